@@ -38,10 +38,6 @@ type account struct {
 
 	coolingDown atomic.Int64 // requests that wait for the end of a cooldown
 
-	wasDegraded atomic.Bool  // whether an outage policy gave the last turn
-	outage      atomic.Int64 // units of turns that are still waited for, and that such a policy gave
-	lastTurn    atomic.Int64 // the last turn that is waited for of those that the store gave; see Transport.now
-
 	queueEnd atomic.Int64  // the next turn, as far as is known here; see reserve
 	asking   atomic.Int64  // units of turns that the store is asked for
 	looks    atomic.Int64  // how often the store was asked for the queue's end
@@ -133,7 +129,7 @@ func (s *accounts) forgetOne() {
 }
 
 func (a *account) isIdle() bool {
-	return a.coolingDown.Load() == 0 && a.outage.Load() == 0 && a.alone.Load() == 0 && a.told.Load() == nil && a.refusals.Load() == 0
+	return a.coolingDown.Load() == 0 && a.alone.Load() == 0 && a.told.Load() == nil && a.refusals.Load() == 0
 }
 
 func (s *accounts) len() int {

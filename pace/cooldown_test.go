@@ -573,8 +573,6 @@ func TestNoFieldsStopRequestsForLongerThanADay(t *testing.T) {
 // However a server says that it wants no requests, all of them wait for as long as it says.
 func TestARefusalOfAnyKindIsACooldown(t *testing.T) {
 	const gemini = `{"error": {"details": [{"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": "58s"}]}}`
-	const dynamo = `{"__type":"com.amazonaws.dynamodb.v20120810#ThrottlingException"}`
-	const s3 = `<Error><Code>SlowDown</Code></Error>`
 	for name, c := range map[string]struct {
 		status int
 		fields []string
@@ -587,8 +585,6 @@ func TestARefusalOfAnyKindIsACooldown(t *testing.T) {
 		"Anthropic": {529, []string{"Retry-After", "7"}, "", 7 * time.Second},
 		"Twitter":   {420, []string{"Retry-After", "7"}, "", 7 * time.Second},
 		"Gemini":    {429, []string{"Content-Type", "application/json; charset=UTF-8"}, gemini, 58 * time.Second},
-		"DynamoDB":  {400, []string{"X-Amzn-RequestId", "1"}, dynamo, time.Second}, // of ten requests
-		"S3":        {503, []string{"X-Amz-Request-Id", "1"}, s3, time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -610,28 +606,6 @@ func TestARefusalOfAnyKindIsACooldown(t *testing.T) {
 				require.NoError(t, err)
 				require.Equal(t, []time.Duration{0, c.want}, s.times())
 			})
-		})
-	}
-}
-
-// A response that was served, and says something odd of its limits, stops nobody.
-func TestOddCountsStopNoRequests(t *testing.T) {
-	for _, fields := range [][]string{
-		{"X-RateLimit-Limit", "5,000", "X-RateLimit-Remaining", "4,999"},
-		{"X-RateLimit-Limit", "5,000"},
-		{"X-RateLimit-Remaining", "0.50"},
-		{"X-RateLimit-Limit", "0", "X-RateLimit-Remaining", "5"},
-	} {
-		synctest.Test(t, func(t *testing.T) {
-			s := newServer(func(*http.Request, int) *http.Response {
-				return respond(200, append(fields, "X-RateLimit-Reset", "3600")...)
-			})
-			transport := newTransport(t, s, pace.Options{Rules: rules(limiter.PerSecond(10))})
-			for range 2 {
-				_, err := get(t, transport, api)
-				require.NoError(t, err, fields)
-			}
-			require.Equal(t, []time.Duration{0, 100 * time.Millisecond}, s.times(), fields)
 		})
 	}
 }

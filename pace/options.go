@@ -112,8 +112,8 @@ type Retry struct {
 	Attempts int
 
 	// Budget is how many requests are sent again, at most, in percent of all requests of a rule:
-	// from 1 to 100. What is not used is saved for 10 of them, and the first Attempts-1 are
-	// advanced. So a server that is down is not asked Attempts times as often. Zero: 10.
+	// from 1 to 100. What is not used is saved for 10 of them, and there are Attempts-1 at the
+	// start. So a server that is down is not asked Attempts times as often. Zero: 10.
 	Budget int
 }
 

@@ -2,7 +2,9 @@ package pace_test
 
 import (
 	"bytes"
+	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
@@ -164,7 +166,20 @@ func TestARequestOfWhichTheKeyFailsIsNotSent(t *testing.T) {
 	require.Zero(t, s.count())
 }
 
-// Whatever is logged, observed or returned, a token is not in it.
+// keysOf is a store that writes which keys it counts.
+type keysOf struct {
+	limiter.Store
+	log io.Writer
+}
+
+func (s keysOf) Decide(ctx context.Context, charges []limiter.Charge, decisions []limiter.Decision) error {
+	for _, c := range charges {
+		fmt.Fprintln(s.log, c.Key)
+	}
+	return s.Store.Decide(ctx, charges, decisions)
+}
+
+// Whatever is logged, counted, observed or returned, a token is not in it.
 func TestTokensAreNotTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const secret = "s3cr3t-t0k3n"
@@ -174,7 +189,7 @@ func TestTokensAreNotTold(t *testing.T) {
 		list := &refusing{newBans(t)}
 		transport := newTransport(t, s, pace.Options{
 			Rules:     []pace.Rule{{Host: "api.example.org", Key: pace.Token, Limit: limiter.PerSecond(1)}},
-			Cooldowns: list, Observer: &seen, Logger: slog.New(slog.NewTextHandler(&log, nil)),
+			Cooldowns: list, Observer: &seen, Logger: slog.New(slog.NewTextHandler(&log, nil)), Store: keysOf{limiter.Must(limiter.NewMemory(limiter.MemoryOptions{})), &log},
 		})
 		r := request(t, "GET", api)
 		r.Header.Set("Authorization", "Bearer "+secret)

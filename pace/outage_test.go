@@ -111,30 +111,6 @@ func requireEven(t *testing.T, sent []time.Duration, perSecond, more int) {
 	}
 }
 
-// Turns that an outage gave are still waited for when the server is back.
-func TestThereIsNoStampedeAfterAnOutage(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newServer(nil)
-		all, shared := processes(t, s, pace.Rule{Host: "api.example.org", Limit: limiter.PerSecond(10)})
-		shared.setAway(t, true, false)
-		var group sync.WaitGroup
-		for _, process := range all {
-			group.Go(func() { require.NoError(t, errors.Join(together(t, 50, process, api)...)) })
-		}
-		time.Sleep(2 * time.Second)
-		shared.setAway(t, false, false)
-		for range 80 { // they come while the others wait
-			for _, process := range all {
-				group.Go(func() { _, _ = get(t, process, api) })
-			}
-			time.Sleep(100 * time.Millisecond)
-		}
-		group.Wait()
-		requireEven(t, s.times(), 10, 4)
-		require.Greater(t, s.count(), 200)
-	})
-}
-
 func TestARuleSaysWhatAnOutageMeans(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer(nil)
@@ -180,31 +156,4 @@ func TestAStoreThatCannotDecideIsAnError(t *testing.T) {
 	require.ErrorIs(t, err, errAway)
 	require.Zero(t, s.count())
 	require.Equal(t, pace.OutcomeUndecided, seen.all()[0].Outcome)
-}
-
-// Requests hold turns that a server gave which has lost its data since.
-func TestAServerThatForgetsItsTurnsLetsNoHerdOut(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newServer(nil)
-		all, shared := processes(t, s, pace.Rule{Host: "api.example.org", Limit: limiter.PerSecond(10)})
-		var group sync.WaitGroup
-		for i := range 100 { // which wait for ten seconds
-			group.Go(func() { _, _ = get(t, all[i%2], api) })
-		}
-		time.Sleep(2 * time.Second)
-		shared.setAway(t, true, false)
-		for i := range 4 {
-			group.Go(func() { _, _ = get(t, all[i%2], api) })
-		}
-		time.Sleep(time.Second)
-		shared.setAway(t, false, true)
-		for range 80 {
-			for _, process := range all {
-				group.Go(func() { _, _ = get(t, process, api) })
-			}
-			time.Sleep(100 * time.Millisecond)
-		}
-		group.Wait()
-		requireEven(t, s.times(), 10, 6)
-	})
 }

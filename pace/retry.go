@@ -107,14 +107,12 @@ func keep(r *http.Response) bool {
 	return true
 }
 
-// A budget is what may be spent on sending requests again. Each request earns a part of one, and
-// what is earned first pays back an advance.
+// A budget is what may be spent on sending requests again. Each request earns a part of one.
 type budget struct {
-	mu     sync.Mutex
-	part   int64 // that a request earns, in percent
-	most   int64 // what can be saved, in percent of a request
-	saved  int64
-	unpaid int64 // of the advance
+	mu    sync.Mutex
+	part  int64 // that a request earns, in percent
+	most  int64 // what can be saved, in percent of a request
+	saved int64
 }
 
 // savedRequests is how many requests can be saved for.
@@ -122,7 +120,7 @@ const savedRequests = 10
 
 func newBudget(r Retry) budget {
 	advance := 100 * int64(r.Attempts-1)
-	return budget{part: int64(r.Budget), most: max(100*savedRequests, advance), saved: advance, unpaid: advance}
+	return budget{part: int64(r.Budget), most: max(100*savedRequests, advance), saved: advance}
 }
 
 func (b *budget) earn() {
@@ -131,10 +129,6 @@ func (b *budget) earn() {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.unpaid > 0 {
-		b.unpaid -= b.part
-		return
-	}
 	b.saved = min(b.saved+b.part, b.most)
 }
 

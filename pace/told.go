@@ -2,7 +2,6 @@ package pace
 
 import (
 	"math/rand/v2"
-	"sync/atomic"
 	"time"
 
 	"github.com/weirgo/weir/limiter"
@@ -249,14 +248,4 @@ func add(a, b time.Duration) time.Duration {
 		return limiter.Never
 	}
 	return a + b
-}
-
-// subtract takes n off, and leaves at least 0.
-func subtract(from *atomic.Int64, n int64) {
-	for {
-		old := from.Load()
-		if from.CompareAndSwap(old, max(0, old-n)) {
-			return
-		}
-	}
 }

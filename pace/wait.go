@@ -118,23 +118,13 @@ func (c *call) takeTurn() error {
 	}
 	raise(&c.a.queueEnd, c.t.now()+int64(d.Delay+r.timeOf(cost)))
 	c.turn = turn{cost, d}
-	if d.Degraded {
-		c.a.wasDegraded.Store(true)
-	} else if c.a.wasDegraded.Load() && c.a.wasDegraded.Swap(false) {
-		c.endOutage(&d)
-	}
 	wait := d.Delay - c.ahead()
 	switch {
 	case wait <= shortest:
 		return nil
 	case !c.fits(wait):
 		err = &WaitError{Rule: r.name, Wait: wait}
-	case d.Degraded:
-		c.a.outage.Add(cost)
-		err = c.sleep(wait)
-		subtract(&c.a.outage, cost)
 	default:
-		raise(&c.a.lastTurn, c.t.now()+int64(d.Delay))
 		err = c.sleep(wait)
 	}
 	if err != nil {
@@ -216,22 +206,6 @@ func (c *call) giveBack() {
 	_ = c.t.options.Store.Refund(ctx, []limiter.Charge{{
 		Quota: c.rule.quota, Key: c.a.key, Cost: t.cost, At: c.rule.quota.UndoAt(&t.decision),
 	}}) // else it drains
-}
-
-// endOutage is for when the store's server is back. Turns that an outage policy gave are still
-// waited for, and turns that the server gave before, which it may have forgotten: it is to know
-// of them, or as many again would leave at the same time.
-func (c *call) endOutage(d *limiter.Decision) {
-	n := c.a.outage.Swap(0)
-	if forgotten := time.Duration(c.a.lastTurn.Load()-c.t.now()) - d.Delay; forgotten > 0 {
-		n += c.rule.requestsIn(forgotten)
-	}
-	if n <= 0 {
-		return
-	}
-	ctx, end := outlive(c.ctx)
-	defer end()
-	_ = c.t.options.Store.Owe(ctx, []limiter.Charge{{Quota: c.rule.quota, Key: c.a.key, Cost: n}}) // which went well for the decision
 }
 
 // takePlace takes a place among the requests under way, and waits for it if need be.

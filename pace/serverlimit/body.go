@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// readBody reads what three providers say in the bodies of errors alone; of others nothing is
+// readBody reads what two providers say in the bodies of errors alone; of others nothing is
 // read. A nil body was not looked into.
 func (said *Reading) readBody(r *http.Response, body []byte) {
 	h := r.Header
@@ -21,13 +21,6 @@ func (said *Reading) readBody(r *http.Response, body []byte) {
 			said.Wait, said.Unsure = time.Minute, time.Second // which GitHub's documentation wants
 		}
 	case said.Limited && said.Wait > 0:
-	case len(h["X-Amzn-Errortype"]) > 0:
-		said.Limited = said.Limited || awsThrottling.MatchString(">"+h["X-Amzn-Errortype"][0]+"<")
-	case len(h["X-Amzn-Requestid"]) > 0 || len(h["X-Amz-Request-Id"]) > 0: // the latter is S3's
-		if r.StatusCode == http.StatusBadRequest || r.StatusCode == http.StatusServiceUnavailable {
-			said.Limited = awsThrottling.Match(body)
-			said.BodyTells = body == nil
-		}
 	case said.Limited && strings.HasPrefix(h.Get("Content-Type"), "application/json"):
 		said.BodyTells = body == nil
 		if delay := googleDelay.FindSubmatch(body); delay != nil {
@@ -41,11 +34,6 @@ func (said *Reading) readBody(r *http.Response, body []byte) {
 var (
 	// The second is in the documentation_url, the third what it was called before.
 	gitHubLimit = regexp.MustCompile(`secondary rate limit|secondary-rate-limit|abuse detection`)
-
-	// awsThrottling is what AWS's SDKs take for throttling: a <Code>, or the end of a "__type".
-	awsThrottling = regexp.MustCompile(`[">#](Throttling|ThrottlingException|ThrottledException|RequestThrottled|RequestThrottledException|` +
-		`TooManyRequestsException|ProvisionedThroughputExceededException|RequestLimitExceeded|BandwidthLimitExceeded|` +
-		`LimitExceededException|SlowDown|PriorRequestNotComplete|EC2ThrottledException)["<:]`)
 
 	// googleDelay is how google.rpc.RetryInfo says how long to wait, in JSON.
 	googleDelay = regexp.MustCompile(`"retryDelay"\s*:\s*"([0-9]{1,9}(?:\.[0-9]{1,9})?s)"`)

@@ -19,8 +19,6 @@ const (
 	wait
 	retry
 	name   // of the quota that the fields without one are about
-	global // true: that quota is the one for all requests
-	status // allowed: that quota is not used up
 	used   // 32/40: used, of the limit
 	list   // RateLimit
 	policy // RateLimit-Policy
@@ -36,15 +34,14 @@ type meaning struct {
 
 // special are the fields with a meaning that their name does not show.
 var special = map[string]meaning{
-	"Retry-After":                      {kind: wait, unit: time.Second},
-	"Retry-After-Ms":                   {kind: wait, unit: time.Millisecond},
-	"X-Ms-Retry-After-Ms":              {kind: wait, unit: time.Millisecond},
-	"X-Should-Retry":                   {kind: retry},
-	"Stripe-Should-Retry":              {kind: retry},
-	"Stripe-Rate-Limited-Reason":       {kind: name},
-	"X-Shopify-Shop-Api-Call-Limit":    {kind: used},
-	"X-Gorgias-Account-Api-Call-Limit": {kind: used},
-	"X-Amzn-Ratelimit-Limit":           {kind: nothing}, // a rate per second, not a quota
+	"Retry-After":                   {kind: wait, unit: time.Second},
+	"Retry-After-Ms":                {kind: wait, unit: time.Millisecond},
+	"X-Ms-Retry-After-Ms":           {kind: wait, unit: time.Millisecond},
+	"X-Should-Retry":                {kind: retry},
+	"Stripe-Should-Retry":           {kind: retry},
+	"Stripe-Rate-Limited-Reason":    {kind: name},
+	"X-Shopify-Shop-Api-Call-Limit": {kind: used},
+	"X-Amzn-Ratelimit-Limit":        {kind: nothing}, // a rate per second, not a quota
 }
 
 // words are what fields say behind "RateLimit-". The first that a field has counts.
@@ -52,8 +49,8 @@ var words = map[string]kind{
 	"Limit": limit, "Max": limit, "Remaining": remaining,
 	"Reset": reset, "Resettime": reset, "Next": reset,
 	"Interval": window, "Period": window, "Window": window,
-	"Bucket": name, "Resource": name, "Name": name, "Reason": name, "Global": global,
-	"Policy": policy, "Retry": wait, "Status": status,
+	"Bucket": name, "Resource": name, "Name": name, "Reason": name,
+	"Policy": policy, "Retry": wait,
 }
 
 // periods are names of quotas that tell their window.
@@ -146,7 +143,6 @@ type slot struct {
 	prefix string
 	called string // what another field says of the quota without a name
 	listed bool   // by RateLimit or RateLimit-Policy
-	open   bool   // the server says that it is not used up
 	again  bool   // another is the same
 }
 
@@ -199,16 +195,6 @@ func (c *collector) readLine(m meaning, line string) {
 			c.wait = agree(c.wait, s)
 		}
 		return
-	case global:
-		if strings.EqualFold(line, "true") {
-			c.call(m.prefix, "global")
-		}
-		return
-	case status: // fields are sorted, so the quota's others were read before
-		if i := c.find(m.prefix, m.quota); i >= 0 && strings.HasPrefix(line, "allowed") {
-			c.slots[i].open = true // Anthropic's allowed_warning too
-		}
-		return
 	case name:
 		c.call(m.prefix, line)
 		return
@@ -240,7 +226,7 @@ func (q *Quota) setReset(s span) {
 }
 
 // call gives the quota that fields with the prefix are about a name. That of the field which
-// is read first stays, but "global" is more.
+// is read first stays.
 func (c *collector) call(prefix, called string) {
 	if called != "" {
 		c.add(&slot{Quota: unsaid(""), prefix: prefix, called: called[:min(len(called), maxName)]})
@@ -264,7 +250,7 @@ func (c *collector) add(s *slot) {
 	known := &c.slots[i]
 	known.join(s.Quota)
 	known.listed = known.listed || s.listed
-	if known.called == "" || s.called == "global" {
+	if known.called == "" {
 		known.called = s.called
 	}
 }

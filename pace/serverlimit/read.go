@@ -158,7 +158,7 @@ func fromCache(h http.Header) bool {
 func untilAnew(quotas []slot, status int) (reset span, exhausted bool) {
 	for i := range quotas {
 		q := &quotas[i]
-		if q.Remaining == 0 || q.Remaining == Unsaid && !q.open && status == http.StatusTooManyRequests {
+		if q.Remaining == 0 || q.Remaining == Unsaid && status == http.StatusTooManyRequests {
 			exhausted = true
 			if q.Reset > reset.d {
 				reset = span{q.Reset, q.Unsure}
@@ -179,8 +179,6 @@ func closestFirst(a, b slot) int {
 // part is for the order alone, so that rounding does not matter.
 func (q *slot) part() float64 {
 	switch {
-	case q.open:
-		return 4
 	case q.Remaining == Unsaid:
 		return 3
 	case q.Remaining == 0:

@@ -2,7 +2,6 @@ package serverlimit
 
 import (
 	"net/http"
-	"regexp"
 	"strings"
 	"time"
 )
@@ -47,43 +46,22 @@ func isDigit(c byte) bool { return '0' <= c && c <= '9' }
 // readCount reads how many there are, rounded down as Reddit's 98.0 wants, or Unsaid. Less than
 // one is Unsaid too: a fraction of a quota that is not counted in requests is not "none".
 func readCount(s string) int64 {
-	s = strings.Trim(s, " \t")
-	if lengthOfGroups(s) == len(s) {
-		s = strings.ReplaceAll(s, ",", "")
-	}
-	n, rest, ok := readNumber(s)
+	n, rest, ok := readNumber(strings.Trim(s, " \t"))
 	if !ok || rest != "" || n.whole > most || n.whole == 0 && n.part > 0 {
 		return Unsaid
 	}
 	return n.whole
 }
 
-// groups is a number with separators between its thousands: 5,000. Two counts that a proxy
-// joined have a space behind the comma, or do not look like this.
-var groups = regexp.MustCompile(`^ *\d{1,3}(?:,\d{3})+(?:\.\d*)?(?:[; ]|, |$)`)
+// between is what proxies leave between values that they join. A comma alone may be between
+// thousands.
+const between = ", "
 
-// lengthOfGroups is how much of s is a number with separators; 0: it begins with none.
-func lengthOfGroups(s string) int {
-	if strings.IndexByte(s, ',') < 0 || !groups.MatchString(s) {
-		return 0
-	}
-	return len(strings.TrimRight(groups.FindString(s), ";, "))
-}
-
-// cutItem cuts a list after its first item.
-func cutItem(s string) (item, rest string) {
-	n := lengthOfGroups(s)
-	item, rest, _ = strings.Cut(s[n:], ",")
-	return s[:n+len(item)], rest
-}
-
-// readCounts reads the least of counts with commas between them, as proxies leave them.
-// Parameters behind a count, as Docker has them (76;w=21600), tell nothing more.
+// readCounts reads the least of counts. Parameters behind a count, as Docker has them
+// (76;w=21600), tell nothing more.
 func readCounts(s string) int64 {
 	n := int64(Unsaid)
-	for s != "" {
-		var item string
-		item, s = cutItem(s)
+	for item := range strings.SplitSeq(s, between) {
 		item, _, _ = strings.Cut(item, ";")
 		n = least(n, readCount(item))
 	}
@@ -94,9 +72,7 @@ func readCounts(s string) int64 {
 // and Docker by the window alone (100;w=21600). Policies of other limits tell nothing of this.
 func readLimit(s string) (limit int64, window time.Duration) {
 	limit = Unsaid
-	for s != "" {
-		var item string
-		item, s = cutItem(s)
+	for item := range strings.SplitSeq(s, between) {
 		item, params, policy := strings.Cut(item, ";")
 		n := readCount(item)
 		if !policy {
@@ -169,11 +145,11 @@ func (c *clock) read(s string, unit time.Duration) (span, bool) {
 		d, err := time.ParseDuration(s) // 6m0s
 		return span{d, precisionOf(d)}, err == nil
 	}
-	t, step, ok := readDate(s)
-	if !ok {
+	t, err := readDate(s)
+	if err != nil {
 		return span{}, false
 	}
-	return c.until(t, step)
+	return c.until(t)
 }
 
 // ofNumber tells durations and instants apart by their size.
@@ -186,7 +162,7 @@ func (c *clock) ofNumber(n number, unit time.Duration) span {
 		instant = time.Unix(n.whole, int64(n.part))
 	}
 	if !instant.IsZero() {
-		if s, ok := c.until(instant, time.Second); ok {
+		if s, ok := c.until(instant); ok {
 			return s
 		} // it is no instant, but a very long time
 	}
@@ -205,52 +181,27 @@ func precisionOf(d time.Duration) time.Duration {
 	return time.Millisecond
 }
 
-// until is the time from the response until the instant t, which is told in steps. It is 0 if
-// that has passed; not ok if it is more than a year ago by both clocks.
-func (c *clock) until(t time.Time, step time.Duration) (s span, ok bool) {
+// until is the time from the response until the instant t. It is 0 if that has passed; not ok if
+// it is more than a year ago by both clocks.
+func (c *clock) until(t time.Time) (s span, ok bool) {
 	if !c.known {
 		c.date, _ = http.ParseTime(c.header.Get("Date"))
 		c.known = true
 	}
-	step = max(step, time.Second) // as Date is in whole seconds
-	d := t.Sub(c.date)
+	d, step := t.Sub(c.date), time.Second // as Date is in whole seconds
 	if c.date.IsZero() || d.Abs() > year {
-		d, step = time.Until(t), max(step, time.Minute)
+		d, step = time.Until(t), time.Minute
 	}
 	return span{max(d, 0), step}, d >= -year
 }
 
-// readDate reads an instant in one of the forms that servers were seen to write.
-func readDate(s string) (t time.Time, step time.Duration, ok bool) {
-	layouts := dates
+// readDate reads an instant: one of RFC 3339, as Anthropic writes them, or HTTP's.
+func readDate(s string) (time.Time, error) {
 	if isDigit(s[0]) {
-		layouts = numericDates
+		return time.Parse(time.RFC3339, s)
 	}
-	s, _, _ = strings.Cut(s, " (") // JavaScript's name of the zone
-	for i := range layouts {
-		if t, err := time.Parse(layouts[i].text, s); err == nil {
-			return t, layouts[i].step, true
-		}
+	if day, ok := strings.CutSuffix(s, " UTC"); ok { // what Go's time.RFC1123 makes of UTC
+		s = day + " GMT"
 	}
-	return time.Time{}, 0, false
-}
-
-// A layout is one of package time's. Those in use come first, as a failure allocates.
-type layout struct {
-	text string
-	step time.Duration
-}
-
-var numericDates = []layout{
-	{time.RFC3339, time.Second},               // Anthropic
-	{"2006-01-02T15:04:05Z0700", time.Second}, // Teamleader
-	{"2006-01-02T15:04Z07:00", time.Minute},   // Atlassian
-}
-
-var dates = []layout{
-	{http.TimeFormat, time.Second},
-	{"Mon, 02 Jan 2006 15:04:05 UTC", time.Second},     // what Go's time.RFC1123 makes of UTC
-	{"Mon Jan 02 2006 15:04:05 GMT-0700", time.Second}, // JavaScript
-	{"Monday, 02-Jan-06 15:04:05 GMT", time.Second},    // RFC 9110's obsolete forms
-	{time.ANSIC, time.Second},
+	return http.ParseTime(s)
 }

@@ -126,17 +126,6 @@ var vectors = []vector{
 		RateLimit-Remaining: 50
 		RateLimit-Reset: 50`, "",
 		"served | - 50/100 in 50s ±1s per 1m0s"},
-	{"draft 02, Whatnot", "https://developers.whatnot.com/getting-started/rate-limits", "200 OK", `
-		RateLimit-Limit: 10, 10;w=1
-		RateLimit-Remaining: 7
-		RateLimit-Reset: 1`, "",
-		"served | - 7/10 in 1s ±1s per 1s"},
-	{"draft 02, Whatnot, refusal", "https://developers.whatnot.com/getting-started/rate-limits", "429 Too Many Requests", `
-		Retry-After: 1
-		RateLimit-Limit: 10, 10;w=1
-		RateLimit-Remaining: 0
-		RateLimit-Reset: 1`, "",
-		"limited, wait 1s ±1s | - 0/10 in 1s ±1s per 1s"},
 	{"Cloudflare", "https://developers.cloudflare.com/fundamentals/api/reference/limits", "200 OK", `
 		Ratelimit: "default";r=50;t=30
 		Ratelimit-Policy: "burst";q=100;w=60`, "",
@@ -146,22 +135,11 @@ var vectors = []vector{
 		Ratelimit-Policy: "default";q=1200;w=300
 		Retry-After: 30`, "",
 		"limited, wait 30s ±1s | default 0/1200 in 30s ±1s per 5m0s of requests"},
-	{"Persona", "https://docs.withpersona.com/v2021-07-05/reference/rate-limiting", "200 OK", `
-		ratelimit-limit: 300
-		ratelimit-remaining: 280
-		ratelimit-reset: 53`, "",
-		"served | - 280/300 in 53s ±1s"},
 	{"Docker Hub", "https://docs.docker.com/docker-hub/usage/pulls/", "200 OK", `
 		ratelimit-limit: 100;w=21600
 		ratelimit-remaining: 76;w=21600
 		docker-ratelimit-source: 192.0.2.1`, "",
 		"served | - 76/100 per 6h0m0s"},
-	{"Twitch, an instant in RateLimit-Reset", "https://discuss.dev.twitch.com/t/helix-rate-limit-for-streams-endpoint/12955", "200 OK", `
-		Date: Tue, 21 Nov 2017 16:44:13 GMT
-		Ratelimit-Limit: 30
-		Ratelimit-Remaining: 29
-		Ratelimit-Reset: 1511282710`, "",
-		"served | - 29/30 in 57s ±1s"},
 	{"GitLab, where the limit that refused is another", "https://gitlab.com/gitlab-org/gitlab/-/issues/199738", "429 Too Many Requests", `
 		Date: Thu, 30 Jan 2020 14:14:16 GMT
 		RateLimit-Limit: 600
@@ -188,18 +166,6 @@ var vectors = []vector{
 		x-rate-limit-remaining: 847
 		x-rate-limit-reset: 1705420800`, "",
 		"served | - 847/900 in 10m0s ±1s"},
-	{"Okta", "https://developer.okta.com/docs/reference/rl-best-practices/", "200 OK", `
-		Date: Thu, 31 Dec 2020 23:59:30 GMT
-		X-Rate-Limit-Limit: 1200
-		X-Rate-Limit-Remaining: 1199
-		X-Rate-Limit-Reset: 1609459200`, "",
-		"served | - 1199/1200 in 30s ±1s"},
-	{"Smartsheet", "https://developers.smartsheet.com/api/resource_management/getting-started/throttling-and-rate-limiting.md", "429 Too Many Requests", `
-		Date: Wed, 28 Dec 2016 23:06:42 GMT
-		X-RateLimit-Limit: 120
-		X-RateLimit-Remaining: 0
-		X-RateLimit-Reset: 1482966442`, "",
-		"limited, wait 40s ±1s | - 0/120 in 40s ±1s"},
 	{"Zendesk", "https://developer.zendesk.com/documentation/ticketing/using-the-zendesk-api/best-practices-for-avoiding-rate-limiting/", "200 OK", `
 		x-rate-limit: 700
 		ratelimit-limit: 700
@@ -229,17 +195,6 @@ var vectors = []vector{
 		X-RateLimit-Complexity-Remaining: 100
 		X-RateLimit-Complexity-Reset: 1705420800000`, "",
 		"served | complexity 100/250000 in 10m0s ±1s | requests 4998/5000 in 10m0s ±1s of requests"},
-	{"Diffcord, an instant in milliseconds", "https://docs.diffcord.com/diffcord-documentation/rate-limits", "429 Too Many Requests", `
-		Date: Tue, 16 Jan 2024 15:50:00 GMT
-		X-Rate-Limit-Limit: 60
-		X-Rate-Limit-Remaining: 0
-		X-Rate-Limit-Reset: 1705420800000`, "",
-		"limited, wait 10m0s ±1s | - 0/60 in 10m0s ±1s"},
-	{"Prisjakt, where milliseconds are read as seconds", "https://developer.prisjakt.nu/docs/sections/rate-limit", "429 Too Many Requests", `
-		X-Rate-Limit-Limit: 10000
-		X-Rate-Limit-Remaining: 0
-		X-Rate-Limit-Reset: 600000`, "",
-		"limited, wait 24h0m0s ±1s | - 0/10000 in 166h40m0s ±1s"},
 	{"Reddit", "https://github.com/reddit-archive/reddit/wiki/API", "200 OK", `
 		X-Ratelimit-Used: 4
 		X-Ratelimit-Remaining: 596.0
@@ -263,19 +218,11 @@ var vectors = []vector{
 		X-RateLimit-Bucket: abcd1234
 		X-RateLimit-Scope: user`, "",
 		"limited, wait 1m5s ±1s | abcd1234 0/10 in 1m4.57s ±10ms"},
-	{"Discord, refusal of a resource that is shared", "https://docs.discord.com/developers/topics/rate-limits", "429 TOO MANY REQUESTS", `
-		Retry-After: 1337
-		X-RateLimit-Limit: 10
-		X-RateLimit-Remaining: 9
-		X-RateLimit-Reset-After: 64.57
-		X-RateLimit-Bucket: abcd1234
-		X-RateLimit-Scope: shared`, "",
-		"limited, wait 22m17s ±1s | abcd1234 9/10 in 1m4.57s ±10ms"},
 	{"Discord, refusal for all routes", "https://docs.discord.com/developers/topics/rate-limits", "429 TOO MANY REQUESTS", `
 		Retry-After: 65
 		X-RateLimit-Global: true
 		X-RateLimit-Scope: global`, "",
-		"limited, wait 1m5s ±1s | global ?/?"},
+		"limited, wait 1m5s ±1s"},
 	{"HubSpot", "https://developers.hubspot.com/docs/guides/apps/api-usage/usage-details", "200 OK", `
 		X-HubSpot-RateLimit-Daily: 250000
 		X-HubSpot-RateLimit-Daily-Remaining: 249900
@@ -285,13 +232,6 @@ var vectors = []vector{
 		X-HubSpot-RateLimit-Secondly: 10
 		X-HubSpot-RateLimit-Secondly-Remaining: 9`, "",
 		"served | secondly 9/10 per 1s | - 99/100 per 10s | daily 249900/250000 per 24h0m0s"},
-	{"HighLevel", "https://marketplace.gohighlevel.com/docs/other/rate-limits.md", "200 OK", `
-		X-RateLimit-Limit-Daily: 200000
-		X-RateLimit-Daily-Remaining: 199989
-		X-RateLimit-Interval-Milliseconds: 10000
-		X-RateLimit-Max: 100
-		X-RateLimit-Remaining: 42`, "",
-		"served | - 42/100 per 10s | daily 199989/200000 per 24h0m0s"},
 	{"Kong", "https://developer.konghq.com/plugins/rate-limiting/", "200 OK", `
 		X-RateLimit-Remaining-Minute: 2
 		RateLimit-Remaining: 2
@@ -299,49 +239,12 @@ var vectors = []vector{
 		RateLimit-Reset: 41
 		X-RateLimit-Limit-Minute: 3`, "",
 		"served | - 2/3 in 41s ±1s | minute 2/3 per 1m0s"},
-	{"Brevo", "https://developers.brevo.com/docs/limit-headers", "429 Too Many Requests", `
-		x-sib-ratelimit-limit: 1000
-		x-sib-ratelimit-remaining: 0
-		x-sib-ratelimit-reset: 42`, "",
-		"limited, wait 42s ±1s | - 0/1000 in 42s ±1s"},
-	{"MailerLite", "https://developers-classic.mailerlite.com/docs/api-rate-limits", "429 Too Many Requests", `
-		X-RateLimit-Limit: 60
-		X-RateLimit-Remaining: 0
-		X-RateLimit-Retry-After: 38`, "",
-		"limited, wait 38s ±1s | - 0/60"},
 	{"Mastodon", "https://docs.joinmastodon.org/api/rate-limits/", "200 OK", `
 		Date: Mon, 20 Dec 2021 13:42:29 GMT
 		X-RateLimit-Limit: 300
 		X-RateLimit-Remaining: 298
 		X-RateLimit-Reset: 2021-12-20T13:45:00.630990Z`, "",
 		"served | - 298/300 in 2m31.63099s ±1s"},
-	{"Teamleader, a zone without a colon", "https://developer.focus.teamleader.eu/docs/general-principles", "429 Too Many Requests", `
-		Date: Tue, 15 Jun 2021 09:51:00 GMT
-		X-RateLimit-Limit: 200
-		X-RateLimit-Remaining: 0
-		X-RateLimit-Reset: 2021-06-15T10:51:23.035+0100`, "",
-		"limited, wait 23.035s ±1s | - 0/200 in 23.035s ±1s"},
-	{"lemlist, with Retry-After on all responses", "https://developer.lemlist.com/api-reference/getting-started/rate-limits", "200 OK", `
-		Date: Tue, 16 Feb 2021 08:02:40 GMT
-		Retry-After: 2
-		X-RateLimit-Limit: 20
-		X-RateLimit-Remaining: 7
-		X-RateLimit-Reset: Tue Feb 16 2021 09:02:42 GMT+0100 (Central European Standard Time)`, "",
-		"served | - 7/20 in 2s ±1s"},
-	{"Turn.io, with Retry-After on all responses", "https://whatsapp.turn.io/docs/api/rate_limiting", "200 OK", `
-		Date: Wed, 08 Aug 2018 07:58:05 GMT
-		Retry-After: 1
-		X-Ratelimit-Bucket: general
-		X-Ratelimit-Limit: 60
-		X-Ratelimit-Remaining: 21
-		X-Ratelimit-Reset: 1533715145`, "",
-		"served | general 21/60 in 1m0s ±1s"},
-	{"Akamai", "https://techdocs.akamai.com/msl/reference/resource-limiting", "429 Too Many Requests", `
-		Date: Tue, 15 Jun 2021 09:51:00 GMT
-		X-RateLimit-Limit: 60
-		X-RateLimit-Remaining: 0
-		X-RateLimit-Next: 2021-06-15T09:51:09Z`, "",
-		"limited, wait 9s ±1s | - 0/60 in 9s ±1s"},
 	{"Atlassian Jira", "https://developer.atlassian.com/cloud/jira/platform/rate-limiting/", "429 Too Many Requests", `
 		Date: Thu, 26 Mar 2026 15:25:28 GMT
 		Retry-After: 2072
@@ -350,12 +253,7 @@ var vectors = []vector{
 		X-RateLimit-Reset: 2026-03-26T16:00Z
 		X-RateLimit-NearLimit: true
 		RateLimit-Reason: jira-quota-global-based`, "",
-		"limited, wait 34m32s ±1s | jira-quota-global-based 0/350 in 34m32s ±1m0s"},
-	{"Atlassian Jira, by the minute alone", "https://jira.atlassian.com/browse/JRACLOUD-69262", "429 Too Many Requests", `
-		Date: Thu, 26 Mar 2026 15:25:28 GMT
-		X-RateLimit-Remaining: 0
-		X-RateLimit-Reset: 2026-03-26T16:00Z`, "",
-		"limited, wait 34m32s ±1m0s | - 0/? in 34m32s ±1m0s"},
+		"limited, wait 34m32s ±1s | jira-quota-global-based 0/350"},
 	{"Atlassian Jira, beta fields", "https://community.developer.atlassian.com/t/2026-point-based-rate-limits/97828", "200 OK", `
 		Date: Thu, 26 Mar 2026 15:24:52 GMT
 		Beta-Ratelimit-Policy: "tenant-app-quota";q=100100;w=3600
@@ -365,13 +263,6 @@ var vectors = []vector{
 		X-Ratelimit-Limit: 350
 		X-Ratelimit-Remaining: 349`, "",
 		"served | tenant-app-quota 17842/100100 in 35m7s ±1s per 1h0m0s of requests | - 349/350"},
-	{"Atlassian Confluence, where retry-after is 0 while there are tokens", "https://confluence.atlassian.com/doc/_ratelimiting_httpheaders-992678779.html", "403 Forbidden", `
-		X-RateLimit-Limit: 10
-		X-RateLimit-Remaining: 9
-		X-RateLimit-Interval-Seconds: 60
-		X-RateLimit-FillRate: 5
-		retry-after: 0`, "",
-		"served | - 9/10 per 1m0s"},
 	{"Azure Resource Manager", "https://learn.microsoft.com/azure/azure-resource-manager/management/request-limits-and-throttling", "200 OK", `
 		x-ms-ratelimit-remaining-subscription-reads: 11999
 		x-ms-ratelimit-remaining-resource: Microsoft.Compute/GetVMScaleSet3Min;197,Microsoft.Compute/GetVMScaleSet30Min;1297`, "",
@@ -379,10 +270,6 @@ var vectors = []vector{
 	{"Amazon's Selling Partner API, whose limit is a rate", "https://developer-docs.amazon.com/sp-api/docs/usage-plans-and-rate-limits", "200 OK", `
 		x-amzn-RateLimit-Limit: 0.0167`, "",
 		"served"},
-	{"Gorgias", "https://developers.gorgias.com/reference/limitations-1", "429 Too Many Requests", `
-		Retry-after: 5
-		X-Gorgias-Account-Api-Call-Limit: 40/40`, "",
-		"limited, wait 5s ±1s | - 0/40"},
 	{"Shopify", "https://shopify.dev/docs/api/admin-rest/usage/rate-limits", "200 OK", `
 		X-Shopify-Shop-Api-Call-Limit: 32/40`, "",
 		"served | - 8/40"},
@@ -427,15 +314,6 @@ var vectors = []vector{
 		x-ratelimit-remaining-tokens: -1
 		x-ratelimit-reset-tokens: 0`, "",
 		"limited"},
-	{"Groq, refusal", "https://console.groq.com/docs/rate-limits", "429 Too Many Requests", `
-		retry-after: 2
-		x-ratelimit-limit-requests: 14400
-		x-ratelimit-limit-tokens: 18000
-		x-ratelimit-remaining-requests: 14370
-		x-ratelimit-remaining-tokens: 17997
-		x-ratelimit-reset-requests: 2m59.56s
-		x-ratelimit-reset-tokens: 7.66s`, "",
-		"limited, wait 2s ±1s | requests 14370/14400 in 2m59.56s ±1ms of requests | tokens 17997/18000 in 7.66s ±1ms of tokens"},
 	{"Anthropic", "https://docs.claude.com/en/api/rate-limits", "200 OK", `
 		Date: Sat, 25 Oct 2025 11:59:00 GMT
 		anthropic-ratelimit-requests-limit: 50
@@ -461,18 +339,6 @@ var vectors = []vector{
 		anthropic-ratelimit-tokens-reset: 2025-10-25T12:01:00Z`, "",
 		"limited, wait 2m0s ±1s | tokens 0/? in 2m0s ±1s of tokens | requests 0/? in 1m0s ±1s of requests"},
 
-	{"Anthropic, a subscription's five hours are used up", "https://github.com/lidge-jun/opencodex/pull/3809", "429 Too Many Requests", `
-		Date: Sat, 25 Oct 2025 11:00:00 GMT
-		anthropic-ratelimit-unified-status: rejected
-		anthropic-ratelimit-unified-reset: 1761393600
-		anthropic-ratelimit-unified-representative-claim: five_hour
-		anthropic-ratelimit-unified-5h-status: rejected
-		anthropic-ratelimit-unified-5h-utilization: 1.08
-		anthropic-ratelimit-unified-5h-reset: 1761393600
-		anthropic-ratelimit-unified-7d-status: allowed_warning
-		anthropic-ratelimit-unified-7d-reset: 1761800000
-		anthropic-ratelimit-unified-overage-status: rejected`, "",
-		"limited, wait 1h0m0s ±1s | unified ?/? in 1h0m0s ±1s | unified-5h ?/? in 1h0m0s ±1s | unified-7d ?/? in 113h53m20s ±1s"},
 	{"Anthropic, overloaded", "https://docs.claude.com/en/api/errors", "529 Overloaded", `
 		retry-after: 20
 		x-should-retry: true`, "",
@@ -493,29 +359,6 @@ var vectors = []vector{
 	{"somebody who writes of Gemini's delay", "", "429 Too Many Requests", `
 		Content-Type: application/json`, `{"error": "what does \"retryDelay\": \"58s\" mean?"}`,
 		"limited"},
-	{"AWS, by a field", "https://docs.aws.amazon.com/apigateway/latest/developerguide/", "400 Bad Request", `
-		X-Amzn-RequestId: 6d4c
-		X-Amzn-ErrorType: ThrottlingException:http://internal.amazon.com/coral/com.amazon.coral.availability/`, "",
-		"limited"},
-	{"AWS, by another field", "https://docs.aws.amazon.com/apigateway/latest/developerguide/", "400 Bad Request", `
-		X-Amzn-RequestId: 6d4c
-		X-Amzn-ErrorType: ValidationException`, "",
-		"served"},
-	{"AWS, unread", "https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/Programming.Errors.html", "400 Bad Request", `
-		X-Amzn-RequestId: 6d4c`, "",
-		"served, the body tells"},
-	{"AWS, DynamoDB", "https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/Programming.Errors.html", "400 Bad Request", `
-		X-Amzn-RequestId: 6d4c`, `{"__type":"com.amazonaws.dynamodb.v20120810#ThrottlingException","message":"Rate exceeded"}`,
-		"limited"},
-	{"AWS, DynamoDB, another error", "https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/Programming.Errors.html", "400 Bad Request", `
-		X-Amzn-RequestId: 6d4c`, `{"__type":"com.amazonaws.dynamodb.v20120810#ValidationException","message":"no ThrottlingException"}`,
-		"served"},
-	{"AWS, S3", "https://docs.aws.amazon.com/AmazonS3/latest/API/ErrorResponses.html", "503 Slow Down", `
-		x-amz-request-id: 656c76696e6727`, `<?xml version="1.0"?><Error><Code>SlowDown</Code><Message>Reduce your request rate.</Message></Error>`,
-		"limited"},
-	{"AWS, S3, down", "https://docs.aws.amazon.com/AmazonS3/latest/API/ErrorResponses.html", "503 Service Unavailable", `
-		x-amz-request-id: 656c76696e6727`, `<?xml version="1.0"?><Error><Code>ServiceUnavailable</Code></Error>`,
-		"served"},
 
 	// Retry-After, or less
 	{"a number of seconds", "https://www.rfc-editor.org/rfc/rfc9110#field.retry-after", "503 Service Unavailable", `
