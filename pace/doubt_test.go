@@ -104,10 +104,6 @@ func TestTwoHostsUnderOneQuotaArePacedTogether(t *testing.T) {
 	})
 }
 
-type observer func(*pace.Observation)
-
-func (f observer) ObserveAttempt(o *pace.Observation) { f(o) }
-
 func TestManyRequestsOfManyKindsLeaveNothingBehind(t *testing.T) {
 	var flaky atomic.Int64
 	third := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
