@@ -51,7 +51,7 @@ func commands() []command {
 			examples: []string{"", "--text > limits.yaml"},
 		}, {
 			name: "top", does: "lists the keys in a Redis that have used most of their limit", declare: top, noFiles: true,
-			examples: []string{"", "--watch", "--rule 'POST /login' -n 50", "--names users.txt", "--watch --json --interval 10s"},
+			examples: []string{"", "--rule 'POST /login' -n 50", "--names users.txt", "--json"},
 		}, {
 			name: "peek", args: "FILE --key KEY", does: "tells what a key has left of each rule, and takes nothing", declare: peek,
 			examples: []string{"limits.yaml --key user:42", "limits.yaml --key 203.0.113.7 --rule 'POST /login'"},

@@ -63,11 +63,3 @@ func (s *session) readNames(file string, server *server, own string) (names, err
 	}
 	return known, lines.Err()
 }
-
-// shown is how a key is shown: by its name, or else by its digest.
-func (n names) shown(digest string) string {
-	if name, ok := n[digest]; ok {
-		return name
-	}
-	return digest
-}

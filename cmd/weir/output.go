@@ -19,13 +19,6 @@ func writeJSON(out io.Writer, v any) error {
 	return encoder.Encode(v)
 }
 
-// writeLine writes JSON that is one line.
-func writeLine(out io.Writer, v any) error {
-	encoder := json.NewEncoder(out)
-	encoder.SetEscapeHTML(false)
-	return encoder.Encode(v)
-}
-
 // seconds is a duration in JSON, to the microsecond.
 type seconds float64
 

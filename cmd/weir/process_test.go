@@ -1,13 +1,11 @@
 package main
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"runtime"
@@ -99,8 +97,8 @@ func TestShellsAreToldHowToComplete(t *testing.T) {
 	_, out, _ := weir(t, "", "__complete", "ba")
 	assert.Contains(t, out, "ban\t")
 	assert.Contains(t, out, "bans\t")
-	_, out, _ = weir(t, "", "__complete", "top", "--wa")
-	assert.Contains(t, out, "--watch\t")
+	_, out, _ = weir(t, "", "__complete", "top", "--ra")
+	assert.Contains(t, out, "--rate\t")
 	_, out, _ = weir(t, "", "__complete", "unban", "")
 	assert.Contains(t, out, ":4\n", "keys are no files")
 	_, out, _ = weir(t, "", "__complete", "check", "")
@@ -183,42 +181,6 @@ func counters(t *testing.T, n int) (url string) {
 		require.NoError(t, store.Decide(t.Context(), charges, make([]limiter.Decision, 1)))
 	}
 	return "--redis=redis://" + server.Addr
-}
-
-func TestTopGoesOnUntilItIsStopped(t *testing.T) {
-	if runtime.GOOS == "windows" {
-		t.Skip("there are no signals")
-	}
-	url := counters(t, 200)
-	for sent, views := range map[os.Signal]int{os.Interrupt: 3, syscall.SIGTERM: 1} {
-		cmd := process(t, "top", "--watch", "--interval=1s", "--rate=100", "--json", url)
-		var said bytes.Buffer
-		cmd.Stderr = &said
-		out, err := cmd.StdoutPipe()
-		require.NoError(t, err)
-		require.NoError(t, cmd.Start())
-		lines := bufio.NewScanner(out)
-		var shares []float64
-		for range views {
-			if !lines.Scan() {
-				_ = cmd.Wait() // until then the process may write
-				t.Fatal(said.String())
-			}
-			var view topView
-			require.NoError(t, json.Unmarshal(lines.Bytes(), &view), lines.Text())
-			assert.NotZero(t, view.At)
-			assert.LessOrEqual(t, view.Pass.FullLow, view.Pass.FullHigh)
-			shares = append(shares, view.Pass.Share)
-			if view.Pass.Share == 1 {
-				assert.EqualValues(t, 20, view.Pass.Full)
-			}
-		}
-		assert.Less(t, shares[0], 1.0)
-		require.NoError(t, cmd.Process.Signal(sent))
-		_, _ = io.Copy(io.Discard, out)
-		assert.Equal(t, exitGood, exitOf(t, cmd.Wait()), said.String())
-		assert.Empty(t, said.String())
-	}
 }
 
 func TestTopThatIsStoppedTellsWhatItHasFound(t *testing.T) {

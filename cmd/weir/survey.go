@@ -15,26 +15,18 @@ import (
 )
 
 // A survey goes through the keys of a Redis with SCAN, no faster than it may, and remembers which
-// counters have used the largest share of their limit. Redis gives its keys in an order that has
-// nothing to do with them: what a pass has looked at so far is a random sample of the keys.
+// counters have used the largest share of their limit.
 type survey struct {
 	client       redis.UniversalClient
 	n            int
 	prefix, rule string
-	every        time.Duration // for a page of each server
+	every        time.Duration            // for a page of each server
+	progress     func(looked, keys int64) // is told once a second; nil: nobody is
 
-	mu   sync.Mutex
-	pass pass
-	last *pass                       // that was complete
-	top  map[string]redisstore.Usage // by name: more than n, as some will be free again
-}
-
-// A pass is a walk through all keys.
-type pass struct {
-	begun        time.Time
-	looked, keys int64 // of whatever kind: looked at, and when it began
-	full         int64 // counters that have used all of their limit
-	took         time.Duration
+	mu           sync.Mutex
+	begun, told  time.Time
+	looked, keys int64                       // of whatever kind: looked at, and when it began
+	top          map[string]redisstore.Usage // by name: more than n, as some will be free again
 }
 
 // page is how many keys Redis looks at for one SCAN.
@@ -47,30 +39,22 @@ func newSurvey(client redis.UniversalClient, n, rate int, prefix, rule string) *
 	}
 }
 
-// run is one pass.
+// run looks at all keys.
 func (s *survey) run(ctx context.Context) error {
+	s.begun = time.Now()
+	s.told = s.begun
 	nodes, keys, err := s.nodes(ctx)
 	if err != nil {
 		return err
 	}
-	s.mu.Lock()
-	s.pass = pass{begun: time.Now(), keys: keys}
-	s.mu.Unlock()
+	s.keys = keys
 	errs := make([]error, len(nodes))
 	var all sync.WaitGroup
 	for i, node := range nodes {
 		all.Go(func() { errs[i] = s.scan(ctx, node) })
 	}
 	all.Wait()
-	if err := errors.Join(errs...); err != nil {
-		return err
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	ended := s.pass
-	ended.took = time.Since(ended.begun)
-	s.last = &ended
-	return nil
+	return errors.Join(errs...)
 }
 
 // nodes are the servers, and how many keys they have.
@@ -103,12 +87,10 @@ func (s *survey) scan(ctx context.Context, node *redis.Client) error {
 			return err
 		}
 		s.mu.Lock()
-		s.pass.looked += page
-		s.forget(names)
-		for _, u := range found {
-			if u.Used >= u.Limit && s.isMeant(&u) {
-				s.pass.full++
-			}
+		s.looked += page
+		if s.progress != nil && time.Since(s.told) >= time.Second {
+			s.told = time.Now()
+			s.progress(min(s.looked, s.keys), s.keys)
 		}
 		s.keep(found)
 		s.mu.Unlock()
@@ -123,18 +105,10 @@ func (s *survey) scan(ctx context.Context, node *redis.Client) error {
 	}
 }
 
-func (s *survey) isMeant(u *redisstore.Usage) bool { return s.rule == "" || s.rule == u.Rule }
-
-func (s *survey) forget(names []string) {
-	for _, name := range names {
-		delete(s.top, name)
-	}
-}
-
 // keep puts usages among the first, and drops the last beyond some more than n.
 func (s *survey) keep(found []redisstore.Usage) {
 	for _, u := range found {
-		if s.isMeant(&u) {
+		if s.rule == "" || s.rule == u.Rule {
 			s.top[u.Name] = u
 		}
 	}
@@ -161,27 +135,20 @@ func (s *survey) sorted() []redisstore.Usage {
 	return all
 }
 
-// known looks again at the first that are known, and returns them with how far the pass is.
-func (s *survey) known(ctx context.Context) (top []redisstore.Usage, now pass, last *pass, err error) {
-	s.mu.Lock()
+// found looks again at the first that were found, as a survey may take minutes, and returns them.
+func (s *survey) found(ctx context.Context) ([]redisstore.Usage, error) {
 	var names []string
 	for _, u := range s.sorted() {
 		names = append(names, u.Name)
 	}
-	s.mu.Unlock()
+	clear(s.top)
 	for part := range slices.Chunk(names, page) {
 		found, err := redisstore.Usages(ctx, s.client, s.prefix, part)
 		if err != nil {
-			return nil, now, nil, err
+			return nil, err
 		}
-		s.mu.Lock()
-		s.forget(part)
 		s.keep(found)
-		s.mu.Unlock()
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	top, now = s.sorted(), s.pass
-	now.took = time.Since(now.begun)
-	return top[:min(s.n, len(top))], now, s.last, nil
+	top := s.sorted()
+	return top[:min(s.n, len(top))], nil
 }

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"math/rand/v2"
 	"strings"
 	"testing"
 
@@ -16,35 +15,6 @@ import (
 	"github.com/weirgo/weir/redis/redisbans"
 	"github.com/weirgo/weir/redis/redisstore"
 )
-
-// Of many samples, nine and a half in ten and more are right about how many there are in all.
-func TestTheErrorOfASampleIsAsLargeAsItSays(t *testing.T) {
-	random := rand.New(rand.NewPCG(1, 2))
-	for _, all := range []int{0, 1, 3, 10, 100, 3000} {
-		for _, share := range []float64{0.01, 0.1, 0.5, 0.9, 0.99} {
-			const samples = 2000
-			right := 0
-			for range samples {
-				found := int64(0)
-				for range all {
-					if random.Float64() < share {
-						found++
-					}
-				}
-				about, low, high := estimate(found, share)
-				require.LessOrEqual(t, low, about)
-				require.LessOrEqual(t, found, low)
-				require.LessOrEqual(t, about, high)
-				if low <= int64(all) && int64(all) <= high {
-					right++
-				}
-			}
-			assert.GreaterOrEqual(t, right, samples*94/100, "%d keys, of which %v are seen", all, share)
-		}
-	}
-	about, low, high := estimate(7, 1)
-	assert.Equal(t, [3]int64{7, 7, 7}, [3]int64{about, low, high}, "all are seen")
-}
 
 func TestNamesStandInPlaceOfDigests(t *testing.T) {
 	server := redistest.Start(t)
