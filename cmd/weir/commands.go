@@ -69,7 +69,7 @@ func commands() []command {
 			examples: []string{"", "--names users.txt", "--json"},
 		}, {
 			name: "version", does: "tells the version, and what it was built of", declare: version, noFiles: true,
-			examples: []string{"", "--json"},
+			examples: []string{""},
 		},
 	}
 }

@@ -71,7 +71,7 @@ var writtenAs = map[string]reflect.Type{
 	"check": reflect.TypeFor[[]report](), "explain": reflect.TypeFor[rules.Explanation](), "diff": reflect.TypeFor[difference](),
 	"publish": reflect.TypeFor[published](), "rules": reflect.TypeFor[ruleset](), "top": reflect.TypeFor[topView](),
 	"peek": reflect.TypeFor[peeked](), "reset": reflect.TypeFor[resetKey](), "ban": reflect.TypeFor[listedBan](),
-	"bans": reflect.TypeFor[[]listedBan](), "unban": reflect.TypeFor[unbanned](), "version": reflect.TypeFor[build](),
+	"bans": reflect.TypeFor[[]listedBan](), "unban": reflect.TypeFor[unbanned](),
 }
 
 // pathsOf are the fields of a type, in their order.
@@ -162,7 +162,6 @@ endpoints: {"/off": {limit: 1/s, mode: off}, "/static/": {limit: 9/s, mode: shad
 	run("bans", "--names", keys)
 	run("unban", "user:43")
 	run("unban", "user:43")
-	run("version")
 	for _, c := range commands() {
 		if flagsOf(t, c.name).Lookup("json") != nil {
 			assert.Contains(t, has, c.name, "its JSON is tried")

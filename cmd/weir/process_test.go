@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -208,8 +207,4 @@ func TestTheVersionIsThatOfTheBuild(t *testing.T) {
 	require.Equal(t, exitGood, exit, said)
 	assert.True(t, strings.HasPrefix(out, "weir "), out)
 	assert.Contains(t, out, runtime.Version()+" on "+runtime.GOOS+"/"+runtime.GOARCH)
-	_, out, _ = weir(t, "", "version", "--json")
-	var b build
-	require.NoError(t, json.Unmarshal([]byte(out), &b))
-	assert.Equal(t, runtime.Version(), b.Go)
 }
