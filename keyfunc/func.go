@@ -48,7 +48,6 @@ const (
 	pathTag        = "path:"
 	queryTag       = "query:"
 	joinTag        = "join:"
-	hashTag        = "hash:"
 	fingerprintTag = "fp:"
 
 	globalKey = "global"
