@@ -13,7 +13,6 @@ import (
 	"github.com/weirgo/weir/keyfunc"
 )
 
-var secret = []byte("0123456789abcdef")
 
 // is a Func that always says key.
 func is(key string) keyfunc.Func {
