@@ -13,7 +13,6 @@ import (
 	"github.com/weirgo/weir/keyfunc"
 )
 
-
 // is a Func that always says key.
 func is(key string) keyfunc.Func {
 	return func(*http.Request) (string, error) { return key, nil }

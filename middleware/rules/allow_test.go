@@ -4,7 +4,6 @@ import (
 	"errors"
 	"net/http"
 	"path/filepath"
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -13,35 +12,6 @@ import (
 	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/middleware/rules"
 )
-
-const allowFile = `version: 1
-proxies: {trusted: [127.0.0.1]}
-ban: {keys: ["user:mallory"]}
-allow: {keys: ["user:ops", "user:mallory", "203.0.113.200"], file: partners.txt}
-default: {limit: 2/h sliding_log}
-`
-
-func TestWhoIsAllowedIsSoOnEveryRouterAndStore(t *testing.T) {
-	t.Parallel()
-	holdOnEveryRouterAndStore(t, []lineClaim{
-		{line: "allow:", claim: "keys, also those in a file, are never limited", run: keysAreAllowed, file: allowFile},
-	})
-}
-
-func keysAreAllowed(t *testing.T, s *lineService) {
-	for _, c := range []lineClient{
-		{ip: "203.0.113.1", user: "ops"}, {ip: "203.0.113.1", user: "partner"}, {ip: "203.0.113.1", device: "probe"}, {ip: "192.0.2.200"}, {ip: "203.0.113.200"},
-	} {
-		require.Empty(t, rateFields(s.passes(t, "GET /news", c, 4)), c)
-	}
-	s.passes(t, "GET /news", lineClient{ip: "203.0.113.1", user: "ops2"}, 2)
-	s.refuses(t, "GET /news", lineClient{ip: "203.0.113.1", user: "ops2"})
-	s.isBanned(t, "GET /news", lineClient{ip: "203.0.113.1", user: "mallory"})
-
-	s.edit(t, strings.Replace(allowFile, `"user:ops", `, "", 1))
-	require.NoError(t, s.reloaded(t))
-	s.refuses(t, "GET /news", lineClient{ip: "203.0.113.1", user: "ops"})
-}
 
 func TestAKeyOfAnyKindCanBeAllowed(t *testing.T) {
 	fails := func(*http.Request) (string, error) { return "", errors.New("the database is down") }

@@ -1,8 +1,6 @@
 package rules_test
 
 import (
-	"fmt"
-	"net/http"
 	"testing"
 	"time"
 
@@ -27,118 +25,6 @@ endpoints:
   "POST /login": {name: logins, limit: 3/h sliding_log, concurrency: 1}
 default: 1000/s
 `
-
-var placesClaims = []lineClaim{
-	{line: "concurrency:", claim: "no more are in progress at once, and none is taken by a refusal", run: boundedAtOnce, file: placesFile},
-	{line: "queue:", claim: "one more waits for its turn", run: waitsInTurn, file: placesFile},
-	{line: "concurrency:", claim: "beside a limit, in tiers and for all together", run: placesBesideLimits, file: placesFile},
-}
-
-func TestEveryWayToSayHowManyAtOnceWorksOnEveryRouterAndStore(t *testing.T) {
-	t.Parallel()
-	holdOnEveryRouterAndStore(t, placesClaims)
-}
-
-// begin has a request come that goes on until the end is called, which returns its status.
-func (s *lineService) begin(t *testing.T, request string, c lineClient) (end func() int) {
-	t.Helper()
-	began, ends, status := make(chan struct{}), make(chan struct{}), make(chan int, 1)
-	name := fmt.Sprint("place", lineServices.Add(1))
-	lineHeld.Store(name, func() { close(began); <-ends })
-	t.Cleanup(func() { lineHeld.Delete(name) })
-	go func() { status <- s.ask(t, request+"?held="+name, c).StatusCode }()
-	select {
-	case <-began:
-	case got := <-status:
-		require.Failf(t, "the request was answered", "%s by %+v: %d", request, c, got)
-	}
-	return func() int {
-		close(ends)
-		return <-status
-	}
-}
-
-func boundedAtOnce(t *testing.T, s *lineService) {
-	visitor := lineClient{ip: "203.0.113.1"}
-	first, second := s.begin(t, "GET /news", visitor), s.begin(t, "GET /news", visitor)
-	for range 3 {
-		response := s.ask(t, "GET /news", visitor)
-		require.Equal(t, 429, response.StatusCode)
-		require.Contains(t, response.Header.Get("RateLimit-Policy"), `"exports";q=2;qu="concurrent-requests"`)
-		require.Contains(t, response.Header.Get("RateLimit"), `"exports";r=0`)
-		retryAfter(t, response.Header, time.Minute)
-	}
-	s.passes(t, "GET /news", lineClient{ip: "203.0.113.2"}, 3)
-	require.Equal(t, 200, first())
-	s.free(t, "exports", "203.0.113.1", 1)
-	s.passes(t, "GET /news", visitor, 1)
-	require.Equal(t, 200, second())
-	s.free(t, "exports", "203.0.113.1", 0)
-	s.free(t, "pool", "", 0)
-}
-
-// free waits until so many requests of a key are in progress: an answer is read before its
-// handler has returned.
-func (s *lineService) free(t *testing.T, rule, key string, n int64) {
-	t.Helper()
-	require.Eventually(t, func() bool {
-		found, err := s.watcher.RateLimit.Peek(t.Context(), rule, key)
-		require.NoError(t, err)
-		return found[0].Concurrent.Limit-found[0].Concurrent.Remaining == n
-	}, 20*time.Second, time.Millisecond)
-}
-
-func waitsInTurn(t *testing.T, s *lineService) {
-	visitor := lineClient{ip: "203.0.113.1"}
-	first, answered := s.begin(t, "GET /login", visitor), make(chan int)
-	go func() { answered <- s.ask(t, "GET /login", visitor).StatusCode }()
-	waiting := func() (n int64) {
-		for _, p := range s.watcher.RateLimit.InProgress() {
-			n += p.Waiting
-		}
-		return n
-	}
-	require.Eventually(t, func() bool { return waiting() == 1 }, 20*time.Second, time.Millisecond)
-	require.Equal(t, 429, s.ask(t, "GET /login", visitor).StatusCode, "one waits, and no more")
-	s.free(t, "pool", "", 1)
-	require.Equal(t, 200, first())
-	require.Equal(t, 200, <-answered)
-	require.Zero(t, waiting())
-}
-
-func placesBesideLimits(t *testing.T, s *lineService) {
-	visitor := lineClient{ip: "203.0.113.1"}
-	end := s.begin(t, "POST /login", visitor)
-	response := s.ask(t, "POST /login", visitor)
-	require.Equal(t, 429, response.StatusCode)
-	require.Equal(t, "2", response.Header.Get("X-RateLimit-Remaining"), "the refusal took none of the limit")
-	require.Contains(t, response.Header.Get("RateLimit-Policy"), `"logins.concurrent";q=1;qu="concurrent-requests"`)
-	require.Equal(t, 200, end())
-	s.free(t, "logins", "203.0.113.1", 0)
-	for range 2 {
-		s.passes(t, "POST /login", visitor, 1)
-		s.free(t, "logins", "203.0.113.1", 0)
-	}
-	s.refuses(t, "POST /login", visitor)
-	s.free(t, "logins", "203.0.113.1", 0)
-
-	premium := lineClient{ip: "203.0.113.1", user: "carla", tier: "premium"}
-	var ends []func() int
-	for range 3 {
-		ends = append(ends, s.begin(t, "GET /news", premium))
-	}
-	require.Equal(t, 429, s.ask(t, "GET /news", premium).StatusCode)
-	free := lineClient{ip: "203.0.113.9", user: "finn", tier: "free"}
-	ends = append(ends, s.begin(t, "GET /healthz", free))
-	require.Equal(t, 429, s.ask(t, "GET /healthz", free).StatusCode)
-	ends = append(ends, s.begin(t, "GET /healthz", lineClient{ip: "203.0.113.10"}))
-	response = s.ask(t, "GET /healthz", lineClient{ip: "203.0.113.11"})
-	require.Equal(t, http.StatusServiceUnavailable, response.StatusCode, "the pool is that of all clients")
-	retryAfter(t, response.Header, time.Minute)
-	for _, end := range ends {
-		require.Equal(t, 200, end())
-	}
-}
 
 func TestWhatAFileSaysOfHowManyAtOnce(t *testing.T) {
 	c := parse(t, placesFile, rules.Options{}).Config()

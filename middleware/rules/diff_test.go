@@ -2,10 +2,8 @@ package rules_test
 
 import (
 	"fmt"
-	"maps"
 	"os"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -13,10 +11,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.yaml.in/yaml/v4"
-	"pgregory.net/rapid"
 
 	"github.com/weirgo/weir/internal/race"
-	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/middleware/rules"
 	"github.com/weirgo/weir/middleware/shed"
 )
@@ -266,31 +262,6 @@ func TestEveryChangeOfALeafIsInTheDiff(t *testing.T) {
 		l.node.Value, l.node.Tag = was, tag
 		assert.True(t, changed > 0 || l.path == "/endpoints/POST /d/mode", "nothing else can stand at %s", l.path)
 	}
-}
-
-// A diff of any two of these is empty only of one with itself, however they are written.
-func TestADiffOfAFileWithItselfIsEmpty(t *testing.T) {
-	t.Parallel()
-	files, err := filepath.Glob("../../_examples/rules/files/*.yaml")
-	require.NoError(t, err)
-	files = append(files, "testdata/sample.yaml")
-	o := rules.Options{Overload: shed.FromRules, Keys: map[string]keyfunc.Func{"model": keyfunc.Global}}
-	all := map[string]*rules.Rules{}
-	for _, file := range files {
-		r, err := rules.Load(file, o)
-		require.NoError(t, err, file)
-		all[file] = r
-		again, err := rules.Load(file, o)
-		require.NoError(t, err)
-		require.Empty(t, rules.Diff(r, again), file)
-	}
-	all["every field"] = parsed(t, everyField)
-	names := slices.Sorted(maps.Keys(all))
-	rapid.Check(t, func(t *rapid.T) {
-		a, b := rapid.SampledFrom(names).Draw(t, "a"), rapid.SampledFrom(names).Draw(t, "b")
-		changes := rules.Diff(all[a], all[b])
-		require.Equal(t, a == b, len(changes) == 0, "%v", says(changes))
-	})
 }
 
 // What a diff says of keys with a choice is so: explain has the keys that requests count under.

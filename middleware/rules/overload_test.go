@@ -3,7 +3,6 @@ package rules_test
 import (
 	"errors"
 	"net/http"
-	"sync"
 	"testing"
 	"time"
 
@@ -14,75 +13,6 @@ import (
 	"github.com/weirgo/weir/middleware/rules"
 	"github.com/weirgo/weir/middleware/shed"
 )
-
-const overloadFile = `version: 1
-proxies: {trusted: [127.0.0.1]}
-overload: {priority: [premium, free], max_wait: 10s, exempt: ["GET /healthz"]}
-default: 1000/h
-`
-
-func TestOverloadWorksOnEveryRouterAndStore(t *testing.T) {
-	t.Parallel()
-	holdOnEveryRouterAndStore(t, []lineClaim{
-		{line: "priority:", claim: "the first tier goes before others where there is no room", run: priorityIsKept, file: overloadFile},
-		{line: "exempt:", claim: "a route takes no place, and an edit of other lines keeps what was learned", run: exemptTakesNoPlace, file: overloadFile},
-	})
-}
-
-// full fills all places with requests that go on until free is called, once for each or, the
-// last time, for all.
-func (s *lineService) full(t *testing.T) (places int, free func(all bool)) {
-	places = s.stats().Limit
-	next, began := make(chan struct{}), make(chan struct{}, places)
-	lineHeld.Store(t.Name(), func() { began <- struct{}{}; <-next })
-	var asking sync.WaitGroup
-	for range places {
-		asking.Go(func() { s.passes(t, "GET /news?held="+t.Name(), lineClient{}, 1) })
-	}
-	for range places {
-		<-began
-	}
-	return places, func(all bool) {
-		if !all {
-			next <- struct{}{}
-			return
-		}
-		close(next)
-		asking.Wait()
-		lineHeld.Delete(t.Name())
-	}
-}
-
-func (s *lineService) stats() shed.Stats { return s.watcher.Overload().(*shed.Limiter).Stats()[0] }
-
-func priorityIsKept(t *testing.T, s *lineService) {
-	_, free := s.full(t)
-	served := make(chan string, 3)
-	var waiting sync.WaitGroup
-	for i, tier := range []string{"", "free", "premium"} {
-		name := t.Name() + tier
-		lineHeld.Store(name, func() { served <- tier })
-		defer lineHeld.Delete(name)
-		waiting.Go(func() { s.passes(t, "GET /news?held="+name, lineClient{tier: tier}, 1) })
-		require.Eventually(t, func() bool { return s.stats().Waiting == i+1 }, long, time.Millisecond)
-	}
-	free(false)
-	require.Equal(t, "premium", <-served)
-	require.Equal(t, "free", <-served, "in the place that premium left")
-	require.Equal(t, "", <-served)
-	free(true)
-	waiting.Wait()
-	require.Eventually(t, func() bool { return s.stats().InFlight == 0 }, long, time.Millisecond)
-}
-
-func exemptTakesNoPlace(t *testing.T, s *lineService) {
-	places, free := s.full(t)
-	s.passes(t, "GET /healthz", lineClient{}, 3)
-	s.edit(t, s.text+"soft: 80%\n")
-	require.NoError(t, s.reloaded(t))
-	require.Equal(t, places, s.stats().InFlight, "a reload forgets none that are in flight")
-	free(true)
-}
 
 func TestWhatAFileSaysOfOverloadIsWhatItsConstructorIsGiven(t *testing.T) {
 	for text, want := range map[string]middleware.OverloadOptions{

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -433,28 +432,7 @@ func authenticating(next http.Handler) http.Handler {
 	})
 }
 
-// lineHandler answers the status that it is asked for, settles what it is told, and waits
-// for what it is to be held by.
-func lineHandler(w http.ResponseWriter, r *http.Request) {
-	query := r.URL.Query()
-	if held, ok := lineHeld.Load(query.Get("held")); ok {
-		held.(func())()
-	}
-	if text := query.Get("settle"); text != "" {
-		units, err := strconv.ParseInt(text, 10, 64)
-		if err = errors.Join(err, middleware.Settle(r.Context(), "tokens", units)); err != nil {
-			http.Error(w, err.Error(), http.StatusTeapot)
-			return
-		}
-	}
-	if status, err := strconv.Atoi(query.Get("status")); err == nil {
-		w.WriteHeader(status)
-	}
-	_, _ = io.WriteString(w, "hello\n")
-}
-
-// lineHeld are what handlers wait for, by name.
-var lineHeld sync.Map
+func lineHandler(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "hello\n") }
 
 var lineRouters = map[string]lineRouter{
 	"net http": func(limits *middleware.RateLimit) http.Handler {

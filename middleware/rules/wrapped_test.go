@@ -24,25 +24,6 @@ const wrappedFile = `rate_limits:
     premium: {requests: 10000, window: 3600}
 `
 
-func TestAFileBelowRateLimitsWorksOnEveryRouterAndStore(t *testing.T) {
-	t.Parallel()
-	holdOnEveryRouterAndStore(t, []lineClaim{
-		{line: "rate_limits:", claim: "is a whole file, without a version", run: wrappedLimits, file: wrappedFile},
-	})
-}
-
-func wrappedLimits(t *testing.T, s *lineService) {
-	visitor := lineClient{}
-	h := s.passes(t, "GET /news", visitor, 1)
-	require.Equal(t, `"default";q=100;w=60`, h.Get("RateLimit-Policy"))
-	h = s.exhausts(t, "GET /api/v1/search", visitor, lineLimit{10, 30, 60e9})
-	require.Equal(t, `"/api/v1/search";q=10;w=20`, h.Get("RateLimit-Policy"))
-	s.passes(t, "POST /api/v1/upload", visitor, 10)
-	s.refuses(t, "POST /api/v1/upload", visitor)
-	h = s.passes(t, "GET /news", lineClient{user: "finn", tier: "premium"}, 1)
-	require.Equal(t, `"tier:premium";q=10000;w=3600, "default";q=100;w=60`, h.Get("RateLimit-Policy"))
-}
-
 func TestAFileBelowRateLimitsIsAWholeOne(t *testing.T) {
 	r := parse(t, wrappedFile, rules.Options{})
 	require.Len(t, r.Warnings(), 1)
