@@ -347,30 +347,6 @@ func TestAPatientClientGetsTheWholeRate(t *testing.T) {
 	}
 }
 
-func TestALeakyBucketsEventsLeaveAtAConstantRate(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		l := anyLimit(LeakyBucket).Draw(t, "limit")
-		q := mustQuota(t, l)
-		s, now := State{}, anyStart().Draw(t, "start")
-		previous, cost := int64(-1), int64(0)
-		for range rapid.IntRange(2, 30).Draw(t, "events") {
-			now += magnitude(1, q.drain).Draw(t, "step") - 1
-			taken, ok := q.Take(s, now, 1)
-			if !ok {
-				continue
-			}
-			leaves := now + q.Describe(taken, now, 1, true).Delay.Microseconds()
-			if previous >= 0 {
-				// Rounding up to a microsecond may bring two closer by less than one.
-				apart := new(big.Rat).Mul(whole(cost), big.NewRat(l.Per.Microseconds(), l.Events))
-				require.Negative(t, new(big.Rat).Sub(apart, whole(leaves-previous)).Cmp(whole(1)),
-					"%v let two events out %d microseconds apart", l, leaves-previous)
-			}
-			s, previous, cost = taken, leaves, 1
-		}
-	})
-}
-
 // Buckets reach the same sum another way when they are larger, so this goes for sums:
 // one event may be refused that a smaller limit admits.
 func TestARaisedLimitNeverAdmitsLessInTotal(t *testing.T) {
@@ -442,26 +418,6 @@ func TestAClockThatStepsBackGrantsAtMostOneBurstAndCostsAtMostAPeriod(t *testing
 				require.LessOrEqual(t, q.Describe(after, at, 1, false).RetryAfter, micros(2*period))
 				require.Equal(t, q.Describe(State{}, at, 0, true), q.Describe(q.Refund(clone(s), at, 1, 0), at, 0, true))
 				require.Equal(t, q.capacity-1, q.Describe(q.Owe(s, at, 1), at, 0, true).Remaining)
-			}
-		})
-	}
-}
-
-func TestAClockThatJumpsForwardGrantsAtMostOneBurst(t *testing.T) {
-	for _, a := range everyAlgorithm {
-		t.Run(a.String(), func(t *testing.T) {
-			q := mustQuota(t, Limit{Events: 10, Per: 10 * time.Second, Algorithm: a})
-			now := int64(1_753_000_000_000_000)
-			s, _ := q.Take(State{}, now, q.capacity)
-			for _, jump := range []time.Duration{time.Hour, 366 * 24 * time.Hour, 100 * 366 * 24 * time.Hour} {
-				at := now + jump.Microseconds()
-				assert.Equal(t, q.capacity, q.Describe(s, at, 0, true).Remaining)
-				_, ok := q.Take(s, at, q.capacity+1)
-				assert.False(t, ok)
-				after, ok := q.Take(clone(s), at, q.capacity)
-				require.True(t, ok)
-				_, ok = q.Take(after, at, 1)
-				assert.False(t, ok, "a jump of %v granted more than one burst", jump)
 			}
 		})
 	}

@@ -3,7 +3,6 @@ package limiter
 import (
 	"context"
 	"fmt"
-	"strconv"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -78,16 +77,6 @@ func BenchmarkHotKey(b *testing.B) {
 	})
 }
 
-func BenchmarkRefusal(b *testing.B) {
-	for _, a := range everyAlgorithm {
-		b.Run("algorithm="+a.String(), func(b *testing.B) {
-			serialAndParallel(b,
-				func() *Limiter { return benchmarkLimiter(b, PerDay(1).With(a), 0) },
-				func(l *Limiter, _ int) { allow(b, l, "key") })
-		})
-	}
-}
-
 // An exact window beside a counter, as full as events come evenly: at most 2 of its time where
 // it admits, and 1.5 where it refuses.
 func BenchmarkExactWindow(b *testing.B) {
@@ -155,55 +144,6 @@ func BenchmarkSettle(b *testing.B) {
 	}
 }
 
-// Live keys, in an order that the cache does not foresee.
-func BenchmarkLiveKeys(b *testing.B) {
-	for _, n := range []int{1000, 100_000, 1_000_000} {
-		keys := make([]string, n)
-		for i := range keys {
-			keys[i] = "192.0.2.1:" + strconv.Itoa(i)
-		}
-		b.Run(fmt.Sprintf("keys=%d", n), func(b *testing.B) {
-			serialAndParallel(b, func() *Limiter {
-				l := benchmarkLimiter(b, PerHour(1_000_000), 3*n/2)
-				for _, key := range keys {
-					allow(b, l, key)
-				}
-				return l
-			}, func(l *Limiter, i int) { allow(b, l, keys[uint64(i)*0x9e3779b97f4a7c15%uint64(n)]) })
-		})
-	}
-}
-
-// New keys: at first there is room, then all are in use and each takes another's place,
-// and then all that are there refuse.
-func BenchmarkNewKeys(b *testing.B) {
-	keys := make([]string, 1<<20)
-	for i := range keys {
-		keys[i] = strconv.Itoa(i)
-	}
-	for _, tt := range []struct {
-		name    string
-		l       Limit
-		maxKeys int
-	}{
-		{"into=free", PerHour(100), 1 << 24},
-		{"into=idle", Limit{Events: 10, Per: time.Microsecond}.With(TokenBucket), 1000},
-		{"into=live", PerHour(100), 10_000},
-		{"into=refusing", PerHour(1), 10_000},
-	} {
-		b.Run(tt.name, func(b *testing.B) {
-			l := benchmarkLimiter(b, tt.l, tt.maxKeys)
-			i := 0
-			for b.Loop() {
-				if _, err := l.Allow(context.Background(), keys[i&(1<<20-1)]); err != nil {
-					b.Fatal(err)
-				}
-				i++
-			}
-		})
-	}
-}
-
 func BenchmarkBatch(b *testing.B) {
 	for _, n := range []int{1, 3, 8, 64} {
 		for _, tt := range []struct {
@@ -231,39 +171,6 @@ func BenchmarkBatch(b *testing.B) {
 	}
 }
 
-// Three limits of one rule, which are to take at most 1.5 of one's time, and less than three
-// rules.
-func BenchmarkLimits(b *testing.B) {
-	for _, tt := range []struct {
-		name   string
-		events int64
-	}{{"admitted", 1 << 24}, {"refused", 1}} {
-		for _, n := range []int{1, 3} {
-			b.Run(fmt.Sprintf("limits=%d/%s", n, tt.name), func(b *testing.B) {
-				m, err := NewMemory(MemoryOptions{})
-				if err != nil {
-					b.Fatal(err)
-				}
-				var limits []Limit
-				for i := range n {
-					limits = append(limits, Limit{Events: tt.events, Per: time.Duration(300+i) * 24 * time.Hour, Algorithm: TokenBucket})
-				}
-				quotas, err := NewQuotas("api", "", Join(limits, Concurrency{}))
-				if err != nil {
-					b.Fatal(err)
-				}
-				charges, decisions := chargesOf(quotas, "key", 1), make([]Decision, n)
-				b.ReportAllocs()
-				for b.Loop() {
-					if err := m.Decide(context.Background(), charges, decisions); err != nil {
-						b.Fatal(err)
-					}
-				}
-			})
-		}
-	}
-}
-
 func BenchmarkParse(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
@@ -271,25 +178,4 @@ func BenchmarkParse(b *testing.B) {
 			b.Fatal(err)
 		}
 	}
-}
-
-// Each caller has a key of its own, and all share a rule without keys.
-func BenchmarkSharedRule(b *testing.B) {
-	m, err := NewMemory(MemoryOptions{})
-	if err != nil {
-		b.Fatal(err)
-	}
-	most := Limit{Events: 1<<27 - 1, Per: 30 * 24 * time.Hour}
-	own, shared := named(b, "own", "", most), named(b, "shared", "", most)
-	var callers atomic.Int64
-	b.ReportAllocs()
-	b.RunParallel(func(p *testing.PB) {
-		charges := []Charge{{Quota: shared, Key: "", Cost: 1}, {Quota: own, Key: fmt.Sprint(callers.Add(1)), Cost: 1}}
-		decisions := make([]Decision, len(charges))
-		for p.Next() {
-			if err := m.Decide(context.Background(), charges, decisions); err != nil {
-				b.Fatal(err)
-			}
-		}
-	})
 }

@@ -125,9 +125,6 @@ func TestConcurrentFloodsNeitherDeadlockNorSetAnExhaustedKeyFree(t *testing.T) {
 					named(t, "c", "", PerHour(80_000_000)), named(t, "d", "", PerHour(3).With(TokenBucket)),
 				}
 				quotas[3].Settles = true
-				family, err := NewQuotas("e", "", All(PerMinute(3), PerHour(4).With(TokenBucket)))
-				require.NoError(t, err)
-				quotas = append(quotas, family...)
 				victim := named(t, "victim", "", PerHour(5))
 				require.True(t, m.take(victim, "key", 5))
 				var wg sync.WaitGroup
@@ -259,14 +256,9 @@ func TestBatchesAreOneStepAmongThoseWithoutLocks(t *testing.T) {
 			x.Settles, y.Settles = true, true
 			return x, y
 		},
-		"limits of one rule": func(t *testing.T, a Algorithm) (x, y *Quota) {
-			family, err := NewQuotas("rule", "", All(PerHour(callers*calls).With(a), PerDay(callers*calls/4).With(a)))
-			require.NoError(t, err)
-			return family[0], family[1]
-		},
 	} {
 		for _, a := range []Algorithm{SlidingCounter, TokenBucket, FixedWindow} {
-			if name != "words" && name != "limits of one rule" && a != TokenBucket {
+			if name != "words" && a != TokenBucket {
 				continue // only a bucket's state is another
 			}
 			phase.Run(t, name+"/"+a.String(), func(t *testing.T) { // where time stands still
@@ -377,10 +369,7 @@ func TestWhatIsInUseIsWhatWasAdmittedLessWhatWasGivenBack(t *testing.T) {
 			named(t, "e", "", PerDay(10_000).With(FixedWindow)), named(t, "f", "", PerDay(10_000).With(TokenBucket)),
 		}
 		quotas[5].Settles = true
-		family, err := NewQuotas("g", "", All(PerDay(10_000), PerHour(10_000).With(TokenBucket), PerMinute(5e8)))
-		require.NoError(t, err)
-		quotas = append(quotas, family...)
-		var used [9][keys]atomic.Int64
+		var used [6][keys]atomic.Int64
 		var wg sync.WaitGroup
 		for id := range 4 {
 			wg.Go(func() {

@@ -129,7 +129,7 @@ const (
 	stateBytes = int(unsafe.Sizeof(state{}))
 	entryBytes = int(unsafe.Sizeof(Entry{}))
 
-	fewEntries = 4  // that a log begins with
+	fewEntries = 2  // that a log begins with
 	keptLog    = 16 // how many entries a state may have room for that is not in use
 )
 

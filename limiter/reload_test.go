@@ -21,15 +21,9 @@ func formsOf(t *testing.T, rule string, events int64) map[string][]*Quota {
 		q.Settles = settles
 		return []*Quota{q}
 	}
-	family, err := NewQuotas(rule, "", All(
-		Limit{Events: events, Per: per},
-		Limit{Events: 2 * events, Per: 2 * per, Algorithm: TokenBucket},
-		Limit{Events: 3 * events, Per: 3 * per, Algorithm: FixedWindow},
-	))
-	require.NoError(t, err)
 	return map[string][]*Quota{
 		"window": one(SlidingCounter, false), "fixed": one(FixedWindow, false), "bucket": one(TokenBucket, false),
-		"queue": one(LeakyBucket, false), "settling": one(TokenBucket, true), "log": one(SlidingLog, false), "family": family,
+		"queue": one(LeakyBucket, false), "settling": one(TokenBucket, true), "log": one(SlidingLog, false),
 	}
 }
 

@@ -298,25 +298,5 @@ func BenchmarkSemaphore(b *testing.B) {
 				release()
 			}
 		})
-		b.Run(name+"/decision", func(b *testing.B) {
-			l := Must(New(Config{Name: "x", Limit: PerDay(1 << 30)}))
-			b.ReportAllocs()
-			for i := 0; b.Loop(); i++ {
-				_, _ = l.Allow(b.Context(), names[i%keys])
-			}
-		})
-		b.Run(name+"/sync.Map", func(b *testing.B) {
-			var all sync.Map
-			b.ReportAllocs()
-			for i := 0; b.Loop(); i++ {
-				v, ok := all.Load(names[i%keys])
-				if !ok {
-					v, _ = all.LoadOrStore(names[i%keys], make(chan struct{}, 1024))
-				}
-				c := v.(chan struct{})
-				c <- struct{}{}
-				<-c
-			}
-		})
 	}
 }

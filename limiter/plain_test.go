@@ -2,7 +2,6 @@ package limiter
 
 import (
 	"fmt"
-	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -10,8 +9,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
-
-	"github.com/weirgo/weir/internal/phase"
 )
 
 // inBubble runs f, which may use a rapid.T, where time is fake.
@@ -125,32 +122,12 @@ func sameTrace(t *testing.T, limits *rapid.Generator[Limit]) {
 			for i := range names {
 				name(i)
 			}
-			var family []Limit
-			for range rapid.IntRange(0, 3).Draw(rt, "family") {
-				l := limits.Draw(rt, "limit")
-				if l.Algorithm != LeakyBucket && !slices.ContainsFunc(family, func(o Limit) bool { return o.Per == l.Per }) {
-					family = append(family, l)
-				}
-			}
-			if len(family) > 1 {
-				members, err := NewQuotas("family", "", Join(family, Concurrency{}))
-				require.NoError(rt, err)
-				for _, q := range members {
-					q.Settles = rapid.Bool().Draw(rt, "settles")
-				}
-				quotas = append(quotas, members...)
-			}
 			for range rapid.IntRange(1, 30).Draw(rt, "steps") {
 				if step := micros(max(0, anyStep(quotas[0], d).Draw(rt, "step"))); time.Now().Add(step).Before(end) {
 					time.Sleep(step)
 				}
 				now := time.Now().UnixMicro()
 				var charges []Charge
-				if len(family) > 1 && rapid.Bool().Draw(rt, "the family") {
-					for _, q := range quotas[len(names):] {
-						charges = append(charges, Charge{Quota: q, Key: "key", Cost: anyCost(q.capacity, d.Remaining).Draw(rt, "cost")})
-					}
-				}
 				for range rapid.SampledFrom([]int{1, 1, 1, 2, 3, 9}).Draw(rt, "charges") {
 					q := rapid.SampledFrom(quotas).Draw(rt, "quota")
 					c := Charge{Quota: q, Key: rapid.SampledFrom(names).Draw(rt, "key")}
@@ -236,33 +213,5 @@ func TestAPackedStateIsGoodForFifteenYears(t *testing.T) {
 		later := now + magnitude(1, q.Window().Microseconds()).Draw(t, "later") - 1
 		unpacked := q.unpack(q.pack(s, origin), origin, later)
 		require.Equal(t, q.Describe(s, later, 0, true), q.Describe(unpacked, later, 0, true))
-	})
-}
-
-func TestALimitThatChangesOnAnIdleKeyLeavesItIdle(t *testing.T) {
-	phase.Test(t, func(t *testing.T) {
-		for i, from := range everyAlgorithm {
-			for j, to := range everyAlgorithm {
-				m, err := NewMemory(MemoryOptions{})
-				require.NoError(t, err)
-				rule := fmt.Sprint("rule ", i, j)
-				before, err := NewQuota(rule, "", PerMinute(5).With(from))
-				require.NoError(t, err)
-				after, err := NewQuota(rule, "", PerHour(7).With(to))
-				require.NoError(t, err)
-
-				d := make([]Decision, 1)
-				require.NoError(t, m.Decide(t.Context(), []Charge{{Quota: before, Key: "key", Cost: 3}}, d))
-				time.Sleep(time.Hour)
-				// A state that was never anywhere in time must not be packed.
-				require.NoError(t, m.Refund(t.Context(), []Charge{{Quota: after, Key: "key", Cost: 0}}))
-				for range after.Capacity() {
-					require.NoError(t, m.Decide(t.Context(), []Charge{{Quota: after, Key: "key", Cost: 1}}, d))
-					require.True(t, d[0].Allowed, "%v to %v: %+v", from, to, d[0])
-				}
-				require.NoError(t, m.Decide(t.Context(), []Charge{{Quota: after, Key: "key", Cost: 1}}, d))
-				require.False(t, d[0].Allowed)
-			}
-		}
 	})
 }
