@@ -34,15 +34,11 @@ func Watch(ctx context.Context, client redis.UniversalClient, key string, o rule
 }
 
 // Publish checks the text of rules, writes it to a key in Redis and tells all processes that
-// have theirs from there.
+// have theirs from there. If it fails, the text may have been written all the same.
 func Publish(ctx context.Context, client redis.UniversalClient, key string, text []byte, o rules.Options) error {
-	if err := check(client, key); err != nil {
-		return err
-	}
-	if _, err := rules.Parse(text, o); err != nil {
-		return err
-	}
-	return publish(ctx, client, key, text)
+	return publish(ctx, client, key, text, o, func(ctx context.Context, written string) error {
+		return client.Set(ctx, key, written, 0).Err()
+	})
 }
 
 // ErrChanged is what [PublishIf] returns where other rules are in Redis than it was told.
@@ -52,13 +48,57 @@ var ErrChanged = errors.New("the rules in Redis are not of that version")
 // ([rules.VersionOf]), so that two operators that change them at once do not undo each other's work.
 // Empty: if there are none yet.
 func PublishIf(ctx context.Context, client redis.UniversalClient, key, version string, text []byte, o rules.Options) error {
+	return publish(ctx, client, key, text, o, func(ctx context.Context, written string) error {
+		err := client.Watch(ctx, func(tx *redis.Tx) error {
+			there, err := read(ctx, tx, key)
+			now := ""
+			switch {
+			case err == nil:
+				now = rules.VersionOf(there)
+			case !errors.Is(err, ErrNone):
+				return err
+			}
+			if now != version {
+				return fmt.Errorf("%w, but of %q", ErrChanged, now)
+			}
+			_, err = tx.TxPipelined(ctx, func(p redis.Pipeliner) error { return p.Set(ctx, key, written, 0).Err() })
+			return err
+		}, key)
+		if errors.Is(err, redis.TxFailedErr) {
+			return fmt.Errorf("%w: they were changed just now", ErrChanged)
+		}
+		return err
+	})
+}
+
+// publish checks the text, has set write it, and tells the sources.
+func publish(ctx context.Context, client redis.UniversalClient, key string, text []byte, o rules.Options,
+	set func(ctx context.Context, written string) error) error {
+
 	if err := check(client, key); err != nil {
 		return err
+	}
+	if len(text) > maxText {
+		return errTooLong(fmt.Sprintf("what is to be written to Redis key %q", key))
 	}
 	if _, err := rules.Parse(text, o); err != nil {
 		return err
 	}
-	return publishIf(ctx, client, key, version, text)
+	written := string(text) // a caller that has left may change the slice
+	// Two commands: in a Cluster the channel and the key may be on different nodes.
+	_, err := wire.Call(ctx, func(ctx context.Context) (struct{}, error) {
+		if err := set(ctx, written); err != nil {
+			return struct{}{}, err
+		}
+		if err := client.Publish(ctx, channelOf(key), "").Err(); err != nil {
+			return struct{}{}, fmt.Errorf("it is written, but no process is told and it is found at the next poll: %w", err)
+		}
+		return struct{}{}, nil
+	})
+	if err != nil {
+		return fmt.Errorf("redisrules: publish Redis key %q: %w", key, err)
+	}
+	return nil
 }
 
 // ErrNone is what [Read] returns where there are no rules.
@@ -69,14 +109,7 @@ func Read(ctx context.Context, client redis.UniversalClient, key string) ([]byte
 	if err := check(client, key); err != nil {
 		return nil, err
 	}
-	text, err := wire.Call(ctx, func(ctx context.Context) ([]byte, error) { return read(ctx, client, key) })
-	if err != nil {
-		return nil, fmt.Errorf("redisrules: read Redis key %q: %w", key, err)
-	}
-	if len(text) > maxText {
-		return nil, errTooLong(fmt.Sprintf("Redis key %q", key))
-	}
-	return text, nil
+	return (&source{client: client, key: key, reading: make(chan struct{}, 1)}).Read(ctx)
 }
 
 func check(client redis.UniversalClient, key string) error {

@@ -123,6 +123,7 @@ func TestAFleetChangesTogether(t *testing.T) {
 	}
 	eventually(t, "both to listen", func() bool { return server.MustDo("PUBSUB", "NUMSUB", inRedis+":changed") == inRedis+":changed\n2" })
 	publish(t, server, limitOf("6/h"))
+	require.Equal(t, "-1", server.MustDo("TTL", inRedis))
 	for _, w := range fleet {
 		w.becomes("6") // by the message, as Redis is asked once an hour otherwise
 	}

@@ -3,10 +3,7 @@ package redisrules
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
-	"net"
-	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -22,11 +19,7 @@ type source struct {
 	client  redis.UniversalClient
 	key     string
 	nudges  chan struct{} // holds one until it is received; others are dropped
-	reading chan struct{} // holds one while a read is under way, which may outlast its caller
-
-	// heartbeat is how long a subscription may be silent before it is asked whether it
-	// still stands, and then how long the answer may take.
-	heartbeat time.Duration
+	reading chan struct{} // holds one while a read is in progress, which may outlast its caller
 
 	cancel context.CancelFunc
 	ended  chan struct{}
@@ -37,9 +30,6 @@ var _ rules.Source = (*source)(nil)
 const (
 	maxText     = 1 << 20
 	defaultPoll = 10 * time.Second
-
-	// pause is between two attempts to subscribe.
-	pause = 500 * time.Millisecond
 )
 
 func errTooLong(what string) error {
@@ -50,83 +40,17 @@ func errTooLong(what string) error {
 // was written without a message is found only by reading; 0 stands for 10 seconds. It
 // neither waits for Redis nor closes the client.
 func newSource(client redis.UniversalClient, key string, poll time.Duration) *source {
-	return newSourceWith(client, key, cmp.Or(poll, defaultPoll), 3*time.Second)
-}
-
-func newSourceWith(client redis.UniversalClient, key string, poll, heartbeat time.Duration) *source {
 	ctx, cancel := context.WithCancel(context.Background())
 	s := &source{
-		client:    client,
-		key:       key,
-		nudges:    make(chan struct{}, 1),
-		reading:   make(chan struct{}, 1),
-		heartbeat: heartbeat,
-		cancel:    cancel,
-		ended:     make(chan struct{}),
+		client:  client,
+		key:     key,
+		nudges:  make(chan struct{}, 1),
+		reading: make(chan struct{}, 1),
+		cancel:  cancel,
+		ended:   make(chan struct{}),
 	}
-	var both sync.WaitGroup
-	both.Go(func() { s.tick(ctx, poll) })
-	both.Go(func() { s.listen(ctx) })
-	go func() {
-		both.Wait()
-		close(s.ended)
-	}()
+	go s.follow(ctx, cmp.Or(poll, defaultPoll))
 	return s
-}
-
-// publish writes text for every source of that key to read, and tells them. If it fails, the
-// text may have been written all the same.
-func publish(ctx context.Context, client redis.UniversalClient, key string, text []byte) error {
-	return publishBy(ctx, client, key, text, func(ctx context.Context, written string) error {
-		return client.Set(ctx, key, written, 0).Err()
-	})
-}
-
-// publishIf is publish if what is there is of that version.
-func publishIf(ctx context.Context, client redis.UniversalClient, key, version string, text []byte) error {
-	return publishBy(ctx, client, key, text, func(ctx context.Context, written string) error {
-		err := client.Watch(ctx, func(tx *redis.Tx) error {
-			there, err := read(ctx, tx, key)
-			now := ""
-			switch {
-			case err == nil:
-				now = rules.VersionOf(there)
-			case !errors.Is(err, ErrNone):
-				return err
-			}
-			if now != version {
-				return fmt.Errorf("%w, but of %q", ErrChanged, now)
-			}
-			_, err = tx.TxPipelined(ctx, func(p redis.Pipeliner) error { return p.Set(ctx, key, written, 0).Err() })
-			return err
-		}, key)
-		if errors.Is(err, redis.TxFailedErr) {
-			return fmt.Errorf("%w: they were changed just now", ErrChanged)
-		}
-		return err
-	})
-}
-
-// publishBy has set write the text, and tells the sources.
-func publishBy(ctx context.Context, client redis.UniversalClient, key string, text []byte, set func(ctx context.Context, written string) error) error {
-	if len(text) > maxText {
-		return errTooLong(fmt.Sprintf("what is to be written to Redis key %q", key))
-	}
-	written := string(text) // a caller that has left may change the slice
-	// Two commands: in a Cluster the channel and the key may be on different nodes.
-	_, err := wire.Call(ctx, func(ctx context.Context) ([]byte, error) {
-		if err := set(ctx, written); err != nil {
-			return nil, err
-		}
-		if err := client.Publish(ctx, channelOf(key), "").Err(); err != nil {
-			return nil, fmt.Errorf("it is written, but no process is told and it is found at the next poll: %w", err)
-		}
-		return nil, nil
-	})
-	if err != nil {
-		return fmt.Errorf("redisrules: publish Redis key %q: %w", key, err)
-	}
-	return nil
 }
 
 func channelOf(key string) string { return key + ":changed" }
@@ -196,57 +120,30 @@ func (s *source) nudge() {
 	}
 }
 
-func (s *source) tick(ctx context.Context, poll time.Duration) {
+// follow nudges every poll, for each message, and for each subscription that go-redis makes anew, as
+// messages may have been missed before.
+func (s *source) follow(ctx context.Context, poll time.Duration) {
+	defer close(s.ended)
 	ticker := time.NewTicker(poll)
 	defer ticker.Stop()
+	var heard <-chan any
 	for {
-		select {
-		case <-ticker.C:
-			s.nudge()
-		case <-ctx.Done():
-			return
-		}
-	}
-}
-
-// listen follows one subscription after the other.
-func (s *source) listen(ctx context.Context) {
-	for {
-		s.follow(ctx)
-		select {
-		case <-time.After(pause):
-		case <-ctx.Done():
-			return
-		}
-	}
-}
-
-// follow nudges for each message, and for the subscription itself, as messages may have
-// been missed before. It returns when the connection fails.
-func (s *source) follow(ctx context.Context) {
-	subscription, err := wire.Subscribe(ctx, s.client, channelOf(s.key))
-	if err != nil {
-		return
-	}
-	defer subscription.Close()
-	defer context.AfterFunc(ctx, func() { _ = subscription.Close() })() // it ends ReceiveTimeout
-
-	for asked := false; ; {
-		received, err := subscription.ReceiveTimeout(ctx, s.heartbeat)
-		var timeout net.Error
-		switch {
-		case err == nil:
-			asked = false
-			if _, pong := received.(*redis.Pong); !pong {
-				s.nudge()
+		if heard == nil {
+			if subscription, err := wire.Subscribe(ctx, s.client, channelOf(s.key)); err == nil {
+				defer subscription.Close() // there is one, or there was none
+				heard = subscription.ChannelWithSubscriptions()
 			}
-		case errors.As(err, &timeout) && timeout.Timeout() && !asked:
-			asked = true
-			if subscription.Ping(ctx) != nil {
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		case _, isOpen := <-heard:
+			if !isOpen { // the client was closed
+				<-ctx.Done()
 				return
 			}
-		default:
-			return
 		}
+		s.nudge()
 	}
 }

@@ -2,11 +2,8 @@ package redisrules
 
 import (
 	"context"
-	"fmt"
-	"net"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -14,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weirgo/weir/internal/redistest"
+	"github.com/weirgo/weir/middleware/rules"
 )
 
 const key = "weir:rules"
@@ -38,20 +36,9 @@ func follow(t testing.TB, client redis.UniversalClient) *source {
 
 func write(t testing.TB, client redis.UniversalClient, text string) {
 	t.Helper()
-	eventually(t, "Redis to take it", func() bool { return publish(t.Context(), client, key, []byte(text)) == nil })
-}
-
-func TestWhatIsPublishedIsHeardOfAtOnce(t *testing.T) {
-	t.Parallel()
-	server := redistest.Start(t)
-	client := connect(t, server.Addr)
-	one, two := follow(t, client), follow(t, connect(t, server.Addr))
-	for _, text := range []string{"first", "second", ""} {
-		require.NoError(t, publish(t.Context(), client, key, []byte(text)))
-		awaitText(t, one, text)
-		awaitText(t, two, text)
-	}
-	require.Equal(t, "-1", server.MustDo("TTL", key))
+	eventually(t, "Redis to take it", func() bool {
+		return client.Set(t.Context(), key, text, 0).Err() == nil && client.Publish(t.Context(), channelOf(key), "").Err() == nil
+	})
 }
 
 func TestAKeyThatIsMissingIsAnErrorOfItsOwn(t *testing.T) {
@@ -79,7 +66,7 @@ func TestAKeyHasAtMostOneMebibyte(t *testing.T) {
 	write(t, client, largest)
 	requireText(t, r, largest)
 
-	require.EqualError(t, publish(t.Context(), client, key, []byte(largest+"x")),
+	require.EqualError(t, Publish(t.Context(), client, key, []byte(largest+"x"), rules.Options{}),
 		`redisrules: what is to be written to Redis key "weir:rules" is longer than 1 MiB (1048576 bytes)`)
 	requireText(t, r, largest)
 	server.MustDo("APPEND", key, "x")
@@ -97,7 +84,6 @@ func TestASourceMayBeginWhileRedisIsDown(t *testing.T) {
 	_, err := r.Read(t.Context())
 	require.Error(t, err)
 	require.NotErrorIs(t, err, ErrNone)
-	require.ErrorContains(t, publish(t.Context(), client, key, nil), `redisrules: publish Redis key "weir:rules": `)
 	server.Restart()
 	write(t, client, "text")
 	awaitText(t, r, "text")
@@ -118,7 +104,7 @@ func TestARedisThatHangsHoldsNobody(t *testing.T) {
 	defer cancel()
 	_, err := r.Read(limited)
 	require.ErrorIs(t, err, context.DeadlineExceeded)
-	require.ErrorIs(t, publish(t.Context(), client, key, []byte("text")), context.DeadlineExceeded)
+	require.ErrorIs(t, Publish(t.Context(), client, key, []byte("version: 1\ndefault: 5/s\n"), rules.Options{}), context.DeadlineExceeded)
 	require.NoError(t, r.Close())
 
 	again := newSource(client, key, never) // which has no connection to close
@@ -143,91 +129,6 @@ func TestASourceMayBeClosedAgainAndByMany(t *testing.T) {
 	}
 }
 
-// A mute passes connections on to a server. Those of before it is silenced stay open, and
-// nothing comes through them any more, as when a firewall forgets them.
-type mute struct {
-	net.Listener
-	silenced atomic.Int64 // how many connections were
-	accepted atomic.Int64
-}
-
-func (m *mute) serve(t testing.TB, server string) {
-	var conns sync.WaitGroup
-	t.Cleanup(func() {
-		_ = m.Close() // ends Accept
-		conns.Wait()
-	})
-	conns.Go(func() {
-		for {
-			client, err := m.Accept()
-			if err != nil {
-				return
-			}
-			behind, err := net.Dial("tcp", server)
-			if err != nil {
-				t.Error(err)
-				return
-			}
-			number := m.accepted.Add(1)
-			pass := func(to, from net.Conn) {
-				defer to.Close()
-				defer from.Close()
-				some := make([]byte, 4096)
-				for {
-					n, err := from.Read(some)
-					if err != nil {
-						return
-					}
-					if number <= m.silenced.Load() {
-						continue
-					}
-					if _, err := to.Write(some[:n]); err != nil {
-						return
-					}
-				}
-			}
-			conns.Go(func() { pass(client, behind) })
-			conns.Go(func() { pass(behind, client) })
-		}
-	})
-}
-
-// pings is how many the server was sent.
-func pings(t testing.TB, server *redistest.Server) (calls int) {
-	t.Helper()
-	for line := range strings.SplitSeq(server.MustDo("INFO", "commandstats"), "\r\n") {
-		_, _ = fmt.Sscanf(line, "cmdstat_ping:calls=%d,", &calls) // or it is about another command
-	}
-	return calls
-}
-
-func TestASubscriptionThatFellSilentIsReplaced(t *testing.T) {
-	t.Parallel()
-	server := redistest.Start(t)
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	through := &mute{Listener: listener}
-	through.serve(t, server.Addr)
-
-	r := newSourceWith(connect(t, through.Addr().String()), key, never, 500*time.Millisecond)
-	closeAfter(t, r)
-	awaitNudge(t, r)
-	write(t, connect(t, server.Addr), "one")
-	awaitText(t, r, "one")
-	before, asked := through.accepted.Load(), pings(t, server)
-	eventually(t, "it to be asked whether it stands", func() bool { return pings(t, server) >= asked+2 })
-	require.Equal(t, before, through.accepted.Load(), "as long as there are answers it stands")
-
-	through.silenced.Store(before)
-	awaitNudge(t, r)
-	write(t, connect(t, server.Addr), "two")
-	eventually(t, "the text", func() bool { // through new connections
-		text, err := r.Read(t.Context())
-		return err == nil && string(text) == "two"
-	})
-	require.Greater(t, through.accepted.Load(), before)
-}
-
 func TestWhatIsPublishedInAClusterIsHeardOfOnEveryNode(t *testing.T) {
 	t.Parallel()
 	nodes := redistest.StartCluster(t)
@@ -237,7 +138,7 @@ func TestWhatIsPublishedInAClusterIsHeardOfOnEveryNode(t *testing.T) {
 	writer := client()
 	one, two := follow(t, client()), follow(t, client())
 	for _, text := range []string{"first", "second"} {
-		require.NoError(t, publish(t.Context(), writer, key, []byte(text)))
+		write(t, writer, text)
 		awaitText(t, one, text)
 		awaitText(t, two, text)
 	}
@@ -269,7 +170,7 @@ func TestARingWithoutShardsThatAnswerDoesNotPanic(t *testing.T) {
 	closedAfter(t, ring)
 	server.Kill()
 	eventually(t, "the shard to count as down", func() bool { return ring.Len() == 0 })
-	r := newSource(ring, key, never)
+	r := newSource(ring, key, 50*time.Millisecond) // it subscribes when there is a shard
 	closeAfter(t, r)
 	server.Restart()
 	awaitNudge(t, r)
@@ -285,11 +186,11 @@ func TestUsersNeedNoMoreThanIsSaid(t *testing.T) {
 		return closedAfter(t, redis.NewClient(&redis.Options{Addr: server.Addr, Username: name, Password: "secret"}))
 	}
 	writer := as("writer", "+set", "+publish")
-	reader := newSourceWith(as("reader", "+getrange", "+exists", "+subscribe", "+ping"), key, never, 100*time.Millisecond)
+	reader := newSource(as("reader", "+getrange", "+exists", "+subscribe", "+ping"), key, never)
 	closeAfter(t, reader)
 	awaitNudge(t, reader)
 	for _, text := range []string{"", "text"} {
-		require.NoError(t, publish(t.Context(), writer, key, []byte(text)))
+		write(t, writer, text)
 		awaitText(t, reader, text)
 	}
 }
