@@ -11,7 +11,6 @@ import (
 	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/middleware"
-	"github.com/weirgo/weir/observe/offenders"
 	"github.com/weirgo/weir/observe/promlimit"
 )
 
@@ -26,11 +25,6 @@ var noop = http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})
 
 func request() *http.Request { return httptest.NewRequest(http.MethodGet, "/", nil) }
 
-// idle observes nothing: what it costs is the middleware's part.
-type idle struct{}
-
-func (idle) Observe(*middleware.Observation) {}
-
 func limited(t testing.TB, o middleware.Observer, limits ...limiter.Limit) http.Handler {
 	c := middleware.Config{Observer: o}
 	for i, l := range limits {
@@ -39,35 +33,6 @@ func limited(t testing.TB, o middleware.Observer, limits ...limiter.Limit) http.
 	l, err := middleware.New(c)
 	require.NoError(t, err)
 	return l.Handler(noop)
-}
-
-// BenchmarkMiddleware is a request without metrics, with them, and with them and a sketch of
-// who asks most.
-func BenchmarkMiddleware(b *testing.B) {
-	plenty := limiter.PerDay(30_000_000)
-	metrics, err := promlimit.New(promlimit.Options{})
-	require.NoError(b, err)
-	sketch, err := offenders.New(offenders.Options{})
-	require.NoError(b, err)
-	for _, rules := range []int{1, 3} {
-		limits := []limiter.Limit{plenty, plenty, plenty}[:rules]
-		for _, c := range []struct {
-			name     string
-			observer middleware.Observer
-		}{{"without", nil}, {"idle", idle{}}, {"with", metrics}, {"sketch", middleware.Observers(metrics, sketch)}} {
-			b.Run(string(rune('0'+rules))+"/"+c.name, func(b *testing.B) {
-				h := limited(b, c.observer, limits...)
-				b.ReportAllocs()
-				b.RunParallel(func(pb *testing.PB) {
-					r, w := request(), nobody{http.Header{}}
-					for pb.Next() {
-						clear(w.header)
-						h.ServeHTTP(w, r)
-					}
-				})
-			})
-		}
-	}
 }
 
 // BenchmarkObserve is the metrics' part alone.

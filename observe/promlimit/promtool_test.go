@@ -2,8 +2,10 @@ package promlimit_test
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
+	"log/slog"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -14,37 +16,66 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/common/expfmt"
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/weirgo/weir/limiter"
+	"github.com/weirgo/weir/middleware"
+	"github.com/weirgo/weir/middleware/rules"
+	"github.com/weirgo/weir/middleware/shed"
 	"github.com/weirgo/weir/observe/promlimit"
+	"github.com/weirgo/weir/pace"
+	"github.com/weirgo/weir/redis/redisbans"
+	"github.com/weirgo/weir/redis/redisstore"
 )
 
 const example = "../../_examples/observability/"
 
-// program is the path of one of Prometheus's. Without it the test ends.
-func program(t testing.TB, name string) string {
-	t.Helper()
-	path, err := exec.LookPath(name)
-	if err == nil {
-		return path
-	}
-	message := name + " is not installed; install it with: apt-get install prometheus (Debian, Ubuntu) or brew install prometheus (macOS)"
-	if os.Getenv("CI") != "" {
-		t.Fatal(message)
-	}
-	t.Skip(message)
-	return ""
-}
-
 // promtool runs a command that has to succeed.
 func promtool(t testing.TB, stdin []byte, args ...string) {
 	t.Helper()
-	cmd := exec.Command(program(t, "promtool"), args...)
+	path, err := exec.LookPath("promtool")
+	if err != nil && os.Getenv("CI") == "" {
+		t.Skip("promtool is not installed; install it with: apt-get install prometheus (Debian, Ubuntu) or brew install prometheus (macOS)")
+	}
+	require.NoError(t, err)
+	cmd := exec.Command(path, args...)
 	cmd.Stdin = bytes.NewReader(stdin)
 	out, err := cmd.CombinedOutput()
 	require.NoError(t, err, "promtool %s:\n%s", strings.Join(args, " "), out)
+}
+
+// A named Metrics says what it is of.
+type named struct {
+	*promlimit.Metrics
+	kind string
+}
+
+// everything is Metrics that have all there can be between them. Their Redis is down.
+func everything(t testing.TB, memory *limiter.Memory) []named {
+	client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
+	t.Cleanup(func() { _ = client.Close() })
+	store := redisstore.New(client, redisstore.Options{})
+	list, err := redisbans.New(t.Context(), client, redisbans.Options{Logger: slog.New(slog.DiscardHandler)})
+	require.NoError(t, err)
+	inRedis := newMetrics(t, promlimit.Options{Store: store, Bans: list})
+	file := filepath.Join(t.TempDir(), "limits.yaml")
+	require.NoError(t, os.WriteFile(file, []byte(someRules), 0o600))
+	watcher, err := rules.Watch(context.Background(), file, rules.Options{OnReload: func(rules.Reload) {}})
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = watcher.Close() })
+	require.NoError(t, inRedis.Follow(watcher))
+	inMemory := newMetrics(t, promlimit.Options{Store: memory, Overload: shed.Must(shed.New(shed.Options{}))})
+	for _, m := range []middleware.Observer{inRedis, inMemory} {
+		m.Observe(observation(t, "ip", "premium"))
+	}
+	transport := pace.Must(pace.NewTransport(nil, pace.Options{Rules: []pace.Rule{{Host: "api.example.org", Limit: limiter.PerSecond(1)}}}))
+	require.NoError(t, inMemory.FollowTransport(transport))
+	inMemory.ObserveAttempt(&pace.Observation{Rule: "api.example.org"})
+	placing := middleware.Must(middleware.New(middleware.Config{Rules: []middleware.Rule{{Name: "exports", Limit: limiter.AtOnce(1)}}}))
+	require.NoError(t, inMemory.FollowLimiter(placing))
+	return []named{{inRedis, "redis"}, {inMemory, "memory"}}
 }
 
 func TestNamesPassPromtool(t *testing.T) {
