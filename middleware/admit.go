@@ -13,8 +13,8 @@ import (
 )
 
 // admit is the fourth phase of a request: it waits for a slot, if it lacks one, for its turn in a
-// leaky bucket, and for its place of Config.Overload. If it is refused, nothing stays charged. The
-// error is the store's, or the one given.
+// leaky bucket, and for its place of Config.Overload. If Overload refuses it, nothing stays charged;
+// if its client leaves its turn, what keepCharges says. The error is the store's, or the one given.
 func (l *RateLimit) admit(set *ruleset, r *http.Request, s *decided, charges []limiter.Charge, overload Overload, err error) (place Place, waited time.Duration, no *refusal, _ error) {
 	ctx := r.Context()
 	if s.awaits >= 0 {
@@ -23,6 +23,7 @@ func (l *RateLimit) admit(set *ruleset, r *http.Request, s *decided, charges []l
 		}
 	}
 	if d := s.delay(); d > 0 && !l.delayed(ctx, d) {
+		s.keepCharges()
 		no = &refusal{status: statusClientClosedRequest, outcome: OutcomeAllowed} // by the rules
 	}
 	if no == nil && overload != nil {
@@ -39,6 +40,15 @@ func (l *RateLimit) admit(set *ruleset, r *http.Request, s *decided, charges []l
 		l.giveBack(ctx, set, s, nil)
 	}
 	return place, waited, no, err
+}
+
+// keepCharges keeps giveBack from all but slots, and what the end of the request would change. A
+// client that leaves its turn has used its limits up, or it could fill a queue for nothing.
+func (s *decided) keepCharges() {
+	for i := range s.policies {
+		p := &s.policies[i]
+		p.spared = p.spared || !p.isPlace() && !p.rule.awaitsEnd()
+	}
 }
 
 // giveBack returns what was charged to a request that goes no further, also if its client is gone,

@@ -143,7 +143,8 @@ func (l *RateLimit) begin(set *ruleset, w http.ResponseWriter, r, into *http.Req
 	var place Place
 	passed := false
 	defer func() {
-		if !passed { // also if an observer or Overload panics
+		if !passed { // an observer or Overload panics
+			s.keepCharges()
 			l.giveBack(r.Context(), set, &s, place)
 		}
 	}()

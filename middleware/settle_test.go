@@ -417,11 +417,11 @@ func TestAClientThatLeavesIsBannedByItsAnswersOnly(t *testing.T) {
 	assert.False(t, list.Empty())
 }
 
-func TestAClientThatLeavesBeforeItsTurnCostsNothing(t *testing.T) {
+func TestAClientThatLeavesBeforeItsTurnCostsNoWork(t *testing.T) {
 	phase.Test(t, func(t *testing.T) {
 		l := limited(t, middleware.Config{Rules: []middleware.Rule{
 			{Name: "queue", Limit: limiter.PerMinute(1).With(limiter.LeakyBucket).WithBurst(5)},
-			tokens(60, 100),
+			tokens(60, 100), {Name: "plain", Limit: perHour(10)},
 		}})
 		assert.Equal(t, 200, through(l, settling(t, 0)))
 		ctx, leave := context.WithCancel(t.Context())
@@ -430,6 +430,7 @@ func TestAClientThatLeavesBeforeItsTurnCostsNothing(t *testing.T) {
 		assert.Equal(t, 499, through(l, settling(t, 0), func(r *http.Request) { *r = *r.WithContext(ctx) }))
 		assert.Equal(t, time.Second, time.Since(began), "it leaves the queue at once")
 		assert.EqualValues(t, 100, left(t, l, "tokens", ""), "no handler has seen it")
+		assert.EqualValues(t, 8, left(t, l, "plain", ""), "or it could fill the queue for nothing")
 	})
 }
 

@@ -20,7 +20,7 @@ type applied struct {
 	shadow bool // the rule's
 
 	looks  bool // it is charged when its answer is known
-	spared bool // it was not charged, as another limit of the rule refused, in shadow
+	spared bool // it was not charged, as another limit of the rule refused, in shadow; or it stays charged
 }
 
 // result is what the rule decided.
