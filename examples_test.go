@@ -93,7 +93,7 @@ var examples = map[string]example{
 	"costs": {
 		request: "POST /login", limit: 5, within: time.Minute, status: http.StatusUnauthorized, free: "POST /complete", lines: 70,
 		shows: []string{
-			"Cost: maxTokens, Settles: true},", `weir.Settle(r.Context(), "tokens", used)`, "Counts: weir.Statuses(401, 403)},",
+			"Cost: weir.Reserve(maxTokens)},", `weir.Settle(r.Context(), "tokens", used)`, "Counts: weir.Statuses(401, 403)},",
 		},
 	},
 	"overload": {

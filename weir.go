@@ -50,6 +50,9 @@ type (
 	// Counts says which answers use up a rule's limit. See [middleware.Counts].
 	Counts = middleware.Counts
 
+	// Cost says how many units a request takes. See [middleware.Cost].
+	Cost = middleware.Cost
+
 	// Result is what was decided about a request. See [middleware.Result].
 	Result = middleware.Result
 )
@@ -124,6 +127,16 @@ func StatusClass(classes ...int) Counts { return middleware.StatusClass(classes.
 
 // Not counts all other answers. See [middleware.Not].
 func Not(c Counts) Counts { return middleware.Not(c) }
+
+// Units is a cost that is the same for every request. See [middleware.Units].
+func Units(n int64) Cost { return middleware.Units(n) }
+
+// CostOf is what f returns for a request. See [middleware.CostOf].
+func CostOf(f func(*http.Request) int64) Cost { return middleware.CostOf(f) }
+
+// Reserve reserves an estimate, until Settle says what a request really cost. See
+// [middleware.Reserve].
+func Reserve(estimate func(*http.Request) int64) Cost { return middleware.Reserve(estimate) }
 
 // Settle says what the request with this context really cost. See [middleware.Settle].
 func Settle(ctx context.Context, rule string, n int64) error {

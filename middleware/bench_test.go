@@ -95,7 +95,7 @@ func costings(t testing.TB) []costing {
 		{"allowed, a key's own limit", lean(own), get, 0},
 		// The ending, and what sees the answer.
 		{"allowed, counts answers", middleware.Config{Rules: []middleware.Rule{counts}}, get, 2},
-		{"allowed, settles", middleware.Config{Rules: []middleware.Rule{rule(func(r *middleware.Rule) { r.Settles, r.Units = true, 2 })}}, get, 1},
+		{"allowed, settles", middleware.Config{Rules: []middleware.Rule{rule(func(r *middleware.Rule) { r.Cost = middleware.Reserve(func(*http.Request) int64 { return 2 }) })}}, get, 1},
 		{"allowed, a slot", middleware.Config{Rules: []middleware.Rule{slots}}, get, 1},
 		{"allowed, a slot lean", lean(slots), get, 1},
 		{"allowed, a queue lean", lean(queue), get, 1},

@@ -34,11 +34,9 @@ func (c *compiler) withoutLimit(at string, given Rule) {
 		name  string
 		given bool
 	}{
-		{"Cost", given.Cost != nil},
-		{"Units", given.Units != 0},
+		{"Cost", given.Cost.isGiven()},
 		{"Counts", given.Counts.given},
-		{"Settles", given.Settles},
-		{"ChargeAfter", given.ChargeAfter},
+		{"Afterwards", given.Counts.after},
 	} {
 		if field.given {
 			c.report("%s: %s is set, and there is no limit: of AtOnce each request takes one place, and returns it when it ends", at, field.name)

@@ -127,7 +127,7 @@ func TestARuleWithoutAKeyAnswers503(t *testing.T) {
 func TestALimitAndConcurrencyAreTakenTogetherOrNot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rule := exports(1)
-		rule.Limit, rule.Units = limiter.All(limiter.PerHour(10), rule.Limit), 2
+		rule.Limit, rule.Cost = limiter.All(limiter.PerHour(10), rule.Limit), middleware.Units(2)
 		d := deskOf(t, middleware.Config{Rules: []middleware.Rule{rule}})
 		d.begin()
 		w := <-d.begin()
@@ -682,11 +682,11 @@ func TestBadConcurrency(t *testing.T) {
 		"queue without end": {func(r *middleware.Rule) { r.Limit = few.Queue(5, 0) }, "MaxWait is missing"},
 		"wait for nothing":  {func(r *middleware.Rule) { r.Limit = few.Queue(0, 5) }, "no Queue"},
 		"queue alone":       {func(r *middleware.Rule) { r.Limit = limiter.AtOnce(0).Queue(5, 1) }, "Max is 0"},
-		"cost":              {func(r *middleware.Rule) { r.Cost = func(*http.Request) int64 { return 2 } }, "Cost is set, and there is no limit"},
-		"units":             {func(r *middleware.Rule) { r.Units = 2 }, "Units is set, and there is no limit"},
+		"cost":              {func(r *middleware.Rule) { r.Cost = middleware.CostOf(func(*http.Request) int64 { return 2 }) }, "Cost is set, and there is no limit"},
+		"units":             {func(r *middleware.Rule) { r.Cost = middleware.Units(2) }, "Cost is set, and there is no limit"},
 		"counts":            {func(r *middleware.Rule) { r.Counts = middleware.StatusClass(5) }, "Counts is set, and there is no limit"},
-		"charged after":     {func(r *middleware.Rule) { r.ChargeAfter = true }, "ChargeAfter is set, and there is no limit"},
-		"settles":           {func(r *middleware.Rule) { r.Settles = true }, "Settles is set, and there is no limit"},
+		"charged after":     {func(r *middleware.Rule) { r.Counts = r.Counts.Afterwards() }, "Afterwards is set, and there is no limit"},
+		"settles":           {func(r *middleware.Rule) { r.Cost = middleware.Reserve(nil) }, "Cost is set, and there is no limit"},
 		"tier":              {func(r *middleware.Rule) { r.Tiers = middleware.Tiers{"x": limiter.Concurrency{}} }, `tier "x": limiter: Max is 0`},
 		"tier of no name":   {func(r *middleware.Rule) { r.Tiers = middleware.Tiers{"": few} }, "a tier without a name"},
 		"long name":         {func(r *middleware.Rule) { r.Name = strings.Repeat("x", 120) }, "at most 128"},

@@ -169,34 +169,14 @@ type Rule struct {
 	// of ByRoute or Default matches more narrowly with it, not another rule instead.
 	Match func(*http.Request) bool
 
-	// Cost is how many units a request takes. Nil: as many as Units says. A result below 1
-	// counts as 1, and one above what the limit allows at once is refused without a
-	// Retry-After, so bound what a client can influence.
-	Cost func(*http.Request) int64
-
-	// Settles has the handler say what a request really cost, with [Settle]. What Cost or
-	// Units say is reserved when the request comes, and at most what the limit allows at once;
-	// a request that is never settled has cost that. False: Cost and Units are final.
-	Settles bool
-
-	// ChargeAfter charges a request when its answer is known, of a rule with Counts or
-	// Settles. When it comes it passes while the rule has anything left, so that requests which
-	// do not count never stand in the way of others; those that do can exceed the limit by as
-	// many as are under way. False: requests are charged when they come.
-	ChargeAfter bool
-
-	// Units is a cost that is the same for every request. New refuses one that the limit, or
-	// that of a tier, never allows at once, which it can't know of a Cost. Zero: 1.
-	Units int64
+	// Cost is how many units a request takes: [Units], [CostOf], or [Reserve] for what is known
+	// only when it ends. Zero: one.
+	Cost Cost
 
 	// Counts says which answers use up the limit: [Statuses], [StatusClass], or [Not] one of
-	// these. A request is charged when it comes, and what it took is returned once the answer
-	// is known and does not count, so at most as many as the limit allows are under way or
-	// have counted; see ChargeAfter. The status is the one that was sent; where the client has left, or its
-	// body could not be read to its end, any counts; and so does a 5xx where the body has been begun and
-	// has not been read whole, so read it to its end before you answer 5xx. A handler that panics before it sends
-	// any has answered 500, and one that takes the connection over 101. A LeakyBucket counts
-	// all requests. Zero: all count, whatever is answered.
+	// these. What a request took is returned once the answer is known and does not count; with
+	// [Counts.Afterwards] it is charged only then. See docs/costs.md for which status counts where
+	// a client leaves or a handler panics. A LeakyBucket counts all. Zero: all count.
 	Counts Counts
 
 	// NoKey says what happens to a request that has no key. One that is ambiguous, as its

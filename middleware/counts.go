@@ -18,6 +18,7 @@ import (
 // Counts can be copied and compared with ==.
 type Counts struct {
 	given bool
+	after bool   // requests are charged when their answer is known
 	wrong string // what is wrong with it, if anything
 
 	statuses [(mostStatus - leastStatus + 64) / 64]uint64 // a bit for each
@@ -67,12 +68,20 @@ func StatusClass(classes ...int) Counts {
 // Not counts all other answers.
 func Not(c Counts) Counts {
 	if !c.given {
-		return Counts{given: true, wrong: "Not is of the zero Counts, so that nothing would count"}
+		return Counts{given: true, after: c.after, wrong: "Not is of the zero Counts, so that nothing would count"}
 	}
 	for i := range c.statuses {
 		c.statuses[i] = ^c.statuses[i]
 	}
 	c.others = !c.others
+	return c
+}
+
+// Afterwards charges requests when their answer is known. When a request comes it passes while the
+// rule has anything left, so requests that do not count never stand in the way of others; those
+// that do can exceed the limit by as many as are in progress.
+func (c Counts) Afterwards() Counts {
+	c.after = true
 	return c
 }
 

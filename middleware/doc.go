@@ -45,14 +45,14 @@
 // # What a request really cost
 //
 // A rule is charged when a request comes. With [Rule.Counts] it gets back what answers took that
-// do not count, so that a limit of five is one of five failed logins. With [Rule.Settles] the
+// do not count, so that a limit of five is one of five failed logins. With [Reserve] the
 // handler says what the request cost, by [Settle].
 //
 // # What is never unlimited by accident
 //
 // A request without a key shares a counter with its like, or is refused (see [NoKey]).
 // A store that cannot decide means 503. An invalid rule is an error from [New], and so are
-// a pattern that no request matches and a fixed cost ([Rule.Units]) that a limit never
+// a pattern that no request matches and a fixed cost ([Units]) that a limit never
 // allows. An answer of which the status is not known counts.
 //
 // Put the limiter inside CORS handling, or scripts cannot read a refusal, and behind

@@ -82,7 +82,7 @@ func (s *decided) awaitsEnd() bool {
 	return false
 }
 
-func (r *rule) awaitsEnd() bool { return r.Counts.given || r.Settles }
+func (r *rule) awaitsEnd() bool { return r.Counts.given || r.Cost.settles }
 
 // begin has e hold a place, if it is not nil, and await the end of what it was charged.
 func (e *ending) begin(l *RateLimit, set *ruleset, place Place) {
@@ -156,7 +156,7 @@ func (e *ending) actual(o *open) int64 {
 		return 0
 	case o.said != unsaid:
 		return o.said
-	case e.unseen && p.rule.Settles:
+	case e.unseen && p.rule.Cost.settles:
 		return 0
 	}
 	return p.cost

@@ -118,7 +118,7 @@ func TestWithoutFactorAndMaxABanDoublesUpToADay(t *testing.T) {
 func TestARefusalThatHasNoEndStillBans(t *testing.T) {
 	phase.Test(t, func(t *testing.T) {
 		rule := loginRule(strict)
-		rule.Cost = func(*http.Request) int64 { return 2 }
+		rule.Cost = middleware.CostOf(func(*http.Request) int64 { return 2 })
 		list := bansOf(t)
 		h := limited(t, middleware.Config{Bans: list, Rules: []middleware.Rule{rule}}).Handler(ok)
 		assert.Empty(t, hammer(t, h, 3))

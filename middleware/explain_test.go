@@ -29,7 +29,7 @@ func TestExplainTellsWhatIsAsked(t *testing.T) {
 				rule.Tiers = middleware.Tiers{"gold": limiter.PerDay(7)}
 			}
 			if rapid.Bool().Draw(t, "costly") {
-				rule.Cost = func(r *http.Request) int64 { return int64(len(r.Header.Get("X-Key"))) }
+				rule.Cost = middleware.CostOf(func(r *http.Request) int64 { return int64(len(r.Header.Get("X-Key"))) })
 			}
 			if rapid.IntRange(0, 4).Draw(t, "matching") == 0 {
 				rule.Match = func(r *http.Request) bool { return r.Header.Get("X-Key") != "" }

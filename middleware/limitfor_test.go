@@ -256,7 +256,7 @@ func TestWhatIsWrongWithLimitsOfKeys(t *testing.T) {
 		{Name: "b", Limit: plenty, LimitFor: middleware.LimitFunc((&plans{}).limitFor)},
 		{Name: "c", Key: constant, Limit: plenty, LimitFor: middleware.LimitMap{"": plenty, "secret": limiter.Limit{}}},
 		{Name: "f", Key: constant, Limit: plenty, LimitFor: middleware.LimitMap{keyfunc.Digester{}.Digest("user:a").Key(): plenty}},
-		{Name: "d", Key: constant, Limit: plenty, Units: 5, LimitFor: middleware.LimitMap{"secret": limiter.PerHour(4)}},
+		{Name: "d", Key: constant, Limit: plenty, Cost: middleware.Units(5), LimitFor: middleware.LimitMap{"secret": limiter.PerHour(4)}},
 		{Name: "e", Key: constant, Limit: plenty, Counts: middleware.Statuses(401), LimitFor: middleware.LimitMap{"secret": limiter.Limit{Events: 3, Per: time.Hour, Algorithm: limiter.LeakyBucket}}},
 	}})
 	for _, want := range []string{

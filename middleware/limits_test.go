@@ -166,7 +166,7 @@ func TestLimitersAroundEachOtherTellSeveralLimitsApart(t *testing.T) {
 
 func TestSeveralLimitsAreSettledEachByItsOwn(t *testing.T) {
 	rule := several()
-	rule.Settles, rule.Units = true, 7
+	rule.Cost = middleware.Reserve(func(*http.Request) int64 { return 7 })
 	l := limited(t, middleware.Config{Rules: []middleware.Rule{rule}})
 	h := l.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		found, err := l.Peek(r.Context(), "api", "192.0.2.1")
@@ -204,7 +204,10 @@ func TestAHandlerChargesSeveralLimits(t *testing.T) {
 func TestSeveralLimitsInShadow(t *testing.T) {
 	for _, settles := range []bool{false, true} {
 		rule := several()
-		rule.Shadow, rule.Settles, rule.Units = true, settles, 1
+		rule.Shadow = true
+		if settles {
+			rule.Cost = middleware.Reserve(func(*http.Request) int64 { return 1 })
+		}
 		l := limited(t, middleware.Config{Rules: []middleware.Rule{rule, {Name: "all", Limit: perHour(100)}}})
 		for range 7 {
 			assert.Equal(t, 200, serve(l.Handler(noop), request()).Code)
@@ -266,8 +269,8 @@ func TestLimitsThatCannotBeAreErrors(t *testing.T) {
 		`Rules[0] "a": limiter: All has 0 limits`:                          {Name: "a", Limit: limiter.All()},
 		`Rules[0] "a": limiter: Limit is a *limiter.Limit`:                 {Name: "a", Limit: &hour},
 		`Rules[0] "a" tier "x": limiter: Limit is missing`:                 {Name: "a", Limit: hour, Tiers: middleware.Tiers{"x": nil}},
-		`Rules[0] "a": Units is 5: 1/1s allows at most 1 at once`:          {Name: "a", Limit: limiter.All(hour, second), Units: 5},
-		`Rules[0] "a" tier "x": Units is 5: 1/1s allows at most 1 at once`: {Name: "a", Limit: hour, Tiers: middleware.Tiers{"x": limiter.All(hour, second)}, Units: 5},
+		`Rules[0] "a": Units is 5: 1/1s allows at most 1 at once`:          {Name: "a", Limit: limiter.All(hour, second), Cost: middleware.Units(5)},
+		`Rules[0] "a" tier "x": Units is 5: 1/1s allows at most 1 at once`: {Name: "a", Limit: hour, Tiers: middleware.Tiers{"x": limiter.All(hour, second)}, Cost: middleware.Units(5)},
 		`Events is 0: it must be from`:                                     {Name: "a", Limit: limiter.All(hour, limiter.Limit{})},
 	} {
 		_, err := middleware.New(middleware.Config{Rules: []middleware.Rule{rule}})

@@ -89,7 +89,7 @@ func (m *matching) add(policies []applied, charges []limiter.Charge, rule *rule)
 			return policies, charges
 		}
 	}
-	a := applied{key: key, class: class, shadow: rule.Shadow, looks: rule.ChargeAfter}
+	a := applied{key: key, class: class, shadow: rule.Shadow, looks: rule.Counts.after}
 	if !policy.isPlace() {
 		policies, charges = m.addLimits(policies, charges, a, policy)
 	}
@@ -115,10 +115,7 @@ func (m *matching) refuse(rule *rule, status int) {
 // addLimits is add for the limits of a policy that applies as a.
 func (m *matching) addLimits(policies []applied, charges []limiter.Charge, a applied, policy *policy) ([]applied, []limiter.Charge) {
 	rule := policy.rule
-	cost := max(1, rule.Units)
-	if rule.Cost != nil {
-		cost = max(1, rule.Cost(m.request))
-	}
+	cost := rule.Cost.estimate(m.request)
 	if m.outer != nil {
 		if cost = m.left(policy, a.key, cost); cost <= 0 {
 			return policies, charges // it was charged by this limiter further out
@@ -144,7 +141,7 @@ func (a applied) charge(policies []applied, charges []limiter.Charge, p *policy,
 // reserved is what a request takes when it comes. If what it costs is known only later that
 // is at most what the limit allows at once, or it would never pass.
 func (p *policy) reserved(cost int64) int64 {
-	if p.rule.Settles {
+	if p.rule.Cost.settles {
 		return min(cost, p.quota.Capacity())
 	}
 	return cost

@@ -34,7 +34,7 @@ type RuleInfo struct {
 
 	// What is said of how requests end: see the fields of Rule.
 	Counts               Counts
-	Settles, ChargeAfter bool
+	Settles, ChargeAfter bool // [Reserve], [Counts.Afterwards]
 
 	Escalate bans.Escalation // zero: it bans nobody
 

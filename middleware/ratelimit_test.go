@@ -262,7 +262,7 @@ func TestCosts(t *testing.T) {
 	phase.Test(t, func(t *testing.T) {
 		cost := int64(0)
 		h := newLimit(t, middleware.Rule{Name: "r", Limit: limiter.PerHour(10),
-			Cost: func(*http.Request) int64 { return cost }}).Handler(ok)
+			Cost: middleware.CostOf(func(*http.Request) int64 { return cost })}).Handler(ok)
 		remaining := func() string { return serve(h, request()).Header().Get("X-RateLimit-Remaining") }
 
 		cost = 4
@@ -283,7 +283,7 @@ func TestCosts(t *testing.T) {
 }
 
 func TestUnitsAreWhatEveryRequestCosts(t *testing.T) {
-	l := newLimit(t, middleware.Rule{Name: "r", Limit: limiter.PerHour(10), Units: 4, Tiers: middleware.Tiers{"gold": limiter.PerHour(4)}})
+	l := newLimit(t, middleware.Rule{Name: "r", Limit: limiter.PerHour(10), Cost: middleware.Units(4), Tiers: middleware.Tiers{"gold": limiter.PerHour(4)}})
 	require.EqualValues(t, 4, l.Explain(request()).Rules[0].Cost)
 	for _, want := range []int{200, 200, 429} {
 		assert.Equal(t, want, serve(l.Handler(ok), request()).Code)
@@ -318,7 +318,7 @@ func TestALeakyBucketMakesRequestsWaitForTheirTurn(t *testing.T) {
 func TestClientsThatLeaveTheQueueLetNoOthersPassTogether(t *testing.T) {
 	for name, config := range map[string]middleware.Config{
 		"plain":    {Rules: []middleware.Rule{{}}},
-		"settles":  {Rules: []middleware.Rule{{Settles: true, Units: 1}}},
+		"settles":  {Rules: []middleware.Rule{{Cost: middleware.Reserve(func(*http.Request) int64 { return 1 })}}},
 		"overload": {Rules: []middleware.Rule{{}}, Overload: places(1000)},
 	} {
 		t.Run(name, func(t *testing.T) {

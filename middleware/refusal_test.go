@@ -107,7 +107,7 @@ func TestBodiesAreTheJSONThatEncodingWrites(t *testing.T) {
 				rules, names = append(rules, middleware.Rule{Name: name, Limit: limit}), append(names, name)
 			}
 			units := rapid.Int64Range(1, 2).Draw(t, "units")
-			rules[0].Cost = func(*http.Request) int64 { return units }
+			rules[0].Cost = middleware.CostOf(func(*http.Request) int64 { return units })
 			h := middleware.Must(middleware.New(middleware.Config{Rules: rules, Logger: quiet})).Handler(noop)
 			if units == 1 {
 				serve(h, request())

@@ -74,7 +74,7 @@ func TestARulesOwnRefusalGoesBeforeThatForAll(t *testing.T) {
 }
 
 func TestAMessageThatTellsATimeIsNotUsedWhereThereIsNone(t *testing.T) {
-	r := middleware.Rule{Name: "r", Limit: logOf(1, time.Hour), Cost: func(*http.Request) int64 { return 2 }, Refusal: middleware.Refusal{Message: "In {seconds} seconds."}}
+	r := middleware.Rule{Name: "r", Limit: logOf(1, time.Hour), Cost: middleware.CostOf(func(*http.Request) int64 { return 2 }), Refusal: middleware.Refusal{Message: "In {seconds} seconds."}}
 	w := serve(newLimit(t, r).Handler(ok), request(header("Accept", "text/plain")))
 	assert.Equal(t, "The request costs more than the limit ever allows at once.\n", w.Body.String())
 	assert.Empty(t, w.Header().Get("Retry-After"))

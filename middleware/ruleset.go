@@ -318,12 +318,6 @@ func (c *compiler) rule(at string, given Rule, info RuleInfo) *rule {
 	if given.SoftAt > 0 && c.set.NoResult && c.set.Headers == HeadersNone {
 		c.report("%s: SoftAt is %d, and with Config.NoResult and HeadersNone nothing would tell of it", at, given.SoftAt)
 	}
-	if given.Units < 0 {
-		c.report("%s: Units is %d: it must not be negative", at, given.Units)
-	}
-	if given.Units != 0 && given.Cost != nil {
-		c.report("%s: Units is %d, and there is a Cost: keep one", at, given.Units)
-	}
 	c.end(at, given)
 	given.Shadow = given.Shadow || c.set.Shadow
 	if given.Shadow && given.OnOutage == limiter.FailClosed {
@@ -339,7 +333,7 @@ func (c *compiler) rule(at string, given Rule, info RuleInfo) *rule {
 		return r
 	}
 	info.OnOutage = given.OnOutage
-	info.Counts, info.Settles, info.ChargeAfter, info.Escalate = given.Counts, given.Settles, given.ChargeAfter, given.Escalate
+	info.Counts, info.Settles, info.ChargeAfter, info.Escalate = given.Counts, given.Cost.settles, given.Counts.after, given.Escalate
 	if r.policy = c.policy(at, r, info, given.Limit); r.policy != nil {
 		r.info = r.policy.info
 		if r.policy.isPlace() {
@@ -352,10 +346,10 @@ func (c *compiler) rule(at string, given Rule, info RuleInfo) *rule {
 
 	set := c.set
 	set.all = append(set.all, r)
-	set.needsRoute = set.needsRoute || given.Match != nil || given.Key != nil || given.Cost != nil
+	set.needsRoute = set.needsRoute || given.Match != nil || given.Key != nil || given.Cost.of != nil
 	set.needsTier = set.needsTier || len(r.tiers) > 0
 	set.awaitsEnds = set.awaitsEnds || r.awaitsEnd()
-	set.chargesAfter = set.chargesAfter || r.ChargeAfter
+	set.chargesAfter = set.chargesAfter || r.Counts.after
 	set.hasShadow = set.hasShadow || given.Shadow
 	return r
 }
@@ -368,14 +362,17 @@ func (c *compiler) end(at string, given Rule) {
 	if given.Counts.given && c.set.NoResult {
 		c.report("%s: Counts is %v, and with Config.NoResult a request's end is not known", at, given.Counts)
 	}
-	if given.Settles && c.set.NoResult {
-		c.report("%s: Settles is set, and with Config.NoResult no handler could say what a request cost", at)
+	if wrong := given.Cost.wrong; wrong != "" {
+		c.report("%s: %s", at, wrong)
 	}
-	if given.Settles && given.Cost == nil && given.Units == 0 && !given.ChargeAfter {
-		c.report("%s: Settles needs a Cost or Units, which are reserved when a request comes, or ChargeAfter", at)
+	if given.Cost.settles && c.set.NoResult {
+		c.report("%s: Cost is a Reserve, and with Config.NoResult no handler could say what a request cost", at)
 	}
-	if given.ChargeAfter && !given.Counts.given && !given.Settles {
-		c.report("%s: ChargeAfter needs Counts or Settles: nothing else is known only afterwards", at)
+	if given.Cost.settles && given.Cost.of == nil && !given.Counts.after {
+		c.report("%s: Reserve needs a function, whose result is reserved when a request comes, or Afterwards", at)
+	}
+	if given.Counts.after && !given.Counts.given && !given.Cost.settles {
+		c.report("%s: Afterwards needs statuses in Counts, or Reserve: nothing else is known only afterwards", at)
 	}
 }
 
@@ -480,12 +477,12 @@ func (r *rule) fits(l limiter.Limit) error {
 	switch {
 	case err != nil:
 		return err
-	case r.Units > quota.Capacity() && !r.Settles:
-		return fmt.Errorf("%s is %d: %v allows at most %d at once, so that no request would ever pass", invalid.Name("Units"), r.Units, l, quota.Capacity())
+	case r.Cost.units > quota.Capacity():
+		return fmt.Errorf("%s is %d: %v allows at most %d at once, so that no request would ever pass", invalid.Name("Units"), r.Cost.units, l, quota.Capacity())
 	case l.Algorithm == limiter.LeakyBucket && r.Counts.given:
 		return fmt.Errorf("%s is %v: %s", invalid.Name("Counts"), r.Counts, why)
-	case l.Algorithm == limiter.LeakyBucket && r.ChargeAfter:
-		return fmt.Errorf("%s is set: %s", invalid.Name("ChargeAfter"), why)
+	case l.Algorithm == limiter.LeakyBucket && r.Counts.after:
+		return fmt.Errorf("%s is set: %s", invalid.Name("Afterwards"), why)
 	}
 	return nil
 }

@@ -13,7 +13,7 @@ import (
 // that did not apply to the request: it did not match, or an exempt request met no rules.
 var ErrNotApplied = errors.New("middleware: the rule did not apply to this request")
 
-// Settle says that the request with this context cost n units of a rule that [Rule.Settles]:
+// Settle says that the request with this context cost n units of a rule with [Reserve]:
 // more or less than was reserved when it came. What was reserved and not used is returned.
 // What is beyond it is taken all the same, up to what the limit allows at once, and later
 // requests wait for it.
@@ -27,13 +27,13 @@ func Settle(ctx context.Context, rule string, n int64) error {
 		return fmt.Errorf("middleware: Settle of rule %.128q: %d units: they must not be negative", rule, n)
 	}
 	for e := endingOf(ctx); e != nil; e = endingOf(e.Context) {
-		if i := e.find(rule); i >= 0 && e.policies[i].rule.Settles {
+		if i := e.find(rule); i >= 0 && e.policies[i].rule.Cost.settles {
 			return e.say(&e.policies[i], n)
 		}
 	}
 	for s := scopeOf(ctx); s != nil; s = s.outer {
 		if s.find(rule) >= 0 {
-			return fmt.Errorf("middleware: Settle of rule %.128q: it does not settle: set Rule.Settles", rule)
+			return fmt.Errorf("middleware: Settle of rule %.128q: it does not settle: its Cost is no Reserve", rule)
 		}
 	}
 	return fmt.Errorf("%w: %.128q", ErrNotApplied, rule)

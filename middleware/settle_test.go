@@ -29,8 +29,8 @@ func perHour(events int64) limiter.Limit { return limiter.PerHour(events).With(l
 
 // tokens is a rule that reserves so many units of a limit.
 func tokens(reserved, of int64) middleware.Rule {
-	return middleware.Rule{Name: "tokens", Limit: perHour(of), Settles: true,
-		Cost: func(*http.Request) int64 { return reserved }}
+	return middleware.Rule{Name: "tokens", Limit: perHour(of),
+		Cost: middleware.Reserve(func(*http.Request) int64 { return reserved })}
 }
 
 // through is the status that l lets a client see, around a handler.
@@ -83,7 +83,7 @@ func TestAReservationIsAtMostWhatTheLimitAllows(t *testing.T) {
 	assert.Equal(t, http.StatusTooManyRequests, through(l, settling(t, 30)))
 
 	rule := tokens(1_000_000, 100)
-	rule.Settles = false
+	rule.Cost = middleware.CostOf(func(*http.Request) int64 { return 1_000_000 })
 	l = limited(t, middleware.Config{Rules: []middleware.Rule{rule}})
 	assert.Equal(t, http.StatusTooManyRequests, through(l, settling(t)), "a cost that is final is what it is")
 }
@@ -195,7 +195,7 @@ func TestDearerInsideItIsSettledAsAWhole(t *testing.T) {
 	} {
 		cost := int64(10)
 		rule := tokens(0, 100)
-		rule.Cost = func(*http.Request) int64 { return cost }
+		rule.Cost = middleware.Reserve(func(*http.Request) int64 { return cost })
 		rule.Limit = limiter.All(perHour(100), limiter.PerDay(1000))
 		l := limited(t, middleware.Config{Rules: []middleware.Rule{rule, {Name: "other", Limit: perHour(9), Counts: middleware.Statuses(401)}}})
 		var ctx context.Context
@@ -232,12 +232,12 @@ func TestWhatCannotBeSettledIsAnError(t *testing.T) {
 		Rules: []middleware.Rule{
 			tokens(60, 100),
 			{Name: "ip", Key: keyfunc.IP(), Limit: perHour(10)},
-			{Name: "other", Match: middleware.Route("/other"), Limit: perHour(10), Units: 1, Settles: true},
+			{Name: "other", Match: middleware.Route("/other"), Limit: perHour(10), Cost: middleware.Reserve(func(*http.Request) int64 { return 1 })},
 		}})
 	through(l, func(_ http.ResponseWriter, r *http.Request) {
 		ctx := r.Context()
 		assert.EqualError(t, middleware.Settle(ctx, "tokens", -1), `middleware: Settle of rule "tokens": -1 units: they must not be negative`)
-		assert.EqualError(t, middleware.Settle(ctx, "ip", 1), `middleware: Settle of rule "ip": it does not settle: set Rule.Settles`)
+		assert.EqualError(t, middleware.Settle(ctx, "ip", 1), `middleware: Settle of rule "ip": it does not settle: its Cost is no Reserve`)
 		assert.ErrorIs(t, middleware.Settle(ctx, "other", 1), middleware.ErrNotApplied)
 		assert.EqualError(t, middleware.Settle(ctx, "nothing", 1), `middleware: the rule did not apply to this request: "nothing"`)
 	}, routedBy("/"))
@@ -249,7 +249,7 @@ func TestWhatCannotBeSettledIsAnError(t *testing.T) {
 }
 
 func TestARefusedRequestLeavesNothingBehind(t *testing.T) {
-	full := middleware.Rule{Name: "full", Limit: perHour(1), ChargeAfter: true, Counts: middleware.Statuses(401)}
+	full := middleware.Rule{Name: "full", Limit: perHour(1), Counts: middleware.Statuses(401).Afterwards()}
 	for name, algorithm := range map[string]limiter.Algorithm{"log": limiter.SlidingLog, "bucket": limiter.TokenBucket} {
 		rules := []middleware.Rule{
 			tokens(60, 100), {Name: "plain", Limit: limiter.PerHour(10).With(algorithm)}, full,
@@ -287,7 +287,7 @@ func TestARequestThatARuleRefusesAfterwardsTakesNoTurnInAQueue(t *testing.T) {
 	phase.Test(t, func(t *testing.T) {
 		store := &spy{}
 		l := limited(t, middleware.Config{Store: store, Rules: []middleware.Rule{
-			{Name: "login", Limit: perHour(1), ChargeAfter: true, Counts: middleware.Statuses(401)},
+			{Name: "login", Limit: perHour(1), Counts: middleware.Statuses(401).Afterwards()},
 			{Name: "queue", Limit: limiter.PerMinute(1).With(limiter.LeakyBucket)},
 		}})
 		assert.Equal(t, 401, ask(l, 401))
@@ -303,7 +303,7 @@ func TestARequestThatARuleRefusesAfterwardsTakesNoTurnInAQueue(t *testing.T) {
 
 func TestACostThatIsChargedAfterwards(t *testing.T) {
 	l := limited(t, middleware.Config{Rules: []middleware.Rule{
-		{Name: "tokens", Limit: perHour(100), Settles: true, ChargeAfter: true, Counts: middleware.Not(middleware.StatusClass(5))},
+		{Name: "tokens", Limit: perHour(100), Cost: middleware.Reserve(nil), Counts: middleware.Not(middleware.StatusClass(5)).Afterwards()},
 	}})
 	through(l, settling(t, 30))
 	assert.EqualValues(t, 70, left(t, l, "tokens", ""))
@@ -319,7 +319,7 @@ func TestACostThatIsChargedAfterwards(t *testing.T) {
 func TestTheEndOfARuleInShadow(t *testing.T) {
 	for _, after := range []bool{false, true} {
 		l := limited(t, middleware.Config{Rules: []middleware.Rule{
-			{Name: "login", Limit: perHour(2), Counts: middleware.Statuses(401), ChargeAfter: after, Shadow: true},
+			{Name: "login", Limit: perHour(2), Counts: afterwards(middleware.Statuses(401), after), Shadow: true},
 			{Name: "all", Limit: perHour(100)},
 		}})
 		for range 5 {
@@ -383,7 +383,7 @@ func TestAClientThatLeavesFirstIsSettledAllTheSame(t *testing.T) {
 func TestARequestThatTookTooLongIsNotLeftByItsClient(t *testing.T) {
 	for _, after := range []bool{false, true} {
 		l := limited(t, middleware.Config{Rules: []middleware.Rule{
-			{Name: "api", Limit: perHour(5), Counts: middleware.Not(middleware.StatusClass(5)), ChargeAfter: after},
+			{Name: "api", Limit: perHour(5), Counts: afterwards(middleware.Not(middleware.StatusClass(5)), after)},
 		}})
 		failing := func(ctx context.Context, end func()) {
 			through(l, func(w http.ResponseWriter, r *http.Request) {
@@ -505,8 +505,8 @@ func TestFiveFailedLoginsBanAKey(t *testing.T) {
 		for _, after := range []bool{false, true} {
 			list := bans.Must(bans.New(bans.Options{}))
 			l := limited(t, middleware.Config{Bans: list, Rules: []middleware.Rule{{
-				Name: "login", Key: keyfunc.IP(), Limit: perHour(100), ChargeAfter: after,
-				Counts:   middleware.Statuses(401),
+				Name: "login", Key: keyfunc.IP(), Limit: perHour(100),
+				Counts:   afterwards(middleware.Statuses(401), after),
 				Escalate: bans.Escalation{After: 5, Within: time.Hour, Ban: time.Minute, Outcomes: true},
 			}}})
 			for range 4 {
@@ -541,7 +541,7 @@ func TestRefusalsAreNoOutcomes(t *testing.T) {
 
 func TestAHandlerCharges(t *testing.T) {
 	l := limited(t, middleware.Config{Rules: []middleware.Rule{
-		{Name: "ip", Key: keyfunc.IP(), Limit: perHour(14), Units: 4},
+		{Name: "ip", Key: keyfunc.IP(), Limit: perHour(14), Cost: middleware.Units(4)},
 		{Name: "login", Limit: perHour(10), Counts: middleware.Statuses(401)},
 		{Name: "never", Limit: perHour(10), Match: func(*http.Request) bool { return false }},
 	}})
@@ -573,14 +573,14 @@ func TestWhatCannotBeOfAnEndIsAnError(t *testing.T) {
 	limit := limiter.PerHour(5)
 	cost := func(*http.Request) int64 { return 2 }
 	for want, c := range map[string]middleware.Config{
-		`middleware: Rules[0] "a": Settles needs a Cost or Units, which are reserved when a request comes, or ChargeAfter`: {
-			Rules: []middleware.Rule{{Name: "a", Limit: limit, Settles: true}}},
-		`middleware: Rules[0] "a": Settles is set, and with Config.NoResult no handler could say what a request cost`: {
-			NoResult: true, Rules: []middleware.Rule{{Name: "a", Limit: limit, Settles: true, Cost: cost}}},
-		`middleware: Rules[0] "a": ChargeAfter needs Counts or Settles: nothing else is known only afterwards`: {
-			Rules: []middleware.Rule{{Name: "a", Limit: limit, ChargeAfter: true}}},
-		`middleware: Rules[0] "a": ChargeAfter is set: a leaky-bucket has none, as its requests have waited when they are answered`: {
-			Rules: []middleware.Rule{{Name: "a", Limit: limit.With(limiter.LeakyBucket), ChargeAfter: true, Settles: true}}},
+		`middleware: Rules[0] "a": Reserve needs a function, whose result is reserved when a request comes, or Afterwards`: {
+			Rules: []middleware.Rule{{Name: "a", Limit: limit, Cost: middleware.Reserve(nil)}}},
+		`middleware: Rules[0] "a": Cost is a Reserve, and with Config.NoResult no handler could say what a request cost`: {
+			NoResult: true, Rules: []middleware.Rule{{Name: "a", Limit: limit, Cost: middleware.Reserve(cost)}}},
+		`middleware: Rules[0] "a": Afterwards needs statuses in Counts, or Reserve: nothing else is known only afterwards`: {
+			Rules: []middleware.Rule{{Name: "a", Limit: limit, Counts: middleware.Counts{}.Afterwards()}}},
+		`middleware: Rules[0] "a": Afterwards is set: a leaky-bucket has none, as its requests have waited when they are answered`: {
+			Rules: []middleware.Rule{{Name: "a", Limit: limit.With(limiter.LeakyBucket), Counts: middleware.Counts{}.Afterwards(), Cost: middleware.Reserve(nil)}}},
 		`middleware: Rules[0] "a": Escalate.Outcomes needs Counts, which says which answers lead to a ban`: {
 			Bans: bans.Must(bans.New(bans.Options{})), Rules: []middleware.Rule{{Name: "a", Key: keyfunc.IP(), Limit: limit,
 				Escalate: bans.Escalation{After: 1, Within: time.Hour, Ban: time.Hour, Outcomes: true}}}},
@@ -588,4 +588,12 @@ func TestWhatCannotBeOfAnEndIsAnError(t *testing.T) {
 		_, err := middleware.New(c)
 		assert.EqualError(t, err, want)
 	}
+}
+
+// afterwards is c, afterwards if so.
+func afterwards(c middleware.Counts, so bool) middleware.Counts {
+	if so {
+		return c.Afterwards()
+	}
+	return c
 }

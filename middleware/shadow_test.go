@@ -53,7 +53,7 @@ func TestALimiterInShadowLeavesTheFieldsOfOthersAlone(t *testing.T) {
 			middleware.Rule{Name: "p", Limit: limiter.PerMinute(4).With(limiter.FixedWindow)})
 		want := serve(outer.Handler(ok), request()).Header()
 		for name, inner := range map[string]*middleware.RateLimit{
-			"that refuses":      newLimit(t, middleware.Rule{Name: "r", Limit: limiter.PerHour(1), Shadow: true, Cost: func(*http.Request) int64 { return 2 }}),
+			"that refuses":      newLimit(t, middleware.Rule{Name: "r", Limit: limiter.PerHour(1), Shadow: true, Cost: middleware.CostOf(func(*http.Request) int64 { return 2 })}),
 			"without an answer": limited(t, middleware.Config{Store: brokenStore{}, Rules: []middleware.Rule{{Name: "r", Limit: plenty, Shadow: true}}}),
 		} {
 			outer := newLimit(t, middleware.Rule{Name: "o", Limit: limiter.PerMinute(3).With(limiter.FixedWindow)},
@@ -72,7 +72,7 @@ func drawRules(t *rapid.T, label string, most int, edit func(*middleware.Rule)) 
 				Events: rapid.Int64Range(1, 8).Draw(t, "events"),
 				Per:    time.Duration(rapid.Int64Range(1, 100).Draw(t, "per")) * time.Second, Algorithm: rapid.SampledFrom(waitless).Draw(t, "algorithm"),
 			},
-			Cost: func(r *http.Request) int64 { return int64(len(r.Header.Get("X-Cost"))) },
+			Cost: middleware.CostOf(func(r *http.Request) int64 { return int64(len(r.Header.Get("X-Cost"))) }),
 		}
 		if rapid.Bool().Draw(t, "keyed") {
 			rule.Key = keyfunc.IP()

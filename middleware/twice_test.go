@@ -125,7 +125,7 @@ func TestTwoLimitersStillCountEach(t *testing.T) {
 
 func TestWhatARequestCostsMoreInsideIsCharged(t *testing.T) {
 	phase.Test(t, func(t *testing.T) {
-		l := newLimit(t, middleware.Rule{Name: "r", Limit: limiter.PerHour(10), Cost: func(r *http.Request) int64 { return int64(len(r.Header.Get("X-Cost"))) }})
+		l := newLimit(t, middleware.Rule{Name: "r", Limit: limiter.PerHour(10), Cost: middleware.CostOf(func(r *http.Request) int64 { return int64(len(r.Header.Get("X-Cost"))) })})
 		costs := func(inside string) http.Handler {
 			next := l.Handler(ok)
 			return l.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -89,7 +89,7 @@ func usageOf(t require.TestingT, l *middleware.RateLimit, edits ...func(*http.Re
 func TestTheMonthOfACalendarIsToldWithItsLength(t *testing.T) {
 	phase.Test(t, func(t *testing.T) {
 		l := limited(t, middleware.Config{Rules: []middleware.Rule{{Name: "month", Key: keyfunc.User, Limit: limiter.Monthly(10_000).In("Europe/Berlin"),
-			Cost: func(*http.Request) int64 { return 7_200 }}}})
+			Cost: middleware.CostOf(func(*http.Request) int64 { return 7_200 })}}})
 		_, result := check(l, request(as("ann")))
 		require.True(t, result.Allowed)
 		berlin, err := time.LoadLocation("Europe/Berlin")

@@ -28,7 +28,7 @@ type reservation string
 const (
 	upperBound reservation = "max_tokens"
 	mean       reservation = "the mean"
-	nothing    reservation = "nothing (ChargeAfter)"
+	nothing    reservation = "nothing (Afterwards)"
 )
 
 const (
@@ -50,12 +50,12 @@ type use struct{ mean, peak float64 }
 // is answered after that time.
 func useOf(t *testing.T, limit limiter.Limit, reserves reservation, answered time.Duration) (u use) {
 	synctest.Test(t, func(t *testing.T) {
-		rule := middleware.Rule{Name: "tokens", Limit: limit, Settles: true, Cost: func(r *http.Request) int64 {
+		rule := middleware.Rule{Name: "tokens", Limit: limit, Cost: middleware.Reserve(func(r *http.Request) int64 {
 			if reserves == mean {
 				return meanTokens
 			}
 			return mostTokens
-		}, ChargeAfter: reserves == nothing}
+		}), Counts: afterwards(middleware.Counts{}, reserves == nothing)}
 		type admission struct {
 			at     time.Time
 			tokens int64

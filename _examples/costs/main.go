@@ -49,7 +49,7 @@ func main() {
 
 	limits := weir.Must(weir.New(weir.Config{Rules: []weir.Rule{
 		{Name: "tokens", Match: weir.Route("POST /complete"), Key: keyfunc.IP(), Limit: weir.PerMinute(1_000),
-			Cost: maxTokens, Settles: true}, // reserved when the request comes
+			Cost: weir.Reserve(maxTokens)}, // reserved when the request comes
 		{Name: "login", Match: weir.Route("POST /login"), Key: keyfunc.IP(), Limit: weir.PerMinute(5),
 			Counts: weir.Statuses(401, 403)}, // everything else is returned when the answer is known
 	}}))

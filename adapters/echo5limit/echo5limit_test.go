@@ -103,7 +103,7 @@ func TestAnErrorIsHandledOnceWhereItsStatusDoesNotCount(t *testing.T) {
 	e := echo.New()
 	e.HTTPErrorHandler = func(c *echo.Context, err error) { handled = append(handled, err) }
 	limits := middleware.Must(middleware.New(middleware.Config{Rules: []middleware.Rule{
-		{Name: "tokens", Limit: limiter.PerHour(10).With(limiter.SlidingLog), Units: 5, Settles: true},
+		{Name: "tokens", Limit: limiter.PerHour(10).With(limiter.SlidingLog), Cost: middleware.Reserve(func(*http.Request) int64 { return 5 })},
 	}}))
 	e.Use(echo5limit.New(limits))
 	e.GET("/", func(c *echo.Context) error {

@@ -50,7 +50,9 @@ func (s *suite) serveToTheEnd(app App) (_ *server, ended func()) {
 func failedLogins(s *suite) {
 	for _, after := range []bool{false, true} {
 		rule := login(5)
-		rule.ChargeAfter = after
+		if after {
+			rule.Counts = rule.Counts.Afterwards()
+		}
 		server, ended := s.serveToTheEnd(app([]Limit{s.rules(rule)}, Route{Path: "/login", Handler: answerAsAsked}))
 		ask := func(want int, why string, status int) {
 			s.Helper()
@@ -102,7 +104,7 @@ func loginsAtOnce(s *suite) {
 	rule := login(5)
 	require.Equal(s, 5, s.inParallel(rule, 40, 401), "wrong ones")
 	require.Equal(s, 5, s.inParallel(rule, 40, 200), "right ones, of which five can be under way")
-	rule.ChargeAfter = true
+	rule.Counts = rule.Counts.Afterwards()
 	require.Equal(s, 40, s.inParallel(rule, 40, 200), "right ones that are charged afterwards")
 }
 

@@ -145,7 +145,7 @@ func (c *checker) rule(p *placed) middleware.Rule {
 	}
 	limits, atOnce := c.limits(path, &r.limitFields, r.Mode == "deny"), c.concurrency(path, &r.limitFields)
 	made.Limit = limiter.Join(limits, atOnce)
-	made.Units, made.Cost = c.cost(path, r.Cost)
+	made.Cost = c.cost(path, r.Cost)
 	c.end(path, r, &made)
 	c.name(path, made.Name)
 	if made.Key == nil && c.doc.Has(sub(path, "no_key")...) && !c.doc.Has(sub(path, "key")...) {
@@ -200,8 +200,9 @@ func (c *checker) end(path []string, r *rule, made *middleware.Rule) {
 			c.at(counts, "%s", inFile(err))
 		}
 	}
-	made.Settles = r.Cost != nil && r.Cost.Settle
-	made.ChargeAfter = r.When == "after"
+	if r.When == "after" {
+		made.Counts = made.Counts.Afterwards()
+	}
 }
 
 // name checks a rule's name and notes it.

@@ -7,33 +7,37 @@ import (
 	"strings"
 
 	"github.com/weirgo/weir/keyfunc"
+	"github.com/weirgo/weir/middleware"
 )
 
-// cost is what a request costs: a number of units, or what a function says. Zero and nil
-// are one unit.
-func (c *checker) cost(path []string, given *cost) (fixed int64, of func(*http.Request) int64) {
+// cost is what a request costs.
+func (c *checker) cost(path []string, given *cost) (none middleware.Cost) {
 	if given == nil {
-		return 0, nil
+		return none
 	}
 	if path = sub(path, "cost"); c.noted(path) {
-		return 0, nil
+		return none
 	}
 	fromHeader := given.Per != nil || given.Missing != nil || given.Max != nil
 	switch {
 	case given.Units != nil && (given.Header != "" || fromHeader):
 		c.at(path, "has units and a header: a cost is either fixed or read from a header")
-		return 0, nil
+		return none
+	case given.Units != nil && given.Settle:
+		units := *given.Units
+		return middleware.Reserve(func(*http.Request) int64 { return units })
 	case given.Units != nil:
-		return *given.Units, nil
+		return middleware.Units(*given.Units)
 	case given.Header == "":
-		if fromHeader || !given.Settle { // New says of one that settles what it needs
-			c.at(path, "has neither units nor a header to read them from")
+		if given.Settle && !fromHeader { // New says what it needs
+			return middleware.Reserve(nil)
 		}
-		return 0, nil
+		c.at(path, "has neither units nor a header to read them from")
+		return none
 	}
 	if _, err := keyfunc.Parse("header:"+given.Header, nil); err != nil {
 		c.at(sub(path, "header"), "is not the name of a header")
-		return 0, nil
+		return none
 	}
 	name := http.CanonicalHeaderKey(given.Header)
 	c.doubtCost(path, given, name)
@@ -49,7 +53,7 @@ func (c *checker) cost(path []string, given *cost) (fixed int64, of func(*http.R
 	if given.Max != nil {
 		most = *given.Max
 	}
-	return 0, func(r *http.Request) int64 {
+	of := func(r *http.Request) int64 {
 		n, ok := amount(r, name)
 		if !ok {
 			return min(missing, most)
@@ -60,6 +64,10 @@ func (c *checker) cost(path []string, given *cost) (fixed int64, of func(*http.R
 		}
 		return min(max(1, units), most)
 	}
+	if given.Settle {
+		return middleware.Reserve(of)
+	}
+	return middleware.CostOf(of)
 }
 
 const contentLength = "Content-Length"

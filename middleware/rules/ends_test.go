@@ -26,11 +26,8 @@ func TestWhatAFileSaysOfHowRequestsEnd(t *testing.T) {
 	c := parse(t, endsFile, rules.Options{}).Config()
 	login, form, tokens, api := c.ByRoute["POST /login"], c.ByRoute["GET /login"], c.ByRoute["POST /api/v1/upload"], c.ByRoute["GET /news"]
 	assert.Equal(t, middleware.Statuses(401, 403), login.Counts)
-	assert.False(t, login.ChargeAfter)
-	assert.Equal(t, middleware.Not(middleware.StatusClass(5)), form.Counts)
-	assert.True(t, form.ChargeAfter)
-	assert.True(t, tokens.Settles)
-	assert.NotNil(t, tokens.Cost)
+	assert.Equal(t, middleware.Not(middleware.StatusClass(5)).Afterwards(), form.Counts)
+	assert.NotZero(t, tokens.Cost)
 	assert.Equal(t, limiter.All(limiter.PerHour(3), limiter.PerDay(5)), api.Limit)
 	assert.Equal(t, limiter.All(limiter.PerHour(4), limiter.PerDay(50).With(limiter.SlidingLog)), api.Tiers["premium"])
 	assert.True(t, c.ByRoute["GET /api/v1/search"].Escalate.Outcomes)

@@ -1,0 +1,51 @@
+package middleware
+
+import (
+	"fmt"
+	"net/http"
+)
+
+// Cost says how many units a request takes: [Units], [CostOf] or [Reserve]. The zero Cost is one
+// unit.
+type Cost struct {
+	units   int64 // 0: what of returns, or 1
+	of      func(*http.Request) int64
+	settles bool
+	wrong   string // what is wrong with it, if anything
+}
+
+// Units is a cost that is the same for every request, at least 1. [New] refuses one that a limit
+// of the rule never allows at once.
+func Units(n int64) Cost {
+	if n < 1 {
+		return Cost{wrong: fmt.Sprintf("Units is %d: it must be at least 1", n)}
+	}
+	return Cost{units: n}
+}
+
+// CostOf is what f returns for a request. A result below 1 counts as 1, and a request that costs
+// more than the limit allows at once is refused without a Retry-After, so bound what a client can
+// influence.
+func CostOf(f func(*http.Request) int64) Cost {
+	if f == nil {
+		return Cost{wrong: "Cost: CostOf needs a function"}
+	}
+	return Cost{of: f}
+}
+
+// Reserve reserves what estimate returns when the request comes, and at most what the limit allows
+// at once. The handler says what the request really cost, with [Settle]; a request that is never
+// settled has cost what was reserved. A nil estimate is for [Counts.Afterwards], where nothing is
+// reserved.
+func Reserve(estimate func(*http.Request) int64) Cost { return Cost{of: estimate, settles: true} }
+
+// isGiven reports whether c is not the zero Cost.
+func (c *Cost) isGiven() bool { return c.units != 0 || c.of != nil || c.settles || c.wrong != "" }
+
+// estimate is what r takes when it comes.
+func (c *Cost) estimate(r *http.Request) int64 {
+	if c.of != nil {
+		return max(1, c.of(r))
+	}
+	return max(1, c.units)
+}
