@@ -42,8 +42,8 @@ func Reserve(estimate func(*http.Request) int64) Cost { return Cost{of: estimate
 // isGiven reports whether c is not the zero Cost.
 func (c *Cost) isGiven() bool { return c.units != 0 || c.of != nil || c.settles || c.wrong != "" }
 
-// estimate is what r takes when it comes.
-func (c *Cost) estimate(r *http.Request) int64 {
+// Of is how many units r takes when it comes.
+func (c Cost) Of(r *http.Request) int64 {
 	if c.of != nil {
 		return max(1, c.of(r))
 	}

@@ -115,7 +115,7 @@ func (m *matching) refuse(rule *rule, status int) {
 // addLimits is add for the limits of a policy that applies as a.
 func (m *matching) addLimits(policies []applied, charges []limiter.Charge, a applied, policy *policy) ([]applied, []limiter.Charge) {
 	rule := policy.rule
-	cost := rule.Cost.estimate(m.request)
+	cost := rule.Cost.Of(m.request)
 	if m.outer != nil {
 		if cost = m.left(policy, a.key, cost); cost <= 0 {
 			return policies, charges // it was charged by this limiter further out

@@ -97,6 +97,7 @@ func TestTheSampleIsWhatItSays(t *testing.T) {
 			assert.Zero(t, rule.Cost, rule.Name)
 			assert.Nil(t, rule.Match, rule.Name)
 		}
+		assert.EqualValues(t, 3, upload.Cost.Of(call{length: 2<<20 + 1}.request()))
 
 		for from, banned := range map[string]bool{
 			"198.51.100.7": true, "198.51.101.1": false, "203.0.113.66": true, "203.0.113.67": false,
@@ -227,9 +228,9 @@ func TestASizeIsANumberAndAUnit(t *testing.T) {
 		}
 		cost := r.Config().Default.Cost
 		sized := func(n int64) *http.Request { return call{header: map[string]string{"X-Size": fmt.Sprint(n)}}.request() }
-		assert.EqualValues(t, 1, cost(sized(want)), text)
+		assert.EqualValues(t, 1, cost.Of(sized(want)), text)
 		if want < 1<<62 {
-			assert.EqualValues(t, 2, cost(sized(want+1)), text)
+			assert.EqualValues(t, 2, cost.Of(sized(want+1)), text)
 		}
 	}
 }

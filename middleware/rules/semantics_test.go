@@ -269,7 +269,7 @@ func TestWhatARequestCosts(t *testing.T) {
 		{"{header: x-units, missing: 4}", twice("5", "many"), 4},
 	} {
 		cost := parse(t, "version: 1\ndefault: {limit: 90/s, cost: "+of.cost+"}\n", rules.Options{}).Config().Default.Cost
-		assert.Equal(t, of.want, cost(of.r), "%s of %v, length %d", of.cost, of.r.Header, of.r.ContentLength)
+		assert.Equal(t, of.want, cost.Of(of.r), "%s of %v, length %d", of.cost, of.r.Header, of.r.ContentLength)
 	}
 }
 
