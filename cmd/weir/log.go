@@ -24,10 +24,10 @@ import (
 
 // logFlags say how a log is read, and what is written of it.
 type logFlags struct {
-	format, tiers, keys, report, show, secretFile string
-	mapped                                        map[string]string
-	trusted, routes                               []string
-	serveMux, partial, asJSON                     bool
+	format, keys, report, show, secretFile string
+	mapped                                 map[string]string
+	trusted, routes                        []string
+	serveMux, partial, asJSON              bool
 }
 
 func newLogFlags(flags *pflag.FlagSet) *logFlags {
@@ -44,7 +44,6 @@ func newLogFlags(flags *pflag.FlagSet) *logFlags {
 	flags.StringSliceVar(&f.trusted, "trust", nil, "`addresses` of proxies, comma-separated: what the log's X-Forwarded-For says of their clients is taken for the client")
 	flags.StringArrayVar(&f.routes, "route", nil, "a `route` of the service that the rules do not name, such as \"GET /users/{id}\", for keys that go by routes; may be repeated")
 	flags.BoolVar(&f.serveMux, "servemux", false, "the router is an http.ServeMux")
-	flags.StringVar(&f.tiers, "tiers", "", "a `file` with a user, or a client's address, and a tier on each line")
 	flags.StringVar(&f.keys, "keys", "", "comma-separated `names` of the application's own keys; --map key:NAME=PLACE says where the log has one")
 	flags.BoolVar(&f.partial, "partial", false, "leave out rules that need what the log does not have, and name them")
 	flags.StringVar(&f.report, "report", "", "write a report to this `file`, one page of HTML")
@@ -89,7 +88,6 @@ type weblog struct {
 	*accesslog.Reader
 	file    io.ReadCloser
 	client  func(*http.Request) netip.Addr // nil: the log's is the client
-	tier    func(*accesslog.Entry) string  // nil: the log's
 	hasUser bool                           // a request had one
 }
 
@@ -128,11 +126,6 @@ func (s *session) open(name string, f *logFlags, needs []rules.Need) (_ *weblog,
 		}
 		if !l.HasHeader("X-Forwarded-For") {
 			return nil, nil, fmt.Errorf("%s: --trust needs X-Forwarded-For, which the log does not have: say where with --map header:X-Forwarded-For=PLACE", name)
-		}
-	}
-	if f.tiers != "" {
-		if l.tier, err = readTiers(f.tiers); err != nil {
-			return nil, nil, err
 		}
 	}
 	for _, need := range needs {
@@ -175,8 +168,6 @@ func (l *weblog) satisfies(need string, f *logFlags) bool {
 		return l.Has("target")
 	case need == "settled":
 		return true // a note says that it is not known
-	case need == "tier":
-		return l.Has("tier") || f.tiers != ""
 	case need == "route":
 		return len(f.routes) > 0
 	}
@@ -219,52 +210,6 @@ func (l *weblog) anonymous(f *logFlags) []string {
 	return []string{fmt.Sprintf("No request in the log has a user: at %s there is none.", f.mapped["user"])}
 }
 
-// readTiers reads which tier each client is in.
-func readTiers(name string) (func(*accesslog.Entry) string, error) {
-	text, err := os.ReadFile(name)
-	if err != nil {
-		return nil, err
-	}
-	tiers, n := map[string]string{}, 0
-	for line := range strings.Lines(string(text)) {
-		n++
-		if line = strings.TrimSpace(line); line == "" || line[0] == '#' {
-			continue
-		}
-		fields := strings.Fields(line)
-		if len(fields) != 2 {
-			return nil, fmt.Errorf("%s:%d: want a user or an address, and a tier, on a line", name, n)
-		}
-		of := canonical(fields[0])
-		if _, err := netip.ParsePrefix(of); err == nil {
-			return nil, fmt.Errorf("%s:%d: %s is a network: want a user or an address", name, n, of)
-		}
-		if before, ok := tiers[of]; ok && before != fields[1] {
-			return nil, fmt.Errorf("%s:%d: %s is in tier %q already", name, n, of, before)
-		}
-		tiers[of] = fields[1]
-	}
-	if len(tiers) == 0 {
-		return nil, fmt.Errorf("%s: no line has a user or an address, and a tier", name)
-	}
-	return func(e *accesslog.Entry) string {
-		if tier, ok := tiers[e.User]; ok && e.User != "" {
-			return tier
-		}
-		return tiers[canonical(e.Client)]
-	}, nil
-}
-
-// canonical is an address as it is mostly written, of which IPv6 has several ways.
-func canonical(text string) string {
-	if strings.Contains(text, ":") {
-		if at, err := netip.ParseAddr(text); err == nil {
-			return at.Unmap().String()
-		}
-	}
-	return text
-}
-
 // partly says of rules that need what the log lacks that it does, or that they are left out.
 func partly(missing []rules.Need, f *logFlags) (notes []string, err error) {
 	if len(missing) == 0 {
@@ -282,10 +227,7 @@ func partly(missing []rules.Need, f *logFlags) (notes []string, err error) {
 		}
 		notes = append(notes, fmt.Sprintf("Left out: %s, which %s %s. The log does not have it.", names, verb, need))
 		where := "--map " + need + "=PLACE"
-		switch need {
-		case "tier":
-			where += " or --tiers FILE"
-		case "route":
+		if need == "route" {
 			where = "--route PATTERN which the service has"
 		}
 		errs = append(errs, fmt.Errorf("%s %s %s, which the log does not have: say where with %s, or leave such rules out with --partial", names, verb, need, where))

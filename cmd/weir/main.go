@@ -57,12 +57,10 @@ type usageError struct{ error }
 func (s *session) run(args []string) int {
 	out, err := &printable{to: s.out}, &printable{to: s.err}
 	exit := (&session{in: s.in, out: out, err: err}).command(args)
-	out.flush()
 	if out.failed != nil {
 		fmt.Fprintf(err, "weir: the output cannot be written: %v\n", out.failed)
 		exit = exitBad
 	}
-	err.flush()
 	return exit
 }
 

@@ -10,51 +10,28 @@ import (
 
 // A printable passes on text that a terminal only shows: control characters, those that turn
 // the direction of text, and bytes that are no UTF-8 are escaped. What clients send ends up in
-// keys of Redis and from there here. In JSON the escapes are JSON's.
+// keys of Redis and from there here. In JSON the escapes are JSON's. Each Write has whole
+// characters.
 type printable struct {
 	to     io.Writer
-	part   []byte // of a character that is not complete yet
-	failed error  // the first, which writers need not look for
+	failed error // the first, which writers need not look for
 }
 
+// Write escapes text. It stops at the first failure, so that there is no hole in what is written.
 func (p *printable) Write(text []byte) (int, error) {
-	n := len(text)
-	if len(p.part) > 0 {
-		text = append(p.part, text...)
-		p.part = nil
-	}
 	var shown []byte
-	for len(text) > 0 {
-		if !utf8.FullRune(text) {
-			p.part = append([]byte(nil), text...)
-			break
-		}
-		c, size := utf8.DecodeRune(text)
-		shown = appendShown(shown, c, text[:size])
-		text = text[size:]
+	for rest := text; len(rest) > 0; {
+		c, size := utf8.DecodeRune(rest)
+		shown = appendShown(shown, c, rest[:size])
+		rest = rest[size:]
 	}
-	if err := p.pass(shown); err != nil {
-		return 0, err
-	}
-	return n, nil
-}
-
-// flush writes what is no character after all.
-func (p *printable) flush() {
-	var shown []byte
-	for _, b := range p.part {
-		shown = appendShown(shown, utf8.RuneError, []byte{b})
-	}
-	p.part = nil
-	_ = p.pass(shown)
-}
-
-// pass writes text, unless that failed before: there is no hole in what is written.
-func (p *printable) pass(shown []byte) error {
 	if p.failed == nil && len(shown) > 0 {
 		_, p.failed = p.to.Write(shown)
 	}
-	return p.failed
+	if p.failed != nil {
+		return 0, p.failed
+	}
+	return len(text), nil
 }
 
 func appendShown(shown []byte, c rune, text []byte) []byte {

@@ -143,7 +143,7 @@ func matching(endpoint string) (func(*accesslog.Entry) bool, error) {
 type unmeasured struct{ answered, keyless int64 }
 
 func measure(meter *demand.Meter, log *weblog, f *logFlags, of keyfunc.Func, matches func(*accesslog.Entry) bool) (counts unmeasured, err error) {
-	requests := simulate.NewRequests(simulate.Options{Routes: f.routes, ServeMux: f.serveMux, Headers: log.Headers(), Tier: log.tier})
+	requests := simulate.NewRequests(simulate.Options{Routes: f.routes, ServeMux: f.serveMux, Headers: log.Headers()})
 	for {
 		e, err := log.next()
 		if errors.Is(err, io.EOF) {

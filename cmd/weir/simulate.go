@@ -98,7 +98,7 @@ func (r *run) all(files []string) error {
 		}
 		service, err := simulate.New(loaded.Config(), simulate.Options{
 			LeftOut: r.left, Routes: append(loaded.Routes(), r.flags.routes...), ServeMux: r.flags.serveMux,
-			Headers: r.log.Headers(), Client: loaded.IP(), Tier: r.log.tier, HasTook: r.log.Has("took"),
+			Headers: r.log.Headers(), Client: loaded.IP(), HasTook: r.log.Has("took"),
 		})
 		if err != nil {
 			return err

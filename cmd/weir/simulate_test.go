@@ -48,7 +48,7 @@ func TestSimulateTellsWhoIsRefusedByWhat(t *testing.T) {
 	require.Equal(t, exitGood, exit, err)
 	assert.Empty(t, err, "no progress where there is no terminal")
 	assert.Equal(t, `These rules would have refused 13 of 30 requests (43.3%), of 2 of 3 clients.
-5 for too many requests, most by "default", 8 for a ban. The log is of 2 minutes and 31 seconds, from 1 March 2024, 12:00 UTC.
+5 are over a limit, 8 are refused for a ban. The log is of 2 minutes and 31 seconds, from 1 March 2024, 12:00 UTC.
 note: The log has whole seconds: requests of one second are spread evenly over it.
 
 RULE           LIMIT             ASKED  REFUSED  KEYS
@@ -161,7 +161,7 @@ default: 1/1h
 	for _, want := range []string{
 		`"GET /a" goes by header:X-Device, which the log does not have: say where with --map header:X-Device=PLACE`,
 		`"GET /b" goes by key:tenant, which the log does not have: say where with --map key:tenant=PLACE`,
-		`"tier:premium" goes by tier, which the log does not have: say where with --map tier=PLACE or --tiers FILE`,
+		`"tier:premium" goes by tier, which the log does not have: say where with --map tier=PLACE`,
 		`"POST /login", "tier:premium" go by user, which`,
 	} {
 		assert.Contains(t, err, want)
@@ -175,11 +175,10 @@ default: 1/1h
 	// What is told is there.
 	json := ""
 	for i := range 4 {
-		json += fmt.Sprintf(`{"time":%d,"client_ip":"192.0.2.1","method":"POST","path":"/login","sub":"u%d","d":"7","org":"acme"}`+"\n", 1709294400+i, i%2)
+		json += fmt.Sprintf(`{"time":%d,"client_ip":"192.0.2.1","method":"POST","path":"/login","sub":"u%d","plan":%q,"d":"7","org":"acme"}`+"\n", 1709294400+i, i%2, []string{"", "premium"}[i%2])
 		json += fmt.Sprintf(`{"time":%d,"client_ip":"192.0.2.%d","method":"GET","path":"/%c","d":"7","org":"acme"}`+"\n", 1709294400+i, i, 'a'+rune(i%2))
 	}
-	tiers := write(t, "tiers", "# paying users\nu1 premium\n192.0.2.9 premium\n")
-	exit, out, err = weir(t, json, "simulate", file, "-", "--keys=tenant", "--map=user=$.sub", "--map=header:X-Device=$.d", "--map=key:tenant=$.org", "--tiers", tiers)
+	exit, out, err = weir(t, json, "simulate", file, "-", "--keys=tenant", "--map=user=$.sub", "--map=header:X-Device=$.d", "--map=key:tenant=$.org", "--map=tier=$.plan")
 	require.Equal(t, exitGood, exit, err)
 	assert.Regexp(t, `"tier:premium"\s+9/1h\s+2\s+0`, out)
 	assert.Regexp(t, `"POST /login"\s+1/1h\s+4\s+2\s+2`, out)
@@ -389,11 +388,6 @@ func TestALogThatCannotBeUsedIsTold(t *testing.T) {
 		{attacked(), []string{"simulate", file, "-", "--map=usr=$x"}, exitBad, `"usr" is nothing that a log is asked for`},
 		{attacked(), []string{"simulate", file, "-", "--trust=all"}, exitUsage, "--trust: "},
 		{attacked(), []string{"simulate", file, "-", "--trust=10.0.0.0/8"}, exitBad, "--trust needs X-Forwarded-For"},
-		{attacked(), []string{"simulate", file, "-", "--tiers=none"}, exitBad, "none"},
-		{attacked(), []string{"simulate", file, "-", "--tiers=" + bad}, exitBad, "a user or an address, and a tier"},
-		{attacked(), []string{"simulate", file, "-", "--tiers=" + write(t, "networks", "10.0.0.0/8 free\n")}, exitBad, "networks:1: 10.0.0.0/8 is a network: want a user or an address"},
-		{attacked(), []string{"simulate", file, "-", "--tiers=" + write(t, "twice", "2001:db8::7 free\n2001:DB8:0::7 premium\n")}, exitBad, `twice:2: 2001:db8::7 is in tier "free" already`},
-		{attacked(), []string{"simulate", file, "-", "--tiers=" + write(t, "none", "# nobody\n")}, exitBad, "no line has a user or an address, and a tier"},
 		{attacked(), []string{"simulate", file, "-", "--show=all"}, exitUsage, `--show is "all": want digest or address`},
 		{attacked(), []string{"simulate", file, "-", "--report=none/x.html"}, exitBad, "none/x.html"},
 		{attacked(), []string{"recommend", "-", "--per=x"}, exitUsage, `--per is "x": want a period`},

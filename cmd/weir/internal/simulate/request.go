@@ -26,9 +26,6 @@ type Options struct {
 	// what header fields say of those.
 	Client keyfunc.Func
 
-	// Tier is the tier of a request. Nil: what its entry says.
-	Tier func(*accesslog.Entry) string
-
 	// LeftOut are the names of rules that no request meets.
 	LeftOut []string
 
@@ -118,9 +115,6 @@ func (s *Requests) Of(e *accesslog.Entry) *http.Request {
 		s.peers[strings.Clone(e.Client)] = s.peer
 	}
 	tier := e.Tier
-	if s.o.Tier != nil {
-		tier = s.o.Tier(e)
-	}
 	blank := s.blank[tier]
 	if blank == nil {
 		tier = strings.Clone(tier)

@@ -3,7 +3,6 @@
 package verdict
 
 import (
-	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -36,58 +35,36 @@ func Simulated(s *simulate.Summary) Words {
 	}
 }
 
-// by is what refused most.
+// by is what refused.
 func by(s *simulate.Summary) string {
-	var most []simulate.RuleCounts
-	for _, r := range s.Rules {
-		if r.Refused > 0 && !r.Shadow {
-			most = append(most, r)
-		}
-	}
-	slices.SortStableFunc(most, func(a, b simulate.RuleCounts) int { return cmp.Compare(b.Refused, a.Refused) })
-	var parts []string
-	if len(most) > 0 {
-		text := fmt.Sprintf("by %s", named(most[0].Rule, most[0].Tier))
-		if len(most) > 1 {
-			text = "most " + text
-		} else {
-			text = "all " + text
-		}
-		if s.Banned+s.NoKey > 0 {
-			text = fmt.Sprintf("%s for too many requests, %s", Number(s.Refused), text)
-		}
-		parts = append(parts, text)
-	}
-	if s.Banned > 0 {
-		parts = append(parts, Number(s.Banned)+" for a ban")
-	}
-	if s.NoKey > 0 {
-		parts = append(parts, Number(s.NoKey)+" for want of a key")
-	}
-	text := strings.Join(parts, ", ")
-	if text == "" {
-		return ""
-	}
-	return strings.ToUpper(text[:1]) + text[1:] + "."
+	return listed("", []amount{{s.Refused, "is over a limit", "are over a limit"}, {s.Banned, "is refused for a ban", "are refused for a ban"},
+		{s.NoKey, "is refused for want of a key", "are refused for want of a key"}})
 }
 
 // gentle is what else happens to requests that pass.
 func gentle(s *simulate.Summary) string {
-	var parts []string
-	for _, of := range []struct {
-		n         int64
-		one, many string
-	}{{s.Delayed, "waits for its turn", "wait for their turn"},
+	return listed("Of those that pass, ", []amount{{s.Delayed, "waits for its turn", "wait for their turn"},
 		{s.Warned, "carries a warning that the limit is near", "carry a warning that the limit is near"},
-		{s.Exempt, "is never limited", "are never limited"}, {s.Unlimited, "meets no rule", "meet no rule"}} {
-		if of.n > 0 {
-			parts = append(parts, count(of.n, of.one, of.many))
+		{s.Exempt, "is never limited", "are never limited"}, {s.Unlimited, "meets no rule", "meet no rule"}})
+}
+
+type amount struct {
+	n         int64
+	one, many string
+}
+
+// listed is a sentence about what there is.
+func listed(begin string, all []amount) string {
+	var parts []string
+	for _, a := range all {
+		if a.n > 0 {
+			parts = append(parts, count(a.n, a.one, a.many))
 		}
 	}
 	if len(parts) == 0 {
 		return ""
 	}
-	return "Of those that pass, " + strings.Join(parts, ", ") + "."
+	return begin + strings.Join(parts, ", ") + "."
 }
 
 func shadowed(s *simulate.Summary) string {
