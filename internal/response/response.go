@@ -1,6 +1,6 @@
 // Package response learns the status that a handler answers with, and when it waits for its
 // client. The ResponseWriter that it puts between is what the one behind it is: a Flusher, a
-// Hijacker, a Pusher.
+// Hijacker. It is no Pusher, as no browser takes what is pushed any more.
 package response
 
 import (
@@ -49,34 +49,14 @@ func (a *Response) Watch(w http.ResponseWriter) http.ResponseWriter {
 	*a = Response{ResponseWriter: w}
 	_, flushes := behind[http.Flusher](w)
 	_, hijacks := behind[http.Hijacker](w)
-	_, pushes := w.(http.Pusher) // which nothing looks for behind w
 	switch {
-	case flushes && hijacks && pushes:
-		return struct {
-			*Response
-			flusher
-			hijacker
-			pusher
-		}{a, flusher{a}, hijacker{a}, pusher{a}}
 	case flushes && hijacks: // HTTP/1
 		return struct {
 			*Response
 			flusher
 			hijacker
 		}{a, flusher{a}, hijacker{a}}
-	case flushes && pushes: // HTTP/2
-		return struct {
-			*Response
-			flusher
-			pusher
-		}{a, flusher{a}, pusher{a}}
-	case hijacks && pushes:
-		return struct {
-			*Response
-			hijacker
-			pusher
-		}{a, hijacker{a}, pusher{a}}
-	case flushes:
+	case flushes: // HTTP/2
 		return struct {
 			*Response
 			flusher
@@ -86,11 +66,6 @@ func (a *Response) Watch(w http.ResponseWriter) http.ResponseWriter {
 			*Response
 			hijacker
 		}{a, hijacker{a}}
-	case pushes:
-		return struct {
-			*Response
-			pusher
-		}{a, pusher{a}}
 	}
 	return a
 }
@@ -251,10 +226,4 @@ func (a *Response) TakeOver() (net.Conn, *bufio.ReadWriter, error) {
 		a.Watcher.Streams(true)
 	}
 	return conn, buffered, err
-}
-
-type pusher struct{ a *Response }
-
-func (p pusher) Push(target string, o *http.PushOptions) error {
-	return p.a.ResponseWriter.(http.Pusher).Push(target, o)
 }

@@ -21,65 +21,35 @@ type bare struct{ http.ResponseWriter }
 type (
 	flushes  struct{ bare }
 	hijacks  struct{ bare }
-	pushes   struct{ bare }
 	wrapped  struct{ bare } // what it wraps is found by http.ResponseController alone
 	fails    struct{ bare }
-	combined struct {
-		flushes
-		hijacks
-		pushes
-	}
-	streams struct {
-		flushes
-		pushes
-	}
 	connects struct {
 		flushes
 		hijacks
-	}
-	odd struct {
-		hijacks
-		pushes
 	}
 )
 
 func (flushes) Flush()                                       {}
 func (hijacks) Hijack() (net.Conn, *bufio.ReadWriter, error) { return nil, nil, nil }
-func (pushes) Push(string, *http.PushOptions) error          { return errors.New("pushed") }
 func (fails) Hijack() (net.Conn, *bufio.ReadWriter, error)   { return nil, nil, errors.New("no") }
 func (w wrapped) Unwrap() http.ResponseWriter                { return w.ResponseWriter }
-func (w combined) Header() http.Header                       { return w.flushes.Header() }
-func (w combined) Write(b []byte) (int, error)               { return w.flushes.Write(b) }
-func (w combined) WriteHeader(status int)                    { w.flushes.WriteHeader(status) }
-func (w streams) Header() http.Header                        { return w.flushes.Header() }
-func (w streams) Write(b []byte) (int, error)                { return w.flushes.Write(b) }
-func (w streams) WriteHeader(status int)                     { w.flushes.WriteHeader(status) }
 func (w connects) Header() http.Header                       { return w.flushes.Header() }
 func (w connects) Write(b []byte) (int, error)               { return w.flushes.Write(b) }
 func (w connects) WriteHeader(status int)                    { w.flushes.WriteHeader(status) }
-func (w odd) Header() http.Header                            { return w.hijacks.Header() }
-func (w odd) Write(b []byte) (int, error)                    { return w.hijacks.Write(b) }
-func (w odd) WriteHeader(status int)                         { w.hijacks.WriteHeader(status) }
 
 func TestWatchedItCanDoWhatItCould(t *testing.T) {
 	b := bare{httptest.NewRecorder()}
 	for name, w := range map[string]http.ResponseWriter{
-		"bare": b, "flushes": flushes{b}, "hijacks": hijacks{b}, "pushes": pushes{b},
-		"all":    combined{flushes{b}, hijacks{b}, pushes{b}},
-		"HTTP/2": streams{flushes{b}, pushes{b}}, "HTTP/1": connects{flushes{b}, hijacks{b}}, "odd": odd{hijacks{b}, pushes{b}},
+		"bare": b, "flushes, as of HTTP/2": flushes{b}, "hijacks": hijacks{b}, "HTTP/1": connects{flushes{b}, hijacks{b}},
 	} {
 		watched := new(response.Response).Watch(w)
-		can := func(w http.ResponseWriter) (can [3]bool) {
+		can := func(w http.ResponseWriter) (can [2]bool) {
 			_, can[0] = w.(http.Flusher)
 			_, can[1] = w.(http.Hijacker)
-			_, can[2] = w.(http.Pusher)
 			return can
 		}
 		assert.Equal(t, can(w), can(watched), name)
 		assert.Equal(t, http.NewResponseController(w).Flush(), http.NewResponseController(watched).Flush(), name)
-		if pusher, ok := watched.(http.Pusher); ok {
-			assert.EqualError(t, pusher.Push("/", nil), "pushed", name)
-		}
 		if n, ok := watched.(interface{ CloseNotify() <-chan bool }); assert.True(t, ok) {
 			assert.NotNil(t, n.CloseNotify())
 		}
