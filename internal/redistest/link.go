@@ -2,16 +2,12 @@ package redistest
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
-	"crypto/x509/pkix"
 	"encoding/pem"
 	"io"
-	"math/big"
 	"net"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"sync/atomic"
@@ -19,8 +15,8 @@ import (
 	"time"
 )
 
-// A Link is a long way to servers: a connection costs a round trip to make, and what is sent
-// arrives half a round trip later, either way, however much is already under way.
+// A Link is a long way to servers: a connection costs a round trip to make, and so does each
+// write to it.
 type Link struct {
 	RoundTrip time.Duration
 
@@ -36,30 +32,34 @@ func (l *Link) Dials() int { return int(l.dials.Load()) }
 // Dial is a Dialer for clients of go-redis. It heeds its context, as go-redis's own does.
 func (l *Link) Dial(ctx context.Context, network, addr string) (net.Conn, error) {
 	l.dials.Add(1)
-	far, err := new(net.Dialer).DialContext(ctx, network, addr)
+	conn, err := new(net.Dialer).DialContext(ctx, network, addr)
 	if err != nil {
 		return nil, err
-	}
-	if l.Lose != nil {
-		far = losing{far, l.Lose}
-	}
-	if l.RoundTrip == 0 {
-		return far, nil
 	}
 	select {
 	case <-ctx.Done():
-		_ = far.Close()
+		_ = conn.Close()
 		return nil, ctx.Err()
 	case <-time.After(l.RoundTrip):
 	}
-	near, relayed, err := pair()
-	if err != nil {
-		_ = far.Close()
-		return nil, err
+	if l.RoundTrip > 0 {
+		conn = far{conn, l.RoundTrip}
 	}
-	go l.relay(relayed, far)
-	go l.relay(far, relayed)
-	return near, nil
+	if l.Lose != nil {
+		conn = losing{conn, l.Lose}
+	}
+	return conn, nil
+}
+
+// A far connection's writes arrive late.
+type far struct {
+	net.Conn
+	roundTrip time.Duration
+}
+
+func (c far) Write(b []byte) (int, error) {
+	time.Sleep(c.roundTrip)
+	return c.Conn.Write(b)
 }
 
 // A losing connection is closed with an answer that is lost.
@@ -94,57 +94,6 @@ func (l *Link) DialTLS(config *tls.Config) func(ctx context.Context, network, ad
 	}
 }
 
-// pair is two ends of a TCP connection. They have file descriptors, as go-redis looks for
-// connections that the server has closed.
-func pair() (near, far net.Conn, err error) {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return nil, nil, err
-	}
-	defer listener.Close()
-	if near, err = net.Dial("tcp", listener.Addr().String()); err != nil {
-		return nil, nil, err
-	}
-	if far, err = listener.Accept(); err != nil {
-		_ = near.Close()
-		return nil, nil, err
-	}
-	return near, far, nil
-}
-
-// relay passes on what is read, half a round trip later. The end of one direction ends the
-// other.
-func (l *Link) relay(to, from net.Conn) {
-	type piece struct {
-		due  time.Time
-		data []byte
-	}
-	pieces := make(chan piece, 4096)
-	go func() {
-		defer to.Close()
-		defer from.Close()
-		for p := range pieces {
-			time.Sleep(time.Until(p.due))
-			if _, err := to.Write(p.data); err != nil {
-				break
-			}
-		}
-		for range pieces {
-		}
-	}()
-	defer close(pieces)
-	for {
-		data := make([]byte, 16<<10)
-		n, err := from.Read(data)
-		if n > 0 {
-			pieces <- piece{time.Now().Add(l.RoundTrip / 2), data[:n]}
-		}
-		if err != nil {
-			return
-		}
-	}
-}
-
 // StartTLS is Start for a server that speaks TLS too, at the address that it returns with
 // what a client needs to trust it.
 func StartTLS(t testing.TB) (s *Server, addr string, client *tls.Config) {
@@ -155,16 +104,10 @@ func StartTLS(t testing.TB) (s *Server, addr string, client *tls.Config) {
 			t.Fatalf("redistest: a certificate: %v", err)
 		}
 	}
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	must(err)
-	certificate := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "redis"}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour), IsCA: true, BasicConstraintsValid: true,
-		KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
-	}
-	der, err := x509.CreateCertificate(rand.Reader, certificate, certificate, &key.PublicKey, key)
-	must(err)
-	keyDER, err := x509.MarshalPKCS8PrivateKey(key)
+	https := httptest.NewTLSServer(nil) // which has a certificate for this address
+	defer https.Close()
+	certificate := https.TLS.Certificates[0]
+	key, err := x509.MarshalPKCS8PrivateKey(certificate.PrivateKey)
 	must(err)
 	dir := t.TempDir()
 	write := func(name, kind string, der []byte) string {
@@ -172,12 +115,10 @@ func StartTLS(t testing.TB) (s *Server, addr string, client *tls.Config) {
 		must(os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600))
 		return path
 	}
-	certPath, keyPath := write("cert.pem", "CERTIFICATE", der), write("key.pem", "PRIVATE KEY", keyDER)
+	certPath, keyPath := write("cert.pem", "CERTIFICATE", certificate.Certificate[0]), write("key.pem", "PRIVATE KEY", key)
 	port := freePort(t)
 	s = Start(t, "--tls-port", port, "--tls-cert-file", certPath, "--tls-key-file", keyPath, "--tls-ca-cert-file", certPath, "--tls-auth-clients", "no")
 	roots := x509.NewCertPool()
-	parsed, err := x509.ParseCertificate(der)
-	must(err)
-	roots.AddCert(parsed)
+	roots.AddCert(https.Certificate())
 	return s, "127.0.0.1:" + port, &tls.Config{RootCAs: roots, ServerName: "127.0.0.1"}
 }

@@ -58,8 +58,6 @@ type shared[T any] struct {
 	cleanups []func()
 }
 
-func (s *shared[T]) shared() {}
-
 func (s *shared[T]) Cleanup(f func()) { s.cleanups = append(s.cleanups, f) }
 
 func (s *shared[T]) TempDir() string {

@@ -9,6 +9,7 @@ package redistest
 import (
 	"bufio"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"net"
 	"os"
@@ -20,9 +21,6 @@ import (
 	"testing"
 	"time"
 )
-
-// patience is how long a server may take to do what it is told on a busy machine.
-const patience = Patience
 
 // A Server is a redis-server process, or a sentinel.
 type Server struct {
@@ -47,7 +45,6 @@ func Start(t testing.TB, options ...string) *Server {
 
 func start(t testing.TB, port string, args []string) *Server {
 	t.Helper()
-	takeSlot(t)
 	s := &Server{Addr: "127.0.0.1:" + port, t: t, dir: t.TempDir(), args: args}
 	s.launch()
 	t.Cleanup(func() {
@@ -178,12 +175,8 @@ func readAnswer(r *bufio.Reader) (string, error) {
 		return "", nil
 	}
 	text := make([]byte, n+len("\r\n"))
-	for read := 0; read < len(text); {
-		more, err := r.Read(text[read:])
-		if err != nil {
-			return "", err
-		}
-		read += more
+	if _, err := io.ReadFull(r, text); err != nil {
+		return "", err
 	}
 	return string(text[:n]), nil
 }
@@ -191,13 +184,13 @@ func readAnswer(r *bufio.Reader) (string, error) {
 // await polls until done, and fails the test if it never is.
 func (s *Server) await(what string, done func() bool) {
 	s.t.Helper()
-	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(Patience); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
 		if done() {
 			return
 		}
 	}
 	log, _ := os.ReadFile(filepath.Join(s.dir, "log"))
-	s.t.Fatalf("redistest: %s took more than %v %s\n%s", s.Addr, patience, what, log)
+	s.t.Fatalf("redistest: %s took more than %v %s\n%s", s.Addr, Patience, what, log)
 }
 
 // executable is the path of a program of Redis's. Without it the test ends.

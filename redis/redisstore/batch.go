@@ -21,9 +21,9 @@ type batch struct {
 	patience time.Duration // for the answer, from when the batch is sent: at most the timeout
 	ended    chan struct{}
 
-	messages []*message // about slots
-	isLost   bool       // the messages, which later ones make up for
-	requests []*request // before it is finished
+	messages []*message    // about slots
+	lease    time.Duration // of them; zero: there are none
+	requests []*request    // before it is finished
 
 	// After start:
 	sent  atomic.Int64 // when the batch was sent; zero: it is not
@@ -63,21 +63,15 @@ func (b *batch) took() time.Duration {
 	return time.Duration(max(1, heard-sent))
 }
 
-// isLate reports whether b is in flight for so long that no message about slots waits for it, and no
-// other batch does: a quarter of their lease without being sent, or an eighth of it since. So there
-// is time for several others before a lease ends, on other connections, whatever the timeout is.
-func (b *batch) isLate(now time.Time, lease time.Duration) bool {
-	if sent := b.sent.Load(); sent != 0 {
-		return now.Sub(b.start) >= time.Duration(sent)+lease/8
-	}
-	return now.Sub(b.start) >= lease/4
-}
-
 // isOverdue reports whether to wait for b no more. A batch that is not sent has the patience of
-// callers.
+// callers. With messages about slots it has a quarter of their lease for that, and an eighth for the
+// answer: so there is time for several others before a lease ends, on other connections, whatever
+// the timeout is.
 func (b *batch) isOverdue(now time.Time, patience time.Duration) bool {
 	if sent := time.Duration(b.sent.Load()); sent != 0 {
 		patience = sent + b.patience
+	} else if b.lease > 0 {
+		patience = min(patience, b.lease/4)
 	}
 	return now.Sub(b.start) >= patience
 }

@@ -163,10 +163,11 @@ func (b *batcher) startNext(me *group) *batch {
 	return nil
 }
 
-// isFree reports whether it is time for a batch. The batcher is locked.
+// isFree reports whether it is time for a batch. A batch that takes very long holds up no others, as
+// messages about slots may be among them. The batcher is locked.
 func (b *batcher) isFree() bool {
 	inFlight := b.inFlight
-	for len(inFlight) > 0 && b.outlastsLeases() && inFlight[0].isLate(time.Now(), b.holdings.lease) {
+	for len(inFlight) > 0 && time.Since(inFlight[0].start) >= b.holdings.lease/8 {
 		inFlight = inFlight[1:]
 	}
 	switch n := len(inFlight); {
@@ -179,10 +180,6 @@ func (b *batcher) isFree() bool {
 	}
 	return time.Since(b.started) >= b.interval()
 }
-
-// outlastsLeases reports whether a batch may be in flight for so long that messages about slots
-// cannot wait for it.
-func (b *batcher) outlastsLeases() bool { return (1+setup)*b.timeout >= b.holdings.lease/8 }
 
 // next is a batch of the groups that wait, in order, if it is time for one, or nil. The batcher is
 // locked.
@@ -219,8 +216,9 @@ func (b *batcher) start(groups []*group, led bool, now time.Time) *batch {
 	b.inFlight = append(b.inFlight, batch)
 	b.countSettling(batch, 1)
 	b.holdings.begin(batch)
-	if led && len(batch.messages) > 0 {
-		batch.patience = min(batch.patience, b.holdings.lease/8) // a leader cannot leave: see expireSlots
+	if len(batch.messages) > 0 {
+		batch.lease = b.holdings.lease
+		batch.patience = min(batch.patience, batch.lease/8)
 	}
 	if !b.watched {
 		b.watched = true
@@ -250,9 +248,7 @@ func (b *batcher) finish(batch *batch) bool {
 	}
 	b.inFlight = slices.Delete(b.inFlight, i, i+1)
 	b.countSettling(batch, -1)
-	if !batch.isLost {
-		b.holdings.end(batch)
-	}
+	b.holdings.end(batch)
 	if took := batch.took(); took > 0 {
 		b.measure(took)
 	}
@@ -269,10 +265,6 @@ func (b *batcher) look() {
 	expire(b.waiting, now, patience)
 	b.inFlight = slices.DeleteFunc(b.inFlight, func(batch *batch) bool {
 		expire(batch.groups, now, patience)
-		if len(batch.messages) > 0 && batch.isLate(now, b.holdings.lease) {
-			b.holdings.lose(batch)
-			expireSlots(batch.groups)
-		}
 		if !batch.isOverdue(now, patience) {
 			return false
 		}
@@ -296,16 +288,6 @@ func (b *batcher) look() {
 	b.watched = len(b.inFlight) > 0 || len(b.waiting) > 0
 	if b.watched {
 		b.watch.Reset(b.pause())
-	}
-}
-
-// expireSlots makes callers leave that would have taken slots: what Redis grants them comes to
-// nothing.
-func expireSlots(groups []*group) {
-	for _, g := range groups {
-		if g.takesPlaces() && g.state.CompareAndSwap(waiting, left) {
-			g.done <- struct{}{}
-		}
 	}
 }
 

@@ -2,10 +2,8 @@ package redisstore
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
-	"net"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -16,7 +14,6 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
 
 	"github.com/weirgo/weir/internal/redistest"
 	"github.com/weirgo/weir/limiter"
@@ -227,22 +224,6 @@ func TestABatchHasNoMoreChargesThanItMay(t *testing.T) {
 	})
 }
 
-func TestWithAMaxBatchOfOneEachTravelsAloneAndAtOnce(t *testing.T) {
-	bothWays(t, 1, longEnough, func(t *testing.T, b *batcher, w fakeRedis) {
-		var all []*caller
-		var trips []*sentBatch
-		for range 10 {
-			all = append(all, b.startCall(t, 2))
-			trips = append(trips, w.next(t))
-			assert.Len(t, trips[len(trips)-1].groups, 1, "a batch has one group")
-		}
-		for i := range trips {
-			trips[i].finish()
-			all[i].isAnswered(t)
-		}
-	})
-}
-
 func TestACallerThatHasLeftIsNotInABatch(t *testing.T) {
 	bothWays(t, 2, longEnough, func(t *testing.T, b *batcher, w fakeRedis) {
 		var all []*caller
@@ -382,117 +363,6 @@ func TestEveryGroupIsAnsweredOrHasLeft(t *testing.T) {
 	}
 }
 
-// A gate is before Redis: it counts the round trips of scripts, and can hold them up, on
-// their way there or back.
-type gate struct {
-	mu          sync.Mutex
-	shut        chan struct{} // nil: open
-	shutBehind  chan struct{} // the same, for what Redis has answered
-	trips, cmds int
-}
-
-func (h *gate) shutIt() (open func()) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	shut := make(chan struct{})
-	h.shut = shut
-	return sync.OnceFunc(func() {
-		h.mu.Lock()
-		defer h.mu.Unlock()
-		close(shut)
-		h.shut = nil
-	})
-}
-
-// holdNextAnswer keeps the next answer back. answered is closed when Redis has given it.
-func (h *gate) holdNextAnswer() (answered chan struct{}, release func()) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	answered = make(chan struct{})
-	h.shutBehind = make(chan struct{})
-	behind := h.shutBehind
-	h.shut = nil
-	go func() {
-		behind <- struct{}{}
-		close(answered)
-		<-behind
-	}()
-	return answered, func() { close(behind) }
-}
-
-func (h *gate) pass(cmds []redis.Cmder) (behind chan struct{}) {
-	scripts := 0
-	h.mu.Lock()
-	for _, cmd := range cmds {
-		if name := cmd.Name(); name == "evalsha" || name == "eval" {
-			scripts++
-		}
-	}
-	shut := h.shut
-	if scripts > 0 {
-		h.trips++
-		h.cmds += scripts
-		behind, h.shutBehind = h.shutBehind, nil
-	}
-	h.mu.Unlock()
-	if scripts > 0 && shut != nil {
-		<-shut
-	}
-	return behind
-}
-
-func (h *gate) count() (trips int) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.trips
-}
-
-func (h *gate) forget() {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.trips, h.cmds = 0, 0
-}
-
-func (h *gate) DialHook(next redis.DialHook) redis.DialHook {
-	return func(ctx context.Context, network, addr string) (net.Conn, error) { return next(ctx, network, addr) }
-}
-
-func (h *gate) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		behind := h.pass([]redis.Cmder{cmd})
-		err := next(ctx, cmd)
-		if behind != nil {
-			<-behind
-			<-behind
-		}
-		return err
-	}
-}
-
-func (h *gate) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return func(ctx context.Context, cmds []redis.Cmder) error {
-		h.pass(cmds)
-		return next(ctx, cmds)
-	}
-}
-
-// gated is a store on a server, with nothing between them but a gate and a long deadline.
-func gated(t *testing.T) (*store, *gate, *redistest.Server) {
-	t.Helper()
-	server := redistest.Start(t)
-	g := &gate{}
-	s := newStore(connectWith(t, server, g), Options{}).Within(longEnough).(*store)
-	s.batchers[0].isNear()
-	for _, a := range []limiter.Algorithm{limiter.SlidingWindow, limiter.TokenBucket} { // so that Redis knows the scripts
-		one, two := bounded(t, "one", 1000, a), bounded(t, "two", 1000, a)
-		decideOne(t, s, one, "", 1)
-		require.NoError(t, s.Decide(t.Context(), []limiter.Charge{charge(one, "", 1), charge(two, "", 1)}, make([]limiter.Decision, 2)))
-	}
-	s.batchers[0].awaitIdle(t)
-	g.forget()
-	return s, g, server
-}
-
 func TestALoneDecisionIsOneRoundTripWhateverTheNumberOfRules(t *testing.T) {
 	server := redistest.Start(t)
 	s := newStore(connect(t, server), forgetting).Within(patience)
@@ -514,56 +384,6 @@ func TestALoneDecisionIsOneRoundTripWhateverTheNumberOfRules(t *testing.T) {
 		require.NoError(t, s.Reset(t.Context(), charges))
 		assert.Equal(t, 14, roundTrips(t, server)-before, "giving back is one round trip, and so is a reset")
 	}
-}
-
-func TestASlowServerIsAskedFarLessOftenThanItIsNeeded(t *testing.T) {
-	server := redistest.Start(t)
-	client := connectWith(t, server, slowly(time.Millisecond))
-	s := New(client, Options{})
-	q := bounded(t, "rule", 1_000_000, limiter.SlidingWindow)
-	const callers, calls = 64, 50
-	var wg sync.WaitGroup
-	for range callers {
-		wg.Go(func() {
-			for range calls {
-				if d := decideOne(t, s, q, "key", 1); d.Degraded {
-					return // on a machine so busy that 50 ms pass
-				}
-			}
-		})
-	}
-	wg.Wait()
-	decided := int(s.Stats().Decided)
-	assert.Less(t, roundTrips(t, server), decided/8, "%d decisions of %d callers share round trips", decided, callers)
-	again := roundTrips(t, server) - int(s.Stats().Batches)
-	assert.True(t, 1 <= again && again <= 4, "Batches counts round trips, but for the %d with the script's source", again)
-}
-
-// slowly is a hook under which a round trip takes at least so long.
-type slowly time.Duration
-
-func (d slowly) DialHook(next redis.DialHook) redis.DialHook { return next }
-func (d slowly) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		time.Sleep(time.Duration(d))
-		return next(ctx, cmd)
-	}
-}
-func (d slowly) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
-}
-
-func TestADecisionThatIsTooLateIsNotAskedFor(t *testing.T) {
-	s, gate, _ := gated(t)
-	q := bounded(t, "rule", 100, limiter.TokenBucket)
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	charges := []limiter.Charge{{Quota: q, Key: "key", Cost: 1}}
-	assert.ErrorIs(t, s.Decide(ctx, charges, make([]limiter.Decision, 1)), context.Canceled)
-	assert.ErrorIs(t, s.Refund(ctx, charges), context.Canceled)
-	assert.ErrorIs(t, s.Reset(ctx, charges), context.Canceled)
-	trips := gate.count()
-	assert.Zero(t, trips, "a caller that has left already reaches nobody")
 }
 
 // Every kind of deployment, each with servers of its own.
@@ -599,39 +419,6 @@ var deployments = []struct {
 			}))
 		}
 	}},
-}
-
-func TestExactlyTheLimitIsAdmittedOfManyConcurrentRequests(t *testing.T) {
-	t.Parallel()
-	for _, at := range deployments {
-		t.Run(at.name, func(t *testing.T) {
-			t.Parallel()
-			client := at.start(t)
-			for _, o := range []Options{{}, forgetting, {MaxBatch: 1, ForgetRefusals: true}, {MaxBatch: 3}} {
-				var stores []limiter.Store
-				for range 5 {
-					stores = append(stores, newStore(client(), o).Within(patience))
-				}
-				for _, a := range everyAlgorithm {
-					q := bounded(t, fmt.Sprintf("%v %d %t", a, o.MaxBatch, o.ForgetRefusals), 100, a)
-					capacity := q.Capacity()
-					var admitted atomic.Int64
-					var wg sync.WaitGroup
-					for i := range 40 {
-						wg.Go(func() {
-							for range 10 {
-								if decideOne(t, stores[i%len(stores)], q, "key", 1).Allowed {
-									admitted.Add(1)
-								}
-							}
-						})
-					}
-					wg.Wait()
-					assert.Equal(t, capacity, admitted.Load(), "%v admits exactly %d of 400 requests with %+v", a, capacity, o)
-				}
-			}
-		})
-	}
 }
 
 func TestExactlyTheLimitIsAdmittedByBatchesOfSeveralRules(t *testing.T) {
@@ -672,58 +459,6 @@ func TestExactlyTheLimitIsAdmittedByBatchesOfSeveralRules(t *testing.T) {
 
 func allowed(decisions []limiter.Decision) bool {
 	return !slices.ContainsFunc(decisions, func(d limiter.Decision) bool { return !d.Allowed })
-}
-
-// Each caller has keys, limits and costs that are like nobody else's, so that an answer
-// that went astray would be noticed.
-func TestEachCallerGetsItsOwnAnswers(t *testing.T) {
-	t.Parallel()
-	for _, at := range deployments[:3] {
-		t.Run(at.name, func(t *testing.T) {
-			t.Parallel()
-			s := newStore(at.start(t)(), Options{MaxBatch: 50}).Within(patience)
-			var wg sync.WaitGroup
-			for caller := range 48 {
-				wg.Go(func() {
-					random := rand.New(rand.NewPCG(1, uint64(caller)))
-					var counters []limiter.Charge
-					remaining := map[*limiter.Quota]int64{}
-					for i := range 6 {
-						q := bounded(t, fmt.Sprintf("rule %d of %d", i, caller), int64(50+10*caller+i), everyAlgorithm[(caller+i)%5])
-						remaining[q] = q.Capacity()
-						counters = append(counters, limiter.Charge{Quota: q, Key: fmt.Sprintf("key %d of %d", i/2, caller)})
-					}
-					for range 25 {
-						var charges []limiter.Charge
-						all := true
-						for _, i := range random.Perm(len(counters))[:1+random.IntN(4)] {
-							c := counters[i]
-							c.Cost = random.Int64N(40)
-							all = all && c.Cost <= remaining[c.Quota]
-							charges = append(charges, c)
-						}
-						decisions := make([]limiter.Decision, len(charges))
-						if !assert.NoError(t, s.Decide(t.Context(), charges, decisions)) {
-							return
-						}
-						for i, c := range charges {
-							fits := c.Cost <= remaining[c.Quota]
-							if all {
-								remaining[c.Quota] -= c.Cost
-							}
-							got, want := decisions[i], remaining[c.Quota]
-							if got.Limit != c.Quota.Capacity() || got.Remaining != want || got.Allowed != fits {
-								t.Errorf("caller %d charged %d to %v and was answered %+v, want %d remaining and allowed = %t",
-									caller, c.Cost, c.Quota.Limit(), got, want, fits)
-								return
-							}
-						}
-					}
-				})
-			}
-			wg.Wait()
-		})
-	}
 }
 
 // scattered is keys with one on each node of a cluster, and how a store names their
@@ -830,90 +565,6 @@ func TestWhatANodeTookIsGivenBackIfAnotherFails(t *testing.T) {
 	assert.EqualValues(t, 9, decideOne(t, s, q, keys[1], 0).Remaining)
 }
 
-// While a slot moves, a script on two counters of a key has to be tried again until both
-// are on one node. Others that went out with it are not to be run again.
-func TestAScriptThatIsTriedAgainDisturbsNoOther(t *testing.T) {
-	t.Parallel()
-	nodes := redistest.StartCluster(t)
-	client := closeAfter(t, redis.NewClusterClient(&redis.ClusterOptions{
-		Addrs: redistest.Addrs(nodes), MaxRedirects: 1000, MinRetryBackoff: time.Millisecond, MaxRetryBackoff: 10 * time.Millisecond,
-	}))
-	h := &gate{}
-	client.AddHook(h)
-	s := newStore(client, forgetting).Within(patience).(*store)
-	one, two := bounded(t, "one", 10, limiter.SlidingWindow), bounded(t, "two", 10, limiter.SlidingWindow)
-	var keys []string
-	for i := 0; len(keys) < 4; i++ { // of one batcher, and on one node
-		if key := fmt.Sprint("key ", i); s.part(s.names.Tag(key)) == 0 {
-			keys = append(keys, key)
-		}
-	}
-	moves, stays := keys[0], keys[1]
-	from := redistest.Owner(nodes, s.names.Name(s.names.Tag(stays), one))
-	to := nodes[(slices.Index(nodes, from)+1)%3]
-	type result struct {
-		d   []limiter.Decision
-		err error
-	}
-	send := func(charges ...limiter.Charge) chan result {
-		inFlight, waiting := s.batchers[0].count()
-		c := make(chan result, 1)
-		go func() {
-			d := make([]limiter.Decision, len(charges))
-			c <- result{d, s.Decide(context.Background(), charges, d)}
-		}()
-		await(t, "a caller to be under way", func() bool {
-			f, w := s.batchers[0].count()
-			return f+w == inFlight+waiting+1
-		})
-		return c
-	}
-	receive := func(c chan result, remaining int64) {
-		t.Helper()
-		select {
-		case r := <-c:
-			require.NoError(t, r.err)
-			for _, d := range r.d {
-				assert.Equal(t, remaining, d.Remaining, "what was charged once is counted once")
-			}
-		case <-time.After(patience):
-			t.Fatal("a script that has to be tried again got no answer")
-		}
-	}
-	var remaining int64 = 10
-	for _, first := range []bool{true, false} {
-		for range 2 { // both counters have to be there when their slot begins to move
-			remaining--
-			decideOne(t, s, one, moves, 1)
-			decideOne(t, s, two, moves, 1)
-			decideOne(t, s, one, stays, 1)
-		}
-		s.batchers[0].awaitIdle(t)
-		finish := redistest.BeginMove(nodes, s.names.Name(s.names.Tag(moves), one), to)
-		open := h.shutIt()
-		defer open()
-		before := []chan result{send(charge(one, keys[2], 0)), send(charge(one, keys[3], 0))}
-		var split, whole chan result
-		if first {
-			split = send(charge(one, moves, 1), charge(two, moves, 1))
-		}
-		whole = send(charge(one, stays, 1))
-		if !first {
-			split = send(charge(one, moves, 1), charge(two, moves, 1))
-		}
-		open()
-		remaining--
-		for _, c := range before {
-			receive(c, 10)
-		}
-		finish()
-		receive(whole, remaining)
-		receive(split, remaining)
-		s.batchers[0].awaitIdle(t)
-		to = from
-	}
-}
-
 // Charges on several nodes hold each other's units for a moment, so fewer than the limit
 // may pass; never more, and nothing is lost.
 func TestConcurrentBatchesOverNodesNeitherAdmitTooMuchNorLoseUnits(t *testing.T) {
@@ -957,116 +608,4 @@ func TestConcurrentBatchesOverNodesNeitherAdmitTooMuchNorLoseUnits(t *testing.T)
 				"%v: what refused batches took is given back to the last unit", a)
 		}
 	}
-}
-
-func TestADecisionKeepsItsDeadlineWhileTheServerHangs(t *testing.T) {
-	// Not parallel: it looks for goroutines.
-	server := redistest.Start(t)
-	defer goleak.VerifyNone(t, goleak.IgnoreCurrent(), goleak.Cleanup(func(int) {}))
-	for _, timeout := range []time.Duration{20 * time.Millisecond, 100 * time.Millisecond} {
-		client := redis.NewClient(&redis.Options{Addr: server.Addr, ReadTimeout: time.Hour}) // which ends no call
-		s := New(client, Options{}).Within(timeout)
-		q := bounded(t, "rule", 1000, limiter.SlidingWindow)
-		answers := func() bool {
-			return s.Decide(t.Context(), []limiter.Charge{{Quota: q, Key: "key"}}, make([]limiter.Decision, 1)) == nil
-		}
-		await(t, "a decision", answers) // which may be late at first, on a busy machine
-		server.Pause()
-		var wg sync.WaitGroup
-		for range 16 {
-			wg.Go(func() {
-				for range 5 {
-					start := time.Now()
-					charges := []limiter.Charge{{Quota: q, Key: "key", Cost: 1}}
-					err := s.Decide(t.Context(), charges, make([]limiter.Decision, 1))
-					assert.Error(t, err)
-					assert.GreaterOrEqual(t, time.Since(start), timeout, "it waits for the server as long as it may: %v", err)
-				}
-			})
-		}
-		wg.Wait()
-		assert.Error(t, s.Refund(t.Context(), []limiter.Charge{{Quota: q, Key: "key", Cost: 1}}), "Refund keeps the deadline too")
-
-		server.Resume()
-		await(t, "decisions after the server has come back", answers)
-		require.NoError(t, client.Close())
-	}
-}
-
-// unanswered is a sendFunc to a server that never answers.
-func unanswered(b *batch, finished func()) {
-	b.send()
-	deadline, _ := b.Deadline()
-	select {
-	case <-time.After(time.Until(deadline)):
-	case <-b.Done():
-	}
-	finished()
-	for _, g := range b.groups {
-		g.deliver(answer{}, context.DeadlineExceeded)
-	}
-}
-
-// aGroup has one charge.
-func aGroup() *group {
-	g := &group{done: make(chan struct{}, 1)}
-	g.add("name", &limiter.Charge{Quota: &limiter.Quota{}, Cost: 1})
-	return g
-}
-
-// A caller may lead only after it has waited for another to be given up.
-func TestADecisionKeepsItsDeadlineWheneverItComes(t *testing.T) {
-	for _, led := range []bool{true, false} {
-		synctest.Test(t, func(t *testing.T) {
-			const timeout = time.Second
-			b := newBatcher(led, 256, 1, timeout, unanswered)
-			b.isNear()
-			bound := b.patience() + timeout/lateness
-			var wg sync.WaitGroup
-			for n := range time.Duration(10) {
-				wg.Go(func() {
-					time.Sleep(n * timeout / 10)
-					start := time.Now()
-					b.ask(t.Context(), aGroup())
-					assert.LessOrEqual(t, time.Since(start), bound, "a caller that came %v after the first waits too long", n*timeout/10)
-				})
-			}
-			wg.Wait()
-			b.awaitIdle(t)
-		})
-	}
-}
-
-func TestADecisionKeepsItsDeadlineWhereOneNodeOfSeveralHangs(t *testing.T) {
-	t.Parallel()
-	const timeout = 50 * time.Millisecond
-	nodes := redistest.StartCluster(t)
-	client := closeAfter(t, redis.NewClusterClient(&redis.ClusterOptions{Addrs: redistest.Addrs(nodes), ReadTimeout: time.Hour}))
-	s := newStore(client, forgetting).Within(timeout).(*store)
-	q := bounded(t, "rule", 1000, limiter.SlidingWindow)
-	keys, _ := scattered(t, nodes, s, q)
-	charges := []limiter.Charge{charge(q, keys[0], 1), charge(q, keys[1], 1), charge(q, keys[2], 1)}
-	decisions := make([]limiter.Decision, 3)
-	await(t, "a first answer", func() bool { return s.Decide(t.Context(), charges, decisions) == nil })
-	await(t, "the same on every key", func() bool {
-		ok := true
-		for _, key := range keys {
-			var d [1]limiter.Decision
-			ok = ok && s.Decide(t.Context(), []limiter.Charge{{Quota: q, Key: key}}, d[:]) == nil
-		}
-		return ok
-	})
-	nodes[1].Pause()
-	defer nodes[1].Resume()
-	before := decideOne(t, s, q, keys[0], 0).Remaining
-	for range 5 {
-		assert.ErrorIs(t, s.Decide(t.Context(), charges, decisions), context.DeadlineExceeded)
-	}
-	assert.Equal(t, before, decideOne(t, s, q, keys[0], 0).Remaining, "what live nodes took meanwhile is given back")
-	var failed error
-	for _, key := range []string{keys[0], keys[2]} {
-		var d [1]limiter.Decision
-		failed = errors.Join(failed, s.Decide(t.Context(), []limiter.Charge{{Quota: q, Key: key, Cost: 1}}, d[:]))
-	}
-	assert.NoError(t, failed, "keys on other nodes do not wait for the one that hangs")
 }

@@ -49,42 +49,6 @@ func TestNearABoundTheServersClockDecidesWhichDayItIs(t *testing.T) {
 	})
 }
 
-// A process that is ahead has counted on a day as on the one before tomorrow. What comes back then is
-// of that day, or of none.
-func TestUnitsOfADayDoNotComeBackToTheNext(t *testing.T) {
-	_, client := startRedis(t)
-	clock := newServerClock(t)
-	s := onClock(t, clock, client, Options{ForgetRefusals: true})
-	q := quotaOf(t, "rule", limiter.Daily(5))
-	_, midnight := q.WindowAt(clock.begun)
-	clock.micros.Store(midnight - 1)
-	s.sender.clock.Set(midnight - 1)
-	yesterdays := decideOne(t, s, q, "key", 5)
-	clock.sleep(14 * time.Hour)
-	s.sender.clock.Set(clock.micros.Load() + (11 * time.Hour).Microseconds())
-	require.True(t, decideOne(t, s, q, "key", 5).Allowed)
-	refund := []limiter.Charge{{Quota: q, Key: "key", Cost: 5, At: yesterdays.At}}
-	require.NoError(t, s.Refund(t.Context(), refund))
-	assert.False(t, decideOne(t, s, q, "key", 1).Allowed)
-}
-
-// A process that is behind writes of the day that it is, and so a debt is of the next day alone.
-func TestADebtOfADayIsOfTheNextThoughItsProcessWasBehind(t *testing.T) {
-	_, client := startRedis(t)
-	clock := newServerClock(t)
-	s := onClock(t, clock, client, Options{ForgetRefusals: true})
-	q := quotaOf(t, "rule", limiter.Daily(10))
-	_, midnight := q.WindowAt(clock.begun)
-	clock.micros.Store(midnight)
-	s.sender.clock.Set(midnight - time.Hour.Microseconds())
-	require.True(t, decideOne(t, s, q, "key", 10).Allowed)
-	require.NoError(t, s.Owe(t.Context(), []limiter.Charge{{Quota: q, Key: "key", Cost: 4}}))
-	clock.sleep(24 * time.Hour)
-	assert.EqualValues(t, 6, decideOne(t, s, q, "key", 0).Remaining)
-	clock.sleep(24 * time.Hour)
-	assert.EqualValues(t, 10, decideOne(t, s, q, "key", 0).Remaining)
-}
-
 // A process whose clock is wrong asks once more, and then knows.
 func TestAProcessWithAWrongClockAsksOnceMore(t *testing.T) {
 	_, client := startRedis(t)

@@ -1,7 +1,6 @@
 package redisstore
 
 import (
-	"context"
 	"encoding/binary"
 	"fmt"
 	"math"
@@ -56,111 +55,6 @@ func TestWithForgetRefusalsEachReachesRedis(t *testing.T) {
 	}
 	assert.Equal(t, 20, roundTrips(t, server)-before, "with ForgetRefusals every request reaches Redis")
 	assert.Zero(t, s.remembered.Load())
-}
-
-func TestARememberedRefusalEndsAtTheInstantOfAdmission(t *testing.T) {
-	server := redistest.Start(t)
-	client := connect(t, server)
-	const tick = time.Microsecond
-	for _, a := range everyAlgorithm {
-		t.Run(a.String(), func(t *testing.T) {
-			clock := newSteadyClock(t)
-			s := onClock(t, clock, client, Options{})
-			const per = 900 * time.Millisecond
-			clock.sleep(per - time.Duration(clock.micros.Load())*tick%per + 1234*tick) // a window begins
-			for _, cost := range []int64{1, 2, 5} {
-				// Of a log, what is not about single events is Redis's to say.
-				q := quotaOf(t, fmt.Sprint("rule ", a, cost), limiter.Limit{Events: 10, Per: per, Algorithm: a})
-				decideOne(t, s, q, "key", 3)
-				clock.sleep(77_777 * tick)
-				decideOne(t, s, q, "key", q.Capacity()-3)
-				clock.sleep(tick)
-				d := decideOne(t, s, q, "key", cost)
-				remembered := s.remembered.Load()
-				require.False(t, d.Allowed)
-				for wait := d.RetryAfter; wait > tick; wait = d.RetryAfter {
-					clock.sleep(max(tick, wait/2/tick*tick))
-					d = decideOne(t, s, q, "key", cost)
-					require.False(t, d.Allowed, "%v before the instant of admission", d.RetryAfter)
-				}
-				if a != limiter.SlidingLog || cost == 1 {
-					assert.NotEqual(t, remembered, s.remembered.Load(), "no refusal was remembered")
-				}
-				clock.sleep(d.RetryAfter)
-				d = decideOne(t, s, q, "key", cost)
-				assert.True(t, d.Allowed, "a remembered refusal outlasts what Redis said")
-			}
-		})
-	}
-}
-
-// What is remembered answers like Redis itself, field for field, as long as no other
-// request comes in between.
-func TestWhatIsRememberedIsWhatRedisWouldSay(t *testing.T) {
-	server := redistest.Start(t)
-	client := connect(t, server)
-	for _, a := range everyAlgorithm {
-		t.Run(a.String(), func(t *testing.T) {
-			clock := newSteadyClock(t)
-			s, direct := onClock(t, clock, client, Options{}), onClock(t, clock, client, forgetting)
-			random := rand.New(rand.NewPCG(1, uint64(a)))
-			q := quotaOf(t, "rule "+a.String(), limiter.Limit{Events: 7, Per: 2 * time.Second, Algorithm: a})
-			other := quotaOf(t, "other "+a.String(), limiter.Limit{Events: 9, Per: 3 * time.Second, Algorithm: a})
-			for range 600 {
-				clock.sleep(time.Duration(random.Int64N(100_000)) * time.Microsecond)
-				charges := []limiter.Charge{charge(q, "key", 1), charge(other, "key", 1)}
-				if random.IntN(2) == 0 {
-					charges[random.IntN(2)].Cost = random.Int64N(12)
-				}
-				got, want := make([]limiter.Decision, 2), make([]limiter.Decision, 2)
-				before := s.remembered.Load()
-				require.NoError(t, s.Decide(t.Context(), charges, got))
-				if s.remembered.Load() == before {
-					continue // it was Redis that answered
-				}
-				require.False(t, allowed(got))
-				require.NoError(t, direct.Decide(t.Context(), charges, want))
-				require.Equal(t, want, got, "of %+v", charges)
-			}
-			assert.Greater(t, s.remembered.Load(), uint64(30), "too few refusals were remembered for this to say much")
-		})
-	}
-}
-
-func TestWhatThisProcessGivesBackIsSeenAtOnce(t *testing.T) {
-	client := connect(t, redistest.Start(t))
-	clock := newSteadyClock(t)
-	s := onClock(t, clock, client, Options{})
-	q := quotaOf(t, "rule", limiter.PerHour(5))
-	c := []limiter.Charge{charge(q, "key", 1)}
-	for range 3 {
-		for decideOne(t, s, q, "key", 1).Allowed {
-		}
-		require.False(t, decideOne(t, s, q, "key", 1).Allowed)
-		require.NoError(t, s.Refund(t.Context(), c))
-		assert.True(t, decideOne(t, s, q, "key", 1).Allowed, "what was given back is there at once")
-		require.False(t, decideOne(t, s, q, "key", 1).Allowed)
-		require.NoError(t, s.Reset(t.Context(), c))
-		assert.EqualValues(t, 4, decideOne(t, s, q, "key", 1).Remaining, "after a reset all is there at once")
-		require.Zero(t, s.denied.size.Load(), "what no longer holds is forgotten")
-	}
-}
-
-func TestWhatIsGivenBackDuringARefusalIsSeenAtOnce(t *testing.T) {
-	s, gate, _ := gated(t)
-	q := bounded(t, "rule", 5, limiter.SlidingWindow)
-	for name, change := range map[string]func(context.Context, []limiter.Charge) error{"given back": s.Refund, "reset": s.Reset} {
-		decideOne(t, s, q, name, 5)
-		// Redis refuses, and before this process hears of it, another request gives back.
-		answered, release := gate.holdNextAnswer()
-		late := make(chan limiter.Decision)
-		go func() { late <- decideOne(t, s, q, name, 1) }()
-		<-answered
-		require.NoError(t, change(t.Context(), []limiter.Charge{charge(q, name, 5)}))
-		release()
-		require.False(t, (<-late).Allowed)
-		assert.True(t, decideOne(t, s, q, name, 5).Allowed, "an older refusal hides what was %s since", name)
-	}
 }
 
 func TestWhatAnotherProcessGivesBackIsSeenWithinASecond(t *testing.T) {
@@ -267,49 +161,6 @@ func TestWhoIsAdmittedDoesNotLetAnAttackerThrough(t *testing.T) {
 	}
 }
 
-func TestALookLeavesARefusalRemembered(t *testing.T) {
-	server := redistest.Start(t)
-	client := connect(t, server)
-	for _, a := range everyAlgorithm {
-		t.Run(a.String(), func(t *testing.T) {
-			clock := newSteadyClock(t)
-			s, direct := onClock(t, clock, client, Options{}), onClock(t, clock, client, forgetting)
-			q := quotaOf(t, "rule "+a.String(), limiter.PerHour(5).With(a))
-			decideOne(t, s, q, "key", 2)
-			clock.sleep(time.Millisecond)
-			decideOne(t, s, q, "key", q.Capacity()-2)
-			decideOne(t, s, q, "key", 1)
-			remembered := s.remembered.Load()
-			for range 50 {
-				clock.sleep(time.Millisecond)
-				require.True(t, decideOne(t, s, q, "key", 0).Allowed)
-				clock.sleep(time.Millisecond)
-				require.Equal(t, decideOne(t, direct, q, "key", 1), decideOne(t, s, q, "key", 1))
-			}
-			assert.EqualValues(t, 50, s.remembered.Load()-remembered, "a look makes Redis be asked again")
-		})
-	}
-}
-
-// What a look saw of units that another process has given back is there for who comes next.
-func TestWhatALookSawIsBelieved(t *testing.T) {
-	client := connect(t, redistest.Start(t))
-	for _, a := range everyAlgorithm {
-		clock := newSteadyClock(t)
-		s, other := onClock(t, clock, client, Options{}), onClock(t, clock, client, Options{})
-		q := quotaOf(t, "rule "+a.String(), limiter.PerHour(5).With(a))
-		decideOne(t, s, q, "key", q.Capacity()-2)
-		last := decideOne(t, s, q, "key", 2)
-		require.False(t, decideOne(t, s, q, "key", 1).Allowed)
-		clock.sleep(time.Millisecond)
-		require.NoError(t, other.Refund(t.Context(), []limiter.Charge{{Quota: q, Key: "key", Cost: 2, At: q.UndoAt(&last)}}))
-		clock.sleep(time.Millisecond)
-		q2 := quotaOf(t, "two "+a.String(), limiter.PerHour(5))
-		require.NoError(t, s.Decide(t.Context(), []limiter.Charge{charge(q, "key", 0), charge(q2, "key", 1)}, make([]limiter.Decision, 2)))
-		assert.True(t, decideOne(t, s, q, "key", 1).Allowed, "%v: a look saw room, and who takes it is refused", a)
-	}
-}
-
 func TestARememberedRefusalAllocatesNothing(t *testing.T) {
 	client := connect(t, redistest.Start(t))
 	s := onClock(t, newSteadyClock(t), client, Options{})
@@ -332,19 +183,6 @@ func TestARememberedRefusalAllocatesNothing(t *testing.T) {
 		}), "a remembered refusal of %v allocates", some[0].Quota.Limit())
 		assert.EqualValues(t, 101, s.remembered.Load()-remembered, "of %v", some)
 	}
-}
-
-func TestAnAnswerAboutALogAllocatesNothing(t *testing.T) {
-	q := quotaOf(t, "rule", limiter.PerHour(10_000).With(limiter.SlidingLog))
-	charges := []limiter.Charge{charge(q, "key", 1)}
-	a := answerOf(5000, 1, 5000, 9000, 0, 1000, 1000, 5000)
-	decisions := make([]limiter.Decision, 1)
-	least := math.Inf(1) // as goroutines of other tests allocate meanwhile
-	for range 20 {
-		least = min(least, testing.AllocsPerRun(100, func() { a.decide(charges, decisions) }))
-	}
-	assert.Zero(t, least, "an answer about a log allocates")
-	assert.EqualValues(t, 1000, decisions[0].Remaining)
 }
 
 // answerOf is an answer about one charge, of these numbers.
@@ -402,27 +240,6 @@ func TestWhatIsRememberedIsTheLatestThatRedisSaid(t *testing.T) {
 	}
 }
 
-// An answer that comes late replaces none that Redis gave after it.
-func TestALateAnswerDoesNotUndoWhatIsRemembered(t *testing.T) {
-	for late, first := range map[int64]int64{6: 0, 5: 6} { // 6 of 10 are taken, and 5 more are refused
-		s, gate, server := gated(t)
-		q := bounded(t, "rule", 10, limiter.SlidingWindow)
-		decideOne(t, s, q, "key", first)
-		answered, release := gate.holdNextAnswer()
-		done := make(chan struct{})
-		go func() { decideOne(t, s, q, "key", late); close(done) }()
-		<-answered
-		time.Sleep(time.Millisecond)
-		require.True(t, decideOne(t, s, q, "key", 4).Allowed)
-		require.False(t, decideOne(t, s, q, "key", 1).Allowed)
-		release()
-		<-done
-		before := roundTrips(t, server)
-		require.False(t, decideOne(t, s, q, "key", 1).Allowed)
-		assert.Equal(t, before, roundTrips(t, server), "a late answer to a cost of %d hides what Redis said since", late)
-	}
-}
-
 func TestARefusalOnSeveralNodesIsRemembered(t *testing.T) {
 	t.Parallel()
 	nodes := redistest.Cluster(t)
@@ -477,16 +294,6 @@ func TestAFloodOfRefusedKeysIsRememberedInBoundedMemory(t *testing.T) {
 		decideOne(t, s, q, fmt.Sprint("key ", i), 6)
 	}
 	assert.Greater(t, s.remembered.Load()-before, uint64(32), "those who came last are mostly remembered")
-
-	for i := range 2 * most / limiter.MaxCharges {
-		for j := range limiter.MaxCharges {
-			charges = append(charges, charge(q, fmt.Sprint("key ", i*limiter.MaxCharges+j), 1))
-		}
-		require.NoError(t, s.Reset(t.Context(), charges))
-		charges = charges[:0]
-	}
-	assert.Zero(t, count(), "a reset forgets")
-	assert.Zero(t, s.denied.size.Load(), "the size is what is remembered")
 }
 
 // Requests, units given back and resets of a few keys at once, through stores that

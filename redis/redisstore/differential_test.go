@@ -21,7 +21,6 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
-	"github.com/weirgo/weir/internal/phase"
 	"github.com/weirgo/weir/internal/redistest"
 	"github.com/weirgo/weir/limiter"
 )
@@ -800,73 +799,6 @@ func FuzzLuaDecidesAsGo(f *testing.F) {
 		w := compareWithModel(t, fromBytes(data), s, clock)
 		w.back, w.change, w.batches = true, true, true
 		w.run()
-	})
-}
-
-// Two windows can hold more than the limit between them, of which a refund of however
-// much returns the limit.
-func TestARefundReturnsNoMoreThanTheLimit(t *testing.T) {
-	_, client := startRedis(t)
-	clock := clockAt(phase.Draw(t).Truncate(time.Minute))
-	s := onClock(t, clock, client, Options{ForgetRefusals: true})
-	q := quotaOf(t, "rule", limiter.PerMinute(10).With(limiter.SlidingCounter))
-	w := &comparison{t: t, store: s, clock: clock, client: client, model: model{}}
-	for _, cost := range []int64{10, 11, math.MaxInt64} {
-		key := fmt.Sprint("key ", cost)
-		w.decide([]limiter.Charge{charge(q, key, 10)})
-		clock.sleep(95 * time.Second)
-		require.True(t, w.decide([]limiter.Charge{charge(q, key, 5)})[0].Allowed)
-		back := []limiter.Charge{charge(q, key, cost)}
-		require.NoError(t, s.Refund(t.Context(), back))
-		w.model.refund(back, clock.micros.Load())
-		w.compareStored(q, key)
-		d := w.decide([]limiter.Charge{charge(q, key, 0)})[0]
-		assert.Equal(t, int64(8), d.Remaining, "5 of the window before are left, of which half count")
-		clock.sleep(25 * time.Second)
-	}
-}
-
-// As long as the clock is not beyond the last take, and behind it by a period at most, no more
-// remains than that take left.
-func TestTimeThatStepsBackGrantsNothing(t *testing.T) {
-	server, client := startRedis(t)
-	clock := newServerClock(t)
-	s := onClock(t, clock, client, Options{ForgetRefusals: true})
-	rapid.Check(t, func(t *rapid.T) {
-		server.MustDo("FLUSHALL")
-		c := fromRapid(t, steps())
-		w := compareWithModel(t, c, s, clock)
-		q, key := w.rules[0], w.keys[0]
-		remaining, changed := q.Capacity(), int64(0)
-		for c.more() {
-			w.passTime()
-			if c.oneIn(2) {
-				first := changed - q.Window().Microseconds()
-				if start, end := q.WindowAt(changed); q.Limit().Calendar() != "" {
-					first = start - (end - start)
-				}
-				now := clock.micros.Load()
-				now = max(first, now-c.magnitude((5*time.Hour).Microseconds()))
-				clock.micros.Store(now)
-				w.note("back, at %d", now)
-			}
-			charges := []limiter.Charge{{Quota: q, Key: key, Cost: c.magnitude(q.Capacity())}}
-			w.note("decide %s", shown(charges))
-			got := make([]limiter.Decision, 1)
-			w.check(s.Decide(context.Background(), charges, got))
-			d := got[0]
-			now := clock.micros.Load()
-			most := remaining
-			if d.Allowed {
-				most -= charges[0].Cost
-			}
-			if now <= changed && (most < 0 || d.Remaining > most) {
-				w.broken("the clock is %d us behind the last take and %d of %d remain, want at most %d", changed-now, d.Remaining, d.Limit, most)
-			}
-			if d.Allowed {
-				remaining, changed = d.Remaining, max(changed, now)
-			}
-		}
 	})
 }
 

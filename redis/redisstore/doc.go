@@ -29,8 +29,8 @@
 // one is refused, what the others took is given back: for the length of a round trip, or a
 // second in a process that remembers it, others may be refused for it, and nothing is
 // admitted too much. Such a refusal takes a second round trip, with a deadline of its own. All
-// rules with the same key are decided in one script there too. While a slot is being moved, several rules on a key that is new to it fail, as
-// Redis asks to try again until the move is over, and are decided as in an outage.
+// rules with the same key are decided in one script there too. While a slot is being moved,
+// several rules on a key that is new to it are decided as in an outage.
 //
 // A decision that go-redis sends again, because the connection broke after Redis had run
 // it, may count twice, which admits less. A refund or a debt is never sent again: its answer is
@@ -100,7 +100,7 @@
 // An outage ends when a decision that is tried on Redis succeeds. One that is refused writes
 // nothing; after it a key beside the counter is written that expires in a second.
 //
-// go-redis has a logger for the whole program, which writes to standard error: see [Logger].
+// go-redis has a logger for the whole program, which writes to standard error (redis.SetLogger).
 //
 // The deadline runs from when a batch is sent. Making a connection, waiting for another batch
 // and sending a script that Redis does not know are no part of it: a decision may take twelve
@@ -108,9 +108,7 @@
 // away. Before the first answer a round trip is taken to last as long as the deadline, so the
 // first decisions of a process may wait for thirteen deadlines where Redis accepts connections
 // and is silent; after that, two. A connection that takes longer than its decisions wait is
-// made all the same, for those to come. Where go-redis tells of each step of making one, as a
-// client for a single server does without TLS, a server that is silent for the deadline at any
-// of them is found out by that.
+// made all the same, for those to come.
 //
 // In a Cluster, while a node is down, its keys alone are decided by policy. A rule on another
 // node admits its limit as ever, also in requests that have a rule on the one that is down.
@@ -140,21 +138,14 @@
 // The digest is 128 bits of SHA-256, or of HMAC-SHA-256 under Options.Secret, without
 // which addresses can be found from digests by trying them all. The rule's and tier's names
 // are written as they are, but for colons. A limit can change under its rule's name: what
-// was used stays used, and what is owed, owed ([limiter.Quota.Convert]). A key that is exhausted at that moment drains as the old limit says
-// until it is admitted under the new one, or reset.
+// was used stays used, and what is owed, owed ([limiter.Quota.Convert]).
 //
-// The value is 57 bytes, the limit in a form that the script can use, the state, and when the
-// key expires. A log has 16 more for each event, whatever it cost, and a bucket that settles for
-// each of up to 8 times, how low it was since. With all that Redis adds a key takes some 220
-// bytes, and as Redis makes room ahead, twice as much for each event. A log of at most 10 events
-// is read and written as a whole, as all other counters are; of a longer one only what a decision needs:
-// the newest entry, those that are too old, and the oldest, up to as many as the event costs:
-// Redis takes some 4 milliseconds at worst, to forget 10,000 events one by one.
+// The value is the limit, the state, and when the key expires, in 57 bytes; a log has 16 more for
+// each event, and a bucket that settles for each of up to 8 times, how low it was since. Of a log
+// of more than 10 events a decision reads only the entries that it needs.
 //
-// A key expires after all its units are free again, which is at
-// the latest one period after the last event, two for SlidingCounter, and one more for what is
-// owed: half as long again, and 5 seconds at least, so that the next events need not set the expiry anew. A key whose expiry
-// was removed gets one again, from events in as much time as it had left.
+// A key expires after all its units are free again: half as long again, and 5 seconds at least, so
+// that the next events need not set the expiry anew. A key whose expiry was removed gets one again.
 //
 // What is under such a name and no counter is left alone: nothing is known of what was
 // used. The OnOutage of the rule decides for that key, and the log says once which one it is

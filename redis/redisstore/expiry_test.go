@@ -121,31 +121,6 @@ func TestAKeyLivesUntilAllItsUnitsAreFreeAndNotMuchLonger(t *testing.T) {
 	}
 }
 
-// As a state does not step back with the clock, its expiry is that much later.
-func TestAKeyLivesLongerByWhatTheClockIsBehind(t *testing.T) {
-	server, client := startRedis(t)
-	clock := newServerClock(t)
-	s := forgetful(client)
-	s.sender.TestClock = clock.args
-	s.sender.scripts = newScripts(
-		patch(t, decideLua, "redis.call('TIME')", "{ARGV[2], ARGV[3]}"),
-		patch(t, oneLua, "redis.call('TIME')", "{ARGV[3], ARGV[4]}"))
-	for _, l := range samples {
-		q := quotaOf(t, l.String(), l)
-		ask(t, s, take, charge(q, "key", 1))
-		back := (q.Window() / 2).Truncate(time.Millisecond)
-		clock.sleep(-back)
-		// Of a clock that steps back, the expiries are that much later.
-		expiry := integer(t, server.MustDo("PEXPIRETIME", nameOf(s, q, "key"))) + back.Milliseconds()
-		server.MustDo("PEXPIREAT", nameOf(s, q, "key"), fmt.Sprint(expiry))
-		now := serverMillis(t, server) * 1000
-		decisions, _ := ask(t, s, take, charge(q, "key", 9))
-		require.Greater(t, decisions[0].ResetAfter, back)
-		livesFor(t, server, q, nameOf(s, q, "key"), decisions[0].ResetAfter, now)
-		clock.sleep(back)
-	}
-}
-
 func TestAKeyThatLostItsExpiryGetsItBack(t *testing.T) {
 	server, client := startRedis(t)
 	s := forgetful(client)
@@ -172,76 +147,6 @@ func TestAKeyThatLostItsExpiryGetsItBack(t *testing.T) {
 		}
 	}
 	assert.Equal(t, "0", server.MustDo("EXISTS", nameOf(s, others, "other")), "a look is stored")
-}
-
-// A take that leaves the expiry as it is does not ask for it. The next one that does not, does.
-func TestAKeyThatLostItsExpiryGetsItBackByTakesInTime(t *testing.T) {
-	server, client := startRedis(t)
-	clock := newServerClock(t)
-	s := onClock(t, clock, client, Options{ForgetRefusals: true})
-	for _, l := range samples {
-		for _, others := range []int{0, 1} { // alone, and in a batch
-			q := quotaOf(t, fmt.Sprint(l, others), l)
-			charges := []limiter.Charge{charge(q, "key", 1)}
-			if others > 0 {
-				charges = append(charges, charge(quotaOf(t, "other", samples[0]), "other", 0))
-			}
-			ask(t, s, take, charge(q, "key", 2))
-			require.Equal(t, "1", server.MustDo("PERSIST", nameOf(s, q, "key")))
-			for range 5 {
-				clock.sleep(time.Hour / 3)
-				decisions, _ := ask(t, s, take, charges...)
-				require.True(t, decisions[0].Allowed)
-			}
-			assert.Greater(t, integer(t, server.MustDo("PTTL", nameOf(s, q, "key"))), int64(0), l.Algorithm)
-		}
-	}
-}
-
-func TestAnExpiryThatIsLateEnoughIsNotSetAgain(t *testing.T) {
-	server, client := startRedis(t)
-	s := forgetful(client)
-	for _, l := range samples[:4] {
-		l.Events = 100
-		for name, charges := range map[string][]limiter.Charge{
-			"alone":      {charge(quotaOf(t, "alone "+l.Algorithm.String(), l), "key", 1)},
-			"in a batch": {charge(quotaOf(t, "batch "+l.Algorithm.String(), l), "key", 1), charge(quotaOf(t, "other "+l.Algorithm.String(), l), "key", 1)},
-		} {
-			server.MustDo("CONFIG", "RESETSTAT")
-			for i := range 20 {
-				decisions, _ := ask(t, s, take, charges...)
-				require.True(t, decisions[0].Allowed)
-				require.Equal(t, charges[0].Quota.Capacity()-1-int64(i), decisions[0].Remaining)
-			}
-			stats := server.MustDo("INFO", "commandstats")
-			calls, _, _ := strings.Cut(strings.SplitN(stats, "cmdstat_set:calls=", 2)[1], ",")
-			assert.LessOrEqual(t, integer(t, calls), int64(10*len(charges)), "%v %s", l.Algorithm, name)
-		}
-	}
-}
-
-func TestAKeyWithAllItsUnitsFreeIsGone(t *testing.T) {
-	server, client := startRedis(t)
-	s := forgetful(client)
-	for _, l := range samples {
-		q := quotaOf(t, l.String(), l)
-		for _, end := range []struct {
-			op   op
-			cost int64
-		}{{refund, 4}, {refund, 1 << 60}, {reset, 0}} {
-			ask(t, s, take, charge(q, "key", 3))
-			taken, _ := ask(t, s, take, charge(q, "key", 1))
-			require.Equal(t, "1", server.MustDo("DBSIZE"), "%v: taken units are stored", l.Algorithm)
-			back := charge(q, "key", end.cost)
-			if l.Algorithm == limiter.LeakyBucket {
-				back.At = taken[0].At
-			}
-			decisions, _ := ask(t, s, end.op, back)
-			assert.Equal(t, q.Capacity(), decisions[0].Remaining)
-			assert.Zero(t, decisions[0].ResetAfter)
-			assert.Equal(t, "0", server.MustDo("DBSIZE"), "%v: a key is stored that has nothing to say", l.Algorithm)
-		}
-	}
 }
 
 // changed is how many writes the server has seen.

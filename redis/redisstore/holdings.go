@@ -24,7 +24,6 @@ type holdings struct {
 	lease   time.Duration
 
 	byName map[string]*holding // of the key in Redis
-	most   int                 // entries since the map was made: it keeps the room for as many
 	number int64               // of the latest message
 
 	renewals, retries list.List // told, and to be told again, in order of their latest messages
@@ -78,9 +77,6 @@ const (
 	// mostEnds is how many of the events that ended since the last message are told, the
 	// latest: all in all the others make little of the mean.
 	mostEnds = 8
-
-	// keptRoom is for how many entries an empty map keeps room.
-	keptRoom = 128
 )
 
 // renewEvery and retryEvery are when a message that Redis has heard, or has not, is sent anew,
@@ -115,7 +111,6 @@ func (h *holdings) find(name string, tag keyfunc.Digest, q *limiter.Quota) *hold
 		}
 		found = &holding{batcher: h.of, name: name, tag: tag, quota: q}
 		h.byName[name] = found
-		h.most = max(h.most, len(h.byName))
 	}
 	return found
 }
@@ -124,9 +119,6 @@ func (h *holdings) find(name string, tag keyfunc.Digest, q *limiter.Quota) *hold
 func (h *holdings) forget(of *holding) {
 	of.leaveQueue()
 	delete(h.byName, of.name)
-	if len(h.byName) == 0 && h.most > keptRoom {
-		h.byName, h.most = nil, 0
-	}
 }
 
 // isBusy reports whether g has to wait: a message about a key of its own is in flight, or a group
@@ -221,12 +213,11 @@ func (h *holdings) end(b *batch) {
 	}
 }
 
-// lose is for a batch that is given up, or whose messages do not wait for it any more.
+// lose is for a batch that is given up.
 func (h *holdings) lose(b *batch) {
 	for _, m := range b.messages {
 		h.conclude(m, false)
 	}
-	b.messages, b.isLost = nil, true
 }
 
 func (h *holdings) conclude(m *message, heard bool) {

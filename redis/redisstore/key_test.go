@@ -53,24 +53,6 @@ func TestNothingOfAKeyIsInRedis(t *testing.T) {
 	}
 }
 
-func TestPrefixesAndSecretsAreApart(t *testing.T) {
-	_, client := startRedis(t)
-	q := tiered(t, "rule", "")
-	for _, o := range []Options{
-		{}, {Prefix: "other"}, {Prefix: "weir:"}, {Prefix: "w"}, {Secret: []byte("0123456789abcdef")},
-		{Prefix: "other", Secret: []byte("0123456789abcdef")}, {Secret: []byte("0123456789abcdeg")},
-		{Prefix: strings.Repeat("p", 64)}, {Prefix: `!"#$%&'()*+,-./:;<=>?@[\]^_|~` + "`"},
-	} {
-		o.ForgetRefusals = true
-		s := newStore(client, o).Within(10 * time.Second)
-		assert.Equal(t, int64(7), decideOne(t, s, q, "key", 3).Remaining, "%+v shares counters with another", o)
-		again := newStore(client, o).Within(10 * time.Second)
-		assert.Equal(t, int64(6), decideOne(t, again, q, "key", 1).Remaining, "%+v does not find its own counters", o)
-	}
-	asWritten := newStore(client, Options{Prefix: "weir", ForgetRefusals: true}).Within(10 * time.Second)
-	assert.Equal(t, int64(6), decideOne(t, asWritten, q, "key", 0).Remaining, "the prefix is weir if none is given")
-}
-
 func TestOptionsThatMakeNoSenseAreNamedWithTheirValue(t *testing.T) {
 	for _, tt := range []struct {
 		options Options
@@ -102,15 +84,6 @@ func TestOptionsThatMakeNoSenseAreNamedWithTheirValue(t *testing.T) {
 		s := New(closeAfter(t, redis.NewClient(&redis.Options{})), tt.options)
 		_, refused := limiter.New(limiter.Config{Name: "mail", Limit: limiter.PerHour(50), Store: s})
 		assert.ErrorContains(t, refused, err.Error())
-	}
-}
-
-func TestOptionsThatMakeSenseAreTaken(t *testing.T) {
-	for _, o := range []Options{
-		{}, {Prefix: "a"}, {Prefix: strings.Repeat("p", 64)}, {Prefix: "app:prod~!"}, {Secret: make([]byte, 16)},
-		{Secret: make([]byte, 4096)}, {MaxBatch: 1}, {MaxBatch: 1000}, {ForgetRefusals: true},
-	} {
-		assert.NoError(t, o.Validate(), "%+v", o)
 	}
 }
 

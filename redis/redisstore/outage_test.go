@@ -106,15 +106,6 @@ func TestAnOutageEndsWhileEveryKeyThatIsAskedForIsExhausted(t *testing.T) {
 			func(_ *redistest.Server, o operator) { o.do("REPLICAOF", "NO", "ONE") },
 			"READONLY ", true,
 		},
-		"it is a replica without its master": {
-			func(_ *redistest.Server, o operator) {
-				o.do("CONFIG", "SET", "replica-serve-stale-data", "no")
-				o.do("REPLICAOF", "127.0.0.1", "1")
-			},
-			func(_ *redistest.Server, o operator) { o.do("REPLICAOF", "NO", "ONE") },
-			"MASTERDOWN ", false,
-		},
-		"it has too few replicas": {config("min-replicas-to-write", "1"), config("min-replicas-to-write", "0"), "NOREPLICAS ", true},
 		"it hangs": {
 			func(s *redistest.Server, _ operator) { s.Pause() },
 			func(s *redistest.Server, _ operator) { s.Resume() },
@@ -275,28 +266,6 @@ func TestAHungServerIsToldFromOneThatIsNotThere(t *testing.T) {
 	}
 }
 
-func TestAnAnswerIsNotCalledSilence(t *testing.T) {
-	server := redistest.Start(t)
-	o := operate(t, server)
-	log := keepLog(t)
-	s := New(connect(t, server), Options{})
-	o.do("CONFIG", "SET", "maxmemory", "1")
-	n := 0
-	q := bounded(t, "rule", 100, limiter.SlidingWindow)
-	await(t, "the policies to come into force", func() bool {
-		n++
-		decideOne(t, s, q, fmt.Sprint(n), 1)
-		return s.Stats().Degraded
-	})
-	for _, code := range []string{"weir-call-failed", "weir-degraded"} {
-		line := log.await(t, code)
-		t.Log(line)
-		assert.Contains(t, line, "answers with an error")
-		assert.Equal(t, 1, strings.Count(line, "OOM"))
-		assert.NotContains(t, line, "no answer")
-	}
-}
-
 func TestAServerThatCannotRunTheScriptsIsAWrongConfiguration(t *testing.T) {
 	alone := func(options ...string) func(*testing.T) *redistest.Server {
 		return func(t *testing.T) *redistest.Server { return redistest.Start(t, options...) }
@@ -313,9 +282,7 @@ func TestAServerThatCannotRunTheScriptsIsAWrongConfiguration(t *testing.T) {
 		said  string
 	}{
 		"it knows no scripts":        {alone("--rename-command", "EVALSHA", "", "--rename-command", "EVAL", ""), "ERR unknown command 'evalsha'\""},
-		"it takes no new scripts":    {alone("--rename-command", "EVAL", ""), "ERR unknown command 'eval'\""},
 		"its user may not":           {user("-evalsha", "-eval"), "NOPERM"},
-		"its user may not write":     {user("-set"), "run this command"},
 		"its user may not ask for T": {user("-time"), "run this command"},
 		"its user has other keys":    {user("resetkeys", "~other:*"), "NOPERM"},
 		"it is one of a Cluster":     {func(t *testing.T) *redistest.Server { return redistest.Cluster(t)[0] }, "MOVED"},
@@ -408,19 +375,4 @@ func TestADiagnosisThatIsLateNamesTheServer(t *testing.T) {
 			}
 		}
 	}
-}
-
-func TestWhatGoRedisLogsCanGoToSlog(t *testing.T) {
-	log := keepLog(t)
-	redis.SetLogger(Logger{})
-	defer redistest.Silence()
-	client := closeAfter(t, redis.NewFailoverClient(&redis.FailoverOptions{MasterName: "main", SentinelAddrs: []string{unreachable(t)}, MaxRetries: -1}))
-	assert.Error(t, client.Ping(t.Context()).Err())
-	log.mu.Lock()
-	defer log.mu.Unlock()
-	assert.Regexp(t, `level=WARN msg="sentinel: .*connection refused.*" logger=go-redis`, log.text.String())
-
-	var other bytes.Buffer
-	Logger{slog.New(slog.NewTextHandler(&other, nil))}.Printf(t.Context(), "%d of %s", 1, "them")
-	assert.Contains(t, other.String(), `msg="1 of them" logger=go-redis`)
 }

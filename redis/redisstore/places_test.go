@@ -219,60 +219,6 @@ func TestAGroupThatNeedsSeveralPlacesIsNotOvertakenForGood(t *testing.T) {
 	end(then)
 }
 
-// A place that was asked for in vain is not taken when the request comes late, nor does what was
-// said before undo what was said since.
-func TestWhatComesLateIsVoid(t *testing.T) {
-	t.Parallel()
-	server := redistest.Start(t)
-	var held atomic.Pointer[redis.Cmd] // what the network holds back
-	var holds atomic.Bool
-	hook := &hooked{func(next redis.ProcessHook, ctx context.Context, cmd redis.Cmder) error {
-		if holds.CompareAndSwap(true, false) {
-			held.Store(redis.NewCmd(context.Background(), cmd.Args()...))
-			cmd.SetErr(errReset)
-			return errReset
-		}
-		return next(ctx, cmd)
-	}}
-	clock := newServerClock(t)
-	s := onClock(t, clock, connectWith(t, server, hook), forgetting).leases(400 * time.Millisecond)
-	observer := onClock(t, clock, connect(t, server), forgetting)
-	q := concurrency(t, "exports", 5)
-	late := func() { observer.sender.Client.Process(t.Context(), held.Load()) }
-	ask := []limiter.Charge{charge(q, "key", 1)}
-
-	decideOne(t, observer, q, "key", 0) // for the script to be known
-	holds.Store(true)
-	require.Error(t, s.Decide(t.Context(), ask, make([]limiter.Decision, 1)), "its outcome is not known")
-	await(t, "it to be told that nothing is held", s.isIdle)
-	late()
-	assert.EqualValues(t, 5, decideOne(t, observer, q, "key", 0).Remaining, "what comes late takes no place")
-
-	first := decideOne(t, s, q, "key", 1)
-	holds.Store(true)
-	require.Error(t, s.Decide(t.Context(), ask, make([]limiter.Decision, 1)))
-	decideOne(t, s, q, "key", 2)
-	late()
-	assert.EqualValues(t, 2, decideOne(t, observer, q, "key", 0).Remaining, "and frees none")
-	for range 3 {
-		end(t, s, q, "key", first)
-	}
-	await(t, "all to be returned", s.isIdle)
-	assert.EqualValues(t, 5, decideOne(t, observer, q, "key", 0).Remaining)
-}
-
-type hooked struct {
-	process func(next redis.ProcessHook, ctx context.Context, cmd redis.Cmder) error
-}
-
-func (h *hooked) DialHook(next redis.DialHook) redis.DialHook { return next }
-func (h *hooked) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error { return h.process(next, ctx, cmd) }
-}
-func (h *hooked) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
-}
-
 // silence ends a store's messages, as the end of its process would.
 func (s *store) silence() {
 	for _, b := range s.batchers {
@@ -322,35 +268,6 @@ func TestAProcessThatWasPausedComesBackWithWhatItHolds(t *testing.T) {
 	assert.True(t, decideOne(t, other, q, "key", 1).Allowed)
 }
 
-func TestWhatIsHeldIsToldAnewInAThirdOfTheLease(t *testing.T) {
-	t.Parallel()
-	server := redistest.Start(t)
-	clock := newServerClock(t)
-	const lease = 3 * time.Second
-	s := onClock(t, clock, connect(t, server), forgetting).leases(lease)
-	other := onClock(t, clock, connect(t, server), forgetting)
-	q := concurrency(t, "exports", 600)
-	const keys = 600 // more than go into a batch
-	var ends []limiter.Decision
-	for i := range keys {
-		ends = append(ends, decideOne(t, s, q, fmt.Sprint(i), 1))
-	}
-	server.MustDo("FLUSHALL") // as a Redis that was started again, or a replica that knows of none
-	await(t, "all to be told", func() bool {
-		for i := range keys {
-			if decideOne(t, other, q, fmt.Sprint(i), 0).Remaining != 599 {
-				return false
-			}
-		}
-		return true
-	})
-	for i, d := range ends {
-		end(t, s, q, fmt.Sprint(i), d)
-	}
-	await(t, "all to be returned", s.isIdle)
-	assert.EqualValues(t, 600, decideOne(t, other, q, "5", 0).Remaining)
-}
-
 // Connections that fall silent are many: each is found out by a message that no answer comes to.
 func TestSlotsAreRenewedInTimeWhateverTheDeadlineWhereConnectionsFallSilent(t *testing.T) {
 	for _, timeout := range []time.Duration{50 * time.Millisecond, 2 * time.Second, 20 * time.Second, time.Minute} {
@@ -370,7 +287,7 @@ func TestSlotsAreRenewedInTimeWhateverTheDeadlineWhereConnectionsFallSilent(t *t
 						time.Sleep(time.Millisecond)
 						batch.hear()
 						b.mu.Lock()
-						if len(batch.messages) > 0 && !batch.isLost {
+						if len(batch.messages) > 0 {
 							longest, heard = max(longest, time.Since(heard)), time.Now()
 							r := &request{messages: batch.messages, reply: string(make([]byte, 8+len(batch.messages)))}
 							for i, m := range r.messages {
@@ -460,57 +377,6 @@ func TestARefusedPlaceIsForgottenInTime(t *testing.T) {
 	require.NoError(t, there.Refund(t.Context(), []limiter.Charge{{Quota: q, Key: "key", Cost: 1, At: d.At}}))
 	clock.sleep(placeSpan)
 	assert.True(t, decideOne(t, here, q, "key", 1).Allowed)
-}
-
-func TestACallerThatLeavesHoldsNoPlace(t *testing.T) {
-	t.Parallel()
-	server := redistest.Start(t)
-	clock := newServerClock(t)
-	link := make(chan struct{})
-	var slow atomic.Bool
-	hook := &hooked{func(next redis.ProcessHook, ctx context.Context, cmd redis.Cmder) error {
-		err := next(ctx, cmd)
-		if slow.Load() {
-			<-link
-		}
-		return err
-	}}
-	s := onClock(t, clock, connectWith(t, server, hook), forgetting)
-	q := concurrency(t, "exports", 2)
-	decideOne(t, s, q, "key", 0)
-	slow.Store(true)
-	leader := make(chan limiter.Decision, 1)
-	go func() { leader <- decideOne(t, s, q, "other", 1) }()
-	await(t, "a batch to be in flight", func() bool { n, _ := s.batchers[0].count(); return n == 1 })
-	ctx, cancel := context.WithCancel(t.Context())
-	gone := make(chan error, 1)
-	go func() { gone <- s.Decide(ctx, []limiter.Charge{charge(q, "key", 1)}, make([]limiter.Decision, 1)) }()
-	await(t, "a second one", func() bool { n, w := s.batchers[0].count(); return n+w >= 2 })
-	cancel()
-	close(link)
-	slow.Store(false)
-	d := <-leader
-	<-gone // it may have been answered, or have led a batch
-	if s.held(q, "key") > 0 {
-		end(t, s, q, "key", d)
-	}
-	end(t, s, q, "other", d)
-	await(t, "nothing to be held", s.isIdle)
-	for _, key := range []string{"key", "other"} {
-		assert.EqualValues(t, 2, decideOne(t, s, q, key, 0).Remaining)
-	}
-}
-
-// held is how many places of a key this process counts as its callers'.
-func (s *store) held(q *limiter.Quota, key string) int64 {
-	tag := s.names.Tag(key)
-	b := s.batcher(tag)
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if of := b.holdings.byName[s.names.Name(tag, q)]; of != nil {
-		return of.held
-	}
-	return 0
 }
 
 func TestCloseTellsOfWhatWasReturnedAndRenewsNoMore(t *testing.T) {

@@ -237,42 +237,6 @@ func TestAKeyThatHoldsSomethingElseIsNoOutage(t *testing.T) {
 	assert.False(t, s.Stats().Degraded)
 }
 
-// storeOf is a store whose counters have that version of the format.
-func storeOf(client redis.UniversalClient, version string) limiter.Store {
-	s := newStore(client, Options{ForgetRefusals: true})
-	s.names = counters.New("", nil, version)
-	return s.Within(10 * time.Second)
-}
-
-// Beside each other, as while a new version is rolled out, processes of two versions count
-// apart, and do not touch what the other has.
-func TestTwoVersionsOnOneRedisLeaveEachOtherAlone(t *testing.T) {
-	server, client := startRedis(t)
-	now, next := storeOf(client, counters.Format), storeOf(client, "next")
-	for _, a := range everyAlgorithm {
-		q := bounded(t, "rule "+a.String(), 10, a)
-		for used := int64(1); used <= 5; used++ {
-			assert.Equal(t, q.Capacity()-used, decideOne(t, now, q, "key", 1).Remaining, "%v", a)
-			assert.Equal(t, q.Capacity()-2*used, decideOne(t, next, q, "key", 2).Remaining, "%v", a)
-		}
-		require.NoError(t, next.Reset(t.Context(), []limiter.Charge{charge(q, "key", 1)}))
-		assert.Equal(t, q.Capacity()-5, decideOne(t, now, q, "key", 0).Remaining, "%v: a reset is of its own version", a)
-		assert.Equal(t, q.Capacity(), decideOne(t, next, q, "key", 0).Remaining, "%v", a)
-		decideOne(t, next, q, "key", 7)
-	}
-	names := strings.Split(server.MustDo("KEYS", "*"), "\n")
-	assert.Len(t, names, 2*len(everyAlgorithm))
-	for _, name := range names {
-		assert.Regexp(t, `^weir:(`+counters.Format+`|next):\{`, name, "one pattern, weir:*, is for all of them")
-	}
-
-	list := usages(t, client, "", server)
-	require.Len(t, list, len(everyAlgorithm), "of its own version alone")
-	for _, u := range list {
-		assert.Equal(t, int64(5), u.Used)
-	}
-}
-
 // What is stored is what a version means. If this fails, the format has changed: give it
 // another version in counters.Format.
 func TestTheFormatIsThatOfItsVersion(t *testing.T) {
@@ -311,27 +275,6 @@ func TestTheFormatIsThatOfItsVersion(t *testing.T) {
 		assert.Equal(t, tt.want, hex.EncodeToString(value), "%v", tt.limit)
 	}
 	assert.Equal(t, "2", counters.Format)
-}
-
-// A value that does not fit its own head is somebody's doing too. It must not stop the
-// decisions about other keys for good.
-func TestALogThatWasCutOffCountsAsOld(t *testing.T) {
-	server, client := startRedis(t)
-	s := forgetful(client)
-	q := quotaOf(t, "rule", samples[len(samples)-1])
-	name := nameOf(s, q, "key")
-	for _, length := range []int{65, 72, 76, 65 + 16*3} {
-		server.MustDo("FLUSHALL")
-		for range 6 {
-			ask(t, s, take, charge(q, "key", 1))
-		}
-		value := server.MustDo("GET", name)
-		require.Len(t, value, 65+16*6)
-		server.MustDo("SET", name, value[:length])
-		decisions := sendAll(t, s, take, []limiter.Charge{charge(q, "other", 1), charge(q, "key", 1)})
-		assert.Equal(t, int64(10), decisions[0].Remaining)
-		assert.True(t, decisions[1].Allowed)
-	}
 }
 
 // A batch may be as large as MaxBatch and a caller's charges allow.
@@ -428,19 +371,6 @@ func TestAUserNeedsFewCommandsAndTheKeysOfThePrefix(t *testing.T) {
 	}
 }
 
-// The keys that a script touches are those that it declares: a Cluster, a proxy and an ACL
-// rely on it.
-func TestAScriptTouchesOnlyTheKeysThatItDeclares(t *testing.T) {
-	server, _ := startRedis(t)
-	keys := counters.New("weir", nil, counters.Format)
-	var names []string
-	for i := range samples {
-		names = append(names, keys.Name(keys.Tag("key"), tiered(t, fmt.Sprint("rule-", i), "")))
-	}
-	require.NoError(t, everything(t, as(t, server, neededCommands, names...), server))
-	assert.Error(t, everything(t, as(t, server, neededCommands, names[1:]...), server), "the keys are not what is restricted")
-}
-
 func TestACounterTakesLittleMemory(t *testing.T) {
 	server, client := startRedis(t)
 	s := forgetful(client)
@@ -507,22 +437,6 @@ func TestAFullServerTakesNothingAndIsUsedAgainWhenThereIsRoom(t *testing.T) {
 	for i, d := range decisions {
 		assert.Equal(t, charges[i].Quota.Capacity()-4, d.Remaining, "%v", samples[i].Algorithm)
 	}
-}
-
-func TestAReplicaCannotTake(t *testing.T) {
-	server, client := startRedis(t)
-	s := forgetful(client)
-	q := quotaOf(t, "rule", samples[0])
-	decideOne(t, s, q, "key", 2)
-	server.MustDo("REPLICAOF", "127.0.0.1", "1")
-	decisions := make([]limiter.Decision, 1)
-	require.ErrorContains(t, s.Decide(t.Context(), []limiter.Charge{charge(q, "key", 1)}, decisions), "READONLY")
-	assert.Zero(t, decisions[0], "there is no decision")
-	require.ErrorContains(t, s.Refund(t.Context(), []limiter.Charge{charge(q, "key", 1)}), "READONLY")
-	require.ErrorContains(t, s.Reset(t.Context(), []limiter.Charge{charge(q, "key", 1)}), "READONLY")
-	assert.Equal(t, int64(8), decideOne(t, s, q, "key", 0).Remaining, "it can be asked, and has taken nothing")
-	server.MustDo("REPLICAOF", "NO", "ONE")
-	assert.Equal(t, int64(7), decideOne(t, s, q, "key", 1).Remaining, "a replica that became the master takes")
 }
 
 // A value of the right size under one of Weir's names can say anything.

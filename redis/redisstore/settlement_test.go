@@ -172,71 +172,6 @@ func TestCloseWaitsForWhatIsBeingSettled(t *testing.T) {
 	server.Resume()
 }
 
-// What is lost with a server is the correction, never a decision: of a limit no more is admitted
-// than with all that was reserved, and it is all there again when its period is over.
-func TestAServerThatDiesLosesCorrectionsAndNoDecision(t *testing.T) {
-	server, client := startRedis(t, "--appendonly", "yes", "--appendfsync", "always")
-	s := New(client, Options{Failover: failover.Options{Deadline: 10 * time.Second}})
-	q := bounded(t, "rule", 1000, limiter.TokenBucket)
-	q.Settles, q.OnOutage = true, limiter.FailClosed
-	var reserved, settled int64
-	for range 50 {
-		d := decideOne(t, s, q, "key", 10)
-		require.True(t, d.Allowed)
-		settleOne(t, s, q, "key", 10, 4, d)
-		reserved, settled = reserved+10, settled+4
-	}
-	server.Kill()
-	await(t, "what waited", func() bool {
-		s.store.unsettled.mu.Lock()
-		defer s.store.unsettled.mu.Unlock()
-		return s.store.unsettled.count == 0
-	})
-	server.Restart()
-	var d limiter.Decision
-	await(t, "Redis", func() bool {
-		var got [1]limiter.Decision
-		err := s.Decide(t.Context(), []limiter.Charge{charge(q, "key", 0)}, got[:])
-		d = got[0]
-		return err == nil
-	})
-	used := d.Limit - d.Remaining
-	assert.LessOrEqual(t, used, reserved)
-	assert.GreaterOrEqual(t, used, settled, "nothing was returned twice")
-	assert.Equal(t, used, settled+6*int64(s.Stats().Unsettled), "each correction that was lost is known")
-	require.NoError(t, s.Close())
-}
-
-// A limit is changed while there is a reservation. What is settled of it changes what is counted
-// under the new limit, and does not make of it what fits into the old one.
-func TestASettlementUnderAFormerLimitForgetsNothing(t *testing.T) {
-	_, client := startRedis(t)
-	for _, before := range everyAlgorithm {
-		for _, after := range everyAlgorithm {
-			for _, actual := range []int64{1, 2, 3} {
-				name := fmt.Sprintf("%v to %v, %d used", before, after, actual)
-				t.Run(name, func(t *testing.T) {
-					s := onClock(t, newSteadyClock(t), client, Options{})
-					old := quotaOf(t, name, limiter.PerHour(100).With(before))
-					q := quotaOf(t, name, limiter.PerHour(1000).With(after))
-					old.Settles, q.Settles = true, true
-					d := decideOne(t, s, old, "key", 2)
-					require.True(t, d.Allowed)
-					require.True(t, decideOne(t, s, q, "key", q.Capacity()-2).Allowed)
-					c := limiter.Charge{Quota: old, Key: "key", Cost: 2, At: d.At}
-					require.NoError(t, limiter.Settle(t.Context(), s, []limiter.Settlement{{Charge: c, Actual: actual}}))
-					require.NoError(t, s.Refund(t.Context(), []limiter.Charge{{Quota: old, Key: "key"}}), "nothing")
-					admitted := int64(0)
-					for decideOne(t, s, q, "key", 1).Allowed {
-						admitted++
-					}
-					require.LessOrEqual(t, admitted, max(0, 2-actual))
-				})
-			}
-		}
-	}
-}
-
 // unreliable are clients whose answers are lost when lose says so.
 func unreliable(t *testing.T, lose func() bool) map[string]redis.UniversalClient {
 	link := &redistest.Link{Lose: lose}
@@ -253,32 +188,6 @@ func unreliable(t *testing.T, lose func() bool) map[string]redis.UniversalClient
 		closeAfter(t, client)
 	}
 	return clients
-}
-
-func TestACorrectionWhoseAnswerIsLostIsNotSentAgain(t *testing.T) {
-	var lose atomic.Bool
-	for name, client := range unreliable(t, func() bool { return lose.CompareAndSwap(true, false) }) {
-		t.Run(name, func(t *testing.T) {
-			s := newStore(client, Options{ForgetRefusals: true}).Within(10 * time.Second).(*store)
-			q := bounded(t, name, 100, limiter.TokenBucket)
-			q.Settles = true
-			used := func() int64 { return 100 - decideOne(t, s, q, "key", 0).Remaining }
-			decideOne(t, s, q, "key", 50)
-			back := []limiter.Charge{charge(q, "key", 10)}
-			require.NoError(t, s.Refund(t.Context(), back)) // so that the script is known
-			require.NoError(t, s.Owe(t.Context(), back))
-			lose.Store(true)
-			err := s.Refund(t.Context(), back)
-			require.Error(t, err)
-			var kind interface{ Answered() bool }
-			require.ErrorAs(t, err, &kind, "it is Redis that failed")
-			require.False(t, kind.Answered())
-			assert.EqualValues(t, 40, used())
-			lose.Store(true)
-			require.Error(t, s.Owe(t.Context(), back))
-			assert.EqualValues(t, 50, used())
-		})
-	}
 }
 
 // Refunds of many keys go together, so that one lost answer is a reason for go-redis to send all
@@ -324,29 +233,4 @@ func TestARefundCountsOnceThoughAnswersToManyAreLost(t *testing.T) {
 			}
 		})
 	}
-}
-
-func TestABatchHasNoMoreSettlementsOfOneCounterThanOthers(t *testing.T) {
-	_, client := startRedis(t)
-	s := newStore(client, Options{MaxBatch: 8, ForgetRefusals: true}).Within(10 * time.Second).(*store)
-	q := bounded(t, "rule", 10_000, limiter.TokenBucket)
-	q.Settles = true
-	largest := 0
-	var mu sync.Mutex
-	b := s.batchers[0]
-	send := b.send
-	b.send = func(batch *batch, finished func()) {
-		mu.Lock()
-		largest = max(largest, len(batch.groups))
-		mu.Unlock()
-		send(batch, finished)
-	}
-	d := decideOne(t, s, q, "key", 1)
-	for range 100 {
-		settleOne(t, s, q, "key", 0, 1, d)
-	}
-	assert.EqualValues(t, 10_000-102, decideOne(t, s, q, "key", 1).Remaining, "after all of them")
-	require.NoError(t, s.close(patience))
-	assert.LessOrEqual(t, largest, 8)
-	assert.Zero(t, s.unsettled.howManyLost())
 }

@@ -93,19 +93,6 @@ func TestUsagesSayWhatTheStoreSays(t *testing.T) {
 	}
 }
 
-func TestUsagesDoNotShowWhatIsVoidAsTheClockWasSetBack(t *testing.T) {
-	server := redistest.Start(t)
-	client := connect(t, server)
-	ahead := newServerClock(t)
-	ahead.sleep(100 * 365 * 24 * time.Hour)
-	store := onClock(t, ahead, client, Options{})
-	for _, a := range everyAlgorithm {
-		require.True(t, decideOne(t, store, bounded(t, "rule "+a.String(), 100, a), "key", 10).Allowed)
-	}
-	require.Contains(t, server.MustDo("DBSIZE"), fmt.Sprint(len(everyAlgorithm)))
-	assert.Empty(t, usages(t, client, "", server), "a decision would not count it either")
-}
-
 func TestUsagesTellOfSlotsInUseAndTheirLimitOfNow(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)

@@ -5,11 +5,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -21,37 +21,36 @@ const diagnosis = time.Second
 // Diagnose names the server of one of so many parts. If that gave no answer, it tries to
 // reach it, as go-redis keeps to itself why it could not while it goes on trying.
 func (t *Transport) Diagnose(part, parts int, err error) (server string, _ error) {
-	mute := isMute(err)
-	named, found := make(chan string, 1), make(chan error, 1) // a late answer finds no reader
+	mute, late := isMute(err), err
+	if mute {
+		late = &diagnosed{err, fmt.Errorf("and cannot be reached in %v", diagnosis)}
+	}
+	type found struct {
+		server string
+		err    error
+	}
+	steps := make(chan found, 2) // a late answer finds no reader
 	go func() {
 		ctx, cancel := context.WithTimeout(context.Background(), diagnosis)
 		defer cancel()
 		nodes, unknown := t.nodes(ctx, part, parts)
-		named <- cmp.Or(addresses(nodes), t.configured())
+		f := found{cmp.Or(addresses(nodes), t.configured()), late}
+		steps <- f
+		f.err = err
 		if mute && (len(nodes) > 0 || unknown != nil) {
-			found <- reach(ctx, nodes, unknown)
-			return
+			f.err = &diagnosed{err, reach(ctx, nodes, unknown)}
 		}
-		found <- nil
+		steps <- f
 	}()
-	server = t.configured()
-	late, cancel := context.WithTimeout(context.Background(), diagnosis)
-	defer cancel()
-	select {
-	case server = <-named:
-	case <-late.Done():
-	}
-	select {
-	case reached := <-found:
-		if reached != nil {
-			err = &diagnosed{err, reached}
-		}
-	case <-late.Done():
-		if mute {
-			err = &diagnosed{err, fmt.Errorf("and cannot be reached in %v", diagnosis)}
+	f, end := found{t.configured(), late}, time.After(diagnosis)
+	for range cap(steps) {
+		select {
+		case f = <-steps:
+		case <-end:
+			return f.server, f.err
 		}
 	}
-	return server, err
+	return f.server, f.err
 }
 
 // configured is the address that the client was given, or those that it finds a Cluster by.
@@ -110,59 +109,38 @@ func reach(ctx context.Context, nodes []endpoint, unknown error) error {
 	return errors.New("though it accepts connections")
 }
 
-// nodes are those that a part is on, as the client knows them.
+// nodes are those that a part is on, as the client knows them: of a Ring all, those too that it
+// counts as down.
 func (t *Transport) nodes(ctx context.Context, part, parts int) (nodes []endpoint, _ error) {
 	switch client := t.Client.(type) {
 	case *redis.Client:
-		return []endpoint{endpointOf(client)}, nil
+		nodes = append(nodes, endpointOf(client))
 	case *redis.ClusterClient:
-		for _, key := range keysInPart(part, parts) {
-			node, err := client.MasterForKey(ctx, key)
-			if err != nil {
-				return nil, err
-			}
-			if !slices.ContainsFunc(nodes, func(e endpoint) bool { return e.addr == node.Options().Addr }) {
-				nodes = append(nodes, endpointOf(node))
-			}
+		node, err := client.MasterForKey(ctx, keyInPart(part, parts))
+		if err != nil {
+			return nil, err
 		}
+		nodes = append(nodes, endpointOf(node))
 	case *redis.Ring:
-		var mu sync.Mutex
-		err := client.ForEachShard(ctx, func(_ context.Context, node *redis.Client) error {
-			mu.Lock()
-			defer mu.Unlock()
-			nodes = append(nodes, endpointOf(node))
-			return nil
-		})
-		if err == nil && len(nodes) == 0 {
-			nodes = shards(client.Options())
+		o := client.Options()
+		dial := o.Dialer
+		if dial == nil {
+			dial = redis.NewDialer(&redis.Options{DialTimeout: diagnosis, TLSConfig: o.TLSConfig})
 		}
-		slices.SortFunc(nodes, func(a, b endpoint) int { return strings.Compare(a.addr, b.addr) })
-		return nodes, err
+		for _, addr := range slices.Sorted(maps.Values(o.Addrs)) {
+			nodes = append(nodes, endpoint{addr, func(ctx context.Context) (net.Conn, error) { return dial(ctx, "tcp", addr) }})
+		}
 	}
 	return nodes, nil
 }
 
-// shards are all of a Ring's, those too that it counts as down.
-func shards(o *redis.RingOptions) (all []endpoint) {
-	dial := o.Dialer
-	if dial == nil {
-		dial = redis.NewDialer(&redis.Options{DialTimeout: diagnosis, TLSConfig: o.TLSConfig})
-	}
-	for _, addr := range o.Addrs {
-		all = append(all, endpoint{addr, func(ctx context.Context) (net.Conn, error) { return dial(ctx, "tcp", addr) }})
-	}
-	return all
-}
-
-// keysInPart are some keys in the slots of a part.
-func keysInPart(part, parts int) (keys []string) {
-	const enough = 8
-	for i := 0; len(keys) < enough; i++ {
+// keyInPart is a key in the slots of a part, which are mostly on one node.
+func keyInPart(part, parts int) string {
+	for i := 0; ; i++ {
 		if key := strconv.Itoa(i); int(SlotOf([]byte(key)))*parts/Slots == part {
-			keys = append(keys, key)
+			return key
 		}
 	}
-	return keys
 }
 
 // addresses names nodes for people.
