@@ -13,6 +13,7 @@ import (
 
 	"github.com/weirgo/weir/internal/redistest"
 	"github.com/weirgo/weir/limiter"
+	"github.com/weirgo/weir/limiter/failover"
 	"github.com/weirgo/weir/redis/internal/counters"
 )
 
@@ -97,7 +98,8 @@ func TestUsagesTellOfSlotsInUseAndTheirLimitOfNow(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	client := connect(t, server)
-	one, two := New(client, Options{}), New(client, Options{})
+	patient := Options{Failover: failover.Options{Deadline: patience}}
+	one, two := New(client, patient), New(client, patient)
 	idle := concurrency(t, "idle", 5)
 	decideOne(t, one, bounded(t, "a:b", 100, limiter.FixedWindow), "key", 10)
 	decideOne(t, one, concurrency(t, "a:b", 5), "key", 3)
