@@ -152,7 +152,9 @@ func (m *Metrics) collectOperation(to sink) {
 		list = m.options.Bans
 	}
 	if list != nil {
-		to.gauge(banned, float64(m.bans.of(list)))
+		if n, ok := countBans(list); ok {
+			to.gauge(banned, float64(n))
+		}
 	}
 	if shared, ok := list.(sharedBans); ok {
 		to.gauge(stale, shared.Stale().Seconds())

@@ -69,7 +69,6 @@ type Metrics struct {
 	paced   *tally.Paced
 	waits   *prometheus.HistogramVec
 	watcher atomic.Pointer[Watcher]
-	bans    banCount
 }
 
 // New returns metrics that nothing was counted in, or an error about the options.

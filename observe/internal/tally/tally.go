@@ -48,8 +48,8 @@ type Tally struct {
 	Store *Store
 
 	most     int
-	outcomes *counts // by middleware.Outcome
-	errors   *counts // the first: of the store
+	outcomes counts // by middleware.Outcome
+	errors   atomic.Uint64
 	cache    Cache[counts]
 	find     func(*middleware.RuleInfo) *counts
 	dropped  atomic.Uint64
@@ -60,26 +60,28 @@ type Tally struct {
 
 type name struct{ rule, tier string }
 
+// counts are by Decision, or by middleware.Outcome.
+type counts [8]atomic.Uint64
+
 // New returns a Tally that tells apart so many rules and tiers at most.
 func New(store limiter.Store, most int) *Tally {
-	t := &Tally{Store: NewStore(store), most: most, outcomes: newCounts(), errors: newCounts(), rules: map[name]*counts{}}
+	t := &Tally{Store: NewStore(store), most: most, rules: map[name]*counts{}}
 	t.find = t.named
 	return t
 }
 
 // Observe implements [middleware.Observer].
 func (t *Tally) Observe(o *middleware.Observation) {
-	s := seat(hash(o))
-	t.outcomes.add(s, int(o.Outcome))
+	t.outcomes[o.Outcome].Add(1)
 	troubled := o.Err != nil
 	for i := range o.Rules {
 		r := &o.Rules[i]
-		t.cache.Of(r.Rule, 16*t.most, t.find).add(s, int(decisionOf(o, r)))
+		t.cache.Of(r.Rule, 16*t.most, t.find)[decisionOf(o, r)].Add(1)
 		troubled = troubled || r.Degraded
 	}
 	if troubled {
 		if o.Err != nil && o.Request.Context().Err() == nil { // a client that went away is no error of the store's
-			t.errors.add(s, 0)
+			t.errors.Add(1)
 		}
 		t.Store.notice()
 	}
@@ -109,7 +111,7 @@ func (t *Tally) named(rule *middleware.RuleInfo) *counts {
 		c, ok = t.rules[n]
 	}
 	if !ok {
-		c = newCounts()
+		c = &counts{}
 		t.rules[n] = c
 	}
 	return c
@@ -128,7 +130,7 @@ func (t *Tally) Rules() []Rule {
 	for n, c := range t.rules {
 		r := Rule{Rule: n.rule, Tier: n.tier}
 		for d := range r.Count {
-			r.Count[d] = c.sum(d)
+			r.Count[d] = c[d].Load()
 		}
 		all = append(all, r)
 	}
@@ -138,10 +140,10 @@ func (t *Tally) Rules() []Rule {
 }
 
 // Outcome is how many requests became what.
-func (t *Tally) Outcome(o middleware.Outcome) uint64 { return t.outcomes.sum(int(o)) }
+func (t *Tally) Outcome(o middleware.Outcome) uint64 { return t.outcomes[o].Load() }
 
 // Errors is how many requests the store could not decide about.
-func (t *Tally) Errors() uint64 { return t.errors.sum(0) }
+func (t *Tally) Errors() uint64 { return t.errors.Load() }
 
 // Dropped is how many rules found no room below the cap.
 func (t *Tally) Dropped() uint64 { return t.dropped.Load() }
