@@ -80,7 +80,7 @@ var rooms = []room{
 
 	{"limiter", []string{"limiter/internal/table", "internal/invalid", "internal/waiting"}, nil},
 	{"limiter/internal/table", nil, nil},
-	{"limiter/failover", []string{"limiter"}, []string{"github.com/sony/gobreaker/v2"}},
+	{"limiter/failover", []string{"limiter"}, nil},
 	{"limiter/limitertest", []string{"limiter", "internal/phase"}, nil},
 	{"keyfunc", []string{"internal/invalid", "internal/network", "internal/route"}, nil},
 
@@ -312,12 +312,11 @@ func TestAStoreCompilesItsOwnServersClientAlone(t *testing.T) {
 	t.Parallel()
 	ours := []string{"limiter", "limiter/internal/table", "limiter/failover", "internal/invalid", "internal/waiting", "redis/redisstore", "redis/leasestore", "redis/internal/wire",
 		"redis/internal/counters", "keyfunc", "internal/network", "internal/route"}
-	breaker := []string{"github.com/sony/gobreaker/"}
-	compilesAlone(t, "limiter/failover", ours[:5], breaker)
+	compilesAlone(t, "limiter/failover", ours[:5], nil)
 	compilesAlone(t, "redis/internal/wire", []string{"redis/internal/wire", "keyfunc", "internal/invalid", "internal/network", "internal/route"}, ofGoRedis)
 	compilesAlone(t, "redis/redisbans", []string{"redis/redisbans", "redis/internal/wire", "middleware/bans", "keyfunc", "internal/invalid", "internal/network", "internal/route"}, ofGoRedis)
 	for _, of := range []string{"redis/redisstore", "redis/leasestore", "redis/internal/counters"} {
-		compilesAlone(t, of, ours, append(breaker, ofGoRedis...))
+		compilesAlone(t, of, ours, ofGoRedis)
 	}
 }
 

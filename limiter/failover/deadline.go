@@ -35,49 +35,29 @@ func (t *timed) Decide(ctx context.Context, charges []limiter.Charge, decisions 
 }
 
 func (t *timed) Refund(ctx context.Context, charges []limiter.Charge) error {
-	ctx, cancel := context.WithTimeout(ctx, t.deadline)
-	defer cancel()
-	return t.Store.Refund(ctx, charges)
+	return bounded(t.deadline, t.Store.Refund)(ctx, charges)
 }
 
 func (t *timed) Owe(ctx context.Context, charges []limiter.Charge) error {
-	ctx, cancel := context.WithTimeout(ctx, t.deadline)
-	defer cancel()
-	return t.Store.Owe(ctx, charges)
+	return bounded(t.deadline, t.Store.Owe)(ctx, charges)
 }
 
 func (t *timed) Reset(ctx context.Context, charges []limiter.Charge) error {
-	ctx, cancel := context.WithTimeout(ctx, t.deadline)
-	defer cancel()
-	return t.Store.Reset(ctx, charges)
+	return bounded(t.deadline, t.Store.Reset)(ctx, charges)
 }
 
-// writer is the inner store's TryWrite, under the deadline, or nil.
-func (s *Store) writer() func(context.Context, []limiter.Charge) error {
-	store, ok := limiter.As[limiter.Writer](s.inner)
-	if !ok {
-		return nil
+func bounded[T any](deadline time.Duration, call func(context.Context, T) error) func(context.Context, T) error {
+	return func(ctx context.Context, of T) error {
+		ctx, cancel := context.WithTimeout(ctx, deadline)
+		defer cancel()
+		return call(ctx, of)
 	}
-	return underDeadline(s, store.TryWrite)
-}
-
-// settler is the inner store's Settle, under the deadline, or nil.
-func (s *Store) settler() func(context.Context, []limiter.Settlement) error {
-	store, ok := limiter.As[limiter.Settler](s.inner)
-	if !ok {
-		return nil
-	}
-	return underDeadline(s, store.Settle)
 }
 
 // underDeadline is a method that As found, and so without what a timed store around it does.
 func underDeadline[T any](s *Store, call func(context.Context, T) error) func(context.Context, T) error {
-	if _, isTimed := s.inner.(*timed); !isTimed {
-		return call
+	if _, isTimed := s.inner.(*timed); isTimed {
+		return bounded(s.options.Deadline, call)
 	}
-	return func(ctx context.Context, of T) error {
-		ctx, cancel := context.WithTimeout(ctx, s.options.Deadline)
-		defer cancel()
-		return call(ctx, of)
-	}
+	return call
 }

@@ -66,8 +66,12 @@ func New(inner limiter.Store, o Options) (*Store, error) {
 	if store, ok := limiter.As[limiter.Diagnoser](s.inner); ok {
 		s.news.diagnose = store.Diagnose
 	}
-	s.tryWrite = s.writer()
-	s.settle = s.settler()
+	if store, ok := limiter.As[limiter.Writer](s.inner); ok {
+		s.tryWrite = underDeadline(s, store.TryWrite)
+	}
+	if store, ok := limiter.As[limiter.Settler](s.inner); ok {
+		s.settle = underDeadline(s, store.Settle)
+	}
 	return s, nil
 }
 

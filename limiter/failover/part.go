@@ -6,34 +6,22 @@ import (
 	"sync"
 	"time"
 
-	"github.com/sony/gobreaker/v2"
-
 	"github.com/weirgo/weir/limiter"
 )
 
-// A part is a server of the inner store that has been in trouble. Its breaker is told
-// of outcomes after the fact; it lets nothing through by itself.
+// A part is a server of the inner store that has been in trouble, with its circuit breaker: after
+// Options.Failures in a row the policies are in force, until a probe succeeds.
 type part struct {
 	store  *Store
 	number int
 
 	mu      sync.Mutex
-	breaker *gobreaker.CircuitBreaker[struct{}]
 	err     error     // the last there was
 	failed  time.Time // when that was
+	inRow   int       // failures since the last success
 	since   time.Time // when the policies came into force; zero: they are not
 	probing bool
 	unfit   bool // it was said last that the server is unusable
-}
-
-// newPart is a part that no outcome is known of.
-func newPart(s *Store, number int) *part {
-	return &part{store: s, number: number, breaker: gobreaker.NewCircuitBreaker[struct{}](gobreaker.Settings{
-		Timeout: s.options.ProbeEvery,
-		ReadyToTrip: func(c gobreaker.Counts) bool {
-			return int64(c.ConsecutiveFailures) >= int64(s.options.Failures)
-		},
-	})}
 }
 
 // note books the outcome of a call that the server was known to be up for. While the
@@ -68,29 +56,31 @@ func (p *part) learn(err error) {
 	}
 }
 
-// book tells the breaker of an outcome, and the store what the breaker makes of it.
-// It needs the lock.
+// book counts an outcome, and opens or closes the breaker. It needs the lock.
 func (p *part) book(err error) {
-	_, _ = p.breaker.Execute(func() (struct{}, error) { return struct{}{}, err })
+	isOpen := !p.since.IsZero()
+	bit := uint64(1) << p.number
 	if err != nil {
 		p.announce(err)
 		p.err, p.failed = err, time.Now()
+		p.store.trouble.Or(bit)
+		if p.inRow++; p.inRow >= p.store.options.Failures && !isOpen {
+			p.since = p.failed
+			p.tell(true)
+		}
+		return
 	}
-	open := p.breaker.State() != gobreaker.StateClosed
-	switch {
-	case open && p.since.IsZero():
-		p.since = time.Now()
-		p.store.news.tell(notice{Told: Told{Event: Event{Degraded: true, Part: p.number, Err: p.err}}, part: p})
-	case !open && !p.since.IsZero():
-		p.store.news.tell(notice{Told: Told{Event: Event{Part: p.number, Err: p.err}}, part: p})
+	p.inRow = 0
+	if isOpen {
+		p.tell(false)
 		p.since, p.unfit = time.Time{}, false
 		p.store.shares.Clear() // rules may have been read anew since they were first needed
 	}
-	if bit := uint64(1) << p.number; open || err != nil {
-		p.store.trouble.Or(bit)
-	} else {
-		p.store.trouble.And(^bit)
-	}
+	p.store.trouble.And(^bit)
+}
+
+func (p *part) tell(degraded bool) {
+	p.store.news.tell(notice{Told: Told{Event: Event{Degraded: degraded, Part: p.number, Err: p.err}}, part: p})
 }
 
 // outage is what the server or the network said last if the policies are in force, or nil.
@@ -107,7 +97,7 @@ func (p *part) outage() error {
 func (p *part) beginProbe() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.probing || p.breaker.State() != gobreaker.StateHalfOpen {
+	if p.probing || p.since.IsZero() || time.Since(p.failed) <= p.store.options.ProbeEvery {
 		return false
 	}
 	p.probing = true
@@ -192,7 +182,7 @@ func (s *Store) failed(began time.Time, charges []limiter.Charge, err error) {
 	for rest := at; rest != 0; rest &= rest - 1 {
 		number := bits.TrailingZeros64(rest)
 		if s.parts[number].Load() == nil {
-			s.parts[number].CompareAndSwap(nil, newPart(s, number))
+			s.parts[number].CompareAndSwap(nil, &part{store: s, number: number})
 		}
 		s.parts[number].Load().note(began, err)
 	}
