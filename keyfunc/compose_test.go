@@ -13,6 +13,8 @@ import (
 	"github.com/weirgo/weir/keyfunc"
 )
 
+var secret = []byte("0123456789abcdef")
+
 // is a Func that always says key.
 func is(key string) keyfunc.Func {
 	return func(*http.Request) (string, error) { return key, nil }
