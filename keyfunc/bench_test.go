@@ -47,6 +47,7 @@ func BenchmarkFunc(b *testing.B) {
 		{"Host", keyfunc.Host, browser},
 		{"First", keyfunc.First(keyfunc.User, keyfunc.IP()), browser},
 		{"Join", keyfunc.Join(keyfunc.User, keyfunc.Route), browser},
+		{"Hash", keyfunc.Hash(secret, keyfunc.User), browser},
 		{"Fingerprint", keyfunc.Fingerprint(), browser},
 	} {
 		b.Run(bench.name, func(b *testing.B) {

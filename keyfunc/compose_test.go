@@ -105,12 +105,63 @@ func recut(t *rapid.T, parts []string) []string {
 	return cut
 }
 
+func TestHashHidesTheKey(t *testing.T) {
+	r := from("192.0.2.1:1", "X-Key", "s3cret")
+	key := keyOf(t, keyfunc.Hash(secret, keyfunc.APIKey("X-Key")), r)
+	// printf 'apikey:s3cret' | openssl dgst -sha256 -hmac 0123456789abcdef -binary | basenc --base64url
+	assert.Equal(t, "hash:hzR_271uLI3YHJ72L2Y3c4d-m1PJNRprU1KJSoEj6W4", key)
+	assert.Len(t, key, 48)
+
+	assert.Equal(t, key, keyOf(t, keyfunc.Hash(secret, keyfunc.APIKey("X-Key")), r), "replicas agree")
+	assert.NotEqual(t, key, keyOf(t, keyfunc.Hash(secret, keyfunc.Header("X-Key")), r))
+	assert.NotEqual(t, key, keyOf(t, keyfunc.Hash([]byte("fedcba9876543210"), keyfunc.APIKey("X-Key")), r))
+}
+
+func TestHashIsTheSameEveryTime(t *testing.T) {
+	f := keyfunc.Hash(secret, keyfunc.IP())
+	want := keyOf(t, f, from("192.0.2.1:1"))
+	other := keyOf(t, f, from("192.0.2.2:1"))
+	done := make(chan bool)
+	for range 8 {
+		go func() {
+			ok := true
+			for range 200 {
+				a, _ := f(from("192.0.2.1:1"))
+				b, _ := f(from("192.0.2.2:1"))
+				ok = ok && a == want && b == other
+			}
+			done <- ok
+		}()
+	}
+	for range 8 {
+		assert.True(t, <-done)
+	}
+}
+
+func TestHashKeepsItsOwnSecret(t *testing.T) {
+	mine := slices.Clone(secret)
+	f := keyfunc.Hash(mine, keyfunc.IP())
+	clear(mine)
+	r := from("192.0.2.1:1")
+	assert.Equal(t, keyOf(t, keyfunc.Hash(secret, keyfunc.IP()), r), keyOf(t, f, r))
+}
+
+func TestHashPassesErrorsOn(t *testing.T) {
+	assertNoKey(t, keyfunc.Hash(secret, keyfunc.User), from("192.0.2.1:1"))
+	assertNoKey(t, keyfunc.Hash(secret, is("")), from("192.0.2.1:1"))
+	_, err := keyfunc.Hash(secret, fails(errBroken))(from("192.0.2.1:1"))
+	assert.ErrorIs(t, err, errBroken)
+}
+
 func TestCompositionsOfNothingPanic(t *testing.T) {
 	for want, compose := range map[string]func(){
-		"keyfunc: First needs at least one function": func() { keyfunc.First() },
-		"keyfunc: First: function 2 is nil":          func() { keyfunc.First(is("a"), nil) },
-		"keyfunc: Join needs at least one function":  func() { keyfunc.Join() },
-		"keyfunc: Join: function 1 is nil":           func() { keyfunc.Join(nil) },
+		"keyfunc: First needs at least one function":                                  func() { keyfunc.First() },
+		"keyfunc: First: function 2 is nil":                                           func() { keyfunc.First(is("a"), nil) },
+		"keyfunc: Join needs at least one function":                                   func() { keyfunc.Join() },
+		"keyfunc: Join: function 1 is nil":                                            func() { keyfunc.Join(nil) },
+		"keyfunc: Hash: function 1 is nil":                                            func() { keyfunc.Hash(secret, nil) },
+		"keyfunc: Hash: the secret has 15 bytes; it needs at least 16 of random data": func() { keyfunc.Hash(secret[1:], is("a")) },
+		"keyfunc: Hash: the secret has 0 bytes; it needs at least 16 of random data":  func() { keyfunc.Hash(nil, is("a")) },
 	} {
 		assert.PanicsWithValue(t, want, compose)
 	}
@@ -142,6 +193,7 @@ func TestKeysOfDifferentFunctionsDiffer(t *testing.T) {
 		"Host":        keyfunc.Host,
 		"Global":      keyfunc.Global,
 		"Join":        keyfunc.Join(keyfunc.User),
+		"Hash":        keyfunc.Hash(secret, keyfunc.User),
 		"Fingerprint": keyfunc.Fingerprint(),
 	} {
 		key := keyOf(t, f, r)

@@ -54,9 +54,6 @@ func ParseDigest(text string) (d Digest, ok bool) {
 	return d, err == nil && !strings.ContainsAny(text, "\r\n") // which base64 would skip
 }
 
-// minSecret is 128 bits: too many to try out.
-const minSecret = 16
-
 // A Digester makes digests: of HMAC-SHA-256 under a secret, or of SHA-256 without one. Without
 // a secret, trying all addresses finds the address that a digest stands for within minutes, and
 // so it does with names and e-mail addresses. The zero Digester has no secret.

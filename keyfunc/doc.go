@@ -19,6 +19,7 @@
 //	address and headers of the client        Fingerprint()
 //	route, method, host, all clients together Route, Method, Host, Global
 //	two things at once                       Join(User, Route), JoinPresent(User, IP())
+//	anything, without storing it in clear    Hash(secret, APIKey("X-Api-Key"))
 //
 // A Func of your own is any function of the same shape.
 //

@@ -2,7 +2,6 @@ package keyfunc
 
 import (
 	"crypto/sha256"
-	"encoding/base64"
 	"encoding/binary"
 	"net/http"
 )
@@ -22,7 +21,7 @@ var fingerprintHeaders = [...]string{"User-Agent", "Accept", "Accept-Language", 
 // two (pages and images are asked for with different Accept headers).
 //
 // The digest has no secret, so it does not hide an address from an attacker that tries
-// them all. Fingerprint panics where IP does.
+// them all; for that, see [Hash]. Fingerprint panics where IP does.
 func Fingerprint(opts ...IPOption) Func {
 	ip := must(newClientIP(opts))
 	return func(r *http.Request) (string, error) {
@@ -39,8 +38,7 @@ func Fingerprint(opts ...IPOption) Func {
 			}
 		}
 		sum := sha256.Sum256(text)
-		var made [80]byte // for the longest mark, too
-		return string(base64.RawURLEncoding.AppendEncode(append(append(made[:0], class.mark()...), fingerprintTag...), sum[:])), nil
+		return digestKey(class, fingerprintTag, sum[:]), nil
 	}
 }
 

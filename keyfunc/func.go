@@ -48,6 +48,7 @@ const (
 	pathTag        = "path:"
 	queryTag       = "query:"
 	joinTag        = "join:"
+	hashTag        = "hash:"
 	fingerprintTag = "fp:"
 
 	globalKey = "global"

@@ -10,8 +10,8 @@ import (
 // APIKey is the value of a header that holds an API key: "apikey:s3cret".
 //
 // It is safe once the key has been checked. A limiter that runs before that counts
-// made-up keys too, one new counter each; put a rule on [IP] beside it. Stores, logs
-// and lists of bans that others see hold its [Digest], under a secret where they have one.
+// made-up keys too, one new counter each; put a rule on [IP] beside it. To keep
+// the key itself out of the store, wrap it in [Hash].
 //
 // A header with two different values is [ErrAmbiguous], not [ErrNoKey]: which of the two
 // your authentication believes is unknown here, and a client must not escape its

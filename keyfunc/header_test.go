@@ -151,6 +151,7 @@ func TestALongValueIsAKey(t *testing.T) {
 	} {
 		assert.Contains(t, keyOf(t, f, r), long, "%s: a long key is not cut", name)
 	}
+	assert.Len(t, keyOf(t, keyfunc.Hash(secret, keyfunc.APIKey("X-Key")), r), 48)
 	assert.Len(t, keyOf(t, keyfunc.Fingerprint(), r), 46)
 }
 
@@ -178,6 +179,7 @@ func TestAnEmptyRequestIsNoPanic(t *testing.T) {
 		"Host":   keyfunc.Host,
 		"First":  keyfunc.First(keyfunc.User, keyfunc.Route),
 		"Join":   keyfunc.Join(keyfunc.IP(), keyfunc.User),
+		"Hash":   keyfunc.Hash(secret, keyfunc.User),
 	} {
 		t.Run(name, func(t *testing.T) { assertNoKey(t, f, new(http.Request)) })
 	}

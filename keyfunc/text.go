@@ -88,7 +88,7 @@ func parseOne(text string, named map[string]Func) (Func, error) {
 
 // KindOf says what the text of a key is ([Classify]): its kind, such as "header"; what [Parse]
 // makes such keys of, such as "header:X-Tenant"; and the value that a request has there. There
-// is no source where a key does not tell it, as of kinds apikey, join and fp. Other texts,
+// is no source where a key does not tell it, as of kinds apikey, join, hash and fp. Other texts,
 // such as addresses, are of no kind.
 func KindOf(text string) (kind, source, value string) {
 	kind, rest, ok := strings.Cut(text, ":")
@@ -101,7 +101,7 @@ func KindOf(text string) (kind, source, value string) {
 		return kind, kind + ":" + name, value
 	case userTag, bearerTag, routeTag, methodTag, hostTag:
 		return kind, kind, rest
-	case apiKeyTag, joinTag, fingerprintTag:
+	case apiKeyTag, joinTag, hashTag, fingerprintTag:
 		return kind, "", rest
 	}
 	return "", "", text

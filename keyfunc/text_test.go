@@ -105,7 +105,7 @@ func TestAKeyIsOfTheKindThatMadeIt(t *testing.T) {
 		kind, from, value := keyfunc.KindOf(text)
 		assert.Equal(t, want, struct{ kind, source, value string }{kind, from, value}, source)
 	}
-	for _, f := range []keyfunc.Func{keyfunc.Join(keyfunc.User, keyfunc.Method), keyfunc.Fingerprint()} {
+	for _, f := range []keyfunc.Func{keyfunc.Join(keyfunc.User, keyfunc.Method), keyfunc.Hash(make([]byte, 16), keyfunc.User), keyfunc.Fingerprint()} {
 		key, err := f(r)
 		require.NoError(t, err)
 		text, _ := keyfunc.Classify(key)

@@ -132,11 +132,16 @@ func TestExplainTellsOfKeysThatCannotBeRead(t *testing.T) {
 func TestKeysThatClientsShareAreNeverBanned(t *testing.T) {
 	phase.Test(t, func(t *testing.T) {
 		ip := keyfunc.IP()
+		secret := []byte("sixteen bytes or more, at random")
 		for name, key := range map[string]keyfunc.Func{
 			"Join(Global)":                keyfunc.Join(keyfunc.Global),
 			"Join(Route, Method)":         keyfunc.Join(keyfunc.Route, keyfunc.Method),
 			"Join(Host, Route)":           keyfunc.Join(keyfunc.Host, keyfunc.Route),
 			"JoinPresent(Header, Route)":  keyfunc.JoinPresent(keyfunc.Header("X-Tenant"), keyfunc.Route),
+			"Hash(Global)":                keyfunc.Hash(secret, keyfunc.Global),
+			"Hash(Route)":                 keyfunc.Hash(secret, keyfunc.Route),
+			"First(User, Hash(Route))":    keyfunc.First(keyfunc.User, keyfunc.Hash(secret, keyfunc.Route)),
+			"Hash(IP) on a socket":        keyfunc.Hash(secret, ip),
 			"Fingerprint on a socket":     keyfunc.Fingerprint(),
 			"Join(IP, Route) on a socket": keyfunc.Join(ip, keyfunc.Route),
 		} {
