@@ -160,20 +160,13 @@ func (c *checker) rule(p *placed) middleware.Rule {
 			given := r.Tiers[tier]
 			at := sub(path, "tiers", tier)
 			c.tier(at, tier)
-			its, slots := c.limits(at, &given, false), atOnce // which it has, unless it says otherwise
-			if given.Concurrency != nil || c.doc.Has(sub(at, "concurrency")...) {
-				slots = c.concurrency(at, &given)
-			}
-			if its == nil {
-				its = limits
-			}
-			made.Tiers[tier] = limiter.Join(its, slots)
+			made.Tiers[tier] = c.allowance(at, &given, limits, atOnce)
 			if _, err := limiter.NewQuota("rule", tier, limiter.PerSecond(1)); err != nil {
 				c.atKey(at, "%s", inFile(err))
 			}
 		}
 	}
-	if overrides := c.overrides(p, atOnce); len(overrides) > 0 {
+	if overrides := c.overrides(p, limits, atOnce); len(overrides) > 0 {
 		made.LimitFor = overrides
 	}
 	c.doubtChoices(path, r)

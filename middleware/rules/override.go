@@ -14,41 +14,39 @@ import (
 	"github.com/weirgo/weir/middleware"
 )
 
-// overrides are the limits that single keys of a rule have, beside what it has of concurrency.
-func (c *checker) overrides(p *placed, atOnce limiter.Concurrency) middleware.LimitMap {
-	if len(p.Overrides) == 0 {
-		return nil
+// allowance is what a tier or a single key has: what is written for it, and else what its rule has.
+func (c *checker) allowance(path []string, f *limitFields, limits []limiter.Limit, atOnce limiter.Concurrency) limiter.Allowance {
+	if given := c.limits(path, f, false); given != nil {
+		limits = given
 	}
+	if c.doc.Has(sub(path, "concurrency")...) {
+		atOnce = c.concurrency(path, f)
+	}
+	return limiter.Join(limits, atOnce)
+}
+
+// overrides are what single keys of a rule have.
+func (c *checker) overrides(p *placed, limits []limiter.Limit, atOnce limiter.Concurrency) middleware.LimitMap {
 	path, parts := sub(p.path, "overrides"), p.parts
-	if len(parts) == 0 {
+	if len(p.Overrides) > 0 && len(parts) == 0 {
 		c.at(path, "needs a key: without one there is one counter for all")
-		return nil
 	}
-	for _, part := range parts {
-		if _, err := keyfunc.Parse(part, c.options.Keys); err != nil {
-			return nil // which is told of the key
-		}
+	if len(p.Overrides) == 0 || len(parts) == 0 || c.noted(sub(p.path, "key")) {
+		return nil
 	}
 	made := make(middleware.LimitMap, len(p.Overrides))
 	for _, text := range slices.Sorted(maps.Keys(p.Overrides)) {
 		at, given := sub(path, text), p.Overrides[text]
-		its := c.limits(at, &given, false)
-		if c.doc.Has(sub(at, "limits")...) {
-			c.at(sub(at, "limits"), "is for rules: a key has one limit, which takes the place of all that the rule has")
+		its := c.allowance(at, &given, limits, atOnce)
+		key, err := c.keyOf(parts, text)
+		if err != nil {
+			c.atKey(at, "%s", err)
 			continue
 		}
-		if c.doc.Has(sub(at, "concurrency")...) {
-			c.at(sub(at, "concurrency"), "is for rules and tiers: a key has a limit of its own")
-		}
-		key, err := c.keyOf(parts, text)
-		switch {
-		case err != nil:
-			c.atKey(at, "%s", err)
-		case made[key] != nil:
+		if made[key] != nil {
 			c.atKey(at, "is a key that stands there twice, in two spellings")
-		case its != nil: // or it is noted
-			made[key] = limiter.Join(its, atOnce)
 		}
+		made[key] = its
 	}
 	if part := c.madeUp(parts); part != "" {
 		c.warnings.atKey(path, "are for keys by %s, which any client can send, to have another's limit", told("", []string{part}))

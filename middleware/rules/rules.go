@@ -175,7 +175,10 @@ func (c *checker) lastCheck() {
 	if joined, ok := err.(interface{ Unwrap() []error }); ok {
 		errs = joined.Unwrap()
 	}
-	before, all := len(c.list), c.file.placed(c.doc)
+	before, all, wrong := len(c.list), c.file.placed(c.doc), map[string]bool{}
+	for _, p := range all {
+		wrong[p.name] = wrong[p.name] || c.noted(p.path)
+	}
 next:
 	for _, err := range errs {
 		text := inFile(err)
@@ -186,7 +189,7 @@ next:
 			if !ok || !colon || tier != "" && !strings.HasPrefix(tier, " tier ") {
 				continue
 			}
-			if slices.ContainsFunc(all, func(p placed) bool { return p.name == all[i].name && c.noted(p.path) }) {
+			if wrong[all[i].name] {
 				continue next
 			}
 			for _, f := range ruleFields {
