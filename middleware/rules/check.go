@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"maps"
 	"net/http"
-	"reflect"
 	"slices"
 	"strings"
 
@@ -319,18 +318,13 @@ func (c *checker) proxies() {
 	if p.Hops != nil && c.doc.Has("allow", "cidrs") {
 		c.warnings.at([]string{"proxies", "hops"}, "a client that reaches the server without passing all proxies can claim to be any client, also one that is in allow.cidrs")
 	}
-	for _, name := range []string{"trusted", "forwarded"} {
-		if at := []string{"proxies", name}; slices.Contains(ways, name) && len(p.Trusted)+len(p.Forwarded) == 0 && !p.UnixSocket {
-			c.at(at, "is empty: name your proxies")
-		}
-	}
 	if p.UnixSocket {
 		c.ip = append(c.ip, keyfunc.TrustUnixSocket())
 	}
 	if p.IPv6Prefix != nil {
 		c.ip = append(c.ip, keyfunc.IPv6Prefix(int(*p.IPv6Prefix)))
 	}
-	ip, err := c.options.addresses.ip(p, c.ip)
+	ip, err := keyfunc.NewIP(c.ip...)
 	if err != nil {
 		if !c.noted([]string{"proxies"}) {
 			c.at([]string{"proxies"}, "%s", inFile(err))
@@ -345,24 +339,6 @@ func (c *checker) proxies() {
 	named["ip"], named["fingerprint"] = ip, keyfunc.Fingerprint(c.ip...)
 	c.keys = newKeys(named)
 	c.keys.one("ip") // the first where a client's address is looked for
-}
-
-// addresses remembers the function that finds clients by the latest proxies, as it warns
-// once of what it notices. A nil one remembers nothing.
-type addresses struct {
-	of    *proxies
-	found keyfunc.Func
-}
-
-func (a *addresses) ip(p *proxies, options []keyfunc.IPOption) (keyfunc.Func, error) {
-	if a != nil && a.found != nil && reflect.DeepEqual(a.of, p) {
-		return a.found, nil
-	}
-	found, err := keyfunc.NewIP(options...)
-	if a != nil && err == nil {
-		*a = addresses{p, found}
-	}
-	return found, err
 }
 
 func texts(networks []network) (list []string) {

@@ -69,9 +69,6 @@ func (c *checker) doubtPattern(at []string, text string, p *route.Pattern) {
 	case strings.HasSuffix(p.Path, "*") && !strings.HasSuffix(p.Path, "/*"):
 		c.warnings.atKey(at, "is for a route that is registered just so, with its *: write %q for all that is below", strings.TrimRight(text, "*")+"/*")
 	}
-	if bare := route.WithoutParameters(p.Path); strings.ContainsAny(bare, "'$") {
-		c.warnings.atKey(at, "has ' or $ in its path, and is for a route that is registered just so: write a parameter as {id}")
-	}
 	if near := nearest.Of(p.Method, methods); near != "" && near != p.Method {
 		c.warnings.atKey(at, "is for a method %q of your own: did you mean %q?", p.Method, near)
 	}

@@ -54,8 +54,7 @@ type Options struct {
 	// each, Info with code weir-rules-loaded and Warn with code weir-rules-refused.
 	OnReload func(Reload)
 
-	addresses *addresses // of a Watcher
-	bound     bound      // of the rules that a Watcher has in force
+	bound bound // of the rules that a Watcher has in force
 }
 
 // Validate returns everything that is wrong with o, joined, or nil.

@@ -117,7 +117,6 @@ func WatchSource(ctx context.Context, name string, s Source, o Options) (*Watche
 // watch reads the rules for the first time and goes on in the background.
 func watch(ctx context.Context, o Options, w *Watcher) (*Watcher, error) {
 	err := o.needBans() // one list for all rules to come
-	o.addresses = &addresses{}
 	w.options = o
 	if err == nil {
 		err = w.begin(ctx)
