@@ -304,9 +304,17 @@ func (s *shard) decideHeld(q *Quota, hash uint64, cost int64, d *Decision) bool 
 	if known.quota != q && known.quota.limit != q.limit {
 		return false
 	}
-	if s.now = s.memory.now(); q.algorithm == &slidingLog && known.prev == 0 && known.last <= s.now {
+	s.now = s.memory.now()
+	switch {
+	case known.last <= s.now && q.algorithm == &slidingLog && known.prev == 0:
 		s.takeLog(known, q, cost, d)
-	} else {
+	case known.last <= s.now && q.window > 0 && q.calendar == nil && q.algorithm != &slidingLog:
+		c := counts{q.byWindow.down(known.last), known.level, known.prev}
+		if d.At = s.now; q.takeCounts(s.now, &c, cost, d) {
+			known.last, known.level, known.prev = s.now, c.level, c.prev
+			s.note(known, d)
+		}
+	default:
 		after, allowed := q.takeNow(s.present(known, q, cost), cost)
 		*d = q.describe(after, 0, cost, allowed)
 		if allowed && cost > 0 {
