@@ -112,17 +112,37 @@ func (s *shard) slots(hash uint64) State {
 	return State{Last: s.now, Level: known.level, Prev: known.mean}
 }
 
-// A state is what a shard holds of a key.
+// A state is what a shard holds of a key: a cache line.
 type state struct {
 	quota             *Quota // it was written under
 	last, level, prev int64
-	log               []Entry // of which the first are over
-	over              int
+	log               log
 
 	// What it is worth, as of the last change.
 	idle int64 // when it is back in its initial state
 	full int64 // when it has a unit again
-	used int64 // units
+}
+
+// A log is a State's in an array of its own, of which the first entries are over. All there can be
+// are some 12,500.
+type log struct {
+	array           *Entry
+	room, end, over uint16
+}
+
+// entries are those that are not over, and the room behind them.
+func (l *log) entries() []Entry { return unsafe.Slice(l.array, l.room)[l.over:l.end] }
+
+// move copies entries to the beginning of an array.
+func (l *log) move(entries, array []Entry) {
+	n := copy(array, entries)
+	*l = log{unsafe.SliceData(array), uint16(len(array)), uint16(n), 0}
+}
+
+// lies reports whether entries lie in the array.
+func (l *log) lies(entries []Entry) bool {
+	n, m := int(l.room), cap(entries)
+	return 0 < m && m <= n && &unsafe.Slice(l.array, n)[n-1] == &entries[:m][m-1]
 }
 
 const (
@@ -136,7 +156,7 @@ const (
 // lacks is how many states and entries of a log there is to be memory for, before q has a new state.
 func (s *shard) lacks(q *Quota) (states, entries int) {
 	if n := len(s.free); n > 0 {
-		return 0, max(0, q.firstEntries()-cap(s.held[s.free[n-1]].log))
+		return 0, max(0, q.firstEntries()-int(s.held[s.free[n-1]].log.room))
 	}
 	if n := len(s.held); n == cap(s.held) {
 		states = max(4, n/8)
@@ -164,12 +184,12 @@ func (s *shard) newState(q *Quota, must bool) (at uint64, ok bool) {
 	} else {
 		at, s.held = uint64(len(s.held)), append(s.held, state{})
 	}
-	log := s.held[at].log
-	if entries > 0 {
-		log = make([]Entry, 0, cap(log)+entries)
+	of := s.held[at].log
+	if of.end, of.over = 0, 0; entries > 0 {
+		of.move(nil, make([]Entry, int(of.room)+entries))
 		s.logs += entries * entryBytes
 	}
-	s.held[at] = state{quota: q, log: log[:0]}
+	s.held[at] = state{quota: q, log: of}
 	return at, true
 }
 
@@ -187,10 +207,10 @@ func (q *Quota) firstEntries() int {
 // freeState ends the use of a state. One with a short log keeps the room for it.
 func (s *shard) freeState(at uint64) {
 	known := &s.held[at]
-	if cap(known.log) > keptLog {
-		s.budget.Release(cap(known.log) * entryBytes)
-		s.logs -= cap(known.log) * entryBytes
-		known.log = nil
+	if room := int(known.log.room); room > keptLog {
+		s.budget.Release(room * entryBytes)
+		s.logs -= room * entryBytes
+		known.log = log{}
 	}
 	known.quota = nil
 	s.free = append(s.free, at)
@@ -201,52 +221,48 @@ func (s *shard) bytes() int { return cap(s.held)*stateBytes + s.logs }
 
 // state is a State, whose log lies in s's.
 func (s *state) state() State {
-	return State{Last: s.last, Level: s.level, Prev: s.prev, Log: s.log[s.over:]}
-}
-
-// lies reports whether a log lies in the room of s's.
-func (s *state) lies(log []Entry) bool {
-	n, m := cap(s.log), cap(log)
-	return 0 < m && m <= n && &s.log[:n][n-1] == &log[:m][m-1]
+	return State{Last: s.last, Level: s.level, Prev: s.prev, Log: s.log.entries()}
 }
 
 // put writes a State.
 func (s *shard) put(known *state, of State) {
 	known.last, known.level, known.prev = of.Last, of.Level, of.Prev
-	switch {
-	case known.lies(of.Log):
-		known.over = cap(known.log) - cap(of.Log)
-		known.log = known.log[:known.over+len(of.Log)]
-	case len(of.Log) <= cap(known.log):
-		known.log, known.over = append(known.log[:0], of.Log...), 0
+	l := &known.log
+	switch room := int(l.room); {
+	case l.lies(of.Log):
+		l.over = uint16(room - cap(of.Log))
+		l.end = l.over + uint16(len(of.Log))
+	case len(of.Log) <= room:
+		l.move(of.Log, unsafe.Slice(l.array, room))
 	default:
-		more := cap(of.Log) - cap(known.log)
+		more := cap(of.Log) - room
 		s.budget.Reserve(more*entryBytes, true)
 		s.logs += more * entryBytes
-		known.log, known.over = of.Log, 0
+		l.move(of.Log, of.Log[:cap(of.Log)])
 	}
 }
 
 // ready makes room for an entry. Where there is no memory for
 // that, the last two events become one: it counts the earlier one longer, and admits no more.
 func (s *shard) ready(known *state) {
-	log := known.log[known.over:]
-	switch n := len(log); {
-	case len(known.log) < cap(known.log):
-	case known.over > 0 && (known.over >= n/4 || n <= keptLog):
-		known.log, known.over = append(known.log[:0], log...), 0
+	l := &known.log
+	entries := l.entries()
+	switch n, room := len(entries), int(l.room); {
+	case l.end < l.room:
+	case l.over > 0 && (int(l.over) >= n/4 || n <= keptLog):
+		l.move(entries, unsafe.Slice(l.array, room))
 	default:
-		room := n + max(fewEntries, n/4)
+		larger := n + max(fewEntries, n/4)
 		if most := int(known.quota.capacity); most <= keptLog {
-			room = min(room, most)
+			larger = min(larger, most)
 		}
-		if more := room - cap(known.log); s.budget.Reserve(more*entryBytes, n < 2) {
+		if more := larger - room; s.budget.Reserve(more*entryBytes, n < 2) {
 			s.logs += more * entryBytes
-			known.log, known.over = append(make([]Entry, 0, room), log...), 0
+			l.move(entries, make([]Entry, larger))
 			break
 		}
-		log[n-2] = Entry{log[n-1].At, log[n-2].N + log[n-1].N}
-		known.log = known.log[:len(known.log)-1]
+		entries[n-2] = Entry{entries[n-1].At, entries[n-2].N + entries[n-1].N}
+		l.end--
 		s.memory.merged.Add(1)
 	}
 }
@@ -286,7 +302,7 @@ func (s *shard) hold(known *state, q *Quota, of State, d *Decision) {
 
 // note writes what a state is worth after d.
 func (s *shard) note(known *state, d *Decision) {
-	known.idle, known.full, known.used = s.now+d.ResetAfter.Microseconds(), 0, d.Limit-d.Remaining
+	known.idle, known.full = s.now+d.ResetAfter.Microseconds(), 0
 	if d.Remaining == 0 {
 		known.full = s.now + d.NextAfter.Microseconds()
 	}
@@ -328,22 +344,25 @@ func (s *shard) decideHeld(q *Quota, hash uint64, cost int64, d *Decision) bool 
 // takeLog fills in the decision on a log of which nothing is owed: the way of small limits.
 func (s *shard) takeLog(known *state, q *Quota, cost int64, d *Decision) {
 	gone := s.now - q.window
-	for known.over < len(known.log) && known.log[known.over].At <= gone {
-		known.level -= known.log[known.over].N
-		known.over++
+	entries := known.log.entries()
+	for len(entries) > 0 && entries[0].At <= gone {
+		known.level -= entries[0].N
+		known.log.over++
+		entries = entries[1:]
 	}
 	known.last = s.now
 	free := q.capacity - known.level
 	*d = Decision{Allowed: cost <= free || cost == 0, Limit: q.capacity, At: s.now}
 	if d.Allowed && cost > 0 {
 		s.ready(known)
-		known.log = append(known.log, Entry{s.now, cost})
+		entries = append(known.log.entries(), Entry{s.now, cost})
+		known.log.end++
 		known.level += cost
 		free -= cost
 	}
 	d.Remaining = free
-	if log := known.log[known.over:]; len(log) > 0 {
-		d.NextAfter, d.ResetAfter = micros(log[0].At-gone), micros(log[len(log)-1].At-gone)
+	if n := len(entries); n > 0 {
+		d.NextAfter, d.ResetAfter = micros(entries[0].At-gone), micros(entries[n-1].At-gone)
 	}
 	s.note(known, d)
 	switch {
@@ -360,13 +379,13 @@ func (s *shard) takeLog(known *state, q *Quota, cost int64, d *Decision) {
 // present brings a state of q's limit to the present, and makes room for an entry where one may come.
 func (s *shard) present(known *state, q *Quota, cost int64) State {
 	of := q.at(known.state(), s.now)
-	if len(known.log) > 0 { // which at may have changed in place
+	if known.log.end > 0 { // which at may have changed in place
 		s.put(known, of)
 	}
 	if q.algorithm.mostEvents > 0 && cost > 0 && of.Level+cost <= q.capacity {
 		s.ready(known)
 	}
-	of.Log = known.log[known.over:]
+	of.Log = known.log.entries()
 	return of
 }
 
@@ -384,7 +403,7 @@ func (s *shard) Judge(tag table.Tag, word uint64) (_ int64, refusing bool) {
 		if known.idle <= s.now {
 			return 0, false
 		}
-		return worth(known.used, known.idle-s.now, known.quota), s.now < known.full
+		return worth(known.quota.used(known.state()), known.idle-s.now, known.quota), s.now < known.full
 	}
 	q := s.memory.writtenUnder(tag)
 	var used, reset int64

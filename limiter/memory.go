@@ -24,7 +24,7 @@ type MemoryOptions struct {
 	// means a million.
 	//
 	// Memory is taken as keys come, 22 to 34 bytes for each. One whose state needs more than a
-	// word takes some 100 more (an exact limit of at most 10 events, a bucket of a quota that
+	// word takes some 70 more (an exact limit of at most 10 events, a bucket of a quota that
 	// [Quota.Settles], a calendar, a count above some 100,000 in a second or a million in a minute)
 	// and 16 for each event whose time is kept.
 	MaxKeys int
