@@ -4,7 +4,6 @@ import (
 	"context"
 	"net/http"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/weirgo/weir/limiter"
@@ -196,29 +195,11 @@ func (l *RateLimit) ask(ctx context.Context, set *ruleset, charges []limiter.Cha
 		ctx, cancel = uncancelled(ctx)
 		defer cancel()
 	}
-	if !l.immediate {
-		answers := make([]limiter.Decision, len(decisions))
-		err := l.store.Decide(ctx, slices.Clone(charges), answers)
-		copy(decisions, answers)
-		return err
-	}
-	b := batches.Get().(*batch)
-	b.charges = append(b.charges[:0], charges...)
-	b.answers = slices.Grow(b.answers[:0], len(decisions))[:len(decisions)]
-	err := l.store.Decide(ctx, b.charges, b.answers)
-	copy(decisions, b.answers)
-	clear(b.charges) // keys are long, some of them
-	batches.Put(b)
+	answers := make([]limiter.Decision, len(decisions))
+	err := l.store.Decide(ctx, slices.Clone(charges), answers)
+	copy(decisions, answers)
 	return err
 }
-
-// A batch is what an immediate store is given. They are reused.
-type batch struct {
-	charges []limiter.Charge
-	answers []limiter.Decision
-}
-
-var batches = sync.Pool{New: func() any { return &batch{} }}
 
 // uncancelled is ctx, with its deadline, for what goes on when the client goes away.
 func uncancelled(ctx context.Context) (context.Context, context.CancelFunc) {

@@ -59,7 +59,7 @@ func New(c Config) (*RateLimit, error) {
 }
 
 // An immediate store does as limiter.Memory does: it decides and settles in this process and
-// waits for nothing, and it keeps nothing of the slices that it is given.
+// waits for nothing.
 type immediate interface{ Immediate() }
 
 // A clock is a store with a time of its own, such as that of a simulation, in which nothing waits.
