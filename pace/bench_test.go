@@ -2,7 +2,6 @@ package pace_test
 
 import (
 	"net/http"
-	"strconv"
 	"testing"
 
 	"github.com/weirgo/weir/limiter"
@@ -64,21 +63,6 @@ func BenchmarkRoundTrip(b *testing.B) {
 type deaf struct{}
 
 func (deaf) ObserveAttempt(*pace.Observation) {}
-
-// Many keys: what is known of them is bounded.
-func BenchmarkKeys(b *testing.B) {
-	transport := newTransport(b, nothing(), pace.Options{Rules: []pace.Rule{{Host: "api.example.org", Limit: limiter.PerSecond(10), Key: pace.Token}}})
-	r := request(b, "GET", api)
-	i := 0
-	b.ReportAllocs()
-	for b.Loop() {
-		i++
-		r.Header["Authorization"] = []string{strconv.Itoa(i)}
-		if _, err := transport.RoundTrip(r); err != nil {
-			b.Fatal(err)
-		}
-	}
-}
 
 func TestARequestThatDoesNotWaitAllocatesLittle(t *testing.T) {
 	bare, rule := nothing(), pace.Rule{Host: "api.example.org", Limit: fast, Key: pace.Token}

@@ -247,32 +247,6 @@ func TestRetriesReuseTheConnection(t *testing.T) {
 	require.EqualValues(t, 1, connections.Load())
 }
 
-// A token that is set inside of pace is as fresh as the request that waited.
-func TestATokenThatExpiresWhileItWaits(t *testing.T) {
-	t.Parallel()
-	var valid atomic.Int64
-	s, base := serve(t, false, func(w http.ResponseWriter, r *http.Request) {
-		if r.Header.Get("Authorization") != fmt.Sprint("Bearer ", valid.Load()) {
-			w.WriteHeader(http.StatusUnauthorized)
-		}
-		valid.Add(1) // and the next request needs a new one
-	})
-	fresh := round(func(r *http.Request) (*http.Response, error) {
-		r = r.Clone(r.Context())
-		r.Header.Set("Authorization", fmt.Sprint("Bearer ", valid.Load()))
-		return base.RoundTrip(r)
-	})
-	transport := newTransport(t, fresh, pace.Options{Rules: []pace.Rule{{
-		Host: "127.0.0.1", Limit: limiter.All(limiter.PerSecond(200), limiter.AtOnce(1)),
-		Key: func(*http.Request) (string, error) { return "token of the account", nil },
-	}}})
-	for range 20 {
-		status, err := get(t, transport, s.URL)
-		require.NoError(t, err)
-		require.Equal(t, 200, status)
-	}
-}
-
 func TestIdleConnectionsOfTheBaseAreClosed(t *testing.T) {
 	t.Parallel()
 	closed := false

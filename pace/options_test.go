@@ -208,3 +208,15 @@ func TestTokensAreNotTold(t *testing.T) {
 		require.Equal(t, 1, s.count(), "a cooldown that cannot be shared holds here")
 	})
 }
+
+func TestTwoHostsUnderOneQuotaArePacedTogether(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(nil)
+		transport := newTransport(t, s, pace.Options{Rules: []pace.Rule{{Name: "github", Host: "*.github.com", Key: pace.Token, Limit: limiter.PerSecond(1)}}})
+		for _, host := range []string{"api.github.com", "uploads.github.com", "API.GITHUB.COM:443"} {
+			_, err := get(t, transport, "https://"+host+"/")
+			require.NoError(t, err)
+		}
+		require.Equal(t, []time.Duration{0, time.Second, 2 * time.Second}, s.times())
+	})
+}

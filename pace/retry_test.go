@@ -369,6 +369,7 @@ func TestBodiesAreClosed(t *testing.T) {
 				r := request(t, "PUT", api)
 				r.Body, _ = open()
 				r.GetBody = open
+				body, fields := r.Body, r.Header.Clone()
 				if c.ctx != nil {
 					ctx, cancel := c.ctx()
 					defer cancel()
@@ -379,6 +380,8 @@ func TestBodiesAreClosed(t *testing.T) {
 					require.NoError(t, resp.Body.Close())
 				}
 				require.Equal(t, opened.Load(), closed.Load())
+				require.Equal(t, body, r.Body, "the request is not changed")
+				require.Equal(t, fields, r.Header)
 				require.Equal(t, responses.Load(), dropped.Load())
 			})
 		})

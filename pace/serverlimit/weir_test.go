@@ -124,29 +124,3 @@ func secondsUp(d time.Duration) time.Duration {
 	}
 	return d
 }
-
-// Over a real connection, with net/http's own Date.
-func TestWeirIsReadOverAConnection(t *testing.T) {
-	t.Parallel()
-	const limit = 3
-	limits, err := middleware.New(middleware.Config{Rules: []middleware.Rule{{
-		Name: "all", Limit: limiter.Limit{Events: limit, Per: 24 * time.Hour, Algorithm: limiter.TokenBucket},
-	}}})
-	require.NoError(t, err)
-	server := httptest.NewServer(limits.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})))
-	defer server.Close()
-	for i := range limit + 1 {
-		r, err := server.Client().Get(server.URL)
-		require.NoError(t, err)
-		require.NoError(t, r.Body.Close())
-		said := serverlimit.Read(r)
-		require.Equal(t, i == limit, said.Limited)
-		require.Equal(t, "all", said.Quota.Name)
-		require.Empty(t, said.Others, "the older dialect says the same")
-		require.EqualValues(t, limit, said.Quota.Limit)
-		require.EqualValues(t, max(0, limit-1-i), said.Quota.Remaining)
-		require.Equal(t, 24*time.Hour, said.Quota.Window)
-		require.InDelta(t, 8*time.Hour, said.Quota.Reset, float64(time.Minute))
-		require.Equal(t, i >= limit-1, said.Wait > 0, "when nothing remains, there is a wait")
-	}
-}
