@@ -36,7 +36,7 @@ func newLane(text string) (*lane, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &lane{quota: quota, keeps: keeps(quota)}, nil
+	return &lane{quota: quota, keeps: keeps[quota.Algorithm()]}, nil
 }
 
 // An axis is the part of time that is shown, and of how many points on it.
@@ -175,23 +175,11 @@ func (l *lane) look(now int64) view {
 	return v
 }
 
-// keeps says what a quota remembers of a key: a bucket of tokens, a queue, the count of one
-// window or of two windows, or a log. It is found out by trying, so that an algorithm that is
-// new to limiter is shown as what it is.
-func keeps(q *limiter.Quota) string {
-	bursts := limiter.Limit{Events: 1, Per: time.Second, Burst: 1, Algorithm: q.Algorithm()}.Validate() == nil
-	s, _ := q.Take(limiter.State{}, 0, 1)
-	switch later, _ := q.Take(s, q.Window().Microseconds(), 1); {
-	case len(s.Log) > 0:
-		return "log"
-	case bursts && q.Describe(s, 0, 0, true).Delay > 0:
-		return "queue"
-	case bursts:
-		return "bucket"
-	case later.Prev > 0:
-		return "windows"
-	}
-	return "window"
+// keeps is what an algorithm remembers of a key: a bucket of tokens, a queue, the count of one window
+// or of two windows, or a log.
+var keeps = map[limiter.Algorithm]string{
+	limiter.TokenBucket: "bucket", limiter.LeakyBucket: "queue", limiter.FixedWindow: "window",
+	limiter.SlidingCounter: "windows", limiter.SlidingLog: "log",
 }
 
 // limitsOfAll are limits of all algorithms that there are, each once. One that takes a burst
