@@ -97,7 +97,7 @@ var examples = map[string]example{
 		},
 	},
 	"overload": {
-		request: "GET /", limit: 10, within: time.Minute, free: "GET /healthz", lines: 70,
+		request: "GET /", limit: 10, within: time.Minute, free: "GET /healthz", lines: 100,
 		shows: []string{
 			`Overload: shed.Must(shed.New(shed.Options{Priority: []string{"premium", "free"}})),`,
 			"breaker.Execute(warehouse)", "http.StatusServiceUnavailable",

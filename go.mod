@@ -12,7 +12,6 @@ require (
 	github.com/prometheus/client_golang v1.19.1
 	github.com/prometheus/common v0.48.0
 	github.com/redis/go-redis/v9 v9.7.3
-	github.com/sony/gobreaker/v2 v2.0.0
 	github.com/stretchr/testify v1.11.1
 	go.opentelemetry.io/otel v1.32.0
 	go.opentelemetry.io/otel/metric v1.32.0
