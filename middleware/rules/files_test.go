@@ -171,21 +171,6 @@ func TestWhatIsBeingWrittenIsNotInForceAndIsNoMistake(t *testing.T) {
 	})
 }
 
-func TestAChangeIsFoundWhereTheFileSystemKeepsNoFinerTimeThanTwoSeconds(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		path := layFile(t, t.TempDir(), limitOf("5/h"))
-		_, events := watchFile(t, path, rules.Options{Poll: 100 * time.Millisecond})
-		coarse := time.Now()
-		for i := range int64(4) {
-			writeFile(t, path, limitOf(fmt.Sprint(6+i, "/h")))
-			require.NoError(t, os.Chtimes(path, coarse, coarse))
-			time.Sleep(400 * time.Millisecond)
-			synctest.Wait()
-			require.EqualValues(t, 6+i, events())
-		}
-	})
-}
-
 func TestPollIsTheTimeBetweenLooks(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		path := layFile(t, t.TempDir(), limitOf("5/h"))
@@ -214,20 +199,6 @@ func TestAFileThatMayNotBeReadIsAMistakeUntilItMay(t *testing.T) {
 		require.NoError(t, os.Chmod(path, 0o600))
 		settle()
 		require.NoError(t, w.Status().Err)
-	})
-}
-
-func TestADirectoryMayGoAndComeBack(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		dir := filepath.Join(t.TempDir(), "d")
-		path := layFile(t, dir, limitOf("5/h"))
-		w, events := watchFile(t, path, rules.Options{})
-		require.NoError(t, os.RemoveAll(dir))
-		settle()
-		require.ErrorIs(t, w.Status().Err, fs.ErrNotExist)
-		layFile(t, dir, limitOf("6/h"))
-		settle()
-		require.EqualValues(t, 6, events())
 	})
 }
 

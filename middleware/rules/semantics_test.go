@@ -1,19 +1,16 @@
 package rules_test
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -273,44 +270,6 @@ func TestWhatARequestCosts(t *testing.T) {
 	}
 }
 
-func TestUploadsAreChargedByTheirLengthOverHTTP(t *testing.T) {
-	s := openText(t, "version: 1\nendpoints: {\"POST /up\": {limit: 10/h sliding_log, cost: {header: Content-Length, per: 1KiB, missing: 4}}}\n")
-	mux := http.NewServeMux()
-	mux.Handle("POST /up", okay)
-	server := httptest.NewServer(s.limits.Handler(mux))
-	defer server.Close()
-	for _, of := range []struct {
-		head, body   string
-		status, left int // -1: the limiter was not asked
-	}{
-		{"Content-Length: 100", strings.Repeat("x", 100), 200, 9},
-		{"Content-Length: 3072", strings.Repeat("x", 3072), 200, 6},
-		{"Transfer-Encoding: chunked", "5\r\nchunk\r\n0\r\n\r\n", 200, 2}, // nobody knows how long
-		{"Content-Length: 2049", strings.Repeat("x", 2049), 429, 2},
-		{"Content-Length: 104857600", "", 429, 2}, // before any of it is sent
-		{"Content-Length: 9223372036854775807", "", 429, 2},
-		{"Content-Length: 9223372036854775808", "", 400, -1},
-		{"Content-Length: -1", "", 400, -1},
-		{"Content-Length: many", "", 400, -1},
-		{"Content-Length: 1\r\nContent-Length: 2", "x", 400, -1},
-		{"Content-Length: 0", "", 200, 1},
-		{"X-None: 0", "", 200, 0},
-		{"Content-Length: 0", "", 429, 0},
-	} {
-		conn, err := net.Dial("tcp", server.Listener.Addr().String())
-		require.NoError(t, err)
-		_, err = fmt.Fprintf(conn, "POST /up HTTP/1.1\r\nHost: x\r\nConnection: close\r\n%s\r\n\r\n%s", of.head, of.body)
-		require.NoError(t, err)
-		answer, err := http.ReadResponse(bufio.NewReader(conn), nil)
-		require.NoError(t, err)
-		require.NoError(t, conn.Close())
-		require.Equal(t, of.status, answer.StatusCode, of.head)
-		if of.left >= 0 {
-			require.Equal(t, strconv.Itoa(of.left), answer.Header.Get("X-Ratelimit-Remaining"), of.head)
-		}
-	}
-}
-
 func TestKeysAreReadAsTheFileSays(t *testing.T) {
 	tenant := map[string]string{"X-Tenant": "acme", "Cookie": "session=s3", "Authorization": "Bearer t0k3n"}
 	full := call{user: "42", header: tenant, route: "POST /x/{id}", host: "EXAMPLE.com:80"}
@@ -394,58 +353,6 @@ func TestAWarningComesBeforeTheWall(t *testing.T) {
 		}
 		require.Equal(t, want, answer.Header.Get("X-RateLimit-Warning"))
 	}
-}
-
-// The login of the sample: three refusals, and the device is out for a minute, then for two.
-func TestRefusalsLeadToBansThatGrow(t *testing.T) {
-	for status, line := range map[int]string{http.StatusForbidden: "", http.StatusTooManyRequests: "ban: {status: 429}\n"} {
-		phase.Test(t, func(t *testing.T) {
-			s := openText(t, `
-version: 1
-`+line+`endpoints:
-  "POST /login": {limit: 5/1m sliding_log, key: [ip, "header:X-Device"], escalate: {after: 3, within: 10m, ban: 1m, max: 3m}}
-default: 100/m
-`)
-			login := call{route: "POST /login", header: map[string]string{"X-Device": "d"}}
-			other := call{route: "POST /login", header: map[string]string{"X-Device": "e"}}
-			for _, minutes := range []int{1, 2, 3, 3} {
-				time.Sleep(time.Hour / 60) // the limit is whole again
-				for range 5 {
-					require.Equal(t, http.StatusOK, s.status(login))
-				}
-				for range 2 {
-					require.Equal(t, http.StatusTooManyRequests, s.status(login))
-				}
-				answer := s.ask(login)
-				require.Equal(t, http.StatusTooManyRequests, answer.StatusCode)
-				require.Equal(t, strconv.Itoa(60*minutes), answer.Header.Get("Retry-After"), "the refusal that bans says until when")
-				time.Sleep(10 * time.Second)
-				answer = s.ask(login)
-				require.Equal(t, status, answer.StatusCode)
-				require.Equal(t, strconv.Itoa(60*minutes-10), answer.Header.Get("Retry-After"))
-				require.Equal(t, status, s.status(call{header: map[string]string{"X-Device": "d"}}), "the device is out everywhere")
-				require.Equal(t, http.StatusOK, s.status(call{}))
-				require.Equal(t, http.StatusOK, s.status(other))
-				time.Sleep(time.Duration(minutes)*time.Minute - 10*time.Second)
-				require.Equal(t, http.StatusOK, s.status(call{header: map[string]string{"X-Device": "d"}}))
-			}
-		})
-	}
-}
-
-func TestARuleInShadowRefusesNothingAndTellsNobody(t *testing.T) {
-	phase.Test(t, func(t *testing.T) {
-		var log lockedBuffer
-		o := rules.Options{Config: middleware.Config{Logger: slog.New(slog.NewTextHandler(&log, nil))}}
-		s := open(t, parse(t, "version: 1\nendpoints: {\"/beta/*\": {limit: 1/h sliding_log, mode: shadow}}\ndefault: 1/h sliding_log\n", o))
-		for range 5 {
-			answer := s.ask(call{route: "GET /beta/x"})
-			require.Equal(t, http.StatusOK, answer.StatusCode)
-			require.Empty(t, answer.Header)
-		}
-		require.Contains(t, log.String(), "code=weir-shadow")
-		s.passes(1, call{path: "/else"})
-	})
 }
 
 func TestAFileInShadowRefusesNothing(t *testing.T) {

@@ -109,38 +109,6 @@ func bubble(t *testing.T, test func(t *testing.T)) {
 	synctest.Test(t, test)
 }
 
-// As Kubernetes mounts them: limits.yaml -> ..data/limits.yaml, ..data -> ..1/.
-func TestAConfigMapTakesEffectWhenItsLinkIsReplaced(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		dir := write(t, nil)
-		release := func(version int, files map[string]string) {
-			at := filepath.Join(dir, fmt.Sprintf("..%d", version))
-			require.NoError(t, os.Mkdir(at, 0o700))
-			for name, text := range files {
-				require.NoError(t, os.WriteFile(filepath.Join(at, name), []byte(text), 0o600))
-			}
-			require.NoError(t, os.Symlink(filepath.Base(at), filepath.Join(dir, "..new")))
-			require.NoError(t, os.Rename(filepath.Join(dir, "..new"), filepath.Join(dir, "..data")))
-			if version > 1 {
-				require.NoError(t, os.RemoveAll(filepath.Join(dir, fmt.Sprintf("..%d", version-1))))
-			}
-		}
-		const text = "ban: {file: banned.txt}\n"
-		release(1, map[string]string{"limits.yaml": limitOf("5_000_000/h") + text, "banned.txt": "user:eve"})
-		for _, name := range []string{"limits.yaml", "banned.txt"} {
-			require.NoError(t, os.Symlink(filepath.Join("..data", name), filepath.Join(dir, name)))
-		}
-		w := watchIn(t, dir, rules.Options{})
-		require.Equal(t, http.StatusForbidden, w.status(call{user: "eve"}))
-		release(2, map[string]string{"limits.yaml": limitOf("6_000_000/h") + text, "banned.txt": "user:eve"})
-		w.becomes("6000000")
-		release(3, map[string]string{"limits.yaml": limitOf("6_000_000/h") + text, "banned.txt": "user:mallory"})
-		settle()
-		require.Equal(t, http.StatusForbidden, w.status(call{user: "mallory"}))
-		require.Equal(t, http.StatusOK, w.status(call{user: "eve"}))
-	})
-}
-
 func TestABadFileChangesNothingAndIsToldOfOnce(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := watch(t, map[string]string{"limits.yaml": limitOf("5/h")}, rules.Options{})
