@@ -7,9 +7,9 @@
 package redistest
 
 import (
-	"bufio"
+	"context"
+	"errors"
 	"fmt"
-	"io"
 	"math/rand/v2"
 	"net"
 	"os"
@@ -20,6 +20,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 )
 
 // A Server is a redis-server process, or a sentinel.
@@ -112,23 +114,33 @@ func (s *Server) signal(sig os.Signal) {
 // Do sends one command on a connection of its own and returns a simple, integer or
 // bulk answer as text. Arrays come as their elements, a line each.
 func (s *Server) Do(command ...string) (string, error) {
-	conn, err := net.DialTimeout("tcp", s.Addr, time.Second)
-	if err != nil {
+	client := redis.NewClient(&redis.Options{
+		Addr: s.Addr, Protocol: 2, MaxRetries: -1, DialTimeout: time.Second, ReadTimeout: 5 * time.Second,
+	})
+	defer client.Close()
+	args := make([]any, len(command))
+	for i, word := range command {
+		args[i] = word
+	}
+	answer, err := client.Do(context.Background(), args...).Result()
+	if err != nil && !errors.Is(err, redis.Nil) {
 		return "", err
 	}
-	defer conn.Close()
-	if err := conn.SetDeadline(time.Now().Add(5 * time.Second)); err != nil {
-		return "", err
+	return text(answer), nil
+}
+
+func text(answer any) string {
+	switch a := answer.(type) {
+	case nil:
+		return ""
+	case []any:
+		lines := make([]string, len(a))
+		for i := range a {
+			lines[i] = text(a[i])
+		}
+		return strings.Join(lines, "\n")
 	}
-	var b strings.Builder
-	fmt.Fprintf(&b, "*%d\r\n", len(command))
-	for _, word := range command {
-		fmt.Fprintf(&b, "$%d\r\n%s\r\n", len(word), word)
-	}
-	if _, err := conn.Write([]byte(b.String())); err != nil {
-		return "", err
-	}
-	return readAnswer(bufio.NewReader(conn))
+	return fmt.Sprint(answer)
 }
 
 // MustDo is Do for a command that has to succeed.
@@ -139,46 +151,6 @@ func (s *Server) MustDo(command ...string) string {
 		s.t.Fatalf("redistest: %s: %v", strings.Join(command, " "), err)
 	}
 	return answer
-}
-
-// readAnswer reads RESP2.
-func readAnswer(r *bufio.Reader) (string, error) {
-	line, err := r.ReadString('\n')
-	if err != nil {
-		return "", err
-	}
-	line = strings.TrimRight(line, "\r\n")
-	if line == "" {
-		return "", fmt.Errorf("redistest: an empty answer")
-	}
-	kind, rest := line[0], line[1:]
-	switch kind {
-	case '+', ':':
-		return rest, nil
-	case '-':
-		return "", fmt.Errorf("redistest: server says %s", rest)
-	}
-	n, err := strconv.Atoi(rest)
-	if err != nil {
-		return "", fmt.Errorf("redistest: answer %q: %w", line, err)
-	}
-	if kind == '*' {
-		elements := make([]string, max(n, 0))
-		for i := range elements {
-			if elements[i], err = readAnswer(r); err != nil {
-				return "", err
-			}
-		}
-		return strings.Join(elements, "\n"), nil
-	}
-	if n < 0 {
-		return "", nil
-	}
-	text := make([]byte, n+len("\r\n"))
-	if _, err := io.ReadFull(r, text); err != nil {
-		return "", err
-	}
-	return string(text[:n]), nil
 }
 
 // await polls until done, and fails the test if it never is.

@@ -2,7 +2,6 @@ package redisstore
 
 import (
 	"context"
-	"fmt"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -69,41 +68,6 @@ func TestOnALongWayNoCallerWaitsForMostOfARoundTrip(t *testing.T) {
 				}
 				wg.Wait()
 				assert.InDelta(t, farAway, q.trip, 1000, "a round trip is measured as what it takes")
-			})
-		}
-	}
-}
-
-func TestAConnectionIsMadeHoweverManyRoundTripsItTakes(t *testing.T) {
-	// As go-redis does: TCP, HELLO and CLIENT SETINFO, of which each asks for its deadline.
-	threeSteps := func(b *batch) {
-		for range 3 {
-			deadline, _ := b.Deadline()
-			if time.Until(deadline) < farAway {
-				return
-			}
-			time.Sleep(farAway)
-		}
-	}
-	for _, led := range []bool{true, false} {
-		for _, measured := range []bool{false, true} {
-			t.Run(fmt.Sprintf("led=%t, measured=%t", led, measured), func(t *testing.T) {
-				overFakeLink(t, led, threeSteps, func(q *batcher) {
-					if measured {
-						q.trip, q.measured = farAway, true
-					}
-					var wg sync.WaitGroup
-					for range 32 {
-						wg.Go(func() {
-							for range 10 {
-								answered, took := q.call()
-								assert.True(t, answered, "a call was late for a connection")
-								assert.LessOrEqual(t, took, inTime+setup*inTime)
-							}
-						})
-					}
-					wg.Wait()
-				})
 			})
 		}
 	}

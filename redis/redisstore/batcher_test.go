@@ -117,13 +117,6 @@ func (c *caller) isAnswered(t *testing.T) {
 	require.EqualValues(t, len(c.items), c.answer.now, "a caller got another's answer")
 }
 
-// leaves says that a caller's context ends and the caller leaves at once.
-func (c *caller) leaves(t *testing.T) {
-	t.Helper()
-	c.cancel()
-	require.False(t, c.hears(t), "a caller whose context has ended was answered")
-}
-
 func groupsOf(callers ...*caller) (groups []*group) {
 	for _, c := range callers {
 		groups = append(groups, c.group)
@@ -220,31 +213,6 @@ func TestABatchHasNoMoreChargesThanItMay(t *testing.T) {
 		first.finish()
 		for _, c := range all {
 			c.isAnswered(t)
-		}
-	})
-}
-
-func TestACallerThatHasLeftIsNotInABatch(t *testing.T) {
-	bothWays(t, 2, longEnough, func(t *testing.T, b *batcher, w fakeRedis) {
-		var all []*caller
-		for range 7 {
-			all = append(all, b.startCall(t, 1))
-		}
-		first, second := w.next(t), w.next(t)
-		for _, i := range []int{2, 3, 5} {
-			all[i].leaves(t)
-		}
-		second.finish()
-		third := w.next(t)
-		assert.Equal(t, groupsOf(all[4], all[6]), third.groups, "a caller that left takes no place in a batch")
-		all[4].leaves(t) // in flight
-		x := b.startCall(t, 1)
-		x.leaves(t)
-		third.finish()
-		first.finish()
-		w.none(t, "all who waited have left")
-		for _, i := range []int{0, 1, 6} {
-			all[i].isAnswered(t)
 		}
 	})
 }

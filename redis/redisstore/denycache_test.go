@@ -44,19 +44,6 @@ func TestWhoHammersARefusedKeyReachesRedisOnceASecond(t *testing.T) {
 	}
 }
 
-func TestWithForgetRefusalsEachReachesRedis(t *testing.T) {
-	server := redistest.Start(t)
-	s := onClock(t, newSteadyClock(t), connect(t, server), forgetting)
-	q := quotaOf(t, "rule", limiter.PerHour(5))
-	decideOne(t, s, q, "key", 5)
-	before := roundTrips(t, server)
-	for range 20 {
-		require.False(t, decideOne(t, s, q, "key", 1).Allowed)
-	}
-	assert.Equal(t, 20, roundTrips(t, server)-before, "with ForgetRefusals every request reaches Redis")
-	assert.Zero(t, s.remembered.Load())
-}
-
 func TestWhatAnotherProcessGivesBackIsSeenWithinASecond(t *testing.T) {
 	client := connect(t, redistest.Start(t))
 	clock := newSteadyClock(t)

@@ -149,7 +149,7 @@ func (m model) reset(charges []limiter.Charge) {
 	}
 }
 
-// Chance is where the numbers of a trace come from: rapid, or a fuzzer's bytes.
+// Chance is where the numbers of a trace come from.
 type chance struct {
 	draw func(from, to int64) int64
 	more func() bool
@@ -160,24 +160,6 @@ func fromRapid(t *rapid.T, steps int) chance {
 	return chance{
 		draw: func(from, to int64) int64 { return rapid.Int64Range(from, to).Draw(t, "") },
 		more: func() bool { left--; return left >= 0 },
-	}
-}
-
-// fromBytes takes as many of them as a number needs. When none are left all are zero.
-func fromBytes(data []byte) chance {
-	return chance{
-		draw: func(from, to int64) int64 {
-			var n uint64
-			for most := uint64(to - from); most > 0 && len(data) > 0; most >>= 8 {
-				n = n<<8 | uint64(data[0])
-				data = data[1:]
-			}
-			if to-from == math.MaxInt64 {
-				return from + int64(n>>1)
-			}
-			return from + int64(n%uint64(to-from+1))
-		},
-		more: func() bool { return len(data) > 0 },
 	}
 }
 
@@ -779,27 +761,6 @@ func TestARememberedRefusalIsWhatRedisWouldHaveSaid(t *testing.T) {
 		remembered += s.remembered.Load()
 	})
 	assert.NotZero(t, remembered, "refusals are remembered at all")
-}
-
-func FuzzLuaDecidesAsGo(f *testing.F) {
-	_, client := startRedis(f)
-	clock := newServerClock(f)
-	s := onClock(f, clock, client, Options{ForgetRefusals: true})
-	random := rand.NewChaCha8([32]byte{})
-	for _, size := range []int{16, 64, 64, 64, 64, 250, 250, 250, 250, 1000, 1000, 1000, 4000} {
-		seed := make([]byte, size)
-		_, _ = random.Read(seed) // which cannot fail
-		f.Add(seed)
-	}
-	f.Fuzz(func(t *testing.T, data []byte) {
-		if len(data) > 10_000 {
-			t.Skip("longer than it need be")
-		}
-		require.NoError(t, client.FlushAll(context.Background()).Err())
-		w := compareWithModel(t, fromBytes(data), s, clock)
-		w.back, w.change, w.batches = true, true, true
-		w.run()
-	})
 }
 
 // What look says goes into an expiry, in milliseconds, and decides whether a state is

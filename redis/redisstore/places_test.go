@@ -328,41 +328,6 @@ func TestSlotsAreRenewedInTimeWhateverTheDeadlineWhereConnectionsFallSilent(t *t
 	}
 }
 
-func TestACallerThatLeadsWaitsNoLongerForASlotThanOthers(t *testing.T) {
-	for _, timeout := range []time.Duration{50 * time.Millisecond, 20 * time.Second} {
-		t.Run(fmt.Sprint(timeout), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				b := newBatcher(true, 100, 2, timeout, nil)
-				b.measure(time.Millisecond)
-				b.send = func(batch *batch, finished func()) {
-					assert.True(t, batch.led, "or this test tries nothing")
-					batch.send()
-					end, _ := batch.Deadline()
-					if len(batch.messages) == 0 {
-						end = batch.start.Add(time.Millisecond)
-					}
-					time.Sleep(time.Until(end)) // the connection is silent
-					finished()
-					for _, g := range batch.groups {
-						g.deliver(answer{}, context.DeadlineExceeded)
-					}
-				}
-				ask := func(c limiter.Charge) time.Duration {
-					g := &group{done: make(chan struct{}, 1)} // none of the pool, which is of other bubbles
-					g.add(c.Key, &c)
-					start := time.Now()
-					b.ask(t.Context(), g)
-					return time.Since(start)
-				}
-				took := ask(charge(concurrency(t, "exports", 6), "key", 1))
-				assert.LessOrEqual(t, took, min(timeout, placeLease/8)+setup*time.Millisecond)
-				assert.GreaterOrEqual(t, took, min(timeout, placeLease/8)-setup*time.Millisecond)
-				b.awaitIdle(t)
-			})
-		})
-	}
-}
-
 func TestARefusedPlaceIsForgottenInTime(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)

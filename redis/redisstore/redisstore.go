@@ -225,6 +225,6 @@ func (s *Store) Stats() Stats {
 		Stats:      s.failover.Stats(),
 		Batches:    s.store.sender.batches.Load(),
 		Remembered: s.store.remembered.Load(),
-		Unsettled:  s.store.unsettled.howManyLost(),
+		Unsettled:  s.store.unsettled.lost.Load(),
 	}
 }

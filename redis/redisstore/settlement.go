@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/weirgo/weir/limiter"
@@ -59,51 +59,33 @@ const mostUnsettled = 1024
 
 // unsettled counts settlements that no caller waits for.
 type unsettled struct {
-	mu     sync.Mutex
-	count  int
-	lost   uint64 // which Redis did not say that it has
-	closed bool   // callers wait for all others
+	count  atomic.Int64
+	lost   atomic.Uint64 // which Redis did not say that it has
+	closed atomic.Bool   // callers wait for all others
 }
 
 // add reports whether there is room for another.
 func (u *unsettled) add() bool {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	if u.closed || u.count == mostUnsettled {
+	if u.count.Add(1) > mostUnsettled || u.closed.Load() {
+		u.count.Add(-1)
 		return false
 	}
-	u.count++
 	return true
 }
 
 func (u *unsettled) remove(lost bool) {
-	u.mu.Lock()
-	defer u.mu.Unlock()
 	if lost {
-		u.lost++
+		u.lost.Add(1)
 	}
-	u.count--
-}
-
-func (u *unsettled) howManyLost() uint64 {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	return u.lost
-}
-
-// close ends adding, and returns how many there are.
-func (u *unsettled) close() int {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	u.closed = true
-	return u.count
+	u.count.Add(-1)
 }
 
 // close ends settlements and renewals of slots, and waits until Redis has what was settled and
 // returned, up to a while.
 func (s *store) close(patience time.Duration) error {
+	s.unsettled.closed.Store(true)
 	for end := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
-		count, told := s.unsettled.close(), s.holders.close()
+		count, told := s.unsettled.count.Load(), s.holders.close()
 		switch {
 		case count == 0 && told:
 			return nil

@@ -53,7 +53,7 @@ func TestTheNextDecisionMeetsWhatWasSettled(t *testing.T) {
 		}
 		assert.LessOrEqual(t, least, 4, "%v: settlements go with decisions", l) // once the scripts are known, and no caller is slow
 	}
-	require.Zero(t, s.unsettled.howManyLost())
+	require.Zero(t, s.unsettled.lost.Load())
 }
 
 // What no decision takes along is settled all the same.
@@ -115,7 +115,7 @@ func TestSettlementsAmongDecisionsOfManyAddUp(t *testing.T) {
 					assert.Equal(t, used[quota.Rule()+key], d.Limit-d.Remaining, "%s of %s", key, quota.Rule())
 				}
 			}
-			assert.Zero(t, s.unsettled.howManyLost())
+			assert.Zero(t, s.unsettled.lost.Load())
 		})
 	}
 }
@@ -136,14 +136,14 @@ func TestWhatWaitsToBeSettledIsBounded(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
 	assert.Error(t, s.Settle(ctx, []limiter.Settlement{{Charge: c, Actual: 1}}), "its caller waits, and hears of it")
-	await(t, "all that waited", func() bool { return s.unsettled.howManyLost() == mostUnsettled })
+	await(t, "all that waited", func() bool { return s.unsettled.lost.Load() == mostUnsettled })
 	server.Resume()
 	await(t, "Redis", func() bool {
 		return s.Decide(t.Context(), []limiter.Charge{charge(q, "key", 1)}, make([]limiter.Decision, 1)) == nil
 	})
 	settleOne(t, s, q, "key", 1, 0, d)
 	require.NoError(t, s.close(patience))
-	assert.EqualValues(t, mostUnsettled, s.unsettled.howManyLost())
+	assert.EqualValues(t, mostUnsettled, s.unsettled.lost.Load())
 }
 
 func TestCloseWaitsForWhatIsBeingSettled(t *testing.T) {

@@ -262,23 +262,6 @@ func TestDecisionsGoOnThroughAServersDeathAndReturn(t *testing.T) {
 	assert.Greater(t, c.admitted[hot].byRedis.Load(), int64(crowdLimit), "the new server admits again")
 }
 
-func TestDecisionsGoOnWhileAServerHangs(t *testing.T) {
-	leavesNoGoroutine(t)
-	server := redistest.Start(t)
-	c := gather(t, closeAfter(t, redis.NewClient(&redis.Options{Addr: server.Addr, ReadTimeout: time.Hour})), 0)
-	c.awaitExhausted()
-	server.Pause()
-	await(t, "the policies to come into force", func() bool { return c.store.Stats().Degraded })
-	c.awaitPolicies()
-	probed := c.store.Stats().Failures + 2
-	await(t, "probes", func() bool { return c.store.Stats().Failures >= probed })
-	server.Resume()
-	c.awaitRedis()
-	c.awaitExhausted()
-	c.disperse()
-	c.admits(crowdLimit, crowdShare)
-}
-
 func TestAFlushOfCountersIsANewBeginning(t *testing.T) {
 	t.Parallel()
 	leavesNoGoroutine(t)
