@@ -9,15 +9,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weirgo/weir/keyfunc"
-	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/middleware"
 )
 
-func TestRulesInAndAreForTheSameRequests(t *testing.T) {
+func TestRulesOfARouteAreForTheSameRequests(t *testing.T) {
 	byUser := middleware.Rule{Name: "account", Key: keyfunc.User, NoKey: middleware.NoKeySkip, Limit: logOf(2, plenty.Per)}
 	l := limited(t, middleware.Config{
-		ByRoute: map[string]middleware.Rule{"/login": {Name: "address", Key: keyfunc.IP(), Limit: logOf(10, plenty.Per), And: []middleware.Rule{byUser}}},
-		Default: &middleware.Rule{Name: "default", Limit: plenty},
+		ByRoute: map[string][]middleware.Rule{"/login": {{Name: "address", Key: keyfunc.IP(), Limit: logOf(10, plenty.Per)}, byUser}},
+		Default: []middleware.Rule{{Name: "default", Limit: plenty}},
 	})
 	user := func(r *http.Request) { *r = *r.WithContext(keyfunc.WithUser(r.Context(), "7")) }
 	assert.Equal(t, []string{"address", "account"}, namesOf(t, l, request(routedBy("/login"), user)))
@@ -30,13 +29,12 @@ func TestRulesInAndAreForTheSameRequests(t *testing.T) {
 	assert.EqualValues(t, 7, result.Rules[0].Remaining, "all are charged, or none")
 }
 
-func TestWhatIsWrongWithAnd(t *testing.T) {
-	_, err := middleware.New(middleware.Config{Rules: []middleware.Rule{{Name: "a", Limit: plenty, And: []middleware.Rule{
-		{Name: "a", Limit: plenty}, {Name: "b"}, {Name: "c", Limit: plenty, And: []middleware.Rule{{Name: "d", Limit: limiter.PerSecond(1)}}},
-	}}}})
-	for _, want := range []string{
-		`Rules[0] "a" And[0]: there is another rule named "a"`, `Rules[0] "a" And[1] "b": `, `Rules[0] "a" And[2] "c": And is set: put its rules beside this one`,
-	} {
+func TestAPatternOrTierWithoutRulesIsAnError(t *testing.T) {
+	_, err := middleware.New(middleware.Config{
+		ByRoute: map[string][]middleware.Rule{"/a": {}, "/b": {{Name: "a", Limit: plenty}, {Name: "a", Limit: plenty}}},
+		ByTier:  map[string][]middleware.Rule{"free": nil}, Default: []middleware.Rule{},
+	})
+	for _, want := range []string{`ByRoute["/a"] has no rule`, `ByRoute["/b"]: there is another rule named "a"`, `ByTier["free"] has no rule`, "Default has no rule"} {
 		require.ErrorContains(t, err, want)
 	}
 }

@@ -70,9 +70,9 @@ func costings(t testing.TB) []costing {
 	})
 	banned := bansOf(t)
 	require.NoError(t, banned.Ban(t.Context(), "192.0.2.1", time.Hour))
-	thousand := map[string]middleware.Rule{}
+	thousand := map[string][]middleware.Rule{}
 	for i := range 1000 {
-		thousand[fmt.Sprintf("GET /api/resource%d/{id}/part%d", i/4, i)] = middleware.Rule{Name: fmt.Sprint("route ", i), Key: keyfunc.IP(), Limit: plenty}
+		thousand[fmt.Sprintf("GET /api/resource%d/{id}/part%d", i/4, i)] = []middleware.Rule{{Name: fmt.Sprint("route ", i), Key: keyfunc.IP(), Limit: plenty}}
 	}
 	return []costing{
 		// The request's copy, with the scope that is its context and the fields' values.

@@ -15,10 +15,10 @@ import (
 )
 
 // byRoute is a rule for each pattern, which is also its name.
-func byRoute(limit limiter.Limit, patterns ...string) map[string]middleware.Rule {
-	rules := map[string]middleware.Rule{}
+func byRoute(limit limiter.Limit, patterns ...string) map[string][]middleware.Rule {
+	rules := map[string][]middleware.Rule{}
 	for _, pattern := range patterns {
-		rules[pattern] = middleware.Rule{Name: pattern, Limit: limit}
+		rules[pattern] = []middleware.Rule{{Name: pattern, Limit: limit}}
 	}
 	return rules
 }
@@ -37,7 +37,7 @@ func TestOfTheRulesByRouteOnlyTheMostTellingApplies(t *testing.T) {
 	phase.Test(t, func(t *testing.T) {
 		l := limited(t, middleware.Config{
 			ByRoute: byRoute(plenty, "/*", "/api/*", "GET /api/*", "GET /api/search", "/api/search", "a.example/api/search", "*.example/api/*", "/api/{version}/users"),
-			Default: &middleware.Rule{Name: "default", Limit: plenty},
+			Default: []middleware.Rule{{Name: "default", Limit: plenty}},
 		})
 		for _, test := range []struct{ method, pattern, want string }{
 			{"GET", "/api/search", "GET /api/search"},
@@ -68,7 +68,7 @@ func TestTheDefaultIsForRequestsOfNoOtherRoute(t *testing.T) {
 	phase.Test(t, func(t *testing.T) {
 		l := limited(t, middleware.Config{
 			ByRoute: byRoute(plenty, "GET /search", "/users/{id}"),
-			Default: &middleware.Rule{Name: "default", Limit: limiter.PerHour(3)},
+			Default: []middleware.Rule{{Name: "default", Limit: limiter.PerHour(3)}},
 		})
 		for _, pattern := range []string{"", "/", "/unknown"} {
 			assert.Equal(t, []string{"default"}, namesOf(t, l, request(routedBy(pattern))), "%q", pattern)
@@ -87,10 +87,8 @@ func TestTheDefaultIsForRequestsOfNoOtherRoute(t *testing.T) {
 func TestARuleByRouteThatDoesNotMatchLeavesNoRoomForAnother(t *testing.T) {
 	phase.Test(t, func(t *testing.T) {
 		rules := byRoute(plenty, "/api/*", "/api/search")
-		search := rules["/api/search"]
-		search.Match = func(r *http.Request) bool { return r.Header.Get("X-Bulk") != "" }
-		rules["/api/search"] = search
-		l := limited(t, middleware.Config{ByRoute: rules, Default: &middleware.Rule{Name: "default", Limit: plenty}})
+		rules["/api/search"][0].Match = func(r *http.Request) bool { return r.Header.Get("X-Bulk") != "" }
+		l := limited(t, middleware.Config{ByRoute: rules, Default: []middleware.Rule{{Name: "default", Limit: plenty}}})
 		assert.Equal(t, []string{"/api/search"}, namesOf(t, l, request(routedBy("/api/search"), header("X-Bulk", "1"))))
 		assert.Empty(t, namesOf(t, l, request(routedBy("/api/search"))))
 	})
@@ -100,9 +98,9 @@ func TestRulesOfAllPlacesApplyTogether(t *testing.T) {
 	phase.Test(t, func(t *testing.T) {
 		l := limited(t, middleware.Config{
 			Rules:   []middleware.Rule{{Name: "global", Limit: limiter.PerHour(10)}},
-			ByTier:  map[string]middleware.Rule{"free": {Name: "free", Limit: limiter.PerHour(5)}, "premium": {Name: "premium", Limit: plenty}},
+			ByTier:  map[string][]middleware.Rule{"free": {{Name: "free", Limit: limiter.PerHour(5)}}, "premium": {{Name: "premium", Limit: plenty}}},
 			ByRoute: byRoute(limiter.PerHour(2), "/a", "/b"),
-			Default: &middleware.Rule{Name: "default", Limit: plenty},
+			Default: []middleware.Rule{{Name: "default", Limit: plenty}},
 		})
 		assert.Equal(t, []string{"global", "free", "/a"}, namesOf(t, l, request(inTier("free"), routedBy("/a"))))
 		assert.Equal(t, []string{"global", "premium", "default"}, namesOf(t, l, request(inTier("premium"))))
@@ -124,7 +122,7 @@ func TestTiersCountInRulesOfEveryPlace(t *testing.T) {
 			return middleware.Rule{Name: name, Limit: limiter.PerHour(1), Tiers: middleware.Tiers{"gold": limiter.PerHour(2)}}
 		}
 		fallback := rule("default")
-		l := limited(t, middleware.Config{ByRoute: map[string]middleware.Rule{"/a": rule("a")}, Default: &fallback})
+		l := limited(t, middleware.Config{ByRoute: map[string][]middleware.Rule{"/a": {rule("a")}}, Default: []middleware.Rule{fallback}})
 		for _, pattern := range []string{"/a", "/b"} {
 			_, result := check(l, request(routedBy(pattern), inTier("gold")))
 			assert.Equal(t, "gold", result.Tier)

@@ -18,19 +18,16 @@ type Config struct {
 	Rules []Rule
 
 	// ByTier are rules for the requests that [WithTier] put in a tier, by its name.
-	ByTier map[string]Rule
+	ByTier map[string][]Rule
 
-	// ByRoute are rules by pattern, as [Route] has them. Only one of them applies to a
-	// request, with those in its Rule.And. Those for its host go before those for any, as in http.ServeMux, and a host
-	// before a wildcard, the longer one first; of these the one with the longest path
-	// applies, then one with a method. There can be thousands.
-	//
-	// The host is what the client writes: one that it makes up meets the rules for any host,
-	// or Default, so have one of them, or a rule in Rules.
-	ByRoute map[string]Rule
+	// ByRoute are rules by pattern, as [Route] has them. Only one pattern applies to a request,
+	// with all its rules: hosts go before none, as in http.ServeMux, then the longest path, then a
+	// method. There can be thousands of patterns. A client that makes up a host meets the rules
+	// for any host, or Default, so have one of them, or a rule in Rules.
+	ByRoute map[string][]Rule
 
-	// Default is the rule for requests that none of ByRoute is for. Nil: there is none.
-	Default *Rule
+	// Default are the rules for requests that no pattern of ByRoute is for. Nil: there are none.
+	Default []Rule
 
 	// Allow says which requests are not limited, unless they are refused as banned. It must
 	// not go by what a client can write, such as a host. Nil: none.
@@ -215,11 +212,6 @@ type Rule struct {
 	// Refusal is what a client is answered that the rule refuses, field by field in place of what
 	// Config.Refusal says; a rule with Deny goes by this alone. Zero: it says nothing.
 	Refusal Refusal
-
-	// And are more rules for the same requests, such as one for each account beside one for
-	// each address. Each has a name, a key and a limit of its own, and no And. Nil: there are
-	// none.
-	And []Rule
 }
 
 // Tiers are allowances by tier name. A request that [WithTier] puts in one of them is

@@ -51,38 +51,38 @@ func TestNewNamesEveryMistake(t *testing.T) {
 			[]string{`Rules[0] "a"`, "OnOutage is 9"}},
 		{"a fixed cost that the limit never allows", middleware.Config{Rules: []middleware.Rule{{Name: "a", Limit: limiter.PerSecond(10), Cost: middleware.Units(20)}}},
 			[]string{`Rules[0] "a": Units is 20: 10/1s allows at most 10 at once, so that no request would ever pass`}},
-		{"one above a burst", middleware.Config{Default: &middleware.Rule{Name: "a", Limit: limiter.PerSecond(10).WithBurst(3), Cost: middleware.Units(4)}},
+		{"one above a burst", middleware.Config{Default: []middleware.Rule{{Name: "a", Limit: limiter.PerSecond(10).WithBurst(3), Cost: middleware.Units(4)}}},
 			[]string{`Default "a": Units is 4: 10/1s token-bucket burst 3 allows at most 3 at once`}},
-		{"one that a tier never allows", middleware.Config{ByRoute: map[string]middleware.Rule{"/a": {Name: "a", Limit: limiter.PerHour(9), Cost: middleware.Units(8),
-			Tiers: middleware.Tiers{"free": limiter.PerHour(5), "paid": limiter.PerHour(8)}}}},
+		{"one that a tier never allows", middleware.Config{ByRoute: map[string][]middleware.Rule{"/a": {{Name: "a", Limit: limiter.PerHour(9), Cost: middleware.Units(8),
+			Tiers: middleware.Tiers{"free": limiter.PerHour(5), "paid": limiter.PerHour(8)}}}}},
 			[]string{`ByRoute["/a"] "a" tier "free": Units is 8: 5/1h allows at most 5 at once`}},
 		{"costs that are none", middleware.Config{Rules: []middleware.Rule{
 			{Name: "a", Limit: valid, Cost: middleware.Units(-1)}, {Name: "b", Limit: valid, Cost: middleware.Units(0)}, {Name: "c", Limit: valid, Cost: middleware.CostOf(nil)}}},
 			[]string{`Rules[0] "a": Units is -1: it must be at least 1`, `Rules[1] "b": Units is 0`, `Rules[2] "c": Cost: CostOf needs a function`}},
-		{"a pattern that nothing matches", middleware.Config{ByRoute: map[string]middleware.Rule{"GET/a": {Name: "a", Limit: valid}}},
+		{"a pattern that nothing matches", middleware.Config{ByRoute: map[string][]middleware.Rule{"GET/a": {{Name: "a", Limit: valid}}}},
 			[]string{`ByRoute: pattern "GET/a" has no space behind its method`}},
 		{"only what is allowed", middleware.Config{Allow: func(*http.Request) bool { return true }}, []string{"Config.Rules is empty"}},
-		{"64 rules and one by tier", middleware.Config{Rules: make([]middleware.Rule, 64), ByTier: map[string]middleware.Rule{"free": {}}},
+		{"64 rules and one by tier", middleware.Config{Rules: make([]middleware.Rule, 64), ByTier: map[string][]middleware.Rule{"free": {{}}}},
 			[]string{"64 rules: at most 64"}},
-		{"64 rules and one by route", middleware.Config{Rules: make([]middleware.Rule, 64), ByRoute: map[string]middleware.Rule{"/": {}}},
+		{"64 rules and one by route", middleware.Config{Rules: make([]middleware.Rule, 64), ByRoute: map[string][]middleware.Rule{"/": {{}}}},
 			[]string{"64 rules: at most 64"}},
-		{"64 rules and a default", middleware.Config{Rules: make([]middleware.Rule, 64), Default: &middleware.Rule{}},
+		{"64 rules and a default", middleware.Config{Rules: make([]middleware.Rule, 64), Default: []middleware.Rule{{}}},
 			[]string{"64 rules: at most 64"}},
-		{"a tier without a name", middleware.Config{ByTier: map[string]middleware.Rule{"": {Name: "a", Limit: valid}}},
+		{"a tier without a name", middleware.Config{ByTier: map[string][]middleware.Rule{"": {{Name: "a", Limit: valid}}}},
 			[]string{"ByTier has a tier without a name"}},
-		{"a mistake by tier", middleware.Config{ByTier: map[string]middleware.Rule{"free": {Name: "a"}}},
+		{"a mistake by tier", middleware.Config{ByTier: map[string][]middleware.Rule{"free": {{Name: "a"}}}},
 			[]string{`ByTier["free"] "a": limiter: Limit is missing`}},
-		{"a mistake by route", middleware.Config{ByRoute: map[string]middleware.Rule{"/a": {Name: "a", Limit: valid, NoKey: 7}}},
+		{"a mistake by route", middleware.Config{ByRoute: map[string][]middleware.Rule{"/a": {{Name: "a", Limit: valid, NoKey: 7}}}},
 			[]string{`ByRoute["/a"] "a": NoKey is 7`}},
-		{"a mistake in the default", middleware.Config{Default: &middleware.Rule{Name: "a"}},
+		{"a mistake in the default", middleware.Config{Default: []middleware.Rule{{Name: "a"}}},
 			[]string{`Default "a": limiter: Limit is missing`}},
-		{"a pattern that cannot match", middleware.Config{ByRoute: map[string]middleware.Rule{"get /a": {Name: "a", Limit: valid}}},
+		{"a pattern that cannot match", middleware.Config{ByRoute: map[string][]middleware.Rule{"get /a": {{Name: "a", Limit: valid}}}},
 			[]string{`ByRoute: pattern "get /a" does not begin with a method in capitals`}},
-		{"one route twice", middleware.Config{ByRoute: map[string]middleware.Rule{"/a/{id}": {Name: "a", Limit: valid}, "/a/:name": {Name: "b", Limit: valid}}},
+		{"one route twice", middleware.Config{ByRoute: map[string][]middleware.Rule{"/a/{id}": {{Name: "a", Limit: valid}}, "/a/:name": {{Name: "b", Limit: valid}}}},
 			[]string{`ByRoute["/a/{id}"] "a": it is the same route as that of "b"`}},
 		{"one name in different places", middleware.Config{Rules: []middleware.Rule{{Name: "a", Limit: valid}},
-			ByTier: map[string]middleware.Rule{"free": {Name: "a", Limit: valid}}, ByRoute: map[string]middleware.Rule{"/a": {Name: "a", Limit: valid}},
-			Default: &middleware.Rule{Name: "a", Limit: valid}},
+			ByTier: map[string][]middleware.Rule{"free": {{Name: "a", Limit: valid}}}, ByRoute: map[string][]middleware.Rule{"/a": {{Name: "a", Limit: valid}}},
+			Default: []middleware.Rule{{Name: "a", Limit: valid}}},
 			[]string{`ByTier["free"]: there is another rule named "a"`, `ByRoute["/a"]: there is another rule named "a"`, `Default: there is another rule named "a"`}},
 		{"a name that strikes have", middleware.Config{Bans: bansOf(t), Rules: []middleware.Rule{{Name: "a strikes", Limit: valid}, {Name: "a", Key: keyfunc.IP(), Limit: valid, Escalate: strict}}},
 			[]string{`Rules[1] "a": there is another rule named "a strikes"`}},
@@ -125,10 +125,10 @@ func TestAConfigNeedsARuleOnlyIfItRefusesNothingElse(t *testing.T) {
 	rule := middleware.Rule{Name: "r", Limit: limiter.PerHour(1)}
 	for name, config := range map[string]middleware.Config{
 		"Bans":          {Bans: bansOf(t), BanKeys: []keyfunc.Func{keyfunc.IP()}},
-		"ByTier":        {ByTier: map[string]middleware.Rule{"free": rule}},
-		"ByRoute":       {ByRoute: map[string]middleware.Rule{"/": rule}},
-		"Default":       {Default: &rule},
-		"all that fits": {Rules: named(62), ByTier: map[string]middleware.Rule{"free": rule}, ByRoute: map[string]middleware.Rule{"/": {Name: "s", Limit: rule.Limit}}},
+		"ByTier":        {ByTier: map[string][]middleware.Rule{"free": {rule}}},
+		"ByRoute":       {ByRoute: map[string][]middleware.Rule{"/": {rule}}},
+		"Default":       {Default: []middleware.Rule{rule}},
+		"all that fits": {Rules: named(62), ByTier: map[string][]middleware.Rule{"free": {rule}}, ByRoute: map[string][]middleware.Rule{"/": {{Name: "s", Limit: rule.Limit}}}},
 	} {
 		_, err := middleware.New(config)
 		assert.NoError(t, err, name)
@@ -154,13 +154,13 @@ func TestAConfigCanBeChangedAfterNew(t *testing.T) {
 		w := serve(l.Handler(ok), request().WithContext(middleware.WithTier(t.Context(), "premium")))
 		assert.Equal(t, "2", w.Header().Get("X-RateLimit-Limit"))
 
-		c := middleware.Config{Bans: bansOf(t), BanKeys: []keyfunc.Func{keyfunc.IP()}, Default: &middleware.Rule{Name: "d", Limit: limiter.PerHour(3)},
-			ByTier: map[string]middleware.Rule{"premium": {Name: "t", Limit: limiter.PerHour(4)}}, ByRoute: map[string]middleware.Rule{"/a": {Name: "r", Limit: limiter.PerHour(5)}}}
+		c := middleware.Config{Bans: bansOf(t), BanKeys: []keyfunc.Func{keyfunc.IP()}, Default: []middleware.Rule{{Name: "d", Limit: limiter.PerHour(3)}},
+			ByTier: map[string][]middleware.Rule{"premium": {{Name: "t", Limit: limiter.PerHour(4)}}}, ByRoute: map[string][]middleware.Rule{"/a": {{Name: "r", Limit: limiter.PerHour(5)}}}}
 		l = limited(t, c)
 		require.NoError(t, c.Bans.Ban(t.Context(), "192.0.2.1", 0))
 		clear(c.ByTier)
 		clear(c.ByRoute)
-		*c.Default, c.BanKeys[0] = middleware.Rule{}, keyfunc.User
+		c.Default[0], c.BanKeys[0] = middleware.Rule{}, keyfunc.User
 		assert.Equal(t, 403, serve(l.Handler(ok), request()).Code)
 		w = serve(l.Handler(ok), request(from("192.0.2.2:1"), routedBy("/a"), inTier("premium")))
 		assert.Contains(t, w.Header().Get("RateLimit-Policy"), `"t";q=4;w=3600, "r";q=5;w=3600`)

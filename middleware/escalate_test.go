@@ -242,11 +242,11 @@ func TestRulesThatBanLookTheirKeysUpForEveryRequest(t *testing.T) {
 	phase.Test(t, func(t *testing.T) {
 		list := bansOf(t)
 		rule := loginRule(strict)
-		l := limited(t, middleware.Config{Bans: list, ByRoute: map[string]middleware.Rule{"POST /login": rule}})
+		l := limited(t, middleware.Config{Bans: list, ByRoute: map[string][]middleware.Rule{"POST /login": {rule}}})
 		require.NoError(t, list.Ban(t.Context(), "192.0.2.1", 0))
 		assert.Equal(t, 403, serve(l.Handler(ok), request(routedBy("/other"))).Code)
 
-		l = limited(t, middleware.Config{Bans: list, BanKeys: []keyfunc.Func{keyfunc.User}, ByRoute: map[string]middleware.Rule{"POST /login": rule}})
+		l = limited(t, middleware.Config{Bans: list, BanKeys: []keyfunc.Func{keyfunc.User}, ByRoute: map[string][]middleware.Rule{"POST /login": {rule}}})
 		assert.Equal(t, 200, serve(l.Handler(ok), request(routedBy("/other"))).Code, "BanKeys say which are, if there are any")
 	})
 }

@@ -163,11 +163,11 @@ func ExampleConfig_byRoute() {
 	}
 	rest := perIP("rest", limiter.PerMinute(300))
 	limits := middleware.Must(middleware.New(middleware.Config{
-		ByRoute: map[string]middleware.Rule{
-			"GET /search": perIP("search", limiter.PerMinute(30)),
-			"/admin/*":    perIP("admin", limiter.PerMinute(60)),
+		ByRoute: map[string][]middleware.Rule{
+			"GET /search": {perIP("search", limiter.PerMinute(30))},
+			"/admin/*":    {perIP("admin", limiter.PerMinute(60))},
 		},
-		Default: &rest,
+		Default: []middleware.Rule{rest},
 	}))
 	show := func(w http.ResponseWriter, r *http.Request) {
 		result, _ := middleware.FromContext(r.Context())

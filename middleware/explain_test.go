@@ -43,9 +43,9 @@ func TestExplainTellsWhatIsAsked(t *testing.T) {
 			Store: store, Bans: list, BanKeys: append(slices.Clone(byIP), deniedIf(func(r *http.Request) bool { return r.Pattern == "/bad" })), DenyKey: isDenied,
 			ExemptPreflights: rapid.Bool().Draw(t, "preflights"), Shadow: rapid.Bool().Draw(t, "all in shadow"),
 			Rules:   []middleware.Rule{draw("a"), draw("b")},
-			ByTier:  map[string]middleware.Rule{"gold": draw("gold")},
-			ByRoute: map[string]middleware.Rule{"/a": draw("/a"), "/b/*": draw("/b")},
-			Default: &otherwise,
+			ByTier:  map[string][]middleware.Rule{"gold": {draw("gold")}},
+			ByRoute: map[string][]middleware.Rule{"/a": {draw("/a")}, "/b/*": {draw("/b")}},
+			Default: []middleware.Rule{otherwise},
 			Allow:   func(r *http.Request) bool { return r.Pattern == "/free" },
 		}
 		l := limited(t, c)

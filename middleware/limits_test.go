@@ -286,11 +286,11 @@ func TestLimitsThatCannotBeAreErrors(t *testing.T) {
 	}
 	for name, c := range map[string]middleware.Config{
 		"in several": {Rules: append(full, middleware.Rule{Name: "b", Limit: hour})},
-		"by tier":    {Rules: full, ByTier: map[string]middleware.Rule{"x": {Name: "b", Limit: hour}}},
+		"by tier":    {Rules: full, ByTier: map[string][]middleware.Rule{"x": {{Name: "b", Limit: hour}}}},
 		"by key": {Rules: append(slices.Clone(full[:7]), middleware.Rule{Name: "b", Key: keyfunc.IP(), Limit: hour,
 			LimitFor: middleware.LimitMap{"x": limiter.Join(distinct(8), limiter.AtOnce(1))}})},
-		"by route": {Rules: full[1:], ByRoute: map[string]middleware.Rule{"/": {Name: "b", Limit: hour,
-			Tiers: middleware.Tiers{"x": limiter.Join(distinct(8), limiter.AtOnce(1))}}}},
+		"by route": {Rules: full[1:], ByRoute: map[string][]middleware.Rule{"/": {{Name: "b", Limit: hour,
+			Tiers: middleware.Tiers{"x": limiter.Join(distinct(8), limiter.AtOnce(1))}}}}},
 	} {
 		c.Logger = quiet
 		_, err := middleware.New(c)

@@ -18,9 +18,7 @@ func (set *ruleset) match(r *http.Request, outer *scope, policies []applied, cha
 		}
 	}
 	m := matching{set: set, request: r, outer: outer, tier: tier}
-	for _, rule := range set.always {
-		policies, charges = m.addAll(policies, charges, rule)
-	}
+	policies, charges = m.addAll(policies, charges, set.always)
 	if set.byTier != nil && tier != "" {
 		policies, charges = m.addAll(policies, charges, set.byTier[tier])
 	}
@@ -47,10 +45,9 @@ type matching struct {
 	skipped *rule    // leaves requests without a key to the others; nil: none has
 }
 
-// addAll appends what the request is charged for a rule, if there is one, and for those that
-// are for the same requests.
-func (m *matching) addAll(policies []applied, charges []limiter.Charge, rule *rule) ([]applied, []limiter.Charge) {
-	for ; rule != nil; rule = rule.and {
+// addAll appends what the request is charged for rules.
+func (m *matching) addAll(policies []applied, charges []limiter.Charge, rules []*rule) ([]applied, []limiter.Charge) {
+	for _, rule := range rules {
 		policies, charges = m.add(policies, charges, rule)
 	}
 	return policies, charges

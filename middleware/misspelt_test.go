@@ -14,10 +14,10 @@ import (
 	"github.com/weirgo/weir/middleware"
 )
 
-func byRoutes(patterns ...string) map[string]middleware.Rule {
-	rules := map[string]middleware.Rule{}
+func byRoutes(patterns ...string) map[string][]middleware.Rule {
+	rules := map[string][]middleware.Rule{}
 	for _, pattern := range patterns {
-		rules[pattern] = middleware.Rule{Name: pattern, Limit: plenty}
+		rules[pattern] = []middleware.Rule{{Name: pattern, Limit: plenty}}
 	}
 	return rules
 }
@@ -177,7 +177,7 @@ func TestALimiterAroundAnotherKnowsTheMuxBehind(t *testing.T) {
 		mux := http.NewServeMux()
 		mux.Handle("POST /login", ok)
 		inner := newLimit(t, middleware.Rule{Name: "inner", Limit: plenty})
-		l := limited(t, middleware.Config{ByRoute: map[string]middleware.Rule{"/login": {Name: "login", Limit: limiter.PerHour(1)}}})
+		l := limited(t, middleware.Config{ByRoute: map[string][]middleware.Rule{"/login": {{Name: "login", Limit: limiter.PerHour(1)}}}})
 		login := func(r *http.Request) { r.Method, r.URL.Path = "POST", "/login" }
 		assert.Equal(t, []int{200, 429}, statuses(l.Handler(inner.Handler(mux)), 2, login))
 	})
@@ -188,7 +188,7 @@ func TestATierThatNoRuleHasIsWarnedOfOnce(t *testing.T) {
 		logger, log := logged()
 		l := limited(t, middleware.Config{Logger: logger,
 			Rules:  []middleware.Rule{{Name: "plan", Limit: plenty, Tiers: middleware.Tiers{"premium": plenty}}},
-			ByTier: map[string]middleware.Rule{"free": {Name: "free", Limit: plenty}},
+			ByTier: map[string][]middleware.Rule{"free": {{Name: "free", Limit: plenty}}},
 		})
 		for range 3 {
 			check(l, request())

@@ -140,9 +140,9 @@ func TestPeekTakesNothingAndResetForgets(t *testing.T) {
 				Name: "ip", Key: keyfunc.IP(), Limit: limiter.PerHour(2), Tiers: middleware.Tiers{"premium": limiter.PerHour(9)},
 				Escalate: bans.Escalation{After: 2, Within: time.Hour, Ban: time.Minute},
 			}},
-			ByRoute: map[string]middleware.Rule{"GET /search": {Name: "search", Limit: limiter.PerHour(5)}},
-			ByTier:  map[string]middleware.Rule{"free": {Name: "free", Limit: limiter.PerHour(7)}},
-			Default: &middleware.Rule{Name: "rest", Limit: limiter.PerHour(50)},
+			ByRoute: map[string][]middleware.Rule{"GET /search": {{Name: "search", Limit: limiter.PerHour(5)}}},
+			ByTier:  map[string][]middleware.Rule{"free": {{Name: "free", Limit: limiter.PerHour(7)}}},
+			Default: []middleware.Rule{{Name: "rest", Limit: limiter.PerHour(50)}},
 		})
 		var names []string
 		for _, info := range l.Rules() {

@@ -34,8 +34,8 @@ func (set *ruleset) addressKeys() (keys []keyfunc.Func) {
 	for _, key := range set.banKeys {
 		add(key.read)
 	}
-	if set.fallback != nil {
-		add(set.fallback.Key)
+	for _, r := range set.fallback {
+		add(r.Key)
 	}
 	for _, r := range set.all {
 		add(r.Key)

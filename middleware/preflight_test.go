@@ -76,8 +76,8 @@ func TestTheAddressOfAPreflightIsTheOneThatTheRulesCount(t *testing.T) {
 	byAddress := middleware.Rule{Name: "ip", Key: keyfunc.First(keyfunc.User, behindProxy), Limit: limiter.PerHour(100)}
 	for name, c := range map[string]middleware.Config{
 		"of a rule for all": {Rules: []middleware.Rule{ofKey, byAddress}},
-		"of a route":        {Rules: []middleware.Rule{ofKey}, ByRoute: map[string]middleware.Rule{"/login": byAddress}},
-		"of the default":    {ByRoute: map[string]middleware.Rule{"/api": ofKey}, Default: &byAddress},
+		"of a route":        {Rules: []middleware.Rule{ofKey}, ByRoute: map[string][]middleware.Rule{"/login": {byAddress}}},
+		"of the default":    {ByRoute: map[string][]middleware.Rule{"/api": {ofKey}}, Default: []middleware.Rule{byAddress}},
 		"of the bans":       {Rules: []middleware.Rule{ofKey}, Bans: bansOf(t), BanKeys: []keyfunc.Func{keyfunc.User, behindProxy}},
 	} {
 		phase.Run(t, name, func(t *testing.T) {
@@ -96,12 +96,12 @@ func TestTheAddressOfAPreflightIsTheOneThatTheRulesCount(t *testing.T) {
 func TestAPreflightDoesNotTryKeysWithoutEnd(t *testing.T) {
 	phase.Test(t, func(t *testing.T) {
 		asked := 0
-		byRoute := map[string]middleware.Rule{}
+		byRoute := map[string][]middleware.Rule{}
 		for i := range 500 {
-			byRoute[fmt.Sprintf("/%d", i)] = middleware.Rule{Name: fmt.Sprint(i), Limit: plenty, Key: func(*http.Request) (string, error) {
+			byRoute[fmt.Sprintf("/%d", i)] = []middleware.Rule{{Name: fmt.Sprint(i), Limit: plenty, Key: func(*http.Request) (string, error) {
 				asked++
 				return "", keyfunc.ErrNoKey
-			}}
+			}}}
 		}
 		h := limited(t, middleware.Config{ByRoute: byRoute}).Handler(ok)
 		require.Equal(t, 200, serve(h, request(preflight, routedBy("/7"))).Code)

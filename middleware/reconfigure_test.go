@@ -72,10 +72,10 @@ func TestCountersOutliveAChangeOfConfig(t *testing.T) {
 		assert.EqualValues(t, 1, use(1, from("192.0.2.2:1")).Remaining)
 
 		moved := keyed(20)
-		change(middleware.Config{Logger: quiet, Default: &moved})
+		change(middleware.Config{Logger: quiet, Default: []middleware.Rule{moved}})
 		assert.EqualValues(t, 12, use(1).Remaining, "another place is no other counter")
 		moved.Limit = limiter.PerDay(20).With(limiter.TokenBucket)
-		change(middleware.Config{Logger: quiet, Default: &moved})
+		change(middleware.Config{Logger: quiet, Default: []middleware.Rule{moved}})
 		assert.EqualValues(t, 11, use(1).Remaining, "and neither is another algorithm")
 
 		change(configOf(middleware.Rule{Name: "another", Limit: plenty}))
@@ -134,7 +134,7 @@ func TestEverythingButTheStoreChangesAtOnce(t *testing.T) {
 		l := limited(t, middleware.Config{Rules: []middleware.Rule{{Name: "r", Limit: plenty}}})
 		require.NoError(t, l.Reconfigure(middleware.Config{Headers: middleware.HeadersLegacy, DenyKey: isDenied,
 			BanKeys:   []keyfunc.Func{deniedIf(func(r *http.Request) bool { return r.Method == "PUT" })},
-			BanStatus: 429, Default: &middleware.Rule{Name: "d", Limit: limiter.PerDay(1)}}))
+			BanStatus: 429, Default: []middleware.Rule{{Name: "d", Limit: limiter.PerDay(1)}}}))
 		w := serve(l.Handler(ok), request())
 		assert.Equal(t, "1", w.Header().Get("X-RateLimit-Limit"))
 		assert.NotContains(t, w.Header(), "Ratelimit")
@@ -239,7 +239,7 @@ func TestExactlyTheLimitPassesWhileTheConfigChanges(t *testing.T) {
 			configOf(keyed, shared(limiter.PerDay(n)), middleware.Rule{Name: "more", Limit: plenty}),
 			configOf(shared(limiter.Limit{Events: n, Per: 48 * time.Hour, Algorithm: limiter.FixedWindow}), keyed),
 			configOf(shared(limiter.PerDay(n).With(limiter.SlidingLog)), middleware.Rule{Name: "shadow", Limit: limiter.PerDay(1), Shadow: true}),
-			{Logger: quiet, Default: &otherwise, Headers: middleware.HeadersNone},
+			{Logger: quiet, Default: []middleware.Rule{otherwise}, Headers: middleware.HeadersNone},
 		}
 		logger, log := logged()
 		l, err := middleware.New(middleware.Config{Logger: logger, Rules: configs[0].Rules})
@@ -281,7 +281,7 @@ func TestARequestIsRoutedForTheRulesThatDecide(t *testing.T) {
 		mux := http.NewServeMux()
 		mux.Handle("/a", ok)
 		unrouted := configOf(middleware.Rule{Name: "r", Limit: plenty})
-		routed := middleware.Config{Logger: quiet, ByRoute: byRoute(plenty, "/a"), Default: &middleware.Rule{Name: "unknown", Limit: plenty}}
+		routed := middleware.Config{Logger: quiet, ByRoute: byRoute(plenty, "/a"), Default: []middleware.Rule{{Name: "unknown", Limit: plenty}}}
 		l := limited(t, unrouted)
 		h := l.Handler(mux)
 		stop := make(chan struct{})

@@ -88,10 +88,10 @@ func TestARuleThatDeniesRefusesAllAndCountsNothing(t *testing.T) {
 		}),
 		Allow: func(r *http.Request) bool { return r.Header.Get("Ops") != "" },
 		Rules: []middleware.Rule{{Name: "all", Limit: plenty}},
-		ByRoute: map[string]middleware.Rule{
-			"/closed": {Name: "closed", Deny: true, Key: constant, Limit: plenty},
-			"/later":  {Name: "later", Deny: true, Refusal: middleware.Refusal{Status: 503, RetryAfter: 10 * time.Minute, Message: "Back in {retry_after}."}},
-			"/shadow": {Name: "shadow", Deny: true, Shadow: true},
+		ByRoute: map[string][]middleware.Rule{
+			"/closed": {{Name: "closed", Deny: true, Key: constant, Limit: plenty}},
+			"/later":  {{Name: "later", Deny: true, Refusal: middleware.Refusal{Status: 503, RetryAfter: 10 * time.Minute, Message: "Back in {retry_after}."}}},
+			"/shadow": {{Name: "shadow", Deny: true, Shadow: true}},
 		},
 	})
 	answer := func(pattern string) (status int, retryAfter, body string) {

@@ -23,9 +23,9 @@ type ruleset struct {
 	Config
 	all      []*rule
 	always   []*rule
-	byTier   map[string]*rule
+	byTier   map[string][]*rule
 	byRoute  *byRoute // nil without
-	fallback *rule    // for requests that byRoute has none for
+	fallback []*rule  // for requests that byRoute has none for
 
 	limitField, remainingField, resetField string // of HeadersLegacy
 
@@ -64,13 +64,13 @@ type ruleset struct {
 
 // byRoute is the rules by route, of which one applies to a request.
 type byRoute struct {
-	tree     route.Tree[*rule]
+	tree     route.Tree[[]*rule]
 	first    string // a pattern that needs a route, to name in a warning
 	unrouted unroutedDetector
 }
 
-// forRoute is the one rule for the route that was chosen for r, or nil.
-func (set *ruleset) forRoute(r *http.Request) *rule {
+// forRoute is the rules for the route that was chosen for r.
+func (set *ruleset) forRoute(r *http.Request) []*rule {
 	by := set.byRoute
 	if by == nil {
 		return set.fallback
@@ -80,8 +80,8 @@ func (set *ruleset) forRoute(r *http.Request) *rule {
 	} else {
 		by.unrouted.seen()
 	}
-	if rule, ok := by.tree.Find(r.Method, r.Host, r.Pattern); ok {
-		return rule
+	if rules, ok := by.tree.Find(r.Method, r.Host, r.Pattern); ok {
+		return rules
 	}
 	return set.fallback
 }
@@ -89,7 +89,6 @@ func (set *ruleset) forRoute(r *http.Request) *rule {
 // rule is a Rule that was checked.
 type rule struct {
 	Rule
-	and     *rule              // the next one for the same requests; nil: there is none
 	info    *RuleInfo          // for requests in no tier
 	reply   *reply             // nil: what Weir answers by itself
 	policy  *policy            // for requests in no tier; nil with Deny
@@ -125,9 +124,9 @@ func (r *rule) policyFor(tier string) *policy {
 	return r.policy
 }
 
-// most is how many limits and slots a request can meet by r and those for the same requests.
-func (r *rule) most() (most int) {
-	for ; r != nil; r = r.and {
+// mostOf is how many limits and slots a request can meet by rules for the same requests.
+func mostOf(rules []*rule) (most int) {
+	for _, r := range rules {
 		most += max(1, r.parts) // also of one that denies, for it to be counted as a rule
 	}
 	return most
@@ -166,42 +165,41 @@ func compile(config Config, before *ruleset) (*ruleset, error) {
 	}
 	c.settings()
 	for i, given := range config.Rules {
-		rule := c.rules(fmt.Sprintf("Rules[%d]", i), given, RuleInfo{})
-		set.always = append(set.always, rule)
-		set.most += rule.most()
+		set.always = append(set.always, c.rule(fmt.Sprintf("Rules[%d]", i), given, RuleInfo{}))
 	}
+	set.most = mostOf(set.always)
 	mostByTier, mostByRoute := 0, 0
 	if len(config.ByTier) > 0 {
-		set.byTier = make(map[string]*rule, len(config.ByTier))
+		set.byTier = make(map[string][]*rule, len(config.ByTier))
 		for _, tier := range slices.Sorted(maps.Keys(config.ByTier)) {
 			if tier == "" {
 				c.report("ByTier has a tier without a name; Rules are for requests in any tier")
 			}
-			rule := c.rules(fmt.Sprintf("ByTier[%q]", tier), config.ByTier[tier], RuleInfo{ForTier: tier})
-			set.byTier[tier] = rule
+			rules := c.rules(fmt.Sprintf("ByTier[%q]", tier), config.ByTier[tier], RuleInfo{ForTier: tier})
+			set.byTier[tier] = rules
 			set.tierNames[tier] = true
-			mostByTier = max(mostByTier, rule.most())
+			mostByTier = max(mostByTier, mostOf(rules))
 		}
 	}
 	if len(config.ByRoute) > 0 {
 		set.byRoute = &byRoute{}
 		for _, text := range slices.Sorted(maps.Keys(config.ByRoute)) {
-			rule := c.rules(fmt.Sprintf("ByRoute[%q]", text), config.ByRoute[text], RuleInfo{Route: text})
-			mostByRoute = max(mostByRoute, rule.most())
+			rules := c.rules(fmt.Sprintf("ByRoute[%q]", text), config.ByRoute[text], RuleInfo{Route: text})
+			mostByRoute = max(mostByRoute, mostOf(rules))
 			pattern, err := route.ParseRule(text)
 			if !pattern.IsForAll() {
 				set.byRoute.first = cmp.Or(set.byRoute.first, text)
 			}
 			if err != nil {
 				c.report("ByRoute: %w", err)
-			} else if other, ok := set.byRoute.tree.Add(pattern, rule); !ok {
-				c.report("ByRoute[%q] %q: it is the same route as that of %q", text, rule.Name, other.Name)
+			} else if other, ok := set.byRoute.tree.Add(pattern, rules); !ok && len(rules) > 0 && len(other) > 0 {
+				c.report("ByRoute[%q] %q: it is the same route as that of %q", text, rules[0].Name, other[0].Name)
 			}
 		}
 	}
 	if config.Default != nil {
-		set.fallback = c.rules("Default", *config.Default, RuleInfo{})
-		mostByRoute = max(mostByRoute, set.fallback.most())
+		set.fallback = c.rules("Default", config.Default, RuleInfo{})
+		mostByRoute = max(mostByRoute, mostOf(set.fallback))
 	}
 	if set.banKeys == nil {
 		set.banKeys = c.escalating
@@ -279,19 +277,15 @@ func (c *compiler) match(at string, match func(*http.Request) bool) {
 	}
 }
 
-// rules checks a Rule and those in its And.
-func (c *compiler) rules(at string, given Rule, info RuleInfo) *rule {
-	first := c.rule(at, given, info)
-	last := first
-	for i, other := range given.And {
-		at := fmt.Sprintf("%s %q And[%d]", at, given.Name, i)
-		if len(other.And) > 0 {
-			c.report("%s %q: And is set: put its rules beside this one", at, other.Name)
-		}
-		last.and = c.rule(at, other, info)
-		last = last.and
+// rules checks the rules for the same requests.
+func (c *compiler) rules(at string, given []Rule, info RuleInfo) (all []*rule) {
+	if len(given) == 0 {
+		c.report("%s has no rule: leave it out, or name some", at)
 	}
-	return first
+	for _, r := range given {
+		all = append(all, c.rule(at, r, info))
+	}
+	return all
 }
 
 // rule checks a Rule, which is for the info's Route or ForTier. What it returns is only good

@@ -241,9 +241,9 @@ func TestAConfigInShadowRefusesNothingAtAll(t *testing.T) {
 			Logger: logger, Shadow: true, Bans: list, DenyKey: isDenied,
 			BanKeys: append(slices.Clone(byIP), deniedIf(func(r *http.Request) bool { return r.Header.Get("X-Bad") != "" })),
 			Rules:   []middleware.Rule{{Name: "r", Limit: limiter.PerDay(1), Key: keyfunc.IP(), Escalate: strict}},
-			ByTier:  map[string]middleware.Rule{"free": {Name: "t", Limit: limiter.PerDay(1)}},
+			ByTier:  map[string][]middleware.Rule{"free": {{Name: "t", Limit: limiter.PerDay(1)}}},
 			ByRoute: byRoute(limiter.PerDay(1), "/a"),
-			Default: &middleware.Rule{Name: "d", Limit: limiter.PerDay(1)},
+			Default: []middleware.Rule{{Name: "d", Limit: limiter.PerDay(1)}},
 		})
 		for range 20 {
 			for _, r := range []*http.Request{request(), request(inTier("free"), routedBy("/a")), request(header("X-Bad", "1"))} {

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -288,7 +289,7 @@ func (l *RateLimit) describe(ctx context.Context, set *ruleset, questions []ques
 // describe is what is known of the rule.
 func (q *question) describe(set *ruleset) usageRule {
 	r := q.rule
-	told := usageRule{Rule: r.Name, Denied: r.Deny, Unknown: q.unknown, Default: set.isFallback(r)}
+	told := usageRule{Rule: r.Name, Denied: r.Deny, Unknown: q.unknown, Default: slices.Contains(set.fallback, r)}
 	switch m := matcherOf(r.Match); {
 	case m != nil:
 		told.Routes = m.texts
@@ -360,16 +361,6 @@ func windowAt(q *limiter.Quota, at int64) float64 {
 	}
 	start, end := q.WindowAt(at)
 	return (time.Duration(end-start) * time.Microsecond).Seconds()
-}
-
-// isFallback reports whether r is of Config.Default.
-func (set *ruleset) isFallback(r *rule) bool {
-	for f := set.fallback; f != nil; f = f.and {
-		if f == r {
-			return true
-		}
-	}
-	return false
 }
 
 // isLook answers requests that are not for looking, and sets what all answers have.

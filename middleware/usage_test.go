@@ -313,9 +313,9 @@ func TestUsageIsForLooking(t *testing.T) {
 
 func TestMoreRulesThanABatchTakesAreTold(t *testing.T) {
 	store := &spy{}
-	c := middleware.Config{Store: store, ByRoute: map[string]middleware.Rule{}}
+	c := middleware.Config{Store: store, ByRoute: map[string][]middleware.Rule{}}
 	for i := range 150 {
-		c.ByRoute[fmt.Sprintf("/r%d", i)] = middleware.Rule{Name: fmt.Sprintf("r%d", i), Key: keyfunc.User, Limit: perHour(int64(i + 1))}
+		c.ByRoute[fmt.Sprintf("/r%d", i)] = []middleware.Rule{{Name: fmt.Sprintf("r%d", i), Key: keyfunc.User, Limit: perHour(int64(i + 1))}}
 	}
 	l := limited(t, c)
 	u := usageOf(t, l, as("ann"))

@@ -117,7 +117,7 @@ func countedBy(text string, f *logFlags) (keyfunc.Func, []rules.Need, error) {
 	if err != nil {
 		return nil, nil, usageError{fmt.Errorf("--key is %q, which is no key of a rule: %w", text, err)}
 	}
-	return loaded.Config().Default.Key, loaded.Needs(), nil
+	return loaded.Config().Default[0].Key, loaded.Needs(), nil
 }
 
 // matching reports whether an entry is for an endpoint; all are, if there is none.

@@ -93,42 +93,35 @@ func (c *checker) nothing() bool {
 		len(c.config.Rules) == 0
 }
 
-// place puts the rules of a place into the Config: the first of them, which has the others in
-// its And.
+// place puts the rules of a place into the Config.
 func (c *checker) place(at *place) {
 	if len(at.rules) == 0 && c.doc.Has(at.path...) && !c.noted(at.path) {
 		c.atKey(at.path, "has no rule: write a limit such as 100/1m, or leave it out")
 	}
-	var first *middleware.Rule
+	var made []middleware.Rule
 	for i := range at.rules {
-		made := c.rule(&at.rules[i])
-		if at.rules[i].Mode == "off" {
-			continue
-		}
-		if first == nil {
-			first = &made
-		} else {
-			first.And = append(first.And, made)
+		if rule := c.rule(&at.rules[i]); at.rules[i].Mode != "off" {
+			made = append(made, rule)
 		}
 	}
-	if first == nil {
+	if made == nil {
 		return
 	}
-	set := func(rules *map[string]middleware.Rule) {
+	set := func(rules *map[string][]middleware.Rule) {
 		if *rules == nil {
-			*rules = map[string]middleware.Rule{}
+			*rules = map[string][]middleware.Rule{}
 		}
-		(*rules)[at.of] = *first
+		(*rules)[at.of] = made
 	}
 	switch at.section {
 	case "global":
-		c.config.Rules = append(c.config.Rules, *first)
+		c.config.Rules = append(c.config.Rules, made...)
 	case "tiers":
 		set(&c.config.ByTier)
 	case "endpoints":
 		set(&c.config.ByRoute)
 	case "default":
-		c.config.Default = first
+		c.config.Default = made
 	}
 }
 

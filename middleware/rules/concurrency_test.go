@@ -30,12 +30,12 @@ func TestWhatAFileSaysOfHowManyAtOnce(t *testing.T) {
 	c := parse(t, placesFile, rules.Options{}).Config()
 	assert.Equal(t, limiter.AtOnce(5), c.Rules[0].Limit)
 	assert.Nil(t, c.Rules[0].Key)
-	assert.Equal(t, limiter.AtOnce(1), c.ByTier["free"].Limit)
-	exports := c.ByRoute["GET /news"]
+	assert.Equal(t, limiter.AtOnce(1), c.ByTier["free"][0].Limit)
+	exports := c.ByRoute["GET /news"][0]
 	assert.Equal(t, limiter.AtOnce(2), exports.Limit)
 	assert.Equal(t, middleware.Tiers{"premium": limiter.AtOnce(3)}, exports.Tiers)
-	assert.Equal(t, limiter.AtOnce(1).Queue(1, time.Minute), c.ByRoute["GET /login"].Limit)
-	both := c.ByRoute["POST /login"]
+	assert.Equal(t, limiter.AtOnce(1).Queue(1, time.Minute), c.ByRoute["GET /login"][0].Limit)
+	both := c.ByRoute["POST /login"][0]
 	limits, atOnce, err := limiter.Split(both.Limit)
 	require.NoError(t, err)
 	assert.EqualValues(t, 3, limits[0].Events)

@@ -106,7 +106,7 @@ var methods = []string{
 // hosts warns of the first limit that hangs on a host, which is whatever a client writes, and has
 // nothing behind it for other hosts.
 func (c *checker) hosts(texts []string, patterns map[string]route.Pattern) {
-	if c.countsAll() || c.config.Default != nil && anyCounts(*c.config.Default) {
+	if c.countsAll() || slices.ContainsFunc(c.config.Default, counts) {
 		return
 	}
 	const enough = 100 // each is compared with all others
@@ -116,7 +116,7 @@ func (c *checker) hosts(texts []string, patterns map[string]route.Pattern) {
 		p.Host = ""
 		if !slices.ContainsFunc(texts, func(other string) bool {
 			q, ok := patterns[other]
-			return ok && q.Host == "" && q.Covers(&p) && anyCounts(c.config.ByRoute[other])
+			return ok && q.Host == "" && q.Covers(&p) && slices.ContainsFunc(c.config.ByRoute[other], counts)
 		}) {
 			c.warnings.atKey([]string{"endpoints", text}, "is for requests that name that host, and a client that names another is not limited: give default or global a limit")
 			return
@@ -126,14 +126,8 @@ func (c *checker) hosts(texts []string, patterns map[string]route.Pattern) {
 
 // countsAll reports whether a rule counts each request, whatever else is in it.
 func (c *checker) countsAll() bool {
-	return slices.ContainsFunc(c.config.Rules, anyCounts)
+	return slices.ContainsFunc(c.config.Rules, counts)
 }
-
-// anyCounts reports whether r or a rule in its And counts.
-func anyCounts(r middleware.Rule) bool { return slices.ContainsFunc(allOf(r), counts) }
-
-// allOf is r and the rules in its And.
-func allOf(r middleware.Rule) []middleware.Rule { return append([]middleware.Rule{r}, r.And...) }
 
 // counts reports whether a rule limits all requests that it is for.
 func counts(r middleware.Rule) bool {

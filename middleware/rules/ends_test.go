@@ -24,13 +24,13 @@ endpoints:
 
 func TestWhatAFileSaysOfHowRequestsEnd(t *testing.T) {
 	c := parse(t, endsFile, rules.Options{}).Config()
-	login, form, tokens, api := c.ByRoute["POST /login"], c.ByRoute["GET /login"], c.ByRoute["POST /api/v1/upload"], c.ByRoute["GET /news"]
+	login, form, tokens, api := c.ByRoute["POST /login"][0], c.ByRoute["GET /login"][0], c.ByRoute["POST /api/v1/upload"][0], c.ByRoute["GET /news"][0]
 	assert.Equal(t, middleware.Statuses(401, 403), login.Counts)
 	assert.Equal(t, middleware.Not(middleware.StatusClass(5)).Afterwards(), form.Counts)
 	assert.NotZero(t, tokens.Cost)
 	assert.Equal(t, limiter.All(limiter.PerHour(3), limiter.PerDay(5)), api.Limit)
 	assert.Equal(t, limiter.All(limiter.PerHour(4), limiter.PerDay(50).With(limiter.SlidingLog)), api.Tiers["premium"])
-	assert.True(t, c.ByRoute["GET /api/v1/search"].Escalate.Outcomes)
+	assert.True(t, c.ByRoute["GET /api/v1/search"][0].Escalate.Outcomes)
 }
 
 func TestHowRequestsEndIsExplained(t *testing.T) {

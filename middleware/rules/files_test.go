@@ -129,7 +129,7 @@ func watchFile(t *testing.T, path string, o rules.Options) (w *rules.Watcher, ev
 	w, err := rules.Watch(t.Context(), path, o)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, w.Close()) })
-	return w, func() int64 { return w.Rules().Config().Default.Limit.(limiter.Limit).Events }
+	return w, func() int64 { return w.Rules().Config().Default[0].Limit.(limiter.Limit).Events }
 }
 
 func TestAFileTakesEffectHoweverItIsWritten(t *testing.T) {

@@ -26,9 +26,9 @@ func TestOptionsThatCantBeMeantAreAnErrorOfTheirOwn(t *testing.T) {
 		o    rules.Options
 		want string
 	}{
-		{rules.Options{Config: middleware.Config{ByTier: map[string]middleware.Rule{"free": rule}}}, files},
-		{rules.Options{Config: middleware.Config{ByRoute: map[string]middleware.Rule{"/": rule}}}, files},
-		{rules.Options{Config: middleware.Config{Default: &rule}}, files},
+		{rules.Options{Config: middleware.Config{ByTier: map[string][]middleware.Rule{"free": {rule}}}}, files},
+		{rules.Options{Config: middleware.Config{ByRoute: map[string][]middleware.Rule{"/": {rule}}}}, files},
+		{rules.Options{Config: middleware.Config{Default: []middleware.Rule{rule}}}, files},
 		{rules.Options{Config: middleware.Config{BanStatus: 403}}, files},
 		{keys("ip", key), `rules: Options.Keys has "ip", which the file's proxies decide about`},
 		{keys("fingerprint", key), `rules: Options.Keys has "fingerprint", which the file's proxies decide about`},

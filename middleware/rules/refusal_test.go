@@ -110,7 +110,7 @@ func TestAllRulesMayBeOff(t *testing.T) {
 	c := r.Config()
 	assert.Empty(t, c.Rules)
 	assert.Empty(t, c.ByRoute)
-	assert.Equal(t, "default by user", c.Default.Name, "it has its name whether the first is on or not")
+	assert.Equal(t, "default by user", c.Default[0].Name, "it has its name whether the first is on or not")
 	open(t, parse(t, "version: 1\ndefault: {limit: 3/s, mode: off}\n", rules.Options{}))
 }
 

@@ -66,12 +66,12 @@ func TestTheSampleIsWhatItSays(t *testing.T) {
 		require.Len(t, c.Rules, 1)
 		assert.Equal(t, plainRule{Name: "global", Limit: limiter.PerSecond(10_000), SoftAt: 80}, plainly(c.Rules[0]))
 		require.NotNil(t, c.Default)
-		assert.Equal(t, plainRule{Name: "default", Limit: limiter.PerMinute(100).With(limiter.SlidingCounter), SoftAt: 80}, plainly(*c.Default))
+		assert.Equal(t, plainRule{Name: "default", Limit: limiter.PerMinute(100).With(limiter.SlidingCounter), SoftAt: 80}, plainly(c.Default[0]))
 		require.Equal(t, []string{"free", "premium"}, slices.Sorted(maps.Keys(c.ByTier)))
-		assert.Equal(t, plainRule{Name: "tier:free", Limit: limiter.PerHour(100), SoftAt: 80}, plainly(c.ByTier["free"]))
-		assert.Equal(t, plainRule{Name: "tier:premium", Limit: limiter.PerHour(10_000), SoftAt: 80}, plainly(c.ByTier["premium"]))
+		assert.Equal(t, plainRule{Name: "tier:free", Limit: limiter.PerHour(100), SoftAt: 80}, plainly(c.ByTier["free"][0]))
+		assert.Equal(t, plainRule{Name: "tier:premium", Limit: limiter.PerHour(10_000), SoftAt: 80}, plainly(c.ByTier["premium"][0]))
 		require.Len(t, c.ByRoute, 4)
-		search, upload, login, beta := c.ByRoute["GET /api/v1/search"], c.ByRoute["POST /api/v1/upload"], c.ByRoute["POST /login"], c.ByRoute["/beta/*"]
+		search, upload, login, beta := c.ByRoute["GET /api/v1/search"][0], c.ByRoute["POST /api/v1/upload"][0], c.ByRoute["POST /login"][0], c.ByRoute["/beta/*"][0]
 		assert.Equal(t, plainRule{Name: "GET /api/v1/search", SoftAt: 80,
 			Limit: limiter.Limit{Events: 30, Per: time.Minute, Burst: 10, Algorithm: limiter.TokenBucket}}, plainly(search))
 		assert.Equal(t, plainRule{Name: "POST /api/v1/upload", SoftAt: 80,
@@ -84,16 +84,16 @@ func TestTheSampleIsWhatItSays(t *testing.T) {
 		user := guest
 		user.user = "42"
 		assert.Equal(t, "none", keyOf(t, c.Rules[0], user))
-		assert.Equal(t, "192.0.2.9", keyOf(t, *c.Default, user))
-		assert.Equal(t, "user:42", keyOf(t, c.ByTier["free"], user))
-		assert.Equal(t, "192.0.2.9", keyOf(t, c.ByTier["premium"], guest))
+		assert.Equal(t, "192.0.2.9", keyOf(t, c.Default[0], user))
+		assert.Equal(t, "user:42", keyOf(t, c.ByTier["free"][0], user))
+		assert.Equal(t, "192.0.2.9", keyOf(t, c.ByTier["premium"][0], guest))
 		assert.Equal(t, "join:7:user:429:192.0.2.9", keyOf(t, search, user))
 		assert.Equal(t, "join:0:9:192.0.2.9", keyOf(t, search, guest))
 		assert.Equal(t, "192.0.2.9", keyOf(t, upload, user))
 		assert.Equal(t, "join:9:192.0.2.917:header:X-Device:d", keyOf(t, login, guest))
 		assert.Equal(t, "192.0.2.9", keyOf(t, beta, guest))
 
-		for _, rule := range []middleware.Rule{c.Rules[0], *c.Default, c.ByTier["free"], c.ByTier["premium"], search, login, beta} {
+		for _, rule := range []middleware.Rule{c.Rules[0], c.Default[0], c.ByTier["free"][0], c.ByTier["premium"][0], search, login, beta} {
 			assert.Zero(t, rule.Cost, rule.Name)
 			assert.Nil(t, rule.Match, rule.Name)
 		}
@@ -145,8 +145,8 @@ func TestBothSpellingsOfALimitAreEqual(t *testing.T) {
 		"{limit: 10/s burst 20}":        "limit: 10/s, algorithm: token_bucket, burst: 20",
 		"{limit: 7/s, algorithm: gcra}": "limit: 7/s token_bucket",
 	} {
-		one := parse(t, "version: 1\ndefault: "+short+"\n", rules.Options{}).Config().Default.Limit
-		other := parse(t, "version: 1\ndefault: {"+long+"}\n", rules.Options{}).Config().Default.Limit
+		one := parse(t, "version: 1\ndefault: "+short+"\n", rules.Options{}).Config().Default[0].Limit
+		other := parse(t, "version: 1\ndefault: {"+long+"}\n", rules.Options{}).Config().Default[0].Limit
 		assert.Equal(t, one, other, "%s and %s", short, long)
 		if !strings.HasPrefix(short, "{") {
 			want, err := limiter.Parse(short)
@@ -168,7 +168,7 @@ func TestAWindowIsInSecondsUnlessItSays(t *testing.T) {
 		if want == 0 {
 			assert.Error(t, err, text)
 		} else if assert.NoError(t, err, text) {
-			assert.Equal(t, want, r.Config().Default.Limit.(limiter.Limit).Per, text)
+			assert.Equal(t, want, r.Config().Default[0].Limit.(limiter.Limit).Per, text)
 		}
 	}
 }
@@ -201,7 +201,7 @@ func TestScalarsAreReadAsTheyAreMeant(t *testing.T) {
 			if !assert.NoError(t, err, "%s%s", field, text) {
 				continue
 			}
-			rule := r.Config().Default
+			rule := r.Config().Default[0]
 			got := map[string]any{
 				"algorithm: ": rule.Limit.(limiter.Limit).Algorithm, "on_outage: ": rule.OnOutage, "mode: ": rule.Shadow, "no_key: ": rule.NoKey,
 				"soft: ": rule.SoftAt, escalate: rule.Escalate.Factor, "cost: ": strings.Fields(strings.Trim(fmt.Sprint(rule.Cost), "{}"))[0],
@@ -226,7 +226,7 @@ func TestASizeIsANumberAndAUnit(t *testing.T) {
 		if !assert.NoError(t, err, text) {
 			continue
 		}
-		cost := r.Config().Default.Cost
+		cost := r.Config().Default[0].Cost
 		sized := func(n int64) *http.Request { return call{header: map[string]string{"X-Size": fmt.Sprint(n)}}.request() }
 		assert.EqualValues(t, 1, cost.Of(sized(want)), text)
 		if want < 1<<62 {
@@ -255,12 +255,12 @@ default: {limit: 7/m}
 	"soft": "80%", "default": "7/m"}`
 		a, b := parse(t, long, rules.Options{}).Config(), parse(t, short, rules.Options{}).Config()
 		assert.Equal(t, plainly(a.Rules[0]), plainly(b.Rules[0]))
-		assert.Equal(t, plainly(a.ByTier["free"]), plainly(b.ByTier["free"]))
-		assert.Equal(t, plainly(a.ByRoute["GET /a"]), plainly(b.ByRoute["GET /a"]))
-		assert.Equal(t, plainly(*a.Default), plainly(*b.Default))
-		assert.Equal(t, 70, b.ByRoute["GET /a"].SoftAt)
-		assert.Equal(t, middleware.Units(2), b.ByRoute["GET /a"].Cost)
-		assert.Equal(t, keyOf(t, a.ByRoute["GET /a"], call{}), keyOf(t, b.ByRoute["GET /a"], call{}))
+		assert.Equal(t, plainly(a.ByTier["free"][0]), plainly(b.ByTier["free"][0]))
+		assert.Equal(t, plainly(a.ByRoute["GET /a"][0]), plainly(b.ByRoute["GET /a"][0]))
+		assert.Equal(t, plainly(a.Default[0]), plainly(b.Default[0]))
+		assert.Equal(t, 70, b.ByRoute["GET /a"][0].SoftAt)
+		assert.Equal(t, middleware.Units(2), b.ByRoute["GET /a"][0].Cost)
+		assert.Equal(t, keyOf(t, a.ByRoute["GET /a"][0], call{}), keyOf(t, b.ByRoute["GET /a"][0], call{}))
 		for _, c := range []call{{}, {from: "198.51.100.7:1"}, {user: "eve"}, {route: "/healthz"}, {from: "192.0.2.20:1"}} {
 			assert.Equal(t, denies(t, a, c), denies(t, b, c), c)
 			assert.Equal(t, a.Allow(c.request()), b.Allow(c.request()), c)
@@ -271,8 +271,8 @@ default: {limit: 7/m}
 func TestSoftOfARuleGoesBeforeThatOfTheFile(t *testing.T) {
 	c := parse(t, "version: 1\nsoft: 80%\nglobal: {limit: 3/s, soft: off}\ndefault: {limit: 3/s, soft: 50%}\ntiers: {a: 3/s}\n", rules.Options{}).Config()
 	assert.Equal(t, 0, c.Rules[0].SoftAt)
-	assert.Equal(t, 50, c.Default.SoftAt)
-	assert.Equal(t, 80, c.ByTier["a"].SoftAt)
+	assert.Equal(t, 50, c.Default[0].SoftAt)
+	assert.Equal(t, 80, c.ByTier["a"][0].SoftAt)
 }
 
 // denies reports whether a request is refused as banned.

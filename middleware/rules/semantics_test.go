@@ -219,7 +219,7 @@ func TestEachWayToFindTheClient(t *testing.T) {
 		"{trusted: 10.0.0.0/8, unix_socket: true}\nmode: enforce": {call{from: "/run/x.sock", header: map[string]string{"X-Forwarded-For": "192.0.2.9"}}, "192.0.2.9"},
 	} {
 		c := parse(t, "version: 1\nproxies: "+proxies+"\ndefault: {limit: 3/s}\n", rules.Options{}).Config()
-		assert.Equal(t, of.want, keyOf(t, *c.Default, of.c), proxies)
+		assert.Equal(t, of.want, keyOf(t, c.Default[0], of.c), proxies)
 	}
 }
 
@@ -265,7 +265,7 @@ func TestWhatARequestCosts(t *testing.T) {
 		{"{header: x-units}", twice("5", "8", "6"), 8},
 		{"{header: x-units, missing: 4}", twice("5", "many"), 4},
 	} {
-		cost := parse(t, "version: 1\ndefault: {limit: 90/s, cost: "+of.cost+"}\n", rules.Options{}).Config().Default.Cost
+		cost := parse(t, "version: 1\ndefault: {limit: 90/s, cost: "+of.cost+"}\n", rules.Options{}).Config().Default[0].Cost
 		assert.Equal(t, of.want, cost.Of(of.r), "%s of %v, length %d", of.cost, of.r.Header, of.r.ContentLength)
 	}
 }
@@ -290,13 +290,13 @@ func TestKeysAreReadAsTheFileSays(t *testing.T) {
 		}
 		key = strings.ReplaceAll(key, "[header:X-None, ", `["header:X-None", `) // a colon there needs quotes
 		c := parse(t, "version: 1\ndefault: {limit: 3/s, key: "+key+"}\n", own).Config()
-		assert.Equal(t, want, keyOf(t, *c.Default, full), key)
+		assert.Equal(t, want, keyOf(t, c.Default[0], full), key)
 	}
 	c := parse(t, "version: 1\ndefault: {limit: 3/s, key: user|ip}\n", rules.Options{}).Config()
-	assert.Equal(t, "user:42", keyOf(t, *c.Default, full))
-	assert.Equal(t, "192.0.2.1", keyOf(t, *c.Default, call{}))
+	assert.Equal(t, "user:42", keyOf(t, c.Default[0], full))
+	assert.Equal(t, "192.0.2.1", keyOf(t, c.Default[0], call{}))
 	c = parse(t, "version: 1\ndefault: {limit: 3/s, key: [user, bearer]}\n", rules.Options{}).Config()
-	assert.Equal(t, keyfunc.ErrNoKey.Error(), keyOf(t, *c.Default, call{}))
+	assert.Equal(t, keyfunc.ErrNoKey.Error(), keyOf(t, c.Default[0], call{}))
 }
 
 func TestACompositeKeyCountsEachPairApart(t *testing.T) {

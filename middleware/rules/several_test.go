@@ -17,10 +17,10 @@ endpoints: {"GET /a": [{limit: 3/s}]}
 default: [4/s, {limit: 9/m, key: [user, "header:X-Tenant"], name: tenants}]
 `, rules.Options{})
 	c := r.Config()
-	require.Equal(t, []string{"global", "global by ip"}, []string{c.Rules[0].Name, c.Rules[0].And[0].Name})
-	require.Equal(t, []string{"tier:free", "tier:free by ip"}, []string{c.ByTier["free"].Name, c.ByTier["free"].And[0].Name})
-	require.Equal(t, "GET /a", c.ByRoute["GET /a"].Name)
-	require.Equal(t, []string{"default", "tenants"}, []string{c.Default.Name, c.Default.And[0].Name})
+	require.Equal(t, []string{"global", "global by ip"}, []string{c.Rules[0].Name, c.Rules[1].Name})
+	require.Equal(t, []string{"tier:free", "tier:free by ip"}, []string{c.ByTier["free"][0].Name, c.ByTier["free"][1].Name})
+	require.Equal(t, "GET /a", c.ByRoute["GET /a"][0].Name)
+	require.Equal(t, []string{"default", "tenants"}, []string{c.Default[0].Name, c.Default[1].Name})
 	require.Empty(t, r.Warnings(), "a rule by address holds what is made up")
 	require.Contains(t, r.Needs(), rules.Need{Rule: "tenants", Of: "header:X-Tenant"})
 

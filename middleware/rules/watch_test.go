@@ -208,7 +208,7 @@ func TestWhatIsAsItWasIsNotReloaded(t *testing.T) {
 		w.write(limitOf("6/h"))
 		w.becomes("6")
 		require.EqualValues(t, 2, w.Status().Loads)
-		require.EqualValues(t, 6, w.Rules().Config().Default.Limit.(limiter.Limit).Events)
+		require.EqualValues(t, 6, w.Rules().Config().Default[0].Limit.(limiter.Limit).Events)
 	})
 }
 

@@ -338,9 +338,9 @@ func TestAStoreThatCannotDecideIsBadUntilItCan(t *testing.T) {
 }
 
 func TestOfThousandsOfRulesSomeAreShownAndTheRestIsCounted(t *testing.T) {
-	routes := map[string]middleware.Rule{}
+	routes := map[string][]middleware.Rule{}
 	for i := range 600 {
-		routes[fmt.Sprintf("GET /route/%d", i)] = middleware.Rule{Name: fmt.Sprint("route ", i), Limit: limiter.PerMinute(5)}
+		routes[fmt.Sprintf("GET /route/%d", i)] = []middleware.Rule{{Name: fmt.Sprint("route ", i), Limit: limiter.PerMinute(5)}}
 	}
 	page, err := dashboard.New(dashboard.Options{Authorize: anybody})
 	require.NoError(t, err)
@@ -354,10 +354,10 @@ func TestOfThousandsOfRulesSomeAreShownAndTheRestIsCounted(t *testing.T) {
 
 // manyRules are 40, thing 0 to thing 39, of which offenders follows 30.
 func manyRules(t *testing.T) (*dashboard.Dashboard, *middleware.RateLimit) {
-	routes := map[string]middleware.Rule{}
+	routes := map[string][]middleware.Rule{}
 	for i := range 40 {
 		pattern := fmt.Sprintf("GET /things/%d", i)
-		routes[pattern] = middleware.Rule{Name: fmt.Sprint("thing ", i), Key: keyfunc.IP(), Limit: limiter.PerHour(2).With(limiter.SlidingLog)}
+		routes[pattern] = []middleware.Rule{{Name: fmt.Sprint("thing ", i), Key: keyfunc.IP(), Limit: limiter.PerHour(2).With(limiter.SlidingLog)}}
 	}
 	top, err := offenders.New(offenders.Options{MaxRules: 30, ShowKeys: true})
 	require.NoError(t, err)

@@ -78,9 +78,9 @@ func start(t *testing.T, o dashboard.Options) *service {
 				Tiers: middleware.Tiers{"premium": limiter.PerMinute(6000)}},
 			{Name: "strict", Key: keyfunc.IP(), Limit: limiter.PerMinute(5).With(limiter.SlidingLog), Shadow: true},
 		},
-		ByRoute: map[string]middleware.Rule{
-			"/internal":   {Name: "internal", Key: keyfunc.APIKey("X-Api-Key"), NoKey: middleware.NoKeyUnauthorized, Limit: limiter.PerMinute(100)},
-			"POST /login": {Name: "login", Limit: limiter.PerSecond(5), OnOutage: limiter.FailClosed},
+		ByRoute: map[string][]middleware.Rule{
+			"/internal":   {{Name: "internal", Key: keyfunc.APIKey("X-Api-Key"), NoKey: middleware.NoKeyUnauthorized, Limit: limiter.PerMinute(100)}},
+			"POST /login": {{Name: "login", Limit: limiter.PerSecond(5), OnOutage: limiter.FailClosed}},
 		},
 	})
 	require.NoError(t, err)

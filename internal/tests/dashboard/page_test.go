@@ -141,10 +141,10 @@ func TestToStopRedisTurnsTheStoreRed(t *testing.T) {
 
 func TestOfManyRulesTheWorstAreInFrontAndTheOthersAreFound(t *testing.T) {
 	t.Parallel()
-	routes := map[string]middleware.Rule{}
+	routes := map[string][]middleware.Rule{}
 	for i := range 40 {
 		pattern := fmt.Sprintf("GET /things/%d", i)
-		routes[pattern] = middleware.Rule{Name: fmt.Sprint("thing ", i), Limit: limiter.PerHour(2).With(limiter.SlidingLog)}
+		routes[pattern] = []middleware.Rule{{Name: fmt.Sprint("thing ", i), Limit: limiter.PerHour(2).With(limiter.SlidingLog)}}
 	}
 	page, err := dashboard.New(dashboard.Options{Authorize: anybody})
 	require.NoError(t, err)

@@ -57,9 +57,9 @@ func start(t *testing.T, o dashboard.Options) *service {
 				Tiers: middleware.Tiers{"premium": limiter.PerMinute(6000)}},
 			{Name: "strict", Key: keyfunc.IP(), Limit: limiter.PerMinute(5).With(limiter.SlidingLog), Shadow: true},
 		},
-		ByRoute: map[string]middleware.Rule{
-			"/internal":   {Name: "internal", Key: keyfunc.APIKey("X-Api-Key"), NoKey: middleware.NoKeyUnauthorized, Limit: limiter.PerMinute(100)},
-			"POST /login": {Name: "login", Limit: limiter.PerSecond(5), OnOutage: limiter.FailClosed},
+		ByRoute: map[string][]middleware.Rule{
+			"/internal":   {{Name: "internal", Key: keyfunc.APIKey("X-Api-Key"), NoKey: middleware.NoKeyUnauthorized, Limit: limiter.PerMinute(100)}},
+			"POST /login": {{Name: "login", Limit: limiter.PerSecond(5), OnOutage: limiter.FailClosed}},
 		},
 	})
 	require.NoError(t, err)
@@ -132,10 +132,10 @@ func (s *service) serve() (page string) {
 }
 
 func manyRules(t *testing.T) (*dashboard.Dashboard, *middleware.RateLimit) {
-	routes := map[string]middleware.Rule{}
+	routes := map[string][]middleware.Rule{}
 	for i := range 40 {
 		pattern := fmt.Sprintf("GET /things/%d", i)
-		routes[pattern] = middleware.Rule{Name: fmt.Sprint("thing ", i), Key: keyfunc.IP(), Limit: limiter.PerHour(2).With(limiter.SlidingLog)}
+		routes[pattern] = []middleware.Rule{{Name: fmt.Sprint("thing ", i), Key: keyfunc.IP(), Limit: limiter.PerHour(2).With(limiter.SlidingLog)}}
 	}
 	top, err := offenders.New(offenders.Options{MaxRules: 30, ShowKeys: true})
 	require.NoError(t, err)

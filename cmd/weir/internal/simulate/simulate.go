@@ -144,28 +144,19 @@ func leaveOut(rule *middleware.Rule) { rule.Match = func(*http.Request) bool { r
 
 // eachRule calls do with each of the rules, which c has copies of then: they may be the caller's.
 func eachRule(c *middleware.Config, do func(*middleware.Rule)) {
-	all := func(rule *middleware.Rule) {
-		rule.And = slices.Clone(rule.And)
-		do(rule)
-		for i := range rule.And {
-			do(&rule.And[i])
+	all := func(rules []middleware.Rule) []middleware.Rule {
+		rules = slices.Clone(rules)
+		for i := range rules {
+			do(&rules[i])
 		}
+		return rules
 	}
-	c.Rules = slices.Clone(c.Rules)
-	for i := range c.Rules {
-		all(&c.Rules[i])
-	}
+	c.Rules, c.Default = all(c.Rules), all(c.Default)
 	c.ByTier, c.ByRoute = maps.Clone(c.ByTier), maps.Clone(c.ByRoute)
-	for _, rules := range []map[string]middleware.Rule{c.ByTier, c.ByRoute} {
-		for at, rule := range rules {
-			all(&rule)
-			rules[at] = rule
+	for _, rules := range []map[string][]middleware.Rule{c.ByTier, c.ByRoute} {
+		for at := range rules {
+			rules[at] = all(rules[at])
 		}
-	}
-	if c.Default != nil {
-		rule := *c.Default
-		all(&rule)
-		c.Default = &rule
 	}
 }
 

@@ -269,10 +269,10 @@ func TestWhatBoundsRequestsInProgressIsLeftOutAndNamed(t *testing.T) {
 	both.Limit = limiter.All(both.Limit, limiter.AtOnce(1))
 	tiered := minute("tiered", 100)
 	tiered.Tiers = middleware.Tiers{"free": limiter.All(tiered.Limit, limiter.AtOnce(1))}
-	alone := middleware.Rule{Name: "alone", Limit: limiter.AtOnce(1), Key: keyfunc.IP(), And: []middleware.Rule{tiered}}
+	alone := middleware.Rule{Name: "alone", Limit: limiter.AtOnce(1), Key: keyfunc.IP()}
 	fallback := minute("rest", 1)
 	config := middleware.Config{
-		Bans: NewBans(), BanKeys: []keyfunc.Func{keyfunc.IP()}, Rules: []middleware.Rule{both}, Default: &fallback, ByRoute: map[string]middleware.Rule{"/exports": alone},
+		Bans: NewBans(), BanKeys: []keyfunc.Func{keyfunc.IP()}, Rules: []middleware.Rule{both}, Default: []middleware.Rule{fallback}, ByRoute: map[string][]middleware.Rule{"/exports": {alone, tiered}},
 	}
 	s, err := New(config, Options{Routes: []string{"/exports"}})
 	require.NoError(t, err)
@@ -283,7 +283,7 @@ func TestWhatBoundsRequestsInProgressIsLeftOutAndNamed(t *testing.T) {
 	}
 	slices.Sort(names)
 	require.Equal(t, []string{"both", "rest", "tiered", "tiered"}, names)
-	require.Equal(t, alone.Limit, config.ByRoute["/exports"].Limit, "the caller's rules stay as they are")
+	require.Equal(t, alone.Limit, config.ByRoute["/exports"][0].Limit, "the caller's rules stay as they are")
 
 	// Two in progress at once, and the limits as ever: both of them apply, and not the default.
 	for i, want := range []bool{true, true, true, false} {
