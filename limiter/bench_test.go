@@ -77,8 +77,8 @@ func BenchmarkHotKey(b *testing.B) {
 	})
 }
 
-// An exact window beside a counter, as full as events come evenly: at most 2 of its time where
-// it admits, and 1.5 where it refuses.
+// An exact window beside a counter, as full as events come evenly: about its time where it admits
+// and where it refuses.
 func BenchmarkExactWindow(b *testing.B) {
 	for _, events := range []int64{1, 5, exactEvents, exactEvents + 1} {
 		l := PerSecond(events)

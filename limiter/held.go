@@ -242,8 +242,8 @@ func (s *shard) put(known *state, of State) {
 	}
 }
 
-// ready makes room for an entry. Where there is no memory for
-// that, the last two events become one: it counts the earlier one longer, and admits no more.
+// ready makes room for an entry. Where there is no memory for that, the last two events become
+// one: it counts the earlier one longer, and admits no more.
 func (s *shard) ready(known *state) {
 	l := &known.log
 	entries := l.entries()
