@@ -91,21 +91,6 @@ func TestHeaderValues(t *testing.T) {
 	})
 }
 
-func TestTheRulesThatRefusedComeFirst(t *testing.T) {
-	phase.Test(t, func(t *testing.T) {
-		h := newLimit(t,
-			middleware.Rule{Name: "a", Limit: limiter.PerHour(10)},
-			middleware.Rule{Name: "b", Limit: limiter.PerHour(1)},
-			middleware.Rule{Name: "c", Limit: limiter.PerDay(1)},
-		).Handler(ok)
-		serve(h, request())
-		w := serve(h, request())
-		require.Equal(t, 429, w.Code)
-		assert.Regexp(t, `^"b";r=0;.*"c";r=0;.*"a";r=9$`, w.Header().Get("RateLimit"))
-		assert.Regexp(t, `^"b";.*"c";.*"a";`, w.Header().Get("RateLimit-Policy"))
-	})
-}
-
 func TestStackedLimitersAgreeOnOneSetOfFields(t *testing.T) {
 	inMinute(t, func(t *testing.T) {
 		fixed := func(n int64) limiter.Limit { return limiter.PerMinute(n).With(limiter.FixedWindow) }

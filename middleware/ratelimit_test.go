@@ -354,24 +354,6 @@ func TestClientsThatLeaveTheQueueLetNoOthersPassTogether(t *testing.T) {
 	}
 }
 
-func TestATurnAfterTheDeadlineIsRefusedAtOnceAndGivenBack(t *testing.T) {
-	phase.Test(t, func(t *testing.T) {
-		h := newLimit(t, middleware.Rule{Name: "q", Limit: limiter.PerMinute(1).With(limiter.LeakyBucket).WithBurst(1)}).Handler(ok)
-		require.Equal(t, 200, serve(h, request()).Code)
-
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		start := time.Now()
-		for range 3 {
-			w := serve(h, request().WithContext(ctx))
-			assert.Equal(t, 503, w.Code, "the client is there, and its turn would come too late")
-			assert.Equal(t, "no-store", w.Header().Get("Cache-Control"))
-		}
-		assert.Zero(t, time.Since(start))
-		assert.Equal(t, 200, serve(h, request()).Code, "the place in the queue was given back")
-	})
-}
-
 // A distantStore is as far away as a server, so that requests decide at the same time.
 type distantStore struct{ limiter.Store }
 
