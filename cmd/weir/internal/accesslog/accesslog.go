@@ -14,10 +14,6 @@ type Entry struct {
 	// time of its answer, and how long it took, that much earlier.
 	At int64
 
-	// Loose is how much earlier the request may have come, in microseconds: the log has whole
-	// seconds, and requests of one second are spread evenly over it.
-	Loose int64
-
 	Client       string // the address of the connection's other end, without port, or UnixSocket
 	ForwardedFor string // X-Forwarded-For
 	Method       string
@@ -30,7 +26,8 @@ type Entry struct {
 	Took         time.Duration // 0: not in the log
 	Headers      []string      // the values of Reader.Headers; nil: none is in the line
 
-	line int64
+	line  int64
+	whole bool // its time has whole seconds, until it is spread
 }
 
 // UnixSocket is the Client of a request that came over a unix socket.

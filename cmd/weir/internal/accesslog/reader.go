@@ -266,7 +266,7 @@ func (r *Reader) parse() (*Entry, error) {
 			continue
 		}
 		if r.parser.whole {
-			e.Loose, r.stats.Whole = 1, true
+			e.whole, r.stats.Whole = true, true
 		}
 		if e.At < r.logged.floor {
 			return nil, fmt.Errorf("line %d is %v older than lines more than %d before it: sort the log by time", r.lines, micros(r.logged.floor-e.At), loggedWindow)

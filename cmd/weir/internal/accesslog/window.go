@@ -28,7 +28,6 @@ type window struct {
 // A placed entry has beside it what orders it, so that to order them reads one array.
 type placed struct {
 	at, line int64
-	loose    bool // its time has whole seconds
 	*Entry
 }
 
@@ -42,7 +41,7 @@ func (w *window) next(from func() (*Entry, error), spreads bool) (*Entry, error)
 		for len(w.held) < 2*w.size && err == nil {
 			var e *Entry
 			if e, err = from(); err == nil {
-				w.held = append(w.held, placed{e.At, e.line, e.Loose > 0, e})
+				w.held = append(w.held, placed{e.At, e.line, e})
 			}
 		}
 		if err != nil && !errors.Is(err, io.EOF) {
@@ -81,7 +80,7 @@ func spread(held []placed, ready int) int {
 	for from := 0; from < ready; {
 		to, whole := from, int64(0)
 		for ; to < len(held) && held[to].at == held[from].at; to++ {
-			if held[to].loose {
+			if held[to].whole {
 				whole++
 			}
 		}
@@ -90,9 +89,9 @@ func spread(held []placed, ready int) int {
 		}
 		i := int64(0)
 		for _, e := range held[from:to] {
-			if e.loose {
-				e.Loose = (2*i + 1) * second / (2 * whole)
-				e.At += e.Loose
+			if e.whole {
+				e.At += (2*i + 1) * second / (2 * whole)
+				e.whole = false
 				i++
 			}
 		}

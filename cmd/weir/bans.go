@@ -1,0 +1,192 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/spf13/pflag"
+
+	"github.com/weirgo/weir/keyfunc"
+	"github.com/weirgo/weir/limiter"
+	"github.com/weirgo/weir/middleware/bans"
+)
+
+// onBans runs do on the list of bans.
+func onBans(server *server, do func(ctx context.Context, list bans.List) error) error {
+	return server.with(time.Minute, func(ctx context.Context, client redis.UniversalClient) error {
+		list, err := server.bans(ctx, client)
+		if err != nil {
+			return err
+		}
+		return do(ctx, list)
+	})
+}
+
+// A banCommand is ban or unban on a key.
+type banCommand struct {
+	list   bans.List
+	key    string // for package bans
+	text   string // as it was written, of a digest
+	keyed  keyed
+	asJSON bool
+}
+
+// onBan runs do on the list of bans and the key that a command names, or its digest.
+func onBan(flags *pflag.FlagSet, wants string, do func(ctx context.Context, c *banCommand) error) action {
+	server := serverFlags(flags)
+	keys := ownKeys(flags)
+	asJSON := flags.Bool("json", false, "write JSON")
+	return func(rest []string) error {
+		if len(rest) != 1 || strings.TrimSpace(rest[0]) == "" {
+			return usageError{errors.New("name " + wants)}
+		}
+		text := strings.TrimSpace(rest[0])
+		key, err := keyOf(text, *keys)
+		if err != nil {
+			return err
+		}
+		c := &banCommand{key: key, text: key, asJSON: *asJSON}
+		if _, ok := keyfunc.DigestOf(key); ok {
+			c.text = text
+		}
+		if c.keyed, err = server.keyed(key, nil); err != nil {
+			return err
+		}
+		return onBans(server, func(ctx context.Context, list bans.List) error {
+			c.list = list
+			return do(ctx, c)
+		})
+	}
+}
+
+// A listedBan is a ban as JSON.
+type listedBan struct {
+	Key       string    `json:"key,omitempty"` // where it is known
+	Digest    string    `json:"digest"`
+	Rule      string    `json:"rule,omitempty"` // that the key was refused by; none: it was banned by hand
+	Until     time.Time `json:"until,omitzero"` // none: it is permanent
+	Permanent bool      `json:"permanent"`
+	Times     int       `json:"times"` // bans by a rule in a row, with this one
+	Since     time.Time `json:"since,omitzero"`
+	Reason    string    `json:"reason,omitempty"` // of a ban by hand, as its next
+	By        string    `json:"by,omitempty"`     // the operator
+}
+
+func ban(s *session, flags *pflag.FlagSet) action {
+	length := time.Hour // 0: permanent
+	flags.Func("for", "how `long`, such as 30d, or permanent; without it an hour", func(text string) (err error) {
+		if text == "permanent" {
+			length = 0
+			return nil
+		}
+		length, err = limiter.ParsePeriod(text) // which takes no empty text, as of a variable that is not set
+		return err
+	})
+	reason := flags.String("reason", "", "`why`, which the list of bans shows as it stands")
+	by := flags.String("by", "", "your `name`, for them")
+	const wants = "the key to ban, as weir explain shows it, such as user:42, or its digest"
+	return onBan(flags, wants, func(ctx context.Context, c *banCommand) error {
+		notes := []bans.Note{bans.Reason(*reason), bans.By(*by)}
+		if _, err := bans.Noted(notes...); err != nil {
+			return usageError{err}
+		}
+		if err := c.list.Ban(ctx, c.key, length, notes...); err != nil {
+			return err
+		}
+		switch {
+		case c.asJSON:
+			b := listedBan{Key: c.keyed.Key, Digest: c.keyed.Digest, Permanent: length == 0, Since: now(), Reason: *reason, By: *by}
+			if length > 0 {
+				b.Until = now().Add(length)
+			}
+			return writeJSON(s.out, b)
+		case length == 0:
+			fmt.Fprintf(s.out, "%s is banned permanently, until the ban is lifted\n", c.keyed.shown())
+		default:
+			fmt.Fprintf(s.out, "%s is banned for %v\n", c.keyed.shown(), length)
+		}
+		return nil
+	})
+}
+
+// errNotBanned is what unban ends with where there was nothing to lift.
+var errNotBanned = errors.New("it was not banned; what led to earlier bans is forgotten")
+
+// An unbanned is what unban did, as JSON.
+type unbanned struct {
+	keyed
+	Lifted bool `json:"lifted"`
+}
+
+func unban(s *session, flags *pflag.FlagSet) action {
+	const wants = "the key, or its digest as weir bans shows it"
+	return onBan(flags, wants, func(ctx context.Context, c *banCommand) error {
+		lifted, err := c.list.Unban(ctx, c.text) // a digest as it is written, as it may also be a key
+		if err != nil {
+			return err
+		}
+		if c.asJSON {
+			if err := writeJSON(s.out, unbanned{c.keyed, lifted}); err != nil {
+				return err
+			}
+		}
+		if !lifted {
+			return errNotBanned
+		}
+		if !c.asJSON {
+			fmt.Fprintf(s.out, "%s: the ban is lifted\n", c.keyed.shown())
+		}
+		return nil
+	})
+}
+
+func listBans(s *session, flags *pflag.FlagSet) action {
+	server := serverFlags(flags)
+	file := namesFlag(flags)
+	own := ownKeys(flags)
+	asJSON := flags.Bool("json", false, "write JSON")
+	return func([]string) error {
+		known, err := s.readNames(*file, server, *own)
+		if err != nil {
+			return err
+		}
+		return onBans(server, func(ctx context.Context, list bans.List) error {
+			all, err := list.All(ctx)
+			if err != nil {
+				return err
+			}
+			listed := []listedBan{}
+			for _, b := range all {
+				listed = append(listed, listedBan{
+					Key: known[b.Digest], Digest: b.Digest, Rule: b.Rule, Until: inUTC(b.Until), Permanent: b.Until.IsZero(),
+					Times: b.Times, Since: inUTC(b.Since), Reason: b.Reason, By: b.By,
+				})
+			}
+			if *asJSON {
+				return writeJSON(s.out, listed)
+			}
+			table := newTable(s)
+			fmt.Fprintln(table, "SINCE\tUNTIL\tTIMES\tBY\tKEY\tREASON")
+			for _, b := range listed {
+				since, until, by := "", "permanent", cmp.Or(b.By, "hand")
+				if !b.Since.IsZero() {
+					since = b.Since.Local().Format(time.RFC3339)
+				}
+				if !b.Permanent {
+					until = b.Until.Local().Format(time.RFC3339)
+				}
+				if b.Rule != "" {
+					by = strconv.Quote(b.Rule)
+				}
+				fmt.Fprintf(table, "%s\t%s\t%d\t%s\t%s\t%s\n", since, until, b.Times, by, cmp.Or(b.Key, b.Digest), b.Reason)
+			}
+			return table.Flush()
+		})
+	}
+}

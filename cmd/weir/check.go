@@ -1,0 +1,128 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+
+	"github.com/spf13/pflag"
+
+	"github.com/weirgo/weir/keyfunc"
+	"github.com/weirgo/weir/middleware/rules"
+	"github.com/weirgo/weir/middleware/shed"
+)
+
+// knowing are the flags about what the application knows and the file does not.
+func knowing(flags *pflag.FlagSet) (tiers, keys *string) {
+	return flags.String("tiers", "", "comma-separated `names` of the tiers that the application assigns"), ownKeys(flags)
+}
+
+func ownKeys(flags *pflag.FlagSet) *string {
+	return flags.String("keys", "", "comma-separated `names` of the application's own keys")
+}
+
+func options(tiers, keys string) rules.Options {
+	o := rules.Options{Tiers: list(tiers), Keys: map[string]keyfunc.Func{}, Overload: shed.FromRules}
+	for _, name := range list(keys) {
+		o.Keys[name] = func(*http.Request) (string, error) { return name + ":...", nil }
+	}
+	return o
+}
+
+func list(text string) (names []string) {
+	for name := range strings.SplitSeq(text, ",") {
+		if name = strings.TrimSpace(name); name != "" {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// load reads a file, or the standard input for "-".
+func (s *session) load(name string, o rules.Options) (*rules.Rules, error) {
+	if name != "-" {
+		return rules.Load(name, o)
+	}
+	text, err := io.ReadAll(s.in)
+	if err != nil {
+		return nil, err
+	}
+	return rules.Parse(text, o)
+}
+
+// A report is what check has to say about a file, as JSON.
+type report struct {
+	File     string          `json:"file"`
+	Good     bool            `json:"good"`
+	Problems []rules.Problem `json:"problems"`
+	Warnings []rules.Problem `json:"warnings"`
+}
+
+func check(s *session, flags *pflag.FlagSet) action {
+	asJSON := flags.Bool("json", false, "write a JSON array with an object for each file")
+	tiers, keys := knowing(flags)
+	return func(files []string) error {
+		if len(files) == 0 {
+			return usageError{errors.New("name a file to check, or - for the standard input")}
+		}
+		var reports []report
+		bad := false
+		var err error
+		for _, file := range files {
+			r := report{File: file, Good: true, Problems: []rules.Problem{}, Warnings: []rules.Problem{}}
+			loaded, err := s.load(file, options(*tiers, *keys))
+			var wrong *rules.Error
+			switch {
+			case errors.As(err, &wrong):
+				r.Problems = wrong.Problems
+			case err != nil:
+				r.Problems = []rules.Problem{{File: file, Message: inWords(err)}}
+			default:
+				r.Warnings = append(r.Warnings, loaded.Warnings()...)
+			}
+			r.Good = err == nil
+			bad = bad || err != nil
+			reports = append(reports, r)
+		}
+		if *asJSON {
+			err = writeJSON(s.out, reports)
+		} else {
+			for _, r := range reports {
+				r.write(s.out)
+			}
+		}
+		if bad && err == nil {
+			err = errBad
+		}
+		return err
+	}
+}
+
+// writeProblems writes them for people, and for editors that know how compilers write.
+func (r *report) writeProblems(out io.Writer) {
+	for _, problem := range r.Problems {
+		if problem.Line == 0 {
+			fmt.Fprintln(out, problem.Message)
+			continue
+		}
+		fmt.Fprintln(out, problem)
+	}
+	for _, warning := range r.Warnings {
+		warning.Message = "warning: " + warning.Message
+		fmt.Fprintln(out, warning)
+	}
+}
+
+func (r *report) write(out io.Writer) {
+	r.writeProblems(out)
+	switch n := len(r.Problems); {
+	case r.Good:
+		fmt.Fprintf(out, "%s: good\n", r.File)
+	case n == 1:
+		fmt.Fprintf(out, "%s: 1 problem\n", r.File)
+	default:
+		fmt.Fprintf(out, "%s: %d problems\n", r.File, n)
+	}
+}

@@ -1,0 +1,78 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+
+	"github.com/spf13/pflag"
+
+	"github.com/weirgo/weir/middleware/rules"
+)
+
+func explain(s *session, flags *pflag.FlagSet) action {
+	q := rules.Request{Header: http.Header{}}
+	flags.StringVar(&q.Method, "method", http.MethodGet, "the request's `method`")
+	flags.StringVar(&q.Path, "path", "", "its `path`, such as /users/42, or its route, such as /users/{id}")
+	flags.StringVar(&q.Query, "query", "", "its `query`, such as tenant=acme")
+	flags.StringVar(&q.Host, "host", "", "the `host` it asks for, which endpoints can begin with")
+	flags.BoolVar(&q.ServeMux, "servemux", false, "the router is an http.ServeMux, where \"/static/\" is for all that is below it")
+	flags.StringVar(&q.IP, "ip", "192.0.2.1", "the `address` of the connection's other end")
+	flags.StringVar(&q.Tier, "tier", "", "the `tier` that the application puts it in")
+	flags.StringVar(&q.User, "user", "", "the `id` of its user, as the application says")
+	flags.Int64Var(&q.ContentLength, "length", 0, "the length of its body in `bytes`; -1: unknown")
+	flags.Func("header", "a `header` of it, such as \"X-Device: 7\"; may be repeated", func(text string) error {
+		name, value, ok := strings.Cut(text, ":")
+		if !ok || strings.TrimSpace(name) == "" {
+			return errors.New("want a name, a colon and a value")
+		}
+		q.Header.Add(strings.TrimSpace(name), strings.TrimSpace(value))
+		return nil
+	})
+	asJSON := flags.Bool("json", false, "write JSON")
+	tiers, keys := knowing(flags)
+	return func(files []string) error {
+		if len(files) != 1 || q.Path == "" {
+			return usageError{errors.New("name one file, or - for the standard input, and a --path")}
+		}
+		loaded, err := s.load(files[0], options(*tiers, *keys))
+		if err != nil {
+			return err
+		}
+		explanation, err := loaded.Explain(q)
+		if err != nil {
+			return usageError{err}
+		}
+		if *asJSON {
+			return writeJSON(s.out, explanation)
+		}
+		fmt.Fprintf(s.out, "%s %s%s, routed as %s\n", q.Method, q.Host, q.Path, explanation.Route)
+		table := newTable(s)
+		for i, step := range explanation.Steps {
+			line := ""
+			if step.Line > 0 {
+				line = fmt.Sprintf("line %d", step.Line)
+			}
+			says := step.Says
+			if step.Rule != "" && step.Rule != step.Section {
+				says = fmt.Sprintf("%q: %s", step.Rule, says)
+			}
+			fmt.Fprintf(table, "%d.\t%s\t%s\t%s\n", i+1, step.Section, line, says)
+		}
+		if err := table.Flush(); err != nil {
+			return err
+		}
+		for _, note := range explanation.Notes {
+			fmt.Fprintf(s.out, "note: %s\n", note)
+		}
+		return nil
+	}
+}
+
+func schema(s *session, _ *pflag.FlagSet) action {
+	return func([]string) error {
+		_, err := s.out.Write(rules.Schema())
+		return err
+	}
+}

@@ -1,0 +1,233 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/spf13/pflag"
+
+	"github.com/weirgo/weir/internal/operate"
+	"github.com/weirgo/weir/keyfunc"
+	"github.com/weirgo/weir/limiter"
+	"github.com/weirgo/weir/middleware"
+)
+
+// A keyed is the key that peek, reset, ban and unban are about, as JSON.
+type keyed struct {
+	Key    string `json:"key,omitempty"` // where it is known
+	Digest string `json:"digest"`
+}
+
+// shown is the key, or else its digest.
+func (k *keyed) shown() string { return cmp.Or(k.Key, k.Digest) }
+
+// A keyCommand is peek or reset on a key under the rules of a file.
+type keyCommand struct {
+	limits *middleware.RateLimit
+	rules  []string
+	key    string // for package middleware
+	keyed  keyed
+	asJSON bool
+}
+
+// onKey runs do for the rules of a file that flags name, on the key that they name.
+func onKey(flags *pflag.FlagSet, s *session, do func(ctx context.Context, c *keyCommand) error) action {
+	server := serverFlags(flags)
+	rule := flags.String("rule", "", "only this rule, by its `name`; all rules without it")
+	key := flags.String("key", "", "the `key`, as weir explain shows it, such as user:42, or its digest; empty: the counter that all clients share")
+	at := rulesKey(flags)
+	file := namesFlag(flags)
+	asJSON := flags.Bool("json", false, "write JSON")
+	tiers, keys := knowing(flags)
+	return func(files []string) error {
+		if len(files) != 1 {
+			return usageError{errors.New("name the file of rules, redis for the rules there, or - for the standard input")}
+		}
+		if !flags.Changed("key") {
+			return usageError{errors.New("name the --key; an empty one for the counter that all clients share")}
+		}
+		counted, err := keyOf(*key, *keys)
+		if err != nil {
+			return err
+		}
+		known, err := s.readNames(*file, server, *keys)
+		if err != nil {
+			return err
+		}
+		loaded, err := s.loadFrom(files[0], server, *at, options(*tiers, *keys))
+		if err != nil {
+			return err
+		}
+		return server.with(time.Minute, func(ctx context.Context, client redis.UniversalClient) error {
+			limits, err := server.limits(client, loaded)
+			if err != nil {
+				return err
+			}
+			c := &keyCommand{limits: limits, key: counted, asJSON: *asJSON}
+			seen := map[string]bool{}
+			for _, info := range limits.Rules() {
+				if info.Deny && *rule == info.Name {
+					return usageError{fmt.Errorf("the rule %q denies every request, and counts none", *rule)}
+				}
+				if !info.Deny && !seen[info.Name] && (*rule == "" || *rule == info.Name) {
+					c.rules = append(c.rules, info.Name)
+				}
+				seen[info.Name] = true
+			}
+			if len(c.rules) == 0 {
+				if *rule == "" {
+					return usageError{errors.New("the file has no rule that counts")}
+				}
+				return usageError{fmt.Errorf("the file has no rule named %q", *rule)}
+			}
+			if c.keyed, err = server.keyed(counted, known); err != nil {
+				return err
+			}
+			return do(ctx, c)
+		})
+	}
+}
+
+// keyed is a key, or the one that stands for a digest, as JSON.
+func (s *server) keyed(key string, known names) (keyed, error) {
+	secret, err := s.secret()
+	if err != nil {
+		return keyed{}, err
+	}
+	digest := keyfunc.NewDigester(secret).Digest(key).String()
+	if _, isDigest := keyfunc.DigestOf(key); isDigest {
+		key = known[digest]
+	}
+	return keyed{key, digest}, nil
+}
+
+// A peeked is what a key has left, as JSON.
+type peeked struct {
+	keyed
+	Rules []peekedRule `json:"rules"`
+}
+
+type peekedRule struct {
+	Rule       string  `json:"rule"`
+	Tier       string  `json:"tier,omitempty"`
+	InProgress bool    `json:"in_progress,omitempty"` // what counts is in progress
+	Used       int64   `json:"used"`
+	Limit      int64   `json:"limit"`
+	Left       int64   `json:"left"`
+	FreeIn     seconds `json:"free_in_seconds,omitempty"` // when all of it is free again; unknown of what is in progress
+}
+
+func peek(s *session, flags *pflag.FlagSet) action {
+	return onKey(flags, s, func(ctx context.Context, c *keyCommand) error {
+		found := peeked{c.keyed, []peekedRule{}}
+		add := func(r *middleware.RuleResult, d *limiter.Decision, atOnce bool) {
+			p := peekedRule{r.Rule.Name, r.Rule.Tier, atOnce, d.Limit - d.Remaining, d.Limit, d.Remaining, 0}
+			if !atOnce {
+				p.FreeIn = inSeconds(d.ResetAfter)
+			}
+			found.Rules = append(found.Rules, p)
+		}
+		for _, name := range c.rules {
+			results, err := c.limits.Peek(ctx, name, c.key)
+			if err != nil {
+				return err
+			}
+			for _, r := range results {
+				d := &r.Decision
+				if r.IsConcurrency() && r.Limits != nil {
+					d = &r.Limits[0]
+				}
+				if !r.IsConcurrency() || r.Limits != nil {
+					add(&r, d, false)
+				}
+				if r.Concurrent.Limit > 0 {
+					add(&r, &r.Concurrent, true)
+				}
+			}
+		}
+		if c.asJSON {
+			return writeJSON(s.out, found)
+		}
+		if _, isDigest := keyfunc.DigestOf(c.key); isDigest && found.Key == "" {
+			fmt.Fprintf(s.out, "the key with the digest %s\n", found.Digest)
+		} else {
+			fmt.Fprintf(s.out, "key %q, in Redis %s\n", found.Key, found.Digest)
+		}
+		table := newTable(s)
+		fmt.Fprintln(table, "RULE\tUSED\tLIMIT\tLEFT\tFREE IN")
+		for _, r := range found.Rules {
+			name, freeIn := ruleName(r.Rule, r.Tier), r.FreeIn.short().String()
+			if r.InProgress {
+				name, freeIn = name+", at once", ""
+			}
+			fmt.Fprintf(table, "%s\t%d\t%d\t%d\t%v\n", name, r.Used, r.Limit, r.Left, freeIn)
+		}
+		return table.Flush()
+	})
+}
+
+// A resetKey is what reset did, as JSON.
+type resetKey struct {
+	keyed
+	Rules []resetRule `json:"rules"`
+}
+
+type resetRule struct {
+	Rule    string `json:"rule"`
+	HadUsed bool   `json:"had_used"` // something of the limit
+}
+
+func reset(s *session, flags *pflag.FlagSet) action {
+	return onKey(flags, s, func(ctx context.Context, c *keyCommand) error {
+		done := resetKey{c.keyed, []resetRule{}}
+		shown := done.Digest
+		if done.Key != "" || c.key == "" {
+			shown = strconv.Quote(done.Key)
+		}
+		for _, name := range c.rules {
+			results, err := c.limits.Peek(ctx, name, c.key)
+			if err != nil {
+				return err
+			}
+			if err := c.limits.Reset(ctx, name, c.key); err != nil {
+				return err
+			}
+			used := slices.ContainsFunc(results, func(r middleware.RuleResult) bool { return r.Remaining < r.Limit })
+			done.Rules = append(done.Rules, resetRule{name, used})
+			if c.asJSON {
+				continue
+			}
+			had := ""
+			if !used {
+				had = ", which had used nothing"
+			}
+			fmt.Fprintf(s.out, "%q begins anew for %s%s\n", name, shown, had)
+		}
+		if c.asJSON {
+			return writeJSON(s.out, done)
+		}
+		return nil
+	})
+}
+
+// keyOf is the key that an argument means, or the one that stands for a digest. Own are the
+// kinds of --keys.
+func keyOf(text, own string) (string, error) {
+	if digest, ok := keyfunc.ParseDigest(text); ok {
+		return digest.Key(), nil
+	}
+	key, err := operate.Key(text, list(own)...)
+	if errors.Is(err, operate.ErrNoKey) {
+		err = fmt.Errorf("%w, or of a kind that --keys names", err)
+	}
+	if err != nil {
+		return "", usageError{err}
+	}
+	return key, nil
+}
