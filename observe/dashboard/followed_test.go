@@ -60,27 +60,6 @@ func TestClientsThatGiveWayAreNotMixedUp(t *testing.T) {
 	wg.Wait()
 }
 
-func BenchmarkFollowed(b *testing.B) {
-	rule := &middleware.RuleInfo{Name: "ip"}
-	for name, keys := range map[string]int{"one client": 1, "rotating": 5000} {
-		d := newDashboard(b, Options{})
-		all := make([]*middleware.Observation, keys)
-		for i := range all {
-			all[i] = observed(rule, fmt.Sprint("198.51.100.", i), false)
-		}
-		b.Run(name, func(b *testing.B) {
-			b.ReportAllocs()
-			i := 0
-			for b.Loop() {
-				d.Observe(all[i])
-				if i++; i == keys {
-					i = 0
-				}
-			}
-		})
-	}
-}
-
 // All files of the script share their names.
 func TestNoTwoPartsOfTheScriptHaveOneName(t *testing.T) {
 	known := map[string]bool{}

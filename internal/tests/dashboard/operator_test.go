@@ -185,10 +185,11 @@ func TestInAnOutageItIsSaidWhatEachRuleDoesAndSinceWhen(t *testing.T) {
 	b.Await(patience, `["Now: counts by itself: this process allows 150/1m", "Now: refuses nothing, as always", "Now: answers all requests 503"].every(
 		(text) => document.querySelector("#rows").innerText.includes(text))`)
 	b.Await(patience, `document.querySelector("#chart-marks").innerText.includes("store down ")`)
+	assert.Equal(t, "bad", browser.Eval[string](b, `document.querySelector("#verdict").dataset.level`))
 	look(b, "outage")
 	server.Restart()
 	b.Await(patience, `document.querySelector("#chart-marks :last-child").innerText.startsWith("store back after ") &&
-		!document.querySelector("#rows").innerText.includes("Now:") && document.querySelector("#store-servers").innerText === ""`)
+		!document.querySelector("#rows").innerText.includes("Now:") && document.querySelector("#store").dataset.bad === "false" && document.querySelector("#store-servers").innerText === ""`)
 }
 
 func TestRulesSayWhenTheyWereLoadedAndWhyTheyAreNot(t *testing.T) {

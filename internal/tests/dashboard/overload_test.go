@@ -1,7 +1,6 @@
 package dashboard_test
 
 import (
-	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"testing"
@@ -78,17 +77,5 @@ func TestThePageShowsAnOverload(t *testing.T) {
 	b.Await(patience, `document.querySelectorAll("#levels .number.some").length > 0`)
 	assert.Contains(t, b.Text("#overload-text"), "others")
 	assert.NotContains(t, b.Text("#overload-text"), "premium")
-	for _, scheme := range []struct {
-		name string
-		dark bool
-	}{{"light", false}, {"dark", true}} {
-		for _, width := range []int64{320, 390, 800, 1280, 1920} {
-			b.Look(width, 844, scheme.dark)
-			assert.LessOrEqual(t, browser.Eval[int64](b, "document.documentElement.scrollWidth"), width, "nothing is beyond the edge")
-			box := browser.Eval[[]float64](b, `(({width, height}) => [width, height])(document.getElementById("overload").getBoundingClientRect())`)
-			assert.Greater(t, box[0], 0.8*float64(min(width, 400))-40, "at %d", width)
-			assert.Positive(t, box[1])
-			b.Picture(fmt.Sprintf("overload-%s-%d", scheme.name, width))
-		}
-	}
+	look(b, "overload")
 }
