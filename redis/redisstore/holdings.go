@@ -119,6 +119,9 @@ func (h *holdings) find(name string, tag keyfunc.Digest, q *limiter.Quota) *hold
 func (h *holdings) forget(of *holding) {
 	of.leaveQueue()
 	delete(h.byName, of.name)
+	if len(h.byName) == 0 {
+		h.byName = nil // a map keeps its room
+	}
 }
 
 // isBusy reports whether g has to wait: a message about a key of its own is in flight, or a group
