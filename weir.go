@@ -53,6 +53,9 @@ type (
 	// Cost says how many units a request takes. See [middleware.Cost].
 	Cost = middleware.Cost
 
+	// Mode says whether a rule refuses. See [middleware.Mode].
+	Mode = middleware.Mode
+
 	// Result is what was decided about a request. See [middleware.Result].
 	Result = middleware.Result
 )
@@ -65,6 +68,13 @@ const (
 	FixedWindow    = limiter.FixedWindow
 	SlidingLog     = limiter.SlidingLog
 	SlidingCounter = limiter.SlidingCounter
+)
+
+// The modes of a rule. See [middleware.Mode].
+const (
+	Enforce = middleware.Enforce
+	Shadow  = middleware.Shadow
+	Deny    = middleware.Deny
 )
 
 // The outage policies. See [limiter.Outage].

@@ -410,8 +410,8 @@ func TestNoPlaceLeaksWhateverRequestsDo(tt *testing.T) {
 			most = append(most, slots.Max)
 			rule := middleware.Rule{
 				Name: fmt.Sprint(i), Limit: slots,
-				Match:  func(r *http.Request) bool { n, _ := strconv.Atoi(r.Header.Get("Rules")); return n>>i&1 == 1 },
-				Shadow: rapid.IntRange(0, 5).Draw(t, "shadow") == 0,
+				Match: func(r *http.Request) bool { n, _ := strconv.Atoi(r.Header.Get("Rules")); return n>>i&1 == 1 },
+				Mode:  inShadow(rapid.IntRange(0, 5).Draw(t, "shadow") == 0),
 			}
 			if rapid.IntRange(0, 2).Draw(t, "limit") == 0 {
 				rule.Limit = limiter.All(limiter.PerSecond(50), slots)
@@ -424,7 +424,7 @@ func TestNoPlaceLeaksWhateverRequestsDo(tt *testing.T) {
 			var now [3]atomic.Int64
 			h := l.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				for i := range rules {
-					if rules[i].Match(r) && !rules[i].Shadow {
+					if rules[i].Match(r) && rules[i].Mode != middleware.Shadow {
 						if n := now[i].Add(1); n > most[i] {
 							wrong = append(wrong, fmt.Sprintf("%d of rule %d at once", n, i))
 						}
@@ -487,7 +487,7 @@ func TestTiersHaveConcurrencyOfTheirOwn(t *testing.T) {
 func TestShadowOfConcurrencyRefusesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rule := queued(1, 5, time.Hour)
-		rule.Shadow = true
+		rule.Mode = middleware.Shadow
 		var refused int
 		d := deskOf(t, middleware.Config{Rules: []middleware.Rule{rule, {Name: "all", Limit: limiter.PerHour(100)}}, Observer: observer(func(o *middleware.Observation) {
 			if !o.Rules[0].Allowed {

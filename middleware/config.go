@@ -57,7 +57,7 @@ type Config struct {
 	// BanStatus is what banned and denied requests are answered: 403 or 429. Zero: 403.
 	BanStatus int
 
-	// Shadow makes all rules what [Rule.Shadow] says, and bans too.
+	// Shadow puts all rules in the Mode [Shadow], and bans too.
 	Shadow bool
 
 	// Overload bounds how many requests are in flight, by what the service can do: package
@@ -147,7 +147,7 @@ type Rule struct {
 	// Key says which client is asking. Nil: one counter for all requests that match.
 	Key keyfunc.Func
 
-	// Limit is required, but with Deny: a [limiter.Limit], [limiter.AtOnce], or [limiter.All] of
+	// Limit is required, but in Mode Deny: a [limiter.Limit], [limiter.AtOnce], or [limiter.All] of
 	// several. With Tiers, it is for requests in none of them. Clients see the first limit under
 	// the rule's name, "api", others with their period in seconds, "api.3600", and AtOnce beside a
 	// limit as "api.concurrent". AtOnce needs a Config.Store that is a [limiter.Placer]; see
@@ -199,15 +199,8 @@ type Rule struct {
 	// Zero: it does not.
 	Escalate bans.Escalation
 
-	// Shadow makes the rule decide, count and log what it would refuse (code weir-shadow,
-	// at most once a minute, with how many), and refuse nothing. Clients see nothing of it.
-	Shadow bool
-
-	// Deny refuses every request that the rule is for, after Config.Allow: a switch for what is
-	// closed for now. Refusal has what is answered, 403 unless it says otherwise. No key is read
-	// and nothing is counted, so of the fields above only Name, Match and Shadow have an effect,
-	// and Limit may be left out. False: the rule limits.
-	Deny bool
+	// Mode says whether the rule refuses: [Enforce], [Shadow] or [Deny]. Zero: Enforce.
+	Mode Mode
 
 	// Refusal is what a client is answered that the rule refuses, field by field in place of what
 	// Config.Refusal says; a rule with Deny goes by this alone. Zero: it says nothing.
@@ -241,6 +234,24 @@ type LimitFunc func(ctx context.Context, key string) (limiter.Allowance, error)
 
 func (LimitMap) limitFor()  {}
 func (LimitFunc) limitFor() {}
+
+// Mode says whether a rule refuses requests.
+type Mode uint8
+
+const (
+	// Enforce refuses what exceeds the limit.
+	Enforce Mode = iota
+
+	// Shadow decides, counts and logs what the rule would refuse (code weir-shadow, at most once a
+	// minute, with how many), and refuses nothing. Clients see nothing of it.
+	Shadow
+
+	// Deny refuses every request that the rule is for, after Config.Allow: a switch for what is
+	// closed for now. Rule.Refusal has what is answered, 403 unless it says otherwise. No key is
+	// read and nothing is counted, so of the other fields only Name and Match have an effect, and
+	// Limit may be left out.
+	Deny
+)
 
 // NoKey says what a rule does with a request for which its key function has no key.
 // A request is not limited where all rules that it meets are NoKeySkip, which is warned of.

@@ -142,7 +142,7 @@ func TestARuleInShadowStrikesNobodyBesideOneThatDoes(t *testing.T) {
 	phase.Test(t, func(t *testing.T) {
 		list := bansOf(t)
 		shadow := loginRule(bans.Escalation{After: 1, Within: time.Minute, Ban: time.Minute})
-		shadow.Name, shadow.Shadow = "shadow", true
+		shadow.Name, shadow.Mode = "shadow", middleware.Shadow
 		meant := loginRule(strict)
 		meant.Limit = limiter.PerHour(1)
 		h := limited(t, middleware.Config{Bans: list, Rules: []middleware.Rule{shadow, meant}}).Handler(ok)

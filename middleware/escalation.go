@@ -34,7 +34,7 @@ func (l *RateLimit) escalate(ctx context.Context, set *ruleset, s *decided) {
 
 // mayBeBanned reports whether what the key does counts toward a ban.
 func (a *applied) mayBeBanned() bool {
-	return a.rule.strikes != nil && !a.rule.Shadow && a.class == keyfunc.Own
+	return a.rule.strikes != nil && !a.rule.shadow && a.class == keyfunc.Own
 }
 
 // banPatience is how long a refused request waits for its ban to be known everywhere. A list

@@ -59,7 +59,7 @@ func (l *RateLimit) Explain(r *http.Request) (e Explanation) {
 	policies, _, _, no := set.match(r, scopeOf(r.Context()), nil, nil)
 	switch {
 	case no == nil:
-	case no.by.Deny:
+	case no.by.deny:
 		e.Status, e.Denied = no.status, no.by.Name
 	default:
 		e.Status, e.Keyless = no.status, no.by.Name

@@ -22,7 +22,7 @@ func TestExplainTellsWhatIsAsked(t *testing.T) {
 				Name: name, Limit: limiter.PerDay(rapid.Int64Range(1, 5).Draw(t, "limit")),
 				Key:      rapid.SampledFrom([]keyfunc.Func{nil, keyfunc.IP(), keyfunc.Header("X-Key")}).Draw(t, "key"),
 				NoKey:    middleware.NoKey(rapid.IntRange(0, 3).Draw(t, "no key")),
-				Shadow:   rapid.Bool().Draw(t, "shadow"),
+				Mode:     inShadow(rapid.Bool().Draw(t, "shadow")),
 				OnOutage: limiter.Outage(rapid.IntRange(0, 2).Draw(t, "on outage")),
 			}
 			if rapid.Bool().Draw(t, "tiered") {

@@ -204,7 +204,7 @@ func TestAHandlerChargesSeveralLimits(t *testing.T) {
 func TestSeveralLimitsInShadow(t *testing.T) {
 	for _, settles := range []bool{false, true} {
 		rule := several()
-		rule.Shadow = true
+		rule.Mode = middleware.Shadow
 		if settles {
 			rule.Cost = middleware.Reserve(func(*http.Request) int64 { return 1 })
 		}

@@ -59,7 +59,7 @@ func (m *matching) add(policies []applied, charges []limiter.Charge, rule *rule)
 	if m.no != nil || rule.Match != nil && !rule.Match(r) {
 		return policies, charges
 	}
-	if rule.Deny {
+	if rule.deny {
 		m.refuse(rule, rule.reply.Status)
 		return policies, charges
 	}
@@ -86,7 +86,7 @@ func (m *matching) add(policies []applied, charges []limiter.Charge, rule *rule)
 			return policies, charges
 		}
 	}
-	a := applied{key: key, class: class, shadow: rule.Shadow, looks: rule.Counts.after}
+	a := applied{key: key, class: class, shadow: rule.shadow, looks: rule.Counts.after}
 	if !policy.isPlace() {
 		policies, charges = m.addLimits(policies, charges, a, policy)
 	}
@@ -99,12 +99,12 @@ func (m *matching) add(policies []applied, charges []limiter.Charge, rule *rule)
 
 // refuse has a rule refuse the request, unless it is in shadow.
 func (m *matching) refuse(rule *rule, status int) {
-	if rule.Shadow {
+	if rule.shadow {
 		rule.notes.shadowed.note(m.set.Logger, rule.info)
 		return
 	}
 	m.no = &refusal{status: status, by: rule}
-	if rule.Deny {
+	if rule.deny {
 		m.no.rule, m.no.reply, m.no.retryAfter = rule.Name, rule.reply, rule.reply.RetryAfter
 	}
 }

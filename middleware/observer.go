@@ -117,7 +117,7 @@ func (set *ruleset) observe(r *http.Request, outcome Outcome, ban bans.Ban, deni
 
 // observeUnasked reports a request that a rule refuses without asking the store.
 func (set *ruleset) observeUnasked(r *http.Request, no *refusal) {
-	if no.by.Deny {
+	if no.by.deny {
 		set.observe(r, OutcomeRefused, bans.Ban{}, no.by)
 		return
 	}

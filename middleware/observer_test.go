@@ -50,7 +50,7 @@ func TestTheObserverHearsWhatBecomesOfARequest(t *testing.T) {
 			BanKeys: []keyfunc.Func{keyfunc.IP(), deniedIf(func(r *http.Request) bool { return r.URL.Path == "/wp-admin" })},
 			Rules: []middleware.Rule{
 				{Name: "ip", Key: keyfunc.IP(), Limit: limiter.PerHour(2)},
-				{Name: "new", Limit: limiter.PerHour(1), Shadow: true},
+				{Name: "new", Limit: limiter.PerHour(1), Mode: middleware.Shadow},
 				{Name: "tenant", Key: keyfunc.Header("X-Tenant"), NoKey: middleware.NoKeyBadRequest, Limit: limiter.PerHour(100)},
 			},
 		})

@@ -67,7 +67,7 @@ func (r *RuleInfo) LimitText() string {
 func (l *RateLimit) Rules() []RuleInfo {
 	var all []RuleInfo
 	for _, r := range l.rules.Load().all {
-		if r.Deny {
+		if r.deny {
 			all = append(all, *r.info)
 		}
 		for _, p := range r.policies() {
@@ -87,7 +87,7 @@ func (set *ruleset) policies() (all []*policy) {
 
 // policies are r's, for requests in no tier first; none of a rule that denies.
 func (r *rule) policies() []*policy {
-	if r.Deny {
+	if r.deny {
 		return nil
 	}
 	tiers := slices.SortedFunc(maps.Values(r.tiers), func(a, b *policy) int { return cmp.Compare(a.info.Tier, b.info.Tier) })

@@ -238,7 +238,7 @@ func TestExactlyTheLimitPassesWhileTheConfigChanges(t *testing.T) {
 			configOf(shared(limiter.PerDay(n)), keyed),
 			configOf(keyed, shared(limiter.PerDay(n)), middleware.Rule{Name: "more", Limit: plenty}),
 			configOf(shared(limiter.Limit{Events: n, Per: 48 * time.Hour, Algorithm: limiter.FixedWindow}), keyed),
-			configOf(shared(limiter.PerDay(n).With(limiter.SlidingLog)), middleware.Rule{Name: "shadow", Limit: limiter.PerDay(1), Shadow: true}),
+			configOf(shared(limiter.PerDay(n).With(limiter.SlidingLog)), middleware.Rule{Name: "shadow", Limit: limiter.PerDay(1), Mode: middleware.Shadow}),
 			{Logger: quiet, Default: []middleware.Rule{otherwise}, Headers: middleware.HeadersNone},
 		}
 		logger, log := logged()

@@ -82,7 +82,7 @@ func (c *compiler) reply(at string, given Rule) *reply {
 		c.report("%s: %w", at, err)
 		return nil
 	}
-	if given.Deny {
+	if given.Mode == Deny {
 		r.Status = cmp.Or(r.Status, http.StatusForbidden)
 		kind, ok := denials[r.Status]
 		if !ok {

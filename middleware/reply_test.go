@@ -89,9 +89,8 @@ func TestARuleThatDeniesRefusesAllAndCountsNothing(t *testing.T) {
 		Allow: func(r *http.Request) bool { return r.Header.Get("Ops") != "" },
 		Rules: []middleware.Rule{{Name: "all", Limit: plenty}},
 		ByRoute: map[string][]middleware.Rule{
-			"/closed": {{Name: "closed", Deny: true, Key: constant, Limit: plenty}},
-			"/later":  {{Name: "later", Deny: true, Refusal: middleware.Refusal{Status: 503, RetryAfter: 10 * time.Minute, Message: "Back in {retry_after}."}}},
-			"/shadow": {{Name: "shadow", Deny: true, Shadow: true}},
+			"/closed": {{Name: "closed", Mode: middleware.Deny, Key: constant, Limit: plenty}},
+			"/later":  {{Name: "later", Mode: middleware.Deny, Refusal: middleware.Refusal{Status: 503, RetryAfter: 10 * time.Minute, Message: "Back in {retry_after}."}}},
 		},
 	})
 	answer := func(pattern string) (status int, retryAfter, body string) {
@@ -104,12 +103,15 @@ func TestARuleThatDeniesRefusesAllAndCountsNothing(t *testing.T) {
 	assert.Equal(t, []any{503, "600", "Back in 10 minutes.\n"}, []any{status, retryAfter, body})
 	assert.Equal(t, []string{"refused by closed none", "refused by later none"}, heard)
 
-	_, result := check(l, request(routedBy("/shadow")))
+	shadow := limited(t, middleware.Config{Logger: quiet, Shadow: true, Rules: []middleware.Rule{{Name: "all", Limit: plenty}, {Name: "closed", Mode: middleware.Deny}}})
+	_, result := check(shadow, request())
+	assert.True(t, result.Allowed, "all is in shadow")
+	_, result = check(l, request(routedBy("/open")))
 	assert.Equal(t, plenty.Events-1, result.Remaining, "what was denied was not counted")
 	assert.Len(t, result.Rules, 1)
 	assert.Equal(t, middleware.Explanation{Status: 403, Denied: "closed"}, l.Explain(request(routedBy("/closed"))))
 	assert.True(t, l.Explain(request(routedBy("/closed"), header("Ops", "1"))).Exempt)
-	assert.Len(t, l.Rules(), 4)
+	assert.Len(t, l.Rules(), 3)
 	require.NoError(t, l.Reset(t.Context(), "all", ""))
 	require.ErrorIs(t, l.Reset(t.Context(), "closed", ""), middleware.ErrNoRule, "it has no counters")
 }
@@ -120,9 +122,9 @@ func TestWhatIsWrongWithARefusal(t *testing.T) {
 		Rules: []middleware.Rule{
 			{Name: "a", Limit: plenty, Refusal: middleware.Refusal{Status: 200, Type: "a b", Title: "x\ny", Message: "in {hours}"}},
 			{Name: "b", Limit: plenty, Refusal: middleware.Refusal{RetryAfter: time.Second}},
-			{Name: "c", Deny: true, Refusal: middleware.Refusal{Status: 404}},
-			{Name: "", Deny: true},
-			{Name: "e", Deny: true, Refusal: middleware.Refusal{RetryAfter: -1}},
+			{Name: "c", Mode: middleware.Deny, Refusal: middleware.Refusal{Status: 404}},
+			{Name: "", Mode: middleware.Deny},
+			{Name: "e", Mode: middleware.Deny, Refusal: middleware.Refusal{RetryAfter: -1}},
 			{Name: "f", Limit: plenty, Refusal: middleware.Refusal{Message: strings.Repeat("x", 1001)}},
 			{Name: "g"},
 		},

@@ -23,7 +23,7 @@ type Result struct {
 	Rule, Tier string
 
 	// Status is what a refusal answers: 429 when a limit is exceeded, or what Rule.Refusal says
-	// of that or of Rule.Deny, 403 (or 429) for a
+	// of that or of a rule that denies, 403 (or 429) for a
 	// banned client, 400 or 401 for a request without a key (see NoKey), 503 when the
 	// store could not decide or a rule without a key has as many requests in progress as its
 	// Concurrency allows, 499 when the client went away while it waited for its turn.
@@ -57,7 +57,7 @@ type RuleResult struct {
 	// Cost is how many units the request takes.
 	Cost int64
 
-	// Decision is what the rule said, which refuses nothing where Rule.Shadow is set. The
+	// Decision is what the rule said, which refuses nothing where the rule is in shadow. The
 	// zero Decision: the store was not asked, or could not decide. Of several limits, and of
 	// Concurrency, it is what all of them together let pass ([limiter.Decision.Join]).
 	limiter.Decision

@@ -89,7 +89,7 @@ func TestNewReportsARouteThatCannotMatchBesideAllElse(t *testing.T) {
 		assert.ErrorContains(t, err, `middleware: Rules[0] "r" Match: Route: `, "%q", pattern)
 	}
 	_, err := middleware.New(middleware.Config{Allow: middleware.Route("health"), Rules: []middleware.Rule{
-		{Name: "login", Match: middleware.Route("POST login", "GET/x")}, {Name: "closed", Deny: true, Match: middleware.Route("admin")}}})
+		{Name: "login", Match: middleware.Route("POST login", "GET/x")}, {Name: "closed", Mode: middleware.Deny, Match: middleware.Route("admin")}}})
 	for _, want := range []string{`Rules[0] "login" Match: Route: `, `"POST login"`, `"GET/x"`, "Limit is missing",
 		`Rules[1] "closed" Match: Route: `, `Config.Allow: Route: `} {
 		assert.ErrorContains(t, err, want)

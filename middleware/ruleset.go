@@ -89,6 +89,8 @@ func (set *ruleset) forRoute(r *http.Request) []*rule {
 // rule is a Rule that was checked.
 type rule struct {
 	Rule
+	shadow  bool               // it refuses nothing
+	deny    bool               // it refuses all
 	info    *RuleInfo          // for requests in no tier
 	reply   *reply             // nil: what Weir answers by itself
 	policy  *policy            // for requests in no tier; nil with Deny
@@ -293,13 +295,17 @@ func (c *compiler) rules(at string, given []Rule, info RuleInfo) (all []*rule) {
 func (c *compiler) rule(at string, given Rule, info RuleInfo) *rule {
 	c.name(at, given.Name, "")
 	at = fmt.Sprintf("%s %q", at, given.Name)
-	if given.Deny {
+	deny := given.Mode == Deny
+	if deny {
 		if _, err := limiter.NewQuota(given.Name, "", limiter.PerSecond(1)); err != nil { // for its name
 			c.report("%s: %w", at, err)
 		}
-		given = Rule{Name: given.Name, Match: given.Match, Shadow: given.Shadow, Deny: true, Refusal: given.Refusal}
+		given = Rule{Name: given.Name, Match: given.Match, Mode: Deny, Refusal: given.Refusal}
 	}
 	c.match(at+" Match", given.Match)
+	if given.Mode > Deny {
+		c.report("%s: Mode is %d: there is no such choice", at, given.Mode)
+	}
 	if given.NoKey > NoKeyUnauthorized {
 		c.report("%s: NoKey is %d: there is no such choice", at, given.NoKey)
 	}
@@ -313,14 +319,14 @@ func (c *compiler) rule(at string, given Rule, info RuleInfo) *rule {
 		c.report("%s: SoftAt is %d, and with Config.NoResult and HeadersNone nothing would tell of it", at, given.SoftAt)
 	}
 	c.end(at, given)
-	given.Shadow = given.Shadow || c.set.Shadow
-	if given.Shadow && given.OnOutage == limiter.FailClosed {
+	shadow := given.Mode == Shadow || c.set.Shadow
+	if shadow && given.OnOutage == limiter.FailClosed {
 		given.OnOutage = limiter.FailLocal // it refuses nothing
 	}
-	r := &rule{Rule: given, notes: c.notes(given.Name), owner: c.set.notices}
-	info.Name, info.Shadow, info.Deny = given.Name, given.Shadow, given.Deny
+	r := &rule{Rule: given, shadow: shadow, deny: deny, notes: c.notes(given.Name), owner: c.set.notices}
+	info.Name, info.Shadow, info.Deny = given.Name, shadow, deny
 	r.reply = c.reply(at, given)
-	if given.Deny {
+	if deny {
 		r.info = c.info(info)
 		c.set.all = append(c.set.all, r)
 		c.set.needsRoute = c.set.needsRoute || given.Match != nil
@@ -344,7 +350,7 @@ func (c *compiler) rule(at string, given Rule, info RuleInfo) *rule {
 	set.needsTier = set.needsTier || len(r.tiers) > 0
 	set.awaitsEnds = set.awaitsEnds || r.awaitsEnd()
 	set.chargesAfter = set.chargesAfter || r.Counts.after
-	set.hasShadow = set.hasShadow || given.Shadow
+	set.hasShadow = set.hasShadow || shadow
 	return r
 }
 
@@ -416,7 +422,7 @@ func (c *compiler) policy(at string, r *rule, info RuleInfo, a limiter.Allowance
 		}
 		if quota.InFlight() {
 			c.set.hasPlaces = true
-			c.set.hasQueues = c.set.hasQueues || info.Concurrency.Waiting > 0 && !r.Shadow
+			c.set.hasQueues = c.set.hasQueues || info.Concurrency.Waiting > 0 && !r.shadow
 		} else if err := r.fits(quota.Limit()); err != nil {
 			c.report("%s: %w", at, err)
 		}
@@ -527,7 +533,7 @@ func (c *compiler) own(at string, r *rule) {
 			continue
 		}
 		c.set.hasPlaces = c.set.hasPlaces || own.placed() != nil
-		c.set.hasQueues = c.set.hasQueues || own.info.Concurrency.Waiting > 0 && !r.Shadow
+		c.set.hasQueues = c.set.hasQueues || own.info.Concurrency.Waiting > 0 && !r.shadow
 	}
 }
 
@@ -621,5 +627,5 @@ func (c *compiler) escalation(at string, r *rule) {
 	if c.set.Bans == nil {
 		c.report("%s: Escalate needs Config.Bans, a list to add to", at)
 	}
-	c.set.hasEscalation = c.set.hasEscalation || !r.Shadow
+	c.set.hasEscalation = c.set.hasEscalation || !r.shadow
 }

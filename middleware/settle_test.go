@@ -319,7 +319,7 @@ func TestACostThatIsChargedAfterwards(t *testing.T) {
 func TestTheEndOfARuleInShadow(t *testing.T) {
 	for _, after := range []bool{false, true} {
 		l := limited(t, middleware.Config{Rules: []middleware.Rule{
-			{Name: "login", Limit: perHour(2), Counts: afterwards(middleware.Statuses(401), after), Shadow: true},
+			{Name: "login", Limit: perHour(2), Counts: afterwards(middleware.Statuses(401), after), Mode: middleware.Shadow},
 			{Name: "all", Limit: perHour(100)},
 		}})
 		for range 5 {

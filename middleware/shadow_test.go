@@ -23,7 +23,7 @@ import (
 func TestARuleInShadowRefusesNothingAndTellsClientsNothing(t *testing.T) {
 	phase.Test(t, func(t *testing.T) {
 		l := newLimit(t,
-			middleware.Rule{Name: "shady", Limit: limiter.PerHour(1), SoftAt: 1, Shadow: true},
+			middleware.Rule{Name: "shady", Limit: limiter.PerHour(1), SoftAt: 1, Mode: middleware.Shadow},
 			middleware.Rule{Name: "open", Limit: limiter.PerHour(3)},
 		)
 		for n := range 3 {
@@ -53,8 +53,8 @@ func TestALimiterInShadowLeavesTheFieldsOfOthersAlone(t *testing.T) {
 			middleware.Rule{Name: "p", Limit: limiter.PerMinute(4).With(limiter.FixedWindow)})
 		want := serve(outer.Handler(ok), request()).Header()
 		for name, inner := range map[string]*middleware.RateLimit{
-			"that refuses":      newLimit(t, middleware.Rule{Name: "r", Limit: limiter.PerHour(1), Shadow: true, Cost: middleware.CostOf(func(*http.Request) int64 { return 2 })}),
-			"without an answer": limited(t, middleware.Config{Store: brokenStore{}, Rules: []middleware.Rule{{Name: "r", Limit: plenty, Shadow: true}}}),
+			"that refuses":      newLimit(t, middleware.Rule{Name: "r", Limit: limiter.PerHour(1), Mode: middleware.Shadow, Cost: middleware.CostOf(func(*http.Request) int64 { return 2 })}),
+			"without an answer": limited(t, middleware.Config{Store: brokenStore{}, Rules: []middleware.Rule{{Name: "r", Limit: plenty, Mode: middleware.Shadow}}}),
 		} {
 			outer := newLimit(t, middleware.Rule{Name: "o", Limit: limiter.PerMinute(3).With(limiter.FixedWindow)},
 				middleware.Rule{Name: "p", Limit: limiter.PerMinute(4).With(limiter.FixedWindow)})
@@ -95,7 +95,7 @@ func TestRulesAndRulesInShadowDoNotMindEachOther(t *testing.T) {
 	phase.Test(t, func(*testing.T) {
 		rapid.Check(t, func(t *rapid.T) {
 			meant := drawRules(t, "meant", 3, func(*middleware.Rule) {})
-			shadows := drawRules(t, "shadow", 3, func(r *middleware.Rule) { r.Shadow = true })
+			shadows := drawRules(t, "shadow", 3, func(r *middleware.Rule) { r.Mode = middleware.Shadow })
 			if len(meant) == 0 || len(shadows) == 0 {
 				t.Skip("nothing to compare")
 			}
@@ -105,7 +105,7 @@ func TestRulesAndRulesInShadowDoNotMindEachOther(t *testing.T) {
 			alone := map[string]*middleware.RateLimit{}
 			var refused middleware.Result
 			for _, rule := range shadows {
-				rule.Shadow = false
+				rule.Mode = middleware.Enforce
 				alone[rule.Name] = limited(t, middleware.Config{Rules: []middleware.Rule{rule},
 					OnRefused: func(_ http.ResponseWriter, _ *http.Request, result middleware.Result) { refused = result }})
 			}
@@ -144,7 +144,7 @@ func TestRulesAndRulesInShadowDoNotMindEachOther(t *testing.T) {
 
 func TestAQueueInShadowDelaysNobody(t *testing.T) {
 	phase.Test(t, func(t *testing.T) {
-		l := newLimit(t, middleware.Rule{Name: "q", Limit: limiter.PerSecond(1).With(limiter.LeakyBucket).WithBurst(5), Shadow: true},
+		l := newLimit(t, middleware.Rule{Name: "q", Limit: limiter.PerSecond(1).With(limiter.LeakyBucket).WithBurst(5), Mode: middleware.Shadow},
 			middleware.Rule{Name: "r", Limit: plenty})
 		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 		defer cancel()
@@ -164,7 +164,7 @@ func TestShadowIsLoggedOnceAMinuteWithHowMany(t *testing.T) {
 	phase.Test(t, func(t *testing.T) {
 		logger, log := logged()
 		l := limited(t, middleware.Config{Logger: logger, Rules: []middleware.Rule{
-			{Name: "r", Limit: limiter.PerDay(2).With(limiter.SlidingLog), Shadow: true, Key: keyfunc.IP(),
+			{Name: "r", Limit: limiter.PerDay(2).With(limiter.SlidingLog), Mode: middleware.Shadow, Key: keyfunc.IP(),
 				Tiers: middleware.Tiers{"gold": limiter.PerDay(1).With(limiter.SlidingLog)}}}})
 		for range 2 {
 			check(l, request())
@@ -197,7 +197,7 @@ func TestARuleInShadowAsksNobodyForAKey(t *testing.T) {
 				"missing": func(*http.Request) (string, error) { return "", keyfunc.ErrNoKey },
 				"failing": func(*http.Request) (string, error) { return "", errors.New("the database is down") },
 			} {
-				rule := middleware.Rule{Name: "r", Key: key, NoKey: noKey, Limit: limiter.PerHour(1), Shadow: true}
+				rule := middleware.Rule{Name: "r", Key: key, NoKey: noKey, Limit: limiter.PerHour(1), Mode: middleware.Shadow}
 				l := newLimit(t, rule, middleware.Rule{Name: "open", Limit: limiter.PerHour(2)})
 				for range 2 {
 					require.Equal(t, 200, serve(l.Handler(ok), request()).Code, name)
@@ -210,7 +210,7 @@ func TestARuleInShadowAsksNobodyForAKey(t *testing.T) {
 
 func TestWithoutAnAnswerFromTheStoreRulesInShadowLetPass(t *testing.T) {
 	phase.Test(t, func(t *testing.T) {
-		shadow := middleware.Rule{Name: "s", Limit: limiter.PerHour(1), Shadow: true, OnOutage: limiter.FailClosed}
+		shadow := middleware.Rule{Name: "s", Limit: limiter.PerHour(1), Mode: middleware.Shadow, OnOutage: limiter.FailClosed}
 		l := limited(t, middleware.Config{Store: brokenStore{}, Rules: []middleware.Rule{shadow}})
 		w := serve(l.Handler(ok), request())
 		assert.Equal(t, 200, w.Code)
@@ -272,7 +272,7 @@ func TestRetryAfterIsExactWithRulesInShadow(t *testing.T) {
 	phase.Test(t, func(*testing.T) {
 		rapid.Check(t, func(t *rapid.T) {
 			rules := drawRules(t, "rule", 4, func(r *middleware.Rule) {
-				r.Shadow = rapid.SampledFrom([]bool{false, false, true}).Draw(t, "shadow")
+				r.Mode = rapid.SampledFrom([]middleware.Mode{middleware.Enforce, middleware.Enforce, middleware.Shadow}).Draw(t, "shadow")
 			})
 			rules = append(rules, drawRules(t, "more", 1, func(*middleware.Rule) {})...)
 			if len(rules) == 0 {
@@ -311,4 +311,12 @@ func TestRetryAfterIsExactWithRulesInShadow(t *testing.T) {
 			}
 		})
 	})
+}
+
+// inShadow is the mode of a rule that is in shadow if so.
+func inShadow(so bool) middleware.Mode {
+	if so {
+		return middleware.Shadow
+	}
+	return middleware.Enforce
 }

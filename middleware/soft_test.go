@@ -51,7 +51,7 @@ func TestOnlyRulesThatAreNearTheirLimitWarn(t *testing.T) {
 			{Name: "far", Limit: limiter.PerHour(1000), SoftAt: 50},
 			{Name: `a "b"`, Limit: limiter.PerHour(4), SoftAt: 50},
 			{Name: "c", Limit: limiter.PerHour(5), SoftAt: 60},
-			{Name: "shadow", Limit: limiter.PerHour(4), SoftAt: 1, Shadow: true},
+			{Name: "shadow", Limit: limiter.PerHour(4), SoftAt: 1, Mode: middleware.Shadow},
 		}
 		l := newLimit(t, rules...)
 		w, result := check(l, request())

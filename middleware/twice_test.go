@@ -168,7 +168,7 @@ func admitsTheSame(t *rapid.T) {
 	rules := []middleware.Rule{
 		{Name: "all", Limit: limiter.PerDay(rapid.Int64Range(1, 12).Draw(t, "all"))},
 		{Name: "ip", Key: keyfunc.IP(), Limit: limiter.PerDay(rapid.Int64Range(1, 6).Draw(t, "ip")),
-			Shadow: rapid.Bool().Draw(t, "shadow")},
+			Mode: inShadow(rapid.Bool().Draw(t, "shadow"))},
 		{Name: "user", Key: keyfunc.User, Limit: limiter.PerDay(3), NoKey: middleware.NoKey(rapid.IntRange(0, 3).Draw(t, "no key")),
 			Tiers: middleware.Tiers{"gold": limiter.PerDay(5)}},
 	}

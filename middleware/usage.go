@@ -164,11 +164,11 @@ func (set *ruleset) questions(r *http.Request) []question {
 	one, other := routedBy(r, "GET "+patternPath(r), http.MethodGet), routedBy(r, "OTHER "+patternPath(r), "OTHER")
 	questions := make([]question, 0, len(set.all))
 	for _, rule := range set.all {
-		if rule.Shadow || rule.info.ForTier != "" && rule.info.ForTier != tier {
+		if rule.shadow || rule.info.ForTier != "" && rule.info.ForTier != tier {
 			continue
 		}
 		q := question{rule: rule}
-		if !rule.Deny {
+		if !rule.deny {
 			q.policy = rule.policyFor(tier)
 			q.readKey(set, one, other)
 		}
@@ -232,7 +232,7 @@ func (l *RateLimit) left(ctx context.Context, set *ruleset, questions []question
 	var charges []limiter.Charge
 	for i := range questions {
 		q := &questions[i]
-		if q.unknown == "" && !q.rule.Deny && q.rule.hasOwn() {
+		if q.unknown == "" && !q.rule.deny && q.rule.hasOwn() {
 			own, err := set.policyToTell(ctx, q.rule, q.policy, q.key, q.class)
 			if q.err = err; err == nil {
 				q.policy = own
@@ -240,7 +240,7 @@ func (l *RateLimit) left(ctx context.Context, set *ruleset, questions []question
 				q.unknown = unknownLimit
 			}
 		}
-		if q.unknown != "" || q.rule.Deny {
+		if q.unknown != "" || q.rule.deny {
 			continue
 		}
 		q.policies = append([]*policy{q.policy}, q.policy.behind()...)
@@ -289,7 +289,7 @@ func (l *RateLimit) describe(ctx context.Context, set *ruleset, questions []ques
 // describe is what is known of the rule.
 func (q *question) describe(set *ruleset) usageRule {
 	r := q.rule
-	told := usageRule{Rule: r.Name, Denied: r.Deny, Unknown: q.unknown, Default: slices.Contains(set.fallback, r)}
+	told := usageRule{Rule: r.Name, Denied: r.deny, Unknown: q.unknown, Default: slices.Contains(set.fallback, r)}
 	switch m := matcherOf(r.Match); {
 	case m != nil:
 		told.Routes = m.texts
@@ -300,7 +300,7 @@ func (q *question) describe(set *ruleset) usageRule {
 		told.Conditional = r.Match != nil
 		told.Routes = []string{r.info.Route}
 	}
-	if r.Deny {
+	if r.deny {
 		return told
 	}
 	told.Tier, told.SoftAt = q.policy.info.Tier, r.SoftAt

@@ -84,7 +84,7 @@ func main() {
 			{Name: "ip", Key: address, Limit: weir.PerSecond(50)},
 			{Name: "tenant", Key: tenant, NoKey: middleware.NoKeySkip, Limit: weir.PerSecond(20)},
 			{Name: "search", Match: weir.Route("GET /search"), Key: address, Limit: weir.PerMinute(10)},
-			{Name: "ip-next", Key: address, Limit: weir.PerSecond(10), Shadow: true}, // what would it do?
+			{Name: "ip-next", Key: address, Limit: weir.PerSecond(10), Mode: weir.Shadow}, // what would it do?
 		},
 	}))
 	page.Add(limits)

@@ -133,7 +133,7 @@ func (c *checker) rule(p *placed) middleware.Rule {
 		Key:      c.key(p),
 		NoKey:    noKeys[r.NoKey],
 		OnOutage: outages[r.OnOutage],
-		Shadow:   r.Mode == "shadow",
+		Mode:     modes[r.Mode],
 	}
 	limits, atOnce := c.limits(path, &r.limitFields, r.Mode == "deny"), c.concurrency(path, &r.limitFields)
 	made.Limit = limiter.Join(limits, atOnce)
@@ -167,7 +167,7 @@ func (c *checker) rule(p *placed) middleware.Rule {
 	c.escalate(p, &made)
 	made.Refusal = c.refusal(sub(path, "refusal"), r.Refusal, r.Mode == "deny")
 	if r.Mode == "deny" { // the rest is for another mode
-		return middleware.Rule{Name: name, Deny: true, Refusal: made.Refusal}
+		return middleware.Rule{Name: name, Mode: middleware.Deny, Refusal: made.Refusal}
 	}
 	return made
 }

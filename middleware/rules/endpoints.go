@@ -131,5 +131,5 @@ func (c *checker) countsAll() bool {
 
 // counts reports whether a rule limits all requests that it is for.
 func counts(r middleware.Rule) bool {
-	return r.Match == nil && !r.Shadow && (r.Key == nil || r.NoKey != middleware.NoKeySkip)
+	return r.Match == nil && r.Mode != middleware.Shadow && (r.Key == nil || r.NoKey != middleware.NoKeySkip)
 }

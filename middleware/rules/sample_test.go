@@ -36,11 +36,11 @@ type plainRule struct {
 	OnOutage limiter.Outage
 	SoftAt   int
 	Escalate bans.Escalation
-	Shadow   bool
+	Mode     middleware.Mode
 }
 
 func plainly(r middleware.Rule) plainRule {
-	return plainRule{r.Name, r.Limit, r.Tiers, r.NoKey, r.OnOutage, r.SoftAt, r.Escalate, r.Shadow}
+	return plainRule{r.Name, r.Limit, r.Tiers, r.NoKey, r.OnOutage, r.SoftAt, r.Escalate, r.Mode}
 }
 
 // keyOf is the key of a request under a rule; "none" if the rule has one counter.
@@ -78,7 +78,7 @@ func TestTheSampleIsWhatItSays(t *testing.T) {
 			Limit: limiter.Limit{Events: 10, Per: hour, Algorithm: limiter.SlidingLog}}, plainly(upload))
 		assert.Equal(t, plainRule{Name: "POST /login", Limit: limiter.PerMinute(5), SoftAt: 80, OnOutage: limiter.FailClosed,
 			Escalate: bans.Escalation{After: 3, Within: 10 * time.Minute, Ban: time.Minute, Factor: 2, Max: 24 * hour}}, plainly(login))
-		assert.Equal(t, plainRule{Name: "/beta/*", Limit: limiter.PerSecond(10), SoftAt: 80, Shadow: true}, plainly(beta))
+		assert.Equal(t, plainRule{Name: "/beta/*", Limit: limiter.PerSecond(10), SoftAt: 80, Mode: middleware.Shadow}, plainly(beta))
 
 		guest := call{from: "10.1.2.3:80", header: map[string]string{"X-Forwarded-For": "192.0.2.9, 10.0.0.7", "X-Device": "d"}}
 		user := guest
@@ -203,7 +203,7 @@ func TestScalarsAreReadAsTheyAreMeant(t *testing.T) {
 			}
 			rule := r.Config().Default[0]
 			got := map[string]any{
-				"algorithm: ": rule.Limit.(limiter.Limit).Algorithm, "on_outage: ": rule.OnOutage, "mode: ": rule.Shadow, "no_key: ": rule.NoKey,
+				"algorithm: ": rule.Limit.(limiter.Limit).Algorithm, "on_outage: ": rule.OnOutage, "mode: ": rule.Mode == middleware.Shadow, "no_key: ": rule.NoKey,
 				"soft: ": rule.SoftAt, escalate: rule.Escalate.Factor, "cost: ": strings.Fields(strings.Trim(fmt.Sprint(rule.Cost), "{}"))[0],
 			}[field]
 			assert.Equal(t, want, fmt.Sprint(got), "%s%s", field, text)

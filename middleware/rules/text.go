@@ -99,6 +99,7 @@ func (a *algorithm) UnmarshalText(text []byte) error {
 // What words of a file stand for. An empty one, or one that is wrong, is the first.
 var (
 	families = map[string]middleware.Headers{"legacy": middleware.HeadersLegacy, "draft": middleware.HeadersDraft11, "none": middleware.HeadersNone}
+	modes    = map[string]middleware.Mode{"shadow": middleware.Shadow, "deny": middleware.Deny}
 	noKeys   = map[string]middleware.NoKey{"skip": middleware.NoKeySkip, "bad_request": middleware.NoKeyBadRequest, "unauthorized": middleware.NoKeyUnauthorized}
 	outages  = map[string]limiter.Outage{"open": limiter.FailOpen, "closed": limiter.FailClosed}
 )

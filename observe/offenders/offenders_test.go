@@ -266,7 +266,7 @@ func TestInAMiddlewareEachRuleCountsWhatItRefused(t *testing.T) {
 			Rules: []middleware.Rule{
 				{Name: "global", Limit: limiter.PerHour(100)},
 				{Name: "ip", Key: keyfunc.IP(), Limit: limiter.PerHour(3)},
-				{Name: "tenant", Key: keyfunc.Header("X-Tenant"), NoKey: middleware.NoKeySkip, Limit: limiter.PerHour(2), Shadow: true},
+				{Name: "tenant", Key: keyfunc.Header("X-Tenant"), NoKey: middleware.NoKeySkip, Limit: limiter.PerHour(2), Mode: middleware.Shadow},
 			},
 		})).Handler(noop)
 		ask := func(path, from, tenant string) {

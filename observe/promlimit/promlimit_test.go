@@ -82,7 +82,7 @@ func TestWhatEachRuleSaysIsCountedByTier(t *testing.T) {
 			{Name: "all", Limit: limiter.PerHour(100).With(limiter.SlidingLog)},
 			{Name: "key", Key: keyfunc.APIKey("X-Api-Key"), NoKey: middleware.NoKeyUnauthorized, Limit: limiter.PerHour(1).With(limiter.SlidingLog),
 				Tiers: middleware.Tiers{"premium": limiter.PerHour(2).With(limiter.SlidingLog)}},
-			{Name: "new", Limit: limiter.PerHour(3).With(limiter.SlidingLog), Shadow: true},
+			{Name: "new", Limit: limiter.PerHour(3).With(limiter.SlidingLog), Mode: middleware.Shadow},
 		},
 	})
 	require.NoError(t, err)
@@ -127,7 +127,7 @@ func TestWhatEachRuleSaysIsCountedByTier(t *testing.T) {
 func TestAShadowRefusalIsNoRefusal(t *testing.T) {
 	metrics := newMetrics(t, promlimit.Options{})
 	h := middleware.Must(middleware.New(middleware.Config{
-		Observer: metrics, Rules: []middleware.Rule{{Name: "new", Limit: limiter.PerHour(1).With(limiter.SlidingLog), Shadow: true}},
+		Observer: metrics, Rules: []middleware.Rule{{Name: "new", Limit: limiter.PerHour(1).With(limiter.SlidingLog), Mode: middleware.Shadow}},
 	})).Handler(noop)
 	for range 3 {
 		require.Equal(t, http.StatusOK, ask(h, "/", "", ""))

@@ -55,7 +55,7 @@ func start(t *testing.T, o dashboard.Options) *service {
 			{Name: "ip", Key: keyfunc.IP(), Limit: limiter.PerMinute(600)},
 			{Name: "tenant", Key: keyfunc.Header("X-Tenant"), NoKey: middleware.NoKeySkip, Limit: limiter.PerMinute(60).WithBurst(10),
 				Tiers: middleware.Tiers{"premium": limiter.PerMinute(6000)}},
-			{Name: "strict", Key: keyfunc.IP(), Limit: limiter.PerMinute(5).With(limiter.SlidingLog), Shadow: true},
+			{Name: "strict", Key: keyfunc.IP(), Limit: limiter.PerMinute(5).With(limiter.SlidingLog), Mode: middleware.Shadow},
 		},
 		ByRoute: map[string][]middleware.Rule{
 			"/internal":   {{Name: "internal", Key: keyfunc.APIKey("X-Api-Key"), NoKey: middleware.NoKeyUnauthorized, Limit: limiter.PerMinute(100)}},

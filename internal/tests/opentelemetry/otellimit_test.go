@@ -110,7 +110,7 @@ var byKey = middleware.Rule{
 func TestTheSpanSaysWhatBecameOfTheRequest(t *testing.T) {
 	phase.Test(t, func(t *testing.T) {
 		s := serve(t, otellimit.Options{}, middleware.Config{Rules: []middleware.Rule{
-			{Name: "all", Limit: limiter.PerHour(100).With(limiter.SlidingLog)}, byKey, {Name: "new", Limit: limiter.PerHour(2).With(limiter.SlidingLog), Shadow: true},
+			{Name: "all", Limit: limiter.PerHour(100).With(limiter.SlidingLog)}, byKey, {Name: "new", Limit: limiter.PerHour(2).With(limiter.SlidingLog), Mode: middleware.Shadow},
 		}})
 		span := s.ask("carla", "premium")
 		assert.Equal(t, map[string]any{
