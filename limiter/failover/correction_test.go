@@ -110,6 +110,7 @@ func TestNothingIsForgottenOrCountedTwiceHoweverOftenTheServerGoesAndReturns(t *
 					e := open[i]
 					open = append(open[:i], open[i+1:]...)
 					actual := rapid.Int64Range(0, 80).Draw(r, "actual")
+					synctest.Wait() // for a probe
 					calls := inner.calls.Load()
 					err := limiter.Settle(t.Context(), s, []limiter.Settlement{{Charge: e.Charge, Actual: actual}})
 					switch {

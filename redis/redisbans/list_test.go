@@ -435,7 +435,7 @@ func TestAListIsReadInPages(t *testing.T) {
 		list.keep(unsent{known: known{ban: bans.Ban{Key: list.tag(fmt.Sprint(i)), Rule: "a rule\nwith \x00 strange % name ", Times: i, Until: time.Now().Add(time.Hour)}}})
 		list.mu.Unlock()
 	}
-	all(t, banWorld{list: list})
+	awaitList(t, list)
 	done := make(chan struct{})
 	var wg sync.WaitGroup
 	wg.Go(func() { // the list changes while it is read
