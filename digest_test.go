@@ -67,12 +67,14 @@ func TestAClientHasOneDigestEverywhere(t *testing.T) {
 	r.Header.Set("Accept", "application/json")
 	page.ServeHTTP(w, r)
 	var figures struct {
-		Top  []struct{ Most []struct{ Key string } }
-		Bans struct{ List []struct{ Key string } }
+		State struct {
+			Top  []struct{ Most []struct{ Key string } }
+			Bans struct{ List []struct{ Key string } }
+		}
 	}
 	require.NoError(t, json.Unmarshal(w.Body.Bytes(), &figures))
-	found["the page"] = figures.Top[0].Most[0].Key
-	found["the page's bans"] = figures.Bans.List[0].Key
+	found["the page"] = figures.State.Top[0].Most[0].Key
+	found["the page's bans"] = figures.State.Bans.List[0].Key
 	names, err := client.Keys(t.Context(), redisstore.CounterNames("")).Result()
 	require.NoError(t, err)
 	top, err := redisstore.Usages(t.Context(), client, "", names)
