@@ -239,8 +239,12 @@ func (s *decided) writeFields(h http.Header, set *ruleset, values *[5]string, te
 	}
 	writeWarning(h, list)
 	if len(list) > 1 && !s.allowed {
-		// The rules that refused come first.
-		slices.SortStableFunc(list, func(a, b entry) int { return refusedFirst(&a) - refusedFirst(&b) })
+		// The rules that refused come first. There are few, and slices' sort of such entries is 9 KB of every program.
+		for i := range list {
+			for ; i > 0 && refusedFirst(&list[i]) < refusedFirst(&list[i-1]); i-- {
+				list[i], list[i-1] = list[i-1], list[i]
+			}
+		}
 	}
 	strictest, remaining := strictestRate(list), ""
 	if which != HeadersLegacy {
