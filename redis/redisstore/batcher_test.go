@@ -159,6 +159,21 @@ func bothWays(t *testing.T, most int, timeout time.Duration, test func(t *testin
 	}
 }
 
+// The timer may be about to run for something else.
+func TestWhatLingersIsSentAfterAMoment(t *testing.T) {
+	bothWays(t, 256, longEnough, func(t *testing.T, b *batcher, w fakeRedis) {
+		b.mu.Lock()
+		b.holdings.arm(time.Now().Add(linger / 2))
+		b.mu.Unlock()
+		g := &group{done: make(chan struct{}, 1), tells: true}
+		g.add("name", &limiter.Charge{Quota: &limiter.Quota{}, Cost: 1})
+		begun := time.Now()
+		b.settle(g)
+		w.next(t).finish()
+		assert.LessOrEqual(t, time.Since(begun), 2*linger)
+	})
+}
+
 // longEnough is a timeout that does not matter.
 const longEnough = patience
 

@@ -283,6 +283,9 @@ func (h *holdings) tend() {
 		h.renew(&h.renewals, h.renewEvery(), now)
 	}
 	b.startNext(nil)
+	if len(b.waiting) > 0 { // too late for this time, and no batch may come to take them along
+		h.arm(now.Add(linger))
+	}
 }
 
 // renew enqueues those of a queue that it is time for, up to a batch of them at once.
