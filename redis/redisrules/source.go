@@ -126,22 +126,34 @@ func (s *source) follow(ctx context.Context, poll time.Duration) {
 	defer close(s.ended)
 	ticker := time.NewTicker(poll)
 	defer ticker.Stop()
+	var subscription *redis.PubSub
 	var heard <-chan any
-	for {
-		if heard == nil {
-			if subscription, err := wire.Subscribe(ctx, s.client, channelOf(s.key)); err == nil {
-				defer subscription.Close() // there is one, or there was none
-				heard = subscription.ChannelWithSubscriptions()
-			}
+	subscribe := func() {
+		var err error
+		if subscription, err = wire.Subscribe(ctx, s.client, channelOf(s.key)); err == nil {
+			heard = subscription.ChannelWithSubscriptions()
 		}
+	}
+	unsubscribe := func() {
+		if subscription != nil {
+			_ = subscription.Close()
+		}
+		subscription, heard = nil, nil
+	}
+	subscribe()
+	defer unsubscribe()
+	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-ticker.C:
+			if heard == nil {
+				subscribe()
+			}
 		case _, isOpen := <-heard:
-			if !isOpen { // the client was closed
-				<-ctx.Done()
-				return
+			if !isOpen { // the client was closed, or a Ring has other shards now
+				unsubscribe()
+				continue // until the next poll
 			}
 		}
 		s.nudge()

@@ -178,6 +178,25 @@ func TestARingWithoutShardsThatAnswerDoesNotPanic(t *testing.T) {
 	awaitText(t, r, "text")
 }
 
+// The client of a shard is closed then, though that of the Ring is not.
+func TestASourceFollowsARingToOtherShards(t *testing.T) {
+	t.Parallel()
+	before, after := redistest.Start(t), redistest.Start(t)
+	ring := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"one": before.Addr}})
+	closedAfter(t, ring)
+	r := newSource(ring, key, 50*time.Millisecond)
+	closeAfter(t, r)
+	write(t, ring, "one")
+	awaitText(t, r, "one")
+	ring.SetAddrs(map[string]string{"two": after.Addr})
+	eventually(t, "it to listen there", func() bool {
+		return strings.HasSuffix(after.MustDo("PUBSUB", "NUMSUB", channelOf(key)), "\n1")
+	})
+	awaitNudge(t, r)
+	write(t, ring, "two")
+	awaitText(t, r, "two")
+}
+
 func TestUsersNeedNoMoreThanIsSaid(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
