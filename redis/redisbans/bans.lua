@@ -66,7 +66,7 @@ end
 local function change(tag)
   redis.call('HSETNX', list, 'born', clock[1] .. '.' .. clock[2])
   redis.call('XADD', changes, 'MAXLEN', '~', KEPT, '*', 'tag', tag)
-  live(DAY)
+  live(math.max(DAY, redis.call('PTTL', list))) -- the stream too: without it a loss is not seen
   redis.call('PUBLISH', channel, 'changed')
 end
 

@@ -59,8 +59,9 @@ func (l *List) follow(ctx context.Context) {
 			for len(messages) > 0 {
 				<-messages
 			}
-			if !ok {
-				messages = nil // the client was closed
+			if !ok { // the client was closed, or a Ring has other shards now
+				_ = subscription.Close()
+				subscription, messages = nil, nil
 			} else if !isFailing {
 				_ = catchUp()
 			}
@@ -178,9 +179,10 @@ func (l *List) deliverSome(ctx context.Context) (more bool, err error) {
 	var requests []*wire.Request
 	l.mu.Lock()
 	for _, u := range l.unsent {
-		if len(batch) < mostDelivered {
-			batch, requests = append(batch, u), append(requests, l.redis.put(u.known, u.isNewer))
+		if len(batch) == mostDelivered {
+			break
 		}
+		batch, requests = append(batch, u), append(requests, l.redis.put(u.known, u.isNewer))
 	}
 	l.mu.Unlock()
 	if len(batch) == 0 {

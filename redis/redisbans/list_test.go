@@ -282,6 +282,15 @@ func TestARingWithoutShardsThatAnswerIsAnOutage(t *testing.T) {
 	require.NoError(t, list.Ban(t.Context(), "key", time.Hour))
 }
 
+func TestAListFollowsARingToOtherShards(t *testing.T) {
+	before, after := redistest.Start(t), redistest.Start(t)
+	ring := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"one": before.Addr}})
+	closeAfter(t, ring)
+	list := readList(t, ring, Options{Poll: 100 * time.Millisecond})
+	ring.SetAddrs(map[string]string{"two": after.Addr})
+	await(t, "the list to hear of changes there", func() bool { return hearers(t, list) > 0 })
+}
+
 func TestARedisThatLostItsDataGetsTheBansBack(t *testing.T) {
 	server := redistest.Start(t)
 	lists := []*List{
@@ -677,6 +686,16 @@ func TestAnEndlessBanLivesAsLongAsSomebodyReadsTheList(t *testing.T) {
 	server.MustDo("PEXPIRE", name, "10000")
 	all(t, banWorld{list: list})
 	assert.Greater(t, life(t, server, name), 365*24*time.Hour)
+}
+
+// Without the stream a process that has read a change can't see that Redis has lost it.
+func TestChangesAreThereAsLongAsTheList(t *testing.T) {
+	server := redistest.Start(t)
+	list := readList(t, connect(t, server), Options{})
+	require.NoError(t, list.Ban(t.Context(), "key", 30*24*time.Hour))
+	for _, name := range list.redis.names {
+		assert.Greater(t, life(t, server, name), 29*24*time.Hour, name)
+	}
 }
 
 func life(t testing.TB, server *redistest.Server, name string) time.Duration {
