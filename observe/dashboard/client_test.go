@@ -116,24 +116,6 @@ func TestALookSaysIfABannedClientStillPasses(t *testing.T) {
 	})
 }
 
-func TestWhatIsAskedOfAClientIsNamed(t *testing.T) {
-	s := start(t, dashboard.Options{})
-	for text, says := range map[string]string{
-		"foo": "no request can have this key",
-		keyfunc.NewDigester(nil).Digest("nobody").String(): "this process knows no key with this digest",
-		"203.0.113.0/24": "network",
-		`""`:             "which rule?",
-	} {
-		code, l := s.look(text, "")
-		assert.Equal(t, http.StatusBadRequest, code, text)
-		assert.Contains(t, l.Error, says)
-	}
-	code, _ := s.look("203.0.113.9", "", func(r *http.Request) { r.Header.Set("Sec-Fetch-Site", "cross-site") })
-	assert.Equal(t, http.StatusForbidden, code)
-	_, l := s.look("203.0.113.9", "")
-	assert.Equal(t, l.Client.Digest, l.Client.Key, "keys are not shown")
-}
-
 func TestClientsThatAreFollowedAreBounded(t *testing.T) {
 	phase.Test(t, func(t *testing.T) {
 		s := start(t, dashboard.Options{ShowKeys: true})

@@ -151,16 +151,21 @@ func TestTheFiguresAreWhatHappened(t *testing.T) {
 }
 
 func TestKeysAreDigestsUnlessTheyAreToBeShown(t *testing.T) {
-	s := start(t, dashboard.Options{})
-	for range 15 {
-		s.send("GET", "/", "198.51.100.1", "acme")
-	}
-	require.NoError(t, s.bans.Ban(t.Context(), "203.0.113.9", 0))
-	w := httptest.NewRecorder()
-	s.mux.ServeHTTP(w, accepting("application/json"))
-	for _, key := range []string{"acme", "198.51.100.1", "203.0.113.9"} {
-		assert.NotContains(t, w.Body.String(), key)
-	}
+	phase.Test(t, func(t *testing.T) {
+		s := start(t, dashboard.Options{})
+		for range 100 {
+			s.send("GET", "/", "198.51.100.1", "acme")
+		}
+		require.NoError(t, s.bans.Ban(t.Context(), "203.0.113.9", 0))
+		time.Sleep(time.Second)
+		w := httptest.NewRecorder()
+		s.mux.ServeHTTP(w, accepting("application/json"))
+		for _, key := range []string{"acme", "198.51.100.1", "203.0.113.9"} {
+			assert.NotContains(t, w.Body.String(), key)
+		}
+		digest := keyfunc.NewDigester(nil).Digest("header:X-Tenant:acme").String()
+		assert.Contains(t, w.Body.String(), "are of one key, "+digest+": one noisy client", "the verdict names it so")
+	})
 }
 
 func TestTheVerdictTellsOneNoisyClientFromManyAndFromAnOutage(t *testing.T) {
@@ -183,8 +188,6 @@ func TestTheVerdictTellsOneNoisyClientFromManyAndFromAnOutage(t *testing.T) {
 			[]string{"nearly all by tenant", "100% of its latest 64 refusals are of one key, header:X-Tenant:acme"}},
 		"an attacker who rotates keys": {func(s *service, i int) { s.good(i); s.attack() }, "warning",
 			[]string{"nearly all by login", "One counter for everybody", "keys of ip: a crowd, or an attacker"}},
-		"one attacker": {func(s *service, i int) { s.good(i); s.send("POST", "/login", "203.0.113.9", "") }, "warning",
-			[]string{"of its latest 64 refusals are of one key of ip"}},
 		"a limit that is too low": {func(s *service, i int) {
 			for j := range 4 {
 				n := (4*i + j) % 60
@@ -205,8 +208,6 @@ func TestTheVerdictTellsOneNoisyClientFromManyAndFromAnOutage(t *testing.T) {
 			s.send("GET", "/", "203.0.113.9", "")
 			s.attack()
 		}, "warning", []string{"50% of 80 requests a second are of banned clients. 19% are refused, nearly all by login."}},
-		"three attackers": {func(s *service, i int) { s.good(i); s.send("GET", "/", "203.0.113.9", fmt.Sprint("evil-", i%3)) }, "warning",
-			[]string{"Its latest 64 refusals are of 3 keys, header:X-Tenant:evil-0, header:X-Tenant:evil-1 and header:X-Tenant:evil-2: a few noisy clients."}},
 		"five attackers": {func(s *service, i int) { s.good(i); s.send("GET", "/", "203.0.113.9", fmt.Sprint("evil-", i%5)) }, "warning",
 			[]string{"are of 5 keys, among them header:X-Tenant:evil-0, header:X-Tenant:evil-1 and header:X-Tenant:evil-2: a few noisy clients."}},
 		"two attackers at everybody's counter": {func(s *service, i int) { s.good(i); s.send("POST", "/login", fmt.Sprint("203.0.113.", i%2), "") }, "warning",
@@ -220,8 +221,6 @@ func TestTheVerdictTellsOneNoisyClientFromManyAndFromAnOutage(t *testing.T) {
 				s.send("GET", "/", "203.0.113.10", "emca")
 			}
 		}, "warning", []string{"of one key, header:X-Tenant:emca: one"}},
-		"two at once": {func(s *service, i int) { s.good(i); s.noisy(); s.attack(); s.attack() }, "warning",
-			[]string{"most by login", "keys of ip: a crowd", "one key, header:X-Tenant:acme"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			phase.Test(t, func(t *testing.T) {
@@ -239,17 +238,6 @@ func TestTheVerdictTellsOneNoisyClientFromManyAndFromAnOutage(t *testing.T) {
 			})
 		})
 	}
-}
-
-func TestAFewWhoAreNoisyAreNamedByDigestsWhereKeysAre(t *testing.T) {
-	phase.Test(t, func(t *testing.T) {
-		s := start(t, dashboard.Options{})
-		for i := range 20 * 30 {
-			s.send("GET", "/", "203.0.113.9", fmt.Sprint("evil-", i%3))
-			time.Sleep(50 * time.Millisecond)
-		}
-		assert.Contains(t, fmt.Sprint(s.figures().Verdict), "Its latest 64 refusals are of 3 keys, DHwCUPJIjYy26gx2uRLZuQ, NRafP3m81ifbI5svkBXtHA and tWUrh6na7IkgxbrDd5YrRQ: a few noisy clients.")
-	})
 }
 
 // down is a store that counts, as its outage policies say.

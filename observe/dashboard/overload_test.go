@@ -115,9 +115,3 @@ func TestOfManyRoutesTheFullestAreShown(t *testing.T) {
 		assert.Equal(t, 14, o.More)
 	})
 }
-
-func TestWithoutABoundThereIsNoCardForIt(t *testing.T) {
-	t.Parallel()
-	s := start(t, dashboard.Options{})
-	assert.Nil(t, s.figures().Overload)
-}

@@ -55,17 +55,6 @@ func TestThousandsOfQuotasAreToldApart(t *testing.T) {
 	assert.Zero(t, counted.Dropped())
 }
 
-func TestQuotasThatAreForgottenAreFoundAgain(t *testing.T) {
-	counted := tally.New(nil, 1)
-	kept := observation(t, "kept", "")
-	for range 100 {
-		counted.Observe(kept)
-		counted.Observe(observation(t, "kept", "")) // as a reload makes it
-	}
-	require.Len(t, counted.Rules(), 1)
-	assert.Equal(t, uint64(200), counted.Rules()[0].Count[tally.Allowed])
-}
-
 func TestARequestIsUndecidedForAllOfItsRules(t *testing.T) {
 	counted := tally.New(nil, 10)
 	o := observation(t, "ip", "")
@@ -103,6 +92,7 @@ func TestStoresAreKnownByKind(t *testing.T) {
 		{"one that embeds Redis's", struct{ *redisstore.Store }{redisstore.New(client, redisstore.Options{})}, "redis", false, true, true},
 		{"leases of Redis", leases, "redis", false, true, true},
 		{"around nothing", around{}, "other", false, false, false},
+		{"around itself", itself{}, "other", false, false, false},
 	} {
 		s := tally.New(c.store, 1).Store
 		assert.Equal(t, c.kind, s.Kind, c.name)
@@ -121,10 +111,6 @@ func (a around) Unwrap() limiter.Store { return a.Store }
 type itself struct{ limiter.Store }
 
 func (i itself) Unwrap() limiter.Store { return i }
-
-func TestAStoreThatUnwrapsToItselfIsOther(t *testing.T) {
-	assert.Equal(t, "other", tally.New(itself{}, 1).Store.Kind)
-}
 
 func TestAnOutageIsSeenThroughLeasesAndWrappers(t *testing.T) {
 	client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", MaxRetries: -1})
