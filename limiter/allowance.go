@@ -95,6 +95,9 @@ func (c Concurrency) add(to *several) {
 }
 
 func (a several) add(to *several) {
+	if a == (several{}) {
+		to.wrong = "one of All is an All of nothing"
+	}
 	for i := range a.n {
 		a.limits[min(i, maxLimits-1)].add(to)
 	}

@@ -169,6 +169,26 @@ func TestWithoutMemoryALogNeverAdmitsMore(t *testing.T) {
 	})
 }
 
+func TestWithoutMemoryWhatIsOwedTakesNone(t *testing.T) {
+	phase.Test(t, func(t *testing.T) {
+		limited, err := NewMemory(MemoryOptions{MaxBytes: 1 << 20})
+		require.NoError(t, err)
+		m, q := memory{limited, t}, named(t, "log", "", PerHour(1000).With(SlidingLog))
+		const keys, owed = 100, 900
+		for range owed {
+			for key := range keys {
+				require.NoError(t, m.Owe(t.Context(), []Charge{{Quota: q, Key: fmt.Sprint(key), Cost: 1}}))
+			}
+			time.Sleep(time.Second)
+		}
+		assert.LessOrEqual(t, m.Stats().Bytes, 1<<20+1<<16)
+		assert.NotZero(t, m.Stats().Merged)
+		for key := range keys {
+			assert.EqualValues(t, 1000-owed, m.decide(Charge{Quota: q, Key: fmt.Sprint(key)})[0].Remaining)
+		}
+	})
+}
+
 func TestALimitThatIsAddedToARuleKeepsWhatTheOthersCounted(t *testing.T) {
 	phase.Test(t, func(t *testing.T) {
 		m := newMemory(t, 0)

@@ -265,6 +265,11 @@ func (s *shard) changeCell(cell table.Cell, c *Charge, what change) {
 	}
 	written, word := cell.Tag(), cell.Take()
 	s.now = s.memory.now() // as others may have changed a word meanwhile
+	if written == heldTag {
+		if known := &s.held[word]; known.quota.algorithm.mostEvents > 0 && (what == owes || known.prev > 0) {
+			s.ready(known) // a debt adds an entry, and a refund that makes room for what is owed
+		}
+	}
 	state, q := s.load(written, word)
 	tag := written
 	if what == refunds {

@@ -348,6 +348,7 @@ func TestSeveralLimitsThatMakeNoSense(t *testing.T) {
 		{Config{Limit: Join(make([]Limit, 9), Concurrency{})}, "has 9 limits: it must have 1 to 8"},
 		{Config{Limit: All(Join(make([]Limit, 5), Concurrency{}), Join(make([]Limit, 4), Concurrency{}))}, "has 9 limits: it must have 1 to 8"},
 		{Config{Limit: All(PerHour(1), nil)}, "one of All is <nil>"},
+		{Config{Limit: All(PerHour(1), All())}, "one of All is an All of nothing"},
 		{Config{Limit: All(PerHour(1), AtOnce(2), AtOnce(2))}, "must have AtOnce once"},
 		{Config{Limit: All(PerHour(1), AtOnce(0))}, "must have AtOnce once, of at least 1"},
 		{Config{Limit: AtOnce(2)}, "AtOnce is for a Semaphore"},
