@@ -154,26 +154,17 @@ func TestAKeyIsFoundByItsDigestWhileItIsCounted(t *testing.T) {
 	})
 }
 
-func TestLongKeysAreShownByTheirBeginningAndToldApart(t *testing.T) {
+func TestLongKeysAreShownByTheirDigestsAndToldApart(t *testing.T) {
 	s := sketch(t, offenders.Options{ShowKeys: true})
-	fits, long := strings.Repeat("x", 63), strings.Repeat("y", 64)
-	umlauts := strings.Repeat("x", 40) + strings.Repeat("ä", 12)
-	hostile := "</script>\x00\xff\n"
-	for _, key := range []string{fits, long + "1", long + "2", umlauts, hostile, strings.Repeat("\xbf", 100)} {
+	fits, long, hostile := strings.Repeat("x", 63), strings.Repeat("y", 64), "</script>\x00\xff\n"
+	for _, key := range []string{fits, long + "1", long + "2", hostile} {
 		tell(t, s, "user", key, true, 1)
 	}
 	shown := map[string]bool{}
 	for _, o := range s.Top("user", 10) {
 		shown[o.Key] = o.Whole
 	}
-	assert.Equal(t, map[string]bool{
-		fits:    true,
-		hostile: true,
-		strings.Repeat("y", 41) + "…" + s.Digest(long+"1"):                       false,
-		strings.Repeat("y", 41) + "…" + s.Digest(long+"2"):                       false,
-		strings.Repeat("x", 40) + "…" + s.Digest(umlauts):                        false,
-		strings.Repeat("\xbf", 41) + "…" + s.Digest(strings.Repeat("\xbf", 100)): false,
-	}, shown)
+	assert.Equal(t, map[string]bool{fits: true, hostile: true, s.Digest(long + "1"): false, s.Digest(long + "2"): false}, shown)
 }
 
 func TestRulesAreBoundedAndOnesNobodyMeetsGiveWay(t *testing.T) {

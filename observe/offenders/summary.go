@@ -111,17 +111,13 @@ func (s *summary) unlink(place int) {
 	s.index[gap] = 0
 }
 
-// A name is a key or, of one that is longer than there is room for, its beginning and its digest:
-// that is made of all of the key, which is gone when the name is read.
+// A name is a key or, of one that is longer than there is room for, its digest.
 type name struct {
-	size  uint8 // isLong: the digest is at the end
+	size  uint8 // isLong: it is a digest
 	bytes [63]byte
 }
 
-const (
-	isLong    = 255
-	beginning = len(name{}.bytes) - keyfunc.DigestSize
-)
+const isLong = 255
 
 func (n *name) set(key string, digests keyfunc.Digester) {
 	if len(key) <= len(n.bytes) {
@@ -130,23 +126,18 @@ func (n *name) set(key string, digests keyfunc.Digester) {
 	}
 	n.size = isLong
 	digest := digests.Digest(key)
-	copy(n.bytes[copy(n.bytes[:beginning], key):], digest[:])
+	copy(n.bytes[:], digest[:])
 }
 
-// whole reports whether the name is all of the key.
+// whole reports whether the name is the key.
 func (n *name) whole() bool { return n.size != isLong }
 
-// String is the key, or the beginning of a long one.
-func (n *name) String() string {
-	if !n.whole() {
-		return string(n.bytes[:beginning])
-	}
-	return string(n.bytes[:n.size])
-}
+// String is the key. The name is whole.
+func (n *name) String() string { return string(n.bytes[:n.size]) }
 
 func (n *name) digest(digests keyfunc.Digester) keyfunc.Digest {
 	if !n.whole() {
-		return keyfunc.Digest(n.bytes[beginning:])
+		return keyfunc.Digest(n.bytes[:keyfunc.DigestSize])
 	}
 	return digests.Digest(n.String())
 }

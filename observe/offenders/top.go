@@ -3,7 +3,6 @@ package offenders
 import (
 	"cmp"
 	"slices"
-	"unicode/utf8"
 )
 
 // An Offender is a key, and how its requests fared.
@@ -16,7 +15,7 @@ type Offender struct {
 	Key string
 
 	// Whole says that Key is the key as rules have it, to peek at, reset or ban. Of a key
-	// longer than 63 bytes Key is only the beginning, and the digest.
+	// longer than 63 bytes there is the digest alone.
 	Whole bool
 
 	Refused, All Count
@@ -125,27 +124,10 @@ func (s *Sketch) describe(k *known, hashes []uint64) []Offender {
 		o.Refused, o.All = k.counts(hash)
 		name := cmp.Or(k.refused.keys[hash].name, k.all.keys[hash].name)
 		o.Digest = name.digest(s.digests).String()
-		switch {
-		case !name.whole() && s.showKeys:
-			o.Key = cut(name.String()) + "…" + o.Digest
-		case name.whole() && (s.showKeys || name.size == 0):
+		o.Key = o.Digest
+		if name.whole() && (s.showKeys || name.size == 0) {
 			o.Key, o.Whole = name.String(), true
-		default:
-			o.Key = o.Digest
 		}
 	}
 	return all
-}
-
-// cut drops a character that is not complete.
-func cut(s string) string {
-	for i := 1; i < utf8.UTFMax && i <= len(s); i++ {
-		if tail := s[len(s)-i:]; utf8.RuneStart(tail[0]) {
-			if !utf8.FullRuneInString(tail) {
-				return s[:len(s)-i]
-			}
-			break
-		}
-	}
-	return s
 }
