@@ -45,11 +45,10 @@ func (t *Observer) measure(meter metric.Meter) error {
 	if err := errors.Join(append(errs, err)...); err != nil {
 		return err
 	}
-	store := storeKey.String(t.tally.Store.Kind)
+	store := storeKey.String(t.from.Store.Kind)
 	t.store = []metric.RecordOption{metric.WithAttributeSet(attribute.NewSet(store))}
 	t.callback, err = meter.RegisterCallback(func(_ context.Context, to metric.Observer) error {
-		now := tally.Snapshot{Tally: t.tally, Placing: &t.placing, Most: mostMaxRules, Overload: t.overload(), Paced: t.paced}
-		now.Read(func(m *tally.Metric, value float64, labels ...string) {
+		t.from.Read(func(m *tally.Metric, value float64, labels ...string) {
 			with := metric.WithAttributes(attributesOf(m, labels, store)...)
 			if m.Gauge {
 				to.ObserveFloat64(gauges[m], value, with)

@@ -11,10 +11,8 @@
 package otellimit
 
 import (
-	"errors"
 	"fmt"
 	"sync"
-	"sync/atomic"
 
 	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/metric"
@@ -49,44 +47,40 @@ type Options struct {
 	SpansOnly bool
 }
 
-const (
-	defaultMaxRules = 1000
-	mostMaxRules    = 100_000
-)
-
 // scope is the name of this package as OpenTelemetry has it.
 const scope = "github.com/weirgo/weir/observe/otellimit"
 
 // An Observer is a [middleware.Observer] and a [pace.Observer] that tells OpenTelemetry.
 type Observer struct {
-	tally    *tally.Tally // nil: spans only
+	from     *tally.Sources[Watcher]
 	duration metric.Float64Histogram
-	placing  tally.Placing
-	paced    *tally.Paced
 	waits    metric.Float64Histogram
 	waitsOf  sync.Map // by rule, []metric.RecordOption
 	store    []metric.RecordOption
-	given    *shed.Limiter
-	watcher  atomic.Pointer[Watcher]
 	callback metric.Registration
+	metrics  bool // or spans only
+}
+
+// A Watcher keeps rules at what is written, as that of package rules does. A RateLimit is one
+// too, whose rules change in another way.
+type Watcher interface {
+	// Overload is what is in force. Nil: nothing.
+	Overload() middleware.Overload
 }
 
 // New returns an Observer, or an error about the options or the provider's.
 func New(o Options) (*Observer, error) {
-	if o.MaxRules < 0 || o.MaxRules > mostMaxRules {
-		return nil, fmt.Errorf("otellimit: MaxRules is %d: it must be from 1 to %d, or 0 for %d",
-			o.MaxRules, mostMaxRules, defaultMaxRules)
+	from, err := tally.NewSources[Watcher]("otellimit", o.Store, o.Overload, o.MaxRules)
+	if err != nil {
+		return nil, err
 	}
+	observer := &Observer{from: from, metrics: !o.SpansOnly}
 	if o.SpansOnly {
-		return &Observer{}, nil
-	}
-	if o.MaxRules == 0 {
-		o.MaxRules = defaultMaxRules
+		return observer, nil
 	}
 	if o.MeterProvider == nil {
 		o.MeterProvider = otel.GetMeterProvider()
 	}
-	observer := &Observer{tally: tally.New(o.Store, o.MaxRules), given: o.Overload, paced: tally.NewPaced(o.MaxRules)}
 	if err := observer.measure(o.MeterProvider.Meter(scope)); err != nil {
 		return nil, fmt.Errorf("otellimit: %w", err)
 	}
@@ -109,21 +103,19 @@ func (t *Observer) Close() error {
 	return t.callback.Unregister()
 }
 
+// Follow adds the overload limit of a rules file, if Options.Overload is nil. Of several
+// watchers the last one is told of.
+func (t *Observer) Follow(w Watcher) error { return t.from.Follow(w) }
+
 // FollowLimiter adds how many requests are in progress now, and wait, of the rules of l with
 // Concurrency. It may be called for several.
-func (t *Observer) FollowLimiter(l *middleware.RateLimit) error {
-	if l == nil {
-		return errors.New("otellimit: FollowLimiter needs a RateLimit")
-	}
-	t.placing.Follow(l)
-	return nil
-}
+func (t *Observer) FollowLimiter(l *middleware.RateLimit) error { return t.from.FollowLimiter(l) }
 
 // Observe implements [middleware.Observer].
 func (t *Observer) Observe(o *middleware.Observation) {
 	ctx := o.Request.Context()
-	if t.tally != nil {
-		t.tally.Observe(o)
+	if t.metrics {
+		t.from.Observe(o)
 		if o.Elapsed != 0 {
 			t.duration.Record(ctx, o.Elapsed.Seconds(), t.store...)
 		}

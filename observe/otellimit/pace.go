@@ -28,8 +28,8 @@ func (t *Observer) ofRule(rule string) []metric.RecordOption {
 func (t *Observer) ObserveAttempt(o *pace.Observation) {
 	ctx := o.Request.Context()
 	sent := o.Outcome == pace.OutcomeServed || o.Outcome == pace.OutcomeRefused || o.Outcome == pace.OutcomeFailed
-	if t.paced != nil {
-		rule := t.paced.Observe(o).Rule
+	if t.metrics {
+		rule := t.from.Paced.Observe(o).Rule
 		if sent {
 			t.waits.Record(ctx, o.Waited.Seconds(), t.ofRule(rule)...)
 		}

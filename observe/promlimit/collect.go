@@ -4,7 +4,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/weirgo/weir/middleware/bans"
-	"github.com/weirgo/weir/middleware/shed"
 	"github.com/weirgo/weir/observe/internal/tally"
 )
 
@@ -86,8 +85,7 @@ func (m *Metrics) Collect(metrics chan<- prometheus.Metric) {
 	m.latency.Collect(metrics)
 	m.turns.Collect(metrics)
 	m.waits.Collect(metrics)
-	now := tally.Snapshot{Tally: m.tally, Placing: &m.placing, Most: m.options.MaxRules, Overload: m.overload(), Paced: m.paced}
-	now.Read(func(of *tally.Metric, v float64, labels ...string) {
+	m.from.Read(func(of *tally.Metric, v float64, labels ...string) {
 		if d := shared[of]; d != nil {
 			kind := prometheus.CounterValue
 			if of.Gauge {
@@ -104,7 +102,7 @@ func (m *Metrics) Collect(metrics chan<- prometheus.Metric) {
 
 // collectRefusals is what rules refused, over all tiers.
 func (m *Metrics) collectRefusals(to sink) {
-	list := m.tally.Rules() // by rule
+	list := m.from.Rules() // by rule
 	for i, r := range list {
 		if i > 0 && list[i-1].Rule == r.Rule { // the sum goes with the last
 			for d, n := range list[i-1].Count {
@@ -116,12 +114,12 @@ func (m *Metrics) collectRefusals(to sink) {
 			to.count(shadowed, list[i].Count[tally.ShadowRefused], r.Rule)
 		}
 	}
-	to.count(overCap, m.tally.Dropped())
+	to.count(overCap, m.from.Dropped())
 }
 
 // collectServer is how the store's server is.
 func (m *Metrics) collectServer(to sink) {
-	s := m.tally.Store
+	s := m.from.Store
 	if s.Failover != nil {
 		stats := s.Failover()
 		to.is(breaker, !stats.Degraded, s.Kind, "closed")
@@ -140,13 +138,13 @@ func (m *Metrics) collectServer(to sink) {
 // collectOperation is what operators do, and escalation.
 func (m *Metrics) collectOperation(to sink) {
 	var list bans.List
-	if w := m.watcher.Load(); w != nil {
-		loaded, refused, last, err := (*w).Reloads()
+	if w, ok := m.from.Watcher(); ok {
+		loaded, refused, last, err := w.Reloads()
 		to.count(reloads, loaded, "loaded")
 		to.count(reloads, refused, "refused")
 		to.is(reloadOK, err == nil)
 		to.gauge(reloadAt, float64(last.UnixMilli())/1000)
-		list = (*w).Bans()
+		list = w.Bans()
 	}
 	if m.options.Bans != nil {
 		list = m.options.Bans
@@ -159,13 +157,4 @@ func (m *Metrics) collectOperation(to sink) {
 	if shared, ok := list.(sharedBans); ok {
 		to.gauge(stale, shared.Stale().Seconds())
 	}
-}
-
-// overload is the limit in force, or nil.
-func (m *Metrics) overload() *shed.Limiter {
-	overload := m.options.Overload
-	if w := m.watcher.Load(); w != nil && overload == nil {
-		overload, _ = (*w).Overload().(*shed.Limiter)
-	}
-	return overload
 }

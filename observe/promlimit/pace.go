@@ -26,7 +26,7 @@ func newWaits() *prometheus.HistogramVec {
 
 // ObserveAttempt implements [pace.Observer].
 func (m *Metrics) ObserveAttempt(o *pace.Observation) {
-	r := m.paced.Observe(o)
+	r := m.from.Paced.Observe(o)
 	switch o.Outcome {
 	case pace.OutcomeServed, pace.OutcomeRefused, pace.OutcomeFailed:
 		m.waits.WithLabelValues(r.Rule).Observe(o.Waited.Seconds())
@@ -39,13 +39,13 @@ func (m *Metrics) FollowTransport(t *pace.Transport) error {
 	if t == nil {
 		return errors.New("promlimit: FollowTransport needs a Transport")
 	}
-	m.paced.Follow(t)
+	m.from.Paced.Follow(t)
 	return nil
 }
 
 // collectCooldowns is how requests to others are now.
 func (m *Metrics) collectCooldowns(to sink) {
-	for _, s := range m.paced.Stats() {
+	for _, s := range m.from.Paced.Stats() {
 		to.gauge(paceWaiting, float64(s.Waiting), s.Rule)
 		to.gauge(paceInFlight, float64(s.InFlight), s.Rule)
 		to.gauge(paceCooldown, max(0, time.Until(s.Until).Seconds()), s.Rule)

@@ -16,10 +16,6 @@
 package promlimit
 
 import (
-	"errors"
-	"fmt"
-	"reflect"
-	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -53,38 +49,23 @@ type Options struct {
 	MaxRules int
 }
 
-const (
-	defaultMaxRules = 1000
-	mostMaxRules    = 100_000
-)
-
 // Metrics is a [middleware.Observer] that counts, and a [prometheus.Collector] of the
 // counts. It may observe several limiters on one store, and is a [pace.Observer] too.
 type Metrics struct {
 	options Options
-	tally   *tally.Tally
+	from    *tally.Sources[Watcher]
 	latency prometheus.Histogram
 	turns   prometheus.Histogram
-	placing tally.Placing
-	paced   *tally.Paced
 	waits   *prometheus.HistogramVec
-	watcher atomic.Pointer[Watcher]
 }
 
 // New returns metrics that nothing was counted in, or an error about the options.
 func New(o Options) (*Metrics, error) {
-	if o.MaxRules < 0 || o.MaxRules > mostMaxRules {
-		return nil, fmt.Errorf("promlimit: MaxRules is %d: it must be from 1 to %d, or 0 for %d",
-			o.MaxRules, mostMaxRules, defaultMaxRules)
+	from, err := tally.NewSources[Watcher]("promlimit", o.Store, o.Overload, o.MaxRules)
+	if err != nil {
+		return nil, err
 	}
-	if o.MaxRules == 0 {
-		o.MaxRules = defaultMaxRules
-	}
-	t := tally.New(o.Store, o.MaxRules)
-	return &Metrics{
-		options: o, tally: t, latency: newLatency(t.Store.Kind), turns: newTurns(),
-		paced: tally.NewPaced(o.MaxRules), waits: newWaits(),
-	}, nil
+	return &Metrics{options: o, from: from, latency: newLatency(from.Store.Kind), turns: newTurns(), waits: newWaits()}, nil
 }
 
 // Must is for metrics written in code: it panics where [New] returns an error.
@@ -111,27 +92,15 @@ type Watcher interface {
 
 // Follow adds the reloads of a rules file, and its bans and its overload limit if Options.Bans
 // and Options.Overload are nil. Of several watchers the last one is shown.
-func (m *Metrics) Follow(w Watcher) error {
-	if v := reflect.ValueOf(w); w == nil || v.Kind() == reflect.Pointer && v.IsNil() {
-		return errors.New("promlimit: Follow needs a Watcher")
-	}
-	m.watcher.Store(&w)
-	return nil
-}
+func (m *Metrics) Follow(w Watcher) error { return m.from.Follow(w) }
 
 // FollowLimiter adds how many requests are in progress now, and wait, of the rules of l with
 // Concurrency. It may be called for several.
-func (m *Metrics) FollowLimiter(l *middleware.RateLimit) error {
-	if l == nil {
-		return errors.New("promlimit: FollowLimiter needs a RateLimit")
-	}
-	m.placing.Follow(l)
-	return nil
-}
+func (m *Metrics) FollowLimiter(l *middleware.RateLimit) error { return m.from.FollowLimiter(l) }
 
 // Observe implements [middleware.Observer].
 func (m *Metrics) Observe(o *middleware.Observation) {
-	m.tally.Observe(o)
+	m.from.Observe(o)
 	if o.Elapsed != 0 {
 		m.latency.Observe(o.Elapsed.Seconds())
 	}

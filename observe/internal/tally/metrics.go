@@ -80,15 +80,6 @@ var (
 	}
 )
 
-// A Snapshot is what metrics are read from. Overload may be nil.
-type Snapshot struct {
-	Tally    *Tally
-	Placing  *Placing
-	Most     int // rules of which requests in progress are told
-	Overload *shed.Limiter
-	Paced    *Paced
-}
-
 // An Emit takes a value of a metric, with the values of its labels.
 type Emit func(m *Metric, value float64, labels ...string)
 
@@ -101,24 +92,24 @@ func (emit Emit) is(m *Metric, yes bool, labels ...string) {
 }
 
 // Read emits all that is known.
-func (s *Snapshot) Read(emit Emit) {
+func (s *Sources[W]) Read(emit Emit) {
 	for _, o := range middleware.Outcomes() {
-		emit(&outcomes, float64(s.Tally.Outcome(o)), o.String())
+		emit(&outcomes, float64(s.Outcome(o)), o.String())
 	}
-	for _, r := range s.Tally.Rules() {
+	for _, r := range s.Rules() {
 		for _, d := range Decisions() {
 			emit(&requests, float64(r.Count[d]), r.Rule, d.String(), r.Tier)
 		}
 	}
-	emit(&storeErrors, float64(s.Tally.Errors()), s.Tally.Store.Kind)
-	s.Tally.Store.read(emit)
-	for _, p := range s.Placing.InProgress(s.Most) {
+	emit(&storeErrors, float64(s.Errors()), s.Store.Kind)
+	s.Store.read(emit)
+	for _, p := range s.placing.inProgress(s.most) {
 		emit(&inProgress, float64(p.Requests), p.Rule.Name, p.Rule.Tier)
 		emit(&waiting, float64(p.Waiting), p.Rule.Name, p.Rule.Tier)
 		emit(&atOnce, float64(p.Rule.Concurrency.Max), p.Rule.Name, p.Rule.Tier)
 	}
-	if s.Overload != nil {
-		readOverload(emit, s.Overload.Stats())
+	if l := s.overload(); l != nil {
+		readOverload(emit, l.Stats())
 	}
 	for _, r := range s.Paced.Rules() {
 		for _, o := range pace.Outcomes() {

@@ -7,14 +7,14 @@ import (
 	"github.com/weirgo/weir/middleware"
 )
 
-// Placing knows limiters, of which it tells what is in progress.
-type Placing struct {
+// placing knows limiters, of which it tells what is in progress.
+type placing struct {
 	mu     sync.Mutex
 	limits []*middleware.RateLimit
 }
 
-// Follow adds a limiter, once.
-func (p *Placing) Follow(l *middleware.RateLimit) {
+// follow adds a limiter, once.
+func (p *placing) follow(l *middleware.RateLimit) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if !slices.Contains(p.limits, l) {
@@ -22,9 +22,9 @@ func (p *Placing) Follow(l *middleware.RateLimit) {
 	}
 }
 
-// InProgress is that of all limiters, of so many rules and tiers at most. Rules of one name in
+// inProgress is that of all limiters, of so many rules and tiers at most. Rules of one name in
 // several limiters are told together, with the Rule of the first.
-func (p *Placing) InProgress(most int) (all []middleware.InProgress) {
+func (p *placing) inProgress(most int) (all []middleware.InProgress) {
 	p.mu.Lock()
 	limits := slices.Clip(p.limits)
 	p.mu.Unlock()
