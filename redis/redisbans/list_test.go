@@ -266,6 +266,18 @@ func (b *syncBuffer) String() string {
 	return b.b.String()
 }
 
+func TestABanByHandReplacesALongerOneThoughItIsMadeInAnOutage(t *testing.T) {
+	server := redistest.Start(t)
+	list, other := readList(t, connect(t, server), Options{}), readList(t, connect(t, server), Options{})
+	_, err := list.Escalate(t.Context(), "key", "rule", doubling)
+	require.NoError(t, err)
+	awaitBanned(t, other, "key")
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	require.Error(t, list.Ban(gone, "key", time.Minute))
+	await(t, "all to know of it", func() bool { return awaitBanned(t, other, "key").Rule == "" })
+}
+
 func TestARingWithoutShardsThatAnswerIsAnOutage(t *testing.T) {
 	server := redistest.Start(t)
 	ring := redis.NewRing(&redis.RingOptions{

@@ -246,6 +246,24 @@ func TestPlacesOfAProcessThatDiesAreFreeWhenItsLeaseEndsAndNoneSooner(t *testing
 	assert.EqualValues(t, 4, decideOne(t, lives, q, "key", 0).Remaining, "and then all are, but for those of others")
 }
 
+// Redis counts a place then that nobody has, until it is told so.
+func TestAPlaceIsFreeSoonThoughTheAnswerToItsTakerIsLost(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	clock := newServerClock(t) // which stands still: no lease ends
+	var loses atomic.Bool
+	link := &redistest.Link{Lose: loses.Load}
+	client := closeAfter(t, redis.NewClient(&redis.Options{Addr: server.Addr, Dialer: link.Dial}))
+	s, other := onClock(t, clock, client, forgetting), onClock(t, clock, connect(t, server), forgetting)
+	q := concurrency(t, "exports", 3)
+	decideOne(t, s, q, "another key", 0)
+	loses.Store(true)
+	var d [1]limiter.Decision
+	require.Error(t, s.Decide(t.Context(), []limiter.Charge{charge(q, "key", 1)}, d[:]))
+	loses.Store(false)
+	await(t, "the place to be free", func() bool { return decideOne(t, other, q, "key", 0).Remaining == 3 })
+}
+
 func TestAProcessThatWasPausedComesBackWithWhatItHolds(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
