@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
 
 	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/limiter"
@@ -47,6 +48,8 @@ func (s *syncedBuffer) String() string {
 	defer s.mu.Unlock()
 	return s.b.String()
 }
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func anybody(*http.Request) bool { return true }
 
