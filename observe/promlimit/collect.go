@@ -1,6 +1,9 @@
 package promlimit
 
 import (
+	"context"
+	"time"
+
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/weirgo/weir/middleware/bans"
@@ -157,4 +160,21 @@ func (m *Metrics) collectOperation(to sink) {
 	if shared, ok := list.(sharedBans); ok {
 		to.gauge(stale, shared.Stale().Seconds())
 	}
+}
+
+// sharedBans is a list that processes share, as that of package redisbans is.
+type sharedBans interface{ Stale() time.Duration }
+
+// bansPatience is how long a list in Redis may take before what is known here is counted.
+const bansPatience = 250 * time.Millisecond
+
+// countBans counts the bans of a list, if that can be told.
+func countBans(list bans.List) (n int, ok bool) {
+	if list.Empty() {
+		return 0, true
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), bansPatience)
+	defer cancel()
+	all, err := list.All(ctx)
+	return len(all), err == nil || len(all) > 0 // with an error, those known in this process
 }

@@ -200,6 +200,22 @@ func TestEveryRuleThatRefusedIsNamedAndNoneInShadow(t *testing.T) {
 	assert.NotContains(t, records[1], "key", "it has none")
 }
 
+func TestARefusalSaysThatItIsForHowManyAtOnce(t *testing.T) {
+	_, refusals, written := logging(t, sloglimit.Options{}, middleware.Config{Rules: []middleware.Rule{byKey}})
+	defer refusals.Flush()
+	rule := middleware.Rule{Name: "exports", Key: byKey.Key, Limit: limiter.All(limiter.PerHour(100), limiter.AtOnce(1))}
+	l := middleware.Must(middleware.New(middleware.Config{Observer: refusals, Rules: []middleware.Rule{rule}}))
+	var h http.Handler
+	h = l.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		assert.Equal(t, http.StatusTooManyRequests, ask(h, "carla"))
+	}))
+	ask(h, "carla")
+	records := written.take(t)
+	require.Len(t, records, 1)
+	assert.Equal(t, "weir-refused", records[0]["code"])
+	assert.Equal(t, "1 at once", records[0]["limit"])
+}
+
 func TestBansAndMissingKeysAreTold(t *testing.T) {
 	phase.Test(t, func(t *testing.T) {
 		list, err := bans.New(bans.Options{})

@@ -103,7 +103,7 @@ func (s *Sources[W]) Read(emit Emit) {
 	}
 	emit(&storeErrors, float64(s.Errors()), s.Store.Kind)
 	s.Store.read(emit)
-	for _, p := range s.placing.inProgress(s.most) {
+	for _, p := range s.inProgress() {
 		emit(&inProgress, float64(p.Requests), p.Rule.Name, p.Rule.Tier)
 		emit(&waiting, float64(p.Waiting), p.Rule.Name, p.Rule.Tier)
 		emit(&atOnce, float64(p.Rule.Concurrency.Max), p.Rule.Name, p.Rule.Tier)

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
+	"sync"
 	"sync/atomic"
 
 	"github.com/weirgo/weir/limiter"
@@ -22,8 +24,10 @@ type Sources[W Watcher] struct {
 
 	adapter string // its package, for errors
 	given   *shed.Limiter
-	placing placing
 	watcher atomic.Pointer[W]
+
+	mu     sync.Mutex
+	limits []*middleware.RateLimit
 }
 
 const (
@@ -63,8 +67,36 @@ func (s *Sources[W]) FollowLimiter(l *middleware.RateLimit) error {
 	if l == nil {
 		return errors.New(s.adapter + ": FollowLimiter needs a RateLimit")
 	}
-	s.placing.follow(l)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !slices.Contains(s.limits, l) {
+		s.limits = append(s.limits, l)
+	}
 	return nil
+}
+
+// inProgress is that of all limiters that are followed, of as many rules and tiers as are told
+// apart. Rules of one name in several limiters are told together, with the Rule of the first.
+func (s *Sources[W]) inProgress() (all []middleware.InProgress) {
+	s.mu.Lock()
+	limits := slices.Clip(s.limits)
+	s.mu.Unlock()
+	at := map[name]int{}
+	for _, l := range limits {
+		for _, of := range l.InProgress() {
+			n := name{of.Rule.Name, of.Rule.Tier}
+			i, known := at[n]
+			switch {
+			case known:
+				all[i].Requests += of.Requests
+				all[i].Waiting += of.Waiting
+			case len(all) < s.most:
+				at[n] = len(all)
+				all = append(all, of)
+			}
+		}
+	}
+	return all
 }
 
 // overload is the limit in force, or nil.
