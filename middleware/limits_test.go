@@ -262,12 +262,21 @@ func TestARuleKeepsItsCountersWhenItGetsMoreLimits(t *testing.T) {
 	assert.EqualValues(t, 99, found[0].Limits[1].Remaining)
 }
 
+// A plan is an Allowance by what it embeds, and no map's key.
+type plan struct {
+	limiter.Limit
+	features []string
+}
+
 func TestLimitsThatCannotBeAreErrors(t *testing.T) {
 	second, hour := limiter.PerSecond(1), limiter.PerHour(100)
+	known, err := middleware.New(middleware.Config{Rules: []middleware.Rule{{Name: "a", Limit: hour}}})
+	require.NoError(t, err)
 	for want, rule := range map[string]middleware.Rule{
 		`Rules[0] "a": limiter: Limit is missing`:                          {Name: "a"},
 		`Rules[0] "a": limiter: All has 0 limits`:                          {Name: "a", Limit: limiter.All()},
 		`Rules[0] "a": limiter: Limit is a *limiter.Limit`:                 {Name: "a", Limit: &hour},
+		`Rules[0] "a": limiter: Limit is a middleware_test.plan`:           {Name: "a", Limit: plan{hour, []string{"export"}}},
 		`Rules[0] "a" tier "x": limiter: Limit is missing`:                 {Name: "a", Limit: hour, Tiers: middleware.Tiers{"x": nil}},
 		`Rules[0] "a": Units is 5: 1/1s allows at most 1 at once`:          {Name: "a", Limit: limiter.All(hour, second), Cost: middleware.Units(5)},
 		`Rules[0] "a" tier "x": Units is 5: 1/1s allows at most 1 at once`: {Name: "a", Limit: hour, Tiers: middleware.Tiers{"x": limiter.All(hour, second)}, Cost: middleware.Units(5)},
@@ -275,8 +284,9 @@ func TestLimitsThatCannotBeAreErrors(t *testing.T) {
 	} {
 		_, err := middleware.New(middleware.Config{Rules: []middleware.Rule{rule}})
 		assert.ErrorContains(t, err, want)
+		assert.ErrorContains(t, known.Reconfigure(middleware.Config{Rules: []middleware.Rule{rule}}), want)
 	}
-	_, err := middleware.New(middleware.Config{Rules: []middleware.Rule{
+	_, err = middleware.New(middleware.Config{Rules: []middleware.Rule{
 		{Name: "a.1", Limit: hour}, {Name: "a", Limit: limiter.All(hour, second)},
 	}})
 	assert.ErrorContains(t, err, `there is another rule named "a.1"`)

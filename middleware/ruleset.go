@@ -581,7 +581,7 @@ func (r *rule) family(tier string, a limiter.Allowance) family {
 // quotas are those that were there before, or new ones, or nil if something is wrong with them.
 func (c *compiler) quotas(at string, f family) []*limiter.Quota {
 	var quotas []*limiter.Quota
-	if c.before != nil {
+	if _, _, err := limiter.Split(f.allows); c.before != nil && err == nil { // else it may not be a map's key
 		quotas = c.before.families[f]
 	}
 	if quotas == nil {
