@@ -11,16 +11,14 @@ import (
 	"github.com/weirgo/weir/keyfunc"
 )
 
-var hashSecret = []byte("sixteen bytes or more, at random")
-
 // combined are all ways to make one key of others.
 func combined(fs ...keyfunc.Func) map[string]keyfunc.Func {
 	all := map[string]keyfunc.Func{
 		"Join":              keyfunc.Join(fs...),
 		"JoinPresent":       keyfunc.JoinPresent(fs...),
-		"Hash(Join)":        keyfunc.Hash(hashSecret, keyfunc.Join(fs...)),
+		"Hash(Join)":        keyfunc.Hash(secret, keyfunc.Join(fs...)),
 		"First(User, Join)": keyfunc.First(keyfunc.User, keyfunc.Join(fs...)),
-		"Join(Hash)":        keyfunc.Join(keyfunc.Hash(hashSecret, keyfunc.JoinPresent(fs...))),
+		"Join(Hash)":        keyfunc.Join(keyfunc.Hash(secret, keyfunc.JoinPresent(fs...))),
 	}
 	if len(fs) == 1 {
 		all["alone"] = fs[0]

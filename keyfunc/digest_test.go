@@ -9,25 +9,23 @@ import (
 	"github.com/weirgo/weir/keyfunc"
 )
 
-var digestSecret = []byte("0123456789abcdef")
-
 // The text is in Redis and in logs: another one would be another client.
 func TestTheTextOfADigestStays(t *testing.T) {
 	assert.Equal(t, "_sUlZaoM8Y9X189bOscoUA", keyfunc.NewDigester(nil).Digest("203.0.113.7").String())
-	assert.Equal(t, "4l56oV8Y55o_0CqPo1sRwg", keyfunc.NewDigester(digestSecret).Digest("203.0.113.7").String())
+	assert.Equal(t, "4l56oV8Y55o_0CqPo1sRwg", keyfunc.NewDigester(secret).Digest("203.0.113.7").String())
 }
 
 func TestADigestIsOfAKeysTextAndNotOfItsClass(t *testing.T) {
-	d := keyfunc.NewDigester(digestSecret)
+	d := keyfunc.NewDigester(secret)
 	for _, class := range []keyfunc.Class{keyfunc.Own, keyfunc.Shared, keyfunc.InDoubt} {
 		assert.Equal(t, d.Digest("key"), d.Digest(class.Mark("key")), class.String())
 	}
 }
 
 func TestAKeyMadeOfADigestHasThatDigestUnderEverySecret(t *testing.T) {
-	digest := keyfunc.NewDigester(digestSecret).Digest("203.0.113.7")
+	digest := keyfunc.NewDigester(secret).Digest("203.0.113.7")
 	key := digest.Key()
-	for _, secret := range [][]byte{nil, digestSecret} {
+	for _, secret := range [][]byte{nil, secret} {
 		assert.Equal(t, digest, keyfunc.NewDigester(secret).Digest(key))
 	}
 	back, ok := keyfunc.DigestOf(key)
@@ -53,13 +51,13 @@ func TestOnlyWhatCanBeADigestIsParsed(t *testing.T) {
 
 func TestAShortSecretIsAnErrorThatDoesNotShowIt(t *testing.T) {
 	assert.NoError(t, keyfunc.CheckSecret("pkg", nil))
-	assert.NoError(t, keyfunc.CheckSecret("pkg", digestSecret))
-	err := keyfunc.CheckSecret("pkg", digestSecret[:15])
+	assert.NoError(t, keyfunc.CheckSecret("pkg", secret))
+	err := keyfunc.CheckSecret("pkg", secret[:15])
 	assert.EqualError(t, err, "pkg: Secret has 15 bytes: it must have at least 16, or none")
 }
 
 func BenchmarkDigest(b *testing.B) {
-	for name, secret := range map[string][]byte{"plain": nil, "secret": digestSecret} {
+	for name, secret := range map[string][]byte{"plain": nil, "secret": secret} {
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()
 			d := keyfunc.NewDigester(secret)

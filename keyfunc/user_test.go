@@ -25,9 +25,3 @@ func TestAnEmptyUserIsNoUser(t *testing.T) {
 	r = r.WithContext(keyfunc.WithUser(r.Context(), ""))
 	assertNoKey(t, keyfunc.User, r)
 }
-
-func TestUserDoesNotAllocate(t *testing.T) {
-	r := from("192.0.2.1:1")
-	r = r.WithContext(keyfunc.WithUser(r.Context(), "42"))
-	assert.Zero(t, testing.AllocsPerRun(100, func() { _, _ = keyfunc.User(r) }))
-}

@@ -256,35 +256,16 @@ var traces = []trace{
 		},
 	},
 	{
-		claim: "a key from the path is one of each value, around a route",
-		app: func(*suite) App {
-			limit := perID()
-			return app(nil, get("/users/{id}", say("user"), limit), get("/users/{id}/posts/{post}", say("post"), limit))
-		},
-		asks: onePerID("/users/"),
-	},
-	{
-		claim: "a key from the path is one of each value, around the router", routed: true,
-		app: func(*suite) App {
-			return app([]Limit{perID()}, get("/users/{id}", say("user")), get("/users/{id}/posts/{post}", say("post")))
-		},
-		asks: onePerID("/users/"),
-	},
-	{
 		claim: "a key from the path is known in groups", routed: true,
 		app: func(*suite) App {
 			return App{Group: Group{Groups: []Group{{Prefix: "/orgs/{org}", Limits: []Limit{perID()},
 				Routes: []Route{get("/users/{id}", say("user")), get("/users/{id}/posts/{post}", say("post"))}}}}}
 		},
-		asks: onePerID("/orgs/a/users/"),
+		asks: []ask{
+			{"GET /orgs/a/users/1", 200, "", "user", "the first of 1"},
+			{"GET /orgs/a/users/2", 200, "", "user", "the first of 2"},
+			{"GET /orgs/a/users/1", 429, "", "", "the second of 1"},
+			{"GET /orgs/a/users/2/posts/7", 429, "", "", "the second of 2, whatever the route"},
+		},
 	},
-}
-
-func onePerID(path string) []ask {
-	return []ask{
-		{"GET " + path + "1", 200, "", "user", "the first of 1"},
-		{"GET " + path + "2", 200, "", "user", "the first of 2"},
-		{"GET " + path + "1", 429, "", "", "the second of 1"},
-		{"GET " + path + "2/posts/7", 429, "", "", "the second of 2, whatever the route"},
-	}
 }
