@@ -27,8 +27,6 @@ func recommend(s *session, flags *pflag.FlagSet) action {
 	per := flags.String("per", "1m", "the limit's `period`, such as 10s, 1m, 1h or 1d")
 	spare := flags.String("spare", "99.9%", "how many of the clients are to be refused nothing, as a `percentage`")
 	only := flags.String("for", "", "count the requests to one `endpoint` only, such as \"POST /login\"")
-	algorithm := limiter.SlidingWindow
-	flags.TextVar(&algorithm, "algorithm", limiter.SlidingWindow, "how requests are counted: `sliding-window`, fixed-window or sliding-log")
 	return func(names []string) error {
 		if len(names) != 1 {
 			return usageError{errors.New("name a log, or - for the standard input")}
@@ -37,7 +35,7 @@ func recommend(s *session, flags *pflag.FlagSet) action {
 		if err != nil {
 			return err
 		}
-		meter, err := newMeter(*per, algorithm)
+		meter, err := newMeter(*per)
 		if err != nil {
 			return err
 		}
@@ -77,22 +75,19 @@ func recommend(s *session, flags *pflag.FlagSet) action {
 		for i := range result.Refused {
 			result.Refused[i].Client = shown(result.Refused[i].Client)
 		}
-		r := &recommended{result: result, key: *key, only: *only, period: verdict.TextOf(result.Per), algorithm: algorithm}
+		r := &recommended{result: result, key: *key, only: *only, period: verdict.TextOf(result.Per)}
 		stats := log.Stats()
 		return r.tell(s, f, names, share, &stats, counts)
 	}
 }
 
 // newMeter is for limits on a period.
-func newMeter(per string, algorithm limiter.Algorithm) (*demand.Meter, error) {
+func newMeter(per string) (*demand.Meter, error) {
 	limit, err := limiter.Parse("1/" + per)
 	if err != nil || limit.Burst != 0 || limit.Calendar() != "" || strings.ContainsAny(per, " \t") {
 		return nil, usageError{fmt.Errorf("--per is %q: want a period such as 10s, 1m, 1h or 1d", per)}
 	}
-	if algorithm == limiter.TokenBucket || algorithm == limiter.LeakyBucket {
-		return nil, usageError{fmt.Errorf("--algorithm is %v: want sliding-window, fixed-window or sliding-log", algorithm)}
-	}
-	meter, err := demand.NewMeter(limit.Per, algorithm)
+	meter, err := demand.NewMeter(limit.Per)
 	if err != nil {
 		return nil, usageError{fmt.Errorf("--per: %w", err)}
 	}
@@ -171,7 +166,6 @@ func measure(meter *demand.Meter, log *weblog, f *logFlags, of keyfunc.Func, mat
 type recommended struct {
 	result            *demand.Result
 	key, only, period string
-	algorithm         limiter.Algorithm
 }
 
 func (r *recommended) limit(n int64) string { return fmt.Sprintf("%d/%s", n, r.period) }
@@ -179,9 +173,6 @@ func (r *recommended) limit(n int64) string { return fmt.Sprintf("%d/%s", n, r.p
 // text is for a rules file.
 func (r *recommended) text(limit string) string {
 	rule := fmt.Sprintf("{limit: %s, key: %s}", limit, quoted(r.key))
-	if r.algorithm != limiter.SlidingWindow {
-		rule = fmt.Sprintf("{limit: %s, algorithm: %s, key: %s}", limit, strings.ReplaceAll(r.algorithm.String(), "-", "_"), quoted(r.key))
-	}
 	if r.only != "" {
 		return fmt.Sprintf("endpoints:\n  %q: %s", r.only, rule)
 	}

@@ -292,11 +292,11 @@ func TestRecommendTellsALimitAndWhatItCosts(t *testing.T) {
 	for second := range 30 {
 		log += line("198.51.100.1", second, "POST /login")
 	}
-	exit, out, err := weir(t, log, "recommend", "-", "--spare=97", "--algorithm=fixed-window")
+	exit, out, err := weir(t, log, "recommend", "-", "--spare=97")
 	require.Equal(t, exitGood, exit, err)
 	assert.Contains(t, out, "4 per minute for each client address spares 97.6% of 41 clients.\nIt would have refused 26 of 130 requests (20%), of 1 client.")
 	assert.Contains(t, out, "half of them 3, nine in ten at most 4, 99% at most 30, 99.9% at most 30, and one 30.")
-	assert.Contains(t, out, "default: {limit: 4/1m, algorithm: fixed_window, key: ip}\n")
+	assert.Contains(t, out, "default: {limit: 4/1m, key: ip}\n")
 	assert.Regexp(t, `4/1m\s+1\s+2.4%\s+26\s+20%\s+recommended`, out)
 
 	// One client asks for far more than the others: it does not choose the limit, and is named.
@@ -400,7 +400,6 @@ func TestALogThatCannotBeUsedIsTold(t *testing.T) {
 		{attacked(), []string{"recommend", "-", "--for=login"}, exitUsage, "--for: "},
 		{attacked(), []string{"recommend", "-", "--for=GET example.org/x"}, exitUsage, "leave the host out"},
 		{attacked(), []string{"recommend", "-", "--for=GET /none"}, exitBad, "there are no requests"},
-		{attacked(), []string{"recommend", "-", "--algorithm=token-bucket"}, exitUsage, "want sliding-window"},
 		{`{"time":1709294400,"path":"/"}` + "\n", []string{"recommend", "-"}, exitBad, "the log has no clients' addresses"},
 		{`{"time":1709294400,"client_ip":"192.0.2.1"}` + "\n", []string{"simulate", file, "-"}, exitBad, "the log has no requests' methods and paths"},
 	} {

@@ -84,27 +84,19 @@ const slots = 1000
 // mostCost is the most that one request counts as: no number gets too large.
 const mostCost = 1_000_000
 
-// NewMeter returns a meter for limits on that period, counted as the algorithm does, which
-// must not be one with a burst.
-func NewMeter(per time.Duration, algorithm limiter.Algorithm) (*Meter, error) {
+// NewMeter returns a meter for sliding windows of that period.
+func NewMeter(per time.Duration) (*Meter, error) {
 	m := &Meter{per: per, period: per.Microseconds(), keys: map[string]*key{}, refused: make([]int64, len(limits))}
 	if m.period < slots {
 		return nil, fmt.Errorf("the period is %v: it must be at least a millisecond", per)
 	}
-	most := len(limits)
 	for i, n := range limits {
-		quota, err := limiter.NewQuota("demand", "", limiter.Limit{Events: n, Per: per, Algorithm: algorithm})
-		if err != nil && i > 0 {
-			most = i // a sliding log's most
-			break
-		}
+		quota, err := limiter.NewQuota("demand", "", limiter.Limit{Events: n, Per: per})
 		if err != nil {
 			return nil, err
 		}
 		m.quotas = append(m.quotas, quota)
-	}
-	for i := range most {
-		if i == 0 || m.quotas[i].Algorithm() != m.quotas[i-1].Algorithm() {
+		if i == 0 || quota.Algorithm() != m.quotas[i-1].Algorithm() {
 			m.groups = append(m.groups, group{i, i})
 		}
 		m.groups[len(m.groups)-1].to = i + 1

@@ -30,8 +30,8 @@ func events(t *rapid.T) []event {
 	return all
 }
 
-func meter(t require.TestingT, per time.Duration, algorithm limiter.Algorithm, all []event) *Meter {
-	m, err := NewMeter(per, algorithm)
+func meter(t require.TestingT, per time.Duration, all []event) *Meter {
+	m, err := NewMeter(per)
 	require.NoError(t, err)
 	for _, e := range all {
 		m.Add(e.key, e.at, e.cost)
@@ -57,32 +57,28 @@ func refusedBy(t require.TestingT, l limiter.Limit, all []event) (requests int64
 }
 
 func TestTheCurveIsWhatEachLimitRefuses(t *testing.T) {
-	for _, algorithm := range []limiter.Algorithm{limiter.SlidingWindow, limiter.FixedWindow, limiter.SlidingLog} {
-		t.Run(algorithm.String(), func(t *testing.T) {
-			rapid.Check(t, func(t *rapid.T) {
-				all := events(t)
-				per := rapid.SampledFrom([]time.Duration{time.Second, time.Minute, time.Hour}).Draw(t, "per")
-				result, err := meter(t, per, algorithm, all).Result(1)
-				require.NoError(t, err)
-				for _, point := range result.Curve {
-					requests, keys := refusedBy(t, limiter.Limit{Events: point.Limit, Per: per, Algorithm: algorithm}, all)
-					want := Point{point.Limit, int64(len(keys)), requests}
-					if algorithm == limiter.SlidingWindow && point.Limit <= 10 && point.Keys > want.Keys {
-						want.Keys = point.Keys // see key.demand
-					}
-					require.Equal(t, want, point)
-				}
-				require.Zero(t, result.Chosen.Requests, "it spares all")
-			})
-		})
-	}
+	rapid.Check(t, func(t *rapid.T) {
+		all := events(t)
+		per := rapid.SampledFrom([]time.Duration{time.Second, time.Minute, time.Hour}).Draw(t, "per")
+		result, err := meter(t, per, all).Result(1)
+		require.NoError(t, err)
+		for _, point := range result.Curve {
+			requests, keys := refusedBy(t, limiter.Limit{Events: point.Limit, Per: per}, all)
+			want := Point{point.Limit, int64(len(keys)), requests}
+			if point.Limit <= 10 && point.Keys > want.Keys {
+				want.Keys = point.Keys // see key.demand
+			}
+			require.Equal(t, want, point)
+		}
+		require.Zero(t, result.Chosen.Requests, "it spares all")
+	})
 }
 
 // Few clients are all to be spared, so that one of them would choose the limit.
 func TestAnAttackerDoesNotChooseTheLimit(t *testing.T) {
 	const begin, minute = int64(1e15), int64(60_000_000)
 	measured := func(clients int, attacks ...int64) *Meter {
-		m, err := NewMeter(time.Minute, limiter.SlidingWindow)
+		m, err := NewMeter(time.Minute)
 		require.NoError(t, err)
 		for i := range clients {
 			m.Add(fmt.Sprint(i), begin, 1+int64(i)%6)
@@ -124,7 +120,7 @@ func TestAnAttackerDoesNotChooseTheLimit(t *testing.T) {
 func TestAPeakIsTheMostInAnyPeriod(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		all := events(t)
-		m := meter(t, time.Minute, limiter.SlidingWindow, all)
+		m := meter(t, time.Minute, all)
 		for name, k := range m.keys {
 			most := func(period int64) (most int64) {
 				for i, first := range all {
@@ -146,7 +142,7 @@ func TestAPeakIsTheMostInAnyPeriod(t *testing.T) {
 }
 
 func TestAChoiceSparesWhatItIsToldTo(t *testing.T) {
-	m, err := NewMeter(time.Minute, limiter.SlidingWindow)
+	m, err := NewMeter(time.Minute)
 	require.NoError(t, err)
 	at := int64(1e15)
 	for i := range int64(1000) { // client i asks for i at once, and one for ten thousand
@@ -175,11 +171,11 @@ func TestAChoiceSparesWhatItIsToldTo(t *testing.T) {
 }
 
 func TestWhatNoMeterCanBeIsAnError(t *testing.T) {
-	_, err := NewMeter(time.Microsecond, limiter.SlidingWindow)
+	_, err := NewMeter(time.Microsecond)
 	require.ErrorContains(t, err, "at least a millisecond")
-	_, err = NewMeter(1e6*time.Hour, limiter.SlidingWindow)
+	_, err = NewMeter(1e6 * time.Hour)
 	require.ErrorContains(t, err, "at most 366 days")
-	m, err := NewMeter(time.Minute, limiter.SlidingWindow)
+	m, err := NewMeter(time.Minute)
 	require.NoError(t, err)
 	_, err = m.Result(0.9)
 	require.ErrorContains(t, err, "no requests")
@@ -199,7 +195,7 @@ func BenchmarkAdd(b *testing.B) {
 	for i := range order {
 		order[i] = names[zipf.Uint64()]
 	}
-	m, err := NewMeter(time.Minute, limiter.SlidingWindow)
+	m, err := NewMeter(time.Minute)
 	require.NoError(b, err)
 	b.ReportAllocs()
 	at := int64(1e15)
