@@ -655,25 +655,16 @@ func checkLong(t *testing.T, property func(t *rapid.T)) {
 	rapid.Check(t, property)
 }
 
-func TestLuaDecidesAndStoresWhatGoDoes(t *testing.T) {
-	server, client := startRedis(t)
-	clock := newServerClock(t)
-	s := onClock(t, clock, client, Options{ForgetRefusals: true})
-	checkLong(t, func(t *rapid.T) {
-		server.MustDo("FLUSHALL")
-		w := compareWithModel(t, fromRapid(t, steps()), s, clock)
-		w.back, w.change = true, true
-		w.run()
-	})
-}
+func TestLuaDecidesAndStoresWhatGoDoes(t *testing.T) { compareWithGo(t, false) }
 
 // As on a server without struct, here one that has it.
 func TestThePlainScriptsDecideAndStoreWhatGoDoes(t *testing.T) {
-	compareBatches(t, true)
+	compareWithGo(t, true)
 }
 
-// compareBatches compares any requests, in batches too, with the model.
-func compareBatches(t *testing.T, lacksStruct bool) {
+// compareWithGo compares any requests with the model, and groups in a batch with the same that come
+// one after the other.
+func compareWithGo(t *testing.T, lacksStruct bool) {
 	server, client := startRedis(t)
 	clock := newServerClock(t)
 	s := onClock(t, clock, client, Options{ForgetRefusals: true})
@@ -744,8 +735,6 @@ func TestTheLowsOfABucketInLuaAreThoseInGo(t *testing.T) {
 		}
 	})
 }
-
-func TestGroupsInABatchAreDecidedAsIfOneCameAfterTheOther(t *testing.T) { compareBatches(t, false) }
 
 // A process that alone talks to Redis never sees that it remembers refusals.
 func TestARememberedRefusalIsWhatRedisWouldHaveSaid(t *testing.T) {
