@@ -40,18 +40,12 @@ func TestMethodsThatAClientInventsShareAKey(t *testing.T) {
 	}
 }
 
+// Package route has the spellings.
 func TestHostHasOneSpelling(t *testing.T) {
 	for _, tt := range []struct{ host, want string }{
 		{"example.com", "host:example.com"},
-		{"EXAMPLE.com", "host:example.com"},
-		{"example.com:8080", "host:example.com"},
-		{"example.com.", "host:example.com"},
-		{"example.com.:8080", "host:example.com"},
-		{"192.0.2.1:8080", "host:192.0.2.1"},
+		{"Example.com.:8080", "host:example.com"},
 		{"[2001:DB8::1]:8080", "host:2001:db8::1"},
-		{"[2001:db8::1]", "host:2001:db8::1"},
-		{"2001:db8::1", "host:2001:db8::1"},
-		{"[2001:DB8:0:0::1]", "host:2001:db8::1"},
 		{"münchen.example", "host:other"},
 		{"[2001:db8::1", "host:other"},
 		{strings.Repeat("a", 254), "host:other"},

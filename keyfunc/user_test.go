@@ -17,11 +17,7 @@ func TestUserIsWhoTheContextSays(t *testing.T) {
 
 	r = r.WithContext(keyfunc.WithUser(r.Context(), "43"))
 	assert.Equal(t, "user:43", keyOf(t, keyfunc.User, r), "the innermost user counts")
-}
 
-func TestAnEmptyUserIsNoUser(t *testing.T) {
-	r := from("192.0.2.1:1")
-	r = r.WithContext(keyfunc.WithUser(r.Context(), "42"))
 	r = r.WithContext(keyfunc.WithUser(r.Context(), ""))
 	assertNoKey(t, keyfunc.User, r)
 }

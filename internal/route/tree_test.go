@@ -211,13 +211,6 @@ func withHosts(t testing.TB) *route.Tree[int] {
 	return tree
 }
 
-func BenchmarkByRoute(b *testing.B) {
-	tree, patterns := thousand(b)
-	for i := 0; b.Loop(); i++ {
-		tree.Find("GET", "api.example.org:8080", patterns[i%len(patterns)])
-	}
-}
-
 func BenchmarkByRouteAndHost(b *testing.B) {
 	tree := withHosts(b)
 	_, patterns := thousand(b)
