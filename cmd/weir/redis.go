@@ -92,10 +92,11 @@ func (s *server) connect() (redis.UniversalClient, error) {
 		return redis.NewFailoverClient(&redis.FailoverOptions{
 			MasterName: s.master, SentinelAddrs: []string{options.Addr},
 			Username: options.Username, Password: options.Password, DB: options.DB,
-			TLSConfig: options.TLSConfig, ContextTimeoutEnabled: true,
+			TLSConfig: options.TLSConfig, ContextTimeoutEnabled: true, MaxRetries: -1,
 		}), nil
 	}
 	options.ContextTimeoutEnabled = true
+	options.MaxRetries = -1 // newer versions of go-redis dial so often that the time is up before they say why
 	return redis.NewClient(options), nil
 }
 
