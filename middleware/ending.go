@@ -89,7 +89,7 @@ func (e *ending) begin(l *RateLimit, set *ruleset, place Place) {
 	e.limits, e.set, e.place, e.opened = l, set, place, e.space[:0]
 	e.hidden = set.NoResult || len(e.policies) == 0
 	for i := range e.policies {
-		if c, ok := e.took(i); ok && e.policies[i].rule.awaitsEnd() {
+		if c, ok := e.took(i); ok && e.policies[i].rule.awaitsEnd() && !e.policies[i].isPlace() { // slots are released
 			e.opened = append(e.opened, open{i, c, unsaid})
 		}
 	}
