@@ -3,6 +3,7 @@ package middleware_test
 import (
 	"net/http"
 	"net/http/httptest"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -29,4 +30,39 @@ func TestASlotIsNotSettled(t *testing.T) {
 		handler.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/", nil))
 		assert.Equal(t, http.StatusOK, w.Code)
 	}
+}
+
+// An answer that does not count returns what was charged to the limit, and the slot once: another
+// request's slot stays taken.
+func TestAnAnswerThatDoesNotCountReturnsItsSlotOnce(t *testing.T) {
+	limits := middleware.Must(middleware.New(middleware.Config{Rules: []middleware.Rule{{
+		Name:   "work",
+		Limit:  limiter.All(limiter.PerHour(100), limiter.AtOnce(2)),
+		Counts: middleware.Not(middleware.StatusClass(5)),
+	}}}))
+	held, leave := make(chan struct{}), make(chan struct{})
+	handler := limits.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/slow" {
+			held <- struct{}{}
+			<-leave
+			return
+		}
+		w.WriteHeader(http.StatusInternalServerError)
+	}))
+	ask := func(path string) int {
+		w := httptest.NewRecorder()
+		handler.ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
+		return w.Code
+	}
+	var slow sync.WaitGroup
+	slow.Go(func() { ask("/slow") })
+	<-held
+	for range 3 {
+		assert.Equal(t, http.StatusInternalServerError, ask("/fails"))
+	}
+	slow.Go(func() { ask("/slow") }) // takes the second slot
+	<-held
+	assert.Equal(t, http.StatusServiceUnavailable, ask("/fails"), "both slots are taken")
+	close(leave)
+	slow.Wait()
 }
