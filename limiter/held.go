@@ -123,7 +123,7 @@ type state struct {
 	full int64 // when it has a unit again
 }
 
-// A log is a State's in an array of its own, of which the first entries are over. All there can be
+// A log is a State's, in an array of its own. Its first entries are over. All there can be
 // are some 12,500.
 type log struct {
 	array           *Entry
@@ -341,7 +341,7 @@ func (s *shard) decideHeld(q *Quota, hash uint64, cost int64, d *Decision) bool 
 	return true
 }
 
-// takeLog fills in the decision on a log of which nothing is owed: the way of small limits.
+// takeLog fills in the decision on a log without debts: the way of small limits.
 func (s *shard) takeLog(known *state, q *Quota, cost int64, d *Decision) {
 	gone := s.now - q.window
 	entries := known.log.entries()

@@ -57,7 +57,7 @@ func (q *Quota) pack(s State, origin int64) uint64 {
 // A bucket's word is when it will be empty, in units of 1/refill microseconds.
 func (q *Quota) levelOf(word uint64, now int64) int64 { return max(0, int64(word)-now*q.refill) }
 
-// counts are a window's state: its index since 1970, its count, and that of the one before.
+// counts are a window's state: its index since 1970, its count, and the count of the window before.
 type counts struct{ index, level, prev int64 }
 
 // countsOf are those in a window's word, whose index counts from the store's window at its own

@@ -97,7 +97,7 @@ func (l *RateLimit) takeNow(ctx context.Context, set *ruleset, s *decided, charg
 // mayRefuseAfter reports whether p refuses what its look finds nothing left for.
 func mayRefuseAfter(p applied) bool { return p.looks && !p.shadow }
 
-// lookFirst refuses a request of which a rule that is charged afterwards has nothing left, or a
+// lookFirst refuses a request if a rule that is charged afterwards has nothing left for it, or a
 // turn would come after the deadline.
 func (l *RateLimit) lookFirst(ctx context.Context, set *ruleset, s *decided, charges []limiter.Charge, turns []inQueue) (known bool, err error) {
 	looks := slices.Clone(charges)

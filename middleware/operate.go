@@ -30,7 +30,7 @@ type RuleInfo struct {
 
 	Shadow bool // it refuses nothing, whatever it decides
 	Deny   bool // it refuses every request, and has no Limit
-	Own    bool // the Limit is that of single keys: see Rule.LimitFor
+	Own    bool // the Limit is a single key's own: see Rule.LimitFor
 
 	// What is said of how requests end: see the fields of Rule.
 	Counts               Counts

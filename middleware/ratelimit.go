@@ -62,7 +62,7 @@ func New(c Config) (*RateLimit, error) {
 // waits for nothing.
 type immediate interface{ Immediate() }
 
-// A clock is a store with a time of its own, such as that of a simulation, in which nothing waits.
+// A clock is a store with a time of its own, such as a simulation's. Nothing waits in it.
 type clock interface{ Now() time.Time }
 
 // now is the time by the store's clock, or the process's.

@@ -14,7 +14,7 @@ type refusal struct {
 	outcome    Outcome // once rules were matched
 	banned     bool
 	shed       bool           // for overload
-	limited    bool           // by limits, of which the answer's fields tell
+	limited    bool           // by limits; the answer has their fields
 	full       int64          // for want of a slot: how many requests may be in progress
 	by         *rule          // that denies, or needs a key
 	rule       string         // that refuses, or led to the ban

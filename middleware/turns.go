@@ -20,7 +20,7 @@ type queueKey struct {
 	key   string
 }
 
-// A queue is one that requests of this process are deciding about.
+// A queue is a leaky bucket's queue, which requests of this process are deciding about.
 type queue struct {
 	requests       int
 	sent, answered time.Duration // its length that they have asked for, and what the store has decided on

@@ -94,7 +94,7 @@ func onKey(flags *pflag.FlagSet, s *session, do func(ctx context.Context, c *key
 	}
 }
 
-// keyed is a key, or the one that stands for a digest, as JSON.
+// keyed is a key as JSON, or a digest in its place.
 func (s *server) keyed(key string, known names) (keyed, error) {
 	secret, err := s.secret()
 	if err != nil {

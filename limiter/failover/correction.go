@@ -57,7 +57,7 @@ func (s *Store) Settle(ctx context.Context, settlements []limiter.Settlement) er
 	return errors.Join(err, s.settleLater(ctx, later))
 }
 
-// settleLater has the inner store settle, of which no error is no sign of life.
+// settleLater has the inner store settle. No error is no sign of life: the store has only noted it.
 func (s *Store) settleLater(ctx context.Context, settlements []limiter.Settlement) error {
 	if len(settlements) == 0 {
 		return nil

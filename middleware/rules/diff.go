@@ -87,7 +87,7 @@ const none = "none"
 // it. Of nothing the value is "".
 type leaf struct{ path, value, shown string }
 
-// compare has a change for each path of which the leaves are not the same.
+// compare has a change for each path whose leaves differ.
 func compare(before, after []leaf) (changes []Change) {
 	only := func(of, other []leaf) map[string][]string {
 		has, left := map[[2]string]bool{}, map[string][]string{}
@@ -278,7 +278,7 @@ func (r *Rules) described() map[string]*description {
 	return all
 }
 
-// limitField is where the limit of a tier is, or that of requests in none.
+// limitField is where the limit of a tier stands, or the limit of requests without a tier.
 func limitField(tier string) string {
 	if tier == "" {
 		return "limit"

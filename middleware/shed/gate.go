@@ -22,7 +22,7 @@ type gate struct {
 	cut     int           // the first level that is overloaded, as all after it are; their number: none
 	refused time.Duration // when one of that level last was
 	streams int           // those apart
-	slow    int           // of them, those that wait for their clients
+	slow    int           // how many of them wait for their clients
 	counts  []Level
 
 	flying   list // those that were admitted, without streams

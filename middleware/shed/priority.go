@@ -36,7 +36,7 @@ func levelsOf(tiers []string) (levels []string, errs []error) {
 	return append(slices.Clone(tiers), others), errs
 }
 
-// level is the level of a request, 0 for the one that is served first.
+// level is the level of a request. Level 0 is served first.
 func (l *Limiter) level(r *http.Request) int {
 	last := len(l.levels) - 1
 	if last == 0 {

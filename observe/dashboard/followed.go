@@ -207,7 +207,7 @@ func (k *client) whole() (string, bool) {
 	return k.key, !isDigest
 }
 
-// shares reports whether a key is one that clients are known to share.
+// shares reports whether clients are known to share the key.
 func (f *followed) shares(key string) bool {
 	k, _ := f.find(hash(key))
 	return key == "global" || key == "no-ip" || k.class != keyfunc.Own

@@ -108,7 +108,7 @@ type List struct {
 	unsent map[string]unsent
 }
 
-// An unsent ban is one that Redis does not know of.
+// An unsent ban is not in Redis yet.
 type unsent struct {
 	known
 	isNewer bool // than any that Redis has: by hand

@@ -655,7 +655,7 @@ func TestWhatIsOverIsDroppedFromRedis(t *testing.T) {
 }
 
 // A process that was away for so long that a lifted ban is forgotten reads all, and so does each
-// when Redis has lost its last writes, of which it gets those back that were read.
+// when Redis has lost its last writes. Redis gets those back that were read.
 func TestAProcessThatMissedChangesReadsTheWholeList(t *testing.T) {
 	for _, missed := range []string{"MAXLEN", "MINID"} {
 		server := redistest.Start(t)

@@ -178,7 +178,7 @@ func TestARingWithoutShardsThatAnswerDoesNotPanic(t *testing.T) {
 	awaitText(t, r, "text")
 }
 
-// The client of a shard is closed then, though that of the Ring is not.
+// The client of a shard is closed then; the Ring's client is not.
 func TestASourceFollowsARingToOtherShards(t *testing.T) {
 	t.Parallel()
 	before, after := redistest.Start(t), redistest.Start(t)

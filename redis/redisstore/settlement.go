@@ -11,7 +11,7 @@ import (
 	"github.com/weirgo/weir/limiter"
 )
 
-// A settlement is a correction of one charge, of which no caller waits. It goes with the next
+// A settlement is a correction of one charge. No caller waits for it. It goes with the next
 // batch, and so before the next decision on its counter, or alone after a moment.
 type settlement struct {
 	store  *store

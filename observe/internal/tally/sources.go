@@ -35,8 +35,8 @@ const (
 	mostMaxRules    = 100_000
 )
 
-// NewSources returns Sources in which nothing was counted, or an error about maxRules. A nil
-// overload is that of the rules that are followed.
+// NewSources returns Sources in which nothing was counted, or an error about maxRules. If
+// overload is nil, it is the one in force in the rules that are followed.
 func NewSources[W Watcher](adapter string, store limiter.Store, overload *shed.Limiter, maxRules int) (*Sources[W], error) {
 	if maxRules < 0 || maxRules > mostMaxRules {
 		return nil, fmt.Errorf("%s: MaxRules is %d: it must be from 1 to %d, or 0 for %d", adapter, maxRules, mostMaxRules, defaultMaxRules)
@@ -54,7 +54,7 @@ func (s *Sources[W]) Follow(w W) error {
 	return nil
 }
 
-// Watcher is the one that is followed.
+// Watcher is the source of rules that is followed.
 func (s *Sources[W]) Watcher() (w W, ok bool) {
 	if found := s.watcher.Load(); found != nil {
 		return *found, true

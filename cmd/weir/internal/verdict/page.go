@@ -48,7 +48,7 @@ type Recommendation struct {
 	Text   string  // for a rules file
 }
 
-// A Limit is one that could be chosen.
+// A Limit is a candidate for the recommendation.
 type Limit struct {
 	demand.Point
 	Text   string // 60/1m
