@@ -182,7 +182,8 @@ func unreliable(t *testing.T, lose func() bool) map[string]redis.UniversalClient
 		"one that is made to":      redis.NewClient(&redis.Options{Addr: one.Addr, Dialer: link.Dial}),
 		"TLS":                      redis.NewClient(&redis.Options{Addr: secure, TLSConfig: config, Dialer: link.DialTLS(config)}),
 		"a Cluster":                redis.NewClusterClient(&redis.ClusterOptions{Addrs: redistest.Addrs(redistest.Cluster(t)), Dialer: link.Dial}),
-		"a Ring":                   redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"one": one.Addr, "two": two.Addr}, Dialer: link.Dial}),
+		// A heartbeat whose answers are lost takes a shard for dead.
+		"a Ring": redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"one": one.Addr, "two": two.Addr}, Dialer: link.Dial, HeartbeatFrequency: time.Hour}),
 	}
 	for _, client := range clients {
 		closeAfter(t, client)
