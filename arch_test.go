@@ -178,6 +178,9 @@ func TestEveryPackageKeepsToTheRuleOfItsRoom(t *testing.T) {
 			continue
 		}
 		used[r] = true
+		if slices.ContainsFunc(r.ours, func(folder string) bool { return strings.HasPrefix(folder, "adapters/") }) {
+			t.Errorf("the room %q may import an adapter: arrows point from adapters to the rest, never back", r.folder)
+		}
 		for _, path := range p.Imports {
 			if !r.mayImport(path, moduleOf) {
 				t.Errorf("%s imports %s: the room %q may import the standard library and %s",
@@ -229,137 +232,26 @@ func TestTheDrawingOfImportsIsWhatRoomsSay(t *testing.T) {
 	}
 }
 
-func TestAProgramThatImportsWeirAloneCompilesTheStandardLibraryAlone(t *testing.T) {
-	t.Parallel()
-	for _, p := range goList(t, "-deps", ".") {
-		if !p.Standard && !p.ours() {
-			t.Errorf("a program that imports only package weir compiles %s", p.ImportPath)
-		}
-	}
+// compiles is what programs get into their binaries with packages of ours, beside the standard
+// library: modules of others, by how their packages' paths begin.
+var compiles = []struct {
+	of      []string // packages of this module
+	foreign []string // and no others
+	without []string // packages that some room on the way might lead to
+}{
+	{[]string{".", "keyfunc", "middleware", "middleware/bans", "middleware/shed", "limiter/failover", "observe/offenders", "_examples/quickstart", "_examples/nethttp", "_examples/tiers"}, nil, nil},
+	{[]string{"limiter"}, nil, []string{"net", "net/http"}}, // it is of use without HTTP
+	{[]string{"middleware/rules"}, []string{"go.yaml.in/yaml/v4"}, nil},
+	{[]string{"pace", "pace/serverlimit", "observe/sloglimit"}, []string{"github.com/dunglas/httpsfv"}, nil},
+	{[]string{"redis/redisstore", "redis/leasestore", "redis/internal/counters"}, ofGoRedis, []string{module + "/middleware", module + "/middleware/bans"}},
+	{[]string{"redis/redisbans", "redis/internal/wire"}, ofGoRedis, []string{module + "/middleware", module + "/limiter"}},
+	{[]string{"redis/redisrules"}, slices.Concat(ofGoRedis, []string{"go.yaml.in/yaml/v4"}), nil},
+	{[]string{"observe/dashboard"}, []string{"github.com/dunglas/httpsfv"}, servers},
+	{[]string{"observe/promlimit", "observe/otellimit"}, []string{""}, servers}, // any of their own
 }
 
-func TestMetricsOfACounterInMemoryCompileNoServersClientAndNoFormat(t *testing.T) {
-	t.Parallel()
-	for _, p := range goList(t, "-deps", "./observe/...") {
-		for _, without := range []string{
-			"github.com/redis/", "go.yaml.in/yaml", module + "/redis/", module + "/middleware/rules",
-		} {
-			if strings.HasPrefix(p.ImportPath, without) {
-				t.Errorf("a package of observe compiles %s: it must see stores and watchers through interfaces", p.ImportPath)
-			}
-		}
-	}
-}
-
-func TestTheCoreImportsTheStandardLibraryAndItselfAlone(t *testing.T) {
-	t.Parallel()
-	for of, may := range map[string][]string{
-		"limiter":         {"limiter", "internal/invalid", "internal/waiting"},
-		"middleware/bans": {"middleware/bans", "keyfunc", "internal/invalid", "internal/network", "internal/route"},
-		"keyfunc":         {"keyfunc", "internal/invalid", "internal/network", "internal/route"},
-		"middleware":      {"middleware", "keyfunc", "limiter", "middleware/bans", "internal/gate", "internal/invalid", "internal/nearest", "internal/network", "internal/response", "internal/route", "internal/waiting"},
-		"middleware/shed": {
-			"middleware", "middleware/shed", "keyfunc", "limiter", "middleware/bans", "internal/gate", "internal/invalid", "internal/nearest", "internal/network", "internal/response", "internal/route", "internal/waiting",
-		},
-		"observe/offenders": {
-			"middleware", "observe/offenders", "keyfunc", "limiter", "middleware/bans", "internal/gate", "internal/invalid", "internal/nearest", "internal/network", "internal/response", "internal/route", "internal/waiting",
-		},
-	} {
-		for _, p := range goList(t, "-deps", "./"+of) {
-			allowed := p.Standard
-			for _, name := range may {
-				path := module + "/" + name
-				allowed = allowed || p.ImportPath == path || strings.HasPrefix(p.ImportPath, path+"/internal/")
-			}
-			if !allowed {
-				t.Errorf("package %s compiles %s; it may compile the standard library and %s",
-					of, p.ImportPath, strings.Join(may, ", "))
-			}
-		}
-	}
-}
-
-func TestTheLimiterKnowsNoHTTP(t *testing.T) {
-	t.Parallel()
-	for _, p := range goList(t, "-deps", "./limiter") {
-		if p.ImportPath == "net/http" || p.ImportPath == "net" {
-			t.Errorf("package limiter compiles %s: it must be of use without HTTP", p.ImportPath)
-		}
-	}
-}
-
-func TestNothingImportsAnAdapter(t *testing.T) {
-	t.Parallel()
-	for _, p := range goList(t, "./...") {
-		for _, path := range p.Imports {
-			if strings.HasPrefix(path, module+"/adapters/") {
-				t.Errorf("%s imports %s: arrows point from adapters to the rest, never back", p.ImportPath, path)
-			}
-		}
-	}
-}
-
-func TestAProgramForNetHTTPCompilesNoRouterAndNoRedisClient(t *testing.T) {
-	t.Parallel()
-	for _, p := range goList(t, "-deps", "./_examples/quickstart", "./_examples/nethttp", "./_examples/tiers") {
-		if !p.Standard && !p.ours() {
-			t.Errorf("a program that imports only middleware compiles %s", p.ImportPath)
-		}
-	}
-}
-
-func TestAStoreCompilesItsOwnServersClientAlone(t *testing.T) {
-	t.Parallel()
-	ours := []string{"limiter", "limiter/internal/table", "limiter/failover", "internal/invalid", "internal/waiting", "redis/redisstore", "redis/leasestore", "redis/internal/wire",
-		"redis/internal/counters", "keyfunc", "internal/network", "internal/route"}
-	compilesAlone(t, "limiter/failover", ours[:5], nil)
-	compilesAlone(t, "redis/internal/wire", []string{"redis/internal/wire", "keyfunc", "internal/invalid", "internal/network", "internal/route"}, ofGoRedis)
-	compilesAlone(t, "redis/redisbans", []string{"redis/redisbans", "redis/internal/wire", "middleware/bans", "keyfunc", "internal/invalid", "internal/network", "internal/route"}, ofGoRedis)
-	for _, of := range []string{"redis/redisstore", "redis/leasestore", "redis/internal/counters"} {
-		compilesAlone(t, of, ours, ofGoRedis)
-	}
-}
-
-func TestRulesCompileAReaderAlone(t *testing.T) {
-	t.Parallel()
-	ours := []string{
-		"middleware", "middleware/rules", "middleware/rules/internal/document",
-		"keyfunc", "limiter", "middleware/bans", "limiter/internal/table", "internal/gate", "internal/invalid", "internal/nearest", "internal/network", "internal/operate", "internal/response", "internal/route", "internal/waiting",
-	}
-	may := []string{"go.yaml.in/yaml/v4"}
-	compilesAlone(t, "middleware/rules", ours, may)
-	compilesAlone(t, "redis/redisrules", append(ours, "redis/redisrules", "redis/internal/wire"), append(may, ofGoRedis...))
-}
-
-// What a program compiles that paces its calls, or logs what pace does.
-func TestPaceCompilesAParserOfFieldsAlone(t *testing.T) {
-	t.Parallel()
-	ours := []string{
-		"pace", "pace/serverlimit", "keyfunc", "limiter", "limiter/internal/table", "middleware/bans", "internal/invalid", "internal/network", "internal/route", "internal/waiting",
-	}
-	parser := []string{"github.com/dunglas/httpsfv"}
-	compilesAlone(t, "pace/serverlimit", []string{"pace/serverlimit"}, parser)
-	compilesAlone(t, "pace", ours, parser)
-	compilesAlone(t, "observe/sloglimit", append(ours, "observe/sloglimit", "middleware", "internal/gate", "internal/nearest", "internal/operate", "internal/response"), parser)
-}
-
-// compilesAlone requires that a package compiles the standard library and no other packages
-// than ours by name, and those with a path that begins like one of may.
-func compilesAlone(t *testing.T, of string, ours, may []string) {
-	t.Helper()
-	for _, p := range goList(t, "-deps", "./"+of) {
-		allowed := p.Standard
-		for _, name := range ours {
-			allowed = allowed || p.ImportPath == module+"/"+name
-		}
-		for _, path := range may {
-			allowed = allowed || strings.HasPrefix(p.ImportPath, path)
-		}
-		if !allowed {
-			t.Errorf("package %s compiles %s", of, p.ImportPath)
-		}
-	}
-}
+// servers are what packages of observe see through interfaces.
+var servers = []string{"github.com/redis/go-redis/v9", "go.yaml.in/yaml/v4", module + "/middleware/rules"}
 
 // ofGoRedis begins the paths of go-redis, and of what it compiles, the newest release included.
 var ofGoRedis = []string{
@@ -367,26 +259,16 @@ var ofGoRedis = []string{
 	"github.com/zeebo/xxh3", "github.com/klauspost/cpuid/", "go.uber.org/atomic", "golang.org/x/sys/",
 }
 
-// What speaks Redis is in redis, so that nothing else compiles its client.
-func TestOnlyPackagesInRedisImportItsClient(t *testing.T) {
+func TestPackagesCompileWhatTheirUsersExpect(t *testing.T) {
 	t.Parallel()
-	for _, p := range goList(t, "./...") {
-		name := strings.TrimPrefix(p.ImportPath, module+"/")
-		for _, path := range p.Imports {
-			if strings.HasPrefix(path, "github.com/redis/go-redis/") &&
-				!strings.HasPrefix(name, "redis/") && name != "internal/redistest" && !strings.HasPrefix(name, "_examples/") {
-				t.Errorf("%s imports %s: what speaks Redis belongs in redis", name, path)
+	for _, row := range compiles {
+		for _, of := range row.of {
+			for _, p := range goList(t, "-deps", "./"+of) {
+				begins := func(prefix string) bool { return strings.HasPrefix(p.ImportPath, prefix) }
+				if !p.Standard && !p.ours() && !slices.ContainsFunc(row.foreign, begins) || slices.Contains(row.without, p.ImportPath) {
+					t.Errorf("package %s compiles %s", of, p.ImportPath)
+				}
 			}
-		}
-	}
-}
-
-func TestTheReaderOfRulesKnowsNothingOfThem(t *testing.T) {
-	t.Parallel()
-	const of = "middleware/rules/internal/document"
-	for _, p := range goList(t, "-deps", "./"+of) {
-		if p.ours() && p.ImportPath != module+"/"+of && p.ImportPath != module+"/internal/nearest" {
-			t.Errorf("package %s compiles %s", of, p.ImportPath)
 		}
 	}
 }

@@ -1,17 +1,13 @@
 package weir_test
 
 import (
-	"cmp"
 	"fmt"
 	"math/big"
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"os"
-	"regexp"
 	"slices"
 	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -33,9 +29,6 @@ import (
 	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/middleware"
 )
-
-// accessLog names a web server's log, in Apache's combined format, that is replayed too.
-const accessLog = "WEIR_ACCESS_LOG"
 
 // A model says what a limit admits, as slowly and as plainly as it can be said. Times
 // are microseconds since 1970.
@@ -216,69 +209,32 @@ var routers = map[string]func(*middleware.RateLimit, http.HandlerFunc) http.Hand
 	},
 }
 
-// Requests at their own times, through every router: what is decided is what the models say.
+// Requests at their own times: what is decided is what the models say. A router adds nothing to
+// it, so that one algorithm with a wait and one without are enough for each.
 func TestTrafficIsLimitedAsTheModelsSay(t *testing.T) {
-	limits := []limiter.Limit{
-		{Events: 3, Per: 20 * time.Second},
-		{Events: 3, Per: 40 * time.Second, Burst: 4, Algorithm: limiter.TokenBucket},
-		{Events: 1, Per: 9 * time.Second, Burst: 2, Algorithm: limiter.LeakyBucket},
-		{Events: 3, Per: 20 * time.Second, Algorithm: limiter.FixedWindow},
-		{Events: 3, Per: 20 * time.Second, Algorithm: limiter.SlidingLog},
-		{Events: 3, Per: 20 * time.Second, Algorithm: limiter.SlidingCounter},
+	requests := traffic.Generate(1, 10_000)
+	perIP := func(router string, most int, limits ...limiter.Limit) {
+		t.Run(fmt.Sprint(router, limits), func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) { replay(t, requests[:most], routers[router], limits) })
+		})
 	}
-	for source, requests := range replays(t) {
-		for name, router := range routers {
-			for _, limit := range limits {
-				t.Run(source+" "+name+" "+limit.Algorithm.String(), func(t *testing.T) {
-					synctest.Test(t, func(t *testing.T) {
-						replay(t, requests, router, []limiter.Limit{limit})
-					})
-				})
-			}
-		}
+	queue := limiter.Limit{Events: 1, Per: 9 * time.Second, Burst: 2, Algorithm: limiter.LeakyBucket}
+	few := limiter.Limit{Events: 3, Per: 20 * time.Second}
+	for _, algorithm := range []limiter.Algorithm{limiter.SlidingWindow, limiter.FixedWindow, limiter.SlidingLog, limiter.SlidingCounter} {
+		perIP("nethttp", len(requests), few.With(algorithm))
 	}
-}
+	perIP("nethttp", len(requests), queue)
+	perIP("nethttp", len(requests), limiter.Limit{Events: 3, Per: 40 * time.Second, Burst: 4, Algorithm: limiter.TokenBucket})
+	for router := range routers {
+		perIP(router, 2_000, queue)
+		perIP(router, 2_000, few)
+	}
 
-// A limit for all clients and one for each client: both are taken, or neither.
-func TestTrafficIsLimitedByTwoRulesTogether(t *testing.T) {
-	for source, requests := range replays(t) {
-		for _, limits := range [][]limiter.Limit{
-			{limiter.PerMinute(60), {Events: 3, Per: 20 * time.Second, Algorithm: limiter.SlidingLog}},
-			{{Events: 1, Per: time.Second, Burst: 10, Algorithm: limiter.TokenBucket}, limiter.PerHour(5).With(limiter.FixedWindow)},
-			{limiter.PerHour(100), limiter.PerDay(10)},
-		} {
-			t.Run(source+" "+fmt.Sprint(limits), func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) { replay(t, requests, routers["nethttp"], limits) })
-			})
-		}
-	}
-}
-
-// replays are requests in the order of their times, by where they are from.
-func replays(t *testing.T) map[string][]traffic.Request {
-	sources := map[string][]traffic.Request{"generated": traffic.Generate(1, 10_000)}
-	if name := os.Getenv(accessLog); name != "" {
-		text, err := os.ReadFile(name)
-		require.NoError(t, err)
-		sources["log"] = readLog(t, string(text))
-	}
-	return sources
-}
-
-var combined = regexp.MustCompile(`^(\S+) .*?\[([^]]+)\] "(\S+) (\S+)[^"]*" \d+ \S+ "[^"]*" "(.*)"$`)
-
-func readLog(t *testing.T, text string) (requests []traffic.Request) {
-	for line := range strings.Lines(text) {
-		if parts := combined.FindStringSubmatch(strings.TrimSpace(line)); parts != nil {
-			at, err := time.Parse("02/Jan/2006:15:04:05 -0700", parts[2])
-			require.NoError(t, err)
-			requests = append(requests, traffic.Request{
-				At: at.UnixMicro(), Client: parts[1], Method: parts[3], Target: parts[4], UserAgent: parts[5],
-			})
-		}
-	}
-	slices.SortStableFunc(requests, func(a, b traffic.Request) int { return cmp.Compare(a.At, b.At) })
-	return requests
+	// A limit for all clients and one for each client: both are taken, or neither.
+	perIP("nethttp", len(requests), limiter.PerMinute(60), few.With(limiter.SlidingLog))
+	perIP("nethttp", len(requests), limiter.Limit{Events: 1, Per: time.Second, Burst: 10, Algorithm: limiter.TokenBucket}, limiter.PerHour(5).With(limiter.FixedWindow))
+	perIP("nethttp", len(requests), limiter.PerHour(100), limiter.PerDay(10))
 }
 
 // replay runs in a bubble, where time is that of the requests. The last limit is for
