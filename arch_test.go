@@ -84,11 +84,11 @@ var rooms = []room{
 	{"limiter/limitertest", []string{"limiter", "internal/phase"}, nil},
 	{"keyfunc", []string{"internal/invalid", "internal/network", "internal/route"}, nil},
 
-	{"middleware", []string{"keyfunc", "limiter", "middleware/bans", "internal/gate", "internal/invalid", "internal/nearest", "internal/network", "internal/response", "internal/route", "internal/waiting"}, nil},
+	{"middleware", []string{"keyfunc", "limiter", "middleware/bans", "internal/invalid", "internal/nearest", "internal/network", "internal/response", "internal/route", "internal/waiting"}, nil},
 	{"middleware/bans", []string{"keyfunc", "internal/invalid"}, nil},
 	{"middleware/shed", []string{"middleware", "internal/invalid", "internal/route"}, nil},
 	{"middleware/rules", []string{
-		"keyfunc", "limiter", "middleware", "middleware/bans", "internal/gate", "internal/invalid", "internal/nearest", "internal/network", "internal/operate", "internal/route",
+		"keyfunc", "limiter", "middleware", "middleware/bans", "internal/invalid", "internal/nearest", "internal/network", "internal/operate", "internal/route",
 		"middleware/rules/internal/document",
 	}, nil},
 	{"middleware/rules/internal/document", []string{"internal/nearest"}, []string{"go.yaml.in/yaml/v4"}},
@@ -114,7 +114,6 @@ var rooms = []room{
 	{"pace", []string{"keyfunc", "limiter", "middleware/bans", "pace/serverlimit", "internal/invalid", "internal/route"}, nil},
 	{"pace/serverlimit", nil, []string{"github.com/dunglas/httpsfv"}}, // a reader of use without the rest
 
-	{"internal/gate", nil, nil},
 	{"internal/invalid", nil, nil},
 	{"internal/nearest", nil, nil},
 	{"internal/network", nil, nil},

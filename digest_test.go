@@ -45,7 +45,7 @@ func TestAClientHasOneDigestEverywhere(t *testing.T) {
 	})
 	require.NoError(t, err)
 	limits, err := middleware.New(middleware.Config{
-		Store: store, Bans: list, BanKeys: []keyfunc.Func{keyfunc.IP()}, Observer: middleware.Observers(sketch, logger, page),
+		Store: store, Bans: middleware.Bans{List: list, Keys: []keyfunc.Func{keyfunc.IP()}}, Observer: middleware.Observers(sketch, logger, page),
 		Rules: []middleware.Rule{{Name: "ip", Key: keyfunc.IP(), Limit: limiter.PerHour(1).With(limiter.SlidingLog)}},
 	})
 	require.NoError(t, err)

@@ -74,7 +74,7 @@ func TestAClientThatHangsUpIsBannedWithCountersInRedis(t *testing.T) {
 	t.Cleanup(func() { _ = client.Close() })
 	limits := middleware.Must(middleware.New(middleware.Config{
 		Store: redisstore.New(client, redisstore.Options{}),
-		Bans:  must(bans.New(bans.Options{})),
+		Bans:  middleware.Bans{List: must(bans.New(bans.Options{}))},
 		Rules: []middleware.Rule{{
 			Name: "login", Key: keyfunc.IP(), Limit: limiter.PerHour(2).WithBurst(2),
 			Escalate: bans.Escalation{After: 3, Within: time.Hour, Ban: time.Hour},

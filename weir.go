@@ -32,6 +32,9 @@ type (
 	// Config is what [New] takes. See [middleware.Config].
 	Config = middleware.Config
 
+	// Bans says which clients are locked out. See [middleware.Bans].
+	Bans = middleware.Bans
+
 	// Rule is one limit on some requests. See [middleware.Rule].
 	Rule = middleware.Rule
 

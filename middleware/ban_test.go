@@ -47,7 +47,7 @@ func isDenied(key string) bool { return key == "denied" }
 func TestADeniedRequestIsRefusedBeforeAnythingElse(t *testing.T) {
 	phase.Test(t, func(t *testing.T) {
 		store := &spy{}
-		l := limited(t, middleware.Config{Store: store, BanKeys: []keyfunc.Func{deniedIf(always)}, DenyKey: isDenied, Allow: always, Rules: []middleware.Rule{
+		l := limited(t, middleware.Config{Store: store, Bans: middleware.Bans{Keys: []keyfunc.Func{deniedIf(always)}, DenyKey: isDenied}, Allow: always, Rules: []middleware.Rule{
 			{Name: "r", Limit: limiter.PerHour(1), Key: func(*http.Request) (string, error) { return "", keyfunc.ErrNoKey }, NoKey: middleware.NoKeyUnauthorized},
 		}})
 		for _, r := range []*http.Request{request(), request(preflight)} {
@@ -68,7 +68,7 @@ func TestABanEndsWhenItsTimeIsOver(t *testing.T) {
 	phase.Test(t, func(t *testing.T) {
 		list := bansOf(t)
 		store := &spy{}
-		h := limited(t, middleware.Config{Store: store, Bans: list, BanKeys: byIP, Allow: always, Rules: []middleware.Rule{{Name: "r", Limit: plenty}}}).Handler(ok)
+		h := limited(t, middleware.Config{Store: store, Bans: middleware.Bans{List: list, Keys: byIP}, Allow: always, Rules: []middleware.Rule{{Name: "r", Limit: plenty}}}).Handler(ok)
 		require.Equal(t, 200, serve(h, request()).Code)
 		require.NoError(t, list.Ban(t.Context(), "192.0.2.1", time.Minute))
 		for _, edit := range []func(*http.Request){from("192.0.2.1:9"), preflight} {
@@ -91,7 +91,7 @@ func TestABanEndsWhenItsTimeIsOver(t *testing.T) {
 func TestABanWithoutAnEndLastsUntilItIsLifted(t *testing.T) {
 	phase.Test(t, func(t *testing.T) {
 		list := bansOf(t)
-		h := limited(t, middleware.Config{Bans: list, BanKeys: byIP}).Handler(ok)
+		h := limited(t, middleware.Config{Bans: middleware.Bans{List: list, Keys: byIP}}).Handler(ok)
 		require.NoError(t, list.Ban(t.Context(), "192.0.2.1", 0))
 		w := serve(h, request())
 		assert.Equal(t, 403, w.Code)
@@ -106,7 +106,7 @@ func TestABanWithoutAnEndLastsUntilItIsLifted(t *testing.T) {
 func TestTheBannedCanBeAnswered429(t *testing.T) {
 	phase.Test(t, func(t *testing.T) {
 		list := bansOf(t)
-		h := limited(t, middleware.Config{Bans: list, BanKeys: byIP, BanStatus: 429}).Handler(ok)
+		h := limited(t, middleware.Config{Bans: middleware.Bans{List: list, Keys: byIP, Status: 429}}).Handler(ok)
 		require.NoError(t, list.Ban(t.Context(), "192.0.2.1", 0))
 		w := serve(h, request())
 		assert.Equal(t, 429, w.Code)
@@ -119,7 +119,7 @@ func TestEachOfTheBanKeysIsLookedUp(t *testing.T) {
 		list := bansOf(t)
 		missing := keyfunc.Func(func(*http.Request) (string, error) { return "192.0.2.1", keyfunc.ErrNoKey })
 		empty := keyfunc.Func(func(*http.Request) (string, error) { return "", nil })
-		h := limited(t, middleware.Config{Bans: list, BanKeys: []keyfunc.Func{missing, empty, keyfunc.User, keyfunc.Header("X-Device")}}).Handler(ok)
+		h := limited(t, middleware.Config{Bans: middleware.Bans{List: list, Keys: []keyfunc.Func{missing, empty, keyfunc.User, keyfunc.Header("X-Device")}}}).Handler(ok)
 		require.NoError(t, list.Ban(t.Context(), "", 0))
 		require.NoError(t, list.Ban(t.Context(), "192.0.2.1", 0))
 		assert.Equal(t, 200, serve(h, request()).Code, "an empty key is none")
@@ -143,7 +143,7 @@ func TestOwnAnswersToTheBanned(t *testing.T) {
 	phase.Test(t, func(t *testing.T) {
 		list := bansOf(t)
 		var seen middleware.Result
-		h := limited(t, middleware.Config{Bans: list, BanKeys: byIP, OnRefused: func(w http.ResponseWriter, _ *http.Request, result middleware.Result) {
+		h := limited(t, middleware.Config{Bans: middleware.Bans{List: list, Keys: byIP}, OnRefused: func(w http.ResponseWriter, _ *http.Request, result middleware.Result) {
 			seen = result
 			w.WriteHeader(result.Status)
 		}}).Handler(ok)
@@ -179,10 +179,10 @@ func TestWhatIsAllowedIsNeverLimited(t *testing.T) {
 func TestWhileNothingIsBannedNoKeyIsLookedUp(t *testing.T) {
 	phase.Test(t, func(t *testing.T) {
 		list, asked := bansOf(t), 0
-		h := limited(t, middleware.Config{Bans: list, BanKeys: []keyfunc.Func{func(r *http.Request) (string, error) {
+		h := limited(t, middleware.Config{Bans: middleware.Bans{List: list, Keys: []keyfunc.Func{func(r *http.Request) (string, error) {
 			asked++
 			return keyfunc.IP()(r)
-		}}}).Handler(ok)
+		}}}}).Handler(ok)
 		require.Equal(t, 200, serve(h, request()).Code)
 		assert.Zero(t, asked)
 		require.NoError(t, list.Ban(t.Context(), "192.0.2.9", 0))
@@ -199,7 +199,7 @@ func (slow) Find(string) (bans.Ban, bool) { return bans.Ban{Until: time.Now()}, 
 
 func TestABanThatHasJustEndedHasARetryAfter(t *testing.T) {
 	phase.Test(t, func(t *testing.T) {
-		h := limited(t, middleware.Config{Bans: slow{}, BanKeys: byIP}).Handler(ok)
+		h := limited(t, middleware.Config{Bans: middleware.Bans{List: slow{}, Keys: byIP}}).Handler(ok)
 		w := serve(h, request())
 		assert.Equal(t, 403, w.Code)
 		assert.Equal(t, "1", w.Header().Get("Retry-After"))

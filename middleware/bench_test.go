@@ -88,7 +88,7 @@ func costings(t testing.TB) []costing {
 		{"allowed, eight rules", middleware.Config{Rules: perIP(plenty, 8)}, get, 10},           // as long as the text is
 		{"allowed, three limits", middleware.Config{Rules: []middleware.Rule{several}}, get, 3}, // and the text of what is long to tell
 		{"allowed, observed", middleware.Config{Rules: perIP(plenty, 1), Observer: &counter{}}, get, 1},
-		{"allowed, nothing is banned", middleware.Config{Rules: perIP(plenty, 1), Bans: bansOf(t), BanKeys: byIP}, get, 1},
+		{"allowed, nothing is banned", middleware.Config{Rules: perIP(plenty, 1), Bans: middleware.Bans{List: bansOf(t), Keys: byIP}}, get, 1},
 		{"allowed, a thousand routes", middleware.Config{ByRoute: thousand}, request(routedBy("GET /api/resource7/{id}/part30")), 1},
 		{"allowed, in a tier", middleware.Config{Rules: []middleware.Rule{tiers}}, request(inTier("premium")), 1},
 		{"allowed, in an unknown tier", middleware.Config{Rules: []middleware.Rule{tiers}}, request(inTier("free")), 1},
@@ -105,7 +105,7 @@ func costings(t testing.TB) []costing {
 		{"refused, problem", middleware.Config{Rules: perIP(once, 1)}, request(problem), 2},
 		{"refused, three rules", middleware.Config{Rules: perIP(once, 3)}, get, 2},
 		{"refused, a long Accept", middleware.Config{Rules: perIP(once, 1)}, request(header("Accept", strings.Repeat("a/B;q=0.5,", 1<<20/10))), 1},
-		{"banned", middleware.Config{Rules: perIP(plenty, 1), Bans: banned, BanKeys: byIP}, get, 1},
+		{"banned", middleware.Config{Rules: perIP(plenty, 1), Bans: middleware.Bans{List: banned, Keys: byIP}}, get, 1},
 	}
 }
 

@@ -205,7 +205,7 @@ func TestAPlaceIsReturnedOnceHoweverTheRequestEnds(t *testing.T) {
 			}), r.WithContext(ctx))
 			free("the client leaves")
 
-			refuses := limited(t, middleware.Config{BanKeys: []keyfunc.Func{deniedIf(always)}, DenyKey: isDenied})
+			refuses := limited(t, middleware.Config{Bans: middleware.Bans{Keys: []keyfunc.Func{deniedIf(always)}, DenyKey: isDenied}})
 			assert.Equal(t, 403, serve(l.Handler(refuses.Handler(noop)), request()).Code)
 			free("another limiter refuses it")
 			tight := limited(t, middleware.Config{Rules: one})
@@ -513,7 +513,7 @@ func TestConcurrencyWarnsAndBans(t *testing.T) {
 		rule := exports(4)
 		rule.SoftAt = 75
 		rule.Escalate = bans.Escalation{After: 3, Within: time.Minute, Ban: time.Hour}
-		d := deskOf(t, middleware.Config{Rules: []middleware.Rule{rule}, Bans: bansOf(t)})
+		d := deskOf(t, middleware.Config{Rules: []middleware.Rule{rule}, Bans: middleware.Bans{List: bansOf(t)}})
 		for range 4 {
 			d.begin()
 		}

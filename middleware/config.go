@@ -5,7 +5,6 @@ import (
 	"log/slog"
 	"net/http"
 
-	"github.com/weirgo/weir/internal/gate"
 	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/middleware/bans"
@@ -33,29 +32,12 @@ type Config struct {
 	// not go by what a client can write, such as a host. Nil: none.
 	Allow func(*http.Request) bool
 
-	// Bans is a list of keys that are locked out; rules with Escalate add to it. Nil: there
-	// is none.
-	Bans bans.List
-
-	// DenyKey says which keys are locked out beside those in Bans, such as a fixed list. It is
-	// given the text of a key, as keyfunc.Classify returns it. Where a ban goes by something else of a
-	// request, make a key of that in BanKeys, or have a rule with Deny. Nil: none.
-	DenyKey func(key string) bool
-
-	// BanKeys says which keys of a request are looked up in Bans and asked of DenyKey. Nil:
-	// those of the rules with Escalate, one after the other, whatever requests they match.
-	//
-	// A request with a key that cannot be read is never taken for one that is not banned,
-	// while anything is: an ambiguous one is answered 400, and one with a key function that fails
-	// 503, unless the rule that has the function is Open in an outage.
-	BanKeys []keyfunc.Func
+	// Bans says which clients are locked out. Zero: none.
+	Bans Bans
 
 	// Refusal is what clients are answered that exceed the limit of a rule, where the rule's own
 	// Refusal does not say it. Zero: 429, with a sentence of Weir's.
 	Refusal Refusal
-
-	// BanStatus is what banned and denied requests are answered: 403 or 429. Zero: 403.
-	BanStatus int
 
 	// Shadow puts all rules in the Mode [Shadow], and bans too.
 	Shadow bool
@@ -117,7 +99,7 @@ type Config struct {
 	//
 	// False: preflights count like other requests. Browsers send them without credentials, so
 	// a rule with a key that one does not have counts it on the client's address, apart from its
-	// other keys, unless NoKey is NoKeySkip. The address is what a rule or BanKeys says it is,
+	// other keys, unless NoKey is NoKeySkip. The address is what a rule or Bans.Keys says it is,
 	// or else the TCP peer.
 	ExemptPreflights bool
 
@@ -125,16 +107,29 @@ type Config struct {
 	// Shadow would have refused. Nil: slog.Default(), where keyfunc and Route log theirs
 	// in any case.
 	Logger *slog.Logger
-
-	deny func(*http.Request) bool // whom a rules file bans by address; nil: none
 }
 
-func init() {
-	gate.Deny = func(config any, match func(*http.Request) bool) {
-		c := config.(*Config)
-		before := c.deny
-		c.deny = func(r *http.Request) bool { return match(r) || before != nil && before(r) }
-	}
+// Bans says which clients are locked out, before any rule is looked at.
+type Bans struct {
+	// List has the banned keys; rules with Escalate add to it. Nil: there is none.
+	List bans.List
+
+	// Keys are looked up in List and passed to DenyKey. A request whose key cannot be read is
+	// refused while anything is banned: 400 if the key is ambiguous, 503 if the key function fails,
+	// unless its rule is Open in an outage. Nil: the keys of the rules with Escalate, one after the
+	// other, whatever requests they match.
+	Keys []keyfunc.Func
+
+	// DenyKey reports whether a key is banned, as by a fixed list. It gets the text of the key, as
+	// keyfunc.Classify returns it. Nil: no key but those in List.
+	DenyKey func(key string) bool
+
+	// Deny reports whether a request is banned, as by the network of its address. No key of the
+	// request is read for it. Nil: none.
+	Deny func(*http.Request) bool
+
+	// Status is what banned clients are answered: 403 or 429. Zero: 403.
+	Status int
 }
 
 // A Rule is one limit on some requests, counted for each key apart.
@@ -195,7 +190,7 @@ type Rule struct {
 	// responses carry X-RateLimit-Warning and [Result.NearLimit] is set. Zero: no warning.
 	SoftAt int
 
-	// Escalate bans a key that is refused again and again. It needs Config.Bans and a Key.
+	// Escalate bans a key that is refused again and again. It needs Bans.List and a Key.
 	// Zero: it does not.
 	Escalate bans.Escalation
 

@@ -84,26 +84,26 @@ func TestNewNamesEveryMistake(t *testing.T) {
 			ByTier: map[string][]middleware.Rule{"free": {{Name: "a", Limit: valid}}}, ByRoute: map[string][]middleware.Rule{"/a": {{Name: "a", Limit: valid}}},
 			Default: []middleware.Rule{{Name: "a", Limit: valid}}},
 			[]string{`ByTier["free"]: there is another rule named "a"`, `ByRoute["/a"]: there is another rule named "a"`, `Default: there is another rule named "a"`}},
-		{"a name that strikes have", middleware.Config{Bans: bansOf(t), Rules: []middleware.Rule{{Name: "a strikes", Limit: valid}, {Name: "a", Key: keyfunc.IP(), Limit: valid, Escalate: strict}}},
+		{"a name that strikes have", middleware.Config{Bans: middleware.Bans{List: bansOf(t)}, Rules: []middleware.Rule{{Name: "a strikes", Limit: valid}, {Name: "a", Key: keyfunc.IP(), Limit: valid, Escalate: strict}}},
 			[]string{`Rules[1] "a": there is another rule named "a strikes"`}},
 		{"a percentage below 0", middleware.Config{Rules: []middleware.Rule{{Name: "a", Limit: valid, SoftAt: -1}}}, []string{`Rules[0] "a": SoftAt is -1`}},
 		{"100 percent", middleware.Config{Rules: []middleware.Rule{{Name: "a", Limit: valid, SoftAt: 100}}}, []string{"SoftAt is 100"}},
 		{"a warning that nothing tells", middleware.Config{NoResult: true, Headers: middleware.HeadersNone, Rules: []middleware.Rule{{Name: "a", Limit: valid, SoftAt: 80}}},
 			[]string{`Rules[0] "a": SoftAt is 80, and with Config.NoResult and HeadersNone nothing would tell of it`}},
-		{"an answer to the banned", middleware.Config{BanStatus: 404, Rules: []middleware.Rule{{Name: "a", Limit: valid}}}, []string{"Config.BanStatus is 404"}},
-		{"a nil key of bans", middleware.Config{Bans: bansOf(t), BanKeys: []keyfunc.Func{keyfunc.IP(), nil}, Rules: []middleware.Rule{{Name: "a", Limit: valid}}},
-			[]string{"Config.BanKeys[1] is nil"}},
-		{"keys of no bans", middleware.Config{BanKeys: []keyfunc.Func{keyfunc.IP()}, Rules: []middleware.Rule{{Name: "a", Limit: valid}}},
-			[]string{"Config.BanKeys needs Config.Bans"}},
+		{"an answer to the banned", middleware.Config{Bans: middleware.Bans{Status: 404}, Rules: []middleware.Rule{{Name: "a", Limit: valid}}}, []string{"Config.Bans.Status is 404"}},
+		{"a nil key of bans", middleware.Config{Bans: middleware.Bans{List: bansOf(t), Keys: []keyfunc.Func{keyfunc.IP(), nil}}, Rules: []middleware.Rule{{Name: "a", Limit: valid}}},
+			[]string{"Config.Bans.Keys[1] is nil"}},
+		{"keys of no bans", middleware.Config{Bans: middleware.Bans{Keys: []keyfunc.Func{keyfunc.IP()}}, Rules: []middleware.Rule{{Name: "a", Limit: valid}}},
+			[]string{"Config.Bans.Keys needs a List or DenyKey"}},
 		{"an escalation of nothing", middleware.Config{Rules: []middleware.Rule{{Name: "a", Limit: valid, Escalate: bans.Escalation{Factor: 0.5}}}},
 			[]string{"Escalate: bans: After is 0", "Within is 0s", "Ban is 0s", "Factor is 0.5", "Escalate needs a Key", "Escalate needs Config.Bans"}},
-		{"an escalation without bounds", middleware.Config{Bans: bansOf(t), Rules: []middleware.Rule{{Name: "a", Key: keyfunc.IP(), Limit: valid,
+		{"an escalation without bounds", middleware.Config{Bans: middleware.Bans{List: bansOf(t)}, Rules: []middleware.Rule{{Name: "a", Key: keyfunc.IP(), Limit: valid,
 			Escalate: bans.Escalation{After: 10_001, Within: time.Minute, Ban: time.Microsecond, Factor: 1001, Max: 367 * 24 * time.Hour}}}},
 			[]string{"Escalate: bans: After is 10001", "Ban is 1µs", "Factor is 1001", "Max is 8808h0m0s"}},
-		{"an escalation that shrinks", middleware.Config{Bans: bansOf(t), Rules: []middleware.Rule{{Name: "a", Key: keyfunc.IP(), Limit: valid,
+		{"an escalation that shrinks", middleware.Config{Bans: middleware.Bans{List: bansOf(t)}, Rules: []middleware.Rule{{Name: "a", Key: keyfunc.IP(), Limit: valid,
 			Escalate: bans.Escalation{After: 1, Within: time.Minute, Ban: time.Hour, Max: time.Minute}}}},
 			[]string{"Max is 1m0s: it must be at least Ban, 1h0m0s"}},
-		{"an escalation within no time", middleware.Config{Bans: bansOf(t), Rules: []middleware.Rule{{Name: "a", Key: keyfunc.IP(), Limit: valid,
+		{"an escalation within no time", middleware.Config{Bans: middleware.Bans{List: bansOf(t)}, Rules: []middleware.Rule{{Name: "a", Key: keyfunc.IP(), Limit: valid,
 			Escalate: bans.Escalation{After: 1, Ban: time.Hour}}}}, []string{`Escalate: bans: Within is 0s`}},
 		{"all at once", middleware.Config{Headers: 9, Rules: []middleware.Rule{{NoKey: 7}, {Name: "b"}}},
 			[]string{"Config.Headers", "Rules[0]", "NoKey is 7", `Rules[1] "b"`}},
@@ -124,7 +124,7 @@ func TestNewNamesEveryMistake(t *testing.T) {
 func TestAConfigNeedsARuleOnlyIfItRefusesNothingElse(t *testing.T) {
 	rule := middleware.Rule{Name: "r", Limit: limiter.PerHour(1)}
 	for name, config := range map[string]middleware.Config{
-		"Bans":          {Bans: bansOf(t), BanKeys: []keyfunc.Func{keyfunc.IP()}},
+		"Bans":          {Bans: middleware.Bans{List: bansOf(t), Keys: []keyfunc.Func{keyfunc.IP()}}},
 		"ByTier":        {ByTier: map[string][]middleware.Rule{"free": {rule}}},
 		"ByRoute":       {ByRoute: map[string][]middleware.Rule{"/": {rule}}},
 		"Default":       {Default: []middleware.Rule{rule}},
@@ -154,13 +154,13 @@ func TestAConfigCanBeChangedAfterNew(t *testing.T) {
 		w := serve(l.Handler(ok), request().WithContext(middleware.WithTier(t.Context(), "premium")))
 		assert.Equal(t, "2", w.Header().Get("X-RateLimit-Limit"))
 
-		c := middleware.Config{Bans: bansOf(t), BanKeys: []keyfunc.Func{keyfunc.IP()}, Default: []middleware.Rule{{Name: "d", Limit: limiter.PerHour(3)}},
+		c := middleware.Config{Bans: middleware.Bans{List: bansOf(t), Keys: []keyfunc.Func{keyfunc.IP()}}, Default: []middleware.Rule{{Name: "d", Limit: limiter.PerHour(3)}},
 			ByTier: map[string][]middleware.Rule{"premium": {{Name: "t", Limit: limiter.PerHour(4)}}}, ByRoute: map[string][]middleware.Rule{"/a": {{Name: "r", Limit: limiter.PerHour(5)}}}}
 		l = limited(t, c)
-		require.NoError(t, c.Bans.Ban(t.Context(), "192.0.2.1", 0))
+		require.NoError(t, c.Bans.List.Ban(t.Context(), "192.0.2.1", 0))
 		clear(c.ByTier)
 		clear(c.ByRoute)
-		c.Default[0], c.BanKeys[0] = middleware.Rule{}, keyfunc.User
+		c.Default[0], c.Bans.Keys[0] = middleware.Rule{}, keyfunc.User
 		assert.Equal(t, 403, serve(l.Handler(ok), request()).Code)
 		w = serve(l.Handler(ok), request(from("192.0.2.2:1"), routedBy("/a"), inTier("premium")))
 		assert.Contains(t, w.Header().Get("RateLimit-Policy"), `"t";q=4;w=3600, "r";q=5;w=3600`)

@@ -47,8 +47,8 @@ func TestASecondCredentialIsNoWayAroundABan(t *testing.T) {
 			list := bansOf(t)
 			denied := func(key string) bool { return key == way.text }
 			rule := middleware.Rule{Name: "r", Key: way.key, NoKey: middleware.NoKeySkip, Limit: plenty, Escalate: first}
-			byList := limited(t, middleware.Config{Bans: list, Rules: []middleware.Rule{rule}}).Handler(ok)
-			byFile := limited(t, middleware.Config{DenyKey: denied, BanKeys: []keyfunc.Func{way.key}}).Handler(ok)
+			byList := limited(t, middleware.Config{Bans: middleware.Bans{List: list}, Rules: []middleware.Rule{rule}}).Handler(ok)
+			byFile := limited(t, middleware.Config{Bans: middleware.Bans{DenyKey: denied, Keys: []keyfunc.Func{way.key}}}).Handler(ok)
 			assert.Equal(t, 400, serve(byList, request(way.two)).Code, "while nothing is banned the rule says so")
 			require.NoError(t, list.Ban(t.Context(), way.text, 0))
 			for _, h := range []http.Handler{byList, byFile} {
@@ -63,7 +63,7 @@ func TestASecondCredentialIsNoWayAroundABan(t *testing.T) {
 func TestABanIsFoundBesideAKeyThatCannotBeRead(t *testing.T) {
 	phase.Test(t, func(t *testing.T) {
 		list := bansOf(t)
-		h := limited(t, middleware.Config{Bans: list, BanKeys: []keyfunc.Func{keyfunc.APIKey("X-Api-Key"), keyfunc.IP()}}).Handler(ok)
+		h := limited(t, middleware.Config{Bans: middleware.Bans{List: list, Keys: []keyfunc.Func{keyfunc.APIKey("X-Api-Key"), keyfunc.IP()}}}).Handler(ok)
 		require.NoError(t, list.Ban(t.Context(), "192.0.2.1", 0))
 		assert.Equal(t, 403, serve(h, request(twice("X-Api-Key", "a", "b"))).Code)
 		assert.Equal(t, 400, serve(h, request(twice("X-Api-Key", "a", "b"), from("192.0.2.2:1"))).Code)
@@ -99,7 +99,7 @@ func TestAFailingKeyFunctionIsWhatTheRuleSaysOfAnOutage(t *testing.T) {
 		phase.Run(t, tt.outage.String(), func(t *testing.T) {
 			list := bansOf(t)
 			rule := middleware.Rule{Name: "r", Key: failing, OnOutage: tt.outage, Limit: limiter.PerHour(1), Escalate: first}
-			h := limited(t, middleware.Config{Bans: list, Rules: []middleware.Rule{rule}}).Handler(ok)
+			h := limited(t, middleware.Config{Bans: middleware.Bans{List: list}, Rules: []middleware.Rule{rule}}).Handler(ok)
 			for i, want := range tt.codes {
 				w := serve(h, request())
 				assert.Equal(t, want, w.Code)
@@ -115,7 +115,7 @@ func TestAFailingKeyFunctionIsWhatTheRuleSaysOfAnOutage(t *testing.T) {
 func TestExplainTellsOfKeysThatCannotBeRead(t *testing.T) {
 	phase.Test(t, func(t *testing.T) {
 		list := bansOf(t)
-		l := limited(t, middleware.Config{Bans: list, Rules: []middleware.Rule{
+		l := limited(t, middleware.Config{Bans: middleware.Bans{List: list}, Rules: []middleware.Rule{
 			{Name: "r", Key: keyfunc.APIKey("X-Api-Key"), Limit: plenty, Escalate: first},
 		}})
 		e := l.Explain(request(twice("X-Api-Key", "a", "b")))
@@ -147,7 +147,7 @@ func TestKeysThatClientsShareAreNeverBanned(t *testing.T) {
 		} {
 			list := bansOf(t)
 			rule := middleware.Rule{Name: "r", Key: key, Limit: limiter.PerHour(1), Escalate: first}
-			h := limited(t, middleware.Config{Bans: list, Rules: []middleware.Rule{rule}}).Handler(ok)
+			h := limited(t, middleware.Config{Bans: middleware.Bans{List: list}, Rules: []middleware.Rule{rule}}).Handler(ok)
 			hammer(t, h, 5, routedBy("GET /x"), from("@"))
 			assert.Zero(t, bansIn(t, list), name)
 		}
@@ -169,7 +169,7 @@ func TestAProxyIsNotBannedForClientsThatItDoesNotName(t *testing.T) {
 			list := bansOf(t)
 			for kind, key := range map[string]keyfunc.Func{"IP": keyfunc.IP(tt.option), "Join": keyfunc.Join(keyfunc.Method, keyfunc.IP(tt.option))} {
 				rule := middleware.Rule{Name: "r", Key: key, Limit: limiter.PerHour(1), Escalate: first}
-				h := limited(t, middleware.Config{Bans: list, Rules: []middleware.Rule{rule}}).Handler(ok)
+				h := limited(t, middleware.Config{Bans: middleware.Bans{List: list}, Rules: []middleware.Rule{rule}}).Handler(ok)
 				hammer(t, h, 10, from("10.0.0.1:1"), tt.edit)
 				assert.Zero(t, bansIn(t, list), "%s, %s", name, kind)
 			}
@@ -209,7 +209,7 @@ func TestARefusalFromASharedCounterStrikesNobody(t *testing.T) {
 	phase.Test(t, func(t *testing.T) {
 		list := bansOf(t)
 		store := &crowded{}
-		h := limited(t, middleware.Config{Bans: list, Store: store, Rules: []middleware.Rule{loginRule(strict)}}).Handler(ok)
+		h := limited(t, middleware.Config{Bans: middleware.Bans{List: list}, Store: store, Rules: []middleware.Rule{loginRule(strict)}}).Handler(ok)
 		hammer(t, h, 10)
 		assert.Zero(t, bansIn(t, list))
 		for _, c := range store.charged {
@@ -232,7 +232,7 @@ func TestAClientThatHangsUpIsBannedAsInMemory(t *testing.T) {
 	phase.Test(t, func(t *testing.T) {
 		for name, store := range map[string]limiter.Store{"in memory": nil, "elsewhere": &distant{}} {
 			list := bansOf(t)
-			h := limited(t, middleware.Config{Bans: list, Store: store, Rules: []middleware.Rule{loginRule(strict)}}).Handler(ok)
+			h := limited(t, middleware.Config{Bans: middleware.Bans{List: list}, Store: store, Rules: []middleware.Rule{loginRule(strict)}}).Handler(ok)
 			ctx, cancel := context.WithCancel(t.Context())
 			cancel()
 			for range 10 {
@@ -251,7 +251,7 @@ func TestARequestsDeadlineHoldsForCountsThatMustBeTaken(t *testing.T) {
 			deadline, _ = ctx.Deadline()
 			return nil
 		}}
-		h := limited(t, middleware.Config{Bans: bansOf(t), Store: store, Rules: []middleware.Rule{loginRule(strict)}}).Handler(ok)
+		h := limited(t, middleware.Config{Bans: middleware.Bans{List: bansOf(t)}, Store: store, Rules: []middleware.Rule{loginRule(strict)}}).Handler(ok)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
 		defer cancel()
 		require.Equal(t, 200, serve(h, request(func(r *http.Request) { *r = *r.WithContext(ctx) })).Code)
@@ -264,7 +264,7 @@ func TestARequestsDeadlineHoldsForCountsThatMustBeTaken(t *testing.T) {
 // not from a header: a query and a body can have any byte.
 func TestNoClientMakesItsKeyOneThatIsNeverBanned(t *testing.T) {
 	for _, begin := range []string{"", "\x00", "\x00shared:", "\x00in-doubt:"} {
-		l := limited(t, middleware.Config{Bans: bansOf(t), Rules: []middleware.Rule{{
+		l := limited(t, middleware.Config{Bans: middleware.Bans{List: bansOf(t)}, Rules: []middleware.Rule{{
 			Name: "r", Limit: limiter.PerHour(1), Escalate: first,
 			Key: func(r *http.Request) (string, error) { return r.URL.Query().Get("id"), nil },
 		}}}).Handler(ok)

@@ -47,7 +47,7 @@ func hammer(t *testing.T, h http.Handler, n int, edits ...func(*http.Request)) (
 func TestWhoIsRefusedAgainAndAgainIsBannedEachTimeForLonger(t *testing.T) {
 	phase.Test(t, func(t *testing.T) {
 		list := bansOf(t)
-		h := limited(t, middleware.Config{Bans: list, Rules: []middleware.Rule{loginRule(strict)}}).Handler(ok)
+		h := limited(t, middleware.Config{Bans: middleware.Bans{List: list}, Rules: []middleware.Rule{loginRule(strict)}}).Handler(ok)
 		for _, ban := range []time.Duration{time.Minute, 2 * time.Minute, 3 * time.Minute, 3 * time.Minute} {
 			assert.Equal(t, "1", hammer(t, h, 2), "not yet")
 			require.Zero(t, bansIn(t, list))
@@ -79,7 +79,7 @@ func bansIn(t *testing.T, list bans.List) int {
 func TestABanSaysWhoseItIs(t *testing.T) {
 	phase.Test(t, func(t *testing.T) {
 		list := bansOf(t)
-		h := limited(t, middleware.Config{Bans: list, Rules: []middleware.Rule{loginRule(strict)}}).Handler(ok)
+		h := limited(t, middleware.Config{Bans: middleware.Bans{List: list}, Rules: []middleware.Rule{loginRule(strict)}}).Handler(ok)
 		hammer(t, h, 3)
 		all, err := list.All(t.Context())
 		require.NoError(t, err)
@@ -90,7 +90,7 @@ func TestABanSaysWhoseItIs(t *testing.T) {
 func TestStrikesCountOnlyWithinTheirTime(t *testing.T) {
 	phase.Test(t, func(t *testing.T) {
 		list := bansOf(t)
-		h := limited(t, middleware.Config{Bans: list, Rules: []middleware.Rule{loginRule(strict)}}).Handler(ok)
+		h := limited(t, middleware.Config{Bans: middleware.Bans{List: list}, Rules: []middleware.Rule{loginRule(strict)}}).Handler(ok)
 		hammer(t, h, 1)
 		for range 5 {
 			time.Sleep(5 * time.Minute)
@@ -105,12 +105,12 @@ func TestStrikesCountOnlyWithinTheirTime(t *testing.T) {
 
 func TestWithoutFactorAndMaxABanDoublesUpToADay(t *testing.T) {
 	phase.Test(t, func(t *testing.T) {
-		h := limited(t, middleware.Config{Bans: bansOf(t), Rules: []middleware.Rule{loginRule(bans.Escalation{After: 1, Within: time.Minute, Ban: 7 * time.Hour})}}).Handler(ok)
+		h := limited(t, middleware.Config{Bans: middleware.Bans{List: bansOf(t)}, Rules: []middleware.Rule{loginRule(bans.Escalation{After: 1, Within: time.Minute, Ban: 7 * time.Hour})}}).Handler(ok)
 		for _, hours := range []int{7, 14, 24, 24} {
 			assert.Equal(t, strconv.Itoa(hours*3600), hammer(t, h, 1))
 			time.Sleep(time.Duration(hours) * time.Hour)
 		}
-		h = limited(t, middleware.Config{Bans: bansOf(t), Rules: []middleware.Rule{loginRule(bans.Escalation{After: 1, Within: time.Minute, Ban: 48 * time.Hour})}}).Handler(ok)
+		h = limited(t, middleware.Config{Bans: middleware.Bans{List: bansOf(t)}, Rules: []middleware.Rule{loginRule(bans.Escalation{After: 1, Within: time.Minute, Ban: 48 * time.Hour})}}).Handler(ok)
 		assert.Equal(t, strconv.Itoa(48*3600), hammer(t, h, 1))
 	})
 }
@@ -120,7 +120,7 @@ func TestARefusalThatHasNoEndStillBans(t *testing.T) {
 		rule := loginRule(strict)
 		rule.Cost = middleware.CostOf(func(*http.Request) int64 { return 2 })
 		list := bansOf(t)
-		h := limited(t, middleware.Config{Bans: list, Rules: []middleware.Rule{rule}}).Handler(ok)
+		h := limited(t, middleware.Config{Bans: middleware.Bans{List: list}, Rules: []middleware.Rule{rule}}).Handler(ok)
 		assert.Empty(t, hammer(t, h, 3))
 		assert.Equal(t, 1, bansIn(t, list))
 	})
@@ -132,7 +132,7 @@ func TestOnlyTheRuleThatRefusedStrikes(t *testing.T) {
 		counted := loginRule(bans.Escalation{After: 1, Within: time.Minute, Ban: time.Minute})
 		counted.Limit = plenty
 		other := middleware.Rule{Name: "other", Limit: limiter.PerHour(1)}
-		h := limited(t, middleware.Config{Bans: list, Rules: []middleware.Rule{counted, other}}).Handler(ok)
+		h := limited(t, middleware.Config{Bans: middleware.Bans{List: list}, Rules: []middleware.Rule{counted, other}}).Handler(ok)
 		hammer(t, h, 10)
 		assert.Zero(t, bansIn(t, list))
 	})
@@ -145,7 +145,7 @@ func TestARuleInShadowStrikesNobodyBesideOneThatDoes(t *testing.T) {
 		shadow.Name, shadow.Mode = "shadow", middleware.Shadow
 		meant := loginRule(strict)
 		meant.Limit = limiter.PerHour(1)
-		h := limited(t, middleware.Config{Bans: list, Rules: []middleware.Rule{shadow, meant}}).Handler(ok)
+		h := limited(t, middleware.Config{Bans: middleware.Bans{List: list}, Rules: []middleware.Rule{shadow, meant}}).Handler(ok)
 		hammer(t, h, 2)
 		assert.Zero(t, bansIn(t, list))
 		hammer(t, h, 1)
@@ -159,7 +159,7 @@ func TestRequestsWithoutAKeyAreNeverBanned(t *testing.T) {
 			rule := loginRule(bans.Escalation{After: 1, Within: time.Minute, Ban: time.Minute})
 			rule.Key = func(*http.Request) (string, error) { return "", err }
 			list := bansOf(t)
-			h := limited(t, middleware.Config{Bans: list, Rules: []middleware.Rule{rule}}).Handler(ok)
+			h := limited(t, middleware.Config{Bans: middleware.Bans{List: list}, Rules: []middleware.Rule{rule}}).Handler(ok)
 			hammer(t, h, 5)
 			assert.Zero(t, bansIn(t, list))
 		}
@@ -179,7 +179,7 @@ func TestABanThatIsKnownOnlyHereHolds(t *testing.T) {
 		logger, log := logged()
 		e := strict
 		e.After = 1
-		h := limited(t, middleware.Config{Bans: broken{bansOf(t)}, Logger: logger, Rules: []middleware.Rule{loginRule(e)}}).Handler(ok)
+		h := limited(t, middleware.Config{Bans: middleware.Bans{List: broken{bansOf(t)}}, Logger: logger, Rules: []middleware.Rule{loginRule(e)}}).Handler(ok)
 		assert.Equal(t, "60", hammer(t, h, 1))
 		assert.Equal(t, 403, serve(h, request()).Code)
 		hammer(t, h, 1, from("192.0.2.2:1"))
@@ -199,7 +199,7 @@ func TestAStoreThatCannotCountStrikesStillRefuses(t *testing.T) {
 			}
 			return nil
 		}}
-		h := limited(t, middleware.Config{Bans: list, Store: store, Logger: logger, Rules: []middleware.Rule{loginRule(strict)}}).Handler(ok)
+		h := limited(t, middleware.Config{Bans: middleware.Bans{List: list}, Store: store, Logger: logger, Rules: []middleware.Rule{loginRule(strict)}}).Handler(ok)
 		assert.Equal(t, "1", hammer(t, h, 5))
 		assert.Zero(t, bansIn(t, list))
 		assert.Contains(t, log.String(), "code=weir-store-failed")
@@ -213,7 +213,7 @@ func TestAProcessBansNobodyOnItsShareOfTheStrikes(t *testing.T) {
 			store := failover.Must(failover.New(brokenStore{}, failover.Options{Replicas: replicas, OnDegraded: func(failover.Event) {}}))
 			rule := loginRule(strict)
 			rule.Limit = limiter.PerHour(1)
-			h := limited(t, middleware.Config{Bans: list, Store: store, Rules: []middleware.Rule{rule}}).Handler(ok)
+			h := limited(t, middleware.Config{Bans: middleware.Bans{List: list}, Store: store, Rules: []middleware.Rule{rule}}).Handler(ok)
 			hammer(t, h, 2)
 			assert.Zero(t, bansIn(t, list), "with %d replicas", replicas)
 			hammer(t, h, 1)
@@ -225,7 +225,7 @@ func TestAProcessBansNobodyOnItsShareOfTheStrikes(t *testing.T) {
 func TestStrikesOfManyAtOnceMakeOneBan(t *testing.T) {
 	phase.Test(t, func(t *testing.T) {
 		list := bansOf(t)
-		l := limited(t, middleware.Config{Bans: list, Rules: []middleware.Rule{loginRule(strict)}})
+		l := limited(t, middleware.Config{Bans: middleware.Bans{List: list}, Rules: []middleware.Rule{loginRule(strict)}})
 		var group sync.WaitGroup
 		for range 40 {
 			group.Go(func() { serve(l.Handler(ok), request()) })
@@ -242,11 +242,11 @@ func TestRulesThatBanLookTheirKeysUpForEveryRequest(t *testing.T) {
 	phase.Test(t, func(t *testing.T) {
 		list := bansOf(t)
 		rule := loginRule(strict)
-		l := limited(t, middleware.Config{Bans: list, ByRoute: map[string][]middleware.Rule{"POST /login": {rule}}})
+		l := limited(t, middleware.Config{Bans: middleware.Bans{List: list}, ByRoute: map[string][]middleware.Rule{"POST /login": {rule}}})
 		require.NoError(t, list.Ban(t.Context(), "192.0.2.1", 0))
 		assert.Equal(t, 403, serve(l.Handler(ok), request(routedBy("/other"))).Code)
 
-		l = limited(t, middleware.Config{Bans: list, BanKeys: []keyfunc.Func{keyfunc.User}, ByRoute: map[string][]middleware.Rule{"POST /login": {rule}}})
-		assert.Equal(t, 200, serve(l.Handler(ok), request(routedBy("/other"))).Code, "BanKeys say which are, if there are any")
+		l = limited(t, middleware.Config{Bans: middleware.Bans{List: list, Keys: []keyfunc.Func{keyfunc.User}}, ByRoute: map[string][]middleware.Rule{"POST /login": {rule}}})
+		assert.Equal(t, 200, serve(l.Handler(ok), request(routedBy("/other"))).Code, "Bans.Keys say which are, if there are any")
 	})
 }

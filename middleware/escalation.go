@@ -58,7 +58,7 @@ func (l *RateLimit) strike(ctx context.Context, set *ruleset, rule *rule, key st
 	}
 	inTime, cancel := context.WithTimeout(ctx, banPatience)
 	defer cancel()
-	ban, err := set.Bans.Escalate(inTime, key, rule.Name, rule.Escalate)
+	ban, err := set.Bans.List.Escalate(inTime, key, rule.Name, rule.Escalate)
 	err = errors.Join(err, l.store.Reset(ctx, charges)) // after the ban it begins anew
 	if err != nil {
 		rule.notes.escalation.warn(set.Logger, "weir-ban-failed",

@@ -10,8 +10,8 @@ import (
 // An Explanation is what a [RateLimit] makes of a request before it asks the store.
 type Explanation struct {
 	// Banned says that the request is refused before anything else, unless Config.Shadow is
-	// set, and Ban for what ban: the zero Ban for one that Config.DenyKey or a
-	// network of a rules file refuses.
+	// set, and Ban for what ban: the zero Ban for one that
+	// Bans.DenyKey or Bans.Deny refuses.
 	Banned bool
 	Ban    bans.Ban
 

@@ -40,7 +40,7 @@ func TestExplainTellsWhatIsAsked(t *testing.T) {
 		list := bansOf(t)
 		otherwise := draw("default")
 		c := middleware.Config{
-			Store: store, Bans: list, BanKeys: append(slices.Clone(byIP), deniedIf(func(r *http.Request) bool { return r.Pattern == "/bad" })), DenyKey: isDenied,
+			Store: store, Bans: middleware.Bans{List: list, Keys: append(slices.Clone(byIP), deniedIf(func(r *http.Request) bool { return r.Pattern == "/bad" })), DenyKey: isDenied},
 			ExemptPreflights: rapid.Bool().Draw(t, "preflights"), Shadow: rapid.Bool().Draw(t, "all in shadow"),
 			Rules:   []middleware.Rule{draw("a"), draw("b")},
 			ByTier:  map[string][]middleware.Rule{"gold": {draw("gold")}},
@@ -102,7 +102,7 @@ func TestExplainTellsWhyNothingIsCounted(t *testing.T) {
 	list := bansOf(t)
 	require.NoError(t, list.Ban(t.Context(), "192.0.2.9", 0))
 	l := limited(t, middleware.Config{
-		Bans: list, BanKeys: append(slices.Clone(byIP), deniedIf(func(r *http.Request) bool { return r.Pattern == "/bad" })), DenyKey: isDenied,
+		Bans:             middleware.Bans{List: list, Keys: append(slices.Clone(byIP), deniedIf(func(r *http.Request) bool { return r.Pattern == "/bad" })), DenyKey: isDenied},
 		ExemptPreflights: true,
 		Allow:            func(r *http.Request) bool { return r.Pattern == "/free" },
 		Rules:            []middleware.Rule{{Name: "r", Limit: plenty, Key: keyfunc.Header("X-Key"), NoKey: middleware.NoKeyBadRequest}},
@@ -117,7 +117,7 @@ func TestExplainTellsWhyNothingIsCounted(t *testing.T) {
 
 func TestExplainLogsNoBansInShadow(t *testing.T) {
 	logger, log := logged()
-	l := limited(t, middleware.Config{Logger: logger, Shadow: true, BanKeys: []keyfunc.Func{deniedIf(always)}, DenyKey: isDenied, Rules: []middleware.Rule{{Name: "r", Limit: plenty}}})
+	l := limited(t, middleware.Config{Logger: logger, Shadow: true, Bans: middleware.Bans{Keys: []keyfunc.Func{deniedIf(always)}, DenyKey: isDenied}, Rules: []middleware.Rule{{Name: "r", Limit: plenty}}})
 	e := l.Explain(request())
 	assert.True(t, e.Banned)
 	assert.Len(t, e.Rules, 1, "it goes on all the same")

@@ -45,18 +45,18 @@ type banKey struct {
 
 // A banFinding is what is known of bans on a request.
 type banFinding struct {
-	status int // what to refuse with: BanStatus, or another if a ban cannot be ruled out; 0: nothing is banned
+	status int // what to refuse with: Bans.Status, or another if a ban cannot be ruled out; 0: nothing is banned
 	banned bool
 	ban    bans.Ban
 }
 
 // findBan looks up r's keys, before any rule is asked.
 func (set *ruleset) findBan(r *http.Request) (f banFinding) {
-	if set.deny != nil && set.deny(r) { // first: it reads no key, so none can fail
-		return banFinding{status: set.BanStatus, banned: true}
+	if set.Bans.Deny != nil && set.Bans.Deny(r) { // first: it reads no key, so none can fail
+		return banFinding{status: set.Bans.Status, banned: true}
 	}
-	listed := set.Bans != nil && !set.Bans.Empty()
-	if !listed && set.DenyKey == nil {
+	listed := set.Bans.List != nil && !set.Bans.List.Empty()
+	if !listed && set.Bans.DenyKey == nil {
 		return f
 	}
 	for _, look := range set.banKeys {
@@ -64,13 +64,13 @@ func (set *ruleset) findBan(r *http.Request) (f banFinding) {
 		switch {
 		case err == nil:
 			if listed {
-				if ban, ok := set.Bans.Find(key); ok {
+				if ban, ok := set.Bans.List.Find(key); ok {
 					ban.Key = key // a shared list has the digest only
-					return banFinding{set.BanStatus, true, ban}
+					return banFinding{set.Bans.Status, true, ban}
 				}
 			}
-			if set.DenyKey != nil && set.DenyKey(key) {
-				return banFinding{status: set.BanStatus, banned: true}
+			if set.Bans.DenyKey != nil && set.Bans.DenyKey(key) {
+				return banFinding{status: set.Bans.Status, banned: true}
 			}
 		case errors.Is(err, keyfunc.ErrNoKey):
 		case errors.Is(err, keyfunc.ErrAmbiguous):

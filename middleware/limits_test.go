@@ -222,7 +222,7 @@ func TestSeveralLimitsInShadow(t *testing.T) {
 
 func TestSeveralLimitsThatRefuseAreOneRefusal(t *testing.T) {
 	list := bans.Must(bans.New(bans.Options{}))
-	l := limited(t, middleware.Config{Bans: list, Rules: []middleware.Rule{{
+	l := limited(t, middleware.Config{Bans: middleware.Bans{List: list}, Rules: []middleware.Rule{{
 		Name: "api", Key: keyfunc.IP(), Limit: limiter.All(logOf(1, time.Minute), logOf(1, time.Hour)),
 		Escalate: bans.Escalation{After: 2, Within: time.Hour, Ban: time.Hour},
 	}}})

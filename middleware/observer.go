@@ -31,7 +31,7 @@ type Observation struct {
 	// is banned, exempt, without a key or shed, and of one that a rule denies there is that rule.
 	Rules []RuleResult
 
-	// Ban is what it was banned for, with OutcomeBanned; zero if Config.DenyKey said so.
+	// Ban is what it was banned for, with OutcomeBanned; zero if Bans.DenyKey or Bans.Deny said so.
 	Ban bans.Ban
 
 	// Elapsed is how long the decision took; zero if that was not measured: of a store
@@ -52,7 +52,7 @@ type Outcome uint8
 
 // What becomes of requests, in the order in which it is found out.
 const (
-	OutcomeBanned    Outcome = iota // refused for a ban, or by Config.DenyKey
+	OutcomeBanned    Outcome = iota // refused for a ban
 	OutcomeExempt                   // let pass by Config.Allow
 	OutcomeNoKey                    // refused for want of a key: 400, 401, or 503 if its function failed
 	OutcomeUndecided                // refused as the store could not decide, or its turn would come too late: 503

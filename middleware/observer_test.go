@@ -45,9 +45,8 @@ func TestTheObserverHearsWhatBecomesOfARequest(t *testing.T) {
 		heard := &recorder{}
 		store := &spy{}
 		l := limited(t, middleware.Config{
-			Observer: heard, Bans: list, DenyKey: isDenied, Store: store,
-			Allow:   func(r *http.Request) bool { return r.URL.Path == "/healthz" },
-			BanKeys: []keyfunc.Func{keyfunc.IP(), deniedIf(func(r *http.Request) bool { return r.URL.Path == "/wp-admin" })},
+			Observer: heard, Bans: middleware.Bans{List: list, DenyKey: isDenied, Keys: []keyfunc.Func{keyfunc.IP(), deniedIf(func(r *http.Request) bool { return r.URL.Path == "/wp-admin" })}}, Store: store,
+			Allow: func(r *http.Request) bool { return r.URL.Path == "/healthz" },
 			Rules: []middleware.Rule{
 				{Name: "ip", Key: keyfunc.IP(), Limit: limiter.PerHour(2)},
 				{Name: "new", Limit: limiter.PerHour(1), Mode: middleware.Shadow},
@@ -135,7 +134,7 @@ func TestPeekTakesNothingAndResetForgets(t *testing.T) {
 		list, err := bans.New(bans.Options{})
 		require.NoError(t, err)
 		l := limited(t, middleware.Config{
-			Bans: list,
+			Bans: middleware.Bans{List: list},
 			Rules: []middleware.Rule{{
 				Name: "ip", Key: keyfunc.IP(), Limit: limiter.PerHour(2), Tiers: middleware.Tiers{"premium": limiter.PerHour(9)},
 				Escalate: bans.Escalation{After: 2, Within: time.Hour, Ban: time.Minute},

@@ -78,7 +78,7 @@ func TestTheAddressOfAPreflightIsTheOneThatTheRulesCount(t *testing.T) {
 		"of a rule for all": {Rules: []middleware.Rule{ofKey, byAddress}},
 		"of a route":        {Rules: []middleware.Rule{ofKey}, ByRoute: map[string][]middleware.Rule{"/login": {byAddress}}},
 		"of the default":    {ByRoute: map[string][]middleware.Rule{"/api": {ofKey}}, Default: []middleware.Rule{byAddress}},
-		"of the bans":       {Rules: []middleware.Rule{ofKey}, Bans: bansOf(t), BanKeys: []keyfunc.Func{keyfunc.User, behindProxy}},
+		"of the bans":       {Rules: []middleware.Rule{ofKey}, Bans: middleware.Bans{List: bansOf(t), Keys: []keyfunc.Func{keyfunc.User, behindProxy}}},
 	} {
 		phase.Run(t, name, func(t *testing.T) {
 			h := limited(t, c).Handler(ok)
@@ -113,7 +113,7 @@ func TestAPreflightDoesNotTryKeysWithoutEnd(t *testing.T) {
 func TestTheAddressOfAPreflightIsNotBannedForAKeyThatItDoesNotHave(t *testing.T) {
 	phase.Test(t, func(t *testing.T) {
 		list := bansOf(t)
-		l := limited(t, middleware.Config{Bans: list, BanKeys: []keyfunc.Func{keyfunc.Bearer, keyfunc.IP()}, Rules: []middleware.Rule{
+		l := limited(t, middleware.Config{Bans: middleware.Bans{List: list, Keys: []keyfunc.Func{keyfunc.Bearer, keyfunc.IP()}}, Rules: []middleware.Rule{
 			{Name: "key", Key: keyfunc.Bearer, Limit: limiter.PerHour(1),
 				Escalate: bans.Escalation{After: 1, Within: time.Hour, Ban: time.Hour}},
 		}})

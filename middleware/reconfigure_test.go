@@ -32,7 +32,7 @@ func TestABadConfigChangesNothing(t *testing.T) {
 			{},
 			configOf(middleware.Rule{Name: "r"}),
 			configOf(middleware.Rule{Name: "other", Limit: limiter.PerDay(9)}, middleware.Rule{Name: "other", Limit: limiter.PerDay(9)}),
-			{BanStatus: 404, Rules: []middleware.Rule{{Name: "other", Limit: limiter.PerDay(9)}}},
+			{Bans: middleware.Bans{Status: 404}, Rules: []middleware.Rule{{Name: "other", Limit: limiter.PerDay(9)}}},
 		} {
 			require.ErrorContains(t, l.Reconfigure(bad), "middleware: ")
 		}
@@ -95,7 +95,7 @@ func TestStrikesOutliveAChangeOfConfig(t *testing.T) {
 		rule := loginRule(bans.Escalation{After: 3, Within: time.Hour, Ban: time.Hour})
 		rule.Limit = limiter.PerDay(3)
 		config := func() middleware.Config {
-			return middleware.Config{Logger: quiet, Bans: list, Rules: []middleware.Rule{rule}}
+			return middleware.Config{Logger: quiet, Bans: middleware.Bans{List: list}, Rules: []middleware.Rule{rule}}
 		}
 		l := limited(t, config())
 		for n := range 6 {
@@ -132,9 +132,8 @@ func TestARuleThatStaysAsItIsKeepsItsQuota(t *testing.T) {
 func TestEverythingButTheStoreChangesAtOnce(t *testing.T) {
 	phase.Test(t, func(t *testing.T) {
 		l := limited(t, middleware.Config{Rules: []middleware.Rule{{Name: "r", Limit: plenty}}})
-		require.NoError(t, l.Reconfigure(middleware.Config{Headers: middleware.HeadersLegacy, DenyKey: isDenied,
-			BanKeys:   []keyfunc.Func{deniedIf(func(r *http.Request) bool { return r.Method == "PUT" })},
-			BanStatus: 429, Default: []middleware.Rule{{Name: "d", Limit: limiter.PerDay(1)}}}))
+		require.NoError(t, l.Reconfigure(middleware.Config{Headers: middleware.HeadersLegacy, Bans: middleware.Bans{DenyKey: isDenied, Keys: []keyfunc.Func{deniedIf(func(r *http.Request) bool { return r.Method == "PUT" })}, Status: 429},
+			Default: []middleware.Rule{{Name: "d", Limit: limiter.PerDay(1)}}}))
 		w := serve(l.Handler(ok), request())
 		assert.Equal(t, "1", w.Header().Get("X-RateLimit-Limit"))
 		assert.NotContains(t, w.Header(), "Ratelimit")

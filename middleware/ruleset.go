@@ -206,18 +206,15 @@ func compile(config Config, before *ruleset) (*ruleset, error) {
 	if set.banKeys == nil {
 		set.banKeys = c.escalating
 	}
-	if set.Bans != nil && len(set.banKeys) == 0 {
-		c.report("Config.Bans needs Config.BanKeys, or a rule with Escalate: no key is looked up in it")
-	}
-	if set.DenyKey != nil && len(set.banKeys) == 0 {
-		c.report("Config.DenyKey needs Config.BanKeys, or a rule with Escalate: it is asked about no key")
+	if (set.Bans.List != nil || set.Bans.DenyKey != nil) && len(set.banKeys) == 0 {
+		c.report("Config.Bans has a List or DenyKey, and needs Keys, or a rule with Escalate: no key is looked up")
 	}
 	set.addresses = set.addressKeys()
-	set.Rules, set.ByTier, set.ByRoute, set.Default, set.BanKeys = nil, nil, nil, nil, nil // they are the caller's
+	set.Rules, set.ByTier, set.ByRoute, set.Default, set.Bans.Keys = nil, nil, nil, nil, nil // they are the caller's
 
 	set.most += mostByTier + mostByRoute
 	set.needsTier = set.needsTier || set.byTier != nil
-	set.hasBans = set.Bans != nil || set.DenyKey != nil || set.deny != nil
+	set.hasBans = set.Bans.List != nil || set.Bans.DenyKey != nil || set.Bans.Deny != nil
 	set.needsRoute = set.needsRoute || set.hasBans || set.Allow != nil || set.byRoute != nil || set.Overload != nil
 	if set.most == 0 && !set.hasBans && set.Overload == nil {
 		c.report("Config.Rules is empty: at least one rule is needed")
@@ -243,12 +240,12 @@ func (c *compiler) settings() {
 		c.report("Config.Legacy is set, and Config.Headers sends none of these fields")
 	}
 	set.limitField, set.remainingField, set.resetField = set.Legacy.names()
-	switch set.BanStatus {
+	switch set.Bans.Status {
 	case 0:
-		set.BanStatus = http.StatusForbidden
+		set.Bans.Status = http.StatusForbidden
 	case http.StatusForbidden, http.StatusTooManyRequests:
 	default:
-		c.report("Config.BanStatus is %d: it must be 403 or 429", set.BanStatus)
+		c.report("Config.Bans.Status is %d: it must be 403 or 429", set.Bans.Status)
 	}
 	if set.Overload != nil && !reflect.TypeOf(set.Overload).Comparable() {
 		c.report("Config.Overload is a %T: it must be of a type that can be compared, such as a pointer", set.Overload)
@@ -261,14 +258,14 @@ func (c *compiler) settings() {
 		c.refusal = set.Refusal
 	}
 	c.match("Config.Allow", set.Allow)
-	for i, key := range set.BanKeys {
+	for i, key := range set.Bans.Keys {
 		if key == nil {
-			c.report("Config.BanKeys[%d] is nil", i)
+			c.report("Config.Bans.Keys[%d] is nil", i)
 		}
 		set.banKeys = append(set.banKeys, banKey{read: key})
 	}
-	if len(set.BanKeys) > 0 && set.Bans == nil && set.DenyKey == nil {
-		c.report("Config.BanKeys needs Config.Bans or DenyKey, a list to look the keys up in")
+	if len(set.Bans.Keys) > 0 && set.Bans.List == nil && set.Bans.DenyKey == nil {
+		c.report("Config.Bans.Keys needs a List or DenyKey to look the keys up in")
 	}
 }
 
@@ -624,8 +621,8 @@ func (c *compiler) escalation(at string, r *rule) {
 		c.report("%s: Escalate needs a Key, as it is keys that are banned", at)
 	}
 	c.escalating = append(c.escalating, banKey{r.Key, r.OnOutage == limiter.FailOpen})
-	if c.set.Bans == nil {
-		c.report("%s: Escalate needs Config.Bans, a list to add to", at)
+	if c.set.Bans.List == nil {
+		c.report("%s: Escalate needs Config.Bans.List, a list to add to", at)
 	}
 	c.set.hasEscalation = c.set.hasEscalation || !r.shadow
 }

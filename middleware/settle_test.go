@@ -179,8 +179,8 @@ func TestWhatAnInnerLimiterBansCostsTheOuterOneNothing(t *testing.T) {
 	list := bans.Must(bans.New(bans.Options{}))
 	require.NoError(t, list.Ban(t.Context(), "x", time.Hour))
 	for status, c := range map[int]middleware.Config{
-		http.StatusForbidden:          {BanKeys: []keyfunc.Func{deniedIf(always)}, DenyKey: isDenied},
-		http.StatusServiceUnavailable: {Bans: list, BanKeys: []keyfunc.Func{failing}},
+		http.StatusForbidden:          {Bans: middleware.Bans{Keys: []keyfunc.Func{deniedIf(always)}, DenyKey: isDenied}},
+		http.StatusServiceUnavailable: {Bans: middleware.Bans{List: list, Keys: []keyfunc.Func{failing}}},
 	} {
 		c.Logger = quiet
 		assert.Equal(t, status, through(outer, limited(t, c).Handler(noop).ServeHTTP))
@@ -402,7 +402,7 @@ func TestARequestThatTookTooLongIsNotLeftByItsClient(t *testing.T) {
 
 func TestAClientThatLeavesIsBannedByItsAnswersOnly(t *testing.T) {
 	list := bans.Must(bans.New(bans.Options{}))
-	l := limited(t, middleware.Config{Bans: list, Rules: []middleware.Rule{{
+	l := limited(t, middleware.Config{Bans: middleware.Bans{List: list}, Rules: []middleware.Rule{{
 		Name: "login", Key: keyfunc.IP(), Limit: perHour(100), Counts: middleware.Statuses(401),
 		Escalate: bans.Escalation{After: 1, Within: time.Hour, Ban: time.Minute, Outcomes: true},
 	}}})
@@ -504,7 +504,7 @@ func TestFiveFailedLoginsBanAKey(t *testing.T) {
 	phase.Test(t, func(t *testing.T) {
 		for _, after := range []bool{false, true} {
 			list := bans.Must(bans.New(bans.Options{}))
-			l := limited(t, middleware.Config{Bans: list, Rules: []middleware.Rule{{
+			l := limited(t, middleware.Config{Bans: middleware.Bans{List: list}, Rules: []middleware.Rule{{
 				Name: "login", Key: keyfunc.IP(), Limit: perHour(100),
 				Counts:   afterwards(middleware.Statuses(401), after),
 				Escalate: bans.Escalation{After: 5, Within: time.Hour, Ban: time.Minute, Outcomes: true},
@@ -526,7 +526,7 @@ func TestFiveFailedLoginsBanAKey(t *testing.T) {
 
 func TestRefusalsAreNoOutcomes(t *testing.T) {
 	list := bans.Must(bans.New(bans.Options{}))
-	l := limited(t, middleware.Config{Bans: list, Rules: []middleware.Rule{{
+	l := limited(t, middleware.Config{Bans: middleware.Bans{List: list}, Rules: []middleware.Rule{{
 		Name: "login", Key: keyfunc.IP(), Limit: perHour(2), Counts: middleware.Statuses(401),
 		Escalate: bans.Escalation{After: 3, Within: time.Hour, Ban: time.Minute, Outcomes: true},
 	}}})
@@ -582,7 +582,7 @@ func TestWhatCannotBeOfAnEndIsAnError(t *testing.T) {
 		`middleware: Rules[0] "a": Afterwards is set: a leaky-bucket has none, as its requests have waited when they are answered`: {
 			Rules: []middleware.Rule{{Name: "a", Limit: limit.With(limiter.LeakyBucket), Counts: middleware.Counts{}.Afterwards(), Cost: middleware.Reserve(nil)}}},
 		`middleware: Rules[0] "a": Escalate.Outcomes needs Counts, which says which answers lead to a ban`: {
-			Bans: bans.Must(bans.New(bans.Options{})), Rules: []middleware.Rule{{Name: "a", Key: keyfunc.IP(), Limit: limit,
+			Bans: middleware.Bans{List: bans.Must(bans.New(bans.Options{}))}, Rules: []middleware.Rule{{Name: "a", Key: keyfunc.IP(), Limit: limit,
 				Escalate: bans.Escalation{After: 1, Within: time.Hour, Ban: time.Hour, Outcomes: true}}}},
 	} {
 		_, err := middleware.New(c)

@@ -241,7 +241,7 @@ func TestABanIsToldAsOne(t *testing.T) {
 		list := bans.Must(bans.New(bans.Options{}))
 		denied := map[string]bool{}
 		l := limited(t, middleware.Config{
-			Bans: list, BanKeys: []keyfunc.Func{keyfunc.User}, DenyKey: func(key string) bool { return denied[key] },
+			Bans:  middleware.Bans{List: list, Keys: []keyfunc.Func{keyfunc.User}, DenyKey: func(key string) bool { return denied[key] }},
 			Rules: []middleware.Rule{{Name: "r", Key: keyfunc.User, Limit: perHour(5)}},
 		})
 		require.NoError(t, list.Ban(t.Context(), "user:ann", 90*time.Second))
@@ -269,9 +269,9 @@ func TestABanThatIsNotKnownIsNone(t *testing.T) {
 	list := bans.Must(bans.New(bans.Options{}))
 	require.NoError(t, list.Ban(t.Context(), "user:ann", time.Hour))
 	failing := func(*http.Request) (string, error) { return "", errors.New("no database") }
-	l := limited(t, middleware.Config{Bans: list, BanKeys: []keyfunc.Func{failing}, Rules: []middleware.Rule{{Name: "r", Limit: perHour(5)}}})
+	l := limited(t, middleware.Config{Bans: middleware.Bans{List: list, Keys: []keyfunc.Func{failing}}, Rules: []middleware.Rule{{Name: "r", Limit: perHour(5)}}})
 	assert.Equal(t, 503, serve(l.Usage(), request()).Code)
-	l = limited(t, middleware.Config{Bans: list, BanKeys: []keyfunc.Func{failing}, Shadow: true, Rules: []middleware.Rule{{Name: "r", Limit: perHour(5)}}})
+	l = limited(t, middleware.Config{Bans: middleware.Bans{List: list, Keys: []keyfunc.Func{failing}}, Shadow: true, Rules: []middleware.Rule{{Name: "r", Limit: perHour(5)}}})
 	assert.Empty(t, usageOf(t, l).Rules, "in shadow nothing is refused")
 }
 

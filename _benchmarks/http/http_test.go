@@ -92,7 +92,7 @@ func banClient(c *middleware.Config) {
 	if err := list.Ban(context.Background(), client, time.Hour); err != nil {
 		panic(err)
 	}
-	c.Bans, c.BanKeys = list, []keyfunc.Func{keyfunc.IP()}
+	c.Bans = middleware.Bans{List: list, Keys: []keyfunc.Func{keyfunc.IP()}}
 }
 
 func addRules(c *middleware.Config) {

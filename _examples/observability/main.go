@@ -78,7 +78,7 @@ func main() {
 
 	address, tenant := keyfunc.IP(keyfunc.TrustProxies("127.0.0.1")), keyfunc.Header("X-Tenant")
 	limits := weir.Must(weir.New(weir.Config{
-		Store: store, Bans: list, BanKeys: []keyfunc.Func{address, tenant},
+		Store: store, Bans: weir.Bans{List: list, Keys: []keyfunc.Func{address, tenant}},
 		Observer: middleware.Observers(metrics, refusals, page, top),
 		Rules: []weir.Rule{
 			{Name: "ip", Key: address, Limit: weir.PerSecond(50)},

@@ -56,7 +56,7 @@ func newLogFlags(flags *pflag.FlagSet) *logFlags {
 // options are for a rules file, whose bans are in the log's time.
 func (f *logFlags) options() rules.Options {
 	o := rules.Options{Keys: map[string]keyfunc.Func{}, Overload: shed.FromRules}
-	o.Config.Bans = simulate.NewBans()
+	o.Config.Bans.List = simulate.NewBans()
 	for _, name := range list(f.keys) {
 		o.Keys[name] = simulate.Key(name)
 	}

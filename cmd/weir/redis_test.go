@@ -41,7 +41,7 @@ func TestTheCommandIsAHandOnTheCountersOfAService(t *testing.T) {
 	o.Config.Store = redisstore.New(client, redisstore.Options{
 		Secret: secret, ForgetRefusals: true, Failover: failover.Options{Deadline: 10 * time.Second}, // a busy machine is no outage
 	})
-	o.Config.Bans = list
+	o.Config.Bans.List = list
 	limits, err := rules.Watch(t.Context(), path, o)
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = limits.Close() })

@@ -17,9 +17,8 @@ import (
 func Example() {
 	list := bans.Must(bans.New(bans.Options{}))
 	limits := middleware.Must(middleware.New(middleware.Config{
-		Bans:    list,
-		BanKeys: []keyfunc.Func{keyfunc.IP()},
-		Rules:   []middleware.Rule{{Name: "ip", Key: keyfunc.IP(), Limit: limiter.PerMinute(100)}},
+		Bans:  middleware.Bans{List: list, Keys: []keyfunc.Func{keyfunc.IP()}},
+		Rules: []middleware.Rule{{Name: "ip", Key: keyfunc.IP(), Limit: limiter.PerMinute(100)}},
 	}))
 	handler := limits.Handler(http.NotFoundHandler())
 	ask := func(client string) int {

@@ -9,7 +9,6 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"github.com/weirgo/weir/internal/gate"
 	netw "github.com/weirgo/weir/internal/network"
 	"github.com/weirgo/weir/internal/operate"
 	"github.com/weirgo/weir/keyfunc"
@@ -47,7 +46,7 @@ func (c *checker) clientList(section string, cidrs []network, keys []string, fil
 	return list
 }
 
-// ban makes Config.DenyKey, the ban of networks, and what bans by escalation need.
+// ban makes Config.Bans.
 func (c *checker) ban() {
 	b := c.file.Ban
 	if b == nil {
@@ -55,27 +54,25 @@ func (c *checker) ban() {
 	}
 	list := c.clientList("ban", b.CIDRs, b.Keys, b.File, func(key string, _ func(string)) error { return c.bannedKey(key) })
 	if b.Status != nil {
-		c.config.BanStatus = int(*b.Status)
+		c.config.Bans.Status = int(*b.Status)
 		if *b.Status != http.StatusForbidden && *b.Status != http.StatusTooManyRequests {
 			c.at([]string{"ban", "status"}, "is %d: it must be 403 or 429", *b.Status)
-			c.config.BanStatus = 0
+			c.config.Bans.Status = 0
 		}
 	}
 	// A ban on a user or an address also holds on routes that count by something else.
 	c.keys.one("user")
 	c.keys.one("ip")
-	c.config.BanKeys = append(slices.Clone(c.config.BanKeys), c.keys.all()...)
+	c.config.Bans.Keys = append(slices.Clone(c.config.Bans.Keys), c.keys.all()...)
 
-	if own := c.config.DenyKey; len(list.keys) > 0 {
-		c.config.DenyKey = func(key string) bool {
+	if own := c.config.Bans.DenyKey; len(list.keys) > 0 {
+		c.config.Bans.DenyKey = func(key string) bool {
 			_, banned := list.keys[key]
 			return banned || own != nil && own(key)
 		}
 	}
 	// Networks are no DenyKey: that has every key of a request read, and one that fails refuses it.
-	if banned := c.inNetworks(&list.networks); banned != nil {
-		gate.Deny(&c.config, banned)
-	}
+	c.config.Bans.Deny = anyOf(c.config.Bans.Deny, c.inNetworks(&list.networks))
 }
 
 // addNetwork adds a text that is a network or an address. An error says that it is that of everyone.

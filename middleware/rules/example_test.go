@@ -24,7 +24,7 @@ func ExampleWatch() {
 		log.Fatal(err)
 	}
 	limits, err := rules.Watch(ctx, "limits.yaml", rules.Options{
-		Config: middleware.Config{Store: redisstore.New(rdb, redisstore.Options{}), Bans: bans},
+		Config: middleware.Config{Store: redisstore.New(rdb, redisstore.Options{}), Bans: middleware.Bans{List: bans}},
 		Keys:   map[string]keyfunc.Func{"tenant": keyfunc.Header("X-Tenant")}, // key: tenant
 		Tiers:  []string{"free", "premium"},                                   // that authentication assigns
 	})

@@ -98,7 +98,7 @@ func (r *Rules) Explain(q Request) (Explanation, error) {
 
 	banned := Step{Section: "ban", Line: r.line("ban"), Says: "not banned"}
 	if found.Banned {
-		banned.Says = fmt.Sprintf("banned: answered %d", cmp.Or(config.BanStatus, http.StatusForbidden))
+		banned.Says = fmt.Sprintf("banned: answered %d", cmp.Or(config.Bans.Status, http.StatusForbidden))
 		banned.Key, banned.Rule, banned.Shadow = found.Ban.Key, found.Ban.Rule, config.Shadow
 		switch until := found.Ban.Until; {
 		case banned.Key == "":

@@ -264,7 +264,7 @@ func TestAnExplanationKnowsBansByEscalationAndByHand(t *testing.T) {
 		list, err := bans.New(bans.Options{})
 		require.NoError(t, err)
 		r := parse(t, "version: 1\ndefault: {limit: 1/h, escalate: {after: 1, within: 1h, ban: 1m}}\n",
-			rules.Options{Config: middleware.Config{Bans: list}})
+			rules.Options{Config: middleware.Config{Bans: middleware.Bans{List: list}}})
 		s := open(t, r)
 		s.passes(1, call{})
 		require.Equal(t, []string{`0 ban "default": banned: answered 403 until ` + time.Now().Add(time.Minute).Format(time.RFC3339)},

@@ -21,7 +21,7 @@ func TestOptionsThatCantBeMeantAreAnErrorOfTheirOwn(t *testing.T) {
 		return rules.Options{Keys: map[string]keyfunc.Func{name: f}}
 	}
 	rule := middleware.Rule{Name: "x", Limit: limiter.PerSecond(1)}
-	const files = "rules: Options.Config has ByTier, ByRoute, Default or BanStatus, which are the file's"
+	const files = "rules: Options.Config has ByTier, ByRoute, Default or Bans.Status, which are the file's"
 	for _, of := range []struct {
 		o    rules.Options
 		want string
@@ -29,7 +29,7 @@ func TestOptionsThatCantBeMeantAreAnErrorOfTheirOwn(t *testing.T) {
 		{rules.Options{Config: middleware.Config{ByTier: map[string][]middleware.Rule{"free": {rule}}}}, files},
 		{rules.Options{Config: middleware.Config{ByRoute: map[string][]middleware.Rule{"/": {rule}}}}, files},
 		{rules.Options{Config: middleware.Config{Default: []middleware.Rule{rule}}}, files},
-		{rules.Options{Config: middleware.Config{BanStatus: 403}}, files},
+		{rules.Options{Config: middleware.Config{Bans: middleware.Bans{Status: 403}}}, files},
 		{keys("ip", key), `rules: Options.Keys has "ip", which the file's proxies decide about`},
 		{keys("fingerprint", key), `rules: Options.Keys has "fingerprint", which the file's proxies decide about`},
 		{keys("org", nil), `rules: Options.Keys["org"] is nil`},
@@ -49,7 +49,7 @@ func TestOptionsThatCantBeMeantAreAnErrorOfTheirOwn(t *testing.T) {
 		_, err = rules.Watch(t.Context(), path, of.o)
 		assert.EqualError(t, err, of.want)
 	}
-	_, err := rules.Parse(nil, rules.Options{Poll: 1, Config: middleware.Config{BanStatus: 403}})
+	_, err := rules.Parse(nil, rules.Options{Poll: 1, Config: middleware.Config{Bans: middleware.Bans{Status: 403}}})
 	require.Len(t, strings.Split(err.Error(), "\n"), 2, "all at once")
 }
 

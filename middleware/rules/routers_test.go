@@ -229,7 +229,7 @@ func (c *lineClaim) serve(t *testing.T, router lineRouter, b lineBacking) *lineS
 	s.edit(t, s.text)
 
 	watcher, err := rules.Watch(t.Context(), s.path, rules.Options{
-		Config:   middleware.Config{Store: b.store, Bans: b.bans, Logger: slog.New(slog.NewJSONHandler(s.log, nil))},
+		Config:   middleware.Config{Store: b.store, Bans: middleware.Bans{List: b.bans}, Logger: slog.New(slog.NewJSONHandler(s.log, nil))},
 		OnReload: func(r rules.Reload) { s.reloads <- r.Err },
 		Poll:     100 * time.Millisecond,
 		Overload: shed.FromRules,

@@ -21,9 +21,8 @@ import (
 // Options are what a rules file can't say. The zero Options are the defaults.
 type Options struct {
 	// Config is what the file is added to: Store, Headers, OnRefused, ExemptPreflights,
-	// Logger, Bans and BanKeys, Rules that come before the file's, Deny and Allow beside
-	// the file's. ByTier, ByRoute, Default and BanStatus are the file's. Without Bans there
-	// is a list in memory.
+	// Logger, Rules that come before the file's, Bans and Allow beside the file's. ByTier, ByRoute,
+	// Default and Bans.Status are the file's. Without Bans.List there is a list in memory.
 	Config middleware.Config
 
 	// Keys are keys of your own, by the names that the file uses: letters, digits, - and _.
@@ -61,8 +60,8 @@ type Options struct {
 func (o *Options) Validate() error {
 	var errs []error
 	c := &o.Config
-	if c.ByTier != nil || c.ByRoute != nil || c.Default != nil || c.BanStatus != 0 {
-		errs = append(errs, errors.New("rules: Options.Config has ByTier, ByRoute, Default or BanStatus, which are the file's"))
+	if c.ByTier != nil || c.ByRoute != nil || c.Default != nil || c.Bans.Status != 0 {
+		errs = append(errs, errors.New("rules: Options.Config has ByTier, ByRoute, Default or Bans.Status, which are the file's"))
 	}
 	for _, name := range []string{"ip", "fingerprint"} {
 		if o.Keys[name] != nil {
@@ -85,12 +84,12 @@ func (o *Options) Validate() error {
 
 // needBans makes a list of bans where there is none.
 func (o *Options) needBans() error {
-	if o.Config.Bans != nil {
+	if o.Config.Bans.List != nil {
 		return nil
 	}
 	list, err := bans.New(bans.Options{})
 	if err == nil {
-		o.Config.Bans = list
+		o.Config.Bans.List = list
 	}
 	return err
 }

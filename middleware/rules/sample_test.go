@@ -106,8 +106,8 @@ func TestTheSampleIsWhatItSays(t *testing.T) {
 			asked := call{from: "10.1.2.3:80", header: map[string]string{"X-Forwarded-For": from}}
 			assert.Equal(t, banned, denies(t, c, asked), from)
 		}
-		assert.True(t, c.DenyKey("user:eve"))
-		assert.False(t, c.DenyKey("user:ev"))
+		assert.True(t, c.Bans.DenyKey("user:eve"))
+		assert.False(t, c.Bans.DenyKey("user:ev"))
 		require.NotNil(t, c.Allow)
 		assert.True(t, c.Allow(call{from: "10.1.2.3:80"}.request()))
 		assert.False(t, c.Allow(guest.request()))
@@ -115,8 +115,8 @@ func TestTheSampleIsWhatItSays(t *testing.T) {
 		assert.True(t, c.Allow(call{route: "HEAD /healthz"}.request()))
 		assert.False(t, c.Allow(call{route: "POST /healthz"}.request()))
 
-		assert.NotNil(t, c.Bans)
-		assert.Zero(t, c.BanStatus)
+		assert.NotNil(t, c.Bans.List)
+		assert.Zero(t, c.Bans.Status)
 		assert.False(t, c.Shadow)
 		require.Len(t, r.Warnings(), 3)
 		assert.Equal(t, `testdata/sample.yaml:12:90: endpoints."POST /api/v1/upload".cost: a body that is sent in chunks has no Content-Length, and costs 1 whatever its length: say what it costs with missing`,

@@ -412,9 +412,8 @@ func TestTheApplicationsOwnConfigIsAddedTo(t *testing.T) {
 		failing := errors.New("a store that is down")
 		own := middleware.Config{
 			Rules:   []middleware.Rule{{Name: "mine", Limit: limiter.PerHour(3).With(limiter.SlidingLog)}},
-			DenyKey: func(key string) bool { return key == "bearer:denied" },
+			Bans:    middleware.Bans{DenyKey: func(key string) bool { return key == "bearer:denied" }, Keys: []keyfunc.Func{keyfunc.Bearer}},
 			Allow:   func(r *http.Request) bool { return r.Header.Get("X-Allow") != "" },
-			BanKeys: []keyfunc.Func{keyfunc.Bearer},
 			Headers: middleware.HeadersDraft11,
 			OnRefused: func(w http.ResponseWriter, _ *http.Request, result middleware.Result) {
 				w.Header().Set("X-Rule", result.Rule)

@@ -300,7 +300,7 @@ func (w *Watcher) Rules() *Rules {
 }
 
 // Bans is the list that the rules' bans are in.
-func (w *Watcher) Bans() bans.List { return w.options.Config.Bans }
+func (w *Watcher) Bans() bans.List { return w.options.Config.Bans.List }
 
 // Overload is what the rules in force have made of their overload section, or nil.
 func (w *Watcher) Overload() middleware.Overload { return w.RateLimit.Overload() }

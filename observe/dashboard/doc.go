@@ -3,7 +3,7 @@
 // client a fresh start, ban it, and lift a ban. The page says what a ban will do before it is done.
 //
 //	page, err := dashboard.New(dashboard.Options{Authorize: isOperator, Bans: list})
-//	limits, err := middleware.New(middleware.Config{Observer: page, Bans: list, ...})
+//	limits, err := middleware.New(middleware.Config{Observer: page, Bans: middleware.Bans{List: list}, ...})
 //	page.Add(limits)
 //	mux.Handle("/limits", page)
 //

@@ -35,8 +35,8 @@ func Example() {
 	}
 	limits, err := middleware.New(middleware.Config{
 		Observer: middleware.Observers(page, top),
-		Bans:     list, BanKeys: []keyfunc.Func{keyfunc.IP()},
-		Rules: []middleware.Rule{{Name: "ip", Key: keyfunc.IP(), Limit: limiter.PerMinute(300)}},
+		Bans:     middleware.Bans{List: list, Keys: []keyfunc.Func{keyfunc.IP()}},
+		Rules:    []middleware.Rule{{Name: "ip", Key: keyfunc.IP(), Limit: limiter.PerMinute(300)}},
 	})
 	if err != nil {
 		log.Fatal(err)

@@ -66,7 +66,7 @@ func TestABanSaysWhatItsRuleBansFor(t *testing.T) {
 		escalate := bans.Escalation{After: 5, Within: 10 * time.Minute, Ban: time.Hour}
 		answers := escalate
 		answers.Outcomes = true
-		limits, err := middleware.New(middleware.Config{Bans: list, Rules: []middleware.Rule{
+		limits, err := middleware.New(middleware.Config{Bans: middleware.Bans{List: list}, Rules: []middleware.Rule{
 			{Name: "search", Key: keyfunc.IP(), Limit: limiter.PerMinute(10), Escalate: escalate},
 			{Name: "login", Key: keyfunc.IP(), Limit: limiter.PerMinute(10), Counts: middleware.Statuses(401, 403), Escalate: answers},
 		}})

@@ -76,8 +76,7 @@ func TestWhatEachRuleSaysIsCountedByTier(t *testing.T) {
 	l, err := middleware.New(middleware.Config{
 		Observer: metrics,
 		Allow:    func(r *http.Request) bool { return r.URL.Path == "/healthz" },
-		DenyKey:  func(key string) bool { return key == "path:/wp-admin" },
-		BanKeys:  []keyfunc.Func{func(r *http.Request) (string, error) { return "path:" + r.URL.Path, nil }},
+		Bans:     middleware.Bans{DenyKey: func(key string) bool { return key == "path:/wp-admin" }, Keys: []keyfunc.Func{func(r *http.Request) (string, error) { return "path:" + r.URL.Path, nil }}},
 		Rules: []middleware.Rule{
 			{Name: "all", Limit: limiter.PerHour(100).With(limiter.SlidingLog)},
 			{Name: "key", Key: keyfunc.APIKey("X-Api-Key"), NoKey: middleware.NoKeyUnauthorized, Limit: limiter.PerHour(1).With(limiter.SlidingLog),

@@ -223,7 +223,7 @@ func TestBansAndMissingKeysAreTold(t *testing.T) {
 		rule := byKey
 		rule.NoKey = middleware.NoKeyUnauthorized
 		h, refusals, written := logging(t, sloglimit.Options{}, middleware.Config{
-			Bans: list, BanKeys: []keyfunc.Func{keyfunc.APIKey("X-Api-Key")}, Rules: []middleware.Rule{rule},
+			Bans: middleware.Bans{List: list, Keys: []keyfunc.Func{keyfunc.APIKey("X-Api-Key")}}, Rules: []middleware.Rule{rule},
 		})
 		key, err := keyfunc.APIKey("X-Api-Key")(&http.Request{Header: http.Header{"X-Api-Key": {"mallory"}}})
 		require.NoError(t, err)

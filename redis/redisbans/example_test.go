@@ -21,7 +21,7 @@ func Example() {
 		log.Fatal(err)
 	}
 	limits, err := middleware.New(middleware.Config{
-		Bans:  list,
+		Bans:  middleware.Bans{List: list},
 		Rules: []middleware.Rule{{Name: "ip", Key: keyfunc.IP(), Limit: limiter.PerMinute(100)}},
 	})
 	_, _ = limits, err

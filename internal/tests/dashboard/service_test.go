@@ -49,7 +49,7 @@ func start(t *testing.T, o dashboard.Options) *service {
 	require.NoError(t, err)
 	limits, err := middleware.New(middleware.Config{
 		Store: o.Store, Observer: middleware.Observers(s.page, top),
-		Bans: s.bans, BanKeys: []keyfunc.Func{keyfunc.IP()},
+		Bans:   middleware.Bans{List: s.bans, Keys: []keyfunc.Func{keyfunc.IP()}},
 		Logger: slog.New(slog.DiscardHandler),
 		Rules: []middleware.Rule{
 			{Name: "ip", Key: keyfunc.IP(), Limit: limiter.PerMinute(600)},

@@ -146,7 +146,7 @@ func TestTheSpanSaysWhoIsBanned(t *testing.T) {
 	list, err := bans.New(bans.Options{})
 	require.NoError(t, err)
 	s := serve(t, otellimit.Options{}, middleware.Config{
-		Bans: list, BanKeys: []keyfunc.Func{func(*http.Request) (string, error) { return "mallory", nil }}, Rules: []middleware.Rule{byKey},
+		Bans: middleware.Bans{List: list, Keys: []keyfunc.Func{func(*http.Request) (string, error) { return "mallory", nil }}}, Rules: []middleware.Rule{byKey},
 	})
 	_, err = list.Escalate(context.Background(), "mallory", "login", bans.Escalation{Ban: time.Hour, Factor: 2, Max: time.Hour})
 	require.NoError(t, err)

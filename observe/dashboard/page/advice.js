@@ -70,7 +70,7 @@ async function propose(button, keys, period, reason) {
       el("ul", { class: "will" },
         el("li", {}, answer.plan.until ? "It lasts until " + clock(answer.plan.until) + "." : "It lasts until an operator lifts it."),
         el("li", {}, answer.plan.alone ? "It holds in this process alone: its list of bans is in its memory." : "It holds in all processes that share this list of bans."),
-        el("li", {}, "Every request of theirs is refused, whatever rule is for it, where a limiter looks these keys up (Config.BanKeys, or the keys of rules that escalate)."),
+        el("li", {}, "Every request of theirs is refused, whatever rule is for it, where a limiter looks these keys up (Config.Bans.Keys, or the keys of rules that escalate)."),
         el("li", {}, "To undo it, press Unban: it lifts a ban at any moment, and what led to it is forgotten.")),
       el("label", {}, "Reason, as the list of bans shows it", why),
       el("div", { class: "buttons" }, sure, el("button", { type: "button", on: { click: close } }, "Cancel")),

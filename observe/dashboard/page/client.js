@@ -58,7 +58,7 @@ function showClient(c) {
   say($("client-key"), c.key);
   say($("client-digest"), c.key === c.digest ? "its digest; the key is not shown" : "digest " + c.digest);
   const ban = c.ban && (c.ban.permanent ? "Banned permanently" : "Banned, " + leftOf(c.ban)) + ", " + whyOf(c.ban) + "." +
-    (c.missed ? " But its requests still pass: no limiter looks this key up in the list of bans (Config.BanKeys)." : "");
+    (c.missed ? " But its requests still pass: no limiter looks this key up in the list of bans (Config.Bans.Keys)." : "");
   say($("client-ban"), ban || "");
   const refused = c.refused ? (c.shadow ? c.rule + ", in shadow, would have refused it" : "Refused by " + c.rule) + " at " + clock(c.refused, true) + "." : "";
   const passed = c.passed ? "Its last request that passed came at " + clock(c.passed, true) + "." : "";

@@ -50,11 +50,11 @@ func (d *Decision) Passed() bool {
 	return d.Outcome == middleware.OutcomeAllowed || d.Outcome == middleware.OutcomeExempt
 }
 
-// New returns a service with these rules. Their Bans must be from [NewBans], of their own.
+// New returns a service with these rules. Their Bans.List must be from [NewBans], of their own.
 func New(c middleware.Config, o Options) (*Simulation, error) {
-	list, ok := c.Bans.(*Bans)
+	list, ok := c.Bans.List.(*Bans)
 	if !ok {
-		return nil, errors.New("simulate: Config.Bans is not from NewBans")
+		return nil, errors.New("simulate: Config.Bans.List is not from NewBans")
 	}
 	s := &Simulation{
 		clock: &list.clock, requests: NewRequests(o), response: discarding{},

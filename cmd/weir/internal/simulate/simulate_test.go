@@ -179,7 +179,7 @@ func TestWhatBoundsRequestsInProgressIsLeftOutAndNamed(t *testing.T) {
 	alone := middleware.Rule{Name: "alone", Limit: limiter.AtOnce(1), Key: keyfunc.IP()}
 	fallback := minute("rest", 1)
 	config := middleware.Config{
-		Bans: NewBans(), BanKeys: []keyfunc.Func{keyfunc.IP()}, Rules: []middleware.Rule{both}, Default: []middleware.Rule{fallback}, ByRoute: map[string][]middleware.Rule{"/exports": {alone, tiered}},
+		Bans: middleware.Bans{List: NewBans(), Keys: []keyfunc.Func{keyfunc.IP()}}, Rules: []middleware.Rule{both}, Default: []middleware.Rule{fallback}, ByRoute: map[string][]middleware.Rule{"/exports": {alone, tiered}},
 	}
 	s, err := New(config, Options{Routes: []string{"/exports"}})
 	require.NoError(t, err)
@@ -202,7 +202,7 @@ func TestWhatBoundsRequestsInProgressIsLeftOutAndNamed(t *testing.T) {
 
 func TestARequestThatWouldWaitInAQueueIsRefusedAndItsRuleNamed(t *testing.T) {
 	queue := limiter.AtOnce(1).Queue(3, time.Minute)
-	config := middleware.Config{Bans: NewBans(), BanKeys: []keyfunc.Func{keyfunc.IP()}, Rules: []middleware.Rule{
+	config := middleware.Config{Bans: middleware.Bans{List: NewBans(), Keys: []keyfunc.Func{keyfunc.IP()}}, Rules: []middleware.Rule{
 		{Name: "queued", Limit: queue, Key: keyfunc.IP()},
 		{Name: "tiered", Limit: limiter.AtOnce(9), Tiers: map[string]limiter.Allowance{"free": queue}, Key: keyfunc.IP()},
 		{Name: "other", Limit: limiter.AtOnce(9), Key: keyfunc.IP()},
@@ -317,7 +317,7 @@ func (room) Leave()                                                {}
 func simulate(t testing.TB, text string) *Simulation {
 	loaded, err := rules.Parse([]byte(text), rules.Options{
 		Keys:     map[string]keyfunc.Func{"tenant": Key("tenant")},
-		Config:   middleware.Config{Bans: NewBans()},
+		Config:   middleware.Config{Bans: middleware.Bans{List: NewBans()}},
 		Overload: roomy,
 	})
 	require.NoError(t, err)

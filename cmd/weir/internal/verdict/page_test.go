@@ -21,7 +21,7 @@ func shown(client string) string { return client }
 func simulated(t *testing.T) *verdict.Page {
 	t.Helper()
 	o := rules.Options{}
-	o.Config.Bans = simulate.NewBans()
+	o.Config.Bans.List = simulate.NewBans()
 	loaded, err := rules.Parse([]byte(`version: 1
 endpoints:
   "GET /articles/{id}": {limit: 6/1m}
