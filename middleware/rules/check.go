@@ -46,11 +46,11 @@ func (c *checker) check() {
 	c.config.Shadow = c.config.Shadow || c.file.Mode == "shadow"
 	c.proxies()
 	c.fileTiers()
+	c.headers()
 	c.places = c.file.places(c.doc)
 	for _, at := range c.places {
 		c.place(at)
 	}
-	c.headers()
 	if c.file.Refusal != nil {
 		c.config.Refusal = c.refusal([]string{"refusal"}, c.file.Refusal, false)
 	}
@@ -167,8 +167,9 @@ func (c *checker) rule(p *placed) middleware.Rule {
 	c.escalate(p, &made)
 	made.Refusal = c.refusal(sub(path, "refusal"), r.Refusal, r.Mode == "deny")
 	if r.Mode == "deny" { // the rest is for another mode
-		return middleware.Rule{Name: name, Mode: middleware.Deny, Refusal: made.Refusal}
+		made = middleware.Rule{Name: name, Mode: middleware.Deny, Refusal: made.Refusal}
 	}
+	c.checkRule(p, made)
 	return made
 }
 

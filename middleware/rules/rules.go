@@ -152,7 +152,7 @@ func parse(name string, text []byte, o Options, readFile func(name string) (path
 	}
 	if doc.Has() { // it could be read
 		c.check()
-		c.lastCheck()
+		c.checkAll()
 	}
 	rules := &Rules{config: c.config, warnings: c.warnings.list, doc: doc, file: f, files: c.files, tiers: c.tiers, own: o.Keys, bound: c.bound, sums: sums}
 	if c.keys != nil {
@@ -162,50 +162,54 @@ func parse(name string, text []byte, o Options, readFile func(name string) (path
 	return rules, c.err()
 }
 
-// lastCheck has package middleware say what else is wrong, in the words of a file. Of a rule with
-// something wrong in it that is only what follows, as it is of the whole.
-func (c *checker) lastCheck() {
-	_, err := idle(c.config)
-	if err == nil {
+// checkRule has package middleware say what else is wrong with a rule, in the words of a file.
+func (c *checker) checkRule(p *placed, made middleware.Rule) {
+	if c.noted(p.path) {
+		return // what it said would follow from that
+	}
+	config := c.config
+	config.Rules, config.ByTier, config.ByRoute, config.Default = []middleware.Rule{made}, nil, nil, nil
+	for _, text := range wrongIn(config) {
+		text, ok := strings.CutPrefix(text, fmt.Sprintf("Rules[0] %q", made.Name))
+		tier, said, colon := strings.Cut(text, ": ")
+		if !ok || !colon {
+			continue // it is not about the rule
+		}
+		at := p.path
+		for _, f := range ruleFields {
+			if rest, ok := strings.CutPrefix(said, f.inGo); ok && c.doc.Has(sub(at, f.name)...) {
+				at, said = sub(at, f.name), strings.TrimLeft(rest, ": ")
+				break
+			}
+		}
+		if said = inRule.Replace(said); tier != "" {
+			said += ":" + tier
+		}
+		c.at(at, "%s", said)
+	}
+}
+
+// checkAll has package middleware say what is wrong with the whole, if each part of it is right.
+func (c *checker) checkAll() {
+	if len(c.list) > 0 {
 		return
 	}
-	errs := []error{err}
+	for _, text := range wrongIn(c.config) {
+		c.at(nil, "%s", text)
+	}
+}
+
+// wrongIn is all that is wrong with a Config.
+func wrongIn(config middleware.Config) (texts []string) {
+	_, err := idle(config)
 	if joined, ok := err.(interface{ Unwrap() []error }); ok {
-		errs = joined.Unwrap()
-	}
-	before, all, wrong := len(c.list), c.file.placed(c.doc), map[string]bool{}
-	for _, p := range all {
-		wrong[p.name] = wrong[p.name] || c.noted(p.path)
-	}
-next:
-	for _, err := range errs {
-		text := inFile(err)
-		for i := range all {
-			at := all[i].path
-			_, said, ok := strings.Cut(text, fmt.Sprintf(" %q", all[i].name))
-			tier, said, colon := strings.Cut(said, ": ")
-			if !ok || !colon || tier != "" && !strings.HasPrefix(tier, " tier ") {
-				continue
-			}
-			if wrong[all[i].name] {
-				continue next
-			}
-			for _, f := range ruleFields {
-				if rest, ok := strings.CutPrefix(said, f.inGo); ok && c.doc.Has(sub(at, f.name)...) {
-					at, said = sub(at, f.name), strings.TrimLeft(rest, ": ")
-					break
-				}
-			}
-			if said = inRule.Replace(said); tier != "" {
-				said += ":" + tier
-			}
-			c.at(at, "%s", said)
-			continue next
+		for _, err := range joined.Unwrap() {
+			texts = append(texts, inFile(err))
 		}
-		if before == 0 {
-			c.at(nil, "%s", text)
-		}
+	} else if err != nil {
+		texts = append(texts, inFile(err))
 	}
+	return texts
 }
 
 // ruleFields are what messages of package middleware begin with, and the fields of a file that are
