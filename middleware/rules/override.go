@@ -57,36 +57,25 @@ func (c *checker) overrides(p *placed, limits []limiter.Limit, atOnce limiter.Co
 // keyOf is the key that a request has under a rule's key of these parts, as a person writes it.
 // Errors do not quote it.
 func (c *checker) keyOf(parts []string, text string) (string, error) {
-	wrong := fmt.Errorf("is not a key of this rule, which counts by %s: want one as weir explain shows it", told(" and ", parts))
 	kind, source, _ := keyfunc.KindOf(text)
-	if len(parts) > 1 {
-		if kind != "join" {
-			return "", wrong
-		}
+	if len(parts) > 1 && kind == "join" {
 		return text, nil
 	}
-	for choice := range strings.SplitSeq(parts[0], "|") {
-		choice = strings.TrimSpace(choice)
-		switch name, _, _ := strings.Cut(choice, ":"); {
+	for _, choice := range choices(parts[0]) {
+		switch {
+		case len(parts) > 1:
 		case c.options.Keys[choice] != nil:
 			return text, nil // whatever it is
 		case choice == "ip":
 			if key, err := c.addressKey(text); key != "" || err != nil {
 				return key, err
 			}
-		case choice == "fingerprint" && kind == "fp", name == "apikey" && kind == "apikey":
-			if err := c.bannedKey(text); err != nil {
-				return "", err
-			}
-			return text, nil
-		case source != "" && strings.EqualFold(strings.ReplaceAll(choice, " ", ""), source):
-			if !c.isSpelled(text, kind) {
-				return "", errMisspelled(kind)
-			}
-			return text, nil
+		case isOfKind(choice, kind), strings.EqualFold(strings.ReplaceAll(choice, " ", ""), source):
+			_, err := c.readers(text)
+			return text, err
 		}
 	}
-	return "", wrong
+	return "", fmt.Errorf("is not a key of this rule, which counts by %s: want one as weir explain shows it", told(" and ", parts))
 }
 
 // addressKey is what a client with that address is counted under, or "" if it is none.

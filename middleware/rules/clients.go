@@ -1,0 +1,267 @@
+package rules
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"net/netip"
+	"regexp"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	netw "github.com/weirgo/weir/internal/network"
+	"github.com/weirgo/weir/internal/operate"
+	"github.com/weirgo/weir/keyfunc"
+)
+
+// A clientList is what a file bans, or never limits.
+type clientList struct {
+	networks netw.Set
+	keys     map[string]struct{}
+}
+
+// clientList reads cidrs, keys and file of a section. It has check look at each key.
+func (c *checker) clientList(section string, cidrs []network, keys []string, file string, check func(key string) (warning string, err error)) *clientList {
+	list := &clientList{keys: map[string]struct{}{}}
+	for _, n := range cidrs {
+		if n.IsValid() { // or it is noted
+			list.networks.Add(n.Prefix)
+		}
+	}
+	add := func(text string) (warning string, err error) {
+		var n network
+		switch err := n.UnmarshalText([]byte(text)); {
+		case err == nil:
+			list.networks.Add(n.Prefix)
+			return "", nil
+		case errors.Is(err, errEveryone):
+			return "", err
+		}
+		list.keys[text] = struct{}{}
+		return check(text)
+	}
+	for i, key := range keys {
+		at := c.element([]string{section, "keys"}, i)
+		if c.noted(at) {
+			continue
+		}
+		warning, err := add(key)
+		if err != nil {
+			c.at(at, "%s", err)
+		}
+		if warning != "" {
+			c.warnings.at(at, "%s", warning)
+		}
+	}
+	if c.doc.Has(section, "file") {
+		c.keyFile([]string{section, "file"}, file, add)
+	}
+	return list
+}
+
+// keyFile has add take each line of a file. Of the lines that it warns of, one stands for all.
+func (c *checker) keyFile(at []string, name string, add func(line string) (warning string, err error)) {
+	if c.readFile == nil {
+		c.at(at, "can't be used here: only rules that are in a file themselves can name one")
+		return
+	}
+	if name == "" {
+		c.at(at, "is empty: name a file, or leave it out")
+		return
+	}
+	path, text, err := c.readFile(name)
+	c.files = append(c.files, path)
+	if err != nil {
+		c.at(at, "can't be read: %v", err)
+		return
+	}
+	number, wrong, warned := 0, 0, false
+	for line := range strings.Lines(strings.TrimPrefix(string(text), "\ufeff")) {
+		number++
+		given := strings.TrimSpace(comment.ReplaceAllString(line, ""))
+		if given == "" {
+			continue
+		}
+		place := Problem{File: path, Line: number, Column: 1 + utf8.RuneCountInString(line[:strings.Index(line, given)])}
+		warning, err := add(given)
+		if warning != "" && !warned {
+			warned, place.Message = true, warning
+			c.warnings.list = append(c.warnings.list, place)
+		}
+		if err != nil {
+			place.Message = err.Error()
+			c.list = append(c.list, place)
+			if wrong++; wrong > mostProblems {
+				return // it is no such file
+			}
+		}
+	}
+}
+
+// comment begins a line or follows a space: a key may have a # in it.
+var comment = regexp.MustCompile(`(^|[ \t])#.*`)
+
+// readers are the keys that a request is asked for to see whether it has one that is written so:
+// functions, by the parts that they are made of. An error says that no request has such a key. It
+// names the kind of the key alone: the rest may be a credential, or a line of whatever file was named.
+func (c *checker) readers(text string) (map[string]keyfunc.Func, error) {
+	kind, source, value := keyfunc.KindOf(text)
+	from := map[string]keyfunc.Func{}
+	switch {
+	case source != "":
+		f, err := keyfunc.Parse(source, c.keys.named)
+		if spelled, wrong := operate.Spelled(text); err != nil || c.options.Keys[kind] == nil && (wrong != nil || spelled != text) {
+			return nil, fmt.Errorf("is a key of kind %s that no request can have: want something like %s", kind, keySamples[kind])
+		}
+		from[source] = f
+	case kind == "apikey", kind == "fp", kind == "join":
+		for id, f := range c.keys.known {
+			if isOfKind(id, kind) {
+				from[id] = f
+			}
+		}
+		if len(from) == 0 {
+			return nil, fmt.Errorf("is a key of kind %s, and no rule has such a key", kind)
+		}
+		if kind == "apikey" && c.namesHeader(value) {
+			return nil, errors.New("is a key of kind apikey with the name of its header: want apikey: and the key alone, as weir explain shows it")
+		}
+	case len(c.options.Keys) == 0:
+		return nil, errors.New("is neither an address nor a key that a request can have here: want something like 192.0.2.7, 198.51.100.0/24 or user:42, as weir explain shows them")
+	default:
+		maps.Copy(from, c.options.Keys) // it may be of any of them
+	}
+	return from, nil
+}
+
+// keySamples are keys of each kind as they are spelled.
+var keySamples = map[string]string{
+	"user": "user:42", "bearer": "bearer:TOKEN", "header": "header:X-Tenant:acme", "cookie": "cookie:session:8f3a", "path": "path:id:42", "query": "query:tenant:acme",
+	"method": "method:GET", "host": "host:example.com, in lower case and without a port", "route": "route:GET /search",
+}
+
+// isOfKind reports whether the keys of these parts may be of a kind that does not say its source.
+func isOfKind(id, kind string) bool {
+	switch joined := strings.Contains(id, partsSeparator); kind {
+	case "join":
+		return joined
+	case "apikey":
+		return strings.Contains(id, "apikey:") && !joined
+	case "fp":
+		return strings.Contains(id, "fingerprint") && !joined
+	}
+	return false
+}
+
+// namesHeader reports whether the value of an API key begins with the name of the header that a
+// rule reads such keys from.
+func (c *checker) namesHeader(value string) bool {
+	for _, id := range c.keys.order {
+		for choice := range strings.FieldsFuncSeq(id, func(r rune) bool { return r == '|' || string(r) == partsSeparator }) {
+			header, ok := strings.CutPrefix(choice, "apikey:")
+			header = strings.TrimSpace(header) + ":"
+			if ok && len(value) >= len(header) && strings.EqualFold(value[:len(header)], header) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// ban makes Config.Bans.
+func (c *checker) ban() {
+	b := c.file.Ban
+	if b == nil {
+		b = &banned{}
+	}
+	list := c.clientList("ban", b.CIDRs, b.Keys, b.File, func(key string) (warning string, err error) {
+		from, err := c.readers(key)
+		for name := range from {
+			c.keys.get(strings.Split(name, partsSeparator), func(int, error) {})
+		}
+		return "", err
+	})
+	if b.Status != nil {
+		c.config.Bans.Status = int(*b.Status)
+		if *b.Status != http.StatusForbidden && *b.Status != http.StatusTooManyRequests {
+			c.at([]string{"ban", "status"}, "is %d: it must be 403 or 429", *b.Status)
+			c.config.Bans.Status = 0
+		}
+	}
+	// A ban on a user or an address also holds on routes that count by something else.
+	c.keys.one("user")
+	c.keys.one("ip")
+	c.config.Bans.Keys = append(slices.Clone(c.config.Bans.Keys), c.keys.all()...)
+
+	if own := c.config.Bans.DenyKey; len(list.keys) > 0 {
+		c.config.Bans.DenyKey = func(key string) bool {
+			_, banned := list.keys[key]
+			return banned || own != nil && own(key)
+		}
+	}
+	// Networks are no DenyKey: that has every key of a request read, and one that fails refuses it.
+	c.config.Bans.Deny = anyOf(c.config.Bans.Deny, c.inNetworks(&list.networks))
+}
+
+// allowed are the clients that a file never limits, and how a request's keys are read that may be
+// among theirs.
+func (c *checker) allowed(a *allowed) (list *clientList, from map[string]keyfunc.Func) {
+	from = map[string]keyfunc.Func{}
+	list = c.clientList("allow", a.CIDRs, a.Keys, a.File, func(text string) (warning string, err error) {
+		kind, _, _ := keyfunc.KindOf(text)
+		own := c.options.Keys[kind] != nil
+		if slices.Contains(sharedKinds, kind) && !own {
+			return "", fmt.Errorf("is a key of kind %s, which all kinds of clients have: name routes in allow.routes, or clients", kind)
+		}
+		its, err := c.readers(text)
+		maps.Copy(from, its)
+		if slices.Contains(madeUpKinds, kind) && !own || kind == "fp" {
+			warning = fmt.Sprintf("is a key of kind %s, which any client can send, to be never limited", kind)
+		}
+		return warning, err
+	})
+	return list, from
+}
+
+// hasKey reports whether a request has one of the keys; nil if there are none. A key that can't
+// be read is none of them, and so is one that may be another client's.
+func (l *clientList) hasKey(from map[string]keyfunc.Func) func(*http.Request) bool {
+	if len(l.keys) == 0 {
+		return nil
+	}
+	var read []keyfunc.Func
+	for _, name := range slices.Sorted(maps.Keys(from)) {
+		read = append(read, from[name])
+	}
+	return func(r *http.Request) bool {
+		for _, f := range read {
+			key, err := f(r)
+			if err != nil {
+				continue
+			}
+			text, class := keyfunc.Classify(key)
+			if _, listed := l.keys[text]; listed && class == keyfunc.Own {
+				return true
+			}
+		}
+		return false
+	}
+}
+
+// inNetworks reports whether a client's address is in one of the networks. It is nil if
+// there are none.
+func (c *checker) inNetworks(set *netw.Set) func(*http.Request) bool {
+	if set.Len() == 0 {
+		return nil
+	}
+	address, err := keyfunc.NewAddress(c.ip...)
+	if err != nil { // noted when the options were made
+		return func(*http.Request) bool { return false }
+	}
+	return func(r *http.Request) bool {
+		ip := address(r)
+		return ip != (netip.Addr{}) && set.Contains(ip)
+	}
+}
