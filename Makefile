@@ -2,9 +2,17 @@
 
 STATICCHECK = honnef.co/go/tools/cmd/staticcheck@v0.7.0
 
-.PHONY: test setup vet unit narrow apart goals differential phases hours fuzz bench bench-compare race race-memory race-http race-pace newest benchmarks playground tidy help
+.PHONY: test quick setup vet unit unit-race narrow apart goals differential phases hours fuzz bench bench-compare race race-memory race-http race-pace newest benchmarks playground tidy help
 
-test: setup vet unit $(if $(findstring Linux x86_64,$(shell uname -sm)),narrow) apart $(if $(CI),goals differential newest benchmarks) ## everything: vet, staticcheck, tests with the race detector, the examples
+ifdef CI
+test: ; @.ci/steps setup vet unit-race narrow apart goals differential newest benchmarks
+else
+test: ## all that a change must pass: vet, staticcheck, tests, real Redis servers, the examples
+	@.ci/steps setup vet unit
+endif
+
+quick: ## while you work: build, vet, and tests of the packages that changed since BASE (main) and of those that import them
+	.ci/quick
 
 setup: ## installs redis-server where it is missing, and in CI Chromium, promtool and nginx
 	.ci/setup
@@ -17,8 +25,17 @@ vet: ## go vet, gofmt and staticcheck, over the examples too
 	go -C cmd/weir vet ./...
 	cd cmd/weir && go run $(STATICCHECK) ./...
 
-unit: ## tests with the race detector, those of the command too, which is a module of its own
-	WEIR_REQUIRE_REDIS=1 go test -race -timeout 15m ./...
+# Where goroutines meet. Those that wait for a Redis come first.
+CONCURRENT = ./redis/... ./limiter/... ./middleware ./middleware/bans ./middleware/shed ./observe/... ./pace/...
+RUN = WEIR_REQUIRE_REDIS=1 go test -vet=off -p 4 -timeout 15m
+
+unit: ## tests, with the race detector where goroutines meet
+	$(RUN) -race $(CONCURRENT)
+	$(RUN) $(filter-out $(shell go list $(CONCURRENT)),$(shell go list ./...))
+	WEIR_REQUIRE_REDIS=1 go -C cmd/weir test ./...
+
+unit-race: ## tests with the race detector, of all packages
+	$(RUN) -race ./...
 	WEIR_REQUIRE_REDIS=1 go -C cmd/weir test -race ./...
 
 narrow: ## tests where an int has 32 bits, which has no race detector; Linux on amd64 runs them
