@@ -39,7 +39,6 @@ type account struct {
 	coolingDown atomic.Int64 // requests that wait for the end of a cooldown
 
 	queueEnd atomic.Int64  // the next turn, as far as is known here; see reserve
-	asking   atomic.Int64  // units of turns that the store is asked for
 	looks    atomic.Int64  // how often the store was asked for the queue's end
 	looking  chan struct{} // full while it is
 

@@ -231,3 +231,40 @@ func TestRequestsThatCannotWaitDoNotLengthenTheQueue(t *testing.T) {
 		}
 	})
 }
+
+// A slow store decides at once, and takes its time to say so where something was taken.
+type slowStore struct{ limiter.Store }
+
+func (s slowStore) Decide(ctx context.Context, charges []limiter.Charge, decisions []limiter.Decision) error {
+	if charges[0].Cost > 0 {
+		defer time.Sleep(50 * time.Millisecond)
+	}
+	return s.Store.Decide(ctx, charges, decisions)
+}
+
+// Callers that have left make the queue look longer than it is, until the store is asked.
+func TestARequestThatJustFitsIsSentWhoeverLeftBefore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(nil)
+		store := slowStore{limiter.Must(limiter.NewMemory(limiter.MemoryOptions{}))}
+		transport := newTransport(t, s, pace.Options{Rules: rules(limiter.PerSecond(10)), Store: store, MaxWait: time.Second})
+		_, err := get(t, transport, api)
+		require.NoError(t, err)
+		var leave []func()
+		var group sync.WaitGroup
+		for range 3 {
+			ctx, cancel := context.WithCancel(t.Context())
+			leave = append(leave, cancel)
+			r := request(t, "GET", api).WithContext(ctx)
+			group.Go(func() { _, _ = do(transport, r) })
+			synctest.Wait()
+		}
+		time.Sleep(51 * time.Millisecond)
+		for _, last := range slices.Backward(leave) {
+			last()
+			synctest.Wait()
+		}
+		group.Wait()
+		require.NoError(t, errors.Join(together(t, 10, transport, api)...))
+	})
+}

@@ -107,9 +107,7 @@ func (c *call) takeTurn() error {
 			return err
 		}
 	}
-	c.a.asking.Add(cost)
 	d, err := c.decide(cost)
-	c.a.asking.Add(-cost)
 	if err != nil {
 		return fmt.Errorf("pace: %s: %w", r.name, err)
 	}
@@ -160,11 +158,13 @@ func (c *call) look(cost int64) error {
 		return context.Cause(c.ctx)
 	}
 	if looks == c.a.looks.Load() {
+		before := c.a.queueEnd.Load()
 		d, err := c.decide(0)
 		if err != nil {
 			return fmt.Errorf("pace: %s: %w", c.rule.name, err)
 		}
-		c.a.queueEnd.Store(c.t.now() + int64(d.Delay+c.rule.timeOf(c.a.asking.Load())))
+		// The store has counted what it was asked for before. What was reserved since stays reserved.
+		c.a.queueEnd.Add(c.t.now() + int64(d.Delay) - before)
 		c.a.looks.Add(1)
 	}
 	if c.reserve(cost) {
