@@ -133,11 +133,8 @@ func (d *Dashboard) record(r *http.Request, a action, key string, err error) {
 	if a.For != "" {
 		attrs = append(attrs, slog.String("for", cut(a.For)))
 	}
-	if user, err := keyfunc.User(r); err == nil {
-		attrs = append(attrs, slog.String("user", cut(user)))
-	}
-	if claimed, _, ok := r.BasicAuth(); ok { // Authorize may have looked at it, or not
-		attrs = append(attrs, slog.String("claimed_user", fmt.Sprintf("%.100s", claimed)))
+	if a.by != "" {
+		attrs = append(attrs, slog.String("by", a.by))
 	}
 	attrs = append(attrs, slog.String("remote", r.RemoteAddr))
 	level := slog.LevelInfo

@@ -27,11 +27,7 @@ type looked struct {
 		Key, Digest, Rule string
 		Shadow, Missed    bool
 		Refused, Passed   int64
-		Hour              []struct {
-			Rule           string
-			Asked, Refused int
-		}
-		Ban *struct{ Reason string }
+		Ban               *struct{ Reason string }
 	}
 	Counts []struct {
 		Rule, Tier       string
@@ -86,7 +82,6 @@ func TestAClientComesWithTheRuleThatRefusesIt(t *testing.T) {
 			assert.InDelta(t, refused+5000, l.Client.Passed, 1000)
 			require.Len(t, l.Counts, 2, "what is left of each tier's limit")
 			assert.Equal(t, "tenant", l.Counts[0].Rule)
-			assert.Equal(t, 14, l.Client.Hour[0].Asked, "the offenders know of all")
 		}
 		_, l := s.look("203.0.113.9", "")
 		assert.Equal(t, "strict", l.Client.Rule)

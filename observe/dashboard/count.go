@@ -80,16 +80,13 @@ func (d *Dashboard) Observe(o *middleware.Observation) {
 	if o.Err != nil && !errors.Is(o.Err, context.Canceled) { // of the client
 		c.lastErr.Store(&storeError{now, o.Err})
 	}
-	if o.Outcome == middleware.OutcomeBanned && o.Ban.Key != "" {
-		d.followed.banned(o.Ban.Key, now)
-	}
 	degraded := false
 	for i := range o.Rules {
 		rule := &o.Rules[i]
 		s := c.of(rule.Rule)
 		s.asked.total.Add(1)
 		if rule.Key != "" {
-			d.followed.observe(c, o, i, hash(rule.Key), now) // the hash takes some 8 ns
+			d.followed.observe(c, o, i, now)
 		}
 		if !rule.Allowed && o.Err == nil { // else it is no decision
 			s.refused.total.Add(1)

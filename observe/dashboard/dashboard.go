@@ -35,8 +35,8 @@ type Options struct {
 	// (DNS rebinding), and every client of a proxy on the same machine.
 	//
 	// What was done is logged with the user that [keyfunc.WithUser] put into the request's
-	// context. The name of basic authentication is logged as claimed_user, as only Authorize
-	// knows whether it was checked.
+	// context. A name of basic authentication is marked "(claimed)", as only Authorize knows
+	// whether it was checked.
 	Authorize func(*http.Request) bool
 
 	// Title is above the page, such as the service's name. Empty: the host's name.

@@ -3,42 +3,36 @@ package dashboard
 import (
 	"strings"
 	"sync"
-	"sync/atomic"
 
 	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/middleware"
 )
 
 // followed has some clients: those that were refused of late, and those that an operator looked
-// at. A client is a key. How many are followed is bounded; one more takes the place of the one that
-// has not been seen for longest. Where many keys are refused once, as an attacker makes them up, a
-// few of them in each second take the place of one that was seen lately: so to refuse them costs
-// little, and others are not lost among them.
+// at. A client is a key. In a full set, a new client replaces the one that has not been seen for
+// longest. In each second a set replaces one client that was seen lately, and no more: so made-up
+// keys that are refused once each cost little, and do not displace all others.
 type followed struct {
 	digests keyfunc.Digester
-	sets    [followedSets]clientSet
+	sets    [64]clientSet
 }
 
 const (
-	followedSets = 64
-	followedWays = 8
-
 	seenLately = 10 // seconds
 	longestKey = 64 // bytes; of a longer one the digest is kept
 )
 
 // A clientSet has the clients of one part of all hashes.
 type clientSet struct {
-	hashes  [followedWays]atomic.Uint64 // 0: free
-	crowded atomic.Int64                // one more than the second in which one gave way that had been seen lately
-
-	mu      sync.Mutex // guards clients, and changes of hashes
-	clients [followedWays]client
+	mu      sync.Mutex
+	clients [8]client
+	crowded int64 // one more than the second in which a client was replaced that had been seen lately
 }
 
 // A client is a key with the last that happened to its requests. Seconds are those of the page;
 // 0: not known.
 type client struct {
+	hash    uint64        // 0: free
 	key     string        // or keyfunc.Digest.Key of a long one
 	class   keyfunc.Class // of its last request; Own before that
 	seen    int64         // the last second
@@ -48,28 +42,27 @@ type client struct {
 	passed  int64         // when a request of its passed
 }
 
-func (f *followed) set(hash uint64) *clientSet { return &f.sets[hash>>32%followedSets] }
+func (f *followed) set(hash uint64) *clientSet { return &f.sets[hash>>32%uint64(len(f.sets))] }
 
-// at is where the client of a hash is, or -1.
-func (s *clientSet) at(hash uint64) int {
-	for i := range s.hashes {
-		if s.hashes[i].Load() == hash {
-			return i
+// find is the client of a hash, or nil. s is locked.
+func (s *clientSet) find(hash uint64) *client {
+	for i := range s.clients {
+		if k := &s.clients[i]; k.hash == hash {
+			return k
 		}
 	}
-	return -1
+	return nil
 }
 
 // find is the client of a hash, if it is followed.
-func (f *followed) find(hash uint64) (c client, ok bool) {
+func (f *followed) find(hash uint64) (client, bool) {
 	s := f.set(hash)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	i := s.at(hash)
-	if i < 0 {
-		return c, false
+	if k := s.find(hash); k != nil {
+		return *k, true
 	}
-	return s.clients[i], true
+	return client{}, false
 }
 
 // follow has the client of a key followed from now on, if it was not.
@@ -78,53 +71,61 @@ func (f *followed) follow(key string, now int64) {
 	s := f.set(h)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.followed(f, h, key, now)
+	if s.find(h) == nil {
+		*s.replaced(now) = f.newClient(h, key, now)
+	}
 }
 
-// followed is the client of a key, which takes the place of another if it is new. s is locked.
-func (s *clientSet) followed(f *followed, hash uint64, key string, now int64) *client {
-	if i := s.at(hash); i >= 0 {
-		return &s.clients[i]
-	}
-	last := 0
-	for i := range s.hashes {
-		if s.hashes[i].Load() == 0 {
-			last = i
-			break
-		}
-		if s.clients[i].seen <= s.clients[last].seen {
-			last = i
-		}
-	}
-	if s.hashes[last].Load() != 0 && now-s.clients[last].seen < seenLately {
-		s.crowded.Store(now + 1)
-	}
+func (f *followed) newClient(hash uint64, key string, now int64) client {
 	if len(key) > longestKey {
 		key = f.digests.Digest(key).Key()
 	}
-	s.clients[last] = client{key: strings.Clone(key), class: keyfunc.Own, seen: now}
-	s.hashes[last].Store(hash)
-	return &s.clients[last]
+	return client{hash: hash, key: strings.Clone(key), class: keyfunc.Own, seen: now}
 }
 
-// observe notes a request of the client with the key of rule i, which is the first with that
-// key. It is in the path of every request, and waits for nothing.
-func (f *followed) observe(c *counts, o *middleware.Observation, i int, hash uint64, now int64) {
+// replaced is where a new client goes. s is locked.
+func (s *clientSet) replaced(now int64) *client {
+	last := &s.clients[0]
+	for i := range s.clients {
+		k := &s.clients[i]
+		if k.hash == 0 {
+			return k
+		}
+		if k.seen <= last.seen {
+			last = k
+		}
+	}
+	if now-last.seen < seenLately {
+		s.crowded = now + 1
+	}
+	return last
+}
+
+// observe notes a request of the client with the key of rule i, if it is the first with that key.
+// A refused client is followed from then on. It is in the path of every request, and waits for
+// nothing.
+func (f *followed) observe(c *counts, o *middleware.Observation, i int, now int64) {
 	key := o.Rules[i].Key
 	for j := range i {
 		if o.Rules[j].Key == key {
 			return // it has been
 		}
 	}
-	s := f.set(hash)
-	if s.at(hash) < 0 && (o.Err != nil || s.crowded.Load() == now+1 || !saysNo(o.Rules[i:], key)) {
-		return
-	}
+	h := hash(key) // takes some 8 ns
+	s := f.set(h)
 	if !s.mu.TryLock() {
 		return
 	}
 	defer s.mu.Unlock()
-	s.followed(f, hash, key, now).note(c, o, i, now)
+	k := s.find(h)
+	if k == nil {
+		if o.Err != nil || s.crowded == now+1 || !saysNo(o.Rules[i:], key) {
+			return
+		}
+		k = s.replaced(now)
+		*k = f.newClient(h, key, now)
+	}
+	k.note(c, o, i, now)
 }
 
 func saysNo(rules []middleware.RuleResult, key string) bool {
@@ -157,17 +158,6 @@ func (k *client) note(c *counts, o *middleware.Observation, first int, now int64
 	}
 }
 
-// banned notes that the client of a ban is still there.
-func (f *followed) banned(key string, now int64) {
-	key, _ = keyfunc.Classify(key)
-	s := f.set(hash(key))
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if i := s.at(hash(key)); i >= 0 {
-		s.clients[i].seen = now
-	}
-}
-
 // of is the client with a key or, if the key is not known, with its digest.
 func (f *followed) of(key string) (client, bool) {
 	if digest, ok := keyfunc.DigestOf(key); ok {
@@ -181,9 +171,9 @@ func (f *followed) all() (all []client) {
 	for i := range f.sets {
 		s := &f.sets[i]
 		s.mu.Lock()
-		for j := range s.clients {
-			if s.hashes[j].Load() != 0 {
-				all = append(all, s.clients[j])
+		for _, k := range s.clients {
+			if k.hash != 0 {
+				all = append(all, k)
 			}
 		}
 		s.mu.Unlock()

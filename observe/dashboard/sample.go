@@ -17,27 +17,22 @@ type sample struct {
 	next atomic.Uint32
 	keys [sampleSize]atomic.Uint64
 	by   atomic.Pointer[series] // the rule that has these keys
-
-	// shared has a bit for each key that is not a client's own: of a proxy that does not name its
-	// clients.
-	shared atomic.Uint64
 }
 
 var seed = maphash.MakeSeed()
 
-// hash is what a sample has of a key. 0 is none.
-func hash(key string) uint64 { return maphash.String(seed, key) | 1 }
+// hash is what a sample has of a key, with shared set for one that is not a client's own. 0 is none.
+func hash(key string) uint64 { return maphash.String(seed, key)&^shared | 1 }
+
+// shared is set in a sample's hash where clients share the key: of a proxy that does not name them.
+const shared = 2
 
 func (s *sample) add(key string, class keyfunc.Class, by *series) {
-	at := s.next.Add(1) % sampleSize
-	s.keys[at].Store(hash(key))
-	if shared, bit := class != keyfunc.Own, uint64(1)<<at; shared != (s.shared.Load()&bit != 0) {
-		if shared {
-			s.shared.Or(bit)
-		} else {
-			s.shared.And(^bit)
-		}
+	h := hash(key)
+	if class != keyfunc.Own {
+		h |= shared
 	}
+	s.keys[s.next.Add(1)%sampleSize].Store(h)
 	if s.by.Load() != by {
 		s.by.Store(by)
 	}
@@ -58,18 +53,19 @@ type share struct {
 }
 
 func (s *sample) spread() (found spread) {
-	counted, shared := make(map[uint64]int, sampleSize), map[uint64]bool{}
 	for i := range s.keys {
-		if key := s.keys[i].Load(); key != 0 {
-			counted[key]++
-			found.refusals++
-			if s.shared.Load()&(1<<i) != 0 {
-				shared[key] = true
-			}
+		h := s.keys[i].Load()
+		if h == 0 {
+			continue
 		}
-	}
-	for key, n := range counted {
-		found.keys = append(found.keys, share{key, n, shared[key]})
+		found.refusals++
+		at := slices.IndexFunc(found.keys, func(k share) bool { return k.key == h&^shared })
+		if at < 0 {
+			at, found.keys = len(found.keys), append(found.keys, share{key: h &^ shared})
+		}
+		k := &found.keys[at]
+		k.refusals++
+		k.shared = k.shared || h&shared != 0
 	}
 	slices.SortFunc(found.keys, func(a, b share) int {
 		return cmp.Or(cmp.Compare(b.refusals, a.refusals), cmp.Compare(a.key, b.key))

@@ -63,11 +63,6 @@ function showClient(c) {
   const refused = c.refused ? (c.shadow ? c.rule + ", in shadow, would have refused it" : "Refused by " + c.rule) + " at " + clock(c.refused, true) + "." : "";
   const passed = c.passed ? "Its last request that passed came at " + clock(c.passed, true) + "." : "";
   say($("client-last"), [refused, passed].filter(Boolean).join(" ") || "Nothing is known of its requests: this process follows a client from its first refusal, or when it is looked at.");
-  const hour = (c.hour || []).map((r) => el("li", {},
-    el("span", { class: "name" }, r.rule, r.error ? el("small", {}, " at most, up to " + count(r.error) + " fewer") : ""),
-    el("span", { class: r.refused ? "number some" : "number" }, count(r.asked) + " asked" + (r.refused ? ", " + count(r.refused) + " refused" : ""))));
-  $("client-hour").replaceChildren(...hour);
-  $("client-hour").previousElementSibling.hidden = hour.length === 0;
 }
 
 // The digest of a log line is an address: the page's own, and # before it.
