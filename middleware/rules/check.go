@@ -166,6 +166,7 @@ func (c *checker) rule(p *placed) middleware.Rule {
 	c.parameters(p)
 	c.escalate(p, &made)
 	made.Refusal = c.refusal(sub(path, "refusal"), r.Refusal, r.Mode == "deny")
+	p.made = made
 	if r.Mode == "deny" { // the rest is for another mode
 		made = middleware.Rule{Name: name, Mode: middleware.Deny, Refusal: made.Refusal}
 	}

@@ -8,6 +8,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/middleware"
@@ -231,7 +232,6 @@ func (r *Rules) sections() (all []leaf) {
 // A description is a rule as it is compared.
 type description struct {
 	*placed
-	infos   map[string]middleware.RuleInfo
 	leaves  []leaf
 	summary string
 }
@@ -239,39 +239,32 @@ type description struct {
 // described are all rules, by their paths. Of several at one place, those after the first have
 // their name in it.
 func (r *Rules) described() map[string]*description {
-	infos := r.infos()
 	all := map[string]*description{}
-	for _, p := range r.file.placed(r.doc) {
+	for _, p := range r.rules() {
 		path := document.JoinPath(p.place.path)
 		if all[path] != nil {
 			path = document.JoinPath(sub(p.place.path, p.name))
 		}
-		d := &description{placed: &p}
-		add := func(field, value string) { d.leaves = append(d.leaves, leaf{path + "." + field, value, value}) }
 		key, mode := cmp.Or(told(" and ", p.parts), "one counter for all"), cmp.Or(p.Mode, "enforce")
-		add("name", p.name)
-		add("key", key)
-		add("mode", mode)
-		if d.summary = "mode " + mode; p.active() {
-			d.infos = infos[p.name]
-			info := d.infos[""]
-			d.summary = limitOf(&info) + ", key " + key
-			for _, tier := range slices.Sorted(maps.Keys(d.infos)) {
-				info := d.infos[tier]
-				add(limitField(tier), limitOf(&info))
-			}
-		} else { // and has no info
-			d.leaves = append(d.leaves, r.written(path, &p.limitFields)...)
-			for tier, fields := range p.Tiers {
-				d.leaves = append(d.leaves, r.written(path+"."+document.JoinPath([]string{"tiers", tier}), &fields)...)
-			}
+		d := &description{placed: p, summary: "mode " + mode}
+		if p.active() {
+			d.summary = limitOf(p.made.Limit) + ", key " + key
 		}
-		own := leaf{path + ".overrides", "", keysOf(len(p.Overrides))}
-		for _, key := range slices.Sorted(maps.Keys(p.Overrides)) {
-			fields := p.Overrides[key]
-			own.value += fmt.Sprint(key, r.written("", &fields))
+		add := func(field, value, shown string) {
+			d.leaves = append(d.leaves, leaf{path + "." + field, value, shown})
 		}
-		d.leaves = append(d.leaves, own)
+		add("name", p.name, p.name)
+		add("key", key, key)
+		add("mode", mode, mode)
+		limits, own := p.limits(), ""
+		for _, tier := range slices.Sorted(maps.Keys(limits)) {
+			add(limitField(tier), limitOf(limits[tier]), limitOf(limits[tier]))
+		}
+		overrides, _ := p.made.LimitFor.(middleware.LimitMap)
+		for _, key := range slices.Sorted(maps.Keys(overrides)) {
+			own += fmt.Sprintln(key, limitOf(overrides[key]))
+		}
+		add("overrides", own, keysOf(len(overrides)))
 		d.leaves = append(d.leaves, r.others(path, p.rule)...)
 		all[path] = d
 	}
@@ -307,34 +300,13 @@ func (r *Rules) saidBy(p *placed) (fields []string) {
 	return fields
 }
 
-// written are the leaves of limits as they are written.
-func (r *Rules) written(path string, f *limitFields) (all []leaf) {
-	for name, field := range fieldsOf(reflect.TypeFor[limitFields]()) {
-		all = append(all, r.leavesOf(path+"."+name, reflect.ValueOf(f).Elem().FieldByIndex(field.Index), "")...)
+// limitOf is an allowance as text, with the requests that wait for a slot.
+func limitOf(a limiter.Allowance) string {
+	if a == nil {
+		return ""
 	}
-	return all
-}
-
-// infos are the rules that are not off, by name and tier.
-func (r *Rules) infos() map[string]map[string]middleware.RuleInfo {
-	all := map[string]map[string]middleware.RuleInfo{}
-	limits, err := idle(r.Config())
-	if err != nil { // which lastCheck makes sure of
-		return all
-	}
-	for _, info := range limits.Rules() {
-		if all[info.Name] == nil {
-			all[info.Name] = map[string]middleware.RuleInfo{}
-		}
-		all[info.Name][info.Tier] = info
-	}
-	return all
-}
-
-// limitOf is the limit, with the requests that wait for a place.
-func limitOf(info *middleware.RuleInfo) string {
-	text := info.LimitText()
-	if of := info.Concurrency; of.Waiting > 0 {
+	text := a.String()
+	if _, of, _ := limiter.Split(a); of.Waiting > 0 {
 		text += fmt.Sprintf(", %d more wait up to %v", of.Waiting, of.MaxWait)
 	}
 	return text
@@ -349,20 +321,16 @@ func usedOf(field string, b, a *description) Used {
 	case field != "limit" && !strings.HasPrefix(field, "tiers."):
 		return ""
 	}
-	for tier, is := range a.infos {
-		if limitField(tier) != field {
-			continue
+	before := b.limits()
+	for tier, is := range a.limits() {
+		if was, had := before[tier]; had && limitField(tier) == field {
+			if used == StaysUsed && hasNewWindow(was, is) {
+				return UsedPartly
+			}
+			return used
 		}
-		was, had := b.infos[tier]
-		switch {
-		case !had:
-			return BeginsAnew // a tier with a limit of its own has a counter of its own
-		case used == StaysUsed && hasNewWindow(&was, &is):
-			return UsedPartly
-		}
-		return used
 	}
-	return BeginsAnew
+	return BeginsAnew // a tier with a limit of its own has a counter of its own
 }
 
 // usedBetween says what becomes of what was used of a rule that becomes another.
@@ -382,20 +350,25 @@ func usedBetween(b, a *description) Used {
 
 // canBeSame reports whether a request can have one key by both: a choice does not show in a key.
 func canBeSame(was, is []string) bool {
-	for i := range was {
-		if len(was) != len(is) || !slices.ContainsFunc(choices(was[i]), func(c string) bool { return slices.Contains(choices(is[i]), c) }) {
-			return false
-		}
-	}
-	return len(was) > 0 && len(is) > 0
+	return slices.EqualFunc(was, is, func(a, b string) bool {
+		return slices.ContainsFunc(choices(a), func(c string) bool { return slices.Contains(choices(b), c) })
+	})
 }
 
 // hasNewWindow reports whether a limit has a window of which the counter had another name: those
 // after the first are named by it, and the first keeps that of the first, of whatever window.
-func hasNewWindow(was, is *middleware.RuleInfo) bool {
-	later := func(info *middleware.RuleInfo) []limiter.Limit { return info.Limits[min(1, len(info.Limits)):] }
-	had := func(l limiter.Limit) bool {
-		return slices.ContainsFunc(later(was), func(other limiter.Limit) bool { return other.Per == l.Per })
+func hasNewWindow(was, is limiter.Allowance) bool {
+	periods := func(a limiter.Allowance) (all []time.Duration) {
+		limits, _, _ := limiter.Split(a)
+		for _, l := range limits {
+			all = append(all, l.Per)
+		}
+		return all
 	}
-	return had(is.Limit) || slices.ContainsFunc(later(is), func(l limiter.Limit) bool { return !had(l) })
+	before, after := periods(was), periods(is)
+	if len(after) == 0 {
+		return false
+	}
+	had := func(period time.Duration) bool { return slices.Contains(before[min(1, len(before)):], period) }
+	return had(after[0]) || slices.ContainsFunc(after[1:], func(period time.Duration) bool { return !had(period) })
 }

@@ -88,7 +88,7 @@ func TestADiffSaysWhatChangesForWhichRequests(t *testing.T) {
 			"default.limit: 100/1m → 200/1m",
 		}},
 		"a window that is off": {"version: 1\nglobal: 9/s\ndefault: {requests: 5, window: 60, mode: off}\n", "version: 1\nglobal: 9/s\ndefault: {requests: 5, window: month Europe/Berlin, mode: off}\n", []string{
-			"default.window: 1m → month Europe/Berlin",
+			"default.limit: 5/1m → 5/month Europe/Berlin",
 		}},
 		"the calendar": {"version: 1\ndefault: 10_000/month\n", "version: 1\ndefault: 10_000/month Europe/Berlin\n", []string{
 			"default.limit: 10000/month → 10000/month Europe/Berlin; what was used stays used",

@@ -4,6 +4,7 @@ import (
 	"encoding"
 	"fmt"
 	"reflect"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -19,7 +20,9 @@ func TestAllThatIsReadFromTextCanBeWrittenAsText(t *testing.T) {
 			walk(of.Elem(), path)
 		case isSection(of):
 			for name, f := range fieldsOf(of) {
-				walk(f.Type, path+"."+name)
+				if !slices.Contains(limitNames, name) { // which a diff shows as an allowance
+					walk(f.Type, path+"."+name)
+				}
 			}
 		case reflect.PointerTo(of).Implements(reflect.TypeFor[encoding.TextUnmarshaler]()):
 			assert.True(t, of.Implements(reflect.TypeFor[fmt.Stringer]()), "%s: %v has no String", path, of)

@@ -17,6 +17,7 @@ import (
 	"github.com/weirgo/weir/internal/operate"
 	"github.com/weirgo/weir/internal/route"
 	"github.com/weirgo/weir/keyfunc"
+	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/middleware"
 	"github.com/weirgo/weir/middleware/rules/internal/document"
 )
@@ -80,9 +81,9 @@ func (r *Rules) Explain(q Request) (Explanation, error) {
 	if q.Host == "" && slices.ContainsFunc(r.Routes(), func(text string) bool { return hostOf(text) != "" }) {
 		e.Notes = append(e.Notes, "the file has endpoints for hosts, and the request names none: say which with Host (--host)")
 	}
-	placed := map[string]placed{}
+	placed := map[string]*placed{}
 	tiers := slices.Clone(r.tiers)
-	for _, p := range r.file.placed(r.doc) {
+	for _, p := range r.rules() {
 		placed[p.name] = p
 		tiers = slices.AppendSeq(tiers, maps.Keys(p.Tiers))
 		if p.Mode == "off" {
@@ -109,7 +110,7 @@ func (r *Rules) Explain(q Request) (Explanation, error) {
 		}
 	}
 	step(banned)
-	denying := placed[found.Denied]
+	denying := cmp.Or(placed[found.Denied], &notPlaced)
 	switch allow := (Step{Section: "allow", Line: r.line("allow"), Says: "not on the list"}); {
 	case found.Banned && !config.Shadow:
 		return e, nil
@@ -125,7 +126,7 @@ func (r *Rules) Explain(q Request) (Explanation, error) {
 	}
 	switch {
 	case found.Denied != "":
-		step(Step{Section: denying.sectionName(), Line: r.line(denying.path...), Rule: found.Denied, Says: fmt.Sprintf("every request is denied: answered %d", found.Status)})
+		step(Step{Section: denying.section, Line: r.line(denying.path...), Rule: found.Denied, Says: fmt.Sprintf("every request is denied: answered %d", found.Status)})
 		return e, nil
 	case found.Status != 0:
 		step(Step{Section: "rules", Says: fmt.Sprintf("%q has no key for it: answered %d", found.Keyless, found.Status)})
@@ -134,10 +135,10 @@ func (r *Rules) Explain(q Request) (Explanation, error) {
 		step(Step{Section: "rules", Says: "none applies: not limited"})
 	}
 	for _, c := range found.Rules {
-		p := placed[c.Rule.Name]
+		p := cmp.Or(placed[c.Rule.Name], &notPlaced)
 		s := Step{
-			Section: p.sectionName(), Line: r.line(p.path...), Rule: c.Rule.Name, Tier: c.Rule.Tier, Own: c.Rule.Own, Key: c.Key,
-			Limit: limitOf(c.Rule), Cost: c.Cost, Shadow: c.Rule.Shadow, Outage: c.Rule.OnOutage.String(), Fields: r.saidBy(&p),
+			Section: p.section, Line: r.line(p.path...), Rule: c.Rule.Name, Tier: c.Rule.Tier, Own: c.Rule.Own, Key: c.Key,
+			Limit: limitOf(allowanceOf(c.Rule)), Cost: c.Cost, Shadow: c.Rule.Shadow, Outage: c.Rule.OnOutage.String(), Fields: r.saidBy(p),
 		}
 		s.Says = s.words()
 		step(s)
@@ -148,13 +149,8 @@ func (r *Rules) Explain(q Request) (Explanation, error) {
 	return e, nil
 }
 
-// sectionName is the section of a rule, which may be none of the file's.
-func (p *placed) sectionName() string {
-	if p.place == nil {
-		return "application"
-	}
-	return p.section
-}
+// notPlaced stands for all rules of the application's.
+var notPlaced = placed{place: &place{section: "application"}}
 
 func (s *Step) words() string {
 	whom := "for all clients together"
@@ -258,4 +254,11 @@ func (r *Rules) Routes() []string {
 func hostOf(text string) string {
 	p, _ := route.ParseRule(text)
 	return p.Host
+}
+
+func allowanceOf(info *middleware.RuleInfo) limiter.Allowance {
+	if info.Limits == nil && info.Limit != (limiter.Limit{}) {
+		return limiter.Join([]limiter.Limit{info.Limit}, info.Concurrency)
+	}
+	return limiter.Join(info.Limits, info.Concurrency)
 }

@@ -25,7 +25,7 @@ type Need struct {
 // whoever decides by them about requests of which less is known. They are sorted.
 func (r *Rules) Needs() []Need {
 	needs := map[Need]bool{}
-	for _, p := range r.file.placed(r.doc) {
+	for _, p := range r.rules() {
 		need := func(of string) { needs[Need{p.name, of}] = true }
 		for _, part := range p.parts {
 			for _, choice := range choices(part) {

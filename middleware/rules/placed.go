@@ -6,6 +6,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/weirgo/weir/limiter"
+	"github.com/weirgo/weir/middleware"
 	"github.com/weirgo/weir/middleware/rules/internal/document"
 )
 
@@ -27,14 +29,23 @@ type placed struct {
 	path  []string // in the document, where the rule may be in a list
 	name  string
 	parts []string // of its key; none for one counter for all
+
+	made middleware.Rule // what package middleware has of it, but for its mode
 }
 
-// places are all that a file has, in the order of its sections. It is the one walk over rules.
+// limits are the rule's, by tier: "" is for requests in no other one.
+func (p *placed) limits() map[string]limiter.Allowance {
+	all := map[string]limiter.Allowance{"": p.made.Limit}
+	maps.Copy(all, p.made.Tiers)
+	return all
+}
+
+// places are all that a file has, in the order of its sections.
 func (f *file) places(doc *document.Document) (all []*place) {
 	add := func(section, of, name string, path []string, list ruleList, fallback []string) {
 		at := &place{section: section, of: of, path: path}
 		for i := range list {
-			p := placed{at, &list[i], element(doc, path, i), list.name(i, name, fallback), nil}
+			p := placed{at, &list[i], element(doc, path, i), list.name(i, name, fallback), nil, middleware.Rule{}}
 			for _, part := range list[i].parts(fallback) {
 				p.parts = append(p.parts, strings.Join(choices(part), "|")) // however it is spaced
 			}
@@ -53,10 +64,12 @@ func (f *file) places(doc *document.Document) (all []*place) {
 	return all
 }
 
-// placed are the rules of all places.
-func (f *file) placed(doc *document.Document) (all []placed) {
-	for _, at := range f.places(doc) {
-		all = append(all, at.rules...)
+// rules are those of all places.
+func (r *Rules) rules() (all []*placed) {
+	for _, at := range r.places {
+		for i := range at.rules {
+			all = append(all, &at.rules[i])
+		}
 	}
 	return all
 }

@@ -100,6 +100,7 @@ type Rules struct {
 	warnings []Problem
 	doc      *document.Document
 	file     *file
+	places   []*place
 	files    []string                // that were read beside it
 	tiers    []string                // that there are; nil: unknown
 	own      map[string]keyfunc.Func // keys of the application's
@@ -154,7 +155,7 @@ func parse(name string, text []byte, o Options, readFile func(name string) (path
 		c.check()
 		c.checkAll()
 	}
-	rules := &Rules{config: c.config, warnings: c.warnings.list, doc: doc, file: f, files: c.files, tiers: c.tiers, own: o.Keys, bound: c.bound, sums: sums}
+	rules := &Rules{config: c.config, warnings: c.warnings.list, doc: doc, file: f, places: c.places, files: c.files, tiers: c.tiers, own: o.Keys, bound: c.bound, sums: sums}
 	if c.keys != nil {
 		rules.ip = c.keys.one("ip")
 	}

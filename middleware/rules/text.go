@@ -54,11 +54,6 @@ func (w *window) UnmarshalText(text []byte) (err error) {
 	return err
 }
 
-func (w window) String() string {
-	w.of.Events = 1
-	return strings.TrimPrefix(w.of.String(), "1/")
-}
-
 // inFile is the text of an error of another package, in the words of a file.
 func inFile(err error) string { return invalid.In(words, err) }
 
