@@ -132,7 +132,7 @@ func TestWithADeadRedisNoResponseTellsNumbersThatNobodyCounted(t *testing.T) {
 	open := middleware.Rule{Name: "open", Key: keyfunc.IP(), Limit: limiter.PerMinute(8), OnOutage: limiter.FailOpen, SoftAt: 1}
 	local := middleware.Rule{Name: "local", Key: keyfunc.IP(), Limit: limiter.PerMinute(8)}
 	rare := middleware.Rule{Name: "rare", Key: keyfunc.IP(), Limit: limiter.PerMinute(2)}
-	dialects := []middleware.Headers{middleware.HeadersBoth, middleware.HeadersLegacy, middleware.HeadersDraft11, middleware.HeadersNone}
+	dialects := []middleware.Dialect{middleware.HeadersBoth, middleware.HeadersLegacy, middleware.HeadersDraft11, middleware.HeadersNone}
 	for _, test := range []struct {
 		name          string
 		rules         []middleware.Rule
@@ -163,7 +163,7 @@ func TestWithADeadRedisNoResponseTellsNumbersThatNobodyCounted(t *testing.T) {
 					t.Cleanup(func() { _ = s.Close() })
 					store = s
 				}
-				limits, err := middleware.New(middleware.Config{Store: store, Headers: headers, Rules: test.rules})
+				limits, err := middleware.New(middleware.Config{Store: store, Headers: middleware.Headers{Send: headers}, Rules: test.rules})
 				require.NoError(t, err)
 				var result middleware.Result
 				server := httptest.NewServer(limits.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {

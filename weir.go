@@ -35,6 +35,12 @@ type (
 	// Bans says which clients are locked out. See [middleware.Bans].
 	Bans = middleware.Bans
 
+	// Headers says which header fields responses carry. See [middleware.Headers].
+	Headers = middleware.Headers
+
+	// Refusal is what refused clients are answered. See [middleware.Refusal].
+	Refusal = middleware.Refusal
+
 	// Rule is one limit on some requests. See [middleware.Rule].
 	Rule = middleware.Rule
 
@@ -130,6 +136,10 @@ func Must(l *RateLimit, err error) *RateLimit { return middleware.Must(l, err) }
 // Route matches requests by the pattern they were routed by. A pattern that cannot match
 // anything is an error of [New]. See [middleware.Route].
 func Route(patterns ...string) func(*http.Request) bool { return middleware.Route(patterns...) }
+
+// IsPreflight reports whether r is a CORS preflight, for Config.Allow. See
+// [middleware.IsPreflight] for when that is safe.
+func IsPreflight(r *http.Request) bool { return middleware.IsPreflight(r) }
 
 // Statuses counts answers with one of these statuses. See [middleware.Statuses].
 func Statuses(statuses ...int) Counts { return middleware.Statuses(statuses...) }

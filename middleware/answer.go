@@ -21,7 +21,7 @@ func (l *RateLimit) answer(set *ruleset, w http.ResponseWriter, r, into *http.Re
 	holds := set.hasPlaces && s.hasPlace()
 	awaits := place != nil || holds || !set.NoResult && set.awaitsEnds && s.awaitsEnd()
 	if !awaits && set.NoResult {
-		if set.Headers != HeadersNone {
+		if set.Headers.Send != HeadersNone {
 			f := &fields{}
 			s.writeFields(w.Header(), set, &f.values, f.text[:0])
 		}
@@ -79,8 +79,11 @@ func (set *ruleset) refuse(w http.ResponseWriter, r *http.Request, s *decided, n
 	if no.status == http.StatusUnauthorized && h.Get("WWW-Authenticate") == "" {
 		h.Set("WWW-Authenticate", "Bearer")
 	}
+	if onRefused == nil && no.reply != nil {
+		onRefused = no.reply.Answer
+	}
 	if onRefused == nil {
-		onRefused = set.OnRefused
+		onRefused = set.Refusal.Answer
 	}
 	if onRefused != nil {
 		onRefused(w, r, no.result(s))

@@ -143,10 +143,10 @@ func TestOwnAnswersToTheBanned(t *testing.T) {
 	phase.Test(t, func(t *testing.T) {
 		list := bansOf(t)
 		var seen middleware.Result
-		h := limited(t, middleware.Config{Bans: middleware.Bans{List: list, Keys: byIP}, OnRefused: func(w http.ResponseWriter, _ *http.Request, result middleware.Result) {
+		h := limited(t, middleware.Config{Bans: middleware.Bans{List: list, Keys: byIP}, Refusal: middleware.Refusal{Answer: func(w http.ResponseWriter, _ *http.Request, result middleware.Result) {
 			seen = result
 			w.WriteHeader(result.Status)
-		}}).Handler(ok)
+		}}}).Handler(ok)
 		_, err := list.Escalate(t.Context(), "192.0.2.1", "login", bans.Escalation{Ban: time.Second, Factor: 1, Max: time.Second})
 		require.NoError(t, err)
 		require.Equal(t, 403, serve(h, request()).Code)

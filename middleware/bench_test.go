@@ -49,7 +49,7 @@ func costings(t testing.TB) []costing {
 	once := limiter.PerDay(1)
 	problem, get := header("Accept", "application/problem+json"), request()
 	lean := func(rules ...middleware.Rule) middleware.Config {
-		return middleware.Config{NoResult: true, Headers: middleware.HeadersNone, Rules: rules}
+		return middleware.Config{NoResult: true, Headers: middleware.Headers{Send: middleware.HeadersNone}, Rules: rules}
 	}
 	rule := func(edit func(*middleware.Rule)) middleware.Rule {
 		r := middleware.Rule{Name: "r", Key: keyfunc.IP(), Limit: plenty}
@@ -77,9 +77,9 @@ func costings(t testing.TB) []costing {
 	return []costing{
 		// The request's copy, with the scope that is its context and the fields' values.
 		{"allowed", middleware.Config{Rules: perIP(plenty, 1)}, get, 1},
-		{"allowed, legacy", middleware.Config{Rules: perIP(plenty, 1), Headers: middleware.HeadersLegacy}, get, 1},
-		{"allowed, draft", middleware.Config{Rules: perIP(plenty, 1), Headers: middleware.HeadersDraft11}, get, 1},
-		{"allowed, no fields", middleware.Config{Rules: perIP(plenty, 1), Headers: middleware.HeadersNone}, get, 1},
+		{"allowed, legacy", middleware.Config{Rules: perIP(plenty, 1), Headers: middleware.Headers{Send: middleware.HeadersLegacy}}, get, 1},
+		{"allowed, draft", middleware.Config{Rules: perIP(plenty, 1), Headers: middleware.Headers{Send: middleware.HeadersDraft11}}, get, 1},
+		{"allowed, no fields", middleware.Config{Rules: perIP(plenty, 1), Headers: middleware.Headers{Send: middleware.HeadersNone}}, get, 1},
 		{"allowed, no Result", middleware.Config{Rules: perIP(plenty, 1), NoResult: true}, get, 1},
 		{"allowed, lean", lean(perIP(plenty, 1)...), get, 0},
 		{"allowed, three lean", lean(perIP(plenty, 3)...), get, 0},
@@ -101,7 +101,7 @@ func costings(t testing.TB) []costing {
 		{"allowed, a queue lean", lean(queue), get, 1},
 		// The answer.
 		{"refused", middleware.Config{Rules: perIP(once, 1)}, get, 1},
-		{"refused, no fields", middleware.Config{Rules: perIP(once, 1), Headers: middleware.HeadersNone}, get, 1},
+		{"refused, no fields", middleware.Config{Rules: perIP(once, 1), Headers: middleware.Headers{Send: middleware.HeadersNone}}, get, 1},
 		{"refused, problem", middleware.Config{Rules: perIP(once, 1)}, request(problem), 2},
 		{"refused, three rules", middleware.Config{Rules: perIP(once, 3)}, get, 2},
 		{"refused, a long Accept", middleware.Config{Rules: perIP(once, 1)}, request(header("Accept", strings.Repeat("a/B;q=0.5,", 1<<20/10))), 1},

@@ -159,7 +159,7 @@ func TestAPlaceIsReturnedOnceHoweverTheRequestEnds(t *testing.T) {
 	for name, config := range map[string]middleware.Config{
 		"alone":         {},
 		"no result":     {NoResult: true},
-		"nothing shown": {NoResult: true, Headers: middleware.HeadersNone},
+		"nothing shown": {NoResult: true, Headers: middleware.Headers{Send: middleware.HeadersNone}},
 		"counts":        {Rules: []middleware.Rule{{Name: "counts", Limit: limiter.PerHour(1000), Counts: middleware.StatusClass(2)}}},
 		"overload":      {Overload: places(1000)},
 	} {
@@ -185,7 +185,7 @@ func TestAPlaceIsReturnedOnceHoweverTheRequestEnds(t *testing.T) {
 				})
 				free("it panics")
 			}
-			if config.Headers != middleware.HeadersNone {
+			if config.Headers.Send != middleware.HeadersNone {
 				assert.Panics(t, func() { held(nil).ServeHTTP(nil, request()) }, "there is no ResponseWriter")
 				free("nothing can be told")
 			}

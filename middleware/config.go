@@ -29,14 +29,15 @@ type Config struct {
 	Default []Rule
 
 	// Allow says which requests are not limited, unless they are refused as banned. It must
-	// not go by what a client can write, such as a host. Nil: none.
+	// not go by what a client can write, such as a host; see [IsPreflight]. Nil: none.
 	Allow func(*http.Request) bool
 
 	// Bans says which clients are locked out. Zero: none.
 	Bans Bans
 
 	// Refusal is what clients are answered that exceed the limit of a rule, where the rule's own
-	// Refusal does not say it. Zero: 429, with a sentence of Weir's.
+	// Refusal does not say it. Its Answer writes all refusals, those of bans and outages too. Zero:
+	// 429, with a sentence of Weir's.
 	Refusal Refusal
 
 	// Shadow puts all rules in the Mode [Shadow], and bans too.
@@ -53,55 +54,18 @@ type Config struct {
 	// Store holds the counters. Nil: a [limiter.Memory] of this limiter's own.
 	Store limiter.Store
 
-	// Headers says which header fields responses carry. Zero: HeadersBoth.
+	// Headers says which header fields responses carry. Zero: those of both dialects.
 	Headers Headers
 
-	// Legacy says how the fields of HeadersLegacy are written, for clients that know them from
-	// elsewhere. Zero: X-RateLimit-Limit, X-RateLimit-Remaining and X-RateLimit-Reset, the last in
-	// seconds since 1970.
-	Legacy LegacyFields
-
-	// NoResult leaves the context of requests as it is, for handlers that have no use for a
-	// Result: [FromContext] finds none. With HeadersNone, a request that passes then costs no
-	// allocation. OnRefused and Observer are told as ever.
-	//
-	// Limiters further in do not know of this one then. What they say in the header fields
-	// stands beside or in place of what it has said, and if one of them is this limiter once
-	// more, it charges the request twice. So it is for the only limiter that a request meets, or
-	// one with HeadersNone. New refuses it where only the Result would tell: with HeadersNone and
-	// Rule.SoftAt. False: handlers find the Result.
+	// NoResult leaves the context of requests as it is: [FromContext] finds no Result, and a request
+	// that passes with HeadersNone costs no allocation. It is for the only limiter that a request
+	// meets, or one with HeadersNone: limiters further in do not know of this one, so they replace
+	// or repeat its header fields, and the same limiter met again charges the request twice. False:
+	// handlers find the Result.
 	NoResult bool
-
-	// OnRefused answers in place of Weir when a request is refused. The header
-	// fields, Retry-After among them, are set already; the status is not, so call
-	// w.WriteHeader(result.Status). Nil: a short body in the format that the client
-	// accepts.
-	OnRefused func(w http.ResponseWriter, r *http.Request, result Result)
 
 	// Observer hears what becomes of every request. Nil: none.
 	Observer Observer
-
-	// ExemptPreflights lets CORS preflights (OPTIONS with Origin and
-	// Access-Control-Request-Method) pass uncounted. It is for a limiter outside of the CORS
-	// handling, where a preflight that is refused breaks the call that it asks for. Inside of
-	// it, where a limiter belongs, there are none.
-	//
-	// It is safe if no handler behind the limiter does anything for OPTIONS: if the CORS
-	// handling answers every preflight by itself, whatever its origin. Handlers for all methods
-	// do not look at the method: mux.Handle("/x", h), chi's Handle, gin's and echo's Any.
-	//
-	// To check, send one to every route, from an origin that you do not allow:
-	//
-	//	curl -i -X OPTIONS -H 'Origin: https://x.invalid' -H 'Access-Control-Request-Method: POST' URL
-	//
-	// No handler may run. If one does, it runs for every client that sends these two headers, with
-	// any query and body, as often as they like.
-	//
-	// False: preflights count like other requests. Browsers send them without credentials, so
-	// a rule with a key that one does not have counts it on the client's address, apart from its
-	// other keys, unless NoKey is NoKeySkip. The address is what a rule or Bans.Keys says it is,
-	// or else the TCP peer.
-	ExemptPreflights bool
 
 	// Logger receives this limiter's warnings about misconfiguration, and what rules in
 	// Shadow would have refused. Nil: slog.Default(), where keyfunc and Route log theirs
@@ -172,8 +136,9 @@ type Rule struct {
 	Counts Counts
 
 	// NoKey says what happens to a request that has no key. One that is ambiguous, as its
-	// key function says with keyfunc.ErrAmbiguous, is answered 400 whatever this is; for
-	// preflights see [Config.ExemptPreflights]. Zero: NoKeyShare.
+	// key function says with keyfunc.ErrAmbiguous, is answered 400 whatever this is. A CORS preflight
+	// has no credentials: it counts on the client's address, apart from other keys, unless this is
+	// NoKeySkip. Zero: NoKeyShare.
 	NoKey NoKey
 
 	// OnOutage says what happens while the store's server gives no answer: count in this

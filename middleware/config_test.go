@@ -26,7 +26,10 @@ func TestNewNamesEveryMistake(t *testing.T) {
 	}{
 		{"no rules", middleware.Config{}, []string{"Config.Rules is empty"}},
 		{"too many rules", middleware.Config{Rules: make([]middleware.Rule, 65)}, []string{"65 rules: at most 64"}},
-		{"unknown headers", middleware.Config{Headers: 9, Rules: []middleware.Rule{{Name: "a", Limit: valid}}}, []string{"Config.Headers is 9"}},
+		{"unknown headers", middleware.Config{Headers: middleware.Headers{Send: 9}, Rules: []middleware.Rule{{Name: "a", Limit: valid}}}, []string{"Config: middleware: Headers.Send is 9"}},
+		{"names of fields that are not sent", middleware.Config{Headers: middleware.Headers{Send: middleware.HeadersDraft11, Prefix: "RateLimit"}, Default: named(1)},
+			[]string{"Headers.Send is without the legacy fields"}},
+		{"a prefix that is a field's name", middleware.Config{Headers: middleware.Headers{Prefix: "X-Limit-Limit"}, Default: named(1)}, []string{`Headers.Prefix is "X-Limit-Limit"`}},
 		{"a rule without a name or limit", middleware.Config{Rules: []middleware.Rule{{}}},
 			[]string{"Rules[0]", "name is empty", "Limit is missing"}},
 		{"two rules of one name", middleware.Config{Rules: []middleware.Rule{{Name: "a", Limit: valid}, {Name: "a", Limit: valid}}},
@@ -88,7 +91,7 @@ func TestNewNamesEveryMistake(t *testing.T) {
 			[]string{`Rules[1] "a": there is another rule named "a strikes"`}},
 		{"a percentage below 0", middleware.Config{Rules: []middleware.Rule{{Name: "a", Limit: valid, SoftAt: -1}}}, []string{`Rules[0] "a": SoftAt is -1`}},
 		{"100 percent", middleware.Config{Rules: []middleware.Rule{{Name: "a", Limit: valid, SoftAt: 100}}}, []string{"SoftAt is 100"}},
-		{"a warning that nothing tells", middleware.Config{NoResult: true, Headers: middleware.HeadersNone, Rules: []middleware.Rule{{Name: "a", Limit: valid, SoftAt: 80}}},
+		{"a warning that nothing tells", middleware.Config{NoResult: true, Headers: middleware.Headers{Send: middleware.HeadersNone}, Rules: []middleware.Rule{{Name: "a", Limit: valid, SoftAt: 80}}},
 			[]string{`Rules[0] "a": SoftAt is 80, and with Config.NoResult and HeadersNone nothing would tell of it`}},
 		{"an answer to the banned", middleware.Config{Bans: middleware.Bans{Status: 404}, Rules: []middleware.Rule{{Name: "a", Limit: valid}}}, []string{"Config.Bans.Status is 404"}},
 		{"a nil key of bans", middleware.Config{Bans: middleware.Bans{List: bansOf(t), Keys: []keyfunc.Func{keyfunc.IP(), nil}}, Rules: []middleware.Rule{{Name: "a", Limit: valid}}},
@@ -105,8 +108,8 @@ func TestNewNamesEveryMistake(t *testing.T) {
 			[]string{"Max is 1m0s: it must be at least Ban, 1h0m0s"}},
 		{"an escalation within no time", middleware.Config{Bans: middleware.Bans{List: bansOf(t)}, Rules: []middleware.Rule{{Name: "a", Key: keyfunc.IP(), Limit: valid,
 			Escalate: bans.Escalation{After: 1, Ban: time.Hour}}}}, []string{`Escalate: bans: Within is 0s`}},
-		{"all at once", middleware.Config{Headers: 9, Rules: []middleware.Rule{{NoKey: 7}, {Name: "b"}}},
-			[]string{"Config.Headers", "Rules[0]", "NoKey is 7", `Rules[1] "b"`}},
+		{"all at once", middleware.Config{Headers: middleware.Headers{Send: 9}, Rules: []middleware.Rule{{NoKey: 7}, {Name: "b"}}},
+			[]string{"Headers.Send", "Rules[0]", "NoKey is 7", `Rules[1] "b"`}},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {

@@ -124,10 +124,10 @@ func ExampleFromContext() {
 func ExampleConfig_onRefused() {
 	limits := middleware.Must(middleware.New(middleware.Config{
 		Rules: []middleware.Rule{{Name: "api", Key: keyfunc.IP(), Limit: limiter.PerMinute(100)}},
-		OnRefused: func(w http.ResponseWriter, r *http.Request, result middleware.Result) {
+		Refusal: middleware.Refusal{Answer: func(w http.ResponseWriter, r *http.Request, result middleware.Result) {
 			w.WriteHeader(result.Status)
 			fmt.Fprintf(w, "<p>Please come back in %v.</p>", result.RetryAfter.Round(time.Second))
-		},
+		}},
 	}))
 	_ = limits
 }

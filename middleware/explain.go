@@ -15,9 +15,8 @@ type Explanation struct {
 	Banned bool
 	Ban    bans.Ban
 
-	// Preflight says that it is a CORS preflight that Config.ExemptPreflights lets pass
-	// uncounted, and Exempt that Config.Allow does.
-	Preflight, Exempt bool
+	// Exempt says that Config.Allow lets it pass uncounted.
+	Exempt bool
 
 	// Status is what a request without a key is answered, if it is refused for it: 400, 401,
 	// or 503 if the key function failed; or what a rule that denies answers; and Keyless the rule that refuses it, or empty if it
@@ -48,9 +47,6 @@ func (l *RateLimit) Explain(r *http.Request) (e Explanation) {
 		e.Status = f.status
 	}
 	if (e.Banned || e.Status != 0) && !set.Shadow {
-		return e
-	}
-	if e.Preflight = set.ExemptPreflights && isPreflight(r); e.Preflight {
 		return e
 	}
 	if e.Exempt = set.Allow != nil && set.Allow(r); e.Exempt {

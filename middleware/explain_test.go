@@ -41,7 +41,7 @@ func TestExplainTellsWhatIsAsked(t *testing.T) {
 		otherwise := draw("default")
 		c := middleware.Config{
 			Store: store, Bans: middleware.Bans{List: list, Keys: append(slices.Clone(byIP), deniedIf(func(r *http.Request) bool { return r.Pattern == "/bad" })), DenyKey: isDenied},
-			ExemptPreflights: rapid.Bool().Draw(t, "preflights"), Shadow: rapid.Bool().Draw(t, "all in shadow"),
+			Shadow:  rapid.Bool().Draw(t, "all in shadow"),
 			Rules:   []middleware.Rule{draw("a"), draw("b")},
 			ByTier:  map[string][]middleware.Rule{"gold": {draw("gold")}},
 			ByRoute: map[string][]middleware.Rule{"/a": {draw("/a")}, "/b/*": {draw("/b")}},
@@ -58,9 +58,6 @@ func TestExplainTellsWhatIsAsked(t *testing.T) {
 			}
 			if rapid.Bool().Draw(t, "in a tier") {
 				edits = append(edits, inTier("gold"))
-			}
-			if rapid.IntRange(0, 4).Draw(t, "preflight") == 0 {
-				edits = append(edits, preflight)
 			}
 			store.asked = nil
 			e := l.Explain(request(edits...))
@@ -102,16 +99,14 @@ func TestExplainTellsWhyNothingIsCounted(t *testing.T) {
 	list := bansOf(t)
 	require.NoError(t, list.Ban(t.Context(), "192.0.2.9", 0))
 	l := limited(t, middleware.Config{
-		Bans:             middleware.Bans{List: list, Keys: append(slices.Clone(byIP), deniedIf(func(r *http.Request) bool { return r.Pattern == "/bad" })), DenyKey: isDenied},
-		ExemptPreflights: true,
-		Allow:            func(r *http.Request) bool { return r.Pattern == "/free" },
-		Rules:            []middleware.Rule{{Name: "r", Limit: plenty, Key: keyfunc.Header("X-Key"), NoKey: middleware.NoKeyBadRequest}},
+		Bans:  middleware.Bans{List: list, Keys: append(slices.Clone(byIP), deniedIf(func(r *http.Request) bool { return r.Pattern == "/bad" })), DenyKey: isDenied},
+		Allow: func(r *http.Request) bool { return r.Pattern == "/free" },
+		Rules: []middleware.Rule{{Name: "r", Limit: plenty, Key: keyfunc.Header("X-Key"), NoKey: middleware.NoKeyBadRequest}},
 	})
 	ban, _ := list.Find("192.0.2.9")
 	assert.Equal(t, middleware.Explanation{Banned: true, Ban: ban}, l.Explain(request(from("192.0.2.9:1"), routedBy("/free"))))
 	assert.Equal(t, middleware.Explanation{Banned: true}, l.Explain(request(routedBy("/bad"))))
 	assert.Equal(t, middleware.Explanation{Exempt: true}, l.Explain(request(routedBy("/free"))))
-	assert.Equal(t, middleware.Explanation{Preflight: true}, l.Explain(request(preflight)))
 	assert.Equal(t, middleware.Explanation{Status: 400, Keyless: "r"}, l.Explain(request()))
 }
 

@@ -26,9 +26,6 @@ func (set *ruleset) gate(r *http.Request, now func() time.Time) (exempt bool, no
 			return false, &refusal{status: f.status}
 		}
 	}
-	if set.ExemptPreflights && isPreflight(r) {
-		return true, nil
-	}
 	if set.Allow != nil && set.Allow(r) {
 		set.observe(r, OutcomeExempt, bans.Ban{}, nil)
 		return true, nil

@@ -82,7 +82,7 @@ func showPattern(outside, inside *http.Request) {
 
 // Begin is [RateLimit.Handler] for adapters of routers: it decides about r, which may wait for
 // its turn, and puts the [Result] into r's context in place. If it returns false, the request is
-// answered, by onRefused or, if that is nil, as Config says, and must go no further.
+// answered, by onRefused or, if that is nil, as the rule's or Config's Refusal says, and must go no further.
 //
 // Where finish is not nil, the adapter calls it once, when the handlers have returned or while
 // they panic, with the status of the answer: of handlers that have answered nothing 200, or 500

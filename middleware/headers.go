@@ -13,18 +13,32 @@ import (
 	"github.com/weirgo/weir/limiter"
 )
 
-// Headers says which header fields tell clients about their quota. Retry-After is
+// Headers says which header fields tell clients about their quota, and how. Retry-After is
 // sent with every refusal that has an end, whatever is chosen here.
-type Headers uint8
+type Headers struct {
+	// Send is which fields responses carry. Zero: HeadersBoth.
+	Send Dialect
+
+	// Prefix is what the names of HeadersLegacy begin with, before -Limit, -Remaining and -Reset,
+	// such as X-Rate-Limit or RateLimit. Empty: X-RateLimit.
+	Prefix string
+
+	// Delta has -Reset say in how many seconds the limit is whole again. False: when that is, in
+	// seconds since 1970.
+	Delta bool
+}
+
+// A Dialect is a family of header fields.
+type Dialect uint8
 
 const (
 	// HeadersBoth sends both families. Like either alone, it also sends
 	// X-RateLimit-Warning of rules with SoftAt that have little left.
-	HeadersBoth Headers = iota
+	HeadersBoth Dialect = iota
 
 	// HeadersLegacy sends X-RateLimit-Limit, X-RateLimit-Remaining and
 	// X-RateLimit-Reset (in seconds since 1970, as GitHub does), of the binding limit. There
-	// are none of Concurrency, as it is not known when a place is free.
+	// are none of AtOnce, as it is not known when a slot is free.
 	HeadersLegacy
 
 	// HeadersDraft11 sends RateLimit-Policy and RateLimit, listing every rule, as in
@@ -35,37 +49,32 @@ const (
 	HeadersNone
 )
 
-// LegacyFields are the fields of HeadersLegacy.
-type LegacyFields struct {
-	// Prefix is what their names begin with, before -Limit, -Remaining and -Reset, such as
-	// X-Rate-Limit or RateLimit. Empty: X-RateLimit.
-	Prefix string
-
-	// Delta has Reset say in how many seconds the limit is whole again. False: when that is, in
-	// seconds since 1970.
-	Delta bool
-}
-
-// Validate says what is wrong with f, or nil.
-func (f LegacyFields) Validate() error {
+// Validate returns what is wrong with f, or nil.
+func (f Headers) Validate() error {
 	const most = 64
+	if f.Send > HeadersNone {
+		return invalid.New("middleware", "%v is %d: there is no such choice", invalid.Name("Headers.Send"), f.Send)
+	}
+	if (f.Prefix != "" || f.Delta) && (f.Send == HeadersDraft11 || f.Send == HeadersNone) {
+		return invalid.New("middleware", "%v is without the legacy fields, which Headers.Prefix and Delta are about", invalid.Name("Headers.Send"))
+	}
 	if len(f.Prefix) > most || strings.ContainsFunc(f.Prefix, func(c rune) bool {
 		return !('a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || c == '-')
 	}) {
-		return invalid.New("middleware", "%v is %.64q: it must be up to 64 letters, digits and -", invalid.Name("Legacy.Prefix"), f.Prefix)
+		return invalid.New("middleware", "%v is %.64q: it must be up to 64 letters, digits and -", invalid.Name("Headers.Prefix"), f.Prefix)
 	}
 	// X-Rate-Limit is a prefix, and X-Rate-Limit-Limit the name of a field.
 	name := strings.ToLower(f.Prefix)
 	whole, isLimit := strings.CutSuffix(name, "-limit")
 	if isLimit && strings.HasSuffix(whole, "limit") || strings.HasSuffix(name, "-remaining") || strings.HasSuffix(name, "-reset") {
 		return invalid.New("middleware", "%v is %q, the whole name of a field: it must be what the three names begin with, such as %q",
-			invalid.Name("Legacy.Prefix"), f.Prefix, f.Prefix[:strings.LastIndexByte(f.Prefix, '-')])
+			invalid.Name("Headers.Prefix"), f.Prefix, f.Prefix[:strings.LastIndexByte(f.Prefix, '-')])
 	}
 	return nil
 }
 
 // names are what the three fields are called, in canonical form.
-func (f LegacyFields) names() (limit, remaining, reset string) {
+func (f Headers) names() (limit, remaining, reset string) {
 	if f.Prefix == "" {
 		return fieldLimit, fieldRemaining, fieldReset
 	}
@@ -75,7 +84,7 @@ func (f LegacyFields) names() (limit, remaining, reset string) {
 
 // ExposedHeaders is what a CORS configuration has to list in
 // Access-Control-Expose-Headers for scripts to read Weir's header fields, but for those that
-// Config.Legacy names.
+// Headers.Prefix names.
 func ExposedHeaders() []string {
 	return []string{
 		"RateLimit", "RateLimit-Policy", "Retry-After",
@@ -223,7 +232,7 @@ type fields struct {
 // writeFields sets the fields for this limiter and those further out. Their text goes
 // behind what text has, and is returned with it.
 func (s *decided) writeFields(h http.Header, set *ruleset, values *[5]string, text []byte) []byte {
-	which := set.Headers
+	which := set.Headers.Send
 	if which == HeadersNone {
 		return text
 	}
@@ -278,7 +287,7 @@ func (s *decided) writeFields(h http.Header, set *ruleset, values *[5]string, te
 			from = len(text)
 		}
 		reset := secondsUp(strictest.ResetAfter)
-		if !set.Legacy.Delta {
+		if !set.Headers.Delta {
 			reset = unixUp(set.calendar.timeOf(strictest.decidedAt(), s.delay()) + strictest.ResetAfter.Microseconds())
 		}
 		text = strconv.AppendInt(text, reset, 10)

@@ -32,7 +32,7 @@ func TestHeadersOfEachDialect(t *testing.T) {
 	legacy := []string{"X-Ratelimit-Limit", "X-Ratelimit-Remaining", "X-Ratelimit-Reset"}
 	draft := []string{"Ratelimit", "Ratelimit-Policy"}
 	tests := map[string]struct {
-		headers      middleware.Headers
+		headers      middleware.Dialect
 		sent, absent []string
 	}{
 		"both":   {middleware.HeadersBoth, append(legacy, draft...), nil},
@@ -42,7 +42,7 @@ func TestHeadersOfEachDialect(t *testing.T) {
 	}
 	for name, test := range tests {
 		phase.Run(t, name, func(t *testing.T) {
-			l, err := middleware.New(middleware.Config{Headers: test.headers, Rules: []middleware.Rule{{Name: "r", Limit: limiter.PerHour(1)}}})
+			l, err := middleware.New(middleware.Config{Headers: middleware.Headers{Send: test.headers}, Rules: []middleware.Rule{{Name: "r", Limit: limiter.PerHour(1)}}})
 			require.NoError(t, err)
 			for _, code := range []int{200, 429} {
 				w := serve(l.Handler(ok), request())

@@ -175,7 +175,7 @@ func (set *ruleset) key(rule *rule, r *http.Request) (string, keyfunc.Class, key
 	case !errors.Is(err, keyfunc.ErrNoKey):
 		rule.warnKeyFailure(set.Logger, err)
 		use = rule.failedKey(err)
-	case rule.NoKey != NoKeySkip && isPreflight(r):
+	case rule.NoKey != NoKeySkip && IsPreflight(r):
 		// The address may be a proxy's, so it is limited, and never banned.
 		return set.preflightKey(r), keyfunc.InDoubt, useKey
 	}

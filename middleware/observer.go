@@ -13,8 +13,7 @@ import (
 )
 
 // An Observer hears of every request that a limiter had a say in, for metrics, logs and
-// the like: not of preflights that are exempt, nor of those that no rule is for, nor of bans
-// in shadow. It is called in the request's goroutine, before the answer or the next handler, and from many
+// the like: not of those that no rule is for, nor of bans in shadow. It is called in the request's goroutine, before the answer or the next handler, and from many
 // at once. A panic in it is the request's.
 type Observer interface {
 	// Observe is given what was found. The Observation and its Rules are only good until it

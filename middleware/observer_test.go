@@ -95,15 +95,6 @@ func TestTheObserverHearsWhatBecomesOfARequest(t *testing.T) {
 	})
 }
 
-func TestAnExemptPreflightIsNotObserved(t *testing.T) {
-	heard := &recorder{}
-	l := limited(t, middleware.Config{Observer: heard, ExemptPreflights: true, Rules: []middleware.Rule{{Name: "all", Limit: plenty}}})
-	check(l, request(preflight))
-	assert.Empty(t, heard.seen)
-	check(l, request())
-	assert.Len(t, heard.seen, 1)
-}
-
 func TestSeveralObserversHearInTurn(t *testing.T) {
 	phase.Test(t, func(t *testing.T) {
 		a, b := &recorder{}, &recorder{}

@@ -100,7 +100,7 @@ func TestAPlaceIsHeldUntilTheHandlerReturnsHoweverItDoes(t *testing.T) {
 	none := []middleware.Rule{{Name: "none", Limit: limiter.PerHour(1), Match: func(*http.Request) bool { return false }}}
 	for name, config := range map[string]middleware.Config{
 		"a rule": {Rules: many}, "no rule at all": {}, "no rule for it": {Rules: none},
-		"no result": {Rules: many, NoResult: true}, "nothing shown": {Rules: many, NoResult: true, Headers: middleware.HeadersNone},
+		"no result": {Rules: many, NoResult: true}, "nothing shown": {Rules: many, NoResult: true, Headers: middleware.Headers{Send: middleware.HeadersNone}},
 		"shadow": {Rules: one, Shadow: true},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -99,14 +99,14 @@ func serve(h http.Handler, r *http.Request) *httptest.ResponseRecorder {
 
 func TestWithoutAResultHandlersFindTheirOwnRequest(t *testing.T) {
 	phase.Test(t, func(t *testing.T) {
-		for _, headers := range []middleware.Headers{middleware.HeadersBoth, middleware.HeadersNone} {
+		for _, headers := range []middleware.Dialect{middleware.HeadersBoth, middleware.HeadersNone} {
 			var refused middleware.Result
-			l := limited(t, middleware.Config{NoResult: true, Headers: headers,
+			l := limited(t, middleware.Config{NoResult: true, Headers: middleware.Headers{Send: headers},
 				Rules: []middleware.Rule{{Name: "r", Key: keyfunc.IP(), Limit: limiter.PerHour(2)}},
-				OnRefused: func(w http.ResponseWriter, _ *http.Request, result middleware.Result) {
+				Refusal: middleware.Refusal{Answer: func(w http.ResponseWriter, _ *http.Request, result middleware.Result) {
 					refused = result
 					w.WriteHeader(result.Status)
-				}})
+				}}})
 			r := request()
 			ctx, seen := r.Context(), 0
 			h := l.Handler(http.HandlerFunc(func(_ http.ResponseWriter, behind *http.Request) {
@@ -122,7 +122,7 @@ func TestWithoutAResultHandlersFindTheirOwnRequest(t *testing.T) {
 			assert.Equal(t, ctx, r.Context())
 			require.Equal(t, 429, serve(h, r).Code)
 			assert.Equal(t, 1, seen)
-			assert.Equal(t, "r", refused.Rule, "OnRefused is told as ever")
+			assert.Equal(t, "r", refused.Rule, "Answer is called as ever")
 			assert.Positive(t, refused.RetryAfter)
 		}
 	})

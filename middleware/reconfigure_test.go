@@ -132,7 +132,7 @@ func TestARuleThatStaysAsItIsKeepsItsQuota(t *testing.T) {
 func TestEverythingButTheStoreChangesAtOnce(t *testing.T) {
 	phase.Test(t, func(t *testing.T) {
 		l := limited(t, middleware.Config{Rules: []middleware.Rule{{Name: "r", Limit: plenty}}})
-		require.NoError(t, l.Reconfigure(middleware.Config{Headers: middleware.HeadersLegacy, Bans: middleware.Bans{DenyKey: isDenied, Keys: []keyfunc.Func{deniedIf(func(r *http.Request) bool { return r.Method == "PUT" })}, Status: 429},
+		require.NoError(t, l.Reconfigure(middleware.Config{Headers: middleware.Headers{Send: middleware.HeadersLegacy}, Bans: middleware.Bans{DenyKey: isDenied, Keys: []keyfunc.Func{deniedIf(func(r *http.Request) bool { return r.Method == "PUT" })}, Status: 429},
 			Default: []middleware.Rule{{Name: "d", Limit: limiter.PerDay(1)}}}))
 		w := serve(l.Handler(ok), request())
 		assert.Equal(t, "1", w.Header().Get("X-RateLimit-Limit"))
@@ -238,7 +238,7 @@ func TestExactlyTheLimitPassesWhileTheConfigChanges(t *testing.T) {
 			configOf(keyed, shared(limiter.PerDay(n)), middleware.Rule{Name: "more", Limit: plenty}),
 			configOf(shared(limiter.Limit{Events: n, Per: 48 * time.Hour, Algorithm: limiter.FixedWindow}), keyed),
 			configOf(shared(limiter.PerDay(n).With(limiter.SlidingLog)), middleware.Rule{Name: "shadow", Limit: limiter.PerDay(1), Mode: middleware.Shadow}),
-			{Logger: quiet, Default: []middleware.Rule{otherwise}, Headers: middleware.HeadersNone},
+			{Logger: quiet, Default: []middleware.Rule{otherwise}, Headers: middleware.Headers{Send: middleware.HeadersNone}},
 		}
 		logger, log := logged()
 		l, err := middleware.New(middleware.Config{Logger: logger, Rules: configs[0].Rules})

@@ -209,11 +209,13 @@ func TestOwnAnswersToRefusals(t *testing.T) {
 				{Name: "key", NoKey: middleware.NoKeyUnauthorized, Limit: limiter.PerHour(1),
 					Match: func(r *http.Request) bool { return r.Method == http.MethodPut },
 					Key:   func(*http.Request) (string, error) { return "", nil }},
+				{Name: "own", Mode: middleware.Deny, Match: func(r *http.Request) bool { return r.Method == http.MethodPatch },
+					Refusal: middleware.Refusal{Answer: func(w http.ResponseWriter, _ *http.Request, result middleware.Result) { w.WriteHeader(result.Status) }}},
 			},
-			OnRefused: func(w http.ResponseWriter, r *http.Request, result middleware.Result) {
+			Refusal: middleware.Refusal{Answer: func(w http.ResponseWriter, r *http.Request, result middleware.Result) {
 				seen = result
 				w.WriteHeader(http.StatusTeapot)
-			},
+			}},
 		})
 		require.NoError(t, err)
 		h := l.Handler(ok)
@@ -230,5 +232,6 @@ func TestOwnAnswersToRefusals(t *testing.T) {
 		serve(h, request(func(r *http.Request) { r.Method = http.MethodPut }))
 		assert.Equal(t, 401, seen.Status)
 		assert.Empty(t, seen.Rule)
+		assert.Equal(t, 403, serve(h, request(func(r *http.Request) { r.Method = http.MethodPatch })).Code, "its own goes before Config's")
 	})
 }

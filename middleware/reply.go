@@ -37,6 +37,11 @@ type Refusal struct {
 	// RetryAfter is the Retry-After of a rule with Deny, as for the end of a maintenance, up to
 	// a year. Zero: there is none.
 	RetryAfter time.Duration
+
+	// Answer writes the answer in place of Weir. The header fields, Retry-After among them, are set
+	// already; the status is not, so call w.WriteHeader(result.Status). Nil: a short body in the
+	// format that the client accepts.
+	Answer func(w http.ResponseWriter, r *http.Request, result Result)
 }
 
 // mostMessage is how long a text of a Refusal may be.
@@ -94,7 +99,7 @@ func (c *compiler) reply(at string, given Rule) *reply {
 			c.report("%s: %v is %v: it is for a rule that denies, as a limit knows by itself", at, invalid.Name("Refusal.RetryAfter"), r.RetryAfter)
 		}
 		r.inherit(c.refusal)
-		if r.Refusal == (Refusal{}) {
+		if r.isZero() {
 			return nil
 		}
 	}
@@ -110,6 +115,10 @@ func (c *compiler) reply(at string, given Rule) *reply {
 		r.message, _ = parseMessage(r.Message)
 	}
 	return r
+}
+
+func (r *Refusal) isZero() bool {
+	return r.Status == 0 && r.Type == "" && r.Title == "" && r.Message == "" && r.RetryAfter == 0 && r.Answer == nil
 }
 
 // inherit takes what r does not say from a Refusal for all rules.

@@ -50,7 +50,7 @@ func TestARefusalIsInTheApplicationsWordsInEachFormat(t *testing.T) {
 			assert.Equal(t, map[string]any{"type": "https://example.org/slow", "title": `Größe "x"`, "status": 420., "detail": message, "violated-policies": []any{`a"b`}}, body)
 		}
 	}
-	c.OnRefused = func(w http.ResponseWriter, _ *http.Request, result middleware.Result) { told = result }
+	c.Refusal.Answer = func(w http.ResponseWriter, _ *http.Request, result middleware.Result) { told = result }
 	h = limited(t, c).Handler(ok)
 	serve(h, request())
 	serve(h, request())

@@ -230,16 +230,10 @@ func compile(config Config, before *ruleset) (*ruleset, error) {
 
 func (c *compiler) settings() {
 	set := c.set
-	if set.Headers > HeadersNone {
-		c.report("Config.Headers is %d: there is no such choice", set.Headers)
-	}
-	if err := set.Legacy.Validate(); err != nil {
+	if err := set.Headers.Validate(); err != nil {
 		c.report("Config: %w", err)
 	}
-	if set.Legacy != (LegacyFields{}) && (set.Headers == HeadersDraft11 || set.Headers == HeadersNone) {
-		c.report("Config.Legacy is set, and Config.Headers sends none of these fields")
-	}
-	set.limitField, set.remainingField, set.resetField = set.Legacy.names()
+	set.limitField, set.remainingField, set.resetField = set.Headers.names()
 	switch set.Bans.Status {
 	case 0:
 		set.Bans.Status = http.StatusForbidden
@@ -312,7 +306,7 @@ func (c *compiler) rule(at string, given Rule, info RuleInfo) *rule {
 	if given.SoftAt < 0 || given.SoftAt > 99 {
 		c.report("%s: SoftAt is %d: it must be a percentage from 1 to 99, or 0 for no warning", at, given.SoftAt)
 	}
-	if given.SoftAt > 0 && c.set.NoResult && c.set.Headers == HeadersNone {
+	if given.SoftAt > 0 && c.set.NoResult && c.set.Headers.Send == HeadersNone {
 		c.report("%s: SoftAt is %d, and with Config.NoResult and HeadersNone nothing would tell of it", at, given.SoftAt)
 	}
 	c.end(at, given)

@@ -107,7 +107,7 @@ func TestRulesAndRulesInShadowDoNotMindEachOther(t *testing.T) {
 			for _, rule := range shadows {
 				rule.Mode = middleware.Enforce
 				alone[rule.Name] = limited(t, middleware.Config{Rules: []middleware.Rule{rule},
-					OnRefused: func(_ http.ResponseWriter, _ *http.Request, result middleware.Result) { refused = result }})
+					Refusal: middleware.Refusal{Answer: func(_ http.ResponseWriter, _ *http.Request, result middleware.Result) { refused = result }}})
 			}
 			for range 30 {
 				time.Sleep(time.Duration(rapid.IntRange(0, 3).Draw(t, "pause")) * time.Second)
@@ -278,10 +278,10 @@ func TestRetryAfterIsExactWithRulesInShadow(t *testing.T) {
 				t.Skip("nothing to refuse")
 			}
 			var refused middleware.Result
-			l := limited(t, middleware.Config{Rules: rules, OnRefused: func(w http.ResponseWriter, _ *http.Request, result middleware.Result) {
+			l := limited(t, middleware.Config{Rules: rules, Refusal: middleware.Refusal{Answer: func(w http.ResponseWriter, _ *http.Request, result middleware.Result) {
 				refused = result
 				w.WriteHeader(result.Status)
-			}})
+			}}})
 			for range 30 {
 				r := drawRequest(t)
 				if w, _ := check(l, r()); w.Code == 200 {

@@ -33,7 +33,7 @@ type Options struct {
 	// OnRefused answers a request that is refused, or returns an error for echo's
 	// HTTPErrorHandler to answer, such as echo.NewHTTPError(result.Status). Retry-After and
 	// the other header fields are set already. Where it does neither, the answer is
-	// result.Status without a body. Nil: middleware.Config.OnRefused, or a short body.
+	// result.Status without a body. Nil: the Answer of middleware.Refusal, or a short body.
 	OnRefused func(c echo.Context, result middleware.Result) error
 }
 

@@ -42,8 +42,8 @@ func TestARefusalIsAnsweredWithTheContextOfEcho(t *testing.T) {
 				_ = c.String(500, "handled")
 			}
 			limits := middleware.Must(middleware.New(middleware.Config{
-				Rules:     []middleware.Rule{{Name: "all", Limit: limiter.PerHour(1).With(limiter.SlidingLog)}},
-				OnRefused: func(http.ResponseWriter, *http.Request, middleware.Result) { t.Error("the adapter's goes before it") },
+				Rules:   []middleware.Rule{{Name: "all", Limit: limiter.PerHour(1).With(limiter.SlidingLog)}},
+				Refusal: middleware.Refusal{Answer: func(http.ResponseWriter, *http.Request, middleware.Result) { t.Error("the adapter's goes before it") }},
 			}))
 			e.Use(echolimit.NewWith(limits, echolimit.Options{OnRefused: test.answer}))
 			e.GET("/", home)

@@ -33,7 +33,7 @@ type Options struct {
 	// OnRefused answers a request that is refused, or leaves that to a middleware in front,
 	// as with c.Error. Retry-After and the other header fields are set already, and the
 	// status is result.Status until it sets another. The handlers behind do not run.
-	// Nil: middleware.Config.OnRefused, or a short body.
+	// Nil: the Answer of middleware.Refusal, or a short body.
 	OnRefused func(c *gin.Context, result middleware.Result)
 }
 

@@ -54,8 +54,8 @@ func TestARefusalIsAnsweredWithTheContextOfGin(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			limits := middleware.Must(middleware.New(middleware.Config{
-				Rules:     []middleware.Rule{{Name: "all", Limit: limiter.PerHour(1).With(limiter.SlidingLog)}},
-				OnRefused: func(http.ResponseWriter, *http.Request, middleware.Result) { t.Error("the adapter's goes before it") },
+				Rules:   []middleware.Rule{{Name: "all", Limit: limiter.PerHour(1).With(limiter.SlidingLog)}},
+				Refusal: middleware.Refusal{Answer: func(http.ResponseWriter, *http.Request, middleware.Result) { t.Error("the adapter's goes before it") }},
 			}))
 			r := gin.New()
 			r.Use(ginlimit.NewWith(limits, ginlimit.Options{OnRefused: test.answer}))

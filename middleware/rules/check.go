@@ -52,7 +52,9 @@ func (c *checker) check() {
 		c.place(at)
 	}
 	if c.file.Refusal != nil {
+		answer := c.config.Refusal.Answer
 		c.config.Refusal = c.refusal([]string{"refusal"}, c.file.Refusal, false)
+		c.config.Refusal.Answer = answer
 	}
 	endpoints := c.endpoints()
 	c.allow(endpoints)
@@ -72,16 +74,16 @@ func (c *checker) headers() {
 		return
 	}
 	if h.Send != "" {
-		c.config.Headers = families[h.Send]
+		c.config.Headers.Send = families[h.Send]
 	}
 	if h.Limit == "" && c.doc.Has("headers", "limit") && !c.noted([]string{"headers", "limit"}) {
 		c.at([]string{"headers", "limit"}, "is empty: leave it out for X-RateLimit")
 	}
-	legacy := middleware.LegacyFields{Prefix: h.Limit, Delta: h.Reset == "delta"}
+	legacy := middleware.Headers{Prefix: h.Limit, Delta: h.Reset == "delta"}
 	if err := legacy.Validate(); err != nil {
 		c.at([]string{"headers", "limit"}, "%s", strings.TrimPrefix(inFile(err), "limit "))
-	} else if legacy != (middleware.LegacyFields{}) {
-		if c.config.Legacy = legacy; h.Send == "draft" || h.Send == "none" {
+	} else if legacy != (middleware.Headers{}) {
+		if c.config.Headers.Prefix, c.config.Headers.Delta = legacy.Prefix, legacy.Delta; h.Send == "draft" || h.Send == "none" {
 			c.at([]string{"headers", "send"}, "is %s, and limit and reset are about the legacy fields", h.Send)
 		}
 	}
@@ -351,7 +353,10 @@ func (c *checker) allow(endpoints map[string]route.Pattern) {
 	if a == nil {
 		return
 	}
-	c.config.ExemptPreflights = c.config.ExemptPreflights || a.Preflights
+	var preflight func(*http.Request) bool
+	if a.Preflights {
+		preflight = middleware.IsPreflight
+	}
 	exempt, from := c.allowed(a)
 	sorted := slices.Sorted(maps.Keys(endpoints))
 	routes := c.routes([]string{"allow", "routes"}, a.Routes, ", or the clients in cidrs", "so nothing is limited: name some routes, or write mode: shadow")
@@ -367,7 +372,7 @@ func (c *checker) allow(endpoints map[string]route.Pattern) {
 	if len(routes) > 0 {
 		onRoute = middleware.Route(routes...)
 	}
-	c.config.Allow = anyOf(c.config.Allow, c.inNetworks(&exempt.networks), exempt.hasKey(from), onRoute)
+	c.config.Allow = anyOf(c.config.Allow, preflight, c.inNetworks(&exempt.networks), exempt.hasKey(from), onRoute)
 }
 
 // routes are those of a list that are good. They have no host, instead of which something

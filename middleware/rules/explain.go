@@ -114,9 +114,6 @@ func (r *Rules) Explain(q Request) (Explanation, error) {
 	switch allow := (Step{Section: "allow", Line: r.line("allow"), Says: "not on the list"}); {
 	case found.Banned && !config.Shadow:
 		return e, nil
-	case found.Preflight:
-		step(Step{Section: "allow", Line: r.line("allow", "preflights"), Says: "a CORS preflight: not limited"})
-		return e, nil
 	case found.Exempt:
 		allow.Says = "on the list: not limited"
 		step(allow)

@@ -279,9 +279,7 @@ func TestAnExplanationKnowsBansByEscalationAndByHand(t *testing.T) {
 func TestAnExemptPreflightIsExplained(t *testing.T) {
 	preflight := rules.Request{Method: "OPTIONS", Path: "/", Header: http.Header{"Origin": {"x"}, "Access-Control-Request-Method": {"GET"}}}
 	r := parse(t, "version: 1\nallow:\n  preflights: true\ndefault: 3/s\n", rules.Options{})
-	require.Equal(t, []string{`0 ban: not banned`, `3 allow: a CORS preflight: not limited`}, steps(t, r, preflight))
-	r = parse(t, "version: 1\ndefault: 3/s\n", rules.Options{Config: middleware.Config{ExemptPreflights: true}})
-	require.Equal(t, []string{`0 ban: not banned`, `0 allow: a CORS preflight: not limited`}, steps(t, r, preflight))
+	require.Equal(t, []string{`0 ban: not banned`, `2 allow: on the list: not limited`}, steps(t, r, preflight))
 	r = parse(t, "version: 1\ndefault: {limit: 3/s, key: user}\n", rules.Options{})
 	require.Equal(t, []string{`0 ban: not banned`, `0 allow: not on the list`, `2 default "default": 3/1s for "preflight:192.0.2.1"`}, steps(t, r, preflight))
 }

@@ -58,7 +58,7 @@ type allowed struct {
 	File   string    `yaml:"file" doc:"A file with more networks and keys, as ban.file has them."`
 	Routes []string  `yaml:"routes" doc:"Routes that are never limited, written as endpoints are, without a host, which clients write as they like."`
 
-	Preflights bool `yaml:"preflights" default:"false" doc:"CORS preflights are never limited. Only for a limiter outside of the CORS handling, and only safe if no handler behind it runs on OPTIONS: see middleware.Config.ExemptPreflights."`
+	Preflights bool `yaml:"preflights" default:"false" doc:"CORS preflights are never limited. Only for a limiter outside of the CORS handling, and only safe if no handler behind it runs on OPTIONS: see middleware.IsPreflight."`
 }
 
 type overload struct {

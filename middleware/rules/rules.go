@@ -20,8 +20,7 @@ import (
 
 // Options are what a rules file can't say. The zero Options are the defaults.
 type Options struct {
-	// Config is what the file is added to: Store, Headers, OnRefused, ExemptPreflights,
-	// Logger, Rules that come before the file's, Bans and Allow beside the file's. ByTier, ByRoute,
+	// Config is what the file is added to: Store, Headers, Refusal, Logger, Rules that come before the file's, Bans and Allow beside the file's. ByTier, ByRoute,
 	// Default and Bans.Status are the file's. Without Bans.List there is a list in memory.
 	Config middleware.Config
 

@@ -414,11 +414,11 @@ func TestTheApplicationsOwnConfigIsAddedTo(t *testing.T) {
 			Rules:   []middleware.Rule{{Name: "mine", Limit: limiter.PerHour(3).With(limiter.SlidingLog)}},
 			Bans:    middleware.Bans{DenyKey: func(key string) bool { return key == "bearer:denied" }, Keys: []keyfunc.Func{keyfunc.Bearer}},
 			Allow:   func(r *http.Request) bool { return r.Header.Get("X-Allow") != "" },
-			Headers: middleware.HeadersDraft11,
-			OnRefused: func(w http.ResponseWriter, _ *http.Request, result middleware.Result) {
+			Headers: middleware.Headers{Send: middleware.HeadersDraft11},
+			Refusal: middleware.Refusal{Answer: func(w http.ResponseWriter, _ *http.Request, result middleware.Result) {
 				w.Header().Set("X-Rule", result.Rule)
 				w.WriteHeader(result.Status)
-			},
+			}},
 		}
 		s := open(t, parse(t, "version: 1\nglobal: 2/h sliding_log\nban: {cidrs: 192.0.2.7}\nallow: {cidrs: 192.0.2.8}\n", rules.Options{Config: own}))
 		header := func(name string) map[string]string { return map[string]string{name: "1"} }
@@ -436,7 +436,7 @@ func TestTheApplicationsOwnConfigIsAddedTo(t *testing.T) {
 		require.Len(t, own.Rules, 1, "what was given stays as it was")
 
 		own.Store = brokenStore{failing}
-		own.OnRefused, own.Logger = nil, slog.New(slog.DiscardHandler)
+		own.Refusal.Answer, own.Logger = nil, slog.New(slog.DiscardHandler)
 		s = open(t, parse(t, "version: 1\nglobal: 2/h\n", rules.Options{Config: own}))
 		require.Equal(t, http.StatusServiceUnavailable, s.status(call{}))
 	})

@@ -64,7 +64,7 @@ var words = map[invalid.Name]string{
 	"Queue": "queue", "MaxWait": "max_wait",
 	"Options.MaxWait": "max_wait", "Options.Priority": "priority",
 	"TrustHeader": "header ", "TrustProxies": "trusted", "TrustForwarded": "forwarded",
-	"Legacy.Prefix": "limit", "Refusal.Status": "status", "Refusal.Type": "type", "Refusal.Title": "title", "Refusal.Message": "message", "Refusal.RetryAfter": "retry_after",
+	"Headers.Prefix": "limit", "Headers.Send": "send", "Refusal.Status": "status", "Refusal.Type": "type", "Refusal.Title": "title", "Refusal.Message": "message", "Refusal.RetryAfter": "retry_after",
 	"TrustUnixSocket()": "unix_socket", "TrustProxies or another option": "trusted or another way",
 }
 
@@ -93,7 +93,7 @@ func (a *algorithm) UnmarshalText(text []byte) error {
 
 // What words of a file stand for. An empty one, or one that is wrong, is the first.
 var (
-	families = map[string]middleware.Headers{"legacy": middleware.HeadersLegacy, "draft": middleware.HeadersDraft11, "none": middleware.HeadersNone}
+	families = map[string]middleware.Dialect{"legacy": middleware.HeadersLegacy, "draft": middleware.HeadersDraft11, "none": middleware.HeadersNone}
 	modes    = map[string]middleware.Mode{"shadow": middleware.Shadow, "deny": middleware.Deny}
 	noKeys   = map[string]middleware.NoKey{"skip": middleware.NoKeySkip, "bad_request": middleware.NoKeyBadRequest, "unauthorized": middleware.NoKeyUnauthorized}
 	outages  = map[string]limiter.Outage{"open": limiter.FailOpen, "closed": limiter.FailClosed}

@@ -18,7 +18,7 @@ import (
 // What is read of Weir's own responses is what Weir decided: the counts exactly, times
 // rounded up to what the fields have.
 func TestWeirIsReadAsItDecided(t *testing.T) {
-	for name, headers := range map[string]middleware.Headers{
+	for name, headers := range map[string]middleware.Dialect{
 		"both": middleware.HeadersBoth, "draft 11": middleware.HeadersDraft11,
 		"legacy": middleware.HeadersLegacy, "none": middleware.HeadersNone,
 	} {
@@ -27,7 +27,7 @@ func TestWeirIsReadAsItDecided(t *testing.T) {
 				rapid.Check(t, func(t *rapid.T) {
 					var decided observed
 					limits, err := middleware.New(middleware.Config{
-						Headers: headers, Rules: rules.Draw(t, "rules"), Observer: &decided,
+						Headers: middleware.Headers{Send: headers}, Rules: rules.Draw(t, "rules"), Observer: &decided,
 					})
 					require.NoError(t, err)
 					handler := limits.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
@@ -74,7 +74,7 @@ func (o *observed) Observe(seen *middleware.Observation) {
 	}
 }
 
-func compare(t *rapid.T, headers middleware.Headers, decided observed, said serverlimit.Reading) {
+func compare(t *rapid.T, headers middleware.Dialect, decided observed, said serverlimit.Reading) {
 	require.Equal(t, decided.refused, said.Limited)
 	var retryAfter, next time.Duration
 	for _, d := range decided.rules {

@@ -60,7 +60,7 @@ func New(c middleware.Config, o Options) (*Simulation, error) {
 		clock: &list.clock, requests: NewRequests(o), response: discarding{},
 		unplaced: map[string]bool{}, unqueued: map[string]bool{},
 	}
-	c.Store, c.Observer, c.OnRefused = newStore(s.clock), s, s.refused
+	c.Store, c.Observer, c.Refusal.Answer = newStore(s.clock), s, s.refused
 	c.Logger = slog.New(slog.DiscardHandler)
 	c.Overload = nil // no service does the work
 	eachRule(&c, func(rule *middleware.Rule) {
@@ -72,7 +72,7 @@ func New(c middleware.Config, o Options) (*Simulation, error) {
 
 	// Most rules need neither fields nor a Result, and New says where one does.
 	fast := c
-	fast.Headers, fast.NoResult = middleware.HeadersNone, true
+	fast.Headers.Send, fast.NoResult = middleware.HeadersNone, true
 	var err error
 	if s.limits, err = middleware.New(fast); err != nil {
 		s.limits, err = middleware.New(c)
@@ -206,7 +206,7 @@ func (s *Simulation) Observe(o *middleware.Observation) {
 	}
 }
 
-// refused implements middleware.Config.OnRefused.
+// refused implements middleware.Refusal.Answer.
 func (s *Simulation) refused(_ http.ResponseWriter, _ *http.Request, result middleware.Result) {
 	s.decision.Refusal = result
 }

@@ -333,7 +333,7 @@ func serve(t *testing.T, text string) func(*accesslog.Entry, *answer) {
 	config := loaded.Config()
 	config.Logger = slog.New(slog.DiscardHandler)
 	config.Observer = observer{}
-	config.OnRefused = func(w http.ResponseWriter, r *http.Request, result middleware.Result) {
+	config.Refusal.Answer = func(w http.ResponseWriter, r *http.Request, result middleware.Result) {
 		got := answerTo(r)
 		got.Status, got.Rule, got.Tier, got.RetryAfter = result.Status, result.Rule, result.Tier, result.RetryAfter
 		warned(w, got)
