@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"strconv"
 	"strings"
 	"time"
@@ -30,18 +31,18 @@ func onBans(server *server, do func(ctx context.Context, list bans.List) error) 
 
 // A banCommand is ban or unban on a key.
 type banCommand struct {
-	list   bans.List
-	key    string // for package bans
-	text   string // as it was written, of a digest
-	keyed  keyed
-	asJSON bool
+	*output
+	list  bans.List
+	key   string // for package bans
+	text  string // as it was written, of a digest
+	keyed keyed
 }
 
 // onBan runs do on the list of bans and the key that a command names, or its digest.
-func onBan(flags *pflag.FlagSet, wants string, do func(ctx context.Context, c *banCommand) error) action {
+func onBan(flags *pflag.FlagSet, s *session, wants string, do func(ctx context.Context, c *banCommand) error) action {
 	server := serverFlags(flags)
 	keys := ownKeys(flags)
-	asJSON := flags.Bool("json", false, "write JSON")
+	out := s.output(flags)
 	return func(rest []string) error {
 		if len(rest) != 1 || strings.TrimSpace(rest[0]) == "" {
 			return usageError{errors.New("name " + wants)}
@@ -51,7 +52,7 @@ func onBan(flags *pflag.FlagSet, wants string, do func(ctx context.Context, c *b
 		if err != nil {
 			return err
 		}
-		c := &banCommand{key: key, text: key, asJSON: *asJSON}
+		c := &banCommand{output: out, key: key, text: key}
 		if _, ok := keyfunc.DigestOf(key); ok {
 			c.text = text
 		}
@@ -91,7 +92,7 @@ func ban(s *session, flags *pflag.FlagSet) action {
 	reason := flags.String("reason", "", "`why`, which the list of bans shows as it stands")
 	by := flags.String("by", "", "your `name`, for them")
 	const wants = "the key to ban, as weir explain shows it, such as user:42, or its digest"
-	return onBan(flags, wants, func(ctx context.Context, c *banCommand) error {
+	return onBan(flags, s, wants, func(ctx context.Context, c *banCommand) error {
 		notes := []bans.Note{bans.Reason(*reason), bans.By(*by)}
 		if _, err := bans.Noted(notes...); err != nil {
 			return usageError{err}
@@ -99,19 +100,12 @@ func ban(s *session, flags *pflag.FlagSet) action {
 		if err := c.list.Ban(ctx, c.key, length, notes...); err != nil {
 			return err
 		}
-		switch {
-		case c.asJSON:
-			b := listedBan{Key: c.keyed.Key, Digest: c.keyed.Digest, Permanent: length == 0, Since: now(), Reason: *reason, By: *by}
-			if length > 0 {
-				b.Until = now().Add(length)
-			}
-			return writeJSON(s.out, b)
-		case length == 0:
-			fmt.Fprintf(s.out, "%s is banned permanently, until the ban is lifted\n", c.keyed.shown())
-		default:
-			fmt.Fprintf(s.out, "%s is banned for %v\n", c.keyed.shown(), length)
+		b := listedBan{Key: c.keyed.Key, Digest: c.keyed.Digest, Permanent: length == 0, Since: now(), Reason: *reason, By: *by}
+		how := "permanently, until the ban is lifted"
+		if length > 0 {
+			b.Until, how = now().Add(length), fmt.Sprintf("for %v", length)
 		}
-		return nil
+		return c.write(b, func(table io.Writer) { fmt.Fprintf(table, "%s is banned %s\n", c.keyed.shown(), how) })
 	})
 }
 
@@ -126,23 +120,20 @@ type unbanned struct {
 
 func unban(s *session, flags *pflag.FlagSet) action {
 	const wants = "the key, or its digest as weir bans shows it"
-	return onBan(flags, wants, func(ctx context.Context, c *banCommand) error {
+	return onBan(flags, s, wants, func(ctx context.Context, c *banCommand) error {
 		lifted, err := c.list.Unban(ctx, c.text) // a digest as it is written, as it may also be a key
 		if err != nil {
 			return err
 		}
-		if c.asJSON {
-			if err := writeJSON(s.out, unbanned{c.keyed, lifted}); err != nil {
-				return err
+		err = c.write(unbanned{c.keyed, lifted}, func(table io.Writer) {
+			if lifted {
+				fmt.Fprintf(table, "%s: the ban is lifted\n", c.keyed.shown())
 			}
+		})
+		if err == nil && !lifted {
+			err = errNotBanned
 		}
-		if !lifted {
-			return errNotBanned
-		}
-		if !c.asJSON {
-			fmt.Fprintf(s.out, "%s: the ban is lifted\n", c.keyed.shown())
-		}
-		return nil
+		return err
 	})
 }
 
@@ -150,7 +141,7 @@ func listBans(s *session, flags *pflag.FlagSet) action {
 	server := serverFlags(flags)
 	file := namesFlag(flags)
 	own := ownKeys(flags)
-	asJSON := flags.Bool("json", false, "write JSON")
+	out := s.output(flags)
 	return func([]string) error {
 		known, err := s.readNames(*file, server, *own)
 		if err != nil {
@@ -168,25 +159,22 @@ func listBans(s *session, flags *pflag.FlagSet) action {
 					Times: b.Times, Since: inUTC(b.Since), Reason: b.Reason, By: b.By,
 				})
 			}
-			if *asJSON {
-				return writeJSON(s.out, listed)
-			}
-			table := newTable(s)
-			fmt.Fprintln(table, "SINCE\tUNTIL\tTIMES\tBY\tKEY\tREASON")
-			for _, b := range listed {
-				since, until, by := "", "permanent", cmp.Or(b.By, "hand")
-				if !b.Since.IsZero() {
-					since = b.Since.Local().Format(time.RFC3339)
+			return out.write(listed, func(table io.Writer) {
+				fmt.Fprintln(table, "SINCE\tUNTIL\tTIMES\tBY\tKEY\tREASON")
+				for _, b := range listed {
+					since, until, by := "", "permanent", cmp.Or(b.By, "hand")
+					if !b.Since.IsZero() {
+						since = b.Since.Local().Format(time.RFC3339)
+					}
+					if !b.Permanent {
+						until = b.Until.Local().Format(time.RFC3339)
+					}
+					if b.Rule != "" {
+						by = strconv.Quote(b.Rule)
+					}
+					fmt.Fprintf(table, "%s\t%s\t%d\t%s\t%s\t%s\n", since, until, b.Times, by, cmp.Or(b.Key, b.Digest), b.Reason)
 				}
-				if !b.Permanent {
-					until = b.Until.Local().Format(time.RFC3339)
-				}
-				if b.Rule != "" {
-					by = strconv.Quote(b.Rule)
-				}
-				fmt.Fprintf(table, "%s\t%s\t%d\t%s\t%s\t%s\n", since, until, b.Times, by, cmp.Or(b.Key, b.Digest), b.Reason)
-			}
-			return table.Flush()
+			})
 		})
 	}
 }

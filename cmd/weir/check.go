@@ -61,7 +61,7 @@ type report struct {
 }
 
 func check(s *session, flags *pflag.FlagSet) action {
-	asJSON := flags.Bool("json", false, "write a JSON array with an object for each file")
+	out := s.output(flags)
 	tiers, keys := knowing(flags)
 	return func(files []string) error {
 		if len(files) == 0 {
@@ -69,7 +69,6 @@ func check(s *session, flags *pflag.FlagSet) action {
 		}
 		var reports []report
 		bad := false
-		var err error
 		for _, file := range files {
 			r := report{File: file, Good: true, Problems: []rules.Problem{}, Warnings: []rules.Problem{}}
 			loaded, err := s.load(file, options(*tiers, *keys))
@@ -86,13 +85,11 @@ func check(s *session, flags *pflag.FlagSet) action {
 			bad = bad || err != nil
 			reports = append(reports, r)
 		}
-		if *asJSON {
-			err = writeJSON(s.out, reports)
-		} else {
+		err := out.write(reports, func(table io.Writer) {
 			for _, r := range reports {
-				r.write(s.out)
+				r.write(table)
 			}
-		}
+		})
 		if bad && err == nil {
 			err = errBad
 		}

@@ -36,7 +36,7 @@ func commands() []command {
 			examples: []string{"limits.yaml new.yaml", "redis new.yaml", "--exit-code --json old.yaml new.yaml"},
 		}, {
 			name: "simulate", args: "FILE [NEW-FILE] LOG", does: "tells what rules would have refused of the requests in a log, or what new rules change", declare: simulateLog,
-			examples: []string{"limits.yaml access.log", "limits.yaml new.yaml access.log --report week.html"},
+			examples: []string{"limits.yaml access.log", "limits.yaml new.yaml access.log"},
 		}, {
 			name: "recommend", args: "LOG", does: "tells what limit the clients in a log need, and what any limit would have refused", declare: recommend,
 			examples: []string{"access.log --per 1m --spare 99.9%"},
@@ -47,8 +47,8 @@ func commands() []command {
 			name: "publish", args: "FILE", does: "checks a rules file and writes it to the key in Redis that a fleet has its rules from", declare: publish,
 			examples: []string{"limits.yaml", "limits.yaml --if-version 3f9c0a71d2be", "limits.yaml --rules-key api:limits --strict"},
 		}, {
-			name: "rules", does: "lists the rules in a Redis", declare: inForce, noFiles: true,
-			examples: []string{"", "--text > limits.yaml"},
+			name: "rules", does: "writes the rules in a Redis, and on the standard error their version", declare: inForce, noFiles: true,
+			examples: []string{"", "> limits.yaml"},
 		}, {
 			name: "top", does: "lists the keys in a Redis that have used most of their limit", declare: top, noFiles: true,
 			examples: []string{"", "--rule 'POST /login' -n 50", "--names users.txt", "--json"},

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/spf13/pflag"
@@ -32,7 +33,7 @@ func diff(s *session, flags *pflag.FlagSet) action {
 	server := connectionFlags(flags)
 	at := rulesKey(flags)
 	exitCode := flags.Bool("exit-code", false, "end with 3 if the rules differ")
-	asJSON := flags.Bool("json", false, "write JSON")
+	out := s.output(flags)
 	tiers, keys := knowing(flags)
 	return func(names []string) error {
 		if len(names) != 2 || names[0] == "-" && names[1] == "-" {
@@ -48,18 +49,18 @@ func diff(s *session, flags *pflag.FlagSet) action {
 		}
 		found := difference{side{names[0], sides[0].Version()}, side{names[1], sides[1].Version()}, false, append([]rules.Change{}, rules.Diff(sides[0], sides[1])...)}
 		found.Differ = len(found.Changes) > 0
-		switch {
-		case *asJSON:
-			err = writeJSON(s.out, found)
-		case found.Differ:
+		err = out.write(found, func(table io.Writer) {
 			for _, c := range found.Changes {
-				fmt.Fprintln(s.out, c)
+				fmt.Fprintln(table, c)
 			}
-		case found.Old.Version == found.New.Version:
-			fmt.Fprintln(s.out, "they are the same")
-		default:
-			fmt.Fprintln(s.out, "they are written differently, and say the same")
-		}
+			switch {
+			case found.Differ:
+			case found.Old.Version == found.New.Version:
+				fmt.Fprintln(table, "they are the same")
+			default:
+				fmt.Fprintln(table, "they are written differently, and say the same")
+			}
+		})
 		if err == nil && found.Differ && *exitCode {
 			err = errDiffers
 		}

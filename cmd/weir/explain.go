@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"strings"
 
@@ -30,7 +31,7 @@ func explain(s *session, flags *pflag.FlagSet) action {
 		q.Header.Add(strings.TrimSpace(name), strings.TrimSpace(value))
 		return nil
 	})
-	asJSON := flags.Bool("json", false, "write JSON")
+	out := s.output(flags)
 	tiers, keys := knowing(flags)
 	return func(files []string) error {
 		if len(files) != 1 || q.Path == "" {
@@ -44,29 +45,23 @@ func explain(s *session, flags *pflag.FlagSet) action {
 		if err != nil {
 			return usageError{err}
 		}
-		if *asJSON {
-			return writeJSON(s.out, explanation)
-		}
-		fmt.Fprintf(s.out, "%s %s%s, routed as %s\n", q.Method, q.Host, q.Path, explanation.Route)
-		table := newTable(s)
-		for i, step := range explanation.Steps {
-			line := ""
-			if step.Line > 0 {
-				line = fmt.Sprintf("line %d", step.Line)
+		return out.write(explanation, func(table io.Writer) {
+			fmt.Fprintf(table, "%s %s%s, routed as %s\n", q.Method, q.Host, q.Path, explanation.Route)
+			for i, step := range explanation.Steps {
+				line := ""
+				if step.Line > 0 {
+					line = fmt.Sprintf("line %d", step.Line)
+				}
+				says := step.Says
+				if step.Rule != "" && step.Rule != step.Section {
+					says = fmt.Sprintf("%q: %s", step.Rule, says)
+				}
+				fmt.Fprintf(table, "%d.\t%s\t%s\t%s\n", i+1, step.Section, line, says)
 			}
-			says := step.Says
-			if step.Rule != "" && step.Rule != step.Section {
-				says = fmt.Sprintf("%q: %s", step.Rule, says)
+			for _, note := range explanation.Notes {
+				fmt.Fprintf(table, "note: %s\n", note)
 			}
-			fmt.Fprintf(table, "%d.\t%s\t%s\t%s\n", i+1, step.Section, line, says)
-		}
-		if err := table.Flush(); err != nil {
-			return err
-		}
-		for _, note := range explanation.Notes {
-			fmt.Fprintf(s.out, "note: %s\n", note)
-		}
-		return nil
+		})
 	}
 }
 

@@ -65,8 +65,7 @@ func requireForm(t *testing.T, v any, path, name string, paths map[string]bool) 
 	}
 }
 
-// writtenAs is what commands write, but for simulate and recommend, whose reports have a page of
-// their own.
+// writtenAs is what commands write, but for simulate and recommend.
 var writtenAs = map[string]reflect.Type{
 	"check": reflect.TypeFor[[]report](), "explain": reflect.TypeFor[rules.Explanation](), "diff": reflect.TypeFor[difference](),
 	"publish": reflect.TypeFor[published](), "rules": reflect.TypeFor[ruleset](), "top": reflect.TypeFor[topView](),

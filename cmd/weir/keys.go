@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"strconv"
 	"time"
@@ -29,11 +30,11 @@ func (k *keyed) shown() string { return cmp.Or(k.Key, k.Digest) }
 
 // A keyCommand is peek or reset on a key under the rules of a file.
 type keyCommand struct {
+	*output
 	limits *middleware.RateLimit
 	rules  []string
 	key    string // for package middleware
 	keyed  keyed
-	asJSON bool
 }
 
 // onKey runs do for the rules of a file that flags name, on the key that they name.
@@ -43,7 +44,7 @@ func onKey(flags *pflag.FlagSet, s *session, do func(ctx context.Context, c *key
 	key := flags.String("key", "", "the `key`, as weir explain shows it, such as user:42, or its digest; empty: the counter that all clients share")
 	at := rulesKey(flags)
 	file := namesFlag(flags)
-	asJSON := flags.Bool("json", false, "write JSON")
+	out := s.output(flags)
 	tiers, keys := knowing(flags)
 	return func(files []string) error {
 		if len(files) != 1 {
@@ -69,7 +70,7 @@ func onKey(flags *pflag.FlagSet, s *session, do func(ctx context.Context, c *key
 			if err != nil {
 				return err
 			}
-			c := &keyCommand{limits: limits, key: counted, asJSON: *asJSON}
+			c := &keyCommand{output: out, limits: limits, key: counted}
 			seen := map[string]bool{}
 			for _, info := range limits.Rules() {
 				if info.Deny && *rule == info.Name {
@@ -151,24 +152,21 @@ func peek(s *session, flags *pflag.FlagSet) action {
 				}
 			}
 		}
-		if c.asJSON {
-			return writeJSON(s.out, found)
-		}
-		if _, isDigest := keyfunc.DigestOf(c.key); isDigest && found.Key == "" {
-			fmt.Fprintf(s.out, "the key with the digest %s\n", found.Digest)
-		} else {
-			fmt.Fprintf(s.out, "key %q, in Redis %s\n", found.Key, found.Digest)
-		}
-		table := newTable(s)
-		fmt.Fprintln(table, "RULE\tUSED\tLIMIT\tLEFT\tFREE IN")
-		for _, r := range found.Rules {
-			name, freeIn := ruleName(r.Rule, r.Tier), r.FreeIn.short().String()
-			if r.InProgress {
-				name, freeIn = name+", at once", ""
+		return c.write(found, func(table io.Writer) {
+			if _, isDigest := keyfunc.DigestOf(c.key); isDigest && found.Key == "" {
+				fmt.Fprintf(table, "the key with the digest %s\n", found.Digest)
+			} else {
+				fmt.Fprintf(table, "key %q, in Redis %s\n", found.Key, found.Digest)
 			}
-			fmt.Fprintf(table, "%s\t%d\t%d\t%d\t%v\n", name, r.Used, r.Limit, r.Left, freeIn)
-		}
-		return table.Flush()
+			fmt.Fprintln(table, "RULE\tUSED\tLIMIT\tLEFT\tFREE IN")
+			for _, r := range found.Rules {
+				name, freeIn := ruleName(r.Rule, r.Tier), r.FreeIn.String()
+				if r.InProgress {
+					name, freeIn = name+", at once", ""
+				}
+				fmt.Fprintf(table, "%s\t%d\t%d\t%d\t%v\n", name, r.Used, r.Limit, r.Left, freeIn)
+			}
+		})
 	})
 }
 
@@ -186,10 +184,6 @@ type resetRule struct {
 func reset(s *session, flags *pflag.FlagSet) action {
 	return onKey(flags, s, func(ctx context.Context, c *keyCommand) error {
 		done := resetKey{c.keyed, []resetRule{}}
-		shown := done.Digest
-		if done.Key != "" || c.key == "" {
-			shown = strconv.Quote(done.Key)
-		}
 		for _, name := range c.rules {
 			results, err := c.limits.Peek(ctx, name, c.key)
 			if err != nil {
@@ -200,19 +194,20 @@ func reset(s *session, flags *pflag.FlagSet) action {
 			}
 			used := slices.ContainsFunc(results, func(r middleware.RuleResult) bool { return r.Remaining < r.Limit })
 			done.Rules = append(done.Rules, resetRule{name, used})
-			if c.asJSON {
-				continue
-			}
-			had := ""
-			if !used {
-				had = ", which had used nothing"
-			}
-			fmt.Fprintf(s.out, "%q begins anew for %s%s\n", name, shown, had)
 		}
-		if c.asJSON {
-			return writeJSON(s.out, done)
-		}
-		return nil
+		return c.write(done, func(table io.Writer) {
+			shown := done.Digest
+			if done.Key != "" || c.key == "" {
+				shown = strconv.Quote(done.Key)
+			}
+			for _, r := range done.Rules {
+				had := ""
+				if !r.HadUsed {
+					had = ", which had used nothing"
+				}
+				fmt.Fprintf(table, "%q begins anew for %s%s\n", r.Rule, shown, had)
+			}
+		})
 	})
 }
 

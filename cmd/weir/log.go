@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"net"
 	"net/http"
 	"net/netip"
@@ -22,16 +21,25 @@ import (
 	"github.com/weirgo/weir/middleware/shed"
 )
 
-// logFlags say how a log is read, and what is written of it.
+// How many clients are listed.
+const (
+	mostOnTerminal = 10
+	mostInJSON     = 100
+)
+
+// logFlags say how simulate and recommend read a log, and how they show its clients.
 type logFlags struct {
-	format, keys, report, show, secretFile string
-	mapped                                 map[string]string
-	trusted, routes                        []string
-	serveMux, partial, asJSON              bool
+	*output
+	in io.Reader
+
+	format, keys, show, secretFile string
+	mapped                         map[string]string
+	trusted, routes                []string
+	serveMux, partial              bool
 }
 
-func newLogFlags(flags *pflag.FlagSet) *logFlags {
-	f := &logFlags{mapped: map[string]string{}}
+func newLogFlags(s *session, flags *pflag.FlagSet) *logFlags {
+	f := &logFlags{output: s.output(flags), in: s.in, mapped: map[string]string{}}
 	flags.StringVar(&f.format, "format", "", "the log's `format`: "+strings.Join(accesslog.Formats(), ", ")+", or a log_format as nginx has it; without it, the one that fits")
 	flags.Func("map", "`NAME=PLACE` says where a line has the user, tier, time, took, client, method, target, host, status, header:NAME, cookie:NAME or key:NAME: user=$.sub in JSON, user=$remote_user in a format; may be repeated", func(text string) error {
 		name, place, ok := strings.Cut(text, "=")
@@ -45,11 +53,8 @@ func newLogFlags(flags *pflag.FlagSet) *logFlags {
 	flags.StringArrayVar(&f.routes, "route", nil, "a `route` of the service that the rules do not name, such as \"GET /users/{id}\", for keys that go by routes; may be repeated")
 	flags.BoolVar(&f.serveMux, "servemux", false, "the router is an http.ServeMux")
 	flags.StringVar(&f.keys, "keys", "", "comma-separated `names` of the application's own keys; --map key:NAME=PLACE says where the log has one")
-	flags.BoolVar(&f.partial, "partial", false, "leave out rules that need what the log does not have, and name them")
-	flags.StringVar(&f.report, "report", "", "write a report to this `file`, one page of HTML")
 	flags.StringVar(&f.show, "show", "digest", "how clients are shown: digest or address")
 	flags.StringVar(&f.secretFile, "secret-file", "", "a `file` with the Secret that digests are made with in the service; or $WEIR_SECRET")
-	flags.BoolVar(&f.asJSON, "json", false, "write JSON")
 	return f
 }
 
@@ -86,64 +91,70 @@ func (f *logFlags) shown() (func(string) string, error) {
 // A weblog is a log that is being read.
 type weblog struct {
 	*accesslog.Reader
-	file    io.ReadCloser
+	flags   *logFlags
 	client  func(*http.Request) netip.Addr // nil: the log's is the client
+	missing []rules.Need                   // what rules need and the log does not have
 	hasUser bool                           // a request had one
 }
 
-// collectOften is for what measures demand: of each client that takes memory until the end, so
-// garbage is to be a smaller part of it than Go lets it be.
-func collectOften() {
-	if os.Getenv("GOGC") == "" {
-		debug.SetGCPercent(50)
-	}
-}
-
-// open opens a log, "-" for the standard input, that says at least what these rules need.
-func (s *session) open(name string, f *logFlags, needs []rules.Need) (_ *weblog, missing []rules.Need, err error) {
-	l := &weblog{file: io.NopCloser(s.in)}
+// read has do read a log, "-" for the standard input, of which rules need something. An error
+// names the log.
+func (f *logFlags) read(name string, needs []rules.Need, do func(*weblog) error) error {
+	in := f.in
 	if name != "-" {
 		file, err := os.Open(name)
 		if err != nil {
-			return nil, nil, err
+			return err
 		}
-		l.file = file
+		defer file.Close()
+		in = file
 	}
-	defer func() {
-		if err != nil {
-			_ = l.file.Close()
-		}
-	}()
-	if l.Reader, err = accesslog.NewReader(l.file, accesslog.Options{Format: f.format, Map: f.mapped, Headers: headersOf(needs, f)}); err != nil {
-		return nil, nil, fmt.Errorf("%s: %w", name, err)
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(50) // what is kept of each client stays until the end
+	}
+	log, err := f.newLog(in, needs)
+	if err == nil {
+		err = do(log)
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	return nil
+}
+
+func (f *logFlags) newLog(in io.Reader, needs []rules.Need) (l *weblog, err error) {
+	l = &weblog{flags: f}
+	if l.Reader, err = accesslog.NewReader(in, accesslog.Options{Format: f.format, Map: f.mapped, Headers: headersOf(needs, f)}); err != nil {
+		return nil, err
 	}
 	if !l.Has("client") {
-		return nil, nil, fmt.Errorf("%s: the log has no clients' addresses: say where with --map client=PLACE", name)
+		return nil, errors.New("the log has no clients' addresses: say where with --map client=PLACE")
 	}
 	if len(f.trusted) > 0 {
 		if l.client, err = keyfunc.NewAddress(keyfunc.TrustProxies(f.trusted...)); err != nil {
-			return nil, nil, usageError{fmt.Errorf("--trust: %w", err)}
+			return nil, usageError{fmt.Errorf("--trust: %w", err)}
 		}
 		if !l.HasHeader("X-Forwarded-For") {
-			return nil, nil, fmt.Errorf("%s: --trust needs X-Forwarded-For, which the log does not have: say where with --map header:X-Forwarded-For=PLACE", name)
+			return nil, errors.New("--trust needs X-Forwarded-For, which the log does not have: say where with --map header:X-Forwarded-For=PLACE")
 		}
 	}
 	for _, need := range needs {
-		if !l.satisfies(need.Of, f) {
-			missing = append(missing, need)
+		if !l.satisfies(need.Of) {
+			l.missing = append(l.missing, need)
 		}
 	}
-	return l, missing, nil
+	return l, nil
 }
 
 // headersOf are those that rules need.
 func headersOf(needs []rules.Need, f *logFlags) (headers []string) {
 	for _, need := range needs {
 		name, isHeader := strings.CutPrefix(need.Of, "header:")
-		if isHeader || strings.HasPrefix(need.Of, "cookie:") || strings.HasPrefix(need.Of, "key:") {
+		isCookie := strings.HasPrefix(need.Of, "cookie:")
+		if isHeader || isCookie || strings.HasPrefix(need.Of, "key:") {
 			headers = append(headers, name)
 		}
-		if strings.HasPrefix(need.Of, "cookie:") {
+		if isCookie {
 			headers = append(headers, "Cookie")
 		}
 	}
@@ -154,8 +165,8 @@ func headersOf(needs []rules.Need, f *logFlags) (headers []string) {
 	return slices.Compact(headers)
 }
 
-// satisfies reports whether the log says that about requests.
-func (l *weblog) satisfies(need string, f *logFlags) bool {
+// satisfies reports whether the log has what a rule needs.
+func (l *weblog) satisfies(need string) bool {
 	header, isHeader := strings.CutPrefix(need, "header:")
 	switch {
 	case isHeader:
@@ -169,7 +180,7 @@ func (l *weblog) satisfies(need string, f *logFlags) bool {
 	case need == "settled":
 		return true // a note says that it is not known
 	case need == "route":
-		return len(f.routes) > 0
+		return len(l.flags.routes) > 0
 	}
 	return l.Has(need)
 }
@@ -185,7 +196,11 @@ func (l *weblog) next() (*accesslog.Entry, error) {
 		return e, nil
 	}
 	r := &http.Request{RemoteAddr: net.JoinHostPort(e.Client, "1"), Header: http.Header{}}
-	if forwarded := l.forwarded(e); forwarded != "" {
+	forwarded := e.ForwardedFor
+	if i := slices.Index(l.Headers(), "X-Forwarded-For"); forwarded == "" && i >= 0 && e.Headers != nil {
+		forwarded = e.Headers[i]
+	}
+	if forwarded != "" {
 		r.Header["X-Forwarded-For"] = []string{forwarded}
 	}
 	if client := l.client(r); client.IsValid() {
@@ -195,45 +210,28 @@ func (l *weblog) next() (*accesslog.Entry, error) {
 	return e, nil
 }
 
-func (l *weblog) forwarded(e *accesslog.Entry) string {
-	if i := slices.Index(l.Headers(), "X-Forwarded-For"); e.ForwardedFor == "" && i >= 0 && e.Headers != nil {
-		return e.Headers[i]
-	}
-	return e.ForwardedFor
+// A finding is what simulate and recommend begin with.
+type finding struct {
+	Verdict string          `json:"verdict"`
+	Log     accesslog.Stats `json:"log"`
+	Notes   []string        `json:"notes"`
+	detail  string
 }
 
-// anonymous says that no request had a user, if the log was said to have some.
-func (l *weblog) anonymous(f *logFlags) []string {
-	if f.mapped["user"] == "" || l.hasUser {
-		return nil
+// found is a finding of the log, which was read, and of which so many answers were 429.
+func (l *weblog) found(verdict, detail string, notes []string, answered int64) finding {
+	stats := l.Stats()
+	if place := l.flags.mapped["user"]; place != "" && !l.hasUser {
+		notes = append(notes, fmt.Sprintf("No request in the log has a user: at %s there is none.", place))
 	}
-	return []string{fmt.Sprintf("No request in the log has a user: at %s there is none.", f.mapped["user"])}
+	return finding{verdict, stats, append(append([]string{}, notes...), readings(&stats, answered)...), detail}
 }
 
-// partly says of rules that need what the log lacks that it does, or that they are left out.
-func partly(missing []rules.Need, f *logFlags) (notes []string, err error) {
-	if len(missing) == 0 {
-		return nil, nil
+// write writes what a finding begins with.
+func (f *finding) write(table io.Writer) {
+	fmt.Fprintf(table, "%s\n%s\n", f.Verdict, f.detail)
+	for _, note := range f.Notes {
+		fmt.Fprintln(table, "note:", note)
 	}
-	of := map[string][]string{}
-	for _, need := range missing {
-		of[need.Of] = append(of[need.Of], fmt.Sprintf("%q", need.Rule))
-	}
-	var errs []error
-	for _, need := range slices.Sorted(maps.Keys(of)) {
-		names, verb := strings.Join(of[need], ", "), "goes by"
-		if len(of[need]) > 1 {
-			verb = "go by"
-		}
-		notes = append(notes, fmt.Sprintf("Left out: %s, which %s %s. The log does not have it.", names, verb, need))
-		where := "--map " + need + "=PLACE"
-		if need == "route" {
-			where = "--route PATTERN which the service has"
-		}
-		errs = append(errs, fmt.Errorf("%s %s %s, which the log does not have: say where with %s, or leave such rules out with --partial", names, verb, need, where))
-	}
-	if f.partial {
-		return notes, nil
-	}
-	return nil, errors.Join(errs...)
+	fmt.Fprintln(table)
 }

@@ -6,17 +6,35 @@ import (
 	"regexp"
 	"text/tabwriter"
 	"time"
+
+	"github.com/spf13/pflag"
 )
 
-// What commands write as JSON has one form: names in snake_case; durations in seconds, as
-// numbers, in fields that end with _seconds; times in RFC 3339, in UTC; shares from 0 to 1; and
-// what there is not is left out, or an empty list.
+// An output is where a command writes its answer: as text, or with --json as JSON.
+//
+// JSON has one form: names in snake_case; durations in seconds, as numbers, in fields that end
+// with _seconds; times in RFC 3339, in UTC; shares from 0 to 1; and what there is not is left
+// out, or an empty list.
+type output struct {
+	to     io.Writer
+	asJSON *bool
+}
 
-func writeJSON(out io.Writer, v any) error {
-	encoder := json.NewEncoder(out)
-	encoder.SetEscapeHTML(false)
-	encoder.SetIndent("", "  ")
-	return encoder.Encode(v)
+func (s *session) output(flags *pflag.FlagSet) *output {
+	return &output{s.out, flags.Bool("json", false, "write JSON")}
+}
+
+// write writes v as JSON, or has text write to a table, in which tabs separate cells.
+func (o *output) write(v any, text func(table io.Writer)) error {
+	if *o.asJSON {
+		encoder := json.NewEncoder(o.to)
+		encoder.SetEscapeHTML(false)
+		encoder.SetIndent("", "  ")
+		return encoder.Encode(v)
+	}
+	table := tabwriter.NewWriter(o.to, 0, 0, 2, ' ', 0)
+	text(table)
+	return table.Flush()
 }
 
 // seconds is a duration in JSON, to the microsecond.
@@ -24,34 +42,19 @@ type seconds float64
 
 func inSeconds(d time.Duration) seconds { return seconds(d.Round(time.Microsecond).Seconds()) }
 
-// short is it for people.
-func (s seconds) short() time.Duration {
-	return round(time.Duration(float64(s) * float64(time.Second)))
-}
-
-func round(d time.Duration) time.Duration {
+// String is the duration for people.
+func (s seconds) String() string {
+	d := time.Duration(float64(s) * float64(time.Second))
 	if d > time.Minute {
-		return d.Round(time.Second)
+		return d.Round(time.Second).String()
 	}
-	return d.Round(time.Millisecond)
+	return d.Round(time.Millisecond).String()
 }
 
 // now is the time in JSON: to the second.
 func now() time.Time { return inUTC(time.Now()) }
 
 func inUTC(t time.Time) time.Time { return t.UTC().Truncate(time.Second) }
-
-// ratio is a share from 0 on.
-func ratio(part, whole int64) float64 {
-	if whole == 0 {
-		return 0
-	}
-	return float64(int64(1e4*float64(part)/float64(whole))) / 1e4
-}
-
-func percent(part, whole int64) int64 { return int64(100 * float64(part) / float64(whole)) }
-
-func newTable(s *session) *tabwriter.Writer { return tabwriter.NewWriter(s.out, 0, 0, 2, ' ', 0) }
 
 // packages are what errors of Weir's packages begin with, which tells the caller of a command
 // nothing.

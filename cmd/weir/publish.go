@@ -41,7 +41,7 @@ func publish(s *session, flags *pflag.FlagSet) action {
 		return nil
 	})
 	strict := flags.Bool("strict", false, "refuse a file with warnings too")
-	asJSON := flags.Bool("json", false, "write JSON")
+	out := s.output(flags)
 	tiers, keys := knowing(flags)
 	return func(files []string) error {
 		if len(files) != 1 {
@@ -61,7 +61,7 @@ func publish(s *session, flags *pflag.FlagSet) action {
 		}
 		report := report{File: files[0], Good: true, Warnings: loaded.Warnings()}
 		inFile(report.Warnings, files[0])
-		if !*asJSON || *strict {
+		if !*out.asJSON || *strict {
 			report.writeProblems(s.err)
 		}
 		if *strict && len(report.Warnings) > 0 {
@@ -80,11 +80,8 @@ func publish(s *session, flags *pflag.FlagSet) action {
 			if err != nil {
 				return err
 			}
-			if *asJSON {
-				return writeJSON(s.out, published{*at, loaded.Version(), append([]rules.Problem{}, report.Warnings...)})
-			}
-			fmt.Fprintf(s.out, "%s is version %s from now on\n", *at, loaded.Version())
-			return nil
+			said := published{*at, loaded.Version(), append([]rules.Problem{}, report.Warnings...)}
+			return out.write(said, func(table io.Writer) { fmt.Fprintf(table, "%s is version %s from now on\n", *at, said.Version) })
 		})
 	}
 }

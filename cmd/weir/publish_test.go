@@ -59,11 +59,9 @@ func TestPublishedRulesAreThoseOfTheFleet(t *testing.T) {
 	assert.Equal(t, published{"limits", rules.VersionOf([]byte(loose)), []rules.Problem{}}, made)
 	await(t, func() bool { return limit() == "200/1m" })
 
-	out, _ = run(exitGood, "rules")
-	assert.Contains(t, out, "limits, version "+made.Version+"\n")
-	assert.Regexp(t, `"default" +200/1m +all +local +enforce`, out)
-	out, _ = run(exitGood, "rules", "--text")
+	out, said = run(exitGood, "rules")
 	assert.Equal(t, loose, out)
+	assert.Equal(t, "limits, version "+made.Version+"\n", said)
 
 	doubted := write(t, "doubted.yaml", "version: 1\ndefault: 100/m\nendpoints: {\"/static/\": 5/s}\n")
 	_, said = run(exitBad, "publish", doubted, "--strict")
@@ -78,8 +76,6 @@ func TestPublishedRulesAreThoseOfTheFleet(t *testing.T) {
 	assert.Equal(t, "5", client.HGet(t.Context(), "basket", "apples").Val(), "what is no rules is left alone")
 
 	require.NoError(t, client.Set(t.Context(), "limits", "version: 9\n", 0).Err())
-	_, said = run(exitBad, "rules")
-	assert.Contains(t, said, "have problems, so that services keep the ones that they had")
 	_, said = run(exitUsage, "publish", old, "--if-version=")
 	assert.Contains(t, said, "want a version, or none")
 }

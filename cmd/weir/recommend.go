@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -14,7 +15,6 @@ import (
 	"github.com/weirgo/weir/cmd/weir/internal/accesslog"
 	"github.com/weirgo/weir/cmd/weir/internal/demand"
 	"github.com/weirgo/weir/cmd/weir/internal/simulate"
-	"github.com/weirgo/weir/cmd/weir/internal/verdict"
 	"github.com/weirgo/weir/internal/route"
 	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/limiter"
@@ -22,7 +22,7 @@ import (
 )
 
 func recommend(s *session, flags *pflag.FlagSet) action {
-	f := newLogFlags(flags)
+	f := newLogFlags(s, flags)
 	key := flags.String("key", "ip", "what is counted apart, as in a rules file: ip, user, user|ip, header:NAME and so on")
 	per := flags.String("per", "1m", "the limit's `period`, such as 10s, 1m, 1h or 1d")
 	spare := flags.String("spare", "99.9%", "how many of the clients are to be refused nothing, as a `percentage`")
@@ -39,7 +39,7 @@ func recommend(s *session, flags *pflag.FlagSet) action {
 		if err != nil {
 			return err
 		}
-		share, err := shareOf(*spare)
+		spared, err := shareOf(*spare)
 		if err != nil {
 			return err
 		}
@@ -51,33 +51,37 @@ func recommend(s *session, flags *pflag.FlagSet) action {
 		if err != nil {
 			return err
 		}
-		log, missing, err := s.open(names[0], f, needs)
-		if err != nil {
-			return err
-		}
-		defer log.file.Close()
-		if len(missing) > 0 {
-			return fmt.Errorf("%s: --key %s goes by %s, which the log does not have: say where with --map %s=PLACE", names[0], *key, missing[0].Of, missing[0].Of)
-		}
-		if *only != "" && (!log.Has("method") || !log.Has("target")) {
-			return fmt.Errorf("%s: --for needs methods and paths, which the log does not have", names[0])
-		}
-		collectOften()
-		counts, err := measure(meter, log, f, of, matches)
-		if err != nil {
-			return fmt.Errorf("%s: %w", names[0], err)
-		}
-		result, err := meter.Result(share)
-		if err != nil {
-			return fmt.Errorf("%s: %w", names[0], err)
-		}
-		result.Refused = result.Refused[:min(len(result.Refused), mostInReport)]
-		for i := range result.Refused {
-			result.Refused[i].Client = shown(result.Refused[i].Client)
-		}
-		r := &recommended{result: result, key: *key, only: *only, period: verdict.TextOf(result.Per)}
-		stats := log.Stats()
-		return r.tell(s, f, names, share, &stats, counts)
+		return f.read(names[0], needs, func(log *weblog) error {
+			if len(log.missing) > 0 {
+				need := log.missing[0].Of
+				return fmt.Errorf("--key %s goes by %s, which the log does not have: say where with --map %s=PLACE", *key, need, need)
+			}
+			if *only != "" && (!log.Has("method") || !log.Has("target")) {
+				return errors.New("--for needs methods and paths, which the log does not have")
+			}
+			counts, err := measure(meter, log, of, matches)
+			if err != nil {
+				return err
+			}
+			result, err := meter.Result(spared)
+			if err != nil {
+				return err
+			}
+			result.Refused = result.Refused[:min(len(result.Refused), mostInJSON)]
+			for i := range result.Refused {
+				result.Refused[i].Client = shown(result.Refused[i].Client)
+			}
+			var notes []string
+			if counts.keyless > 0 {
+				notes = append(notes, fmt.Sprintf("%s requests have no %s, and are left out.", number(counts.keyless), *key))
+			}
+			verdict, detail := recommended(result, spared, subjectOf(*key))
+			r := &recommendation{
+				finding: log.found(verdict, detail, notes, counts.answered), Limit: limitText(result.Chosen.Limit, result.Per), Result: result,
+			}
+			r.Rules = ruleText(r.Limit, *key, *only)
+			return f.write(r, func(table io.Writer) { r.write(table, subjectOf(*key)) })
+		})
 	}
 }
 
@@ -137,8 +141,8 @@ func matching(endpoint string) (func(*accesslog.Entry) bool, error) {
 // unmeasured are requests that no key was measured of.
 type unmeasured struct{ answered, keyless int64 }
 
-func measure(meter *demand.Meter, log *weblog, f *logFlags, of keyfunc.Func, matches func(*accesslog.Entry) bool) (counts unmeasured, err error) {
-	requests := simulate.NewRequests(simulate.Options{Routes: f.routes, ServeMux: f.serveMux, Headers: log.Headers()})
+func measure(meter *demand.Meter, log *weblog, of keyfunc.Func, matches func(*accesslog.Entry) bool) (counts unmeasured, err error) {
+	requests := simulate.NewRequests(simulate.Options{Routes: log.flags.routes, ServeMux: log.flags.serveMux, Headers: log.Headers()})
 	for {
 		e, err := log.next()
 		if errors.Is(err, io.EOF) {
@@ -162,123 +166,60 @@ func measure(meter *demand.Meter, log *weblog, f *logFlags, of keyfunc.Func, mat
 	}
 }
 
-// recommended is a recommendation.
-type recommended struct {
-	result            *demand.Result
-	key, only, period string
+// A recommendation is what recommend writes.
+type recommendation struct {
+	finding
+	Limit string `json:"limit"`
+	Rules string `json:"rules"` // for a file
+	*demand.Result
 }
 
-func (r *recommended) limit(n int64) string { return fmt.Sprintf("%d/%s", n, r.period) }
+func limitText(n int64, per time.Duration) string { return limiter.Limit{Events: n, Per: per}.String() }
 
-// text is for a rules file.
-func (r *recommended) text(limit string) string {
-	rule := fmt.Sprintf("{limit: %s, key: %s}", limit, quoted(r.key))
-	if r.only != "" {
-		return fmt.Sprintf("endpoints:\n  %q: %s", r.only, rule)
+// ruleText is a rule for a file.
+func ruleText(limit, key, only string) string {
+	if strings.ContainsAny(key, ":|") {
+		key = strconv.Quote(key)
+	}
+	rule := fmt.Sprintf("{limit: %s, key: %s}", limit, key)
+	if only != "" {
+		return fmt.Sprintf("endpoints:\n  %q: %s", only, rule)
 	}
 	return "default: " + rule
 }
 
-// quoted is a key as YAML has it.
-func quoted(key string) string {
-	if strings.ContainsAny(key, ":|") {
-		return strconv.Quote(key)
-	}
-	return key
-}
-
-func (r *recommended) tell(s *session, f *logFlags, names []string, share float64, stats *accesslog.Stats, counts unmeasured) error {
-	result := r.result
-	text := r.text(r.limit(result.Chosen.Limit))
-	shown := &verdict.Recommendation{Result: result, Peaks: verdict.Peaks(result), Text: text}
-	for _, p := range around(result.Curve, result.Chosen.Limit) {
-		shown.Limits = append(shown.Limits, verdict.Limit{Point: p, Text: r.limit(p.Limit), Chosen: p.Limit == result.Chosen.Limit})
-	}
-	page := &verdict.Page{
-		Title: titleOf(names), Words: verdict.Recommended(result, share, subjectOf(r.key)),
-		Notes: verdict.Log(stats, counts.answered), Recommended: shown,
-	}
-	if counts.keyless > 0 {
-		page.Notes = append(page.Notes, fmt.Sprintf("%s requests have no %s, and are left out.", verdict.Number(counts.keyless), r.key))
-	}
-	if err := writeReport(f.report, page); err != nil {
-		return err
-	}
-	if f.asJSON {
-		return writeJSON(s.out, struct {
-			Verdict string `json:"verdict"`
-			Limit   string `json:"limit"`
-			Rules   string `json:"rules"` // for a file
-			*demand.Result
-			Log   logReport `json:"log"`
-			Notes []string  `json:"notes"`
-		}{page.Verdict, r.limit(result.Chosen.Limit), text, result, newLogReport(stats), append([]string{}, page.Notes...)})
-	}
-	s.say(page)
-	fmt.Fprintf(s.out, "%s\n\n", shown.Peaks)
-	table := newTable(s)
-	fmt.Fprintln(table, "LIMIT\tCLIENTS REFUSED\t\tREQUESTS REFUSED\t")
-	for _, l := range shown.Limits {
+// write writes a recommendation for people, who call the key's owners that.
+func (r *recommendation) write(table io.Writer, subject string) {
+	r.finding.write(table)
+	fmt.Fprintf(table, "%s\n\nLIMIT\tCLIENTS REFUSED\t\tREQUESTS REFUSED\t\n", peaks(r.Result))
+	at := slices.IndexFunc(r.Curve, func(p demand.Point) bool { return p.Limit == r.Chosen.Limit })
+	for _, p := range r.Curve[max(0, at-5):min(len(r.Curve), at+4)] { // to see what less and more would cost
 		mark := ""
-		if l.Chosen {
+		if p == r.Chosen {
 			mark = "recommended"
 		}
-		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\n", l.Text, verdict.Number(l.Keys), verdict.Share(l.Keys, result.Keys),
-			verdict.Number(l.Requests), verdict.Share(l.Requests, result.Requests), mark)
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\n", limitText(p.Limit, r.Per), number(p.Keys), share(p.Keys, r.Keys), number(p.Requests), share(p.Requests, r.Requests), mark)
 	}
-	if err := table.Flush(); err != nil {
-		return err
-	}
-	if refused := result.Refused[:min(len(result.Refused), mostOnTerminal)]; len(refused) > 0 {
-		fmt.Fprintf(table, "\n%s REFUSED\tMOST IN A %s\tUNTIL\t\n", strings.ToUpper(subjectOf(r.key)), strings.ToUpper(verdict.Period(result.Per)))
+	if refused := r.Refused[:min(len(r.Refused), mostOnTerminal)]; len(refused) > 0 {
+		fmt.Fprintf(table, "\n%s REFUSED\tMOST IN A %s\tUNTIL\t\n", strings.ToUpper(subject), strings.ToUpper(period(r.Per)))
 		for _, c := range refused {
 			mark := ""
 			if c.Apart {
 				mark = "set apart"
 			}
-			fmt.Fprintf(table, "%s\t%s\t%s\t%s\n", c.Client, verdict.Number(c.Most), c.At.Format(time.DateTime), mark)
+			fmt.Fprintf(table, "%s\t%s\t%s\t%s\n", c.Client, number(c.Most), c.At.Format(time.DateTime), mark)
 		}
-		if more := result.Chosen.Keys - int64(len(refused)); more > 0 {
-			fmt.Fprintf(table, "and %s more\n", verdict.Number(more))
-		}
-		if err := table.Flush(); err != nil {
-			return err
+		if more := r.Chosen.Keys - int64(len(refused)); more > 0 {
+			fmt.Fprintf(table, "and %s more\n", number(more))
 		}
 	}
-	fmt.Fprintf(s.out, "\nin a rules file:\n%s\n", text)
-	return nil
-}
-
-// around are the points next to a limit: enough to see what less and more would cost.
-func around(curve []demand.Point, limit int64) []demand.Point {
-	at := 0
-	for i := range curve {
-		if curve[i].Limit == limit {
-			at = i
-		}
-	}
-	return curve[max(0, at-5):min(len(curve), at+4)]
+	fmt.Fprintf(table, "\nin a rules file:\n%s\n", r.Rules)
 }
 
 // subjectOf is what a key tells apart, in words.
 func subjectOf(key string) string {
-	switch key {
-	case "ip":
+	if key == "ip" {
 		return "client address"
-	case "user":
-		return "user"
 	}
 	return key
-}
-
-// logReport is what was found in a log, as JSON.
-type logReport struct {
-	Format  string             `json:"format"`
-	Entries int64              `json:"entries"`
-	Broken  int64              `json:"broken"`
-	First   []accesslog.Broken `json:"broken_first"`
-}
-
-func newLogReport(s *accesslog.Stats) logReport {
-	return logReport{s.Format, s.Entries, s.Broken, append([]accesslog.Broken{}, s.First...)}
 }

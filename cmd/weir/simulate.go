@@ -4,109 +4,123 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
-	"path/filepath"
+	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/pflag"
 
 	"github.com/weirgo/weir/cmd/weir/internal/simulate"
-	"github.com/weirgo/weir/cmd/weir/internal/verdict"
 	"github.com/weirgo/weir/middleware/rules"
 )
 
-// How many clients are told of.
-const (
-	mostOnTerminal = 10
-	mostInReport   = 100
-)
-
 func simulateLog(s *session, flags *pflag.FlagSet) action {
-	f := newLogFlags(flags)
+	f := newLogFlags(s, flags)
+	flags.BoolVar(&f.partial, "partial", false, "leave out rules that need what the log does not have, and name them")
 	return func(names []string) error {
 		if len(names) < 2 || len(names) > 3 {
 			return usageError{errors.New("name a rules file, or an old and a new one, and a log, or - for the standard input")}
-		}
-		shown, err := f.shown()
-		if err != nil {
-			return err
 		}
 		files, logName := names[:len(names)-1], names[len(names)-1]
 		if slices.Contains(files, "-") {
 			return usageError{errors.New("a rules file has to be a file: the standard input is for the log")}
 		}
+		shown, err := f.shown()
+		if err != nil {
+			return err
+		}
+		var loaded []*rules.Rules
 		var needs []rules.Need
-		bounded := false
 		for _, file := range files {
-			loaded, err := rules.Load(file, f.options())
+			one, err := rules.Load(file, f.options())
 			if err != nil {
 				return err
 			}
-			needs = append(needs, loaded.Needs()...)
-			bounded = bounded || loaded.Config().Overload != nil
+			loaded, needs = append(loaded, one), append(needs, one.Needs()...)
 		}
-		log, missing, err := s.open(logName, f, needs)
-		if err != nil {
-			return err
-		}
-		defer log.file.Close()
-		if !log.Has("method") || !log.Has("target") {
-			return fmt.Errorf("%s: the log has no requests' methods and paths: say where with --map method=PLACE --map target=PLACE, or --map request=PLACE", logName)
-		}
-		notes, err := partly(missing, f)
-		if err != nil {
-			return err
-		}
-		for _, need := range needs {
-			if note := fmt.Sprintf("%q settles what a request really cost, which the log does not have: each costs what it reserves.", need.Rule); need.Of == "settled" && !slices.Contains(notes, note) {
-				notes = append(notes, note)
+		return f.read(logName, needs, func(log *weblog) error {
+			if !log.Has("method") || !log.Has("target") {
+				return errors.New("the log has no requests' methods and paths: say where with --map method=PLACE --map target=PLACE, or --map request=PLACE")
 			}
-		}
-		if bounded {
-			notes = append(notes, "The overload section is left out: a log does not say how much the service could do.")
-		}
-		collectOften()
-		run := &run{flags: f, log: log}
-		for _, need := range missing {
-			run.left = append(run.left, need.Rule)
-		}
-		if err := run.all(files); err != nil {
-			return fmt.Errorf("%s: %w", logName, err)
-		}
-		return run.tell(s, names, notes, shown)
+			notes, err := leftOut(log)
+			if err != nil {
+				return err
+			}
+			for _, need := range needs {
+				if note := fmt.Sprintf("%q settles what a request really cost, which the log does not have: each costs what it reserves.", need.Rule); need.Of == "settled" && !slices.Contains(notes, note) {
+					notes = append(notes, note)
+				}
+			}
+			run, err := newRun(log, loaded)
+			if err != nil {
+				return err
+			}
+			if err := run.all(); err != nil {
+				return err
+			}
+			return run.write(append(notes, run.notes(loaded)...), shown)
+		})
 	}
+}
+
+// leftOut names the rules that need what the log does not have. That is an error, or with
+// --partial a note.
+func leftOut(log *weblog) (notes []string, err error) {
+	of := map[string][]string{}
+	for _, need := range log.missing {
+		of[need.Of] = append(of[need.Of], fmt.Sprintf("%q", need.Rule))
+	}
+	var errs []error
+	for _, need := range slices.Sorted(maps.Keys(of)) {
+		names, verb := strings.Join(of[need], ", "), "goes by"
+		if len(of[need]) > 1 {
+			verb = "go by"
+		}
+		notes = append(notes, fmt.Sprintf("Left out: %s, which %s %s. The log does not have it.", names, verb, need))
+		where := "--map " + need + "=PLACE"
+		if need == "route" {
+			where = "--route PATTERN which the service has"
+		}
+		errs = append(errs, fmt.Errorf("%s %s %s, which the log does not have: say where with %s, or leave such rules out with --partial", names, verb, need, where))
+	}
+	if log.flags.partial {
+		return notes, nil
+	}
+	return nil, errors.Join(errs...)
 }
 
 // A run is of one file of rules, or two, over a log.
 type run struct {
-	flags *logFlags
-	log   *weblog
-	left  []string // rules that need what the log lacks
-
+	log      *weblog
 	services []*simulate.Simulation // one for each file
 	tallies  []*simulate.Tally
 	changes  simulate.Changes
 }
 
-// all decides about all requests of the log.
-func (r *run) all(files []string) error {
-	for _, file := range files {
-		loaded, err := rules.Load(file, r.flags.options())
-		if err != nil {
-			return err
-		}
-		service, err := simulate.New(loaded.Config(), simulate.Options{
-			LeftOut: r.left, Routes: append(loaded.Routes(), r.flags.routes...), ServeMux: r.flags.serveMux,
-			Headers: r.log.Headers(), Client: loaded.IP(), HasTook: r.log.Has("took"),
+func newRun(log *weblog, loaded []*rules.Rules) (*run, error) {
+	r := &run{log: log}
+	var left []string
+	for _, need := range log.missing {
+		left = append(left, need.Rule)
+	}
+	for _, of := range loaded {
+		service, err := simulate.New(of.Config(), simulate.Options{
+			LeftOut: left, Routes: append(of.Routes(), log.flags.routes...), ServeMux: log.flags.serveMux,
+			Headers: log.Headers(), Client: of.IP(), HasTook: log.Has("took"),
 		})
 		if err != nil {
-			return err
+			return nil, err
 		}
 		r.services = append(r.services, service)
 		r.tallies = append(r.tallies, simulate.NewTally(service.Rules()))
 	}
-	passed := make([]bool, len(files))
+	return r, nil
+}
+
+// all decides about all requests of the log.
+func (r *run) all() error {
+	passed := make([]bool, len(r.services))
 	for {
 		e, err := r.log.next()
 		if errors.Is(err, io.EOF) {
@@ -124,9 +138,12 @@ func (r *run) all(files []string) error {
 	}
 }
 
-// places says what a simulation knows of how many requests are in progress, if rules bound that:
-// what the log says, or nothing, and then their names.
-func (r *run) places() (notes []string) {
+// notes say what a simulation leaves out, or takes from the log: overload, and how many requests
+// are in progress.
+func (r *run) notes(loaded []*rules.Rules) (notes []string) {
+	if slices.ContainsFunc(loaded, func(of *rules.Rules) bool { return of.Config().Overload != nil }) {
+		notes = append(notes, "The overload section is left out: a log does not say how much the service could do.")
+	}
 	var left, queued []string
 	bounded := false
 	for _, service := range r.services {
@@ -140,7 +157,7 @@ func (r *run) places() (notes []string) {
 		return strings.Trim(fmt.Sprintf("%q", slices.Compact(names)), "[]")
 	}
 	if len(left) > 0 {
-		return []string{"Not simulated: the concurrency of " + named(left) + ". The log does not have how long requests took: say where with --map took_ms=PLACE."}
+		return append(notes, "Not simulated: the concurrency of "+named(left)+". The log does not have how long requests took: say where with --map took_ms=PLACE.")
 	}
 	if bounded {
 		notes = append(notes, "A request has its slot for as long as the log says that it took.")
@@ -151,89 +168,42 @@ func (r *run) places() (notes []string) {
 	return notes
 }
 
-// tell says what came of it.
-func (r *run) tell(s *session, names, notes []string, shown func(string) string) error {
-	last := len(r.tallies) - 1
-	summary := r.tallies[last].Summary(mostInReport, shown)
-	page := &verdict.Page{Title: titleOf(names), Words: verdict.Simulated(summary), Summary: summary}
+// write says what came of it.
+func (r *run) write(notes []string, shown func(string) string) error {
+	last := r.tallies[len(r.tallies)-1]
+	summary := last.Summary(mostInJSON, shown)
+	verdict, detail := simulated(summary)
 	var change *simulate.Change
-	if last > 0 {
-		change = simulate.Compare(r.tallies[0], r.tallies[1], r.changes, mostInReport, shown)
-		page.Change, page.Words = change, verdict.Changed(change)
+	if len(r.tallies) > 1 {
+		change = simulate.Compare(r.tallies[0], last, r.changes, mostInJSON, shown)
+		verdict, detail = changed(change)
 	}
-	stats := r.log.Stats()
-	page.Notes = append(slices.Concat(notes, r.places(), r.log.anonymous(r.flags)), verdict.Log(&stats, summary.Answered)...)
-	if err := writeReport(r.flags.report, page); err != nil {
-		return err
-	}
-	if r.flags.asJSON {
-		said := struct {
-			Verdict string `json:"verdict"`
-			*simulate.Summary
-			Change *simulate.Change `json:"change,omitempty"`
-			Log    logReport        `json:"log"`
-			Notes  []string         `json:"notes"`
-		}{page.Verdict, summary, change, newLogReport(&stats), append([]string{}, page.Notes...)}
-		return writeJSON(s.out, said)
-	}
-	s.say(page)
-	table := newTable(s)
-	fmt.Fprintln(table, "RULE\tLIMIT\tASKED\tREFUSED\tKEYS")
-	for _, rule := range summary.Rules {
-		name := ruleName(rule.Rule, rule.Tier)
-		if rule.Shadow {
-			name += ", in shadow"
+	begin := r.log.found(verdict, detail, notes, summary.Answered)
+	said := struct {
+		finding
+		*simulate.Summary
+		Change *simulate.Change `json:"change,omitempty"`
+	}{begin, summary, change}
+	return r.log.flags.write(said, func(table io.Writer) {
+		begin.write(table)
+		fmt.Fprintln(table, "RULE\tLIMIT\tASKED\tREFUSED\tKEYS")
+		for _, rule := range summary.Rules {
+			name := ruleName(rule.Rule, rule.Tier)
+			if rule.Shadow {
+				name += ", in shadow"
+			}
+			fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\n", name, rule.Limit, number(rule.Asked), number(rule.Refused), number(rule.Keys))
 		}
-		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\n", name, rule.Limit, verdict.Number(rule.Asked), verdict.Number(rule.Refused), verdict.Number(rule.Keys))
-	}
-	if err := table.Flush(); err != nil {
-		return err
-	}
-	if change != nil && len(change.Clients) > 0 {
-		fmt.Fprintln(table, "\nCLIENT\tREQUESTS\tREFUSED, OLD\tNEW")
-		for _, c := range change.Clients[:min(mostOnTerminal, len(change.Clients))] {
-			fmt.Fprintf(table, "%s\t%s\t%s\t%s\n", c.Client, verdict.Number(c.Requests), verdict.Number(c.Old), verdict.Number(c.New))
+		if change != nil && len(change.Clients) > 0 {
+			fmt.Fprintln(table, "\nCLIENT\tREQUESTS\tREFUSED, OLD\tNEW")
+			for _, c := range change.Clients[:min(mostOnTerminal, len(change.Clients))] {
+				fmt.Fprintf(table, "%s\t%s\t%s\t%s\n", c.Client, number(c.Requests), number(c.Old), number(c.New))
+			}
+		} else if change == nil && len(summary.Hit) > 0 {
+			fmt.Fprintln(table, "\nCLIENT\tREFUSED\tOF\tBY\tFIRST")
+			for _, c := range summary.Hit[:min(mostOnTerminal, len(summary.Hit))] {
+				fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\n", c.Client, number(c.Stopped), number(c.Requests), c.By, c.First.Format(time.DateTime))
+			}
 		}
-	} else if change == nil && len(summary.Hit) > 0 {
-		fmt.Fprintln(table, "\nCLIENT\tREFUSED\tOF\tBY\tFIRST")
-		for _, c := range summary.Hit[:min(mostOnTerminal, len(summary.Hit))] {
-			fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\n", c.Client, verdict.Number(c.Stopped), verdict.Number(c.Requests), c.By, c.First.Format("2006-01-02 15:04:05"))
-		}
-	}
-	return table.Flush()
-}
-
-// say writes what a page begins with.
-func (s *session) say(page *verdict.Page) {
-	fmt.Fprintf(s.out, "%s\n%s\n", page.Verdict, page.Detail)
-	for _, note := range page.Notes {
-		fmt.Fprintln(s.out, "note:", note)
-	}
-	fmt.Fprintln(s.out)
-}
-
-func titleOf(names []string) string {
-	title := ""
-	for i, name := range names {
-		if i > 0 {
-			title += ", "
-		}
-		if name == "-" {
-			name = "standard input"
-		}
-		title += filepath.Base(name)
-	}
-	return title
-}
-
-// writeReport writes a page to a file, if there is to be one.
-func writeReport(name string, page *verdict.Page) error {
-	if name == "" {
-		return nil
-	}
-	file, err := os.Create(name)
-	if err != nil {
-		return err
-	}
-	return errors.Join(page.Write(file), file.Close())
+	})
 }

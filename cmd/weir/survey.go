@@ -20,8 +20,8 @@ type survey struct {
 	client       redis.UniversalClient
 	n            int
 	prefix, rule string
-	every        time.Duration            // for a page of each server
-	progress     func(looked, keys int64) // is told once a second; nil: nobody is
+	every        time.Duration      // for a page of each server
+	progress     func(looked int64) // is called every ten seconds
 
 	mu           sync.Mutex
 	begun, told  time.Time
@@ -88,9 +88,9 @@ func (s *survey) scan(ctx context.Context, node *redis.Client) error {
 		}
 		s.mu.Lock()
 		s.looked += page
-		if s.progress != nil && time.Since(s.told) >= time.Second {
+		if time.Since(s.told) >= 10*time.Second {
 			s.told = time.Now()
-			s.progress(min(s.looked, s.keys), s.keys)
+			s.progress(min(s.looked, s.keys))
 		}
 		s.keep(found)
 		s.mu.Unlock()
@@ -127,13 +127,15 @@ func (s *survey) sorted() []redisstore.Usage {
 	}
 	slices.SortFunc(all, func(a, b redisstore.Usage) int {
 		return cmp.Or(
-			-cmp.Compare(float64(a.Used)/float64(a.Limit), float64(b.Used)/float64(b.Limit)),
-			-cmp.Compare(a.Used, b.Used),
+			cmp.Compare(shareOfLimit(b), shareOfLimit(a)),
+			cmp.Compare(b.Used, a.Used),
 			strings.Compare(a.Rule+a.Tier+a.Digest, b.Rule+b.Tier+b.Digest),
 		)
 	})
 	return all
 }
+
+func shareOfLimit(u redisstore.Usage) float64 { return float64(u.Used) / float64(u.Limit) }
 
 // found looks again at the first that were found, as a survey may take minutes, and returns them.
 func (s *survey) found(ctx context.Context) ([]redisstore.Usage, error) {

@@ -8,13 +8,11 @@ import (
 	"io"
 	"os"
 	"os/signal"
-	"strings"
 	"syscall"
 	"time"
 
 	"github.com/spf13/pflag"
 
-	"github.com/weirgo/weir/cmd/weir/internal/verdict"
 	"github.com/weirgo/weir/redis/redisstore"
 )
 
@@ -50,7 +48,7 @@ func top(s *session, flags *pflag.FlagSet) action {
 	rate := flags.Int("rate", 10_000, "how many keys of a Redis are looked at in a second, at most")
 	file := namesFlag(flags)
 	own := ownKeys(flags)
-	asJSON := flags.Bool("json", false, "write JSON")
+	out := s.output(flags)
 	return func([]string) error {
 		switch {
 		case *n < 1 || *n > 10_000:
@@ -73,16 +71,10 @@ func top(s *session, flags *pflag.FlagSet) action {
 		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 		defer stop()
 		survey := newSurvey(client, *n, *rate, server.prefix, *rule)
-		terminal := terminalOf(s.err)
-		if terminal != nil {
-			survey.progress = func(looked, keys int64) {
-				fmt.Fprintf(terminal, "\r%s of %s keys \x1b[K", verdict.Number(looked), verdict.Number(keys))
-			}
+		survey.progress = func(looked int64) {
+			fmt.Fprintf(s.err, "looked at %s of %s keys\n", number(looked), number(survey.keys))
 		}
 		err = survey.run(ctx)
-		if terminal != nil {
-			fmt.Fprint(terminal, "\r\x1b[K")
-		}
 		isInterrupted := err != nil && ctx.Err() != nil
 		if err != nil && !isInterrupted {
 			return err
@@ -98,47 +90,22 @@ func top(s *session, flags *pflag.FlagSet) action {
 		for _, u := range found {
 			view.Top = append(view.Top, topKey{
 				Key: known[u.Digest], Digest: u.Digest, Rule: u.Rule, Tier: u.Tier, InProgress: u.InFlight,
-				Used: u.Used, Limit: u.Limit, Share: ratio(u.Used, u.Limit), FreeIn: inSeconds(u.ResetAfter),
+				Used: u.Used, Limit: u.Limit, Share: shareOfLimit(u), FreeIn: inSeconds(u.ResetAfter),
 			})
 		}
-		if *asJSON {
-			err = writeJSON(s.out, view)
-		} else {
-			err = view.write(s)
-		}
+		err = out.write(view, func(table io.Writer) {
+			fmt.Fprintln(table, "USED\tLIMIT\tSHARE\tFREE IN\tRULE\tKEY")
+			for _, u := range view.Top {
+				name := ruleName(u.Rule, u.Tier)
+				if u.InProgress {
+					name += ", at once"
+				}
+				fmt.Fprintf(table, "%d\t%d\t%d%%\t%v\t%s\t%s\n", u.Used, u.Limit, int64(100*u.Share), u.FreeIn, name, cmp.Or(u.Key, u.Digest))
+			}
+		})
 		if err == nil && isInterrupted {
-			err = fmt.Errorf("%w: at %s of %s", errInterrupted, verdict.Number(view.Looked), verdict.Number(view.Keys))
+			err = fmt.Errorf("%w: at %s of %s", errInterrupted, number(view.Looked), number(view.Keys))
 		}
 		return err
 	}
-}
-
-func (v *topView) write(s *session) error {
-	table := newTable(s)
-	fmt.Fprintln(table, "USED\tLIMIT\tSHARE\tFREE IN\tRULE\tKEY")
-	for _, u := range v.Top {
-		name := ruleName(u.Rule, u.Tier)
-		if u.InProgress {
-			name += ", at once"
-		}
-		fmt.Fprintf(table, "%d\t%d\t%d%%\t%v\t%s\t%s\n", u.Used, u.Limit, percent(u.Used, u.Limit), u.FreeIn.short(), name, cmp.Or(u.Key, u.Digest))
-	}
-	return table.Flush()
-}
-
-// terminalOf is the terminal behind a session's output, or nil. What is written to it is no
-// client's text.
-func terminalOf(out io.Writer) io.Writer {
-	p, ok := out.(*printable)
-	if !ok {
-		return nil
-	}
-	file, ok := p.to.(*os.File)
-	if !ok || strings.TrimSpace(os.Getenv("TERM")) == "dumb" {
-		return nil
-	}
-	if info, err := file.Stat(); err != nil || info.Mode()&os.ModeCharDevice == 0 || info.Name() == "null" || info.Name() == "full" {
-		return nil
-	}
-	return file
 }

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"fmt"
 	"runtime"
 	"runtime/debug"
@@ -11,19 +10,11 @@ import (
 
 func version(s *session, _ *pflag.FlagSet) action {
 	return func([]string) error {
-		of, at := "unknown", ""
+		of := "unknown"
 		if info, ok := debug.ReadBuildInfo(); ok {
-			of = cmp.Or(info.Main.Version, of) // "(devel)": of a working copy
-			for _, setting := range info.Settings {
-				switch {
-				case setting.Key == "vcs.revision":
-					at = ", revision " + setting.Value
-				case setting.Key == "vcs.modified" && setting.Value == "true":
-					at += " with changes"
-				}
-			}
+			of = info.Main.Version // of a working copy, the revision and whether it was changed
 		}
-		_, err := fmt.Fprintf(s.out, "weir %s%s, %s on %s/%s\n", of, at, runtime.Version(), runtime.GOOS, runtime.GOARCH)
+		_, err := fmt.Fprintf(s.out, "weir %s, %s on %s/%s\n", of, runtime.Version(), runtime.GOOS, runtime.GOARCH)
 		return err
 	}
 }

@@ -38,20 +38,20 @@ type Reader struct {
 
 // Stats are what was found in a log so far.
 type Stats struct {
-	Format  string
-	Entries int64 // that were read
+	Format  string `json:"format"`
+	Entries int64  `json:"entries"` // that were read
 
 	// Broken is how many lines could not be read, and First are the first ten of them.
-	Broken int64
-	First  []Broken
+	Broken int64    `json:"broken"`
+	First  []Broken `json:"broken_first,omitempty"`
 
 	// Whole says that times are whole seconds: requests of one second are spread evenly over
 	// it. Took says that times were those of answers, and how long they took is subtracted.
-	Whole, Took bool
+	Whole, Took bool `json:"-"`
 
 	// Long is how many requests took so long that others, which came later, were already
 	// told of: they are taken to have come then.
-	Long int64
+	Long int64 `json:"-"`
 }
 
 // A Broken is a line that could not be read.

@@ -17,7 +17,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"pgregory.net/rapid"
 
 	"github.com/weirgo/weir/cmd/weir/internal/accesslog"
 	"github.com/weirgo/weir/internal/phase"
@@ -215,30 +214,6 @@ func TestARequestThatWouldWaitInAQueueIsRefusedAndItsRuleNamed(t *testing.T) {
 		d := s.Do(&accesslog.Entry{Client: "192.0.2.1", Method: "GET", Target: "/", Took: time.Minute}, 1e15+int64(i))
 		require.Equal(t, want, d.Passed(), i)
 	}
-}
-
-// A timeline counts all requests of a log of any length.
-func TestATimelineCountsAllRequestsOfALogOfAnyLength(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		var times timeline
-		at, passed, stopped := rapid.Int64Range(1, 1<<50).Draw(t, "begin"), int64(0), int64(0)
-		for range rapid.IntRange(1, 60).Draw(t, "requests") {
-			at += rapid.OneOf(rapid.Int64Range(0, 5*second), rapid.Int64Range(0, 100*86400*second), rapid.Int64Range(0, 1<<46)).Draw(t, "pause")
-			passes := rapid.Bool().Draw(t, "passes")
-			if times.add(at, !passes); passes {
-				passed++
-			} else {
-				stopped++
-			}
-		}
-		shown := times.shown()
-		require.LessOrEqual(t, len(shown.Passed), mostBins)
-		for i := range shown.Passed {
-			passed, stopped = passed-shown.Passed[i], stopped-shown.Stopped[i]
-		}
-		require.Zero(t, passed)
-		require.Zero(t, stopped)
-	})
 }
 
 // fromNow is the same traffic, which begins now.

@@ -20,7 +20,6 @@ type Tally struct {
 	rules   map[*middleware.RuleInfo]*ruleTally
 	order   []*ruleTally
 	clients []client // by number
-	times   timeline
 }
 
 // Counts are numbers of requests.
@@ -139,7 +138,6 @@ func (t *Tally) Add(e *accesslog.Entry, at int64, d *Decision) {
 	if d.Passed() && d.Delay > 0 {
 		t.Delayed++
 	}
-	t.times.add(at, by != "")
 	if by == "" {
 		return
 	}
@@ -172,7 +170,6 @@ type Summary struct {
 	ClientsStopped int64        `json:"clients_stopped"` // to which not every request passed
 	Rules          []RuleCounts `json:"rules"`
 	Hit            []Hit        `json:"hit"` // the clients that were stopped most often
-	Timeline       Timeline     `json:"timeline"`
 }
 
 // A Hit is a client that was stopped.
@@ -189,7 +186,7 @@ type Hit struct {
 func (t *Tally) Summary(most int, shown func(client string) string) *Summary {
 	s := &Summary{
 		From: time.UnixMicro(t.began).UTC(), To: time.UnixMicro(t.last).UTC(), Counts: t.Counts,
-		Clients: int64(len(t.clients)), Timeline: t.times.shown(), Hit: []Hit{},
+		Clients: int64(len(t.clients)), Hit: []Hit{},
 	}
 	for _, r := range t.order {
 		s.Rules = append(s.Rules, r.RuleCounts)

@@ -1,0 +1,194 @@
+package main
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/weirgo/weir/cmd/weir/internal/accesslog"
+	"github.com/weirgo/weir/cmd/weir/internal/demand"
+	"github.com/weirgo/weir/cmd/weir/internal/simulate"
+)
+
+// simulated says in words what rules would have done: the verdict first, then details.
+func simulated(s *simulate.Summary) (verdict, detail string) {
+	passing := listed("Of those that pass, ", []amount{{s.Delayed, "waits for its turn", "wait for their turn"},
+		{s.Warned, "carries a warning that the limit is near", "carry a warning that the limit is near"},
+		{s.Exempt, "is never limited", "are never limited"}, {s.Unlimited, "meets no rule", "meet no rule"}})
+	if s.Stopped() == 0 {
+		return fmt.Sprintf("These rules would have let all %s requests pass.", number(s.Requests)), sentences(span(s), passing)
+	}
+	return fmt.Sprintf("These rules would have refused %s of %s requests (%s), of %s of %s.", number(s.Stopped()), number(s.Requests),
+		share(s.Stopped(), s.Requests), number(s.ClientsStopped), count(s.Clients, "client", "clients")), sentences(reasons(s), passing, span(s))
+}
+
+// reasons says why requests were refused.
+func reasons(s *simulate.Summary) string {
+	return listed("", []amount{{s.Refused, "is over a limit", "are over a limit"}, {s.Banned, "is refused for a ban", "are refused for a ban"},
+		{s.NoKey, "is refused for want of a key", "are refused for want of a key"}})
+}
+
+type amount struct {
+	n         int64
+	one, many string
+}
+
+// listed is a sentence about the amounts above 0.
+func listed(begin string, all []amount) string {
+	var parts []string
+	for _, a := range all {
+		if a.n > 0 {
+			parts = append(parts, count(a.n, a.one, a.many))
+		}
+	}
+	if len(parts) == 0 {
+		return ""
+	}
+	return begin + strings.Join(parts, ", ") + "."
+}
+
+func span(s *simulate.Summary) string {
+	return fmt.Sprintf("The log is from %s to %s UTC.", s.From.Format(time.DateTime), s.To.Format(time.DateTime))
+}
+
+// changed says what new rules change.
+func changed(c *simulate.Change) (verdict, detail string) {
+	before, after := c.Old.Stopped(), c.New.Stopped()
+	verdict = fmt.Sprintf("The new rules would refuse %s requests where the old refuse %s: %s in place of %s.",
+		number(after), number(before), count(c.New.ClientsStopped, "client", "clients"), number(c.Old.ClientsStopped))
+	if c.Newly == 0 && c.NoLonger == 0 {
+		verdict = fmt.Sprintf("The new rules would refuse the same %s of %s requests as the old.", number(after), number(c.New.Requests))
+	}
+	return verdict, sentences(
+		fmt.Sprintf("%s refused that were not, and %s that were are not.", count(c.Newly, "request is", "requests are"), number(c.NoLonger)),
+		fmt.Sprintf("%s refused for the first time, and %s no longer.", count(c.ClientsNewly, "client is", "clients are"), number(c.ClientsNoLonger)),
+		reasons(&c.New), span(&c.New))
+}
+
+// recommended says what a limit for a key spares and refuses.
+func recommended(r *demand.Result, spare float64, key string) (verdict, detail string) {
+	verdict = fmt.Sprintf("%s for each %s spares %s of %s.", perPeriod(r.Chosen.Limit, r.Per), key, share(r.Keys-r.Chosen.Keys, r.Keys), count(r.Keys, "client", "clients"))
+	refuses := fmt.Sprintf("It would have refused %s of %s requests (%s), of %s.",
+		number(r.Chosen.Requests), number(r.Requests), share(r.Chosen.Requests, r.Requests), count(r.Chosen.Keys, "client", "clients"))
+	if r.Chosen.Requests == 0 {
+		refuses = fmt.Sprintf("It would have refused none of %s requests.", number(r.Requests))
+	}
+	few := ""
+	if float64(r.Keys)*(1-spare) < 1 {
+		few = fmt.Sprintf("With %s, %s is all of them.", count(r.Keys, "client", "clients"), percentage(spare))
+	}
+	return verdict, sentences(refuses, outliers(r), few)
+}
+
+// outliers is about the clients that the choice leaves out.
+func outliers(r *demand.Result) string {
+	if r.Apart == 0 {
+		return ""
+	}
+	with := "no limit that is tried here would spare them"
+	if r.With > 0 {
+		with = "with them the limit would be " + perPeriod(r.With, r.Per)
+	}
+	c := r.Refused[0]
+	return fmt.Sprintf("%s for far more than all others: %s for %s in one %s until %s UTC, and no other for more than %s. Look whether they are attackers: %s.",
+		count(int64(r.Apart), "client is set apart, which asks", "clients are set apart, which ask"),
+		c.Client, number(c.Most), period(r.Per), c.At.Format(time.DateTime), number(r.Next), with)
+}
+
+// peaks says what clients ask for.
+func peaks(r *demand.Result) string {
+	p := r.Peaks
+	text := fmt.Sprintf("The most that a client asked for in any %s: half of them %s, nine in ten at most %s, 99%% at most %s, 99.9%% at most %s, and one %s.",
+		period(r.Per), number(p.P50), number(p.P90), number(p.P99), number(p.P999), number(p.Most))
+	if slices.ContainsFunc(r.Curve, func(at demand.Point) bool { return at.Limit > p.Most && at.Keys > 0 }) {
+		text += " Limits above that still refuse something: a sliding window counts what came in the window before as if it had come evenly. A sliding log counts exactly."
+	}
+	return text
+}
+
+// readings says what of a log was not read as it stands.
+func readings(s *accesslog.Stats, answered int64) (notes []string) {
+	if s.Broken > 0 {
+		text := fmt.Sprintf("%s could not be read, of %s:", count(s.Broken, "line", "lines"), number(s.Broken+s.Entries))
+		for _, broken := range s.First {
+			text += fmt.Sprintf(" line %d at byte %d %s;", broken.Line, broken.Byte, broken.Why)
+		}
+		if s.Broken > int64(len(s.First)) {
+			text += " and so on;"
+		}
+		notes = append(notes, strings.TrimSuffix(text, ";")+".")
+	}
+	if answered > 0 {
+		notes = append(notes, fmt.Sprintf("%s answered 429: what those clients would have asked for without that limit is not in the log.",
+			count(answered, "request of the log was", "requests of the log were")))
+	}
+	if s.Whole {
+		notes = append(notes, "The log has whole seconds: requests of one second are spread evenly over it.")
+	}
+	if s.Took {
+		notes = append(notes, "The log has the time of answers: how long each took is subtracted.")
+	}
+	if s.Long > 0 {
+		notes = append(notes, count(s.Long, "request took so long that too many came in between: it is", "requests took so long that too many came in between: they are")+" taken to have come later.")
+	}
+	return notes
+}
+
+func sentences(all ...string) string {
+	return strings.Join(slices.DeleteFunc(all, func(s string) bool { return s == "" }), " ")
+}
+
+func count(n int64, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return number(n) + " " + many
+}
+
+// number is 1,234,567.
+func number(n int64) string {
+	text := strconv.FormatInt(n, 10)
+	for at := len(text) - 3; at > 0; at -= 3 {
+		text = text[:at] + "," + text[at:]
+	}
+	return text
+}
+
+// share is n of all as a percentage.
+func share(n, all int64) string { return percentage(float64(n) / float64(max(1, all))) }
+
+// percentage never says 0% or 100% of what is a little more or less.
+func percentage(share float64) string {
+	p, digits := 100*share, 10.0
+	switch {
+	case p > 0 && p < 0.01:
+		return "<0.01%"
+	case p > 99.99 && p < 100:
+		return ">99.99%"
+	case p < 1 || p > 99:
+		digits = 100
+	}
+	return strconv.FormatFloat(math.Round(p*digits)/digits, 'f', -1, 64) + "%"
+}
+
+// perPeriod is a limit as people say it: 60 per minute.
+func perPeriod(n int64, per time.Duration) string { return number(n) + " per " + period(per) }
+
+// period is minute, or 10 minutes.
+func period(per time.Duration) string {
+	for _, unit := range []struct {
+		length time.Duration
+		name   string
+	}{{24 * time.Hour, "day"}, {time.Hour, "hour"}, {time.Minute, "minute"}, {time.Second, "second"}} {
+		switch n := int64(per / unit.length); {
+		case per == unit.length:
+			return unit.name
+		case per%unit.length == 0:
+			return number(n) + " " + unit.name + "s"
+		}
+	}
+	return per.String()
+}
