@@ -73,7 +73,7 @@ func (s *State) holding() int64 {
 // [Decision.At] of their decision, which tells how long it took. Until then they stay taken:
 // Decision.RetryAfter is a guess from how long others took, and ResetAfter too.
 //
-// It is for a store that is a [Placer]. Others would keep what a process took that died.
+// It is for a store that is a [Checker]. Others would keep what a process took that died.
 func NewConcurrency(rule, tier string, most int64) (*Quota, error) {
 	if err := errors.Join(checkNames(rule, tier), checkMax(most)); err != nil {
 		return nil, err

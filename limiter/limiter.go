@@ -80,20 +80,20 @@ func (c *Config) quotas() ([]*Quota, error) {
 
 // register tells a store what will be counted in it.
 func register(s Store, q *Quota) error {
-	if store, ok := As[Claimer](s); ok {
-		err := store.Claim(q.rule)
-		if err != nil && !errors.Is(err, ErrClaimed) {
-			return err
-		}
-		if err != nil {
-			slog.Warn("weir: two limiters share a store and a name, so they share counters; rename one, or give each its own store",
-				"code", "weir-shared-counter", "rule", q.rule)
-		}
+	if err := CheckStore(s, q); err != nil {
+		return err
 	}
-	if store, ok := As[Checker](s); ok {
-		return store.Check(q)
+	store, ok := As[Claimer](s)
+	if !ok {
+		return nil
 	}
-	return nil
+	err := store.Claim(q.rule)
+	if errors.Is(err, ErrClaimed) {
+		slog.Warn("weir: two limiters share a store and a name, so they share counters; rename one, or give each its own store",
+			"code", "weir-shared-counter", "rule", q.rule)
+		return nil
+	}
+	return err
 }
 
 // Must is for a limiter or a store that is written in code: it panics where [New] or

@@ -328,5 +328,5 @@ func (m *Memory) Stats() MemoryStats {
 	return stats
 }
 
-// Places implements [Placer]: what a process has taken ends with it, and so does its Memory.
-func (m *Memory) Places(*Quota) error { return nil }
+// Check implements [Checker]: slots of a process end with it, and so does its Memory.
+func (m *Memory) Check(*Quota) error { return nil }

@@ -3,11 +3,11 @@ package limiter
 import (
 	"context"
 	"errors"
-	"time"
+	"fmt"
 )
 
-// What a [Store] may implement besides. [As] finds these methods through wrappers, except
-// for Bounded's.
+// What a [Store] may implement besides. [As] finds these methods through wrappers. Package failover
+// says what it asks of stores.
 
 // A Wrapper is a store around another one. What the inner store says of itself, in the
 // methods below, is then true of the wrapper too, where the wrapper does not say otherwise.
@@ -27,33 +27,24 @@ type Claimer interface {
 // ErrClaimed is what Claim returns for a name that is taken.
 var ErrClaimed = errors.New("limiter: another limiter counts under this name in this store")
 
-// A Checker cannot count for every quota.
+// A Checker cannot count for every quota, or can count slots. Stores that are no Checker count for
+// every quota but those of slots ([Quota.InFlight]).
 type Checker interface {
 	// Check returns why the store cannot count for q, or nil. [New] and the middleware's New
-	// fail with that error.
+	// fail with that error. For slots nil is a promise: the slots of a process that has died
+	// are released.
 	Check(q *Quota) error
 }
 
-// A Bounded store ends its calls by itself. Package failover gives the calls to other
-// stores a context with a deadline.
-type Bounded interface {
-	// Within returns the same store; its calls fail when the server has given no answer
-	// for that time. A store with outage policies of its own returns itself without them.
-	// It is not looked for in what a store wraps, as that would leave the wrapper out.
-	Within(deadline time.Duration) Store
-}
-
-// A Partitioned store has its counters on several servers, which fail independently.
-type Partitioned interface {
-	// Part is the number of the server that holds c's counter, from 0 to 63.
-	Part(c *Charge) int
-}
-
-// A Writer can find out whether its servers accept writes. A refused decision writes
-// nothing, so it does not tell.
-type Writer interface {
-	// TryWrite writes something that does not last to the servers of these charges.
-	TryWrite(ctx context.Context, charges []Charge) error
+// CheckStore returns why s cannot count for q, or nil.
+func CheckStore(s Store, q *Quota) error {
+	if store, ok := As[Checker](s); ok {
+		return store.Check(q)
+	}
+	if q.InFlight() {
+		return fmt.Errorf("limiter: a %T cannot count slots, as %q needs: the slots of a process that dies would stay taken", s, q.rule)
+	}
+	return nil
 }
 
 // A Settler does not make its callers wait while it settles.
@@ -64,71 +55,6 @@ type Settler interface {
 	// such as [ErrCharges]. The end of ctx does not end what waits.
 	Settle(ctx context.Context, settlements []Settlement) error
 }
-
-// A Placer can count events that are under way ([NewConcurrency]): a place is free again when
-// its event ends, and also when the process that took it has died.
-type Placer interface {
-	// Places returns why the store cannot do so for q, or nil.
-	Places(q *Quota) error
-}
-
-// A Diagnoser knows its servers by name.
-type Diagnoser interface {
-	// Diagnose names the server of that number ([Partitioned]), and returns err, which a
-	// call to it failed with, together with what more can be found out: whether the server
-	// can be reached, if it gave no answer. It may take a second. With a nil err it only
-	// names the server.
-	Diagnose(part int, err error) (server string, _ error)
-}
-
-// A Kind says what holds the counters, for metrics.
-type Kind interface {
-	// Kind is one lower-case word, such as "redis".
-	Kind() string
-}
-
-// A Batcher sends several decisions to its server together.
-type Batcher interface {
-	// Batches returns how many batches were sent, and how many decisions were taken without
-	// the server, as refusals that are remembered.
-	Batches() (sent, remembered uint64)
-}
-
-// A MemoryReporter has its counters in this process, as [Memory] has.
-type MemoryReporter interface {
-	Stats() MemoryStats
-}
-
-// What an error of a store, or one that it wraps, may say of itself. errors.As finds it.
-type (
-	// An AnsweredError tells an error that a server answered with (true) from a server that
-	// gave no answer. Logs say which it was.
-	AnsweredError interface {
-		error
-		Answered() bool
-	}
-
-	// An UnusableError says, if true, that the server cannot do what the store needs,
-	// however often it is asked: a wrong configuration and no outage.
-	UnusableError interface {
-		error
-		Unusable() bool
-	}
-
-	// A KeyError says, if true, that one charge's key is what could not be decided on. The
-	// policy of its rule decides, and the server is not taken to be down.
-	KeyError interface {
-		error
-		OfOneKey() bool
-	}
-
-	// A PartsError is the set of servers ([Partitioned]) that failed, as bits, bit 0 for the
-	// first. Without it all that were asked are taken to have failed.
-	PartsError interface {
-		error
-		Parts() uint64
-	}
-)
 
 // mostWrappers ends the search where a store unwraps to itself.
 const mostWrappers = 16

@@ -16,13 +16,13 @@ func TestAsFindsWhatAStoreSaysThroughWrappers(t *testing.T) {
 	m, err := NewMemory(MemoryOptions{})
 	require.NoError(t, err)
 	for range 3 {
-		found, ok := As[MemoryReporter](&around{&around{m}})
+		found, ok := As[Claimer](&around{&around{m}})
 		require.True(t, ok)
 		assert.Same(t, m, found)
 	}
 	_, ok := As[Claimer](struct{ Store }{m})
 	assert.False(t, ok, "it does not say that it is around another")
-	_, ok = As[Kind](&around{m})
+	_, ok = As[Settler](&around{m})
 	assert.False(t, ok)
 	_, ok = As[Claimer](nil)
 	assert.False(t, ok)

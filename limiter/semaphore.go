@@ -6,7 +6,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/weirgo/weir/internal/invalid"
 	"github.com/weirgo/weir/internal/waiting"
 )
 
@@ -20,7 +19,7 @@ type SemaphoreConfig struct {
 	// or AtOnce(5).Queue(20, time.Second) for a queue.
 	Limit Concurrency
 
-	// Store holds the places. Nil: a [Memory] of its own. It has to be a [Placer].
+	// Store holds the places. Nil: a [Memory] of its own. It has to be a [Checker].
 	Store Store
 
 	// OnOutage says what happens while the store's server gives no answer, if it has one.
@@ -58,13 +57,6 @@ func NewSemaphore(c SemaphoreConfig) (*Semaphore, error) {
 		if c.Store, err = NewMemory(MemoryOptions{}); err != nil {
 			return nil, err
 		}
-	}
-	placer, ok := As[Placer](c.Store)
-	if !ok {
-		return nil, invalid.New("limiter", "%s is a %T, which cannot count events that are under way: what a process takes would stay taken if it died", invalid.Name("Store"), c.Store)
-	}
-	if err := placer.Places(quota); err != nil {
-		return nil, err
 	}
 	if err := register(c.Store, quota); err != nil {
 		return nil, err

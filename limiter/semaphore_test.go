@@ -269,15 +269,15 @@ func (m *Memory) heldKeys() (n int) {
 
 func TestBadSemaphores(t *testing.T) {
 	for want, c := range map[string]SemaphoreConfig{
-		"the rule name is empty":                   {Limit: AtOnce(1)},
-		"Max is 0: it must be from 1":              {Name: "x"},
-		"Max is -1":                                {Name: "x", Limit: AtOnce(-1)},
-		"Queue is -1":                              {Name: "x", Limit: AtOnce(1).Queue(-1, 0)},
-		"Queue is 10001":                           {Name: "x", Limit: AtOnce(1).Queue(10_001, time.Second)},
-		"MaxWait is missing":                       {Name: "x", Limit: AtOnce(1).Queue(1, 0)},
-		"MaxWait is 1s, and there is no Queue":     {Name: "x", Limit: AtOnce(1).Queue(0, time.Second)},
-		"MaxWait is -1s":                           {Name: "x", Limit: AtOnce(1).Queue(0, -time.Second)},
-		"which cannot count events that are under": {Name: "x", Limit: AtOnce(1), Store: struct{ Store }{}},
+		"the rule name is empty":               {Limit: AtOnce(1)},
+		"Max is 0: it must be from 1":          {Name: "x"},
+		"Max is -1":                            {Name: "x", Limit: AtOnce(-1)},
+		"Queue is -1":                          {Name: "x", Limit: AtOnce(1).Queue(-1, 0)},
+		"Queue is 10001":                       {Name: "x", Limit: AtOnce(1).Queue(10_001, time.Second)},
+		"MaxWait is missing":                   {Name: "x", Limit: AtOnce(1).Queue(1, 0)},
+		"MaxWait is 1s, and there is no Queue": {Name: "x", Limit: AtOnce(1).Queue(0, time.Second)},
+		"MaxWait is -1s":                       {Name: "x", Limit: AtOnce(1).Queue(0, -time.Second)},
+		"cannot count slots":                   {Name: "x", Limit: AtOnce(1), Store: struct{ Store }{}},
 	} {
 		_, err := NewSemaphore(c)
 		assert.ErrorContains(t, err, want)

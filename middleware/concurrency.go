@@ -6,7 +6,6 @@ import (
 	"log/slog"
 	"sync/atomic"
 
-	"github.com/weirgo/weir/internal/invalid"
 	"github.com/weirgo/weir/limiter"
 )
 
@@ -46,17 +45,7 @@ func (c *compiler) withoutLimit(at string, given Rule) {
 
 // checkQuota returns why the store cannot count by q, or nil.
 func (l *RateLimit) checkQuota(q *limiter.Quota) error {
-	var err error
-	if q.InFlight() {
-		placer, ok := limiter.As[limiter.Placer](l.store)
-		if !ok {
-			return invalid.New("middleware", "Config.Store is a %T, which cannot count requests in progress, as AtOnce of the rule %q needs: what a process takes would stay taken if it died", l.store, q.Rule())
-		}
-		err = placer.Places(q)
-	} else if store, ok := limiter.As[limiter.Checker](l.store); ok {
-		err = store.Check(q)
-	}
-	if err != nil {
+	if err := limiter.CheckStore(l.store, q); err != nil {
 		return fmt.Errorf("middleware: Config.Store: %w", err)
 	}
 	return nil

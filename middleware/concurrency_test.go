@@ -700,7 +700,7 @@ func TestBadConcurrency(t *testing.T) {
 	_, err := middleware.New(middleware.Config{Rules: []middleware.Rule{base, {Name: "exports.concurrent", Limit: limiter.PerHour(1)}}})
 	assert.ErrorContains(t, err, `there is another rule named "exports.concurrent"`)
 	_, err = middleware.New(middleware.Config{Rules: []middleware.Rule{base}, Store: plain{limiter.Must(limiter.NewMemory(limiter.MemoryOptions{}))}})
-	assert.ErrorContains(t, err, "cannot count requests in progress")
+	assert.ErrorContains(t, err, "cannot count slots")
 }
 
 func TestASlotIsNotChargedByHand(t *testing.T) {

@@ -109,7 +109,7 @@ type Rule struct {
 	// Limit is required, but in Mode Deny: a [limiter.Limit], [limiter.AtOnce], or [limiter.All] of
 	// several. With Tiers, it is for requests in none of them. Clients see the first limit under
 	// the rule's name, "api", others with their period in seconds, "api.3600", and AtOnce beside a
-	// limit as "api.concurrent". AtOnce needs a Config.Store that is a [limiter.Placer]; see
+	// limit as "api.concurrent". AtOnce needs a Config.Store that is a [limiter.Checker]; see
 	// docs/concurrency.md.
 	Limit limiter.Allowance
 

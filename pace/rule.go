@@ -125,10 +125,7 @@ func register(s limiter.Store, q *limiter.Quota) error {
 			return err
 		}
 	}
-	if store, ok := limiter.As[limiter.Checker](s); ok {
-		return store.Check(q)
-	}
-	return nil
+	return limiter.CheckStore(s, q)
 }
 
 // covers reports whether no request gets to a later rule.

@@ -16,7 +16,7 @@ type timed struct {
 
 // within is store under a deadline.
 func within(store limiter.Store, deadline time.Duration) limiter.Store {
-	if store, ok := store.(limiter.Bounded); ok {
+	if store, ok := store.(Bounded); ok {
 		return store.Within(deadline)
 	}
 	return &timed{store, deadline}

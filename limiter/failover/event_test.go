@@ -407,7 +407,7 @@ func TestEachOutageOfAServerIsToldThoughAPartIsNotAskedForLong(t *testing.T) {
 
 // A curious store has a Diagnose that panics, or forgets the error.
 type curious struct {
-	*server
+	writable
 	panics bool
 }
 
@@ -422,7 +422,7 @@ func TestADiagnosisThatFailsHidesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, panics := range []bool{false, true} {
 			inner, heard := newServer(t, dead), &diary{}
-			s := Must(New(curious{inner, panics}, Options{OnDegraded: heard.note}))
+			s := Must(New(curious{writable{cluster{inner}}, panics}, Options{OnDegraded: heard.note}))
 			api := quota(t, "api", limiter.PerMinute(1000), limiter.FailLocal)
 			breakDown(t, s, charge(api, "key"))
 			inner.is(fine)

@@ -39,11 +39,8 @@ type Store struct {
 
 // New returns a Store around inner, or everything that is wrong with o.
 //
-// What inner can do besides is used: [limiter.Bounded] (without it each call has a context
-// with the deadline, and is trusted to return when that has passed), [limiter.Partitioned]
-// (there is one server), [limiter.Writer] (a refusal ends an outage), [limiter.Settler]
-// (what is settled is settled at once) and [limiter.Diagnoser]. Its errors may be a [limiter.AnsweredError], [limiter.UnusableError],
-// [limiter.KeyError] or [limiter.PartsError].
+// New uses what inner can do besides: [Bounded], [Servers] and [limiter.Settler]. Its errors may say
+// more, by the methods of [Failure].
 //
 // Where inner is a Store of this package, the new one takes its place.
 func New(inner limiter.Store, o Options) (*Store, error) {
@@ -60,13 +57,8 @@ func New(inner limiter.Store, o Options) (*Store, error) {
 		news:    news{hook: o.OnDegraded},
 		local:   memory, // made now, as it is small while empty and no outage should begin with work
 	}
-	if store, ok := limiter.As[limiter.Partitioned](s.inner); ok {
-		s.partOf = store.Part
-	}
-	if store, ok := limiter.As[limiter.Diagnoser](s.inner); ok {
-		s.news.diagnose = store.Diagnose
-	}
-	if store, ok := limiter.As[limiter.Writer](s.inner); ok {
+	if store, ok := limiter.As[Servers](s.inner); ok {
+		s.partOf, s.news.diagnose = store.Part, store.Diagnose
 		s.tryWrite = underDeadline(s, store.TryWrite)
 	}
 	if store, ok := limiter.As[limiter.Settler](s.inner); ok {
@@ -168,6 +160,6 @@ func (s *Store) note(ctx context.Context, began time.Time, charges []limiter.Cha
 
 // isOfOneKey tells that the server answered, and could not decide on a key alone.
 func isOfOneKey(err error) bool {
-	var one limiter.KeyError
+	var one interface{ OfOneKey() bool }
 	return errors.As(err, &one) && one.OfOneKey()
 }

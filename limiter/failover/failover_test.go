@@ -343,7 +343,7 @@ func TestAnOutageEndsWhileEveryKeyThatIsAskedForIsExhausted(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				inner := newServer(t, fine)
-				var store limiter.Store = writable{server: inner}
+				var store limiter.Store = writable{cluster{inner}}
 				if tt.bare {
 					store = inner
 				}
@@ -374,7 +374,7 @@ func TestAnOutageEndsWhileEveryKeyThatIsAskedForIsExhausted(t *testing.T) {
 func TestARefusedProbeDoesNotSpeakForAServerThatCannotWrite(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inner, heard := newServer(t, fine), &diary{}
-		s := Must(New(writable{server: inner}, Options{OnDegraded: heard.note}))
+		s := Must(New(writable{cluster{inner}}, Options{OnDegraded: heard.note}))
 		login := quota(t, "login", limiter.PerDay(1), limiter.FailLocal)
 		c := charge(login, "key")
 		decide(t, s, c) // and so the server refuses from now on
@@ -414,7 +414,7 @@ func TestARefusedProbeDoesNotSpeakForAServerThatCannotWrite(t *testing.T) {
 func TestAProbeThatIsTakenWritesNothingElse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inner := newServer(t, dead)
-		s := Must(New(writable{server: inner}, Options{OnDegraded: func(Event) {}}))
+		s := Must(New(writable{cluster{inner}}, Options{OnDegraded: func(Event) {}}))
 		api := quota(t, "api", limiter.PerDay(100), limiter.FailLocal)
 		breakDown(t, s, charge(api, "key"))
 		inner.is(func(_ context.Context, kind string, _ []limiter.Charge) error {

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"net"
-
-	"github.com/weirgo/weir/limiter"
 )
 
 // A kind of failure decides how it is told, and on nothing else.
@@ -21,11 +19,11 @@ const (
 // kindOf is what err says of itself, in the way that New's comment describes, or what the
 // network's errors are known to mean.
 func kindOf(err error) kind {
-	var wrong limiter.UnusableError
+	var wrong interface{ Unusable() bool }
 	if errors.As(err, &wrong) && wrong.Unusable() {
 		return unusable
 	}
-	var said limiter.AnsweredError
+	var said interface{ Answered() bool }
 	if errors.As(err, &said) {
 		if said.Answered() {
 			return answer

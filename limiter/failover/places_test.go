@@ -20,7 +20,7 @@ func concurrency(t testing.TB, most int64, o limiter.Outage) *limiter.Quota {
 	return q
 }
 
-// A lazy Placer tells its server of events that have ended in time, as redisstore does.
+// A lazyPlacer tells its server of events that have ended in time, as redisstore does.
 type lazyPlacer struct{ *server }
 
 func (p lazyPlacer) Settle(_ context.Context, settlements []limiter.Settlement) error {

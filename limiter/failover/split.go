@@ -61,7 +61,7 @@ func (s *Store) split(charges []limiter.Charge, down uint64) (up, rest half) {
 // failedParts is the set of parts at which a call failed: those that the error names, or all.
 func (s *Store) failedParts(charges []limiter.Charge, err error) uint64 {
 	all := s.partsOf(charges)
-	var said limiter.PartsError
+	var said interface{ Parts() uint64 }
 	if errors.As(err, &said) {
 		if named := said.Parts() & all; named != 0 {
 			return named

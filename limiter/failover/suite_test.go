@@ -101,7 +101,11 @@ func (s *server) used(t testing.TB, q *limiter.Quota, key string) int64 {
 // A cluster is a server whose charges are on parts, by the number their key begins with.
 type cluster struct{ *server }
 
-func (c cluster) Part(charge *limiter.Charge) int { return int(charge.Key[0] - '0') }
+func (c cluster) Part(charge *limiter.Charge) int           { return int(charge.Key[0] - '0') }
+func (c cluster) Diagnose(_ int, err error) (string, error) { return "", err }
+func (c cluster) TryWrite(ctx context.Context, charges []limiter.Charge) error {
+	return c.called(ctx, "try to write", charges)
+}
 
 // downFor is the mood of a cluster some of whose parts give no answer.
 func downFor(parts ...string) mood {
@@ -125,12 +129,10 @@ type punctual struct {
 
 func (p punctual) Within(deadline time.Duration) limiter.Store { return punctual{p.server, deadline} }
 
-// A writable is a server that can be asked to write something else.
-type writable struct{ *server }
+// A writable is a cluster of one server.
+type writable struct{ cluster }
 
-func (w writable) TryWrite(ctx context.Context, charges []limiter.Charge) error {
-	return w.called(ctx, "try to write", charges)
-}
+func (writable) Part(*limiter.Charge) int { return 0 }
 
 // A lazy server settles later, when it is told to.
 type lazy struct {

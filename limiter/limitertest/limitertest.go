@@ -16,7 +16,7 @@
 //
 //	go test -run 'TestStoreKeepsItsPromises/RetryAfter_is_exact'
 //
-// What is promised of events that are under way is tried on a store that is a [limiter.Placer].
+// What is promised of events that are under way is tried on a store that counts slots ([limiter.Checker]).
 //
 // # Time
 //

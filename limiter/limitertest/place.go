@@ -10,7 +10,7 @@ import (
 	"github.com/weirgo/weir/limiter"
 )
 
-// places are about events that are under way, for stores that are a [limiter.Placer].
+// places are about events that are under way, for stores that say that they count slots ([limiter.Checker]).
 var places = ofPlacers([]testCase{
 	{
 		name: "RetryAfter goes by how long events take",
@@ -85,12 +85,12 @@ var places = ofPlacers([]testCase{
 	},
 })
 
-// ofPlacers is cases that say nothing of stores that are no Placer.
+// ofPlacers is cases that are skipped for stores that do not count slots.
 func ofPlacers(cases []testCase) []testCase {
 	for i := range cases {
 		run := cases[i].run
 		cases[i].run = func(t *trial) {
-			if _, ok := limiter.As[limiter.Placer](t.store); ok {
+			if t.countsSlots() {
 				run(t)
 			}
 		}
@@ -104,10 +104,13 @@ func (t *trial) concurrency(rule, tier string, most int64) *limiter.Quota {
 	if err != nil {
 		t.Fatalf("limitertest: NewConcurrency(%q, %q, %d): %v", rule, tier, most, err)
 	}
-	if p, _ := limiter.As[limiter.Placer](t.store); p.Places(q) != nil {
-		t.broken("the store is a Placer and cannot count places for %q: %v", rule, p.Places(q))
-	}
 	return q
+}
+
+// countsSlots reports whether the store says so.
+func (t *trial) countsSlots() bool {
+	t.Helper()
+	return limiter.CheckStore(t.store, t.concurrency("slots", "", 1)) == nil
 }
 
 // leave is the end of an event that d admitted.

@@ -71,7 +71,7 @@ func traces() (cases []testCase) {
 			if back && !t.stepsBack {
 				return
 			}
-			if _, ok := limiter.As[limiter.Placer](t.store); quotas[0].places && !ok {
+			if quotas[0].places && !t.countsSlots() {
 				return
 			}
 			for _, other := range samples {

@@ -232,8 +232,8 @@ func idle(c middleware.Config) (*middleware.RateLimit, error) {
 
 type nopStore struct{ limiter.Store }
 
-// Places implements limiter.Placer.
-func (nopStore) Places(*limiter.Quota) error { return nil }
+// Check implements limiter.Checker.
+func (nopStore) Check(*limiter.Quota) error { return nil }
 
 // Config is the rules for [middleware.New].
 func (r *Rules) Config() middleware.Config {

@@ -117,9 +117,6 @@ func (f *fake) Decide(_ context.Context, charges []limiter.Charge, decisions []l
 	return nil
 }
 
-// Places is for slots, which it counts as anything else.
-func (f *fake) Places(*limiter.Quota) error { return nil }
-
 func (f *fake) change(charges []limiter.Charge, do func(name counterName, c limiter.Charge, now int64)) error {
 	if err := limiter.CheckCharges(charges); err != nil {
 		return err

@@ -200,15 +200,6 @@ func (s *Store) change(ctx context.Context, charges []limiter.Charge, prepare fu
 	return change(ctx, charges)
 }
 
-// Places implements [limiter.Placer]: slots are counted in Redis, and never leased.
-func (s *Store) Places(q *limiter.Quota) error {
-	placer, ok := limiter.As[limiter.Placer](s.exact)
-	if !ok {
-		return fmt.Errorf("leasestore: %T does not count slots", s.exact)
-	}
-	return placer.Places(q)
-}
-
 // Close returns what this process holds ahead, tells Redis what is being settled, and ends the
 // Store's goroutine. It takes at most two seconds. Decisions that are asked for afterwards are exact. Its error says that Redis did not hear of all; what was held then comes back as if
 // it had been spent.

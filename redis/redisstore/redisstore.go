@@ -204,9 +204,6 @@ func (s *Store) Claim(rule string) error {
 	return s.store.Claim(rule)
 }
 
-// Places implements [limiter.Placer].
-func (s *Store) Places(*limiter.Quota) error { return s.invalid }
-
 // Stats is what [Store.Stats] tells.
 type Stats struct {
 	failover.Stats

@@ -259,8 +259,8 @@ func (s *store) correctPlaces(op op, charges []limiter.Charge) {
 	}
 }
 
-// Places implements [limiter.Placer].
-func (s *store) Places(*limiter.Quota) error { return nil }
+// Check implements [limiter.Checker].
+func (s *store) Check(*limiter.Quota) error { return nil }
 
 // probeSuffix names what TryWrite writes. No counter is named like this: a tier's name is not
 // empty, and has no colon.

@@ -30,16 +30,18 @@ type Store struct {
 // which each program with metrics would compile every store that there is.
 func NewStore(s limiter.Store) *Store {
 	t := &Store{}
-	if batches, ok := limiter.As[limiter.Batcher](s); ok {
+	if batches, ok := limiter.As[interface {
+		Batches() (sent, remembered uint64)
+	}](s); ok {
 		t.Batches = batches.Batches
 	}
-	if memory, ok := limiter.As[limiter.MemoryReporter](s); ok {
+	if memory, ok := limiter.As[interface{ Stats() limiter.MemoryStats }](s); ok {
 		t.Memory = memory.Stats
 	}
 	if health, ok := limiter.As[failover.Reporter](s); ok {
 		t.Failover = health.Health
 	}
-	switch kind, ok := limiter.As[limiter.Kind](s); {
+	switch kind, ok := limiter.As[interface{ Kind() string }](s); {
 	case ok:
 		t.Kind = kind.Kind()
 	case s == nil, t.Memory != nil: // nil is a RateLimit's own

@@ -44,8 +44,8 @@ func (s *store) Immediate() {}
 // Now is the time by which middleware decides: nothing waits.
 func (s *store) Now() time.Time { return time.UnixMicro(s.clock.now) }
 
-// Places implements limiter.Placer: what has a place returns it.
-func (s *store) Places(*limiter.Quota) error { return nil }
+// Check implements limiter.Checker: what has a slot releases it.
+func (s *store) Check(*limiter.Quota) error { return nil }
 
 // Decide implements limiter.Store.
 func (s *store) Decide(_ context.Context, charges []limiter.Charge, decisions []limiter.Decision) error {
