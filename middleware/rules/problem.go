@@ -51,24 +51,24 @@ type problems struct {
 
 // at notes a problem with the value at path, or where it should be.
 func (p *problems) at(path []string, format string, args ...any) {
-	p.add(document.Problem{Position: p.doc.Position(path...), Path: path, Message: fmt.Sprintf(format, args...)})
+	p.add(p.doc.Position(path...), path, format, args...)
 }
 
 // atKey notes one with the key in front of that value.
 func (p *problems) atKey(path []string, format string, args ...any) {
-	p.add(document.Problem{Position: p.doc.Key(path...), Path: path, Message: fmt.Sprintf(format, args...)})
+	p.add(p.doc.Key(path...), path, format, args...)
 }
 
-func (p *problems) add(problem document.Problem) {
+func (p *problems) add(at document.Position, path []string, format string, args ...any) {
 	p.list = append(p.list, Problem{
-		File: p.file, Line: problem.Line, Column: problem.Column,
-		Field: document.JoinPath(withoutKeys(problem.Path)), Message: problem.Message,
+		File: p.file, Line: at.Line, Column: at.Column,
+		Field: document.JoinPath(withoutKeys(path)), Message: fmt.Sprintf(format, args...),
 	})
 	if p.fields == nil {
 		p.fields = map[string]bool{}
 	}
-	for i := range problem.Path {
-		p.fields[document.JoinPath(problem.Path[:i+1])] = true
+	for i := range path {
+		p.fields[document.JoinPath(path[:i+1])] = true
 	}
 }
 

@@ -133,12 +133,9 @@ func parse(name string, text []byte, o Options, readFile func(name string) (path
 	if err := errors.Join(o.Validate(), o.needBans()); err != nil {
 		return nil, err
 	}
-	f := &file{}
-	doc, found := document.Decode(text, f, wrapper)
 	digest, sums := sha256.New(), map[string][sha256.Size]byte{}
 	digest.Write(text)
-	inFile := problems{file: name, doc: doc}
-	c := &checker{problems: inFile, warnings: inFile, options: o, file: f, config: o.Config}
+	c := &checker{problems: problems{file: name}, warnings: problems{file: name}, options: o, file: &file{}, config: o.Config}
 	if readFile != nil {
 		c.readFile = func(name string) (string, []byte, error) {
 			path, text, err := readFile(name)
@@ -147,14 +144,13 @@ func parse(name string, text []byte, o Options, readFile func(name string) (path
 			return path, text, err
 		}
 	}
-	for _, problem := range found {
-		c.add(problem)
-	}
-	if doc.Has() { // it could be read
+	c.doc = document.Decode(text, c.file, wrapper, c.add)
+	c.warnings.doc = c.doc
+	if c.doc.Has() { // it could be read
 		c.check()
 		c.checkAll()
 	}
-	rules := &Rules{config: c.config, warnings: c.warnings.list, doc: doc, file: f, places: c.places, files: c.files, tiers: c.tiers, own: o.Keys, bound: c.bound, sums: sums}
+	rules := &Rules{config: c.config, warnings: c.warnings.list, doc: c.doc, file: c.file, places: c.places, files: c.files, tiers: c.tiers, own: o.Keys, bound: c.bound, sums: sums}
 	if c.keys != nil {
 		rules.ip = c.keys.one("ip")
 	}

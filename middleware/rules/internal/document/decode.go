@@ -19,26 +19,25 @@ import (
 // field is not required then.
 type Wrapper struct{ Key, Beside string }
 
-// Decode reads one document, YAML or JSON, into a pointer to a struct. The problems are
-// everything that is wrong, in the order of the document; what could be read is in into.
-// The Document is never nil.
+// Decode reads one document, YAML or JSON, into a pointer to a struct. It reports everything that is
+// wrong; what could be read is in into. The Document is never nil.
 //
 // A document below the key of the wrapper is read as if it stood by itself, and its paths begin
 // there.
-func Decode(data []byte, into any, w Wrapper) (*Document, []Problem) {
+func Decode(data []byte, into any, w Wrapper, report Report) *Document {
 	doc := &Document{}
-	root, found := read(data)
+	root := read(data, report)
 	if root == nil {
-		return doc, found.inOrder()
+		return doc
 	}
-	d := decoder{}
+	d := decoder{report: report}
 	if inner := w.unwrap(root); inner != nil {
 		root, doc.Wrapped, d.optional = inner, true, w.Beside
 	}
 	doc.root = &place{key: positionOf(root), value: positionOf(root)}
 	d.at = doc.root
 	d.decode(root, reflect.ValueOf(into).Elem(), field{})
-	return doc, d.problems.inOrder()
+	return doc
 }
 
 // unwrap is what stands below w's key, with the field beside it, or nil if the document has no such
@@ -66,14 +65,14 @@ func (w Wrapper) unwrap(root *yaml.Node) *yaml.Node {
 
 // A decoder moves nodes into Go values.
 type decoder struct {
-	problems problems
+	report   Report
 	path     []string
 	at       *place // of the value that is read
 	optional string // a field of the whole that is not required
 }
 
 func (d *decoder) complain(at Position, format string, args ...any) {
-	d.problems.add(at, d.path, format, args...)
+	d.report(at, d.path, format, args...)
 }
 
 // within runs do with name at the end of the path.
@@ -150,7 +149,7 @@ func (d *decoder) fields(n *yaml.Node, v reflect.Value) {
 	})
 	for _, f := range fields {
 		if _, ok := known[f.name]; f.required && !ok && !(whole && f.name == d.optional) {
-			d.problems.add(d.at.key, append(d.path, f.name), "is required, and missing")
+			d.report(d.at.key, append(d.path, f.name), "is required, and missing")
 		}
 	}
 }

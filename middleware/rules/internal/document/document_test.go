@@ -1,7 +1,10 @@
 package document_test
 
 import (
+	"cmp"
 	"errors"
+	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -63,17 +66,36 @@ type window struct {
 func read(t *testing.T, text string) (house, *document.Document) {
 	t.Helper()
 	var h house
-	d, problems := document.Decode([]byte(text), &h, document.Wrapper{})
+	d, problems := decode(text, &h)
 	require.Empty(t, problems)
 	return h, d
 }
 
+// A problem is what Decode reports.
+type problem struct {
+	document.Position
+	path    []string
+	message string
+}
+
+// decode reads a document, and returns its problems in their order.
+func decode(text string, into *house) (d *document.Document, problems []problem) {
+	d = document.Decode([]byte(text), into, document.Wrapper{}, func(at document.Position, path []string, format string, args ...any) {
+		problems = append(problems, problem{at, slices.Clone(path), fmt.Sprintf(format, args...)})
+	})
+	slices.SortStableFunc(problems, func(a, b problem) int { return cmp.Or(a.Line-b.Line, a.Column-b.Column) })
+	return d, problems
+}
+
 // complaints are the problems of a document, a line for each.
-func complaints(text string) []string {
-	_, problems := document.Decode([]byte(text), new(house), document.Wrapper{})
-	var lines []string
+func complaints(text string) (lines []string) {
+	_, problems := decode(text, new(house))
 	for _, p := range problems {
-		lines = append(lines, p.String())
+		line := fmt.Sprintf("%d:%d: ", p.Line, p.Column)
+		if len(p.path) > 0 {
+			line += document.JoinPath(p.path) + ": "
+		}
+		lines = append(lines, line+p.message)
 	}
 	return lines
 }
@@ -185,7 +207,7 @@ rooms:
 
 func TestOfADocumentThatCantBeReadNothingIsKnown(t *testing.T) {
 	t.Parallel()
-	d, problems := document.Decode([]byte("a: [b"), new(house), document.Wrapper{})
+	d, problems := decode("a: [b", new(house))
 	require.NotEmpty(t, problems)
 	require.False(t, d.Has())
 	require.Zero(t, d.Position("a"))
@@ -195,7 +217,7 @@ func TestOfADocumentThatCantBeReadNothingIsKnown(t *testing.T) {
 func TestWhatCouldBeReadIsThere(t *testing.T) {
 	t.Parallel()
 	var h house
-	_, problems := document.Decode([]byte("version: one\nname: x\nrooms:\n  hall: {size: '1', door: 2}\ncolors: [red, 12]\n"), &h, document.Wrapper{})
+	_, problems := decode("version: one\nname: x\nrooms:\n  hall: {size: '1', door: 2}\ncolors: [red, 12]\n", &h)
 	require.Len(t, problems, 3, "%v", problems)
 	require.Equal(t, "x", h.Name)
 	require.EqualValues(t, "1", h.Rooms["hall"].Size)

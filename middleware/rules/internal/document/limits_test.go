@@ -7,8 +7,6 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-
-	"github.com/weirgo/weir/middleware/rules/internal/document"
 )
 
 func TestWhatIsTooMuchIsRefused(t *testing.T) {
@@ -80,7 +78,7 @@ func TestReadingEndsWhateverTheBytes(t *testing.T) {
 				piece += "\n"
 			}
 			text := c[0] + strings.Repeat(piece, (size-len(c[0]))/len(piece))
-			document.Decode([]byte(text), new(house), document.Wrapper{})
+			decode(text, new(house))
 		}
 	}
 }

@@ -22,24 +22,28 @@ const (
 	maxValues = 200_000 // aliases followed
 )
 
-// read is the root of a document. Without one there are problems.
-func read(data []byte) (*yaml.Node, problems) {
+// read is the root of a document, or nil if something is wrong that makes it none.
+func read(data []byte, report Report) *yaml.Node {
 	r := &reader{data: bytes.TrimPrefix(data, []byte("\ufeff")), sizes: map[*yaml.Node]size{}}
-	root := r.read()
-	if len(r.problems) > 0 {
-		return nil, r.problems
+	r.report = func(at Position, format string, args ...any) {
+		r.wrong = true
+		report(at, nil, format, args...)
 	}
-	return root, nil
+	if root := r.read(); !r.wrong {
+		return root
+	}
+	return nil
 }
 
 // A reader has the parser read a document, and refuses what is too much and what is not supported.
 // The parser's time and memory grow with the length and no faster, so bounds are checked on what it
 // made.
 type reader struct {
-	data     []byte
-	problems problems
-	refused  bool // reading on makes no sense
-	sizes    map[*yaml.Node]size
+	data    []byte
+	report  func(at Position, format string, args ...any)
+	wrong   bool // something was reported
+	refused bool // reading on makes no sense
+	sizes   map[*yaml.Node]size
 }
 
 // A size is how many values there are in one, itself included, and how deep.
@@ -47,7 +51,7 @@ type size struct{ values, depth int }
 
 func (r *reader) refuse(at Position, format string, args ...any) {
 	if !r.refused {
-		r.problems.add(at, nil, format, args...)
+		r.report(at, format, args...)
 	}
 	r.refused = true
 }
@@ -195,7 +199,7 @@ func (r *reader) survey(n *yaml.Node, depth int) (of size) {
 		r.refuse(at, "nested more than %d deep", maxDepth)
 	}
 	if n.Style&yaml.TaggedStyle != 0 {
-		r.problems.add(at, nil, noTags)
+		r.report(at, noTags)
 	}
 	for i := 0; i < len(n.Content) && !r.refused; i++ {
 		if n.Kind == yaml.MappingNode && i%2 == 0 {
@@ -218,13 +222,13 @@ func (r *reader) key(key *yaml.Node) {
 	at := positionOf(key)
 	switch {
 	case key.Kind != yaml.ScalarNode:
-		r.problems.add(at, nil, "the key is a list, a mapping or an alias: want text")
+		r.report(at, "the key is a list, a mapping or an alias: want text")
 	case key.Style&yaml.TaggedStyle != 0:
-		r.problems.add(at, nil, noTags)
+		r.report(at, noTags)
 	case key.ShortTag() == "!!merge":
-		r.problems.add(at, nil, "merge keys (<<) are not supported; write the fields, or give the whole mapping an alias")
+		r.report(at, "merge keys (<<) are not supported; write the fields, or give the whole mapping an alias")
 	case kindOf(key) != text:
-		r.problems.add(at, nil, "the key is not text: put it in quotes")
+		r.report(at, "the key is not text: put it in quotes")
 	}
 }
 

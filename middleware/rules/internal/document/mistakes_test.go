@@ -97,6 +97,5 @@ func TestANumberHasOneMeaning(t *testing.T) {
 
 func TestAPathIsReadable(t *testing.T) {
 	t.Parallel()
-	p := document.Problem{Position: document.Position{Line: 3, Column: 4}, Path: []string{"endpoints", "POST /login", "key", "0", ""}, Message: "no"}
-	require.Equal(t, `3:4: endpoints."POST /login".key.0."": no`, p.String())
+	require.Equal(t, `endpoints."POST /login".key.0.""`, document.JoinPath([]string{"endpoints", "POST /login", "key", "0", ""}))
 }

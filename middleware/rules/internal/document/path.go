@@ -2,8 +2,6 @@ package document
 
 import (
 	"cmp"
-	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 	"unicode"
@@ -16,21 +14,9 @@ func (p Position) compare(q Position) int {
 	return cmp.Or(cmp.Compare(p.Line, q.Line), cmp.Compare(p.Column, q.Column))
 }
 
-// A Problem is one thing that is wrong in a document.
-type Problem struct {
-	Position
-	Path    []string // the elements of lists by their index
-	Message string
-}
-
-// String is the problem in one line: 12:3: endpoints."POST /login".limit: has no value
-func (p Problem) String() string {
-	text := fmt.Sprintf("%d:%d: ", p.Line, p.Column)
-	if len(p.Path) > 0 {
-		text += JoinPath(p.Path) + ": "
-	}
-	return text + p.Message
-}
+// A Report is called for each thing that is wrong in a document, with the path to it: the elements
+// of lists by their index.
+type Report func(at Position, path []string, format string, args ...any)
 
 // long is more of a text than a message quotes.
 const long = 60
@@ -55,17 +41,4 @@ func quote(s string) string {
 		s = string(runes[:long]) + "…"
 	}
 	return strconv.Quote(s)
-}
-
-// problems collects what is wrong.
-type problems []Problem
-
-func (p *problems) add(at Position, path []string, format string, args ...any) {
-	*p = append(*p, Problem{at, slices.Clone(path), fmt.Sprintf(format, args...)})
-}
-
-// inOrder sorts by position.
-func (p problems) inOrder() []Problem {
-	slices.SortStableFunc(p, func(a, b Problem) int { return a.compare(b.Position) })
-	return p
 }
