@@ -122,12 +122,12 @@ func compare(before, after []leaf) (changes []Change) {
 func (r *Rules) leavesOf(path string, v reflect.Value, fallback string) (all []leaf) {
 	t := v.Type()
 	switch {
-	case t.Kind() == reflect.Pointer && isSection(t.Elem()):
+	case t.Kind() == reflect.Pointer && document.IsObject(t.Elem()):
 		if v.IsNil() {
 			v = reflect.New(t.Elem())
 		}
-		for name, f := range fieldsOf(t.Elem()) {
-			all = append(all, r.leavesOf(path+"."+name, v.Elem().FieldByIndex(f.Index), f.Tag.Get("default"))...)
+		for _, f := range document.FieldsOf(t.Elem()) {
+			all = append(all, r.leavesOf(path+"."+f.Name, v.Elem().FieldByIndex(f.Index), f.Tag.Get("default"))...)
 		}
 		return all
 	case path == "ban.keys", path == "allow.keys":
@@ -155,28 +155,6 @@ func keysOf(n int) string {
 		return "1 key"
 	}
 	return fmt.Sprintf("%d keys", n)
-}
-
-// fieldsOf are the fields of a struct that are read, by name, those of embedded structs too.
-func fieldsOf(t reflect.Type) func(yield func(string, reflect.StructField) bool) {
-	return func(yield func(string, reflect.StructField) bool) {
-		for _, f := range reflect.VisibleFields(t) {
-			if name := f.Tag.Get("yaml"); name != "" && !yield(name, f) {
-				return
-			}
-		}
-	}
-}
-
-// isSection reports whether a t has fields that are read.
-func isSection(t reflect.Type) bool {
-	if t.Kind() != reflect.Struct {
-		return false
-	}
-	for range fieldsOf(t) {
-		return true
-	}
-	return false
 }
 
 // textOf is a value as it is written, or its default where it is not: "" for nothing.
@@ -218,9 +196,9 @@ func defaultOf(t reflect.Type, fallback string) string {
 
 // sections are the leaves of all that is no rule.
 func (r *Rules) sections() (all []leaf) {
-	for name, f := range fieldsOf(reflect.TypeFor[file]()) {
-		if name != "version" && !slices.Contains(ruleSections, name) {
-			all = append(all, r.leavesOf(name, reflect.ValueOf(r.file).Elem().FieldByIndex(f.Index), f.Tag.Get("default"))...)
+	for _, f := range document.FieldsOf(reflect.TypeFor[file]()) {
+		if f.Name != "version" && !slices.Contains(ruleSections, f.Name) {
+			all = append(all, r.leavesOf(f.Name, reflect.ValueOf(r.file).Elem().FieldByIndex(f.Index), f.Tag.Get("default"))...)
 		}
 	}
 	if r.file.Overload != nil {
@@ -281,9 +259,9 @@ func limitField(tier string) string {
 
 // others are the leaves of what a rule says beside its name, key, mode and limits.
 func (r *Rules) others(path string, of *rule) (all []leaf) {
-	for name, f := range fieldsOf(reflect.TypeFor[rule]()) {
-		if !slices.Contains(limitNames, name) && !slices.Contains([]string{"name", "key", "mode", "tiers", "overrides", "concurrency"}, name) {
-			all = append(all, r.leavesOf(path+"."+name, reflect.ValueOf(of).Elem().FieldByIndex(f.Index), f.Tag.Get("default"))...)
+	for _, f := range document.FieldsOf(reflect.TypeFor[rule]()) {
+		if !slices.Contains(limitNames, f.Name) && !slices.Contains([]string{"name", "key", "mode", "tiers", "overrides", "concurrency"}, f.Name) {
+			all = append(all, r.leavesOf(path+"."+f.Name, reflect.ValueOf(of).Elem().FieldByIndex(f.Index), f.Tag.Get("default"))...)
 		}
 	}
 	return all

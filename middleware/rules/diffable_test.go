@@ -1,13 +1,14 @@
 package rules
 
 import (
-	"encoding"
 	"fmt"
 	"reflect"
 	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
+
+	"github.com/weirgo/weir/middleware/rules/internal/document"
 )
 
 // What a document is read into can be shown by a diff as it is written.
@@ -18,13 +19,13 @@ func TestAllThatIsReadFromTextCanBeWrittenAsText(t *testing.T) {
 		switch {
 		case of.Kind() == reflect.Pointer, of.Kind() == reflect.Slice, of.Kind() == reflect.Map:
 			walk(of.Elem(), path)
-		case isSection(of):
-			for name, f := range fieldsOf(of) {
-				if !slices.Contains(limitNames, name) { // which a diff shows as an allowance
-					walk(f.Type, path+"."+name)
+		case document.IsObject(of):
+			for _, f := range document.FieldsOf(of) {
+				if !slices.Contains(limitNames, f.Name) { // which a diff shows as an allowance
+					walk(f.Type, path+"."+f.Name)
 				}
 			}
-		case reflect.PointerTo(of).Implements(reflect.TypeFor[encoding.TextUnmarshaler]()):
+		case document.IsText(of):
 			assert.True(t, of.Implements(reflect.TypeFor[fmt.Stringer]()), "%s: %v has no String", path, of)
 		}
 	}

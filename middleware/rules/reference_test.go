@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/weirgo/weir/middleware/rules/internal/document"
 )
 
 // The tables of fields in docs/rules.md are those that files are read by. To write them anew:
@@ -85,13 +87,14 @@ func reference() string {
 type referenceRow struct{ path, written, fallback, doc string }
 
 func fieldsBelow(prefix string, t reflect.Type) (rows []referenceRow) {
-	for _, f := range schemaFields(t) {
-		row := referenceRow{prefix + f.name, f.written(f.typ), f.fallback, f.doc}
-		if f.required && !f.hasFallback {
-			row.fallback = "(required)"
+	for _, f := range document.FieldsOf(t) {
+		fallback, ok := f.Tag.Lookup("default")
+		if f.Required && !ok {
+			fallback = "(required)"
 		}
+		row := referenceRow{prefix + f.Name, written(f, f.Type), fallback, f.Tag.Get("doc")}
 		rows = append(rows, row)
-		path, inner := row.path, f.typ
+		path, inner := row.path, f.Type
 		for inner.Kind() != reflect.Struct {
 			switch inner.Kind() {
 			case reflect.Map:
@@ -111,26 +114,26 @@ func fieldsBelow(prefix string, t reflect.Type) (rows []referenceRow) {
 }
 
 // written is how a t is written in the field.
-func (f *schemaField) written(t reflect.Type) string {
+func written(f document.Field, t reflect.Type) string {
 	title, _ := scalars[t.Name()]["title"].(string)
-	short := shortField(t)
+	short := document.ShortOf(t)
 	switch {
 	case t.Kind() == reflect.Pointer:
-		return f.written(t.Elem())
+		return written(f, t.Elem())
 	case t.Kind() == reflect.Slice:
-		return f.written(t.Elem()) + ", or a list"
+		return written(f, t.Elem()) + ", or a list"
 	case short != nil:
-		return strings.Replace(short.written(short.typ), "a whole number", "number", 1) + ", or a mapping"
-	case len(f.words) > 0:
-		last := len(f.words) - 1
-		return strings.Join(f.words[:last], ", ") + " or " + f.words[last]
+		return strings.Replace(written(*short, short.Type), "a whole number", "number", 1) + ", or a mapping"
+	case len(f.Words) > 0:
+		last := len(f.Words) - 1
+		return strings.Join(f.Words[:last], ", ") + " or " + f.Words[last]
 	case title != "":
 		return title
 	case t.Kind() == reflect.String:
 		return "text"
 	case t.Kind() == reflect.Bool:
 		return "true or false"
-	case isObject(t), t.Kind() == reflect.Map:
+	case document.IsObject(t), t.Kind() == reflect.Map:
 		return "a mapping"
 	}
 	return "a whole number"

@@ -2,12 +2,11 @@ package rules
 
 import (
 	"bytes"
-	"encoding"
 	"encoding/json"
+	"maps"
 	"os"
 	"reflect"
 	"regexp"
-	"slices"
 	"strings"
 	"testing"
 
@@ -57,74 +56,37 @@ func madeSchema() []byte {
 	return out.Bytes()
 }
 
-// A schemaField is a field of a struct, as its tags describe it.
-type schemaField struct {
-	name, doc, fallback, least, most, pattern, keys string
-	hasFallback, required, short                    bool
-	words                                           []string
-	typ                                             reflect.Type
-}
-
-func schemaFields(t reflect.Type) (fields []schemaField) {
-	for _, f := range reflect.VisibleFields(t) {
-		if name, tag := f.Tag.Get("yaml"), f.Tag; name != "" {
-			fallback, has := tag.Lookup("default")
-			fields = append(fields, schemaField{name, tag.Get("doc"), fallback, tag.Get("min"), tag.Get("max"), tag.Get("pattern"), tag.Get("keys"),
-				has, tag.Get("required") == "true", tag.Get("short") == "true", strings.Fields(tag.Get("words")), f.Type})
-		}
-	}
-	return fields
-}
-
-func shortField(t reflect.Type) *schemaField {
-	if t.Kind() != reflect.Struct {
-		return nil
-	}
-	fields := schemaFields(t)
-	if i := slices.IndexFunc(fields, func(f schemaField) bool { return f.short }); i >= 0 {
-		return &fields[i]
-	}
-	return nil
-}
-
-func isText(t reflect.Type) bool {
-	return reflect.PointerTo(t).Implements(reflect.TypeFor[encoding.TextUnmarshaler]())
-}
-
-// isObject reports whether a t is read from a mapping.
-func isObject(t reflect.Type) bool { return t.Kind() == reflect.Struct && len(schemaFields(t)) > 0 }
-
 func structSchema(defs says, t reflect.Type) says {
 	properties, required := says{}, []string{}
-	for _, f := range schemaFields(t) {
-		schema := f.schema(defs, f.typ)
-		schema["description"] = f.doc
-		if f.hasFallback {
-			schema["default"] = f.fallbackValue()
+	for _, f := range document.FieldsOf(t) {
+		schema := schemaOf(defs, f, f.Type)
+		schema["description"] = f.Tag.Get("doc")
+		if fallback, ok := f.Tag.Lookup("default"); ok {
+			schema["default"] = fallbackValue(f.Type, fallback)
 		}
-		properties[f.name] = schema
-		if f.required {
-			required = append(required, f.name)
+		properties[f.Name] = schema
+		if f.Required {
+			required = append(required, f.Name)
 		}
 	}
 	return says{"type": "object", "properties": properties, "required": required, "additionalProperties": false}
 }
 
-// schema is what can be written in a field of a t.
-func (f *schemaField) schema(defs says, t reflect.Type) says {
+// schemaOf is what can be written in a field, or in what is in it, of a t.
+func schemaOf(defs says, f document.Field, t reflect.Type) says {
 	switch {
 	case t.Kind() == reflect.Pointer:
-		return f.schema(defs, t.Elem())
-	case len(f.words) > 0:
-		return says{"enum": f.words}
-	case scalars[t.Name()] != nil && isText(t):
-		return copied(scalars[t.Name()])
-	case isObject(t):
+		return schemaOf(defs, f, t.Elem())
+	case len(f.Words) > 0:
+		return says{"enum": f.Words}
+	case scalars[t.Name()] != nil && document.IsText(t):
+		return maps.Clone(scalars[t.Name()])
+	case document.IsObject(t):
 		if defs[t.Name()] == nil {
 			defs[t.Name()] = says{} // for what is made of itself
 			schema := structSchema(defs, t)
-			if short := shortField(t); short != nil {
-				schema = says{"anyOf": []says{short.schema(defs, short.typ), schema}}
+			if short := document.ShortOf(t); short != nil {
+				schema = says{"anyOf": []says{schemaOf(defs, *short, short.Type), schema}}
 			}
 			defs[t.Name()] = schema
 		}
@@ -132,25 +94,25 @@ func (f *schemaField) schema(defs says, t reflect.Type) says {
 	}
 	switch t.Kind() {
 	case reflect.Map:
-		schema := says{"type": []string{"object", "null"}, "additionalProperties": (&schemaField{}).schema(defs, t.Elem())}
-		if f.keys != "" {
-			schema["propertyNames"] = says{"pattern": f.keys}
+		schema := says{"type": []string{"object", "null"}, "additionalProperties": schemaOf(defs, document.Field{}, t.Elem())}
+		if keys := f.Tag.Get("keys"); keys != "" {
+			schema["propertyNames"] = says{"pattern": keys}
 		}
 		return schema
 	case reflect.Slice:
-		element := f.schema(defs, t.Elem())
+		element := schemaOf(defs, f, t.Elem())
 		return says{"anyOf": []says{element, {"type": []string{"array", "null"}, "items": element}}}
 	case reflect.Bool:
 		return says{"type": "boolean"}
 	case reflect.String:
 		schema := says{"type": "string"}
-		if f.pattern != "" {
-			schema["pattern"] = f.pattern
+		if pattern := f.Tag.Get("pattern"); pattern != "" {
+			schema["pattern"] = pattern
 		}
 		return schema
 	}
 	schema := says{"type": []string{"integer", "string"}, "pattern": `^-?(0|[1-9][0-9]*(_[0-9]+)*)$`} // 10_000 is a string to a parser of YAML 1.2
-	for name, tag := range map[string]string{"minimum": f.least, "maximum": f.most} {
+	for name, tag := range map[string]string{"minimum": f.Tag.Get("min"), "maximum": f.Tag.Get("max")} {
 		if n, err := document.ParseInteger(tag, 64); err == nil {
 			schema[name] = n
 			schema["pattern"] = `^[1-9][0-9]*(_[0-9]+)*$`
@@ -159,27 +121,18 @@ func (f *schemaField) schema(defs says, t reflect.Type) says {
 	return schema
 }
 
-func copied(schema says) says {
-	made := says{}
-	for name, value := range schema {
-		made[name] = value
-	}
-	return made
-}
-
 // fallbackValue is a default as a value of its type, where that is not text.
-func (f *schemaField) fallbackValue() any {
-	t := f.typ
+func fallbackValue(t reflect.Type, fallback string) any {
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()
 	}
-	switch n, err := document.ParseInteger(f.fallback, 64); {
+	switch n, err := document.ParseInteger(fallback, 64); {
 	case t.Kind() == reflect.Bool:
-		return f.fallback == "true"
+		return fallback == "true"
 	case t.Kind() == reflect.Int64 && err == nil:
 		return n
 	}
-	return f.fallback
+	return fallback
 }
 
 // periodPattern is how package limiter reads periods.

@@ -36,7 +36,7 @@ func Decode(data []byte, into any, w Wrapper, report Report) *Document {
 	}
 	doc.root = &place{key: positionOf(root), value: positionOf(root)}
 	d.at = doc.root
-	d.decode(root, reflect.ValueOf(into).Elem(), field{})
+	d.decode(root, reflect.ValueOf(into).Elem(), Field{})
 	return doc
 }
 
@@ -90,7 +90,7 @@ func (d *decoder) within(name string, key Position, value *yaml.Node, do func())
 }
 
 // decode reads n into v, which is settable and zero. The field is the one that v is in.
-func (d *decoder) decode(n *yaml.Node, v reflect.Value, f field) {
+func (d *decoder) decode(n *yaml.Node, v reflect.Value, f Field) {
 	if n.Alias != nil {
 		n = n.Alias
 	}
@@ -102,19 +102,19 @@ func (d *decoder) decode(n *yaml.Node, v reflect.Value, f field) {
 		if is != null {
 			v.Set(pointee)
 		}
-	case is == null && !isText(t) && (t.Kind() == reflect.Map || t.Kind() == reflect.Slice):
+	case is == null && !IsText(t) && (t.Kind() == reflect.Map || t.Kind() == reflect.Slice):
 		// Empty: all that was in it is commented out.
 	case is == null:
 		d.complain(d.at.key, "has no value")
-	case isText(t) && is.scalar():
+	case IsText(t) && is.scalar():
 		if err := v.Addr().Interface().(encoding.TextUnmarshaler).UnmarshalText([]byte(n.Value)); err != nil {
 			d.complain(d.at.value, "%s", err.Error())
 		}
-	case isObject(t) && is == mapping:
+	case IsObject(t) && is == mapping:
 		d.fields(n, v)
-	case isObject(t) && is.scalar() && shortOf(t) != nil:
-		short := *shortOf(t)
-		d.within(short.name, d.at.key, n, func() { d.decode(n, v.FieldByIndex(short.index), short) })
+	case IsObject(t) && is.scalar() && ShortOf(t) != nil:
+		short := *ShortOf(t)
+		d.within(short.Name, d.at.key, n, func() { d.decode(n, v.FieldByIndex(short.Index), short) })
 	case t.Kind() == reflect.Map && is == mapping:
 		d.mapping(n, v)
 	case t.Kind() == reflect.Slice && is == list:
@@ -133,14 +133,14 @@ func (d *decoder) decode(n *yaml.Node, v reflect.Value, f field) {
 }
 
 func (d *decoder) fields(n *yaml.Node, v reflect.Value) {
-	fields, whole := fieldsOf(v.Type()), len(d.path) == 0
+	fields, whole := FieldsOf(v.Type()), len(d.path) == 0
 	names := make([]string, len(fields))
 	for i, f := range fields {
-		names[i] = f.name
+		names[i] = f.Name
 	}
 	known := d.entries(n, func(key string) bool { return nearest.Of(key, names) != "" }, func(key string, at Position, value *yaml.Node) {
 		if i := slices.Index(names, key); i >= 0 {
-			d.decode(value, v.FieldByIndex(fields[i].index), fields[i])
+			d.decode(value, v.FieldByIndex(fields[i].Index), fields[i])
 		} else if near := nearest.Of(key, names); near != "" {
 			d.complain(at, "unknown field %s: did you mean %q?", quote(key), near)
 		} else {
@@ -148,8 +148,8 @@ func (d *decoder) fields(n *yaml.Node, v reflect.Value) {
 		}
 	})
 	for _, f := range fields {
-		if _, ok := known[f.name]; f.required && !ok && !(whole && f.name == d.optional) {
-			d.report(d.at.key, append(d.path, f.name), "is required, and missing")
+		if _, ok := known[f.Name]; f.Required && !ok && !(whole && f.Name == d.optional) {
+			d.report(d.at.key, append(d.path, f.Name), "is required, and missing")
 		}
 	}
 }
@@ -159,7 +159,7 @@ func (d *decoder) mapping(n *yaml.Node, v reflect.Value) {
 	v.Set(reflect.MakeMapWithSize(t, len(n.Content)/2))
 	d.entries(n, func(string) bool { return true }, func(key string, _ Position, value *yaml.Node) {
 		element := reflect.New(t.Elem()).Elem()
-		d.decode(value, element, field{})
+		d.decode(value, element, Field{})
 		v.SetMapIndex(reflect.ValueOf(key).Convert(t.Key()), element)
 	})
 }
@@ -189,13 +189,13 @@ func (d *decoder) entries(n *yaml.Node, tells func(key string) bool, do func(key
 }
 
 // setScalar reads n into v, which is no collection.
-func setScalar(v reflect.Value, n *yaml.Node, f field) error {
+func setScalar(v reflect.Value, n *yaml.Node, f Field) error {
 	is := kindOf(n)
 	wrong := fmt.Errorf("is %s: want %s", is, inWords(v.Type()))
 	switch {
-	case len(f.words) > 0 && is.scalar():
-		if !slices.Contains(f.words, n.Value) {
-			return fmt.Errorf("%s is not what can be written here: %s", quote(n.Value), Suggest(n.Value, f.words))
+	case len(f.Words) > 0 && is.scalar():
+		if !slices.Contains(f.Words, n.Value) {
+			return fmt.Errorf("%s is not what can be written here: %s", quote(n.Value), Suggest(n.Value, f.Words))
 		}
 		v.SetString(n.Value)
 	case v.Kind() == reflect.String && is == text:
@@ -233,17 +233,17 @@ func Suggest(word string, known []string) string {
 	return "there are " + strings.Join(known, ", ")
 }
 
-// A field is a field of a struct that is read.
-type field struct {
-	name            string
-	index           []int
-	required, short bool
-	words           []string
+// A Field is a field of a struct that is read.
+type Field struct {
+	reflect.StructField
+	Name            string // in a document
+	Required, Short bool
+	Words           []string
 	min, max        string
 }
 
 // bounds is an error for a number that is none of the field's.
-func (f *field) bounds(n int64) error {
+func (f *Field) bounds(n int64) error {
 	least, err := ParseInteger(f.min, 64)
 	below := err == nil && n < least
 	most, err := ParseInteger(f.max, 64)
@@ -259,54 +259,56 @@ func (f *field) bounds(n int64) error {
 	return fmt.Errorf("is %d: it must be from %s to %s", n, f.min, f.max)
 }
 
-// fieldsOf lists the fields of a struct, those of embedded structs in their place. The list is
-// not to be changed.
-func fieldsOf(t reflect.Type) []field {
+// FieldsOf lists the fields of a struct, those of embedded structs in their place: none of what is
+// no struct. The list is not to be changed.
+func FieldsOf(t reflect.Type) []Field {
 	if known, ok := knownFields.Load(t); ok {
-		return known.([]field)
+		return known.([]Field)
 	}
-	var fields []field
-	for _, f := range reflect.VisibleFields(t) {
-		if name := f.Tag.Get("yaml"); name != "" && name != "-" {
-			fields = append(fields, field{name, f.Index, f.Tag.Get("required") == "true", f.Tag.Get("short") == "true",
-				strings.Fields(f.Tag.Get("words")), f.Tag.Get("min"), f.Tag.Get("max")})
+	var fields []Field
+	if t.Kind() == reflect.Struct {
+		for _, f := range reflect.VisibleFields(t) {
+			if name := f.Tag.Get("yaml"); name != "" && name != "-" {
+				fields = append(fields, Field{f, name, f.Tag.Get("required") == "true", f.Tag.Get("short") == "true",
+					strings.Fields(f.Tag.Get("words")), f.Tag.Get("min"), f.Tag.Get("max")})
+			}
 		}
 	}
 	knownFields.Store(t, fields)
 	return fields
 }
 
-var knownFields sync.Map // of what fieldsOf was asked for, by its reflect.Type
+var knownFields sync.Map // of what FieldsOf was asked for, by its reflect.Type
 
-// shortOf is the field of a struct that a scalar is, or nil.
-func shortOf(t reflect.Type) *field {
-	fields := fieldsOf(t)
-	if i := slices.IndexFunc(fields, func(f field) bool { return f.short }); i >= 0 {
+// ShortOf is the field of a struct that a scalar is, or nil.
+func ShortOf(t reflect.Type) *Field {
+	fields := FieldsOf(t)
+	if i := slices.IndexFunc(fields, func(f Field) bool { return f.Short }); i >= 0 {
 		return &fields[i]
 	}
 	return nil
 }
 
-var textUnmarshaler = reflect.TypeFor[encoding.TextUnmarshaler]()
+// IsText reports whether a t reads itself from a scalar.
+func IsText(t reflect.Type) bool {
+	return reflect.PointerTo(t).Implements(reflect.TypeFor[encoding.TextUnmarshaler]())
+}
 
-// isText reports whether a t reads itself from a scalar.
-func isText(t reflect.Type) bool { return reflect.PointerTo(t).Implements(textUnmarshaler) }
-
-// isObject reports whether a t is read from a mapping.
-func isObject(t reflect.Type) bool { return t.Kind() == reflect.Struct && len(fieldsOf(t)) > 0 }
+// IsObject reports whether a t is read from a mapping of fields.
+func IsObject(t reflect.Type) bool { return len(FieldsOf(t)) > 0 }
 
 // inWords is what is written for a t.
 func inWords(t reflect.Type) string {
 	switch {
 	case t.Kind() == reflect.Pointer:
 		return inWords(t.Elem())
-	case isObject(t) && shortOf(t) != nil:
-		return inWords(t.FieldByIndex(shortOf(t).index).Type) + ", or a mapping"
-	case isText(t), t.Kind() == reflect.String:
+	case IsObject(t) && ShortOf(t) != nil:
+		return inWords(t.FieldByIndex(ShortOf(t).Index).Type) + ", or a mapping"
+	case IsText(t), t.Kind() == reflect.String:
 		return string(text)
 	case t.Kind() == reflect.Bool:
 		return string(boolean)
-	case isObject(t), t.Kind() == reflect.Map:
+	case IsObject(t), t.Kind() == reflect.Map:
 		return string(mapping)
 	}
 	return "a whole number"
