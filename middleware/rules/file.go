@@ -18,7 +18,7 @@ var wrapper = document.Wrapper{Key: "rate_limits", Beside: "version"}
 type file struct {
 	Version   int64               `yaml:"version" min:"1" max:"1" required:"true" doc:"The version of this format: 1."`
 	Mode      string              `yaml:"mode" words:"enforce shadow" default:"enforce" doc:"shadow decides, counts and logs everything, and refuses nothing."`
-	Proxies   *proxies            `yaml:"proxies" doc:"The proxies that may say which client a request comes from, in one of these ways. Without it, the client is the TCP peer."`
+	Proxies   *proxies            `yaml:"proxies" doc:"The proxies that may say which client a request comes from, in one of these ways. Without it, the client is the TCP peer; {} says that there is no proxy."`
 	Ban       *banned             `yaml:"ban" doc:"Clients and keys that are refused before anything else."`
 	Allow     *allowed            `yaml:"allow" doc:"Clients and routes that are never limited."`
 	Global    ruleList            `yaml:"global" doc:"A limit on every request. Without a key it has one counter for all."`

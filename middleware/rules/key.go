@@ -88,10 +88,11 @@ func orNone(f keyfunc.Func) keyfunc.Func {
 // key is r's, or nil if something is wrong with it.
 func (c *checker) key(p *placed) keyfunc.Func {
 	path, parts := p.path, p.parts
+	if c.noted(sub(path, "key")) {
+		return nil
+	}
 	if len(p.Key) == 0 && c.doc.Has(sub(path, "key")...) {
 		c.at(sub(path, "key"), "names no key: leave it out, or write ip, user and the like")
-	}
-	if c.noted(sub(path, "key")) {
 		return nil
 	}
 	for i, part := range parts {

@@ -94,14 +94,14 @@ func schemaOf(defs says, f document.Field, t reflect.Type) says {
 	}
 	switch t.Kind() {
 	case reflect.Map:
-		schema := says{"type": []string{"object", "null"}, "additionalProperties": schemaOf(defs, document.Field{}, t.Elem())}
+		schema := says{"type": "object", "additionalProperties": schemaOf(defs, document.Field{}, t.Elem())}
 		if keys := f.Tag.Get("keys"); keys != "" {
 			schema["propertyNames"] = says{"pattern": keys}
 		}
 		return schema
 	case reflect.Slice:
 		element := schemaOf(defs, f, t.Elem())
-		return says{"anyOf": []says{element, {"type": []string{"array", "null"}, "items": element}}}
+		return says{"anyOf": []says{element, {"type": "array", "items": element}}}
 	case reflect.Bool:
 		return says{"type": "boolean"}
 	case reflect.String:

@@ -102,8 +102,6 @@ func (d *decoder) decode(n *yaml.Node, v reflect.Value, f Field) {
 		if is != null {
 			v.Set(pointee)
 		}
-	case is == null && !IsText(t) && (t.Kind() == reflect.Map || t.Kind() == reflect.Slice):
-		// Empty: all that was in it is commented out.
 	case is == null:
 		d.complain(d.at.key, "has no value")
 	case IsText(t) && is.scalar():

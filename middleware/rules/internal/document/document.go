@@ -16,8 +16,8 @@
 //   - encoding.TextUnmarshaler, by the pointer: it gets a scalar as it is written, without
 //     quotes, and its error is the problem's message.
 //
-// A field without a value ("limit:" and nothing after it) is a problem, but for maps and
-// slices: they are empty, as they are when each of their elements is commented out.
+// A field without a value ("limit:" and nothing after it) is a problem, also where each element of a
+// list is commented out: what is meant to be empty is written as [] or {}.
 //
 // # What is a document
 //

@@ -144,14 +144,6 @@ number: 9_223_372_036_854_775_807
 	}
 }
 
-func TestACollectionMayBeLeftEmpty(t *testing.T) {
-	t.Parallel()
-	h, d := read(t, "version: 1\nrooms:\n  # hall: large\ncolors:\n")
-	require.Empty(t, h.Rooms)
-	require.Empty(t, h.Colors)
-	require.True(t, d.Has("rooms"), "it is there")
-}
-
 func TestAnAliasIsTheValueOfItsAnchor(t *testing.T) {
 	t.Parallel()
 	h, d := read(t, `version: 1

@@ -46,7 +46,7 @@ func TestEveryMistakeIsSaidWithItsPlace(t *testing.T) {
 		"an integer fits 64 bits":                             {fine + "number: 9223372036854775808", []string{`2:9: number: is "9223372036854775808": the number is out of range`}},
 		"a required field is missed where its mapping is named": {"rooms:\n  hall: {}\n", []string{
 			`1:1: version: is required, and missing`, `2:3: rooms.hall.size: is required, and missing`}},
-		"a field has a value":            {fine + "name:\nopen: ~\ncellar:\n", []string{`2:1: name: has no value`, `3:1: open: has no value`, `4:1: cellar: has no value`}},
+		"a field has a value":            {fine + "name:\nopen: ~\ncellar:\nrooms:\n  # hall: large\ncolors:\n", []string{`2:1: name: has no value`, `3:1: open: has no value`, `4:1: cellar: has no value`, `5:1: rooms: has no value`, `7:1: colors: has no value`}},
 		"an element has a value":         {fine + "colors:\n  - red\n  -\n", []string{`4:4: colors.1: has no value`}},
 		"a value in a mapping is one":    {fine + "rooms:\n  hall:\n", []string{`3:3: rooms.hall: has no value`}},
 		"null is no value in JSON":       {`{"version": null}`, []string{`1:2: version: has no value`}},
