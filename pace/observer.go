@@ -87,6 +87,9 @@ func (o Outcome) String() string {
 	return fmt.Sprintf("Outcome(%d)", uint8(o))
 }
 
+// Sent reports whether the attempt was paced and sent.
+func (o Outcome) Sent() bool { return o <= OutcomeFailed }
+
 // Observers is all of these as one, in this order. It panics on nil.
 func Observers(all ...Observer) Observer {
 	for i, o := range all {

@@ -22,6 +22,7 @@ import (
 	"github.com/weirgo/weir/middleware"
 	"github.com/weirgo/weir/middleware/shed"
 	"github.com/weirgo/weir/observe/internal/tally"
+	"github.com/weirgo/weir/pace"
 )
 
 // Options is what [New] takes. The zero Options are the defaults.
@@ -52,7 +53,7 @@ const scope = "github.com/weirgo/weir/observe/otellimit"
 
 // An Observer is a [middleware.Observer] and a [pace.Observer] that tells OpenTelemetry.
 type Observer struct {
-	from     *tally.Sources[Watcher]
+	from     *tally.Tally[Watcher]
 	duration metric.Float64Histogram
 	waits    metric.Float64Histogram
 	waitsOf  sync.Map // by rule, []metric.RecordOption
@@ -70,7 +71,7 @@ type Watcher interface {
 
 // New returns an Observer, or an error about the options or the provider's.
 func New(o Options) (*Observer, error) {
-	from, err := tally.NewSources[Watcher]("otellimit", o.Store, o.Overload, o.MaxRules)
+	from, err := tally.New[Watcher]("otellimit", o.Store, o.Overload, o.MaxRules)
 	if err != nil {
 		return nil, err
 	}
@@ -110,6 +111,12 @@ func (t *Observer) Follow(w Watcher) error { return t.from.Follow(w) }
 // FollowLimiter adds how many requests are in progress now, and wait, of the rules of l with
 // Concurrency. It may be called for several.
 func (t *Observer) FollowLimiter(l *middleware.RateLimit) error { return t.from.FollowLimiter(l) }
+
+// FollowTransport adds how many requests to others wait now, are in flight, and for how long they
+// are held back. It may be called for several.
+func (t *Observer) FollowTransport(transport *pace.Transport) error {
+	return t.from.FollowTransport(transport)
+}
 
 // Observe implements [middleware.Observer].
 func (t *Observer) Observe(o *middleware.Observation) {

@@ -27,10 +27,9 @@ func (t *Observer) ofRule(rule string) []metric.RecordOption {
 // an attempt that waited, and for one that was not sent or refused.
 func (t *Observer) ObserveAttempt(o *pace.Observation) {
 	ctx := o.Request.Context()
-	sent := o.Outcome == pace.OutcomeServed || o.Outcome == pace.OutcomeRefused || o.Outcome == pace.OutcomeFailed
 	if t.metrics {
-		rule := t.from.Paced.Observe(o).Rule
-		if sent {
+		rule := t.from.ObserveAttempt(o)
+		if o.Outcome.Sent() {
 			t.waits.Record(ctx, o.Waited.Seconds(), t.ofRule(rule)...)
 		}
 	}

@@ -23,27 +23,12 @@ func desc(name, help string, labels ...string) *prometheus.Desc {
 var shared = func() map[*tally.Metric]*prometheus.Desc {
 	descs := map[*tally.Metric]*prometheus.Desc{}
 	for _, m := range tally.Metrics {
-		if m.Prometheus != "" {
-			descs[m] = desc(m.Prometheus, m.Help, m.Labels...)
-		}
+		descs[m] = desc(m.Prometheus, m.Help, m.Labels...)
 	}
 	return descs
 }()
 
 var (
-	exceeded = desc("rate_limit_exceeded_total", "Requests that a rule refused.", "rule")
-	shadowed = desc("rate_limit_shadow_exceeded_total", "Requests that a rule in shadow would have refused.", "rule")
-	overCap  = desc("rate_limit_rules_over_cap_total",
-		"Rules, tiers and their reloads that came after MaxRules others, and are counted as rule other.")
-
-	redisErrors = desc("rate_limit_redis_errors_total",
-		"Calls that Redis failed at: there was no connection, no answer in time, or an error.")
-	breaker = desc("rate_limit_breaker_state",
-		"The circuit breaker in front of the store's server, or of one of several: 1 for the state that it is in.",
-		"store", "state")
-	redisBatches  = desc("rate_limit_redis_batches_total", "Batches of decisions that went to Redis.")
-	redisRefusals = desc("rate_limit_redis_remembered_total", "Decisions that were refusals remembered, without Redis.")
-
 	reloads = desc("rate_limit_reloads_total",
 		"Attempts to put written rules in force, the first included.", "result")
 	reloadOK = desc("rate_limit_last_reload_successful", "1 if the rules that are written are in force.")
@@ -66,20 +51,12 @@ func (m *Metrics) Describe(to chan<- *prometheus.Desc) {
 // A sink is where metrics go when they are collected.
 type sink chan<- prometheus.Metric
 
-func (to sink) count(d *prometheus.Desc, n uint64, labels ...string) {
-	to <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(n), labels...)
+func (to sink) count(d *prometheus.Desc, n float64, labels ...string) {
+	to <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, n, labels...)
 }
 
 func (to sink) gauge(d *prometheus.Desc, v float64, labels ...string) {
 	to <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
-}
-
-func (to sink) is(d *prometheus.Desc, yes bool, labels ...string) {
-	v := 0.0
-	if yes {
-		v = 1
-	}
-	to.gauge(d, v, labels...)
 }
 
 // Collect implements [prometheus.Collector].
@@ -89,53 +66,13 @@ func (m *Metrics) Collect(metrics chan<- prometheus.Metric) {
 	m.turns.Collect(metrics)
 	m.waits.Collect(metrics)
 	m.from.Read(func(of *tally.Metric, v float64, labels ...string) {
-		if d := shared[of]; d != nil {
-			kind := prometheus.CounterValue
-			if of.Gauge {
-				kind = prometheus.GaugeValue
-			}
-			to <- prometheus.MustNewConstMetric(d, kind, v, labels...)
+		if of.Gauge {
+			to.gauge(shared[of], v, labels...)
+		} else {
+			to.count(shared[of], v, labels...)
 		}
 	})
-	m.collectRefusals(to)
-	m.collectServer(to)
 	m.collectOperation(to)
-	m.collectCooldowns(to)
-}
-
-// collectRefusals is what rules refused, over all tiers.
-func (m *Metrics) collectRefusals(to sink) {
-	list := m.from.Rules() // by rule
-	for i, r := range list {
-		if i > 0 && list[i-1].Rule == r.Rule { // the sum goes with the last
-			for d, n := range list[i-1].Count {
-				list[i].Count[d] += n
-			}
-		}
-		if i+1 == len(list) || list[i+1].Rule != r.Rule {
-			to.count(exceeded, list[i].Count[tally.Refused], r.Rule)
-			to.count(shadowed, list[i].Count[tally.ShadowRefused], r.Rule)
-		}
-	}
-	to.count(overCap, m.from.Dropped())
-}
-
-// collectServer is how the store's server is.
-func (m *Metrics) collectServer(to sink) {
-	s := m.from.Store
-	if s.Failover != nil {
-		stats := s.Failover()
-		to.is(breaker, !stats.Degraded, s.Kind, "closed")
-		to.is(breaker, stats.Degraded, s.Kind, "open")
-		if s.Kind == "redis" {
-			to.count(redisErrors, stats.Failures)
-		}
-	}
-	if s.Batches != nil {
-		sent, remembered := s.Batches()
-		to.count(redisBatches, sent)
-		to.count(redisRefusals, remembered)
-	}
 }
 
 // collectOperation is what operators do, and escalation.
@@ -143,9 +80,9 @@ func (m *Metrics) collectOperation(to sink) {
 	var list bans.List
 	if w, ok := m.from.Watcher(); ok {
 		loaded, refused, last, err := w.Reloads()
-		to.count(reloads, loaded, "loaded")
-		to.count(reloads, refused, "refused")
-		to.is(reloadOK, err == nil)
+		to.count(reloads, float64(loaded), "loaded")
+		to.count(reloads, float64(refused), "refused")
+		to.gauge(reloadOK, map[bool]float64{true: 1}[err == nil])
 		to.gauge(reloadAt, float64(last.UnixMilli())/1000)
 		list = w.Bans()
 	}

@@ -3,11 +3,6 @@ package promlimit_test
 import (
 	"context"
 	"errors"
-	"fmt"
-	"log/slog"
-	"net/http"
-	"os"
-	"path/filepath"
 	"regexp"
 	"strings"
 	"sync/atomic"
@@ -16,21 +11,16 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/weirgo/weir/internal/phase"
-	"github.com/weirgo/weir/internal/redistest"
 	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/limiter/failover"
 	"github.com/weirgo/weir/middleware"
 	"github.com/weirgo/weir/middleware/bans"
-	"github.com/weirgo/weir/middleware/rules"
 	"github.com/weirgo/weir/observe/promlimit"
-	"github.com/weirgo/weir/redis/redisbans"
-	"github.com/weirgo/weir/redis/redisstore"
 )
 
 var descName = regexp.MustCompile(`fqName: "([^"]+)"`)
@@ -47,123 +37,30 @@ func names(m *promlimit.Metrics) []string {
 	return all
 }
 
-const someRules = `
-version: 1
-default: {limit: 2/1h, key: "apikey:X-Api-Key", escalate: {after: 3, within: 1h, ban: 1h}}
-endpoints:
-  "/pay": {limit: 100/1h, on_outage: closed}
-  "/new": {limit: 1/1h, mode: shadow}
-`
-
-// TestEveryMetricMoves does to a limiter what can be done to it, Redis taken from it and
-// all, and looks for a metric that none of it has changed.
-func TestEveryMetricMoves(t *testing.T) {
-	server := redistest.Start(t)
-	client := redis.NewClient(&redis.Options{Addr: server.Addr, MaxRetries: -1})
-	t.Cleanup(func() { _ = client.Close() })
-	store := redisstore.New(client, redisstore.Options{Failover: failover.Options{
-		Deadline: time.Second, Failures: 2, ProbeEvery: 20 * time.Millisecond, OnDegraded: func(failover.Event) {},
-	}})
-	inRedis := newMetrics(t, promlimit.Options{Store: store})
-	file := filepath.Join(t.TempDir(), "limits.yaml")
-	require.NoError(t, os.WriteFile(file, []byte(someRules), 0o600))
-	watcher, err := rules.Watch(context.Background(), file, rules.Options{
-		Poll: 100 * time.Millisecond, Config: middleware.Config{Store: store, Observer: inRedis}, OnReload: func(rules.Reload) {},
-	})
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, watcher.Close()) })
-	require.NoError(t, inRedis.Follow(watcher))
-	mux := http.NewServeMux()
-	for _, path := range []string{"/", "/pay", "/new"} {
-		mux.Handle(path, noop)
-	}
-	h := watcher.RateLimit.Handler(mux)
-
-	memory, err := limiter.NewMemory(limiter.MemoryOptions{MaxKeys: 1000})
-	require.NoError(t, err)
-	inMemory := newMetrics(t, promlimit.Options{Store: memory})
-	crowd := middleware.Must(middleware.New(middleware.Config{
-		Store: memory, Observer: inMemory,
-		Rules: []middleware.Rule{{Name: "key", Key: keyfunc.APIKey("X-Api-Key"), Limit: limiter.PerHour(10).With(limiter.SlidingLog)}},
-	})).Handler(noop)
-
-	before := samples(t, inRedis, inMemory)
-	moved := map[string]bool{}
-	note := func() map[string]float64 {
-		now := samples(t, inRedis, inMemory)
-		for name, value := range now {
-			if value != before[name] {
-				family, _, _ := strings.Cut(name, "{")
-				moved[family] = true
-			}
-		}
-		return now
-	}
-
-	for range 8 { // 2 pass, 3 are refused, then it is banned
-		ask(h, "/", "mallory", "")
-	}
-	ask(h, "/new", "", "")
-	ask(h, "/new", "", "")
-	now := note()
-	assert.Equal(t, 1.0, now["rate_limit_bans_active"])
-	assert.Equal(t, 1.0, now[`rate_limit_breaker_state{state="closed",store="redis"}`])
-	assert.Zero(t, now["rate_limit_redis_errors_total"])
-
-	server.Kill()
-	for range 3 {
-		require.Equal(t, http.StatusServiceUnavailable, ask(h, "/pay", "", ""))
-	}
-	now = note()
-	assert.Equal(t, 1.0, now[`rate_limit_degraded{store="redis"}`])
-	assert.Equal(t, 1.0, now[`rate_limit_breaker_state{state="open",store="redis"}`])
-	assert.Equal(t, 3.0, now[`rate_limit_store_errors_total{store="redis"}`])
-	assert.GreaterOrEqual(t, now[`rate_limit_store_decisions_total{by="fail_closed",store="redis"}`], 2.0, "a word of its own: the breaker is closed when all is well")
-	assert.GreaterOrEqual(t, now["rate_limit_redis_errors_total"], 2.0)
-	server.Restart()
-	eventually(t, "Redis is back", func() bool { return ask(h, "/pay", "", "") == http.StatusOK })
-	now = note()
-	assert.Zero(t, now[`rate_limit_degraded{store="redis"}`])
-	assert.Greater(t, now[`rate_limit_degraded_seconds_total{store="redis"}`], 0.0)
-
-	require.NoError(t, os.WriteFile(file, []byte("version: 1\nunheard: of\n"), 0o600))
-	eventually(t, "the file is refused", func() bool { return watcher.Status().Refused > 0 })
-	now = note()
-	assert.Zero(t, now["rate_limit_last_reload_successful"])
-	require.NoError(t, os.WriteFile(file, []byte(someRules+"# again\n"), 0o600))
-	eventually(t, "the file is loaded", func() bool { return watcher.Status().Loads > 1 })
-	note()
-
-	for i := range 20_000 {
-		ask(crowd, "/", fmt.Sprint(i), "")
-	}
-	for i := range 20_000 { // once most are refused, new ones share a counter
-		for range 11 {
-			if ask(crowd, "/", fmt.Sprint("refused", i), "") != http.StatusOK {
-				break
-			}
-		}
-		if memory.Stats().Overflowed > 0 {
-			break
-		}
-	}
-	note()
-
-	moved["rate_limit_rules_over_cap_total"] = true // in TestRulesBeyondTheCapShareASeries
-	moved["rate_limit_bans_stale_seconds"] = true   // in TestHowStaleBansAreIsShown
-	for _, name := range names(inRedis) {
-		if strings.HasPrefix(name, "rate_limit_overload") {
-			continue // in TestWhatTheServiceHasRoomForIsShown
-		}
-		if strings.HasPrefix(name, "rate_limit_concurrency") {
-			continue // in TestWhatIsInProgressAndWaitsIsShown
-		}
-		if strings.HasPrefix(name, "rate_limit_pace") {
-			continue // in TestEveryMetricOfRequestsToOthersMoves
-		}
-		assert.True(t, moved[name], "%s has not moved", name)
-	}
+// A telling store says of itself what it was told to.
+type telling struct {
+	limiter.Store
+	health failover.Stats
+	memory limiter.MemoryStats
 }
+
+func (*telling) Kind() string                 { return "redis" }
+func (s *telling) Health() failover.Stats     { return s.health }
+func (s *telling) Stats() limiter.MemoryStats { return s.memory }
+
+// A written file has rules that were loaded so often, or refused.
+type written struct {
+	loaded, refused uint64
+	last            time.Time
+	err             error
+	list            *shared
+}
+
+func (w *written) Reloads() (loaded, refused uint64, last time.Time, err error) {
+	return w.loaded, w.refused, w.last, w.err
+}
+func (w *written) Bans() bans.List             { return w.list }
+func (*written) Overload() middleware.Overload { return nil }
 
 // shared is a list that processes share, or have not for so long.
 type shared struct {
@@ -173,22 +70,52 @@ type shared struct {
 
 func (s *shared) Stale() time.Duration { return s.stale }
 
-func TestHowStaleBansAreIsShown(t *testing.T) {
-	alone, err := bans.New(bans.Options{})
-	require.NoError(t, err)
-	assert.NotContains(t, samples(t, newMetrics(t, promlimit.Options{Bans: alone})), "rate_limit_bans_stale_seconds")
-	list := &shared{List: alone}
-	m := newMetrics(t, promlimit.Options{Bans: list})
-	assert.Contains(t, samples(t, m), "rate_limit_bans_stale_seconds")
-	assert.Zero(t, samples(t, m)["rate_limit_bans_stale_seconds"])
-	list.stale = 90 * time.Second
-	assert.Equal(t, 90.0, samples(t, m)["rate_limit_bans_stale_seconds"])
+func TestEveryMetricMoves(t *testing.T) {
+	store, file := &telling{}, &written{list: &shared{List: bans.Must(bans.New(bans.Options{}))}}
+	metrics := newMetrics(t, promlimit.Options{Store: store, MaxRules: 1})
+	assert.NotContains(t, samples(t, metrics), "rate_limit_last_reload_successful", "what is not known has no series")
+	require.NoError(t, metrics.Follow(file))
+	before := samples(t, metrics)
+	assert.Equal(t, 1.0, before["rate_limit_last_reload_successful"])
 
-	client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", MaxRetries: -1})
-	t.Cleanup(func() { _ = client.Close() })
-	inRedis, err := redisbans.New(t.Context(), client, redisbans.Options{Logger: slog.New(slog.DiscardHandler)})
-	require.NoError(t, err)
-	assert.Positive(t, samples(t, newMetrics(t, promlimit.Options{Bans: inRedis}))["rate_limit_bans_stale_seconds"], "never read is not current")
+	store.health = failover.Stats{Degraded: true, DegradedFor: time.Minute, Failures: 2, Decided: 3, Local: 4, Open: 5, Closed: 6}
+	store.memory = limiter.MemoryStats{Cells: 1, Bytes: 2, Evicted: 3, Overflowed: 4}
+	*file = written{2, 1, time.UnixMilli(1500), errors.New("line 3"), file.list}
+	file.list.stale = 90 * time.Second
+	require.NoError(t, file.list.Ban(t.Context(), "mallory", 0))
+	o := observation(t, "ip", "")
+	o.Elapsed = time.Millisecond
+	metrics.Observe(o)
+	metrics.Observe(observation(t, "beyond the cap", ""))
+	o.Err = errors.New("no answer")
+	metrics.Observe(o)
+	now := samples(t, metrics)
+	for name, want := range map[string]float64{
+		`rate_limit_bans_active`: 1, `rate_limit_bans_stale_seconds`: 90,
+		`rate_limit_reloads_total{result="loaded"}`: 2, `rate_limit_reloads_total{result="refused"}`: 1,
+		`rate_limit_last_reload_successful`: 0, `rate_limit_last_reload_success_timestamp_seconds`: 1.5,
+		`rate_limit_degraded{store="redis"}`: 1, `rate_limit_store_failures_total{store="redis"}`: 2, `rate_limit_store_errors_total{store="redis"}`: 1,
+		`rate_limit_store_decisions_total{by="server",store="redis"}`: 3, `rate_limit_store_decisions_total{by="fail_closed",store="redis"}`: 6,
+		`rate_limit_table_overflowed_total`: 4, `rate_limit_rules_over_cap_total`: 1,
+	} {
+		assert.Equal(t, want, now[name], name)
+	}
+	moved := map[string]bool{}
+	for name, value := range now {
+		if value != before[name] {
+			family, _, _ := strings.Cut(name, "{")
+			moved[family] = true
+		}
+	}
+	for _, name := range names(metrics) {
+		switch {
+		case strings.HasPrefix(name, "rate_limit_overload"): // in TestWhatTheServiceHasRoomForIsShown
+		case strings.HasPrefix(name, "rate_limit_concurrency"): // in TestWhatIsInProgressAndWaitsIsShown
+		case strings.HasPrefix(name, "rate_limit_pace"): // in TestEveryMetricOfRequestsToOthersMoves
+		default:
+			assert.True(t, moved[name], "%s has not moved", name)
+		}
+	}
 }
 
 func TestAnOutageThatNobodyLookedAtIsCounted(t *testing.T) {

@@ -25,6 +25,7 @@ import (
 	"github.com/weirgo/weir/middleware/bans"
 	"github.com/weirgo/weir/middleware/shed"
 	"github.com/weirgo/weir/observe/internal/tally"
+	"github.com/weirgo/weir/pace"
 )
 
 // Options is what [New] takes. The zero Options are the defaults.
@@ -53,7 +54,7 @@ type Options struct {
 // counts. It may observe several limiters on one store, and is a [pace.Observer] too.
 type Metrics struct {
 	options Options
-	from    *tally.Sources[Watcher]
+	from    *tally.Tally[Watcher]
 	latency prometheus.Histogram
 	turns   prometheus.Histogram
 	waits   *prometheus.HistogramVec
@@ -61,7 +62,7 @@ type Metrics struct {
 
 // New returns metrics that nothing was counted in, or an error about the options.
 func New(o Options) (*Metrics, error) {
-	from, err := tally.NewSources[Watcher]("promlimit", o.Store, o.Overload, o.MaxRules)
+	from, err := tally.New[Watcher]("promlimit", o.Store, o.Overload, o.MaxRules)
 	if err != nil {
 		return nil, err
 	}
@@ -98,6 +99,10 @@ func (m *Metrics) Follow(w Watcher) error { return m.from.Follow(w) }
 // Concurrency. It may be called for several.
 func (m *Metrics) FollowLimiter(l *middleware.RateLimit) error { return m.from.FollowLimiter(l) }
 
+// FollowTransport adds how many requests wait now, are in flight, and for how long they are held
+// back. It may be called for several.
+func (m *Metrics) FollowTransport(t *pace.Transport) error { return m.from.FollowTransport(t) }
+
 // Observe implements [middleware.Observer].
 func (m *Metrics) Observe(o *middleware.Observation) {
 	m.from.Observe(o)
@@ -107,6 +112,22 @@ func (m *Metrics) Observe(o *middleware.Observation) {
 	if o.Waited != 0 {
 		m.turns.Observe(o.Waited.Seconds())
 	}
+}
+
+// ObserveAttempt implements [pace.Observer].
+func (m *Metrics) ObserveAttempt(o *pace.Observation) {
+	rule := m.from.ObserveAttempt(o)
+	if o.Outcome.Sent() {
+		m.waits.WithLabelValues(rule).Observe(o.Waited.Seconds())
+	}
+}
+
+func newWaits() *prometheus.HistogramVec {
+	return prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		Name:    "rate_limit_pace_wait_seconds",
+		Help:    "How long attempts waited before they were sent.",
+		Buckets: tally.WaitBounds,
+	}, []string{"rule"})
 }
 
 func newTurns() prometheus.Histogram {

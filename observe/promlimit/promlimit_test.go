@@ -103,10 +103,8 @@ func TestWhatEachRuleSaysIsCountedByTier(t *testing.T) {
 		`rate_limit_requests_total{decision="refused",rule="key",tier=""}`:        2,
 		`rate_limit_requests_total{decision="allowed",rule="key",tier="premium"}`: 2,
 		`rate_limit_requests_total{decision="refused",rule="key",tier="premium"}`: 2,
-		`rate_limit_exceeded_total{rule="key"}`:                                   4,
-		`rate_limit_exceeded_total{rule="all"}`:                                   0,
-		`rate_limit_exceeded_total{rule="new"}`:                                   0,
-		`rate_limit_shadow_exceeded_total{rule="new"}`:                            3,
+		`rate_limit_requests_total{decision="refused",rule="all",tier=""}`:        0,
+		`rate_limit_requests_total{decision="refused",rule="new",tier=""}`:        0,
 		`rate_limit_requests_total{decision="shadow_refused",rule="new",tier=""}`: 3,
 		`rate_limit_outcomes_total{outcome="allowed"}`:                            3, // a refusal in shadow is none
 		`rate_limit_outcomes_total{outcome="refused"}`:                            4,
@@ -189,11 +187,6 @@ func TestOptionsAreChecked(t *testing.T) {
 	assert.Panics(t, func() { promlimit.Must(promlimit.New(promlimit.Options{MaxRules: -1})) })
 	assert.Error(t, newMetrics(t, promlimit.Options{}).Follow(nil))
 	assert.Error(t, newMetrics(t, promlimit.Options{}).Follow((*rules.Watcher)(nil)))
-}
-
-func eventually(t *testing.T, what string, done func() bool) {
-	t.Helper()
-	require.Eventually(t, done, 30*time.Second, 5*time.Millisecond, what)
 }
 
 func TestTheOverloadLimitOfARulesFileIsShown(t *testing.T) {

@@ -2,7 +2,6 @@ package promlimit_test
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"fmt"
 	"log/slog"
@@ -22,7 +21,6 @@ import (
 
 	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/middleware"
-	"github.com/weirgo/weir/middleware/rules"
 	"github.com/weirgo/weir/middleware/shed"
 	"github.com/weirgo/weir/observe/promlimit"
 	"github.com/weirgo/weir/pace"
@@ -60,12 +58,7 @@ func everything(t testing.TB, memory *limiter.Memory) []named {
 	list, err := redisbans.New(t.Context(), client, redisbans.Options{Logger: slog.New(slog.DiscardHandler)})
 	require.NoError(t, err)
 	inRedis := newMetrics(t, promlimit.Options{Store: store, Bans: list})
-	file := filepath.Join(t.TempDir(), "limits.yaml")
-	require.NoError(t, os.WriteFile(file, []byte(someRules), 0o600))
-	watcher, err := rules.Watch(context.Background(), file, rules.Options{OnReload: func(rules.Reload) {}})
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = watcher.Close() })
-	require.NoError(t, inRedis.Follow(watcher))
+	require.NoError(t, inRedis.Follow(&written{}))
 	inMemory := newMetrics(t, promlimit.Options{Store: memory, Overload: shed.Must(shed.New(shed.Options{}))})
 	for _, m := range []middleware.Observer{inRedis, inMemory} {
 		m.Observe(observation(t, "ip", "premium"))

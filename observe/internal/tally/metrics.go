@@ -1,6 +1,8 @@
 package tally
 
 import (
+	"time"
+
 	"github.com/weirgo/weir/middleware"
 	"github.com/weirgo/weir/middleware/shed"
 	"github.com/weirgo/weir/pace"
@@ -8,7 +10,7 @@ import (
 
 // A Metric is one that Prometheus and OpenTelemetry are told alike, each under its own name.
 type Metric struct {
-	Prometheus    string // empty: it has it in another form
+	Prometheus    string
 	OpenTelemetry string
 	Unit          string // for OpenTelemetry
 	Help          string
@@ -24,6 +26,8 @@ var (
 	outcomes = Metric{"rate_limit_outcomes_total", "rate_limit.outcomes", "{request}",
 		"What became of the requests that the limiter had a say in. A request counts once, so shares of requests are of this.",
 		false, false, []string{"outcome"}}
+	overCap = Metric{"rate_limit_rules_over_cap_total", "rate_limit.rules.over_cap", "{rule}",
+		"Rules, tiers and their reloads that came after MaxRules others, and are counted as rule other.", false, false, nil}
 
 	storeErrors = Metric{"rate_limit_store_errors_total", "rate_limit.store.errors", "{request}",
 		"Requests that the store could not decide about: answered 503, unless all their rules are in shadow.",
@@ -32,8 +36,8 @@ var (
 		"1 while the rules' outage policies decide in place of the store's server.", true, true, []string{"store"}}
 	degradedFor = Metric{"rate_limit_degraded_seconds_total", "rate_limit.store.degraded.time", "s",
 		"For how long the outage policies have been in force in all.", false, true, []string{"store"}}
-	failures = Metric{"", "rate_limit.store.failures", "{call}",
-		"Calls that the store's server failed at.", false, true, nil}
+	failures = Metric{"rate_limit_store_failures_total", "rate_limit.store.failures", "{call}",
+		"Calls that the store's server failed at: there was no connection, no answer in time, or an error.", false, true, []string{"store"}}
 	byServer = Metric{"rate_limit_store_decisions_total", "rate_limit.store.decisions", "{decision}",
 		"Calls of the store that were decided, one for all rules of a request, by its server or by an outage policy: server, fail_local, fail_open or fail_closed.",
 		false, true, []string{"store", "by"}}
@@ -47,7 +51,7 @@ var (
 
 	inProgress = Metric{"rate_limit_concurrency_in_progress", "rate_limit.concurrency.in_progress", "{request}",
 		"Requests of all keys in progress in this process, of a rule with AtOnce.", true, false, []string{"rule", "tier"}}
-	waiting = Metric{"rate_limit_concurrency_waiting", "rate_limit.concurrency.waiting", "{request}",
+	inQueue = Metric{"rate_limit_concurrency_waiting", "rate_limit.concurrency.waiting", "{request}",
 		"Requests of all keys that wait in this process to be in progress.", true, false, []string{"rule", "tier"}}
 	atOnce = Metric{"rate_limit_concurrency_limit", "rate_limit.concurrency.limit", "{request}",
 		"How many requests of one key may be in progress at once.", true, false, []string{"rule", "tier"}}
@@ -71,12 +75,19 @@ var (
 		"Attempts after which the request was to be sent again.", false, false, []string{"rule"}}
 	paceCooldowns = Metric{"rate_limit_pace_cooldowns_total", "rate_limit.pace.cooldowns", "{cooldown}",
 		"Answers to this process after which no process sends requests for a while.", false, false, []string{"rule"}}
+	paceCooldown = Metric{"rate_limit_pace_cooldown_seconds", "rate_limit.pace.cooldown", "s",
+		"For how much longer requests of a key are held back, as their server refused some.", true, false, []string{"rule"}}
+	paceWaiting = Metric{"rate_limit_pace_waiting", "rate_limit.pace.waiting", "{request}",
+		"Requests that wait.", true, false, []string{"rule"}}
+	paceInFlight = Metric{"rate_limit_pace_in_flight", "rate_limit.pace.in_flight", "{request}",
+		"Requests that were sent and have no response yet.", true, false, []string{"rule"}}
 
 	// Metrics are all there are.
 	Metrics = []*Metric{
-		&requests, &outcomes, &storeErrors, &degraded, &degradedFor, &failures, &byServer,
-		&cells, &bytes, &evicted, &overflowed, &inProgress, &waiting, &atOnce, &overloadLimit, &overloadInFlight, &overloadStreams, &overloadWaiting,
+		&requests, &outcomes, &overCap, &storeErrors, &degraded, &degradedFor, &failures, &byServer,
+		&cells, &bytes, &evicted, &overflowed, &inProgress, &inQueue, &atOnce, &overloadLimit, &overloadInFlight, &overloadStreams, &overloadWaiting,
 		&overloadRequests, &overloaded, &paceAttempts, &paceRetries, &paceCooldowns,
+		&paceCooldown, &paceWaiting, &paceInFlight,
 	}
 )
 
@@ -92,31 +103,37 @@ func (emit Emit) is(m *Metric, yes bool, labels ...string) {
 }
 
 // Read emits all that is known.
-func (s *Sources[W]) Read(emit Emit) {
+func (t *Tally[W]) Read(emit Emit) {
 	for _, o := range middleware.Outcomes() {
-		emit(&outcomes, float64(s.Outcome(o)), o.String())
+		emit(&outcomes, float64(t.outcomes[o].Load()), o.String())
 	}
-	for _, r := range s.Rules() {
-		for _, d := range Decisions() {
-			emit(&requests, float64(r.Count[d]), r.Rule, d.String(), r.Tier)
+	t.rules.each(func(n name, c *counts) {
+		for d, word := range decisions {
+			emit(&requests, float64(c[d].Load()), n.rule, word, n.tier)
 		}
-	}
-	emit(&storeErrors, float64(s.Errors()), s.Store.Kind)
-	s.Store.read(emit)
-	for _, p := range s.inProgress() {
+	})
+	emit(&overCap, float64(t.rules.dropped.Load()))
+	emit(&storeErrors, float64(t.errors.Load()), t.Store.Kind)
+	t.Store.read(emit)
+	for _, p := range t.inProgress() {
 		emit(&inProgress, float64(p.Requests), p.Rule.Name, p.Rule.Tier)
-		emit(&waiting, float64(p.Waiting), p.Rule.Name, p.Rule.Tier)
+		emit(&inQueue, float64(p.Waiting), p.Rule.Name, p.Rule.Tier)
 		emit(&atOnce, float64(p.Rule.Concurrency.Max), p.Rule.Name, p.Rule.Tier)
 	}
-	if l := s.overload(); l != nil {
+	if l := t.inForce(); l != nil {
 		readOverload(emit, l.Stats())
 	}
-	for _, r := range s.Paced.Rules() {
+	t.paced.each(func(n name, c *counts) {
 		for _, o := range pace.Outcomes() {
-			emit(&paceAttempts, float64(r.Count(o)), r.Rule, o.String())
+			emit(&paceAttempts, float64(c[o].Load()), n.rule, o.String())
 		}
-		emit(&paceRetries, float64(r.Retries()), r.Rule)
-		emit(&paceCooldowns, float64(r.Cooldowns()), r.Rule)
+		emit(&paceRetries, float64(c[retried].Load()), n.rule)
+		emit(&paceCooldowns, float64(c[cooldown].Load()), n.rule)
+	})
+	for _, s := range t.waiting() {
+		emit(&paceWaiting, float64(s.Waiting), s.Rule)
+		emit(&paceInFlight, float64(s.InFlight), s.Rule)
+		emit(&paceCooldown, max(0, time.Until(s.Until).Seconds()), s.Rule)
 	}
 }
 
@@ -134,7 +151,7 @@ func (s *Store) read(emit Emit) {
 	stats := s.Failover()
 	emit.is(&degraded, stats.Degraded, s.Kind)
 	emit(&degradedFor, s.Degraded(stats).Seconds(), s.Kind)
-	emit(&failures, float64(stats.Failures))
+	emit(&failures, float64(stats.Failures), s.Kind)
 	emit(&byServer, float64(stats.Decided), s.Kind, "server")
 	emit(&byServer, float64(stats.Local), s.Kind, "fail_local")
 	emit(&byServer, float64(stats.Open), s.Kind, "fail_open")

@@ -17,7 +17,6 @@ type Store struct {
 	// Those that the store can tell. The others are nil.
 	Memory   func() limiter.MemoryStats
 	Failover func() failover.Stats
-	Batches  func() (sent, remembered uint64)
 
 	next atomic.Int64 // when to look again, in nanoseconds since 1970
 
@@ -30,11 +29,6 @@ type Store struct {
 // which each program with metrics would compile every store that there is.
 func NewStore(s limiter.Store) *Store {
 	t := &Store{}
-	if batches, ok := limiter.As[interface {
-		Batches() (sent, remembered uint64)
-	}](s); ok {
-		t.Batches = batches.Batches
-	}
 	if memory, ok := limiter.As[interface{ Stats() limiter.MemoryStats }](s); ok {
 		t.Memory = memory.Stats
 	}

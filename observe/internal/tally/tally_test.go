@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"sync"
 	"testing"
 
@@ -27,9 +28,24 @@ func observation(t testing.TB, rule, tier string) *middleware.Observation {
 	}
 }
 
+func newTally(t testing.TB, store limiter.Store, most int) *tally.Tally[tally.Watcher] {
+	counted, err := tally.New[tally.Watcher]("test", store, nil, most)
+	require.NoError(t, err)
+	return counted
+}
+
+// read are the values of metrics, by name and labels.
+func read(t *tally.Tally[tally.Watcher]) map[string]float64 {
+	values := map[string]float64{}
+	t.Read(func(m *tally.Metric, value float64, labels ...string) {
+		values[strings.Join(append([]string{m.Prometheus}, labels...), " ")] = value
+	})
+	return values
+}
+
 func TestThousandsOfQuotasAreToldApart(t *testing.T) {
 	const rules, rounds = 2000, 5 // many more than have a place by address
-	counted := tally.New(nil, rules)
+	counted := newTally(t, nil, rules)
 	var observations []*middleware.Observation
 	for i := range rules {
 		observations = append(observations, observation(t, fmt.Sprint("rule", i), ""))
@@ -46,17 +62,16 @@ func TestThousandsOfQuotasAreToldApart(t *testing.T) {
 		})
 	}
 	all.Wait()
-	list := counted.Rules()
-	require.Len(t, list, rules)
-	for _, r := range list {
-		assert.Equal(t, uint64(4*rounds), r.Count[tally.Allowed], r.Rule)
+	values := read(counted)
+	for i := range rules {
+		require.EqualValues(t, 4*rounds, values[fmt.Sprintf("rate_limit_requests_total rule%d allowed ", i)])
 	}
-	assert.Equal(t, uint64(4*rounds*rules), counted.Outcome(middleware.OutcomeAllowed))
-	assert.Zero(t, counted.Dropped())
+	assert.EqualValues(t, 4*rounds*rules, values["rate_limit_outcomes_total allowed"])
+	assert.Zero(t, values["rate_limit_rules_over_cap_total"])
 }
 
 func TestARequestIsUndecidedForAllOfItsRules(t *testing.T) {
-	counted := tally.New(nil, 10)
+	counted := newTally(t, nil, 10)
 	o := observation(t, "ip", "")
 	o.Outcome, o.Err = middleware.OutcomeUndecided, errors.New("broken")
 	counted.Observe(o)
@@ -64,8 +79,8 @@ func TestARequestIsUndecidedForAllOfItsRules(t *testing.T) {
 	counted.Observe(o)
 	o.Err, o.Outcome = nil, middleware.OutcomeUndecided // its turn would come too late
 	counted.Observe(o)
-	assert.Equal(t, uint64(3), counted.Rules()[0].Count[tally.Undecided])
-	assert.Equal(t, uint64(2), counted.Errors())
+	assert.Equal(t, 3.0, read(counted)["rate_limit_requests_total ip undecided "])
+	assert.Equal(t, 2.0, read(counted)["rate_limit_store_errors_total memory"])
 }
 
 func TestStoresAreKnownByKind(t *testing.T) {
@@ -77,28 +92,27 @@ func TestStoresAreKnownByKind(t *testing.T) {
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = leases.Close() })
 	for _, c := range []struct {
-		name                    string
-		store                   limiter.Store
-		kind                    string
-		memory, failover, redis bool
+		name             string
+		store            limiter.Store
+		kind             string
+		memory, failover bool
 	}{
-		{"a limiter's own", nil, "memory", false, false, false},
-		{"in memory", memory, "memory", true, false, false},
-		{"in Redis", redisstore.New(client, redisstore.Options{}), "redis", false, true, true},
-		{"one with failover", failover.Must(failover.New(memory, failover.Options{})), "memory", true, true, false},
-		{"one without failover", struct{ limiter.Store }{memory}, "other", false, false, false},
-		{"around memory", around{memory}, "memory", true, false, false},
-		{"around Redis, twice", around{around{redisstore.New(client, redisstore.Options{})}}, "redis", false, true, true},
-		{"one that embeds Redis's", struct{ *redisstore.Store }{redisstore.New(client, redisstore.Options{})}, "redis", false, true, true},
-		{"leases of Redis", leases, "redis", false, true, true},
-		{"around nothing", around{}, "other", false, false, false},
-		{"around itself", itself{}, "other", false, false, false},
+		{"a limiter's own", nil, "memory", false, false},
+		{"in memory", memory, "memory", true, false},
+		{"in Redis", redisstore.New(client, redisstore.Options{}), "redis", false, true},
+		{"one with failover", failover.Must(failover.New(memory, failover.Options{})), "memory", true, true},
+		{"one without failover", struct{ limiter.Store }{memory}, "other", false, false},
+		{"around memory", around{memory}, "memory", true, false},
+		{"around Redis, twice", around{around{redisstore.New(client, redisstore.Options{})}}, "redis", false, true},
+		{"one that embeds Redis's", struct{ *redisstore.Store }{redisstore.New(client, redisstore.Options{})}, "redis", false, true},
+		{"leases of Redis", leases, "redis", false, true},
+		{"around nothing", around{}, "other", false, false},
+		{"around itself", itself{}, "other", false, false},
 	} {
-		s := tally.New(c.store, 1).Store
+		s := tally.NewStore(c.store)
 		assert.Equal(t, c.kind, s.Kind, c.name)
 		assert.Equal(t, c.memory, s.Memory != nil, c.name)
 		assert.Equal(t, c.failover, s.Failover != nil, c.name)
-		assert.Equal(t, c.redis, s.Batches != nil, c.name)
 	}
 }
 
@@ -125,6 +139,6 @@ func TestAnOutageIsSeenThroughLeasesAndWrappers(t *testing.T) {
 	require.NoError(t, leases.Decide(t.Context(), []limiter.Charge{{Quota: q, Key: "key", Cost: 1}}, make([]limiter.Decision, 1)))
 	require.NoError(t, exact.Decide(t.Context(), []limiter.Charge{{Quota: q, Key: "key", Cost: 1}}, make([]limiter.Decision, 1)))
 	for _, store := range []limiter.Store{leases, around{leases}, around{around{exact}}} {
-		assert.True(t, tally.New(store, 1).Store.Failover().Degraded, "%T", store)
+		assert.True(t, tally.NewStore(store).Failover().Degraded, "%T", store)
 	}
 }
