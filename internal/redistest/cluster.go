@@ -14,7 +14,7 @@ func StartCluster(t testing.TB) []*Server {
 	var nodes []*Server
 	command := []string{"--cluster", "create"}
 	for range 3 {
-		node := Start(t, "--cluster-enabled", "yes", "--cluster-config-file", "nodes.conf",
+		node := startOwn(t, "--cluster-enabled", "yes", "--cluster-config-file", "nodes.conf",
 			"--cluster-node-timeout", "2000", "--cluster-require-full-coverage", "no")
 		nodes = append(nodes, node)
 		command = append(command, node.Addr)

@@ -23,6 +23,7 @@ const Patience = 30 * time.Second
 func Main(m *testing.M) {
 	Silence()
 	waitTogether()
+	pooled = true
 	code := m.Run()
 	endPools()
 	var leak error

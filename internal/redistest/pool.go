@@ -2,6 +2,7 @@ package redistest
 
 import (
 	"os"
+	"slices"
 	"sync"
 	"testing"
 )
@@ -11,36 +12,39 @@ import (
 // start one. It needs Main.
 func Cluster(t testing.TB) []*Server {
 	t.Helper()
-	nodes := clusters.take(t, StartCluster)
-	t.Cleanup(func() {
-		for _, node := range nodes {
-			node.forget()
-		}
+	return clusters.take(t, StartCluster, func(nodes []*Server) bool {
+		return !slices.ContainsFunc(nodes, func(node *Server) bool { return !node.forget() })
 	})
-	return nodes
 }
 
 // Sentinels is StartSentinel, as Cluster is StartCluster.
 func Sentinels(t testing.TB) *Sentinel {
 	t.Helper()
-	s := sentinels.take(t, StartSentinel)
-	t.Cleanup(s.Master.forget)
-	return s
+	return sentinels.take(t, StartSentinel, func(s *Sentinel) bool { return s.Master.forget() })
 }
 
-// forget makes a server as if it had just been started.
-func (s *Server) forget() {
+// forget makes a server as if it had just been started, and reports whether it could.
+func (s *Server) forget() bool {
 	for _, command := range [][]string{{"FLUSHALL"}, {"SCRIPT", "FLUSH"}, {"CONFIG", "RESETSTAT"}} {
-		s.MustDo(command...)
+		if s.altered.Load() {
+			return false
+		}
+		if _, err := s.Do(command...); err != nil {
+			return false
+		}
 	}
+	return true
 }
 
 var (
+	pooled    bool // Main ends the pools
+	servers   pool[*Server]
 	clusters  pool[[]*Server]
 	sentinels pool[*Sentinel]
 )
 
 func endPools() {
+	servers.end()
 	clusters.end()
 	sentinels.end()
 }
@@ -60,6 +64,14 @@ type shared[T any] struct {
 
 func (s *shared[T]) Cleanup(f func()) { s.cleanups = append(s.cleanups, f) }
 
+// end ends the servers, once.
+func (s *shared[T]) end() {
+	for i := len(s.cleanups) - 1; i >= 0; i-- {
+		s.cleanups[i]()
+	}
+	s.cleanups = nil
+}
+
 func (s *shared[T]) TempDir() string {
 	dir, err := os.MkdirTemp("", "weir-redistest")
 	if err != nil {
@@ -69,7 +81,7 @@ func (s *shared[T]) TempDir() string {
 	return dir
 }
 
-func (p *pool[T]) take(t testing.TB, start func(testing.TB) T) T {
+func (p *pool[T]) take(t testing.TB, start func(testing.TB) T, forget func(T) bool) T {
 	t.Helper()
 	p.mu.Lock()
 	var s *shared[T]
@@ -86,8 +98,9 @@ func (p *pool[T]) take(t testing.TB, start func(testing.TB) T) T {
 		s.servers = start(s)
 	}
 	t.Cleanup(func() {
-		if t.Failed() {
-			return // they may be damaged
+		if t.Failed() || !forget(s.servers) {
+			s.end() // they may be damaged
+			return
 		}
 		p.mu.Lock()
 		defer p.mu.Unlock()
@@ -98,8 +111,6 @@ func (p *pool[T]) take(t testing.TB, start func(testing.TB) T) T {
 
 func (p *pool[T]) end() {
 	for _, s := range p.all {
-		for i := len(s.cleanups) - 1; i >= 0; i-- {
-			s.cleanups[i]()
-		}
+		s.end()
 	}
 }

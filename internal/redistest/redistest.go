@@ -17,6 +17,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -32,11 +33,22 @@ type Server struct {
 	dir  string
 	args []string
 	cmd  *exec.Cmd
+
+	altered atomic.Bool // so no other test may use it
 }
 
 // Start runs a server without persistence. Options are redis-server's, such as
-// "--maxmemory", "2mb".
+// "--maxmemory", "2mb". Under Main, tests without options take turns at servers that run until
+// the process ends. A server that a test has killed, paused or configured is not used again.
 func Start(t testing.TB, options ...string) *Server {
+	t.Helper()
+	if len(options) == 0 && pooled {
+		return servers.take(t, func(t testing.TB) *Server { return startOwn(t) }, (*Server).forget)
+	}
+	return startOwn(t, options...)
+}
+
+func startOwn(t testing.TB, options ...string) *Server {
 	t.Helper()
 	port := freePort(t)
 	args := append([]string{
@@ -77,6 +89,7 @@ func (s *Server) launch() {
 
 // Kill ends the process at once, as kill -9 does. Nothing that it held survives.
 func (s *Server) Kill() {
+	s.altered.Store(true)
 	if s.cmd.ProcessState != nil {
 		return
 	}
@@ -95,6 +108,7 @@ func (s *Server) Restart() {
 // It returns when the process has stopped.
 func (s *Server) Pause() {
 	s.t.Helper()
+	s.altered.Store(true)
 	s.signal(syscall.SIGSTOP)
 	var status syscall.WaitStatus
 	if _, err := syscall.Wait4(s.cmd.Process.Pid, &status, syscall.WUNTRACED, nil); err != nil || !status.Stopped() {
@@ -114,6 +128,9 @@ func (s *Server) signal(sig os.Signal) {
 // Do sends one command on a connection of its own and returns a simple, integer or
 // bulk answer as text. Arrays come as their elements, a line each.
 func (s *Server) Do(command ...string) (string, error) {
+	if command[0] == "ACL" || command[0] == "REPLICAOF" || command[0] == "CONFIG" && command[1] == "SET" {
+		s.altered.Store(true)
+	}
 	client := redis.NewClient(&redis.Options{
 		Addr: s.Addr, Protocol: 2, MaxRetries: -1, DialTimeout: time.Second, ReadTimeout: 5 * time.Second,
 	})

@@ -27,6 +27,24 @@ func TestAServerAnswersUntilItIsKilledAndComesBackEmpty(t *testing.T) {
 	assert.Equal(t, "0", s.MustDo("EXISTS", "key"))
 }
 
+func TestMain(m *testing.M) { redistest.Main(m) }
+
+func TestAServerIsUsedAgainEmptyUnlessATestHasChangedMoreThanKeys(t *testing.T) {
+	var addr string
+	for _, command := range [][]string{nil, {"SET", "key", "value"}, {"CONFIG", "SET", "maxmemory", "3mb"}} {
+		t.Run("", func(t *testing.T) {
+			s := redistest.Start(t)
+			assert.True(t, addr == "" || addr == s.Addr, "it was started anew")
+			addr = s.Addr
+			assert.Equal(t, "0", s.MustDo("DBSIZE"))
+			if command != nil {
+				s.MustDo(command...)
+			}
+		})
+	}
+	t.Run("", func(t *testing.T) { assert.NotEqual(t, addr, redistest.Start(t).Addr) })
+}
+
 func TestServersOfOneTestAreApart(t *testing.T) {
 	a, b := redistest.Start(t), redistest.Start(t)
 	a.MustDo("SET", "key", "a")

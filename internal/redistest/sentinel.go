@@ -20,12 +20,12 @@ type Sentinel struct {
 // the master within a few seconds.
 func StartSentinel(t testing.TB) *Sentinel {
 	t.Helper()
-	s := &Sentinel{Name: "weir", Master: Start(t)}
+	s := &Sentinel{Name: "weir", Master: startOwn(t, "--repl-diskless-sync-delay", "0")}
 	host, port, err := net.SplitHostPort(s.Master.Addr)
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.Replica = Start(t, "--replicaof", host+" "+port)
+	s.Replica = startOwn(t, "--replicaof", host+" "+port)
 	s.Replica.await("to follow its master", func() bool {
 		info, err := s.Replica.Do("INFO", "replication")
 		return err == nil && strings.Contains(info, "master_link_status:up")
