@@ -26,8 +26,7 @@ type Entry struct {
 	Took         time.Duration // 0: not in the log
 	Headers      []string      // the values of Reader.Headers; nil: none is in the line
 
-	line  int64
-	whole bool // its time has whole seconds, until it is spread
+	line int64
 }
 
 // UnixSocket is the Client of a request that came over a unix socket.

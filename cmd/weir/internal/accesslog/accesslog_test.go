@@ -1,6 +1,8 @@
 package accesslog
 
 import (
+	"bytes"
+	"compress/gzip"
 	"errors"
 	"fmt"
 	"io"
@@ -90,7 +92,7 @@ func TestTheFormatsOfServersAreKnownByTheirLines(t *testing.T) {
 			"time": "$.at", "user": "$.who.sub", "tier": `$.who["plan"][1]`, "client": "$.peer", "took_ms": "$.ms"}}, "json", Entry{
 			At: at("2015-05-17T10:05:03.120Z"), Client: "::ffff:192.0.2.1", User: "u-1", Tier: "gold", Took: 3 * time.Millisecond}},
 		"log_format": {`{"t":"1431857103.250","c":"192.0.2.1","r":"GET /\x22 HTTP/1.1","x":"203.0.113.9","d":"7"}`, Options{
-			Format: "log_format main escape=json '{\"t\":\"$msec\",'\n  '\"c\":\"${remote_addr}\",\"r\":\"$request\",'\n'\"x\":\"$http_x_forwarded_for\",\"d\":\"$http_x_device\"}';\n", Headers: []string{"X-Device"}},
+			Format: `{"t":"$msec","c":"${remote_addr}","r":"$request","x":"$http_x_forwarded_for","d":"$http_x_device"}` + "\n", Headers: []string{"X-Device"}},
 			"its own", Entry{At: at("2015-05-17T10:05:03.250Z"), Client: "192.0.2.1", ForwardedFor: "203.0.113.9", Method: "GET", Target: `/"`, Headers: []string{"7"}}},
 		"a user in a format": {combinedLine, Options{Map: map[string]string{"user": "$remote_user"}}, "combined", Entry{
 			At: at("2015-05-17T08:05:03.5Z"), Client: "192.0.2.1", Method: "GET", Target: "/a%20b?c=d", UserAgent: agent, User: "ada", Status: 200}},
@@ -156,12 +158,11 @@ func TestWhatIsNoLogIsAnError(t *testing.T) {
 		"a place in JSON":  {combinedLine, Options{Map: map[string]string{"user": "$.sub"}}, `the log is combined, and the format has no "$.sub": it has $remote_addr, $ident, $remote_user, `},
 		"a variable":       {caddyLine, Options{Map: map[string]string{"user": "$remote_user"}}, `the log is caddy, and "$remote_user" is no path in JSON`},
 		"another format":   {caddyLine, Options{Format: "combined"}, "no line fits a format that is known"},
-		"its own format":   {combinedLine, Options{Format: "$remote_addr|$time_local"}, `the first fails at byte 1: it has no "|" behind $remote_addr`},
+		"its own format":   {combinedLine, Options{Format: "$remote_addr|$time_local"}, `the first fails at byte 1: has no "|" behind $remote_addr`},
 		"unknown format":   {combinedLine, Options{Format: "combind"}, `there is no format "combind": want one of alb, caddy, combined`},
 		"no time":          {combinedLine, Options{Format: "$remote_addr $request"}, "the format has no time"},
 		"nothing between":  {combinedLine, Options{Format: "$remote_addr$time_local"}, "cannot be told apart"},
 		"no variables":     {combinedLine, Options{Format: "log_format main 'x';"}, "has no variables"},
-		"a string":         {combinedLine, Options{Format: "log_format main '$status"}, "a string without an end"},
 		"unknown field":    {caddyLine, Options{Map: map[string]string{"usr": "$.x"}}, `"usr" is nothing that a log is asked for`},
 		"no path":          {caddyLine, Options{Format: "caddy", Map: map[string]string{"user": "$.x["}}, `is no path in JSON`},
 		"no such variable": {combinedLine, Options{Format: "combined", Map: map[string]string{"user": "$jwt"}}, `the format has no "$jwt"`},
@@ -238,7 +239,7 @@ func TestRequestsComeInTheOrderInWhichTheyBegan(t *testing.T) {
 
 func TestALogIsSortedWithinAWindowAndRefusedBeyondIt(t *testing.T) {
 	var log strings.Builder
-	for i := range 3 * begunWindow {
+	for i := range 3 * windowSize {
 		log.WriteString(took("192.0.2.1", 1000+float64(i), 0))
 	}
 	r, err := NewReader(strings.NewReader(log.String()+took("192.0.2.2", 1001, 0)), Options{Format: tookFormat})
@@ -246,33 +247,53 @@ func TestALogIsSortedWithinAWindowAndRefusedBeyondIt(t *testing.T) {
 	for err == nil {
 		_, err = r.Next()
 	}
-	require.ErrorContains(t, err, fmt.Sprintf("line %d is ", 3*begunWindow+1))
+	require.ErrorContains(t, err, fmt.Sprintf("line %d is ", 3*windowSize+1))
 	require.ErrorContains(t, err, "sort the log by time")
 
 	// A request that took that long is no disorder.
-	entries, stats := readAll(t, log.String()+took("192.0.2.2", 1000+3*begunWindow, 3*begunWindow), Options{Format: tookFormat})
+	entries, stats := readAll(t, log.String()+took("192.0.2.2", 1000+3*windowSize, 3*windowSize), Options{Format: tookFormat})
 	require.EqualValues(t, 1, stats.Long)
-	require.Len(t, entries, 3*begunWindow+1)
+	require.Len(t, entries, 3*windowSize+1)
 	require.True(t, slices.IsSortedFunc(entries, func(a, b Entry) int { return int(a.At - b.At) }))
 }
 
+// However many requests one second has, they are spread evenly over it: no gap is longer than two
+// parts of it.
 func TestWholeSecondsAreSpread(t *testing.T) {
-	line := func(second int) string {
-		return fmt.Sprintf("192.0.2.1 - - [17/May/2015:10:05:%02d +0000] \"GET / HTTP/1.1\" 200 1\n", second)
-	}
-	entries, stats := readAll(t, line(1)+line(3)+line(1)+line(2)+line(1)+line(1), Options{})
-	begin := at("2015-05-17T10:05:01Z")
-	var got []int64
-	for _, e := range entries {
-		got = append(got, e.At-begin)
-	}
-	require.Equal(t, []int64{125_000, 375_000, 625_000, 875_000, 1_500_000, 2_500_000}, got)
-	require.True(t, stats.Whole)
+	rapid.Check(t, func(t *rapid.T) {
+		var log strings.Builder
+		times := map[int64][]int64{}
+		for range rapid.IntRange(1, 300).Draw(t, "lines") {
+			second := rapid.Int64Range(1, 3).Draw(t, "second")
+			times[second] = nil
+			fmt.Fprintf(&log, "192.0.2.1 - - [17/May/2015:10:05:%02d +0000] \"GET / HTTP/1.1\" 200 1\n", second)
+		}
+		r, err := NewReader(strings.NewReader(log.String()), Options{})
+		require.NoError(t, err)
+		for {
+			e, err := r.Next()
+			if errors.Is(err, io.EOF) {
+				break
+			}
+			require.NoError(t, err)
+			since := e.At - at("2015-05-17T10:05:00Z")
+			times[since/second] = append(times[since/second], since%second)
+		}
+		for _, spread := range times {
+			last, gap := int64(0), int64(second/len(spread))
+			for _, at := range append(spread, second) {
+				require.Positive(t, at-last)
+				require.LessOrEqual(t, at-last, 2*gap)
+				last = at
+			}
+		}
+		require.True(t, r.Stats().Whole)
+	})
 }
 
 func TestLinesAreWholeWhereverBlocksEnd(t *testing.T) {
 	line := func(size int) string { // of that many bytes
-		const begin = `{"ts":1,"client_ip":"192.0.2.1","method":"GET","uri":"/`
+		const begin = `{"ts":1.5,"client_ip":"192.0.2.1","method":"GET","uri":"/`
 		return begin + strings.Repeat("x", size-len(begin)-2) + `"}`
 	}
 	random := rand.New(rand.NewPCG(1, 0))
@@ -320,6 +341,38 @@ func TestEntriesAreInOrderWhateverTheLog(t *testing.T) {
 		_, err = r.Next()
 		require.ErrorIs(t, err, io.EOF)
 	})
+}
+
+func zipped(t testing.TB, text string) string {
+	var b bytes.Buffer
+	w := gzip.NewWriter(&b)
+	_, err := io.WriteString(w, text)
+	require.NoError(t, err)
+	require.NoError(t, w.Close())
+	return b.String()
+}
+
+func TestWhatIsCompressedIsReadAsIfItWereNot(t *testing.T) {
+	text := strings.Repeat(combinedLine+"\n", 20_000)
+	part := text[:len(text)/3]
+	want, _ := readAll(t, text, Options{})
+	got, _ := readAll(t, zipped(t, part)+zipped(t, "")+zipped(t, text[len(part):]), Options{})
+	require.Equal(t, want, got)
+}
+
+// Wherever it is cut off or damaged, but between parts, it is said.
+func TestACompressedLogThatIsCutOffIsAnError(t *testing.T) {
+	first := zipped(t, combinedLine+"\n")
+	log := first + zipped(t, combinedLine)
+	for n := 4; n < len(log); n++ {
+		if n != len(first) {
+			r, err := NewReader(strings.NewReader(log[:n]), Options{})
+			for err == nil {
+				_, err = r.Next()
+			}
+			require.EqualError(t, err, "the log cannot be read: unexpected EOF", "%d of %d bytes", n, len(log))
+		}
+	}
 }
 
 func FuzzLinesOfAnyFormat(f *testing.F) {

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -107,50 +106,45 @@ type lineParser interface {
 // A parser reads lines of one format.
 type parser struct {
 	*format
-	lines     lineParser
-	slots     []slot
-	headers   []string
-	has       map[field]bool
-	hasHeader map[int]bool // by their index
-
-	required []field // of every line
-	told     []told  // by Options.Map
-	whole    bool    // the time of the last line has whole seconds
+	lines    lineParser
+	headers  []string
+	has      map[slot]bool // without units
+	required []string      // of mostNeeded, that every line has
+	told     []told        // by Options.Map
+	whole    bool          // the time of the last line has whole seconds
 }
 
 // A told is where a user says that a value is.
 type told struct {
 	place string
-	slot  int
+	slot  slot
 }
 
 // newParser makes a parser of a format, with what o says of it.
 func newParser(f *format, o Options) (*parser, error) {
-	p := &parser{format: f, headers: slices.Clone(o.Headers), has: map[field]bool{}, hasHeader: map[int]bool{}}
-	overridden := map[slot]bool{}
+	p := &parser{format: f, headers: slices.Clone(o.Headers), has: map[slot]bool{}}
 	for _, name := range slices.Sorted(maps.Keys(o.Map)) {
 		to, err := p.slotNamed(name)
 		if err != nil {
 			return nil, err
 		}
-		overridden[slot{field: to.field, header: to.header}] = true
-		p.told = append(p.told, told{o.Map[name], p.slot(to)})
+		p.note(to)
+		p.told = append(p.told, told{o.Map[name], to})
 	}
-	isTold := func(to slot) bool { return overridden[slot{field: to.field, header: to.header}] }
 	if f.text == "" {
-		return p, p.readObjects(isTold)
+		return p, p.readObjects()
 	}
-	return p, p.readText(isTold)
+	return p, p.readText()
 }
 
 // readObjects has the parser read JSON.
-func (p *parser) readObjects(isTold func(slot) bool) error {
+func (p *parser) readObjects() error {
 	lines := &object{}
 	p.lines = lines
 	for _, m := range p.known {
 		if m.slot.field != fieldHeader {
-			if !isTold(m.slot) && p.wants(m.slot) {
-				if err := lines.add(m.path, p.slot(m.slot)); err != nil {
+			if p.wants(m.slot) {
+				if err := lines.add(m.path, m.slot); err != nil {
 					return err
 				}
 			}
@@ -158,13 +152,13 @@ func (p *parser) readObjects(isTold func(slot) bool) error {
 		}
 		for i, name := range p.headers {
 			to := slot{field: fieldHeader, header: i}
-			if isTold(to) || strings.Contains(name, ":") || slices.Contains(redacted, name) {
+			if strings.Contains(name, ":") || slices.Contains(redacted, name) || !p.wants(to) {
 				continue
 			}
 			if strings.HasSuffix(m.path, "http_*") {
 				name = strings.ReplaceAll(strings.ToLower(name), "-", "_")
 			}
-			if err := lines.add(strings.Replace(m.path, "*", name, 1), p.slot(to)); err != nil {
+			if err := lines.add(strings.Replace(m.path, "*", name, 1), to); err != nil {
 				return err
 			}
 		}
@@ -181,12 +175,12 @@ func (p *parser) readObjects(isTold func(slot) bool) error {
 }
 
 // readText has the parser read text.
-func (p *parser) readText(isTold func(slot) bool) error {
+func (p *parser) readText() error {
 	unused := map[string]bool{}
 	for _, told := range p.told {
 		unused[told.place] = true
 	}
-	t, err := newTemplate(p.text, func(name string) (slots []int) {
+	t, err := newTemplate(p.text, func(name string) (slots []slot) {
 		plain := "$" + variableName(name)
 		delete(unused, plain)
 		for _, told := range p.told {
@@ -194,9 +188,8 @@ func (p *parser) readText(isTold func(slot) bool) error {
 				slots = append(slots, told.slot)
 			}
 		}
-		to, ok := known(name, p.headers)
-		if ok && !isTold(to) && p.wants(to) {
-			slots = append(slots, p.slot(to))
+		if to, ok := known(name, p.headers); ok && p.wants(to) {
+			slots = append(slots, to)
 		}
 		return slots
 	})
@@ -218,35 +211,24 @@ func (p *parser) readText(isTold func(slot) bool) error {
 
 // require has each line say what the log has.
 func (p *parser) require() {
-	p.required = nil
-	for _, of := range mostNeeded {
-		if p.has[of] {
-			p.required = append(p.required, of)
-		}
-	}
+	p.required = slices.DeleteFunc(slices.Clone(mostNeeded), func(name string) bool { return !p.has[slot{field: fieldNames[name]}] })
 }
 
-// wants reports whether a value is worth to be read: a user agent, which is as long as all else,
-// is if it is one of the headers that are wanted.
+// wants notes that lines have a value, and reports whether it is to be read: Options.Map does not
+// say where it is, and it is not a user agent, which is as long as all else, that nobody asked for.
 func (p *parser) wants(to slot) bool {
-	p.has[to.field] = true
+	if slices.ContainsFunc(p.told, func(t told) bool { return t.slot.of() == to.of() }) {
+		return false
+	}
+	p.note(to)
 	return to.field != fieldUserAgent || slices.Contains(p.headers, "User-Agent")
 }
 
-// slot notes a slot, and that lines have what it is for.
-func (p *parser) slot(to slot) int {
-	p.note(to)
-	p.slots = append(p.slots, to)
-	return len(p.slots) - 1
-}
-
+// note notes that lines have what a slot is for.
 func (p *parser) note(to slot) {
-	p.has[to.field] = true
-	switch to.field {
-	case fieldRequest:
-		p.has[fieldMethod], p.has[fieldTarget] = true, true
-	case fieldHeader:
-		p.hasHeader[to.header] = true
+	p.has[to.of()] = true
+	if to.field == fieldRequest {
+		p.has[slot{field: fieldMethod}], p.has[slot{field: fieldTarget}] = true, true
 	}
 }
 
@@ -292,28 +274,26 @@ func (p *parser) parse(e *Entry, line []byte) (at int, wrong string) {
 		}
 		e.Host, e.Target = target[:slash], cmp.Or(target[slash:], "/")
 	}
-	for _, needed := range p.required {
-		if missing := missing(e, needed); missing != "" {
-			return 0, "has no " + missing
+	for _, name := range p.required {
+		if e.text(name) == "" {
+			return 0, "has no " + name
 		}
 	}
 	return 0, ""
 }
 
 // mostNeeded are the fields without which little can be said about a request.
-var mostNeeded = []field{fieldClient, fieldMethod, fieldTarget}
+var mostNeeded = []string{"client", "method", "target"}
 
-// missing is the name of that field, if e does not have it.
-func missing(e *Entry, of field) string {
-	switch {
-	case of == fieldClient && e.Client == "":
-		return "client"
-	case of == fieldMethod && e.Method == "":
-		return "method"
-	case of == fieldTarget && e.Target == "":
-		return "target"
+// text is one of these fields.
+func (e *Entry) text(name string) string {
+	switch name {
+	case "client":
+		return e.Client
+	case "method":
+		return e.Method
 	}
-	return ""
+	return e.Target
 }
 
 // begin finds out from the first lines of a log what its lines have. Text says it by its format;
@@ -324,7 +304,6 @@ func (p *parser) begin(lines [][]byte) {
 		return
 	}
 	clear(p.has)
-	clear(p.hasHeader)
 	for i := range of.paths {
 		of.paths[i].met = false
 	}
@@ -333,21 +312,27 @@ func (p *parser) begin(lines [][]byte) {
 		if _, wrong := p.parse(&e, line); wrong != "" {
 			continue
 		}
-		for _, needed := range mostNeeded {
-			p.has[needed] = p.has[needed] || missing(&e, needed) == ""
+		for _, name := range mostNeeded {
+			if e.text(name) != "" {
+				p.has[slot{field: fieldNames[name]}] = true
+			}
 		}
 	}
 	for i := range of.paths {
 		for _, to := range of.paths[i].slots {
-			if at := p.slots[to]; of.paths[i].met && !slices.Contains(mostNeeded, at.field) && at.field != fieldRequest {
-				p.note(at)
+			switch to.field {
+			case fieldClient, fieldMethod, fieldTarget, fieldRequest:
+			default:
+				if of.paths[i].met {
+					p.note(to)
+				}
 			}
 		}
 		of.paths[i].met = false // see unmet
 	}
 	p.require()
 	for _, told := range p.told {
-		p.note(p.slots[told.slot])
+		p.note(told.slot)
 	}
 }
 
@@ -373,11 +358,7 @@ func candidates(o Options) ([]*parser, error) {
 	case o.Format == "":
 		these = formats
 	case strings.ContainsAny(o.Format, "$ "):
-		text, err := logFormat(o.Format)
-		if err != nil {
-			return nil, err
-		}
-		these = []format{{name: "its own", text: text}}
+		these = []format{{name: "its own", text: strings.TrimSpace(o.Format)}}
 	default:
 		for _, f := range formats {
 			if f.name == o.Format {
@@ -396,7 +377,7 @@ func candidates(o Options) ([]*parser, error) {
 			errs = append(errs, err)
 			continue
 		}
-		if !p.has[fieldTime] {
+		if !p.has[slot{field: fieldTime}] {
 			errs = append(errs, errors.New("the format has no time: want $time_local, $time_iso8601 or $msec, or say where it is"))
 			continue
 		}
@@ -406,35 +387,4 @@ func candidates(o Options) ([]*parser, error) {
 		return nil, errs[0]
 	}
 	return found, nil
-}
-
-var directive = regexp.MustCompile(`(?s)^\s*log_format\s+\S+\s+(?:escape=\S+\s+)?(.*?);?\s*$`)
-
-// logFormat is the format in a directive log_format as nginx has it: strings in quotation
-// marks, one after the other. Any other text is a format itself.
-func logFormat(text string) (string, error) {
-	found := directive.FindStringSubmatch(text)
-	if found == nil {
-		return strings.TrimSpace(text), nil
-	}
-	var format strings.Builder
-	for rest := strings.TrimSpace(found[1]); rest != ""; rest = strings.TrimSpace(rest) {
-		quote := rest[0]
-		if quote != '\'' && quote != '"' {
-			return "", fmt.Errorf("log_format goes on with %.40q: want strings in quotation marks", rest)
-		}
-		end := 1
-		for end < len(rest) && rest[end] != quote {
-			if rest[end] == '\\' && end+1 < len(rest) {
-				end++
-			}
-			format.WriteByte(rest[end])
-			end++
-		}
-		if end == len(rest) {
-			return "", fmt.Errorf("log_format has a string without an end: %.40q", rest)
-		}
-		rest = rest[end+1:]
-	}
-	return format.String(), nil
 }

@@ -20,12 +20,12 @@ type object struct {
 type path struct {
 	text  string
 	names []string // of members, and indexes of elements
-	slots []int    // what the value is for
+	slots []slot   // what the value is for
 	met   bool     // a line had it, if only as null
 }
 
 // add has the value at a path read into a slot.
-func (o *object) add(text string, to int) error {
+func (o *object) add(text string, to slot) error {
 	for i := range o.paths {
 		if o.paths[i].text == text {
 			o.paths[i].slots = append(o.paths[i].slots, to)
@@ -33,7 +33,7 @@ func (o *object) add(text string, to int) error {
 		}
 	}
 	names, err := splitPath(text)
-	o.paths = append(o.paths, path{text: text, names: names, slots: []int{to}})
+	o.paths = append(o.paths, path{text: text, names: names, slots: []slot{to}})
 	return err
 }
 
@@ -91,7 +91,7 @@ func (o *object) parse(p *parser, e *Entry, line []byte) (at int, wrong string) 
 			continue
 		}
 		for _, to := range path.slots {
-			if wrong := p.put(e, p.slots[to], text); wrong != "" {
+			if wrong := p.put(e, to, text); wrong != "" {
 				return max(1, bytes.Index(line, []byte(text))), fmt.Sprintf("%s %.80q %s", path.text, text, wrong)
 			}
 		}

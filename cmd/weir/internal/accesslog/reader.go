@@ -4,11 +4,13 @@ import (
 	"bufio"
 	"bytes"
 	"cmp"
+	"compress/gzip"
 	"errors"
 	"fmt"
 	"io"
 	"slices"
 	"strings"
+	"time"
 )
 
 // Options say how a log is read. The zero Options are for one that says itself what it is.
@@ -31,9 +33,8 @@ type Reader struct {
 	in     *bufio.Reader
 	parser *parser
 	lines  int64
-
-	logged, begun window
-	stats         Stats
+	window window
+	stats  Stats
 }
 
 // Stats are what was found in a log so far.
@@ -73,13 +74,13 @@ func NewReader(from io.Reader, o Options) (*Reader, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &Reader{in: in, logged: window{size: loggedWindow}, begun: window{size: begunWindow}}
+	r := &Reader{in: in, window: window{lines: map[int64]uint32{}}}
 	begin, err := r.in.Peek(longestLine)
-	if len(begin) == 0 {
-		if err == nil || errors.Is(err, io.EOF) {
-			err = errEmpty
-		}
-		return nil, err
+	if len(begin) == 0 && (err == nil || errors.Is(err, io.EOF)) {
+		return nil, errEmpty
+	}
+	if err != nil && !errors.Is(err, io.EOF) {
+		return nil, unreadable(err)
 	}
 	if end := bytes.LastIndexByte(begin, '\n'); err == nil && end >= 0 {
 		begin = begin[:end] // whole lines
@@ -95,6 +96,27 @@ func NewReader(from io.Reader, o Options) (*Reader, error) {
 	r.stats.Format = r.parser.name
 	return r, nil
 }
+
+// decompressed reads what gzip has compressed, several parts one after the other too, or else what
+// is there.
+func decompressed(from io.Reader) (*bufio.Reader, error) {
+	in := bufio.NewReaderSize(from, longestLine)
+	begin, err := in.Peek(2)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return nil, unreadable(err)
+	}
+	if !bytes.Equal(begin, []byte{0x1f, 0x8b}) {
+		return in, nil
+	}
+	plain, err := gzip.NewReader(in)
+	if err != nil {
+		return nil, unreadable(err)
+	}
+	return bufio.NewReaderSize(plain, longestLine), nil
+}
+
+// unreadable says that a log cannot be read on: a file fails, or gzip is cut off or damaged.
+func unreadable(err error) error { return fmt.Errorf("the log cannot be read: %w", err) }
 
 var errEmpty = errors.New("the log is empty")
 
@@ -139,20 +161,11 @@ func fitting(found []*parser, lines [][]byte) (*parser, error) {
 	}
 	switch {
 	case len(found) == 1:
-		return nil, fmt.Errorf("no line fits the format; the first fails at byte %d: %s: %.100q", furthest+1, said(why), lines[first])
+		return nil, fmt.Errorf("no line fits the format; the first fails at byte %d: %s: %.100q", furthest+1, why, lines[first])
 	case furthest == 0:
 		return nil, fmt.Errorf("no line fits a format that is known (%s), nor is it said with --format; %s %.100q", strings.Join(Formats(), ", "), begins, lines[first])
 	}
-	return nil, fmt.Errorf("no line fits a format that is known; %s comes closest to the first, and fails at byte %d: %s: %.100q", closest.name, furthest+1, said(why), lines[first])
-}
-
-// said is what is wrong with a line, as a part of a sentence.
-func said(wrong string) string {
-	switch verb, _, _ := strings.Cut(wrong, " "); verb {
-	case "has", "is", "goes", "ends", "nests", "comes", "does":
-		return "it " + wrong
-	}
-	return wrong
+	return nil, fmt.Errorf("no line fits a format that is known; %s comes closest to the first, and fails at byte %d: %s: %.100q", closest.name, furthest+1, why, lines[first])
 }
 
 // misplaced is what is wrong with Options.Map, if a format fits these lines without it.
@@ -174,18 +187,18 @@ func misplaced(o Options, lines [][]byte) error {
 }
 
 // Has reports whether the log has user, tier, host, client, method, target or status.
-func (r *Reader) Has(name string) bool { return r.parser.has[fieldNames[name]] }
+func (r *Reader) Has(name string) bool { return r.parser.has[slot{field: fieldNames[name]}] }
 
 // HasHeader reports whether it has a header.
 func (r *Reader) HasHeader(name string) bool {
 	p := r.parser
 	switch {
-	case name == "User-Agent" && p.has[fieldUserAgent]:
+	case name == "User-Agent" && p.has[slot{field: fieldUserAgent}]:
 		return true
-	case name == "X-Forwarded-For" && p.has[fieldForwardedFor]:
+	case name == "X-Forwarded-For" && p.has[slot{field: fieldForwardedFor}]:
 		return true
 	}
-	return p.hasHeader[slices.Index(p.headers, name)]
+	return p.has[slot{field: fieldHeader, header: slices.Index(p.headers, name)}]
 }
 
 // Headers are the names of [Entry.Headers].
@@ -194,13 +207,9 @@ func (r *Reader) Headers() []string { return r.parser.headers }
 // Stats are what was found so far.
 func (r *Reader) Stats() Stats { return r.stats }
 
-// Next is the next request, in the order of time, or io.EOF.
+// Next is the next request, in the order in which requests came, or io.EOF.
 func (r *Reader) Next() (*Entry, error) {
-	next := r.spread
-	if r.ordersBegun() {
-		next = func() (*Entry, error) { return r.begun.next(r.spread, false) }
-	}
-	e, err := next()
+	e, err := r.window.next(r.parse)
 	switch {
 	case err == nil:
 		r.stats.Entries++
@@ -221,27 +230,6 @@ func (r *Reader) ended() error {
 		return errEmpty
 	}
 	return fmt.Errorf("no line could be read; the first: %v", r.stats.First[0])
-}
-
-// ordersBegun reports whether entries come in the order in which requests began, and not in the
-// log's.
-func (r *Reader) ordersBegun() bool { return r.parser.has[fieldTook] && !r.parser.begins }
-
-// spread is the next in the order of the log's times, with the time at which it began.
-func (r *Reader) spread() (*Entry, error) {
-	e, err := r.logged.next(r.parse, true)
-	if err != nil {
-		return nil, err
-	}
-	if e.Took > 0 && !r.parser.begins {
-		e.At -= e.Took.Microseconds()
-		r.stats.Took = true
-		if e.At < r.begun.floor {
-			r.stats.Long++
-		}
-	}
-	e.At = max(e.At, r.begun.floor, 1)
-	return e, nil
 }
 
 // parse is the next line that can be read.
@@ -265,20 +253,38 @@ func (r *Reader) parse() (*Entry, error) {
 			}
 			continue
 		}
-		if r.parser.whole {
-			e.whole, r.stats.Whole = true, true
-		}
-		if e.At < r.logged.floor {
-			return nil, fmt.Errorf("line %d is %v older than lines more than %d before it: sort the log by time", r.lines, micros(r.logged.floor-e.At), loggedWindow)
+		if err := r.begin(e); err != nil {
+			return nil, err
 		}
 		return e, nil
 	}
 }
 
+// begin makes of the time in a line the time at which its request began.
+func (r *Reader) begin(e *Entry) error {
+	until := e.At // is when the request ended or began at the latest, by the log
+	if r.parser.whole {
+		r.stats.Whole = true
+		until += second
+		e.At += r.window.spread(e.At)
+	}
+	if until < r.window.floor {
+		return fmt.Errorf("line %d is %v older than lines more than %d before it: sort the log by time", r.lines, time.Duration(r.window.floor-e.At)*time.Microsecond, windowSize)
+	}
+	if e.Took > 0 && !r.parser.begins {
+		r.stats.Took = true
+		if e.At -= e.Took.Microseconds(); e.At < r.window.floor {
+			r.stats.Long++
+		}
+	}
+	e.At = max(e.At, r.window.floor, 1)
+	return nil
+}
+
 // line is the next line, until the one after it is read. One that is too long is passed over.
 func (r *Reader) line() (line []byte, tooLong bool, err error) {
 	line, err = r.in.ReadSlice('\n')
-	if len(line) == 0 && err != nil {
+	if len(line) == 0 && errors.Is(err, io.EOF) {
 		return nil, false, err
 	}
 	r.lines++
@@ -288,7 +294,7 @@ func (r *Reader) line() (line []byte, tooLong bool, err error) {
 		_, err = r.in.ReadSlice('\n')
 	}
 	if err != nil && !errors.Is(err, io.EOF) {
-		return nil, false, err
+		return nil, false, unreadable(err)
 	}
 	return line, tooLong, nil
 }

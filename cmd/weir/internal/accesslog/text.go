@@ -4,10 +4,10 @@ import (
 	"fmt"
 	"net/http"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
-	"unicode/utf16"
 )
 
 // A template is how a server that writes text writes a line: variables, and what stands
@@ -21,7 +21,7 @@ type template struct {
 // A part is a variable and the text behind it.
 type part struct {
 	name    string // as it is written in the format
-	slots   []int  // what its value is for
+	slots   []slot // what its value is for
 	literal string
 }
 
@@ -51,10 +51,12 @@ func (t *template) parse(in *parser, e *Entry, text []byte) (at int, wrong strin
 			continue
 		}
 		if strings.IndexByte(value, '\\') >= 0 {
-			value = unescape(value)
+			if plain, err := strconv.Unquote(`"` + value + `"`); err == nil { // \" and \x22, as servers write them
+				value = plain
+			}
 		}
 		for _, to := range p.slots {
-			if wrong := in.put(e, in.slots[to], value); wrong != "" {
+			if wrong := in.put(e, to, value); wrong != "" {
 				return at, fmt.Sprintf("%s %.80q %s", p.name, value, wrong)
 			}
 		}
@@ -91,48 +93,11 @@ func cutLiteral(line, literal string) (value, rest string, found bool) {
 	}
 }
 
-// unescape undoes what servers write for what would end a value: \" and \\ as Apache does,
-// \x22 as nginx and Apache do, and JSON's \u0022 and \/.
-func unescape(text string) string {
-	var b strings.Builder
-	for i := 0; i < len(text); i++ {
-		c := text[i]
-		if c != '\\' || i+1 == len(text) {
-			b.WriteByte(c)
-			continue
-		}
-		i++
-		digits := map[byte]int{'x': 2, 'u': 4}[text[i]]
-		if digits > 0 && i+digits < len(text) {
-			if n, err := strconv.ParseUint(text[i+1:i+1+digits], 16, 32); err == nil {
-				if i += digits; digits == 2 {
-					b.WriteByte(byte(n))
-					continue
-				}
-				if low, ok := strings.CutPrefix(text[i+1:], `\u`); ok && utf16.IsSurrogate(rune(n)) && len(low) >= 4 {
-					if second, err := strconv.ParseUint(low[:4], 16, 32); err == nil {
-						n = uint64(utf16.DecodeRune(rune(n), rune(second)))
-						i += 6
-					}
-				}
-				b.WriteRune(rune(n))
-				continue
-			}
-		}
-		if plain := strings.IndexByte("nrtbfv", text[i]); plain >= 0 {
-			b.WriteByte("\n\r\t\b\f\v"[plain])
-			continue
-		}
-		b.WriteByte(text[i])
-	}
-	return b.String()
-}
-
 var nginxVariable = regexp.MustCompile(`\$(?:\{([a-z0-9_]+)\}|([a-z0-9_]+))`)
 
 // newTemplate reads a log_format of nginx. slotsOf gives the slots of a variable by its name as it
 // is written there.
-func newTemplate(text string, slotsOf func(name string) []int) (*template, error) {
+func newTemplate(text string, slotsOf func(name string) []slot) (*template, error) {
 	found := nginxVariable.FindAllStringIndex(text, -1)
 	if len(found) == 0 {
 		return nil, fmt.Errorf("the format %.80q has no variables: want a log_format as nginx has it, or the name of a format", text)
@@ -192,10 +157,6 @@ func known(name string, headers []string) (slot, bool) {
 
 // headerSlot is that of a header, if it is one of those that are wanted.
 func headerSlot(name string, headers []string) (slot, bool) {
-	for i, wanted := range headers {
-		if wanted == name {
-			return slot{field: fieldHeader, header: i}, true
-		}
-	}
-	return slot{}, false
+	i := slices.Index(headers, name)
+	return slot{field: fieldHeader, header: i}, i >= 0
 }

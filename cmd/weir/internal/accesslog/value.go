@@ -15,6 +15,9 @@ type slot struct {
 	unit   time.Duration // of a number; 0: a text says its own
 }
 
+// of is what a slot is for, without the unit.
+func (s slot) of() slot { return slot{field: s.field, header: s.header} }
+
 // A field is what a log may say about a request.
 type field uint8
 

@@ -15,7 +15,7 @@ import (
 func BenchmarkLog(b *testing.B) {
 	var combined, caddy strings.Builder
 	const lines = 200_000
-	for _, e := range accesslog.Generate(1, lines) {
+	for _, e := range generate(1, lines) {
 		const agent = "Mozilla/5.0 (X11; Linux x86_64; rv:26.0) Gecko/20100101 Firefox/26.0"
 		fmt.Fprintf(&combined, "%s - - [%s] \"%s %s HTTP/1.1\" 200 5120 \"https://example.org/\" %q\n",
 			e.Client, e.Time().UTC().Format("02/Jan/2006:15:04:05 -0700"), e.Method, e.Target, agent)
