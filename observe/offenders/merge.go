@@ -42,10 +42,10 @@ func (r *rule) read(now int64) *known {
 	return k
 }
 
-// copy is s without its index, and only to be read.
+// copy is s without its map, and only to be read.
 func (s *summary) copy() summary {
 	c := *s
-	c.index = nil
+	c.places = nil
 	c.counters = slices.Clone(s.counters)
 	c.names = slices.Clone(s.names)
 	return c
@@ -54,7 +54,7 @@ func (s *summary) copy() summary {
 func (m *merged) add(s *summary) {
 	floor := s.floor()
 	m.base += floor
-	for i, c := range s.counters[:s.used] {
+	for i, c := range s.counters {
 		e := m.keys[c.hash]
 		e.count += int64(c.count - floor)
 		e.error += int64(c.error) - int64(floor)

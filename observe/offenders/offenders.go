@@ -19,8 +19,8 @@ type Options struct {
 	// K is how many keys are told apart, as the package comment says: from 1 to 10,000.
 	// Zero: 100, so that no key with more than 1% of a rule's refusals is missed.
 	//
-	// A rule takes 14 times K counters of 24 bytes, up to 8 more to find them and 64 for the
-	// key: 140 KB for 100, of which what no key needs is not touched.
+	// A rule takes 14 times K counters of 24 bytes, a map to find them and 64 bytes for each
+	// key: 165 KB for 100.
 	K int
 
 	// Window is how far back it goes: from a second to 366 days. Zero: an hour. It moves

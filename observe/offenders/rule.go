@@ -25,19 +25,9 @@ type pane struct {
 }
 
 func newRule(k int, digests keyfunc.Digester) *rule {
-	const summaries = panes * 2
 	r := &rule{}
-	size := indexSize(k)
-	counters := make([]counter, summaries*k)
-	index := make([]uint16, summaries*size)
-	names := make([]name, summaries*k)
-	cut := func() summary {
-		s := summary{counters: counters[:k:k], names: names[:k:k], index: index[:size:size], digests: digests}
-		counters, names, index = counters[k:], names[k:], index[size:]
-		return s
-	}
 	for i := range r.panes {
-		r.panes[i].all, r.panes[i].refused = cut(), cut()
+		r.panes[i].all, r.panes[i].refused = newSummary(k, digests), newSummary(k, digests)
 	}
 	return r
 }

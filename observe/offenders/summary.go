@@ -1,24 +1,20 @@
 package offenders
 
-import (
-	"math/bits"
-
-	"github.com/weirgo/weir/keyfunc"
-)
+import "github.com/weirgo/weir/keyfunc"
 
 // A summary is the Space-Saving algorithm: k counters, for the keys that came most. A key
 // without a counter takes the one with the lowest count, and goes on from there: so its count
 // is too high by that much at most, and the lowest is never above total/k.
 //
-// To add allocates nothing, but for keys longer than 256 bytes.
+// To add a key allocates nothing, but for keys longer than 256 bytes.
 type summary struct {
 	total    uint64
-	used     int // counters
 	lowest   uint64
-	next     int // no counter before it has the lowest count, if they are all used
+	next     int // no counter before it has the lowest count, if k are used
+	k        int
 	counters []counter
-	names    []name   // of the counters
-	index    []uint16 // by hash, with linear probing: a counter's place + 1, or 0
+	names    []name         // of the counters
+	places   map[uint64]int // of the counters, by hash
 	digests  keyfunc.Digester
 }
 
@@ -28,42 +24,34 @@ type counter struct {
 	error uint64 // by how much count may be too high
 }
 
-// indexSize leaves at least half of the index empty.
-func indexSize(k int) int { return 1 << bits.Len(uint(2*k-1)) }
-
-func (s *summary) clear() {
-	clear(s.index)
-	s.total, s.used, s.lowest, s.next = 0, 0, 0, 0
+func newSummary(k int, digests keyfunc.Digester) summary {
+	return summary{k: k, counters: make([]counter, 0, k), names: make([]name, k), places: make(map[uint64]int, k), digests: digests}
 }
 
-func (s *summary) mask() uint64 { return uint64(len(s.index) - 1) }
+func (s *summary) clear() {
+	clear(s.places)
+	s.total, s.lowest, s.next, s.counters = 0, 0, 0, s.counters[:0]
+}
 
 // add counts a key once.
 func (s *summary) add(hash uint64, key string) {
 	s.total++
-	at := hash & s.mask()
-	for s.index[at] != 0 {
-		if c := &s.counters[s.index[at]-1]; c.hash == hash {
-			c.count++
-			return
-		}
-		at = (at + 1) & s.mask()
+	if place, ok := s.places[hash]; ok {
+		s.counters[place].count++
+		return
 	}
-	place, c := s.used, counter{hash: hash, count: 1}
-	if s.used < len(s.counters) {
-		s.used++
+	place, c := len(s.counters), counter{hash: hash, count: 1}
+	if place < s.k {
+		s.counters = append(s.counters, c)
 	} else {
 		place = s.last()
-		c.error = s.counters[place].count
+		last := &s.counters[place]
+		delete(s.places, last.hash)
+		c.error = last.count
 		c.count += c.error
-		s.unlink(place)
-		at = hash & s.mask()
-		for s.index[at] != 0 {
-			at = (at + 1) & s.mask()
-		}
+		*last = c
 	}
-	s.counters[place] = c
-	s.index[at] = uint16(place + 1)
+	s.places[hash] = place
 	s.names[place].set(key, s.digests)
 }
 
@@ -84,7 +72,7 @@ func (s *summary) last() int {
 
 // floor is the lowest count: by how much that of a key without a counter may be too low.
 func (s *summary) floor() uint64 {
-	if s.used < len(s.counters) {
+	if len(s.counters) < s.k {
 		return 0
 	}
 	lowest := s.counters[0].count
@@ -92,23 +80,6 @@ func (s *summary) floor() uint64 {
 		lowest = min(lowest, s.counters[i].count)
 	}
 	return lowest
-}
-
-// unlink takes a counter from the index, and closes the gap for those that were put off by it.
-func (s *summary) unlink(place int) {
-	mask := s.mask()
-	gap := s.counters[place].hash & mask
-	for s.index[gap] != uint16(place+1) {
-		gap = (gap + 1) & mask
-	}
-	for at := (gap + 1) & mask; s.index[at] != 0; at = (at + 1) & mask {
-		home := s.counters[s.index[at]-1].hash & mask
-		if (at-home)&mask >= (at-gap)&mask {
-			s.index[gap] = s.index[at]
-			gap = at
-		}
-	}
-	s.index[gap] = 0
 }
 
 // A name is a key or, of one that is longer than there is room for, its digest.
