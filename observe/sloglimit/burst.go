@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/weirgo/weir/keyfunc"
-	"github.com/weirgo/weir/limiter"
+	"github.com/weirgo/weir/middleware"
 )
 
 // A Logger is a [middleware.Observer] that logs refusals.
@@ -26,20 +26,19 @@ type Logger struct {
 // A refusal is one rule's part in one request's.
 type refusal struct {
 	code, rule, tier, key string
-	limit                 limiter.Limit
-	atOnce                int64 // in place of a limit: how many requests may be in progress
+	result                *middleware.RuleResult // of a limit
 	retryAfter            time.Duration
 	digested              bool // the key is a digest already
 }
 
-// An id tells bursts apart. Keys are clients' to choose, so it is under a seed, and two
-// hashes of one key do not agree by accident.
+// An id tells bursts apart. Keys are clients' to choose, so they are hashed under a seed.
 type id struct {
 	code, rule, tier string
-	key              [2]uint64
+	key              uint64
+	crowd            bool // it is of all keys beyond MaxKeys
 }
 
-var seeds = [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()}
+var seed = maphash.MakeSeed()
 
 // A burst is the refusals of one key by one rule.
 type burst struct {
@@ -54,7 +53,7 @@ type record struct {
 
 	requests   uint64
 	retryAfter time.Duration
-	crowd      bool // it is of all keys beyond MaxKeys
+	crowd      bool
 }
 
 // noRetry is longer than any client waits: limiter.Never, or a permanent ban.
@@ -64,9 +63,7 @@ const noRetry = 100 * 366 * 24 * time.Hour
 func (l *Logger) note(r *http.Request, f refusal) {
 	which := id{code: f.code, rule: f.rule, tier: f.tier}
 	if f.key != "" {
-		for i, seed := range seeds {
-			which.key[i] = maphash.String(seed, f.key)
-		}
+		which.key = maphash.String(seed, f.key)
 	}
 	if first, ok := l.count(which, r, &f); ok {
 		l.write(first) // without the lock: a handler may be slow, or log a request of its own
@@ -79,15 +76,14 @@ func (l *Logger) count(which id, r *http.Request, f *refusal) (first record, ok 
 	b, known := l.bursts[which]
 	isKey := f.key != ""
 	if !known && isKey && l.keys >= l.options.MaxKeys {
-		// The crowd has an id that no key's hashes make but by a chance of 2^-128.
-		isKey, which.key = false, [2]uint64{1, 1}
+		isKey, which.key, which.crowd = false, 0, true
 		b, known = l.bursts[which]
 	}
 	if known {
 		b.record.add(r, f)
 		return record{}, false
 	}
-	b = &burst{id: which, record: record{code: f.code, rule: f.rule, tier: f.tier, crowd: f.key != "" && !isKey}}
+	b = &burst{id: which, record: record{code: f.code, rule: f.rule, tier: f.tier, crowd: which.crowd}}
 	if isKey {
 		b.record.key = l.show(f)
 		l.keys++
@@ -111,10 +107,11 @@ func (b *record) add(r *http.Request, f *refusal) {
 	}
 	b.route, b.limit, b.retryAfter = r.Pattern, "", f.retryAfter
 	switch {
-	case f.atOnce > 0:
-		b.limit = fmt.Sprintf("%d at once", f.atOnce)
-	case f.limit != (limiter.Limit{}):
-		b.limit = f.limit.String()
+	case f.result == nil:
+	case f.result.IsConcurrency():
+		b.limit = fmt.Sprintf("%d at once", f.result.Decision.Limit)
+	default:
+		b.limit = f.result.Binding().String()
 	}
 	if b.retryAfter > noRetry {
 		b.retryAfter = 0

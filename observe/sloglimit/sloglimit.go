@@ -25,6 +25,7 @@
 package sloglimit
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -69,8 +70,8 @@ const (
 	mostMaxKeys      = 1_000_000
 )
 
-// Validate returns everything that is wrong with o, joined, or nil.
-func (o Options) Validate() error {
+// New returns a Logger, or everything that is wrong with o.
+func New(o Options) (*Logger, error) {
 	var errs []error
 	if o.Interval != 0 && (o.Interval < shortestInterval || o.Interval > longestInterval) {
 		errs = append(errs, fmt.Errorf("sloglimit: Interval is %v: it must be from %v to %v, or 0 for 1m",
@@ -79,20 +80,10 @@ func (o Options) Validate() error {
 	if o.MaxKeys < 0 || o.MaxKeys > mostMaxKeys {
 		errs = append(errs, fmt.Errorf("sloglimit: MaxKeys is %d: it must be from 1 to %d, or 0 for 1000", o.MaxKeys, mostMaxKeys))
 	}
-	return errors.Join(append(errs, keyfunc.CheckSecret("sloglimit", o.Secret))...)
-}
-
-// New returns a Logger, or everything that is wrong with o.
-func New(o Options) (*Logger, error) {
-	if err := o.Validate(); err != nil {
+	if err := errors.Join(append(errs, keyfunc.CheckSecret("sloglimit", o.Secret))...); err != nil {
 		return nil, err
 	}
-	if o.Interval == 0 {
-		o.Interval = time.Minute
-	}
-	if o.MaxKeys == 0 {
-		o.MaxKeys = 1000
-	}
+	o.Interval, o.MaxKeys = cmp.Or(o.Interval, time.Minute), cmp.Or(o.MaxKeys, 1000)
 	return &Logger{options: o, digests: keyfunc.NewDigester(o.Secret), bursts: map[id]*burst{}}, nil
 }
 
@@ -110,14 +101,7 @@ func (l *Logger) Observe(o *middleware.Observation) {
 	case middleware.OutcomeRefused:
 		for i := range o.Rules {
 			if r := &o.Rules[i]; !r.Allowed && !r.Rule.Shadow {
-				f := refusal{
-					code: "weir-refused", rule: r.Rule.Name, tier: r.Rule.Tier, key: r.Key,
-					limit: r.Binding(), retryAfter: r.RetryAfter,
-				}
-				if r.IsConcurrency() {
-					f.atOnce = r.Decision.Limit
-				}
-				l.note(o.Request, f)
+				l.note(o.Request, refusal{code: "weir-refused", rule: r.Rule.Name, tier: r.Rule.Tier, key: r.Key, result: r, retryAfter: r.RetryAfter})
 			}
 		}
 	case middleware.OutcomeBanned:
