@@ -60,8 +60,7 @@ func (c *checker) check() {
 	c.allow(endpoints)
 	c.overload()
 	c.ban()
-	c.doubtNetworks()
-	c.doubtSkips()
+	c.doubts(endpoints)
 	if c.nothing() && len(c.list) == 0 {
 		c.at(nil, "limits nothing: it has no global, tiers, endpoints, default, overload or ban")
 	}
@@ -163,8 +162,6 @@ func (c *checker) rule(p *placed) middleware.Rule {
 	if overrides := c.overrides(p, limits, atOnce); len(overrides) > 0 {
 		made.LimitFor = overrides
 	}
-	c.doubtChoices(path, r)
-	c.doubtKey(p)
 	c.parameters(p)
 	c.escalate(p, &made)
 	made.Refusal = c.refusal(sub(path, "refusal"), r.Refusal, r.Mode == "deny")
@@ -232,37 +229,9 @@ func (c *checker) escalate(p *placed, made *middleware.Rule) {
 	if c.isShared(parts) {
 		c.at(path, "needs a key that tells clients apart: %s is shared by many clients", told(" and ", parts))
 	}
-	if c.file.Proxies == nil && slices.ContainsFunc(parts, func(part string) bool { return c.canBe(part, []string{"ip"}) }) {
+	if c.file.Proxies == nil && c.canBe(parts, []string{"ip"}) != "" {
 		c.warnings.at(path, "behind a proxy that is not named, all clients are the proxy, and banned together: name it in proxies, or write proxies: {} if there is none")
 	}
-}
-
-// doubtKey warns of a key that a client can make up.
-func (c *checker) doubtKey(p *placed) {
-	part := c.unchecked(p.parts)
-	if part == "" {
-		return
-	}
-	var so []string
-	if !c.holdEach(c.places[0]) && !c.holdEach(p.place) {
-		so = append(so, "no limit holds it (one under global with key: ip would)")
-	}
-	if p.Escalate != nil && c.madeUp(p.parts) != "" {
-		so = append(so, "it is never banned")
-		if !c.isOwn(p.parts) {
-			so = append(so, "it can have others banned")
-		}
-	}
-	if len(so) > 0 {
-		c.warnings.at(sub(p.path, "key"), "a client that sends another %s each time has a new key each time: %s", told("", []string{part}), strings.Join(so, ", "))
-	}
-}
-
-// holdEach reports whether one of these rules counts each client apart, whatever it sends.
-func (c *checker) holdEach(at *place) bool {
-	return slices.ContainsFunc(at.rules, func(p placed) bool {
-		return p.enforces() && len(p.parts) > 0 && c.unchecked(p.parts) == "" && !c.isShared(p.parts)
-	})
 }
 
 // fileTiers finds out which tiers there are.

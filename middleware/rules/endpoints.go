@@ -8,7 +8,6 @@ import (
 
 	"github.com/weirgo/weir/internal/nearest"
 	"github.com/weirgo/weir/internal/route"
-	"github.com/weirgo/weir/middleware"
 	"github.com/weirgo/weir/middleware/rules/internal/document"
 )
 
@@ -16,8 +15,7 @@ import (
 func (c *checker) endpoints() map[string]route.Pattern {
 	var tree route.Tree[string]
 	patterns := map[string]route.Pattern{}
-	texts := slices.SortedFunc(maps.Keys(c.file.Endpoints), c.byPlace)
-	for _, text := range texts {
+	for _, text := range slices.SortedFunc(maps.Keys(c.file.Endpoints), c.byPlace) {
 		at := []string{"endpoints", text}
 		pattern, ok := c.pattern(at, text)
 		if !ok {
@@ -36,7 +34,6 @@ func (c *checker) endpoints() map[string]route.Pattern {
 			c.at([]string{"default"}, "is never used, as the endpoint %q is for every request: keep one", text)
 		}
 	}
-	c.hosts(texts, patterns)
 	return patterns
 }
 
@@ -101,35 +98,4 @@ func (c *checker) parameters(p *placed) {
 var methods = []string{
 	"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "CONNECT", "OPTIONS", "TRACE", "QUERY",
 	"COPY", "LOCK", "MKCOL", "MOVE", "PROPFIND", "PROPPATCH", "REPORT", "SEARCH", "UNLOCK",
-}
-
-// hosts warns of the first limit that hangs on a host, which is whatever a client writes, and has
-// nothing behind it for other hosts.
-func (c *checker) hosts(texts []string, patterns map[string]route.Pattern) {
-	if c.countsAll() || slices.ContainsFunc(c.config.Default, counts) {
-		return
-	}
-	const enough = 100 // each is compared with all others
-	named := slices.DeleteFunc(slices.Clone(texts), func(text string) bool { return patterns[text].Host == "" })
-	for _, text := range named[:min(len(named), enough)] {
-		p := patterns[text]
-		p.Host = ""
-		if !slices.ContainsFunc(texts, func(other string) bool {
-			q, ok := patterns[other]
-			return ok && q.Host == "" && q.Covers(&p) && slices.ContainsFunc(c.config.ByRoute[other], counts)
-		}) {
-			c.warnings.atKey([]string{"endpoints", text}, "is for requests that name that host, and a client that names another is not limited: give default or global a limit")
-			return
-		}
-	}
-}
-
-// countsAll reports whether a rule counts each request, whatever else is in it.
-func (c *checker) countsAll() bool {
-	return slices.ContainsFunc(c.config.Rules, counts)
-}
-
-// counts reports whether a rule limits all requests that it is for.
-func counts(r middleware.Rule) bool {
-	return r.Match == nil && r.Mode != middleware.Shadow && (r.Key == nil || r.NoKey != middleware.NoKeySkip)
 }

@@ -108,55 +108,36 @@ func (c *checker) key(p *placed) keyfunc.Func {
 	return c.keys.get(parts, func(i int, err error) { c.at(c.element(sub(path, "key"), i), "%s", err) })
 }
 
-// isShared reports whether a key never tells the clients of a route or a host apart.
-func (c *checker) isShared(parts []string) bool {
-	return len(parts) > 0 && !slices.ContainsFunc(parts, func(part string) bool { return !c.isAlways(part, sharedKinds) })
-}
-
 var (
-	sharedKinds = []string{"global", "route", "method", "host"}
-	madeUpKinds = []string{"header", "cookie", "fingerprint", "host", "path", "query"} // as the client wrote it
+	sharedKinds    = []string{"global", "route", "method", "host"}                        // of many clients
+	madeUpKinds    = []string{"header", "cookie", "fingerprint", "host", "path", "query"} // as the client wrote it
+	uncheckedKinds = append([]string{"apikey"}, madeUpKinds...)                           // and a credential that only the application can check
+	ownKinds       = []string{"ip", "user", "fingerprint"}                                // of what only its owner has
+	alwaysKinds    = []string{"ip", "global", "fingerprint", "method"}                    // that every request has
 )
 
-// canBe reports whether one of the keys that a part may be is of these kinds, and isAlways
-// whether all are. Those that the application has under such a name are of none.
-func (c *checker) canBe(part string, kinds []string) bool {
-	return slices.ContainsFunc(strings.Split(part, "|"), func(choice string) bool { return c.isOf(choice, kinds) })
-}
-
-func (c *checker) isAlways(part string, kinds []string) bool {
-	return !slices.ContainsFunc(strings.Split(part, "|"), func(choice string) bool { return !c.isOf(choice, kinds) })
-}
-
+// isOf reports whether a choice of a key is of these kinds. The application's own are of none.
 func (c *checker) isOf(choice string, kinds []string) bool {
-	choice = strings.TrimSpace(choice)
 	kind, _, _ := strings.Cut(choice, ":")
 	return c.options.Keys[choice] == nil && slices.Contains(kinds, strings.TrimSpace(kind))
 }
 
-// madeUp is a part of the key that a client can choose freely, to have a new key or that of
-// another client; or "".
-func (c *checker) madeUp(parts []string) string {
+// canBe is the first part of a key that has a choice of these kinds, or "".
+func (c *checker) canBe(parts []string, kinds []string) string {
 	for _, part := range parts {
-		if c.canBe(part, madeUpKinds) {
+		if slices.ContainsFunc(choices(part), func(choice string) bool { return c.isOf(choice, kinds) }) {
 			return part
 		}
 	}
 	return ""
 }
 
-// unchecked is a part of the key that is whatever a client sends: what it can make up, or a
-// credential that only the application can check.
-func (c *checker) unchecked(parts []string) string {
-	for _, part := range parts {
-		if c.canBe(part, madeUpKinds) || c.canBe(part, []string{"apikey"}) {
-			return part
-		}
-	}
-	return ""
+// isAlways reports whether all choices of a part are of these kinds.
+func (c *checker) isAlways(part string, kinds []string) bool {
+	return !slices.ContainsFunc(choices(part), func(choice string) bool { return !c.isOf(choice, kinds) })
 }
 
-// isOwn reports whether the key is always of what only its owner has.
-func (c *checker) isOwn(parts []string) bool {
-	return slices.ContainsFunc(parts, func(part string) bool { return c.isAlways(part, []string{"ip", "user", "fingerprint"}) })
+// isShared reports whether a key never tells the clients of a route or a host apart.
+func (c *checker) isShared(parts []string) bool {
+	return len(parts) > 0 && !slices.ContainsFunc(parts, func(part string) bool { return !c.isAlways(part, sharedKinds) })
 }

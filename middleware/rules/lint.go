@@ -1,23 +1,132 @@
 package rules
 
 import (
+	"maps"
 	"slices"
 	"strings"
+
+	"github.com/weirgo/weir/internal/route"
+	"github.com/weirgo/weir/middleware"
 )
 
-// What is valid and hardly meant, beside what is warned of where it is read.
+// doubts warns of what is valid and hardly meant, beside what is warned of where it is read.
+func (c *checker) doubts(endpoints map[string]route.Pattern) {
+	// Every request meets the rules of global, and those of its endpoint or of default.
+	held := c.limitsAll(c.places[0]) || slices.ContainsFunc(c.options.Config.Rules, func(r middleware.Rule) bool {
+		return r.Match == nil && r.Mode != middleware.Shadow && (r.Key == nil || r.NoKey != middleware.NoKeySkip)
+	})
+	heldOtherwise := held || c.limitsAll(c.places[len(c.places)-1])
+	limited := map[string]bool{} // endpoints that limit all of their requests
+	for _, at := range c.places {
+		limited[at.of] = at.section == "endpoints" && c.limitsAll(at)
+		unheld := !held && !c.limitsAll(at) && !(heldOtherwise && at.section != "endpoints")
+		for i := range at.rules {
+			p := &at.rules[i]
+			c.doubtChoices(p)
+			c.doubtKey(p)
+			if unheld && c.skips(p) {
+				c.warnings.at(sub(p.path, "no_key"), "is skip, and nothing else limits a request without a key here: a client that leaves the key out is unlimited. Give global a limit, or write no_key: share")
+			}
+		}
+	}
+	if !heldOtherwise {
+		c.doubtHosts(endpoints, limited)
+	}
+	c.doubtNetworks()
+}
 
-// alwaysKinds are keys that every request has.
-var alwaysKinds = []string{"ip", "global", "fingerprint", "method"}
+// limitsAll reports whether a rule of a place limits, or denies, each of its requests.
+func (c *checker) limitsAll(at *place) bool {
+	return slices.ContainsFunc(at.rules, func(p placed) bool {
+		return p.Mode != "off" && p.Mode != "shadow" && !c.skips(&p)
+	})
+}
+
+// skips reports whether a rule in force lets requests without its key pass.
+func (c *checker) skips(p *placed) bool {
+	return p.enforces() && p.NoKey == "skip" && len(p.parts) > 0 && c.canBe(p.parts, alwaysKinds) == ""
+}
+
+// doubtHosts warns of the first limit for a host, which is whatever a client writes, that has
+// nothing behind it for other hosts.
+func (c *checker) doubtHosts(endpoints map[string]route.Pattern, limited map[string]bool) {
+	const enough = 100 // each is compared with all others
+	named := slices.SortedFunc(maps.Keys(endpoints), c.byPlace)
+	named = slices.DeleteFunc(named, func(text string) bool { return endpoints[text].Host == "" })
+	for _, text := range named[:min(len(named), enough)] {
+		anyHost, behind := endpoints[text], false
+		anyHost.Host = ""
+		for other, p := range endpoints {
+			behind = behind || p.Host == "" && limited[other] && p.Covers(&anyHost)
+		}
+		if !behind {
+			c.warnings.atKey([]string{"endpoints", text}, "is for requests that name that host, and a client that names another is not limited: give default or global a limit")
+			return
+		}
+	}
+}
 
 // doubtChoices warns of a key behind one that every request has.
-func (c *checker) doubtChoices(path []string, r *rule) {
-	for i, part := range r.Key {
-		choices := strings.Split(part, "|")
-		at := slices.IndexFunc(choices, func(choice string) bool { return c.isOf(choice, alwaysKinds) })
-		if at >= 0 && at < len(choices)-1 {
-			c.warnings.at(c.element(sub(path, "key"), i), "every request has %s, so that %s is never reached: write it first", told("", choices[at:at+1]), told("", choices[at+1:at+2]))
+func (c *checker) doubtChoices(p *placed) {
+	for i, part := range p.Key {
+		all := choices(part)
+		at := slices.IndexFunc(all, func(choice string) bool { return c.isOf(choice, alwaysKinds) })
+		if at >= 0 && at < len(all)-1 {
+			c.warnings.at(c.element(sub(p.path, "key"), i), "every request has %s, so that %s is never reached: write it first", told("", all[at:at+1]), told("", all[at+1:at+2]))
 		}
+	}
+}
+
+// doubtKey warns of a key that a client can make up.
+func (c *checker) doubtKey(p *placed) {
+	part := c.canBe(p.parts, uncheckedKinds)
+	if part == "" {
+		return
+	}
+	var so []string
+	if !c.holdEach(c.places[0]) && !c.holdEach(p.place) {
+		so = append(so, "no limit holds it (one under global with key: ip would)")
+	}
+	if p.Escalate != nil && c.canBe(p.parts, madeUpKinds) != "" {
+		so = append(so, "it is never banned")
+		if !slices.ContainsFunc(p.parts, func(part string) bool { return c.isAlways(part, ownKinds) }) {
+			so = append(so, "it can have others banned")
+		}
+	}
+	if len(so) > 0 {
+		c.warnings.at(sub(p.path, "key"), "a client that sends another %s each time has a new key each time: %s", told("", []string{part}), strings.Join(so, ", "))
+	}
+}
+
+// holdEach reports whether one of these rules counts each client apart, whatever it sends.
+func (c *checker) holdEach(at *place) bool {
+	return slices.ContainsFunc(at.rules, func(p placed) bool {
+		return p.enforces() && len(p.parts) > 0 && c.canBe(p.parts, uncheckedKinds) == "" && !c.isShared(p.parts)
+	})
+}
+
+// doubtNetworks warns of networks that are allowed, and a proxy's too.
+func (c *checker) doubtNetworks() {
+	a, p := c.file.Allow, c.file.Proxies
+	if a == nil || p == nil {
+		return
+	}
+	const enough = 1000 // to be written by a person, and each is compared with all others
+	proxies := slices.Concat(p.Trusted, p.Forwarded)
+	for i, n := range a.CIDRs[:min(len(a.CIDRs), enough)] {
+		for _, proxy := range proxies[:min(len(proxies), enough)] {
+			if n.IsValid() && proxy.IsValid() && n.Overlaps(proxy.Prefix) {
+				c.warnings.at(c.element([]string{"allow", "cidrs"}, i), "has the proxies of %v: a request without their header, which a client may be able to have dropped, is taken for the proxy's own and never limited", proxy.Prefix)
+				break
+			}
+		}
+	}
+}
+
+// doubtCost warns of a cost that clients name.
+func (c *checker) doubtCost(path []string, given *cost, header string) {
+	if header != contentLength && !given.Settle {
+		c.warnings.at(sub(path, "header"), "is what the client says, and one that says less pays less: have your proxy set it, or settle what a request really cost")
 	}
 }
 
@@ -41,63 +150,4 @@ func told(and string, parts []string) string {
 		}
 	}
 	return b.String()
-}
-
-// doubtCost warns of a cost that clients name.
-func (c *checker) doubtCost(path []string, given *cost, header string) {
-	if header != contentLength && !given.Settle {
-		c.warnings.at(sub(path, "header"), "is what the client says, and one that says less pays less: have your proxy set it, or settle what a request really cost")
-	}
-}
-
-// doubtNetworks warns of networks that are allowed, and a proxy's too.
-func (c *checker) doubtNetworks() {
-	a, p := c.file.Allow, c.file.Proxies
-	if a == nil || p == nil {
-		return
-	}
-	const enough = 1000 // to be written by a person, and each is compared with all others
-	proxies := slices.Concat(p.Trusted, p.Forwarded)
-	for i, n := range a.CIDRs[:min(len(a.CIDRs), enough)] {
-		for _, proxy := range proxies[:min(len(proxies), enough)] {
-			if n.IsValid() && proxy.IsValid() && n.Overlaps(proxy.Prefix) {
-				c.warnings.at(c.element([]string{"allow", "cidrs"}, i), "has the proxies of %v: a request without their header, which a client may be able to have dropped, is taken for the proxy's own and never limited", proxy.Prefix)
-				break
-			}
-		}
-	}
-}
-
-// doubtSkips warns of rules that skip requests without a key, where no other rule limits these.
-func (c *checker) doubtSkips() {
-	always := slices.ContainsFunc(c.places, func(at *place) bool { return at.section == "default" && c.limitsAll(at) })
-	if c.countsAll() || c.limitsAll(c.places[0]) {
-		return
-	}
-	for _, at := range c.places {
-		// A request in a tier, as any, meets the rules of its endpoint too, or the default.
-		if c.limitsAll(at) || always && (at.section == "global" || at.section == "tiers") {
-			continue
-		}
-		for i := range at.rules {
-			if p := &at.rules[i]; c.skips(p) {
-				c.warnings.at(sub(p.path, "no_key"), "is skip, and nothing else limits a request without a key here: a client that leaves the key out is unlimited. Give global a limit, or write no_key: share")
-			}
-		}
-	}
-}
-
-// limitsAll reports whether a rule of a place limits, or denies, each of its requests.
-func (c *checker) limitsAll(at *place) bool {
-	return slices.ContainsFunc(at.rules, func(p placed) bool {
-		return p.Mode != "off" && p.Mode != "shadow" && !c.skips(&p)
-	})
-}
-
-// skips reports whether a rule in force lets requests without its key pass.
-func (c *checker) skips(p *placed) bool {
-	if !p.enforces() || p.NoKey != "skip" || len(p.parts) == 0 {
-		return false
-	}
-	return !slices.ContainsFunc(p.parts, func(part string) bool { return c.canBe(part, alwaysKinds) })
 }

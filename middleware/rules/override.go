@@ -48,7 +48,7 @@ func (c *checker) overrides(p *placed, limits []limiter.Limit, atOnce limiter.Co
 		}
 		made[key] = its
 	}
-	if part := c.madeUp(parts); part != "" {
+	if part := c.canBe(parts, madeUpKinds); part != "" {
 		c.warnings.atKey(path, "are for keys by %s, which any client can send, to have another's limit", told("", []string{part}))
 	}
 	return made
