@@ -263,16 +263,3 @@ func TestEveryChangeOfALeafIsInTheDiff(t *testing.T) {
 		assert.True(t, changed > 0 || l.path == "/endpoints/POST /d/mode", "nothing else can stand at %s", l.path)
 	}
 }
-
-// What a diff says of keys with a choice is so: explain has the keys that requests count under.
-func TestAKeyWithAChoiceIsThatOfWhatWasChosen(t *testing.T) {
-	t.Parallel()
-	counted := func(key string) string {
-		e, err := parsed(t, "version: 1\ndefault: {limit: 9/s, key: "+key+"}\n").Explain(rules.Request{Path: "/", User: "42"})
-		require.NoError(t, err)
-		return e.Steps[len(e.Steps)-1].Key
-	}
-	assert.Equal(t, counted("user"), counted("user|ip"))
-	assert.Equal(t, counted("[user, method]"), counted("[user|ip, method]"))
-	assert.NotEqual(t, counted("ip"), counted("user|ip"))
-}

@@ -60,10 +60,6 @@ var ways = map[string]way{
 		writeFile(t, path+"~", text)
 		require.NoError(t, os.Rename(path+"~", path))
 	}},
-	"renamed, then written anew": {layFile, func(t testing.TB, path, text string) {
-		require.NoError(t, os.Rename(path, path+".bak"))
-		writeFile(t, path, text)
-	}},
 	"deleted and created again": {layFile, func(t testing.TB, path, text string) {
 		require.NoError(t, os.Remove(path))
 		time.Sleep(time.Second)
@@ -84,40 +80,6 @@ var ways = map[string]way{
 			writeFile(t, filepath.Join(filepath.Dir(path), next, "limits.yaml"), text)
 			link(t, next, data)
 			require.NoError(t, os.RemoveAll(before))
-		},
-	},
-	"a link to a file elsewhere that is written": {
-		func(t testing.TB, dir, text string) string {
-			writeFile(t, filepath.Join(dir, "else", "where"), text)
-			link(t, filepath.Join(dir, "else", "where"), filepath.Join(dir, "limits.yaml"))
-			return filepath.Join(dir, "limits.yaml")
-		},
-		func(t testing.TB, path, text string) {
-			writeFile(t, filepath.Join(filepath.Dir(path), "else", "where"), text)
-		},
-	},
-	"in a directory that is a link": {
-		func(t testing.TB, dir, text string) string {
-			writeFile(t, filepath.Join(dir, "releases", "0", "limits.yaml"), text)
-			link(t, "releases/0", filepath.Join(dir, "current"))
-			return filepath.Join(dir, "current", "limits.yaml")
-		},
-		func(t testing.TB, path, text string) {
-			top := filepath.Dir(filepath.Dir(path))
-			next := filepath.Join("releases", fmt.Sprint(rand.Uint64()))
-			writeFile(t, filepath.Join(top, next, "limits.yaml"), text)
-			link(t, next, filepath.Join(top, "current"))
-		},
-	},
-	"in a directory that is replaced": {
-		func(t testing.TB, dir, text string) string {
-			return layFile(t, filepath.Join(dir, "d"), text)
-		},
-		func(t testing.TB, path, text string) {
-			dir := filepath.Dir(path)
-			layFile(t, dir+".new", text)
-			require.NoError(t, os.Rename(dir, fmt.Sprint(dir, rand.Uint64())))
-			require.NoError(t, os.Rename(dir+".new", dir))
 		},
 	},
 }

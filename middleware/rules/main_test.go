@@ -2,7 +2,6 @@ package rules_test
 
 import (
 	"bytes"
-	"context"
 	"fmt"
 	"io"
 	"net/http"
@@ -13,7 +12,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
@@ -25,34 +23,9 @@ import (
 // long is how long a test waits for what has to happen, on a busy machine.
 const long = 30 * time.Second
 
-// TestMain waits longer than goleak does by itself: what hangs in a client ends with the
-// client's own timeouts.
 func TestMain(m *testing.M) {
-	redis.SetLogger(silent{}) // which tells of outages that tests make
-	code := m.Run()
-	http.DefaultClient.CloseIdleConnections()
-	var leak error
-	for deadline := time.Now().Add(long); code == 0 && time.Now().Before(deadline); {
-		if leak = goleak.Find(ofTheClient, ofFuzzing); leak == nil {
-			break
-		}
-	}
-	if leak != nil {
-		fmt.Fprintln(os.Stderr, "goroutines that outlived the tests:", leak)
-		code = 1
-	}
-	os.Exit(code)
+	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("os/signal.signal_recv")) // which listens for the end of go test -fuzz
 }
-
-// ofTheClient is a goroutine that clients of go-redis 9.23 leave behind when they are closed.
-var ofTheClient = goleak.IgnoreTopFunction("github.com/redis/go-redis/v9/maintnotifications.(*CircuitBreakerManager).cleanupLoop")
-
-// ofFuzzing is what listens for the end of go test -fuzz.
-var ofFuzzing = goleak.IgnoreAnyFunction("os/signal.signal_recv")
-
-type silent struct{}
-
-func (silent) Printf(context.Context, string, ...any) {}
 
 // parse is the rules of a text without mistakes.
 func parse(t testing.TB, text string, o rules.Options) *rules.Rules {

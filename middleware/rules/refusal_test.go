@@ -3,14 +3,12 @@ package rules_test
 import (
 	"io"
 	"net/http"
-	"strconv"
-	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/weirgo/weir/internal/phase"
 	"github.com/weirgo/weir/middleware/rules"
 )
 
@@ -28,66 +26,42 @@ tiers:
 default: {limit: 3/h sliding_log}
 `
 
-func TestEveryWayToRefuseWorksOnEveryRouterAndStore(t *testing.T) {
-	t.Parallel()
-	holdOnEveryRouterAndStore(t, []lineClaim{
-		{line: "refusal:", claim: "the file's words, or the rule's own, in each format", run: refusedInWords, file: refusalFile},
-		{line: "mode: off", claim: "as if the rule were not there, until it is on", run: switchedOff, file: refusalFile},
-		{line: "headers:", claim: "the legacy fields have the names and the form that clients know", run: ownHeaders, file: "headers: {send: legacy, limit: X-Rate-Limit, reset: delta}\n" + refusalFile},
-		{line: "mode: deny", claim: "none pass, and nothing is counted", run: deniedAll, file: refusalFile},
-	})
-}
-
-func (s *lineService) says(t *testing.T, request string, c lineClient) (status int, h http.Header, body string) {
-	t.Helper()
-	response := s.ask(t, request, c)
-	text, err := io.ReadAll(response.Body)
-	require.NoError(t, err)
-	return response.StatusCode, response.Header, string(text)
-}
-
-func refusedInWords(t *testing.T, s *lineService) {
-	visitor := lineClient{ip: "203.0.113.1", accept: "text/plain"}
-	s.passes(t, "GET /news", visitor, 2)
-	status, h, body := s.says(t, "GET /news", visitor)
-	require.Equal(t, 503, status)
-	require.NotEmpty(t, h.Get("Retry-After"))
-	require.Regexp(t, `^Slow down: 2/1h sliding-log, try again in (60|59) minutes\.\n$`, body)
-
-	visitor.accept = "application/problem+json"
-	s.passes(t, "GET /login", visitor, 2)
-	status, h, body = s.says(t, "GET /login", visitor)
-	require.Equal(t, 429, status)
-	require.Equal(t, "application/problem+json", h.Get("Content-Type"))
-	require.Regexp(t, `^{"type":"https://example.org/slow","title":"Slow","status":429,"detail":"GET /login: \d+","violated-policies":\["GET /login"\]}$`, body)
-}
-
-func switchedOff(t *testing.T, s *lineService) {
-	visitor := lineClient{ip: "203.0.113.1"}
-	h := s.passes(t, "GET /api/v1/search", visitor, 3)
-	require.Contains(t, h.Get("RateLimit"), `"default";r=0`)
-	s.edit(t, strings.Replace(refusalFile, "mode: off, ", "", 1))
-	require.NoError(t, s.reloaded(t))
-	s.passes(t, "GET /api/v1/search", visitor, 1)
-	require.Equal(t, 503, s.ask(t, "GET /api/v1/search", visitor).StatusCode)
-}
-
-func deniedAll(t *testing.T, s *lineService) {
-	visitor := lineClient{ip: "203.0.113.1", accept: "text/plain"}
-	for range 4 {
-		status, h, body := s.says(t, "POST /api/v1/upload", visitor)
+func TestAFileSaysHowRefusalsAreAnswered(t *testing.T) {
+	phase.Test(t, func(t *testing.T) {
+		s := openText(t, "headers: {send: legacy, limit: X-Rate-Limit, reset: delta}\n"+refusalFile)
+		says := func(c call) (int, http.Header, string) {
+			answer := s.ask(c)
+			body, err := io.ReadAll(answer.Body)
+			require.NoError(t, err)
+			return answer.StatusCode, answer.Header, string(body)
+		}
+		plain, problem := map[string]string{"Accept": "text/plain"}, map[string]string{"Accept": "application/problem+json"}
+		_, h, _ := says(call{route: "GET /news"})
+		require.Equal(t, []string{"2", "1", "3600", ""}, []string{h.Get("X-Rate-Limit-Limit"), h.Get("X-Rate-Limit-Remaining"), h.Get("X-Rate-Limit-Reset"), h.Get("RateLimit")})
+		says(call{route: "GET /news"})
+		status, _, body := says(call{route: "GET /news", header: plain})
 		require.Equal(t, 503, status)
-		require.Equal(t, "600", h.Get("Retry-After"))
-		require.Equal(t, "Uploads are back in 10 minutes.\n", body)
-		require.Empty(t, rateFields(h))
-	}
-	s.passes(t, "POST /api/v1/upload", lineClient{ip: "10.0.0.9"}, 1)
-	require.Equal(t, 403, s.ask(t, "GET /news", lineClient{ip: "203.0.113.1", tier: "free"}).StatusCode)
-	s.passes(t, "GET /news", visitor, 2)
-
-	s.edit(t, strings.Replace(refusalFile, "mode: deny, refusal: {status: 503, ", "mode: deny, refusal: {status: 403, ", 1))
-	require.NoError(t, s.reloaded(t))
-	require.Equal(t, 403, s.ask(t, "POST /api/v1/upload", visitor).StatusCode)
+		require.Equal(t, "Slow down: 2/1h sliding-log, try again in 60 minutes.\n", body)
+		for range 2 {
+			says(call{route: "GET /login"})
+		}
+		status, _, body = says(call{route: "GET /login", header: problem})
+		require.Equal(t, 429, status)
+		require.Equal(t, `{"type":"https://example.org/slow","title":"Slow","status":429,"detail":"GET /login: 3600","violated-policies":["GET /login"]}`, body)
+		for range 4 {
+			status, h, body = says(call{route: "POST /api/v1/upload", header: plain})
+			require.Equal(t, 503, status)
+			require.Equal(t, "600", h.Get("Retry-After"))
+			require.Equal(t, "Uploads are back in 10 minutes.\n", body)
+		}
+		require.Equal(t, 200, s.status(call{route: "POST /api/v1/upload", from: "10.0.0.9:1"}), "allow comes before deny")
+		require.Equal(t, 403, s.status(call{route: "GET /other", tier: "free"}))
+		s = openText(t, refusalFile)
+		for range 3 {
+			require.Equal(t, 200, s.status(call{route: "GET /api/v1/search"}), "the default's limit, as its own is off")
+		}
+		require.Equal(t, 503, s.status(call{route: "GET /api/v1/search"}))
+	})
 }
 
 func TestWhatRefusesIsExplained(t *testing.T) {
@@ -112,19 +86,4 @@ func TestAllRulesMayBeOff(t *testing.T) {
 	assert.Empty(t, c.ByRoute)
 	assert.Equal(t, "default by user", c.Default[0].Name, "it has its name whether the first is on or not")
 	open(t, parse(t, "version: 1\ndefault: {limit: 3/s, mode: off}\n", rules.Options{}))
-}
-
-func ownHeaders(t *testing.T, s *lineService) {
-	h := s.passes(t, "GET /news", lineClient{ip: "203.0.113.1"}, 1)
-	require.Len(t, rateFields(h), 0, "neither the usual names nor the other family")
-	require.Equal(t, []string{"2", "1"}, []string{h.Get("X-Rate-Limit-Limit"), h.Get("X-Rate-Limit-Remaining")})
-	require.Contains(t, []string{"3600", "3599"}, h.Get("X-Rate-Limit-Reset"))
-
-	s.edit(t, strings.Replace(s.text, "X-Rate-Limit, reset: delta", "Ratelimit", 1))
-	require.NoError(t, s.reloaded(t))
-	h = s.passes(t, "GET /news", lineClient{ip: "203.0.113.1"}, 1)
-	require.Equal(t, []string{"2", "0"}, []string{h.Get("RateLimit-Limit"), h.Get("RateLimit-Remaining")})
-	reset, err := strconv.ParseInt(h.Get("RateLimit-Reset"), 10, 64)
-	require.NoError(t, err)
-	require.WithinDuration(t, time.Now().Add(time.Hour), time.Unix(reset, 0), time.Minute)
 }

@@ -3,7 +3,6 @@ package rules_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
@@ -42,18 +41,6 @@ endpoints: {"/a": {limit: 2/h, key: "apikey:X-Api-Key", no_key: unauthorized}}
 	}
 	delete(preflight.header, "Origin")
 	require.Equal(t, http.StatusUnauthorized, s.status(preflight), "without an origin it is none")
-}
-
-func TestARuleCanCountByAParameterOfTheRoute(t *testing.T) {
-	s := openText(t, `
-version: 1
-endpoints: {"GET /users/{id}": {limit: 2/h, key: "path:id", no_key: bad_request}}
-ban: {keys: ["path:id:eve"]}
-`)
-	for _, id := range []string{"1", "2", "3"} {
-		s.passes(2, call{route: "/users/{id}", path: "/users/" + id})
-	}
-	require.Equal(t, http.StatusForbidden, s.status(call{route: "/users/{id}", path: "/users/eve"}))
 }
 
 func TestTheOrderIsBanAllowGlobalTierEndpointOrDefault(t *testing.T) {
@@ -299,26 +286,6 @@ func TestKeysAreReadAsTheFileSays(t *testing.T) {
 	assert.Equal(t, keyfunc.ErrNoKey.Error(), keyOf(t, c.Default[0], call{}))
 }
 
-func TestACompositeKeyCountsEachPairApart(t *testing.T) {
-	s := openText(t, "version: 1\ndefault: {limit: 2/h sliding_log, key: [user, ip]}\n")
-	s.passes(2, call{user: "42"})
-	s.passes(2, call{user: "42", from: "192.0.2.2:1"})
-	s.passes(2, call{user: "43"})
-	s.passes(2, call{})
-	s.passes(2, call{from: "192.0.2.2:1"})
-}
-
-func TestWhatBecomesOfRequestsWithoutAKey(t *testing.T) {
-	for noKey, of := range map[string]struct{ first, second int }{
-		"share": {200, 429}, "skip": {200, 200}, "bad_request": {400, 400}, "unauthorized": {401, 401},
-	} {
-		s := openText(t, "version: 1\ndefault: {limit: 1/h sliding_log, key: user, no_key: "+noKey+"}\n")
-		assert.Equal(t, of.first, s.status(call{}), noKey)
-		assert.Equal(t, of.second, s.status(call{from: "192.0.2.2:1"}), noKey)
-		s.passes(1, call{user: "42"})
-	}
-}
-
 func TestTiersOfARuleHaveItsKeyAndAnotherLimit(t *testing.T) {
 	s := openText(t, `
 version: 1
@@ -330,29 +297,6 @@ endpoints:
 	s.passes(3, call{route: "/report", user: "2", tier: "paid"})
 	s.passes(1, call{route: "/report", user: "3", tier: "other"})
 	require.Equal(t, http.StatusOK, s.status(call{path: "/else"}))
-}
-
-func TestTiersAreCountedByTheUserOrElseTheAddress(t *testing.T) {
-	s := openText(t, "version: 1\ntiers: {free: 2/h sliding_log, paid: {limit: 2/h sliding_log, key: global}}\n")
-	s.passes(2, call{tier: "free", user: "1"})
-	s.passes(2, call{tier: "free", user: "2"})
-	s.passes(2, call{tier: "free"})
-	s.passes(2, call{tier: "paid", user: "1"})
-	require.Equal(t, http.StatusTooManyRequests, s.status(call{tier: "paid", user: "2"}))
-	require.Equal(t, http.StatusOK, s.status(call{user: "1"}))
-}
-
-func TestAWarningComesBeforeTheWall(t *testing.T) {
-	s := openText(t, "version: 1\nsoft: 80%\ndefault: 10/h sliding_log\n")
-	for i := range 10 {
-		answer := s.ask(call{})
-		require.Equal(t, http.StatusOK, answer.StatusCode)
-		want := ""
-		if left := 9 - i; left <= 2 {
-			want = fmt.Sprintf(`"default";r=%d;q=10`, left)
-		}
-		require.Equal(t, want, answer.Header.Get("X-RateLimit-Warning"))
-	}
 }
 
 func TestAFileInShadowRefusesNothing(t *testing.T) {

@@ -6,7 +6,6 @@ import (
 	"io/fs"
 	"log/slog"
 	"net/http"
-	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -16,16 +15,12 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
-	"github.com/weirgo/weir/internal/redistest"
 	"github.com/weirgo/weir/limiter"
-	"github.com/weirgo/weir/limiter/failover"
 	"github.com/weirgo/weir/middleware"
 	"github.com/weirgo/weir/middleware/rules"
-	"github.com/weirgo/weir/redis/redisstore"
 )
 
 // A listener remembers what OnReload heard.
@@ -335,79 +330,4 @@ func TestWatchEndsWithItsContextOrClose(t *testing.T) {
 	_, err = rules.Watch(t.Context(), "", rules.Options{})
 	require.Error(t, err)
 	goleak.VerifyNone(t, before)
-}
-
-// Of more requests than the limit allows exactly as many pass, whatever is written meanwhile
-// that is not about their rule.
-func TestReloadsUnderLoadLoseAndDoubleNothing(t *testing.T) {
-	for name, store := range map[string]func(t *testing.T) limiter.Store{
-		"memory": func(*testing.T) limiter.Store { return nil },
-		"redis": func(t *testing.T) limiter.Store {
-			client := redis.NewClient(&redis.Options{Addr: redistest.Start(t).Addr, ReadTimeout: long})
-			t.Cleanup(func() { _ = client.Close() })
-			// So slow a machine as it may be: what is decided here, and not there, is counted twice.
-			return redisstore.New(client, redisstore.Options{Failover: failover.Options{Deadline: 10 * time.Second}})
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			const limit, reloads, clients = 1_000, 6, 4
-			text := func(i int) string {
-				return fmt.Sprintf(`
-version: 1
-global: {limit: 1_000_000/s, name: all-%d}
-ban: {keys: ["user:%d"]}
-tiers: {free: %d/s}
-endpoints:
-  "GET /counted": {limit: %d/h sliding_log, key: ip, soft: %d%%}
-  "GET /other-%d": 5/s
-`, i%2, i, 1000+i, limit, 50+i%40, i)
-			}
-			w := watch(t, map[string]string{"limits.yaml": text(0)}, rules.Options{
-				Config: middleware.Config{Store: store(t), Logger: slog.New(slog.DiscardHandler)},
-				Poll:   100 * time.Millisecond,
-			})
-			ctx, cancel := context.WithTimeout(t.Context(), long)
-			defer cancel()
-			var all sync.WaitGroup
-			all.Go(func() { // it is written all the time, in place or not
-				for i := 1; ctx.Err() == nil; i++ {
-					if i%2 == 0 {
-						_ = os.WriteFile(w.path, []byte(text(i)), 0o600)
-					} else {
-						_ = os.WriteFile(w.path+".new", []byte(text(i)), 0o600)
-						_ = os.Rename(w.path+".new", w.path)
-					}
-					time.Sleep(310 * time.Millisecond) // so that it settles sometimes
-				}
-			})
-			var passed, refused, strange atomic.Int64
-			for range clients {
-				all.Go(func() {
-					handler := w.RateLimit.Handler(okay)
-					for ctx.Err() == nil {
-						answer := httptest.NewRecorder()
-						handler.ServeHTTP(answer, call{route: "GET /counted", tier: "free"}.request())
-						switch answer.Code {
-						case http.StatusOK:
-							passed.Add(1)
-						case http.StatusTooManyRequests:
-							refused.Add(1)
-						default:
-							strange.Add(1)
-						}
-						time.Sleep(time.Millisecond)
-						if w.Status().Loads > reloads && passed.Load()+refused.Load() > 2*limit {
-							cancel()
-						}
-					}
-				})
-			}
-			all.Wait()
-			require.Greater(t, w.Status().Loads, uint64(reloads))
-			require.EqualValues(t, limit, passed.Load())
-			require.Greater(t, refused.Load(), int64(limit)/2)
-			require.Zero(t, strange.Load())
-		})
-	}
 }
