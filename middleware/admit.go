@@ -87,7 +87,7 @@ func lineOf(c *limiter.Charge) lineKey { return lineKey{c.Quota.Rule(), c.Quota.
 func (a *applied) line() lineKey { return lineKey{a.quota.Rule(), a.quota.Tier(), a.key} }
 
 // queues reports whether a request waits for a place of a.
-func (a *applied) queues() bool { return a.concurrency.Waiting > 0 && !a.info.Shadow }
+func (a *applied) queues() bool { return a.concurrency.Waiting > 0 && !a.shadow }
 
 // queue has a request wait for slots, in one line at a time and holding nothing, until it is the
 // first and everything can be taken. Should it lack another slot then, it goes to the end of that
@@ -188,7 +188,7 @@ func (s *decided) lacks() (at int32) {
 	for i := range s.policies {
 		a := &s.policies[i]
 		switch {
-		case s.decisions[i].Allowed || a.info.Shadow:
+		case s.decisions[i].Allowed || a.shadow:
 		case !a.queues():
 			return -1
 		case at < 0:

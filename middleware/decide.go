@@ -218,7 +218,7 @@ func (l *RateLimit) undecided(ctx context.Context, set *ruleset, s *decided, err
 		l.warnStoreFailure(set, err)
 	}
 	for _, p := range s.policies {
-		if !p.info.Shadow {
+		if !p.shadow {
 			return &refusal{status: http.StatusServiceUnavailable, outcome: OutcomeUndecided}
 		}
 	}

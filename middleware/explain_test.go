@@ -70,13 +70,17 @@ func TestExplainTellsWhatIsAsked(t *testing.T) {
 				require.Equal(t, len(store.asked[0]), len(e.Rules))
 				for i, asked := range store.asked[0] {
 					q := asked.Quota
-					shadow := c.Shadow || slices.ContainsFunc(result.Rules, func(r middleware.RuleResult) bool { return r.Rule.Name == q.Rule() && r.Rule.Shadow })
+					shadow := c.Shadow || slices.ContainsFunc(result.Rules, func(r middleware.RuleResult) bool { return r.Rule.Name == q.Rule() && r.Rule.Mode == middleware.Shadow })
 					if w.Code != 200 {
-						shadow = e.Rules[i].Rule.Shadow // no warning tells
+						shadow = e.Rules[i].Rule.Mode == middleware.Shadow // no warning tells
+					}
+					mode := middleware.Enforce
+					if shadow {
+						mode = middleware.Shadow
 					}
 					rule := *e.Rules[i].Rule
 					rule.Route, rule.ForTier = "", "" // which no store is told
-					require.Equal(t, middleware.RuleInfo{Name: q.Rule(), Tier: q.Tier(), Limit: q.Limit(), OnOutage: q.OnOutage, Shadow: shadow}, rule)
+					require.Equal(t, middleware.RuleInfo{Name: q.Rule(), Tier: q.Tier(), Limit: q.Limit(), OnOutage: q.OnOutage, Mode: mode}, rule)
 					require.Equal(t, asked.Key, e.Rules[i].Key)
 					require.Equal(t, asked.Cost, e.Rules[i].Cost)
 					require.Zero(t, e.Rules[i].Decision)

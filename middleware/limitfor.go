@@ -278,8 +278,7 @@ func (set *ruleset) own(base *policy, l limiter.Allowance) (*policy, error) {
 		return p, nil
 	}
 	r, info := base.rule, *base.info
-	info.allow(l)
-	info.Own = true
+	info.Limit, info.Own = l, true
 	of := r.family(info.Tier, l)
 	quotas, err := of.make()
 	if err != nil {

@@ -66,7 +66,7 @@ func TestTheObserverHearsWhatBecomesOfARequest(t *testing.T) {
 		assert.Equal(t, "192.0.2.1", o.Rules[0].Key)
 		assert.Equal(t, int64(1), o.Rules[0].Cost)
 		assert.Equal(t, int64(1), o.Rules[0].Decision.Remaining)
-		assert.True(t, o.Rules[1].Rule.Shadow)
+		assert.Equal(t, middleware.Shadow, o.Rules[1].Rule.Mode)
 		assert.Equal(t, "header:X-Tenant:acme", o.Rules[2].Key)
 		assert.Positive(t, o.Elapsed, "of a store that is not in memory")
 		info := o.Rules[0].Rule

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 
 	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/limiter"
@@ -20,46 +19,24 @@ import (
 // has one, until the rules are changed.
 type RuleInfo struct {
 	Name, Tier string
-	Limit      limiter.Limit
-	Limits     []limiter.Limit // all of a rule that has several, of which Limit is the first; else nil
+	Limit      limiter.Allowance // nil: the rule denies, and counts nothing
+	Own        bool              // Limit is a single key's own: see Rule.LimitFor
+	Mode       Mode              // Shadow also where Config.Shadow says so
 	OnOutage   limiter.Outage
-
-	// Concurrency is how many requests of a key may be in progress at once. Zero: any number.
-	// Limit is zero if there is nothing else.
-	Concurrency limiter.Concurrency
-
-	Shadow bool // it refuses nothing, whatever it decides
-	Deny   bool // it refuses every request, and has no Limit
-	Own    bool // the Limit is a single key's own: see Rule.LimitFor
-
-	// What is said of how requests end: see the fields of Rule.
-	Counts               Counts
-	Settles, ChargeAfter bool // [Reserve], [Counts.Afterwards]
-
-	Escalate bans.Escalation // zero: it bans nobody
+	Counts     Counts
+	Escalate   bans.Escalation // zero: it bans nobody
 
 	// Route is the pattern of a rule of Config.ByRoute, ForTier the tier of one of
 	// Config.ByTier.
 	Route, ForTier string
 }
 
-// LimitText is the limit as text, such as "100/1m", or all of several: "10/1s, 1000/1h". A
-// Concurrency stands at the end: "100/1m, 5 at once". It is "none" of a rule that denies.
+// LimitText is the Limit as text, such as "10/1s, 1000/1h, 5 at once", and "none" if there is none.
 func (r *RuleInfo) LimitText() string {
-	if r.Deny {
+	if r.Limit == nil {
 		return "none"
 	}
-	var texts []string
-	if r.Limit != (limiter.Limit{}) {
-		texts = append(texts, r.Limit.String())
-	}
-	for _, l := range r.Limits[min(1, len(r.Limits)):] {
-		texts = append(texts, l.String())
-	}
-	if r.Concurrency.Max > 0 {
-		texts = append(texts, r.Concurrency.String())
-	}
-	return strings.Join(texts, ", ")
+	return r.Limit.String()
 }
 
 // Rules are those in force, in the order in which they are asked: Config.Rules, ByTier,

@@ -70,22 +70,20 @@ type RuleResult struct {
 	// progress. Zero: the rule has none.
 	Concurrent limiter.Decision
 
-	binding int // of Limits; -1: Concurrent
+	binding limiter.Limit // unless atOnce
+	atOnce  bool
 }
 
 // IsConcurrency reports whether Remaining is of AtOnce, and not of a limit.
-func (r *RuleResult) IsConcurrency() bool { return r.binding < 0 }
+func (r *RuleResult) IsConcurrency() bool { return r.atOnce }
 
 // Binding is the limit that Remaining is of: of a rule with several, the one that leaves the fewest
 // units. It is zero if IsConcurrency.
 func (r *RuleResult) Binding() limiter.Limit {
-	switch {
-	case r.IsConcurrency():
+	if r.atOnce {
 		return limiter.Limit{}
-	case r.binding < len(r.Rule.Limits):
-		return r.Rule.Limits[r.binding]
 	}
-	return r.Rule.Limit
+	return r.binding
 }
 
 // FromContext returns the Result for a request's context: in a handler behind the

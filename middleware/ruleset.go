@@ -42,7 +42,7 @@ type ruleset struct {
 
 	// Those that stay are the same after a change of the others. The quotas are also of
 	// refusals, by what they count.
-	infos    map[string]*RuleInfo // by their text
+	infos    map[RuleInfo]*RuleInfo
 	families map[family][]*limiter.Quota
 	quotas   []*limiter.Quota // all of these
 	progress map[counters]*progress
@@ -156,7 +156,7 @@ func (c *compiler) report(format string, args ...any) {
 // compile checks config and returns what requests are decided by, or everything that is
 // wrong with it. What is the same in before is taken over.
 func compile(config Config, before *ruleset) (*ruleset, error) {
-	set := &ruleset{Config: config, infos: map[string]*RuleInfo{}, families: map[family][]*limiter.Quota{}, progress: map[counters]*progress{}, tierNames: map[string]bool{}}
+	set := &ruleset{Config: config, infos: map[RuleInfo]*RuleInfo{}, families: map[family][]*limiter.Quota{}, progress: map[counters]*progress{}, tierNames: map[string]bool{}}
 	c := &compiler{set: set, before: before, kept: map[string]*notes{}, names: map[counters]bool{}}
 	set.notices, set.calendar = &notices{}, &calendar{}
 	if before != nil {
@@ -315,7 +315,10 @@ func (c *compiler) rule(at string, given Rule, info RuleInfo) *rule {
 		given.OnOutage = limiter.FailLocal // it refuses nothing
 	}
 	r := &rule{Rule: given, shadow: shadow, deny: deny, notes: c.notes(given.Name), owner: c.set.notices}
-	info.Name, info.Shadow, info.Deny = given.Name, shadow, deny
+	info.Name, info.Mode = given.Name, given.Mode
+	if shadow {
+		info.Mode = Shadow
+	}
 	r.reply = c.reply(at, given)
 	if deny {
 		r.info = c.info(info)
@@ -323,8 +326,7 @@ func (c *compiler) rule(at string, given Rule, info RuleInfo) *rule {
 		c.set.needsRoute = c.set.needsRoute || given.Match != nil
 		return r
 	}
-	info.OnOutage = given.OnOutage
-	info.Counts, info.Settles, info.ChargeAfter, info.Escalate = given.Counts, given.Cost.settles, given.Counts.after, given.Escalate
+	info.OnOutage, info.Counts, info.Escalate = given.OnOutage, given.Counts, given.Escalate
 	if r.policy = c.policy(at, r, info, given.Limit); r.policy != nil {
 		r.info = r.policy.info
 		if r.policy.isPlace() {
@@ -406,34 +408,22 @@ func (c *compiler) policy(at string, r *rule, info RuleInfo, a limiter.Allowance
 	if quotas == nil {
 		return nil
 	}
-	info.allow(a)
+	info.Limit = a
+	limits, atOnce, _ := limiter.Split(a)
 	for _, quota := range quotas {
 		if name := quota.Rule(); name != r.Name || info.Tier != "" { // else it is the rule's own
 			c.name(at, name, info.Tier)
 		}
 		if quota.InFlight() {
 			c.set.hasPlaces = true
-			c.set.hasQueues = c.set.hasQueues || info.Concurrency.Waiting > 0 && !r.shadow
+			c.set.hasQueues = c.set.hasQueues || atOnce.Waiting > 0 && !r.shadow
 		} else if err := r.fits(quota.Limit()); err != nil {
 			c.report("%s: %w", at, err)
 		}
 	}
 	r.parts = max(r.parts, len(quotas))
-	c.idle(r, info)
+	c.idle(r, info.Tier, limits)
 	return r.newPolicy(quotas, a, c.info(info), c.progress(counters{r.Name, info.Tier}))
-}
-
-// allow sets what r allows, which is valid.
-func (r *RuleInfo) allow(a limiter.Allowance) {
-	r.Limit, r.Limits = limiter.Limit{}, nil
-	limits, atOnce, _ := limiter.Split(a)
-	r.Concurrency = atOnce
-	if len(limits) > 0 {
-		r.Limit = limits[0]
-	}
-	if len(limits) > 1 {
-		r.Limits = limits
-	}
 }
 
 // newPolicy is the policy of the first quota of an Allowance, which has the others behind it.
@@ -447,7 +437,7 @@ func (r *rule) newPolicy(quotas []*limiter.Quota, a limiter.Allowance, info *Rul
 		p.info, p.rule, p.softAt, p.other = info, r, int64(r.SoftAt), i > 0
 		p.allows, p.progress = a, progress
 		if quota.InFlight() {
-			p.concurrency = info.Concurrency
+			_, p.concurrency, _ = limiter.Split(a)
 		}
 		switch {
 		case i == 0:
@@ -523,21 +513,23 @@ func (c *compiler) own(at string, r *rule) {
 			c.report("%s: LimitFor: %w", at, err)
 			continue
 		}
-		c.set.hasPlaces = c.set.hasPlaces || own.placed() != nil
-		c.set.hasQueues = c.set.hasQueues || own.info.Concurrency.Waiting > 0 && !r.shadow
+		if place := own.placed(); place != nil {
+			c.set.hasPlaces = true
+			c.set.hasQueues = c.set.hasQueues || place.concurrency.Waiting > 0 && !r.shadow
+		}
 	}
 }
 
 // idle warns of a limit that has no effect beside a stricter one.
-func (c *compiler) idle(r *rule, info RuleInfo) {
-	for _, l := range info.Limits {
-		for _, by := range info.Limits {
+func (c *compiler) idle(r *rule, tier string, limits []limiter.Limit) {
+	for _, l := range limits {
+		for _, by := range limits {
 			if l == by || !by.Implies(l) {
 				continue
 			}
 			r.notes.idle.warn(c.set.Logger, "weir-idle-limit",
 				"weir: a limit has no effect, as another one of its rule is stricter in any period",
-				slog.String("rule", r.Name), slog.String("tier", info.Tier),
+				slog.String("rule", r.Name), slog.String("tier", tier),
 				slog.String("limit", l.String()), slog.String("by", by.String()))
 			return
 		}
@@ -546,11 +538,11 @@ func (c *compiler) idle(r *rule, info RuleInfo) {
 
 // info is an equal one that was there before, or a new one.
 func (c *compiler) info(info RuleInfo) *RuleInfo {
-	kept, text := &info, fmt.Sprintf("%#v", info)
-	if c.before != nil && c.before.infos[text] != nil {
-		kept = c.before.infos[text]
+	kept := &info
+	if c.before != nil && c.before.infos[info] != nil {
+		kept = c.before.infos[info]
 	}
-	c.set.infos[text] = kept
+	c.set.infos[info] = kept
 	return kept
 }
 

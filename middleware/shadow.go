@@ -58,11 +58,11 @@ func (l *RateLimit) passShadows(ctx context.Context, set *ruleset, s *decided, c
 		refused := false
 		for i, at := range asked {
 			switch p, allowed := &s.policies[at], decisions[i].Allowed; {
-			case allowed && p.info.Shadow && s.refuses(p.rule):
+			case allowed && p.shadow && s.refuses(p.rule):
 				p.spared = true // nothing is taken where another limit of the rule refuses
 			case allowed:
 				taken, next = append(taken, charges[i]), append(next, at)
-			case p.info.Shadow:
+			case p.shadow:
 				if p.rule != shadowed {
 					p.rule.notes.shadowed.note(set.Logger, p.info)
 				}

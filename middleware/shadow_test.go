@@ -36,9 +36,9 @@ func TestARuleInShadowRefusesNothingAndTellsClientsNothing(t *testing.T) {
 			assert.EqualValues(t, 2-n, result.Remaining, "the other rule is charged all the same")
 			require.Len(t, result.Rules, 2, "handlers see it")
 			assert.Equal(t, "shady", result.Rules[1].Rule.Name)
-			assert.True(t, result.Rules[1].Rule.Shadow)
+			assert.Equal(t, middleware.Shadow, result.Rules[1].Rule.Mode)
 			assert.Equal(t, n == 0, result.Rules[1].Allowed)
-			assert.False(t, result.Rules[0].Rule.Shadow)
+			assert.Equal(t, middleware.Enforce, result.Rules[0].Rule.Mode)
 		}
 		w := serve(l.Handler(ok), request(header("Accept", "application/problem+json")))
 		require.Equal(t, 429, w.Code)

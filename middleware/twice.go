@@ -25,7 +25,9 @@ type applied struct {
 
 // result is what the rule decided.
 func (a *applied) result(d limiter.Decision) RuleResult {
-	return RuleResult{Rule: a.info, Key: a.key, Class: a.class, Cost: a.cost, Decision: d}
+	r := RuleResult{Rule: a.info, Key: a.key, Class: a.class, Cost: a.cost, Decision: d}
+	r.binding, r.atOnce = a.quota.Limit(), a.isPlace()
+	return r
 }
 
 // appendResult appends what the rule decided, or adds it to what others of its policies have.
@@ -37,22 +39,21 @@ func (a *applied) appendResult(results []RuleResult, d limiter.Decision) []RuleR
 	if !a.other || first < 0 {
 		results = append(results, a.result(d))
 		if r := &results[len(results)-1]; a.isPlace() {
-			r.Concurrent, r.binding = d, -1
+			r.Concurrent = d
 		}
 		return results
 	}
 	r := &results[first]
 	if r.Limits == nil {
-		r.Limits = append(make([]limiter.Decision, 0, max(1, len(a.info.Limits))), r.Decision)
+		r.Limits = append(make([]limiter.Decision, 0, 2), r.Decision)
 	}
-	which := len(r.Limits)
 	if a.isPlace() {
-		r.Concurrent, which = d, -1
+		r.Concurrent = d
 	} else {
 		r.Limits = append(r.Limits, d)
 	}
 	if d.IsTighterThan(&r.Decision) {
-		r.binding = which
+		r.binding, r.atOnce = a.quota.Limit(), a.isPlace()
 	}
 	r.Decision.Join(&d)
 	return results

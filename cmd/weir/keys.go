@@ -73,10 +73,10 @@ func onKey(flags *pflag.FlagSet, s *session, do func(ctx context.Context, c *key
 			c := &keyCommand{output: out, limits: limits, key: counted}
 			seen := map[string]bool{}
 			for _, info := range limits.Rules() {
-				if info.Deny && *rule == info.Name {
+				if info.Limit == nil && *rule == info.Name {
 					return usageError{fmt.Errorf("the rule %q denies every request, and counts none", *rule)}
 				}
-				if !info.Deny && !seen[info.Name] && (*rule == "" || *rule == info.Name) {
+				if info.Limit != nil && !seen[info.Name] && (*rule == "" || *rule == info.Name) {
 					c.rules = append(c.rules, info.Name)
 				}
 				seen[info.Name] = true

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/weirgo/weir/cmd/weir/internal/simulate"
+	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/middleware/rules"
 )
 
@@ -149,7 +150,8 @@ func (r *run) notes(loaded []*rules.Rules) (notes []string) {
 	for _, service := range r.services {
 		left, queued = append(left, service.Unplaced()...), append(queued, service.Unqueued()...)
 		for _, rule := range service.Rules() {
-			bounded = bounded || rule.Concurrency.Max > 0
+			_, atOnce, _ := limiter.Split(rule.Limit)
+			bounded = bounded || atOnce.Max > 0
 		}
 	}
 	named := func(names []string) string {

@@ -17,7 +17,6 @@ import (
 	"github.com/weirgo/weir/internal/operate"
 	"github.com/weirgo/weir/internal/route"
 	"github.com/weirgo/weir/keyfunc"
-	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/middleware"
 	"github.com/weirgo/weir/middleware/rules/internal/document"
 )
@@ -135,7 +134,7 @@ func (r *Rules) Explain(q Request) (Explanation, error) {
 		p := cmp.Or(placed[c.Rule.Name], &notPlaced)
 		s := Step{
 			Section: p.section, Line: r.line(p.path...), Rule: c.Rule.Name, Tier: c.Rule.Tier, Own: c.Rule.Own, Key: c.Key,
-			Limit: limitOf(allowanceOf(c.Rule)), Cost: c.Cost, Shadow: c.Rule.Shadow, Outage: c.Rule.OnOutage.String(), Fields: r.saidBy(p),
+			Limit: limitOf(c.Rule.Limit), Cost: c.Cost, Shadow: c.Rule.Mode == middleware.Shadow, Outage: c.Rule.OnOutage.String(), Fields: r.saidBy(p),
 		}
 		s.Says = s.words()
 		step(s)
@@ -251,11 +250,4 @@ func (r *Rules) Routes() []string {
 func hostOf(text string) string {
 	p, _ := route.ParseRule(text)
 	return p.Host
-}
-
-func allowanceOf(info *middleware.RuleInfo) limiter.Allowance {
-	if info.Limits == nil && info.Limit != (limiter.Limit{}) {
-		return limiter.Join([]limiter.Limit{info.Limit}, info.Concurrency)
-	}
-	return limiter.Join(info.Limits, info.Concurrency)
 }

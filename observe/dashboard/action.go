@@ -218,7 +218,7 @@ func (d *Dashboard) peek(ctx context.Context, rule, key string) (counts []peekVi
 			}
 			counts = append(counts, peekView{
 				Rule: r.Rule.Name, Tier: r.Rule.Tier, Limit: r.Limit, Remaining: r.Remaining,
-				Next: wait(r.NextAfter), Reset: wait(r.ResetAfter), Shadow: r.Rule.Shadow, Degraded: r.Degraded, Uncounted: !r.Counted(),
+				Next: wait(r.NextAfter), Reset: wait(r.ResetAfter), Shadow: r.Rule.Mode == middleware.Shadow, Degraded: r.Degraded, Uncounted: !r.Counted(),
 			})
 		}
 		return err

@@ -148,13 +148,13 @@ func (k *client) note(c *counts, o *middleware.Observation, first int, now int64
 	shadow := true // of those that refuse this request
 	for i := first; i < len(o.Rules); i++ {
 		rule := &o.Rules[i]
-		if rule.Key != o.Rules[first].Key || rule.Allowed || o.Err != nil || rule.Rule.Shadow && !shadow {
+		if rule.Key != o.Rules[first].Key || rule.Allowed || o.Err != nil || rule.Rule.Mode == middleware.Shadow && !shadow {
 			continue
 		}
 		if shadow {
-			k.by, k.shadow, k.refused = c.of(rule.Rule), rule.Rule.Shadow, now
+			k.by, k.shadow, k.refused = c.of(rule.Rule), rule.Rule.Mode == middleware.Shadow, now
 		}
-		shadow = shadow && rule.Rule.Shadow
+		shadow = shadow && rule.Rule.Mode == middleware.Shadow
 	}
 }
 

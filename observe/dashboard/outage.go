@@ -82,21 +82,17 @@ func (r *row) inOutage() string {
 // shareOf is what a rule allows in this process where its store gives no answer, or nothing if
 // that is all of the limit.
 func shareOf(health failover.Stats, info *middleware.RuleInfo) string {
-	if health.Replicas <= 1 || info.Deny {
+	if health.Replicas <= 1 || info.Limit == nil {
 		return ""
 	}
-	share := *info
-	if share.Limit != (limiter.Limit{}) {
-		share.Limit = health.Share(share.Limit)
+	limits, atOnce, _ := limiter.Split(info.Limit)
+	for i, l := range limits {
+		limits[i] = health.Share(l)
 	}
-	share.Limits = nil
-	for _, l := range info.Limits {
-		share.Limits = append(share.Limits, health.Share(l))
+	if atOnce.Max > 0 {
+		atOnce.Max = health.SharePlaces(atOnce.Max)
 	}
-	if share.Concurrency.Max > 0 {
-		share.Concurrency.Max = health.SharePlaces(share.Concurrency.Max)
-	}
-	return share.LimitText()
+	return limiter.Join(limits, atOnce).String()
 }
 
 // marksOf are the moments of the last minutes.

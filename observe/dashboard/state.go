@@ -157,8 +157,8 @@ func (d *Dashboard) rows(health failover.Stats) (rows []row, hidden int) {
 		for _, info := range l.Rules() {
 			r := row{
 				Rule: info.Name, Tier: info.Tier, Limit: info.LimitText(), For: info.Route,
-				OnOutage: info.OnOutage.String(), Shadow: info.Shadow,
-				share: shareOf(health, &info), deny: info.Deny,
+				OnOutage: info.OnOutage.String(), Shadow: info.Mode == middleware.Shadow,
+				share: shareOf(health, &info), deny: info.Mode == middleware.Deny,
 			}
 			if info.ForTier != "" {
 				r.For = "tier " + info.ForTier

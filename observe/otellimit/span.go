@@ -60,7 +60,7 @@ func appendBinding(attributes []attribute.KeyValue, rules []middleware.RuleResul
 		r := &rules[i]
 		degraded = degraded || r.Degraded
 		switch {
-		case r.Rule.Shadow, binding != nil && !r.Counted():
+		case r.Rule.Mode == middleware.Shadow, binding != nil && !r.Counted():
 		case binding == nil,
 			!binding.Counted(),
 			binding.Allowed && !r.Allowed,
@@ -92,7 +92,7 @@ func named(r *middleware.RuleResult) []attribute.KeyValue {
 }
 
 func eventOf(r *middleware.RuleResult) string {
-	if r.Rule.Shadow {
+	if r.Rule.Mode == middleware.Shadow {
 		return "rate_limit.shadow_refused"
 	}
 	return "rate_limit.refused"

@@ -100,7 +100,7 @@ func (l *Logger) Observe(o *middleware.Observation) {
 	switch o.Outcome {
 	case middleware.OutcomeRefused:
 		for i := range o.Rules {
-			if r := &o.Rules[i]; !r.Allowed && !r.Rule.Shadow {
+			if r := &o.Rules[i]; !r.Allowed && r.Rule.Mode != middleware.Shadow {
 				l.note(o.Request, refusal{code: "weir-refused", rule: r.Rule.Name, tier: r.Rule.Tier, key: r.Key, result: r, retryAfter: r.RetryAfter})
 			}
 		}

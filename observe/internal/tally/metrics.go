@@ -3,6 +3,7 @@ package tally
 import (
 	"time"
 
+	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/middleware"
 	"github.com/weirgo/weir/middleware/shed"
 	"github.com/weirgo/weir/pace"
@@ -118,7 +119,8 @@ func (t *Tally[W]) Read(emit Emit) {
 	for _, p := range t.inProgress() {
 		emit(&inProgress, float64(p.Requests), p.Rule.Name, p.Rule.Tier)
 		emit(&inQueue, float64(p.Waiting), p.Rule.Name, p.Rule.Tier)
-		emit(&atOnce, float64(p.Rule.Concurrency.Max), p.Rule.Name, p.Rule.Tier)
+		_, most, _ := limiter.Split(p.Rule.Limit)
+		emit(&atOnce, float64(most.Max), p.Rule.Name, p.Rule.Tier)
 	}
 	if l := t.inForce(); l != nil {
 		readOverload(emit, l.Stats())

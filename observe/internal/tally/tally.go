@@ -160,7 +160,7 @@ func decisionOf(o *middleware.Observation, r *middleware.RuleResult) decision {
 		return undecided
 	case r.Allowed:
 		return allowed
-	case r.Rule.Shadow:
+	case r.Rule.Mode == middleware.Shadow:
 		return shadowRefused
 	}
 	return refused

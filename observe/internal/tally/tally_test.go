@@ -75,7 +75,7 @@ func TestARequestIsUndecidedForAllOfItsRules(t *testing.T) {
 	o := observation(t, "ip", "")
 	o.Outcome, o.Err = middleware.OutcomeUndecided, errors.New("broken")
 	counted.Observe(o)
-	o.Outcome, o.Rules[0].Rule.Shadow = middleware.OutcomeAllowed, true // as where all rules are in shadow
+	o.Outcome, o.Rules[0].Rule.Mode = middleware.OutcomeAllowed, middleware.Shadow // as where all rules are in shadow
 	counted.Observe(o)
 	o.Err, o.Outcome = nil, middleware.OutcomeUndecided // its turn would come too late
 	counted.Observe(o)

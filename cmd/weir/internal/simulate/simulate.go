@@ -196,7 +196,7 @@ func (s *Simulation) Observe(o *middleware.Observation) {
 	d.Rules = append(d.Rules, o.Rules...)
 	for i := range d.Rules {
 		r := &d.Rules[i]
-		if r.Rule.Shadow {
+		if r.Rule.Mode == middleware.Shadow {
 			continue
 		}
 		d.Delay = max(d.Delay, r.Delay)

@@ -386,7 +386,7 @@ func (observer) Observe(seen *middleware.Observation) {
 	got.Outcome = seen.Outcome
 	for _, r := range seen.Rules {
 		for _, d := range append(r.Limits[:len(r.Limits):len(r.Limits)], r.Decision) {
-			if !r.Rule.Shadow {
+			if r.Rule.Mode != middleware.Shadow {
 				got.Delay = max(got.Delay, d.Delay)
 			}
 		}

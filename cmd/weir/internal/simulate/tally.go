@@ -79,7 +79,7 @@ func NewTally(rules []middleware.RuleInfo) *Tally {
 
 func newRuleTally(info *middleware.RuleInfo) *ruleTally {
 	return &ruleTally{
-		RuleCounts:  RuleCounts{Rule: info.Name, Tier: info.Tier, Limit: info.LimitText(), Shadow: info.Shadow},
+		RuleCounts:  RuleCounts{Rule: info.Name, Tier: info.Tier, Limit: info.LimitText(), Shadow: info.Mode == middleware.Shadow},
 		refusedKeys: map[string]struct{}{},
 	}
 }
