@@ -38,11 +38,6 @@ type Options struct {
 type Requests struct {
 	o      Options
 	router *route.Router
-	routes map[string]string // that were chosen, by method and path
-
-	peers   map[string]*peer // by Entry.Client
-	peer    *peer            // of the request
-	numbers map[string]int   // of clients, by Options.Client
 
 	blank   map[string]*http.Request // by tier
 	request http.Request             // and what it has, all of which the next has again
@@ -51,14 +46,7 @@ type Requests struct {
 	agent   [1]string
 }
 
-// A peer is the other end of connections.
-type peer struct {
-	addr   string // as net/http has it
-	client string // it is one, of a request without header fields; empty: not known yet
-	number int    // of that client
-}
-
-// remoteAddr is a peer as net/http has it.
+// remoteAddr is the other end of a connection as net/http has it.
 func remoteAddr(client string) string {
 	switch {
 	case client == accesslog.UnixSocket || client == "":
@@ -72,34 +60,20 @@ func remoteAddr(client string) string {
 // NewRequests returns what makes them.
 func NewRequests(o Options) *Requests {
 	blank := &http.Request{Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, Body: http.NoBody}
-	return &Requests{
-		o: o, router: route.NewRouter(o.Routes), routes: map[string]string{}, peers: map[string]*peer{}, numbers: map[string]int{},
-		blank: map[string]*http.Request{"": blank}, header: http.Header{},
-	}
+	return &Requests{o: o, router: route.NewRouter(o.Routes), blank: map[string]*http.Request{"": blank}, header: http.Header{}}
 }
 
-// Client is the client of the request that Of returned last, by Options.Client, and its number,
-// from 0. One that cannot be told is empty.
-func (s *Requests) Client() (client string, number int) {
-	p := s.peer
-	if len(s.header) == 0 && p.client != "" {
-		return p.client, p.number
+// Client is the client of the request that Of returned last, by Options.Client; empty: unknown.
+func (s *Requests) Client() string {
+	if s.o.Client == nil {
+		return ""
 	}
-	key := ""
-	if s.o.Client != nil {
-		if found, err := s.o.Client(&s.request); err == nil {
-			key, _ = keyfunc.Classify(found)
-		}
+	key, err := s.o.Client(&s.request)
+	if err != nil {
+		return ""
 	}
-	number, ok := s.numbers[key]
-	if !ok {
-		number = len(s.numbers)
-		s.numbers[strings.Clone(key)] = number
-	}
-	if len(s.header) == 0 { // it is of the address alone
-		p.client, p.number = key, number
-	}
-	return key, number
+	key, _ = keyfunc.Classify(key)
+	return key
 }
 
 // Of is the request that a server had. It is good until the next.
@@ -108,11 +82,6 @@ func (s *Requests) Of(e *accesslog.Entry) *http.Request {
 	e.URL(&s.url)
 	if len(s.header) > 0 {
 		clear(s.header)
-	}
-	s.peer = s.peers[e.Client]
-	if s.peer == nil {
-		s.peer = &peer{addr: remoteAddr(e.Client)}
-		s.peers[strings.Clone(e.Client)] = s.peer
 	}
 	tier := e.Tier
 	blank := s.blank[tier]
@@ -123,7 +92,7 @@ func (s *Requests) Of(e *accesslog.Entry) *http.Request {
 		s.blank[tier] = blank
 	}
 	*r = *blank
-	r.Method, r.URL, r.RequestURI, r.Host, r.RemoteAddr = e.Method, &s.url, e.Target, e.Host, s.peer.addr
+	r.Method, r.URL, r.RequestURI, r.Host, r.RemoteAddr = e.Method, &s.url, e.Target, e.Host, remoteAddr(e.Client)
 	r.Header, r.ContentLength = s.header, -1
 	r.Pattern = s.route(r)
 	if e.UserAgent != "" {
@@ -169,31 +138,13 @@ func Key(name string) keyfunc.Func {
 	}
 }
 
-// mostRoutes bounds how many chosen routes are remembered.
-const mostRoutes = 1 << 14
-
 // route is what the service's router chooses.
 func (s *Requests) route(r *http.Request) string {
-	if len(s.o.Routes) == 0 {
+	switch {
+	case len(s.o.Routes) == 0:
 		return ""
+	case s.o.ServeMux:
+		return s.router.OfMux(r)
 	}
-	var room [256]byte
-	id := append(append(append(room[:0], r.Method...), ' '), r.URL.Path...)
-	if s.o.ServeMux {
-		id = append(append(id, ' '), r.Host...)
-	}
-	if chosen, ok := s.routes[string(id)]; ok {
-		return chosen
-	}
-	var chosen string
-	if s.o.ServeMux {
-		chosen = s.router.OfMux(r)
-	} else {
-		chosen = s.router.Route(r.Method, r.URL.Path)
-	}
-	if len(s.routes) == mostRoutes {
-		clear(s.routes)
-	}
-	s.routes[string(id)] = strings.Clone(chosen)
-	return chosen
+	return s.router.Route(r.Method, r.URL.Path)
 }

@@ -35,7 +35,6 @@ type Simulation struct {
 // A Decision is what became of a request.
 type Decision struct {
 	Client  string // good until the next request, as all that is of the log
-	number  int    // of the client
 	Outcome middleware.Outcome
 	Refusal middleware.Result // what was answered, unless the request passed
 	Delay   time.Duration     // how long it had to wait for its turn
@@ -175,7 +174,7 @@ func (s *Simulation) Do(e *accesslog.Entry, at int64) *Decision {
 		clear(s.response)
 	}
 	r := s.requests.Of(e)
-	d.Client, d.number = s.requests.Client()
+	d.Client = s.requests.Client()
 	finish, _, _ := s.limits.Begin(s.response, r, nil)
 	// It begins when its turn has come, and takes as long as it took.
 	switch ends := s.clock.now + d.Delay.Microseconds() + e.Took.Microseconds(); {

@@ -19,7 +19,7 @@ type Tally struct {
 
 	rules   map[*middleware.RuleInfo]*ruleTally
 	order   []*ruleTally
-	clients []client // by number
+	clients map[string]*client
 }
 
 // Counts are numbers of requests.
@@ -39,7 +39,6 @@ type Counts struct {
 func (c *Counts) Stopped() int64 { return c.Refused + c.Banned + c.NoKey }
 
 type client struct {
-	name              string
 	requests, stopped int64
 	first             int64            // when it was first stopped
 	by                map[string]int64 // stopped by what; nil until it was
@@ -70,7 +69,7 @@ const (
 
 // NewTally returns an empty one.
 func NewTally(rules []middleware.RuleInfo) *Tally {
-	t := &Tally{rules: map[*middleware.RuleInfo]*ruleTally{}}
+	t := &Tally{rules: map[*middleware.RuleInfo]*ruleTally{}, clients: map[string]*client{}}
 	for _, info := range rules {
 		t.order = append(t.order, newRuleTally(&info))
 	}
@@ -105,12 +104,10 @@ func (t *Tally) Add(e *accesslog.Entry, at int64, d *Decision) {
 	if e.Status == http.StatusTooManyRequests {
 		t.Answered++
 	}
-	for d.number >= len(t.clients) {
-		t.clients = append(t.clients, client{})
-	}
-	c := &t.clients[d.number]
-	if c.requests == 0 {
-		c.name = strings.Clone(d.Client)
+	c := t.clients[d.Client]
+	if c == nil {
+		c = &client{}
+		t.clients[strings.Clone(d.Client)] = c
 	}
 	c.requests++
 	for i := range d.Rules {
@@ -191,10 +188,10 @@ func (t *Tally) Summary(most int, shown func(client string) string) *Summary {
 	for _, r := range t.order {
 		s.Rules = append(s.Rules, r.RuleCounts)
 	}
-	for i := range t.clients {
-		if c := &t.clients[i]; c.stopped > 0 {
+	for name, c := range t.clients {
+		if c.stopped > 0 {
 			s.ClientsStopped++
-			s.Hit = append(s.Hit, Hit{c.name, c.requests, c.stopped, c.mostBy(), time.UnixMicro(c.first).UTC()})
+			s.Hit = append(s.Hit, Hit{name, c.requests, c.stopped, c.mostBy(), time.UnixMicro(c.first).UTC()})
 		}
 	}
 	slices.SortFunc(s.Hit, func(a, b Hit) int {
@@ -252,15 +249,11 @@ type ClientChange struct {
 // Compare tells what new rules changed, with as many clients at most.
 func Compare(before, after *Tally, changes Changes, most int, shown func(string) string) *Change {
 	c := &Change{Old: *before.Summary(most, shown), New: *after.Summary(most, shown), Changes: changes, Clients: []ClientChange{}}
-	stopped := map[string]int64{} // those that were
-	for i := range before.clients {
-		if then := &before.clients[i]; then.stopped > 0 {
-			stopped[then.name] = then.stopped
+	for name, now := range after.clients {
+		old := int64(0)
+		if then := before.clients[name]; then != nil { // else the new rules tell other clients apart
+			old = then.stopped
 		}
-	}
-	for i := range after.clients {
-		now := &after.clients[i]
-		old := stopped[now.name]
 		if old == 0 && now.stopped > 0 {
 			c.ClientsNewly++
 		}
@@ -268,7 +261,7 @@ func Compare(before, after *Tally, changes Changes, most int, shown func(string)
 			c.ClientsNoLonger++
 		}
 		if old != now.stopped {
-			c.Clients = append(c.Clients, ClientChange{now.name, now.requests, old, now.stopped})
+			c.Clients = append(c.Clients, ClientChange{name, now.requests, old, now.stopped})
 		}
 	}
 	off := func(c ClientChange) int64 { return max(c.Old-c.New, c.New-c.Old) }
