@@ -88,20 +88,13 @@ func flagsOf(t *testing.T, name string) *pflag.FlagSet {
 }
 
 func TestShellsAreToldHowToComplete(t *testing.T) {
-	for _, shell := range []string{"bash", "zsh", "fish"} {
-		exit, out, said := weir(t, "", "completion", shell)
-		assert.Equal(t, exitGood, exit, said)
-		assert.Contains(t, out, "__complete", "the command is asked")
+	exit, out, said := weir(t, "", "completion", "bash")
+	assert.Equal(t, exitGood, exit, said)
+	assert.Contains(t, out, "__complete", "the command is asked")
+	for arg, want := range map[string]string{"unban": ":4\n", "check": ":0\n"} { // keys are no files
+		_, out, _ = weir(t, "", "__complete", arg, "")
+		assert.Contains(t, out, want)
 	}
-	_, out, _ := weir(t, "", "__complete", "ba")
-	assert.Contains(t, out, "ban\t")
-	assert.Contains(t, out, "bans\t")
-	_, out, _ = weir(t, "", "__complete", "top", "--ra")
-	assert.Contains(t, out, "--rate\t")
-	_, out, _ = weir(t, "", "__complete", "unban", "")
-	assert.Contains(t, out, ":4\n", "keys are no files")
-	_, out, _ = weir(t, "", "__complete", "check", "")
-	assert.Contains(t, out, ":0\n")
 }
 
 func TestAProcessEndsWithWhatCameOfIt(t *testing.T) {

@@ -197,16 +197,6 @@ func TestAHeaderThatNoLineOfJSONHasIsNotGuessed(t *testing.T) {
 	require.Equal(t, exitGood, exit, err)
 }
 
-func TestANumberThatSaysNoUnitIsNoDuration(t *testing.T) {
-	const log = `{"time":1709294400,"client_ip":"192.0.2.1","method":"GET","path":"/","responseTime":35}` + "\n"
-	file := write(t, "limits.yaml", limited)
-	exit, _, err := weir(t, log, "simulate", file, "-", "--map=took=$.responseTime")
-	require.Equal(t, exitBad, exit)
-	assert.Contains(t, err, "is a number without a unit: say took_s, took_ms, took_us or took_ns in place of took")
-	exit, _, err = weir(t, log, "simulate", file, "-", "--map=took_ms=$.responseTime")
-	require.Equal(t, exitGood, exit, err)
-}
-
 // One line with a wrong year makes the log two years long.
 func TestALogOfAnyLengthEnds(t *testing.T) {
 	file := write(t, "limits.yaml", limited)
@@ -352,6 +342,7 @@ func TestALogThatCannotBeUsedIsTold(t *testing.T) {
 		{attacked(), []string{"recommend", "-", "--for=login"}, exitUsage, "--for: "},
 		{attacked(), []string{"recommend", "-", "--for=GET example.org/x"}, exitUsage, "leave the host out"},
 		{attacked(), []string{"recommend", "-", "--for=GET /none"}, exitBad, "there are no requests"},
+		{`{"time":1709294400,"client_ip":"192.0.2.1","took":35}` + "\n", []string{"recommend", "-", "--map=took=$.took"}, exitBad, "is a number without a unit: say took_s, took_ms, took_us or took_ns in place of took"},
 		{`{"time":1709294400,"path":"/"}` + "\n", []string{"recommend", "-"}, exitBad, "the log has no clients' addresses"},
 		{`{"time":1709294400,"client_ip":"192.0.2.1"}` + "\n", []string{"simulate", file, "-"}, exitBad, "the log has no requests' methods and paths"},
 	} {

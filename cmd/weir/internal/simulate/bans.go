@@ -2,7 +2,6 @@ package simulate
 
 import (
 	"context"
-	"errors"
 	"strings"
 	"time"
 
@@ -11,8 +10,9 @@ import (
 )
 
 // A Bans is a list of bans at the time of a simulation: for rules.Options, before there is
-// one. It is for one goroutine, and has no cap.
+// one. It is for one goroutine, and has no cap. Rules ban, and nobody by hand.
 type Bans struct {
+	bans.List
 	clock Clock
 	keys  map[string]*ban
 }
@@ -62,23 +62,4 @@ func (l *Bans) Escalate(_ context.Context, key, rule string, e bans.Escalation) 
 	b = &ban{rule: rule, until: now + e.Duration(times).Microseconds(), times: times, remember: e.WithDefaults().Max.Microseconds()}
 	l.keys[strings.Clone(key)] = b
 	return b.shown(key), nil
-}
-
-var errByHand = errors.New("simulate: a simulation has no bans by hand")
-
-// Ban implements bans.List.
-func (l *Bans) Ban(context.Context, string, time.Duration, ...bans.Note) error { return errByHand }
-
-// Unban implements bans.List.
-func (l *Bans) Unban(context.Context, string) (bool, error) { return false, errByHand }
-
-// All implements bans.List.
-func (l *Bans) All(context.Context) ([]bans.Ban, error) {
-	var all []bans.Ban
-	for key, b := range l.keys {
-		if l.clock.now < b.until {
-			all = append(all, b.shown(key))
-		}
-	}
-	return all, nil
 }

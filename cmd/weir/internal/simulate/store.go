@@ -15,27 +15,22 @@ type Clock struct{ now int64 }
 // without a cap.
 type store struct {
 	clock  *Clock
-	keys   map[*limiter.Quota]map[string]*limiter.State // quotas are as many as the rules have, and stay
-	states []limiter.State                              // of one batch
+	keys   map[counter]limiter.State
+	states []limiter.State // of one batch
 }
 
-func newStore(clock *Clock) *store {
-	return &store{clock: clock, keys: map[*limiter.Quota]map[string]*limiter.State{}}
+// A counter is what a state is of. Quotas are as many as the rules have, and stay.
+type counter struct {
+	quota *limiter.Quota
+	key   string
 }
 
-// of is the state of a key, or nil.
-func (s *store) of(c *limiter.Charge) *limiter.State { return s.keys[c.Quota][c.Key] }
+func newStore(clock *Clock) *store { return &store{clock: clock, keys: map[counter]limiter.State{}} }
 
-// put sets it.
+func (s *store) get(c *limiter.Charge) limiter.State { return s.keys[counter{c.Quota, c.Key}] }
+
 func (s *store) put(c *limiter.Charge, state limiter.State) {
-	if found := s.of(c); found != nil {
-		*found = state
-		return
-	}
-	if s.keys[c.Quota] == nil {
-		s.keys[c.Quota] = map[string]*limiter.State{}
-	}
-	s.keys[c.Quota][strings.Clone(c.Key)] = &state
+	s.keys[counter{c.Quota, strings.Clone(c.Key)}] = state // a key is a part of the log's line
 }
 
 // Immediate says that the store waits for nothing, and keeps no slice that it is given.
@@ -49,23 +44,15 @@ func (s *store) Check(*limiter.Quota) error { return nil }
 
 // Decide implements limiter.Store.
 func (s *store) Decide(_ context.Context, charges []limiter.Charge, decisions []limiter.Decision) error {
-	if err := limiter.CheckDecide(charges, decisions); err != nil {
-		return err
-	}
 	s.states = s.states[:0]
 	for i := range charges {
-		state := limiter.State{}
-		if found := s.of(&charges[i]); found != nil {
-			state = *found
-		}
-		s.states = append(s.states, state)
+		s.states = append(s.states, s.get(&charges[i]))
 	}
-	if !limiter.TakeAll(charges, s.states, s.clock.now, decisions) {
-		return nil
-	}
-	for i := range charges {
-		if charges[i].Cost > 0 {
-			s.put(&charges[i], s.states[i])
+	if limiter.TakeAll(charges, s.states, s.clock.now, decisions) {
+		for i := range charges {
+			if charges[i].Cost > 0 {
+				s.put(&charges[i], s.states[i])
+			}
 		}
 	}
 	return nil
@@ -73,44 +60,30 @@ func (s *store) Decide(_ context.Context, charges []limiter.Charge, decisions []
 
 // Refund implements limiter.Store.
 func (s *store) Refund(_ context.Context, charges []limiter.Charge) error {
-	if err := limiter.CheckCharges(charges); err != nil {
-		return err
-	}
 	for i := range charges {
 		c := &charges[i]
-		if found := s.of(c); found != nil {
-			*found = c.Quota.Refund(*found, s.clock.now, c.Cost, c.At)
-			if c.Quota.InFlight() && found.Level == 0 {
-				*found = limiter.State{} // Memory too knows what is under way, and no more
-			}
+		state := c.Quota.Refund(s.get(c), s.clock.now, c.Cost, c.At)
+		if c.Quota.InFlight() && state.Level == 0 {
+			state = limiter.State{} // Memory too knows what is in progress, and no more
 		}
+		s.put(c, state)
 	}
 	return nil
 }
 
 // Owe implements limiter.Store.
 func (s *store) Owe(_ context.Context, charges []limiter.Charge) error {
-	if err := limiter.CheckCharges(charges); err != nil {
-		return err
-	}
 	for i := range charges {
 		c := &charges[i]
-		state := limiter.State{}
-		if found := s.of(c); found != nil {
-			state = *found
-		}
-		s.put(c, c.Quota.Owe(state, s.clock.now, c.Cost))
+		s.put(c, c.Quota.Owe(s.get(c), s.clock.now, c.Cost))
 	}
 	return nil
 }
 
 // Reset implements limiter.Store.
 func (s *store) Reset(_ context.Context, charges []limiter.Charge) error {
-	if err := limiter.CheckCharges(charges); err != nil {
-		return err
-	}
 	for i := range charges {
-		delete(s.keys[charges[i].Quota], charges[i].Key)
+		delete(s.keys, counter{charges[i].Quota, charges[i].Key})
 	}
 	return nil
 }
