@@ -86,7 +86,10 @@ func BenchmarkAllowed(b *testing.B) {
 		if keys == 1 {
 			q = plenty
 		}
-		each(b, contestants, func(b *testing.B, c contestant) { decisions(b, c, q, keys, c.name != "weir-exact" || keys > 1) })
+		each(b, contestants, func(b *testing.B, c contestant) {
+			slow := c.name == "weir-exact" || c.name == "weir-log" // ten million a second: cores may ask for more of one key
+			decisions(b, c, q, keys, keys > 1 || !slow)
+		})
 	}, 1, 100_000, 1_000_000)
 }
 

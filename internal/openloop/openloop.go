@@ -5,6 +5,8 @@ package openloop
 
 import (
 	"math/rand/v2"
+	"slices"
+	"sort"
 	"time"
 )
 
@@ -68,7 +70,7 @@ type Run struct {
 	random  *rand.Rand
 	until   time.Duration
 	now     time.Duration
-	events  events
+	events  []event // to come, the first in front
 	seconds []Both
 	streams Tally
 
@@ -79,7 +81,7 @@ type Run struct {
 	// these requests in the order in which they have enough.
 	work   time.Duration
 	at     time.Duration
-	inside heap[*Job]
+	inside []*Job
 	shares int // how often others shared it than before
 }
 
@@ -92,8 +94,9 @@ func (w *World) Do(limit Limit, d time.Duration, pass func(time.Duration)) *Run 
 		limit.Ask(r, &Job{Tier: 1, Stream: true, count: &r.streams})
 	}
 	r.arrive()
-	for len(r.events.heap) > 0 {
-		e := r.events.heap.pop()
+	for len(r.events) > 0 {
+		e := r.events[0]
+		r.events = r.events[1:]
 		if pass != nil && e.at > r.now {
 			pass(e.at - r.now)
 		}
@@ -122,8 +125,22 @@ func (r *Run) Sum(from, to int) (sum Both) {
 // Cut is how many streams were refused.
 func (r *Run) Cut() int { return r.streams.Refused }
 
+// An event happens at a time. Of several at one time, the one that was made first is first.
+type event struct {
+	at time.Duration
+	do func()
+}
+
 // After has something happen later.
-func (r *Run) After(d time.Duration, do func()) { r.events.add(r.now, d, do) }
+func (r *Run) After(d time.Duration, do func()) {
+	at := r.now + max(0, d)
+	r.events = insert(r.events, event{at, do}, func(e event) bool { return e.at > at })
+}
+
+// insert inserts v into an ordered list in front of what is later.
+func insert[T any](list []T, v T, isLater func(T) bool) []T {
+	return slices.Insert(list, sort.Search(len(list), func(i int) bool { return isLater(list[i]) }), v)
+}
 
 // arrive has the next request come.
 func (r *Run) arrive() {
@@ -158,7 +175,7 @@ func (r *Run) Start(j *Job) {
 	case r.Shared:
 		r.share()
 		j.ends = r.work + j.service
-		r.inside.push(j)
+		r.inside = insert(r.inside, j, func(other *Job) bool { return other.ends > j.ends })
 		r.shareOn()
 	case r.busy == r.Workers:
 		r.queue = append(r.queue, j)
@@ -209,11 +226,10 @@ func (r *Run) shareOn() {
 		}
 		r.share()
 		for len(r.inside) > 0 && r.inside[0].ends <= r.work {
-			r.answer(r.inside.pop())
+			done := r.inside[0]
+			r.inside = r.inside[1:]
+			r.answer(done)
 		}
 		r.shareOn()
 	})
 }
-
-// Before says that j ends first.
-func (j *Job) Before(other *Job) bool { return j.ends < other.ends }

@@ -1,6 +1,7 @@
 package openloop_test
 
 import (
+	"math/rand/v2"
 	"testing"
 	"time"
 
@@ -16,7 +17,7 @@ const minute = time.Minute
 // (M/M/1) or shares itself among all.
 func TestAQueueIsAsLongAsTheorySays(t *testing.T) {
 	for _, shared := range []bool{false, true} {
-		w := openloop.World{Workers: 1, Shared: shared, Service: openloop.Exponential(10 * time.Millisecond), Mean: 10 * time.Millisecond}
+		w := openloop.World{Workers: 1, Shared: shared, Service: exponential, Mean: 10 * time.Millisecond}
 		m := &mean{}
 		run := w.With(0.5, 0.7).Do(m, 30*minute, nil)
 		sum := run.Sum(0, 30*60)
@@ -24,6 +25,10 @@ func TestAQueueIsAsLongAsTheorySays(t *testing.T) {
 		assert.Equal(t, sum[0].Came+sum[1].Came, sum.Good()+sum.Late())
 		assert.InEpsilon(t, 0.010/(1-0.7), m.took.Seconds()/float64(m.n), 0.05, "shared: %v", shared)
 	}
+}
+
+func exponential(r *rand.Rand) time.Duration {
+	return time.Duration(r.ExpFloat64() * float64(10*time.Millisecond))
 }
 
 // mean admits all and measures how long they take.

@@ -10,9 +10,6 @@ var (
 	// Quick has 8 connections, and answers in 5 to 15 ms.
 	Quick = World{Workers: 8, Service: Uniform(10 * time.Millisecond), Mean: 10 * time.Millisecond}
 
-	// Random has 64, and takes 20 ms on average, exponentially distributed.
-	Random = World{Workers: 64, Service: Exponential(20 * time.Millisecond), Mean: 20 * time.Millisecond}
-
 	// Mixed has 32: one request in fifty takes two seconds, the others 10 ms.
 	Mixed = World{Workers: 32, Service: Bimodal(0.02), Mean: 49800 * time.Microsecond}
 
@@ -34,11 +31,6 @@ func Uniform(mean time.Duration) func(*rand.Rand) time.Duration {
 	return func(r *rand.Rand) time.Duration { return time.Duration((0.5 + r.Float64()) * float64(mean)) }
 }
 
-// Exponential has that mean.
-func Exponential(mean time.Duration) func(*rand.Rand) time.Duration {
-	return func(r *rand.Rand) time.Duration { return time.Duration(r.ExpFloat64() * float64(mean)) }
-}
-
 // Bimodal is two seconds for a part of the requests, and 10 ms for the others.
 func Bimodal(part float64) func(*rand.Rand) time.Duration {
 	return func(r *rand.Rand) time.Duration {
@@ -48,15 +40,6 @@ func Bimodal(part float64) func(*rand.Rand) time.Duration {
 		return 10 * time.Millisecond
 	}
 }
-
-// Nothing admits all.
-type Nothing struct{}
-
-// Ask implements [Limit].
-func (Nothing) Ask(r *Run, j *Job) { r.Start(j) }
-
-// Leave implements [Limit].
-func (Nothing) Leave(*Run, *Job) {}
 
 // Fixed refuses what is more than so many in flight.
 type Fixed struct{ Free int }
