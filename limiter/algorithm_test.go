@@ -67,8 +67,8 @@ func TestEveryDecisionIsTheModels(t *testing.T) {
 					require.Equal(t, m.decide(now, cost), d, "cost %d at %d under %v", cost, now, q.limit)
 					s = after
 					if !q.Settles || allowed && cost > 0 {
-						times = append(times, d.At)
-						taken[d.At] += cost
+						times = append(times, d.Receipt.At)
+						taken[d.Receipt.At] += cost
 					}
 				}
 			})
@@ -166,7 +166,7 @@ func TestGivingBackAtOnceUndoesTaking(t *testing.T) {
 	trace(t, everyAlgorithm, func(t *rapid.T, q *Quota, before, after State, now, cost int64, d Decision) {
 		if d.Allowed && cost > 0 && (q.algorithm.delay == nil || q.unit >= q.refill) {
 			require.Equal(t, q.Describe(before, now, 0, true).Remaining,
-				q.Describe(q.Refund(clone(after), now, cost, q.UndoAt(&d)), now, 0, true).Remaining)
+				q.Describe(q.Refund(clone(after), now, cost, q.Undo(&d).At), now, 0, true).Remaining)
 		}
 	})
 }
@@ -193,7 +193,7 @@ func TestTurnsOfALeakyBucketNeverComeCloserTogether(t *testing.T) {
 			after, allowed := q.Take(s, now, cost)
 			d = q.Describe(after, now, cost, allowed)
 			if s = after; allowed && cost > 0 {
-				turns = append(turns, turn{now + d.Delay.Microseconds(), cost, d.At})
+				turns = append(turns, turn{now + d.Delay.Microseconds(), cost, d.Receipt.At})
 			}
 		}
 		for i := range turns[:max(0, len(turns)-1)] { // each is behind those before it

@@ -111,7 +111,7 @@ func TestStatesDoNotAllocate(t *testing.T) {
 			m.start = m.start.Add(-time.Second)
 			_ = m.Decide(ctx, charges, d)
 			for i := range less {
-				less[i].At = d[i].At
+				less[i].Receipt.At = d[i].Receipt.At
 			}
 			_ = m.Refund(ctx, less)
 			_ = m.Owe(ctx, less)

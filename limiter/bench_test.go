@@ -127,7 +127,7 @@ func BenchmarkSettle(b *testing.B) {
 					if err := m.Decide(context.Background(), charges, d); err != nil {
 						b.Fatal(err)
 					}
-					charges := [1]Charge{{Quota: q, Key: "key", Cost: 1, At: d[0].At}}
+					charges := [1]Charge{{Quota: q, Key: "key", Cost: 1, Receipt: d[0].Receipt}}
 					var err error
 					switch {
 					case actual < 2:

@@ -25,7 +25,7 @@ type Decision struct {
 	// Limit is the most units that can ever pass at once: Events, or Burst for
 	// TokenBucket, or Burst+1 for LeakyBucket. Of a Local rule in an outage it is this
 	// process's share. It is 0 if nothing was counted, as an Open rule decided in an outage:
-	// then all that is known is Allowed and Degraded, and the other fields but At are zero.
+	// then all that is known is Allowed and Degraded, and the other fields but Receipt are zero.
 	Limit int64
 
 	// Remaining is how many units could pass right now, after this decision. Of several limits
@@ -47,17 +47,34 @@ type Decision struct {
 	// For a look it is how long an event would wait. Zero for the other algorithms.
 	Delay time.Duration
 
-	// At is when the store decided, for [Charge.At] of a refund: microseconds since 1970 on
-	// the store's own clock, or another number that the store finds the units again by, as for
-	// a LeakyBucket the time at which the queue ends behind the event. It
-	// says nothing to any other store, and is not to be compared with time.Now: clocks differ
-	// between Redis and a process. Zero: it is not known.
-	At int64
+	// Receipt says when and where the units were counted, for a refund or a settlement of them.
+	Receipt Receipt
 
 	// Window is [Quota.Window] of this process's share, if Limit is that of a share; else
 	// zero.
 	Window time.Duration
 }
+
+// A Receipt says when and where units were counted. The zero Receipt: it is not known.
+type Receipt struct {
+	// At is in microseconds since 1970 on the store's own clock, or another number by which the
+	// store finds the units again: for a LeakyBucket it is when the queue ends behind the event.
+	// It says nothing to another store, and is not to be compared with time.Now, as clocks
+	// differ between Redis and a process. Zero: it is not known.
+	At int64
+
+	// By says who counted them.
+	By Counter
+}
+
+// A Counter is who counted units. Its zero value: it is not known.
+type Counter uint8
+
+const (
+	ByStore  Counter = iota + 1 // the store, as [Quota.Describe] says
+	ByShare                     // this process, against its share of the limit ([FailLocal])
+	ByNobody                    // nobody ([FailOpen])
+)
 
 // Counted reports whether the decision comes of a count. That of an Open rule in an outage
 // does not, so what it has for Remaining is neither "none" nor "enough": it is unknown.

@@ -326,7 +326,7 @@ func (s *shard) decideHeld(q *Quota, hash uint64, cost int64, d *Decision) bool 
 		s.takeLog(known, q, cost, d)
 	case known.last <= s.now && q.window > 0 && q.calendar == nil && q.algorithm != &slidingLog:
 		c := counts{q.byWindow.down(known.last), known.level, known.prev}
-		if d.At = s.now; q.takeCounts(s.now, &c, cost, d) {
+		if d.Receipt = (Receipt{s.now, ByStore}); q.takeCounts(s.now, &c, cost, d) {
 			known.last, known.level, known.prev = s.now, c.level, c.prev
 			s.note(known, d)
 		}
@@ -352,7 +352,7 @@ func (s *shard) takeLog(known *state, q *Quota, cost int64, d *Decision) {
 	}
 	known.last = s.now
 	free := q.capacity - known.level
-	*d = Decision{Allowed: cost <= free || cost == 0, Limit: q.capacity, At: s.now}
+	*d = Decision{Allowed: cost <= free || cost == 0, Limit: q.capacity, Receipt: Receipt{s.now, ByStore}}
 	if d.Allowed && cost > 0 {
 		s.ready(known)
 		entries = append(known.log.entries(), Entry{s.now, cost})

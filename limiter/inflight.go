@@ -70,7 +70,7 @@ func (s *State) holding() int64 {
 
 // NewConcurrency is [NewQuota] for how many events may be under way at once: from 1 to 10^9. An
 // event takes its units when it begins, and they are refunded when it ends, with the
-// [Decision.At] of their decision, which tells how long it took. Until then they stay taken:
+// [Receipt] of their decision, which tells how long it took. Until then they stay taken:
 // Decision.RetryAfter is a guess from how long others took, and ResetAfter too.
 //
 // It is for a store that is a [Checker]. Others would keep what a process took that died.

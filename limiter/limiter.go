@@ -135,7 +135,7 @@ func (l *Limiter) AllowN(ctx context.Context, key string, cost int64) (d Decisio
 func (l *Limiter) Refund(ctx context.Context, key string, n int64, d Decision) error {
 	charges := l.charges(key, n)
 	for i := range charges {
-		charges[i].At = d.At
+		charges[i].Receipt = d.Receipt
 	}
 	return l.store.Refund(ctx, charges)
 }

@@ -229,7 +229,7 @@ func (s *shard) changeSlots(hash uint64, c *Charge, what change) {
 	state := s.slots(hash)
 	switch what {
 	case refunds:
-		state = inFlight.refund(c.Quota, state, c.Cost, c.At)
+		state = inFlight.refund(c.Quota, state, c.Cost, c.Receipt.At)
 	case owes:
 		state = inFlight.owe(c.Quota, state, c.Cost)
 	case resets: // what is under way is so all the same
@@ -273,7 +273,7 @@ func (s *shard) changeCell(cell table.Cell, c *Charge, what change) {
 	state, q := s.load(written, word)
 	tag := written
 	if what == refunds {
-		state = q.Refund(state, s.now, c.Cost, c.At)
+		state = q.Refund(state, s.now, c.Cost, c.Receipt.At)
 	} else {
 		from := q
 		if q, state = c.Quota.OweFrom(from, state, s.now, c.Cost); q != from {

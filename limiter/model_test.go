@@ -286,9 +286,9 @@ func (m *model) decide(now, cost int64) Decision {
 		delay = ceil(m.delay(max(now, *m.last)))
 	}
 	d := Decision{Allowed: m.take(now, cost), Limit: m.capacity, Remaining: m.remaining(now)}
-	d.At = max(now, *m.last)
+	d.Receipt = Receipt{max(now, *m.last), ByStore}
 	if m.isAhead(now) {
-		d.At = now
+		d.Receipt.At = now
 	}
 	after := func(units int64) time.Duration {
 		return first(func(wait int64) bool { return m.remaining(now+wait) >= units })
@@ -298,7 +298,7 @@ func (m *model) decide(now, cost int64) Decision {
 		d.ResetAfter = after(d.Limit)
 	}
 	if m.delay != nil && d.ResetAfter > 0 {
-		d.At = now + d.ResetAfter.Microseconds()
+		d.Receipt.At = now + d.ResetAfter.Microseconds()
 	}
 	switch {
 	case d.Allowed:

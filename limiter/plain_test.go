@@ -79,7 +79,7 @@ func (p plainStore) decide(charges []Charge, now int64) []Decision {
 func (p plainStore) refund(charges []Charge, now int64) {
 	for _, c := range charges {
 		if s, known := p[plainKeyOf(c)]; known {
-			s.State = s.quota.Refund(clone(s.State), now, c.Cost, c.At)
+			s.State = s.quota.Refund(clone(s.State), now, c.Cost, c.Receipt.At)
 			p[plainKeyOf(c)] = s
 		}
 	}
@@ -145,7 +145,7 @@ func sameTrace(t *testing.T, limits *rapid.Generator[Limit]) {
 					require.NoError(rt, m.Owe(t.Context(), charges))
 				case 0, 3:
 					for i := range charges {
-						charges[i].At = rapid.SampledFrom(times).Draw(rt, "at")
+						charges[i].Receipt.At = rapid.SampledFrom(times).Draw(rt, "at")
 					}
 					plain.refund(charges, now)
 					require.NoError(rt, m.Refund(t.Context(), charges))
@@ -162,7 +162,7 @@ func sameTrace(t *testing.T, limits *rapid.Generator[Limit]) {
 						require.Equal(rt, want[i], decisions[i], "%v, cost %d", c.Quota.limit, c.Cost)
 					}
 					d = decisions[0]
-					times = append(times, d.At)
+					times = append(times, d.Receipt.At)
 				}
 			}
 		})

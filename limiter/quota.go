@@ -199,7 +199,7 @@ func (q *Quota) takeNow(s State, cost int64) (State, bool) {
 }
 
 // Refund is s at time now with up to n units less used, of those that were taken at a time
-// that Describe gave as [Decision.At]. Never more than Limit remain. It may change s.Log in
+// that Describe gave as [Receipt.At]. Never more than Limit remain. It may change s.Log in
 // place.
 //
 // Units return to the window that they were taken in, or to the log's entries of that time,
@@ -253,18 +253,15 @@ func (q *Quota) isOver(s State, now int64) bool {
 	return q.calendar != nil && now >= q.calendar.at(s.Last).end
 }
 
-// UndoAt is the [Charge.At] for a refund that undoes d at once, as stores do where a batch is
-// not taken after all: of a bucket it is in the future, so that what drained meanwhile is not
-// lost, and of a place too, as it says nothing about how long others are held.
-func (q *Quota) UndoAt(d *Decision) int64 {
-	const future = 1 << 52
-	switch {
-	case !q.algorithm.bursts && !q.InFlight() || q.algorithm.delay != nil || d.At == 0:
-		return d.At
-	case d.At < 0: // on counters beside the store's own, as package failover has them
-		return -future
+// Undo is the receipt for a refund that undoes d at once, as stores do where a batch is not taken
+// after all. Without a time a bucket returns what was taken last, so that what drained meanwhile is
+// not lost, and slots do not learn from it how long others are held.
+func (q *Quota) Undo(d *Decision) Receipt {
+	r := d.Receipt
+	if q.algorithm.bursts && q.algorithm.delay == nil || q.InFlight() {
+		r.At = 0
 	}
-	return future
+	return r
 }
 
 // Describe is the Decision on an event of that cost, where s is the state that Take
@@ -279,13 +276,13 @@ func (q *Quota) Describe(s State, now, cost int64, allowed bool) Decision {
 func (q *Quota) describe(s State, behind, cost int64, allowed bool) Decision {
 	used, reset := q.algorithm.look(q, s)
 	remaining := max(0, q.capacity-used)
-	d := Decision{Allowed: allowed, Limit: q.capacity, Remaining: remaining, At: s.Last}
+	d := Decision{Allowed: allowed, Limit: q.capacity, Remaining: remaining, Receipt: Receipt{s.Last, ByStore}}
 	if remaining < q.capacity {
 		d.NextAfter = micros(behind + q.algorithm.wait(q, s, remaining+1))
 		d.ResetAfter = micros(behind + reset)
 	}
 	if q.algorithm.delay != nil {
-		d.At += reset // the end of the queue, by which leaveQueue knows the event
+		d.Receipt.At += reset // the end of the queue, by which leaveQueue knows the event
 	}
 	switch {
 	case allowed && q.algorithm.delay != nil:

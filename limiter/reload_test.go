@@ -38,7 +38,7 @@ func TestWhatIsSettledUnderAnOldLimitForgetsNothing(t *testing.T) {
 				require.True(t, m.take(last, "key", m.remaining(last, "key")))
 				old := chargesOf(before, "key", 1)
 				for i := range old {
-					old[i].At = held[i].At
+					old[i].Receipt.At = held[i].Receipt.At
 				}
 				require.NoError(t, m.Refund(t.Context(), old))
 				assert.LessOrEqual(t, m.remaining(last, "key"), int64(1), "after a refund of 1")

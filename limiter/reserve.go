@@ -32,12 +32,12 @@ func (l *Limiter) Reserve(ctx context.Context, key string, n int64) (hold Hold, 
 	n = max(n, 1)
 	if l.memory != nil {
 		l.memory.decideOne(l.quota, key, min(n, l.quota.capacity), &d)
-		hold.at[0] = d.At
+		hold.receipts[0] = d.Receipt
 	} else {
 		var b batch
 		d, err = b.decide(ctx, l, b.reserve(l, key, n))
 		for i := range l.quotas {
-			hold.at[i] = b.decisions[i].At
+			hold.receipts[i] = b.decisions[i].Receipt
 		}
 	}
 	if err == nil && d.Allowed {
@@ -62,7 +62,7 @@ type Hold struct {
 	ctx      context.Context
 	key      string
 	reserved int64
-	at       [maxLimits]int64 // of each limit
+	receipts [maxLimits]Receipt // of each limit
 	settled  atomic.Bool
 }
 
@@ -90,7 +90,7 @@ func (h *Hold) Settle(actual int64) error {
 	}
 	l := h.limiter
 	if l.memory != nil {
-		charges := [1]Charge{{Quota: l.quota, Key: h.key, At: h.at[0]}}
+		charges := [1]Charge{{Quota: l.quota, Key: h.key, Receipt: h.receipts[0]}}
 		reserved := min(h.reserved, l.quota.capacity)
 		if charges[0].Cost = reserved - actual; charges[0].Cost >= 0 {
 			return l.memory.Refund(h.ctx, charges[:])
@@ -101,7 +101,7 @@ func (h *Hold) Settle(actual int64) error {
 	settlements := make([]Settlement, len(l.quotas))
 	for i, q := range l.quotas {
 		reserved := min(h.reserved, q.capacity)
-		settlements[i] = Settlement{Charge{Quota: q, Key: h.key, Cost: reserved, At: h.at[i]}, actual}
+		settlements[i] = Settlement{Charge{Quota: q, Key: h.key, Cost: reserved, Receipt: h.receipts[i]}, actual}
 	}
 	ctx, end := outlive(h.ctx)
 	defer end()

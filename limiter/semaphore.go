@@ -121,7 +121,7 @@ func (s *Semaphore) release(ctx context.Context, key string, d Decision) func() 
 	if !d.Allowed {
 		return nothing
 	}
-	p := &heldPlace{semaphore: s, ctx: ctx, key: key, at: d.At}
+	p := &heldPlace{semaphore: s, ctx: ctx, key: key, receipt: d.Receipt}
 	return p.release
 }
 
@@ -130,7 +130,7 @@ type heldPlace struct {
 	semaphore *Semaphore
 	ctx       context.Context
 	key       string
-	at        int64
+	receipt   Receipt
 	returned  atomic.Bool
 }
 
@@ -138,7 +138,7 @@ func (p *heldPlace) release() {
 	if p.returned.Swap(true) {
 		return
 	}
-	s, c := p.semaphore, Charge{Quota: p.semaphore.quota, Key: p.key, Cost: 1, At: p.at}
+	s, c := p.semaphore, Charge{Quota: p.semaphore.quota, Key: p.key, Cost: 1, Receipt: p.receipt}
 	if s.memory != nil {
 		_ = s.memory.Refund(p.ctx, []Charge{c})
 	} else {

@@ -200,7 +200,7 @@ func TestPlacesAndChargesAreTakenTogetherOrNot(t *testing.T) {
 
 		time.Sleep(time.Second)
 		end := batch[1]
-		end.At = d[1].At
+		end.Receipt.At = d[1].Receipt.At
 		require.NoError(t, m.Refund(t.Context(), []Charge{end}))
 		require.NoError(t, m.Decide(t.Context(), batch, d))
 		require.NoError(t, m.Refund(t.Context(), []Charge{end}))

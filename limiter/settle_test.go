@@ -152,7 +152,7 @@ func settleTrace(t *rapid.T, a Algorithm, owing bool, newStore func() Store) {
 			}
 			// What is owed is in the ledger when it is settled.
 			book.taken = append(book.taken, usage{time.Now().UnixMicro(), min(reserved, actual)})
-			flying = append(flying, Settlement{Charge{Quota: q, Key: "key", Cost: reserved, At: d.At}, actual})
+			flying = append(flying, Settlement{Charge{Quota: q, Key: "key", Cost: reserved, Receipt: d.Receipt}, actual})
 			book.check(t, algorithm)
 		case 3:
 			if len(flying) == 0 {

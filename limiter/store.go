@@ -16,9 +16,8 @@ type Charge struct {
 	// Cost is in units of the limit's Events. Zero looks without taking.
 	Cost int64
 
-	// At is for Refund: the [Decision.At] of the decision that took the units. Zero: it is
-	// not known.
-	At int64
+	// Receipt is for Refund: that of the decision that took the units.
+	Receipt Receipt
 }
 
 // A Store counts. [Memory] is one; package limitertest holds the suite that each
@@ -34,15 +33,15 @@ type Store interface {
 	// are errors in every store.
 	Decide(ctx context.Context, charges []Charge, decisions []Decision) error
 
-	// Refund returns up to Cost units to each charge's key, of those that were taken At that
-	// time ([Quota.Refund]). It never leaves more than the limit, and nothing happens to a
+	// Refund returns up to Cost units to each charge's key, of those that the Receipt is
+	// about ([Quota.Refund]). It never leaves more than the limit, and nothing happens to a
 	// key that has nothing to get back.
 	Refund(ctx context.Context, charges []Charge) error
 
-	// Owe takes Cost units of each charge without asking for room ([Quota.OweFrom]). At is ignored.
+	// Owe takes Cost units of each charge without asking for room ([Quota.OweFrom]). The Receipt is ignored.
 	Owe(ctx context.Context, charges []Charge) error
 
-	// Reset makes each charge's key as if it had never been seen. Cost and At are ignored.
+	// Reset makes each charge's key as if it had never been seen. Cost and Receipt are ignored.
 	Reset(ctx context.Context, charges []Charge) error
 }
 
@@ -115,7 +114,7 @@ func TakeAll(charges []Charge, states []State, now int64, decisions []Decision) 
 	return taken
 }
 
-// A Settlement says what a charge that was taken, as its Cost and At have it, really cost.
+// A Settlement says what a charge that was taken, as its Cost and Receipt say, really cost.
 type Settlement struct {
 	Charge
 	Actual int64

@@ -87,7 +87,7 @@ func (l *Limiter) waitForTurn(ctx context.Context, key string, n int64, d Decisi
 		err = sleep(ctx, d.Delay)
 	}
 	if err != nil {
-		undo := Charge{Quota: l.quota, Key: key, Cost: n, At: l.quota.UndoAt(&d)}
+		undo := Charge{Quota: l.quota, Key: key, Cost: n, Receipt: l.quota.Undo(&d)}
 		ctx, end := outlive(ctx)
 		defer end()
 		_ = l.store.Refund(ctx, []Charge{undo}) // else it drains

@@ -88,12 +88,12 @@ func (q *Quota) compileWord() {
 // takeWord fills in the decision on a word that was written under q's limit, or 0, and
 // returns the word after it. Now counts from the store's origin, in microseconds.
 func (q *Quota) takeWord(now int64, b *binding, word uint64, cost int64, d *Decision) uint64 {
-	d.At = now + b.memory.origin
+	d.Receipt = Receipt{now + b.memory.origin, ByStore}
 	if q.bursts {
 		return q.takeBucket(now, word, cost, d)
 	}
 	c := q.countsOf(word, b.window)
-	if !q.takeCounts(d.At, &c, cost, d) {
+	if !q.takeCounts(d.Receipt.At, &c, cost, d) {
 		return word
 	}
 	return q.windowWord(c, b.window)
@@ -130,7 +130,7 @@ func (q *Quota) takeBucket(now int64, word uint64, cost int64, d *Decision) uint
 		d.ResetAfter = micros(q.byRefill.up(level))
 	}
 	if q.queue {
-		d.At += d.ResetAfter.Microseconds()
+		d.Receipt.At += d.ResetAfter.Microseconds()
 	}
 	return word
 }

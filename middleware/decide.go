@@ -155,7 +155,7 @@ func (l *RateLimit) undo(ctx context.Context, set *ruleset, s *decided) {
 		if !ok || c.Cost == 0 {
 			continue
 		}
-		if c.At = c.Quota.UndoAt(d); c.Quota.InFlight() {
+		if c.Receipt = c.Quota.Undo(d); c.Quota.InFlight() {
 			l.end(ctx, set, c)
 		} else {
 			taken = append(taken, c)
@@ -163,7 +163,7 @@ func (l *RateLimit) undo(ctx context.Context, set *ruleset, s *decided) {
 		if d.Remaining = min(d.Remaining+c.Cost, d.Limit); d.Remaining == d.Limit {
 			d.NextAfter, d.ResetAfter = 0, 0
 		}
-		d.At = 0 // nothing is held
+		d.Receipt = limiter.Receipt{} // nothing is held
 	}
 	s.allowed = false
 	if len(taken) == 0 {
@@ -177,7 +177,7 @@ func (l *RateLimit) undo(ctx context.Context, set *ruleset, s *decided) {
 // took is what the request was charged for a rule, if it was.
 func (s *decided) took(rule int) (limiter.Charge, bool) {
 	p, d := &s.policies[rule], &s.decisions[rule]
-	c := limiter.Charge{Quota: p.quota, Key: p.key, Cost: p.cost, At: d.At}
+	c := limiter.Charge{Quota: p.quota, Key: p.key, Cost: p.cost, Receipt: d.Receipt}
 	if p.looks {
 		c.Cost = 0
 	}

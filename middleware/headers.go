@@ -186,7 +186,7 @@ func (e *entry) member() string {
 	case e.isPlace() && e.Limit != e.quota.Capacity():
 		return memberOf(e.name, e.Limit, 0) + concurrentUnit
 	case e.Window == 0 && e.isCalendar:
-		return e.memberAt(e.At)
+		return e.memberAt(e.Receipt.At)
 	case e.Window == 0:
 		return e.policy.member
 	}
@@ -389,10 +389,10 @@ type calendar struct {
 // decidedAt is when the store decided, on its clock, or at most 0 if that is not known. The At of a
 // leaky bucket is when its queue ends.
 func (e *entry) decidedAt() int64 {
-	if e.At > 0 && e.quota.Algorithm() == limiter.LeakyBucket {
-		return e.At - e.ResetAfter.Microseconds()
+	if e.Receipt.At > 0 && e.quota.Algorithm() == limiter.LeakyBucket {
+		return e.Receipt.At - e.ResetAfter.Microseconds()
 	}
-	return e.At
+	return e.Receipt.At
 }
 
 // timeOf is a time on the store's clock in microseconds since 1970. Where that is not known, it is

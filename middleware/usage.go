@@ -344,8 +344,8 @@ func describeLimit(q *limiter.Quota, d *limiter.Decision) usageLimit {
 			Used: d.Limit - d.Remaining, Remaining: d.Remaining,
 			Next: secondsUp(d.NextAfter), Reset: secondsUp(d.ResetAfter),
 		}
-		if d.At > 0 { // when the store decided, on whose clock its windows are
-			at = d.At
+		if d.Receipt.At > 0 { // when the store decided, on whose clock its windows are
+			at = d.Receipt.At
 		}
 	}
 	return usageLimit{

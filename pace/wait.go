@@ -204,7 +204,7 @@ func (c *call) giveBack() {
 	ctx, end := outlive(c.ctx)
 	defer end()
 	_ = c.t.options.Store.Refund(ctx, []limiter.Charge{{
-		Quota: c.rule.quota, Key: c.a.key, Cost: t.cost, At: c.rule.quota.UndoAt(&t.decision),
+		Quota: c.rule.quota, Key: c.a.key, Cost: t.cost, Receipt: c.rule.quota.Undo(&t.decision),
 	}}) // else it drains
 }
 

@@ -265,7 +265,7 @@ func settlingCaller(c *environment, q *limiter.Quota, cost, actual int64) func()
 			if !decisions[0].Allowed {
 				return false, nil
 			}
-			charges[0].At = decisions[0].At
+			charges[0].Receipt = decisions[0].Receipt
 			return true, store.Settle(ctx, []limiter.Settlement{{Charge: charges[0], Actual: actual}})
 		}
 	}

@@ -20,7 +20,7 @@ func (s *Store) Refund(ctx context.Context, charges []limiter.Charge) error {
 	return s.correct(ctx, charges, s.local.Refund, s.inner.Refund)
 }
 
-// Owe implements [limiter.Store]. Unlike other stores it goes by the charges' At: what is owed
+// Owe implements [limiter.Store]. Unlike other stores it goes by the charges' receipts: what is owed
 // for an event that was counted locally is owed there, up to one share more, and for one of an
 // Open rule nowhere. What is owed to a server that is down is forgiven, and the error wraps
 // [ErrUnavailable]. Where it is not known when the event was counted, it is taken to be now.
@@ -35,7 +35,7 @@ func (s *Store) Settle(ctx context.Context, settlements []limiter.Settlement) er
 	if err := limiter.CheckSettlements(settlements); err != nil {
 		return err
 	}
-	isHere := func(c limiter.Settlement) bool { return c.At < 0 }
+	isHere := func(c limiter.Settlement) bool { return c.Receipt.By > limiter.ByStore }
 	if s.settle != nil && s.trouble.Load() == 0 && !slices.ContainsFunc(settlements, isHere) { // as a rule
 		return s.settleLater(ctx, settlements)
 	}
@@ -91,7 +91,7 @@ const (
 func (s *Store) placeOf(c *limiter.Charge, down uint64) place {
 	isDown := down != 0 && down&(1<<s.partNumber(c)) != 0
 	switch {
-	case c.At < 0, c.At == 0 && isDown:
+	case c.Receipt.By > limiter.ByStore, c.Receipt.By == 0 && isDown:
 		return here
 	case isDown && !hasEnded(c):
 		return lost
@@ -101,7 +101,7 @@ func (s *Store) placeOf(c *limiter.Charge, down uint64) place {
 
 // hasEnded tells an event that was in progress, of whose end the inner store tells its server in
 // time, without a caller that waits for one that is down.
-func hasEnded(c *limiter.Charge) bool { return c.At > 0 && c.Quota.InFlight() }
+func hasEnded(c *limiter.Charge) bool { return c.Receipt.By == limiter.ByStore && c.Quota.InFlight() }
 
 // correct has units refunded, or owed, by the local counters and by the inner store.
 func (s *Store) correct(ctx context.Context, charges []limiter.Charge, local, inner func(context.Context, []limiter.Charge) error) error {
@@ -115,7 +115,6 @@ func (s *Store) correct(ctx context.Context, charges []limiter.Charge, local, in
 	for _, c := range charges {
 		switch at := s.placeOf(&c, down); {
 		case at == here:
-			c.At = max(c.At, -c.At)
 			ours = append(ours, c)
 		case at == lost:
 			err = fmt.Errorf("%w, so what it counted could not be corrected: %w", ErrUnavailable, cause)

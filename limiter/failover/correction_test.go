@@ -261,7 +261,7 @@ func (n noting) Within(time.Duration) limiter.Store { return n }
 func TestWhatIsSettledLaterDoesNotAllocate(t *testing.T) {
 	s := Must(New(noting{}, Options{}))
 	settlements := []limiter.Settlement{{Charge: charge(quota(t, "tokens", limiter.PerHour(100), limiter.FailLocal), "key"), Actual: 5}}
-	settlements[0].At = 1
+	settlements[0].Receipt.By = limiter.ByStore
 	assert.Zero(t, testing.AllocsPerRun(100, func() {
 		if err := s.Settle(context.Background(), settlements); err != nil {
 			t.Error(err)

@@ -642,7 +642,7 @@ func TestRefundGoesWhereTheUnitsAre(t *testing.T) {
 
 // at is c as a refund of what d took.
 func at(c limiter.Charge, d limiter.Decision) limiter.Charge {
-	c.At = d.At
+	c.Receipt = d.Receipt
 	return c
 }
 

@@ -53,16 +53,16 @@ func (s *Store) applyPolicies(charges []limiter.Charge, decisions []limiter.Deci
 	for i := range charges {
 		d := &decisions[i]
 		if q := charges[i].Quota; q.OnOutage == limiter.FailOpen {
-			*d = limiter.Decision{Allowed: true, At: -1} // nothing was counted
+			*d = limiter.Decision{Allowed: true, Receipt: limiter.Receipt{By: limiter.ByNobody}}
 		} else {
 			*d = answers[next]
 			if share := local[next].Quota; share != q {
 				d.Window = share.Window()
-				if start, end := share.WindowAt(d.At); end > start {
+				if start, end := share.WindowAt(d.Receipt.At); end > start {
 					d.Window = time.Duration(end-start) * time.Microsecond
 				}
 			}
-			d.At = -d.At // which tells Refund that it is the local counters' time
+			d.Receipt.By = limiter.ByShare
 			next++
 		}
 		d.Degraded = true

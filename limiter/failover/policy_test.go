@@ -16,7 +16,7 @@ func TestAnOpenRulePassesUncounted(t *testing.T) {
 	s := Must(New(newServer(t, dead), Options{}))
 	search := quota(t, "search", limiter.PerMinute(2), limiter.FailOpen)
 	for range 10 {
-		assert.Equal(t, []limiter.Decision{{Allowed: true, Degraded: true, At: -1}}, decide(t, s, charge(search, "key")))
+		assert.Equal(t, []limiter.Decision{{Allowed: true, Degraded: true, Receipt: limiter.Receipt{By: limiter.ByNobody}}}, decide(t, s, charge(search, "key")))
 	}
 	assert.Equal(t, uint64(10), s.Stats().Open)
 	assert.Zero(t, s.Stats().Local)
@@ -46,7 +46,7 @@ func TestALocalRuleCountsThisProcesssShare(t *testing.T) {
 
 	month := quota(t, "month", limiter.Monthly(100), limiter.FailLocal)
 	d := decide(t, s, charge(month, "key"))[0]
-	start, end := month.WindowAt(-d.At)
+	start, end := month.WindowAt(d.Receipt.At)
 	assert.Equal(t, []int64{33, end - start}, []int64{d.Limit, d.Window.Microseconds()}, "a share of this month")
 
 	d = decide(t, s, limiter.Charge{Quota: api, Key: "other", Cost: 4})[0]

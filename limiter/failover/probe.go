@@ -70,18 +70,9 @@ func (s *Store) try(p *part, charges, owed []limiter.Charge) {
 		return
 	}
 	for i := range owed {
-		owed[i].At = undoAt(owed[i].Quota, &decisions[i])
+		owed[i].Receipt = owed[i].Quota.Undo(&decisions[i])
 	}
 	_ = survive(func() error { return s.inner.Refund(context.Background(), owed) })
-}
-
-// undoAt is [limiter.Quota.UndoAt], but for an event that was not: it says nothing about how long
-// others are under way.
-func undoAt(q *limiter.Quota, d *limiter.Decision) int64 {
-	if q.InFlight() {
-		return 0
-	}
-	return q.UndoAt(d)
 }
 
 // survive makes an error of a panic, which nothing would recover from in a goroutine

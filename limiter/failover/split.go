@@ -90,7 +90,7 @@ func (s *Store) decideWithout(ctx context.Context, down uint64, charges []limite
 	if taken && (err != nil || !up.isAllowed()) {
 		taken = false
 		for i := range rest.charges {
-			rest.charges[i].At = -undoAt(rest.charges[i].Quota, &rest.decisions[i])
+			rest.charges[i].Receipt = rest.charges[i].Quota.Undo(&rest.decisions[i])
 		}
 		_ = s.local.Refund(context.Background(), s.localShares(nil, rest.charges)) // which cannot fail
 		if err == nil {

@@ -52,7 +52,7 @@ var calendars = []testCase{
 // now is the store's time, which it tells of charges.
 func (t *trial) now(q *limiter.Quota) int64 {
 	t.Helper()
-	at := t.look(q, "a key to ask for the time").At
+	at := t.look(q, "a key to ask for the time").Receipt.At
 	if at < 0 { // of counters beside the store's own
 		return -at
 	}

@@ -27,7 +27,7 @@ var changes = []testCase{
 				counters = append(counters, limiter.Charge{Quota: q, Key: "a"}, limiter.Charge{Quota: q, Key: "b"})
 			}
 			m := model{}
-			type taken struct{ here, there int64 } // when, on the store's clock and on the model's
+			type taken struct{ here, there limiter.Receipt } // when, on the store's clock and on the model's
 			times := []taken{{}}
 			random := rand.New(rand.NewPCG(1, 2))
 			for step := range 800 {
@@ -47,7 +47,7 @@ var changes = []testCase{
 					known := slices.Clone(charges)
 					for i := range charges {
 						at := times[random.IntN(len(times))]
-						charges[i].At, known[i].At = at.here, at.there
+						charges[i].Receipt, known[i].Receipt = at.here, at.there
 					}
 					t.refund(charges...)
 					m.refund(known, now)
@@ -60,8 +60,8 @@ var changes = []testCase{
 				default:
 					got := t.decide(charges...)
 					for i, want := range m.decide(charges, now) {
-						times = append(times[max(0, len(times)-6):], taken{got[i].At, want.At})
-						got[i].At = want.At // which is the store's own
+						times = append(times[max(0, len(times)-6):], taken{got[i].Receipt, want.Receipt})
+						got[i].Receipt = want.Receipt // which is the store's own
 						if got[i] != want {
 							t.broken("in step %d of a trace, charge %d of %s was answered\n%+v, and\n%+v is what Quota says",
 								step+1, i+1, describe(charges), got[i], want)

@@ -65,7 +65,7 @@ func (m *MapStore) Decide(_ context.Context, charges []limiter.Charge, decisions
 func (m *MapStore) Refund(_ context.Context, charges []limiter.Charge) error {
 	return m.change(charges, func(c limiter.Charge, now int64) {
 		if s, ok := m.states[counterOf(c)]; ok {
-			m.states[counterOf(c)] = state{s.quota.Refund(s.State, now, c.Cost, c.At), s.quota}
+			m.states[counterOf(c)] = state{s.quota.Refund(s.State, now, c.Cost, c.Receipt.At), s.quota}
 		}
 	})
 }

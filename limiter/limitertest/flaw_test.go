@@ -464,10 +464,10 @@ func (s *flawed) Refund(_ context.Context, charges []limiter.Charge) error {
 		case s.flaw == "one is given back" && i > 0:
 			continue
 		case s.flaw == "a refund has no time":
-			c.At = 0
+			c.Receipt = limiter.Receipt{}
 		case s.flaw == "a refund takes the last turn":
 			d := c.Quota.Describe(s.held[s.name(c)].state, now, 0, true)
-			c.At = d.At
+			c.Receipt = d.Receipt
 		case s.flaw == "all is given back" && cost == 0:
 			cost = c.Quota.Capacity()
 		case s.flaw == "a refund is saved up":
@@ -481,7 +481,7 @@ func (s *flawed) Refund(_ context.Context, charges []limiter.Charge) error {
 		}
 		state := s.load(c, now)
 		s.pause("gives back in two steps")
-		state = c.Quota.Refund(state, now, cost, c.At)
+		state = c.Quota.Refund(state, now, cost, c.Receipt.At)
 		if s.flaw == "more is given back than taken" && state.Level == 0 {
 			state.Level = -cost
 		}

@@ -29,7 +29,7 @@ func (m model) decide(charges []limiter.Charge, now int64) []limiter.Decision {
 func (m model) refund(charges []limiter.Charge, now int64) {
 	for _, c := range charges {
 		at := counter{c.Quota, c.Key}
-		m[at] = c.Quota.Refund(m[at], now, c.Cost, c.At)
+		m[at] = c.Quota.Refund(m[at], now, c.Cost, c.Receipt.At)
 	}
 }
 

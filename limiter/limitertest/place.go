@@ -17,8 +17,8 @@ var places = ofPlacers([]testCase{
 		why:  "It is a guess: of places that are each held that long, one is free after its part of that.",
 		run: func(t *trial) {
 			q := t.concurrency("rule", "", 4)
-			if d := t.take(q, "key", 3); d.At == 0 {
-				t.broken("the decision on places has no At, by which their end tells how long they were held")
+			if d := t.take(q, "key", 3); d.Receipt == (limiter.Receipt{}) {
+				t.broken("the decision on places has no Receipt, by which their end tells how long they were held")
 			}
 			for range 40 {
 				d := t.take(q, "key", 1)
@@ -70,7 +70,7 @@ var places = ofPlacers([]testCase{
 				for before := reached[i].Load(); now > before && !reached[i].CompareAndSwap(before, now); before = reached[i].Load() {
 				}
 				held[i].Add(-1)
-				charges[0].At = d[0].At
+				charges[0].Receipt = d[0].Receipt
 				return limiter.Settle(ctx, t.store, []limiter.Settlement{{Charge: charges[0]}})
 			})
 			for i, key := range keys {
@@ -116,5 +116,5 @@ func (t *trial) countsSlots() bool {
 // leave is the end of an event that d admitted.
 func (t *trial) leave(q *limiter.Quota, key string, d limiter.Decision) {
 	t.Helper()
-	t.settle(limiter.Settlement{Charge: limiter.Charge{Quota: q, Key: key, Cost: 1, At: d.At}})
+	t.settle(limiter.Settlement{Charge: limiter.Charge{Quota: q, Key: key, Cost: 1, Receipt: d.Receipt}})
 }

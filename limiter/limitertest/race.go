@@ -110,7 +110,7 @@ var races = []testCase{
 					}
 				}
 				held.Add(-1)
-				charge.At = d[0].At
+				charge.Receipt = d[0].Receipt
 				return t.store.Refund(ctx, []limiter.Charge{charge})
 			})
 			if n := most.Load(); n > q.Capacity() {

@@ -179,7 +179,7 @@ func (t *trace) do(step string) {
 		fields := strings.Fields(part)
 		if verb == "settle" {
 			d := t.ids[fields[0]]
-			d.Charge.At = d.Decision.At
+			d.Charge.Receipt = d.Decision.Receipt
 			settlements = append(settlements, limiter.Settlement{Charge: d.Charge, Actual: t.number(fields[1], d.Charge)})
 			continue
 		}
@@ -190,7 +190,7 @@ func (t *trace) do(step string) {
 			last = last[1:]
 		}
 		if len(last) == 2 && last[0] == "of" {
-			c.At = t.ids[last[1]].Decision.At
+			c.Receipt = t.ids[last[1]].Decision.Receipt
 		}
 		all, lasts = append(all, c), append(lasts, last)
 	}

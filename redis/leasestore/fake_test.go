@@ -136,7 +136,7 @@ func (f *fake) Refund(_ context.Context, charges []limiter.Charge) error {
 	return f.change(charges, func(name counterName, c limiter.Charge, now int64) {
 		if c.Cost > 0 {
 			q := f.counted(c.Quota, name, now)
-			f.states[name] = written{q.Refund(find(f.states, q, name, now), now, c.Cost, c.At), q}
+			f.states[name] = written{q.Refund(find(f.states, q, name, now), now, c.Cost, c.Receipt.At), q}
 		}
 	})
 }

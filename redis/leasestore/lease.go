@@ -38,8 +38,8 @@ type hand struct{ units, since int64 }
 // it is the later, as the bucket may have been almost empty at the earlier, and more than was in
 // it then is not refunded.
 func (h hand) date(p *plan, d *limiter.Decision) {
-	if h.units > 0 && d.At > 0 && p.windows {
-		d.At = h.since
+	if h.units > 0 && d.Receipt.By == limiter.ByStore && p.windows {
+		d.Receipt.At = h.since
 	}
 }
 
@@ -91,7 +91,7 @@ func (s *Store) spendFrom(sh *shard, e *entry, cell uint32, p *plan, cost, now i
 	case cost <= e.stock:
 		e.stock -= cost
 		e.describe(p, now, d)
-		d.At = e.since // when Redis counted them
+		d.Receipt.At = e.since // when Redis counted them
 		s.list(sh, e, cell)
 		return allowed, hand{cost, e.since}
 	case known && e.refuses(p, cost, now, d):

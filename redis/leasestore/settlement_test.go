@@ -74,8 +74,8 @@ func reserved(t *testing.T, random *rand.Rand, q *limiter.Quota, most float64, k
 		if !d.Allowed {
 			continue
 		}
-		require.Positive(t, d.At)
-		c.At = d.At
+		require.Positive(t, d.Receipt.At)
+		c.Receipt = d.Receipt
 		all = append(all, reservation{
 			store: s, charge: c, at: now, due: now.Add(time.Duration(random.Int64N(answer))),
 			actual: int64(float64(c.Cost) * most * random.Float64() * random.Float64()),
@@ -165,7 +165,7 @@ func TestNoMoreIsUsedThanTheLimitAndWhatIsOwedInTheEnd(t *testing.T) {
 func settled(t testing.TB, s limiter.Store, q *limiter.Quota, cost int64, d limiter.Decision, actual int64) error {
 	t.Helper()
 	return limiter.Settle(t.Context(), s, []limiter.Settlement{{
-		Charge: limiter.Charge{Quota: q, Key: "key", Cost: cost, At: d.At}, Actual: actual,
+		Charge: limiter.Charge{Quota: q, Key: "key", Cost: cost, Receipt: d.Receipt}, Actual: actual,
 	}})
 }
 
@@ -383,7 +383,7 @@ func TestAnEventIsSettledWhereItWasCountedWhateverHappensToRedis(t *testing.T) {
 							if now == counted {
 								d = decideOne(t, s, q, "key", 5)
 								require.True(t, d.Allowed)
-								require.Equal(t, isDegraded, d.At < 0)
+								require.Equal(t, isDegraded, d.Receipt.By == limiter.ByShare)
 								if used += 5; isDegraded {
 									used, byPolicy = used-5, 5
 								}

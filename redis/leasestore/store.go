@@ -128,9 +128,9 @@ func (s *Store) planOf(q *limiter.Quota) *plan {
 func (s *Store) Refund(ctx context.Context, charges []limiter.Charge) error {
 	prepare := func(c *limiter.Charge) {
 		switch {
-		case c.At > 0:
+		case c.Receipt.By == limiter.ByStore:
 			s.settleInHand(&limiter.Settlement{Charge: *c})
-		case c.At == 0:
+		case c.Receipt.By == 0:
 			c.Cost += min(s.surrender(c, false), math.MaxInt64-c.Cost)
 		}
 	}
@@ -138,11 +138,11 @@ func (s *Store) Refund(ctx context.Context, charges []limiter.Charge) error {
 }
 
 // Owe implements [limiter.Store]. What this process holds ahead of the key pays first. Like
-// package failover's it goes by the charges' At.
+// package failover's it goes by the charges' receipts.
 func (s *Store) Owe(ctx context.Context, charges []limiter.Charge) error {
 	prepare := func(c *limiter.Charge) {
 		owed := limiter.Settlement{Charge: *c, Actual: c.Cost}
-		if owed.Cost = 0; c.At >= 0 {
+		if owed.Cost = 0; c.Receipt.By <= limiter.ByStore {
 			s.settleInHand(&owed)
 		}
 		c.Cost = owed.Actual
@@ -163,7 +163,7 @@ func (s *Store) Settle(ctx context.Context, settlements []limiter.Settlement) er
 		if p != nil && p.err != nil {
 			return p.err
 		}
-		if p != nil && c.At > 0 {
+		if p != nil && c.Receipt.By == limiter.ByStore {
 			s.settleInHand(c)
 		}
 	}

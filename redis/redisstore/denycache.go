@@ -113,7 +113,7 @@ func (s *denyEntry) decide(c *limiter.Charge, now time.Duration) limiter.Decisio
 		}
 		d.NextAfter = max(0, d.NextAfter-passed)
 		d.ResetAfter = max(0, d.ResetAfter-passed)
-		d.At = s.earliest(now)
+		d.Receipt.At = s.earliest(now)
 		return d
 	}
 	state := limiter.State{Last: s.last, Level: s.level, Prev: s.prev}

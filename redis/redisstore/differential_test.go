@@ -105,7 +105,7 @@ func (m model) refund(charges []limiter.Charge, now int64) {
 	for _, c := range charges {
 		if _, known := m[counterOf(c)]; known && c.Cost > 0 {
 			c = m.counted(c, now)
-			m.put(c, c.Quota.Refund(clone(m.at(c, now)), now, c.Cost, c.At), now)
+			m.put(c, c.Quota.Refund(clone(m.at(c, now)), now, c.Cost, c.Receipt.At), now)
 		}
 	}
 }
@@ -354,7 +354,7 @@ func (w *comparison) decide(charges []limiter.Charge) []limiter.Decision {
 func shown(charges []limiter.Charge) string {
 	var b strings.Builder
 	for _, c := range charges {
-		fmt.Fprintf(&b, " %s of %s/%s %+v costs %d, at %d;", c.Key, c.Quota.Rule(), c.Quota.Tier(), c.Quota.Limit(), c.Cost, c.At)
+		fmt.Fprintf(&b, " %s of %s/%s %+v costs %d, at %d;", c.Key, c.Quota.Rule(), c.Quota.Tier(), c.Quota.Limit(), c.Cost, c.Receipt.At)
 	}
 	return b.String()
 }
@@ -365,7 +365,7 @@ func (w *comparison) compare(charges []limiter.Charge, got, want []limiter.Decis
 		if got[i] != want[i] {
 			w.broken("charge %d was answered\n%+v, and\n%+v is what Go says", i, got[i], want[i])
 		}
-		w.times = append(w.times, got[i].At)
+		w.times = append(w.times, got[i].Receipt.At)
 		for _, wait := range []time.Duration{got[i].RetryAfter, got[i].NextAfter, got[i].ResetAfter, got[i].Delay} {
 			if wait > 0 && wait != limiter.Never {
 				w.waits = append(w.waits, wait)
@@ -396,7 +396,7 @@ func (w *comparison) refunds() []limiter.Charge {
 	charges := w.charges()
 	for i := range charges {
 		if len(w.times) > 0 && !w.oneIn(4) {
-			charges[i].At = pick(w.chance, w.times[max(0, len(w.times)-20):])
+			charges[i].Receipt.At = pick(w.chance, w.times[max(0, len(w.times)-20):])
 		}
 	}
 	return charges
@@ -725,7 +725,7 @@ func TestTheLowsOfABucketInLuaAreThoseInGo(t *testing.T) {
 		for range 3 * limiter.MostLows {
 			w.decide([]limiter.Charge{{Quota: q, Key: key, Cost: c.draw(1, 10)}})
 			if c.oneIn(3) {
-				back := []limiter.Charge{{Quota: q, Key: key, Cost: c.draw(1, 10), At: pick(c, w.times)}}
+				back := []limiter.Charge{{Quota: q, Key: key, Cost: c.draw(1, 10), Receipt: limiter.Receipt{At: pick(c, w.times)}}}
 				w.note("refund %v", shown(back))
 				w.check(s.Refund(context.Background(), back))
 				w.model.refund(back, clock.micros.Load())

@@ -99,7 +99,7 @@ func (g *group) free() {
 }
 
 func (g *group) add(name string, c *limiter.Charge) {
-	g.items = append(g.items, item{name: name, quota: c.Quota, cost: c.Cost, at: c.At, isPlace: c.Quota.InFlight()})
+	g.items = append(g.items, item{name: name, quota: c.Quota, cost: c.Cost, at: c.Receipt.At, isPlace: c.Quota.InFlight()})
 }
 
 // deliver gives g its answer, if its caller still waits, and reports whether it did.

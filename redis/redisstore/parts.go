@@ -96,10 +96,7 @@ func (s *store) undo(parts []keyPart, asked asking) {
 	for i := range parts {
 		if p := &parts[i]; p.taken {
 			for j := range p.charges {
-				p.charges[j].At = p.charges[j].Quota.UndoAt(&p.decisions[j])
-				if p.charges[j].Quota.InFlight() {
-					p.charges[j].At = 0 // it says nothing about how long others are
-				}
+				p.charges[j].Receipt = p.charges[j].Quota.Undo(&p.decisions[j])
 			}
 			s.correctPlaces(refund, p.charges)
 			p.group = s.send(refund, p.charges)

@@ -50,7 +50,7 @@ func TestPlacesAreExactWhileSlotsOfAClusterMove(t *testing.T) {
 					referees[i].begin()
 					time.Sleep(rand.N(2 * time.Millisecond))
 					referees[i].end()
-					charges[0].At = d[0].At
+					charges[0].Receipt = d[0].Receipt
 					_ = s.Settle(t.Context(), []limiter.Settlement{{Charge: charges[0]}})
 				}
 			})

@@ -68,7 +68,7 @@ func TestAServerThatForgotTheScriptIsToldAgain(t *testing.T) {
 			d := decideOne(t, s, q, "key", 1)
 			assert.Equal(t, want, d.Remaining, "a decision after SCRIPT FLUSH is taken once")
 			if l.Algorithm == limiter.LeakyBucket {
-				back.At = d.At
+				back.Receipt = d.Receipt
 			}
 		}
 		server.MustDo("SCRIPT", "FLUSH")
@@ -289,7 +289,7 @@ func TestTheLargestBatchIsDecided(t *testing.T) {
 		}
 		for i, d := range sendAll(t, s, take, charges) {
 			require.Equal(t, q.Capacity()-3, d.Remaining, "%v: charge %d of many", l.Algorithm, i)
-			charges[i].At = d.At
+			charges[i].Receipt = d.Receipt
 		}
 		for i, d := range sendAll(t, s, refund, charges) {
 			require.Equal(t, q.Capacity(), d.Remaining, "%v: charge %d of many", l.Algorithm, i)

@@ -23,7 +23,7 @@ import (
 // settleOne settles a charge that was taken by d.
 func settleOne(t testing.TB, s limiter.Settler, q *limiter.Quota, key string, cost, actual int64, d limiter.Decision) {
 	t.Helper()
-	c := limiter.Charge{Quota: q, Key: key, Cost: cost, At: d.At}
+	c := limiter.Charge{Quota: q, Key: key, Cost: cost, Receipt: d.Receipt}
 	require.NoError(t, s.Settle(t.Context(), []limiter.Settlement{{Charge: c, Actual: actual}}))
 }
 
@@ -132,7 +132,7 @@ func TestWhatWaitsToBeSettledIsBounded(t *testing.T) {
 	for range mostUnsettled {
 		settleOne(t, s, q, "key", 2, 1, d)
 	}
-	c := limiter.Charge{Quota: q, Key: "key", Cost: 2, At: d.At}
+	c := limiter.Charge{Quota: q, Key: "key", Cost: 2, Receipt: d.Receipt}
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
 	assert.Error(t, s.Settle(ctx, []limiter.Settlement{{Charge: c, Actual: 1}}), "its caller waits, and hears of it")

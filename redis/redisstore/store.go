@@ -252,7 +252,7 @@ func (s *store) correctPlaces(op op, charges []limiter.Charge) {
 		tag := s.names.Tag(c.Key)
 		name, b := s.names.Name(tag, c.Quota), s.batcher(tag)
 		if op == refund {
-			b.release(name, c.Cost, c.At)
+			b.release(name, c.Cost, c.Receipt.At)
 		} else if c.Cost > 0 {
 			b.hold(name, tag, c.Quota, c.Cost)
 		}

@@ -251,10 +251,10 @@ func compare(t *testing.T, text string, entries []accesslog.Entry) (refused int)
 func told(r middleware.RuleResult) middleware.RuleResult {
 	rule := *r.Rule
 	r.Rule = &rule
-	r.At, r.Concurrent.At = 0, 0
+	r.Receipt.At, r.Concurrent.Receipt.At = 0, 0
 	r.Limits = slices.Clone(r.Limits)
 	for i := range r.Limits {
-		r.Limits[i].At = 0
+		r.Limits[i].Receipt.At = 0
 	}
 	return r
 }

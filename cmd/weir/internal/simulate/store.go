@@ -62,7 +62,7 @@ func (s *store) Decide(_ context.Context, charges []limiter.Charge, decisions []
 func (s *store) Refund(_ context.Context, charges []limiter.Charge) error {
 	for i := range charges {
 		c := &charges[i]
-		state := c.Quota.Refund(s.get(c), s.clock.now, c.Cost, c.At)
+		state := c.Quota.Refund(s.get(c), s.clock.now, c.Cost, c.Receipt.At)
 		if c.Quota.InFlight() && state.Level == 0 {
 			state = limiter.State{} // Memory too knows what is in progress, and no more
 		}
