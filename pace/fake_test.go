@@ -98,6 +98,13 @@ func get(t testing.TB, transport http.RoundTripper, url string) (int, error) {
 	return do(transport, request(t, "GET", url))
 }
 
+// mustGet sends a GET to api that has to be answered.
+func mustGet(t testing.TB, transport http.RoundTripper) {
+	t.Helper()
+	_, err := get(t, transport, api)
+	require.NoError(t, err)
+}
+
 func do(transport http.RoundTripper, r *http.Request) (int, error) {
 	resp, err := transport.RoundTrip(r)
 	if err != nil {
@@ -116,4 +123,22 @@ func refuseFirst(fields ...string) func(*http.Request, int) *http.Response {
 		}
 		return respond(200)
 	}
+}
+
+// observed keeps what it was told.
+type observed struct {
+	mu   sync.Mutex
+	seen []pace.Observation
+}
+
+func (s *observed) ObserveAttempt(o *pace.Observation) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.seen = append(s.seen, *o)
+}
+
+func (s *observed) all() []pace.Observation {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return append([]pace.Observation(nil), s.seen...)
 }

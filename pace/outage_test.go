@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -18,61 +19,27 @@ import (
 
 // A remote store has a server that may be away.
 type remote struct {
-	mu     sync.Mutex
-	memory *limiter.Memory
-	away   bool
+	limiter.Store
+	away atomic.Bool
 }
 
 var errAway = errors.New("the server is away")
 
-func newRemote(t *testing.T) *remote {
-	s := &remote{}
-	s.setAway(t, false, true)
-	return s
-}
-
-// setAway has the server go away, or come back, maybe without its data.
-func (s *remote) setAway(t *testing.T, away, empty bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.away = away
-	if empty {
-		memory, err := limiter.NewMemory(limiter.MemoryOptions{})
-		require.NoError(t, err)
-		s.memory = memory
-	}
-}
-
-func (s *remote) call(f func(limiter.Store) error) error {
-	s.mu.Lock()
-	memory, away := s.memory, s.away
-	s.mu.Unlock()
-	if away {
-		return errAway
-	}
-	return f(memory)
+func newRemote() *remote {
+	return &remote{Store: limiter.Must(limiter.NewMemory(limiter.MemoryOptions{}))}
 }
 
 func (s *remote) Decide(ctx context.Context, charges []limiter.Charge, decisions []limiter.Decision) error {
-	return s.call(func(m limiter.Store) error { return m.Decide(ctx, charges, decisions) })
-}
-
-func (s *remote) Refund(ctx context.Context, charges []limiter.Charge) error {
-	return s.call(func(m limiter.Store) error { return m.Refund(ctx, charges) })
-}
-
-func (s *remote) Owe(ctx context.Context, charges []limiter.Charge) error {
-	return s.call(func(m limiter.Store) error { return m.Owe(ctx, charges) })
-}
-
-func (s *remote) Reset(ctx context.Context, charges []limiter.Charge) error {
-	return s.call(func(m limiter.Store) error { return m.Reset(ctx, charges) })
+	if s.away.Load() {
+		return errAway
+	}
+	return s.Store.Decide(ctx, charges, decisions)
 }
 
 // processes are two that share a store which may be away.
 func processes(t *testing.T, s *server, r pace.Rule) (all []*pace.Transport, shared *remote) {
 	t.Helper()
-	shared = newRemote(t)
+	shared = newRemote()
 	for range 2 {
 		store, err := failover.New(shared, failover.Options{Replicas: 2, Failures: 1, OnDegraded: func(failover.Event) {}})
 		require.NoError(t, err)
@@ -85,7 +52,7 @@ func TestInAnOutageEachProcessPacesByItsShare(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer(nil)
 		all, shared := processes(t, s, pace.Rule{Host: "api.example.org", Limit: limiter.PerSecond(10)})
-		shared.setAway(t, true, false)
+		shared.away.Store(true)
 		var group sync.WaitGroup
 		for _, process := range all {
 			group.Go(func() { require.NoError(t, errors.Join(together(t, 20, process, api)...)) })
@@ -115,14 +82,14 @@ func TestARuleSaysWhatAnOutageMeans(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer(nil)
 		all, shared := processes(t, s, pace.Rule{Host: "api.example.org", Limit: limiter.PerSecond(10), OnOutage: limiter.FailOpen})
-		shared.setAway(t, true, false)
+		shared.away.Store(true)
 		require.NoError(t, errors.Join(together(t, 20, all[0], api)...))
 		require.Zero(t, slices.Max(s.times()), "nothing is counted")
 	})
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer(nil)
 		all, shared := processes(t, s, pace.Rule{Host: "api.example.org", Limit: limiter.PerSecond(10), OnOutage: limiter.FailClosed})
-		shared.setAway(t, true, false)
+		shared.away.Store(true)
 		_, err := get(t, all[0], api)
 		require.ErrorIs(t, err, failover.ErrUnavailable)
 		require.Zero(t, s.count())
@@ -135,11 +102,9 @@ func TestACooldownHoldsInAnOutage(t *testing.T) {
 		s := newServer(nil)
 		all, shared := processes(t, s, pace.Rule{Host: "api.example.org", Limit: limiter.PerSecond(10)})
 		s.answer = refuseFirst("Retry-After", "10")
-		_, err := get(t, all[0], api)
-		require.NoError(t, err)
-		shared.setAway(t, true, false)
-		_, err = get(t, all[0], api)
-		require.NoError(t, err)
+		mustGet(t, all[0])
+		shared.away.Store(true)
+		mustGet(t, all[0])
 		require.Equal(t, 10*time.Second, slices.Max(s.times()))
 	})
 }
@@ -147,8 +112,8 @@ func TestACooldownHoldsInAnOutage(t *testing.T) {
 // A store without outage policies that cannot decide is no permission.
 func TestAStoreThatCannotDecideIsAnError(t *testing.T) {
 	t.Parallel()
-	store := newRemote(t)
-	store.setAway(t, true, false)
+	store := newRemote()
+	store.away.Store(true)
 	var seen observed
 	s := newServer(nil)
 	transport := newTransport(t, s, pace.Options{Rules: rules(limiter.PerSecond(10)), Store: store, Observer: &seen})

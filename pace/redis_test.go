@@ -1,19 +1,13 @@
 package pace_test
 
 import (
-	"errors"
 	"net/http"
-	"net/http/httptest"
-	"slices"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/weirgo/weir/internal/redistest"
-	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/limiter/failover"
 	"github.com/weirgo/weir/pace"
 	"github.com/weirgo/weir/redis/redisbans"
@@ -66,29 +60,6 @@ func TestACooldownIsKnownToAllProcesses(t *testing.T) {
 	require.Equal(t, 2, s.count(), "another key is not cooled down")
 }
 
-// Processes of which none knows of the others pace together: the whole is as even as the limit.
-func TestProcessesOnRedisArePacedTogether(t *testing.T) {
-	t.Parallel()
-	var mu sync.Mutex
-	var sent []time.Time
-	s := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
-		mu.Lock()
-		sent = append(sent, time.Now())
-		mu.Unlock()
-	}))
-	t.Cleanup(s.Close)
-	all, _ := onRedis(t, 3, http.DefaultTransport, pace.Options{Rules: []pace.Rule{{Host: "127.0.0.1", Limit: limiter.PerSecond(100)}}})
-	began := time.Now()
-	var group sync.WaitGroup
-	for _, process := range all {
-		group.Go(func() { require.NoError(t, errors.Join(together(t, 20, process, s.URL)...)) })
-	}
-	group.Wait()
-	slices.SortFunc(sent, time.Time.Compare)
-	require.Len(t, sent, 60)
-	require.GreaterOrEqual(t, sent[59].Sub(began), 590*time.Millisecond)
-}
-
 // In an outage of Redis requests are paced on, and the cooldown that is known holds.
 func TestPacingOutlivesRedis(t *testing.T) {
 	t.Parallel()
@@ -106,45 +77,16 @@ func TestPacingOutlivesRedis(t *testing.T) {
 		return respond(200)
 	})
 	transport := newTransport(t, s, pace.Options{Rules: rules(fast), Store: store, Cooldowns: list})
-	_, err = get(t, transport, api)
-	require.NoError(t, err)
+	mustGet(t, transport)
 	server.Kill()
 	for range 10 {
-		_, err = get(t, transport, api)
-		require.NoError(t, err)
+		mustGet(t, transport)
 	}
 	refuse = true
-	_, err = get(t, transport, api)
-	require.NoError(t, err)
+	mustGet(t, transport)
 	_, err = get(t, transport, api)
 	var tooLong *pace.WaitError
 	require.ErrorAs(t, err, &tooLong)
 	require.True(t, tooLong.Cooldown)
 	require.Equal(t, 12, s.count())
-}
-
-// Places are of all processes together.
-func TestPlacesAreSharedOnRedis(t *testing.T) {
-	t.Parallel()
-	var now, most atomic.Int64
-	base := round(func(*http.Request) (*http.Response, error) {
-		n := now.Add(1)
-		defer now.Add(-1)
-		for old := most.Load(); n > old && !most.CompareAndSwap(old, n); old = most.Load() {
-		}
-		time.Sleep(time.Millisecond)
-		return &http.Response{StatusCode: 200, Header: http.Header{}, Body: http.NoBody}, nil
-	})
-	all, _ := onRedis(t, 3, base, pace.Options{MaxWait: time.Hour, Rules: []pace.Rule{{
-		Host: "api.example.org", Limit: limiter.All(fast, limiter.AtOnce(2)), Key: pace.Token,
-	}}})
-	var group sync.WaitGroup
-	for _, process := range all {
-		group.Go(func() { require.NoError(t, errors.Join(together(t, 10, process, api)...)) })
-	}
-	group.Wait()
-	require.LessOrEqual(t, most.Load(), int64(2))
-	for _, process := range all {
-		require.Zero(t, process.Stats()[0].InFlight)
-	}
 }

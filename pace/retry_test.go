@@ -190,12 +190,10 @@ func TestTheFirstRequestsCanBeRetriedToo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer(func(*http.Request, int) *http.Response { return respond(503) })
 		transport := newTransport(t, s, pace.Options{Rules: rules(limiter.PerSecond(1000)), Retry: pace.Retry{Attempts: 4}})
-		_, err := get(t, transport, api)
-		require.NoError(t, err)
+		mustGet(t, transport)
 		require.Equal(t, 4, s.count())
 		for range 29 {
-			_, err := get(t, transport, api)
-			require.NoError(t, err)
+			mustGet(t, transport)
 		}
 		require.Equal(t, 30+3+3, s.count(), "and from then on a tenth")
 	})

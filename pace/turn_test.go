@@ -34,26 +34,17 @@ func together(t *testing.T, n int, transport http.RoundTripper, url string) []er
 	return errs
 }
 
-func TestRequestsLeaveEvenly(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newServer(nil)
-		transport := newTransport(t, s, pace.Options{Rules: rules(limiter.PerSecond(10))})
-		require.NoError(t, errors.Join(together(t, 30, transport, api)...))
-		for i, at := range s.times() {
-			require.Equal(t, time.Duration(i)*100*time.Millisecond, at)
-		}
-	})
-}
-
-func TestABurstLeavesAtOnceAndThenEvenly(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newServer(nil)
-		transport := newTransport(t, s, pace.Options{Rules: rules(limiter.PerSecond(10).WithBurst(5))})
-		require.NoError(t, errors.Join(together(t, 20, transport, api)...))
-		for i, at := range s.times() {
-			require.Equal(t, max(0, time.Duration(i-3)*100*time.Millisecond), at, "one of the burst is kept back")
-		}
-	})
+func TestRequestsLeaveEvenlyAfterABurst(t *testing.T) {
+	for _, burst := range []int64{1, 5} {
+		synctest.Test(t, func(t *testing.T) {
+			s := newServer(nil)
+			transport := newTransport(t, s, pace.Options{Rules: rules(limiter.PerSecond(10).WithBurst(burst))})
+			require.NoError(t, errors.Join(together(t, 20, transport, api)...))
+			for i, at := range s.times() {
+				require.Equal(t, time.Duration(max(0, i-max(0, int(burst)-2)))*100*time.Millisecond, at, "one of the burst is kept back")
+			}
+		})
+	}
 }
 
 // A server that allows just what the limit says refuses nothing, though some requests take longer
@@ -151,8 +142,7 @@ func TestAWaitThatDoesNotFitFailsAtOnceAndTakesNothing(t *testing.T) {
 				}
 				require.Len(t, s.times(), 11)
 				require.Equal(t, time.Second, slices.Max(s.times()))
-				_, err := get(t, transport, api)
-				require.NoError(t, err)
+				mustGet(t, transport)
 				require.Equal(t, 1100*time.Millisecond, slices.Max(s.times()), "those that failed have left nothing behind")
 			})
 		})
@@ -163,16 +153,14 @@ func TestARequestThatIsCanceledWhileItWaitsGivesItsTurnBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer(nil)
 		transport := newTransport(t, s, pace.Options{Rules: rules(limiter.PerMinute(6))})
-		_, err := get(t, transport, api)
-		require.NoError(t, err)
+		mustGet(t, transport)
 		ctx, cancel := context.WithCancelCause(context.Background())
 		gone := errors.New("the caller is gone")
 		time.AfterFunc(3*time.Second, func() { cancel(gone) })
-		_, err = do(transport, request(t, "GET", api).WithContext(ctx))
+		_, err := do(transport, request(t, "GET", api).WithContext(ctx))
 		require.ErrorIs(t, err, gone)
 		require.Equal(t, 3*time.Second, time.Since(s.zero))
-		_, err = get(t, transport, api)
-		require.NoError(t, err)
+		mustGet(t, transport)
 		require.Equal(t, []time.Duration{0, 10 * time.Second}, s.times())
 	})
 }
@@ -248,8 +236,7 @@ func TestARequestThatJustFitsIsSentWhoeverLeftBefore(t *testing.T) {
 		s := newServer(nil)
 		store := slowStore{limiter.Must(limiter.NewMemory(limiter.MemoryOptions{}))}
 		transport := newTransport(t, s, pace.Options{Rules: rules(limiter.PerSecond(10)), Store: store, MaxWait: time.Second})
-		_, err := get(t, transport, api)
-		require.NoError(t, err)
+		mustGet(t, transport)
 		var leave []func()
 		var group sync.WaitGroup
 		for range 3 {
