@@ -125,9 +125,6 @@ const (
 	sample      = 100 // lines that say what the format is
 )
 
-// usual is the name of the format of which others are variants.
-const usual = "combined"
-
 // fitting is the parser that reads the most of these lines.
 func fitting(found []*parser, lines [][]byte) (*parser, error) {
 	var best *parser
@@ -136,36 +133,26 @@ func fitting(found []*parser, lines [][]byte) (*parser, error) {
 	if first < 0 {
 		return nil, errEmpty
 	}
-	closest, furthest, why := found[0], -1, ""
 	for _, p := range found {
 		fit := 0
-		for i, line := range lines {
-			var e Entry
-			at, wrong := p.parse(&e, line)
-			if wrong == "" {
+		for _, line := range lines {
+			if _, wrong := p.parse(&Entry{}, line); wrong == "" {
 				fit++
-			} else if i == first && (at > furthest || at == furthest && p.name == usual) {
-				closest, furthest, why = p, at, wrong
 			}
 		}
 		if fit > most && (best == nil || p.name != anything) {
 			best, most = p, fit
 		}
 	}
-	if best != nil {
-		return best, nil
-	}
-	begins := "the first is"
-	if first > 0 {
-		begins = fmt.Sprintf("line %d is", first+1)
-	}
 	switch {
-	case len(found) == 1:
-		return nil, fmt.Errorf("no line fits the format; the first fails at byte %d: %s: %.100q", furthest+1, why, lines[first])
-	case furthest == 0:
-		return nil, fmt.Errorf("no line fits a format that is known (%s), nor is it said with --format; %s %.100q", strings.Join(Formats(), ", "), begins, lines[first])
+	case best != nil:
+		return best, nil
+	case found[0].name != found[len(found)-1].name:
+		return nil, fmt.Errorf("no line fits a format that is known: say which with --format (%s, or a log_format), to see where it fails; line %d is %.100q",
+			strings.Join(Formats(), ", "), first+1, lines[first])
 	}
-	return nil, fmt.Errorf("no line fits a format that is known; %s comes closest to the first, and fails at byte %d: %s: %.100q", closest.name, furthest+1, why, lines[first])
+	at, wrong := found[0].parse(&Entry{}, lines[first])
+	return nil, fmt.Errorf("no line fits the format; line %d fails at byte %d: %s: %.100q", first+1, at+1, wrong, lines[first])
 }
 
 // misplaced is what is wrong with Options.Map, if a format fits these lines without it.
