@@ -22,7 +22,6 @@ type request struct {
 	groups     []*group
 	batch      *batch
 	algorithms algorithms
-	single     bool // for one.lua
 	plain      bool // Redis's Lua lacks struct
 	dated      int  // how often it was made anew for the server's time
 	payload    payload
@@ -36,29 +35,8 @@ type request struct {
 	failed error
 }
 
-// script is that of r.
-func (r *request) script(of *scripts) *wire.Script {
-	if r.single {
-		return of.single(r.algorithms)
-	}
-	return of.of(r.algorithms)
-}
-
 // encode makes the arguments of the groups, for the server's time as far as it is known.
 func (r *request) encode(now int64) {
-	if g := r.groups[0]; len(r.groups) == 1 && len(g.items) == 1 && g.op == take && !g.items[0].isPlace && !isLong(g.items[0].quota) {
-		it := &g.items[0]
-		r.single = true
-		r.charges, r.size = 1, recordSizeOf(it.quota)
-		r.algorithms = r.algorithms.withQuota(it.quota)
-		r.payload = payload{r.batch, counters.AppendQuota(nil, it.quota, now)}
-		r.Args = []any{nil, nil, 1, it.name, &r.payload, costOf(take, it)}
-		return
-	}
-	r.encodeBatch(now)
-}
-
-func (r *request) encodeBatch(now int64) {
 	items := 0
 	for _, g := range r.groups {
 		items += len(g.items)

@@ -15,9 +15,6 @@ var (
 	//go:embed decide.lua
 	decideLua string
 
-	//go:embed one.lua
-	oneLua string
-
 	//go:embed log.lua
 	logLua string
 
@@ -65,10 +62,10 @@ func (s algorithms) withQuota(q *limiter.Quota) algorithms {
 // costs Redis time whenever a script that defines it begins, and most batches need a
 // single algorithm.
 type scripts struct {
-	before      string // everything else
-	decide, one string // what comes after the algorithms
+	before string // everything else
+	decide string // what comes after the algorithms
 
-	batches, singles [int(every|places) + 1]struct {
+	made [int(every|places) + 1]struct {
 		sync.Once
 		*wire.Script
 	}
@@ -79,9 +76,9 @@ type scripts struct {
 	lacking atomic.Bool
 }
 
-// newScripts puts together scripts of decide.lua and one.lua, which differ in tests.
-func newScripts(decide, one string) *scripts {
-	return &scripts{decide: decide, one: one, plain: &scripts{before: structLua, decide: decide, one: one}}
+// newScripts puts together scripts of decide.lua, which differs in tests.
+func newScripts(decide string) *scripts {
+	return &scripts{decide: decide, plain: &scripts{before: structLua, decide: decide}}
 }
 
 // known are the scripts that the server can run, as far as is known.
@@ -92,18 +89,9 @@ func (s *scripts) known() *scripts {
 	return s
 }
 
-// single is the script for one charge under the algorithm in set.
-func (s *scripts) single(set algorithms) *wire.Script {
-	made := &s.singles[set]
-	made.Do(func() {
-		made.Script = wire.NewScript(fmt.Sprintf("%s%slocal settles = %t\n%s", s.before, source(set), set&lows != 0, s.one))
-	})
-	return made.Script
-}
-
 // of is the script for batches under the algorithms in set.
 func (s *scripts) of(set algorithms) *wire.Script {
-	made := &s.batches[set]
+	made := &s.made[set]
 	made.Do(func() {
 		log := ""
 		if set&longLogs != 0 {
@@ -138,6 +126,5 @@ func source(set algorithms) string {
 
 // isIncomplete reports that there is something in a key that the script leaves to another.
 func isIncomplete(err error) bool {
-	text := err.Error()
-	return strings.Contains(text, "WEIRINCOMPLETE") || strings.Contains(text, "WRONGTYPE")
+	return strings.Contains(err.Error(), "WEIRINCOMPLETE")
 }

@@ -505,11 +505,10 @@ return ''`
 }
 
 func TestThePlainScriptsAreTheOthersBehindTheStandIn(t *testing.T) {
-	s := newScripts(decideLua, oneLua)
+	s := newScripts(decideLua)
 	for n := range int(every/2) + 1 {
 		set := algorithms(2 * n)
 		assert.Equal(t, structLua+s.of(set).Source, s.plain.of(set).Source)
-		assert.Equal(t, structLua+s.single(set).Source, s.plain.single(set).Source)
 	}
 }
 
@@ -519,13 +518,13 @@ func TestTheStandInIsSentAfterThatErrorOnly(t *testing.T) {
 		errors.New("NOSCRIPT No matching script"), errors.New("OOM command not allowed"), errors.New("ERR WEIRINCOMPLETE"),
 		errors.New("ERR user_script:1: Script attempted to access nonexistent global variable 'bit'"), context.DeadlineExceeded,
 	} {
-		c := &sender{scripts: newScripts(decideLua, oneLua)}
+		c := &sender{scripts: newScripts(decideLua)}
 		r := &request{groups: []*group{newGroup(take)}}
 		c.amend(r, other)
 		assert.False(t, r.plain, "%v", other)
 		assert.Same(t, c.scripts, c.scripts.known())
 	}
-	c, r := &sender{scripts: newScripts(decideLua, oneLua)}, &request{groups: []*group{newGroup(take)}}
+	c, r := &sender{scripts: newScripts(decideLua)}, &request{groups: []*group{newGroup(take)}}
 	assert.True(t, c.amend(r, lacking))
 	assert.Same(t, c.scripts.plain, c.scripts.known(), "from then on")
 	assert.False(t, c.amend(r, lacking), "once")

@@ -68,7 +68,7 @@ func (s *sender) sendOnce(b *batch, requests []*request) {
 	var space [1]*wire.Request
 	all := space[:0]
 	for _, r := range requests {
-		r.Script = r.script(s.scripts.known())
+		r.Script = s.scripts.known().of(r.algorithms)
 		r.Once = corrects(r.groups)
 		all = append(all, &r.Request)
 	}
@@ -87,9 +87,6 @@ func (s *sender) amend(r *request, err error) bool {
 	case wire.LacksStruct(err) && !r.plain:
 		s.scripts.lacking.Store(true)
 		r.plain, r.WithSource = true, true
-	case isIncomplete(err) && r.single:
-		r.single, r.WithSource = false, false
-		r.encodeBatch(s.clock.Now())
 	case r.dated < counters.MostCorrections && s.outOfDate(r, err):
 	case isIncomplete(err) && r.algorithms&every != every:
 		r.algorithms, r.WithSource = r.algorithms|every, false
@@ -106,11 +103,7 @@ func (s *sender) outOfDate(r *request, err error) bool {
 		return false
 	}
 	r.dated++
-	if r.single {
-		r.encode(now)
-	} else {
-		r.encodeBatch(now)
-	}
+	r.encode(now)
 	return true
 }
 

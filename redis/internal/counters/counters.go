@@ -13,8 +13,8 @@ import (
 	"github.com/weirgo/weir/redis/internal/wire"
 )
 
-// Format is the version of what counters hold: a quota and a state, as decide.lua,
-// one.lua and lease.lua write them. It is part of names, so that processes of two versions of
+// Format is the version of what counters hold: a quota and a state, as decide.lua
+// and lease.lua write them. It is part of names, so that processes of two versions of
 // Weir on one Redis never read, or reset, what the other has written: beside each other they
 // count apart. A change of what is written changes the version.
 const Format = "2"
