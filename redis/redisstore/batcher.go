@@ -195,7 +195,7 @@ func (b *batcher) next() (groups []*group) {
 	clear(b.holdings.claims)
 	rest := b.waiting[:0]
 	for _, g := range b.waiting {
-		if !isFull && !b.isSettling(g) && !b.holdings.isBusy(g) {
+		if !isFull && !b.isSettling(g) && !b.holdings.isBusy(g) && (groups == nil || b.goTogether(groups[0], g)) {
 			charges += len(g.items)
 			if isFull = charges > b.most && groups != nil; !isFull {
 				groups = append(groups, g)
@@ -207,6 +207,12 @@ func (b *batcher) next() (groups []*group) {
 	clear(b.waiting[len(rest):])
 	b.waiting = rest
 	return groups
+}
+
+// goTogether reports whether two groups may be in one batch. Where the deadline is longer than
+// messages about slots wait, they travel apart, as a batch is given up as a whole.
+func (b *batcher) goTogether(one, other *group) bool {
+	return b.timeout <= b.holdings.lease/8 || (one.places() > 0) == (other.places() > 0)
 }
 
 // start makes groups a batch in flight. The batcher is locked.

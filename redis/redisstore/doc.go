@@ -59,8 +59,7 @@
 // all that is held, it may be lost or come twice. One message about a key is in flight at a time,
 // so under load the decisions on one key wait for each other's round trip. A message, and with it a
 // decision that would take a place, waits at most 1.25 seconds for Redis's answer, an eighth of the
-// lease, whatever the deadline: so a connection that falls silent costs no lease. What the same
-// batch asks for besides may wait no longer either.
+// lease, whatever the deadline: so a connection that falls silent costs no lease.
 //
 // A place is returned by Settle, with nothing for what the event really cost, or by Refund, in
 // the process that took it: Refund waits for Redis, and where it fails the place is returned in

@@ -1,8 +1,8 @@
 package redisstore
 
 import (
-	"container/list"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 
@@ -13,6 +13,7 @@ import (
 // holdings are the places that this process holds ([limiter.NewConcurrency]), by key. Redis
 // counts what it was told last, for the time of a lease, so all that is held is told anew in a
 // third of that. A decision on a key tells it too, and what Redis grants comes on top.
+// A message that Redis may not have heard is repeated by the same walk over all keys.
 //
 // One message about a key is in flight at a time. So how many places are held is known exactly
 // when one begins, and a message may be lost, or come twice: the next one makes it good.
@@ -26,14 +27,13 @@ type holdings struct {
 	byName map[string]*holding // of the key in Redis
 	number int64               // of the latest message
 
-	renewals, retries list.List // told, and to be told again, in order of their latest messages
-
-	claims map[string]struct{} // keys that a group of the batch to be needs, beside a busy one
+	claims map[string]struct{} // keys that the batch to be leaves to groups that wait for a busy one
 
 	timer *time.Timer
 	due   time.Time // when it runs; zero: it does not
+	walk  time.Time // when what is due is told anew
 
-	closed bool // nothing is renewed
+	closed time.Time // from then on nothing is renewed; zero: never
 }
 
 // A holding is the places of one key.
@@ -52,9 +52,6 @@ type holding struct {
 	queued  *group   // that tells Redis, if no decision does before
 	began   time.Time
 	counted time.Time // the latest message that may have had Redis count a place
-
-	in *list.List
-	at *list.Element
 }
 
 // A message says how many places of a key this process holds.
@@ -79,24 +76,12 @@ const (
 	mostEnds = 8
 )
 
-// renewEvery and retryEvery are when a message that Redis has heard, or has not, is sent anew,
-// but for the jitter.
+// renewEvery is when what Redis has heard is told anew, and walkEvery how often that is looked at.
 func (h *holdings) renewEvery() time.Duration { return h.lease / 4 }
-func (h *holdings) retryEvery() time.Duration { return h.lease / 40 }
-func (h *holdings) jitter() time.Duration     { return rand.N(h.lease / 24) }
+func (h *holdings) walkEvery() time.Duration  { return h.lease / 32 }
 
 func newHoldings(of *batcher, lease time.Duration) holdings {
-	return holdings{of: of, process: rand.Int64N(1 << 53), lease: lease}
-}
-
-// push appends h to a queue, and leaveQueue takes it out.
-func (h *holding) push(q *list.List) { h.in, h.at = q, q.PushBack(h) }
-
-func (h *holding) leaveQueue() {
-	if h.in != nil {
-		h.in.Remove(h.at)
-		h.in, h.at = nil, nil
-	}
+	return holdings{of: of, process: rand.Int64N(1 << 53), lease: lease, claims: make(map[string]struct{})}
 }
 
 // isKnown reports whether Redis counts what is held.
@@ -117,7 +102,6 @@ func (h *holdings) find(name string, tag keyfunc.Digest, q *limiter.Quota) *hold
 
 // forget ends a holding of which nothing is held.
 func (h *holdings) forget(of *holding) {
-	of.leaveQueue()
 	delete(h.byName, of.name)
 	if len(h.byName) == 0 {
 		h.byName = nil // a map keeps its room
@@ -125,39 +109,25 @@ func (h *holdings) forget(of *holding) {
 }
 
 // isBusy reports whether g has to wait: a message about a key of its own is in flight, or a group
-// that came before it waits for that key and a busy one. Without that, a group that needs several
-// could be overtaken for good.
+// that came before it waits for that key. Without that, a group that needs several could be
+// overtaken for good.
 func (h *holdings) isBusy(g *group) bool {
 	if len(h.byName) == 0 {
 		return false
 	}
-	busy, places := false, 0
-	for i := range g.items {
-		it := &g.items[i]
-		if !it.isPlace {
-			continue
-		}
-		places++
-		_, claimed := h.claims[it.name]
+	isBusy := slices.ContainsFunc(g.items, func(it item) bool {
+		_, isClaimed := h.claims[it.name]
 		of := h.byName[it.name]
-		busy = busy || claimed || of != nil && of.message != nil
-	}
-	if busy && places > 1 {
-		h.claim(g)
-	}
-	return busy
-}
-
-// claim keeps the keys of a group that waits from those that come after it in the same batch.
-func (h *holdings) claim(g *group) {
-	if h.claims == nil {
-		h.claims = make(map[string]struct{})
-	}
-	for i := range g.items {
-		if g.items[i].isPlace {
-			h.claims[g.items[i].name] = struct{}{}
+		return isClaimed || of != nil && of.message != nil
+	})
+	if isBusy {
+		for i := range g.items {
+			if it := &g.items[i]; it.isPlace {
+				h.claims[it.name] = struct{}{}
+			}
 		}
 	}
+	return isBusy
 }
 
 // begin gives each key of b's groups its message.
@@ -176,7 +146,6 @@ func (h *holdings) begin(b *batch) {
 				h.number++
 				of.message = &message{holding: of, number: h.number, limit: it.quota.Capacity(), held: of.held, doubted: of.doubted, ends: of.ends}
 				of.ends, of.began = nil, b.start
-				of.leaveQueue()
 				b.messages = append(b.messages, of.message)
 			}
 			if it.cost > 0 || of.held > 0 {
@@ -230,19 +199,17 @@ func (h *holdings) conclude(m *message, heard bool) {
 	if heard {
 		of.told = m.held + m.granted
 	}
-	switch {
-	case of.held == 0 && of.isKnown():
+	if of.held == 0 && of.isKnown() {
 		h.forget(of)
-	case !heard:
-		of.push(&h.retries)
-		h.arm(of.began.Add(h.retryEvery()))
-	default:
-		of.push(&h.renewals)
-		h.arm(of.began.Add(h.renewEvery()))
-		if !of.isKnown() {
-			h.enqueue(of)
-		}
+		return
 	}
+	if heard && !of.isKnown() {
+		h.enqueue(of)
+	}
+	if h.walk.IsZero() {
+		h.walk = time.Now().Add(h.walkEvery())
+	}
+	h.arm(h.walk)
 }
 
 // enqueue has Redis told of a holding, in a moment or with the next batch.
@@ -278,9 +245,12 @@ func (h *holdings) tend() {
 	defer b.mu.Unlock()
 	now := time.Now()
 	h.due = time.Time{}
-	h.renew(&h.retries, h.retryEvery(), now)
-	if !h.closed {
-		h.renew(&h.renewals, h.renewEvery(), now)
+	if !h.walk.IsZero() && !now.Before(h.walk) {
+		h.walk = time.Time{}
+		h.renew(now)
+	}
+	if !h.walk.IsZero() {
+		h.arm(h.walk)
 	}
 	b.startNext(nil)
 	if len(b.waiting) > 0 { // too late for this time, and no batch may come to take them along
@@ -288,33 +258,33 @@ func (h *holdings) tend() {
 	}
 }
 
-// renew enqueues those of a queue that it is time for, up to a batch of them at once.
-func (h *holdings) renew(q *list.List, every time.Duration, now time.Time) {
-	for range h.of.most {
-		if q.Len() == 0 {
-			return
-		}
-		of := q.Front().Value.(*holding)
-		if now.Sub(of.began) < every {
-			break
+// renew tells Redis anew what it may not have heard, or will forget, up to a batch of messages at once.
+// Redis has forgotten all in a lease after close.
+func (h *holdings) renew(now time.Time) {
+	isClosed := !h.closed.IsZero()
+	if isClosed && now.Sub(h.closed) > h.lease {
+		return
+	}
+	room, pause := h.of.most, h.walkEvery()
+	for _, of := range h.byName {
+		isOld := !isClosed && now.Sub(of.began) >= h.renewEvery()
+		if of.message != nil || of.queued != nil || !of.doubted && !isOld {
+			continue
 		}
 		if of.held == 0 && now.Sub(of.counted) > 2*h.lease {
 			h.forget(of) // as Redis has by now
 			continue
 		}
-		of.leaveQueue()
+		if room == 0 {
+			pause = time.Millisecond
+			break
+		}
+		room--
 		h.enqueue(of)
 	}
-	if q.Len() == 0 {
-		return
+	if len(h.byName) > 0 {
+		h.walk = now.Add(pause)
 	}
-	at := q.Front().Value.(*holding).began.Add(every)
-	if at.After(now) {
-		at = at.Add(h.jitter())
-	} else {
-		at = now.Add(time.Millisecond)
-	}
-	h.arm(at)
 }
 
 // release returns places that were taken at that time, on Redis's clock, or 0.
@@ -349,7 +319,9 @@ func (b *batcher) hold(name string, tag keyfunc.Digest, q *limiter.Quota, n int6
 func (b *batcher) close() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.holdings.closed = true
+	if b.holdings.closed.IsZero() {
+		b.holdings.closed = time.Now()
+	}
 	for _, of := range b.holdings.byName {
 		if !of.isKnown() || of.message != nil {
 			return false

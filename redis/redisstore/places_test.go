@@ -223,7 +223,7 @@ func TestAGroupThatNeedsSeveralPlacesIsNotOvertakenForGood(t *testing.T) {
 func (s *store) silence() {
 	for _, b := range s.batchers {
 		b.mu.Lock()
-		b.holdings.closed = true
+		b.holdings.closed = time.Now()
 		b.mu.Unlock()
 	}
 }
@@ -346,6 +346,53 @@ func TestSlotsAreRenewedInTimeWhateverTheDeadlineWhereConnectionsFallSilent(t *t
 	}
 }
 
+// holdOne has a batcher hold a slot and tell Redis by send.
+func holdOne(t *testing.T, timeout time.Duration, send sendFunc) *batcher {
+	b := newBatcher(false, 100, 2, timeout, send)
+	b.hold("key", keyfunc.Digest{}, concurrency(t, "exports", 6), 1)
+	return b
+}
+
+func TestAfterCloseADeadRedisIsToldNothingForLongerThanALease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var sent atomic.Int64
+		b := holdOne(t, 50*time.Millisecond, func(batch *batch, finished func()) {
+			sent.Add(1)
+			batch.requests = []*request{{messages: batch.messages, failed: errReset}}
+			finished()
+		})
+		time.Sleep(placeLease)
+		before := sent.Load()
+		assert.False(t, b.close())
+		time.Sleep(2 * placeLease)
+		told := sent.Load()
+		assert.Greater(t, told, before, "Redis may come back")
+		time.Sleep(10 * placeLease)
+		assert.Equal(t, told, sent.Load())
+	})
+}
+
+func TestOtherDecisionsWaitForTheirDeadlineBesideSlots(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const slow = 3 * time.Second // for slots too slow
+		b := holdOne(t, time.Minute, func(batch *batch, finished func()) {
+			batch.send()
+			time.Sleep(slow)
+			batch.requests = []*request{{messages: batch.messages, failed: errReset}}
+			finished()
+			for _, g := range batch.groups {
+				g.deliver(answer{}, nil)
+			}
+		})
+		g := &group{done: make(chan struct{}, 1)}
+		g.add("other", &limiter.Charge{Quota: &limiter.Quota{}, Cost: 1})
+		assert.True(t, b.ask(t.Context(), g))
+		assert.NoError(t, g.err)
+		b.close()
+		time.Sleep(2 * time.Minute)
+	})
+}
+
 func TestARefusedPlaceIsForgottenInTime(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
@@ -374,7 +421,7 @@ func TestCloseTellsOfWhatWasReturnedAndRenewsNoMore(t *testing.T) {
 	require.NoError(t, s.Close())
 	assert.EqualValues(t, 2, decideOne(t, other, q, "key", 0).Remaining, "what was returned is known, and what is held is not returned")
 	for _, b := range s.store.holders.of {
-		assert.True(t, b.holdings.closed)
+		assert.NotZero(t, b.holdings.closed)
 	}
 	end(t, s, q, "key", d)
 	await(t, "a place that is returned after it to be free", func() bool {
