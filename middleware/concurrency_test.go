@@ -703,26 +703,6 @@ func TestBadConcurrency(t *testing.T) {
 	assert.ErrorContains(t, err, "cannot count slots")
 }
 
-func TestASlotIsNotChargedByHand(t *testing.T) {
-	rule := exports(5)
-	rule.Limit = limiter.All(limiter.PerHour(10), rule.Limit)
-	alone := exports(5)
-	alone.Name = "alone"
-	l := limited(t, middleware.Config{Rules: []middleware.Rule{rule, alone}})
-	w := serve(l.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		result, err := l.Charge(r.Context(), "exports", 3)
-		assert.NoError(t, err)
-		assert.EqualValues(t, 6, result.Remaining)
-		assert.EqualValues(t, 1, inProgress(t, l, "exports", client))
-		_, err = l.Charge(r.Context(), "alone", 1)
-		assert.ErrorContains(t, err, "one place")
-		found, _ := middleware.FromContext(r.Context())
-		assert.Len(t, found.Rules, 2)
-		assert.False(t, found.Rules[0].IsConcurrency() && found.Rules[0].Binding() != limiter.Limit{})
-	})), request())
-	assert.Equal(t, 200, w.Code)
-}
-
 // Else more would be in progress than the rule says for as long as others come.
 func TestResetLeavesThoseInProgressTheirPlaces(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

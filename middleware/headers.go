@@ -82,16 +82,6 @@ func (f Headers) names() (limit, remaining, reset string) {
 	return name("-Limit"), name("-Remaining"), name("-Reset")
 }
 
-// ExposedHeaders is what a CORS configuration has to list in
-// Access-Control-Expose-Headers for scripts to read Weir's header fields, but for those that
-// Headers.Prefix names.
-func ExposedHeaders() []string {
-	return []string{
-		"RateLimit", "RateLimit-Policy", "Retry-After",
-		"X-RateLimit-Limit", "X-RateLimit-Remaining", "X-RateLimit-Reset", "X-RateLimit-Warning",
-	}
-}
-
 // The fields' names in net/http's canonical form, under which Header.Get finds them.
 const (
 	fieldLimit     = "X-Ratelimit-Limit"
@@ -106,9 +96,8 @@ const (
 type policy struct {
 	info   *RuleInfo
 	quota  *limiter.Quota
-	shown  string // what clients know it by
 	limit  string // X-RateLimit-Limit
-	name   string // shown as a Structured Fields string (RFC 9651): "ip"
+	name   string // what clients know it by, in quotes: as in Structured Fields (RFC 9651), and in JSON
 	member string // in RateLimit-Policy: "ip";q=100;w=60
 
 	// Of a calendar limit, whose windows differ in length, that is member.
@@ -130,9 +119,9 @@ type policy struct {
 }
 
 func newPolicy(q *limiter.Quota, shown string) *policy {
-	name := string(appendString(nil, shown))
+	name := strconv.Quote(shown) // printable ASCII, whose quotes and backslashes alone are escaped
 	p := &policy{
-		quota: q, shown: shown, limit: strconv.FormatInt(q.Capacity(), 10),
+		quota: q, limit: strconv.FormatInt(q.Capacity(), 10),
 		name: name, member: memberOf(name, q.Capacity(), q.Window()),
 		isCalendar: q.Limit().Calendar() != "",
 	}
@@ -144,18 +133,6 @@ func newPolicy(q *limiter.Quota, shown string) *policy {
 
 // concurrentUnit ends the member of a policy that isPlace: "exports";q=5;qu="concurrent-requests".
 const concurrentUnit = `;qu="concurrent-requests"`
-
-// appendString writes a Structured Fields string. Names are printable ASCII already.
-func appendString(b []byte, s string) []byte {
-	b = append(b, '"')
-	for i := range len(s) {
-		if s[i] == '"' || s[i] == '\\' {
-			b = append(b, '\\')
-		}
-		b = append(b, s[i])
-	}
-	return append(b, '"')
-}
 
 // appendMember writes a member of the RateLimit list: "ip";r=99;t=13. The draft's t is
 // the time in which the client can use no more than r, so until the next unit comes.

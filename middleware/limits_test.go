@@ -182,23 +182,6 @@ func TestSeveralLimitsAreSettledEachByItsOwn(t *testing.T) {
 	}
 }
 
-func TestAHandlerChargesSeveralLimits(t *testing.T) {
-	l := limited(t, middleware.Config{Rules: []middleware.Rule{several()}})
-	serve(l.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-		d, err := l.Charge(r.Context(), "api", 2)
-		require.NoError(t, err)
-		assert.True(t, d.Allowed)
-		assert.EqualValues(t, 5, d.Limits[2].Remaining)
-		d, err = l.Charge(r.Context(), "api", 1)
-		require.NoError(t, err)
-		assert.False(t, d.Allowed, "three a second")
-		assert.EqualValues(t, 5, d.Limits[2].Remaining, "then none is charged")
-	})), request())
-	found, err := l.Peek(t.Context(), "api", "192.0.2.1")
-	require.NoError(t, err)
-	assert.EqualValues(t, 5, found[0].Limits[2].Remaining)
-}
-
 func TestSeveralLimitsInShadow(t *testing.T) {
 	for _, settles := range []bool{false, true} {
 		rule := several()

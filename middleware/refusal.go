@@ -168,7 +168,7 @@ func (s *decided) appendViolated(b []byte) []byte {
 	list, before := s.entries(space[:0]), `,"violated-policies":[`
 	for i := range list {
 		if !list[i].Allowed {
-			b = appendJSON(append(b, before...), list[i].shown)
+			b = append(append(b, before...), list[i].name...)
 			before = ","
 		}
 	}
@@ -191,8 +191,11 @@ func (no *refusal) appendPlain(b []byte, seconds int64) []byte {
 // appendMessage writes the message of the rule that refuses, or a sentence or two, which as
 // JSON need no escaping.
 func (no *refusal) appendMessage(b []byte, seconds int64, asJSON bool) []byte {
-	if no.reply != nil && no.reply.message != nil && (seconds > 0 || !no.reply.message.waits) {
-		return no.reply.message.append(b, no, seconds, asJSON)
+	if own := no.own(seconds); own != "" {
+		if asJSON {
+			own = escaped(own)
+		}
+		return append(b, own...)
 	}
 	switch {
 	case no.status == http.StatusTooManyRequests && no.full > 0:
@@ -213,23 +216,6 @@ func appendInProgress(b []byte, most int64) []byte {
 		return append(b, "A request is in progress, and no more than one is allowed at once."...)
 	}
 	return append(strconv.AppendInt(b, most, 10), " requests are in progress, and no more are allowed at once."...)
-}
-
-// appendJSON writes a rule's name, which is printable ASCII, as encoding/json does.
-func appendJSON(b []byte, name string) []byte {
-	const hex = "0123456789abcdef"
-	b = append(b, '"')
-	for i := range len(name) {
-		switch c := name[i]; c {
-		case '"', '\\':
-			b = append(b, '\\', c)
-		case '<', '>', '&':
-			b = append(b, '\\', 'u', '0', '0', hex[c>>4], hex[c&15])
-		default:
-			b = append(b, c)
-		}
-	}
-	return append(b, '"')
 }
 
 // appendDuration writes seconds in words, from two minutes on to the nearest minute, hour or

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"net/http"
 	"net/url"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -63,8 +62,10 @@ func (r Refusal) Validate() error {
 	if wrong := wrongText(r.Title); wrong != "" {
 		report("Refusal.Title", wrong)
 	}
-	if _, wrong := parseMessage(r.Message); wrong != "" {
+	if wrong := wrongText(r.Message); wrong != "" {
 		report("Refusal.Message", wrong)
+	} else if strings.Contains(places.Replace(r.Message), "{") {
+		report("Refusal.Message", "has a { that begins none of {retry_after}, {seconds}, {rule}, {limit}")
 	}
 	if r.RetryAfter < 0 || r.RetryAfter > 366*24*time.Hour {
 		report("Refusal.RetryAfter", "is %v: it must be from 0 to 366 days", r.RetryAfter)
@@ -75,9 +76,8 @@ func (r Refusal) Validate() error {
 // A reply is a Refusal that was checked, in the form in which it is written.
 type reply struct {
 	Refusal
-	kind    kind
-	atOnce  kind     // for want of a place
-	message *message // nil: the kind's
+	kind   kind
+	atOnce kind // for want of a slot
 }
 
 // reply is what a rule answers which it refuses; nil where that is what Weir says by itself.
@@ -110,9 +110,6 @@ func (c *compiler) reply(at string, given Rule) *reply {
 		if r.Title != "" {
 			kind.title = escaped(r.Title)
 		}
-	}
-	if r.Message != "" {
-		r.message, _ = parseMessage(r.Message)
 	}
 	return r
 }
@@ -169,70 +166,19 @@ var denials = map[int]kind{
 	http.StatusServiceUnavailable: *kinds[http.StatusServiceUnavailable],
 }
 
-// A message is a text with places that a refusal fills.
-type message struct {
-	parts []messagePart
-	waits bool // it tells how long to wait
+// places are all that a message may have.
+var places = strings.NewReplacer("{retry_after}", "", "{seconds}", "", "{rule}", "", "{limit}", "")
+
+// tellsTime reports whether a message has a place for the time to wait.
+func tellsTime(message string) bool {
+	return strings.Contains(message, "{retry_after}") || strings.Contains(message, "{seconds}")
 }
 
-// A messagePart is text, or the place of a value.
-type messagePart struct {
-	value       string // its name; empty: none
-	plain, json string
-}
-
-var messageValues = []string{"retry_after", "seconds", "rule", "limit"}
-
-// parseMessage reads a text, or says what is wrong with it.
-func parseMessage(text string) (m *message, wrong string) {
-	if wrong := wrongText(text); wrong != "" {
-		return nil, wrong
+// own is the message of the rule that refuses, or empty where it has none.
+func (no *refusal) own(seconds int64) string {
+	if no.reply == nil || no.reply.Message == "" || seconds == 0 && tellsTime(no.reply.Message) {
+		return ""
 	}
-	m = &message{}
-	for text != "" {
-		before, rest, found := strings.Cut(text, "{")
-		if before != "" {
-			m.parts = append(m.parts, messagePart{plain: before, json: escaped(before)})
-		}
-		if !found {
-			break
-		}
-		name, after, closed := strings.Cut(rest, "}")
-		if !closed || !slices.Contains(messageValues, name) {
-			return nil, "has a { that begins none of {" + strings.Join(messageValues, "}, {") + "}"
-		}
-		m.parts = append(m.parts, messagePart{value: name})
-		m.waits = m.waits || name == "retry_after" || name == "seconds"
-		text = after
-	}
-	return m, ""
-}
-
-// append writes the message for a refusal.
-func (m *message) append(b []byte, no *refusal, seconds int64, asJSON bool) []byte {
-	for i := range m.parts {
-		p := &m.parts[i]
-		text := p.plain
-		switch p.value {
-		case "retry_after":
-			b = appendDuration(b, seconds)
-			continue
-		case "seconds":
-			b = strconv.AppendInt(b, seconds, 10)
-			continue
-		case "rule":
-			text = no.rule
-		case "limit":
-			text = no.limit()
-		}
-		switch {
-		case !asJSON:
-			b = append(b, text...)
-		case p.value == "":
-			b = append(b, p.json...)
-		default:
-			b = append(b, escaped(text)...)
-		}
-	}
-	return b
+	return strings.NewReplacer("{retry_after}", string(appendDuration(nil, seconds)), "{seconds}", strconv.FormatInt(seconds, 10),
+		"{rule}", no.rule, "{limit}", no.limit()).Replace(no.reply.Message)
 }

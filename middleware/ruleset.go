@@ -100,7 +100,6 @@ type rule struct {
 	parts int // how many limits and slots it has at most
 
 	notes *notes
-	owner *notices // those of the limiter, by which it is known
 }
 
 // notes are what was noticed about a rule. They outlive a change of the rules, so as not
@@ -314,7 +313,7 @@ func (c *compiler) rule(at string, given Rule, info RuleInfo) *rule {
 	if shadow && given.OnOutage == limiter.FailClosed {
 		given.OnOutage = limiter.FailLocal // it refuses nothing
 	}
-	r := &rule{Rule: given, shadow: shadow, deny: deny, notes: c.notes(given.Name), owner: c.set.notices}
+	r := &rule{Rule: given, shadow: shadow, deny: deny, notes: c.notes(given.Name)}
 	info.Name, info.Mode = given.Name, given.Mode
 	if shadow {
 		info.Mode = Shadow

@@ -9,8 +9,7 @@ import (
 	"github.com/weirgo/weir/limiter"
 )
 
-// ErrNotApplied is what [Settle] and [RateLimit.Charge] return for a rule
-// that did not apply to the request: it did not match, or an exempt request met no rules.
+// ErrNotApplied is what [Settle] returns for a rule that did not apply to the request: it did not match, or an exempt request met no rules.
 var ErrNotApplied = errors.New("middleware: the rule did not apply to this request")
 
 // Settle says that the request with this context cost n units of a rule with [Reserve]:
@@ -90,44 +89,4 @@ func (e *ending) said(a *applied, n int64, innermost bool) (owed []limiter.Settl
 		}
 	}
 	return owed, true
-}
-
-// Charge takes n units more of a rule for the key that the request with this context counts
-// under, if they are there, and tells what was decided. They stay taken, however the request
-// ends. The error is [ErrNotApplied], or the store's.
-func (l *RateLimit) Charge(ctx context.Context, rule string, n int64) (RuleResult, error) {
-	s, i, err := l.applied(ctx, rule)
-	if err != nil {
-		return RuleResult{}, err
-	}
-	a := s.policies[i]
-	if a.isPlace() {
-		return RuleResult{}, fmt.Errorf("middleware: Charge of rule %.128q: a request takes one place", rule)
-	}
-	charges := []limiter.Charge{{Quota: a.quota, Key: a.key, Cost: n}}
-	for _, other := range a.others {
-		charges = append(charges, limiter.Charge{Quota: other.quota, Key: a.key, Cost: n})
-	}
-	decisions := make([]limiter.Decision, len(charges))
-	if err := l.store.Decide(ctx, charges, decisions); err != nil {
-		return RuleResult{}, err
-	}
-	a.cost = n
-	var results []RuleResult
-	for j := range decisions {
-		a.policy = s.policies[i+j].policy
-		results = a.appendResult(results, decisions[j])
-	}
-	return results[0], nil
-}
-
-// applied is where this limiter has applied a rule to the request with this context.
-func (l *RateLimit) applied(ctx context.Context, rule string) (*scope, int, error) {
-	notices := l.rules.Load().notices // which are the limiter's own, also when rules are changed
-	for s := scopeOf(ctx); s != nil; s = s.outer {
-		if i := s.find(rule); i >= 0 && s.policies[i].rule.owner == notices {
-			return s, i, nil
-		}
-	}
-	return nil, 0, fmt.Errorf("%w: %.128q", ErrNotApplied, rule)
 }

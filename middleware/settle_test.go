@@ -539,36 +539,6 @@ func TestRefusalsAreNoOutcomes(t *testing.T) {
 	assert.True(t, list.Empty())
 }
 
-func TestAHandlerCharges(t *testing.T) {
-	l := limited(t, middleware.Config{Rules: []middleware.Rule{
-		{Name: "ip", Key: keyfunc.IP(), Limit: perHour(14), Cost: middleware.Units(4)},
-		{Name: "login", Limit: perHour(10), Counts: middleware.Statuses(401)},
-		{Name: "never", Limit: perHour(10), Match: func(*http.Request) bool { return false }},
-	}})
-	other := limited(t, middleware.Config{Rules: []middleware.Rule{{Name: "ip", Limit: perHour(10)}}})
-	handler := func(_ http.ResponseWriter, r *http.Request) {
-		ctx := r.Context()
-		d, err := l.Charge(ctx, "ip", 7)
-		require.NoError(t, err)
-		assert.True(t, d.Allowed)
-		assert.EqualValues(t, 3, d.Remaining)
-		d, err = l.Charge(ctx, "ip", 4)
-		require.NoError(t, err)
-		assert.False(t, d.Allowed, "it takes nothing that is not there")
-		assert.EqualValues(t, 3, left(t, l, "ip", "192.0.2.1"))
-
-		_, err = l.Charge(ctx, "login", 2)
-		require.NoError(t, err, "these stay, however it ends")
-		_, err = l.Charge(ctx, "never", 2)
-		assert.ErrorIs(t, err, middleware.ErrNotApplied)
-		_, err = l.Charge(ctx, "ip", -1)
-		assert.ErrorIs(t, err, limiter.ErrCharges)
-	}
-	through(l, other.Handler(http.HandlerFunc(handler)).ServeHTTP)
-	assert.EqualValues(t, 8, left(t, l, "login", ""))
-	assert.EqualValues(t, 9, left(t, other, "ip", ""), "each of the limiter whose method it is")
-}
-
 func TestWhatCannotBeOfAnEndIsAnError(t *testing.T) {
 	limit := limiter.PerHour(5)
 	cost := func(*http.Request) int64 { return 2 }
