@@ -197,7 +197,7 @@ func metricsTellWhoIsRefused(t *testing.T, server string, _ []string) {
 		return strings.Contains(text, "header:X-Tenant:noisy") && strings.Contains(text, "198.51.100.")
 	}, 30*time.Second, 100*time.Millisecond, "the page does not tell who is refused")
 	for _, rule := range []string{"ip", "tenant", "search"} {
-		refused := regexp.MustCompile(`rate_limit_exceeded_total\{rule="` + rule + `"\} [1-9]`)
+		refused := regexp.MustCompile(`rate_limit_requests_total\{decision="refused",rule="` + rule + `".*\} [1-9]`)
 		require.Eventually(t, func() bool {
 			response, err := http.Get(server + "/metrics")
 			if err != nil {
