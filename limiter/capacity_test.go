@@ -106,7 +106,7 @@ func chargesOf(quotas []*Quota, key string, cost int64) (charges []Charge) {
 	return charges
 }
 
-func TestWithoutMemoryNewKeysShareOneCounter(t *testing.T) {
+func TestWithoutMemoryNewKeysShareOneCounterInEachPart(t *testing.T) {
 	for name, quotas := range wideLimits(t) {
 		phase.Run(t, name, func(t *testing.T) {
 			limited, err := NewMemory(MemoryOptions{MaxBytes: 1 << 20})
@@ -120,15 +120,15 @@ func TestWithoutMemoryNewKeysShareOneCounter(t *testing.T) {
 				require.True(t, m.decide(chargesOf(quotas, fmt.Sprint("first ", keys), 1)...)[0].Allowed)
 				keys++
 			}
-			require.LessOrEqual(t, m.Stats().Bytes, 1<<20+1<<16, "MaxBytes, and the overflow counters")
+			require.LessOrEqual(t, m.Stats().Bytes, 1<<20+1<<18, "MaxBytes, and the overflow counters")
 			require.Greater(t, keys, 2000)
 			for i := range 4000 {
 				if d := m.decide(chargesOf(quotas, fmt.Sprint("new ", i), 9)...); d[0].Overflow && d[0].Allowed && d[len(d)-1].Allowed {
 					admitted++
 				}
 			}
-			assert.LessOrEqual(t, int64(admitted), last.Capacity()/9, "of all that have no place of their own")
-			assert.LessOrEqual(t, m.Stats().Bytes, 1<<20+1<<16)
+			assert.LessOrEqual(t, int64(admitted), int64(len(m.shards))*(last.Capacity()/9), "of all that have no place of their own")
+			assert.LessOrEqual(t, m.Stats().Bytes, 1<<20+1<<18)
 			assert.False(t, m.take(last, "refused", 1), "a key that was refused was forgotten")
 
 			time.Sleep(50 * time.Hour)
@@ -165,7 +165,7 @@ func TestWithoutMemoryALogNeverAdmitsMore(t *testing.T) {
 		}
 		assert.Greater(t, len(admitted), 200, "it goes on")
 		assert.NotZero(t, m.Stats().Merged)
-		assert.LessOrEqual(t, m.Stats().Bytes, 1<<20+1<<16)
+		assert.LessOrEqual(t, m.Stats().Bytes, 1<<20+1<<18)
 	})
 }
 
@@ -181,7 +181,7 @@ func TestWithoutMemoryWhatIsOwedTakesNone(t *testing.T) {
 			}
 			time.Sleep(time.Second)
 		}
-		assert.LessOrEqual(t, m.Stats().Bytes, 1<<20+1<<16)
+		assert.LessOrEqual(t, m.Stats().Bytes, 1<<20+1<<18)
 		assert.NotZero(t, m.Stats().Merged)
 		for key := range keys {
 			assert.EqualValues(t, 1000-owed, m.decide(Charge{Quota: q, Key: fmt.Sprint(key)})[0].Remaining)
@@ -696,7 +696,7 @@ func TestWithoutRoomALookShowsWhatAllOwe(t *testing.T) {
 				m, q, other := overflowing(t), named(t, "api", "", PerHour(15).With(a)), named(t, "exhausted", "", PerHour(1))
 				before := m.Stats()
 				fresh := m.decide(Charge{Quota: q, Key: "new"})[0]
-				assert.True(t, fresh.Overflow && fresh.Remaining == q.Capacity())
+				assert.True(t, !fresh.Overflow && fresh.Remaining == q.Capacity(), "nobody owes anything")
 				assert.Equal(t, before, m.Stats(), "a look takes no room")
 				for i := range 3 {
 					require.NoError(t, m.Owe(t.Context(), []Charge{{Quota: q, Key: fmt.Sprint("new ", i), Cost: q.Capacity() / 2}}))
@@ -707,7 +707,8 @@ func TestWithoutRoomALookShowsWhatAllOwe(t *testing.T) {
 				beside := m.decide(Charge{Quota: other, Key: "0"}, Charge{Quota: q, Key: "new"})
 				assert.False(t, beside[0].Overflow)
 				assert.Equal(t, alone, beside[1], "in a batch")
-				assert.False(t, m.decide(Charge{Quota: other, Key: "0", Cost: 1}, Charge{Quota: q, Key: "new", Cost: 1})[1].Allowed, "beside one that is refused")
+				refused := m.decide(Charge{Quota: other, Key: "0", Cost: 1}, Charge{Quota: q, Key: "new", Cost: 1})
+				assert.Equal(t, alone, refused[1], "beside one that is refused")
 			})
 		})
 	}

@@ -164,8 +164,6 @@ func TestConcurrentFloodsNeitherDeadlockNorSetAnExhaustedKeyFree(t *testing.T) {
 					require.True(t, shard.TryLock(), "a shard was left locked")
 					shard.Unlock()
 				}
-				require.True(t, m.overflow.TryLock(), "the overflow counters were left locked")
-				m.overflow.Unlock()
 			})
 		})
 	}
@@ -328,17 +326,11 @@ func TestKnownKeysAreDecidedOnWithoutALock(t *testing.T) {
 	for _, a := range []Algorithm{SlidingCounter, TokenBucket, LeakyBucket, FixedWindow} {
 		phase.Run(t, a.String(), func(t *testing.T) {
 			m := newMemory(t, 0)
-			own, roomy, global := named(t, "own", "", PerDay(1000).With(a)), named(t, "roomy", "", PerDay(10).With(a)), named(t, "global", "", PerDay(1).With(a))
-			exhausted, spare := named(t, "exhausted", "", PerDay(1).With(a)), named(t, "spare", "", PerDay(1000).With(a))
-			for _, q := range []*Quota{exhausted, global} {
-				for m.take(q, "", 1) {
-				}
+			own, exhausted := named(t, "own", "", PerDay(1000).With(a)), named(t, "exhausted", "", PerDay(1).With(a))
+			for m.take(exhausted, "", 1) {
 			}
 			m.take(own, "key", 1)
-			m.take(spare, "key", 1)
 			require.False(t, m.take(own, "other", own.Capacity()) && m.take(own, "other", 1), "it is marked as refused")
-			m.take(roomy, "key", 1)
-			require.False(t, m.take(roomy, "key", roomy.Capacity()), "it is marked as refused, and has much left")
 
 			for i := range m.shards {
 				m.shards[i].Lock()
@@ -347,9 +339,6 @@ func TestKnownKeysAreDecidedOnWithoutALock(t *testing.T) {
 				assert.True(t, m.take(own, "key", 1))
 				assert.False(t, m.take(exhausted, "", 1))
 				assert.False(t, m.take(own, "other", 1))
-				m.decide(Charge{Quota: own, Key: "key", Cost: 1}, Charge{Quota: spare, Key: "key", Cost: 1})
-				m.decide(Charge{Quota: own, Key: "key", Cost: 0}, Charge{Quota: spare, Key: "key", Cost: 0})
-				m.decide(Charge{Quota: roomy, Key: "key", Cost: 1}, Charge{Quota: global, Key: "", Cost: 1})
 			}
 			for i := range m.shards {
 				m.shards[i].Unlock()

@@ -70,46 +70,15 @@ func (m *Memory) writtenUnder(tag table.Tag) *Quota { return (*m.limits.Load())[
 type shard struct {
 	table.Shard
 	memory *Memory
-	index  int   // shards are locked in this order
 	now    int64 // at which states are judged
 	held   []state
 	free   []uint64 // places in held
 	logs   int      // bytes of the logs of held
 	budget *table.Budget
 
-	underWay map[uint64]slots
-	most     int // of them since the map was made: it keeps the room for as many
-}
-
-func (s *shard) init(m *Memory, index, lines int, budget *table.Budget) {
-	s.memory, s.index, s.budget = m, index, budget
-	s.Init(lines, budget, s)
-}
-
-// slots is a State of events under way, without the time.
-type slots struct{ level, mean int64 }
-
-// keptRoom is for how many keys a shard without events under way keeps room.
-const keptRoom = 128
-
-func (s *shard) putSlots(hash uint64, state State) {
-	if state.Level > 0 {
-		if s.underWay == nil {
-			s.underWay = map[uint64]slots{}
-		}
-		s.underWay[hash] = slots{state.Level, state.Prev}
-		s.most = max(s.most, len(s.underWay))
-		return
-	}
-	delete(s.underWay, hash)
-	if len(s.underWay) == 0 && s.most > keptRoom {
-		s.underWay, s.most = nil, 0
-	}
-}
-
-func (s *shard) slots(hash uint64) State {
-	known := s.underWay[hash]
-	return State{Last: s.now, Level: known.level, Prev: known.mean}
+	// Places in held of what has no cell, so that nothing evicts it: events under way, while there are
+	// some, and the overflow counters, by the quota's salt.
+	beside map[uint64]uint64
 }
 
 // A state is what a shard holds of a key: a cache line.
@@ -153,26 +122,14 @@ const (
 	keptLog    = 16 // how many entries a state may have room for that is not in use
 )
 
-// lacks is how many states and entries of a log there is to be memory for, before q has a new state.
-func (s *shard) lacks(q *Quota) (states, entries int) {
-	if n := len(s.free); n > 0 {
-		return 0, max(0, q.firstEntries()-int(s.held[s.free[n-1]].log.room))
-	}
-	if n := len(s.held); n == cap(s.held) {
-		states = max(4, n/8)
-	}
-	return states, q.firstEntries()
-}
-
-// hasMemory reports whether newState would make a state.
-func (s *shard) hasMemory(q *Quota) bool {
-	states, entries := s.lacks(q)
-	return s.budget.Has(states*stateBytes + entries*entryBytes)
-}
-
 // newState makes a state for a key that was never seen, if there is memory for it, or it must.
 func (s *shard) newState(q *Quota, must bool) (at uint64, ok bool) {
-	states, entries := s.lacks(q)
+	states, entries := 0, q.firstEntries()
+	if n := len(s.free); n > 0 {
+		entries = max(0, entries-int(s.held[s.free[n-1]].log.room))
+	} else if n := len(s.held); n == cap(s.held) {
+		states = max(4, n/8)
+	}
 	if !s.budget.Reserve(states*stateBytes+entries*entryBytes, must) {
 		return 0, false
 	}
@@ -324,10 +281,9 @@ func (s *shard) decideHeld(q *Quota, hash uint64, cost int64, d *Decision) bool 
 	switch {
 	case known.last <= s.now && q.algorithm == &slidingLog && known.prev == 0:
 		s.takeLog(known, q, cost, d)
-	case known.last <= s.now && q.window > 0 && q.calendar == nil && q.algorithm != &slidingLog:
-		c := counts{q.byWindow.down(known.last), known.level, known.prev}
-		if d.Receipt = (Receipt{s.now, ByStore}); q.takeCounts(s.now, &c, cost, d) {
-			known.last, known.level, known.prev = s.now, c.level, c.prev
+	case known.last <= s.now && q.isWide():
+		if after := q.takeWide(s.now, known.state(), cost, d); d.Allowed && cost > 0 {
+			known.last, known.level, known.prev = after.Last, after.Level, after.Prev
 			s.note(known, d)
 		}
 	default:

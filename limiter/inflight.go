@@ -2,7 +2,6 @@ package limiter
 
 import (
 	"errors"
-	"hash/maphash"
 	"time"
 )
 
@@ -79,7 +78,7 @@ func NewConcurrency(rule, tier string, most int64) (*Quota, error) {
 		return nil, err
 	}
 	q := &Quota{rule: rule, tier: tier, limit: Limit{Events: most}, algorithm: &inFlight, capacity: most}
-	q.salt = maphash.String(seed, rule+"\x00"+tier)
+	q.salt = saltOf(rule, tier)
 	return q, nil
 }
 

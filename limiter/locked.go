@@ -6,209 +6,228 @@ import (
 	"github.com/weirgo/weir/limiter/internal/table"
 )
 
-// How Memory decides with the shards' locks: on states, on new keys and on those that were written
-// under another limit, and where others were faster too often.
+// How Memory decides with the shards' locks: on batches, on states, on new keys and on those that
+// were written under another limit, and where others were faster too often.
 
-// A lockedKey is what decideLocked knows of one charge.
+// fewCharges is how many most batches have at most.
+const fewCharges = 4
+
+// A lockedKey is what is known of one charge while its shard is locked.
 type lockedKey struct {
-	shard   *shard // the key's, or the overflow counters
+	shard   *shard
 	hash    uint64
 	binding *binding
 
-	cell  table.Cell
-	found bool
-	first int       // the first charge on that cell: some share one, if it is an overflow counter
-	tag   table.Tag // what the first charge has taken from the cell, and will put there
-	word  uint64
-	marks table.Mark // that any charge gives the first one's cell
+	// Where the state is: in a cell, which is taken, or beside them.
+	hasCell  bool
+	cell     table.Cell
+	overflow bool      // hash is that of the rule's overflow counter
+	tag      table.Tag // 0: there is none yet
+	word     uint64
 
-	before, after State
-	allowed       bool
+	after State  // or
+	taken uint64 // the word after the charge, of a word under the tag of the charge's limit
+}
+
+// locate says where the charges are counted.
+func (m *Memory) locate(charges []Charge, keys []lockedKey) {
+	var hash uint64
+	for i := range charges {
+		c := &charges[i]
+		if i == 0 || c.Key != charges[i-1].Key {
+			hash = hashOf(c.Key)
+		}
+		keys[i] = lockedKey{shard: m.shardOf(hash), hash: hash ^ c.Quota.salt, binding: m.binding(c.Quota)}
+	}
 }
 
 // decideLocked locks every shard that charges touch, always in the same order, takes all
 // cells, and counts only when all charges are allowed. A key that was given a cell, and is
 // then not charged, has an idle one.
 func (m *Memory) decideLocked(charges []Charge, decisions []Decision, keys []lockedKey) {
-	for i := range charges {
-		k, q := &keys[i], charges[i].Quota
-		k.binding, k.hash = m.binding(q), q.digest(charges[i].Key)
-		k.shard = m.shardOf(k.hash)
-	}
-	var space [fewCharges]*shard
-	homes := space[:0]
+	m.locate(charges, keys)
+	var space [fewCharges]int
+	shards := space[:0]
 	for i := range keys {
-		homes = append(homes, keys[i].shard)
-	}
-	slices.SortFunc(homes, func(a, b *shard) int { return a.index - b.index })
-	homes = slices.Compact(homes)
-	for _, s := range homes {
-		s.Lock()
-	}
-	overflow := false
-	var all bool
-	for settled := false; ; {
-		missing := take(charges, keys)
-		var lacking bool
-		all, lacking = m.weigh(charges, keys)
-		if !missing || settled && !(all && lacking) {
-			break
+		if at := m.shardIndex(keys[i].hash); i == 0 || at != shards[len(shards)-1] {
+			shards = append(shards, at)
 		}
-		putBack(keys) // for whoever makes room may move cells
-		var changed bool
-		changed, overflow = m.makeRoom(charges, keys, all, overflow)
-		settled = !changed
 	}
+	slices.Sort(shards)
+	shards = slices.Compact(shards)
+	for _, i := range shards {
+		m.shards[i].Lock()
+	}
+	all, lacking := weigh(charges, decisions, keys)
+	for all && lacking {
+		for i := range keys {
+			keys[i].putBack() // for whoever makes room may move cells
+		}
+		makeRoom(charges, keys)
+		all, lacking = weigh(charges, decisions, keys)
+	}
+	overflowed := false
 	for i := range keys {
-		k, c, d := &keys[i], &charges[i], &decisions[i]
-		q, cost, s := c.Quota, c.Cost, &k.before
+		k, q, cost, d := &keys[i], charges[i].Quota, charges[i].Cost, &decisions[i]
+		overflowed = overflowed || k.overflow && cost > 0
 		switch {
-		case all:
-			s = &k.after
-		case k.allowed:
+		case all && cost > 0:
+			k.write(q, d)
+		case d.Allowed && cost > 0:
 			cost = 0 // it is a look
-		}
-		*d = q.describe(*s, 0, cost, k.allowed)
-		d.Overflow = k.shard == &m.overflow
-		switch {
-		case k.found:
-			first := &keys[k.first]
-			if all && cost > 0 {
-				first.word = k.shard.save(q, k.binding.tag, first.tag, first.word, *s, d)
-				first.tag = k.binding.tag
+			if k.tag == 0 {
+				k.find(q, cost)
 			}
-			first.marks |= marksAfter(k.cell.Marks(), q, cost, d) &^ table.Pinned
-		case all && cost > 0 && q.InFlight():
-			k.shard.putSlots(k.hash, *s)
+			k.decide(charges, decisions, keys, i, cost)
 		}
-	}
-	for i := range keys {
-		if k := &keys[i]; k.found && k.first == i {
-			k.cell.SetMarks(k.marks)
+		if k.hasCell {
+			k.cell.SetMarks(marksAfter(k.cell.Marks(), q, cost, d) &^ table.Pinned)
 		}
+		k.putBack()
+		k.drop(q)
 	}
-	putBack(keys)
-	if overflow {
-		m.overflow.Unlock()
+	if overflowed {
+		m.overflowed.Add(1)
 	}
-	for _, s := range homes {
-		s.Unlock()
+	for _, i := range shards {
+		m.shards[i].Unlock()
 	}
 }
 
-// take takes the cells there are, and reports whether one is missing.
-func take(charges []Charge, keys []lockedKey) (missing bool) {
+// weigh takes all cells, reads the clock and decides. It reports whether all are allowed, and whether
+// one that is to be counted has no state.
+func weigh(charges []Charge, decisions []Decision, keys []lockedKey) (all, lacking bool) {
 	for i := range keys {
-		k := &keys[i]
-		if charges[i].Quota.InFlight() {
-			continue
-		}
-		if k.cell, k.found = k.shard.Find(k.hash); !k.found {
-			missing = true
-			continue
-		}
-		for k.first = 0; keys[k.first].cell != k.cell; k.first++ {
-		}
-		if k.first == i {
-			k.tag, k.word = k.cell.Tag(), k.cell.Take()
-		}
+		keys[i].find(charges[i].Quota, charges[i].Cost)
 	}
-	return missing
-}
-
-// putBack ends take.
-func putBack(keys []lockedKey) {
-	for i := range keys {
-		if k := &keys[i]; k.found && k.first == i {
-			k.cell.Put(k.tag, k.word)
-		}
-	}
-}
-
-// weigh reads the clock, decides, and reports whether all are allowed and whether what is to be
-// counted lacks a cell.
-func (m *Memory) weigh(charges []Charge, keys []lockedKey) (all, lacking bool) {
-	now := m.now()
+	now := keys[0].shard.memory.now()
 	all = true
 	for i := range keys {
-		k, q, cost := &keys[i], charges[i].Quota, charges[i].Cost
+		k, cost := &keys[i], charges[i].Cost
 		k.shard.now = now
-		k.before = m.stateOf(charges, keys, i)
-		if len(keys) > 1 && len(k.before.Log) >= MostLows && q.hasLows() {
-			k.before.Log = slices.Clone(k.before.Log) // from which take may leave one out
-		}
-		k.after, k.allowed = q.takeNow(k.before, cost)
-		all = all && k.allowed
-		lacking = lacking || !k.found && cost > 0 && !q.InFlight()
+		k.decide(charges, decisions, keys, i, cost)
+		all = all && decisions[i].Allowed
+		lacking = lacking || k.tag == 0 && cost > 0
 	}
 	return all, lacking
 }
 
-// stateOf is the state that a charge finds, after those before it.
-func (m *Memory) stateOf(charges []Charge, keys []lockedKey, i int) State {
-	k, q, now := &keys[i], charges[i].Quota, keys[i].shard.now
-	switch {
-	case q.InFlight():
-		return k.shard.slots(k.hash)
-	case !k.found:
-		return q.at(State{}, now)
-	}
-	for j := i - 1; j >= k.first; j-- {
-		if keys[j].found && keys[j].first == k.first {
-			return q.at(q.Convert(charges[j].Quota, keys[j].after, now), now)
+// find finds a charge's state, and takes its cell. A look at a key that has none shows the overflow
+// counter of its rule, if that is in use.
+func (k *lockedKey) find(q *Quota, cost int64) {
+	s := k.shard
+	k.tag, k.word = 0, 0
+	if !q.InFlight() && !k.overflow {
+		if k.cell, k.hasCell = s.Find(k.hash); k.hasCell {
+			k.tag, k.word = k.cell.Tag(), k.cell.Take()
+			return
 		}
+		if at, ok := s.beside[q.salt]; !ok || cost > 0 || s.held[at].idle <= s.memory.now() {
+			return
+		}
+		k.overflow, k.hash = true, q.salt
 	}
-	first := &keys[k.first]
-	s, from := k.shard.load(first.tag, first.word)
-	if first.tag == heldTag && k.binding.tag == heldTag && (from == q || from.limit == q.limit) {
-		return k.shard.present(&k.shard.held[first.word], q, charges[i].Cost)
+	if at, ok := s.beside[k.hash]; ok {
+		k.tag, k.word = heldTag, at
 	}
-	return q.at(q.Convert(from, s, now), now)
 }
 
-// makeRoom gives a cell to each charge that is to be counted and has none, or moves it to its rule's
-// overflow counter, where looks go too for whose key there is no room. It reports whether
-// anything changed, and whether the overflow counters are locked, which come after all shards.
-func (m *Memory) makeRoom(charges []Charge, keys []lockedKey, all, overflow bool) (changed, locked bool) {
-	counted := false
+// decide decides on one of the charges, after those before it, and writes nothing yet.
+func (k *lockedKey) decide(charges []Charge, decisions []Decision, keys []lockedKey, i int, cost int64) {
+	q, d := charges[i].Quota, &decisions[i]
+	if b := k.binding; b.tag != heldTag && (k.tag == 0 || k.tag == b.tag) {
+		k.taken = q.takeWord(k.shard.now-b.memory.origin, b, k.word, cost, d)
+		return
+	}
+	before := k.before(q, cost)
+	for j := range keys[:i] { // others may be on that counter
+		if o := &keys[j]; k.overflow && o.overflow && o.shard == k.shard && o.hash == k.hash {
+			before = q.at(q.Convert(charges[j].Quota, o.after, k.shard.now), k.shard.now)
+		}
+	}
+	if q.isWide() {
+		k.after = q.takeWide(k.shard.now, before, cost, d)
+	} else {
+		var allowed bool
+		k.after, allowed = q.takeNow(before, cost)
+		*d = q.describe(k.after, 0, cost, allowed)
+	}
+	d.Overflow = k.overflow
+}
+
+// before is the state that a charge finds, for it to change.
+func (k *lockedKey) before(q *Quota, cost int64) State {
+	s := k.shard
+	if k.tag == 0 {
+		return q.at(State{}, s.now)
+	}
+	of, from := s.load(k.tag, k.word)
+	switch isSame := from == q || from.limit == q.limit; {
+	case isSame && q.isWide():
+		return of
+	case isSame && k.tag == heldTag:
+		return q.own(s.present(&s.held[k.word], q, cost))
+	}
+	return q.at(q.Convert(from, of, s.now), s.now)
+}
+
+// write writes the state after a charge, as d says.
+func (k *lockedKey) write(q *Quota, d *Decision) {
+	switch b := k.binding; {
+	case !k.hasCell:
+		k.shard.hold(&k.shard.held[k.word], q, k.after, d)
+	case b.tag != heldTag && k.tag == b.tag:
+		k.word = k.taken
+	default:
+		k.word = k.shard.save(q, b.tag, k.tag, k.word, k.after, d)
+		k.tag = b.tag
+	}
+}
+
+// putBack ends find, for a cell.
+func (k *lockedKey) putBack() {
+	if k.hasCell {
+		k.cell.Put(k.tag, k.word)
+	}
+}
+
+// drop ends the use of a state of events under way, if there are none.
+func (k *lockedKey) drop(q *Quota) {
+	if q.InFlight() && k.tag != 0 && k.shard.held[k.word].level == 0 {
+		k.shard.freeState(k.word)
+		delete(k.shard.beside, k.hash)
+	}
+}
+
+// makeRoom gives a state to each charge that is to be counted and has none: in a cell, or else that
+// of its rule's overflow counter.
+func makeRoom(charges []Charge, keys []lockedKey) {
 	for i := range keys {
-		if k := &keys[i]; k.found {
+		if k := &keys[i]; k.hasCell {
 			k.cell.SetMarks(k.cell.Marks() | table.Pinned)
 		}
 	}
 	for i := range keys {
 		k, c := &keys[i], &charges[i]
-		isTaken := all && c.Cost > 0
-		if k.found || c.Quota.InFlight() || !isTaken && (k.shard == &m.overflow || k.shard.hasRoom(k.hash, k.binding, c)) {
+		if k.tag != 0 || c.Cost == 0 {
 			continue
 		}
-		changed = true
-		if isTaken && k.shard != &m.overflow {
-			if cell, ok := k.shard.room(k.hash, k.binding, c); ok {
+		s := k.shard
+		if !c.Quota.InFlight() {
+			if cell, ok := s.room(k.hash, k.binding, c); ok {
 				cell.SetMarks(cell.Marks() | table.Pinned)
 				continue
 			}
+			k.overflow, k.hash = true, c.Quota.salt
+			if _, ok := s.beside[k.hash]; ok {
+				continue
+			}
 		}
-		if !overflow {
-			overflow = true
-			m.overflow.Lock()
+		if s.beside == nil {
+			s.beside = map[uint64]uint64{}
 		}
-		m.overflow.now = k.shard.now
-		k.shard, k.hash = &m.overflow, c.Quota.salt
-		if !isTaken {
-			continue
-		}
-		if !counted {
-			counted = true
-			m.overflowed.Add(1)
-		}
-		cell, ok := k.shard.Find(k.hash)
-		if !ok {
-			cell, _ = k.shard.room(k.hash, k.binding, c)
-		}
-		cell.SetMarks(cell.Marks() | table.Pinned)
+		s.beside[k.hash], _ = s.newState(c.Quota, true)
 	}
-	return changed, overflow
 }
 
 // room makes a cell for a key, with a first state, if there is room for both. The key of a rule
@@ -235,10 +254,83 @@ func (s *shard) room(hash uint64, b *binding, c *Charge) (cell table.Cell, ok bo
 	return cell, true
 }
 
-// hasRoom reports whether room would make a cell. It evicts nothing.
-func (s *shard) hasRoom(hash uint64, b *binding, c *Charge) bool {
-	if b.tag == heldTag && !s.hasMemory(c.Quota) && !(s.Sweep() && s.hasMemory(c.Quota)) {
-		return false
+// A change is made of one key after the other.
+type change uint8
+
+const (
+	refunds change = iota
+	owes
+	resets
+)
+
+func (m *Memory) each(charges []Charge, what change) error {
+	if err := CheckCharges(charges); err != nil {
+		return err
 	}
-	return s.HasRoom(hash)
+	for i := range charges {
+		if what == resets || charges[i].Cost > 0 {
+			m.change(charges[i:i+1], what)
+		}
+	}
+	return nil
+}
+
+// change makes a change of one key: a refund under the quota that its state was written under, a debt
+// as [Quota.OweFrom] says.
+func (m *Memory) change(charges []Charge, what change) {
+	var keys [1]lockedKey
+	m.locate(charges, keys[:])
+	c, k := &charges[0], &keys[0]
+	s := k.shard
+	s.Lock()
+	defer s.Unlock()
+	s.now = m.now()
+	k.find(c.Quota, 1)
+	if k.tag == 0 && what == owes {
+		if makeRoom(charges, keys[:]); k.overflow {
+			m.overflowed.Add(1)
+		}
+		k.find(c.Quota, 1)
+	}
+	s.now = m.now() // as others may have changed a word meanwhile
+	switch {
+	case k.tag == 0:
+		return
+	case what == resets && k.hasCell:
+		k.putBack()
+		s.Clear(k.cell)
+		return
+	case what == resets: // what is under way is so all the same
+		s.held[k.word].prev = 0
+		return
+	}
+	if k.tag == heldTag {
+		if known := &s.held[k.word]; known.quota.algorithm.mostEvents > 0 && (what == owes || known.prev > 0) {
+			s.ready(known) // a debt adds an entry, and a refund that makes room for what is owed
+		}
+	}
+	state, from := s.load(k.tag, k.word)
+	q, tag := from, k.tag
+	switch {
+	case what == owes:
+		if q, state = c.Quota.OweFrom(from, state, s.now, c.Cost); q != from {
+			tag = m.binding(q).tag
+		}
+	case c.Quota.InFlight():
+		q = c.Quota // a lower limit may be in force, and all of the places return
+		fallthrough
+	default:
+		state = q.Refund(state, s.now, c.Cost, c.Receipt.At)
+	}
+	d := q.describe(q.at(state, s.now), 0, 0, true)
+	if !k.hasCell {
+		s.hold(&s.held[k.word], q, state, &d)
+		k.drop(q)
+		return
+	}
+	k.word, k.tag = s.save(q, tag, k.tag, k.word, state, &d), tag
+	if what == refunds {
+		k.cell.SetMarks(marksAfter(k.cell.Marks(), q, c.Cost, &d))
+	}
+	k.putBack()
 }

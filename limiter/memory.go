@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"hash/maphash"
-	"math"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -30,7 +29,7 @@ type MemoryOptions struct {
 	MaxKeys int
 
 	// MaxBytes bounds the memory that the store takes for all of that, from a mebibyte on.
-	// Zero means 256 MiB. It leaves out the counters that keys without room share.
+	// Zero means 256 MiB. What keys without room share, and events under way, may go beyond.
 	MaxBytes int64
 }
 
@@ -45,16 +44,16 @@ type MemoryOptions struct {
 // among some dozen in its reach, and that one begins anew when it returns. A key that
 // was refused is not forgotten until half of its limit is free again, and the empty key,
 // which rules without a Key count under, never is. Where most in reach are being refused,
-// the store is under siege, and no other is forgotten either: a new key then shares one
-// overflow counter with all others of its rule and tier in that situation, which
-// [Decision.Overflow] says, and a look shows that one.
+// the store is under siege, and no other is forgotten either: a new key then shares an
+// overflow counter with all others of its rule and tier in that situation, one in each part of the
+// store. [Decision.Overflow] says so, and a look shows that counter as long as it is in use.
 // [Memory.Stats] counts what was forgotten and what was shared. It begins a little before the cap: up to 80% of MaxKeys
 // every key has a place of its own, and of the first 90% some 4 in 1,000 take another's.
 //
 // A key is held in one of two forms. Buckets, fixed windows and the sliding counter are a word: keys
 // that are known are decided on without a lock, and a refusal writes nothing. All else is a state
-// behind the lock of its part of the store, and new keys take that lock too; there are 64 parts at a
-// million keys, and one that grows holds its keys up for a millisecond or two. Of more than 4,000
+// behind the lock of its part of the store. New keys and batches take that lock too; there are 64 parts
+// at a million keys, and one that grows holds its keys up for a millisecond or two. Of more than 4,000
 // different limits, the further ones are states.
 //
 // At MaxBytes it is the same, but that a new key whose state needs more than a word finds no
@@ -70,8 +69,7 @@ type Memory struct {
 	start  time.Time
 	origin int64 // start in microseconds since 1970
 
-	shards   []shard
-	overflow shard // the overflow counters; locked after all shards
+	shards []shard // locked in this order
 
 	overflowed, merged atomic.Uint64
 
@@ -114,9 +112,10 @@ func NewMemory(o MemoryOptions) (*Memory, error) {
 	m.shards = make([]shard, n)
 	budget := table.NewBudget(o.MaxBytes)
 	for i := range m.shards {
-		m.shards[i].init(m, i, lines, budget)
+		s := &m.shards[i]
+		s.memory, s.budget = m, budget
+		s.Init(lines, budget, s)
 	}
-	m.overflow.init(m, n, math.MaxInt32/3, table.NewBudget(math.MaxInt64))
 	return m, nil
 }
 
@@ -125,12 +124,18 @@ func (m *Memory) now() int64 {
 	return m.origin + max(0, time.Since(m.start).Microseconds())
 }
 
-// digest is what a key is held as.
-func (q *Quota) digest(key string) uint64 { return hashOf(key) ^ q.salt }
-
+// hashOf is a key's, whose lowest bits say which shard it is in: no quota's salt has those, so a key
+// of all rules is in one. What it is held as is the hash and the quota's salt, by XOR.
 func hashOf(key string) uint64 { return maphash.String(seed, key) }
 
-func (m *Memory) shardOf(hash uint64) *shard { return &m.shards[hash&uint64(len(m.shards)-1)] }
+// saltOf is what tells a quota's keys from those of others.
+func saltOf(rule, tier string) uint64 {
+	return maphash.String(seed, rule+"\x00"+tier) &^ (table.MostShards - 1)
+}
+
+func (m *Memory) shardIndex(hash uint64) int { return int(hash) & (len(m.shards) - 1) }
+
+func (m *Memory) shardOf(hash uint64) *shard { return &m.shards[m.shardIndex(hash)] }
 
 // Decide implements [Store]. Its errors are those of [CheckCharges].
 func (m *Memory) Decide(_ context.Context, charges []Charge, decisions []Decision) error {
@@ -143,7 +148,7 @@ func (m *Memory) Decide(_ context.Context, charges []Charge, decisions []Decisio
 		m.decideOne(charges[0].Quota, charges[0].Key, charges[0].Cost, &decisions[0])
 	case n > fewCharges:
 		m.decideLocked(charges, decisions, make([]lockedKey, n))
-	case !m.decideKnown(charges, decisions):
+	default:
 		var keys [fewCharges]lockedKey
 		m.decideLocked(charges, decisions, keys[:n])
 	}
@@ -152,14 +157,10 @@ func (m *Memory) Decide(_ context.Context, charges []Charge, decisions []Decisio
 
 // decideOne decides on one charge.
 func (m *Memory) decideOne(q *Quota, key string, cost int64, d *Decision) {
-	b, hash := m.binding(q), q.digest(key)
+	b, hash := m.binding(q), hashOf(key)^q.salt
 	if b.tag == heldTag && m.shardOf(hash).decideHeld(q, hash, cost, d) || b.tag != heldTag && m.decideWord(q, b, hash, cost, d) {
 		return
 	}
-	m.decideOneLocked(q, key, cost, d)
-}
-
-func (m *Memory) decideOneLocked(q *Quota, key string, cost int64, d *Decision) {
 	charges, keys := [1]Charge{{Quota: q, Key: key, Cost: cost}}, [1]lockedKey{}
 	var decisions [1]Decision
 	m.decideLocked(charges[:], decisions[:], keys[:])
@@ -190,103 +191,6 @@ func (m *Memory) Owe(_ context.Context, charges []Charge) error { return m.each(
 // Reset implements [Store]. Its errors are those of [CheckCharges]. Events under way stay so, and
 // end like all others.
 func (m *Memory) Reset(_ context.Context, charges []Charge) error { return m.each(charges, resets) }
-
-// A change is made of one key after the other.
-type change uint8
-
-const (
-	refunds change = iota
-	owes
-	resets
-)
-
-func (m *Memory) each(charges []Charge, what change) error {
-	if err := CheckCharges(charges); err != nil {
-		return err
-	}
-	for i := range charges {
-		c := &charges[i]
-		if what != resets && c.Cost == 0 {
-			continue
-		}
-		hash := c.Quota.digest(c.Key)
-		s := m.shardOf(hash)
-		s.Lock()
-		s.now = m.now()
-		if c.Quota.InFlight() {
-			s.changeSlots(hash, c, what)
-		} else if cell, ok := s.Find(hash); ok {
-			s.changeCell(cell, c, what)
-		} else if what == owes {
-			s.oweNew(hash, c)
-		}
-		s.Unlock()
-	}
-	return nil
-}
-
-func (s *shard) changeSlots(hash uint64, c *Charge, what change) {
-	state := s.slots(hash)
-	switch what {
-	case refunds:
-		state = inFlight.refund(c.Quota, state, c.Cost, c.Receipt.At)
-	case owes:
-		state = inFlight.owe(c.Quota, state, c.Cost)
-	case resets: // what is under way is so all the same
-		state = State{Level: state.Level}
-	}
-	s.putSlots(hash, state)
-}
-
-// oweNew owes for a key that has no cell.
-func (s *shard) oweNew(hash uint64, c *Charge) {
-	m, b := s.memory, s.memory.binding(c.Quota)
-	if cell, ok := s.room(hash, b, c); ok {
-		s.changeCell(cell, c, owes)
-		return
-	}
-	m.overflowed.Add(1)
-	m.overflow.Lock() // which comes after all shards
-	defer m.overflow.Unlock()
-	m.overflow.now = s.now
-	cell, ok := m.overflow.Find(c.Quota.salt)
-	if !ok {
-		cell, _ = m.overflow.room(c.Quota.salt, b, c)
-	}
-	m.overflow.changeCell(cell, c, owes)
-}
-
-// changeCell makes a change in a locked shard: a refund under the quota that the state was written
-// under, a debt as [Quota.OweFrom] says.
-func (s *shard) changeCell(cell table.Cell, c *Charge, what change) {
-	if what == resets {
-		s.Clear(cell)
-		return
-	}
-	written, word := cell.Tag(), cell.Take()
-	s.now = s.memory.now() // as others may have changed a word meanwhile
-	if written == heldTag {
-		if known := &s.held[word]; known.quota.algorithm.mostEvents > 0 && (what == owes || known.prev > 0) {
-			s.ready(known) // a debt adds an entry, and a refund that makes room for what is owed
-		}
-	}
-	state, q := s.load(written, word)
-	tag := written
-	if what == refunds {
-		state = q.Refund(state, s.now, c.Cost, c.Receipt.At)
-	} else {
-		from := q
-		if q, state = c.Quota.OweFrom(from, state, s.now, c.Cost); q != from {
-			tag = s.memory.binding(q).tag
-		}
-	}
-	d := q.describe(q.at(state, s.now), 0, 0, true)
-	word = s.save(q, tag, written, word, state, &d)
-	if what == refunds {
-		cell.SetMarks(marksAfter(cell.Marks(), q, c.Cost, &d))
-	}
-	cell.Put(tag, word)
-}
 
 // Claim implements [Claimer]. Its other error is about a Memory that NewMemory did not make.
 func (m *Memory) Claim(rule string) error {
@@ -322,9 +226,6 @@ func (m *Memory) Stats() MemoryStats {
 		stats.Evicted += s.Evicted
 		s.Unlock()
 	}
-	m.overflow.Lock()
-	stats.Bytes += m.overflow.Bytes() + m.overflow.bytes()
-	m.overflow.Unlock()
 	return stats
 }
 

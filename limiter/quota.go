@@ -2,7 +2,6 @@ package limiter
 
 import (
 	"errors"
-	"hash/maphash"
 	"slices"
 	"strconv"
 	"sync/atomic"
@@ -62,7 +61,7 @@ func NewQuota(rule, tier string, l Limit) (*Quota, error) {
 	}
 	q := compiled(l)
 	q.rule, q.tier = rule, tier
-	q.salt = maphash.String(seed, rule+"\x00"+tier)
+	q.salt = saltOf(rule, tier)
 	return q, nil
 }
 

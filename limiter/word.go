@@ -3,6 +3,8 @@ package limiter
 import (
 	"math/bits"
 	"time"
+
+	"github.com/weirgo/weir/limiter/internal/table"
 )
 
 // The states that Memory packs into a word, and what the algorithms decide on them: the hot path.
@@ -135,6 +137,18 @@ func (q *Quota) takeBucket(now int64, word uint64, cost int64, d *Decision) uint
 	return word
 }
 
+// isWide reports whether q's states are counts that may not fit a word.
+func (q *Quota) isWide() bool { return q.window > 0 && q.calendar == nil && q.algorithm != &slidingLog }
+
+// takeWide fills in the decision on such a state, and returns the state after it.
+func (q *Quota) takeWide(now int64, s State, cost int64, d *Decision) State {
+	c := counts{q.byWindow.down(s.Last), s.Level, s.Prev}
+	if d.Receipt = (Receipt{now, ByStore}); q.takeCounts(now, &c, cost, d) {
+		return State{Last: now, Level: c.level, Prev: c.prev}
+	}
+	return s
+}
+
 // takeCounts fills in the decision on counts, and reports whether they have changed.
 func (q *Quota) takeCounts(now int64, c *counts, cost int64, d *Decision) (changed bool) {
 	current := q.byWindow.down(now)
@@ -207,4 +221,42 @@ func (q *Quota) waitCounts(c *counts, elapsed, cost int64) int64 {
 		return rest + q.faded(min(c.level, q.capacity), room)
 	}
 	return rest
+}
+
+// attempts is how often a word is tried where others are faster, before a decision queues up for the
+// lock.
+const attempts = 6
+
+// pause leaves a word to those that were faster: for half a microsecond, and twice as long
+// each time. They then decide several times from their own cache, where all would do little
+// else than pass the word around. (The compiler keeps the loop, though it is empty.)
+func pause(attempt int) {
+	for range 1024 << attempt {
+	}
+}
+
+// decideWord decides on one charge of a key that is known, without the lock: if no other is faster too
+// often, and no mark has to change. The clock is read after the word, so no decision is before one
+// that it builds on.
+func (m *Memory) decideWord(q *Quota, b *binding, hash uint64, cost int64, d *Decision) bool {
+	shard := m.shardOf(hash)
+	for attempt := range attempts {
+		place, sight := shard.Seek(hash)
+		switch {
+		case sight == table.Busy:
+			pause(attempt)
+			continue
+		case sight == table.Unseen || place.Tag() != b.tag:
+			return false
+		}
+		after := q.takeWord(m.now()-m.origin, b, place.State(), cost, d)
+		if marksAfter(place.Marks(), q, cost, d) != place.Marks() {
+			return false
+		}
+		if after == place.State() || place.Swap(after) {
+			return true
+		}
+		pause(attempt)
+	}
+	return false
 }

@@ -59,17 +59,7 @@ func (p Place) Marks() Mark { return Mark(p.about >> tagBits) }
 // State is what the cell held.
 func (p Place) State() uint64 { return p.word ^ p.seal }
 
-// Still reports whether that has not changed since.
-func (p Place) Still() bool { return atomic.LoadUint64(p.at) == p.word }
-
 // Swap replaces the state.
 func (p Place) Swap(state uint64) bool {
 	return atomic.CompareAndSwapUint64(p.at, p.word, sealed(state, p.seal))
 }
-
-// Take has the cell for the caller alone, until it calls Put. It may not wait for anything
-// meanwhile, as others wait for the cell.
-func (p Place) Take() bool { return atomic.CompareAndSwapUint64(p.at, p.word, taken) }
-
-// Put ends Take.
-func (p Place) Put(state uint64) { atomic.StoreUint64(p.at, sealed(state, p.seal)) }

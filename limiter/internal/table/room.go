@@ -43,15 +43,6 @@ func (s *Shard) Room(digest uint64, tag Tag) (Cell, bool) {
 	}
 }
 
-// HasRoom reports whether Room would make a cell. It moves and evicts none.
-func (s *Shard) HasRoom(digest uint64) bool {
-	var r reach
-	r.explore(s, digest, true)
-	n := len(*s.lines.Load())
-	return r.free != nowhere || n < s.maxLines && (s.budget.Has((s.larger(n)-n)*lineBytes) || s.Sweep()) ||
-		r.victim != nowhere && !r.besieged()
-}
-
 // nearby is an empty cell in one of a digest's own lines.
 func (s *Shard) nearby(digest uint64) (Cell, bool) {
 	lines := *s.lines.Load()
@@ -291,7 +282,7 @@ func (s *Shard) grow() bool {
 	}
 	for {
 		more := (size - n) * lineBytes
-		if !s.budget.Reserve(more, more == 0) {
+		if !s.budget.Reserve(more, false) {
 			s.patience = patience
 			return dropped > 0
 		}

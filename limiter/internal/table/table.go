@@ -31,22 +31,19 @@
 //   - A word is sealed: XORed with a mask of its cell's digest and tag. A swap that comes
 //     late, when the cell is another digest's, so finds another word, even if the states
 //     are equal. (Digests are 64 random bits: it errs once in 2^64, as they do.)
-//   - A word that is 0 is taken: the goroutine that replaced it by 0 has the cell for itself until it
-//     puts a word back. Whatever moves a cell, or changes several as one, takes it first.
+//   - A word that is 0 is taken: the goroutine that replaced it by 0, with the lock, has the cell for
+//     itself until it puts a word back. Whatever moves a cell, or changes several as one, takes it
+//     first. Without the lock it is tried again then, and never waited for.
 //   - turns counts the changes of which digests are in the line's cells, each counted before the new
 //     word is there. A word that was read while it stood still belongs to the digest and
 //     the tag that were read with it. (Marks change without a turn: a stale one at worst
 //     sends a caller to the lock.)
 //
-// No two wait for each other. Without the lock a cell is tried for, never waited for, and
-// nothing is waited for while one is held. With it, a cell is waited for ([Cell.Take]), so
-// only for those without it. Locks of several shards are taken in one order, and Room, which
-// waits for any cell, is called by a goroutine that holds none.
+// Locks of several shards are taken in one order.
 package table
 
 import (
 	"math/bits"
-	"runtime"
 	"sync"
 	"sync/atomic"
 	"unsafe"
@@ -57,9 +54,12 @@ const (
 
 	// A shard has some thousand cells where there are few shards, so that growing one
 	// holds no request up for long, and where there are many keys, more shards.
-	fewShards, fewCells   = 64, 1 << 10
-	manyShards, manyCells = 4096, 1 << 14
+	fewShards, fewCells = 64, 1 << 10
+	manyCells           = 1 << 14
 )
+
+// MostShards is how many shards there are at most.
+const MostShards = 4096
 
 // A Tag says how a cell's state is to be read. Zero marks an empty cell.
 type Tag uint16
@@ -150,7 +150,7 @@ type Owner interface {
 // has at most.
 func Sizes(maxCells int) (shards, lines int) {
 	shards = 1
-	for shards < fewShards && maxCells/shards > fewCells || shards < manyShards && maxCells/shards > manyCells {
+	for shards < fewShards && maxCells/shards > fewCells || shards < MostShards && maxCells/shards > manyCells {
 		shards *= 2
 	}
 	perShard := (maxCells + shards - 1) / shards
@@ -282,15 +282,8 @@ func (c Cell) seal() uint64 { return seal(c.line.digest[c.i], c.Tag()) }
 
 func (c Cell) put(word uint64) { atomic.StoreUint64(&c.line.word[c.i], word) }
 
-// take waits for a batch that has the cell: some nanoseconds, unless its thread sleeps.
-func (c Cell) take() (word uint64) {
-	for {
-		if word = atomic.SwapUint64(&c.line.word[c.i], taken); word != taken {
-			return word
-		}
-		runtime.Gosched()
-	}
-}
+// take has the cell for the caller, which has the lock and has not taken it.
+func (c Cell) take() (word uint64) { return atomic.SwapUint64(&c.line.word[c.i], taken) }
 
 // settle says which digest is in a cell that is taken or empty, before a word is put there.
 func (c Cell) settle(digest uint64, tag Tag, marks Mark) {
@@ -309,17 +302,14 @@ type Budget struct {
 // NewBudget returns one of so many bytes.
 func NewBudget(most int64) *Budget { return &Budget{most: most} }
 
-// Reserve takes so many bytes, if there are as many or it must.
+// Reserve takes so many bytes, if there are as many or it must. None can always be taken.
 func (b *Budget) Reserve(bytes int, must bool) bool {
-	if b.used.Add(int64(bytes)) > b.most && !must {
+	if b.used.Add(int64(bytes)) > b.most && !must && bytes > 0 {
 		b.Release(bytes)
 		return false
 	}
 	return true
 }
-
-// Has reports whether Reserve would take them.
-func (b *Budget) Has(bytes int) bool { return b.used.Load()+int64(bytes) <= b.most }
 
 // Release gives bytes back.
 func (b *Budget) Release(bytes int) { b.used.Add(-int64(bytes)) }
