@@ -1,19 +1,20 @@
 package rules_test
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"unicode/utf8"
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/weirgo/weir/internal/race"
 	"github.com/weirgo/weir/middleware"
 	"github.com/weirgo/weir/middleware/rules"
 )
@@ -100,12 +101,13 @@ func requireWithin(t testing.TB, text []byte, p rules.Problem) {
 }
 
 // The sample, edited by somebody with the worst of luck: it either means something, or all
-// that is wrong is told where it is.
-func TestTenThousandRandomEditsOfTheSample(t *testing.T) {
+// that is wrong is told where it is. WEIR_DRAWS is how many edits are tried, times four.
+func TestAnEditOfTheSampleIsReadOrItsProblemsAreInTheText(t *testing.T) {
 	// Which a text alone can't name.
 	original := strings.Replace(string(sample(t)), ", file: banned.txt", "", 1)
-	seeds, edits := uint64(4), race.Draws(2_500, 250)
-	for seed := range seeds {
+	edits, err := strconv.Atoi(cmp.Or(os.Getenv("WEIR_DRAWS"), "100"))
+	require.NoError(t, err)
+	for seed := range uint64(4) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			t.Parallel()
 			rng := rand.New(rand.NewPCG(seed, 0))
@@ -158,15 +160,6 @@ var mutations = []func(*rand.Rand, string) string{
 		l[i], l[j] = l[j], l[i]
 		return l
 	}),
-	lines(func(rng *rand.Rand, l []string) []string { // one moves in, or out
-		at := rng.IntN(len(l))
-		if rng.IntN(2) == 0 {
-			l[at] = " " + l[at]
-		} else {
-			l[at] = strings.TrimPrefix(l[at], " ")
-		}
-		return l
-	}),
 	tokens(func(rng *rand.Rand, words []string) { // a word is lost
 		words[rng.IntN(len(words))] = ""
 	}),
@@ -177,39 +170,13 @@ var mutations = []func(*rand.Rand, string) string{
 	tokens(func(rng *rand.Rand, words []string) { // one is another
 		words[rng.IntN(len(words))] = extremes[rng.IntN(len(extremes))]
 	}),
-	tokens(func(rng *rand.Rand, words []string) { // one is mistyped
-		at := rng.IntN(len(words))
-		words[at] += words[at][len(words[at])/2:]
-	}),
-	func(rng *rand.Rand, s string) string { // a number is another
-		var at []int
-		for i := range len(s) {
-			if s[i] >= '0' && s[i] <= '9' && (i == 0 || s[i-1] < '0' || s[i-1] > '9') {
-				at = append(at, i)
-			}
-		}
-		if len(at) == 0 {
-			return s
-		}
-		from := at[rng.IntN(len(at))]
-		to := from
-		for to < len(s) && s[to] >= '0' && s[to] <= '9' {
-			to++
-		}
-		return s[:from] + numbers[rng.IntN(len(numbers))] + s[to:]
-	},
-}
-
-var numbers = []string{
-	"0", "-1", "1", "2", "99", "100", "101", "10000", "10001", "1000000000000", "1000000000001", "9223372036854775807",
-	"9223372036854775808", "-9223372036854775808", "1e3", "1.5", "007", "0x7f", "1_000", "1__0", "NaN",
 }
 
 var extremes = []string{
 	"", "null", "~", "true", "[]", "{}", "[[]]", "{a: b}", `""`, "*a", "&a", "!!str", "|", ">", "#", "'", `"`, ": ", "- ", ", ", "?", "%",
 	"leaky_bucket", "token_bucket", "fixed_window", "sliding_log", "user", "ip", "user|ip", "global", "header:X-A", "0s", "1ns", "400d", "1us",
 	"local", "shadow", "off", "1%", "default", "tier:free", "global", "/*", `"GET /"`, `"süß"`, "10/s burst 5", "1/366d", "10000000/s",
-	"0.0.0.0/0", "::1", "1GiB", "endpoints", "tiers", "name: default", "no_key: skip", "\t", "\u2028", "\x00", "\xff",
+	"0", "-1", "10001", "1000000000001", "9223372036854775808", "1e3", "1.5", "007", "0x7f", "1__0", "NaN", "0.0.0.0/0", "::1", "1GiB", "endpoints", "tiers", "name: default", "no_key: skip", "\t", "\u2028", "\x00", "\xff",
 }
 
 func lines(edit func(*rand.Rand, []string) []string) func(*rand.Rand, string) string {

@@ -75,25 +75,26 @@ func TestOverloadIsExplained(t *testing.T) {
 // What a limit has learned is kept over reloads, and over attempts that are refused.
 func TestAReloadKeepsTheOverloadThatItDoesNotChange(t *testing.T) {
 	const section = "overload: {priority: [premium]}\n"
-	w := watch(t, map[string]string{"limits.yaml": limitOf("10/s") + section}, rules.Options{Overload: shed.FromRules, Poll: 100 * time.Millisecond})
-	reloads := func(text string) error {
-		before := len(w.all())
-		w.write(text)
-		require.Eventually(t, func() bool { return len(w.all()) > before }, long, time.Millisecond)
-		return w.all()[before].Err
-	}
-	first := w.Overload()
-	require.NoError(t, reloads(limitOf("20/s")+section))
-	assert.Same(t, first, w.Overload())
-	require.Error(t, reloads(limitOf("20/x")+"overload: {priority: [vip]}\n"))
-	require.Error(t, reloads(limitOf("20/s")+"overload: {priority: [vip], max_wait: 1h}\n"))
-	require.NoError(t, reloads("soft: 80%\n"+limitOf("20/s")+section))
-	assert.Same(t, first, w.Overload(), "what was refused changes nothing")
+	bubble(t, func(t *testing.T) {
+		w := watch(t, map[string]string{"limits.yaml": limitOf("10/s") + section}, rules.Options{Overload: shed.FromRules})
+		reloads := func(text string) error {
+			w.write(text)
+			settle()
+			return w.Status().Err
+		}
+		first := w.Overload()
+		require.NoError(t, reloads(limitOf("20/s")+section))
+		assert.Same(t, first, w.Overload())
+		require.Error(t, reloads(limitOf("20/x")+"overload: {priority: [vip]}\n"))
+		require.Error(t, reloads(limitOf("20/s")+"overload: {priority: [vip], max_wait: 1h}\n"))
+		require.NoError(t, reloads("soft: 80%\n"+limitOf("20/s")+section))
+		assert.Same(t, first, w.Overload(), "what was refused changes nothing")
 
-	require.NoError(t, reloads(limitOf("20/s")+"overload: {priority: [vip]}\n"))
-	assert.NotSame(t, first, w.Overload())
-	assert.Equal(t, "vip", w.Overload().(*shed.Limiter).Stats()[0].Levels[0].Name)
-	require.NoError(t, reloads(limitOf("20/s")))
-	assert.Nil(t, w.Overload())
-	assert.Equal(t, http.StatusOK, w.status(call{}))
+		require.NoError(t, reloads(limitOf("20/s")+"overload: {priority: [vip]}\n"))
+		assert.NotSame(t, first, w.Overload())
+		assert.Equal(t, "vip", w.Overload().(*shed.Limiter).Stats()[0].Levels[0].Name)
+		require.NoError(t, reloads(limitOf("20/s")))
+		assert.Nil(t, w.Overload())
+		assert.Equal(t, http.StatusOK, w.status(call{}))
+	})
 }

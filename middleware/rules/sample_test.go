@@ -235,39 +235,6 @@ func TestASizeIsANumberAndAUnit(t *testing.T) {
 	}
 }
 
-// Rules in short are those with a limit and nothing else.
-func TestWhatIsWrittenInShortIsWhatItStandsFor(t *testing.T) {
-	phase.Test(t, func(t *testing.T) {
-		const long = `version: 1
-ban: {cidrs: [198.51.100.7], keys: ["user:eve"]}
-allow: {routes: ["GET /healthz"], cidrs: [192.0.2.0/28]}
-global: {limit: 50/s}
-tiers: {free: {limit: 5/s}}
-endpoints:
-  "GET /a": {limit: 3/1m, tiers: {free: {limit: 2/1m}}, key: [ip], cost: {units: 2}, soft: {at: 70%}}
-soft: {at: 80%}
-default: {limit: 7/m}
-`
-		const short = `{"version": 1, "ban": {"cidrs": "198.51.100.7", "keys": "user:eve"},
-	"allow": {"routes": "GET /healthz", "cidrs": "192.0.2.0/28"},
-	"global": "50/s", "tiers": {"free": "5/s"},
-	"endpoints": {"GET /a": {"limit": "3/1m", "tiers": {"free": "2/1m"}, "key": "ip", "cost": 2, "soft": "70%"}},
-	"soft": "80%", "default": "7/m"}`
-		a, b := parse(t, long, rules.Options{}).Config(), parse(t, short, rules.Options{}).Config()
-		assert.Equal(t, plainly(a.Rules[0]), plainly(b.Rules[0]))
-		assert.Equal(t, plainly(a.ByTier["free"][0]), plainly(b.ByTier["free"][0]))
-		assert.Equal(t, plainly(a.ByRoute["GET /a"][0]), plainly(b.ByRoute["GET /a"][0]))
-		assert.Equal(t, plainly(a.Default[0]), plainly(b.Default[0]))
-		assert.Equal(t, 70, b.ByRoute["GET /a"][0].SoftAt)
-		assert.Equal(t, middleware.Units(2), b.ByRoute["GET /a"][0].Cost)
-		assert.Equal(t, keyOf(t, a.ByRoute["GET /a"][0], call{}), keyOf(t, b.ByRoute["GET /a"][0], call{}))
-		for _, c := range []call{{}, {from: "198.51.100.7:1"}, {user: "eve"}, {route: "/healthz"}, {from: "192.0.2.20:1"}} {
-			assert.Equal(t, denies(t, a, c), denies(t, b, c), c)
-			assert.Equal(t, a.Allow(c.request()), b.Allow(c.request()), c)
-		}
-	})
-}
-
 func TestSoftOfARuleGoesBeforeThatOfTheFile(t *testing.T) {
 	c := parse(t, "version: 1\nsoft: 80%\nglobal: {limit: 3/s, soft: off}\ndefault: {limit: 3/s, soft: 50%}\ntiers: {a: 3/s}\n", rules.Options{}).Config()
 	assert.Equal(t, 0, c.Rules[0].SoftAt)

@@ -3,7 +3,6 @@ package rules_test
 import (
 	"encoding/json"
 	"fmt"
-	"maps"
 	"math"
 	"os"
 	"regexp"
@@ -240,61 +239,4 @@ func TestTheSchemaRefusesWhatAnEditorCanTell(t *testing.T) {
 		_, err := rules.Parse([]byte(text), rules.Options{})
 		assert.Error(t, err, "and so does Parse: %s", text)
 	}
-}
-
-// Every field of the schema is one that files are read by, and all that it lists or gives
-// as an example can be written there.
-func TestTheSchemaKnowsNothingThatTheDecoderDoesNot(t *testing.T) {
-	fields := 0
-	var walk func(s *schema, field string, wrap func(value string) string)
-	walk = func(s *schema, field string, wrap func(string) string) {
-		if s == nil {
-			return
-		}
-		walk(s.of(t), field, wrap)
-		for _, value := range append(slices.Clone(s.Enum), s.Examples...) {
-			plain, err := json.Marshal(value)
-			require.NoError(t, err)
-			for _, p := range problemsAt(t, wrap(string(plain)), field) {
-				t.Errorf("%s is %s, which the schema says it can: %s", field, plain, p)
-			}
-		}
-		for _, form := range s.AnyOf {
-			walk(form, field, wrap)
-		}
-		walk(s.Else, field, wrap)
-		walk(s.Items, field+".0", func(v string) string { return wrap("[" + v + "]") })
-		if s.AdditionalProperties != nil {
-			walk(s.others(t), field+`."GET /any"`, func(v string) string { return wrap(`{"GET /any": ` + v + `}`) })
-		}
-		for _, name := range slices.Sorted(maps.Keys(s.Properties)) {
-			fields++
-			inside := strings.TrimPrefix(field+"."+name, ".")
-			into := func(v string) string { return wrap(fmt.Sprintf(`{%q: %s}`, name, v)) }
-			_, err := rules.Parse([]byte(into("null")), rules.Options{})
-			if err != nil {
-				for _, p := range problemsOf(t, err) {
-					require.NotContains(t, p, "unknown field", "%s", into("null"))
-				}
-			}
-			walk(s.Properties[name], inside, into)
-		}
-	}
-	walk(readSchema(t), "", func(v string) string { return v })
-	require.Greater(t, fields, 100)
-}
-
-// problemsAt are those with one field itself, however it was to be written.
-func problemsAt(t testing.TB, text, field string) (problems []string) {
-	t.Helper()
-	_, err := rules.Parse([]byte(text), rules.Options{})
-	if err == nil {
-		return nil
-	}
-	for _, p := range problemsOf(t, err) {
-		if _, rest, _ := strings.Cut(p, " "); strings.HasPrefix(rest, field+": ") && strings.Contains(rest, " is not ") {
-			problems = append(problems, p)
-		}
-	}
-	return problems
 }

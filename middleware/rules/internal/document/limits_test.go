@@ -63,7 +63,7 @@ func TestWhatPeopleWriteIsNotTooMuch(t *testing.T) {
 // for a megabyte of what people write.
 func TestReadingEndsWhateverTheBytes(t *testing.T) {
 	t.Parallel()
-	const size = 1 << 16
+	const size = 1 << 14
 	for _, c := range [][2]string{
 		{"", "a:\n"}, {"", "a: 1\n"}, {"", "-\n"}, {"", "- a\n"}, {"", "<"}, {"", "\"\t"}, {"", "- "}, {"", "? "}, {"", "? a\n"}, {"", "&a "}, {"", "!a "},
 		{"", "["}, {"", "{"}, {"", "{a: "}, {"", "]"}, {"", "@"}, {"", "---\n"}, {"", "...\n"}, {"", "%a\n"}, {"", ">\n a\n"}, {"{", "a,"}, {"{", "a:\n"}, {"{", "? "},
