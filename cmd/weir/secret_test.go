@@ -73,19 +73,6 @@ func TestNoOutputHasACredentialOfTheCommandLineOrTheEnvironment(t *testing.T) {
 	})
 }
 
-func TestCheckDoesNotPrintTheLinesOfAFileThatIsNoListOfBans(t *testing.T) {
-	secret := write(t, "credentials", "[default]\naws_secret_access_key = wJalrXUtnFEMI\nuser:ok\napikey:wJalrXUtnFEMI\n")
-	path := write(t, "limits.yaml", "version: 1\nban: {file: "+secret+"}\n")
-	for _, args := range [][]string{{"check", path}, {"check", "--json", path}, {"explain", path, "--path=/"}} {
-		exit, out, err := weir(t, "", args...)
-		assert.Equal(t, exitBad, exit)
-		assert.NotContains(t, out+err, "wJalrXUtnFEMI")
-		assert.NotContains(t, out+err, "aws_secret")
-		assert.Contains(t, out+err, "is neither an address nor a key")
-		assert.Contains(t, out+err, "is a key of kind apikey")
-	}
-}
-
 // hostile is what a terminal would act on.
 const hostile = "\x1b[2J\x1b]0;owned\x07\u009b31m\u202egnp.exe\xff\xfe\r\u2028\U000e0001"
 

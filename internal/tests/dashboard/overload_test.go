@@ -15,14 +15,8 @@ import (
 	"github.com/weirgo/weir/observe/dashboard"
 )
 
-// A busy service has 8 connections, and takes so long for each request.
-type busy struct {
-	*service
-	limits *middleware.RateLimit
-	page   *dashboard.Dashboard
-}
-
-func startBusy(t *testing.T, o shed.Options, takes time.Duration) *busy {
+// A busy service has 8 connections, and takes 20 ms for each request.
+func startBusy(t *testing.T, o shed.Options) *service {
 	page, err := dashboard.New(dashboard.Options{Authorize: anybody, Title: "checkout"})
 	require.NoError(t, err)
 	limits, err := middleware.New(middleware.Config{Observer: page, Overload: shed.Must(shed.New(o))})
@@ -30,49 +24,30 @@ func startBusy(t *testing.T, o shed.Options, takes time.Duration) *busy {
 	page.Add(limits, limits)
 	connections := make(chan struct{}, 8)
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /", func(http.ResponseWriter, *http.Request) {
+	mux.Handle("/ops/limits", page)
+	mux.Handle("/", limits.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
 		connections <- struct{}{}
-		time.Sleep(takes)
+		time.Sleep(20 * time.Millisecond)
 		<-connections
-	})
-	outside := http.NewServeMux()
-	outside.Handle("/ops/limits", page)
-	outside.Handle("/", limits.Handler(mux))
-	return &busy{&service{t: t, page: page, mux: outside}, limits, page}
-}
-
-// ask has so many requests of a tier come at once.
-func (b *busy) ask(tier string, n int) {
-	for range n {
-		go func() {
-			r := httptest.NewRequest("GET", "/", nil)
-			r = r.WithContext(middleware.WithTier(r.Context(), tier))
-			b.mux.ServeHTTP(httptest.NewRecorder(), r)
-		}()
-	}
+	})))
+	return &service{t: t, page: page, mux: mux}
 }
 
 func TestThePageShowsAnOverload(t *testing.T) {
 	t.Parallel()
-	s := startBusy(t, shed.Options{Priority: []string{"premium", "free"}, MaxWait: 100 * time.Millisecond}, 20*time.Millisecond)
+	s := startBusy(t, shed.Options{Priority: []string{"premium", "free"}, MaxWait: 100 * time.Millisecond})
 	b := browser.Open(t, s.serve(), 1280, 900, false)
 	b.Await(patience, `!document.querySelector("#overload").hidden`)
 	assert.Equal(t, "has room", b.Text("#overload-text"))
 	assert.Equal(t, "0 of 32 in flight", b.Text("#places .about"))
-	stop := make(chan struct{})
-	defer close(stop)
-	go func() {
-		for {
-			select {
-			case <-stop:
-				return
-			case <-time.After(50 * time.Millisecond):
-				s.ask("premium", 4)
-				s.ask("free", 30)
-				s.ask("", 20)
+	every(t, func(int) {
+		for tier, n := range map[string]int{"premium": 4, "free": 30, "": 20} {
+			for range n {
+				r := httptest.NewRequest("GET", "/", nil)
+				go s.mux.ServeHTTP(httptest.NewRecorder(), r.WithContext(middleware.WithTier(r.Context(), tier)))
 			}
 		}
-	}()
+	})
 	b.Await(2*patience, `document.querySelector("#overload").dataset.is === "sheds"`)
 	b.Await(patience, `document.querySelectorAll("#levels .number.some").length > 0`)
 	assert.Contains(t, b.Text("#overload-text"), "others")

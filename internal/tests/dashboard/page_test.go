@@ -1,7 +1,6 @@
 package dashboard_test
 
 import (
-	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"sync/atomic"
@@ -12,8 +11,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weirgo/weir/internal/tests/browser"
-	"github.com/weirgo/weir/limiter"
-	"github.com/weirgo/weir/middleware"
 	"github.com/weirgo/weir/observe/dashboard"
 )
 
@@ -87,21 +84,8 @@ func TestWhatClientsSendIsTextAndNothingElse(t *testing.T) {
 
 func TestOfManyRulesTheWorstAreInFrontAndTheOthersAreFound(t *testing.T) {
 	t.Parallel()
-	routes := map[string][]middleware.Rule{}
-	for i := range 40 {
-		pattern := fmt.Sprintf("GET /things/%d", i)
-		routes[pattern] = []middleware.Rule{{Name: fmt.Sprint("thing ", i), Limit: limiter.PerHour(2).With(limiter.SlidingLog)}}
-	}
-	page, err := dashboard.New(dashboard.Options{Authorize: anybody})
-	require.NoError(t, err)
-	limits, err := middleware.New(middleware.Config{Observer: page, ByRoute: routes})
-	require.NoError(t, err)
-	page.Add(limits)
-	for range 5 {
-		r := httptest.NewRequest("GET", "/things/33", nil)
-		r.Pattern = "GET /things/33"
-		limits.Begin(httptest.NewRecorder(), r, nil)
-	}
+	page, limits := manyRules(t)
+	ask(limits, 33, 5)
 	time.Sleep(time.Second) // for it to be in the figures
 	b := browser.Open(t, (&service{t: t, page: page, mux: http.StripPrefix("/ops", page)}).serve(), 1280, 900, false)
 	b.Await(patience, `document.querySelectorAll(".row").length === 41`)

@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -104,24 +103,14 @@ func (s *service) attack() {
 // mixed sends all kinds at once, until the test is over: twenty requests a second of forty
 // good clients, forty of a noisy tenant, sixty of an attacker.
 func (s *service) mixed() {
-	done := s.t.Context().Done()
-	go func() {
-		tick := time.NewTicker(50 * time.Millisecond)
-		defer tick.Stop()
-		for i := 0; ; i++ {
-			select {
-			case <-done:
-				return
-			case <-tick.C:
-			}
-			s.good(i)
-			s.noisy()
-			s.noisy()
-			s.attack()
-			s.attack()
-			s.attack()
-		}
-	}()
+	every(s.t, func(i int) {
+		s.good(i)
+		s.noisy()
+		s.noisy()
+		s.attack()
+		s.attack()
+		s.attack()
+	})
 }
 
 // serve is the service on a port, and the address of its page.

@@ -390,26 +390,3 @@ func FuzzLinesOfAnyFormat(f *testing.F) {
 		}
 	})
 }
-
-// The goal is 600,000 lines/s on one core, for a simulation and a recommendation to have half of
-// the time of 300,000.
-func BenchmarkRead(b *testing.B) {
-	for name, line := range map[string]string{
-		"combined": strings.Replace(combinedLine, `An \"agent\" (like others)`, "Mozilla/5.0 (X11; Linux x86_64; rv:26.0) Gecko/20100101 Firefox/26.0", 1),
-		"caddy":    caddyLine, "traefik": traefikLine, "json": nginxJSON,
-	} {
-		b.Run(name, func(b *testing.B) {
-			log := strings.Repeat(line+"\n", 200_000)
-			b.SetBytes(int64(len(line)))
-			b.ReportAllocs()
-			for n := b.N; n > 0; {
-				r, err := NewReader(strings.NewReader(log), Options{})
-				require.NoError(b, err)
-				for ; n > 0 && err == nil; n-- {
-					_, err = r.Next()
-				}
-			}
-			b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "lines/s")
-		})
-	}
-}
