@@ -11,9 +11,9 @@ import (
 
 // A part is what decideAll knows of one charge.
 type part struct {
-	plan    *plan // nil: it is exact
-	verdict verdict
-	hand    hand
+	plan *plan // nil: it is exact
+	done bool  // decided with what was in hand
+	hand hand
 }
 
 // decideAll implements [limiter.Store.Decide] for any batch.
@@ -56,15 +56,24 @@ type batch struct {
 	parts     []part
 }
 
-// decide asks Redis about all that is not paid for with units in hand. Where that would be refused by
-// what Redis said last, it is asked all the same, as it says best how each of several charges stands.
+// decide asks Redis about all that is not paid for with units in hand.
 func (b *batch) decide(ctx context.Context) error {
 	for i := range b.parts {
 		if p := &b.parts[i]; p.plan != nil {
-			p.verdict, p.hand = b.spend(p.plan, &b.charges[i], &b.decisions[i])
+			p.done, p.hand = b.spend(p.plan, &b.charges[i], &b.decisions[i])
 		}
 	}
-	rest := b.undecided()
+	return b.ask(ctx)
+}
+
+// ask decides on the parts that are not done.
+func (b *batch) ask(ctx context.Context) error {
+	var rest []int
+	for i := range b.parts {
+		if !b.parts[i].done {
+			rest = append(rest, i)
+		}
+	}
 	if len(rest) == 0 {
 		return nil
 	}
@@ -78,16 +87,6 @@ func (b *batch) decide(ctx context.Context) error {
 		b.look()
 	}
 	return nil
-}
-
-// undecided is the numbers of the parts that only Redis can decide on.
-func (b *batch) undecided() (numbers []int) {
-	for i := range b.parts {
-		if p := &b.parts[i]; p.verdict != allowed {
-			numbers = append(numbers, i)
-		}
-	}
-	return numbers
 }
 
 // decideExactly has Redis decide on some of the charges, less what was in hand for them, and fills
@@ -112,7 +111,7 @@ func (b *batch) decideExactly(ctx context.Context, numbers []int) (taken bool, _
 func (b *batch) settleAsked(taken bool) {
 	for i := range b.parts {
 		p := &b.parts[i]
-		if p.plan == nil || p.verdict == allowed {
+		if p.plan == nil || p.done {
 			continue
 		}
 		cost := b.charges[i].Cost - p.hand.units
@@ -124,8 +123,8 @@ func (b *batch) settleAsked(taken bool) {
 // release puts back what was taken out of hand.
 func (b *batch) release() {
 	for i := range b.parts {
-		if p := &b.parts[i]; p.hand.units > 0 {
-			b.asked(p.plan, b.charges[i].Key, 0, p.hand, false, false)
+		if p := &b.parts[i]; p.plan != nil {
+			b.asked(p.plan, b.charges[i].Key, 0, p.hand, false, true)
 			p.hand = hand{}
 		}
 	}
@@ -135,14 +134,14 @@ func (b *batch) release() {
 func (b *batch) look() {
 	for i := range b.parts {
 		p := &b.parts[i]
-		if p.plan == nil || p.verdict != allowed {
+		if p.plan == nil || !p.done {
 			continue
 		}
 		b.asked(p.plan, b.charges[i].Key, 0, p.hand, false, false)
 		p.hand = hand{}
 		c := b.charges[i]
 		c.Cost = 0
-		if v, _ := b.spend(p.plan, &c, &b.decisions[i]); v == ask {
+		if known, _ := b.spend(p.plan, &c, &b.decisions[i]); !known {
 			// What is known is too old; what is in hand is there at least.
 			b.decisions[i].Remaining = min(b.decisions[i].Limit, b.decisions[i].Remaining+b.charges[i].Cost)
 		}

@@ -30,8 +30,8 @@
 // Ahead of it refills, a window's with the window, and its share of Ahead after five seconds.
 //
 // Keys that are asked for once in five seconds, or less, are decided by Redis each time. So
-// is what cannot be paid for with what is in hand, unless it follows from what Redis said last
-// that it has no room. Refusals have the exact RetryAfter.
+// is what cannot be paid for with what is in hand; refusals are remembered as redisstore says, and
+// have the exact RetryAfter.
 // Remaining is as of the last settlement, less what this process has spent since.
 //
 // # What is decided exactly
@@ -92,7 +92,7 @@
 //
 // # What it takes
 //
-// One goroutine, which sleeps while there are no requests; [Store.Close] ends it. Some 300 bytes for
+// One goroutine, which sleeps five seconds after the last request; [Store.Close] ends it. Some 300 bytes for
 // each key that is in use, up to Options.MaxKeys. In Redis a second key beside a counter that
 // is leased, with 24 bytes for each process that holds units, for five seconds. The ACL is
 // redisstore's.

@@ -9,24 +9,15 @@ import (
 
 // How a leased charge is decided on, with what is in hand.
 
-// A verdict is what comes of a charge without asking Redis.
-type verdict uint8
-
-const (
-	ask     verdict = iota // nothing: ask
-	allowed                // spent from what is in hand, or a look
-	refused
-)
-
 // decideOne is the hot path, as long as there are units in hand: one lock, one clock, and
 // nothing allocated.
-func (s *Store) decideOne(ctx context.Context, p *plan, charges []limiter.Charge, d *limiter.Decision) error {
-	c := &charges[0]
-	v, h := s.spend(p, c, d)
-	if v != ask {
+func (s *Store) decideOne(ctx context.Context, p *plan, charges []limiter.Charge, decisions []limiter.Decision) error {
+	done, h := s.spend(p, &charges[0], &decisions[0])
+	if done {
 		return nil
 	}
-	return s.askOne(ctx, p, *c, h, d)
+	b := batch{s, charges, decisions, []part{{plan: p, hand: h}}}
+	return b.ask(ctx)
 }
 
 // A hand is units that were taken out of an entry's for one charge, and Redis's time when they
@@ -43,69 +34,57 @@ func (h hand) date(p *plan, d *limiter.Decision) {
 	}
 }
 
-// spend decides on a charge from what is in hand. Where it cannot, it takes of that as much as
-// there is, for the caller to add to.
-func (s *Store) spend(p *plan, c *limiter.Charge, d *limiter.Decision) (v verdict, h hand) {
+// spend decides on a charge from what is in hand, if it can. Else it takes of that as much as there
+// is, for the caller to add to.
+func (s *Store) spend(p *plan, c *limiter.Charge, d *limiter.Decision) (done bool, h hand) {
 	hash := s.hash(p, c.Key)
 	sh := s.table.shard(hash)
 	sh.mu.Lock()
-	now := s.now()
+	defer sh.mu.Unlock()
 	if e, cell := sh.find(hash); e != nil {
-		v, h = s.spendFrom(sh, e, cell, p, c.Cost, now, d)
-		if v == ask {
-			sh.asked++
-		} else {
-			sh.local++
-		}
-		sh.mu.Unlock()
-		return v, h
+		done, h = s.spendFrom(sh, e, cell, p, c.Cost, d)
 	}
-	sh.asked++
-	sh.mu.Unlock()
-	return ask, hand{}
+	if done {
+		sh.local++
+	} else {
+		sh.asked++
+	}
+	return done, h
 }
 
-func (s *Store) spendFrom(sh *shard, e *entry, cell uint32, p *plan, cost, now int64, d *limiter.Decision) (verdict, hand) {
-	if e.plan != p.number {
+func (s *Store) spendFrom(sh *shard, e *entry, cell uint32, p *plan, cost int64, d *limiter.Decision) (done bool, h hand) {
+	now := s.now()
+	if !e.plan.isOf(p) {
 		// The limit has changed. Redis converts what was used, for exact decisions.
 		e.expire(now, true)
-		s.list(sh, e, cell)
-		if e.back == 0 && !e.busy {
-			e.plan, e.said.heard, e.sights = p.number, 0, 0
+		sh.list(e, cell)
+		if e.back == 0 && e.settling == idle {
+			e.plan, e.said, e.fresh, e.sights = p, answer{}, false, 0
 		}
-		return ask, hand{}
+		return false, hand{}
 	}
 	e.expire(now, false)
-	known := e.said.heard > 0 && !e.mixed && now-e.said.heard < memory.Microseconds() && !e.isRefunded(now)
 	if cost == 0 {
-		if known {
+		isKnown := e.fresh && now-e.said.heard < memory.Microseconds()
+		if isKnown {
 			e.describe(p, now, d)
-			return allowed, hand{}
 		}
-		return ask, hand{}
+		return isKnown, hand{}
 	}
 	e.touch(p, cost, now)
 	switch {
 	case cost > p.capacity:
-		return ask, hand{}
+		return false, hand{}
 	case cost <= e.stock:
 		e.stock -= cost
 		e.describe(p, now, d)
 		d.Receipt.At = e.since // when Redis counted them
-		s.list(sh, e, cell)
-		return allowed, hand{cost, e.since}
-	case known && e.refuses(p, cost, now, d):
-		s.list(sh, e, cell)
-		return refused, hand{}
+		sh.list(e, cell)
+		return true, hand{cost, e.since}
 	}
-	h := hand{e.stock, e.since}
+	h = hand{e.stock, e.since}
 	e.stock = 0
-	return ask, h
-}
-
-// isRefunded tells that units may just have come back, which Redis did not say yet.
-func (e *entry) isRefunded(now int64) bool {
-	return e.refunded > 0 && now-e.refunded < patience.Microseconds()
+	return false, h
 }
 
 // touch counts an event that is asked for.
@@ -134,12 +113,7 @@ func (e *entry) view(p *plan, at int64) limiter.State {
 	if p.windows && !p.sameWindow(e.said.now, at) {
 		return s // what was taken of the window before is not of this one, and nothing is in hand
 	}
-	if n := e.stock - e.exact; n > 0 {
-		s = p.quota.Refund(s, at, n, 0)
-	} else if n < 0 {
-		s = p.quota.Owe(s, at, -n) // which needs no room, and remembers nothing for refunds
-	}
-	return s
+	return p.quota.Refund(s, at, e.stock, 0)
 }
 
 // describe fills in the decision on what was admitted, or on a look: as of when Redis was
@@ -149,36 +123,10 @@ func (e *entry) describe(p *plan, now int64, d *limiter.Decision) {
 	*d = p.quota.Describe(e.view(p, at), at, 0, true)
 }
 
-// refuses fills in the decision if a cost cannot be admitted: by what Redis said it is not there,
-// and others can only have used up more.
-func (e *entry) refuses(p *plan, cost, now int64, d *limiter.Decision) bool {
-	latest := e.latest(now)
-	view := e.view(p, latest)
-	if _, fits := p.quota.Take(view, latest, cost); fits {
-		return false
-	}
-	// By the earliest time, so that a client that waits as long as this says is not early.
-	at := e.earliest(now)
-	*d = p.quota.Describe(e.view(p, at), at, cost, false)
-	return true
-}
-
-// askOne asks Redis for what is missing of a charge.
-func (s *Store) askOne(ctx context.Context, p *plan, c limiter.Charge, h hand, d *limiter.Decision) error {
-	c.Cost -= h.units
-	var one [1]limiter.Decision
-	err := s.exact.Decide(ctx, []limiter.Charge{c}, one[:])
-	*d = one[0]
-	h.date(p, d)
-	taken := err == nil && d.Allowed
-	addHand(d, p, s.asked(p, c.Key, c.Cost, h, taken, err != nil || d.Degraded))
-	return err
-}
-
 // asked is told what came of a charge that Redis was asked about, and says how much is in
 // hand. What was taken out of it is put back unless the charge was taken. A key that was not known
 // is from now on; one sight of it leases nothing. Where Redis has not decided, it has charged
-// nothing, and what it said before is no reason to refuse any more.
+// nothing, and what it said before is no answer any more.
 func (s *Store) asked(p *plan, key string, cost int64, h hand, taken, undecided bool) (inHand int64) {
 	hash := s.hash(p, key)
 	sh := s.table.shard(hash)
@@ -189,27 +137,30 @@ func (s *Store) asked(p *plan, key string, cost int64, h hand, taken, undecided 
 	if e == nil && cost > 0 {
 		if e = sh.add(hash, s.table.most); e != nil {
 			_, cell = sh.find(hash)
-			e.tag, e.plan, e.counted = s.ledger.Tag(key), p.number, now-memory.Microseconds()
+			e.tag, e.plan, e.counted = s.ledger.Tag(key), p, now-memory.Microseconds()
 			e.touch(p, cost, now)
+			select {
+			case s.wake <- struct{}{}:
+			default:
+			}
 		}
 	}
-	if e == nil || e.plan != p.number {
+	if e == nil || !e.plan.isOf(p) {
 		return 0 // it is lost, and comes back as if it had been spent
 	}
 	if undecided {
-		e.said.heard = 0
+		e.fresh = false
 	}
 	switch {
 	case taken && undecided:
 	case taken && cost > 0:
-		e.exact += cost
-		e.mixed = e.mixed || e.busy
+		e.count(p, cost, now)
 	case !taken && (!p.windows || p.sameWindow(e.since, h.since)):
 		e.stock += h.units // and what is of another window is lost
 	}
 	e.expire(now, false)
 	if cost > 0 || e.back > 0 {
-		s.list(sh, e, cell)
+		sh.list(e, cell)
 	}
 	return e.stock
 }
@@ -242,13 +193,13 @@ func (s *Store) surrender(c *limiter.Charge, isReset bool) (units int64) {
 		return 0
 	}
 	e.expire(s.now(), false)
-	s.list(sh, e, cell) // the others may hold that much more
+	sh.list(e, cell) // the others may hold that much more
 	units = min(e.stock, p.capacity)
-	e.stock, e.said.heard = 0, 0
+	e.stock, e.said, e.fresh = 0, answer{}, false
 	if isReset {
-		e.back, e.exact, e.busy = 0, 0, false
+		e.back, e.settling = 0, idle
 	}
-	if e.plan != p.number {
+	if !e.plan.isOf(p) {
 		return 0
 	}
 	return units
@@ -263,7 +214,7 @@ func (s *Store) settleInHand(c *limiter.Settlement) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	e, cell := sh.find(hash)
-	if e == nil || e.plan != p.number {
+	if e == nil || !e.plan.isOf(p) {
 		return
 	}
 	now := s.now()
@@ -272,11 +223,7 @@ func (s *Store) settleInHand(c *limiter.Settlement) {
 		paid := min(c.Actual-c.Cost, e.stock)
 		e.stock -= paid
 		c.Actual -= paid
-	} else if c.Actual < c.Cost {
-		e.refunded = now
 	}
-	rest := max(-p.capacity, min(c.Actual-c.Cost, 2*p.capacity))
-	e.exact += rest
-	e.mixed = e.mixed || e.busy
-	s.list(sh, e, cell)
+	e.count(p, max(-p.capacity, min(c.Actual-c.Cost, 2*p.capacity)), now)
+	sh.list(e, cell)
 }

@@ -12,10 +12,10 @@ import (
 
 // A plan is how the counters of a quota are decided on.
 type plan struct {
-	quota    *limiter.Quota // the first that came with this name and limit
-	exact    bool           // the rule is not leased, or its limit cannot be
-	err      error          // why a rule that Options.Rules names cannot be leased
-	number   uint32
+	planName
+	quota    *limiter.Quota
+	exact    bool  // the rule is not leased, or its limit cannot be
+	err      error // why a rule that Options.Rules names cannot be leased
 	salt     uint64
 	capacity int64
 	room     int64 // units that all processes together may hold
@@ -32,19 +32,20 @@ type planName struct {
 	inFlight   bool
 }
 
-// plans holds a plan for each name and limit, and finds it by a quota's address.
+// isOf reports whether a counter of p's is one of other's, with the same limit: rules that are read
+// anew make new quotas.
+func (p *plan) isOf(other *plan) bool { return p == other || p.planName == other.planName }
+
+// plans holds a plan for each quota.
 type plans struct {
 	seed    maphash.Seed
 	options *Options
-
-	byQuota atomic.Pointer[map[*limiter.Quota]*plan]
-	all     atomic.Pointer[[]*plan] // by number
-	mu      sync.Mutex
-	byName  map[planName]*plan
+	known   sync.Map // *limiter.Quota -> *plan
+	count   atomic.Int64
 }
 
 const (
-	// mostQuotas bounds how many addresses are known: rules that are read anew make new ones.
+	// mostQuotas bounds how many quotas are known.
 	mostQuotas = 4096
 
 	// tight is how few units ahead are not worth it.
@@ -54,51 +55,24 @@ const (
 	mostChunk = 20
 )
 
-func newPlans(o *Options) *plans {
-	p := &plans{seed: maphash.MakeSeed(), options: o, byName: map[planName]*plan{}}
-	p.byQuota.Store(&map[*limiter.Quota]*plan{})
-	p.all.Store(&[]*plan{})
-	return p
-}
-
-// of is the hot path's: one load and one look-up by address.
+// of is the hot path's.
 func (ps *plans) of(q *limiter.Quota) *plan {
-	if p := (*ps.byQuota.Load())[q]; p != nil {
-		return p
+	if p, ok := ps.known.Load(q); ok {
+		return p.(*plan)
 	}
-	return ps.add(q)
+	if ps.count.Add(1) > mostQuotas {
+		ps.known.Clear()
+		ps.count.Store(1)
+	}
+	p, _ := ps.known.LoadOrStore(q, ps.make(q))
+	return p.(*plan)
 }
 
-func (ps *plans) numbered(n uint32) *plan { return (*ps.all.Load())[n] }
-
-func (ps *plans) add(q *limiter.Quota) *plan {
-	ps.mu.Lock()
-	defer ps.mu.Unlock()
-	name := planName{q.Rule(), q.Tier(), q.Limit(), q.Settles, q.Family() != nil, q.InFlight()}
-	p := ps.byName[name]
-	if p == nil {
-		all := *ps.all.Load()
-		p = ps.make(q, uint32(len(all)))
-		all = append(all[:len(all):len(all)], p)
-		ps.all.Store(&all)
-		ps.byName[name] = p
-	}
-	known := *ps.byQuota.Load()
-	grown := make(map[*limiter.Quota]*plan, len(known)+1)
-	if len(known) < mostQuotas {
-		for q, p := range known {
-			grown[q] = p
-		}
-	}
-	grown[q] = p
-	ps.byQuota.Store(&grown)
-	return p
-}
-
-func (ps *plans) make(q *limiter.Quota, number uint32) *plan {
+func (ps *plans) make(q *limiter.Quota) *plan {
 	isNamed := slices.Contains(ps.options.Rules, q.Rule())
 	p := &plan{
-		quota: q, number: number, capacity: q.Capacity(),
+		planName: planName{q.Rule(), q.Tier(), q.Limit(), q.Settles, q.Family() != nil, q.InFlight()},
+		quota:    q, capacity: q.Capacity(),
 		exact:   ps.options.Rules != nil && !isNamed,
 		windows: q.Algorithm() != limiter.TokenBucket,
 		salt:    maphash.String(ps.seed, q.Rule()+"\x00"+q.Tier()),

@@ -7,17 +7,10 @@ import (
 )
 
 // list has the loop look at an entry next. The shard is locked.
-func (s *Store) list(sh *shard, e *entry, cell uint32) {
-	if e.listed {
-		return
-	}
-	e.listed = true
-	sh.listed = append(sh.listed, cell)
-	if s.dozing.Load() {
-		select {
-		case s.wake <- struct{}{}:
-		default:
-		}
+func (sh *shard) list(e *entry, cell uint32) {
+	if !e.listed {
+		e.listed = true
+		sh.listed = append(sh.listed, cell)
 	}
 }
 
@@ -88,10 +81,10 @@ func (s *Store) sweep(sh *shard, now int64, isClosing bool) {
 	for i := range sh.cells {
 		e := &sh.cells[i]
 		switch {
-		case e.touched == 0 || e.busy || e.listed:
+		case e.touched == 0 || e.settling != idle || e.listed:
 		case e.stock > 0 || e.back > 0:
 			if isClosing || e.isIdle(now) {
-				s.list(sh, e, uint32(i))
+				sh.list(e, uint32(i))
 			}
 		case now-e.touched > life.Microseconds():
 			sh.remove(uint32(i))
@@ -101,10 +94,10 @@ func (s *Store) sweep(sh *shard, now int64, isClosing bool) {
 
 // propose adds to r what is to be settled about an entry, if anything is.
 func (s *Store) propose(r *round, e *entry, now int64, isIdle bool) {
-	if e.busy {
+	if e.settling != idle {
 		return
 	}
-	p := s.plans.numbered(e.plan)
+	p := e.plan
 	e.expire(now, isIdle)
 	l := lease{tag: e.tag, quota: p.quota, since: e.since}
 	due := !isIdle && e.proposeAsked(&l, p, now)
@@ -113,7 +106,7 @@ func (s *Store) propose(r *round, e *entry, now int64, isIdle bool) {
 	}
 	l.back, l.keep = e.back, e.stock
 	e.back = 0
-	e.busy, e.mixed = true, false
+	e.settling = busy
 	r.leases = append(r.leases, l)
 	r.of = append(r.of, e.hash)
 }
@@ -168,11 +161,12 @@ func (s *Store) settled(l *lease, hash uint64, asked, heard int64) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	e, cell := sh.find(hash)
-	if e == nil || !e.busy {
+	if e == nil || e.settling == idle {
 		return
 	}
-	e.busy = false
-	p := s.plans.numbered(e.plan)
+	hasCrossed := e.settling == crossed
+	e.settling = idle
+	p := e.plan
 	if l.quota != p.quota {
 		return
 	}
@@ -180,7 +174,7 @@ func (s *Store) settled(l *lease, hash uint64, asked, heard int64) {
 	case !l.done:
 		return // what was returned is gone, what was granted too
 	case l.foreign:
-		e.said.heard = 0
+		e.said, e.fresh = answer{}, false
 		return
 	}
 	redisNow := l.now
@@ -198,10 +192,10 @@ func (s *Store) settled(l *lease, hash uint64, asked, heard int64) {
 		e.since = redisNow
 	}
 	e.stock += l.granted
-	e.said = answer{l.state.Last, l.state.Level, l.state.Prev, redisNow, asked, heard}
-	e.exact = 0
+	e.said = answer{l.state.Last, l.state.Level, l.state.Prev, redisNow, heard}
+	e.fresh = !hasCrossed
 	if e.stock == 0 && heard-e.touched < hungry.Microseconds() {
-		s.list(sh, e, cell) // ask again, before a request needs it
+		sh.list(e, cell) // ask again, before a request needs it
 	}
 }
 

@@ -29,7 +29,7 @@ const (
 	life     = 5 * time.Second        // of a lease, and of what is known of a key
 	grace    = time.Second            // after it, in which what was not spent can be returned
 	patience = 250 * time.Millisecond // of a trip in the background
-	memory   = time.Second            // for how long what Redis said is a reason to refuse
+	memory   = time.Second            // for how long what Redis said answers a look
 )
 
 // A ledger is where units are leased: a [redisLedger], or a fake in tests.
@@ -47,8 +47,7 @@ type Store struct {
 	table  *table
 	start  time.Time
 
-	dozing atomic.Bool // the loop waits to be woken
-	wake   chan struct{}
+	wake   chan struct{} // for the loop
 	stop   chan struct{}
 	ended  chan struct{}
 	once   sync.Once
@@ -75,7 +74,7 @@ func New(client redis.UniversalClient, options Options) (*Store, error) {
 
 func newStore(exact limiter.Store, l ledger, o Options) *Store {
 	s := &Store{
-		exact: exact, ledger: l, plans: newPlans(&o), table: newTable(o.MaxKeys), start: time.Now(),
+		exact: exact, ledger: l, plans: &plans{seed: maphash.MakeSeed(), options: &o}, table: newTable(o.MaxKeys), start: time.Now(),
 		wake: make(chan struct{}, 1), stop: make(chan struct{}), ended: make(chan struct{}),
 	}
 	go s.loop()
@@ -104,7 +103,7 @@ func (s *Store) Decide(ctx context.Context, charges []limiter.Charge, decisions 
 			if err := ctx.Err(); err != nil {
 				return err
 			}
-			return s.decideOne(ctx, p, charges, &decisions[0])
+			return s.decideOne(ctx, p, charges, decisions)
 		}
 	}
 	return s.decideAll(ctx, charges, decisions)

@@ -9,44 +9,62 @@ import (
 
 // An entry is what this process knows of one counter. Times are in microseconds: last and
 // now are Redis's, all others are on the clock of this process, which no step of the system's
-// reaches. An entry has no pointers, so that the garbage collector need not look at it. What
-// decisions need comes first, in two cache lines.
+// reaches.
 type entry struct {
-	hash   uint64
-	plan   uint32 // its number
-	sights uint8  // how often it was asked for, up to 2
-	listed bool   // in the shard's list of those to settle
-	busy   bool   // being settled
-	mixed  bool   // exact decisions crossed with what Redis said last, which may have seen them or not
-
-	said                answer // what Redis said last
-	stock, until, since int64  // units in hand until then, the last of them granted at Redis's time since
-	exact               int64  // units that Redis counted for this process since it said that, less those refunded
-	touched             int64  // when it was last asked for; 0: the cell is free
-	recent              int64  // units asked for since counted
-
-	// What only the loop and exact decisions need.
-	back     int64 // units to return, granted by then too
-	refunded int64 // when units that Redis had counted were last refunded
-	counted  int64
-	rate     float64 // units asked for in a second: an estimate that decides on how many to ask for
+	hash     uint64
 	tag      keyfunc.Digest
+	plan     *plan
+	sights   uint8 // how often it was asked for, up to 2
+	listed   bool  // in the shard's list of those to settle
+	settling settling
+	fresh    bool // said has all that this process counted in Redis
+
+	said                answer // what Redis said last, and what it counted for this process since
+	stock, until, since int64  // units in hand until then, the last of them granted at Redis's time since
+	back                int64  // units to return, granted by then too
+	touched             int64  // when it was last asked for; 0: the cell is free
+
+	// The demand: units asked for since counted, and in a second.
+	recent, counted int64
+	rate            float64
 }
 
-// An answer is a counter's state, as Redis said it at its time now. On our clock that was between
-// asked and heard; heard is 0 when nothing is known.
+// settling says whether an entry is being settled.
+type settling uint8
+
+const (
+	idle    settling = iota
+	busy             // Redis is asked
+	crossed          // an exact decision was taken meanwhile, which the answer may have or not
+)
+
+// An answer is a counter's state, as Redis said it at its time now, which was heard then. Heard is
+// 0 when nothing is known.
 type answer struct {
 	last, level, prev int64
-	now, asked, heard int64
+	now, heard        int64
 }
 
 func (e *entry) state() limiter.State {
 	return limiter.State{Last: e.said.last, Level: e.said.level, Prev: e.said.prev}
 }
 
-// earliest and latest are what Redis's clock shows, at least and at most.
+// earliest is what Redis's clock shows, at least.
 func (e *entry) earliest(now int64) int64 { return e.said.now + max(0, now-e.said.heard) }
-func (e *entry) latest(now int64) int64   { return e.said.now + max(0, now-e.said.asked) }
+
+// count adds units that Redis counted for this process to what it said, or makes that stale: units
+// that came back may be on the way, and what crosses with an answer may be in it or not.
+func (e *entry) count(p *plan, units, now int64) {
+	if e.settling == busy {
+		e.settling = crossed
+	}
+	if units < 0 || e.settling == crossed {
+		e.fresh = false
+		return
+	}
+	s := p.quota.Owe(e.state(), e.earliest(now), units) // which needs no room
+	e.said.last, e.said.level, e.said.prev = s.Last, s.Level, s.Prev
+}
 
 // A table holds entries, in shards.
 type table struct {
@@ -77,6 +95,17 @@ func newTable(maxKeys int) *table {
 }
 
 func (t *table) shard(hash uint64) *shard { return &t.shards[hash>>58] }
+
+// keys is how many entries there are.
+func (t *table) keys() (n int) {
+	for i := range t.shards {
+		sh := &t.shards[i]
+		sh.mu.Lock()
+		n += len(sh.index)
+		sh.mu.Unlock()
+	}
+	return n
+}
 
 // find is the entry with that hash, or nil, and its cell.
 func (sh *shard) find(hash uint64) (*entry, uint32) {
@@ -113,7 +142,7 @@ func (sh *shard) evict() bool {
 	for range min(inReach, len(sh.cells)) {
 		sh.hand = (sh.hand + 1) % len(sh.cells)
 		e := &sh.cells[sh.hand]
-		if e.touched == 0 || e.busy || e.stock != 0 || e.back != 0 {
+		if e.touched == 0 || e.settling != idle || e.stock != 0 || e.back != 0 {
 			continue
 		}
 		if found < 0 || e.touched < oldest {
