@@ -265,7 +265,7 @@ func (s *decided) writeFields(h http.Header, set *ruleset, values *[5]string, te
 		}
 		reset := secondsUp(strictest.ResetAfter)
 		if !set.Headers.Delta {
-			reset = unixUp(set.calendar.timeOf(strictest.decidedAt(), s.delay()) + strictest.ResetAfter.Microseconds())
+			reset = (time.Now().Add(strictest.ResetAfter-s.delay()).UnixMicro() + 999_999) / 1_000_000 // since it was decided, it has waited
 		}
 		text = strconv.AppendInt(text, reset, 10)
 		values[0], values[1], values[2] = strictest.limitText(), remaining, textOf(text[from:])
@@ -349,38 +349,4 @@ func secondsUp(d time.Duration) int64 {
 		seconds++
 	}
 	return seconds
-}
-
-// unixUp is a time in microseconds since 1970 in seconds, rounded up.
-func unixUp(t int64) int64 { return (t + 999_999) / 1_000_000 }
-
-// A calendar tells when a decision was, without reading a clock for each. The times of a
-// Memory's decisions run as time does, but for steps of the wall clock, so how far they are
-// from it is measured once a second.
-type calendar struct {
-	runs     bool // the store is a Memory
-	measured atomic.Int64
-	distance atomic.Int64
-}
-
-// decidedAt is when the store decided, on its clock, or at most 0 if that is not known. The At of a
-// leaky bucket is when its queue ends.
-func (e *entry) decidedAt() int64 {
-	if e.Receipt.At > 0 && e.quota.Algorithm() == limiter.LeakyBucket {
-		return e.Receipt.At - e.ResetAfter.Microseconds()
-	}
-	return e.Receipt.At
-}
-
-// timeOf is a time on the store's clock in microseconds since 1970. Where that is not known, it is
-// the present time, less how long the request has waited for its turn since.
-func (c *calendar) timeOf(at int64, waited time.Duration) int64 {
-	if !c.runs || at <= 0 {
-		return time.Now().UnixMicro() - waited.Microseconds()
-	}
-	if since := at - c.measured.Load(); since < 0 || since >= time.Second.Microseconds() {
-		c.distance.Store(time.Now().UnixMicro() - at)
-		c.measured.Store(at)
-	}
-	return at + c.distance.Load()
 }

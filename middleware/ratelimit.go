@@ -44,7 +44,7 @@ func New(c Config) (*RateLimit, error) {
 			return nil, err
 		}
 	}
-	l.memory, set.calendar.runs = l.store.(*limiter.Memory)
+	l.memory, _ = l.store.(*limiter.Memory)
 	if _, l.immediate = l.store.(immediate); l.memory != nil {
 		l.immediate = true
 	}

@@ -57,7 +57,6 @@ type ruleset struct {
 	addresses []keyfunc.Func // that may tell the address of a client without credentials
 
 	notices   *notices
-	calendar  *calendar
 	tierNames map[string]bool // of all rules
 	vetted    atomic.Bool     // for names that are misspelt
 }
@@ -157,9 +156,9 @@ func (c *compiler) report(format string, args ...any) {
 func compile(config Config, before *ruleset) (*ruleset, error) {
 	set := &ruleset{Config: config, infos: map[RuleInfo]*RuleInfo{}, families: map[family][]*limiter.Quota{}, progress: map[counters]*progress{}, tierNames: map[string]bool{}}
 	c := &compiler{set: set, before: before, kept: map[string]*notes{}, names: map[counters]bool{}}
-	set.notices, set.calendar = &notices{}, &calendar{}
+	set.notices = &notices{}
 	if before != nil {
-		set.notices, set.calendar = before.notices, before.calendar
+		set.notices = before.notices
 		for _, r := range before.all {
 			c.kept[r.Name] = r.notes
 		}
