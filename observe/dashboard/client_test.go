@@ -2,7 +2,6 @@ package dashboard_test
 
 import (
 	"encoding/json"
-	"fmt"
 	"net/http"
 	"strings"
 	"testing"
@@ -108,32 +107,6 @@ func TestALookSaysIfABannedClientStillPasses(t *testing.T) {
 		assert.False(t, l.Client.Missed)
 		_, l = s.look("header:X-Tenant:acme", "")
 		assert.True(t, l.Client.Missed)
-	})
-}
-
-func TestClientsThatAreFollowedAreBounded(t *testing.T) {
-	phase.Test(t, func(t *testing.T) {
-		s := start(t, dashboard.Options{ShowKeys: true})
-		_, _ = s.look("198.51.100.1", "")
-		for i := range 20 {
-			s.send("GET", "/", "198.51.100.1", "")
-			for n := range 200 { // "strict" is in shadow, and says no to the sixth
-				for range 6 {
-					s.send("GET", "/", fmt.Sprintf("192.0.%d.%d", i, n), "")
-				}
-			}
-			time.Sleep(time.Second)
-		}
-		_, l := s.look("198.51.100.1", "")
-		assert.InDelta(t, time.Now().Add(-time.Second).UnixMilli(), l.Client.Passed, 1000, "it does not give way to those that rotate addresses")
-		known := 0
-		for n := range 200 {
-			if _, l := s.look(keyfunc.NewDigester(nil).Digest(fmt.Sprint("192.0.19.", n)).String(), ""); l.Client.Refused > 0 {
-				known++
-			}
-		}
-		assert.Positive(t, known, "some of the latest are followed")
-		assert.Less(t, known, 100, "a few in each second")
 	})
 }
 

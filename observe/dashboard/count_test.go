@@ -68,28 +68,6 @@ func TestEachSecondHasWhatWasCountedInIt(t *testing.T) {
 	})
 }
 
-func TestRequestsCountInTheSecondInWhichTheyCame(t *testing.T) {
-	phase.Test(t, func(t *testing.T) {
-		d := newDashboard(t, Options{})
-		q := &middleware.RuleInfo{Name: "ip"}
-		for range 3 {
-			d.Observe(observed(q, "a", true))
-		}
-		time.Sleep(time.Second)
-		d.Observe(observed(q, "a", false))
-		time.Sleep(3*time.Second + 500*time.Millisecond)
-		d.Observe(observed(q, "a", true))
-		time.Sleep(time.Second)
-
-		c := &d.counts
-		c.fold(d.now())
-		s := c.byName[seriesName{"ip", ""}]
-		assert.Equal(t, []uint32{3, 1, 0, 0, 1}, s.asked.seconds(5, 5))
-		assert.Equal(t, []uint32{0, 1, 0, 0, 0}, s.refused.seconds(5, 5))
-		assert.Equal(t, []uint32{3, 0, 0, 0, 1}, c.outcome[middleware.OutcomeAllowed].seconds(5, 5))
-	})
-}
-
 func TestARuleWhoseLimitChangesGoesOnInItsSeries(t *testing.T) {
 	phase.Test(t, func(t *testing.T) {
 		d := newDashboard(t, Options{})

@@ -190,7 +190,7 @@ func TestTheVerdictTellsOneNoisyClientFromManyAndFromAnOutage(t *testing.T) {
 			[]string{"nearly all by login", "One counter for everybody", "keys of ip: a crowd, or an attacker"}},
 		"a limit that is too low": {func(s *service, i int) {
 			for j := range 4 {
-				n := (4*i + j) % 60
+				n := (4*i + j) % 40
 				s.send("GET", "/", fmt.Sprint("198.51.100.", n), fmt.Sprint("tenant-", n))
 			}
 		}, "warning", []string{"by tenant", "keys: many clients at once. Either the limit is too low"}},
@@ -214,7 +214,7 @@ func TestTheVerdictTellsOneNoisyClientFromManyAndFromAnOutage(t *testing.T) {
 			[]string{"are of 2 keys of ip, 203.0.113.0 and 203.0.113.1: a few noisy clients."}},
 		"one who is noisy after another": {func(s *service, i int) {
 			switch {
-			case i < 500:
+			case i < 140:
 				s.noisy()
 				s.noisy()
 			default:
@@ -225,7 +225,7 @@ func TestTheVerdictTellsOneNoisyClientFromManyAndFromAnOutage(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			phase.Test(t, func(t *testing.T) {
 				s := start(t, dashboard.Options{ShowKeys: true})
-				for i := range 20 * 30 {
+				for i := range 20 * 12 {
 					tt.load(s, i)
 					time.Sleep(50 * time.Millisecond)
 				}
@@ -256,8 +256,8 @@ func TestInAnOutageItIsSaidWhomLimitsRefuseAndWhatTheStoreSaidLast(t *testing.T)
 		require.NoError(t, err)
 		store := &down{Store: memory}
 		s := start(t, dashboard.Options{ShowKeys: true, Store: store})
-		for i := range 20 * 30 {
-			if i == 10*30 {
+		for i := range 20 * 12 {
+			if i == 10*12 {
 				store.last = assert.AnError
 			}
 			s.noisy()
@@ -307,9 +307,9 @@ func TestAStoreThatCannotDecideIsBadUntilItCan(t *testing.T) {
 		s := &service{t: t, page: page, mux: page}
 
 		r := httptest.NewRequest("GET", "/", nil)
-		gone, cancel := contextWithCancel(r)
+		gone, cancel := context.WithCancel(t.Context())
 		cancel()
-		limits.Begin(httptest.NewRecorder(), gone, nil)
+		limits.Begin(httptest.NewRecorder(), r.WithContext(gone), nil)
 		time.Sleep(time.Second)
 		assert.False(t, s.figures().Store.Bad, "a client that went away is no outage")
 
@@ -366,11 +366,6 @@ func ask(limits *middleware.RateLimit, thing, times int) {
 	}
 }
 
-func contextWithCancel(r *http.Request) (*http.Request, context.CancelFunc) {
-	ctx, cancel := context.WithCancel(r.Context())
-	return r.WithContext(ctx), cancel
-}
-
 // panicking is a list of bans that is not well.
 type panicking struct{ bans.List }
 
@@ -389,7 +384,7 @@ func TestManyMayLookWhileRequestsAreCounted(t *testing.T) {
 	var all sync.WaitGroup
 	for g := range 4 {
 		all.Go(func() {
-			for i := range 300 {
+			for i := range 50 {
 				switch g {
 				case 0:
 					s.figures()
@@ -413,7 +408,7 @@ func TestFiguresAreMadeOnceASecondHoweverManyAsk(t *testing.T) {
 		s := start(t, dashboard.Options{})
 		w := &watched{}
 		s.page.FollowRules(w)
-		for range 100 {
+		for range 10 {
 			s.figures()
 		}
 		assert.Equal(t, 1, w.asked)

@@ -4,12 +4,13 @@ import (
 	"fmt"
 	"regexp"
 	"strings"
-	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/weirgo/weir/internal/phase"
 	"github.com/weirgo/weir/middleware"
 )
 
@@ -32,32 +33,33 @@ func TestToFollowManyClientsAllocatesNothing(t *testing.T) {
 	}))
 }
 
-// What is found of a client is its own.
-func TestClientsThatGiveWayAreNotMixedUp(t *testing.T) {
-	d := newDashboard(t, Options{ShowKeys: true})
-	rules := make([]*middleware.RuleInfo, 400) // each refuses one key
-	for i := range rules {
-		rules[i] = &middleware.RuleInfo{Name: fmt.Sprint("key ", i)}
-	}
-	var wg sync.WaitGroup
-	for g := range 8 {
-		wg.Go(func() {
-			for i := range 20_000 {
-				rule := rules[(g*i)%len(rules)]
-				d.Observe(observed(rule, rule.Name, false))
+func TestFollowedClientsAreBoundedAndDoNotGiveWayToThoseThatRotateKeys(t *testing.T) {
+	phase.Test(t, func(t *testing.T) {
+		d := newDashboard(t, Options{})
+		rule := &middleware.RuleInfo{Name: "ip"}
+		d.followed.follow("looked at", d.now())
+		for second := range 20 {
+			d.Observe(observed(rule, "looked at", true))
+			for i := range 2000 {
+				d.Observe(observed(rule, fmt.Sprint(second, " ", i), false))
 			}
-		})
-	}
-	wg.Go(func() {
-		for i := range 5000 {
-			key := fmt.Sprint("key ", i%len(rules))
-			if c, _ := d.followed.of(key); c.by != nil && c.by.rule != key {
-				t.Errorf("%s is refused by %s", key, c.by.rule)
-				return
-			}
+			time.Sleep(time.Second)
 		}
+		c, ok := d.followed.find(hash("looked at"))
+		assert.True(t, ok)
+		assert.Equal(t, d.now()-1, c.passed)
+		latest := 0
+		for _, c := range d.followed.all() {
+			if strings.HasPrefix(c.key, "19 ") {
+				latest++
+			}
+			known, _ := d.followed.find(c.hash)
+			assert.Equal(t, c, known)
+		}
+		assert.Len(t, d.followed.all(), 512)
+		assert.Positive(t, latest, "some of the latest are followed")
+		assert.LessOrEqual(t, latest, 2*64, "and a few in each second")
 	})
-	wg.Wait()
 }
 
 // All files of the script share their names.

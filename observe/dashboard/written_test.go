@@ -37,7 +37,7 @@ func TestRulesThatAreRefusedStandInTheHeadline(t *testing.T) {
 		w := &watched{}
 		s.page.FollowRules(w)
 		traffic := func(load func(i int)) {
-			for i := range 400 {
+			for i := range 220 {
 				load(i)
 				time.Sleep(50 * time.Millisecond)
 			}
