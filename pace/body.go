@@ -5,32 +5,13 @@ import (
 	"context"
 	"io"
 	"net/http"
-	"sync"
-	"sync/atomic"
 	"time"
 )
 
-// A place is that of a request under way. A nil place is none.
-type place struct {
-	once     sync.Once
-	release  func()
-	inFlight *atomic.Int64
-}
-
-// leave gives up the place. Further calls do nothing.
-func (p *place) leave() {
-	if p != nil {
-		p.once.Do(func() {
-			p.release()
-			p.inFlight.Add(-1)
-		})
-	}
-}
-
-// until is a body that leaves the place at its end, or when the request's context ends, as the
+// until is a body that calls leave at its end, or when the request's context ends, as the
 // connection is free then too.
-func (p *place) until(ctx context.Context, body io.ReadCloser) io.ReadCloser {
-	held := heldBody{body, p, context.AfterFunc(ctx, p.leave)}
+func until(ctx context.Context, body io.ReadCloser, leave func()) io.ReadCloser {
+	held := heldBody{body, leave, context.AfterFunc(ctx, leave)}
 	if w, ok := body.(io.Writer); ok { // of 101 Switching Protocols
 		return struct {
 			heldBody
@@ -42,13 +23,13 @@ func (p *place) until(ctx context.Context, body io.ReadCloser) io.ReadCloser {
 
 type heldBody struct {
 	body    io.ReadCloser
-	place   *place
+	leave   func()
 	unwatch func() bool // the context
 }
 
 func (b heldBody) end() {
 	b.unwatch()
-	b.place.leave()
+	b.leave()
 }
 
 func (b heldBody) Read(p []byte) (int, error) {

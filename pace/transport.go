@@ -173,7 +173,7 @@ func (c *call) roundTrip(request *http.Request) (*http.Response, error) {
 	var got answer
 	attempt := request
 	for n := 1; ; n++ {
-		place, err := c.admit()
+		leave, err := c.admit()
 		if err != nil {
 			closeBody(attempt)
 			if c.observeUnsent(request, n, err) == OutcomeTooLong && n > 1 {
@@ -182,7 +182,7 @@ func (c *call) roundTrip(request *http.Request) (*http.Response, error) {
 			got.drop()
 			return nil, err
 		}
-		c.send(attempt, place, &got)
+		c.send(attempt, leave, &got)
 		cooldown := c.hear(&got)
 		next, pause := c.next(request, &got, n)
 		if c.t.options.Observer != nil {
@@ -192,10 +192,10 @@ func (c *call) roundTrip(request *http.Request) (*http.Response, error) {
 			})
 		}
 		if next == nil {
-			c.hold(&got, place)
+			c.hold(&got, leave)
 			return got.response, got.err
 		}
-		place.leave()
+		leave()
 		attempt, c.waited, c.turn = next, 0, turn{}
 		if err := c.sleep(pause); err != nil {
 			closeBody(attempt)
@@ -207,17 +207,16 @@ func (c *call) roundTrip(request *http.Request) (*http.Response, error) {
 }
 
 // send sends an attempt, and reads what the response says.
-func (c *call) send(attempt *http.Request, place *place, got *answer) {
+func (c *call) send(attempt *http.Request, leave func(), got *answer) {
 	answered := false
-	if place == nil {
+	defer func() {
+		if !answered { // the base has panicked
+			leave()
+		}
+	}()
+	if c.rule.places == nil {
 		c.rule.inFlight.Add(1)
 		defer c.rule.inFlight.Add(-1)
-	} else {
-		defer func() {
-			if !answered { // the base has panicked
-				place.leave()
-			}
-		}()
 	}
 	got.since = c.a.cooldowns.Load()
 	began := int64(0)
@@ -234,15 +233,13 @@ func (c *call) send(attempt *http.Request, place *place, got *answer) {
 	}
 }
 
-// hold leaves the place of the last attempt when the response's body has ended.
-func (c *call) hold(got *answer, place *place) {
-	switch {
-	case place == nil:
-	case got.response == nil || got.response.Body == nil || got.response.Body == http.NoBody:
-		place.leave()
-	default:
-		got.response.Body = place.until(c.ctx, got.response.Body)
+// hold has the last attempt leave when the response's body has ended.
+func (c *call) hold(got *answer, leave func()) {
+	if got.response == nil || got.response.Body == nil || got.response.Body == http.NoBody || c.rule.places == nil {
+		leave()
+		return
 	}
+	got.response.Body = until(c.ctx, got.response.Body, leave)
 }
 
 // drop closes the body of a response that is not returned.

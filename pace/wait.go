@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -11,8 +12,8 @@ import (
 )
 
 // admit waits until the request may be sent: until no cooldown is in force, for its turn, and
-// for a place, which is nil without AtOnce. With an error it has taken nothing.
-func (c *call) admit() (*place, error) {
+// for a slot, which leave releases. With an error it has taken nothing.
+func (c *call) admit() (leave func(), err error) {
 	for {
 		for cooldown := c.t.cooldown(c.a); cooldown > 0; cooldown = c.t.cooldown(c.a) {
 			if err := c.coolDown(cooldown); err != nil {
@@ -22,17 +23,17 @@ func (c *call) admit() (*place, error) {
 		if err := c.takeTurn(); err != nil {
 			return nil, err
 		}
-		place, err := c.takePlace()
+		leave, err := c.acquire()
 		if err != nil {
 			c.giveBack()
 			return nil, err
 		}
 		if c.t.cooldown(c.a) == 0 {
-			return place, nil
+			return leave, nil
 		}
 		// A cooldown has begun meanwhile, if only while the store was asked. After it, this request
 		// needs another turn: so do all that waited, and they are not to be sent together.
-		place.leave()
+		leave()
 		c.giveBack()
 	}
 }
@@ -208,13 +209,13 @@ func (c *call) giveBack() {
 	}}) // else it drains
 }
 
-// takePlace takes a place among the requests under way, and waits for it if need be.
-func (c *call) takePlace() (*place, error) {
-	r := c.rule
+// acquire takes a slot of the rule, if it has AtOnce, and waits for one if need be. The request is
+// in flight until leave is called, as often as it may be.
+func (c *call) acquire() (leave func(), err error) {
+	r, ctx := c.rule, c.ctx
 	if r.places == nil {
-		return nil, nil
+		return func() {}, nil
 	}
-	ctx := c.ctx
 	if c.left < c.t.options.MaxWait {
 		limited, cancel := context.WithTimeout(ctx, c.left)
 		defer cancel()
@@ -223,18 +224,22 @@ func (c *call) takePlace() (*place, error) {
 	r.waiting.Add(1)
 	began := c.t.now()
 	release, d, err := r.places.Acquire(ctx, c.a.key)
-	c.hasWaited(time.Duration(c.t.now() - began))
+	waited := time.Duration(c.t.now() - began)
+	c.hasWaited(waited)
 	r.waiting.Add(-1)
 	switch {
 	case err == nil && d.Allowed:
 		r.inFlight.Add(1)
-		return &place{release: release, inFlight: &r.inFlight}, nil
+		return sync.OnceFunc(func() {
+			release()
+			r.inFlight.Add(-1)
+		}), nil
 	case err == nil:
 		return nil, &WaitError{Rule: r.name, Wait: d.RetryAfter}
 	case c.ctx.Err() != nil:
 		return nil, context.Cause(c.ctx)
 	case errors.Is(err, context.DeadlineExceeded) && ctx.Err() != nil:
-		return nil, &WaitError{Rule: r.name, Wait: time.Duration(c.t.now() - began)}
+		return nil, &WaitError{Rule: r.name, Wait: waited}
 	}
 	return nil, fmt.Errorf("pace: %s: %w", r.name, err)
 }
