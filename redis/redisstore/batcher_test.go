@@ -64,13 +64,6 @@ func (w fakeRedis) none(t *testing.T, why string) {
 
 func (s *sentBatch) finish() { close(s.answer) }
 
-func (s *sentBatch) charges() (n int) {
-	for _, g := range s.groups {
-		n += len(g.items)
-	}
-	return n
-}
-
 // A caller waits for its group.
 type caller struct {
 	*group
@@ -195,37 +188,6 @@ func TestTheFirstTwoLeaveAtOnceAndTheRestTogether(t *testing.T) {
 		w.none(t, "no caller waits any more")
 
 		third.finish()
-		for _, c := range all {
-			c.isAnswered(t)
-		}
-	})
-}
-
-func TestABatchHasNoMoreChargesThanItMay(t *testing.T) {
-	bothWays(t, 10, longEnough, func(t *testing.T, b *batcher, w fakeRedis) {
-		var all []*caller
-		for _, charges := range []int{1, 1 /* wait: */, 4, 5, 1, 1, 10, 9, 25, 3, 7} {
-			all = append(all, b.startCall(t, charges))
-		}
-		first, second := w.next(t), w.next(t)
-		second.finish()
-		for _, want := range []struct {
-			groups, charges int
-			why             string
-		}{
-			{3, 10, "4, 5 and 1 fill a batch"},
-			{1, 1, "with 1 and 10 it would be too full"},
-			{1, 10, ""},
-			{1, 9, ""},
-			{1, 25, "a group is not divided, however large"},
-			{2, 10, "3 and 7 fill a batch"},
-		} {
-			c := w.next(t)
-			assert.Len(t, c.groups, want.groups, want.why)
-			assert.Equal(t, want.charges, c.charges(), want.why)
-			c.finish()
-		}
-		first.finish()
 		for _, c := range all {
 			c.isAnswered(t)
 		}
@@ -369,50 +331,20 @@ func TestALoneDecisionIsOneRoundTripWhateverTheNumberOfRules(t *testing.T) {
 	}
 }
 
-// Every kind of deployment, each with servers of its own.
-var deployments = []struct {
-	name string
-	// start returns what makes clients.
-	start func(t *testing.T) func() redis.UniversalClient
-}{
-	{"a single server", func(t *testing.T) func() redis.UniversalClient {
-		server := redistest.Start(t)
-		return func() redis.UniversalClient { return connect(t, server) }
-	}},
-	{"a Cluster", func(t *testing.T) func() redis.UniversalClient {
-		nodes := redistest.Cluster(t)
-		return func() redis.UniversalClient {
-			return closeAfter(t, redis.NewClusterClient(&redis.ClusterOptions{Addrs: redistest.Addrs(nodes)}))
-		}
-	}},
-	{"a Ring", func(t *testing.T) func() redis.UniversalClient {
-		one, two := redistest.Start(t), redistest.Start(t)
-		return func() redis.UniversalClient {
-			return closeAfter(t, redis.NewRing(&redis.RingOptions{
-				Addrs:              map[string]string{"one": one.Addr, "two": two.Addr},
-				HeartbeatFrequency: time.Minute, // a busy machine is no reason to move keys
-			}))
-		}
-	}},
-	{"Sentinel", func(t *testing.T) func() redis.UniversalClient {
-		sentinel := redistest.Sentinels(t)
-		return func() redis.UniversalClient {
-			return closeAfter(t, redis.NewFailoverClient(&redis.FailoverOptions{
-				MasterName: sentinel.Name, SentinelAddrs: redistest.Addrs(sentinel.Sentinels),
-			}))
-		}
-	}},
-}
-
 func TestExactlyTheLimitIsAdmittedByBatchesOfSeveralRules(t *testing.T) {
 	t.Parallel()
-	for _, at := range deployments {
-		t.Run(at.name, func(t *testing.T) {
+	for name, connect := range map[string]func(t *testing.T) redis.UniversalClient{
+		"a single server": func(t *testing.T) redis.UniversalClient { return connect(t, redistest.Start(t)) },
+		"a Cluster": func(t *testing.T) redis.UniversalClient {
+			return closeAfter(t, redis.NewClusterClient(&redis.ClusterOptions{Addrs: redistest.Addrs(redistest.Cluster(t))}))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			client := at.start(t)
+			client := connect(t)
 			var stores []limiter.Store
 			for range 4 {
-				stores = append(stores, newStore(client(), forgetting).Within(patience))
+				stores = append(stores, newStore(client, forgetting).Within(patience))
 			}
 			// Of one key, so that they are decided together everywhere. The tightest binds.
 			wide := bounded(t, "wide", 500, limiter.TokenBucket)

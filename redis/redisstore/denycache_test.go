@@ -116,38 +116,6 @@ func TestABatchIsRefusedByWhatIsRememberedOfAllItsRules(t *testing.T) {
 	assert.Equal(t, remembered, s.remembered.Load(), "an event that may happen is Redis's to decide")
 }
 
-// Two rules: one for all, one by address. An admitted request takes of what is
-// remembered of the former, which must not be forgotten for it.
-func TestWhoIsAdmittedDoesNotLetAnAttackerThrough(t *testing.T) {
-	server := redistest.Start(t)
-	client := connect(t, server)
-	for _, a := range everyAlgorithm {
-		t.Run(a.String(), func(t *testing.T) {
-			clock := newSteadyClock(t)
-			s, direct := onClock(t, clock, client, Options{}), onClock(t, clock, client, forgetting)
-			all := quotaOf(t, "all "+a.String(), limiter.Limit{Events: 1000, Per: time.Hour, Algorithm: a})
-			ip := quotaOf(t, "ip "+a.String(), limiter.PerHour(5))
-			attack := []limiter.Charge{charge(all, "", 1), charge(ip, "attacker", 1)}
-			got, want := make([]limiter.Decision, 2), make([]limiter.Decision, 2)
-			decideOne(t, s, ip, "attacker", 5)
-			scripts := 0
-			for i := range 200 {
-				before := roundTrips(t, server)
-				require.NoError(t, s.Decide(t.Context(), attack, got))
-				require.False(t, allowed(got))
-				scripts += roundTrips(t, server) - before
-				require.NoError(t, direct.Decide(t.Context(), attack, want))
-				require.Equal(t, want, got, "a remembered batch is described as Redis would after %d admissions", i)
-				clock.sleep(time.Millisecond)
-				require.NoError(t, s.Decide(t.Context(), []limiter.Charge{charge(all, "", 1), charge(ip, fmt.Sprint(i), 1)}, got))
-				require.True(t, allowed(got))
-				clock.sleep(time.Millisecond)
-			}
-			assert.LessOrEqual(t, scripts, 2, "200 attacks between as many good requests reach Redis")
-		})
-	}
-}
-
 func TestARememberedRefusalAllocatesNothing(t *testing.T) {
 	client := connect(t, redistest.Start(t))
 	s := onClock(t, newSteadyClock(t), client, Options{})

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/binary"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"math"
 	"strings"
@@ -101,49 +100,6 @@ func TestEachNodeOfAClusterIsToldTheScriptItNeeds(t *testing.T) {
 			assert.Equal(t, charges[i].Quota.Capacity()-1-round, d.Remaining, "a decision after SCRIPT FLUSH is taken once")
 		}
 	}
-	algorithmsChange(t, client)
-}
-
-// The script has only the algorithms that a batch needs. What was written under another
-// one takes the script that has them all.
-func TestAScriptWithoutTheAlgorithmOfWhatIsStoredIsReplaced(t *testing.T) {
-	_, client := startRedis(t)
-	algorithmsChange(t, client)
-}
-
-// algorithmsChange compares what is said of keys that were written under each algorithm
-// and are asked about under each, one by one and together.
-func algorithmsChange(t *testing.T, client redis.UniversalClient) {
-	clock := newServerClock(t)
-	s := onClock(t, clock, client, Options{ForgetRefusals: true})
-	m := model{}
-	compare := func(charges []limiter.Charge) {
-		t.Helper()
-		now := clock.micros.Load()
-		for i, d := range sendAll(t, s, take, charges) {
-			want := m.decide(charges[i:i+1], now)[0]
-			require.Equal(t, want, d, "%v, charge %d", charges[i].Quota.Limit(), i)
-		}
-	}
-	var before, after []limiter.Charge
-	for _, from := range samples {
-		for _, to := range samples {
-			to.Events++
-			rule := fmt.Sprint(from.Algorithm, to.Algorithm)
-			for _, key := range keysOf(3) {
-				before = append(before, charge(quotaOf(t, rule, from), key, 4))
-				after = append(after, charge(quotaOf(t, rule, to), key, 3))
-			}
-		}
-	}
-	compare(before)
-	clock.sleep(time.Minute)
-	for i := range after[:len(after)/2] {
-		compare(after[i : i+1])
-	}
-	clock.sleep(time.Minute)
-	compare(after) // those that are changed, and those that are not, together
-	compare(after)
 }
 
 // What is under Weir's names and not Weir's is neither taken for an unused counter nor
@@ -308,8 +264,8 @@ func TestTheLargestBatchIsDecided(t *testing.T) {
 // to log in.
 var neededCommands = []string{"eval", "evalsha", "time", "get", "mget", "exists", "getrange", "set", "setrange", "del", "pexpire", "pttl"}
 
-// everything is done with charges of all algorithms: takes, refusals, looks, changes of
-// limit, give-backs, resets, and repairs of an expiry that an admin took away.
+// everything is done with charges of all algorithms: takes, refusals, looks, changes of limit,
+// give-backs, resets, repairs of an expiry that an admin took away, and slots beside a long log.
 func everything(t *testing.T, s *store, admin *redistest.Server) error {
 	t.Helper()
 	for i, l := range samples {
@@ -333,7 +289,9 @@ func everything(t *testing.T, s *store, admin *redistest.Server) error {
 			return err
 		}
 	}
-	return nil
+	log := quotaOf(t, "log", samples[len(samples)-1])
+	charges := []limiter.Charge{charge(concurrency(t, "slots", 1), "key", 0), charge(log, "key", 1)}
+	return s.Decide(t.Context(), charges, make([]limiter.Decision, len(charges)))
 }
 
 // as is a store whose user may run these commands, on keys that match the patterns.
@@ -502,30 +460,4 @@ return ''`
 		require.NoError(t, err)
 		require.Empty(t, said)
 	})
-}
-
-func TestThePlainScriptsAreTheOthersBehindTheStandIn(t *testing.T) {
-	s := newScripts(decideLua)
-	for n := range int(every/2) + 1 {
-		set := algorithms(2 * n)
-		assert.Equal(t, structLua+s.of(set).Source, s.plain.of(set).Source)
-	}
-}
-
-func TestTheStandInIsSentAfterThatErrorOnly(t *testing.T) {
-	lacking := errors.New("ERR Error compiling script (new function): <string>:3: Script attempted to access nonexistent global variable 'struct'")
-	for _, other := range []error{
-		errors.New("NOSCRIPT No matching script"), errors.New("OOM command not allowed"), errors.New("ERR WEIRINCOMPLETE"),
-		errors.New("ERR user_script:1: Script attempted to access nonexistent global variable 'bit'"), context.DeadlineExceeded,
-	} {
-		c := &sender{scripts: newScripts(decideLua)}
-		r := &request{groups: []*group{newGroup(take)}}
-		c.amend(r, other)
-		assert.False(t, r.plain, "%v", other)
-		assert.Same(t, c.scripts, c.scripts.known())
-	}
-	c, r := &sender{scripts: newScripts(decideLua)}, &request{groups: []*group{newGroup(take)}}
-	assert.True(t, c.amend(r, lacking))
-	assert.Same(t, c.scripts.plain, c.scripts.known(), "from then on")
-	assert.False(t, c.amend(r, lacking), "once")
 }

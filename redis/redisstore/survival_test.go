@@ -1,13 +1,10 @@
 package redisstore
 
 import (
-	"bytes"
 	"context"
 	"crypto/tls"
 	"fmt"
-	"math/rand/v2"
 	"net"
-	"runtime/pprof"
 	"slices"
 	"strings"
 	"sync"
@@ -34,7 +31,7 @@ type crowd struct {
 	stop   chan struct{}
 	wg     sync.WaitGroup
 
-	calls, byRedis, byLocal, byOpen, closed, gone atomic.Int64
+	calls, byRedis, byLocal, byOpen, closed atomic.Int64
 
 	// Of hot and pair, whose keys are few:
 	admitted [kinds]struct{ byRedis, locally, refused atomic.Int64 }
@@ -129,10 +126,6 @@ func (c *crowd) ask(ctx context.Context, kind int, key string) {
 	err := c.store.Decide(ctx, charges, decisions)
 	degraded := decisions[0].Degraded
 	switch {
-	case err != nil && ctx.Err() != nil:
-		assert.Equal(c.t, ctx.Err(), err, "who leaves is told so")
-		c.gone.Add(1)
-		return
 	case err != nil:
 		assert.Equal(c.t, closed, kind, "a decision failed, though no rule is Closed: %v", err)
 		assert.ErrorIs(c.t, err, failover.ErrUnavailable)
@@ -174,7 +167,7 @@ func (c *crowd) disperse() {
 	assert.EqualValues(c.t, c.byLocal.Load(), s.Local, "Stats.Local is what was decided with a Local rule")
 	assert.EqualValues(c.t, c.byOpen.Load(), s.Open, "Stats.Open is what was decided with an Open rule alone")
 	assert.EqualValues(c.t, c.closed.Load(), s.Closed, "Stats.Closed is what was refused by a Closed rule")
-	assert.EqualValues(c.t, c.calls.Load()-c.gone.Load(), s.Decided+s.Local+s.Open+s.Closed, "all decisions are in Stats")
+	assert.EqualValues(c.t, c.calls.Load(), s.Decided+s.Local+s.Open+s.Closed, "all decisions are in Stats")
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for i, e := range c.events {
@@ -225,29 +218,8 @@ func (c *crowd) awaitRedis() {
 	c.awaitMore("decisions by Redis", &c.byRedis, 200)
 }
 
-// leavesNoGoroutine says that all goroutines which a test starts have ended after its
-// clients are closed. It has to come before everything else.
-func leavesNoGoroutine(t *testing.T) {
-	pprof.SetGoroutineLabels(pprof.WithLabels(t.Context(), pprof.Labels("test", t.Name()))) // they are inherited
-	t.Cleanup(func() {
-		pprof.SetGoroutineLabels(context.Background())
-		var b bytes.Buffer
-		for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
-			b.Reset()
-			if err := pprof.Lookup("goroutine").WriteTo(&b, 1); err != nil {
-				t.Fatal(err)
-			}
-			if !strings.Contains(b.String(), fmt.Sprintf("%q:%q", "test", t.Name())) {
-				return
-			}
-		}
-		t.Errorf("goroutines are left behind:\n%s", b.String())
-	})
-}
-
 func TestDecisionsGoOnThroughAServersDeathAndReturn(t *testing.T) {
 	t.Parallel()
-	leavesNoGoroutine(t)
 	server := redistest.Start(t)
 	c := gather(t, connect(t, server), 0)
 	c.awaitExhausted()
@@ -262,29 +234,8 @@ func TestDecisionsGoOnThroughAServersDeathAndReturn(t *testing.T) {
 	assert.Greater(t, c.admitted[hot].byRedis.Load(), int64(crowdLimit), "the new server admits again")
 }
 
-func TestAFlushOfCountersIsANewBeginning(t *testing.T) {
-	t.Parallel()
-	leavesNoGoroutine(t)
-	server := redistest.Start(t)
-	c := gather(t, connect(t, server), 10*time.Second)
-	c.awaitExhausted()
-	for lives := int64(2); lives <= 3; lives++ {
-		server.MustDo("FLUSHALL")
-		await(t, "the limits to be admitted again", func() bool {
-			return c.admitted[hot].byRedis.Load() >= lives*crowdLimit && c.admitted[pair].byRedis.Load() >= lives*crowdLimit
-		})
-		c.awaitExhausted()
-	}
-	c.disperse()
-	assert.Zero(t, c.store.Stats().Failures, "a server without counters is no failure")
-	for _, kind := range []int{hot, pair} {
-		assert.EqualValues(t, 3*crowdLimit, c.admitted[kind].byRedis.Load(), "the limit is admitted exactly, each time")
-	}
-}
-
 func TestAFailoverOfSentinelIsSurvived(t *testing.T) {
 	t.Parallel()
-	leavesNoGoroutine(t)
 	sentinel := redistest.StartSentinel(t)
 	c := gather(t, closeAfter(t, redis.NewFailoverClient(&redis.FailoverOptions{
 		MasterName: sentinel.Name, SentinelAddrs: redistest.Addrs(sentinel.Sentinels),
@@ -302,7 +253,6 @@ func TestAFailoverOfSentinelIsSurvived(t *testing.T) {
 
 func TestAGlobalRuleHoldsWhileAnotherNodeOfTheClusterHangs(t *testing.T) {
 	t.Parallel()
-	leavesNoGoroutine(t)
 	nodes := redistest.StartCluster(t)
 	client := closeAfter(t, redis.NewClusterClient(&redis.ClusterOptions{Addrs: redistest.Addrs(nodes)}))
 	s := New(client, Options{ForgetRefusals: true, Failover: failover.Options{
@@ -354,9 +304,10 @@ func TestAGlobalRuleHoldsWhileAnotherNodeOfTheClusterHangs(t *testing.T) {
 
 func TestSlotsOfAClusterMoveUnderTraffic(t *testing.T) {
 	t.Parallel()
-	leavesNoGoroutine(t)
 	nodes := redistest.StartCluster(t)
-	client := closeAfter(t, redis.NewClusterClient(&redis.ClusterOptions{Addrs: redistest.Addrs(nodes)}))
+	client := closeAfter(t, redis.NewClusterClient(&redis.ClusterOptions{
+		Addrs: redistest.Addrs(nodes), MaxRedirects: 1000, // on a busy machine a move takes long
+	}))
 	// Keys whose batches travel together, so that one that is redirected has company.
 	names := newStore(client, Options{})
 	var keys []string
@@ -383,42 +334,8 @@ func TestSlotsOfAClusterMoveUnderTraffic(t *testing.T) {
 	}
 }
 
-func TestWhoCancelsEnMasseDegradesNobody(t *testing.T) {
-	t.Parallel()
-	leavesNoGoroutine(t)
-	server := redistest.Start(t)
-	client := connectWith(t, server, slowly(time.Millisecond))
-	c := gather(t, client, 10*time.Second)
-	var wg sync.WaitGroup
-	for i := range 32 {
-		wg.Go(func() {
-			for range 100 {
-				ctx, cancel := context.WithTimeout(context.Background(), time.Duration(rand.IntN(2000))*time.Microsecond)
-				if i%2 == 0 {
-					ctx, cancel = context.WithCancel(context.Background())
-					go func() {
-						time.Sleep(time.Duration(rand.IntN(2000)) * time.Microsecond)
-						cancel()
-					}()
-				}
-				c.ask(ctx, rand.IntN(kinds), "key")
-				cancel()
-			}
-		})
-	}
-	wg.Wait()
-	c.awaitExhausted()
-	c.disperse()
-	s := c.store.Stats()
-	assert.NotZero(t, c.gone.Load(), "nobody has left")
-	assert.Zero(t, s.Failures, "a client that goes away is no failure")
-	assert.EqualValues(t, c.calls.Load()-c.gone.Load(), s.Decided, "nobody sees a degraded decision")
-	c.admits(crowdLimit, 0)
-}
-
 func TestAnApplicationStartsWhileRedisIsDown(t *testing.T) {
 	t.Parallel()
-	leavesNoGoroutine(t)
 	server := redistest.Start(t)
 	server.Kill()
 	c := gather(t, connect(t, server), 0)
@@ -465,18 +382,4 @@ func TestADecisionKeepsItsDeadlineWhereTheClientDoesNot(t *testing.T) {
 	for _, client := range clients {
 		assert.NoError(t, client.Close())
 	}
-}
-
-// slowly is a hook under which a round trip takes at least so long.
-type slowly time.Duration
-
-func (d slowly) DialHook(next redis.DialHook) redis.DialHook { return next }
-func (d slowly) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		time.Sleep(time.Duration(d))
-		return next(ctx, cmd)
-	}
-}
-func (d slowly) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
 }
