@@ -38,7 +38,7 @@ func commands() []command {
 			name: "simulate", args: "FILE [NEW-FILE] LOG", does: "tells what rules would have refused of the requests in a log, or what new rules change", declare: simulateLog,
 			examples: []string{"limits.yaml access.log", "limits.yaml new.yaml access.log"},
 		}, {
-			name: "recommend", args: "LOG", does: "tells what limit the clients in a log need, and what any limit would have refused", declare: recommend,
+			name: "recommend", args: "LOG", does: "tells what limit the clients in a log need, and whom any limit would have refused something", declare: recommend,
 			examples: []string{"access.log --per 1m --spare 99.9%"},
 		}, {
 			name: "schema", does: "writes the JSON Schema of rules files, for editors", declare: schema, noFiles: true,

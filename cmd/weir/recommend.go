@@ -191,14 +191,14 @@ func ruleText(limit, key, only string) string {
 // write writes a recommendation for people, who call the key's owners that.
 func (r *recommendation) write(table io.Writer, subject string) {
 	r.finding.write(table)
-	fmt.Fprintf(table, "%s\n\nLIMIT\tCLIENTS REFUSED\t\tREQUESTS REFUSED\t\n", peaks(r.Result))
+	fmt.Fprintf(table, "%s\n\nLIMIT\tCLIENTS REFUSED\t\t\n", peaks(r.Result))
 	at := slices.IndexFunc(r.Curve, func(p demand.Point) bool { return p.Limit == r.Chosen.Limit })
 	for _, p := range r.Curve[max(0, at-5):min(len(r.Curve), at+4)] { // to see what less and more would cost
 		mark := ""
 		if p == r.Chosen {
 			mark = "recommended"
 		}
-		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\n", limitText(p.Limit, r.Per), number(p.Keys), share(p.Keys, r.Keys), number(p.Requests), share(p.Requests, r.Requests), mark)
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\n", limitText(p.Limit, r.Per), number(p.Keys), share(p.Keys, r.Keys), mark)
 	}
 	if refused := r.Refused[:min(len(r.Refused), mostOnTerminal)]; len(refused) > 0 {
 		fmt.Fprintf(table, "\n%s REFUSED\tMOST IN A %s\tUNTIL\t\n", strings.ToUpper(subject), strings.ToUpper(period(r.Per)))

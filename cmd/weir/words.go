@@ -71,9 +71,8 @@ func changed(c *simulate.Change) (verdict, detail string) {
 // recommended says what a limit for a key spares and refuses.
 func recommended(r *demand.Result, spare float64, key string) (verdict, detail string) {
 	verdict = fmt.Sprintf("%s for each %s spares %s of %s.", perPeriod(r.Chosen.Limit, r.Per), key, share(r.Keys-r.Chosen.Keys, r.Keys), count(r.Keys, "client", "clients"))
-	refuses := fmt.Sprintf("It would have refused %s of %s requests (%s), of %s.",
-		number(r.Chosen.Requests), number(r.Requests), share(r.Chosen.Requests, r.Requests), count(r.Chosen.Keys, "client", "clients"))
-	if r.Chosen.Requests == 0 {
+	refuses := fmt.Sprintf("It would have refused something to %s.", count(r.Chosen.Keys, "client", "clients"))
+	if r.Chosen.Keys == 0 {
 		refuses = fmt.Sprintf("It would have refused none of %s requests.", number(r.Requests))
 	}
 	few := ""

@@ -1,5 +1,5 @@
-// Package demand finds out what limit a log's clients need: how much each of them asked for,
-// and so which of them, and how many of their requests, any limit would have refused.
+// Package demand finds out what limit a log's clients need: how much each of them asked for, and so
+// which of them any limit would have refused something.
 //
 // It is one pass, and its memory goes by the keys, not by the requests. The distribution
 // over keys is what a limit is chosen by: one robot rules every mean over requests.
@@ -7,7 +7,6 @@ package demand
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -32,32 +31,20 @@ type Meter struct {
 	per    time.Duration
 	period int64 // in microseconds
 
-	quotas []*limiter.Quota // for each of limits
-	groups []group
+	// window is the largest of limits: a sliding window, which up to exact events keeps the time
+	// of each and above counts them by windows.
+	window *limiter.Quota
+	exact  int64
 
 	keys     map[string]*key
 	requests int64
-	begin    int64   // of the log
-	refused  []int64 // by limit
+	begin    int64 // of the log
 }
-
-// A group is limits, from and to, that count in the same way: what one of them has counted
-// is what each of them has, until it refuses something.
-type group struct {
-	from, to int
-}
-
-// mostGroups is how many a meter has at most: a sliding window is a log or a counter.
-const mostGroups = 2
 
 // A key is what one key has asked for.
 type key struct {
-	groups [mostGroups]counted
-
-	// demand is how many of limits refused something. The higher refuse no more than the lower,
-	// but for a sliding window of more events than are counted exactly. Then the key counts as
-	// refused by the lower too.
-	demand uint8
+	counted limiter.State // by Meter.window
+	most    int64         // that window held at a time
 
 	// peak is the most that came in any period, found with what came in the last: slots of a
 	// thousandth of a period, and how much came in each, of which the first are gone. That period
@@ -67,13 +54,6 @@ type key struct {
 	gone                 int
 
 	apart bool // see setApart
-}
-
-// counted is what a group's limits have counted.
-type counted struct {
-	own    []limiter.State // of those that have refused something, which are the lower
-	until  []int64         // when each of these may admit something again
-	shared limiter.State   // of each of the others
 }
 
 type slot struct{ at, n uint32 }
@@ -86,20 +66,18 @@ const mostCost = 1_000_000
 
 // NewMeter returns a meter for sliding windows of that period.
 func NewMeter(per time.Duration) (*Meter, error) {
-	m := &Meter{per: per, period: per.Microseconds(), keys: map[string]*key{}, refused: make([]int64, len(limits))}
+	m := &Meter{per: per, period: per.Microseconds(), keys: map[string]*key{}}
 	if m.period < slots {
 		return nil, fmt.Errorf("the period is %v: it must be at least a millisecond", per)
 	}
-	for i, n := range limits {
-		quota, err := limiter.NewQuota("demand", "", limiter.Limit{Events: n, Per: per})
-		if err != nil {
+	for _, n := range limits {
+		var err error
+		if m.window, err = limiter.NewQuota("demand", "", limiter.Limit{Events: n, Per: per}); err != nil {
 			return nil, err
 		}
-		m.quotas = append(m.quotas, quota)
-		if i == 0 || quota.Algorithm() != m.quotas[i-1].Algorithm() {
-			m.groups = append(m.groups, group{i, i})
+		if m.window.Algorithm() == limiter.SlidingLog {
+			m.exact = n
 		}
-		m.groups[len(m.groups)-1].to = i + 1
 	}
 	return m, nil
 }
@@ -117,55 +95,24 @@ func (m *Meter) Add(name string, at, cost int64) {
 		m.begin = at
 	}
 	m.requests++
-	for i := range m.groups {
-		m.count(k, &m.groups[i], &k.groups[i], at, cost)
+	if state, ok := m.window.Take(k.counted, at, cost); ok {
+		k.counted = state
+		d := m.window.Describe(state, at, cost, true)
+		k.most = max(k.most, d.Limit-d.Remaining)
+	} else {
+		k.most = m.window.Capacity() + 1
 	}
 	m.measurePeak(k, at, cost)
 }
 
-// count has a group's limits decide.
-func (m *Meter) count(k *key, g *group, c *counted, at, cost int64) {
-	for i, until := range c.until {
-		limit := g.from + i
-		if at >= until {
-			if m.take(limit, &c.own[i], at, cost) {
-				continue
-			}
-			c.until[i] = m.roomAt(limit, c.own[i], at)
-		}
-		m.refuse(k, limit)
+// need is the lowest number that no limit may be below, for the key to be refused nothing. A window
+// that is counted may refuse a key that keeps to its limit, as it takes what came in the window
+// before to have come evenly: then the lower limits, which are exact, count as too low as well.
+func (m *Meter) need(k *key) int64 {
+	if k.most > m.exact {
+		return k.most
 	}
-	for limit := g.from + len(c.own); limit < g.to; limit++ {
-		if m.take(limit, &c.shared, at, cost) {
-			return // and so would those above say
-		}
-		own := c.shared
-		own.Log = slices.Clone(own.Log)
-		c.own, c.until = append(c.own, own), append(c.until, m.roomAt(limit, own, at))
-		m.refuse(k, limit)
-	}
-}
-
-// take has a limit count an event, or refuse it.
-func (m *Meter) take(limit int, s *limiter.State, at, cost int64) bool {
-	state, ok := m.quotas[limit].Take(*s, at, cost)
-	if ok {
-		*s = state
-	}
-	return ok
-}
-
-// roomAt is when a limit has room for anything again: a refusal changes nothing until then.
-func (m *Meter) roomAt(limit int, s limiter.State, at int64) int64 {
-	if _, ok := m.quotas[limit].Take(s, at, 1); ok {
-		return at // only a higher cost was refused
-	}
-	return at + m.quotas[limit].Describe(s, at, 1, false).RetryAfter.Microseconds()
-}
-
-func (m *Meter) refuse(k *key, limit int) {
-	m.refused[limit]++
-	k.demand = max(k.demand, uint8(limit+1))
+	return min(k.peak, m.exact+1)
 }
 
 // measurePeak is how two pointers find the most in any period: one is at the newest slot,

@@ -48,9 +48,8 @@ type Peaks struct {
 
 // A Point is what a limit comes to.
 type Point struct {
-	Limit    int64 `json:"limit"`
-	Keys     int64 `json:"keys_refused"`     // that would have been refused something
-	Requests int64 `json:"requests_refused"` // that would have been refused
+	Limit int64 `json:"limit"`
+	Keys  int64 `json:"keys_refused"` // that would have been refused something
 }
 
 // Result is what was found so far, for a choice that spares that share of the keys, such as
@@ -65,7 +64,7 @@ func (m *Meter) Result(spare float64) (*Result, error) {
 	r := &Result{Per: m.per, Keys: int64(len(m.keys)), Requests: m.requests, Refused: []Client{}}
 	all := m.refusedKeys(false)
 	for i, keys := range all {
-		r.Curve = append(r.Curve, Point{limits[i], keys, m.refused[i]})
+		r.Curve = append(r.Curve, Point{limits[i], keys})
 		if keys == 0 {
 			break
 		}
@@ -80,7 +79,7 @@ func (m *Meter) Result(spare float64) (*Result, error) {
 	}
 	r.Chosen = r.Curve[chosen]
 	for _, name := range sorted {
-		if k := m.keys[name]; k.apart || int(k.demand) > chosen {
+		if k := m.keys[name]; k.apart || m.need(k) > r.Chosen.Limit {
 			r.Refused = append(r.Refused, Client{name, k.peak, time.UnixMicro(k.peakAt).UTC(), k.apart})
 		}
 	}
@@ -132,17 +131,14 @@ func (m *Meter) setApart(spare float64) (sorted []string, apart int) {
 // refusedKeys is how many keys each limit refused something. Those set apart are left out, if they
 // are to be.
 func (m *Meter) refusedKeys(without bool) []int64 {
-	counts := make([]int64, len(m.quotas)+1)
+	refused := make([]int64, len(limits))
 	for _, k := range m.keys {
 		if !(without && k.apart) {
-			counts[k.demand]++
+			need := m.need(k)
+			for i := 0; i < len(limits) && limits[i] < need; i++ {
+				refused[i]++
+			}
 		}
-	}
-	refused := make([]int64, len(m.quotas))
-	above := int64(0)
-	for i := len(m.quotas) - 1; i >= 0; i-- {
-		above += counts[i+1]
-		refused[i] = above
 	}
 	return refused
 }
