@@ -104,14 +104,7 @@ func (m *Memory) Find(key string) (Ban, bool) {
 		m.expire(now)
 		m.mu.Unlock()
 	}
-	if !isLong(key) {
-		return m.find(key, now)
-	}
-	id := m.digestID(key)
-	return m.find(string(id[:]), now) // on the stack: it is short, and does not escape
-}
-
-func (m *Memory) find(id string, now int64) (Ban, bool) {
+	id := m.idOf(key)
 	m.mu.RLock()
 	defer m.mu.RUnlock()
 	e := m.entries[id]
@@ -143,7 +136,7 @@ func (m *Memory) Ban(_ context.Context, key string, d time.Duration, notes ...No
 	now := m.now()
 	m.expire(now)
 	id := m.idOf(key)
-	state := state{until: never, since: now, note: noteOf(noted)}
+	state := state{until: never, since: now, reason: strings.Clone(noted.Reason), by: strings.Clone(noted.By)}
 	if d > 0 {
 		state.until = now + int64(d)
 	}
@@ -260,7 +253,7 @@ func (m *Memory) Restore(b Ban, remember time.Duration) error {
 	m.expire(now)
 	state := state{
 		rule: strings.Clone(b.Rule), until: never, since: unknown,
-		times: min(b.Times, maxTimes), remember: remember, note: noteOf(b),
+		times: min(b.Times, maxTimes), remember: remember, reason: strings.Clone(b.Reason), by: strings.Clone(b.By),
 	}
 	if !b.Since.IsZero() {
 		state.since = int64(b.Since.Sub(m.start))

@@ -47,10 +47,12 @@ func isBanned(m *bans.Memory, key string) bool {
 	return ok
 }
 
-func TestMaxBansIsCheckedAndNamed(t *testing.T) {
+func TestOptionsAreChecked(t *testing.T) {
 	for _, n := range []int{-1, 10_000_001} {
-		_, err := bans.New(bans.Options{MaxBans: n})
+		_, err := bans.New(bans.Options{MaxBans: n, Secret: []byte("short")})
 		assert.ErrorContains(t, err, fmt.Sprintf("MaxBans is %d: it must be from 1 to 10000000, or 0 for 100000", n))
+		assert.ErrorContains(t, err, "bans: Secret has 5 bytes")
+		assert.Panics(t, func() { bans.Must(nil, err) })
 	}
 	newMemory(t, bans.Options{MaxBans: 1})
 	newMemory(t, bans.Options{MaxBans: 10_000_000})
@@ -147,14 +149,6 @@ func TestAListOfKeysRefusesABanOfADigest(t *testing.T) {
 	assert.True(t, m.Empty())
 }
 
-func TestOptionsAreChecked(t *testing.T) {
-	_, err := bans.New(bans.Options{MaxBans: -1, Secret: []byte("short")})
-	assert.ErrorContains(t, err, "bans: MaxBans is -1")
-	assert.ErrorContains(t, err, "bans: Secret has 5 bytes")
-	assert.Panics(t, func() { bans.Must(bans.New(bans.Options{MaxBans: -1})) })
-	assert.NotPanics(t, func() { bans.Must(bans.New(bans.Options{})) })
-}
-
 func TestMemoryIsBoundedAndSaysWhatGaveWay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const most = 100
@@ -246,7 +240,7 @@ func TestFindAllocatesNothing(t *testing.T) {
 	assert.Zero(t, testing.AllocsPerRun(100, find))
 	require.NoError(t, m.Ban(t.Context(), "key", time.Hour))
 	assert.Zero(t, testing.AllocsPerRun(100, find))
-	assert.LessOrEqual(t, testing.AllocsPerRun(100, func() { m.Find(long) }), 1.0, "its bytes, for the digest")
+	assert.LessOrEqual(t, testing.AllocsPerRun(100, func() { m.Find(long) }), 3.0, "its bytes, and the digest")
 }
 
 func TestBansGoOnUnderLoad(t *testing.T) {

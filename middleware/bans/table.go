@@ -5,8 +5,6 @@ import (
 	"math"
 	"strings"
 	"time"
-
-	"github.com/weirgo/weir/keyfunc"
 )
 
 // A state is what is known of a key.
@@ -16,17 +14,8 @@ type state struct {
 	since    int64 // or unknown
 	times    int
 	remember time.Duration // how long after until the times count
-	note     *note         // nil: none, as of all bans by escalation
-}
 
-// A note is what a ban by hand says of itself.
-type note struct{ reason, by string }
-
-func noteOf(b Ban) *note {
-	if b.Reason == "" && b.By == "" {
-		return nil
-	}
-	return &note{strings.Clone(b.Reason), strings.Clone(b.By)}
+	reason, by string // of a ban by hand
 }
 
 // forgottenAt is when the state says nothing any more.
@@ -102,25 +91,16 @@ const longestKey = 256
 // so too, and no key is the id of another one.
 const digestMark = "\x00"
 
-func isLong(key string) bool { return len(key) > longestKey || strings.HasPrefix(key, digestMark) }
-
-func (m *Memory) digestID(key string) (id [len(digestMark) + keyfunc.DigestSize]byte) {
-	digest := m.digests.Digest(key)
-	copy(id[copy(id[:], digestMark):], digest[:])
-	return id
-}
-
 // idOf is what a key is kept as: the key itself, or of a long one the digest.
 func (m *Memory) idOf(key string) string {
-	if !isLong(key) {
+	if len(key) <= longestKey && !strings.HasPrefix(key, digestMark) {
 		return key
 	}
-	id := m.digestID(key)
-	return string(id[:])
+	return digestMark + m.digests.Digest(key).String()
 }
 
 func (m *Memory) ban(e *entry) Ban {
-	b := Ban{Key: e.id, Rule: e.rule, Times: e.times}
+	b := Ban{Key: e.id, Rule: e.rule, Times: e.times, Reason: e.reason, By: e.by}
 	if digest, ok := strings.CutPrefix(e.id, digestMark); ok {
 		b.Key, b.Digest = "", digest
 	}
@@ -129,9 +109,6 @@ func (m *Memory) ban(e *entry) Ban {
 	}
 	if e.since != unknown {
 		b.Since = m.start.Add(time.Duration(e.since))
-	}
-	if e.note != nil {
-		b.Reason, b.By = e.note.reason, e.note.by
 	}
 	return b
 }

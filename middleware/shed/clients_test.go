@@ -2,10 +2,6 @@ package shed
 
 import (
 	"context"
-	"io"
-	"net"
-	"net/http"
-	"net/http/httptest"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -18,97 +14,6 @@ import (
 )
 
 // Clients that keep their requests waiting: they hold a place only while a handler works.
-
-func TestClientsThatHoldTheirBodiesBackDoNotStopTheService(t *testing.T) {
-	for _, idle := range []int{initialLimit, 64, 100} {
-		s := serviceOf(t, false)
-		for range idle {
-			s.dial(t, "POST /upload HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\nx")
-		}
-		s.others(t, idle)
-	}
-}
-
-func TestClientsThatDoNotReadTheirAnswersDoNotStopTheService(t *testing.T) {
-	s := serviceOf(t, false)
-	for range initialLimit {
-		s.dial(t, "GET /download HTTP/1.1\r\nHost: a\r\n\r\n")
-	}
-	s.others(t, initialLimit)
-}
-
-func TestOneConnectionOfManyStreamsDoesNotStopTheService(t *testing.T) {
-	s := serviceOf(t, true)
-	const streams = 100
-	for range streams {
-		body, send := io.Pipe()
-		t.Cleanup(func() { _ = send.Close() })
-		go func() { _, _ = send.Write([]byte("x")) }()
-		go func() {
-			if response, err := s.Client().Post(s.URL+"/upload", "text/plain", body); err == nil {
-				t.Errorf("a stream was answered %s", response.Status)
-			}
-		}()
-	}
-	s.others(t, streams)
-}
-
-// A service has a Limiter that knows nothing yet. Its handlers wait for their clients.
-type service struct {
-	*httptest.Server
-	began chan struct{} // one for each that waits, or is going to
-}
-
-func serviceOf(t *testing.T, http2 bool) *service {
-	s := &service{began: make(chan struct{}, 1000)}
-	mux := http.NewServeMux()
-	mux.HandleFunc("/", func(http.ResponseWriter, *http.Request) {})
-	mux.HandleFunc("POST /upload", func(_ http.ResponseWriter, r *http.Request) {
-		s.began <- struct{}{}
-		_, _ = io.ReadAll(r.Body)
-		panic(http.ErrAbortHandler) // its client has gone
-	})
-	mux.HandleFunc("GET /download", func(w http.ResponseWriter, _ *http.Request) {
-		s.began <- struct{}{}
-		for range 1000 {
-			if _, err := w.Write(make([]byte, 1<<20)); err != nil {
-				return
-			}
-		}
-	})
-	limits := middleware.Must(middleware.New(middleware.Config{Overload: Must(New(Options{}))}))
-	s.Server = httptest.NewUnstartedServer(limits.Handler(mux))
-	if s.EnableHTTP2 = http2; http2 {
-		s.StartTLS()
-	} else {
-		s.Start()
-	}
-	t.Cleanup(s.Close)
-	t.Cleanup(s.CloseClientConnections)
-	return s
-}
-
-// dial sends text on a connection of its own, of which nothing is ever read.
-func (s *service) dial(t *testing.T, text string) {
-	conn, err := net.Dial("tcp", s.Listener.Addr().String())
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = conn.Close() })
-	_, err = io.WriteString(conn, text)
-	require.NoError(t, err)
-}
-
-// others requires that so many are held up, and that all others are served.
-func (s *service) others(t *testing.T, heldUp int) {
-	for range heldUp {
-		<-s.began
-	}
-	for range 20 {
-		response, err := s.Client().Get(s.URL)
-		require.NoError(t, err)
-		_ = response.Body.Close()
-		require.Equal(t, 200, response.StatusCode)
-	}
-}
 
 func TestARequestCountsWhileItsHandlerWorks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -74,7 +74,7 @@ func New(o Options) (*Limiter, error) {
 // FromRules is [New] for the overload section of a rules file: what Options.Overload of
 // package rules takes.
 func FromRules(o middleware.OverloadOptions) (middleware.Overload, error) {
-	l, err := New(Options{Priority: o.Priority, MaxWait: o.MaxWait, PerRoute: o.PerRoute, Exempt: o.Exempt})
+	l, err := New(Options(o))
 	if err != nil {
 		return nil, err
 	}

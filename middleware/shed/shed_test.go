@@ -178,25 +178,6 @@ func TestTheSlowestQuarterSaysNothing(t *testing.T) {
 	assert.InEpsilon(t, 0.01, l.lower(100), 0.06)
 }
 
-// A limiter for several goroutines: -race is the test.
-func TestManyAtOnce(t *testing.T) {
-	l := premium()
-	var all sync.WaitGroup
-	for range 8 {
-		all.Go(func() {
-			for range 2000 {
-				if p, _ := l.Admit(tiered("premium")); p != nil {
-					p.Streams(false)
-					p.Leave()
-				}
-				l.Stats()
-			}
-		})
-	}
-	all.Wait()
-	assert.Zero(t, l.Stats()[0].InFlight)
-}
-
 func TestAnAdmittedRequestAllocatesNothing(t *testing.T) {
 	l, r := premium(), tiered("premium")
 	assert.Zero(t, testing.AllocsPerRun(1000, func() {
