@@ -39,13 +39,13 @@ type banCommand struct {
 }
 
 // onBan runs do on the list of bans and the key that a command names, or its digest.
-func onBan(flags *pflag.FlagSet, s *session, wants string, do func(ctx context.Context, c *banCommand) error) action {
+func onBan(flags *pflag.FlagSet, s *session, do func(ctx context.Context, c *banCommand) error) action {
 	server := serverFlags(flags)
 	keys := ownKeys(flags)
 	out := s.output(flags)
 	return func(rest []string) error {
-		if len(rest) != 1 || strings.TrimSpace(rest[0]) == "" {
-			return usageError{errors.New("name " + wants)}
+		if strings.TrimSpace(rest[0]) == "" {
+			return usageError{errors.New("the key is empty")}
 		}
 		text := strings.TrimSpace(rest[0])
 		key, err := keyOf(text, *keys)
@@ -91,8 +91,7 @@ func ban(s *session, flags *pflag.FlagSet) action {
 	})
 	reason := flags.String("reason", "", "`why`, which the list of bans shows as it stands")
 	by := flags.String("by", "", "your `name`, for them")
-	const wants = "the key to ban, as weir explain shows it, such as user:42, or its digest"
-	return onBan(flags, s, wants, func(ctx context.Context, c *banCommand) error {
+	return onBan(flags, s, func(ctx context.Context, c *banCommand) error {
 		notes := []bans.Note{bans.Reason(*reason), bans.By(*by)}
 		if _, err := bans.Noted(notes...); err != nil {
 			return usageError{err}
@@ -119,8 +118,7 @@ type unbanned struct {
 }
 
 func unban(s *session, flags *pflag.FlagSet) action {
-	const wants = "the key, or its digest as weir bans shows it"
-	return onBan(flags, s, wants, func(ctx context.Context, c *banCommand) error {
+	return onBan(flags, s, func(ctx context.Context, c *banCommand) error {
 		lifted, err := c.list.Unban(ctx, c.text) // a digest as it is written, as it may also be a key
 		if err != nil {
 			return err

@@ -64,9 +64,6 @@ func check(s *session, flags *pflag.FlagSet) action {
 	out := s.output(flags)
 	tiers, keys := knowing(flags)
 	return func(files []string) error {
-		if len(files) == 0 {
-			return usageError{errors.New("name a file to check, or - for the standard input")}
-		}
 		var reports []report
 		bad := false
 		for _, file := range files {

@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"math"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -18,6 +19,23 @@ type command struct {
 	declare func(*session, *pflag.FlagSet) action
 
 	noFiles bool // its arguments are no files
+}
+
+// takes reports whether it takes so many arguments without dashes.
+func (c *command) takes(n int) bool {
+	least, most := 0, 0
+	for word := range strings.FieldsSeq(c.args) {
+		if strings.HasPrefix(word, "--") {
+			break
+		}
+		if most++; word[0] != '[' {
+			least++
+		}
+		if strings.HasSuffix(word, "...") {
+			most = math.MaxInt
+		}
+	}
+	return least <= n && n <= most
 }
 
 // An action is what a command does.
@@ -79,6 +97,7 @@ func (s *session) cobra() *cobra.Command {
 	root := &cobra.Command{
 		Use: "weir", Short: "Weir checks and explains rules, tries them on a log, and is an operator's hand on a Redis.",
 		Long: "Weir checks and explains rules, tries them on a log, and is an operator's hand on a Redis.\n\n" +
+			"A file of rules may be - for the standard input, and of diff, peek and reset redis for the rules there.\n" +
 			"It exits with 0; 1 if that failed or a file has problems; 2 for a mistake on the command line.",
 		SilenceErrors: true, SilenceUsage: true,
 	}
@@ -94,8 +113,8 @@ func (s *session) cobra() *cobra.Command {
 		made.Example = strings.TrimRight(made.Example, "\n")
 		run := c.declare(s, made.Flags())
 		made.RunE = func(_ *cobra.Command, args []string) error {
-			if c.args == "" && len(args) > 0 {
-				return usageError{errors.New("it takes flags only")}
+			if !c.takes(len(args)) {
+				return usageError{fmt.Errorf("want: weir %s", made.Use)}
 			}
 			return run(args)
 		}

@@ -36,8 +36,8 @@ func diff(s *session, flags *pflag.FlagSet) action {
 	out := s.output(flags)
 	tiers, keys := knowing(flags)
 	return func(names []string) error {
-		if len(names) != 2 || names[0] == "-" && names[1] == "-" {
-			return usageError{errors.New("name an old and a new rules file, redis for the rules there, or - for the standard input")}
+		if names[0] == "-" && names[1] == "-" {
+			return usageError{errors.New("the standard input is one file")}
 		}
 		o := options(*tiers, *keys)
 		var sides [2]*rules.Rules

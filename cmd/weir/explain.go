@@ -34,8 +34,8 @@ func explain(s *session, flags *pflag.FlagSet) action {
 	out := s.output(flags)
 	tiers, keys := knowing(flags)
 	return func(files []string) error {
-		if len(files) != 1 || q.Path == "" {
-			return usageError{errors.New("name one file, or - for the standard input, and a --path")}
+		if q.Path == "" {
+			return usageError{errors.New("name a --path")}
 		}
 		loaded, err := s.load(files[0], options(*tiers, *keys))
 		if err != nil {

@@ -47,9 +47,6 @@ func onKey(flags *pflag.FlagSet, s *session, do func(ctx context.Context, c *key
 	out := s.output(flags)
 	tiers, keys := knowing(flags)
 	return func(files []string) error {
-		if len(files) != 1 {
-			return usageError{errors.New("name the file of rules, redis for the rules there, or - for the standard input")}
-		}
 		if !flags.Changed("key") {
 			return usageError{errors.New("name the --key; an empty one for the counter that all clients share")}
 		}

@@ -158,14 +158,19 @@ func TestAMistakeOnTheCommandLineIsTold(t *testing.T) {
 		{[]string{"check", "--jsno", "x"}, "weir check: there is no flag --jsno"},
 		{[]string{"top", "--n", "1", "--rul=x"}, "there is no flag --rul"},
 		{[]string{"top", "--n", "one"}, "--n: want a value of type int"},
-		{[]string{"check"}, "name a file"},
+		{[]string{"check"}, "weir check: want: weir check FILE...\n"},
+		{[]string{"simulate", "a"}, "want: weir simulate FILE [NEW-FILE] LOG\n"},
+		{[]string{"simulate", "a", "b", "c", "d"}, "want: weir simulate FILE"},
+		{[]string{"peek", "--key=x"}, "want: weir peek FILE --key KEY\n"},
+		{[]string{"ban"}, "want: weir ban KEY\n"},
+		{[]string{"ban", " "}, "the key is empty"},
 		{[]string{"check", "--bogus", "x"}, "there is no flag --bogus"},
-		{[]string{"explain", "-"}, "and a --path"},
+		{[]string{"explain", "-"}, "name a --path"},
 		{[]string{"explain", "-", "--keys=tenant", "--path", "x"}, `path "x" does not begin with /`},
 		{[]string{"explain", "-", "--keys=tenant", "--path", "/", "--ip", "x"}, `ip "x" is not an address`},
 		{[]string{"explain", "-", "--keys=tenant", "--path", "/", "--host", "http://x"}, `host "http://x" is more than a host`},
 		{[]string{"explain", "-", "--path", "/", "--header", "x"}, "want a name, a colon and a value"},
-		{[]string{"schema", "x"}, "it takes flags only"},
+		{[]string{"schema", "x"}, "want: weir schema\n"},
 	} {
 		exit, out, err := weir(t, good, test.args...)
 		assert.Equal(t, exitUsage, exit, test.args)

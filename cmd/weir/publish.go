@@ -44,9 +44,6 @@ func publish(s *session, flags *pflag.FlagSet) action {
 	out := s.output(flags)
 	tiers, keys := knowing(flags)
 	return func(files []string) error {
-		if len(files) != 1 {
-			return usageError{errors.New("name one file, or - for the standard input")}
-		}
 		text, err := s.read(files[0])
 		if err != nil {
 			return err

@@ -28,9 +28,6 @@ func recommend(s *session, flags *pflag.FlagSet) action {
 	spare := flags.String("spare", "99.9%", "how many of the clients are to be refused nothing, as a `percentage`")
 	only := flags.String("for", "", "count the requests to one `endpoint` only, such as \"POST /login\"")
 	return func(names []string) error {
-		if len(names) != 1 {
-			return usageError{errors.New("name a log, or - for the standard input")}
-		}
 		shown, err := f.shown()
 		if err != nil {
 			return err

@@ -20,9 +20,6 @@ func simulateLog(s *session, flags *pflag.FlagSet) action {
 	f := newLogFlags(s, flags)
 	flags.BoolVar(&f.partial, "partial", false, "leave out rules that need what the log does not have, and name them")
 	return func(names []string) error {
-		if len(names) < 2 || len(names) > 3 {
-			return usageError{errors.New("name a rules file, or an old and a new one, and a log, or - for the standard input")}
-		}
 		files, logName := names[:len(names)-1], names[len(names)-1]
 		if slices.Contains(files, "-") {
 			return usageError{errors.New("a rules file has to be a file: the standard input is for the log")}

@@ -316,10 +316,7 @@ func TestALogThatCannotBeUsedIsTold(t *testing.T) {
 		exit int
 		want string
 	}{
-		{"", []string{"simulate", file}, exitUsage, "name a rules file, or an old and a new one, and a log"},
-		{"", []string{"simulate", file, file, file, "-"}, exitUsage, "name a rules file"},
 		{"", []string{"simulate", "-", "-"}, exitUsage, "a rules file has to be a file"},
-		{"", []string{"recommend"}, exitUsage, "name a log"},
 		{"", []string{"simulate", file, "-"}, exitBad, "weir simulate: -: the log is empty"},
 		{"", []string{"simulate", file, "none.log"}, exitBad, "none.log"},
 		{attacked(), []string{"simulate", bad, "-"}, exitBad, `did you mean "limit"?`},
