@@ -10,7 +10,6 @@ import (
 	"runtime"
 	"slices"
 	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -670,38 +669,6 @@ func TestAWaitThatOutlastsTheServersPatienceIsWarnedOf(t *testing.T) {
 
 // plain is a Store without more.
 type plain struct{ limiter.Store }
-
-func TestBadConcurrency(t *testing.T) {
-	few := limiter.AtOnce(5)
-	base := middleware.Rule{Name: "exports", Key: keyfunc.IP(), Limit: few}
-	for name, test := range map[string]struct {
-		edit func(*middleware.Rule)
-		says string
-	}{
-		"no places":         {func(r *middleware.Rule) { r.Limit = limiter.AtOnce(-1) }, "Max is -1"},
-		"queue without end": {func(r *middleware.Rule) { r.Limit = few.Queue(5, 0) }, "MaxWait is missing"},
-		"wait for nothing":  {func(r *middleware.Rule) { r.Limit = few.Queue(0, 5) }, "no Queue"},
-		"queue alone":       {func(r *middleware.Rule) { r.Limit = limiter.AtOnce(0).Queue(5, 1) }, "Max is 0"},
-		"cost":              {func(r *middleware.Rule) { r.Cost = middleware.CostOf(func(*http.Request) int64 { return 2 }) }, "Cost is set, and there is no limit"},
-		"units":             {func(r *middleware.Rule) { r.Cost = middleware.Units(2) }, "Cost is set, and there is no limit"},
-		"counts":            {func(r *middleware.Rule) { r.Counts = middleware.StatusClass(5) }, "Counts is set, and there is no limit"},
-		"charged after":     {func(r *middleware.Rule) { r.Counts = r.Counts.Afterwards() }, "Afterwards is set, and there is no limit"},
-		"settles":           {func(r *middleware.Rule) { r.Cost = middleware.Reserve(nil) }, "Cost is set, and there is no limit"},
-		"tier":              {func(r *middleware.Rule) { r.Tiers = middleware.Tiers{"x": limiter.Concurrency{}} }, `tier "x": limiter: Max is 0`},
-		"tier of no name":   {func(r *middleware.Rule) { r.Tiers = middleware.Tiers{"": few} }, "a tier without a name"},
-		"long name":         {func(r *middleware.Rule) { r.Name = strings.Repeat("x", 120) }, "at most 128"},
-		"nothing":           {func(r *middleware.Rule) { r.Limit = nil }, "Limit is missing"},
-	} {
-		rule := base
-		test.edit(&rule)
-		_, err := middleware.New(middleware.Config{Rules: []middleware.Rule{rule}})
-		assert.ErrorContains(t, err, test.says, name)
-	}
-	_, err := middleware.New(middleware.Config{Rules: []middleware.Rule{base, {Name: "exports.concurrent", Limit: limiter.PerHour(1)}}})
-	assert.ErrorContains(t, err, `there is another rule named "exports.concurrent"`)
-	_, err = middleware.New(middleware.Config{Rules: []middleware.Rule{base}, Store: plain{limiter.Must(limiter.NewMemory(limiter.MemoryOptions{}))}})
-	assert.ErrorContains(t, err, "cannot count slots")
-}
 
 // Else more would be in progress than the rule says for as long as others come.
 func TestResetLeavesThoseInProgressTheirPlaces(t *testing.T) {

@@ -1,6 +1,7 @@
 package middleware_test
 
 import (
+	"fmt"
 	"net/http"
 	"strconv"
 	"strings"
@@ -17,110 +18,180 @@ import (
 	"github.com/weirgo/weir/middleware/bans"
 )
 
-func TestNewNamesEveryMistake(t *testing.T) {
-	valid := limiter.PerHour(1)
-	tests := []struct {
-		name   string
-		config middleware.Config
-		want   []string
-	}{
-		{"no rules", middleware.Config{}, []string{"Config.Rules is empty"}},
-		{"too many rules", middleware.Config{Rules: make([]middleware.Rule, 65)}, []string{"65 rules: at most 64"}},
-		{"unknown headers", middleware.Config{Headers: middleware.Headers{Send: 9}, Rules: []middleware.Rule{{Name: "a", Limit: valid}}}, []string{"Config: middleware: Headers.Send is 9"}},
-		{"names of fields that are not sent", middleware.Config{Headers: middleware.Headers{Send: middleware.HeadersDraft11, Prefix: "RateLimit"}, Default: named(1)},
-			[]string{"Headers.Send is without the legacy fields"}},
-		{"a prefix that is a field's name", middleware.Config{Headers: middleware.Headers{Prefix: "X-Limit-Limit"}, Default: named(1)}, []string{`Headers.Prefix is "X-Limit-Limit"`}},
-		{"a rule without a name or limit", middleware.Config{Rules: []middleware.Rule{{}}},
-			[]string{"Rules[0]", "name is empty", "Limit is missing"}},
-		{"two rules of one name", middleware.Config{Rules: []middleware.Rule{{Name: "a", Limit: valid}, {Name: "a", Limit: valid}}},
-			[]string{`Rules[1]: there is another rule named "a"`}},
-		{"a name that no header can carry", middleware.Config{Rules: []middleware.Rule{{Name: "é\n", Limit: valid}}},
-			[]string{`"é\n" has a character outside printable ASCII`}},
-		{"a long name", middleware.Config{Rules: []middleware.Rule{{Name: strings.Repeat("n", 129), Limit: valid}}},
-			[]string{"129 characters: at most 128"}},
-		{"tiers", middleware.Config{Rules: []middleware.Rule{{Name: "plan", Limit: valid, Tiers: middleware.Tiers{
-			"": valid, "free": limiter.Limit{}, "bad\x00": valid, "burst": limiter.Limit{Events: 1, Per: 1, Burst: -4}}}}},
-			[]string{"a tier without a name", `"plan" tier "free"`, `outside printable ASCII`, "Burst is -4"}},
-		{"two quotas of one name in a tier", middleware.Config{Rules: []middleware.Rule{
-			{Name: "api", Limit: valid, Tiers: middleware.Tiers{"pro": limiter.All(limiter.PerSecond(10), limiter.PerHour(1000))}},
-			{Name: "api.3600", Limit: valid, Tiers: middleware.Tiers{"pro": valid, "free": valid}}}},
-			[]string{`Rules[1] "api.3600" tier "pro": there is another rule named "api.3600"`}},
-		{"an unknown NoKey", middleware.Config{Rules: []middleware.Rule{{Name: "a", Limit: valid, NoKey: 7}}}, []string{"NoKey is 7"}},
-		{"an overflowing limit", middleware.Config{Rules: []middleware.Rule{{Name: "a", Limit: limiter.PerSecond(1 << 62)}}},
-			[]string{`Rules[0] "a": limiter: Events is 4611686018427387904`}},
-		{"an unknown algorithm", middleware.Config{Rules: []middleware.Rule{{Name: "a", Limit: valid.With(200)}}},
-			[]string{"Algorithm is 200"}},
-		{"an unknown OnOutage", middleware.Config{Rules: []middleware.Rule{{Name: "a", Limit: valid, OnOutage: 9}}},
-			[]string{`Rules[0] "a"`, "OnOutage is 9"}},
-		{"a fixed cost that the limit never allows", middleware.Config{Rules: []middleware.Rule{{Name: "a", Limit: limiter.PerSecond(10), Cost: middleware.Units(20)}}},
-			[]string{`Rules[0] "a": Units is 20: 10/1s allows at most 10 at once, so that no request would ever pass`}},
-		{"one above a burst", middleware.Config{Default: []middleware.Rule{{Name: "a", Limit: limiter.PerSecond(10).WithBurst(3), Cost: middleware.Units(4)}}},
-			[]string{`Default "a": Units is 4: 10/1s token-bucket burst 3 allows at most 3 at once`}},
-		{"one that a tier never allows", middleware.Config{ByRoute: map[string][]middleware.Rule{"/a": {{Name: "a", Limit: limiter.PerHour(9), Cost: middleware.Units(8),
-			Tiers: middleware.Tiers{"free": limiter.PerHour(5), "paid": limiter.PerHour(8)}}}}},
-			[]string{`ByRoute["/a"] "a" tier "free": Units is 8: 5/1h allows at most 5 at once`}},
-		{"costs that are none", middleware.Config{Rules: []middleware.Rule{
-			{Name: "a", Limit: valid, Cost: middleware.Units(-1)}, {Name: "b", Limit: valid, Cost: middleware.Units(0)}, {Name: "c", Limit: valid, Cost: middleware.CostOf(nil)}}},
-			[]string{`Rules[0] "a": Units is -1: it must be at least 1`, `Rules[1] "b": Units is 0`, `Rules[2] "c": Cost: CostOf needs a function`}},
-		{"a pattern that nothing matches", middleware.Config{ByRoute: map[string][]middleware.Rule{"GET/a": {{Name: "a", Limit: valid}}}},
-			[]string{`ByRoute: pattern "GET/a" has no space behind its method`}},
-		{"only what is allowed", middleware.Config{Allow: func(*http.Request) bool { return true }}, []string{"Config.Rules is empty"}},
-		{"64 rules and one by tier", middleware.Config{Rules: make([]middleware.Rule, 64), ByTier: map[string][]middleware.Rule{"free": {{}}}},
-			[]string{"64 rules: at most 64"}},
-		{"64 rules and one by route", middleware.Config{Rules: make([]middleware.Rule, 64), ByRoute: map[string][]middleware.Rule{"/": {{}}}},
-			[]string{"64 rules: at most 64"}},
-		{"64 rules and a default", middleware.Config{Rules: make([]middleware.Rule, 64), Default: []middleware.Rule{{}}},
-			[]string{"64 rules: at most 64"}},
-		{"a tier without a name", middleware.Config{ByTier: map[string][]middleware.Rule{"": {{Name: "a", Limit: valid}}}},
-			[]string{"ByTier has a tier without a name"}},
-		{"a mistake by tier", middleware.Config{ByTier: map[string][]middleware.Rule{"free": {{Name: "a"}}}},
-			[]string{`ByTier["free"] "a": limiter: Limit is missing`}},
-		{"a mistake by route", middleware.Config{ByRoute: map[string][]middleware.Rule{"/a": {{Name: "a", Limit: valid, NoKey: 7}}}},
-			[]string{`ByRoute["/a"] "a": NoKey is 7`}},
-		{"a mistake in the default", middleware.Config{Default: []middleware.Rule{{Name: "a"}}},
-			[]string{`Default "a": limiter: Limit is missing`}},
-		{"a pattern that cannot match", middleware.Config{ByRoute: map[string][]middleware.Rule{"get /a": {{Name: "a", Limit: valid}}}},
-			[]string{`ByRoute: pattern "get /a" does not begin with a method in capitals`}},
-		{"one route twice", middleware.Config{ByRoute: map[string][]middleware.Rule{"/a/{id}": {{Name: "a", Limit: valid}}, "/a/:name": {{Name: "b", Limit: valid}}}},
-			[]string{`ByRoute["/a/{id}"] "a": it is the same route as that of "b"`}},
-		{"one name in different places", middleware.Config{Rules: []middleware.Rule{{Name: "a", Limit: valid}},
-			ByTier: map[string][]middleware.Rule{"free": {{Name: "a", Limit: valid}}}, ByRoute: map[string][]middleware.Rule{"/a": {{Name: "a", Limit: valid}}},
-			Default: []middleware.Rule{{Name: "a", Limit: valid}}},
-			[]string{`ByTier["free"]: there is another rule named "a"`, `ByRoute["/a"]: there is another rule named "a"`, `Default: there is another rule named "a"`}},
-		{"a name that strikes have", middleware.Config{Bans: middleware.Bans{List: bansOf(t)}, Rules: []middleware.Rule{{Name: "a strikes", Limit: valid}, {Name: "a", Key: keyfunc.IP(), Limit: valid, Escalate: strict}}},
-			[]string{`Rules[1] "a": there is another rule named "a strikes"`}},
-		{"a percentage below 0", middleware.Config{Rules: []middleware.Rule{{Name: "a", Limit: valid, SoftAt: -1}}}, []string{`Rules[0] "a": SoftAt is -1`}},
-		{"100 percent", middleware.Config{Rules: []middleware.Rule{{Name: "a", Limit: valid, SoftAt: 100}}}, []string{"SoftAt is 100"}},
-		{"a warning that nothing tells", middleware.Config{NoResult: true, Headers: middleware.Headers{Send: middleware.HeadersNone}, Rules: []middleware.Rule{{Name: "a", Limit: valid, SoftAt: 80}}},
-			[]string{`Rules[0] "a": SoftAt is 80, and with Config.NoResult and HeadersNone nothing would tell of it`}},
-		{"an answer to the banned", middleware.Config{Bans: middleware.Bans{Status: 404}, Rules: []middleware.Rule{{Name: "a", Limit: valid}}}, []string{"Config.Bans.Status is 404"}},
-		{"a nil key of bans", middleware.Config{Bans: middleware.Bans{List: bansOf(t), Keys: []keyfunc.Func{keyfunc.IP(), nil}}, Rules: []middleware.Rule{{Name: "a", Limit: valid}}},
-			[]string{"Config.Bans.Keys[1] is nil"}},
-		{"keys of no bans", middleware.Config{Bans: middleware.Bans{Keys: []keyfunc.Func{keyfunc.IP()}}, Rules: []middleware.Rule{{Name: "a", Limit: valid}}},
-			[]string{"Config.Bans.Keys needs a List or DenyKey"}},
-		{"an escalation of nothing", middleware.Config{Rules: []middleware.Rule{{Name: "a", Limit: valid, Escalate: bans.Escalation{Factor: 0.5}}}},
-			[]string{"Escalate: bans: After is 0", "Within is 0s", "Ban is 0s", "Factor is 0.5", "Escalate needs a Key", "Escalate needs Config.Bans"}},
-		{"an escalation without bounds", middleware.Config{Bans: middleware.Bans{List: bansOf(t)}, Rules: []middleware.Rule{{Name: "a", Key: keyfunc.IP(), Limit: valid,
-			Escalate: bans.Escalation{After: 10_001, Within: time.Minute, Ban: time.Microsecond, Factor: 1001, Max: 367 * 24 * time.Hour}}}},
-			[]string{"Escalate: bans: After is 10001", "Ban is 1µs", "Factor is 1001", "Max is 8808h0m0s"}},
-		{"an escalation that shrinks", middleware.Config{Bans: middleware.Bans{List: bansOf(t)}, Rules: []middleware.Rule{{Name: "a", Key: keyfunc.IP(), Limit: valid,
-			Escalate: bans.Escalation{After: 1, Within: time.Minute, Ban: time.Hour, Max: time.Minute}}}},
-			[]string{"Max is 1m0s: it must be at least Ban, 1h0m0s"}},
-		{"an escalation within no time", middleware.Config{Bans: middleware.Bans{List: bansOf(t)}, Rules: []middleware.Rule{{Name: "a", Key: keyfunc.IP(), Limit: valid,
-			Escalate: bans.Escalation{After: 1, Ban: time.Hour}}}}, []string{`Escalate: bans: Within is 0s`}},
-		{"all at once", middleware.Config{Headers: middleware.Headers{Send: 9}, Rules: []middleware.Rule{{NoKey: 7}, {Name: "b"}}},
-			[]string{"Headers.Send", "Rules[0]", "NoKey is 7", `Rules[1] "b"`}},
+// Each rule is called "a" and has a limit of one per hour, unless the row says otherwise.
+func TestRulesThatCannotBeAreErrors(t *testing.T) {
+	second, hour, few := limiter.PerSecond(1), limiter.PerHour(100), limiter.AtOnce(5)
+	leaky := hour.With(limiter.LeakyBucket)
+	two := func(*http.Request) int64 { return 2 }
+	known := newLimit(t, middleware.Rule{Name: "known", Limit: hour})
+	for want, rule := range map[string]middleware.Rule{
+		`"é\n" has a character outside printable ASCII`: {Name: "é\n"},
+		`129 characters: at most 128`:                   {Name: strings.Repeat("n", 129)},
+		`has 131 characters: at most 128`:               {Name: strings.Repeat("x", 120), Limit: limiter.All(hour, few)},
+		`NoKey is 7`:                                    {NoKey: 7},
+		`OnOutage is 9`:                                 {OnOutage: 9},
+		`Mode is 3`:                                     {Mode: 3},
+		`SoftAt is -1`:                                  {SoftAt: -1},
+		`SoftAt is 100`:                                 {SoftAt: 100},
+		`Rules[0] "a": limiter: Events is 4611686018427387904`: {Limit: limiter.PerSecond(1 << 62)},
+		`Algorithm is 200`:                                                    {Limit: hour.With(200)},
+		`Rules[0] "a": limiter: All has 0 limits`:                             {Limit: limiter.All()},
+		`Rules[0] "a": limiter: Limit is a *limiter.Limit`:                    {Limit: &hour},
+		`Rules[0] "a": limiter: Limit is a middleware_test.plan`:              {Limit: plan{hour, []string{"export"}}},
+		`Events is 0: it must be from`:                                        {Limit: limiter.All(hour, limiter.Limit{})},
+		`Max is -1`:                                                           {Limit: limiter.AtOnce(-1)},
+		`Max is 0`:                                                            {Limit: limiter.AtOnce(0).Queue(5, 1)},
+		`MaxWait is missing`:                                                  {Limit: few.Queue(5, 0)},
+		`no Queue`:                                                            {Limit: few.Queue(0, 5)},
+		`"a" tier "x": limiter: Limit is missing`:                             {Tiers: middleware.Tiers{"x": nil}},
+		`"a" tier "y": limiter: Events is 0`:                                  {Tiers: middleware.Tiers{"y": limiter.Limit{}}},
+		`"a" tier "z": limiter: Max is 0`:                                     {Limit: few, Tiers: middleware.Tiers{"z": limiter.Concurrency{}}},
+		`Tiers has a tier without a name`:                                     {Tiers: middleware.Tiers{"": few}},
+		`"bad\x00" has a character outside printable ASCII`:                   {Tiers: middleware.Tiers{"bad\x00": hour}},
+		`Units is 20: 10/1s allows at most 10 at once, so that no request`:    {Limit: limiter.PerSecond(10), Cost: middleware.Units(20)},
+		`Units is 4: 10/1s token-bucket burst 3 allows at most 3 at once`:     {Limit: limiter.PerSecond(10).WithBurst(3), Cost: middleware.Units(4)},
+		`Units is 5: 1/1s allows at most 1 at once`:                           {Limit: limiter.All(hour, second), Cost: middleware.Units(5)},
+		`"a" tier "x": Units is 6: 1/1s allows at most 1 at once`:             {Limit: hour, Tiers: middleware.Tiers{"x": limiter.All(hour, second)}, Cost: middleware.Units(6)},
+		`Units is -1: it must be at least 1`:                                  {Cost: middleware.Units(-1)},
+		`Units is 0`:                                                          {Cost: middleware.Units(0)},
+		`CostOf needs a function`:                                             {Cost: middleware.CostOf(nil)},
+		`Reserve needs a function, whose result is reserved`:                  {Cost: middleware.Reserve(nil)},
+		`Cost is set, and there is no limit`:                                  {Limit: few, Cost: middleware.CostOf(two)},
+		`Rules[0] "a": Cost is set, and there is`:                             {Limit: few, Cost: middleware.Units(2)},
+		`"a": Cost is set, and there is no limit`:                             {Limit: few, Cost: middleware.Reserve(nil)},
+		`Counts is set, and there is no limit`:                                {Limit: few, Counts: middleware.StatusClass(5)},
+		`Afterwards is set, and there is no limit`:                            {Limit: few, Counts: middleware.Counts{}.Afterwards()},
+		`Afterwards needs statuses in Counts, or Reserve`:                     {Counts: middleware.Counts{}.Afterwards()},
+		`Afterwards is set: a leaky-bucket has none`:                          {Limit: leaky, Counts: middleware.Counts{}.Afterwards(), Cost: middleware.Reserve(nil)},
+		`Counts is 401: a leaky-bucket has none, as its requests have`:        {Limit: leaky, Counts: middleware.Statuses(401)},
+		`Counts: the status 99 must be from 100 to 599`:                       {Counts: middleware.Statuses(401, 99)},
+		`Counts: the status 600 must be from 100 to 599`:                      {Counts: middleware.Not(middleware.Statuses(600))},
+		`Counts: the class of statuses 20 must be from 1 to 5`:                {Counts: middleware.StatusClass(20)},
+		`Counts: there are no statuses, so that nothing would count`:          {Counts: middleware.Statuses()},
+		`Counts: there are no classes of statuses, so that nothing would`:     {Counts: middleware.StatusClass()},
+		`Counts: Not is of the zero Counts, so that nothing would count`:      {Counts: middleware.Not(middleware.Counts{})},
+		`Escalate.Outcomes needs Counts, which says which answers`:            {Key: byIP[0], Escalate: bans.Escalation{After: 1, Within: time.Hour, Ban: time.Hour, Outcomes: true}},
+		`Escalate: bans: After is 0`:                                          {Key: byIP[0], Escalate: bans.Escalation{Factor: 0.5}},
+		`Within is 0s`:                                                        {Key: byIP[0], Escalate: bans.Escalation{After: 1, Ban: time.Hour}},
+		`Escalate needs a Key`:                                                {Escalate: strict},
+		`Refusal.Status is 200: it must be from 400 to 599`:                   {Refusal: middleware.Refusal{Status: 200}},
+		`Refusal.Type is "a b": it is not a URI`:                              {Refusal: middleware.Refusal{Type: "a b"}},
+		`Refusal.Title has a control character`:                               {Refusal: middleware.Refusal{Title: "x\ny"}},
+		`Refusal.Message has 1001 bytes`:                                      {Refusal: middleware.Refusal{Message: strings.Repeat("x", 1001)}},
+		`Refusal.Message has a { that begins none of {retry_after}`:           {Refusal: middleware.Refusal{Message: "in {hours}"}},
+		`Refusal.RetryAfter is 1s: it is for a rule that denies`:              {Refusal: middleware.Refusal{RetryAfter: time.Second}},
+		`Refusal.RetryAfter is -1ns`:                                          {Mode: middleware.Deny, Refusal: middleware.Refusal{RetryAfter: -1}},
+		`Refusal.Status is 404: of a rule that denies it must be 403, 429`:    {Mode: middleware.Deny, Refusal: middleware.Refusal{Status: 404}},
+		`LimitFor needs a Key`:                                                {LimitFor: middleware.LimitMap{"x": hour}},
+		`"a": LimitFor needs a Key`:                                           {LimitFor: middleware.LimitFunc((&plans{}).limitFor)},
+		`LimitFor has an empty key`:                                           {Key: constant, LimitFor: middleware.LimitMap{"": hour}},
+		`LimitFor: limiter: Events is 0`:                                      {Key: constant, LimitFor: middleware.LimitMap{"secret": limiter.Limit{}}},
+		`LimitFor has the digest of a key: it has to be the key`:              {Key: constant, LimitFor: middleware.LimitMap{keyfunc.Digester{}.Digest("user:a").Key(): hour}},
+		`LimitFor: Units is 5: 4/1h allows at most 4 at once`:                 {Key: constant, Limit: hour, Cost: middleware.Units(5), LimitFor: middleware.LimitMap{"secret": limiter.PerHour(4)}},
+		`LimitFor: Counts is 401: a leaky-bucket has none`:                    {Key: constant, Counts: middleware.Statuses(401), LimitFor: middleware.LimitMap{"secret": leaky}},
+		`Match: Route: pattern "POST login" has no path: want something like`: {Match: middleware.Route("/", "POST login")},
+		`"a" Match: Route: pattern "get /x"`:                                  {Mode: middleware.Deny, Match: middleware.Route("get /x")},
+	} {
+		if rule.Name == "" {
+			rule.Name = "a"
+		}
+		if rule.Limit == nil {
+			rule.Limit = limiter.PerHour(1)
+		}
+		c := middleware.Config{Bans: middleware.Bans{List: bansOf(t), Keys: byIP}, Rules: []middleware.Rule{rule}}
+		_, err := middleware.New(c)
+		require.ErrorContains(t, err, want)
+		assert.ErrorContains(t, err, `Rules[0] `, want)
+		assert.NotContains(t, err.Error(), "secret")
+		assert.ErrorContains(t, known.Reconfigure(c), want)
 	}
-	for _, test := range tests {
-		t.Run(test.name, func(t *testing.T) {
-			l, err := middleware.New(test.config)
-			require.Error(t, err)
-			assert.Nil(t, l)
-			for _, want := range test.want {
-				assert.ErrorContains(t, err, want)
-			}
-			assert.Panics(t, func() { middleware.Must(middleware.New(test.config)) })
-		})
+}
+
+func TestConfigsThatCannotBeAreErrors(t *testing.T) {
+	hour := limiter.PerHour(100)
+	one := func(edit ...func(*middleware.Rule)) []middleware.Rule {
+		rule := middleware.Rule{Name: "a", Key: keyfunc.IP(), Limit: hour}
+		for _, f := range edit {
+			f(&rule)
+		}
+		return []middleware.Rule{rule}
+	}
+	full := func(n int) (rules []middleware.Rule) {
+		for i := range n {
+			rules = append(rules, middleware.Rule{Name: fmt.Sprint(i), Limit: limiter.Join(distinct(8), limiter.Concurrency{})})
+		}
+		return rules
+	}
+	most := limiter.Join(distinct(8), limiter.AtOnce(1))
+	const tooMany = "at most 64 limits are possible for one request"
+	for _, test := range []struct {
+		c    middleware.Config
+		want []string
+	}{
+		{middleware.Config{}, []string{"Config.Rules is empty"}},
+		{middleware.Config{Allow: always}, []string{"Config.Rules is empty"}},
+		{middleware.Config{Rules: []middleware.Rule{{}, {Name: "b", NoKey: 7}}, Headers: middleware.Headers{Send: 9}},
+			[]string{"Rules[0]", "name is empty", "Limit is missing", `Rules[1] "b": NoKey is 7`, "Headers.Send is 9"}},
+		{middleware.Config{Headers: middleware.Headers{Send: middleware.HeadersDraft11, Prefix: "RateLimit"}, Rules: one()}, []string{"Headers.Send is without the legacy fields"}},
+		{middleware.Config{Headers: middleware.Headers{Prefix: "X-Limit-Limit"}, Rules: one()}, []string{`Headers.Prefix is "X-Limit-Limit"`}},
+		{middleware.Config{Refusal: middleware.Refusal{RetryAfter: time.Second}, Rules: one()}, []string{`Config.Refusal.RetryAfter is 1s: it is for a rule that denies`}},
+		{middleware.Config{Allow: middleware.Route("health"), Rules: one()}, []string{"Config.Allow: Route: "}},
+		{middleware.Config{Overload: incomparable{}}, []string{"Config.Overload is a middleware_test.incomparable"}},
+		{middleware.Config{Store: new(limiter.Memory), Rules: one()}, []string{"Config.Store"}},
+		{middleware.Config{Store: plain{limiter.Must(limiter.NewMemory(limiter.MemoryOptions{}))}, Rules: one(func(r *middleware.Rule) { r.Limit = limiter.AtOnce(5) })}, []string{"cannot count slots"}},
+
+		// With NoResult nobody learns of some things.
+		{middleware.Config{NoResult: true, Headers: middleware.Headers{Send: middleware.HeadersNone}, Rules: one(func(r *middleware.Rule) { r.SoftAt = 80 })},
+			[]string{"SoftAt is 80, and with Config.NoResult and HeadersNone nothing would tell of it"}},
+		{middleware.Config{NoResult: true, Rules: one(func(r *middleware.Rule) { r.Cost = middleware.Reserve(func(*http.Request) int64 { return 2 }) })},
+			[]string{"Cost is a Reserve, and with Config.NoResult no handler could say what a request cost"}},
+		{middleware.Config{NoResult: true, Rules: one(func(r *middleware.Rule) { r.Counts = middleware.Not(middleware.StatusClass(5)) })},
+			[]string{"Counts is all but 5xx, and with Config.NoResult a request's end is not known"}},
+
+		// Bans.
+		{middleware.Config{Bans: middleware.Bans{Status: 404}, Rules: one()}, []string{"Config.Bans.Status is 404"}},
+		{middleware.Config{Bans: middleware.Bans{List: bansOf(t), Keys: []keyfunc.Func{keyfunc.IP(), nil}}, Rules: one()}, []string{"Config.Bans.Keys[1] is nil"}},
+		{middleware.Config{Bans: middleware.Bans{Keys: byIP}, Rules: one()}, []string{"Config.Bans.Keys needs a List or DenyKey"}},
+		{middleware.Config{Bans: middleware.Bans{List: bansOf(t)}, Rules: one()}, []string{"Config.Bans has a List or DenyKey, and needs Keys"}},
+		{middleware.Config{Bans: middleware.Bans{DenyKey: isDenied}, Rules: one()}, []string{"Config.Bans has a List or DenyKey, and needs Keys"}},
+		{middleware.Config{Rules: one(func(r *middleware.Rule) { r.Escalate = strict })}, []string{"Escalate needs Config.Bans.List"}},
+
+		// Where rules are.
+		{middleware.Config{ByTier: map[string][]middleware.Rule{"": one(), "free": nil, "x": {{Name: "b"}}}},
+			[]string{"ByTier has a tier without a name", `ByTier["free"] has no rule`, `ByTier["x"] "b": limiter: Limit is missing`}},
+		{middleware.Config{ByRoute: map[string][]middleware.Rule{"/a": {}, "GET/a": one(), "get /b": one(), "/c": {{Name: "c"}}}, Default: []middleware.Rule{}},
+			[]string{`ByRoute["/a"] has no rule`, `ByRoute: pattern "GET/a" has no space behind its method`, `ByRoute: pattern "get /b" does not begin with a method in capitals`,
+				`ByRoute["/c"] "c": limiter: Limit is missing`, "Default has no rule"}},
+		{middleware.Config{ByRoute: map[string][]middleware.Rule{"/a/{id}": one(), "/a/:name": {{Name: "b", Limit: hour}}}}, []string{`ByRoute["/a/{id}"] "a": it is the same route as that of "b"`}},
+
+		// Names of counters.
+		{middleware.Config{Rules: append(one(), one()...), ByTier: map[string][]middleware.Rule{"free": one()}, ByRoute: map[string][]middleware.Rule{"/a": one()}, Default: one()},
+			[]string{`Rules[1]: there is another rule named "a"`, `ByTier["free"]: there is another rule named "a"`, `ByRoute["/a"]: there is another rule named "a"`, `Default: there is another rule named "a"`}},
+		{middleware.Config{Rules: []middleware.Rule{{Name: "a.1", Limit: hour}, {Name: "a", Limit: limiter.All(hour, limiter.PerSecond(1))}}}, []string{`there is another rule named "a.1"`}},
+		{middleware.Config{Rules: []middleware.Rule{{Name: "a", Limit: limiter.All(hour, limiter.AtOnce(5))}, {Name: "a.concurrent", Limit: hour}}}, []string{`there is another rule named "a.concurrent"`}},
+		{middleware.Config{Rules: []middleware.Rule{
+			{Name: "api", Limit: hour, Tiers: middleware.Tiers{"pro": limiter.All(limiter.PerSecond(10), limiter.PerHour(1000))}},
+			{Name: "api.3600", Limit: hour, Tiers: middleware.Tiers{"pro": hour, "free": hour}}}},
+			[]string{`Rules[1] "api.3600" tier "pro": there is another rule named "api.3600"`}},
+		{middleware.Config{Bans: middleware.Bans{List: bansOf(t)}, Rules: append([]middleware.Rule{{Name: "a strikes", Limit: hour}}, one(func(r *middleware.Rule) { r.Escalate = strict })...)},
+			[]string{`Rules[1] "a": there is another rule named "a strikes"`}},
+
+		// A request meets at most 64 limits.
+		{middleware.Config{Rules: named(65)}, []string{"65 rules: " + tooMany}},
+		{middleware.Config{Rules: named(64), ByTier: map[string][]middleware.Rule{"free": one()}}, []string{tooMany}},
+		{middleware.Config{Rules: named(64), ByRoute: map[string][]middleware.Rule{"/": one()}}, []string{tooMany}},
+		{middleware.Config{Rules: named(64), Default: one()}, []string{tooMany}},
+		{middleware.Config{Rules: append(full(8), one()...)}, []string{tooMany}},
+		{middleware.Config{Rules: append(full(7), one(func(r *middleware.Rule) { r.LimitFor = middleware.LimitMap{"x": most} })...)}, []string{tooMany}},
+		{middleware.Config{Rules: full(7), ByRoute: map[string][]middleware.Rule{"/": one(func(r *middleware.Rule) { r.Tiers = middleware.Tiers{"x": most} })}}, []string{tooMany}},
+	} {
+		test.c.Logger = quiet
+		l, err := middleware.New(test.c)
+		assert.Nil(t, l)
+		for _, want := range test.want {
+			assert.ErrorContains(t, err, want)
+		}
+		assert.Panics(t, func() { middleware.Must(middleware.New(test.c)) })
 	}
 }
 

@@ -143,31 +143,6 @@ func TestCountsIsOfItsStatusesAlone(t *testing.T) {
 	})
 }
 
-func TestCountsThatCannotBeAreErrors(t *testing.T) {
-	limit := limiter.PerHour(5)
-	for want, c := range map[string]middleware.Config{
-		`middleware: Rules[0] "a": Counts: the status 99 must be from 100 to 599`: {
-			Rules: []middleware.Rule{{Name: "a", Limit: limit, Counts: middleware.Statuses(401, 99)}}},
-		`middleware: Rules[0] "a": Counts: the status 600 must be from 100 to 599`: {
-			Rules: []middleware.Rule{{Name: "a", Limit: limit, Counts: middleware.Not(middleware.Statuses(600))}}},
-		`middleware: Rules[0] "a": Counts: the class of statuses 20 must be from 1 to 5`: {
-			Rules: []middleware.Rule{{Name: "a", Limit: limit, Counts: middleware.StatusClass(20)}}},
-		`middleware: Rules[0] "a": Counts: there are no statuses, so that nothing would count`: {
-			Rules: []middleware.Rule{{Name: "a", Limit: limit, Counts: middleware.Statuses()}}},
-		`middleware: Rules[0] "a": Counts: there are no classes of statuses, so that nothing would count`: {
-			Rules: []middleware.Rule{{Name: "a", Limit: limit, Counts: middleware.StatusClass()}}},
-		`middleware: Rules[0] "a": Counts: Not is of the zero Counts, so that nothing would count`: {
-			Rules: []middleware.Rule{{Name: "a", Limit: limit, Counts: middleware.Not(middleware.Counts{})}}},
-		`middleware: Rules[0] "a": Counts is 401: a leaky-bucket has none, as its requests have waited when they are answered`: {
-			Rules: []middleware.Rule{{Name: "a", Limit: limit.With(limiter.LeakyBucket), Counts: middleware.Statuses(401)}}},
-		`middleware: Rules[0] "a": Counts is all but 5xx, and with Config.NoResult a request's end is not known`: {
-			NoResult: true, Rules: []middleware.Rule{{Name: "a", Limit: limit, Counts: middleware.Not(middleware.StatusClass(5))}}},
-	} {
-		_, err := middleware.New(c)
-		assert.EqualError(t, err, want)
-	}
-}
-
 // A sender is a ResponseWriter that notes what it reads from.
 type sender struct {
 	*httptest.ResponseRecorder

@@ -250,24 +250,6 @@ func TestALimitMapIsByKey(t *testing.T) {
 	}
 }
 
-func TestWhatIsWrongWithLimitsOfKeys(t *testing.T) {
-	_, err := middleware.New(middleware.Config{Rules: []middleware.Rule{
-		{Name: "a", Limit: plenty, LimitFor: middleware.LimitMap{"x": plenty}},
-		{Name: "b", Limit: plenty, LimitFor: middleware.LimitFunc((&plans{}).limitFor)},
-		{Name: "c", Key: constant, Limit: plenty, LimitFor: middleware.LimitMap{"": plenty, "secret": limiter.Limit{}}},
-		{Name: "f", Key: constant, Limit: plenty, LimitFor: middleware.LimitMap{keyfunc.Digester{}.Digest("user:a").Key(): plenty}},
-		{Name: "d", Key: constant, Limit: plenty, Cost: middleware.Units(5), LimitFor: middleware.LimitMap{"secret": limiter.PerHour(4)}},
-		{Name: "e", Key: constant, Limit: plenty, Counts: middleware.Statuses(401), LimitFor: middleware.LimitMap{"secret": limiter.Limit{Events: 3, Per: time.Hour, Algorithm: limiter.LeakyBucket}}},
-	}})
-	for _, want := range []string{
-		`"f": LimitFor has the digest of a key: it has to be the key`, `"a": LimitFor needs a Key`, `"b": LimitFor needs a Key`, `"c": LimitFor has an empty key`,
-		`"c": LimitFor: limiter: Events is 0`, `"d": LimitFor: Units is 5: 4/1h allows at most 4 at once`, `"e": LimitFor: Counts is 401: a leaky-bucket has none`,
-	} {
-		require.ErrorContains(t, err, want)
-	}
-	require.NotContains(t, err.Error(), "secret")
-}
-
 // A key's own limit may be several, and slots, though the rule has none.
 func TestAKeyMayHaveSeveralLimitsAndSlotsOfItsOwn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -2,11 +2,9 @@ package middleware_test
 
 import (
 	"bytes"
-	"fmt"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
-	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -247,46 +245,6 @@ func TestARuleKeepsItsCountersWhenItGetsMoreLimits(t *testing.T) {
 type plan struct {
 	limiter.Limit
 	features []string
-}
-
-func TestLimitsThatCannotBeAreErrors(t *testing.T) {
-	second, hour := limiter.PerSecond(1), limiter.PerHour(100)
-	known, err := middleware.New(middleware.Config{Rules: []middleware.Rule{{Name: "a", Limit: hour}}})
-	require.NoError(t, err)
-	for want, rule := range map[string]middleware.Rule{
-		`Rules[0] "a": limiter: Limit is missing`:                          {Name: "a"},
-		`Rules[0] "a": limiter: All has 0 limits`:                          {Name: "a", Limit: limiter.All()},
-		`Rules[0] "a": limiter: Limit is a *limiter.Limit`:                 {Name: "a", Limit: &hour},
-		`Rules[0] "a": limiter: Limit is a middleware_test.plan`:           {Name: "a", Limit: plan{hour, []string{"export"}}},
-		`Rules[0] "a" tier "x": limiter: Limit is missing`:                 {Name: "a", Limit: hour, Tiers: middleware.Tiers{"x": nil}},
-		`Rules[0] "a": Units is 5: 1/1s allows at most 1 at once`:          {Name: "a", Limit: limiter.All(hour, second), Cost: middleware.Units(5)},
-		`Rules[0] "a" tier "x": Units is 5: 1/1s allows at most 1 at once`: {Name: "a", Limit: hour, Tiers: middleware.Tiers{"x": limiter.All(hour, second)}, Cost: middleware.Units(5)},
-		`Events is 0: it must be from`:                                     {Name: "a", Limit: limiter.All(hour, limiter.Limit{})},
-	} {
-		_, err := middleware.New(middleware.Config{Rules: []middleware.Rule{rule}})
-		assert.ErrorContains(t, err, want)
-		assert.ErrorContains(t, known.Reconfigure(middleware.Config{Rules: []middleware.Rule{rule}}), want)
-	}
-	_, err = middleware.New(middleware.Config{Rules: []middleware.Rule{
-		{Name: "a.1", Limit: hour}, {Name: "a", Limit: limiter.All(hour, second)},
-	}})
-	assert.ErrorContains(t, err, `there is another rule named "a.1"`)
-	var full []middleware.Rule
-	for i := range 8 {
-		full = append(full, middleware.Rule{Name: fmt.Sprint(i), Limit: limiter.Join(distinct(8), limiter.Concurrency{})})
-	}
-	for name, c := range map[string]middleware.Config{
-		"in several": {Rules: append(full, middleware.Rule{Name: "b", Limit: hour})},
-		"by tier":    {Rules: full, ByTier: map[string][]middleware.Rule{"x": {{Name: "b", Limit: hour}}}},
-		"by key": {Rules: append(slices.Clone(full[:7]), middleware.Rule{Name: "b", Key: keyfunc.IP(), Limit: hour,
-			LimitFor: middleware.LimitMap{"x": limiter.Join(distinct(8), limiter.AtOnce(1))}})},
-		"by route": {Rules: full[1:], ByRoute: map[string][]middleware.Rule{"/": {{Name: "b", Limit: hour,
-			Tiers: middleware.Tiers{"x": limiter.Join(distinct(8), limiter.AtOnce(1))}}}}},
-	} {
-		c.Logger = quiet
-		_, err := middleware.New(c)
-		assert.ErrorContains(t, err, "at most 64 limits are possible for one request", name)
-	}
 }
 
 // distinct is n limits that all bind.

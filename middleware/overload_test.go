@@ -186,11 +186,6 @@ func TestExemptRequestsTakeNoPlace(t *testing.T) {
 	assert.Zero(t, c.asked.Load())
 }
 
-func TestAnOverloadHasToBeComparable(t *testing.T) {
-	_, err := middleware.New(middleware.Config{Overload: incomparable{}})
-	assert.ErrorContains(t, err, "Config.Overload is a middleware_test.incomparable")
-}
-
 type incomparable struct{ _ []int }
 
 func (incomparable) Admit(*http.Request) (middleware.Place, time.Duration) { return nil, 0 }

@@ -416,11 +416,6 @@ func TestARequestThatALimitRefusesIsRefusedByItHoweverLongTheQueueIs(t *testing.
 	})
 }
 
-func TestNewRefusesAMemoryThatNewMemoryDidNotMake(t *testing.T) {
-	_, err := middleware.New(middleware.Config{Store: new(limiter.Memory), Rules: []middleware.Rule{{Name: "r", Limit: limiter.PerHour(1)}}})
-	require.ErrorContains(t, err, "Config.Store")
-}
-
 func TestHandlerPanicsWithoutANextHandler(t *testing.T) {
 	require.PanicsWithValue(t, "middleware: Handler needs a next handler", func() { middleware.PerIP(limiter.PerHour(1))(nil) })
 }

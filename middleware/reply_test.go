@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"net/http"
 	"net/http/httptest"
-	"strings"
 	"testing"
 	"time"
 
@@ -114,28 +113,4 @@ func TestARuleThatDeniesRefusesAllAndCountsNothing(t *testing.T) {
 	assert.Len(t, l.Rules(), 3)
 	require.NoError(t, l.Reset(t.Context(), "all", ""))
 	require.ErrorIs(t, l.Reset(t.Context(), "closed", ""), middleware.ErrNoRule, "it has no counters")
-}
-
-func TestWhatIsWrongWithARefusal(t *testing.T) {
-	_, err := middleware.New(middleware.Config{
-		Refusal: middleware.Refusal{RetryAfter: time.Second},
-		Rules: []middleware.Rule{
-			{Name: "a", Limit: plenty, Refusal: middleware.Refusal{Status: 200, Type: "a b", Title: "x\ny", Message: "in {hours}"}},
-			{Name: "b", Limit: plenty, Refusal: middleware.Refusal{RetryAfter: time.Second}},
-			{Name: "c", Mode: middleware.Deny, Refusal: middleware.Refusal{Status: 404}},
-			{Name: "", Mode: middleware.Deny},
-			{Name: "e", Mode: middleware.Deny, Refusal: middleware.Refusal{RetryAfter: -1}},
-			{Name: "f", Limit: plenty, Refusal: middleware.Refusal{Message: strings.Repeat("x", 1001)}},
-			{Name: "g"},
-		},
-	})
-	for _, want := range []string{
-		`Config.Refusal.RetryAfter is 1s: it is for a rule that denies`,
-		`"a": middleware: Refusal.Status is 200: it must be from 400 to 599`, `Refusal.Type is "a b": it is not a URI`, `Refusal.Title has a control character`,
-		`Refusal.Message has a { that begins none of {retry_after}, {seconds}, {rule}, {limit}`,
-		`"b": Refusal.RetryAfter is 1s: it is for a rule that denies`, `"c": Refusal.Status is 404: of a rule that denies it must be 403, 429 or 503`,
-		`the rule name is empty`, `"e": middleware: Refusal.RetryAfter is -1ns`, `"f": middleware: Refusal.Message has 1001 bytes`, `"g": limiter: Limit is missing`,
-	} {
-		require.ErrorContains(t, err, want)
-	}
 }

@@ -539,27 +539,6 @@ func TestRefusalsAreNoOutcomes(t *testing.T) {
 	assert.True(t, list.Empty())
 }
 
-func TestWhatCannotBeOfAnEndIsAnError(t *testing.T) {
-	limit := limiter.PerHour(5)
-	cost := func(*http.Request) int64 { return 2 }
-	for want, c := range map[string]middleware.Config{
-		`middleware: Rules[0] "a": Reserve needs a function, whose result is reserved when a request comes, or Afterwards`: {
-			Rules: []middleware.Rule{{Name: "a", Limit: limit, Cost: middleware.Reserve(nil)}}},
-		`middleware: Rules[0] "a": Cost is a Reserve, and with Config.NoResult no handler could say what a request cost`: {
-			NoResult: true, Rules: []middleware.Rule{{Name: "a", Limit: limit, Cost: middleware.Reserve(cost)}}},
-		`middleware: Rules[0] "a": Afterwards needs statuses in Counts, or Reserve: nothing else is known only afterwards`: {
-			Rules: []middleware.Rule{{Name: "a", Limit: limit, Counts: middleware.Counts{}.Afterwards()}}},
-		`middleware: Rules[0] "a": Afterwards is set: a leaky-bucket has none, as its requests have waited when they are answered`: {
-			Rules: []middleware.Rule{{Name: "a", Limit: limit.With(limiter.LeakyBucket), Counts: middleware.Counts{}.Afterwards(), Cost: middleware.Reserve(nil)}}},
-		`middleware: Rules[0] "a": Escalate.Outcomes needs Counts, which says which answers lead to a ban`: {
-			Bans: middleware.Bans{List: bans.Must(bans.New(bans.Options{}))}, Rules: []middleware.Rule{{Name: "a", Key: keyfunc.IP(), Limit: limit,
-				Escalate: bans.Escalation{After: 1, Within: time.Hour, Ban: time.Hour, Outcomes: true}}}},
-	} {
-		_, err := middleware.New(c)
-		assert.EqualError(t, err, want)
-	}
-}
-
 // afterwards is c, afterwards if so.
 func afterwards(c middleware.Counts, so bool) middleware.Counts {
 	if so {
