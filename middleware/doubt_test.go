@@ -129,54 +129,6 @@ func TestExplainTellsOfKeysThatCannotBeRead(t *testing.T) {
 	})
 }
 
-func TestKeysThatClientsShareAreNeverBanned(t *testing.T) {
-	phase.Test(t, func(t *testing.T) {
-		ip := keyfunc.IP()
-		secret := []byte("sixteen bytes or more, at random")
-		for name, key := range map[string]keyfunc.Func{
-			"Join(Global)":                keyfunc.Join(keyfunc.Global),
-			"Join(Route, Method)":         keyfunc.Join(keyfunc.Route, keyfunc.Method),
-			"Join(Host, Route)":           keyfunc.Join(keyfunc.Host, keyfunc.Route),
-			"JoinPresent(Header, Route)":  keyfunc.JoinPresent(keyfunc.Header("X-Tenant"), keyfunc.Route),
-			"Hash(Global)":                keyfunc.Hash(secret, keyfunc.Global),
-			"Hash(Route)":                 keyfunc.Hash(secret, keyfunc.Route),
-			"First(User, Hash(Route))":    keyfunc.First(keyfunc.User, keyfunc.Hash(secret, keyfunc.Route)),
-			"Hash(IP) on a socket":        keyfunc.Hash(secret, ip),
-			"Fingerprint on a socket":     keyfunc.Fingerprint(),
-			"Join(IP, Route) on a socket": keyfunc.Join(ip, keyfunc.Route),
-		} {
-			list := bansOf(t)
-			rule := middleware.Rule{Name: "r", Key: key, Limit: limiter.PerHour(1), Escalate: first}
-			h := limited(t, middleware.Config{Bans: middleware.Bans{List: list}, Rules: []middleware.Rule{rule}}).Handler(ok)
-			hammer(t, h, 5, routedBy("GET /x"), from("@"))
-			assert.Zero(t, bansIn(t, list), name)
-		}
-	})
-}
-
-func TestAProxyIsNotBannedForClientsThatItDoesNotName(t *testing.T) {
-	phase.Test(t, func(t *testing.T) {
-		for name, tt := range map[string]struct {
-			option keyfunc.IPOption
-			edit   func(*http.Request)
-		}{
-			"past the CDN":  {keyfunc.TrustHops(2), header("X-Forwarded-For", "198.51.100.7")},
-			"unknown":       {keyfunc.TrustProxies("10.0.0.0/8"), header("X-Forwarded-For", "unknown")},
-			"hidden":        {keyfunc.TrustForwarded("10.0.0.0/8"), header("Forwarded", "for=_hidden")},
-			"no address":    {keyfunc.TrustHeader("X-Real-IP", "10.0.0.0/8"), header("X-Real-Ip", "example.com")},
-			"header is off": {keyfunc.TrustProxies("10.0.0.0/8"), func(*http.Request) {}},
-		} {
-			list := bansOf(t)
-			for kind, key := range map[string]keyfunc.Func{"IP": keyfunc.IP(tt.option), "Join": keyfunc.Join(keyfunc.Method, keyfunc.IP(tt.option))} {
-				rule := middleware.Rule{Name: "r", Key: key, Limit: limiter.PerHour(1), Escalate: first}
-				h := limited(t, middleware.Config{Bans: middleware.Bans{List: list}, Rules: []middleware.Rule{rule}}).Handler(ok)
-				hammer(t, h, 10, from("10.0.0.1:1"), tt.edit)
-				assert.Zero(t, bansIn(t, list), "%s, %s", name, kind)
-			}
-		}
-	})
-}
-
 func TestWhatIsInDoubtIsCountedOnTheProxy(t *testing.T) {
 	phase.Test(t, func(t *testing.T) {
 		key := keyfunc.IP(keyfunc.TrustProxies("10.0.0.0/8"))

@@ -47,12 +47,16 @@ func hammer(t *testing.T, h http.Handler, n int, edits ...func(*http.Request)) (
 func TestWhoIsRefusedAgainAndAgainIsBannedEachTimeForLonger(t *testing.T) {
 	phase.Test(t, func(t *testing.T) {
 		list := bansOf(t)
-		h := limited(t, middleware.Config{Bans: middleware.Bans{List: list}, Rules: []middleware.Rule{loginRule(strict)}}).Handler(ok)
+		h := banning(t, list, loginRule(strict))
 		for _, ban := range []time.Duration{time.Minute, 2 * time.Minute, 3 * time.Minute, 3 * time.Minute} {
 			assert.Equal(t, "1", hammer(t, h, 2), "not yet")
 			require.Zero(t, bansIn(t, list))
 			seconds := strconv.Itoa(int(ban.Seconds()))
 			assert.Equal(t, seconds, hammer(t, h, 1), "the refusal that bans says until when")
+			all, err := list.All(t.Context())
+			require.NoError(t, err)
+			require.Len(t, all, 1)
+			assert.Equal(t, []any{"192.0.2.1", "login", time.Now().Add(ban), time.Now()}, []any{all[0].Key, all[0].Rule, all[0].Until, all[0].Since})
 
 			w := serve(h, request())
 			assert.Equal(t, 403, w.Code)
@@ -69,6 +73,11 @@ func TestWhoIsRefusedAgainAndAgainIsBannedEachTimeForLonger(t *testing.T) {
 	})
 }
 
+// banning is a service that bans for what rules refuse.
+func banning(t *testing.T, list bans.List, rules ...middleware.Rule) http.Handler {
+	return limited(t, middleware.Config{Bans: middleware.Bans{List: list}, Rules: rules}).Handler(ok)
+}
+
 func bansIn(t *testing.T, list bans.List) int {
 	t.Helper()
 	all, err := list.All(t.Context())
@@ -76,21 +85,10 @@ func bansIn(t *testing.T, list bans.List) int {
 	return len(all)
 }
 
-func TestABanSaysWhoseItIs(t *testing.T) {
-	phase.Test(t, func(t *testing.T) {
-		list := bansOf(t)
-		h := limited(t, middleware.Config{Bans: middleware.Bans{List: list}, Rules: []middleware.Rule{loginRule(strict)}}).Handler(ok)
-		hammer(t, h, 3)
-		all, err := list.All(t.Context())
-		require.NoError(t, err)
-		assert.Equal(t, []bans.Ban{{Key: "192.0.2.1", Rule: "login", Until: time.Now().Add(time.Minute), Times: 1, Since: time.Now()}}, all)
-	})
-}
-
 func TestStrikesCountOnlyWithinTheirTime(t *testing.T) {
 	phase.Test(t, func(t *testing.T) {
 		list := bansOf(t)
-		h := limited(t, middleware.Config{Bans: middleware.Bans{List: list}, Rules: []middleware.Rule{loginRule(strict)}}).Handler(ok)
+		h := banning(t, list, loginRule(strict))
 		hammer(t, h, 1)
 		for range 5 {
 			time.Sleep(5 * time.Minute)
@@ -103,75 +101,82 @@ func TestStrikesCountOnlyWithinTheirTime(t *testing.T) {
 	})
 }
 
-func TestWithoutFactorAndMaxABanDoublesUpToADay(t *testing.T) {
-	phase.Test(t, func(t *testing.T) {
-		h := limited(t, middleware.Config{Bans: middleware.Bans{List: bansOf(t)}, Rules: []middleware.Rule{loginRule(bans.Escalation{After: 1, Within: time.Minute, Ban: 7 * time.Hour})}}).Handler(ok)
-		for _, hours := range []int{7, 14, 24, 24} {
-			assert.Equal(t, strconv.Itoa(hours*3600), hammer(t, h, 1))
-			time.Sleep(time.Duration(hours) * time.Hour)
-		}
-		h = limited(t, middleware.Config{Bans: middleware.Bans{List: bansOf(t)}, Rules: []middleware.Rule{loginRule(bans.Escalation{After: 1, Within: time.Minute, Ban: 48 * time.Hour})}}).Handler(ok)
-		assert.Equal(t, strconv.Itoa(48*3600), hammer(t, h, 1))
-	})
-}
-
-func TestARefusalThatHasNoEndStillBans(t *testing.T) {
-	phase.Test(t, func(t *testing.T) {
-		rule := loginRule(strict)
-		rule.Cost = middleware.CostOf(func(*http.Request) int64 { return 2 })
-		list := bansOf(t)
-		h := limited(t, middleware.Config{Bans: middleware.Bans{List: list}, Rules: []middleware.Rule{rule}}).Handler(ok)
-		assert.Empty(t, hammer(t, h, 3))
-		assert.Equal(t, 1, bansIn(t, list))
-	})
-}
-
-func TestOnlyTheRuleThatRefusedStrikes(t *testing.T) {
-	phase.Test(t, func(t *testing.T) {
-		list := bansOf(t)
-		counted := loginRule(bans.Escalation{After: 1, Within: time.Minute, Ban: time.Minute})
-		counted.Limit = plenty
-		other := middleware.Rule{Name: "other", Limit: limiter.PerHour(1)}
-		h := limited(t, middleware.Config{Bans: middleware.Bans{List: list}, Rules: []middleware.Rule{counted, other}}).Handler(ok)
-		hammer(t, h, 10)
-		assert.Zero(t, bansIn(t, list))
-	})
-}
-
-func TestARuleInShadowStrikesNobodyBesideOneThatDoes(t *testing.T) {
-	phase.Test(t, func(t *testing.T) {
-		list := bansOf(t)
-		shadow := loginRule(bans.Escalation{After: 1, Within: time.Minute, Ban: time.Minute})
-		shadow.Name, shadow.Mode = "shadow", middleware.Shadow
-		meant := loginRule(strict)
-		meant.Limit = limiter.PerHour(1)
-		h := limited(t, middleware.Config{Bans: middleware.Bans{List: list}, Rules: []middleware.Rule{shadow, meant}}).Handler(ok)
-		hammer(t, h, 2)
-		assert.Zero(t, bansIn(t, list))
-		hammer(t, h, 1)
-		assert.Equal(t, 1, bansIn(t, list))
-	})
-}
-
-func TestRequestsWithoutAKeyAreNeverBanned(t *testing.T) {
-	phase.Test(t, func(t *testing.T) {
-		for _, err := range []error{nil, keyfunc.ErrNoKey, errors.New("the database is down")} {
-			rule := loginRule(bans.Escalation{After: 1, Within: time.Minute, Ban: time.Minute})
-			rule.Key = func(*http.Request) (string, error) { return "", err }
-			list := bansOf(t)
-			h := limited(t, middleware.Config{Bans: middleware.Bans{List: list}, Rules: []middleware.Rule{rule}}).Handler(ok)
-			hammer(t, h, 5)
-			assert.Zero(t, bansIn(t, list))
-		}
-	})
-}
-
 // A broken list bans here and cannot say so elsewhere, as one in a server that is down.
 type broken struct{ bans.List }
 
 func (b broken) Escalate(ctx context.Context, key, rule string, e bans.Escalation) (bans.Ban, error) {
 	ban, err := b.List.Escalate(ctx, key, rule, e)
 	return ban, errors.Join(err, errors.New("connection refused"))
+}
+
+// Each is refused ten times by a rule that bans for one refusal.
+func TestWhoIsNotOneClientIsNeverBanned(t *testing.T) {
+	ip, secret := keyfunc.IP(), []byte("sixteen bytes or more, at random")
+	fails := func(err error) keyfunc.Func { return func(*http.Request) (string, error) { return "", err } }
+	proxy, socket, any := from("10.0.0.1:1"), from("@"), func(*http.Request) {}
+	behind := func(option keyfunc.IPOption) keyfunc.Func { return keyfunc.IP(option) }
+	for name, who := range map[string]struct {
+		key   keyfunc.Func
+		edits []func(*http.Request)
+	}{
+		"an empty key":               {fails(nil), nil},
+		"no key":                     {fails(keyfunc.ErrNoKey), nil},
+		"a key function that failed": {fails(errors.New("the database is down")), nil},
+
+		"Join(Global)":                {keyfunc.Join(keyfunc.Global), nil},
+		"Join(Route, Method)":         {keyfunc.Join(keyfunc.Route, keyfunc.Method), nil},
+		"Join(Host, Route)":           {keyfunc.Join(keyfunc.Host, keyfunc.Route), nil},
+		"JoinPresent(Header, Route)":  {keyfunc.JoinPresent(keyfunc.Header("X-Tenant"), keyfunc.Route), nil},
+		"Hash(Global)":                {keyfunc.Hash(secret, keyfunc.Global), nil},
+		"Hash(Route)":                 {keyfunc.Hash(secret, keyfunc.Route), nil},
+		"First(User, Hash(Route))":    {keyfunc.First(keyfunc.User, keyfunc.Hash(secret, keyfunc.Route)), nil},
+		"Hash(IP) on a socket":        {keyfunc.Hash(secret, ip), []func(*http.Request){socket}},
+		"Fingerprint on a socket":     {keyfunc.Fingerprint(), []func(*http.Request){socket}},
+		"Join(IP, Route) on a socket": {keyfunc.Join(ip, keyfunc.Route), []func(*http.Request){socket}},
+
+		"a proxy, past the CDN":    {behind(keyfunc.TrustHops(2)), []func(*http.Request){proxy, header("X-Forwarded-For", "198.51.100.7")}},
+		"a proxy, unknown":         {behind(keyfunc.TrustProxies("10.0.0.0/8")), []func(*http.Request){proxy, header("X-Forwarded-For", "unknown")}},
+		"a proxy, hidden":          {behind(keyfunc.TrustForwarded("10.0.0.0/8")), []func(*http.Request){proxy, header("Forwarded", "for=_hidden")}},
+		"a proxy, no address":      {behind(keyfunc.TrustHeader("X-Real-IP", "10.0.0.0/8")), []func(*http.Request){proxy, header("X-Real-Ip", "example.com")}},
+		"a proxy, header is off":   {behind(keyfunc.TrustProxies("10.0.0.0/8")), []func(*http.Request){proxy, any}},
+		"a proxy, in part of Join": {keyfunc.Join(keyfunc.Method, behind(keyfunc.TrustHops(2))), []func(*http.Request){proxy, header("X-Forwarded-For", "198.51.100.7")}},
+	} {
+		phase.Run(t, name, func(t *testing.T) {
+			list := bansOf(t)
+			rule := middleware.Rule{Name: "r", Key: who.key, Limit: limiter.PerHour(1), Escalate: first}
+			hammer(t, banning(t, list, rule), 10, append(who.edits, routedBy("GET /x"))...)
+			assert.Zero(t, bansIn(t, list))
+		})
+	}
+}
+
+func TestAClientIsBannedForRefusalsByTheRuleAlone(t *testing.T) {
+	rule := loginRule(first)
+	rule.Limit = limiter.PerHour(1)
+	with := func(edit func(*middleware.Rule)) middleware.Rule {
+		edited := rule
+		edit(&edited)
+		return edited
+	}
+	for name, test := range map[string]struct {
+		rules []middleware.Rule
+		bans  int
+	}{
+		"it refuses":                      {[]middleware.Rule{rule}, 1},
+		"it will never let it pass":       {[]middleware.Rule{with(func(r *middleware.Rule) { r.Cost = middleware.CostOf(func(*http.Request) int64 { return 2 }) })}, 1},
+		"it is in shadow":                 {[]middleware.Rule{with(func(r *middleware.Rule) { r.Mode = middleware.Shadow }), {Name: "other", Limit: limiter.PerHour(1)}}, 0},
+		"another one refuses":             {[]middleware.Rule{with(func(r *middleware.Rule) { r.Limit = plenty }), {Name: "other", Limit: limiter.PerHour(1)}}, 0},
+		"it refuses beside one in shadow": {[]middleware.Rule{rule, {Name: "other", Limit: limiter.PerHour(1), Mode: middleware.Shadow}}, 1},
+	} {
+		phase.Run(t, name, func(t *testing.T) {
+			list := bansOf(t)
+			h := banning(t, list, test.rules...)
+			for range 10 {
+				serve(h, request())
+			}
+			assert.Equal(t, test.bans, bansIn(t, list))
+		})
+	}
 }
 
 func TestABanThatIsKnownOnlyHereHolds(t *testing.T) {

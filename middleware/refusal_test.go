@@ -18,6 +18,7 @@ import (
 	"github.com/weirgo/weir/internal/phase"
 	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/middleware"
+	"github.com/weirgo/weir/middleware/bans"
 )
 
 func TestTheBodyIsWhatTheClientAskedFor(t *testing.T) {
@@ -192,7 +193,9 @@ func TestRefusalsSayWhatClientsNeed(t *testing.T) {
 func TestOwnAnswersToRefusals(t *testing.T) {
 	phase.Test(t, func(t *testing.T) {
 		var seen middleware.Result
+		list := bansOf(t)
 		l, err := middleware.New(middleware.Config{
+			Bans: middleware.Bans{List: list, Keys: byIP},
 			Rules: []middleware.Rule{
 				{Name: "r", Limit: limiter.PerHour(1)},
 				{Name: "key", NoKey: middleware.NoKeyUnauthorized, Limit: limiter.PerHour(1),
@@ -222,5 +225,10 @@ func TestOwnAnswersToRefusals(t *testing.T) {
 		assert.Equal(t, 401, seen.Status)
 		assert.Empty(t, seen.Rule)
 		assert.Equal(t, 403, serve(h, request(func(r *http.Request) { r.Method = http.MethodPatch })).Code, "its own goes before Config's")
+
+		_, err = list.Escalate(t.Context(), "192.0.2.1", "login", bans.Escalation{Ban: time.Second, Factor: 1, Max: time.Second})
+		require.NoError(t, err)
+		serve(h, request())
+		assert.Equal(t, middleware.Result{Rule: "login", Status: 403, Banned: true, Decision: limiter.Decision{RetryAfter: time.Second}}, seen)
 	})
 }
