@@ -17,7 +17,7 @@ type Tally struct {
 	Counts
 	began, last int64
 
-	rules   map[*middleware.RuleInfo]*ruleTally
+	rules   map[[2]string]*ruleTally // by name and tier
 	order   []*ruleTally
 	clients map[string]*client
 }
@@ -69,29 +69,13 @@ const (
 
 // NewTally returns an empty one.
 func NewTally(rules []middleware.RuleInfo) *Tally {
-	t := &Tally{rules: map[*middleware.RuleInfo]*ruleTally{}, clients: map[string]*client{}}
+	t := &Tally{rules: map[[2]string]*ruleTally{}, clients: map[string]*client{}}
 	for _, info := range rules {
-		t.order = append(t.order, newRuleTally(&info))
+		r := &ruleTally{RuleCounts{Rule: info.Name, Tier: info.Tier, Limit: info.LimitText(), Shadow: info.Mode == middleware.Shadow}, map[string]struct{}{}}
+		t.order = append(t.order, r)
+		t.rules[[2]string{r.Rule, r.Tier}] = r
 	}
 	return t
-}
-
-func newRuleTally(info *middleware.RuleInfo) *ruleTally {
-	return &ruleTally{
-		RuleCounts:  RuleCounts{Rule: info.Name, Tier: info.Tier, Limit: info.LimitText(), Shadow: info.Mode == middleware.Shadow},
-		refusedKeys: map[string]struct{}{},
-	}
-}
-
-// rule is the tally of a rule that applied.
-func (t *Tally) rule(info *middleware.RuleInfo) *ruleTally {
-	if r := t.rules[info]; r != nil {
-		return r
-	}
-	i := slices.IndexFunc(t.order, func(r *ruleTally) bool { return r.Rule == info.Name && r.Tier == info.Tier })
-	r := t.order[i]
-	t.rules[info] = r
-	return r
 }
 
 // Add counts a request, what was decided about it, and its client.
@@ -146,7 +130,7 @@ func (t *Tally) Add(e *accesslog.Entry, at int64, d *Decision) {
 }
 
 func (t *Tally) addRule(d *middleware.RuleResult) {
-	r := t.rule(d.Rule)
+	r := t.rules[[2]string{d.Rule.Name, d.Rule.Tier}]
 	r.Asked++
 	if d.Allowed {
 		return
