@@ -72,14 +72,6 @@ func ExampleTrustForwarded() {
 	// 10.0.0.1 (in doubt) <nil>
 }
 
-func ExampleTrustHops() {
-	// A CDN in front of a load balancer, and nothing else can reach this server.
-	ip := keyfunc.IP(keyfunc.TrustHops(2))
-
-	show(ip, "10.0.0.1:4711", "X-Forwarded-For", "198.51.100.7, 192.0.2.1, 203.0.113.43")
-	// Output: 192.0.2.1 <nil>
-}
-
 func ExampleTrustHeader() {
 	ip := keyfunc.IP(keyfunc.TrustHeader("CF-Connecting-IP",
 		"173.245.48.0/20", "2400:cb00::/32")) // and the rest of https://www.cloudflare.com/ips/
@@ -101,23 +93,6 @@ func ExampleTrustHeader_incorrect() {
 	// Output:
 	// 198.51.100.1 <nil>
 	// 198.51.100.2 <nil>
-}
-
-func ExampleTrustUnixSocket() {
-	ip := keyfunc.IP(keyfunc.TrustProxies(), keyfunc.TrustUnixSocket())
-
-	show(ip, "@", "X-Forwarded-For", "192.0.2.1")
-	// Output: 192.0.2.1 <nil>
-}
-
-func ExampleIPv6Prefix() {
-	network := keyfunc.IP(keyfunc.IPv6Prefix(48))
-
-	show(network, "[2001:db8:0:1::1]:4711")
-	show(network, "[2001:db8:0:2::1]:4711")
-	// Output:
-	// 2001:db8::/48 <nil>
-	// 2001:db8::/48 <nil>
 }
 
 func ExampleFirst() {

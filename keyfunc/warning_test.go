@@ -44,14 +44,6 @@ func TestAnUntrustedProxyIsReportedOnce(t *testing.T) {
 	}
 }
 
-func TestAnUntrustedProxyIsReportedPerKeyFunction(t *testing.T) {
-	log := logged(t)
-	for _, f := range []keyfunc.Func{keyfunc.IP(), keyfunc.IP()} {
-		keyOf(t, f, from("10.0.0.1:1", "X-Forwarded-For", "198.51.100.7"))
-	}
-	assert.Equal(t, 2, bytes.Count(log.Bytes(), []byte("\n")))
-}
-
 func TestAProxyThatComesLateIsStillReported(t *testing.T) {
 	log := logged(t)
 	f := keyfunc.IP()
