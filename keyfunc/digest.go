@@ -96,6 +96,13 @@ func (d Digester) Digest(key string) (digest Digest) {
 		return known
 	}
 	key, _ = Classify(key)
+	sum := d.sum(key)
+	base64.RawURLEncoding.Encode(digest[:], sum[:16])
+	return digest
+}
+
+// sum is the whole hash of a text.
+func (d Digester) sum(key string) [sha256.Size]byte {
 	space := digestSpaces.Get().(*digestSpace)
 	defer digestSpaces.Put(space)
 	text := append(space.key[:0], key...)
@@ -108,6 +115,5 @@ func (d Digester) Digest(key string) (digest Digest) {
 		mac.Write(text) // which cannot fail
 		mac.Sum(space.sum[:0])
 	}
-	base64.RawURLEncoding.Encode(digest[:], space.sum[:16])
-	return digest
+	return space.sum
 }

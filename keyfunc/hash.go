@@ -1,14 +1,9 @@
 package keyfunc
 
 import (
-	"crypto/hmac"
-	"crypto/sha256"
 	"encoding/base64"
 	"fmt"
-	"hash"
 	"net/http"
-	"slices"
-	"sync"
 )
 
 // minSecret is 128 bits: too many to try out.
@@ -30,20 +25,15 @@ func Hash(secret []byte, f Func) Func {
 			len(secret), minSecret))
 	}
 	f = mustFuncs("Hash", []Func{f})[0]
-	secret = slices.Clone(secret)
-	macs := sync.Pool{New: func() any { return hmac.New(sha256.New, secret) }}
+	digester := NewDigester(secret)
 	return func(r *http.Request) (string, error) {
 		key, err := f.key(r)
 		if err != nil {
 			return "", err
 		}
-		mac := macs.Get().(hash.Hash)
-		defer macs.Put(mac)
-		mac.Reset()
 		key, class := Classify(key)
-		mac.Write([]byte(key))
-		var sum [sha256.Size]byte
-		return digestKey(class, hashTag, mac.Sum(sum[:0])), nil
+		sum := digester.sum(key)
+		return digestKey(class, hashTag, sum[:]), nil
 	}
 }
 
