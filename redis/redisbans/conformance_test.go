@@ -46,7 +46,7 @@ var banClaims = []struct {
 		}
 		escalated(t, w, "b", "rule", bans.Escalation{Ban: 2 * time.Hour, Factor: 1, Max: 2 * time.Hour})
 		w.pass(5 * time.Minute)
-		list := all(t, w)
+		list := all(t, w.list)
 		var got []string
 		for _, ban := range list {
 			got = append(got, ban.ID())
@@ -57,9 +57,9 @@ var banClaims = []struct {
 		}
 		assert.Equal(t, append([]string{w.id("a"), w.id("b"), w.id("c")}, last...), got)
 		for _, ban := range list {
-			lifted(t, w, ban.ID(), true)
+			unban(t, w.list, ban.ID(), true)
 		}
-		assert.Empty(t, all(t, w))
+		assert.Empty(t, all(t, w.list))
 		assert.True(t, w.list.Empty())
 	}},
 	{"any key can be banned", 0, func(t *testing.T, w banWorld) {
@@ -75,14 +75,14 @@ var banClaims = []struct {
 			require.NoError(t, w.list.Ban(t.Context(), key, time.Hour))
 			banned(t, w, key)
 		}
-		list := all(t, w)
+		list := all(t, w.list)
 		assert.Len(t, list, len(keys))
 		for _, ban := range list {
 			assert.LessOrEqual(t, len(ban.ID()), 256)
 		}
 		for _, key := range keys {
-			lifted(t, w, key, true)
-			lifted(t, w, key, false)
+			unban(t, w.list, key, true)
+			unban(t, w.list, key, false)
 			free(t, w, key)
 		}
 		assert.True(t, w.list.Empty())
@@ -94,7 +94,7 @@ var banClaims = []struct {
 		escalated(t, w, "b", "rule", doubling)
 		banned(t, w, "a")
 		banned(t, w, "b")
-		assert.Len(t, all(t, w), 2)
+		assert.Len(t, all(t, w.list), 2)
 	}},
 	{"at the cap, the ban by escalation gives way that ends soonest", 3, func(t *testing.T, w banWorld) {
 		require.NoError(t, w.list.Ban(t.Context(), "by hand", time.Hour))
@@ -154,14 +154,6 @@ func banned(t testing.TB, w banWorld, key string) bans.Ban {
 	return ban
 }
 
-// lifted unbans a key, of which there is a ban or none.
-func lifted(t testing.TB, w banWorld, key string, want bool) {
-	t.Helper()
-	got, err := w.list.Unban(t.Context(), key)
-	require.NoError(t, err)
-	require.Equal(t, want, got, "%.40q was banned", key)
-}
-
 func free(t testing.TB, w banWorld, key string) {
 	t.Helper()
 	ban, ok := w.list.Find(key)
@@ -172,15 +164,15 @@ func free(t testing.TB, w banWorld, key string) {
 // gaveWay is free when it has come round what was dropped.
 func gaveWay(t testing.TB, w banWorld, key string) {
 	t.Helper()
-	all(t, w)
+	all(t, w.list)
 	free(t, w, key)
 }
 
-func all(t testing.TB, w banWorld) []bans.Ban {
+func all(t testing.TB, list bans.List) []bans.Ban {
 	t.Helper()
-	list, err := w.list.All(t.Context())
+	known, err := list.All(t.Context())
 	require.NoError(t, err)
-	return list
+	return known
 }
 
 func escalated(t testing.TB, w banWorld, key, rule string, e bans.Escalation) bans.Ban {
@@ -313,6 +305,7 @@ func TestAListInMemoryIsWhatAModelOfItSays(t *testing.T) {
 }
 
 func TestAListInRedisIsWhatAModelOfItSays(t *testing.T) {
+	t.Parallel()
 	list := readList(t, connect(t, redistest.Start(t)), Options{}) // a first read has no times that passed
 	pass := func(d time.Duration) { passInRedis(t, list, d) }
 	rapid.Check(t, func(rt *rapid.T) { compareWithModel(t, rt, banWorld{list, pass, list.tag}) })
@@ -328,6 +321,7 @@ func idInMemory(t *testing.T, key string) string {
 }
 
 func TestBansInRedisKeepTheClaims(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t)
 	client := connect(t, server)
 	for _, secret := range []string{"", "a secret of 16 bytes"} {

@@ -109,15 +109,12 @@ func unban(t testing.TB, list bans.List, key string, want bool) {
 }
 
 func TestABanIsKnownInEveryProcess(t *testing.T) {
-	one, two := redistest.Start(t), redistest.Start(t)
-	cluster, sentinel := redistest.StartCluster(t), redistest.StartSentinel(t)
+	t.Parallel()
+	one, two, cluster := redistest.Start(t), redistest.Start(t), redistest.Cluster(t)
 	for name, client := range map[string]redis.UniversalClient{
 		"a server":  redis.NewClient(&redis.Options{Addr: one.Addr}),
 		"a cluster": redis.NewClusterClient(&redis.ClusterOptions{Addrs: redistest.Addrs(cluster)}),
 		"a ring":    redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"one": one.Addr, "two": two.Addr}}),
-		"sentinels": redis.NewFailoverClient(&redis.FailoverOptions{
-			MasterName: sentinel.Name, SentinelAddrs: redistest.Addrs(sentinel.Sentinels),
-		}),
 	} {
 		t.Run(name, func(t *testing.T) {
 			closeAfter(t, client)
@@ -140,7 +137,7 @@ func TestABanIsKnownInEveryProcess(t *testing.T) {
 				assert.Equal(t, ban, got)
 			}
 			// A digest that is listed in one process is lifted in another.
-			for _, ban := range all(t, banWorld{list: here}) {
+			for _, ban := range all(t, here) {
 				unban(t, there, ban.ID(), true)
 			}
 			awaitFree(t, here, "key")
@@ -173,7 +170,7 @@ func TestOfProcessesThatEscalateAtOnceOneBans(t *testing.T) {
 		}
 		passInRedis(t, lists[0], time.Hour<<round)
 		for _, list := range lists {
-			assert.Empty(t, all(t, banWorld{list: list}))
+			assert.Empty(t, all(t, list))
 		}
 	}
 }
@@ -198,11 +195,11 @@ func TestAMessageThatIsLostCostsAPoll(t *testing.T) {
 	assert.True(t, isBanned(waiting, "b"), "a message has all read that has changed")
 
 	require.NoError(t, mute.Ban(t.Context(), "e", time.Hour))
-	assert.Len(t, all(t, banWorld{list: waiting}), 3, "All asks Redis")
+	assert.Len(t, all(t, waiting), 3, "All asks Redis")
 }
 
 func TestBansAreMadeWhileRedisIsDown(t *testing.T) {
-	leavesNoGoroutine(t)
+	t.Parallel()
 	server := redistest.Start(t)
 	server.Kill()
 	var log syncBuffer
@@ -304,6 +301,7 @@ func TestAListFollowsARingToOtherShards(t *testing.T) {
 }
 
 func TestARedisThatLostItsDataGetsTheBansBack(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t)
 	lists := []*List{
 		readList(t, connect(t, server), Options{Poll: 100 * time.Millisecond}),
@@ -329,7 +327,7 @@ func TestARedisThatLostItsDataGetsTheBansBack(t *testing.T) {
 	}
 	await(t, "the bans to be in Redis", func() bool { return server.MustDo("HLEN", lists[0].redis.names[0]) == "254" })
 	other := readList(t, connect(t, server), Options{Poll: never})
-	assert.Len(t, all(t, banWorld{list: other}), 252)
+	assert.Len(t, all(t, other), 252)
 	ban, err := other.Escalate(t.Context(), "remembered", "rule", doubling)
 	require.NoError(t, err)
 	assert.Equal(t, 2, ban.Times)
@@ -341,7 +339,7 @@ func TestARedisThatLostItsDataGetsTheBansBack(t *testing.T) {
 }
 
 func TestACallEndsThoughRedisHangs(t *testing.T) {
-	leavesNoGoroutine(t)
+	t.Parallel()
 	server := redistest.Start(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -393,7 +391,7 @@ func TestWhatRedisDidNotLiftComesBack(t *testing.T) {
 	require.ErrorIs(t, err, context.Canceled)
 	awaitBanned(t, list, "key")
 	unban(t, list, "key", true)
-	all(t, banWorld{list: list})
+	all(t, list)
 	assert.False(t, isBanned(list, "key"))
 }
 
@@ -404,7 +402,7 @@ func TestABanThatHoldsInOneProcessAloneIsLifted(t *testing.T) {
 			server := redistest.Start(t)
 			list := readList(t, connect(t, server), Options{Poll: never})
 			require.NoError(t, list.Ban(t.Context(), "other", time.Hour))
-			all(t, banWorld{list: list})
+			all(t, list)
 			list.mu.Lock()
 			local, tag := list.local.Load(), list.tag("key")
 			require.NoError(t, local.Ban(t.Context(), tag, time.Hour))
@@ -417,11 +415,11 @@ func TestABanThatHoldsInOneProcessAloneIsLifted(t *testing.T) {
 			list.mu.Unlock()
 			unban(t, list, "key", true)
 			assert.False(t, isBanned(list, "key"))
-			all(t, banWorld{list: list})
+			all(t, list)
 			assert.False(t, isBanned(list, "key"), "what was read does not bring it back")
 			assert.True(t, isBanned(list, "other"))
 			fresh := readList(t, connect(t, server), Options{Poll: never})
-			assert.Len(t, all(t, banWorld{list: fresh}), 1)
+			assert.Len(t, all(t, fresh), 1)
 		})
 	}
 }
@@ -447,6 +445,7 @@ func TestABanByHandHoldsAgainstOneThatWasMadeInAnOutage(t *testing.T) {
 }
 
 func TestAListIsReadInPages(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t)
 	client := connect(t, server)
 	list := readList(t, client, Options{})
@@ -482,12 +481,12 @@ func TestAListIsReadInPages(t *testing.T) {
 	}
 	close(done)
 	wg.Wait()
-	assert.Len(t, all(t, banWorld{list: list}), most)
+	assert.Len(t, all(t, list), most)
 }
 
 // Whatever happens to messages, all processes know the same in the end.
 func TestProcessesAgreeAfterAnUproar(t *testing.T) {
-	leavesNoGoroutine(t)
+	t.Parallel()
 	server := redistest.Start(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -534,11 +533,11 @@ func TestProcessesAgreeAfterAnUproar(t *testing.T) {
 	for _, list := range lists {
 		awaitList(t, list)
 	}
-	want := all(t, banWorld{list: lists[0]})
+	want := all(t, lists[0])
 	assert.NotEmpty(t, want)
 	assert.Equal(t, strconv.Itoa(len(want)), server.MustDo("EVAL", "return redis.call('HLEN', KEYS[1]) - 1", "1", lists[0].redis.names[0]))
 	for _, list := range lists[1:] {
-		got := all(t, banWorld{list: list})
+		got := all(t, list)
 		require.Len(t, got, len(want))
 		slices.SortFunc(got, func(a, b bans.Ban) int { return strings.Compare(a.Digest, b.Digest) })
 		slices.SortFunc(want, func(a, b bans.Ban) int { return strings.Compare(a.Digest, b.Digest) })
@@ -664,7 +663,7 @@ func TestAProcessThatMissedChangesReadsTheWholeList(t *testing.T) {
 			require.NoError(t, here.Ban(t.Context(), key, 0))
 		}
 		awaitBanned(t, there, "last")
-		all(t, banWorld{list: there})
+		all(t, there)
 		mute := readList(t, connect(t, server), Options{Poll: never})
 		mute.redis.channel = "elsewhere"
 		if missed == "MAXLEN" {
@@ -677,12 +676,12 @@ func TestAProcessThatMissedChangesReadsTheWholeList(t *testing.T) {
 			server.MustDo("EVAL", `for _, e in ipairs(redis.call('XREVRANGE', KEYS[1], '+', '-', 'COUNT', '2')) do redis.call('XDEL', KEYS[1], e[1]) end`, "1", here.redis.names[1])
 			require.NoError(t, mute.Ban(t.Context(), "new", 0))
 		}
-		known := all(t, banWorld{list: there})
+		known := all(t, there)
 		assert.Equal(t, missed == "MINID", isBanned(there, "lifted"))
 		for _, key := range []string{"first", "last", "new"} {
 			assert.True(t, isBanned(there, key), "%s %s", missed, key)
 		}
-		assert.Len(t, all(t, banWorld{list: readList(t, connect(t, server), Options{})}), len(known))
+		assert.Len(t, all(t, readList(t, connect(t, server), Options{})), len(known))
 	}
 }
 
@@ -692,11 +691,11 @@ func TestAnEndlessBanLivesAsLongAsSomebodyReadsTheList(t *testing.T) {
 	name := list.redis.names[0]
 	require.NoError(t, list.Ban(t.Context(), "short", time.Hour))
 	assert.Less(t, life(t, server, name), 25*time.Hour)
-	all(t, banWorld{list: list})
+	all(t, list)
 	assert.Less(t, life(t, server, name), 25*time.Hour, "a list without endless bans need not live")
 	require.NoError(t, list.Ban(t.Context(), "endless", 0))
 	server.MustDo("PEXPIRE", name, "10000")
-	all(t, banWorld{list: list})
+	all(t, list)
 	assert.Greater(t, life(t, server, name), 365*24*time.Hour)
 }
 
@@ -741,7 +740,7 @@ func TestBansNeedNoMoreRightsThanTheyTell(t *testing.T) {
 	client := closeAfter(t, redis.NewClient(&redis.Options{Addr: server.Addr, Username: "weir", Password: "password"}))
 	o := Options{MaxBans: 2, Poll: never}
 	here, there := newList(t, t.Context(), client, o), newList(t, t.Context(), client, o)
-	all(t, banWorld{list: here})
+	all(t, here)
 	await(t, "both to hear of changes", func() bool {
 		return server.MustDo("PUBSUB", "NUMSUB", here.redis.channel) == here.redis.channel+"\n2"
 	})
@@ -753,12 +752,11 @@ func TestBansNeedNoMoreRightsThanTheyTell(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, here.Ban(t.Context(), "endless", 0))
 	awaitBanned(t, there, "endless")
-	all(t, banWorld{list: there})
+	all(t, there)
 	require.NoError(t, client.Ping(t.Context()).Err())
 }
 
 func TestBansEndWithTheirContext(t *testing.T) {
-	leavesNoGoroutine(t)
 	client := connect(t, redistest.Start(t))
 	ctx, cancel := context.WithCancel(t.Context())
 	list := newList(t, ctx, client, Options{})

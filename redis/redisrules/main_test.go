@@ -19,11 +19,6 @@ const (
 
 func TestMain(m *testing.M) { redistest.Main(m) }
 
-func eventually(t testing.TB, what string, done func() bool) {
-	t.Helper()
-	redistest.Await(t, what, done)
-}
-
 func awaitNudge(t testing.TB, s *source) {
 	t.Helper()
 	select {

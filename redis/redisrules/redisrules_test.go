@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
-	"slices"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -22,25 +20,10 @@ import (
 
 const inRedis = "app:limits"
 
-// A watched is what a process of a fleet is limited by, and what its OnReload heard.
+// A watched is what a process of a fleet is limited by.
 type watched struct {
 	*rules.Watcher
 	t testing.TB
-
-	mu    sync.Mutex
-	heard []rules.Reload
-}
-
-func (w *watched) hear(r rules.Reload) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.heard = append(w.heard, r)
-}
-
-func (w *watched) all() []rules.Reload {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return slices.Clone(w.heard)
 }
 
 // limit is what an answer says of the limit in force.
@@ -58,7 +41,7 @@ var asked atomic.Uint32
 // becomes waits until the limit is in force.
 func (w *watched) becomes(limit string) {
 	w.t.Helper()
-	eventually(w.t, "a limit of "+limit, func() bool { return w.limit() == limit })
+	redistest.Await(w.t, "a limit of "+limit, func() bool { return w.limit() == limit })
 }
 
 var okay = http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})
@@ -80,36 +63,21 @@ func problemsOf(t testing.TB, err error) []string {
 	return lines
 }
 
-func eventually(t testing.TB, what string, done func() bool) {
-	t.Helper()
-	redistest.Await(t, what, done)
-}
-
-func connect(t testing.TB, server *redistest.Server) redis.UniversalClient {
-	client := redis.NewClient(&redis.Options{Addr: server.Addr, ContextTimeoutEnabled: true})
-	t.Cleanup(func() { _ = client.Close() })
-	return client
-}
-
 // fromRedis follows the rules in a server, as one process of a fleet does.
 func fromRedis(t *testing.T, server *redistest.Server, o rules.Options) *watched {
 	t.Helper()
-	w := &watched{}
-	o.OnReload = w.hear
 	if o.Poll == 0 {
 		o.Poll = time.Hour
 	}
-	var err error
-	w.Watcher, err = redisrules.Watch(t.Context(), connect(t, server), inRedis, o)
+	w, err := redisrules.Watch(t.Context(), server.Connect(t), inRedis, o)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, w.Close()) })
-	w.t = t
-	return w
+	return &watched{w, t}
 }
 
 func publish(t testing.TB, server *redistest.Server, text string) {
 	t.Helper()
-	require.NoError(t, redisrules.Publish(t.Context(), connect(t, server), inRedis, []byte(text), rules.Options{}))
+	require.NoError(t, redisrules.Publish(t.Context(), server.Connect(t), inRedis, []byte(text), rules.Options{}))
 }
 
 func TestAFleetChangesTogether(t *testing.T) {
@@ -119,9 +87,8 @@ func TestAFleetChangesTogether(t *testing.T) {
 	fleet := []*watched{fromRedis(t, server, rules.Options{}), fromRedis(t, server, rules.Options{})}
 	for _, w := range fleet {
 		require.Equal(t, "5", w.limit())
-		require.Equal(t, []rules.Reload{{Source: inRedis}}, w.all())
 	}
-	eventually(t, "both to listen", func() bool { return server.MustDo("PUBSUB", "NUMSUB", inRedis+":changed") == inRedis+":changed\n2" })
+	redistest.Await(t, "both to listen", func() bool { return server.MustDo("PUBSUB", "NUMSUB", inRedis+":changed") == inRedis+":changed\n2" })
 	publish(t, server, limitOf("6/h"))
 	require.Equal(t, "-1", server.MustDo("TTL", inRedis))
 	for _, w := range fleet {
@@ -129,10 +96,19 @@ func TestAFleetChangesTogether(t *testing.T) {
 	}
 }
 
+func TestWhatIsWrittenByHandIsFoundByPolling(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	publish(t, server, limitOf("5/h"))
+	w := fromRedis(t, server, rules.Options{Poll: 100 * time.Millisecond})
+	server.MustDo("SET", inRedis, limitOf("6/h"))
+	w.becomes("6")
+}
+
 func TestRulesThatAreWrongAreNotPublished(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	client := connect(t, server)
+	client := server.Connect(t)
 	err := redisrules.Publish(t.Context(), client, inRedis, []byte("version: 2\ndefault: 3/s\n"), rules.Options{})
 	require.Equal(t, []string{"1:10: version: is 2: it must be 1"}, problemsOf(t, err))
 	require.Error(t, redisrules.Publish(t.Context(), client, inRedis, []byte(limitOf("5/h")+"ban: {file: banned.txt}\n"), rules.Options{}))
@@ -151,36 +127,15 @@ func TestRulesThatAreWrongAreNotPublished(t *testing.T) {
 	require.ErrorContains(t, redisrules.Publish(t.Context(), client, inRedis, []byte(limitOf("5/h")), rules.Options{}), "redisrules: publish Redis key")
 }
 
-func TestABadValueKeepsTheLastGoodOne(t *testing.T) {
-	t.Parallel()
-	server := redistest.Start(t)
-	publish(t, server, limitOf("5/h"))
-	w := fromRedis(t, server, rules.Options{Poll: 100 * time.Millisecond})
-	server.MustDo("SET", inRedis, "version: 1\ndefault: 5 per hour\n") // by hand, and told to nobody
-	eventually(t, "the refusal", func() bool { return len(w.all()) == 2 })
-	require.EqualError(t, w.all()[1].Err, `2:10: default.limit: parse "5 per hour": it does not begin with events/period, such as 100/1m`)
-	require.Equal(t, "5", w.limit())
-	server.MustDo("DEL", inRedis)
-	eventually(t, "the next refusal", func() bool { return len(w.all()) == 3 })
-	require.ErrorContains(t, w.all()[2].Err, "nothing is there")
-	require.Equal(t, "5", w.limit())
-	server.MustDo("SET", inRedis, limitOf("6/h"))
-	w.becomes("6")
-	eventually(t, "it to be polled some more", func() bool { return w.Status().Err == nil })
-	require.Len(t, w.all(), 4, "each was told of once")
-}
-
 func TestWithoutRedisOrRulesInItAProcessStartsWithItsFallback(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 
-	client := connect(t, server)
+	client := server.Connect(t)
 	_, err := redisrules.Watch(t.Context(), client, inRedis, rules.Options{})
 	require.ErrorContains(t, err, "rules: app:limits: redisrules: read Redis key \"app:limits\": nothing is there")
 	empty := fromRedis(t, server, rules.Options{Fallback: []byte(limitOf("3/h"))})
 	require.Equal(t, "3", empty.limit())
-	require.Len(t, empty.all(), 1)
-	require.ErrorContains(t, empty.all()[0].Err, "nothing is there")
 	require.ErrorContains(t, empty.Status().Err, "nothing is there")
 
 	server.Kill()
@@ -198,68 +153,6 @@ func TestWithoutRedisOrRulesInItAProcessStartsWithItsFallback(t *testing.T) {
 	down.becomes("4")
 }
 
-func TestAProcessStartsWithItsFallbackWhereTheRulesAreWrong(t *testing.T) {
-	t.Parallel()
-	server := redistest.Start(t)
-	server.MustDo("SET", inRedis, "version: 1\ndefault: 5 per hour\n")
-	_, err := redisrules.Watch(t.Context(), connect(t, server), inRedis, rules.Options{})
-	require.Len(t, problemsOf(t, err), 1)
-	w := fromRedis(t, server, rules.Options{Fallback: []byte(limitOf("3/h"))})
-	require.Equal(t, "3", w.limit())
-	require.Len(t, problemsOf(t, w.Status().Err), 1)
-	publish(t, server, limitOf("4/h"))
-	w.becomes("4")
-}
-
-func TestTheFallbackItselfInRedisIsGoodNews(t *testing.T) {
-	t.Parallel()
-	server := redistest.Start(t)
-	w := fromRedis(t, server, rules.Options{Fallback: []byte(limitOf("3/h"))})
-	publish(t, server, limitOf("3/h"))
-	eventually(t, "the good news", func() bool { return w.Status().Err == nil })
-	require.EqualValues(t, 1, w.Status().Loads)
-	require.Len(t, w.all(), 2)
-}
-
-// The server is killed while requests are decided, and comes back empty, with other rules.
-func TestRulesHoldWhileRedisIsGone(t *testing.T) {
-	t.Parallel()
-	server := redistest.Start(t)
-	publish(t, server, limitOf("1_000_000/h"))
-	w := fromRedis(t, server, rules.Options{Poll: 100 * time.Millisecond})
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	var all sync.WaitGroup
-	var other atomic.Int64
-	handler := w.RateLimit.Handler(okay)
-	for range 2 {
-		all.Go(func() {
-			for ctx.Err() == nil {
-				answer := httptest.NewRecorder()
-				handler.ServeHTTP(answer, httptest.NewRequest(http.MethodGet, "/", nil))
-				if answer.Code != http.StatusOK || answer.Header().Get("X-Ratelimit-Limit") == "" {
-					other.Add(1)
-				}
-				time.Sleep(time.Millisecond)
-			}
-		})
-	}
-	server.Kill()
-	eventually(t, "it to be noticed", func() bool { return w.Status().Err != nil })
-	require.Equal(t, "1000000", w.limit())
-	server.Restart()
-	eventually(t, "it to be empty", func() bool {
-		err := w.Status().Err
-		return err != nil && err.Error() == `rules: app:limits: redisrules: read Redis key "app:limits": nothing is there`
-	})
-	require.Equal(t, "1000000", w.limit())
-	publish(t, server, limitOf("2_000_000/h"))
-	w.becomes("2000000")
-	cancel()
-	all.Wait()
-	require.Zero(t, other.Load())
-}
-
 func TestFollowingRedisEndsWithItsContextOrClose(t *testing.T) {
 	server := redistest.Start(t)
 	publish(t, server, limitOf("5/h"))
@@ -275,7 +168,7 @@ func TestFollowingRedisEndsWithItsContextOrClose(t *testing.T) {
 		end(w, cancel)
 		require.NoError(t, w.Close())
 		require.NoError(t, client.Close())
-		eventually(t, fmt.Sprintf("all to end with %s", name), func() bool { return goleak.Find(before, redistest.OfTheClient) == nil })
+		redistest.Await(t, fmt.Sprintf("all to end with %s", name), func() bool { return goleak.Find(before, redistest.OfTheClient) == nil })
 		cancel()
 	}
 }

@@ -16,15 +16,6 @@ import (
 
 const key = "weir:rules"
 
-func connect(t testing.TB, addr string) redis.UniversalClient {
-	return closedAfter(t, redis.NewClient(&redis.Options{Addr: addr}))
-}
-
-func closedAfter(t testing.TB, client redis.UniversalClient) redis.UniversalClient {
-	t.Cleanup(func() { require.NoError(t, client.Close()) })
-	return client
-}
-
 // follow is a source that has subscribed already.
 func follow(t testing.TB, client redis.UniversalClient) *source {
 	t.Helper()
@@ -36,7 +27,7 @@ func follow(t testing.TB, client redis.UniversalClient) *source {
 
 func write(t testing.TB, client redis.UniversalClient, text string) {
 	t.Helper()
-	eventually(t, "Redis to take it", func() bool {
+	redistest.Await(t, "Redis to take it", func() bool {
 		return client.Set(t.Context(), key, text, 0).Err() == nil && client.Publish(t.Context(), channelOf(key), "").Err() == nil
 	})
 }
@@ -44,7 +35,7 @@ func write(t testing.TB, client redis.UniversalClient, text string) {
 func TestAKeyThatIsMissingIsAnErrorOfItsOwn(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	r := follow(t, connect(t, server.Addr))
+	r := follow(t, server.Connect(t))
 	_, err := r.Read(t.Context())
 	require.ErrorIs(t, err, ErrNone)
 	require.EqualError(t, err, `redisrules: read Redis key "weir:rules": nothing is there`)
@@ -60,7 +51,7 @@ func TestAKeyThatIsMissingIsAnErrorOfItsOwn(t *testing.T) {
 func TestAKeyHasAtMostOneMebibyte(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	client := connect(t, server.Addr)
+	client := server.Connect(t)
 	r := follow(t, client)
 	largest := strings.Repeat("x", maxText)
 	write(t, client, largest)
@@ -77,7 +68,7 @@ func TestAKeyHasAtMostOneMebibyte(t *testing.T) {
 func TestASourceMayBeginWhileRedisIsDown(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	client := connect(t, server.Addr)
+	client := server.Connect(t)
 	server.Kill()
 	r := newSource(client, key, never)
 	closeAfter(t, r)
@@ -92,7 +83,7 @@ func TestASourceMayBeginWhileRedisIsDown(t *testing.T) {
 func TestARedisThatHangsHoldsNobody(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	client := connect(t, server.Addr)
+	client := server.Connect(t)
 	r := follow(t, client)
 	server.Pause()
 	for range 2 { // the second finds the first one still on its way
@@ -116,7 +107,7 @@ func TestASourceMayBeClosedAgainAndByMany(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	for range 20 {
-		r := newSource(connect(t, server.Addr), key, 0)
+		r := newSource(server.Connect(t), key, 0)
 		var wg sync.WaitGroup
 		for range 3 {
 			wg.Go(func() {
@@ -131,9 +122,9 @@ func TestASourceMayBeClosedAgainAndByMany(t *testing.T) {
 
 func TestWhatIsPublishedInAClusterIsHeardOfOnEveryNode(t *testing.T) {
 	t.Parallel()
-	nodes := redistest.StartCluster(t)
+	nodes := redistest.Cluster(t)
 	client := func() redis.UniversalClient {
-		return closedAfter(t, redis.NewClusterClient(&redis.ClusterOptions{Addrs: redistest.Addrs(nodes)}))
+		return redistest.CloseAfter(t, redis.NewClusterClient(&redis.ClusterOptions{Addrs: redistest.Addrs(nodes)}))
 	}
 	writer := client()
 	one, two := follow(t, client()), follow(t, client())
@@ -144,32 +135,15 @@ func TestWhatIsPublishedInAClusterIsHeardOfOnEveryNode(t *testing.T) {
 	}
 }
 
-func TestAFailoverOfSentinelsIsSurvived(t *testing.T) {
-	t.Parallel()
-	sentinel := redistest.StartSentinel(t)
-	client := closedAfter(t, redis.NewFailoverClient(&redis.FailoverOptions{
-		MasterName: sentinel.Name, SentinelAddrs: redistest.Addrs(sentinel.Sentinels),
-	}))
-	r := follow(t, client)
-	write(t, client, "first")
-	awaitText(t, r, "first")
-	sentinel.Master.Kill()
-	sentinel.AwaitFailover()
-	write(t, client, "second")
-	awaitText(t, r, "second")
-	write(t, client, "third")
-	awaitText(t, r, "third")
-}
-
 func TestARingWithoutShardsThatAnswerDoesNotPanic(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	ring := redis.NewRing(&redis.RingOptions{
 		Addrs: map[string]string{"one": server.Addr}, HeartbeatFrequency: 10 * time.Millisecond,
 	})
-	closedAfter(t, ring)
+	redistest.CloseAfter(t, ring)
 	server.Kill()
-	eventually(t, "the shard to count as down", func() bool { return ring.Len() == 0 })
+	redistest.Await(t, "the shard to count as down", func() bool { return ring.Len() == 0 })
 	r := newSource(ring, key, 50*time.Millisecond) // it subscribes when there is a shard
 	closeAfter(t, r)
 	server.Restart()
@@ -183,13 +157,13 @@ func TestASourceFollowsARingToOtherShards(t *testing.T) {
 	t.Parallel()
 	before, after := redistest.Start(t), redistest.Start(t)
 	ring := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"one": before.Addr}})
-	closedAfter(t, ring)
+	redistest.CloseAfter(t, ring)
 	r := newSource(ring, key, 50*time.Millisecond)
 	closeAfter(t, r)
 	write(t, ring, "one")
 	awaitText(t, r, "one")
 	ring.SetAddrs(map[string]string{"two": after.Addr})
-	eventually(t, "it to listen there", func() bool {
+	redistest.Await(t, "it to listen there", func() bool {
 		return strings.HasSuffix(after.MustDo("PUBSUB", "NUMSUB", channelOf(key)), "\n1")
 	})
 	awaitNudge(t, r)
@@ -202,7 +176,7 @@ func TestUsersNeedNoMoreThanIsSaid(t *testing.T) {
 	server := redistest.Start(t)
 	as := func(name string, may ...string) redis.UniversalClient {
 		server.MustDo(append([]string{"ACL", "SETUSER", name, "on", ">secret", "~" + key, "&" + key + ":changed"}, may...)...)
-		return closedAfter(t, redis.NewClient(&redis.Options{Addr: server.Addr, Username: name, Password: "secret"}))
+		return redistest.CloseAfter(t, redis.NewClient(&redis.Options{Addr: server.Addr, Username: name, Password: "secret"}))
 	}
 	writer := as("writer", "+set", "+publish")
 	reader := newSource(as("reader", "+getrange", "+exists", "+subscribe", "+ping"), key, never)
