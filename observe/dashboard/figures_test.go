@@ -187,7 +187,7 @@ func TestTheVerdictTellsOneNoisyClientFromManyAndFromAnOutage(t *testing.T) {
 		"a noisy tenant": {func(s *service, i int) { s.good(i); s.noisy() }, "warning",
 			[]string{"nearly all by tenant", "100% of its latest 64 refusals are of one key, header:X-Tenant:acme"}},
 		"an attacker who rotates keys": {func(s *service, i int) { s.good(i); s.attack() }, "warning",
-			[]string{"nearly all by login", "One counter for everybody", "keys of ip: a crowd, or an attacker"}},
+			[]string{"nearly all by login", "One counter for everybody, and its latest 64 refusals are of ", "keys of ip: a crowd, or an attacker"}},
 		"a limit that is too low": {func(s *service, i int) {
 			for j := range 4 {
 				n := (4*i + j) % 40
@@ -212,6 +212,13 @@ func TestTheVerdictTellsOneNoisyClientFromManyAndFromAnOutage(t *testing.T) {
 			[]string{"are of 5 keys, among them header:X-Tenant:evil-0, header:X-Tenant:evil-1 and header:X-Tenant:evil-2: a few noisy clients."}},
 		"two attackers at everybody's counter": {func(s *service, i int) { s.good(i); s.send("POST", "/login", fmt.Sprint("203.0.113.", i%2), "") }, "warning",
 			[]string{"are of 2 keys of ip, 203.0.113.0 and 203.0.113.1: a few noisy clients."}},
+		"one of several at everybody's counter": {func(s *service, i int) {
+			s.good(i)
+			s.send("POST", "/login", "203.0.113.0", "")
+			if i%3 == 0 {
+				s.attack()
+			}
+		}, "warning", []string{"One counter for everybody, and 7", "% of its latest 64 refusals are of one key of ip, 203.0.113.0: one noisy client."}},
 		"one who is noisy after another": {func(s *service, i int) {
 			switch {
 			case i < 140:

@@ -111,17 +111,6 @@ func TestEveryMetricOfRequestsToOthersMoves(t *testing.T) {
 	})
 }
 
-func TestRulesOfRequestsToOthersAreBoundedToo(t *testing.T) {
-	metrics := newMetrics(t, promlimit.Options{MaxRules: 2})
-	for _, rule := range []string{"a", "b", "c", "d", "a"} {
-		metrics.ObserveAttempt(&pace.Observation{Rule: rule})
-	}
-	now := samples(t, metrics)
-	assert.Equal(t, 2.0, now[`rate_limit_pace_attempts_total{outcome="served",rule="a"}`])
-	assert.Equal(t, 2.0, now[`rate_limit_pace_attempts_total{outcome="served",rule="other"}`])
-	assert.Equal(t, 2.0, now[`rate_limit_pace_wait_seconds{rule="other"}`])
-}
-
 func TestToCountAnAttemptTakesNoMemory(t *testing.T) {
 	metrics := newMetrics(t, promlimit.Options{})
 	o := &pace.Observation{Rule: "api", Waited: time.Second}

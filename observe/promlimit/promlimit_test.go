@@ -4,8 +4,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
-	"os"
-	"path/filepath"
 	"sort"
 	"strings"
 	"sync"
@@ -21,9 +19,10 @@ import (
 	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/middleware"
-	"github.com/weirgo/weir/middleware/rules"
+	"github.com/weirgo/weir/middleware/bans"
 	"github.com/weirgo/weir/middleware/shed"
 	"github.com/weirgo/weir/observe/promlimit"
+	"github.com/weirgo/weir/pace"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -127,8 +126,11 @@ func TestRulesBeyondTheCapShareASeries(t *testing.T) {
 	metrics := newMetrics(t, promlimit.Options{MaxRules: 2})
 	for i := range 100 {
 		metrics.Observe(observation(t, fmt.Sprint("rule", i), ""))
+		metrics.ObserveAttempt(&pace.Observation{Rule: fmt.Sprint("rule", i), Outcome: pace.OutcomeServed})
 	}
 	got := samples(t, metrics)
+	assert.Equal(t, 98.0, got[`rate_limit_pace_attempts_total{outcome="served",rule="other"}`])
+	assert.Equal(t, 98.0, got[`rate_limit_pace_wait_seconds{rule="other"}`])
 	assert.Equal(t, 98.0, got[`rate_limit_requests_total{decision="allowed",rule="other",tier=""}`])
 	assert.Equal(t, 98.0, got[`rate_limit_rules_over_cap_total`])
 	series := 0
@@ -153,32 +155,6 @@ func TestReloadsKeepTheSeriesOfARuleAndOneNamedOtherSharesItsWithTheRest(t *test
 	assert.Equal(t, 1001.0, samples(t, metrics)[series])
 }
 
-func TestNoRequestIsLostAmongMany(t *testing.T) {
-	metrics := newMetrics(t, promlimit.Options{})
-	h := limited(t, metrics, limiter.PerHour(100).With(limiter.SlidingLog))
-	var all sync.WaitGroup
-	for range 8 {
-		all.Go(func() {
-			for range 500 {
-				ask(h, "/", "", "")
-			}
-		})
-		all.Go(func() {
-			for range 20 {
-				samples(t, metrics)
-			}
-		})
-	}
-	all.Wait()
-	got := samples(t, metrics)
-	assert.Equal(t, 100.0, got[`rate_limit_requests_total{decision="allowed",rule="a",tier=""}`])
-	assert.Equal(t, 3900.0, got[`rate_limit_requests_total{decision="refused",rule="a",tier=""}`])
-	assert.Equal(t, 3900.0, got[`rate_limit_outcomes_total{outcome="refused"}`])
-	latency := got[`rate_limit_latency_seconds{store="memory"}`]
-	assert.Greater(t, latency, 0.0)
-	assert.Less(t, latency, 500.0, "one in 64 is measured")
-}
-
 func TestOptionsAreChecked(t *testing.T) {
 	for _, most := range []int{-1, 100_001} {
 		_, err := promlimit.New(promlimit.Options{MaxRules: most})
@@ -186,26 +162,15 @@ func TestOptionsAreChecked(t *testing.T) {
 	}
 	assert.Panics(t, func() { promlimit.Must(promlimit.New(promlimit.Options{MaxRules: -1})) })
 	assert.Error(t, newMetrics(t, promlimit.Options{}).Follow(nil))
-	assert.Error(t, newMetrics(t, promlimit.Options{}).Follow((*rules.Watcher)(nil)))
-}
-
-func TestTheOverloadLimitOfARulesFileIsShown(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "limits.yaml")
-	require.NoError(t, os.WriteFile(path, []byte("version: 1\noverload: {priority: [premium]}\n"), 0o600))
-	watcher, err := rules.Watch(t.Context(), path, rules.Options{Overload: shed.FromRules, OnReload: func(rules.Reload) {}})
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, watcher.Close()) })
-	m := newMetrics(t, promlimit.Options{})
-	assert.NotContains(t, samples(t, m), `rate_limit_overload_limit{route=""}`)
-	require.NoError(t, m.Follow(watcher))
-	assert.Contains(t, samples(t, m), `rate_limit_overload_limit{route=""}`)
+	assert.Error(t, newMetrics(t, promlimit.Options{}).Follow((*written)(nil)))
 }
 
 // Five times as much is asked of a service as it can do.
 func TestWhatTheServiceHasRoomForIsShown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		overload := shed.Must(shed.New(shed.Options{Priority: []string{"premium"}}))
-		m := newMetrics(t, promlimit.Options{Overload: overload})
+		m := newMetrics(t, promlimit.Options{})
+		require.NoError(t, m.Follow(&written{overload: overload, list: &shared{List: bans.Must(bans.New(bans.Options{}))}}))
 		before := samples(t, m)
 		r := httptest.NewRequest(http.MethodGet, "/", nil)
 		stream, _ := overload.Admit(r.WithContext(middleware.WithTier(t.Context(), "premium")))

@@ -119,55 +119,33 @@ func TestAlertsSayWhatTheyShould(t *testing.T) {
 	assert.Len(t, regexp.MustCompile(`(?m)^ +for: \d+m$`).FindAllString(read(t, "alerts.yml"), -1), len(alerts), "each waits")
 }
 
-// A dashboard is what Grafana imports, as far as this test knows.
-type dashboard struct {
-	Panels []struct {
-		Title       string
-		GridPos     struct{ X, Y, W, H int }
-		Targets     []struct{ Expr string }
-		FieldConfig struct{ Defaults struct{ NoValue string } }
-	}
-	Annotations struct{ List []struct{ Expr string } }
-	Templating  struct {
-		List []struct {
-			Name  string
-			Query any // a text or, of metrics, an object
+func TestTheDashboardAsksForMetricsThatThereAre(t *testing.T) {
+	type target struct{ Expr string }
+	var d struct { // what Grafana imports
+		Panels []struct {
+			Title       string
+			Targets     []target
+			FieldConfig struct{ Defaults struct{ NoValue string } }
+		}
+		Annotations struct{ List []target }
+		Templating  struct {
+			List []struct {
+				Name  string
+				Query any // a text or, of metrics, an object
+			}
 		}
 	}
-}
-
-// readDashboard is the example's, and all its expressions.
-func readDashboard(t testing.TB) (d dashboard, expressions []string) {
 	require.NoError(t, json.Unmarshal([]byte(read(t, "grafana-dashboard.json")), &d))
+	var expressions []string
 	for _, p := range d.Panels {
 		require.NotEmpty(t, p.Targets, p.Title)
-		for _, target := range p.Targets {
-			expressions = append(expressions, target.Expr)
-		}
+		assert.Equal(t, "no data", p.FieldConfig.Defaults.NoValue, "what is unknown in %s is not 0", p.Title)
+		d.Annotations.List = append(d.Annotations.List, p.Targets...)
+	}
+	for _, target := range d.Annotations.List {
+		expressions = append(expressions, target.Expr)
 	}
 	require.NotEmpty(t, expressions)
-	for _, a := range d.Annotations.List {
-		expressions = append(expressions, a.Expr)
-	}
-	return d, expressions
-}
-
-// asSent is an expression as Grafana sends it.
-func asSent(expression, interval string) string {
-	return strings.NewReplacer("$job", ".*", "$__rate_interval", interval).Replace(expression)
-}
-
-func TestTheDashboardAsksForMetricsThatThereAre(t *testing.T) {
-	d, expressions := readDashboard(t)
-	for i, p := range d.Panels {
-		for _, other := range d.Panels[:i] {
-			a, b := p.GridPos, other.GridPos
-			overlap := a.X < b.X+b.W && b.X < a.X+a.W && a.Y < b.Y+b.H && b.Y < a.Y+a.H
-			assert.False(t, overlap, "%s lies on %s", p.Title, other.Title)
-		}
-		assert.LessOrEqual(t, p.GridPos.X+p.GridPos.W, 24, p.Title)
-		assert.Equal(t, "no data", p.FieldConfig.Defaults.NoValue, "what is unknown in %s is not 0", p.Title)
-	}
 	known := names(newMetrics(t, promlimit.Options{}))
 	for _, histogram := range []string{"rate_limit_latency_seconds", "rate_limit_pace_wait_seconds"} {
 		known = append(known, histogram+"_bucket", histogram+"_count")
@@ -190,8 +168,9 @@ func TestTheDashboardAsksForMetricsThatThereAre(t *testing.T) {
 		for _, over := range regexp.MustCompile(`rate\([^[]*\[([^]]+)]`).FindAllStringSubmatch(e, -1) {
 			assert.Equal(t, "$__rate_interval", over[1], "%s goes by the time between scrapes", e)
 		}
-		fmt.Fprintf(&rules, "      - {record: \"dashboard:%d\", expr: %q}\n", i, asSent(e, "1m"))
-		assert.NotContains(t, asSent(e, "1m"), "$", "there is no such variable")
+		sent := strings.NewReplacer("$job", ".*", "$__rate_interval", "1m").Replace(e) // by Grafana
+		fmt.Fprintf(&rules, "      - {record: \"dashboard:%d\", expr: %q}\n", i, sent)
+		assert.NotContains(t, sent, "$", "there is no such variable")
 	}
 	file := filepath.Join(t.TempDir(), "dashboard.yml")
 	require.NoError(t, os.WriteFile(file, []byte(rules.String()), 0o600))
