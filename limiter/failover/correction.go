@@ -39,7 +39,7 @@ func (s *Store) Settle(ctx context.Context, settlements []limiter.Settlement) er
 	if s.settle != nil && s.trouble.Load() == 0 && !slices.ContainsFunc(settlements, isHere) { // as a rule
 		return s.settleLater(ctx, settlements)
 	}
-	down, _ := s.downOf(settled(settlements))
+	down, _ := s.outage(settled(settlements))
 	var now, later []limiter.Settlement
 	for _, c := range settlements {
 		at := s.placeOf(&c.Charge, down)
@@ -63,7 +63,9 @@ func (s *Store) settleLater(ctx context.Context, settlements []limiter.Settlemen
 		return nil
 	}
 	began := time.Now()
-	err := s.settle(ctx, settlements)
+	limited, cancel := s.limited(ctx)
+	defer cancel()
+	err := s.settle(limited, settlements)
 	if err != nil {
 		_, err = s.note(ctx, began, settled(settlements), err)
 	}
@@ -108,7 +110,7 @@ func (s *Store) correct(ctx context.Context, charges []limiter.Charge, local, in
 	if err := limiter.CheckCharges(charges); err != nil {
 		return err
 	}
-	down, cause := s.downOf(charges)
+	down, cause := s.outage(charges)
 	var ours, servers []limiter.Charge
 	var ended []limiter.Settlement
 	var err error
@@ -128,7 +130,7 @@ func (s *Store) correct(ctx context.Context, charges []limiter.Charge, local, in
 		return err
 	}
 	if len(servers) > 0 {
-		_, failed := s.note(ctx, time.Now(), servers, inner(ctx, servers))
+		_, failed := s.call(ctx, servers, func(ctx context.Context) error { return inner(ctx, servers) })
 		err = errors.Join(err, failed)
 	}
 	return errors.Join(err, s.settleLater(ctx, ended))

@@ -59,11 +59,9 @@
 //
 // # The return
 //
-// After Options.ProbeEvery the next batch is decided by policy still, and tried on the
-// server beside that, with its costs, so that a server which can be read but not written
-// stays known as down. The first such probe that succeeds ends the outage. One that is
-// refused writes nothing; it ends the outage too if the store can then write something
-// else, so that an outage also ends where every key that is asked for is exhausted.
+// After Options.ProbeEvery the next batch is decided by policy still. Beside that its keys are
+// looked at on the server, and something else is written there, so that a server which can be read
+// but not written stays known as down. The first such probe that succeeds ends the outage.
 //
 // What was counted locally is not added to the server's counters: for as long as a window
 // or a bucket reaches back, a key may get what it got from both. With Replicas set to the

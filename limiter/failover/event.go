@@ -36,7 +36,7 @@ type Event struct {
 // log is what is done with events by default.
 func (e Event) log() {
 	if e.Degraded {
-		slog.Warn("weir: the store's server "+kindOf(e.Err).verb()+", so the rules' OnOutage policies decide",
+		slog.Warn("weir: the store's server fails, so the rules' OnOutage policies decide",
 			e.attrs("weir-degraded", slog.Any("error", e.Err))...)
 	} else {
 		slog.Info("weir: the store's server is back", e.attrs("weir-recovered", slog.Duration("after", e.For))...)
@@ -45,16 +45,12 @@ func (e Event) log() {
 
 // logFirst logs the first failure in a while.
 func (e Event) logFirst() {
-	kind := kindOf(e.Err)
 	cause := slog.Any("error", e.Err)
-	switch kind {
-	case unusable:
+	if e.Unusable {
 		slog.Error("weir: the store's server cannot do what Weir needs: a wrong configuration; until it is mended the rules' OnOutage policies decide",
 			e.attrs("weir-store-unusable", cause)...)
-	case unknown:
+	} else {
 		slog.Warn("weir: a call to the store's server failed: the rules' OnOutage policies decide", e.attrs("weir-call-failed", cause)...)
-	default:
-		slog.Warn("weir: a call to the store's server failed, as it "+kind.verb()+": the rules' OnOutage policies decide", e.attrs("weir-call-failed", cause)...)
 	}
 }
 
@@ -78,15 +74,6 @@ type notice struct {
 	Told
 	isFirst bool // a failure, the first in a while
 	part    *part
-	found   chan finding // what the store says of the server
-}
-
-// isOver reports that the policies are no longer in force.
-func (n *notice) isOver() bool { return !n.isFirst && !n.Degraded }
-
-type finding struct {
-	server string
-	err    error
 }
 
 // quiet is how long no call has failed before one is told of as the first.
@@ -104,8 +91,14 @@ type news struct {
 	told    []Told // the last ones: see Stats.Events
 
 	// What has been said of servers, by their addresses. Only the goroutine that tells touches it.
-	failing map[string]time.Time // when a first failure was last heard of
+	failing map[failing]time.Time // when a first failure was last heard of
 	down    []downServer
+}
+
+// failing is a server and whether it is unusable.
+type failing struct {
+	address  string
+	unusable bool
 }
 
 // A downServer is one whose outage was told.
@@ -114,24 +107,22 @@ type downServer struct {
 	parts uint64 // that are known to be degraded
 }
 
-// isSame reports whether two texts have an address in common.
-func isSame(a, b string) bool {
-	others := strings.Split(b, ", ")
-	return a != "" && slices.ContainsFunc(strings.Split(a, ", "), func(addr string) bool { return slices.Contains(others, addr) })
+// addresses are those of an event's server, or its part where the store names none.
+func (e *Event) addresses() []string {
+	if e.Server == "" {
+		return []string{fmt.Sprint(e.Part)}
+	}
+	return strings.Split(e.Server, ", ")
 }
 
-// tell has an event told. What the store finds out about it may take a second, for each of
-// the parts of a server that is gone, so it is found out at once.
+// isOfSame reports whether two events have an address in common.
+func (e *Event) isOfSame(other *Event) bool {
+	return slices.ContainsFunc(e.addresses(), func(a string) bool { return slices.Contains(other.addresses(), a) })
+}
+
+// tell has an event told.
 func (n *news) tell(e notice) {
-	e.At, e.found = time.Now(), make(chan finding, 1)
-	go func() {
-		err := e.Err
-		if e.isOver() {
-			err = nil
-		}
-		server, err := n.examine(e.Part, err)
-		e.found <- finding{server, err}
-	}()
+	e.At = time.Now()
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.waiting = append(n.waiting, e)
@@ -158,46 +149,44 @@ func (n *news) next() (e notice, ok bool) {
 	return e, true
 }
 
-// tellOne keeps a hook that panics from ending the program, of all moments in this one.
+// tellOne keeps a hook that panics from ending the program, of all moments in this one. A server is
+// diagnosed, which may take a second, if its event is told, and not for each of its parts.
 func (n *news) tellOne(e *notice) {
 	defer func() {
 		if r := recover(); r != nil {
 			slog.Error("weir: OnDegraded panicked", "code", "weir-hook-panic", "panic", fmt.Sprint(r))
 		}
 	}()
-	found := <-e.found
-	e.Server = found.server
-	if !e.isOver() {
-		e.Err = found.err
+	e.Server, _ = n.examine(e.Part, nil)
+	e.Unusable = isUnusable(e.Err)
+	if e.isFirst && !n.isNews(e) || !e.isFirst && !n.isOfServer(e) {
+		return
+	}
+	if e.isFirst || e.Degraded {
+		_, e.Err = n.examine(e.Part, e.Err)
 		e.part.learn(e.Err)
 	}
-	e.Unusable = kindOf(e.Err) == unusable
-	switch {
-	case e.isFirst && n.isNews(e):
+	if e.isFirst {
 		e.logFirst()
-	case !e.isFirst && n.isOfServer(e):
-		n.remember(e.Told)
-		n.hook(e.Event)
+		return
 	}
+	n.remember(e.Told)
+	n.hook(e.Event)
 }
 
 // isNews reports whether no part of e's server has failed in that way for a while.
 func (n *news) isNews(e *notice) bool {
 	const most = 1024 // servers come and go
 	if n.failing == nil || len(n.failing) >= most {
-		n.failing = map[string]time.Time{}
+		n.failing = map[failing]time.Time{}
 	}
-	name := e.Server
-	if name == "" {
-		name = fmt.Sprint(e.Part)
-	}
-	way := fmt.Sprint(e.Unusable, " ")
 	isNews := true
-	for known, last := range n.failing {
-		rest, isWay := strings.CutPrefix(known, way)
-		isNews = isNews && !(isWay && isSame(rest, name) && e.At.Sub(last) < quiet)
+	for _, address := range e.addresses() {
+		way := failing{address, e.Unusable}
+		last, known := n.failing[way]
+		isNews = isNews && !(known && e.At.Sub(last) < quiet)
+		n.failing[way] = e.At
 	}
-	n.failing[way+name] = e.At
 	return isNews
 }
 
@@ -206,7 +195,7 @@ func (n *news) isNews(e *notice) bool {
 // have no request to find that out for long.
 func (n *news) isOfServer(e *notice) bool {
 	bit := uint64(1) << e.Part
-	i := slices.IndexFunc(n.down, func(o downServer) bool { return o.parts&bit != 0 || e.Degraded && isSame(o.Server, e.Server) })
+	i := slices.IndexFunc(n.down, func(o downServer) bool { return o.parts&bit != 0 || e.Degraded && o.isOfSame(&e.Event) })
 	switch {
 	case i < 0 && e.Degraded:
 		n.down = append(n.down, downServer{e.Told, bit})
@@ -219,10 +208,9 @@ func (n *news) isOfServer(e *notice) bool {
 		begun := n.down[i]
 		n.down = slices.Delete(n.down, i, i+1)
 		e.Part, e.For = begun.Part, e.At.Sub(begun.At)
-		for name := range n.failing {
-			if _, server, _ := strings.Cut(name, " "); isSame(server, begun.Server) || begun.Server == "" {
-				delete(n.failing, name) // what fails next is another outage
-			}
+		for _, address := range begun.addresses() { // what fails next is another outage
+			delete(n.failing, failing{address, false})
+			delete(n.failing, failing{address, true})
 		}
 	}
 	return true
@@ -246,8 +234,7 @@ func (n *news) events() []Told {
 	return slices.Clone(n.told)
 }
 
-// examine asks the store which server a failure is about and, of one that gave no answer,
-// what else can be found out.
+// examine asks the store which server a failure is about and what else can be found out.
 func (n *news) examine(part int, err error) (server string, found error) {
 	if n.diagnose == nil {
 		return "", err

@@ -22,12 +22,13 @@ type Store struct {
 	trouble atomic.Uint64
 	parts   [64]atomic.Pointer[part] // made when first in trouble
 
-	inner   limiter.Store             // returns within the deadline
-	partOf  func(*limiter.Charge) int // nil: there is one part
-	options Options
-	news    news
+	inner     limiter.Store
+	keepsTime bool                      // inner returns within the deadline by itself
+	partOf    func(*limiter.Charge) int // nil: there is one part
+	options   Options
+	news      news
 
-	tryWrite func(context.Context, []limiter.Charge) error     // nil: a refusal speaks for the server
+	tryWrite func(context.Context, []limiter.Charge) error
 	settle   func(context.Context, []limiter.Settlement) error // nil: it does nothing later
 
 	local  *limiter.Memory
@@ -51,18 +52,24 @@ func New(inner limiter.Store, o Options) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
+	if outer, ok := inner.(*Store); ok {
+		inner = outer.inner
+	}
 	s := &Store{
-		inner:   within(inner, o.Deadline),
+		inner:   inner,
 		options: o,
 		news:    news{hook: o.OnDegraded},
 		local:   memory, // made now, as it is small while empty and no outage should begin with work
 	}
+	if store, ok := inner.(Bounded); ok {
+		s.inner, s.keepsTime = store.Within(o.Deadline), true
+	}
+	s.tryWrite = s.writeElsewhere
 	if store, ok := limiter.As[Servers](s.inner); ok {
-		s.partOf, s.news.diagnose = store.Part, store.Diagnose
-		s.tryWrite = underDeadline(s, store.TryWrite)
+		s.partOf, s.news.diagnose, s.tryWrite = store.Part, store.Diagnose, store.TryWrite
 	}
 	if store, ok := limiter.As[limiter.Settler](s.inner); ok {
-		s.settle = underDeadline(s, store.Settle)
+		s.settle = store.Settle
 	}
 	return s, nil
 }
@@ -75,11 +82,6 @@ func Must(s *Store, err error) *Store {
 	return s
 }
 
-// Within is the inner store under another deadline, without the failover.
-func (s *Store) Within(deadline time.Duration) limiter.Store {
-	return within(s.inner, deadline)
-}
-
 // Unwrap implements [limiter.Wrapper].
 func (s *Store) Unwrap() limiter.Store { return s.inner }
 
@@ -89,17 +91,14 @@ func (s *Store) Decide(ctx context.Context, charges []limiter.Charge, decisions 
 	if err := limiter.CheckDecide(charges, decisions); err != nil {
 		return err // a server that is down does not get to say so
 	}
-	if s.trouble.Load() != 0 {
-		if down, cause := s.outage(charges); cause != nil {
-			taken, err := s.decideWithout(ctx, down, charges, decisions, cause)
-			s.probe(down, charges, taken)
-			return err
-		}
-	}
-	failed, err := s.note(ctx, time.Now(), charges, s.inner.Decide(ctx, charges, decisions))
-	if failed {
-		_, err = s.decideWithout(ctx, s.failedParts(charges, err), charges, decisions, err)
+	if down, cause := s.outage(charges); cause != nil {
+		err := s.decideWithout(ctx, down, charges, decisions, cause)
+		s.probe(down, charges)
 		return err
+	}
+	failed, err := s.call(ctx, charges, func(ctx context.Context) error { return s.inner.Decide(ctx, charges, decisions) })
+	if failed {
+		return s.decideWithout(ctx, s.failedParts(charges, err), charges, decisions, err)
 	}
 	if err == nil {
 		s.counters.decided.Add(1)
@@ -120,12 +119,15 @@ func (s *Store) Reset(ctx context.Context, charges []limiter.Charge) error {
 	if down, cause := s.outage(charges); cause != nil {
 		err := fmt.Errorf("%w, so its counters could not be reset: %w", ErrUnavailable, cause)
 		if up, _ := s.split(charges, down); len(up.charges) > 0 {
-			_, other := s.note(ctx, time.Now(), up.charges, s.inner.Reset(ctx, up.charges))
-			err = errors.Join(err, other)
+			err = errors.Join(err, s.reset(ctx, up.charges))
 		}
 		return err
 	}
-	_, err := s.note(ctx, time.Now(), charges, s.inner.Reset(ctx, charges))
+	return s.reset(ctx, charges)
+}
+
+func (s *Store) reset(ctx context.Context, charges []limiter.Charge) error {
+	_, err := s.call(ctx, charges, func(ctx context.Context) error { return s.inner.Reset(ctx, charges) })
 	return err
 }
 
@@ -136,13 +138,26 @@ func (s *Store) isLate(gone error, began time.Time) bool {
 	return errors.Is(gone, context.DeadlineExceeded) && time.Since(began) >= s.options.Deadline/4
 }
 
-// note books how a call to the inner store went that began then. It returns the error of a call that
+// limited is a context for a call to the inner store.
+func (s *Store) limited(ctx context.Context) (context.Context, context.CancelFunc) {
+	if s.keepsTime {
+		return ctx, func() {}
+	}
+	return context.WithTimeout(ctx, s.options.Deadline)
+}
+
+// call calls the inner store about charges, and counts how that went. It returns the error of a call that
 // failed, or what the caller is to be told of one that did not.
+func (s *Store) call(ctx context.Context, charges []limiter.Charge, do func(context.Context) error) (failed bool, _ error) {
+	began := time.Now()
+	limited, cancel := s.limited(ctx)
+	defer cancel()
+	return s.note(ctx, began, charges, do(limited))
+}
+
 func (s *Store) note(ctx context.Context, began time.Time, charges []limiter.Charge, err error) (failed bool, _ error) {
 	if err == nil {
-		if s.trouble.Load() != 0 {
-			s.succeeded(charges)
-		}
+		s.succeeded(charges)
 		return false, nil
 	}
 	if errors.Is(err, limiter.ErrCharges) {

@@ -119,12 +119,12 @@ func TestEachCallHasADeadlineUnlessTheStoreKeepsOne(t *testing.T) {
 
 func TestNoFailoverIsAroundAnother(t *testing.T) {
 	plain := newServer(t, fine)
-	for _, store := range []limiter.Store{plain, Must(New(plain, Options{})), Must(New(Must(New(plain, Options{})), Options{})), Must(New(plain, Options{})).Within(time.Second)} {
+	for _, store := range []limiter.Store{plain, Must(New(plain, Options{})), Must(New(Must(New(plain, Options{})), Options{}))} {
 		s := Must(New(store, Options{Deadline: time.Minute}))
-		assert.Equal(t, &timed{plain, time.Minute}, s.inner)
+		assert.Equal(t, plain, s.inner)
 	}
 	own := punctual{server: plain}
-	for _, store := range []limiter.Store{own, Must(New(own, Options{})), Must(New(Must(New(own, Options{})), Options{})), Must(New(own, Options{})).Within(time.Second)} {
+	for _, store := range []limiter.Store{own, Must(New(own, Options{})), Must(New(Must(New(own, Options{})), Options{}))} {
 		s := Must(New(store, Options{Deadline: time.Minute}))
 		assert.Equal(t, punctual{plain, time.Minute}, s.inner)
 	}
@@ -159,11 +159,11 @@ func TestAProbeFindsTheServersReturn(t *testing.T) {
 		time.Sleep(time.Nanosecond)
 		assert.True(t, decide(t, s, charge(api, "key"))[0].Degraded, "a request waits for no probe")
 		synctest.Wait()
-		assert.Equal(t, int64(1), inner.used(t, api, "key"), "the probe's event happened, and counts")
+		assert.Zero(t, inner.used(t, api, "key"), "a probe takes nothing")
 
 		d := decide(t, s, charge(api, "key"))[0]
 		assert.False(t, d.Degraded)
-		assert.Equal(t, int64(98), d.Remaining)
+		assert.Equal(t, int64(99), d.Remaining)
 		assert.Equal(t, []Event{
 			{Degraded: true, Err: errDown},
 			{Err: errDown, For: time.Minute + 1},
@@ -215,9 +215,8 @@ func TestAClientThatGoesAwayDoesNotEndTheProbe(t *testing.T) {
 		require.NoError(t, s.Decide(ctx, charges, make([]limiter.Decision, 1)))
 		cancel()
 		charges[0] = limiter.Charge{} // it is the caller's again
-		time.Sleep(20 * time.Millisecond)
+		time.Sleep(30 * time.Millisecond)
 		assert.False(t, s.Stats().Degraded)
-		assert.Equal(t, int64(1), inner.used(t, api, "key"))
 	})
 }
 
@@ -236,44 +235,6 @@ func TestAServerThatCanBeReadButNotWrittenStaysDown(t *testing.T) {
 		assert.Len(t, heard.read(), 1)
 		assert.Equal(t, uint64(7), s.Stats().Failures)
 	})
-}
-
-func TestAProbeKeepsWhatAnEventStandsFor(t *testing.T) {
-	for _, tt := range []struct {
-		name string
-		o    limiter.Outage
-		cost int64
-		used int64 // before the outage
-		want int64
-	}{
-		{"an event that was counted locally", limiter.FailLocal, 3, 0, 3},
-		{"one that was refused locally", limiter.FailLocal, 60, 0, 0},
-		{"one that passed uncounted", limiter.FailOpen, 3, 0, 3},
-		{"one that was stopped", limiter.FailClosed, 3, 0, 0},
-		{"a look", limiter.FailLocal, 0, 0, 0},
-		{"a look that was stopped", limiter.FailClosed, 0, 0, 0},
-		{"one that the server refuses", limiter.FailOpen, 101, 0, 0},
-		{"one that was stopped and the server refuses", limiter.FailClosed, 60, 60, 60},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				inner := newServer(t, fine)
-				s := Must(New(inner, Options{Replicas: 2}))
-				api := quota(t, "api", limiter.PerHour(100), tt.o)
-				decide(t, s, limiter.Charge{Quota: api, Key: "key", Cost: tt.used})
-				inner.is(dead)
-				breakDown(t, s, charge(api, "other"))
-				inner.is(fine)
-				time.Sleep(2 * time.Second)
-				charges := []limiter.Charge{{Quota: api, Key: "key", Cost: tt.cost}, {Quota: api, Key: "a look"}}
-				_ = s.Decide(t.Context(), charges, make([]limiter.Decision, 2))
-				synctest.Wait()
-				assert.False(t, s.Stats().Degraded)
-				assert.Equal(t, tt.want, inner.used(t, api, "key"))
-				assert.Zero(t, inner.used(t, api, "a look"))
-			})
-		})
-	}
 }
 
 func TestAClientThatGoesAwayIsNoOutage(t *testing.T) {
@@ -332,13 +293,9 @@ func TestAnOutageEndsWhileEveryKeyThatIsAskedForIsExhausted(t *testing.T) {
 		err  error
 		bare bool // the store has no TryWrite
 	}{
-		"silence":                        {err: saying{"timeout", silence}},
-		"an answer":                      {err: saying{"OOM", answer}},
-		"a wrong configuration":          {err: saying{"NOPERM", unusable}},
-		"an error that says nothing":     {err: errDown},
-		"an answer, without a TryWrite":  {err: saying{"OOM", answer}, bare: true},
-		"silence, without a TryWrite":    {err: saying{"timeout", silence}, bare: true},
-		"a wrapped error, in a deadline": {err: fmt.Errorf("calling: %w", saying{"OOM", answer})},
+		"a wrong configuration":        {err: unusable("NOPERM")},
+		"an error that says nothing":   {err: errDown},
+		"an error, without a TryWrite": {err: errDown, bare: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -386,7 +343,7 @@ func TestARefusedProbeDoesNotSpeakForAServerThatCannotWrite(t *testing.T) {
 			if kind != "try to write" {
 				return nil
 			}
-			assert.Equal(t, []limiter.Charge{c}, charges)
+			assert.Equal(t, []limiter.Charge{look(c)}, charges)
 			deadline, ok := ctx.Deadline()
 			assert.True(t, ok, "it has the deadline of a call")
 			assert.Equal(t, time.Now().Add(s.options.Deadline), deadline)
@@ -408,23 +365,6 @@ func TestARefusedProbeDoesNotSpeakForAServerThatCannotWrite(t *testing.T) {
 		events := heard.read()
 		require.Len(t, events, 2)
 		assert.Equal(t, full, events[1].Err, "what the server said last")
-	})
-}
-
-func TestAProbeThatIsTakenWritesNothingElse(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		inner := newServer(t, dead)
-		s := Must(New(writable{cluster{inner}}, Options{OnDegraded: func(Event) {}}))
-		api := quota(t, "api", limiter.PerDay(100), limiter.FailLocal)
-		breakDown(t, s, charge(api, "key"))
-		inner.is(func(_ context.Context, kind string, _ []limiter.Charge) error {
-			assert.NotEqual(t, "try to write", kind)
-			return nil
-		})
-		time.Sleep(2 * time.Second)
-		decide(t, s, charge(api, "key"))
-		synctest.Wait()
-		assert.False(t, s.Stats().Degraded)
 	})
 }
 
@@ -629,6 +569,7 @@ func TestRefundGoesWhereTheUnitsAre(t *testing.T) {
 		time.Sleep(2 * time.Second)
 		decide(t, s, c)
 		synctest.Wait()
+		decide(t, s, c)
 		require.Equal(t, int64(2), inner.used(t, api, "key"))
 		require.NoError(t, s.Refund(t.Context(), []limiter.Charge{locally}))
 		require.NoError(t, s.Refund(t.Context(), []limiter.Charge{at(charge(open, "key"), d[1])}))
@@ -674,6 +615,7 @@ func TestResetReachesBothCountersOrSaysThatItDidNot(t *testing.T) {
 		time.Sleep(2 * time.Second)
 		decide(t, s, c)
 		synctest.Wait()
+		decide(t, s, c)
 		require.Equal(t, int64(2), inner.used(t, api, "key"))
 		require.NoError(t, s.Reset(t.Context(), []limiter.Charge{c}))
 		assert.Zero(t, inner.used(t, api, "key"))

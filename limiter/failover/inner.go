@@ -18,15 +18,14 @@ type Bounded interface {
 	Within(deadline time.Duration) limiter.Store
 }
 
-// Servers is a store that knows its servers. Any other store is taken to have one, at which a
-// refusal is a sign of life.
+// Servers is a store that knows its servers. Any other store is taken to have one. A probe writes to
+// it with Owe, under a key that is nobody's.
 type Servers interface {
 	// Part is the number of the server that holds c's counter, from 0 to 63. Servers fail
 	// independently.
 	Part(c *limiter.Charge) int
 
-	// TryWrite writes something that does not last to the servers of these charges. A refused
-	// decision writes nothing, so it does not show whether they accept writes.
+	// TryWrite writes something that does not last to the servers of these charges, for probes.
 	TryWrite(ctx context.Context, charges []limiter.Charge) error
 
 	// Diagnose names the server of that number, and returns err, which a call to it failed
@@ -39,10 +38,6 @@ type Servers interface {
 // error may have any of these methods.
 type Failure interface {
 	error
-
-	// Answered reports whether a server answered with the error (true), or gave no answer. Logs
-	// say which it was.
-	Answered() bool
 
 	// Unusable reports whether the server cannot do what the store needs, however often it is
 	// asked: a wrong configuration and no outage.

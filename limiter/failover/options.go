@@ -26,8 +26,8 @@ type Options struct {
 	// waits for the server. Zero: 5.
 	Failures int
 
-	// ProbeEvery is how long the server is left alone before a request's charges are
-	// tried on it in the background, at most an hour. Zero: 1s.
+	// ProbeEvery is how long the server is left alone before a request has it tried in the
+	// background, at most an hour. Zero: 1s.
 	ProbeEvery time.Duration
 
 	// OnDegraded hears when the policies come into force and when they no longer are:

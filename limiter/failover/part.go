@@ -1,6 +1,7 @@
 package failover
 
 import (
+	"errors"
 	"iter"
 	"math/bits"
 	"sync"
@@ -38,7 +39,7 @@ func (p *part) note(began time.Time, err error) {
 // announce has it logged that a call failed after a time in which none did, or that the
 // server is unusable. It needs the lock.
 func (p *part) announce(err error) {
-	isUnfit := kindOf(err) == unusable
+	isUnfit := isUnusable(err)
 	isFirst := p.since.IsZero() && (p.failed.IsZero() || time.Since(p.failed) >= quiet)
 	if isFirst || isUnfit && !p.unfit {
 		p.unfit = isUnfit
@@ -46,14 +47,19 @@ func (p *part) announce(err error) {
 	}
 }
 
-// learn takes what was found out about a failure for what the server or the network said,
-// unless it has said something since.
-func (p *part) learn(err error) {
+// learn takes what was found out about a failure for what the server or the network said.
+func (p *part) learn(found error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.err != nil && kindOf(p.err) == silence {
-		p.err = err
+	if p.err != nil {
+		p.err = found
 	}
+}
+
+// isUnusable reports whether a server says that it cannot do what the store needs.
+func isUnusable(err error) bool {
+	var wrong interface{ Unusable() bool }
+	return errors.As(err, &wrong) && wrong.Unusable()
 }
 
 // book counts an outcome, and opens or closes the breaker. It needs the lock.
@@ -145,17 +151,12 @@ func (s *Store) inTrouble(set uint64) iter.Seq[*part] {
 	}
 }
 
-// downOf is outage, for the price of one load while all is well.
-func (s *Store) downOf(charges []limiter.Charge) (down uint64, cause error) {
+// outage is the set of parts with an open breaker that charges are on, and what one of
+// those said, or nil. While all is well that is one load.
+func (s *Store) outage(charges []limiter.Charge) (down uint64, cause error) {
 	if s.trouble.Load() == 0 {
 		return 0, nil
 	}
-	return s.outage(charges)
-}
-
-// outage is the set of parts with an open breaker that charges are on, and what one of
-// those said, or nil.
-func (s *Store) outage(charges []limiter.Charge) (down uint64, cause error) {
 	for p := range s.inTrouble(s.partsOf(charges)) {
 		if said := p.outage(); said != nil {
 			down |= 1 << p.number
@@ -166,6 +167,9 @@ func (s *Store) outage(charges []limiter.Charge) (down uint64, cause error) {
 }
 
 func (s *Store) succeeded(charges []limiter.Charge) {
+	if s.trouble.Load() == 0 {
+		return
+	}
 	for p := range s.inTrouble(s.partsOf(charges)) {
 		p.note(time.Time{}, nil)
 	}

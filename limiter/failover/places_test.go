@@ -135,26 +135,6 @@ func TestPlacesInAnOutage(t *testing.T) {
 	}
 }
 
-// What a probe takes on the server is for no event, as the event was admitted here.
-func TestAProbeHoldsNoPlace(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		inner := newServer(t, fine)
-		s := Must(New(lazyPlacer{inner}, Options{OnDegraded: func(Event) {}}))
-		c := limiter.Charge{Quota: concurrency(t, 5, limiter.FailLocal), Key: "key", Cost: 1}
-		inner.is(dead)
-		breakDown(t, s, charge(quota(t, "other", limiter.PerHour(100), limiter.FailLocal), "key"))
-		inner.is(fine)
-		time.Sleep(2 * time.Second)
-		d := decide(t, s, c)[0]
-		synctest.Wait()
-		require.True(t, d.Degraded)
-		require.False(t, s.Stats().Degraded, "the probe has found the server well")
-		assert.Zero(t, inner.used(t, c.Quota, "key"))
-		require.NoError(t, settle(t, s, c, d, 0))
-		assert.Zero(t, s.inUse(t, c.Quota, "key"))
-	})
-}
-
 // A batch of which a part is down is taken there by policy, and undone if the rest is refused.
 func TestAPlaceOnAServerThatIsDownIsUndoneWithTheRest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

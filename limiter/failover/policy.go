@@ -3,6 +3,7 @@ package failover
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/weirgo/weir/limiter"
@@ -11,21 +12,10 @@ import (
 // few is how many Local charges are decided without allocating.
 const few = 8
 
-// decideByPolicy decides on a batch without the server. taken reports whether its
-// events may happen.
-func (s *Store) decideByPolicy(charges []limiter.Charge, decisions []limiter.Decision, cause error) (taken bool, _ error) {
-	taken, err := s.applyPolicies(charges, decisions, cause)
-	if err == nil {
-		s.countPolicies(charges)
-	}
-	return taken, err
-}
-
-// applyPolicies is decideByPolicy but for the counting of what is no error.
+// applyPolicies decides on charges without the server. taken reports whether their events may happen.
 func (s *Store) applyPolicies(charges []limiter.Charge, decisions []limiter.Decision, cause error) (taken bool, _ error) {
 	for i := range charges {
 		if q := charges[i].Quota; q.OnOutage == limiter.FailClosed {
-			s.counters.closed.Add(1)
 			return false, fmt.Errorf("%w, and rule %q is closed meanwhile: %w", ErrUnavailable, q.Rule(), cause)
 		}
 	}
@@ -80,15 +70,17 @@ func (s *Store) localCost(c *limiter.Charge) int64 {
 	return min(c.Cost, s.share(c.Quota).Capacity())
 }
 
-// countPolicies books a batch that was decided by policy, none of them Closed.
-func (s *Store) countPolicies(charges []limiter.Charge) {
-	for i := range charges {
-		if charges[i].Quota.OnOutage != limiter.FailOpen {
-			s.counters.local.Add(1)
-			return
-		}
+// countPolicies counts a batch that was decided by policy.
+func (s *Store) countPolicies(charges []limiter.Charge, err error) {
+	isLocal := slices.ContainsFunc(charges, func(c limiter.Charge) bool { return c.Quota.OnOutage != limiter.FailOpen })
+	switch {
+	case err != nil:
+		s.counters.closed.Add(1)
+	case isLocal:
+		s.counters.local.Add(1)
+	default:
+		s.counters.open.Add(1)
 	}
-	s.counters.open.Add(1)
 }
 
 // localShares appends to room what the charges of Local rules are in this process.

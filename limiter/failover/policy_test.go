@@ -139,8 +139,8 @@ func TestAProbeAsksOnlyThePartWhoseTurnItIs(t *testing.T) {
 		calls := inner.calls.Load()
 		decide(t, s, batch...)
 		synctest.Wait()
-		assert.Equal(t, calls+2, inner.calls.Load(), "one for part 0, and the probe")
-		for key, want := range map[string]int64{"0 a": 1, "1 a": 1, "1 b": 1, "2 a": 0} {
+		assert.Equal(t, calls+3, inner.calls.Load(), "one for part 0, and the probe's two")
+		for key, want := range map[string]int64{"0 a": 1, "1 a": 0, "1 b": 0, "2 a": 0} {
 			assert.Equal(t, want, inner.used(t, api, key), "key %q", key)
 		}
 		assert.False(t, decide(t, s, charge(api, "1"))[0].Degraded, "part 2, which is down, is not held against it")
@@ -152,7 +152,7 @@ func TestAProbeAsksOnlyThePartWhoseTurnItIs(t *testing.T) {
 		decide(t, s, batch...)
 		synctest.Wait()
 		assert.False(t, s.Stats().Degraded)
-		assert.Equal(t, int64(2), inner.used(t, api, "1 a"), "part 1 was up, and counts")
+		assert.Equal(t, int64(1), inner.used(t, api, "1 a"), "part 1 was up, and counts")
 		assert.Equal(t, []Event{
 			{Degraded: true, Part: 1, Err: errDown},
 			{Degraded: true, Part: 2, Err: errDown},

@@ -8,57 +8,38 @@ import (
 	"github.com/weirgo/weir/limiter"
 )
 
-// probe tries the charges of a batch that was decided by policy on those of its parts
-// that are due, each part with its own charges, so that what another part says does
-// not count for it. taken is whether the batch's events may happen.
-func (s *Store) probe(parts uint64, charges []limiter.Charge, taken bool) {
+// probe tries those of these parts that are due, each with its own charges of a batch that was
+// decided by policy, so that what another part says does not count for it.
+func (s *Store) probe(parts uint64, charges []limiter.Charge) {
 	for p := range s.inTrouble(parts) {
 		if !p.beginProbe() {
 			continue
 		}
-		var tried, owed []limiter.Charge
-		owes := false
+		var looks []limiter.Charge
 		for _, c := range charges {
-			if s.partNumber(&c) != p.number {
-				continue
+			if s.partNumber(&c) == p.number {
+				looks = append(looks, limiter.Charge{Quota: c.Quota, Key: c.Key})
 			}
-			happened := c.Cost
-			if !taken || c.Quota.InFlight() { // an event ends where it began: here
-				happened = 0
-			}
-			c.Cost = max(1, c.Cost) // a look would not find out whether the server can write
-			tried = append(tried, c)
-			c.Cost -= happened
-			owed = append(owed, c)
-			owes = owes || c.Cost > 0
 		}
-		if !owes {
-			owed = nil
-		}
-		go s.try(p, tried, owed)
+		go s.try(p, looks)
 	}
 }
 
-// try is a probe. Of what it takes, it refunds what no event stands for. It has nothing of
-// the request's context: a client that goes away does not end it.
-//
-// A refusal writes nothing, so after one the store is asked to write something else: a
-// server that can be read but not written is still down, and one at which every key that
-// is asked for is exhausted is not.
-func (s *Store) try(p *part, charges, owed []limiter.Charge) {
-	decisions := make([]limiter.Decision, len(charges))
+// try is a probe: it looks at keys, and writes something else, as a server that can be read but not
+// written is still down. It has nothing of the request's context: a client that goes away does not
+// end it.
+func (s *Store) try(p *part, looks []limiter.Charge) {
 	err := survive(func() error {
-		return s.inner.Decide(context.Background(), charges, decisions)
+		ctx, cancel := s.limited(context.Background())
+		defer cancel()
+		err := s.inner.Decide(ctx, looks, make([]limiter.Decision, len(looks)))
+		if err == nil || isOfOneKey(err) {
+			err = s.tryWrite(ctx, looks)
+		}
+		return err
 	})
-	taken := err == nil
-	for i := range decisions {
-		taken = taken && decisions[i].Allowed
-	}
 	if isOfOneKey(err) {
-		err = nil // an answer, which wrote nothing either
-	}
-	if err == nil && !taken && s.tryWrite != nil {
-		err = survive(func() error { return s.tryWrite(context.Background(), charges) })
+		err = nil // an answer
 	}
 	mistake := errors.Is(err, limiter.ErrCharges) // which says nothing about the server
 	if err != nil && !mistake {
@@ -66,13 +47,14 @@ func (s *Store) try(p *part, charges, owed []limiter.Charge) {
 		_, err = s.news.examine(p.number, err)
 	}
 	p.endProbe(!mistake, err)
-	if !taken || len(owed) == 0 {
-		return
-	}
-	for i := range owed {
-		owed[i].Receipt = owed[i].Quota.Undo(&decisions[i])
-	}
-	_ = survive(func() error { return s.inner.Refund(context.Background(), owed) })
+}
+
+// probeKey is nobody's.
+const probeKey = "\x00weir: failover's probe"
+
+// writeElsewhere is TryWrite on a store without one.
+func (s *Store) writeElsewhere(ctx context.Context, charges []limiter.Charge) error {
+	return s.inner.Owe(ctx, []limiter.Charge{{Quota: charges[0].Quota, Key: probeKey, Cost: 1}})
 }
 
 // survive makes an error of a panic, which nothing would recover from in a goroutine

@@ -3,7 +3,6 @@ package failover
 import (
 	"context"
 	"errors"
-	"time"
 
 	"github.com/weirgo/weir/limiter"
 )
@@ -73,40 +72,38 @@ func (s *Store) failedParts(charges []limiter.Charge, err error) uint64 {
 // decideWithout decides on a batch of which the parts in down are not asked: their charges
 // follow their policies, and the server decides on the others, together or not at all. The
 // local counters come first, as what they took can be given back for certain.
-func (s *Store) decideWithout(ctx context.Context, down uint64, charges []limiter.Charge, decisions []limiter.Decision, cause error) (taken bool, _ error) {
+func (s *Store) decideWithout(ctx context.Context, down uint64, charges []limiter.Charge, decisions []limiter.Decision, cause error) error {
 	if s.partsOf(charges)&^down == 0 {
-		return s.decideByPolicy(charges, decisions, cause)
+		_, err := s.applyPolicies(charges, decisions, cause)
+		s.countPolicies(charges, err)
+		return err
 	}
 	up, rest := s.split(charges, down)
 	taken, err := s.applyPolicies(rest.charges, rest.decisions, cause)
 	if err != nil {
-		return false, err
+		s.countPolicies(rest.charges, err)
+		return err
 	}
 	ask := up.charges
 	if !taken {
 		ask = up.looks() // to describe them
 	}
-	failed, err := s.note(ctx, time.Now(), up.charges, s.inner.Decide(ctx, ask, up.decisions))
+	failed, err := s.call(ctx, up.charges, func(ctx context.Context) error { return s.inner.Decide(ctx, ask, up.decisions) })
 	if taken && (err != nil || !up.isAllowed()) {
-		taken = false
 		for i := range rest.charges {
 			rest.charges[i].Receipt = rest.charges[i].Quota.Undo(&rest.decisions[i])
 		}
 		_ = s.local.Refund(context.Background(), s.localShares(nil, rest.charges)) // which cannot fail
-		if err == nil {
-			if _, err := s.applyPolicies(rest.looks(), rest.decisions, cause); err != nil {
-				return false, err
-			}
-		}
+		_, _ = s.applyPolicies(rest.looks(), rest.decisions, cause)                // nor can this, which did not before
 	}
 	switch {
 	case failed: // others are down too; at most as often as there are servers
 		return s.decideWithout(ctx, down|s.failedParts(up.charges, err), charges, decisions, err)
 	case err != nil:
-		return false, err
+		return err
 	}
 	up.putInto(decisions)
 	rest.putInto(decisions)
-	s.countPolicies(rest.charges)
-	return taken, nil
+	s.countPolicies(rest.charges, nil)
+	return nil
 }

@@ -148,15 +148,11 @@ func (l lazy) Settle(ctx context.Context, settlements []limiter.Settlement) erro
 	return nil
 }
 
-// saying is an error that says what kind of failure it is.
-type saying struct {
-	text string
-	kind kind
-}
+// unusable is an error by which the server cannot do what the store needs.
+type unusable string
 
-func (s saying) Error() string  { return s.text }
-func (s saying) Answered() bool { return s.kind == answer || s.kind == unusable }
-func (s saying) Unusable() bool { return s.kind == unusable }
+func (u unusable) Error() string { return string(u) }
+func (unusable) Unusable() bool  { return true }
 
 // A diary is a hook that remembers.
 type diary struct {

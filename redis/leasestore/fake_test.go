@@ -58,7 +58,6 @@ type answered string
 
 func (a answered) Error() string { return string(a) }
 func (answered) RedisError()     {}
-func (answered) Answered() bool  { return true }
 
 func tagOf(key string) (t keyfunc.Digest) {
 	sum := sha256.Sum256([]byte(key))

@@ -215,7 +215,7 @@ func TestAWrongAddressIsLoggedAtTheFirstCall(t *testing.T) {
 			if !strings.Contains(name, "proxy") {
 				assert.Contains(t, line, "server="+addr)
 			}
-			assert.Contains(t, line, "as it gives no answer")
+			assert.Contains(t, line, "a call to the store's server failed")
 			assert.Equal(t, 1, strings.Count(line, "connection refused"), "the reason, once")
 			assert.Equal(t, 1, strings.Count(line, "redisstore: "))
 		})

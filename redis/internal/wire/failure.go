@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"slices"
 	"strings"
@@ -13,12 +12,11 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// A failure is why Redis did not do what it was asked for, and what kind of failure that is,
-// for package failover and the log.
+// A failure is why Redis did not do what it was asked for.
 type failure struct {
-	pkg                string
-	err                error
-	answered, unusable bool
+	pkg      string
+	err      error
+	unusable bool
 }
 
 func (f *failure) Error() string {
@@ -27,8 +25,9 @@ func (f *failure) Error() string {
 	return f.pkg + ": " + said
 }
 
-func (f *failure) Unwrap() error  { return f.err }
-func (f *failure) Answered() bool { return f.answered }
+func (f *failure) Unwrap() error { return f.err }
+
+// Unusable is for package failover.
 func (f *failure) Unusable() bool { return f.unusable }
 
 // A silence is a call that ended without an answer, of which err says no more than that.
@@ -61,23 +60,12 @@ func (t *Transport) Failed(pkg string, err error, in time.Duration) error {
 	if err == nil || errors.As(err, &failed) {
 		return err
 	}
-	var network net.Error
 	said, known := redis.Error(nil), (*silence)(nil)
 	if isTimeout(err) && !errors.As(err, &known) {
 		err = &silence{in, err}
 	}
 	err = plainly(err)
-	switch {
-	case errors.Is(err, ErrAnswer):
-		return &failure{pkg: pkg, err: err, answered: true}
-	case errors.As(err, &said):
-		return &failure{pkg: pkg, err: err, answered: true, unusable: t.isUnusable(said.Error())}
-	case errors.As(err, &network), errors.Is(err, context.DeadlineExceeded), errors.Is(err, errSentBefore),
-		errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
-		return &failure{pkg: pkg, err: err}
-	default:
-		return fmt.Errorf("%s: %w", pkg, err)
-	}
+	return &failure{pkg, err, errors.As(err, &said) && t.isUnusable(said.Error())}
 }
 
 // isTimeout reports that an error says only that time was up, if only that of a connection that

@@ -7,7 +7,6 @@ import (
 	"net"
 	"testing"
 
-	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
@@ -36,13 +35,6 @@ func TestWhatRedisSaysIsClassified(t *testing.T) {
 		assert.Equal(t, want, [2]bool{single.isUnusable(said), split.isUnusable(said)}, said)
 	}
 	for _, err := range []error{io.EOF, context.DeadlineExceeded, &net.OpError{Op: "dial", Err: errors.New("refused")}} {
-		var kind interface{ Answered() bool }
-		require.ErrorAs(t, single.Failed("redisstore", err, 0), &kind)
-		assert.False(t, kind.Answered(), err)
 		require.ErrorIs(t, single.Failed("redisstore", err, 0), err)
 	}
-	var kind interface{ Answered() bool }
-	assert.False(t, errors.As(single.Failed("redisstore", redis.ErrClosed, 0), &kind), "a client that was closed says nothing about Redis")
-	require.ErrorAs(t, single.Failed("redisstore", ErrAnswer, 0), &kind)
-	assert.True(t, kind.Answered())
 }
