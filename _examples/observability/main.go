@@ -5,7 +5,7 @@
 //	go run ./_examples/observability
 //	open http://127.0.0.1:8080/limits                                 # the page: look at the tenant, ban it, lift the ban
 //	for i in $(seq 11); do curl -i http://127.0.0.1:8080/search; done # 10 pass
-//	curl -s http://127.0.0.1:8080/metrics | grep '"refused"'          # ip: the attacker; tenant: the noisy one
+//	curl -s http://127.0.0.1:8080/metrics | grep rate_limit_exceeded  # ip: the attacker; tenant: the noisy one
 //	prometheus --config.file=_examples/observability/prometheus.yml --storage.tsdb.path=/tmp/weir
 //
 // Grafana shows grafana-dashboard.json (Dashboards, New, Import); alerts.yml is tried by

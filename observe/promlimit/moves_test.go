@@ -90,10 +90,13 @@ func TestEveryMetricMoves(t *testing.T) {
 	metrics.Observe(observation(t, "beyond the cap", ""))
 	o.Err = errors.New("no answer")
 	metrics.Observe(o)
+	o = observation(t, "ip", "")
+	o.Rules[0].Allowed = false
+	metrics.Observe(o)
 	now := samples(t, metrics)
 	for name, want := range map[string]float64{
 		`rate_limit_bans_active`: 1, `rate_limit_bans_stale_seconds`: 90,
-		`rate_limit_reloads_total{result="loaded"}`: 2, `rate_limit_reloads_total{result="refused"}`: 1,
+		`rate_limit_exceeded_total{rule="ip"}`: 1, `rate_limit_reloads_total{result="loaded"}`: 2, `rate_limit_reloads_total{result="refused"}`: 1,
 		`rate_limit_last_reload_successful`: 0, `rate_limit_last_reload_success_timestamp_seconds`: 1.5,
 		`rate_limit_degraded{store="redis"}`: 1, `rate_limit_store_failures_total{store="redis"}`: 2, `rate_limit_store_errors_total{store="redis"}`: 1,
 		`rate_limit_store_decisions_total{by="server",store="redis"}`: 3, `rate_limit_store_decisions_total{by="fail_closed",store="redis"}`: 6,

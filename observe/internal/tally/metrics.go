@@ -24,6 +24,8 @@ var (
 	requests = Metric{"rate_limit_requests_total", "rate_limit.requests", "{request}",
 		"What each rule said about the requests that it applied to. A request counts once for every rule: for shares of all requests, take the outcomes.",
 		false, false, []string{"rule", "decision", "tier"}}
+	exceeded = Metric{"rate_limit_exceeded_total", "rate_limit.exceeded", "{request}",
+		"Requests that a rule refused, in all tiers.", false, false, []string{"rule"}}
 	outcomes = Metric{"rate_limit_outcomes_total", "rate_limit.outcomes", "{request}",
 		"What became of the requests that the limiter had a say in. A request counts once, so shares of requests are of this.",
 		false, false, []string{"outcome"}}
@@ -85,7 +87,7 @@ var (
 
 	// Metrics are all there are.
 	Metrics = []*Metric{
-		&requests, &outcomes, &overCap, &storeErrors, &degraded, &degradedFor, &failures, &byServer,
+		&requests, &exceeded, &outcomes, &overCap, &storeErrors, &degraded, &degradedFor, &failures, &byServer,
 		&cells, &bytes, &evicted, &overflowed, &inProgress, &inQueue, &atOnce, &overloadLimit, &overloadInFlight, &overloadStreams, &overloadWaiting,
 		&overloadRequests, &overloaded, &paceAttempts, &paceRetries, &paceCooldowns,
 		&paceCooldown, &paceWaiting, &paceInFlight,
@@ -108,11 +110,16 @@ func (t *Tally[W]) Read(emit Emit) {
 	for _, o := range middleware.Outcomes() {
 		emit(&outcomes, float64(t.outcomes[o].Load()), o.String())
 	}
+	ofRule := map[string]float64{}
 	t.rules.each(func(n name, c *counts) {
 		for d, word := range decisions {
 			emit(&requests, float64(c[d].Load()), n.rule, word, n.tier)
 		}
+		ofRule[n.rule] += float64(c[refused].Load())
 	})
+	for rule, n := range ofRule {
+		emit(&exceeded, n, rule)
+	}
 	emit(&overCap, float64(t.rules.dropped.Load()))
 	emit(&storeErrors, float64(t.errors.Load()), t.Store.Kind)
 	t.Store.read(emit)
