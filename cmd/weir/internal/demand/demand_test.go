@@ -2,7 +2,6 @@ package demand
 
 import (
 	"fmt"
-	"math/rand/v2"
 	"slices"
 	"testing"
 	"time"
@@ -181,30 +180,6 @@ func TestWhatNoMeterCanBeIsAnError(t *testing.T) {
 	require.NoError(t, err)
 	_, err = m.Result(0.9)
 	require.ErrorContains(t, err, "no requests")
-}
-
-// The goal is 700 ns, for a recommendation to read 500,000 lines/s. Requests that are expected, as
-// of a log, wait less for memory than these.
-func BenchmarkAdd(b *testing.B) {
-	const clients = 100_000
-	random := rand.New(rand.NewPCG(1, 2))
-	zipf := rand.NewZipf(random, 1.1, 8, clients-1)
-	names := make([]string, clients)
-	for i := range names {
-		names[i] = fmt.Sprintf("198.%d.%d.%d", i>>16, i>>8&255, i&255)
-	}
-	order := make([]string, 1<<20)
-	for i := range order {
-		order[i] = names[zipf.Uint64()]
-	}
-	m, err := NewMeter(time.Minute)
-	require.NoError(b, err)
-	b.ReportAllocs()
-	at := int64(1e15)
-	for i := 0; b.Loop(); i++ {
-		at += 1000
-		m.Add(order[i&(len(order)-1)], at, 1)
-	}
 }
 
 func TestLimitsAreInOrder(t *testing.T) {

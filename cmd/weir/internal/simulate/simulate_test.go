@@ -180,23 +180,6 @@ func TestWhatBoundsRequestsInProgressIsLeftOutAndNamed(t *testing.T) {
 	}
 }
 
-func TestARequestThatWouldWaitInAQueueIsRefusedAndItsRuleNamed(t *testing.T) {
-	queue := limiter.AtOnce(1).Queue(3, time.Minute)
-	config := middleware.Config{Bans: middleware.Bans{List: NewBans(), Keys: []keyfunc.Func{keyfunc.IP()}}, Rules: []middleware.Rule{
-		{Name: "queued", Limit: queue, Key: keyfunc.IP()},
-		{Name: "tiered", Limit: limiter.AtOnce(9), Tiers: map[string]limiter.Allowance{"free": queue}, Key: keyfunc.IP()},
-		{Name: "other", Limit: limiter.AtOnce(9), Key: keyfunc.IP()},
-	}}
-	s, err := New(config, Options{HasTook: true})
-	require.NoError(t, err)
-	require.Equal(t, []string{"queued", "tiered"}, s.Unqueued())
-	require.Equal(t, queue, config.Rules[1].Tiers["free"], "the caller's rules stay as they are")
-	for i, want := range []bool{true, false} {
-		d := s.Do(&accesslog.Entry{Client: "192.0.2.1", Method: "GET", Target: "/", Took: time.Minute}, 1e15+int64(i))
-		require.Equal(t, want, d.Passed(), i)
-	}
-}
-
 // fromNow is the same traffic, which begins now.
 func fromNow(entries []accesslog.Entry) []accesslog.Entry {
 	entries = slices.Clone(entries)
