@@ -3,9 +3,7 @@ package miniredis_test
 import (
 	"bytes"
 	"context"
-	"fmt"
 	"log/slog"
-	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
 	"testing"
@@ -17,7 +15,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weirgo/weir/internal/phase"
-	"github.com/weirgo/weir/internal/redistest"
 	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/limiter/failover"
@@ -68,54 +65,6 @@ func TestAStoreOnMiniredisKeepsItsPromises(t *testing.T) {
 			server.FastForward(d)
 		},
 	})
-}
-
-var everyAlgorithm = []limiter.Algorithm{
-	limiter.SlidingWindow, limiter.TokenBucket, limiter.LeakyBucket, limiter.FixedWindow, limiter.SlidingLog,
-}
-
-// The same calls in the same order, without regard to time, which no test can move in Redis.
-func TestMiniredisDecidesAsRedisDoes(t *testing.T) {
-	real, mini := redistest.Start(t), miniredis.RunT(t)
-	per := phase.Long()
-	for seed := range uint64(8) {
-		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
-			random := rand.New(rand.NewPCG(seed, 16))
-			o := redisstore.Options{Prefix: fmt.Sprint("seed", seed)}
-			onReal, onMini := counting(connect(t, real.Addr), o), counting(connect(t, mini.Addr()), o)
-			var quotas []*limiter.Quota
-			for i, a := range append(everyAlgorithm, everyAlgorithm...) {
-				q, err := limiter.NewQuota(fmt.Sprint("rule ", i%7), "", limiter.Limit{Events: 2 + random.Int64N(9), Per: per, Algorithm: a})
-				require.NoError(t, err)
-				quotas = append(quotas, q)
-			}
-			for step := range 400 {
-				var charges []limiter.Charge
-				for range 1 + random.IntN(4) {
-					c := limiter.Charge{Quota: quotas[random.IntN(len(quotas))], Key: fmt.Sprint(random.IntN(3)), Cost: random.Int64N(4)}
-					if limiter.CheckCharges(append(charges, c)) == nil {
-						charges = append(charges, c)
-					}
-				}
-				switch random.IntN(12) {
-				case 0:
-					require.NoError(t, onReal.Reset(t.Context(), charges))
-					require.NoError(t, onMini.Reset(t.Context(), charges))
-				case 1, 2:
-					require.NoError(t, onReal.Refund(t.Context(), charges))
-					require.NoError(t, onMini.Refund(t.Context(), charges))
-				default:
-					want, got := make([]limiter.Decision, len(charges)), make([]limiter.Decision, len(charges))
-					require.NoError(t, onReal.Decide(t.Context(), charges, want))
-					require.NoError(t, onMini.Decide(t.Context(), charges, got))
-					for i := range want {
-						require.Equal(t, want[i].Allowed, got[i].Allowed, "step %d, %v", step, charges[i].Quota.Limit())
-						require.Equal(t, want[i].Remaining, got[i].Remaining, "step %d, %v", step, charges[i].Quota.Limit())
-					}
-				}
-			}
-		})
-	}
 }
 
 // What a user of miniredis writes, and how its clock is moved.
