@@ -44,11 +44,9 @@ type Config struct {
 	Shadow bool
 
 	// Overload bounds how many requests are in flight, by what the service can do: package
-	// shed has one. A request that the rules let pass takes a place when its turn has come, for
-	// which it may wait, and holds it until its handler has returned, whatever becomes of the
-	// client. One that finds none is answered 503 with Retry-After, and charged nothing. Requests
-	// that are exempt take no place, nor does a request twice. Shadow does not concern it. Nil:
-	// there is no bound.
+	// shed has one. A request that the rules let pass holds a place, for which it may wait, until
+	// its handler has returned. A request without a place is answered 503 with Retry-After, and
+	// charged nothing. Exempt requests need no place. Shadow has no effect on it. Nil: no bound.
 	Overload Overload
 
 	// Store holds the counters. Nil: a [limiter.Memory] of this limiter's own.
@@ -141,14 +139,11 @@ type Rule struct {
 	// NoKeySkip. Zero: NoKeyShare.
 	NoKey NoKey
 
-	// OnOutage says what happens while the store's server gives no answer: count in this
-	// process (Local), let pass (Open), or answer 503 (Closed). Where the rules of a
-	// request differ, Closed goes before the others. Of an Open rule nothing is counted then,
-	// and no field of a response speaks of it. It is the store that does this:
-	// package redisstore's does, and package failover makes any other. Zero: Local.
-	//
-	// It says the same for a request when its key function fails, where Local counts all such
-	// requests together, or answers 503 if NoKey refuses those without a key.
+	// OnOutage says what happens while the store's server gives no answer: count in this process
+	// (Local), let pass uncounted (Open), or answer 503 (Closed). Closed goes before the others. The
+	// store must be one that does this, as redisstore's does; package failover wraps any other. The
+	// same holds if the key function fails: Local then counts all such requests together, or
+	// answers 503 if NoKey refuses requests without a key. Zero: Local.
 	OnOutage limiter.Outage
 
 	// SoftAt is a percentage of what the limit allows at once, from 1 to 99. From there on

@@ -30,24 +30,20 @@ const mostAddressKeys = 32
 // addressKeys are the keys among which preflightKey looks for the client's address: those of
 // the rules for all requests first, and the TCP peer at last.
 func (set *ruleset) addressKeys() (keys []keyfunc.Func) {
-	add := func(key keyfunc.Func) {
-		if key != nil && len(keys) < mostAddressKeys {
-			keys = append(keys, key)
+	add := func(rules []*rule) {
+		for _, r := range rules {
+			if r.Key != nil {
+				keys = append(keys, r.Key)
+			}
 		}
 	}
-	for _, r := range set.always {
-		add(r.Key)
-	}
+	add(set.always)
+	add(set.fallback)
 	for _, key := range set.banKeys {
-		add(key.read)
+		keys = append(keys, key.read)
 	}
-	for _, r := range set.fallback {
-		add(r.Key)
-	}
-	for _, r := range set.all {
-		add(r.Key)
-	}
-	return append(keys, keyfunc.IP())
+	add(set.all)
+	return append(keys[:min(len(keys), mostAddressKeys)], keyfunc.IP())
 }
 
 // preflightKey is what a preflight counts under in a rule with a key that it does not have: the
