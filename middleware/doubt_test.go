@@ -112,23 +112,6 @@ func TestAFailingKeyFunctionIsWhatTheRuleSaysOfAnOutage(t *testing.T) {
 	}
 }
 
-func TestExplainTellsOfKeysThatCannotBeRead(t *testing.T) {
-	phase.Test(t, func(t *testing.T) {
-		list := bansOf(t)
-		l := limited(t, middleware.Config{Bans: middleware.Bans{List: list}, Rules: []middleware.Rule{
-			{Name: "r", Key: keyfunc.APIKey("X-Api-Key"), Limit: plenty, Escalate: first},
-		}})
-		e := l.Explain(request(twice("X-Api-Key", "a", "b")))
-		assert.Equal(t, 400, e.Status)
-		assert.Equal(t, "r", e.Keyless)
-		require.NoError(t, list.Ban(t.Context(), "apikey:a", 0))
-		e = l.Explain(request(twice("X-Api-Key", "a", "b")))
-		assert.Equal(t, 400, e.Status)
-		assert.False(t, e.Banned)
-		assert.Empty(t, e.Keyless, "it is not a rule that refuses")
-	})
-}
-
 func TestWhatIsInDoubtIsCountedOnTheProxy(t *testing.T) {
 	phase.Test(t, func(t *testing.T) {
 		key := keyfunc.IP(keyfunc.TrustProxies("10.0.0.0/8"))

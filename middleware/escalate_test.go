@@ -122,6 +122,7 @@ func TestWhoIsNotOneClientIsNeverBanned(t *testing.T) {
 		"an empty key":               {fails(nil), nil},
 		"no key":                     {fails(keyfunc.ErrNoKey), nil},
 		"a key function that failed": {fails(errors.New("the database is down")), nil},
+		"a preflight without a key":  {keyfunc.Bearer, []func(*http.Request){preflight}}, // any page has browsers send them
 
 		"Join(Global)":                {keyfunc.Join(keyfunc.Global), nil},
 		"Join(Route, Method)":         {keyfunc.Join(keyfunc.Route, keyfunc.Method), nil},

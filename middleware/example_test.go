@@ -5,14 +5,13 @@ import (
 	"log"
 	"net/http"
 	"net/http/httptest"
-	"time"
 
 	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/middleware"
 )
 
-var mux, login http.Handler = http.NewServeMux(), http.NotFoundHandler()
+var mux http.Handler = http.NewServeMux()
 
 func ExamplePerIP() {
 	handler := middleware.PerIP(limiter.PerMinute(2).WithBurst(2))(mux)
@@ -26,11 +25,6 @@ func ExamplePerIP() {
 	// 404 1
 	// 404 0
 	// 429 0
-}
-
-func ExamplePerIP_route() {
-	mux := http.NewServeMux()
-	mux.Handle("POST /login", middleware.PerIP(limiter.PerMinute(5))(login))
 }
 
 func ExamplePerIP_behindAProxy() {
@@ -62,17 +56,6 @@ func ExampleNew() {
 	fmt.Println(w.Header().Get("RateLimit-Policy"))
 	// Output:
 	// "global";q=5000;w=1, "ip";q=300;w=60, "plan";q=100;w=3600
-}
-
-func ExampleNew_mistakes() {
-	_, err := middleware.New(middleware.Config{Rules: []middleware.Rule{
-		{Name: "login", Limit: limiter.PerMinute(0)},
-		{Limit: limiter.PerMinute(5)},
-	}})
-	fmt.Println(err)
-	// Output:
-	// middleware: Rules[0] "login": limiter: Events is 0: it must be from 1 to 1000000000000
-	// middleware: Rules[1] "": limiter: the rule name is empty
 }
 
 // Your own authentication says who the user is and which tier they are in.
@@ -119,17 +102,6 @@ func ExampleFromContext() {
 	}}))
 	limits.Handler(report).ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("GET", "/", nil))
 	// Output: 9 of 10 left by rule reports
-}
-
-func ExampleConfig_onRefused() {
-	limits := middleware.Must(middleware.New(middleware.Config{
-		Rules: []middleware.Rule{{Name: "api", Key: keyfunc.IP(), Limit: limiter.PerMinute(100)}},
-		Refusal: middleware.Refusal{Answer: func(w http.ResponseWriter, r *http.Request, result middleware.Result) {
-			w.WriteHeader(result.Status)
-			fmt.Fprintf(w, "<p>Please come back in %v.</p>", result.RetryAfter.Round(time.Second))
-		}},
-	}))
-	_ = limits
 }
 
 // The limits of a running service are changed; what was used of them stays used.

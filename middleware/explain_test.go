@@ -112,6 +112,8 @@ func TestExplainTellsWhyNothingIsCounted(t *testing.T) {
 	assert.Equal(t, middleware.Explanation{Banned: true}, l.Explain(request(routedBy("/bad"))))
 	assert.Equal(t, middleware.Explanation{Exempt: true}, l.Explain(request(routedBy("/free"))))
 	assert.Equal(t, middleware.Explanation{Status: 400, Keyless: "r"}, l.Explain(request()))
+	ambiguous := limited(t, middleware.Config{Bans: middleware.Bans{List: list}, Rules: []middleware.Rule{{Name: "r", Limit: plenty, Key: keyfunc.APIKey("X-Api-Key"), Escalate: first}}})
+	assert.Equal(t, middleware.Explanation{Status: 400}, ambiguous.Explain(request(twice("X-Api-Key", "a", "b"))), "no rule refuses: it may be banned")
 }
 
 func TestExplainLogsNoBansInShadow(t *testing.T) {

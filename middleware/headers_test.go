@@ -42,7 +42,7 @@ func TestHeadersOfEachDialect(t *testing.T) {
 	}
 	for name, test := range tests {
 		phase.Run(t, name, func(t *testing.T) {
-			l, err := middleware.New(middleware.Config{Headers: middleware.Headers{Send: test.headers}, Rules: []middleware.Rule{{Name: "r", Limit: limiter.PerHour(1)}}})
+			l, err := middleware.New(middleware.Config{Headers: middleware.Headers{Send: test.headers}, Rules: []middleware.Rule{{Name: "r", Limit: limiter.PerHour(1), SoftAt: 80}}})
 			require.NoError(t, err)
 			for _, code := range []int{200, 429} {
 				w := serve(l.Handler(ok), request())
@@ -54,6 +54,7 @@ func TestHeadersOfEachDialect(t *testing.T) {
 					assert.NotContains(t, w.Header(), field)
 				}
 				assert.Equal(t, code == 429, w.Header().Get("Retry-After") != "", "Retry-After does not depend on the dialect")
+				assert.Equal(t, test.sent != nil, w.Header().Get("X-RateLimit-Warning") != "", "each but none warns")
 			}
 		})
 	}

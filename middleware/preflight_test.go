@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"net/http"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -13,7 +12,6 @@ import (
 	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/middleware"
-	"github.com/weirgo/weir/middleware/bans"
 )
 
 func TestPreflightsCountLikeOtherRequests(t *testing.T) {
@@ -106,28 +104,5 @@ func TestAPreflightDoesNotTryKeysWithoutEnd(t *testing.T) {
 		h := limited(t, middleware.Config{ByRoute: byRoute}).Handler(ok)
 		require.Equal(t, 200, serve(h, request(preflight, routedBy("/7"))).Code)
 		assert.LessOrEqual(t, asked, 40)
-	})
-}
-
-// It may be a proxy's, and anybody can have a browser send preflights.
-func TestTheAddressOfAPreflightIsNotBannedForAKeyThatItDoesNotHave(t *testing.T) {
-	phase.Test(t, func(t *testing.T) {
-		list := bansOf(t)
-		l := limited(t, middleware.Config{Bans: middleware.Bans{List: list, Keys: []keyfunc.Func{keyfunc.Bearer, keyfunc.IP()}}, Rules: []middleware.Rule{
-			{Name: "key", Key: keyfunc.Bearer, Limit: limiter.PerHour(1),
-				Escalate: bans.Escalation{After: 1, Within: time.Hour, Ban: time.Hour}},
-		}})
-		h := l.Handler(ok)
-		for range 20 {
-			serve(h, request(preflight))
-		}
-		all, err := list.All(t.Context())
-		require.NoError(t, err)
-		assert.Empty(t, all)
-		serve(h, request(header("Authorization", "Bearer a")))
-		serve(h, request(header("Authorization", "Bearer a")))
-		all, err = list.All(t.Context())
-		require.NoError(t, err)
-		assert.Len(t, all, 1, "a key that was sent is")
 	})
 }

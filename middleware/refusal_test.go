@@ -170,15 +170,7 @@ func TestRefusalsSayWhatClientsNeed(t *testing.T) {
 		h := newLimit(t, middleware.Rule{Name: "login", Limit: limiter.PerMinute(1).With(limiter.FixedWindow)}).Handler(ok)
 		serve(h, request())
 
-		w := serve(h, request())
-		assert.JSONEq(t, `{"error":"rate_limit_exceeded","message":"Too many requests. Try again in 50 seconds.","retry_after":50}`, w.Body.String())
-		assert.Equal(t, "no-store", w.Header().Get("Cache-Control"))
-
-		w = serve(h, request(header("Accept", "application/problem+json")))
-		assert.JSONEq(t, `{"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","title":"Quota Exceeded",
-			"status":429,"detail":"Too many requests. Try again in 50 seconds.","violated-policies":["login"]}`, w.Body.String())
-
-		w = serve(h, request(header("Accept", "text/plain")))
+		w := serve(h, request(header("Accept", "text/plain")))
 		assert.Equal(t, "Too many requests. Try again in 50 seconds.\n", w.Body.String())
 		assert.Equal(t, "nosniff", w.Header().Get("X-Content-Type-Options"))
 

@@ -66,19 +66,6 @@ func TestOnlyRulesThatAreNearTheirLimitWarn(t *testing.T) {
 	})
 }
 
-func TestEveryDialectWarnsButNone(t *testing.T) {
-	phase.Test(t, func(t *testing.T) {
-		for headers, want := range map[middleware.Dialect]string{
-			middleware.HeadersBoth: `"r";r=0;q=1`, middleware.HeadersLegacy: `"r";r=0;q=1`, middleware.HeadersDraft11: `"r";r=0;q=1`, middleware.HeadersNone: "",
-		} {
-			l := limited(t, middleware.Config{Headers: middleware.Headers{Send: headers}, Rules: []middleware.Rule{{Name: "r", Limit: limiter.PerHour(1), SoftAt: 80}}})
-			w, result := check(l, request())
-			assert.Equal(t, want, w.Header().Get("X-RateLimit-Warning"))
-			assert.True(t, result.NearLimit, "a handler is told in any case")
-		}
-	})
-}
-
 func TestDuringAnOutageTheWarningIsAboutTheShare(t *testing.T) {
 	phase.Test(t, func(t *testing.T) {
 		store := failover.Must(failover.New(brokenStore{}, failover.Options{Replicas: 10, OnDegraded: func(failover.Event) {}}))
