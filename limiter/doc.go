@@ -40,8 +40,8 @@
 //
 // Where it is known only afterwards what an event cost, [Limiter.Reserve] takes an estimate
 // and [Hold.Settle] corrects it: what was not used is refunded to where it was taken, and what
-// is missing is owed, which later events wait for. [Limiter.Peek] says when so many units fit,
-// [Limiter.Wait] waits for them, and [All] is several limits at once.
+// is missing is owed, which later events wait for. [Limiter.Wait] waits until so many units fit,
+// and [All] is several limits at once.
 //
 // # Answers
 //

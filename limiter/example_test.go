@@ -179,7 +179,7 @@ func ExampleHold_Settle() {
 	fmt.Println(d.Allowed, hold.Settle(150))
 	fmt.Println(hold.Settle(10)) // the first counts
 
-	d, _ = tokens.Peek(ctx, "user:42", 1)
+	d, _ = tokens.AllowN(ctx, "user:42", 1)
 	fmt.Println(d.Allowed, d.RetryAfter > 59*time.Minute)
 	// Output:
 	// true <nil>
@@ -205,24 +205,6 @@ func ExampleHold_Cancel() {
 	fmt.Println(d.Remaining)
 	// Output:
 	// 4
-}
-
-// Ask when so many will fit, without taking any.
-func ExampleLimiter_Peek() {
-	ctx := context.Background()
-	exports := limiter.Must(limiter.New(limiter.Config{
-		Name:  "exports",
-		Limit: limiter.PerHour(100).With(limiter.SlidingLog),
-	}))
-	_, _ = exports.AllowN(ctx, "user:42", 70)
-	for _, n := range []int64{30, 31, 101} {
-		d, _ := exports.Peek(ctx, "user:42", n)
-		fmt.Println(n, d.Allowed, d.Remaining, d.RetryAfter == limiter.Never)
-	}
-	// Output:
-	// 30 true 30 false
-	// 31 false 30 false
-	// 101 false 30 true
 }
 
 // Wait sleeps until there is room, unless the context ends before.

@@ -38,8 +38,6 @@ type Limiter struct {
 	// If there is one limit: the compiler sees that nothing escapes into a Memory.
 	quota  *Quota
 	memory *Memory
-
-	never Charge // is always refused, see Peek
 }
 
 // New returns a Limiter, or everything that is wrong with c.
@@ -59,11 +57,7 @@ func New(c Config) (*Limiter, error) {
 			return nil, err
 		}
 	}
-	never, err := newNever(c.Name, c.OnOutage)
-	if err != nil {
-		return nil, err
-	}
-	l := &Limiter{quotas: quotas, quota: quotas[0], store: c.Store, never: never}
+	l := &Limiter{quotas: quotas, quota: quotas[0], store: c.Store}
 	if len(quotas) == 1 {
 		l.memory, _ = c.Store.(*Memory)
 	}
@@ -125,7 +119,7 @@ func (l *Limiter) AllowN(ctx context.Context, key string, cost int64) (d Decisio
 		return d, err
 	}
 	var b batch
-	return b.decide(ctx, l, b.charge(l, key, cost))
+	return b.decide(ctx, l, key, cost, false)
 }
 
 // Refund returns n units to key, for events that did not happen after all: of those that d
@@ -154,23 +148,21 @@ func (l *Limiter) charges(key string, cost int64) []Charge {
 	return charges
 }
 
-// A batch is the room for charging all limits of a limiter, and for one charge more. It stays
-// on the stack.
+// A batch is the room for charging all limits of a limiter. It stays on the stack.
 type batch struct {
-	charges   [maxLimits + 1]Charge
-	decisions [maxLimits + 1]Decision
+	charges   [maxLimits]Charge
+	decisions [maxLimits]Decision
 }
 
-// charge fills in a charge of each limit, and returns how many there are.
-func (b *batch) charge(l *Limiter, key string, cost int64) int {
+// decide charges each limit, with at most what it can ever admit if the event reserves.
+func (b *batch) decide(ctx context.Context, l *Limiter, key string, cost int64, reserves bool) (Decision, error) {
+	n := len(l.quotas)
 	for i, q := range l.quotas {
 		b.charges[i] = Charge{Quota: q, Key: key, Cost: cost}
+		if reserves {
+			b.charges[i].Cost = min(cost, q.capacity)
+		}
 	}
-	return len(l.quotas)
-}
-
-// decide has the store decide on the first n charges.
-func (b *batch) decide(ctx context.Context, l *Limiter, n int) (Decision, error) {
 	var err error
 	if memory, ok := l.store.(*Memory); ok {
 		err = memory.Decide(ctx, b.charges[:n], b.decisions[:n])
@@ -178,7 +170,7 @@ func (b *batch) decide(ctx context.Context, l *Limiter, n int) (Decision, error)
 		err = decideElsewhere(ctx, l.store, b.charges[:n], b.decisions[:n])
 	}
 	d := b.decisions[0]
-	for i := range b.decisions[1:len(l.quotas)] {
+	for i := range b.decisions[1:n] {
 		d.Join(&b.decisions[1+i])
 	}
 	return d, err

@@ -35,7 +35,7 @@ func (l *Limiter) Reserve(ctx context.Context, key string, n int64) (hold Hold, 
 		hold.receipts[0] = d.Receipt
 	} else {
 		var b batch
-		d, err = b.decide(ctx, l, b.reserve(l, key, n))
+		d, err = b.decide(ctx, l, key, n, true)
 		for i := range l.quotas {
 			hold.receipts[i] = b.decisions[i].Receipt
 		}
@@ -44,15 +44,6 @@ func (l *Limiter) Reserve(ctx context.Context, key string, n int64) (hold Hold, 
 		hold.limiter, hold.ctx, hold.key, hold.reserved = l, ctx, key, n
 	}
 	return
-}
-
-// reserve is charge with a cost that every limit can admit.
-func (b *batch) reserve(l *Limiter, key string, cost int64) int {
-	n := b.charge(l, key, cost)
-	for i, q := range l.quotas {
-		b.charges[i].Cost = min(cost, q.capacity)
-	}
-	return n
 }
 
 // A Hold is what [Limiter.Reserve] took. The zero Hold, that of a refusal or an error, holds

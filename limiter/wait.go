@@ -7,27 +7,6 @@ import (
 	"time"
 )
 
-// Peek says what AllowN would, and takes nothing: whether n units are there, and if not, when
-// they will be (RetryAfter). All else is as after a look.
-func (l *Limiter) Peek(ctx context.Context, key string, n int64) (Decision, error) {
-	var b batch
-	i := b.charge(l, key, n)
-	b.charges[i] = l.never // so all are described, and none is taken
-	b.charges[i].Key = key // as charges of one key are decided on together
-	return b.decide(ctx, l, i+1)
-}
-
-// newNever is a charge that is refused for ever, except in an outage of an Open rule, which
-// counts nothing.
-func newNever(name string, o Outage) (Charge, error) {
-	q, err := NewQuota(name, "never", Limit{Events: 1, Per: time.Second, Algorithm: FixedWindow})
-	if err != nil {
-		return Charge{}, err
-	}
-	q.OnOutage = o
-	return Charge{Quota: q, Cost: q.capacity + 1}, nil
-}
-
 // Wait takes n units for key as soon as they are there, and returns nil then. In a LeakyBucket
 // callers that wait have a place each, and leave in order. For other algorithms Wait asks again
 // when they may be there, in no order, so under load a large n can wait for long.

@@ -11,45 +11,6 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestPeekSaysWhenUnitsFitAndTakesNone(t *testing.T) {
-	for a := TokenBucket; int(a) < len(algorithms); a++ {
-		onEveryStore(t, func(t *testing.T, store Store) {
-			l := tokens(store, a)
-			all := l.quota.capacity
-			d, err := l.Peek(t.Context(), "key", 70)
-			require.NoError(t, err)
-			assert.True(t, d.Allowed)
-			assert.Equal(t, all, d.Remaining)
-
-			_, err = l.AllowN(t.Context(), "key", 60)
-			require.NoError(t, err)
-			for range 3 {
-				d, err = l.Peek(t.Context(), "key", 70)
-				require.NoError(t, err)
-				assert.False(t, d.Allowed)
-				assert.Equal(t, all-60, d.Remaining)
-			}
-			refused, err := l.AllowN(t.Context(), "key", 70)
-			require.NoError(t, err)
-			assert.Equal(t, refused, d)
-			time.Sleep(d.RetryAfter - time.Microsecond)
-			d, err = l.Peek(t.Context(), "key", 70)
-			require.NoError(t, err)
-			assert.Equal(t, time.Microsecond, d.RetryAfter)
-			time.Sleep(time.Microsecond)
-			d, err = l.Peek(t.Context(), "key", 70)
-			require.NoError(t, err)
-			assert.True(t, d.Allowed)
-
-			d, err = l.Peek(t.Context(), "key", all+1)
-			require.NoError(t, err)
-			assert.Equal(t, Never, d.RetryAfter)
-			_, err = l.Peek(t.Context(), "key", -1)
-			require.ErrorIs(t, err, ErrCharges)
-		})
-	}
-}
-
 func TestWaitTakesUnitsWhenTheyAreThere(t *testing.T) {
 	for a := TokenBucket; int(a) < len(algorithms); a++ {
 		onEveryStore(t, func(t *testing.T, store Store) {
@@ -59,7 +20,7 @@ func TestWaitTakesUnitsWhenTheyAreThere(t *testing.T) {
 			require.NoError(t, l.Wait(t.Context(), "key", 70))
 			assert.Equal(t, begin, time.Now())
 			require.NoError(t, l.Wait(t.Context(), "other", l.quota.capacity))
-			d, err := l.Peek(t.Context(), "key", 60)
+			d, err := l.AllowN(t.Context(), "key", 60)
 			require.NoError(t, err)
 			least := d.RetryAfter
 			if a == LeakyBucket {
@@ -126,7 +87,7 @@ func TestAWaitThatDoesNotFitFailsAtOnceAndTakesNothing(t *testing.T) {
 			require.ErrorAs(t, err, &wait)
 			assert.Equal(t, "tokens", wait.Name)
 			assert.Equal(t, begin, time.Now())
-			d, err := l.Peek(t.Context(), "key", 50)
+			d, err := l.AllowN(t.Context(), "key", 50)
 			require.NoError(t, err)
 			least := d.RetryAfter
 			if a == LeakyBucket {
@@ -168,7 +129,7 @@ func TestAWaiterThatGivesUpLeavesNothingBehind(t *testing.T) {
 			l := tokens(store, a)
 			_, err := l.AllowN(t.Context(), "key", l.quota.capacity-10)
 			require.NoError(t, err)
-			before, err := l.Peek(t.Context(), "key", l.quota.capacity)
+			before, err := l.AllowN(t.Context(), "key", l.quota.capacity)
 			require.NoError(t, err)
 			ctx, end := context.WithCancel(t.Context())
 			done := make(chan error)
@@ -177,7 +138,7 @@ func TestAWaiterThatGivesUpLeavesNothingBehind(t *testing.T) {
 			time.Sleep(pause)
 			end()
 			require.ErrorIs(t, <-done, context.Canceled)
-			after, err := l.Peek(t.Context(), "key", l.quota.capacity)
+			after, err := l.AllowN(t.Context(), "key", l.quota.capacity)
 			require.NoError(t, err)
 			assert.Equal(t, before.RetryAfter-pause, after.RetryAfter, "%v", a)
 		})
