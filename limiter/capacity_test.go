@@ -3,7 +3,6 @@ package limiter
 import (
 	"fmt"
 	"math"
-	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -228,20 +227,6 @@ func TestALimitThatIsAddedToARuleKeepsWhatTheOthersCounted(t *testing.T) {
 	})
 }
 
-func TestAStoreForOneKeyStillCountsExactly(t *testing.T) {
-	phase.Test(t, func(t *testing.T) {
-		m, q := newMemory(t, 1), mustQuota(t, PerMinute(5))
-		admitted := 0
-		for i := range 1000 {
-			if m.take(q, fmt.Sprint("key ", i%3), 1) {
-				admitted++
-			}
-		}
-		assert.Equal(t, 15, admitted, "three cells make a line")
-		assert.Equal(t, 3, m.Stats().Cells)
-	})
-}
-
 func TestAFloodOfNewKeysTakesNoMoreMemory(t *testing.T) {
 	const maxKeys = 1500
 	for _, l := range []Limit{
@@ -284,24 +269,6 @@ func TestIdleCellsAreReusedBeforeTheTableGrows(t *testing.T) {
 	})
 }
 
-func TestIdleKeysGoFirst(t *testing.T) {
-	phase.Test(t, func(t *testing.T) {
-		m := newMemory(t, fewKeys)
-		short, long := named(t, "short", "", PerSecond(5)), named(t, "long", "", PerHour(5).With(TokenBucket))
-		for i := range fewKeys / 2 {
-			m.take(short, fmt.Sprint(i), 3)
-			m.take(long, fmt.Sprint(i), 3)
-		}
-		time.Sleep(3 * time.Second)
-		m.flood(long, "new ", fewKeys/2)
-		for i := range fewKeys / 2 {
-			assert.Equal(t, int64(2), m.remaining(long, fmt.Sprint(i)), "a key was forgotten while others were idle")
-			assert.Equal(t, int64(4), m.remaining(long, fmt.Sprint("new ", i)))
-		}
-		assert.Zero(t, m.Stats().Evicted)
-	})
-}
-
 func TestThenTheKeyNearestToIdleGoes(t *testing.T) {
 	phase.Test(t, func(t *testing.T) {
 		m, q := newMemory(t, fewKeys), mustQuota(t, PerHour(100).With(TokenBucket))
@@ -321,31 +288,6 @@ func TestThenTheKeyNearestToIdleGoes(t *testing.T) {
 			}
 		}
 	})
-}
-
-func TestAKeyThatIsRefusingIsNeverForgotten(t *testing.T) {
-	for _, a := range everyAlgorithm {
-		t.Run(a.String(), func(t *testing.T) {
-			phase.Test(t, func(t *testing.T) {
-				m, q := newMemory(t, fewKeys), mustQuota(t, PerHour(5).With(a))
-				other := named(t, "other", "", PerHour(1_000_000))
-				for i := range fewKeys {
-					require.True(t, m.take(q, fmt.Sprint(i), q.Capacity()))
-				}
-				for i := range 500 {
-					m.take(q, fmt.Sprint("single ", i), 1)
-					m.take(other, fmt.Sprint("other ", i), 1)
-					m.decide(Charge{Quota: q, Key: fmt.Sprint("batch ", i), Cost: 1}, Charge{Quota: other, Key: fmt.Sprint("batch ", i), Cost: 1}, Charge{Quota: other, Key: fmt.Sprint("more ", i), Cost: 2})
-					m.decide(Charge{Quota: q, Key: fmt.Sprint(i % fewKeys), Cost: 0}, Charge{Quota: other, Key: fmt.Sprint("looked ", i), Cost: 1})
-				}
-				for i := range fewKeys {
-					require.False(t, m.take(q, fmt.Sprint(i), 1), "a flood of new keys set key %d free", i)
-				}
-				assert.Zero(t, m.Stats().Evicted)
-				assert.NotZero(t, m.Stats().Overflowed)
-			})
-		})
-	}
 }
 
 // Of cost 30 nothing is left for, though 10 units are.
@@ -581,35 +523,6 @@ func TestABatchWithoutRoomIsAllOrNothingOnOverflowCounters(t *testing.T) {
 			})
 		})
 	}
-}
-
-func TestAnOverflowCounterThatIsIdleOutlastsTheBatchThatUsesIt(t *testing.T) {
-	phase.Test(t, func(t *testing.T) {
-		m, long := newMemory(t, 3), named(t, "long", "", PerDay(1).With(TokenBucket))
-		for i := range 10 {
-			m.take(long, fmt.Sprint(i), 1)
-			m.take(long, fmt.Sprint(i), 1)
-		}
-		var old []Charge
-		for i := range 20 {
-			old = append(old, Charge{Quota: named(t, fmt.Sprint("old ", i), "", PerSecond(5)), Key: "key", Cost: 1})
-		}
-		for round := range 5 {
-			m.decide(old...) // each has an overflow counter now
-			time.Sleep(3 * time.Second)
-			batch := slices.Clone(old)
-			for i := range 40 {
-				batch = append(batch, Charge{Quota: named(t, fmt.Sprint("new ", round, i), "", PerSecond(5)), Key: "key", Cost: 1})
-			}
-			for _, d := range m.decide(batch...) {
-				require.True(t, d.Allowed)
-			}
-			for _, c := range batch {
-				require.EqualValues(t, 3, m.decide(c)[0].Remaining, "what the batch took of %q is gone", c.Quota.Rule())
-			}
-			time.Sleep(3 * time.Second)
-		}
-	})
 }
 
 func TestTwoKeysOfABatchThatShareAnOverflowCounterBothCount(t *testing.T) {

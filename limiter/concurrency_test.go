@@ -20,16 +20,6 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-func TestMemoryStartsNoGoroutine(t *testing.T) {
-	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
-	m := newMemory(t, 0)
-	m.flood(mustQuota(t, perMillisecond(5)), "key ", 10_000)
-	require.NotZero(t, m.Stats().Cells)
-}
-
-// perMillisecond is a limit of events whose cells are idle soon.
-func perMillisecond(events int64) Limit { return Limit{Events: events, Per: time.Millisecond} }
-
 // What callers of one key ask and are told.
 type (
 	request struct {
@@ -104,14 +94,6 @@ func TestOneKeyIsLinearizable(t *testing.T) {
 			}
 		})
 	}
-}
-
-func TestALinearizabilityCheckThatCanFail(t *testing.T) {
-	twice := []porcupine.Operation{
-		{ClientId: 0, Input: request{cost: 1}, Call: 1, Output: answer{true, 0}, Return: 3},
-		{ClientId: 1, Input: request{cost: 1}, Call: 2, Output: answer{true, 0}, Return: 4},
-	}
-	require.False(t, porcupine.CheckOperations(counterOf(1), twice))
 }
 
 // At the cap everything happens at once: eviction, growth, overflow and batches.
