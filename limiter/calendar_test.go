@@ -1,9 +1,7 @@
 package limiter
 
 import (
-	"context"
 	"testing"
-	"testing/synctest"
 	"time"
 	_ "time/tzdata"
 
@@ -177,35 +175,4 @@ func TestACalendarIsOnlyImpliedWhereItIsSure(t *testing.T) {
 	assert.False(t, Daily(5).Implies(Limit{Events: 1_000_000, Per: 31 * 24 * time.Hour}))
 	assert.True(t, PerSecond(1).Implies(Daily(90_001)))
 	assert.False(t, PerSecond(1).Implies(Daily(86_400)), "a day may have 25 hours")
-}
-
-// In memory, on the paths with a lock and without.
-func TestAMonthIsCountedFromItsFirstDayToItsLast(t *testing.T) {
-	for _, events := range []int64{3, 1e12} {
-		synctest.Test(t, func(t *testing.T) {
-			berlin, err := time.LoadLocation("Europe/Berlin")
-			require.NoError(t, err)
-			time.Sleep(time.Until(time.Date(2026, 1, 31, 23, 59, 58, 0, berlin)))
-			api := Must(New(Config{Name: "api", Limit: Monthly(events).In("Europe/Berlin")}))
-			ctx := context.Background()
-			d, err := api.AllowN(ctx, "key", events)
-			require.NoError(t, err)
-			assert.True(t, d.Allowed)
-			assert.Equal(t, 2*time.Second, d.ResetAfter)
-			d, _ = api.Allow(ctx, "key")
-			assert.False(t, d.Allowed)
-			assert.Equal(t, 2*time.Second, d.RetryAfter)
-			time.Sleep(2*time.Second - time.Microsecond)
-			d, _ = api.Allow(ctx, "key")
-			assert.False(t, d.Allowed)
-			time.Sleep(time.Microsecond)
-			d, _ = api.AllowN(ctx, "key", events)
-			assert.True(t, d.Allowed, "it is February")
-			assert.Equal(t, 28*24*time.Hour, d.ResetAfter)
-			time.Sleep(d.ResetAfter)
-			d, _ = api.AllowN(ctx, "key", events)
-			assert.True(t, d.Allowed, "it is March")
-			assert.Equal(t, 31*24*time.Hour-time.Hour, d.ResetAfter)
-		})
-	}
 }

@@ -232,21 +232,6 @@ func TestSettlingOutlivesTheContextOfTheReservation(t *testing.T) {
 	assert.Equal(t, int64(90), remaining(t, l, "key"))
 }
 
-func TestWhatIsSettledLateGoesWhereItWasTaken(t *testing.T) {
-	onEveryStore(t, func(t *testing.T, store Store) {
-		l := tokens(store, FixedWindow)
-		d, err := l.AllowN(t.Context(), "clock", 1)
-		require.NoError(t, err)
-		time.Sleep(d.ResetAfter - time.Second)
-		settle, _ := mustReserve(t, l, 60)
-		time.Sleep(2 * time.Second)
-		_, err = l.AllowN(t.Context(), "key", 70)
-		require.NoError(t, err)
-		require.NoError(t, settle(10))
-		assert.Equal(t, int64(30), remaining(t, l, "key"), "that window is over")
-	})
-}
-
 func TestALimiterOfSeveralLimitsTakesFromAllOrNone(t *testing.T) {
 	onEveryStore(t, func(t *testing.T, store Store) {
 		l := Must(New(Config{Name: "api", Limit: All(PerSecond(10), PerHour(15), PerDay(1000)), Settles: true, Store: store}))

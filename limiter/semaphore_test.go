@@ -116,26 +116,6 @@ func TestWaitingEnds(t *testing.T) {
 	})
 }
 
-// One that gives up while it is first lets the next one go.
-func TestATurnThatIsNotTakenIsTheNextOnes(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := semaphore(t, SemaphoreConfig{Limit: AtOnce(1).Queue(2, time.Hour)})
-		release, _, _ := s.Acquire(t.Context(), "key")
-		ctx, cancel := context.WithCancel(t.Context())
-		go s.Acquire(ctx, "key")
-		synctest.Wait()
-		got := make(chan bool, 1)
-		go func() {
-			_, d, _ := s.Acquire(t.Context(), "key")
-			got <- d.Allowed
-		}()
-		synctest.Wait()
-		cancel()
-		release()
-		assert.True(t, <-got)
-	})
-}
-
 // However events come, wait, give up and end: never more than Max are under way, and when all
 // have ended nothing is left.
 func TestPlacesAreNeverMoreAndAllReturn(tt *testing.T) {
@@ -179,42 +159,6 @@ func TestPlacesAreNeverMoreAndAllReturn(tt *testing.T) {
 		require.LessOrEqual(t, peak.Load(), most)
 		require.Zero(t, waiting)
 		require.Zero(t, held)
-	})
-}
-
-func TestPlacesAndChargesAreTakenTogetherOrNot(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		m := Must(NewMemory(MemoryOptions{}))
-		places, err := NewConcurrency("exports", "", 1)
-		require.NoError(t, err)
-		rate := mustQuota(t, Limit{Events: 2, Per: time.Hour, Algorithm: FixedWindow})
-		batch := []Charge{{Quota: rate, Key: "key", Cost: 1}, {Quota: places, Key: "key", Cost: 1}}
-		d := make([]Decision, 2)
-		require.NoError(t, m.Decide(t.Context(), batch, d))
-		assert.True(t, d[0].Allowed && d[1].Allowed)
-
-		require.NoError(t, m.Decide(t.Context(), batch, d))
-		assert.True(t, d[0].Allowed, "it did not stand in the way")
-		assert.Equal(t, int64(1), d[0].Remaining, "and nothing was taken")
-		assert.False(t, d[1].Allowed)
-
-		time.Sleep(time.Second)
-		end := batch[1]
-		end.Receipt.At = d[1].Receipt.At
-		require.NoError(t, m.Refund(t.Context(), []Charge{end}))
-		require.NoError(t, m.Decide(t.Context(), batch, d))
-		require.NoError(t, m.Refund(t.Context(), []Charge{end}))
-		require.NoError(t, m.Decide(t.Context(), batch, d))
-		assert.False(t, d[0].Allowed)
-		assert.True(t, d[1].Allowed, "it did not stand in the way")
-		assert.Equal(t, int64(1), d[1].Remaining, "and no place was taken")
-		assert.Zero(t, m.heldKeys())
-
-		batch[0].Cost, batch[1].Cost = 1, 2
-		require.NoError(t, m.Decide(t.Context(), batch, d))
-		assert.False(t, d[0].Allowed || d[1].Allowed, "both stand in the way")
-		assert.Positive(t, d[0].RetryAfter)
-		assert.Equal(t, Never, d[1].RetryAfter)
 	})
 }
 

@@ -2,7 +2,6 @@ package limiter
 
 import (
 	"encoding/json"
-	"flag"
 	"strings"
 	"testing"
 	"time"
@@ -242,20 +241,6 @@ func TestALimitIsTextInJSON(t *testing.T) {
 	assert.Equal(t, PerMinute(5), config.Login, "what can't be read leaves the field alone")
 }
 
-func TestALimitIsAFlag(t *testing.T) {
-	flags := flag.NewFlagSet("program", flag.ContinueOnError)
-	var usage strings.Builder
-	flags.SetOutput(&usage)
-	var l Limit
-	flags.TextVar(&l, "limit", PerMinute(100), "events per `period`")
-	require.NoError(t, flags.Parse(nil))
-	assert.Equal(t, PerMinute(100), l)
-	require.NoError(t, flags.Parse([]string{"-limit", "10/s burst 20"}))
-	assert.Equal(t, PerSecond(10).WithBurst(20), l)
-	require.ErrorContains(t, flags.Parse([]string{"-limit", "10"}), "it does not begin with events/period")
-	assert.Contains(t, usage.String(), "(default 100/1m)")
-}
-
 func TestAnAlgorithmIsText(t *testing.T) {
 	for a := range Algorithm(len(algorithms)) {
 		text, err := a.MarshalText()
@@ -282,15 +267,4 @@ func TestAnUnknownAlgorithmIsNoText(t *testing.T) {
 	err = a.UnmarshalText([]byte("bucket"))
 	require.ErrorContains(t, err, `algorithm "bucket" is not one of sliding-window, token-bucket, leaky-bucket, fixed-window, sliding-log`)
 	assert.Equal(t, LeakyBucket, a, "what can't be read leaves the field alone")
-}
-
-func TestNoTwoAlgorithmsShareAName(t *testing.T) {
-	seen := map[string]Algorithm{"burst": 99}
-	for a := range Algorithm(len(algorithms)) {
-		for _, name := range append([]string{a.String()}, algorithms[a].aliases...) {
-			other, taken := seen[name]
-			assert.False(t, taken, "%q is %v and %v", name, a, other)
-			seen[name] = a
-		}
-	}
 }

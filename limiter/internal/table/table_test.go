@@ -266,34 +266,9 @@ func TestAShardHoldsWhatAMapHolds(t *testing.T) {
 	})
 }
 
-func TestATableIsNeverLargerThanItsMaximum(t *testing.T) {
-	for _, maxCells := range []int{1, 2, 3, 4, 100, 1000, 1024, 1025, 10_000, 70_000} {
-		table, random := newTable(maxCells, live{}), rand.New(rand.NewPCG(1, 1))
-		for range 3 * min(maxCells, 30_000) {
-			fill(table, random.Uint64())
-		}
-		assert.LessOrEqual(t, cells(table), maxCells+len(table)*cellsPerLine, "maxCells %d", maxCells)
-		assert.LessOrEqual(t, len(table), fewShards)
-	}
-}
+// refusing judges all cells to be refusing.
+type refusing struct{}
 
-func TestATableBeginsWithNoMemory(t *testing.T) {
-	table := newTable(math.MaxInt32, nil)
-	for i := range table {
-		assert.Zero(t, table[i].Bytes())
-	}
-	_, found := table[0].Find(5)
-	assert.False(t, found)
-}
-
-// live judges all cells to be in use, and none to be refusing; refusing, all to be refusing.
-type (
-	live     struct{}
-	refusing struct{}
-)
-
-func (live) Judge(Tag, uint64) (int64, bool)     { return 1, false }
-func (live) Drop(Tag, uint64)                    {}
 func (refusing) Judge(Tag, uint64) (int64, bool) { return 1, true }
 func (refusing) Drop(Tag, uint64)                {}
 
@@ -382,20 +357,4 @@ func TestATableTakesNoMoreBytesThanItMay(t *testing.T) {
 	assert.Greater(t, held, 1<<16/lineBytes)
 	assert.False(t, budget.Reserve(1<<16-s.Bytes()+1, false), "what the shard takes is counted")
 	assert.True(t, budget.Reserve(1<<16-s.Bytes(), false))
-}
-
-func BenchmarkFind(b *testing.B) {
-	table, random := newTable(1_000_000, live{}), rand.New(rand.NewPCG(1, 1))
-	digests := make([]uint64, 600_000)
-	for i := range digests {
-		digests[i] = random.Uint64()
-		fill(table, digests[i])
-	}
-	b.ReportAllocs()
-	i := 0
-	for b.Loop() {
-		d := digests[i%len(digests)]
-		shardOf(table, d).Find(d)
-		i += 7919
-	}
 }
