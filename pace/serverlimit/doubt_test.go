@@ -123,36 +123,24 @@ func TestNoneOfManyQuotasHidesThatItIsUsedUp(t *testing.T) {
 
 func TestAStatusAloneDoesNotMakeALimit(t *testing.T) {
 	t.Parallel()
-	for status, want := range map[string]string{
-		"200 OK":                    "served",
-		"301 Moved":                 "served",
-		"401 Unauthorized":          "served",
-		"403 Forbidden":             "served",
-		"404 Not Found":             "served",
-		"418 I'm a teapot":          "served",
-		"420 Enhance Your Calm":     "limited",
-		"429 Too Many Requests":     "limited",
-		"500 Internal Server Error": "served",
-		"503 Service Unavailable":   "served",
-		"529 Overloaded":            "served",
+	for status, want := range map[string][2]string{ // alone, and with Retry-After
+		"200 OK":                    {"served", "served"},
+		"301 Moved":                 {"served", "served"},
+		"401 Unauthorized":          {"served", "served, wait 7s ±1s"},
+		"403 Forbidden":             {"served", "limited, wait 7s ±1s"},
+		"404 Not Found":             {"served", "served, wait 7s ±1s"},
+		"418 I'm a teapot":          {"served", "limited, wait 7s ±1s"},
+		"420 Enhance Your Calm":     {"limited", "limited, wait 7s ±1s"},
+		"429 Too Many Requests":     {"limited", "limited, wait 7s ±1s"},
+		"500 Internal Server Error": {"served", "limited, wait 7s ±1s"},
+		"502 Bad Gateway":           {"served", "limited, wait 7s ±1s"},
+		"503 Service Unavailable":   {"served", "limited, wait 7s ±1s"},
+		"504 Gateway Timeout":       {"served", "limited, wait 7s ±1s"},
+		"529 Overloaded":            {"served", "limited, wait 7s ±1s"},
 	} {
-		require.Equal(t, want, tell(serverlimit.Read(parse(t, status, ""))), status)
-	}
-	for status, want := range map[string]string{
-		"200 OK":                    "served",
-		"301 Moved":                 "served",
-		"403 Forbidden":             "limited, wait 7s ±1s",
-		"404 Not Found":             "served, wait 7s ±1s",
-		"418 I'm a teapot":          "limited, wait 7s ±1s",
-		"429 Too Many Requests":     "limited, wait 7s ±1s",
-		"420 Enhance Your Calm":     "limited, wait 7s ±1s",
-		"500 Internal Server Error": "limited, wait 7s ±1s",
-		"502 Bad Gateway":           "limited, wait 7s ±1s",
-		"503 Service Unavailable":   "limited, wait 7s ±1s",
-		"504 Gateway Timeout":       "limited, wait 7s ±1s",
-		"529 Overloaded":            "limited, wait 7s ±1s",
-	} {
-		require.Equal(t, want, tell(serverlimit.Read(parse(t, status, "Retry-After: 7"))), status)
+		for i, fields := range []string{"", "Retry-After: 7"} {
+			require.Equal(t, want[i], tell(serverlimit.Read(parse(t, status, fields))), status)
+		}
 	}
 }
 

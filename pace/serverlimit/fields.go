@@ -71,18 +71,9 @@ func fieldsOf(h http.Header) (fields []string) {
 	return fields
 }
 
-// mayTell reports whether a word of the name begins with Rate or Retry, or it is Shopify's.
+// mayTell reports whether a field's name has to be looked at closely, which few have to.
 func mayTell(field string) bool {
-	for rest := field; ; rest = rest[1:] {
-		i := strings.IndexByte(rest, 'R')
-		if i < 0 {
-			return strings.HasSuffix(field, "-Call-Limit")
-		}
-		rest = rest[i:]
-		if strings.HasPrefix(rest, "Rate") || strings.HasPrefix(rest, "Retry") {
-			return true
-		}
-	}
+	return strings.Contains(field, "Rate") || strings.Contains(field, "Retry") || strings.HasSuffix(field, "-Call-Limit")
 }
 
 // meaningOf reads a field's name, in net/http's canonical form.
@@ -256,12 +247,7 @@ func (c *collector) add(s *slot) {
 }
 
 func (c *collector) find(prefix, name string) int {
-	for i := range c.n {
-		if s := &c.slots[i]; s.prefix == prefix && s.Name == name {
-			return i
-		}
-	}
-	return -1
+	return slices.IndexFunc(c.slots[:c.n], func(s slot) bool { return s.prefix == prefix && s.Name == name })
 }
 
 // join takes the safe reading of both.
@@ -288,7 +274,7 @@ func least(a, b int64) int64 {
 func (c *collector) finish() []slot {
 	for i := range c.n {
 		s := &c.slots[i]
-		s.again = c.isAgain(s) || s.Quota == unsaid("") && c.hasOther(s)
+		s.again = c.isAgain(s)
 	}
 	quotas := slices.DeleteFunc(c.slots[:c.n], func(s slot) bool { return s.again })
 	for i := range quotas {
@@ -312,29 +298,19 @@ func (c *collector) finish() []slot {
 	return quotas
 }
 
-// isAgain reports whether a quota without a name is one that RateLimit lists, said once more
-// in an older dialect: of the same limit, the same remains.
+// isAgain reports whether a quota without a name is said by another: it has nothing but a name for
+// one of its prefix, or it is one that RateLimit lists, in an older dialect: of the same limit, the
+// same remains.
 func (c *collector) isAgain(s *slot) bool {
-	if s.Name != "" || s.called != "" || s.Limit == Unsaid || s.Remaining == Unsaid {
+	if s.Name != "" {
 		return false
 	}
-	for i := range c.n {
-		if other := &c.slots[i]; other.listed && other.Limit == s.Limit && other.Remaining == s.Remaining {
-			return true
+	return slices.ContainsFunc(c.slots[:c.n], func(other slot) bool {
+		if s.Quota == unsaid("") {
+			return other.prefix == s.prefix && other.Quota != s.Quota
 		}
-	}
-	return false
-}
-
-// hasOther reports whether there is another quota of the same prefix, which is then the one that
-// a name is about.
-func (c *collector) hasOther(s *slot) bool {
-	for i := range c.n {
-		if other := &c.slots[i]; other != s && other.prefix == s.prefix {
-			return true
-		}
-	}
-	return false
+		return other.listed && s.called == "" && s.Limit != Unsaid && s.Remaining != Unsaid && other.Limit == s.Limit && other.Remaining == s.Remaining
+	})
 }
 
 func unitOf(quota string) string {

@@ -112,6 +112,7 @@ func read(r *http.Response, fields []string, body []byte) Reading {
 		return said // it tells how things were when the cache was filled
 	}
 	c := collector{clock: clock{header: r.Header}}
+	c.clock.date, _ = http.ParseTime(r.Header.Get("Date"))
 	c.readAll(fields)
 	said.Retry = c.retry
 	quotas := c.finish()

@@ -127,8 +127,7 @@ func agree(a, b span) span {
 // A clock turns instants into spans, from the response's own Date on.
 type clock struct {
 	header http.Header
-	date   time.Time // zero: not there
-	known  bool      // whether it was looked for
+	date   time.Time // of the response; zero: not there
 }
 
 // read reads a time in any form. unit is that of a number. What is above a year is left for the
@@ -184,10 +183,6 @@ func precisionOf(d time.Duration) time.Duration {
 // until is the time from the response until the instant t. It is 0 if that has passed; not ok if
 // it is more than a year ago by both clocks.
 func (c *clock) until(t time.Time) (s span, ok bool) {
-	if !c.known {
-		c.date, _ = http.ParseTime(c.header.Get("Date"))
-		c.known = true
-	}
 	d, step := t.Sub(c.date), time.Second // as Date is in whole seconds
 	if c.date.IsZero() || d.Abs() > year {
 		d, step = time.Until(t), time.Minute
