@@ -10,7 +10,6 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
-	"github.com/weirgo/weir/internal/phase"
 	"github.com/weirgo/weir/limiter"
 )
 
@@ -225,28 +224,6 @@ func TestASharePromisesWhatItsLimitDoes(t *testing.T) {
 		require.Equal(t, [2]string{"api", "gold"}, [2]string{share.Rule(), share.Tier()})
 		if share.Algorithm() != q.Algorithm() {
 			require.Equal(t, [2]limiter.Algorithm{limiter.SlidingCounter, limiter.SlidingLog}, [2]limiter.Algorithm{q.Algorithm(), share.Algorithm()})
-		}
-	})
-}
-
-// The quotas of a rule with several limits are counted together in an outage too.
-func TestSeveralLimitsOfARuleAreTakenTogetherInAnOutage(t *testing.T) {
-	phase.Test(t, func(t *testing.T) {
-		for _, replicas := range []int{1, 4} {
-			s := Must(New(newServer(t, dead), Options{Replicas: replicas, Failures: 1, OnDegraded: func(Event) {}}))
-			family, err := limiter.NewQuotas("api", "", limiter.All(limiter.PerDay(400), limiter.PerMinute(20)))
-			require.NoError(t, err)
-			charges := []limiter.Charge{charge(family[0], "key"), charge(family[1], "key")}
-			admitted := int64(0)
-			for range 40 {
-				if d := decide(t, s, charges...); d[0].Allowed && d[1].Allowed {
-					admitted++
-				}
-			}
-			assert.Equal(t, int64(20/replicas), admitted)
-			d := decide(t, s, look(charges[0]), look(charges[1]))
-			assert.Equal(t, int64(400/replicas)-admitted, d[0].Remaining, "what the other limit refused is not counted")
-			assert.Zero(t, d[1].Remaining)
 		}
 	})
 }

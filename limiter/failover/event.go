@@ -14,6 +14,9 @@ type Event struct {
 	// Degraded says which of the two.
 	Degraded bool
 
+	// At is when it was found out.
+	At time.Time
+
 	// Part is the part of the store that it is about, as the store numbers them; 0 for a
 	// store that has one. Of a server that has several parts it is the first that failed.
 	Part int
@@ -63,15 +66,9 @@ func (e Event) attrs(code string, last slog.Attr) []any {
 	return append(attrs, last)
 }
 
-// A Told is an event that OnDegraded was told of.
-type Told struct {
-	Event
-	At time.Time // when it was found out
-}
-
 // A notice is an event, or a failure that is logged whether there is a hook or not.
 type notice struct {
-	Told
+	Event
 	isFirst bool // a failure, the first in a while
 	part    *part
 }
@@ -88,7 +85,7 @@ type news struct {
 	mu      sync.Mutex
 	waiting []notice
 	telling bool
-	told    []Told // the last ones: see Stats.Events
+	told    []Event // the last ones: see Stats.Events
 
 	// What has been said of servers, by their addresses. Only the goroutine that tells touches it.
 	failing map[failing]time.Time // when a first failure was last heard of
@@ -103,7 +100,7 @@ type failing struct {
 
 // A downServer is one whose outage was told.
 type downServer struct {
-	Told
+	Event
 	parts uint64 // that are known to be degraded
 }
 
@@ -133,20 +130,18 @@ func (n *news) tell(e notice) {
 }
 
 func (n *news) tellAll() {
-	for e, ok := n.next(); ok; e, ok = n.next() {
+	for {
+		n.mu.Lock()
+		if len(n.waiting) == 0 {
+			n.telling, n.waiting = false, nil
+			n.mu.Unlock()
+			return
+		}
+		e := n.waiting[0]
+		n.waiting = n.waiting[1:]
+		n.mu.Unlock()
 		n.tellOne(&e)
 	}
-}
-
-func (n *news) next() (e notice, ok bool) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if len(n.waiting) == 0 {
-		n.telling, n.waiting = false, nil
-		return e, false
-	}
-	e, n.waiting = n.waiting[0], n.waiting[1:]
-	return e, true
 }
 
 // tellOne keeps a hook that panics from ending the program, of all moments in this one. A server is
@@ -170,7 +165,7 @@ func (n *news) tellOne(e *notice) {
 		e.logFirst()
 		return
 	}
-	n.remember(e.Told)
+	n.remember(e.Event)
 	n.hook(e.Event)
 }
 
@@ -198,7 +193,7 @@ func (n *news) isOfServer(e *notice) bool {
 	i := slices.IndexFunc(n.down, func(o downServer) bool { return o.parts&bit != 0 || e.Degraded && o.isOfSame(&e.Event) })
 	switch {
 	case i < 0 && e.Degraded:
-		n.down = append(n.down, downServer{e.Told, bit})
+		n.down = append(n.down, downServer{e.Event, bit})
 	case i < 0:
 		return false // its end was told when another part answered
 	case e.Degraded:
@@ -217,7 +212,7 @@ func (n *news) isOfServer(e *notice) bool {
 }
 
 // remember keeps the last events.
-func (n *news) remember(e Told) {
+func (n *news) remember(e Event) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if len(n.told) == eventsKept {
@@ -228,7 +223,7 @@ func (n *news) remember(e Told) {
 
 const eventsKept = 16
 
-func (n *news) events() []Told {
+func (n *news) events() []Event {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return slices.Clone(n.told)

@@ -43,7 +43,7 @@ func (p *part) announce(err error) {
 	isFirst := p.since.IsZero() && (p.failed.IsZero() || time.Since(p.failed) >= quiet)
 	if isFirst || isUnfit && !p.unfit {
 		p.unfit = isUnfit
-		p.store.news.tell(notice{Told: Told{Event: Event{Part: p.number, Err: err}}, part: p, isFirst: true})
+		p.store.news.tell(notice{Event: Event{Part: p.number, Err: err}, part: p, isFirst: true})
 	}
 }
 
@@ -86,7 +86,7 @@ func (p *part) book(err error) {
 }
 
 func (p *part) tell(degraded bool) {
-	p.store.news.tell(notice{Told: Told{Event: Event{Degraded: degraded, Part: p.number, Err: p.err}}, part: p})
+	p.store.news.tell(notice{Event: Event{Degraded: degraded, Part: p.number, Err: p.err}, part: p})
 }
 
 // outage is what the server or the network said last if the policies are in force, or nil.

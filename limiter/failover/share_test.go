@@ -118,32 +118,6 @@ func TestEveryShareIsALimitAndAllTogetherAreNoMore(t *testing.T) {
 	})
 }
 
-func TestReplicasInAnOutageAdmitTheLimitTogether(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		for _, l := range []limiter.Limit{
-			limiter.PerMinute(60), limiter.PerMinute(2), limiter.PerMinute(60).With(limiter.TokenBucket),
-			limiter.PerMinute(2).WithBurst(1), limiter.PerMinute(60).With(limiter.LeakyBucket),
-			limiter.PerMinute(60).With(limiter.FixedWindow), limiter.PerMinute(60).With(limiter.SlidingLog),
-		} {
-			const replicas = 6
-			q := quota(t, "api", l, limiter.FailLocal)
-			admitted := int64(0)
-			for range replicas {
-				s := Must(New(newServer(t, dead), Options{Replicas: replicas, Failures: 1, ProbeEvery: time.Hour, OnDegraded: func(Event) {}}))
-				for range 10 * 60 {
-					time.Sleep(time.Second)
-					if decide(t, s, charge(q, "key"))[0].Allowed {
-						admitted++
-					}
-				}
-			}
-			most := 10*l.Events + max(q.Capacity(), 2*replicas) // what fits at once besides
-			assert.LessOrEqual(t, admitted, most, "%v", l)
-			assert.GreaterOrEqual(t, admitted, 8*l.Events, "%v", l)
-		}
-	})
-}
-
 func TestSharesOfRulesThatAreGoneAreForgottenAfterTheOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inner := newServer(t, dead)

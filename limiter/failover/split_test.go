@@ -62,20 +62,6 @@ func TestAServerThatIsUpCountsWhileAnotherIsDown(t *testing.T) {
 	assert.EqualValues(t, 1<<1, s.trouble.Load(), "a part that has answered is not held to have failed")
 }
 
-func TestAPartThatFailsIsNotHeldAgainstAnotherThatAnswered(t *testing.T) {
-	inner := newServer(t, downFor("1"))
-	s := Must(New(frank{cluster{inner}}, Options{Failures: 3, OnDegraded: func(Event) {}}))
-	api := quota(t, "api", limiter.PerHour(1000), limiter.FailLocal)
-	for range 10 {
-		decide(t, s, charge(api, "0"), charge(api, "1"))
-	}
-	assert.False(t, decide(t, s, charge(api, "0"))[0].Degraded)
-	inner.is(dead)
-	d := decide(t, s, charge(api, "0"), charge(api, "1"))
-	assert.True(t, d[0].Degraded && d[1].Degraded, "with all of them down, the policies decide on all")
-	assert.True(t, d[0].Allowed && d[1].Allowed)
-}
-
 func TestABatchOnServersUpAndDownIsTakenAllOrNone(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		memory, err := limiter.NewMemory(limiter.MemoryOptions{})

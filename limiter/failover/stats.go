@@ -30,7 +30,7 @@ type Stats struct {
 	LastError error
 
 	// Events are the last sixteen that OnDegraded was told of, the oldest first.
-	Events []Told
+	Events []Event
 
 	// Replicas is that of Options: Local counts the share of one of so many processes.
 	Replicas int

@@ -36,16 +36,6 @@ func hung(ctx context.Context, _ string, _ []limiter.Charge) error {
 	return ctx.Err()
 }
 
-// readOnly can be asked and does not count.
-func readOnly(_ context.Context, kind string, charges []limiter.Charge) error {
-	for _, c := range charges {
-		if c.Cost > 0 || kind != "decide" {
-			return errors.New("READONLY You can't write against a read only replica")
-		}
-	}
-	return nil
-}
-
 func newServer(t testing.TB, m mood) *server {
 	t.Helper()
 	memory, err := limiter.NewMemory(limiter.MemoryOptions{})
@@ -163,6 +153,7 @@ type diary struct {
 func (d *diary) note(e Event) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	e.At = time.Time{}
 	d.events = append(d.events, e)
 }
 

@@ -36,7 +36,7 @@ func outageOf(health failover.Stats, rows []row) *outageView {
 		return nil
 	}
 	v := &outageView{Since: time.Now().Add(-health.DegradedFor).UnixMilli(), Rules: make([]string, len(rows))}
-	last := map[int]failover.Told{}
+	last := map[int]failover.Event{}
 	for _, e := range health.Events {
 		last[e.Part] = e
 	}
