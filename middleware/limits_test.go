@@ -1,11 +1,8 @@
 package middleware_test
 
 import (
-	"bytes"
-	"log/slog"
 	"net/http"
 	"net/http/httptest"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -253,27 +250,4 @@ func distinct(n int) (limits []limiter.Limit) {
 		limits = append(limits, limiter.Limit{Events: int64(100 + i), Per: time.Duration(i*i+1) * time.Second})
 	}
 	return limits
-}
-
-func TestALimitWithoutEffectIsWarnedOf(t *testing.T) {
-	for name, test := range map[string]struct {
-		limits []limiter.Limit
-		want   string
-	}{
-		"longer and wide":  {[]limiter.Limit{limiter.PerSecond(10), limiter.PerMinute(600)}, "limit=600/1m by=10/1s"},
-		"shorter and wide": {[]limiter.Limit{limiter.PerMinute(100), limiter.PerSecond(200)}, "limit=200/1s by=100/1m"},
-		"all bind":         {[]limiter.Limit{limiter.PerSecond(10), limiter.PerMinute(599), limiter.PerHour(10_000)}, ""},
-		"a bucket's burst": {[]limiter.Limit{limiter.PerSecond(10).WithBurst(100), limiter.PerMinute(600)}, ""},
-	} {
-		var out bytes.Buffer
-		c := middleware.Config{Rules: []middleware.Rule{{Name: "api", Limit: limiter.Join(test.limits, limiter.Concurrency{})}}, Logger: slog.New(slog.NewTextHandler(&out, nil))}
-		l := limited(t, c)
-		require.NoError(t, l.Reconfigure(c))
-		if test.want == "" {
-			assert.Empty(t, out.String(), name)
-			continue
-		}
-		assert.Contains(t, out.String(), test.want, name)
-		assert.Equal(t, 1, strings.Count(out.String(), "code=weir-idle-limit"), "%s: once", name)
-	}
 }

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"log/slog"
 	"maps"
 	"net/http"
 	"reflect"
@@ -108,7 +107,6 @@ type notes struct {
 	failure    keyFailure
 	escalation onceWarning
 	shadowed   shadowCount
-	idle       onceWarning
 	unlimited  onceWarning
 	patience   onceWarning
 
@@ -407,7 +405,7 @@ func (c *compiler) policy(at string, r *rule, info RuleInfo, a limiter.Allowance
 		return nil
 	}
 	info.Limit = a
-	limits, atOnce, _ := limiter.Split(a)
+	_, atOnce, _ := limiter.Split(a)
 	for _, quota := range quotas {
 		if name := quota.Rule(); name != r.Name || info.Tier != "" { // else it is the rule's own
 			c.name(at, name, info.Tier)
@@ -420,7 +418,6 @@ func (c *compiler) policy(at string, r *rule, info RuleInfo, a limiter.Allowance
 		}
 	}
 	r.parts = max(r.parts, len(quotas))
-	c.idle(r, info.Tier, limits)
 	return r.newPolicy(quotas, a, c.info(info), c.progress(counters{r.Name, info.Tier}))
 }
 
@@ -514,22 +511,6 @@ func (c *compiler) own(at string, r *rule) {
 		if place := own.placed(); place != nil {
 			c.set.hasPlaces = true
 			c.set.hasQueues = c.set.hasQueues || place.concurrency.Waiting > 0 && !r.shadow
-		}
-	}
-}
-
-// idle warns of a limit that has no effect beside a stricter one.
-func (c *compiler) idle(r *rule, tier string, limits []limiter.Limit) {
-	for _, l := range limits {
-		for _, by := range limits {
-			if l == by || !by.Implies(l) {
-				continue
-			}
-			r.notes.idle.warn(c.set.Logger, "weir-idle-limit",
-				"weir: a limit has no effect, as another one of its rule is stricter in any period",
-				slog.String("rule", r.Name), slog.String("tier", tier),
-				slog.String("limit", l.String()), slog.String("by", by.String()))
-			return
 		}
 	}
 }

@@ -11,14 +11,10 @@ import (
 	"github.com/weirgo/weir/middleware/rules"
 )
 
-// What is made of the rules warns when it is made; to read them first is not to warn twice.
 func TestReadingRulesLogsNothing(t *testing.T) {
 	var log strings.Builder
 	o := rules.Options{Config: middleware.Config{Logger: slog.New(slog.NewTextHandler(&log, nil))}}
 	r := parse(t, "version: 1\ndefault: {limits: [10/s, 600/m]}\n", o)
 	assert.Empty(t, log.String())
 	assert.Len(t, r.Warnings(), 1)
-	_, err := middleware.New(r.Config())
-	assert.NoError(t, err)
-	assert.Equal(t, 1, strings.Count(log.String(), "weir-idle-limit"))
 }
