@@ -45,7 +45,7 @@ func (s *session) load(name string, o rules.Options) (*rules.Rules, error) {
 	if name != "-" {
 		return rules.Load(name, o)
 	}
-	text, err := io.ReadAll(s.in)
+	text, err := s.read(name)
 	if err != nil {
 		return nil, err
 	}
@@ -111,12 +111,9 @@ func (r *report) writeProblems(out io.Writer) {
 
 func (r *report) write(out io.Writer) {
 	r.writeProblems(out)
-	switch n := len(r.Problems); {
-	case r.Good:
-		fmt.Fprintf(out, "%s: good\n", r.File)
-	case n == 1:
-		fmt.Fprintf(out, "%s: 1 problem\n", r.File)
-	default:
-		fmt.Fprintf(out, "%s: %d problems\n", r.File, n)
+	says := "good"
+	if !r.Good {
+		says = count(int64(len(r.Problems)), "problem", "problems")
 	}
+	fmt.Fprintf(out, "%s: %s\n", r.File, says)
 }

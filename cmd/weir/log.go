@@ -29,9 +29,8 @@ const (
 
 // logFlags say how simulate and recommend read a log, and how they show its clients.
 type logFlags struct {
+	*session
 	*output
-	in io.Reader
-
 	format, keys, show, secretFile string
 	mapped                         map[string]string
 	trusted, routes                []string
@@ -39,7 +38,7 @@ type logFlags struct {
 }
 
 func newLogFlags(s *session, flags *pflag.FlagSet) *logFlags {
-	f := &logFlags{output: s.output(flags), in: s.in, mapped: map[string]string{}}
+	f := &logFlags{session: s, output: s.output(flags), mapped: map[string]string{}}
 	flags.StringVar(&f.format, "format", "", "the log's `format`: "+strings.Join(accesslog.Formats(), ", ")+", or a log_format as nginx has it; without it, the one that fits")
 	flags.Func("map", "`NAME=PLACE` says where a line has the user, tier, time, took, client, method, target, host, status, header:NAME, cookie:NAME or key:NAME: user=$.sub in JSON, user=$remote_user in a format; may be repeated", func(text string) error {
 		name, place, ok := strings.Cut(text, "=")
@@ -100,15 +99,11 @@ type weblog struct {
 // read has do read a log, "-" for the standard input, of which rules need something. An error
 // names the log.
 func (f *logFlags) read(name string, needs []rules.Need, do func(*weblog) error) error {
-	in := f.in
-	if name != "-" {
-		file, err := os.Open(name)
-		if err != nil {
-			return err
-		}
-		defer file.Close()
-		in = file
+	in, err := f.open(name)
+	if err != nil {
+		return err
 	}
+	defer in.Close()
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(50) // what is kept of each client stays until the end
 	}

@@ -35,6 +35,24 @@ type session struct {
 	out, err io.Writer
 }
 
+// open opens a file, or the standard input for "-".
+func (s *session) open(name string) (io.ReadCloser, error) {
+	if name == "-" {
+		return io.NopCloser(s.in), nil
+	}
+	return os.Open(name)
+}
+
+// read is all that is there.
+func (s *session) read(name string) ([]byte, error) {
+	in, err := s.open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer in.Close()
+	return io.ReadAll(in)
+}
+
 // silence is for go-redis, which logs what commands say themselves, and the end of connections.
 type silence struct{}
 

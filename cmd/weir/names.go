@@ -4,8 +4,6 @@ import (
 	"bufio"
 	"errors"
 	"fmt"
-	"io"
-	"os"
 	"strings"
 
 	"github.com/spf13/pflag"
@@ -37,11 +35,9 @@ func (s *session) readNames(file string, server *server, own string) (names, err
 	if err := keyfunc.CheckSecret("weir", secret); err != nil {
 		return nil, usageError{err}
 	}
-	in := io.NopCloser(s.in)
-	if file != "-" {
-		if in, err = os.Open(file); err != nil {
-			return nil, err
-		}
+	in, err := s.open(file)
+	if err != nil {
+		return nil, err
 	}
 	defer in.Close()
 	digester, known := keyfunc.NewDigester(secret), names{}

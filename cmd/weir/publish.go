@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/spf13/pflag"
@@ -88,12 +87,4 @@ func inFile(problems []rules.Problem, name string) {
 	for i := range problems {
 		problems[i].File = name
 	}
-}
-
-// read is the text of a file, or the standard input for "-".
-func (s *session) read(name string) ([]byte, error) {
-	if name == "-" {
-		return io.ReadAll(s.in)
-	}
-	return os.ReadFile(name)
 }
