@@ -53,7 +53,7 @@ func (c *serverClock) args() []any {
 func onClock(t testing.TB, clock *serverClock, client redis.UniversalClient, o Options) *store {
 	t.Helper()
 	s := newStore(client, o)
-	s.sender.scripts = newScripts(patch(t, decideLua,
+	s.sender.scripts = newScripts(structLua, patch(t, decideLua,
 		"redis.call('TIME')", "{ARGV[2], ARGV[3]}",
 		"divUp(expiry - now, 1000) + 1", "divUp(expiry - now, 1000) + 3600000"))
 	s.sender.TestClock = clock.args

@@ -666,7 +666,9 @@ func compareWithGo(t *testing.T, lacksStruct bool) {
 	server, client := startRedis(t)
 	clock := newServerClock(t)
 	s := onClock(t, clock, client, Options{ForgetRefusals: true})
-	s.sender.scripts.lacking.Store(lacksStruct)
+	if lacksStruct {
+		s.sender.scripts.before = standIn(t)
+	}
 	checkLong(t, func(t *rapid.T) {
 		server.MustDo("FLUSHALL")
 		w := compareWithModel(t, fromRapid(t, steps()), s, clock)

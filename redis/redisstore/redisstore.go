@@ -104,7 +104,7 @@ func newStore(client redis.UniversalClient, o Options) *store {
 	}
 	s := &store{
 		names:      counters.New(o.Prefix, o.Secret, counters.Format),
-		sender:     newSender(wire.NewTransport(client), newScripts(decideLua)),
+		sender:     newSender(wire.NewTransport(client), newScripts(structLua, decideLua)),
 		maxBatch:   o.MaxBatch,
 		batchers:   make([]*batcher, 1),
 		parallel:   parallel,

@@ -22,8 +22,7 @@ type request struct {
 	groups     []*group
 	batch      *batch
 	algorithms algorithms
-	plain      bool // Redis's Lua lacks struct
-	dated      int  // how often it was made anew for the server's time
+	dated      int // how often it was made anew for the server's time
 	payload    payload
 
 	messages []*message // about places

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"strings"
 	"sync"
-	"sync/atomic"
 
 	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/redis/internal/wire"
@@ -62,32 +61,16 @@ func (s algorithms) withQuota(q *limiter.Quota) algorithms {
 // costs Redis time whenever a script that defines it begins, and most batches need a
 // single algorithm.
 type scripts struct {
-	before string // everything else
-	decide string // what comes after the algorithms
+	before, decide string // what comes before the algorithms, and after them
 
 	made [int(every|places) + 1]struct {
 		sync.Once
 		*wire.Script
 	}
-
-	// plain are the same scripts for a server whose Lua lacks struct, and lacking is set once
-	// the server has said so. They are nil for the plain ones.
-	plain   *scripts
-	lacking atomic.Bool
 }
 
-// newScripts puts together scripts of decide.lua, which differs in tests.
-func newScripts(decide string) *scripts {
-	return &scripts{decide: decide, plain: &scripts{before: structLua, decide: decide}}
-}
-
-// known are the scripts that the server can run, as far as is known.
-func (s *scripts) known() *scripts {
-	if s.lacking.Load() {
-		return s.plain
-	}
-	return s
-}
+// newScripts puts together scripts of struct.lua and decide.lua, which differ in tests.
+func newScripts(before, decide string) *scripts { return &scripts{before: before, decide: decide} }
 
 // of is the script for batches under the algorithms in set.
 func (s *scripts) of(set algorithms) *wire.Script {

@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"fmt"
-	"math"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -415,29 +414,21 @@ func TestACorruptLogIsAnAnswerAndNoPanic(t *testing.T) {
 	}
 }
 
-// The stand-in for struct is for servers that lack it, and here beside the real one.
+// standIn is struct.lua where the server's own struct is not used.
+func standIn(t testing.TB) string { return patch(t, structLua, "rawget(_G, 'struct')", "nil") }
+
 func TestTheStandInForStructIsWhatStructIs(t *testing.T) {
 	_, client := startRedis(t)
-	script := `local theirs = struct
-` + structLua + `
+	script := "local theirs = struct\n" + standIn(t) + `
 local format, bytes = ARGV[1], ARGV[2]
 local want = {theirs.unpack(format, bytes, 3)}
 local got = {struct.unpack(format, bytes, 3)}
 for i = 1, #format do
-  if want[i] ~= got[i] and (want[i] == want[i] or got[i] == got[i]) then
+  if want[i] ~= got[i] then
     return 'unpack ' .. i .. ' is ' .. tostring(got[i]) .. ', want ' .. tostring(want[i])
   end
 end
-local isNumber = true
-for i = 1, #format do
-  isNumber = isNumber and want[i] == want[i]
-end
-if isNumber and theirs.pack(format, unpack(want)) ~= struct.pack(format, unpack(want)) then
-  return 'pack'
-end
-return ''`
-	special := []float64{0, 1, -1, 1 << 53, -1 << 53, 1 << 32, 1<<32 - 1, 0.1, math.MaxFloat64, math.SmallestNonzeroFloat64,
-		math.Inf(1), math.Inf(-1), math.NaN(), 2.2250738585072014e-308, 1.7e15}
+return theirs.pack(format, unpack(want)) == struct.pack(format, unpack(want)) and '' or 'pack'`
 	rapid.Check(t, func(t *rapid.T) {
 		codes := rapid.SliceOfN(rapid.SampledFrom([]string{"B", "H", "d"}), 1, 12).Draw(t, "codes")
 		bytes := []byte("xx")
@@ -448,12 +439,8 @@ return ''`
 			case "H":
 				bytes = binary.LittleEndian.AppendUint16(bytes, rapid.Uint16().Draw(t, "uint16"))
 			case "d":
-				n := rapid.OneOf(rapid.Float64(), rapid.SampledFrom(special),
-					rapid.Map(rapid.Int64Range(-1<<53, 1<<53), func(n int64) float64 { return float64(n) })).Draw(t, "double")
-				if n == 0 {
-					n = 0 // Lua tells no zero from another
-				}
-				bytes = binary.LittleEndian.AppendUint64(bytes, math.Float64bits(n))
+				n := rapid.OneOf(rapid.Int64Range(-1<<53, 1<<53), rapid.SampledFrom([]int64{0, 1, -1, 1 << 53, 1 << 32, 1<<32 - 1})).Draw(t, "double")
+				bytes = counters.AppendNumber(bytes, n)
 			}
 		}
 		said, err := client.Eval(context.Background(), script, nil, "<"+strings.Join(codes, ""), bytes).Text()

@@ -68,7 +68,7 @@ func (s *sender) sendOnce(b *batch, requests []*request) {
 	var space [1]*wire.Request
 	all := space[:0]
 	for _, r := range requests {
-		r.Script = s.scripts.known().of(r.algorithms)
+		r.Script = s.scripts.of(r.algorithms)
 		r.Once = corrects(r.groups)
 		all = append(all, &r.Request)
 	}
@@ -84,9 +84,6 @@ func corrects(groups []*group) bool {
 // amend changes r so that it succeeds where Redis did not run it, and reports whether it could.
 func (s *sender) amend(r *request, err error) bool {
 	switch {
-	case wire.LacksStruct(err) && !r.plain:
-		s.scripts.lacking.Store(true)
-		r.plain, r.WithSource = true, true
 	case r.dated < counters.MostCorrections && s.outOfDate(r, err):
 	case isIncomplete(err) && r.algorithms&every != every:
 		r.algorithms, r.WithSource = r.algorithms|every, false

@@ -1,10 +1,11 @@
--- A stand-in for the library struct, for servers whose Lua lacks it, as miniredis's does: of
+-- The library struct, or a stand-in for it on servers whose Lua lacks it, as miniredis's does: of
 -- little-endian B, H and d, which is what the scripts of counters use. Its Lua need not be
 -- Redis's, so there is one assignment for each name.
-local struct = (function()
+local struct = rawget(_G, 'struct') or (function()
   local byte = string.byte
   local char = string.char
   local floor = math.floor
+  local sizes = {B = 1, H = 2, d = 8}
 
   local function packInteger(n, size)
     local bytes = {}
@@ -24,76 +25,36 @@ local struct = (function()
     return n
   end
 
-  -- A double is 52 bits of mantissa, 11 of exponent, and a sign.
+  -- A double is 52 bits of mantissa, 11 of exponent, and a sign. Here it is 0 or normal.
   local function packDouble(n)
-    local sign = 0
-    local size = n
-    if n < 0 then
-      sign = 128
-      size = -n
+    if n == 0 then
+      return packInteger(0, 8)
     end
-    local high = 0
-    local low = 0
-    if size ~= size then
-      high = 2047 * 1048576 + 524288
-    elseif size == math.huge then
-      high = 2047 * 1048576
-    elseif size > 0 then
-      local fraction, exponent = math.frexp(size)
-      local biased = exponent + 1022
-      local mantissa = (fraction * 2 - 1) * 4503599627370496
-      if biased < 1 then
-        mantissa = math.ldexp(fraction, exponent + 1074)
-        biased = 0
-      end
-      low = mantissa % 4294967296
-      high = biased * 1048576 + (mantissa - low) / 4294967296
-    end
-    local front = packInteger(low, 4) .. packInteger(high % 16777216, 3)
-    return front .. char(sign + floor(high / 16777216))
+    local fraction, exponent = math.frexp(math.abs(n))
+    local mantissa = (fraction * 2 - 1) * 4503599627370496
+    local low = mantissa % 4294967296
+    local high = (exponent + 1022) * 1048576 + (mantissa - low) / 4294967296
+    local sign = n < 0 and 128 or 0
+    return packInteger(low, 4) .. packInteger(high % 16777216, 3) .. char(sign + floor(high / 16777216))
   end
 
   local function unpackDouble(s, at)
     local low = unpackInteger(s, at, 4)
     local high = unpackInteger(s, at + 4, 4)
-    local sign = 1
-    if high >= 2147483648 then
-      sign = -1
-      high = high - 2147483648
+    local size = high % 2147483648
+    if size == 0 and low == 0 then
+      return 0
     end
-    local exponent = floor(high / 1048576)
-    local mantissa = high % 1048576 * 4294967296 + low
-    if exponent == 2047 then
-      if mantissa > 0 then
-        return 0 / 0
-      end
-      return sign * math.huge
-    end
-    if exponent == 0 then
-      return sign * math.ldexp(mantissa, -1074)
-    end
-    return sign * math.ldexp(mantissa + 4503599627370496, exponent - 1075)
-  end
-
-  local function sizeOf(code)
-    if code == 'B' then
-      return 1
-    end
-    if code == 'H' then
-      return 2
-    end
-    if code == 'd' then
-      return 8
-    end
-    error('WEIRSTRUCT ' .. code)
+    local mantissa = 1 + (size % 1048576 * 4294967296 + low) / 4503599627370496
+    local sign = high == size and 1 or -1
+    return sign * math.ldexp(mantissa, floor(size / 1048576) - 1023)
   end
 
   local function pack(format, ...)
     local values = {...}
     local parts = {}
     for i = 2, #format do
-      local code = string.sub(format, i, i)
-      local size = sizeOf(code)
+      local size = sizes[string.sub(format, i, i)]
       if size == 8 then
         parts[i - 1] = packDouble(values[i - 1])
       else
@@ -107,7 +68,7 @@ local struct = (function()
     local results = {}
     local at = first or 1
     for i = 2, #format do
-      local size = sizeOf(string.sub(format, i, i))
+      local size = sizes[string.sub(format, i, i)]
       if at + size - 1 > #s then
         error('data string too short')
       end

@@ -98,32 +98,6 @@ func TestAServiceCanBeTestedOnMiniredis(t *testing.T) {
 	require.Zero(t, store.Stats().Failures, "nothing was decided in this process alone")
 }
 
-// Each of many that come at once may be the first to learn that struct is missing.
-func TestOnMiniredisExactlyTheLimitPassesAmongMany(t *testing.T) {
-	server := miniredis.RunT(t)
-	q, err := limiter.NewQuota("rule", "", limiter.Limit{Events: 40, Per: phase.Long()})
-	require.NoError(t, err)
-	admitted := make(chan bool, 100)
-	for range 2 {
-		store := counting(connect(t, server.Addr()), redisstore.Options{})
-		for range 50 {
-			go func() {
-				d := make([]limiter.Decision, 1)
-				err := store.Decide(context.Background(), []limiter.Charge{{Quota: q, Key: "key", Cost: 1}}, d)
-				assert.NoError(t, err)
-				admitted <- d[0].Allowed
-			}()
-		}
-	}
-	n := 0
-	for range 100 {
-		if <-admitted {
-			n++
-		}
-	}
-	assert.Equal(t, 40, n)
-}
-
 func TestBansAndLeasesAreRefusedClearly(t *testing.T) {
 	const why = "only counters are supported, and neither leases nor bans"
 	client := connect(t, miniredis.RunT(t).Addr())

@@ -40,17 +40,12 @@ func IsNil(client redis.UniversalClient) bool {
 	return client == nil || v.Kind() == reflect.Pointer && v.IsNil()
 }
 
-// LacksStruct reports that the server's Lua lacks the library struct.
-func LacksStruct(err error) bool {
-	return strings.Contains(err.Error(), "nonexistent global variable 'struct'")
-}
-
 // errNoStruct is what to do about it: use no miniredis.
 var errNoStruct = errors.New("the server's Lua lacks the library struct, as miniredis's does: there only counters are supported, and neither leases nor bans; use a Redis")
 
 // plainly is err, or what to do about it.
 func plainly(err error) error {
-	if err != nil && LacksStruct(err) {
+	if err != nil && strings.Contains(err.Error(), "nonexistent global variable 'struct'") {
 		return fmt.Errorf("%w (%w)", errNoStruct, err)
 	}
 	return err
