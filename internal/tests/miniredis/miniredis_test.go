@@ -11,10 +11,8 @@ import (
 
 	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/weirgo/weir/internal/phase"
 	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/limiter/failover"
