@@ -131,7 +131,7 @@ func TestAFileOfBansThatCantBeReadIsAProblemOfTheFileThatNamesIt(t *testing.T) {
 	for name, want := range map[string]string{
 		"missing.txt": "2:13: ban.file: can't be read: stat " + dir + "/missing.txt: no such file or directory",
 		".":           "2:13: ban.file: can't be read: " + dir + " is not a regular file",
-		`""`:          "2:13: ban.file: is empty: name a file, or leave it out",
+		`""`:          "2:13: ban.file: is empty: leave it out",
 	} {
 		path := filepath.Join(dir, "limits.yaml")
 		require.NoError(t, os.WriteFile(path, []byte("version: 1\nban: {file: "+name+"}\n"), 0o600))

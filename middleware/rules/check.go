@@ -75,9 +75,6 @@ func (c *checker) headers() {
 	if h.Send != "" {
 		c.config.Headers.Send = families[h.Send]
 	}
-	if h.Limit == "" && c.doc.Has("headers", "limit") && !c.noted([]string{"headers", "limit"}) {
-		c.at([]string{"headers", "limit"}, "is empty: leave it out for X-RateLimit")
-	}
 	legacy := middleware.Headers{Prefix: h.Limit, Delta: h.Reset == "delta"}
 	if err := legacy.Validate(); err != nil {
 		c.at([]string{"headers", "limit"}, "%s", strings.TrimPrefix(inFile(err), "limit "))
@@ -274,9 +271,6 @@ func (c *checker) proxies() {
 	way("hops", p.Hops != nil, func() keyfunc.IPOption { return keyfunc.TrustHops(int(*p.Hops)) })
 	if len(ways) > 1 {
 		c.at([]string{"proxies"}, "has %s: an address is found in one way, keep one of them", strings.Join(ways, " and "))
-	}
-	if h := p.Header; h != nil && len(h.CIDRs) == 0 && c.doc.Has("proxies", "header", "cidrs") {
-		c.at([]string{"proxies", "header", "cidrs"}, "is empty: name the proxies, or leave it out to believe any peer")
 	}
 	if h := p.Header; h != nil && len(h.CIDRs) == 0 {
 		c.warnings.at([]string{"proxies", "header"}, "any peer can claim to be any client, also one that is in allow.cidrs or not in ban.cidrs: name the proxies in cidrs")

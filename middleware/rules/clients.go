@@ -55,7 +55,7 @@ func (c *checker) clientList(section string, cidrs []network, keys []string, fil
 			c.warnings.at(at, "%s", warning)
 		}
 	}
-	if c.doc.Has(section, "file") {
+	if file != "" {
 		c.keyFile([]string{section, "file"}, file, add)
 	}
 	return list
@@ -65,10 +65,6 @@ func (c *checker) clientList(section string, cidrs []network, keys []string, fil
 func (c *checker) keyFile(at []string, name string, add func(line string) (warning string, err error)) {
 	if c.readFile == nil {
 		c.at(at, "can't be used here: only rules that are in a file themselves can name one")
-		return
-	}
-	if name == "" {
-		c.at(at, "is empty: name a file, or leave it out")
 		return
 	}
 	path, text, err := c.readFile(name)

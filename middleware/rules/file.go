@@ -7,7 +7,7 @@ import (
 )
 
 // The types of this file are the format. A field's tags are its name (yaml), whether it is
-// required, min and max of an integer, words that can be written, whether it is what a scalar in place
+// required, min and max of an integer, min of a list that may not be empty, words that can be written, whether it is what a scalar in place
 // of the mapping says (short), and what schema.json and the table in docs/rules.md say of it: doc,
 // default, pattern of text, and keys, the pattern of a mapping's keys.
 
@@ -42,7 +42,7 @@ type proxies struct {
 
 type clientHeader struct {
 	Name  string    `yaml:"name" pattern:"^[A-Za-z0-9_-]+$" required:"true" doc:"Such as CF-Connecting-IP."`
-	CIDRs []network `yaml:"cidrs" default:"any peer" doc:"The proxies that set it."`
+	CIDRs []network `yaml:"cidrs" min:"1" default:"any peer" doc:"The proxies that set it."`
 }
 
 type banned struct {
@@ -62,16 +62,16 @@ type allowed struct {
 }
 
 type overload struct {
-	Priority []string `yaml:"priority" default:"all are equal" doc:"Tiers, the first to be admitted first. Requests in others or in none come last."`
+	Priority []string `yaml:"priority" min:"1" default:"all are equal" doc:"Tiers, the first to be admitted first. Requests in others or in none come last."`
 	MaxWait  *period  `yaml:"max_wait" default:"300ms" doc:"How long a request may wait for a place under overload, from 1ms to 10s."`
 	PerRoute bool     `yaml:"per_route" default:"false" doc:"Each route has a bound of its own, for routes that depend on different things."`
-	Exempt   []string `yaml:"exempt" doc:"Routes whose requests take no place, such as health checks and long polls, written as in allow.routes."`
+	Exempt   []string `yaml:"exempt" min:"1" doc:"Routes whose requests take no place, such as health checks and long polls, written as in allow.routes."`
 }
 
 // limitFields is a limit in either spelling, or several, and how many requests at once.
 type limitFields struct {
 	Limit     *limitText  `yaml:"limit" short:"true" doc:"The limit in one piece: 100/1m, 10/s burst 20, 10_000/month Europe/Berlin."`
-	Limits    []limitText `yaml:"limits" doc:"Several limits in place of one, all of which have to have room, with different windows: [10/s, 1000/h]. The first goes by the rule's name, others by that and their window in seconds: api.3600."`
+	Limits    []limitText `yaml:"limits" min:"1" doc:"Several limits in place of one, all of which have to have room, with different windows: [10/s, 1000/h]. The first goes by the rule's name, others by that and their window in seconds: api.3600."`
 	Requests  *int64      `yaml:"requests" min:"1" max:"1000000000000" doc:"How many requests, or units of cost, fit in the window; in place of limit."`
 	Window    *window     `yaml:"window" doc:"The time in which they fit; a plain number is in seconds; week, month or year is one of the calendar."`
 	Algorithm *algorithm  `yaml:"algorithm" default:"sliding_window" doc:"How requests are counted; with a burst, token_bucket is the default."`
@@ -94,10 +94,10 @@ type rule struct {
 	limitFields
 	Tiers     map[string]limitFields `yaml:"tiers" keys:"^[!-~]([ -~]*[!-~])?$" doc:"Other limits for some tiers, in this rule alone."`
 	Overrides map[string]limitFields `yaml:"overrides" doc:"Limits of single keys in place of all others, by the key as weir explain shows it, such as user:42. What a key has used stays used. No message quotes them."`
-	Key       []string               `yaml:"key" default:"ip" doc:"What is counted apart: ip, user, bearer, apikey:HEADER, header:NAME, cookie:NAME, path:NAME (a parameter of the route), query:NAME, route, method, host, fingerprint, global, or a key of the application's; user|ip is the first that the request has; a list is all of them together, a missing one left blank."`
+	Key       []string               `yaml:"key" min:"1" default:"ip" doc:"What is counted apart: ip, user, bearer, apikey:HEADER, header:NAME, cookie:NAME, path:NAME (a parameter of the route), query:NAME, route, method, host, fingerprint, global, or a key of the application's; user|ip is the first that the request has; a list is all of them together, a missing one left blank."`
 	NoKey     string                 `yaml:"no_key" words:"share skip bad_request unauthorized" default:"share" doc:"What happens to a request without a key: share one counter, skip the rule, bad_request (400) or unauthorized (401)."`
 	Cost      *cost                  `yaml:"cost" default:"1" doc:"How many units a request takes."`
-	Counts    []answers              `yaml:"counts" default:"all" doc:"Which answers use up the limit: statuses such as 401, classes such as 2xx, or one of them that does not, as in !5xx. What other answers took is returned."`
+	Counts    []answers              `yaml:"counts" min:"1" default:"all" doc:"Which answers use up the limit: statuses such as 401, classes such as 2xx, or one of them that does not, as in !5xx. What other answers took is returned."`
 	When      string                 `yaml:"when" words:"before after" default:"before" doc:"With counts or cost.settle: before charges a request when it comes, after when its answer is known, so that those that do not count never stand in the way of others, and those that do can exceed the limit by as many as are under way."`
 	OnOutage  string                 `yaml:"on_outage" words:"local open closed" default:"local" doc:"While Redis does not answer: local counts in the process, open admits, closed answers 503."`
 	Mode      string                 `yaml:"mode" words:"enforce shadow off deny" default:"enforce" doc:"shadow decides, counts and logs what it would refuse, and refuses nothing; off is as if the rule were not there; deny refuses every request, counts none, and needs no limit."`

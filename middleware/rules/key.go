@@ -91,10 +91,6 @@ func (c *checker) key(p *placed) keyfunc.Func {
 	if c.noted(sub(path, "key")) {
 		return nil
 	}
-	if len(p.Key) == 0 && c.doc.Has(sub(path, "key")...) {
-		c.at(sub(path, "key"), "names no key: leave it out, or write ip, user and the like")
-		return nil
-	}
 	for i, part := range parts {
 		if slices.Contains(parts[:i], part) {
 			c.at(c.element(sub(path, "key"), i), "is in the list twice")

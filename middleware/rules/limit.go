@@ -21,11 +21,7 @@ func (c *checker) limits(path []string, f *limitFields, none bool) (several []li
 			return nil
 		}
 	}
-	switch {
-	case c.noted(at):
-		return nil
-	case len(f.Limits) == 0:
-		c.at(at, "is empty: name the limits, or write limit: 100/1m")
+	if c.noted(at) {
 		return nil
 	}
 	for _, l := range f.Limits {

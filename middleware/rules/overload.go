@@ -21,11 +21,7 @@ func (c *checker) overload() {
 	}
 	before := len(c.list)
 	c.priority(sub(path, "priority"), o.Priority)
-	exempt := sub(path, "exempt")
-	routes := c.routes(exempt, o.Exempt, "", "so nothing is bounded: name some routes, or leave overload out")
-	if len(o.Exempt) == 0 && c.doc.Has(exempt...) && !c.noted(exempt) {
-		c.at(exempt, "is empty: name routes, or leave it out")
-	}
+	routes := c.routes(sub(path, "exempt"), o.Exempt, "", "so nothing is bounded: name some routes, or leave overload out")
 	switch {
 	case c.config.Overload != nil:
 		c.atKey(path, "stands beside the application's own Config.Overload: keep one")
@@ -60,15 +56,14 @@ func (c *checker) overload() {
 
 // priority checks the tiers in their order.
 func (c *checker) priority(path []string, tiers []string) {
-	if len(tiers) == 0 && c.doc.Has(path...) && !c.noted(path) {
-		c.at(path, "is empty: name the tiers, or leave it out for none to go before others")
-	}
 	for i, tier := range tiers {
 		at := c.element(path, i)
-		if slices.Contains(tiers[:i], tier) {
+		switch {
+		case c.noted(at):
+		case slices.Contains(tiers[:i], tier):
 			c.at(at, "is %q once more: name each tier once", tier)
-			continue
+		default:
+			c.tier(at, tier)
 		}
-		c.tier(at, tier)
 	}
 }

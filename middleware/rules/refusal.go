@@ -27,11 +27,6 @@ func (c *checker) refusal(path []string, given *refusal, denies bool) (made midd
 	check("type", middleware.Refusal{Type: given.Type})
 	check("title", middleware.Refusal{Title: given.Title})
 	check("message", middleware.Refusal{Message: given.Message})
-	for field, text := range map[string]string{"type": given.Type, "title": given.Title, "message": given.Message} {
-		if text == "" && c.doc.Has(sub(path, field)...) {
-			c.at(sub(path, field), "is empty: leave it out for what Weir says")
-		}
-	}
 	if given.RetryAfter != nil {
 		made.RetryAfter = given.RetryAfter.Duration
 		if !denies {

@@ -42,6 +42,7 @@ type schema struct {
 	PropertyNames        *schema            `json:"propertyNames"`
 	Required             []string           `json:"required"`
 	Items                *schema            `json:"items"`
+	MinItems             int                `json:"minItems"`
 }
 
 // of is what Ref is of, or nil.
@@ -122,6 +123,9 @@ func (s *schema) wrong(t testing.TB, at string, v any) string {
 			return fmt.Sprintf("%s: %v is out of range", at, v)
 		}
 	case []any:
+		if len(v) < s.MinItems {
+			return at + ": is empty"
+		}
 		for i, item := range v {
 			if w := s.Items.wrong(t, fmt.Sprintf("%s[%d]", at, i), item); w != "" {
 				return w

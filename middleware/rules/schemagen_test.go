@@ -101,7 +101,11 @@ func schemaOf(defs says, f document.Field, t reflect.Type) says {
 		return schema
 	case reflect.Slice:
 		element := schemaOf(defs, f, t.Elem())
-		return says{"anyOf": []says{element, {"type": "array", "items": element}}}
+		several := says{"type": "array", "items": element}
+		if f.Tag.Get("min") != "" {
+			several["minItems"] = 1
+		}
+		return says{"anyOf": []says{element, several}}
 	case reflect.Bool:
 		return says{"type": "boolean"}
 	case reflect.String:

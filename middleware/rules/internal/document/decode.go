@@ -115,6 +115,8 @@ func (d *decoder) decode(n *yaml.Node, v reflect.Value, f Field) {
 		d.within(short.Name, d.at.key, n, func() { d.decode(n, v.FieldByIndex(short.Index), short) })
 	case t.Kind() == reflect.Map && is == mapping:
 		d.mapping(n, v)
+	case t.Kind() == reflect.Slice && is == list && len(n.Content) == 0 && f.min != "":
+		d.complain(d.at.value, "%s", errEmpty)
 	case t.Kind() == reflect.Slice && is == list:
 		v.Set(reflect.MakeSlice(t, len(n.Content), len(n.Content)))
 		for i, item := range n.Content {
@@ -186,6 +188,8 @@ func (d *decoder) entries(n *yaml.Node, tells func(key string) bool, do func(key
 	return lines
 }
 
+var errEmpty = errors.New("is empty: leave it out")
+
 // setScalar reads n into v, which is no collection.
 func setScalar(v reflect.Value, n *yaml.Node, f Field) error {
 	is := kindOf(n)
@@ -196,6 +200,8 @@ func setScalar(v reflect.Value, n *yaml.Node, f Field) error {
 			return fmt.Errorf("%s is not what can be written here: %s", quote(n.Value), Suggest(n.Value, f.Words))
 		}
 		v.SetString(n.Value)
+	case v.Kind() == reflect.String && is == text && n.Value == "":
+		return errEmpty
 	case v.Kind() == reflect.String && is == text:
 		v.SetString(n.Value)
 	case v.Kind() == reflect.String && is.scalar():

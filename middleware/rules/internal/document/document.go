@@ -4,11 +4,11 @@
 // # How a struct is read
 //
 // A field's tags are `yaml:"name"` (the name in the document), `required:"true"`, `min:"1"` and
-// `max:"9"` of an integer, `words:"a b"` (the texts that can be written), and `short:"true"`: a
+// `max:"9"` of an integer, or `min:"1"` of a list that may not be empty, `words:"a b"` (the texts that can be written), and `short:"true"`: a
 // scalar where the struct should be is this field alone. A field without a name is passed over.
 // Embedded structs are inlined.
 //
-//   - string, bool and integers of any size. An integer is decimal digits, a single _
+//   - string, which is not empty, bool and integers of any size. An integer is decimal digits, a single _
 //     between any two; 0x10, 010, 1e3, +5 and 1.0 are refused.
 //   - map[string]T. Keys keep their spelling.
 //   - slices. One element may be written without the list around it.
