@@ -12,7 +12,6 @@ import (
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -110,77 +109,37 @@ func TestNoMoreRequestsAreUnderWayThanThereArePlaces(t *testing.T) {
 	}
 }
 
-func TestAPlaceIsHeldUntilTheBodyEnds(t *testing.T) {
-	t.Parallel()
-	for name, end := range map[string]func(t *testing.T, r *http.Response){
-		"read":   func(t *testing.T, r *http.Response) { _, err := io.ReadAll(r.Body); require.NoError(t, err) },
-		"closed": func(t *testing.T, r *http.Response) { require.NoError(t, r.Body.Close()) },
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			s, base := serve(t, true, func(w http.ResponseWriter, _ *http.Request) {
-				_, _ = w.Write(make([]byte, 1<<20)) // more than a stream's window
-			})
-			transport := newTransport(t, base, pace.Options{Rules: []pace.Rule{{Host: "127.0.0.1", Limit: limiter.All(fast, limiter.AtOnce(1))}}})
-			first, err := transport.RoundTrip(request(t, "GET", s.URL))
-			require.NoError(t, err)
-			require.EqualValues(t, 1, transport.Stats()[0].InFlight)
-
-			ctx, cancel := context.WithCancel(t.Context())
-			go func() {
-				for transport.Stats()[0].Waiting == 0 {
-					time.Sleep(time.Millisecond)
-				}
-				cancel()
-			}()
-			_, err = transport.RoundTrip(request(t, "GET", s.URL).WithContext(ctx))
-			require.ErrorIs(t, err, context.Canceled)
-
-			end(t, first)
-			second, err := transport.RoundTrip(request(t, "GET", s.URL))
-			require.NoError(t, err)
-			require.NoError(t, second.Body.Close())
-			require.NoError(t, first.Body.Close())
-			require.Zero(t, transport.Stats()[0].InFlight)
-		})
-	}
-}
-
 // A redirect to another host meets that host's rule, and what it says cools that host down.
 func TestARedirectMeetsTheRuleOfItsHost(t *testing.T) {
-	t.Parallel()
-	there, base := serve(t, false, func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Retry-After", "3600")
-		w.WriteHeader(http.StatusTooManyRequests)
-	})
-	here, _ := serve(t, false, func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path == "/there" {
-			http.Redirect(w, r, there.URL, http.StatusFound)
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(func(r *http.Request, _ int) *http.Response {
+			switch {
+			case r.URL.Host == "there.example.org":
+				return respond(429, "Retry-After", "3600")
+			case r.URL.Path == "/there":
+				return respond(302, "Location", "https://there.example.org/")
+			}
+			return respond(200)
+		})
+		var seen observed
+		client := &http.Client{Transport: newTransport(t, s, pace.Options{Observer: &seen, Rules: []pace.Rule{
+			{Name: "here", Host: "here.example.org", Limit: fast}, {Name: "there", Host: "there.example.org", Limit: fast},
+		}})}
+		resp, err := client.Get("https://here.example.org/there")
+		require.NoError(t, err)
+		require.Equal(t, http.StatusTooManyRequests, resp.StatusCode)
+		_, err = client.Get("https://here.example.org/there")
+		var tooLong *pace.WaitError
+		require.ErrorAs(t, err, &tooLong)
+		require.Equal(t, "there", tooLong.Rule)
+		_, err = client.Get("https://here.example.org/")
+		require.NoError(t, err)
+		var saw []string
+		for _, o := range seen.all() {
+			saw = append(saw, o.Rule+" "+o.Outcome.String())
 		}
+		require.Equal(t, []string{"here served", "there refused", "here served", "there too_long", "here served"}, saw)
 	})
-	var seen observed
-	transport := newTransport(t, base, pace.Options{Observer: &seen, Rules: []pace.Rule{
-		{Name: "here", Host: hostOf(here), Limit: fast}, {Name: "there", Host: hostOf(there), Limit: fast},
-	}})
-	client := &http.Client{Transport: transport}
-	resp, err := client.Get(here.URL + "/there")
-	require.NoError(t, err)
-	require.NoError(t, resp.Body.Close())
-	require.Equal(t, http.StatusTooManyRequests, resp.StatusCode)
-
-	_, err = client.Get(here.URL + "/there")
-	var tooLong *pace.WaitError
-	require.ErrorAs(t, err, &tooLong)
-	require.Equal(t, "there", tooLong.Rule)
-	resp, err = client.Get(here.URL)
-	require.NoError(t, err)
-	require.NoError(t, resp.Body.Close())
-
-	var saw []string
-	for _, o := range seen.all() {
-		saw = append(saw, o.Rule+" "+o.Outcome.String())
-	}
-	require.Equal(t, []string{"here served", "there refused", "here served", "there too_long", "here served"}, saw)
 }
 
 // Upgraded connections are written to by the body.

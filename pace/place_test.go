@@ -3,6 +3,7 @@ package pace_test
 import (
 	"context"
 	"errors"
+	"io"
 	"net/http"
 	"sync"
 	"testing"
@@ -92,17 +93,31 @@ func TestAPanicLeavesThePlace(t *testing.T) {
 	})
 }
 
-// A caller that forgets the body has the place until the request's context ends, as it has the
+// A caller that forgets the body has the slot until the request's context ends, as it has the
 // connection.
-func TestAPlaceEndsWithTheContext(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		transport := newTransport(t, newServer(nil), pace.Options{Rules: []pace.Rule{{Host: "api.example.org", Limit: limiter.AtOnce(1)}}})
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		_, err := transport.RoundTrip(request(t, "GET", api).WithContext(ctx))
-		require.NoError(t, err)
-		began := time.Now()
-		mustGet(t, transport)
-		require.Equal(t, time.Second, time.Since(began))
-	})
+func TestASlotIsHeldUntilTheBodyOrTheContextEnds(t *testing.T) {
+	for name, end := range map[string]func(r *http.Response){
+		"read":    func(r *http.Response) { _, _ = io.ReadAll(r.Body) },
+		"closed":  func(r *http.Response) { _ = r.Body.Close() },
+		"context": func(*http.Response) { time.Sleep(time.Second) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				transport := newTransport(t, newServer(nil), pace.Options{Rules: []pace.Rule{{Host: "api.example.org", Limit: limiter.AtOnce(1)}}})
+				ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+				defer cancel()
+				first, err := transport.RoundTrip(request(t, "GET", api).WithContext(ctx))
+				require.NoError(t, err)
+				time.Sleep(time.Second)
+				require.EqualValues(t, 1, transport.Stats()[0].InFlight)
+				began := time.Now()
+				time.AfterFunc(time.Second, func() { end(first) })
+				mustGet(t, transport)
+				require.Equal(t, map[bool]time.Duration{true: 2 * time.Second, false: time.Second}[name == "context"], time.Since(began))
+				require.Zero(t, transport.Stats()[0].InFlight)
+				_ = first.Body.Close() // once more is allowed
+				require.Zero(t, transport.Stats()[0].InFlight)
+			})
+		})
+	}
 }
