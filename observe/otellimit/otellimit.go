@@ -12,7 +12,6 @@ package otellimit
 
 import (
 	"fmt"
-	"sync"
 
 	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/metric"
@@ -56,7 +55,6 @@ type Observer struct {
 	from     *tally.Tally[Watcher]
 	duration metric.Float64Histogram
 	waits    metric.Float64Histogram
-	waitsOf  sync.Map // by rule, []metric.RecordOption
 	store    []metric.RecordOption
 	callback metric.Registration
 	metrics  bool // or spans only

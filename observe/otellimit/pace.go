@@ -14,15 +14,6 @@ const (
 	waitKey    = attribute.Key("rate_limit.pace.wait") // in seconds
 )
 
-// ofRule are a rule's attributes, which are made once.
-func (t *Observer) ofRule(rule string) []metric.RecordOption {
-	if made, ok := t.waitsOf.Load(rule); ok {
-		return made.([]metric.RecordOption)
-	}
-	made, _ := t.waitsOf.LoadOrStore(rule, []metric.RecordOption{metric.WithAttributeSet(attribute.NewSet(ruleKey.String(rule)))})
-	return made.([]metric.RecordOption)
-}
-
 // ObserveAttempt implements [pace.Observer]. In the span around the request it adds an event for
 // an attempt that waited, and for one that was not sent or refused.
 func (t *Observer) ObserveAttempt(o *pace.Observation) {
@@ -30,7 +21,7 @@ func (t *Observer) ObserveAttempt(o *pace.Observation) {
 	if t.metrics {
 		rule := t.from.ObserveAttempt(o)
 		if o.Outcome.Sent() {
-			t.waits.Record(ctx, o.Waited.Seconds(), t.ofRule(rule)...)
+			t.waits.Record(ctx, o.Waited.Seconds(), metric.WithAttributes(ruleKey.String(rule)))
 		}
 	}
 	if o.Outcome == pace.OutcomeServed && o.Waited == 0 || o.Outcome == pace.OutcomeUnmatched {
