@@ -282,9 +282,12 @@ func TestInAnOutageItIsSaidWhomLimitsRefuseAndWhatTheStoreSaidLast(t *testing.T)
 }
 
 func TestWhoseKeysAreNotListedIsSaid(t *testing.T) {
-	page, limits := manyRules(t)
+	top, err := offenders.New(offenders.Options{MaxRules: 30})
+	require.NoError(t, err)
+	page, err := dashboard.New(dashboard.Options{Authorize: anybody, Offenders: top})
+	require.NoError(t, err)
 	for i := range 40 {
-		ask(limits, i, 1)
+		top.Observe(&middleware.Observation{Rules: []middleware.RuleResult{{Rule: &middleware.RuleInfo{Name: fmt.Sprint("thing ", i)}, Key: "a"}}})
 	}
 	f := (&service{t: t, page: page, mux: page}).figures()
 	assert.Len(t, f.Top, 24)
@@ -345,32 +348,6 @@ func TestOfThousandsOfRulesSomeAreShownAndTheRestIsCounted(t *testing.T) {
 	f := (&service{t: t, page: page, mux: page}).figures()
 	assert.Len(t, f.Rows, 500)
 	assert.Equal(t, 100, f.Hidden, "a limiter that is added twice has its rules once")
-}
-
-// manyRules are 40, thing 0 to thing 39, of which offenders follows 30.
-func manyRules(t *testing.T) (*dashboard.Dashboard, *middleware.RateLimit) {
-	routes := map[string][]middleware.Rule{}
-	for i := range 40 {
-		pattern := fmt.Sprintf("GET /things/%d", i)
-		routes[pattern] = []middleware.Rule{{Name: fmt.Sprint("thing ", i), Key: keyfunc.IP(), Limit: limiter.PerHour(2).With(limiter.SlidingLog)}}
-	}
-	top, err := offenders.New(offenders.Options{MaxRules: 30, ShowKeys: true})
-	require.NoError(t, err)
-	page, err := dashboard.New(dashboard.Options{Authorize: anybody, Offenders: top})
-	require.NoError(t, err)
-	limits, err := middleware.New(middleware.Config{Observer: middleware.Observers(page, top), ByRoute: routes})
-	require.NoError(t, err)
-	page.Add(limits)
-	return page, limits
-}
-
-// ask sends requests to one of manyRules.
-func ask(limits *middleware.RateLimit, thing, times int) {
-	for range times {
-		r := httptest.NewRequest("GET", fmt.Sprint("/things/", thing), nil)
-		r.Pattern = fmt.Sprint("GET /things/", thing)
-		limits.Begin(httptest.NewRecorder(), r, nil)
-	}
 }
 
 // panicking is a list of bans that is not well.
