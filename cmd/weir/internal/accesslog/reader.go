@@ -3,7 +3,6 @@ package accesslog
 import (
 	"bufio"
 	"bytes"
-	"cmp"
 	"compress/gzip"
 	"errors"
 	"fmt"
@@ -90,7 +89,7 @@ func NewReader(from io.Reader, o Options) (*Reader, error) {
 		first = append(first, trimmed(line))
 	}
 	if r.parser, err = fitting(found, first[:min(len(first), sample)]); err != nil {
-		return nil, cmp.Or(misplaced(o, first[:min(len(first), sample)]), err)
+		return nil, err
 	}
 	r.parser.begin(first)
 	r.stats.Format = r.parser.name
@@ -153,24 +152,6 @@ func fitting(found []*parser, lines [][]byte) (*parser, error) {
 	}
 	at, wrong := found[0].parse(&Entry{}, lines[first])
 	return nil, fmt.Errorf("no line fits the format; line %d fails at byte %d: %s: %.100q", first+1, at+1, wrong, lines[first])
-}
-
-// misplaced is what is wrong with Options.Map, if a format fits these lines without it.
-func misplaced(o Options, lines [][]byte) error {
-	told := o
-	o.Map = nil
-	found, err := candidates(o)
-	if err != nil || len(told.Map) == 0 {
-		return nil
-	}
-	fits, err := fitting(found, lines)
-	if err != nil {
-		return nil
-	}
-	if _, err = newParser(fits.format, told); err == nil {
-		return nil
-	}
-	return fmt.Errorf("the log is %s, and %w", fits.name, err)
 }
 
 // Has reports whether the log has user, tier, host, client, method, target or status.
