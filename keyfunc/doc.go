@@ -15,6 +15,7 @@
 //	API key or token you have checked        APIKey("X-Api-Key"), Bearer
 //	any other header, a cookie               Header("X-Tenant"), Cookie("session")
 //	parameter of the route, of the query     PathValue("id"), Query("tenant")
+//	field of a JSON body                     JSONField("account", 4096)
 //	address and headers of the client        Fingerprint()
 //	route, method, host, all clients together Route, Method, Host, Global
 //	two things at once                       Join(User, Route), JoinPresent(User, IP())
@@ -45,7 +46,7 @@
 // # Keys that any client can make up
 //
 // An address takes some effort to change; a header does not. APIKey, Bearer,
-// Header, Cookie, Query, PathValue, Host and Fingerprint read what the client wrote, and a client
+// Header, Cookie, Query, PathValue, JSONField, Host and Fingerprint read what the client wrote, and a client
 // that writes something new on every request is a new client on every request.
 // Count them after the value has been checked, or beside a rule on IP.
 //

@@ -22,7 +22,8 @@ import (
 // differs from process to process. So must a Func that builds on another's key; [Class.Mark] puts
 // the mark back.
 //
-// A Func does not change the request, and may be called from many goroutines.
+// A Func does not change the request, but for reading its body with [Body], and may be called from
+// many goroutines.
 type Func func(*http.Request) (string, error)
 
 // ErrNoKey says that a request carries no such key: no user, no such header.

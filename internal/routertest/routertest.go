@@ -138,6 +138,7 @@ var cases = []testCase{
 	{claim: "spellings of a path cannot evade its limit", run: spellings, routed: true},
 	{claim: "a rule for a route that is not there is warned of", run: misspeltRoute, routed: true},
 	{claim: "a key from the path is what the handler sees, however it is spelled", run: keySpellings},
+	{claim: "a key from the body is counted, and the handler reads the body", run: keyFromBody},
 	{claim: "unknown paths are counted and have no pattern", run: unknownPaths},
 
 	{claim: "a refused request goes no further", run: refusalGoesNoFurther},

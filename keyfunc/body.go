@@ -1,0 +1,233 @@
+package keyfunc
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+)
+
+// JSONField is the value of a field of the JSON object in the request's body:
+// "body:account:jane" for JSONField("account", 4096) and {"account":"jane","password":"…"}. It
+// reads the body and puts it back, for the handler to read, as [Body] does; several keys read it
+// once.
+//
+// It is for limits on what is tried, such as the account that logins are for:
+//
+//	middleware.Rule{Name: "account", Match: middleware.Route("POST /login"),
+//		Key: keyfunc.JSONField("account", 4096), Limit: limiter.PerHour(20)}
+//
+// It is safe for what clients may count on one counter, beside a rule on [IP]: any client can
+// name another's account, so do not ban by it. To check, send the field in capitals, twice, and
+// behind a long other field.
+//
+// A body that one reader could take for another than the next is [ErrAmbiguous], and such a
+// request goes no further: the field twice with different values, in whatever case, as
+// encoding/json finds it in any; an object that is not whole, has something behind it, or more
+// than most bytes; a value that is neither a string nor a whole number; and a body with a
+// Content-Encoding. So is one that cannot be read to its end. The Content-Type does not matter, as
+// it need not to the handler. A request without a body, or with one that does not begin like an
+// object, has no key, nor has one without the field, or with null or an empty text in it.
+//
+// The value is as the client spells it. Where "Jane" and "jane" are one account, a Func of your
+// own makes one key of them:
+//
+//	func account(r *http.Request) (string, error) {
+//		key, err := email(r)
+//		return strings.ToLower(key), err
+//	}
+//
+// The request waits until its body has arrived: have the server's ReadTimeout bound that. Have a
+// rule on [IP] in a limiter further out where it must not come to that.
+//
+// JSONField panics if name is empty or has a colon in it, or if most is not from 1 to 10 MiB.
+// Take at least what the handler takes.
+func JSONField(name string, most int) Func {
+	if name == "" || strings.Contains(name, ":") {
+		panic(fmt.Sprintf("keyfunc: JSONField(%q): a field has a name, without a colon in it", name))
+	}
+	if most < 1 || most > mostBody {
+		panic(fmt.Sprintf("keyfunc: JSONField(%q): most is %d bytes: it must be from 1 to %d", name, most, mostBody))
+	}
+	prefix := "body:" + name + ":"
+	var errTwo error = ambiguous("two different fields " + name + " in its body")
+	return func(r *http.Request) (string, error) {
+		body, err := Body(r, most)
+		tooLong := errors.Is(err, errLongBody)
+		if err != nil && !tooLong {
+			return "", err
+		}
+		body = bytes.TrimLeft(bytes.TrimPrefix(body, []byte("\ufeff")), jsonSpace)
+		switch {
+		case len(body) == 0 && !tooLong:
+			return "", ErrNoKey
+		case r.Header.Get("Content-Encoding") != "":
+			return "", errEncoded
+		case len(body) > 0 && body[0] != '{':
+			return "", ErrNoKey
+		case tooLong:
+			return "", err
+		}
+		value, err := jsonField(body, name, errTwo)
+		if err != nil {
+			return "", err
+		}
+		return prefix + value, nil
+	}
+}
+
+const (
+	mostBody  = 10 << 20
+	jsonSpace = " \t\r\n"
+)
+
+var (
+	errEncoded    error = ambiguous("an encoded body, in which no field can be found")
+	errNoJSON     error = ambiguous("a body that is not one whole JSON object")
+	errOddValue   error = ambiguous("a field in its body that is neither a string nor a whole number")
+	errLongBody   error = ambiguous("a longer body than its key can be in")
+	errReadBefore error = ambiguous("a body that was read before its key could be")
+)
+
+// jsonField is the value of a field of an object, in whatever case its name is.
+func jsonField(object []byte, name string, errTwo error) (value string, err error) {
+	decoder := json.NewDecoder(bytes.NewReader(object))
+	decoder.UseNumber()
+	if _, err := decoder.Token(); err != nil { // the brace
+		return "", errNoJSON
+	}
+	for decoder.More() {
+		field, err := decoder.Token()
+		if err != nil {
+			return "", errNoJSON
+		}
+		var raw json.RawMessage
+		if err := decoder.Decode(&raw); err != nil {
+			return "", errNoJSON
+		}
+		if text, ok := field.(string); !ok || !strings.EqualFold(text, name) {
+			continue
+		}
+		given, err := scalar(raw)
+		switch {
+		case err != nil:
+			return "", err
+		case given == "": // which changes nothing in a reader, or leaves nothing
+		case value != "" && given != value:
+			return "", errTwo
+		default:
+			value = given
+		}
+	}
+	if _, err := decoder.Token(); err != nil {
+		return "", errNoJSON
+	}
+	if _, err := decoder.Token(); err != io.EOF {
+		return "", errNoJSON
+	}
+	if value == "" {
+		return "", ErrNoKey
+	}
+	return value, nil
+}
+
+// scalar is a string, or a whole number in its one spelling.
+func scalar(raw json.RawMessage) (string, error) {
+	switch text := string(raw); {
+	case text == "null":
+		return "", nil
+	case text[0] == '"':
+		var value string
+		if err := json.Unmarshal(raw, &value); err != nil {
+			return "", errNoJSON
+		}
+		return value, nil
+	default:
+		if n, err := strconv.ParseInt(text, 10, 64); err == nil && strconv.FormatInt(n, 10) == text {
+			return text, nil
+		}
+		return "", errOddValue
+	}
+}
+
+// Body is the request's body if it has at most so many bytes, for a [Func] of your own. What was
+// read is put back for the handler: r.Body is another one afterwards. The bytes are not to be
+// changed, and are empty for a request without a body. The error wraps [ErrAmbiguous], of a body
+// that is longer, for which the first bytes are returned; that cannot be read to its end; or that
+// something in front has read and not put back. Such a request may have a key, and must not pass
+// for one without.
+func Body(r *http.Request, most int) ([]byte, error) {
+	if r.Body == nil || r.Body == http.NoBody {
+		return nil, nil
+	}
+	b, ok := r.Body.(*body)
+	if !ok {
+		b = &body{source: r.Body}
+		r.Body = b
+	}
+	first, err := b.first(most)
+	if err == nil && len(first) == 0 && r.ContentLength > 0 {
+		err = errReadBefore
+	}
+	return first, err
+}
+
+// A body is one of which the beginning was read ahead.
+type body struct {
+	source io.ReadCloser
+
+	mu     sync.Mutex
+	ahead  []byte // what was read of it
+	at     int    // how much of that the handler has read
+	err    error  // how it ended; nil: it may go on
+	passed bool   // the handler has read on, beyond what is ahead
+}
+
+// first reads until the body has ended, or is longer.
+func (b *body) first(most int) ([]byte, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if missing := most + 1 - len(b.ahead); missing > 0 && b.err == nil {
+		if b.passed {
+			return nil, errReadBefore
+		}
+		more, err := io.ReadAll(io.LimitReader(b.source, int64(missing)))
+		b.ahead = append(b.ahead, more...)
+		if err != nil {
+			b.err = err
+		} else if len(more) < missing {
+			b.err = io.EOF
+		}
+	}
+	switch {
+	case len(b.ahead) > most:
+		return b.ahead[:most:most], errLongBody
+	case b.err != io.EOF:
+		return nil, fmt.Errorf("%w (%w)", ambiguous("a body that cannot be read to its end"), b.err)
+	}
+	return b.ahead[:len(b.ahead):len(b.ahead)], nil
+}
+
+func (b *body) Read(p []byte) (int, error) {
+	b.mu.Lock()
+	if b.at < len(b.ahead) {
+		n := copy(p, b.ahead[b.at:])
+		b.at += n
+		b.mu.Unlock()
+		return n, nil
+	}
+	if b.err != nil {
+		defer b.mu.Unlock()
+		return 0, b.err
+	}
+	b.passed = true
+	b.mu.Unlock()
+	return b.source.Read(p)
+}
+
+func (b *body) Close() error { return b.source.Close() }

@@ -1,0 +1,72 @@
+package rules_test
+
+import (
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/weirgo/weir/keyfunc"
+	"github.com/weirgo/weir/middleware"
+	"github.com/weirgo/weir/middleware/rules"
+)
+
+// A file names the application's key, which reads the body, and its lists and overrides know
+// single values of it.
+func TestAKeyOfTheApplicationReadsTheBody(t *testing.T) {
+	text := `version: 1
+global: {limit: 1000/h sliding_log, key: ip}
+allow: {keys: ["body:account:demo"]}
+ban: {keys: ["body:account:mallory"]}
+endpoints:
+  "POST /login":
+    limit: 2/h sliding_log
+    key: account
+    no_key: bad_request
+    overrides: {"body:account:jane": 3/h sliding_log}
+`
+	logger := slog.New(slog.DiscardHandler)
+	r := parse(t, text, rules.Options{
+		Config: middleware.Config{Logger: logger},
+		Keys:   map[string]keyfunc.Func{"account": keyfunc.JSONField("account", 256)},
+	})
+	l, err := middleware.New(r.Config())
+	require.NoError(t, err)
+	mux := http.NewServeMux()
+	mux.HandleFunc("POST /login", func(w http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		assert.NoError(t, err)
+		_, _ = w.Write(body)
+	})
+	h := l.Handler(mux)
+	login := func(body string, want int) {
+		t.Helper()
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, httptest.NewRequest("POST", "/login", io.NopCloser(strings.NewReader(body))))
+		require.Equal(t, want, w.Code, body)
+		if want == 200 {
+			require.Equal(t, body, w.Body.String())
+		}
+	}
+	for account, passes := range map[string]int{"joe": 2, "jane": 3, "demo": 20, "mallory": 0} {
+		body := `{"account":"` + account + `"}`
+		for range passes {
+			login(body, 200)
+		}
+		switch account {
+		case "demo":
+		case "mallory":
+			login(body, 403)
+		default:
+			login(body, 429)
+		}
+	}
+	login(`{"account":"jane","Account":"joe"}`, 400)
+	login(`{"other":"jane"}`, 400)
+	login(`not JSON`, 400)
+}
