@@ -16,7 +16,8 @@ import (
 // which differ in length. The zero calendar is none.
 type calendar struct {
 	unit unit
-	zone string // empty: UTC
+	from time.Weekday // on which weeks begin
+	zone string       // empty: UTC
 }
 
 type unit uint8
@@ -44,8 +45,11 @@ var calendarUnits = [...]struct {
 // where. It counts as PerDay(events).With(FixedWindow) does there.
 func Daily(events int64) Limit { return calendarLimit(events, calendar{unit: day}) }
 
-// Weekly is a limit of events in a week that begins on Monday, in UTC unless [Limit.In] says where.
-func Weekly(events int64) Limit { return calendarLimit(events, calendar{unit: week}) }
+// Weekly is a limit of events in a week that begins on Monday, unless [Limit.From] says when, in
+// UTC unless [Limit.In] says where.
+func Weekly(events int64) Limit {
+	return calendarLimit(events, calendar{unit: week, from: time.Monday})
+}
 
 // Monthly is a limit of events in a month of the calendar, in UTC unless [Limit.In] says where:
 //
@@ -74,8 +78,17 @@ func (l Limit) In(zone string) Limit {
 	return l
 }
 
+// From returns l, which [Weekly] made, with weeks that begin on that day.
+func (l Limit) From(day time.Weekday) Limit {
+	l.calendar.from = day
+	if l.calendar.unit != week {
+		l.calendar.from = -1 // which Validate refuses, as Sunday is 0
+	}
+	return l
+}
+
 // Calendar is the period of a limit that [Daily], [Weekly], [Monthly] or [Yearly] made, as it
-// stands in text: "day Europe/Berlin", "week", "month". It is empty for other limits.
+// stands in text: "day Europe/Berlin", "week from monday", "month". It is empty for other limits.
 func (l Limit) Calendar() string {
 	if l.calendar.unit == noUnit {
 		return ""
@@ -85,6 +98,9 @@ func (l Limit) Calendar() string {
 
 func (c calendar) String() string {
 	text := calendarUnits[c.unit].name
+	if c.unit == week {
+		text += " from " + strings.ToLower(c.from.String())
+	}
 	switch {
 	case c.zone != "":
 		text += " " + c.zone
@@ -101,12 +117,15 @@ func (l Limit) checkCalendar(report func(field invalid.Name, reason string, args
 	case c == calendar{}:
 		return
 	case int(c.unit) >= len(calendarUnits) || c.unit == noUnit:
-		report("Per", "%v: a time zone needs Daily, Weekly, Monthly or Yearly", l.Per)
+		report("Per", "%v: a time zone and a first day need Daily, Weekly, Monthly or Yearly", l.Per)
 		return
 	case l.Per != calendarUnits[c.unit].per:
 		report("Per", "%v: of a calendar %s it has to stay %v", l.Per, calendarUnits[c.unit].name, calendarUnits[c.unit].per)
 	case l.Algorithm != FixedWindow:
 		report("Algorithm", "%v: a calendar %s is counted by %v alone", l.Algorithm, calendarUnits[c.unit].name, FixedWindow)
+	}
+	if c.unit != week && c.from != 0 || c.from < time.Sunday || c.from > time.Saturday {
+		report("the first day", "none that a calendar %s can be from: only Weekly limits are From one of the seven days", calendarUnits[c.unit].name)
 	}
 	if _, err := zoneNamed(c.zone); err != nil {
 		report("the time zone", "%w", err)
@@ -185,8 +204,8 @@ func (c *calendarWindows) find(t int64) *calendarWindow {
 	return w
 }
 
-// firstMonday is which day since 1970-01-01, a Thursday, the first week since begins on.
-const firstMonday = 4
+// firstDay is which day since 1970-01-01, a Thursday, the first week since begins on.
+func (c *calendarWindows) firstDay() int { return (int(c.from-time.Thursday) + 7) % 7 }
 
 // indexOf is the number of the window that a date is in.
 func (c *calendarWindows) indexOf(y int, m time.Month, d int) int64 {
@@ -197,7 +216,7 @@ func (c *calendarWindows) indexOf(y int, m time.Month, d int) int64 {
 	case month:
 		return 12*(int64(y)-1970) + int64(m) - 1
 	case week:
-		days -= firstMonday
+		days -= int64(c.firstDay())
 		return (days - (days%7+7)%7) / 7
 	}
 	return days
@@ -212,7 +231,7 @@ func (c *calendarWindows) start(index int64) int64 {
 	case month:
 		return c.midnight(1970, time.Month(1+i), 1)
 	case week:
-		return c.midnight(1970, 1, 1+firstMonday+7*i)
+		return c.midnight(1970, 1, 1+c.firstDay()+7*i)
 	}
 	return c.midnight(1970, 1, 1+i)
 }

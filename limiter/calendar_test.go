@@ -23,6 +23,9 @@ func anyCalendar(events int64, among ...string) *rapid.Generator[Limit] {
 	return rapid.Custom(func(t *rapid.T) Limit {
 		l := rapid.SampledFrom([]func(int64) Limit{Daily, Weekly, Monthly, Yearly}).Draw(t, "unit")(events)
 		l.Events = min(l.Events, maxRate*l.Per.Microseconds())
+		if l.calendar.unit == week {
+			l = l.From(time.Weekday(rapid.IntRange(0, 6).Draw(t, "from")))
+		}
 		return l.In(rapid.SampledFrom(among).Draw(t, "zone"))
 	})
 }
@@ -41,7 +44,7 @@ func indexer(l Limit) func(t int64) int64 {
 			y, m, d := shown(t).Date()
 			date := time.Date(y, m, d, 0, 0, 0, 0, time.UTC)
 			if l.calendar.unit == week {
-				for date.Weekday() != time.Monday {
+				for date.Weekday() != l.calendar.from {
 					date = date.AddDate(0, 0, -1)
 				}
 				return (date.Unix()/86400 + 70_000) / 7
@@ -99,6 +102,7 @@ func TestTheWindowsOfACalendarAreThoseOfTheWall(t *testing.T) {
 		{Monthly(1).In("Europe/Berlin"), "2026-02-28T23:00:00Z", "2026-02-28T23:00:00Z", "2026-03-31T22:00:00Z", 31*24 - 1},
 		{Yearly(1).In("Asia/Kolkata"), "2026-01-01T00:00:00Z", "2025-12-31T18:30:00Z", "2026-12-31T18:30:00Z", 365 * 24},
 		{Weekly(1), "2026-11-22T23:59:59Z", "2026-11-16T00:00:00Z", "2026-11-23T00:00:00Z", 7 * 24},
+		{Weekly(1).From(time.Sunday), "2026-11-22T00:00:00Z", "2026-11-22T00:00:00Z", "2026-11-29T00:00:00Z", 7 * 24},
 		{Weekly(1).In("Europe/Berlin"), "2026-10-25T12:00:00Z", "2026-10-18T22:00:00Z", "2026-10-25T23:00:00Z", 7*24 + 1},
 		{Daily(1), "2026-03-29T12:00:00Z", "2026-03-29T00:00:00Z", "2026-03-30T00:00:00Z", 24},
 		{Daily(1).In("Europe/Berlin"), "2026-03-29T12:00:00Z", "2026-03-28T23:00:00Z", "2026-03-29T22:00:00Z", 23},
@@ -146,24 +150,27 @@ func TestTheWindowOfATimeIsKnownOfAllThatHaveWindows(t *testing.T) {
 func TestEqualCalendarLimitsCompareEqual(t *testing.T) {
 	assert.Equal(t, Monthly(5).In("Europe/Berlin"), Monthly(5).In("Europe/Berlin"))
 	assert.True(t, Monthly(5).In("UTC") == Monthly(5))
+	assert.True(t, Weekly(5) == Weekly(5).From(time.Monday))
 	assert.False(t, Monthly(5) == Monthly(5).In("Europe/Berlin"))
 	assert.False(t, Monthly(5) == Limit{Events: 5, Per: 744 * time.Hour, Algorithm: FixedWindow})
 }
 
 func TestACalendarThatMakesNoSenseIsRefused(t *testing.T) {
 	for want, l := range map[string]Limit{
-		`limiter: the time zone is "Europe/Berln": there is no such time zone, want a name such as Europe/Berlin`:     Monthly(5).In("Europe/Berln"),
-		`limiter: the time zone is "Local": what that is differs between processes, name the time zone`:               Daily(5).In("Local"),
-		`limiter: the time zone is "localtime": what that is differs between processes, name the time zone`:           Daily(5).In("localtime"),
-		`limiter: the time zone is "right/Europe/Berlin": what that is differs between processes, name the time zone`: Daily(5).In("right/Europe/Berlin"),
-		`limiter: the time zone is "../etc/passwd": there is no such time zone, want a name such as Europe/Berlin`:    Daily(5).In("../etc/passwd"),
-		`limiter: Algorithm is sliding-log: a calendar month is counted by fixed-window alone`:                        Monthly(5).With(SlidingLog),
-		`limiter: Burst is 7: fixed-window has no burst, only token-bucket and leaky-bucket do`:                       Monthly(5).WithBurst(7),
-		`limiter: Per is 1h0m0s: a time zone needs Daily, Weekly, Monthly or Yearly`:                                  PerHour(5).In("Europe/Berlin"),
-		`limiter: Per is 24h0m0s: a time zone needs Daily, Weekly, Monthly or Yearly`:                                 PerDay(5).In("UTC"),
-		`limiter: Per is 168h0m0s: a time zone needs Daily, Weekly, Monthly or Yearly`:                                Limit{Events: 5, Per: 168 * time.Hour}.In(""),
-		`limiter: Per is 24h0m0s: of a calendar month it has to stay 744h0m0s`:                                        {Events: 5, Per: 24 * time.Hour, Algorithm: FixedWindow, calendar: calendar{unit: month}},
-		`limiter: Events is 0: it must be from 1 to 1000000000000`:                                                    Yearly(0),
+		`limiter: the time zone is "Europe/Berln": there is no such time zone, want a name such as Europe/Berlin`:             Monthly(5).In("Europe/Berln"),
+		`limiter: the time zone is "Local": what that is differs between processes, name the time zone`:                       Daily(5).In("Local"),
+		`limiter: the time zone is "localtime": what that is differs between processes, name the time zone`:                   Daily(5).In("localtime"),
+		`limiter: the time zone is "right/Europe/Berlin": what that is differs between processes, name the time zone`:         Daily(5).In("right/Europe/Berlin"),
+		`limiter: the time zone is "../etc/passwd": there is no such time zone, want a name such as Europe/Berlin`:            Daily(5).In("../etc/passwd"),
+		`limiter: Algorithm is sliding-log: a calendar month is counted by fixed-window alone`:                                Monthly(5).With(SlidingLog),
+		`limiter: Burst is 7: fixed-window has no burst, only token-bucket and leaky-bucket do`:                               Monthly(5).WithBurst(7),
+		`limiter: the first day is none that a calendar month can be from: only Weekly limits are From one of the seven days`: Monthly(5).From(time.Sunday),
+		`limiter: the first day is none that a calendar week can be from: only Weekly limits are From one of the seven days`:  Weekly(5).From(7),
+		`limiter: Per is 1h0m0s: a time zone and a first day need Daily, Weekly, Monthly or Yearly`:                           PerHour(5).In("Europe/Berlin"),
+		`limiter: Per is 24h0m0s: a time zone and a first day need Daily, Weekly, Monthly or Yearly`:                          PerDay(5).In("UTC"),
+		`limiter: Per is 168h0m0s: a time zone and a first day need Daily, Weekly, Monthly or Yearly`:                         Limit{Events: 5, Per: 168 * time.Hour}.In(""),
+		`limiter: Per is 24h0m0s: of a calendar month it has to stay 744h0m0s`:                                                {Events: 5, Per: 24 * time.Hour, Algorithm: FixedWindow, calendar: calendar{unit: month}},
+		`limiter: Events is 0: it must be from 1 to 1000000000000`:                                                            Yearly(0),
 	} {
 		assert.EqualError(t, l.Validate(), want)
 	}

@@ -19,7 +19,7 @@ import (
 //	1_000_000/30d             underscores may group digits
 //	1_000_000/month           a month of the calendar, in UTC
 //	1000/day Europe/Berlin    from midnight to midnight, there
-//	10_000/week               from monday to monday
+//	10_000/week from sunday   weeks begin on monday unless it is said otherwise
 //
 // The period is a unit (s, m, h, d, or sec, min, second, minute, hour, day) or a
 // number with a unit (ms, us and sums such as 1h30m too). What follows it may come
@@ -99,7 +99,8 @@ func parse(text string) (Limit, error) {
 	return l, nil
 }
 
-// parseCalendar reads the period of a calendar, behind which a time zone may stand. It returns a limit of so many events alone for others.
+// parseCalendar reads the period of a calendar, which goes on in the words behind it: "from" with
+// a day of the week, and a time zone. It returns a limit of so many events alone for others.
 func parseCalendar(events int64, period string, words []string) (l Limit, rest []string, _ error) {
 	switch period {
 	case "week":
@@ -119,6 +120,19 @@ func parseCalendar(events int64, period string, words []string) (l Limit, rest [
 		}
 		return Limit{Events: events}, words, nil
 	}
+	if len(words) > 0 && strings.EqualFold(words[0], "from") {
+		if len(words) == 1 {
+			return l, nil, fmt.Errorf("from has no day after it, such as monday")
+		}
+		from, ok := parseWeekday(words[1])
+		switch {
+		case l.calendar.unit != week:
+			return l, nil, fmt.Errorf("from %s is for a week, and not for a %s", shorten(words[1]), period)
+		case !ok:
+			return l, nil, fmt.Errorf("from is %q: it must be a day of the week, such as monday", shorten(words[1]))
+		}
+		l, words = l.From(from), words[2:]
+	}
 	if len(words) > 0 && isZone(words[0]) {
 		l, words = l.In(words[0]), words[1:]
 	}
@@ -131,11 +145,20 @@ func isZone(word string) bool {
 		return true
 	}
 	var a Algorithm
-	if strings.EqualFold(word, "burst") || a.UnmarshalText([]byte(word)) == nil {
+	if strings.EqualFold(word, "burst") || strings.EqualFold(word, "from") || a.UnmarshalText([]byte(word)) == nil {
 		return false
 	}
 	_, err := zoneNamed(word)
 	return err == nil
+}
+
+func parseWeekday(word string) (time.Weekday, bool) {
+	for d := time.Sunday; d <= time.Saturday; d++ {
+		if strings.EqualFold(word, d.String()) {
+			return d, true
+		}
+	}
+	return 0, false
 }
 
 // shorten keeps a hostile text out of logs, and its beginning in them.

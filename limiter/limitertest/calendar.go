@@ -22,7 +22,7 @@ var calendars = []testCase{
 				{limiter.Daily(5).In("Europe/Berlin"), []float64{23, 25}},
 				{limiter.Daily(5).In("Africa/Cairo"), []float64{23, 25}}, // at midnight
 				{limiter.Daily(5).In("Australia/Lord_Howe"), []float64{23.5, 24.5}},
-				{limiter.Weekly(5).In("Europe/Berlin"), []float64{7*24 - 1, 7*24 + 1}},
+				{limiter.Weekly(5).From(time.Saturday).In("Europe/Berlin"), []float64{7*24 - 1, 7*24 + 1}},
 				{limiter.Monthly(5), []float64{28 * 24, 30 * 24, 31 * 24}},
 				{limiter.Monthly(5).In("Europe/Berlin"), []float64{31*24 - 1, 28 * 24, 31*24 + 1}},
 				{limiter.Yearly(5).In("Asia/Kolkata"), []float64{365 * 24}},

@@ -200,7 +200,7 @@ var extremes = []limiter.Limit{
 	{Events: 1_000_000_000_000, Per: year, Algorithm: limiter.FixedWindow},
 	limiter.Daily(3),
 	limiter.Daily(1000).In("Africa/Cairo"),
-	limiter.Weekly(5).In("Asia/Kolkata"),
+	limiter.Weekly(5).From(time.Saturday).In("Asia/Kolkata"),
 	limiter.Monthly(1_000_000_000_000).In("Europe/Berlin"),
 	limiter.Yearly(7).In("America/New_York"),
 	{Events: 1, Per: year, Algorithm: limiter.SlidingLog},
