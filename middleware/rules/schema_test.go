@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
-	"os"
 	"regexp"
 	"slices"
 	"strings"
@@ -216,13 +215,6 @@ func TestTheSchemaIsOneThatEditorsRead(t *testing.T) {
 	require.Equal(t, "https://json-schema.org/draft/2020-12/schema", s.Schema)
 	require.True(t, strings.HasPrefix(s.ID, "https://"), s.ID)
 	require.Equal(t, rules.Schema(), rules.Schema())
-}
-
-func TestTheSampleSatisfiesTheSchema(t *testing.T) {
-	requireSchema(t, string(sample(t)))
-	text, err := os.ReadFile("../../_examples/rules/limits.yaml")
-	require.NoError(t, err)
-	requireSchema(t, string(text))
 }
 
 // Mistakes that an editor can tell, it tells.

@@ -21,7 +21,7 @@
 //
 // # What is a document
 //
-// JSON as encoding/json reads it, or YAML without tags, merge keys and keys that are not
+// JSON as encoding/json reads it, but for a character in two escapes (\ud83d\ude00), or YAML without tags, merge keys and keys that are not
 // text. Aliases are followed, within the bounds that hold for all (yaml.go).
 package document
 

@@ -2,13 +2,10 @@ package document
 
 import (
 	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"regexp"
 	"runtime"
-	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -69,9 +66,6 @@ func (r *reader) read() (root *yaml.Node) {
 		}
 		return nil
 	}
-	if json.Valid(r.data) {
-		r.data = surrogates.ReplaceAllFunc(r.data, character)
-	}
 	defer func() { // the parser may panic
 		if p := recover(); p != nil {
 			r.refuse(Position{1, 1}, "the YAML parser can't read this document, and can't say where: %s", fault(p))
@@ -103,19 +97,6 @@ func (r *reader) read() (root *yaml.Node) {
 // bytes that are not UTF-8.
 func isNoText(r rune) bool {
 	return r < ' ' && !strings.ContainsRune("\n\r\t", r) || r >= 0x7f && r < 0xa0 || strings.ContainsRune("\u2028\u2029\ufeff\ufffe\uffff", r) || r == utf8.RuneError
-}
-
-// surrogates are a character in two escapes, which is all of JSON that is not YAML, or an
-// escaped backslash, behind which none begins.
-var surrogates = regexp.MustCompile(`\\\\|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}`)
-
-// character is what surrogates stand for, and a backslash as it is written.
-func character(escaped []byte) []byte {
-	var s string
-	if string(escaped) == `\\` || json.Unmarshal(slices.Concat([]byte{'"'}, escaped, []byte{'"'}), &s) != nil {
-		return escaped
-	}
-	return []byte(s)
 }
 
 // fault is what the parser panicked with, if that can't be of the document's text.
