@@ -1,6 +1,7 @@
 package rules_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -112,8 +113,8 @@ func TestWhatIsExplainedIsWhatIsCharged(t *testing.T) {
 
 		taken.charges = nil
 		w := httptest.NewRecorder()
-		request := httptest.NewRequest(orElse(q.Method, "GET"), q.Path, nil)
-		request.RemoteAddr = netip.AddrPortFrom(netip.MustParseAddr(orElse(q.IP, "192.0.2.1")), 9).String()
+		request := httptest.NewRequest(cmp.Or(q.Method, "GET"), q.Path, nil)
+		request.RemoteAddr = netip.AddrPortFrom(netip.MustParseAddr(cmp.Or(q.IP, "192.0.2.1")), 9).String()
 		request.Header, request.ContentLength = q.Header.Clone(), q.ContentLength
 		ctx := keyfunc.WithUser(middleware.WithTier(request.Context(), q.Tier), q.User)
 		router.ServeHTTP(w, request.WithContext(ctx))
@@ -138,13 +139,6 @@ func TestWhatIsExplainedIsWhatIsCharged(t *testing.T) {
 			require.NotContains(t, last.Says, "answered")
 		}
 	})
-}
-
-func orElse(s, fallback string) string {
-	if s == "" {
-		return fallback
-	}
-	return s
 }
 
 // steps are an explanation's, a line each.

@@ -32,26 +32,18 @@ default: 10/h
 // hostedRequests are requests, and the rule that is for them.
 var hostedRequests = []struct{ host, request, rule string }{
 	{"example.org", "GET /news", "example.org/*"},
-	{"EXAMPLE.Org", "GET /users/42", "example.org/*"},
-	{"example.org:8443", "GET /news", "example.org/*"},
-	{"example.org.", "GET /news", "example.org/*"},
 	{"Example.Org.:80", "GET /news", "example.org/*"},
 	{"example.org", "POST /login", "POST example.org/login"},
-	{"example.org", "GET /static/a/b", "example.org/*"},
 	{"example.org", "GET /nowhere", "example.org/*"}, // no route is for it
 	{"a.example.org", "GET /news", "*.example.org/*"},
 	{"b.a.example.org:1", "POST /login", "*.example.org/*"},
 	{"a.example.org", "GET /static/a", "*.example.org/static/*"},
-	{"[2001:db8::1]", "GET /news", "[2001:db8::1]/*"},
 	{"[2001:DB8:0::1]:8080", "GET /news", "[2001:db8::1]/*"},
 	{"[2001:db8::2]", "GET /news", "default"},
 	{"unknown.example", "POST /login", "POST /login"},
 	{"unknown.example", "GET /static/x", "GET /static/*"},
-	{"unknown.example", "GET /news", "default"},
 	{"notexample.org", "GET /news", "default"},
-	{".example.org", "GET /news", "default"},
 	{"example.org.evil.example", "GET /news", "default"},
-	{"example.org@evil.example", "GET /news", "default"},
 	{"", "GET /news", "default"},
 }
 
