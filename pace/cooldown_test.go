@@ -27,8 +27,7 @@ import (
 // fleet are the transports of several processes.
 func fleet(t *testing.T, n int, base http.RoundTripper, o pace.Options) []*pace.Transport {
 	t.Helper()
-	store, err := limiter.NewMemory(limiter.MemoryOptions{})
-	require.NoError(t, err)
+	store := limiter.Must(limiter.NewMemory(limiter.MemoryOptions{}))
 	o.Store, o.Cooldowns = store, bans.Must(bans.New(bans.Options{}))
 	var all []*pace.Transport
 	for range n {
@@ -330,8 +329,7 @@ type weir struct {
 }
 
 func newWeir(t *testing.T, limit limiter.Limit) *weir {
-	limits, err := middleware.New(middleware.Config{Rules: []middleware.Rule{{Name: "api", Limit: limit}}})
-	require.NoError(t, err)
+	limits := middleware.Must(middleware.New(middleware.Config{Rules: []middleware.Rule{{Name: "api", Limit: limit}}}))
 	return &weir{handler: limits.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))}
 }
 
@@ -404,8 +402,7 @@ func TestOtherQuotasDoNotSlowRequestsDown(t *testing.T) {
 
 func newBans(t *testing.T) *bans.Memory {
 	t.Helper()
-	list, err := bans.New(bans.Options{})
-	require.NoError(t, err)
+	list := bans.Must(bans.New(bans.Options{}))
 	return list
 }
 
@@ -445,8 +442,7 @@ func (s lagging) Decide(ctx context.Context, charges []limiter.Charge, decisions
 // A cooldown that begins while the store is asked holds as well.
 func TestACooldownHoldsThoseBackThatAskTheStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		memory, err := limiter.NewMemory(limiter.MemoryOptions{})
-		require.NoError(t, err)
+		memory := limiter.Must(limiter.NewMemory(limiter.MemoryOptions{}))
 		s := newServer(refuseFirst("Retry-After", "10"))
 		transport := newTransport(t, s, pace.Options{Rules: rules(limiter.PerSecond(10).WithBurst(10)), Store: lagging{memory}})
 		var group sync.WaitGroup

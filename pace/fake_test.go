@@ -80,8 +80,7 @@ func respond(status int, fields ...string) *http.Response {
 
 func newTransport(t testing.TB, base http.RoundTripper, o pace.Options) *pace.Transport {
 	t.Helper()
-	transport, err := pace.NewTransport(base, o)
-	require.NoError(t, err)
+	transport := pace.Must(pace.NewTransport(base, o))
 	return transport
 }
 

@@ -51,10 +51,8 @@ func TestWhateverHappens(t *testing.T) {
 			if places == 0 {
 				rule.Limit = limiter.PerSecond(rate).WithBurst(burst)
 			}
-			store, err := limiter.NewMemory(limiter.MemoryOptions{})
-			require.NoError(t, err)
-			list, err := bans.New(bans.Options{})
-			require.NoError(t, err)
+			store := limiter.Must(limiter.NewMemory(limiter.MemoryOptions{}))
+			list := bans.Must(bans.New(bans.Options{}))
 			options := pace.Options{Rules: []pace.Rule{rule}, Store: store, Cooldowns: list, MaxWait: 10 * time.Second, Retry: pace.Retry{Attempts: attempts, Budget: 100}}
 			if attempts == 1 {
 				options.Retry.Budget = 0

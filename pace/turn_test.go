@@ -83,8 +83,7 @@ var bubbleStart = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
 func TestProcessesThatShareAStoreArePacedTogether(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer(nil)
-		store, err := limiter.NewMemory(limiter.MemoryOptions{})
-		require.NoError(t, err)
+		store := limiter.Must(limiter.NewMemory(limiter.MemoryOptions{}))
 		var group sync.WaitGroup
 		for range 3 {
 			process := newTransport(t, s, pace.Options{Rules: rules(limiter.PerSecond(10)), Store: store})

@@ -137,8 +137,7 @@ func TestMistakesOfAnOperatorAreNamed(t *testing.T) {
 		assert.Equal(t, http.StatusBadRequest, code, ask[:min(len(ask), 80)])
 		assert.Contains(t, said, want)
 	}
-	without, err := dashboard.New(dashboard.Options{Authorize: anybody, Logger: slog.New(slog.DiscardHandler)})
-	require.NoError(t, err)
+	without := dashboard.Must(dashboard.New(dashboard.Options{Authorize: anybody, Logger: slog.New(slog.DiscardHandler)}))
 	s.mux = without
 	_, said := s.do(`{"action":"ban","key":"user:a"}`)
 	assert.Contains(t, said, "no list of bans")
@@ -267,10 +266,8 @@ func (b brokenList) All(ctx context.Context) ([]bans.Ban, error) {
 }
 
 func TestABanThatOnlyThisProcessKnowsIsSaidToBeOne(t *testing.T) {
-	memory, err := bans.New(bans.Options{})
-	require.NoError(t, err)
-	page, err := dashboard.New(dashboard.Options{Authorize: anybody, Bans: brokenList{memory}, Logger: slog.New(slog.DiscardHandler)})
-	require.NoError(t, err)
+	memory := bans.Must(bans.New(bans.Options{}))
+	page := dashboard.Must(dashboard.New(dashboard.Options{Authorize: anybody, Bans: brokenList{memory}, Logger: slog.New(slog.DiscardHandler)}))
 	s := &service{t: t, page: page, mux: page}
 	code, said := s.do(`{"action":"ban","key":"user:a"}`)
 	assert.Equal(t, http.StatusBadGateway, code)
@@ -289,8 +286,7 @@ func TestABanThatIsListedIsLiftedAndSaidToBe(t *testing.T) {
 	shared, err := redisbans.New(t.Context(), client, redisbans.Options{})
 	require.NoError(t, err)
 	for _, shown := range []bool{false, true} {
-		page, err := dashboard.New(dashboard.Options{Authorize: anybody, Bans: shared, ShowKeys: shown, Logger: slog.New(slog.DiscardHandler)})
-		require.NoError(t, err)
+		page := dashboard.Must(dashboard.New(dashboard.Options{Authorize: anybody, Bans: shared, ShowKeys: shown, Logger: slog.New(slog.DiscardHandler)}))
 		s := &service{t: t, page: page, mux: page}
 		for _, key := range []string{"203.0.113.9", "user:" + strings.Repeat("x", 300)} {
 			require.NoError(t, shared.Ban(t.Context(), key, 0))
@@ -314,13 +310,11 @@ func TestALookAtWhatNobodyCountsShowsNoNumbers(t *testing.T) {
 	client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
 	t.Cleanup(func() { _ = client.Close() })
 	store := redisstore.New(client, redisstore.Options{Failover: failover.Options{Failures: 1, Replicas: 4, OnDegraded: func(failover.Event) {}}})
-	page, err := dashboard.New(dashboard.Options{Authorize: anybody, Store: store, Logger: slog.New(slog.DiscardHandler)})
-	require.NoError(t, err)
-	limits, err := middleware.New(middleware.Config{Store: store, Rules: []middleware.Rule{
+	page := dashboard.Must(dashboard.New(dashboard.Options{Authorize: anybody, Store: store, Logger: slog.New(slog.DiscardHandler)}))
+	limits := middleware.Must(middleware.New(middleware.Config{Store: store, Rules: []middleware.Rule{
 		{Name: "open", Key: keyfunc.IP(), Limit: limiter.PerMinute(8), OnOutage: limiter.FailOpen},
 		{Name: "local", Key: keyfunc.IP(), Limit: limiter.PerMinute(8)},
-	}})
-	require.NoError(t, err)
+	}}))
 	page.Add(limits)
 	s := &service{t: t, page: page, mux: page}
 	_, said := s.do(`{"action":"look","rule":"open","key":"203.0.113.9"}`)

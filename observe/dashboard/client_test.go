@@ -130,8 +130,7 @@ func TestABanInRedisHasANameWhereTheKeyWasMet(t *testing.T) {
 	list, err := redisbans.New(t.Context(), rdb, redisbans.Options{})
 	require.NoError(t, err)
 	for _, shown := range []bool{true, false} {
-		page, err := dashboard.New(dashboard.Options{Authorize: anybody, Bans: list, ShowKeys: shown})
-		require.NoError(t, err)
+		page := dashboard.Must(dashboard.New(dashboard.Options{Authorize: anybody, Bans: list, ShowKeys: shown}))
 		s := &service{t: t, page: page, mux: page}
 		for _, key := range []string{"203.0.113.9", "203.0.113.10"} {
 			require.NoError(t, list.Ban(t.Context(), key, time.Hour, bans.By("ada")))

@@ -19,8 +19,7 @@ import (
 
 func TestThePageIsClosedUnlessSomebodyIsAuthorized(t *testing.T) {
 	s := start(t, dashboard.Options{})
-	without, err := dashboard.New(dashboard.Options{Bans: s.bans})
-	require.NoError(t, err)
+	without := dashboard.Must(dashboard.New(dashboard.Options{Bans: s.bans}))
 	refusing := start(t, dashboard.Options{Authorize: func(*http.Request) bool { return false }}).page
 	for name, page := range map[string]*dashboard.Dashboard{"without Authorize": without, "refused by it": refusing} {
 		for _, r := range []*http.Request{
@@ -65,8 +64,7 @@ func TestOneMayLookAndAnotherAct(t *testing.T) {
 }
 
 func TestThePageIsWholeInItselfAndRunsNothingElse(t *testing.T) {
-	page, err := dashboard.New(dashboard.Options{Authorize: anybody, Title: `</title><script>alert(1)</script>`})
-	require.NoError(t, err)
+	page := dashboard.Must(dashboard.New(dashboard.Options{Authorize: anybody, Title: `</title><script>alert(1)</script>`}))
 	w := httptest.NewRecorder()
 	page.ServeHTTP(w, httptest.NewRequest("GET", "/", nil))
 	html := w.Body.String()
@@ -114,8 +112,7 @@ func TestAnotherSiteGetsNoFigures(t *testing.T) {
 
 // WCAG 2.2 asks for a contrast of 4.5 for text.
 func TestTextStandsOutFromItsGroundInLightAndDark(t *testing.T) {
-	page, err := dashboard.New(dashboard.Options{Authorize: anybody})
-	require.NoError(t, err)
+	page := dashboard.Must(dashboard.New(dashboard.Options{Authorize: anybody}))
 	w := httptest.NewRecorder()
 	page.ServeHTTP(w, httptest.NewRequest("GET", "/", nil))
 	schemes := regexp.MustCompile(`(?s):root \{(.*?)\}`).FindAllStringSubmatch(w.Body.String(), -1)

@@ -259,8 +259,7 @@ func (d *down) Health() failover.Stats {
 
 func TestInAnOutageItIsSaidWhomLimitsRefuseAndWhatTheStoreSaidLast(t *testing.T) {
 	phase.Test(t, func(t *testing.T) {
-		memory, err := limiter.NewMemory(limiter.MemoryOptions{})
-		require.NoError(t, err)
+		memory := limiter.Must(limiter.NewMemory(limiter.MemoryOptions{}))
 		store := &down{Store: memory}
 		s := start(t, dashboard.Options{ShowKeys: true, Store: store})
 		for i := range 20 * 12 {
@@ -282,10 +281,8 @@ func TestInAnOutageItIsSaidWhomLimitsRefuseAndWhatTheStoreSaidLast(t *testing.T)
 }
 
 func TestWhoseKeysAreNotListedIsSaid(t *testing.T) {
-	top, err := offenders.New(offenders.Options{MaxRules: 30})
-	require.NoError(t, err)
-	page, err := dashboard.New(dashboard.Options{Authorize: anybody, Offenders: top})
-	require.NoError(t, err)
+	top := offenders.Must(offenders.New(offenders.Options{MaxRules: 30}))
+	page := dashboard.Must(dashboard.New(dashboard.Options{Authorize: anybody, Offenders: top}))
 	for i := range 40 {
 		top.Observe(&middleware.Observation{Rules: []middleware.RuleResult{{Rule: &middleware.RuleInfo{Name: fmt.Sprint("thing ", i)}, Key: "a"}}})
 	}
@@ -308,11 +305,9 @@ func (undecided) Decide(ctx context.Context, _ []limiter.Charge, _ []limiter.Dec
 func TestAStoreThatCannotDecideIsBadUntilItCan(t *testing.T) {
 	phase.Test(t, func(t *testing.T) {
 		store := undecided{}
-		page, err := dashboard.New(dashboard.Options{Authorize: anybody})
-		require.NoError(t, err)
-		limits, err := middleware.New(middleware.Config{Observer: page, Store: store, Logger: slog.New(slog.DiscardHandler),
-			Rules: []middleware.Rule{{Name: "all", Limit: limiter.PerMinute(5)}}})
-		require.NoError(t, err)
+		page := dashboard.Must(dashboard.New(dashboard.Options{Authorize: anybody}))
+		limits := middleware.Must(middleware.New(middleware.Config{Observer: page, Store: store, Logger: slog.New(slog.DiscardHandler),
+			Rules: []middleware.Rule{{Name: "all", Limit: limiter.PerMinute(5)}}}))
 		page.Add(limits)
 		s := &service{t: t, page: page, mux: page}
 
@@ -340,10 +335,8 @@ func TestOfThousandsOfRulesSomeAreShownAndTheRestIsCounted(t *testing.T) {
 	for i := range 600 {
 		routes[fmt.Sprintf("GET /route/%d", i)] = []middleware.Rule{{Name: fmt.Sprint("route ", i), Limit: limiter.PerMinute(5)}}
 	}
-	page, err := dashboard.New(dashboard.Options{Authorize: anybody})
-	require.NoError(t, err)
-	limits, err := middleware.New(middleware.Config{Observer: page, ByRoute: routes})
-	require.NoError(t, err)
+	page := dashboard.Must(dashboard.New(dashboard.Options{Authorize: anybody}))
+	limits := middleware.Must(middleware.New(middleware.Config{Observer: page, ByRoute: routes}))
 	page.Add(limits, limits)
 	f := (&service{t: t, page: page, mux: page}).figures()
 	assert.Len(t, f.Rows, 500)
@@ -356,8 +349,7 @@ type panicking struct{ bans.List }
 func (panicking) All(context.Context) ([]bans.Ban, error) { panic("not well") }
 
 func TestAPanicOfOnesOwnCodeDoesNotLockThePage(t *testing.T) {
-	page, err := dashboard.New(dashboard.Options{Authorize: anybody, Bans: panicking{}})
-	require.NoError(t, err)
+	page := dashboard.Must(dashboard.New(dashboard.Options{Authorize: anybody, Bans: panicking{}}))
 	for range 2 {
 		assert.PanicsWithValue(t, "not well", func() { page.ServeHTTP(httptest.NewRecorder(), accepting("application/json")) })
 	}

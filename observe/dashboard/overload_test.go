@@ -25,10 +25,8 @@ type busy struct {
 }
 
 func startBusy(t *testing.T, o shed.Options, takes time.Duration) *busy {
-	page, err := dashboard.New(dashboard.Options{Authorize: anybody, Title: "checkout"})
-	require.NoError(t, err)
-	limits, err := middleware.New(middleware.Config{Observer: page, Overload: shed.Must(shed.New(o))})
-	require.NoError(t, err)
+	page := dashboard.Must(dashboard.New(dashboard.Options{Authorize: anybody, Title: "checkout"}))
+	limits := middleware.Must(middleware.New(middleware.Config{Observer: page, Overload: shed.Must(shed.New(o))}))
 	page.Add(limits, limits)
 	connections := make(chan struct{}, 8)
 	mux := http.NewServeMux()
@@ -96,10 +94,8 @@ func TestOverloadIsShownByLevel(t *testing.T) {
 func TestOfManyRoutesTheFullestAreShown(t *testing.T) {
 	phase.Test(t, func(t *testing.T) {
 		l := shed.Must(shed.New(shed.Options{PerRoute: true}))
-		page, err := dashboard.New(dashboard.Options{Authorize: anybody})
-		require.NoError(t, err)
-		limits, err := middleware.New(middleware.Config{Observer: page, Overload: l})
-		require.NoError(t, err)
+		page := dashboard.Must(dashboard.New(dashboard.Options{Authorize: anybody}))
+		limits := middleware.Must(middleware.New(middleware.Config{Observer: page, Overload: l}))
 		page.Add(limits)
 		for i := range 20 {
 			for range i {

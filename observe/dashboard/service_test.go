@@ -11,7 +11,6 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
 	"github.com/weirgo/weir/keyfunc"
@@ -56,22 +55,17 @@ func anybody(*http.Request) bool { return true }
 func start(t *testing.T, o dashboard.Options) *service {
 	t.Helper()
 	s := &service{t: t, log: &syncedBuffer{}}
-	var err error
-	s.bans, err = bans.New(bans.Options{})
-	require.NoError(t, err)
-	top, err := offenders.New(offenders.Options{ShowKeys: o.ShowKeys})
-	require.NoError(t, err)
+	s.bans = bans.Must(bans.New(bans.Options{}))
+	top := offenders.Must(offenders.New(offenders.Options{ShowKeys: o.ShowKeys}))
 	if o.Authorize == nil {
 		o.Authorize = anybody
 	}
 	if o.Store == nil {
-		o.Store, err = limiter.NewMemory(limiter.MemoryOptions{})
-		require.NoError(t, err)
+		o.Store = limiter.Must(limiter.NewMemory(limiter.MemoryOptions{}))
 	}
 	o.Title, o.Bans, o.Offenders, o.Logger = "checkout", s.bans, top, slog.New(slog.NewTextHandler(s.log, nil))
-	s.page, err = dashboard.New(o)
-	require.NoError(t, err)
-	limits, err := middleware.New(middleware.Config{
+	s.page = dashboard.Must(dashboard.New(o))
+	limits := middleware.Must(middleware.New(middleware.Config{
 		Store: o.Store, Observer: middleware.Observers(s.page, top),
 		Bans:   middleware.Bans{List: s.bans, Keys: []keyfunc.Func{keyfunc.IP()}},
 		Logger: slog.New(slog.DiscardHandler),
@@ -85,8 +79,7 @@ func start(t *testing.T, o dashboard.Options) *service {
 			"/internal":   {{Name: "internal", Key: keyfunc.APIKey("X-Api-Key"), NoKey: middleware.NoKeyUnauthorized, Limit: limiter.PerMinute(100)}},
 			"POST /login": {{Name: "login", Limit: limiter.PerSecond(5), OnOutage: limiter.FailClosed}},
 		},
-	})
-	require.NoError(t, err)
+	}))
 	s.page.Add(limits)
 
 	mux := http.NewServeMux()

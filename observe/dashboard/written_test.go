@@ -59,18 +59,15 @@ func TestRulesThatAreRefusedStandInTheHeadline(t *testing.T) {
 
 func TestABanSaysWhatItsRuleBansFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		list, err := bans.New(bans.Options{})
-		require.NoError(t, err)
-		page, err := dashboard.New(dashboard.Options{Authorize: anybody, Bans: list, ShowKeys: true})
-		require.NoError(t, err)
+		list := bans.Must(bans.New(bans.Options{}))
+		page := dashboard.Must(dashboard.New(dashboard.Options{Authorize: anybody, Bans: list, ShowKeys: true}))
 		escalate := bans.Escalation{After: 5, Within: 10 * time.Minute, Ban: time.Hour}
 		answers := escalate
 		answers.Outcomes = true
-		limits, err := middleware.New(middleware.Config{Bans: middleware.Bans{List: list}, Rules: []middleware.Rule{
+		limits := middleware.Must(middleware.New(middleware.Config{Bans: middleware.Bans{List: list}, Rules: []middleware.Rule{
 			{Name: "search", Key: keyfunc.IP(), Limit: limiter.PerMinute(10), Escalate: escalate},
 			{Name: "login", Key: keyfunc.IP(), Limit: limiter.PerMinute(10), Counts: middleware.Statuses(401, 403), Escalate: answers},
-		}})
-		require.NoError(t, err)
+		}}))
 		page.Add(limits)
 		for rule, want := range map[string]string{
 			"search": "refused 5 times within 10m",

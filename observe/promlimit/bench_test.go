@@ -6,7 +6,6 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 
 	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/limiter"
@@ -30,15 +29,13 @@ func limited(t testing.TB, o middleware.Observer, limits ...limiter.Limit) http.
 	for i, l := range limits {
 		c.Rules = append(c.Rules, middleware.Rule{Name: string(rune('a' + i)), Key: keyfunc.IP(), Limit: l})
 	}
-	l, err := middleware.New(c)
-	require.NoError(t, err)
+	l := middleware.Must(middleware.New(c))
 	return l.Handler(noop)
 }
 
 // BenchmarkObserve is the metrics' part alone.
 func BenchmarkObserve(b *testing.B) {
-	metrics, err := promlimit.New(promlimit.Options{})
-	require.NoError(b, err)
+	metrics := promlimit.Must(promlimit.New(promlimit.Options{}))
 	o := observation(b, "ip", "")
 	b.ReportAllocs()
 	b.RunParallel(func(pb *testing.PB) {
@@ -58,8 +55,7 @@ func observation(t testing.TB, rule, tier string) *middleware.Observation {
 }
 
 func TestToCountAllocatesNothing(t *testing.T) {
-	metrics, err := promlimit.New(promlimit.Options{})
-	require.NoError(t, err)
+	metrics := promlimit.Must(promlimit.New(promlimit.Options{}))
 	o := observation(t, "ip", "")
 	o.Elapsed = 1
 	metrics.Observe(o)

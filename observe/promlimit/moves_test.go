@@ -124,8 +124,7 @@ func TestEveryMetricMoves(t *testing.T) {
 
 func TestAnOutageThatNobodyLookedAtIsCounted(t *testing.T) {
 	phase.Test(t, func(t *testing.T) {
-		memory, err := limiter.NewMemory(limiter.MemoryOptions{})
-		require.NoError(t, err)
+		memory := limiter.Must(limiter.NewMemory(limiter.MemoryOptions{}))
 		inner := &breakable{Store: memory}
 		store := failover.Must(failover.New(inner, failover.Options{Failures: 1, OnDegraded: func(failover.Event) {}}))
 		metrics := newMetrics(t, promlimit.Options{Store: store})

@@ -50,12 +50,11 @@ func call(t *testing.T, transport http.RoundTripper, host string, timeout time.D
 func TestEveryMetricOfRequestsToOthersMoves(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		metrics := newMetrics(t, promlimit.Options{})
-		transport, err := pace.NewTransport(&server{statuses: []int{200, 503, 200, 429, 200}}, pace.Options{
+		transport := pace.Must(pace.NewTransport(&server{statuses: []int{200, 503, 200, 429, 200}}, pace.Options{
 			Rules:    []pace.Rule{{Name: "api", Host: "api.example.org", Limit: limiter.PerSecond(1)}},
 			Retry:    pace.Retry{Attempts: 2, Budget: 100},
 			Observer: metrics,
-		})
-		require.NoError(t, err)
+		}))
 		require.NoError(t, metrics.FollowTransport(transport))
 		require.Error(t, metrics.FollowTransport(nil))
 		moved := map[string]bool{}
@@ -121,8 +120,7 @@ func TestToCountAnAttemptTakesNoMemory(t *testing.T) {
 func TestTransportsOfOneRuleAreShownTogether(t *testing.T) {
 	metrics := newMetrics(t, promlimit.Options{})
 	for range 2 {
-		transport, err := pace.NewTransport(nil, pace.Options{Rules: []pace.Rule{{Name: "api", Host: "api.example.org", Limit: limiter.PerSecond(1)}}})
-		require.NoError(t, err)
+		transport := pace.Must(pace.NewTransport(nil, pace.Options{Rules: []pace.Rule{{Name: "api", Host: "api.example.org", Limit: limiter.PerSecond(1)}}}))
 		require.NoError(t, metrics.FollowTransport(transport))
 	}
 	_, ok := samples(t, metrics)[`rate_limit_pace_waiting{rule="api"}`]

@@ -72,8 +72,7 @@ func everything(t testing.TB, memory *limiter.Memory) []named {
 }
 
 func TestNamesPassPromtool(t *testing.T) {
-	memory, err := limiter.NewMemory(limiter.MemoryOptions{})
-	require.NoError(t, err)
+	memory := limiter.Must(limiter.NewMemory(limiter.MemoryOptions{}))
 	registry := prometheus.NewPedanticRegistry()
 	for _, c := range everything(t, memory) {
 		// Two of them have metrics in common, so each has its label, as the package says.

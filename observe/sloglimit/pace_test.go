@@ -30,13 +30,11 @@ func TestACooldownAndRequestsThatAreNotSentAreRecordsWithoutTheToken(t *testing.
 		secret, token := []byte("0123456789abcdef"), "Bearer ghp_0123456789"
 		written := &log{}
 		// ShowKeys is about clients' keys: of a token there is nothing but the digest.
-		calls, err := sloglimit.New(sloglimit.Options{Logger: slog.New(slog.NewJSONHandler(written, nil)), ShowKeys: true})
-		require.NoError(t, err)
-		transport, err := pace.NewTransport(refusing{}, pace.Options{
+		calls := sloglimit.Must(sloglimit.New(sloglimit.Options{Logger: slog.New(slog.NewJSONHandler(written, nil)), ShowKeys: true}))
+		transport := pace.Must(pace.NewTransport(refusing{}, pace.Options{
 			Rules:    []pace.Rule{{Name: "github", Host: "api.github.com", Key: pace.Token, Limit: limiter.PerSecond(100)}},
 			Observer: calls, Secret: secret,
-		})
-		require.NoError(t, err)
+		}))
 		for range 100 {
 			r, err := http.NewRequestWithContext(context.Background(), http.MethodGet, "https://api.github.com/user?access_token=ghp_0123456789", nil)
 			require.NoError(t, err)

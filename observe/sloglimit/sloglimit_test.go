@@ -58,11 +58,9 @@ func (l *log) take(t *testing.T) []map[string]any {
 func logging(t *testing.T, o sloglimit.Options, c middleware.Config) (http.Handler, *sloglimit.Logger, *log) {
 	written := &log{}
 	o.Logger = slog.New(slog.NewJSONHandler(written, nil))
-	refusals, err := sloglimit.New(o)
-	require.NoError(t, err)
+	refusals := sloglimit.Must(sloglimit.New(o))
 	c.Observer = refusals
-	l, err := middleware.New(c)
-	require.NoError(t, err)
+	l := middleware.Must(middleware.New(c))
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /items/{id}", func(http.ResponseWriter, *http.Request) {})
 	return l.Handler(mux), refusals, written
@@ -218,8 +216,7 @@ func TestARefusalSaysThatItIsForHowManyAtOnce(t *testing.T) {
 
 func TestBansAndMissingKeysAreTold(t *testing.T) {
 	phase.Test(t, func(t *testing.T) {
-		list, err := bans.New(bans.Options{})
-		require.NoError(t, err)
+		list := bans.Must(bans.New(bans.Options{}))
 		rule := byKey
 		rule.NoKey = middleware.NoKeyUnauthorized
 		h, refusals, written := logging(t, sloglimit.Options{}, middleware.Config{

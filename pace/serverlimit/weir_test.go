@@ -26,10 +26,9 @@ func TestWeirIsReadAsItDecided(t *testing.T) {
 			phase.Test(t, func(*testing.T) {
 				rapid.Check(t, func(t *rapid.T) {
 					var decided observed
-					limits, err := middleware.New(middleware.Config{
+					limits := middleware.Must(middleware.New(middleware.Config{
 						Headers: middleware.Headers{Send: headers}, Rules: rules.Draw(t, "rules"), Observer: &decided,
-					})
-					require.NoError(t, err)
+					}))
 					handler := limits.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 					for range rapid.IntRange(1, 30).Draw(t, "requests") {
 						time.Sleep(rapid.SampledFrom(pauses).Draw(t, "pause"))

@@ -84,8 +84,7 @@ func TestARequestIsUndecidedForAllOfItsRules(t *testing.T) {
 }
 
 func TestStoresAreKnownByKind(t *testing.T) {
-	memory, err := limiter.NewMemory(limiter.MemoryOptions{})
-	require.NoError(t, err)
+	memory := limiter.Must(limiter.NewMemory(limiter.MemoryOptions{}))
 	client := redis.NewClient(&redis.Options{})
 	t.Cleanup(func() { _ = client.Close() })
 	leases, err := leasestore.New(client, leasestore.Options{})
