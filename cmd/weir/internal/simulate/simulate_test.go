@@ -136,7 +136,7 @@ func tenant(r *http.Request) (string, error) {
 }
 
 func TestASimulationIsWhatAServiceDecidesRequestByRequest(t *testing.T) {
-	entries := traffic(1_000)
+	entries := traffic(600)
 	for name, text := range files {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
