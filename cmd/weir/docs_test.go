@@ -65,7 +65,7 @@ func TestTheExamplesOfThePageAreTrue(t *testing.T) {
 			}
 			cmd := exec.Command(bash, "-c", line)
 			cmd.Dir = dir
-			cmd.Env = append(os.Environ(), asCommand+"=1", "PATH="+dir+":"+os.Getenv("PATH"), "WEIR_REDIS=redis://"+server.Addr, "WEIR_SECRET=", "TZ=UTC")
+			cmd.Env = append(os.Environ(), asCommand+"=1", "GORACE=atexit_sleep_ms=0", "PATH="+dir+":"+os.Getenv("PATH"), "WEIR_REDIS=redis://"+server.Addr, "WEIR_SECRET=", "TZ=UTC")
 			got, err := cmd.CombinedOutput()
 			require.NoError(t, err, "%s\n%s", line, got)
 			pattern := strings.ReplaceAll(regexp.QuoteMeta(want), `\.\.\.`, `[^\n]+`)
