@@ -12,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/middleware"
 )
 
@@ -48,10 +49,13 @@ func (s *suite) serveToTheEnd(app App) (_ *server, ended func()) {
 }
 
 func failedLogins(s *suite) {
-	for _, after := range []bool{false, true} {
+	for i := range 4 {
 		rule := login(5)
-		if after {
+		if i%2 == 1 {
 			rule.Counts = rule.Counts.Afterwards()
+		}
+		if i >= 2 { // slots are free again whatever counts
+			rule.Limit = limiter.All(rule.Limit, limiter.AtOnce(2))
 		}
 		server, ended := s.serveToTheEnd(app([]Limit{s.rules(rule)}, Route{Path: "/login", Handler: answerAsAsked}))
 		ask := func(want int, why string, status int) {

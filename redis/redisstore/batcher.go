@@ -195,9 +195,9 @@ func (b *batcher) next() (groups []*group) {
 	clear(b.holdings.claims)
 	rest := b.waiting[:0]
 	for _, g := range b.waiting {
-		if !isFull && !b.isSettling(g) && !b.holdings.isBusy(g) && (groups == nil || b.goTogether(groups[0], g)) {
+		if !isFull && !b.isSettling(g) && !b.holdings.isBusy(g) {
 			charges += len(g.items)
-			if isFull = charges > b.most && groups != nil; !isFull {
+			if isFull = groups != nil && (charges > b.most || !b.goTogether(groups[0], g)); !isFull {
 				groups = append(groups, g)
 				continue
 			}
