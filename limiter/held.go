@@ -282,7 +282,7 @@ func (s *shard) decideHeld(q *Quota, hash uint64, cost int64, d *Decision) bool 
 	case known.last <= s.now && q.algorithm == &slidingLog && known.prev == 0:
 		s.takeLog(known, q, cost, d)
 	case known.last <= s.now && q.isWide():
-		if after := q.takeWide(s.now, known.state(), cost, d); d.Allowed && cost > 0 {
+		if after := q.takeWide(s.now, State{Last: known.last, Level: known.level, Prev: known.prev}, cost, d); d.Allowed && cost > 0 {
 			known.last, known.level, known.prev = after.Last, after.Level, after.Prev
 			s.note(known, d)
 		}

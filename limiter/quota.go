@@ -353,7 +353,7 @@ func (q *Quota) used(s State) int64 {
 	case q.algorithm.bursts:
 		return divUp(s.Level, q.unit)
 	case q.fades:
-		return min(s.Level+q.share(s), 2*q.capacity)
+		return min(q.countsUsed(s), 2*q.capacity)
 	}
 	return s.Level
 }

@@ -21,20 +21,12 @@ var slidingCounter = algorithm{
 	},
 
 	advance: func(q *Quota, s State, t int64) State {
-		within, owed := min(s.Level, q.capacity), max(0, s.Level-q.capacity)
-		switch age := t - s.Last + q.elapsed(s); { // of the window of s.Last
-		case age < q.window:
-			return State{Last: t, Level: s.Level, Prev: s.Prev}
-		case age < 2*q.window:
-			return State{Last: t, Level: owed, Prev: within}
-		case age < 3*q.window:
-			return State{Last: t, Prev: owed}
-		default:
-			return State{Last: t}
-		}
+		c := q.countsIn(s)
+		q.advanceCounts(t, &c)
+		return State{Last: t, Level: c.level, Prev: c.prev}
 	},
 	take: func(q *Quota, s State, cost int64) (State, bool) {
-		if s.Level+q.share(s)+cost > q.capacity {
+		if q.countsUsed(s)+cost > q.capacity {
 			return s, false
 		}
 		s.Level += cost
@@ -55,49 +47,24 @@ var slidingCounter = algorithm{
 		return s
 	},
 	look: func(q *Quota, s State) (used, reset int64) {
-		used = s.Level + q.share(s)
-		switch owed := s.Level - q.capacity; {
-		case owed > 0:
-			return used, q.windowRest(s) + q.window + q.faded(owed, 0)
-		case s.Level > 0:
-			return used, q.windowRest(s) + q.faded(s.Level, 0)
-		}
-		return used, q.faded(s.Prev, 0) - q.elapsed(s)
+		c := q.countsIn(s)
+		return q.countsUsed(s), q.resetCounts(&c, s.Last%q.window)
 	},
 	wait: func(q *Quota, s State, cost int64) int64 {
-		if room := q.capacity - s.Level - cost; room >= 0 {
-			if q.share(s) <= room {
-				return 0
-			}
-			return q.faded(s.Prev, room) - q.elapsed(s)
+		if q.countsUsed(s)+cost <= q.capacity {
+			return 0
 		}
-		// The next window has to begin, and what is now current has to fade in it.
-		within, owed := min(s.Level, q.capacity), max(0, s.Level-q.capacity)
-		if room := q.capacity - owed - cost; room >= 0 {
-			return q.windowRest(s) + q.faded(within, room)
-		}
-		return q.windowRest(s) + q.window + q.faded(owed, q.capacity-cost)
+		c := q.countsIn(s)
+		return q.waitCounts(&c, s.Last%q.window, cost)
 	},
 }
 
-// elapsed is how far s.Last is into its window.
-func (q *Quota) elapsed(s State) int64 { return s.Last % q.window }
-
-// share is how much of the previous window still counts, in whole units.
-func (q *Quota) share(s State) int64 {
-	if s.Prev == 0 {
-		return 0
-	}
-	return s.Prev * (q.steps - q.elapsed(s)/q.step) / q.steps
+func (q *Quota) countsIn(s State) counts {
+	return counts{q.byWindow.down(s.Last), s.Level, s.Prev}
 }
 
-// faded is how far into a window the share of a previous count is down to room units.
-func (q *Quota) faded(prev, room int64) int64 {
-	if prev <= room {
-		return 0
-	}
-	return min((q.steps-((room+1)*q.steps-1)/prev)*q.step, q.window)
+// countsUsed is how many units of s are used or owed.
+func (q *Quota) countsUsed(s State) int64 {
+	c := q.countsIn(s)
+	return s.Level + q.shareOf(&c, s.Last%q.window)
 }
-
-// windowRest is how long the window of s.Last still lasts.
-func (q *Quota) windowRest(s State) int64 { return q.window - s.Last%q.window }

@@ -142,7 +142,7 @@ func (q *Quota) isWide() bool { return q.window > 0 && q.calendar == nil && q.al
 
 // takeWide fills in the decision on such a state, and returns the state after it.
 func (q *Quota) takeWide(now int64, s State, cost int64, d *Decision) State {
-	c := counts{q.byWindow.down(s.Last), s.Level, s.Prev}
+	c := q.countsIn(s)
 	if d.Receipt = (Receipt{now, ByStore}); q.takeCounts(now, &c, cost, d) {
 		return State{Last: now, Level: c.level, Prev: c.prev}
 	}
@@ -151,24 +151,8 @@ func (q *Quota) takeWide(now int64, s State, cost int64, d *Decision) State {
 
 // takeCounts fills in the decision on counts, and reports whether they have changed.
 func (q *Quota) takeCounts(now int64, c *counts, cost int64, d *Decision) (changed bool) {
-	current := q.byWindow.down(now)
-	elapsed := now - current*q.window
-	switch age := current - c.index; {
-	case age == 0:
-	case age == 1 && q.fades:
-		c.index, c.level, c.prev = current, max(0, c.level-q.capacity), min(c.level, q.capacity)
-	case age == 1:
-		c.index, c.level, c.prev = current, max(0, c.level-q.capacity), 0
-	case age == 2 && q.fades:
-		c.index, c.level, c.prev = current, 0, max(0, c.level-q.capacity)
-	default:
-		c.index, c.level, c.prev = current, 0, 0
-	}
-	share := int64(0)
-	if c.prev > 0 {
-		share = q.bySteps.down(c.prev * (q.steps - q.byStep.down(elapsed)))
-	}
-	free := q.capacity - c.level - share
+	elapsed := q.advanceCounts(now, c)
+	free := q.capacity - c.level - q.shareOf(c, elapsed)
 	allowed := cost <= free || cost == 0
 	d.Allowed = allowed
 	d.Degraded, d.Overflow = false, false
@@ -188,21 +172,58 @@ func (q *Quota) takeCounts(now int64, c *counts, cost int64, d *Decision) (chang
 	d.NextAfter, d.ResetAfter = 0, 0
 	if free < q.capacity {
 		d.NextAfter = micros(q.waitCounts(c, elapsed, free+1))
-		switch rest, owed := q.window-elapsed, c.level-q.capacity; {
-		case owed > 0:
-			d.ResetAfter = micros(rest + q.window)
-			if q.fades {
-				d.ResetAfter += micros(q.faded(owed, 0))
-			}
-		case c.level == 0:
-			d.ResetAfter = micros(q.faded(c.prev, 0) - elapsed)
-		case q.fades:
-			d.ResetAfter = micros(rest + q.faded(c.level, 0))
-		default:
-			d.ResetAfter = micros(rest)
-		}
+		d.ResetAfter = micros(q.resetCounts(c, elapsed))
 	}
 	return allowed && cost > 0
+}
+
+// advanceCounts brings counts to a time, and returns how far into its window that is.
+func (q *Quota) advanceCounts(now int64, c *counts) (elapsed int64) {
+	current := q.byWindow.down(now)
+	switch age := current - c.index; {
+	case age == 0:
+	case age == 1 && q.fades:
+		c.index, c.level, c.prev = current, max(0, c.level-q.capacity), min(c.level, q.capacity)
+	case age == 1:
+		c.index, c.level, c.prev = current, max(0, c.level-q.capacity), 0
+	case age == 2 && q.fades:
+		c.index, c.level, c.prev = current, 0, max(0, c.level-q.capacity)
+	default:
+		c.index, c.level, c.prev = current, 0, 0
+	}
+	return now - current*q.window
+}
+
+// shareOf is how much of the previous count still counts, in whole units.
+func (q *Quota) shareOf(c *counts, elapsed int64) int64 {
+	if c.prev == 0 {
+		return 0
+	}
+	return q.bySteps.down(c.prev * (q.steps - q.byStep.down(elapsed)))
+}
+
+// resetCounts is how long it is until nothing counts, where something does.
+func (q *Quota) resetCounts(c *counts, elapsed int64) int64 {
+	switch rest, owed := q.window-elapsed, c.level-q.capacity; {
+	case owed > 0 && q.fades:
+		return rest + q.window + q.faded(owed, 0)
+	case owed > 0:
+		return rest + q.window
+	case c.level == 0:
+		return q.faded(c.prev, 0) - elapsed
+	case q.fades:
+		return rest + q.faded(c.level, 0)
+	default:
+		return rest
+	}
+}
+
+// faded is how far into a window the share of a previous count is down to room units.
+func (q *Quota) faded(prev, room int64) int64 {
+	if prev <= room {
+		return 0
+	}
+	return min((q.steps-((room+1)*q.steps-1)/prev)*q.step, q.window)
 }
 
 // waitCounts is how long a cost does not fit that does not fit now.
