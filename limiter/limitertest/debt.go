@@ -9,27 +9,6 @@ import (
 // debts are about units that are owed, and events of which it is known only later what they cost.
 var debts = []testCase{
 	{
-		name: "a caller that goes on reserving too little gets no more than the limit",
-		why:  "Of each event one unit is taken and two are owed: over many periods that is still the limit.",
-		each: func(t *trial, l limiter.Limit) {
-			q := t.quota(l)
-			const periods = 12
-			used := int64(0)
-			for begin, elapsed := t.slept, time.Duration(0); elapsed < periods*l.Per; elapsed = t.slept - begin {
-				if d := t.ask(q, "key", 1); !d.Allowed {
-					t.sleep(d.RetryAfter)
-					continue
-				}
-				t.owe(limiter.Charge{Quota: q, Key: "key", Cost: 2})
-				used += 3
-			}
-			// Around it are a burst and what the last event owes.
-			if most := periods*l.Events + 2*q.Capacity() + 2; used > most {
-				t.broken("in %d periods of %v, %d were used, want at most %d", periods, l, used, most)
-			}
-		},
-	},
-	{
 		name: "what is settled late was used all the same",
 		why:  "Of a quota that Settles units come back long after they were taken: as many as are still counted, so the state has to keep what Quota.Refund needs (State.Log), and never so many that more than the limit was really used in a period.",
 		run: func(t *trial) {
