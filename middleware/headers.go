@@ -5,7 +5,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"time"
 	"unsafe"
 
@@ -100,9 +99,7 @@ type policy struct {
 	name   string // what clients know it by, in quotes: as in Structured Fields (RFC 9651), and in JSON
 	member string // in RateLimit-Policy: "ip";q=100;w=60
 
-	// Of a calendar limit, whose windows differ in length, that is member.
-	isCalendar bool
-	present    atomic.Pointer[presentMember]
+	isCalendar bool // its windows differ in length
 
 	rule   *rule
 	softAt int64 // percent
@@ -163,31 +160,11 @@ func (e *entry) member() string {
 	case e.isPlace() && e.Limit != e.quota.Capacity():
 		return memberOf(e.name, e.Limit, 0) + concurrentUnit
 	case e.Window == 0 && e.isCalendar:
-		return e.memberAt(e.Receipt.At)
+		return memberOf(e.name, e.quota.Capacity(), windowAt(e.quota, e.Receipt.At))
 	case e.Window == 0:
 		return e.policy.member
 	}
 	return memberOf(e.name, e.Limit, e.Window)
-}
-
-// A presentMember is a policy's member in a window.
-type presentMember struct {
-	start, end int64
-	text       string
-}
-
-// memberAt is the member of a calendar limit in the window of a time, which is made once in it.
-func (p *policy) memberAt(at int64) string {
-	if at <= 0 { // no store has said it
-		at = time.Now().UnixMicro()
-	}
-	m := p.present.Load()
-	if m == nil || at < m.start || at >= m.end {
-		start, end := p.quota.WindowAt(at)
-		m = &presentMember{start, end, memberOf(p.name, p.quota.Capacity(), time.Duration(end-start)*time.Microsecond)}
-		p.present.Store(m)
-	}
-	return m.text
 }
 
 // memberOf writes a member of the RateLimit-Policy list: "ip";q=100;w=60.

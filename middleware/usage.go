@@ -337,30 +337,31 @@ func (q *question) describe(set *ruleset) usageRule {
 }
 
 func describeLimit(q *limiter.Quota, d *limiter.Decision) usageLimit {
-	limit, at := q.Limit(), time.Now().UnixMicro()
+	limit, at := q.Limit(), int64(0)
 	var left *usageLeft
 	if d != nil {
 		left = &usageLeft{
 			Used: d.Limit - d.Remaining, Remaining: d.Remaining,
 			Next: secondsUp(d.NextAfter), Reset: secondsUp(d.ResetAfter),
 		}
-		if d.Receipt.At > 0 { // when the store decided, on whose clock its windows are
-			at = d.Receipt.At
-		}
+		at = d.Receipt.At // on the clock that its windows are on
 	}
 	return usageLimit{
 		Limit: limit.String(), Events: limit.Events, Per: limit.Per.Seconds(), Calendar: limit.Calendar(), Burst: limit.Burst,
-		Algorithm: q.Algorithm().String(), Quota: q.Capacity(), Window: windowAt(q, at), usageLeft: left,
+		Algorithm: q.Algorithm().String(), Quota: q.Capacity(), Window: windowAt(q, at).Seconds(), usageLeft: left,
 	}
 }
 
 // windowAt is how long the window of that time is, which of a calendar is not always the same.
-func windowAt(q *limiter.Quota, at int64) float64 {
+func windowAt(q *limiter.Quota, at int64) time.Duration {
 	if q.Limit().Calendar() == "" {
-		return q.Window().Seconds()
+		return q.Window()
+	}
+	if at <= 0 { // no store has said it
+		at = time.Now().UnixMicro()
 	}
 	start, end := q.WindowAt(at)
-	return (time.Duration(end-start) * time.Microsecond).Seconds()
+	return time.Duration(end-start) * time.Microsecond
 }
 
 // isLook answers requests that are not for looking, and sets what all answers have.
