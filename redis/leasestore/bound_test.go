@@ -1,7 +1,6 @@
 package leasestore
 
 import (
-	"context"
 	"fmt"
 	"math/rand/v2"
 	"testing"
@@ -297,41 +296,31 @@ func TestTheUnitsOfAnInstanceThatDiedComeBackAndNobodyGetsThemTwice(t *testing.T
 	})
 }
 
-func TestClosingReturnsWhatIsHeld(t *testing.T) {
+func TestWhatNobodyAsksForIsReturnedAndAllOfItByClose(t *testing.T) {
 	t.Parallel()
 	phase.Test(t, func(t *testing.T) {
 		f := newFake()
 		q := quotaOf(t, "rule", limiter.Limit{Events: 100, Per: 24 * time.Hour}.With(limiter.TokenBucket))
 		s := f.instance(t, 1, Options{})
-		for range 20 {
-			require.True(t, decideOne(t, s, q, "key", 1).Allowed)
-			time.Sleep(50 * time.Millisecond)
+		ask := func() {
+			for range 20 {
+				require.True(t, decideOne(t, s, q, "key", 1).Allowed)
+				time.Sleep(50 * time.Millisecond)
+			}
+			require.Positive(t, s.Stats().Held)
 		}
-		require.Positive(t, s.Stats().Held)
-		require.NoError(t, s.Close())
-		assert.Zero(t, s.Stats().Held)
-		assert.EqualValues(t, 80, decideOne(t, f, q, "key", 0).Remaining)
-		assert.EqualValues(t, 79, decideOne(t, s, q, "key", 1).Remaining, "a closed store decides exactly")
-		require.NoError(t, s.Close())
-	})
-}
-
-func TestUnitsThatNobodyAsksForAreReturned(t *testing.T) {
-	t.Parallel()
-	phase.Test(t, func(t *testing.T) {
-		f := newFake()
-		q := quotaOf(t, "rule", limiter.Limit{Events: 100, Per: 24 * time.Hour}.With(limiter.TokenBucket))
-		s := f.instance(t, 1, Options{})
-		for range 20 {
-			decideOne(t, s, q, "key", 1)
-			time.Sleep(50 * time.Millisecond)
-		}
-		require.Positive(t, s.Stats().Held)
+		ask()
 		time.Sleep(life)
-		assert.Zero(t, s.Stats().Held)
+		assert.Zero(t, s.Stats().Held, "nobody asks")
 		assert.EqualValues(t, 80, decideOne(t, f, q, "key", 0).Remaining)
-		time.Sleep(10 * life)
+		time.Sleep(life)
 		assert.Zero(t, s.Stats().Keys, "an idle key is forgotten")
+		ask()
+		require.NoError(t, s.Close())
+		assert.Zero(t, s.Stats().Held)
+		assert.EqualValues(t, 60, decideOne(t, f, q, "key", 0).Remaining)
+		assert.EqualValues(t, 59, decideOne(t, s, q, "key", 1).Remaining, "a closed store decides exactly")
+		require.NoError(t, s.Close())
 	})
 }
 
@@ -494,19 +483,5 @@ func TestABatchOfLeasedAndExactChargesIsTakenTogetherOrNotAtAll(t *testing.T) {
 				used[c.Quota] -= c.Cost
 			}
 		}
-	})
-}
-
-func TestAClientThatIsGoneTakesNothing(t *testing.T) {
-	t.Parallel()
-	phase.Test(t, func(t *testing.T) {
-		s := newFake().instance(t, 1, Options{})
-		q := quotaOf(t, "rule", limiter.PerHour(100))
-		gone, leave := context.WithCancel(t.Context())
-		leave()
-		err := s.Decide(gone, []limiter.Charge{{Quota: q, Key: "key", Cost: 1}}, make([]limiter.Decision, 1))
-		require.ErrorIs(t, err, context.Canceled)
-		require.EqualValues(t, 100, decideOne(t, s, q, "key", 0).Remaining)
-		require.NoError(t, s.Close())
 	})
 }

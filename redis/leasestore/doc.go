@@ -92,7 +92,7 @@
 //
 // # What it takes
 //
-// One goroutine, which sleeps five seconds after the last request; [Store.Close] ends it. Some 300 bytes for
+// One goroutine, which sleeps while there are no requests; [Store.Close] ends it. Some 300 bytes for
 // each key that is in use, up to Options.MaxKeys. In Redis a second key beside a counter that
 // is leased, with 24 bytes for each process that holds units, for five seconds. The ACL is
 // redisstore's.

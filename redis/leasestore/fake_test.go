@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/base64"
-	"fmt"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -80,11 +79,8 @@ func find(in map[counterName]written, q *limiter.Quota, name counterName, now in
 }
 
 func (f *fake) Decide(_ context.Context, charges []limiter.Charge, decisions []limiter.Decision) error {
-	if err := limiter.CheckCharges(charges); err != nil {
+	if err := limiter.CheckDecide(charges, decisions); err != nil {
 		return err
-	}
-	if len(decisions) != len(charges) {
-		return fmt.Errorf("%w: no room for %d decisions", limiter.ErrCharges, len(charges))
 	}
 	if f.down.Load() {
 		return errDown
@@ -93,24 +89,15 @@ func (f *fake) Decide(_ context.Context, charges []limiter.Charge, decisions []l
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	now := time.Now().UnixMicro()
-	before, after := make([]limiter.State, len(charges)), make([]limiter.State, len(charges))
-	allowed, all := make([]bool, len(charges)), true
+	states := make([]limiter.State, len(charges))
 	for i, c := range charges {
-		before[i] = find(f.states, c.Quota, nameOf(c.Quota, tagOf(c.Key)), now)
-		after[i], allowed[i] = c.Quota.Take(before[i], now, c.Cost)
-		all = all && allowed[i]
+		states[i] = find(f.states, c.Quota, nameOf(c.Quota, tagOf(c.Key)), now)
 	}
-	for i, c := range charges {
-		switch {
-		case all:
+	if limiter.TakeAll(charges, states, now, decisions) {
+		for i, c := range charges {
 			if c.Cost > 0 {
-				f.states[nameOf(c.Quota, tagOf(c.Key))] = written{after[i], c.Quota}
+				f.states[nameOf(c.Quota, tagOf(c.Key))] = written{states[i], c.Quota}
 			}
-			decisions[i] = c.Quota.Describe(after[i], now, c.Cost, true)
-		case allowed[i]:
-			decisions[i] = c.Quota.Describe(before[i], now, 0, true)
-		default:
-			decisions[i] = c.Quota.Describe(before[i], now, c.Cost, false)
 		}
 	}
 	return nil
@@ -143,12 +130,9 @@ func (f *fake) Refund(_ context.Context, charges []limiter.Charge) error {
 func (f *fake) Owe(_ context.Context, charges []limiter.Charge) error {
 	return f.change(charges, func(name counterName, c limiter.Charge, now int64) {
 		if c.Cost > 0 {
-			if from := f.counted(c.Quota, name, now); from != c.Quota {
-				q, state := c.Quota.OweFrom(from, find(f.states, from, name, now), now, c.Cost)
-				f.states[name] = written{state, q}
-				return
-			}
-			f.states[name] = written{c.Quota.Owe(find(f.states, c.Quota, name, now), now, c.Cost), c.Quota}
+			from := f.counted(c.Quota, name, now)
+			q, state := c.Quota.OweFrom(from, find(f.states, from, name, now), now, c.Cost)
+			f.states[name] = written{state, q}
 		}
 	})
 }

@@ -57,7 +57,7 @@ func (s *Store) spendFrom(sh *shard, e *entry, cell uint32, p *plan, cost int64,
 	if !e.plan.isOf(p) {
 		// The limit has changed. Redis converts what was used, for exact decisions.
 		e.expire(now, true)
-		sh.list(e, cell)
+		s.list(sh, e, cell)
 		if e.back == 0 && e.settling == idle {
 			e.plan, e.said, e.fresh, e.sights = p, answer{}, false, 0
 		}
@@ -79,7 +79,7 @@ func (s *Store) spendFrom(sh *shard, e *entry, cell uint32, p *plan, cost int64,
 		e.stock -= cost
 		e.describe(p, now, d)
 		d.Receipt.At = e.since // when Redis counted them
-		sh.list(e, cell)
+		s.list(sh, e, cell)
 		return true, hand{cost, e.since}
 	}
 	h = hand{e.stock, e.since}
@@ -139,10 +139,6 @@ func (s *Store) asked(p *plan, key string, cost int64, h hand, taken, undecided 
 			_, cell = sh.find(hash)
 			e.tag, e.plan, e.counted = s.ledger.Tag(key), p, now-memory.Microseconds()
 			e.touch(p, cost, now)
-			select {
-			case s.wake <- struct{}{}:
-			default:
-			}
 		}
 	}
 	if e == nil || !e.plan.isOf(p) {
@@ -160,7 +156,7 @@ func (s *Store) asked(p *plan, key string, cost int64, h hand, taken, undecided 
 	}
 	e.expire(now, false)
 	if cost > 0 || e.back > 0 {
-		sh.list(e, cell)
+		s.list(sh, e, cell)
 	}
 	return e.stock
 }
@@ -193,7 +189,7 @@ func (s *Store) surrender(c *limiter.Charge, isReset bool) (units int64) {
 		return 0
 	}
 	e.expire(s.now(), false)
-	sh.list(e, cell) // the others may hold that much more
+	s.list(sh, e, cell) // the others may hold that much more
 	units = min(e.stock, p.capacity)
 	e.stock, e.said, e.fresh = 0, answer{}, false
 	if isReset {
@@ -225,5 +221,5 @@ func (s *Store) settleInHand(c *limiter.Settlement) {
 		c.Actual -= paid
 	}
 	e.count(p, max(-p.capacity, min(c.Actual-c.Cost, 2*p.capacity)), now)
-	sh.list(e, cell)
+	s.list(sh, e, cell)
 }

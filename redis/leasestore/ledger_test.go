@@ -43,8 +43,3 @@ func TestLeasesTakeWhatIsNoCounterForNothing(t *testing.T) {
 		}
 	}
 }
-
-func TestTheFormatIsPartOfNames(t *testing.T) {
-	t.Parallel()
-	assert.Equal(t, "name::lease:1", holdersOf("name"))
-}

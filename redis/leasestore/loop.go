@@ -7,18 +7,21 @@ const (
 	sweepEvery   = 250 * time.Millisecond // how often entries are looked at that are not asked for
 )
 
-// loop is the Store's goroutine: it settles leases, and nothing else does while it runs. While no key
-// is known it sleeps, until a request wakes it.
+// loop is the Store's goroutine: it settles leases, and nothing else does while it runs. Without
+// requests it sleeps.
 func (s *Store) loop() {
 	defer close(s.ended)
 	pause := tick // between settlements; longer while they fail
 	for {
-		if s.table.keys() == 0 {
-			select {
-			case <-s.stop:
-				return
-			case <-s.wake:
-			}
+		var sweep <-chan time.Time
+		if s.table.keys() > 0 {
+			sweep = time.After(sweepEvery)
+		}
+		select {
+		case <-s.stop:
+			return
+		case <-sweep:
+		case <-s.wake: // an entry is listed, and others may follow that can go along
 		}
 		select {
 		case <-s.stop:
@@ -30,5 +33,13 @@ func (s *Store) loop() {
 		} else {
 			pause = tick
 		}
+	}
+}
+
+// wakeLoop has the loop settle soon.
+func (s *Store) wakeLoop() {
+	select {
+	case s.wake <- struct{}{}:
+	default:
 	}
 }

@@ -101,25 +101,6 @@ func TestEachTimeRedisIsEmptiedAdmitsABurstAgain(t *testing.T) {
 	})
 }
 
-func TestAProcessThatDiesAdmitsNothingTooMuch(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		const kills = 6
-		s := besiege(t, limiter.FailClosed, 1)
-		for range kills {
-			for s.ask(0) { // all that it will, within a moment
-			}
-			s.fleet[0].abandon()
-			s.fleet = s.fleet[1:]
-			s.join()
-		}
-		assert.LessOrEqual(t, s.all.above(), 0.0, "what it was granted was charged before")
-		s.run(5 * time.Second)
-		assert.LessOrEqual(t, s.all.above(), 0.0)
-		assert.LessOrEqual(t, s.all.worst(), float64(lossAhead))
-	})
-}
-
 func TestAnOutageAdmitsWhatThePoliciesAdmitAndTheRestARefill(t *testing.T) {
 	t.Parallel()
 	for _, replicas := range []int{1, lossProcesses} {
@@ -187,44 +168,6 @@ func TestAnOpenRuleAdmitsAllInAnOutageAndAClosedOneNothing(t *testing.T) {
 				s.f.down.Store(false)
 				s.run(4 * time.Second)
 				assert.LessOrEqual(t, s.byRedis.above(), 0.0)
-			})
-		})
-	}
-}
-
-func TestOfAWindowTheBoundsAreThoseOfEachWindow(t *testing.T) {
-	t.Parallel()
-	const window = 10 * time.Second
-	for seed := range uint64(3) {
-		t.Run(fmt.Sprint(seed), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				random := rand.New(rand.NewPCG(seed, 20))
-				time.Sleep(time.Duration(random.Int64N(int64(window)))) // begins anywhere in a window
-				s := besiege(t, limiter.FailClosed, 1)
-				s.q = quotaOf(t, "window", limiter.Limit{Events: lossBurst, Per: window}.With(limiter.FixedWindow))
-				admitted, emptied := map[int64]int64{}, map[int64]int64{}
-				now := func() int64 { return time.Now().UnixMicro() / window.Microseconds() }
-				for range 8000 {
-					switch random.IntN(1000) {
-					case 0:
-						s.f.empty()
-						emptied[now()]++
-					case 1:
-						s.fleet[0].abandon()
-						s.fleet = s.fleet[1:]
-						s.join()
-					}
-					if s.ask(random.IntN(lossProcesses)) {
-						admitted[now()]++
-					}
-					time.Sleep(5 * time.Millisecond)
-				}
-				reached := int64(0)
-				for w, n := range admitted {
-					assert.LessOrEqual(t, n, lossBurst*(1+emptied[w]), "in window %d, emptied %d times", w, emptied[w])
-					reached = max(reached, n)
-				}
-				assert.Greater(t, reached, int64(1.5*lossBurst), "or this test tries nothing")
 			})
 		})
 	}

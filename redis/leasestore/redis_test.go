@@ -1,8 +1,6 @@
 package leasestore
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"sync"
@@ -132,98 +130,42 @@ func TestWhatIsInRedisExpires(t *testing.T) {
 	require.Eventually(t, func() bool { return server.MustDo("DBSIZE") == "0" }, 30*time.Second, 100*time.Millisecond)
 }
 
-// A fleet asks for one key from several instances at once until it is told to stop.
-type fleet struct {
-	q        *limiter.Quota
-	admitted atomic.Int64
-	failed   atomic.Int64
-	began    time.Time
-	wg       sync.WaitGroup
-}
-
-func newFleet(t testing.TB, perSecond int64, o limiter.Outage) *fleet {
-	q := quotaOf(t, "rule", limiter.PerSecond(perSecond).With(limiter.TokenBucket))
-	q.OnOutage = o
-	return &fleet{q: q, began: time.Now()}
-}
-
-// ask is one instance's traffic, until stop is called.
-func (f *fleet) ask(s limiter.Store, pause time.Duration) (stop func()) {
-	ctx, cancel := context.WithCancel(context.Background())
-	for range 4 {
-		f.wg.Go(func() {
-			charges, decisions := []limiter.Charge{{Quota: f.q, Key: "key", Cost: 1}}, make([]limiter.Decision, 1)
-			for ctx.Err() == nil {
-				err := s.Decide(context.Background(), charges, decisions)
-				switch {
-				case err != nil:
-					f.failed.Add(1)
-				case decisions[0].Allowed && !decisions[0].Degraded:
-					f.admitted.Add(1)
-				}
-				time.Sleep(pause)
-			}
-		})
-	}
-	return cancel
-}
-
-// most is what the limit lets through by now.
-func (f *fleet) most(bursts float64) float64 {
-	perSecond := float64(f.q.Limit().Events)
-	return bursts*perSecond + perSecond*time.Since(f.began).Seconds()
-}
-
 func TestInstancesJoinAndLeaveUnderLoad(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	server.MustDo("FLUSHALL")
-	f := newFleet(t, 200, limiter.FailClosed)
-	stay := onRedis(t, server.Addr, Options{})
-	stop := f.ask(stay, time.Millisecond)
+	q := quotaOf(t, "rule", limiter.PerSecond(200).With(limiter.TokenBucket))
+	q.OnOutage = limiter.FailClosed
+	began := time.Now()
+	var admitted atomic.Int64
+	var wg sync.WaitGroup
+	ask := func(s *Store, d time.Duration) {
+		for range 4 {
+			wg.Go(func() {
+				for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(time.Millisecond) {
+					var d [1]limiter.Decision
+					err := s.Decide(t.Context(), []limiter.Charge{{Quota: q, Key: "key", Cost: 1}}, d[:])
+					if err == nil && d[0].Allowed && !d[0].Degraded {
+						admitted.Add(1)
+					}
+				}
+			})
+		}
+	}
+	ask(onRedis(t, server.Addr, Options{}), 1500*time.Millisecond)
 	for i := range 6 {
 		s := onRedis(t, server.Addr, Options{})
-		leave := f.ask(s, time.Millisecond)
+		ask(s, 150*time.Millisecond)
 		time.Sleep(200 * time.Millisecond)
-		leave()
 		if i%2 == 0 {
 			require.NoError(t, s.Close())
 		} else {
 			s.abandon()
 		}
 	}
-	stop()
-	f.wg.Wait()
-	most := f.most(1)
-	t.Logf("admitted %d, at most %.0f", f.admitted.Load(), most)
-	assert.LessOrEqual(t, float64(f.admitted.Load()), most)
-	assert.GreaterOrEqual(t, float64(f.admitted.Load()), 0.7*f.most(1), "and the limit is used")
-	assert.Zero(t, f.failed.Load())
-}
-
-func TestWhileRedisHangsThePoliciesDecide(t *testing.T) {
-	t.Parallel()
-	server := redistest.Start(t)
-	server.MustDo("FLUSHALL")
-	f := newFleet(t, 200, limiter.FailClosed)
-	var stops []func()
-	for range 3 {
-		stops = append(stops, f.ask(onRedis(t, server.Addr, Options{}), time.Millisecond))
-	}
-	time.Sleep(500 * time.Millisecond)
-	server.Pause()
-	time.Sleep(3 * time.Second)
-	assert.Positive(t, f.failed.Load(), "the rule is Closed meanwhile")
-	server.Resume()
-	admitted := f.admitted.Load()
-	require.Eventually(t, func() bool { return f.admitted.Load() > admitted+50 }, 20*time.Second, 50*time.Millisecond, "it goes on")
-	for _, stop := range stops {
-		stop()
-	}
-	f.wg.Wait()
-	most := f.most(1)
-	t.Logf("admitted %d, at most %.0f", f.admitted.Load(), most)
-	assert.LessOrEqual(t, float64(f.admitted.Load()), most)
+	wg.Wait()
+	assert.LessOrEqual(t, float64(admitted.Load()), 200+200*time.Since(began).Seconds())
+	assert.Greater(t, admitted.Load(), int64(200), "and the limit is used")
 }
 
 func TestLeasesWorkOnACluster(t *testing.T) {
@@ -251,19 +193,6 @@ func TestLeasesWorkOnACluster(t *testing.T) {
 		}
 	}
 	assert.Greater(t, returned, 5, "what was held is returned, but for what a busy machine was too slow to hear of")
-}
-
-func TestAnApplicationStartsWhileRedisIsDown(t *testing.T) {
-	t.Parallel()
-	server := redistest.Start(t)
-	server.Kill()
-	s := onRedis(t, server.Addr, Options{})
-	q := quotaOf(t, "rule", limiter.PerMinute(1000))
-	require.Eventually(t, func() bool {
-		d := decideOne(t, s, q, "key", 1)
-		return d.Allowed && d.Degraded
-	}, 20*time.Second, 10*time.Millisecond)
-	assert.Error(t, errors.Join(s.Close(), errors.New("Close may say what was not told")))
 }
 
 // Settlements ride redisstore's batches, beside the loop's own trips.

@@ -101,22 +101,6 @@ func TestUnitsOfAWindowThatIsGoneAreNotReturnedToTheNext(t *testing.T) {
 	})
 }
 
-func TestWhatAnOutageAdmitsIsNoReasonToRefuse(t *testing.T) {
-	t.Parallel()
-	server := redistest.Start(t)
-	s := onRedis(t, server.Addr, Options{})
-	q := quotaOf(t, "rule", limiter.Limit{Events: 100, Per: time.Hour, Algorithm: limiter.TokenBucket})
-	q.OnOutage = limiter.FailOpen
-	for range 6 {
-		require.True(t, decideOne(t, s, q, "key", 1).Allowed)
-		time.Sleep(15 * time.Millisecond)
-	}
-	server.Kill()
-	for range 500 {
-		require.True(t, decideOne(t, s, q, "key", 1).Allowed, "the rule is open")
-	}
-}
-
 func TestAResetDuringASettlementHandsOutOneBurst(t *testing.T) {
 	t.Parallel()
 	phase.Test(t, func(t *testing.T) {

@@ -7,10 +7,11 @@ import (
 )
 
 // list has the loop look at an entry next. The shard is locked.
-func (sh *shard) list(e *entry, cell uint32) {
+func (s *Store) list(sh *shard, e *entry, cell uint32) {
 	if !e.listed {
 		e.listed = true
 		sh.listed = append(sh.listed, cell)
+		s.wakeLoop()
 	}
 }
 
@@ -68,7 +69,9 @@ func (s *Store) gather(r *round, isClosing bool) {
 				s.propose(r, e, now, isClosing || e.isIdle(now))
 			}
 		}
-		sh.listed = append(list[:0], list[n:]...)
+		if sh.listed = append(list[:0], list[n:]...); len(sh.listed) > 0 {
+			s.wakeLoop()
+		}
 		sh.mu.Unlock()
 	}
 }
@@ -84,7 +87,7 @@ func (s *Store) sweep(sh *shard, now int64, isClosing bool) {
 		case e.touched == 0 || e.settling != idle || e.listed:
 		case e.stock > 0 || e.back > 0:
 			if isClosing || e.isIdle(now) {
-				sh.list(e, uint32(i))
+				s.list(sh, e, uint32(i))
 			}
 		case now-e.touched > life.Microseconds():
 			sh.remove(uint32(i))
@@ -195,7 +198,7 @@ func (s *Store) settled(l *lease, hash uint64, asked, heard int64) {
 	e.said = answer{l.state.Last, l.state.Level, l.state.Prev, redisNow, heard}
 	e.fresh = !hasCrossed
 	if e.stock == 0 && heard-e.touched < hungry.Microseconds() {
-		sh.list(e, cell) // ask again, before a request needs it
+		s.list(sh, e, cell) // ask again, before a request needs it
 	}
 }
 

@@ -344,19 +344,6 @@ func TestARuleWithSeveralLimitsIsDecidedExactlyAsAWhole(t *testing.T) {
 	}
 }
 
-// Whatever is asked of the store inside has to go by what is in hand, and by the policies.
-func TestNoSettlementGoesAroundTheStore(t *testing.T) {
-	t.Parallel()
-	phase.Test(t, func(t *testing.T) {
-		s := newFake().instance(t, 1, Options{})
-		found, ok := limiter.As[limiter.Settler](s)
-		require.True(t, ok)
-		assert.Same(t, s, found)
-		q := quotaOf(t, "rule", limiter.PerHour(100))
-		assert.ErrorIs(t, settled(t, s, q, 5, limiter.Decision{}, -1), limiter.ErrCharges)
-	})
-}
-
 func TestAnEventIsSettledWhereItWasCountedWhateverHappensToRedis(t *testing.T) {
 	t.Parallel()
 	const before, during, after = 0, 1, 2
