@@ -70,32 +70,19 @@ func (l *lane) decide(arrivals []int64, cost int64, a axis) course {
 	var s limiter.State
 	point := a.point(0)
 	use := func(before int64) {
-		used, until := 0.0, int64(-1)
 		for point < before && len(c.used) < a.points {
-			if point >= until {
-				d := l.quota.Describe(s, point, 0, true)
-				used, until = float64(d.Limit-d.Remaining), point+d.NextAfter.Microseconds()
-				if d.NextAfter == 0 {
-					until = before // all remains
-				}
-			}
-			c.used = append(c.used, used)
+			d := l.quota.Describe(s, point, 0, true)
+			c.used = append(c.used, float64(d.Limit-d.Remaining))
 			point = a.point(len(c.used))
 		}
 	}
 	queue := l.keeps == "queue"
 	for i, at := range arrivals {
-		if point < at {
-			use(at)
-		}
+		use(at)
 		if i%between == 0 {
 			saved := s
 			saved.Log = slices.Clone(s.Log) // a Take may append to it in place
 			l.saved = append(l.saved, saved)
-		}
-		if i > 0 && at == arrivals[i-1] && c.waits[i-1] < 0 { // a refusal changes nothing
-			c.waits[i] = -1
-			continue
 		}
 		var ok bool
 		if s, ok = l.quota.Take(s, at, cost); !ok {
