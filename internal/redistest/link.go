@@ -2,16 +2,9 @@ package redistest
 
 import (
 	"context"
-	"crypto/tls"
-	"crypto/x509"
-	"encoding/pem"
 	"io"
 	"net"
-	"net/http/httptest"
-	"os"
-	"path/filepath"
 	"sync/atomic"
-	"testing"
 	"time"
 )
 
@@ -59,7 +52,7 @@ type far struct {
 }
 
 func (c *far) Write(b []byte) (int, error) {
-	if time.Since(c.written) > c.roundTrip/4 { // else it follows the write before, as one of TLS's records
+	if time.Since(c.written) > c.roundTrip/4 { // else it follows the write before
 		time.Sleep(c.roundTrip)
 	}
 	c.written = time.Now()
@@ -79,50 +72,4 @@ func (c losing) Read(b []byte) (int, error) {
 		return 0, io.EOF
 	}
 	return n, err
-}
-
-// DialTLS is Dial for a server that speaks TLS. As in go-redis's own, the handshake heeds
-// no context.
-func (l *Link) DialTLS(config *tls.Config) func(ctx context.Context, network, addr string) (net.Conn, error) {
-	return func(ctx context.Context, network, addr string) (net.Conn, error) {
-		conn, err := l.Dial(context.WithoutCancel(ctx), network, addr)
-		if err != nil {
-			return nil, err
-		}
-		secure := tls.Client(conn, config)
-		if err := secure.HandshakeContext(context.Background()); err != nil {
-			_ = conn.Close()
-			return nil, err
-		}
-		return secure, nil
-	}
-}
-
-// StartTLS is Start for a server that speaks TLS too, at the address that it returns with
-// what a client needs to trust it.
-func StartTLS(t testing.TB) (s *Server, addr string, client *tls.Config) {
-	t.Helper()
-	must := func(err error) {
-		t.Helper()
-		if err != nil {
-			t.Fatalf("redistest: a certificate: %v", err)
-		}
-	}
-	https := httptest.NewTLSServer(nil) // which has a certificate for this address
-	defer https.Close()
-	certificate := https.TLS.Certificates[0]
-	key, err := x509.MarshalPKCS8PrivateKey(certificate.PrivateKey)
-	must(err)
-	dir := t.TempDir()
-	write := func(name, kind string, der []byte) string {
-		path := filepath.Join(dir, name)
-		must(os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600))
-		return path
-	}
-	certPath, keyPath := write("cert.pem", "CERTIFICATE", certificate.Certificate[0]), write("key.pem", "PRIVATE KEY", key)
-	port := freePort(t)
-	s = Start(t, "--tls-port", port, "--tls-cert-file", certPath, "--tls-key-file", keyPath, "--tls-ca-cert-file", certPath, "--tls-auth-clients", "no")
-	roots := x509.NewCertPool()
-	roots.AddCert(https.Certificate())
-	return s, "127.0.0.1:" + port, &tls.Config{RootCAs: roots, ServerName: "127.0.0.1"}
 }

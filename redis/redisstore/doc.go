@@ -36,40 +36,20 @@
 // it, may count twice, which admits less. A refund or a debt is never sent again: its answer is
 // an error, and it counts once or not at all.
 //
-// # Settlements
+// # Settlements and slots
 //
 // What an event really cost ([limiter.Settle]) is told to Redis without a caller that waits: with
-// the next decision of this process on the same counter, before it, so that a caller's next
-// event meets what came back; with a decision on another one; or alone after 5 milliseconds. A
-// refusal that is remembered is forgotten at once. Up to 1,024 settlements wait; the callers of
-// more wait themselves, and so do all with MaxBatch 1. [Store.Close] waits for them.
+// the next decision of this process on the same counter, before it; with a decision on another
+// one; or alone after 5 milliseconds. Callers wait where 1,024 settlements do, and with MaxBatch 1.
+// Stats.Unsettled counts what Redis gave no answer to: it stays as it was charged, and is not told
+// again, as it might count twice.
 //
-// If Redis gives no answer to one, or the process dies with it, the correction is lost, and with
-// it nothing else: what was charged stays so until it comes back with its period.
-// Stats.Unsettled counts those. It is not told again, as it might count twice.
-//
-// # How many at once
-//
-// Events that are under way ([limiter.NewConcurrency], [limiter.NewSemaphore]) are counted in
-// Redis as well: how many each process has, and until when that counts, by Redis's clock. Their
-// charges are decided on together with all others. A process tells how many places of a key it
-// holds with each decision on it, up to 5 milliseconds after an event has ended, and anew in a
-// third of ten seconds, the lease. When that has passed since its last message, it is not
-// counted any more; it comes back with what it holds, be that above the limit. As a message says
-// all that is held, it may be lost or come twice. One message about a key is in flight at a time,
-// so under load the decisions on one key wait for each other's round trip. A message, and with it a
-// decision that would take a place, waits at most 1.25 seconds for Redis's answer, an eighth of the
-// lease, whatever the deadline: so a connection that falls silent costs no lease.
-//
-// A place is returned by Settle, with nothing for what the event really cost, or by Refund, in
-// the process that took it: Refund waits for Redis, and where it fails the place is returned in
-// time all the same. What is held in a process takes some 300 bytes for each key, and nothing when
-// all of it was returned. A refusal is remembered for 10 milliseconds. A caller that has left
-// gets no place.
-//
-// A Redis that was started anew hears within a third of a lease what is held, and so does a
-// replica that was promoted: until then it may admit as much more. A Reset forgets what dead
-// processes held; what is held is told anew. After [Store.Close] nothing is.
+// Slots ([limiter.NewConcurrency], [limiter.NewSemaphore]) are counted in Redis by process, for a
+// lease of ten seconds that is renewed in a third of that. A slot is released by Settle or Refund,
+// in the process that acquired it. One message about a key is in flight at a time, so under load
+// the decisions on one key wait for each other's round trip. What is held takes some 300 bytes for
+// each key in a process. docs/redis.md says what holds when a process, a message or Redis is lost.
+// [Store.Close] waits for what is settled and released, and renews no more.
 //
 // # miniredis
 //

@@ -13,43 +13,23 @@ import (
 	"github.com/weirgo/weir/limiter"
 )
 
-// farDeployments are deployments whose clients are a link away.
-var farDeployments = []struct {
-	name  string
-	start func(t testing.TB) func(*redistest.Link) redis.UniversalClient
-}{
-	{"single", func(t testing.TB) func(*redistest.Link) redis.UniversalClient {
-		server := redistest.Start(t)
-		return func(link *redistest.Link) redis.UniversalClient {
-			return redis.NewClient(&redis.Options{Addr: server.Addr, Dialer: link.Dial})
-		}
-	}},
-	{"single-context", func(t testing.TB) func(*redistest.Link) redis.UniversalClient {
-		server := redistest.Start(t)
-		return func(link *redistest.Link) redis.UniversalClient {
-			return redis.NewClient(&redis.Options{Addr: server.Addr, Dialer: link.Dial, ContextTimeoutEnabled: true})
-		}
-	}},
-	{"TLS", func(t testing.TB) func(*redistest.Link) redis.UniversalClient {
-		_, addr, config := redistest.StartTLS(t)
-		return func(link *redistest.Link) redis.UniversalClient {
-			return redis.NewClient(&redis.Options{Addr: addr, Dialer: link.DialTLS(config), TLSConfig: config})
-		}
-	}},
-	{"Sentinel", func(t testing.TB) func(*redistest.Link) redis.UniversalClient {
+// farClients are of servers that are a link away.
+var farClients = map[string]func(testing.TB, *redistest.Link) redis.UniversalClient{
+	"single": func(t testing.TB, link *redistest.Link) redis.UniversalClient {
+		return redis.NewClient(&redis.Options{Addr: redistest.Start(t).Addr, Dialer: link.Dial})
+	},
+	"single-context": func(t testing.TB, link *redistest.Link) redis.UniversalClient {
+		return redis.NewClient(&redis.Options{Addr: redistest.Start(t).Addr, Dialer: link.Dial, ContextTimeoutEnabled: true})
+	},
+	"Sentinel": func(t testing.TB, link *redistest.Link) redis.UniversalClient {
 		sentinel := redistest.Sentinels(t)
-		return func(link *redistest.Link) redis.UniversalClient {
-			return redis.NewFailoverClient(&redis.FailoverOptions{
-				MasterName: sentinel.Name, SentinelAddrs: redistest.Addrs(sentinel.Sentinels), Dialer: link.Dial,
-			})
-		}
-	}},
-	{"Cluster", func(t testing.TB) func(*redistest.Link) redis.UniversalClient {
-		nodes := redistest.Cluster(t)
-		return func(link *redistest.Link) redis.UniversalClient {
-			return redis.NewClusterClient(&redis.ClusterOptions{Addrs: redistest.Addrs(nodes), Dialer: link.Dial})
-		}
-	}},
+		return redis.NewFailoverClient(&redis.FailoverOptions{
+			MasterName: sentinel.Name, SentinelAddrs: redistest.Addrs(sentinel.Sentinels), Dialer: link.Dial,
+		})
+	},
+	"Cluster": func(t testing.TB, link *redistest.Link) redis.UniversalClient {
+		return redis.NewClusterClient(&redis.ClusterOptions{Addrs: redistest.Addrs(redistest.Cluster(t)), Dialer: link.Dial})
+	},
 }
 
 // A link so long that a new connection takes a multiple of the deadline, and a decision that
@@ -61,11 +41,11 @@ const (
 )
 
 func TestALongWayToRedisIsNoOutage(t *testing.T) {
-	for _, at := range farDeployments {
-		t.Run(at.name, func(t *testing.T) {
+	for name, connect := range farClients {
+		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			link := &redistest.Link{RoundTrip: farTrip}
-			client := closeAfter(t, at.start(t)(link))
+			client := closeAfter(t, connect(t, link))
 			s := newStore(client, Options{}).Within(farDeadline).(*store)
 			q := bounded(t, "rule", 1_000_000, limiter.TokenBucket)
 			var failed, answered atomic.Int64

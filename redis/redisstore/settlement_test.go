@@ -176,11 +176,9 @@ func TestCloseWaitsForWhatIsBeingSettled(t *testing.T) {
 func unreliable(t *testing.T, lose func() bool) map[string]redis.UniversalClient {
 	link := &redistest.Link{Lose: lose}
 	one, two := redistest.Start(t), redistest.Start(t)
-	_, secure, config := redistest.StartTLS(t)
 	clients := map[string]redis.UniversalClient{
 		"one that keeps deadlines": redis.NewClient(&redis.Options{Addr: one.Addr, Dialer: link.Dial, ContextTimeoutEnabled: true}),
 		"one that is made to":      redis.NewClient(&redis.Options{Addr: one.Addr, Dialer: link.Dial}),
-		"TLS":                      redis.NewClient(&redis.Options{Addr: secure, TLSConfig: config, Dialer: link.DialTLS(config)}),
 		"a Cluster":                redis.NewClusterClient(&redis.ClusterOptions{Addrs: redistest.Addrs(redistest.Cluster(t)), Dialer: link.Dial}),
 		// A heartbeat whose answers are lost takes a shard for dead.
 		"a Ring": redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"one": one.Addr, "two": two.Addr}, Dialer: link.Dial, HeartbeatFrequency: time.Hour}),
