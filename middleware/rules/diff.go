@@ -126,10 +126,7 @@ func (r *Rules) leavesOf(path string, v reflect.Value, fallback string) (all []l
 		if v.IsNil() {
 			v = reflect.New(t.Elem())
 		}
-		for _, f := range document.FieldsOf(t.Elem()) {
-			all = append(all, r.leavesOf(path+"."+f.Name, v.Elem().FieldByIndex(f.Index), f.Tag.Get("default"))...)
-		}
-		return all
+		return r.leavesIn(path+".", v.Elem())
 	case path == "ban.keys", path == "allow.keys":
 		return []leaf{{path, textOf(v, ""), keysOf(v.Len())}}
 	case t.Kind() == reflect.Slice && v.Len() > 0 && path != "overload.priority": // where the order means something
@@ -145,6 +142,16 @@ func (r *Rules) leavesOf(path string, v reflect.Value, fallback string) (all []l
 		l.value += string(sum[:])
 	}
 	return []leaf{l}
+}
+
+// leavesIn are the leaves of a struct's fields, but for these.
+func (r *Rules) leavesIn(prefix string, v reflect.Value, except ...string) (all []leaf) {
+	for _, f := range document.FieldsOf(v.Type()) {
+		if !slices.Contains(except, f.Name) {
+			all = append(all, r.leavesOf(prefix+f.Name, v.FieldByIndex(f.Index), f.Tag.Get("default"))...)
+		}
+	}
+	return all
 }
 
 func keysOf(n int) string {
@@ -195,12 +202,8 @@ func defaultOf(t reflect.Type, fallback string) string {
 }
 
 // sections are the leaves of all that is no rule.
-func (r *Rules) sections() (all []leaf) {
-	for _, f := range document.FieldsOf(reflect.TypeFor[file]()) {
-		if f.Name != "version" && !slices.Contains(ruleSections, f.Name) {
-			all = append(all, r.leavesOf(f.Name, reflect.ValueOf(r.file).Elem().FieldByIndex(f.Index), f.Tag.Get("default"))...)
-		}
-	}
+func (r *Rules) sections() []leaf {
+	all := r.leavesIn("", reflect.ValueOf(r.file).Elem(), append([]string{"version"}, ruleSections...)...)
 	if r.file.Overload != nil {
 		all = append(all, leaf{"overload", "{}", "{}"})
 	}
@@ -243,7 +246,7 @@ func (r *Rules) described() map[string]*description {
 			own += fmt.Sprintln(key, limitOf(overrides[key]))
 		}
 		add("overrides", own, keysOf(len(overrides)))
-		d.leaves = append(d.leaves, r.others(path, p.rule)...)
+		d.leaves = append(d.leaves, r.others(path+".", p.rule)...)
 		all[path] = d
 	}
 	return all
@@ -258,13 +261,8 @@ func limitField(tier string) string {
 }
 
 // others are the leaves of what a rule says beside its name, key, mode and limits.
-func (r *Rules) others(path string, of *rule) (all []leaf) {
-	for _, f := range document.FieldsOf(reflect.TypeFor[rule]()) {
-		if !slices.Contains(limitNames, f.Name) && !slices.Contains([]string{"name", "key", "mode", "tiers", "overrides", "concurrency"}, f.Name) {
-			all = append(all, r.leavesOf(path+"."+f.Name, reflect.ValueOf(of).Elem().FieldByIndex(f.Index), f.Tag.Get("default"))...)
-		}
-	}
-	return all
+func (r *Rules) others(prefix string, of *rule) []leaf {
+	return r.leavesIn(prefix, reflect.ValueOf(of).Elem(), append([]string{"name", "key", "mode", "tiers", "overrides", "concurrency"}, limitNames...)...)
 }
 
 // saidBy is what a rule of the file says beside its limit, where that is no default.
@@ -273,7 +271,7 @@ func (r *Rules) saidBy(p *placed) (fields []string) {
 		return nil
 	}
 	for _, c := range compare(r.others("", &rule{}), r.others("", p.rule)) {
-		fields = append(fields, strings.TrimPrefix(c.Path, ".")+": "+c.New)
+		fields = append(fields, c.Path+": "+c.New)
 	}
 	return fields
 }
