@@ -149,9 +149,9 @@ func (w *Watcher) begin(ctx context.Context) error {
 	w.inForce(rules)
 	w.status.Fallback = refused != nil
 	if refused != nil { // what is written is not what is in force
-		w.refused(refused)
+		w.keep(refused)
 	} else {
-		w.tell(Reload{Source: w.name, Warnings: rules.Warnings()})
+		w.tell(nil)
 	}
 	return nil
 }
@@ -211,20 +211,14 @@ func (w *Watcher) reload(ctx context.Context, rules *Rules, err error) {
 	if ctx.Err() != nil {
 		return
 	}
-	if err != nil {
-		w.refused(err)
-		return
+	if err == nil && rules.digest != w.rules.digest {
+		if err = w.RateLimit.Reconfigure(rules.Config()); err == nil {
+			w.inForce(rules)
+			w.tell(nil)
+			return
+		}
 	}
-	if rules.digest == w.rules.digest {
-		w.recovered()
-		return
-	}
-	if err := w.RateLimit.Reconfigure(rules.Config()); err != nil {
-		w.refused(err)
-		return
-	}
-	w.inForce(rules)
-	w.tell(Reload{Source: w.name, Warnings: rules.Warnings()})
+	w.keep(err)
 }
 
 func (w *Watcher) inForce(rules *Rules) {
@@ -241,26 +235,18 @@ func (w *Watcher) inForce(rules *Rules) {
 	w.status.Err, w.status.Changes, w.status.Fallback = nil, changes, false
 }
 
-// recovered notes that what is written is what is in force, after something else was.
-func (w *Watcher) recovered() {
+// keep notes that the rules in force are kept: err says why, or nil that they are what is written
+// again. Only news is told.
+func (w *Watcher) keep(err error) {
 	w.mu.Lock()
-	again := w.status.Err != nil
-	w.status.Err = nil
-	w.mu.Unlock()
-	if again {
-		w.tell(Reload{Source: w.name, Warnings: w.rules.Warnings()})
-	}
-}
-
-// refused notes why the rules in force are kept, and tells it once.
-func (w *Watcher) refused(err error) {
-	w.mu.Lock()
-	again := w.status.Err != nil && w.status.Err.Error() == err.Error()
+	news := fmt.Sprint(w.status.Err) != fmt.Sprint(err)
 	w.status.Err = err
-	w.status.Refused++
+	if err != nil {
+		w.status.Refused++
+	}
 	w.mu.Unlock()
-	if !again {
-		w.tell(Reload{Source: w.name, Err: err})
+	if news {
+		w.tell(err)
 	}
 }
 
@@ -321,7 +307,11 @@ func (w *Watcher) logger() *slog.Logger {
 }
 
 // tell calls the hook, or logs.
-func (w *Watcher) tell(r Reload) {
+func (w *Watcher) tell(err error) {
+	r := Reload{Source: w.name, Err: err}
+	if err == nil {
+		r.Warnings = w.rules.Warnings()
+	}
 	if w.options.OnReload == nil {
 		w.log(r)
 		return
