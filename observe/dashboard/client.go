@@ -56,7 +56,7 @@ func (d *Dashboard) lookUp(ctx context.Context, rule, key string) (o outcome, er
 // client is what is known of a key, which is followed from now on.
 func (d *Dashboard) client(key string) *clientView {
 	key, _ = keyfunc.Classify(key)
-	v := &clientView{Key: d.clickable(key), Digest: d.digest(key)}
+	v := &clientView{Key: d.shown(key), Digest: d.digest(key)}
 	if _, isDigest := keyfunc.DigestOf(key); !isDigest {
 		d.followed.follow(key, d.now())
 	}

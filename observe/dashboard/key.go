@@ -13,25 +13,15 @@ import (
 	"github.com/weirgo/weir/middleware/bans"
 )
 
-// quoteKey is a key as it is shown: as it is or, if that would not show what it is, as a
-// string of Go, in quotation marks. Keys are what clients send.
-func quoteKey(key string) string {
-	odd := func(c rune) bool { return !unicode.IsPrint(c) }
-	if utf8.ValidString(key) && !strings.ContainsFunc(key, odd) &&
-		!strings.HasPrefix(key, `"`) && strings.TrimSpace(key) == key {
-		return key
-	}
-	return strconv.QuoteToASCII(key)
-}
-
-// typedKey is a key as it is shown where it can be clicked on: as [operate.Key] takes it for
-// just that key.
+// typedKey is a key as it is shown: as [operate.Key] takes it for just that key. It is as it is or,
+// if that would not show what it is, as a string of Go, in quotation marks. Keys are what clients
+// send.
 func typedKey(key string) string {
-	shown := quoteKey(key)
-	if back, err := operate.Key(shown); err != nil || back != key {
+	odd := func(c rune) bool { return !unicode.IsPrint(c) }
+	if back, err := operate.Key(key); err != nil || back != key || !utf8.ValidString(key) || strings.ContainsFunc(key, odd) {
 		return strconv.QuoteToASCII(key)
 	}
-	return shown
+	return key
 }
 
 // digest stands for a key where keys are not shown.
@@ -40,18 +30,12 @@ func (d *Dashboard) digest(key string) string { return d.digests.Digest(key).Str
 // shownBan is the key of a ban, or its digest where the list has that alone.
 func (d *Dashboard) shownBan(b bans.Ban) string { return cmp.Or(b.Digest, d.shown(b.Key)) }
 
-// shown is a key as bans and the log have it.
+// shown is a key, or its digest, as the page and the log have it.
 func (d *Dashboard) shown(key string) string {
-	_, isDigest := keyfunc.DigestOf(key)
-	if key == "" || d.options.ShowKeys && !isDigest {
-		return quoteKey(key)
-	}
-	return d.digest(key)
-}
-
-// clickable is a key, or its digest, as the page shows it where it can be clicked on.
-func (d *Dashboard) clickable(key string) string {
-	if _, isDigest := keyfunc.DigestOf(key); isDigest || !d.options.ShowKeys {
+	switch _, isDigest := keyfunc.DigestOf(key); {
+	case key == "":
+		return ""
+	case isDigest || !d.options.ShowKeys:
 		return d.digest(key)
 	}
 	return typedKey(key)

@@ -68,8 +68,8 @@ func (d *Dashboard) lookAtTop(rows []row) ([]topView, *unlisted) {
 }
 
 func shownKey(o offenders.Offender) string {
-	if o.Whole {
+	if o.Whole && o.Key != "" {
 		return typedKey(o.Key)
 	}
-	return quoteKey(o.Key)
+	return o.Key
 }

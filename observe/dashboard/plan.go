@@ -133,7 +133,7 @@ func (d *Dashboard) plan(keys []string, length time.Duration) *plan {
 	}
 	rules := d.rulesByName()
 	for _, key := range keys {
-		client := planned{Key: d.clickable(key), Digest: d.digest(key), Shared: d.followed.shares(key)}
+		client := planned{Key: d.shown(key), Digest: d.digest(key), Shared: d.followed.shares(key)}
 		if ban, ok := d.options.Bans.Find(key); ok {
 			v := d.banView(ban, rules)
 			client.Ban = &v
