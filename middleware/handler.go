@@ -24,7 +24,7 @@ func (l *RateLimit) Handler(next http.Handler) http.Handler {
 	return &handler{mux, func(w http.ResponseWriter, r *http.Request) {
 		set := l.rules.Load() // once: what it needs of the request is done here
 		if !set.vetted.Load() {
-			l.vet(set, r, true)
+			l.vet(set, r)
 		}
 		if mux != nil && set.needsRoute && r.URL != nil {
 			// Inside another mux, r has that one's pattern, such as "/v1/".
@@ -95,7 +95,7 @@ func showPattern(outside, inside *http.Request) {
 func (l *RateLimit) Begin(w http.ResponseWriter, r *http.Request, onRefused func(http.ResponseWriter, *http.Request, Result)) (finish func(status int), byStatus, passed bool) {
 	set := l.rules.Load()
 	if !set.vetted.Load() {
-		l.vet(set, r, false)
+		l.vet(set, r)
 	}
 	behind, end := l.begin(set, w, r, r, onRefused)
 	if end != nil {

@@ -2,11 +2,10 @@ package middleware
 
 import (
 	"context"
-	"crypto/sha256"
 	"errors"
 	"fmt"
+	"hash/maphash"
 	"log/slog"
-	"strings"
 	"sync"
 	"time"
 
@@ -43,14 +42,11 @@ type limitCache struct {
 	reloads int // of the rules: LimitFor may be another
 }
 
-// A limitKey is what an answer is found by: a key or, as clients can make keys long, the hash of a
-// long one.
-type limitKey struct {
-	short string
-	hash  [sha256.Size]byte
-}
+// A limitKey is two digests of a key, 128 bits under seeds of the process: clients can make keys
+// long, and cannot aim at another's.
+type limitKey [2]uint64
 
-const longLimitKey = 128
+var limitSeeds = [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()}
 
 // A limitAnswer is the latest for one key.
 type limitAnswer struct {
@@ -96,10 +92,7 @@ func (c *limitCache) of(ctx context.Context, logger *slog.Logger, r *rule, key s
 
 // answer is that of a key, or a new one.
 func (c *limitCache) answer(text string) *limitAnswer {
-	key := limitKey{short: text}
-	if len(text) > longLimitKey {
-		key = limitKey{hash: sha256.Sum256([]byte(text))}
-	}
+	key := limitKey{maphash.String(limitSeeds[0], text), maphash.String(limitSeeds[1], text)}
 	if a := c.young[key]; a != nil {
 		return a
 	}
@@ -110,7 +103,6 @@ func (c *limitCache) answer(text string) *limitAnswer {
 	if c.young == nil || len(c.young) >= mostKeys/2 {
 		c.young, c.old = map[limitKey]*limitAnswer{}, c.young
 	}
-	key.short = strings.Clone(key.short)
 	c.young[key] = a
 	return a
 }

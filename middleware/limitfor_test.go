@@ -8,8 +8,6 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
-	"runtime"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -216,38 +214,6 @@ func TestAnAnswerThatComesAfterAReloadIsAskedForAgain(t *testing.T) {
 		limit, _ := limitOf(l, as("a"))
 		assert.EqualValues(t, 20, limit)
 	})
-}
-
-// A client may make keys as long as a server takes headers.
-func TestLongKeysOfUnknownClientsTakeLittleMemory(t *testing.T) {
-	rule := ruleOf(&plans{})
-	rule.Key = keyfunc.Header("X-Tenant")
-	rule.LimitFor = middleware.LimitFunc(func(_ context.Context, key string) (limiter.Allowance, error) {
-		return perHour(int64(len(key)) - 64<<10), nil // which has the whole key
-	})
-	l := newLimit(t, rule)
-	heap := func() uint64 {
-		var m runtime.MemStats
-		runtime.GC()
-		runtime.ReadMemStats(&m)
-		return m.HeapAlloc
-	}
-	before, long := heap(), strings.Repeat("x", 64<<10)
-	for i := range 1000 {
-		limit, _ := limitOf(l, header("X-Tenant", fmt.Sprint(1000+i, long)))
-		require.EqualValues(t, len("header:X-Tenant:1000"), limit)
-	}
-	assert.Less(t, int64(heap()-before), int64(8<<20), "of 64 MB that were sent")
-	runtime.KeepAlive(l)
-}
-
-func TestALimitMapIsByKey(t *testing.T) {
-	l := limited(t, middleware.Config{Rules: []middleware.Rule{{Name: "r", Key: keyfunc.User, Limit: logOf(3, time.Hour),
-		LimitFor: middleware.LimitMap{"user:a": logOf(5, time.Hour)}}}})
-	for user, want := range map[string]int64{"a": 5, "c": 3} {
-		limit, _ := limitOf(l, as(user))
-		assert.Equal(t, want, limit, user)
-	}
 }
 
 // A key's own limit may be several, and slots, though the rule has none.

@@ -62,24 +62,17 @@ func (l *RateLimit) know(p place) {
 	l.places.Store(&all)
 }
 
-// vet looks, at the first request under a set, for rules that can't apply. A Handler that
-// leads to no mux is behind the router: a request without a pattern there never gets one.
-func (l *RateLimit) vet(set *ruleset, r *http.Request, handler bool) {
-	places := l.places.Load()
-	if places == nil && !handler || !set.vetted.CompareAndSwap(false, true) {
-		return
-	}
-	if places != nil {
+// vet looks, at the first request under a set, for rules that the known routers have no route for.
+func (l *RateLimit) vet(set *ruleset, r *http.Request) {
+	if places := l.places.Load(); places != nil && set.vetted.CompareAndSwap(false, true) {
 		set.vetRoutes(*places, r)
-	} else if r.Pattern == "" {
-		set.vetUnrouted()
 	}
 }
 
 func (set *ruleset) vetRoutes(places []place, r *http.Request) {
 	absent := 0
 	for _, given := range set.routes() {
-		if !set.notices.isNew(given.rule + "\n" + given.text) {
+		if !set.notices.isNew(given.rule, given.text) {
 			continue
 		}
 		pattern, err := route.ParseRule(given.text)
@@ -112,19 +105,8 @@ func (set *ruleset) vetRoutes(places []place, r *http.Request) {
 	}
 }
 
-func (set *ruleset) vetUnrouted() {
-	for _, given := range set.routes() {
-		if given.unrouted.tell(set.Logger, given.text) {
-			return // one is enough
-		}
-	}
-}
-
 // A givenRoute is a pattern that something in a Config is for.
-type givenRoute struct {
-	rule, text string
-	unrouted   *unroutedDetector
-}
+type givenRoute struct{ rule, text string }
 
 // routes are all that can be known and need a route: those of ByRoute, and of a Match or
 // Allow that is what Route returns.
@@ -132,13 +114,13 @@ func (set *ruleset) routes() (all []givenRoute) {
 	matched := func(name string, match func(*http.Request) bool) {
 		if m := matcherOf(match); m != nil {
 			for _, text := range m.texts {
-				all = append(all, givenRoute{name, text, &m.unrouted})
+				all = append(all, givenRoute{name, text})
 			}
 		}
 	}
 	for _, r := range set.all {
 		if text := r.info.Route; text != "" {
-			all = append(all, givenRoute{r.Name, text, &set.byRoute.unrouted})
+			all = append(all, givenRoute{r.Name, text})
 		}
 		matched(r.Name, r.Match)
 	}
@@ -285,42 +267,23 @@ func (set *ruleset) vetTier(tier string) {
 		slog.String("tier", strings.ToValidUTF8(tier[:min(len(tier), longestTier)], "")), slog.String("nearest", nearest.Of(tier, known)))
 }
 
-// isNew reports whether something is noticed for the first time. It is for what a
+// isNew reports whether something of a rule is noticed for the first time. It is for what a
 // configuration has.
-func (n *notices) isNew(what string) bool {
+func (n *notices) isNew(rule, what string) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.told[what] {
+	if n.told[[2]string{rule, what}] {
 		return false
 	}
 	if n.told == nil {
-		n.told = map[string]bool{}
+		n.told = map[[2]string]bool{}
 	}
-	n.told[what] = true
+	n.told[[2]string{rule, strings.Clone(what)}] = true
 	return true
 }
 
-// isNewTier is isNew for a tier, as long as there are few. It is asked on every request of an
-// unknown tier, which may be most of them.
+// isNewTier is isNew for a tier, as long as there are few.
 func (n *notices) isNewTier(tier string) bool {
-	tier = tier[:min(len(tier), longestTier)]
-	if n.knowsTier(tier) {
-		return false
-	}
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if n.knowsTier(tier) {
-		return false
-	}
-	told := []string{strings.Clone(tier)}
-	if before := n.tiers.Load(); before != nil {
-		told = append(told, *before...)
-	}
-	n.tiers.Store(&told)
-	return true
-}
-
-func (n *notices) knowsTier(tier string) bool {
-	told := n.tiers.Load()
-	return told != nil && (len(*told) >= mostUnknownTiers || slices.Contains(*told, tier))
+	return n.tiers.Load() < mostUnknownTiers &&
+		n.isNew("", tier[:min(len(tier), longestTier)]) && n.tiers.Add(1) <= mostUnknownTiers
 }

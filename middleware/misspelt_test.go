@@ -144,34 +144,6 @@ func TestAConfigurationForAnotherRouterIsNotWarnedOfWithoutEnd(t *testing.T) {
 	})
 }
 
-// A limiter around a handler that hides the mux has no route at all.
-func TestAMuxBehindAnotherHandlerIsWarnedOfAtOnce(t *testing.T) {
-	hidden := func(h http.Handler) http.Handler { return http.HandlerFunc(h.ServeHTTP) }
-	for name, c := range map[string]middleware.Config{
-		"ByRoute": {ByRoute: byRoutes("/login", "/logout")},
-		"Match":   {Rules: []middleware.Rule{{Name: "r", Limit: plenty, Match: middleware.Route("/login")}}},
-	} {
-		phase.Run(t, name, func(t *testing.T) {
-			logger, log := logged()
-			c.Logger = logger
-			mux := http.NewServeMux()
-			mux.Handle("/login", ok)
-			h := limited(t, c).Handler(hidden(mux))
-			statuses(h, 300)
-			assert.Equal(t, 1, strings.Count(log.String(), "code=weir-unrouted"))
-			assert.Contains(t, log.String(), "route=/login")
-		})
-	}
-
-	logger, log := logged()
-	mux := http.NewServeMux()
-	l := limited(t, middleware.Config{Logger: logger, ByRoute: byRoutes("/")})
-	mux.Handle("/", l.Handler(ok))
-	statuses(mux, 3)
-	statuses(limited(t, middleware.Config{Logger: logger, Rules: []middleware.Rule{{Name: "all", Limit: plenty, Match: always}}}).Handler(hidden(mux)), 300)
-	assert.Empty(t, log.String(), "around a route there is one, and other rules need none")
-}
-
 func TestALimiterAroundAnotherKnowsTheMuxBehind(t *testing.T) {
 	phase.Test(t, func(t *testing.T) {
 		mux := http.NewServeMux()

@@ -108,10 +108,10 @@ type notices struct {
 	twice      onceWarning
 	unsettled  onceWarning
 	unreturned onceWarning
-	tiers      atomic.Pointer[[]string] // that no rule has and that were told
+	tiers      atomic.Int32 // that no rule has and that were told
 
 	mu     sync.Mutex
-	told   map[string]bool
+	told   map[[2]string]bool
 	limits map[limiter.Allowance]struct{} // that keys have had of their own
 }
 

@@ -180,7 +180,7 @@ type unroutedDetector struct {
 
 // unroutedRequests is how many requests without a pattern, and none with one, are
 // more than unknown paths.
-const unroutedRequests = 100
+const unroutedRequests = 20
 
 func (d *unroutedDetector) seen() {
 	if !d.routed.Load() {
@@ -191,21 +191,9 @@ func (d *unroutedDetector) seen() {
 // blank notes a request without a pattern. The pattern is a rule's that needs one; empty if
 // none does.
 func (d *unroutedDetector) blank(logger *slog.Logger, pattern string) {
-	if pattern != "" && !d.routed.Load() && d.blanks.Add(1) == unroutedRequests {
-		d.warn(logger, pattern)
+	if pattern == "" || d.routed.Load() || d.blanks.Load() >= unroutedRequests || d.blanks.Add(1) != unroutedRequests {
+		return
 	}
-}
-
-// tell is for a request that is known to have come before it was routed.
-func (d *unroutedDetector) tell(logger *slog.Logger, pattern string) bool {
-	if d.routed.Load() || d.blanks.Swap(unroutedRequests) >= unroutedRequests {
-		return false
-	}
-	d.warn(logger, pattern)
-	return true
-}
-
-func (d *unroutedDetector) warn(logger *slog.Logger, pattern string) {
 	warn(logger, "weir-unrouted",
 		"weir: a rule matches a route, but requests reach the limiter before they are routed, so it never applies; use the router's adapter",
 		slog.String("route", pattern))
