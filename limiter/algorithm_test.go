@@ -1,7 +1,6 @@
 package limiter
 
 import (
-	"fmt"
 	"math"
 	"math/big"
 	"slices"
@@ -298,55 +297,4 @@ func TestWhatIsCountedStaysExactInAFloat64(t *testing.T) {
 			require.LessOrEqual(t, weight.Cmp(big.NewInt(exact)), 0, "Events*steps")
 		}
 	})
-}
-
-func TestTheExtremesCountExactly(t *testing.T) {
-	const day = 24 * time.Hour
-	now := int64(1_753_000_000_123_457)
-	for _, tt := range []struct {
-		name string
-		Limit
-	}{
-		{"1 per 30 days", Limit{Events: 1, Per: 30 * day}},
-		{"1 per 366 days", Limit{Events: 1, Per: 366 * day}},
-		{"10 million per second", Limit{Events: 10_000_000, Per: time.Second}},
-		{"10 per microsecond", Limit{Events: 10, Per: time.Microsecond}},
-		{"10 million per day", Limit{Events: 10_000_000, Per: day}},
-		{"a trillion per 30 days", Limit{Events: 1e12, Per: 30 * day}},
-		{"a trillion per 366 days", Limit{Events: 1e12, Per: 366 * day}},
-		{"a trillion less one per 30 days", Limit{Events: 1e12 - 1, Per: 30 * day}},
-		{"10,000 per 366 days", Limit{Events: 10_000, Per: 366 * day}},
-	} {
-		for _, a := range everyAlgorithm {
-			l := tt.With(a)
-			if most := algorithms[a].mostEvents; most != 0 && l.Events > most {
-				continue
-			}
-			t.Run(fmt.Sprintf("%s, %v", tt.name, a), func(t *testing.T) {
-				q := mustQuota(t, l)
-				for _, share := range []int64{1, 3, q.capacity} {
-					s := State{}
-					for taken := int64(0); taken < q.capacity; {
-						cost := min(max(1, q.capacity/share), q.capacity-taken)
-						if share == q.capacity && q.capacity > 10_000 {
-							cost = max(1, q.capacity/9_999)
-							cost = min(cost, q.capacity-taken)
-						}
-						var ok bool
-						s, ok = q.Take(s, now, cost)
-						require.True(t, ok)
-						taken += cost
-						require.Equal(t, q.capacity-taken, q.Describe(s, now, cost, true).Remaining)
-					}
-					for _, cost := range []int64{1, q.capacity, q.capacity + 1, math.MaxInt64} {
-						after, ok := q.Take(s, now, cost)
-						require.False(t, ok, "cost %d", cost)
-						checkFuture(t, q, after, now, cost, q.Describe(after, now, cost, false))
-					}
-					_, ok := q.Take(s, now, math.MinInt64)
-					require.False(t, ok)
-				}
-			})
-		}
-	}
 }

@@ -170,12 +170,3 @@ func BenchmarkBatch(b *testing.B) {
 		}
 	}
 }
-
-func BenchmarkParse(b *testing.B) {
-	b.ReportAllocs()
-	for b.Loop() {
-		if _, err := Parse("10/s burst 20"); err != nil {
-			b.Fatal(err)
-		}
-	}
-}

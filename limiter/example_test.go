@@ -187,26 +187,6 @@ func ExampleHold_Settle() {
 	// false true
 }
 
-func ExampleHold_Cancel() {
-	ctx := context.Background()
-	seats := limiter.Must(limiter.New(limiter.Config{
-		Name:    "seats",
-		Limit:   limiter.PerDay(4).With(limiter.SlidingLog),
-		Settles: true,
-	}))
-	book := func() error { return fmt.Errorf("the flight is full") }
-
-	if hold, d, err := seats.Reserve(ctx, "user:42", 3); err == nil && d.Allowed {
-		if book() != nil {
-			_ = hold.Cancel()
-		}
-	}
-	d, _ := seats.AllowN(ctx, "user:42", 0)
-	fmt.Println(d.Remaining)
-	// Output:
-	// 4
-}
-
 // Wait sleeps until there is room, unless the context ends before.
 func ExampleLimiter_Wait() {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)

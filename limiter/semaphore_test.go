@@ -224,20 +224,3 @@ func TestBadSemaphores(t *testing.T) {
 		assert.ErrorContains(t, err, want)
 	}
 }
-
-func BenchmarkSemaphore(b *testing.B) {
-	for name, keys := range map[string]int{"hot": 1, "many": 100_000} {
-		names := make([]string, keys)
-		for i := range names {
-			names[i] = fmt.Sprint("key", i)
-		}
-		b.Run(name, func(b *testing.B) {
-			s := semaphore(b, SemaphoreConfig{Limit: AtOnce(1 << 20)})
-			b.ReportAllocs()
-			for i := 0; b.Loop(); i++ {
-				release, _, _ := s.Acquire(b.Context(), names[i%keys])
-				release()
-			}
-		})
-	}
-}

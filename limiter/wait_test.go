@@ -86,6 +86,7 @@ func TestAWaitThatDoesNotFitFailsAtOnceAndTakesNothing(t *testing.T) {
 			var wait *WaitError
 			require.ErrorAs(t, err, &wait)
 			assert.Equal(t, "tokens", wait.Name)
+			require.ErrorContains(t, wait, `wait for "tokens": it would take `)
 			assert.Equal(t, begin, time.Now())
 			d, err := l.AllowN(t.Context(), "key", 50)
 			require.NoError(t, err)
@@ -104,23 +105,6 @@ func TestAWaitThatDoesNotFitFailsAtOnceAndTakesNothing(t *testing.T) {
 			require.ErrorIs(t, l.Wait(t.Context(), "key", -1), ErrCharges)
 		})
 	}
-}
-
-func TestAPlaceInTheQueueThatDoesNotFitIsNotTaken(t *testing.T) {
-	onEveryStore(t, func(t *testing.T, store Store) {
-		l := Must(New(Config{Name: "mail", Limit: PerSecond(1).With(LeakyBucket).WithBurst(5), Store: store}))
-		for range 3 {
-			_, err := l.Allow(t.Context(), "key")
-			require.NoError(t, err)
-		}
-		ctx, end := context.WithTimeout(t.Context(), 3*time.Second)
-		defer end()
-		var wait *WaitError
-		require.ErrorAs(t, l.Wait(ctx, "key", 1), &wait)
-		assert.Equal(t, 3*time.Second, wait.Wait)
-		require.ErrorContains(t, wait, `wait for "mail": it would take 3s`)
-		assert.Equal(t, int64(3), remaining(t, l, "key"))
-	})
 }
 
 func TestAWaiterThatGivesUpLeavesNothingBehind(t *testing.T) {
