@@ -1,7 +1,9 @@
 package limiter
 
 import (
+	"context"
 	"fmt"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -29,7 +31,12 @@ func inBubble(t *testing.T, f func()) {
 }
 
 // A plainStore is what Memory has to decide like: states as they are, in a map.
-type plainStore map[plainKey]plainState
+type plainStore struct {
+	mu     sync.Mutex
+	states map[plainKey]plainState
+}
+
+func newPlainStore() Store { return &plainStore{states: map[plainKey]plainState{}} }
 
 type plainKey struct{ rule, tier, key string }
 
@@ -40,65 +47,66 @@ type plainState struct {
 
 func plainKeyOf(c Charge) plainKey { return plainKey{c.Quota.rule, c.Quota.tier, c.Key} }
 
-// find is the state of a charge's key under its quota, which is not written yet.
-func (p plainStore) find(c Charge, now int64) State {
-	s := p[plainKeyOf(c)]
-	return c.Quota.Convert(s.quota, clone(s.State), now)
-}
-
-// put writes a state, unless the charge is a look.
-func (p plainStore) put(c Charge, s State) {
-	if c.Cost > 0 {
-		p[plainKeyOf(c)] = plainState{s, c.Quota}
+func (p *plainStore) Decide(_ context.Context, charges []Charge, decisions []Decision) error {
+	if err := CheckDecide(charges, decisions); err != nil {
+		return err
 	}
-}
-
-func (p plainStore) decide(charges []Charge, now int64) []Decision {
-	before, after := make([]State, len(charges)), make([]State, len(charges))
-	allowed, all := make([]bool, len(charges)), true
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	now := time.Now().UnixMicro()
+	states := make([]State, len(charges))
 	for i, c := range charges {
-		before[i] = p.find(c, now)
-		after[i], allowed[i] = c.Quota.Take(clone(before[i]), now, c.Cost)
-		all = all && allowed[i]
+		s := p.states[plainKeyOf(c)]
+		states[i] = c.Quota.Convert(s.quota, clone(s.State), now)
 	}
-	decisions := make([]Decision, len(charges))
-	for i, c := range charges {
-		s, cost := before[i], c.Cost
-		switch {
-		case all:
-			s = after[i]
-			p.put(c, s)
-		case allowed[i]:
-			cost = 0
-		}
-		decisions[i] = c.Quota.Describe(s, now, cost, allowed[i])
-	}
-	return decisions
-}
-
-func (p plainStore) refund(charges []Charge, now int64) {
-	for _, c := range charges {
-		if s, known := p[plainKeyOf(c)]; known {
-			s.State = s.quota.Refund(clone(s.State), now, c.Cost, c.Receipt.At)
-			p[plainKeyOf(c)] = s
+	if TakeAll(charges, states, now, decisions) {
+		for i, c := range charges {
+			if c.Cost > 0 {
+				p.states[plainKeyOf(c)] = plainState{states[i], c.Quota}
+			}
 		}
 	}
+	return nil
 }
 
-func (p plainStore) owe(charges []Charge, now int64) {
+func (p *plainStore) change(charges []Charge, f func(c Charge, s plainState, now int64) plainState) error {
+	if err := CheckCharges(charges); err != nil {
+		return err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	for _, c := range charges {
+		s := p.states[plainKeyOf(c)]
+		s.State = clone(s.State)
+		if s = f(c, s, time.Now().UnixMicro()); s.quota != nil {
+			p.states[plainKeyOf(c)] = s
+		} else {
+			delete(p.states, plainKeyOf(c))
+		}
+	}
+	return nil
+}
+
+func (p *plainStore) Refund(_ context.Context, charges []Charge) error {
+	return p.change(charges, func(c Charge, s plainState, now int64) plainState {
+		if s.quota != nil {
+			s.State = s.quota.Refund(s.State, now, c.Cost, c.Receipt.At)
+		}
+		return s
+	})
+}
+
+func (p *plainStore) Owe(_ context.Context, charges []Charge) error {
+	return p.change(charges, func(c Charge, s plainState, now int64) plainState {
 		if c.Cost > 0 {
-			s := p[plainKeyOf(c)]
-			s.quota, s.State = c.Quota.OweFrom(s.quota, clone(s.State), now, c.Cost)
-			p[plainKeyOf(c)] = s
+			s.quota, s.State = c.Quota.OweFrom(s.quota, s.State, now, c.Cost)
 		}
-	}
+		return s
+	})
 }
 
-func (p plainStore) reset(charges []Charge) {
-	for _, c := range charges {
-		delete(p, plainKeyOf(c))
-	}
+func (p *plainStore) Reset(_ context.Context, charges []Charge) error {
+	return p.change(charges, func(Charge, plainState, int64) plainState { return plainState{} })
 }
 
 // sameTrace holds Memory to plainStore over a random trace under limits.
@@ -108,7 +116,7 @@ func sameTrace(t *testing.T, limits *rapid.Generator[Limit]) {
 			time.Sleep(micros(rapid.Int64Range(0, 1e9).Draw(rt, "start")))
 			m, err := NewMemory(MemoryOptions{})
 			require.NoError(rt, err)
-			plain, d, times := plainStore{}, Decision{}, []int64{0}
+			plain, d, times := newPlainStore(), Decision{}, []int64{0}
 			year := 366 * 24 * time.Hour
 			end := time.Now().Add(uptime - 7*year)
 
@@ -126,7 +134,6 @@ func sameTrace(t *testing.T, limits *rapid.Generator[Limit]) {
 				if step := micros(max(0, anyStep(quotas[0], d).Draw(rt, "step"))); time.Now().Add(step).Before(end) {
 					time.Sleep(step)
 				}
-				now := time.Now().UnixMicro()
 				var charges []Charge
 				for range rapid.SampledFrom([]int{1, 1, 1, 2, 3, 9}).Draw(rt, "charges") {
 					q := rapid.SampledFrom(quotas).Draw(rt, "quota")
@@ -141,23 +148,24 @@ func sameTrace(t *testing.T, limits *rapid.Generator[Limit]) {
 					for i := range charges {
 						charges[i].Cost = anyOwed(charges[i].Quota.capacity).Draw(rt, "owed")
 					}
-					plain.owe(charges, now)
+					require.NoError(rt, plain.Owe(t.Context(), charges))
 					require.NoError(rt, m.Owe(t.Context(), charges))
 				case 0, 3:
 					for i := range charges {
 						charges[i].Receipt.At = rapid.SampledFrom(times).Draw(rt, "at")
 					}
-					plain.refund(charges, now)
+					require.NoError(rt, plain.Refund(t.Context(), charges))
 					require.NoError(rt, m.Refund(t.Context(), charges))
 				case 1:
-					plain.reset(charges)
+					require.NoError(rt, plain.Reset(t.Context(), charges))
 					require.NoError(rt, m.Reset(t.Context(), charges))
 				case 2:
 					name(rapid.IntRange(0, len(names)-1).Draw(rt, "rule"))
 				default:
 					decisions := make([]Decision, len(charges))
 					require.NoError(rt, m.Decide(t.Context(), charges, decisions))
-					want := plain.decide(charges, now)
+					want := make([]Decision, len(charges))
+					require.NoError(rt, plain.Decide(t.Context(), charges, want))
 					for i, c := range charges {
 						require.Equal(rt, want[i], decisions[i], "%v, cost %d", c.Quota.limit, c.Cost)
 					}

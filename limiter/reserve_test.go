@@ -25,44 +25,6 @@ func onEveryStore(t *testing.T, f func(t *testing.T, store Store)) {
 	}
 }
 
-// A mapStore is a plainStore as a Store.
-type mapStore struct {
-	mu    sync.Mutex
-	plain plainStore
-}
-
-func (s *mapStore) Decide(_ context.Context, charges []Charge, decisions []Decision) error {
-	if err := CheckDecide(charges, decisions); err != nil {
-		return err
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	copy(decisions, s.plain.decide(charges, time.Now().UnixMicro()))
-	return nil
-}
-
-func (s *mapStore) change(charges []Charge, f func([]Charge, int64)) error {
-	if err := CheckCharges(charges); err != nil {
-		return err
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	f(charges, time.Now().UnixMicro())
-	return nil
-}
-
-func (s *mapStore) Refund(_ context.Context, charges []Charge) error {
-	return s.change(charges, s.plain.refund)
-}
-
-func (s *mapStore) Owe(_ context.Context, charges []Charge) error {
-	return s.change(charges, s.plain.owe)
-}
-
-func (s *mapStore) Reset(_ context.Context, charges []Charge) error {
-	return s.change(charges, func(charges []Charge, _ int64) { s.plain.reset(charges) })
-}
-
 func remaining(t *testing.T, l *Limiter, key string) int64 {
 	t.Helper()
 	d, err := l.AllowN(t.Context(), key, 0)

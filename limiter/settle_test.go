@@ -171,7 +171,7 @@ func settleTrace(t *rapid.T, a Algorithm, owing bool, newStore func() Store) {
 
 var newStores = map[string]func() Store{
 	"Memory":        func() Store { return Must(NewMemory(MemoryOptions{})) },
-	"another store": func() Store { return &mapStore{plain: plainStore{}} },
+	"another store": newPlainStore,
 }
 
 func settleTraces(t *testing.T, owing bool) {
