@@ -259,7 +259,7 @@ func TestAHungServerIsToldFromOneThatIsNotThere(t *testing.T) {
 				line := log.await(t, code)
 				t.Log(line)
 				assert.Contains(t, line, "server="+server.Addr)
-				assert.Contains(t, line, "gives no answer")
+				assert.Contains(t, line, "gave no answer")
 				assert.NotContains(t, line, "refused")
 			}
 		})
