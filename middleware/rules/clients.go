@@ -22,7 +22,7 @@ type clientList struct {
 	keys     map[string]struct{}
 }
 
-// clientList reads cidrs, keys and file of a section. It has check look at each key.
+// clientList reads cidrs, keys and file of a section, and calls check for each key.
 func (c *checker) clientList(section string, cidrs []network, keys []string, file string, check func(key string) (warning string, err error)) *clientList {
 	list := &clientList{keys: map[string]struct{}{}}
 	for _, n := range cidrs {
@@ -61,7 +61,7 @@ func (c *checker) clientList(section string, cidrs []network, keys []string, fil
 	return list
 }
 
-// keyFile has add take each line of a file. Of the lines that it warns of, one stands for all.
+// keyFile calls add for each line of a file, and notes the first warning alone.
 func (c *checker) keyFile(at []string, name string, add func(line string) (warning string, err error)) {
 	if c.readFile == nil {
 		c.at(at, "can't be used here: only rules that are in a file themselves can name one")
@@ -99,9 +99,9 @@ func (c *checker) keyFile(at []string, name string, add func(line string) (warni
 // comment begins a line or follows a space: a key may have a # in it.
 var comment = regexp.MustCompile(`(^|[ \t])#.*`)
 
-// readers are the keys that a request is asked for to see whether it has one that is written so:
-// functions, by the parts that they are made of. An error says that no request has such a key. It
-// names the kind of the key alone: the rest may be a credential, or a line of whatever file was named.
+// readers returns the key functions that may return this key, by the parts they are made of. The
+// error says why no request can have it, and names the kind of the key alone: the rest may be a
+// credential, or a line of whatever file was named.
 func (c *checker) readers(text string) (map[string]keyfunc.Func, error) {
 	kind, source, value := keyfunc.KindOf(text)
 	from := map[string]keyfunc.Func{}

@@ -30,7 +30,7 @@ type placed struct {
 	name  string
 	parts []string // of its key; none for one counter for all
 
-	made middleware.Rule // what package middleware has of it, but for its mode
+	made middleware.Rule // for package middleware, as if the mode were not deny
 }
 
 // limits are the rule's, by tier: "" is for requests in no other one.

@@ -158,7 +158,8 @@ func parse(name string, text []byte, o Options, readFile func(name string) (path
 	return rules, c.err()
 }
 
-// checkRule has package middleware say what else is wrong with a rule, in the words of a file.
+// checkRule asks package middleware what else is wrong with a rule, and notes it in the words of a
+// file.
 func (c *checker) checkRule(p *placed, made middleware.Rule) {
 	if c.noted(p.path) {
 		return // what it said would follow from that
@@ -185,7 +186,7 @@ func (c *checker) checkRule(p *placed, made middleware.Rule) {
 	}
 }
 
-// checkAll has package middleware say what is wrong with the whole, if each part of it is right.
+// checkAll asks package middleware what is wrong with the whole, if nothing is wrong with its parts.
 func (c *checker) checkAll() {
 	if len(c.list) > 0 {
 		return

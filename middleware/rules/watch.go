@@ -235,8 +235,8 @@ func (w *Watcher) inForce(rules *Rules) {
 	w.status.Err, w.status.Changes, w.status.Fallback = nil, changes, false
 }
 
-// keep notes that the rules in force are kept: err says why, or nil that they are what is written
-// again. Only news is told.
+// keep records why the rules in force stay: err, or nil if the text read is theirs. It reports only
+// news.
 func (w *Watcher) keep(err error) {
 	w.mu.Lock()
 	news := fmt.Sprint(w.status.Err) != fmt.Sprint(err)

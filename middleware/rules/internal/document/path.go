@@ -14,8 +14,8 @@ func (p Position) compare(q Position) int {
 	return cmp.Or(cmp.Compare(p.Line, q.Line), cmp.Compare(p.Column, q.Column))
 }
 
-// A Report is called for each thing that is wrong in a document, with the path to it: the elements
-// of lists by their index.
+// A Report is called for each mistake in a document. The path names elements of lists by their
+// index, and is only good during the call.
 type Report func(at Position, path []string, format string, args ...any)
 
 // long is more of a text than a message quotes.
