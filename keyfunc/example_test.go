@@ -1,13 +1,9 @@
 package keyfunc_test
 
 import (
-	"bytes"
-	"encoding/json"
 	"fmt"
-	"io"
 	"net/http"
 	"net/http/httptest"
-	"strings"
 
 	"github.com/weirgo/weir/keyfunc"
 )
@@ -176,28 +172,4 @@ func ExampleFunc() {
 	// Output:
 	// tenant:acme <nil>
 	// 192.0.2.1 <nil>
-}
-
-// A key may be in the body: read no more of it than is needed, and put it back for the handler.
-func ExampleFunc_body() {
-	model := func(r *http.Request) (string, error) {
-		body, err := io.ReadAll(io.LimitReader(r.Body, 64<<10))
-		r.Body = struct {
-			io.Reader
-			io.Closer
-		}{io.MultiReader(bytes.NewReader(body), r.Body), r.Body}
-		var asked struct{ Model string }
-		if err != nil || json.Unmarshal(body, &asked) != nil || asked.Model == "" {
-			return "", keyfunc.ErrNoKey
-		}
-		return "model:" + asked.Model, nil
-	}
-
-	r := httptest.NewRequest("POST", "/complete", strings.NewReader(`{"model": "large", "prompt": "hello"}`))
-	fmt.Println(model(r))
-	body, _ := io.ReadAll(r.Body)
-	fmt.Println(string(body))
-	// Output:
-	// model:large <nil>
-	// {"model": "large", "prompt": "hello"}
 }
