@@ -141,8 +141,6 @@ var cases = []testCase{
 	{claim: "a key from the body is counted, and the handler reads the body", run: keyFromBody},
 	{claim: "unknown paths are counted and have no pattern", run: unknownPaths},
 
-	{claim: "a refused request goes no further", run: refusalGoesNoFurther},
-
 	{claim: "five failed logins, and right ones without end", run: failedLogins, ends: true},
 	{claim: "logins at once", run: loginsAtOnce, ends: true},
 	{claim: "what counts is the status that was sent, however the handler ends", run: outcomes, ends: true},

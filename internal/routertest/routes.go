@@ -117,11 +117,3 @@ func unknownPaths(s *suite) {
 		require.NotContains(s, pattern, "nosuch", "a raw path is never a pattern")
 	}
 }
-
-func refusalGoesNoFurther(s *suite) {
-	var handled atomic.Int32
-	server := s.serve(app([]Limit{perIP(perHour(1))}, get("/", func(http.ResponseWriter, *http.Request) { handled.Add(1) }, perIP(perHour(9)))))
-	server.wantStatus(200, "the first passes", "GET /")
-	server.wantStatus(429, "the second does not", "GET /")
-	require.EqualValues(s, 1, handled.Load(), "a refused request does not reach the handler")
-}

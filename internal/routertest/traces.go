@@ -179,14 +179,6 @@ var traces = []trace{
 		},
 	},
 	{
-		claim: "router, group and route agree",
-		app: func(*suite) App {
-			return App{Group: Group{Limits: []Limit{named("all", 100), named("also", 90)}, Groups: []Group{{
-				Prefix: "/v1", Limits: []Limit{named("group", 20)}, Routes: []Route{get("/users/{id}", say("user"), named("route", 5))}}}}}
-		},
-		asks: []ask{{"GET /v1/users/7", 200, "4 of 5, all=99, also=89, group=19, route=4", "", "outer limits come first"}},
-	},
-	{
 		claim: "rules match by route with parameters", routed: true,
 		app: func(s *suite) App {
 			return app([]Limit{rules(byRoute("search", "GET /search"), byRoute("user", "GET /users/{id}"),
