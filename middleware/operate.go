@@ -71,16 +71,6 @@ func (r *rule) policies() []*policy {
 	return append([]*policy{r.policy}, tiers...)
 }
 
-// Bans is the List of Config.Bans, or nil, and the status that banned requests are answered: 0 where they pass,
-// as all is in shadow.
-func (l *RateLimit) Bans() (list bans.List, status int) {
-	set := l.rules.Load()
-	if set.Shadow {
-		return set.Bans.List, 0
-	}
-	return set.Bans.List, set.Bans.Status
-}
-
 // Overload is Config.Overload as it is now, or nil.
 func (l *RateLimit) Overload() Overload { return l.rules.Load().Overload }
 
