@@ -40,8 +40,15 @@ type Store struct {
 
 // New returns a Store around inner, or everything that is wrong with o.
 //
-// New uses what inner can do besides: [Bounded], [Servers] and [limiter.Settler]. Its errors may say
-// more, by the methods of [Failure].
+// New uses what inner can do besides: [Bounded], [Servers] and [limiter.Settler]. Its errors, or those
+// that they wrap, may have methods that say more:
+//
+//	Unusable() bool  the server cannot do what the store needs, however often it is asked: a
+//	                 wrong configuration and no outage
+//	OfOneKey() bool  only one charge's key could not be decided on. The policy of its rule
+//	                 decides, and the server is not taken to be down
+//	Parts() uint64   the servers ([Servers]) that failed, as bits, bit 0 for the first. Without
+//	                 it all servers of the batch are taken to have failed
 //
 // Where inner is a Store of this package, the new one takes its place.
 func New(inner limiter.Store, o Options) (*Store, error) {

@@ -33,21 +33,3 @@ type Servers interface {
 	// gave no answer. It may take a second. With a nil err it only names the server.
 	Diagnose(part int, err error) (server string, _ error)
 }
-
-// A Failure is an error of the inner store, or one that it wraps, that says more about itself. An
-// error may have any of these methods.
-type Failure interface {
-	error
-
-	// Unusable reports whether the server cannot do what the store needs, however often it is
-	// asked: a wrong configuration and no outage.
-	Unusable() bool
-
-	// OfOneKey reports whether only one charge's key could not be decided on. The policy of its
-	// rule decides, and the server is not taken to be down.
-	OfOneKey() bool
-
-	// Parts is the set of servers ([Servers]) that failed, as bits, bit 0 for the first. Without
-	// it all servers of the batch are taken to have failed.
-	Parts() uint64
-}

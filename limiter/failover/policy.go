@@ -27,19 +27,12 @@ func (s *Store) applyPolicies(charges []limiter.Charge, decisions []limiter.Deci
 		answers = make([]limiter.Decision, len(local))
 	}
 	answers = answers[:len(local)]
-	next := 0 // of local
-	for i := range charges {
-		if charges[i].Quota.OnOutage != limiter.FailOpen {
-			local[next].Cost = s.localCost(&charges[i])
-			next++
-		}
-	}
 	if err := s.local.Decide(context.Background(), local, answers); err != nil {
 		return false, err
 	}
 
 	taken = true
-	next = 0
+	next := 0 // of local
 	for i := range charges {
 		d := &decisions[i]
 		if q := charges[i].Quota; q.OnOutage == limiter.FailOpen {
@@ -89,6 +82,7 @@ func (s *Store) localShares(room, charges []limiter.Charge) []limiter.Charge {
 		if c.Quota.OnOutage == limiter.FailOpen || c.Quota.OnOutage == limiter.FailClosed {
 			continue
 		}
+		c.Cost = s.localCost(&c)
 		c.Quota = s.share(c.Quota)
 		room = append(room, c)
 	}
