@@ -2,6 +2,7 @@ package redisstore
 
 import (
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -15,7 +16,7 @@ func conforms(t *testing.T, client redis.UniversalClient, o Options, flush func(
 	limitertest.Run(t, limitertest.Harness{
 		New: func(t testing.TB) limiter.Store {
 			flush()
-			return onClock(t, clock, client, o)
+			return onClock(t, clock, client, o).leases(2 * time.Minute) // so long that slots travel with other charges
 		},
 		Sleep: clock.sleep,
 	})

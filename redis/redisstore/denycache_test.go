@@ -219,36 +219,28 @@ func TestARefusalOnSeveralNodesIsRemembered(t *testing.T) {
 }
 
 func TestAFloodOfRefusedKeysIsRememberedInBoundedMemory(t *testing.T) {
-	s := onClock(t, newSteadyClock(t), connect(t, redistest.Start(t)), Options{})
-	q := quotaOf(t, "rule", limiter.PerHour(5).With(limiter.SlidingCounter))
-	const most = 64 * 256
-	var charges []limiter.Charge
-	decisions := make([]limiter.Decision, limiter.MaxCharges)
+	m := newDenyCache()
+	q := quotaOf(t, "rule", limiter.PerHour(5).With(limiter.FixedWindow))
+	now := time.Now().UnixMicro()
+	refused := func(i int) []limiter.Charge { return []limiter.Charge{charge(q, fmt.Sprint("key ", i), 6)} }
+	const most = 64 * memoryOfShard
 	for i := range 2 * most {
-		charges = append(charges, charge(q, fmt.Sprint("key ", i), 6)) // more than there ever is
-		if len(charges) == limiter.MaxCharges {
-			require.NoError(t, s.Decide(t.Context(), charges, decisions))
-			charges = charges[:0]
-		}
-		if size := s.denied.size.Load(); size > most {
-			t.Fatalf("%d refusals are remembered, more than %d", size, most)
-		}
+		m.learn(refused(i), make([]limiter.Decision, 1), answerOf(now, 0, now, 5, 0), m.asking(), false)
 	}
-	count := func() (n int64) {
-		for i := range s.denied.shards {
-			shard := &s.denied.shards[i]
-			assert.LessOrEqual(t, len(shard.known), 256, "a shard remembers 256 keys at most")
-			n += int64(len(shard.known))
-		}
-		return n
+	count := int64(0)
+	for i := range m.shards {
+		assert.LessOrEqual(t, len(m.shards[i].known), memoryOfShard)
+		count += int64(len(m.shards[i].known))
 	}
-	assert.Equal(t, count(), s.denied.size.Load(), "the size is what is remembered")
-	assert.Greater(t, count(), int64(most*9/10), "there is room for nearly as many as may be")
-	before := s.remembered.Load()
+	assert.Equal(t, count, m.size.Load(), "the size is what is remembered")
+	assert.Greater(t, count, int64(most*9/10), "there is room for nearly as many as may be")
+	remembered := 0
 	for i := 2*most - 64; i < 2*most; i++ {
-		decideOne(t, s, q, fmt.Sprint("key ", i), 6)
+		if m.decide(refused(i), make([]limiter.Decision, 1)) {
+			remembered++
+		}
 	}
-	assert.Greater(t, s.remembered.Load()-before, uint64(32), "those who came last are mostly remembered")
+	assert.Greater(t, remembered, 32, "those who came last are mostly remembered")
 }
 
 // Requests, units given back and resets of a few keys at once, through stores that

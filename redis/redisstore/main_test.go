@@ -12,6 +12,7 @@ import (
 	"github.com/weirgo/weir/internal/phase"
 	"github.com/weirgo/weir/internal/redistest"
 	"github.com/weirgo/weir/limiter"
+	"github.com/weirgo/weir/limiter/failover"
 )
 
 // patience is how long a test waits for what has to happen, on a busy machine.
@@ -79,6 +80,9 @@ func roundTrips(t testing.TB, server *redistest.Server) (calls int) {
 	}
 	return calls
 }
+
+// patient are options for tests in which a busy machine is no outage.
+var patient = Options{ForgetRefusals: true, Failover: failover.Options{Deadline: patience}}
 
 // forgetting are the options under which every refusal is Redis's own.
 var forgetting = Options{ForgetRefusals: true}

@@ -412,8 +412,8 @@ func TestARefusedPlaceIsForgottenInTime(t *testing.T) {
 func TestCloseTellsOfWhatWasReturnedAndRenewsNoMore(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	s := New(connect(t, server), Options{ForgetRefusals: true})
-	other := New(connect(t, server), Options{ForgetRefusals: true})
+	s := New(connect(t, server), patient)
+	other := New(connect(t, server), patient)
 	q := concurrency(t, "exports", 3)
 	d := decideOne(t, s, q, "key", 1)
 	decideOne(t, s, q, "key", 1)
@@ -434,7 +434,7 @@ func TestCloseTellsOfWhatWasReturnedAndRenewsNoMore(t *testing.T) {
 func TestWhatCountsPlacesExpires(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	s := New(connect(t, server), Options{})
+	s := New(connect(t, server), patient)
 	q := concurrency(t, "exports", 3)
 	end(t, s, q, "key", decideOne(t, s, q, "key", 1))
 	require.NoError(t, s.Close())
@@ -450,7 +450,7 @@ func TestWhatCountsPlacesExpires(t *testing.T) {
 func TestAbortedEventsLeaveNothing(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	s := New(connect(t, server), Options{})
+	s := New(connect(t, server), patient)
 	q := concurrency(t, "exports", 100)
 	var wg sync.WaitGroup
 	for range 32 {

@@ -13,7 +13,6 @@ import (
 
 	"github.com/weirgo/weir/internal/redistest"
 	"github.com/weirgo/weir/limiter"
-	"github.com/weirgo/weir/limiter/failover"
 	"github.com/weirgo/weir/redis/internal/counters"
 )
 
@@ -35,7 +34,7 @@ func usages(t testing.TB, client redis.UniversalClient, prefix string, servers .
 func TestUsagesAreOfAllCountersAndOfNothingElse(t *testing.T) {
 	server := redistest.Start(t)
 	client := connect(t, server)
-	store := New(client, Options{})
+	store := New(client, patient)
 	for i, a := range everyAlgorithm {
 		q := bounded(t, fmt.Sprintf("rule:%v%%", a), 100, a)
 		for j, used := range []int64{10, 20 + int64(i), q.Capacity()} {
@@ -64,7 +63,7 @@ func TestUsagesAreOfAllCountersAndOfNothingElse(t *testing.T) {
 
 	nodes := redistest.Cluster(t)
 	client = closeAfter(t, redis.NewClusterClient(&redis.ClusterOptions{Addrs: redistest.Addrs(nodes)}))
-	store = New(client, Options{})
+	store = New(client, patient)
 	for i := range 60 {
 		require.True(t, decideOne(t, store, bounded(t, "rule", 10, limiter.TokenBucket), fmt.Sprint("key", i), 1+int64(i)%10).Allowed)
 	}
@@ -74,7 +73,7 @@ func TestUsagesAreOfAllCountersAndOfNothingElse(t *testing.T) {
 func TestUsagesSayWhatTheStoreSays(t *testing.T) {
 	server := redistest.Start(t)
 	client := connect(t, server)
-	store := New(client, Options{})
+	store := New(client, patient)
 	for _, a := range everyAlgorithm {
 		server.MustDo("FLUSHALL")
 		q, err := limiter.NewQuota("rule "+a.String(), "tier", limiter.Limit{Events: 7, Per: 200 * time.Millisecond, Algorithm: a})
@@ -98,7 +97,6 @@ func TestUsagesTellOfSlotsInUseAndTheirLimitOfNow(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	client := connect(t, server)
-	patient := Options{Failover: failover.Options{Deadline: patience}}
 	one, two := New(client, patient), New(client, patient)
 	idle := concurrency(t, "idle", 5)
 	decideOne(t, one, bounded(t, "a:b", 100, limiter.FixedWindow), "key", 10)
