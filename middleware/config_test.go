@@ -3,6 +3,7 @@ package middleware_test
 import (
 	"fmt"
 	"net/http"
+	"reflect"
 	"strconv"
 	"strings"
 	"testing"
@@ -193,6 +194,12 @@ func TestConfigsThatCannotBeAreErrors(t *testing.T) {
 		}
 		assert.Panics(t, func() { middleware.Must(middleware.New(test.c)) })
 	}
+}
+
+// Who adds a field takes another one back, or finds the noun that has both.
+func TestAConfigAndARuleHaveAtMost14Fields(t *testing.T) {
+	assert.LessOrEqual(t, reflect.TypeFor[middleware.Config]().NumField(), 14)
+	assert.LessOrEqual(t, reflect.TypeFor[middleware.Rule]().NumField(), 14)
 }
 
 func TestAConfigNeedsARuleOnlyIfItRefusesNothingElse(t *testing.T) {

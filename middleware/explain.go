@@ -10,17 +10,16 @@ import (
 // An Explanation is what a [RateLimit] makes of a request before it asks the store.
 type Explanation struct {
 	// Banned says that the request is refused before anything else, unless Config.Shadow is
-	// set, and Ban for what ban: the zero Ban for one that
-	// Bans.DenyKey or Bans.Deny refuses.
+	// set. Ban is the ban, or zero if Bans.DenyKey or Bans.Deny refuses the request.
 	Banned bool
 	Ban    bans.Ban
 
 	// Exempt says that Config.Allow lets it pass uncounted.
 	Exempt bool
 
-	// Status is what a request without a key is answered, if it is refused for it: 400, 401,
-	// or 503 if the key function failed; or what a rule that denies answers; and Keyless the rule that refuses it, or empty if it
-	// is not known whether the request is banned.
+	// Status is what the request is answered that has no key, 400, 401, or 503 if the key function
+	// failed, or that a rule denies. Keyless is the rule that has no key for it, or empty if it is
+	// not known whether the request is banned.
 	Status  int
 	Keyless string
 
