@@ -215,18 +215,25 @@ func TestAPlaceIsReturnedOnceHoweverTheRequestEnds(t *testing.T) {
 	}
 }
 
-// An http.TimeoutHandler outside answers, and the handler goes on, with its place.
-func TestAPlaceIsHeldByAHandlerThatOutlivesItsAnswer(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		d := deskOf(t, middleware.Config{Rules: []middleware.Rule{exports(1)}})
-		w := serve(http.TimeoutHandler(d.handler, time.Second, "late"), request())
-		assert.Equal(t, 503, w.Code)
-		assert.EqualValues(t, 1, inProgress(t, d.l, "exports", client))
-		assert.Equal(t, 429, (<-d.begin()).Code)
-		d.leave <- struct{}{}
-		synctest.Wait()
-		assert.Zero(t, inProgress(t, d.l, "exports", client))
-	})
+// What comes back of a request's cost is of its limits alone: the slot is one, and returned once.
+func TestARequestWhoseCostComesBackReturnsOneSlot(t *testing.T) {
+	for name, rule := range map[string]middleware.Rule{
+		"settled":                       {Cost: middleware.Reserve(func(*http.Request) int64 { return 10 })},
+		"an answer that does not count": {Counts: middleware.Not(middleware.StatusClass(5))},
+	} {
+		rule.Name, rule.Limit = "tokens", limiter.All(perHour(100), limiter.AtOnce(2))
+		l := limited(t, middleware.Config{Logger: quiet, Rules: []middleware.Rule{rule}})
+		through(l, func(http.ResponseWriter, *http.Request) { // which holds a slot meanwhile
+			for range 3 {
+				assert.Equal(t, 500, through(l, func(w http.ResponseWriter, r *http.Request) {
+					_ = middleware.Settle(r.Context(), "tokens", 3) // an error of the rule that does not settle
+					w.WriteHeader(http.StatusInternalServerError)
+				}), name)
+				assert.EqualValues(t, 1, inProgress(t, l, "tokens", ""), name)
+			}
+		})
+		assert.Zero(t, inProgress(t, l, "tokens", ""), name)
+	}
 }
 
 // Over real connections: streams that are aborted, of HTTP/1 and HTTP/2, and one that is taken over.
@@ -557,7 +564,6 @@ func TestALowerConcurrencyAdmitsNobodyUntilEnoughHaveLeft(t *testing.T) {
 	})
 }
 
-// A panic of an observer, or in Config.Overload, comes after the place was taken.
 // Its client is there, and learns why it got none.
 func TestARequestWhoseTimeIsUpWhileItWaitsIsRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -609,6 +615,7 @@ func TestAHigherConcurrencyIsForThoseThatWaitToo(t *testing.T) {
 	})
 }
 
+// A panic of an observer, or in Config.Overload, comes after the place was taken.
 func TestAPanicOfOthersReturnsThePlace(t *testing.T) {
 	boom := func() { panic("boom") }
 	for name, config := range map[string]middleware.Config{
