@@ -246,6 +246,9 @@ func TestAKeyMayHaveSeveralLimitsAndSlotsOfItsOwn(t *testing.T) {
 				synctest.Wait()
 			}
 			assert.Equal(t, 429, (<-d.begin(as("big"))).Code, "%s: six an hour", name)
+			assert.Empty(t, d.begin(as("small")), "%s: another key has the rule's one slot", name)
+			assert.Equal(t, 429, (<-d.begin(as("small"))).Code, name)
+			d.leave <- struct{}{}
 		}
 	})
 }
