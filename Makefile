@@ -8,7 +8,7 @@ ifdef CI
 test: ; @.ci/steps setup vet unit-race narrow apart goals differential newest benchmarks
 else
 test: ## all that a change must pass: vet, staticcheck, tests, real Redis servers, the examples
-	@.ci/steps setup vet unit
+	@.ci/steps setup vet unit differential
 endif
 
 quick: ## while you work: build, vet, and tests of the packages that changed since BASE (main) and of those that import them
@@ -49,9 +49,10 @@ apart: ## tests in a module of their own: on miniredis, with OpenTelemetry's SDK
 goals: ## what overload shedding promises, with more seeds, and the table of its docs
 	WEIR_TABLE=1 go test ./middleware/shed
 
-differential: ## whether Lua on Redis decides what Go does, in 20,000 random traces a test (DRAWS)
-	WEIR_REQUIRE_REDIS=1 WEIR_DRAWS=$(or $(DRAWS),20000) go test -timeout 60m ./redis/redisstore \
+differential: ## whether Lua on Redis decides what Go does, and whether edits of a rules file are read or refused: 1,000 random traces a test, 20,000 in CI (DRAWS)
+	WEIR_REQUIRE_REDIS=1 WEIR_DRAWS=$(or $(DRAWS),$(if $(CI),20000,1000)) go test -vet=off -count=1 -timeout 60m ./redis/redisstore \
 		-run '^(TestLuaDecidesAndStoresWhatGoDoes|TestThePlainScriptsDecideAndStoreWhatGoDoes)$$'
+	WEIR_DRAWS=$(or $(DRAWS),$(if $(CI),2500,100)) go test -vet=off -count=1 ./middleware/rules -run '^TestAnEditOfTheSampleIsReadOrItsProblemsAreInTheText$$'
 
 phases: ## tests that meet a window, in every hour of the day and where each begins
 	WEIR_PHASE=all go test -timeout 60m ./limiter/... ./middleware/... ./adapters/...
