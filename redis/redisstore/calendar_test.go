@@ -16,6 +16,7 @@ import (
 // Processes with clocks that are before and behind Redis's, near the bound of a day: Redis's decides
 // on which day an event is, all count on the one counter, and no day has more than its limit.
 func TestNearABoundTheServersClockDecidesWhichDayItIs(t *testing.T) {
+	t.Parallel()
 	server, client := startRedis(t)
 	clock := newServerClock(t)
 	rapid.Check(t, func(rt *rapid.T) {

@@ -680,6 +680,7 @@ func compareWithGo(t *testing.T, lacksStruct bool) {
 // A log has a search and a ring, so it gets more of what is hard for them: few events of
 // different times, and waits that end when one in the middle does.
 func TestALogInLuaDecidesAndStoresWhatOneInGoDoes(t *testing.T) {
+	t.Parallel()
 	server, client := startRedis(t)
 	clock := newServerClock(t)
 	s := onClock(t, clock, client, Options{ForgetRefusals: true})
@@ -711,6 +712,7 @@ func TestALogInLuaDecidesAndStoresWhatOneInGoDoes(t *testing.T) {
 
 // A bucket that settles gets more events than it has lows, and not so slowly that it empties.
 func TestTheLowsOfABucketInLuaAreThoseInGo(t *testing.T) {
+	t.Parallel()
 	server, client := startRedis(t)
 	clock := newServerClock(t)
 	s := onClock(t, clock, client, Options{ForgetRefusals: true})
@@ -738,6 +740,7 @@ func TestTheLowsOfABucketInLuaAreThoseInGo(t *testing.T) {
 
 // A process that alone talks to Redis never sees that it remembers refusals.
 func TestARememberedRefusalIsWhatRedisWouldHaveSaid(t *testing.T) {
+	t.Parallel()
 	server, client := startRedis(t)
 	clock := newServerClock(t)
 	remembered := uint64(0)
@@ -753,6 +756,7 @@ func TestARememberedRefusalIsWhatRedisWouldHaveSaid(t *testing.T) {
 }
 
 func TestDivisionInLuaIsGos(t *testing.T) {
+	t.Parallel()
 	_, client := startRedis(t)
 	const script = `
 		local answers = {}

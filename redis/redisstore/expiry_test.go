@@ -99,6 +99,7 @@ func livesFor(t testing.TB, server *redistest.Server, q *limiter.Quota, name str
 }
 
 func TestAKeyLivesUntilAllItsUnitsAreFreeAndNotMuchLonger(t *testing.T) {
+	t.Parallel()
 	server, client := startRedis(t)
 	s := forgetful(client)
 	random := rand.New(rand.NewPCG(5, 6))

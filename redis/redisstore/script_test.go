@@ -104,6 +104,7 @@ func TestEachNodeOfAClusterIsToldTheScriptItNeeds(t *testing.T) {
 // What is under Weir's names and not Weir's is neither taken for an unused counter nor
 // replaced. The others in the batch are decided all the same.
 func TestWhatIsNoCounterIsLeftAloneAndSaid(t *testing.T) {
+	t.Parallel()
 	server, client := startRedis(t)
 	s := forgetful(client)
 	for what, command := range map[string][]string{
@@ -234,6 +235,7 @@ func TestTheFormatIsThatOfItsVersion(t *testing.T) {
 
 // A batch may be as large as MaxBatch and a caller's charges allow.
 func TestTheLargestBatchIsDecided(t *testing.T) {
+	t.Parallel()
 	server, client := startRedis(t)
 	s := forgetful(client)
 	for _, l := range samples {
@@ -310,6 +312,7 @@ func as(t *testing.T, server *redistest.Server, commands []string, patterns ...s
 }
 
 func TestAUserNeedsFewCommandsAndTheKeysOfThePrefix(t *testing.T) {
+	t.Parallel()
 	server, _ := startRedis(t)
 	s := as(t, server, neededCommands, "weir:*")
 	require.NoError(t, everything(t, s, server))

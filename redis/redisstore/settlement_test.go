@@ -192,6 +192,7 @@ func unreliable(t *testing.T, lose func() bool) map[string]redis.UniversalClient
 // Refunds of many keys go together, so that one lost answer is a reason for go-redis to send all
 // of a node's again.
 func TestARefundCountsOnceThoughAnswersToManyAreLost(t *testing.T) {
+	t.Parallel()
 	var lossy atomic.Bool
 	var calls, lost atomic.Int64
 	lose := func() bool {
