@@ -29,7 +29,7 @@ type lockedKey struct {
 	taken uint64 // the word after the charge, of a word under the tag of the charge's limit
 }
 
-// locate says where the charges are counted.
+// locate says in zero keys where the charges are counted.
 func (m *Memory) locate(charges []Charge, keys []lockedKey) {
 	var hash uint64
 	for i := range charges {
@@ -37,7 +37,8 @@ func (m *Memory) locate(charges []Charge, keys []lockedKey) {
 		if i == 0 || c.Key != charges[i-1].Key {
 			hash = hashOf(c.Key)
 		}
-		keys[i] = lockedKey{shard: m.shardOf(hash), hash: hash ^ c.Quota.salt, binding: m.binding(c.Quota)}
+		k := &keys[i]
+		k.shard, k.hash, k.binding = m.shardOf(hash), hash^c.Quota.salt, m.binding(c.Quota)
 	}
 }
 
