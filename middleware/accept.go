@@ -13,11 +13,15 @@ const (
 	formatText           // also for text/html, which browsers ask for
 )
 
-// formats are the media ranges that ask for each format.
-var formats = map[string]int{
-	"application/problem+json": formatProblem,
-	"application/json":         formatJSON, "application/*": formatJSON, "*/*": formatJSON,
-	"text/plain": formatText, "text/html": formatText, "text/*": formatText,
+// ranges says how specifically each media range asks for each format; 0: it does not.
+var ranges = map[string][3]int{
+	"application/problem+json": {formatProblem: 3},
+	"application/json":         {formatJSON: 3},
+	"text/plain":               {formatText: 3},
+	"text/html":                {formatText: 3},
+	"application/*":            {formatJSON: 2},
+	"text/*":                   {formatText: 2},
+	"*/*":                      {formatJSON: 1, formatText: 1},
 }
 
 // How much of an Accept field is read, over all its lines: browsers send some 150 bytes and
@@ -42,28 +46,36 @@ func isReadable(accept []string) bool {
 	return true
 }
 
-// negotiate picks the format for an Accept field: of those asked for, the one with the highest
-// weight. A client with a field that is longer than clients send gets what one gets that sends none.
+// negotiate picks the format for an Accept field (RFC 9110 section 12.5.1): for each
+// format its most specific range counts, and the highest weight wins. A client with a field that is
+// longer than clients send gets what one gets that sends none.
 func negotiate(accept []string) int {
 	if !isReadable(accept) {
 		return formatJSON
 	}
 	var weights [3]float64
+	var specific [3]int
 	for _, line := range accept {
 		for element := range strings.SplitSeq(line, ",") {
 			media, params, _ := strings.Cut(element, ";")
-			if format, known := formats[strings.ToLower(strings.TrimSpace(media))]; known {
-				weights[format] = max(weights[format], weight(params))
+			q := weight(params)
+			for format, specificity := range ranges[strings.ToLower(strings.TrimSpace(media))] {
+				switch {
+				case specificity > specific[format]:
+					specific[format], weights[format] = specificity, q
+				case specificity == specific[format] && specificity > 0:
+					weights[format] = max(weights[format], q)
+				}
 			}
 		}
 	}
-	switch problem, json, text := weights[formatProblem], weights[formatJSON], weights[formatText]; {
-	case problem > 0 && problem >= max(json, text):
-		return formatProblem
-	case text > json:
-		return formatText
+	best := formatJSON
+	for _, format := range []int{formatText, formatProblem} {
+		if weights[format] > weights[best] || weights[format] == weights[best] && format < best && weights[format] > 0 {
+			best = format
+		}
 	}
-	return formatJSON
+	return best
 }
 
 // weight is the q among a media range's parameters; 1 if there is none, 0 if it is bad.

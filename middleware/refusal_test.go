@@ -46,6 +46,7 @@ func TestTheBodyIsWhatTheClientAskedFor(t *testing.T) {
 			{[]string{"text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"}, text},
 			{[]string{"text/html;q=0.1, application/json;q=0.2"}, plain},
 			{[]string{"text/html,application/xhtml+xml,application/xml;q=0.9,image/avif,image/webp,image/apng,*/*;q=0.8,application/signed-exchange;v=b3;q=0.7"}, text},
+			{[]string{"application/json;q=0, */*"}, text},
 			{[]string{"text/html;q=0, text/plain"}, text},
 			{[]string{"text/html;q=0.1, application/json;q=0.5, text/plain"}, text},
 			{[]string{"image/png"}, plain},
