@@ -248,6 +248,7 @@ func (c *compiler) settings() {
 		c.refusal = set.Refusal
 	}
 	c.match("Config.Allow", set.Allow)
+	c.match("Config.Bans.Deny", set.Bans.Deny)
 	for i, key := range set.Bans.Keys {
 		if key == nil {
 			c.report("Config.Bans.Keys[%d] is nil", i)

@@ -30,6 +30,8 @@ func TestOptionsThatCantBeMeantAreAnErrorOfTheirOwn(t *testing.T) {
 		{rules.Options{Config: middleware.Config{ByRoute: map[string][]middleware.Rule{"/": {rule}}}}, files},
 		{rules.Options{Config: middleware.Config{Default: []middleware.Rule{rule}}}, files},
 		{rules.Options{Config: middleware.Config{Bans: middleware.Bans{Status: 403}}}, files},
+		{rules.Options{Config: middleware.Config{Allow: middleware.Route("health")}}, `rules: Options.Config.Allow: Route: pattern "health" has no path: want something like /search, or example.com/*`},
+		{rules.Options{Config: middleware.Config{Bans: middleware.Bans{Deny: middleware.Route("health")}}}, `rules: Options.Config.Bans.Deny: Route: pattern "health" has no path: want something like /search, or example.com/*`},
 		{keys("ip", key), `rules: Options.Keys has "ip", which the file's proxies decide about`},
 		{keys("fingerprint", key), `rules: Options.Keys has "fingerprint", which the file's proxies decide about`},
 		{keys("org", nil), `rules: Options.Keys["org"] is nil`},

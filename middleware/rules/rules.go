@@ -7,10 +7,12 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"net/http"
 	"slices"
 	"strings"
 	"time"
 
+	"github.com/weirgo/weir/internal/route"
 	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/middleware"
@@ -61,6 +63,12 @@ func (o *Options) Validate() error {
 	c := &o.Config
 	if c.ByTier != nil || c.ByRoute != nil || c.Default != nil || c.Bans.Status != 0 {
 		errs = append(errs, errors.New("rules: Options.Config has ByTier, ByRoute, Default or Bans.Status, which are the file's"))
+	}
+	// The file adds its own to these, so that middleware.New does not see them.
+	for name, match := range map[string]func(*http.Request) bool{"Allow": c.Allow, "Bans.Deny": c.Bans.Deny} {
+		if err := route.WrongMatch(match); err != nil {
+			errs = append(errs, fmt.Errorf("rules: Options.Config.%s: %w", name, err))
+		}
 	}
 	for _, name := range []string{"ip", "fingerprint"} {
 		if o.Keys[name] != nil {
