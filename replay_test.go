@@ -215,7 +215,6 @@ func TestTrafficIsLimitedAsTheModelsSay(t *testing.T) {
 	requests := traffic.Generate(1, 10_000)
 	perIP := func(router string, most int, limits ...limiter.Limit) {
 		t.Run(fmt.Sprint(router, limits), func(t *testing.T) {
-			t.Parallel()
 			synctest.Test(t, func(t *testing.T) { replay(t, requests[:most], routers[router], limits) })
 		})
 	}
