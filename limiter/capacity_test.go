@@ -105,6 +105,20 @@ func chargesOf(quotas []*Quota, key string, cost int64) (charges []Charge) {
 	return charges
 }
 
+func TestAKeyThatBeganWithADebtGivesWay(t *testing.T) {
+	phase.Run(t, "", func(t *testing.T) {
+		m, q := newMemory(t, fewKeys), mustQuota(t, PerMinute(5))
+		for i := range 10 * fewKeys {
+			require.NoError(t, m.Owe(t.Context(), []Charge{{Quota: q, Key: fmt.Sprint("owes", i), Cost: 1}}))
+		}
+		time.Sleep(time.Hour)
+		for i := range fewKeys {
+			d := m.decide(Charge{Quota: q, Key: fmt.Sprint("new", i), Cost: 1})
+			require.False(t, d[0].Overflow, "idle keys kept their places")
+		}
+	})
+}
+
 func TestWithoutMemoryNewKeysShareOneCounterInEachPart(t *testing.T) {
 	for name, quotas := range wideLimits(t) {
 		phase.Run(t, name, func(t *testing.T) {

@@ -330,8 +330,10 @@ func (m *Memory) change(charges []Charge, what change) {
 		return
 	}
 	k.word, k.tag = s.save(q, tag, k.tag, k.word, state, &d), tag
+	marks := k.cell.Marks() &^ table.Pinned // as makeRoom has it
 	if what == refunds {
-		k.cell.SetMarks(marksAfter(k.cell.Marks(), q, c.Cost, &d))
+		marks = marksAfter(marks, q, c.Cost, &d)
 	}
+	k.cell.SetMarks(marks)
 	k.putBack()
 }
