@@ -27,6 +27,7 @@ type Store struct {
 	partOf    func(*limiter.Charge) int // nil: there is one part
 	options   Options
 	news      news
+	outages   outages
 
 	tryWrite func(context.Context, []limiter.Charge) error
 	settle   func(context.Context, []limiter.Settlement) error // nil: it does nothing later

@@ -135,7 +135,7 @@ func TestAProbeFindsTheServersReturn(t *testing.T) {
 			{Degraded: true, Err: errDown},
 			{Err: errDown, For: time.Minute + 1},
 		}, heard.read())
-		assert.Equal(t, Stats{Decided: 1, Local: 7, Failures: 5}, counted(s))
+		assert.Equal(t, Stats{Decided: 1, Local: 7, Failures: 5, DegradedInAll: time.Minute + 1}, counted(s))
 	})
 }
 
@@ -366,6 +366,7 @@ func TestAMistakeIsTheCallersAndNoOutage(t *testing.T) {
 		assert.ErrorIs(t, s.Decide(t.Context(), []limiter.Charge{charge(api, "0")}, nil), limiter.ErrCharges, m.name)
 		after := counted(s)
 		before.DegradedFor, after.DegradedFor = 0, 0
+		before.DegradedInAll, after.DegradedInAll = 0, 0
 		assert.Equal(t, before, after, m.name)
 	}
 	s := Must(New(inner, Options{}))

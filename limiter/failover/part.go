@@ -72,6 +72,7 @@ func (p *part) book(err error) {
 		p.store.trouble.Or(bit)
 		if p.inRow++; p.inRow >= p.store.options.Failures && !isOpen {
 			p.since = p.failed
+			p.store.outages.began(bit, p.since)
 			p.tell(true)
 		}
 		return
@@ -79,6 +80,7 @@ func (p *part) book(err error) {
 	p.inRow = 0
 	if isOpen {
 		p.tell(false)
+		p.store.outages.ended(bit)
 		p.since, p.unfit = time.Time{}, false
 		p.store.shares.Clear() // rules may have been read anew since they were first needed
 	}

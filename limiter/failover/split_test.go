@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -150,4 +151,27 @@ func TestUnitsReturnWhereTheyWereCountedOnServersUpAndDown(t *testing.T) {
 	decide(t, s, both...)
 	require.ErrorIs(t, s.Reset(t.Context(), both), ErrUnavailable)
 	assert.Zero(t, inner.used(t, api, "0"), "what can be reset is")
+}
+
+func TestTimeInWhichTwoPartsAreDownCountsOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		inner := newServer(t, downFor("0"))
+		s := Must(New(cluster{inner}, Options{Failures: 1}))
+		api := quota(t, "api", limiter.PerMinute(1000), limiter.FailLocal)
+		ask := func() {
+			for _, part := range []string{"0", "1"} {
+				decide(t, s, charge(api, part))
+			}
+			time.Sleep(2 * time.Second)
+		}
+		ask() // part 0 is down for 6 seconds
+		inner.is(downFor("0", "1"))
+		ask() // part 1, for 4
+		inner.is(downFor("1"))
+		ask() // this finds part 0 back
+		inner.is(fine)
+		ask()
+		assert.False(t, s.Stats().Degraded)
+		assert.Equal(t, 6*time.Second, s.Stats().DegradedInAll)
+	})
 }

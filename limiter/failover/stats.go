@@ -1,6 +1,7 @@
 package failover
 
 import (
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -26,6 +27,9 @@ type Stats struct {
 	Degraded    bool
 	DegradedFor time.Duration
 
+	// DegradedInAll is how long policies have been in force since New, this outage included.
+	DegradedInAll time.Duration
+
 	// LastError is what a server or the network said last, while Degraded.
 	LastError error
 
@@ -48,6 +52,40 @@ type Reporter interface {
 	Health() Stats
 }
 
+// outages counts the time in which one part at least is degraded.
+type outages struct {
+	mu    sync.Mutex
+	parts uint64 // that are degraded
+	since time.Time
+	total time.Duration // of outages that are over
+}
+
+func (o *outages) began(part uint64, at time.Time) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.parts == 0 {
+		o.since = at
+	}
+	o.parts |= part
+}
+
+func (o *outages) ended(part uint64) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.parts &^= part; o.parts == 0 {
+		o.total += time.Since(o.since)
+	}
+}
+
+func (o *outages) inAll() time.Duration {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.parts == 0 {
+		return o.total
+	}
+	return o.total + time.Since(o.since)
+}
+
 type counters struct {
 	decided, local, open, closed, failures atomic.Uint64
 }
@@ -66,6 +104,7 @@ func (s *Store) Stats() Stats {
 	}
 	stats.Replicas = s.options.Replicas
 	stats.Events = s.news.events()
+	stats.DegradedInAll = s.outages.inAll()
 	for p := range s.inTrouble(^uint64(0)) {
 		p.mu.Lock()
 		if !p.since.IsZero() {

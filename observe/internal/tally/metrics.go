@@ -159,7 +159,7 @@ func (s *Store) read(emit Emit) {
 	}
 	stats := s.Failover()
 	emit.is(&degraded, stats.Degraded, s.Kind)
-	emit(&degradedFor, s.Degraded(stats).Seconds(), s.Kind)
+	emit(&degradedFor, stats.DegradedInAll.Seconds(), s.Kind)
 	emit(&failures, float64(stats.Failures), s.Kind)
 	emit(&byServer, float64(stats.Decided), s.Kind, "server")
 	emit(&byServer, float64(stats.Local), s.Kind, "fail_local")

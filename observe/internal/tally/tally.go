@@ -135,17 +135,12 @@ func New[W Watcher](adapter string, store limiter.Store, overload *shed.Limiter,
 // Observe implements [middleware.Observer].
 func (t *Tally[W]) Observe(o *middleware.Observation) {
 	t.outcomes[o.Outcome].Add(1)
-	troubled := o.Err != nil
 	for i := range o.Rules {
 		r := &o.Rules[i]
 		t.cache.Of(r.Rule, 16*t.rules.most, t.named)[decisionOf(o, r)].Add(1)
-		troubled = troubled || r.Degraded
 	}
-	if troubled {
-		if o.Err != nil && o.Request.Context().Err() == nil { // a client that went away is no error of the store's
-			t.errors.Add(1)
-		}
-		t.Store.notice()
+	if o.Err != nil && o.Request.Context().Err() == nil { // a client that went away is no error of the store's
+		t.errors.Add(1)
 	}
 }
 
