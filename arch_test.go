@@ -89,9 +89,7 @@ var rooms = []room{
 	{"middleware/shed", []string{"middleware", "internal/invalid", "internal/route"}, nil},
 	{"middleware/rules", []string{
 		"keyfunc", "limiter", "middleware", "middleware/bans", "internal/invalid", "internal/nearest", "internal/network", "internal/operate", "internal/route",
-		"middleware/rules/internal/document",
-	}, nil},
-	{"middleware/rules/internal/document", []string{"internal/nearest"}, []string{"go.yaml.in/yaml/v4"}},
+	}, []string{"go.yaml.in/yaml/v4"}},
 
 	{"observe/internal/tally", []string{"limiter", "limiter/failover", "middleware", "middleware/shed", "pace"}, nil},
 	{"observe/offenders", []string{"keyfunc", "middleware"}, nil},

@@ -12,7 +12,6 @@ import (
 	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/middleware"
 	"github.com/weirgo/weir/middleware/bans"
-	"github.com/weirgo/weir/middleware/rules/internal/document"
 )
 
 // A checker makes a middleware.Config of a file that was decoded, and notes what is wrong
@@ -35,8 +34,8 @@ type checker struct {
 
 // check is what a file says, in the form in which package middleware takes it.
 func (c *checker) check() {
-	if !c.doc.Has("version") && c.doc.Wrapped {
-		c.warnings.at(nil, "is read as version 1 of a rules file: write version: 1 above %s, so that a later version of this program reads it as it is meant", wrapper.Key)
+	if !c.doc.has("version") && c.doc.wrapped {
+		c.warnings.at(nil, "is read as version 1 of a rules file: write version: 1 above %s, so that a later version of this program reads it as it is meant", wrapper)
 	}
 	c.names = map[string][]string{}
 	for i := range c.config.Rules {
@@ -93,7 +92,7 @@ func (c *checker) nothing() bool {
 
 // place puts the rules of a place into the Config.
 func (c *checker) place(at *place) {
-	if len(at.rules) == 0 && c.doc.Has(at.path...) && !c.noted(at.path) {
+	if len(at.rules) == 0 && c.doc.has(at.path...) && !c.noted(at.path) {
 		c.atKey(at.path, "has no rule: write a limit such as 100/1m, or leave it out")
 	}
 	var made []middleware.Rule
@@ -138,7 +137,7 @@ func (c *checker) rule(p *placed) middleware.Rule {
 	made.Cost = c.cost(path, r.Cost)
 	c.end(path, r, &made)
 	c.name(path, made.Name)
-	if made.Key == nil && c.doc.Has(sub(path, "no_key")...) && !c.doc.Has(sub(path, "key")...) {
+	if made.Key == nil && c.doc.has(sub(path, "no_key")...) && !c.doc.has(sub(path, "key")...) {
 		c.at(sub(path, "no_key"), "needs a key: without one there is one counter for all")
 	}
 	if soft := cmp.Or(r.Soft, c.file.Soft); soft != nil {
@@ -173,7 +172,7 @@ func (c *checker) rule(p *placed) middleware.Rule {
 // end is what a rule says of how requests end.
 func (c *checker) end(path []string, r *rule, made *middleware.Rule) {
 	counts := sub(path, "counts")
-	if c.doc.Has(counts...) && !c.noted(counts) {
+	if c.doc.has(counts...) && !c.noted(counts) {
 		texts := make([]string, len(r.Counts))
 		for i, a := range r.Counts {
 			texts[i] = a.text
@@ -191,13 +190,13 @@ func (c *checker) end(path []string, r *rule, made *middleware.Rule) {
 // name checks a rule's name and notes it.
 func (c *checker) name(path []string, name string) {
 	at := path
-	if named := sub(path, "name"); c.doc.Has(named...) {
+	if named := sub(path, "name"); c.doc.has(named...) {
 		at = named
 	}
 	if other, taken := c.names[name]; taken {
 		where := "among the application's own"
 		if other != nil {
-			where = "at " + document.JoinPath(other)
+			where = "at " + joinPath(other)
 		}
 		c.atKey(at, "there is another rule named %q, %s: give one of them a name of its own", name, where)
 	}
@@ -248,7 +247,7 @@ func (c *checker) tier(path []string, tier string) {
 	case tier == "":
 		c.atKey(path, "a tier has no name")
 	case c.tiers != nil && !slices.Contains(c.tiers, tier):
-		c.atKey(path, "the tier %q is never used: %s", tier, document.Suggest(tier, c.tiers))
+		c.atKey(path, "the tier %q is never used: %s", tier, suggest(tier, c.tiers))
 	}
 }
 
@@ -265,8 +264,8 @@ func (c *checker) proxies() {
 			c.ip = append(c.ip, option())
 		}
 	}
-	way("trusted", c.doc.Has("proxies", "trusted"), func() keyfunc.IPOption { return keyfunc.TrustProxies(texts(p.Trusted)...) })
-	way("forwarded", c.doc.Has("proxies", "forwarded"), func() keyfunc.IPOption { return keyfunc.TrustForwarded(texts(p.Forwarded)...) })
+	way("trusted", c.doc.has("proxies", "trusted"), func() keyfunc.IPOption { return keyfunc.TrustProxies(texts(p.Trusted)...) })
+	way("forwarded", c.doc.has("proxies", "forwarded"), func() keyfunc.IPOption { return keyfunc.TrustForwarded(texts(p.Forwarded)...) })
 	way("header", p.Header != nil, func() keyfunc.IPOption { return keyfunc.TrustHeader(p.Header.Name, texts(p.Header.CIDRs)...) })
 	way("hops", p.Hops != nil, func() keyfunc.IPOption { return keyfunc.TrustHops(int(*p.Hops)) })
 	if len(ways) > 1 {
@@ -275,7 +274,7 @@ func (c *checker) proxies() {
 	if h := p.Header; h != nil && len(h.CIDRs) == 0 {
 		c.warnings.at([]string{"proxies", "header"}, "any peer can claim to be any client, also one that is in allow.cidrs or not in ban.cidrs: name the proxies in cidrs")
 	}
-	if p.Hops != nil && c.doc.Has("allow", "cidrs") {
+	if p.Hops != nil && c.doc.has("allow", "cidrs") {
 		c.warnings.at([]string{"proxies", "hops"}, "a client that reaches the server without passing all proxies can claim to be any client, also one that is in allow.cidrs")
 	}
 	if p.UnixSocket {
@@ -342,7 +341,7 @@ func (c *checker) allow(endpoints map[string]route.Pattern) {
 // else may do. A route for every request is warned of with what follows from it.
 func (c *checker) routes(list, texts []string, instead, follows string) (good []string) {
 	for i, text := range texts {
-		at := c.element(list, i)
+		at := c.doc.element(list, i)
 		pattern, ok := c.pattern(at, text)
 		switch {
 		case !ok:
@@ -376,6 +375,3 @@ func anyOf(matches ...func(*http.Request) bool) func(*http.Request) bool {
 		return false
 	}
 }
-
-// element is where the i-th element of a list is written, which may be in no list.
-func (c *checker) element(list []string, i int) []string { return element(c.doc, list, i) }

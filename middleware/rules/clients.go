@@ -43,7 +43,7 @@ func (c *checker) clientList(section string, cidrs []network, keys []string, fil
 		return check(text)
 	}
 	for i, key := range keys {
-		at := c.element([]string{section, "keys"}, i)
+		at := c.doc.element([]string{section, "keys"}, i)
 		if c.noted(at) {
 			continue
 		}

@@ -12,7 +12,6 @@ import (
 
 	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/middleware"
-	"github.com/weirgo/weir/middleware/rules/internal/document"
 )
 
 // A Change is one place of a file that other rules change.
@@ -122,7 +121,7 @@ func compare(before, after []leaf) (changes []Change) {
 func (r *Rules) leavesOf(path string, v reflect.Value, fallback string) (all []leaf) {
 	t := v.Type()
 	switch {
-	case t.Kind() == reflect.Pointer && document.IsObject(t.Elem()):
+	case t.Kind() == reflect.Pointer && isObject(t.Elem()):
 		if v.IsNil() {
 			v = reflect.New(t.Elem())
 		}
@@ -146,9 +145,9 @@ func (r *Rules) leavesOf(path string, v reflect.Value, fallback string) (all []l
 
 // leavesIn are the leaves of a struct's fields, but for these.
 func (r *Rules) leavesIn(prefix string, v reflect.Value, except ...string) (all []leaf) {
-	for _, f := range document.FieldsOf(v.Type()) {
-		if !slices.Contains(except, f.Name) {
-			all = append(all, r.leavesOf(prefix+f.Name, v.FieldByIndex(f.Index), f.Tag.Get("default"))...)
+	for _, f := range fieldsOf(v.Type()) {
+		if !slices.Contains(except, f.name) {
+			all = append(all, r.leavesOf(prefix+f.name, v.FieldByIndex(f.Index), f.Tag.Get("default"))...)
 		}
 	}
 	return all
@@ -222,9 +221,9 @@ type description struct {
 func (r *Rules) described() map[string]*description {
 	all := map[string]*description{}
 	for _, p := range r.rules() {
-		path := document.JoinPath(p.place.path)
+		path := joinPath(p.place.path)
 		if all[path] != nil {
-			path = document.JoinPath(sub(p.place.path, p.name))
+			path = joinPath(sub(p.place.path, p.name))
 		}
 		key, mode := cmp.Or(told(" and ", p.parts), "one counter for all"), cmp.Or(p.Mode, "enforce")
 		d := &description{placed: p, summary: "mode " + mode}
@@ -257,7 +256,7 @@ func limitField(tier string) string {
 	if tier == "" {
 		return "limit"
 	}
-	return document.JoinPath([]string{"tiers", tier, "limit"})
+	return joinPath([]string{"tiers", tier, "limit"})
 }
 
 // others are the leaves of what a rule says beside its name, key, mode and limits.

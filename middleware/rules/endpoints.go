@@ -8,7 +8,6 @@ import (
 
 	"github.com/weirgo/weir/internal/nearest"
 	"github.com/weirgo/weir/internal/route"
-	"github.com/weirgo/weir/middleware/rules/internal/document"
 )
 
 // endpoints checks the patterns of all, and returns those that are good.
@@ -22,7 +21,7 @@ func (c *checker) endpoints() map[string]route.Pattern {
 			continue
 		}
 		if other, ok := tree.Add(pattern, text); !ok {
-			c.atKey(at, "is the same route as %q in line %d: keep one", other, c.doc.Key("endpoints", other).Line)
+			c.atKey(at, "is the same route as %q in line %d: keep one", other, c.doc.key("endpoints", other).line)
 			delete(c.config.ByRoute, text)
 			continue
 		}
@@ -41,8 +40,8 @@ func (c *checker) endpoints() map[string]route.Pattern {
 var everything = route.Pattern{Below: true}
 
 func (c *checker) byPlace(a, b string) int {
-	p, q := c.doc.Key("endpoints", a), c.doc.Key("endpoints", b)
-	return cmp.Or(cmp.Compare(p.Line, q.Line), cmp.Compare(p.Column, q.Column), strings.Compare(a, b))
+	p, q := c.doc.key("endpoints", a), c.doc.key("endpoints", b)
+	return cmp.Or(p.compare(q), strings.Compare(a, b))
 }
 
 // pattern is what a route says, if one can say it.
@@ -87,9 +86,9 @@ func (c *checker) parameters(p *placed) {
 			}
 			meant := "it has none"
 			if len(there) > 0 {
-				meant = document.Suggest(name, there)
+				meant = suggest(name, there)
 			}
-			c.at(c.element(sub(p.path, "key"), i), "is of a parameter %q that the endpoint does not have: %s", name, meant)
+			c.at(c.doc.element(sub(p.path, "key"), i), "is of a parameter %q that the endpoint does not have: %s", name, meant)
 		}
 	}
 }

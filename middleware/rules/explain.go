@@ -18,7 +18,6 @@ import (
 	"github.com/weirgo/weir/internal/route"
 	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/middleware"
-	"github.com/weirgo/weir/middleware/rules/internal/document"
 )
 
 // A Request is one to explain.
@@ -86,7 +85,7 @@ func (r *Rules) Explain(q Request) (Explanation, error) {
 		placed[p.name] = p
 		tiers = slices.AppendSeq(tiers, maps.Keys(p.Tiers))
 		if p.Mode == "off" {
-			e.Notes = append(e.Notes, fmt.Sprintf("%s is off (line %d)", document.JoinPath(p.path), r.line(p.path...)))
+			e.Notes = append(e.Notes, fmt.Sprintf("%s is off (line %d)", joinPath(p.path), r.line(p.path...)))
 		}
 	}
 	if slices.Sort(tiers); q.Tier != "" && !slices.Contains(tiers, q.Tier) {
@@ -184,10 +183,10 @@ func inQuotes(parts []string) (texts []string) {
 
 // line is where that is in the file, or 0.
 func (r *Rules) line(path ...string) int {
-	if len(path) == 0 || !r.doc.Has(path...) {
+	if len(path) == 0 || !r.doc.has(path...) {
 		return 0
 	}
-	return r.doc.Key(path...).Line
+	return r.doc.key(path...).line
 }
 
 // request is q as a server would have it behind a router that knows the file's routes.

@@ -1,18 +1,11 @@
 package rules
 
-import (
-	"cmp"
-
-	"github.com/weirgo/weir/middleware/rules/internal/document"
-)
+import "cmp"
 
 // The types of this file are the format. A field's tags are its name (yaml), whether it is
 // required, min and max of an integer, min of a list that may not be empty, words that can be written, whether it is what a scalar in place
 // of the mapping says (short), and what schema.json and the table in docs/rules.md say of it: doc,
 // default, pattern of text, and keys, the pattern of a mapping's keys.
-
-// wrapper is what a whole file may stand below, as many services have it.
-var wrapper = document.Wrapper{Key: "rate_limits", Beside: "version"}
 
 // file is a whole rules file.
 type file struct {

@@ -8,8 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"time"
-
-	"github.com/weirgo/weir/middleware/rules/internal/document"
 )
 
 // defaultPoll is the time between two looks at files.
@@ -29,7 +27,7 @@ type files struct {
 // than what was parsed. One may be in the middle of their being written.
 func (f *files) look() bool {
 	before := f.found
-	text, err := readFile(f.path, document.MaxBytes)
+	text, err := readFile(f.path, maxBytes)
 	if err != nil {
 		f.found = digestOf(fmt.Errorf("rules: %w", err))
 	} else {
@@ -66,7 +64,7 @@ func addOther(digest hash.Hash, text []byte, err error) {
 // loadFile reads and checks the rules file at path, which messages call name. With an error
 // in the file, the Rules still tell which files it names; without Rules, it can't be read.
 func loadFile(path, name string, o Options) (*Rules, error) {
-	text, err := readFile(path, document.MaxBytes)
+	text, err := readFile(path, maxBytes)
 	if err != nil {
 		return nil, fmt.Errorf("rules: %w", err)
 	}

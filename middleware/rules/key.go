@@ -93,7 +93,7 @@ func (c *checker) key(p *placed) keyfunc.Func {
 	}
 	for i, part := range parts {
 		if slices.Contains(parts[:i], part) {
-			c.at(c.element(sub(path, "key"), i), "is in the list twice")
+			c.at(c.doc.element(sub(path, "key"), i), "is in the list twice")
 			return nil
 		}
 	}
@@ -101,7 +101,7 @@ func (c *checker) key(p *placed) keyfunc.Func {
 		return nil // one counter for all
 	}
 	c.keys.usedBy(parts, p.rule)
-	return c.keys.get(parts, func(i int, err error) { c.at(c.element(sub(path, "key"), i), "%s", err) })
+	return c.keys.get(parts, func(i int, err error) { c.at(c.doc.element(sub(path, "key"), i), "%s", err) })
 }
 
 var (

@@ -6,7 +6,7 @@ import "github.com/weirgo/weir/limiter"
 // returned.
 func (c *checker) limits(path []string, f *limitFields, none bool) (several []limiter.Limit) {
 	at := sub(path, "limits")
-	if !c.doc.Has(at...) {
+	if !c.doc.has(at...) {
 		if none && f.Limit == nil && f.Requests == nil && f.Window == nil {
 			return nil
 		}
@@ -16,7 +16,7 @@ func (c *checker) limits(path []string, f *limitFields, none bool) (several []li
 		return nil
 	}
 	for _, field := range limitNames {
-		if field != "limits" && c.doc.Has(sub(path, field)...) {
+		if field != "limits" && c.doc.has(sub(path, field)...) {
 			c.at(at, "stands beside %s: keep one of the two", field)
 			return nil
 		}
@@ -65,7 +65,7 @@ func (c *checker) limit(path []string, f *limitFields) (l limiter.Limit) {
 	case f.Window != nil:
 		c.at(sub(path, "window"), "needs requests, how many fit in the window")
 		return limiter.Limit{}
-	case f.Algorithm == nil && f.Burst == nil && c.doc.Has(sub(path, "concurrency")...):
+	case f.Algorithm == nil && f.Burst == nil && c.doc.has(sub(path, "concurrency")...):
 		return limiter.Limit{} // there is nothing else
 	default:
 		if !c.noted(path) { // which may be no mapping at all

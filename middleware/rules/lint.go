@@ -72,7 +72,7 @@ func (c *checker) doubtChoices(p *placed) {
 		all := choices(part)
 		at := slices.IndexFunc(all, func(choice string) bool { return c.isOf(choice, alwaysKinds) })
 		if at >= 0 && at < len(all)-1 {
-			c.warnings.at(c.element(sub(p.path, "key"), i), "every request has %s, so that %s is never reached: write it first", told("", all[at:at+1]), told("", all[at+1:at+2]))
+			c.warnings.at(c.doc.element(sub(p.path, "key"), i), "every request has %s, so that %s is never reached: write it first", told("", all[at:at+1]), told("", all[at+1:at+2]))
 		}
 	}
 }
@@ -116,7 +116,7 @@ func (c *checker) doubtNetworks() {
 	for i, n := range a.CIDRs[:min(len(a.CIDRs), enough)] {
 		for _, proxy := range proxies[:min(len(proxies), enough)] {
 			if n.IsValid() && proxy.IsValid() && n.Overlaps(proxy.Prefix) {
-				c.warnings.at(c.element([]string{"allow", "cidrs"}, i), "has the proxies of %v: a request without their header, which a client may be able to have dropped, is taken for the proxy's own and never limited", proxy.Prefix)
+				c.warnings.at(c.doc.element([]string{"allow", "cidrs"}, i), "has the proxies of %v: a request without their header, which a client may be able to have dropped, is taken for the proxy's own and never limited", proxy.Prefix)
 				break
 			}
 		}

@@ -3,12 +3,10 @@ package rules
 import (
 	"maps"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/middleware"
-	"github.com/weirgo/weir/middleware/rules/internal/document"
 )
 
 // ruleSections are the sections that have rules, in their order.
@@ -41,11 +39,11 @@ func (p *placed) limits() map[string]limiter.Allowance {
 }
 
 // places are all that a file has, in the order of its sections.
-func (f *file) places(doc *document.Document) (all []*place) {
+func (f *file) places(doc *document) (all []*place) {
 	add := func(section, of, name string, path []string, list ruleList, fallback []string) {
 		at := &place{section: section, of: of, path: path}
 		for i := range list {
-			p := placed{at, &list[i], element(doc, path, i), list.name(i, name, fallback), nil, middleware.Rule{}}
+			p := placed{at, &list[i], doc.element(path, i), list.name(i, name, fallback), nil, middleware.Rule{}}
 			for _, part := range list[i].parts(fallback) {
 				p.parts = append(p.parts, strings.Join(choices(part), "|")) // however it is spaced
 			}
@@ -86,12 +84,4 @@ func choices(part string) []string {
 		all[i] = strings.TrimSpace(all[i])
 	}
 	return all
-}
-
-// element is where the i-th element of a list is written, which may be in no list.
-func element(doc *document.Document, list []string, i int) []string {
-	if at := sub(list, strconv.Itoa(i)); doc.Has(at...) {
-		return at
-	}
-	return list
 }

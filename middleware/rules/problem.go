@@ -1,11 +1,10 @@
 package rules
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
-
-	"github.com/weirgo/weir/middleware/rules/internal/document"
 )
 
 // A Problem is one thing that is wrong in a rules file, and what to write instead.
@@ -44,31 +43,31 @@ func (e *Error) Error() string {
 // problems collects what is wrong with one document.
 type problems struct {
 	file   string
-	doc    *document.Document
+	doc    *document
 	list   []Problem
 	fields map[string]bool // that something is wrong with, or in
 }
 
 // at notes a problem with the value at path, or where it should be.
 func (p *problems) at(path []string, format string, args ...any) {
-	p.add(p.doc.Position(path...), path, format, args...)
+	p.add(p.doc.position(path...), path, format, args...)
 }
 
 // atKey notes one with the key in front of that value.
 func (p *problems) atKey(path []string, format string, args ...any) {
-	p.add(p.doc.Key(path...), path, format, args...)
+	p.add(p.doc.key(path...), path, format, args...)
 }
 
-func (p *problems) add(at document.Position, path []string, format string, args ...any) {
+func (p *problems) add(at position, path []string, format string, args ...any) {
 	p.list = append(p.list, Problem{
-		File: p.file, Line: at.Line, Column: at.Column,
-		Field: document.JoinPath(withoutKeys(path)), Message: fmt.Sprintf(format, args...),
+		File: p.file, Line: at.line, Column: at.column,
+		Field: joinPath(withoutKeys(path)), Message: fmt.Sprintf(format, args...),
 	})
 	if p.fields == nil {
 		p.fields = map[string]bool{}
 	}
 	for i := range path {
-		p.fields[document.JoinPath(path[:i+1])] = true
+		p.fields[joinPath(path[:i+1])] = true
 	}
 }
 
@@ -83,7 +82,7 @@ func withoutKeys(path []string) []string {
 }
 
 // noted reports whether something is wrong with the value at path already, or in it.
-func (p *problems) noted(path []string) bool { return p.fields[document.JoinPath(path)] }
+func (p *problems) noted(path []string) bool { return p.fields[joinPath(path)] }
 
 // mostProblems is how many people read.
 const mostProblems = 100
@@ -104,16 +103,5 @@ func (p *problems) err() error {
 }
 
 func comparePlaces(a, b Problem) int {
-	if a.File != b.File {
-		return strings.Compare(a.File, b.File)
-	}
-	if a.Line != b.Line {
-		return a.Line - b.Line
-	}
-	return a.Column - b.Column
-}
-
-// sub is path with more at its end, apart from others that begin with it.
-func sub(path []string, more ...string) []string {
-	return append(path[:len(path):len(path)], more...)
+	return cmp.Or(strings.Compare(a.File, b.File), a.Line-b.Line, a.Column-b.Column)
 }

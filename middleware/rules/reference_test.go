@@ -7,8 +7,6 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
-
-	"github.com/weirgo/weir/middleware/rules/internal/document"
 )
 
 // The tables of fields in docs/rules.md are those that files are read by. To write them anew:
@@ -87,12 +85,12 @@ func reference() string {
 type referenceRow struct{ path, written, fallback, doc string }
 
 func fieldsBelow(prefix string, t reflect.Type) (rows []referenceRow) {
-	for _, f := range document.FieldsOf(t) {
+	for _, f := range fieldsOf(t) {
 		fallback, ok := f.Tag.Lookup("default")
-		if f.Required && !ok {
+		if f.required && !ok {
 			fallback = "(required)"
 		}
-		row := referenceRow{prefix + f.Name, written(f, f.Type), fallback, f.Tag.Get("doc")}
+		row := referenceRow{prefix + f.name, written(f, f.Type), fallback, f.Tag.Get("doc")}
 		rows = append(rows, row)
 		path, inner := row.path, f.Type
 		for inner.Kind() != reflect.Struct {
@@ -114,9 +112,9 @@ func fieldsBelow(prefix string, t reflect.Type) (rows []referenceRow) {
 }
 
 // written is how a t is written in the field.
-func written(f document.Field, t reflect.Type) string {
+func written(f field, t reflect.Type) string {
 	title, _ := scalars[t.Name()]["title"].(string)
-	short := document.ShortOf(t)
+	short := shortOf(t)
 	switch {
 	case t.Kind() == reflect.Pointer:
 		return written(f, t.Elem())
@@ -124,16 +122,16 @@ func written(f document.Field, t reflect.Type) string {
 		return written(f, t.Elem()) + ", or a list"
 	case short != nil:
 		return strings.Replace(written(*short, short.Type), "a whole number", "number", 1) + ", or a mapping"
-	case len(f.Words) > 0:
-		last := len(f.Words) - 1
-		return strings.Join(f.Words[:last], ", ") + " or " + f.Words[last]
+	case len(f.words) > 0:
+		last := len(f.words) - 1
+		return strings.Join(f.words[:last], ", ") + " or " + f.words[last]
 	case title != "":
 		return title
 	case t.Kind() == reflect.String:
 		return "text"
 	case t.Kind() == reflect.Bool:
 		return "true or false"
-	case document.IsObject(t), t.Kind() == reflect.Map:
+	case isObject(t), t.Kind() == reflect.Map:
 		return "a mapping"
 	}
 	return "a whole number"

@@ -17,7 +17,6 @@ import (
 	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/middleware"
 	"github.com/weirgo/weir/middleware/bans"
-	"github.com/weirgo/weir/middleware/rules/internal/document"
 )
 
 // Options are what a rules file can't say. The zero Options are the defaults.
@@ -105,7 +104,7 @@ func (o *Options) needBans() error {
 type Rules struct {
 	config   middleware.Config
 	warnings []Problem
-	doc      *document.Document
+	doc      *document
 	file     *file
 	places   []*place
 	files    []string                // that were read beside it
@@ -152,9 +151,9 @@ func parse(name string, text []byte, o Options, readFile func(name string) (path
 			return path, text, err
 		}
 	}
-	c.doc = document.Decode(text, c.file, wrapper, c.add)
+	c.decode(text)
 	c.warnings.doc = c.doc
-	if c.doc.Has() { // it could be read
+	if c.doc.has() { // it could be read
 		c.check()
 		c.checkAll()
 	}
@@ -182,7 +181,7 @@ func (c *checker) checkRule(p *placed, made middleware.Rule) {
 		}
 		at := p.path
 		for _, f := range ruleFields {
-			if rest, ok := strings.CutPrefix(said, f.inGo); ok && c.doc.Has(sub(at, f.name)...) {
+			if rest, ok := strings.CutPrefix(said, f.inGo); ok && c.doc.has(sub(at, f.name)...) {
 				at, said = sub(at, f.name), strings.TrimLeft(rest, ": ")
 				break
 			}

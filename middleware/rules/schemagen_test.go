@@ -11,8 +11,6 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
-
-	"github.com/weirgo/weir/middleware/rules/internal/document"
 )
 
 // schema.json is made here, of the types that files are read into. It says which fields there are
@@ -37,9 +35,9 @@ func madeSchema() []byte {
 	defs := says{}
 	whole := structSchema(defs, reflect.TypeFor[file]())
 	inside := says{"type": "object", "properties": whole["properties"], "additionalProperties": false}
-	outside := says{"type": "object", "additionalProperties": false, "required": []string{wrapper.Key}, "properties": says{
-		wrapper.Key:    says{"$ref": "#/$defs/inside", "description": "The whole of it, as a part of a larger configuration."},
-		wrapper.Beside: whole["properties"].(says)[wrapper.Beside],
+	outside := says{"type": "object", "additionalProperties": false, "required": []string{wrapper}, "properties": says{
+		wrapper: says{"$ref": "#/$defs/inside", "description": "The whole of it, as a part of a larger configuration."},
+		beside:  whole["properties"].(says)[beside],
 	}}
 	defs["whole"], defs["inside"] = whole, inside
 	var out bytes.Buffer
@@ -48,7 +46,7 @@ func madeSchema() []byte {
 	encoder.SetIndent("", "  ")
 	err := encoder.Encode(says{
 		"$schema": "https://json-schema.org/draft/2020-12/schema", "$id": "https://github.com/weirgo/weir/rules.schema.json", "title": "Weir rules",
-		"if": says{"required": []string{wrapper.Key}}, "then": outside, "else": says{"$ref": "#/$defs/whole"}, "$defs": defs,
+		"if": says{"required": []string{wrapper}}, "then": outside, "else": says{"$ref": "#/$defs/whole"}, "$defs": defs,
 	})
 	if err != nil {
 		panic(err)
@@ -58,34 +56,34 @@ func madeSchema() []byte {
 
 func structSchema(defs says, t reflect.Type) says {
 	properties, required := says{}, []string{}
-	for _, f := range document.FieldsOf(t) {
+	for _, f := range fieldsOf(t) {
 		schema := schemaOf(defs, f, f.Type)
 		schema["description"] = f.Tag.Get("doc")
 		if fallback, ok := f.Tag.Lookup("default"); ok {
 			schema["default"] = fallbackValue(f.Type, fallback)
 		}
-		properties[f.Name] = schema
-		if f.Required {
-			required = append(required, f.Name)
+		properties[f.name] = schema
+		if f.required {
+			required = append(required, f.name)
 		}
 	}
 	return says{"type": "object", "properties": properties, "required": required, "additionalProperties": false}
 }
 
 // schemaOf is what can be written in a field, or in what is in it, of a t.
-func schemaOf(defs says, f document.Field, t reflect.Type) says {
+func schemaOf(defs says, f field, t reflect.Type) says {
 	switch {
 	case t.Kind() == reflect.Pointer:
 		return schemaOf(defs, f, t.Elem())
-	case len(f.Words) > 0:
-		return says{"enum": f.Words}
-	case scalars[t.Name()] != nil && document.IsText(t):
+	case len(f.words) > 0:
+		return says{"enum": f.words}
+	case scalars[t.Name()] != nil && isText(t):
 		return maps.Clone(scalars[t.Name()])
-	case document.IsObject(t):
+	case isObject(t):
 		if defs[t.Name()] == nil {
 			defs[t.Name()] = says{} // for what is made of itself
 			schema := structSchema(defs, t)
-			if short := document.ShortOf(t); short != nil {
+			if short := shortOf(t); short != nil {
 				schema = says{"anyOf": []says{schemaOf(defs, *short, short.Type), schema}}
 			}
 			defs[t.Name()] = schema
@@ -94,7 +92,7 @@ func schemaOf(defs says, f document.Field, t reflect.Type) says {
 	}
 	switch t.Kind() {
 	case reflect.Map:
-		schema := says{"type": "object", "additionalProperties": schemaOf(defs, document.Field{}, t.Elem())}
+		schema := says{"type": "object", "additionalProperties": schemaOf(defs, field{}, t.Elem())}
 		if keys := f.Tag.Get("keys"); keys != "" {
 			schema["propertyNames"] = says{"pattern": keys}
 		}
@@ -117,7 +115,7 @@ func schemaOf(defs says, f document.Field, t reflect.Type) says {
 	}
 	schema := says{"type": []string{"integer", "string"}, "pattern": `^-?(0|[1-9][0-9]*(_[0-9]+)*)$`} // 10_000 is a string to a parser of YAML 1.2
 	for name, tag := range map[string]string{"minimum": f.Tag.Get("min"), "maximum": f.Tag.Get("max")} {
-		if n, err := document.ParseInteger(tag, 64); err == nil {
+		if n, err := parseInteger(tag); err == nil {
 			schema[name] = n
 			schema["pattern"] = `^[1-9][0-9]*(_[0-9]+)*$`
 		}
@@ -130,7 +128,7 @@ func fallbackValue(t reflect.Type, fallback string) any {
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()
 	}
-	switch n, err := document.ParseInteger(fallback, 64); {
+	switch n, err := parseInteger(fallback); {
 	case t.Kind() == reflect.Bool:
 		return fallback == "true"
 	case t.Kind() == reflect.Int64 && err == nil:

@@ -13,7 +13,6 @@ import (
 	netw "github.com/weirgo/weir/internal/network"
 	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/middleware"
-	"github.com/weirgo/weir/middleware/rules/internal/document"
 )
 
 // What is written as one word in a rules file.
@@ -29,7 +28,7 @@ type period struct{ time.Duration }
 func (p *period) UnmarshalText(text []byte) (err error) {
 	given := string(text)
 	if given != "" && strings.Trim(given, "0123456789_") == "" {
-		seconds, err := document.ParseInteger(given, 64)
+		seconds, err := parseInteger(given)
 		if err != nil {
 			return fmt.Errorf("%.64q is not a whole number of seconds, nor a duration such as 10s, 1m, 24h or 30d", text)
 		}
@@ -86,7 +85,7 @@ var algorithms = []string{
 
 func (a *algorithm) UnmarshalText(text []byte) error {
 	if a.Algorithm.UnmarshalText(text) != nil {
-		return fmt.Errorf("%.64q is not an algorithm: %s", text, document.Suggest(string(text), algorithms))
+		return fmt.Errorf("%.64q is not an algorithm: %s", text, suggest(string(text), algorithms))
 	}
 	return nil
 }
@@ -156,7 +155,7 @@ func (s *size) UnmarshalText(text []byte) error {
 	given := string(text)
 	digits := strings.TrimRight(given, "kKMGiB")
 	unit, known := sizeUnits[given[len(digits):]]
-	n, err := document.ParseInteger(digits, 64)
+	n, err := parseInteger(digits)
 	if !known || err != nil || n < 1 || n > math.MaxInt64/unit {
 		return fmt.Errorf("%.64q is not a size such as 1MiB, 500KB or 4096", text)
 	}

@@ -1,4 +1,4 @@
-package document
+package rules
 
 import (
 	"bytes"
@@ -15,19 +15,19 @@ func TestJSONIsWhatEncodingJSONReads(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		indent := rapid.SampledFrom([]string{"", " ", "\t"}).Draw(t, "indent")
-		data, err := json.MarshalIndent(value(t, 4), "", indent)
+		data, err := json.MarshalIndent(jsonValue(t, 4), "", indent)
 		require.NoError(t, err)
 		decoder := json.NewDecoder(bytes.NewReader(data))
 		decoder.UseNumber()
 		var want any
 		require.NoError(t, decoder.Decode(&want))
-		problems := 0
-		root := read(data, func(Position, []string, string, ...any) { problems++ })
+		var wrong problems
+		root := readYAML(data, &wrong)
 		if want == nil {
-			require.Equal(t, 1, problems, "is empty")
+			require.Len(t, wrong.list, 1, "is empty")
 			return
 		}
-		require.Zero(t, problems, "%s", data)
+		require.Empty(t, wrong.list, "%s", data)
 		require.Equal(t, want, plainValue(root), "%s", data)
 	})
 }
@@ -35,19 +35,19 @@ func TestJSONIsWhatEncodingJSONReads(t *testing.T) {
 // plainValue is n as encoding/json has it.
 func plainValue(n *yaml.Node) any {
 	switch kindOf(n) {
-	case null:
+	case nullKind:
 		return nil
-	case number:
+	case numberKind:
 		return json.Number(n.Value)
-	case boolean:
+	case booleanKind:
 		return n.Value == "true"
-	case list:
+	case listKind:
 		items := make([]any, len(n.Content))
 		for i, item := range n.Content {
 			items[i] = plainValue(item)
 		}
 		return items
-	case mapping:
+	case mappingKind:
 		entries := map[string]any{}
 		for i := 0; i < len(n.Content); i += 2 {
 			entries[n.Content[i].Value] = plainValue(n.Content[i+1])
@@ -57,7 +57,7 @@ func plainValue(n *yaml.Node) any {
 	return n.Value
 }
 
-func value(t *rapid.T, depth int) any {
+func jsonValue(t *rapid.T, depth int) any {
 	word := rapid.StringMatching(`[a-z0-9 :*#é😀,\[{<&"\\/-]{0,8}`)
 	kinds := 6
 	if depth == 0 {
@@ -75,13 +75,13 @@ func value(t *rapid.T, depth int) any {
 	case 4:
 		items := make([]any, rapid.IntRange(0, 3).Draw(t, "length"))
 		for i := range items {
-			items[i] = value(t, depth-1)
+			items[i] = jsonValue(t, depth-1)
 		}
 		return items
 	}
 	entries := map[string]any{}
 	for range rapid.IntRange(0, 3).Draw(t, "size") {
-		entries[word.Draw(t, "key")] = value(t, depth-1)
+		entries[word.Draw(t, "key")] = jsonValue(t, depth-1)
 	}
 	return entries
 }

@@ -1,4 +1,4 @@
-package document
+package rules
 
 import (
 	"bytes"
@@ -14,48 +14,43 @@ import (
 
 // More than this is refused. It is far above what people write.
 const (
-	MaxBytes  = 1 << 20
+	maxBytes  = 1 << 20
 	maxDepth  = 32      // collections in each other, aliases followed
 	maxValues = 200_000 // aliases followed
 )
 
-// read is the root of a document, or nil if something is wrong that makes it none.
-func read(data []byte, report Report) *yaml.Node {
-	r := &reader{data: bytes.TrimPrefix(data, []byte("\ufeff")), sizes: map[*yaml.Node]size{}}
-	r.report = func(at Position, format string, args ...any) {
-		r.wrong = true
-		report(at, nil, format, args...)
-	}
-	if root := r.read(); !r.wrong {
+// readYAML is the root of a document, or nil if a problem leaves none.
+func readYAML(data []byte, p *problems) *yaml.Node {
+	r := &yamlReader{problems: p, data: bytes.TrimPrefix(data, []byte("\ufeff")), extents: map[*yaml.Node]extent{}}
+	if root := r.read(); len(p.list) == 0 {
 		return root
 	}
 	return nil
 }
 
-// A reader has the parser read a document, and refuses what is too much and what is not supported.
-// The parser's time and memory grow with the length and no faster, so bounds are checked on what it
-// made.
-type reader struct {
+// A yamlReader runs the parser, and refuses documents that are too large or use what is not supported.
+// The parser's time and memory grow linearly with the length, so the bounds are checked on its
+// result.
+type yamlReader struct {
+	*problems
 	data    []byte
-	report  func(at Position, format string, args ...any)
-	wrong   bool // something was reported
 	refused bool // reading on makes no sense
-	sizes   map[*yaml.Node]size
+	extents map[*yaml.Node]extent
 }
 
-// A size is how many values there are in one, itself included, and how deep.
-type size struct{ values, depth int }
+// An extent is how many values there are in a value, itself included, and how deep.
+type extent struct{ values, depth int }
 
-func (r *reader) refuse(at Position, format string, args ...any) {
+func (r *yamlReader) refuse(at position, format string, args ...any) {
 	if !r.refused {
-		r.report(at, format, args...)
+		r.add(at, nil, format, args...)
 	}
 	r.refused = true
 }
 
-func (r *reader) read() (root *yaml.Node) {
-	if len(r.data) > MaxBytes {
-		r.refuse(Position{1, 1}, "the document is %d bytes long: want at most %d", len(r.data), MaxBytes)
+func (r *yamlReader) read() (root *yaml.Node) {
+	if len(r.data) > maxBytes {
+		r.refuse(position{1, 1}, "the document is %d bytes long: want at most %d", len(r.data), maxBytes)
 		return nil
 	}
 	if i := bytes.IndexFunc(r.data, isNoText); i >= 0 {
@@ -68,7 +63,7 @@ func (r *reader) read() (root *yaml.Node) {
 	}
 	defer func() { // the parser may panic
 		if p := recover(); p != nil {
-			r.refuse(Position{1, 1}, "the YAML parser can't read this document, and can't say where: %s", fault(p))
+			r.refuse(position{1, 1}, "the YAML parser can't read this document, and can't say where: %s", fault(p))
 		}
 	}()
 	var first, second yaml.Node
@@ -76,8 +71,8 @@ func (r *reader) read() (root *yaml.Node) {
 	if err == nil {
 		err = loader.Load(&first)
 	}
-	if err == io.EOF || err == nil && kindOf(first.Content[0]) == null {
-		r.refuse(Position{1, 1}, "the document is empty")
+	if err == io.EOF || err == nil && kindOf(first.Content[0]) == nullKind {
+		r.refuse(position{1, 1}, "the document is empty")
 	}
 	if err == nil {
 		root = first.Content[0]
@@ -113,14 +108,14 @@ const (
 )
 
 // fail notes an error of the parser.
-func (r *reader) fail(err error) {
+func (r *yamlReader) fail(err error) {
 	var failed *yaml.LoadError
 	if !errors.As(err, &failed) {
-		r.refuse(Position{1, 1}, "syntax: the YAML parser can't read this")
+		r.refuse(position{1, 1}, "syntax: the YAML parser can't read this")
 		return
 	}
 	end := endOf(r.data)
-	at, began := Position{failed.Mark.Line, failed.Mark.Column}, Position{failed.ContextMark.Line, failed.ContextMark.Column}
+	at, began := position{failed.Mark.Line, failed.Mark.Column}, position{failed.ContextMark.Line, failed.ContextMark.Column}
 	message := "syntax: " + failed.Message
 	switch {
 	case failed.Stage == yaml.ComposerStage: // its message quotes the document
@@ -130,47 +125,47 @@ func (r *reader) fail(err error) {
 	case strings.HasSuffix(failed.ContextMsg, " a tag"), strings.Contains(failed.Message, "tag handle"): // as above
 		message = noTags
 	case failed.ContextMsg == "while scanning a directive", strings.Contains(failed.Message, "YAML document"):
-		at, message = Position{at.Line, 1}, "directives (%NAME) are not supported; text that begins with % needs quotes"
+		at, message = position{at.line, 1}, "directives (%NAME) are not supported; text that begins with % needs quotes"
 	case failed.ContextMsg == "while scanning for the next token" && r.isTab(at):
 		message = "syntax: lines are indented with spaces, not with tabs"
 	case failed.ContextMsg != "":
-		if message += ", " + failed.ContextMsg; began.Line > 0 {
+		if message += ", " + failed.ContextMsg; began.line > 0 {
 			at = began
 		}
 	}
-	if at.Line < 1 || at.compare(end) > 0 { // the parser adds a line end
+	if at.line < 1 || at.compare(end) > 0 { // the parser adds a line end
 		at = end
 	}
 	r.refuse(at, "%s", message)
 }
 
-func positionOf(n *yaml.Node) Position { return Position{n.Line, n.Column} }
+func positionOf(n *yaml.Node) position { return position{n.Line, n.Column} }
 
 // linesOf are the lines of a text, however they end, and endOf is behind all of it.
 func linesOf(data []byte) []string {
 	return strings.Split(strings.NewReplacer("\r\n", "\n", "\r", "\n").Replace(string(data)), "\n")
 }
 
-func endOf(data []byte) Position {
+func endOf(data []byte) position {
 	lines := linesOf(data)
-	return Position{len(lines), utf8.RuneCountInString(lines[len(lines)-1]) + 1}
+	return position{len(lines), utf8.RuneCountInString(lines[len(lines)-1]) + 1}
 }
 
-func (r *reader) isTab(at Position) bool {
+func (r *yamlReader) isTab(at position) bool {
 	lines := linesOf(r.data)
-	if at.Line < 1 || at.Line > len(lines) {
+	if at.line < 1 || at.line > len(lines) {
 		return false
 	}
-	line := []rune(lines[at.Line-1])
-	return at.Column >= 1 && at.Column <= len(line) && line[at.Column-1] == '\t'
+	line := []rune(lines[at.line-1])
+	return at.column >= 1 && at.column <= len(line) && line[at.column-1] == '\t'
 }
 
 // survey checks a value that is in depth collections, and all that is in it.
-func (r *reader) survey(n *yaml.Node, depth int) (of size) {
+func (r *yamlReader) survey(n *yaml.Node, depth int) (of extent) {
 	at := positionOf(n)
 	of.values = 1
 	if n.Kind == yaml.AliasNode {
-		known, complete := r.sizes[n.Alias]
+		known, complete := r.extents[n.Alias]
 		if !complete {
 			r.refuse(at, "the alias is within its own anchor")
 		}
@@ -180,7 +175,7 @@ func (r *reader) survey(n *yaml.Node, depth int) (of size) {
 		r.refuse(at, "nested more than %d deep", maxDepth)
 	}
 	if n.Style&yaml.TaggedStyle != 0 {
-		r.report(at, noTags)
+		r.add(at, nil, noTags)
 	}
 	for i := 0; i < len(n.Content) && !r.refused; i++ {
 		if n.Kind == yaml.MappingNode && i%2 == 0 {
@@ -194,53 +189,53 @@ func (r *reader) survey(n *yaml.Node, depth int) (of size) {
 		}
 	}
 	if n.Anchor != "" {
-		r.sizes[n] = of
+		r.extents[n] = of
 	}
 	return of
 }
 
-func (r *reader) key(key *yaml.Node) {
+func (r *yamlReader) key(key *yaml.Node) {
 	at := positionOf(key)
 	switch {
 	case key.Kind != yaml.ScalarNode:
-		r.report(at, "the key is a list, a mapping or an alias: want text")
+		r.add(at, nil, "the key is a list, a mapping or an alias: want text")
 	case key.Style&yaml.TaggedStyle != 0:
-		r.report(at, noTags)
+		r.add(at, nil, noTags)
 	case key.ShortTag() == "!!merge":
-		r.report(at, "merge keys (<<) are not supported; write the fields, or give the whole mapping an alias")
-	case kindOf(key) != text:
-		r.report(at, "the key is not text: put it in quotes")
+		r.add(at, nil, "merge keys (<<) are not supported; write the fields, or give the whole mapping an alias")
+	case kindOf(key) != textKind:
+		r.add(at, nil, "the key is not text: put it in quotes")
 	}
 }
 
 type kind string
 
 const (
-	text    kind = "text"
-	number  kind = "a number"
-	boolean kind = "true or false"
-	null    kind = "null"
-	list    kind = "a list"
-	mapping kind = "a mapping"
+	textKind    kind = "text"
+	numberKind  kind = "a number"
+	booleanKind kind = "true or false"
+	nullKind    kind = "null"
+	listKind    kind = "a list"
+	mappingKind kind = "a mapping"
 )
 
 // kindOf is what a value is, which is no alias.
 func kindOf(n *yaml.Node) kind {
 	switch n.Kind {
 	case yaml.MappingNode:
-		return mapping
+		return mappingKind
 	case yaml.SequenceNode:
-		return list
+		return listKind
 	}
 	switch n.ShortTag() {
 	case "!!null":
-		return null
+		return nullKind
 	case "!!bool":
-		return boolean
+		return booleanKind
 	case "!!int", "!!float":
-		return number
+		return numberKind
 	}
-	return text // of which some looks like a date
+	return textKind // of which some looks like a date
 }
 
-func (k kind) scalar() bool { return k == text || k == number || k == boolean }
+func (k kind) scalar() bool { return k == textKind || k == numberKind || k == booleanKind }
