@@ -65,6 +65,12 @@ type (
 	// Mode says whether a rule refuses. See [middleware.Mode].
 	Mode = middleware.Mode
 
+	// Match says which requests something is for. See [middleware.Match].
+	Match = middleware.Match
+
+	// MatchFunc is a Match of your own. See [middleware.MatchFunc].
+	MatchFunc = middleware.MatchFunc
+
 	// Result is what was decided about a request. See [middleware.Result].
 	Result = middleware.Result
 )
@@ -135,11 +141,11 @@ func Must(l *RateLimit, err error) *RateLimit { return middleware.Must(l, err) }
 
 // Route matches requests by the pattern they were routed by. A pattern that cannot match
 // anything is an error of [New]. See [middleware.Route].
-func Route(patterns ...string) func(*http.Request) bool { return middleware.Route(patterns...) }
+func Route(patterns ...string) Match { return middleware.Route(patterns...) }
 
-// IsPreflight reports whether r is a CORS preflight, for Config.Allow. See
-// [middleware.IsPreflight] for when that is safe.
-func IsPreflight(r *http.Request) bool { return middleware.IsPreflight(r) }
+// IsPreflight matches CORS preflights, for Config.Allow. See [middleware.IsPreflight] for when
+// that is safe.
+var IsPreflight = middleware.IsPreflight
 
 // Statuses counts answers with one of these statuses. See [middleware.Statuses].
 func Statuses(statuses ...int) Counts { return middleware.Statuses(statuses...) }

@@ -22,8 +22,8 @@ func bansOf(t require.TestingT) *bans.Memory {
 }
 
 var (
-	always = func(*http.Request) bool { return true }
-	byIP   = []keyfunc.Func{keyfunc.IP()}
+	always middleware.MatchFunc = func(*http.Request) bool { return true }
+	byIP                        = []keyfunc.Func{keyfunc.IP()}
 )
 
 func preflight(r *http.Request) {
@@ -133,7 +133,7 @@ func TestWhatIsAllowedIsNeverLimited(t *testing.T) {
 	phase.Test(t, func(t *testing.T) {
 		store := &spy{}
 		l := limited(t, middleware.Config{Store: store, Rules: []middleware.Rule{{Name: "r", Limit: limiter.PerHour(1)}},
-			Allow: func(r *http.Request) bool { return r.Pattern == "GET /healthz" }})
+			Allow: middleware.MatchFunc(func(r *http.Request) bool { return r.Pattern == "GET /healthz" })})
 		mux := http.NewServeMux()
 		mux.Handle("GET /healthz", ok)
 		mux.Handle("/", ok)

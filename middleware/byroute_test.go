@@ -88,7 +88,7 @@ func TestTheDefaultIsForRequestsOfNoOtherRoute(t *testing.T) {
 func TestARuleByRouteThatDoesNotMatchLeavesNoRoomForAnother(t *testing.T) {
 	phase.Test(t, func(t *testing.T) {
 		rules := byRoute(plenty, "/api/*", "/api/search")
-		rules["/api/search"][0].Match = func(r *http.Request) bool { return r.Header.Get("X-Bulk") != "" }
+		rules["/api/search"][0].Match = middleware.MatchFunc(func(r *http.Request) bool { return r.Header.Get("X-Bulk") != "" })
 		l := limited(t, middleware.Config{ByRoute: rules, Default: []middleware.Rule{{Name: "default", Limit: plenty}}})
 		assert.Equal(t, []string{"/api/search"}, namesOf(t, l, request(routedBy("/api/search"), header("X-Bulk", "1"))))
 		assert.Empty(t, namesOf(t, l, request(routedBy("/api/search"))))

@@ -369,7 +369,7 @@ func TestWhatWaitsHoldsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all := middleware.Rule{Name: "all", Limit: limiter.All(limiter.PerHour(3), limiter.AtOnce(2))}
 		slow := queued(1, 5, time.Hour)
-		slow.Match = func(r *http.Request) bool { return r.URL.Path == "/slow" }
+		slow.Match = middleware.MatchFunc(func(r *http.Request) bool { return r.URL.Path == "/slow" })
 		d := deskOf(t, middleware.Config{Rules: []middleware.Rule{all, slow}})
 		path := func(p string) func(*http.Request) { return func(r *http.Request) { r.URL.Path = p } }
 		d.begin(path("/slow"))
@@ -416,7 +416,7 @@ func TestNoPlaceLeaksWhateverRequestsDo(tt *testing.T) {
 			most = append(most, slots.Max)
 			rule := middleware.Rule{
 				Name: fmt.Sprint(i), Limit: slots,
-				Match: func(r *http.Request) bool { n, _ := strconv.Atoi(r.Header.Get("Rules")); return n>>i&1 == 1 },
+				Match: middleware.MatchFunc(func(r *http.Request) bool { n, _ := strconv.Atoi(r.Header.Get("Rules")); return n>>i&1 == 1 }),
 				Mode:  inShadow(rapid.IntRange(0, 5).Draw(t, "shadow") == 0),
 			}
 			if rapid.IntRange(0, 2).Draw(t, "limit") == 0 {
@@ -430,7 +430,7 @@ func TestNoPlaceLeaksWhateverRequestsDo(tt *testing.T) {
 			var now [3]atomic.Int64
 			h := l.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				for i := range rules {
-					if rules[i].Match(r) && rules[i].Mode != middleware.Shadow {
+					if rules[i].Match.Matches(r) && rules[i].Mode != middleware.Shadow {
 						if n := now[i].Add(1); n > most[i] {
 							wrong = append(wrong, fmt.Sprintf("%d of rule %d at once", n, i))
 						}

@@ -3,7 +3,6 @@ package middleware
 import (
 	"context"
 	"log/slog"
-	"net/http"
 
 	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/limiter"
@@ -30,7 +29,7 @@ type Config struct {
 
 	// Allow says which requests are not limited, unless they are refused as banned. It must
 	// not go by what a client can write, such as a host; see [IsPreflight]. Nil: none.
-	Allow func(*http.Request) bool
+	Allow Match
 
 	// Bans says which clients are locked out. Zero: none.
 	Bans Bans
@@ -86,9 +85,9 @@ type Bans struct {
 	// keyfunc.Classify returns it. Nil: no key but those in List.
 	DenyKey func(key string) bool
 
-	// Deny reports whether a request is banned, as by the network of its address. No key of the
+	// Deny says which requests are banned, as by the network of its address. No key of the
 	// request is read for it. Nil: none.
-	Deny func(*http.Request) bool
+	Deny Match
 
 	// Status is what banned clients are answered: 403 or 429. Zero: 403.
 	Status int
@@ -121,7 +120,7 @@ type Rule struct {
 
 	// Match says which requests the rule is for; see [Route]. Nil: all. A rule of ByTier,
 	// of ByRoute or Default matches more narrowly with it, not another rule instead.
-	Match func(*http.Request) bool
+	Match Match
 
 	// Cost is how many units a request takes: [Units], [CostOf], or [Reserve] for what is known
 	// only when it ends. Zero: one.

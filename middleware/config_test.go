@@ -137,6 +137,7 @@ func TestConfigsThatCannotBeAreErrors(t *testing.T) {
 		{middleware.Config{Headers: middleware.Headers{Prefix: "X-Limit-Limit"}, Rules: one()}, []string{`Headers.Prefix is "X-Limit-Limit"`}},
 		{middleware.Config{Refusal: middleware.Refusal{RetryAfter: time.Second}, Rules: one()}, []string{`Config.Refusal.RetryAfter is 1s: it is for a rule that denies`}},
 		{middleware.Config{Allow: middleware.Route("health"), Rules: one()}, []string{"Config.Allow: Route: "}},
+		{middleware.Config{Allow: middleware.MatchFunc(nil), Rules: one()}, []string{"Config.Allow: it is a nil middleware.MatchFunc"}},
 		{middleware.Config{Bans: middleware.Bans{Deny: middleware.Route("health")}, Rules: one()}, []string{"Config.Bans.Deny: Route: "}},
 		{middleware.Config{Overload: incomparable{}}, []string{"Config.Overload is a middleware_test.incomparable"}},
 		{middleware.Config{Store: new(limiter.Memory), Rules: one()}, []string{"Config.Store"}},

@@ -48,7 +48,7 @@ func (l *RateLimit) Explain(r *http.Request) (e Explanation) {
 	if (e.Banned || e.Status != 0) && !set.Shadow {
 		return e
 	}
-	if e.Exempt = set.Allow != nil && set.Allow(r); e.Exempt {
+	if e.Exempt = set.Allow != nil && set.Allow.Matches(r); e.Exempt {
 		return e
 	}
 	policies, _, _, no := set.match(r, scopeOf(r.Context()), nil, nil)

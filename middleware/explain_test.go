@@ -32,7 +32,7 @@ func TestExplainTellsWhatIsAsked(t *testing.T) {
 				rule.Cost = middleware.CostOf(func(r *http.Request) int64 { return int64(len(r.Header.Get("X-Key"))) })
 			}
 			if rapid.IntRange(0, 4).Draw(t, "matching") == 0 {
-				rule.Match = func(r *http.Request) bool { return r.Header.Get("X-Key") != "" }
+				rule.Match = middleware.MatchFunc(func(r *http.Request) bool { return r.Header.Get("X-Key") != "" })
 			}
 			return rule
 		}
@@ -46,7 +46,7 @@ func TestExplainTellsWhatIsAsked(t *testing.T) {
 			ByTier:  map[string][]middleware.Rule{"gold": {draw("gold")}},
 			ByRoute: map[string][]middleware.Rule{"/a": {draw("/a")}, "/b/*": {draw("/b")}},
 			Default: []middleware.Rule{otherwise},
-			Allow:   func(r *http.Request) bool { return r.Pattern == "/free" },
+			Allow:   middleware.MatchFunc(func(r *http.Request) bool { return r.Pattern == "/free" }),
 		}
 		l := limited(t, c)
 		require.NoError(t, list.Ban(t.Context(), "192.0.2.9", 0))
@@ -104,7 +104,7 @@ func TestExplainTellsWhyNothingIsCounted(t *testing.T) {
 	require.NoError(t, list.Ban(t.Context(), "192.0.2.9", 0))
 	l := limited(t, middleware.Config{
 		Bans:  middleware.Bans{List: list, Keys: append(slices.Clone(byIP), deniedIf(func(r *http.Request) bool { return r.Pattern == "/bad" })), DenyKey: isDenied},
-		Allow: func(r *http.Request) bool { return r.Pattern == "/free" },
+		Allow: middleware.MatchFunc(func(r *http.Request) bool { return r.Pattern == "/free" }),
 		Rules: []middleware.Rule{{Name: "r", Limit: plenty, Key: keyfunc.Header("X-Key"), NoKey: middleware.NoKeyBadRequest}},
 	})
 	ban, _ := list.Find("192.0.2.9")

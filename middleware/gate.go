@@ -26,7 +26,7 @@ func (set *ruleset) gate(r *http.Request, now func() time.Time) (exempt bool, no
 			return false, &refusal{status: f.status}
 		}
 	}
-	if set.Allow != nil && set.Allow(r) {
+	if set.Allow != nil && set.Allow.Matches(r) {
 		set.observe(r, OutcomeExempt, bans.Ban{}, nil)
 		return true, nil
 	}
@@ -49,7 +49,7 @@ type banFinding struct {
 
 // findBan looks up r's keys, before any rule is asked.
 func (set *ruleset) findBan(r *http.Request) (f banFinding) {
-	if set.Bans.Deny != nil && set.Bans.Deny(r) { // first: it reads no key, so none can fail
+	if set.Bans.Deny != nil && set.Bans.Deny.Matches(r) { // first: it reads no key, so none can fail
 		return banFinding{status: set.Bans.Status, banned: true}
 	}
 	listed := set.Bans.List != nil && !set.Bans.List.Empty()

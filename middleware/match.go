@@ -56,7 +56,7 @@ func (m *matching) addAll(policies []applied, charges []limiter.Charge, rules []
 // add appends what the request is charged for a rule, if it matches.
 func (m *matching) add(policies []applied, charges []limiter.Charge, rule *rule) ([]applied, []limiter.Charge) {
 	r := m.request
-	if m.no != nil || rule.Match != nil && !rule.Match(r) {
+	if m.no != nil || rule.Match != nil && !rule.Match.Matches(r) {
 		return policies, charges
 	}
 	if rule.deny {
@@ -175,7 +175,7 @@ func (set *ruleset) key(rule *rule, r *http.Request) (string, keyfunc.Class, key
 	case !errors.Is(err, keyfunc.ErrNoKey):
 		rule.warnKeyFailure(set.Logger, err)
 		use = rule.failedKey(err)
-	case rule.NoKey != NoKeySkip && IsPreflight(r):
+	case rule.NoKey != NoKeySkip && preflights{}.Matches(r):
 		// The address may be a proxy's, so it is limited, and never banned.
 		return set.preflightKey(r), keyfunc.InDoubt, useKey
 	}

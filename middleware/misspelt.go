@@ -2,12 +2,10 @@ package middleware
 
 import (
 	"cmp"
-	"context"
 	"log/slog"
 	"maps"
 	"net/http"
 	"net/url"
-	"reflect"
 	"slices"
 	"strings"
 
@@ -111,8 +109,8 @@ type givenRoute struct{ rule, text string }
 // routes are all that can be known and need a route: those of ByRoute, and of a Match or
 // Allow that is what Route returns.
 func (set *ruleset) routes() (all []givenRoute) {
-	matched := func(name string, match func(*http.Request) bool) {
-		if m := matcherOf(match); m != nil {
+	matched := func(name string, match Match) {
+		if m, ok := match.(*routeMatcher); ok {
 			for _, text := range m.texts {
 				all = append(all, givenRoute{name, text})
 			}
@@ -129,34 +127,6 @@ func (set *ruleset) routes() (all []givenRoute) {
 		p, err := route.ParseRule(given.text)
 		return err != nil || p.IsForAll()
 	})
-}
-
-// whichRoutes is the URL of a request that asks what Route returned for what it is for.
-var whichRoutes = &url.URL{}
-
-type matcherKey struct{}
-
-// routeCode is where the code is of what Route returns.
-var routeCode = reflect.ValueOf(Route("/")).Pointer()
-
-// matcherOf is what is behind a function that Route returned, or nil for any other, which is
-// not called.
-func matcherOf(match func(*http.Request) bool) (m *routeMatcher) {
-	if match == nil || reflect.ValueOf(match).Pointer() != routeCode {
-		return nil
-	}
-	r := &http.Request{URL: whichRoutes}
-	match(r.WithContext(context.WithValue(context.Background(), matcherKey{}, &m)))
-	return m
-}
-
-func init() {
-	route.WrongMatch = func(match func(*http.Request) bool) error {
-		if m := matcherOf(match); m != nil {
-			return m.wrong
-		}
-		return nil
-	}
 }
 
 // A listed place is a router that lists its routes.

@@ -46,7 +46,7 @@ func TestTheObserverHearsWhatBecomesOfARequest(t *testing.T) {
 		store := &spy{}
 		l := limited(t, middleware.Config{
 			Observer: heard, Bans: middleware.Bans{List: list, DenyKey: isDenied, Keys: []keyfunc.Func{keyfunc.IP(), deniedIf(func(r *http.Request) bool { return r.URL.Path == "/wp-admin" })}}, Store: store,
-			Allow: func(r *http.Request) bool { return r.URL.Path == "/healthz" },
+			Allow: middleware.MatchFunc(func(r *http.Request) bool { return r.URL.Path == "/healthz" }),
 			Rules: []middleware.Rule{
 				{Name: "ip", Key: keyfunc.IP(), Limit: limiter.PerHour(2)},
 				{Name: "new", Limit: limiter.PerHour(1), Mode: middleware.Shadow},

@@ -35,10 +35,10 @@ type Place interface {
 // OverloadOptions are what a rules file can say of an [Overload], for the constructor that
 // the application gives package rules. Zero fields are the defaults of what it makes.
 type OverloadOptions struct {
-	Priority []string                 // tiers, those first whose requests are admitted first
-	MaxWait  time.Duration            // how long a request may wait for its place under overload
-	PerRoute bool                     // each route has a bound of its own
-	Exempt   func(*http.Request) bool // which requests take no place; nil: none
+	Priority []string      // tiers, those first whose requests are admitted first
+	MaxWait  time.Duration // how long a request may wait for its place under overload
+	PerRoute bool          // each route has a bound of its own
+	Exempt   Match         // which requests take no place; nil: none
 }
 
 // overloadOf is what r needs a place of, or nil: it has one already.

@@ -97,7 +97,7 @@ func (s outcomesSeen) Observe(o *middleware.Observation) {
 
 func TestAPlaceIsHeldUntilTheHandlerReturnsHoweverItDoes(t *testing.T) {
 	many := []middleware.Rule{{Name: "many", Limit: limiter.PerHour(1000)}}
-	none := []middleware.Rule{{Name: "none", Limit: limiter.PerHour(1), Match: func(*http.Request) bool { return false }}}
+	none := []middleware.Rule{{Name: "none", Limit: limiter.PerHour(1), Match: middleware.MatchFunc(func(*http.Request) bool { return false })}}
 	for name, config := range map[string]middleware.Config{
 		"a rule": {Rules: many}, "no rule at all": {}, "no rule for it": {Rules: none},
 		"no result": {Rules: many, NoResult: true}, "nothing shown": {Rules: many, NoResult: true, Headers: middleware.Headers{Send: middleware.HeadersNone}},
@@ -181,7 +181,7 @@ func (panics) Observe(*middleware.Observation) { panic(errors.New("broken")) }
 
 func TestExemptRequestsTakeNoPlace(t *testing.T) {
 	c := places(0)
-	h := overloaded(t, c, middleware.Config{Rules: one, Allow: func(*http.Request) bool { return true }}).Handler(noop)
+	h := overloaded(t, c, middleware.Config{Rules: one, Allow: middleware.MatchFunc(func(*http.Request) bool { return true })}).Handler(noop)
 	assert.Equal(t, 200, serve(h, request()).Code)
 	assert.Zero(t, c.asked.Load())
 }

@@ -7,15 +7,18 @@ import (
 	"github.com/weirgo/weir/keyfunc"
 )
 
-// IsPreflight reports whether r is a CORS preflight: OPTIONS with Origin and
-// Access-Control-Request-Method. As [Config.Allow] it lets preflights pass uncounted, for a limiter
+// IsPreflight matches CORS preflights: OPTIONS with Origin and Access-Control-Request-Method. As [Config.Allow] it lets preflights pass uncounted, for a limiter
 // outside of the CORS handling, where a refused preflight breaks the call that it asks for.
 //
 // Any client can send these two headers, with any query and body, as often as it likes. So it is
 // safe only if no handler behind the limiter runs on OPTIONS: the CORS handling must answer every
 // preflight itself, whatever the origin. See docs/http.md for how to check. A handler for all
 // methods, such as mux.Handle("/x", h), runs on OPTIONS too.
-func IsPreflight(r *http.Request) bool {
+var IsPreflight Match = preflights{}
+
+type preflights struct{}
+
+func (preflights) Matches(r *http.Request) bool {
 	return r.Method == http.MethodOptions &&
 		r.Header.Get("Origin") != "" &&
 		r.Header.Get("Access-Control-Request-Method") != ""

@@ -192,9 +192,9 @@ func TestOwnAnswersToRefusals(t *testing.T) {
 			Rules: []middleware.Rule{
 				{Name: "r", Limit: limiter.PerHour(1)},
 				{Name: "key", NoKey: middleware.NoKeyUnauthorized, Limit: limiter.PerHour(1),
-					Match: func(r *http.Request) bool { return r.Method == http.MethodPut },
+					Match: middleware.MatchFunc(func(r *http.Request) bool { return r.Method == http.MethodPut }),
 					Key:   func(*http.Request) (string, error) { return "", nil }},
-				{Name: "own", Mode: middleware.Deny, Match: func(r *http.Request) bool { return r.Method == http.MethodPatch },
+				{Name: "own", Mode: middleware.Deny, Match: middleware.MatchFunc(func(r *http.Request) bool { return r.Method == http.MethodPatch }),
 					Refusal: middleware.Refusal{Answer: func(w http.ResponseWriter, _ *http.Request, result middleware.Result) { w.WriteHeader(result.Status) }}},
 			},
 			Refusal: middleware.Refusal{Answer: func(w http.ResponseWriter, r *http.Request, result middleware.Result) {

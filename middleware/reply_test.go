@@ -85,7 +85,7 @@ func TestARuleThatDeniesRefusesAllAndCountsNothing(t *testing.T) {
 		Observer: observer(func(o *middleware.Observation) {
 			heard = append(heard, o.Outcome.String()+" by "+o.Rules[0].Rule.Name+" "+o.Rules[0].Rule.LimitText())
 		}),
-		Allow: func(r *http.Request) bool { return r.Header.Get("Ops") != "" },
+		Allow: middleware.MatchFunc(func(r *http.Request) bool { return r.Header.Get("Ops") != "" }),
 		Rules: []middleware.Rule{{Name: "all", Limit: plenty}},
 		ByRoute: map[string][]middleware.Rule{
 			"/closed": {{Name: "closed", Mode: middleware.Deny, Key: constant, Limit: plenty}},

@@ -9,6 +9,18 @@ import (
 	"github.com/weirgo/weir/internal/route"
 )
 
+// A Match says which requests something is for: [Route], [IsPreflight], or a [MatchFunc] of your own.
+// It is used by many goroutines at once, and does not change the request.
+type Match interface {
+	Matches(r *http.Request) bool
+}
+
+// A MatchFunc is a [Match] that a function decides.
+type MatchFunc func(r *http.Request) bool
+
+// Matches calls f.
+func (f MatchFunc) Matches(r *http.Request) bool { return f(r) }
+
 // Route matches requests by the pattern they were routed by, never by the raw path,
 // which a client can spell in many ways:
 //
@@ -34,11 +46,9 @@ import (
 // [RateLimit.Handler].
 //
 // A pattern that cannot match anything is an error of [New], beside all others of its Config, and of
-// the constructors of packages shed and pace. In a function of your own around this one nobody can
-// see it, and each request panics: have such a function in a test.
-//
-//go:noinline
-func Route(patterns ...string) func(*http.Request) bool {
+// the constructors of packages shed and pace. They cannot see it in a [MatchFunc] that calls this
+// Match: there each request panics, so have such a function in a test.
+func Route(patterns ...string) Match {
 	m := &routeMatcher{texts: slices.Clone(patterns), rules: make([]route.Pattern, len(patterns))}
 	if len(patterns) == 0 {
 		m.wrong = errors.New("Route needs a pattern")
@@ -53,7 +63,7 @@ func Route(patterns ...string) func(*http.Request) bool {
 		}
 		m.hosts = m.hosts || m.rules[i].Host != ""
 	}
-	return func(r *http.Request) bool { return m.matches(r) }
+	return m
 }
 
 // A routeMatcher is what Route returns.
@@ -66,11 +76,10 @@ type routeMatcher struct {
 	unrouted unroutedDetector
 }
 
-func (m *routeMatcher) matches(r *http.Request) bool {
-	if r.URL == whichRoutes {
-		*r.Context().Value(matcherKey{}).(**routeMatcher) = m
-		return false
-	}
+// WrongPattern returns what is wrong with the patterns; see [route.Wrong].
+func (m *routeMatcher) WrongPattern() error { return m.wrong }
+
+func (m *routeMatcher) Matches(r *http.Request) bool {
 	if m.wrong != nil { // and nobody has asked: neither answer would be safe
 		panic("middleware: " + m.wrong.Error())
 	}

@@ -69,7 +69,7 @@ func TestRoute(t *testing.T) {
 	for _, test := range tests {
 		r := request()
 		r.Method, r.Pattern = test.method, test.pattern
-		assert.Equal(t, test.want, middleware.Route(test.route)(r), "Route(%q) on %s with pattern %q", test.route, test.method, test.pattern)
+		assert.Equal(t, test.want, middleware.Route(test.route).Matches(r), "Route(%q) on %s with pattern %q", test.route, test.method, test.pattern)
 	}
 }
 
@@ -77,22 +77,22 @@ func TestRouteTakesSeveralPatterns(t *testing.T) {
 	match := middleware.Route("POST /login", "POST /signup")
 	r := request()
 	r.Method, r.Pattern = "POST", "/signup"
-	require.True(t, match(r))
+	require.True(t, match.Matches(r))
 	r.Pattern = "/logout"
-	require.False(t, match(r))
+	require.False(t, match.Matches(r))
 }
 
 func TestARouteThatCannotMatchPanicsWhereNewDidNotSeeIt(t *testing.T) {
-	match := middleware.Route("POST login") // in a function of the application's
-	assert.PanicsWithValue(t, `middleware: Route: pattern "POST login" has no path: want something like /search, or example.com/*`, func() { match(request()) })
+	match := middleware.Route("POST login") // in a MatchFunc of the application's
+	assert.PanicsWithValue(t, `middleware: Route: pattern "POST login" has no path: want something like /search, or example.com/*`, func() { match.Matches(request()) })
 }
 
 func TestRouteDoesNotAllocate(t *testing.T) {
 	match := middleware.Route("GET /users/{id}", "/assets/*")
 	r := request()
 	r.Pattern = "GET /users/:user"
-	assert.Zero(t, testing.AllocsPerRun(100, func() { match(r) }))
+	assert.Zero(t, testing.AllocsPerRun(100, func() { match.Matches(r) }))
 	match = middleware.Route("GET a.example/users/{id}", "*.example.com/assets/*")
 	r.Host = "b.example.com:8080"
-	assert.Zero(t, testing.AllocsPerRun(100, func() { match(r) }))
+	assert.Zero(t, testing.AllocsPerRun(100, func() { match.Matches(r) }))
 }

@@ -260,9 +260,8 @@ func (c *compiler) settings() {
 	}
 }
 
-// match checks a function that may be what Route returned.
-func (c *compiler) match(at string, match func(*http.Request) bool) {
-	if err := route.WrongMatch(match); err != nil {
+func (c *compiler) match(at string, match Match) {
+	if err := route.Wrong(match); err != nil {
 		c.report("%s: %w", at, err)
 	}
 }

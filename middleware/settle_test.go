@@ -228,7 +228,7 @@ func TestOneLimiterTwiceSettlesOnce(t *testing.T) {
 
 func TestWhatCannotBeSettledIsAnError(t *testing.T) {
 	l := limited(t, middleware.Config{
-		Allow: func(r *http.Request) bool { return r.Header.Get("X-Health") != "" },
+		Allow: middleware.MatchFunc(func(r *http.Request) bool { return r.Header.Get("X-Health") != "" }),
 		Rules: []middleware.Rule{
 			tokens(60, 100),
 			{Name: "ip", Key: keyfunc.IP(), Limit: perHour(10)},

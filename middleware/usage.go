@@ -51,7 +51,7 @@ func (l *RateLimit) tellUsage(w http.ResponseWriter, r *http.Request) {
 		tellProblem(w, r, found.status, "It is not known whether requests of this client are accepted.")
 		return
 	}
-	if !isBanned && set.Allow != nil && set.Allow(anywhere) {
+	if !isBanned && set.Allow != nil && set.Allow.Matches(anywhere) {
 		tell(w, r, http.StatusOK, "application/json", []byte(`{"exempt":true,"rules":[]}`))
 		return
 	}
@@ -290,11 +290,10 @@ func (l *RateLimit) describe(ctx context.Context, set *ruleset, questions []ques
 func (q *question) describe(set *ruleset) usageRule {
 	r := q.rule
 	told := usageRule{Rule: r.Name, Denied: r.deny, Unknown: q.unknown, Default: slices.Contains(set.fallback, r)}
-	switch m := matcherOf(r.Match); {
-	case m != nil:
+	if m, ok := r.Match.(*routeMatcher); ok {
 		told.Routes = m.texts
-	case r.Match != nil:
-		told.Conditional = true
+	} else {
+		told.Conditional = r.Match != nil
 	}
 	if r.info.Route != "" {
 		told.Conditional = r.Match != nil

@@ -17,7 +17,6 @@ import (
 
 	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/limiter"
-	"github.com/weirgo/weir/middleware"
 	"github.com/weirgo/weir/pace"
 )
 
@@ -37,11 +36,11 @@ func TestOptionsAreCheckedAllAtOnce(t *testing.T) {
 			{}, {Host: "https://a.org"}, {Host: "a.org/b", Limit: per}, {Host: "ä.org", Limit: per}, {Host: "a.org:http", Limit: per}, {Host: "*.", Limit: per}, {Host: "a b", Limit: per},
 			{Host: "b.org", Limit: limiter.Limit{Events: -1, Per: time.Second}}, {Host: "c.org", Limit: per.With(limiter.SlidingLog)},
 			{Host: "d.org", Limit: limiter.All(per, limiter.AtOnce(-1))}, {Host: "e.org", Limit: per, OnOutage: 9},
-			{Host: "f.org", Name: "\x01", Limit: per}, {Host: "g.org"}, {Host: "h.org", Limit: per, Match: middleware.Route("GET search")},
+			{Host: "f.org", Name: "\x01", Limit: per}, {Host: "g.org"},
 		}}, []string{
 			"rule 1: pace: Host is missing", "Limit is missing", `rule "https://a.org": pace: Host is "https://a.org"`, `"a.org/b"`, `"ä.org"`, `"a.org:http"`, `"*."`, `"a b"`,
 			`rule "b.org": limiter: Events is -1`, `rule "c.org": pace: Limit is 1/1s sliding-log`, `rule "d.org": limiter: Max is -1`, `rule "e.org": limiter: OnOutage is 9`,
-			"outside printable ASCII", `rule "g.org": limiter: Limit is missing`, `rule "h.org": pace: Match: Route: pattern "GET search"`,
+			"outside printable ASCII", `rule "g.org": limiter: Limit is missing`,
 		}},
 		"names": {pace.Options{Rules: []pace.Rule{{Name: "a", Host: "a.org", Limit: per}, {Name: "a", Host: "b.org", Limit: per}}}, []string{`two rules are named "a"`}},
 		"a rule that never applies": {pace.Options{Rules: []pace.Rule{{Host: "*.example.org", Limit: per}, {Host: "api.EXAMPLE.org:443", Limit: per}}},

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/weirgo/weir/internal/invalid"
-	"github.com/weirgo/weir/internal/route"
 	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/limiter"
 )
@@ -56,9 +55,6 @@ func newRule(r Rule, o *Options) (*rule, error) {
 	var err error
 	made.host, err = parseHost(r.Host)
 	errs := []error{err, r.OnOutage.Validate()}
-	if err := route.WrongMatch(r.Match); err != nil {
-		errs = append(errs, invalid.New("pace", "%s: %w", invalid.Name("Match"), err))
-	}
 	limits, atOnce, err := limiter.Split(r.Limit)
 	errs = append(errs, err)
 	switch {

@@ -20,10 +20,10 @@ import (
 func seeing(patterns *[]string) func(http.Handler) http.Handler {
 	return chilimit.New(middleware.Must(middleware.New(middleware.Config{Rules: []middleware.Rule{{
 		Name: "all", Limit: limiter.PerSecond(1_000_000),
-		Match: func(r *http.Request) bool {
+		Match: middleware.MatchFunc(func(r *http.Request) bool {
 			*patterns = append(*patterns, r.Pattern)
 			return true
-		},
+		}),
 	}}})))
 }
 

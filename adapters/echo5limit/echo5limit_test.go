@@ -74,10 +74,10 @@ func TestARefusalIsAnsweredWithTheContextOfEcho(t *testing.T) {
 func TestInPreThereIsNoRoute(t *testing.T) {
 	patterns := []string{}
 	limits := middleware.Must(middleware.New(middleware.Config{Rules: []middleware.Rule{
-		{Name: "all", Limit: limiter.PerHour(2).With(limiter.SlidingLog), Match: func(r *http.Request) bool {
+		{Name: "all", Limit: limiter.PerHour(2).With(limiter.SlidingLog), Match: middleware.MatchFunc(func(r *http.Request) bool {
 			patterns = append(patterns, r.Pattern)
 			return true
-		}},
+		})},
 		{Name: "home", Limit: limiter.PerHour(1).With(limiter.SlidingLog), Match: middleware.Route("/")},
 	}}))
 	e := echo.New()

@@ -95,12 +95,12 @@ func unknownPaths(s *suite) {
 	var patterns []string
 	limit := rules(middleware.Rule{
 		Name: "all", Key: keyfunc.IP(), Limit: perHour(4),
-		Match: func(r *http.Request) bool {
+		Match: middleware.MatchFunc(func(r *http.Request) bool {
 			lock.Lock()
 			defer lock.Unlock()
 			patterns = append(patterns, r.Pattern)
 			return true
-		},
+		}),
 	})
 	server := s.serve(App{Group: Group{
 		Limits: []Limit{limit},

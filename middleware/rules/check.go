@@ -315,7 +315,7 @@ func (c *checker) allow(endpoints map[string]route.Pattern) {
 	if a == nil {
 		return
 	}
-	var preflight func(*http.Request) bool
+	var preflight middleware.Match
 	if a.Preflights {
 		preflight = middleware.IsPreflight
 	}
@@ -330,11 +330,11 @@ func (c *checker) allow(endpoints map[string]route.Pattern) {
 			}
 		}
 	}
-	var onRoute func(*http.Request) bool
+	var onRoute middleware.Match
 	if len(routes) > 0 {
 		onRoute = middleware.Route(routes...)
 	}
-	c.config.Allow = anyOf(c.config.Allow, preflight, c.inNetworks(&exempt.networks), exempt.hasKey(from), onRoute)
+	c.config.Allow = union(c.config.Allow, preflight, c.inNetworks(&exempt.networks), exempt.hasKey(from), onRoute)
 }
 
 // routes are those of a list that are good. They have no host, instead of which something
@@ -357,21 +357,21 @@ func (c *checker) routes(list, texts []string, instead, follows string) (good []
 	return good
 }
 
-// anyOf leaves out what is nil, and is nil for none.
-func anyOf(matches ...func(*http.Request) bool) func(*http.Request) bool {
-	matches = slices.DeleteFunc(matches, func(match func(*http.Request) bool) bool { return match == nil })
-	switch len(matches) {
+// union leaves out what is nil, and is nil for none.
+func union(matches ...middleware.Match) middleware.Match {
+	all := slices.DeleteFunc(anyOf(matches), func(match middleware.Match) bool { return match == nil })
+	switch len(all) {
 	case 0:
 		return nil
 	case 1:
-		return matches[0]
+		return all[0]
 	}
-	return func(r *http.Request) bool {
-		for _, match := range matches {
-			if match(r) {
-				return true
-			}
-		}
-		return false
-	}
+	return all
+}
+
+// anyOf matches what one of them does.
+type anyOf []middleware.Match
+
+func (all anyOf) Matches(r *http.Request) bool {
+	return slices.ContainsFunc(all, func(match middleware.Match) bool { return match.Matches(r) })
 }

@@ -14,6 +14,7 @@ import (
 	netw "github.com/weirgo/weir/internal/network"
 	"github.com/weirgo/weir/internal/operate"
 	"github.com/weirgo/weir/keyfunc"
+	"github.com/weirgo/weir/middleware"
 )
 
 // A clientList is what a file bans, or never limits.
@@ -198,7 +199,7 @@ func (c *checker) ban() {
 		}
 	}
 	// Networks are no DenyKey: that has every key of a request read, and one that fails refuses it.
-	c.config.Bans.Deny = anyOf(c.config.Bans.Deny, c.inNetworks(&list.networks))
+	c.config.Bans.Deny = union(c.config.Bans.Deny, c.inNetworks(&list.networks))
 }
 
 // allowed are the clients that a file never limits, and how a request's keys are read that may be
@@ -223,7 +224,7 @@ func (c *checker) allowed(a *allowed) (list *clientList, from map[string]keyfunc
 
 // hasKey reports whether a request has one of the keys; nil if there are none. A key that can't
 // be read is none of them, and so is one that may be another client's.
-func (l *clientList) hasKey(from map[string]keyfunc.Func) func(*http.Request) bool {
+func (l *clientList) hasKey(from map[string]keyfunc.Func) middleware.Match {
 	if len(l.keys) == 0 {
 		return nil
 	}
@@ -231,7 +232,7 @@ func (l *clientList) hasKey(from map[string]keyfunc.Func) func(*http.Request) bo
 	for _, name := range slices.Sorted(maps.Keys(from)) {
 		read = append(read, from[name])
 	}
-	return func(r *http.Request) bool {
+	return middleware.MatchFunc(func(r *http.Request) bool {
 		for _, f := range read {
 			key, err := f(r)
 			if err != nil {
@@ -243,21 +244,21 @@ func (l *clientList) hasKey(from map[string]keyfunc.Func) func(*http.Request) bo
 			}
 		}
 		return false
-	}
+	})
 }
 
 // inNetworks reports whether a client's address is in one of the networks. It is nil if
 // there are none.
-func (c *checker) inNetworks(set *netw.Set) func(*http.Request) bool {
+func (c *checker) inNetworks(set *netw.Set) middleware.Match {
 	if set.Len() == 0 {
 		return nil
 	}
 	address, err := keyfunc.NewAddress(c.ip...)
 	if err != nil { // noted when the options were made
-		return func(*http.Request) bool { return false }
+		return middleware.MatchFunc(func(*http.Request) bool { return false })
 	}
-	return func(r *http.Request) bool {
+	return middleware.MatchFunc(func(r *http.Request) bool {
 		ip := address(r)
 		return ip != (netip.Addr{}) && set.Contains(ip)
-	}
+	})
 }

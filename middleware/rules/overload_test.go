@@ -31,7 +31,7 @@ func TestWhatAFileSaysOfOverloadIsWhatItsConstructorIsGiven(t *testing.T) {
 	}
 	c := parse(t, "version: 1\noverload: {exempt: [\"GET /poll\", /live/*]}\n", rules.Options{Overload: func(o middleware.OverloadOptions) (middleware.Overload, error) {
 		for route, exempt := range map[string]bool{"GET /poll": true, "POST /poll": false, "GET /live/{id}": true, "GET /": false} {
-			assert.Equal(t, exempt, o.Exempt(call{route: route}.request()), route)
+			assert.Equal(t, exempt, o.Exempt.Matches(call{route: route}.request()), route)
 		}
 		return shed.FromRules(o)
 	}}).Config()

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
-	"net/http"
 	"slices"
 	"strings"
 	"time"
@@ -64,8 +63,8 @@ func (o *Options) Validate() error {
 		errs = append(errs, errors.New("rules: Options.Config has ByTier, ByRoute, Default or Bans.Status, which are the file's"))
 	}
 	// The file adds its own to these, so that middleware.New does not see them.
-	for name, match := range map[string]func(*http.Request) bool{"Allow": c.Allow, "Bans.Deny": c.Bans.Deny} {
-		if err := route.WrongMatch(match); err != nil {
+	for name, match := range map[string]middleware.Match{"Allow": c.Allow, "Bans.Deny": c.Bans.Deny} {
+		if err := route.Wrong(match); err != nil {
 			errs = append(errs, fmt.Errorf("rules: Options.Config.%s: %w", name, err))
 		}
 	}

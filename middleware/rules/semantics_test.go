@@ -357,7 +357,7 @@ func TestTheApplicationsOwnConfigIsAddedTo(t *testing.T) {
 		own := middleware.Config{
 			Rules:   []middleware.Rule{{Name: "mine", Limit: limiter.PerHour(3).With(limiter.SlidingLog)}},
 			Bans:    middleware.Bans{DenyKey: func(key string) bool { return key == "bearer:denied" }, Keys: []keyfunc.Func{keyfunc.Bearer}},
-			Allow:   func(r *http.Request) bool { return r.Header.Get("X-Allow") != "" },
+			Allow:   middleware.MatchFunc(func(r *http.Request) bool { return r.Header.Get("X-Allow") != "" }),
 			Headers: middleware.Headers{Send: middleware.HeadersDraft11},
 			Refusal: middleware.Refusal{Answer: func(w http.ResponseWriter, _ *http.Request, result middleware.Result) {
 				w.Header().Set("X-Rule", result.Rule)

@@ -31,7 +31,7 @@ type Options struct {
 	// Exempt says which requests are admitted in any case and not counted, such as health
 	// checks and long polls, that wait without work. It must not go by what clients can write.
 	// Nil: none.
-	Exempt func(*http.Request) bool
+	Exempt middleware.Match
 }
 
 const (
@@ -62,7 +62,7 @@ func New(o Options) (*Limiter, error) {
 		errs = append(errs, invalid.New("shed", "%s is %v: it must be from %v to %v; the default is %v",
 			invalid.Name("Options.MaxWait"), o.MaxWait, shortestMaxWait, longestMaxWait, defaultMaxWait))
 	}
-	if err := route.WrongMatch(o.Exempt); err != nil {
+	if err := route.Wrong(o.Exempt); err != nil {
 		errs = append(errs, invalid.New("shed", "%s: %w", invalid.Name("Options.Exempt"), err))
 	}
 	if err := errors.Join(errs...); err != nil {
@@ -91,7 +91,7 @@ func Must(l *Limiter, err error) *Limiter {
 
 // Admit implements [middleware.Overload].
 func (l *Limiter) Admit(r *http.Request) (middleware.Place, time.Duration) {
-	if l.options.Exempt != nil && l.options.Exempt(r) {
+	if l.options.Exempt != nil && l.options.Exempt.Matches(r) {
 		return exempt{}, 0
 	}
 	g := l.gate(r)

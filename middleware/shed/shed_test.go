@@ -149,7 +149,7 @@ func TestRoutesHaveLimitsOfTheirOwn(t *testing.T) {
 }
 
 func TestExemptRequestsAreNotCounted(t *testing.T) {
-	l := Must(New(Options{Exempt: func(r *http.Request) bool { return r.URL.Path == "/health" }}))
+	l := Must(New(Options{Exempt: middleware.MatchFunc(func(r *http.Request) bool { return r.URL.Path == "/health" })}))
 	r := httptest.NewRequest("GET", "/health", nil)
 	p, _ := l.Admit(r)
 	p.Streams(true)

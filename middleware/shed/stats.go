@@ -66,7 +66,7 @@ func (g *gate) stats(route string, names []string) Stats {
 
 // Explain tells what place a request would take, for people.
 func (l *Limiter) Explain(r *http.Request) string {
-	if l.options.Exempt != nil && l.options.Exempt(r) {
+	if l.options.Exempt != nil && l.options.Exempt.Matches(r) {
 		return "exempt from the overload limit"
 	}
 	text := "takes a place of the service's overload limit"

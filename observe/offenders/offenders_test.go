@@ -224,7 +224,7 @@ func TestInAMiddlewareEachRuleCountsWhatItRefused(t *testing.T) {
 		s := sketch(t, offenders.Options{ShowKeys: true})
 		h := middleware.Must(middleware.New(middleware.Config{
 			Observer: s,
-			Allow:    func(r *http.Request) bool { return r.URL.Path == "/healthz" },
+			Allow:    middleware.MatchFunc(func(r *http.Request) bool { return r.URL.Path == "/healthz" }),
 			Rules: []middleware.Rule{
 				{Name: "global", Limit: limiter.PerHour(100)},
 				{Name: "ip", Key: keyfunc.IP(), Limit: limiter.PerHour(3)},

@@ -73,7 +73,7 @@ func TestWhatEachRuleSaysIsCountedByTier(t *testing.T) {
 	metrics := newMetrics(t, promlimit.Options{})
 	l := middleware.Must(middleware.New(middleware.Config{
 		Observer: metrics,
-		Allow:    func(r *http.Request) bool { return r.URL.Path == "/healthz" },
+		Allow:    middleware.MatchFunc(func(r *http.Request) bool { return r.URL.Path == "/healthz" }),
 		Bans:     middleware.Bans{DenyKey: func(key string) bool { return key == "path:/wp-admin" }, Keys: []keyfunc.Func{func(r *http.Request) (string, error) { return "path:" + r.URL.Path, nil }}},
 		Rules: []middleware.Rule{
 			{Name: "all", Limit: limiter.PerHour(100).With(limiter.SlidingLog)},

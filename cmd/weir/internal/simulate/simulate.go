@@ -139,7 +139,9 @@ func (s *Simulation) slots(rule *middleware.Rule, hasTook bool) {
 }
 
 // leaveOut has no request meet a rule, nor another rule in its place.
-func leaveOut(rule *middleware.Rule) { rule.Match = func(*http.Request) bool { return false } }
+func leaveOut(rule *middleware.Rule) {
+	rule.Match = middleware.MatchFunc(func(*http.Request) bool { return false })
+}
 
 // eachRule calls do with each of the rules, which c has copies of then: they may be the caller's.
 func eachRule(c *middleware.Config, do func(*middleware.Rule)) {
