@@ -133,6 +133,9 @@ func watch(ctx context.Context, o Options, w *Watcher) (*Watcher, error) {
 // begin makes the RateLimit of the first rules.
 func (w *Watcher) begin(ctx context.Context) error {
 	rules, refused := w.read(ctx)
+	if refused == nil {
+		w.RateLimit, refused = middleware.New(rules.Config())
+	}
 	if refused != nil {
 		if w.options.Fallback == nil {
 			return refused
@@ -141,10 +144,9 @@ func (w *Watcher) begin(ctx context.Context) error {
 		if rules, err = Parse(w.options.Fallback, w.options); err != nil {
 			return fmt.Errorf("rules: Options.Fallback: %w", err)
 		}
-	}
-	var err error
-	if w.RateLimit, err = middleware.New(rules.Config()); err != nil {
-		return err
+		if w.RateLimit, err = middleware.New(rules.Config()); err != nil {
+			return err
+		}
 	}
 	w.inForce(rules)
 	w.status.Fallback = refused != nil

@@ -2,6 +2,7 @@ package rules_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io/fs"
 	"log/slog"
@@ -134,6 +135,43 @@ func TestABadFileChangesNothingAndIsToldOfOnce(t *testing.T) {
 		require.NoError(t, w.Status().Err)
 		require.EqualValues(t, 1, w.Status().Loads)
 		require.Equal(t, "5", w.limit())
+	})
+}
+
+// A smallStore counts for limits of up to ten events.
+type smallStore struct{ limiter.Store }
+
+func (s smallStore) Check(q *limiter.Quota) error {
+	if q.Limit().Events > 10 {
+		return errors.New("more than ten")
+	}
+	return nil
+}
+
+func TestRulesThatTheStoreRefusesAreNotReportedAsInForce(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		memory, err := limiter.NewMemory(limiter.MemoryOptions{})
+		require.NoError(t, err)
+		o := rules.Options{Config: middleware.Config{Store: smallStore{memory}}}
+		w := watch(t, map[string]string{"limits.yaml": limitOf("5/h")}, o)
+		version := w.Status().Version
+		w.write(limitOf("50/h"))
+		settle()
+		status := w.Status()
+		require.ErrorContains(t, status.Err, "more than ten")
+		require.Equal(t, []uint64{1, 1}, []uint64{status.Loads, status.Refused})
+		require.Equal(t, []string{version, version}, []string{status.Version, w.Rules().Version()})
+		require.ErrorContains(t, w.all()[1].Err, "more than ten")
+		require.Equal(t, "5", w.limit())
+
+		path := filepath.Join(write(t, map[string]string{"limits.yaml": limitOf("50/h")}), "limits.yaml")
+		_, err = rules.Watch(t.Context(), path, o)
+		require.ErrorContains(t, err, "more than ten")
+		o.Fallback = []byte(limitOf("7/h"))
+		w = watchIn(t, filepath.Dir(path), o)
+		require.True(t, w.Status().Fallback)
+		require.ErrorContains(t, w.Status().Err, "more than ten")
+		require.Equal(t, "7", w.limit())
 	})
 }
 

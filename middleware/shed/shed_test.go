@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -94,6 +95,39 @@ func TestEachPlaceIsTakenAndGivenBackOnce(t *testing.T) {
 		assert.Less(t, took+shed, uint64(20_000), "a client that is gone was not refused")
 		assert.Equal(t, []string{"premium", "free", "others"}, []string{s.Levels[0].Name, s.Levels[1].Name, s.Levels[2].Name})
 	})
+}
+
+func TestRequestsThatCannotBeServedInTimeAreRefusedAtOnceTheOldestFirst(t *testing.T) {
+	g := newGate(2, 300*time.Millisecond)
+	g.later = func() {}
+	g.meter.limit, g.meter.rate, g.meter.shrunk = 1, 100, true // 30 requests in MaxWait, 500 in patience
+	var refused []time.Duration
+	g.tell = func(p *place, admitted bool) {
+		assert.False(t, admitted)
+		assert.Equal(t, 1, p.level, "the first level is in no overload")
+		refused = append(refused, p.came)
+	}
+	now := time.Duration(0)
+	enter := func(level, n int) {
+		for range n {
+			now++
+			g.enter(&place{gate: g, level: level}, now)
+		}
+	}
+	enter(0, 1) // is admitted
+	enter(0, 10)
+	enter(1, 490)
+	assert.Empty(t, refused, "chance makes such queues too")
+	enter(1, 1)
+	assert.Len(t, refused, 471, "10 of the first level wait, and 20 of the second")
+	assert.True(t, slices.IsSorted(refused))
+	assert.Equal(t, time.Duration(12), refused[0])
+	assert.Equal(t, []uint64{0, 471}, []uint64{g.counts[0].Shed, g.counts[1].Shed})
+	enter(1, 1)
+	assert.Len(t, refused, 472)
+	enter(0, 31)
+	assert.Len(t, refused, 492, "the first level's take their room")
+	assert.Equal(t, 41, g.queue.n)
 }
 
 func TestAStreamIsCountedUntilItIsLongerThanOthers(t *testing.T) {
