@@ -88,10 +88,12 @@ func TestStatesDoNotAllocate(t *testing.T) {
 	for name, quotas := range map[string][]*Quota{
 		"words": words, "exact": {named(t, "exact", "", PerMinute(9))}, "settling": {settling}, "log": {named(t, "log", "", PerDay(50).With(SlidingLog))}, "calendar": {named(t, "calendar", "", Monthly(1e12))}, "family": family,
 	} {
-		var charges, less []Charge
+		var charges []Charge
+		var less, more []Settlement
 		for _, q := range quotas {
 			charges = append(charges, Charge{Quota: q, Key: "key", Cost: 3})
-			less = append(less, Charge{Quota: q, Key: "key", Cost: 1})
+			less = append(less, refunds(Charge{Quota: q, Key: "key", Cost: 1})...)
+			more = append(more, debts(Charge{Quota: q, Key: "key", Cost: 1})...)
 		}
 		d := make([]Decision, len(charges))
 		round := func() { // it is refused in the end, and owes what it does not get back
@@ -100,8 +102,8 @@ func TestStatesDoNotAllocate(t *testing.T) {
 			for i := range less {
 				less[i].Receipt.At = d[i].Receipt.At
 			}
-			_ = m.Refund(ctx, less)
-			_ = m.Owe(ctx, less)
+			_ = m.Settle(ctx, less)
+			_ = m.Settle(ctx, more)
 		}
 		for range 100 {
 			round()

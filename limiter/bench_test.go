@@ -127,14 +127,8 @@ func BenchmarkSettle(b *testing.B) {
 					if err := m.Decide(context.Background(), charges, d); err != nil {
 						b.Fatal(err)
 					}
-					charges := [1]Charge{{Quota: q, Key: "key", Cost: 1, Receipt: d[0].Receipt}}
-					var err error
-					switch {
-					case actual < 2:
-						err = m.Refund(context.Background(), charges[:])
-					case actual > 2:
-						err = m.Owe(context.Background(), charges[:])
-					}
+					settlements := [1]Settlement{{Charge{Quota: q, Key: "key", Cost: 2, Receipt: d[0].Receipt}, actual}}
+					err := m.Settle(context.Background(), settlements[:])
 					if err != nil {
 						b.Fatal(err)
 					}

@@ -109,7 +109,7 @@ func TestAKeyThatBeganWithADebtGivesWay(t *testing.T) {
 	phase.Run(t, "", func(t *testing.T) {
 		m, q := newMemory(t, fewKeys), mustQuota(t, PerMinute(5))
 		for i := range 10 * fewKeys {
-			require.NoError(t, m.Owe(t.Context(), []Charge{{Quota: q, Key: fmt.Sprint("owes", i), Cost: 1}}))
+			require.NoError(t, m.Settle(t.Context(), debts(Charge{Quota: q, Key: fmt.Sprint("owes", i), Cost: 1})))
 		}
 		time.Sleep(time.Hour)
 		for i := range fewKeys {
@@ -190,7 +190,7 @@ func TestWithoutMemoryWhatIsOwedTakesNone(t *testing.T) {
 		const keys, owed = 100, 900
 		for range owed {
 			for key := range keys {
-				require.NoError(t, m.Owe(t.Context(), []Charge{{Quota: q, Key: fmt.Sprint(key), Cost: 1}}))
+				require.NoError(t, m.Settle(t.Context(), debts(Charge{Quota: q, Key: fmt.Sprint(key), Cost: 1})))
 			}
 			time.Sleep(time.Second)
 		}
@@ -310,7 +310,7 @@ func TestGivingBackALittleDoesNotMakeAKeyForgettable(t *testing.T) {
 			m, q := newMemory(t, fewKeys), named(t, "q", "", Limit{Events: 10, Per: 10 * time.Hour, Algorithm: TokenBucket})
 			m.take(q, "key", 10)
 			require.False(t, m.take(q, "key", 1))
-			require.NoError(t, m.Refund(t.Context(), []Charge{{Quota: q, Key: "key", Cost: tt.back}}))
+			require.NoError(t, m.Settle(t.Context(), refunds(Charge{Quota: q, Key: "key", Cost: tt.back})))
 			for i := range 10 * fewKeys { // these are further from idle
 				m.take(q, fmt.Sprint(i), 9)
 			}
@@ -550,7 +550,7 @@ func TestGivingBackToAKeyWithoutACellIsHarmless(t *testing.T) {
 	phase.Test(t, func(t *testing.T) {
 		m, q := overflowing(t), named(t, "api", "", PerHour(5))
 		require.True(t, m.take(q, "new", 5))
-		require.NoError(t, m.Refund(t.Context(), []Charge{{Quota: q, Key: "new", Cost: 5}}))
+		require.NoError(t, m.Settle(t.Context(), refunds(Charge{Quota: q, Key: "new", Cost: 5})))
 		assert.False(t, m.take(q, "newer", 1), "what a shared counter holds is not one key's to give back")
 		require.NoError(t, m.Reset(t.Context(), []Charge{{Quota: q, Key: "new", Cost: 0}}))
 		assert.False(t, m.take(q, "newer", 1))
@@ -562,7 +562,7 @@ func TestWhatIsOwedIsCountedWhateverRoomThereIs(t *testing.T) {
 		t.Run(a.String(), func(t *testing.T) {
 			phase.Test(t, func(t *testing.T) {
 				owe := func(m memory, q *Quota, key string, n int64) {
-					require.NoError(t, m.Owe(t.Context(), []Charge{{Quota: q, Key: key, Cost: n}}))
+					require.NoError(t, m.Settle(t.Context(), debts(Charge{Quota: q, Key: key, Cost: n})))
 				}
 				m, q := newMemory(t, fewKeys), named(t, "api", "", PerHour(15).With(a))
 				owe(m, q, "new", 0)
@@ -576,7 +576,7 @@ func TestWhatIsOwedIsCountedWhateverRoomThereIs(t *testing.T) {
 				d := full.decide(Charge{Quota: q, Key: "newer", Cost: 2})[0]
 				assert.True(t, !d.Allowed && d.Overflow, "without room, all keys of the rule owe it")
 				assert.Equal(t, uint64(2), full.Stats().Overflowed)
-				require.ErrorIs(t, full.Owe(t.Context(), []Charge{{Quota: q, Key: "new", Cost: -1}}), ErrCharges)
+				require.ErrorIs(t, full.Settle(t.Context(), debts(Charge{Quota: q, Key: "new", Cost: -1})), ErrCharges)
 			})
 		})
 	}
@@ -593,7 +593,7 @@ func TestWithoutRoomALookShowsWhatAllOwe(t *testing.T) {
 				assert.True(t, !fresh.Overflow && fresh.Remaining == q.Capacity(), "nobody owes anything")
 				assert.Equal(t, before, m.Stats(), "a look takes no room")
 				for i := range 3 {
-					require.NoError(t, m.Owe(t.Context(), []Charge{{Quota: q, Key: fmt.Sprint("new ", i), Cost: q.Capacity() / 2}}))
+					require.NoError(t, m.Settle(t.Context(), debts(Charge{Quota: q, Key: fmt.Sprint("new ", i), Cost: q.Capacity() / 2})))
 				}
 				alone := m.decide(Charge{Quota: q, Key: "new"})[0]
 				assert.True(t, alone.Allowed && alone.Overflow && alone.Remaining == 0)

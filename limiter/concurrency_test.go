@@ -73,7 +73,7 @@ func TestOneKeyIsLinearizable(t *testing.T) {
 								d := make([]Decision, 1)
 								called := order.Add(1)
 								if in.back {
-									assert.NoError(t, m.Refund(t.Context(), c))
+									assert.NoError(t, m.Settle(t.Context(), refunds(c...)))
 								} else {
 									assert.NoError(t, m.Decide(t.Context(), c, d))
 								}
@@ -132,7 +132,7 @@ func TestConcurrentFloodsNeitherDeadlockNorSetAnExhaustedKeyFree(t *testing.T) {
 							}
 							switch random.IntN(10) {
 							case 0:
-								assert.NoError(t, m.Refund(t.Context(), charges[:1]))
+								assert.NoError(t, m.Settle(t.Context(), refunds(charges[:1]...)))
 							case 1:
 								m.Stats()
 							}
@@ -359,7 +359,7 @@ func TestWhatIsInUseIsWhatWasAdmittedLessWhatWasGivenBack(t *testing.T) {
 					assert.NoError(t, m.Decide(t.Context(), charges, d))
 					back := random.IntN(3) == 0
 					if back { // all of what was taken just now, so it is there
-						assert.NoError(t, m.Refund(t.Context(), charges))
+						assert.NoError(t, m.Settle(t.Context(), refunds(charges...)))
 					}
 					for i, c := range charges {
 						assert.True(t, d[i].Allowed)

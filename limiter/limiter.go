@@ -124,28 +124,24 @@ func (l *Limiter) AllowN(ctx context.Context, key string, cost int64) (d Decisio
 
 // Refund returns n units to key, for events that did not happen after all: of those that d
 // took, which is the Decision on them. Never more than the limit remain. For a LeakyBucket call it
-// once for each Decision: what a second call would return may be another's by then. Where it is known
-// only later what an event cost, use [Limiter.Reserve].
+// once for each Decision: what a second call would return may be another's by then. A store with a
+// server may refund later, but before the next decision of this process on key. If it is known only later
+// what an event cost, use [Limiter.Reserve].
 func (l *Limiter) Refund(ctx context.Context, key string, n int64, d Decision) error {
-	charges := l.charges(key, n)
-	for i := range charges {
-		charges[i].Receipt = d.Receipt
+	settlements := make([]Settlement, len(l.quotas))
+	for i, q := range l.quotas {
+		settlements[i].Charge = Charge{Quota: q, Key: key, Cost: n, Receipt: d.Receipt}
 	}
-	return l.store.Refund(ctx, charges)
+	return l.store.Settle(ctx, settlements)
 }
 
 // Reset makes key as if it had never been seen.
 func (l *Limiter) Reset(ctx context.Context, key string) error {
-	return l.store.Reset(ctx, l.charges(key, 0))
-}
-
-// charges is a charge of each limit.
-func (l *Limiter) charges(key string, cost int64) []Charge {
 	charges := make([]Charge, len(l.quotas))
 	for i, q := range l.quotas {
-		charges[i] = Charge{Quota: q, Key: key, Cost: cost}
+		charges[i] = Charge{Quota: q, Key: key}
 	}
-	return charges
+	return l.store.Reset(ctx, charges)
 }
 
 // A batch is the room for charging all limits of a limiter. It stays on the stack.

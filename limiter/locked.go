@@ -255,73 +255,63 @@ func (s *shard) room(hash uint64, b *binding, c *Charge) (cell table.Cell, ok bo
 	return cell, true
 }
 
-// A change is made of one key after the other.
-type change uint8
-
-const (
-	refunds change = iota
-	owes
-	resets
-)
-
-func (m *Memory) each(charges []Charge, what change) error {
-	if err := CheckCharges(charges); err != nil {
-		return err
-	}
-	for i := range charges {
-		if what == resets || charges[i].Cost > 0 {
-			m.change(charges[i:i+1], what)
-		}
-	}
-	return nil
-}
-
-// change makes a change of one key: a refund under the quota that its state was written under, a debt
-// as [Quota.OweFrom] says.
-func (m *Memory) change(charges []Charge, what change) {
+// reset resets one key.
+func (m *Memory) reset(charges []Charge) {
 	var keys [1]lockedKey
 	m.locate(charges, keys[:])
-	c, k := &charges[0], &keys[0]
-	s := k.shard
+	k, s := &keys[0], keys[0].shard
+	s.Lock()
+	defer s.Unlock()
+	k.find(charges[0].Quota, 1)
+	switch {
+	case k.hasCell:
+		k.putBack()
+		s.Clear(k.cell)
+	case k.tag != 0: // what is in flight is so all the same
+		s.held[k.word].prev = 0
+	}
+}
+
+// settle settles one charge: a refund under the quota that the state was written under, a debt
+// as [Quota.OweFrom] says.
+func (m *Memory) settle(c *Settlement) {
+	var keys [1]lockedKey
+	charges := [1]Charge{c.Charge}
+	m.locate(charges[:], keys[:])
+	k, s := &keys[0], keys[0].shard
 	s.Lock()
 	defer s.Unlock()
 	s.now = m.now()
 	k.find(c.Quota, 1)
-	if k.tag == 0 && what == owes {
-		if makeRoom(charges, keys[:]); k.overflow {
+	owed := c.Actual - c.Cost
+	if k.tag == 0 && owed > 0 {
+		charges[0].Cost = owed
+		if makeRoom(charges[:], keys[:]); k.overflow {
 			m.overflowed.Add(1)
 		}
 		k.find(c.Quota, 1)
 	}
-	s.now = m.now() // as others may have changed a word meanwhile
-	switch {
-	case k.tag == 0:
-		return
-	case what == resets && k.hasCell:
-		k.putBack()
-		s.Clear(k.cell)
-		return
-	case what == resets: // what is under way is so all the same
-		s.held[k.word].prev = 0
+	if k.tag == 0 {
 		return
 	}
+	s.now = m.now() // as others may have changed a word meanwhile
 	if k.tag == heldTag {
-		if known := &s.held[k.word]; known.quota.algorithm.mostEvents > 0 && (what == owes || known.prev > 0) {
+		if known := &s.held[k.word]; known.quota.algorithm.mostEvents > 0 && (owed > 0 || known.prev > 0) {
 			s.ready(known) // a debt adds an entry, and a refund that makes room for what is owed
 		}
 	}
 	state, from := s.load(k.tag, k.word)
 	q, tag := from, k.tag
 	switch {
-	case what == owes:
-		if q, state = c.Quota.OweFrom(from, state, s.now, c.Cost); q != from {
+	case owed > 0:
+		if q, state = c.Quota.OweFrom(from, state, s.now, owed); q != from {
 			tag = m.binding(q).tag
 		}
 	case c.Quota.InFlight():
-		q = c.Quota // a lower limit may be in force, and all of the places return
+		q = c.Quota // a lower limit may be in force, and all of the slots are released
 		fallthrough
 	default:
-		state = q.Refund(state, s.now, c.Cost, c.Receipt.At)
+		state = q.Refund(state, s.now, -owed, c.Receipt.At)
 	}
 	d := q.describe(q.at(state, s.now), 0, 0, true)
 	if !k.hasCell {
@@ -331,8 +321,8 @@ func (m *Memory) change(charges []Charge, what change) {
 	}
 	k.word, k.tag = s.save(q, tag, k.tag, k.word, state, &d), tag
 	marks := k.cell.Marks() &^ table.Pinned // as makeRoom has it
-	if what == refunds {
-		marks = marksAfter(marks, q, c.Cost, &d)
+	if owed < 0 {
+		marks = marksAfter(marks, q, -owed, &d)
 	}
 	k.cell.SetMarks(marks)
 	k.putBack()

@@ -180,17 +180,31 @@ func marksAfter(marks table.Mark, q *Quota, cost int64, d *Decision) table.Mark 
 	return marks
 }
 
-// Refund implements [Store]. Its errors are those of [CheckCharges]. Keys get theirs
-// back one after the other.
-func (m *Memory) Refund(_ context.Context, charges []Charge) error { return m.each(charges, refunds) }
+// Settle implements [Store], for one key after the other, before it returns. Its errors are those of
+// [CheckSettlements]. A key for which there is no room owes on the overflow counter.
+func (m *Memory) Settle(_ context.Context, settlements []Settlement) error {
+	if err := CheckSettlements(settlements); err != nil {
+		return err
+	}
+	for i := range settlements {
+		if s := &settlements[i]; s.Actual != s.Cost {
+			m.settle(s)
+		}
+	}
+	return nil
+}
 
-// Owe implements [Store]. Its errors are those of [CheckCharges]. A key for which there is no
-// room owes on the overflow counter.
-func (m *Memory) Owe(_ context.Context, charges []Charge) error { return m.each(charges, owes) }
-
-// Reset implements [Store]. Its errors are those of [CheckCharges]. Events under way stay so, and
+// Reset implements [Store]. Its errors are those of [CheckCharges]. Events in flight stay so, and
 // end like all others.
-func (m *Memory) Reset(_ context.Context, charges []Charge) error { return m.each(charges, resets) }
+func (m *Memory) Reset(_ context.Context, charges []Charge) error {
+	if err := CheckCharges(charges); err != nil {
+		return err
+	}
+	for i := range charges {
+		m.reset(charges[i : i+1])
+	}
+	return nil
+}
 
 // Claim implements [Claimer]. Its other error is about a Memory that NewMemory did not make.
 func (m *Memory) Claim(rule string) error {

@@ -1,7 +1,6 @@
 package limiter
 
 import (
-	"context"
 	"errors"
 	"fmt"
 )
@@ -45,15 +44,6 @@ func CheckStore(s Store, q *Quota) error {
 		return fmt.Errorf("limiter: a %T cannot count slots, as %q needs: the slots of a process that dies would stay taken", s, q.rule)
 	}
 	return nil
-}
-
-// A Settler does not make its callers wait while it settles.
-type Settler interface {
-	// Settle has the charges corrected later, together with the next decision on a key if one
-	// comes first, so that a caller's next request meets what came back. What waits is
-	// bounded: beyond that, Settle returns when it is done. Its error is what it already knows,
-	// such as [ErrCharges]. The end of ctx does not end what waits.
-	Settle(ctx context.Context, settlements []Settlement) error
 }
 
 // mostWrappers ends the search where a store unwraps to itself.

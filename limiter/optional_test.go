@@ -22,7 +22,7 @@ func TestAsFindsWhatAStoreSaysThroughWrappers(t *testing.T) {
 	}
 	_, ok := As[Claimer](struct{ Store }{m})
 	assert.False(t, ok, "it does not say that it is around another")
-	_, ok = As[Settler](&around{m})
+	_, ok = As[interface{ Flush() }](&around{m})
 	assert.False(t, ok)
 	_, ok = As[Claimer](nil)
 	assert.False(t, ok)

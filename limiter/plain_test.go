@@ -87,26 +87,47 @@ func (p *plainStore) change(charges []Charge, f func(c Charge, s plainState, now
 	return nil
 }
 
-func (p *plainStore) Refund(_ context.Context, charges []Charge) error {
-	return p.change(charges, func(c Charge, s plainState, now int64) plainState {
-		if s.quota != nil {
-			s.State = s.quota.Refund(s.State, now, c.Cost, c.Receipt.At)
+func (p *plainStore) Settle(_ context.Context, settlements []Settlement) error {
+	if err := CheckSettlements(settlements); err != nil {
+		return err
+	}
+	for _, c := range settlements {
+		err := p.change([]Charge{c.Charge}, func(_ Charge, s plainState, now int64) plainState {
+			switch owed := c.Actual - c.Cost; {
+			case owed > 0:
+				s.quota, s.State = c.Quota.OweFrom(s.quota, s.State, now, owed)
+			case s.quota != nil:
+				s.State = s.quota.Refund(s.State, now, -owed, c.Receipt.At)
+			}
+			return s
+		})
+		if err != nil {
+			return err
 		}
-		return s
-	})
-}
-
-func (p *plainStore) Owe(_ context.Context, charges []Charge) error {
-	return p.change(charges, func(c Charge, s plainState, now int64) plainState {
-		if c.Cost > 0 {
-			s.quota, s.State = c.Quota.OweFrom(s.quota, s.State, now, c.Cost)
-		}
-		return s
-	})
+	}
+	return nil
 }
 
 func (p *plainStore) Reset(_ context.Context, charges []Charge) error {
 	return p.change(charges, func(Charge, plainState, int64) plainState { return plainState{} })
+}
+
+// refunds returns what charges took.
+func refunds(charges ...Charge) (settlements []Settlement) {
+	for _, c := range charges {
+		settlements = append(settlements, Settlement{Charge: c})
+	}
+	return settlements
+}
+
+// debts takes what charges cost without asking for room.
+func debts(charges ...Charge) (settlements []Settlement) {
+	for _, c := range charges {
+		actual := c.Cost
+		c.Cost = 0
+		settlements = append(settlements, Settlement{c, actual})
+	}
+	return settlements
 }
 
 // sameTrace holds Memory to plainStore over a random trace under limits.
@@ -148,14 +169,14 @@ func sameTrace(t *testing.T, limits *rapid.Generator[Limit]) {
 					for i := range charges {
 						charges[i].Cost = anyOwed(charges[i].Quota.capacity).Draw(rt, "owed")
 					}
-					require.NoError(rt, plain.Owe(t.Context(), charges))
-					require.NoError(rt, m.Owe(t.Context(), charges))
+					require.NoError(rt, plain.Settle(t.Context(), debts(charges...)))
+					require.NoError(rt, m.Settle(t.Context(), debts(charges...)))
 				case 0, 3:
 					for i := range charges {
 						charges[i].Receipt.At = rapid.SampledFrom(times).Draw(rt, "at")
 					}
-					require.NoError(rt, plain.Refund(t.Context(), charges))
-					require.NoError(rt, m.Refund(t.Context(), charges))
+					require.NoError(rt, plain.Settle(t.Context(), refunds(charges...)))
+					require.NoError(rt, m.Settle(t.Context(), refunds(charges...)))
 				case 1:
 					require.NoError(rt, plain.Reset(t.Context(), charges))
 					require.NoError(rt, m.Reset(t.Context(), charges))

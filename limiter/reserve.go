@@ -81,22 +81,22 @@ func (h *Hold) Settle(actual int64) error {
 	}
 	l := h.limiter
 	if l.memory != nil {
-		charges := [1]Charge{{Quota: l.quota, Key: h.key, Receipt: h.receipts[0]}}
-		reserved := min(h.reserved, l.quota.capacity)
-		if charges[0].Cost = reserved - actual; charges[0].Cost >= 0 {
-			return l.memory.Refund(h.ctx, charges[:])
-		}
-		charges[0].Cost = actual - reserved
-		return l.memory.Owe(h.ctx, charges[:])
+		settlements := [1]Settlement{h.settlement(0, actual)}
+		return l.memory.Settle(h.ctx, settlements[:])
 	}
 	settlements := make([]Settlement, len(l.quotas))
-	for i, q := range l.quotas {
-		reserved := min(h.reserved, q.capacity)
-		settlements[i] = Settlement{Charge{Quota: q, Key: h.key, Cost: reserved, Receipt: h.receipts[i]}, actual}
+	for i := range settlements {
+		settlements[i] = h.settlement(i, actual)
 	}
 	ctx, end := outlive(h.ctx)
 	defer end()
-	return Settle(ctx, l.store, settlements)
+	return l.store.Settle(ctx, settlements)
+}
+
+// settlement is that of one limit.
+func (h *Hold) settlement(i int, actual int64) Settlement {
+	q := h.limiter.quotas[i]
+	return Settlement{Charge{Quota: q, Key: h.key, Cost: min(h.reserved, q.capacity), Receipt: h.receipts[i]}, actual}
 }
 
 // Cancel is Settle(0): the event did not happen. Deferred, it does nothing after Settle.

@@ -174,14 +174,14 @@ func TestANegativeSettlementIsAnErrorAndLeavesTheHold(t *testing.T) {
 // settledStore has its settlements fail if their context has ended.
 type settledStore struct{ Store }
 
-func (s settledStore) Refund(ctx context.Context, charges []Charge) error {
+func (s settledStore) Settle(ctx context.Context, settlements []Settlement) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
 	if _, bounded := ctx.Deadline(); !bounded {
 		return fmt.Errorf("nothing ends this call")
 	}
-	return s.Store.Refund(ctx, charges)
+	return s.Store.Settle(ctx, settlements)
 }
 
 func TestSettlingOutlivesTheContextOfTheReservation(t *testing.T) {

@@ -3,6 +3,7 @@ package limiter
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -138,12 +139,13 @@ func (p *heldPlace) release() {
 	if p.returned.Swap(true) {
 		return
 	}
-	s, c := p.semaphore, Charge{Quota: p.semaphore.quota, Key: p.key, Cost: 1, Receipt: p.receipt}
+	s := p.semaphore
+	ended := [1]Settlement{{Charge: Charge{Quota: s.quota, Key: p.key, Cost: 1, Receipt: p.receipt}}}
 	if s.memory != nil {
-		_ = s.memory.Refund(p.ctx, []Charge{c})
+		_ = s.memory.Settle(p.ctx, ended[:])
 	} else {
 		ctx, end := outlive(p.ctx)
-		_ = Settle(ctx, s.store, []Settlement{{Charge: c}}) // else the store gives up on it in time
+		_ = s.store.Settle(ctx, slices.Clone(ended[:])) // else the store gives up on it in time
 		end()
 	}
 	s.room.Returned(p.key)

@@ -175,7 +175,7 @@ func TestALowerMaxWaitsForEventsToEnd(t *testing.T) {
 		m.decideOne(after, "key", 1, &d)
 		assert.Equal(t, left < 2, d.Allowed, "%d are under way", left)
 		assert.Zero(t, d.Remaining)
-		require.NoError(t, m.Refund(t.Context(), []Charge{{Quota: after, Key: "key", Cost: 1}}))
+		require.NoError(t, m.Settle(t.Context(), refunds(Charge{Quota: after, Key: "key", Cost: 1})))
 	}
 	m.decideOne(after, "key", 1, &d)
 	assert.True(t, d.Allowed)

@@ -161,7 +161,7 @@ func settleTrace(t *rapid.T, a Algorithm, owing bool, newStore func() Store) {
 			i := rapid.IntRange(0, len(flying)-1).Draw(t, "settled")
 			s := flying[i]
 			flying = append(flying[:i], flying[i+1:]...)
-			require.NoError(t, Settle(ctx, store, []Settlement{s}))
+			require.NoError(t, store.Settle(ctx, []Settlement{s}))
 			if more := s.Actual - s.Cost; more > 0 {
 				book.owed = append(book.owed, usage{time.Now().UnixMicro(), more})
 			}

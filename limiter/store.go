@@ -16,7 +16,7 @@ type Charge struct {
 	// Cost is in units of the limit's Events. Zero looks without taking.
 	Cost int64
 
-	// Receipt is for Refund: that of the decision that took the units.
+	// Receipt is for Settle: that of the decision that took the units.
 	Receipt Receipt
 }
 
@@ -33,13 +33,15 @@ type Store interface {
 	// are errors in every store.
 	Decide(ctx context.Context, charges []Charge, decisions []Decision) error
 
-	// Refund returns up to Cost units to each charge's key, of those that the Receipt is
-	// about ([Quota.Refund]). It never leaves more than the limit, and nothing happens to a
-	// key that has nothing to get back.
-	Refund(ctx context.Context, charges []Charge) error
-
-	// Owe takes Cost units of each charge without asking for room ([Quota.OweFrom]). The Receipt is ignored.
-	Owe(ctx context.Context, charges []Charge) error
+	// Settle corrects what charges took. Units that were not used are refunded, up to those that the
+	// Receipt is about ([Quota.Refund]): never more than the limit remain, and a key that has
+	// nothing to get back stays as it is. What was used beyond is owed, without asking for room
+	// ([Quota.OweFrom]).
+	//
+	// Settle may return before the counters are corrected, if the next Decide on the same key comes
+	// after the correction. Its error is what is known by then. The end of ctx need not end what is
+	// still to be corrected.
+	Settle(ctx context.Context, settlements []Settlement) error
 
 	// Reset makes each charge's key as if it had never been seen. Cost and Receipt are ignored.
 	Reset(ctx context.Context, charges []Charge) error
@@ -61,8 +63,7 @@ func CheckDecide(charges []Charge, decisions []Decision) error {
 	return CheckCharges(charges)
 }
 
-// CheckCharges is for a store's Refund, Owe and Reset to call first. It refuses a batch that is longer than
-// MaxCharges, has a charge without a quota or of negative cost, or charges one
+// CheckCharges is for a store's Reset to call first. It refuses a batch that is longer than MaxCharges, has a charge without a quota or of negative cost, or charges one
 // key of one quota twice. Keys of different tiers of a rule are different keys.
 func CheckCharges(charges []Charge) error {
 	if len(charges) > MaxCharges {
@@ -114,34 +115,15 @@ func TakeAll(charges []Charge, states []State, now int64, decisions []Decision) 
 	return taken
 }
 
-// A Settlement says what a charge that was taken, as its Cost and Receipt say, really cost.
+// A Settlement says what a charge really cost: its Cost is what was taken, and its Receipt says when.
+// An Actual of 0 is a refund of all of it. A Cost of 0 is a debt of Actual units.
 type Settlement struct {
 	Charge
 	Actual int64
 }
 
-// Settle has a store correct what was taken: less is refunded, more is owed. A [Settler] does
-// it later, and others at once; then all are tried, and the errors of those that failed joined.
-func Settle(ctx context.Context, store Store, settlements []Settlement) error {
-	if s, ok := As[Settler](store); ok {
-		return s.Settle(ctx, settlements)
-	}
-	if err := checkActual(settlements); err != nil {
-		return err
-	}
-	refunds, debts := Corrections(settlements)
-	var err error
-	if len(refunds) > 0 {
-		err = store.Refund(ctx, refunds)
-	}
-	if len(debts) > 0 {
-		err = errors.Join(err, store.Owe(ctx, debts))
-	}
-	return err
-}
-
-// CheckSettlements is for a [Settler] to call first: it is [CheckCharges] for settlements, and
-// refuses one that really cost less than nothing.
+// CheckSettlements is for a store's Settle to call first: it is [CheckCharges] for settlements, and
+// refuses a negative Actual.
 func CheckSettlements(settlements []Settlement) error {
 	var few [4]Charge
 	charges := few[:0]
@@ -151,29 +133,10 @@ func CheckSettlements(settlements []Settlement) error {
 	if err := CheckCharges(charges); err != nil {
 		return err
 	}
-	return checkActual(settlements)
-}
-
-func checkActual(settlements []Settlement) error {
 	for i := range settlements {
 		if s := &settlements[i]; s.Actual < 0 {
-			return fmt.Errorf("%w: settlement %d really cost %d", ErrCharges, i, s.Actual)
+			return fmt.Errorf("%w: settlement %d, of rule %q, really cost %d", ErrCharges, i, s.Quota.rule, s.Actual)
 		}
 	}
 	return nil
-}
-
-// Corrections is what a store is asked for by settlements: what to refund, and what to owe.
-func Corrections(settlements []Settlement) (refunds, debts []Charge) {
-	for _, s := range settlements {
-		c := s.Charge
-		switch c.Cost = s.Actual - s.Cost; {
-		case c.Cost < 0:
-			c.Cost = -c.Cost
-			refunds = append(refunds, c)
-		case c.Cost > 0:
-			debts = append(debts, c)
-		}
-	}
-	return refunds, debts
 }

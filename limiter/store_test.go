@@ -65,5 +65,5 @@ func TestASettlementThatMakesNoSenseIsAMistake(t *testing.T) {
 	for _, bad := range []Settlement{{}, {Charge: good}, {Charge: Charge{Quota: good.Quota, Key: "other"}, Actual: -1}} {
 		require.ErrorIs(t, CheckSettlements([]Settlement{{Charge: good}, bad}), ErrCharges)
 	}
-	require.ErrorIs(t, Settle(t.Context(), m, []Settlement{{Charge: good, Actual: -1}}), ErrCharges)
+	require.ErrorIs(t, m.Settle(t.Context(), []Settlement{{Charge: good, Actual: -1}}), ErrCharges)
 }

@@ -66,10 +66,10 @@ func (l *Limiter) waitForTurn(ctx context.Context, key string, n int64, d Decisi
 		err = sleep(ctx, d.Delay)
 	}
 	if err != nil {
-		undo := Charge{Quota: l.quota, Key: key, Cost: n, Receipt: l.quota.Undo(&d)}
+		undo := Settlement{Charge: Charge{Quota: l.quota, Key: key, Cost: n, Receipt: l.quota.Undo(&d)}}
 		ctx, end := outlive(ctx)
 		defer end()
-		_ = l.store.Refund(ctx, []Charge{undo}) // else it drains
+		_ = l.store.Settle(ctx, []Settlement{undo}) // else it drains
 	}
 	return err
 }

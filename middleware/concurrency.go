@@ -95,10 +95,10 @@ func (e *ending) release() {
 // end returns a place. That the client is gone does not matter.
 func (l *RateLimit) end(ctx context.Context, set *ruleset, c limiter.Charge) {
 	if l.memory != nil {
-		_ = l.memory.Refund(ctx, []limiter.Charge{c}) // which cannot fail
+		_ = l.memory.Settle(ctx, []limiter.Settlement{{Charge: c}}) // which cannot fail
 	} else {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settlePatience)
-		err := limiter.Settle(ctx, l.store, []limiter.Settlement{{Charge: c}})
+		err := l.store.Settle(ctx, []limiter.Settlement{{Charge: c}})
 		cancel()
 		if err != nil {
 			set.notices.unreturned.warn(set.Logger, "weir-not-returned",

@@ -148,7 +148,7 @@ func (s *decided) looksRefuse(set *ruleset) (refuse bool) {
 
 // undo returns what was just taken, after which the rules are described as looked at.
 func (l *RateLimit) undo(ctx context.Context, set *ruleset, s *decided) {
-	var taken []limiter.Charge
+	var taken []limiter.Settlement
 	for i := range s.decisions {
 		d := &s.decisions[i]
 		c, ok := s.took(i)
@@ -158,7 +158,7 @@ func (l *RateLimit) undo(ctx context.Context, set *ruleset, s *decided) {
 		if c.Receipt = c.Quota.Undo(d); c.Quota.InFlight() {
 			l.end(ctx, set, c)
 		} else {
-			taken = append(taken, c)
+			taken = append(taken, limiter.Settlement{Charge: c})
 		}
 		if d.Remaining = min(d.Remaining+c.Cost, d.Limit); d.Remaining == d.Limit {
 			d.NextAfter, d.ResetAfter = 0, 0
@@ -169,7 +169,7 @@ func (l *RateLimit) undo(ctx context.Context, set *ruleset, s *decided) {
 	if len(taken) == 0 {
 		return
 	}
-	if err := l.store.Refund(ctx, taken); err != nil {
+	if err := l.store.Settle(ctx, taken); err != nil {
 		l.warnStoreFailure(set, err)
 	}
 }

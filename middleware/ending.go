@@ -201,7 +201,7 @@ func (e *ending) settle(owed []limiter.Settlement) {
 		ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), settlePatience)
 		defer cancel()
 	}
-	if err := limiter.Settle(ctx, l.store, owed); err != nil {
+	if err := l.store.Settle(ctx, owed); err != nil {
 		e.set.notices.unsettled.warn(e.set.Logger, "weir-not-settled",
 			"weir: the store could not be told what a request cost in the end; it stays charged as when it came",
 			slog.String("error", err.Error()))

@@ -363,9 +363,9 @@ func (d distantStore) Decide(ctx context.Context, charges []limiter.Charge, deci
 	return d.Store.Decide(ctx, charges, decisions)
 }
 
-func (d distantStore) Refund(ctx context.Context, charges []limiter.Charge) error {
+func (d distantStore) Settle(ctx context.Context, settlements []limiter.Settlement) error {
 	time.Sleep(time.Millisecond)
-	return d.Store.Refund(ctx, charges)
+	return d.Store.Settle(ctx, settlements)
 }
 
 func TestRequestsThatCannotWaitForTheirTurnsDoNotFillTheQueue(t *testing.T) {

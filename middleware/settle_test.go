@@ -352,12 +352,8 @@ func TestRulesThatChangeMeanwhile(t *testing.T) {
 // A picky store does nothing for a client that is gone.
 type picky struct{ limiter.Store }
 
-func (p picky) Refund(ctx context.Context, charges []limiter.Charge) error {
-	return errors.Join(ctx.Err(), p.Store.Refund(ctx, charges))
-}
-
-func (p picky) Owe(ctx context.Context, charges []limiter.Charge) error {
-	return errors.Join(ctx.Err(), p.Store.Owe(ctx, charges))
+func (p picky) Settle(ctx context.Context, settlements []limiter.Settlement) error {
+	return errors.Join(ctx.Err(), p.Store.Settle(ctx, settlements))
 }
 
 func (p picky) Decide(ctx context.Context, charges []limiter.Charge, decisions []limiter.Decision) error {
@@ -449,18 +445,11 @@ func (o *outage) Decide(ctx context.Context, charges []limiter.Charge, decisions
 	return o.Store.Decide(ctx, charges, decisions)
 }
 
-func (o *outage) Refund(ctx context.Context, charges []limiter.Charge) error {
+func (o *outage) Settle(ctx context.Context, settlements []limiter.Settlement) error {
 	if o.lasts {
 		return errOutage
 	}
-	return o.Store.Refund(ctx, charges)
-}
-
-func (o *outage) Owe(ctx context.Context, charges []limiter.Charge) error {
-	if o.lasts {
-		return errOutage
-	}
-	return o.Store.Owe(ctx, charges)
+	return o.Store.Settle(ctx, settlements)
 }
 
 func TestAStoreThatCannotBeToldIsWarnedOfOnce(t *testing.T) {

@@ -40,12 +40,8 @@ func (s *spy) Decide(ctx context.Context, charges []limiter.Charge, decisions []
 	return nil
 }
 
-func (s *spy) Refund(ctx context.Context, charges []limiter.Charge) error {
-	return s.inner().Refund(ctx, charges)
-}
-
-func (s *spy) Owe(ctx context.Context, charges []limiter.Charge) error {
-	return s.inner().Owe(ctx, charges)
+func (s *spy) Settle(ctx context.Context, settlements []limiter.Settlement) error {
+	return s.inner().Settle(ctx, settlements)
 }
 
 func (s *spy) Reset(ctx context.Context, charges []limiter.Charge) error {

@@ -204,9 +204,9 @@ func (c *call) giveBack() {
 	}
 	ctx, end := outlive(c.ctx)
 	defer end()
-	_ = c.t.options.Store.Refund(ctx, []limiter.Charge{{
+	_ = c.t.options.Store.Settle(ctx, []limiter.Settlement{{Charge: limiter.Charge{
 		Quota: c.rule.quota, Key: c.a.key, Cost: t.cost, Receipt: c.rule.quota.Undo(&t.decision),
-	}}) // else it drains
+	}}}) // else it drains
 }
 
 // acquire takes a slot of the rule, if it has AtOnce, and waits for one if need be. The request is

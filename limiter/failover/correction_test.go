@@ -16,7 +16,7 @@ import (
 // settle says what a charge that d was the decision on really cost.
 func settle(t testing.TB, s limiter.Store, c limiter.Charge, d limiter.Decision, actual int64) error {
 	t.Helper()
-	return limiter.Settle(t.Context(), s, []limiter.Settlement{{Charge: at(c, d), Actual: actual}})
+	return s.Settle(t.Context(), []limiter.Settlement{{Charge: at(c, d), Actual: actual}})
 }
 
 // inUse is how many units of a key the decisions of a process go by in an outage.
@@ -56,12 +56,14 @@ func TestWhereItIsNotKnownWhenAnEventWasCountedItIsOwedNow(t *testing.T) {
 	inner := newServer(t, fine)
 	s := Must(New(inner, Options{Failures: 1, OnDegraded: func(Event) {}}))
 	c := limiter.Charge{Quota: quota(t, "api", limiter.PerHour(100), limiter.FailLocal), Key: "key", Cost: 7}
-	require.NoError(t, s.Owe(t.Context(), []limiter.Charge{c}))
+	debt := []limiter.Settlement{{Charge: charge(c.Quota, "key"), Actual: c.Cost}}
+	debt[0].Cost = 0
+	require.NoError(t, s.Settle(t.Context(), debt))
 	assert.Equal(t, int64(7), inner.used(t, c.Quota, "key"))
 	inner.is(dead)
-	assert.ErrorIs(t, s.Owe(t.Context(), []limiter.Charge{c}), errDown)
+	assert.ErrorIs(t, s.Settle(t.Context(), debt), errDown)
 	require.True(t, s.Stats().Degraded, "what cannot be owed is a sign too")
-	require.NoError(t, s.Owe(t.Context(), []limiter.Charge{c}))
+	require.NoError(t, s.Settle(t.Context(), debt))
 	assert.Equal(t, int64(7), s.inUse(t, c.Quota, "key"))
 	assert.Equal(t, int64(7), inner.used(t, c.Quota, "key"))
 }
@@ -111,7 +113,7 @@ func TestNothingIsForgottenOrCountedTwiceHoweverOftenTheServerGoesAndReturns(t *
 					actual := rapid.Int64Range(0, 80).Draw(r, "actual")
 					synctest.Wait() // for a probe
 					calls := inner.calls.Load()
-					err := limiter.Settle(t.Context(), s, []limiter.Settlement{{Charge: e.Charge, Actual: actual}})
+					err := s.Settle(t.Context(), []limiter.Settlement{{Charge: e.Charge, Actual: actual}})
 					switch {
 					case e.degraded:
 						require.NoError(r, err)
@@ -144,6 +146,16 @@ func TestNothingIsForgottenOrCountedTwiceHoweverOftenTheServerGoesAndReturns(t *
 	})
 }
 
+// A lazyCluster is a cluster that settles later.
+type lazyCluster struct {
+	cluster
+	lazy lazy
+}
+
+func (l lazyCluster) Settle(ctx context.Context, settlements []limiter.Settlement) error {
+	return l.lazy.Settle(ctx, settlements)
+}
+
 // That of two servers one is down says nothing about what the other counted.
 func TestEachServersPartOfABatchIsSettledByItself(t *testing.T) {
 	for _, isLazy := range []bool{false, true} {
@@ -151,10 +163,7 @@ func TestEachServersPartOfABatchIsSettledByItself(t *testing.T) {
 		var waiting []limiter.Settlement
 		var store limiter.Store = cluster{inner}
 		if isLazy {
-			store = struct {
-				cluster
-				limiter.Settler
-			}{cluster{inner}, lazy{inner, &waiting}}
+			store = lazyCluster{cluster{inner}, lazy{inner, &waiting}}
 		}
 		s := Must(New(store, Options{Failures: 1, OnDegraded: func(Event) {}}))
 		q := quota(t, "tokens", limiter.PerHour(100), limiter.FailLocal)
@@ -162,9 +171,9 @@ func TestEachServersPartOfABatchIsSettledByItself(t *testing.T) {
 		d := decide(t, s, up, down)
 		inner.is(downFor("1"))
 		breakDown(t, s, limiter.Charge{Quota: q, Key: "1 other", Cost: 1})
-		err := limiter.Settle(t.Context(), s, []limiter.Settlement{{Charge: at(up, d[0]), Actual: 3}, {Charge: at(down, d[1]), Actual: 3}})
+		err := s.Settle(t.Context(), []limiter.Settlement{{Charge: at(up, d[0]), Actual: 3}, {Charge: at(down, d[1]), Actual: 3}})
 		assert.ErrorIs(t, err, ErrUnavailable)
-		require.NoError(t, limiter.Settle(t.Context(), inner.Memory, waiting))
+		require.NoError(t, inner.Memory.Settle(t.Context(), waiting))
 		assert.Equal(t, int64(3), inner.used(t, q, "0"))
 		assert.Equal(t, int64(10), inner.used(t, q, "1"))
 	}

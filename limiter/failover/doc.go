@@ -46,8 +46,8 @@
 // A share of at most 10 events is exact, like any such limit, also where the whole one is not.
 //
 // How many events may be under way ([limiter.NewConcurrency]) is divided too, and at least one,
-// beside those that began before the outage. An event ends where it began: on the server, which
-// a store that is a [limiter.Settler] tells when it is back, or in this process.
+// beside those that began before the outage. A slot is released where it was acquired: in this process,
+// or on the server, which the store tells when it is back.
 //
 // # What an event really cost
 //

@@ -15,9 +15,8 @@ type unplugged struct{}
 func (unplugged) Decide(context.Context, []limiter.Charge, []limiter.Decision) error {
 	return errors.New("dial tcp 10.0.0.7:6379: no route to host")
 }
-func (unplugged) Refund(context.Context, []limiter.Charge) error { return errors.ErrUnsupported }
-func (unplugged) Owe(context.Context, []limiter.Charge) error    { return errors.ErrUnsupported }
-func (unplugged) Reset(context.Context, []limiter.Charge) error  { return errors.ErrUnsupported }
+func (unplugged) Settle(context.Context, []limiter.Settlement) error { return errors.ErrUnsupported }
+func (unplugged) Reset(context.Context, []limiter.Charge) error      { return errors.ErrUnsupported }
 
 // Three processes share a server. While it is gone each admits a third, and logins have
 // to wait for it.

@@ -30,7 +30,6 @@ type Store struct {
 	outages   outages
 
 	tryWrite func(context.Context, []limiter.Charge) error
-	settle   func(context.Context, []limiter.Settlement) error // nil: it does nothing later
 
 	local  *limiter.Memory
 	shares sync.Map // of local: *limiter.Quota -> its share, also a *limiter.Quota
@@ -41,7 +40,7 @@ type Store struct {
 
 // New returns a Store around inner, or everything that is wrong with o.
 //
-// New uses what inner can do besides: [Bounded], [Servers] and [limiter.Settler]. Its errors, or those
+// New uses what inner can do besides: [Bounded] and [Servers]. Its errors, or those
 // that they wrap, may have methods that say more:
 //
 //	Unusable() bool  the server cannot do what the store needs, however often it is asked: a
@@ -75,9 +74,6 @@ func New(inner limiter.Store, o Options) (*Store, error) {
 	s.tryWrite = s.writeElsewhere
 	if store, ok := limiter.As[Servers](s.inner); ok {
 		s.partOf, s.news.diagnose, s.tryWrite = store.Part, store.Diagnose, store.TryWrite
-	}
-	if store, ok := limiter.As[limiter.Settler](s.inner); ok {
-		s.settle = store.Settle
 	}
 	return s, nil
 }

@@ -18,8 +18,8 @@ type Bounded interface {
 	Within(deadline time.Duration) limiter.Store
 }
 
-// Servers is a store that knows its servers. Any other store is taken to have one. A probe writes to
-// it with Owe, under a key that is nobody's.
+// Servers is a store that knows its servers. Any other store is taken to have one, and a probe charges
+// a quota of its own there.
 type Servers interface {
 	// Part is the number of the server that holds c's counter, from 0 to 63. Servers fail
 	// independently.

@@ -24,11 +24,7 @@ func concurrency(t testing.TB, most int64, o limiter.Outage) *limiter.Quota {
 type lazyPlacer struct{ *server }
 
 func (p lazyPlacer) Settle(_ context.Context, settlements []limiter.Settlement) error {
-	refunds, debts := limiter.Corrections(settlements)
-	if err := p.Memory.Refund(context.Background(), refunds); err != nil {
-		return err
-	}
-	return p.Memory.Owe(context.Background(), debts)
+	return p.Memory.Settle(context.Background(), settlements)
 }
 
 // An eventIn is when an event is counted or settled.
@@ -43,7 +39,7 @@ const (
 func TestAnEventEndsWhereItBegan(t *testing.T) {
 	for _, began := range []eventIn{before, during, after} {
 		for _, ended := range []eventIn{before, during, after} {
-			for _, refunds := range []bool{false, true} {
+			{
 				if ended == before && began != before || ended == during && began == after {
 					continue
 				}
@@ -76,11 +72,7 @@ func TestAnEventEndsWhereItBegan(t *testing.T) {
 							}
 							if now == ended {
 								inner.calls.Store(0)
-								if refunds {
-									require.NoError(t, s.Refund(t.Context(), []limiter.Charge{at(c, d)}))
-								} else {
-									require.NoError(t, settle(t, s, c, d, 0))
-								}
+								require.NoError(t, settle(t, s, c, d, 0))
 								assert.Zero(t, used(), "one place is returned, where it was taken")
 								if now == during {
 									assert.Zero(t, inner.calls.Load(), "a server that is down is not waited for")

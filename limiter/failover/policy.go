@@ -54,15 +54,6 @@ func (s *Store) applyPolicies(charges []limiter.Charge, decisions []limiter.Deci
 	return taken, nil
 }
 
-// localCost is what c takes of its share: no more than that has, where c is a reservation that is
-// to be settled, as else it could never be taken in an outage.
-func (s *Store) localCost(c *limiter.Charge) int64 {
-	if !c.Quota.Settles || c.Cost > c.Quota.Capacity() {
-		return c.Cost
-	}
-	return min(c.Cost, s.share(c.Quota).Capacity())
-}
-
 // countPolicies counts a batch that was decided by policy.
 func (s *Store) countPolicies(charges []limiter.Charge, err error) {
 	isLocal := slices.ContainsFunc(charges, func(c limiter.Charge) bool { return c.Quota.OnOutage != limiter.FailOpen })
@@ -79,12 +70,23 @@ func (s *Store) countPolicies(charges []limiter.Charge, err error) {
 // localShares appends to room what the charges of Local rules are in this process.
 func (s *Store) localShares(room, charges []limiter.Charge) []limiter.Charge {
 	for _, c := range charges {
-		if c.Quota.OnOutage == limiter.FailOpen || c.Quota.OnOutage == limiter.FailClosed {
-			continue
+		if s.toShare(&c) {
+			room = append(room, c)
 		}
-		c.Cost = s.localCost(&c)
-		c.Quota = s.share(c.Quota)
-		room = append(room, c)
 	}
 	return room
+}
+
+// toShare makes c what it is in this process, and reports whether it is counted there at all.
+func (s *Store) toShare(c *limiter.Charge) bool {
+	if c.Quota.OnOutage == limiter.FailOpen || c.Quota.OnOutage == limiter.FailClosed {
+		return false
+	}
+	share := s.share(c.Quota)
+	// A reservation takes no more than a share has: else it could never be taken in an outage.
+	if c.Quota.Settles && c.Cost <= c.Quota.Capacity() {
+		c.Cost = min(c.Cost, share.Capacity())
+	}
+	c.Quota = share
+	return true
 }

@@ -49,12 +49,18 @@ func (s *Store) try(p *part, looks []limiter.Charge) {
 	p.endProbe(!mistake, err)
 }
 
-// probeKey is nobody's.
-const probeKey = "\x00weir: failover's probe"
+// probeQuota is charged by probes.
+var probeQuota = func() *limiter.Quota {
+	q, err := limiter.NewQuota("weir: probe of failover", "", limiter.PerSecond(1_000_000))
+	if err != nil {
+		panic(err)
+	}
+	return q
+}()
 
 // writeElsewhere is TryWrite on a store without one.
-func (s *Store) writeElsewhere(ctx context.Context, charges []limiter.Charge) error {
-	return s.inner.Owe(ctx, []limiter.Charge{{Quota: charges[0].Quota, Key: probeKey, Cost: 1}})
+func (s *Store) writeElsewhere(ctx context.Context, _ []limiter.Charge) error {
+	return s.inner.Decide(ctx, []limiter.Charge{{Quota: probeQuota, Cost: 1}}, make([]limiter.Decision, 1))
 }
 
 // survive makes an error of a panic, which nothing would recover from in a goroutine

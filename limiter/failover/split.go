@@ -90,11 +90,14 @@ func (s *Store) decideWithout(ctx context.Context, down uint64, charges []limite
 	}
 	failed, err := s.call(ctx, up.charges, func(ctx context.Context) error { return s.inner.Decide(ctx, ask, up.decisions) })
 	if taken && (err != nil || !up.isAllowed()) {
-		for i := range rest.charges {
-			rest.charges[i].Receipt = rest.charges[i].Quota.Undo(&rest.decisions[i])
+		var undone []limiter.Settlement
+		for i, c := range rest.charges {
+			if c.Receipt = c.Quota.Undo(&rest.decisions[i]); s.toShare(&c) {
+				undone = append(undone, limiter.Settlement{Charge: c})
+			}
 		}
-		_ = s.local.Refund(context.Background(), s.localShares(nil, rest.charges)) // which cannot fail
-		_, _ = s.applyPolicies(rest.looks(), rest.decisions, cause)                // nor can this, which did not before
+		_ = s.local.Settle(context.Background(), undone)            // which cannot fail
+		_, _ = s.applyPolicies(rest.looks(), rest.decisions, cause) // nor can this, which did not before
 	}
 	switch {
 	case failed: // others are down too; at most as often as there are servers

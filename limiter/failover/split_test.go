@@ -145,7 +145,7 @@ func TestUnitsReturnWhereTheyWereCountedOnServersUpAndDown(t *testing.T) {
 	both := []limiter.Charge{charge(api, "0"), charge(api, "1")}
 	decide(t, s, both...)
 	assert.EqualValues(t, 1, inner.used(t, api, "0"))
-	require.NoError(t, s.Refund(t.Context(), both))
+	require.NoError(t, s.Settle(t.Context(), []limiter.Settlement{{Charge: both[0]}, {Charge: both[1]}}))
 	assert.Zero(t, inner.used(t, api, "0"), "the server that is up has its units back")
 	assert.EqualValues(t, 10-5, decide(t, s, limiter.Charge{Quota: api, Key: "1"})[0].Remaining, "and so has this process")
 	decide(t, s, both...)

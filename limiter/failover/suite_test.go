@@ -26,7 +26,7 @@ type server struct {
 	calls atomic.Int64
 }
 
-// A mood sees each call, whose kind is decide, refund, owe, settle or reset, and fails it or not.
+// A mood sees each call, whose kind is decide, settle or reset, and fails it or not.
 type mood func(ctx context.Context, kind string, charges []limiter.Charge) error
 
 func fine(context.Context, string, []limiter.Charge) error { return nil }
@@ -59,18 +59,11 @@ func (s *server) Decide(ctx context.Context, charges []limiter.Charge, decisions
 	return s.Memory.Decide(ctx, charges, decisions)
 }
 
-func (s *server) Refund(ctx context.Context, charges []limiter.Charge) error {
-	if err := s.called(ctx, "refund", charges); err != nil {
+func (s *server) Settle(ctx context.Context, settlements []limiter.Settlement) error {
+	if err := s.called(ctx, "settle", chargesOf(settlements)); err != nil {
 		return err
 	}
-	return s.Memory.Refund(ctx, charges)
-}
-
-func (s *server) Owe(ctx context.Context, charges []limiter.Charge) error {
-	if err := s.called(ctx, "owe", charges); err != nil {
-		return err
-	}
-	return s.Memory.Owe(ctx, charges)
+	return s.Memory.Settle(ctx, settlements)
 }
 
 func (s *server) Reset(ctx context.Context, charges []limiter.Charge) error {
@@ -131,7 +124,7 @@ type lazy struct {
 }
 
 func (l lazy) Settle(ctx context.Context, settlements []limiter.Settlement) error {
-	if err := l.called(ctx, "settle", settled(settlements)); err != nil {
+	if err := l.called(ctx, "settle", chargesOf(settlements)); err != nil {
 		return err
 	}
 	*l.waiting = append(*l.waiting, settlements...)

@@ -62,37 +62,33 @@ func (m *MapStore) Decide(_ context.Context, charges []limiter.Charge, decisions
 	return nil
 }
 
-func (m *MapStore) Refund(_ context.Context, charges []limiter.Charge) error {
-	return m.change(charges, func(c limiter.Charge, now int64) {
-		if s, ok := m.states[counterOf(c)]; ok {
-			m.states[counterOf(c)] = state{s.quota.Refund(s.State, now, c.Cost, c.Receipt.At), s.quota}
-		}
-	})
-}
-
-func (m *MapStore) Owe(_ context.Context, charges []limiter.Charge) error {
-	return m.change(charges, func(c limiter.Charge, now int64) {
-		if c.Cost > 0 {
-			s := m.states[counterOf(c)]
-			under, owing := c.Quota.OweFrom(s.quota, s.State, now, c.Cost)
-			m.states[counterOf(c)] = state{owing, under}
-		}
-	})
-}
-
-func (m *MapStore) Reset(_ context.Context, charges []limiter.Charge) error {
-	return m.change(charges, func(c limiter.Charge, _ int64) { delete(m.states, counterOf(c)) })
-}
-
-func (m *MapStore) change(charges []limiter.Charge, f func(c limiter.Charge, now int64)) error {
-	if err := limiter.CheckCharges(charges); err != nil {
+func (m *MapStore) Settle(_ context.Context, settlements []limiter.Settlement) error {
+	if err := limiter.CheckSettlements(settlements); err != nil {
 		return err
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	now := time.Now().UnixMicro()
+	for _, c := range settlements {
+		s, ok := m.states[counterOf(c.Charge)]
+		if owed := c.Actual - c.Cost; owed > 0 {
+			under, owing := c.Quota.OweFrom(s.quota, s.State, now, owed)
+			m.states[counterOf(c.Charge)] = state{owing, under}
+		} else if ok {
+			m.states[counterOf(c.Charge)] = state{s.quota.Refund(s.State, now, -owed, c.Receipt.At), s.quota}
+		}
+	}
+	return nil
+}
+
+func (m *MapStore) Reset(_ context.Context, charges []limiter.Charge) error {
+	if err := limiter.CheckCharges(charges); err != nil {
+		return err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	for _, c := range charges {
-		f(c, now)
+		delete(m.states, counterOf(c))
 	}
 	return nil
 }

@@ -411,11 +411,25 @@ func (s *flawed) Decide(_ context.Context, charges []limiter.Charge, decisions [
 	return nil
 }
 
-func (s *flawed) Refund(_ context.Context, charges []limiter.Charge) error {
-	if err := s.check(charges); err != nil {
+func (s *flawed) Settle(_ context.Context, settlements []limiter.Settlement) error {
+	if err := limiter.CheckSettlements(settlements); err != nil && s.flaw != "charges are not checked" {
 		return err
 	}
-	charges = s.counted(charges)
+	var refunds, debts []limiter.Charge
+	for _, c := range settlements {
+		if owed := c.Actual - c.Cost; owed > 0 {
+			c.Cost = owed
+			debts = append(debts, c.Charge)
+		} else {
+			c.Cost = -owed
+			refunds = append(refunds, c.Charge)
+		}
+	}
+	s.refund(s.counted(refunds))
+	return s.owe(s.counted(debts))
+}
+
+func (s *flawed) refund(charges []limiter.Charge) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := s.now()
@@ -450,14 +464,9 @@ func (s *flawed) Refund(_ context.Context, charges []limiter.Charge) error {
 		}
 		s.save(c, state, now)
 	}
-	return nil
 }
 
-func (s *flawed) Owe(_ context.Context, charges []limiter.Charge) error {
-	if err := s.check(charges); err != nil {
-		return err
-	}
-	charges = s.counted(charges)
+func (s *flawed) owe(charges []limiter.Charge) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := s.now()

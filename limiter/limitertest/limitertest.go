@@ -48,9 +48,9 @@ type Harness struct {
 	New func(t testing.TB) limiter.Store
 
 	// Sleep moves the clock that the store reads, which otherwise stands still, by
-	// a whole number of microseconds up to some years, back where it is negative. Nil: the
-	// store reads time.Now, and every case runs in a bubble of testing/synctest, whose
-	// clock does not step back.
+	// a whole number of microseconds up to some years, back where it is negative. If the store
+	// settles later, Sleep waits for that first. Nil: the store reads time.Now, and every case
+	// runs in a bubble of testing/synctest, whose clock does not step back.
 	Sleep func(time.Duration)
 }
 

@@ -11,7 +11,7 @@ import (
 var mistakes = []testCase{
 	{
 		name: "a batch that makes no sense is an error",
-		why:  "Decide begins with limiter.CheckDecide, Refund, Owe and Reset with limiter.CheckCharges, before they touch anything.",
+		why:  "Decide begins with limiter.CheckDecide, Settle with limiter.CheckSettlements and Reset with limiter.CheckCharges, before they touch anything.",
 		run: func(t *trial) {
 			q := t.quota(samples[0])
 			gold := t.named("rule", "gold", samples[0])
@@ -37,16 +37,16 @@ var mistakes = []testCase{
 			} {
 				err := t.store.Decide(t.Context(), bad.charges, make([]limiter.Decision, len(bad.charges)))
 				t.mistaken("Decide", bad.name, err)
-				t.mistaken("Refund", bad.name, t.store.Refund(t.Context(), bad.charges))
-				t.mistaken("Owe", bad.name, t.store.Owe(t.Context(), bad.charges))
+				t.mistaken("Settle", bad.name, t.store.Settle(t.Context(), owing(bad.charges...)))
+				t.mistaken("Settle", bad.name, t.store.Settle(t.Context(), returning(bad.charges...)))
 				t.mistaken("Reset", bad.name, t.store.Reset(t.Context(), bad.charges))
 				t.remaining(q, "key", q.Capacity(), "after a batch with "+bad.name)
 				t.remaining(gold, "key", q.Capacity(), "after a batch with "+bad.name)
 			}
 
 			t.take(q, "key", 3)
-			t.mistaken("Refund", "a negative cost", t.store.Refund(t.Context(), []limiter.Charge{{Quota: q, Key: "key", Cost: -1}}))
-			t.mistaken("Owe", "a negative cost", t.store.Owe(t.Context(), []limiter.Charge{{Quota: q, Key: "key", Cost: -1}}))
+			t.mistaken("Settle", "a negative cost", t.store.Settle(t.Context(), returning(limiter.Charge{Quota: q, Key: "key", Cost: -1})))
+			t.mistaken("Settle", "a negative Actual", t.store.Settle(t.Context(), owing(limiter.Charge{Quota: q, Key: "key", Cost: -1})))
 			t.mistaken("Reset", "one key twice", t.store.Reset(t.Context(), []limiter.Charge{good, good}))
 			t.remaining(q, "key", q.Capacity()-3, "after mistaken calls")
 		},

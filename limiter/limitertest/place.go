@@ -71,7 +71,7 @@ var places = ofPlacers([]testCase{
 				}
 				held[i].Add(-1)
 				charges[0].Receipt = d[0].Receipt
-				return limiter.Settle(ctx, t.store, []limiter.Settlement{{Charge: charges[0]}})
+				return t.store.Settle(ctx, []limiter.Settlement{{Charge: charges[0]}})
 			})
 			for i, key := range keys {
 				if n := reached[i].Load(); n > most {

@@ -81,12 +81,12 @@ var races = []testCase{
 				charge := limiter.Charge{Quota: q, Key: "key", Cost: 1 + random.Int64N(2)}
 				if random.IntN(3) == 0 {
 					used.Add(charge.Cost)
-					return t.store.Owe(ctx, []limiter.Charge{charge})
+					return t.store.Settle(ctx, owing(charge))
 				}
 				d, err := t.try(ctx, charge)
 				if err == nil && d[0].Allowed && returns && random.IntN(2) == 0 {
 					charge.Receipt = d[0].Receipt
-					return t.store.Refund(ctx, []limiter.Charge{charge})
+					return t.store.Settle(ctx, []limiter.Settlement{{Charge: charge}})
 				}
 				if d[0].Allowed {
 					used.Add(charge.Cost)

@@ -131,21 +131,36 @@ func (t *trial) remaining(q *limiter.Quota, key string, want int64, after string
 
 func (t *trial) refund(charges ...limiter.Charge) {
 	t.Helper()
-	if err := t.store.Refund(t.Context(), charges); err != nil {
-		t.broken("Refund(%s) returned error %q, want none", describe(charges), err)
+	t.settle(returning(charges...)...)
+}
+
+// returning is refunds of what charges cost.
+func returning(charges ...limiter.Charge) []limiter.Settlement {
+	refunds := make([]limiter.Settlement, len(charges))
+	for i, c := range charges {
+		refunds[i].Charge = c
 	}
+	return refunds
 }
 
 func (t *trial) owe(charges ...limiter.Charge) {
 	t.Helper()
-	if err := t.store.Owe(t.Context(), charges); err != nil {
-		t.broken("Owe(%s) returned error %q, want none", describe(charges), err)
+	t.settle(owing(charges...)...)
+}
+
+// owing is debts of what charges cost.
+func owing(charges ...limiter.Charge) []limiter.Settlement {
+	debts := make([]limiter.Settlement, len(charges))
+	for i, c := range charges {
+		debts[i] = limiter.Settlement{Charge: c, Actual: c.Cost}
+		debts[i].Cost = 0
 	}
+	return debts
 }
 
 func (t *trial) settle(settlements ...limiter.Settlement) {
 	t.Helper()
-	if err := limiter.Settle(t.Context(), t.store, settlements); err != nil {
+	if err := t.store.Settle(t.Context(), settlements); err != nil {
 		t.broken("Settle(%+v) returned error %q, want none", settlements, err)
 	}
 }

@@ -38,9 +38,8 @@ func (l *ledger) Decide(_ context.Context, charges []limiter.Charge, decisions [
 	}
 	return nil
 }
-func (*ledger) Refund(context.Context, []limiter.Charge) error { return nil }
-func (*ledger) Owe(context.Context, []limiter.Charge) error    { return nil }
-func (*ledger) Reset(context.Context, []limiter.Charge) error  { return nil }
+func (*ledger) Settle(context.Context, []limiter.Settlement) error { return nil }
+func (*ledger) Reset(context.Context, []limiter.Charge) error      { return nil }
 
 const explained = `
 version: 1

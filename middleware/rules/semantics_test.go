@@ -392,9 +392,8 @@ type brokenStore struct{ err error }
 func (s brokenStore) Decide(context.Context, []limiter.Charge, []limiter.Decision) error {
 	return s.err
 }
-func (s brokenStore) Refund(context.Context, []limiter.Charge) error { return s.err }
-func (s brokenStore) Owe(context.Context, []limiter.Charge) error    { return s.err }
-func (s brokenStore) Reset(context.Context, []limiter.Charge) error  { return s.err }
+func (s brokenStore) Settle(context.Context, []limiter.Settlement) error { return s.err }
+func (s brokenStore) Reset(context.Context, []limiter.Charge) error      { return s.err }
 
 func TestWhileAnythingIsBannedAKeyThatFailsFollowsTheOutagePolicyOfItsRules(t *testing.T) {
 	fails := func(*http.Request) (string, error) { return "", errors.New("the database is down") }

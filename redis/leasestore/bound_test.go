@@ -200,7 +200,7 @@ func TestAllThatWasTakenCanBeGivenBackAtOnce(t *testing.T) {
 			require.True(t, decideOne(t, s, q, "key", 1).Allowed)
 			time.Sleep(30 * time.Millisecond)
 		}
-		require.NoError(t, s.Refund(t.Context(), []limiter.Charge{{Quota: q, Key: "key", Cost: 1<<63 - 1}}))
+		require.NoError(t, s.Settle(t.Context(), []limiter.Settlement{{Charge: limiter.Charge{Quota: q, Key: "key", Cost: 1<<63 - 1}}}))
 		time.Sleep(time.Second)
 		require.EqualValues(t, 100, decideOne(t, s, q, "key", 0).Remaining)
 		admitted := 0
@@ -381,7 +381,7 @@ func TestARuleThatIsNamedAndCannotBeLeasedIsRefusedWithTheReason(t *testing.T) {
 			got := s.Decide(t.Context(), charges, make([]limiter.Decision, 1))
 			require.ErrorIs(t, got, limiter.ErrCharges, "a mistake in the program, and no outage")
 			require.Equal(t, err, got)
-			require.Equal(t, err, s.Refund(t.Context(), charges))
+			require.Equal(t, err, s.Settle(t.Context(), []limiter.Settlement{{Charge: charges[0]}}))
 			_, err = limiter.New(limiter.Config{Name: "rule", Limit: q.Limit(), Store: s})
 			require.ErrorIs(t, err, limiter.ErrCharges, "at construction")
 			_, err = middleware.New(middleware.Config{Store: s, Rules: []middleware.Rule{{Name: "rule", Limit: q.Limit()}}})
@@ -479,7 +479,7 @@ func TestABatchOfLeasedAndExactChargesIsTakenTogetherOrNotAtAll(t *testing.T) {
 			}
 			if c := charges[0]; random.IntN(20) == 0 && used[c.Quota] > 5 {
 				c.Cost = random.Int64N(5)
-				require.NoError(t, s.Refund(t.Context(), []limiter.Charge{c}))
+				require.NoError(t, s.Settle(t.Context(), []limiter.Settlement{{Charge: c}}))
 				used[c.Quota] -= c.Cost
 			}
 		}

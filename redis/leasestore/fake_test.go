@@ -118,23 +118,28 @@ func (f *fake) change(charges []limiter.Charge, do func(name counterName, c limi
 	return nil
 }
 
-func (f *fake) Refund(_ context.Context, charges []limiter.Charge) error {
-	return f.change(charges, func(name counterName, c limiter.Charge, now int64) {
-		if c.Cost > 0 {
-			q := f.counted(c.Quota, name, now)
-			f.states[name] = written{q.Refund(find(f.states, q, name, now), now, c.Cost, c.Receipt.At), q}
-		}
-	})
-}
-
-func (f *fake) Owe(_ context.Context, charges []limiter.Charge) error {
-	return f.change(charges, func(name counterName, c limiter.Charge, now int64) {
-		if c.Cost > 0 {
-			from := f.counted(c.Quota, name, now)
-			q, state := c.Quota.OweFrom(from, find(f.states, from, name, now), now, c.Cost)
+func (f *fake) Settle(_ context.Context, settlements []limiter.Settlement) error {
+	if err := limiter.CheckSettlements(settlements); err != nil {
+		return err
+	}
+	if f.down.Load() {
+		return errDown
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	now := time.Now().UnixMicro()
+	for _, c := range settlements {
+		name := nameOf(c.Quota, tagOf(c.Key))
+		q := f.counted(c.Quota, name, now)
+		switch owed := c.Actual - c.Cost; {
+		case owed > 0:
+			q, state := c.Quota.OweFrom(q, find(f.states, q, name, now), now, owed)
 			f.states[name] = written{state, q}
+		case owed < 0:
+			f.states[name] = written{q.Refund(find(f.states, q, name, now), now, -owed, c.Receipt.At), q}
 		}
-	})
+	}
+	return nil
 }
 
 // counted is the quota that a state was written under, if something is used, or else q.

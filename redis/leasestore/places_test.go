@@ -31,7 +31,7 @@ func TestSlotsGoToRedisInTheSameRoundTrip(t *testing.T) {
 	assert.EqualValues(t, 1, d[1].Remaining, "a refused place spends no quota")
 	assert.Zero(t, s.Stats().Asked, "places are not leased")
 	for _, s := range []*Store{s, other} {
-		require.NoError(t, limiter.Settle(t.Context(), s, []limiter.Settlement{{Charge: charges[0]}}))
+		require.NoError(t, s.Settle(t.Context(), []limiter.Settlement{{Charge: charges[0]}}))
 		require.NoError(t, s.Close())
 	}
 	assert.EqualValues(t, 2, decideOne(t, other, q, "key", 0).Remaining)

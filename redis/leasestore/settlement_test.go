@@ -26,7 +26,7 @@ type reservation struct {
 
 func (r *reservation) settle(t testing.TB) {
 	t.Helper()
-	require.NoError(t, limiter.Settle(t.Context(), r.store, []limiter.Settlement{{Charge: r.charge, Actual: r.actual}}))
+	require.NoError(t, r.store.Settle(t.Context(), []limiter.Settlement{{Charge: r.charge, Actual: r.actual}}))
 }
 
 // reserved is what a fleet of three admits of one key, with what each event really cost, which
@@ -164,7 +164,7 @@ func TestNoMoreIsUsedThanTheLimitAndWhatIsOwedInTheEnd(t *testing.T) {
 // settled says what a charge really cost that d was the decision on.
 func settled(t testing.TB, s limiter.Store, q *limiter.Quota, cost int64, d limiter.Decision, actual int64) error {
 	t.Helper()
-	return limiter.Settle(t.Context(), s, []limiter.Settlement{{
+	return s.Settle(t.Context(), []limiter.Settlement{{
 		Charge: limiter.Charge{Quota: q, Key: "key", Cost: cost, Receipt: d.Receipt}, Actual: actual,
 	}})
 }

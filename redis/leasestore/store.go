@@ -122,81 +122,49 @@ func (s *Store) planOf(q *limiter.Quota) *plan {
 	return p
 }
 
-// Refund implements [limiter.Store]. Where it is not known when units were taken, what this
-// process holds ahead of the key is returned with them.
-func (s *Store) Refund(ctx context.Context, charges []limiter.Charge) error {
-	prepare := func(c *limiter.Charge) {
-		switch {
-		case c.Receipt.By == limiter.ByStore:
-			s.settleInHand(&limiter.Settlement{Charge: *c})
-		case c.Receipt.By == 0:
-			c.Cost += min(s.surrender(c, false), math.MaxInt64-c.Cost)
-		}
-	}
-	return s.change(ctx, charges, prepare, s.exact.Refund)
-}
-
-// Owe implements [limiter.Store]. What this process holds ahead of the key pays first. Like
-// package failover's it goes by the charges' receipts.
-func (s *Store) Owe(ctx context.Context, charges []limiter.Charge) error {
-	prepare := func(c *limiter.Charge) {
-		owed := limiter.Settlement{Charge: *c, Actual: c.Cost}
-		if owed.Cost = 0; c.Receipt.By <= limiter.ByStore {
-			s.settleInHand(&owed)
-		}
-		c.Cost = owed.Actual
-	}
-	return s.change(ctx, charges, prepare, s.exact.Owe)
-}
-
-// Settle implements [limiter.Settler]. What an event owes is paid out of what is in hand,
-// and the rest is settled in Redis, later, as redisstore does.
+// Settle implements [limiter.Store]. What an event owes is paid with the units in hand first, and the
+// rest is settled in Redis, later, as redisstore does. If it is not known when units were
+// taken, what this process holds ahead of the key is returned with them.
 func (s *Store) Settle(ctx context.Context, settlements []limiter.Settlement) error {
 	if err := limiter.CheckSettlements(settlements); err != nil {
 		return err
 	}
 	rest := slices.Clone(settlements)
 	for i := range rest {
-		c := &rest[i]
-		p := s.planOf(c.Quota)
-		if p != nil && p.err != nil {
+		if p := s.planOf(rest[i].Quota); p != nil && p.err != nil {
 			return p.err
 		}
-		if p != nil && c.Receipt.By == limiter.ByStore {
+	}
+	for i := range rest {
+		c := &rest[i]
+		switch {
+		case s.planOf(c.Quota) == nil || c.Receipt.By > limiter.ByStore:
+		case c.Receipt.By == 0 && c.Actual < c.Cost:
+			c.Cost += min(s.surrender(&c.Charge, false), math.MaxInt64-c.Cost)
+		default:
 			s.settleInHand(c)
 		}
 	}
-	return limiter.Settle(ctx, s.exact, rest)
+	return s.exact.Settle(ctx, rest)
 }
 
 // Reset implements [limiter.Store]. Other processes may go on to spend what they hold ahead
 // of the key, or to refuse it, until they next ask Redis about it.
 func (s *Store) Reset(ctx context.Context, charges []limiter.Charge) error {
-	return s.change(ctx, charges, func(c *limiter.Charge) { s.surrender(c, true) }, s.exact.Reset)
-}
-
-// change has the exact store change charges. Those that are leased are prepared before.
-func (s *Store) change(ctx context.Context, charges []limiter.Charge, prepare func(*limiter.Charge),
-	change func(context.Context, []limiter.Charge) error) error {
-
 	if err := limiter.CheckCharges(charges); err != nil {
 		return err
 	}
-	charges = slices.Clone(charges)
 	for i := range charges {
 		if p := s.planOf(charges[i].Quota); p != nil && p.err != nil {
 			return p.err
 		}
 	}
 	for i := range charges {
-		if s.planOf(charges[i].Quota) != nil && charges[i].Cost >= 0 {
-			prepare(&charges[i])
+		if s.planOf(charges[i].Quota) != nil {
+			s.surrender(&charges[i], true)
 		}
 	}
-	if len(charges) == 0 {
-		return ctx.Err()
-	}
-	return change(ctx, charges)
+	return s.exact.Reset(ctx, charges)
 }
 
 // Close returns what this process holds ahead, tells Redis what is being settled, and ends the

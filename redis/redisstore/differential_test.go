@@ -317,12 +317,12 @@ func (w *comparison) run() {
 		case n <= 5:
 			charges := w.refunds()
 			w.note("refund %v", shown(charges))
-			w.check(w.store.Refund(context.Background(), charges))
+			w.check(w.store.change(context.Background(), refund, charges))
 			w.model.refund(charges, w.clock.micros.Load())
 		case n == 6:
 			charges := w.charges()
 			w.note("at %d owe %v", w.clock.micros.Load(), shown(charges))
-			w.check(w.store.Owe(context.Background(), charges))
+			w.check(w.store.change(context.Background(), owe, charges))
 			w.model.owe(charges, w.clock.micros.Load())
 		case n <= 11:
 			w.passTime()
@@ -729,7 +729,7 @@ func TestTheLowsOfABucketInLuaAreThoseInGo(t *testing.T) {
 			if c.oneIn(3) {
 				back := []limiter.Charge{{Quota: q, Key: key, Cost: c.draw(1, 10), Receipt: limiter.Receipt{At: pick(c, w.times)}}}
 				w.note("refund %v", shown(back))
-				w.check(s.Refund(context.Background(), back))
+				w.check(s.change(context.Background(), refund, back))
 				w.model.refund(back, clock.micros.Load())
 			}
 			w.compareStored(q, key)

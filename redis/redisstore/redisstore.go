@@ -135,23 +135,7 @@ func (s *Store) Decide(ctx context.Context, charges []limiter.Charge, decisions 
 	return s.failover.Decide(ctx, charges, decisions)
 }
 
-// Refund implements [limiter.Store].
-func (s *Store) Refund(ctx context.Context, charges []limiter.Charge) error {
-	if s.invalid != nil {
-		return s.invalid
-	}
-	return s.failover.Refund(ctx, charges)
-}
-
-// Owe implements [limiter.Store].
-func (s *Store) Owe(ctx context.Context, charges []limiter.Charge) error {
-	if s.invalid != nil {
-		return s.invalid
-	}
-	return s.failover.Owe(ctx, charges)
-}
-
-// Settle implements [limiter.Settler]: the caller does not wait for Redis, unless 1,024
+// Settle implements [limiter.Store]: the caller does not wait for Redis, unless 1,024
 // settlements do. The next decision of this process on a key takes its settlements along, and
 // others go with other decisions, or 5 milliseconds later.
 func (s *Store) Settle(ctx context.Context, settlements []limiter.Settlement) error {

@@ -98,13 +98,22 @@ func (s *store) close(patience time.Duration) error {
 	}
 }
 
-// Settle implements [limiter.Settler]. The callers of what is beyond mostUnsettled wait, whatever
-// becomes of ctx.
+// Settle implements [limiter.Store]. The callers of what is beyond mostUnsettled wait, also if ctx ends.
 func (s *store) Settle(ctx context.Context, settlements []limiter.Settlement) error {
 	if err := limiter.CheckSettlements(settlements); err != nil {
 		return err
 	}
-	refunds, debts := limiter.Corrections(settlements)
+	var refunds, debts []limiter.Charge
+	for _, c := range settlements {
+		switch owed := c.Actual - c.Cost; {
+		case owed < 0:
+			c.Charge.Cost = -owed
+			refunds = append(refunds, c.Charge)
+		case owed > 0:
+			c.Charge.Cost = owed
+			debts = append(debts, c.Charge)
+		}
+	}
 	ctx = context.WithoutCancel(ctx)
 	return errors.Join(s.settle(ctx, refund, refunds), s.settle(ctx, owe, debts))
 }

@@ -21,7 +21,7 @@ import (
 )
 
 // settleOne settles a charge that was taken by d.
-func settleOne(t testing.TB, s limiter.Settler, q *limiter.Quota, key string, cost, actual int64, d limiter.Decision) {
+func settleOne(t testing.TB, s limiter.Store, q *limiter.Quota, key string, cost, actual int64, d limiter.Decision) {
 	t.Helper()
 	c := limiter.Charge{Quota: q, Key: key, Cost: cost, Receipt: d.Receipt}
 	require.NoError(t, s.Settle(t.Context(), []limiter.Settlement{{Charge: c, Actual: actual}}))
@@ -217,7 +217,7 @@ func TestARefundCountsOnceThoughAnswersToManyAreLost(t *testing.T) {
 			for k := range keys {
 				wg.Go(func() {
 					for range refunds {
-						if s.Refund(t.Context(), []limiter.Charge{charge(q, strconv.Itoa(k), 1)}) == nil {
+						if s.change(t.Context(), refund, []limiter.Charge{charge(q, strconv.Itoa(k), 1)}) == nil {
 							heard[k]++
 						}
 					}

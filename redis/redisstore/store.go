@@ -191,16 +191,6 @@ func (s *store) conclude(g *group, charges []limiter.Charge, decisions []limiter
 	return taken
 }
 
-// Refund implements [limiter.Store].
-func (s *store) Refund(ctx context.Context, charges []limiter.Charge) error {
-	return s.change(ctx, refund, charges)
-}
-
-// Owe implements [limiter.Store].
-func (s *store) Owe(ctx context.Context, charges []limiter.Charge) error {
-	return s.change(ctx, owe, charges)
-}
-
 // Reset implements [limiter.Store].
 func (s *store) Reset(ctx context.Context, charges []limiter.Charge) error {
 	return s.change(ctx, reset, charges)

@@ -58,24 +58,19 @@ func (s *store) Decide(_ context.Context, charges []limiter.Charge, decisions []
 	return nil
 }
 
-// Refund implements limiter.Store.
-func (s *store) Refund(_ context.Context, charges []limiter.Charge) error {
-	for i := range charges {
-		c := &charges[i]
-		state := c.Quota.Refund(s.get(c), s.clock.now, c.Cost, c.Receipt.At)
+// Settle implements limiter.Store.
+func (s *store) Settle(_ context.Context, settlements []limiter.Settlement) error {
+	for i := range settlements {
+		c := &settlements[i]
+		if owed := c.Actual - c.Cost; owed > 0 {
+			s.put(&c.Charge, c.Quota.Owe(s.get(&c.Charge), s.clock.now, owed))
+			continue
+		}
+		state := c.Quota.Refund(s.get(&c.Charge), s.clock.now, c.Cost-c.Actual, c.Receipt.At)
 		if c.Quota.InFlight() && state.Level == 0 {
 			state = limiter.State{} // Memory too knows what is in progress, and no more
 		}
-		s.put(c, state)
-	}
-	return nil
-}
-
-// Owe implements limiter.Store.
-func (s *store) Owe(_ context.Context, charges []limiter.Charge) error {
-	for i := range charges {
-		c := &charges[i]
-		s.put(c, c.Quota.Owe(s.get(c), s.clock.now, c.Cost))
+		s.put(&c.Charge, state)
 	}
 	return nil
 }
