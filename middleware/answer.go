@@ -5,6 +5,8 @@ import (
 	"errors"
 	"net/http"
 	"strconv"
+
+	"github.com/weirgo/weir/internal/response"
 )
 
 // statusClientClosedRequest is nginx's, for a client that went away: it is for logs alone.
@@ -79,14 +81,20 @@ func (set *ruleset) refuse(w http.ResponseWriter, r *http.Request, s *decided, n
 	if no.status == http.StatusUnauthorized && h.Get("WWW-Authenticate") == "" {
 		h.Set("WWW-Authenticate", "Bearer")
 	}
-	if onRefused == nil && no.reply != nil {
-		onRefused = no.reply.Answer
+	answer := set.Refusal.Answer
+	if no.reply != nil && no.reply.Answer != nil {
+		answer = no.reply.Answer
 	}
-	if onRefused == nil {
-		onRefused = set.Refusal.Answer
-	}
-	if onRefused != nil {
+	switch {
+	case onRefused != nil:
 		onRefused(w, r, no.result(s))
+		return nil, nil
+	case answer != nil:
+		answered := &response.Response{}
+		w = answered.Watch(w)
+		answered.Unsaid = no.answered()
+		answer(w, r, no.result(s))
+		answered.Begin()
 		return nil, nil
 	}
 	from := len(text)

@@ -162,10 +162,10 @@ func (l *RateLimit) InProgress() []InProgress {
 	return all
 }
 
-// placed is the policy of p's rule that is its Concurrency, or nil.
+// placed is the one of p's parts that is the rule's Concurrency, or nil.
 func (p *policy) placed() *policy {
-	if p.isPlace() {
-		return p
+	if last := p.parts[len(p.parts)-1]; last.isPlace() {
+		return last
 	}
-	return p.place
+	return nil
 }

@@ -139,6 +139,7 @@ func TestConfigsThatCannotBeAreErrors(t *testing.T) {
 		{middleware.Config{Allow: middleware.Route("health"), Rules: one()}, []string{"Config.Allow: Route: "}},
 		{middleware.Config{Allow: middleware.MatchFunc(nil), Rules: one()}, []string{"Config.Allow: it is a nil middleware.MatchFunc"}},
 		{middleware.Config{Bans: middleware.Bans{Deny: middleware.Route("health")}, Rules: one()}, []string{"Config.Bans.Deny: Route: "}},
+		{middleware.Config{Bans: middleware.Bans{Status: 429}, Rules: one()}, []string{"Config.Bans.Status is 429, and nothing bans: it needs List, DenyKey or Deny"}},
 		{middleware.Config{Overload: incomparable{}}, []string{"Config.Overload is a middleware_test.incomparable"}},
 		{middleware.Config{Store: new(limiter.Memory), Rules: one()}, []string{"Config.Store"}},
 		{middleware.Config{Store: plain{limiter.Must(limiter.NewMemory(limiter.MemoryOptions{}))}, Rules: one(func(r *middleware.Rule) { r.Limit = limiter.AtOnce(5) })}, []string{"cannot count slots"}},

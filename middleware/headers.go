@@ -105,9 +105,8 @@ type policy struct {
 	softAt int64 // percent
 
 	// Of a rule with several limits each is a policy. They apply one after the other.
-	others []*policy // those behind the first
-	place  *policy   // and behind them that of its slots; nil: there is none, or it is alone
-	other  bool      // it is one of these
+	parts []*policy // of the first: all of them, it included, slots last; of the others nil
+	other bool      // it is not the first
 
 	allows   limiter.Allowance // all of them together
 	progress *progress         // of slots

@@ -86,13 +86,22 @@ func (m *matching) add(policies []applied, charges []limiter.Charge, rule *rule)
 			return policies, charges
 		}
 	}
-	a := applied{key: key, class: class, shadow: rule.shadow, looks: rule.Counts.after}
-	if !policy.isPlace() {
-		policies, charges = m.addLimits(policies, charges, a, policy)
+	cost, due := int64(0), !policy.isPlace()
+	if due {
+		cost, due = m.due(policy, key)
 	}
-	if place := policy.placed(); place != nil && !holdsFor(r.Context(), place, key) {
-		a.looks = false
-		policies, charges = a.charge(policies, charges, place, 1)
+	a := applied{key: key, class: class, shadow: rule.shadow}
+	for _, part := range policy.parts {
+		switch {
+		case part.isPlace(): // a request takes one, whatever it costs, and at once
+			if !holdsFor(r.Context(), part, key) {
+				a.looks = false
+				policies, charges = a.charge(policies, charges, part, 1)
+			}
+		case due:
+			a.looks = rule.Counts.after
+			policies, charges = a.charge(policies, charges, part, cost)
+		}
 	}
 	return policies, charges
 }
@@ -109,20 +118,15 @@ func (m *matching) refuse(rule *rule, status int) {
 	}
 }
 
-// addLimits is add for the limits of a policy that applies as a.
-func (m *matching) addLimits(policies []applied, charges []limiter.Charge, a applied, policy *policy) ([]applied, []limiter.Charge) {
-	rule := policy.rule
-	cost := rule.Cost.Of(m.request)
-	if m.outer != nil {
-		if cost = m.left(policy, a.key, cost); cost <= 0 {
-			return policies, charges // it was charged by this limiter further out
-		}
+// due is what the limits of a policy are still charged. They are not if this limiter has charged
+// the request further out.
+func (m *matching) due(p *policy, key string) (cost int64, due bool) {
+	cost = p.rule.Cost.Of(m.request)
+	if m.outer == nil {
+		return cost, true
 	}
-	policies, charges = a.charge(policies, charges, policy, cost)
-	for _, other := range policy.others {
-		policies, charges = a.charge(policies, charges, other, cost)
-	}
-	return policies, charges
+	cost = m.left(p, key, cost)
+	return cost, cost > 0
 }
 
 // charge appends a with that policy, and what it is charged.

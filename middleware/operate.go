@@ -74,14 +74,6 @@ func (r *rule) policies() []*policy {
 // Overload is Config.Overload as it is now, or nil.
 func (l *RateLimit) Overload() Overload { return l.rules.Load().Overload }
 
-// behind is what stands behind p, the first of its rule in its tier.
-func (p *policy) behind() []*policy {
-	if p.place == nil {
-		return p.others
-	}
-	return append(slices.Clone(p.others), p.place)
-}
-
 // ErrNoRule is what Peek and Reset return for a rule that is not in force.
 var ErrNoRule = errors.New("middleware: there is no rule of that name")
 
@@ -126,10 +118,10 @@ func (l *RateLimit) Reset(ctx context.Context, rule, key string) error {
 	var quotas []*limiter.Quota
 	for _, p := range l.rules.Load().policies() {
 		if p.rule.Name == rule {
-			quotas = append(quotas, p.quota, p.rule.strikes)
-			for _, other := range p.behind() {
-				quotas = append(quotas, other.quota)
+			for _, part := range p.parts {
+				quotas = append(quotas, part.quota)
 			}
+			quotas = append(quotas, p.rule.strikes)
 		}
 	}
 	if quotas == nil {

@@ -38,7 +38,7 @@ type Refusal struct {
 	RetryAfter time.Duration
 
 	// Answer writes the answer in place of Weir. The header fields, Retry-After among them, are set
-	// already; the status is not, so call w.WriteHeader(result.Status). Nil: a short body in the
+	// already. The status is result.Status unless Answer writes another. Nil: a short body in the
 	// format that the client accepts.
 	Answer func(w http.ResponseWriter, r *http.Request, result Result)
 }

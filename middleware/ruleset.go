@@ -234,6 +234,9 @@ func (c *compiler) settings() {
 	case 0:
 		set.Bans.Status = http.StatusForbidden
 	case http.StatusForbidden, http.StatusTooManyRequests:
+		if set.Bans.List == nil && set.Bans.DenyKey == nil && set.Bans.Deny == nil {
+			c.report("Config.Bans.Status is %d, and nothing bans: it needs List, DenyKey or Deny", set.Bans.Status)
+		}
 	default:
 		c.report("Config.Bans.Status is %d: it must be 403 or 429", set.Bans.Status)
 	}
@@ -421,7 +424,7 @@ func (c *compiler) policy(at string, r *rule, info RuleInfo, a limiter.Allowance
 	return r.newPolicy(quotas, a, c.info(info), c.progress(counters{r.Name, info.Tier}))
 }
 
-// newPolicy is the policy of the first quota of an Allowance, which has the others behind it.
+// newPolicy is the policy of the first quota of an Allowance, with those of all in its parts.
 func (r *rule) newPolicy(quotas []*limiter.Quota, a limiter.Allowance, info *RuleInfo, progress *progress) (first *policy) {
 	for i, quota := range quotas {
 		shown := quota.Rule()
@@ -434,14 +437,10 @@ func (r *rule) newPolicy(quotas []*limiter.Quota, a limiter.Allowance, info *Rul
 		if quota.InFlight() {
 			_, p.concurrency, _ = limiter.Split(a)
 		}
-		switch {
-		case i == 0:
+		if i == 0 {
 			first = p
-		case quota.InFlight():
-			first.place = p
-		default:
-			first.others = append(first.others, p)
 		}
+		first.parts = append(first.parts, p)
 	}
 	return first
 }

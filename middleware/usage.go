@@ -243,7 +243,7 @@ func (l *RateLimit) left(ctx context.Context, set *ruleset, questions []question
 		if q.unknown != "" || q.rule.deny {
 			continue
 		}
-		q.policies = append([]*policy{q.policy}, q.policy.behind()...)
+		q.policies = q.policy.parts
 		for _, p := range q.policies {
 			charges = append(charges, limiter.Charge{Quota: p.quota, Key: q.key})
 		}
@@ -314,7 +314,7 @@ func (q *question) describe(set *ruleset) usageRule {
 			told.Unknown = unknownRoom
 		}
 	}
-	for i, p := range append([]*policy{q.policy}, q.policy.behind()...) {
+	for i, p := range q.policy.parts {
 		var d *limiter.Decision // nil: not known
 		if q.policies != nil && told.Unknown == "" {
 			d = &q.decisions[i]

@@ -32,8 +32,8 @@ import (
 type Options struct {
 	// OnRefused answers a request that is refused, or returns an error for echo's
 	// HTTPErrorHandler to answer, such as echo.NewHTTPError(result.Status). Retry-After and
-	// the other header fields are set already. Where it does neither, the answer is
-	// result.Status without a body. Nil: the Answer of middleware.Refusal, or a short body.
+	// the other header fields are set already, and the status is result.Status until it sets
+	// another. Nil: the Answer of middleware.Refusal, or a short body.
 	OnRefused func(c *echo.Context, result middleware.Result) error
 }
 
@@ -76,9 +76,12 @@ func (o Options) answers(c *echo.Context) (func(http.ResponseWriter, *http.Reque
 	}
 	var err error
 	return func(_ http.ResponseWriter, _ *http.Request, result middleware.Result) {
-		err = o.OnRefused(c, result)
-		if sent, unknown := echo.UnwrapResponse(c.Response()); err == nil && (unknown != nil || !sent.Committed) {
-			c.Response().WriteHeader(result.Status)
+		inner, answered := c.Response(), response.Response{}
+		c.SetResponse(answered.Watch(inner))
+		defer c.SetResponse(inner)
+		answered.Unsaid = result.Status
+		if err = o.OnRefused(c, result); err == nil {
+			answered.Begin()
 		}
 	}, &err
 }

@@ -10,12 +10,13 @@ import (
 
 	"github.com/weirgo/weir/adapters/echo5limit"
 	"github.com/weirgo/weir/internal/routertest"
+	"github.com/weirgo/weir/middleware"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func TestEcho5(t *testing.T) {
-	routertest.Run(t, routertest.Router{Build: build(echo.New), Pattern: routertest.ColonParams, Fails: fails})
+	routertest.Run(t, routertest.Router{Build: build(echo.New), Pattern: routertest.ColonParams, Fails: fails, Refuses: refuses})
 }
 
 func build(engine func() *echo.Echo) func(routertest.App) http.Handler {
@@ -84,4 +85,22 @@ func fails(all []routertest.Limit) http.Handler {
 func isCommitted(c *echo.Context) bool {
 	response, err := echo.UnwrapResponse(c.Response())
 	return err == nil && response.Committed
+}
+
+func refuses(limits *middleware.RateLimit, answer routertest.Answer, seen func(status int)) http.Handler {
+	e := echo.New()
+	e.HTTPErrorHandler = func(c *echo.Context, _ error) { _ = c.String(http.StatusInternalServerError, routertest.FailedText) }
+	e.Use(func(next echo.HandlerFunc) echo.HandlerFunc {
+		return func(c *echo.Context) error {
+			err := next(c)
+			if sent, unwrapErr := echo.UnwrapResponse(c.Response()); unwrapErr == nil {
+				seen(sent.Status)
+			}
+			return err
+		}
+	}, echo5limit.NewWith(limits, echo5limit.Options{OnRefused: func(c *echo.Context, result middleware.Result) error {
+		return answer(c.Response(), c.Request(), result)
+	}}))
+	e.GET("/", home)
+	return e
 }

@@ -22,52 +22,6 @@ func serve(h http.Handler, target string) *httptest.ResponseRecorder {
 
 func home(c echo.Context) error { return c.String(http.StatusOK, "home") }
 
-func TestARefusalIsAnsweredWithTheContextOfEcho(t *testing.T) {
-	failure := errors.New("ours")
-	for name, test := range map[string]struct {
-		answer func(c echo.Context, result middleware.Result) error
-		status int
-		body   string
-		failed []error
-	}{
-		"an answer":      {func(c echo.Context, r middleware.Result) error { return c.String(418, c.Path()+" "+r.Rule) }, 418, "/ all", nil},
-		"an error":       {func(echo.Context, middleware.Result) error { return failure }, 500, "handled", []error{failure}},
-		"neither of two": {func(echo.Context, middleware.Result) error { return nil }, 429, "", nil},
-	} {
-		t.Run(name, func(t *testing.T) {
-			var failed []error
-			e := echo.New()
-			e.HTTPErrorHandler = func(err error, c echo.Context) {
-				failed = append(failed, err)
-				_ = c.String(500, "handled")
-			}
-			limits := middleware.Must(middleware.New(middleware.Config{
-				Rules:   []middleware.Rule{{Name: "all", Limit: limiter.PerHour(1).With(limiter.SlidingLog)}},
-				Refusal: middleware.Refusal{Answer: func(http.ResponseWriter, *http.Request, middleware.Result) { t.Error("the adapter's goes before it") }},
-			}))
-			var status int
-			e.Use(func(next echo.HandlerFunc) echo.HandlerFunc {
-				return func(c echo.Context) error {
-					err := next(c)
-					status = c.Response().Status
-					return err
-				}
-			}, echolimit.NewWith(limits, echolimit.Options{OnRefused: test.answer}))
-			e.GET("/", home)
-			require.Equal(t, "home", serve(e, "/").Body.String())
-			w := serve(e, "/")
-			require.Equal(t, test.status, w.Code)
-			if test.failed == nil { // an error is answered behind all middleware
-				require.Equal(t, test.status, status, "loggers and metrics of echo's count refusals")
-			}
-			require.Equal(t, test.body, w.Body.String())
-			require.Equal(t, test.failed, failed)
-			require.NotEmpty(t, w.Header().Get("Retry-After"))
-			require.Equal(t, "no-store", w.Header().Get("Cache-Control"))
-		})
-	}
-}
-
 // Pre runs before routing: limits work, rules by route do not apply.
 func TestInPreThereIsNoRoute(t *testing.T) {
 	patterns := []string{}

@@ -10,12 +10,13 @@ import (
 
 	"github.com/weirgo/weir/adapters/echolimit"
 	"github.com/weirgo/weir/internal/routertest"
+	"github.com/weirgo/weir/middleware"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func TestEcho(t *testing.T) {
-	routertest.Run(t, routertest.Router{Build: build(echo.New), Pattern: routertest.ColonParams, Fails: fails})
+	routertest.Run(t, routertest.Router{Build: build(echo.New), Pattern: routertest.ColonParams, Fails: fails, Refuses: refuses})
 }
 
 func build(engine func() *echo.Echo) func(routertest.App) http.Handler {
@@ -78,5 +79,21 @@ func fails(all []routertest.Limit) http.Handler {
 	}
 	e.Use(limits(all)...)
 	e.GET("/", func(c echo.Context) error { return errWrongPassword })
+	return e
+}
+
+func refuses(limits *middleware.RateLimit, answer routertest.Answer, seen func(status int)) http.Handler {
+	e := echo.New()
+	e.HTTPErrorHandler = func(_ error, c echo.Context) { _ = c.String(http.StatusInternalServerError, routertest.FailedText) }
+	e.Use(func(next echo.HandlerFunc) echo.HandlerFunc {
+		return func(c echo.Context) error {
+			err := next(c)
+			seen(c.Response().Status)
+			return err
+		}
+	}, echolimit.NewWith(limits, echolimit.Options{OnRefused: func(c echo.Context, result middleware.Result) error {
+		return answer(c.Response(), c.Request(), result)
+	}}))
+	e.GET("/", home)
 	return e
 }

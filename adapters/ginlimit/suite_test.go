@@ -10,6 +10,7 @@ import (
 
 	"github.com/weirgo/weir/adapters/ginlimit"
 	"github.com/weirgo/weir/internal/routertest"
+	"github.com/weirgo/weir/middleware"
 )
 
 func TestMain(m *testing.M) {
@@ -18,7 +19,7 @@ func TestMain(m *testing.M) {
 }
 
 func TestGin(t *testing.T) {
-	routertest.Run(t, routertest.Router{Build: build(func() *gin.Engine { return gin.New() }), Pattern: routertest.ColonParams})
+	routertest.Run(t, routertest.Router{Build: build(func() *gin.Engine { return gin.New() }), Pattern: routertest.ColonParams, Refuses: refuses})
 }
 
 func TestGinThatCorrectsPaths(t *testing.T) {
@@ -76,4 +77,16 @@ func limits(all []routertest.Limit) []gin.HandlerFunc {
 		}
 	}
 	return handlers
+}
+
+func refuses(limits *middleware.RateLimit, answer routertest.Answer, seen func(status int)) http.Handler {
+	r := gin.New()
+	r.Use(func(c *gin.Context) {
+		c.Next()
+		seen(c.Writer.Status())
+	}, ginlimit.NewWith(limits, ginlimit.Options{OnRefused: func(c *gin.Context, result middleware.Result) {
+		_ = answer(c.Writer, c.Request, result)
+	}}))
+	r.GET("/", func(c *gin.Context) { c.String(http.StatusOK, "home") })
+	return r
 }

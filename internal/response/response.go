@@ -17,6 +17,7 @@ import (
 type Response struct {
 	http.ResponseWriter
 	Watcher  Watcher // nil: none
+	Unsaid   int     // the status where the handler says none; 0: net/http's
 	status   int     // 0: nothing was sent yet
 	hijacked bool
 }
@@ -123,6 +124,13 @@ func (a *Response) sends(status int) {
 	}
 }
 
+// Begin sends the status Unsaid where none was sent.
+func (a *Response) Begin() {
+	if a.Unsaid != 0 && a.status == 0 && !a.hijacked {
+		a.WriteHeader(a.Unsaid)
+	}
+}
+
 // Unwrap is for http.ResponseController.
 func (a *Response) Unwrap() http.ResponseWriter { return a.ResponseWriter }
 
@@ -134,6 +142,7 @@ func (a *Response) WriteHeader(status int) {
 
 // Write implements http.ResponseWriter.
 func (a *Response) Write(b []byte) (int, error) {
+	a.Begin()
 	a.sends(http.StatusOK)
 	if a.Watcher != nil {
 		a.Watcher.Waits(true)
@@ -144,6 +153,7 @@ func (a *Response) Write(b []byte) (int, error) {
 
 // WriteString implements io.StringWriter.
 func (a *Response) WriteString(s string) (int, error) {
+	a.Begin()
 	a.sends(http.StatusOK)
 	if a.Watcher != nil {
 		a.Watcher.Waits(true)
@@ -155,6 +165,7 @@ func (a *Response) WriteString(s string) (int, error) {
 // ReadFrom implements io.ReaderFrom, so that files are sent as they are without a writer
 // between.
 func (a *Response) ReadFrom(r io.Reader) (int64, error) {
+	a.Begin()
 	if a.Watcher != nil {
 		if !isFile(r) { // to wait for r is to work
 			return io.Copy(struct{ io.Writer }{a}, r)
@@ -188,6 +199,7 @@ func isFile(r io.Reader) bool {
 
 // FlushError is what http.ResponseController calls.
 func (a *Response) FlushError() error {
+	a.Begin()
 	if a.Watcher != nil {
 		a.Watcher.Waits(true)
 		defer a.Watcher.Waits(false)

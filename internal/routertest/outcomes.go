@@ -77,13 +77,17 @@ func failedLogins(s *suite) {
 
 // inParallel asks for n logins that are all under way at once, and returns how many passed.
 func (s *suite) inParallel(rule middleware.Rule, n, status int) (passed int) {
-	var under sync.WaitGroup // all are decided
-	under.Add(n)
-	var passes atomic.Int32
+	var decided, passes atomic.Int32
+	allDecided := make(chan struct{})
+	decide := func() {
+		if decided.Add(1) == int32(n) {
+			close(allDecided)
+		}
+	}
 	handler := s.router.Build(app([]Limit{s.rules(rule)}, Route{Path: "/login", Handler: func(w http.ResponseWriter, r *http.Request) {
 		passes.Add(1)
-		under.Done()
-		under.Wait()
+		decide()
+		<-allDecided
 		answerAsAsked(w, r)
 	}}))
 	server := s.serveHandler(handler)
@@ -93,10 +97,10 @@ func (s *suite) inParallel(rule middleware.Rule, n, status int) (passed int) {
 		all.Go(func() {
 			a, err := server.try(r)
 			if err != nil || a.StatusCode != status {
-				under.Done()
+				decide()
 			}
-			if err == nil && a.StatusCode != status && a.StatusCode != 429 {
-				s.Errorf("answered %d", a.StatusCode)
+			if err != nil || a.StatusCode != status && a.StatusCode != 429 {
+				s.Errorf("answered %v, with the error %v", a.Response, err)
 			}
 		})
 	}

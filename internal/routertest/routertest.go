@@ -40,6 +40,11 @@ type Router struct {
 	// handling of errors answers with 401. Nil: its handlers return no errors.
 	Fails func(limits []Limit) http.Handler
 
+	// Refuses returns a handler with the route "GET /", and a limit in front of it whose OnRefused
+	// is answer. A middleware of the router's further out passes the status that it sees to seen.
+	// Nil: the adapter has no OnRefused.
+	Refuses func(limits *middleware.RateLimit, answer Answer, seen func(status int)) http.Handler
+
 	// Nested says that a group is a router of its own. The limits further out do
 	// not know its routes.
 	Nested bool
@@ -140,6 +145,7 @@ var cases = []testCase{
 	{claim: "a key from the path is what the handler sees, however it is spelled", run: keySpellings},
 	{claim: "a key from the body is counted, and the handler reads the body", run: keyFromBody},
 	{claim: "unknown paths are counted and have no pattern", run: unknownPaths},
+	{claim: "an application's answer has the refusal's status unless it says another", run: ownAnswers},
 
 	{claim: "five failed logins, and right ones without end", run: failedLogins, ends: true},
 	{claim: "logins at once", run: loginsAtOnce, ends: true},
