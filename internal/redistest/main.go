@@ -22,7 +22,7 @@ const Patience = 30 * time.Second
 // as what hangs in a client ends with the client's own timeouts.
 func Main(m *testing.M) {
 	Silence()
-	waitTogether()
+	setFlags()
 	pooled = true
 	code := m.Run()
 	endPools()
@@ -39,14 +39,18 @@ func Main(m *testing.M) {
 	os.Exit(code)
 }
 
-// waitTogether has more parallel tests run at once than there are processors, unless -parallel
-// says how many: most of the time they wait for servers.
-func waitTogether() {
+// setFlags sets what the command line does not. More parallel tests run at once than there are
+// processors: most of the time they wait for servers. A property that fails is made smaller for
+// five seconds, not thirty.
+func setFlags() {
 	flag.Parse()
-	isSet := false
-	flag.Visit(func(f *flag.Flag) { isSet = isSet || f.Name == "test.parallel" })
-	if !isSet {
+	isSet := map[string]bool{}
+	flag.Visit(func(f *flag.Flag) { isSet[f.Name] = true })
+	if !isSet["test.parallel"] {
 		_ = flag.Set("test.parallel", strconv.Itoa(max(4, runtime.GOMAXPROCS(0))))
+	}
+	if !isSet["rapid.shrinktime"] {
+		_ = flag.Set("rapid.shrinktime", "5s") // there is no such flag without rapid
 	}
 }
 
