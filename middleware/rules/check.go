@@ -84,6 +84,35 @@ func (c *checker) headers() {
 	}
 }
 
+// refusal is what a rule answers that denies, or limits.
+func (c *checker) refusal(path []string, given *refusal, denies bool) (made middleware.Refusal) {
+	if given == nil {
+		return made
+	}
+	check := func(field string, r middleware.Refusal) {
+		if err := r.Validate(); err != nil {
+			c.at(sub(path, field), "%s", strings.TrimPrefix(inFile(err), field+" "))
+		}
+	}
+	made.Type, made.Title, made.Message = given.Type, given.Title, given.Message
+	if given.Status != nil {
+		made.Status = int(*given.Status)
+		if denies && !c.noted(sub(path, "status")) && made.Status != http.StatusForbidden && made.Status != http.StatusTooManyRequests && made.Status != http.StatusServiceUnavailable {
+			c.at(sub(path, "status"), "is %d: with mode: deny it must be 403, 429 or 503", made.Status)
+		}
+	}
+	check("type", middleware.Refusal{Type: given.Type})
+	check("title", middleware.Refusal{Title: given.Title})
+	check("message", middleware.Refusal{Message: given.Message})
+	if given.RetryAfter != nil {
+		made.RetryAfter = given.RetryAfter.Duration
+		if !denies {
+			c.at(sub(path, "retry_after"), "is for mode: deny: a limit knows by itself when to come back")
+		}
+	}
+	return made
+}
+
 func (c *checker) nothing() bool {
 	f := c.file
 	return len(f.Global) == 0 && len(f.Tiers) == 0 && len(f.Endpoints) == 0 && len(f.Default) == 0 && f.Ban == nil && f.Overload == nil &&
@@ -296,8 +325,8 @@ func (c *checker) proxies() {
 		named = map[string]keyfunc.Func{}
 	}
 	named["ip"], named["fingerprint"] = ip, keyfunc.Fingerprint(c.ip...)
-	c.keys = newKeys(named)
-	c.keys.one("ip") // the first where a client's address is looked for
+	c.keys = &keys{named: named, known: map[string]*knownKey{}}
+	c.keys.add("ip") // the first where a client's address is looked for
 }
 
 func texts(networks []network) (list []string) {

@@ -114,9 +114,9 @@ func (c *checker) readers(text string) (map[string]keyfunc.Func, error) {
 		}
 		from[source] = f
 	case kind == "apikey", kind == "fp", kind == "join":
-		for id, f := range c.keys.known {
-			if isOfKind(id, kind) {
-				from[id] = f
+		for _, known := range c.keys.order {
+			if isOfKind(known.id, kind) {
+				from[known.id] = known.f
 			}
 		}
 		if len(from) == 0 {
@@ -155,8 +155,8 @@ func isOfKind(id, kind string) bool {
 // namesHeader reports whether the value of an API key begins with the name of the header that a
 // rule reads such keys from.
 func (c *checker) namesHeader(value string) bool {
-	for _, id := range c.keys.order {
-		for choice := range strings.FieldsFuncSeq(id, func(r rune) bool { return r == '|' || string(r) == partsSeparator }) {
+	for _, known := range c.keys.order {
+		for choice := range strings.FieldsFuncSeq(known.id, func(r rune) bool { return r == '|' || string(r) == partsSeparator }) {
 			header, ok := strings.CutPrefix(choice, "apikey:")
 			header = strings.TrimSpace(header) + ":"
 			if ok && len(value) >= len(header) && strings.EqualFold(value[:len(header)], header) {
@@ -176,7 +176,7 @@ func (c *checker) ban() {
 	list := c.clientList("ban", b.CIDRs, b.Keys, b.File, func(key string) (warning string, err error) {
 		from, err := c.readers(key)
 		for name := range from {
-			c.keys.get(strings.Split(name, partsSeparator), func(int, error) {})
+			c.keys.add(strings.Split(name, partsSeparator)...)
 		}
 		return "", err
 	})
@@ -188,8 +188,8 @@ func (c *checker) ban() {
 		}
 	}
 	// A ban on a user or an address also holds on routes that count by something else.
-	c.keys.one("user")
-	c.keys.one("ip")
+	c.keys.add("user")
+	c.keys.add("ip")
 	c.config.Bans.Keys = append(slices.Clone(c.config.Bans.Keys), c.keys.all()...)
 
 	if own := c.config.Bans.DenyKey; len(list.keys) > 0 {

@@ -9,26 +9,29 @@ import (
 	"github.com/weirgo/weir/keyfunc"
 )
 
-// keys makes functions of what a rules file calls a key, one for each spelling.
+// keys makes the functions that a rules file calls keys, one for each spelling.
 type keys struct {
 	named map[string]keyfunc.Func
-	known map[string]keyfunc.Func // by its parts
-	order []string                // of known
-	open  map[string]bool         // by parts, of those that rules have: whether all of these are open in an outage
+	known map[string]*knownKey // by id: the key's parts, joined
+	order []*knownKey
 }
 
-func newKeys(named map[string]keyfunc.Func) *keys {
-	return &keys{named: named, known: map[string]keyfunc.Func{}, open: map[string]bool{}}
+// A knownKey is a key that was made, in the order in which they were.
+type knownKey struct {
+	id     string
+	f      keyfunc.Func
+	used   bool // by a rule
+	closed bool // by a rule that refuses, or counts otherwise, what it cannot count
 }
 
 // partsSeparator is in no part that could be read.
 const partsSeparator = "\n"
 
-// get is the key of these parts. One that can't be read is reported by its index.
-func (k *keys) get(parts []string, report func(i int, err error)) keyfunc.Func {
+// get is the key of these parts, or nil. A part that can't be read is reported by its index.
+func (k *keys) get(parts []string, report func(i int, err error)) *knownKey {
 	id := strings.Join(parts, partsSeparator)
-	if f := k.known[id]; f != nil {
-		return f
+	if known := k.known[id]; known != nil {
+		return known
 	}
 	fs := make([]keyfunc.Func, len(parts))
 	ok := len(parts) > 0
@@ -43,34 +46,26 @@ func (k *keys) get(parts []string, report func(i int, err error)) keyfunc.Func {
 	if !ok {
 		return nil
 	}
-	f := fs[0]
+	made := &knownKey{id: id, f: fs[0]}
 	if len(fs) > 1 {
-		f = keyfunc.JoinPresent(fs...)
+		made.f = keyfunc.JoinPresent(fs...)
 	}
-	k.known[id] = f
-	k.order = append(k.order, id)
-	return f
+	k.known[id] = made
+	k.order = append(k.order, made)
+	return made
 }
 
-// one is the key of one part, or nil.
-func (k *keys) one(part string) keyfunc.Func { return k.get([]string{part}, func(int, error) {}) }
+// add makes the key of these parts, if they can be read.
+func (k *keys) add(parts ...string) *knownKey { return k.get(parts, func(int, error) {}) }
 
-// usedBy notes that a rule has the key of these parts.
-func (k *keys) usedBy(parts []string, r *rule) {
-	id := strings.Join(parts, partsSeparator)
-	before, used := k.open[id]
-	k.open[id] = r.OnOutage == "open" && (before || !used)
-}
-
-// all are the keys that were made, in the order in which they were. One that only rules
-// have which let pass what they cannot count is none when it fails.
-func (k *keys) all() []keyfunc.Func {
-	fs := make([]keyfunc.Func, len(k.order))
-	for i, id := range k.order {
-		fs[i] = k.known[id]
-		if k.open[id] {
-			fs[i] = orNone(fs[i])
+// all are the keys that were made. A failing key that only rules with on_outage: open use is no key.
+func (k *keys) all() (fs []keyfunc.Func) {
+	for _, known := range k.order {
+		f := known.f
+		if known.used && !known.closed {
+			f = orNone(f)
 		}
+		fs = append(fs, f)
 	}
 	return fs
 }
@@ -100,8 +95,12 @@ func (c *checker) key(p *placed) keyfunc.Func {
 	if len(parts) == 0 {
 		return nil // one counter for all
 	}
-	c.keys.usedBy(parts, p.rule)
-	return c.keys.get(parts, func(i int, err error) { c.at(c.doc.element(sub(path, "key"), i), "%s", err) })
+	known := c.keys.get(parts, func(i int, err error) { c.at(c.doc.element(sub(path, "key"), i), "%s", err) })
+	if known == nil {
+		return nil
+	}
+	known.used, known.closed = true, known.closed || p.OnOutage != "open"
+	return known.f
 }
 
 var (

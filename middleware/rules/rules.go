@@ -158,7 +158,7 @@ func parse(name string, text []byte, o Options, readFile func(name string) (path
 	}
 	rules := &Rules{config: c.config, warnings: c.warnings.list, doc: c.doc, file: c.file, places: c.places, files: c.files, tiers: c.tiers, own: o.Keys, bound: c.bound, sums: sums}
 	if c.keys != nil {
-		rules.ip = c.keys.one("ip")
+		rules.ip = c.keys.add("ip").f
 	}
 	digest.Sum(rules.digest[:0])
 	return rules, c.err()
