@@ -11,15 +11,18 @@ import (
 // is still a limit; "" or an error might be read as none.
 var noIP = Shared.Mark("no-ip")
 
-// addressKey is the key of ip: IPv4 whole, IPv6 down to its prefix.
-func addressKey(ip netip.Addr, ipv6Prefix int) string {
+// textOf is the text of ip's key: a whole IPv4 address, or a network.
+func (c *clientIP) textOf(ip netip.Addr) string {
 	// Only here, not where trust is decided: 64:ff9b::10.0.0.1 is not 10.0.0.1.
 	ip = network.FromNAT64(ip)
+	bits := c.ipv6Prefix
 	if ip.Is4() {
-		return ip.String()
+		if bits = c.ipv4Prefix; bits == 32 {
+			return ip.String()
+		}
 	}
 	var text [len("ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff/128")]byte // String allocates twice
-	return string(netip.PrefixFrom(ip, ipv6Prefix).Masked().AppendTo(text[:0]))
+	return string(netip.PrefixFrom(ip, bits).Masked().AppendTo(text[:0]))
 }
 
 // longestAddress is more than any address takes, with its brackets, zone and port.

@@ -10,7 +10,7 @@
 //	count per                                use
 //	client, nothing in front of the server   IP()
 //	client, behind a proxy or a CDN          IP(TrustProxies("10.0.0.0/8")), see below
-//	network of a client                      IP(IPv6Prefix(48)), as a second, wider rule
+//	network of a client                      IP(Prefixes(24, 48)), as a second, wider rule
 //	signed-in user, else address             First(User, IP())
 //	API key or token you have checked        APIKey("X-Api-Key"), Bearer
 //	any other header, a cookie               Header("X-Tenant"), Cookie("session")

@@ -22,8 +22,13 @@ var fingerprintHeaders = [...]string{"User-Agent", "Accept", "Accept-Language", 
 //
 // The digest has no secret, so it does not hide an address from an attacker that tries
 // them all; for that, see [Hash]. Fingerprint panics where IP does.
-func Fingerprint(opts ...IPOption) Func {
-	ip := must(newClientIP(opts))
+func Fingerprint(opts ...IPOption) Func { return must(newFingerprint(opts)) }
+
+func newFingerprint(opts []IPOption) (Func, error) {
+	ip, err := newClientIP(opts)
+	if err != nil {
+		return nil, err
+	}
 	return func(r *http.Request) (string, error) {
 		key, _ := ip.key(r) // there always is one
 		address, class := Classify(key)
@@ -39,7 +44,7 @@ func Fingerprint(opts ...IPOption) Func {
 		}
 		sum := sha256.Sum256(text)
 		return digestKey(class, fingerprintTag, sum[:]), nil
-	}
+	}, nil
 }
 
 func appendPart(text []byte, part string) []byte {

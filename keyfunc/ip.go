@@ -43,8 +43,8 @@ import (
 // translator of your own. It is not decoded to decide which peer is trusted.
 //
 // Many people can share an IPv4 address (an office, a mobile network): choose the
-// limit for that, or count users. And one customer can hold many /64 networks: a
-// second rule with [IPv6Prefix] of 48 bounds those.
+// limit for that, or count users. And one customer can hold many /64 networks, or a
+// network of IPv4: a second rule with [Prefixes] bounds those.
 //
 // IP panics on a configuration that can't be meant. If yours is read from a file,
 // use [NewIP].
@@ -207,6 +207,23 @@ func IPv6Prefix(bits int) IPOption {
 	}
 }
 
+// Prefixes sets how many bits of an address count: ipv4 from 8 to 32, and ipv6 as in [IPv6Prefix].
+// The key is the network, such as "203.0.113.0/24" or "2001:db8:1::/48". It is for a second rule
+// beside one on the address, against a client that sends from all of its network:
+//
+//	keyfunc.IP(keyfunc.Prefixes(24, 48))
+//
+// The clients of a network share its counter, and a ban of the key bans them all, so choose a
+// limit that they do not reach together.
+func Prefixes(ipv4, ipv6 int) IPOption {
+	return func(c *ipConfig) {
+		c.ipv4Prefix, c.ipv6Prefix = ipv4, ipv6
+		if ipv4 < 8 || ipv4 > 32 || ipv6 < 32 || ipv6 > 128 {
+			c.report("Prefixes(%d, %d): they must be from 8 to 32, and from 32 to 128", ipv4, ipv6)
+		}
+	}
+}
+
 // ipConfig is a clientIP that options are being applied to.
 type ipConfig struct {
 	clientIP
@@ -240,7 +257,7 @@ func (c *ipConfig) trustPeers(option string, cidrs []string) {
 }
 
 func newClientIP(opts []IPOption) (*clientIP, error) {
-	c := &ipConfig{clientIP: clientIP{ipv6Prefix: 64}}
+	c := &ipConfig{clientIP: clientIP{ipv4Prefix: 32, ipv6Prefix: 64}}
 	for i, opt := range opts {
 		if opt == nil {
 			c.report("option %d is nil", i+1)
@@ -270,12 +287,13 @@ type clientIP struct {
 	peers      network.Set // the peers that the header is read of
 	anyPeer    bool        // whether it is read from peers outside of peers
 	unixSocket bool        // and from peers on a unix socket
+	ipv4Prefix int
 	ipv6Prefix int
 	warning    proxyWarning
 }
 
 func (c *clientIP) key(r *http.Request) (string, error) {
-	if c.header == "" {
+	if c.header == "" && c.ipv4Prefix == 32 {
 		if host := plainIPv4(r.RemoteAddr); host != "" {
 			c.warning.check(r)
 			return host, nil
@@ -285,7 +303,7 @@ func (c *clientIP) key(r *http.Request) (string, error) {
 	trusted := c.header != "" && c.trusted(peer, r.RemoteAddr)
 	if trusted {
 		if client := c.named(r.Header[c.header]); client.IsValid() {
-			return addressKey(client, c.ipv6Prefix), nil
+			return c.textOf(client), nil
 		}
 	}
 	rewritten := isRewritten(peer, r.RemoteAddr)
@@ -302,8 +320,8 @@ func (c *clientIP) key(r *http.Request) (string, error) {
 	}
 	// There is one way to spell IPv4, unless inside IPv6: the text is the key.
 	text, _ := splitPort(r.RemoteAddr)
-	if !peer.Is4() || strings.IndexByte(text, ':') >= 0 {
-		text = addressKey(peer, c.ipv6Prefix)
+	if !peer.Is4() || strings.IndexByte(text, ':') >= 0 || c.ipv4Prefix < 32 {
+		text = c.textOf(peer)
 	}
 	if trusted || rewritten {
 		// Even without the header: a client can have it dropped ("Connection: X-Forwarded-For").

@@ -65,26 +65,39 @@ func TestIPIsThePeer(t *testing.T) {
 	}
 }
 
-func TestIPv6PrefixFoldsNeighbours(t *testing.T) {
+func TestPrefixesFoldNeighbours(t *testing.T) {
 	for _, tt := range []struct {
-		bits       int
+		ipv4, ipv6 int // 0: IPv6Prefix
 		peer, want string
 	}{
-		{32, "[2001:db8:1:2:3::4]:1", "2001:db8::/32"},
-		{48, "[2001:db8:1:2:3::4]:1", "2001:db8:1::/48"},
-		{56, "[2001:db8:1:2ff:3::4]:1", "2001:db8:1:200::/56"},
-		{64, "[2001:db8:1:2:3::4]:1", "2001:db8:1:2::/64"},
-		{128, "[2001:db8:1:2:3::4]:1", "2001:db8:1:2:3::4/128"},
+		{0, 32, "[2001:db8:1:2:3::4]:1", "2001:db8::/32"},
+		{0, 48, "[2001:db8:1:2:3::4]:1", "2001:db8:1::/48"},
+		{24, 48, "[2001:db8:1:2:3::4]:1", "2001:db8:1::/48"},
+		{0, 56, "[2001:db8:1:2ff:3::4]:1", "2001:db8:1:200::/56"},
+		{0, 128, "[2001:db8:1:2:3::4]:1", "2001:db8:1:2:3::4/128"},
+		{24, 48, "203.0.113.9:1", "203.0.113.0/24"},
+		{20, 64, "203.0.113.9:1", "203.0.112.0/20"},
+		{8, 64, "203.0.113.9", "203.0.0.0/8"},
+		{32, 64, "203.0.113.9:1", "203.0.113.9"},
+		{24, 48, "@", "no-ip"},
 
 		// CVE-2026-30827: a mask on an IPv4-mapped address made ::/56 of everybody
-		{32, "[::ffff:192.0.2.1]:1", "192.0.2.1"},
-		{56, "[::ffff:c000:201]:1", "192.0.2.1"},
-		{128, "[::ffff:192.0.2.1]:1", "192.0.2.1"},
-		{56, "192.0.2.1:1", "192.0.2.1"},
+		{0, 32, "[::ffff:192.0.2.1]:1", "192.0.2.1"},
+		{0, 56, "[::ffff:c000:201]:1", "192.0.2.1"},
+		{0, 56, "192.0.2.1:1", "192.0.2.1"},
+		{24, 48, "[::ffff:c000:201]:1", "192.0.2.0/24"},
+		{24, 48, "[64:ff9b::192.0.2.1]:1", "192.0.2.0/24"},
 	} {
-		f := keyfunc.IP(keyfunc.IPv6Prefix(tt.bits))
-		assert.Equal(t, tt.want, keyOf(t, f, from(tt.peer)), "%s at /%d", tt.peer, tt.bits)
+		opt := keyfunc.Prefixes(tt.ipv4, tt.ipv6)
+		if tt.ipv4 == 0 {
+			opt = keyfunc.IPv6Prefix(tt.ipv6)
+		}
+		assert.Equal(t, tt.want, keyOf(t, keyfunc.IP(opt), from(tt.peer)), "%s at /%d/%d", tt.peer, tt.ipv4, tt.ipv6)
 	}
+	behind := keyfunc.IP(keyfunc.TrustProxies("10.0.0.0/8"), keyfunc.Prefixes(24, 48))
+	assert.Equal(t, "203.0.113.0/24", keyOf(t, behind, from("10.0.0.1:1", "X-Forwarded-For", "203.0.113.9")))
+	assert.Equal(t, keyfunc.InDoubt, classOf(t, behind, from("10.0.0.1:1")), "the proxy's network is banned for nobody")
+	assert.Equal(t, keyfunc.Own, classOf(t, behind, from("203.0.113.9:1")))
 }
 
 func TestTrustProxiesReadsForwardedFor(t *testing.T) {
@@ -370,6 +383,7 @@ func TestNewIPRefusesWhatCannotBeMeant(t *testing.T) {
 			`keyfunc: TrustHeader("X-Real-IP: "): it is not the name of a header`},
 		{"bits", opts(keyfunc.IPv6Prefix(31)), `keyfunc: IPv6Prefix(31): it must be from 32 to 128`},
 		{"more bits", opts(keyfunc.IPv6Prefix(129)), `keyfunc: IPv6Prefix(129): it must be from 32 to 128`},
+		{"widths", opts(keyfunc.Prefixes(7, 129)), `keyfunc: Prefixes(7, 129): they must be from 8 to 32, and from 32 to 128`},
 		{"two ways", opts(keyfunc.TrustProxies("10.0.0.0/8"), keyfunc.TrustHops(1)),
 			`keyfunc: TrustProxies, TrustHops: an address is found in one way; keep one of them`},
 		{"one way twice", opts(keyfunc.TrustProxies("10.0.0.1"), keyfunc.TrustProxies("10.0.0.2")),

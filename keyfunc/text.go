@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/weirgo/weir/internal/invalid"
@@ -13,22 +14,23 @@ import (
 // Parse reads a key written as text, in a file, a flag or the environment:
 //
 //	ip                the client's address, as [IP]
+//	ip/24/48          its network, as IP with [Prefixes]
 //	user              [User], and so bearer, route, method, host, global, fingerprint
 //	apikey:X-Api-Key  [APIKey] of that header, and so header:X-Tenant, cookie:session
 //	path:id           [PathValue] of that parameter
 //	query:tenant      [Query] of that parameter
 //	user|ip           the first of these that the request has, as [First]
 //
-// named are keys by what they are called in the text: functions of your own, or ip and
-// fingerprint with options. Their names are letters, digits, - and _, and go before
-// those above. May be nil.
+// named are functions of your own, by what they are called in the text: letters, digits, - and _.
+// They go before those above. May be nil. opts say how ip, ip/24/48 and fingerprint find the
+// client's address.
 //
 // The error says which of the choices is wrong, and does not quote it: what is written
 // there by mistake may be a credential.
-func Parse(text string, named map[string]Func) (Func, error) {
+func Parse(text string, named map[string]Func, opts ...IPOption) (Func, error) {
 	var fs []Func
 	for choice := range strings.SplitSeq(text, "|") {
-		f, err := parseOne(strings.TrimSpace(choice), named)
+		f, err := parseOne(strings.TrimSpace(choice), named, opts)
 		if err != nil && strings.Contains(text, "|") {
 			return nil, invalid.New("keyfunc", "choice %d of the key %w", len(fs)+1, err)
 		}
@@ -44,15 +46,8 @@ func Parse(text string, named map[string]Func) (Func, error) {
 }
 
 // plainKeys are those that are written as a word.
-var plainKeys = map[string]func() Func{
-	"ip":          func() Func { return IP() },
-	"fingerprint": func() Func { return Fingerprint() },
-	"user":        func() Func { return User },
-	"bearer":      func() Func { return Bearer },
-	"route":       func() Func { return Route },
-	"method":      func() Func { return Method },
-	"host":        func() Func { return Host },
-	"global":      func() Func { return Global },
+var plainKeys = map[string]Func{
+	"user": User, "bearer": Bearer, "route": Route, "method": Method, "host": Host, "global": Global,
 }
 
 // keysOf are those that are written as a word, a colon and a name.
@@ -64,12 +59,20 @@ var keysOf = map[string]func(name string) (Func, error){
 	"query":  newQuery,
 }
 
-func parseOne(text string, named map[string]Func) (Func, error) {
+func parseOne(text string, named map[string]Func, opts []IPOption) (Func, error) {
 	if f := named[text]; f != nil && isName(text) {
 		return f, nil
 	}
 	if f := plainKeys[text]; f != nil {
-		return f(), nil
+		return f, nil
+	}
+	switch widths, isNetwork := strings.CutPrefix(text, "ip/"); {
+	case text == "ip":
+		return NewIP(opts...)
+	case text == "fingerprint":
+		return newFingerprint(opts)
+	case isNetwork:
+		return newNetwork(widths, opts)
 	}
 	kind, of, colon := strings.Cut(text, ":")
 	switch newKey := keysOf[kind]; {
@@ -84,6 +87,21 @@ func parseOne(text string, named map[string]Func) (Func, error) {
 		return f, nil
 	}
 	return nil, fmt.Errorf("is not one of %s", strings.Join(keyNames(named), ", "))
+}
+
+// newNetwork is the key "ip/" and these widths.
+func newNetwork(widths string, opts []IPOption) (Func, error) {
+	first, second, _ := strings.Cut(widths, "/")
+	ipv4, err := strconv.Atoi(first)
+	ipv6, wrong := strconv.Atoi(second)
+	if err != nil || wrong != nil || strconv.Itoa(ipv4)+"/"+strconv.Itoa(ipv6) != widths {
+		return nil, errors.New("is of a network and has no two lengths: want something like ip/24/48, for IPv4 and IPv6")
+	}
+	prefixes := Prefixes(ipv4, ipv6)
+	if _, err := NewIP(prefixes); err != nil {
+		return nil, errors.New("is of a network whose length can't be: want from 8 to 32 bits for IPv4, and from 32 to 128 for IPv6, as in ip/24/48")
+	}
+	return NewIP(append(slices.Clone(opts), prefixes)...)
 }
 
 // KindOf says what the text of a key is ([Classify]): its kind, such as "header"; what [Parse]
@@ -109,7 +127,7 @@ func KindOf(text string) (kind, source, value string) {
 
 // keyNames are all there are, as they are written.
 func keyNames(named map[string]Func) []string {
-	names := map[string]bool{}
+	names := map[string]bool{"ip": true, "ip/24/48": true, "fingerprint": true}
 	for name, f := range named {
 		if f != nil && isName(name) {
 			names[name] = true

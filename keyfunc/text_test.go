@@ -30,6 +30,8 @@ func TestParseReadsEveryKey(t *testing.T) {
 	}
 	for text, want := range map[string]string{
 		"ip":                     "2001:db8::/48",
+		"ip/24/48":               "2001:db8::/48",
+		"user|ip/24/32":          "user:42",
 		"user":                   "user:42",
 		"bearer":                 "bearer:t",
 		"route":                  "route:GET /x",
@@ -52,11 +54,16 @@ func TestParseReadsEveryKey(t *testing.T) {
 	f, err := keyfunc.Parse("fingerprint", nil)
 	require.NoError(t, err)
 	assert.Equal(t, keyOf(t, keyfunc.Fingerprint(), r), keyOf(t, f, r))
+	for text, want := range map[string]string{"ip": "198.51.100.7", "ip/24/48": "198.51.100.0/24"} {
+		f, err = keyfunc.Parse(text, nil, keyfunc.TrustHeader("X-Real-IP"))
+		require.NoError(t, err)
+		assert.Equal(t, want, keyOf(t, f, from("192.0.2.1:1", "X-Real-IP", "198.51.100.7")))
+	}
 }
 
 func TestParseSaysWhatIsWrong(t *testing.T) {
 	for text, want := range map[string]string{
-		"":            `keyfunc: the key is not one of apikey:NAME, bearer, cookie:NAME, fingerprint, global, header:NAME, host, ip, method, path:NAME, query:NAME, route, tenant, user`,
+		"":            `keyfunc: the key is not one of apikey:NAME, bearer, cookie:NAME, fingerprint, global, header:NAME, host, ip, ip/24/48, method, path:NAME, query:NAME, route, tenant, user`,
 		"IP":          "is not one of",
 		"user|":       "keyfunc: choice 2 of the key is not one of",
 		"user||ip":    "choice 2 of the key is not one of",
@@ -69,6 +76,10 @@ func TestParseSaysWhatIsWrong(t *testing.T) {
 		"nil":         "is not one of",
 		"a:b":         "is not one of",
 		"ip:48":       "is not one of",
+		"ip/24":       "the key is of a network and has no two lengths: want something like ip/24/48",
+		"ip/+24/48":   "has no two lengths",
+		"ip/24/48/1":  "has no two lengths",
+		"user|ip/7/8": "choice 2 of the key is of a network whose length can't be: want from 8 to 32 bits for IPv4",
 	} {
 		f, err := keyfunc.Parse(text, map[string]keyfunc.Func{"tenant": is("x"), "a:b": is("x"), "nil": nil})
 		require.ErrorContains(t, err, want, text)

@@ -13,6 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/spf13/pflag"
 
+	"github.com/weirgo/weir/internal/operate"
 	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/middleware/bans"
@@ -103,6 +104,9 @@ func ban(s *session, flags *pflag.FlagSet) action {
 		how := "permanently, until the ban is lifted"
 		if length > 0 {
 			b.Until, how = now().Add(length), fmt.Sprintf("for %v", length)
+		}
+		if note := operate.BanNote(c.key); note != "" {
+			fmt.Fprintln(s.err, "note:", note)
 		}
 		return c.write(b, func(table io.Writer) { fmt.Fprintf(table, "%s is banned %s\n", c.keyed.shown(), how) })
 	})

@@ -23,7 +23,7 @@ import (
 
 func recommend(s *session, flags *pflag.FlagSet) action {
 	f := newLogFlags(s, flags)
-	key := flags.String("key", "ip", "what is counted apart, as in a rules file: ip, user, user|ip, header:NAME and so on")
+	key := flags.String("key", "ip", "what is counted apart, as in a rules file: ip, ip/24/48, user, user|ip, header:NAME and so on")
 	per := flags.String("per", "1m", "the limit's `period`, such as 10s, 1m, 1h or 1d")
 	spare := flags.String("spare", "99.9%", "how many of the clients are to be refused nothing, as a `percentage`")
 	only := flags.String("for", "", "count the requests to one `endpoint` only, such as \"POST /login\"")
@@ -215,8 +215,11 @@ func (r *recommendation) write(table io.Writer, subject string) {
 
 // subjectOf is what a key tells apart, in words.
 func subjectOf(key string) string {
-	if key == "ip" {
+	switch {
+	case key == "ip":
 		return "client address"
+	case strings.HasPrefix(key, "ip/") && !strings.Contains(key, "|"):
+		return "network"
 	}
 	return key
 }

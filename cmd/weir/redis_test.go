@@ -178,8 +178,8 @@ func TestWhatRedisCannotBeAskedIsTold(t *testing.T) {
 		{[]string{"unban", "foo"}, exitUsage, "no request can have this key"},
 		{[]string{"peek", file, "--key", "usr:42"}, exitUsage, "no request can have this key"},
 		{[]string{"reset", file, "--key", "203.0.113"}, exitUsage, "no request can have this key"},
-		{[]string{"ban", "198.51.100.0/24"}, exitUsage, "ban.cidrs"},
-		{[]string{"peek", file, "--key", "198.51.100.0/24"}, exitUsage, "ban.cidrs"},
+		{[]string{"ban", "198.51.100.7/24"}, exitUsage, "ban.cidrs"},
+		{[]string{"peek", file, "--key", "198.51.100.7/24"}, exitUsage, "ban.cidrs"},
 		{[]string{"bans", "--secret-file", "none"}, exitBad, "none"},
 	} {
 		exit, _, err := weir(t, "", test.args...)

@@ -282,6 +282,11 @@ func TestRecommendTellsALimitAndWhatItCosts(t *testing.T) {
 	assert.Contains(t, out, "1 client is set apart, which asks for far more than all others: 198.51.100.1 for 30 in one minute until 2024-03-01 12:00:29 UTC, and no other for more than 4. Look whether they are attackers: with them the limit would be 30 per minute.")
 	assert.Regexp(t, `CLIENT ADDRESS REFUSED\s+MOST IN A MINUTE\s+UNTIL\s*\n198.51.100.1\s+30\s+2024-03-01 12:00:29\s+set apart\n`, out)
 
+	exit, out, err = weir(t, log, "recommend", "-", "--key=ip/24/48")
+	require.Equal(t, exitGood, exit, err)
+	assert.Contains(t, out, "for each network spares 100% of 2 clients", "192.0.2.0/24 and 198.51.100.0/24")
+	assert.Contains(t, out, "key: ip/24/48}")
+
 	exit, out, err = weir(t, log, "recommend", "-", "--for=GET /search", "--per=1h", "--json", "--key=ip")
 	require.Equal(t, exitGood, exit, err)
 	var said struct {

@@ -25,6 +25,7 @@ var (
 // Key is the key that is counted where a person writes text:
 //
 //   - an address is the key that it is counted under: of an IPv6 client its /64
+//   - a network is itself
 //   - a key of a kind of package keyfunc is spelled as a request has it
 //   - a key that begins with one of own, the application's own kinds, and a colon is itself
 //   - what is in quotation marks, a string of Go, is taken to the letter
@@ -45,8 +46,8 @@ func Key(text string, own ...string) (string, error) {
 		return keyfunc.IP()(r)
 	}
 	if prefix, err := netip.ParsePrefix(text); err == nil {
-		if prefix.Addr().Is6() && prefix == prefix.Masked() {
-			return text, nil // as keyfunc writes it, for whatever length
+		if isNetwork(text, prefix) {
+			return text, nil
 		}
 		return "", ErrNetwork
 	}
@@ -68,6 +69,25 @@ func Key(text string, own ...string) (string, error) {
 		return "", ErrNoKey // which may also be a part of what was written
 	}
 	return spelled, nil
+}
+
+// isNetwork reports whether text is spelled as [keyfunc.IP] spells a network.
+func isNetwork(text string, prefix netip.Prefix) bool {
+	least, most := 32, 128
+	if prefix.Addr().Is4() {
+		least, most = 8, 31
+	}
+	return prefix.Bits() >= least && prefix.Bits() <= most && prefix.Masked().String() == text
+}
+
+// BanNote is what an operator should know of a ban on these keys, or "".
+func BanNote(keys ...string) string {
+	for _, key := range keys {
+		if prefix, err := netip.ParsePrefix(key); err == nil && prefix.Bits() != 64 {
+			return "A ban on a network holds where a rule counts networks of that length, as key: ip/24/48 does. List the network in ban.cidrs to ban it everywhere."
+		}
+	}
+	return ""
 }
 
 func withoutSpaces(text string) string { return strings.ReplaceAll(text, " ", "") }

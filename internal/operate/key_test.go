@@ -21,16 +21,23 @@ func TestAnAddressIsTheKeyThatItIsCountedUnder(t *testing.T) {
 		"2001:db8::7":        "2001:db8::/64",
 		"2001:db8::/64":      "2001:db8::/64",
 		"2001:db8::/56":      "2001:db8::/56",
+		"198.51.100.0/24":    "198.51.100.0/24",
 		"":                   "",
 	} {
 		key, err := operate.Key(text)
 		require.NoError(t, err, text)
 		assert.Equal(t, want, key, text)
 	}
-	for _, network := range []string{"198.51.100.0/24", "203.0.113.7/32", "2001:db8::7/64"} {
+	for _, network := range []string{"198.51.100.7/24", "203.0.113.7/32", "0.0.0.0/0", "2001:db8::7/64", "::/0"} {
 		_, err := operate.Key(network)
 		assert.ErrorIs(t, err, operate.ErrNetwork, network)
 	}
+}
+
+func TestABanOnANetworkHasANote(t *testing.T) {
+	assert.Empty(t, operate.BanNote("user:42", "203.0.113.7", "2001:db8::/64"))
+	assert.Contains(t, operate.BanNote("user:42", "203.0.113.0/24"), "ban.cidrs")
+	assert.Contains(t, operate.BanNote("2001:db8::/48"), "ban.cidrs")
 }
 
 func TestAKeyIsSpelledAsARequestHasIt(t *testing.T) {
@@ -91,7 +98,7 @@ func TestTheKeyOfARequestIsTakenAsItIs(t *testing.T) {
 		r = r.WithContext(keyfunc.WithUser(r.Context(), rapid.StringMatching(`[!-~é]([ -~é\x00]{0,20}[!-~])?`).Draw(t, "user")))
 
 		fs := []keyfunc.Func{
-			keyfunc.IP(), keyfunc.IP(keyfunc.IPv6Prefix(48)), keyfunc.User, keyfunc.Bearer, keyfunc.APIKey("X-Tenant"), keyfunc.Header("X-Tenant"),
+			keyfunc.IP(), keyfunc.IP(keyfunc.Prefixes(20, 48)), keyfunc.User, keyfunc.Bearer, keyfunc.APIKey("X-Tenant"), keyfunc.Header("X-Tenant"),
 			keyfunc.Cookie("session"), keyfunc.Host, keyfunc.Method, keyfunc.Route, keyfunc.Global, keyfunc.Fingerprint(),
 		}
 		f := rapid.SampledFrom(fs).Draw(t, "key")

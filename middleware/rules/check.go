@@ -324,8 +324,8 @@ func (c *checker) proxies() {
 	if named == nil {
 		named = map[string]keyfunc.Func{}
 	}
-	named["ip"], named["fingerprint"] = ip, keyfunc.Fingerprint(c.ip...)
-	c.keys = &keys{named: named, known: map[string]*knownKey{}}
+	named["ip"] = ip // one function, which warns once
+	c.keys = &keys{named: named, ip: c.ip, known: map[string]*knownKey{}}
 	c.keys.add("ip") // the first where a client's address is looked for
 }
 

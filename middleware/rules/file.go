@@ -87,7 +87,7 @@ type rule struct {
 	limitFields
 	Tiers     map[string]limitFields `yaml:"tiers" keys:"^[!-~]([ -~]*[!-~])?$" doc:"Other limits for some tiers, in this rule alone."`
 	Overrides map[string]limitFields `yaml:"overrides" doc:"Limits of single keys in place of all others, by the key as weir explain shows it, such as user:42. What a key has used stays used. No message quotes them."`
-	Key       []string               `yaml:"key" min:"1" default:"ip" doc:"What is counted apart: ip, user, bearer, apikey:HEADER, header:NAME, cookie:NAME, path:NAME (a parameter of the route), query:NAME, route, method, host, fingerprint, global, or a key of the application's; user|ip is the first that the request has; a list is all of them together, a missing one left blank."`
+	Key       []string               `yaml:"key" min:"1" default:"ip" doc:"What is counted apart: ip, ip/24/48 (the network, of IPv4 and IPv6), user, bearer, apikey:HEADER, header:NAME, cookie:NAME, path:NAME (a parameter of the route), query:NAME, route, method, host, fingerprint, global, or a key of the application's; user|ip is the first that the request has; a list is all of them together, a missing one left blank."`
 	NoKey     string                 `yaml:"no_key" words:"share skip bad_request unauthorized" default:"share" doc:"What happens to a request without a key: share one counter, skip the rule, bad_request (400) or unauthorized (401)."`
 	Cost      *cost                  `yaml:"cost" default:"1" doc:"How many units a request takes."`
 	Counts    []answers              `yaml:"counts" min:"1" default:"all" doc:"Which answers use up the limit: statuses such as 401, classes such as 2xx, or one of them that does not, as in !5xx. What other answers took is returned."`

@@ -12,6 +12,7 @@ import (
 // keys makes the functions that a rules file calls keys, one for each spelling.
 type keys struct {
 	named map[string]keyfunc.Func
+	ip    []keyfunc.IPOption
 	known map[string]*knownKey // by id: the key's parts, joined
 	order []*knownKey
 }
@@ -36,7 +37,7 @@ func (k *keys) get(parts []string, report func(i int, err error)) *knownKey {
 	fs := make([]keyfunc.Func, len(parts))
 	ok := len(parts) > 0
 	for i, part := range parts {
-		f, err := keyfunc.Parse(part, k.named)
+		f, err := keyfunc.Parse(part, k.named, k.ip...)
 		if err != nil {
 			report(i, inWords(err))
 			ok = false
@@ -114,7 +115,8 @@ var (
 // isOf reports whether a choice of a key is of these kinds. The application's own are of none.
 func (c *checker) isOf(choice string, kinds []string) bool {
 	kind, _, _ := strings.Cut(choice, ":")
-	return c.options.Keys[choice] == nil && slices.Contains(kinds, strings.TrimSpace(kind))
+	kind, _, _ = strings.Cut(strings.TrimSpace(kind), "/") // a network is ip/24/48
+	return c.options.Keys[choice] == nil && slices.Contains(kinds, kind)
 }
 
 // canBe is the first part of a key that has a choice of these kinds, or "".

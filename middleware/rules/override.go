@@ -66,8 +66,8 @@ func (c *checker) keyOf(parts []string, text string) (string, error) {
 		case len(parts) > 1:
 		case c.options.Keys[choice] != nil:
 			return text, nil // whatever it is
-		case choice == "ip":
-			if key, err := c.addressKey(text); key != "" || err != nil {
+		case choice == "ip", strings.HasPrefix(choice, "ip/"):
+			if key, err := c.addressKey(choice, text); key != "" || err != nil {
 				return key, err
 			}
 		case isOfKind(choice, kind), strings.EqualFold(strings.ReplaceAll(choice, " ", ""), source):
@@ -78,25 +78,28 @@ func (c *checker) keyOf(parts []string, text string) (string, error) {
 	return "", fmt.Errorf("is not a key of this rule, which counts by %s: want one as weir explain shows it", told(" and ", parts))
 }
 
-// addressKey is what a client with that address is counted under, or "" if it is none.
-func (c *checker) addressKey(text string) (string, error) {
-	bits := 64
-	if p := c.file.Proxies; p != nil && p.IPv6Prefix != nil && *p.IPv6Prefix >= 32 && *p.IPv6Prefix <= 128 {
-		bits = int(*p.IPv6Prefix)
-	}
-	if prefix, err := netip.ParsePrefix(text); err == nil {
-		if prefix.Addr().Is6() && prefix.Bits() == bits && prefix == prefix.Masked() {
-			return text, nil // as keyfunc writes it
-		}
-		return "", errors.New("is a network, and a key is one client: give clients of a network a tier")
-	}
+// addressKey is the key of a client with that address, or of that network, under the choice ip or
+// one such as ip/24/48. It is "" for other texts.
+func (c *checker) addressKey(choice, text string) (string, error) {
 	ip, err := netip.ParseAddr(text)
-	if err != nil {
+	prefix, wrong := netip.ParsePrefix(text)
+	isPrefix := wrong == nil
+	if isPrefix {
+		ip = prefix.Masked().Addr()
+	} else if err != nil {
 		return "", nil
 	}
-	f, err := keyfunc.NewIP(keyfunc.IPv6Prefix(bits))
-	if err != nil {
-		return "", err
+	var named []keyfunc.IPOption
+	if p := c.file.Proxies; p != nil && p.IPv6Prefix != nil {
+		named = append(named, keyfunc.IPv6Prefix(int(*p.IPv6Prefix)))
 	}
-	return f(&http.Request{RemoteAddr: netip.AddrPortFrom(ip, 1).String()})
+	f, err := keyfunc.Parse(choice, nil, named...)
+	if err != nil {
+		return "", nil // noted where it is written
+	}
+	key, err := f(&http.Request{RemoteAddr: netip.AddrPortFrom(ip, 1).String()})
+	if isPrefix && key != text {
+		return "", errors.New("is a network, and no key of this rule: write a client's address, or give clients of a network a tier")
+	}
+	return key, err
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 	"unicode"
 
+	"github.com/weirgo/weir/internal/operate"
 	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/middleware/bans"
@@ -70,7 +71,7 @@ func (d *Dashboard) ban(ctx context.Context, r *http.Request, a action) (done ou
 	if a.For != "" {
 		done.Text += " for " + a.For
 	}
-	done.Text += "."
+	done.Text = strings.TrimSpace(done.Text + ". " + operate.BanNote(keys...))
 	return done, errors.Join(errs...)
 }
 
