@@ -51,12 +51,12 @@ func TestEveryDecisionIsTheModels(t *testing.T) {
 							times = times[:1] // what was taken may have come back now
 							clear(taken)
 						}
-						s = q.Refund(s, now, n, at)
+						s = q.Settle(s, now, returned(n, at))
 						m.refund(now, n, at)
 					}
 					if rapid.IntRange(0, 4).Draw(t, "owes") == 0 {
 						n := anyOwed(q.capacity).Draw(t, "owed")
-						s = q.Owe(s, now, n)
+						s = q.Settle(s, now, Settlement{Actual: n})
 						m.owes(now, n)
 					}
 					cost := anyCost(q.capacity, m.remaining(now)).Draw(t, "cost")
@@ -149,7 +149,7 @@ func TestTurnsOfALeakyBucketNeverComeCloserTogether(t *testing.T) {
 		for range rapid.IntRange(1, 40).Draw(t, "steps") {
 			if waiting := len(turns); waiting > 0 && rapid.Bool().Draw(t, "cancels") {
 				if i := rapid.IntRange(0, waiting-1).Draw(t, "which"); turns[i].at > now {
-					s = q.Refund(s, now, turns[i].cost, turns[i].receipt)
+					s = q.Settle(s, now, returned(turns[i].cost, turns[i].receipt))
 					turns = slices.Delete(turns, i, i+1)
 				}
 				continue
@@ -254,8 +254,8 @@ func TestAClockThatStepsBackGrantsAtMostOneBurstAndCostsAtMostAPeriod(t *testing
 				_, ok = q.Take(after, at, 1)
 				require.False(t, ok, "more than one burst")
 				require.LessOrEqual(t, q.Describe(after, at, 1, false).RetryAfter, micros(2*period))
-				require.Equal(t, q.Describe(State{}, at, 0, true), q.Describe(q.Refund(clone(s), at, 1, 0), at, 0, true))
-				require.Equal(t, q.capacity-1, q.Describe(q.Owe(s, at, 1), at, 0, true).Remaining)
+				require.Equal(t, q.Describe(State{}, at, 0, true), q.Describe(q.Settle(clone(s), at, returned(1, 0)), at, 0, true))
+				require.Equal(t, q.capacity-1, q.Describe(q.Settle(s, at, Settlement{Actual: 1}), at, 0, true).Remaining)
 			}
 		})
 	}

@@ -3,7 +3,7 @@ local function usedOf(q, s)
   return math.min(q.capacity - q.algorithm.remaining(q, s), 2 * q.capacity)
 end
 
--- The counterpart of Quota.Convert, of limits that differ: makes of s, a state under the quota
+-- The counterpart of Quota.convert, of limits that differ: makes of s, a state under the quota
 -- from that was brought to the present, one under q, in which as much was used now.
 local function convert(q, from, s, now)
   local used = usedOf(from, s)

@@ -64,10 +64,8 @@
 // default. A store takes a batch of charges, for several limits, entirely or not at
 // all.
 //
-// To write one, hold a [State] for each counter, which is a rule, a tier and a key, and the
-// quota that it was written under. Decide is [CheckDecide], then in one step: read the time
-// and the states ([Quota.Convert]), [TakeAll], and write the states if that took them. Refund
-// is [CheckCharges] and the [Quota.Refund] of the quota that the state was written under. Owe is
-// [CheckCharges] and [Quota.OweFrom]. Package limitertest tries the store; its example is a whole
-// one.
+// To write one, hold a [State] for each counter, which is a rule, a tier and a key. Decide is
+// [CheckDecide], then in one step: read the time and the states, [TakeAll], and write the states if
+// that took them. Settle is [CheckSettlements] and [Quota.Settle]. Package limitertest tries the store;
+// its example is a whole one.
 package limiter

@@ -178,7 +178,7 @@ func (s *shard) bytes() int { return cap(s.held)*stateBytes + s.logs }
 
 // state is a State, whose log lies in s's.
 func (s *state) state() State {
-	return State{Last: s.last, Level: s.level, Prev: s.prev, Log: s.log.entries()}
+	return State{Quota: s.quota, Last: s.last, Level: s.level, Prev: s.prev, Log: s.log.entries()}
 }
 
 // put writes a State.
@@ -224,14 +224,15 @@ func (s *shard) ready(known *state) {
 	}
 }
 
-// load reads a cell's state, and the quota that it was written under.
-func (s *shard) load(tag table.Tag, word uint64) (State, *Quota) {
+// load reads a cell's state.
+func (s *shard) load(tag table.Tag, word uint64) State {
 	if tag == heldTag {
-		known := &s.held[word]
-		return known.state(), known.quota
+		return s.held[word].state()
 	}
 	q := s.memory.writtenUnder(tag)
-	return q.unpack(word, s.memory.origin, s.now), q
+	state := q.unpack(word, s.memory.origin, s.now)
+	state.Quota = q
+	return state
 }
 
 // save is the word of a cell after a state of q has become of, as d says, and its tag. Before it

@@ -143,7 +143,8 @@ func (k *lockedKey) decide(charges []Charge, decisions []Decision, keys []locked
 	before := k.before(q, cost)
 	for j := range keys[:i] { // others may be on that counter
 		if o := &keys[j]; k.overflow && o.overflow && o.shard == k.shard && o.hash == k.hash {
-			before = q.at(q.Convert(charges[j].Quota, o.after, k.shard.now), k.shard.now)
+			o.after.Quota = charges[j].Quota
+			before = q.at(q.convert(o.after, k.shard.now), k.shard.now)
 		}
 	}
 	if q.isWide() {
@@ -162,14 +163,14 @@ func (k *lockedKey) before(q *Quota, cost int64) State {
 	if k.tag == 0 {
 		return q.at(State{}, s.now)
 	}
-	of, from := s.load(k.tag, k.word)
-	switch isSame := from == q || from.limit == q.limit; {
+	of := s.load(k.tag, k.word)
+	switch isSame := of.Quota == q || of.Quota.limit == q.limit; {
 	case isSame && q.isWide():
 		return of
 	case isSame && k.tag == heldTag:
 		return q.own(s.present(&s.held[k.word], q, cost))
 	}
-	return q.at(q.Convert(from, of, s.now), s.now)
+	return q.at(q.convert(of, s.now), s.now)
 }
 
 // write writes the state after a charge, as d says.
@@ -272,8 +273,7 @@ func (m *Memory) reset(charges []Charge) {
 	}
 }
 
-// settle settles one charge: a refund under the quota that the state was written under, a debt
-// as [Quota.OweFrom] says.
+// settle settles one charge.
 func (m *Memory) settle(c *Settlement) {
 	var keys [1]lockedKey
 	charges := [1]Charge{c.Charge}
@@ -300,18 +300,12 @@ func (m *Memory) settle(c *Settlement) {
 			s.ready(known) // a debt adds an entry, and a refund that makes room for what is owed
 		}
 	}
-	state, from := s.load(k.tag, k.word)
-	q, tag := from, k.tag
-	switch {
-	case owed > 0:
-		if q, state = c.Quota.OweFrom(from, state, s.now, owed); q != from {
-			tag = m.binding(q).tag
-		}
-	case c.Quota.InFlight():
-		q = c.Quota // a lower limit may be in force, and all of the slots are released
-		fallthrough
-	default:
-		state = q.Refund(state, s.now, -owed, c.Receipt.At)
+	state := s.load(k.tag, k.word)
+	from, tag := state.Quota, k.tag
+	state = c.Quota.Settle(state, s.now, *c)
+	q := state.Quota
+	if k.hasCell && q != from {
+		tag = m.binding(q).tag
 	}
 	d := q.describe(q.at(state, s.now), 0, 0, true)
 	if !k.hasCell {

@@ -56,7 +56,7 @@ func Lua(of ...Algorithm) string {
 func LuaSettles() string { return string(readLua("settles.lua")) }
 
 // LuaConvert comes after [Lua] of all algorithms. It sets the local function
-// convert(q, from, s, now), which is [Quota.Convert] for limits that differ, and usedOf(q, s). A
+// convert(q, from, s, now), which makes a state of one limit one of another ([Quota.Take]), and usedOf(q, s). A
 // state then has the fields of all of them.
 func LuaConvert() string { return string(readLua("convert.lua")) }
 

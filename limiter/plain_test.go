@@ -33,17 +33,12 @@ func inBubble(t *testing.T, f func()) {
 // A plainStore is what Memory has to decide like: states as they are, in a map.
 type plainStore struct {
 	mu     sync.Mutex
-	states map[plainKey]plainState
+	states map[plainKey]State
 }
 
-func newPlainStore() Store { return &plainStore{states: map[plainKey]plainState{}} }
+func newPlainStore() Store { return &plainStore{states: map[plainKey]State{}} }
 
 type plainKey struct{ rule, tier, key string }
-
-type plainState struct {
-	State
-	quota *Quota
-}
 
 func plainKeyOf(c Charge) plainKey { return plainKey{c.Quota.rule, c.Quota.tier, c.Key} }
 
@@ -53,35 +48,13 @@ func (p *plainStore) Decide(_ context.Context, charges []Charge, decisions []Dec
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	now := time.Now().UnixMicro()
 	states := make([]State, len(charges))
 	for i, c := range charges {
-		s := p.states[plainKeyOf(c)]
-		states[i] = c.Quota.Convert(s.quota, clone(s.State), now)
+		states[i] = clone(p.states[plainKeyOf(c)])
 	}
-	if TakeAll(charges, states, now, decisions) {
+	if TakeAll(charges, states, time.Now().UnixMicro(), decisions) {
 		for i, c := range charges {
-			if c.Cost > 0 {
-				p.states[plainKeyOf(c)] = plainState{states[i], c.Quota}
-			}
-		}
-	}
-	return nil
-}
-
-func (p *plainStore) change(charges []Charge, f func(c Charge, s plainState, now int64) plainState) error {
-	if err := CheckCharges(charges); err != nil {
-		return err
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for _, c := range charges {
-		s := p.states[plainKeyOf(c)]
-		s.State = clone(s.State)
-		if s = f(c, s, time.Now().UnixMicro()); s.quota != nil {
-			p.states[plainKeyOf(c)] = s
-		} else {
-			delete(p.states, plainKeyOf(c))
+			p.states[plainKeyOf(c)] = states[i]
 		}
 	}
 	return nil
@@ -91,25 +64,30 @@ func (p *plainStore) Settle(_ context.Context, settlements []Settlement) error {
 	if err := CheckSettlements(settlements); err != nil {
 		return err
 	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	for _, c := range settlements {
-		err := p.change([]Charge{c.Charge}, func(_ Charge, s plainState, now int64) plainState {
-			switch owed := c.Actual - c.Cost; {
-			case owed > 0:
-				s.quota, s.State = c.Quota.OweFrom(s.quota, s.State, now, owed)
-			case s.quota != nil:
-				s.State = s.quota.Refund(s.State, now, -owed, c.Receipt.At)
-			}
-			return s
-		})
-		if err != nil {
-			return err
-		}
+		key := plainKeyOf(c.Charge)
+		p.states[key] = c.Quota.Settle(clone(p.states[key]), time.Now().UnixMicro(), c)
 	}
 	return nil
 }
 
 func (p *plainStore) Reset(_ context.Context, charges []Charge) error {
-	return p.change(charges, func(Charge, plainState, int64) plainState { return plainState{} })
+	if err := CheckCharges(charges); err != nil {
+		return err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, c := range charges {
+		delete(p.states, plainKeyOf(c))
+	}
+	return nil
+}
+
+// returned is the settlement of n units that were taken at that time and not used.
+func returned(n, at int64) Settlement {
+	return Settlement{Charge: Charge{Cost: n, Receipt: Receipt{At: at}}}
 }
 
 // refunds returns what charges took.

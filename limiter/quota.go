@@ -173,13 +173,22 @@ func (q *Quota) Window() time.Duration {
 // Take is s after an event of that cost at time now, in microseconds since 1970.
 // When there is no room it is s itself, and false. Cost 0 takes nothing and succeeds;
 // a negative cost, or one above the capacity, fails.
+//
+// If s was written under another limit, what was used stays used, up to q's capacity, as if it had
+// been used now, and what is owed stays owed, up to that again. Nothing of that is written unless
+// the event is taken: a lower limit forgets what was used above it, and two limits that are asked in
+// turn would make room for each other.
 func (q *Quota) Take(s State, now, cost int64) (State, bool) {
-	taken, ok := q.takeNow(q.at(q.own(s), now), cost)
+	taken, ok := q.takeNow(q.present(s, now), cost)
 	if !ok || cost == 0 {
 		return s, ok
 	}
+	taken.Quota = q
 	return taken, true
 }
+
+// present is s as one of q's at time now, with a log that may be changed in place.
+func (q *Quota) present(s State, now int64) State { return q.at(q.own(q.convert(s, now)), now) }
 
 // own is s with a log that may be changed in place.
 func (q *Quota) own(s State) State {
@@ -197,52 +206,64 @@ func (q *Quota) takeNow(s State, cost int64) (State, bool) {
 	return q.algorithm.take(q, s, cost)
 }
 
-// Refund is s at time now with up to n units less used, of those that were taken at a time
-// that Describe gave as [Receipt.At]. Never more than Limit remain. It may change s.Log in
-// place.
+// Settle is s at time now after c is known to have cost Actual units, and not Cost. It may change s.Log
+// in place.
 //
-// Units return to the window that they were taken in, or to the log's entries of that time,
+// Units that were not used are refunded, of those that were taken at [Receipt.At]; never more than Limit
+// remain. They return to the window that they were taken in, or to the log's entries of that time,
 // and to nothing if those are gone. To a TokenBucket return at most as many as were in it at its
 // emptiest since; the others drained. Without [Quota.Settles] that is not known, and a refund
 // that is late by d is less by what d refills. Where the time is not known (0), the units that
 // were taken last are returned, which may admit more than the limit if they were not the ones.
-//
 // To a LeakyBucket return the units of the last event in its queue, and of no other: later events
 // have their turns already, and keep them. Where the time is not known nothing returns.
 //
-// A state that was written under another quota is refunded by that one, and stays its own:
-// converted to a lower limit first, it would forget what was used above that.
-func (q *Quota) Refund(s State, now, n, at int64) State {
-	if n <= 0 || q.isOver(s, now) {
+// Units that were used beyond Cost are owed, without asking for room: at most one capacity
+// above the limit, which later events wait for. The rest is forgiven. Units that are above the
+// limit outlive their window, and are the first that the next one counts.
+//
+// A state that was written under another limit is refunded under that one: under a lower limit it
+// would forget what was used above that. A debt is written under q, as Take says, unless the
+// other limit counts more. So a rule that only looks and owes comes to q's limit, and no debt under a
+// lower one forgets what was used.
+func (q *Quota) Settle(s State, now int64, c Settlement) State {
+	from := s.Quota
+	if from == nil || q.InFlight() { // a lower limit may be in force, and all of the slots are released
+		from = q
+	}
+	owed := c.Actual - c.Cost
+	var settled State
+	switch {
+	case owed == 0:
+		return s
+	case owed < 0:
+		settled = from.refund(s, now, -owed, c.Receipt.At)
+		settled.Quota = from
+		return settled
+	}
+	settled = q.owe(q.convert(s, now), now, owed)
+	settled.Quota = q
+	if from.limit == q.limit || from.isOver(s, now) || from.used(from.at(from.own(s), now)) == 0 {
+		return settled
+	}
+	if kept := from.owe(s, now, owed); from.used(kept) > q.used(settled) {
+		kept.Quota = from
+		return kept
+	}
+	return settled
+}
+
+// refund is s with up to n units less used, of those that were taken at that time.
+func (q *Quota) refund(s State, now, n, at int64) State {
+	if q.isOver(s, now) {
 		return s
 	}
 	return q.algorithm.refund(q, q.at(s, now), min(n, q.capacity), at)
 }
 
-// Owe is s at time now with n units more used, without asking for room: at most one capacity
-// above the limit, which later events wait for. The rest is forgiven. Units that are above the
-// limit outlive their window, and are the first that the next one counts. It may change s.Log in
-// place.
-func (q *Quota) Owe(s State, now, n int64) State {
-	if n <= 0 {
-		return s
-	}
+// owe is s with n units more used.
+func (q *Quota) owe(s State, now, n int64) State {
 	return q.algorithm.owe(q, q.at(s, now), min(n, 2*q.capacity))
-}
-
-// OweFrom is Owe on a state that was written under another quota, nil for a key that was never
-// seen, and says under which of the two it is to be written: under q, unless from counts more.
-// So a rule that only looks and owes comes to q's limit, and a debt under a lower one forgets
-// nothing that was used above it.
-func (q *Quota) OweFrom(from *Quota, s State, now, n int64) (*Quota, State) {
-	converted := q.Owe(q.Convert(from, s, now), now, n)
-	if n <= 0 || from == nil || from.limit == q.limit || from.isOver(s, now) {
-		return q, converted
-	}
-	if kept := from.algorithm.owe(from, from.at(s, now), min(n, 2*from.capacity)); from.used(kept) > q.used(converted) {
-		return from, kept
-	}
-	return q, converted
 }
 
 // isOver reports whether s is of a calendar's window that has ended. Units do not return to
@@ -266,7 +287,7 @@ func (q *Quota) Undo(d *Decision) Receipt {
 // Describe is the Decision on an event of that cost, where s is the state that Take
 // returned for it and allowed is what Take said.
 func (q *Quota) Describe(s State, now, cost int64, allowed bool) Decision {
-	s = q.at(q.own(s), now)
+	s = q.present(s, now)
 	return q.describe(s, max(0, s.Last-now), cost, allowed)
 }
 
@@ -319,15 +340,10 @@ func (q *Quota) isAhead(s State, now int64) bool {
 	return s.Last-now > q.Window().Microseconds()
 }
 
-// Convert is a state that was written under another quota as one of q's: what was used stays
-// used, up to q's capacity, as if it had been used now, and what is owed stays owed, up to that
-// again. Under an equal limit it is s itself; from is nil for a key that was never seen. It is to
-// be written only with what is taken: a conversion to a lower limit forgets what was used above
-// it, and two limits that are asked in turn would make room for each other. What is refunded and
-// owed goes by [Quota.Refund] and [Quota.OweFrom].
-func (q *Quota) Convert(from *Quota, s State, now int64) State {
-	switch {
-	case from == nil:
+// convert is s as a state of q's: [Quota.Take] says how. Under an equal limit it is s itself.
+func (q *Quota) convert(s State, now int64) State {
+	switch from := s.Quota; {
+	case from == nil || from == q:
 		return s
 	case from.limit == q.limit:
 		if q.algorithm.bursts && !q.hasLows() {
@@ -335,8 +351,9 @@ func (q *Quota) Convert(from *Quota, s State, now int64) State {
 		}
 		return s
 	case q.InFlight() && from.InFlight():
-		return s // all that are under way are, whatever the limit is now
+		return s // all that are in flight are, whatever the limit is now
 	}
+	from := s.Quota
 	s = from.at(from.own(s), now)
 	used := from.used(s)
 	owed := max(0, used-from.capacity)

@@ -93,7 +93,7 @@ func TestAnUndonePlaceSaysNothingOfHowLongOthersAreHeld(t *testing.T) {
 	taken, ok := q.Take(before, now+1000, 1)
 	require.True(t, ok)
 	d := q.Describe(taken, now+1000, 1, true)
-	assert.Equal(t, before.Prev, q.Refund(taken, now+3000, 1, q.Undo(&d).At).Prev)
+	assert.Equal(t, before.Prev, q.Settle(taken, now+3000, returned(1, q.Undo(&d).At)).Prev)
 }
 
 func TestAnUndoneChargeLeavesNoTrace(t *testing.T) {
@@ -106,7 +106,7 @@ func TestAnUndoneChargeLeavesNoTrace(t *testing.T) {
 		taken, ok := q.Take(before, now+1000, 2)
 		require.True(t, ok)
 		d := q.Describe(taken, now+1000, 2, true)
-		undone := q.Refund(taken, now+3000, 2, q.Undo(&d).At)
+		undone := q.Settle(taken, now+3000, returned(2, q.Undo(&d).At))
 		assert.Equal(t, q.Describe(before, now+3000, 0, true), q.Describe(undone, now+3000, 0, true), a)
 	}
 }
@@ -116,32 +116,28 @@ func TestAnUndoneChargeLeavesNoTrace(t *testing.T) {
 func TestAChangedLimitKeepsWhatWasUsed(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		quotas := []*Quota{mustQuota(t, anyLimit().Draw(t, "one")), mustQuota(t, anyLimit().Draw(t, "other"))}
-		var from *Quota
 		var s State
 		now := anyStart().Draw(t, "start")
 		for range rapid.IntRange(1, 25).Draw(t, "steps") {
 			q := rapid.SampledFrom(quotas).Draw(t, "quota")
-			converted := q.Convert(from, clone(s), now)
-			if from != nil && from.limit != q.limit {
+			converted := q.present(s, now)
+			if from := s.Quota; from != nil && from.limit != q.limit {
 				used := from.used(from.at(clone(s), now))
 				want := min(used, from.capacity, q.capacity) + min(max(0, used-from.capacity), q.capacity)
 				require.Equal(t, want, q.used(converted), "%v, of which %d are used, is %v", from.limit, used, q.limit)
 			}
 			if rapid.IntRange(0, 3).Draw(t, "owes") == 0 {
 				n := anyOwed(q.capacity).Draw(t, "owed")
-				under, owing := q.OweFrom(from, clone(s), now, n)
-				least := q.used(q.at(converted, now)) + min(n, 2*q.capacity)
-				require.GreaterOrEqual(t, under.used(owing), min(least, 2*q.capacity))
-				from, s = under, owing
+				least := q.used(converted) + min(n, 2*q.capacity)
+				s = q.Settle(clone(s), now, Settlement{Actual: n})
+				require.GreaterOrEqual(t, s.Quota.used(s), min(least, 2*q.capacity))
 				continue
 			}
-			d := q.Describe(converted, now, 0, true)
+			d := q.Describe(s, now, 0, true)
 			cost := anyCost(q.capacity, d.Remaining).Draw(t, "cost")
-			after, ok := q.Take(converted, now, cost)
+			var ok bool
+			s, ok = q.Take(s, now, cost)
 			require.Equal(t, cost <= d.Remaining, ok)
-			if ok && cost > 0 {
-				from, s = q, after
-			}
 			now = max(0, now+anyStep(q, d).Draw(t, "step"))
 		}
 	})

@@ -60,7 +60,7 @@ func admits(q *Quota, all []completion, lasting time.Duration, reserve func(comp
 		for len(flying) > 0 && flying[0].at+lasting.Microseconds() <= r.at {
 			f := flying[0]
 			flying = flying[1:]
-			s = q.Refund(s, f.at+lasting.Microseconds(), f.reserved-f.used, f.at)
+			s = q.Settle(s, f.at+lasting.Microseconds(), returned(f.reserved-f.used, f.at))
 		}
 		reserved := reserve(r)
 		after, ok := q.Take(s, r.at, reserved)

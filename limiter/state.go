@@ -1,9 +1,14 @@
 package limiter
 
-// State is what a store remembers of one key under one [Quota]: a few integers,
+// State is what a store remembers of one key of a rule and tier: a few integers,
 // which mean what the algorithm says, and for some a list of entries. The zero
 // State is a key that was never seen. A store writes and reads it as it stands.
 type State struct {
+	// Quota is what the state was written under: [Quota.Take] and [Quota.Settle] set it. If a
+	// rule's limit has changed, it says under which limit the numbers below are to be read. Nil:
+	// under that of the Quota that the state is passed to.
+	Quota *Quota
+
 	// Last is the time of the last change, in microseconds since 1970. The clock
 	// may step back; a state does not.
 	Last int64

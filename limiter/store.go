@@ -33,10 +33,8 @@ type Store interface {
 	// are errors in every store.
 	Decide(ctx context.Context, charges []Charge, decisions []Decision) error
 
-	// Settle corrects what charges took. Units that were not used are refunded, up to those that the
-	// Receipt is about ([Quota.Refund]): never more than the limit remain, and a key that has
-	// nothing to get back stays as it is. What was used beyond is owed, without asking for room
-	// ([Quota.OweFrom]).
+	// Settle corrects what charges took ([Quota.Settle]). Units that were not used are refunded, if
+	// the key still has them. What was used beyond is owed, without asking for room.
 	//
 	// Settle may return before the counters are corrected, if the next Decide on the same key comes
 	// after the correction. Its error is what is known by then. The end of ctx need not end what is

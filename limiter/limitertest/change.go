@@ -50,10 +50,10 @@ var changes = []testCase{
 						charges[i].Receipt, known[i].Receipt = at.here, at.there
 					}
 					t.refund(charges...)
-					m.refund(known, now)
+					m.settle(returning(known...), now)
 				case 2:
 					t.owe(charges...)
-					m.owe(charges, now)
+					m.settle(owing(charges...), now)
 				case 3:
 					t.reset(charges[:1]...)
 					m.reset(charges[:1])

@@ -10,7 +10,7 @@ import (
 var debts = []testCase{
 	{
 		name: "what is settled late was used all the same",
-		why:  "Of a quota that Settles units come back long after they were taken: as many as are still counted, so the state has to keep what Quota.Refund needs (State.Log), and never so many that more than the limit was really used in a period.",
+		why:  "Of a quota that Settles units come back long after they were taken: as many as are still counted, so the state has to keep what Quota.Settle needs (State.Log), and never so many that more than the limit was really used in a period.",
 		run: func(t *trial) {
 			const period, answer = 10 * time.Second, time.Second
 			for _, l := range samples {

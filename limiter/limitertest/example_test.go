@@ -16,31 +16,14 @@ import (
 // information.
 type MapStore struct {
 	mu     sync.Mutex
-	states map[[3]string]state
+	states map[[3]string]limiter.State
 }
 
-type state struct {
-	limiter.State
-	quota *limiter.Quota // that it was written under
-}
-
-func NewMapStore() *MapStore { return &MapStore{states: map[[3]string]state{}} }
+func NewMapStore() *MapStore { return &MapStore{states: map[[3]string]limiter.State{}} }
 
 // counterOf is what tells counters apart.
 func counterOf(c limiter.Charge) [3]string {
 	return [3]string{c.Quota.Rule(), c.Quota.Tier(), c.Key}
-}
-
-func (m *MapStore) find(c limiter.Charge, now int64) limiter.State {
-	s := m.states[counterOf(c)]
-	return c.Quota.Convert(s.quota, s.State, now)
-}
-
-// put writes a state, unless the charge only looks.
-func (m *MapStore) put(c limiter.Charge, s limiter.State) {
-	if c.Cost > 0 {
-		m.states[counterOf(c)] = state{s, c.Quota}
-	}
 }
 
 func (m *MapStore) Decide(_ context.Context, charges []limiter.Charge, decisions []limiter.Decision) error {
@@ -49,14 +32,15 @@ func (m *MapStore) Decide(_ context.Context, charges []limiter.Charge, decisions
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	now := time.Now().UnixMicro()
 	states := make([]limiter.State, len(charges))
 	for i, c := range charges {
-		states[i] = m.find(c, now)
+		states[i] = m.states[counterOf(c)]
 	}
-	if limiter.TakeAll(charges, states, now, decisions) {
+	if limiter.TakeAll(charges, states, time.Now().UnixMicro(), decisions) {
 		for i, c := range charges {
-			m.put(c, states[i])
+			if c.Cost > 0 { // a look leaves nothing behind
+				m.states[counterOf(c)] = states[i]
+			}
 		}
 	}
 	return nil
@@ -68,15 +52,9 @@ func (m *MapStore) Settle(_ context.Context, settlements []limiter.Settlement) e
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	now := time.Now().UnixMicro()
 	for _, c := range settlements {
-		s, ok := m.states[counterOf(c.Charge)]
-		if owed := c.Actual - c.Cost; owed > 0 {
-			under, owing := c.Quota.OweFrom(s.quota, s.State, now, owed)
-			m.states[counterOf(c.Charge)] = state{owing, under}
-		} else if ok {
-			m.states[counterOf(c.Charge)] = state{s.quota.Refund(s.State, now, -owed, c.Receipt.At), s.quota}
-		}
+		counter := counterOf(c.Charge)
+		m.states[counter] = c.Quota.Settle(m.states[counter], time.Now().UnixMicro(), c)
 	}
 	return nil
 }

@@ -191,7 +191,6 @@ type flawed struct {
 }
 
 type held struct {
-	quota *limiter.Quota
 	state limiter.State
 	until int64
 }
@@ -283,28 +282,34 @@ func (s *flawed) load(c limiter.Charge, now int64) limiter.State {
 	h, ok := s.held[s.name(c)]
 	if owed := s.owed[s.name(c)]; owed > 0 && now >= h.until {
 		delete(s.owed, s.name(c))
-		return c.Quota.Owe(limiter.State{}, now, owed)
+		return c.Quota.Settle(limiter.State{}, now, limiter.Settlement{Actual: owed})
 	}
 	if !ok || strings.HasPrefix(s.flaw, "expires") && now >= h.until {
 		return limiter.State{}
 	}
 	h.state.Log = slices.Clone(h.state.Log) // as others may have it at the same time
-	if h.quota.Limit() == c.Quota.Limit() || s.flaw == "a new limit reads the old state" {
+	if q := h.state.Quota; q == nil || q.Limit() == c.Quota.Limit() {
 		return h.state
 	}
-	if s.flaw == "a new limit begins anew" {
+	switch s.flaw {
+	case "a new limit reads the old state":
+		h.state.Quota = c.Quota
+	case "a new limit begins anew":
 		return limiter.State{}
+	case "a new limit forgets what is owed":
+		return converted(h.state, c.Quota, now)
+	case "a look rewrites the old limit's state", "a refusal rewrites the old limit's state":
+		if (c.Cost == 0) == (s.flaw == "a look rewrites the old limit's state") {
+			s.save(c, converted(h.state, c.Quota, now), now)
+		}
 	}
-	state := c.Quota.Convert(h.quota, h.state, now)
-	if s.flaw == "a new limit forgets what is owed" {
-		used := h.quota.Capacity() - h.quota.Describe(h.state, now, 0, true).Remaining
-		state, _ = c.Quota.Take(limiter.State{}, now, min(used, c.Quota.Capacity()))
-	}
-	switch {
-	case s.flaw == "a look rewrites the old limit's state" && c.Cost == 0,
-		s.flaw == "a refusal rewrites the old limit's state" && c.Cost > 0:
-		s.save(c, state, now)
-	}
+	return h.state
+}
+
+// converted is s as one of q's, without what is owed.
+func converted(s limiter.State, q *limiter.Quota, now int64) limiter.State {
+	used := s.Quota.Capacity() - s.Quota.Describe(s, now, 0, true).Remaining
+	state, _ := q.Take(limiter.State{}, now, min(used, q.Capacity()))
 	return state
 }
 
@@ -323,7 +328,7 @@ func (s *flawed) save(c limiter.Charge, state limiter.State, now int64) {
 	case "expires after half the time":
 		reset /= 2
 	}
-	s.held[s.name(c)] = held{c.Quota, state, now + reset}
+	s.held[s.name(c)] = held{state, now + reset}
 }
 
 func (s *flawed) Decide(_ context.Context, charges []limiter.Charge, decisions []limiter.Decision) error {
@@ -453,12 +458,13 @@ func (s *flawed) refund(charges []limiter.Charge) {
 				continue
 			}
 		}
-		if from := s.held[s.name(c)].quota; from != nil && s.flaw != "a refund converts what it changes" {
-			c.Quota = from
-		}
 		state := s.load(c, now)
+		if state.Quota != nil && state.Quota != c.Quota && s.flaw == "a refund converts what it changes" {
+			state = converted(state, c.Quota, now)
+		}
 		s.pause("gives back in two steps")
-		state = c.Quota.Refund(state, now, cost, c.Receipt.At)
+		c.Cost = cost
+		state = c.Quota.Settle(state, now, limiter.Settlement{Charge: c})
 		if s.flaw == "more is given back than taken" && state.Level == 0 {
 			state.Level = -cost
 		}
@@ -471,15 +477,14 @@ func (s *flawed) owe(charges []limiter.Charge) error {
 	defer s.mu.Unlock()
 	now := s.now()
 	for _, c := range charges {
-		switch h := s.held[s.name(c)]; {
-		case h.quota == nil, s.flaw == "a debt converts what it changes":
-		case s.flaw == "a debt stays under the old limit":
-			c.Quota = h.quota
-		default:
-			h.state.Log = slices.Clone(h.state.Log)
-			c.Quota, _ = c.Quota.OweFrom(h.quota, h.state, now, c.Cost)
-		}
 		cost, state := c.Cost, s.load(c, now)
+		switch {
+		case state.Quota == nil:
+		case s.flaw == "a debt converts what it changes":
+			state = converted(state, c.Quota, now)
+		case s.flaw == "a debt stays under the old limit":
+			c.Quota = state.Quota
+		}
 		free := c.Quota.Describe(state, now, 0, true).Remaining
 		switch {
 		case s.flaw == "nothing is owed":
@@ -492,7 +497,7 @@ func (s *flawed) owe(charges []limiter.Charge) error {
 			s.owed[s.name(c)] += cost - c.Quota.Capacity()
 		}
 		s.pause("owes in two steps")
-		s.save(c, c.Quota.Owe(state, now, cost), now)
+		s.save(c, c.Quota.Settle(state, now, limiter.Settlement{Actual: cost}), now)
 	}
 	return nil
 }

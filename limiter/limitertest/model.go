@@ -26,17 +26,10 @@ func (m model) decide(charges []limiter.Charge, now int64) []limiter.Decision {
 	return decisions
 }
 
-func (m model) refund(charges []limiter.Charge, now int64) {
-	for _, c := range charges {
+func (m model) settle(settlements []limiter.Settlement, now int64) {
+	for _, c := range settlements {
 		at := counter{c.Quota, c.Key}
-		m[at] = c.Quota.Refund(m[at], now, c.Cost, c.Receipt.At)
-	}
-}
-
-func (m model) owe(charges []limiter.Charge, now int64) {
-	for _, c := range charges {
-		at := counter{c.Quota, c.Key}
-		m[at] = c.Quota.Owe(m[at], now, c.Cost)
+		m[at] = c.Quota.Settle(m[at], now, c)
 	}
 }
 

@@ -10,7 +10,7 @@ import (
 var returns = []testCase{
 	{
 		name: "a turn that is given back brings no others together",
-		why:  "Events in a leaky bucket have their turns when they are admitted. What is given back of one that others are behind would let the next event out together with them, so only the last one's units return: pass At to Quota.Refund.",
+		why:  "Events in a leaky bucket have their turns when they are admitted. What is given back of one that others are behind would let the next event out together with them, so only the last one's units return: pass the Receipt to Quota.Settle.",
 		run: func(t *trial) {
 			const distance = 2500 * time.Millisecond
 			q := t.quota(limiter.Limit{Events: 4, Per: 10 * time.Second, Burst: 6, Algorithm: limiter.LeakyBucket})

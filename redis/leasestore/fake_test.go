@@ -24,7 +24,7 @@ func TestMain(m *testing.M) { redistest.Main(m) }
 // lease.lua does. A test on a real Redis holds the latter equal.
 type fake struct {
 	mu      sync.Mutex
-	states  map[counterName]written
+	states  map[counterName]limiter.State
 	holders map[counterName]map[int]holder
 	down    atomic.Bool
 	lag     atomic.Int64 // of a settlement, half before and half after it
@@ -37,16 +37,11 @@ type counterName struct {
 	tag        keyfunc.Digest
 }
 
-type written struct {
-	limiter.State
-	quota *limiter.Quota
-}
-
 type holder struct{ units, ends int64 }
 
 func newFake() *fake {
 	return &fake{
-		states: map[counterName]written{}, holders: map[counterName]map[int]holder{},
+		states: map[counterName]limiter.State{}, holders: map[counterName]map[int]holder{},
 	}
 }
 
@@ -68,14 +63,11 @@ func nameOf(q *limiter.Quota, t keyfunc.Digest) counterName {
 	return counterName{q.Rule(), q.Tier(), t}
 }
 
-// find is a state of q's, into which that of another limit is turned.
-func find(in map[counterName]written, q *limiter.Quota, name counterName, now int64) limiter.State {
-	w, ok := in[name]
-	if ok {
-		w.State.Log = slices.Clone(w.State.Log) // which a quota's functions may change in place
-		w.State = q.Convert(w.quota, w.State, now)
-	}
-	return w.State
+// find is a state whose log can be changed in place.
+func (f *fake) find(name counterName) limiter.State {
+	s := f.states[name]
+	s.Log = slices.Clone(s.Log)
+	return s
 }
 
 func (f *fake) Decide(_ context.Context, charges []limiter.Charge, decisions []limiter.Decision) error {
@@ -91,29 +83,14 @@ func (f *fake) Decide(_ context.Context, charges []limiter.Charge, decisions []l
 	now := time.Now().UnixMicro()
 	states := make([]limiter.State, len(charges))
 	for i, c := range charges {
-		states[i] = find(f.states, c.Quota, nameOf(c.Quota, tagOf(c.Key)), now)
+		states[i] = f.find(nameOf(c.Quota, tagOf(c.Key)))
 	}
 	if limiter.TakeAll(charges, states, now, decisions) {
 		for i, c := range charges {
 			if c.Cost > 0 {
-				f.states[nameOf(c.Quota, tagOf(c.Key))] = written{states[i], c.Quota}
+				f.states[nameOf(c.Quota, tagOf(c.Key))] = states[i]
 			}
 		}
-	}
-	return nil
-}
-
-func (f *fake) change(charges []limiter.Charge, do func(name counterName, c limiter.Charge, now int64)) error {
-	if err := limiter.CheckCharges(charges); err != nil {
-		return err
-	}
-	if f.down.Load() {
-		return errDown
-	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	for _, c := range charges {
-		do(nameOf(c.Quota, tagOf(c.Key)), c, time.Now().UnixMicro())
 	}
 	return nil
 }
@@ -130,32 +107,26 @@ func (f *fake) Settle(_ context.Context, settlements []limiter.Settlement) error
 	now := time.Now().UnixMicro()
 	for _, c := range settlements {
 		name := nameOf(c.Quota, tagOf(c.Key))
-		q := f.counted(c.Quota, name, now)
-		switch owed := c.Actual - c.Cost; {
-		case owed > 0:
-			q, state := c.Quota.OweFrom(q, find(f.states, q, name, now), now, owed)
-			f.states[name] = written{state, q}
-		case owed < 0:
-			f.states[name] = written{q.Refund(find(f.states, q, name, now), now, -owed, c.Receipt.At), q}
+		if c.Actual != c.Cost {
+			f.states[name] = c.Quota.Settle(f.find(name), now, c)
 		}
 	}
 	return nil
 }
 
-// counted is the quota that a state was written under, if something is used, or else q.
-func (f *fake) counted(q *limiter.Quota, name counterName, now int64) *limiter.Quota {
-	if w, ok := f.states[name]; ok {
-		s := w.State
-		s.Log = slices.Clone(s.Log)
-		if d := w.quota.Describe(s, now, 0, true); d.Remaining < d.Limit {
-			return w.quota
-		}
-	}
-	return q
-}
-
 func (f *fake) Reset(_ context.Context, charges []limiter.Charge) error {
-	return f.change(charges, func(name counterName, _ limiter.Charge, _ int64) { delete(f.states, name) })
+	if err := limiter.CheckCharges(charges); err != nil {
+		return err
+	}
+	if f.down.Load() {
+		return errDown
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, c := range charges {
+		delete(f.states, nameOf(c.Quota, tagOf(c.Key)))
+	}
+	return nil
 }
 
 // A fakeLedger is the fake as one process sees it.
@@ -187,13 +158,13 @@ func (l fakeLedger) settleAt(now int64, leases []lease) {
 		e := &leases[i]
 		e.done, e.now = true, now
 		name, q := nameOf(e.quota, e.tag), e.quota
-		w, ok := l.states[name]
-		if ok && w.quota.Limit() != q.Limit() {
+		s, ok := l.states[name]
+		if ok && s.Quota.Limit() != q.Limit() {
 			e.foreign = true
 			continue
 		}
-		w.State.Log = slices.Clone(w.State.Log)
-		s := q.Refund(w.State, now, 1, 1) // which is nothing, at the present
+		s.Log = slices.Clone(s.Log)
+		s = q.Settle(s, now, units(1, 1)) // which is nothing, at the present
 		if ok && e.back > 0 {
 			s = refundTo(q, s, e.back, e.since)
 		}
@@ -213,7 +184,7 @@ func (l fakeLedger) settleAt(now int64, leases []lease) {
 			s, _ = q.Take(s, now, e.granted)
 		}
 		if e.granted > 0 || ok && e.back > 0 {
-			l.states[name] = written{s, q}
+			l.states[name] = s
 		}
 		if l.holders[name] == nil {
 			l.holders[name] = map[int]holder{}
@@ -224,12 +195,17 @@ func (l fakeLedger) settleAt(now int64, leases []lease) {
 	}
 }
 
+// units is a refund of n units that were taken at that time.
+func units(n, at int64) limiter.Settlement {
+	return limiter.Settlement{Charge: limiter.Charge{Cost: n, Receipt: limiter.Receipt{At: at}}}
+}
+
 // refundTo returns units to the window that they were taken from, of a state at the present.
 func refundTo(q *limiter.Quota, s limiter.State, n, since int64) limiter.State {
 	if q.Algorithm() == limiter.TokenBucket {
-		return q.Refund(s, s.Last, n, 0)
+		return q.Settle(s, s.Last, units(n, 0))
 	}
-	return q.Refund(s, s.Last, n, max(1, since))
+	return q.Settle(s, s.Last, units(n, max(1, since)))
 }
 
 // instance is a process on the fake. Its exact decisions are under outage policies too.

@@ -113,7 +113,7 @@ func (e *entry) view(p *plan, at int64) limiter.State {
 	if p.windows && !p.sameWindow(e.said.now, at) {
 		return s // what was taken of the window before is not of this one, and nothing is in hand
 	}
-	return p.quota.Refund(s, at, e.stock, 0)
+	return p.quota.Settle(s, at, limiter.Settlement{Charge: limiter.Charge{Cost: e.stock}})
 }
 
 // describe fills in the decision on what was admitted, or on a look: as of when Redis was

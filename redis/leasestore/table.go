@@ -62,7 +62,7 @@ func (e *entry) count(p *plan, units, now int64) {
 		e.fresh = false
 		return
 	}
-	s := p.quota.Owe(e.state(), e.earliest(now), units) // which needs no room
+	s := p.quota.Settle(e.state(), e.earliest(now), limiter.Settlement{Actual: units}) // which needs no room
 	e.said.last, e.said.level, e.said.prev = s.Last, s.Level, s.Prev
 }
 

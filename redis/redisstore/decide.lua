@@ -365,7 +365,7 @@ for g = 1, groupCount do
       end
       correct(s, op, cost, at)
       if converted and usedOf(from, s) <= usedOf(q, converted) then
-        -- As Quota.OweFrom: a rule that only looks and owes comes to its limit.
+        -- As Quota.Settle: a rule that only looks and owes comes to its limit.
         for name, value in pairs(converted) do
           s[name] = value
         end

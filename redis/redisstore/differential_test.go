@@ -27,15 +27,9 @@ import (
 
 // A model says what the script must answer and store. It knows no algorithm: it holds a
 // [limiter.State] for each counter and asks the [limiter.Quota].
-type model map[counter]entry
+type model map[counter]limiter.State
 
 type counter struct{ rule, tier, key string }
-
-// An entry is a state and the quota it was written under.
-type entry struct {
-	quota *limiter.Quota
-	state limiter.State
-}
 
 func counterOf(c limiter.Charge) counter { return counter{c.Quota.Rule(), c.Quota.Tier(), c.Key} }
 
@@ -47,50 +41,34 @@ func alike(a, b *limiter.Quota) bool {
 	return a.Algorithm() == b.Algorithm() && a.Numbers(0) == b.Numbers(0)
 }
 
-// at is the state of a charge's key under its quota. If it was written under another
-// limit, what was used then stays used.
-func (m model) at(c limiter.Charge, now int64) limiter.State {
-	e, ok := m[counterOf(c)]
-	if !ok {
-		return limiter.State{}
+// at is the state of a charge's key.
+func (m model) at(c limiter.Charge) limiter.State {
+	s := clone(m[counterOf(c)])
+	if s.Quota != nil && alike(s.Quota, c.Quota) {
+		s.Quota = c.Quota
 	}
-	if alike(e.quota, c.Quota) {
-		return e.state
-	}
-	return c.Quota.Convert(e.quota, e.state, now)
+	return s
 }
 
-// put writes a state. One with all its units free is forgotten: it is as good as none.
-func (m model) put(c limiter.Charge, state limiter.State, now int64) {
-	if d := c.Quota.Describe(state, now, 0, true); d.Remaining == d.Limit {
+// put writes a state. One with all its units free is forgotten.
+func (m model) put(c limiter.Charge, s limiter.State, now int64) {
+	m[counterOf(c)] = s
+	if q := s.Quota; q == nil || q.Describe(s, now, 0, true).Remaining == q.Capacity() {
 		delete(m, counterOf(c))
-		return
 	}
-	m[counterOf(c)] = entry{c.Quota, state}
 }
 
 func (m model) decide(charges []limiter.Charge, now int64) []limiter.Decision {
-	before := make([]limiter.State, len(charges))
-	after := make([]limiter.State, len(charges))
-	allowed := make([]bool, len(charges))
-	all := true
+	states := make([]limiter.State, len(charges))
 	for i, c := range charges {
-		before[i] = m.at(c, now)
-		after[i], allowed[i] = c.Quota.Take(clone(before[i]), now, c.Cost)
-		all = all && allowed[i]
+		states[i] = m.at(c)
 	}
 	decisions := make([]limiter.Decision, len(charges))
-	for i, c := range charges {
-		switch {
-		case all:
-			decisions[i] = c.Quota.Describe(after[i], now, c.Cost, true)
-		case allowed[i]:
-			decisions[i] = c.Quota.Describe(before[i], now, 0, true)
-		default:
-			decisions[i] = c.Quota.Describe(before[i], now, c.Cost, false)
-		}
-		if all && c.Cost > 0 { // neither a look nor a refusal writes anything
-			m.put(c, after[i], now)
+	if limiter.TakeAll(charges, states, now, decisions) {
+		for i, c := range charges {
+			if c.Cost > 0 { // neither a look nor a refusal writes anything
+				m.put(c, states[i], now)
+			}
 		}
 	}
 	return decisions
@@ -98,43 +76,27 @@ func (m model) decide(charges []limiter.Charge, now int64) []limiter.Decision {
 
 // look is what a charge's key looks like, however much it costs.
 func (m model) look(c limiter.Charge, now int64) limiter.Decision {
-	return c.Quota.Describe(m.at(c, now), now, 0, true)
+	return c.Quota.Describe(m.at(c), now, 0, true)
 }
 
 func (m model) refund(charges []limiter.Charge, now int64) {
 	for _, c := range charges {
-		if _, known := m[counterOf(c)]; known && c.Cost > 0 {
-			c = m.counted(c, now)
-			m.put(c, c.Quota.Refund(clone(m.at(c, now)), now, c.Cost, c.Receipt.At), now)
-		}
+		m.settle(limiter.Settlement{Charge: c}, now)
 	}
 }
 
 func (m model) owe(charges []limiter.Charge, now int64) {
 	for _, c := range charges {
-		if c.Cost > 0 {
-			from := m.counted(c, now).Quota
-			if alike(from, c.Quota) {
-				m.put(c, c.Quota.Owe(clone(m.at(c, now)), now, c.Cost), now)
-				continue
-			}
-			var state limiter.State
-			c.Quota, state = c.Quota.OweFrom(from, clone(m[counterOf(c)].state), now, c.Cost)
-			m.put(c, state, now)
-		}
+		debt := limiter.Settlement{Charge: c, Actual: c.Cost}
+		debt.Cost = 0
+		m.settle(debt, now)
 	}
 }
 
-// counted is c under the quota that its key's state was written under, if something is used.
-func (m model) counted(c limiter.Charge, now int64) limiter.Charge {
-	e, ok := m[counterOf(c)]
-	if !ok {
-		return c
+func (m model) settle(c limiter.Settlement, now int64) {
+	if c.Actual != c.Cost {
+		m.put(c.Charge, c.Quota.Settle(m.at(c.Charge), now, c), now)
 	}
-	if d := e.quota.Describe(clone(e.state), now, 0, true); d.Remaining < d.Limit {
-		c.Quota = e.quota
-	}
-	return c
 }
 
 // clone is s with a log of its own, as a quota may change one in place.
@@ -568,22 +530,21 @@ func (w *comparison) compareStored(rules []*limiter.Quota, keys []string) {
 	w.check(err)
 	for i, name := range names {
 		value, isStored := values[i].(string)
-		e, ok := w.model[of[i]]
+		want, ok := w.model[of[i]]
 		switch {
 		case !isStored && !ok:
 			continue
 		case !isStored:
-			w.broken("%s is not stored, want %+v", name, e.state)
+			w.broken("%s is not stored, want %+v", name, want)
 		case !ok:
 			w.broken("%s is stored as %x, though nothing of it is used", name, value)
 		}
-		state, err := decodeStored(value, e.quota)
+		state, err := decodeStored(value, want.Quota)
 		if err != nil {
-			w.broken("%s, of %+v: %v", name, e.quota.Limit(), err)
+			w.broken("%s, of %+v: %v", name, want.Quota.Limit(), err)
 		}
-		want := e.state
 		if state.Last != want.Last || state.Level != want.Level || state.Prev != want.Prev || !slices.Equal(state.Log, want.Log) {
-			w.broken("%s, of %+v, is stored as\n%+v, and\n%+v is what Go says", name, e.quota.Limit(), state, want)
+			w.broken("%s, of %+v, is stored as\n%+v, and\n%+v is what Go says", name, want.Quota.Limit(), state, want)
 		}
 	}
 }

@@ -117,7 +117,7 @@
 // The digest is 128 bits of SHA-256, or of HMAC-SHA-256 under Options.Secret, without
 // which addresses can be found from digests by trying them all. The rule's and tier's names
 // are written as they are, but for colons. A limit can change under its rule's name: what
-// was used stays used, and what is owed, owed ([limiter.Quota.Convert]).
+// was used stays used, and what is owed, owed ([limiter.Quota.Take]).
 //
 // The value is the limit, the state, and when the key expires, in 57 bytes; a log has 16 more for
 // each event, and a bucket that settles for each of up to 8 times, how low it was since. Of a log

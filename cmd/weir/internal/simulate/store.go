@@ -62,11 +62,7 @@ func (s *store) Decide(_ context.Context, charges []limiter.Charge, decisions []
 func (s *store) Settle(_ context.Context, settlements []limiter.Settlement) error {
 	for i := range settlements {
 		c := &settlements[i]
-		if owed := c.Actual - c.Cost; owed > 0 {
-			s.put(&c.Charge, c.Quota.Owe(s.get(&c.Charge), s.clock.now, owed))
-			continue
-		}
-		state := c.Quota.Refund(s.get(&c.Charge), s.clock.now, c.Cost-c.Actual, c.Receipt.At)
+		state := c.Quota.Settle(s.get(&c.Charge), s.clock.now, *c)
 		if c.Quota.InFlight() && state.Level == 0 {
 			state = limiter.State{} // Memory too knows what is in progress, and no more
 		}
