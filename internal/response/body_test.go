@@ -119,6 +119,17 @@ type breaks struct{}
 
 func (breaks) Read([]byte) (int, error) { return 0, errors.New("a malformed chunk") }
 
+// A sender is a ResponseWriter that sends files by itself, as net/http's does.
+type sender struct {
+	*httptest.ResponseRecorder
+	handed []io.Reader
+}
+
+func (s *sender) ReadFrom(r io.Reader) (int64, error) {
+	s.handed = append(s.handed, r)
+	return io.Copy(s.ResponseRecorder, r)
+}
+
 func TestOnlyAFileIsHandedOnAsItIs(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "file")
 	require.NoError(t, os.WriteFile(name, []byte("whole"), 0o600))
@@ -127,8 +138,9 @@ func TestOnlyAFileIsHandedOnAsItIs(t *testing.T) {
 	defer file.Close()
 	w := &watch{}
 	backend := &reader{Reader: strings.NewReader("whole"), watch: w}
-	for _, from := range []io.Reader{file, backend} {
-		recorder := httptest.NewRecorder()
+	part := io.LimitReader(file, 5) // as http.ServeContent sends one
+	for _, from := range []io.Reader{part, backend} {
+		recorder := &sender{ResponseRecorder: httptest.NewRecorder()}
 		var a response.Response
 		to := a.Watch(recorder)
 		a.Watcher = w
@@ -136,6 +148,11 @@ func TestOnlyAFileIsHandedOnAsItIs(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, "whole", recorder.Body.String())
 		assert.Zero(t, w.waiting)
+		if from == part {
+			assert.Equal(t, []io.Reader{part}, recorder.handed)
+		} else {
+			assert.Empty(t, recorder.handed)
+		}
 	}
 	assert.NotContains(t, backend.seen, 1, "to wait for a backend is to work")
 }

@@ -111,3 +111,13 @@ func TestAConnectionThatNoCallerWaitsForIsMadeAllTheSame(t *testing.T) {
 		assert.Equal(t, unawaited*inTime, <-ended, "it does not go on for ever")
 	}
 }
+
+func TestABatchIsSentWhenItsBytesAreWritten(t *testing.T) {
+	b := newBatch(nil, true, time.Now(), inTime)
+	p := payload{b, []byte("asks")}
+	assert.False(t, b.isSent())
+	written, err := p.MarshalBinary()
+	assert.NoError(t, err)
+	assert.Equal(t, p.bytes, written)
+	assert.True(t, b.isSent(), "its deadline begins")
+}
