@@ -19,10 +19,10 @@ func isGone(ctx context.Context) bool { return errors.Is(ctx.Err(), context.Canc
 // answer is the last phase of a request that passes: it sets the header fields, and keeps what was
 // decided in the context of the request that goes further. If some rule awaits the end of the
 // request, or it holds a slot or a place, there is an ending.
-func (l *RateLimit) answer(set *ruleset, w http.ResponseWriter, r, into *http.Request, outer *scope, s *decided, more *many, place Place) (*http.Request, *ending) {
+func (l *RateLimit) answer(set *ruleset, w http.ResponseWriter, r, into *http.Request, one *oneRule, outer *scope, s *decided, more *many, place Place) (*http.Request, *ending) {
 	holds := set.hasPlaces && s.hasPlace()
 	awaits := place != nil || holds || !set.NoResult && set.awaitsEnds && s.awaitsEnd()
-	if !awaits && set.NoResult {
+	if !awaits && (set.NoResult || one != nil) {
 		if set.Headers.Send != HeadersNone {
 			f := &fields{}
 			s.writeFields(w.Header(), set, &f.values, f.text[:0])

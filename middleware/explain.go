@@ -39,7 +39,7 @@ type Explanation struct {
 // which keys and limits. It stops where r would go no further.
 func (l *RateLimit) Explain(r *http.Request) (e Explanation) {
 	set := l.rules.Load()
-	switch f := set.findBan(r); {
+	switch f := set.findBan(r, nil); {
 	case f.banned:
 		e.Ban, e.Banned = f.ban, true
 	case !set.Shadow:
@@ -51,7 +51,7 @@ func (l *RateLimit) Explain(r *http.Request) (e Explanation) {
 	if e.Exempt = set.Allow != nil && set.Allow.Matches(r); e.Exempt {
 		return e
 	}
-	policies, _, _, no := set.match(r, scopeOf(r.Context()), nil, nil)
+	policies, _, _, no := set.match(r, scopeOf(r.Context()), nil, nil, nil)
 	switch {
 	case no == nil:
 	case no.by.deny:

@@ -12,9 +12,9 @@ import (
 
 // gate is the first phase of a request: it is refused if its client is banned, and exempt from
 // all rules if Config says so.
-func (set *ruleset) gate(r *http.Request, now func() time.Time) (exempt bool, no *refusal) {
+func (set *ruleset) gate(r *http.Request, one *oneRule, now func() time.Time) (exempt bool, no *refusal) {
 	if set.hasBans {
-		switch f := set.findBan(r); {
+		switch f := set.findBan(r, one); {
 		case f.status == 0:
 		case set.Shadow:
 			set.shadowedBans.noteBan(set.Logger)
@@ -47,8 +47,8 @@ type banFinding struct {
 	ban    bans.Ban
 }
 
-// findBan looks up r's keys, before any rule is asked.
-func (set *ruleset) findBan(r *http.Request) (f banFinding) {
+// findBan looks up r's keys, before any rule is asked, and the key that Allow was given.
+func (set *ruleset) findBan(r *http.Request, one *oneRule) (f banFinding) {
 	if set.Bans.Deny != nil && set.Bans.Deny.Matches(r) { // first: it reads no key, so none can fail
 		return banFinding{status: set.Bans.Status, banned: true}
 	}
@@ -56,18 +56,18 @@ func (set *ruleset) findBan(r *http.Request) (f banFinding) {
 	if !listed && set.Bans.DenyKey == nil {
 		return f
 	}
+	if one != nil && one.key != noKey {
+		key, _ := keyfunc.Classify(one.key)
+		if f = set.findKey(key, listed); f.banned {
+			return f
+		}
+	}
 	for _, look := range set.banKeys {
 		key, _, err := read(look.read, r)
 		switch {
 		case err == nil:
-			if listed {
-				if ban, ok := set.Bans.List.Find(key); ok {
-					ban.Key = key // a shared list has the digest only
-					return banFinding{set.Bans.Status, true, ban}
-				}
-			}
-			if set.Bans.DenyKey != nil && set.Bans.DenyKey(key) {
-				return banFinding{status: set.Bans.Status, banned: true}
+			if found := set.findKey(key, listed); found.banned {
+				return found
 			}
 		case errors.Is(err, keyfunc.ErrNoKey):
 		case errors.Is(err, keyfunc.ErrAmbiguous):
@@ -76,6 +76,20 @@ func (set *ruleset) findBan(r *http.Request) (f banFinding) {
 			set.banKeyFailure.warnKeyFailure(set.Logger, err, "its requests are refused while anything is banned")
 			f.status = http.StatusServiceUnavailable
 		}
+	}
+	return f
+}
+
+// findKey looks up a key, in a list that is not empty if it is listed.
+func (set *ruleset) findKey(key string, listed bool) (f banFinding) {
+	if listed {
+		if ban, ok := set.Bans.List.Find(key); ok {
+			ban.Key = key // a shared list has the digest only
+			return banFinding{set.Bans.Status, true, ban}
+		}
+	}
+	if set.Bans.DenyKey != nil && set.Bans.DenyKey(key) {
+		return banFinding{status: set.Bans.Status, banned: true}
 	}
 	return f
 }

@@ -31,14 +31,14 @@ func (l *RateLimit) Handler(next http.Handler) http.Handler {
 			if _, pattern := mux.Handler(r); pattern != "" {
 				routed := *r
 				routed.Pattern = pattern
-				if behind, end := l.begin(set, w, &routed, &routed, nil); behind != nil {
+				if behind, end := l.begin(set, w, &routed, &routed, nil, nil); behind != nil {
 					serve(next, w, behind, end)
 				}
 				showPattern(r, &routed)
 				return
 			}
 		}
-		if behind, end := l.begin(set, w, r, nil, nil); behind != nil {
+		if behind, end := l.begin(set, w, r, nil, nil, nil); behind != nil {
 			serve(next, w, behind, end)
 			showPattern(r, behind)
 		}
@@ -97,7 +97,7 @@ func (l *RateLimit) Begin(w http.ResponseWriter, r *http.Request, onRefused func
 	if !set.vetted.Load() {
 		l.vet(set, r)
 	}
-	behind, end := l.begin(set, w, r, r, onRefused)
+	behind, end := l.begin(set, w, r, r, nil, onRefused)
 	if end != nil {
 		finish, byStatus = end.finish, end.isWatched()
 	}
@@ -106,12 +106,13 @@ func (l *RateLimit) Begin(w http.ResponseWriter, r *http.Request, onRefused func
 
 // begin takes a request through its five phases: gate, match, decide, admit and answer. It
 // returns the request that goes further, and its ending if some rule awaits the end; or nil where
-// it has answered. Unless into is nil, that is into, whose context is changed in place.
+// it has answered. Unless into is nil, that is into, whose context is changed in place. Unless one
+// is nil, that rule alone decides, and no context has the decision.
 //
 // All that is known of the request stays on the stack until it passes, so that a refusal
 // pays for its answer alone.
-func (l *RateLimit) begin(set *ruleset, w http.ResponseWriter, r, into *http.Request, onRefused func(http.ResponseWriter, *http.Request, Result)) (*http.Request, *ending) {
-	switch exempt, no := set.gate(r, l.now); {
+func (l *RateLimit) begin(set *ruleset, w http.ResponseWriter, r, into *http.Request, one *oneRule, onRefused func(http.ResponseWriter, *http.Request, Result)) (*http.Request, *ending) {
+	switch exempt, no := set.gate(r, one, l.now); {
 	case no != nil:
 		return set.refuse(w, r, nil, no, onRefused)
 	case exempt:
@@ -126,7 +127,7 @@ func (l *RateLimit) begin(set *ruleset, w http.ResponseWriter, r, into *http.Req
 		policies, charges, decisions = more.policies, make([]limiter.Charge, 0, set.most), more.decisions
 	}
 	outer := scopeOf(r.Context())
-	policies, charges, skipped, no := set.match(r, outer, policies, charges)
+	policies, charges, skipped, no := set.match(r, outer, one, policies, charges)
 	if no != nil {
 		set.observeUnasked(r, no)
 		return set.refuse(w, r, nil, no, onRefused)
@@ -135,6 +136,9 @@ func (l *RateLimit) begin(set *ruleset, w http.ResponseWriter, r, into *http.Req
 		skipped.warnUnlimited(set.Logger)
 	}
 	overload := set.overloadOf(r)
+	if one != nil {
+		overload = nil // r has its place, and a place of its own would never be left
+	}
 	if len(charges) == 0 && overload == nil {
 		return r, nil
 	}
@@ -160,7 +164,7 @@ func (l *RateLimit) begin(set *ruleset, w http.ResponseWriter, r, into *http.Req
 		return set.refuse(w, r, &s, no, onRefused)
 	}
 
-	behind, end := l.answer(set, w, r, into, outer, &s, more, place)
+	behind, end := l.answer(set, w, r, into, one, outer, &s, more, place)
 	passed = true
 	return behind, end
 }

@@ -9,8 +9,13 @@ import (
 )
 
 // match is the second phase of a request: it appends the policies and the charges of the rules
-// that match. If all rules have skipped the request, it returns one of them.
-func (set *ruleset) match(r *http.Request, outer *scope, policies []applied, charges []limiter.Charge) (_ []applied, _ []limiter.Charge, skipped *rule, _ *refusal) {
+// that match, or of the one rule that decides. If all rules have skipped the request, it returns one
+// of them.
+func (set *ruleset) match(r *http.Request, outer *scope, one *oneRule, policies []applied, charges []limiter.Charge) (_ []applied, _ []limiter.Charge, skipped *rule, _ *refusal) {
+	if one != nil {
+		policies, charges, no := set.matchOne(r, one, policies, charges)
+		return policies, charges, nil, no
+	}
 	tier := ""
 	if set.needsTier {
 		if tier = Tier(r.Context()); tier != "" {

@@ -116,11 +116,14 @@ func (set *ruleset) observe(r *http.Request, outcome Outcome, ban bans.Ban, deni
 
 // observeUnasked reports a request that a rule refuses without asking the store.
 func (set *ruleset) observeUnasked(r *http.Request, no *refusal) {
-	if no.by.deny {
+	switch {
+	case no.by == nil:
+		set.observe(r, no.outcome, bans.Ban{}, nil)
+	case no.by.deny:
 		set.observe(r, OutcomeRefused, bans.Ban{}, no.by)
-		return
+	default:
+		set.observe(r, OutcomeNoKey, bans.Ban{}, nil)
 	}
-	set.observe(r, OutcomeNoKey, bans.Ban{}, nil)
 }
 
 // observeDecided reports, to the observer that there is, what became of a request once rules were

@@ -21,6 +21,7 @@ import (
 type ruleset struct {
 	Config
 	all      []*rule
+	named    map[string]*rule // all, for Allow
 	always   []*rule
 	byTier   map[string][]*rule
 	byRoute  *byRoute // nil without
@@ -220,6 +221,10 @@ func compile(config Config, before *ruleset) (*ruleset, error) {
 	}
 	if err := errors.Join(c.errs...); err != nil {
 		return nil, err
+	}
+	set.named = make(map[string]*rule, len(set.all))
+	for _, r := range set.all {
+		set.named[r.Name] = r
 	}
 	return set, nil
 }

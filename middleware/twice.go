@@ -108,6 +108,7 @@ type notices struct {
 	twice      onceWarning
 	unsettled  onceWarning
 	unreturned onceWarning
+	allow      onceWarning
 	tiers      atomic.Int32 // that no rule has and that were told
 
 	mu     sync.Mutex

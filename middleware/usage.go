@@ -45,7 +45,7 @@ func (l *RateLimit) tellUsage(w http.ResponseWriter, r *http.Request) {
 	}
 	set := l.rules.Load()
 	anywhere := routedBy(r, elsewhere, http.MethodGet)
-	found := set.findBan(anywhere)
+	found := set.findBan(anywhere, nil)
 	isBanned := found.banned && !set.Shadow
 	if found.status != 0 && !found.banned && !set.Shadow {
 		tellProblem(w, r, found.status, "It is not known whether requests of this client are accepted.")

@@ -179,6 +179,23 @@ var traces = []trace{
 		},
 	},
 	{
+		claim: "a handler limits by a key that it alone knows",
+		app: func(*suite) App {
+			logins := rules(middleware.Rule{Name: "login", Limit: perHour(2)}).Rules
+			return app([]Limit{named("all", 10)}, get("/login", func(w http.ResponseWriter, r *http.Request) {
+				if logins.Allow(w, r, "login", r.Header.Get("X-User")) {
+					fmt.Fprint(w, "welcome")
+				}
+			}))
+		},
+		asks: []ask{
+			{"GET /login; X-User: ann", 200, "1 of 2, all=9, login=1", "welcome", "the router's limit comes first"},
+			{"GET /login; X-User: ann", 200, "0 of 2, all=8, login=0", "welcome", "the second of ann"},
+			{"GET /login; X-User: ann", 429, "0 of 2, login=0, all=7", "application/json", "the answer is whole"},
+			{"GET /login; X-User: bob", 200, "1 of 2, all=6, login=1", "welcome", "bob is counted apart"},
+		},
+	},
+	{
 		claim: "rules match by route with parameters", routed: true,
 		app: func(s *suite) App {
 			return app([]Limit{rules(byRoute("search", "GET /search"), byRoute("user", "GET /users/{id}"),

@@ -1,0 +1,63 @@
+package middleware
+
+import (
+	"log/slog"
+	"net/http"
+	"slices"
+
+	"github.com/weirgo/weir/limiter"
+)
+
+// Allow limits r by one rule from within a handler, where the key is known there alone:
+//
+//	if !limits.Allow(w, r, "login", name) {
+//		return
+//	}
+//
+// The key counts as one of the rule's key function would, and each call is a request of its own:
+// [RateLimit.Handler] may have charged the rule for r already, and charges no other rule again.
+// Allow sets the header fields, with those of the limiters that r has passed. If it returns false,
+// it has answered r. Rule.Match has no effect. Bans and Config.Allow have, and a leaky bucket's
+// wait is in the call.
+//
+// Allow cannot tell how r ends. So it answers 503 for a rule that has AtOnce, Counts or Reserve,
+// and for a name that no rule has, with the warning weir-allow-rule.
+func (l *RateLimit) Allow(w http.ResponseWriter, r *http.Request, rule, key string) bool {
+	// A request with another URL and no request line is one of a handler's own: the limiters that r
+	// has passed do not take it for r.
+	own := *r
+	if r.URL != nil {
+		u := *r.URL
+		own.URL = &u
+	}
+	own.RequestURI = ""
+	passed, _ := l.begin(l.rules.Load(), w, &own, nil, &oneRule{rule, key}, nil)
+	return passed != nil
+}
+
+// A oneRule is what Allow is asked.
+type oneRule struct{ name, key string }
+
+// matchOne is match for one rule, with its key.
+func (set *ruleset) matchOne(r *http.Request, one *oneRule, policies []applied, charges []limiter.Charge) ([]applied, []limiter.Charge, *refusal) {
+	why := "it does not exist"
+	if named := set.named[one.name]; named != nil {
+		rule := *named
+		rule.Match = nil
+		if rule.Key != nil || one.key != noKey {
+			rule.Key = func(*http.Request) (string, error) { return one.key, nil }
+		}
+		m := matching{set: set, request: r, tier: Tier(r.Context())}
+		policies, charges = m.add(policies, charges, &rule)
+		if !slices.ContainsFunc(policies, func(a applied) bool { return a.isPlace() || a.rule.awaitsEnd() }) {
+			return policies, charges, m.no
+		}
+		why = "it has AtOnce, Counts or Reserve, which go by how a request ends"
+	}
+	set.notices.allow.warn(set.Logger, "weir-allow-rule", "weir: RateLimit.Allow cannot decide by a rule, so it answers 503",
+		slog.String("rule", one.name), slog.String("reason", why))
+	if set.Shadow {
+		return nil, nil, nil
+	}
+	return nil, nil, &refusal{status: http.StatusServiceUnavailable, outcome: OutcomeUndecided}
+}

@@ -1,0 +1,104 @@
+package middleware_test
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/weirgo/weir/internal/phase"
+	"github.com/weirgo/weir/keyfunc"
+	"github.com/weirgo/weir/limiter"
+	"github.com/weirgo/weir/middleware"
+	"github.com/weirgo/weir/middleware/bans"
+)
+
+// allow calls l.Allow with the rule "login" behind its Handler, and returns the status of the answer.
+func allow(l *middleware.RateLimit, key string) int {
+	return serve(l.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		l.Allow(w, r, "login", key)
+	})), request()).Code
+}
+
+func TestAllowChargesItsRuleOnEachCallAndNoOther(t *testing.T) {
+	phase.Test(t, func(t *testing.T) {
+		l := limited(t, middleware.Config{Rules: []middleware.Rule{
+			{Name: "ip", Key: keyfunc.IP(), Limit: perHour(10)},
+			{Name: "login", Key: keyfunc.Header("X-User"), NoKey: middleware.NoKeySkip, Limit: perHour(5), Cost: middleware.Units(2), Match: middleware.Route("/x")},
+		}})
+		left := func(rule, key string) int64 {
+			found, err := l.Peek(t.Context(), rule, key)
+			require.NoError(t, err)
+			return found[0].Remaining
+		}
+		passed := 0
+		serve(l.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			for range 3 {
+				if l.Allow(w, r, "login", "ann") {
+					passed++
+				}
+			}
+		})), request())
+		assert.Equal(t, 2, passed, "a call is charged whether or not one was before, with the rule's cost")
+		assert.Equal(t, int64(1), left("login", "ann"))
+		assert.Equal(t, int64(9), left("ip", "192.0.2.1"))
+	})
+}
+
+func TestAllowFollowsBansAndLeadsToThem(t *testing.T) {
+	phase.Test(t, func(t *testing.T) {
+		list, err := bans.New(bans.Options{})
+		require.NoError(t, err)
+		l := limited(t, middleware.Config{Bans: middleware.Bans{List: list}, Rules: []middleware.Rule{
+			{Name: "login", Key: keyfunc.Header("X-User"), NoKey: middleware.NoKeySkip, Limit: perHour(1), Escalate: bans.Escalation{After: 2, Within: time.Hour, Ban: time.Hour}},
+		}})
+		for i, want := range []int{200, 429, 429, 403} {
+			assert.Equal(t, want, allow(l, "ann"), i)
+		}
+		assert.Equal(t, 200, allow(l, "bob"))
+	})
+}
+
+func TestAllowDecidesForNoRuleThatItCannotKeep(t *testing.T) {
+	for name, rule := range map[string]middleware.Rule{
+		"another":  {Name: "other", Limit: perHour(1)},
+		"slots":    {Name: "login", Limit: limiter.AtOnce(1)},
+		"a tier":   {Name: "login", Limit: perHour(1), Tiers: middleware.Tiers{"gold": limiter.All(perHour(1), limiter.AtOnce(1))}},
+		"outcomes": {Name: "login", Limit: perHour(1), Counts: middleware.Statuses(401)},
+		"settled":  {Name: "login", Limit: perHour(1), Cost: middleware.Reserve(func(*http.Request) int64 { return 1 })},
+	} {
+		t.Run(name, func(t *testing.T) {
+			logger, log := logged()
+			for _, shadow := range []bool{false, true} {
+				l := limited(t, middleware.Config{Rules: []middleware.Rule{rule}, Logger: logger, Shadow: shadow})
+				w := httptest.NewRecorder()
+				r := request()
+				r = r.WithContext(middleware.WithTier(r.Context(), "gold"))
+				assert.Equal(t, shadow, l.Allow(w, r, "login", "ann"))
+				if !shadow {
+					assert.Equal(t, 503, w.Code)
+				}
+				assert.Contains(t, log.String(), "weir-allow-rule")
+				log.Reset()
+			}
+		})
+	}
+}
+
+func TestARefusalByAllowDoesNotFreeWhatTheHandlerReserved(t *testing.T) {
+	phase.Test(t, func(t *testing.T) {
+		inner := limited(t, middleware.Config{Rules: []middleware.Rule{{Name: "login", Mode: middleware.Deny}}})
+		outer := limited(t, middleware.Config{Rules: []middleware.Rule{
+			{Name: "tokens", Limit: perHour(10), Cost: middleware.Reserve(func(*http.Request) int64 { return 4 })}}})
+		w := serve(outer.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			assert.False(t, inner.Allow(w, r, "login", "ann"))
+		})), request())
+		assert.Equal(t, 403, w.Code)
+		found, err := outer.Peek(t.Context(), "tokens", "")
+		require.NoError(t, err)
+		assert.Equal(t, int64(6), found[0].Remaining, "the handler ran, and may have done work")
+	})
+}
