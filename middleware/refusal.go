@@ -1,6 +1,7 @@
 package middleware
 
 import (
+	"math/rand/v2"
 	"net/http"
 	"strconv"
 	"time"
@@ -62,12 +63,18 @@ func (no *refusal) byLimits(s *decided) {
 	}
 }
 
-// seconds is how long to wait, rounded up; 0 if there is no telling, or no use in coming back.
+// seconds is how long to wait, rounded up and with the rule's jitter; 0 if there is no telling, or
+// no use in coming back.
 func (no *refusal) seconds() int64 {
 	if no.retryAfter == limiter.Never || !no.banned && !no.shed && no.full == 0 && no.reply == nil && no.status != http.StatusTooManyRequests {
 		return 0
 	}
-	return secondsUp(no.retryAfter)
+	seconds := secondsUp(no.retryAfter)
+	if no.reply == nil || no.reply.Jitter == 0 || seconds == 0 {
+		return seconds
+	}
+	most := max(1, (seconds*int64(no.reply.Jitter)+99)/100)
+	return seconds + rand.Int64N(most+1)
 }
 
 // result is what is told about the refusal.

@@ -37,6 +37,12 @@ type Refusal struct {
 	// a year. Zero: there is none.
 	RetryAfter time.Duration
 
+	// Jitter makes Retry-After, and the seconds in the body, later by up to so many percent at
+	// random, and by up to a second at least: clients that were refused together come back apart.
+	// They are never told to come back sooner, and the RateLimit fields stay exact. From 1 to 100.
+	// Zero: none.
+	Jitter int
+
 	// Answer writes the answer in place of Weir. The header fields, Retry-After among them, are set
 	// already. The status is result.Status unless Answer writes another. Nil: a short body in the
 	// format that the client accepts.
@@ -69,6 +75,9 @@ func (r Refusal) Validate() error {
 	}
 	if r.RetryAfter < 0 || r.RetryAfter > 366*24*time.Hour {
 		report("Refusal.RetryAfter", "is %v: it must be from 0 to 366 days", r.RetryAfter)
+	}
+	if r.Jitter < 0 || r.Jitter > 100 {
+		report("Refusal.Jitter", "is %d: it must be from 1 to 100 percent, or 0 for none", r.Jitter)
 	}
 	return errors.Join(errs...)
 }
@@ -115,20 +124,17 @@ func (c *compiler) reply(at string, given Rule) *reply {
 }
 
 func (r *Refusal) isZero() bool {
-	return r.Status == 0 && r.Type == "" && r.Title == "" && r.Message == "" && r.RetryAfter == 0 && r.Answer == nil
+	return r.Status == 0 && r.Type == "" && r.Title == "" && r.Message == "" && r.RetryAfter == 0 && r.Jitter == 0 && r.Answer == nil
 }
 
 // inherit takes what r does not say from a Refusal for all rules.
 func (r *reply) inherit(general Refusal) {
-	if r.Status == 0 {
-		r.Status = general.Status
-	}
+	r.Status = cmp.Or(r.Status, general.Status)
 	if r.Type == "" && r.Title == "" { // which belong together
 		r.Type, r.Title = general.Type, general.Title
 	}
-	if r.Message == "" {
-		r.Message = general.Message
-	}
+	r.Message = cmp.Or(r.Message, general.Message)
+	r.Jitter = cmp.Or(r.Jitter, general.Jitter)
 }
 
 func notInURI(c rune) bool { return c <= ' ' || c > '~' || strings.ContainsRune(`"<>\^{|}`+"`", c) }

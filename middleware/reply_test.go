@@ -2,9 +2,13 @@ package middleware_test
 
 import (
 	"encoding/json"
+	"maps"
 	"net/http"
 	"net/http/httptest"
+	"slices"
+	"strconv"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -54,6 +58,40 @@ func TestARefusalIsInTheApplicationsWordsInEachFormat(t *testing.T) {
 	serve(h, request())
 	serve(h, request())
 	assert.Equal(t, 420, told.Status)
+}
+
+func TestJitterMakesRetryAfterLaterAndNeverSooner(t *testing.T) {
+	for _, test := range []struct {
+		general, own, retryAfter int
+		most                     string
+	}{{0, 0, 3600, "3600"}, {20, 0, 3600, "4320"}, {100, 1, 3600, "3636"}, {1, 0, 7, "8"}} {
+		synctest.Test(t, func(t *testing.T) {
+			period := time.Duration(test.retryAfter) * time.Second
+			h := limited(t, middleware.Config{
+				Refusal: middleware.Refusal{Jitter: test.general, Message: "{seconds}"},
+				Rules:   []middleware.Rule{{Name: "a", Limit: logOf(1, period), Refusal: middleware.Refusal{Jitter: test.own}}},
+			}).Handler(ok)
+			serve(h, request())
+			least, most, seen := strconv.Itoa(test.retryAfter), test.most, map[string]bool{}
+			for range 400 {
+				w := serve(h, request(header("Accept", "text/plain")))
+				seen[w.Header().Get("Retry-After")] = true
+				require.Equal(t, w.Header().Get("Retry-After")+"\n", w.Body.String())
+				require.Contains(t, w.Header().Get("RateLimit"), ";t="+least, "the field stays exact")
+			}
+			all := slices.Sorted(maps.Keys(seen))
+			assert.GreaterOrEqual(t, all[0], least)
+			assert.LessOrEqual(t, all[len(all)-1], most)
+			if n, _ := strconv.Atoi(most); n-test.retryAfter <= 1 {
+				assert.Len(t, all, n-test.retryAfter+1, "all of the room is used")
+			} else {
+				assert.Greater(t, len(all), 20)
+			}
+		})
+	}
+	_, err := middleware.New(middleware.Config{Refusal: middleware.Refusal{Jitter: 101}, Rules: []middleware.Rule{{Name: "a", Limit: logOf(1, time.Hour), Refusal: middleware.Refusal{Jitter: -1}}}})
+	assert.ErrorContains(t, err, "Refusal.Jitter is 101: it must be from 1 to 100 percent")
+	assert.ErrorContains(t, err, "Refusal.Jitter is -1")
 }
 
 func TestARulesOwnRefusalGoesBeforeThatForAll(t *testing.T) {

@@ -104,6 +104,12 @@ func (c *checker) refusal(path []string, given *refusal, denies bool) (made midd
 	check("type", middleware.Refusal{Type: given.Type})
 	check("title", middleware.Refusal{Title: given.Title})
 	check("message", middleware.Refusal{Message: given.Message})
+	if given.Jitter != nil {
+		made.Jitter = int(*given.Jitter)
+		if all := c.file.Refusal; made.Jitter == 0 && !c.noted(sub(path, "jitter")) && given != all && all != nil && all.Jitter != nil && *all.Jitter != 0 {
+			c.at(sub(path, "jitter"), "is off, and the file's refusal.jitter is for all rules: write it for each rule that has it")
+		}
+	}
 	if given.RetryAfter != nil {
 		made.RetryAfter = given.RetryAfter.Duration
 		if !denies {

@@ -139,6 +139,7 @@ type refusal struct {
 	Type       string  `yaml:"type" doc:"The type of the problem object, a URI."`
 	Title      string  `yaml:"title" doc:"Its title."`
 	Message    string  `yaml:"message" doc:"A text in which {retry_after} is the time to wait in words, {seconds} in seconds, {rule} the rule's name and {limit} its limit. A text with one of the first two is left where there is no such time."`
+	Jitter     *percent `yaml:"jitter" default:"off" doc:"How much later than exact Retry-After may be, at random and by up to a second at least: clients that were refused together come back apart. It is never sooner."`
 	RetryAfter *period `yaml:"retry_after" doc:"With mode: deny, when to come back, as at the end of a maintenance."`
 }
 

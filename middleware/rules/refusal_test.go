@@ -19,6 +19,7 @@ refusal: {status: 503, message: "Slow down: {limit}, try again in {retry_after}.
 endpoints:
   "GET /news": {limit: 2/h sliding_log}
   "GET /login": {limit: 2/h sliding_log, refusal: {status: 429, type: "https://example.org/slow", title: Slow, message: "{rule}: {seconds}"}}
+  "GET /feed": {limit: 1/h sliding_log, refusal: {jitter: 50%, message: "{seconds}"}}
   "GET /api/v1/search": {mode: off, limit: 1/h sliding_log}
   "POST /api/v1/upload": {mode: deny, refusal: {status: 503, retry_after: 10m, message: "Uploads are back in {retry_after}."}}
 tiers:
@@ -48,6 +49,15 @@ func TestAFileSaysHowRefusalsAreAnswered(t *testing.T) {
 		status, _, body = says(call{route: "GET /login", header: problem})
 		require.Equal(t, 429, status)
 		require.Equal(t, `{"type":"https://example.org/slow","title":"Slow","status":429,"detail":"GET /login: 3600","violated-policies":["GET /login"]}`, body)
+		says(call{route: "GET /feed"})
+		seen := map[string]bool{}
+		for range 50 {
+			_, h, body = says(call{route: "GET /feed", header: plain})
+			require.Equal(t, h.Get("Retry-After")+"\n", body)
+			require.True(t, body >= "3600" && body <= "5400\n", body)
+			seen[body] = true
+		}
+		require.Greater(t, len(seen), 10, "each is told another time")
 		for range 4 {
 			status, h, body = says(call{route: "POST /api/v1/upload", header: plain})
 			require.Equal(t, 503, status)
@@ -69,7 +79,7 @@ func TestWhatRefusesIsExplained(t *testing.T) {
 	says := func(q rules.Request) string {
 		e, err := r.Explain(q)
 		require.NoError(t, err)
-		require.Equal(t, []string{`endpoints."GET /api/v1/search" is off (line 8)`}, e.Notes)
+		require.Equal(t, []string{`endpoints."GET /api/v1/search" is off (line 9)`}, e.Notes)
 		last := e.Steps[len(e.Steps)-1]
 		return last.Section + ": " + last.Says
 	}
