@@ -135,12 +135,12 @@ type headers struct {
 }
 
 type refusal struct {
-	Status     *int64  `yaml:"status" min:"400" max:"599" default:"429" doc:"From 400 to 599. With mode: deny it is 403, 429 or 503, and 403 by default."`
-	Type       string  `yaml:"type" doc:"The type of the problem object, a URI."`
-	Title      string  `yaml:"title" doc:"Its title."`
-	Message    string  `yaml:"message" doc:"A text in which {retry_after} is the time to wait in words, {seconds} in seconds, {rule} the rule's name and {limit} its limit. A text with one of the first two is left where there is no such time."`
+	Status     *int64   `yaml:"status" min:"400" max:"599" default:"429" doc:"From 400 to 599. With mode: deny it is 403, 429 or 503, and 403 by default."`
+	Type       string   `yaml:"type" doc:"The type of the problem object, a URI."`
+	Title      string   `yaml:"title" doc:"Its title."`
+	Message    string   `yaml:"message" doc:"A text in which {retry_after} is the time to wait in words, {seconds} in seconds, {rule} the rule's name and {limit} its limit. A text with one of the first two is left where there is no such time."`
 	Jitter     *percent `yaml:"jitter" default:"off" doc:"How much later than exact Retry-After may be, at random and by up to a second at least: clients that were refused together come back apart. It is never sooner."`
-	RetryAfter *period `yaml:"retry_after" doc:"With mode: deny, when to come back, as at the end of a maintenance."`
+	RetryAfter *period  `yaml:"retry_after" doc:"With mode: deny, when to come back, as at the end of a maintenance."`
 }
 
 type escalate struct {
