@@ -216,6 +216,20 @@ var traces = []trace{
 		},
 	},
 	{
+		claim: "a rule may be for requests with a header or a parameter of the query",
+		app: func(*suite) App {
+			return app([]Limit{named("all", 10), rules(middleware.Rule{Name: "debug", Key: keyfunc.IP(), Limit: perHour(1), Match: middleware.MatchFunc(func(r *http.Request) bool {
+				return r.Header.Get("X-Plan") == "beta" && r.URL.Query().Get("debug") == "1"
+			})})}, get("/users/{id}", say("user")))
+		},
+		asks: []ask{
+			{"GET /users/7?debug=1; X-Plan: beta", 200, "all, debug", "user", "it has both"},
+			{"GET /users/7?debug=1; X-Plan: beta", 429, "", "", "one is all for such requests"},
+			{"GET /users/7?debug=2; X-Plan: beta", 200, "all", "user", "another value"},
+			{"GET /users/7?debug=1", 200, "all", "user", "it has one of them"},
+		},
+	},
+	{
 		claim: "rules match by route in groups, wherever the limit is", routed: true,
 		app: func(*suite) App {
 			at := func(level string) Limit {

@@ -163,6 +163,7 @@ func (c *checker) rule(p *placed) middleware.Rule {
 	made := middleware.Rule{
 		Name:     name,
 		Key:      c.key(p),
+		Match:    c.match(path, r),
 		NoKey:    noKeys[r.NoKey],
 		OnOutage: outages[r.OnOutage],
 		Mode:     modes[r.Mode],
@@ -198,7 +199,7 @@ func (c *checker) rule(p *placed) middleware.Rule {
 	made.Refusal = c.refusal(sub(path, "refusal"), r.Refusal, r.Mode == "deny")
 	p.made = made
 	if r.Mode == "deny" { // the rest is for another mode
-		made = middleware.Rule{Name: name, Mode: middleware.Deny, Refusal: made.Refusal}
+		made = middleware.Rule{Name: name, Match: made.Match, Mode: middleware.Deny, Refusal: made.Refusal}
 	}
 	c.checkRule(p, made)
 	return made
@@ -217,7 +218,7 @@ func (c *checker) end(path []string, r *rule, made *middleware.Rule) {
 			c.at(counts, "%s", inFile(err))
 		}
 	}
-	if r.When == "after" {
+	if r.When != nil && r.When.Charge == "after" {
 		made.Counts = made.Counts.Afterwards()
 	}
 }

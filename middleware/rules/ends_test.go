@@ -37,7 +37,7 @@ func TestHowRequestsEndIsExplained(t *testing.T) {
 	r := parse(t, endsFile, rules.Options{})
 	for _, c := range []struct{ method, path, says string }{
 		{"POST", "/login", `5/1h for "192.0.2.1"; counts: 401, 403`},
-		{"GET", "/login", `2/1h for "192.0.2.1"; counts: !5xx; when: after`},
+		{"GET", "/login", `2/1h for "192.0.2.1"; counts: !5xx; when.charge: after`},
 		{"POST", "/api/v1/upload", `100/1h sliding-log for all clients together; cost.header: X-Device; cost.settle: true`},
 		{"GET", "/news", `3/1h, 5/1d for "192.0.2.1"`},
 	} {

@@ -91,7 +91,7 @@ type rule struct {
 	NoKey     string                 `yaml:"no_key" words:"share skip bad_request unauthorized" default:"share" doc:"What happens to a request without a key: share one counter, skip the rule, bad_request (400) or unauthorized (401)."`
 	Cost      *cost                  `yaml:"cost" default:"1" doc:"How many units a request takes."`
 	Counts    []answers              `yaml:"counts" min:"1" default:"all" doc:"Which answers use up the limit: statuses such as 401, classes such as 2xx, or one of them that does not, as in !5xx. What other answers took is returned."`
-	When      string                 `yaml:"when" words:"before after" default:"before" doc:"With counts or cost.settle: before charges a request when it comes, after when its answer is known, so that those that do not count never stand in the way of others, and those that do can exceed the limit by as many as are under way."`
+	When      *when                  `yaml:"when" doc:"Which of these requests the rule is for, and when it charges them; in short, when: after."`
 	OnOutage  string                 `yaml:"on_outage" words:"local open closed" default:"local" doc:"While Redis does not answer: local counts in the process, open admits, closed answers 503."`
 	Mode      string                 `yaml:"mode" words:"enforce shadow off deny" default:"enforce" doc:"shadow decides, counts and logs what it would refuse, and refuses nothing; off is as if the rule were not there; deny refuses every request, counts none, and needs no limit."`
 	Refusal   *refusal               `yaml:"refusal" default:"that of the file" doc:"What a client is answered that the rule refuses, field by field in place of what the file says."`
@@ -113,6 +113,12 @@ func (r *rule) parts(fallback []string) []string {
 		return r.Key
 	}
 	return fallback
+}
+
+type when struct {
+	Charge string `yaml:"charge" short:"true" words:"before after" default:"before" doc:"With counts or cost.settle: before charges a request when it comes, after when its answer is known, so that those that do not count never stand in the way of others, and those that do can exceed the limit by as many as are under way."`
+	Header values `yaml:"header" doc:"The rule is only for requests with these values of header fields, by name; * is any value. A client that leaves one out escapes the rule."`
+	Query  values `yaml:"query" doc:"The rule is only for requests with these values of parameters in the query, by name; * is any value."`
 }
 
 type cost struct {

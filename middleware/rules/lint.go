@@ -24,6 +24,10 @@ func (c *checker) doubts(endpoints map[string]route.Pattern) {
 			p := &at.rules[i]
 			c.doubtChoices(p)
 			c.doubtKey(p)
+			c.doubtWhen(p)
+			if unheld && p.isConditional() && p.enforces() {
+				c.warnings.at(sub(p.path, "when"), "is up to the client, and nothing else limits a request without these values here: a client that leaves one out is unlimited. Give the place a limit without when, or give global one")
+			}
 			if unheld && c.skips(p) {
 				c.warnings.at(sub(p.path, "no_key"), "is skip, and nothing else limits a request without a key here: a client that leaves the key out is unlimited. Give global a limit, or write no_key: share")
 			}
@@ -38,7 +42,7 @@ func (c *checker) doubts(endpoints map[string]route.Pattern) {
 // limitsAll reports whether a rule of a place limits, or denies, each of its requests.
 func (c *checker) limitsAll(at *place) bool {
 	return slices.ContainsFunc(at.rules, func(p placed) bool {
-		return p.Mode != "off" && p.Mode != "shadow" && !c.skips(&p)
+		return p.Mode != "off" && p.Mode != "shadow" && !c.skips(&p) && !p.isConditional()
 	})
 }
 
@@ -101,7 +105,7 @@ func (c *checker) doubtKey(p *placed) {
 // holdEach reports whether one of these rules counts each client apart, whatever it sends.
 func (c *checker) holdEach(at *place) bool {
 	return slices.ContainsFunc(at.rules, func(p placed) bool {
-		return p.enforces() && len(p.parts) > 0 && c.canBe(p.parts, uncheckedKinds) == "" && !c.isShared(p.parts)
+		return p.enforces() && !p.isConditional() && len(p.parts) > 0 && c.canBe(p.parts, uncheckedKinds) == "" && !c.isShared(p.parts)
 	})
 }
 

@@ -41,6 +41,14 @@ func (r *Rules) Needs() []Need {
 		if p.Cost != nil && p.Cost.Header != "" {
 			need("header:" + http.CanonicalHeaderKey(p.Cost.Header))
 		}
+		if p.isConditional() {
+			for name := range p.When.Header {
+				need("header:" + http.CanonicalHeaderKey(name))
+			}
+			for name := range p.When.Query {
+				need("query:" + name)
+			}
+		}
 		if len(p.Counts) > 0 {
 			need("status")
 		}

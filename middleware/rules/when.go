@@ -1,0 +1,95 @@
+package rules
+
+import (
+	"fmt"
+	"maps"
+	"net/http"
+	"reflect"
+	"slices"
+	"strings"
+
+	"github.com/weirgo/weir/keyfunc"
+	"github.com/weirgo/weir/limiter"
+	"github.com/weirgo/weir/middleware"
+)
+
+// values are what header fields or parameters have to be, by name. "*" is any value.
+type values map[string]string
+
+func (v values) String() string {
+	var texts []string
+	for _, name := range slices.Sorted(maps.Keys(v)) {
+		texts = append(texts, name+": "+v[name])
+	}
+	return strings.Join(texts, ", ")
+}
+
+// match reports whether a request has all of the values. given are the values that it has for a
+// name, one of which is enough.
+func (v values) match(given map[string][]string) bool {
+	for name, want := range v {
+		if has := given[name]; len(has) == 0 || want != "*" && !slices.Contains(has, want) {
+			return false
+		}
+	}
+	return true
+}
+
+// isConditional reports whether a rule is not for all requests of its place.
+func (r *rule) isConditional() bool {
+	return r.When != nil && len(r.When.Header)+len(r.When.Query) > 0
+}
+
+// match makes Rule.Match of a rule's when, or nil for all requests.
+func (c *checker) match(path []string, r *rule) middleware.Match {
+	if !r.isConditional() {
+		return nil
+	}
+	path = sub(path, "when")
+	header, query := values{}, r.When.Query
+	for _, name := range slices.Sorted(maps.Keys(r.When.Header)) {
+		at, value, canonical := sub(path, "header", name), r.When.Header[name], http.CanonicalHeaderKey(name)
+		switch _, err := keyfunc.Parse("header:"+name, nil); {
+		case slices.Contains([]string{"Host", "Transfer-Encoding", "Trailer"}, canonical):
+			c.atKey(at, "is not kept among the header fields by net/http. A host stands before the endpoint, as in example.org/*")
+		case err != nil:
+			c.atKey(at, "is not the name of a header field")
+		case header[canonical] != "":
+			c.atKey(at, "stands there twice, in two spellings")
+		case value != strings.TrimSpace(value):
+			c.at(at, "begins or ends with a space, as no header field does")
+		}
+		header[canonical] = value
+	}
+	for _, name := range slices.Sorted(maps.Keys(query)) {
+		if _, err := keyfunc.Parse("query:"+name, nil); err != nil {
+			c.atKey(sub(path, "query", name), "is not the name of a parameter")
+		}
+	}
+	return middleware.MatchFunc(func(r *http.Request) bool {
+		return header.match(r.Header) && (len(query) == 0 || query.match(r.URL.Query()))
+	})
+}
+
+// doubtWhen warns of a rule that another one of its place makes useless.
+func (c *checker) doubtWhen(p *placed) {
+	limits, atOnce, _ := limiter.Split(p.made.Limit)
+	if !p.isConditional() || len(limits) == 0 || atOnce.Max > 0 || len(p.Tiers)+len(p.Overrides) > 0 {
+		return
+	}
+	for i := range p.place.rules {
+		by := &p.place.rules[i]
+		others, _, _ := limiter.Split(by.made.Limit)
+		implied := func(l limiter.Limit) bool {
+			return slices.ContainsFunc(others, func(by limiter.Limit) bool { return by == l || by.Implies(l) })
+		}
+		if by.rule == p.rule || by.isConditional() && !reflect.DeepEqual(by.When, p.When) || !by.enforces() || len(by.Tiers)+len(by.Overrides) > 0 ||
+			!slices.Equal(by.parts, p.parts) || by.NoKey != p.NoKey || !reflect.DeepEqual(by.Cost, p.Cost) || !reflect.DeepEqual(by.Counts, p.Counts) {
+			continue
+		}
+		if !slices.ContainsFunc(limits, func(l limiter.Limit) bool { return !implied(l) }) {
+			c.warnings.at(sub(p.path, "when"), "has no effect: %s is as strict, for all of these requests", fmt.Sprintf("%q", by.name))
+			return
+		}
+	}
+}
