@@ -116,6 +116,7 @@ func TestTheWindowsOfACalendarAreThoseOfTheWall(t *testing.T) {
 		{Daily(1).In("America/Sao_Paulo"), "2018-02-17T12:00:00Z", "2018-02-17T02:00:00Z", "2018-02-18T03:00:00Z", 25},
 		// Midnight is there twice: the day begins at the first.
 		{Daily(1).In("America/Havana"), "2026-11-01T12:00:00Z", "2026-11-01T04:00:00Z", "2026-11-02T05:00:00Z", 25},
+		{Daily(1).In("Asia/Amman"), "2018-10-26T12:00:00Z", "2018-10-25T21:00:00Z", "2018-10-26T22:00:00Z", 25},
 		// One minute after midnight it is 23:01 on the day before again, which is over.
 		{Daily(1).In("America/St_Johns"), "2010-11-07T02:31:00Z", "2010-11-07T02:30:00Z", "2010-11-08T03:30:00Z", 25},
 		{Daily(1).In("America/St_Johns"), "2010-11-07T02:29:59Z", "2010-11-06T02:30:00Z", "2010-11-07T02:30:00Z", 24},

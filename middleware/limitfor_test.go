@@ -253,17 +253,34 @@ func TestAKeyMayHaveSeveralLimitsAndSlotsOfItsOwn(t *testing.T) {
 	})
 }
 
+// A smallStore counts for limits of up to a hundred events.
+type smallStore struct{ *limiter.Memory }
+
+func (s smallStore) Check(q *limiter.Quota) error {
+	if q.Limit().Events > 100 {
+		return errors.New("more than a hundred")
+	}
+	return nil
+}
+
 func TestAnswersOfALimitFuncThatCannotBeAreErrors(t *testing.T) {
 	five := limiter.All(logOf(1, time.Second), logOf(2, time.Minute), logOf(3, time.Hour), logOf(4, 24*time.Hour), limiter.AtOnce(1))
 	for want, a := range map[string]limiter.Allowance{
-		"Events is 0": limiter.Limit{}, "is a *limiter.Limit": new(limiter.Limit), "has 5 parts": five,
+		"Events is 0": limiter.Limit{}, "is a *limiter.Limit": new(limiter.Limit), "has 5 parts": five, "more than a hundred": logOf(101, time.Hour),
 	} {
 		var log bytes.Buffer
 		rule := ruleOf(&plans{limits: map[string]limiter.Allowance{"user:a": a}})
 		rule.OnOutage = limiter.FailClosed
-		l := limited(t, middleware.Config{Rules: []middleware.Rule{rule}, Logger: slog.New(slog.NewTextHandler(&log, nil))})
-		w, _ := check(l, request(as("a")))
-		assert.Equal(t, 503, w.Code, want)
+		c := middleware.Config{
+			Rules: []middleware.Rule{rule}, Logger: slog.New(slog.NewTextHandler(&log, nil)),
+			Store: smallStore{limiter.Must(limiter.NewMemory(limiter.MemoryOptions{}))},
+		}
+		l := limited(t, c)
+		for _, when := range []string{"at first", "after Reconfigure"} {
+			w, _ := check(l, request(as("a")))
+			assert.Equal(t, 503, w.Code, "%s, %s", want, when)
+			require.NoError(t, l.Reconfigure(c))
+		}
 		assert.Contains(t, log.String(), want)
 	}
 }

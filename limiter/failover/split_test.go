@@ -63,6 +63,15 @@ func TestAServerThatIsUpCountsWhileAnotherIsDown(t *testing.T) {
 	assert.EqualValues(t, 1<<1, s.trouble.Load(), "a part that has answered is not held to have failed")
 }
 
+// An error that names servers of other batches says nothing about this one's.
+func TestAnErrorThatNamesNoServerOfTheBatchIsOfAllOfThem(t *testing.T) {
+	inner := newServer(t, func(context.Context, string, []limiter.Charge) error { return partsError{errDown, 1 << 7} })
+	s := Must(New(cluster{inner}, Options{OnDegraded: func(Event) {}}))
+	d := decide(t, s, charge(quota(t, "global", limiter.PerHour(10), limiter.FailLocal), "0"), charge(quota(t, "user", limiter.PerHour(10), limiter.FailLocal), "1"))
+	assert.True(t, d[0].Degraded && d[1].Degraded)
+	assert.EqualValues(t, 1<<0|1<<1, s.trouble.Load())
+}
+
 func TestABatchOnServersUpAndDownIsTakenAllOrNone(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		memory, err := limiter.NewMemory(limiter.MemoryOptions{})

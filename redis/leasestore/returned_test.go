@@ -101,6 +101,23 @@ func TestUnitsOfAWindowThatIsGoneAreNotReturnedToTheNext(t *testing.T) {
 	})
 }
 
+func TestUnitsThatAWindowsEndLeavesUnspentAreReturnedToIt(t *testing.T) {
+	t.Parallel()
+	phase.Test(t, func(t *testing.T) {
+		f := newFake()
+		s := f.instance(t, 1, Options{})
+		q := quotaOf(t, "rule", limiter.Limit{Events: 1000, Per: time.Minute, Algorithm: limiter.SlidingCounter})
+		untilEnd := func() time.Duration { return time.Until(time.Now().Truncate(time.Minute).Add(time.Minute)) }
+		time.Sleep(untilEnd() + time.Minute - time.Second)
+		used := warmUp(t, s, q)
+		time.Sleep(untilEnd() + time.Millisecond)
+		require.Greater(t, s.Stats().Held, int64(5))
+		require.True(t, decideOne(t, s, q, "key", 1).Allowed)
+		time.Sleep(time.Second)
+		assert.LessOrEqual(t, f.inRedis(t, q)-s.Stats().Held, used+1)
+	})
+}
+
 func TestAResetDuringASettlementHandsOutOneBurst(t *testing.T) {
 	t.Parallel()
 	phase.Test(t, func(t *testing.T) {

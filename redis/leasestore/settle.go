@@ -178,6 +178,7 @@ func (s *Store) settled(l *lease, hash uint64, asked, heard int64) {
 		return // what was returned is gone, what was granted too
 	case l.foreign:
 		e.said, e.fresh = answer{}, false
+		e.stock, e.back = 0, 0 // the other limit may have forgotten that they were charged
 		return
 	}
 	redisNow := l.now
