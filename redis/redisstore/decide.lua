@@ -76,15 +76,15 @@ local function isFree(s)
   return s.level == 0 and s.prev == 0 or reset <= 0, reset
 end
 
-local TAKE, REFUND, RESET, OWE = 0, 1, 2, 3
+local TAKE, SETTLE, RESET = 0, 1, 2
 
-local function correct(s, op, cost, at)
-  local q = s.quota
+-- Owes that many units, or refunds as many below 0.
+local function correct(q, s, owed, at)
   s.changed = true
-  if op == OWE then
-    q.algorithm.owe(q, s, min(cost, 2 * q.capacity))
+  if owed > 0 then
+    q.algorithm.owe(q, s, min(owed, 2 * q.capacity))
   else
-    q.algorithm.refund(q, s, min(cost, q.capacity), at)
+    q.algorithm.refund(q, s, min(-owed, q.capacity), at)
   end
 end
 
@@ -180,18 +180,12 @@ for g = 1, groupCount do
           end
         end
       else
+        local at
+        at, nextTime = read('<d', request, nextTime)
         level = false
-        if op == OWE then
-          if changes then
-            algorithm.owe(q, s, min(cost, 2 * q.capacity))
-          end
-        else
-          local at
-          at, nextTime = read('<d', request, nextTime)
-          changes = changes and value
-          if changes then
-            algorithm.refund(q, s, min(cost, q.capacity), at)
-          end
+        changes = cost > 0 or cost < 0 and value
+        if changes then
+          correct(q, s, cost, at)
         end
       end
       if changes then
@@ -264,7 +258,7 @@ for g = 1, groupCount do
     local key, q, cost = charges[nextCharge], quotas[charges[nextCharge + 1]], charges[nextCharge + 2]
     nextCharge = nextCharge + 3
     local at
-    if op == REFUND then
+    if op == SETTLE then
       at, nextTime = read('<d', request, nextTime)
     end
 
@@ -352,18 +346,18 @@ for g = 1, groupCount do
     end
     local isOther = from ~= q and from.bytes ~= q.bytes
     local isOver = isOther and from.calendar and s.last >= from.second -- Quota.isOver
-    local isCorrected = isOther and (op == REFUND or op == OWE and not isOver) and cost > 0 and not isFree(s)
+    local isCorrected = isOther and op == SETTLE and (cost < 0 or cost > 0 and not isOver) and not isFree(s)
     if isCorrected and not isOver then
       if not complete then
         error('WEIRINCOMPLETE')
       end
       local converted
-      if op == OWE then
+      if cost > 0 then
         converted = copyOf(s)
         convert(q, from, converted, now)
-        correct(converted, op, cost)
+        correct(converted.quota, converted, cost)
       end
-      correct(s, op, cost, at)
+      correct(s.quota, s, cost, at)
       if converted and usedOf(from, s) <= usedOf(q, converted) then
         -- As Quota.Settle: a rule that only looks and owes comes to its limit.
         for name, value in pairs(converted) do
@@ -371,7 +365,7 @@ for g = 1, groupCount do
         end
         s.rewritten = true
         isOther = false
-      elseif op == REFUND and isFree(s) then
+      elseif cost < 0 and isFree(s) then
         clear(s)
       end
     end
@@ -399,12 +393,12 @@ for g = 1, groupCount do
       end
       levels[i] = level
       all = all and level
-    elseif op == OWE and cost > 0 then
-      correct(s, op, cost)
-    elseif (s.stored or s.changed) and (op == RESET or cost > 0) then
+    elseif op == SETTLE and cost > 0 then
+      correct(s.quota, s, cost)
+    elseif (s.stored or s.changed) and (op == RESET or cost < 0) then
       s.changed = true
-      if op == REFUND then
-        correct(s, op, cost, at)
+      if op == SETTLE then
+        correct(s.quota, s, cost, at)
       end
       if op == RESET or isFree(s) then
         clear(s)

@@ -79,24 +79,24 @@ func (m model) look(c limiter.Charge, now int64) limiter.Decision {
 	return c.Quota.Describe(m.at(c), now, 0, true)
 }
 
-func (m model) refund(charges []limiter.Charge, now int64) {
+// settle owes what charges cost, or refunds as much below 0.
+func (m model) settle(charges []limiter.Charge, now int64) {
 	for _, c := range charges {
-		m.settle(limiter.Settlement{Charge: c}, now)
+		settlement := limiter.Settlement{Charge: c}
+		settlement.Cost, settlement.Actual = max(0, -c.Cost), max(0, c.Cost)
+		if c.Cost != 0 {
+			m.put(c, c.Quota.Settle(m.at(c), now, settlement), now)
+		}
 	}
 }
 
-func (m model) owe(charges []limiter.Charge, now int64) {
-	for _, c := range charges {
-		debt := limiter.Settlement{Charge: c, Actual: c.Cost}
-		debt.Cost = 0
-		m.settle(debt, now)
+// refunds is charges of which all units return.
+func refunds(charges ...limiter.Charge) []limiter.Charge {
+	charges = slices.Clone(charges)
+	for i := range charges {
+		charges[i].Cost = -charges[i].Cost
 	}
-}
-
-func (m model) settle(c limiter.Settlement, now int64) {
-	if c.Actual != c.Cost {
-		m.put(c.Charge, c.Quota.Settle(m.at(c.Charge), now, c), now)
-	}
+	return charges
 }
 
 // clone is s with a log of its own, as a quota may change one in place.
@@ -277,16 +277,11 @@ func (w *comparison) run() {
 			w.note("reset %v", shown(charges[:1]))
 			w.check(w.store.Reset(context.Background(), charges[:1]))
 			w.model.reset(charges[:1])
-		case n <= 5:
-			charges := w.refunds()
-			w.note("refund %v", shown(charges))
-			w.check(w.store.change(context.Background(), refund, charges))
-			w.model.refund(charges, w.clock.micros.Load())
-		case n == 6:
-			charges := w.charges()
-			w.note("at %d owe %v", w.clock.micros.Load(), shown(charges))
-			w.check(w.store.change(context.Background(), owe, charges))
-			w.model.owe(charges, w.clock.micros.Load())
+		case n <= 6:
+			charges := w.settlements()
+			w.note("at %d settle %v", w.clock.micros.Load(), shown(charges))
+			w.check(w.store.change(context.Background(), settle, charges))
+			w.model.settle(charges, w.clock.micros.Load())
 		case n <= 11:
 			w.passTime()
 		default:
@@ -356,9 +351,13 @@ func (w *comparison) charges() []limiter.Charge {
 }
 
 // refunds are charges that were taken at the times of decisions, or at an unknown time.
-func (w *comparison) refunds() []limiter.Charge {
+// settlements are refunds and debts.
+func (w *comparison) settlements() []limiter.Charge {
 	charges := w.charges()
 	for i := range charges {
+		if !w.oneIn(3) {
+			charges[i].Cost = -charges[i].Cost
+		}
 		if len(w.times) > 0 && !w.oneIn(4) {
 			charges[i].Receipt.At = pick(w.chance, w.times[max(0, len(w.times)-20):])
 		}
@@ -459,13 +458,13 @@ func (w *comparison) batch() {
 	var batch []*group
 	var all []sent
 	for n := w.draw(2, 6); n > 0; n-- {
-		op := op(w.draw(0, 8))
-		if op > owe {
+		op := op(w.draw(0, 6))
+		if op > reset {
 			op = take
 		}
 		charges := w.charges()
-		if op == refund {
-			charges = w.refunds()
+		if op == settle {
+			charges = w.settlements()
 		}
 		g := newGroup(op)
 		for i := range charges {
@@ -491,15 +490,9 @@ func (w *comparison) batch() {
 		case take:
 			g.answer.decide(g.charges, got)
 			want = w.model.decide(g.charges, now)
-		case refund:
+		case settle:
 			g.answer.look(g.charges, got)
-			w.model.refund(g.charges, now)
-			for _, c := range g.charges {
-				want = append(want, w.model.look(c, now))
-			}
-		case owe:
-			g.answer.look(g.charges, got)
-			w.model.owe(g.charges, now)
+			w.model.settle(g.charges, now)
 			for _, c := range g.charges {
 				want = append(want, w.model.look(c, now))
 			}
@@ -706,10 +699,10 @@ func TestTheLowsOfABucketInLuaAreThoseInGo(t *testing.T) {
 		for range 3 * limiter.MostLows {
 			w.decide([]limiter.Charge{{Quota: q, Key: key, Cost: c.draw(1, 10)}})
 			if c.oneIn(3) {
-				back := []limiter.Charge{{Quota: q, Key: key, Cost: c.draw(1, 10), Receipt: limiter.Receipt{At: pick(c, w.times)}}}
-				w.note("refund %v", shown(back))
-				w.check(s.change(context.Background(), refund, back))
-				w.model.refund(back, clock.micros.Load())
+				back := []limiter.Charge{{Quota: q, Key: key, Cost: -c.draw(1, 10), Receipt: limiter.Receipt{At: pick(c, w.times)}}}
+				w.note("settle %v", shown(back))
+				w.check(s.change(context.Background(), settle, back))
+				w.model.settle(back, clock.micros.Load())
 			}
 			w.compareStored([]*limiter.Quota{q}, []string{key})
 			clock.sleep(time.Duration(c.draw(0, 30_000)) * time.Microsecond)

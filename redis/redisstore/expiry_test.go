@@ -112,11 +112,11 @@ func TestAKeyLivesUntilAllItsUnitsAreFreeAndNotMuchLonger(t *testing.T) {
 		q := quotaOf(t, fmt.Sprint("rule ", i), l)
 		name := nameOf(s, q, "key")
 		for range 8 {
-			op := op(random.IntN(5))
-			if op > refund {
-				op = take
+			op, c := take, charge(q, "key", c.magnitude(q.Capacity()))
+			if random.IntN(4) == 0 {
+				op, c.Cost = settle, -c.Cost
 			}
-			decisions, now := ask(t, s, op, charge(q, "key", c.magnitude(q.Capacity())))
+			decisions, now := ask(t, s, op, c)
 			livesFor(t, server, q, name, decisions[0].ResetAfter, now)
 		}
 	}
@@ -187,14 +187,14 @@ func TestOnlyWhatTakesWrites(t *testing.T) {
 			require.True(t, d[0].Allowed)
 			require.False(t, d[1].Allowed)
 		}
-		ask(t, s, refund, used[i]) // of nothing
+		ask(t, s, settle, used[i]) // to nothing
 	}
 	ask(t, s, take, used...)
 	ask(t, s, take, unseen...)
 	for i := range unseen {
 		c := unseen[i]
-		c.Cost = 5
-		ask(t, s, refund, c)
+		c.Cost = -5
+		ask(t, s, settle, c)
 	}
 	ask(t, s, reset, unseen...)
 	assert.Equal(t, before, changed(t, server), "refusals and looks write")

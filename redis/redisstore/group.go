@@ -14,9 +14,8 @@ type op uint8
 
 const (
 	take op = iota
-	refund
+	settle
 	reset
-	owe
 )
 
 // A group is charges that are decided together, and what their caller waits for. When it is
@@ -65,8 +64,8 @@ func (g *group) takesPlaces() bool {
 type item struct {
 	name  string
 	quota *limiter.Quota
-	cost  int64
-	at    int64 // of a refund: when it was taken, or 0
+	cost  int64 // of a settlement: what is owed, or below 0: refunded
+	at    int64 // of a settlement: when it was taken, or 0
 
 	isPlace bool     // of a key whose events under way are counted
 	message *message // about that, of the batch in flight

@@ -96,10 +96,11 @@ func (s *store) undo(parts []keyPart, asked asking) {
 	for i := range parts {
 		if p := &parts[i]; p.taken {
 			for j := range p.charges {
-				p.charges[j].Receipt = p.charges[j].Quota.Undo(&p.decisions[j])
+				c := &p.charges[j]
+				c.Cost, c.Receipt = -c.Cost, c.Quota.Undo(&p.decisions[j])
 			}
-			s.correctPlaces(refund, p.charges)
-			p.group = s.send(refund, p.charges)
+			s.correctPlaces(p.charges)
+			p.group = s.send(settle, p.charges)
 		}
 	}
 	for i := range parts {

@@ -148,7 +148,7 @@ func TestPlacesAreExactWhateverIsLostOrComesTwiceOrLate(t *testing.T) {
 					referees[i].end()
 					charges[0].Receipt = d[0].Receipt
 					if rand.IntN(2) == 0 {
-						_ = s.change(t.Context(), refund, charges[:1])
+						_ = s.change(t.Context(), settle, refunds(charges[:1]...))
 					} else {
 						_ = s.Settle(t.Context(), []limiter.Settlement{{Charge: charges[0]}})
 					}
@@ -404,7 +404,7 @@ func TestARefusedPlaceIsForgottenInTime(t *testing.T) {
 	before := roundTrips(t, server)
 	require.False(t, decideOne(t, here, q, "key", 1).Allowed)
 	assert.Equal(t, before, roundTrips(t, server), "a flood of refused requests does not reach Redis")
-	require.NoError(t, there.change(t.Context(), refund, []limiter.Charge{{Quota: q, Key: "key", Cost: 1, Receipt: d.Receipt}}))
+	require.NoError(t, there.change(t.Context(), settle, refunds(limiter.Charge{Quota: q, Key: "key", Cost: 1, Receipt: d.Receipt})))
 	clock.sleep(placeSpan)
 	assert.True(t, decideOne(t, here, q, "key", 1).Allowed)
 }

@@ -15,7 +15,7 @@ import (
 // places, what is said and asked of them (appendPlaces); the quotas
 // in 25 bytes, and whether it settles in one; the groups as an op and a size, a byte each;
 // and the charges, as the number of the key and of the quota, from 1, in 2 bytes, and the cost
-// in 8; then, in 8 bytes for each charge of a refund, when it was taken. Integers are little-endian; what may be large
+// in 8; then, in 8 bytes for each charge of a settlement, when it was taken. Integers are little-endian; what may be large
 // is a double, as all numbers are in Lua.
 type request struct {
 	wire.Request
@@ -92,7 +92,7 @@ func (r *request) encode(now int64) {
 			charges = binary.LittleEndian.AppendUint16(charges, key)
 			charges = binary.LittleEndian.AppendUint16(charges, uint16(quota+1))
 			charges = counters.AppendNumber(charges, costOf(g.op, it))
-			if g.op == refund {
+			if g.op == settle {
 				times = counters.AppendNumber(times, it.at)
 			}
 		}
@@ -174,12 +174,12 @@ func (p *payload) MarshalBinary() ([]byte, error) {
 	return p.bytes, nil
 }
 
-// costOf is an item's cost, or one that comes to the same and is below 2^53. What is corrected
+// costOf is an item's cost, or one that comes to the same and is below 2^53. What is settled
 // may be counted under a larger quota than the item's.
 func costOf(op op, it *item) int64 {
-	most := it.quota.Capacity() + 1
-	if op == refund || op == owe {
-		most = 1<<53 - 1
+	if op == settle {
+		const most = 1<<53 - 1
+		return max(-most, min(it.cost, most))
 	}
-	return min(it.cost, most)
+	return min(it.cost, it.quota.Capacity()+1)
 }

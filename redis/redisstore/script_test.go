@@ -72,7 +72,7 @@ func TestAServerThatForgotTheScriptIsToldAgain(t *testing.T) {
 		server.MustDo("SCRIPT", "FLUSH")
 		assert.False(t, decideOne(t, s, q, "key", 1).Allowed)
 		server.MustDo("SCRIPT", "FLUSH")
-		require.NoError(t, s.change(t.Context(), refund, []limiter.Charge{back}))
+		require.NoError(t, s.change(t.Context(), settle, refunds(back)))
 		assert.Equal(t, int64(2), decideOne(t, s, q, "key", 0).Remaining)
 		server.MustDo("SCRIPT", "FLUSH")
 		require.NoError(t, s.Reset(t.Context(), []limiter.Charge{charge(q, "key", 0)}))
@@ -151,7 +151,7 @@ func TestWhatIsNoCounterIsLeftAloneAndSaid(t *testing.T) {
 				err := s.Decide(t.Context(), []limiter.Charge{charge(neighbour, "key", 5), charge(q, "key", 1)}, make([]limiter.Decision, 2))
 				assert.Error(t, err, by)
 				assert.Equal(t, int64(7), decideOne(t, s, neighbour, "key", 0).Remaining, "%s: a group is taken as a whole or not at all", by)
-				assert.Error(t, s.change(t.Context(), refund, []limiter.Charge{charge(q, "key", 1)}), by)
+				assert.Error(t, s.change(t.Context(), settle, refunds(charge(q, "key", 1))), by)
 				assert.Equal(t, before, server.MustDo("DUMP", name), "%s: it is as it was", by)
 				ttl := integer(t, server.MustDo("PTTL", name))
 				if expires {
@@ -248,7 +248,7 @@ func TestTheLargestBatchIsDecided(t *testing.T) {
 			require.Equal(t, q.Capacity()-3, d.Remaining, "%v: charge %d of many", l.Algorithm, i)
 			charges[i].Receipt = d.Receipt
 		}
-		for i, d := range sendAll(t, s, refund, charges) {
+		for i, d := range sendAll(t, s, settle, refunds(charges...)) {
 			require.Equal(t, q.Capacity(), d.Remaining, "%v: charge %d of many", l.Algorithm, i)
 		}
 		for i := range charges {
@@ -283,7 +283,7 @@ func everything(t *testing.T, s *store, admin *redistest.Server) error {
 			}
 			admin.MustDo("PERSIST", nameOf(s, before, "key"))
 		}
-		if err := s.change(t.Context(), refund, []limiter.Charge{charge(before, "key", 1)}); err != nil {
+		if err := s.change(t.Context(), settle, refunds(charge(before, "key", 1))); err != nil {
 			return err
 		}
 		if err := s.Reset(t.Context(), []limiter.Charge{charge(before, "key", 1)}); err != nil {

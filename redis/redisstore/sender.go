@@ -75,10 +75,10 @@ func (s *sender) sendOnce(b *batch, requests []*request) {
 	s.Send(b, all)
 }
 
-// corrects reports whether there are refunds or debts among groups, which count twice if they are
-// sent twice. A take that does only admits less.
+// corrects reports whether there are settlements among groups, which count twice if they are sent
+// twice. A take that does only admits less.
 func corrects(groups []*group) bool {
-	return slices.ContainsFunc(groups, func(g *group) bool { return g.op == refund || g.op == owe })
+	return slices.ContainsFunc(groups, func(g *group) bool { return g.op == settle })
 }
 
 // amend changes r so that it succeeds where Redis did not run it, and reports whether it could.

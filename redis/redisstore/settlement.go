@@ -2,7 +2,6 @@ package redisstore
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"sync/atomic"
@@ -103,34 +102,25 @@ func (s *store) Settle(ctx context.Context, settlements []limiter.Settlement) er
 	if err := limiter.CheckSettlements(settlements); err != nil {
 		return err
 	}
-	var refunds, debts []limiter.Charge
-	for _, c := range settlements {
-		switch owed := c.Actual - c.Cost; {
-		case owed < 0:
-			c.Charge.Cost = -owed
-			refunds = append(refunds, c.Charge)
-		case owed > 0:
-			c.Charge.Cost = owed
-			debts = append(debts, c.Charge)
+	owed := make([]limiter.Charge, 0, len(settlements)) // or refunded, where the cost is below 0
+	for i := range settlements {
+		c := settlements[i].Charge
+		if c.Cost = settlements[i].Actual - c.Cost; c.Cost != 0 {
+			owed = append(owed, c)
 		}
 	}
-	ctx = context.WithoutCancel(ctx)
-	return errors.Join(s.settle(ctx, refund, refunds), s.settle(ctx, owe, debts))
-}
-
-func (s *store) settle(ctx context.Context, op op, charges []limiter.Charge) error {
 	if s.denied != nil {
-		s.denied.invalidate(charges)
+		s.denied.invalidate(owed)
 	}
-	for i, c := range charges {
+	for i, c := range owed {
 		if c.Quota.InFlight() {
-			s.correctPlaces(op, charges[i:i+1])
+			s.correctPlaces(owed[i : i+1])
 			continue
 		}
 		if s.maxBatch == 1 || !s.unsettled.add() {
-			return s.change(ctx, op, charges[i:])
+			return s.change(context.WithoutCancel(ctx), settle, owed[i:])
 		}
-		g := s.group(op, charges[i:i+1])
+		g := s.group(settle, owed[i:i+1])
 		g.settlement = &settlement{s, c}
 		s.batcher(g.tag).settle(g)
 	}

@@ -193,21 +193,23 @@ func (s *store) conclude(g *group, charges []limiter.Charge, decisions []limiter
 
 // Reset implements [limiter.Store].
 func (s *store) Reset(ctx context.Context, charges []limiter.Charge) error {
+	if err := limiter.CheckCharges(charges); err != nil {
+		return err
+	}
 	return s.change(ctx, reset, charges)
 }
 
 // change is for what needs no decision.
 func (s *store) change(ctx context.Context, op op, charges []limiter.Charge) error {
-	if err := limiter.CheckCharges(charges); err != nil {
-		return err
-	}
 	if err := ctx.Err(); err != nil || len(charges) == 0 {
 		return err
 	}
 	if s.denied != nil {
 		defer s.denied.invalidate(charges)
 	}
-	s.correctPlaces(op, charges)
+	if op == settle {
+		s.correctPlaces(charges)
+	}
 	if !s.sender.Split {
 		g, err := s.ask(ctx, op, charges)
 		if err == nil {
@@ -231,18 +233,18 @@ func (s *store) change(ctx context.Context, op op, charges []limiter.Charge) err
 	return failed.err()
 }
 
-// correctPlaces changes what this process holds as an op says, of which Redis is told with the next
-// message about the key, whatever becomes of that.
-func (s *store) correctPlaces(op op, charges []limiter.Charge) {
+// correctPlaces changes which slots this process holds. Redis learns of it with the next message
+// about the key.
+func (s *store) correctPlaces(charges []limiter.Charge) {
 	for i := range charges {
 		c := &charges[i]
-		if op == reset || !c.Quota.InFlight() {
+		if !c.Quota.InFlight() {
 			continue
 		}
 		tag := s.names.Tag(c.Key)
 		name, b := s.names.Name(tag, c.Quota), s.batcher(tag)
-		if op == refund {
-			b.release(name, c.Cost, c.Receipt.At)
+		if c.Cost < 0 {
+			b.release(name, -c.Cost, c.Receipt.At)
 		} else if c.Cost > 0 {
 			b.hold(name, tag, c.Quota, c.Cost)
 		}
