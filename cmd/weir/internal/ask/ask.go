@@ -1,0 +1,124 @@
+// Package ask answers proxies that ask about each request before they pass it on: nginx's
+// auth_request, Caddy's forward_auth, Traefik's forwardAuth, and HAProxy in Lua.
+package ask
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"strconv"
+	"strings"
+)
+
+// New answers about the request that X-Forwarded-Method, -Host, -Uri and -For describe:
+//
+//   - /forward with 204, or with the whole refusal, for proxies that hand it on;
+//   - /nginx with 204, or with 403 and the refusal's status in Weir-Status, as auth_request
+//     makes a 500 of any other status.
+//
+// The last address of X-Forwarded-For is the peer that the proxy has seen, and those before it
+// are what this peer has said. The quota fields are those of the answer.
+//
+// limited puts rules in front of a handler. It is told of no request's end.
+func New(limited func(http.Handler) http.Handler) http.Handler {
+	decide := limited(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) }))
+	answer := func(wrap func(http.ResponseWriter) http.ResponseWriter) http.HandlerFunc {
+		return func(w http.ResponseWriter, r *http.Request) {
+			w = wrap(w)
+			about, err := described(r)
+			if err != nil { // of the proxy's configuration, not of its client
+				http.Error(w, "weir: "+err.Error(), http.StatusBadRequest)
+				return
+			}
+			if about.Method == http.MethodHead {
+				w = withoutBody{w}
+			}
+			decide.ServeHTTP(w, about)
+		}
+	}
+	mux := http.NewServeMux()
+	mux.Handle("/forward", answer(func(w http.ResponseWriter) http.ResponseWriter { return w }))
+	mux.Handle("/nginx", answer(func(w http.ResponseWriter) http.ResponseWriter { return &forNginx{ResponseWriter: w} }))
+	return mux
+}
+
+// described is the request that r is about.
+func described(r *http.Request) (*http.Request, error) {
+	method, err := one(r, "X-Forwarded-Method")
+	if err != nil {
+		return nil, err
+	}
+	text, err := one(r, "X-Forwarded-Uri")
+	if err != nil {
+		return nil, err
+	}
+	target, err := url.ParseRequestURI(text)
+	if err != nil {
+		return nil, errors.New("X-Forwarded-Uri is not the target of a request")
+	}
+	hops := strings.Split(strings.Join(r.Header.Values("X-Forwarded-For"), ","), ",")
+	peer, err := netip.ParseAddr(strings.TrimSpace(hops[len(hops)-1]))
+	if err != nil {
+		return nil, errors.New("X-Forwarded-For does not end with the address of the proxy's client")
+	}
+	about := r.WithContext(r.Context())
+	about.Method, about.URL, about.RequestURI = method, target, text
+	about.Host = r.Header.Get("X-Forwarded-Host")
+	about.RemoteAddr = net.JoinHostPort(peer.String(), "0")
+	about.Body, about.ContentLength, about.TransferEncoding = http.NoBody, 0, nil
+	about.Header = maps.Clone(r.Header)
+	for _, field := range []string{"X-Forwarded-Method", "X-Forwarded-Uri", "X-Forwarded-For", "X-Forwarded-Host"} {
+		about.Header.Del(field)
+	}
+	if len(hops) > 1 {
+		about.Header.Set("X-Forwarded-For", strings.Join(hops[:len(hops)-1], ","))
+	}
+	return about, nil
+}
+
+// one is the value of a field that the proxy has to send once.
+func one(r *http.Request, field string) (string, error) {
+	switch values := r.Header.Values(field); {
+	case len(values) == 0 || values[0] == "":
+		return "", fmt.Errorf("%s is missing", field)
+	case len(values) > 1:
+		return "", fmt.Errorf("%s stands there %d times: the proxy has to replace what its client sends", field, len(values))
+	default:
+		return values[0], nil
+	}
+}
+
+// withoutBody is for an answer about a HEAD request, to a GET: no body follows its Content-Length.
+type withoutBody struct{ http.ResponseWriter }
+
+func (w withoutBody) WriteHeader(status int) {
+	w.Header().Del("Content-Length")
+	w.ResponseWriter.WriteHeader(status)
+}
+
+// forNginx makes 403 of all refusals.
+type forNginx struct {
+	http.ResponseWriter
+	refuses bool
+}
+
+func (w *forNginx) WriteHeader(status int) {
+	if w.refuses = status >= 300; w.refuses {
+		w.Header().Set("Weir-Status", strconv.Itoa(status))
+		w.Header().Del("Content-Length")
+		w.Header().Del("Content-Type")
+		status = http.StatusForbidden
+	}
+	w.ResponseWriter.WriteHeader(status)
+}
+
+func (w *forNginx) Write(b []byte) (int, error) {
+	if w.refuses { // auth_request reads no body
+		return len(b), nil
+	}
+	return w.ResponseWriter.Write(b)
+}

@@ -1,0 +1,141 @@
+package ask_test
+
+import (
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/weirgo/weir/cmd/weir/internal/ask"
+	"github.com/weirgo/weir/keyfunc"
+	"github.com/weirgo/weir/limiter"
+	"github.com/weirgo/weir/middleware"
+)
+
+// asked is a server that is asked. It allows an address two requests to /limited, none to /members
+// without an X-User, and bans X-User: mallory.
+func asked(t testing.TB) *httptest.Server {
+	user := keyfunc.Header("X-User")
+	limits, err := middleware.New(middleware.Config{
+		Rules: []middleware.Rule{
+			{Name: "limited", Match: middleware.Route("/limited"), Key: keyfunc.IP(keyfunc.TrustProxies("192.0.2.0/24")), Limit: limiter.PerHour(2)},
+			{Name: "members", Match: middleware.Route("/members"), Key: user, NoKey: middleware.NoKeyUnauthorized, Limit: limiter.PerHour(1000)},
+		},
+		Bans: middleware.Bans{Deny: middleware.MatchFunc(func(r *http.Request) bool { return r.Header.Get("X-User") == "mallory" })},
+	})
+	require.NoError(t, err)
+	server := httptest.NewServer(ask.New(func(next http.Handler) http.Handler {
+		mux := http.NewServeMux()
+		for _, route := range []string{"/limited", "/members", "/"} {
+			mux.Handle(route, next)
+		}
+		return limits.Handler(mux)
+	}))
+	t.Cleanup(server.Close)
+	return server
+}
+
+// fields of a question, beside those of the request that it is about.
+func question(method, uri, from string) http.Header {
+	return http.Header{"X-Forwarded-Method": {method}, "X-Forwarded-Uri": {uri}, "X-Forwarded-For": {from}, "X-Forwarded-Host": {"shop.example"}}
+}
+
+func get(t testing.TB, at string, h http.Header) (*http.Response, string) {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, at, nil)
+	require.NoError(t, err)
+	r.Header = h
+	if host := h.Get("Host"); host != "" {
+		r.Host = host
+	}
+	resp, err := http.DefaultClient.Do(r)
+	require.NoError(t, err)
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	require.NoError(t, err)
+	return resp, string(body)
+}
+
+func TestAnAnswerIsTheRefusalItself(t *testing.T) {
+	at := asked(t).URL + "/forward"
+	for range 2 {
+		resp, body := get(t, at, question("GET", "/limited?q=1", "203.0.113.7"))
+		assert.Equal(t, 204, resp.StatusCode)
+		assert.Empty(t, body)
+		assert.Contains(t, resp.Header.Get("RateLimit"), `"limited"`)
+	}
+	resp, body := get(t, at, question("POST", "/limited", "203.0.113.7"))
+	assert.Equal(t, 429, resp.StatusCode)
+	assert.NotEmpty(t, resp.Header.Get("Retry-After"))
+	assert.Contains(t, body, "rate_limit_exceeded")
+	resp, body = get(t, at, question("HEAD", "/limited", "203.0.113.7"))
+	assert.Equal(t, 429, resp.StatusCode)
+	assert.Empty(t, body)
+	resp, _ = get(t, at, question("GET", "/limited", "203.0.113.8"))
+	assert.Equal(t, 204, resp.StatusCode, "another client")
+	resp, _ = get(t, at, question("GET", "/members", "203.0.113.7"))
+	assert.Equal(t, 401, resp.StatusCode)
+	assert.NotEmpty(t, resp.Header.Get("WWW-Authenticate"))
+}
+
+func TestForNginxEachRefusalIs403(t *testing.T) {
+	at := asked(t).URL + "/nginx"
+	mallory := question("GET", "/", "203.0.113.7")
+	mallory.Set("X-User", "mallory")
+	for range 2 {
+		resp, _ := get(t, at, question("GET", "/limited", "203.0.113.7"))
+		assert.Equal(t, 204, resp.StatusCode)
+		assert.Empty(t, resp.Header.Get("Weir-Status"))
+	}
+	for want, q := range map[string]http.Header{
+		"429": question("HEAD", "/limited", "203.0.113.7"), "401": question("GET", "/members", "203.0.113.7"), "403": mallory,
+		"400": {"X-Forwarded-Method": {"GET"}},
+	} {
+		resp, body := get(t, at, q)
+		assert.Equal(t, 403, resp.StatusCode, want)
+		assert.Equal(t, want, resp.Header.Get("Weir-Status"))
+		assert.Empty(t, body)
+		assert.Equal(t, want == "429", resp.Header.Get("Retry-After") != "", want)
+	}
+}
+
+// What the client of the proxy's client claims counts only where the file trusts that one.
+func TestTheLastForwardedAddressIsTheProxysClient(t *testing.T) {
+	at := asked(t).URL + "/forward"
+	status := func(from string) int {
+		resp, _ := get(t, at, question("GET", "/limited", from))
+		return resp.StatusCode
+	}
+	assert.Equal(t, []int{204, 204, 429}, []int{status("198.51.100.1, 203.0.113.7"), status("198.51.100.2,203.0.113.7"), status("203.0.113.7")})
+	assert.Equal(t, []int{204, 204, 429}, []int{status("198.51.100.1, 192.0.2.1"), status("198.51.100.1,192.0.2.2"), status("198.51.100.1, 192.0.2.1")})
+}
+
+func TestAQuestionThatLacksSomethingIsNotAnsweredWithYes(t *testing.T) {
+	at := asked(t).URL
+	for _, path := range []string{"/forward", "/nginx"} {
+		for says, change := range map[string]func(http.Header){
+			"X-Forwarded-Method is missing":      func(h http.Header) { h.Del("X-Forwarded-Method") },
+			"X-Forwarded-Uri is missing":         func(h http.Header) { h.Del("X-Forwarded-Uri") },
+			"X-Forwarded-Uri is not":             func(h http.Header) { h.Set("X-Forwarded-Uri", "no target") },
+			"X-Forwarded-Uri stands there 2":     func(h http.Header) { h.Add("X-Forwarded-Uri", "/free") },
+			"X-Forwarded-For does not end":       func(h http.Header) { h.Set("X-Forwarded-For", "203.0.113.7, unknown") },
+			"X-Forwarded-For does not end with ": func(h http.Header) { h.Del("X-Forwarded-For") },
+		} {
+			q := question("GET", "/", "203.0.113.7")
+			change(q)
+			resp, body := get(t, at+path, q)
+			if path == "/forward" {
+				assert.Equal(t, 400, resp.StatusCode, says)
+				assert.True(t, strings.HasPrefix(body, "weir: "+says), body)
+			} else {
+				assert.Equal(t, "400", resp.Header.Get("Weir-Status"), says)
+			}
+		}
+	}
+	resp, _ := get(t, at+"/", question("GET", "/", "203.0.113.7"))
+	assert.Equal(t, 404, resp.StatusCode)
+}

@@ -1,0 +1,123 @@
+package ask_test
+
+import (
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// behind starts a proxy with its configuration in testdata, which asks asker and has service behind
+// it, and returns its URL.
+func behind(t *testing.T, asker, service string, files []string, command string, args ...string) string {
+	t.Helper()
+	program, err := exec.LookPath(command)
+	if err != nil {
+		if os.Getenv("CI") != "" {
+			t.Fatalf("CI needs %s: .ci/setup installs it", command)
+		}
+		t.Skipf("%s is not installed", command)
+	}
+	dir, at := t.TempDir(), free(t)
+	addresses := strings.NewReplacer("127.0.0.1:8080", at, "127.0.0.1:8082", asker, "127.0.0.1:3000", service, "lua-load ", "lua-load "+dir+"/")
+	for _, file := range files {
+		text, err := os.ReadFile(filepath.Join("testdata", file))
+		require.NoError(t, err)
+		require.NoError(t, os.WriteFile(filepath.Join(dir, file), []byte(addresses.Replace(string(text))), 0o600))
+	}
+	args = slices.Clone(args)
+	for i := range args {
+		args[i] = strings.ReplaceAll(args[i], "DIR", dir)
+	}
+	proxy := exec.Command(program, args...)
+	proxy.Dir, proxy.Env = dir, append(os.Environ(), "HOME="+dir)
+	output := &strings.Builder{}
+	proxy.Stdout, proxy.Stderr, proxy.WaitDelay = output, output, time.Second
+	require.NoError(t, proxy.Start())
+	t.Cleanup(func() {
+		_ = proxy.Process.Kill()
+		_ = proxy.Wait()
+		if t.Failed() {
+			t.Log(output)
+		}
+	})
+	for range 100 {
+		if c, err := net.Dial("tcp", at); err == nil {
+			require.NoError(t, c.Close())
+			return "http://" + at
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+	require.Fail(t, command+" does not listen")
+	return ""
+}
+
+// free is an address that nobody listens at.
+func free(t *testing.T) string {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer l.Close()
+	return l.Addr().String()
+}
+
+var proxies = map[string]struct {
+	files   []string
+	command []string
+	bodies  bool // refusals come with Weir's body
+	away    int  // what it answers while Weir is away
+}{
+	"nginx":   {[]string{"nginx.conf"}, []string{"nginx", "-p", "DIR", "-c", "nginx.conf", "-g", "pid DIR/pid; error_log DIR/error.log; master_process off;"}, false, 500},
+	"Caddy":   {[]string{"Caddyfile"}, []string{"caddy", "run", "--config", "DIR/Caddyfile", "--adapter", "caddyfile"}, true, 502},
+	"HAProxy": {[]string{"haproxy.cfg", "weir.lua"}, []string{"haproxy", "-db", "-f", "DIR/haproxy.cfg"}, true, 502},
+}
+
+func TestProxiesAskAndHandTheAnswerOn(t *testing.T) {
+	for name, p := range proxies {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			service := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				_, _ = w.Write([]byte("served " + r.Method + " " + r.RequestURI))
+			}))
+			t.Cleanup(service.Close)
+			weir := asked(t)
+			at := behind(t, weir.Listener.Addr().String(), service.Listener.Addr().String(), p.files, p.command[0], p.command[1:]...)
+			spoofed := question("DELETE", "/free", "198.51.100.1")
+			for range 2 {
+				resp, body := get(t, at+"/limited?q=%20", spoofed.Clone())
+				require.Equal(t, 200, resp.StatusCode, body)
+				assert.Equal(t, "served GET /limited?q=%20", body)
+				assert.Contains(t, resp.Header.Get("RateLimit"), `"limited"`)
+				assert.Contains(t, resp.Header.Get("RateLimit-Policy"), `"limited"`)
+			}
+			resp, body := get(t, at+"/limited", spoofed.Clone())
+			assert.Equal(t, 429, resp.StatusCode, body)
+			assert.NotEmpty(t, resp.Header.Get("Retry-After"))
+			assert.Equal(t, "no-store", resp.Header.Get("Cache-Control"))
+			assert.Contains(t, resp.Header.Get("RateLimit"), `"limited"`)
+			assert.Equal(t, p.bodies, strings.Contains(body, "rate_limit_exceeded"), body)
+			resp, _ = get(t, at+"/members", http.Header{})
+			assert.Equal(t, 401, resp.StatusCode)
+			resp, _ = get(t, at+"/members", http.Header{"X-User": {"mallory"}})
+			assert.Equal(t, 403, resp.StatusCode)
+			resp, body = get(t, at+"/members", http.Header{"X-User": {"ann"}})
+			assert.Equal(t, 200, resp.StatusCode, body)
+			posted, err := http.Post(at+"/", "text/plain", strings.NewReader("a body"))
+			require.NoError(t, err)
+			require.NoError(t, posted.Body.Close())
+			assert.Equal(t, 200, posted.StatusCode)
+
+			weir.Close()
+			resp, _ = get(t, at+"/", http.Header{})
+			assert.Equal(t, p.away, resp.StatusCode)
+		})
+	}
+}
