@@ -122,6 +122,13 @@ type Rule struct {
 	// of ByRoute or Default matches more narrowly with it, not another rule instead.
 	Match Match
 
+	// Distinct counts different values instead of requests, such as the user names that an address
+	// tries: a request costs one unit if its value was not counted for the key within the limit's
+	// period, and nothing otherwise. NoKey says what happens without a value; if such a request counts,
+	// it costs a unit each time. Distinct needs a single Limit, not a LeakyBucket, and no Cost. Two
+	// requests that bring one new value at once may both be charged. Nil: all requests cost.
+	Distinct keyfunc.Func
+
 	// Cost is how many units a request takes: [Units], [CostOf], or [Reserve] for what is known
 	// only when it ends. Zero: one.
 	Cost Cost

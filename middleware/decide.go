@@ -79,6 +79,11 @@ func (l *RateLimit) takeNow(ctx context.Context, set *ruleset, s *decided, charg
 	if err := l.ask(ctx, set, charges, s.decisions); err != nil {
 		return err
 	}
+	if set.hasDistinct && s.forgetSeen(charges) {
+		if err := l.ask(ctx, set, charges, s.decisions); err != nil {
+			return err
+		}
+	}
 	s.allowed = allAllowed(s.decisions)
 	if !s.allowed && set.hasShadow {
 		if err := l.passShadows(ctx, set, s, charges); err != nil {

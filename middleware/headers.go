@@ -108,6 +108,9 @@ type policy struct {
 	parts []*policy // of the first: all of them, it included, slots last; of the others nil
 	other bool      // it is not the first
 
+	values  *policy // that counts values, of a rule with Distinct
+	ofValue bool    // it is this one, which nobody is shown
+
 	allows   limiter.Allowance // all of them together
 	progress *progress         // of slots
 

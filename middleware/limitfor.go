@@ -158,6 +158,9 @@ func (r *rule) takes(a limiter.Allowance) error {
 	if err != nil {
 		return err
 	}
+	if err := r.countable(a); err != nil {
+		return err
+	}
 	if parts := partsOf(a); parts > r.parts {
 		return invalid.New("middleware", "the limit has %d parts: %v: it must have at most %d", parts, a, r.parts)
 	}

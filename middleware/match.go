@@ -69,31 +69,24 @@ func (m *matching) add(policies []applied, charges []limiter.Charge, rule *rule)
 		return policies, charges
 	}
 	key, class, use := m.set.key(rule, r)
-	switch use {
-	case useKey:
-	case useSkip:
-		m.skipped = rule
-		return policies, charges
-	case useNone:
-		return policies, charges
-	default:
-		m.refuse(rule, refusals[use])
-		return policies, charges
+	if use != useKey {
+		return m.without(policies, charges, rule, use)
 	}
 	policy := rule.policyFor(m.tier)
 	if rule.hasOwn() {
-		switch policy, use = m.set.policyOf(r.Context(), rule, policy, key, class); use {
-		case useKey:
-		case useNone:
-			return policies, charges
-		default:
-			m.refuse(rule, refusals[use])
-			return policies, charges
+		if policy, use = m.set.policyOf(r.Context(), rule, policy, key, class); use != useKey {
+			return m.without(policies, charges, rule, use)
 		}
 	}
 	cost, due := int64(0), !policy.isPlace()
 	if due {
 		cost, due = m.due(policy, key)
+	}
+	pair := ""
+	if rule.Distinct != nil && due {
+		if pair, use = m.set.value(rule, r, key); use != useKey {
+			return m.without(policies, charges, rule, use)
+		}
 	}
 	a := applied{key: key, class: class, shadow: rule.shadow}
 	for _, part := range policy.parts {
@@ -107,6 +100,22 @@ func (m *matching) add(policies []applied, charges []limiter.Charge, rule *rule)
 			a.looks = rule.Counts.after
 			policies, charges = a.charge(policies, charges, part, cost)
 		}
+	}
+	if pair != "" {
+		a.key = pair
+		policies, charges = a.charge(policies, charges, policy.values, 1)
+	}
+	return policies, charges
+}
+
+// without is add for a request that the rule does not count.
+func (m *matching) without(policies []applied, charges []limiter.Charge, rule *rule, use keyUse) ([]applied, []limiter.Charge) {
+	switch use {
+	case useSkip:
+		m.skipped = rule
+	case useNone:
+	default:
+		m.refuse(rule, refusals[use])
 	}
 	return policies, charges
 }

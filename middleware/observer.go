@@ -136,6 +136,9 @@ func (set *ruleset) observeDecided(r *http.Request, s *decided, no *refusal, wai
 	}
 	if o.Outcome != OutcomeShed {
 		for i := range s.policies {
+			if s.policies[i].ofValue {
+				continue
+			}
 			o.Rules = s.policies[i].appendResult(o.Rules, s.decisions[i])
 		}
 	}

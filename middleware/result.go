@@ -219,7 +219,7 @@ func (s *decided) entries(list []entry) []entry {
 		list = s.outer.entries(list)
 	}
 	for i := range s.policies {
-		if p := &s.policies[i]; !p.shadow {
+		if p := &s.policies[i]; !p.shadow && !p.ofValue {
 			list = merge(list, entry{*p, s.decisions[i]})
 		}
 	}
@@ -232,7 +232,7 @@ func (s *decided) shadows(list []entry) []entry {
 		list = s.outer.shadows(list)
 	}
 	for i := range s.policies {
-		if p := &s.policies[i]; p.shadow {
+		if p := &s.policies[i]; p.shadow && !p.ofValue {
 			list = append(list, entry{*p, s.decisions[i]})
 		}
 	}

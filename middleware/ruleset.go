@@ -34,6 +34,7 @@ type ruleset struct {
 	needsTier     bool // some rule asks for the tier
 	hasBans       bool // some requests are banned
 	hasShadow     bool // not every refusal by a rule is one of the request
+	hasDistinct   bool // some rule counts values
 	hasEscalation bool // some rule counts its refusals
 	hasPlaces     bool // some rule has, or may have, AtOnce
 	hasQueues     bool // and requests wait for it
@@ -314,6 +315,7 @@ func (c *compiler) rule(at string, given Rule, info RuleInfo) *rule {
 		c.report("%s: SoftAt is %d, and with Config.NoResult and HeadersNone nothing would tell of it", at, given.SoftAt)
 	}
 	c.end(at, given)
+	c.distinct(at, given)
 	shadow := given.Mode == Shadow || c.set.Shadow
 	if shadow && given.OnOutage == limiter.FailClosed {
 		given.OnOutage = limiter.FailLocal // it refuses nothing
@@ -343,11 +345,12 @@ func (c *compiler) rule(at string, given Rule, info RuleInfo) *rule {
 
 	set := c.set
 	set.all = append(set.all, r)
-	set.needsRoute = set.needsRoute || given.Match != nil || given.Key != nil || given.Cost.of != nil
+	set.needsRoute = set.needsRoute || given.Match != nil || given.Key != nil || given.Cost.of != nil || given.Distinct != nil
 	set.needsTier = set.needsTier || len(r.tiers) > 0
 	set.awaitsEnds = set.awaitsEnds || r.awaitsEnd()
 	set.chargesAfter = set.chargesAfter || r.Counts.after
 	set.hasShadow = set.hasShadow || shadow
+	set.hasDistinct = set.hasDistinct || r.Distinct != nil
 	return r
 }
 
@@ -408,21 +411,29 @@ func (c *compiler) tiers(at string, r *rule, info RuleInfo) {
 // policy is the one of r's that info is about, with what it allows, or nil if something is wrong
 // with that.
 func (c *compiler) policy(at string, r *rule, info RuleInfo, a limiter.Allowance) *policy {
+	if err := r.countable(a); err != nil {
+		c.report("%s: %w", at, err)
+		return nil
+	}
 	quotas := c.quotas(at, r.family(info.Tier, a))
 	if quotas == nil {
 		return nil
 	}
 	info.Limit = a
 	_, atOnce, _ := limiter.Split(a)
-	for _, quota := range quotas {
+	for i, quota := range quotas {
 		if name := quota.Rule(); name != r.Name || info.Tier != "" { // else it is the rule's own
 			c.name(at, name, info.Tier)
 		}
-		if quota.InFlight() {
+		switch {
+		case quota.InFlight():
 			c.set.hasPlaces = true
 			c.set.hasQueues = c.set.hasQueues || atOnce.Waiting > 0 && !r.shadow
-		} else if err := r.fits(quota.Limit()); err != nil {
-			c.report("%s: %w", at, err)
+		case r.Distinct != nil && i > 0: // it is of values
+		default:
+			if err := r.fits(quota.Limit()); err != nil {
+				c.report("%s: %w", at, err)
+			}
 		}
 	}
 	r.parts = max(r.parts, len(quotas))
@@ -444,6 +455,10 @@ func (r *rule) newPolicy(quotas []*limiter.Quota, a limiter.Allowance, info *Rul
 		}
 		if i == 0 {
 			first = p
+		}
+		if r.Distinct != nil && i > 0 {
+			first.values, p.ofValue = p, true
+			continue
 		}
 		first.parts = append(first.parts, p)
 	}
@@ -538,10 +553,11 @@ type family struct {
 	allows     limiter.Allowance
 	onOutage   limiter.Outage
 	settles    bool
+	distinct   bool
 }
 
 func (r *rule) family(tier string, a limiter.Allowance) family {
-	return family{r.Name, tier, a, r.OnOutage, r.awaitsEnd()}
+	return family{r.Name, tier, a, r.OnOutage, r.awaitsEnd(), r.Distinct != nil}
 }
 
 // quotas are those that were there before, or new ones, or nil if something is wrong with them.
@@ -564,10 +580,18 @@ func (c *compiler) quotas(at string, f family) []*limiter.Quota {
 
 func (f *family) make() ([]*limiter.Quota, error) {
 	quotas, err := limiter.NewQuotas(f.rule, f.tier, f.allows)
+	if f.distinct && err == nil {
+		var values *limiter.Quota
+		values, err = limiter.NewQuota(f.rule+valuesSuffix, f.tier, oneOf(quotas[0].Limit()))
+		quotas = append(quotas, values)
+	}
+	if err != nil {
+		return nil, err
+	}
 	for _, quota := range quotas {
 		quota.OnOutage, quota.Settles = f.onOutage, f.settles && !quota.InFlight()
 	}
-	return quotas, err
+	return quotas, nil
 }
 
 // escalation checks what r's refusals lead to.

@@ -80,6 +80,10 @@ func leftOut(log *weblog) (notes []string, err error) {
 		if need == "route" {
 			where = "--route PATTERN which the service has"
 		}
+		if strings.HasPrefix(need, "json:") {
+			errs = append(errs, fmt.Errorf("%s %s %s, which no log has: leave such rules out with --partial", names, verb, need))
+			continue
+		}
 		errs = append(errs, fmt.Errorf("%s %s %s, which the log does not have: say where with %s, or leave such rules out with --partial", names, verb, need, where))
 	}
 	if log.flags.partial {

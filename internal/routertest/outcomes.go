@@ -12,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/middleware"
 )
@@ -72,6 +73,22 @@ func failedLogins(s *suite) {
 		}
 		ask(429, "five wrong ones are all", 200)
 		ask(429, "whatever would be answered", 401)
+	}
+}
+
+func distinctValues(s *suite) {
+	rule := login(2)
+	rule.Key, rule.Distinct = keyfunc.IP(), keyfunc.Header("X-User")
+	server, ended := s.serveToTheEnd(app([]Limit{s.rules(rule)}, Route{Path: "/login", Handler: answerAsAsked}))
+	for i, test := range []struct {
+		user         string
+		answer, want int
+	}{
+		{"ann", 200, 200}, {"ann", 401, 401}, {"ann", 401, 401}, {"bob", 200, 200}, {"bob", 403, 403},
+		{"eve", 401, 429}, {"ann", 401, 401}, {"bob", 200, 200}, {"eve", 200, 429},
+	} {
+		server.wantStatus(test.want, fmt.Sprint("request ", i, " of ", test.user), "POST /login", fmt.Sprint("X-Status: ", test.answer), "X-User: "+test.user)
+		ended()
 	}
 }
 

@@ -148,6 +148,7 @@ var cases = []testCase{
 	{claim: "an application's answer has the refusal's status unless it says another", run: ownAnswers},
 
 	{claim: "five failed logins, and right ones without end", run: failedLogins, ends: true},
+	{claim: "values are counted once, and not at all where the answer does not count", run: distinctValues, ends: true},
 	{claim: "logins at once", run: loginsAtOnce, ends: true},
 	{claim: "what counts is the status that was sent, however the handler ends", run: outcomes, ends: true},
 	{claim: "a client that breaks its body off, or holds it back, is charged whatever is answered", run: heldBack, ends: true},

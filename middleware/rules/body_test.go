@@ -16,6 +16,29 @@ import (
 	"github.com/weirgo/weir/middleware/rules"
 )
 
+func TestDistinctCountsTheValuesOfABody(t *testing.T) {
+	s := openText(t, `version: 1
+endpoints:
+  "POST /login": {limit: 2/h sliding_log, key: ip, distinct: "json:user", no_key: bad_request}
+  "POST /tenants": {limit: 2/h sliding_log, key: ip, distinct: "header:X-Tenant|header:X-Org"}
+`)
+	login := func(user string) int {
+		return s.status(call{route: "POST /login", from: "192.0.2.1:80", body: strings.NewReader(`{"user": ` + user + `}`)})
+	}
+	for i, test := range []struct {
+		user string
+		want int
+	}{{`"ann"`, 200}, {`"ann"`, 200}, {`7`, 200}, {`"bob"`, 429}, {`"ann"`, 200}, {`""`, 400}, {`"` + strings.Repeat("x", 5000) + `"`, 400}} {
+		assert.Equal(t, test.want, login(test.user), i)
+	}
+	for i, test := range []struct {
+		name, value string
+		want        int
+	}{{"X-Tenant", "a", 200}, {"X-Org", "a", 200}, {"X-Org", "a", 200}, {"X-Org", "b", 429}} {
+		assert.Equal(t, test.want, s.status(call{route: "POST /tenants", header: map[string]string{test.name: test.value}}), i)
+	}
+}
+
 // A file names the application's key, which reads the body, and its lists and overrides know
 // single values of it.
 func TestAKeyOfTheApplicationReadsTheBody(t *testing.T) {

@@ -170,6 +170,7 @@ func (c *checker) rule(p *placed) middleware.Rule {
 	}
 	limits, atOnce := c.limits(path, &r.limitFields, r.Mode == "deny"), c.concurrency(path, &r.limitFields)
 	made.Limit = limiter.Join(limits, atOnce)
+	made.Distinct = c.distinct(sub(path, "distinct"), r.Distinct)
 	made.Cost = c.cost(path, r.Cost)
 	c.end(path, r, &made)
 	c.name(path, made.Name)

@@ -104,6 +104,32 @@ func (c *checker) key(p *placed) keyfunc.Func {
 	return known.f
 }
 
+// mostDistinct is how long a body may be that has the value of a distinct.
+const mostDistinct = 4096
+
+// distinct is what a rule counts the values of, or nil.
+func (c *checker) distinct(path []string, text string) keyfunc.Func {
+	if !c.doc.has(path...) || c.noted(path) {
+		return nil
+	}
+	name, isJSON := strings.CutPrefix(text, jsonKind)
+	switch {
+	case isJSON && (name == "" || strings.Contains(name, ":")):
+		c.at(path, "is json without the name of a field: want something like json:user")
+	case isJSON:
+		return keyfunc.JSONField(name, mostDistinct)
+	default:
+		f, err := keyfunc.Parse(text, c.keys.named, c.ip...)
+		if err == nil {
+			return f
+		}
+		c.at(path, "%s, or json:NAME", inWords(err))
+	}
+	return nil
+}
+
+const jsonKind = "json:"
+
 var (
 	sharedKinds    = []string{"global", "route", "method", "host"}                        // of many clients
 	madeUpKinds    = []string{"header", "cookie", "fingerprint", "host", "path", "query"} // as the client wrote it

@@ -15,7 +15,7 @@ import (
 type Need struct {
 	Rule string // the rule's name
 
-	// Of is user, tier, host, header:NAME, cookie:NAME, query:NAME, key:NAME for a key of the
+	// Of is user, tier, host, header:NAME, cookie:NAME, query:NAME, json:NAME of a body, key:NAME for a key of the
 	// application's own, route for routes that the file does not name, status for the answer's,
 	// or settled for what the application says that a request really cost.
 	Of string
@@ -29,6 +29,13 @@ func (r *Rules) Needs() []Need {
 		need := func(of string) { needs[Need{p.name, of}] = true }
 		for _, part := range p.parts {
 			for _, choice := range choices(part) {
+				r.needsOf(choice, p.of, need)
+			}
+		}
+		if name, isJSON := strings.CutPrefix(p.Distinct, jsonKind); isJSON {
+			need(jsonKind + name)
+		} else if p.Distinct != "" {
+			for _, choice := range choices(p.Distinct) {
 				r.needsOf(choice, p.of, need)
 			}
 		}

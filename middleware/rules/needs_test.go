@@ -23,7 +23,8 @@ endpoints:
   "POST /login": {limit: 5/m, name: login, key: [ip, "cookie:session", tenant, "header:tenant"]}
   "example.org/*": {limit: 5/m, tiers: {free: 1/m}}
   "/a": {limit: 5/m, key: "bearer|user|ip"}
-  "/b": {limit: 5/m, key: [method, route]}
+  "/b": {limit: 5/m, key: [method, route], distinct: "json:name"}
+  "/c": {limit: 5/m, distinct: user|tenant}
 default: {limit: 100/m, key: fingerprint}
 `), rules.Options{Keys: map[string]keyfunc.Func{"tenant": own}})
 	require.NoError(t, err)
@@ -38,6 +39,8 @@ default: {limit: 100/m, key: fingerprint}
 		{"default", "header:User-Agent"},
 		{"GET /users/{id}", "header:X-Key"},
 		{"example.org/*", "host"},
+		{"/b", "json:name"},
+		{"/c", "key:tenant"},
 		{"login", "key:tenant"},
 		{"/b", "route"},
 		{"GET /*", "route"},
@@ -45,9 +48,10 @@ default: {limit: 100/m, key: fingerprint}
 		{"tier:free", "tier"},
 		{"tier:premium", "tier"},
 		{"/a", "user"},
+		{"/c", "user"},
 		{"tier:premium", "user"},
 	}, r.Needs())
-	require.Equal(t, []string{"/a", "/b", "GET /*", "GET /users/{id}", "POST /login", "example.org/*"}, r.Routes())
+	require.Equal(t, []string{"/a", "/b", "/c", "GET /*", "GET /users/{id}", "POST /login", "example.org/*"}, r.Routes())
 
 	r, err = rules.Parse([]byte("version: 1\ndefault: 5/s\n"), rules.Options{})
 	require.NoError(t, err)

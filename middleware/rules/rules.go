@@ -219,12 +219,12 @@ func wrongIn(config middleware.Config) (texts []string) {
 // about it.
 var ruleFields = []struct{ inGo, name string }{
 	{"Units", "cost"}, {"Cost", "cost"}, {"Reserve", "cost"}, {"Counts", "counts"}, {"Afterwards", "when"},
-	{"Escalate.Outcomes", "escalate"}, {"Escalate", "escalate"}, {"LimitFor", "overrides"},
+	{"Distinct", "distinct"}, {"Escalate.Outcomes", "escalate"}, {"Escalate", "escalate"}, {"LimitFor", "overrides"},
 }
 
 // inRule has the fields of a middleware.Rule in the words of a file.
 var inRule = strings.NewReplacer("a function, whose result is", "units or a header, which say what is", "Afterwards", "when: after", "statuses in Counts, or Reserve", "counts or cost.settle",
-	"Counts", "counts", "Units is", "the cost is", "a Key", "a key", "a Limit", "a limit", "no Limit", "no limit", "of AtOnce", "of a concurrency")
+	"Counts", "counts", "Distinct", "distinct", "Units is", "the cost is", "a Key", "a key", "a Limit", "a limit", "no Limit", "no limit", "of AtOnce", "of a concurrency")
 
 // idle is a RateLimit for questions about a Config, which decides nothing.
 func idle(c middleware.Config) (*middleware.RateLimit, error) {

@@ -1,0 +1,78 @@
+package middleware
+
+import (
+	"errors"
+	"net/http"
+	"strconv"
+
+	"github.com/weirgo/weir/internal/invalid"
+	"github.com/weirgo/weir/keyfunc"
+	"github.com/weirgo/weir/limiter"
+)
+
+// A rule with Distinct has a second limit: one request in its period for each key with each value.
+// Both are charged in one batch. If the second refuses, the value was seen, and costs nothing.
+
+// valuesSuffix is what the counters of values are called, after the rule.
+const valuesSuffix = " values"
+
+// countable returns why a rule with Distinct cannot have that allowance, or nil.
+func (r *rule) countable(a limiter.Allowance) error {
+	limits, atOnce, err := limiter.Split(a)
+	if r.Distinct == nil || err != nil || len(limits) == 1 && atOnce == (limiter.Concurrency{}) && limits[0].Algorithm != limiter.LeakyBucket {
+		return nil // an Allowance that is wrong is reported as such
+	}
+	return invalid.New("middleware", "%v is set, and the limit is %v: it must be one limit, and no leaky-bucket", invalid.Name("Distinct"), a)
+}
+
+// oneOf is the limit of one value, in the period of l.
+func oneOf(l limiter.Limit) limiter.Limit {
+	l.Events, l.Burst = 1, 0
+	if l.Algorithm != limiter.FixedWindow { // whose windows are the same
+		l.Algorithm = limiter.SlidingLog
+	}
+	return l
+}
+
+// distinct checks what stands beside Distinct.
+func (c *compiler) distinct(at string, given Rule) {
+	switch {
+	case given.Distinct == nil:
+	case given.Cost.isGiven():
+		c.report("%s: Cost is set, and with Distinct a new value costs one unit", at)
+	case given.Counts.after:
+		c.report("%s: Afterwards is set, and with Distinct requests are charged when they come", at)
+	}
+}
+
+// value is what r's value is counted under, empty if r costs a unit whatever was seen: a value that
+// is missing is treated as a key that is, and a missing value that the rule counts is always new.
+func (set *ruleset) value(rule *rule, r *http.Request, key string) (pair string, use keyUse) {
+	value, _, err := read(rule.Distinct, r)
+	switch {
+	case err == nil:
+		return strconv.Itoa(len(key)) + ":" + key + value, useKey
+	case !errors.Is(err, keyfunc.ErrNoKey):
+		rule.warnKeyFailure(set.Logger, err)
+		return "", rule.failedKey(err)
+	case rule.NoKey != NoKeySkip && (preflights{}).Matches(r):
+		return "", useKey
+	}
+	return "", rule.NoKey.use()
+}
+
+// forgetSeen leaves out what values that were seen would cost, and reports whether there are any. If
+// the store had no room for the value, it counts as new.
+func (s *decided) forgetSeen(charges []limiter.Charge) (seen bool) {
+	for i := range s.policies {
+		p, d := &s.policies[i], &s.decisions[i]
+		if !p.ofValue || d.Allowed {
+			continue
+		}
+		seen, p.cost, charges[i].Cost = true, 0, 0
+		if !d.Overflow {
+			s.policies[i-1].cost, charges[i-1].Cost = 0, 0
+		}
+	}
+	return seen
+}
