@@ -34,23 +34,10 @@ func Token(r *http.Request) (string, error) {
 type account struct {
 	rule *rule
 	key  string // the digest: what requests are counted under
-	name string // in Cooldowns
 
-	coolingDown atomic.Int64 // requests that wait for the end of a cooldown
-
-	queueEnd atomic.Int64  // the next turn, as far as is known here; see reserve
-	looks    atomic.Int64  // how often the store was asked for the queue's end
-	looking  chan struct{} // full while it is
-
-	alone atomic.Int64         // when a cooldown ends that is not in Cooldowns; see Transport.now
-	ended atomic.Int64         // when the last cooldown ends or ended; 0: there was none
-	told  atomic.Pointer[told] // what the server said to remain, if that changes our pace
-
-	cooldowns atomic.Int64 // how many were begun here
-	refusals  atomic.Int64 // in a row that did not say for how long
-	mu        sync.Mutex   // held while these are changed
-
-	sharing chan struct{} // full while others are told of a cooldown
+	cooldown cooldown
+	turns    turns
+	slowdown atomic.Pointer[slowdown] // nil: none
 }
 
 // accounts are those of a rule by hashes of their keys, as no key is to be kept. Two keys of one
@@ -92,7 +79,11 @@ func serverOf(request *http.Request) string {
 }
 
 func newAccount(r *rule, key string) *account {
-	return &account{rule: r, key: key, name: "pace:" + r.name + ":" + key, sharing: make(chan struct{}, 1), looking: make(chan struct{}, 1)}
+	return &account{
+		rule: r, key: key,
+		cooldown: cooldown{rule: r, name: "pace:" + r.name + ":" + key},
+		turns:    turns{rule: r, key: key, looking: make(chan struct{}, 1)},
+	}
 }
 
 func (s *accounts) get(hash uint64, made func() *account) *account {
@@ -128,7 +119,7 @@ func (s *accounts) forgetOne() {
 }
 
 func (a *account) isIdle() bool {
-	return a.coolingDown.Load() == 0 && a.alone.Load() == 0 && a.told.Load() == nil && a.refusals.Load() == 0
+	return a.slowdown.Load() == nil && a.cooldown.isIdle()
 }
 
 func (s *accounts) len() int {

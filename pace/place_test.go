@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -16,28 +17,31 @@ import (
 	"github.com/weirgo/weir/pace"
 )
 
-func TestRequestsWaitForAPlaceAndLeaveInOrder(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newServer(nil)
-		s.took = time.Second
-		transport := newTransport(t, s, pace.Options{Rules: []pace.Rule{{Host: "api.example.org", Limit: limiter.AtOnce(2)}}, MaxWait: 4 * time.Second})
-		errs := together(t, 20, transport, api)
-		failed := 0
-		for _, err := range errs {
-			var tooLong *pace.WaitError
-			if errors.As(err, &tooLong) {
-				require.Positive(t, tooLong.Wait)
-				failed++
+// Requests wait for a slot in order, and no longer than MaxWait, whatever the queue's own bound.
+func TestRequestsWaitForASlotInOrder(t *testing.T) {
+	for _, limit := range []limiter.Concurrency{limiter.AtOnce(2), limiter.AtOnce(2).Queue(100, time.Minute)} {
+		synctest.Test(t, func(t *testing.T) {
+			s := newServer(nil)
+			s.took = time.Second
+			transport := newTransport(t, s, pace.Options{Rules: []pace.Rule{{Host: "api.example.org", Limit: limit}}, MaxWait: 4 * time.Second})
+			failed := 0
+			for _, err := range together(t, 20, transport, api) {
+				var tooLong *pace.WaitError
+				if errors.As(err, &tooLong) {
+					require.Positive(t, tooLong.Wait)
+					failed++
+				}
 			}
-		}
-		for i, at := range s.times() {
-			require.Equal(t, time.Duration(i/2)*time.Second, at)
-		}
-		require.Equal(t, 20, failed+s.count())
-		require.GreaterOrEqual(t, s.count(), 8)
-		require.Zero(t, transport.Stats()[0].InFlight)
-		require.Zero(t, transport.Stats()[0].Waiting)
-	})
+			for i, at := range s.times() {
+				require.Equal(t, time.Duration(i/2)*time.Second, at)
+			}
+			require.Equal(t, 20, failed+s.count())
+			require.GreaterOrEqual(t, s.count(), 8)
+			require.LessOrEqual(t, slices.Max(s.times()), 4*time.Second)
+			require.Zero(t, transport.Stats()[0].InFlight)
+			require.Zero(t, transport.Stats()[0].Waiting)
+		})
+	}
 }
 
 // A cooldown that begins while requests wait for a place holds them back as well, and after it

@@ -19,11 +19,11 @@ func (c *call) next(request *http.Request, got *answer, attempt int) (*http.Requ
 	if attempt >= c.t.options.Retry.Attempts || c.ctx.Err() != nil || !got.isFailure() || !isRepeatable(request, got.said.Retry) {
 		return nil, 0
 	}
-	pause := c.t.cooldown(c.a)
+	pause := c.a.cooldown.left()
 	if got.response != nil {
 		pause = max(pause, got.said.Wait)
 	}
-	if pause = add(pause, jitter(attempt)); !c.fits(pause) || !c.rule.budget.spend() {
+	if pause = add(pause, jitter(attempt)); pause > c.longest() || !c.rule.budget.spend() {
 		return nil, 0
 	}
 	if got.response != nil && !keep(got.response) {

@@ -16,6 +16,8 @@ import (
 
 // A rule is a Rule that was checked.
 type rule struct {
+	transport *Transport
+
 	name  string
 	host  host
 	match func(*http.Request) bool // nil: all
@@ -29,7 +31,8 @@ type rule struct {
 	per    time.Duration
 	burst  int64 // how many may leave at once: at least 1
 
-	places *limiter.Semaphore // nil: any number may be under way
+	slots    *limiter.Semaphore // nil: any number may be in flight
+	slotWait time.Duration      // how long a request waits for one at most, by the limit
 
 	budget   budget
 	accounts accounts
@@ -50,8 +53,9 @@ const (
 	mostDrain = 366 * 24 * time.Hour
 )
 
-func newRule(r Rule, o *Options) (*rule, error) {
-	made := &rule{name: cmp.Or(r.Name, r.Host), match: r.Match, key: r.Key, budget: newBudget(o.Retry)}
+func newRule(r Rule, t *Transport) (*rule, error) {
+	o := &t.options
+	made := &rule{transport: t, name: cmp.Or(r.Name, r.Host), match: r.Match, key: r.Key, budget: newBudget(o.Retry)}
 	var err error
 	made.host, err = parseHost(r.Host)
 	errs := []error{err, r.OnOutage.Validate()}
@@ -65,7 +69,7 @@ func newRule(r Rule, o *Options) (*rule, error) {
 		errs = append(errs, made.setLimit(limits[0], o.MaxWait))
 	}
 	if err == nil && atOnce != (limiter.Concurrency{}) {
-		errs = append(errs, made.setPlaces(atOnce, r.OnOutage, o))
+		errs = append(errs, made.setSlots(atOnce, r.OnOutage, o))
 	}
 	if err := errors.Join(errs...); err != nil {
 		return nil, err
@@ -99,12 +103,13 @@ func (r *rule) setLimit(l limiter.Limit, maxWait time.Duration) error {
 	return err
 }
 
-func (r *rule) setPlaces(c limiter.Concurrency, o limiter.Outage, options *Options) error {
+func (r *rule) setSlots(c limiter.Concurrency, o limiter.Outage, options *Options) error {
 	if c.Waiting == 0 {
 		c = c.Queue(mostWaiting, options.MaxWait)
 	}
+	r.slotWait = c.MaxWait
 	var err error
-	r.places, err = limiter.NewSemaphore(limiter.SemaphoreConfig{
+	r.slots, err = limiter.NewSemaphore(limiter.SemaphoreConfig{
 		Name: r.name + ".in-flight", Limit: c, Store: options.Store, OnOutage: o,
 	})
 	return err

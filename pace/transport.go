@@ -40,7 +40,7 @@ func NewTransport(base http.RoundTripper, o Options) (*Transport, error) {
 	var errs []error
 	names := map[string]bool{}
 	for i, r := range o.Rules {
-		made, err := newRule(r, &o)
+		made, err := newRule(r, t)
 		if err != nil {
 			errs = append(errs, ofRule(i, &r, err))
 			continue
@@ -157,23 +157,13 @@ type call struct {
 
 	left   time.Duration // how long it may still wait
 	waited time.Duration // before this attempt
-	turn   turn          // that it has taken, and may have to give back
-}
-
-// An answer is what became of an attempt.
-type answer struct {
-	response *http.Response
-	err      error
-	said     serverlimit.Reading
-	since    int64         // how many cooldowns had been begun when it was sent
-	took     time.Duration // to answer, if there is an Observer
 }
 
 func (c *call) roundTrip(request *http.Request) (*http.Response, error) {
 	var got answer
 	attempt := request
 	for n := 1; ; n++ {
-		leave, err := c.admit()
+		release, err := c.admit()
 		if err != nil {
 			closeBody(attempt)
 			if c.observeUnsent(request, n, err) == OutcomeTooLong && n > 1 {
@@ -182,7 +172,7 @@ func (c *call) roundTrip(request *http.Request) (*http.Response, error) {
 			got.drop()
 			return nil, err
 		}
-		c.send(attempt, leave, &got)
+		c.send(attempt, release, &got)
 		cooldown := c.hear(&got)
 		next, pause := c.next(request, &got, n)
 		if c.t.options.Observer != nil {
@@ -192,11 +182,11 @@ func (c *call) roundTrip(request *http.Request) (*http.Response, error) {
 			})
 		}
 		if next == nil {
-			c.hold(&got, leave)
+			c.hold(&got, release)
 			return got.response, got.err
 		}
-		leave()
-		attempt, c.waited, c.turn = next, 0, turn{}
+		release()
+		attempt, c.waited = next, 0
 		if err := c.sleep(pause); err != nil {
 			closeBody(attempt)
 			got.drop()
@@ -207,18 +197,18 @@ func (c *call) roundTrip(request *http.Request) (*http.Response, error) {
 }
 
 // send sends an attempt, and reads what the response says.
-func (c *call) send(attempt *http.Request, leave func(), got *answer) {
+func (c *call) send(attempt *http.Request, release func(), got *answer) {
 	answered := false
 	defer func() {
 		if !answered { // the base has panicked
-			leave()
+			release()
 		}
 	}()
-	if c.rule.places == nil {
+	if c.rule.slots == nil {
 		c.rule.inFlight.Add(1)
 		defer c.rule.inFlight.Add(-1)
 	}
-	got.since = c.a.cooldowns.Load()
+	got.sent = c.a.cooldown.sent()
 	began := int64(0)
 	if c.t.options.Observer != nil {
 		began = c.t.now()
@@ -233,20 +223,13 @@ func (c *call) send(attempt *http.Request, leave func(), got *answer) {
 	}
 }
 
-// hold has the last attempt leave when the response's body has ended.
-func (c *call) hold(got *answer, leave func()) {
-	if got.response == nil || got.response.Body == nil || got.response.Body == http.NoBody || c.rule.places == nil {
-		leave()
+// hold releases the last attempt's slot when the response's body has ended.
+func (c *call) hold(got *answer, release func()) {
+	if got.response == nil || got.response.Body == nil || got.response.Body == http.NoBody || c.rule.slots == nil {
+		release()
 		return
 	}
-	got.response.Body = until(c.ctx, got.response.Body, leave)
-}
-
-// drop closes the body of a response that is not returned.
-func (got *answer) drop() {
-	if got.response != nil && got.response.Body != nil {
-		_ = got.response.Body.Close()
-	}
+	got.response.Body = until(c.ctx, got.response.Body, release)
 }
 
 // observeUnsent is for an attempt that was not sent.
@@ -261,32 +244,6 @@ func (c *call) observeUnsent(request *http.Request, attempt int, err error) Outc
 	}
 	c.t.observe(o)
 	return o.Outcome
-}
-
-func (got *answer) outcome() Outcome {
-	switch {
-	case got.err != nil:
-		return OutcomeFailed
-	case got.said.Limited:
-		return OutcomeRefused
-	case got.response.StatusCode >= 500:
-		return OutcomeFailed
-	}
-	return OutcomeServed
-}
-
-// mostRead is how much of a body is read to see what it says of limits.
-const mostRead = 16 << 10
-
-// read is what a response says about limits. Of its body, if that has to be looked into, nothing
-// is lost.
-func read(r *http.Response) serverlimit.Reading {
-	said := serverlimit.Read(r)
-	if !said.BodyTells || r.Body == nil {
-		return said
-	}
-	text, _ := peek(r, mostRead)
-	return serverlimit.ReadWithBody(r, append([]byte{}, text...)) // which is not nil
 }
 
 func closeBody(r *http.Request) {

@@ -1,0 +1,103 @@
+package pace
+
+import (
+	"net/http"
+	"time"
+
+	"github.com/weirgo/weir/pace/serverlimit"
+)
+
+// An answer is what came of an attempt.
+type answer struct {
+	response *http.Response
+	err      error
+	said     serverlimit.Reading
+	sent     int64         // as cooldown.sent counts it
+	took     time.Duration // to answer, if there is an Observer
+}
+
+// drop closes the body of a response that is not returned.
+func (got *answer) drop() {
+	if got.response != nil && got.response.Body != nil {
+		_ = got.response.Body.Close()
+	}
+}
+
+func (got *answer) outcome() Outcome {
+	switch {
+	case got.err != nil:
+		return OutcomeFailed
+	case got.said.Limited:
+		return OutcomeRefused
+	case got.response.StatusCode >= 500:
+		return OutcomeFailed
+	}
+	return OutcomeServed
+}
+
+// mostRead is how much of a body is read to see what it says of limits.
+const mostRead = 16 << 10
+
+// read is what a response says about limits. If its body has to be looked into, nothing of the body
+// is lost.
+func read(r *http.Response) serverlimit.Reading {
+	said := serverlimit.Read(r)
+	if !said.BodyTells || r.Body == nil {
+		return said
+	}
+	text, _ := peek(r, mostRead)
+	return serverlimit.ReadWithBody(r, append([]byte{}, text...)) // which is not nil
+}
+
+// each calls f for all quotas of a response.
+func each(said *serverlimit.Reading, f func(*serverlimit.Quota)) {
+	f(&said.Quota)
+	for i := range said.Others {
+		f(&said.Others[i])
+	}
+}
+
+const (
+	// soon is a time that fields in whole seconds cannot tell from now.
+	soon = time.Second
+
+	// together is by how much the ends of cooldowns may differ that are taken for one, as requests
+	// are refused many at a time.
+	together = 10 * time.Millisecond
+)
+
+// hear learns from an answer: a refusal, or a quota of which nothing remains, is a cooldown, and
+// less than our limit would use a slowdown. It returns how long the cooldown is that this begins.
+func (c *call) hear(got *answer) time.Duration {
+	if got.response == nil {
+		return 0
+	}
+	cooldown, said := &c.a.cooldown, &got.said
+	switch {
+	case said.Limited && said.Wait > 0:
+		return cooldown.begin(c.ctx, said.Wait, together)
+	case said.Limited:
+		return cooldown.backOff(c.ctx, got.sent)
+	}
+	cooldown.served(got.sent)
+	c.slowDown(said)
+	if wait := c.untilMore(said); wait > soon {
+		return cooldown.begin(c.ctx, wait, soon)
+	}
+	return 0
+}
+
+// untilMore is how long nothing is left, by the response to a request that was served.
+func (c *call) untilMore(said *serverlimit.Reading) (wait time.Duration) {
+	each(said, func(q *serverlimit.Quota) {
+		if q.Remaining != 0 || q.Unit == "concurrent-requests" { // which are free again when one ends
+			return
+		}
+		reset := q.Reset
+		if q.Unsure > soon {
+			reset = min(reset, c.rule.per) // a clock may be wrong
+		}
+		wait = max(wait, reset)
+	})
+	return min(wait, serverlimit.MaxWait)
+}

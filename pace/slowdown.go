@@ -1,0 +1,90 @@
+package pace
+
+import (
+	"math/rand/v2"
+
+	"github.com/weirgo/weir/pace/serverlimit"
+)
+
+// A slowdown makes a quota last of which less remains than our limit would use until its reset, as
+// others use it too: each request takes as many units of the bucket as it takes for that. So no
+// process has to know what a server said to another, and nothing is counted twice.
+type slowdown struct {
+	until   int64 // when the quota begins anew; see Transport.now
+	need    int64 // what our limit would use until then
+	left    int64 // what remains: more than 0
+	limit   int64 // ours
+	lowered int64 // the server's limit, if it is below ours; else 0
+}
+
+// cost is how many units a request takes, now. It is 1 without a slowdown.
+func (s *slowdown) cost(now int64, r *rule) int64 {
+	if s == nil {
+		return 1
+	}
+	need, left := s.need, s.left
+	if now >= s.until || need <= left {
+		if s.lowered == 0 {
+			return 1
+		}
+		need, left = s.limit, s.lowered
+	}
+	cost := need / left
+	if rand.Int64N(left) < need%left { // so that it is need/left on average
+		cost++
+	}
+	return min(cost, r.quota.Capacity())
+}
+
+// factor is for comparing alone, so that rounding does not matter. A factor of 1 or less is no
+// slowdown.
+func (s *slowdown) factor() float64 {
+	factor := float64(s.need) / float64(s.left)
+	if s.lowered > 0 {
+		factor = max(factor, float64(s.limit)/float64(s.lowered))
+	}
+	return factor
+}
+
+// slowDown learns from a response to a request that was served which quota calls for the slowest
+// pace.
+func (c *call) slowDown(said *serverlimit.Reading) {
+	r := c.rule
+	if r.quota == nil {
+		return
+	}
+	var slowest *slowdown
+	isKnown := false
+	each(said, func(q *serverlimit.Quota) {
+		if !r.isAbout(q) {
+			return
+		}
+		isKnown = true
+		s := slowdown{
+			until: c.t.now() + int64(q.Reset), left: q.Remaining, limit: r.events,
+			need: r.requestsIn(max(0, q.Reset-soon)), // as the time may be rounded up
+		}
+		if q.Window == r.per && q.Limit != serverlimit.Unsaid && q.Limit < r.events {
+			s.lowered = max(1, q.Limit)
+		}
+		if s.factor() > 1 && (slowest == nil || s.factor() > slowest.factor()) {
+			slowest = &s
+		}
+	})
+	if isKnown && (slowest != nil || c.a.slowdown.Load() != nil) {
+		c.a.slowdown.Store(slowest)
+	}
+}
+
+// isAbout reports whether what is said of a quota can be compared with r's limit. A quota of
+// another period, one of something other than requests, and one that may be that of a few
+// requests only, are no reason to slow all down; nor is a time that is in doubt.
+func (r *rule) isAbout(q *serverlimit.Quota) bool {
+	switch {
+	case q.Remaining <= 0 || q.Reset <= 0 || q.Reset > r.per+soon || q.Unsure > soon:
+		return false
+	case q.Unit != "" && q.Unit != "requests":
+		return false
+	}
+	return q.Window == r.per || q.Window == 0 && q.Limit >= r.events
+}
