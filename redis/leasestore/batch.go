@@ -2,6 +2,7 @@ package leasestore
 
 import (
 	"context"
+	"slices"
 
 	"github.com/weirgo/weir/limiter"
 )
@@ -9,15 +10,16 @@ import (
 // How charges are decided on together: first those that can be paid for with units in hand, and
 // then the rest, by Redis.
 
-// A part is what decideAll knows of one charge.
+// A part is what is known of one charge.
 type part struct {
 	plan *plan // nil: it is exact
 	done bool  // decided with what was in hand
 	hand hand
 }
 
-// decideAll implements [limiter.Store.Decide] for any batch.
-func (s *Store) decideAll(ctx context.Context, charges []limiter.Charge, decisions []limiter.Decision) error {
+// Decide implements [limiter.Store]. As long as there are units in hand it is one lock and one clock for
+// each charge, and nothing is allocated.
+func (s *Store) Decide(ctx context.Context, charges []limiter.Charge, decisions []limiter.Decision) error {
 	if err := limiter.CheckDecide(charges, decisions); err != nil {
 		return err
 	}
@@ -32,20 +34,28 @@ func (s *Store) decideAll(ctx context.Context, charges []limiter.Charge, decisio
 	parts = parts[:len(charges)]
 	isExact := true
 	for i := range charges {
-		p := s.planOf(charges[i].Quota)
-		if p == nil {
-			continue
+		p, err := s.planOf(charges[i].Quota)
+		if err != nil {
+			return err
 		}
-		if p.err != nil {
-			return p.err
-		}
-		parts[i].plan, isExact = p, false
+		parts[i].plan = p
+		isExact = isExact && p == nil
 	}
 	if isExact {
 		return s.exact.Decide(ctx, charges, decisions)
 	}
-	b := batch{s, charges, decisions, parts}
-	return b.decide(ctx)
+	isDone := true
+	for i := range parts {
+		if p := &parts[i]; p.plan != nil {
+			p.done, p.hand = s.spend(p.plan, &charges[i], &decisions[i])
+		}
+		isDone = isDone && parts[i].done
+	}
+	if isDone {
+		return nil
+	}
+	b := batch{s, charges, decisions, slices.Clone(parts)}
+	return b.ask(ctx)
 }
 
 // A batch is charges of which some are leased.
@@ -56,26 +66,13 @@ type batch struct {
 	parts     []part
 }
 
-// decide asks Redis about all that is not paid for with units in hand.
-func (b *batch) decide(ctx context.Context) error {
-	for i := range b.parts {
-		if p := &b.parts[i]; p.plan != nil {
-			p.done, p.hand = b.spend(p.plan, &b.charges[i], &b.decisions[i])
-		}
-	}
-	return b.ask(ctx)
-}
-
-// ask decides on the parts that are not done.
+// ask has Redis decide on the parts that are not done.
 func (b *batch) ask(ctx context.Context) error {
 	var rest []int
 	for i := range b.parts {
 		if !b.parts[i].done {
 			rest = append(rest, i)
 		}
-	}
-	if len(rest) == 0 {
-		return nil
 	}
 	taken, err := b.decideExactly(ctx, rest)
 	if err != nil {

@@ -1,24 +1,12 @@
 package leasestore
 
 import (
-	"context"
 	"time"
 
 	"github.com/weirgo/weir/limiter"
 )
 
 // How a leased charge is decided on, with what is in hand.
-
-// decideOne is the hot path, as long as there are units in hand: one lock, one clock, and
-// nothing allocated.
-func (s *Store) decideOne(ctx context.Context, p *plan, charges []limiter.Charge, decisions []limiter.Decision) error {
-	done, h := s.spend(p, &charges[0], &decisions[0])
-	if done {
-		return nil
-	}
-	b := batch{s, charges, decisions, []part{{plan: p, hand: h}}}
-	return b.ask(ctx)
-}
 
 // A hand is units that were taken out of an entry's for one charge, and Redis's time when they
 // were granted.
@@ -175,12 +163,11 @@ func addHand(d *limiter.Decision, p *plan, inHand int64) {
 	}
 }
 
-// surrender takes all out of hand that is held of a charge's key, says how much that was, and
+// surrender takes all out of hand that is held of a key, says how much that was, and
 // forgets what is known. Units of a window that is gone are not among them. Those that are
 // granted at this moment are kept, unless the counter that they are charged to is reset.
-func (s *Store) surrender(c *limiter.Charge, isReset bool) (units int64) {
-	p := s.plans.of(c.Quota)
-	hash := s.hash(p, c.Key)
+func (s *Store) surrender(p *plan, key string, isReset bool) (units int64) {
+	hash := s.hash(p, key)
 	sh := s.table.shard(hash)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
@@ -203,8 +190,7 @@ func (s *Store) surrender(c *limiter.Charge, isReset bool) (units int64) {
 
 // settleInHand takes what a settlement owes out of hand, as far as there is any, and leaves the
 // rest for Redis, which has counted what was taken.
-func (s *Store) settleInHand(c *limiter.Settlement) {
-	p := s.plans.of(c.Quota)
+func (s *Store) settleInHand(p *plan, c *limiter.Settlement) {
 	hash := s.hash(p, c.Key)
 	sh := s.table.shard(hash)
 	sh.mu.Lock()

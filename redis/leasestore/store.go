@@ -96,30 +96,14 @@ func (s *Store) hash(p *plan, key string) uint64 {
 // [limiter.ErrCharges].
 func (s *Store) Check(q *limiter.Quota) error { return s.plans.of(q).err }
 
-// Decide implements [limiter.Store].
-func (s *Store) Decide(ctx context.Context, charges []limiter.Charge, decisions []limiter.Decision) error {
-	if len(charges) == 1 && len(decisions) == 1 && charges[0].Quota != nil && charges[0].Cost >= 0 {
-		if p := s.planOf(charges[0].Quota); p != nil && p.err == nil {
-			if err := ctx.Err(); err != nil {
-				return err
-			}
-			return s.decideOne(ctx, p, charges, decisions)
-		}
-	}
-	return s.decideAll(ctx, charges, decisions)
-}
-
-// planOf is q's plan, or nil where it is exact: the limit says so, or leases are
-// not taken care of any more.
-func (s *Store) planOf(q *limiter.Quota) *plan {
-	if q.Capacity() == 0 { // &limiter.Quota{}, which CheckCharges refuses
-		return nil
-	}
+// planOf is q's plan, or nil where Redis decides each time: the limit says so, or the Store is closed.
+// Its error is that of [Store.Check].
+func (s *Store) planOf(q *limiter.Quota) (*plan, error) {
 	p := s.plans.of(q)
-	if p.err == nil && (p.exact || s.closed.Load()) {
-		return nil
+	if p.err != nil || p.exact || s.closed.Load() {
+		return nil, p.err
 	}
-	return p
+	return p, nil
 }
 
 // Settle implements [limiter.Store]. What an event owes is paid with the units in hand first, and the
@@ -130,19 +114,21 @@ func (s *Store) Settle(ctx context.Context, settlements []limiter.Settlement) er
 		return err
 	}
 	rest := slices.Clone(settlements)
+	plans := make([]*plan, len(rest))
 	for i := range rest {
-		if p := s.planOf(rest[i].Quota); p != nil && p.err != nil {
-			return p.err
+		var err error
+		if plans[i], err = s.planOf(rest[i].Quota); err != nil {
+			return err
 		}
 	}
-	for i := range rest {
+	for i, p := range plans {
 		c := &rest[i]
 		switch {
-		case s.planOf(c.Quota) == nil || c.Receipt.By > limiter.ByStore:
+		case p == nil || c.Receipt.By > limiter.ByStore:
 		case c.Receipt.By == 0 && c.Actual < c.Cost:
-			c.Cost += min(s.surrender(&c.Charge, false), math.MaxInt64-c.Cost)
+			c.Cost += min(s.surrender(p, c.Key, false), math.MaxInt64-c.Cost)
 		default:
-			s.settleInHand(c)
+			s.settleInHand(p, c)
 		}
 	}
 	return s.exact.Settle(ctx, rest)
@@ -155,13 +141,13 @@ func (s *Store) Reset(ctx context.Context, charges []limiter.Charge) error {
 		return err
 	}
 	for i := range charges {
-		if p := s.planOf(charges[i].Quota); p != nil && p.err != nil {
-			return p.err
+		if _, err := s.planOf(charges[i].Quota); err != nil {
+			return err
 		}
 	}
 	for i := range charges {
-		if s.planOf(charges[i].Quota) != nil {
-			s.surrender(&charges[i], true)
+		if p, _ := s.planOf(charges[i].Quota); p != nil {
+			s.surrender(p, charges[i].Key, true)
 		}
 	}
 	return s.exact.Reset(ctx, charges)
