@@ -6,6 +6,8 @@ import (
 	"net/http/httptest"
 	"net/netip"
 	"os"
+	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -18,6 +20,33 @@ func TestMain(m *testing.M) {
 	// Most tests send forwarding headers to somebody who trusts nobody.
 	slog.SetDefault(slog.New(slog.DiscardHandler))
 	os.Exit(m.Run())
+}
+
+// table is the rows of a file in testdata: words, and texts in quotes as in Go, up to a # at the
+// begin of a word.
+func table(t *testing.T, name string) (rows [][]string) {
+	t.Helper()
+	text, err := os.ReadFile("testdata/" + name)
+	require.NoError(t, err)
+	for line := range strings.Lines(string(text)) {
+		var row []string
+		for rest := strings.TrimSpace(line); rest != "" && rest[0] != '#'; rest = strings.TrimSpace(rest) {
+			cell, err := strconv.QuotedPrefix(rest)
+			if err != nil {
+				cell, _, _ = strings.Cut(rest, " ")
+				row = append(row, cell)
+			} else {
+				text, _ := strconv.Unquote(cell)
+				row = append(row, text)
+			}
+			rest = rest[len(cell):]
+		}
+		if row != nil {
+			rows = append(rows, row)
+		}
+	}
+	require.Greater(t, len(rows), 30)
+	return rows
 }
 
 // from is a request of peer, with headers given as name, value, name, value.
