@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -14,13 +15,16 @@ import (
 	"github.com/weirgo/weir/middleware/rules"
 )
 
-// Each file of the example ends with requests, and below each of them is what the file makes
+// Each file of the example, and of testdata/explain, ends with requests, and below each of them is what the file makes
 // of it. WEIR_UPDATE=1 writes that anew.
 func TestTheExamplesSayWhatTheyDo(t *testing.T) {
 	model := func(*http.Request) (string, error) { return "model:large", nil }
 	paths, err := filepath.Glob("../../_examples/rules/files/*.yaml")
 	require.NoError(t, err)
 	require.Len(t, paths, 11)
+	more, err := filepath.Glob("testdata/explain/*.yaml")
+	require.NoError(t, err)
+	paths = append(paths, more...)
 	for _, path := range paths {
 		t.Run(filepath.Base(path), func(t *testing.T) {
 			r, err := rules.Load(path, rules.Options{Keys: map[string]keyfunc.Func{"model": model}})
@@ -68,6 +72,8 @@ func explainInto(t *testing.T, out *strings.Builder, r *rules.Rules, asked strin
 			q.IP = value
 		case "host":
 			q.Host = value
+		case "length":
+			q.ContentLength, _ = strconv.ParseInt(value, 10, 64)
 		case "header":
 			name, value, _ := strings.Cut(value, ":")
 			q.Header.Set(name, value)

@@ -23,7 +23,7 @@ import (
 func FuzzParse(f *testing.F) {
 	f.Add(sample(f))
 	f.Add([]byte("\r0")) // JSON behind a line that ends as they did once
-	f.Add([]byte(explained))
+	f.Add([]byte(readText(f, "testdata/explain/order.yaml")))
 	for _, seed := range []string{
 		"? a\n: b", "a: 'b''c\n  d'\n", "{a, b: , ? c}", "[a: b, - c]", "mode: \"\\x41\\U0001F600\\\n  b\"", "- - - a\n  - b\n", "a: |2+\n   b\n\n",
 		"tiers:\n  a:\n    limit: b\n   key: []\n", "a\rb: c", "é: ü # ö\nö", "a: !\"", "a: !b!c d", "%TAG ! a",

@@ -16,47 +16,6 @@ import (
 	"github.com/weirgo/weir/middleware/rules"
 )
 
-const hosted = `
-version: 1
-endpoints:
-  "example.org/*": 5/h
-  "POST example.org/login": 4/h
-  "*.example.org/*": 6/h
-  "*.example.org/static/*": 7/h
-  "[2001:db8::1]/*": 8/h
-  "GET /static/*": 9/h
-  "POST /login": 3/h
-default: 10/h
-`
-
-// hostedRequests are requests, and the rule that is for them.
-var hostedRequests = []struct{ host, request, rule string }{
-	{"example.org", "GET /news", "example.org/*"},
-	{"Example.Org.:80", "GET /news", "example.org/*"},
-	{"example.org", "POST /login", "POST example.org/login"},
-	{"example.org", "GET /nowhere", "example.org/*"}, // no route is for it
-	{"a.example.org", "GET /news", "*.example.org/*"},
-	{"b.a.example.org:1", "POST /login", "*.example.org/*"},
-	{"a.example.org", "GET /static/a", "*.example.org/static/*"},
-	{"[2001:DB8:0::1]:8080", "GET /news", "[2001:db8::1]/*"},
-	{"[2001:db8::2]", "GET /news", "default"},
-	{"unknown.example", "POST /login", "POST /login"},
-	{"unknown.example", "GET /static/x", "GET /static/*"},
-	{"notexample.org", "GET /news", "default"},
-	{"example.org.evil.example", "GET /news", "default"},
-	{"", "GET /news", "default"},
-}
-
-func TestTheHostOfARequestChoosesItsEndpoint(t *testing.T) {
-	r := parse(t, hosted, rules.Options{})
-	for _, of := range hostedRequests {
-		method, path, _ := strings.Cut(of.request, " ")
-		e, err := r.Explain(rules.Request{Method: method, Path: path, Host: of.host})
-		require.NoError(t, err)
-		assert.Equal(t, of.rule, e.Steps[2].Rule, "%+v", of)
-	}
-}
-
 // rules are the names of those that were charged last.
 func (l *ledger) rules() (names []string) {
 	for _, c := range l.charges {
@@ -160,13 +119,6 @@ func TestWhatEndsInASlashIsExplainedAsTheRouterHasIt(t *testing.T) {
 		assert.Equal(t, test.rule, explanation.Steps[2].Rule, "%+v", test)
 		assert.Equal(t, test.notes, explanation.Notes, "%+v", test)
 	}
-}
-
-func TestAnExplanationAsksForTheHostThatEndpointsAreFor(t *testing.T) {
-	r := parse(t, hosted, rules.Options{})
-	explanation, err := r.Explain(rules.Request{Path: "/news"})
-	require.NoError(t, err)
-	require.Equal(t, []string{"the file has endpoints for hosts, and the request names none: say which with Host (--host)"}, explanation.Notes)
 }
 
 func textsOf(problems []rules.Problem) (texts []string) {

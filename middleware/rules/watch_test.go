@@ -330,7 +330,8 @@ func TestWithoutAHookReloadsAreLogged(t *testing.T) {
 	})
 }
 
-func readText(t *testing.T, path string) string {
+func readText(t testing.TB, path string) string {
+	t.Helper()
 	text, err := os.ReadFile(path)
 	require.NoError(t, err)
 	return string(text)
