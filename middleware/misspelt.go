@@ -22,18 +22,18 @@ import (
 const (
 	mostAbsent       = 8 // routes that are warned of at a time
 	mostUnknownTiers = 8 // in the life of a limiter
-	mostPlaces       = 64
+	mostRouters      = 64
 	longestTier      = 64 // bytes of a tier that are logged
 )
 
-// A place is a router that l is in, as far as it can be asked for its routes.
-type place interface {
-	// has reports whether requests can be routed by a rule's pattern, and what they are
-	// routed by instead or, if that is not known, might be.
+// A router is one that the limiter is in, if it can say which routes it has.
+type router interface {
+	// has reports whether the router can route a request by a rule's pattern. If not, it returns the
+	// route that it uses instead, or the nearest one.
 	has(p *route.Pattern, r *http.Request) (ok bool, instead string)
 
 	// is reports whether other is the same router, or has the same routes.
-	is(other place) bool
+	is(other router) bool
 }
 
 // KnowRoutes tells l the routes of the router that it is in, such as "GET /users/{id}", or
@@ -45,47 +45,39 @@ func (l *RateLimit) KnowRoutes(patterns []string) {
 	}
 }
 
-func (l *RateLimit) know(p place) {
+func (l *RateLimit) know(r router) {
 	l.changing.Lock()
 	defer l.changing.Unlock()
-	var all []place
-	if known := l.places.Load(); known != nil {
+	var all []router
+	if known := l.routers.Load(); known != nil {
 		all = *known
 	}
 	// The limiter may be around every route of a router, and each time hear of all.
-	if len(all) == mostPlaces || slices.ContainsFunc(all, p.is) {
+	if len(all) == mostRouters || slices.ContainsFunc(all, r.is) {
 		return
 	}
-	all = append(slices.Clip(all), p)
-	l.places.Store(&all)
+	all = append(slices.Clip(all), r)
+	l.routers.Store(&all)
 }
 
 // vet looks, at the first request under a set, for rules that the known routers have no route for.
 func (l *RateLimit) vet(set *ruleset, r *http.Request) {
-	if places := l.places.Load(); places != nil && set.vetted.CompareAndSwap(false, true) {
-		set.vetRoutes(*places, r)
+	if routers := l.routers.Load(); routers != nil && set.vetted.CompareAndSwap(false, true) {
+		set.vetRoutes(*routers, r)
 	}
 }
 
-func (set *ruleset) vetRoutes(places []place, r *http.Request) {
+func (set *ruleset) vetRoutes(routers []router, r *http.Request) {
 	absent := 0
 	for _, given := range set.routes() {
 		if !set.notices.isNew(given.rule, given.text) {
 			continue
 		}
-		pattern, err := route.ParseRule(given.text)
-		if err != nil {
-			continue // it was refused when it was made
-		}
 		found, instead := false, ""
-		for _, p := range places {
-			ok, other := p.has(&pattern, r)
-			if found = ok; found {
-				break
-			}
-			if instead == "" {
-				instead = other
-			}
+		for i := 0; i < len(routers) && !found; i++ {
+			var other string
+			found, other = routers[i].has(&given.pattern, r)
+			instead = cmp.Or(instead, other)
 		}
 		if found {
 			continue
@@ -104,58 +96,51 @@ func (set *ruleset) vetRoutes(places []place, r *http.Request) {
 }
 
 // A givenRoute is a pattern that something in a Config is for.
-type givenRoute struct{ rule, text string }
+type givenRoute struct {
+	rule, text string
+	pattern    route.Pattern
+}
 
-// routes are all that can be known and need a route: those of ByRoute, and of a Match or
-// Allow that is what Route returns.
+// routes returns the patterns of ByRoute, and of what Route returned as a Match or as Config.Allow, if
+// they need a route.
 func (set *ruleset) routes() (all []givenRoute) {
-	matched := func(name string, match Match) {
-		if m, ok := match.(*routeMatcher); ok {
-			for _, text := range m.texts {
-				all = append(all, givenRoute{name, text})
+	add := func(rule string, texts ...string) {
+		for _, text := range texts {
+			if p, err := route.ParseRule(text); err == nil && !p.IsForAll() {
+				all = append(all, givenRoute{rule, text, p})
 			}
 		}
 	}
+	matched := func(rule string, match Match) {
+		if m, ok := match.(*routeMatcher); ok {
+			add(rule, m.texts...)
+		}
+	}
 	for _, r := range set.all {
-		if text := r.info.Route; text != "" {
-			all = append(all, givenRoute{r.Name, text})
+		if r.info.Route != "" {
+			add(r.Name, r.info.Route)
 		}
 		matched(r.Name, r.Match)
 	}
 	matched("Config.Allow", set.Allow)
-	return slices.DeleteFunc(all, func(given givenRoute) bool {
-		p, err := route.ParseRule(given.text)
-		return err != nil || p.IsForAll()
-	})
+	return all
 }
 
-// A listed place is a router that lists its routes.
+// A listed router lists its routes.
 type listed struct {
 	patterns []string
-	routes   []listedRoute // each path once
-}
-
-type listedRoute struct {
-	route.Pattern
-	methods []string
+	routes   []route.Pattern
 }
 
 func listOf(patterns []string) *listed {
 	l := &listed{patterns: patterns}
-	at := map[string]int{}
 	for _, text := range patterns {
-		p := route.Parse(text)
-		i, there := at[p.Path]
-		if !there {
-			i, at[p.Path] = len(l.routes), len(l.routes)
-			l.routes = append(l.routes, listedRoute{Pattern: p})
-		}
-		l.routes[i].methods = append(l.routes[i].methods, p.Method)
+		l.routes = append(l.routes, route.Parse(text))
 	}
 	return l
 }
 
-func (l *listed) is(other place) bool {
+func (l *listed) is(other router) bool {
 	o, ok := other.(*listed)
 	return ok && slices.Equal(l.patterns, o.patterns)
 }
@@ -164,21 +149,15 @@ func (l *listed) has(p *route.Pattern, _ *http.Request) (bool, string) {
 	wanted := *p
 	wanted.Host = "" // which these routers do not route by
 	for i := range l.routes {
-		r := &l.routes[i]
-		if !wanted.Matches(wanted.Method, "", &r.Pattern) {
-			continue
-		}
-		for _, method := range r.methods {
-			if method == "" || wanted.Matches(method, "", &r.Pattern) {
-				return true, ""
-			}
+		if r := &l.routes[i]; wanted.Matches(cmp.Or(r.Method, wanted.Method), "", r) {
+			return true, ""
 		}
 	}
 	method := cmp.Or(p.Method, "GET") // which a listed pattern has one of
 	return false, nearest.Of(method+" "+p.Path, l.patterns)
 }
 
-// A muxed place is an http.ServeMux, which lists nothing, but says what it routes a request by.
+// A muxed router is an http.ServeMux. It lists no routes, but returns the route of a request.
 type muxed struct{ *http.ServeMux }
 
 var methods = []string{
@@ -186,7 +165,7 @@ var methods = []string{
 	http.MethodHead, http.MethodOptions, http.MethodConnect, http.MethodTrace,
 }
 
-func (m muxed) is(other place) bool { return other == place(m) }
+func (m muxed) is(other router) bool { return other == router(m) }
 
 func (m muxed) has(p *route.Pattern, r *http.Request) (bool, string) {
 	if p.Below {

@@ -16,12 +16,12 @@ import (
 // A RateLimit decides about HTTP requests. [New] makes one; it is used by many
 // goroutines at once.
 type RateLimit struct {
-	rules  atomic.Pointer[ruleset]
-	store  limiter.Store
-	memory *limiter.Memory // the store, if it is one: then charges stay on the stack
-	places atomic.Pointer[[]place]
-	room   waiting.Room[lineKey] // for requests that wait for a place
-	turns  turns
+	rules   atomic.Pointer[ruleset]
+	store   limiter.Store
+	memory  *limiter.Memory // the store, if it is one: then charges stay on the stack
+	routers atomic.Pointer[[]router]
+	room    waiting.Room[lineKey] // for requests that wait for a place
+	turns   turns
 
 	immediate bool  // the store is a Memory, or an [immediate]
 	clock     clock // nil: the process's

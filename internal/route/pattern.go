@@ -77,26 +77,43 @@ func OfMux(path string) string {
 // IsForAll reports whether p is for every path, also those that no router knows.
 func (p *Pattern) IsForAll() bool { return p.Below && p.Path == "" }
 
-// Fit is the route of a request for path in a router that has the route p, or the routes
-// below it: p with its parameters, and what of path is below. False if p does not match.
+// Fit returns the route of a request for path in a router that has the route p, or the routes
+// below it: p with its parameters, and what of path is below. It is false if p does not match.
 func (p *Pattern) Fit(path string) (string, bool) {
+	route, _, ok := p.fit(path)
+	return route, ok
+}
+
+// fit is Fit. Of several patterns that a path fits, the one whose says are the greater is the more
+// exact: it has a number for each segment.
+func (p *Pattern) fit(path string) (_ string, says []byte, ok bool) {
 	var route strings.Builder
 	want := p.Path
 	for {
 		wantSegment, wantRest, wantMore := cut(want)
 		segment, rest, more := strings.Cut(path, "/")
-		kind := parameter(wantSegment)
+		kind, exact := parameter(wantSegment), byte(3)
+		switch {
+		case kind == many:
+			exact = 1
+		case kind == one && wantSegment != segment:
+			exact = 2
+		}
 		if kind == literal && wantSegment != segment && (wantSegment != "{$}" || segment != "") || kind == one && segment == "" {
-			return "", false
+			return "", nil, false
 		}
 		route.WriteString(wantSegment)
+		says = append(says, exact)
 		switch {
 		case kind == many, !wantMore && !more:
-			return route.String(), true
+			if p.Below {
+				says = append(says, 1)
+			}
+			return route.String(), says, true
 		case !wantMore && p.Below:
-			return route.String() + "/" + rest, true
+			return route.String() + "/" + rest, append(says, 1), true
 		case !wantMore, !more:
-			return "", false
+			return "", nil, false
 		}
 		route.WriteByte('/')
 		want, path = wantRest, rest

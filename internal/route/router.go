@@ -35,11 +35,7 @@ func (r *Router) Route(method, path string) string {
 		if !pattern.Takes(method) {
 			continue
 		}
-		fit, ok := pattern.Fit(path)
-		if !ok {
-			continue
-		}
-		if says := exactness(pattern, path); slices.Compare(says, most) > 0 {
+		if fit, says, ok := pattern.fit(path); ok && slices.Compare(says, most) > 0 {
 			best, most = fit, says
 		}
 	}
@@ -81,25 +77,4 @@ func register(mux *http.ServeMux, p *Pattern) {
 			mux.Handle(strings.TrimSpace(p.Method+" "+host+OfMux(path)), http.NotFoundHandler())
 		}()
 	}
-}
-
-// exactness compares patterns that a path fits: a number for each segment, the larger the
-// more it says.
-func exactness(p *Pattern, path string) (says []byte) {
-	const many, one, literal = 1, 2, 3
-	there := strings.Split(path, "/")
-	for i, segment := range strings.Split(p.Path, "/") {
-		switch {
-		case i < len(there) && segment == there[i]:
-			says = append(says, literal)
-		case strings.HasPrefix(segment, "*"), strings.HasSuffix(segment, "...}"):
-			return append(says, many)
-		default:
-			says = append(says, one)
-		}
-	}
-	if p.Below {
-		says = append(says, many)
-	}
-	return says
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/weirgo/weir/internal/routertest"
 	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/limiter/failover"
+	"github.com/weirgo/weir/redis/leasestore"
 	"github.com/weirgo/weir/redis/redisstore"
 )
 
@@ -40,11 +41,22 @@ func flat(mux *http.ServeMux, group routertest.Group, prefix string, outer []rou
 	}
 }
 
-func TestServeMuxOnRedis(t *testing.T) {
+func TestServeMuxOnRedisAndOnLeases(t *testing.T) {
 	client := redistest.Start(t).Connect(t)
-	routertest.RunEnds(t, routertest.Router{Build: buildMux}, func(t *testing.T) limiter.Store {
-		require.NoError(t, client.FlushAll(t.Context()).Err())
+	run := func(store func(*testing.T) limiter.Store) {
+		routertest.RunEnds(t, routertest.Router{Build: buildMux}, func(t *testing.T) limiter.Store {
+			require.NoError(t, client.FlushAll(t.Context()).Err())
+			return store(t)
+		})
+	}
+	run(func(*testing.T) limiter.Store {
 		return redisstore.New(client, redisstore.Options{Failover: failover.Options{Deadline: redistest.Patience}})
+	})
+	run(func(t *testing.T) limiter.Store {
+		store, err := leasestore.New(client, leasestore.Options{})
+		require.NoError(t, err)
+		t.Cleanup(func() { require.NoError(t, store.Close()) })
+		return store
 	})
 }
 
