@@ -41,10 +41,7 @@ func TestWhatAnOpenRuleDidNotCountIsNotSettled(t *testing.T) {
 		require.NoError(t, settle(t, s, c, d, 50))
 		require.NoError(t, settle(t, s, c, d, 5))
 		require.ErrorIs(t, settle(t, s, closed, counted, 3), ErrUnavailable)
-		inner.is(fine)
-		time.Sleep(2 * time.Second)
-		decide(t, s, look(c))
-		synctest.Wait()
+		inner.comeBack(t, s, look(c))
 		used := inner.used(t, c.Quota, "key")
 		require.NoError(t, settle(t, s, c, d, 50))
 		assert.Equal(t, used, inner.used(t, c.Quota, "key"))
@@ -134,10 +131,7 @@ func TestNothingIsForgottenOrCountedTwiceHoweverOftenTheServerGoesAndReturns(t *
 					decide(t, s, probe)
 				case "return":
 					isDown = false
-					inner.is(fine)
-					time.Sleep(2 * time.Second)
-					decide(t, s, probe)
-					synctest.Wait()
+					inner.comeBack(t, s, probe)
 				}
 				require.Equal(r, min(onServer, 1000), inner.used(t, q, "key"), "on the server")
 				require.Equal(r, min(inProcess, 1000), s.inUse(t, q, "key"), "in the process")
@@ -146,43 +140,24 @@ func TestNothingIsForgottenOrCountedTwiceHoweverOftenTheServerGoesAndReturns(t *
 	})
 }
 
-// A lazyCluster is a cluster that settles later.
-type lazyCluster struct {
-	cluster
-	lazy lazy
-}
-
-func (l lazyCluster) Settle(ctx context.Context, settlements []limiter.Settlement) error {
-	return l.lazy.Settle(ctx, settlements)
-}
-
 // That of two servers one is down says nothing about what the other counted.
 func TestEachServersPartOfABatchIsSettledByItself(t *testing.T) {
-	for _, isLazy := range []bool{false, true} {
-		inner := newServer(t, fine)
-		var waiting []limiter.Settlement
-		var store limiter.Store = cluster{inner}
-		if isLazy {
-			store = lazyCluster{cluster{inner}, lazy{inner, &waiting}}
-		}
-		s := Must(New(store, Options{Failures: 1, OnDegraded: func(Event) {}}))
-		q := quota(t, "tokens", limiter.PerHour(100), limiter.FailLocal)
-		up, down := limiter.Charge{Quota: q, Key: "0", Cost: 10}, limiter.Charge{Quota: q, Key: "1", Cost: 10}
-		d := decide(t, s, up, down)
-		inner.is(downFor("1"))
-		breakDown(t, s, limiter.Charge{Quota: q, Key: "1 other", Cost: 1})
-		err := s.Settle(t.Context(), []limiter.Settlement{{Charge: at(up, d[0]), Actual: 3}, {Charge: at(down, d[1]), Actual: 3}})
-		assert.ErrorIs(t, err, ErrUnavailable)
-		require.NoError(t, inner.Memory.Settle(t.Context(), waiting))
-		assert.Equal(t, int64(3), inner.used(t, q, "0"))
-		assert.Equal(t, int64(10), inner.used(t, q, "1"))
-	}
+	inner := newServer(t, fine)
+	s := Must(New(cluster{inner}, Options{Failures: 1, OnDegraded: func(Event) {}}))
+	q := quota(t, "tokens", limiter.PerHour(100), limiter.FailLocal)
+	up, down := limiter.Charge{Quota: q, Key: "0", Cost: 10}, limiter.Charge{Quota: q, Key: "1", Cost: 10}
+	d := decide(t, s, up, down)
+	inner.is(downFor("1"))
+	breakDown(t, s, limiter.Charge{Quota: q, Key: "1 other", Cost: 1})
+	err := s.Settle(t.Context(), []limiter.Settlement{{Charge: at(up, d[0]), Actual: 3}, {Charge: at(down, d[1]), Actual: 3}})
+	assert.ErrorIs(t, err, ErrUnavailable)
+	assert.Equal(t, int64(3), inner.used(t, q, "0"))
+	assert.Equal(t, int64(10), inner.used(t, q, "1"))
 }
 
-func TestAServerThatSettlesLaterIsNotUpBecauseItTookNoteOfIt(t *testing.T) {
+func TestAServerIsNotUpBecauseItTookNoteOfASettlement(t *testing.T) {
 	inner := newServer(t, fine)
-	var waiting []limiter.Settlement
-	s := Must(New(lazy{inner, &waiting}, Options{Failures: 2, OnDegraded: func(Event) {}}))
+	s := Must(New(inner, Options{Failures: 2, OnDegraded: func(Event) {}}))
 	c := charge(quota(t, "tokens", limiter.PerHour(100), limiter.FailLocal), "key")
 	counted := decide(t, s, c)[0]
 	failOnce := func() { decide(t, s, c) }
@@ -198,25 +173,19 @@ func TestAServerThatSettlesLaterIsNotUpBecauseItTookNoteOfIt(t *testing.T) {
 	assert.True(t, s.Stats().Degraded)
 
 	inner.is(dead)
-	s = Must(New(lazy{inner, &waiting}, Options{Failures: 1, OnDegraded: func(Event) {}}))
+	s = Must(New(inner, Options{Failures: 1, OnDegraded: func(Event) {}}))
 	assert.ErrorIs(t, settle(t, s, c, counted, 5), errDown)
 	assert.True(t, s.Stats().Degraded, "one that had no room for it, and failed, is down")
 }
 
 func TestASettlementThatMakesNoSenseChangesNothing(t *testing.T) {
-	for _, isLazy := range []bool{false, true} {
-		inner := newServer(t, fine)
-		var store limiter.Store = inner
-		if isLazy {
-			store = lazy{inner, new([]limiter.Settlement)}
-		}
-		s := Must(New(store, Options{}))
-		c := charge(quota(t, "tokens", limiter.PerHour(100), limiter.FailLocal), "key")
-		good := limiter.Settlement{Charge: at(c, decide(t, s, c)[0]), Actual: 3}
-		for _, bad := range []limiter.Settlement{{}, {Charge: c, Actual: 3}, {Charge: charge(c.Quota, "other"), Actual: -1}} {
-			assert.ErrorIs(t, s.Settle(t.Context(), []limiter.Settlement{good, bad}), limiter.ErrCharges)
-			assert.Equal(t, int64(1), inner.used(t, c.Quota, "key"))
-		}
+	inner := newServer(t, fine)
+	s := Must(New(inner, Options{}))
+	c := charge(quota(t, "tokens", limiter.PerHour(100), limiter.FailLocal), "key")
+	good := limiter.Settlement{Charge: at(c, decide(t, s, c)[0]), Actual: 3}
+	for _, bad := range []limiter.Settlement{{}, {Charge: c, Actual: 3}, {Charge: charge(c.Quota, "other"), Actual: -1}} {
+		assert.ErrorIs(t, s.Settle(t.Context(), []limiter.Settlement{good, bad}), limiter.ErrCharges)
+		assert.Equal(t, int64(1), inner.used(t, c.Quota, "key"))
 	}
 }
 

@@ -268,10 +268,7 @@ func TestAServerThatCanBeReadButNotWrittenStaysDown(t *testing.T) {
 				assert.True(t, s.Stats().Degraded)
 				assert.Equal(t, failures+1, s.Stats().Failures)
 			}
-			inner.is(fine)
-			time.Sleep(2 * time.Second)
-			decide(t, s, c)
-			synctest.Wait()
+			inner.comeBack(t, s, c)
 			assert.False(t, s.Stats().Degraded)
 			events := heard.read()
 			require.Len(t, events, 2)
@@ -417,10 +414,7 @@ func TestAPanicOfTheStoreIsItsCallersAndWedgesNothing(t *testing.T) {
 			assert.ErrorContains(t, func() error { _, cause := s.outage([]limiter.Charge{charge(api, "key")}); return cause }(),
 				"failover: the store panicked: oh no", "nobody recovers from it in a probe")
 		}
-		inner.is(fine)
-		time.Sleep(2 * time.Second)
-		decide(t, s, charge(api, "key"))
-		synctest.Wait()
+		inner.comeBack(t, s, charge(api, "key"))
 		assert.False(t, decide(t, s, charge(api, "key"))[0].Degraded)
 	})
 }
@@ -518,10 +512,7 @@ func TestResetReachesBothCountersOrSaysThatItDidNot(t *testing.T) {
 		assert.Zero(t, inner.calls.Load())
 		assert.Equal(t, int64(99), decide(t, s, c)[0].Remaining, "the local counter is reset")
 
-		inner.is(fine)
-		time.Sleep(2 * time.Second)
-		decide(t, s, c)
-		synctest.Wait()
+		inner.comeBack(t, s, c)
 		decide(t, s, c)
 		require.Equal(t, int64(2), inner.used(t, api, "key"))
 		require.NoError(t, s.Reset(t.Context(), []limiter.Charge{c}))

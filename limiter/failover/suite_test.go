@@ -6,6 +6,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -117,20 +118,6 @@ type writable struct{ cluster }
 
 func (writable) Part(*limiter.Charge) int { return 0 }
 
-// A lazy server settles later, when it is told to.
-type lazy struct {
-	*server
-	waiting *[]limiter.Settlement
-}
-
-func (l lazy) Settle(ctx context.Context, settlements []limiter.Settlement) error {
-	if err := l.called(ctx, "settle", chargesOf(settlements)); err != nil {
-		return err
-	}
-	*l.waiting = append(*l.waiting, settlements...)
-	return nil
-}
-
 // unusable is an error by which the server cannot do what the store needs.
 type unusable string
 
@@ -177,6 +164,15 @@ func decide(t testing.TB, s limiter.Store, charges ...limiter.Charge) []limiter.
 	decisions := make([]limiter.Decision, len(charges))
 	require.NoError(t, s.Decide(t.Context(), charges, decisions))
 	return decisions
+}
+
+// comeBack makes the server well, and has a decision on c find that out.
+func (s *server) comeBack(t testing.TB, store *Store, c limiter.Charge) {
+	t.Helper()
+	s.is(fine)
+	time.Sleep(2 * time.Second)
+	decide(t, store, c)
+	synctest.Wait()
 }
 
 // breakDown makes so many decisions on charges that the policies come into force.
