@@ -18,18 +18,20 @@ import (
 // with it.
 type checker struct {
 	problems
-	warnings problems // what can't be meant, but is no mistake
-	options  Options
-	file     *file
-	places   []*place
-	keys     *keys
-	ip       []keyfunc.IPOption
-	config   middleware.Config
-	bound    bound
-	names    map[string][]string                                     // of rules, and where
-	tiers    []string                                                // those there are; nil: unknown
-	files    []string                                                // read beside this one
-	readFile func(name string) (path string, text []byte, err error) // nil: no file may be named
+	warnings    problems // what can't be meant, but is no mistake
+	options     Options
+	file        *file
+	places      []*place
+	descriptors []*place
+	made        []Descriptor
+	keys        *keys
+	ip          []keyfunc.IPOption
+	config      middleware.Config
+	bound       bound
+	names       map[string][]string                                     // of rules, and where
+	tiers       []string                                                // those there are; nil: unknown
+	files       []string                                                // read beside this one
+	readFile    func(name string) (path string, text []byte, err error) // nil: no file may be named
 }
 
 // check is what a file says, in the form in which package middleware takes it.
@@ -50,6 +52,7 @@ func (c *checker) check() {
 	for _, at := range c.places {
 		c.place(at)
 	}
+	c.checkDescriptors()
 	if c.file.Refusal != nil {
 		answer := c.config.Refusal.Answer
 		c.config.Refusal = c.refusal([]string{"refusal"}, c.file.Refusal, false)
@@ -61,7 +64,7 @@ func (c *checker) check() {
 	c.ban()
 	c.doubts(endpoints)
 	if c.nothing() && len(c.list) == 0 {
-		c.at(nil, "limits nothing: it has no global, tiers, endpoints, default, overload or ban")
+		c.at(nil, "limits nothing: it has no global, tiers, endpoints, default, descriptors, overload or ban")
 	}
 }
 
@@ -121,7 +124,7 @@ func (c *checker) refusal(path []string, given *refusal, denies bool) (made midd
 
 func (c *checker) nothing() bool {
 	f := c.file
-	return len(f.Global) == 0 && len(f.Tiers) == 0 && len(f.Endpoints) == 0 && len(f.Default) == 0 && f.Ban == nil && f.Overload == nil &&
+	return len(f.Global) == 0 && len(f.Tiers) == 0 && len(f.Endpoints) == 0 && len(f.Default) == 0 && len(f.Descriptors) == 0 && f.Ban == nil && f.Overload == nil &&
 		len(c.config.Rules) == 0
 }
 

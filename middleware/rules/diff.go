@@ -220,10 +220,18 @@ type description struct {
 // their name in it.
 func (r *Rules) described() map[string]*description {
 	all := map[string]*description{}
-	for _, p := range r.rules() {
-		path := joinPath(p.place.path)
+	rules := r.rules()
+	for _, at := range r.descriptorPlaces {
+		rules = append(rules, &at.rules[0])
+	}
+	for _, p := range rules {
+		at := p.place.path
+		if p.section == "descriptors" {
+			at = []string{p.section, p.of} // wherever in the list
+		}
+		path := joinPath(at)
 		if all[path] != nil {
-			path = joinPath(sub(p.place.path, p.name))
+			path = joinPath(sub(at, p.name))
 		}
 		key, mode := cmp.Or(told(" and ", p.parts), "one counter for all"), cmp.Or(p.Mode, "enforce")
 		d := &description{placed: p, summary: "mode " + mode}

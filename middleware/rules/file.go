@@ -9,19 +9,20 @@ import "cmp"
 
 // file is a whole rules file.
 type file struct {
-	Version   int64               `yaml:"version" min:"1" max:"1" required:"true" doc:"The version of this format: 1."`
-	Mode      string              `yaml:"mode" words:"enforce shadow" default:"enforce" doc:"shadow decides, counts and logs everything, and refuses nothing."`
-	Proxies   *proxies            `yaml:"proxies" doc:"The proxies that may say which client a request comes from, in one of these ways. Without it, the client is the TCP peer; {} says that there is no proxy."`
-	Ban       *banned             `yaml:"ban" doc:"Clients and keys that are refused before anything else."`
-	Allow     *allowed            `yaml:"allow" doc:"Clients and routes that are never limited."`
-	Global    ruleList            `yaml:"global" doc:"A limit on every request. Without a key it has one counter for all."`
-	Tiers     map[string]ruleList `yaml:"tiers" keys:"^[!-~]([ -~]*[!-~])?$" doc:"Limits on the requests that the application puts in a tier, by its name. Their key is user|ip unless they say otherwise."`
-	Endpoints map[string]ruleList `yaml:"endpoints" keys:"^([^/ a-z]+\\s+)?([^/ ^:\\[]*|\\[[0-9A-Fa-f:.]+\\])/" doc:"Limits by route, as in \"GET /users/{id}\", \"/beta/*\" or \"*.example.org/*\". The most specific one applies: one for the request's host before one for any, then the longest path, then one with a method."`
-	Default   ruleList            `yaml:"default" doc:"The limit on requests that match no endpoint."`
-	Overload  *overload           `yaml:"overload" doc:"A bound on how many requests are in flight, by what the service can do; {} for the defaults. The program has to say what makes it (rules.Options.Overload)."`
-	Soft      *soft               `yaml:"soft" default:"off" doc:"Warnings before the limit is reached, for all rules."`
-	Headers   *headers            `yaml:"headers" doc:"Which header fields responses carry, for clients that know them from elsewhere."`
-	Refusal   *refusal            `yaml:"refusal" doc:"What clients are answered that exceed a limit, where its rule does not say it."`
+	Version     int64               `yaml:"version" min:"1" max:"1" required:"true" doc:"The version of this format: 1."`
+	Mode        string              `yaml:"mode" words:"enforce shadow" default:"enforce" doc:"shadow decides, counts and logs everything, and refuses nothing."`
+	Proxies     *proxies            `yaml:"proxies" doc:"The proxies that may say which client a request comes from, in one of these ways. Without it, the client is the TCP peer; {} says that there is no proxy."`
+	Ban         *banned             `yaml:"ban" doc:"Clients and keys that are refused before anything else."`
+	Allow       *allowed            `yaml:"allow" doc:"Clients and routes that are never limited."`
+	Global      ruleList            `yaml:"global" doc:"A limit on every request. Without a key it has one counter for all."`
+	Tiers       map[string]ruleList `yaml:"tiers" keys:"^[!-~]([ -~]*[!-~])?$" doc:"Limits on the requests that the application puts in a tier, by its name. Their key is user|ip unless they say otherwise."`
+	Endpoints   map[string]ruleList `yaml:"endpoints" keys:"^([^/ a-z]+\\s+)?([^/ ^:\\[]*|\\[[0-9A-Fa-f:.]+\\])/" doc:"Limits by route, as in \"GET /users/{id}\", \"/beta/*\" or \"*.example.org/*\". The most specific one applies: one for the request's host before one for any, then the longest path, then one with a method."`
+	Default     ruleList            `yaml:"default" doc:"The limit on requests that match no endpoint."`
+	Descriptors []descriptor        `yaml:"descriptors" min:"1" doc:"Limits of the rate limit service that Envoy asks (weir serve --rls), by descriptors: a domain, entries of a key, and a value or any, and of a rule name, the fields of a limit, on_outage, mode (not deny) and when: after. The most specific one applies. Other programs ignore them."`
+	Overload    *overload           `yaml:"overload" doc:"A bound on how many requests are in flight, by what the service can do; {} for the defaults. The program has to say what makes it (rules.Options.Overload)."`
+	Soft        *soft               `yaml:"soft" default:"off" doc:"Warnings before the limit is reached, for all rules."`
+	Headers     *headers            `yaml:"headers" doc:"Which header fields responses carry, for clients that know them from elsewhere."`
+	Refusal     *refusal            `yaml:"refusal" doc:"What clients are answered that exceed a limit, where its rule does not say it."`
 }
 
 type proxies struct {

@@ -10,7 +10,7 @@ import (
 )
 
 // ruleSections are the sections that have rules, in their order.
-var ruleSections = []string{"global", "tiers", "endpoints", "default"}
+var ruleSections = []string{"global", "tiers", "endpoints", "default", "descriptors"}
 
 // A place is where rules for the same requests stand in a file.
 type place struct {

@@ -54,6 +54,12 @@ func reference() string {
 		switch strings.TrimSuffix(section, "[]") {
 		case "global", "default":
 			kind = "rule, or a list"
+		case "descriptors":
+			kind = "a mapping, or a list"
+			below = below && !strings.HasPrefix(f.path, "descriptors[].domain") && !strings.HasPrefix(f.path, "descriptors[].entries")
+			if strings.Contains(f.path, ".") {
+				kind = f.written
+			}
 		case "tiers", "endpoints":
 			kind = "rules or lists, by name"
 		default:

@@ -101,18 +101,20 @@ func (o *Options) needBans() error {
 
 // Rules are what a rules file says, checked.
 type Rules struct {
-	config   middleware.Config
-	warnings []Problem
-	doc      *document
-	file     *file
-	places   []*place
-	files    []string                // that were read beside it
-	tiers    []string                // that there are; nil: unknown
-	own      map[string]keyfunc.Func // keys of the application's
-	ip       keyfunc.Func
-	bound    bound
-	digest   [sha256.Size]byte            // of all that was read
-	sums     map[string][sha256.Size]byte // of the files that were read beside it, as it names them
+	config           middleware.Config
+	warnings         []Problem
+	doc              *document
+	file             *file
+	places           []*place
+	descriptorPlaces []*place
+	descriptors      []Descriptor
+	files            []string                // that were read beside it
+	tiers            []string                // that there are; nil: unknown
+	own              map[string]keyfunc.Func // keys of the application's
+	ip               keyfunc.Func
+	bound            bound
+	digest           [sha256.Size]byte            // of all that was read
+	sums             map[string][sha256.Size]byte // of the files that were read beside it, as it names them
 }
 
 // Parse reads and checks the text of a rules file, YAML or JSON. The error is an [*Error]
@@ -156,7 +158,7 @@ func parse(name string, text []byte, o Options, readFile func(name string) (path
 		c.check()
 		c.checkAll()
 	}
-	rules := &Rules{config: c.config, warnings: c.warnings.list, doc: c.doc, file: c.file, places: c.places, files: c.files, tiers: c.tiers, own: o.Keys, bound: c.bound, sums: sums}
+	rules := &Rules{config: c.config, warnings: c.warnings.list, doc: c.doc, file: c.file, places: c.places, descriptorPlaces: c.descriptors, descriptors: c.made, files: c.files, tiers: c.tiers, own: o.Keys, bound: c.bound, sums: sums}
 	if c.keys != nil {
 		rules.ip = c.keys.add("ip").f
 	}

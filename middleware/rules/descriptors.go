@@ -1,0 +1,151 @@
+package rules
+
+import (
+	"cmp"
+	"reflect"
+	"slices"
+	"strings"
+
+	"github.com/weirgo/weir/limiter"
+	"github.com/weirgo/weir/middleware"
+)
+
+// A Descriptor is a limit for descriptors that Envoy, or another client of its rate limit service,
+// sends. `weir serve --rls` decides by them.
+type Descriptor struct {
+	Domain  string
+	Entries []Entry
+
+	// Rule has the Name, Limit, OnOutage and Mode.
+	Rule middleware.Rule
+
+	// After says that requests are charged when they are over, and only looked at before.
+	After bool
+}
+
+// An Entry is a part of a descriptor. Without a value, each value is counted apart.
+type Entry struct {
+	Key   string
+	Value string // empty: any
+}
+
+// Matches reports whether the limit is for a descriptor with these entries.
+func (d *Descriptor) Matches(entries []Entry) bool {
+	return slices.EqualFunc(d.Entries, entries, func(want, e Entry) bool {
+		return want.Key == e.Key && (want.Value == "" || want.Value == e.Value)
+	})
+}
+
+// CompareExactness sorts first what says more of the same entries: the earliest value decides.
+func (d *Descriptor) CompareExactness(other *Descriptor) int {
+	return slices.CompareFunc(d.Entries, other.Entries, func(a, b Entry) int {
+		switch {
+		case (a.Value == "") == (b.Value == ""):
+			return 0
+		case a.Value == "":
+			return 1
+		}
+		return -1
+	})
+}
+
+// Descriptors are those of the file, in its order, but for those that are off.
+func (r *Rules) Descriptors() []Descriptor { return slices.Clone(r.descriptors) }
+
+type descriptor struct {
+	Domain  string  `yaml:"domain" required:"true" doc:"The domain that the client's filter names."`
+	Entries []entry `yaml:"entries" min:"1" required:"true" doc:"The entries of the descriptor, in their order."`
+	rule
+}
+
+type entry struct {
+	Key   string  `yaml:"key" required:"true" doc:"The key."`
+	Value *string `yaml:"value" default:"any, each counted apart" doc:"The value."`
+}
+
+// inDescriptors are the fields of a rule that mean something in a descriptor: there is no HTTP request,
+// and nobody says when one ends.
+var inDescriptors = append([]string{"domain", "entries", "name", "on_outage", "mode", "when"}, limitNames...)
+
+// of is what the file and its messages call a descriptor, and the name of its rule by default.
+func (d *descriptor) of() string {
+	texts := make([]string, len(d.Entries))
+	for i, e := range d.Entries {
+		if texts[i] = e.Key; e.Value != nil {
+			texts[i] += "=" + *e.Value
+		}
+	}
+	return d.Domain + "/" + strings.Join(texts, ",")
+}
+
+// descriptorPlaces are those of the section descriptors, each of which has one rule.
+func (f *file) descriptorPlaces(doc *document) (all []*place) {
+	for i := range f.Descriptors {
+		d := &f.Descriptors[i]
+		at := &place{section: "descriptors", of: d.of(), path: doc.element([]string{"descriptors"}, i)}
+		at.rules = []placed{{at, &d.rule, at.path, cmp.Or(d.Name, at.of), nil, middleware.Rule{}}}
+		all = append(all, at)
+	}
+	return all
+}
+
+// checkDescriptors makes what the section says.
+func (c *checker) checkDescriptors() {
+	c.descriptors = c.file.descriptorPlaces(c.doc)
+	first := map[string][]string{}
+	for i, at := range c.descriptors {
+		d, p := &c.file.Descriptors[i], &at.rules[0]
+		if other := first[at.of]; other != nil {
+			c.at(at.path, "is for the same descriptor as %s: keep one", joinPath(other))
+		}
+		first[at.of] = at.path
+		if !c.isDescriptor(d, at.path) || c.noted(at.path) {
+			continue
+		}
+		whole, after := p.rule, d.When != nil && d.When.Charge == "after"
+		bare := *whole
+		bare.When, p.rule = nil, &bare // the service charges by it, and not package middleware
+		made := c.rule(p)
+		p.rule = whole
+		limits, _, _ := limiter.Split(made.Limit)
+		if slices.ContainsFunc(limits, func(l limiter.Limit) bool { return l.Algorithm == limiter.LeakyBucket }) {
+			c.at(at.path, "has a leaky bucket, and Envoy does not wait for a request's turn: write token_bucket")
+		}
+		if d.Mode == "off" {
+			continue
+		}
+		of := Descriptor{Domain: d.Domain, Rule: made, After: after}
+		for _, e := range d.Entries {
+			var value string
+			if e.Value != nil {
+				value = *e.Value
+			}
+			of.Entries = append(of.Entries, Entry{e.Key, value})
+		}
+		c.made = append(c.made, of)
+	}
+}
+
+// isDescriptor reports whether all that a descriptor says means something, and notes what does not.
+func (c *checker) isDescriptor(d *descriptor, path []string) bool {
+	ok := true
+	wrong := func(field, text string) {
+		c.at(sub(path, field), "%s", text)
+		ok = false
+	}
+	for _, f := range fieldsOf(reflect.TypeFor[descriptor]()) {
+		if c.doc.has(sub(path, f.name)...) && !slices.Contains(inDescriptors, f.name) {
+			wrong(f.name, "says nothing of a descriptor: want "+strings.Join(inDescriptors, ", "))
+		}
+	}
+	if !c.doc.has(sub(path, "domain")...) && !c.noted(sub(path, "domain")) {
+		wrong("domain", "is required: a descriptor is a mapping with domain, entries and a limit")
+	}
+	if d.isConditional() {
+		wrong("when", "has header or query, and a descriptor comes without a request: want before or after")
+	}
+	if d.Mode == "deny" {
+		wrong("mode", "is deny: a descriptor's is enforce, shadow or off")
+	}
+	return ok
+}
