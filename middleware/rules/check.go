@@ -49,6 +49,7 @@ func (c *checker) check() {
 	c.fileTiers()
 	c.headers()
 	c.places = c.file.places(c.doc)
+	c.endpoints()
 	for _, at := range c.places {
 		c.place(at)
 	}
@@ -58,11 +59,10 @@ func (c *checker) check() {
 		c.config.Refusal = c.refusal([]string{"refusal"}, c.file.Refusal, false)
 		c.config.Refusal.Answer = answer
 	}
-	endpoints := c.endpoints()
-	c.allow(endpoints)
+	c.allow()
 	c.overload()
 	c.ban()
-	c.doubts(endpoints)
+	c.doubts()
 	if c.nothing() && len(c.list) == 0 {
 		c.at(nil, "limits nothing: it has no global, tiers, endpoints, default, descriptors, overload or ban")
 	}
@@ -350,7 +350,7 @@ func texts(networks []network) (list []string) {
 }
 
 // allow makes Config.Allow, and notes endpoints that it makes useless.
-func (c *checker) allow(endpoints map[string]route.Pattern) {
+func (c *checker) allow() {
 	a := c.file.Allow
 	if a == nil {
 		return
@@ -360,13 +360,12 @@ func (c *checker) allow(endpoints map[string]route.Pattern) {
 		preflight = middleware.IsPreflight
 	}
 	exempt, from := c.allowed(a)
-	sorted := slices.Sorted(maps.Keys(endpoints))
 	routes := c.routes([]string{"allow", "routes"}, a.Routes, ", or the clients in cidrs", "so nothing is limited: name some routes, or write mode: shadow")
 	for _, text := range routes {
 		pattern, _ := route.ParseRule(text)
-		for _, endpoint := range sorted {
-			if e := endpoints[endpoint]; pattern.Covers(&e) {
-				c.atKey([]string{"endpoints", endpoint}, "is never limited, as %q is in allow.routes: keep one", text)
+		for _, at := range c.patterns() {
+			if pattern.Covers(at.pattern) {
+				c.atKey(at.path, "is never limited, as %q is in allow.routes: keep one", text)
 			}
 		}
 	}

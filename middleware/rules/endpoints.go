@@ -1,8 +1,6 @@
 package rules
 
 import (
-	"cmp"
-	"maps"
 	"slices"
 	"strings"
 
@@ -10,39 +8,35 @@ import (
 	"github.com/weirgo/weir/internal/route"
 )
 
-// endpoints checks the patterns of all, and returns those that are good.
-func (c *checker) endpoints() map[string]route.Pattern {
+// endpoints checks the patterns of all endpoints.
+func (c *checker) endpoints() {
 	var tree route.Tree[string]
-	patterns := map[string]route.Pattern{}
-	for _, text := range slices.SortedFunc(maps.Keys(c.file.Endpoints), c.byPlace) {
-		at := []string{"endpoints", text}
-		pattern, ok := c.pattern(at, text)
+	for _, at := range c.places {
+		if at.section != "endpoints" {
+			continue
+		}
+		pattern, ok := c.pattern(at.path, at.of)
 		if !ok {
 			continue
 		}
-		if other, ok := tree.Add(pattern, text); !ok {
-			c.atKey(at, "is the same route as %q in line %d: keep one", other, c.doc.key("endpoints", other).line)
-			delete(c.config.ByRoute, text)
+		if other, ok := tree.Add(pattern, at.of); !ok {
+			c.atKey(at.path, "is the same route as %q in line %d: keep one", other, c.doc.key("endpoints", other).line)
 			continue
 		}
-		if _, on := c.config.ByRoute[text]; !on {
-			continue // it is as if it were not there
-		}
-		patterns[text] = pattern
-		if len(c.file.Default) > 0 && pattern.Covers(&everything) {
-			c.at([]string{"default"}, "is never used, as the endpoint %q is for every request: keep one", text)
+		at.pattern = &pattern
+		if len(c.file.Default) > 0 && pattern.Covers(&everything) && !at.isOff() {
+			c.at([]string{"default"}, "is never used, as the endpoint %q is for every request: keep one", at.of)
 		}
 	}
-	return patterns
+}
+
+// patterns are the endpoints that are in force.
+func (c *checker) patterns() []*place {
+	return slices.DeleteFunc(slices.Clone(c.places), func(at *place) bool { return at.pattern == nil || at.isOff() })
 }
 
 // everything is the pattern of every request.
 var everything = route.Pattern{Below: true}
-
-func (c *checker) byPlace(a, b string) int {
-	p, q := c.doc.key("endpoints", a), c.doc.key("endpoints", b)
-	return cmp.Or(p.compare(q), strings.Compare(a, b))
-}
 
 // pattern is what a route says, if one can say it.
 func (c *checker) pattern(at []string, text string) (route.Pattern, bool) {
@@ -73,11 +67,10 @@ func (c *checker) doubtPattern(at []string, text string, p *route.Pattern) {
 // parameters makes sure that a route has the parameters that its rules count by. A route below
 // the pattern may have more.
 func (c *checker) parameters(p *placed) {
-	pattern, err := route.ParseRule(p.of)
-	if p.section != "endpoints" || err != nil || pattern.Below {
+	if p.pattern == nil || p.pattern.Below {
 		return
 	}
-	there := route.Parameters(pattern.Path)
+	there := route.Parameters(p.pattern.Path)
 	for i, part := range p.parts {
 		for _, choice := range choices(part) {
 			name, ok := strings.CutPrefix(choice, "path:")

@@ -76,7 +76,7 @@ func (r *Rules) Explain(q Request) (Explanation, error) {
 		return Explanation{}, err
 	}
 	e := Explanation{Route: request.Pattern}
-	if q.Host == "" && slices.ContainsFunc(r.Routes(), func(text string) bool { return hostOf(text) != "" }) {
+	if q.Host == "" && slices.ContainsFunc(r.places, func(at *place) bool { return at.pattern != nil && at.pattern.Host != "" }) {
 		e.Notes = append(e.Notes, "the file has endpoints for hosts, and the request names none: say which with Host (--host)")
 	}
 	placed := map[string]*placed{}
@@ -244,9 +244,4 @@ func (r *Rules) Routes() []string {
 	}
 	slices.Sort(texts)
 	return slices.Compact(texts)
-}
-
-func hostOf(text string) string {
-	p, _ := route.ParseRule(text)
-	return p.Host
 }

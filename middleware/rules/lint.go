@@ -1,24 +1,20 @@
 package rules
 
 import (
-	"maps"
 	"slices"
 	"strings"
 
-	"github.com/weirgo/weir/internal/route"
 	"github.com/weirgo/weir/middleware"
 )
 
 // doubts warns of what is valid and hardly meant, beside what is warned of where it is read.
-func (c *checker) doubts(endpoints map[string]route.Pattern) {
+func (c *checker) doubts() {
 	// Every request meets the rules of global, and those of its endpoint or of default.
 	held := c.limitsAll(c.places[0]) || slices.ContainsFunc(c.options.Config.Rules, func(r middleware.Rule) bool {
 		return r.Match == nil && r.Mode != middleware.Shadow && (r.Key == nil || r.NoKey != middleware.NoKeySkip)
 	})
 	heldOtherwise := held || c.limitsAll(c.places[len(c.places)-1])
-	limited := map[string]bool{} // endpoints that limit all of their requests
 	for _, at := range c.places {
-		limited[at.of] = at.section == "endpoints" && c.limitsAll(at)
 		unheld := !held && !c.limitsAll(at) && !(heldOtherwise && at.section != "endpoints")
 		for i := range at.rules {
 			p := &at.rules[i]
@@ -34,7 +30,7 @@ func (c *checker) doubts(endpoints map[string]route.Pattern) {
 		}
 	}
 	if !heldOtherwise {
-		c.doubtHosts(endpoints, limited)
+		c.doubtHosts()
 	}
 	c.doubtNetworks()
 }
@@ -53,18 +49,17 @@ func (c *checker) skips(p *placed) bool {
 
 // doubtHosts warns of the first limit for a host, which is whatever a client writes, that has
 // nothing behind it for other hosts.
-func (c *checker) doubtHosts(endpoints map[string]route.Pattern, limited map[string]bool) {
+func (c *checker) doubtHosts() {
 	const enough = 100 // each is compared with all others
-	named := slices.SortedFunc(maps.Keys(endpoints), c.byPlace)
-	named = slices.DeleteFunc(named, func(text string) bool { return endpoints[text].Host == "" })
-	for _, text := range named[:min(len(named), enough)] {
-		anyHost, behind := endpoints[text], false
+	all := c.patterns()
+	named := slices.DeleteFunc(slices.Clone(all), func(at *place) bool { return at.pattern.Host == "" })
+	for _, at := range named[:min(len(named), enough)] {
+		anyHost := *at.pattern
 		anyHost.Host = ""
-		for other, p := range endpoints {
-			behind = behind || p.Host == "" && limited[other] && p.Covers(&anyHost)
-		}
-		if !behind {
-			c.warnings.atKey([]string{"endpoints", text}, "is for requests that name that host, and a client that names another is not limited: give default or global a limit")
+		if !slices.ContainsFunc(all, func(other *place) bool {
+			return other.pattern.Host == "" && c.limitsAll(other) && other.pattern.Covers(&anyHost)
+		}) {
+			c.warnings.atKey(at.path, "is for requests that name that host, and a client that names another is not limited: give default or global a limit")
 			return
 		}
 	}

@@ -29,20 +29,20 @@ func (r *Rules) Needs() []Need {
 		need := func(of string) { needs[Need{p.name, of}] = true }
 		for _, part := range p.parts {
 			for _, choice := range choices(part) {
-				r.needsOf(choice, p.of, need)
+				r.needsOf(choice, p, need)
 			}
 		}
 		if name, isJSON := strings.CutPrefix(p.Distinct, jsonKind); isJSON {
 			need(jsonKind + name)
 		} else if p.Distinct != "" {
 			for _, choice := range choices(p.Distinct) {
-				r.needsOf(choice, p.of, need)
+				r.needsOf(choice, p, need)
 			}
 		}
 		if len(p.Tiers) > 0 || p.section == "tiers" {
 			need("tier")
 		}
-		if p.section == "endpoints" && hostOf(p.of) != "" {
+		if p.pattern != nil && p.pattern.Host != "" {
 			need("host")
 		}
 		if p.Cost != nil && p.Cost.Header != "" {
@@ -68,8 +68,8 @@ func (r *Rules) Needs() []Need {
 	})
 }
 
-// needsOf tells what a choice of a key reads, in the rule for an endpoint or in another.
-func (r *Rules) needsOf(choice, endpoint string, need func(string)) {
+// needsOf calls need for what a choice of a rule's key reads.
+func (r *Rules) needsOf(choice string, p *placed, need func(string)) {
 	if r.own[choice] != nil {
 		need("key:" + choice)
 		return
@@ -80,7 +80,7 @@ func (r *Rules) needsOf(choice, endpoint string, need func(string)) {
 	case "user", "host":
 		need(kind)
 	case "path":
-		if pattern, err := route.ParseRule(endpoint); err != nil || !slices.Contains(route.Parameters(pattern.Path), name) {
+		if p.pattern == nil || !slices.Contains(route.Parameters(p.pattern.Path), name) {
 			need("route")
 		}
 	case "route":

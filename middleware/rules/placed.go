@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/weirgo/weir/internal/route"
 	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/middleware"
 )
@@ -18,6 +19,12 @@ type place struct {
 	of      string   // the tier, or the endpoint
 	path    []string // in the document
 	rules   []placed
+	pattern *route.Pattern // of an endpoint; nil if something is wrong with it
+}
+
+// isOff reports whether all rules of a place are off, which is as if it were not there.
+func (at *place) isOff() bool {
+	return !slices.ContainsFunc(at.rules, func(p placed) bool { return p.Mode != "off" })
 }
 
 // A placed rule is one with what its place says of it.
@@ -55,7 +62,8 @@ func (f *file) places(doc *document) (all []*place) {
 	for _, tier := range slices.Sorted(maps.Keys(f.Tiers)) {
 		add("tiers", tier, "tier:"+tier, []string{"tiers", tier}, f.Tiers[tier], []string{"user|ip"})
 	}
-	for _, pattern := range slices.Sorted(maps.Keys(f.Endpoints)) {
+	inOrder := func(a, b string) int { return doc.key("endpoints", a).compare(doc.key("endpoints", b)) }
+	for _, pattern := range slices.SortedFunc(maps.Keys(f.Endpoints), inOrder) {
 		add("endpoints", pattern, pattern, []string{"endpoints", pattern}, f.Endpoints[pattern], []string{"ip"})
 	}
 	add("default", "", "default", []string{"default"}, f.Default, []string{"ip"})
