@@ -101,8 +101,8 @@ type givenRoute struct {
 	pattern    route.Pattern
 }
 
-// routes returns the patterns of ByRoute, and of what Route returned as a Match or as Config.Allow, if
-// they need a route.
+// routes returns the patterns of ByRoute, and of each Match, Config.Allow and Config.Overload that knows
+// its patterns, if they need a route.
 func (set *ruleset) routes() (all []givenRoute) {
 	add := func(rule string, texts ...string) {
 		for _, text := range texts {
@@ -111,11 +111,7 @@ func (set *ruleset) routes() (all []givenRoute) {
 			}
 		}
 	}
-	matched := func(rule string, match Match) {
-		if m, ok := match.(*routeMatcher); ok {
-			add(rule, m.texts...)
-		}
-	}
+	matched := func(rule string, match any) { add(rule, route.PatternsOf(match)...) }
 	for _, r := range set.all {
 		if r.info.Route != "" {
 			add(r.Name, r.info.Route)
@@ -123,6 +119,7 @@ func (set *ruleset) routes() (all []givenRoute) {
 		matched(r.Name, r.Match)
 	}
 	matched("Config.Allow", set.Allow)
+	matched("Config.Overload", set.Overload)
 	return all
 }
 

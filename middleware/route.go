@@ -79,6 +79,9 @@ type routeMatcher struct {
 // WrongPattern returns what is wrong with the patterns; see [route.Wrong].
 func (m *routeMatcher) WrongPattern() error { return m.wrong }
 
+// Patterns returns the patterns; see [route.PatternsOf].
+func (m *routeMatcher) Patterns() []string { return m.texts }
+
 func (m *routeMatcher) Matches(r *http.Request) bool {
 	if m.wrong != nil { // and nobody has asked: neither answer would be safe
 		panic("middleware: " + m.wrong.Error())

@@ -57,6 +57,8 @@ type ruleset struct {
 
 	addresses []keyfunc.Func // that may tell the address of a client without credentials
 
+	gateway gatewayRoutes
+
 	notices   *notices
 	tierNames map[string]bool // of all rules
 	vetted    atomic.Bool     // for names that are misspelt

@@ -59,6 +59,9 @@ func commands() []command {
 			name: "recommend", args: "LOG", does: "tells what limit the clients in a log need, and whom any limit would have refused something", declare: recommend,
 			examples: []string{"access.log --per 1m --spare 99.9%"},
 		}, {
+			name: "serve", args: "FILE", does: "limits requests by a rules file, as a gateway in front of services", declare: serve,
+			examples: []string{"limits.yaml --proxy :8080=http://127.0.0.1:3000", "limits.yaml --proxy :8080=http://127.0.0.1:3000 --redis redis://127.0.0.1:6379 --admin 127.0.0.1:9090", "redis --redis redis://127.0.0.1:6379 --proxy :8080=http://127.0.0.1:3000"},
+		}, {
 			name: "schema", does: "writes the JSON Schema of rules files, for editors", declare: schema, noFiles: true,
 			examples: []string{"> limits.schema.json"},
 		}, {

@@ -19,3 +19,11 @@ func Wrong(m Match) error {
 	}
 	return nil
 }
+
+// PatternsOf are the patterns that a Match goes by, as far as it says so.
+func PatternsOf(m any) []string {
+	if listed, ok := m.(interface{ Patterns() []string }); ok {
+		return listed.Patterns()
+	}
+	return nil
+}

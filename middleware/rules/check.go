@@ -411,6 +411,14 @@ func union(matches ...middleware.Match) middleware.Match {
 // anyOf matches what one of them does.
 type anyOf []middleware.Match
 
+// Patterns are those of all; see [route.PatternsOf].
+func (all anyOf) Patterns() (texts []string) {
+	for _, match := range all {
+		texts = append(texts, route.PatternsOf(match)...)
+	}
+	return texts
+}
+
 func (all anyOf) Matches(r *http.Request) bool {
 	return slices.ContainsFunc(all, func(match middleware.Match) bool { return match.Matches(r) })
 }

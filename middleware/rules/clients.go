@@ -41,6 +41,11 @@ func (c *checker) clientList(section string, cidrs []network, keys []string, fil
 			return "", err
 		}
 		list.keys[text] = struct{}{}
+		if kind, _, _ := keyfunc.KindOf(text); kind == "user" && c.options.Lacks != nil {
+			if why := c.options.Lacks(Need{section, kind}); why != "" {
+				return "", errors.New(why)
+			}
+		}
 		return check(text)
 	}
 	for i, key := range keys {

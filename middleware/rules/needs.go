@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/weirgo/weir/internal/route"
+	"github.com/weirgo/weir/limiter"
 )
 
 // A Need is what a rule goes by that not every request says, or not everything that tells of
@@ -26,46 +27,95 @@ type Need struct {
 func (r *Rules) Needs() []Need {
 	needs := map[Need]bool{}
 	for _, p := range r.rules() {
-		need := func(of string) { needs[Need{p.name, of}] = true }
-		for _, part := range p.parts {
-			for _, choice := range choices(part) {
-				r.needsOf(choice, p, need)
-			}
-		}
-		if name, isJSON := strings.CutPrefix(p.Distinct, jsonKind); isJSON {
-			need(jsonKind + name)
-		} else if p.Distinct != "" {
-			for _, choice := range choices(p.Distinct) {
-				r.needsOf(choice, p, need)
-			}
-		}
-		if len(p.Tiers) > 0 || p.section == "tiers" {
-			need("tier")
-		}
-		if p.pattern != nil && p.pattern.Host != "" {
-			need("host")
-		}
-		if p.Cost != nil && p.Cost.Header != "" {
-			need("header:" + http.CanonicalHeaderKey(p.Cost.Header))
-		}
-		if p.isConditional() {
-			for name := range p.When.Header {
-				need("header:" + http.CanonicalHeaderKey(name))
-			}
-			for name := range p.When.Query {
-				need("query:" + name)
-			}
-		}
-		if len(p.Counts) > 0 {
-			need("status")
-		}
-		if p.Cost != nil && p.Cost.Settle {
-			need("settled")
-		}
+		r.needsOfRule(p, func(of string) { needs[Need{p.name, of}] = true })
 	}
 	return slices.SortedFunc(maps.Keys(needs), func(a, b Need) int {
 		return cmp.Or(cmp.Compare(a.Of, b.Of), cmp.Compare(a.Rule, b.Rule))
 	})
+}
+
+// needsOfRule calls need for all that a rule goes by.
+func (r *Rules) needsOfRule(p *placed, need func(of string)) {
+	for _, part := range p.parts {
+		for _, choice := range choices(part) {
+			r.needsOf(choice, p, need)
+		}
+	}
+	if name, isJSON := strings.CutPrefix(p.Distinct, jsonKind); isJSON {
+		need(jsonKind + name)
+	} else if p.Distinct != "" {
+		for _, choice := range choices(p.Distinct) {
+			r.needsOf(choice, p, need)
+		}
+	}
+	if len(p.Tiers) > 0 || p.section == "tiers" {
+		need("tier")
+	}
+	if p.pattern != nil && p.pattern.Host != "" {
+		need("host")
+	}
+	if p.Cost != nil && p.Cost.Header != "" {
+		need("header:" + http.CanonicalHeaderKey(p.Cost.Header))
+	}
+	if p.isConditional() {
+		for name := range p.When.Header {
+			need("header:" + http.CanonicalHeaderKey(name))
+		}
+		for name := range p.When.Query {
+			need("query:" + name)
+		}
+	}
+	if len(p.Counts) > 0 {
+		need("status")
+	}
+	if p.Cost != nil && p.Cost.Settle {
+		need("settled")
+	}
+}
+
+// lacking notes the rules that need what the program lacks. See Options.Lacks.
+func (c *checker) lacking(r *Rules) {
+	if c.options.Lacks == nil {
+		return
+	}
+	lacks := func(at []string, rule, of string) {
+		if why := c.options.Lacks(Need{rule, of}); why != "" {
+			c.atKey(at, "%s", why)
+		}
+	}
+	for _, p := range r.rules() {
+		if p.Mode == "off" {
+			continue
+		}
+		told := map[string]bool{}
+		need := func(of string) {
+			if !told[of] {
+				told[of] = true
+				lacks(p.path, p.name, of)
+			}
+		}
+		r.needsOfRule(p, need)
+		fields := []limitFields{p.limitFields}
+		fields = slices.AppendSeq(fields, maps.Values(p.rule.Tiers))
+		fields = slices.AppendSeq(fields, maps.Values(p.Overrides))
+		for _, f := range fields {
+			if f.Concurrency != nil {
+				need("concurrency")
+			}
+		}
+		for _, a := range p.limits() {
+			limits, _, _ := limiter.Split(a)
+			if slices.ContainsFunc(limits, func(l limiter.Limit) bool { return l.Algorithm == limiter.LeakyBucket }) {
+				need("queue")
+			}
+		}
+	}
+	if o := c.file.Overload; o != nil {
+		lacks([]string{"overload"}, "overload", "overload")
+		if len(o.Priority) > 0 {
+			lacks([]string{"overload", "priority"}, "overload", "tier")
+		}
+	}
 }
 
 // needsOf calls need for what a choice of a rule's key reads.

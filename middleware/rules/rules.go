@@ -38,6 +38,12 @@ type Options struct {
 	// file that is never used is a problem. Nil: not known.
 	Tiers []string
 
+	// Lacks says why the program cannot give a rule what it needs, such as "needs a user, and this
+	// program knows none"; empty: it can. A file with such a rule is refused. Needs are those of
+	// Rules.Needs, and concurrency, queue for a leaky bucket, and overload. Rule may be the name of a
+	// section too. Nil: the program can give all.
+	Lacks func(Need) string
+
 	// Fallback is the text of the rules to begin with where Watch and WatchSource find none,
 	// or wrong ones. It can't name a file of bans. Nil: that is an error.
 	Fallback []byte
@@ -161,6 +167,9 @@ func parse(name string, text []byte, o Options, readFile func(name string) (path
 	rules := &Rules{config: c.config, warnings: c.warnings.list, doc: c.doc, file: c.file, places: c.places, descriptorPlaces: c.descriptors, descriptors: c.made, files: c.files, tiers: c.tiers, own: o.Keys, bound: c.bound, sums: sums}
 	if c.keys != nil {
 		rules.ip = c.keys.add("ip").f
+	}
+	if len(c.list) == 0 {
+		c.lacking(rules)
 	}
 	digest.Sum(rules.digest[:0])
 	return rules, c.err()

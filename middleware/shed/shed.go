@@ -101,6 +101,9 @@ func (l *Limiter) Admit(r *http.Request) (middleware.Place, time.Duration) {
 	return nil, retryAfter()
 }
 
+// Patterns are the routes of Options.Exempt, for [middleware.RateLimit.Gateway].
+func (l *Limiter) Patterns() []string { return route.PatternsOf(l.options.Exempt) }
+
 // exempt is the place of all requests that need none.
 type exempt struct{}
 

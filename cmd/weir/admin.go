@@ -1,0 +1,170 @@
+package main
+
+import (
+	"context"
+	"crypto/subtle"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"os"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/weirgo/weir/cmd/weir/internal/serving"
+	"github.com/weirgo/weir/middleware"
+	"github.com/weirgo/weir/middleware/rules"
+	"github.com/weirgo/weir/observe/dashboard"
+	"github.com/weirgo/weir/observe/promlimit"
+	"github.com/weirgo/weir/observe/sloglimit"
+)
+
+// An admin is the service for operators: whether the process lives and is ready, its metrics and
+// the page.
+type admin struct {
+	addr    string
+	token   []byte // empty: the page is for loopback
+	ready   atomic.Bool
+	metrics *promlimit.Metrics
+	page    *dashboard.Dashboard
+	refused *sloglimit.Logger
+	limits  *limits
+	server  *serving.Server
+}
+
+// observe makes the observers of requests, before there are rules. Without --admin refusals are
+// logged alone.
+func (f *serveFlags) observe(l *limits, config *middleware.Config) error {
+	refused, err := sloglimit.New(sloglimit.Options{Logger: l.Logger, Secret: l.secret})
+	if err != nil {
+		return fmt.Errorf("--secret-file: %w", err)
+	}
+	l.closes = append(l.closes, func() error { refused.Flush(); return nil })
+	observers := []middleware.Observer{refused}
+	if f.admin != "" {
+		a := &admin{addr: f.admin, limits: l}
+		if a.token, err = readToken(f.adminToken); err != nil {
+			return err
+		}
+		if a.metrics, err = promlimit.New(promlimit.Options{Store: l.Store}); err != nil {
+			return err
+		}
+		a.page, err = dashboard.New(dashboard.Options{Authorize: a.authorize, Store: l.Store, Bans: config.Bans.List, Secret: l.secret, Logger: l.Logger})
+		if err != nil {
+			return err
+		}
+		observers = append(observers, a.metrics, a.page)
+		l.admin = a
+	}
+	l.Observer = middleware.Observers(observers...)
+	config.Observer = l.Observer
+	return nil
+}
+
+// readToken reads the token of the page from a file.
+func readToken(file string) ([]byte, error) {
+	if file == "" {
+		return nil, nil
+	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return nil, fmt.Errorf("--admin-token-file: %w", err)
+	}
+	token := strings.TrimSpace(string(text))
+	if len(token) < 16 {
+		return nil, errors.New("--admin-token-file: the token has fewer than 16 bytes, so it can be guessed")
+	}
+	return []byte(token), nil
+}
+
+// follow has metrics and page show the rules in force.
+func (a *admin) follow(w *rules.Watcher) error {
+	a.page.Add(w.RateLimit)
+	a.page.FollowRules(w)
+	return errors.Join(a.metrics.Follow(w), a.metrics.FollowLimiter(w.RateLimit))
+}
+
+// authorize lets in who has the token, as a bearer or as the password of basic authentication, or
+// without a token a client on this machine. The Host has to be this machine then: a site that a
+// browser here visits may have its name point here.
+func (a *admin) authorize(r *http.Request) bool {
+	if len(a.token) == 0 {
+		return isLoopback(r.RemoteAddr) && (isLoopback(r.Host) || hostname(r.Host) == "localhost")
+	}
+	_, given, ok := r.BasicAuth()
+	if !ok {
+		given, ok = strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
+	}
+	return ok && subtle.ConstantTimeCompare([]byte(given), a.token) == 1
+}
+
+func hostname(hostport string) string {
+	if host, _, err := net.SplitHostPort(hostport); err == nil {
+		return host
+	}
+	return strings.Trim(hostport, "[]")
+}
+
+func isLoopback(hostport string) bool {
+	ip, err := netip.ParseAddr(hostname(hostport))
+	return err == nil && ip.Unmap().IsLoopback()
+}
+
+// Lacks implements serving.Service.
+func (a *admin) Lacks(rules.Need) string { return "" }
+
+// Reread implements serving.Service.
+func (a *admin) Reread() error { return nil }
+
+// Start implements serving.Service.
+func (a *admin) Start(l serving.Limits, failed func(error)) error {
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(a.metrics, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /livez", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok\n") })
+	mux.HandleFunc("GET /readyz", a.readyz)
+	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
+	mux.HandleFunc("/{$}", func(w http.ResponseWriter, r *http.Request) {
+		if len(a.token) > 0 && !a.authorize(r) {
+			w.Header().Set("WWW-Authenticate", `Basic realm="weir", charset="UTF-8"`)
+			http.Error(w, "The page needs the token as the password.", http.StatusUnauthorized)
+			return
+		}
+		a.page.ServeHTTP(w, r)
+	})
+	server, err := serving.Listen("--admin", a.addr, mux, l.Logger)
+	if err != nil {
+		return err
+	}
+	server.WriteTimeout = time.Minute
+	a.server = server
+	server.Start(failed)
+	return nil
+}
+
+// readyz says whether new requests may be sent here. Rules that could not be reloaded are no
+// reason to send none: those before them are in force.
+func (a *admin) readyz(w http.ResponseWriter, _ *http.Request) {
+	if !a.ready.Load() {
+		http.Error(w, "not serving, or about to end", http.StatusServiceUnavailable)
+		return
+	}
+	_, _ = io.WriteString(w, "ok\n")
+	if err := a.limits.Watcher.Status().Err; err != nil {
+		fmt.Fprintf(w, "The rules were not reloaded, those before are in force: %v\n", inWords(err))
+	}
+}
+
+// Drain implements serving.Service. Operators look on until all else has ended.
+func (a *admin) Drain(ctx context.Context, grace time.Duration) {
+	if a.server != nil {
+		a.server.Drain(ctx, grace)
+	}
+}

@@ -1,0 +1,126 @@
+package serving
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// A Server is an http.Server with a listener, which ends without losing a request. It bounds what
+// a client can hold open.
+type Server struct {
+	http.Server
+	listener net.Listener
+	end      context.CancelFunc // of the context of all requests
+	leaving  atomic.Bool
+
+	mu    sync.Mutex
+	fresh map[net.Conn]bool // connections that were accepted, and have sent no request
+}
+
+// The bounds of every Server.
+const (
+	headerPatience = 10 * time.Second
+	idlePatience   = 2 * time.Minute
+	mostHeader     = 64 << 10
+)
+
+// Listen listens on addr, the value of a flag, for requests to handler.
+func Listen(flag, addr string, handler http.Handler, logger *slog.Logger) (*Server, error) {
+	listener, err := net.Listen("tcp", addr)
+	if err != nil {
+		var call *os.SyscallError
+		if errors.As(err, &call) {
+			err = call.Err // without the address once more
+		}
+		return nil, fmt.Errorf("%s: cannot listen on %s: %w", flag, addr, err)
+	}
+	s := &Server{listener: listener, fresh: map[net.Conn]bool{}}
+	all, end := context.WithCancel(context.Background())
+	s.end = end
+	s.BaseContext = func(net.Listener) context.Context { return all }
+	s.ReadHeaderTimeout, s.IdleTimeout, s.MaxHeaderBytes = headerPatience, idlePatience, mostHeader
+	s.ErrorLog = slog.NewLogLogger(logger.Handler(), slog.LevelDebug) // of what clients do wrong
+	s.ConnState = s.note
+	s.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if s.leaving.Load() {
+			w.Header().Set("Connection", "close")
+		}
+		handler.ServeHTTP(w, r)
+	})
+	return s, nil
+}
+
+// Addr is where the server listens.
+func (s *Server) Addr() net.Addr { return s.listener.Addr() }
+
+// Start serves in the background, with TLS if the server has a TLSConfig.
+func (s *Server) Start(failed func(error)) {
+	go func() {
+		serve := func() error { return s.Serve(s.listener) }
+		if s.TLSConfig != nil {
+			serve = func() error { return s.ServeTLS(s.listener, "", "") }
+		}
+		if err := serve(); !s.leaving.Load() {
+			failed(err)
+		}
+	}()
+}
+
+// note remembers a connection until its first request comes.
+func (s *Server) note(c net.Conn, state http.ConnState) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if state == http.StateNew {
+		s.fresh[c] = true
+	} else {
+		delete(s.fresh, c)
+	}
+}
+
+func (s *Server) hasFresh() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.fresh) > 0
+}
+
+// freshPatience is how long a connection that has just been accepted has for its first request.
+const freshPatience = 200 * time.Millisecond
+
+// Drain is that of a Service. For the length of grace, connections are closed behind their next
+// answer, and new ones are accepted. Then the listener is closed a moment before
+// http.Server.Shutdown, which would close a connection whose first request is on its way.
+func (s *Server) Drain(ctx context.Context, grace time.Duration) {
+	defer s.end()
+	s.leaving.Store(true)
+	wait(ctx, grace, func() bool { return false })
+	_ = s.listener.Close()
+	wait(ctx, freshPatience, func() bool { return !s.hasFresh() })
+	if s.Shutdown(ctx) != nil {
+		_ = s.Close()
+	}
+}
+
+// wait returns when done reports true, after a time, or when ctx ends.
+func wait(ctx context.Context, most time.Duration, done func() bool) {
+	over := time.NewTimer(most)
+	defer over.Stop()
+	look := time.NewTicker(5 * time.Millisecond)
+	defer look.Stop()
+	for !done() {
+		select {
+		case <-ctx.Done():
+			return
+		case <-over.C:
+			return
+		case <-look.C:
+		}
+	}
+}

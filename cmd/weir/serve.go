@@ -1,0 +1,310 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/signal"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/spf13/pflag"
+
+	"github.com/weirgo/weir/cmd/weir/internal/gateway"
+	"github.com/weirgo/weir/cmd/weir/internal/serving"
+	"github.com/weirgo/weir/limiter"
+	"github.com/weirgo/weir/limiter/failover"
+	"github.com/weirgo/weir/middleware"
+	"github.com/weirgo/weir/middleware/bans"
+	"github.com/weirgo/weir/middleware/rules"
+	"github.com/weirgo/weir/middleware/shed"
+	"github.com/weirgo/weir/redis/leasestore"
+	"github.com/weirgo/weir/redis/redisbans"
+	"github.com/weirgo/weir/redis/redisrules"
+	"github.com/weirgo/weir/redis/redisstore"
+)
+
+// serveFlags are what the flags of weir serve say.
+type serveFlags struct {
+	*session
+	flags    *pflag.FlagSet
+	redis    *server
+	rulesKey *string
+
+	proxies []string
+	gateway gateway.Options
+	admin   string
+
+	adminToken string
+
+	replicas int
+	leases   bool
+	drain    time.Duration
+}
+
+func serve(s *session, flags *pflag.FlagSet) action {
+	f := &serveFlags{session: s, flags: flags, redis: serverFlags(flags), rulesKey: rulesKey(flags)}
+	flags.Lookup("redis").Usage = "`URL` of a Redis to count in, as in redis://user:password@host:6379/0; without it $WEIR_REDIS, or else in memory"
+	flags.StringArrayVar(&f.proxies, "proxy", nil, "limit requests on an address and pass them on to a service: `ADDRESS=URL`, such as :8080=http://127.0.0.1:3000; may be repeated")
+	flags.StringVar(&f.gateway.Paths, "paths", gateway.PathsStrict, "paths that services may read as another one, such as //login: strict answers 400, fold too and takes upper for lower case, as-is passes them on")
+	flags.DurationVar(&f.gateway.Timeout, "upstream-timeout", time.Minute, "how long a service has to begin its answer")
+	flags.StringVar(&f.admin, "admin", "", "an `address` for /livez, /readyz, /metrics and the page, such as 127.0.0.1:9090")
+	flags.StringVar(&f.adminToken, "admin-token-file", "", "a `file` with the token that the page needs, as a password; without it the page is for this machine alone")
+	flags.IntVar(&f.replicas, "replicas", 1, "how many processes share the Redis: in an outage each has its part of a limit")
+	flags.BoolVar(&f.leases, "leases", false, "decide in memory on units that Redis grants ahead")
+	flags.DurationVar(&f.drain, "drain", 5*time.Second, "how long requests are served after SIGTERM, while /readyz says 503")
+	return func(args []string) error {
+		if err := f.environment(); err != nil {
+			return err
+		}
+		return f.serve(args[0])
+	}
+}
+
+// environment has the value of each flag that was not given, if there is one.
+func (f *serveFlags) environment() error {
+	var errs []error
+	f.flags.VisitAll(func(flag *pflag.Flag) {
+		name := "WEIR_" + strings.ToUpper(strings.ReplaceAll(flag.Name, "-", "_"))
+		text := os.Getenv(name)
+		if flag.Changed || text == "" || flag.Name == "redis" || flag.Name == "help" { // which is read on its own
+			return
+		}
+		values := []string{text}
+		if flag.Value.Type() == "stringArray" {
+			values = strings.Split(text, ",")
+		}
+		for _, value := range values {
+			if err := f.flags.Set(flag.Name, strings.TrimSpace(value)); err != nil {
+				errs = append(errs, fmt.Errorf("$%s: want a value of type %s", name, flag.Value.Type()))
+			}
+		}
+	})
+	return errors.Join(errs...)
+}
+
+// services are those that the flags ask for.
+func (f *serveFlags) services() (all []serving.Service, err error) {
+	for _, proxy := range f.proxies {
+		o := f.gateway
+		o.Proxy = proxy
+		one, err := gateway.New(o)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, one)
+	}
+	if len(all) == 0 {
+		return nil, errors.New("there is nothing to serve: give --proxy")
+	}
+	return all, nil
+}
+
+// serve serves by the rules in file until a signal ends it.
+func (f *serveFlags) serve(file string) error {
+	services, err := f.services()
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	logger := slog.New(slog.NewJSONHandler(f.err, nil))
+	l, err := f.limits(ctx, file, services, logger)
+	if err != nil {
+		return err
+	}
+	defer l.close()
+	if l.admin != nil {
+		services = append(services, l.admin)
+	}
+	failure := make(chan error, 1)
+	failed := func(err error) {
+		select {
+		case failure <- err:
+		default: // one is enough
+		}
+	}
+	signals := make(chan os.Signal, 4)
+	signal.Notify(signals, syscall.SIGTERM, os.Interrupt, syscall.SIGHUP)
+	defer signal.Stop(signals)
+	defer func() { drain(services, 0, nil) }()
+	for _, service := range services {
+		if err := service.Start(l.Limits, failed); err != nil {
+			return err
+		}
+	}
+	if l.admin != nil {
+		l.admin.ready.Store(true)
+	}
+	logger.Info("weir: serving", slog.String("code", "weir-serving"))
+	for {
+		select {
+		case err := <-failure:
+			return err
+		case got := <-signals:
+			if got == syscall.SIGHUP {
+				l.reread(services)
+				continue
+			}
+			logger.Info("weir: draining", slog.String("code", "weir-draining"), slog.String("signal", got.String()))
+			if l.admin != nil {
+				l.admin.ready.Store(false)
+			}
+			drain(services, f.drain, signals)
+			return nil
+		}
+	}
+}
+
+// requestPatience is how long requests in progress have to end when a process ends.
+const requestPatience = 30 * time.Second
+
+// drain drains services at the same time. A second signal breaks off what is in progress.
+func drain(services []serving.Service, grace time.Duration, signals <-chan os.Signal) {
+	ctx, cancel := context.WithTimeout(context.Background(), grace+requestPatience)
+	defer cancel()
+	if signals == nil {
+		cancel()
+	}
+	var all sync.WaitGroup
+	for _, service := range services {
+		all.Go(func() { service.Drain(ctx, grace) })
+	}
+	done := make(chan struct{})
+	go func() { all.Wait(); close(done) }()
+	for {
+		select {
+		case <-done:
+			return
+		case got := <-signals:
+			if got != syscall.SIGHUP {
+				cancel()
+			}
+		}
+	}
+}
+
+// limits are what services decide by, with what has to be closed.
+type limits struct {
+	serving.Limits
+	admin  *admin
+	secret []byte
+	closes []func() error
+}
+
+func (l *limits) close() {
+	for i := len(l.closes) - 1; i >= 0; i-- {
+		if err := l.closes[i](); err != nil {
+			l.Logger.Warn("weir: " + err.Error())
+		}
+	}
+}
+
+// limits makes the store, and has the rules in it watched.
+func (f *serveFlags) limits(ctx context.Context, file string, services []serving.Service, logger *slog.Logger) (l *limits, err error) {
+	l = &limits{Limits: serving.Limits{Logger: logger}}
+	defer func() {
+		if err != nil {
+			l.close()
+		}
+	}()
+	if l.secret, err = f.redis.secret(); err != nil {
+		return nil, fmt.Errorf("--secret-file: %w", err)
+	}
+	o := rules.Options{
+		Config:   middleware.Config{Logger: logger},
+		Overload: shed.FromRules,
+		Lacks: func(need rules.Need) string {
+			for _, service := range services {
+				if why := service.Lacks(need); why != "" {
+					return why
+				}
+			}
+			return ""
+		},
+	}
+	var client redis.UniversalClient // nil: all is in memory
+	if client, err = f.store(ctx, l, &o); err != nil {
+		return nil, err
+	}
+	if err := f.observe(l, &o.Config); err != nil {
+		return nil, err
+	}
+	switch {
+	case file != "redis":
+		l.Watcher, err = rules.Watch(ctx, file, o)
+	case client == nil:
+		err = errors.New("the rules are in a Redis: give --redis too")
+	default:
+		l.Watcher, err = redisrules.Watch(ctx, client, *f.rulesKey, o)
+	}
+	if err != nil {
+		return nil, err
+	}
+	l.RateLimit = l.Watcher.RateLimit
+	l.closes = append(l.closes, l.Watcher.Close)
+	if l.admin != nil {
+		err = l.admin.follow(l.Watcher)
+	}
+	return l, err
+}
+
+// store makes the store and the list of bans, in Redis if there is one.
+func (f *serveFlags) store(ctx context.Context, l *limits, o *rules.Options) (redis.UniversalClient, error) {
+	if f.replicas < 1 {
+		return nil, fmt.Errorf("--replicas is %d: want 1 or more", f.replicas)
+	}
+	if f.redis.url == "" && os.Getenv("WEIR_REDIS") == "" {
+		for _, name := range []string{"cluster", "sentinel", "prefix", "secret-file", "replicas", "leases", "rules-key"} {
+			if f.flags.Changed(name) {
+				return nil, fmt.Errorf("--%s is about a Redis: give --redis too", name)
+			}
+		}
+		memory, err := limiter.NewMemory(limiter.MemoryOptions{})
+		if err != nil {
+			return nil, err
+		}
+		list, err := bans.New(bans.Options{})
+		l.Store, o.Config.Store, o.Config.Bans.List = memory, memory, list
+		return nil, err
+	}
+	client, err := f.redis.connect()
+	if err != nil {
+		return nil, err
+	}
+	l.closes = append(l.closes, client.Close)
+	stored := redisstore.Options{Prefix: f.redis.prefix, Secret: l.secret, Failover: failover.Options{Replicas: f.replicas}}
+	if err := stored.Validate(); err != nil {
+		return nil, fmt.Errorf("--prefix, --secret-file or --replicas: %w", err)
+	}
+	if f.leases {
+		store, err := leasestore.New(client, leasestore.Options{Redis: stored})
+		if err != nil {
+			return nil, err
+		}
+		l.Store, l.closes = store, append(l.closes, store.Close)
+	} else {
+		store := redisstore.New(client, stored)
+		l.Store, l.closes = store, append(l.closes, store.Close)
+	}
+	list, err := redisbans.New(ctx, client, redisbans.Options{Prefix: f.redis.prefix, Secret: l.secret, Logger: l.Logger})
+	if err != nil {
+		return nil, err
+	}
+	o.Config.Store, o.Config.Bans.List = l.Store, list
+	return client, nil
+}
+
+// reread reads all files again.
+func (l *limits) reread(services []serving.Service) {
+	for _, service := range services {
+		if err := service.Reread(); err != nil {
+			l.Logger.Warn("weir: what was in use is kept: " + err.Error())
+		}
+	}
+}
