@@ -141,7 +141,7 @@ func (f *serveFlags) serve(file string) error {
 	if l.admin != nil {
 		l.admin.ready.Store(true)
 	}
-	logger.Info("weir: serving", slog.String("code", "weir-serving"))
+	logger.Info("weir: serving")
 	for {
 		select {
 		case err := <-failure:
@@ -151,7 +151,7 @@ func (f *serveFlags) serve(file string) error {
 				l.reread(services)
 				continue
 			}
-			logger.Info("weir: draining", slog.String("code", "weir-draining"), slog.String("signal", got.String()))
+			logger.Info("weir: draining", slog.String("signal", got.String()))
 			if l.admin != nil {
 				l.admin.ready.Store(false)
 			}
