@@ -10,22 +10,35 @@ import (
 	"github.com/weirgo/weir/middleware"
 )
 
-// A clientView is what this process knows of one key.
+// A clientView is a client, as figures, plans of bans and looks show it.
 type clientView struct {
-	Key    string `json:"key"` // as it is shown
-	Digest string `json:"digest"`
+	Key    string    `json:"key"` // or its digest
+	Digest string    `json:"digest"`
+	Ban    *banView  `json:"ban,omitempty"`
+	Shared bool      `json:"shared,omitempty"` // other clients have the key too, and a ban would refuse them all
+	Seen   *lastSeen `json:"seen,omitempty"`   // of a look
+}
 
-	// The rule that refused it last.
-	Rule   string `json:"rule,omitempty"`
-	Shadow bool   `json:"shadow,omitempty"` // of the rule
+// A lastSeen is what this process knows of a client's last requests. Times are Unix milliseconds; 0:
+// not since the process follows the client, which begins with the first refusal or look.
+type lastSeen struct {
+	Rule    string `json:"rule,omitempty"`   // that refused it last
+	Shadow  bool   `json:"shadow,omitempty"` // the rule is in shadow
+	Refused int64  `json:"refused,omitempty"`
+	Passed  int64  `json:"passed,omitempty"`
+	Missed  bool   `json:"missed,omitempty"` // a request passed after the ban: no limiter looks the key up
+}
 
-	// When it was last refused, and when a request of its last passed, in Unix milliseconds. 0: not
-	// since the process follows it, which begins with the first refusal or look.
-	Refused int64 `json:"refused,omitempty"`
-	Passed  int64 `json:"passed,omitempty"`
-
-	Ban    *banView `json:"ban,omitempty"`
-	Missed bool     `json:"missed,omitempty"` // a request passed after it was banned: no limiter looks the key up
+// viewOf is a client by its key or by keyfunc.Digest.Key.
+func (d *Dashboard) viewOf(key string) clientView {
+	v := clientView{Key: d.shown(key), Digest: d.digest(key)}
+	if d.options.Bans != nil {
+		if ban, ok := d.options.Bans.Find(key); ok {
+			view := d.banView(ban, d.rulesByName())
+			v.Ban = &view
+		}
+	}
+	return v
 }
 
 // passesAfter is how long after a ban a request may pass that was on its way, in milliseconds.
@@ -43,12 +56,12 @@ func (d *Dashboard) lookUp(ctx context.Context, rule, key string) (o outcome, er
 		return o, nil // only Redis finds counters by it
 	}
 	named := rule != ""
-	if rule = cmp.Or(rule, o.Client.Rule); rule == "" {
+	if rule = cmp.Or(rule, o.Client.Seen.Rule); rule == "" {
 		return o, nil
 	}
 	o.Counts, err = d.peek(ctx, rule, key)
 	if !named && errors.Is(err, middleware.ErrNoRule) { // it is no longer in force
-		o.Client.Rule, err = "", nil
+		o.Client.Seen.Rule, err = "", nil
 	}
 	return o, err
 }
@@ -56,23 +69,17 @@ func (d *Dashboard) lookUp(ctx context.Context, rule, key string) (o outcome, er
 // client is what is known of a key, which is followed from now on.
 func (d *Dashboard) client(key string) *clientView {
 	key, _ = keyfunc.Classify(key)
-	v := &clientView{Key: d.shown(key), Digest: d.digest(key)}
+	v := d.viewOf(key)
 	if _, isDigest := keyfunc.DigestOf(key); !isDigest {
 		d.followed.follow(key, d.now())
 	}
 	last, _ := d.followed.of(key)
-	v.Passed = d.at(last.passed)
+	v.Seen = &lastSeen{Passed: d.at(last.passed)}
 	if last.by != nil {
-		v.Rule, v.Shadow, v.Refused = last.by.rule, last.shadow, d.at(last.refused)
+		v.Seen.Rule, v.Seen.Shadow, v.Seen.Refused = last.by.rule, last.shadow, d.at(last.refused)
 	}
-	if d.options.Bans != nil {
-		if ban, ok := d.options.Bans.Find(key); ok {
-			ban := d.banView(ban, d.rulesByName())
-			v.Ban = &ban
-			v.Missed = ban.Since > 0 && v.Passed > ban.Since+passesAfter
-		}
-	}
-	return v
+	v.Seen.Missed = v.Ban != nil && v.Ban.Since > 0 && v.Seen.Passed > v.Ban.Since+passesAfter
+	return &v
 }
 
 // at is when a second of this page began, in Unix milliseconds; 0 of 0.

@@ -23,10 +23,13 @@ import (
 type looked struct {
 	Error  string
 	Client struct {
-		Key, Digest, Rule string
-		Shadow, Missed    bool
-		Refused, Passed   int64
-		Ban               *struct{ Reason string }
+		Key, Digest string
+		Ban         *struct{ Reason string }
+		Seen        struct {
+			Rule            string
+			Shadow, Missed  bool
+			Refused, Passed int64
+		}
 	}
 	Counts []struct {
 		Rule, Tier       string
@@ -55,10 +58,10 @@ func TestOnlyWhoMayActLooksAtAClient(t *testing.T) {
 	}
 	code, l := s.look("header:X-Tenant:acme", "")
 	assert.Equal(t, http.StatusForbidden, code)
-	assert.Empty(t, l.Client.Rule)
+	assert.Empty(t, l.Client.Seen.Rule)
 	code, l = s.look("header:X-Tenant:acme", "", func(r *http.Request) { r.Header.Set("X-Admin", "1") })
 	assert.Equal(t, http.StatusOK, code)
-	assert.Equal(t, "tenant", l.Client.Rule)
+	assert.Equal(t, "tenant", l.Client.Seen.Rule)
 	assert.Contains(t, s.log.String(), "action=look key=header:X-Tenant:acme", "and it is logged")
 }
 
@@ -76,15 +79,15 @@ func TestAClientComesWithTheRuleThatRefusesIt(t *testing.T) {
 			code, l := s.look(key, "")
 			require.Equal(t, http.StatusOK, code, l.Error)
 			assert.Equal(t, "header:X-Tenant:acme", l.Client.Key)
-			assert.Equal(t, "tenant", l.Client.Rule)
-			assert.InDelta(t, refused, l.Client.Refused, 1000)
-			assert.InDelta(t, refused+5000, l.Client.Passed, 1000)
+			assert.Equal(t, "tenant", l.Client.Seen.Rule)
+			assert.InDelta(t, refused, l.Client.Seen.Refused, 1000)
+			assert.InDelta(t, refused+5000, l.Client.Seen.Passed, 1000)
 			require.Len(t, l.Counts, 2, "what is left of each tier's limit")
 			assert.Equal(t, "tenant", l.Counts[0].Rule)
 		}
 		_, l := s.look("203.0.113.9", "")
-		assert.Equal(t, "strict", l.Client.Rule)
-		assert.True(t, l.Client.Shadow, "it refuses nothing")
+		assert.Equal(t, "strict", l.Client.Seen.Rule)
+		assert.True(t, l.Client.Seen.Shadow, "it refuses nothing")
 		_, l = s.look("203.0.113.9", "ip")
 		assert.Equal(t, "ip", l.Counts[0].Rule, "the operator's choice")
 	})
@@ -95,7 +98,7 @@ func TestALookSaysIfABannedClientStillPasses(t *testing.T) {
 		s := start(t, dashboard.Options{ShowKeys: true})
 		code, l := s.look("203.0.113.9", "")
 		require.Equal(t, http.StatusOK, code, l.Error)
-		assert.Zero(t, l.Client.Refused+l.Client.Passed, "nothing is known of it")
+		assert.Zero(t, l.Client.Seen.Refused+l.Client.Seen.Passed, "nothing is known of it")
 		require.NoError(t, s.bans.Ban(t.Context(), "203.0.113.9", time.Hour))
 		require.NoError(t, s.bans.Ban(t.Context(), "header:X-Tenant:acme", time.Hour)) // which no limiter looks up
 		_, _ = s.look("header:X-Tenant:acme", "")
@@ -104,9 +107,9 @@ func TestALookSaysIfABannedClientStillPasses(t *testing.T) {
 		s.send("GET", "/", "203.0.113.10", "acme")
 		_, l = s.look("203.0.113.9", "")
 		require.NotNil(t, l.Client.Ban)
-		assert.False(t, l.Client.Missed)
+		assert.False(t, l.Client.Seen.Missed)
 		_, l = s.look("header:X-Tenant:acme", "")
-		assert.True(t, l.Client.Missed)
+		assert.True(t, l.Client.Seen.Missed)
 	})
 }
 
@@ -118,7 +121,7 @@ func TestAKeyThatIsTooLongIsFoundByItsDigest(t *testing.T) {
 	}
 	code, l := s.look(keyfunc.NewDigester(nil).Digest("header:X-Tenant:"+long).String(), "tenant")
 	require.Equal(t, http.StatusOK, code, l.Error)
-	assert.Equal(t, "tenant", l.Client.Rule)
+	assert.Equal(t, "tenant", l.Client.Seen.Rule)
 	assert.Equal(t, l.Client.Digest, l.Client.Key)
 	assert.Empty(t, l.Counts, "what is counted in memory is not found by a digest: unknown is not all")
 }

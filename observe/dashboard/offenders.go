@@ -55,21 +55,22 @@ func (d *Dashboard) lookAtTop(rows []row) ([]topView, *unlisted) {
 	})
 	top := []topView{}
 	for _, r := range rules[:min(len(rules), topRules)] {
-		v := topView{Rule: r.Name, Asked: r.All, Refused: r.Refused, Most: []topKey{}, Busiest: []topKey{}}
-		for _, o := range d.options.Offenders.Top(r.Name, topKeys) {
-			v.Most = append(v.Most, topKey{shownKey(o), o.Digest, o.Whole, o.All.N, o.Refused.N, o.Refused.Error})
-		}
-		for _, o := range d.options.Offenders.Busiest(r.Name, topKeys) {
-			v.Busiest = append(v.Busiest, topKey{shownKey(o), o.Digest, o.Whole, o.All.N, o.Refused.N, o.All.Error})
-		}
-		top = append(top, v)
+		most, busiest := d.options.Offenders.Top(r.Name, topKeys), d.options.Offenders.Busiest(r.Name, topKeys)
+		top = append(top, topView{r.Name, r.All, r.Refused,
+			topOf(most, func(o *offenders.Offender) uint64 { return o.Refused.Error }),
+			topOf(busiest, func(o *offenders.Offender) uint64 { return o.All.Error })})
 	}
 	return top, &unlisted{max(0, len(rules)-topRules), d.options.Offenders.Unfollowed()}
 }
 
-func shownKey(o offenders.Offender) string {
-	if o.Whole && o.Key != "" {
-		return typedKey(o.Key)
+// topOf are keys as they are shown.
+func topOf(all []offenders.Offender, mayBeLess func(*offenders.Offender) uint64) []topKey {
+	top := make([]topKey, len(all))
+	for i, o := range all {
+		if o.Whole && o.Key != "" {
+			o.Key = typedKey(o.Key)
+		}
+		top[i] = topKey{o.Key, o.Digest, o.Whole, o.All.N, o.Refused.N, mayBeLess(&o)}
 	}
-	return o.Key
+	return top
 }

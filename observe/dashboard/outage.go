@@ -13,7 +13,6 @@ import (
 type outageView struct {
 	Since   int64        `json:"since"`             // Unix milliseconds
 	Servers []serverView `json:"servers,omitempty"` // those that give no answer, as far as the store says
-	Rules   []string     `json:"rules"`             // what each row does now
 }
 
 type serverView struct {
@@ -31,11 +30,11 @@ type mark struct {
 }
 
 // outageOf is nil where the store answers, or tells nothing of itself.
-func outageOf(health failover.Stats, rows []row) *outageView {
+func outageOf(health failover.Stats) *outageView {
 	if !health.Degraded {
 		return nil
 	}
-	v := &outageView{Since: time.Now().Add(-health.DegradedFor).UnixMilli(), Rules: make([]string, len(rows))}
+	v := &outageView{Since: time.Now().Add(-health.DegradedFor).UnixMilli()}
 	last := map[int]failover.Event{}
 	for _, e := range health.Events {
 		last[e.Part] = e
@@ -56,43 +55,31 @@ func outageOf(health failover.Stats, rows []row) *outageView {
 			v.Servers = append(v.Servers, s)
 		}
 	}
-	for i, r := range rows {
-		v.Rules[i] = r.inOutage()
-	}
 	return v
 }
 
 // inOutage is what a rule does while its store gives no answer.
-func (r *row) inOutage() string {
+func inOutage(health failover.Stats, rule *middleware.RuleInfo) string {
 	switch {
-	case r.deny:
+	case rule.Mode == middleware.Deny:
 		return "refuses all, as always"
-	case r.Shadow:
+	case rule.Mode == middleware.Shadow:
 		return "refuses nothing, as always"
-	case r.OnOutage == limiter.FailOpen.String():
+	case rule.OnOutage == limiter.FailOpen:
 		return "lets all requests pass, uncounted"
-	case r.OnOutage == limiter.FailClosed.String():
+	case rule.OnOutage == limiter.FailClosed:
 		return "answers all requests 503"
-	case r.share == "":
-		return "counts by itself: each process allows " + r.Limit
+	case health.Replicas <= 1 || rule.Limit == nil:
+		return "counts by itself: each process allows " + rule.LimitText()
 	}
-	return "counts by itself: this process allows " + r.share
-}
-
-// shareOf is what a rule allows in this process where its store gives no answer, or nothing if
-// that is all of the limit.
-func shareOf(health failover.Stats, info *middleware.RuleInfo) string {
-	if health.Replicas <= 1 || info.Limit == nil {
-		return ""
-	}
-	limits, atOnce, _ := limiter.Split(info.Limit)
+	limits, atOnce, _ := limiter.Split(rule.Limit)
 	for i, l := range limits {
 		limits[i] = health.Share(l)
 	}
 	if atOnce.Max > 0 {
 		atOnce.Max = health.SharePlaces(atOnce.Max)
 	}
-	return limiter.Join(limits, atOnce).String()
+	return "counts by itself: this process allows " + limiter.Join(limits, atOnce).String()
 }
 
 // marksOf are the moments of the last minutes.

@@ -18,17 +18,9 @@ import (
 
 // A plan is what a ban would do.
 type plan struct {
-	Clients []planned `json:"clients"`
-	Until   int64     `json:"until,omitempty"` // Unix milliseconds; 0: until it is lifted
-	Alone   bool      `json:"alone,omitempty"` // in this process: no other has the list
-}
-
-// A planned client would be banned.
-type planned struct {
-	Key    string   `json:"key"`
-	Digest string   `json:"digest"`
-	Ban    *banView `json:"ban,omitempty"`    // that it has already, and that would be replaced
-	Shared bool     `json:"shared,omitempty"` // by clients that would all be refused
+	Clients []clientView `json:"clients"`
+	Until   int64        `json:"until,omitempty"` // Unix milliseconds; 0: until it is lifted
+	Alone   bool         `json:"alone,omitempty"` // in this process: no other has the list
 }
 
 const maxBanned = 50 // clients at once
@@ -132,13 +124,9 @@ func (d *Dashboard) plan(keys []string, length time.Duration) *plan {
 	if length > 0 {
 		p.Until = time.Now().Add(length).UnixMilli()
 	}
-	rules := d.rulesByName()
 	for _, key := range keys {
-		client := planned{Key: d.shown(key), Digest: d.digest(key), Shared: d.followed.shares(key)}
-		if ban, ok := d.options.Bans.Find(key); ok {
-			v := d.banView(ban, rules)
-			client.Ban = &v
-		}
+		client := d.viewOf(key)
+		client.Shared = d.followed.shares(key)
 		p.Clients = append(p.Clients, client)
 	}
 	return p

@@ -47,9 +47,7 @@ type row struct {
 	For      string `json:"for,omitempty"`
 	OnOutage string `json:"onOutage,omitempty"`
 	Shadow   bool   `json:"shadow,omitempty"`
-
-	share string // see shareOf
-	deny  bool
+	Outage   string `json:"outage"` // what it does while the store gives no answer
 }
 
 type seriesView struct {
@@ -122,7 +120,7 @@ func (d *Dashboard) look(now int64, bans *bansView) *state {
 	s := &state{Now: time.Now().Unix(), Second: now, Bans: bans, Written: d.lookAtWritten()}
 	health := d.health()
 	s.Rows, s.Hidden = d.rows(health)
-	s.Outage, s.Marks = outageOf(health, s.Rows), marksOf(health)
+	s.Outage, s.Marks = outageOf(health), marksOf(health)
 	for _, o := range middleware.Outcomes() {
 		s.Names = append(s.Names, o.String())
 	}
@@ -157,8 +155,7 @@ func (d *Dashboard) rows(health failover.Stats) (rows []row, hidden int) {
 		for _, info := range l.Rules() {
 			r := row{
 				Rule: info.Name, Tier: info.Tier, Limit: info.LimitText(), For: info.Route,
-				OnOutage: info.OnOutage.String(), Shadow: info.Mode == middleware.Shadow,
-				share: shareOf(health, &info), deny: info.Mode == middleware.Deny,
+				OnOutage: info.OnOutage.String(), Shadow: info.Mode == middleware.Shadow, Outage: inOutage(health, &info),
 			}
 			if info.ForTier != "" {
 				r.For = "tier " + info.ForTier

@@ -24,16 +24,8 @@ type finding struct {
 	Rule string `json:"rule"`
 	Text string `json:"text"`
 
-	Clients int       `json:"clients,omitempty"` // that it is about, if they are few enough to be banned by hand
-	Known   []suspect `json:"known,omitempty"`   // those of them that are known by more than a hash
-}
-
-// A suspect is a client that an operator may look at, or ban.
-type suspect struct {
-	Key    string `json:"key"` // as it is shown
-	Digest string `json:"digest"`
-	Banned bool   `json:"banned,omitempty"` // already: the list holds it, whatever becomes of its requests
-	Shared bool   `json:"shared,omitempty"` // by clients that a ban would all refuse
+	Clients int          `json:"clients,omitempty"` // that it is about, if they are few enough to be banned by hand
+	Known   []clientView `json:"known,omitempty"`   // those of them that are known by more than a hash
 }
 
 type level string
@@ -260,33 +252,16 @@ const (
 )
 
 // known are those of these keys that are followed.
-func (d *Dashboard) known(keys []share) (known []suspect) {
+func (d *Dashboard) known(keys []share) (known []clientView) {
 	for _, k := range keys {
-		if s, ok := d.suspect(k.key); ok {
-			s.Shared = k.shared
-			known = append(known, s)
+		if client, ok := d.followed.find(k.key); ok {
+			v := d.viewOf(client.key)
+			v.Shared = k.shared
+			known = append(known, v)
 		}
 	}
-	slices.SortFunc(known, func(a, b suspect) int { return cmp.Compare(a.Key, b.Key) }) // not to change places each second
+	slices.SortFunc(known, func(a, b clientView) int { return cmp.Compare(a.Key, b.Key) }) // not to change places each second
 	return known
-}
-
-// suspect is the client with a hash, if it is followed.
-func (d *Dashboard) suspect(hash uint64) (suspect, bool) {
-	k, ok := d.followed.find(hash)
-	if !ok {
-		return suspect{}, false
-	}
-	s := suspect{Digest: d.digest(k.key)}
-	s.Key = s.Digest
-	text, whole := k.whole()
-	if whole && d.options.ShowKeys {
-		s.Key = typedKey(text)
-	}
-	if whole && d.options.Bans != nil {
-		_, s.Banned = d.options.Bans.Find(text)
-	}
-	return s, true
 }
 
 // named are the clients that are known, the first of them, in words.

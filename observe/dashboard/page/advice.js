@@ -7,7 +7,7 @@ function actionsOf(finding) {
   if (!n || left.has(leftAs(finding))) return [];
   const button = (text, click, grave) => el("button", { type: "button", class: grave ? "grave" : false, on: { click } }, text);
   const actions = [];
-  const open = known.filter((k) => !k.banned), free = open.filter((k) => !k.shared);
+  const open = known.filter((k) => !k.ban), free = open.filter((k) => !k.shared);
   if (acts && free.length && $("bans")) {
     const those = n === 1 ? "Ban this one" : known.length < n ? "Ban the " + free.length + " that are known" : free.length < n ? "Ban the other " + free.length : "Ban these " + n;
     actions.push(button(those + " for an hour", (e) => propose(e.target, free.map((k) => k.key), "1h", "refused by " + finding.rule), true));

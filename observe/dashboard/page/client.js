@@ -33,7 +33,7 @@ async function lookAt(rule, key) {
   const answer = await post({ action: "look", rule, key });
   if ($("key").value !== key) return; // another is looked at meanwhile
   const c = answer.client, counts = answer.counts || [];
-  const under = rule || (c && c.rule) || "";
+  const under = rule || (c && c.seen.rule) || "";
   $("rule").value = under;
   if (under && !rule) selectRule(under);
   $("answer").replaceChildren();
@@ -58,10 +58,11 @@ function showClient(c) {
   say($("client-key"), c.key);
   say($("client-digest"), c.key === c.digest ? "its digest; the key is not shown" : "digest " + c.digest);
   const ban = c.ban && (c.ban.permanent ? "Banned permanently" : "Banned, " + leftOf(c.ban)) + ", " + whyOf(c.ban) + "." +
-    (c.missed ? " But its requests still pass: no limiter looks this key up in the list of bans (Config.Bans.Keys)." : "");
+    (c.seen.missed ? " But its requests still pass: no limiter looks this key up in the list of bans (Config.Bans.Keys)." : "");
   say($("client-ban"), ban || "");
-  const refused = c.refused ? (c.shadow ? c.rule + ", in shadow, would have refused it" : "Refused by " + c.rule) + " at " + clock(c.refused, true) + "." : "";
-  const passed = c.passed ? "Its last request that passed came at " + clock(c.passed, true) + "." : "";
+  const seen = c.seen;
+  const refused = seen.refused ? (seen.shadow ? seen.rule + ", in shadow, would have refused it" : "Refused by " + seen.rule) + " at " + clock(seen.refused, true) + "." : "";
+  const passed = seen.passed ? "Its last request that passed came at " + clock(seen.passed, true) + "." : "";
   say($("client-last"), [refused, passed].filter(Boolean).join(" ") || "Nothing is known of its requests: this process follows a client from its first refusal, or when it is looked at.");
 }
 

@@ -21,8 +21,8 @@ function line(row) {
     name.append(row.rule);
     if (row.tier) name.append(" ", el("small", {}, row.tier));
     if (row.shadow) name.append(el("span", { class: "badge", title: "It refuses nothing." }, "shadow"));
-    if (row.onOutage === "closed") name.append(el("span", { class: "badge closed", title: "Without the store, its requests are answered 503." }, "fails closed"));
-    if (row.onOutage === "open") name.append(el("span", { class: "badge closed", title: "Without the store, its requests pass uncounted." }, "fails open"));
+    if (row.onOutage === "closed") name.append(el("span", { class: "badge closed", title: "Without the store, it " + row.outage + "." }, "fails closed"));
+    if (row.onOutage === "open") name.append(el("span", { class: "badge closed", title: "Without the store, it " + row.outage + "." }, "fails open"));
     name.append(el("span", { class: "about" }, row.limit + (row.for && row.for !== row.rule ? ", " + row.for : ""), now, outage));
   } else {
     name.append("All requests");
@@ -64,7 +64,7 @@ function updateRows() {
     if (l.row) {
       const [taken, waiting] = places.get(l.index) || [0, 0];
       l.outage.className = "outage " + (l.row.shadow ? "" : l.row.onOutage || "");
-      say(l.outage, last.outage ? "Now: " + last.outage.rules[l.index] : "");
+      say(l.outage, last.outage ? "Now: " + l.row.outage : "");
       say(l.now, taken || waiting ? "; in progress " + whole.format(taken) + (waiting ? ", waiting " + whole.format(waiting) : "") : "");
     }
     l.button.setAttribute("aria-pressed", l.id === selected);
