@@ -133,36 +133,6 @@ func TestRefusalsThatComeTogetherAreOne(t *testing.T) {
 	}
 }
 
-// refusingTwice refuses the first two requests with these Retry-After, the second one later.
-func refusingTwice(first string, later time.Duration, second string) func(*http.Request, int) *http.Response {
-	return func(_ *http.Request, n int) *http.Response {
-		switch n {
-		case 1:
-			return respond(429, "Retry-After", first)
-		case 2:
-			time.Sleep(later)
-			return respond(429, "Retry-After", second)
-		}
-		return respond(200)
-	}
-}
-
-func TestALaterRefusalDoesNotShortenACooldown(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newServer(refusingTwice("60", 500*time.Millisecond, "1"))
-		s.took = time.Second
-		all := fleet(t, 2, s, pace.Options{Rules: rules(limiter.PerSecond(10).WithBurst(3)), MaxWait: time.Hour})
-		var group sync.WaitGroup
-		for _, process := range all {
-			group.Go(func() { _, _ = get(t, process, api) })
-		}
-		group.Wait()
-		_, err := get(t, all[1], api)
-		require.NoError(t, err)
-		require.Equal(t, []time.Duration{0, 0, 61 * time.Second}, s.times())
-	})
-}
-
 func TestACooldownThatDoesNotFitFailsAtOnce(t *testing.T) {
 	for name, status := range map[string]int{"refused": 429, "served, and used up": 200} {
 		t.Run(name, func(t *testing.T) {
@@ -428,50 +398,5 @@ func TestARefusalDoesNotWaitForTheList(t *testing.T) {
 		require.LessOrEqual(t, time.Since(s.zero), 200*time.Millisecond)
 		mustGet(t, transport)
 		require.Equal(t, []time.Duration{0, 10 * time.Second}, s.times())
-	})
-}
-
-// A lagging store takes its time to decide.
-type lagging struct{ limiter.Store }
-
-func (s lagging) Decide(ctx context.Context, charges []limiter.Charge, decisions []limiter.Decision) error {
-	time.Sleep(50 * time.Millisecond)
-	return s.Store.Decide(ctx, charges, decisions)
-}
-
-// A cooldown that begins while the store is asked holds as well.
-func TestACooldownHoldsThoseBackThatAskTheStore(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		memory := limiter.Must(limiter.NewMemory(limiter.MemoryOptions{}))
-		s := newServer(refuseFirst("Retry-After", "10"))
-		transport := newTransport(t, s, pace.Options{Rules: rules(limiter.PerSecond(10).WithBurst(10)), Store: lagging{memory}})
-		var group sync.WaitGroup
-		group.Go(func() { _, _ = get(t, transport, api) })
-		time.Sleep(20 * time.Millisecond)
-		group.Go(func() { _, _ = get(t, transport, api) })
-		group.Wait()
-		require.Len(t, s.times(), 2)
-		require.GreaterOrEqual(t, s.times()[1], 10*time.Second)
-	})
-}
-
-// An uneven list is slower to write a short ban than a long one.
-type uneven struct{ *bans.Memory }
-
-func (l uneven) Ban(ctx context.Context, key string, d time.Duration, notes ...bans.Note) error {
-	if d < 10*time.Second {
-		time.Sleep(50 * time.Millisecond)
-	}
-	return l.Memory.Ban(ctx, key, d, notes...)
-}
-
-func TestOfTwoCooldownsAtOnceTheLongerHolds(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newServer(refusingTwice("2", 20*time.Millisecond, "60"))
-		s.took = time.Second
-		transport := newTransport(t, s, pace.Options{Rules: rules(limiter.PerSecond(10).WithBurst(3)), Cooldowns: uneven{newBans(t)}, MaxWait: time.Hour})
-		together(t, 2, transport, api)
-		mustGet(t, transport)
-		require.Equal(t, 61*time.Second+20*time.Millisecond, slices.Max(s.times()))
 	})
 }

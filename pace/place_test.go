@@ -44,22 +44,6 @@ func TestRequestsWaitForASlotInOrder(t *testing.T) {
 	}
 }
 
-// A cooldown that begins while requests wait for a place holds them back as well, and after it
-// they leave evenly.
-func TestACooldownHoldsThoseBackThatWaitForAPlace(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newServer(refuseFirst("Retry-After", "10"))
-		s.took = time.Second
-		transport := newTransport(t, s, pace.Options{Rules: []pace.Rule{{
-			Host: "api.example.org", Limit: limiter.All(limiter.PerSecond(10).WithBurst(10), limiter.AtOnce(1)),
-		}}})
-		together(t, 5, transport, api)
-		sent := s.times()
-		require.Equal(t, 11*time.Second, sent[1])
-		require.Len(t, sent, 5)
-	})
-}
-
 // A burst is not let out at the end of a cooldown.
 func TestACooldownDoesNotEndWithABurst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

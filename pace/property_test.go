@@ -28,6 +28,7 @@ func TestWhateverHappens(t *testing.T) {
 		places := rapid.Int64Range(0, 5).Draw(rt, "places")
 		attempts := rapid.IntRange(1, 4).Draw(rt, "attempts")
 		leave := rapid.Bool().Draw(rt, "callers leave")
+		slowStore, slowList := rapid.Bool().Draw(rt, "the store is slow"), rapid.Bool().Draw(rt, "the list is slow")
 		type script struct {
 			after, patience, took time.Duration
 			fate                  int
@@ -51,14 +52,21 @@ func TestWhateverHappens(t *testing.T) {
 			if places == 0 {
 				rule.Limit = limiter.PerSecond(rate).WithBurst(burst)
 			}
-			store := limiter.Must(limiter.NewMemory(limiter.MemoryOptions{}))
-			list := bans.Must(bans.New(bans.Options{}))
+			memory := limiter.Must(limiter.NewMemory(limiter.MemoryOptions{}))
+			var store limiter.Store = memory
+			if slowStore {
+				store = lagging{memory}
+			}
+			var list bans.List = newBans(t)
+			if slowList {
+				list = uneven{list}
+			}
 			options := pace.Options{Rules: []pace.Rule{rule}, Store: store, Cooldowns: list, MaxWait: 10 * time.Second, Retry: pace.Retry{Attempts: attempts, Budget: 100}}
 			if attempts == 1 {
 				options.Retry.Budget = 0
 			}
 			all := []*pace.Transport{newTransport(t, s, options)}
-			if places == 0 { // which are of a process
+			if places == 0 && !slowList { // slots are of a process, and the other one learns later
 				all = append(all, newTransport(t, s, options))
 			}
 			var group sync.WaitGroup
@@ -105,6 +113,24 @@ func TestWhateverHappens(t *testing.T) {
 			}
 		})
 	})
+}
+
+// A lagging store takes its time to decide.
+type lagging struct{ *limiter.Memory }
+
+func (s lagging) Decide(ctx context.Context, charges []limiter.Charge, decisions []limiter.Decision) error {
+	time.Sleep(50 * time.Millisecond)
+	return s.Memory.Decide(ctx, charges, decisions)
+}
+
+// An uneven list is slower to write a short ban than a long one.
+type uneven struct{ bans.List }
+
+func (l uneven) Ban(ctx context.Context, key string, d time.Duration, notes ...bans.Note) error {
+	if d < 3*time.Second {
+		time.Sleep(50 * time.Millisecond)
+	}
+	return l.List.Ban(ctx, key, d, notes...)
 }
 
 type fateKey struct{}

@@ -67,8 +67,8 @@ type figures struct {
 	}
 	Unlisted struct{ Rules, Unfollowed int }
 	Rows     []struct {
-		Rule, Tier, Limit, For, OnOutage string
-		Shadow                           bool
+		Rule, Tier, Limit, For, OnOutage, Outage string
+		Shadow                                   bool
 	}
 	Hidden int
 	Acts   bool
@@ -254,7 +254,7 @@ type down struct {
 }
 
 func (d *down) Health() failover.Stats {
-	return failover.Stats{Degraded: d.last != nil, DegradedFor: time.Minute, LastError: d.last}
+	return failover.Stats{Degraded: d.last != nil, DegradedFor: time.Minute, LastError: d.last, Replicas: 4}
 }
 
 func TestInAnOutageItIsSaidWhomLimitsRefuseAndWhatTheStoreSaidLast(t *testing.T) {
@@ -274,6 +274,14 @@ func TestInAnOutageItIsSaidWhomLimitsRefuseAndWhatTheStoreSaidLast(t *testing.T)
 		assert.Equal(t, assert.AnError.Error(), f.Store.Error)
 		require.Len(t, f.Verdict.Findings, 1)
 		assert.Contains(t, f.Verdict.Findings[0].Text, "of one key, header:X-Tenant:acme")
+
+		outage := map[string]string{}
+		for _, row := range f.Rows {
+			outage[row.Rule] = row.Outage
+		}
+		assert.Equal(t, "counts by itself: this process allows 150/1m", outage["ip"])
+		assert.Equal(t, "refuses nothing, as always", outage["strict"])
+		assert.Equal(t, "answers all requests 503", outage["login"])
 
 		assert.Greater(t, f.Top[len(f.Top)-1].Refused, f.Top[0].Refused)
 		assert.Equal(t, "strict", f.Top[len(f.Top)-1].Rule, "it refuses nothing")

@@ -1,21 +1,16 @@
 package promlimit_test
 
 import (
-	"context"
 	"errors"
 	"regexp"
 	"strings"
-	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/weirgo/weir/internal/phase"
-	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/limiter/failover"
 	"github.com/weirgo/weir/middleware"
@@ -120,50 +115,4 @@ func TestEveryMetricMoves(t *testing.T) {
 			assert.True(t, moved[name], "%s has not moved", name)
 		}
 	}
-}
-
-func TestAnOutageThatNobodyLookedAtIsCounted(t *testing.T) {
-	phase.Test(t, func(t *testing.T) {
-		memory := limiter.Must(limiter.NewMemory(limiter.MemoryOptions{}))
-		inner := &breakable{Store: memory}
-		store := failover.Must(failover.New(inner, failover.Options{Failures: 1, OnDegraded: func(failover.Event) {}}))
-		metrics := newMetrics(t, promlimit.Options{Store: store})
-		h := middleware.Must(middleware.New(middleware.Config{
-			Observer: metrics, Store: store, Rules: []middleware.Rule{{Name: "ip", Key: keyfunc.IP(), Limit: limiter.PerHour(1_000_000)}},
-		})).Handler(noop)
-		seconds := func() float64 { return samples(t, metrics)[`rate_limit_degraded_seconds_total{store="other"}`] }
-
-		ask(h, "/", "", "")
-		time.Sleep(time.Minute)
-		assert.Zero(t, seconds())
-		for outage := 1.0; outage <= 2; outage++ {
-			inner.broken.Store(true)
-			ask(h, "/", "", "")
-			for range 999 { // for 10 seconds
-				time.Sleep(10 * time.Millisecond)
-				ask(h, "/", "", "")
-			}
-			inner.broken.Store(false)
-			time.Sleep(time.Second) // between probes
-			ask(h, "/", "", "")
-			synctest.Wait()
-			require.False(t, store.Stats().Degraded)
-			time.Sleep(time.Minute)
-			assert.InDelta(t, 10.99*outage, seconds(), 1e-9) // until it was found to be over
-		}
-		assert.Zero(t, samples(t, metrics)[`rate_limit_degraded{store="other"}`])
-	})
-}
-
-// A breakable store fails while it is broken.
-type breakable struct {
-	limiter.Store
-	broken atomic.Bool
-}
-
-func (b *breakable) Decide(ctx context.Context, charges []limiter.Charge, decisions []limiter.Decision) error {
-	if b.broken.Load() {
-		return errors.New("broken")
-	}
-	return b.Store.Decide(ctx, charges, decisions)
 }
