@@ -1,19 +1,25 @@
--- The bans that processes share. KEYS[1] is a hash: what is known of each key by its digest, in
--- JSON, and `born`, which tells the list from one that was lost before it. KEYS[2] is a stream of the
--- digests that have changed, so that a process reads what it has not seen. KEYS[3] has the digests
+-- The bans that processes share. KEYS[1] is a hash: what is known of each key by its digest (its tag),
+-- in JSON, and `born`, which tells the list from a list that was lost before it. KEYS[2] is a stream
+-- of the tags that have changed, so that a process reads what it has not seen. KEYS[3] has the tags
 -- by class and, within it, by when they are over. All times are in milliseconds.
 --
--- ARGV[1] is what to do, ARGV[2] a channel that hears of changes, ARGV[3] the cap. Processes say and
--- are answered times as from now.
+-- A call makes changes and reads: ARGV[1] is a channel that hears of changes, ARGV[2] the cap. ARGV[3]
+-- and ARGV[4] say which list the process has read and the last change that it has seen, ARGV[5] where
+-- its scan of the whole list goes on, if it scans. What follows are changes, in JSON, with times from
+-- now. The answer is: the time; which list this is; the last change that is read then; the next
+-- cursor, '0' after the last page; 'anew' if the process has missed changes and must scan, or 'lost' if
+-- Redis has lost changes that the process saw, else ''; the answer to each change, or its error after
+-- a '!'; and a page, of tags and what is known of them, in turns.
 local _ = struct.pack -- a server without struct, such as miniredis, is only tested for counters
 local list, changes, ends = KEYS[1], KEYS[2], KEYS[3]
-local op, channel, most, tag = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4]
+local channel, most, known, seen, cursor = ARGV[1], tonumber(ARGV[2]), ARGV[3], ARGV[4], ARGV[5]
+local FIRST = 6 -- of the changes
 local clock = redis.call('TIME')
 local now = clock[1] * 1000 + math.floor(clock[2] / 1000)
 local DAY = 24 * 60 * 60 * 1000
-local FEW = 16 -- what a call drops beside what it is for, at most
-local KEPT = '10000' -- changes, at least; a process that has missed more reads the whole list
-local PAGE = '500'
+local FEW = 16 -- what a change drops beside what it is for, at most
+local KEPT = '10000' -- changes, at least; a process that has missed more scans the list
+local PAGE = 500
 
 -- The lower classes give way to the higher ones.
 local REMEMBERED, ESCALATED, BY_HAND, ENDLESS = 0, 1, 2, 3
@@ -27,31 +33,20 @@ local function inForce(r)
   return r.ends == 0 or now < r.ends
 end
 
+local function counts(r)
+  return inForce(r) or now < r.ends + r.remember
+end
+
 -- What counts of a key, or nil.
 local function find(tag)
   local ok, r = pcall(cjson.decode, redis.call('HGET', list, tag) or '')
-  if ok and type(r) == 'table' and (inForce(r) or now < r.ends + r.remember) then
+  if ok and type(r) == 'table' and counts(r) then
     return r
   end
 end
 
-local function shift(r, by)
-  for _, field in ipairs({'ends', 'since'}) do
-    if r[field] ~= 0 then -- which is none
-      r[field] = r[field] + by
-      if r[field] == 0 then
-        r[field] = -1
-      end
-    end
-  end
-end
-
-local function state(r)
-  if not r then
-    return ''
-  end
-  shift(r, -now)
-  return cjson.encode(r)
+local function state(tag)
+  return redis.call('HGET', list, tag) or ''
 end
 
 -- Sees to it that nothing expires earlier than that.
@@ -63,11 +58,11 @@ local function live(life)
   end
 end
 
+local hasChanged = false
 local function change(tag)
   redis.call('HSETNX', list, 'born', clock[1] .. '.' .. clock[2])
   redis.call('XADD', changes, 'MAXLEN', '~', KEPT, '*', 'tag', tag)
-  live(math.max(DAY, redis.call('PTTL', list))) -- the stream too: without it a loss is not seen
-  redis.call('PUBLISH', channel, 'changed')
+  hasChanged = true
 end
 
 -- A minute is added to what Redis expires by itself, so that nothing is gone before it is over.
@@ -82,11 +77,11 @@ local function place(tag, r)
   live(life)
 end
 
-local function put(tag, r)
+local function write(tag, r)
   redis.call('HSET', list, tag, cjson.encode(r))
   place(tag, r)
   change(tag)
-  return {state(r)}
+  return state(tag)
 end
 
 local function drop(tag)
@@ -124,23 +119,20 @@ local function makeRoom(class)
   return true
 end
 
-local FULL = {err = 'WEIRFULL'}
+local make = {}
 
-expire()
-
--- tag, rule, first, factor, max
-if op == 'escalate' then
-  local max = tonumber(ARGV[8])
-  local r = find(tag)
+-- Bans a key unless it is banned. The answer is what is known then, or 'full'.
+function make.escalate(c)
+  local r = find(c.tag)
   if r and inForce(r) then
-    return {state(r)}
+    return state(c.tag)
   end
   if not r and not makeRoom(ESCALATED) then
-    return FULL
+    return 'full'
   end
   local times = r and math.min(r.times, 2147483646) + 1 or 1
   -- As Escalation.Duration does it.
-  local power, square, n = 1, tonumber(ARGV[7]), times - 1
+  local power, square, n = 1, c.factor, times - 1
   while n > 0 do
     if n % 2 == 1 then
       power = power * square
@@ -148,83 +140,91 @@ if op == 'escalate' then
     square = square * square
     n = math.floor(n / 2)
   end
-  local ms = tonumber(ARGV[6]) * power
-  ms = ms < max and math.floor(ms) or max
-  return put(tag, {ends = now + ms, remember = max, times = times, rule = ARGV[5], since = now, by = '', reason = ''})
+  local ms = c.first * power
+  ms = ms < c.max and math.floor(ms) or c.max
+  return write(c.tag, {ends = now + ms, remember = c.max, times = times, rule = c.rule, since = now, by = '', reason = ''})
 end
 
--- tag, '1' if the ban is newer than any here, and what is known of the key. Of two bans the newer one
--- holds, else one by hand, else the one that ends later, by more than a second.
-if op == 'put' then
-  local r = cjson.decode(ARGV[6])
-  shift(r, now)
-  local old = find(tag)
-  local wins = inForce(r) or now < r.ends + r.remember
+-- Has a ban that a process knows of. Of two bans the newer one holds, else one by hand, else the one
+-- that ends later, by more than a second. The answer is what is known then, or 'full'.
+function make.put(c)
+  local r = {remember = c.remember, times = c.times, rule = c.rule, by = c.by, reason = c.reason}
+  r.ends = c.ends ~= 0 and c.ends + now or 0 -- which is none
+  r.since = c.since ~= 0 and c.since + now or 0
+  local old = find(c.tag)
+  local wins = counts(r)
   if old then
     local lasts = old.ends ~= 0 and (r.ends == 0 or r.ends > old.ends + 1000)
-    wins = wins and (ARGV[5] == '1' or lasts and not (inForce(old) and old.rule == ''))
+    wins = wins and (c.newer or lasts and not (inForce(old) and old.rule == ''))
     r.times = math.max(r.times, old.times)
     r.remember = math.max(r.remember, old.remember)
   end
   if not wins then
-    return {state(old)}
+    return state(c.tag)
   end
   if not old and not makeRoom(not inForce(r) and REMEMBERED or r.rule == '' and BY_HAND or ESCALATED) then
-    return FULL
+    return 'full'
   end
-  return put(tag, r)
+  return write(c.tag, r)
 end
 
--- The first of some tags that is known ends the answer, with '1' if it was banned.
-if op == 'unban' then
-  for i = 4, #ARGV do
-    if redis.call('HEXISTS', list, ARGV[i]) == 1 then
-      local r = find(ARGV[i])
-      drop(ARGV[i])
-      change(ARGV[i])
-      return {ARGV[i], r and inForce(r) and '1' or '0'}
+-- Forgets the first of two tags that is known. The answer is '1' if it was banned, else '0', and the
+-- tag; or ''.
+function make.unban(c)
+  for _, tag in ipairs({c.tag, c.other}) do
+    if redis.call('HEXISTS', list, tag) == 1 then
+      local r = find(tag)
+      drop(tag)
+      change(tag)
+      return (r and inForce(r) and '1' or '0') .. tag
     end
   end
-  return {}
+  return ''
 end
 
--- A page of what has changed since a change, of the list that was born then or, from a cursor, of all
--- that is known: tags and states, in turns. Before them: when this list was born; the last change
--- that is read then; the next cursor, '0' after the last page; and 'anew' if the process has
--- missed changes and reads all, or 'lost' if Redis has lost what it saw.
-if op == 'read' then
-  local seen, known, cursor = ARGV[4], ARGV[5], ARGV[6]
-  if redis.call('ZCOUNT', ends, text(ENDLESS * CLASS), '+inf') > 0 then
-    live(366 * DAY) -- the others live as long as a process reads them
+expire()
+local result = {text(now), '', seen, '0', ''}
+for i = FIRST, #ARGV do
+  local c = cjson.decode(ARGV[i])
+  local ok, said = pcall(make[c.op], c)
+  if not ok then -- Redis is full, say, and yet it can be read
+    said = '!' .. (type(said) == 'table' and said.err or tostring(said))
   end
-  local born = redis.call('HGET', list, 'born') or ''
-  local result = {born, seen, '0', ''}
-  local function add(tag)
-    result[#result + 1] = tag
-    result[#result + 1] = state(find(tag))
-  end
-  if cursor ~= '' then
-    local last = redis.call('XREVRANGE', changes, '+', '-', 'COUNT', '1')[1]
-    local page = redis.call('HSCAN', list, cursor, 'COUNT', PAGE)
-    result[2], result[3] = last and last[1] or '0-0', page[1]
-    for i = 1, #page[2], 2 do
-      if page[2][i] ~= 'born' then
-        add(page[2][i])
-      end
-    end
-  elseif born ~= known then
-    result[4] = known == '' and 'anew' or 'lost'
-  elseif seen ~= '0-0' and not redis.call('XRANGE', changes, seen, seen)[1] then
-    result[4] = redis.call('XRANGE', changes, '-', seen, 'COUNT', '1')[1] and 'lost' or 'anew'
-  else
-    local page = redis.call('XRANGE', changes, '(' .. seen, '+', 'COUNT', PAGE)
-    for i, entry in ipairs(page) do
-      result[2] = entry[1]
-      add(entry[2][2])
-    end
-    result[3] = #page == tonumber(PAGE) and '1' or '0'
-  end
-  return result
+  result[#result + 1] = said
+end
+if hasChanged then
+  live(math.max(DAY, redis.call('PTTL', list))) -- the stream too: without it a loss is not seen
+  redis.call('PUBLISH', channel, 'changed')
+end
+if redis.call('ZCOUNT', ends, text(ENDLESS * CLASS), '+inf') > 0 then
+  live(366 * DAY) -- the others live as long as a process reads them
 end
 
-return {err = 'WEIRBANS ' .. op}
+local born = redis.call('HGET', list, 'born') or ''
+result[2] = born
+if known ~= '' and born ~= known then
+  result[5] = 'lost'
+elseif cursor ~= '' then
+  local last = redis.call('XREVRANGE', changes, '+', '-', 'COUNT', '1')[1]
+  local page = redis.call('HSCAN', list, cursor, 'COUNT', PAGE)
+  result[3], result[4] = last and last[1] or '0-0', page[1]
+  for i = 1, #page[2], 2 do
+    if page[2][i] ~= 'born' then
+      result[#result + 1] = page[2][i]
+      result[#result + 1] = page[2][i + 1]
+    end
+  end
+elseif born ~= known then
+  result[5] = 'anew'
+elseif seen ~= '0-0' and not redis.call('XRANGE', changes, seen, seen)[1] then
+  result[5] = redis.call('XRANGE', changes, '-', seen, 'COUNT', '1')[1] and 'lost' or 'anew'
+else
+  local page = redis.call('XRANGE', changes, '(' .. seen, '+', 'COUNT', PAGE)
+  for _, entry in ipairs(page) do
+    result[3] = entry[1]
+    result[#result + 1] = entry[2][2]
+    result[#result + 1] = state(entry[2][2])
+  end
+  result[4] = #page == PAGE and '1' or '0'
+end
+return result

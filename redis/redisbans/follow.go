@@ -3,210 +3,252 @@ package redisbans
 import (
 	"context"
 	"errors"
+	"slices"
+	"strings"
 	"time"
-
-	"github.com/redis/go-redis/v9"
 
 	"github.com/weirgo/weir/middleware/bans"
 	"github.com/weirgo/weir/redis/internal/wire"
 )
 
-// retryAfter is how long Redis is left alone that gave no answer.
-const retryAfter = time.Second
+const (
+	// retryAfter is how long Redis is left alone that gave no answer, unless a call asks it.
+	retryAfter = time.Second
 
-// follow keeps the copy of the list up to date: every poll, and when a message says that there was a
-// change. Nothing else reads the list. A message that is lost costs a poll.
-func (l *List) follow(ctx context.Context) {
-	var subscription *redis.PubSub
-	var messages <-chan *redis.Message
-	defer func() {
-		if subscription != nil {
-			_ = subscription.Close()
-		}
-	}()
-	timer := time.NewTimer(l.poll)
-	defer timer.Stop()
-	isFailing := false
-	catchUp := func() error {
-		var err error
-		if subscription == nil {
-			if subscription, err = wire.Subscribe(ctx, l.redis.Client, l.redis.channel); err == nil {
-				messages = subscription.Channel()
-			}
-		}
-		if err == nil {
-			err = l.catchUp(ctx)
-		}
-		err = l.redis.failed(err)
-		if ctx.Err() != nil {
-			return err
-		}
-		if isFailing = err != nil; isFailing {
-			l.goDown(err)
-			timer.Reset(min(l.poll, retryAfter))
-		} else {
-			l.goUp()
-			timer.Reset(l.poll)
-		}
-		return err
+	// mostChanges is how many changes an exchange brings to Redis.
+	mostChanges = 100
+)
+
+// An outcome is what is known of a change's key then. Of an unban, lifted says whether it was banned.
+type outcome struct {
+	known
+	err error
+}
+
+// ask has a change made; a read waits until the copy is the list. Changes that come during an
+// exchange with Redis share the next one. A context without a deadline has time for both.
+func (l *List) ask(ctx context.Context, c *change) (known, error) {
+	limited := ctx
+	if _, has := ctx.Deadline(); !has {
+		var cancel context.CancelFunc
+		limited, cancel = context.WithTimeout(ctx, 2*wire.Patience)
+		defer cancel()
 	}
-	_ = catchUp() // which has said what is wrong, here and below
+	c.done = make(chan outcome, 1)
+	if ctx.Err() == nil {
+		l.mu.Lock()
+		l.asked = append(l.asked, c)
+		l.mu.Unlock()
+	}
+	for limited.Err() == nil {
+		select {
+		case o := <-c.done:
+			return o.known, o.err
+		case l.exchange <- struct{}{}:
+			if len(c.done) > 0 {
+				<-l.exchange
+			} else {
+				go l.catchUp() // which goes on for others if this caller leaves
+			}
+		case <-limited.Done():
+		}
+	}
+	return known{}, l.redis.failed(context.Cause(limited))
+}
+
+// listen wakes the list when a message says that there was a change, and when it has begun to hear of
+// changes. A message that is lost costs a poll.
+func (l *List) listen(ctx context.Context) {
+	for ctx.Err() == nil {
+		if s, err := wire.Subscribe(ctx, l.redis.Client, l.redis.channel); err == nil {
+			stop := context.AfterFunc(ctx, func() { _ = s.Close() })
+			for range s.ChannelWithSubscriptions() {
+				l.nudge()
+			}
+			stop() // the client was closed, or a Ring has other shards now
+			_ = s.Close()
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(min(l.poll, retryAfter)):
+		}
+	}
+}
+
+// follow keeps the copy of the list up to date.
+func (l *List) follow(ctx context.Context) {
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case _, ok := <-messages:
-			for len(messages) > 0 {
-				<-messages
-			}
-			if !ok { // the client was closed, or a Ring has other shards now
-				_ = subscription.Close()
-				subscription, messages = nil, nil
-			} else if !isFailing {
-				_ = catchUp()
-			}
-		case answer := <-l.wake:
-			if answer != nil {
-				answer <- catchUp()
-			} else if !isFailing { // else not for every ban of an outage
-				_ = catchUp()
-			}
-		case <-timer.C:
-			_ = catchUp()
+		case l.exchange <- struct{}{}:
+		}
+		wake, wait := l.wake, l.poll
+		if l.catchUp() != nil {
+			wake, wait = nil, min(l.poll, retryAfter) // not for every ban of an outage
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-wake:
+		case <-time.After(wait):
 		}
 	}
 }
 
-// catchUp brings to Redis what it does not know, and reads what this process does not.
-func (l *List) catchUp(ctx context.Context) error {
-	undelivered := l.deliver(ctx)
-	if undelivered != nil && !wire.IsAnswer(undelivered) {
-		return undelivered // there is no server to ask either
-	}
+// catchUp exchanges with Redis until neither side has more. The caller has filled l.exchange.
+func (l *List) catchUp() (err error) {
+	defer func() { <-l.exchange }()
 	if lost := l.local.Load().Stats(); lost.Evicted+lost.Forgotten > 0 {
 		l.anew.Store(true) // an outage was too much for the copy
 	}
-	r := reading{to: l.local.Load()}
-	for !r.isDone {
-		if l.anew.Swap(false) {
-			fresh, err := newCopy(l.redis.max)
-			if err != nil {
-				return err
-			}
-			r = reading{to: fresh, cursor: "0"}
-		}
-		gap, err := l.read(ctx, &r)
-		if gap == "lost" {
-			l.restore()
-			err = l.deliver(ctx)
-		}
-		if gap != "" || err != nil && r.to != l.local.Load() {
-			l.anew.Store(true)
-		}
-		if err != nil {
-			return errors.Join(undelivered, err)
+	var refused error
+	for isDone := false; !isDone && err == nil; {
+		changes := l.next()
+		var a *answer
+		if a, err = l.redis.exchange(context.Background(), l.at, changes); err != nil {
+			l.end(changes, err)
+		} else if isDone, refused = l.settle(changes, a); l.ended() != nil {
+			err = errEnded
 		}
 	}
-	return undelivered
-}
-
-// A reading is how far the list has been read.
-type reading struct {
-	to     *bans.Memory // the copy in use, or a fresh one, which is in use when the reading is done
-	cursor string       // in the whole list; empty: what has changed is read, which is last
-	isDone bool
-}
-
-// read reads a page.
-func (l *List) read(ctx context.Context, r *reading) (gap string, _ error) {
-	l.exchange.Lock()
-	defer l.exchange.Unlock()
-	p, err := l.redis.page(ctx, l.seen, l.born, r.cursor)
-	if err != nil || p.gap != "" {
-		return p.gap, err
+	if err == nil {
+		err = refused
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for _, k := range p.knows {
-		if _, ok := l.unsent[k.ban.Key]; !ok {
-			l.apply(r.to, k)
-		}
+	switch {
+	case err == nil:
+		l.goUp()
+	case err != errEnded:
+		l.goDown(err)
+		l.nudge()
 	}
-	if r.cursor == "" || r.cursor == "0" { // what changes during a scan is read after it
-		l.seen, l.born = p.seen, p.born
+	for _, c := range l.reads {
+		c.done <- outcome{err: err}
 	}
-	isLast := p.next == "0"
-	if r.isDone = isLast && r.cursor == ""; r.isDone && r.to != l.local.Load() {
-		for _, u := range l.unsent {
-			l.apply(r.to, u.known)
-		}
-		l.local.Store(r.to)
-	}
-	if isLast {
-		r.cursor = ""
-	} else if r.cursor != "" {
-		r.cursor = p.next
-	}
-	return "", nil
-}
-
-// restore is for a Redis that has lost bans: everything that is known here is brought to it.
-func (l *List) restore() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.local.Load().Each(func(ban bans.Ban, remember time.Duration) {
-		if _, ok := l.unsent[ban.Key]; !ok {
-			l.unsent[ban.Key] = unsent{known: known{ban: ban, remember: remember}}
-		}
-	})
-}
-
-// mostDelivered is how many bans a round trip brings to Redis.
-const mostDelivered = 100
-
-// deliver brings bans to Redis that it does not know of, and learns what holds there.
-func (l *List) deliver(ctx context.Context) (err error) {
-	for more := true; more && err == nil; {
-		more, err = l.deliverSome(ctx)
-	}
+	l.reads = nil
 	return err
 }
 
-func (l *List) deliverSome(ctx context.Context) (more bool, err error) {
-	l.exchange.Lock()
-	defer l.exchange.Unlock()
-	var batch []unsent
-	var requests []*wire.Request
-	l.mu.Lock()
-	for _, u := range l.unsent {
-		if len(batch) == mostDelivered {
-			break
-		}
-		batch, requests = append(batch, u), append(requests, l.redis.put(u.known, u.isNewer))
-	}
-	l.mu.Unlock()
-	if len(batch) == 0 {
-		return false, nil
-	}
-	if err := l.redis.send(ctx, requests...); err != nil {
-		return false, err
-	}
+// next is what an exchange brings to Redis: unsent bans, and changes that were asked for.
+func (l *List) next() (changes []*change) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for i, u := range batch {
-		k, err := l.redis.held(u.ban.Key, requests[i])
-		if err != nil && !errors.Is(err, bans.ErrFull) {
-			return false, err
+	if l.anew.Swap(false) {
+		l.fresh, l.at.cursor = newCopy(l.redis.max), "0"
+	}
+	for _, c := range l.unsent {
+		if len(changes) == mostChanges {
+			break
 		}
-		if l.unsent[u.ban.Key] != u { // there is a newer one
-			continue
-		}
-		delete(l.unsent, u.ban.Key)
-		if err != nil { // it holds here alone
-			l.logFull(err)
-		} else if !k.lifted { // else it is over
-			l.apply(l.local.Load(), k)
+		changes = append(changes, c)
+	}
+	n := min(len(l.asked), mostChanges)
+	for _, c := range l.asked[:n] {
+		if c.Op == "read" {
+			l.reads = append(l.reads, c)
+		} else {
+			changes = append(changes, c)
 		}
 	}
-	return true, nil
+	l.asked = slices.Delete(l.asked, 0, n)
+	return changes
+}
+
+// end is for an exchange that failed. Callers that came after it began have waited as long.
+func (l *List) end(changes []*change, err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.goDown(err)
+	for _, c := range slices.Concat(changes, l.asked) {
+		if c.done != nil {
+			c.done <- outcome{err: err}
+		}
+	}
+	l.asked = nil
+}
+
+// settle takes in an answer. It reports whether neither side has more, and why Redis took no unsent
+// ban: it can be read all the same.
+func (l *List) settle(changes []*change, a *answer) (isDone bool, refused error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for i, c := range changes {
+		if c.done == nil && l.unsent[c.Tag] != c { // there is a newer one
+			continue
+		}
+		k, err := l.settleOne(c, a, a.answers[i])
+		switch {
+		case c.done != nil:
+			c.done <- outcome{k, err}
+		case errors.Is(err, bans.ErrFull): // it holds here alone
+			delete(l.unsent, c.Tag)
+			l.logFull(err)
+		case err != nil:
+			refused = err
+		}
+	}
+	switch a.gap {
+	case "":
+		isDone = l.turn(a) && (refused != nil || len(l.unsent) == 0)
+	case "lost": // everything that is known here is brought to Redis
+		l.local.Load().Each(func(ban bans.Ban, remember time.Duration) {
+			if l.unsent[ban.Key] == nil {
+				l.unsent[ban.Key] = put(known{ban: ban, remember: remember}, false)
+			}
+		})
+		l.at = position{}
+		fallthrough
+	default:
+		l.anew.Store(true)
+	}
+	return isDone, refused
+}
+
+// settleOne learns what holds of the key of a change.
+func (l *List) settleOne(c *change, a *answer, text string) (k known, err error) {
+	said, failed := strings.CutPrefix(text, "!")
+	switch {
+	case failed:
+		return k, l.redis.failed(errors.New(said))
+	case text == "full":
+		return k, bans.ErrFull
+	case c.Op != "unban":
+		if k, err = a.read(c.Tag, text); err == nil {
+			delete(l.unsent, c.Tag)
+			l.apply(k)
+		}
+	case text == "": // Redis knew of no ban: what is lifted holds here alone
+		k.lifted = l.forget(c.Tag, c.Other)
+	default:
+		k.lifted = text[0] == '1'
+		l.forget(text[1:])
+	}
+	return k, err
+}
+
+// turn takes in a page, and reports whether it was the last one.
+func (l *List) turn(a *answer) (isLast bool) {
+	for _, k := range a.page {
+		if l.unsent[k.ban.Key] == nil {
+			l.apply(k)
+		}
+	}
+	isLast = a.cursor == "0"
+	if l.at.cursor == "" || l.at.cursor == "0" { // what changes during a scan is read after it
+		l.at.born, l.at.seen = a.born, a.seen
+	}
+	if l.at.cursor != "" {
+		if l.at.cursor = a.cursor; isLast {
+			l.at.cursor = ""
+		}
+		return false
+	}
+	if isLast && l.fresh != nil {
+		for _, c := range l.unsent {
+			l.apply(c.known)
+		}
+		l.local.Store(l.fresh)
+		l.fresh = nil
+	}
+	return isLast
 }

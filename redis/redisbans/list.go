@@ -59,10 +59,10 @@ func (o Options) Validate() error {
 	return errors.Join(errs...)
 }
 
-// newCopy returns an empty list for what is in Redis. It has more room, as it is for
-// Redis to say what gives way.
-func newCopy(max int) (*bans.Memory, error) {
-	return bans.New(bans.Options{MaxBans: min(2*max, mostMaxBans)})
+// newCopy returns an empty list for what is in Redis, with a max that was checked. It has more
+// room, as it is for Redis to say what gives way.
+func newCopy(max int) *bans.Memory {
+	return bans.Must(bans.New(bans.Options{MaxBans: min(2*max, mostMaxBans)}))
 }
 
 // A List is a [bans.List] in Redis, shared by all processes. Each has a copy of it, so that
@@ -94,24 +94,20 @@ type List struct {
 	start   time.Time
 	current atomic.Int64 // when local was last known to be the list, since start; 0: never
 
-	wake  chan chan error // to catch up with Redis; who sends nil does not wait for it
-	ended <-chan struct{}
+	ended    func() error  // is not nil when the context of New has ended
+	wake     chan struct{} // a message came, or there are unsent bans
+	exchange chan struct{} // full while somebody exchanges what is new with Redis
 
-	anew       atomic.Bool // the whole list is to be read
-	seen, born string      // the last change that was read, and of which list; follow's own
+	anew atomic.Bool // the whole list is to be read
 
-	// exchange is held while bans are read or brought to Redis, and shared by calls that change some
-	// there: what they change is either read by now, or read later.
-	exchange sync.RWMutex
+	mu     sync.Mutex         // guards what follows, and changes of local that must agree with it
+	asked  []*change          // whose callers wait for the next exchange
+	unsent map[string]*change // puts that no caller waits for, by tag
+	fresh  *bans.Memory       // the whole list as far as it is read; nil: what has changed is read
 
-	mu     sync.Mutex // guards unsent, and changes of local that must agree with it
-	unsent map[string]unsent
-}
-
-// An unsent ban is not in Redis yet.
-type unsent struct {
-	known
-	isNewer bool // than any that Redis has: by hand
+	// Of who has filled exchange:
+	at    position // how far local is read, or fresh
+	reads []*change
 }
 
 // New returns the list that is in Redis, through any client of go-redis. It asks
@@ -126,23 +122,21 @@ func New(ctx context.Context, client redis.UniversalClient, o Options) (*List, e
 		return nil, err
 	}
 	o.MaxBans = cmp.Or(o.MaxBans, defaultMaxBans)
-	local, err := newCopy(o.MaxBans)
-	if err != nil {
-		return nil, err
-	}
 	l := &List{
-		redis:   newRemote(client, under(cmp.Or(o.Prefix, wire.DefaultPrefix), format), o.MaxBans),
-		digests: keyfunc.NewDigester(o.Secret),
-		poll:    cmp.Or(o.Poll, defaultPoll),
-		log:     cmp.Or(o.Logger, slog.Default()),
-		wake:    make(chan chan error, 1),
-		ended:   ctx.Done(),
-		unsent:  map[string]unsent{},
-		start:   time.Now(),
+		redis:    newRemote(client, under(cmp.Or(o.Prefix, wire.DefaultPrefix), format), o.MaxBans),
+		digests:  keyfunc.NewDigester(o.Secret),
+		poll:     cmp.Or(o.Poll, defaultPoll),
+		log:      cmp.Or(o.Logger, slog.Default()),
+		wake:     make(chan struct{}, 1),
+		exchange: make(chan struct{}, 1),
+		ended:    ctx.Err,
+		unsent:   map[string]*change{},
+		start:    time.Now(),
 	}
-	l.local.Store(local)
+	l.local.Store(newCopy(o.MaxBans))
 	l.anew.Store(true)
 	go l.follow(ctx)
+	go l.listen(ctx)
 	return l, nil
 }
 
@@ -177,36 +171,21 @@ func (l *List) Ban(ctx context.Context, key string, d time.Duration, notes ...ba
 	if d > 0 {
 		noted.Until = noted.Since.Add(d)
 	}
-	l.exchange.RLock()
-	defer l.exchange.RUnlock()
-	request := l.redis.put(known{ban: noted}, true)
-	k, err := l.ask(ctx, tag, request)
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if err == nil {
-		l.accept(k)
-		return nil
-	}
-	if errors.Is(err, bans.ErrFull) {
+	k := known{ban: noted}
+	_, err = l.ask(ctx, put(k, true))
+	if err == nil || errors.Is(err, bans.ErrFull) {
 		return err
 	}
-	l.failed(ctx, err)
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	if full := l.local.Load().Ban(ctx, tag, d, notes...); full != nil {
 		return errors.Join(err, full)
 	}
-	l.keep(unsent{known{ban: noted}, true})
+	l.keep(put(k, true))
 	return err
 }
 
-// ask has Redis run the script, and returns what holds of a digest then.
-func (l *List) ask(ctx context.Context, tag string, request *wire.Request) (known, error) {
-	if err := l.redis.send(ctx, request); err != nil {
-		return known{}, err
-	}
-	return l.redis.held(tag, request)
-}
-
-// errDown is for what does not wait for Redis in an outage.
+// errDown is for a call that does not wait for Redis in an outage.
 var errDown = errors.New("redisbans: Redis gives no answer: the ban holds in this process until it does")
 
 // Escalate implements [bans.List]. A ban that this process knows of is returned without
@@ -231,125 +210,98 @@ func (l *List) Escalate(ctx context.Context, key, rule string, e bans.Escalation
 	}
 	var k known
 	if err = errDown; !l.down.Load() {
-		l.exchange.RLock()
-		defer l.exchange.RUnlock()
-		if !l.down.Load() {
-			k, err = l.ask(ctx, tag, l.redis.escalate(tag, rule, e))
-		}
+		k, err = l.ask(ctx, &change{
+			Op: "escalate", Tag: tag, state: state{Rule: rule},
+			First: e.Ban.Milliseconds(), Factor: e.Factor, Max: e.Max.Milliseconds(),
+		})
+	}
+	if err == nil {
+		return digested(k.ban), nil
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	switch {
-	case err == nil:
-		l.accept(k)
-		return digested(k.ban), nil
-	case errors.Is(err, bans.ErrFull):
+	if errors.Is(err, bans.ErrFull) {
 		if found, _ := l.local.Load().Find(tag); found == ban { // else it is banned otherwise by now
 			_, _ = l.local.Load().Unban(ctx, tag) // which cannot fail
 		}
 		return bans.Ban{}, err
-	case !errors.Is(err, errDown):
-		l.failed(ctx, err)
 	}
-	l.keep(unsent{known: known{ban: ban, remember: e.Max}})
+	l.keep(put(known{ban: ban, remember: e.Max}, false))
 	return digested(ban), err
 }
 
 // Unban implements [bans.List]. It takes a key, or the digest that All has of it.
 func (l *List) Unban(ctx context.Context, key string) (lifted bool, err error) {
-	tags := []string{l.tag(key)}
+	c := &change{Op: "unban", Tag: l.tag(key)}
 	if _, ok := keyfunc.ParseDigest(key); ok {
-		tags = append(tags, key)
+		c.Other = key
 	}
-	l.exchange.RLock()
-	defer l.exchange.RUnlock()
-	request := l.redis.request("unban", tags[0], tags[len(tags)-1])
-	err = l.redis.send(ctx, request)
-	var said []string
+	k, err := l.ask(ctx, c)
 	if err == nil {
-		said, err = l.redis.answer(request)
-	}
-	if len(said) == 2 { // which Redis knew of
-		tags, lifted = said[:1], said[1] == "1"
+		return k.lifted, nil
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for _, tag := range tags {
-		here, _ := l.local.Load().Unban(ctx, tag) // which cannot fail
-		lifted = lifted || here && len(said) == 0
-		delete(l.unsent, tag)
-	}
-	if err != nil {
-		l.failed(ctx, err)
-		l.anew.Store(true) // as Redis may know of the ban still
-		l.nudge()
-	}
-	return lifted, err
+	l.anew.Store(true) // as Redis may know of the ban still
+	l.nudge()
+	return l.forget(c.Tag, c.Other), err
 }
 
 // All implements [bans.List]. It asks Redis whether this process knows everything. If that
 // fails, it returns what is known, and the error.
-func (l *List) All(ctx context.Context) ([]bans.Ban, error) {
-	err := l.isCurrent(ctx)
-	list, _ := l.local.Load().All(ctx) // which cannot fail
+func (l *List) All(ctx context.Context) (list []bans.Ban, err error) {
+	if err = errEnded; l.ended() == nil {
+		_, err = l.ask(ctx, &change{Op: "read"})
+	}
+	list, _ = l.local.Load().All(ctx) // which cannot fail
 	for i := range list {
 		list[i] = digested(list[i])
 	}
 	return list, err
 }
 
-// isCurrent returns nil when the copy is as the list in Redis.
-func (l *List) isCurrent(ctx context.Context) error {
-	answer := make(chan error, 1)
-	_, err := wire.Call(ctx, func(ctx context.Context) (_ struct{}, err error) {
-		for wake := l.wake; ; wake = nil {
-			select {
-			case wake <- answer:
-			case err = <-answer:
-				return
-			case <-l.ended:
-				return struct{}{}, errEnded
-			case <-ctx.Done():
-				return struct{}{}, context.Cause(ctx)
-			}
-		}
-	})
-	return l.redis.failed(err)
-}
-
-var errEnded = errors.New("the context of the List has ended")
+var errEnded = errors.New("redisbans: the context of the List has ended")
 
 // Stale is for how long the bans that hold in this process may not have been those in Redis:
 // since Redis last answered, if it gives no answer now, or since New until it has answered
 // once. 0: they are those in Redis, but for what the last Options.Poll may bring.
 func (l *List) Stale() time.Duration {
 	last := l.current.Load()
-	select {
-	case <-l.ended: // then it is not asked any more
-	default:
-		if last != 0 && !l.down.Load() {
-			return 0
-		}
+	if last != 0 && !l.down.Load() && l.ended() == nil {
+		return 0
 	}
 	return time.Since(l.start) - time.Duration(last)
 }
 
 func (l *List) tag(key string) string { return l.digests.Digest(key).String() }
 
-// accept makes what Redis answered known here.
-func (l *List) accept(k known) {
-	delete(l.unsent, k.ban.Key)
-	l.apply(l.local.Load(), k)
-}
-
-// apply makes known in a copy of the list what Redis says. A ban that finds no room is in Redis
-// still, and the copy is as full of bans without an end as that.
-func (l *List) apply(m *bans.Memory, k known) {
+// apply makes known here what Redis says. A ban that finds no room is in Redis still, and the copy
+// is as full of bans without an end as that.
+func (l *List) apply(k known) {
 	if k.lifted {
-		_, _ = m.Unban(context.Background(), k.ban.Key)
-	} else if err := m.Restore(k.ban, k.remember); err != nil {
+		l.forget(k.ban.Key)
+		return
+	}
+	err := l.local.Load().Restore(k.ban, k.remember)
+	if l.fresh != nil {
+		err = l.fresh.Restore(k.ban, k.remember)
+	}
+	if err != nil {
 		l.logFull(err)
 	}
+}
+
+// forget lifts bans in this process.
+func (l *List) forget(tags ...string) (lifted bool) {
+	for _, tag := range tags {
+		here, _ := l.local.Load().Unban(context.Background(), tag) // which cannot fail
+		lifted = lifted || here
+		if l.fresh != nil {
+			_, _ = l.fresh.Unban(context.Background(), tag)
+		}
+		delete(l.unsent, tag)
+	}
+	return lifted
 }
 
 func (l *List) logFull(err error) {
@@ -357,23 +309,14 @@ func (l *List) logFull(err error) {
 }
 
 // keep has a ban brought to Redis later. Of more than there can be bans here any gives way.
-func (l *List) keep(u unsent) {
-	l.unsent[u.ban.Key] = u
+func (l *List) keep(c *change) {
+	l.unsent[c.Tag] = c
 	for tag := range l.unsent {
 		if len(l.unsent) > 2*l.redis.max {
 			delete(l.unsent, tag)
 		}
 		break
 	}
-	l.nudge()
-}
-
-// failed is for when Redis did not answer a call with that context.
-func (l *List) failed(ctx context.Context, err error) {
-	if ctx.Err() != nil {
-		return // which may be why
-	}
-	l.goDown(err)
 	l.nudge()
 }
 
@@ -393,7 +336,7 @@ func (l *List) goUp() {
 
 func (l *List) nudge() {
 	select {
-	case l.wake <- nil:
+	case l.wake <- struct{}{}:
 	default: // it is woken already
 	}
 }

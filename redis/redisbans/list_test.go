@@ -175,26 +175,36 @@ func TestOfProcessesThatEscalateAtOnceOneBans(t *testing.T) {
 	}
 }
 
+// silently makes changes in Redis that no message announces.
+func silently(t testing.TB, list *List, changes ...*change) {
+	t.Helper()
+	r := *list.redis
+	r.channel = "elsewhere"
+	_, err := r.exchange(t.Context(), position{cursor: "0"}, changes)
+	require.NoError(t, err)
+}
+
+// banOf is a change that bans a key by hand.
+func banOf(list *List, key string, d time.Duration) *change {
+	return put(known{ban: bans.Ban{Key: list.tag(key), Until: time.Now().Add(d)}}, true)
+}
+
 func TestAMessageThatIsLostCostsAPoll(t *testing.T) {
 	client := connect(t, redistest.Start(t))
-	mute := readList(t, client, Options{Poll: never}) // which no other process hears
-	mute.redis.channel = "elsewhere"
 	polling := readList(t, client, Options{Poll: minPoll})
 	waiting := readList(t, client, Options{Poll: never})
 
-	require.NoError(t, mute.Ban(t.Context(), "a", time.Hour))
+	silently(t, polling, banOf(polling, "a", time.Hour))
 	awaitBanned(t, polling, "a")
-	unban(t, mute, "a", true)
+	silently(t, polling, &change{Op: "unban", Tag: polling.tag("a")}, banOf(polling, "b", time.Hour))
 	awaitFree(t, polling, "a")
-	require.NoError(t, mute.Ban(t.Context(), "b", time.Hour))
 	awaitBanned(t, polling, "b")
-	assert.False(t, isBanned(waiting, "b"), "it was not told")
 
 	require.NoError(t, polling.Ban(t.Context(), "c", time.Hour))
 	awaitBanned(t, waiting, "c")
 	assert.True(t, isBanned(waiting, "b"), "a message has all read that has changed")
 
-	require.NoError(t, mute.Ban(t.Context(), "e", time.Hour))
+	silently(t, polling, banOf(polling, "e", time.Hour))
 	assert.Len(t, all(t, waiting), 3, "All asks Redis")
 }
 
@@ -338,6 +348,19 @@ func TestARedisThatLostItsDataGetsTheBansBack(t *testing.T) {
 	assert.Equal(t, "ada", awaitBanned(t, other, "endless").By)
 }
 
+// It would replace what is known by what is left.
+func TestAListThatIsReadAnewNoticesThatRedisHasLostIt(t *testing.T) {
+	server := redistest.Start(t)
+	list := readList(t, connect(t, server), Options{Poll: never})
+	require.NoError(t, list.Ban(t.Context(), "key", time.Hour))
+	all(t, list)
+	server.MustDo("FLUSHALL")
+	list.anew.Store(true)
+	all(t, list)
+	assert.True(t, isBanned(list, "key"))
+	assert.Len(t, all(t, readList(t, connect(t, server), Options{Poll: never})), 1)
+}
+
 func TestACallEndsThoughRedisHangs(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
@@ -408,7 +431,7 @@ func TestABanThatHoldsInOneProcessAloneIsLifted(t *testing.T) {
 			require.NoError(t, local.Ban(t.Context(), tag, time.Hour))
 			switch ban, _ := local.Find(tag); how {
 			case "not delivered yet":
-				list.unsent[tag] = unsent{known{ban: ban}, true}
+				list.unsent[tag] = put(known{ban: ban}, true)
 			case "Redis lost the list":
 				server.MustDo("FLUSHALL")
 			}
@@ -432,11 +455,9 @@ func TestABanByHandHoldsAgainstOneThatWasMadeInAnOutage(t *testing.T) {
 	ban, err := list.local.Load().Escalate(t.Context(), list.tag("key"), "rule", doubling)
 	list.mu.Unlock()
 	require.NoError(t, err)
-	mute := readList(t, connect(t, server), Options{Poll: never})
-	mute.redis.channel = "elsewhere"
-	require.NoError(t, mute.Ban(t.Context(), "key", time.Minute))
+	silently(t, list, banOf(list, "key", time.Minute))
 	list.mu.Lock()
-	list.keep(unsent{known: known{ban: ban, remember: doubling.Max}})
+	list.keep(put(known{ban: ban, remember: doubling.Max}, false))
 	list.mu.Unlock()
 	await(t, "the list to be told", func() bool { return awaitBanned(t, list, "key").Rule == "" })
 	require.NoError(t, other.Ban(t.Context(), "later", time.Minute))
@@ -452,7 +473,7 @@ func TestAListIsReadInPages(t *testing.T) {
 	const most = 3000
 	for i := range most {
 		list.mu.Lock()
-		list.keep(unsent{known: known{ban: bans.Ban{Key: list.tag(fmt.Sprint(i)), Rule: "a rule\nwith \x00 strange % name ", Times: i, Until: time.Now().Add(time.Hour)}}})
+		list.keep(put(known{ban: bans.Ban{Key: list.tag(fmt.Sprint(i)), Rule: "a rule\nwith \x00 strange % name ", Times: i, Until: time.Now().Add(time.Hour)}}, false))
 		list.mu.Unlock()
 	}
 	awaitList(t, list)
@@ -600,26 +621,21 @@ func TestLuaAndGoAgreeHowLongABanIs(t *testing.T) {
 		if err := e.Validate(); err != nil {
 			t.Fatal(err)
 		}
-		ctx := context.Background()
 		tag := list.tag("key")
-		if _, err := list.Unban(ctx, "key"); err != nil {
-			t.Fatal(err)
-		}
+		changes := []*change{{Op: "unban", Tag: tag}}
 		if times > 1 {
-			over := known{ban: bans.Ban{Key: tag, Until: time.Now().Add(-time.Second), Times: times - 1}, remember: time.Hour}
-			if _, err := list.ask(ctx, tag, list.redis.put(over, false)); err != nil {
-				t.Fatal(err)
-			}
+			over := bans.Ban{Key: tag, Until: time.Now().Add(-time.Second), Times: times - 1}
+			changes = append(changes, put(known{ban: over, remember: time.Hour}, false))
 		}
-		request := list.redis.escalate(tag, "rule", e)
-		if err := list.redis.send(ctx, request); err != nil {
-			t.Fatal(err)
-		}
-		said, err := list.redis.answer(request)
+		changes = append(changes, &change{
+			Op: "escalate", Tag: tag, state: state{Rule: "rule"},
+			First: e.Ban.Milliseconds(), Factor: e.Factor, Max: e.Max.Milliseconds(),
+		})
+		a, err := list.redis.exchange(context.Background(), position{cursor: "0"}, changes)
 		require.NoError(t, err)
 		var s state
-		require.NoError(t, json.Unmarshal([]byte(said[0]), &s))
-		if got, want := time.Duration(s.Ends)*time.Millisecond, e.Duration(times); got != want || s.Times != times {
+		require.NoError(t, json.Unmarshal([]byte(a.answers[len(changes)-1]), &s))
+		if got, want := time.Duration(s.Ends-a.now)*time.Millisecond, e.Duration(times); got != want || s.Times != times {
 			t.Fatalf("Lua says %v for time %d of %+v, Go %v for %d", got, s.Times, e, want, times)
 		}
 	})
@@ -664,18 +680,15 @@ func TestAProcessThatMissedChangesReadsTheWholeList(t *testing.T) {
 		}
 		awaitBanned(t, there, "last")
 		all(t, there)
-		mute := readList(t, connect(t, server), Options{Poll: never})
-		mute.redis.channel = "elsewhere"
 		if missed == "MAXLEN" {
-			unban(t, mute, "lifted", true)
+			silently(t, here, &change{Op: "unban", Tag: here.tag("lifted")})
 			server.MustDo("XTRIM", here.redis.names[1], "MAXLEN", "0")
-			require.NoError(t, mute.Ban(t.Context(), "new", 0))
 		} else { // as a replica that takes over without the last two
 			server.MustDo("HDEL", here.redis.names[0], here.tag("lifted"), here.tag("last"))
 			server.MustDo("ZREM", here.redis.names[2], here.tag("lifted"), here.tag("last"))
 			server.MustDo("EVAL", `for _, e in ipairs(redis.call('XREVRANGE', KEYS[1], '+', '-', 'COUNT', '2')) do redis.call('XDEL', KEYS[1], e[1]) end`, "1", here.redis.names[1])
-			require.NoError(t, mute.Ban(t.Context(), "new", 0))
 		}
+		silently(t, here, banOf(here, "new", time.Hour))
 		known := all(t, there)
 		assert.Equal(t, missed == "MINID", isBanned(there, "lifted"))
 		for _, key := range []string{"first", "last", "new"} {
@@ -685,12 +698,46 @@ func TestAProcessThatMissedChangesReadsTheWholeList(t *testing.T) {
 	}
 }
 
+// What expires with a ban in force lifts it. Without the stream a process that has read a change
+// can't see that Redis has lost it.
+func TestNothingOfAListExpiresBeforeItsLongestBan(t *testing.T) {
+	server := redistest.Start(t)
+	r := newRemote(connect(t, server), under("weir", format), defaultMaxBans)
+	rapid.Check(t, func(rt *rapid.T) {
+		server.MustDo("FLUSHALL")
+		ends := map[string]time.Time{}
+		for _, key := range rapid.SliceOfN(rapid.SampledFrom([]string{"a", "b", "c"}), 1, 8).Draw(rt, "keys") {
+			tag := keyfunc.NewDigester(nil).Digest(key).String()
+			d := time.Duration(rapid.IntRange(1, 366*24).Draw(rt, "hours")) * time.Hour
+			c := &change{Op: "unban", Tag: tag}
+			switch op := rapid.SampledFrom([]string{"put", "escalate", "unban"}).Draw(rt, "op"); {
+			case op == "put":
+				ends[key] = time.Now().Add(d)
+				c = put(known{ban: bans.Ban{Key: tag, Until: ends[key]}}, true)
+			case op == "unban":
+				delete(ends, key)
+			case ends[key].IsZero():
+				ends[key] = time.Now().Add(2 * d) // with its repetitions
+				c = &change{Op: "escalate", Tag: tag, state: state{Rule: "rule"}, First: d.Milliseconds(), Factor: 1, Max: d.Milliseconds()}
+			default:
+				continue // it is banned
+			}
+			_, err := r.exchange(context.Background(), position{cursor: "0"}, []*change{c})
+			require.NoError(rt, err)
+			for _, name := range r.names {
+				for key, end := range ends {
+					require.GreaterOrEqual(rt, life(t, server, name), time.Until(end), "%s, of a ban of %s", name, key)
+				}
+			}
+		}
+	})
+}
+
 func TestAnEndlessBanLivesAsLongAsSomebodyReadsTheList(t *testing.T) {
 	server := redistest.Start(t)
 	list := readList(t, connect(t, server), Options{})
 	name := list.redis.names[0]
 	require.NoError(t, list.Ban(t.Context(), "short", time.Hour))
-	assert.Less(t, life(t, server, name), 25*time.Hour)
 	all(t, list)
 	assert.Less(t, life(t, server, name), 25*time.Hour, "a list without endless bans need not live")
 	require.NoError(t, list.Ban(t.Context(), "endless", 0))
@@ -699,14 +746,26 @@ func TestAnEndlessBanLivesAsLongAsSomebodyReadsTheList(t *testing.T) {
 	assert.Greater(t, life(t, server, name), 365*24*time.Hour)
 }
 
-// Without the stream a process that has read a change can't see that Redis has lost it.
-func TestChangesAreThereAsLongAsTheList(t *testing.T) {
-	server := redistest.Start(t)
-	list := readList(t, connect(t, server), Options{})
-	require.NoError(t, list.Ban(t.Context(), "key", 30*24*time.Hour))
-	for _, name := range list.redis.names {
-		assert.Greater(t, life(t, server, name), 29*24*time.Hour, name)
+// A server without memory for bans lifts them all the same, and says what others have lifted.
+func TestARedisThatTakesNoBansIsReadAndLiftsThem(t *testing.T) {
+	server := redistest.Start(t, "--maxmemory", "4mb", "--maxmemory-policy", "noeviction")
+	client := connect(t, server)
+	here, there := readList(t, client, Options{}), readList(t, client, Options{})
+	for _, key := range []string{"a", "b"} {
+		require.NoError(t, here.Ban(t.Context(), key, time.Hour))
+		awaitBanned(t, there, key)
 	}
+	server.MustDo("CONFIG", "SET", "maxmemory", "1mb")
+	assert.ErrorContains(t, here.Ban(t.Context(), "new", time.Hour), "OOM")
+	assert.True(t, isBanned(here, "new"), "it holds in this process")
+	_, err := here.All(t.Context())
+	assert.ErrorContains(t, err, "OOM", "not all is shared")
+	silently(t, here, &change{Op: "unban", Tag: here.tag("a")})
+	_, err = here.All(t.Context())
+	assert.ErrorContains(t, err, "OOM")
+	assert.False(t, isBanned(here, "a"), "it was lifted elsewhere")
+	server.MustDo("CONFIG", "SET", "maxmemory", "8mb")
+	awaitBanned(t, there, "new")
 }
 
 func life(t testing.TB, server *redistest.Server, name string) time.Duration {

@@ -9,7 +9,6 @@ import (
 	"math"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -57,7 +56,8 @@ type known struct {
 	lifted   bool // the ban, and what led to it, is forgotten
 }
 
-// state is known as the script has it, in milliseconds from now.
+// A state is what the script has of a key. Its times are in milliseconds: Redis's own, or from now
+// on the way to Redis.
 type state struct {
 	Ends     int64  `json:"ends"`  // 0: never
 	Since    int64  `json:"since"` // 0: not known
@@ -68,132 +68,135 @@ type state struct {
 	Reason   string `json:"reason"`
 }
 
-func (r *remote) request(op string, args ...any) *wire.Request {
-	return wire.NewRequest(script, r.names, append([]any{op, r.channel, r.max}, args...)...)
+// A change is what a process wants of the list: bans.lua says what the ops do.
+type change struct {
+	Op  string `json:"op"` // put, escalate, unban, or read: no change
+	Tag string `json:"tag"`
+
+	known known // of put
+	state       // made of it when the change is sent; the rule of escalate
+	Newer bool  `json:"newer"` // than any ban that Redis has: by hand
+
+	First  int64   `json:"first,omitempty"` // of escalate, and what follows
+	Factor float64 `json:"factor,omitempty"`
+	Max    int64   `json:"max,omitempty"`
+
+	Other string `json:"other,omitempty"` // of unban: the key itself, where it can be a digest
+
+	done chan outcome // nil: no caller waits
 }
 
-// put is a request to have a ban in Redis. Its answer is what holds there.
-func (r *remote) put(k known, isNewer bool) *wire.Request {
-	b := k.ban
-	text, _ := json.Marshal(state{ // which cannot fail
-		Ends: fromNow(b.Until), Since: fromNow(b.Since), Remember: k.remember.Milliseconds(),
-		Times: b.Times, Rule: b.Rule, By: b.By, Reason: b.Reason,
-	})
-	newer := "0"
-	if isNewer {
-		newer = "1"
+// put is a change that has a ban in Redis.
+func put(k known, isNewer bool) *change {
+	return &change{Op: "put", Tag: k.ban.Key, known: k, Newer: isNewer}
+}
+
+// A position is how far a process has read.
+type position struct {
+	born   string // which list it was
+	seen   string // the last change
+	cursor string // of a scan of the whole list, "0" at its beginning; "": changes are read
+}
+
+// An answer is what the script says to changes, and a page of the list.
+type answer struct {
+	position        // after the page; its cursor is "0" after the last page
+	gap      string // "anew" or "lost": the position cannot be read from, so there is no page
+	answers  []string
+	page     []known
+
+	now      int64     // Redis's time, in milliseconds
+	received time.Time // when it was that time there
+}
+
+// exchange makes changes in Redis, and reads a page from a position, within [wire.Patience].
+func (r *remote) exchange(ctx context.Context, from position, changes []*change) (*answer, error) {
+	args := []any{r.channel, r.max, from.born, from.seen, from.cursor}
+	for _, c := range changes {
+		if b := c.known.ban; c.Op == "put" {
+			c.state = state{
+				Ends: fromNow(b.Until), Since: fromNow(b.Since), Remember: c.known.remember.Milliseconds(),
+				Times: b.Times, Rule: b.Rule, By: b.By, Reason: b.Reason,
+			}
+		}
+		text, err := json.Marshal(c)
+		if err != nil {
+			return nil, fmt.Errorf("redisbans: %w", err)
+		}
+		args = append(args, string(text))
 	}
-	return r.request("put", b.Key, newer, string(text))
-}
-
-// escalate is a request to ban a key unless it is already. Its answer is what holds there.
-func (r *remote) escalate(tag, rule string, e bans.Escalation) *wire.Request {
-	factor := strconv.FormatFloat(e.Factor, 'g', -1, 64)
-	return r.request("escalate", tag, rule, e.Ban.Milliseconds(), factor, e.Max.Milliseconds())
-}
-
-// send has Redis run the script, within [wire.Patience]. A request has its own error.
-func (r *remote) send(ctx context.Context, requests ...*wire.Request) error {
+	request := wire.NewRequest(script, r.names, args...)
 	ctx, cancel := context.WithTimeout(ctx, wire.Patience)
 	defer cancel()
 	_, err := wire.Call(ctx, func(ctx context.Context) (struct{}, error) {
-		r.Run(ctx, requests...)
+		r.Run(ctx, request)
 		return struct{}{}, nil
 	})
-	return r.failed(err)
-}
-
-// answer is what the script said to a request that was sent.
-func (r *remote) answer(request *wire.Request) ([]string, error) {
-	said, err := request.Strings()
-	if err != nil && strings.Contains(err.Error(), "WEIRFULL") {
-		return nil, bans.ErrFull
+	var said []string
+	if err == nil {
+		said, err = request.Strings()
 	}
-	return said, r.failed(err)
+	if err != nil {
+		return nil, r.failed(err)
+	}
+	const header = 5
+	if len(said) < header+len(changes) || (len(said)-header-len(changes))%2 != 0 {
+		return nil, misspoken(said)
+	}
+	a := &answer{position: position{said[1], said[2], said[3]}, gap: said[4], received: time.Now()}
+	if a.now, err = strconv.ParseInt(said[0], 10, 64); err != nil {
+		return nil, misspoken(said)
+	}
+	a.answers, said = said[header:header+len(changes)], said[header+len(changes):]
+	for of := range slices.Chunk(said, 2) {
+		k, err := a.read(of[0], of[1])
+		if err != nil {
+			return nil, err
+		}
+		a.page = append(a.page, k)
+	}
+	return a, nil
 }
 
 // failed is why a call came to nothing.
 func (r *remote) failed(err error) error { return r.Failed("redisbans", err, 0) }
 
-// held is what the script said that holds of a digest.
-func (r *remote) held(tag string, request *wire.Request) (known, error) {
-	said, err := r.answer(request)
-	if err != nil {
-		return known{}, err
+// read is what the script knows of a digest.
+func (a *answer) read(tag, text string) (k known, err error) {
+	if _, ok := keyfunc.ParseDigest(tag); !ok {
+		return k, misspoken([]string{tag, text})
 	}
-	return read(append([]string{tag}, said...))
-}
-
-// read is what the script says of a digest: tag and state.
-func read(said []string) (k known, err error) {
-	if len(said) != 2 {
-		return k, misspoken(said)
-	}
-	if _, ok := keyfunc.ParseDigest(said[0]); !ok {
-		return k, misspoken(said)
-	}
-	k.ban.Key = said[0]
-	if k.lifted = said[1] == ""; k.lifted {
+	k.ban.Key = tag
+	if k.lifted = text == ""; k.lifted {
 		return k, nil
 	}
 	var s state
-	if err := json.Unmarshal([]byte(said[1]), &s); err != nil {
-		return k, misspoken(said)
+	if json.Unmarshal([]byte(text), &s) != nil {
+		k.lifted = true // the script takes a ban that it cannot read for none, too
+		return k, nil
 	}
-	k.ban = bans.Ban{Key: k.ban.Key, Rule: s.Rule, Until: at(s.Ends), Times: s.Times, Since: at(s.Since), Reason: s.Reason, By: s.By}
+	k.ban = bans.Ban{Key: tag, Rule: s.Rule, Until: a.at(s.Ends), Times: s.Times, Since: a.at(s.Since), Reason: s.Reason, By: s.By}
 	k.remember = time.Duration(s.Remember) * time.Millisecond
 	return k, nil
+}
+
+// at is a time of Redis's; 0 is none.
+func (a *answer) at(ms int64) time.Time {
+	if ms == 0 {
+		return time.Time{}
+	}
+	return a.received.Add(time.Duration(ms-a.now) * time.Millisecond)
 }
 
 func misspoken(said []string) error {
 	return fmt.Errorf("redisbans: the script of bans answers %.200q", said)
 }
 
-// fromNow is a time in milliseconds from now, rounded up; at is the time. 0 is none.
+// fromNow is a time in milliseconds from now, rounded up; 0 is none.
 func fromNow(t time.Time) int64 {
 	if t.IsZero() {
 		return 0
 	}
 	ms := math.Ceil(float64(time.Until(t)) / float64(time.Millisecond))
 	return cmp.Or(int64(ms), -1)
-}
-
-func at(ms int64) time.Time {
-	if ms == 0 {
-		return time.Time{}
-	}
-	return time.Now().Add(time.Duration(ms) * time.Millisecond)
-}
-
-// A page is some of the list, or of what has changed.
-type page struct {
-	born  string // which list it is
-	seen  string // the last change that is read then
-	next  string // a cursor; "0": this was the last page
-	gap   string // "anew" or "lost": what was seen is no longer there
-	knows []known
-}
-
-// page reads from a cursor or, if that is empty, what has changed.
-func (r *remote) page(ctx context.Context, seen, born, cursor string) (p page, err error) {
-	request := r.request("read", seen, born, cursor)
-	if err := r.send(ctx, request); err != nil {
-		return p, err
-	}
-	said, err := r.answer(request)
-	if err != nil {
-		return p, err
-	}
-	if len(said) < 4 || len(said)%2 != 0 {
-		return p, misspoken(said)
-	}
-	p = page{born: said[0], seen: said[1], next: said[2], gap: said[3]}
-	for said := range slices.Chunk(said[4:], 2) {
-		k, err := read(said)
-		if err != nil {
-			return p, err
-		}
-		p.knows = append(p.knows, k)
-	}
-	return p, nil
 }
