@@ -38,7 +38,7 @@ func (c *checker) doubts() {
 // limitsAll reports whether a rule of a place limits, or denies, each of its requests.
 func (c *checker) limitsAll(at *place) bool {
 	return slices.ContainsFunc(at.rules, func(p placed) bool {
-		return p.Mode != "off" && p.Mode != "shadow" && !c.skips(&p) && !p.isConditional()
+		return p.Mode != "off" && p.Mode != "shadow" && !c.skips(&p) && p.countsEach()
 	})
 }
 
@@ -100,7 +100,7 @@ func (c *checker) doubtKey(p *placed) {
 // holdEach reports whether one of these rules counts each client apart, whatever it sends.
 func (c *checker) holdEach(at *place) bool {
 	return slices.ContainsFunc(at.rules, func(p placed) bool {
-		return p.enforces() && !p.isConditional() && len(p.parts) > 0 && c.canBe(p.parts, uncheckedKinds) == "" && !c.isShared(p.parts)
+		return p.enforces() && p.countsEach() && len(p.parts) > 0 && c.canBe(p.parts, uncheckedKinds) == "" && !c.isShared(p.parts)
 	})
 }
 

@@ -40,6 +40,9 @@ func (r *rule) isConditional() bool {
 	return r.When != nil && len(r.When.Header)+len(r.When.Query) > 0
 }
 
+// countsEach reports whether a rule counts each request of its place.
+func (r *rule) countsEach() bool { return !r.isConditional() && r.Distinct == "" }
+
 // match makes Rule.Match of a rule's when, or nil for all requests.
 func (c *checker) match(path []string, r *rule) middleware.Match {
 	if !r.isConditional() {
@@ -84,7 +87,7 @@ func (c *checker) doubtWhen(p *placed) {
 			return slices.ContainsFunc(others, func(by limiter.Limit) bool { return by == l || by.Implies(l) })
 		}
 		if by.rule == p.rule || by.isConditional() && !reflect.DeepEqual(by.When, p.When) || !by.enforces() || len(by.Tiers)+len(by.Overrides) > 0 ||
-			!slices.Equal(by.parts, p.parts) || by.NoKey != p.NoKey || !reflect.DeepEqual(by.Cost, p.Cost) || !reflect.DeepEqual(by.Counts, p.Counts) {
+			!slices.Equal(by.parts, p.parts) || by.NoKey != p.NoKey || by.Distinct != p.Distinct || !reflect.DeepEqual(by.Cost, p.Cost) || !reflect.DeepEqual(by.Counts, p.Counts) {
 			continue
 		}
 		if !slices.ContainsFunc(limits, func(l limiter.Limit) bool { return !implied(l) }) {
