@@ -15,7 +15,7 @@ import (
 // admit is the fourth phase of a request: it waits for a slot, if it lacks one, for its turn in a
 // leaky bucket, and for its place of Config.Overload. If Overload refuses it, nothing stays charged;
 // if its client leaves its turn, what keepCharges says. The error is the store's, or the one given.
-func (l *RateLimit) admit(set *ruleset, r *http.Request, s *decided, charges []limiter.Charge, overload Overload, err error) (place Place, waited time.Duration, no *refusal, _ error) {
+func (l *RateLimit) admit(set *ruleset, r *http.Request, s *decided, charges []limiter.Charge, overload Overload, err error) (slot Slot, waited time.Duration, no *refusal, _ error) {
 	ctx := r.Context()
 	if s.awaits >= 0 {
 		if waited, no, err = l.queue(ctx, set, s, charges); no != nil {
@@ -28,8 +28,8 @@ func (l *RateLimit) admit(set *ruleset, r *http.Request, s *decided, charges []l
 	}
 	if no == nil && overload != nil {
 		var retryAfter time.Duration
-		switch place, retryAfter = overload.Admit(r); {
-		case place != nil:
+		switch slot, retryAfter = overload.Admit(r); {
+		case slot != nil:
 		case isGone(ctx):
 			no = &refusal{status: statusClientClosedRequest, outcome: OutcomeAllowed}
 		default:
@@ -39,7 +39,7 @@ func (l *RateLimit) admit(set *ruleset, r *http.Request, s *decided, charges []l
 	if no != nil {
 		l.giveBack(ctx, set, s, nil)
 	}
-	return place, waited, no, err
+	return slot, waited, no, err
 }
 
 // keepCharges keeps giveBack from all but slots, and what the end of the request would change. A
@@ -47,15 +47,15 @@ func (l *RateLimit) admit(set *ruleset, r *http.Request, s *decided, charges []l
 func (s *decided) keepCharges() {
 	for i := range s.policies {
 		p := &s.policies[i]
-		p.spared = p.spared || !p.isPlace() && !p.rule.awaitsEnd()
+		p.spared = p.spared || !p.isSlot() && !p.rule.awaitsEnd()
 	}
 }
 
 // giveBack returns what was charged to a request that goes no further, also if its client is gone,
 // and its place of Config.Overload.
-func (l *RateLimit) giveBack(ctx context.Context, set *ruleset, s *decided, place Place) {
-	if place != nil {
-		place.Leave()
+func (l *RateLimit) giveBack(ctx context.Context, set *ruleset, s *decided, slot Slot) {
+	if slot != nil {
+		slot.Leave()
 	}
 	if s.allowed {
 		ctx, cancel := uncancelled(ctx)
@@ -221,7 +221,7 @@ func (l *RateLimit) noTurn(ctx context.Context, s *decided, at int32, charges []
 // while it was decided on they may have found them taken.
 func (l *RateLimit) nudge(s *decided) {
 	for i := range s.policies {
-		if a := &s.policies[i]; a.isPlace() && s.decisions[i].Allowed {
+		if a := &s.policies[i]; a.isSlot() && s.decisions[i].Allowed {
 			l.room.Returned(a.line())
 		}
 	}

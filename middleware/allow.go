@@ -49,7 +49,7 @@ func (set *ruleset) matchOne(r *http.Request, one *oneRule, policies []applied, 
 		}
 		m := matching{set: set, request: r, tier: Tier(r.Context())}
 		policies, charges = m.add(policies, charges, &rule)
-		if !slices.ContainsFunc(policies, func(a applied) bool { return a.isPlace() || a.rule.awaitsEnd() }) {
+		if !slices.ContainsFunc(policies, func(a applied) bool { return a.isSlot() || a.rule.awaitsEnd() }) {
 			return policies, charges, m.no
 		}
 		why = "it has AtOnce, Counts or Reserve, which go by how a request ends"

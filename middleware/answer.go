@@ -19,9 +19,9 @@ func isGone(ctx context.Context) bool { return errors.Is(ctx.Err(), context.Canc
 // answer is the last phase of a request that passes: it sets the header fields, and keeps what was
 // decided in the context of the request that goes further. If some rule awaits the end of the
 // request, or it holds a slot or a place, there is an ending.
-func (l *RateLimit) answer(set *ruleset, w http.ResponseWriter, r, into *http.Request, one *oneRule, outer *scope, s *decided, more *many, place Place) (*http.Request, *ending) {
-	holds := set.hasPlaces && s.hasPlace()
-	awaits := place != nil || holds || !set.NoResult && set.awaitsEnds && s.awaitsEnd()
+func (l *RateLimit) answer(set *ruleset, w http.ResponseWriter, r, into *http.Request, one *oneRule, outer *scope, s *decided, more *many, slot Slot) (*http.Request, *ending) {
+	holds := set.hasSlots && s.hasSlot()
+	awaits := slot != nil || holds || !set.NoResult && set.awaitsEnds && s.awaitsEnd()
 	if !awaits && (set.NoResult || one != nil) {
 		if set.Headers.Send != HeadersNone {
 			f := &fields{}
@@ -46,7 +46,7 @@ func (l *RateLimit) answer(set *ruleset, w http.ResponseWriter, r, into *http.Re
 	text := kept.keep(r, outer, s, more)
 	var ctx context.Context = kept
 	if awaits {
-		end.begin(l, set, place)
+		end.begin(l, set, slot)
 		ctx = end
 	}
 	*behind = *r.WithContext(ctx)

@@ -12,8 +12,8 @@ import (
 // How many requests of a rule are in progress at once: a policy beside those of its limits, of
 // which a request takes a place, and returns it when it ends.
 
-// isPlace reports whether p is a rule's Concurrency, and not one of its limits.
-func (p *policy) isPlace() bool { return p.quota.InFlight() }
+// isSlot reports whether p is a rule's Concurrency, and not one of its limits.
+func (p *policy) isSlot() bool { return p.quota.InFlight() }
 
 // A progress is what is under way of a rule in one tier. It outlives a change of the rules.
 type progress struct{ requests, waiting atomic.Int64 }
@@ -51,18 +51,18 @@ func (l *RateLimit) checkQuota(q *limiter.Quota) error {
 	return nil
 }
 
-// placeOf is what the request has taken, if that policy is one.
-func (s *decided) placeOf(i int) (limiter.Charge, bool) {
-	if !s.policies[i].isPlace() {
+// slotOf is what the request has taken, if that policy is one.
+func (s *decided) slotOf(i int) (limiter.Charge, bool) {
+	if !s.policies[i].isSlot() {
 		return limiter.Charge{}, false
 	}
 	return s.took(i)
 }
 
-// hasPlace reports whether the request has taken one.
-func (s *decided) hasPlace() bool {
+// hasSlot reports whether the request has taken one.
+func (s *decided) hasSlot() bool {
 	for i := range s.policies {
-		if _, ok := s.placeOf(i); ok {
+		if _, ok := s.slotOf(i); ok {
 			return true
 		}
 	}
@@ -73,7 +73,7 @@ func (s *decided) hasPlace() bool {
 func (e *ending) hold() {
 	e.holds.Store(true)
 	for i := range e.policies {
-		if _, ok := e.placeOf(i); ok {
+		if _, ok := e.slotOf(i); ok {
 			e.policies[i].progress.requests.Add(1)
 		}
 	}
@@ -85,7 +85,7 @@ func (e *ending) release() {
 		return
 	}
 	for i := range e.policies {
-		if c, ok := e.placeOf(i); ok {
+		if c, ok := e.slotOf(i); ok {
 			e.policies[i].progress.requests.Add(-1)
 			e.limits.end(e.Context, e.set, c)
 		}
@@ -117,7 +117,7 @@ func holdsFor(ctx context.Context, p *policy, key string) bool {
 			continue
 		}
 		for i := range e.policies {
-			if _, ok := e.placeOf(i); ok && e.policies[i].isOf(p, key) {
+			if _, ok := e.slotOf(i); ok && e.policies[i].isOf(p, key) {
 				return true
 			}
 		}
@@ -133,7 +133,7 @@ func (s *decided) full() (most int64, shared bool) {
 		a, d := &s.policies[i], &s.decisions[i]
 		switch {
 		case d.Allowed || a.shadow:
-		case !a.isPlace():
+		case !a.isSlot():
 			return 0, false
 		default:
 			most = d.Limit
@@ -155,7 +155,7 @@ func (l *RateLimit) InProgress() []InProgress {
 	var all []InProgress
 	for _, p := range l.rules.Load().policies() {
 		info := p.info
-		if p = p.placed(); p != nil {
+		if p = p.slots(); p != nil {
 			all = append(all, InProgress{info, p.progress.requests.Load(), p.progress.waiting.Load()})
 		}
 	}
@@ -163,8 +163,8 @@ func (l *RateLimit) InProgress() []InProgress {
 }
 
 // placed is the one of p's parts that is the rule's Concurrency, or nil.
-func (p *policy) placed() *policy {
-	if last := p.parts[len(p.parts)-1]; last.isPlace() {
+func (p *policy) slots() *policy {
+	if last := p.parts[len(p.parts)-1]; last.isSlot() {
 		return last
 	}
 	return nil

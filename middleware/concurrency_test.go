@@ -632,7 +632,7 @@ func TestAPanicOfOthersReturnsThePlace(t *testing.T) {
 
 type panicking struct{}
 
-func (*panicking) Admit(*http.Request) (middleware.Place, time.Duration) { panic("boom") }
+func (*panicking) Admit(*http.Request) (middleware.Slot, time.Duration) { panic("boom") }
 
 func TestARequestThatIsShedReturnsItsPlace(t *testing.T) {
 	l := overloaded(t, places(0), middleware.Config{Rules: []middleware.Rule{exports(1)}})

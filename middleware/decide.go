@@ -43,7 +43,7 @@ func (l *RateLimit) verdict(ctx context.Context, set *ruleset, s *decided) *refu
 			l.escalate(ctx, set, s)
 		}
 		no := &refusal{status: http.StatusTooManyRequests, outcome: OutcomeRefused, limited: true}
-		if set.hasPlaces {
+		if set.hasSlots {
 			var shared bool
 			if no.full, shared = s.full(); shared {
 				no.status = http.StatusServiceUnavailable

@@ -23,7 +23,7 @@ type ending struct {
 	answered response.Response // if some rule goes by its status
 	body     response.Body     // and by whether this came
 
-	place  Place       // nil: it needs none
+	slot   Slot        // nil: it needs none
 	holds  atomic.Bool // places of rules, until they are returned
 	hidden bool        // handlers find no Result
 
@@ -85,11 +85,11 @@ func (s *decided) awaitsEnd() bool {
 func (r *rule) awaitsEnd() bool { return r.Counts.given || r.Cost.settles }
 
 // begin has e hold a place, if it is not nil, and await the end of what it was charged.
-func (e *ending) begin(l *RateLimit, set *ruleset, place Place) {
-	e.limits, e.set, e.place, e.opened = l, set, place, e.space[:0]
+func (e *ending) begin(l *RateLimit, set *ruleset, slot Slot) {
+	e.limits, e.set, e.slot, e.opened = l, set, slot, e.space[:0]
 	e.hidden = set.NoResult || len(e.policies) == 0
 	for i := range e.policies {
-		if c, ok := e.took(i); ok && e.policies[i].rule.awaitsEnd() && !e.policies[i].isPlace() { // slots are released
+		if c, ok := e.took(i); ok && e.policies[i].rule.awaitsEnd() && !e.policies[i].isSlot() { // slots are released
 			e.opened = append(e.opened, open{i, c, unsaid})
 		}
 	}
@@ -102,7 +102,7 @@ func (e *ending) countsAnswers() bool {
 
 // isWatched reports whether the answer has to be seen as it is written: for its status, or to
 // find out whether it is a stream.
-func (e *ending) isWatched() bool { return e.place != nil || e.countsAnswers() }
+func (e *ending) isWatched() bool { return e.slot != nil || e.countsAnswers() }
 
 // serve has next answer r.
 func (e *ending) serve(next http.Handler, w http.ResponseWriter, r *http.Request) {
@@ -112,7 +112,7 @@ func (e *ending) serve(next http.Handler, w http.ResponseWriter, r *http.Request
 		return
 	}
 	watched := e.answered.Watch(w)
-	if e.place != nil { // or nobody hears when it waits, and files are sent as without Weir
+	if e.slot != nil { // or nobody hears when it waits, and files are sent as without Weir
 		e.answered.Watcher = e
 	}
 	response.WatchBody(r, e)
@@ -124,8 +124,8 @@ func (e *ending) serve(next http.Handler, w http.ResponseWriter, r *http.Request
 func (e *ending) finish(status int) {
 	if owed, first := e.end(status); first {
 		e.release()
-		if e.place != nil {
-			e.place.Leave()
+		if e.slot != nil {
+			e.slot.Leave()
 		}
 		e.settle(owed)
 		e.strike(status)

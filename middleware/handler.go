@@ -144,18 +144,18 @@ func (l *RateLimit) begin(set *ruleset, w http.ResponseWriter, r, into *http.Req
 	}
 
 	s := decided{outer: outer, policies: policies, decisions: decisions[:len(charges)], awaits: -1, timed: set.isTimed(l)}
-	var place Place
+	var slot Slot
 	passed := false
 	defer func() {
 		if !passed { // an observer or Overload panics
 			s.keepCharges()
-			l.giveBack(r.Context(), set, &s, place)
+			l.giveBack(r.Context(), set, &s, slot)
 		}
 	}()
 	no, err := l.decide(r.Context(), set, &s, charges)
 	var waited time.Duration
 	if no == nil {
-		place, waited, no, err = l.admit(set, r, &s, charges, overload, err)
+		slot, waited, no, err = l.admit(set, r, &s, charges, overload, err)
 	}
 	if set.Observer != nil {
 		set.observeDecided(r, &s, no, waited, err)
@@ -164,7 +164,7 @@ func (l *RateLimit) begin(set *ruleset, w http.ResponseWriter, r, into *http.Req
 		return set.refuse(w, r, &s, no, onRefused)
 	}
 
-	behind, end := l.answer(set, w, r, into, one, outer, &s, more, place)
+	behind, end := l.answer(set, w, r, into, one, outer, &s, more, slot)
 	passed = true
 	return behind, end
 }

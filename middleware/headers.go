@@ -114,7 +114,7 @@ type policy struct {
 	allows   limiter.Allowance // all of them together
 	progress *progress         // of slots
 
-	concurrency limiter.Concurrency // of what isPlace
+	concurrency limiter.Concurrency // of what isSlot
 }
 
 func newPolicy(q *limiter.Quota, shown string) *policy {
@@ -124,13 +124,13 @@ func newPolicy(q *limiter.Quota, shown string) *policy {
 		name: name, member: memberOf(name, q.Capacity(), q.Window()),
 		isCalendar: q.Limit().Calendar() != "",
 	}
-	if p.isPlace() {
+	if p.isSlot() {
 		p.member += concurrentUnit
 	}
 	return p
 }
 
-// concurrentUnit ends the member of a policy that isPlace: "exports";q=5;qu="concurrent-requests".
+// concurrentUnit ends the member of a policy that isSlot: "exports";q=5;qu="concurrent-requests".
 const concurrentUnit = `;qu="concurrent-requests"`
 
 // appendMember writes a member of the RateLimit list: "ip";r=99;t=13. The draft's t is
@@ -142,7 +142,7 @@ func (e *entry) appendMember(b []byte, allowed bool) (_ []byte, remaining string
 	from := len(b)
 	b = strconv.AppendInt(b, e.Remaining, 10)
 	remaining = textOf(b[from:])
-	if e.NextAfter > 0 && e.Allowed == allowed && !e.isPlace() { // of which it is a guess
+	if e.NextAfter > 0 && e.Allowed == allowed && !e.isSlot() { // of which it is a guess
 		b = strconv.AppendInt(append(b, ";t="...), secondsUp(e.NextAfter), 10)
 	}
 	return b, remaining
@@ -159,7 +159,7 @@ func (e *entry) limitText() string {
 
 func (e *entry) member() string {
 	switch {
-	case e.isPlace() && e.Limit != e.quota.Capacity():
+	case e.isSlot() && e.Limit != e.quota.Capacity():
 		return memberOf(e.name, e.Limit, 0) + concurrentUnit
 	case e.Window == 0 && e.isCalendar:
 		return memberOf(e.name, e.quota.Capacity(), windowAt(e.quota, e.Receipt.At))
@@ -259,7 +259,7 @@ func (s *decided) writeFields(h http.Header, set *ruleset, values *[5]string, te
 // again, which is known of rates alone.
 func strictestRate(list []entry) (strictest *entry) {
 	for i := range list {
-		if e := &list[i]; !e.isPlace() && (strictest == nil || e.stricter(strictest)) {
+		if e := &list[i]; !e.isSlot() && (strictest == nil || e.stricter(strictest)) {
 			strictest = e
 		}
 	}

@@ -78,7 +78,7 @@ func (m *matching) add(policies []applied, charges []limiter.Charge, rule *rule)
 			return m.without(policies, charges, rule, use)
 		}
 	}
-	cost, due := int64(0), !policy.isPlace()
+	cost, due := int64(0), !policy.isSlot()
 	if due {
 		cost, due = m.due(policy, key)
 	}
@@ -91,7 +91,7 @@ func (m *matching) add(policies []applied, charges []limiter.Charge, rule *rule)
 	a := applied{key: key, class: class, shadow: rule.shadow}
 	for _, part := range policy.parts {
 		switch {
-		case part.isPlace(): // a request takes one, whatever it costs, and at once
+		case part.isSlot(): // a request takes one, whatever it costs, and at once
 			if !holdsFor(r.Context(), part, key) {
 				a.looks = false
 				policies, charges = a.charge(policies, charges, part, 1)

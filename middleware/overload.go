@@ -12,13 +12,13 @@ import (
 type Overload interface {
 	// Admit returns the place of a request in flight, for which it may have waited. Nil: the
 	// request is to be refused, and the client to stay away for so long, or it is gone.
-	Admit(r *http.Request) (p Place, retryAfter time.Duration)
+	Admit(r *http.Request) (s Slot, retryAfter time.Duration)
 }
 
-// A Place is that of a request in flight, from when it is admitted until its handler returns.
+// A Slot is that of a request in flight, from when it is admitted until its handler returns.
 // Streams and Waits are called while the request is locked: they must not block, nor ask anything of
 // the request or its RateLimit.
-type Place interface {
+type Slot interface {
 	// Streams says that the answer is being sent while the handler goes on: it was flushed or,
 	// if detached, its connection was taken over.
 	Streams(detached bool)
@@ -47,7 +47,7 @@ func (set *ruleset) overloadOf(r *http.Request) Overload {
 		return nil
 	}
 	for e := endingOf(r.Context()); e != nil; e = endingOf(e.Context) {
-		if e.place != nil && e.set.Overload == set.Overload {
+		if e.slot != nil && e.set.Overload == set.Overload {
 			return nil
 		}
 	}
@@ -59,20 +59,20 @@ func (set *ruleset) overloadOf(r *http.Request) Overload {
 func (e *ending) Streams(detached bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.place != nil && !e.ended {
-		e.place.Streams(detached)
+	if e.slot != nil && !e.ended {
+		e.slot.Streams(detached)
 	}
 }
 
 // Waits implements [response.Watcher].
 func (e *ending) Waits(begins bool) {
-	if e.place == nil {
+	if e.slot == nil {
 		return
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if !e.ended {
-		e.place.Waits(begins)
+		e.slot.Waits(begins)
 	}
 }
 

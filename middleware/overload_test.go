@@ -32,7 +32,7 @@ func places(n int32) *counting {
 	return c
 }
 
-func (c *counting) Admit(r *http.Request) (middleware.Place, time.Duration) {
+func (c *counting) Admit(r *http.Request) (middleware.Slot, time.Duration) {
 	c.asked.Add(1)
 	switch free := c.free.Load(); {
 	case free < 0:
@@ -188,4 +188,4 @@ func TestExemptRequestsTakeNoPlace(t *testing.T) {
 
 type incomparable struct{ _ []int }
 
-func (incomparable) Admit(*http.Request) (middleware.Place, time.Duration) { return nil, 0 }
+func (incomparable) Admit(*http.Request) (middleware.Slot, time.Duration) { return nil, 0 }

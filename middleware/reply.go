@@ -70,7 +70,7 @@ func (r Refusal) Validate() error {
 	}
 	if wrong := wrongText(r.Message); wrong != "" {
 		report("Refusal.Message", wrong)
-	} else if strings.Contains(places.Replace(r.Message), "{") {
+	} else if strings.Contains(placeholders.Replace(r.Message), "{") {
 		report("Refusal.Message", "has a { that begins none of {retry_after}, {seconds}, {rule}, {limit}")
 	}
 	if r.RetryAfter < 0 || r.RetryAfter > 366*24*time.Hour {
@@ -172,8 +172,8 @@ var denials = map[int]kind{
 	http.StatusServiceUnavailable: *kinds[http.StatusServiceUnavailable],
 }
 
-// places are all that a message may have.
-var places = strings.NewReplacer("{retry_after}", "", "{seconds}", "", "{rule}", "", "{limit}", "")
+// placeholders are all that a message may have.
+var placeholders = strings.NewReplacer("{retry_after}", "", "{seconds}", "", "{rule}", "", "{limit}", "")
 
 // tellsTime reports whether a message has a place for the time to wait.
 func tellsTime(message string) bool {

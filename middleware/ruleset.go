@@ -36,7 +36,7 @@ type ruleset struct {
 	hasShadow     bool // not every refusal by a rule is one of the request
 	hasDistinct   bool // some rule counts values
 	hasEscalation bool // some rule counts its refusals
-	hasPlaces     bool // some rule has, or may have, AtOnce
+	hasSlots      bool // some rule has, or may have, AtOnce
 	hasQueues     bool // and requests wait for it
 	awaitsEnds    bool // some rule goes by how a request ends
 	chargesAfter  bool // and some is charged only then
@@ -337,7 +337,7 @@ func (c *compiler) rule(at string, given Rule, info RuleInfo) *rule {
 	info.OnOutage, info.Counts, info.Escalate = given.OnOutage, given.Counts, given.Escalate
 	if r.policy = c.policy(at, r, info, given.Limit); r.policy != nil {
 		r.info = r.policy.info
-		if r.policy.isPlace() {
+		if r.policy.isSlot() {
 			c.withoutLimit(at, given)
 		}
 		c.tiers(at, r, info)
@@ -429,7 +429,7 @@ func (c *compiler) policy(at string, r *rule, info RuleInfo, a limiter.Allowance
 		}
 		switch {
 		case quota.InFlight():
-			c.set.hasPlaces = true
+			c.set.hasSlots = true
 			c.set.hasQueues = c.set.hasQueues || atOnce.Waiting > 0 && !r.shadow
 		case r.Distinct != nil && i > 0: // it is of values
 		default:
@@ -504,7 +504,7 @@ func (c *compiler) own(at string, r *rule) {
 		if of == nil {
 			c.report("%s: LimitFor is a nil LimitFunc", at)
 		}
-		c.set.hasPlaces, c.set.hasQueues = true, true // as it may have some
+		c.set.hasSlots, c.set.hasQueues = true, true // as it may have some
 		r.parts = max(r.parts, mostOwnParts)
 	default:
 		c.report("%s: LimitFor is a %T: it must be a LimitMap or a LimitFunc", at, of)
@@ -529,9 +529,9 @@ func (c *compiler) own(at string, r *rule) {
 			c.report("%s: LimitFor: %w", at, err)
 			continue
 		}
-		if place := own.placed(); place != nil {
-			c.set.hasPlaces = true
-			c.set.hasQueues = c.set.hasQueues || place.concurrency.Waiting > 0 && !r.shadow
+		if slots := own.slots(); slots != nil {
+			c.set.hasSlots = true
+			c.set.hasQueues = c.set.hasQueues || slots.concurrency.Waiting > 0 && !r.shadow
 		}
 	}
 }

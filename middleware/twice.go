@@ -26,7 +26,7 @@ type applied struct {
 // result is what the rule decided.
 func (a *applied) result(d limiter.Decision) RuleResult {
 	r := RuleResult{Rule: a.info, Key: a.key, Class: a.class, Cost: a.cost, Decision: d}
-	r.binding, r.atOnce = a.quota.Limit(), a.isPlace()
+	r.binding, r.atOnce = a.quota.Limit(), a.isSlot()
 	return r
 }
 
@@ -38,7 +38,7 @@ func (a *applied) appendResult(results []RuleResult, d limiter.Decision) []RuleR
 	}
 	if !a.other || first < 0 {
 		results = append(results, a.result(d))
-		if r := &results[len(results)-1]; a.isPlace() {
+		if r := &results[len(results)-1]; a.isSlot() {
 			r.Concurrent = d
 		}
 		return results
@@ -47,13 +47,13 @@ func (a *applied) appendResult(results []RuleResult, d limiter.Decision) []RuleR
 	if r.Limits == nil {
 		r.Limits = append(make([]limiter.Decision, 0, 2), r.Decision)
 	}
-	if a.isPlace() {
+	if a.isSlot() {
 		r.Concurrent = d
 	} else {
 		r.Limits = append(r.Limits, d)
 	}
 	if d.IsTighterThan(&r.Decision) {
-		r.binding, r.atOnce = a.quota.Limit(), a.isPlace()
+		r.binding, r.atOnce = a.quota.Limit(), a.isSlot()
 	}
 	r.Decision.Join(&d)
 	return results

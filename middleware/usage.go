@@ -322,7 +322,7 @@ func (q *question) describe(set *ruleset) usageRule {
 			told.Near = told.Near || e.isNear()
 		}
 		switch {
-		case p.isPlace():
+		case p.isSlot():
 			told.Concurrency = &usageProgress{Max: p.quota.Capacity()}
 			if d != nil {
 				inProgress := d.Limit - d.Remaining

@@ -16,7 +16,7 @@ type service struct {
 	left  chan bool // that it has returned
 }
 
-func (s service) Admit(*http.Request) (middleware.Place, time.Duration) { return s, 0 }
+func (s service) Admit(*http.Request) (middleware.Slot, time.Duration) { return s, 0 }
 func (s service) Leave()                                                { s.left <- true }
 func (s service) Streams(bool)                                          {}
 

@@ -102,7 +102,7 @@ func TestSlowClientsThatComeBackTogetherAreBounded(t *testing.T) {
 		l := Must(New(Options{}))
 		ctx, cancel := context.WithCancel(t.Context())
 		var mu sync.Mutex
-		var held []middleware.Place
+		var held []middleware.Slot
 		for range 20 {
 			for range initialLimit {
 				go func() {

@@ -236,7 +236,7 @@ func (g *gate) fill(now time.Duration) {
 	}
 }
 
-// Leave implements [middleware.Place].
+// Leave implements [middleware.Slot].
 func (p *place) Leave() {
 	p.gate.leave(p, p.gate.now())
 	places.Put(p)
@@ -260,7 +260,7 @@ func (g *gate) leave(p *place, now time.Duration) {
 	g.fill(now)
 }
 
-// Streams implements [middleware.Place].
+// Streams implements [middleware.Slot].
 func (p *place) Streams(detached bool) {
 	g := p.gate
 	now := g.now()
@@ -272,7 +272,7 @@ func (p *place) Streams(detached bool) {
 	}
 }
 
-// Waits implements [middleware.Place].
+// Waits implements [middleware.Slot].
 func (p *place) Waits(begins bool) {
 	if begins {
 		p.waits.Add(1)
@@ -355,4 +355,4 @@ func (g *gate) turn(p *place, now time.Duration) {
 	}
 }
 
-var _ middleware.Place = (*place)(nil)
+var _ middleware.Slot = (*place)(nil)

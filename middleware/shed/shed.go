@@ -90,7 +90,7 @@ func Must(l *Limiter, err error) *Limiter {
 }
 
 // Admit implements [middleware.Overload].
-func (l *Limiter) Admit(r *http.Request) (middleware.Place, time.Duration) {
+func (l *Limiter) Admit(r *http.Request) (middleware.Slot, time.Duration) {
 	if l.options.Exempt != nil && l.options.Exempt.Matches(r) {
 		return exempt{}, 0
 	}

@@ -247,7 +247,7 @@ func roomy(middleware.OverloadOptions) (middleware.Overload, error) { return roo
 
 type room struct{}
 
-func (room) Admit(*http.Request) (middleware.Place, time.Duration) { return room{}, 0 }
+func (room) Admit(*http.Request) (middleware.Slot, time.Duration) { return room{}, 0 }
 func (room) Waits(bool)                                            {}
 func (room) Streams(bool)                                          {}
 func (room) Leave()                                                {}
