@@ -11,41 +11,41 @@ import (
 
 // Config is what [New] takes.
 type Config struct {
-	// Rules are checked on every request that they match. All rules of a request, of these
-	// and of the next three fields, are checked together: all are charged, or none is.
+	// Rules are checked on every request that they match. The rules that a request meets, those of
+	// the next three fields included, are checked together: all are charged, or none is.
 	Rules []Rule
 
-	// ByTier are rules for the requests that [WithTier] put in a tier, by its name.
+	// ByTier has rules for the requests of a tier, by the name given to [WithTier].
 	ByTier map[string][]Rule
 
-	// ByRoute are rules by pattern, as [Route] has them. Only one pattern applies to a request,
-	// with all its rules: hosts go before none, as in http.ServeMux, then the longest path, then a
-	// method. There can be thousands of patterns. A client that makes up a host meets the rules
-	// for any host, or Default, so have one of them, or a rule in Rules.
+	// ByRoute has rules by pattern, written as for [Route]. One pattern applies to a request, with
+	// all its rules: a pattern with a host wins over one without, as in http.ServeMux, then the
+	// longest path wins, then a pattern with a method. There may be thousands of patterns. A client
+	// that makes up a host meets the patterns without a host, or Default, so have one of these.
 	ByRoute map[string][]Rule
 
-	// Default are the rules for requests that no pattern of ByRoute is for. Nil: there are none.
+	// Default has the rules for requests that no pattern of ByRoute matches. Nil: none.
 	Default []Rule
 
-	// Allow says which requests are not limited, unless they are refused as banned. It must
-	// not go by what a client can write, such as a host; see [IsPreflight]. Nil: none.
+	// Allow says which requests no rule limits. Bans still apply to them. It must not depend on what
+	// a client can write, such as a host; see [IsPreflight]. Nil: none.
 	Allow Match
 
 	// Bans says which clients are locked out. Zero: none.
 	Bans Bans
 
-	// Refusal is what clients are answered that exceed the limit of a rule, where the rule's own
-	// Refusal does not say it. Its Answer writes all refusals, those of bans and outages too. Zero:
-	// 429, with a sentence of Weir's.
+	// Refusal is the answer to requests that exceed a limit. The Refusal of a rule replaces it field
+	// by field. Its Answer writes all refusals, for bans and outages too. Zero: status 429, with a
+	// sentence of Weir's.
 	Refusal Refusal
 
-	// Shadow puts all rules in the Mode [Shadow], and bans too.
+	// Shadow puts all rules and bans in the Mode [Shadow].
 	Shadow bool
 
-	// Overload bounds how many requests are in flight, by what the service can do: package
-	// shed has one. A request that the rules let pass holds a place, for which it may wait, until
-	// its handler has returned. A request without a place is answered 503 with Retry-After, and
-	// charged nothing. Exempt requests need no place. Shadow has no effect on it. Nil: no bound.
+	// Overload bounds how many requests are in flight, by what the service can do; package shed has
+	// one. A request that the rules admit waits for a slot, and holds it until its handler returns. A
+	// request that gets no slot is answered 503 with Retry-After, and charged nothing. Requests that
+	// Allow matches need no slot. Shadow has no effect on Overload. Nil: no bound.
 	Overload Overload
 
 	// Store holds the counters. Nil: a [limiter.Memory] of this limiter's own.
@@ -54,72 +54,71 @@ type Config struct {
 	// Headers says which header fields responses carry. Zero: those of both dialects.
 	Headers Headers
 
-	// NoResult leaves the context of requests as it is: [FromContext] finds no Result, and a request
-	// that passes with HeadersNone costs no allocation. It is for the only limiter that a request
-	// meets, or one with HeadersNone: limiters further in do not know of this one, so they replace
-	// or repeat its header fields, and the same limiter met again charges the request twice. False:
-	// handlers find the Result.
+	// NoResult leaves the request's context unchanged: [FromContext] finds no Result, and a request
+	// that passes with HeadersNone costs no allocation. Set it only if a request meets no other
+	// limiter, or with HeadersNone: inner limiters do not see this one, so they replace or repeat its
+	// header fields, and this limiter charges a request that meets it again. False: handlers find the
+	// Result.
 	NoResult bool
 
-	// Observer hears what becomes of every request. Nil: none.
+	// Observer is called with the outcome of every request. Nil: none.
 	Observer Observer
 
-	// Logger receives this limiter's warnings about misconfiguration, and what rules in
-	// Shadow would have refused. Nil: slog.Default(), where keyfunc and Route log theirs
-	// in any case.
+	// Logger receives warnings about misconfiguration, and how many requests rules in Shadow would
+	// have refused. Nil: slog.Default(), which keyfunc and Route always use.
 	Logger *slog.Logger
 }
 
-// Bans says which clients are locked out, before any rule is looked at.
+// Bans says which clients are locked out. Bans are checked before rules.
 type Bans struct {
-	// List has the banned keys; rules with Escalate add to it. Nil: there is none.
+	// List has the banned keys. Rules with Escalate add to it. Nil: none.
 	List bans.List
 
-	// Keys are looked up in List and passed to DenyKey. A request whose key cannot be read is
-	// refused while anything is banned: 400 if the key is ambiguous, 503 if the key function fails,
-	// unless its rule is Open in an outage. Nil: the keys of the rules with Escalate, one after the
-	// other, whatever requests they match.
+	// Keys read the keys of a request that are looked up in List and passed to DenyKey. If a key
+	// cannot be read while anything is banned, the request is refused: with 400 if the key is
+	// ambiguous, and with 503 if its function fails. Nil: the keys of the rules with Escalate, on all
+	// requests; a function that fails is ignored if its rule's OnOutage is FailOpen.
 	Keys []keyfunc.Func
 
-	// DenyKey reports whether a key is banned, as by a fixed list. It gets the text of the key, as
-	// keyfunc.Classify returns it. Nil: no key but those in List.
+	// DenyKey reports whether a key is banned, by a fixed list for example. It is passed the text
+	// of the key, as keyfunc.Classify returns it. Nil: List alone decides.
 	DenyKey func(key string) bool
 
-	// Deny says which requests are banned, as by the network of its address. No key of the
-	// request is read for it. Nil: none.
+	// Deny says which requests are banned without reading their keys, by the network of the address
+	// for example. Nil: none.
 	Deny Match
 
-	// Status is what banned clients are answered: 403 or 429. Zero: 403.
+	// Status is the status for banned clients: 403 or 429. Zero: 403.
 	Status int
 }
 
-// A Rule is one limit on some requests, counted for each key apart.
+// A Rule is one limit on some requests, with a counter for each key.
 type Rule struct {
-	// Name is required and unique in a Config. Clients see it in the RateLimit
-	// fields: 1 to 128 characters of printable ASCII. Counters go by it: a rule that
-	// keeps its name keeps them when its limit changes.
+	// Name is required, and unique in a Config: 1 to 128 characters of printable ASCII. Clients see
+	// it in the RateLimit fields. Counters are stored under the name, so a rule whose limit changes
+	// keeps its counters if it keeps its name.
 	Name string
 
-	// Key says which client is asking. Nil: one counter for all requests that match.
+	// Key returns the key of a request, which says which client it comes from. Nil: all requests that
+	// match share one counter.
 	Key keyfunc.Func
 
-	// Limit is required, but in Mode Deny: a [limiter.Limit], [limiter.AtOnce], or [limiter.All] of
-	// several. With Tiers, it is for requests in none of them. Clients see the first limit under
-	// the rule's name, "api", others with their period in seconds, "api.3600", and AtOnce beside a
-	// limit as "api.concurrent". AtOnce needs a Config.Store that is a [limiter.Checker]; see
+	// Limit is required, except in Mode Deny: a [limiter.Limit], [limiter.AtOnce], or [limiter.All]
+	// of several. Requests in one of Tiers have that limit instead. Clients see the first limit under
+	// the rule's name, "api", other limits with their period in seconds, "api.3600", and AtOnce beside
+	// a limit as "api.concurrent". AtOnce needs a Config.Store that is a [limiter.Checker]; see
 	// docs/concurrency.md.
 	Limit limiter.Allowance
 
-	// Tiers are for some callers, by the name given to [WithTier], in place of Limit.
+	// Tiers has limits that replace Limit for some clients, by the name given to [WithTier].
 	Tiers Tiers
 
-	// LimitFor has the limits of single keys, in place of all that the rule has for others, in
-	// every tier: a [LimitMap] or a [LimitFunc]. They count under the rule's name, so what a key
-	// has used stays used when its limit changes. Nil: keys have no limits of their own.
+	// LimitFor has the limits of single keys, a [LimitMap] or a [LimitFunc]. They replace Limit and
+	// Tiers for these keys. What a key has used stays used when its limit changes. Nil: none.
 	LimitFor LimitFor
 
-	// Match says which requests the rule is for; see [Route]. Nil: all. A rule of ByTier,
-	// of ByRoute or Default matches more narrowly with it, not another rule instead.
+	// Match says which requests the rule applies to; see [Route]. If a rule of ByTier, ByRoute or
+	// Default does not match, no other rule replaces it. Nil: all requests.
 	Match Match
 
 	// Distinct counts different values instead of requests, such as the user names that an address
@@ -129,68 +128,66 @@ type Rule struct {
 	// requests that bring one new value at once may both be charged. Nil: all requests cost.
 	Distinct keyfunc.Func
 
-	// Cost is how many units a request takes: [Units], [CostOf], or [Reserve] for what is known
-	// only when it ends. Zero: one.
+	// Cost is how many units a request takes: [Units], [CostOf], or [Reserve] for a cost that is
+	// known only when the request ends. Zero: one unit.
 	Cost Cost
 
-	// Counts says which answers use up the limit: [Statuses], [StatusClass], or [Not] one of
-	// these. What a request took is returned once the answer is known and does not count; with
-	// [Counts.Afterwards] it is charged only then. See docs/costs.md for which status counts where
-	// a client leaves or a handler panics. A LeakyBucket counts all. Zero: all count.
+	// Counts says which answers use up the limit: [Statuses], [StatusClass], or [Not] of these. If the
+	// answer does not count, its units are refunded; with [Counts.Afterwards] a request is charged
+	// only when its answer counts. docs/costs.md says which status counts if a client leaves or a
+	// handler panics. A LeakyBucket cannot have Counts. Zero: all answers count.
 	Counts Counts
 
-	// NoKey says what happens to a request that has no key. One that is ambiguous, as its
-	// key function says with keyfunc.ErrAmbiguous, is answered 400 whatever this is. A CORS preflight
-	// has no credentials: it counts on the client's address, apart from other keys, unless this is
-	// NoKeySkip. Zero: NoKeyShare.
+	// NoKey says what happens to a request without a key. If the key function returns
+	// keyfunc.ErrAmbiguous, the answer is always 400. A CORS preflight carries no credentials: unless
+	// NoKey is NoKeySkip, it counts on the client's address, in a counter of its own. Zero: NoKeyShare.
 	NoKey NoKey
 
-	// OnOutage says what happens while the store's server gives no answer: count in this process
-	// (Local), let pass uncounted (Open), or answer 503 (Closed). Closed goes before the others. The
-	// store must be one that does this, as redisstore's does; package failover wraps any other. The
-	// same holds if the key function fails: Local then counts all such requests together, or
-	// answers 503 if NoKey refuses requests without a key. Zero: Local.
+	// OnOutage says what happens while the store's server does not answer: FailLocal counts in this
+	// process, FailOpen admits uncounted, FailClosed answers 503. If rules differ, FailClosed wins. The
+	// store must support it, as redisstore does; package failover wraps other stores. OnOutage also
+	// decides if the key function fails: FailLocal then counts all such requests together, or answers
+	// 503 if NoKey refuses requests without a key. Zero: FailLocal.
 	OnOutage limiter.Outage
 
-	// SoftAt is a percentage of what the limit allows at once, from 1 to 99. From there on
-	// responses carry X-RateLimit-Warning and [Result.NearLimit] is set. Zero: no warning.
+	// SoftAt is a percentage of the limit, from 1 to 99. When that much is used, responses carry
+	// X-RateLimit-Warning, and [Result.NearLimit] is set. Zero: no warning.
 	SoftAt int
 
-	// Escalate bans a key that is refused again and again. It needs Bans.List and a Key.
-	// Zero: it does not.
+	// Escalate bans a key that is refused again and again. It needs a Key and Config.Bans.List. Zero:
+	// no bans.
 	Escalate bans.Escalation
 
 	// Mode says whether the rule refuses: [Enforce], [Shadow] or [Deny]. Zero: Enforce.
 	Mode Mode
 
-	// Refusal is what a client is answered that the rule refuses, field by field in place of what
-	// Config.Refusal says; a rule with Deny goes by this alone. Zero: it says nothing.
+	// Refusal is the answer to requests that the rule refuses. It replaces Config.Refusal field by
+	// field; a rule with Deny ignores Config.Refusal, except for its Answer. Zero: Config.Refusal.
 	Refusal Refusal
 }
 
-// Tiers are allowances by tier name. A request that [WithTier] puts in one of them is
-// counted against that one instead of the rule's own, in a counter apart.
+// Tiers are allowances by the name of a tier. A request that [WithTier] puts in a tier counts
+// against that allowance instead of Rule.Limit, in a counter of its own.
 type Tiers map[string]limiter.Allowance
 
-// LimitFor has limits of single keys: a [LimitMap] or a [LimitFunc].
+// LimitFor is a [LimitMap] or a [LimitFunc]: the limits of single keys.
 type LimitFor interface{ limitFor() }
 
-// A LimitMap has limits of single keys, by the text of the key ([keyfunc.Classify]). [New] checks
-// them.
+// A LimitMap has the limits of single keys, by the text of the key ([keyfunc.Classify]). [New]
+// validates them.
 type LimitMap map[string]limiter.Allowance
 
-// A LimitFunc looks up the limit of a key, such as one that a customer pays for. Nil: the key has
-// none of its own. It may have four parts, or as many as the rule.
+// A LimitFunc looks up the limit of a key, such as the limit that a customer pays for. If it returns
+// nil, the key has no limit of its own. The limit may have four parts, or as many as the rule.
 //
-// Its answer is kept for a minute, for the 50,000 keys at least that were asked for last. For each
-// key there is one call at a time: requests of a key that is not known wait for it, for up to a
-// second; those of one that is known go on with what is known. The context ends after a second,
-// and not with the request. A client that makes up keys has it called for each.
+// The result is cached for a minute, for at least the 50,000 keys that were used last. There is one
+// call for a key at a time. Requests of an unknown key wait for it, for at most a second; requests of
+// a cached key go on with the cached limit. The context ends after a second, not with the request. A
+// client that makes up keys causes a call for each.
 //
-// If it fails, or the limit is not valid, what was known goes on. Where nothing is known the
-// rule's OnOutage says what becomes of the request: it meets the rule's limit for all (Local),
-// passes (Open), or is answered 503 (Closed). So it is where the rules' keys would have more than
-// 4,096 different limits.
+// If LimitFunc fails, or returns an invalid limit, the cached limit stays in force. If none is cached,
+// the rule's OnOutage decides: FailLocal applies the rule's own limit, FailOpen admits, FailClosed
+// answers 503. The same happens if the keys of the limiter would have more than 4,096 different limits.
 type LimitFunc func(ctx context.Context, key string) (limiter.Allowance, error)
 
 func (LimitMap) limitFor()  {}
@@ -200,35 +197,34 @@ func (LimitFunc) limitFor() {}
 type Mode uint8
 
 const (
-	// Enforce refuses what exceeds the limit.
+	// Enforce refuses requests that exceed the limit.
 	Enforce Mode = iota
 
-	// Shadow decides, counts and logs what the rule would refuse (code weir-shadow, at most once a
-	// minute, with how many), and refuses nothing. Clients see nothing of it.
+	// Shadow decides and counts, but refuses nothing. It logs how many requests the rule would have
+	// refused, at most once a minute, with code weir-shadow. Clients do not see the rule.
 	Shadow
 
-	// Deny refuses every request that the rule is for, after Config.Allow: a switch for what is
-	// closed for now. Rule.Refusal has what is answered, 403 unless it says otherwise. No key is
-	// read and nothing is counted, so of the other fields only Name and Match have an effect, and
-	// Limit may be left out.
+	// Deny refuses every request that the rule matches, unless Config.Allow matches it: a switch for
+	// what is closed for now. The answer is Rule.Refusal, with status 403 by default. Of the other
+	// fields only Name and Match have an effect: no key is read, and nothing is counted.
 	Deny
 )
 
-// NoKey says what a rule does with a request for which its key function has no key.
-// A request is not limited where all rules that it meets are NoKeySkip, which is warned of.
+// NoKey says what a rule does with a request that has no key. If all rules that a request meets skip
+// it, the request is not limited, and a warning is logged.
 type NoKey uint8
 
 const (
-	// NoKeyShare counts all requests without a key on one shared counter.
+	// NoKeyShare counts all requests without a key on one counter.
 	NoKeyShare NoKey = iota
 
-	// NoKeySkip leaves requests that have no key to the other rules.
+	// NoKeySkip ignores requests without a key. Other rules may still limit them.
 	NoKeySkip
 
-	// NoKeyBadRequest answers 400. No rule is charged for such a request.
+	// NoKeyBadRequest answers 400. No rule is charged.
 	NoKeyBadRequest
 
-	// NoKeyUnauthorized answers 401, with a WWW-Authenticate field that names the
-	// Bearer scheme unless one is set already. No rule is charged for it either.
+	// NoKeyUnauthorized answers 401, with WWW-Authenticate: Bearer unless that field is set already.
+	// No rule is charged.
 	NoKeyUnauthorized
 )

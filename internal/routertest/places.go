@@ -17,8 +17,8 @@ type service struct {
 }
 
 func (s service) Admit(*http.Request) (middleware.Slot, time.Duration) { return s, 0 }
-func (s service) Leave()                                                { s.left <- true }
-func (s service) Streams(bool)                                          {}
+func (s service) Leave()                                               { s.left <- true }
+func (s service) Streams(bool)                                         {}
 
 func (s service) Waits(begins bool) {
 	if begins {

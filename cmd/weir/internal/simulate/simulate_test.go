@@ -248,9 +248,9 @@ func roomy(middleware.OverloadOptions) (middleware.Overload, error) { return roo
 type room struct{}
 
 func (room) Admit(*http.Request) (middleware.Slot, time.Duration) { return room{}, 0 }
-func (room) Waits(bool)                                            {}
-func (room) Streams(bool)                                          {}
-func (room) Leave()                                                {}
+func (room) Waits(bool)                                           {}
+func (room) Streams(bool)                                         {}
+func (room) Leave()                                               {}
 
 // simulate is the simulation of a file.
 func simulate(t testing.TB, text string) *Simulation {
