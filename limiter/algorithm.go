@@ -5,10 +5,10 @@ import (
 	"strings"
 )
 
-// An Algorithm says how the events of a [Limit] are counted.
-// The package documentation compares them.
+// An Algorithm says how the events of a [Limit] are counted. The package documentation compares
+// them.
 //
-// Their numbers are written to shared stores, so they stay as they are.
+// Shared stores hold the numbers of the algorithms, so the numbers never change.
 type Algorithm uint8
 
 const (
@@ -18,20 +18,20 @@ const (
 
 	// TokenBucket admits up to Burst at once and refills evenly at Events per Per.
 	// An interval d admits at most Burst + d*Events/Per. GCRA and the leaky bucket
-	// as a meter take the same decisions; "gcra" is accepted as its name in text.
+	// as a meter take the same decisions. In text, "gcra" is another name for it.
 	TokenBucket
 
 	// LeakyBucket is a queue: events leave it at a constant rate of Events per Per,
-	// and at most Burst wait. One that has to wait is allowed with a Delay.
-	// It holds one leaving and Burst waiting, so Decision.Limit is Burst+1.
+	// and at most Burst wait. An event that must wait is allowed with a Delay.
+	// One event leaves while Burst wait, so Decision.Limit is Burst+1.
 	LeakyBucket
 
-	// FixedWindow counts events in windows aligned to the epoch. The cheapest to
-	// explain; 2*Events can pass around a boundary.
+	// FixedWindow counts events in windows aligned to the epoch. It is the easiest to
+	// explain. Up to 2*Events can pass around a boundary.
 	FixedWindow
 
-	// SlidingLog remembers every event: never more than Events in any interval of Per, at
-	// up to sixteen bytes an event, whatever its cost. Events is at most 10,000.
+	// SlidingLog remembers every event: never more than Events pass in any interval of Per.
+	// An event takes up to sixteen bytes, whatever its cost. Events is at most 10,000.
 	SlidingLog
 
 	// SlidingCounter weighs the count of the previous window by how much of it still
@@ -115,7 +115,7 @@ func (a Algorithm) lookup() (*algorithm, bool) {
 	return algorithms[a], true
 }
 
-// String is the algorithm's name in text, such as "sliding-window".
+// String returns the algorithm's name in text, such as "sliding-window".
 func (a Algorithm) String() string {
 	if known, ok := a.lookup(); ok {
 		return known.name
@@ -123,7 +123,7 @@ func (a Algorithm) String() string {
 	return fmt.Sprintf("Algorithm(%d)", uint8(a))
 }
 
-// MarshalText writes what String does and refuses an algorithm there is not.
+// MarshalText writes what String returns. An unknown algorithm is an error.
 func (a Algorithm) MarshalText() ([]byte, error) {
 	if _, ok := a.lookup(); !ok {
 		return nil, fmt.Errorf("limiter: there is no algorithm %d", uint8(a))
@@ -131,7 +131,7 @@ func (a Algorithm) MarshalText() ([]byte, error) {
 	return []byte(a.String()), nil
 }
 
-// UnmarshalText reads an algorithm's name, in any case, with - or _ between words.
+// UnmarshalText reads an algorithm's name, in upper or lower case, with - or _ between words.
 func (a *Algorithm) UnmarshalText(text []byte) error {
 	name := strings.ReplaceAll(strings.ToLower(string(text)), "_", "-")
 	for i, known := range algorithms {

@@ -12,48 +12,48 @@ import (
 
 // An Allowance says how much is allowed: a [Limit], an [AtOnce], or [All] of several.
 //
-// Allowances can be copied and compared with ==. They are checked where they are used. A nil or
-// zero Allowance is an error.
+// Allowances can be copied and compared with ==. [New] and the middleware's New check them. A
+// nil or zero Allowance is an error.
 type Allowance interface {
-	// String is the Allowance as text, such as "10/1s, 1000/1h, 5 at once".
+	// String returns the Allowance as text, such as "10/1s, 1000/1h, 5 at once".
 	String() string
 
 	add(to *several)
 }
 
-// Concurrency is how many events may be in progress at once, and how many wait for a slot. It is
-// an [Allowance]; [AtOnce] makes one.
+// Concurrency is how many events may be in flight at once, and how many may wait for a slot. It
+// is an [Allowance]. Make one with [AtOnce].
 type Concurrency struct {
-	// Max is how many events of a key may be in progress: from 1 to 10^9.
+	// Max is how many events of a key may be in flight, from 1 to 10^9.
 	Max int64
 
-	// Waiting is how many events of a key wait for a slot, in FIFO order and in this process: up
-	// to 10,000, which is also the most of all keys together. Zero: none.
+	// Waiting is how many events of a key may wait for a slot, in FIFO order and in this
+	// process: up to 10,000, which is also the most over all keys. Zero means none.
 	Waiting int
 
-	// MaxWait is how long an event waits at most. Required with Waiting.
+	// MaxWait is the longest time that an event waits. It is required with Waiting.
 	MaxWait time.Duration
 }
 
-// AtOnce allows so many events in progress at once, from 1 to 10^9.
+// AtOnce allows that many events in flight at once, from 1 to 10^9.
 func AtOnce(most int64) Concurrency { return Concurrency{Max: most} }
 
-// Queue returns c with a queue: up to waiting events, at most 10,000, each wait up to maxWait for
-// a slot.
+// Queue returns c with a queue of up to waiting events, at most 10,000. Each waits up to
+// maxWait for a slot.
 func (c Concurrency) Queue(waiting int, maxWait time.Duration) Concurrency {
 	c.Waiting, c.MaxWait = waiting, maxWait
 	return c
 }
 
-// String is c as text, such as "5 at once".
+// String returns c as text, such as "5 at once".
 func (c Concurrency) String() string { return fmt.Sprintf("%d at once", c.Max) }
 
 // maxLimits is how many limits an Allowance can have.
 const maxLimits = 8
 
-// All holds several allowances together: an event passes if all of them have room, and is then
-// charged to each. It takes up to 8 limits, whose periods differ, and one [AtOnce]. A LeakyBucket
-// has no other limit beside it.
+// All combines several allowances. An event passes if all of them have room, and is then
+// charged to each. All takes up to 8 limits with different periods, and one AtOnce. A
+// LeakyBucket must be the only limit.
 //
 //	limiter.All(limiter.PerSecond(10), limiter.PerHour(1000), limiter.AtOnce(5))
 func All(parts ...Allowance) Allowance {
@@ -120,7 +120,7 @@ func (a several) String() string {
 	return strings.Join(texts, ", ")
 }
 
-// Join is the Allowance of what [Split] returns: All of them, or nil of nothing.
+// Join reverses [Split]: it returns All of the limits and atOnce, or nil if there are none.
 func Join(limits []Limit, atOnce Concurrency) Allowance {
 	var parts []Allowance
 	for _, l := range limits {
@@ -135,8 +135,8 @@ func Join(limits []Limit, atOnce Concurrency) Allowance {
 	return All(parts...)
 }
 
-// Split returns the limits of an Allowance, in their order, and its concurrency, which is zero if
-// it has none. Its error is everything that is wrong with them.
+// Split returns the limits of an Allowance, in their order, and its concurrency, which is zero
+// if there is none. Its error has everything that is wrong with them.
 func Split(a Allowance) ([]Limit, Concurrency, error) {
 	switch a := a.(type) {
 	case Limit:
@@ -178,7 +178,7 @@ func (a *several) validate() error {
 	return errors.Join(errs...)
 }
 
-// Validate is everything that is wrong with c.
+// Validate returns everything that is wrong with c, joined, or nil.
 func (c Concurrency) Validate() error {
 	return errors.Join(checkMax(c.Max), c.checkQueue())
 }

@@ -64,9 +64,9 @@ func calendarLimit(events int64, c calendar) Limit {
 	return Limit{Events: events, Per: calendarUnits[c.unit].per, Algorithm: FixedWindow, calendar: c}
 }
 
-// In returns l, which [Daily], [Weekly], [Monthly] or [Yearly] made, in a time zone by its IANA
-// name, such as "Europe/Berlin". Empty is UTC. [Limit.Validate] says if there is no such zone. A
-// program that runs where there may be no zone data imports time/tzdata.
+// In returns l in a time zone with that IANA name, such as "Europe/Berlin". An empty name is
+// UTC. It is for limits of [Daily], [Weekly], [Monthly] and [Yearly]. [Limit.Validate] reports
+// an unknown zone. If the system may have no zone data, import time/tzdata.
 func (l Limit) In(zone string) Limit {
 	switch {
 	case l.calendar.unit == noUnit:
@@ -78,7 +78,7 @@ func (l Limit) In(zone string) Limit {
 	return l
 }
 
-// From returns l, which [Weekly] made, with weeks that begin on that day.
+// From returns l with weeks that begin on that day. It is for limits of [Weekly].
 func (l Limit) From(day time.Weekday) Limit {
 	l.calendar.from = day
 	if l.calendar.unit != week {
@@ -87,8 +87,8 @@ func (l Limit) From(day time.Weekday) Limit {
 	return l
 }
 
-// Calendar is the period of a limit that [Daily], [Weekly], [Monthly] or [Yearly] made, as it
-// stands in text: "day Europe/Berlin", "week from monday", "month". It is empty for other limits.
+// Calendar returns the period of a limit of [Daily], [Weekly], [Monthly] or [Yearly] as text:
+// "day Europe/Berlin", "week from monday", "month". For other limits it is empty.
 func (l Limit) Calendar() string {
 	if l.calendar.unit == noUnit {
 		return ""
@@ -260,9 +260,9 @@ func (c *calendarWindows) midnight(y int, m time.Month, d int) int64 {
 	return t.Unix() * second
 }
 
-// WindowAt is when the window begins and ends that a time is in, both in microseconds since 1970:
-// of a calendar limit, the days, weeks, months or years differ in length. Of algorithms without windows
-// (buckets, a log) both are 0.
+// WindowAt returns when the window of a time begins and ends, both in microseconds since 1970.
+// Windows of a calendar limit differ in length. For algorithms without windows (buckets, a log)
+// both are 0.
 func (q *Quota) WindowAt(at int64) (start, end int64) {
 	switch {
 	case q.calendar != nil:

@@ -5,69 +5,74 @@ import (
 	"time"
 )
 
-// Never is the RetryAfter of a cost that is above what the limit ever allows at once.
+// Never is the RetryAfter of a cost above what the limit allows at once.
 const Never time.Duration = math.MaxInt64
 
 // A Decision is the answer to "may this happen now?". Its fields mean the same
 // for every algorithm and store. All durations are whole microseconds.
 type Decision struct {
-	// Allowed says whether the event may happen. A look, an event of cost 0, always may.
+	// Allowed says whether the event may happen. A look, which is an event of cost 0, is always
+	// allowed.
 	Allowed bool
 
-	// Degraded says that the store's server gave no answer, and the rule's [Outage]
-	// policy decided.
+	// Degraded says that the store's server gave no answer and the rule's [Outage] policy
+	// decided.
 	Degraded bool
 
-	// Overflow says that the store had no room for the key, and decided on a counter that
-	// such keys share. So a refusal says nothing about the key: others used up what there was.
+	// Overflow says that the store had no room for the key and decided on a counter that it
+	// shares with other such keys. A refusal then says nothing about this key: other keys may
+	// have used the limit.
 	Overflow bool
 
-	// Limit is the most units that can ever pass at once: Events, or Burst for
-	// TokenBucket, or Burst+1 for LeakyBucket. Of a Local rule in an outage it is this
-	// process's share. It is 0 if nothing was counted, as an Open rule decided in an outage:
-	// then all that is known is Allowed and Degraded, and the other fields but Receipt are zero.
+	// Limit is the most units that can ever pass at once: Events, or Burst for TokenBucket, or
+	// Burst+1 for LeakyBucket. In an outage it is this process's share, if the rule is Local,
+	// and 0 if the rule is Open. If Limit is 0, nothing was counted, and all fields but
+	// Allowed, Degraded and Receipt are zero.
 	Limit int64
 
-	// Remaining is how many units could pass right now, after this decision. Of several limits
-	// it is the least that one has, and Limit, NextAfter and ResetAfter are of that one.
+	// Remaining is how many units could pass right now, after this decision. If a rule has
+	// several limits, the limit with the fewest units left gives Remaining, Limit, NextAfter
+	// and ResetAfter.
 	Remaining int64
 
-	// RetryAfter is zero when Allowed. Otherwise the same cost is refused until
-	// exactly then and admitted from then on, if nothing else comes in between.
-	// It is Never for a cost above Limit, at least a microsecond for any other.
+	// RetryAfter is zero when Allowed. Otherwise the same cost is refused until exactly then
+	// and admitted from then on, if no other event comes first. It is Never for a cost above
+	// Limit, and at least a microsecond for any other.
 	RetryAfter time.Duration
 
-	// NextAfter is when Remaining next grows, by a unit or more; zero when it is Limit.
+	// NextAfter is when Remaining next grows, by one unit or more. It is zero if Remaining is
+	// Limit.
 	NextAfter time.Duration
 
-	// ResetAfter is when Remaining is Limit again; zero when it is now.
+	// ResetAfter is when Remaining is Limit again. It is zero if that is now.
 	ResetAfter time.Duration
 
-	// Delay is how long an allowed event has to wait for its turn in a LeakyBucket.
-	// For a look it is how long an event would wait. Zero for the other algorithms.
+	// Delay is how long an allowed event must wait for its turn in a LeakyBucket. For a look it
+	// is how long an event would wait. It is zero for other algorithms.
 	Delay time.Duration
 
-	// Receipt says when and where the units were counted, for a refund or a settlement of them.
+	// Receipt says when and where the units were counted. A refund or a settlement needs it.
 	Receipt Receipt
 
-	// Window is [Quota.Window] of this process's share, if Limit is that of a share; else
-	// zero.
+	// Window is the window of this process's share, if Limit is a share ([Quota.Window]).
+	// Otherwise it is zero.
 	Window time.Duration
 }
 
-// A Receipt says when and where units were counted. The zero Receipt: it is not known.
+// A Receipt says when and where units were counted. The zero Receipt means that this is not
+// known.
 type Receipt struct {
 	// At is in microseconds since 1970 on the store's own clock, or another number by which the
-	// store finds the units again: for a LeakyBucket it is when the queue ends behind the event.
-	// It says nothing to another store, and is not to be compared with time.Now, as clocks
-	// differ between Redis and a process. Zero: it is not known.
+	// store finds the units again. For a LeakyBucket it is the end of the queue behind the
+	// event. No other store can use it. Do not compare it with time.Now: clocks of Redis and of
+	// processes differ. Zero means that it is not known.
 	At int64
 
-	// By says who counted them.
+	// By says who counted the units.
 	By Counter
 }
 
-// A Counter is who counted units. Its zero value: it is not known.
+// A Counter says who counted units. The zero value means that this is not known.
 type Counter uint8
 
 const (
@@ -76,13 +81,13 @@ const (
 	ByNobody                    // nobody ([FailOpen])
 )
 
-// Counted reports whether the decision comes of a count. That of an Open rule in an outage
-// does not, so what it has for Remaining is neither "none" nor "enough": it is unknown.
+// Counted reports whether the units were counted. They were not if the rule is Open and the
+// server is down. Remaining is then unknown: neither "none" nor "enough".
 func (d *Decision) Counted() bool { return d.Limit > 0 }
 
-// IsTighterThan tells which of two limits leaves less of an event that needs both: the one with fewer
-// units left. If they are as many, it is the one that never has more, or the one that refuses, and
-// that has them back later.
+// IsTighterThan reports whether d's limit leaves less than other's to an event that needs both:
+// the limit with fewer units left. If both have the same number left, the tighter limit is the
+// smaller one, or else the one that refuses, or else the one whose units return later.
 func (d *Decision) IsTighterThan(other *Decision) bool {
 	switch {
 	case d.Counted() != other.Counted():
@@ -103,8 +108,8 @@ func (d *Decision) IsTighterThan(other *Decision) bool {
 
 func (d *Decision) isWhole() bool { return d.Remaining == d.Limit }
 
-// Join makes d the decision on an event that needs another limit too: it is refused while either
-// refuses, and the rest is of the tighter one.
+// Join combines d with the decision of another limit on the same event. The event is refused
+// while either limit refuses. Other fields come from the tighter limit.
 func (d *Decision) Join(other *Decision) {
 	joined := *d
 	if other.IsTighterThan(d) {

@@ -29,43 +29,40 @@
 //	                such as 1000 per day               window
 //	SlidingLog      limits that must be exact          N                          2 an event
 //
-// The integers are those of a [State]; Memory packs them into one word of 64 bits, except for
+// The integers are those of a [State]. Memory packs them into one word of 64 bits, except for
 // logs, windows with counts that are too large, and buckets that settle.
 //
-// An event may cost more than one unit ([Limiter.AllowN]). One that costs more than
-// ever fits is refused with RetryAfter [Never]; cost 0 looks without taking.
+// An event may cost more than one unit ([Limiter.AllowN]). A cost above what the limit ever
+// allows is refused with RetryAfter [Never]. Cost 0 looks without taking.
 //
-// Where it matters how many events are under way at once, and not how many there are in a
-// time, [NewSemaphore] makes a limit on that.
+// [NewSemaphore] limits how many events are in flight at once, whatever their rate.
 //
-// Where it is known only afterwards what an event cost, [Limiter.Reserve] takes an estimate
-// and [Hold.Settle] corrects it: what was not used is refunded to where it was taken, and what
-// is missing is owed, which later events wait for. [Limiter.Wait] waits until so many units fit,
-// and [All] is several limits at once.
+// If the cost of an event is known only afterwards, [Limiter.Reserve] takes an estimate and
+// [Hold.Settle] corrects it. Unused units are refunded. Missing units are owed, and later events
+// wait for them. [Limiter.Wait] waits until an event fits, and [All] combines several limits.
 //
 // # Answers
 //
 // A [Decision] means the same whatever the algorithm and wherever the counters are.
 // RetryAfter is exact: an event refused now is refused until then and admitted from
-// then on, if no other comes first. A refusal uses up nothing, so asking too often
+// then on, if no other event comes first. A refusal uses up nothing, so asking too often
 // never makes the wait longer. Of N units in M > N concurrent requests exactly N are
 // admitted. Time is counted in whole microseconds. A clock that steps back by up to a period of
 // the limit grants nothing until it has caught up. A step by more than that, in either direction,
 // grants one burst.
 //
-// The long-run rate is never above what was asked for. For windows and the log it is
-// exactly that, and for buckets where Events per Per is a fraction of small
-// numbers, as 100 per minute does. For other buckets that refill within a month it is
-// at most a millionth below, or a thousandth at rates above 1,000 per second.
+// The long-run rate is never above the limit's. For windows and the log it is exactly the limit's,
+// and for buckets too if Events per Per is a fraction of small numbers, such as 100 per minute.
+// Other buckets that refill within a month are at most a millionth slower, or a thousandth at
+// rates above 1,000 per second.
 //
 // # Stores
 //
-// Counters are held by a [Store]. [Memory] keeps them in the process and is the
-// default. A store takes a batch of charges, for several limits, entirely or not at
-// all.
+// A [Store] holds the counters. [Memory], the default, keeps them in the process. A store takes
+// a batch of charges, for several limits, entirely or not at all.
 //
-// To write one, hold a [State] for each counter, which is a rule, a tier and a key. Decide is
-// [CheckDecide], then in one step: read the time and the states, [TakeAll], and write the states if
-// that took them. Settle is [CheckSettlements] and [Quota.Settle]. Package limitertest tries the store;
-// its example is a whole one.
+// To write a store, hold a [State] for each counter: a counter is a rule, a tier and a key.
+// Decide calls [CheckDecide]. Then, in one step, it reads the time and the states, calls [TakeAll], and
+// writes the states if TakeAll took the charges. Settle calls [CheckSettlements] and
+// [Quota.Settle]. Package limitertest tests the store. Its example is a whole store.
 package limiter

@@ -67,12 +67,13 @@ func (s *State) holding() int64 {
 	return s.Prev
 }
 
-// NewConcurrency is [NewQuota] for how many events may be under way at once: from 1 to 10^9. An
-// event takes its units when it begins, and they are refunded when it ends, with the
-// [Receipt] of their decision, which tells how long it took. Until then they stay taken:
-// Decision.RetryAfter is a guess from how long others took, and ResetAfter too.
+// NewConcurrency is [NewQuota] for how many events may be in flight at once, from 1 to 10^9. An
+// event acquires slots when it begins and releases them when it ends, by a settlement with the
+// [Receipt] of its decision, which also says how long it took. RetryAfter and ResetAfter of
+// such decisions are guesses: they assume that events take as long as others did.
 //
-// It is for a store that is a [Checker]. Others would keep what a process took that died.
+// The store must be a [Checker]. Other stores would never release the slots of a process that
+// died.
 func NewConcurrency(rule, tier string, most int64) (*Quota, error) {
 	if err := errors.Join(checkNames(rule, tier), checkMax(most)); err != nil {
 		return nil, err
@@ -82,5 +83,5 @@ func NewConcurrency(rule, tier string, most int64) (*Quota, error) {
 	return q, nil
 }
 
-// InFlight says that q is of [NewConcurrency].
+// InFlight reports whether q counts slots: [NewConcurrency] made it.
 func (q *Quota) InFlight() bool { return q.algorithm == &inFlight }

@@ -29,17 +29,16 @@ const (
 // read back ([Parse]). A Limit is checked where it is used: [New], [NewQuota] and
 // the middleware's New return what [Limit.Validate] says.
 type Limit struct {
-	// Events is how many events, in units of cost, fit in Per: from 1 to 10^12.
+	// Events is how many events fit in Per, in units of cost: from 1 to 10^12.
 	Events int64
 
 	// Per is the period, a whole number of microseconds, at most 366 days.
 	// Events over Per is at most ten million per second.
 	Per time.Duration
 
-	// Burst is how many events TokenBucket lets happen at once after a pause,
-	// and how many LeakyBucket lets wait: up to 10^12, and no more than Events
-	// bring back in 366 days. Zero means as many as Events.
-	// The other algorithms have no burst and refuse one.
+	// Burst is how many events TokenBucket admits at once after a pause, or how many
+	// LeakyBucket lets wait: up to 10^12, and no more than refill in 366 days. Zero means
+	// Events. Other algorithms have no burst: a Limit with one is invalid.
 	Burst int64
 
 	// Algorithm says how events are counted. Zero is SlidingWindow.
@@ -62,14 +61,14 @@ func PerHour(events int64) Limit { return Limit{Events: events, Per: time.Hour} 
 // PerDay is a limit of events in a sliding day of 24 hours.
 func PerDay(events int64) Limit { return Limit{Events: events, Per: 24 * time.Hour} }
 
-// With returns l under another algorithm.
+// With returns l with another algorithm.
 func (l Limit) With(a Algorithm) Limit {
 	l.Algorithm = a
 	return l
 }
 
-// WithBurst returns l with a burst. Only buckets have one, so a limit with
-// its algorithm left at the default becomes a TokenBucket.
+// WithBurst returns l with a burst. Only buckets have a burst, so a limit with the default
+// algorithm becomes a TokenBucket.
 func (l Limit) WithBurst(burst int64) Limit {
 	l.Burst = burst
 	if l.Algorithm == SlidingWindow {
@@ -117,8 +116,8 @@ func (l Limit) Validate() error {
 	return errors.Join(errs...)
 }
 
-// Implies reports whether what passes by l passes by other too, so that other has no effect
-// beside it. It is false where bursts leave that open.
+// Implies reports whether every event that passes l also passes other, so that other has no
+// effect beside l. It returns false for limits with a burst.
 func (l Limit) Implies(other Limit) bool {
 	if l.Per <= 0 || other.Per <= 0 || l.Burst != 0 || other.Burst != 0 {
 		return false

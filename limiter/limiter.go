@@ -11,26 +11,27 @@ import (
 
 // Config is what [New] takes.
 type Config struct {
-	// Name says what is limited, such as "mail". Required: limiters that share a
-	// store count apart by their names.
+	// Name says what is limited, such as "mail". It is required. Limiters that share a store
+	// need different names, or they share counters.
 	Name string
 
-	// Limit is required: a [Limit], or [All] of several. AtOnce is for [NewSemaphore].
+	// Limit is a [Limit], or [All] of several limits. It is required. For AtOnce use
+	// [NewSemaphore].
 	Limit Allowance
 
-	// Settles is needed for [Limiter.Reserve]. A TokenBucket then remembers how low it was since
-	// units were reserved ([Quota.Settles]), which takes more memory.
+	// Settles enables [Limiter.Reserve]. It costs more memory for a TokenBucket, which then
+	// records its lowest level since each reservation ([Quota.Settles]).
 	Settles bool
 
-	// Store holds the counters. Nil: a [Memory] of its own.
+	// Store holds the counters. Nil means a new [Memory].
 	Store Store
 
-	// OnOutage says what happens while the store's server gives no answer, if it has
-	// one. Zero: Local.
+	// OnOutage says how to decide while the store's server, if it has one, gives no answer. The
+	// zero value is FailLocal.
 	OnOutage Outage
 }
 
-// A Limiter answers for one limit, or for several together, under any key.
+// A Limiter decides on events by one limit, or by several together, for any key.
 type Limiter struct {
 	quotas []*Quota
 	store  Store
@@ -40,7 +41,7 @@ type Limiter struct {
 	memory *Memory
 }
 
-// New returns a Limiter, or everything that is wrong with c.
+// New returns a Limiter, or an error with everything that is wrong with c.
 func New(c Config) (*Limiter, error) {
 	quotas, err := c.quotas()
 	if err := errors.Join(err, c.OnOutage.Validate()); err != nil {
@@ -90,8 +91,8 @@ func register(s Store, q *Quota) error {
 	return err
 }
 
-// Must is for a limiter or a store that is written in code: it panics where [New] or
-// [NewMemory] returns an error.
+// Must returns its first argument, and panics if [New] or [NewMemory] returned an error. Use it
+// for a limiter or a store that is written in code.
 func Must[T *Limiter | *Memory](made T, err error) T {
 	if err != nil {
 		panic(err)
@@ -108,11 +109,12 @@ func (l *Limiter) Allow(ctx context.Context, key string) (d Decision, err error)
 	return d, err
 }
 
-// AllowN takes cost units for key if they are there. A refusal is a Decision, not
-// an error; an error means that the store could not decide, or that cost is negative.
-// Cost 0 looks without taking.
+// AllowN takes cost units for key if they are there. A refusal is a Decision and not an error.
+// An error means that the store could not decide, or that cost is negative. Cost 0 looks
+// without taking.
 //
-// Of several limits the Decision is what all of them together let pass ([Decision.Join]).
+// If the Limiter has several limits, the Decision says what all of them let pass together
+// ([Decision.Join]).
 func (l *Limiter) AllowN(ctx context.Context, key string, cost int64) (d Decision, err error) {
 	if l.memory != nil && cost >= 0 {
 		l.memory.decideOne(l.quota, key, cost, &d)
@@ -122,11 +124,11 @@ func (l *Limiter) AllowN(ctx context.Context, key string, cost int64) (d Decisio
 	return b.decide(ctx, l, key, cost, false)
 }
 
-// Refund returns n units to key, for events that did not happen after all: of those that d
-// took, which is the Decision on them. Never more than the limit remain. For a LeakyBucket call it
-// once for each Decision: what a second call would return may be another's by then. A store with a
-// server may refund later, but before the next decision of this process on key. If it is known only later
-// what an event cost, use [Limiter.Reserve].
+// Refund returns n of the units that d took to key, for events that did not happen after all.
+// Remaining never exceeds the limit. For a LeakyBucket call it once for each Decision: a second
+// call may return the units of another event. A store with a server may refund later, but
+// before the next decision of this process on key. If the cost is known only after the event,
+// use [Limiter.Reserve].
 func (l *Limiter) Refund(ctx context.Context, key string, n int64, d Decision) error {
 	settlements := make([]Settlement, len(l.quotas))
 	for i, q := range l.quotas {

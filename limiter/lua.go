@@ -51,18 +51,19 @@ func Lua(of ...Algorithm) string {
 	return source.String()
 }
 
-// LuaSettles comes after [Lua] where there are quotas that [Quota.Settles]. From then on a
-// bucket's state has the string s.log, and its quota settles if q.settles is true.
+// LuaSettles is the source that follows [Lua] if there are quotas that [Quota.Settles]. A
+// bucket's state then has the string s.log, and q.settles says whether its quota settles.
 func LuaSettles() string { return string(readLua("settles.lua")) }
 
-// LuaConvert comes after [Lua] of all algorithms. It sets the local function
-// convert(q, from, s, now), which makes a state of one limit one of another ([Quota.Take]), and usedOf(q, s). A
-// state then has the fields of all of them.
+// LuaConvert is the source that follows [Lua] of all algorithms. It sets the local functions
+// convert(q, from, s, now), which turns a state of the quota from into one of q ([Quota.Take]),
+// and usedOf(q, s). A state then has the fields of all algorithms.
 func LuaConvert() string { return string(readLua("convert.lua")) }
 
-// Numbers are what a quota is compiled of in [Lua], all below 2^53. Of a calendar limit they are of
-// the window that a time is in, in microseconds since 1970: when it begins, and how many seconds
-// it and the next one have. Near a bound the server's own time decides which window an event is in.
+// Numbers returns the numbers from which [Lua] compiles q, all below 2^53. For a calendar limit
+// they describe the window of that time, in microseconds since 1970: when it begins, and how
+// many seconds it and the next window have. Near the end of a window, the server's own time
+// decides.
 func (q *Quota) Numbers(at int64) [3]int64 {
 	if q.calendar != nil {
 		const second, longest = 1_000_000, 1 << 25 // more than a year has

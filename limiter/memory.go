@@ -16,55 +16,51 @@ import (
 // choose keys that collide.
 var seed = maphash.MakeSeed()
 
-// MemoryOptions are what [NewMemory] takes. The zero value consists of the defaults.
+// MemoryOptions are the options of [NewMemory]. The zero value has the defaults.
 type MemoryOptions struct {
-	// MaxKeys bounds how many keys are remembered at once, over all limits: from 1
-	// to 2^31, rounded up to a multiple of three in each of up to 4096 parts. Zero
-	// means a million.
+	// MaxKeys is the most keys to remember at once, over all limits: from 1 to 2^31, rounded up
+	// to a multiple of three in each of up to 4096 shards. Zero means a million.
 	//
-	// Memory is taken as keys come, 22 to 34 bytes for each. One whose state needs more than a
-	// word takes some 70 more (an exact limit of at most 10 events, a bucket of a quota that
-	// [Quota.Settles], a calendar, a count above some 100,000 in a second or a million in a minute)
-	// and 16 for each event whose time is kept.
+	// Memory grows with the keys: 22 to 34 bytes for each. A key takes some 70 bytes more if
+	// its state needs more than a word: an exact limit of at most 10 events, a bucket that
+	// [Quota.Settles], a calendar, or a count above some 100,000 in a second or a million in a
+	// minute. Each event in a log takes 16 bytes.
 	MaxKeys int
 
-	// MaxBytes bounds the memory that the store takes for all of that, from a mebibyte on.
-	// Zero means 256 MiB. What keys without room share, and events under way, may go beyond.
+	// MaxBytes is the most memory for all of that, from a mebibyte on. Zero means 256 MiB.
+	// Overflow counters and events in flight may exceed it.
 	MaxBytes int64
 }
 
 // Memory is the store inside the process, and the default.
 //
-// A key is held as a 64-bit digest under a secret seed. Among a million live keys
-// the chance that any two share a counter is 3 in 10^8. Keys that are back in their
-// initial state are forgotten as others need their place; there is no goroutine and
-// nothing to close.
+// Memory holds a key as a 64-bit digest under a secret seed. Among a million live keys the
+// chance that any two share a counter is 3 in 10^8. A key that is back in its initial state is
+// forgotten when its cell is needed. There is no goroutine, and nothing to close.
 //
-// At MaxKeys, a new key takes the place of the one nearest to its initial state
-// among some dozen in its reach, and that one begins anew when it returns. A key that
-// was refused is not forgotten until half of its limit is free again, and the empty key,
-// which rules without a Key count under, never is. Where most in reach are being refused,
-// the store is under siege, and no other is forgotten either: a new key then shares an
-// overflow counter with all others of its rule and tier in that situation, one in each part of the
-// store. [Decision.Overflow] says so, and a look shows that counter as long as it is in use.
-// [Memory.Stats] counts what was forgotten and what was shared. It begins a little before the cap: up to 80% of MaxKeys
-// every key has a place of its own, and of the first 90% some 4 in 1,000 take another's.
+// At MaxKeys a new key replaces the key that is nearest to its initial state, among some dozen
+// candidates. A replaced key begins anew when it returns. Two kinds of keys are never replaced:
+// a key that was refused, until half of its limit is free again, and the empty key, under which
+// rules without a Key count. If most candidates are being refused, the store is under siege and
+// replaces none. New keys then share an overflow counter for each rule and tier, one in each
+// shard, and [Decision.Overflow] says so. [Memory.Stats] counts both. A few keys are replaced a
+// little earlier: none up to 80% of MaxKeys, and some 4 in 1,000 up to 90%.
 //
-// A key is held in one of two forms. Buckets, fixed windows and the sliding counter are a word: keys
-// that are known are decided on without a lock, and a refusal writes nothing. All else is a state
-// behind the lock of its part of the store. New keys and batches take that lock too; there are 64 parts
-// at a million keys, and one that grows holds its keys up for a millisecond or two. Of more than 4,000
-// different limits, the further ones are states.
+// Memory has two forms for a key. Buckets, fixed windows and the sliding counter are one word:
+// decisions on known keys take no lock, and a refusal writes nothing. All other states are
+// behind the lock of their shard. New keys and batches take that lock too. A million keys have
+// 64 shards. A shard that grows delays its keys by a millisecond or two. Beyond 4,000 different
+// limits, further limits are held behind the lock.
 //
-// At MaxBytes it is the same, but that a new key whose state needs more than a word finds no
-// room at all unless others are back in their initial state. A log counts a new event of a key
-// that it knows together with the one before, as if both were new: it admits no more for it,
-// and it may be later that it admits again. Stats counts those, too.
+// At MaxBytes a new key that needs more than a word finds room only where other keys are back
+// in their initial state. A log merges a new event with the one before, as if both were new: it
+// admits no more than its limit, and may admit later. Stats counts merged events too.
 //
-// Time is the process's monotonic clock, so setting the system's clock has no
-// effect. Windows are aligned to the epoch as it was when the store was made.
+// Time is the process's monotonic clock, so setting the system's clock has no effect. Windows
+// are aligned to the epoch as the clock was when the store was made.
 //
-// Memory always can decide: its errors are those of [CheckCharges]. It does not look at the context.
+// Memory can always decide: it returns only the errors of [CheckCharges]. It ignores the
+// context.
 type Memory struct {
 	start  time.Time
 	origin int64 // start in microseconds since 1970
@@ -180,8 +176,9 @@ func marksAfter(marks table.Mark, q *Quota, cost int64, d *Decision) table.Mark 
 	return marks
 }
 
-// Settle implements [Store], for one key after the other, before it returns. Its errors are those of
-// [CheckSettlements]. A key for which there is no room owes on the overflow counter.
+// Settle implements [Store]. It settles one key after the other before it returns. Its errors
+// are those of [CheckSettlements]. If there is no room for a key, the debt goes to the overflow
+// counter.
 func (m *Memory) Settle(_ context.Context, settlements []Settlement) error {
 	if err := CheckSettlements(settlements); err != nil {
 		return err
@@ -194,8 +191,8 @@ func (m *Memory) Settle(_ context.Context, settlements []Settlement) error {
 	return nil
 }
 
-// Reset implements [Store]. Its errors are those of [CheckCharges]. Events in flight stay so, and
-// end like all others.
+// Reset implements [Store]. Its errors are those of [CheckCharges]. Events in flight keep their
+// slots until they end.
 func (m *Memory) Reset(_ context.Context, charges []Charge) error {
 	if err := CheckCharges(charges); err != nil {
 		return err
@@ -206,7 +203,7 @@ func (m *Memory) Reset(_ context.Context, charges []Charge) error {
 	return nil
 }
 
-// Claim implements [Claimer]. Its other error is about a Memory that NewMemory did not make.
+// Claim implements [Claimer]. It returns an error for a Memory that [NewMemory] did not make.
 func (m *Memory) Claim(rule string) error {
 	if m == nil || m.shards == nil {
 		return errors.New("limiter: Store is a Memory that NewMemory did not make")
@@ -220,7 +217,7 @@ func (m *Memory) Claim(rule string) error {
 	return nil
 }
 
-// MemoryStats is what [Memory.Stats] tells.
+// MemoryStats is what [Memory.Stats] returns.
 type MemoryStats struct {
 	Cells      int    // places for keys that memory is taken for
 	Bytes      int    // that memory, and what longer states and overflow counters take
@@ -229,7 +226,7 @@ type MemoryStats struct {
 	Merged     uint64 // events of logs that were counted with the one before, at MaxBytes
 }
 
-// Stats sums up the store. It locks one shard after the other, each for a moment.
+// Stats returns figures about the store. It locks each shard for a moment, one after the other.
 func (m *Memory) Stats() MemoryStats {
 	stats := MemoryStats{Overflowed: m.overflowed.Load(), Merged: m.merged.Load()}
 	for i := range m.shards {
@@ -243,5 +240,6 @@ func (m *Memory) Stats() MemoryStats {
 	return stats
 }
 
-// Check implements [Checker]: slots of a process end with it, and so does its Memory.
+// Check implements [Checker]. A process that ends loses its slots and its Memory together, so
+// Memory can count slots.
 func (m *Memory) Check(*Quota) error { return nil }

@@ -8,34 +8,34 @@ import (
 // What a [Store] may implement besides. [As] finds these methods through wrappers. Package failover
 // says what it asks of stores.
 
-// A Wrapper is a store around another one. What the inner store says of itself, in the
-// methods below, is then true of the wrapper too, where the wrapper does not say otherwise.
+// A Wrapper is a store around another store. It has the inner store's optional methods, such as
+// [Claimer] and [Checker], unless it implements them itself.
 type Wrapper interface {
 	// Unwrap returns the inner store, or nil.
 	Unwrap() Store
 }
 
-// A Claimer knows which rules are counted in it.
+// A Claimer knows which rules count in it.
 type Claimer interface {
-	// Claim notes that a limiter counts under rule. A second one of this process under the
-	// same name gets an error that wraps [ErrClaimed], which [New] and the middleware's New
-	// warn about. Any other error says that the store cannot be used.
+	// Claim registers a limiter that counts under rule. If this process has a limiter of that
+	// name already, Claim returns an error that wraps [ErrClaimed], and [New] and the
+	// middleware's New log a warning. Any other error means that the store cannot be used.
 	Claim(rule string) error
 }
 
-// ErrClaimed is what Claim returns for a name that is taken.
+// ErrClaimed is what Claim returns for a name that is in use.
 var ErrClaimed = errors.New("limiter: another limiter counts under this name in this store")
 
-// A Checker cannot count for every quota, or can count slots. Stores that are no Checker count for
-// every quota but those of slots ([Quota.InFlight]).
+// A Checker says which quotas it can count. A store that is no Checker counts every quota
+// except slots ([Quota.InFlight]).
 type Checker interface {
-	// Check returns why the store cannot count for q, or nil. [New] and the middleware's New
-	// fail with that error. For slots nil is a promise: the slots of a process that has died
-	// are released.
+	// Check returns why the store cannot count q, or nil. [New] and the middleware's New fail
+	// with that error. For a quota of slots, nil is a promise: the store releases the slots of
+	// a process that died.
 	Check(q *Quota) error
 }
 
-// CheckStore returns why s cannot count for q, or nil.
+// CheckStore returns why s cannot count q, or nil.
 func CheckStore(s Store, q *Quota) error {
 	if store, ok := As[Checker](s); ok {
 		return store.Check(q)
@@ -49,7 +49,8 @@ func CheckStore(s Store, q *Quota) error {
 // mostWrappers ends the search where a store unwraps to itself.
 const mostWrappers = 16
 
-// As finds the first store that is a T: s, or the store that it wraps ([Wrapper]), and so on.
+// As returns the first store that is a T: s itself, the store that s wraps ([Wrapper]), and so
+// on.
 //
 //	if c, ok := limiter.As[limiter.Claimer](store); ok {
 //		err := c.Claim("mail")

@@ -7,21 +7,20 @@ import (
 	"github.com/weirgo/weir/internal/invalid"
 )
 
-// An Outage says what becomes of a rule's events while the server that holds its
-// counters gives no answer. It concerns stores that have one, such as Redis's; package
-// failover carries it out.
+// An Outage says how a rule decides while the server that holds its counters gives no answer.
+// It matters for stores with a server, such as Redis's. Package failover applies it.
 type Outage uint8
 
 const (
-	// FailLocal, the default, counts in this process meanwhile, against the limit divided by
-	// the number of processes that share the store.
+	// FailLocal, the default, counts in this process during the outage, against the limit
+	// divided by the number of processes that share the store.
 	FailLocal Outage = iota
 
 	// FailOpen lets events pass uncounted: such a Decision has a Limit of 0.
 	FailOpen
 
-	// FailClosed lets none pass: the store returns an error, which the middleware answers
-	// with 503, as it is not the client's quota that ran out.
+	// FailClosed lets no event pass: the store returns an error. The middleware answers with
+	// 503, because the client has not used up its quota.
 	FailClosed
 )
 
@@ -35,7 +34,7 @@ func (o Outage) String() string {
 	return fmt.Sprintf("Outage(%d)", uint8(o))
 }
 
-// Validate returns an error for a value that is none of the three.
+// Validate returns an error for an unknown value.
 func (o Outage) Validate() error {
 	if int(o) >= len(outages) {
 		return invalid.New("limiter", "OnOutage is %d: it must be FailLocal, FailOpen or FailClosed", uint8(o))
@@ -43,7 +42,7 @@ func (o Outage) Validate() error {
 	return nil
 }
 
-// MarshalText writes what String does and refuses a value that is none of the three.
+// MarshalText writes what String returns. An unknown value is an error.
 func (o Outage) MarshalText() ([]byte, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
@@ -51,7 +50,7 @@ func (o Outage) MarshalText() ([]byte, error) {
 	return []byte(o.String()), nil
 }
 
-// UnmarshalText reads what MarshalText writes, in any case.
+// UnmarshalText reads what MarshalText writes, in upper or lower case.
 func (o *Outage) UnmarshalText(text []byte) error {
 	for i, name := range outages {
 		if strings.EqualFold(name, string(text)) {

@@ -10,20 +10,19 @@ import (
 	"github.com/weirgo/weir/internal/invalid"
 )
 
-// A Quota is a [Limit] that was checked and given a name: what a [Store] counts
-// against. It also is the algorithm, as pure functions of a [State], so that a
-// store holds state and decides nothing by itself.
+// A Quota is a checked [Limit] with a name. A [Store] counts against it. It also holds the
+// algorithm as pure functions of a [State], so a store holds states and decides nothing itself.
 //
-// A Quota is made once, at start-up, and may be used by many goroutines.
+// Make Quotas once, at start-up. Many goroutines may use a Quota at once.
 type Quota struct {
-	// OnOutage says what happens while the store's server gives no answer. To be set
+	// OnOutage says how the rule decides while the store's server gives no answer. Set it
 	// before the first use.
 	OnOutage Outage
 
-	// Settles says that units come back long after they were taken, when it is known what an
-	// event really cost. A TokenBucket then remembers how low it was meanwhile, so that all of them
-	// do which have not drained; else it keeps back what may have. To be set before the first
-	// use. False: they come back at once or never.
+	// Settles says that refunds come long after the units were taken, when the real cost is
+	// known. A TokenBucket then records its lowest level since, so that a refund returns all
+	// units that have not drained. Without Settles it returns only the units that cannot have
+	// drained. Set it before the first use.
 	Settles bool
 
 	rule, tier string
@@ -52,9 +51,9 @@ type Quota struct {
 	bound  atomic.Pointer[binding]
 }
 
-// NewQuota checks l and names the counters it is for. A rule's tiers are counted
-// apart from each other; tier is empty for a rule without tiers. Names are 1 to 128
-// characters of printable ASCII without a space at either end.
+// NewQuota checks l and names its counters. Each tier of a rule has counters of its own. The
+// tier is empty for a rule without tiers. A name has 1 to 128 characters of printable ASCII,
+// without a space at either end.
 func NewQuota(rule, tier string, l Limit) (*Quota, error) {
 	if err := errors.Join(checkNames(rule, tier), l.Validate()); err != nil {
 		return nil, err
@@ -78,10 +77,10 @@ func compiled(l Limit) *Quota {
 // whether there are limits beside it or not, so the count survives when that changes.
 const concurrentSuffix = ".concurrent"
 
-// NewQuotas is [NewQuota] for an [Allowance]. The first limit's quota has the rule's name, and the
-// others that and their period in seconds, as in "api.3600". The quota of AtOnce, as
-// [NewConcurrency] makes it, is the last, "api.concurrent". An event is charged to all of them, in
-// one batch, one beside the other.
+// NewQuotas is [NewQuota] for an [Allowance]. The first limit's quota has the rule's name. The
+// others add their period in seconds to it, as in "api.3600". The quota of AtOnce is the last
+// one, made as [NewConcurrency] does: "api.concurrent". A batch charges an event to all of
+// them, in a row.
 func NewQuotas(rule, tier string, a Allowance) ([]*Quota, error) {
 	limits, atOnce, err := Split(a)
 	if err != nil {
@@ -115,8 +114,8 @@ func NewQuotas(rule, tier string, a Allowance) ([]*Quota, error) {
 	return quotas, nil
 }
 
-// Family is the quotas that were made together by [NewQuotas], q among them, or nil if q is
-// alone. A store may hold their states of a key together.
+// Family returns all quotas that [NewQuotas] made together with q, including q, or nil if q is
+// the only one. A store may hold their states of a key together.
 func (q *Quota) Family() []*Quota { return q.family }
 
 func checkNames(rule, tier string) error {
@@ -145,24 +144,24 @@ func checkName(what, name string) error {
 	return nil
 }
 
-// Rule is the name of the rule.
+// Rule returns the name of the rule.
 func (q *Quota) Rule() string { return q.rule }
 
-// Tier is the name of the tier, or empty.
+// Tier returns the name of the tier, or an empty string.
 func (q *Quota) Tier() string { return q.tier }
 
-// Limit is the limit as it was given.
+// Limit returns the limit that NewQuota was given.
 func (q *Quota) Limit() Limit { return q.limit }
 
-// Algorithm is how q counts: what the limit says, or what its zero Algorithm stands for at
-// the limit's size. Stores go by it, not by the limit's field.
+// Algorithm returns how q counts. If the limit has the zero Algorithm, it is the algorithm for
+// a limit of that size. Stores must use it, not the limit's field.
 func (q *Quota) Algorithm() Algorithm { return q.limit.algorithm() }
 
-// Capacity is the most units that can pass at once, Decision.Limit.
+// Capacity returns the most units that can pass at once, which is Decision.Limit.
 func (q *Quota) Capacity() int64 { return q.capacity }
 
-// Window is the limit's period, or for buckets the time in which a full one drains. Of a calendar
-// limit it is only the usual length: [Quota.WindowAt] has the real one.
+// Window returns the limit's period, or for buckets the time in which a full one drains. For a
+// calendar limit it is the usual length; [Quota.WindowAt] has the real one.
 func (q *Quota) Window() time.Duration {
 	if q.algorithm.bursts {
 		return micros(q.drain)
@@ -170,14 +169,14 @@ func (q *Quota) Window() time.Duration {
 	return q.limit.Per
 }
 
-// Take is s after an event of that cost at time now, in microseconds since 1970.
-// When there is no room it is s itself, and false. Cost 0 takes nothing and succeeds;
-// a negative cost, or one above the capacity, fails.
+// Take returns s after an event of that cost at time now, in microseconds since 1970. If there
+// is no room, it returns s itself and false. Cost 0 takes nothing and succeeds. A negative cost
+// fails, and so does a cost above the capacity.
 //
-// If s was written under another limit, what was used stays used, up to q's capacity, as if it had
-// been used now, and what is owed stays owed, up to that again. Nothing of that is written unless
-// the event is taken: a lower limit forgets what was used above it, and two limits that are asked in
-// turn would make room for each other.
+// If s was written under another limit, the used units stay used, up to q's capacity, as if
+// they had been used now. Debts stay too, up to one more capacity. A store must write that only
+// together with an event that is taken: a lower limit forgets what was used above it, so two
+// limits that look in turn would make room for each other.
 func (q *Quota) Take(s State, now, cost int64) (State, bool) {
 	taken, ok := q.takeNow(q.present(s, now), cost)
 	if !ok || cost == 0 {
@@ -206,26 +205,31 @@ func (q *Quota) takeNow(s State, cost int64) (State, bool) {
 	return q.algorithm.take(q, s, cost)
 }
 
-// Settle is s at time now after c is known to have cost Actual units, and not Cost. It may change s.Log
-// in place.
+// Settle returns s at time now, once it is known that c cost Actual units and not Cost. It may
+// change s.Log in place.
 //
-// Units that were not used are refunded, of those that were taken at [Receipt.At]; never more than Limit
-// remain. They return to the window that they were taken in, or to the log's entries of that time,
-// and to nothing if those are gone. To a TokenBucket return at most as many as were in it at its
-// emptiest since; the others drained. Without [Quota.Settles] that is not known, and a refund
-// that is late by d is less by what d refills. Where the time is not known (0), the units that
-// were taken last are returned, which may admit more than the limit if they were not the ones.
-// To a LeakyBucket return the units of the last event in its queue, and of no other: later events
-// have their turns already, and keep them. Where the time is not known nothing returns.
+// If less was used, the difference is refunded, up to the units that were taken at
+// [Receipt.At]. Remaining never exceeds Limit. What returns depends on the algorithm:
 //
-// Units that were used beyond Cost are owed, without asking for room: at most one capacity
-// above the limit, which later events wait for. The rest is forgiven. Units that are above the
-// limit outlive their window, and are the first that the next one counts.
+//   - Windows: the units return to the window that they were taken in, if it still counts.
+//   - SlidingLog: the units return to the entries of that time, if they still count.
+//   - TokenBucket: at most the bucket's lowest level since then returns. The other units have
+//     drained. Without [Quota.Settles] the lowest level is unknown, so a refund after a time d
+//     leaves out what drains in d.
+//   - LeakyBucket: only the units of the last event in the queue return. Later events keep
+//     their turns.
 //
-// A state that was written under another limit is refunded under that one: under a lower limit it
-// would forget what was used above that. A debt is written under q, as Take says, unless the
-// other limit counts more. So a rule that only looks and owes comes to q's limit, and no debt under a
-// lower one forgets what was used.
+// If the time is unknown (0), the units that were taken last return, and a LeakyBucket returns
+// none. If those were the units of other events, more than the limit may pass.
+//
+// If more was used, the difference is owed, without asking for room. Debts reach at most one
+// capacity above the limit, and the rest is forgiven. Later events wait for a debt. Units above
+// the limit outlive their window and count first in the next one.
+//
+// If s was written under another limit, a refund stays under that limit, because a lower limit
+// would forget what was used above it. A debt moves s to q as Take does, unless the other limit
+// counts more units. So a rule that only looks and owes reaches q's limit, and a debt under a
+// lower limit forgets nothing.
 func (q *Quota) Settle(s State, now int64, c Settlement) State {
 	from := s.Quota
 	if from == nil || q.InFlight() { // a lower limit may be in force, and all of the slots are released
@@ -273,9 +277,10 @@ func (q *Quota) isOver(s State, now int64) bool {
 	return q.calendar != nil && now >= q.calendar.at(s.Last).end
 }
 
-// Undo is the receipt for a refund that undoes d at once, as stores do where a batch is not taken
-// after all. Without a time a bucket returns what was taken last, so that what drained meanwhile is
-// not lost, and slots do not learn from it how long others are held.
+// Undo returns the receipt for undoing d at once, if a batch turns out not to be taken. The
+// receipt has no time for a bucket and for slots. A bucket then returns the units that were
+// taken last, including what drained meanwhile. Slots do not count the undone event in their
+// mean time.
 func (q *Quota) Undo(d *Decision) Receipt {
 	r := d.Receipt
 	if q.algorithm.bursts && q.algorithm.delay == nil || q.InFlight() {
@@ -284,8 +289,8 @@ func (q *Quota) Undo(d *Decision) Receipt {
 	return r
 }
 
-// Describe is the Decision on an event of that cost, where s is the state that Take
-// returned for it and allowed is what Take said.
+// Describe returns the Decision on an event of that cost, where s and allowed are the results
+// of Take.
 func (q *Quota) Describe(s State, now, cost int64, allowed bool) Decision {
 	s = q.present(s, now)
 	return q.describe(s, max(0, s.Last-now), cost, allowed)

@@ -8,8 +8,9 @@ import (
 	"time"
 )
 
-// Reserve takes n units for key, if they are there, for an event of which it is known only
-// later what it cost: [Hold.Settle] says so, and [Hold.Cancel] if it did not happen.
+// Reserve takes n units for key, if they are there, for an event whose cost is known only
+// afterwards. [Hold.Settle] then corrects the cost, and [Hold.Cancel] returns all units if the
+// event did not happen.
 //
 //	hold, d, err := tokens.Reserve(ctx, key, maxTokens)
 //	if err != nil || !d.Allowed {
@@ -19,12 +20,12 @@ import (
 //	answer := complete(ctx, prompt)
 //	_ = hold.Settle(answer.Tokens)
 //
-// While more is reserved than used, the rest is kept from others; where less is reserved, the
-// difference is owed, and later events wait for it. An estimate above the limit is the limit,
-// and one below 1 is 1. If the process ends before it settles, what was reserved counts as used.
+// Until then nobody else can use the units. If the event used more than n, the difference is
+// owed, and later events wait for it. An n above the limit means the limit, and an n below 1
+// means 1. If the process ends before it settles, the units count as used.
 //
-// Without [Config.Settles] Reserve is an error that wraps [ErrCharges]. A Hold is not to be
-// copied.
+// Without [Config.Settles] Reserve returns an error that wraps [ErrCharges]. Do not copy a
+// Hold.
 func (l *Limiter) Reserve(ctx context.Context, key string, n int64) (hold Hold, d Decision, err error) {
 	if !l.quota.Settles {
 		return Hold{}, Decision{}, fmt.Errorf("%w: Reserve on the limiter %q, of which the Config does not say Settles", ErrCharges, l.quota.rule)
@@ -46,8 +47,8 @@ func (l *Limiter) Reserve(ctx context.Context, key string, n int64) (hold Hold, 
 	return
 }
 
-// A Hold is what [Limiter.Reserve] took. The zero Hold, that of a refusal or an error, holds
-// nothing. Settle and Cancel may be called by several goroutines; the first counts.
+// A Hold is what [Limiter.Reserve] took. The zero Hold, which comes with a refusal or an error,
+// holds nothing. Several goroutines may call Settle and Cancel; the first call counts.
 type Hold struct {
 	limiter  *Limiter // nil: it holds nothing
 	ctx      context.Context
@@ -57,19 +58,20 @@ type Hold struct {
 	settled  atomic.Bool
 }
 
-// ErrSettled is what [Hold.Settle] and [Hold.Cancel] return if the Hold was settled or cancelled before.
+// ErrSettled is what [Hold.Settle] and [Hold.Cancel] return if the Hold is already settled or
+// cancelled.
 var ErrSettled = errors.New("limiter: the hold is already settled")
 
 // settleTime bounds how long settling can take, as the context of Reserve does not.
 const settleTime = 5 * time.Second
 
-// Settle says what the event really cost. Less than was reserved is refunded, to where it was
-// taken from, or to nothing if that has passed. More is owed: at most one limit's worth, which
-// later events wait for, and the rest is forgiven.
+// Settle says what the event really cost. If it cost less than was reserved, the difference is
+// refunded, unless its window has ended. If it cost more, the difference is owed: later events
+// wait for it. At most one limit's worth is owed, and the rest is forgiven.
 //
-// The end of Reserve's context does not stop it. Its error, other than [ErrSettled], is that of
-// the store, which then may not have corrected what was taken; one that wraps [ErrCharges] is
-// about a negative cost, or a Hold that holds nothing.
+// Settle works after the context of Reserve has ended. It returns [ErrSettled] if the Hold was
+// settled before, and an error that wraps [ErrCharges] for a negative cost or a Hold that holds
+// nothing. Any other error is the store's, which then may not have corrected the cost.
 func (h *Hold) Settle(actual int64) error {
 	switch {
 	case h.limiter == nil:
@@ -99,7 +101,8 @@ func (h *Hold) settlement(i int, actual int64) Settlement {
 	return Settlement{Charge{Quota: q, Key: h.key, Cost: min(h.reserved, q.capacity), Receipt: h.receipts[i]}, actual}
 }
 
-// Cancel is Settle(0): the event did not happen. Deferred, it does nothing after Settle.
+// Cancel is Settle(0): the event did not happen. After Settle it does nothing but return
+// [ErrSettled], so it can be deferred.
 func (h *Hold) Cancel() error { return h.Settle(0) }
 
 // outlive is a context for what is to be done though ctx has ended.

@@ -12,24 +12,24 @@ import (
 
 // SemaphoreConfig is what [NewSemaphore] takes.
 type SemaphoreConfig struct {
-	// Name says what is limited, such as "exports". Required: semaphores that share a store
-	// count apart by their names.
+	// Name says what is limited, such as "exports". It is required. Semaphores that share a
+	// store need different names, or they share slots.
 	Name string
 
-	// Limit is required: how many events of a key may be in progress at once, such as AtOnce(5),
-	// or AtOnce(5).Queue(20, time.Second) for a queue.
+	// Limit is how many events of a key may be in flight at once, such as AtOnce(5), or
+	// AtOnce(5).Queue(20, time.Second) for a queue. It is required.
 	Limit Concurrency
 
-	// Store holds the places. Nil: a [Memory] of its own. It has to be a [Checker].
+	// Store holds the slots. It must be a [Checker]. Nil means a new [Memory].
 	Store Store
 
-	// OnOutage says what happens while the store's server gives no answer, if it has one.
-	// Zero: Local.
+	// OnOutage says how to decide while the store's server, if it has one, gives no answer. The
+	// zero value is FailLocal.
 	OnOutage Outage
 }
 
-// A Semaphore limits how many events of a key are under way at once, where a rate says nothing
-// about it: an export takes a minute, or a pool has so many connections.
+// A Semaphore limits how many events of a key are in flight at once. Use it where a rate does
+// not help: an export takes a minute, or a pool has so many connections.
 //
 //	exports, err := limiter.NewSemaphore(limiter.SemaphoreConfig{Name: "exports", Limit: limiter.AtOnce(5)})
 //
@@ -47,7 +47,7 @@ type Semaphore struct {
 	room    waiting.Room[string]
 }
 
-// NewSemaphore returns a Semaphore, or everything that is wrong with c.
+// NewSemaphore returns a Semaphore, or an error with everything that is wrong with c.
 func NewSemaphore(c SemaphoreConfig) (*Semaphore, error) {
 	quota, err := NewConcurrency(c.Name, "", c.Limit.Max)
 	if err := errors.Join(err, c.OnOutage.Validate(), c.Limit.checkQueue()); err != nil {
@@ -68,11 +68,13 @@ func NewSemaphore(c SemaphoreConfig) (*Semaphore, error) {
 	return s, nil
 }
 
-// Acquire takes a place for key, or says in the Decision why there is none: RetryAfter is a
-// guess from how long others held theirs. With a queue it waits for one first, until MaxWait,
-// or until ctx ends, whose error it returns. Another error means that the store could not
-// decide. Release returns the place, once: further calls do nothing, nor does that of an event
-// that got none, so it can always be deferred.
+// Acquire acquires a slot for key, or says in the Decision that none is free. RetryAfter is
+// then a guess: it assumes that others hold their slots as long as before. With a queue,
+// Acquire waits for a slot until MaxWait, or until ctx ends, whose error it returns. Any other
+// error means that the store could not decide.
+//
+// Call release when the event ends; it is safe to defer release in any case. Only the first
+// call releases the slot. If no slot was acquired, release does nothing.
 func (s *Semaphore) Acquire(ctx context.Context, key string) (release func(), d Decision, err error) {
 	if s.room.IsEmpty(key) {
 		if d, err = s.ask(ctx, key, 1); err != nil || d.Allowed {

@@ -6,54 +6,54 @@ import (
 	"fmt"
 )
 
-// A Charge asks for Cost units of a quota on behalf of a key.
+// A Charge asks for Cost units of a quota for one key.
 type Charge struct {
 	Quota *Quota
 
-	// Key names the client. Any bytes, of any length; a Quota's keys are its own.
+	// Key names the client. It may hold any bytes and have any length. Each Quota has keys of
+	// its own.
 	Key string
 
-	// Cost is in units of the limit's Events. Zero looks without taking.
+	// Cost is in units of the limit's Events. Cost 0 looks without taking.
 	Cost int64
 
-	// Receipt is for Settle: that of the decision that took the units.
+	// Receipt is for Settle: the receipt of the decision that took the units.
 	Receipt Receipt
 }
 
-// A Store counts. [Memory] is one; package limitertest holds the suite that each
-// must pass. A Store is used by many goroutines at once.
+// A Store counts. [Memory] is one. Package limitertest tests what every Store promises. Many
+// goroutines use a Store at once.
 type Store interface {
-	// Decide takes every charge or none, in one indivisible step, and fills in a
-	// decision for each. The batch was taken if all of them are Allowed. If not,
-	// nothing has changed: those not Allowed stood in the way, and the others are
-	// described as looks.
+	// Decide takes every charge or none, in one atomic step, and fills in a decision for each.
+	// The batch was taken if all decisions are Allowed. Otherwise nothing has changed: the
+	// charges that are not Allowed had no room, and the others are described as looks.
 	//
-	// A refusal is no error. An error means that the store could not decide; then
-	// it has taken nothing as far as it knows. [CheckCharges] says which batches
-	// are errors in every store.
+	// A refusal is no error. An error means that the store could not decide, and as far as it
+	// knows it has taken nothing. [CheckCharges] says which batches are errors in every store.
 	Decide(ctx context.Context, charges []Charge, decisions []Decision) error
 
-	// Settle corrects what charges took ([Quota.Settle]). Units that were not used are refunded, if
-	// the key still has them. What was used beyond is owed, without asking for room.
+	// Settle corrects what charges took ([Quota.Settle]). Units that were not used are
+	// refunded, if the key still holds them. Units that were used beyond the Cost are owed,
+	// without asking for room.
 	//
-	// Settle may return before the counters are corrected, if the next Decide on the same key comes
-	// after the correction. Its error is what is known by then. The end of ctx need not end what is
-	// still to be corrected.
+	// Settle may return before the counters are corrected, if the next Decide on the same key
+	// comes after the correction. Its error is what is known by then. The correction may go on
+	// after ctx has ended.
 	Settle(ctx context.Context, settlements []Settlement) error
 
-	// Reset makes each charge's key as if it had never been seen. Cost and Receipt are ignored.
+	// Reset makes each charge's key as if it had never been seen. It ignores Cost and Receipt.
 	Reset(ctx context.Context, charges []Charge) error
 }
 
-// MaxCharges is how many charges a batch can have.
+// MaxCharges is the most charges in a batch.
 const MaxCharges = 64
 
-// ErrCharges is what every error about a batch that makes no sense wraps: a
-// mistake in the calling program, not an outage of the store.
+// ErrCharges is wrapped by every error about an invalid batch. Such a batch is a mistake in the
+// calling program, not an outage of the store.
 var ErrCharges = errors.New("limiter: invalid charges")
 
-// CheckDecide is for a store's Decide to call first: it is [CheckCharges], and refuses
-// decisions that are not as many as the charges.
+// CheckDecide must be called first in a store's Decide. It is [CheckCharges], and refuses a
+// batch with more or fewer decisions than charges.
 func CheckDecide(charges []Charge, decisions []Decision) error {
 	if len(decisions) != len(charges) {
 		return fmt.Errorf("%w: %d charges with room for %d decisions", ErrCharges, len(charges), len(decisions))
@@ -61,8 +61,9 @@ func CheckDecide(charges []Charge, decisions []Decision) error {
 	return CheckCharges(charges)
 }
 
-// CheckCharges is for a store's Reset to call first. It refuses a batch that is longer than MaxCharges, has a charge without a quota or of negative cost, or charges one
-// key of one quota twice. Keys of different tiers of a rule are different keys.
+// CheckCharges must be called first in a store's Reset. It refuses a batch that is longer than
+// MaxCharges, a charge without a quota or with a negative cost, and two charges for one key of
+// one quota. Keys of different tiers of a rule are different keys.
 func CheckCharges(charges []Charge) error {
 	if len(charges) > MaxCharges {
 		return fmt.Errorf("%w: there are %d, at most %d fit in a batch", ErrCharges, len(charges), MaxCharges)
@@ -84,10 +85,11 @@ func CheckCharges(charges []Charge) error {
 	return nil
 }
 
-// TakeAll decides on charges, each with its key's state beside it, at one time: it
-// fills in the decisions, and reports whether all charges were taken. Then states holds the
-// states after them, for the store to write where the cost is above 0; else the store writes
-// nothing. It is what a store's Decide does between reading states and writing them.
+// TakeAll decides on charges at one time, in microseconds since 1970. The states are those of
+// the charges' keys. TakeAll fills in the decisions and reports whether all charges were taken.
+// If they were, states holds the new states, and the store writes those whose charge has a cost
+// above 0. Otherwise the store writes nothing. A store's Decide calls TakeAll between reading
+// states and writing them.
 func TakeAll(charges []Charge, states []State, now int64, decisions []Decision) (taken bool) {
 	if len(charges) == 1 { // it is taken at once if it is
 		q, cost := charges[0].Quota, charges[0].Cost
@@ -113,15 +115,15 @@ func TakeAll(charges []Charge, states []State, now int64, decisions []Decision) 
 	return taken
 }
 
-// A Settlement says what a charge really cost: its Cost is what was taken, and its Receipt says when.
-// An Actual of 0 is a refund of all of it. A Cost of 0 is a debt of Actual units.
+// A Settlement says what a charge really cost. Its Cost is what was taken, and its Receipt says
+// when. If Actual is 0, all of it is refunded. If Cost is 0, Actual units are owed.
 type Settlement struct {
 	Charge
 	Actual int64
 }
 
-// CheckSettlements is for a store's Settle to call first: it is [CheckCharges] for settlements, and
-// refuses a negative Actual.
+// CheckSettlements must be called first in a store's Settle. It is [CheckCharges] for
+// settlements, and refuses a negative Actual.
 func CheckSettlements(settlements []Settlement) error {
 	var few [4]Charge
 	charges := few[:0]

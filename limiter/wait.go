@@ -7,14 +7,14 @@ import (
 	"time"
 )
 
-// Wait takes n units for key as soon as they are there, and returns nil then. In a LeakyBucket
-// callers that wait have a place each, and leave in order. For other algorithms Wait asks again
-// when they may be there, in no order, so under load a large n can wait for long.
+// Wait takes n units for key as soon as they are there, and then returns nil. In a LeakyBucket
+// callers wait in a queue and leave in order. For other algorithms Wait tries again when the
+// units may be there, in no order, so under load a caller with a large n can wait for long.
 //
-// If the wait would not end before ctx does, or never, Wait takes nothing and returns a
-// [*WaitError] at once. If ctx ends while it waits it returns ctx.Err(), having taken nothing but a
-// turn in a LeakyBucket, which is free again unless a later one is behind it. Other errors are those
-// of AllowN.
+// If the wait would outlast ctx, or would never end, Wait takes nothing and returns a
+// [*WaitError] at once. If ctx ends during the wait, it returns ctx.Err() and takes nothing,
+// except for a turn in a LeakyBucket that has a later turn behind it. Other errors are those of
+// AllowN.
 func (l *Limiter) Wait(ctx context.Context, key string, n int64) error {
 	for {
 		if err := ctx.Err(); err != nil {
@@ -82,12 +82,13 @@ func (q *Quota) queueOf(cost int64) time.Duration {
 	return micros(q.algorithm.delay(q, State{Level: (q.capacity - cost) * q.unit}))
 }
 
-// A WaitError is why [Limiter.Wait] did not wait.
+// A WaitError says why [Limiter.Wait] did not wait.
 type WaitError struct {
-	// Name is that of the limiter.
+	// Name is the limiter's name.
 	Name string
 
-	// Wait is how long it would have been at least. It is Never for more units than ever fit.
+	// Wait is the shortest time that the wait would have taken. It is Never if that many units
+	// never fit.
 	Wait time.Duration
 }
 
