@@ -104,38 +104,37 @@ func (c *cooldown) served(sent int64) {
 // list has the latest cooldown: of two at once, the shorter might be written last.
 func (c *cooldown) share(ctx context.Context, began time.Duration) time.Duration {
 	c.mu.Lock()
+	defer c.mu.Unlock()
 	if began == 0 || c.sharing { // who is writing writes this one too
-		c.mu.Unlock()
 		return began
 	}
 	c.sharing = true
+	defer func() { c.sharing = false }()
 	for {
 		end := c.alone.Load()
-		c.mu.Unlock()
 		err := c.write(ctx, end)
-		c.rule.transport.warnAlone(ctx, c.rule.name, err)
-		c.mu.Lock()
 		if c.alone.Load() != end {
 			continue
 		}
 		if err == nil {
 			c.alone.Store(0) // so that an operator can lift it
 		}
-		c.sharing = false
-		c.mu.Unlock()
 		return began
 	}
 }
 
-func (c *cooldown) write(ctx context.Context, end int64) error {
+// write writes a cooldown to Options.Cooldowns. c.mu is locked before and after, and not meanwhile.
+func (c *cooldown) write(ctx context.Context, end int64) (err error) {
+	c.mu.Unlock()
+	defer c.mu.Lock()
 	t := c.rule.transport
-	left := time.Duration(end - t.now() + int64(time.Millisecond) - 1).Truncate(time.Millisecond)
-	if left <= 0 {
-		return nil
+	if left := time.Duration(end - t.now() + int64(time.Millisecond) - 1).Truncate(time.Millisecond); left > 0 {
+		limited, cancel := outlive(ctx)
+		defer cancel()
+		err = t.options.Cooldowns.Ban(limited, c.name, left)
 	}
-	ctx, cancel := outlive(ctx)
-	defer cancel()
-	return t.options.Cooldowns.Ban(ctx, c.name, left)
+	t.warnAlone(ctx, c.rule.name, err)
+	return err
 }
 
 // isIdle reports whether nothing would be forgotten with c.

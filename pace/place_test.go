@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weirgo/weir/limiter"
+	"github.com/weirgo/weir/middleware/bans"
 	"github.com/weirgo/weir/pace"
 )
 
@@ -65,21 +66,38 @@ func TestACooldownDoesNotEndWithABurst(t *testing.T) {
 	})
 }
 
-// A panic of the base, which the program may recover from, leaves nothing taken.
-func TestAPanicLeavesThePlace(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		base := round(func(*http.Request) (*http.Response, error) { panic("base") })
-		transport := newTransport(t, base, pace.Options{Rules: []pace.Rule{
-			{Host: "api.example.org", Limit: limiter.AtOnce(1)}, {Host: "b.example.org", Limit: limiter.PerSecond(10)},
-		}})
-		for range 3 {
-			require.PanicsWithValue(t, "base", func() { _, _ = get(t, transport, api) })
-			require.PanicsWithValue(t, "base", func() { _, _ = get(t, transport, "https://b.example.org/") })
-		}
-		require.Zero(t, transport.Stats()[0].InFlight)
-		require.Zero(t, transport.Stats()[1].InFlight)
-	})
+// A panic of the program's own code, which the program may recover from, leaves no slot taken.
+func TestAPanicReleasesTheSlot(t *testing.T) {
+	for name, o := range map[string]pace.Options{
+		"base": {}, "observer": {Observer: panicking{}}, "list": {Cooldowns: panickingList{newBans(t)}},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			base := round(func(*http.Request) (*http.Response, error) {
+				if name == "base" {
+					panic("base")
+				}
+				return respond(429, "Retry-After", "1"), nil
+			})
+			o.Rules = []pace.Rule{{Host: "api.example.org", Limit: limiter.AtOnce(1)}, {Host: "b.example.org", Limit: limiter.PerSecond(10)}}
+			transport := newTransport(t, base, o)
+			for i, url := range []string{api, "https://b.example.org/"} {
+				for range 3 {
+					require.PanicsWithValue(t, name, func() { _, _ = get(t, transport, url) })
+					time.Sleep(10 * time.Second)
+				}
+				require.Zero(t, transport.Stats()[i].InFlight, name)
+			}
+		})
+	}
 }
+
+type panicking struct{}
+
+func (panicking) ObserveAttempt(*pace.Observation) { panic("observer") }
+
+type panickingList struct{ *bans.Memory }
+
+func (panickingList) Ban(context.Context, string, time.Duration, ...bans.Note) error { panic("list") }
 
 // A caller that forgets the body has the slot until the request's context ends, as it has the
 // connection.

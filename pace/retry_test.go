@@ -119,6 +119,7 @@ func TestARetryIsNeverBeforeRetryAfter(t *testing.T) {
 		"refused":           {429, []string{"Retry-After", "3"}, 3 * time.Second, 3200 * time.Millisecond},
 		"in milliseconds":   {429, []string{"Retry-After-Ms", "350"}, 350 * time.Millisecond, 550 * time.Millisecond},
 		"a server's error":  {500, []string{"Retry-After", "7"}, 7 * time.Second, 7200 * time.Millisecond},
+		"a slow request":    {408, []string{"Retry-After", "5"}, 5 * time.Second, 5200 * time.Millisecond},
 		"a proxy's 503":     {503, nil, 0, 200 * time.Millisecond},
 		"nothing is said":   {429, nil, time.Second, 1200 * time.Millisecond},
 		"no response at al": {0, nil, 0, 200 * time.Millisecond},

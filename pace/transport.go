@@ -172,20 +172,10 @@ func (c *call) roundTrip(request *http.Request) (*http.Response, error) {
 			got.drop()
 			return nil, err
 		}
-		c.send(attempt, release, &got)
-		cooldown := c.hear(&got)
-		next, pause := c.next(request, &got, n)
-		if c.t.options.Observer != nil {
-			c.t.observe(Observation{
-				Request: request, Outcome: got.outcome(), Rule: c.rule.name, Key: c.a.key, Attempt: n, Waited: c.waited,
-				Took: got.took, Response: got.response, Said: got.said, Cooldown: cooldown, Retried: next != nil, Err: got.err,
-			})
-		}
+		next, pause := c.attempt(request, attempt, n, release, &got)
 		if next == nil {
-			c.hold(&got, release)
 			return got.response, got.err
 		}
-		release()
 		attempt, c.waited = next, 0
 		if err := c.sleep(pause); err != nil {
 			closeBody(attempt)
@@ -196,14 +186,33 @@ func (c *call) roundTrip(request *http.Request) (*http.Response, error) {
 	}
 }
 
-// send sends an attempt, and reads what the response says.
-func (c *call) send(attempt *http.Request, release func(), got *answer) {
-	answered := false
+// attempt sends attempt n of a request, and returns the next one, if any, and how long to wait before
+// it. The slot is released now, by a panic too, or when the body of the last response ends.
+func (c *call) attempt(request, attempt *http.Request, n int, release func(), got *answer) (next *http.Request, pause time.Duration) {
+	isHeld := false
 	defer func() {
-		if !answered { // the base has panicked
+		if !isHeld {
 			release()
 		}
 	}()
+	c.send(attempt, got)
+	cooldown := c.hear(got)
+	next, pause = c.next(request, got, n)
+	if c.t.options.Observer != nil {
+		c.t.observe(Observation{
+			Request: request, Outcome: got.outcome(), Rule: c.rule.name, Key: c.a.key, Attempt: n, Waited: c.waited,
+			Took: got.took, Response: got.response, Said: got.said, Cooldown: cooldown, Retried: next != nil, Err: got.err,
+		})
+	}
+	if next == nil && c.rule.slots != nil && got.response != nil && got.response.Body != nil && got.response.Body != http.NoBody {
+		isHeld = true
+		got.response.Body = until(c.ctx, got.response.Body, release)
+	}
+	return next, pause
+}
+
+// send sends an attempt, and reads what the response says.
+func (c *call) send(attempt *http.Request, got *answer) {
 	if c.rule.slots == nil {
 		c.rule.inFlight.Add(1)
 		defer c.rule.inFlight.Add(-1)
@@ -214,22 +223,12 @@ func (c *call) send(attempt *http.Request, release func(), got *answer) {
 		began = c.t.now()
 	}
 	got.response, got.err = c.t.base.RoundTrip(attempt)
-	answered = true
 	if c.t.options.Observer != nil {
 		got.took = time.Duration(c.t.now() - began)
 	}
 	if got.said = (serverlimit.Reading{}); got.err == nil {
 		got.said = read(got.response)
 	}
-}
-
-// hold releases the last attempt's slot when the response's body has ended.
-func (c *call) hold(got *answer, release func()) {
-	if got.response == nil || got.response.Body == nil || got.response.Body == http.NoBody || c.rule.slots == nil {
-		release()
-		return
-	}
-	got.response.Body = until(c.ctx, got.response.Body, release)
 }
 
 // observeUnsent is for an attempt that was not sent.
