@@ -219,7 +219,10 @@ func (f *serveFlags) limits(ctx context.Context, file string, services []serving
 	o := rules.Options{
 		Config:   middleware.Config{Logger: logger},
 		Overload: shed.FromRules,
-		Lacks: func(need rules.Need) string {
+		Lacks: func(proxies *rules.Proxies, need rules.Need) string {
+			if (need.Of == "user" || need.Of == "tier") && proxies.None() {
+				return "needs a " + need.Of + ", which no client is believed about: name the proxies that may say it, in proxies.trusted"
+			}
 			for _, service := range services {
 				if why := service.Lacks(need); why != "" {
 					return why

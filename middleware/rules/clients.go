@@ -42,7 +42,8 @@ func (c *checker) clientList(section string, cidrs []network, keys []string, fil
 		}
 		list.keys[text] = struct{}{}
 		if kind, _, _ := keyfunc.KindOf(text); kind == "user" && c.options.Lacks != nil {
-			if why := c.options.Lacks(Need{section, kind}); why != "" {
+			named := proxiesOf(c.file.Proxies)
+			if why := c.options.Lacks(&named, Need{section, kind}); why != "" {
 				return "", errors.New(why)
 			}
 		}

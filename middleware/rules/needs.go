@@ -79,7 +79,7 @@ func (c *checker) lacking(r *Rules) {
 		return
 	}
 	lacks := func(at []string, rule, of string) {
-		if why := c.options.Lacks(Need{rule, of}); why != "" {
+		if why := c.options.Lacks(&r.proxies, Need{rule, of}); why != "" {
 			c.atKey(at, "%s", why)
 		}
 	}

@@ -41,8 +41,8 @@ type Options struct {
 	// Lacks says why the program cannot give a rule what it needs, such as "needs a user, and this
 	// program knows none"; empty: it can. A file with such a rule is refused. Needs are those of
 	// Rules.Needs, and concurrency, queue for a leaky bucket, and overload. Rule may be the name of a
-	// section too. Nil: the program can give all.
-	Lacks func(Need) string
+	// section too. Proxies are those that the file names. Nil: the program can give all.
+	Lacks func(*Proxies, Need) string
 
 	// Fallback is the text of the rules to begin with where Watch and WatchSource find none,
 	// or wrong ones. It can't name a file of bans. Nil: that is an error.
@@ -114,8 +114,9 @@ type Rules struct {
 	places           []*place
 	descriptorPlaces []*place
 	descriptors      []Descriptor
-	files            []string                // that were read beside it
-	tiers            []string                // that there are; nil: unknown
+	files            []string // that were read beside it
+	tiers            []string // that there are; nil: unknown
+	proxies          Proxies
 	own              map[string]keyfunc.Func // keys of the application's
 	ip               keyfunc.Func
 	bound            bound
@@ -164,7 +165,7 @@ func parse(name string, text []byte, o Options, readFile func(name string) (path
 		c.check()
 		c.checkAll()
 	}
-	rules := &Rules{config: c.config, warnings: c.warnings.list, doc: c.doc, file: c.file, places: c.places, descriptorPlaces: c.descriptors, descriptors: c.made, files: c.files, tiers: c.tiers, own: o.Keys, bound: c.bound, sums: sums}
+	rules := &Rules{config: c.config, warnings: c.warnings.list, doc: c.doc, file: c.file, places: c.places, descriptorPlaces: c.descriptors, descriptors: c.made, files: c.files, tiers: c.tiers, own: o.Keys, bound: c.bound, sums: sums, proxies: proxiesOf(c.file.Proxies)}
 	if c.keys != nil {
 		rules.ip = c.keys.add("ip").f
 	}

@@ -26,8 +26,9 @@ type Watcher struct {
 	source  Source // nil: a file
 	files   files  // if there is no source
 
-	stop context.CancelFunc
-	done chan struct{}
+	stop  context.CancelFunc
+	done  chan struct{}
+	again chan struct{} // has Reread's wish; nil before there is a RateLimit
 
 	warned []Problem // the last time
 
@@ -125,7 +126,7 @@ func watch(ctx context.Context, o Options, w *Watcher) (*Watcher, error) {
 		return nil, errors.Join(err, w.closeSource())
 	}
 	ctx, w.stop = context.WithCancel(ctx)
-	w.done = make(chan struct{})
+	w.done, w.again = make(chan struct{}), make(chan struct{}, 1)
 	go w.follow(ctx)
 	return w, nil
 }
@@ -191,6 +192,7 @@ func (w *Watcher) follow(ctx context.Context) {
 			}
 			return
 		case <-changed:
+		case <-w.again:
 		case <-poll.C:
 			if !w.files.look() {
 				continue
@@ -249,6 +251,14 @@ func (w *Watcher) keep(err error) {
 	w.mu.Unlock()
 	if news {
 		w.tell(err)
+	}
+}
+
+// Reread has the rules read now, in the background, as if they had changed: for a signal.
+func (w *Watcher) Reread() {
+	select {
+	case w.again <- struct{}{}:
+	default: // they are about to be
 	}
 }
 

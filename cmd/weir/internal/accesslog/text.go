@@ -135,6 +135,8 @@ var variables = map[string]slot{
 	"status":               {field: fieldStatus},
 	"request_time":         {field: fieldTook, unit: time.Second},
 	"weir_milliseconds":    {field: fieldTook, unit: time.Millisecond},
+	"weir_user":            {field: fieldUser},
+	"weir_tier":            {field: fieldTier},
 }
 
 // known is what a variable of nginx is, without being told.

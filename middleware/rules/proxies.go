@@ -1,0 +1,49 @@
+package rules
+
+import (
+	"net/netip"
+
+	netw "github.com/weirgo/weir/internal/network"
+)
+
+// Proxies are the proxies that a file names: for a program that believes them more than the
+// client's address, such as a gateway that learns from them which user a request is from.
+type Proxies struct {
+	networks   netw.Set
+	unixSocket bool
+}
+
+func proxiesOf(p *proxies) (named Proxies) {
+	if p == nil {
+		return named
+	}
+	named.unixSocket = p.UnixSocket
+	lists := [][]network{p.Trusted, p.Forwarded}
+	if p.Header != nil {
+		lists = append(lists, p.Header.CIDRs)
+	}
+	for _, list := range lists {
+		for _, n := range list {
+			if n.IsValid() { // or it is noted
+				named.networks.Add(n.Prefix)
+			}
+		}
+	}
+	return named
+}
+
+// None reports whether the file names no proxy. With hops, or with a header of any peer, no proxy has a
+// name.
+func (p *Proxies) None() bool { return p.networks.Len() == 0 && !p.unixSocket }
+
+// Has reports whether a request from remoteAddr, as it is in http.Request, comes from one of them.
+func (p *Proxies) Has(remoteAddr string) bool {
+	if remoteAddr == "" || remoteAddr[0] == '@' || remoteAddr[0] == '/' {
+		return p.unixSocket
+	}
+	peer, err := netip.ParseAddrPort(remoteAddr)
+	return err == nil && p.networks.Contains(peer.Addr().Unmap().WithZone(""))
+}
+
+// Proxies are the proxies that the file names, in trusted, forwarded or header.cidrs.
+func (r *Rules) Proxies() *Proxies { return &r.proxies }
