@@ -10,11 +10,14 @@ import (
 	"github.com/weirgo/weir/limiter"
 )
 
-// Settle implements [limiter.Store]. An event is settled where it was counted: units that were counted
-// locally in the local counters, during the outage and after it, where at most one share more is
-// owed; and those of an Open rule nowhere. While the server is down, what it counted stays as it is, and
-// the error wraps [ErrUnavailable]; only slots are released, which the inner store tells its server later.
-// If it is not known who counted an event, it is taken to be who counts now.
+// Settle implements [limiter.Store]. It settles an event where it was counted: on the server,
+// or in the local counters, during the outage and after it. At most one share more is owed
+// there. Events of Open rules are not settled.
+//
+// While the server is down, Settle leaves what the server counted as it is and returns an error
+// that wraps [ErrUnavailable]. Slots are an exception: the inner store tells its server later
+// that they are released. If it is unknown who counted an event, Settle assumes whoever counts
+// now.
 func (s *Store) Settle(ctx context.Context, settlements []limiter.Settlement) error {
 	if err := limiter.CheckSettlements(settlements); err != nil {
 		return err

@@ -9,30 +9,30 @@ import (
 	"time"
 )
 
-// An Event says that the policies have come into force, or no longer are.
+// An Event says that the policies now decide, or that they no longer do.
 type Event struct {
-	// Degraded says which of the two.
+	// Degraded says that the policies now decide.
 	Degraded bool
 
-	// At is when it was found out.
+	// At is when this was found out.
 	At time.Time
 
-	// Part is the part of the store that it is about, as the store numbers them; 0 for a
-	// store that has one. Of a server that has several parts it is the first that failed.
+	// Part is the store's number of the server, or 0 for a store with one server. If one server
+	// has several numbers, Part is the number that failed first.
 	Part int
 
-	// Server is the address of that server, or of those that the part is on, as far as the
-	// store knows it.
+	// Server is the address of the server, if the store knows it, or several addresses.
 	Server string
 
 	// Err is what the server or the network said last.
 	Err error
 
-	// Unusable says that by Err the server cannot do what the store needs, such as run a
-	// script: a wrong configuration, which does not pass by itself as outages do.
+	// Unusable says that the server cannot do what the store needs, such as run a script. This
+	// is a wrong configuration, and it does not pass by itself as outages do.
 	Unusable bool
 
-	// For is how long it was until the first part of the server answered; zero while Degraded.
+	// For is how long the outage lasted, until the server answered again. It is zero while
+	// Degraded.
 	For time.Duration
 }
 

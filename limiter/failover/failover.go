@@ -11,11 +11,11 @@ import (
 	"github.com/weirgo/weir/limiter"
 )
 
-// ErrUnavailable is what an error wraps that comes of an outage: of a batch with a
-// Closed rule, and of a Reset. What the server or the network said is wrapped too.
+// ErrUnavailable is wrapped by errors that come from an outage: of a batch with a Closed rule,
+// of Settle, and of Reset. They also wrap what the server or the network said.
 var ErrUnavailable = errors.New("failover: the store's server is unavailable")
 
-// Store is a [limiter.Store] around another, which has its counters in a server.
+// Store is a [limiter.Store] around another store, whose counters are in a server.
 type Store struct {
 	// trouble is the set of parts that have failures on record or an open breaker. All
 	// is well while it is empty, which one load tells.
@@ -38,19 +38,19 @@ type Store struct {
 	counters counters
 }
 
-// New returns a Store around inner, or everything that is wrong with o.
+// New returns a Store around inner, or an error with everything that is wrong with o.
 //
-// New uses what inner can do besides: [Bounded] and [Servers]. Its errors, or those
-// that they wrap, may have methods that say more:
+// New uses the optional interfaces [Bounded] and [Servers] of inner. Errors of inner, or errors
+// that they wrap, may have these methods:
 //
 //	Unusable() bool  the server cannot do what the store needs, however often it is asked: a
 //	                 wrong configuration and no outage
-//	OfOneKey() bool  only one charge's key could not be decided on. The policy of its rule
-//	                 decides, and the server is not taken to be down
+//	OfOneKey() bool  the store could not decide on one charge's key. The policy of its rule
+//	                 decides, and the server does not count as down
 //	Parts() uint64   the servers ([Servers]) that failed, as bits, bit 0 for the first. Without
-//	                 it all servers of the batch are taken to have failed
+//	                 it all servers of the batch count as failed
 //
-// Where inner is a Store of this package, the new one takes its place.
+// If inner is a Store of this package, the new Store replaces it.
 func New(inner limiter.Store, o Options) (*Store, error) {
 	o, memory, err := o.complete()
 	if inner == nil {
@@ -78,7 +78,8 @@ func New(inner limiter.Store, o Options) (*Store, error) {
 	return s, nil
 }
 
-// Must is for a store written in code: it panics where [New] returns an error.
+// Must returns s, and panics if [New] returned an error. Use it for a store that is written in
+// code.
 func Must(s *Store, err error) *Store {
 	if err != nil {
 		panic(err)
@@ -89,8 +90,8 @@ func Must(s *Store, err error) *Store {
 // Unwrap implements [limiter.Wrapper].
 func (s *Store) Unwrap() limiter.Store { return s.inner }
 
-// Decide implements [limiter.Store]. In an outage it follows the charges' policies. It
-// returns ctx's error if ctx has ended before the server answered.
+// Decide implements [limiter.Store]. In an outage it follows the policies of the charges'
+// rules. If ctx ends before the server answers, it returns ctx's error.
 func (s *Store) Decide(ctx context.Context, charges []limiter.Charge, decisions []limiter.Decision) error {
 	if err := limiter.CheckDecide(charges, decisions); err != nil {
 		return err // a server that is down does not get to say so
@@ -110,9 +111,9 @@ func (s *Store) Decide(ctx context.Context, charges []limiter.Charge, decisions 
 	return err
 }
 
-// Reset implements [limiter.Store], and resets the local counters too. In an outage those
-// alone are reset, with the counters on other servers than the one that is down, and the
-// error wraps [ErrUnavailable].
+// Reset implements [limiter.Store] and also resets the local counters. In an outage it resets
+// only the local counters and those on other servers, and returns an error that wraps
+// [ErrUnavailable].
 func (s *Store) Reset(ctx context.Context, charges []limiter.Charge) error {
 	if err := limiter.CheckCharges(charges); err != nil {
 		return err

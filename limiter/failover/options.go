@@ -9,35 +9,35 @@ import (
 	"github.com/weirgo/weir/limiter"
 )
 
-// Options are what [New] takes. The zero value consists of the defaults.
+// Options are what [New] takes. The zero value has the defaults.
 type Options struct {
-	// Deadline is how long a decision may wait for the server's answer: from 1ms to a minute.
-	// A store with a method Within may wait for a connection besides, as redisstore does. Where
-	// requests have less time than that, one that ends after a quarter of it counts as a
-	// failure. Zero: 50ms.
+	// Deadline is how long a decision may wait for the server's answer: from 1ms to a minute. A
+	// store with a method Within, such as redisstore, may wait for a connection too. If
+	// requests have less time than Deadline, a call that gave the server at least a quarter of
+	// Deadline counts as failed. Zero means 50ms.
 	Deadline time.Duration
 
-	// Replicas is how many processes share the server, up to 100,000. Local divides each
-	// limit by it. Zero: 1, which lets every process admit the whole limit in an outage.
+	// Replicas is how many processes share the server, up to 100,000. Local divides each limit
+	// by it. Zero means 1: every process admits the whole limit in an outage.
 	Replicas int
 
-	// Failures is how many calls in a row have to fail for the policies to come into
-	// force, each begun after the one before had failed: up to a million. Until then each
-	// waits for the server. Zero: 5.
+	// Failures is how many calls in a row must fail before the policies decide all calls: up to
+	// a million. Each must begin after the one before has failed, and waits for the server.
+	// Zero means 5.
 	Failures int
 
-	// ProbeEvery is how long the server is left alone before a request has it tried in the
-	// background, at most an hour. Zero: 1s.
+	// ProbeEvery is how long the server is left alone before a request starts a probe in the
+	// background: at most an hour. Zero means 1s.
 	ProbeEvery time.Duration
 
-	// OnDegraded hears when the policies come into force and when they no longer are:
-	// once for each server, one call after the other, never two at once, in a goroutine that
-	// holds up no request. A panic in it is logged. Nil: a record of slog for each, Warn with
-	// code weir-degraded and Info with code weir-recovered. A first failure (weir-call-failed)
-	// and a server that is wrongly configured (weir-store-unusable) are logged in any case.
+	// OnDegraded is called once for each server when the policies begin to decide, and once
+	// when they no longer do. Calls never overlap and delay no request. A panic in it is
+	// logged. Nil logs to slog: Warn with code weir-degraded, and Info with code
+	// weir-recovered. First failures (weir-call-failed) and wrongly configured servers
+	// (weir-store-unusable) are logged in any case.
 	OnDegraded func(Event)
 
-	// MaxKeys bounds how many keys Local remembers, as in [limiter.MemoryOptions].
+	// MaxKeys is the most keys that Local remembers, as in [limiter.MemoryOptions].
 	MaxKeys int
 }
 

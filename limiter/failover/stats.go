@@ -8,47 +8,46 @@ import (
 	"github.com/weirgo/weir/limiter"
 )
 
-// Stats is what [Store.Stats] tells. A batch that was decided counts in one of the first
-// four; one that makes no sense, or that its client left, in none. One of which some
-// servers decided a part, and policies the rest, is decided by policy.
+// Stats is what [Store.Stats] returns. Each decided batch counts in one of the first four
+// fields. Invalid batches count in none, and nor do batches whose client went away. If servers
+// decided one part of a batch and policies the other, it counts as decided by policy.
 type Stats struct {
 	Decided uint64 // batches that the inner store decided
 	Local   uint64 // batches decided by policy with a Local rule in them and no Closed one
 	Open    uint64 // batches decided by policy with Open rules alone
 	Closed  uint64 // batches that were errors because of a Closed rule
 
-	// Failures is how many calls the inner store failed at: decisions, refunds and what is
-	// owed, resets and probes.
+	// Failures is how many calls to the inner store failed: decisions, settlements, resets and
+	// probes.
 	Failures uint64
 
-	// Degraded says that policies are in force, for one part of the store at least, and
-	// DegradedFor how long the first of them have been. It ends with a probe, so without
-	// requests it lasts.
+	// Degraded says that policies decide, for at least one server, and DegradedFor says for how
+	// long. Only a probe ends it, so it lasts while there are no requests.
 	Degraded    bool
 	DegradedFor time.Duration
 
 	// DegradedInAll is how long policies have been in force since New, this outage included.
 	DegradedInAll time.Duration
 
-	// LastError is what a server or the network said last, while Degraded.
+	// LastError is the last error of a server or the network, while Degraded.
 	LastError error
 
-	// Events are the last sixteen that OnDegraded was told of, the oldest first.
+	// Events are the last sixteen events that OnDegraded was called with, oldest first.
 	Events []Event
 
-	// Replicas is that of Options: Local counts the share of one of so many processes.
+	// Replicas is Options.Replicas: Local counts one process's share of so many.
 	Replicas int
 }
 
-// Share is what Local counts against in this process, in place of l.
+// Share returns the limit that Local counts against in this process instead of l.
 func (s Stats) Share(l limiter.Limit) limiter.Limit { return divide(l, int64(max(1, s.Replicas))) }
 
-// SharePlaces is how many events may be under way in this process, of n.
+// SharePlaces returns how many of n slots this process has in an outage.
 func (s Stats) SharePlaces(n int64) int64 { return max(1, n/int64(max(1, s.Replicas))) }
 
 // A Reporter is a store that knows the health of its server. [limiter.As] finds it.
 type Reporter interface {
-	// Health is how the store fares.
+	// Health returns the store's figures.
 	Health() Stats
 }
 
@@ -93,7 +92,7 @@ type counters struct {
 // Health implements [Reporter].
 func (s *Store) Health() Stats { return s.Stats() }
 
-// Stats sums up what was decided, and how, and how it stands.
+// Stats returns what was decided so far, by whom, and whether policies decide now.
 func (s *Store) Stats() Stats {
 	stats := Stats{
 		Decided:  s.counters.decided.Load(),

@@ -1,8 +1,9 @@
-// Package limitertest tells the author of a [limiter.Store] whether it keeps its promises.
+// Package limitertest tests whether a [limiter.Store] keeps its promises. It is for authors of
+// stores.
 //
-// A store holds states and asks the [limiter.Quota] what to make of them; what is its
-// own is finding the state of a key, making a batch indivisible, reading one clock,
-// and forgetting no sooner than it may. The suite tries all of that:
+// A store holds states and lets [limiter.Quota] change them. The store itself finds the state
+// of a key, makes a batch atomic, reads one clock, and forgets no sooner than it may. The suite
+// tests all of that:
 //
 //	func TestStoreKeepsItsPromises(t *testing.T) {
 //		limitertest.Run(t, limitertest.Harness{
@@ -10,26 +11,26 @@
 //		})
 //	}
 //
-// Each case begins with a store from New, has a name that says what is promised, and
-// fails with a sentence that says which promise was broken. Most are traces of calls, in
-// promises.txt. One is run like any subtest:
+// Each case begins with a store from New. Its name says what is promised, and a failure says
+// which promise is broken. Most cases are traces of calls, in promises.txt. Run one as any
+// subtest:
 //
 //	go test -run 'TestStoreKeepsItsPromises/RetryAfter_is_exact'
 //
-// What is promised of events that are under way is tried on a store that counts slots ([limiter.Checker]).
+// The cases about slots run only on stores that count slots ([limiter.Checker]).
 //
 // # Time
 //
-// Durations are held to the microsecond, so the time has to stand still between calls.
-// A store that reads [time.Now] needs nothing for that: every case runs in a bubble of
-// testing/synctest, where time passes only as the case sleeps. Whatever New starts in
-// there, such as a goroutine, has to be ended by a cleanup of its t.
+// Durations must be right to the microsecond, so time must stand still between calls. A store
+// that reads [time.Now] needs nothing for that: every case runs in a bubble of
+// testing/synctest, where time passes only while the case sleeps. If New starts a goroutine, a
+// Cleanup of its t must end it.
 //
-// A store with a clock elsewhere, such as a server's, sets Harness.Sleep.
+// A store with another clock, such as a server's, sets Harness.Sleep.
 //
-// A case begins at a time of the minute, the hour and the day that is drawn at random, on
-// their boundaries too. It is logged, as what to set in the environment to repeat it:
-// WEIR_PHASE=23h59m59.999999s.
+// A case begins at a random time of the minute, the hour and the day, including their
+// boundaries. The log says which, and how to repeat it: set WEIR_PHASE=23h59m59.999999s in the
+// environment.
 package limitertest
 
 import (
@@ -40,17 +41,16 @@ import (
 	"github.com/weirgo/weir/limiter"
 )
 
-// A Harness is how the suite gets at a store. New is required.
+// A Harness gives the suite access to a store. New is required.
 type Harness struct {
-	// New returns a store that has not seen a key before, or not since it was last
-	// asked for one. It is called once in each case, with that case's t:
-	// its Cleanup is the place to close the store.
+	// New returns a store that has never seen a key, or not since New was last called. It is
+	// called once in each case, with that case's t. Close the store in a Cleanup of t.
 	New func(t testing.TB) limiter.Store
 
-	// Sleep moves the clock that the store reads, which otherwise stands still, by
-	// a whole number of microseconds up to some years, back where it is negative. If the store
-	// settles later, Sleep waits for that first. Nil: the store reads time.Now, and every case
-	// runs in a bubble of testing/synctest, whose clock does not step back.
+	// Sleep moves the clock that the store reads and that otherwise stands still: by a whole
+	// number of microseconds, up to some years, or back if the number is negative. If the store
+	// settles later, Sleep must wait for that first. If Sleep is nil, the store reads time.Now,
+	// and every case runs in a bubble of testing/synctest, whose clock does not step back.
 	Sleep func(time.Duration)
 }
 
@@ -75,7 +75,7 @@ func concat(lists ...[]testCase) (all []testCase) {
 	return all
 }
 
-// Run tries everything a [limiter.Store] promises on the stores that h makes.
+// Run tests everything that a [limiter.Store] promises on the stores that h makes.
 func Run(t *testing.T, h Harness) {
 	t.Helper()
 	if h.New == nil {
