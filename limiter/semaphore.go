@@ -3,8 +3,7 @@ package limiter
 import (
 	"context"
 	"errors"
-	"slices"
-	"sync/atomic"
+	"sync"
 	"time"
 
 	"github.com/weirgo/weir/internal/waiting"
@@ -41,8 +40,7 @@ type SemaphoreConfig struct {
 type Semaphore struct {
 	quota   *Quota
 	store   Store
-	memory  *Memory // the store, if it is one
-	most    int     // that wait for a key's place
+	most    int // that wait for a key's slot
 	maxWait time.Duration
 	room    waiting.Room[string]
 }
@@ -62,9 +60,9 @@ func NewSemaphore(c SemaphoreConfig) (*Semaphore, error) {
 	if err := register(c.Store, quota); err != nil {
 		return nil, err
 	}
-	memory, _ := c.Store.(*Memory)
-	s := &Semaphore{quota: quota, store: c.Store, memory: memory, most: c.Limit.Waiting, maxWait: c.Limit.MaxWait}
-	s.room.Shared = memory == nil
+	s := &Semaphore{quota: quota, store: c.Store, most: c.Limit.Waiting, maxWait: c.Limit.MaxWait}
+	_, isMemory := c.Store.(*Memory)
+	s.room.Shared = !isMemory
 	return s, nil
 }
 
@@ -105,50 +103,26 @@ func (s *Semaphore) Acquire(ctx context.Context, key string) (release func(), d 
 	return nothing, d, nil
 }
 
-// ask is a Decision on so many places.
-func (s *Semaphore) ask(ctx context.Context, key string, n int64) (d Decision, err error) {
-	if s.memory != nil {
-		s.memory.decideOne(s.quota, key, n, &d)
-		return d, nil
-	}
+// ask returns the Decision on n slots.
+func (s *Semaphore) ask(ctx context.Context, key string, n int64) (Decision, error) {
 	decisions := make([]Decision, 1)
-	err = s.store.Decide(ctx, []Charge{{Quota: s.quota, Key: key, Cost: n}}, decisions)
+	err := s.store.Decide(ctx, []Charge{{Quota: s.quota, Key: key, Cost: n}}, decisions)
 	return decisions[0], err
 }
 
-// nothing is the release of an event that got no place.
+// nothing is the release of an event that got no slot.
 func nothing() {}
 
-// release is what returns the place of d, if it has one.
+// release returns what releases the slot of d, if it has one.
 func (s *Semaphore) release(ctx context.Context, key string, d Decision) func() {
 	if !d.Allowed {
 		return nothing
 	}
-	p := &heldPlace{semaphore: s, ctx: ctx, key: key, receipt: d.Receipt}
-	return p.release
-}
-
-// A heldPlace is to be returned.
-type heldPlace struct {
-	semaphore *Semaphore
-	ctx       context.Context
-	key       string
-	receipt   Receipt
-	returned  atomic.Bool
-}
-
-func (p *heldPlace) release() {
-	if p.returned.Swap(true) {
-		return
-	}
-	s := p.semaphore
-	ended := [1]Settlement{{Charge: Charge{Quota: s.quota, Key: p.key, Cost: 1, Receipt: p.receipt}}}
-	if s.memory != nil {
-		_ = s.memory.Settle(p.ctx, ended[:])
-	} else {
-		ctx, end := outlive(p.ctx)
-		_ = s.store.Settle(ctx, slices.Clone(ended[:])) // else the store gives up on it in time
-		end()
-	}
-	s.room.Returned(p.key)
+	return sync.OnceFunc(func() {
+		ctx, end := outlive(ctx)
+		defer end()
+		ended := Settlement{Charge: Charge{Quota: s.quota, Key: key, Cost: 1, Receipt: d.Receipt}}
+		_ = s.store.Settle(ctx, []Settlement{ended}) // else the store gives up on it in time
+		s.room.Returned(key)
+	})
 }

@@ -15,8 +15,7 @@ var batches = []testCase{
 			if err := t.store.Decide(t.Context(), nil, nil); err != nil {
 				t.broken("Decide of no charges returned error %q, want none", err)
 			}
-			t.refund()
-			t.owe()
+			t.settle()
 			t.reset()
 		},
 	},

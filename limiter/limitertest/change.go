@@ -49,10 +49,10 @@ var changes = []testCase{
 						at := times[random.IntN(len(times))]
 						charges[i].Receipt, known[i].Receipt = at.here, at.there
 					}
-					t.refund(charges...)
+					t.settle(returning(charges...)...)
 					m.settle(returning(known...), now)
 				case 2:
-					t.owe(charges...)
+					t.settle(owing(charges...)...)
 					m.settle(owing(charges...), now)
 				case 3:
 					t.reset(charges[:1]...)

@@ -226,9 +226,9 @@ func (t *trace) do(step string) {
 	case "batch":
 		t.batch(all, lasts)
 	case "owe":
-		t.owe(all...)
+		t.settle(owing(all...)...)
 	case "refund":
-		t.refund(all...)
+		t.settle(returning(all...)...)
 	case "reset":
 		t.reset(all...)
 	case "begin":

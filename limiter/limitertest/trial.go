@@ -129,11 +129,6 @@ func (t *trial) remaining(q *limiter.Quota, key string, want int64, after string
 	}
 }
 
-func (t *trial) refund(charges ...limiter.Charge) {
-	t.Helper()
-	t.settle(returning(charges...)...)
-}
-
 // returning is refunds of what charges cost.
 func returning(charges ...limiter.Charge) []limiter.Settlement {
 	refunds := make([]limiter.Settlement, len(charges))
@@ -141,11 +136,6 @@ func returning(charges ...limiter.Charge) []limiter.Settlement {
 		refunds[i].Charge = c
 	}
 	return refunds
-}
-
-func (t *trial) owe(charges ...limiter.Charge) {
-	t.Helper()
-	t.settle(owing(charges...)...)
 }
 
 // owing is debts of what charges cost.

@@ -209,3 +209,9 @@ func (s *Store) Stats() Stats {
 		Unsettled:  s.store.unsettled.lost.Load(),
 	}
 }
+
+// Kind returns "redis", the store's name in metrics.
+func (s *Store) Kind() string { return "redis" }
+
+// Health implements [failover.Reporter]: it is a part of [Store.Stats].
+func (s *Store) Health() failover.Stats { return s.Stats().Stats }
