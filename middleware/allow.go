@@ -14,17 +14,16 @@ import (
 //		return
 //	}
 //
-// The key counts as one of the rule's key function would, and each call is a request of its own:
-// [RateLimit.Handler] may have charged the rule for r already, and charges no other rule again.
-// Allow sets the header fields, with those of the limiters that r has passed. If it returns false,
-// it has answered r. Rule.Match has no effect. Bans and Config.Allow have, and a leaky bucket's
-// wait is in the call.
+// The key has the same counter as a key of the rule's key function. Each call charges the rule, also if
+// [RateLimit.Handler] has charged it for r. No other rule is charged, and Rule.Match has no effect. Bans
+// and Config.Allow apply. Allow sets the header fields, together with the limiters that r has passed, and
+// waits for the turn of a leaky bucket. If it returns false, it has answered r.
 //
-// Allow cannot tell how r ends. So it answers 503 for a rule that has AtOnce, Counts or Reserve,
-// and for a name that no rule has, with the warning weir-allow-rule.
+// Allow does not know how r ends. So it answers 503 for a rule with AtOnce, Counts or Reserve, and for a
+// name that no rule has, and logs weir-allow-rule.
 func (l *RateLimit) Allow(w http.ResponseWriter, r *http.Request, rule, key string) bool {
-	// A request with another URL and no request line is one of a handler's own: the limiters that r
-	// has passed do not take it for r.
+	// With another URL and no request line it is a request that a handler made: the limiters that r has
+	// passed do not take it for r.
 	own := *r
 	if r.URL != nil {
 		u := *r.URL
@@ -35,7 +34,7 @@ func (l *RateLimit) Allow(w http.ResponseWriter, r *http.Request, rule, key stri
 	return passed != nil
 }
 
-// A oneRule is what Allow is asked.
+// A oneRule is the rule and the key that Allow was given.
 type oneRule struct{ name, key string }
 
 // matchOne is match for one rule, with its key.

@@ -14,8 +14,8 @@ type Cost struct {
 	wrong   string // what is wrong with it, if anything
 }
 
-// Units is a cost that is the same for every request, at least 1. [New] refuses one that a limit
-// of the rule never allows at once.
+// Units is the same cost for every request, at least 1. [New] returns an error for a cost that a
+// limit of the rule never allows at once.
 func Units(n int64) Cost {
 	if n < 1 {
 		return Cost{wrong: fmt.Sprintf("Units is %d: it must be at least 1", n)}
@@ -23,9 +23,9 @@ func Units(n int64) Cost {
 	return Cost{units: n}
 }
 
-// CostOf is what f returns for a request. A result below 1 counts as 1, and a request that costs
-// more than the limit allows at once is refused without a Retry-After, so bound what a client can
-// influence.
+// CostOf is the cost that f returns for a request. A result below 1 counts as 1. A request that
+// costs more than the limit allows at once is refused without Retry-After, so bound a cost that
+// clients can influence.
 func CostOf(f func(*http.Request) int64) Cost {
 	if f == nil {
 		return Cost{wrong: "Cost: CostOf needs a function"}
@@ -33,16 +33,16 @@ func CostOf(f func(*http.Request) int64) Cost {
 	return Cost{of: f}
 }
 
-// Reserve reserves what estimate returns when the request comes, and at most what the limit allows
-// at once. The handler says what the request really cost, with [Settle]; a request that is never
-// settled has cost what was reserved. A nil estimate is for [Counts.Afterwards], where nothing is
-// reserved.
+// Reserve reserves the units that estimate returns when the request comes, at most as many as the
+// limit allows at once. The handler calls [Settle] with the real cost. A request that is never
+// settled costs what was reserved. Estimate may be nil with [Counts.Afterwards], which reserves
+// nothing.
 func Reserve(estimate func(*http.Request) int64) Cost { return Cost{of: estimate, settles: true} }
 
 // isGiven reports whether c is not the zero Cost.
 func (c *Cost) isGiven() bool { return c.units != 0 || c.of != nil || c.settles || c.wrong != "" }
 
-// Of is how many units r takes when it comes.
+// Of returns how many units r takes when it comes.
 func (c Cost) Of(r *http.Request) int64 {
 	if c.of != nil {
 		return max(1, c.of(r))

@@ -8,12 +8,12 @@ import (
 	"github.com/weirgo/weir/internal/invalid"
 )
 
-// Counts says which answers use up a rule's limit, by their status. The zero value stands
-// for every request, whatever is answered.
+// Counts says which answers use up a rule's limit, by their status. With the zero value every
+// request does.
 //
 //	middleware.Statuses(401, 403)                  // failed logins
-//	middleware.StatusClass(2)                      // what was really done
-//	middleware.Not(middleware.StatusClass(5))      // whatever was no fault of the server
+//	middleware.StatusClass(2)                      // successful requests
+//	middleware.Not(middleware.StatusClass(5))      // all but errors of the server
 //
 // Counts can be copied and compared with ==.
 type Counts struct {
@@ -77,16 +77,16 @@ func Not(c Counts) Counts {
 	return c
 }
 
-// Afterwards charges requests when their answer is known. When a request comes it passes while the
-// rule has anything left, so requests that do not count never stand in the way of others; those
-// that do can exceed the limit by as many as are in progress.
+// Afterwards charges a request only when its answer is known. A request passes while the limit has
+// a unit left, so requests that do not count never block others. Requests that count can exceed the
+// limit by as many as are in progress.
 func (c Counts) Afterwards() Counts {
 	c.after = true
 	return c
 }
 
-// ParseCounts reads what counts as text: statuses such as "401" and classes such as "2xx",
-// or one of them that does not, such as "!5xx".
+// ParseCounts reads Counts as text: statuses such as "401" and classes such as "2xx", or a single
+// one that does not count, such as "!5xx".
 func ParseCounts(texts ...string) (Counts, error) {
 	all := Counts{given: true}
 	for _, text := range texts {

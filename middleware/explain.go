@@ -7,36 +7,35 @@ import (
 	"github.com/weirgo/weir/middleware/bans"
 )
 
-// An Explanation is what a [RateLimit] makes of a request before it asks the store.
+// An Explanation says what a [RateLimit] would ask the store about a request.
 type Explanation struct {
-	// Banned says that the request is refused before anything else, unless Config.Shadow is
-	// set. Ban is the ban, or zero if Bans.DenyKey or Bans.Deny refuses the request.
+	// Banned is true if the request is banned. It is then refused before any rule is checked, unless
+	// Config.Shadow is set. Ban is zero if Bans.DenyKey or Bans.Deny matched.
 	Banned bool
 	Ban    bans.Ban
 
-	// Exempt says that Config.Allow lets it pass uncounted.
+	// Exempt is true if Config.Allow matches the request, so that no rule counts it.
 	Exempt bool
 
-	// Status is what the request is answered that has no key, 400, 401, or 503 if the key function
-	// failed, or that a rule denies. Keyless is the rule that has no key for it, or empty if it is
-	// not known whether the request is banned.
+	// Status is the answer to a request that a rule denies, or that has no key: 400, 401, or 503 if
+	// the key function failed. Keyless is the rule that found no key. It is empty if the key was read
+	// to look up bans.
 	Status  int
 	Keyless string
 
-	// Denied is the rule that refuses the request whatever else applies, with that Status;
-	// empty if none does.
+	// Denied is the rule with Deny that refuses the request, with Status. Empty: none.
 	Denied string
 
-	// Overload is what Config.Overload says of a request that the rules let pass, if it has a
-	// method Explain(*http.Request) string, as that of package shed has.
+	// Overload is what the method Explain(*http.Request) string of Config.Overload returns, if it has
+	// that method, as package shed's has.
 	Overload string
 
-	// Rules are those that the store would be asked about, in order. They have no Decision.
+	// Rules are the rules that the store would decide about, in order. They have no Decision.
 	Rules []RuleResult
 }
 
-// Explain tells what would be asked about r, without asking: which rules apply, with
-// which keys and limits. It stops where r would go no further.
+// Explain returns which rules apply to r, with which keys and limits, and asks the store nothing. It
+// stops where r would be answered.
 func (l *RateLimit) Explain(r *http.Request) (e Explanation) {
 	set := l.rules.Load()
 	switch f := set.findBan(r, nil); {

@@ -7,12 +7,12 @@ import (
 	"github.com/weirgo/weir/limiter"
 )
 
-// Handler limits the requests to next. It is what net/http and chi call a middleware.
+// Handler returns a handler that limits the requests to next: a middleware of net/http and chi.
 //
-// Rules that match by [Route] need r.Pattern, which exists once the request is
-// routed: around a route's handler, or directly around an *http.ServeMux (or another
-// limiter's Handler around one), which Handler asks. A mux inside of that one is known only to a limiter around it.
-// Another router's adapter sets it (chilimit, ginlimit, echolimit).
+// Rules that match by [Route] need r.Pattern. It is set if next is the handler of a route. If next is
+// an *http.ServeMux, or another limiter's Handler around one, Handler looks the pattern up in the
+// mux. It does not find the patterns of a mux inside that mux: put a limiter around the inner mux.
+// For other routers the adapters set r.Pattern (chilimit, ginlimit, echolimit, echo5limit).
 func (l *RateLimit) Handler(next http.Handler) http.Handler {
 	if next == nil {
 		panic("middleware: Handler needs a next handler")
@@ -45,7 +45,7 @@ func (l *RateLimit) Handler(next http.Handler) http.Handler {
 	}}
 }
 
-// serve has next answer, and notes how, if some rule awaits that.
+// serve calls next, and reports the end of the request to end, if it is not nil.
 func serve(next http.Handler, w http.ResponseWriter, r *http.Request, end *ending) {
 	if end != nil {
 		end.serve(next, w, r)
@@ -54,9 +54,9 @@ func serve(next http.Handler, w http.ResponseWriter, r *http.Request, end *endin
 	next.ServeHTTP(w, r)
 }
 
-// A handler is what Handler returns. It says which mux it leads to, for a limiter around it.
+// A handler is what Handler returns. A limiter around it finds the mux inside.
 type handler struct {
-	mux   *http.ServeMux // nil: not known
+	mux   *http.ServeMux // nil: unknown
 	serve http.HandlerFunc
 }
 
@@ -72,26 +72,26 @@ func muxBehind(next http.Handler) *http.ServeMux {
 	return nil
 }
 
-// showPattern lets those outside see the pattern that a mux inside has left, as they
-// would without a limiter between.
+// showPattern copies the pattern that an inner mux set to the outer request, where middleware further
+// out expects it.
 func showPattern(outside, inside *http.Request) {
 	if outside.Pattern != inside.Pattern {
 		outside.Pattern = inside.Pattern
 	}
 }
 
-// Begin is [RateLimit.Handler] for adapters of routers: it decides about r, which may wait for
-// its turn, and puts the [Result] into r's context in place. If it returns false, the request is
-// answered, by onRefused or, if that is nil, as the rule's or Config's Refusal says, and must go no further.
+// Begin is [RateLimit.Handler] for adapters of routers. It decides about r, which may take a while if
+// r has to wait, and changes r's context in place, so that [FromContext] finds the Result. If it
+// returns false, r must go no further: onRefused has answered it or, if onRefused is nil, Weir has, as
+// Rule.Refusal and Config.Refusal say.
 //
-// Where finish is not nil, the adapter calls it once, when the handlers have returned or while
-// they panic, with the status of the answer: of handlers that have answered nothing 200, or 500
-// if they panic, and 101 of a connection that they have taken over. Where byStatus is false, any
-// status will do.
+// If finish is not nil, the adapter must call it once, when the handlers return or panic, with the
+// status of the answer. If they have sent nothing, that is 200, or 500 after a panic; it is 101 for a
+// connection that they hijacked. If byStatus is false, any status will do.
 //
-// Begin does not see the request's body, as Handler and Weir's adapters do: a body that was
-// broken off or held back is like any other, and a request keeps its place of Config.Overload
-// while its handler waits for the client.
+// Begin does not watch the request's body, unlike Handler and Weir's adapters. So it takes a body that
+// the client broke off or held back for a complete one, and a request keeps its slot of
+// Config.Overload while its handler waits for the client.
 func (l *RateLimit) Begin(w http.ResponseWriter, r *http.Request, onRefused func(http.ResponseWriter, *http.Request, Result)) (finish func(status int), byStatus, passed bool) {
 	set := l.rules.Load()
 	if !set.vetted.Load() {
@@ -104,13 +104,13 @@ func (l *RateLimit) Begin(w http.ResponseWriter, r *http.Request, onRefused func
 	return finish, byStatus, behind != nil
 }
 
-// begin takes a request through its five phases: gate, match, decide, admit and answer. It
-// returns the request that goes further, and its ending if some rule awaits the end; or nil where
-// it has answered. Unless into is nil, that is into, whose context is changed in place. Unless one
-// is nil, that rule alone decides, and no context has the decision.
+// begin takes a request through its five phases: gate, match, decide, admit and answer. It returns
+// the request for the next handler, and its ending if some rule awaits the end. It returns nil if it
+// has answered. If into is not nil, it changes the context of into in place and returns into. If one
+// is not nil, only that rule decides, and the context does not change.
 //
-// All that is known of the request stays on the stack until it passes, so that a refusal
-// pays for its answer alone.
+// The state of the request stays on the stack until it passes, so that a refusal allocates nothing but
+// its answer.
 func (l *RateLimit) begin(set *ruleset, w http.ResponseWriter, r, into *http.Request, one *oneRule, onRefused func(http.ResponseWriter, *http.Request, Result)) (*http.Request, *ending) {
 	switch exempt, no := set.gate(r, one, l.now); {
 	case no != nil:
@@ -137,7 +137,7 @@ func (l *RateLimit) begin(set *ruleset, w http.ResponseWriter, r, into *http.Req
 	}
 	overload := set.overloadOf(r)
 	if one != nil {
-		overload = nil // r has its place, and a place of its own would never be left
+		overload = nil // r has its slot, and nothing would release another
 	}
 	if len(charges) == 0 && overload == nil {
 		return r, nil

@@ -12,18 +12,17 @@ import (
 	"github.com/weirgo/weir/limiter"
 )
 
-// Headers says which header fields tell clients about their quota, and how. Retry-After is
-// sent with every refusal that has an end, whatever is chosen here.
+// Headers says which header fields report quotas to clients, and how. Retry-After does not depend on
+// it: a refusal has Retry-After if waiting helps.
 type Headers struct {
-	// Send is which fields responses carry. Zero: HeadersBoth.
+	// Send says which fields responses carry. Zero: HeadersBoth.
 	Send Dialect
 
-	// Prefix is what the names of HeadersLegacy begin with, before -Limit, -Remaining and -Reset,
-	// such as X-Rate-Limit or RateLimit. Empty: X-RateLimit.
+	// Prefix begins the names of the HeadersLegacy fields, before -Limit, -Remaining and -Reset:
+	// X-Rate-Limit or RateLimit, for example. Empty: X-RateLimit.
 	Prefix string
 
-	// Delta has -Reset say in how many seconds the limit is whole again. False: when that is, in
-	// seconds since 1970.
+	// Delta makes -Reset a number of seconds from now. False: -Reset is a time, in seconds since 1970.
 	Delta bool
 }
 
@@ -31,20 +30,20 @@ type Headers struct {
 type Dialect uint8
 
 const (
-	// HeadersBoth sends both families. Like either alone, it also sends
-	// X-RateLimit-Warning of rules with SoftAt that have little left.
+	// HeadersBoth sends HeadersLegacy and HeadersDraft11. All dialects but HeadersNone also send
+	// X-RateLimit-Warning for rules that have reached SoftAt.
 	HeadersBoth Dialect = iota
 
-	// HeadersLegacy sends X-RateLimit-Limit, X-RateLimit-Remaining and
-	// X-RateLimit-Reset (in seconds since 1970, as GitHub does), of the binding limit. There
-	// are none of AtOnce, as it is not known when a slot is free.
+	// HeadersLegacy sends X-RateLimit-Limit, X-RateLimit-Remaining and X-RateLimit-Reset of the
+	// strictest limit, without AtOnce: nobody knows when a slot becomes free. Reset is in seconds
+	// since 1970, as at GitHub.
 	HeadersLegacy
 
-	// HeadersDraft11 sends RateLimit-Policy and RateLimit, listing every rule, as in
+	// HeadersDraft11 sends RateLimit-Policy and RateLimit, which list every rule, as in
 	// draft-ietf-httpapi-ratelimit-headers-11.
 	HeadersDraft11
 
-	// HeadersNone sends neither.
+	// HeadersNone sends none of these fields.
 	HeadersNone
 )
 

@@ -12,57 +12,56 @@ import (
 	"github.com/weirgo/weir/middleware/bans"
 )
 
-// An Observer hears of every request that a limiter had a say in, for metrics, logs and
-// the like: not of those that no rule is for, nor of bans in shadow. It is called in the request's goroutine, before the answer or the next handler, and from many
-// at once. A panic in it is the request's.
+// An Observer is called with the outcome of each request, for metrics and logs. It is not called for
+// requests that no rule matches, nor for bans in shadow. Observe runs in the request's goroutine,
+// before the answer or the next handler, and in many goroutines at once. If it panics, the request
+// panics.
 type Observer interface {
-	// Observe is given what was found. The Observation and its Rules are only good until it
-	// returns.
+	// Observe must not keep o or its Rules after it returns.
 	Observe(o *Observation)
 }
 
-// An Observation is what became of one request.
+// An Observation is the outcome of one request.
 type Observation struct {
 	Request *http.Request
 	Outcome Outcome
 
-	// Rules are those that applied, those in shadow too. There are none for a request that
-	// is banned, exempt, without a key or shed, and of one that a rule denies there is that rule.
+	// Rules has the rules that applied, those in shadow included. It is empty for a request that is
+	// banned, exempt, without a key, or shed. For a request that a rule denies, it has that rule.
 	Rules []RuleResult
 
-	// Ban is what it was banned for, with OutcomeBanned; zero if Bans.DenyKey or Bans.Deny said so.
+	// Ban is the ban that matched, with OutcomeBanned. It is zero if Bans.DenyKey or Bans.Deny matched.
 	Ban bans.Ban
 
-	// Elapsed is how long the decision took; zero if that was not measured: of a store
-	// in memory, one decision in 64 is.
+	// Elapsed is how long the decision took, or zero if it was not measured. With a store in memory,
+	// one decision in 64 is measured.
 	Elapsed time.Duration
 
-	// Waited is how long the request waited for a place, which AtOnce may have it do,
-	// whether it got one or not.
+	// Waited is how long the request waited for a slot of AtOnce, whether or not it got one.
 	Waited time.Duration
 
-	// Err is why the store could not decide, with OutcomeUndecided, or with OutcomeAllowed if
-	// all the rules are in shadow.
+	// Err is why the store could not decide. The Outcome is then OutcomeUndecided, or OutcomeAllowed
+	// if all rules are in shadow.
 	Err error
 }
 
-// An Outcome is what becomes of a request.
+// An Outcome says what a limiter did with a request.
 type Outcome uint8
 
-// What becomes of requests, in the order in which it is found out.
+// The outcomes, in the order in which they are checked.
 const (
-	OutcomeBanned    Outcome = iota // refused for a ban
-	OutcomeExempt                   // let pass by Config.Allow
-	OutcomeNoKey                    // refused for want of a key: 400, 401, or 503 if its function failed
+	OutcomeBanned    Outcome = iota // refused because of a ban
+	OutcomeExempt                   // admitted by Config.Allow
+	OutcomeNoKey                    // refused without a key: 400, 401, or 503 if the key function failed
 	OutcomeUndecided                // refused as the store could not decide, or its turn would come too late: 503
-	OutcomeRefused                  // refused by a limit, or a rule with Deny
+	OutcomeRefused                  // refused by a limit, or by a rule with Deny
 	OutcomeShed                     // refused by Config.Overload, and charged nothing: 503
-	OutcomeAllowed                  // let pass
+	OutcomeAllowed                  // admitted
 )
 
 var outcomes = [...]string{"banned", "exempt", "no_key", "undecided", "refused", "shed", "allowed"}
 
-// Outcomes are all there are.
+// Outcomes returns all outcomes, in their order.
 func Outcomes() []Outcome {
 	all := make([]Outcome, len(outcomes))
 	for i := range all {
@@ -71,7 +70,7 @@ func Outcomes() []Outcome {
 	return all
 }
 
-// String is the outcome in a word, such as "refused".
+// String returns the outcome as a word, such as "refused".
 func (o Outcome) String() string {
 	if int(o) < len(outcomes) {
 		return outcomes[o]
@@ -79,7 +78,7 @@ func (o Outcome) String() string {
 	return fmt.Sprintf("Outcome(%d)", uint8(o))
 }
 
-// Observers is all of these as one, in this order.
+// Observers returns an Observer that calls all of these, in this order. It panics if one is nil.
 func Observers(all ...Observer) Observer {
 	for i, o := range all {
 		if o == nil {
@@ -97,10 +96,10 @@ func (s several) Observe(o *Observation) {
 	}
 }
 
-// observations are reused, so that to observe allocates nothing.
+// observations are reused, so that observing allocates nothing.
 var observations = sync.Pool{New: func() any { return &Observation{Rules: make([]RuleResult, 0, fewRules)} }}
 
-// observe reports a request that the store was not asked about, and the rule that denies it, if
+// observe reports a request that needed no decision of the store, and the rule that denied it, if
 // there is one.
 func (set *ruleset) observe(r *http.Request, outcome Outcome, ban bans.Ban, denies *rule) {
 	if set.Observer == nil {
@@ -114,7 +113,7 @@ func (set *ruleset) observe(r *http.Request, outcome Outcome, ban bans.Ban, deni
 	set.report(o)
 }
 
-// observeUnasked reports a request that a rule refuses without asking the store.
+// observeUnasked reports a request that a rule refused before the store decided.
 func (set *ruleset) observeUnasked(r *http.Request, no *refusal) {
 	switch {
 	case no.by == nil:
@@ -126,8 +125,8 @@ func (set *ruleset) observeUnasked(r *http.Request, no *refusal) {
 	}
 }
 
-// observeDecided reports, to the observer that there is, what became of a request once rules were
-// matched. A request that is shed was charged nothing.
+// observeDecided reports the outcome of a request that met rules. The observer is not nil. A request
+// that was shed was charged nothing, so it has no Rules.
 func (set *ruleset) observeDecided(r *http.Request, s *decided, no *refusal, waited time.Duration, err error) {
 	o := observations.Get().(*Observation)
 	*o = Observation{Request: r, Outcome: OutcomeAllowed, Rules: o.Rules[:0], Elapsed: s.elapsed, Waited: waited, Err: err}
@@ -147,12 +146,12 @@ func (set *ruleset) observeDecided(r *http.Request, s *decided, no *refusal, wai
 
 func (set *ruleset) report(o *Observation) {
 	set.Observer.Observe(o)
-	o.Request = nil // the rest is written over, or goes with the next collection
+	o.Request = nil // the next use overwrites the rest
 	observations.Put(o)
 }
 
-// isTimed reports whether a decision is timed for the observer: to read the clock twice costs as
-// much as to decide in memory.
+// isTimed reports whether to measure the time of a decision for the observer. Reading the clock twice
+// costs as much as a decision in memory.
 func (set *ruleset) isTimed(l *RateLimit) bool {
 	return set.Observer != nil && (!l.immediate || rand.N(64) == 0)
 }

@@ -13,25 +13,23 @@ import (
 	"github.com/weirgo/weir/middleware/bans"
 )
 
-// A RuleInfo says what a rule in force is, for one tier or for requests in none. Of those
-// that are equal a RateLimit has one: pointers to it are the same, also after the rules were
-// changed, so that it can be found by its address. Of keys with limits of their own each limit
-// has one, until the rules are changed.
+// A RuleInfo describes a rule in force, in one tier or for requests in none. A RateLimit keeps one
+// RuleInfo for equal ones, also when the rules change, so pointers to it can be compared. Each limit of
+// a single key has a RuleInfo of its own, until the rules change.
 type RuleInfo struct {
 	Name, Tier string
 	Limit      limiter.Allowance // nil: the rule denies, and counts nothing
-	Own        bool              // Limit is a single key's own: see Rule.LimitFor
-	Mode       Mode              // Shadow also where Config.Shadow says so
+	Own        bool              // Limit is that of a single key; see Rule.LimitFor
+	Mode       Mode              // Shadow too if Config.Shadow is set
 	OnOutage   limiter.Outage
 	Counts     Counts
 	Escalate   bans.Escalation // zero: it bans nobody
 
-	// Route is the pattern of a rule of Config.ByRoute, ForTier the tier of one of
-	// Config.ByTier.
+	// Route is the pattern of a rule of Config.ByRoute. ForTier is the tier of a rule of Config.ByTier.
 	Route, ForTier string
 }
 
-// LimitText is the Limit as text, such as "10/1s, 1000/1h, 5 at once", and "none" if there is none.
+// LimitText returns Limit as text, such as "10/1s, 1000/1h, 5 at once", or "none" if it is nil.
 func (r *RuleInfo) LimitText() string {
 	if r.Limit == nil {
 		return "none"
@@ -39,7 +37,7 @@ func (r *RuleInfo) LimitText() string {
 	return r.Limit.String()
 }
 
-// Rules are those in force, in the order in which they are asked: Config.Rules, ByTier,
+// Rules returns the rules in force, in the order in which they are checked: Config.Rules, ByTier,
 // ByRoute by pattern, Default.
 func (l *RateLimit) Rules() []RuleInfo {
 	var all []RuleInfo
@@ -54,7 +52,7 @@ func (l *RateLimit) Rules() []RuleInfo {
 	return all
 }
 
-// policies are those of all rules.
+// policies returns the policies of all rules.
 func (set *ruleset) policies() (all []*policy) {
 	for _, r := range set.all {
 		all = append(all, r.policies()...)
@@ -62,7 +60,8 @@ func (set *ruleset) policies() (all []*policy) {
 	return all
 }
 
-// policies are r's, for requests in no tier first; none of a rule that denies.
+// policies returns the policies of r, the one for requests in no tier first. A rule that denies has
+// none.
 func (r *rule) policies() []*policy {
 	if r.deny {
 		return nil
@@ -71,16 +70,16 @@ func (r *rule) policies() []*policy {
 	return append([]*policy{r.policy}, tiers...)
 }
 
-// Overload is Config.Overload as it is now, or nil.
+// Overload returns Config.Overload of the rules in force, or nil.
 func (l *RateLimit) Overload() Overload { return l.rules.Load().Overload }
 
-// ErrNoRule is what Peek and Reset return for a rule that is not in force.
+// ErrNoRule is the error of Peek and Reset if no rule in force has the name.
 var ErrNoRule = errors.New("middleware: there is no rule of that name")
 
-// Peek tells what a key has left of a rule, in each of its tiers, and takes nothing. The
-// key is as the rule's key function makes it, with its class or without; empty for a rule
-// without one. It is an error if the key may have a limit of its own that cannot be found out: of
-// a digest it is [bans.ErrDigest] where the rule has LimitFor.
+// Peek returns what a key has left of a rule, in each of its tiers, and takes nothing. The key is as
+// the rule's key function returns it, with or without its class, or empty for a rule without Key. The
+// error is [bans.ErrDigest] if key is a digest and the rule has LimitFor: the key's own limit is then
+// unknown.
 func (l *RateLimit) Peek(ctx context.Context, rule, key string) ([]RuleResult, error) {
 	key, class := keyfunc.Classify(key)
 	var questions []question
@@ -110,9 +109,9 @@ func (l *RateLimit) Peek(ctx context.Context, rule, key string) ([]RuleResult, e
 	return results, nil
 }
 
-// Reset makes a key as if the rule had never seen it, in all tiers, with what it
-// was refused. Requests that are in progress keep their places until they end. Bans are
-// another matter; see Config.Bans.
+// Reset forgets what a key has used of a rule in all tiers, and how often it was refused. Requests in
+// progress keep their slots until they end. The values that a rule with Distinct has counted stay
+// counted. Reset lifts no ban; see Config.Bans.
 func (l *RateLimit) Reset(ctx context.Context, rule, key string) error {
 	key, _ = keyfunc.Classify(key)
 	var quotas []*limiter.Quota

@@ -7,41 +7,42 @@ import (
 	"github.com/weirgo/weir/internal/response"
 )
 
-// An Overload bounds how many requests are in flight, by what the service can do, and
-// refuses those beyond it. Package shed has one.
+// An Overload bounds how many requests are in flight, by what the service can do, and refuses the
+// rest. Package shed has one.
 type Overload interface {
-	// Admit returns the place of a request in flight, for which it may have waited. Nil: the
-	// request is to be refused, and the client to stay away for so long, or it is gone.
+	// Admit returns a slot for the request, and may wait for one. If it returns nil, the request is
+	// refused with that Retry-After, unless its client is gone.
 	Admit(r *http.Request) (s Slot, retryAfter time.Duration)
 }
 
-// A Slot is that of a request in flight, from when it is admitted until its handler returns.
-// Streams and Waits are called while the request is locked: they must not block, nor ask anything of
-// the request or its RateLimit.
+// A Slot is held by a request in flight, from when it is admitted until its handler returns. Streams
+// and Waits are called while the request is locked: they must not block, nor call methods of the
+// request or its RateLimit.
 type Slot interface {
-	// Streams says that the answer is being sent while the handler goes on: it was flushed or,
-	// if detached, its connection was taken over.
+	// Streams is called when the handler sends its answer in parts: it flushed or, if detached,
+	// hijacked the connection.
 	Streams(detached bool)
 
-	// Waits says that the handler begins to wait for its client, or has ceased to: for more of the
-	// request's body, or to take more of the answer. A handler may do so in several goroutines.
+	// Waits is called when the handler begins to wait for its client, and when it ends to: for more of
+	// the body, or until the client takes more of the answer. A handler may wait in several
+	// goroutines.
 	Waits(begins bool)
 
-	// Leave says that the handler has returned, or has panicked, or was never asked. It is
-	// called once, and nothing is after it.
+	// Leave is called once, after all other methods: the handler has returned or panicked, or was
+	// never called.
 	Leave()
 }
 
-// OverloadOptions are what a rules file can say of an [Overload], for the constructor that
-// the application gives package rules. Zero fields are the defaults of what it makes.
+// OverloadOptions are the settings of an [Overload] in a rules file, for the constructor in the
+// Options of package rules. A zero field means the constructor's default.
 type OverloadOptions struct {
-	Priority []string      // tiers, those first whose requests are admitted first
-	MaxWait  time.Duration // how long a request may wait for its place under overload
+	Priority []string      // tiers, the most important first
+	MaxWait  time.Duration // how long a request may wait for a slot
 	PerRoute bool          // each route has a bound of its own
-	Exempt   Match         // which requests take no place; nil: none
+	Exempt   Match         // requests that need no slot; nil: none
 }
 
-// overloadOf is what r needs a place of, or nil: it has one already.
+// overloadOf returns the Overload that r needs a slot of, or nil if r has one already.
 func (set *ruleset) overloadOf(r *http.Request) Overload {
 	if set.Overload == nil {
 		return nil
@@ -54,8 +55,8 @@ func (set *ruleset) overloadOf(r *http.Request) Overload {
 	return set.Overload
 }
 
-// Streams implements [response.Watcher]: a handler that goes on when it has returned, as within an
-// http.TimeoutHandler, has no place any more.
+// Streams implements [response.Watcher]. A handler that goes on after the request has ended, as within
+// an http.TimeoutHandler, has no slot any more.
 func (e *ending) Streams(detached bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -7,13 +7,14 @@ import (
 	"github.com/weirgo/weir/keyfunc"
 )
 
-// IsPreflight matches CORS preflights: OPTIONS with Origin and Access-Control-Request-Method. As [Config.Allow] it lets preflights pass uncounted, for a limiter
-// outside of the CORS handling, where a refused preflight breaks the call that it asks for.
+// IsPreflight matches CORS preflights: OPTIONS with Origin and Access-Control-Request-Method. As [Config.Allow] it admits
+// preflights uncounted, for a limiter outside of the CORS handling, where a refused preflight breaks
+// the call that follows it.
 //
-// Any client can send these two headers, with any query and body, as often as it likes. So it is
-// safe only if no handler behind the limiter runs on OPTIONS: the CORS handling must answer every
-// preflight itself, whatever the origin. See docs/http.md for how to check. A handler for all
-// methods, such as mux.Handle("/x", h), runs on OPTIONS too.
+// Any client can send these two headers, with any query and body, as often as it likes. So IsPreflight
+// is safe in Config.Allow only if no handler behind the limiter runs on OPTIONS: the CORS handling must
+// answer every preflight itself, whatever the origin. A handler for all methods, such as
+// mux.Handle("/x", h), runs on OPTIONS too. docs/http.md says how to check.
 var IsPreflight Match = preflights{}
 
 type preflights struct{}
@@ -24,14 +25,14 @@ func (preflights) Matches(r *http.Request) bool {
 		r.Header.Get("Access-Control-Request-Method") != ""
 }
 
-// preflightTag begins the key of a preflight in a rule with a key that it does not have.
+// preflightTag begins the key of a preflight that lacks the rule's key.
 const preflightTag = "preflight:"
 
-// mostAddressKeys bounds what a preflight costs.
+// mostAddressKeys bounds how many key functions a preflight calls.
 const mostAddressKeys = 32
 
-// addressKeys are the keys among which preflightKey looks for the client's address: those of
-// the rules for all requests first, and the TCP peer at last.
+// addressKeys returns the key functions that preflightKey tries for the client's address: those of the
+// rules for all requests first, and the TCP peer last.
 func (set *ruleset) addressKeys() (keys []keyfunc.Func) {
 	add := func(rules []*rule) {
 		for _, r := range rules {
@@ -49,8 +50,8 @@ func (set *ruleset) addressKeys() (keys []keyfunc.Func) {
 	return append(keys[:min(len(keys), mostAddressKeys)], keyfunc.IP())
 }
 
-// preflightKey is what a preflight counts under in a rule with a key that it does not have: the
-// client's address, as the first key that is one says, with the proxies that it trusts.
+// preflightKey returns the key of a preflight that lacks the rule's key: the first key that is an
+// address, found with the proxies that its function trusts.
 func (set *ruleset) preflightKey(r *http.Request) (key string) {
 	for _, f := range set.addresses {
 		var err error
@@ -61,7 +62,7 @@ func (set *ruleset) preflightKey(r *http.Request) (key string) {
 	return preflightTag + key // the last function's error is always nil
 }
 
-// isAddress reports whether a key is what keyfunc.IP makes of an address.
+// isAddress reports whether a key is one of keyfunc.IP's.
 func isAddress(key string) bool {
 	if _, err := netip.ParseAddr(key); err == nil {
 		return true

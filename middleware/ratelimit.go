@@ -13,26 +13,25 @@ import (
 	"github.com/weirgo/weir/limiter"
 )
 
-// A RateLimit decides about HTTP requests. [New] makes one; it is used by many
-// goroutines at once.
+// A RateLimit limits HTTP requests. [New] makes one. It is safe for use by many goroutines.
 type RateLimit struct {
 	rules   atomic.Pointer[ruleset]
 	store   limiter.Store
-	memory  *limiter.Memory // the store, if it is one: then charges stay on the stack
+	memory  *limiter.Memory // the store, if it is a Memory: charges then stay on the stack
 	routers atomic.Pointer[[]router]
-	room    waiting.Room[lineKey] // for requests that wait for a place
+	room    waiting.Room[lineKey] // requests that wait for a slot
 	turns   turns
 
 	immediate bool  // the store is a Memory, or an [immediate]
-	clock     clock // nil: the process's
+	clock     clock // nil: the process's clock
 
 	changing sync.Mutex
-	claimed  map[string]bool // names of counters in the store that are this limiter's
+	claimed  map[string]bool // names of counters in the store that this limiter claimed
 
 	storeFailure onceWarning
 }
 
-// New returns a limiter for these rules, or everything that is wrong with c.
+// New returns a limiter with these rules. The error joins everything that is wrong with c.
 func New(c Config) (*RateLimit, error) {
 	set, err := compile(c, nil)
 	if err != nil {
@@ -58,14 +57,13 @@ func New(c Config) (*RateLimit, error) {
 	return l, nil
 }
 
-// An immediate store does as limiter.Memory does: it decides and settles in this process and
-// waits for nothing.
+// An immediate store decides and settles in this process and waits for nothing, like limiter.Memory.
 type immediate interface{ Immediate() }
 
-// A clock is a store with a time of its own, such as a simulation's. Nothing waits in it.
+// A clock is a store with its own time, such as a simulation's. Its requests do not wait.
 type clock interface{ Now() time.Time }
 
-// now is the time by the store's clock, or the process's.
+// now returns the time of the store's clock, or of the process's.
 func (l *RateLimit) now() time.Time {
 	if l.clock != nil {
 		return l.clock.Now()
@@ -73,12 +71,12 @@ func (l *RateLimit) now() time.Time {
 	return time.Now()
 }
 
-// Reconfigure puts these rules in the place of the present ones, at once for all requests
-// that come, or returns everything that is wrong with c and changes nothing. Requests that
-// are being decided are decided by the rules they came under.
+// Reconfigure replaces the rules at once, for all requests that come later. If c is wrong, it returns
+// everything that is wrong and changes nothing. Requests in progress keep the rules that they came
+// under.
 //
-// Counters stay: they go by the rule's name, tier and key. What was used of a limit that
-// changes stays used. Config.Store has to be nil, or the store that the limiter has.
+// Counters stay: they are stored under the rule's name, tier and key. What was used of a limit that
+// changes stays used. Config.Store must be nil, or the store that the limiter has.
 func (l *RateLimit) Reconfigure(c Config) error {
 	if c.Store != nil && !sameStore(c.Store, l.store) {
 		return errors.New("middleware: Config.Store is another store: Reconfigure keeps the one that there is")
@@ -107,7 +105,7 @@ func sameStore(a, b limiter.Store) bool {
 	return reflect.ValueOf(a).Comparable() && reflect.ValueOf(b).Comparable() && a == b
 }
 
-// Must is for a limiter written in code: it panics where New returns an error.
+// Must returns l, and panics if err is not nil. It is for limiters whose rules are written in code.
 func Must(l *RateLimit, err error) *RateLimit {
 	if err != nil {
 		panic(err)
@@ -115,12 +113,12 @@ func Must(l *RateLimit, err error) *RateLimit {
 	return l
 }
 
-// NewPerIP returns a limiter with one rule: limit for each client address, as
-// [keyfunc.IP] tells it. Behind a proxy, pass one of keyfunc's Trust options.
+// NewPerIP returns a limiter with one rule: limit for each client address, as [keyfunc.IP] finds it.
+// Behind a proxy, pass one of keyfunc's Trust options.
 func NewPerIP(limit limiter.Limit, options ...keyfunc.IPOption) (*RateLimit, error) {
 	key, keyErr := keyfunc.NewIP(options...)
-	// The limit is part of the name, so that a router's PerIP and a route's are told
-	// apart in the header fields.
+	// The limit is part of the name, so that the header fields distinguish a router's PerIP from a
+	// route's.
 	l, err := New(Config{Rules: []Rule{{Name: "ip:" + limit.String(), Key: key, Limit: limit}}})
 	if err := errors.Join(keyErr, err); err != nil {
 		return nil, err
@@ -133,11 +131,11 @@ func NewPerIP(limit limiter.Limit, options ...keyfunc.IPOption) (*RateLimit, err
 //
 //	handler := middleware.PerIP(limiter.PerMinute(100))(mux)
 //
-// The client is the peer of the connection, IPv6 by /64. Behind a proxy that is the
-// proxy, so name it: PerIP(limit, keyfunc.TrustProxies("10.0.0.0/8")).
+// The client is the peer of the connection, and all addresses of an IPv6 /64 are one client. Behind a
+// proxy the peer is the proxy, so name it: PerIP(limit, keyfunc.TrustProxies("10.0.0.0/8")).
 //
-// Each call counts on its own. It panics on an invalid limit, as it is written in
-// code; use [NewPerIP] for one that comes from a file.
+// Each call makes a limiter with counters of its own. PerIP panics if the limit is invalid; use
+// [NewPerIP] for a limit that comes from a file.
 func PerIP(limit limiter.Limit, options ...keyfunc.IPOption) func(http.Handler) http.Handler {
 	return Must(NewPerIP(limit, options...)).Handler
 }

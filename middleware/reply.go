@@ -15,45 +15,43 @@ import (
 	"github.com/weirgo/weir/internal/invalid"
 )
 
-// A Refusal is what clients are answered that a rule refuses, where that is not what Weir
-// answers by itself. The format is still the one that the client accepts: a problem object,
-// plain JSON or text, each with the message in its place. The zero Refusal changes nothing.
+// A Refusal changes the answer to requests that a rule refuses. The client still chooses the format: a
+// problem object, plain JSON or text. The zero Refusal changes nothing.
 type Refusal struct {
-	// Status is the answer's: from 400 to 599 for a limit that is exceeded, and 403, 429 or 503
-	// for a rule with Deny. Zero: 429, and 403 with Deny.
+	// Status is the answer's status: from 400 to 599 if a limit is exceeded, and 403, 429 or 503 for
+	// a rule with Deny. Zero: 429, or 403 with Deny.
 	Status int
 
-	// Type and Title are those of the problem object (RFC 9457). Type is a URI. Empty: those of
-	// the registered problem, or no title where there is a Type.
+	// Type and Title are members of the problem object (RFC 9457). Type is a URI. Empty: those of the
+	// registered problem; with a Type of your own, no title.
 	Type, Title string
 
-	// Message is a text of up to 1,000 bytes, in which {retry_after} stands for the time to wait
-	// in words ("12 seconds", "8 days"), {seconds} for the seconds as a number, {rule} for the rule's name
-	// and {limit} for its limit ("100/1m"). A message with one of the first two is not used where
-	// there is no such time. Empty: a sentence of Weir's.
+	// Message is a text of up to 1,000 bytes. {retry_after} stands for the time to wait in words
+	// ("12 seconds", "8 days"), {seconds} for its number of seconds, {rule} for the rule's name, and
+	// {limit} for its limit ("100/1m"). If there is no time to wait, a message with {retry_after} or
+	// {seconds} is not used. Empty: a sentence of Weir's.
 	Message string
 
-	// RetryAfter is the Retry-After of a rule with Deny, as for the end of a maintenance, up to
-	// a year. Zero: there is none.
+	// RetryAfter is the Retry-After of a rule with Deny, until the end of a maintenance for example, at
+	// most 366 days. Zero: no Retry-After.
 	RetryAfter time.Duration
 
-	// Jitter makes Retry-After, and the seconds in the body, later by up to so many percent at
-	// random, and by up to a second at least: clients that were refused together come back apart.
-	// They are never told to come back sooner, and the RateLimit fields stay exact. From 1 to 100.
-	// Zero: none.
+	// Jitter is a percentage, from 1 to 100. Retry-After and the seconds in the body grow at random by
+	// up to that much, or up to a second if that is more, so that clients refused together do not
+	// return together. They never shrink, and the RateLimit fields stay exact. Zero: no jitter.
 	Jitter int
 
-	// Answer writes the answer in place of Weir. The header fields, Retry-After among them, are set
-	// already. The status is result.Status unless Answer writes another. Nil: a short body in the
+	// Answer writes the answer instead of Weir. The header fields are set already, Retry-After
+	// included. The status is result.Status unless Answer writes another. Nil: a short body in the
 	// format that the client accepts.
 	Answer func(w http.ResponseWriter, r *http.Request, result Result)
 }
 
-// mostMessage is how long a text of a Refusal may be.
+// mostMessage bounds the texts of a Refusal, in bytes.
 const mostMessage = 1000
 
-// Validate returns everything that is wrong with r, joined, or nil. What a rule with Deny can
-// answer is checked where the rule is.
+// Validate returns everything that is wrong with r, joined, or nil. The further conditions of a rule
+// with Deny are checked with the rule.
 func (r Refusal) Validate() error {
 	var errs []error
 	report := func(field invalid.Name, format string, args ...any) {
@@ -82,14 +80,14 @@ func (r Refusal) Validate() error {
 	return errors.Join(errs...)
 }
 
-// A reply is a Refusal that was checked, in the form in which it is written.
+// A reply is a validated Refusal, in the form in which it is written.
 type reply struct {
 	Refusal
 	kind   kind
-	atOnce kind // for want of a slot
+	atOnce kind // if no slot is free
 }
 
-// reply is what a rule answers which it refuses; nil where that is what Weir says by itself.
+// reply returns the answer of a rule, or nil if Weir's own answer stands.
 func (c *compiler) reply(at string, given Rule) *reply {
 	r := &reply{Refusal: given.Refusal, kind: tooMany, atOnce: tooManyAtOnce}
 	if err := r.Validate(); err != nil {
@@ -127,10 +125,10 @@ func (r *Refusal) isZero() bool {
 	return r.Status == 0 && r.Type == "" && r.Title == "" && r.Message == "" && r.RetryAfter == 0 && r.Jitter == 0 && r.Answer == nil
 }
 
-// inherit takes what r does not say from a Refusal for all rules.
+// inherit fills the zero fields of r from the Refusal of the Config.
 func (r *reply) inherit(general Refusal) {
 	r.Status = cmp.Or(r.Status, general.Status)
-	if r.Type == "" && r.Title == "" { // which belong together
+	if r.Type == "" && r.Title == "" { // Type and Title belong together
 		r.Type, r.Title = general.Type, general.Title
 	}
 	r.Message = cmp.Or(r.Message, general.Message)
@@ -151,13 +149,13 @@ func wrongText(text string) string {
 	return ""
 }
 
-// escaped is text as part of a JSON string.
+// escaped returns text as part of a JSON string.
 func escaped(text string) string {
-	quoted, _ := json.Marshal(text) // which text can always be
+	quoted, _ := json.Marshal(text) // a string always can be
 	return string(quoted[1 : len(quoted)-1])
 }
 
-// denials are what clients are told where a rule denies.
+// denials are the answers of rules with Deny, by status.
 var denials = map[int]kind{
 	http.StatusForbidden: {
 		title:   "Forbidden",
@@ -172,15 +170,15 @@ var denials = map[int]kind{
 	http.StatusServiceUnavailable: *kinds[http.StatusServiceUnavailable],
 }
 
-// placeholders are all that a message may have.
+// placeholders are those that a message may have.
 var placeholders = strings.NewReplacer("{retry_after}", "", "{seconds}", "", "{rule}", "", "{limit}", "")
 
-// tellsTime reports whether a message has a place for the time to wait.
+// tellsTime reports whether a message has a placeholder for the time to wait.
 func tellsTime(message string) bool {
 	return strings.Contains(message, "{retry_after}") || strings.Contains(message, "{seconds}")
 }
 
-// own is the message of the rule that refuses, or empty where it has none.
+// own returns the message of the rule that refuses, or the empty string if it has none.
 func (no *refusal) own(seconds int64) string {
 	if no.reply == nil || no.reply.Message == "" || seconds == 0 && tellsTime(no.reply.Message) {
 		return ""

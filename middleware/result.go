@@ -10,45 +10,43 @@ import (
 	"github.com/weirgo/weir/limiter"
 )
 
-// A Result is what the limiters that a request has passed so far said about it.
+// A Result has the decisions of all limiters that a request has met so far.
 type Result struct {
-	// Decision is that of the binding rule: of those that refused, or else of all, the one with
-	// the fewest units left. RetryAfter is the longest of any. Of a request that only rules in shadow applied
-	// to there is no Rule, and it is Allowed. Degraded is set where any rule's decision has it. One that
-	// nothing was counted for (Limit is 0) is binding only where there is no other.
+	// Decision is the decision of the binding rule: of the rules that refused, or of all rules if none
+	// did, the one with the fewest units left. A rule that counted nothing (Limit is 0) binds only if
+	// there is no other. RetryAfter is the longest of all rules, and Degraded is set if it is for any
+	// rule. If only rules in shadow applied, Rule is empty and Allowed is set.
 	limiter.Decision
 
-	// Rule is the binding rule's name, and Tier the tier it counted in, if any. Of a banned
-	// client Rule is the one that led to the ban, if any.
+	// Rule is the name of the binding rule, and Tier the tier it counted in, if any. For a banned
+	// client Rule is the rule that led to the ban, if any.
 	Rule, Tier string
 
-	// Status is what a refusal answers: 429 when a limit is exceeded, or what Rule.Refusal says
-	// of that or of a rule that denies, 403 (or 429) for a
-	// banned client, 400 or 401 for a request without a key (see NoKey), 503 when the
-	// store could not decide or a rule without a key has as many requests in progress as its
-	// Concurrency allows, 499 when the client went away while it waited for its turn.
-	// Zero when the request was allowed.
+	// Status is the status of a refusal, or zero if the request was admitted: 429 for an exceeded
+	// limit, or the status of Rule.Refusal; 403 or 429 for a banned client; 400 or 401 without a key
+	// (see NoKey); 503 if the store could not decide, or if the AtOnce of a rule without Key is
+	// exceeded; 499 if the client left while it waited.
 	Status int
 
-	// Banned says that the request was refused before any rule was looked at.
+	// Banned is set if the request was refused because of a ban.
 	Banned bool
 
-	// NearLimit says that a rule has less left than its SoftAt leaves.
+	// NearLimit is set if a rule has reached its SoftAt.
 	NearLimit bool
 
-	// Rules has every rule that applied, of outer limiters first.
+	// Rules has every rule that applied, those of outer limiters first.
 	Rules []RuleResult
 }
 
-// A RuleResult is what one rule decided about a request. When another rule of the same
-// limiter refused, nothing was taken from this one.
+// A RuleResult is the decision of one rule about a request. If another rule of the same limiter
+// refused, this rule took nothing.
 type RuleResult struct {
-	// Rule says what the rule is. It is shared, and not to be changed.
+	// Rule describes the rule. It is shared: do not change it.
 	Rule *RuleInfo
 
-	// Key is what the request counts under, without its class; empty for the counter of a
-	// rule without Key, or of requests without a key. It is as the client made it: not to be
-	// shown to others as it is.
+	// Key is the key that the request counts under, without its class. It is empty for a rule without
+	// Key, and for requests without a key. The client may have written it: escape it, and do not show
+	// it to others.
 	Key string
 
 	// Class says whether the key is one client's own.
@@ -57,28 +55,28 @@ type RuleResult struct {
 	// Cost is how many units the request takes.
 	Cost int64
 
-	// Decision is what the rule said, which refuses nothing where the rule is in shadow. The
-	// zero Decision: the store was not asked, or could not decide. Of several limits, and of
-	// Concurrency, it is what all of them together let pass ([limiter.Decision.Join]).
+	// Decision joins the decisions of all limits and the AtOnce of the rule
+	// ([limiter.Decision.Join]). If the rule is in shadow, it refused nothing. It is zero if the store
+	// was not asked, or could not decide.
 	limiter.Decision
 
-	// Limits is what each said of a rule with several, in their order, or the one
-	// of a rule that has AtOnce too. Nil: it has a limit alone, or none.
+	// Limits has the decision of each limit, in order, if the rule has several limits, or a limit and
+	// AtOnce. Otherwise it is nil.
 	Limits []limiter.Decision
 
-	// Concurrent is what AtOnce said: Limit less Remaining requests of the key are in
-	// progress. Zero: the rule has none.
+	// Concurrent is the decision of AtOnce: Limit minus Remaining requests of the key are in progress.
+	// It is zero if the rule has no AtOnce.
 	Concurrent limiter.Decision
 
 	binding limiter.Limit // unless atOnce
 	atOnce  bool
 }
 
-// IsConcurrency reports whether Remaining is of AtOnce, and not of a limit.
+// IsConcurrency reports whether Remaining counts slots of AtOnce, not units of a limit.
 func (r *RuleResult) IsConcurrency() bool { return r.atOnce }
 
-// Binding is the limit that Remaining is of: of a rule with several, the one that leaves the fewest
-// units. It is zero if IsConcurrency.
+// Binding returns the limit that Remaining belongs to: of several limits, the one with the fewest units
+// left. It is zero if IsConcurrency.
 func (r *RuleResult) Binding() limiter.Limit {
 	if r.atOnce {
 		return limiter.Limit{}
@@ -86,8 +84,8 @@ func (r *RuleResult) Binding() limiter.Limit {
 	return r.binding
 }
 
-// FromContext returns the Result for a request's context: in a handler behind the
-// limiter, what is left to this client. It is false where no limiter ran, or no rule applied.
+// FromContext returns the Result of the request with this context, for handlers behind the limiter. It
+// returns false if no limiter ran, no rule applied, or Config.NoResult is set.
 func FromContext(ctx context.Context) (Result, bool) {
 	if s, ok := ctx.Value(scopeKey{}).(*scope); ok {
 		return s.result(), true
@@ -95,48 +93,47 @@ func FromContext(ctx context.Context) (Result, bool) {
 	return Result{}, false
 }
 
-// A decided is what was decided about a request by one limiter. It stays on the stack of
-// begin, with the arrays behind its slices, until the request passes. So it has no context,
-// which others may keep: the compiler does not tell the fields of a struct apart.
+// A decided has the decisions of one limiter about a request. It stays on the stack of begin, with the
+// arrays behind its slices, until the request passes. So it has no context, which others may keep: if
+// one field of a struct escapes, the compiler lets all escape.
 type decided struct {
 	outer *scope // of the limiter further out; nil: there is none
 
-	// One of each for every rule that applied.
+	// Both have an element for each policy that applied.
 	policies  []applied
 	decisions []limiter.Decision
 
 	allowed bool          // by all rules
 	late    bool          // its turn would come after its deadline, so it took none
-	asked   bool          // the store was, for a request that waits for a slot
-	timed   bool          // for the observer
-	awaits  int32         // by place, the policy that it waits for a slot of; -1: none
+	asked   bool          // the store was asked, for a request that waits for a slot
+	timed   bool          // the observer wants elapsed
+	awaits  int32         // index of the policy that it waits for a slot of; -1: none
 	elapsed time.Duration // in the store
 }
 
-// A scope is the context behind a limiter. It remembers the decisions, for handlers
-// and for limiters further in, which have to agree with this one on the header fields.
+// A scope is the context behind a limiter. It has the decisions, for handlers and for limiters further
+// in, which agree with this one on the header fields.
 type scope struct {
 	context.Context          // the request's
 	url             *url.URL // the request's
 	decided
 	fields
 
-	// What the slices are for a single rule.
+	// The arrays of the slices, if there is one policy.
 	policySpace   [1]applied
 	decisionSpace [1]limiter.Decision
 }
 
-// A passed is a request that passed, with its context, in one allocation.
+// A passed is an admitted request with its context, in one allocation.
 type passed struct {
 	scope
 	request http.Request
 }
 
-// fewRules is how many rules a request may meet for all that is known of them to have its
-// place beforehand.
+// fewRules is how many policies fit a workspace.
 const fewRules = 4
 
-// A workspace is where a request is decided about, on the stack.
+// A workspace has the arrays for a decision, on the stack.
 type workspace struct {
 	policies  [fewRules]applied
 	decisions [fewRules]limiter.Decision
@@ -145,7 +142,7 @@ type workspace struct {
 
 type scopeKey struct{}
 
-// Value makes the scope itself findable, so that it needs no context around it.
+// Value returns the scope itself for its key, which saves a context around it.
 func (s *scope) Value(key any) any {
 	if key == (scopeKey{}) {
 		return s
@@ -153,14 +150,14 @@ func (s *scope) Value(key any) any {
 	return s.Context.Value(key)
 }
 
-// A many is where the rules of a request have their place that may meet more than few.
+// A many has the slices of a request that may meet more than fewRules policies.
 type many struct {
 	policies  []applied
 	decisions []limiter.Decision
 }
 
-// keep copies what was decided about r, without its place on the stack; what has its place
-// in more stays there. It returns the place for the fields' text.
+// keep copies the decisions about r off the stack, unless they are in more. It returns a buffer for the
+// text of the header fields.
 func (s *scope) keep(r *http.Request, outer *scope, d *decided, more *many) []byte {
 	s.Context, s.outer, s.url = r.Context(), outer, r.URL
 	s.allowed = d.allowed
@@ -185,7 +182,7 @@ func (s *scope) keep(r *http.Request, outer *scope, d *decided, more *many) []by
 	return text
 }
 
-// delay is how long the request has to wait for its turn.
+// delay returns how long the request must wait for its turn.
 func (s *decided) delay() (d time.Duration) {
 	for i := range s.decisions {
 		if !s.policies[i].shadow {
@@ -195,22 +192,21 @@ func (s *decided) delay() (d time.Duration) {
 	return d
 }
 
-// An entry is one rule's decision. It is a copy: a list of pointers would take what they
-// point to off the stack.
+// An entry is the decision of one policy. It is a copy, as a list of pointers would escape to the heap.
 type entry struct {
 	applied
 	limiter.Decision
 }
 
-// isNear reports whether it is one to warn about.
+// isNear reports whether the rule has reached its SoftAt.
 func (e *entry) isNear() bool {
 	softAt := e.softAt
-	// The limit is a share of the policy's during an outage. It is 10^12 at most.
+	// During an outage the limit is a share of the policy's. It is at most 10^12.
 	return softAt > 0 && e.Counted() && e.Remaining <= e.Limit*(100-softAt)/100
 }
 
-// entries appends those of every limiter so far to list, outer ones first, but for rules
-// in shadow. Of entries with the same name the stricter one stands, where the first stood.
+// entries appends the entries of all limiters so far to list, those of outer limiters first, without
+// rules in shadow. If two entries have the same name, the stricter one replaces the first.
 func (s *decided) entries(list []entry) []entry {
 	if n := len(list) + len(s.policies); n > cap(list) {
 		list = append(make([]entry, 0, n), list...)
@@ -226,7 +222,7 @@ func (s *decided) entries(list []entry) []entry {
 	return list
 }
 
-// shadows appends what entries leaves out.
+// shadows appends the entries of rules in shadow.
 func (s *decided) shadows(list []entry) []entry {
 	if s.outer != nil {
 		list = s.outer.shadows(list)
@@ -251,8 +247,8 @@ func merge(list []entry, e entry) []entry {
 	return append(list, e)
 }
 
-// stricter tells which of two entries a client should mind: one that refuses, though the other may
-// have fewer units left of another kind, or the tighter one.
+// stricter reports whether e matters more to the client: an entry that refuses wins, though the other
+// may have fewer units left, and then the tighter one.
 func (e *entry) stricter(than *entry) bool {
 	if e.Allowed != than.Allowed {
 		return !e.Allowed
@@ -260,7 +256,7 @@ func (e *entry) stricter(than *entry) bool {
 	return e.IsTighterThan(&than.Decision)
 }
 
-// binding is the strictest entry.
+// binding returns the strictest entry.
 func binding(list []entry) *entry {
 	strictest := &list[0]
 	for i := range list[1:] {
@@ -279,7 +275,7 @@ func (s *decided) result() (result Result) {
 		result.Decision = b.Decision
 		result.Rule, result.Tier = b.info.Name, b.info.Tier
 	} else {
-		result.Allowed = true // by rules in shadow
+		result.Allowed = true // only rules in shadow applied
 	}
 	for i := range list {
 		result.Degraded = result.Degraded || list[i].Degraded

@@ -9,45 +9,44 @@ import (
 	"github.com/weirgo/weir/internal/route"
 )
 
-// A Match says which requests something is for: [Route], [IsPreflight], or a [MatchFunc] of your own.
-// It is used by many goroutines at once, and does not change the request.
+// A Match picks requests: [Route], [IsPreflight], or a [MatchFunc] of your own. Matches is called by
+// many goroutines at once, and must not change the request.
 type Match interface {
 	Matches(r *http.Request) bool
 }
 
-// A MatchFunc is a [Match] that a function decides.
+// A MatchFunc is a function as a [Match].
 type MatchFunc func(r *http.Request) bool
 
 // Matches calls f.
 func (f MatchFunc) Matches(r *http.Request) bool { return f(r) }
 
-// Route matches requests by the pattern they were routed by, never by the raw path,
-// which a client can spell in many ways:
+// Route matches requests by the pattern that routed them, never by the raw path, which a client can
+// spell in many ways:
 //
 //	middleware.Route("GET /search")       // GET and HEAD, as in http.ServeMux
 //	middleware.Route("/users/{id}")       // any method
 //	middleware.Route("/assets/*")         // "/assets" and every pattern below it
-//	middleware.Route("/*")                // every request, also those that no route is for
+//	middleware.Route("/*")                // every request, also those without a route
 //
-// A parameter may be spelled as in any router ({id}, {id:[0-9]+}, :id): it matches a
-// parameter of any name in the same place. Several patterns match when one of them does.
+// A parameter may be written as in any router ({id}, {id:[0-9]+}, :id). It matches a parameter of any
+// name at the same position. With several patterns, Route matches if one of them does.
 //
-// A pattern may begin with a host, which is compared with r.Host, whether or not the
-// router knows hosts: in lower case, without port and trailing dot.
+// A pattern may begin with a host. Route compares it with r.Host in lower case, without port and
+// trailing dot, whether or not the router knows hosts.
 //
 //	middleware.Route("GET example.org/search")
 //	middleware.Route("*.example.org/*")   // a.example.org and b.a.example.org, not example.org
-//	middleware.Route("[2001:db8::1]/*")   // however the address is spelled
+//	middleware.Route("[2001:db8::1]/*")   // any spelling of the address
 //
-// A host is what the client writes into its request. Let no limit hang on it alone, and do
-// not use one in [Config.Allow], where anybody could write it.
+// The client writes the host into its request. Do not let a limit depend on it alone, and use no host
+// in [Config.Allow], where any client could write it.
 //
-// Route needs r.Pattern, which is empty until a request is routed; see
-// [RateLimit.Handler].
+// Route needs r.Pattern, which is empty until a request is routed; see [RateLimit.Handler].
 //
-// A pattern that cannot match anything is an error of [New], beside all others of its Config, and of
-// the constructors of packages shed and pace. They cannot see it in a [MatchFunc] that calls this
-// Match: there each request panics, so have such a function in a test.
+// A pattern that cannot match anything is an error of [New], and of the constructor of package shed. In
+// a [MatchFunc] that calls this Match they cannot see the error: each request panics, so test such a
+// function.
 func Route(patterns ...string) Match {
 	m := &routeMatcher{texts: slices.Clone(patterns), rules: make([]route.Pattern, len(patterns))}
 	if len(patterns) == 0 {
@@ -70,9 +69,9 @@ func Route(patterns ...string) Match {
 type routeMatcher struct {
 	texts    []string
 	rules    []route.Pattern
-	first    string // of the texts, one that needs a route; empty: none does
-	hosts    bool   // one has a host
-	wrong    error  // what is wrong with the patterns, if anything
+	first    string // the first text that needs a route; empty: none does
+	hosts    bool   // a pattern has a host
+	wrong    error  // what is wrong with the patterns, or nil
 	unrouted unroutedDetector
 }
 
@@ -83,11 +82,11 @@ func (m *routeMatcher) WrongPattern() error { return m.wrong }
 func (m *routeMatcher) Patterns() []string { return m.texts }
 
 func (m *routeMatcher) Matches(r *http.Request) bool {
-	if m.wrong != nil { // and nobody has asked: neither answer would be safe
+	if m.wrong != nil { // New did not see it, and neither answer would be safe
 		panic("middleware: " + m.wrong.Error())
 	}
 	switch r.Pattern {
-	case "": // which "/*" is for too
+	case "": // "/*" matches it too
 		m.unrouted.blank(nil, m.first)
 	case elsewhere:
 	default:

@@ -9,18 +9,17 @@ import (
 	"github.com/weirgo/weir/limiter"
 )
 
-// ErrNotApplied is what [Settle] returns for a rule that did not apply to the request: it did not match, or an exempt request met no rules.
+// ErrNotApplied is the error of [Settle] if the rule did not apply to the request: it did not match, or
+// the request was exempt.
 var ErrNotApplied = errors.New("middleware: the rule did not apply to this request")
 
-// Settle says that the request with this context cost n units of a rule with [Reserve]:
-// more or less than was reserved when it came. What was reserved and not used is returned.
-// What is beyond it is taken all the same, up to what the limit allows at once, and later
-// requests wait for it.
+// Settle sets the real cost of the request with this context to n units, for a rule with [Reserve].
+// Units that were reserved and not used are refunded. Units beyond the reservation are charged in any
+// case, as a debt of at most what the limit allows at once, and later requests wait for it.
 //
-// It is settled when the handlers have returned, or at once if they have, as from a goroutine
-// that outlives them. Of a request that is settled twice the first counts, and one that never
-// is has cost what was reserved. The error is [limiter.ErrSettled], [ErrNotApplied], or about
-// the rule or n.
+// The charge changes when the handlers have returned, or at once if they have returned already. If a
+// request is settled twice, the first call counts. If it is never settled, it costs what was reserved.
+// The error is [limiter.ErrSettled], [ErrNotApplied], or about the rule or n.
 func Settle(ctx context.Context, rule string, n int64) error {
 	if n < 0 {
 		return fmt.Errorf("middleware: Settle of rule %.128q: %d units: they must not be negative", rule, n)
@@ -43,13 +42,13 @@ func endingOf(ctx context.Context) *ending {
 	return e
 }
 
-// find is the place of what applied of a rule, or -1.
+// find returns the index of a rule's first policy, or -1.
 func (s *decided) find(rule string) int {
 	return slices.IndexFunc(s.policies, func(p applied) bool { return p.rule.Name == rule })
 }
 
-// say notes that the request has cost n by a, which is one of e's, and settles it if the
-// request has ended. What the limiter has charged further out is the first part of n.
+// say notes that the request cost n units of a, a policy of e, and settles them if the request has
+// ended. What this limiter charged further out is the first part of n.
 func (e *ending) say(a *applied, n int64) error {
 	owed, ok := e.said(a, n, true)
 	if !ok {
@@ -65,8 +64,8 @@ func (e *ending) say(a *applied, n int64) error {
 	return nil
 }
 
-// said notes e's part of the n that the request has cost by a: at most what was charged here,
-// but for the innermost, which has the rest. It is false if that was said before.
+// said notes e's part of the n units of a: at most what e charged, except for the innermost ending, which
+// takes the rest. It returns false if the cost was set before.
 func (e *ending) said(a *applied, n int64, innermost bool) (owed []limiter.Settlement, ok bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

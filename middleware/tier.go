@@ -4,14 +4,14 @@ import "context"
 
 type tierKey struct{}
 
-// WithTier puts requests with this context in a tier, for rules that have Tiers.
-// Authentication calls it, before the limiter. A tier that a rule does not have
-// counts against the rule's Limit, and one that no rule has is warned of.
+// WithTier returns a context that puts its request in a tier, for Rule.Tiers and Config.ByTier. Your
+// authentication calls it before the limiter runs. If a rule does not have the tier, the request
+// counts against Rule.Limit. If no rule has it, a warning is logged.
 func WithTier(ctx context.Context, tier string) context.Context {
 	return context.WithValue(ctx, tierKey{}, tier)
 }
 
-// Tier is the tier that WithTier set, or empty.
+// Tier returns the tier that WithTier set, or the empty string.
 func Tier(ctx context.Context) string {
 	tier, _ := ctx.Value(tierKey{}).(string)
 	return tier

@@ -15,8 +15,8 @@ import (
 	"github.com/weirgo/weir/middleware/bans"
 )
 
-// Usage is a handler that tells clients what they have used and what is left to them, of the
-// rules in force, as JSON (docs/usage.md has all members):
+// Usage returns a handler that shows clients what they have used and what they have left of the rules
+// in force, as JSON. docs/usage.md describes all members:
 //
 //	mux.Handle("GET /usage", limits.Usage())
 //
@@ -24,19 +24,18 @@ import (
 //	"events":10000,"per":2678400,"calendar":"month","algorithm":"fixed-window","quota":10000,
 //	"window":2592000,"used":7200,"remaining":2800,"next":864000,"reset":864000}]}]}
 //
-// Asking uses nothing up: everything is looked at in one decision of cost 0, which observers do not
-// hear of. The handler stands behind authentication, as a limiter does, and behind the limiter,
-// which counts these requests like any others: each asks the store once.
+// Asking uses nothing up: one decision of cost 0 looks all limits up, and no observer is called. Put
+// the handler behind your authentication, and behind the limiter: each request asks the store once, so
+// it should count like any other.
 //
-// It tells of the rules for all requests, of those for the client's tier, and of those for each
-// route, by their names and patterns; not of rules in shadow. A rule that counts by what this
-// request does not have, such as a parameter of other paths, is named without numbers, and so is
-// one that counts each route or method apart. What is counted under a key that clients write
-// themselves, such as a header, is told to every client that writes it, as the header fields of
-// limited responses do.
+// The answer lists the rules for all requests, for the client's tier, and for each route, with names
+// and patterns, but no rules in shadow. A rule has no numbers if this request lacks its key, such as a
+// parameter of another path, or if the rule counts each route or method separately. If a rule's key is
+// one that clients write themselves, such as a header, every client that writes it sees its numbers,
+// as in the header fields of limited responses.
 //
-// While the store cannot be asked, and where outage policies would decide in its place, the
-// answer is 503: what is not known is not told as unused.
+// If the store's server does not answer, the handler answers 503. It never shows an unknown number as
+// unused.
 func (l *RateLimit) Usage() http.Handler { return http.HandlerFunc(l.tellUsage) }
 
 func (l *RateLimit) tellUsage(w http.ResponseWriter, r *http.Request) {
