@@ -14,12 +14,12 @@ import (
 	"github.com/weirgo/weir/middleware"
 )
 
-// A Change is one place of a file that other rules change.
+// A Change is a difference between two rules files.
 type Change struct {
-	Path string `json:"path"` // such as endpoints."GET /search".limit; of a rule that comes or goes, where it is
+	Path string `json:"path"` // the field, such as endpoints."GET /search".limit; or the place of a whole rule
 	Old  string `json:"old"`
 	New  string `json:"new"`
-	Used Used   `json:"used,omitempty"` // of a rule's counter, where the change is about that
+	Used Used   `json:"used,omitempty"` // whether the rule's counters stay, if the change affects them
 }
 
 // String is the change in one line.
@@ -31,20 +31,20 @@ func (c Change) String() string {
 	return text
 }
 
-// Used says whether what was used of a rule's limit stays used. Counters go by the rule's name,
-// the tier, the window behind the first, and the key.
+// Used says whether what was used of a rule's limit stays used. A counter belongs to the rule's name,
+// the tier, the key and, for limits after the first, the window.
 type Used string
 
 const (
 	StaysUsed  Used = "stays used"
 	BeginsAnew Used = "begins anew"
-	UsedBySame Used = "stays used where the key is the same"                     // of a key that has a choice, such as user|ip
-	UsedPartly Used = "stays used, but of windows that are new or the first now" // of a rule with several limits
+	UsedBySame Used = "stays used where the key is the same"                     // for a key with a choice, such as user|ip
+	UsedPartly Used = "stays used, but of windows that are new or the first now" // for a rule with several limits
 )
 
-// Diff is what changes where after takes the place of before, in the order of a file. It goes
-// by what rules say and not by how they are written: a limit of 60/1m and one of 60 in 60 s are
-// the same. Keys of requests are counted and not quoted, as they may be credentials.
+// Diff returns the changes from before to after, in the order of a file. It compares meanings: 60/1m
+// and 60 requests in 60 seconds are equal. It counts keys of requests and never quotes them, as they
+// may be credentials.
 func Diff(before, after *Rules) []Change {
 	changes := compare(before.sections(), after.sections())
 	was, is := before.described(), after.described()

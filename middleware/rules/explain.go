@@ -20,51 +20,50 @@ import (
 	"github.com/weirgo/weir/middleware"
 )
 
-// A Request is one to explain.
+// A Request is a request for [Rules.Explain].
 type Request struct {
 	Method string // empty: GET
 	Path   string // a path, such as /users/42, or a route, such as /users/{id}
-	Query  string // as it stands behind the ? of a URL: tenant=acme
-	Host   string // that it asks for
+	Query  string // the URL's query without the question mark, such as tenant=acme
+	Host   string
 	IP     string // the client's address; empty: 192.0.2.1
-	Tier   string // what middleware.WithTier says
-	User   string // what keyfunc.WithUser says
+	Tier   string // as middleware.WithTier sets it
+	User   string // as keyfunc.WithUser sets it
 	Header http.Header
 
 	// ContentLength is the length of the body; -1: unknown.
 	ContentLength int64
 
-	// ServeMux says that the router is an http.ServeMux, where "/static/" is for all that is
-	// below it, and where routes can have hosts.
+	// ServeMux says that the router is an http.ServeMux: the route "/static/" matches all paths below
+	// it, and routes can have hosts.
 	ServeMux bool
 }
 
-// An Explanation says what becomes of a request, step by step.
+// An Explanation is how rules decide about a request, step by step.
 type Explanation struct {
-	Route string   `json:"route"` // that a router with the file's routes chooses for it
+	Route string   `json:"route"` // the route that a router with the file's routes chooses
 	Steps []Step   `json:"steps"`
-	Notes []string `json:"notes,omitempty"` // on what was asked
+	Notes []string `json:"notes,omitempty"` // about the request, such as a tier that the file does not have
 }
 
-// A Step is what one section of the file makes of a request, in the order of evaluation.
+// A Step is the effect of one section on a request. Steps are in the order of evaluation.
 type Step struct {
 	Section string   `json:"section"`             // ban, allow, global, tiers, endpoints, default, application, overload
-	Line    int      `json:"line,omitempty"`      // where that is; 0: not in the file
-	Rule    string   `json:"rule,omitempty"`      // that applies
-	Tier    string   `json:"tier,omitempty"`      // that has this limit
-	Own     bool     `json:"own,omitempty"`       // the key has it: see overrides
-	Key     string   `json:"key,omitempty"`       // that is counted under; empty: all clients together
-	Limit   string   `json:"limit,omitempty"`     // as text; several with commas between
+	Line    int      `json:"line,omitempty"`      // in the file; 0: not in the file
+	Rule    string   `json:"rule,omitempty"`      // the rule that applies
+	Tier    string   `json:"tier,omitempty"`      // the tier that the limit is for
+	Own     bool     `json:"own,omitempty"`       // whether overrides has the limit
+	Key     string   `json:"key,omitempty"`       // the key that is charged; empty: one counter for all clients
+	Limit   string   `json:"limit,omitempty"`     // as text; several limits have commas between
 	Cost    int64    `json:"cost,omitempty"`      // in units
-	Outage  string   `json:"on_outage,omitempty"` // what happens while Redis gives no answer
-	Shadow  bool     `json:"shadow,omitempty"`    // it refuses nothing
-	Fields  []string `json:"fields,omitempty"`    // what else its rule says, such as counts: 401
-	Says    string   `json:"says"`                // all that, in words
+	Outage  string   `json:"on_outage,omitempty"` // the rule's policy while Redis does not answer
+	Shadow  bool     `json:"shadow,omitempty"`    // whether the rule refuses nothing
+	Fields  []string `json:"fields,omitempty"`    // the rule's other fields, such as counts: 401
+	Says    string   `json:"says"`                // the step in words
 }
 
-// Explain tells which rules apply to a request, in what order, with which keys and limits.
-// Bans by escalation are those of the list in Options.Config. An error is about the
-// request.
+// Explain returns which rules apply to a request, in what order, with which keys and limits. It
+// looks up bans in the list of Options.Config. The error is about the request.
 func (r *Rules) Explain(q Request) (Explanation, error) {
 	request, err := r.request(q)
 	if err != nil {
@@ -144,7 +143,7 @@ func (r *Rules) Explain(q Request) (Explanation, error) {
 	return e, nil
 }
 
-// notPlaced stands for all rules of the application's.
+// notPlaced stands for the rules of Options.Config.
 var notPlaced = placed{place: &place{section: "application"}}
 
 func (s *Step) words() string {
@@ -171,7 +170,7 @@ func (s *Step) words() string {
 	return strings.Join(append([]string{text}, s.Fields...), "; ")
 }
 
-// inQuotes are the keys that there are of parts.
+// inQuotes quotes the parts of a joined key that are not empty.
 func inQuotes(parts []string) (texts []string) {
 	for _, part := range parts {
 		if part != "" {
@@ -181,7 +180,7 @@ func inQuotes(parts []string) (texts []string) {
 	return texts
 }
 
-// line is where that is in the file, or 0.
+// line is the line of a field in the file, or 0.
 func (r *Rules) line(path ...string) int {
 	if len(path) == 0 || !r.doc.has(path...) {
 		return 0
@@ -189,7 +188,7 @@ func (r *Rules) line(path ...string) int {
 	return r.doc.key(path...).line
 }
 
-// request is q as a server would have it behind a router that knows the file's routes.
+// request is q as a server receives it behind a router that knows the file's routes.
 func (r *Rules) request(q Request) (*http.Request, error) {
 	var errs []error
 	if !strings.HasPrefix(q.Path, "/") {
@@ -233,7 +232,7 @@ func (r *Rules) request(q Request) (*http.Request, error) {
 	return request, nil
 }
 
-// Routes are those that the file names, in endpoints, allow.routes and overload.exempt, sorted.
+// Routes returns the routes of endpoints, allow.routes and overload.exempt, sorted.
 func (r *Rules) Routes() []string {
 	texts := slices.Collect(maps.Keys(r.file.Endpoints))
 	if r.file.Allow != nil {

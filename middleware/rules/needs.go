@@ -11,8 +11,7 @@ import (
 	"github.com/weirgo/weir/limiter"
 )
 
-// A Need is what a rule goes by that not every request says, or not everything that tells of
-// requests, such as a log.
+// A Need is an input of a rule that a request, a log or a program may lack.
 type Need struct {
 	Rule string // the rule's name
 
@@ -22,8 +21,7 @@ type Need struct {
 	Of string
 }
 
-// Needs are what the rules go by beside the method, path and address of requests: for
-// whoever decides by them about requests of which less is known. They are sorted.
+// Needs returns the inputs of all rules beside a request's method, path and address, sorted.
 func (r *Rules) Needs() []Need {
 	needs := map[Need]bool{}
 	for _, p := range r.rules() {

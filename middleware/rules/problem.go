@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// A Problem is one thing that is wrong in a rules file, and what to write instead.
+// A Problem is a mistake in a rules file, or a warning, and says what to write instead.
 type Problem struct {
 	File    string `json:"file,omitempty"`
 	Line    int    `json:"line"` // from 1, as the next
@@ -16,7 +16,7 @@ type Problem struct {
 	Message string `json:"message"`
 }
 
-// String is the problem in one line, as compilers write theirs.
+// String is the problem in one line, as compilers write them: file:line:column: field: message.
 func (p Problem) String() string {
 	text := fmt.Sprintf("%d:%d: ", p.Line, p.Column)
 	if p.File != "" {
@@ -28,7 +28,7 @@ func (p Problem) String() string {
 	return text + p.Message
 }
 
-// Error is everything that is wrong with a rules file, in its order.
+// Error is everything that is wrong with a rules file, in the file's order.
 type Error struct{ Problems []Problem }
 
 // Error has a line for each problem.
@@ -40,20 +40,20 @@ func (e *Error) Error() string {
 	return strings.Join(lines, "\n")
 }
 
-// problems collects what is wrong with one document.
+// problems collects the mistakes in a document.
 type problems struct {
 	file   string
 	doc    *document
 	list   []Problem
-	fields map[string]bool // that something is wrong with, or in
+	fields map[string]bool // the fields with a mistake, or with one inside
 }
 
-// at notes a problem with the value at path, or where it should be.
+// at records a problem with the value at path, or with its absence.
 func (p *problems) at(path []string, format string, args ...any) {
 	p.add(p.doc.position(path...), path, format, args...)
 }
 
-// atKey notes one with the key in front of that value.
+// atKey records a problem with the key of that value.
 func (p *problems) atKey(path []string, format string, args ...any) {
 	p.add(p.doc.key(path...), path, format, args...)
 }
@@ -71,7 +71,7 @@ func (p *problems) add(at position, path []string, format string, args ...any) {
 	}
 }
 
-// withoutKeys leaves the keys of requests out of a path, which may be credentials.
+// withoutKeys removes keys of requests from a path: they may be credentials.
 func withoutKeys(path []string) []string {
 	for i := 1; i+1 < len(path); i++ {
 		if path[i] == "overrides" && path[i-1] != "tiers" && path[i-1] != "endpoints" {
@@ -81,13 +81,13 @@ func withoutKeys(path []string) []string {
 	return path
 }
 
-// noted reports whether something is wrong with the value at path already, or in it.
+// noted reports whether a problem with the value at path, or inside it, was recorded.
 func (p *problems) noted(path []string) bool { return p.fields[joinPath(path)] }
 
-// mostProblems is how many people read.
+// mostProblems is how many problems an Error lists.
 const mostProblems = 100
 
-// err is all of them in order, or nil.
+// err returns the problems in order, or nil.
 func (p *problems) err() error {
 	if len(p.list) == 0 {
 		return nil

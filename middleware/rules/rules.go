@@ -18,24 +18,24 @@ import (
 	"github.com/weirgo/weir/middleware/bans"
 )
 
-// Options are what a rules file can't say. The zero Options are the defaults.
+// Options are settings that a rules file cannot hold. The zero Options are the defaults.
 type Options struct {
-	// Config is what the file is added to: Store, Headers, Refusal, Logger, Rules that come before the file's, Bans and Allow beside the file's. ByTier, ByRoute,
-	// Default and Bans.Status are the file's. Without Bans.List there is a list in memory.
+	// Config is the Config that the file adds to, such as its Store and Logger. Its Rules come before
+	// the file's rules, and its Bans and Allow hold beside the file's. ByTier, ByRoute, Default and
+	// Bans.Status must be zero: the file has them. Without Bans.List, bans are kept in memory.
 	Config middleware.Config
 
-	// Keys are keys of your own, by the names that the file uses: letters, digits, - and _.
+	// Keys are your own keys by the names that the file uses. A name has letters, digits, - and _.
 	Keys map[string]keyfunc.Func
 
-	// Overload makes what a file's overload section asks for: [shed.FromRules]. A reload that
-	// does not change the section keeps what was made, with what it has learned. Nil: a file
-	// with that section is refused.
+	// Overload makes a limiter of the file's overload section; [shed.FromRules] is one. A reload
+	// that does not change the section keeps the limiter. Nil: a file with that section is an error.
 	//
 	// [shed.FromRules]: https://pkg.go.dev/github.com/weirgo/weir/middleware/shed#FromRules
 	Overload func(middleware.OverloadOptions) (middleware.Overload, error)
 
-	// Tiers are the tiers that your authentication puts requests in, so that one of the
-	// file that is never used is a problem. Nil: not known.
+	// Tiers are the tiers that your authentication puts requests in. A tier of the file that is not
+	// among them is an error. Nil: unknown, and nothing is checked.
 	Tiers []string
 
 	// Lacks says why the program cannot give a rule what it needs, such as "needs a user, and this
@@ -44,18 +44,17 @@ type Options struct {
 	// section too. Proxies are those that the file names. Nil: the program can give all.
 	Lacks func(*Proxies, Need) string
 
-	// Fallback is the text of the rules to begin with where Watch and WatchSource find none,
-	// or wrong ones. It can't name a file of bans. Nil: that is an error.
+	// Fallback is the text of a rules file. Watch and WatchSource start with it if the rules are
+	// missing or wrong. It cannot name other files. Nil: missing or wrong rules are an error.
 	Fallback []byte
 
-	// Poll is how often Watch looks whether its files have changed, or a source for changes
-	// that nothing told it of: from a tenth of a second to a day. Zero: a second for files,
-	// and 10 seconds for a key in Redis.
+	// Poll is the time between two checks for changes, from 100 ms to a day. Zero: a second for
+	// files, and 10 seconds for a key in Redis.
 	Poll time.Duration
 
-	// OnReload is called for every reload by Watch and WatchSource, and for every one that was
-	// refused, one call after the other. A panic in it is logged. Nil: a record of slog for
-	// each, Info with code weir-rules-loaded and Warn with code weir-rules-refused.
+	// OnReload is called after each reload by Watch and WatchSource, refused reloads included. Calls
+	// do not overlap. A panic in it is logged. Nil: each reload is logged, with the code
+	// weir-rules-loaded (Info) or weir-rules-refused (Warn).
 	OnReload func(Reload)
 
 	bound bound // of the rules that a Watcher has in force
@@ -105,7 +104,7 @@ func (o *Options) needBans() error {
 	return err
 }
 
-// Rules are what a rules file says, checked.
+// Rules are a rules file that was read and checked.
 type Rules struct {
 	config           middleware.Config
 	warnings         []Problem
@@ -124,9 +123,9 @@ type Rules struct {
 	sums             map[string][sha256.Size]byte // of the files that were read beside it, as it names them
 }
 
-// Parse reads and checks the text of a rules file, YAML or JSON. The error is an [*Error]
-// with everything that is wrong with it, or about the options. Such a text can't name a
-// file of bans; see [Load].
+// Parse reads and checks the text of a rules file, in YAML or JSON. The error is an [*Error]
+// with everything that is wrong with the text, or is about the options. The text cannot name other
+// files, such as ban.file; see [Load].
 func Parse(text []byte, o Options) (*Rules, error) {
 	return onlyGood(parseText(text, o))
 }
@@ -250,24 +249,24 @@ type nopStore struct{ limiter.Store }
 // Check implements limiter.Checker.
 func (nopStore) Check(*limiter.Quota) error { return nil }
 
-// Config is the rules for [middleware.New].
+// Config returns the rules for [middleware.New].
 func (r *Rules) Config() middleware.Config {
 	c := r.config
 	c.Rules = slices.Clone(c.Rules)
 	return c
 }
 
-// VersionOf names the text of rules, by a hash of it: another text has another version.
+// VersionOf returns the version of a text: a hash of it.
 func VersionOf(text []byte) string { return versionOf(sha256.Sum256(text)) }
 
 func versionOf(digest [sha256.Size]byte) string { return hex.EncodeToString(digest[:6]) }
 
-// Version names what the rules were read from. It is [VersionOf] the text, unless that names
-// files: then what is in them is a part of it.
+// Version is a hash of the text that the rules were read from, as [VersionOf] returns it. If the text
+// names files, their contents are part of the hash.
 func (r *Rules) Version() string { return versionOf(r.digest) }
 
-// IP is the file's key "ip": the address of the client, behind the proxies that the file names.
+// IP is the file's key "ip": the client's address, as the file's proxies section says.
 func (r *Rules) IP() keyfunc.Func { return r.ip }
 
-// Warnings are about what is no mistake and is hardly meant.
+// Warnings report what is valid and probably not intended.
 func (r *Rules) Warnings() []Problem { return slices.Clone(r.warnings) }

@@ -15,10 +15,10 @@ import (
 	"github.com/weirgo/weir/middleware/bans"
 )
 
-// A Watcher keeps a RateLimit at what its rules say.
+// A Watcher reloads rules into a RateLimit when they change.
 type Watcher struct {
-	// RateLimit is limited by the rules in force; give it to the router's adapter. It
-	// stays the same when rules are reloaded.
+	// RateLimit decides by the rules in force. Give it to the router's adapter. A reload changes its
+	// rules and keeps the RateLimit.
 	RateLimit *middleware.RateLimit
 
 	options Options
@@ -37,42 +37,41 @@ type Watcher struct {
 	status Status
 }
 
-// A Reload is what became of an attempt to reload rules.
+// A Reload is the outcome of an attempt to reload rules.
 type Reload struct {
-	// Source is the file, or the name of the source: the key in Redis.
+	// Source is the path of the file, or the name of the source, such as a key in Redis.
 	Source string
 
-	// Err says why the rules that were in force are kept: an [*Error], or that the file or
-	// source can't be read. Nil: what is written is in force.
+	// Err is why the reload was refused: an [*Error], or an error of reading the file or source. The
+	// rules in force stay. Nil: the new rules are in force.
 	Err error
 
-	// Warnings are about what is no mistake and is hardly meant.
+	// Warnings are those of [Rules.Warnings], if Err is nil.
 	Warnings []Problem
 }
 
-// Status is what a Watcher has done.
+// Status is the state of a Watcher.
 type Status struct {
-	LoadedAt time.Time // when the rules in force came into force
-	Version  string    // of the rules in force: see [Rules.Version]
-	Loads    uint64    // rules that came into force, the first ones included
-	Refused  uint64    // attempts that failed
-	Err      error     // of the last attempt; nil: what is written is in force
-	Changes  []Change  // what the last rules that came into force changed; none of the first ones
-	Fallback bool      // those in force are Options.Fallback
+	LoadedAt time.Time // when the rules in force were loaded
+	Version  string    // of the rules in force; see [Rules.Version]
+	Loads    uint64    // how many times rules were loaded, the first time included
+	Refused  uint64    // how many attempts failed
+	Err      error     // of the last attempt; nil: it succeeded
+	Changes  []Change  // between the last two rules that were loaded
+	Fallback bool      // whether the rules in force are Options.Fallback
 }
 
-// Watch reads a rules file and keeps a RateLimit at what it says, until ctx ends or the
-// Watcher is closed. The file may be written in place, replaced by another, or mounted
-// from a ConfigMap. An error is about the options, or about the file as it is now unless
-// there is a Fallback; later on, a file that is wrong or gone changes nothing, and OnReload
-// is called.
+// Watch reads a rules file and reloads it when it changes, until ctx ends or the Watcher is closed.
+// The file may be written in place, replaced, or mounted from a ConfigMap. The error is about the
+// options or, without a Fallback, about the file. After that, a file that is wrong or missing leaves
+// the rules in force as they are, and OnReload is called.
 //
-// The file, and a file of bans that it names, is looked at every Options.Poll. A change is
-// in force once two looks found the same, which is within two seconds by default: what is in
-// the middle of being written is not, unless the writing stops for as long.
+// Watch checks the file, and the files that it names, every Options.Poll. It loads a change once two
+// checks in a row have found the same contents: within two seconds by default. So it does not load a
+// file that is being written, unless the writing pauses for that long.
 //
-// A request is decided by the rules that were in force when it came. Counters carry over:
-// they belong to the rule's name, so where a limit changes, what was used stays used.
+// A request is decided by the rules in force when it arrives. Counters belong to a rule's name and
+// stay: if a limit changes, what was used stays used.
 func Watch(ctx context.Context, path string, o Options) (*Watcher, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
@@ -87,24 +86,23 @@ func Watch(ctx context.Context, path string, o Options) (*Watcher, error) {
 	return watch(ctx, o, &Watcher{name: path, files: files{path: absolute}})
 }
 
-// A Source is where the text of rules is, if not in a file: redis/redisrules has one. Its
-// errors say where that is.
+// A Source holds the text of rules outside of a file. Package redis/redisrules has one. Its errors
+// name the place.
 type Source interface {
-	// Read gives the text, or an error where there is none.
+	// Read returns the text, or an error if there is none.
 	Read(ctx context.Context) ([]byte, error)
 
-	// Changed nudges when Read may now give something else. A nudge stands for all that
-	// came before it was received, may be spurious, and may come in the middle of a change;
-	// another one comes after it. The channel is never closed.
+	// Changed returns a channel that receives a value when Read may return another text. One value
+	// may stand for several changes, and may come without a change or during one. After the last
+	// change there is always a value. The channel is never closed.
 	Changed() <-chan struct{}
 
-	// Close ends the nudges, and waits for what goes on behind them, though not for long
-	// where a server hangs. It may be called again.
+	// Close stops Changed and releases what the Source holds. It may be called more than once.
 	Close() error
 }
 
-// WatchSource is [Watch] for rules that are elsewhere; name tells people where. It closes the
-// source in the end, and if it fails. Such rules can't name a file of bans.
+// WatchSource is [Watch] for a [Source]; name is its name in messages. It closes the source when it
+// ends, and if it returns an error. The rules cannot name files.
 func WatchSource(ctx context.Context, name string, s Source, o Options) (*Watcher, error) {
 	if s == nil {
 		return nil, errors.New("rules: WatchSource needs a Source")
@@ -159,7 +157,7 @@ func (w *Watcher) begin(ctx context.Context) error {
 	return nil
 }
 
-// read is the rules that are written, or what is wrong with them.
+// read reads and checks the file or source.
 func (w *Watcher) read(ctx context.Context) (*Rules, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("rules: read %s: %w", w.name, err)
@@ -174,7 +172,7 @@ func (w *Watcher) read(ctx context.Context) (*Rules, error) {
 	return parseText(text, w.options)
 }
 
-// follow reloads after every nudge of the source, or when files have changed.
+// follow reloads when the source or the files have changed.
 func (w *Watcher) follow(ctx context.Context) {
 	defer close(w.done)
 	var changed <-chan struct{}
@@ -210,7 +208,7 @@ func (w *Watcher) closeSource() error {
 	return w.source.Close()
 }
 
-// reload puts what was read in force, if it is other than what is and nothing is wrong.
+// reload loads rules that were read, unless they are wrong or the same.
 func (w *Watcher) reload(ctx context.Context, rules *Rules, err error) {
 	if ctx.Err() != nil {
 		return
@@ -239,8 +237,8 @@ func (w *Watcher) inForce(rules *Rules) {
 	w.status.Err, w.status.Changes, w.status.Fallback = nil, changes, false
 }
 
-// keep records why the rules in force stay: err, or nil if the text read is theirs. It reports only
-// news.
+// keep records that the rules in force stay: because of err, or because the text read is theirs. It
+// reports an error once.
 func (w *Watcher) keep(err error) {
 	w.mu.Lock()
 	news := fmt.Sprint(w.status.Err) != fmt.Sprint(err)
@@ -254,31 +252,30 @@ func (w *Watcher) keep(err error) {
 	}
 }
 
-// Reread has the rules read now, in the background, as if they had changed: for a signal.
+// Reread reads the rules now, in the background, as if they had changed: for a signal.
 func (w *Watcher) Reread() {
 	select {
 	case w.again <- struct{}{}:
-	default: // they are about to be
+	default: // a reload is pending
 	}
 }
 
-// Status tells what was reloaded.
+// Status returns the Watcher's state.
 func (w *Watcher) Status() Status {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.status
 }
 
-// Reloads is [Watcher.Status] in plain types, for what shows it without importing this
-// package, as promlimit does.
+// Reloads is [Watcher.Status] in plain types, for packages such as promlimit that do not import this
+// one.
 func (w *Watcher) Reloads() (loaded, refused uint64, last time.Time, err error) {
 	s := w.Status()
 	return s.Loads, s.Refused, s.LoadedAt, s.Err
 }
 
-// Written is where the rules in force come from: the file, or the name of the source, and nothing
-// of a fallback; their version; and in words what they changed when they came into force. It is
-// for what shows them without importing this package.
+// Written returns the file or source of the rules in force, their version, and the last load's changes
+// in words. The source is empty for a fallback. It is for packages that do not import this one.
 func (w *Watcher) Written() (source, version string, changes []string) {
 	s := w.Status()
 	for _, c := range s.Changes {
@@ -290,21 +287,21 @@ func (w *Watcher) Written() (source, version string, changes []string) {
 	return w.name, s.Version, changes
 }
 
-// Rules are those in force.
+// Rules returns the rules in force.
 func (w *Watcher) Rules() *Rules {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.rules
 }
 
-// Bans is the list that the rules' bans are in.
+// Bans returns the list of bans. Reloads keep it.
 func (w *Watcher) Bans() bans.List { return w.options.Config.Bans.List }
 
-// Overload is what the rules in force have made of their overload section, or nil.
+// Overload returns the limiter of the overload section in force, or nil.
 func (w *Watcher) Overload() middleware.Overload { return w.RateLimit.Overload() }
 
-// Close ends the watching. The rules in force stay in force. Close waits for OnReload, so it
-// must not be called there. It returns nil.
+// Close stops the Watcher. The rules in force stay. Close waits for OnReload, which must not call it.
+// It returns nil.
 func (w *Watcher) Close() error {
 	w.stop()
 	<-w.done
@@ -318,7 +315,7 @@ func (w *Watcher) logger() *slog.Logger {
 	return slog.Default()
 }
 
-// tell calls the hook, or logs.
+// tell calls OnReload, or logs.
 func (w *Watcher) tell(err error) {
 	r := Reload{Source: w.name, Err: err}
 	if err == nil {
