@@ -17,33 +17,32 @@ import (
 // reads the body and puts it back, for the handler to read, as [Body] does; several keys read it
 // once.
 //
-// It is for limits on what is tried, such as the account that logins are for:
+// It is for limits on the target of requests, such as the account of a login:
 //
 //	middleware.Rule{Name: "account", Match: middleware.Route("POST /login"),
 //		Key: keyfunc.JSONField("account", 4096), Limit: limiter.PerHour(20)}
 //
-// It is safe for what clients may count on one counter, beside a rule on [IP]: any client can
-// name another's account, so do not ban by it. To check, send the field in capitals, twice, and
-// behind a long other field.
+// It is safe if clients may share a counter, beside a rule on [IP]. Any client can name another's
+// account, so do not ban by it. To check, send the field in capitals, twice, and behind another long
+// field.
 //
-// A body that one reader could take for another than the next is [ErrAmbiguous], and such a
-// request goes no further: the field twice with different values, in whatever case, as
-// encoding/json finds it in any; an object that is not whole, has something behind it, or more
-// than most bytes; a value that is neither a string nor a whole number; and a body with a
-// Content-Encoding. So is one that cannot be read to its end. The Content-Type does not matter, as
-// it need not to the handler. A request without a body, or with one that does not begin like an
-// object, has no key, nor has one without the field, or with null or an empty text in it.
+// If two readers could find different values in a body, the error is [ErrAmbiguous], and the request
+// goes no further: the field stands twice with different values, in any case of its letters; the
+// object is incomplete, has text behind it, or has more than most bytes; the value is neither a string
+// nor a whole number; the body has a Content-Encoding, or cannot be read to its end. The Content-Type
+// does not matter, because a handler may ignore it. A request has no key if it has no body, if the
+// body is no object, and if the field is missing, null or empty.
 //
-// The value is as the client spells it. Where "Jane" and "jane" are one account, a Func of your
-// own makes one key of them:
+// The value is as the client spells it. If "Jane" and "jane" are one account, your own Func makes one
+// key of them:
 //
 //	func account(r *http.Request) (string, error) {
 //		key, err := email(r)
 //		return strings.ToLower(key), err
 //	}
 //
-// The request waits until its body has arrived: have the server's ReadTimeout bound that. Have a
-// rule on [IP] in a limiter further out where it must not come to that.
+// The request waits until its body has arrived, so set the server's ReadTimeout. A limiter on [IP]
+// further out refuses a client before its body is read.
 //
 // JSONField panics if name is empty or has a colon in it, or if most is not from 1 to 10 MiB.
 // Take at least what the handler takes.
@@ -155,12 +154,10 @@ func scalar(raw json.RawMessage) (string, error) {
 	}
 }
 
-// Body is the request's body if it has at most so many bytes, for a [Func] of your own. What was
-// read is put back for the handler: r.Body is another one afterwards. The bytes are not to be
-// changed, and are empty for a request without a body. The error wraps [ErrAmbiguous], of a body
-// that is longer, for which the first bytes are returned; that cannot be read to its end; or that
-// something in front has read and not put back. Such a request may have a key, and must not pass
-// for one without.
+// Body returns the request's body of at most most bytes, for your own [Func]. It replaces r.Body, so the
+// handler reads the same bytes again. Do not change the bytes. They are empty without a body. The
+// error wraps [ErrAmbiguous] if the body is longer (the first bytes are returned), if it cannot be read
+// to its end, or if other code has read it already. Do not treat such a request as one without a key.
 func Body(r *http.Request, most int) ([]byte, error) {
 	if r.Body == nil || r.Body == http.NoBody {
 		return nil, nil
@@ -177,7 +174,7 @@ func Body(r *http.Request, most int) ([]byte, error) {
 	return first, err
 }
 
-// A body is one of which the beginning was read ahead.
+// A body is a request's body with a beginning that was read ahead.
 type body struct {
 	source io.ReadCloser
 

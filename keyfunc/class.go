@@ -6,20 +6,20 @@ import (
 	"strings"
 )
 
-// A Class says what a key stands for, beside what it is counted under. A client's own key can be
-// banned for what it does; the others stand for clients that did nothing.
+// A Class says whose key it is. Only a key of one client ([Own]) can be banned for what it does: other
+// keys stand for clients that did nothing.
 type Class uint8
 
 const (
-	// Own is the key of one client, as far as its function can tell.
+	// Own is the key of one client, as far as the function knows.
 	Own Class = iota
 
-	// Shared is the key of clients that have nothing to do with each other: [Global],
-	// [Route], [Method], [Host], an unknown address, and what is made of such keys alone.
+	// Shared is the key of unrelated clients: [Global], [Route], [Method], [Host], an unknown address,
+	// and compositions of such keys alone.
 	Shared
 
-	// InDoubt is the key of a client that a trusted proxy did not name, and so the proxy's
-	// address, or what is made with it.
+	// InDoubt is the key of a client that its trusted proxy did not name: the proxy's address, or a
+	// composition with it.
 	InDoubt
 )
 
@@ -36,20 +36,18 @@ func (c Class) String() string {
 	return fmt.Sprintf("Class(%d)", uint8(c))
 }
 
-// What a key that is not Own begins with. No client can write it: the functions of this
-// package put a tag of their own before a client's text, and a key that is its text from the
-// first byte, such as what a function of the application's own reads from a query, would have
-// to guess what is drawn at random here. It is of this process, and never stored.
+// The marks of keys that are not Own. No client can write a mark: the functions of this package put a
+// tag before a client's text, and a client that chooses the whole key would have to guess random
+// text. Marks belong to this process and are never stored.
 var (
 	drawn       = rand.Text()[:10]
 	sharedMark  = "\x00shared:" + drawn + ":"
 	inDoubtMark = "\x00in-doubt:" + drawn + ":"
 )
 
-// Classify takes a key apart into its class and the text it is counted and banned under. The
-// functions of this package write the class before the text; a [Func] of your own that adds
-// to their keys keeps it by doing the same with [Class.Mark]. Keys of any other function are
-// Own.
+// Classify splits a key into its class and the text that it is counted and banned under. The functions
+// of this package write a mark of the class before the text; your own [Func] does so with
+// [Class.Mark]. A key without a mark is [Own].
 func Classify(key string) (text string, class Class) {
 	if key == "" || key[0] != 0 {
 		return key, Own
@@ -63,7 +61,7 @@ func Classify(key string) (text string, class Class) {
 	return key, Own
 }
 
-// Mark is text as a key of that class.
+// Mark returns text as a key of the class.
 func (c Class) Mark(text string) string { return c.mark() + text }
 
 func (c Class) mark() string {
@@ -76,7 +74,7 @@ func (c Class) mark() string {
 	return ""
 }
 
-// with is the class of a key that has parts of both.
+// with is the class of a composition of both classes.
 func (c Class) with(other Class) Class {
 	switch {
 	case c == InDoubt || other == InDoubt:

@@ -8,9 +8,8 @@ import (
 
 // Cookie is the value of a cookie: "cookie:session:8f3a".
 //
-// It is safe once the value has been checked; a client that drops its cookie, or
-// makes one up, is a new client. Two cookies of that name with different values
-// are [ErrAmbiguous], as with [APIKey].
+// It is safe after the value was checked: a client that drops or forges its cookie is a new client.
+// Two cookies of that name with different values are [ErrAmbiguous], as with [APIKey].
 //
 // Cookie panics if name is not the name of a cookie.
 func Cookie(name string) Func { return must(newCookie(name)) }

@@ -14,18 +14,17 @@ import (
 // DigestSize is the length of a [Digest] as text: 128 bits in base64url.
 const DigestSize = 22
 
-// A Digest is the text that stands for a key wherever the key itself is not shown or stored:
-// in Redis, logs, lists of bans and on the operator's page. Under one secret it is the same
-// text in all of them.
+// A Digest is a text that stands for a key where the key itself is not shown or stored: in Redis, in
+// logs, in lists of bans and on the operator's page. With one secret it is the same everywhere.
 type Digest [DigestSize]byte
 
 // String is the digest as text.
 func (d Digest) String() string { return string(d[:]) }
 
-// Key is a key that every [Digester] of this process takes for the one that d was made of,
-// under whatever secret. So an operator that has only the digest can look at counters and bans
-// in Redis, which are stored under digests. What counts under keys themselves, as
-// limiter.Memory does, has nothing under it. No client can write such a key.
+// Key returns a key whose digest is d, with any [Digester] of this process. So an operator who has only
+// the digest can look up counters and bans in Redis, which are stored under digests. Stores that count
+// under the keys themselves, such as limiter.Memory, have nothing under it. No client can write such a
+// key.
 func (d Digest) Key() string { return digestMark + string(d[:]) }
 
 // digestMark is drawn at random, as the marks of a [Class] are.
@@ -54,9 +53,9 @@ func ParseDigest(text string) (d Digest, ok bool) {
 	return d, err == nil && !strings.ContainsAny(text, "\r\n") // which base64 would skip
 }
 
-// A Digester makes digests: of HMAC-SHA-256 under a secret, or of SHA-256 without one. Without
-// a secret, trying all addresses finds the address that a digest stands for within minutes, and
-// so it does with names and e-mail addresses. The zero Digester has no secret.
+// A Digester makes digests, by HMAC-SHA-256 with a secret and by SHA-256 without. Without a secret
+// anybody can find the address, name or e-mail address behind a digest within minutes, by trying all.
+// The zero Digester has no secret.
 type Digester struct {
 	macs *sync.Pool // of hash.Hash under the secret; nil without one
 }
@@ -71,8 +70,8 @@ func NewDigester(secret []byte) Digester {
 	return Digester{&sync.Pool{New: func() any { return hmac.New(sha256.New, secret) }}}
 }
 
-// CheckSecret is the error of a package, which is named in it, for an option Secret that is too
-// short: one that could be guessed. No secret at all is no error.
+// CheckSecret returns an error in the name of package pkg if secret is too short: it could be guessed.
+// An empty secret is no error.
 func CheckSecret(pkg string, secret []byte) error {
 	if n := len(secret); n > 0 && n < minSecret {
 		return fmt.Errorf("%s: Secret has %d bytes: it must have at least %d, or none", pkg, n, minSecret)
@@ -89,8 +88,8 @@ type digestSpace struct {
 
 var digestSpaces = sync.Pool{New: func() any { return new(digestSpace) }}
 
-// Digest is the digest of a key's text: the [Class] is no part of it. It allocates nothing for
-// keys of up to 256 bytes.
+// Digest returns the digest of a key's text, without its [Class]. It does not allocate for keys of up
+// to 256 bytes.
 func (d Digester) Digest(key string) (digest Digest) {
 	if known, ok := DigestOf(key); ok {
 		return known

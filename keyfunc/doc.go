@@ -1,4 +1,4 @@
-// Package keyfunc says who a request comes from.
+// Package keyfunc reads the key that a request is counted under, such as the client's address.
 //
 // A rate limit counts per key, and a [Func] reads the key from the request. To
 // give every client address a limit of its own, use [IP]:
@@ -25,9 +25,9 @@
 //
 // # Behind a proxy
 //
-// Behind a proxy the TCP peer is the proxy, so IP() alone counts all clients as
-// one, and says so in the log once. Headers that name the client can be sent by
-// anybody; they are believed only from the peers you name, and in one way per key:
+// Behind a proxy the TCP peer is the proxy, so IP() alone counts all clients as one, and logs a warning
+// once. Anybody can send a header that names the client. Such headers are read only from the peers
+// that you name, and in one way per key:
 //
 //	keyfunc.IP(keyfunc.TrustProxies("10.0.0.0/8"))     // X-Forwarded-For, from these peers
 //	keyfunc.IP(keyfunc.TrustForwarded("10.0.0.0/8"))   // Forwarded (RFC 7239), from these peers
@@ -39,17 +39,17 @@
 //
 //	curl -H 'X-Forwarded-For: 198.51.100.7' https://example.com/
 //
-// and look at the key. It must be your own address: not 198.51.100.7, and not the
-// proxy's. Whatever is in doubt (no header, no address in it) is counted on the
-// peer: clients then share a limit, but none is without one.
+// and look at the key. It must be your own address: not 198.51.100.7, and not the proxy's. If the
+// header is missing or has no address in it, the peer is counted: clients then share a limit, and
+// none is without one.
 //
-// # Keys that any client can make up
+// # Keys that any client can forge
 //
-// An address takes some effort to change; a header does not. APIKey, Bearer,
-// Header, Cookie, Query, PathValue, JSONField, Host and Fingerprint read what the client wrote, and a client
-// that writes something new on every request is a new client on every request.
-// Count them after the value has been checked, or beside a rule on IP.
+// A client can change a header more easily than its address. APIKey, Bearer, Header, Cookie, Query,
+// PathValue, JSONField, Host and Fingerprint read what the client wrote. A client that writes
+// something new in each request has a new key each time. Count these keys after the value was
+// checked, or beside a rule on IP.
 //
-// Spell a user in one way before counting: if "John" and "john" sign in to one
-// account, the key is the account's id, not what was typed.
+// Use one spelling for a user: if "John" and "john" sign in to one account, the key is the account's
+// id, not the typed name.
 package keyfunc

@@ -9,19 +9,17 @@ import (
 // fingerprintHeaders hardly change between the requests of one client.
 var fingerprintHeaders = [...]string{"User-Agent", "Accept", "Accept-Language", "Accept-Encoding"}
 
-// Fingerprint tells clients behind one address apart, as in an office or a mobile
-// network: it is a SHA-256 of what [IP] says with the same options and of the
-// User-Agent, Accept, Accept-Language and Accept-Encoding headers, 46 characters
-// long: "fp:" and 43 of base64url. Its error is always nil.
+// Fingerprint distinguishes clients behind one address, as in an office or a mobile network. The key
+// is "fp:" and 43 characters of base64url: a SHA-256 of the key of [IP] with the same options, and of
+// the headers User-Agent, Accept, Accept-Language and Accept-Encoding. Its error is always nil.
 //
-// It is worth as much as the client is honest. The headers are the client's to
-// choose, and one that changes them on every request is a new client every time:
-// a Fingerprint is safe only beside a rule on IP that bounds them all. On the other
-// hand equal browsers in one network still share a key, and one browser may have
-// two (pages and images are asked for with different Accept headers).
+// The client chooses these headers, and a client that changes them with each request has a new key
+// each time. So a Fingerprint is safe only beside a rule on IP. Equal browsers in one network share a
+// key, and one browser may have two, because it requests pages and images with different Accept
+// headers.
 //
-// The digest has no secret, so it does not hide an address from an attacker that tries
-// them all; for that, see [Hash]. Fingerprint panics where IP does.
+// The digest has no secret: an attacker can find the address by trying all of them. For secrecy use
+// [Hash]. Fingerprint panics if IP would.
 func Fingerprint(opts ...IPOption) Func { return must(newFingerprint(opts)) }
 
 func newFingerprint(opts []IPOption) (Func, error) {

@@ -9,12 +9,11 @@ import (
 //
 //	keyfunc.First(keyfunc.User, keyfunc.IP())   // the user, or the address of a guest
 //
-// It moves on only when a function answers [ErrNoKey]. Any other error is
-// returned: a client that makes a key unreadable must not be counted as another.
+// It tries the next function only after [ErrNoKey], and returns any other error: a client that makes
+// a key unreadable must not be counted under another.
 //
-// A client that can leave a key out chooses which of fs counts it, so every one of
-// them must be a key you would accept alone. End with one that always answers, such
-// as [IP]; else a request may have no key at all.
+// A client that can leave a key out chooses which of fs counts it, so each of them must be safe alone.
+// End with a function that always has a key, such as [IP], or a request may have none.
 //
 // First panics if it is given no function or a nil one.
 func First(fs ...Func) Func {

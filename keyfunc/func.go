@@ -7,22 +7,20 @@ import (
 	"slices"
 )
 
-// A Func reads the key a request is counted under. It returns a key or an error,
-// and never "" without one. [ErrNoKey] says that the request carries no such key;
-// any other error says that the key could not be read.
+// A Func reads the key that a request is counted under. It returns either a key, which is not empty,
+// or an error: [ErrNoKey] if the request has no such key, and another error if the key cannot be
+// read.
 //
-// The keys of this package can't be mistaken for one another: an address is plain
-// ("192.0.2.1", "2001:db8::/64"), everything else begins with what it is ("user:42").
-// A Func of your own does well to begin its keys with a word and a colon too: a key that is
-// the client's text from its first byte can pose as any other.
+// The keys of this package differ by kind: an address is plain ("192.0.2.1", "2001:db8::/64"), and
+// any other key begins with its kind ("user:42"). Your own Func should begin its keys with a word and
+// a colon too: a key that is the client's text from the first byte can look like any other.
 //
-// Keys that are not one client's alone have that written before them, in a way that no client
-// can; [Classify] takes it off. The middleware and the lists of bans do so by themselves. What
-// passes a key to anything else, such as a limiter.Limiter, must take its text, as that mark
-// differs from process to process. So must a Func that builds on another's key; [Class.Mark] puts
-// the mark back.
+// A key that does not belong to one client has a mark in front that no client can write; see [Class].
+// The middleware and lists of bans remove it. If you pass a key to anything else, such as a
+// limiter.Limiter, remove it with [Classify], because each process has another mark. A Func that
+// builds on another Func's key removes it too, and puts it back with [Class.Mark].
 //
-// A Func does not change the request, but for reading its body with [Body], and may be called from
+// A Func does not change the request, except that [Body] may read its body. It may be called from
 // many goroutines.
 type Func func(*http.Request) (string, error)
 
@@ -30,9 +28,9 @@ type Func func(*http.Request) (string, error)
 // [First] then asks the next function.
 var ErrNoKey = errors.New("keyfunc: the request carries no such key")
 
-// ErrAmbiguous is what an error wraps that says of a request that it carries several keys
-// where one is meant, such as two different API keys. Which of them is believed behind the
-// limiter is unknown, so such a request goes no further: the middleware answers 400.
+// ErrAmbiguous is wrapped by errors about requests with several keys in place of one, such as two
+// different API keys. The middleware answers such a request 400, because nobody knows which key the
+// code behind it believes.
 var ErrAmbiguous = errors.New("keyfunc: the request has several keys where one is meant")
 
 // What keys begin with. No tag is only hexadecimal digits, as an IPv6 address might be.
@@ -54,7 +52,7 @@ const (
 	globalKey = "global"
 )
 
-// key calls f and holds it to its word, as f may be the application's.
+// key calls f. An empty key is ErrNoKey, because f may be the application's.
 func (f Func) key(r *http.Request) (string, error) {
 	key, err := f(r)
 	if err == nil && key == "" {
@@ -66,7 +64,7 @@ func (f Func) key(r *http.Request) (string, error) {
 	return key, nil
 }
 
-// must is for what is written in code.
+// must panics on the error of a constructor whose arguments stand in code.
 func must[T any](v T, err error) T {
 	if err != nil {
 		panic(err.Error())

@@ -9,14 +9,12 @@ import (
 // minSecret is 128 bits: too many to try out.
 const minSecret = 16
 
-// Hash is the key of f as HMAC-SHA-256 under a secret, 48 characters whatever the
-// length of the key: "hash:" and 43 of base64url. Use it where keys are kept or
-// seen by others and must not give away an API key, an e-mail address or an IP.
+// Hash is the HMAC-SHA-256 of f's key under a secret: "hash:" and 43 characters of base64url. Use it
+// to keep API keys, e-mail addresses or IPs out of stores and logs.
 //
-// A hash without a secret would not hide them: there are few enough addresses and
-// e-mails to try them all. Give every replica that shares a store the same secret,
-// and no other use to it; with a new secret all counters start anew. The [Class] of the key
-// stays what it is.
+// A hash without a secret would not hide them, as an attacker can try all addresses and e-mails. Give
+// all replicas that share a store the same secret, and use it for nothing else. With a new secret all
+// counters start anew. The key's [Class] stays.
 //
 // Hash copies secret. It panics if secret is shorter than 16 bytes or f is nil.
 func Hash(secret []byte, f Func) Func {

@@ -9,31 +9,29 @@ import (
 
 // APIKey is the value of a header that holds an API key: "apikey:s3cret".
 //
-// It is safe once the key has been checked. A limiter that runs before that counts
-// made-up keys too, one new counter each; put a rule on [IP] beside it. To keep
-// the key itself out of the store, wrap it in [Hash].
+// It is safe after your authentication has checked the key. A limiter in front of that also counts
+// forged keys, each with a new counter: put a rule on [IP] beside it. To keep the key out of the
+// store, wrap the function in [Hash].
 //
-// A header with two different values is [ErrAmbiguous], not [ErrNoKey]: which of the two
-// your authentication believes is unknown here, and a client must not escape its
-// limit, or its ban, by sending a second one. For a token in Authorization, use [Bearer], which
-// knows that "Bearer" and "bearer" are the same.
+// A header with two different values is [ErrAmbiguous], not [ErrNoKey]: a client must not escape its
+// limit, or its ban, by sending a second value. For a token in Authorization use [Bearer], which
+// treats "Bearer" and "bearer" alike.
 //
 // APIKey panics if header is not the name of a header.
 func APIKey(header string) Func {
 	return must(newAPIKey(header))
 }
 
-// Header is the value of a header: "header:X-Tenant:acme". It does not matter how
-// the name is spelled, "x-tenant" or "X-Tenant".
+// Header is the value of a header: "header:X-Tenant:acme". "x-tenant" and "X-Tenant" are the same
+// name.
 //
-// It is safe when the value has been checked, or when a proxy sets the header and
-// drops what clients send under that name. A client can leave any header out, and
-// make a proxy leave it out ("Connection: X-Tenant"): a request without the header
-// has no key, so say what it is counted under, as in First(Header(...), IP()).
-// A header with two different values is [ErrAmbiguous], as with [APIKey].
+// It is safe if the value was checked, or if a proxy sets the header and drops what clients send. A
+// client can leave a header out, and can make a proxy drop it ("Connection: X-Tenant"). Such a request
+// has no key, so name another one, as in First(Header(...), IP()). A header with two different values
+// is [ErrAmbiguous], as with [APIKey].
 //
-// Do not use it for addresses: Header("X-Real-IP") believes every client, and counts
-// one address under all its spellings. That is [TrustHeader].
+// Do not use it for addresses: Header("X-Real-IP") believes every client, and counts each spelling of
+// an address apart. Use [TrustHeader].
 //
 // Header panics if name is not the name of a header.
 func Header(name string) Func {
@@ -49,11 +47,11 @@ func newHeader(name string) (Func, error) {
 }
 
 // Bearer is the token of an Authorization header with the Bearer scheme (RFC 6750):
-// "bearer:mF_9.B5f-4.1JqM". However the scheme is spelled, the key is the same.
-// Any other scheme, or none, has no key.
+// "bearer:mF_9.B5f-4.1JqM". The scheme's case does not matter. With another scheme, or none, there is
+// no key.
 //
-// It is safe once the token has been checked; see [APIKey]. If a user can have
-// several tokens, count the user ([User]): fresh tokens would be fresh limits.
+// It is safe after the token was checked; see [APIKey]. If a user can have several tokens, count the
+// user ([User]): each new token would have a new limit.
 // Two different Authorization headers, or a token with a space in it, are [ErrAmbiguous].
 func Bearer(r *http.Request) (string, error) {
 	value, err := only(r.Header["Authorization"], errTwoCredentials)
@@ -79,7 +77,7 @@ var (
 	errTokenSpace     error = ambiguous("a bearer token with a space in it")
 )
 
-// ambiguous is an ErrAmbiguous that says what a request has two of, and no value.
+// ambiguous is an ErrAmbiguous that names what a request has twice, without the values.
 type ambiguous string
 
 func (has ambiguous) Error() string { return "keyfunc: the request has " + string(has) }

@@ -15,45 +15,41 @@ import (
 // address, "2001:db8::/64", because every IPv6 customer has at least that many
 // addresses to choose from. Its error is always nil.
 //
-// Without options the client is the TCP peer, which can't be made up; no header is
-// read. That is safe anywhere, but behind a proxy all clients are the proxy. If a
-// request carries X-Forwarded-For or the like all the same, the function logs one
-// warning (code weir-untrusted-proxy) and does nothing else about it.
+// Without options the client is the TCP peer, which cannot be forged. No header is read. That is
+// safe anywhere, but behind a proxy all clients have the proxy's key. If a request carries
+// X-Forwarded-For or a similar header, the function logs one warning (code weir-untrusted-proxy)
+// and ignores the header.
 //
-// At most one option may say whom to trust: [TrustProxies], [TrustForwarded],
-// [TrustHeader] or [TrustHops]. The header is read only if the peer is trusted, and
-// no other header is tried. When what it says is in doubt, the client is counted on the
-// peer, and the key is [InDoubt]: a proxy is not banned for what came through it.
+// At most one option may say whom to trust: [TrustProxies], [TrustForwarded], [TrustHeader] or
+// [TrustHops]. The header is read only if the peer is trusted, and no other header is tried. If the
+// header names no client, the peer is counted, and the key is [InDoubt]: a proxy is never banned for
+// its clients.
 //
-// A peer without an address, such as a unix socket, has the key "no-ip", one for
-// all of them; see [TrustUnixSocket].
+// A peer without an address, such as a unix socket, has the key "no-ip", which all such peers
+// share; see [TrustUnixSocket].
 //
-// A RemoteAddr without a port is not a TCP peer's: a middleware rewrote it, such as
-// chi's RealIP, and those that read a header let each client choose its address. Such an
-// address is logged once (code weir-rewritten-address), is never a trusted proxy's, and its
-// key is [InDoubt], or "no-ip" if the request carries a header that the address may be from.
-// If the address comes from what no client can write, add a port to it. A middleware that copies
-// a port from a header too, such as gorilla's ProxyHeaders, cannot be told from the TCP peer:
-// have none in front.
+// A RemoteAddr without a port is not the TCP peer: a middleware such as chi's RealIP has rewritten
+// it. If that middleware reads a header, clients choose their address. So the function logs one
+// warning (code weir-rewritten-address), and such an address is never a trusted proxy. Its key is
+// [InDoubt], or "no-ip" if the request has a header that may hold the address. If no client can
+// write the address, add a port to it. A middleware that also copies a port from a header, such as
+// gorilla's ProxyHeaders, looks like the TCP peer: do not use one in front of Weir.
 //
-// One address has one key, however it is spelled: IPv4 in IPv6 (::ffff:192.0.2.1)
-// is IPv4, zones and ports do not count. An address under the NAT64 prefix
-// 64:ff9b::/96 counts as the IPv4 address in it, or all translated clients would
-// share a key. That prefix is not routed on the internet, so it comes from a
-// translator of your own. It is not decoded to decide which peer is trusted.
+// One address has one key, however it is spelled: IPv4 in IPv6 (::ffff:192.0.2.1) is IPv4, and zones
+// and ports do not count. An address under the NAT64 prefix 64:ff9b::/96 counts as the IPv4 address
+// in it, or all translated clients would share a key. That prefix is not routed on the internet, so
+// such an address comes from your own translator. Trust in a peer goes by the address as it stands.
 //
-// Many people can share an IPv4 address (an office, a mobile network): choose the
-// limit for that, or count users. And one customer can hold many /64 networks, or a
-// network of IPv4: a second rule with [Prefixes] bounds those.
+// Many people can share an IPv4 address, as in an office or a mobile network: choose the limit for
+// that, or count users. One customer can hold many /64 networks, or an IPv4 network: a second rule
+// with [Prefixes] bounds those.
 //
-// IP panics on a configuration that can't be meant. If yours is read from a file,
-// use [NewIP].
+// IP panics if the options are wrong. If they come from a file, use [NewIP].
 func IP(opts ...IPOption) Func {
 	return must(newClientIP(opts)).key
 }
 
-// NewIP is [IP] for a configuration that is not written in code. It returns
-// everything wrong with it, joined.
+// NewIP is [IP] for options that do not stand in code. It returns everything wrong with them, joined.
 func NewIP(opts ...IPOption) (Func, error) {
 	ip, err := newClientIP(opts)
 	if err != nil {
@@ -62,10 +58,10 @@ func NewIP(opts ...IPOption) (Func, error) {
 	return ip.key, nil
 }
 
-// NewAddress returns a function that finds the client's address as [IP] does, whole: for
-// lists of addresses rather than for keys. A client without a known address has the
-// zero Addr, and so has a RemoteAddr without a port, and one of a trusted proxy that says
-// nothing to be believed: where IP counts the proxy, a list must not take the client for it.
+// NewAddress returns a function that finds the client's whole address as [IP] does, for lists of
+// addresses. It returns the zero Addr if the address is unknown, if RemoteAddr has no port, and if a
+// trusted proxy does not name its client: there IP counts the proxy, and a list must not take the
+// client for the proxy.
 func NewAddress(opts ...IPOption) (func(*http.Request) netip.Addr, error) {
 	ip, err := newClientIP(opts)
 	if err != nil {
@@ -74,7 +70,7 @@ func NewAddress(opts ...IPOption) (func(*http.Request) netip.Addr, error) {
 	return ip.address, nil
 }
 
-// An IPOption says how [IP], [NewIP], [NewAddress] and [Fingerprint] find the client's address.
+// An IPOption sets how [IP], [NewIP], [NewAddress] and [Fingerprint] find the client's address.
 type IPOption func(*ipConfig)
 
 // TrustProxies reads the client's address from X-Forwarded-For if the peer is in
@@ -82,22 +78,21 @@ type IPOption func(*ipConfig)
 //
 //	keyfunc.IP(keyfunc.TrustProxies("10.0.0.0/8", "2001:db8:1::/48"))
 //
-// It is safe when every address in cidrs is a proxy that appends the address it was
-// called from, as load balancers do, and nginx with $proxy_add_x_forwarded_for.
-// Clients with an address in cidrs can claim any address, so name the proxies, not
-// the networks they share with others.
+// It is safe if every address in cidrs is a proxy that appends the address of its caller, as load
+// balancers do, and nginx with $proxy_add_x_forwarded_for. A client with an address in cidrs can
+// claim any address, so name the proxies, not networks that they share with others.
 //
 // Check before going live that a header of your own does not change your key; the
 // package documentation shows how. The key is then your address. If it is a
 // proxy's, cidrs lacks that proxy.
 //
-// All lines of the header count, as one list, of which the last 8 KiB are read. Empty
-// entries are skipped. An entry that is not an address ends the search, and the client is the peer: what is left
-// of it can't be believed. If all entries are proxies, the leftmost is the client: a
-// machine of yours that calls through your own proxies.
+// All lines of the header are one list. Its last 8 KiB are read, and empty entries are skipped. An
+// entry that is not an address ends the search, and the client is the peer, because entries to the
+// left may be forged. If all entries are proxies, the leftmost is the client: your own machine that
+// calls through your own proxies.
 //
-// cidrs may be plain addresses; CIDRs wider than /8 (IPv4) or /7 (IPv6) are refused,
-// 0.0.0.0/0 among them. There must be one, unless [TrustUnixSocket] names the proxy.
+// cidrs may hold plain addresses. CIDRs wider than /8 (IPv4) or /7 (IPv6) are errors. cidrs may be
+// empty only with [TrustUnixSocket].
 func TrustProxies(cidrs ...string) IPOption {
 	return func(c *ipConfig) {
 		c.trust("TrustProxies", "X-Forwarded-For", cutForwardedFor)
@@ -110,11 +105,11 @@ func TrustProxies(cidrs ...string) IPOption {
 // the peer is in cidrs. It works like [TrustProxies], is safe with proxies that append
 // an element with a "for" parameter, and is checked in the same way.
 //
-// Most proxies do not write this header, and pass on one that the client wrote.
-// Behind those it is not safe.
+// Most proxies do not write this header, and pass on what the client wrote. It is not safe behind
+// them.
 //
-// "unknown", an obfuscated name, an element without "for" or with a parameter twice,
-// and IPv6 or a port without quotes are not addresses: the client is the peer.
+// The client is the peer if an element has no address: "unknown", an obfuscated name, no "for", a
+// parameter twice, and IPv6 or a port without quotes.
 func TrustForwarded(cidrs ...string) IPOption {
 	return func(c *ipConfig) {
 		c.trust("TrustForwarded", "Forwarded", cutForwarded)
@@ -123,19 +118,18 @@ func TrustForwarded(cidrs ...string) IPOption {
 	}
 }
 
-// TrustHops takes the n-th address from the right of X-Forwarded-For as the client,
-// for any peer (on a unix socket only with [TrustUnixSocket]). n is the number
-// of proxies between client and server: each one appends an address, so with one load
-// balancer n is 1, with a CDN in front of it 2.
+// TrustHops takes the n-th address from the right of X-Forwarded-For as the client, for any peer (on
+// a unix socket only with [TrustUnixSocket]). n is the number of proxies between client and server,
+// because each appends an address: 1 with a load balancer, 2 with a CDN in front of it.
 //
-// Prefer [TrustProxies], which can't be off by one. This is for proxies with
-// addresses that can't be known, and safe only where nothing but those proxies can reach
-// the server: any other client writes the header itself.
+// Prefer [TrustProxies], which cannot be off by one. TrustHops is for proxies with unknown addresses.
+// It is safe only if all requests reach the server through those proxies: other clients write the
+// header themselves.
 //
-// Check before going live that the key is your own address. If it is a proxy's, n is
-// too low and clients share limits; if a header of your own changes the key, n is
-// too high and clients choose their keys: fix it at once. With fewer than n
-// addresses, or one of the n not an address, the client is the peer.
+// Check before going live that the key is your own address. If it is a proxy's, n is too low, and
+// clients share limits. If sending the header changes the key, n is too high, and clients choose
+// their keys: fix that at once. With fewer than n addresses, or an entry that is not an address among
+// them, the client is the peer.
 func TrustHops(n int) IPOption {
 	return func(c *ipConfig) {
 		c.trust("TrustHops", "X-Forwarded-For", cutForwardedFor)
@@ -151,18 +145,15 @@ func TrustHops(n int) IPOption {
 //
 //	keyfunc.IP(keyfunc.TrustHeader("CF-Connecting-IP", "173.245.48.0/20", "2400:cb00::/32"))
 //
-// It is safe with a header that your proxy sets on every request, replacing what the
-// client sent: X-Real-IP where nginx is told to set it, CF-Connecting-IP behind
-// Cloudflare. True-Client-IP, X-Azure-ClientIP and Fastly-Client-IP look alike, but
-// are passed on as the client wrote them unless the proxy is told to replace them.
-// Without cidrs it is safe only where nothing but the proxy can reach the server.
+// It is safe if your proxy sets the header on every request and replaces what the client sent: as
+// X-Real-IP if nginx is configured so, and CF-Connecting-IP behind Cloudflare. Proxies pass
+// True-Client-IP, X-Azure-ClientIP and Fastly-Client-IP on as the client wrote them, unless they are
+// configured to replace them. Without cidrs it is safe only if all requests come through the proxy.
 //
-// Check before going live, through the proxy and around it, that sending the header
-// yourself does not change your key. If the header is missing, is there twice or is
-// not one address, the client is the peer.
+// Check before going live, through the proxy and around it, that sending the header does not change
+// your key. If the header is missing, stands twice or is not one address, the client is the peer.
 //
-// X-Forwarded-For and Forwarded are refused: they are lists, and have options of
-// their own.
+// X-Forwarded-For and Forwarded are errors: they are lists, and have their own options.
 func TrustHeader(name string, cidrs ...string) IPOption {
 	return func(c *ipConfig) {
 		canonical, err := canonicalHeader(name)
@@ -180,13 +171,13 @@ func TrustHeader(name string, cidrs ...string) IPOption {
 	}
 }
 
-// TrustUnixSocket makes a peer on a unix socket a trusted proxy, for the option that
-// says which header to read:
+// TrustUnixSocket makes a peer on a unix socket a trusted proxy. Another option says which header to
+// read:
 //
 //	keyfunc.IP(keyfunc.TrustProxies(), keyfunc.TrustUnixSocket())
 //
-// It is safe when only the proxy may open the socket: check its mode and owner.
-// Without this option all clients behind the socket shares the key "no-ip".
+// It is safe if only the proxy may open the socket: check its mode and owner. Without this option all
+// clients behind the socket share the key "no-ip".
 func TrustUnixSocket() IPOption {
 	return func(c *ipConfig) { c.unixSocket = true }
 }
@@ -195,9 +186,8 @@ func TrustUnixSocket() IPOption {
 const trustHeader = invalid.Name("TrustHeader")
 
 // IPv6Prefix sets how many bits of an IPv6 address count, from 32 to 128; the default
-// is 64. Customers are given a /64, a /56 or a /48: fewer bits fold neighbors
-// together. More than 64 let a client have as many keys as it likes, and suit only
-// networks where you assign the addresses.
+// is 64. Providers assign a /64, a /56 or a /48: with fewer bits, neighbors share a key. With more
+// than 64 a client can have as many keys as it likes, unless you assign the addresses.
 func IPv6Prefix(bits int) IPOption {
 	return func(c *ipConfig) {
 		c.ipv6Prefix = bits

@@ -12,23 +12,21 @@ import (
 //
 //	keyfunc.Join(keyfunc.User, keyfunc.Route)   // each user on each route
 //
-// Every part begins with its length, so that no two lists of parts make the same
-// key, whatever a client puts into them: "join:7:user:42" + "12:route:GET /x".
-// All parts are needed: if one has no key, neither has Join ([ErrNoKey]). It is [Shared] if
-// all parts are, and [InDoubt] if one is.
+// The length of each part stands before it ("join:7:user:42" + "12:route:GET /x"), so different lists of
+// parts never have the same key. If one part has no key, Join has none ([ErrNoKey]). The key is
+// [Shared] if all parts are, and [InDoubt] if one is.
 //
 // Join panics if it is given no function or a nil one.
 func Join(fs ...Func) Func { return join(mustFuncs("Join", fs), false) }
 
-// JoinPresent is [Join] for keys of which some may be missing: a part that a request has
-// no key for is left blank, unless all are.
+// JoinPresent is [Join] with a blank for each part that has no key, unless all have none.
 //
 //	keyfunc.JoinPresent(keyfunc.User, keyfunc.IP())   // a user at an address, a guest at an address
 //
-// A client that can leave a part out, or make it up, is a new client each time: a part like
-// that needs a rule beside this one that counts the client without it.
+// A client that can leave a part out or forge it has a new key each time: put a rule beside this one
+// that counts the client without that part.
 //
-// JoinPresent panics where Join does.
+// JoinPresent panics if Join would.
 func JoinPresent(fs ...Func) Func { return join(mustFuncs("JoinPresent", fs), true) }
 
 func join(fs []Func, blanks bool) Func {

@@ -12,30 +12,28 @@ import (
 	"github.com/weirgo/weir/internal/route"
 )
 
-// PathValue is the value of a parameter in the request's path: "path:id:42" for
-// PathValue("id"), "/users/42" and the pattern "/users/{id}", or "/users/:id" in gin and
-// echo. The end of a path is called as in the pattern: "file" in "/static/{file...}" and
-// "/static/*file", "*" in "/static/*".
+// PathValue is the value of a parameter in the request's path: "path:id:42" for PathValue("id"), the
+// path "/users/42" and the pattern "/users/{id}", or "/users/:id" in gin and echo. The rest of a path
+// has the name in the pattern: "file" in "/static/{file...}" and "/static/*file", "*" in "/static/*".
 //
-// It is one counter for each value, for all clients. The value is what the route's handler is
-// going to see, with percent-encoding undone, so that one id has one key however it is
-// spelled. It is there before the handler's router sets it: in front of an http.ServeMux, in
-// chilimit, ginlimit and echolimit. A function of your own that calls r.PathValue or
-// chi.URLParam there finds nothing, and counts all ids as one.
+// All clients share the counter of a value. The value is what the route's handler will see, with
+// percent-encoding undone, so each spelling of an id has the same key. PathValue finds it before the
+// router sets it: in front of an http.ServeMux, and in chilimit, ginlimit and echolimit. There
+// r.PathValue and chi.URLParam return nothing yet, and your own Func would count all ids as one.
 //
-// It is safe for what clients may count on one counter, such as a limit for each document. As
-// a client chooses the value, one that asks for another each time has a new key each time:
-// put a rule on [IP] beside it. To check, ask for two ids, and look at what remains of each.
+// It is safe if clients may share a counter, such as a limit for each document. A client that requests
+// another value each time has a new key each time: put a rule on [IP] beside it. To check, request two
+// ids and compare what remains of each.
 //
-// A route without the parameter has no key, and neither has a request without a route. If
-// the name is in no route, as it is misspelt, none has: the first request to a route with
-// other parameters logs a warning (code weir-no-such-parameter). A path that its route does
-// not fit, because something between the two changed it, is an error.
+// A request has no key if its route lacks the parameter, or if it has no route. If the name may be
+// misspelt, the first request to a route with other parameters logs a warning (code
+// weir-no-such-parameter). A path that does not fit its route, because something rewrote it, is an
+// error.
 //
-// Where a mux around this one has a parameter of the same name, its value is the key: give the
-// two names of their own.
+// If a mux around this one has a parameter of the same name, its value is the key: use different
+// names.
 //
-// PathValue panics if name can't be that of a parameter.
+// PathValue panics if name cannot be the name of a parameter.
 func PathValue(name string) Func { return must(newPathValue(name)) }
 
 func newPathValue(name string) (Func, error) {

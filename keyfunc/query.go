@@ -9,13 +9,12 @@ import (
 )
 
 // Query is the value of a parameter in the request's query: "query:tenant:acme" for
-// Query("tenant") and "/search?tenant=acme". It is the one that r.URL.Query() has, with
-// percent-encoding undone; fields of a form in the body are not looked at.
+// Query("tenant") and "/search?tenant=acme". The value is that of r.URL.Query(), with
+// percent-encoding undone. Forms in the body are not read.
 //
-// It is one counter for each value, for all clients, and safe for what clients may count on one
-// counter. A client that sends another value each time is a new client each time, so put a rule
-// on [IP] beside it. Two parameters of that name with different values are [ErrAmbiguous], as
-// with [APIKey]; an empty one is none.
+// All clients share the counter of a value. A client that sends another value each time has a new key
+// each time, so put a rule on [IP] beside it. Two parameters of that name with different values are
+// [ErrAmbiguous], as with [APIKey]. An empty value is no key.
 //
 // Query panics if name is empty, or has one of : & = # + % ; or a space in it.
 func Query(name string) Func { return must(newQuery(name)) }

@@ -10,9 +10,9 @@ import (
 // "route:GET /users/{id}". It is one counter for all clients; use Join(User, Route)
 // for one per user and route, and [PathValue] for one per id.
 //
-// The raw path would not do: a client can spell it in many ways, and every id in
-// it would be a key. A request without a pattern has no key, so Route needs a
-// router that has already run, an adapter, or a limiter around an http.ServeMux.
+// The raw path would not do: a client can spell it in many ways, and each id in it would be a key. A
+// request without a pattern has no key. So Route needs a router that has already run, an adapter, or
+// a limiter around an http.ServeMux.
 func Route(r *http.Request) (string, error) {
 	if r.Pattern == "" {
 		return "", ErrNoKey
@@ -44,17 +44,16 @@ func init() {
 	}
 }
 
-// Host is the host the request asks for, as rules for a host have it: in lower case,
-// without port, brackets or trailing dot, an IPv6 address in its short form:
-// "host:example.com". What can be no host shares "host:other".
+// Host is the requested host: "host:example.com". It is in lower case, without port, brackets or
+// trailing dot, and an IPv6 address is in its short form. Texts that cannot be a host share
+// "host:other".
 //
-// It is safe when something in front of the limiter answers only to hosts you
-// know: a proxy, a ServeMux pattern with a host. Otherwise the client writes what
-// it likes in the Host header, and every new host is a new key. To check, ask for
-// a host you do not have (curl -H 'Host: x.invalid'): it must not reach the limiter.
+// It is safe if a proxy, or a ServeMux pattern with a host, accepts only hosts that you know.
+// Otherwise the client writes any text into the Host header, and each has a new key. To check,
+// request an unknown host (curl -H 'Host: x.invalid'): it must not reach the limiter.
 //
-// Of a request that a client is about to send (package pace) it is the URL's host where
-// r.Host is empty, as it is after a redirect.
+// For an outgoing request (package pace) with an empty r.Host, as after a redirect, it is the URL's
+// host.
 func Host(r *http.Request) (string, error) {
 	field := r.Host
 	if field == "" && r.URL != nil {

@@ -25,8 +25,7 @@ import (
 // They go before those above. May be nil. opts say how ip, ip/24/48 and fingerprint find the
 // client's address.
 //
-// The error says which of the choices is wrong, and does not quote it: what is written
-// there by mistake may be a credential.
+// The error names the wrong choice by its number, and does not quote it: it may be a credential.
 func Parse(text string, named map[string]Func, opts ...IPOption) (Func, error) {
 	var fs []Func
 	for choice := range strings.SplitSeq(text, "|") {
@@ -45,12 +44,12 @@ func Parse(text string, named map[string]Func, opts ...IPOption) (Func, error) {
 	return First(fs...), nil
 }
 
-// plainKeys are those that are written as a word.
+// plainKeys are the keys that are written as one word.
 var plainKeys = map[string]Func{
 	"user": User, "bearer": Bearer, "route": Route, "method": Method, "host": Host, "global": Global,
 }
 
-// keysOf are those that are written as a word, a colon and a name.
+// keysOf are the keys that are written as a word, a colon and a name.
 var keysOf = map[string]func(name string) (Func, error){
 	"apikey": newAPIKey,
 	"header": newHeader,
@@ -104,10 +103,10 @@ func newNetwork(widths string, opts []IPOption) (Func, error) {
 	return NewIP(append(slices.Clone(opts), prefixes)...)
 }
 
-// KindOf says what the text of a key is ([Classify]): its kind, such as "header"; what [Parse]
-// makes such keys of, such as "header:X-Tenant"; and the value that a request has there. There
-// is no source where a key does not tell it, as of kinds apikey, join, hash and fp. Other texts,
-// such as addresses, are of no kind.
+// KindOf splits the text of a key (see [Classify]) into its kind, such as "header", its source as
+// [Parse] reads it, such as "header:X-Tenant", and its value. Keys of the kinds apikey, join, hash
+// and fp do not have their source in them: source is "". Other texts, such as addresses, have no
+// kind.
 func KindOf(text string) (kind, source, value string) {
 	kind, rest, ok := strings.Cut(text, ":")
 	if !ok {
@@ -125,7 +124,7 @@ func KindOf(text string) (kind, source, value string) {
 	return "", "", text
 }
 
-// keyNames are all there are, as they are written.
+// keyNames are all keys that can be written.
 func keyNames(named map[string]Func) []string {
 	names := map[string]bool{"ip": true, "ip/24/48": true, "fingerprint": true}
 	for name, f := range named {
@@ -142,7 +141,7 @@ func keyNames(named map[string]Func) []string {
 	return slices.Sorted(maps.Keys(names))
 }
 
-// isName reports whether s can be what a key is called.
+// isName reports whether s can be the name of a key in named.
 func isName(s string) bool {
 	return s != "" && strings.Trim(strings.ToLower(s), "abcdefghijklmnopqrstuvwxyz0123456789-_") == ""
 }

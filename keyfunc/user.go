@@ -11,9 +11,8 @@ type userContextKey struct{}
 //
 //	r = r.WithContext(keyfunc.WithUser(r.Context(), account.ID))
 //
-// Call it in your authentication, which must run before the limiter. The id must
-// be the one name of an account, not one of several spellings a user may type.
-// An empty id means no user, also inside a context that had one.
+// Call it in your authentication, which must run before the limiter. Use the id of the account, not a
+// name that a user can spell in several ways. An empty id removes the user from the context.
 func WithUser(ctx context.Context, id string) context.Context {
 	key := ""
 	if id != "" {

@@ -12,16 +12,15 @@ var forwardingHeaders = [...]string{
 	"X-Forwarded-For", "Forwarded", "X-Real-Ip", "Cf-Connecting-Ip", "True-Client-Ip",
 }
 
-// A proxyWarning tells the operator, once, that there seems to be a proxy which
-// no option trusts: all its clients would be counted as one. It does so, once too, for
-// addresses that were rewritten.
+// A proxyWarning logs once that an untrusted proxy may be in front, whose clients would all share a
+// key. It also logs once that RemoteAddr was rewritten.
 type proxyWarning struct {
 	given          atomic.Bool
 	checked        atomic.Uint32
 	givenRewritten atomic.Bool
 }
 
-// rewritten warns that a RemoteAddr was rewritten, and returns the header that it may be from.
+// rewritten warns that RemoteAddr was rewritten, and returns the header that may hold the address.
 func (w *proxyWarning) rewritten(r *http.Request) (header string) {
 	for _, name := range forwardingHeaders {
 		if len(r.Header[name]) > 0 {
