@@ -17,8 +17,8 @@ type part struct {
 	hand hand
 }
 
-// Decide implements [limiter.Store]. As long as there are units in hand it is one lock and one clock for
-// each charge, and nothing is allocated.
+// Decide implements [limiter.Store]. With enough units in hand, it takes one lock and one look
+// at the clock for each charge, and allocates nothing.
 func (s *Store) Decide(ctx context.Context, charges []limiter.Charge, decisions []limiter.Decision) error {
 	if err := limiter.CheckDecide(charges, decisions); err != nil {
 		return err

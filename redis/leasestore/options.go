@@ -9,25 +9,25 @@ import (
 	"github.com/weirgo/weir/redis/redisstore"
 )
 
-// Options is what [New] takes. The zero Options lease all rules that can be leased.
+// Options is what [New] takes. The zero Options lease every rule that can be leased.
 type Options struct {
-	// Redis says how the counters are named, and what happens while Redis gives no answer.
-	// A [redisstore.Store] with the same Prefix and Secret has the same counters.
+	// Redis says how counters are named, and how to decide while Redis gives no answer. A
+	// [redisstore.Store] with the same Prefix and Secret has the same counters.
 	Redis redisstore.Options
 
-	// Rules names the rules that are leased; all other rules are decided exactly. If a rule named
-	// here has a leaky-bucket or a sliding-log, making the rule is an error. Nil: all rules are
-	// leased, except those whose limit cannot be.
+	// Rules names the rules to lease. Redis decides all other rules each time. If a rule named
+	// here has a leaky-bucket or a sliding-log, New of the limiter fails. Nil means all rules,
+	// except those whose limit cannot be leased.
 	Rules []string
 
-	// Ahead is how much of what a limit lets pass at once all processes together may hold
-	// in leases, in percent from 1 to 50. It is the most by which admissions can exceed
-	// the burst over a short interval, and where it comes to fewer than two units a limit
-	// is decided exactly. Zero: 25. All processes need the same.
+	// Ahead is how much of a limit all processes together may hold in leases, in percent of
+	// what passes at once: from 1 to 50. Admissions can exceed the burst by that much over a
+	// short interval. If it comes to fewer than two units, Redis decides each time. Zero means
+	// 25. All processes need the same.
 	Ahead int
 
-	// MaxKeys bounds how many keys are remembered, from 64 to 2^26, of some 300 bytes each.
-	// A key that finds no room is decided exactly. Zero: 200,000.
+	// MaxKeys is the most keys to remember, from 64 to 2^26, at some 300 bytes each. Redis
+	// decides each time on a key without room. Zero means 200,000.
 	MaxKeys int
 }
 

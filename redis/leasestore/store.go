@@ -39,7 +39,7 @@ type ledger interface {
 	Trips() uint64
 }
 
-// Store is a [limiter.Store] that decides in memory on units that Redis has granted ahead.
+// Store is a [limiter.Store] that decides in memory, with units that Redis granted ahead.
 type Store struct {
 	exact  limiter.Store
 	ledger ledger
@@ -57,9 +57,9 @@ type Store struct {
 	swept  time.Time // when entries that are not asked for were last looked at
 }
 
-// New returns a Store that counts in Redis, through a client of go-redis, and starts the
-// goroutine that settles leases. [Store.Close] ends it. Nothing is asked
-// of Redis before the first decision. The client stays the caller's to close.
+// New returns a Store that counts in Redis, through a client of go-redis. It starts the
+// goroutine that settles leases, which [Store.Close] ends. It asks nothing of Redis before the
+// first decision. The caller closes the client.
 func New(client redis.UniversalClient, options Options) (*Store, error) {
 	if err := options.Validate(); err != nil {
 		return nil, err
@@ -81,7 +81,8 @@ func newStore(exact limiter.Store, l ledger, o Options) *Store {
 	return s
 }
 
-// Unwrap implements [limiter.Wrapper]: the store inside decides what is exact, and says how Redis fares.
+// Unwrap implements [limiter.Wrapper]. The inner store takes the exact decisions, and knows the
+// health of Redis.
 func (s *Store) Unwrap() limiter.Store { return s.exact }
 
 // now is the time on a clock that only goes forward, in microseconds. It is never 0.
@@ -92,7 +93,7 @@ func (s *Store) hash(p *plan, key string) uint64 {
 }
 
 // Check returns why a rule that Options.Rules names cannot be leased with q's limit, or nil.
-// [limiter.New] and the middleware's New ask it; Decide returns the same, as an error that wraps
+// [limiter.New] and the middleware's New call it. Decide returns the same error, which wraps
 // [limiter.ErrCharges].
 func (s *Store) Check(q *limiter.Quota) error { return s.plans.of(q).err }
 
@@ -106,9 +107,9 @@ func (s *Store) planOf(q *limiter.Quota) (*plan, error) {
 	return p, nil
 }
 
-// Settle implements [limiter.Store]. What an event owes is paid with the units in hand first, and the
-// rest is settled in Redis, later, as redisstore does. If it is not known when units were
-// taken, what this process holds ahead of the key is returned with them.
+// Settle implements [limiter.Store]. The units in hand pay a debt first. The rest is settled in
+// Redis, later, as redisstore does. If it is unknown when units were taken, a refund also
+// returns the units that this process holds ahead of the key.
 func (s *Store) Settle(ctx context.Context, settlements []limiter.Settlement) error {
 	if err := limiter.CheckSettlements(settlements); err != nil {
 		return err
@@ -134,8 +135,8 @@ func (s *Store) Settle(ctx context.Context, settlements []limiter.Settlement) er
 	return s.exact.Settle(ctx, rest)
 }
 
-// Reset implements [limiter.Store]. Other processes may go on to spend what they hold ahead
-// of the key, or to refuse it, until they next ask Redis about it.
+// Reset implements [limiter.Store]. Other processes may still spend what they hold ahead of the
+// key, or refuse it, until they next ask Redis about it.
 func (s *Store) Reset(ctx context.Context, charges []limiter.Charge) error {
 	if err := limiter.CheckCharges(charges); err != nil {
 		return err
@@ -153,9 +154,10 @@ func (s *Store) Reset(ctx context.Context, charges []limiter.Charge) error {
 	return s.exact.Reset(ctx, charges)
 }
 
-// Close returns what this process holds ahead, tells Redis what is being settled, and ends the
-// Store's goroutine. It takes at most two seconds. Decisions that are asked for afterwards are exact. Its error says that Redis did not hear of all; what was held then comes back as if
-// it had been spent.
+// Close returns what this process holds ahead, finishes settlements, and ends the Store's
+// goroutine. It takes at most two seconds. Redis decides all later decisions each time. Close
+// returns an error if Redis could not be told everything. What this process held then comes
+// back as if it had been spent.
 func (s *Store) Close() error {
 	var err error
 	s.once.Do(func() {
@@ -172,7 +174,7 @@ func (s *Store) Close() error {
 	return err
 }
 
-// Stats is what [Store.Stats] tells.
+// Stats is what [Store.Stats] returns.
 type Stats struct {
 	Local uint64 // charges of leased rules that were decided here
 	Asked uint64 // charges of leased rules that Redis was asked about
@@ -181,8 +183,8 @@ type Stats struct {
 	Held  int64  // units held in leases
 }
 
-// Stats sums up what the store has done since it was made. It locks one shard after the
-// other, each for a moment.
+// Stats returns what the store has done since it was made. It locks each shard for a moment,
+// one after the other.
 func (s *Store) Stats() Stats {
 	stats := Stats{Trips: s.ledger.Trips()}
 	for i := range s.table.shards {

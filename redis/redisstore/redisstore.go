@@ -16,28 +16,28 @@ import (
 	"github.com/weirgo/weir/redis/internal/wire"
 )
 
-// Options is what [New] takes. The zero Options are the defaults.
+// Options is what [New] takes. The zero value has the defaults.
 type Options struct {
-	// Prefix begins the names of all counters: up to 64 characters of printable ASCII
-	// without a space or a brace. Applications that share a Redis need different ones.
-	// Empty: "weir".
+	// Prefix begins the names of all counters: up to 64 characters of printable ASCII without a
+	// space or a brace. Applications that share a Redis need different prefixes. Empty means
+	// "weir".
 	Prefix string
 
-	// Secret keys the digests that stand for clients in Redis. Without one, those that can
-	// read Redis can find addresses and short tokens by trying them all. All processes need
-	// the same; a new one starts all counters anew. 16 bytes or more, or none.
+	// Secret keys the digests that stand for clients in Redis. Without a secret, anyone who can
+	// read Redis can find addresses and short tokens by trying them all. All processes need the
+	// same secret. A new secret starts all counters anew. It has 16 bytes or more, or none.
 	Secret []byte
 
-	// MaxBatch bounds how many charges of different decisions go to Redis together, and with
-	// it how long a script runs: some 4 microseconds for each. From 1, which lets each
-	// decision travel alone, to 1000. Zero: 256.
+	// MaxBatch is the most charges of different decisions that go to Redis together, from 1 to
+	// 1000. It bounds how long a script runs: some 4 microseconds for each charge. With 1, each
+	// decision travels alone. Zero means 256.
 	MaxBatch int
 
-	// ForgetRefusals makes every request of a refused key reach Redis. Otherwise what
-	// Redis said is remembered for up to a second.
+	// ForgetRefusals makes every request of a refused key reach Redis. Otherwise the process
+	// remembers a refusal for up to a second.
 	ForgetRefusals bool
 
-	// Failover says what happens while Redis gives no answer.
+	// Failover says how to decide while Redis gives no answer.
 	Failover failover.Options
 }
 
@@ -46,7 +46,8 @@ const (
 	mostMaxBatch    = 1000
 )
 
-// Validate returns everything that is wrong with o, joined, or nil. A [Store] with such options cannot be used.
+// Validate returns everything that is wrong with o, joined, or nil. A [Store] with such options
+// cannot be used.
 func (o Options) Validate() error {
 	errs := wire.Check("redisstore", o.Prefix, o.Secret)
 	report := func(format string, args ...any) {
@@ -68,13 +69,12 @@ type Store struct {
 	invalid  error // why there are none of these
 }
 
-// New returns a store on a client of go-redis: one for a single server, for Sentinel, a
-// Cluster or a Ring. It asks nothing of Redis, which may be down. The client stays the
-// caller's to close.
+// New returns a Store on a client of go-redis: for one server, for Sentinel, for a Cluster or a
+// Ring. It asks nothing of Redis, which may be down. The caller closes the client.
 //
-// New is written within a Config, so it returns no error. A store without a client, or with
-// options that [Options.Validate] refuses, says so where a limiter is made of it
-// ([Store.Check]), and decides on nothing.
+// New returns no error, so that it can be written within a Config. If there is no client, or
+// [Options.Validate] refuses the options, making a limiter fails ([Store.Check]), and every
+// decision is an error.
 func New(client redis.UniversalClient, o Options) *Store {
 	err := o.Validate()
 	if wire.IsNil(client) {
@@ -135,9 +135,9 @@ func (s *Store) Decide(ctx context.Context, charges []limiter.Charge, decisions 
 	return s.failover.Decide(ctx, charges, decisions)
 }
 
-// Settle implements [limiter.Store]: the caller does not wait for Redis, unless 1,024
-// settlements do. The next decision of this process on a key takes its settlements along, and
-// others go with other decisions, or 5 milliseconds later.
+// Settle implements [limiter.Store]. The caller does not wait for Redis, unless 1,024
+// settlements are waiting already. The next decision of this process on the same key takes its
+// settlements along. Others travel with other decisions, or alone after 5 milliseconds.
 func (s *Store) Settle(ctx context.Context, settlements []limiter.Settlement) error {
 	if s.invalid != nil {
 		return s.invalid
@@ -145,11 +145,11 @@ func (s *Store) Settle(ctx context.Context, settlements []limiter.Settlement) er
 	return s.failover.Settle(ctx, settlements)
 }
 
-// Close waits until Redis has what is being settled, for a second at most; its error says that
-// it has not. Decisions go on to be taken, and what is settled after Close is settled at once.
-// Places that are held go on to be counted for ten seconds and are not renewed, so the events
-// should have ended. The client stays open. A program that settles nothing, and has no limit on
-// how many are under way, need not call it.
+// Close waits until Redis has all settlements and released slots, for a second at most, and
+// returns an error if it has not. The Store can still decide, and later settlements are sent at
+// once. Slots that are still held count for ten more seconds and are not renewed, so end the
+// events first. The client stays open. A program without settlements and slots need not call
+// Close.
 func (s *Store) Close() error {
 	if s.invalid != nil {
 		return nil
@@ -160,8 +160,7 @@ func (s *Store) Close() error {
 // closePatience is how long Close waits at most.
 const closePatience = time.Second
 
-// Reset implements [limiter.Store]. Other processes may go on to refuse the key for up to
-// a second.
+// Reset implements [limiter.Store]. Other processes may refuse the key for up to a second more.
 func (s *Store) Reset(ctx context.Context, charges []limiter.Charge) error {
 	if s.invalid != nil {
 		return s.invalid
@@ -169,9 +168,9 @@ func (s *Store) Reset(ctx context.Context, charges []limiter.Charge) error {
 	return s.failover.Reset(ctx, charges)
 }
 
-// Within is the store without its outage policies, deciding within a deadline or not at
-// all. It is for package failover, so that [failover.New] around a Store puts its own
-// options in place of Options.Failover.
+// Within returns the store without its outage policies. Its calls fail if Redis gives no answer
+// within the deadline. It is for package failover: [failover.New] around a Store replaces
+// Options.Failover by its own options.
 func (s *Store) Within(deadline time.Duration) limiter.Store {
 	if s.invalid != nil {
 		return s
@@ -179,8 +178,8 @@ func (s *Store) Within(deadline time.Duration) limiter.Store {
 	return s.store.Within(deadline)
 }
 
-// Claim notes that a limiter of this process counts under rule in this store; a second
-// one gets [limiter.ErrClaimed]. Limiters of other processes are meant to share.
+// Claim implements [limiter.Claimer]. Limiters of other processes are meant to share counters,
+// so only this process counts.
 func (s *Store) Claim(rule string) error {
 	if s.invalid != nil {
 		return s.invalid
@@ -188,7 +187,7 @@ func (s *Store) Claim(rule string) error {
 	return s.store.Claim(rule)
 }
 
-// Stats is what [Store.Stats] tells.
+// Stats is what [Store.Stats] returns.
 type Stats struct {
 	failover.Stats
 
@@ -197,7 +196,7 @@ type Stats struct {
 	Unsettled  uint64 // settlements that Redis did not answer to: what was charged may stay so
 }
 
-// Stats sums up what the store has done since it was made.
+// Stats returns what the store has done since it was made.
 func (s *Store) Stats() Stats {
 	if s.invalid != nil {
 		return Stats{}

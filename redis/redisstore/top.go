@@ -30,15 +30,16 @@ type Usage struct {
 	ResetAfter time.Duration // until all of it is free again; of slots a guess
 }
 
-// CounterNames is a pattern for Redis's SCAN that all counters under a prefix match ([Options]).
+// CounterNames returns a pattern for Redis's SCAN that matches all counters under a prefix
+// ([Options]).
 func CounterNames(prefix string) string {
 	escape := strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`, `]`, `\]`, `^`, `\^`)
 	return escape.Replace(counters.New(prefix, nil, counters.Format).Prefix) + ":{*}:*"
 }
 
-// Usages returns what the counters with these names have used, without those that are free. Names
-// that are no counter's are left out, so a page of SCAN can be asked about as it is. It changes
-// nothing, and runs a script for each name, in one pipeline.
+// Usages returns what the counters with these names have used. It leaves out counters with
+// nothing used, and names of other keys, so it accepts a page of SCAN as it is. It changes
+// nothing. It runs a script for each name, in one pipeline.
 func Usages(ctx context.Context, client redis.UniversalClient, prefix string, names []string) ([]Usage, error) {
 	var found []Usage
 	var requests []*wire.Request
