@@ -15,7 +15,9 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/spf13/pflag"
 
+	"github.com/weirgo/weir/cmd/weir/internal/ask"
 	"github.com/weirgo/weir/cmd/weir/internal/gateway"
+	"github.com/weirgo/weir/cmd/weir/internal/rls"
 	"github.com/weirgo/weir/cmd/weir/internal/serving"
 	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/limiter/failover"
@@ -37,6 +39,8 @@ type serveFlags struct {
 	rulesKey *string
 
 	proxies []string
+	ask     string
+	rls     string
 	gateway gateway.Options
 	admin   string
 
@@ -51,6 +55,8 @@ func serve(s *session, flags *pflag.FlagSet) action {
 	f := &serveFlags{session: s, flags: flags, redis: serverFlags(flags), rulesKey: rulesKey(flags)}
 	flags.Lookup("redis").Usage = "`URL` of a Redis to count in, as in redis://user:password@host:6379/0; without it $WEIR_REDIS, or else in memory"
 	flags.StringArrayVar(&f.proxies, "proxy", nil, "limit requests on an address and pass them on to a service: `ADDRESS=URL`, such as :8080=http://127.0.0.1:3000; may be repeated")
+	flags.StringVar(&f.ask, "ask", "", "an `address` where nginx, Caddy, Traefik or HAProxy ask about each request, such as 127.0.0.1:8082")
+	flags.StringVar(&f.rls, "rls", "", "an `address` for Envoy's rate limit service, such as :8081, by the file's descriptors")
 	flags.StringVar(&f.gateway.Paths, "paths", gateway.PathsStrict, "paths that services may read as another one, such as //login: strict answers 400, fold too and takes upper for lower case, as-is passes them on")
 	flags.DurationVar(&f.gateway.Timeout, "upstream-timeout", time.Minute, "how long a service has to begin its answer")
 	flags.StringVar(&f.admin, "admin", "", "an `address` for /livez, /readyz, /metrics and the page, such as 127.0.0.1:9090")
@@ -99,8 +105,22 @@ func (f *serveFlags) services() (all []serving.Service, err error) {
 		}
 		all = append(all, one)
 	}
+	if f.ask != "" {
+		one, err := ask.New(f.ask, f.gateway.Paths != gateway.PathsAsIs, f.gateway.Paths == gateway.PathsFold)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, one)
+	}
+	if f.rls != "" {
+		one, err := rls.New(f.rls)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, one)
+	}
 	if len(all) == 0 {
-		return nil, errors.New("there is nothing to serve: give --proxy")
+		return nil, errors.New("there is nothing to serve: give --proxy, --ask or --rls")
 	}
 	return all, nil
 }
@@ -282,6 +302,9 @@ func (f *serveFlags) store(ctx context.Context, l *limits, o *rules.Options) (re
 	}
 	l.closes = append(l.closes, client.Close)
 	stored := redisstore.Options{Prefix: f.redis.prefix, Secret: l.secret, Failover: failover.Options{Replicas: f.replicas}}
+	if f.rls != "" {
+		stored.Failover.Deadline = rls.Deadline
+	}
 	if err := stored.Validate(); err != nil {
 		return nil, fmt.Errorf("--prefix, --secret-file or --replicas: %w", err)
 	}

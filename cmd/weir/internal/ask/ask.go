@@ -14,7 +14,7 @@ import (
 	"strings"
 )
 
-// New answers about the request that X-Forwarded-Method, -Host, -Uri and -For describe:
+// handler answers about the request that X-Forwarded-Method, -Host, -Uri and -For describe:
 //
 //   - /forward with 204, or with the whole refusal, for proxies that hand it on;
 //   - /nginx with 204, or with 403 and the refusal's status in Weir-Status, as auth_request
@@ -24,7 +24,7 @@ import (
 // are what this peer has said. The quota fields are those of the answer.
 //
 // limited puts rules in front of a handler. It is told of no request's end.
-func New(limited func(http.Handler) http.Handler) http.Handler {
+func handler(limited func(http.Handler) http.Handler) http.Handler {
 	decide := limited(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) }))
 	answer := func(wrap func(http.ResponseWriter) http.ResponseWriter) http.HandlerFunc {
 		return func(w http.ResponseWriter, r *http.Request) {

@@ -1,4 +1,4 @@
-package ask_test
+package ask
 
 import (
 	"io"
@@ -10,7 +10,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/weirgo/weir/cmd/weir/internal/ask"
 	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/middleware"
@@ -28,7 +27,7 @@ func asked(t testing.TB) *httptest.Server {
 		Bans: middleware.Bans{Deny: middleware.MatchFunc(func(r *http.Request) bool { return r.Header.Get("X-User") == "mallory" })},
 	})
 	require.NoError(t, err)
-	server := httptest.NewServer(ask.New(func(next http.Handler) http.Handler {
+	server := httptest.NewServer(handler(func(next http.Handler) http.Handler {
 		mux := http.NewServeMux()
 		for _, route := range []string{"/limited", "/members", "/"} {
 			mux.Handle(route, next)

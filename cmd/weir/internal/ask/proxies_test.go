@@ -1,4 +1,4 @@
-package ask_test
+package ask
 
 import (
 	"net"

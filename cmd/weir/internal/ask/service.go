@@ -1,0 +1,74 @@
+package ask
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/weirgo/weir/cmd/weir/internal/serving"
+	"github.com/weirgo/weir/internal/route"
+	"github.com/weirgo/weir/middleware/rules"
+)
+
+// A Service is a serving.Service that other proxies ask.
+type Service struct {
+	listen   string
+	strict   bool // paths that servers may read as another one are refused
+	foldCase bool
+	server   *serving.Server // nil before Start
+}
+
+// New checks the value of --ask. strict and foldCase are what --paths says.
+func New(listen string, strict, foldCase bool) (*Service, error) {
+	if _, _, err := net.SplitHostPort(listen); err != nil {
+		return nil, fmt.Errorf("--ask: %q is no address to listen on, such as 127.0.0.1:8082", listen)
+	}
+	return &Service{listen: listen, strict: strict, foldCase: foldCase}, nil
+}
+
+// Lacks implements serving.Service.
+func (s *Service) Lacks(need rules.Need) string {
+	switch kind, _, _ := strings.Cut(need.Of, ":"); {
+	case kind == "user", kind == "tier":
+		return "needs a " + kind + ", which a proxy that asks does not say"
+	case kind == "status", kind == "settled", kind == "concurrency", kind == "overload":
+		return "needs to know how requests end, which a proxy that asks does not say"
+	case kind == "json", need.Of == "header:Content-Length":
+		return "needs the body, which a proxy that asks keeps"
+	}
+	return ""
+}
+
+// Start implements serving.Service.
+func (s *Service) Start(l serving.Limits, failed func(error)) error {
+	server, err := serving.Listen("--ask", s.listen, handler(func(next http.Handler) http.Handler {
+		limited := l.RateLimit.Gateway(next, s.foldCase)
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if s.strict && route.IsAmbiguous(r.URL) {
+				w.Header().Set("Cache-Control", "no-store")
+				http.Error(w, "The path can be read in more than one way.", http.StatusBadRequest)
+				return
+			}
+			limited.ServeHTTP(w, r)
+		})
+	}), l.Logger)
+	if err != nil {
+		return err
+	}
+	s.server = server
+	server.Start(failed)
+	return nil
+}
+
+// Drain implements serving.Service.
+func (s *Service) Drain(ctx context.Context, grace time.Duration) {
+	if s.server != nil {
+		s.server.Drain(ctx, grace)
+	}
+}
+
+// Reread implements serving.Service.
+func (s *Service) Reread() error { return nil }

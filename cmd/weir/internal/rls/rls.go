@@ -1,0 +1,216 @@
+// Package rls is the rate limit service of Envoy (RLS v3), which Istio, Envoy Gateway and Contour ask
+// too: it decides by the descriptors of a rules file.
+package rls
+
+import (
+	"context"
+	"math"
+	"strconv"
+	"time"
+
+	common "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/weirgo/weir/limiter"
+)
+
+// A Decider answers requests of the service.
+type Decider struct {
+	pb.UnimplementedRateLimitServiceServer
+	store limiter.Store
+	table func() *table // of the rules in force
+}
+
+// An asked descriptor is one of a request, with the limit that is for it.
+type asked struct {
+	limit  *limit // nil: none is
+	key    string
+	hits   int64 // 0: a look
+	refund bool
+
+	refused  bool
+	decision limiter.Decision // the tightest of the limit's
+	found    bool             // there is a decision
+}
+
+// ShouldRateLimit decides about all descriptors of a request together: if one refuses it, none is
+// charged. Descriptors without a limit are OK.
+func (d *Decider) ShouldRateLimit(ctx context.Context, r *pb.RateLimitRequest) (*pb.RateLimitResponse, error) {
+	if r.Domain == "" {
+		return nil, status.Error(codes.InvalidArgument, "weir: the request has no domain")
+	}
+	if len(r.Descriptors) == 0 {
+		return nil, status.Error(codes.InvalidArgument, "weir: the request has no descriptors")
+	}
+	table := d.table()
+	all := make([]asked, len(r.Descriptors))
+	for i, descriptor := range r.Descriptors {
+		hits, err := hitsOf(r, descriptor)
+		if err != nil {
+			return nil, err
+		}
+		all[i].hits, all[i].refund = hits, descriptor.IsNegativeHits
+		all[i].limit, all[i].key = table.find(r.Domain, descriptor)
+	}
+	if err := d.decide(ctx, all); err != nil {
+		return nil, status.Error(codes.Unavailable, "weir: the limits could not be decided on: "+err.Error())
+	}
+	return answer(all, time.Now()), nil
+}
+
+// hitsOf is what a descriptor costs. Of a request 0 means 1; of a descriptor it is a look.
+func hitsOf(r *pb.RateLimitRequest, d *common.RateLimitDescriptor) (int64, error) {
+	if d.HitsAddend == nil {
+		return int64(max(1, r.HitsAddend)), nil
+	}
+	if d.HitsAddend.Value > math.MaxInt64 {
+		return 0, status.Error(codes.InvalidArgument, "weir: hits_addend is above 2^63-1")
+	}
+	return int64(d.HitsAddend.Value), nil
+}
+
+// decide fills in the decisions.
+func (d *Decider) decide(ctx context.Context, all []asked) error {
+	refused, err := d.take(ctx, all, func(a *asked) bool { return !a.limit.shadow })
+	if err != nil || refused {
+		return err
+	}
+	// What is in shadow refuses nothing, and no other limit either: each is charged by itself.
+	for i := range all {
+		if _, err := d.take(ctx, all[i:i+1], func(a *asked) bool { return a.limit.shadow }); err != nil {
+			return err
+		}
+	}
+	return d.settle(ctx, all)
+}
+
+// A share is a charge with the descriptors that it is for: several may be for one key.
+type share struct {
+	limiter.Charge
+	of []*asked
+}
+
+// take charges, in one batch, those descriptors that are meant, and reports whether one refuses.
+// Refunds, and what is charged afterwards, are looked at.
+func (d *Decider) take(ctx context.Context, all []asked, means func(*asked) bool) (refused bool, err error) {
+	var shares []share
+	for i := range all {
+		a := &all[i]
+		if a.limit == nil || !means(a) {
+			continue
+		}
+		cost := a.hits
+		if a.refund || a.limit.after {
+			cost = 0
+		}
+		for _, q := range a.limit.quotas {
+			shares = add(shares, limiter.Charge{Quota: q, Key: a.key, Cost: cost}, a)
+		}
+	}
+	if len(shares) == 0 {
+		return false, nil
+	}
+	charges, decisions := make([]limiter.Charge, len(shares)), make([]limiter.Decision, len(shares))
+	for i := range shares {
+		charges[i] = shares[i].Charge
+	}
+	if err := d.store.Decide(ctx, charges, decisions); err != nil {
+		return false, err
+	}
+	for i := range shares {
+		for _, a := range shares[i].of {
+			a.note(&decisions[i])
+			refused = refused || a.refused
+		}
+	}
+	return refused, nil
+}
+
+// add puts a charge to those of a batch, which has one for each key.
+func add(shares []share, c limiter.Charge, a *asked) []share {
+	for i := range shares {
+		if s := &shares[i]; s.Quota == c.Quota && s.Key == c.Key {
+			s.Cost = sum(s.Cost, c.Cost)
+			s.of = append(s.of, a)
+			return shares
+		}
+	}
+	return append(shares, share{c, []*asked{a}})
+}
+
+// sum does not wrap around.
+func sum(a, b int64) int64 {
+	if a > math.MaxInt64-b {
+		return math.MaxInt64
+	}
+	return a + b
+}
+
+// note has a limit's decision. A look is refused where nothing is left, but one that comes with a
+// refund, or with what was used already.
+func (a *asked) note(d *limiter.Decision) {
+	isLook := a.hits == 0
+	a.refused = a.refused || !d.Allowed || isLook && d.Counted() && d.Remaining <= 0
+	if !a.found || d.IsTighterThan(&a.decision) {
+		a.decision, a.found = *d, true
+	}
+}
+
+// settle returns what is refunded, and has owed what was used already.
+func (d *Decider) settle(ctx context.Context, all []asked) error {
+	var shares []share
+	for i := range all {
+		a := &all[i]
+		if a.limit == nil || a.hits == 0 || !a.refund && !a.limit.after {
+			continue
+		}
+		for _, q := range a.limit.quotas {
+			s := limiter.Charge{Quota: q, Key: a.key}
+			if a.refund {
+				s.Cost = a.hits
+			}
+			shares = add(shares, s, a)
+		}
+	}
+	if len(shares) == 0 {
+		return nil
+	}
+	settlements := make([]limiter.Settlement, len(shares))
+	for i := range shares {
+		settlements[i].Charge = shares[i].Charge
+		for _, a := range shares[i].of {
+			if !a.refund {
+				settlements[i].Actual = sum(settlements[i].Actual, a.hits)
+			}
+		}
+	}
+	return d.store.Settle(ctx, settlements)
+}
+
+// answer is what Envoy is told.
+func answer(all []asked, now time.Time) *pb.RateLimitResponse {
+	r := &pb.RateLimitResponse{OverallCode: pb.RateLimitResponse_OK}
+	for i := range all {
+		a := &all[i]
+		s := &pb.RateLimitResponse_DescriptorStatus{Code: pb.RateLimitResponse_OK}
+		if a.limit != nil && a.refused && !a.limit.shadow {
+			s.Code, r.OverallCode = pb.RateLimitResponse_OVER_LIMIT, pb.RateLimitResponse_OVER_LIMIT
+		}
+		if a.found && a.decision.Counted() {
+			s.CurrentLimit = a.limit.described
+			s.LimitRemaining = uint32(min(max(0, a.decision.Remaining), math.MaxUint32))
+			s.DurationUntilReset = durationpb.New(a.decision.ResetAfter)
+		}
+		r.Statuses = append(r.Statuses, s)
+	}
+	r.ResponseHeadersToAdd, r.RawBody = told(all, r.OverallCode == pb.RateLimitResponse_OVER_LIMIT, now)
+	return r
+}
+
+// seconds are whole ones, rounded up.
+func seconds(d time.Duration) int64 { return int64((d + time.Second - 1) / time.Second) }
+
+func quoted(name string) string { return strconv.Quote(name) } // of printable ASCII, it is a structured string

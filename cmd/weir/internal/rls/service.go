@@ -1,0 +1,117 @@
+package rls
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"sync"
+	"time"
+
+	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/health"
+	"google.golang.org/grpc/health/grpc_health_v1"
+
+	"github.com/weirgo/weir/cmd/weir/internal/serving"
+	"github.com/weirgo/weir/middleware/rules"
+)
+
+// Deadline is how long a store has for an answer: Envoy gives up after 20 ms.
+const Deadline = 15 * time.Millisecond
+
+// mostAsked bounds a request.
+const mostAsked = 64 << 10
+
+// A Service is a serving.Service that Envoy asks.
+type Service struct {
+	listen   string
+	listener net.Listener // nil before Start, as the next
+	server   *grpc.Server
+	health   *health.Server
+}
+
+// Addr is where the service listens.
+func (s *Service) Addr() net.Addr { return s.listener.Addr() }
+
+// New checks the value of --rls.
+func New(listen string) (*Service, error) {
+	if _, _, err := net.SplitHostPort(listen); err != nil {
+		return nil, fmt.Errorf("--rls: %q is no address to listen on, such as :8081", listen)
+	}
+	return &Service{listen: listen}, nil
+}
+
+// Lacks implements serving.Service. Rules of HTTP are no concern of the service.
+func (s *Service) Lacks(rules.Need) string { return "" }
+
+// Start implements serving.Service.
+func (s *Service) Start(l serving.Limits, failed func(error)) error {
+	current := &tables{limits: l}
+	first, err := newTable(l.Watcher.Rules(), l.Store)
+	if err != nil {
+		return err
+	}
+	if len(first.limits) == 0 {
+		return errors.New("--rls: the rules have no descriptors, and without them nothing is limited")
+	}
+	current.inForce = first
+	if s.listener, err = net.Listen("tcp", s.listen); err != nil {
+		return fmt.Errorf("--rls: %w", err)
+	}
+	s.server, s.health = grpc.NewServer(grpc.MaxRecvMsgSize(mostAsked)), health.NewServer()
+	pb.RegisterRateLimitServiceServer(s.server, &Decider{store: l.Store, table: current.get})
+	grpc_health_v1.RegisterHealthServer(s.server, s.health)
+	go func() {
+		if err := s.server.Serve(s.listener); err != nil {
+			failed(fmt.Errorf("--rls: %w", err))
+		}
+	}()
+	return nil
+}
+
+// Drain implements serving.Service.
+func (s *Service) Drain(ctx context.Context, grace time.Duration) {
+	if s.server == nil {
+		return
+	}
+	s.health.Shutdown() // it says NOT_SERVING
+	select {
+	case <-time.After(grace):
+	case <-ctx.Done():
+	}
+	defer context.AfterFunc(ctx, s.server.Stop)()
+	s.server.GracefulStop()
+}
+
+// Reread implements serving.Service.
+func (s *Service) Reread() error { return nil }
+
+// tables follows the rules in force.
+type tables struct {
+	limits serving.Limits
+
+	mu      sync.Mutex
+	inForce *table
+	refused *rules.Rules // that the store cannot count for; nil: none are
+}
+
+// get is the table of the rules in force, or the one before if the store cannot count for those.
+func (t *tables) get() *table {
+	now := t.limits.Watcher.Rules()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.inForce.rules == now || t.refused == now {
+		return t.inForce
+	}
+	next, err := newTable(now, t.limits.Store)
+	if err != nil {
+		t.refused = now
+		t.limits.Logger.Error("weir: the descriptors in force stay, as the store cannot count for the new ones",
+			slog.String("code", "weir-descriptors-refused"), slog.Any("error", err))
+		return t.inForce
+	}
+	t.inForce, t.refused = next, nil
+	return next
+}

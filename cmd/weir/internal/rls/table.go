@@ -1,0 +1,143 @@
+package rls
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	common "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/weirgo/weir/limiter"
+	"github.com/weirgo/weir/middleware"
+	"github.com/weirgo/weir/middleware/rules"
+)
+
+// A table has the limits of the descriptors of a rules file.
+type table struct {
+	rules  *rules.Rules
+	limits map[string][]*limit // by domain and the keys of the entries, the most exact one first
+}
+
+// A limit is that of a descriptor.
+type limit struct {
+	rules.Descriptor
+	name      string
+	quotas    []*limiter.Quota
+	shadow    bool
+	after     bool
+	described *pb.RateLimitResponse_RateLimit
+	policy    string // what RateLimit-Policy says of it
+}
+
+// newTable makes the table of rules that store counts for.
+func newTable(r *rules.Rules, store limiter.Store) (*table, error) {
+	t := &table{rules: r, limits: map[string][]*limit{}}
+	for _, d := range r.Descriptors() {
+		quotas, err := limiter.NewQuotas(d.Rule.Name, "", d.Rule.Limit)
+		if err != nil {
+			return nil, err
+		}
+		checker, checks := limiter.As[limiter.Checker](store)
+		for _, q := range quotas {
+			q.OnOutage = d.Rule.OnOutage
+			if checks {
+				if err := checker.Check(q); err != nil {
+					return nil, fmt.Errorf("descriptors: %q: %w", d.Rule.Name, err)
+				}
+			}
+		}
+		first := quotas[0].Limit()
+		l := &limit{Descriptor: d, name: d.Rule.Name, quotas: quotas, after: d.After, shadow: d.Rule.Mode == middleware.Shadow || r.Config().Shadow}
+		l.described = describe(l.name, first)
+		l.policy = quoted(l.name) + ";q=" + strconv.FormatInt(first.Events, 10) + ";w=" + strconv.FormatInt(seconds(first.Per), 10)
+		at := place(d.Domain, d.Entries)
+		t.limits[at] = append(t.limits[at], l)
+	}
+	for _, list := range t.limits {
+		slices.SortStableFunc(list, func(a, b *limit) int { return a.CompareExactness(&b.Descriptor) })
+	}
+	return t, nil
+}
+
+// place is where limits for a domain and entries of these keys are.
+func place(domain string, entries []rules.Entry) string {
+	var b strings.Builder
+	part := func(s string) { b.WriteString(strconv.Itoa(len(s)) + ":" + s) }
+	part(domain)
+	for _, e := range entries {
+		part(e.Key)
+	}
+	return b.String()
+}
+
+// find is the limit that is for a descriptor, and the key that it counts: the values that it leaves
+// open. Nil: there is none.
+func (t *table) find(domain string, d *common.RateLimitDescriptor) (*limit, string) {
+	entries := make([]rules.Entry, len(d.Entries))
+	for i, e := range d.Entries {
+		entries[i] = rules.Entry{Key: e.Key, Value: e.Value}
+	}
+	for _, l := range t.limits[place(domain, entries)] {
+		if l.Matches(entries) {
+			return l, l.key(entries)
+		}
+	}
+	return nil, ""
+}
+
+// key is the values that are counted apart, each with its length where there are several.
+func (l *limit) key(entries []rules.Entry) string {
+	var open []string
+	for i, e := range entries {
+		if l.Entries[i].Value == "" {
+			open = append(open, e.Value)
+		}
+	}
+	if len(open) == 1 {
+		return open[0]
+	}
+	var b strings.Builder
+	for _, value := range open {
+		b.WriteString(strconv.Itoa(len(value)) + ":" + value)
+	}
+	return b.String()
+}
+
+// units are Envoy's, the longest first.
+var units = []struct {
+	of   pb.RateLimitResponse_RateLimit_Unit
+	long time.Duration
+	word string // in a limit's text, where it is one of the calendar
+}{
+	{pb.RateLimitResponse_RateLimit_YEAR, math.MaxInt64, "year"},
+	{pb.RateLimitResponse_RateLimit_MONTH, math.MaxInt64, "month"},
+	{pb.RateLimitResponse_RateLimit_WEEK, 7 * 24 * time.Hour, "week"},
+	{pb.RateLimitResponse_RateLimit_DAY, 24 * time.Hour, "day"},
+	{pb.RateLimitResponse_RateLimit_HOUR, time.Hour, ""},
+	{pb.RateLimitResponse_RateLimit_MINUTE, time.Minute, ""},
+	{pb.RateLimitResponse_RateLimit_SECOND, time.Second, ""},
+}
+
+// describe is a limit as Envoy is told it. A period that has no unit is left out.
+func describe(name string, l limiter.Limit) *pb.RateLimitResponse_RateLimit {
+	d := &pb.RateLimitResponse_RateLimit{Name: name, RequestsPerUnit: uint32(min(l.Events, math.MaxUint32))}
+	_, window, _ := strings.Cut(l.String(), "/")
+	for _, u := range units {
+		switch {
+		case u.word != "" && strings.HasPrefix(window, u.word):
+			d.Unit = u.of
+			return d
+		case l.Per%u.long == 0:
+			if d.Unit = u.of; l.Per > u.long {
+				d.UnitMultiplier = wrapperspb.UInt32(uint32(l.Per / u.long))
+			}
+			return d
+		}
+	}
+	return d
+}
