@@ -121,3 +121,15 @@ func TestProxiesAskAndHandTheAnswerOn(t *testing.T) {
 		})
 	}
 }
+
+func TestTheDocsHaveTheConfigurationsThatAreRun(t *testing.T) {
+	page, err := os.ReadFile("../../../../docs/gateway.md")
+	require.NoError(t, err)
+	for _, p := range proxies {
+		for _, file := range p.files {
+			text, err := os.ReadFile(filepath.Join("testdata", file))
+			require.NoError(t, err)
+			assert.Contains(t, string(page), strings.ReplaceAll(string(text), "\t", "    "), file)
+		}
+	}
+}
