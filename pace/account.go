@@ -14,12 +14,13 @@ import (
 	"github.com/weirgo/weir/keyfunc"
 )
 
-// Token is the key of requests by their Authorization, whatever its scheme: a quota for each
-// token. It is digested at once, and never logged. Requests without one share a quota.
+// Token is a [Rule]'s Key that returns the Authorization field, whatever its scheme: each token has
+// its own quota. Tokens are digested at once and never logged. Requests without a token share a
+// quota.
 //
-// A transport that sets the field has to stand outside of pace for that. If tokens are
-// short-lived, let it stand inside instead, as the base, so that a request that waited
-// has a fresh one, and give the rule a Key that names the token's owner.
+// A transport that sets the field must wrap the Transport of pace, or Token finds nothing. If tokens
+// are short-lived, make it the base of pace instead, so that a request that waited gets a fresh
+// token, and use a Key that names the token's owner.
 func Token(r *http.Request) (string, error) {
 	switch values := r.Header["Authorization"]; {
 	case len(values) == 1 && values[0] != "":
@@ -40,14 +41,14 @@ type account struct {
 	slowdown atomic.Pointer[slowdown] // nil: none
 }
 
-// accounts are those of a rule by hashes of their keys, as no key is to be kept. Two keys of one
-// hash, of which the chance is nil, would be paced as one.
+// accounts are the accounts of a rule by the hash of their key, as keys must not be kept. Two keys
+// with one hash would be paced as one; that is as good as impossible.
 type accounts struct {
 	mu sync.Mutex
 	of map[uint64]*account
 }
 
-// mostAccounts bounds how many keys of a rule are known at a time.
+// mostAccounts bounds how many keys of a rule are remembered.
 const mostAccounts = 10_000
 
 var seed = maphash.MakeSeed()
@@ -73,7 +74,7 @@ func (t *Transport) accountOf(r *rule, request *http.Request) (*account, error) 
 	return r.accounts.get(maphash.String(seed, key), func() *account { return newAccount(r, t.digests.Digest(key).String()) }), nil
 }
 
-// serverOf is the host that a request goes to, whatever its Host field says: no two have one text.
+// serverOf is the host that a request goes to, whatever its Host field says. Each host has one text.
 func serverOf(request *http.Request) string {
 	return cmp.Or(route.Host(request.URL.Host), strings.ToLower(request.URL.Host))
 }
@@ -103,8 +104,8 @@ func (s *accounts) get(hash uint64, made func() *account) *account {
 	return a
 }
 
-// forgetOne makes room for another account: that of a key which nothing is known of, if one
-// is among a few that are looked at.
+// forgetOne removes an account to make room for another: an idle one, if there is one among the few
+// that are looked at.
 func (s *accounts) forgetOne() {
 	const few = 16
 	var victim uint64

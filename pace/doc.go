@@ -6,42 +6,42 @@
 //		Retry: pace.Retry{Attempts: 4},
 //	}))}
 //
-// A [Transport] is an http.RoundTripper over another one. With Options.Store and
-// Options.Cooldowns in Redis, processes pace together; without, each by itself.
+// A [Transport] wraps an http.RoundTripper. With Options.Store and Options.Cooldowns in Redis, all
+// processes pace together. Without Redis, each process paces its own requests.
 //
 // # Before a request is sent
 //
-// Each attempt waits for three things: that no cooldown is in force for its key, that it is its
-// turn, and that there is a place ([limiter.AtOnce]). Turns are places in the queue of a leaky
-// bucket, so that requests of all processes leave evenly, and each knows at once how long it
-// would wait. One for which that is too long fails without waiting, gives its turn back, and
-// says how long it would have been ([WaitError]). Every wait ends with the request's context.
+// Each attempt waits until no cooldown is in force for its key, until its turn comes, and for a slot
+// if the rule has [limiter.AtOnce]. Turns are positions in the queue of a leaky bucket. So the
+// requests of all processes leave evenly, and each request knows at once how long it would wait.
+// If that is too long, the request fails without waiting, returns its turn, and reports the wait
+// ([WaitError]). Every wait ends when the request's context ends.
 //
-// # After it
+// # After a response
 //
-// What the server says is read, whatever its dialect (package serverlimit):
+// Package serverlimit reads what the server says about its limits, in any dialect:
 //
-//   - A refusal is a cooldown of its key, in all processes: none sends anything until the server
-//     wants requests again, and then they leave evenly. If it does not say until when, it is
-//     for as long as ten requests take, from 100 ms to 10 s, and twice as long with each refusal
-//     in a row, up to 5 minutes. A response that was served and says that nothing remains is a
-//     cooldown too, if that is for more than a second.
-//   - Less remains than our limit would use until the quota begins anew, as others use it
-//     too: then requests leave more slowly, so that what remains lasts. The same if the server
-//     names a lower limit for the same period. A quota of another period, of tokens, of a few
-//     requests only, or with a time that is in doubt slows nothing down.
+//   - A refusal begins a cooldown of its key, in all processes: no request is sent until the server
+//     accepts requests again, and then requests leave evenly. If the server does not say how long
+//     to wait, the cooldown lasts as long as ten requests take, from 100 ms to 10 s. It doubles with
+//     each refusal in a row, up to 5 minutes. A request that was served begins a cooldown too, if its
+//     response says that nothing remains for more than a second.
+//   - If less remains than our limit would use until the quota resets, others use the quota too.
+//     Then requests leave more slowly, so that the rest lasts. The same happens if the server
+//     names a lower limit for the same period. Quotas of another period, of tokens, of a
+//     few requests only, or with a doubtful time slow nothing down.
 //
-// # Sent again
+// # Retries
 //
-// A request that was refused, or that failed, is sent again if that is safe and there is a budget
-// for it ([Retry]): never before the server wants it, at a random time after, and only when it
-// is its turn. Else the response is returned as it came, as any other status is.
+// A request that was refused or failed is sent again if that is safe and the budget allows it
+// ([Retry]): never earlier than the server asks, after a random extra pause, and only in its turn.
+// Otherwise the response is returned as it came, as with any other status.
 //
-// # What passes by
+// # Requests without a rule
 //
 // Requests to a host without a rule are sent unpaced. As a name may be misspelt, each such host
-// is logged once; with [Options.RefuseUnmatched] they fail.
+// is logged once. With [Options.RefuseUnmatched] these requests fail.
 //
-// Caches belong outside of pace, so that what they answer takes no turn. What sets a token
-// belongs inside, or outside: see [Token].
+// Put caches outside of pace, so that cached responses take no turn. Where to put a transport that
+// sets a token, see [Token].
 package pace

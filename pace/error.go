@@ -8,24 +8,24 @@ import (
 	"github.com/weirgo/weir/limiter"
 )
 
-// A WaitError is why a request was not sent: it would have had to wait for longer than
-// Options.MaxWait, or than its context lasts. It has used up nothing.
+// A WaitError reports that a request was not sent, because it would have waited for longer than
+// Options.MaxWait or than its context lasts. The request has used up nothing.
 //
 //	var tooLong *pace.WaitError
 //	if errors.As(err, &tooLong) {
 //		return later(tooLong.RetryAfter())
 //	}
 type WaitError struct {
-	// Rule is the name of the rule that it would have waited for.
+	// Rule is the name of the rule that paces the request.
 	Rule string
 
-	// Wait is how long it would have been at least. It is [limiter.Never] if there is no end
-	// to it, as the key is banned by hand.
+	// Wait is the least time that the request would have waited. It is [limiter.Never] if an
+	// operator banned the key without an end.
 	Wait time.Duration
 
-	// Cooldown says that the server refused a request, or said that nothing of a quota is left,
-	// and requests wait until it takes them again. Else it was too many of our own: of all
-	// processes that share the Store.
+	// Cooldown reports that requests wait for the server, which refused one or said that nothing
+	// of a quota remains. If it is false, too many requests of the processes that share the Store
+	// wait already.
 	Cooldown bool
 }
 
@@ -35,13 +35,13 @@ func (e *WaitError) RetryAfter() time.Duration { return e.Wait }
 func (e *WaitError) Error() string {
 	switch {
 	case e.Wait == limiter.Never:
-		return fmt.Sprintf("pace: %s: requests are held back until that is lifted by hand", e.Rule)
+		return fmt.Sprintf("pace: %s: an operator holds requests back, until the ban is lifted", e.Rule)
 	case e.Cooldown:
-		return fmt.Sprintf("pace: %s: the server wants no requests now; it would be asked again in %v, which is too long to wait", e.Rule, e.Wait)
+		return fmt.Sprintf("pace: %s: the server accepts no requests for %v, which is too long to wait", e.Rule, e.Wait)
 	}
-	return fmt.Sprintf("pace: %s: it would be this request's turn in %v, which is too long to wait", e.Rule, e.Wait)
+	return fmt.Sprintf("pace: %s: this request's turn would come in %v, which is too long to wait", e.Rule, e.Wait)
 }
 
-// ErrNoRule is what the error of a request to a host wraps that no rule is for, with
+// ErrNoRule is wrapped by the errors of requests that no rule matches, with
 // [Options.RefuseUnmatched].
-var ErrNoRule = errors.New("pace: no rule is for this request")
+var ErrNoRule = errors.New("pace: no rule matches this request")

@@ -9,68 +9,68 @@ import (
 	"github.com/weirgo/weir/pace/serverlimit"
 )
 
-// An Observer hears what became of every attempt to send a request, for metrics, logs and the
-// like. It is called in the request's goroutine, when the response's header was read or when
-// there is none, and from many at once. A panic in it is the request's.
+// An Observer is called with the result of every attempt to send a request, for metrics and logs.
+// It is called in the request's goroutine, once the response's header is read or the attempt has
+// failed, and from many goroutines at once. Its panics reach the request's caller.
 type Observer interface {
-	// ObserveAttempt is given what happened. The Observation is only good until it returns, and
-	// the Response's body is not to be touched.
+	// ObserveAttempt reports one attempt. It must not keep the Observation, nor touch the
+	// Response's body.
 	ObserveAttempt(o *Observation)
 }
 
-// An Observation is what became of one attempt to send a request.
+// An Observation is the result of one attempt to send a request.
 type Observation struct {
 	Request *http.Request
 	Outcome Outcome
 
-	// Rule is the name of the rule that applied, and Key the digest of the key that the request
-	// was counted under: empty if the rule has no Key, but with the Host "*", and if there is no rule.
+	// Rule is the name of the rule that applied, or empty. Key is the digest of the request's key:
+	// empty if there is no rule, or if the rule has no Key and its Host is not "*".
 	Rule, Key string
 
 	// Attempt counts from 1.
 	Attempt int
 
-	// Waited is how long this attempt waited before it was sent, or given up.
+	// Waited is how long this attempt waited before it was sent or given up.
 	Waited time.Duration
 
-	// Wait is, of OutcomeTooLong, how long it would have been at least.
+	// Wait is the least time that an attempt with OutcomeTooLong would have waited.
 	Wait time.Duration
 
 	// Took is how long the server took to answer; zero if nothing was sent.
 	Took time.Duration
 
-	// Response is the server's, or nil, and Said what it says about its limits.
+	// Response is the server's response, or nil. Said is what it says about the server's limits.
 	Response *http.Response
 	Said     serverlimit.Reading
 
-	// Cooldown is how long no requests of the key are sent now, by any process, because of what
-	// the server said in this response. Zero: it began none.
+	// Cooldown is the length of the cooldown that this response began: no process sends requests
+	// of the key meanwhile. Zero: it began none.
 	Cooldown time.Duration
 
-	// Retried says that the request is about to wait, and to be sent again.
+	// Retried reports that the request will be sent again, after a pause.
 	Retried bool
 
 	// Err is the request's error, or nil.
 	Err error
 }
 
-// An Outcome is what becomes of an attempt.
+// An Outcome is the kind of result of an attempt.
 type Outcome uint8
 
-// What becomes of attempts.
+// The outcomes of attempts.
 const (
 	OutcomeServed    Outcome = iota // answered, and not refused: a 404 as well as a 200
 	OutcomeRefused                  // the server refused it because of a limit
-	OutcomeFailed                   // no response, or one that says it was the server's failure: 5xx
+	OutcomeFailed                   // no response, or a server error: 5xx
 	OutcomeTooLong                  // not sent, as it would have waited for too long
 	OutcomeCanceled                 // not sent, as its context ended while it waited
 	OutcomeUndecided                // not sent, as the Store could not decide, or Key failed
-	OutcomeUnmatched                // sent unpaced or refused, as no rule is for it
+	OutcomeUnmatched                // sent unpaced or refused, as no rule matches it
 )
 
 var outcomes = [...]string{"served", "refused", "failed", "too_long", "canceled", "undecided", "unmatched"}
 
-// Outcomes are all there are.
+// Outcomes returns all outcomes.
 func Outcomes() []Outcome {
 	all := make([]Outcome, len(outcomes))
 	for i := range all {
@@ -79,7 +79,7 @@ func Outcomes() []Outcome {
 	return all
 }
 
-// String is the outcome in a word, such as "refused".
+// String returns the outcome as a word, such as "refused".
 func (o Outcome) String() string {
 	if int(o) < len(outcomes) {
 		return outcomes[o]
@@ -90,7 +90,7 @@ func (o Outcome) String() string {
 // Sent reports whether the attempt was paced and sent.
 func (o Outcome) Sent() bool { return o <= OutcomeFailed }
 
-// Observers is all of these as one, in this order. It panics on nil.
+// Observers returns an Observer that calls all of these, in this order. It panics if one is nil.
 func Observers(all ...Observer) Observer {
 	for i, o := range all {
 		if o == nil {
@@ -115,19 +115,19 @@ func (t *Transport) observe(o Observation) {
 	t.options.Observer.ObserveAttempt(&o)
 }
 
-// Stats are the figures of a rule in this process, at one moment.
+// Stats are the present figures of a rule in this process.
 type Stats struct {
 	Rule     string // its name
-	Waiting  int64  // requests that wait: for the end of a cooldown, a turn, a place, or to be sent again
-	InFlight int64  // requests that were sent and have no response yet; with AtOnce, until its body has ended
-	Keys     int    // that are known
+	Waiting  int64  // requests that wait: for the end of a cooldown, a turn, a slot, or before a retry
+	InFlight int64  // requests that were sent and have no response yet; with AtOnce, until the body ends
+	Keys     int    // keys that this process remembers
 
-	// Until is when the cooldown ends that lasts longest, of those that a response began here
-	// or a request of this process met; in the past if that is over. Zero: there was none.
+	// Until is the latest end of the cooldowns that this process began or met. It is in the past
+	// once they are over. Zero: there was none.
 	Until time.Time
 }
 
-// Stats are the figures of each rule, in the order of the rules.
+// Stats returns the figures of each rule, in the order of the rules.
 func (t *Transport) Stats() []Stats {
 	all := make([]Stats, len(t.rules))
 	for i, r := range t.rules {

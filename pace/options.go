@@ -16,104 +16,98 @@ import (
 
 // Options is what [NewTransport] takes. Only Rules is required.
 type Options struct {
-	// Rules say how requests are paced, by host. The first one that is for a request applies,
-	// so a narrow rule stands before a wide one.
+	// Rules say how requests are paced, by host. The first rule that matches a request applies,
+	// so put narrow rules before wide ones.
 	Rules []Rule
 
-	// Store counts the requests of all processes that share it, such as a redisstore. While its
-	// server is away, Rule.OnOutage says what happens. Nil: a [limiter.Memory], for this process
-	// alone.
+	// Store counts the requests of all processes that share it, such as a redisstore.Store. While
+	// its server does not answer, Rule.OnOutage applies. Nil: a [limiter.Memory], for this
+	// process alone.
 	Store limiter.Store
 
-	// Cooldowns is where it is kept which of a rule's keys a server has refused, and until when.
-	// With a redisbans.List all processes know within milliseconds, and no request asks Redis.
-	// Give it a list of its own, as one that is in use for clients makes each request look
-	// further. Keys in it begin with "pace:"; a ban by hand holds requests back, and one without
-	// an end has them fail at once; to unban lifts a cooldown. Nil: a list of this process alone.
+	// Cooldowns stores which keys a server has refused, and until when. With a redisbans.List all
+	// processes know within milliseconds, and no request asks Redis. Use a list that holds no
+	// clients, as their bans would slow each lookup down. Its keys begin with "pace:". To ban such
+	// a key holds its requests back, or has them fail at once if the ban has no end; to unban it
+	// ends a cooldown. Nil: a list of this process alone.
 	Cooldowns bans.List
 
 	// MaxWait is how long a request waits at most, in all of its attempts together: for the end
-	// of a cooldown, for its turn, and for a place. One that would wait for longer, or for longer
-	// than its context lasts, fails at once with a [*WaitError]. Up to 24 hours. Zero: 30s.
+	// of a cooldown, for its turn, and for a slot. A request that would wait for longer, or for
+	// longer than its context lasts, fails at once with a [*WaitError]. Up to 24 hours. Zero: 30s.
 	MaxWait time.Duration
 
 	// Retry says which requests are sent again. The zero value: none.
 	Retry Retry
 
-	// RefuseUnmatched has requests that no rule is for fail with [ErrNoRule]. False: they are sent
-	// unpaced, and each such host is logged once, as the name in a rule may be misspelt.
+	// RefuseUnmatched makes requests fail with [ErrNoRule] if no rule matches them. False: they are
+	// sent unpaced, and each such host is logged once, as the name in a rule may be misspelt.
 	RefuseUnmatched bool
 
-	// Observer hears what became of each attempt. Nil: none.
+	// Observer is called with the result of each attempt. Nil: none.
 	Observer Observer
 
 	// Secret keys the digests that stand for keys in Observations and in Cooldowns: 16 bytes or
-	// more, and the same as in redisstore.Options. Empty: they are SHA-256, which can be
-	// guessed where a key can; see [keyfunc.Digester].
+	// more, and the same as in redisstore.Options. Empty: the digests are SHA-256, so whoever can
+	// guess a key can check the guess; see [keyfunc.Digester].
 	Secret []byte
 
-	// Logger hears of requests that no rule is for, Warn with code weir-unpaced, and of a
-	// cooldown that could not be shared, Warn with code weir-cooldown-alone. Nil: slog.Default().
+	// Logger logs hosts that no rule matches, as Warn with code weir-unpaced, and cooldowns that
+	// could not be shared, as Warn with code weir-cooldown-alone. Nil: slog.Default().
 	Logger *slog.Logger
 }
 
-// A Rule paces the requests to one host, or some of them: those that use up one quota there.
+// A Rule paces the requests to one host, or those of them that use up one quota there.
 type Rule struct {
-	// Name is what the rule is called in Store, in Cooldowns, and by observers. Rules of
-	// different processes that have the same name, in the same Store, count together.
+	// Name is the rule's name in Store, in Cooldowns, and for observers. Rules of one name in
+	// several processes count together if the processes share the Store.
 	// Empty: Host.
 	Name string
 
 	// Host is required: "api.github.com", with a port if the rule is for this port alone,
-	// "*.example.org" for all hosts below a domain, or "*" for any. With "*" each host has counts
-	// and cooldowns of its own, so that no server can hold back requests to others.
+	// "*.example.org" for all hosts below a domain, or "*" for any host. With "*" each host has its
+	// own counts and cooldowns, so that no server can hold back requests to others.
 	Host string
 
-	// Match narrows the rule to requests that it returns true for, where a server has several
-	// quotas, such as one for searches. It does not change the request. Nil: all of Host.
+	// Match reports whether the rule is for a request to Host, where a server has several
+	// quotas, such as one for searches. It must not change the request. Nil: all requests to Host.
 	Match func(*http.Request) bool
 
-	// Key names the quota that a request uses up: there is one for each key. Requests without a
-	// key (keyfunc.ErrNoKey) share a count, and with any other error a request fails. Functions
-	// of package keyfunc serve here too. Nil: all requests of the rule share one, but with the
-	// Host "*", where all to one host do.
+	// Key returns the key of a request. Each key has its own quota. Requests without a key
+	// (keyfunc.ErrNoKey) share one; with any other error a request fails. Functions of package
+	// keyfunc work here too. Nil: all requests of the rule share one quota, or with the Host "*"
+	// all requests to one host.
 	Key keyfunc.Func
 
-	// Limit is how many requests the server allows, preferably in its own period: only then
-	// can what it says to remain be compared. Requests leave evenly, PerHour(3600) one a second,
-	// unless the limit has a burst: PerSecond(10).WithBurst(20) lets 19 leave at once after a
-	// pause, and then one every tenth of a second. One of a burst is kept back, so that requests
-	// which arrive less evenly than they left are not refused. The algorithm is TokenBucket then, and else
-	// the zero one or LeakyBucket.
-	//
-	// AtOnce is how many requests may be in progress, alone or beside a limit (limiter.All), from
-	// when they are sent until the response's body is read to its end or closed, or the request's
-	// context ends. Others wait for a slot, in FIFO order. Without a Queue as many wait as there
-	// may be, for MaxWait of the Options.
+	// Limit is what the server allows: a limit, limiter.AtOnce, or both in limiter.All. Requests
+	// leave evenly, with PerHour(3600) one each second, or with a burst: PerSecond(10).WithBurst(20)
+	// lets 19 leave at once after a pause (one is kept back for requests that arrive unevenly).
+	// Use the server's own period, as only then what it says to remain can be compared. AtOnce bounds
+	// requests in flight, until the response's body is read or closed or the context ends.
 	Limit limiter.Allowance
 
-	// OnOutage says what happens while Store's server gives no answer. Zero: FailLocal, so that
-	// each process paces by its share of the limit (failover.Options.Replicas). With FailClosed
-	// requests fail.
+	// OnOutage says what happens while the Store's server does not answer. Zero: FailLocal, so
+	// that each process paces by its share of the limit (failover.Options.Replicas). With
+	// FailClosed requests fail.
 	OnOutage limiter.Outage
 }
 
-// Retry says which requests are sent again: those with an idempotent method (GET, HEAD, OPTIONS,
+// Retry says which requests are sent again: requests with an idempotent method (GET, HEAD, OPTIONS,
 // TRACE, PUT, DELETE) or a header field Idempotency-Key, and others only if the server asks for
-// it (X-Should-Retry: true). A body has to come from Request.GetBody. They are sent again after
-// a refusal, after 408, 500, 502, 503, 504 and 529, and when no response came; not if the server says
+// it (X-Should-Retry: true). A request with a body needs Request.GetBody. A retry follows a refusal,
+// a status 408, 500, 502, 503, 504 or 529, or a missing response, unless the server says
 // X-Should-Retry: false.
 //
 // As in net/http, an Idempotency-Key of no values (req.Header["Idempotency-Key"] = nil) says that
 // a request is idempotent, and is not sent.
 type Retry struct {
-	// Attempts is how often a request is sent at most, the first time included: from 1 to 10.
-	// Zero: 1.
+	// Attempts is how often a request is sent at most, counting the first time: from 1 to 10.
+	// Zero: 1, no retries.
 	Attempts int
 
-	// Budget is how many requests are sent again, at most, in percent of all requests of a rule:
-	// from 1 to 100. What is not used is saved for 10 of them, and there are Attempts-1 at the
-	// start. So a server that is down is not asked Attempts times as often. Zero: 10.
+	// Budget bounds the retries of a rule, in percent of its requests: from 1 to 100. Up to 10
+	// unused retries are saved, and there are Attempts-1 at the start. So a server that is down
+	// does not get Attempts times the load. Zero: 10.
 	Budget int
 }
 
@@ -130,7 +124,7 @@ func (o Options) complete() (Options, error) {
 	var errs []error
 	report := func(format string, args ...any) { errs = append(errs, invalid.New("pace", format, args...)) }
 	if len(o.Rules) == 0 {
-		report("%s are missing: without one, nothing is paced", invalid.Name("Rules"))
+		report("%s are missing: without a rule, nothing is paced", invalid.Name("Rules"))
 	}
 	if o.MaxWait < 0 || o.MaxWait > mostMaxWait {
 		report("%s is %v: it must be more than 0 and at most %v, or 0 for %v", invalid.Name("MaxWait"), o.MaxWait, mostMaxWait, defaultMaxWait)
@@ -142,7 +136,7 @@ func (o Options) complete() (Options, error) {
 	case o.Retry.Budget < 0 || o.Retry.Budget > 100:
 		report("Retry.%s is %d: it must be from 1 to 100 percent, or 0 for %d", invalid.Name("Budget"), o.Retry.Budget, defaultBudget)
 	case o.Retry.Budget > 0 && o.Retry.Attempts < 2:
-		report("Retry.%s is %d, and there is nothing to spend it on, as %s is %d", invalid.Name("Budget"), o.Retry.Budget, invalid.Name("Attempts"), o.Retry.Attempts)
+		report("Retry.%s is %d, but nothing is sent again, as %s is %d", invalid.Name("Budget"), o.Retry.Budget, invalid.Name("Attempts"), o.Retry.Attempts)
 	}
 	if err := keyfunc.CheckSecret("pace", o.Secret); err != nil {
 		errs = append(errs, err)
@@ -166,7 +160,7 @@ func (o Options) complete() (Options, error) {
 	return o, err
 }
 
-// ofRule says which rule an error is about.
+// ofRule adds to an error which rule it is about.
 func ofRule(i int, r *Rule, err error) error {
 	if err == nil {
 		return nil

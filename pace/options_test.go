@@ -44,8 +44,8 @@ func TestOptionsAreCheckedAllAtOnce(t *testing.T) {
 		}},
 		"names": {pace.Options{Rules: []pace.Rule{{Name: "a", Host: "a.org", Limit: per}, {Name: "a", Host: "b.org", Limit: per}}}, []string{`two rules are named "a"`}},
 		"a rule that never applies": {pace.Options{Rules: []pace.Rule{{Host: "*.example.org", Limit: per}, {Host: "api.EXAMPLE.org:443", Limit: per}}},
-			[]string{`rule "api.EXAMPLE.org:443" never applies: "*.example.org"`}},
-		"a second that never applies": {pace.Options{Rules: []pace.Rule{{Host: "*", Limit: per}, {Host: "*.example.org", Limit: per}}}, []string{`rule "*.example.org" never applies: "*"`}},
+			[]string{`rule "api.EXAMPLE.org:443" never applies: the earlier rule "*.example.org"`}},
+		"a second that never applies": {pace.Options{Rules: []pace.Rule{{Host: "*", Limit: per}, {Host: "*.example.org", Limit: per}}}, []string{`rule "*.example.org" never applies: the earlier rule "*"`}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

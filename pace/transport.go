@@ -13,7 +13,8 @@ import (
 	"github.com/weirgo/weir/pace/serverlimit"
 )
 
-// A Transport paces requests. It is used by many goroutines at once, and has nothing to close.
+// A Transport is an http.RoundTripper that paces requests. It may be used by many goroutines at
+// once, and needs no Close.
 type Transport struct {
 	base    http.RoundTripper
 	rules   []*rule
@@ -22,12 +23,12 @@ type Transport struct {
 	start   time.Time
 
 	mu       sync.Mutex
-	unpaced  map[string]bool // hosts that were warned of
+	unpaced  map[string]bool // hosts that were logged
 	isShared bool            // whether the last cooldown could be shared; see warnAlone
 }
 
-// NewTransport returns a Transport that sends requests by base, or everything that is wrong with
-// o. A nil base is http.DefaultTransport.
+// NewTransport returns a Transport that sends requests through base, or an error with everything
+// that is wrong with o. A nil base is http.DefaultTransport.
 func NewTransport(base http.RoundTripper, o Options) (*Transport, error) {
 	o, err := o.complete()
 	if err != nil {
@@ -51,7 +52,7 @@ func NewTransport(base http.RoundTripper, o Options) (*Transport, error) {
 		names[made.name] = true
 		for _, earlier := range t.rules {
 			if earlier.covers(made) {
-				errs = append(errs, fmt.Errorf("pace: rule %q never applies: %q, which stands before it, is for all of its requests", made.name, earlier.name))
+				errs = append(errs, fmt.Errorf("pace: rule %q never applies: the earlier rule %q matches all of its requests", made.name, earlier.name))
 			}
 		}
 		t.rules = append(t.rules, made)
@@ -70,13 +71,13 @@ func Must(t *Transport, err error) *Transport {
 	return t
 }
 
-// now is the process's monotonic clock, in nanoseconds from 1 on.
+// now is the process's monotonic clock, in nanoseconds since t.start, plus 1.
 func (t *Transport) now() int64 { return int64(time.Since(t.start)) + 1 }
 
-// RoundTrip implements [http.RoundTripper]. It sends the request when that is due, again if
-// Retry says so, and returns the last response as it came: a refusal is a response. With
-// AtOnce the response's body has to be read to its end or closed, as net/http asks for
-// too, or the request is under way for ever.
+// RoundTrip implements [http.RoundTripper]. It sends the request in its turn, again if Retry says
+// so, and returns the last response as it came: a refusal is a response, not an error. Read the
+// response's body to its end or close it, as net/http requires too. With AtOnce an open body holds
+// its slot until the request's context ends.
 func (t *Transport) RoundTrip(request *http.Request) (*http.Response, error) {
 	r := t.ruleFor(request)
 	if r == nil {
@@ -93,17 +94,18 @@ func (t *Transport) RoundTrip(request *http.Request) (*http.Response, error) {
 	return c.roundTrip(request)
 }
 
-// CloseIdleConnections closes those of the base, as http.Client.CloseIdleConnections asks for.
+// CloseIdleConnections closes the idle connections of the base, for
+// http.Client.CloseIdleConnections.
 func (t *Transport) CloseIdleConnections() {
 	if base, ok := t.base.(interface{ CloseIdleConnections() }); ok {
 		base.CloseIdleConnections()
 	}
 }
 
-// ruleFor is the first rule that is for a request, or nil.
+// ruleFor is the first rule that matches a request, or nil.
 func (t *Transport) ruleFor(request *http.Request) *rule {
 	if request.URL == nil {
-		return nil // which is for the base to refuse
+		return nil // the base refuses it
 	}
 	name := route.Host(request.URL.Host)
 	for _, r := range t.rules {
@@ -114,7 +116,7 @@ func (t *Transport) ruleFor(request *http.Request) *rule {
 	return nil
 }
 
-// mostUnpaced is how many hosts are warned of.
+// mostUnpaced is how many unpaced hosts are logged at most.
 const mostUnpaced = 16
 
 func (t *Transport) unmatched(request *http.Request) (*http.Response, error) {
@@ -125,7 +127,7 @@ func (t *Transport) unmatched(request *http.Request) (*http.Response, error) {
 	}
 	if t.options.RefuseUnmatched {
 		closeBody(request)
-		o.Err = fmt.Errorf("%w: it is to the host %.253q", ErrNoRule, host)
+		o.Err = fmt.Errorf("%w: its host is %.253q", ErrNoRule, host)
 	} else {
 		t.warnUnpaced(request.Context(), host)
 		began := t.now()
@@ -144,7 +146,7 @@ func (t *Transport) warnUnpaced(ctx context.Context, host string) {
 	}
 	t.mu.Unlock()
 	if warn {
-		t.options.Logger.WarnContext(ctx, "weir: requests to this host are not paced, as no rule is for them", "code", "weir-unpaced", "host", host)
+		t.options.Logger.WarnContext(ctx, "weir: requests to this host are not paced, as no rule matches them", "code", "weir-unpaced", "host", host)
 	}
 }
 
@@ -231,7 +233,7 @@ func (c *call) send(attempt *http.Request, got *answer) {
 	}
 }
 
-// observeUnsent is for an attempt that was not sent.
+// observeUnsent reports an attempt that was not sent to the Observer.
 func (c *call) observeUnsent(request *http.Request, attempt int, err error) Outcome {
 	o := Observation{Request: request, Outcome: OutcomeUndecided, Rule: c.rule.name, Key: c.a.key, Attempt: attempt, Waited: c.waited, Err: err}
 	var tooLong *WaitError
