@@ -7,7 +7,7 @@ import (
 	"github.com/weirgo/weir/pace/serverlimit"
 )
 
-// An answer is what came of an attempt.
+// An answer is the response to an attempt, or its error.
 type answer struct {
 	response *http.Response
 	err      error
@@ -61,13 +61,13 @@ const (
 	// soon is a time that fields in whole seconds cannot tell from now.
 	soon = time.Second
 
-	// together is by how much the ends of cooldowns may differ that are taken for one, as requests
-	// are refused many at a time.
+	// together is how far apart two cooldowns may end that count as one, as many requests are
+	// refused at a time.
 	together = 10 * time.Millisecond
 )
 
-// hear learns from an answer: a refusal, or a quota of which nothing remains, is a cooldown, and
-// less than our limit would use a slowdown. It returns how long the cooldown is that this begins.
+// hear learns from an answer. A refusal or a used-up quota begins a cooldown, and hear returns its
+// length. If less remains than our limit would use, a slowdown begins.
 func (c *call) hear(got *answer) time.Duration {
 	if got.response == nil {
 		return 0
@@ -87,7 +87,7 @@ func (c *call) hear(got *answer) time.Duration {
 	return 0
 }
 
-// untilMore is how long nothing is left, by the response to a request that was served.
+// untilMore is how long nothing remains, by the response to a request that was served.
 func (c *call) untilMore(said *serverlimit.Reading) (wait time.Duration) {
 	each(said, func(q *serverlimit.Quota) {
 		if q.Remaining != 0 || q.Unit == "concurrent-requests" { // which are free again when one ends

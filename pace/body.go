@@ -8,10 +8,10 @@ import (
 	"time"
 )
 
-// until is a body that calls leave at its end, or when the request's context ends, as the
+// until is a body that calls release at its end, or when the request's context ends, as the
 // connection is free then too.
-func until(ctx context.Context, body io.ReadCloser, leave func()) io.ReadCloser {
-	held := heldBody{body, leave, context.AfterFunc(ctx, leave)}
+func until(ctx context.Context, body io.ReadCloser, release func()) io.ReadCloser {
+	held := heldBody{body, release, context.AfterFunc(ctx, release)}
 	if w, ok := body.(io.Writer); ok { // of 101 Switching Protocols
 		return struct {
 			heldBody
@@ -23,13 +23,13 @@ func until(ctx context.Context, body io.ReadCloser, leave func()) io.ReadCloser 
 
 type heldBody struct {
 	body    io.ReadCloser
-	leave   func()
+	release func()
 	unwatch func() bool // the context
 }
 
 func (b heldBody) end() {
 	b.unwatch()
-	b.leave()
+	b.release()
 }
 
 func (b heldBody) Read(p []byte) (int, error) {
@@ -45,12 +45,12 @@ func (b heldBody) Close() error {
 	return b.body.Close()
 }
 
-// mostPatience is how long to wait for a body that the caller has not asked for yet.
+// mostPatience is how long to wait for a body that the caller has not read yet.
 const mostPatience = time.Second
 
-// peek reads the beginning of a body, of so many bytes at most, and says whether that is all of
-// it. The response's body is whole after it. A body that is too slow goes on to be read in the
-// background, until it is closed: nothing of it is known then.
+// peek reads the beginning of a body, up to most bytes, and reports whether that is all of it. The
+// response's body stays whole. If the body is too slow, peek returns nothing, and reading goes on in
+// the background until the body is closed.
 func peek(r *http.Response, most int) (text []byte, ended bool) {
 	p := &peeked{body: r.Body, read: make(chan struct{})}
 	r.Body = p
@@ -73,7 +73,7 @@ func peek(r *http.Response, most int) (text []byte, ended bool) {
 	}
 }
 
-// A peeked body is one of which the beginning was read.
+// A peeked body is a body whose beginning was read.
 type peeked struct {
 	body  io.ReadCloser
 	read  chan struct{} // closed once the rest is set

@@ -9,9 +9,9 @@ import (
 	"github.com/weirgo/weir/internal/route"
 )
 
-// A host is which hosts a rule is for.
+// A host is the pattern of a rule's hosts.
 type host struct {
-	name string // as route.Host spells it; ".example.org" for all below; "" for any
+	name string // as route.Host spells it; ".example.org" for all hosts below; "" for any
 	port string // "": any
 }
 
@@ -21,11 +21,11 @@ func parseHost(text string) (host, error) {
 	}
 	switch {
 	case text == "":
-		return host{}, invalid.New("pace", `%s is missing: "*" is for any`, invalid.Name("Host"))
+		return host{}, invalid.New("pace", `%s is missing: use "*" for any host`, invalid.Name("Host"))
 	case text == "*":
 		return host{}, nil
 	case strings.Contains(text, "/"):
-		return wrong("it must be a host alone, such as api.example.org; what else a request has to be is for Match to say")
+		return wrong("it must be a host alone, such as api.example.org; for anything else about a request use Match")
 	}
 	field, below := strings.CutPrefix(text, "*.")
 	name := route.Host(field)
@@ -45,7 +45,7 @@ func parseHost(text string) (host, error) {
 	return host{name, port}, nil
 }
 
-// isHost reports whether it can be a host's name or address.
+// isHost reports whether name can be the name or address of a host.
 func isHost(name string) bool {
 	for _, c := range []byte(name) {
 		if !('a' <= c && c <= 'z' || '0' <= c && c <= '9' || c == '.' || c == '-' || c == '_' || c == ':') {
@@ -55,8 +55,7 @@ func isHost(name string) bool {
 	return true
 }
 
-// isFor reports whether the rule is for a request to u, of which name is the host as route.Host
-// spells it.
+// isFor reports whether h matches u, whose host route.Host spells name.
 func (h host) isFor(name string, u *url.URL) bool {
 	switch {
 	case h.name == "":
@@ -84,7 +83,7 @@ func portOf(u *url.URL) string {
 	return ""
 }
 
-// covers reports whether h is for all that other is for.
+// covers reports whether h matches all that other matches.
 func (h host) covers(other host) bool {
 	switch {
 	case h.name == "":

@@ -13,8 +13,8 @@ import (
 	"github.com/weirgo/weir/pace/serverlimit"
 )
 
-// next is the request to send after an answer, and how long to wait first; nil if there is
-// none. Then what was answered is as it came; else its body has been read, and is kept.
+// next is the request to send after an answer, and how long to wait first. It is nil if nothing is
+// sent again; then the response is as it came. Otherwise the response's body has been read and kept.
 func (c *call) next(request *http.Request, got *answer, attempt int) (*http.Request, time.Duration) {
 	if attempt >= c.t.options.Retry.Attempts || c.ctx.Err() != nil || !got.isFailure() || !isRepeatable(request, got.said.Retry) {
 		return nil, 0
@@ -42,7 +42,7 @@ func (c *call) next(request *http.Request, got *answer, attempt int) (*http.Requ
 	return again, pause
 }
 
-// isFailure reports whether another attempt may fare better.
+// isFailure reports whether another attempt may succeed.
 func (got *answer) isFailure() bool {
 	if got.err != nil {
 		var untrusted *tls.CertificateVerificationError
@@ -59,7 +59,7 @@ func (got *answer) isFailure() bool {
 	return got.said.Limited || got.said.Retry == serverlimit.RetryYes
 }
 
-// statusOverloaded is Anthropic's.
+// statusOverloaded is a status of Anthropic's.
 const statusOverloaded = 529
 
 // isRepeatable reports whether a request can be sent again, and may be.
@@ -72,12 +72,12 @@ func isRepeatable(r *http.Request, server serverlimit.Retry) bool {
 		return true
 	}
 	_, idempotent := r.Header["Idempotency-Key"]
-	_, alike := r.Header["X-Idempotency-Key"] // which net/http takes for the same
+	_, alike := r.Header["X-Idempotency-Key"] // which net/http accepts too
 	return idempotent || alike || server == serverlimit.RetryYes
 }
 
-// What a request waits before it is sent again, on top of what the server wants: any time up to
-// firstPause, and up to twice as much with each attempt.
+// The random pause before a retry, on top of the server's wait: up to firstPause, and up to twice as
+// long with each attempt.
 const (
 	firstPause = 200 * time.Millisecond
 	mostPause  = 10 * time.Second
@@ -87,13 +87,12 @@ func jitter(attempt int) time.Duration {
 	return rand.N(min(firstPause<<(attempt-1), mostPause) + 1)
 }
 
-// mostKept is how long a body may be that is kept while the request is sent again, for the case
-// that it cannot be. A response with a longer one is the last.
+// mostKept bounds the body that is kept while the request waits to be sent again, in case it cannot
+// be. A response with a longer body is the last.
 const mostKept = 64 << 10
 
-// keep reads a body to its end and closes it, so that the connection is free, and puts
-// what it read in its place. It returns false, and leaves the body whole, if it is too long or does
-// not end.
+// keep reads a body to its end and closes it, so that the connection is free. The response then has
+// a copy of the body. If the body is too long or does not end, keep returns false and leaves it whole.
 func keep(r *http.Response) bool {
 	if r.Body == nil || r.Body == http.NoBody {
 		return true
@@ -107,15 +106,15 @@ func keep(r *http.Response) bool {
 	return true
 }
 
-// A budget is what may be spent on sending requests again. Each request earns a part of one.
+// A budget counts the retries that may be sent. Each request earns a part of one.
 type budget struct {
 	mu    sync.Mutex
-	part  int64 // that a request earns, in percent
-	most  int64 // what can be saved, in percent of a request
+	part  int64 // what a request earns, in percent of a retry
+	most  int64 // what can be saved, in percent of a retry
 	saved int64
 }
 
-// savedRequests is how many requests can be saved for.
+// savedRequests is how many unused retries can be saved.
 const savedRequests = 10
 
 func newBudget(r Retry) budget {

@@ -23,9 +23,9 @@ type rule struct {
 	match func(*http.Request) bool // nil: all
 	key   keyfunc.Func             // nil: none
 
-	// Turns. A turn is a place in the queue of a leaky bucket, whatever the algorithm of the
-	// limit: so it is known how long the wait is, for all processes together. A burst is
-	// how far ahead of its turn a request may leave.
+	// A turn is a position in the queue of a leaky bucket, whatever the algorithm of the limit. So
+	// each request knows how long it waits, for all processes together. A burst is how far ahead
+	// of its turn a request may leave.
 	quota  *limiter.Quota // nil: there is no limit
 	events int64
 	per    time.Duration
@@ -36,18 +36,18 @@ type rule struct {
 
 	budget   budget
 	accounts accounts
-	only     *account // that of all requests, if there is no key
+	only     *account // of all requests, if there is no key
 
 	waiting, inFlight atomic.Int64
 	until             atomic.Int64 // the latest end of a cooldown; see Transport.now
 }
 
-// margin is how many requests of a burst are kept back. A pace at the edge of what the server lets
-// through has no slack: requests leave evenly and arrive unevenly, so that each which comes too early
-// is refused, and each refusal stops all processes for a second or more.
+// margin is how many requests of a burst are kept back. Requests leave evenly and arrive unevenly. At
+// the very edge of the server's limit, each request that arrives too early would be refused, and each
+// refusal stops all processes for a second or more.
 const margin = 1
 
-// What a Limit of a leaky bucket can be.
+// The bounds of the leaky bucket's queue.
 const (
 	mostQueue = 1_000_000_000_000
 	mostDrain = 366 * 24 * time.Hour
@@ -64,7 +64,7 @@ func newRule(r Rule, t *Transport) (*rule, error) {
 	switch {
 	case err != nil:
 	case len(limits) > 1:
-		errs = append(errs, invalid.New("pace", "%s is %v: a rule paces by one limit, with AtOnce beside it", invalid.Name("Limit"), r.Limit))
+		errs = append(errs, invalid.New("pace", "%s is %v: a rule takes one limit, and AtOnce beside it", invalid.Name("Limit"), r.Limit))
 	case len(limits) == 1:
 		errs = append(errs, made.setLimit(limits[0], o.MaxWait))
 	}
@@ -95,7 +95,7 @@ func (r *rule) setLimit(l limiter.Limit, maxWait time.Duration) error {
 	case limiter.LeakyBucket:
 		queue = cmp.Or(l.Burst, queue)
 	default:
-		return invalid.New("pace", "%s is %v: requests leave evenly, or with a burst; so its algorithm must be left out, or be token-bucket or leaky-bucket", invalid.Name("Limit"), l)
+		return invalid.New("pace", "%s is %v: requests leave evenly or with a burst, so the algorithm must be token-bucket, leaky-bucket, or left out", invalid.Name("Limit"), l)
 	}
 	queue = min(queue, mostQueue, r.requestsIn(mostDrain))
 	var err error
@@ -118,8 +118,8 @@ func (r *rule) setSlots(c limiter.Concurrency, o limiter.Outage, options *Option
 // mostWaiting is the longest queue of a limiter.Concurrency.
 const mostWaiting = 10_000
 
-// register tells a store what will be counted in it. Two transports of a process that share
-// a rule's name count together, as those of two processes do.
+// register claims the quota's name in the store. Two transports of a process that share a rule's
+// name count together, like transports of two processes.
 func register(s limiter.Store, q *limiter.Quota) error {
 	if store, ok := limiter.As[limiter.Claimer](s); ok {
 		if err := store.Claim(q.Rule()); err != nil && !errors.Is(err, limiter.ErrClaimed) {
@@ -129,7 +129,7 @@ func register(s limiter.Store, q *limiter.Quota) error {
 	return limiter.CheckStore(s, q)
 }
 
-// covers reports whether no request gets to a later rule.
+// covers reports whether r matches all requests that a later rule matches.
 func (r *rule) covers(later *rule) bool { return r.match == nil && r.host.covers(later.host) }
 
 // requestsIn is how many requests the limit lets out in d.
@@ -143,7 +143,7 @@ func (r *rule) timeOf(n int64) time.Duration {
 	return time.Duration(mulDiv(n, int64(r.per), r.events))
 }
 
-// mulDiv is a*b/c, saturating, for numbers of which c is positive and none is negative.
+// mulDiv is a*b/c, at most math.MaxInt64. c is positive, a and b are not negative.
 func mulDiv(a, b, c int64) int64 {
 	high, low := bits.Mul64(uint64(a), uint64(b))
 	if high >= uint64(c) {

@@ -6,9 +6,9 @@ import (
 	"github.com/weirgo/weir/pace/serverlimit"
 )
 
-// A slowdown makes a quota last of which less remains than our limit would use until its reset, as
-// others use it too: each request takes as many units of the bucket as it takes for that. So no
-// process has to know what a server said to another, and nothing is counted twice.
+// A slowdown makes the rest of a quota last until its reset, if others use the quota too and less
+// remains than our limit would use: each request takes several units of the bucket. So no process has
+// to know what the server said to another, and nothing is counted twice.
 type slowdown struct {
 	until   int64 // when the quota begins anew; see Transport.now
 	need    int64 // what our limit would use until then
@@ -46,8 +46,8 @@ func (s *slowdown) factor() float64 {
 	return factor
 }
 
-// slowDown learns from a response to a request that was served which quota calls for the slowest
-// pace.
+// slowDown sets the slowdown by the quota that requires the slowest pace, of those in a response to a
+// request that was served.
 func (c *call) slowDown(said *serverlimit.Reading) {
 	r := c.rule
 	if r.quota == nil {
@@ -76,9 +76,9 @@ func (c *call) slowDown(said *serverlimit.Reading) {
 	}
 }
 
-// isAbout reports whether what is said of a quota can be compared with r's limit. A quota of
-// another period, one of something other than requests, and one that may be that of a few
-// requests only, are no reason to slow all down; nor is a time that is in doubt.
+// isAbout reports whether a quota can be compared with r's limit. A quota of another period, of
+// another unit than requests, or that may be about a few requests only is no reason to slow all
+// requests down; nor is a doubtful time.
 func (r *rule) isAbout(q *serverlimit.Quota) bool {
 	switch {
 	case q.Remaining <= 0 || q.Reset <= 0 || q.Reset > r.per+soon || q.Unsure > soon:

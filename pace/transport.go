@@ -150,7 +150,7 @@ func (t *Transport) warnUnpaced(ctx context.Context, host string) {
 	}
 }
 
-// A call is a request on its way, in all of its attempts.
+// A call is a request with all of its attempts.
 type call struct {
 	t    *Transport
 	a    *account

@@ -11,9 +11,9 @@ import (
 // turns are the queue of one key: a leaky bucket in the store, and what this process knows of its
 // end.
 //
-// A turn that is taken in vain returns to the queue only as long as none stands behind it. Many
-// requests that cannot wait would make the queue longer, so none of them takes a turn: a request
-// reserves its turn in this process first.
+// A turn that is given back shortens the queue only if it is the last one. So many requests that
+// cannot wait would lengthen the queue if each took a turn. Therefore a request reserves its turn in
+// this process first.
 type turns struct {
 	rule *rule
 	key  string
@@ -46,8 +46,8 @@ func (q *turns) reserve(cost int64, wait time.Duration) bool {
 // wait is how long after now the next turn is due.
 func (q *turns) wait() time.Duration { return time.Duration(q.end.Load() - q.rule.transport.now()) }
 
-// look asks the store for the end of the queue, which requests of this process or of others may
-// have left. One request asks at a time, for all that came meanwhile.
+// look asks the store for the end of the queue, as requests of any process may have left the queue.
+// One request asks at a time, for all that came meanwhile.
 func (q *turns) look(ctx context.Context) error {
 	looks := q.looks.Load()
 	select {
@@ -64,7 +64,7 @@ func (q *turns) look(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	// The store has counted what it was asked for before. What was reserved since stays reserved.
+	// The store has counted what was reserved before. What was reserved since stays reserved.
 	q.end.Add(q.rule.transport.now() + int64(t.decision.Delay) - before)
 	q.looks.Add(1)
 	return nil

@@ -33,7 +33,7 @@ func (c *call) admit() (release func(), err error) {
 			return nil, err
 		}
 		// A cooldown has begun meanwhile, if only while the store was asked. After it, this request
-		// needs another turn: so do all that waited, and they are not to be sent together.
+		// needs another turn, like all that waited: they must not be sent together.
 		release()
 	}
 }
@@ -49,7 +49,7 @@ func (c *call) coolDown(left time.Duration) error {
 	return c.sleep(left)
 }
 
-// shortest is what is not waited for, as timers are no finer. The turns stay as they are.
+// shortest is the shortest wait: timers are no finer. The turns do not change.
 const shortest = 50 * time.Microsecond
 
 // takeTurn takes a turn, and waits for it.
@@ -89,8 +89,8 @@ func (c *call) takeTurn() (taken turn, err error) {
 	return taken, err
 }
 
-// ahead is how long before its turn a request may leave. A burst is earned again after a
-// cooldown, so that one does not end with it.
+// ahead is how long before its turn a request may leave. A burst is earned again after a cooldown, so
+// that no burst follows it.
 func (c *call) ahead() time.Duration {
 	if c.rule.burst == 1 {
 		return 0
@@ -102,17 +102,17 @@ func (c *call) ahead() time.Duration {
 	return ahead
 }
 
-// afterQueue is how long a request would wait that finds the queue full.
+// afterQueue is how long a request would wait if it finds the queue full.
 func (c *call) afterQueue(t *turn) time.Duration {
 	d := &t.decision
-	if d.RetryAfter == limiter.Never {
-		return d.ResetAfter + c.rule.per // of a process's share in an outage, which is less than cost
+	if d.RetryAfter == limiter.Never { // the share of this process in an outage is less than cost
+		return d.ResetAfter + c.rule.per
 	}
 	return add(d.RetryAfter, max(0, c.rule.timeOf(d.Limit-t.cost)-c.ahead()))
 }
 
-// acquire takes a slot of the rule, if it has AtOnce, and waits for one if need be. The request is
-// in flight until release is called. Further calls of release do nothing.
+// acquire acquires a slot if the rule has AtOnce, and waits for one if need be. The request is in
+// flight until release is called. Further calls of release do nothing.
 func (c *call) acquire() (release func(), err error) {
 	r, ctx := c.rule, c.ctx
 	if r.slots == nil {
@@ -154,7 +154,7 @@ func wrap(r *rule, err error) error {
 	return fmt.Errorf("pace: %s: %w", r.name, err)
 }
 
-// lateness is how late timers may have been that a request waited for already.
+// lateness is how late the timers of a request's earlier waits may have been.
 const lateness = 10 * time.Millisecond
 
 // longest is how long the request can still wait.

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// readBody reads what two providers say in the bodies of errors alone; of others nothing is
-// read. A nil body was not looked into.
+// readBody reads what two providers say only in the bodies of errors. Bodies of other providers are
+// ignored. A nil body has not been read yet.
 func (said *Reading) readBody(r *http.Response, body []byte) {
 	h := r.Header
 	switch {
@@ -18,7 +18,7 @@ func (said *Reading) readBody(r *http.Response, body []byte) {
 			said.BodyTells = body == nil
 		}
 		if said.Limited && said.Wait == 0 {
-			said.Wait, said.Unsure = time.Minute, time.Second // which GitHub's documentation wants
+			said.Wait, said.Unsure = time.Minute, time.Second // as GitHub's documentation requires
 		}
 	case said.Limited && said.Wait > 0:
 	case said.Limited && strings.HasPrefix(h.Get("Content-Type"), "application/json"):

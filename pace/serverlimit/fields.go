@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// A kind is what a field tells.
+// A kind is what a field is about.
 type kind uint8
 
 const (
@@ -18,7 +18,7 @@ const (
 	window
 	wait
 	retry
-	name   // of the quota that the fields without one are about
+	name   // of the quota that fields without a quota's name are about
 	used   // 32/40: used, of the limit
 	list   // RateLimit
 	policy // RateLimit-Policy
@@ -32,7 +32,7 @@ type meaning struct {
 	unit   time.Duration
 }
 
-// special are the fields with a meaning that their name does not show.
+// special are the fields whose name does not show their meaning.
 var special = map[string]meaning{
 	"Retry-After":                   {kind: wait, unit: time.Second},
 	"Retry-After-Ms":                {kind: wait, unit: time.Millisecond},
@@ -44,7 +44,7 @@ var special = map[string]meaning{
 	"X-Amzn-Ratelimit-Limit":        {kind: nothing}, // a rate per second, not a quota
 }
 
-// words are what fields say behind "RateLimit-". The first that a field has counts.
+// words are what fields say after "RateLimit-". The first word that is known counts.
 var words = map[string]kind{
 	"Limit": limit, "Max": limit, "Remaining": remaining,
 	"Reset": reset, "Resettime": reset, "Next": reset,
@@ -53,14 +53,14 @@ var words = map[string]kind{
 	"Policy": policy, "Retry": wait,
 }
 
-// periods are names of quotas that tell their window.
+// periods are names of quotas that are periods.
 var periods = map[string]time.Duration{
 	"second": time.Second, "secondly": time.Second, "minute": time.Minute, "hour": time.Hour,
 	"hourly": time.Hour, "day": 24 * time.Hour, "daily": 24 * time.Hour,
 }
 
-// fieldsOf are the names of the fields that may tell of limits, sorted, so that a reading does not
-// depend on the order of a map.
+// fieldsOf returns the names of the fields that may be about limits, sorted, so that a reading does
+// not depend on the order of a map.
 func fieldsOf(h http.Header) (fields []string) {
 	for field := range h {
 		if len(field) <= maxName && mayTell(field) {
@@ -71,7 +71,7 @@ func fieldsOf(h http.Header) (fields []string) {
 	return fields
 }
 
-// mayTell reports whether a field's name has to be looked at closely, which few have to.
+// mayTell reports whether a field may be about limits, as few are.
 func mayTell(field string) bool {
 	return strings.Contains(field, "Rate") || strings.Contains(field, "Retry") || strings.HasSuffix(field, "-Call-Limit")
 }
@@ -128,7 +128,7 @@ type collector struct {
 	retry Retry
 }
 
-// A slot is a quota, known by the fields' prefix and its name.
+// A slot holds a quota, by the prefix of its fields and its name.
 type slot struct {
 	Quota
 	prefix string
@@ -144,7 +144,7 @@ func (c *collector) readAll(fields []string) {
 		switch m := meaningOf(field); m.kind {
 		case nothing:
 		case policy:
-			policies = append(policies, field) // they are about quotas that the others tell of
+			policies = append(policies, field) // they add to the quotas of other fields
 		default:
 			c.read(m, c.clock.header[field])
 		}
@@ -154,8 +154,8 @@ func (c *collector) readAll(fields []string) {
 	}
 }
 
-// read reads the lines of a field, of which each has its say. There are bounds, as reading
-// the 10 MiB that net/http lets a server send would take a second.
+// read reads the lines of a field. There are bounds, as reading the 10 MiB that net/http lets a
+// server send would take a second.
 func (c *collector) read(m meaning, lines []string) {
 	for _, line := range lines[:min(len(lines), maxLines)] {
 		if len(line) <= maxLine {
@@ -216,15 +216,14 @@ func (q *Quota) setReset(s span) {
 	}
 }
 
-// call gives the quota that fields with the prefix are about a name. That of the field which
-// is read first stays.
+// call names the quota that fields with the prefix are about. The name that is read first stays.
 func (c *collector) call(prefix, called string) {
 	if called != "" {
 		c.add(&slot{Quota: unsaid(""), prefix: prefix, called: called[:min(len(called), maxName)]})
 	}
 }
 
-// add puts what was said about a quota beside what is known of it.
+// add joins what a field says about a quota with what other fields said.
 func (c *collector) add(s *slot) {
 	if s.Quota == unsaid(s.Name) && s.called == "" {
 		return
@@ -236,7 +235,7 @@ func (c *collector) add(s *slot) {
 		c.n++
 		return
 	case i < 0:
-		i = c.n - 1 // one too many, which must not hide that it is used up
+		i = c.n - 1 // one too many: that it is used up must not be lost
 	}
 	known := &c.slots[i]
 	known.join(s.Quota)
@@ -250,7 +249,7 @@ func (c *collector) find(prefix, name string) int {
 	return slices.IndexFunc(c.slots[:c.n], func(s slot) bool { return s.prefix == prefix && s.Name == name })
 }
 
-// join takes the safe reading of both.
+// join makes q the safe reading of both.
 func (q *Quota) join(other Quota) {
 	q.Limit = least(q.Limit, other.Limit)
 	q.Remaining = least(q.Remaining, other.Remaining)
@@ -262,7 +261,7 @@ func (q *Quota) join(other Quota) {
 	}
 }
 
-// least is the lesser of two counts that are said.
+// least is the lesser of two counts, of those that were said.
 func least(a, b int64) int64 {
 	if a == Unsaid || b == Unsaid {
 		return max(a, b)
@@ -270,7 +269,7 @@ func least(a, b int64) int64 {
 	return min(a, b)
 }
 
-// finish returns the quotas, the closest to its end first.
+// finish returns the quotas, the closest to being used up first.
 func (c *collector) finish() []slot {
 	for i := range c.n {
 		s := &c.slots[i]
@@ -283,7 +282,7 @@ func (c *collector) finish() []slot {
 			q.Name = q.called
 		}
 		if q.Remaining > q.Limit {
-			q.Limit = Unsaid // it is that of something else, or was misread
+			q.Limit = Unsaid // it is another quota's limit, or was misread
 		}
 		if q.Window == 0 && !q.listed {
 			q.Window = periods[q.Name]
@@ -298,9 +297,8 @@ func (c *collector) finish() []slot {
 	return quotas
 }
 
-// isAgain reports whether a quota without a name is said by another: it has nothing but a name for
-// one of its prefix, or it is one that RateLimit lists, in an older dialect: of the same limit, the
-// same remains.
+// isAgain reports whether a quota without a name repeats another one: either it only names another
+// quota with its prefix, or RateLimit lists a quota with the same limit and remaining count.
 func (c *collector) isAgain(s *slot) bool {
 	if s.Name != "" {
 		return false

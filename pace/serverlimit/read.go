@@ -7,16 +7,16 @@ import (
 	"time"
 )
 
-// Unsaid is the Limit or Remaining that a server does not tell. It is not 0, which is "none".
+// Unsaid is a Limit or Remaining that the server does not state. It differs from 0, which is none.
 const Unsaid = -1
 
-// MaxWait is the longest [Reading.Wait]. A server that asks for more is asked again after
-// a day: so a field that was misread, or written in the wrong unit, costs a day at most.
+// MaxWait is the longest [Reading.Wait]. So a field that was misread, or written in the wrong unit,
+// costs a day at most.
 const MaxWait = 24 * time.Hour
 
 const (
 	year      = 366 * 24 * time.Hour
-	maxQuotas = 16  // of one response; further ones are read as if they were the last
+	maxQuotas = 16  // of one response; further quotas are merged into the last
 	maxName   = 128 // bytes, of a quota and of a field
 	maxLines  = 64  // of a field
 	maxLine   = 8 << 10
@@ -24,61 +24,60 @@ const (
 
 // A Reading is what a response says about the server's limits.
 type Reading struct {
-	// Limited says that the server refused the request because of a limit, or because it is
-	// too busy and says until when: status 429 and 420; 403, 418 and all from 500 on with a time
-	// to wait; 403 with a quota of which nothing remains; an error that AWS calls throttling.
+	// Limited reports that the server refused the request because of a limit, or because it is
+	// too busy and says until when: status 429 and 420; 403, 418 and 500 or above with a time to
+	// wait; 403 with a quota that is used up; and GitHub's secondary limits.
 	Limited bool
 
 	// Wait is how long to send no more requests of this kind, from the response on, at most
-	// MaxWait. Of an error it is what the server asked for (Retry-After), whether or not
-	// it is Limited; else the time until all quotas of which nothing remains have begun anew,
-	// also after a request that was served. It is 0 if neither is said: after a refusal,
-	// that does not mean at once.
+	// MaxWait. After an error it is the server's Retry-After, whether or not the error is Limited.
+	// Otherwise it is the time until all used-up quotas have reset, after served requests too.
+	// Zero: the server says neither. After a refusal, that does not mean at once.
 	Wait time.Duration
 
-	// Unsure is by how much Wait may be too short, as the server rounded, or told the time in
-	// whole seconds. It is 0 if Wait is.
+	// Unsure is by how much Wait may be too short, as servers round times to whole seconds. It
+	// is 0 if Wait is.
 	Unsure time.Duration
 
-	// Retry is what the server says about sending this very request again, apart from when.
+	// Retry is whether the server wants this request to be sent again.
 	Retry Retry
 
-	// Quota is the one that is closest to its end. Its Limit and Remaining are Unsaid where
-	// the server tells of none.
+	// Quota is the quota that is closest to being used up. Its Limit and Remaining are Unsaid if the
+	// server states no quota.
 	Quota Quota
 
-	// Others are the further quotas of the response, the closest to its end first.
+	// Others are the further quotas of the response, the closest to being used up first.
 	Others []Quota
 
-	// BodyTells says that the body may tell what the fields leave open: whether this is a
-	// limit (GitHub, AWS), or how long to wait (Google). [ReadWithBody] reads both.
+	// BodyTells reports that the body may say what the fields leave open: whether this is a
+	// limit (GitHub), or how long to wait (Google). [ReadWithBody] reads it.
 	BodyTells bool
 }
 
-// A Quota is one limit of a server, and what is left of it.
+// A Quota is one limit of a server, and how much of it remains.
 type Quota struct {
-	// Name is the server's own: of a policy ("default"), a bucket, a resource ("search"), what
-	// is counted ("tokens"), or a period ("minute"). Names taken of a field's name are in
-	// lower case. It is empty where the server has only one quota to tell of.
+	// Name is the server's name for it: of a policy ("default"), a bucket, a resource ("search"),
+	// a unit ("tokens"), or a period ("minute"). A name that is part of a field's name is in lower
+	// case. It is empty if the server names no quota.
 	Name string
 
-	// Limit is how much there is at most, in units of the server's choice; or Unsaid.
+	// Limit is the size of the quota, in units of the server's choice; or Unsaid.
 	Limit int64
 
-	// Remaining is how much is left; or Unsaid. A Limit below it is taken for Unsaid.
+	// Remaining is how much remains; or Unsaid. A Limit below it is read as Unsaid.
 	Remaining int64
 
-	// Reset is the time until more remains. Some servers mean until all of it does. It is
-	// 0 if that is now, or is not said; a year at most.
+	// Reset is the time until more remains. Some servers mean: until all of it remains. It is
+	// 0 if that is now or was not said, and a year at most.
 	Reset time.Duration
 
 	// Unsure is by how much Reset may be too short.
 	Unsure time.Duration
 
-	// Window is the period that Limit is for; 0 if it is not said.
+	// Window is the period of Limit; 0 if it was not said.
 	Window time.Duration
 
-	// Unit is what is counted, where that is said: "requests", "tokens", "content-bytes",
+	// Unit is what is counted, if the server says so: "requests", "tokens", "content-bytes",
 	// "concurrent-requests".
 	Unit string
 }
@@ -89,14 +88,14 @@ type Retry uint8
 const (
 	RetryUnsaid Retry = iota
 	RetryYes          // x-should-retry: true
-	RetryNo           // x-should-retry: false. Where fields disagree, it is this.
+	RetryNo           // x-should-retry: false, and where fields disagree
 )
 
-// Read reads what the response says. The body is neither read nor closed.
+// Read returns what the response says. It neither reads nor closes the body.
 func Read(r *http.Response) Reading { return ReadWithBody(r, nil) }
 
-// ReadWithBody is [Read] for a response of which the caller has read the beginning of the
-// body; 16 KiB are enough. The body is looked into where [Reading.BodyTells] alone.
+// ReadWithBody is [Read] with the beginning of the body, which the caller has read; 16 KiB are
+// enough. It uses the body only if [Reading.BodyTells].
 func ReadWithBody(r *http.Response, body []byte) Reading {
 	fields := fieldsOf(r.Header)
 	if len(fields) == 0 && r.StatusCode < 400 {
@@ -109,7 +108,7 @@ func read(r *http.Response, fields []string, body []byte) Reading {
 	failed := r.StatusCode >= 400
 	said := Reading{Quota: unsaid("")}
 	if !failed && fromCache(r.Header) {
-		return said // it tells how things were when the cache was filled
+		return said // it says how things were when the cache was filled
 	}
 	c := collector{clock: clock{header: r.Header}}
 	c.clock.date, _ = http.ParseTime(r.Header.Get("Date"))
@@ -154,8 +153,8 @@ func fromCache(h http.Header) bool {
 	return len(age) > 0 && strings.Trim(age[0], "0 ") != "" || len(kept) > 0 && kept[0] == "1"
 }
 
-// untilAnew is when all quotas of which nothing remains have begun anew. In a 429, which
-// says that something is used up, those that do not tell what remains are among them.
+// untilAnew is the time until all used-up quotas have reset. In a 429 quotas that do not say what
+// remains count as used up.
 func untilAnew(quotas []slot, status int) (reset span, exhausted bool) {
 	for i := range quotas {
 		q := &quotas[i]
@@ -171,8 +170,8 @@ func untilAnew(quotas []slot, status int) (reset span, exhausted bool) {
 
 func unsaid(name string) Quota { return Quota{Name: name, Limit: Unsaid, Remaining: Unsaid} }
 
-// closestFirst orders quotas by the part of them that remains. Of those of which nothing does,
-// the one that lasts longest is the first; those that do not tell are last.
+// closestFirst orders quotas by the part that remains. Of used-up quotas the last to reset is first.
+// Quotas that do not say what remains are last.
 func closestFirst(a, b slot) int {
 	return cmp.Or(cmp.Compare(a.part(), b.part()), cmp.Compare(b.Reset, a.Reset), cmp.Compare(a.Name, b.Name))
 }

@@ -8,7 +8,7 @@ import (
 
 // readList reads a line of the RateLimit field: since draft 08 a List of RFC 9651
 // ("default";r=50;t=30), in draft 07 a Dictionary (limit=100, remaining=50, reset=5).
-// A line that is neither is ignored, as the drafts want.
+// It ignores other lines, as the drafts require.
 func (c *collector) readList(prefix, line string) {
 	list, err := httpsfv.UnmarshalList([]string{line})
 	if err != nil {
@@ -47,8 +47,8 @@ func (c *collector) readDictionary(prefix, line string) {
 	c.add(&slot{Quota: q, prefix: prefix})
 }
 
-// readPolicy reads a line of the RateLimit-Policy field: "burst";q=100;w=60, and in drafts up
-// to 07 100;w=60, which is about the quota without a name that has this limit.
+// readPolicy reads a line of the RateLimit-Policy field: "burst";q=100;w=60. In drafts up to 07 it is
+// 100;w=60, about the unnamed quota that has this limit.
 func (c *collector) readPolicy(prefix, line string) {
 	list, err := httpsfv.UnmarshalList([]string{line})
 	if err != nil {
@@ -79,7 +79,7 @@ func (q *Quota) setSeconds(n int64) {
 	}
 }
 
-// parts are the name that a member is, or the count, and its parameters. An inner list is neither.
+// parts returns a member's value as a name or a count, and its parameters. An inner list is neither.
 func parts(m httpsfv.Member) (name string, integer int64, params *httpsfv.Params) {
 	switch m := m.(type) {
 	case httpsfv.Item:
@@ -91,7 +91,7 @@ func parts(m httpsfv.Member) (name string, integer int64, params *httpsfv.Params
 	return "", Unsaid, nil
 }
 
-// count is a parameter; Unsaid if it is missing, or is of another type.
+// count returns a parameter, or Unsaid if it is missing or has another type.
 func count(params *httpsfv.Params, key string) int64 {
 	v, _ := params.Get(key)
 	return countOf(v)

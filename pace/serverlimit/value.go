@@ -14,11 +14,11 @@ const yearSeconds = int64(year / time.Second)
 // maxText is the length of the longest time that is read.
 const maxText = 128
 
-// A number is one without a sign and an exponent.
+// A number has no sign and no exponent.
 type number struct {
 	whole int64         // most+1: above most
 	part  time.Duration // the decimals, of a second
-	step  time.Duration // what the last digit stands for, of a second
+	step  time.Duration // the unit of its last digit, of a second
 }
 
 // readNumber reads a number at the beginning of s.
@@ -43,8 +43,8 @@ func readNumber(s string) (n number, rest string, ok bool) {
 
 func isDigit(c byte) bool { return '0' <= c && c <= '9' }
 
-// readCount reads how many there are, rounded down as Reddit's 98.0 wants, or Unsaid. Less than
-// one is Unsaid too: a fraction of a quota that is not counted in requests is not "none".
+// readCount reads a count, rounded down as Reddit sends 98.0, or returns Unsaid. Less than 1 is Unsaid
+// too: a fraction of a quota that does not count requests is not "none".
 func readCount(s string) int64 {
 	n, rest, ok := readNumber(strings.Trim(s, " \t"))
 	if !ok || rest != "" || n.whole > most || n.whole == 0 && n.part > 0 {
@@ -53,12 +53,11 @@ func readCount(s string) int64 {
 	return n.whole
 }
 
-// between is what proxies leave between values that they join. A comma alone may be between
-// thousands.
+// between separates values that proxies have joined. A comma alone may separate thousands.
 const between = ", "
 
-// readCounts reads the least of counts. Parameters behind a count, as Docker has them
-// (76;w=21600), tell nothing more.
+// readCounts reads the least of several counts. It ignores parameters, such as Docker's
+// (76;w=21600).
 func readCounts(s string) int64 {
 	n := int64(Unsaid)
 	for item := range strings.SplitSeq(s, between) {
@@ -68,8 +67,8 @@ func readCounts(s string) int64 {
 	return n
 }
 
-// readLimit reads a limit, which drafts up to 06 follow by the policies (10, 10;w=1, 50;w=60),
-// and Docker by the window alone (100;w=21600). Policies of other limits tell nothing of this.
+// readLimit reads a limit. In drafts up to 06 policies follow it (10, 10;w=1, 50;w=60), in Docker's
+// dialect the window (100;w=21600). Policies with another limit are ignored.
 func readLimit(s string) (limit int64, window time.Duration) {
 	limit = Unsaid
 	for item := range strings.SplitSeq(s, between) {
@@ -109,11 +108,10 @@ func seconds(n int64) time.Duration {
 	return time.Duration(n) * time.Second
 }
 
-// A span is a time to wait, and what it was rounded to.
+// A span is a time to wait, and the unit that it was rounded to.
 type span struct{ d, step time.Duration }
 
-// agree is the longer of two spans, or the finer if it is not further from the coarser than
-// that was rounded.
+// agree is the longer of two spans, or the finer one if they agree within the unit of the coarser.
 func agree(a, b span) span {
 	if b.d > a.d {
 		a, b = b, a
@@ -124,14 +122,13 @@ func agree(a, b span) span {
 	return a
 }
 
-// A clock turns instants into spans, from the response's own Date on.
+// A clock converts instants into spans that begin at the response's own Date.
 type clock struct {
 	header http.Header
-	date   time.Time // of the response; zero: not there
+	date   time.Time // of the response; zero: missing
 }
 
-// read reads a time in any form. unit is that of a number. What is above a year is left for the
-// caller to judge.
+// read reads a time in any form; unit is the unit of numbers. The result may be above a year.
 func (c *clock) read(s string, unit time.Duration) (span, bool) {
 	s = strings.Trim(s, " \t")
 	if s == "" || len(s) > maxText {
@@ -163,7 +160,7 @@ func (c *clock) ofNumber(n number, unit time.Duration) span {
 	if !instant.IsZero() {
 		if s, ok := c.until(instant); ok {
 			return s
-		} // it is no instant, but a very long time
+		} // else it is a very long time
 	}
 	if n.whole > int64(2*year/unit) {
 		return span{2 * year, unit}
@@ -180,8 +177,8 @@ func precisionOf(d time.Duration) time.Duration {
 	return time.Millisecond
 }
 
-// until is the time from the response until the instant t. It is 0 if that has passed; not ok if
-// it is more than a year ago by both clocks.
+// until is the time from the response until the instant t, or 0 if t has passed. It is not ok if t is
+// more than a year ago by both clocks.
 func (c *clock) until(t time.Time) (s span, ok bool) {
 	d, step := t.Sub(c.date), time.Second // as Date is in whole seconds
 	if c.date.IsZero() || d.Abs() > year {
@@ -190,12 +187,12 @@ func (c *clock) until(t time.Time) (s span, ok bool) {
 	return span{max(d, 0), step}, d >= -year
 }
 
-// readDate reads an instant: one of RFC 3339, as Anthropic writes them, or HTTP's.
+// readDate reads an instant of RFC 3339, as Anthropic writes them, or of HTTP.
 func readDate(s string) (time.Time, error) {
 	if isDigit(s[0]) {
 		return time.Parse(time.RFC3339, s)
 	}
-	if day, ok := strings.CutSuffix(s, " UTC"); ok { // what Go's time.RFC1123 makes of UTC
+	if day, ok := strings.CutSuffix(s, " UTC"); ok { // as Go's time.RFC1123 writes UTC
 		s = day + " GMT"
 	}
 	return http.ParseTime(s)
