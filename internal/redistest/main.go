@@ -64,15 +64,16 @@ type silent struct{}
 
 func (silent) Printf(context.Context, string, ...any) {}
 
-// Await polls until done, and fails the test if it never is.
+// Await polls until done, and fails the test if it is not for half of Patience.
 func Await(t testing.TB, what string, done func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(Patience); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+	const most = Patience / 2
+	for deadline := time.Now().Add(most); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
 		if done() {
 			return
 		}
 	}
-	t.Fatalf("waited %v in vain for %s", Patience, what)
+	t.Fatalf("waited %v in vain for %s", most, what)
 }
 
 // CloseAfter closes a client when the test ends, unless the test has.

@@ -135,15 +135,14 @@ func TestLeasedNeverAdmitsMoreThanTheLimit(t *testing.T) {
 		"whatever happens":              {kills: true, restarts: true, outages: true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			for seed := range race.Draws[uint64](5, 2) {
-				for _, l := range []limiter.Limit{
-					limiter.PerSecond(100).With(limiter.TokenBucket),
-					limiter.PerSecond(10).WithBurst(40),
-					limiter.Limit{Events: 77, Per: 3 * time.Second}.With(limiter.TokenBucket),
-				} {
-					tr.limit = l
-					t.Run(fmt.Sprint(l, " ", seed), func(t *testing.T) { tr.run(t, seed) })
-				}
+			limits := []limiter.Limit{
+				limiter.PerSecond(100).With(limiter.TokenBucket),
+				limiter.PerSecond(10).WithBurst(40),
+				limiter.Limit{Events: 77, Per: 3 * time.Second}.With(limiter.TokenBucket),
+			}
+			for seed := range race.Draws[uint64](15, 3) {
+				tr.limit = limits[seed%3]
+				t.Run(fmt.Sprint(tr.limit, " ", seed), func(t *testing.T) { tr.run(t, seed) })
 			}
 		})
 	}
@@ -218,7 +217,7 @@ func TestAllThatWasTakenCanBeGivenBackAtOnce(t *testing.T) {
 func TestLeasedUnitsOfAWindowAreSpentInThatWindow(t *testing.T) {
 	t.Parallel()
 	for _, a := range []limiter.Algorithm{limiter.FixedWindow, limiter.SlidingWindow} {
-		for seed := range race.Draws[uint64](8, 4) {
+		for seed := range race.Draws[uint64](8, 2) {
 			t.Run(fmt.Sprint(a, " ", seed), func(t *testing.T) {
 				phase.Test(t, func(t *testing.T) {
 					random := rand.New(rand.NewPCG(seed, 9))
