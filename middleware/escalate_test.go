@@ -195,6 +195,24 @@ func TestABanThatIsKnownOnlyHereHolds(t *testing.T) {
 	})
 }
 
+// A full list bans nobody else.
+type full struct{ bans.List }
+
+func (full) Escalate(context.Context, string, string, bans.Escalation) (bans.Ban, error) {
+	return bans.Ban{}, bans.ErrFull
+}
+
+func TestARefusalStandsThoughItsBanFindsNoRoom(t *testing.T) {
+	phase.Test(t, func(t *testing.T) {
+		logger, log := logged()
+		e := strict
+		e.After = 1
+		h := limited(t, middleware.Config{Bans: middleware.Bans{List: full{bansOf(t)}}, Logger: logger, Rules: []middleware.Rule{loginRule(e)}}).Handler(ok)
+		assert.Equal(t, "1", hammer(t, h, 5), "the rule's own Retry-After, and not for ever")
+		assert.Contains(t, log.String(), "code=weir-ban-failed")
+	})
+}
+
 func TestAStoreThatCannotCountStrikesStillRefuses(t *testing.T) {
 	phase.Test(t, func(t *testing.T) {
 		logger, log := logged()

@@ -2,12 +2,16 @@ package pace_test
 
 import (
 	"net/http"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/weirgo/weir/internal/redistest"
+	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/limiter/failover"
 	"github.com/weirgo/weir/pace"
 	"github.com/weirgo/weir/redis/redisbans"
@@ -58,6 +62,31 @@ func TestACooldownIsKnownToAllProcesses(t *testing.T) {
 	require.Equal(t, 1, s.count())
 	require.NoError(t, send(all[1], "b"))
 	require.Equal(t, 2, s.count(), "another key is not cooled down")
+}
+
+func TestProcessesShareTheSlotsOfARule(t *testing.T) {
+	t.Parallel()
+	var inFlight, most atomic.Int64
+	base := round(func(*http.Request) (*http.Response, error) {
+		for now := inFlight.Add(1); ; {
+			if seen := most.Load(); now <= seen || most.CompareAndSwap(seen, now) {
+				break
+			}
+		}
+		time.Sleep(10 * time.Millisecond) // so that others come meanwhile
+		inFlight.Add(-1)
+		return respond(200), nil
+	})
+	all, _ := onRedis(t, 3, base, pace.Options{Rules: []pace.Rule{{Host: "api.example.org", Limit: limiter.AtOnce(2)}}, MaxWait: redistest.Patience})
+	var wg sync.WaitGroup
+	for i := range 12 {
+		wg.Go(func() {
+			_, err := get(t, all[i%len(all)], api)
+			assert.NoError(t, err, "who waits gets a slot that another process has released")
+		})
+	}
+	wg.Wait()
+	assert.EqualValues(t, 2, most.Load(), "in flight at once, of all processes")
 }
 
 // In an outage of Redis requests are paced on, and the cooldown that is known holds.
