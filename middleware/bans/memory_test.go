@@ -19,7 +19,7 @@ import (
 	"github.com/weirgo/weir/middleware/bans"
 )
 
-// What every list promises is tried in package redisstore, on this one too.
+// What every list promises is tried in package redisbans, on this one too.
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 

@@ -283,27 +283,6 @@ func TestBansInMemoryKeepTheClaims(t *testing.T) {
 	}
 }
 
-func TestAListInMemoryIsWhatAModelOfItSays(t *testing.T) {
-	list, err := bans.New(bans.Options{})
-	require.NoError(t, err)
-	// rapid has a use for the clock itself, so all that is known is moved into the past.
-	pass := func(d time.Duration) {
-		older := map[bans.Ban]time.Duration{}
-		list.Each(func(b bans.Ban, remember time.Duration) {
-			if !b.Until.IsZero() {
-				b.Until = b.Until.Add(-d)
-			}
-			older[b] = remember
-		})
-		for b, remember := range older {
-			require.NoError(t, list.Restore(b, remember))
-		}
-	}
-	rapid.Check(t, func(rt *rapid.T) {
-		compareWithModel(t, rt, banWorld{list, pass, func(key string) string { return key }})
-	})
-}
-
 func TestAListInRedisIsWhatAModelOfItSays(t *testing.T) {
 	t.Parallel()
 	list := readList(t, connect(t, redistest.Start(t)), Options{}) // a first read has no times that passed
