@@ -12,9 +12,9 @@ import (
 	"github.com/weirgo/weir/limiter"
 )
 
-// admit is the fourth phase of a request: it waits for a slot, if it lacks one, for its turn in a
-// leaky bucket, and for its place of Config.Overload. If Overload refuses it, nothing stays charged;
-// if its client leaves its turn, what keepCharges says. The error is the store's, or the one given.
+// admit is the fourth phase of a request. It waits for a slot of AtOnce, for the turn in a leaky bucket,
+// and for a slot of Config.Overload. If Overload refuses the request, nothing stays charged. If the
+// client leaves while it waits for its turn, keepCharges applies. The error is the store's, or err.
 func (l *RateLimit) admit(set *ruleset, r *http.Request, s *decided, charges []limiter.Charge, overload Overload, err error) (slot Slot, waited time.Duration, no *refusal, _ error) {
 	ctx := r.Context()
 	if s.awaits >= 0 {
@@ -24,7 +24,7 @@ func (l *RateLimit) admit(set *ruleset, r *http.Request, s *decided, charges []l
 	}
 	if d := s.delay(); d > 0 && !l.delayed(ctx, d) {
 		s.keepCharges()
-		no = &refusal{status: statusClientClosedRequest, outcome: OutcomeAllowed} // by the rules
+		no = &refusal{status: statusClientClosedRequest, outcome: OutcomeAllowed} // the rules admitted it
 	}
 	if no == nil && overload != nil {
 		var retryAfter time.Duration
@@ -42,8 +42,8 @@ func (l *RateLimit) admit(set *ruleset, r *http.Request, s *decided, charges []l
 	return slot, waited, no, err
 }
 
-// keepCharges keeps giveBack from all but slots, and what the end of the request would change. A
-// client that leaves its turn has used its limits up, or it could fill a queue for nothing.
+// keepCharges makes giveBack return only slots, and charges that the end of the request may change. If a
+// client leaves while it waits for its turn, the rest stays charged, or it could fill a queue for free.
 func (s *decided) keepCharges() {
 	for i := range s.policies {
 		p := &s.policies[i]
@@ -51,8 +51,8 @@ func (s *decided) keepCharges() {
 	}
 }
 
-// giveBack returns what was charged to a request that goes no further, also if its client is gone,
-// and its place of Config.Overload.
+// giveBack refunds the charges of a request that goes no further, also if its client is gone, and
+// releases its slot of Config.Overload.
 func (l *RateLimit) giveBack(ctx context.Context, set *ruleset, s *decided, slot Slot) {
 	if slot != nil {
 		slot.Leave()
@@ -64,10 +64,10 @@ func (l *RateLimit) giveBack(ctx context.Context, set *ruleset, s *decided, slot
 	}
 }
 
-// delayed returns after d, or at once and false when the client goes away.
+// delayed returns true after d, or false as soon as the client leaves.
 func (l *RateLimit) delayed(ctx context.Context, d time.Duration) bool {
 	if l.clock != nil {
-		return true // it adds the delay itself
+		return true // the simulation adds the delay
 	}
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -79,21 +79,20 @@ func (l *RateLimit) delayed(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// lineKey is what requests wait under for a place.
-type lineKey struct{ rule, tier, key string }
+// A slotKey names a queue for slots.
+type slotKey struct{ rule, tier, key string }
 
-func lineOf(c *limiter.Charge) lineKey { return lineKey{c.Quota.Rule(), c.Quota.Tier(), c.Key} }
+func slotKeyOf(c *limiter.Charge) slotKey { return slotKey{c.Quota.Rule(), c.Quota.Tier(), c.Key} }
 
-func (a *applied) line() lineKey { return lineKey{a.quota.Rule(), a.quota.Tier(), a.key} }
+func (a *applied) slotKey() slotKey { return slotKey{a.quota.Rule(), a.quota.Tier(), a.key} }
 
-// queues reports whether a request waits for a place of a.
+// queues reports whether requests may wait for a slot of a.
 func (a *applied) queues() bool { return a.concurrency.Waiting > 0 && !a.shadow }
 
-// queue has a request wait for slots, in one line at a time and holding nothing, until it is the
-// first and everything can be taken. Should it lack another slot then, it goes to the end of that
-// one's line.
+// queue makes a request wait for slots, in one queue at a time and holding nothing, until it is the
+// first and all charges can be taken. If another slot is missing then, it goes to the end of that queue.
 func (l *RateLimit) queue(ctx context.Context, set *ruleset, s *decided, charges []limiter.Charge) (waited time.Duration, no *refusal, err error) {
-	// What waits is a copy, as it leaves the stack. It has no outer, or all of s would leave it.
+	// A copy waits, as it escapes to the heap. It has no outer, or all of s would escape.
 	w := &decided{policies: slices.Clone(s.policies), decisions: slices.Clone(s.decisions), awaits: s.awaits, asked: s.asked, timed: s.timed}
 	began := l.now()
 	gone, err := l.wait(ctx, set, w, slices.Clone(charges))
@@ -111,20 +110,20 @@ func (l *RateLimit) queue(ctx context.Context, set *ruleset, s *decided, charges
 	return waited, l.verdict(ctx, set, s), nil
 }
 
-// line is the place of the first that other requests wait for already, or -1.
-func (s *decided) line(room *waiting.Room[lineKey]) int32 {
+// occupied returns the index of the first policy with a queue that is not empty, or -1.
+func (s *decided) occupied(room *waiting.Room[slotKey]) int32 {
 	for i := range s.policies {
-		if a := &s.policies[i]; a.queues() && !room.IsEmpty(a.line()) {
+		if a := &s.policies[i]; a.queues() && !room.IsEmpty(a.slotKey()) {
 			return int32(i)
 		}
 	}
 	return -1
 }
 
-// wait is queue for a copy of s. Gone: the client has left.
+// wait is queue for a copy of s. Gone says that the client has left.
 func (l *RateLimit) wait(ctx context.Context, set *ruleset, s *decided, charges []limiter.Charge) (gone bool, _ error) {
 	began := l.now()
-	for at := s.awaits; at >= 0; at = s.lacks() {
+	for at := s.awaits; at >= 0; at = s.missingSlot() {
 		a := &s.policies[at]
 		a.warnPatience(ctx, set)
 		got, err := l.inTurn(ctx, a, a.concurrency.MaxWait-l.now().Sub(began), func() (bool, error) {
@@ -136,37 +135,37 @@ func (l *RateLimit) wait(ctx context.Context, set *ruleset, s *decided, charges 
 				now.refresh(s, charges)
 			}
 			err := l.take(ctx, set, s, charges)
-			return s.allowed || s.decisions[at].Allowed || s.lacks() < 0, err
+			return s.allowed || s.decisions[at].Allowed || s.missingSlot() < 0, err
 		})
 		switch {
 		case err != nil && isGone(ctx):
 			s.allowed = false
 			return true, nil
-		case err != nil && errors.Is(err, ctx.Err()): // the time that the application gives it is up
+		case err != nil && errors.Is(err, ctx.Err()): // the application's deadline is over
 			s.asked = false
-			return false, l.noTurn(ctx, s, at, charges)
+			return false, l.describeFull(ctx, s, at, charges)
 		case err != nil:
 			return false, err
 		case !got:
-			return false, l.noTurn(ctx, s, at, charges)
+			return false, l.describeFull(ctx, s, at, charges)
 		}
 	}
 	return false, nil
 }
 
-// inTurn waits in a's line, and counts as waiting until then, should the store panic too.
+// inTurn waits in a's queue, and counts the request as waiting, also if the store panics.
 func (l *RateLimit) inTurn(ctx context.Context, a *applied, patience time.Duration, ask func() (bool, error)) (bool, error) {
 	a.progress.waiting.Add(1)
 	defer a.progress.waiting.Add(-1)
-	return l.room.Wait(ctx, a.line(), a.concurrency.Waiting, patience, ask)
+	return l.room.Wait(ctx, a.slotKey(), a.concurrency.Waiting, patience, ask)
 }
 
-// refresh has charges of places count by the rules in force, as they may have changed while the
-// request waited: more may be allowed now, and it would stand in the way of those that came later.
+// refresh makes charges of slots use the rules in force. They may have changed while the request waited:
+// if more slots are allowed now, the request must not block those behind it.
 func (set *ruleset) refresh(s *decided, charges []limiter.Charge) {
 	for i := range charges {
 		was := charges[i].Quota
-		if !was.InFlight() || s.policies[i].info.Own { // whose limit is not in the rules
+		if !was.InFlight() || s.policies[i].info.Own { // the limit of a single key is not in the rules
 			continue
 		}
 		at := slices.IndexFunc(set.quotas, func(q *limiter.Quota) bool {
@@ -178,9 +177,9 @@ func (set *ruleset) refresh(s *decided, charges []limiter.Charge) {
 	}
 }
 
-// lacks is the place of what a refused request is to wait for, or -1: it passes, or not for want
-// of a place alone.
-func (s *decided) lacks() (at int32) {
+// missingSlot returns the index of the policy whose slot a refused request should wait for. It returns
+// -1 if the request passes, or if anything but slots is missing.
+func (s *decided) missingSlot() (at int32) {
 	at = -1
 	if s.allowed {
 		return at
@@ -198,10 +197,11 @@ func (s *decided) lacks() (at int32) {
 	return at
 }
 
-// noTurn describes the refusal of a request that could not wait, or not so long, for a place.
-func (l *RateLimit) noTurn(ctx context.Context, s *decided, at int32, charges []limiter.Charge) error {
+// describeFull completes the decisions for a request that got no slot: its queue is full, or it has
+// waited too long.
+func (l *RateLimit) describeFull(ctx context.Context, s *decided, at int32, charges []limiter.Charge) error {
 	d := &s.decisions[at]
-	if !s.asked { // others were before it
+	if !s.asked { // it was never the first in the queue
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settlePatience)
 		defer cancel()
 		looks := slices.Clone(charges)
@@ -213,27 +213,27 @@ func (l *RateLimit) noTurn(ctx context.Context, s *decided, at int32, charges []
 		}
 		s.allowed, d.Allowed, d.RetryAfter = false, false, max(time.Microsecond, d.NextAfter)
 	}
-	d.RetryAfter = l.room.Behind(s.policies[at].line(), d.RetryAfter)
+	d.RetryAfter = l.room.Behind(s.policies[at].slotKey(), d.RetryAfter)
 	return nil
 }
 
-// nudge has those asked next that wait for places which this request has not taken after all:
-// while it was decided on they may have found them taken.
-func (l *RateLimit) nudge(s *decided) {
+// wakeWaiters wakes the requests that wait for slots which this refused request did not take: they may
+// have found them taken meanwhile.
+func (l *RateLimit) wakeWaiters(s *decided) {
 	for i := range s.policies {
 		if a := &s.policies[i]; a.isSlot() && s.decisions[i].Allowed {
-			l.room.Returned(a.line())
+			l.room.Returned(a.slotKey())
 		}
 	}
 }
 
-// warnPatience warns of a request that may wait until its server no longer lets it be answered.
+// warnPatience warns if a request may wait longer than its server's WriteTimeout.
 func (a *applied) warnPatience(ctx context.Context, set *ruleset) {
 	server, ok := ctx.Value(http.ServerContextKey).(*http.Server)
 	if !ok || server.WriteTimeout <= 0 || a.concurrency.MaxWait < server.WriteTimeout {
 		return
 	}
 	a.rule.notes.patience.warn(set.Logger, "weir-wait-too-long",
-		"weir: requests may wait for a place until their server's WriteTimeout is over, and then cannot be answered; lower MaxWait",
+		"weir: requests may wait for a slot until their server's WriteTimeout is over, and then cannot be answered; lower MaxWait",
 		slog.String("rule", a.rule.Name), slog.Duration("max_wait", a.concurrency.MaxWait), slog.Duration("write_timeout", server.WriteTimeout))
 }

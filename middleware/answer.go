@@ -9,16 +9,16 @@ import (
 	"github.com/weirgo/weir/internal/response"
 )
 
-// statusClientClosedRequest is nginx's, for a client that went away: it is for logs alone.
+// statusClientClosedRequest is nginx's status for a client that left. Only logs see it.
 const statusClientClosedRequest = 499
 
-// isGone reports whether the client of a request has left. Of one whose deadline is over it waits
-// for an answer.
+// isGone reports whether the client of a request has left. If only the deadline is over, the client
+// still waits for an answer.
 func isGone(ctx context.Context) bool { return errors.Is(ctx.Err(), context.Canceled) }
 
-// answer is the last phase of a request that passes: it sets the header fields, and keeps what was
-// decided in the context of the request that goes further. If some rule awaits the end of the
-// request, or it holds a slot or a place, there is an ending.
+// answer is the last phase of a request that passes. It sets the header fields, and puts the decisions
+// into the context of the request for the next handler. If a rule awaits the end of the request, or the
+// request holds a slot, it returns an ending.
 func (l *RateLimit) answer(set *ruleset, w http.ResponseWriter, r, into *http.Request, one *oneRule, outer *scope, s *decided, more *many, slot Slot) (*http.Request, *ending) {
 	holds := set.hasSlots && s.hasSlot()
 	awaits := slot != nil || holds || !set.NoResult && set.awaitsEnds && s.awaitsEnd()
@@ -59,7 +59,7 @@ func (l *RateLimit) answer(set *ruleset, w http.ResponseWriter, r, into *http.Re
 	return behind, end
 }
 
-// refuse answers a request that must go no further. s is not nil if limits refused it.
+// refuse answers a refused request. s is not nil if limits refused it.
 func (set *ruleset) refuse(w http.ResponseWriter, r *http.Request, s *decided, no *refusal, onRefused func(http.ResponseWriter, *http.Request, Result)) (*http.Request, *ending) {
 	unseen(r)
 	if no.status == statusClientClosedRequest {
@@ -112,7 +112,7 @@ func (set *ruleset) refuse(w http.ResponseWriter, r *http.Request, s *decided, n
 	}
 	body := text[from:len(text):len(text)]
 	if r.Method == http.MethodHead {
-		// Of other answers net/http counts the bytes itself.
+		// For other methods net/http counts the bytes.
 		no.set(h, 9, "Content-Length", strconv.Itoa(len(body)))
 		body = nil
 	}
@@ -123,7 +123,7 @@ func (set *ruleset) refuse(w http.ResponseWriter, r *http.Request, s *decided, n
 	return nil, nil
 }
 
-// set sets a field that no other code has set, in its place i.
+// set sets a field that no other code sets, with the value at index i.
 func (no *refusal) set(h http.Header, i int, field, value string) {
 	no.values[i] = value
 	h[field] = no.values[i : i+1 : i+1]

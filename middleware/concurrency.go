@@ -9,13 +9,13 @@ import (
 	"github.com/weirgo/weir/limiter"
 )
 
-// How many requests of a rule are in progress at once: a policy beside those of its limits, of
-// which a request takes a place, and returns it when it ends.
+// The AtOnce of a rule is a policy beside those of its limits. A request takes a slot of it, and releases
+// the slot when it ends.
 
-// isSlot reports whether p is a rule's Concurrency, and not one of its limits.
+// isSlot reports whether p is a rule's AtOnce, not one of its limits.
 func (p *policy) isSlot() bool { return p.quota.InFlight() }
 
-// A progress is what is under way of a rule in one tier. It outlives a change of the rules.
+// A progress counts the requests in progress of a rule in one tier. It survives a change of the rules.
 type progress struct{ requests, waiting atomic.Int64 }
 
 func (c *compiler) progress(of counters) *progress {
@@ -27,7 +27,7 @@ func (c *compiler) progress(of counters) *progress {
 	return p
 }
 
-// withoutLimit checks what is said of a rule that has nothing but places.
+// withoutLimit checks the fields of a rule that has AtOnce alone.
 func (c *compiler) withoutLimit(at string, given Rule) {
 	for _, field := range []struct {
 		name  string
@@ -38,7 +38,7 @@ func (c *compiler) withoutLimit(at string, given Rule) {
 		{"Afterwards", given.Counts.after},
 	} {
 		if field.given {
-			c.report("%s: %s is set, and there is no limit: of AtOnce each request takes one place, and returns it when it ends", at, field.name)
+			c.report("%s: %s is set, and there is no limit: of AtOnce each request takes one slot, and releases it when it ends", at, field.name)
 		}
 	}
 }
@@ -51,7 +51,7 @@ func (l *RateLimit) checkQuota(q *limiter.Quota) error {
 	return nil
 }
 
-// slotOf is what the request has taken, if that policy is one.
+// slotOf returns the slot that the request has taken, if policy i is AtOnce.
 func (s *decided) slotOf(i int) (limiter.Charge, bool) {
 	if !s.policies[i].isSlot() {
 		return limiter.Charge{}, false
@@ -59,7 +59,7 @@ func (s *decided) slotOf(i int) (limiter.Charge, bool) {
 	return s.took(i)
 }
 
-// hasSlot reports whether the request has taken one.
+// hasSlot reports whether the request has taken a slot.
 func (s *decided) hasSlot() bool {
 	for i := range s.policies {
 		if _, ok := s.slotOf(i); ok {
@@ -69,7 +69,7 @@ func (s *decided) hasSlot() bool {
 	return false
 }
 
-// hold notes that the request has places.
+// hold counts the request's slots as in progress.
 func (e *ending) hold() {
 	e.holds.Store(true)
 	for i := range e.policies {
@@ -79,7 +79,7 @@ func (e *ending) hold() {
 	}
 }
 
-// release returns the request's places, once.
+// release releases the request's slots. Only the first call does anything.
 func (e *ending) release() {
 	if !e.holds.Swap(false) {
 		return
@@ -92,25 +92,25 @@ func (e *ending) release() {
 	}
 }
 
-// end returns a place. That the client is gone does not matter.
+// end releases a slot, also if the client is gone.
 func (l *RateLimit) end(ctx context.Context, set *ruleset, c limiter.Charge) {
 	if l.memory != nil {
-		_ = l.memory.Settle(ctx, []limiter.Settlement{{Charge: c}}) // which cannot fail
+		_ = l.memory.Settle(ctx, []limiter.Settlement{{Charge: c}}) // it cannot fail
 	} else {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settlePatience)
 		err := l.store.Settle(ctx, []limiter.Settlement{{Charge: c}})
 		cancel()
 		if err != nil {
 			set.notices.unreturned.warn(set.Logger, "weir-not-returned",
-				"weir: the store could not be told that a request has ended; its place is free when the store gives up on it",
+				"weir: the store did not learn that a request has ended; its slot is released when the store gives up on it",
 				slog.String("error", err.Error()))
 		}
 	}
-	l.room.Returned(lineOf(&c))
+	l.room.Returned(slotKeyOf(&c))
 }
 
-// holdsFor reports whether the request with that context, or one that it is part of, has a place
-// of p for the key. It takes one place, and would wait for itself if it took two.
+// holdsFor reports whether the request with that context, or a request around it, has a slot of p for the
+// key. If it took a second slot, it could wait for itself.
 func holdsFor(ctx context.Context, p *policy, key string) bool {
 	for e := endingOf(ctx); e != nil; e = endingOf(e.Context) {
 		if !e.holds.Load() {
@@ -125,8 +125,8 @@ func holdsFor(ctx context.Context, p *policy, key string) bool {
 	return false
 }
 
-// full is how many requests may be in progress at once, if a refused request lacks a place, and
-// nothing else; and whether it is one of all clients together.
+// full returns how many requests may be in progress at once, if only slots are missing for a refused
+// request, and whether all clients share these slots.
 func (s *decided) full() (most int64, shared bool) {
 	shared = true
 	for i := range s.policies {
@@ -143,14 +143,14 @@ func (s *decided) full() (most int64, shared bool) {
 	return most, shared && most > 0
 }
 
-// An InProgress is how much of a rule with AtOnce is under way in this process.
+// An InProgress counts the requests of a rule with AtOnce in this process.
 type InProgress struct {
-	Rule     *RuleInfo // shared, and not to be changed
-	Requests int64     // that have a place
-	Waiting  int64     // that wait for one
+	Rule     *RuleInfo // shared: do not change it
+	Requests int64     // that hold a slot
+	Waiting  int64     // that wait for a slot
 }
 
-// InProgress is what is under way now of each rule with AtOnce, in the order of Rules.
+// InProgress returns the requests in progress of each rule with AtOnce, in the order of Rules.
 func (l *RateLimit) InProgress() []InProgress {
 	var all []InProgress
 	for _, p := range l.rules.Load().policies() {
@@ -162,7 +162,7 @@ func (l *RateLimit) InProgress() []InProgress {
 	return all
 }
 
-// placed is the one of p's parts that is the rule's Concurrency, or nil.
+// slots returns the part of p that is the rule's AtOnce, or nil.
 func (p *policy) slots() *policy {
 	if last := p.parts[len(p.parts)-1]; last.isSlot() {
 		return last

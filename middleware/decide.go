@@ -9,23 +9,22 @@ import (
 	"github.com/weirgo/weir/limiter"
 )
 
-// decide is the third phase of a request: it asks the store once, and s has what each rule
-// said. If the request lacks nothing but a slot that it waits for, s.awaits says which, and admit
-// goes on.
+// decide is the third phase of a request. It asks the store once, and puts the decisions into s. If the
+// request lacks only a slot that it may wait for, s.awaits is its index, and admit goes on.
 func (l *RateLimit) decide(ctx context.Context, set *ruleset, s *decided, charges []limiter.Charge) (no *refusal, err error) {
 	if len(charges) == 0 {
 		return nil, nil
 	}
 	if set.hasQueues {
-		if s.awaits = s.line(&l.room); s.awaits >= 0 {
-			return nil, nil // behind those that wait already
+		if s.awaits = s.occupied(&l.room); s.awaits >= 0 {
+			return nil, nil // others wait already, and come first
 		}
 	}
 	if err := l.take(ctx, set, s, charges); err != nil {
 		return l.undecided(ctx, set, s, err), err
 	}
 	if set.hasQueues {
-		if s.awaits = s.lacks(); s.awaits >= 0 {
+		if s.awaits = s.missingSlot(); s.awaits >= 0 {
 			s.asked = true
 			return nil, nil
 		}
@@ -33,7 +32,7 @@ func (l *RateLimit) decide(ctx context.Context, set *ruleset, s *decided, charge
 	return l.verdict(ctx, set, s), nil
 }
 
-// verdict is the refusal of a request that was decided, or nil.
+// verdict returns the refusal of a decided request, or nil.
 func (l *RateLimit) verdict(ctx context.Context, set *ruleset, s *decided) *refusal {
 	switch {
 	case s.late:
@@ -50,16 +49,16 @@ func (l *RateLimit) verdict(ctx context.Context, set *ruleset, s *decided) *refu
 			}
 		}
 		return no
-	case tooLate(ctx, s.delay()): // since it was looked at, others have come
+	case tooLate(ctx, s.delay()): // others came after lookFirst
 		l.undo(ctx, set, s)
 		return &refusal{status: http.StatusServiceUnavailable, outcome: OutcomeUndecided}
 	}
 	return nil
 }
 
-// take has the store take all charges, or none. s has what each rule said, and whether the
-// request passes. Turns in a queue that it would not use are not taken: a turn comes back only if
-// no other is behind it, so requests that are refused could fill the queue.
+// take has the store take all charges, or none, and puts the decisions into s. It takes no turn in a
+// leaky bucket that the request would not use: a turn can only be refunded if no other follows it, so
+// refused requests could fill the queue.
 func (l *RateLimit) take(ctx context.Context, set *ruleset, s *decided, charges []limiter.Charge) error {
 	if s.timed {
 		began := time.Now()
@@ -94,16 +93,16 @@ func (l *RateLimit) takeNow(ctx context.Context, set *ruleset, s *decided, charg
 		l.undo(ctx, set, s)
 	}
 	if !s.allowed && set.hasQueues {
-		l.nudge(s)
+		l.wakeWaiters(s)
 	}
 	return nil
 }
 
-// mayRefuseAfter reports whether p refuses what its look finds nothing left for.
+// mayRefuseAfter reports whether p refuses a request if its look finds no unit left.
 func mayRefuseAfter(p applied) bool { return p.looks && !p.shadow }
 
-// lookFirst refuses a request if a rule that is charged afterwards has nothing left for it, or a
-// turn would come after the deadline.
+// lookFirst refuses a request if a rule that is charged afterwards has no unit left, or if a turn would
+// come after the deadline.
 func (l *RateLimit) lookFirst(ctx context.Context, set *ruleset, s *decided, charges []limiter.Charge, turns []inQueue) (known bool, err error) {
 	looks := slices.Clone(charges)
 	for i := range looks {
@@ -127,15 +126,15 @@ func (l *RateLimit) lookFirst(ctx context.Context, set *ruleset, s *decided, cha
 	case refused:
 		s.allowed = false
 		s.looksRefuse(set)
-	case full: // a limit refuses, which is to be counted as that
+	case full: // takeNow counts it as the refusal of a limit
 	default:
 		s.late = !l.turns.send(ctx, s, turns)
 	}
 	return refused || s.late, nil
 }
 
-// looksRefuse reports whether a rule that is charged afterwards has nothing left, which
-// refuses the request though a look is always admitted.
+// looksRefuse reports whether a rule that is charged afterwards has no unit left. It then refuses the
+// request, though the store admits every look.
 func (s *decided) looksRefuse(set *ruleset) (refuse bool) {
 	for i := range s.policies {
 		p, d := &s.policies[i], &s.decisions[i]
@@ -151,7 +150,7 @@ func (s *decided) looksRefuse(set *ruleset) (refuse bool) {
 	return refuse
 }
 
-// undo returns what was just taken, after which the rules are described as looked at.
+// undo refunds what was just taken. The decisions are then those of looks.
 func (l *RateLimit) undo(ctx context.Context, set *ruleset, s *decided) {
 	var taken []limiter.Settlement
 	for i := range s.decisions {
@@ -168,7 +167,7 @@ func (l *RateLimit) undo(ctx context.Context, set *ruleset, s *decided) {
 		if d.Remaining = min(d.Remaining+c.Cost, d.Limit); d.Remaining == d.Limit {
 			d.NextAfter, d.ResetAfter = 0, 0
 		}
-		d.Receipt = limiter.Receipt{} // nothing is held
+		d.Receipt = limiter.Receipt{} // nothing is left to refund
 	}
 	s.allowed = false
 	if len(taken) == 0 {
@@ -179,23 +178,23 @@ func (l *RateLimit) undo(ctx context.Context, set *ruleset, s *decided) {
 	}
 }
 
-// took is what the request was charged for a rule, if it was.
+// took returns what the request was charged by a policy, if it was.
 func (s *decided) took(rule int) (limiter.Charge, bool) {
 	p, d := &s.policies[rule], &s.decisions[rule]
 	c := limiter.Charge{Quota: p.quota, Key: p.key, Cost: p.cost, Receipt: d.Receipt}
 	if p.looks {
 		c.Cost = 0
 	}
-	return c, d.Allowed && d.Counted() && !p.spared // of an Open rule in an outage nothing is taken
+	return c, d.Allowed && d.Counted() && !p.spared // in an outage, a rule with FailOpen takes nothing
 }
 
-// ask has the store decide. Charges and decisions stay on the stack if it is a Memory.
+// ask calls the store. If it is a Memory, charges and decisions stay on the stack.
 func (l *RateLimit) ask(ctx context.Context, set *ruleset, charges []limiter.Charge, decisions []limiter.Decision) error {
 	if l.memory != nil {
 		return l.memory.Decide(ctx, charges, decisions)
 	}
 	if set.hasEscalation {
-		// A client that hangs up at once is counted all the same, or it would never be banned.
+		// A client that disconnects at once must be counted too, or it would never be banned.
 		var cancel context.CancelFunc
 		ctx, cancel = uncancelled(ctx)
 		defer cancel()
@@ -206,7 +205,7 @@ func (l *RateLimit) ask(ctx context.Context, set *ruleset, charges []limiter.Cha
 	return err
 }
 
-// uncancelled is ctx, with its deadline, for what goes on when the client goes away.
+// uncancelled returns ctx with its deadline, but not cancelled when the client leaves.
 func uncancelled(ctx context.Context) (context.Context, context.CancelFunc) {
 	deadline, ok := ctx.Deadline()
 	ctx = context.WithoutCancel(ctx)
@@ -216,10 +215,10 @@ func uncancelled(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithDeadline(ctx, deadline)
 }
 
-// undecided is the refusal of a request that the store could not decide about; nil if all rules
+// undecided returns the refusal of a request that the store could not decide about, or nil if all rules
 // are in shadow.
 func (l *RateLimit) undecided(ctx context.Context, set *ruleset, s *decided, err error) *refusal {
-	if ctx.Err() == nil { // a client that went away is no outage
+	if ctx.Err() == nil { // a client that leaves is no outage
 		l.warnStoreFailure(set, err)
 	}
 	for _, p := range s.policies {
@@ -245,7 +244,7 @@ func hasDeadline(ctx context.Context) bool {
 	return ok
 }
 
-// tooLate reports whether ctx ends before a turn that comes after d.
+// tooLate reports whether ctx ends before d is over.
 func tooLate(ctx context.Context, d time.Duration) bool {
 	deadline, ok := ctx.Deadline()
 	return ok && d > 0 && time.Until(deadline) < d

@@ -6,7 +6,7 @@
 //
 //	mux.Handle("POST /login", middleware.PerIP(limiter.PerMinute(5))(login))
 //
-// or with rules that are checked together, all or nothing:
+// or with rules that are checked together, so that all are charged or none is:
 //
 //	limits, err := middleware.New(middleware.Config{
 //		Rules: []middleware.Rule{
@@ -21,40 +21,38 @@
 //	})
 //	handler := limits.Handler(mux)
 //
-// It is the middleware of net/http and of chi (add adapters/chilimit for rules that
-// match routes); gin and echo have theirs in adapters.
+// This is the middleware of net/http and chi. Chi needs adapters/chilimit for rules that match routes;
+// gin and echo have adapters of their own.
 //
 // # What clients see
 //
-// Responses tell what is left, in the X-RateLimit fields and in the RateLimit fields
-// of draft-ietf-httpapi-ratelimit-headers-11 (see [Headers]). A refusal is 429 with
-// Retry-After, Cache-Control: no-store, and a body in the format the client accepts:
-// application/problem+json (RFC 9457) if it asks for it, application/json, or text.
-// A request with a cost that can never be met has no Retry-After.
+// Responses report what is left, in the X-RateLimit fields and in the RateLimit fields of
+// draft-ietf-httpapi-ratelimit-headers-11 (see [Headers]). A refusal is 429 with Retry-After,
+// Cache-Control: no-store, and a body in the format that the client accepts: application/problem+json
+// (RFC 9457) if it asks for it, application/json, or text. If a request costs more than the limit ever
+// allows at once, the refusal has no Retry-After.
 //
-// Limiters around each other, one for the router and one for a route, agree on one
-// set of fields. Units that an outer one has taken stay taken when an inner one
-// refuses; rules of one Config are all or nothing.
+// Nested limiters, one for the router and one for a route, agree on one set of fields. If the inner
+// limiter refuses, what the outer one took stays taken. Within one Config all rules take, or none.
 //
 // # What handlers see
 //
-// [FromContext] has the decision. The ResponseWriter is the one that came in, so
-// flushing, hijacking and http.ResponseController work as without Weir. Where a rule that
-// applied has [Rule.Counts], it is wrapped and can do the same.
+// [FromContext] returns the decision. Handlers get the server's own ResponseWriter, so that flushing,
+// hijacking and http.ResponseController work as without Weir. If a rule with [Rule.Counts] applied, or
+// Config.Overload is set, the ResponseWriter is wrapped and keeps these methods.
 //
 // # What a request really cost
 //
-// A rule is charged when a request comes. With [Rule.Counts] it gets back what answers took that
-// do not count, so that a limit of five is one of five failed logins. With [Reserve] the
-// handler says what the request cost, by [Settle].
+// A rule is charged when a request comes. With [Rule.Counts], requests whose answers do not count are
+// refunded: a limit of five is then one of five failed logins, for example. With [Reserve], the handler
+// says by [Settle] what the request really cost.
 //
 // # What is never unlimited by accident
 //
-// A request without a key shares a counter with its like, or is refused (see [NoKey]).
-// A store that cannot decide means 503. An invalid rule is an error from [New], and so are
-// a pattern that no request matches and a fixed cost ([Units]) that a limit never
-// allows. An answer of which the status is not known counts.
+// Requests without a key share a counter, or are refused (see [NoKey]). If the store cannot decide, the
+// answer is 503. [New] returns an error for an invalid rule, for a pattern that no request matches, and
+// for a fixed cost ([Units]) that a limit never allows. An answer of unknown status counts.
 //
-// Put the limiter inside CORS handling, or scripts cannot read a refusal, and behind
-// authentication where it counts by user or tier.
+// Put the limiter inside the CORS handling, or scripts cannot read a refusal. Put it behind your
+// authentication if it counts by user or tier.
 package middleware

@@ -14,41 +14,41 @@ import (
 	"github.com/weirgo/weir/limiter"
 )
 
-// An ending is the scope of a request that some rule awaits the end of: what it was charged
-// may change then.
+// An ending is the scope of a request whose end matters: its charges may change then, and its slots are
+// released.
 type ending struct {
 	scope
 	limits   *RateLimit
 	set      *ruleset
-	answered response.Response // if some rule goes by its status
-	body     response.Body     // and by whether this came
+	answered response.Response // the answer, if a rule goes by its status
+	body     response.Body     // the request's body, watched with the answer
 
-	slot   Slot        // nil: it needs none
-	holds  atomic.Bool // places of rules, until they are returned
+	slot   Slot        // of Config.Overload; nil: it needs none
+	holds  atomic.Bool // slots of rules, until they are released
 	hidden bool        // handlers find no Result
 
 	mu     sync.Mutex
 	ended  bool
-	unseen bool // a limiter further in has refused the request
-	left   bool // the client had left before the request ended, or held its body back
+	unseen bool // a limiter further in refused the request
+	left   bool // the client left before the request ended, or held its body back
 	status int  // of the answer
 	opened []open
 
-	// What the slices are for a single charge.
+	// The arrays of the slices, if there is one charge.
 	space [1]open
 	owed  [1]limiter.Settlement
 }
 
 // An open is a charge that the end of the request may change.
 type open struct {
-	rule   int            // its place in the scope
-	charge limiter.Charge // what was taken so far
-	said   int64          // what Settle has said that it cost; or unsaid
+	rule   int            // index of its policy
+	charge limiter.Charge // taken so far
+	said   int64          // the cost that Settle was given, or unsaid
 }
 
 const unsaid = -1
 
-// unknownStatus is that of an answer of which it is not known, and that so counts.
+// unknownStatus stands for a status that is unknown. Such an answer counts.
 const unknownStatus = 0
 
 // passedToEnd is passed for an ending.
@@ -59,7 +59,7 @@ type passedToEnd struct {
 
 type endingKey struct{}
 
-// Value makes the ending itself findable.
+// Value returns the ending itself for its key.
 func (e *ending) Value(key any) any {
 	switch {
 	case key == (endingKey{}):
@@ -84,7 +84,7 @@ func (s *decided) awaitsEnd() bool {
 
 func (r *rule) awaitsEnd() bool { return r.Counts.given || r.Cost.settles }
 
-// begin has e hold a place, if it is not nil, and await the end of what it was charged.
+// begin gives e the slot, if it is not nil, and the charges that the end of the request may change.
 func (e *ending) begin(l *RateLimit, set *ruleset, slot Slot) {
 	e.limits, e.set, e.slot, e.opened = l, set, slot, e.space[:0]
 	e.hidden = set.NoResult || len(e.policies) == 0
@@ -100,11 +100,11 @@ func (e *ending) countsAnswers() bool {
 	return slices.ContainsFunc(e.policies, func(p applied) bool { return p.rule.Counts.given })
 }
 
-// isWatched reports whether the answer has to be seen as it is written: for its status, or to
-// find out whether it is a stream.
+// isWatched reports whether to watch the answer as it is written: for its status, or to find out whether
+// it is a stream.
 func (e *ending) isWatched() bool { return e.slot != nil || e.countsAnswers() }
 
-// serve has next answer r.
+// serve calls next with r.
 func (e *ending) serve(next http.Handler, w http.ResponseWriter, r *http.Request) {
 	if !e.isWatched() {
 		defer e.finish(unknownStatus)
@@ -112,15 +112,15 @@ func (e *ending) serve(next http.Handler, w http.ResponseWriter, r *http.Request
 		return
 	}
 	watched := e.answered.Watch(w)
-	if e.slot != nil { // or nobody hears when it waits, and files are sent as without Weir
+	if e.slot != nil { // without a watcher, files are sent as without Weir
 		e.answered.Watcher = e
 	}
 	response.WatchBody(r, e)
 	e.answered.Finish(e.finish, func() { next.ServeHTTP(watched, r) })
 }
 
-// finish settles what the request was charged: its answer has that status. Only the first call
-// does anything.
+// finish settles the charges of the request, whose answer has that status. Only the first call does
+// anything.
 func (e *ending) finish(status int) {
 	if owed, first := e.end(status); first {
 		e.release()
@@ -146,9 +146,9 @@ func (e *ending) end(status int) (owed []limiter.Settlement, first bool) {
 	return owed, true
 }
 
-// actual is what the request cost, as far as it is known. If the client has left, any answer
-// counts: a proxy answers 502 then, and what is behind it has done the work, so clients would
-// be charged only if they like. So it is where it sent a body that cannot be read, or not all of it.
+// actual returns what the request cost, as far as is known. If the client has left, every answer counts:
+// a proxy answers 502 then though its backend has done the work, so clients could choose not to be
+// charged. The same holds if the client sent a broken body, or held it back.
 func (e *ending) actual(o *open) int64 {
 	p := &e.policies[o.rule]
 	switch {
@@ -162,9 +162,9 @@ func (e *ending) actual(o *open) int64 {
 	return p.cost
 }
 
-// unseen notes that no handler sees a request that limiters further out have let pass: it costs
-// nothing what a handler would say. A request with another URL is another, which a handler
-// makes, and that handler may have done work.
+// unseen notes that no handler sees a request that limiters further out admitted, so that it costs nothing
+// by their rules with Reserve. A request with another URL is one that a handler made, and that handler
+// may have done work.
 func unseen(r *http.Request) {
 	for e := endingOf(r.Context()); e != nil; e = endingOf(e.Context) {
 		if e.url == nil || e.url != r.URL {
@@ -176,7 +176,7 @@ func unseen(r *http.Request) {
 	}
 }
 
-// append appends what makes a charge the actual cost, if it is not.
+// append appends the settlement of a charge, if the actual cost differs.
 func (e *ending) append(owed []limiter.Settlement, o *open, actual int64) []limiter.Settlement {
 	if actual == o.charge.Cost {
 		return owed
@@ -186,11 +186,10 @@ func (e *ending) append(owed []limiter.Settlement, o *open, actual int64) []limi
 	return owed
 }
 
-// settlePatience is how long the end of a request waits for a store that does not settle by
-// itself.
+// settlePatience is how long the end of a request waits for the store.
 const settlePatience = time.Second
 
-// settle tells the store. That the client is gone does not matter.
+// settle calls the store, also if the client is gone.
 func (e *ending) settle(owed []limiter.Settlement) {
 	if len(owed) == 0 {
 		return
@@ -208,7 +207,7 @@ func (e *ending) settle(owed []limiter.Settlement) {
 	}
 }
 
-// strike counts an answer against those rules that ban a key for too many that count.
+// strike counts an answer for the rules that ban a key after too many answers that count.
 func (e *ending) strike(status int) {
 	for i := range e.policies {
 		p := &e.policies[i]

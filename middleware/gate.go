@@ -10,8 +10,8 @@ import (
 	"github.com/weirgo/weir/middleware/bans"
 )
 
-// gate is the first phase of a request: it is refused if its client is banned, and exempt from
-// all rules if Config says so.
+// gate is the first phase of a request. It refuses a banned client, and exempts the requests that
+// Config.Allow matches.
 func (set *ruleset) gate(r *http.Request, one *oneRule, now func() time.Time) (exempt bool, no *refusal) {
 	if set.hasBans {
 		switch f := set.findBan(r, one); {
@@ -33,23 +33,23 @@ func (set *ruleset) gate(r *http.Request, one *oneRule, now func() time.Time) (e
 	return false, nil
 }
 
-// A banKey is a key to look up in the list of bans. When its function fails, no rule can
-// count the request instead: it is refused, unless its rule says to let such requests pass.
+// A banKey is a key to look up in the list of bans. If its function fails, the request is refused, unless
+// its rule is FailOpen.
 type banKey struct {
 	read keyfunc.Func
 	open bool
 }
 
-// A banFinding is what is known of bans on a request.
+// A banFinding is the result of looking up a request's bans.
 type banFinding struct {
-	status int // what to refuse with: Bans.Status, or another if a ban cannot be ruled out; 0: nothing is banned
+	status int // of the refusal: Bans.Status, or another if a ban cannot be ruled out; 0: not banned
 	banned bool
 	ban    bans.Ban
 }
 
-// findBan looks up r's keys, before any rule is asked, and the key that Allow was given.
+// findBan looks up r's keys, and the key that Allow was given.
 func (set *ruleset) findBan(r *http.Request, one *oneRule) (f banFinding) {
-	if set.Bans.Deny != nil && set.Bans.Deny.Matches(r) { // first: it reads no key, so none can fail
+	if set.Bans.Deny != nil && set.Bans.Deny.Matches(r) { // first, as it reads no key that could fail
 		return banFinding{status: set.Bans.Status, banned: true}
 	}
 	listed := set.Bans.List != nil && !set.Bans.List.Empty()
@@ -80,11 +80,11 @@ func (set *ruleset) findBan(r *http.Request, one *oneRule) (f banFinding) {
 	return f
 }
 
-// findKey looks up a key, in a list that is not empty if it is listed.
+// findKey looks up a key. Listed says that the list is not empty.
 func (set *ruleset) findKey(key string, listed bool) (f banFinding) {
 	if listed {
 		if ban, ok := set.Bans.List.Find(key); ok {
-			ban.Key = key // a shared list has the digest only
+			ban.Key = key // a shared list has only its digest
 			return banFinding{set.Bans.Status, true, ban}
 		}
 	}
@@ -94,7 +94,7 @@ func (set *ruleset) findKey(key string, listed bool) (f banFinding) {
 	return f
 }
 
-// refusedFor is the refusal of a banned client.
+// refusedFor returns the refusal of a banned client.
 func refusedFor(f *banFinding, now time.Time) *refusal {
 	no := &refusal{status: f.status, banned: true, rule: f.ban.Rule, retryAfter: limiter.Never}
 	if !f.ban.Until.IsZero() {

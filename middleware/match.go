@@ -8,9 +8,8 @@ import (
 	"github.com/weirgo/weir/limiter"
 )
 
-// match is the second phase of a request: it appends the policies and the charges of the rules
-// that match, or of the one rule that decides. If all rules have skipped the request, it returns one
-// of them.
+// match is the second phase of a request. It appends the policies and the charges of the rules that
+// match, or of the one rule that decides. If all rules skip the request, it returns one of them.
 func (set *ruleset) match(r *http.Request, outer *scope, one *oneRule, policies []applied, charges []limiter.Charge) (_ []applied, _ []limiter.Charge, skipped *rule, _ *refusal) {
 	if one != nil {
 		policies, charges, no := set.matchOne(r, one, policies, charges)
@@ -39,18 +38,18 @@ func (set *ruleset) match(r *http.Request, outer *scope, one *oneRule, policies 
 	return policies, charges, m.skipped, nil
 }
 
-// A matching is what is known of a request while its rules are gathered. Policies and
-// charges are not part of it, or they would leave the stack with the rest.
+// A matching is the state of a request while its rules are collected. Policies and charges are not part
+// of it, or they would escape from the stack with the rest.
 type matching struct {
 	set     *ruleset
 	request *http.Request
-	outer   *scope // of the limiters further out; nil: there is none
+	outer   *scope // of the limiters further out; nil: none
 	tier    string
 	no      *refusal // of the first rule that refuses
-	skipped *rule    // leaves requests without a key to the others; nil: none has
+	skipped *rule    // the last rule with NoKeySkip that skipped the request
 }
 
-// addAll appends what the request is charged for rules.
+// addAll appends the policies and charges of rules.
 func (m *matching) addAll(policies []applied, charges []limiter.Charge, rules []*rule) ([]applied, []limiter.Charge) {
 	for _, rule := range rules {
 		policies, charges = m.add(policies, charges, rule)
@@ -58,7 +57,7 @@ func (m *matching) addAll(policies []applied, charges []limiter.Charge, rules []
 	return policies, charges
 }
 
-// add appends what the request is charged for a rule, if it matches.
+// add appends the policies and charges of a rule, if it matches.
 func (m *matching) add(policies []applied, charges []limiter.Charge, rule *rule) ([]applied, []limiter.Charge) {
 	r := m.request
 	if m.no != nil || rule.Match != nil && !rule.Match.Matches(r) {
@@ -91,7 +90,7 @@ func (m *matching) add(policies []applied, charges []limiter.Charge, rule *rule)
 	a := applied{key: key, class: class, shadow: rule.shadow}
 	for _, part := range policy.parts {
 		switch {
-		case part.isSlot(): // a request takes one, whatever it costs, and at once
+		case part.isSlot(): // a request takes one slot, whatever its cost, when it comes
 			if !holdsFor(r.Context(), part, key) {
 				a.looks = false
 				policies, charges = a.charge(policies, charges, part, 1)
@@ -108,7 +107,7 @@ func (m *matching) add(policies []applied, charges []limiter.Charge, rule *rule)
 	return policies, charges
 }
 
-// without is add for a request that the rule does not count.
+// without is the end of add for a request that the rule does not count.
 func (m *matching) without(policies []applied, charges []limiter.Charge, rule *rule, use keyUse) ([]applied, []limiter.Charge) {
 	switch use {
 	case useSkip:
@@ -120,7 +119,7 @@ func (m *matching) without(policies []applied, charges []limiter.Charge, rule *r
 	return policies, charges
 }
 
-// refuse has a rule refuse the request, unless it is in shadow.
+// refuse notes that a rule refuses the request, unless it is in shadow.
 func (m *matching) refuse(rule *rule, status int) {
 	if rule.shadow {
 		rule.notes.shadowed.note(m.set.Logger, rule.info)
@@ -132,8 +131,8 @@ func (m *matching) refuse(rule *rule, status int) {
 	}
 }
 
-// due is what the limits of a policy are still charged. They are not if this limiter has charged
-// the request further out.
+// due returns the cost that is still to be charged, or false if this limiter has charged the request
+// further out.
 func (m *matching) due(p *policy, key string) (cost int64, due bool) {
 	cost = p.rule.Cost.Of(m.request)
 	if m.outer == nil {
@@ -143,7 +142,7 @@ func (m *matching) due(p *policy, key string) (cost int64, due bool) {
 	return cost, cost > 0
 }
 
-// charge appends a with that policy, and what it is charged.
+// charge appends a with the policy p, and its charge.
 func (a applied) charge(policies []applied, charges []limiter.Charge, p *policy, cost int64) ([]applied, []limiter.Charge) {
 	a.policy, a.cost = p, p.reserved(cost)
 	c := limiter.Charge{Quota: p.quota, Key: a.key, Cost: a.cost}
@@ -153,8 +152,8 @@ func (a applied) charge(policies []applied, charges []limiter.Charge, p *policy,
 	return append(policies, a), append(charges, c)
 }
 
-// reserved is what a request takes when it comes. If what it costs is known only later that
-// is at most what the limit allows at once, or it would never pass.
+// reserved returns the units that a request takes when it comes. A reservation is at most what the limit
+// allows at once, or the request would never pass.
 func (p *policy) reserved(cost int64) int64 {
 	if p.rule.Cost.settles {
 		return min(cost, p.quota.Capacity())
@@ -162,23 +161,23 @@ func (p *policy) reserved(cost int64) int64 {
 	return cost
 }
 
-// A keyUse is what a rule does with a request once its key was asked for.
+// A keyUse says what a rule does with a request, given its key.
 type keyUse uint8
 
 const (
-	useKey    keyUse = iota // it counts the key
-	useSkip                 // it leaves the request to the other rules, as it has no key
-	useNone                 // it counts nothing, as key or limit could not be read and the rule is Open
-	refuse400               // these refuse
+	useKey    keyUse = iota // count it
+	useSkip                 // leave it to the other rules: it has no key
+	useNone                 // count nothing: key or limit could not be read, and the rule is FailOpen
+	refuse400               // refuse it, with this status
 	refuse401
 	refuse503
 )
 
-// refusals are the statuses of the uses that refuse.
+// refusals has the statuses of the uses that refuse.
 var refusals = [...]int{refuse400: http.StatusBadRequest, refuse401: http.StatusUnauthorized, refuse503: http.StatusServiceUnavailable}
 
-// key is what the rule counts r under. A request that has no key is what NoKey says, but a
-// preflight its client's address; where the key could not be read, it is what OnOutage says.
+// key returns the key that the rule counts r under. If r has no key, NoKey decides, and a preflight
+// counts under its client's address. If the key cannot be read, OnOutage decides.
 func (set *ruleset) key(rule *rule, r *http.Request) (string, keyfunc.Class, keyUse) {
 	if rule.Key == nil {
 		return noKey, keyfunc.Shared, useKey
@@ -194,7 +193,7 @@ func (set *ruleset) key(rule *rule, r *http.Request) (string, keyfunc.Class, key
 		rule.warnKeyFailure(set.Logger, err)
 		use = rule.failedKey(err)
 	case rule.NoKey != NoKeySkip && preflights{}.Matches(r):
-		// The address may be a proxy's, so it is limited, and never banned.
+		// The address may be a proxy's: it is limited, and never banned.
 		return set.preflightKey(r), keyfunc.InDoubt, useKey
 	}
 	if use == useKey {
@@ -203,7 +202,7 @@ func (set *ruleset) key(rule *rule, r *http.Request) (string, keyfunc.Class, key
 	return noKey, keyfunc.Shared, use
 }
 
-// use is what n makes of a request without a key.
+// use returns what a rule with n does with a request without a key.
 func (n NoKey) use() keyUse {
 	switch n {
 	case NoKeySkip:
@@ -213,11 +212,11 @@ func (n NoKey) use() keyUse {
 	case NoKeyUnauthorized:
 		return refuse401
 	}
-	return useKey // the one that all of them share
+	return useKey // the shared one
 }
 
-// failedKey is what a rule makes of a request with a key that cannot be read: it refuses an
-// ambiguous one with 400. Of others OnOutage decides, and Local counts them all together.
+// failedKey returns what a rule does with a request whose key cannot be read. An ambiguous key is
+// answered 400. Otherwise OnOutage decides, and FailLocal counts all such requests together.
 func (r *rule) failedKey(err error) keyUse {
 	switch {
 	case errors.Is(err, keyfunc.ErrAmbiguous):
@@ -230,7 +229,7 @@ func (r *rule) failedKey(err error) keyUse {
 	return useKey
 }
 
-// read is the key of r under f. An empty one is none.
+// read returns the key of r by f. An empty key is none.
 func read(f keyfunc.Func, r *http.Request) (key string, class keyfunc.Class, err error) {
 	key, err = f(r)
 	if key, class = keyfunc.Classify(key); err == nil && key == noKey {
@@ -239,5 +238,5 @@ func read(f keyfunc.Func, r *http.Request) (key string, class keyfunc.Class, err
 	return key, class, err
 }
 
-// noKey is the key of requests without one: no key function's, as it would be none.
+// noKey is the key of requests without a key. No key function can return it.
 const noKey = ""

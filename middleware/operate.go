@@ -135,7 +135,7 @@ func (l *RateLimit) Reset(ctx context.Context, rule, key string) error {
 			return err
 		}
 		if quota.InFlight() {
-			l.room.Returned(lineOf(&c))
+			l.room.Returned(slotKeyOf(&c))
 		}
 	}
 	return nil

@@ -19,7 +19,7 @@ type RateLimit struct {
 	store   limiter.Store
 	memory  *limiter.Memory // the store, if it is a Memory: charges then stay on the stack
 	routers atomic.Pointer[[]router]
-	room    waiting.Room[lineKey] // requests that wait for a slot
+	room    waiting.Room[slotKey] // requests that wait for a slot
 	turns   turns
 
 	immediate bool  // the store is a Memory, or an [immediate]

@@ -4,14 +4,13 @@
 //	e.GET("/search", search, echolimit.PerIP(limiter.PerSecond(2)))              // one route
 //	e.Use(echolimit.New(middleware.Must(middleware.New(middleware.Config{...})))) // rules
 //
-// A route is echo's pattern, such as "/users/:id". It is not known to middleware
-// added with e.Pre. The client's address is what package keyfunc says, whatever
-// echo's IPExtractor is.
+// A route is echo's pattern, such as "/users/:id". Middleware added with e.Pre runs before routing, so
+// it does not know the route. Package keyfunc finds the client's address, whatever echo's IPExtractor
+// is.
 //
-// Where a rule that applied has Counts, an error from the handlers behind the limiter goes to
-// the HTTPErrorHandler at once, as the status is what counts, and then to the middleware in
-// front as ever. The HTTPErrorHandler has to leave alone what is answered already, as echo's
-// own does.
+// If a rule with Counts applied, an error of the handlers goes to the HTTPErrorHandler at once, because
+// its status is what counts. It then goes to the middleware in front as usual. So the HTTPErrorHandler
+// must ignore a response that is committed, as echo's own does.
 package echolimit
 
 import (
@@ -30,15 +29,15 @@ import (
 
 // Options is what [NewWith] takes.
 type Options struct {
-	// OnRefused answers a request that is refused, or returns an error for echo's
-	// HTTPErrorHandler to answer, such as echo.NewHTTPError(result.Status). Retry-After and
-	// the other header fields are set already, and the status is result.Status until it sets
-	// another. Nil: the Answer of middleware.Refusal, or a short body.
+	// OnRefused answers a refused request, or returns an error for echo's HTTPErrorHandler, such as
+	// echo.NewHTTPError(result.Status). The header fields are set already, Retry-After included. The
+	// status is result.Status unless OnRefused sets another. Nil: the Answer of middleware.Refusal, or
+	// a short body.
 	OnRefused func(c echo.Context, result middleware.Result) error
 }
 
-// New returns limits as an echo middleware. Handlers find the decision with
-// middleware.FromContext(c.Request().Context()).
+// New returns an echo middleware for limits. In handlers, middleware.FromContext(c.Request().Context())
+// returns the decision.
 func New(limits *middleware.RateLimit) echo.MiddlewareFunc { return NewWith(limits, Options{}) }
 
 // NewWith is New with options.
@@ -49,7 +48,7 @@ func NewWith(limits *middleware.RateLimit, o Options) echo.MiddlewareFunc {
 			first.Do(func() { limits.KnowRoutes(list(c)) })
 			c.Request().Pattern = c.Path()
 			if len(c.ParamNames()) > 0 && !route.IsPlain(c.Request().URL) {
-				// What keyfunc.PathValue could not tell: echo may route by another spelling of the path.
+				// For keyfunc.PathValue: echo may route by another spelling of the path.
 				c.SetRequest(c.Request().WithContext(route.WithValues(c.Request().Context(), values(c))))
 			}
 			onRefused, failed := o.answers(c)
@@ -69,7 +68,7 @@ func NewWith(limits *middleware.RateLimit, o Options) echo.MiddlewareFunc {
 	}
 }
 
-// answers is o.OnRefused for c, and what it has returned; both nil without one.
+// answers returns o.OnRefused for c, and a pointer to its error; both are nil without OnRefused.
 func (o Options) answers(c echo.Context) (func(http.ResponseWriter, *http.Request, middleware.Result), *error) {
 	if o.OnRefused == nil {
 		return nil, nil
@@ -84,15 +83,15 @@ func (o Options) answers(c echo.Context) (func(http.ResponseWriter, *http.Reques
 	}, &err
 }
 
-// nextAndFinish has next answer, and tells finish how. An error is answered here, by the
-// HTTPErrorHandler, as the status is what finish wants.
+// nextAndFinish calls next, and then finish with the status. The HTTPErrorHandler answers an error here,
+// because finish needs its status.
 func nextAndFinish(c echo.Context, next echo.HandlerFunc, finish func(status int)) (err error) {
 	var answered response.Response
 	inner, request := c.Response().Writer, c.Request()
 	w, r := answered.WatchBoth(inner, request)
 	c.Response().Writer = w
 	c.SetRequest(r)
-	// The server removes the form's files.
+	// The server removes the files of the form.
 	defer func() { c.Response().Writer, request.MultipartForm = inner, c.Request().MultipartForm }()
 	answered.Finish(finish, func() {
 		if err = next(c); err != nil {
@@ -102,7 +101,7 @@ func nextAndFinish(c echo.Context, next echo.HandlerFunc, finish func(status int
 	return err
 }
 
-// values tells what echo has found in the path.
+// values returns a function for the parameters that echo found in the path.
 func values(c echo.Context) func(name string) (string, bool) {
 	return func(name string) (string, bool) {
 		return c.Param(name), slices.Contains(c.ParamNames(), name)

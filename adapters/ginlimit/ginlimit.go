@@ -4,12 +4,11 @@
 //	r.GET("/search", ginlimit.PerIP(limiter.PerSecond(2)), search)             // one route
 //	r.Use(ginlimit.New(middleware.Must(middleware.New(middleware.Config{...})))) // rules
 //
-// A route is gin's pattern, such as "/users/:id". The client's address is what
-// package keyfunc says, whatever gin's TrustedProxies are: gin's default trusts
-// every header, so c.ClientIP is no key for a limit.
+// A route is gin's pattern, such as "/users/:id". Package keyfunc finds the client's address, whatever
+// gin's TrustedProxies are: gin's default trusts every header, so do not use c.ClientIP as a key.
 //
-// A rule with Counts goes by the status that is known when the handlers behind the limiter
-// have returned: a middleware that answers for their errors belongs behind the limiter too.
+// A rule with Counts goes by the status when the handlers behind the limiter have returned. So put a
+// middleware that answers for their errors behind the limiter too.
 package ginlimit
 
 import (
@@ -30,15 +29,15 @@ import (
 
 // Options is what [NewWith] takes.
 type Options struct {
-	// OnRefused answers a request that is refused, or leaves that to a middleware in front,
-	// as with c.Error. Retry-After and the other header fields are set already, and the
-	// status is result.Status until it sets another. The handlers behind do not run.
-	// Nil: the Answer of middleware.Refusal, or a short body.
+	// OnRefused answers a refused request, or leaves the answer to a middleware in front, by c.Error
+	// for example. The header fields are set already, Retry-After included. The status is
+	// result.Status unless OnRefused sets another. The handlers behind the limiter do not run. Nil: the
+	// Answer of middleware.Refusal, or a short body.
 	OnRefused func(c *gin.Context, result middleware.Result)
 }
 
-// New returns limits as a gin middleware. Handlers find the decision with
-// middleware.FromContext(c.Request.Context()).
+// New returns a gin middleware for limits. In handlers, middleware.FromContext(c.Request.Context())
+// returns the decision.
 func New(limits *middleware.RateLimit) gin.HandlerFunc { return NewWith(limits, Options{}) }
 
 // NewWith is New with options.
@@ -48,7 +47,7 @@ func NewWith(limits *middleware.RateLimit, o Options) gin.HandlerFunc {
 		first.Do(func() { limits.KnowRoutes(list(c)) })
 		c.Request.Pattern = c.FullPath()
 		if len(c.Params) > 0 && !route.IsPlain(c.Request.URL) {
-			// What keyfunc.PathValue could not tell: gin routes by the path that is unescaped.
+			// For keyfunc.PathValue: gin routes by the unescaped path.
 			c.Request = c.Request.WithContext(route.WithValues(c.Request.Context(), values(c)))
 		}
 		var onRefused func(http.ResponseWriter, *http.Request, middleware.Result)
@@ -72,22 +71,22 @@ func NewWith(limits *middleware.RateLimit, o Options) gin.HandlerFunc {
 	}
 }
 
-// next has the handlers behind run, and tells finish how the request ends.
+// next runs the handlers behind, and calls finish with the status.
 func next(c *gin.Context, finish func(status int)) {
 	w, request := &writer{ResponseWriter: c.Writer}, c.Request
 	_, c.Request = w.answered.WatchBoth(c.Writer, request)
 	c.Writer = w
-	// The server removes the form's files.
+	// The server removes the files of the form.
 	defer func() { c.Writer, request.MultipartForm = w.ResponseWriter, c.Request.MultipartForm }()
 	w.answered.Finish(func(status int) {
 		if status == http.StatusOK || w.Written() && status != http.StatusSwitchingProtocols {
-			status = w.Status() // which gin may not have sent yet
+			status = w.Status() // gin may not have sent it yet
 		}
 		finish(status)
 	}, c.Next)
 }
 
-// A writer tells what gin's own does not.
+// A writer is gin's writer, and watches the answer.
 type writer struct {
 	gin.ResponseWriter
 	answered response.Response
@@ -100,7 +99,7 @@ func (w *writer) Unwrap() http.ResponseWriter       { return w.ResponseWriter }
 
 func (w *writer) Hijack() (net.Conn, *bufio.ReadWriter, error) { return w.answered.TakeOver() }
 
-// list is what the engine has, if it is what the server serves: a context does not tell.
+// list returns the engine's routes, if the server serves the engine itself: a context has no engine.
 func list(c *gin.Context) (all []string) {
 	if server, ok := c.Request.Context().Value(http.ServerContextKey).(*http.Server); ok {
 		if engine, ok := server.Handler.(*gin.Engine); ok {
@@ -112,7 +111,7 @@ func list(c *gin.Context) (all []string) {
 	return all
 }
 
-// values tells what gin has found in the path.
+// values returns a function for the parameters that gin found in the path.
 func values(c *gin.Context) func(name string) (string, bool) {
 	return func(name string) (string, bool) {
 		value, ok := c.Params.Get(name)
