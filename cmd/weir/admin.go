@@ -48,6 +48,9 @@ func (f *serveFlags) observe(l *limits, config *middleware.Config) error {
 	}
 	l.closes = append(l.closes, func() error { refused.Flush(); return nil })
 	observers := []middleware.Observer{refused}
+	if l.log != nil {
+		observers = append(observers, l.log)
+	}
 	if f.admin != "" {
 		a := &admin{addr: f.admin, limits: l}
 		if a.token, err = readToken(f.adminToken); err != nil {

@@ -44,7 +44,9 @@ type serveFlags struct {
 	gateway gateway.Options
 	admin   string
 
-	adminToken string
+	adminToken      string
+	tlsCert, tlsKey string
+	accessLog       string
 
 	replicas int
 	leases   bool
@@ -59,6 +61,11 @@ func serve(s *session, flags *pflag.FlagSet) action {
 	flags.StringVar(&f.rls, "rls", "", "an `address` for Envoy's rate limit service, such as :8081, by the file's descriptors")
 	flags.StringVar(&f.gateway.Paths, "paths", gateway.PathsStrict, "paths that services may read as another one, such as //login: strict answers 400, fold too and takes upper for lower case, as-is passes them on")
 	flags.DurationVar(&f.gateway.Timeout, "upstream-timeout", time.Minute, "how long a service has to begin its answer")
+	flags.StringVar(&f.gateway.UserHeader, "user-header", "", "the `header` field in which the proxies of the rules file say the user of a request; from others it is removed")
+	flags.StringVar(&f.gateway.TierHeader, "tier-header", "", "the same of the tier; a `header` field")
+	flags.StringVar(&f.tlsCert, "tls-cert", "", "a `file` with the certificate of --proxy, and of those that signed it, in PEM; it is read anew when it changes")
+	flags.StringVar(&f.tlsKey, "tls-key", "", "a `file` with the key of --tls-cert, in PEM")
+	flags.StringVar(&f.accessLog, "access-log", "", "a `file` to log requests to as JSON, which weir recommend and weir simulate read; - for the standard output")
 	flags.StringVar(&f.admin, "admin", "", "an `address` for /livez, /readyz, /metrics and the page, such as 127.0.0.1:9090")
 	flags.StringVar(&f.adminToken, "admin-token-file", "", "a `file` with the token that the page needs, as a password; without it the page is for this machine alone")
 	flags.IntVar(&f.replicas, "replicas", 1, "how many processes share the Redis: in an outage each has its part of a limit")
@@ -95,7 +102,18 @@ func (f *serveFlags) environment() error {
 }
 
 // services are those that the flags ask for.
-func (f *serveFlags) services() (all []serving.Service, err error) {
+func (f *serveFlags) services(l *limits) (all []serving.Service, err error) {
+	switch {
+	case f.drain < 0:
+		return nil, fmt.Errorf("--drain is %v: want 0 or more", f.drain)
+	case (f.tlsCert == "") != (f.tlsKey == ""):
+		return nil, errors.New("--tls-cert and --tls-key belong together: give both")
+	case f.tlsCert != "":
+		if f.gateway.Certificates, err = serving.NewCertificates(f.tlsCert, f.tlsKey, l.Logger); err != nil {
+			return nil, err
+		}
+	}
+	f.gateway.Log = l.log
 	for _, proxy := range f.proxies {
 		o := f.gateway
 		o.Proxy = proxy
@@ -127,18 +145,27 @@ func (f *serveFlags) services() (all []serving.Service, err error) {
 
 // serve serves by the rules in file until a signal ends it.
 func (f *serveFlags) serve(file string) error {
-	services, err := f.services()
-	if err != nil {
-		return err
-	}
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	logger := slog.New(slog.NewJSONHandler(f.err, nil))
-	l, err := f.limits(ctx, file, services, logger)
+	l := &limits{Limits: serving.Limits{Logger: logger}}
+	defer l.close()
+	var err error
+	if l.secret, err = f.redis.secret(); err != nil {
+		return fmt.Errorf("--secret-file: %w", err)
+	}
+	if f.accessLog != "" {
+		if l.log, err = serving.NewLog(f.accessLog, f.out, l.secret); err != nil {
+			return fmt.Errorf("--access-log: %w", err)
+		}
+	}
+	services, err := f.services(l)
 	if err != nil {
 		return err
 	}
-	defer l.close()
+	if err := f.watch(ctx, file, services, l); err != nil {
+		return err
+	}
 	if l.admin != nil {
 		services = append(services, l.admin)
 	}
@@ -212,7 +239,8 @@ func drain(services []serving.Service, grace time.Duration, signals <-chan os.Si
 // limits are what services decide by, with what has to be closed.
 type limits struct {
 	serving.Limits
-	admin  *admin
+	admin  *admin       // nil: there is no --admin
+	log    *serving.Log // nil: requests are not logged
 	secret []byte
 	closes []func() error
 }
@@ -225,19 +253,10 @@ func (l *limits) close() {
 	}
 }
 
-// limits makes the store, and has the rules in it watched.
-func (f *serveFlags) limits(ctx context.Context, file string, services []serving.Service, logger *slog.Logger) (l *limits, err error) {
-	l = &limits{Limits: serving.Limits{Logger: logger}}
-	defer func() {
-		if err != nil {
-			l.close()
-		}
-	}()
-	if l.secret, err = f.redis.secret(); err != nil {
-		return nil, fmt.Errorf("--secret-file: %w", err)
-	}
+// watch makes the store, and has the rules in it watched.
+func (f *serveFlags) watch(ctx context.Context, file string, services []serving.Service, l *limits) error {
 	o := rules.Options{
-		Config:   middleware.Config{Logger: logger},
+		Config:   middleware.Config{Logger: l.Logger},
 		Overload: shed.FromRules,
 		Lacks: func(proxies *rules.Proxies, need rules.Need) string {
 			if (need.Of == "user" || need.Of == "tier") && proxies.None() {
@@ -251,12 +270,12 @@ func (f *serveFlags) limits(ctx context.Context, file string, services []serving
 			return ""
 		},
 	}
-	var client redis.UniversalClient // nil: all is in memory
-	if client, err = f.store(ctx, l, &o); err != nil {
-		return nil, err
+	client, err := f.store(ctx, l, &o) // nil: all is in memory
+	if err != nil {
+		return err
 	}
 	if err := f.observe(l, &o.Config); err != nil {
-		return nil, err
+		return err
 	}
 	switch {
 	case file != "redis":
@@ -267,14 +286,14 @@ func (f *serveFlags) limits(ctx context.Context, file string, services []serving
 		l.Watcher, err = redisrules.Watch(ctx, client, *f.rulesKey, o)
 	}
 	if err != nil {
-		return nil, err
+		return err
 	}
 	l.RateLimit = l.Watcher.RateLimit
 	l.closes = append(l.closes, l.Watcher.Close)
-	if l.admin != nil {
-		err = l.admin.follow(l.Watcher)
+	if l.admin == nil {
+		return nil
 	}
-	return l, err
+	return l.admin.follow(l.Watcher)
 }
 
 // store makes the store and the list of bans, in Redis if there is one.
@@ -328,9 +347,15 @@ func (f *serveFlags) store(ctx context.Context, l *limits, o *rules.Options) (re
 
 // reread reads all files again.
 func (l *limits) reread(services []serving.Service) {
+	l.Watcher.Reread()
+	var errs []error
+	if l.log != nil {
+		errs = append(errs, l.log.Reopen())
+	}
 	for _, service := range services {
-		if err := service.Reread(); err != nil {
-			l.Logger.Warn("weir: what was in use is kept: " + err.Error())
-		}
+		errs = append(errs, service.Reread())
+	}
+	if err := errors.Join(errs...); err != nil {
+		l.Logger.Warn("weir: what was in use is kept: " + err.Error())
 	}
 }

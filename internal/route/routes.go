@@ -1,6 +1,7 @@
 package route
 
 import (
+	"cmp"
 	"net/http"
 	"net/url"
 	"path"
@@ -49,12 +50,19 @@ func (s *Routes) Set(r *http.Request) {
 	if plain == r.URL.Path && !s.fold {
 		return
 	}
-	for _, name := range Parameters(r.Pattern) {
-		for _, path := range []string{plain, strings.TrimSuffix(plain, "/")} {
-			if value, ok := Value(r.Pattern, path, false, name); ok {
-				r.SetPathValue(name, url.PathEscape(s.folded(value)))
-				break
-			}
+	want, rest, more := r.Pattern, plain, true
+	for more {
+		var segment, value string
+		segment, want, more = cut(want)
+		before := rest
+		value, rest, _ = strings.Cut(rest, "/")
+		name, _, _ := strings.Cut(strings.Trim(segment, ":{}"), ":")
+		switch parameter(segment) {
+		case many:
+			name, value = cmp.Or(strings.TrimSuffix(strings.TrimPrefix(name, "*"), "..."), "*"), before
+			fallthrough
+		case one:
+			r.SetPathValue(name, url.PathEscape(s.folded(value)))
 		}
 	}
 }

@@ -85,6 +85,9 @@ func (c *checker) lacking(r *Rules) {
 		if p.Mode == "off" {
 			continue
 		}
+		if p.pattern != nil && !p.pattern.IsWhole() {
+			lacks(p.path, p.name, "router")
+		}
 		told := map[string]bool{}
 		need := func(of string) {
 			if !told[of] {
@@ -105,6 +108,13 @@ func (c *checker) lacking(r *Rules) {
 			limits, _, _ := limiter.Split(a)
 			if slices.ContainsFunc(limits, func(l limiter.Limit) bool { return l.Algorithm == limiter.LeakyBucket }) {
 				need("queue")
+			}
+		}
+	}
+	if a := c.file.Allow; a != nil {
+		for i, text := range a.Routes {
+			if pattern, err := route.ParseRule(text); err == nil && !pattern.IsWhole() {
+				lacks(c.doc.element([]string{"allow", "routes"}, i), "allow", "router")
 			}
 		}
 	}

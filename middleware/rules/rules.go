@@ -40,7 +40,8 @@ type Options struct {
 
 	// Lacks says why the program cannot give a rule what it needs, such as "needs a user, and this
 	// program knows none"; empty: it can. A file with such a rule is refused. Needs are those of
-	// Rules.Needs, and concurrency, queue for a leaky bucket, and overload. Rule may be the name of a
+	// Rules.Needs, and concurrency, queue for a leaky bucket, overload, and router for a route
+	// whose parameter is a part of a segment. Rule may be the name of a
 	// section too. Proxies are those that the file names. Nil: the program can give all.
 	Lacks func(*Proxies, Need) string
 

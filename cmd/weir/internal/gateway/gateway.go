@@ -5,11 +5,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httputil"
 	"net/url"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/weirgo/weir/cmd/weir/internal/serving"
@@ -28,6 +30,13 @@ type Options struct {
 
 	// Timeout is how long the upstream has to begin its answer.
 	Timeout time.Duration
+
+	// UserHeader and TierHeader name the fields that say whose a request is. The proxies of the rules
+	// file are believed, and from others the fields are removed. Empty: nothing says it.
+	UserHeader, TierHeader string
+
+	Certificates *serving.Certificates // nil: there is no TLS
+	Log          *serving.Log          // nil: requests are not logged
 }
 
 // What Options.Paths can be.
@@ -42,87 +51,194 @@ type Gateway struct {
 	options  Options
 	listen   string
 	upstream *url.URL
-	server   *serving.Server // nil before Start
+	h2c      bool // the upstream speaks HTTP/2 without TLS
+	asserted []string
+
+	serving.Limits
+	server    *serving.Server // nil before Start
+	transport *http.Transport
+	failures  failures
 }
 
 // New checks the options.
 func New(o Options) (*Gateway, error) {
+	g := &Gateway{options: o}
 	listen, target, ok := strings.Cut(o.Proxy, "=")
 	if !ok {
-		return nil, fmt.Errorf("--proxy %q: want ADDRESS=URL, such as :8080=http://127.0.0.1:3000", o.Proxy)
-	}
-	upstream, err := url.Parse(target)
-	if err != nil || upstream.Scheme != "http" && upstream.Scheme != "https" || upstream.Host == "" || upstream.RawQuery != "" || upstream.Fragment != "" || upstream.User != nil {
-		return nil, fmt.Errorf("--proxy: the upstream of %s is no URL such as http://127.0.0.1:3000", listen)
+		return nil, fmt.Errorf("--proxy %q: want ADDRESS=URL, such as :8080=http://127.0.0.1:3000", listen)
 	}
 	if _, _, err := net.SplitHostPort(listen); err != nil {
 		return nil, fmt.Errorf("--proxy: %q is no address to listen on, such as :8080", listen)
 	}
-	switch o.Paths {
-	case PathsStrict, PathsFold, PathsAsIs:
-	default:
-		return nil, fmt.Errorf("--paths %q: want %s, %s or %s", o.Paths, PathsStrict, PathsFold, PathsAsIs)
+	upstream, err := url.Parse(target)
+	if err == nil && upstream.Scheme == "h2c" {
+		g.h2c, upstream.Scheme = true, "http"
+	}
+	if err != nil || upstream.Scheme != "http" && upstream.Scheme != "https" || upstream.Hostname() == "" || upstream.RawQuery != "" || upstream.Fragment != "" || upstream.User != nil {
+		return nil, fmt.Errorf("--proxy: the service behind %s is no URL such as http://127.0.0.1:3000, or with https or h2c", listen)
+	}
+	if o.Paths != PathsStrict && o.Paths != PathsFold && o.Paths != PathsAsIs {
+		return nil, fmt.Errorf("--paths is %q: want %s, %s or %s", o.Paths, PathsStrict, PathsFold, PathsAsIs)
 	}
 	if o.Timeout <= 0 {
-		return nil, fmt.Errorf("--upstream-timeout %v: want more than 0", o.Timeout)
+		return nil, fmt.Errorf("--upstream-timeout is %v: want more than 0", o.Timeout)
 	}
-	return &Gateway{options: o, listen: listen, upstream: upstream}, nil
+	for flag, name := range map[string]string{"--user-header": o.UserHeader, "--tier-header": o.TierHeader} {
+		if strings.Trim(strings.ToLower(name), "abcdefghijklmnopqrstuvwxyz0123456789-") != "" {
+			return nil, fmt.Errorf("%s is %q: want the name of a header of letters, digits and -", flag, name)
+		}
+		if name != "" {
+			g.asserted = append(g.asserted, http.CanonicalHeaderKey(name))
+		}
+	}
+	g.listen, g.upstream = listen, upstream
+	return g, nil
 }
 
 // Lacks implements serving.Service.
 func (g *Gateway) Lacks(need rules.Need) string {
-	switch need.Of {
-	case "user", "tier":
-		return "needs a " + need.Of + ", which the gateway does not know"
-	case "settled":
-		return "settles what a request cost, which a service behind the gateway cannot say"
+	switch {
+	case need.Of == "user" && g.options.UserHeader == "":
+		return "needs a user: say with --user-header which header field has it"
+	case need.Of == "tier" && g.options.TierHeader == "":
+		return "needs a tier: say with --tier-header which header field has it"
+	case need.Of == "router":
+		return "has a parameter or a * in a part of a segment: a gateway routes by whole segments, such as {id}"
+	case need.Of == "settled":
+		return "has cost.settle, and a service behind a gateway cannot say what a request cost"
 	}
 	return ""
 }
 
+// What the gateway waits for at most, beside Options.Timeout.
+const (
+	dialPatience = 5 * time.Second
+
+	// idlePatience is below the time after which common servers close a connection that is idle: a
+	// request with a body that is sent on a closed connection is lost.
+	idlePatience = 4 * time.Second
+)
+
 // Start implements serving.Service.
 func (g *Gateway) Start(l serving.Limits, failed func(error)) error {
-	transport := http.DefaultTransport.(*http.Transport).Clone()
-	transport.Proxy, transport.ResponseHeaderTimeout, transport.MaxIdleConnsPerHost = nil, g.options.Timeout, 256
-	proxy := &httputil.ReverseProxy{
-		Transport: transport,
-		Rewrite: func(r *httputil.ProxyRequest) {
-			r.SetURL(g.upstream)
-			r.Out.Host = r.In.Host
-			r.SetXForwarded()
-		},
-		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, err error) {
-			status := http.StatusBadGateway
-			var timeout net.Error
-			if errors.As(err, &timeout) && timeout.Timeout() {
-				status = http.StatusGatewayTimeout
-			}
-			http.Error(w, http.StatusText(status), status)
-		},
+	g.Limits = l
+	g.transport = &http.Transport{
+		DialContext:           (&net.Dialer{Timeout: min(dialPatience, g.options.Timeout)}).DialContext,
+		TLSHandshakeTimeout:   dialPatience,
+		ResponseHeaderTimeout: g.options.Timeout,
+		IdleConnTimeout:       idlePatience,
+		MaxIdleConnsPerHost:   1024,
+		ForceAttemptHTTP2:     true,
+		DisableCompression:    true, // an answer is passed on as it is
 	}
-	limited := l.RateLimit.Gateway(proxy, g.options.Paths == PathsFold)
-	handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if g.options.Paths != PathsAsIs && route.IsAmbiguous(r.URL) {
-			http.Error(w, "The path can be read in more than one way.", http.StatusBadRequest)
-			return
-		}
-		limited.ServeHTTP(w, r)
-	})
-	server, err := serving.Listen("--proxy", g.listen, handler, l.Logger)
+	if g.h2c {
+		g.transport.Protocols = new(http.Protocols)
+		g.transport.Protocols.SetUnencryptedHTTP2(true)
+	}
+	proxy := &httputil.ReverseProxy{
+		Transport:      g.transport,
+		Rewrite:        g.rewrite,
+		ModifyResponse: onlyWebSocket,
+		ErrorHandler:   g.unanswered,
+		BufferPool:     &buffers{},
+		ErrorLog:       slog.NewLogLogger(l.Logger.Handler(), slog.LevelDebug),
+	}
+	limited := l.RateLimit.Gateway(keepFields(proxy), g.options.Paths == PathsFold)
+	server, err := serving.Listen("--proxy", g.listen, g.options.Log.Handler(g.checked(limited)), l.Logger)
 	if err != nil {
 		return err
+	}
+	server.Protocols = new(http.Protocols)
+	server.Protocols.SetHTTP1(true)
+	if g.options.Certificates != nil {
+		server.TLSConfig = g.options.Certificates.Config()
+		server.Protocols.SetHTTP2(true)
+	} else {
+		server.Protocols.SetUnencryptedHTTP2(true)
 	}
 	g.server = server
 	server.Start(failed)
 	return nil
 }
 
+// Addr is where the gateway listens, once it is started.
+func (g *Gateway) Addr() net.Addr { return g.server.Addr() }
+
 // Drain implements serving.Service.
 func (g *Gateway) Drain(ctx context.Context, grace time.Duration) {
 	if g.server != nil {
 		g.server.Drain(ctx, grace)
+		g.transport.CloseIdleConnections()
 	}
 }
 
 // Reread implements serving.Service.
-func (g *Gateway) Reread() error { return nil }
+func (g *Gateway) Reread() error {
+	if g.options.Certificates == nil {
+		return nil
+	}
+	return g.options.Certificates.Reread()
+}
+
+// checked answers requests that no service gets, and takes away what others must not say.
+func (g *Gateway) checked(limited http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case r.Method == http.MethodConnect:
+			http.Error(w, "This is no tunnel.", http.StatusMethodNotAllowed)
+			return
+		case g.options.Paths != PathsAsIs && route.IsAmbiguous(r.URL):
+			http.Error(w, "The path can be read in more than one way.", http.StatusBadRequest)
+			return
+		}
+		if r, ok := g.identified(w, r); ok {
+			limited.ServeHTTP(w, r)
+		}
+	})
+}
+
+// unanswered answers for an upstream that did not. The text does not say where that is.
+func (g *Gateway) unanswered(w http.ResponseWriter, r *http.Request, err error) {
+	status := http.StatusBadGateway
+	if timeout := net.Error(nil); errors.As(err, &timeout) && timeout.Timeout() {
+		status = http.StatusGatewayTimeout
+	}
+	if r.Context().Err() == nil { // else the client has left
+		if others, ok := g.failures.add(time.Now()); ok {
+			g.Logger.Warn("weir: the service behind the gateway did not answer", slog.String("service", g.upstream.Host), slog.String("error", err.Error()), slog.Int64("others", others))
+		}
+	}
+	http.Error(w, http.StatusText(status), status)
+}
+
+// failures are logged once a second.
+type failures struct {
+	mu     sync.Mutex
+	logged time.Time
+	others int64 // since then
+}
+
+func (f *failures) add(now time.Time) (others int64, log bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if now.Sub(f.logged) < time.Second {
+		f.others++
+		return 0, false
+	}
+	others, f.others, f.logged = f.others, 0, now
+	return others, true
+}
+
+// buffers are for bodies on their way.
+type buffers struct{ pool sync.Pool }
+
+const bufferSize = 32 << 10
+
+func (b *buffers) Get() []byte {
+	if buffer, ok := b.pool.Get().(*[bufferSize]byte); ok {
+		return buffer[:]
+	}
+	return make([]byte, bufferSize)
+}
+
+func (b *buffers) Put(buffer []byte) { b.pool.Put((*[bufferSize]byte)(buffer)) }

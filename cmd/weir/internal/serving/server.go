@@ -20,6 +20,7 @@ type Server struct {
 	listener net.Listener
 	end      context.CancelFunc // of the context of all requests
 	leaving  atomic.Bool
+	active   atomic.Int64 // requests in progress, and connections that were upgraded
 
 	mu    sync.Mutex
 	fresh map[net.Conn]bool // connections that were accepted, and have sent no request
@@ -53,6 +54,8 @@ func Listen(flag, addr string, handler http.Handler, logger *slog.Logger) (*Serv
 		if s.leaving.Load() {
 			w.Header().Set("Connection", "close")
 		}
+		s.active.Add(1)
+		defer s.active.Add(-1)
 		handler.ServeHTTP(w, r)
 	})
 	return s, nil
@@ -106,6 +109,7 @@ func (s *Server) Drain(ctx context.Context, grace time.Duration) {
 	if s.Shutdown(ctx) != nil {
 		_ = s.Close()
 	}
+	wait(ctx, time.Hour, func() bool { return s.active.Load() == 0 }) // for websockets, of which Shutdown does not know
 }
 
 // wait returns when done reports true, after a time, or when ctx ends.

@@ -1,0 +1,143 @@
+package gateway
+
+import (
+	"errors"
+	"net/http"
+	"net/http/httputil"
+	"net/textproto"
+	"slices"
+	"strings"
+
+	"github.com/weirgo/weir/keyfunc"
+	"github.com/weirgo/weir/middleware"
+)
+
+// forwarded are the fields by which proxies say whose a request is. They are passed on from the
+// proxies that the rules file names, and removed otherwise.
+var forwarded = []string{"Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto"}
+
+// identified takes away what a client must not say, and reads the user and the tier that a proxy
+// of the rules file says. If it returns false, the request is answered.
+func (g *Gateway) identified(w http.ResponseWriter, r *http.Request) (*http.Request, bool) {
+	// Go's ReverseProxy would pass "h2c", and what is sent through that tunnel meets no limit.
+	if up := r.Header["Upgrade"]; len(up) > 0 && (len(up) > 1 || !strings.EqualFold(up[0], "websocket")) {
+		delete(r.Header, "Upgrade")
+	}
+	trusted, asked := false, false
+	believed := func() bool {
+		if !asked {
+			asked, trusted = true, g.Watcher.Rules().Proxies().Has(r.RemoteAddr)
+		}
+		return trusted
+	}
+	for name := range r.Header {
+		plain := name
+		if strings.IndexByte(name, '_') >= 0 { // which some servers read as -
+			plain = textproto.CanonicalMIMEHeaderKey(strings.ReplaceAll(name, "_", "-"))
+		}
+		if (slices.Contains(g.asserted, plain) || slices.Contains(forwarded, plain)) && (plain != name || !believed()) {
+			delete(r.Header, name)
+		}
+	}
+	ctx := r.Context()
+	for _, name := range g.asserted {
+		values := r.Header[name]
+		switch {
+		case len(values) == 0 || values[0] == "" && len(values) == 1:
+		case len(values) > 1:
+			http.Error(w, "The field "+name+" is there twice.", http.StatusBadRequest)
+			return nil, false
+		default:
+			if name == http.CanonicalHeaderKey(g.options.UserHeader) {
+				ctx = keyfunc.WithUser(ctx, values[0])
+			}
+			if name == http.CanonicalHeaderKey(g.options.TierHeader) {
+				ctx = middleware.WithTier(ctx, values[0])
+			}
+		}
+	}
+	if ctx != r.Context() {
+		g.options.Log.Identify(ctx)
+		r = r.WithContext(ctx)
+	}
+	return r, true
+}
+
+// rewrite makes the request for the upstream.
+func (g *Gateway) rewrite(r *httputil.ProxyRequest) {
+	r.SetURL(g.upstream)
+	r.Out.Host = r.In.Host
+	for _, name := range g.asserted { // a client may have had them removed, as in Connection: X-User
+		if values := r.In.Header[name]; values != nil {
+			r.Out.Header[name] = values
+		}
+	}
+	// What is there still was said by a proxy that is believed.
+	if list := r.In.Header["X-Forwarded-For"]; list != nil {
+		r.Out.Header["X-Forwarded-For"] = slices.Clone(list)
+	}
+	r.SetXForwarded()
+	for _, name := range forwarded {
+		if values := r.In.Header[name]; values != nil && name != "X-Forwarded-For" {
+			r.Out.Header[name] = values
+		}
+	}
+}
+
+// onlyWebSocket refuses an upstream that switches to what nobody has asked for.
+func onlyWebSocket(r *http.Response) error {
+	if r.StatusCode == http.StatusSwitchingProtocols && !strings.EqualFold(r.Request.Header.Get("Upgrade"), "websocket") {
+		return errors.New("it switched to another protocol")
+	}
+	return nil
+}
+
+// keepFields has the fields that the limiter has set be those of the answer: an upstream that
+// limits too would add its own, and ReverseProxy loses them behind an answer such as 103.
+func keepFields(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		a := &answer{ResponseWriter: w}
+		a.own = a.space[:0]
+		for name, values := range w.Header() {
+			a.own = append(a.own, field{name, values})
+		}
+		next.ServeHTTP(a, r)
+	})
+}
+
+// An answer is that of an upstream, with the fields of the limiter.
+type answer struct {
+	http.ResponseWriter
+	own   []field
+	space [8]field
+	lost  bool // the fields, as there was an answer such as 103
+}
+
+type field struct {
+	name   string
+	values []string
+}
+
+// lists are fields of the limiter that others may add to.
+var lists = []string{"Ratelimit", "Ratelimit-Policy", "Connection"}
+
+// Unwrap is for http.ResponseController.
+func (a *answer) Unwrap() http.ResponseWriter { return a.ResponseWriter }
+
+func (a *answer) WriteHeader(status int) {
+	if status >= http.StatusOK || status == http.StatusSwitchingProtocols {
+		header := a.Header()
+		for _, own := range a.own {
+			switch there := header[own.name]; {
+			case slices.Equal(there, own.values):
+			case !slices.Contains(lists, own.name):
+				header[own.name] = own.values
+			case a.lost:
+				header[own.name] = slices.Concat(own.values, there)
+			}
+		}
+	} else {
+		a.lost = true
+	}
+	a.ResponseWriter.WriteHeader(status)
+}
