@@ -56,25 +56,6 @@ func (l *List) ask(ctx context.Context, c *change) (known, error) {
 	return known{}, l.redis.failed(context.Cause(limited))
 }
 
-// listen wakes the list when a message says that there was a change, and when it has begun to hear of
-// changes. A message that is lost costs a poll.
-func (l *List) listen(ctx context.Context) {
-	for ctx.Err() == nil {
-		if s, err := wire.Subscribe(ctx, l.redis.Client, l.redis.channel); err == nil {
-			stop := context.AfterFunc(ctx, func() { _ = s.Close() })
-			for range s.ChannelWithSubscriptions() {
-				l.nudge()
-			}
-			stop() // the client was closed, or a Ring has other shards now
-			_ = s.Close()
-		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(min(l.poll, retryAfter)):
-		}
-	}
-}
-
 // follow keeps the copy of the list up to date.
 func (l *List) follow(ctx context.Context) {
 	for {

@@ -136,7 +136,7 @@ func New(ctx context.Context, client redis.UniversalClient, o Options) (*List, e
 	l.local.Store(newCopy(o.MaxBans))
 	l.anew.Store(true)
 	go l.follow(ctx)
-	go l.listen(ctx)
+	go wire.Listen(ctx, client, l.redis.channel, l.nudge)
 	return l, nil
 }
 

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -120,42 +121,20 @@ func (s *source) nudge() {
 	}
 }
 
-// follow nudges every poll, for each message, and for each subscription that go-redis makes anew, as
-// messages may have been missed before.
+// follow nudges every poll, and for each message.
 func (s *source) follow(ctx context.Context, poll time.Duration) {
 	defer close(s.ended)
+	var listening sync.WaitGroup
+	defer listening.Wait()
+	listening.Go(func() { wire.Listen(ctx, s.client, channelOf(s.key), s.nudge) })
 	ticker := time.NewTicker(poll)
 	defer ticker.Stop()
-	var subscription *redis.PubSub
-	var heard <-chan any
-	subscribe := func() {
-		var err error
-		if subscription, err = wire.Subscribe(ctx, s.client, channelOf(s.key)); err == nil {
-			heard = subscription.ChannelWithSubscriptions()
-		}
-	}
-	unsubscribe := func() {
-		if subscription != nil {
-			_ = subscription.Close()
-		}
-		subscription, heard = nil, nil
-	}
-	subscribe()
-	defer unsubscribe()
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-ticker.C:
-			if heard == nil {
-				subscribe()
-			}
-		case _, isOpen := <-heard:
-			if !isOpen { // the client was closed, or a Ring has other shards now
-				unsubscribe()
-				continue // until the next poll
-			}
+			s.nudge()
 		}
-		s.nudge()
 	}
 }

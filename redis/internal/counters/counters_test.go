@@ -121,20 +121,6 @@ func TestTwoCountersNeverShareAName(t *testing.T) {
 	})
 }
 
-func TestASecretChangesEveryName(t *testing.T) {
-	q := tiered(t, "rule", "")
-	seen := map[string]string{}
-	for _, secret := range []string{"", "0123456789abcdef", "0123456789abcdeg", "0123456789abcdef\x01"} {
-		keys := New("weir", []byte(secret), Format)
-		for _, key := range []string{"a", "b", "", "203.0.113.7"} {
-			name := keys.Name(keys.Tag(key), q)
-			by := fmt.Sprintf("%q under %q", key, secret)
-			assert.Empty(t, seen[name], "the name of %s is that of another", by)
-			seen[name] = by
-		}
-	}
-}
-
 func TestASecretCanBeWipedAfterNew(t *testing.T) {
 	secret := []byte("0123456789abcdef")
 	keys := New("weir", secret, Format)

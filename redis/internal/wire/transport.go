@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding"
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -284,17 +283,4 @@ func Call[T any](ctx context.Context, do func(context.Context) (T, error)) (answ
 	case <-ctx.Done():
 		return answer, context.Cause(ctx)
 	}
-}
-
-// Subscribe asks for a subscription; what is received first tells whether it was had. A
-// Ring without any shard that answers panics here, where other clients wait.
-func Subscribe(ctx context.Context, client redis.UniversalClient, channel string) (s *redis.PubSub, err error) {
-	if _, ring := client.(*redis.Ring); ring {
-		defer func() {
-			if reason := recover(); reason != nil {
-				err = fmt.Errorf("%v", reason)
-			}
-		}()
-	}
-	return client.Subscribe(ctx, channel), nil
 }

@@ -1,0 +1,35 @@
+package wire
+
+import (
+	"context"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// Listen calls heard for each message on a channel, until ctx ends. It also calls heard whenever
+// go-redis has subscribed, as it may have missed messages before.
+func Listen(ctx context.Context, client redis.UniversalClient, channel string, heard func()) {
+	for ctx.Err() == nil {
+		if s := subscribe(ctx, client, channel); s != nil {
+			stop := context.AfterFunc(ctx, func() { _ = s.Close() })
+			for range s.ChannelWithSubscriptions() {
+				heard()
+			}
+			stop() // the client was closed, or a Ring has other shards now
+			_ = s.Close()
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(time.Second):
+		}
+	}
+}
+
+// subscribe returns nil for a Ring without a shard that answers: it panics where other clients wait.
+func subscribe(ctx context.Context, client redis.UniversalClient, channel string) *redis.PubSub {
+	if _, ring := client.(*redis.Ring); ring {
+		defer func() { _ = recover() }()
+	}
+	return client.Subscribe(ctx, channel)
+}
