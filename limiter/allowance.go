@@ -164,7 +164,7 @@ func (a *several) validate() error {
 	for i, l := range limits {
 		errs = append(errs, l.Validate())
 		if a.n > 1 && l.Algorithm == LeakyBucket {
-			errs = append(errs, invalid.New("limiter", "the limit %v has others beside it: requests that wait their turn in a leaky-bucket cannot meet another limit", l))
+			errs = append(errs, invalid.New("limiter", "the limit %v must be the only limit: requests that wait in a leaky-bucket cannot be held to another limit", l))
 		}
 		for _, other := range limits[:i] {
 			if other.Per == l.Per {
@@ -201,7 +201,7 @@ func (c Concurrency) checkQueue() error {
 	case maxWait < 0:
 		return invalid.New("limiter", "%s is %v: it must not be negative", invalid.Name("MaxWait"), maxWait)
 	case queue > 0 && maxWait == 0:
-		return invalid.New("limiter", "%s is missing: %s is %d, and an event that waits has to have an end to it", invalid.Name("MaxWait"), invalid.Name("Queue"), queue)
+		return invalid.New("limiter", "%s is missing: %s is %d, and a wait must have an end", invalid.Name("MaxWait"), invalid.Name("Queue"), queue)
 	case queue == 0 && maxWait > 0:
 		return invalid.New("limiter", "%s is %v, and there is no %s to wait in", invalid.Name("MaxWait"), maxWait, invalid.Name("Queue"))
 	}

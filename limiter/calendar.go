@@ -120,9 +120,9 @@ func (l Limit) checkCalendar(report func(field invalid.Name, reason string, args
 		report("Per", "%v: a time zone and a first day need Daily, Weekly, Monthly or Yearly", l.Per)
 		return
 	case l.Per != calendarUnits[c.unit].per:
-		report("Per", "%v: of a calendar %s it has to stay %v", l.Per, calendarUnits[c.unit].name, calendarUnits[c.unit].per)
+		report("Per", "%v: of a calendar %s it must be %v", l.Per, calendarUnits[c.unit].name, calendarUnits[c.unit].per)
 	case l.Algorithm != FixedWindow:
-		report("Algorithm", "%v: a calendar %s is counted by %v alone", l.Algorithm, calendarUnits[c.unit].name, FixedWindow)
+		report("Algorithm", "%v: a calendar %s needs %v", l.Algorithm, calendarUnits[c.unit].name, FixedWindow)
 	}
 	if c.unit != week && c.from != 0 || c.from < time.Sunday || c.from > time.Saturday {
 		report("the first day", "none that a calendar %s can be from: only Weekly limits are From one of the seven days", calendarUnits[c.unit].name)
@@ -144,7 +144,7 @@ func zoneNamed(name string) (*time.Location, error) {
 		return known.(*time.Location), nil
 	}
 	if top, _, _ := strings.Cut(name, "/"); slices.Contains(ofTheSystem, top) {
-		return nil, fmt.Errorf("%q: what that is differs between processes, name the time zone", name)
+		return nil, fmt.Errorf("%q: it differs between processes, so name the time zone", name)
 	}
 	zone, err := time.LoadLocation(name)
 	if err != nil {

@@ -111,7 +111,7 @@ func (l Limit) Validate() error {
 		report("Events", "%d per %v: the rate must be at most 10 million per second", l.Events, l.Per)
 	}
 	if a.bursts && mulDivUp(l.burst(), per, l.Events) > maxPeriod.Microseconds() {
-		report("Burst", "%d: at %d per %v it would take more than 366 days to come back", l.burst(), l.Events, l.Per)
+		report("Burst", "%d: at %d per %v it would take more than 366 days to refill", l.burst(), l.Events, l.Per)
 	}
 	return errors.Join(errs...)
 }

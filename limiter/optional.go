@@ -41,7 +41,7 @@ func CheckStore(s Store, q *Quota) error {
 		return store.Check(q)
 	}
 	if q.InFlight() {
-		return fmt.Errorf("limiter: a %T cannot count slots, as %q needs: the slots of a process that dies would stay taken", s, q.rule)
+		return fmt.Errorf("limiter: a %T cannot count slots, as %q needs: it would never release the slots of a process that died", s, q.rule)
 	}
 	return nil
 }

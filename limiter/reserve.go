@@ -28,7 +28,7 @@ import (
 // Hold.
 func (l *Limiter) Reserve(ctx context.Context, key string, n int64) (hold Hold, d Decision, err error) {
 	if !l.quota.Settles {
-		return Hold{}, Decision{}, fmt.Errorf("%w: Reserve on the limiter %q, of which the Config does not say Settles", ErrCharges, l.quota.rule)
+		return Hold{}, Decision{}, fmt.Errorf("%w: Reserve on the limiter %q, whose Config has Settles false", ErrCharges, l.quota.rule)
 	}
 	n = max(n, 1)
 	if l.memory != nil {
@@ -77,7 +77,7 @@ func (h *Hold) Settle(actual int64) error {
 	case h.limiter == nil:
 		return fmt.Errorf("%w: Settle(%d) of a Hold that holds nothing", ErrCharges, actual)
 	case actual < 0:
-		return fmt.Errorf("%w: Settle(%d) for the limiter %q", ErrCharges, actual, h.limiter.quota.rule)
+		return fmt.Errorf("%w: Settle(%d) for the limiter %q: a cost must not be negative", ErrCharges, actual, h.limiter.quota.rule)
 	case h.settled.Swap(true):
 		return ErrSettled
 	}

@@ -158,7 +158,7 @@ func TestReservingHasToBeConfigured(t *testing.T) {
 	l := Must(New(Config{Name: "tokens", Limit: PerHour(100)}))
 	_, d, err := l.Reserve(t.Context(), "key", 1)
 	require.ErrorIs(t, err, ErrCharges)
-	require.ErrorContains(t, err, `"tokens", of which the Config does not say Settles`)
+	require.ErrorContains(t, err, `"tokens", whose Config has Settles false`)
 	assert.False(t, d.Allowed)
 	assert.Equal(t, int64(100), remaining(t, l, "key"))
 }
@@ -301,7 +301,7 @@ func TestSeveralLimitsThatMakeNoSense(t *testing.T) {
 		{Config{Limit: AtOnce(2)}, "AtOnce is for a Semaphore"},
 		{Config{Limit: All(PerHour(1), AtOnce(2))}, "AtOnce is for a Semaphore"},
 		{Config{Limit: All(PerHour(1), PerHour(2))}, "two limits have one period"},
-		{Config{Limit: All(PerHour(1), PerSecond(2).With(LeakyBucket))}, "leaky-bucket cannot meet another limit"},
+		{Config{Limit: All(PerHour(1), PerSecond(2).With(LeakyBucket))}, "leaky-bucket cannot be held to another limit"},
 		{Config{Limit: All(PerHour(1), Limit{})}, "Events is 0"},
 	} {
 		tt.c.Name = "api"

@@ -135,7 +135,7 @@ func CheckSettlements(settlements []Settlement) error {
 	}
 	for i := range settlements {
 		if s := &settlements[i]; s.Actual < 0 {
-			return fmt.Errorf("%w: settlement %d, of rule %q, really cost %d", ErrCharges, i, s.Quota.rule, s.Actual)
+			return fmt.Errorf("%w: settlement %d, of rule %q, has Actual %d", ErrCharges, i, s.Quota.rule, s.Actual)
 		}
 	}
 	return nil

@@ -113,7 +113,7 @@ var bad = []struct{ text, want string }{
 	{"10/week Europe/Berlin from monday", `"from" is neither burst nor one of`},
 	{"10/day Europe/Berlin UTC", `"UTC" is neither burst nor one of`},
 	{"10/24h Europe/Berlin", `"Europe/Berlin" is a time zone, which stands behind day, week, month or year, not behind "24h"`},
-	{"10/month sliding-window", "Algorithm is sliding-window: a calendar month is counted by fixed-window alone"},
+	{"10/month sliding-window", "Algorithm is sliding-window: a calendar month needs fixed-window"},
 	{"10/month burst 5", "Burst is 5: fixed-window has no burst"},
 	{"10/M", `period "M"`},
 	{"10/1w", `period "1w"`},

@@ -50,7 +50,7 @@ func (e Event) log() {
 func (e Event) logFirst() {
 	cause := slog.Any("error", e.Err)
 	if e.Unusable {
-		slog.Error("weir: the store's server cannot do what Weir needs: a wrong configuration; until it is mended the rules' OnOutage policies decide",
+		slog.Error("weir: the store's server cannot do what Weir needs: a wrong configuration; until it is fixed the rules' OnOutage policies decide",
 			e.attrs("weir-store-unusable", cause)...)
 	} else {
 		slog.Warn("weir: a call to the store's server failed: the rules' OnOutage policies decide", e.attrs("weir-call-failed", cause)...)

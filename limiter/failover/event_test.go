@@ -190,7 +190,7 @@ func TestAnUnusableServerIsAWrongConfigurationAndSaidOnceInEachOutage(t *testing
 				}
 				synctest.Wait()
 			})
-			assert.Equal(t, `level=ERROR msg="weir: the store's server cannot do what Weir needs: a wrong configuration; until it is mended the rules' OnOutage policies decide" `+
+			assert.Equal(t, `level=ERROR msg="weir: the store's server cannot do what Weir needs: a wrong configuration; until it is fixed the rules' OnOutage policies decide" `+
 				`code=weir-store-unusable part=4 server=10.0.0.2:6379 error="ERR unknown command 'evalsha'"`+"\n", log)
 			require.False(t, s.Stats().Degraded)
 		}

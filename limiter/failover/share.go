@@ -34,7 +34,7 @@ func (s *Store) share(q *limiter.Quota) *limiter.Quota {
 func (s *Store) divided(q *limiter.Quota) (*limiter.Quota, error) {
 	replicas := int64(s.options.Replicas)
 	if q.InFlight() {
-		return limiter.NewConcurrency(q.Rule(), q.Tier(), Stats{Replicas: s.options.Replicas}.SharePlaces(q.Capacity()))
+		return limiter.NewConcurrency(q.Rule(), q.Tier(), Stats{Replicas: s.options.Replicas}.ShareSlots(q.Capacity()))
 	}
 	return limiter.NewQuota(q.Rule(), q.Tier(), divide(q.Limit(), replicas))
 }

@@ -21,7 +21,7 @@ func TestTheShareOfAProcessIsTold(t *testing.T) {
 	assert.Equal(t, l, Stats{Replicas: 1}.Share(l))
 	assert.Equal(t, l, Stats{}.Share(l), "of a store that does not say")
 	assert.Equal(t, limiter.PerMinute(25), Stats{Replicas: 4}.Share(l))
-	assert.Equal(t, []int64{1, 2, 10}, []int64{Stats{Replicas: 4}.SharePlaces(3), Stats{Replicas: 4}.SharePlaces(10), Stats{}.SharePlaces(10)})
+	assert.Equal(t, []int64{1, 2, 10}, []int64{Stats{Replicas: 4}.ShareSlots(3), Stats{Replicas: 4}.ShareSlots(10), Stats{}.ShareSlots(10)})
 }
 
 func TestALimitIsDividedWithoutExceedingIt(t *testing.T) {

@@ -42,8 +42,8 @@ type Stats struct {
 // Share returns the limit that Local counts against in this process instead of l.
 func (s Stats) Share(l limiter.Limit) limiter.Limit { return divide(l, int64(max(1, s.Replicas))) }
 
-// SharePlaces returns how many of n slots this process has in an outage.
-func (s Stats) SharePlaces(n int64) int64 { return max(1, n/int64(max(1, s.Replicas))) }
+// ShareSlots returns how many of n slots this process has in an outage.
+func (s Stats) ShareSlots(n int64) int64 { return max(1, n/int64(max(1, s.Replicas))) }
 
 // A Reporter is a store that knows the health of its server. [limiter.As] finds it.
 type Reporter interface {

@@ -77,7 +77,7 @@ func inOutage(health failover.Stats, rule *middleware.RuleInfo) string {
 		limits[i] = health.Share(l)
 	}
 	if atOnce.Max > 0 {
-		atOnce.Max = health.SharePlaces(atOnce.Max)
+		atOnce.Max = health.ShareSlots(atOnce.Max)
 	}
 	return "counts by itself: this process allows " + limiter.Join(limits, atOnce).String()
 }

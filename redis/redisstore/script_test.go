@@ -146,7 +146,7 @@ func TestWhatIsNoCounterIsLeftAloneAndSaid(t *testing.T) {
 				}
 				for _, cost := range []int64{0, 1, q.Capacity() + 1} {
 					err := s.Decide(t.Context(), []limiter.Charge{charge(q, "key", cost)}, make([]limiter.Decision, 1))
-					assert.EqualError(t, err, fmt.Sprintf("redisstore: key %q holds something else than a counter", name), by)
+					assert.EqualError(t, err, fmt.Sprintf("redisstore: key %q holds no counter", name), by)
 				}
 				err := s.Decide(t.Context(), []limiter.Charge{charge(neighbour, "key", 5), charge(q, "key", 1)}, make([]limiter.Decision, 2))
 				assert.Error(t, err, by)

@@ -93,7 +93,7 @@ func (s *store) close(patience time.Duration) error {
 		case count > 0:
 			return fmt.Errorf("redisstore: Redis has not answered to %d settlements in %v", count, patience)
 		}
-		return fmt.Errorf("redisstore: Redis was not told in %v of all places that were returned", patience)
+		return fmt.Errorf("redisstore: Redis did not confirm in %v that all slots are released", patience)
 	}
 }
 

@@ -159,7 +159,7 @@ func (s *store) check(ctx context.Context, g *group, isAnswered bool) error {
 type foreignError struct{ name string }
 
 func (e *foreignError) Error() string {
-	return fmt.Sprintf("redisstore: key %q holds something else than a counter", e.name)
+	return fmt.Sprintf("redisstore: key %q holds no counter", e.name)
 }
 
 // OfOneKey tells package failover that it is no outage.
@@ -168,7 +168,7 @@ func (e *foreignError) OfOneKey() bool { return true }
 func (s *store) isForeign(name string) error {
 	err := &foreignError{name}
 	s.told.Do(func() {
-		slog.Warn("weir: a key in Redis holds something else than a counter, so the OnOutage of its rule decides; reset or delete it, or give one of the applications another Options.Prefix",
+		slog.Warn("weir: a key in Redis holds no counter, so its rule's OnOutage decides; reset or delete the key, or give one of the applications another Options.Prefix",
 			"code", "weir-foreign-value", "key", name)
 	})
 	return err
