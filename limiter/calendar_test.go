@@ -159,18 +159,18 @@ func TestEqualCalendarLimitsCompareEqual(t *testing.T) {
 func TestACalendarThatMakesNoSenseIsRefused(t *testing.T) {
 	for want, l := range map[string]Limit{
 		`limiter: the time zone is "Europe/Berln": there is no such time zone, want a name such as Europe/Berlin`:             Monthly(5).In("Europe/Berln"),
-		`limiter: the time zone is "Local": it differs between processes, so name the time zone`:                       Daily(5).In("Local"),
-		`limiter: the time zone is "localtime": it differs between processes, so name the time zone`:                   Daily(5).In("localtime"),
-		`limiter: the time zone is "right/Europe/Berlin": it differs between processes, so name the time zone`:         Daily(5).In("right/Europe/Berlin"),
+		`limiter: the time zone is "Local": it differs between processes, so name the time zone`:                              Daily(5).In("Local"),
+		`limiter: the time zone is "localtime": it differs between processes, so name the time zone`:                          Daily(5).In("localtime"),
+		`limiter: the time zone is "right/Europe/Berlin": it differs between processes, so name the time zone`:                Daily(5).In("right/Europe/Berlin"),
 		`limiter: the time zone is "../etc/passwd": there is no such time zone, want a name such as Europe/Berlin`:            Daily(5).In("../etc/passwd"),
-		`limiter: Algorithm is sliding-log: a calendar month needs fixed-window`:                                Monthly(5).With(SlidingLog),
+		`limiter: Algorithm is sliding-log: a calendar month needs fixed-window`:                                              Monthly(5).With(SlidingLog),
 		`limiter: Burst is 7: fixed-window has no burst, only token-bucket and leaky-bucket do`:                               Monthly(5).WithBurst(7),
 		`limiter: the first day is none that a calendar month can be from: only Weekly limits are From one of the seven days`: Monthly(5).From(time.Sunday),
 		`limiter: the first day is none that a calendar week can be from: only Weekly limits are From one of the seven days`:  Weekly(5).From(7),
 		`limiter: Per is 1h0m0s: a time zone and a first day need Daily, Weekly, Monthly or Yearly`:                           PerHour(5).In("Europe/Berlin"),
 		`limiter: Per is 24h0m0s: a time zone and a first day need Daily, Weekly, Monthly or Yearly`:                          PerDay(5).In("UTC"),
 		`limiter: Per is 168h0m0s: a time zone and a first day need Daily, Weekly, Monthly or Yearly`:                         Limit{Events: 5, Per: 168 * time.Hour}.In(""),
-		`limiter: Per is 24h0m0s: of a calendar month it must be 744h0m0s`:                                                {Events: 5, Per: 24 * time.Hour, Algorithm: FixedWindow, calendar: calendar{unit: month}},
+		`limiter: Per is 24h0m0s: of a calendar month it must be 744h0m0s`:                                                    {Events: 5, Per: 24 * time.Hour, Algorithm: FixedWindow, calendar: calendar{unit: month}},
 		`limiter: Events is 0: it must be from 1 to 1000000000000`:                                                            Yearly(0),
 	} {
 		assert.EqualError(t, l.Validate(), want)
