@@ -1,5 +1,5 @@
-// Package offenders finds the keys that are refused most, and those that ask most, by rule, over
-// the last hour or so: in fixed memory, however many keys there are.
+// Package offenders finds the keys that a rule refuses most, and the keys with the most requests, over
+// the last hour or so. Its memory is bounded, however many keys there are.
 //
 //	top, err := offenders.New(offenders.Options{})
 //	...
@@ -9,19 +9,19 @@
 //		fmt.Println(o.Key, o.Refused.N)
 //	}
 //
-// It is the Space-Saving algorithm (Metwally, Agrawal and El Abbadi, 2005), in parts that
-// are merged when they are read, as Agarwal and others showed it (Mergeable Summaries,
-// 2012). So these hold for whatever comes, also from an attacker that chooses the keys:
+// It uses the Space-Saving algorithm (Metwally, Agrawal and El Abbadi, 2005), in parts that
+// are merged when they are read, as Agarwal and others describe (Mergeable Summaries, 2012). So the
+// following holds for any traffic, even if an attacker chooses the keys:
 //
-//   - of N requests that a rule refused, every key with more than N/K of them is among the
-//     first K that Top returns;
-//   - no count is too low; none is too high by more than its Error, and no Error is above N/K.
+//   - If a rule refused N requests, every key with more than N/K of them is among the first K keys
+//     that Top returns.
+//   - No count is too low. None is too high by more than its Error, and no Error is above N/K.
 //
-// Most errors are far smaller, and nought as long as there are few keys.
+// Most errors are far smaller. With few keys all errors are 0.
 //
-// The same goes for Busiest and all N requests that the rule applied to.
+// The same holds for Busiest and all N requests that the rule applied to.
 //
-// Requests are counted, whatever they cost. What a rule in shadow would have refused is
-// refused here. Not counted are those that met no rule: they were banned, exempt, or had no
-// key; and what the store could not decide about was not refused by a rule.
+// Each request counts as one, whatever it costs. A refusal in shadow counts as a refusal. Requests
+// that met no rule are not counted: they were banned, exempt, or had no key. A request that the
+// store could not decide about is no refusal.
 package offenders

@@ -2,18 +2,17 @@ package offenders
 
 import "slices"
 
-// known is what the panes of a rule know together.
+// known holds the merged counts of a rule's panes.
 type known struct {
 	all, refused merged
 }
 
-// A merged is what several summaries know together. A key that has no counter in one of them
-// may have come there as often as its lowest count says, which is added to the key's count and
-// error. The base is the sum of these for a key that has no counter anywhere, and excess is what
-// a key differs by.
+// A merged holds the merged counts of several summaries. If a summary has no counter for a key, the
+// key may have come there as often as the summary's lowest count, which is added to the key's count
+// and error. base is the sum of the lowest counts, for a key without any counter. excess is how much
+// a key differs from base.
 //
-// As the counts of a summary add up to its total, of which k times the lowest is the base's,
-// fewer than k keys can have a count above total/k.
+// The counts of a summary add up to its total, so fewer than k keys can have a count above total/k.
 type merged struct {
 	base uint64
 	keys map[uint64]excess
@@ -24,7 +23,7 @@ type excess struct {
 	name         *name
 }
 
-// read merges what is in the window. The rule is locked while one pane is copied.
+// read merges the panes in the window. It locks the rule only while it copies one pane.
 func (r *rule) read(now int64) *known {
 	k := &known{merged{keys: map[uint64]excess{}}, merged{keys: map[uint64]excess{}}}
 	for i := range r.panes {
@@ -42,7 +41,7 @@ func (r *rule) read(now int64) *known {
 	return k
 }
 
-// copy is s without its map, and only to be read.
+// copy returns a copy of s without its map, for reading.
 func (s *summary) copy() summary {
 	c := *s
 	c.places = nil
@@ -68,15 +67,15 @@ func (m *merged) count(hash uint64) Count {
 	return Count{N: uint64(int64(m.base) + e.count), Error: uint64(int64(m.base) + e.error)}
 }
 
-// counts are those of a key. What was refused is part of all: that count is never the higher
-// one, as a summary of more requests has no lower counts, and it says what all is at least.
+// counts returns the counts of a key. Refused requests are part of all requests, so refused.AtLeast
+// is a lower bound of all too.
 func (k *known) counts(hash uint64) (refused, all Count) {
 	refused, all = k.refused.count(hash), k.all.count(hash)
 	all.Error = min(all.Error, all.N-refused.AtLeast())
 	return refused, all
 }
 
-// totals are how many requests were in the window.
+// totals returns how many requests were in the window.
 func (r *rule) totals(now int64) (refused, all uint64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -14,32 +14,32 @@ import (
 	"github.com/weirgo/weir/middleware"
 )
 
-// Options are what [New] takes. The zero value consists of the defaults.
+// Options is what [New] takes. The zero Options are the defaults.
 type Options struct {
-	// K is how many keys are told apart, as the package comment says: from 1 to 10,000.
-	// Zero: 100, so that no key with more than 1% of a rule's refusals is missed.
+	// K is the number of keys that are counted exactly enough, as the package comment says: from 1
+	// to 10,000. Zero: 100, so that no key with more than 1% of a rule's refusals is missed.
 	//
 	// A rule takes 14 times K counters of 24 bytes, a map to find them and 64 bytes for each
 	// key: 165 KB for 100.
 	K int
 
-	// Window is how far back it goes: from a second to 366 days. Zero: an hour. It moves
-	// in sixths, so up to a sixth more is counted.
+	// Window is how far back requests are counted: from a second to 366 days. It moves in sixths,
+	// so up to a sixth more is counted. Zero: an hour.
 	Window time.Duration
 
-	// MaxRules bounds how many rules are followed: from 1 to 10,000. Zero: 100. A rule
-	// that no request met for all of Window gives way to another. [Sketch.Unfollowed] counts
-	// what was not looked at.
+	// MaxRules bounds how many rules are counted: from 1 to 10,000. A new rule replaces one that no
+	// request met for all of Window. [Sketch.Unfollowed] counts the requests of further rules.
+	// Zero: 100.
 	MaxRules int
 
-	// ShowKeys makes Offender.Key the key itself, where the reader may know it: addresses,
-	// names of users, and whatever else rules have for keys. Otherwise it is a digest. The
-	// sketch has the keys in memory either way.
+	// ShowKeys makes Offender.Key the key itself: an address, the name of a user, or whatever
+	// else a rule's key is. False: Offender.Key is a digest. The sketch has the keys in memory
+	// either way.
 	ShowKeys bool
 
 	// Secret keys the digests: 16 bytes or more, and the same as in redisstore.Options, so
-	// that a client has one digest everywhere. Empty: the digests are SHA-256, from which
-	// an address is found by trying all of them; see [keyfunc.Digester].
+	// that a client has one digest everywhere. Empty: the digests are SHA-256, so whoever tries
+	// all addresses finds the address; see [keyfunc.Digester].
 	Secret []byte
 }
 
@@ -53,8 +53,8 @@ const (
 	maxMaxRules     = 10_000
 )
 
-// A Sketch counts which keys ask and which are refused: a [middleware.Observer]. It has no
-// goroutine, and nothing to close.
+// A Sketch is a [middleware.Observer] that counts the requests and refusals of keys. It has no
+// goroutine, and needs no Close.
 //
 // Observe allocates nothing once the rule is known. It holds a lock of the rule for some 50 ns.
 type Sketch struct {
@@ -68,12 +68,12 @@ type Sketch struct {
 
 	rules      atomic.Pointer[map[string]*rule] // by name; never changed, but replaced
 	unfollowed atomic.Uint64
-	full       atomic.Int64 // the last step in which no rule could give way
+	full       atomic.Int64 // the last step in which no rule could be replaced
 
 	mu sync.Mutex // guards the replacement
 }
 
-// New returns an empty sketch, or everything that is wrong with o.
+// New returns an empty Sketch, or an error with everything that is wrong with o.
 func New(o Options) (*Sketch, error) {
 	var errs []error
 	if o.K < 0 || o.K > maxK {
@@ -101,7 +101,7 @@ func New(o Options) (*Sketch, error) {
 	return s, nil
 }
 
-// Must is for a sketch written in code: it panics where [New] returns an error.
+// Must returns s, or panics on an error of [New].
 func Must(s *Sketch, err error) *Sketch {
 	if err != nil {
 		panic(err)
@@ -129,7 +129,7 @@ func (s *Sketch) Observe(o *middleware.Observation) {
 // now is the current step, from 1.
 func (s *Sketch) now() int64 { return int64(time.Since(s.start)/s.step) + 1 }
 
-// rule is the one of that name, or nil if there are too many.
+// rule is the rule of that name, or nil if there are too many.
 func (s *Sketch) rule(name string, now int64) *rule {
 	if r := (*s.rules.Load())[name]; r != nil {
 		return r
@@ -165,6 +165,6 @@ func (s *Sketch) follow(name string, now int64) *rule {
 	return r
 }
 
-// Unfollowed is how often a request met a rule beyond Options.MaxRules, and was not counted
-// for it.
+// Unfollowed returns how often a request met a rule beyond Options.MaxRules, and was not counted for
+// that rule.
 func (s *Sketch) Unfollowed() uint64 { return s.unfollowed.Load() }

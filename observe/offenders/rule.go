@@ -42,7 +42,7 @@ func (r *rule) add(now int64, hash uint64, key string, refused bool) {
 	}
 }
 
-// pane is the one for a step, emptied if it was for an earlier one.
+// pane returns the pane of a step, and clears it if it holds an earlier step.
 func (r *rule) pane(step int64) *pane {
 	p := &r.panes[step%panes]
 	if p.step < step {
@@ -53,5 +53,5 @@ func (r *rule) pane(step int64) *pane {
 	return p
 }
 
-// over reports whether the pane is not in the window any more.
+// over reports whether the pane has left the window.
 func (p *pane) over(now int64) bool { return p.step == 0 || p.step <= now-panes }

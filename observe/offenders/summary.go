@@ -2,15 +2,15 @@ package offenders
 
 import "github.com/weirgo/weir/keyfunc"
 
-// A summary is the Space-Saving algorithm: k counters, for the keys that came most. A key
-// without a counter takes the one with the lowest count, and goes on from there: so its count
-// is too high by that much at most, and the lowest is never above total/k.
+// A summary is the Space-Saving algorithm: k counters, for the most frequent keys. A key without a
+// counter takes over the counter with the lowest count, and counts on from there. So its count
+// is too high by that much at most, and the lowest count is never above total/k.
 //
-// To add a key allocates nothing, but for keys longer than 256 bytes.
+// add allocates nothing, except for keys longer than 256 bytes.
 type summary struct {
 	total    uint64
 	lowest   uint64
-	next     int // no counter before it has the lowest count, if k are used
+	next     int // no counter before it has the lowest count, if all k are used
 	k        int
 	counters []counter
 	names    []name         // of the counters
@@ -55,9 +55,9 @@ func (s *summary) add(hash uint64, key string) {
 	s.names[place].set(key, s.digests)
 }
 
-// last is the place of a counter with the lowest count, of k that are used. As counts only
-// grow, those found with one lowest count are found in one pass; to bring about many passes
-// that find few each, more requests are needed than the passes have steps.
+// last returns the index of a counter with the lowest count; all k are used. Counts only grow, so
+// one pass finds all counters with one lowest count. To cause many passes that find few counters,
+// an attacker needs more requests than the passes have steps.
 func (s *summary) last() int {
 	for {
 		for ; s.next < len(s.counters); s.next++ {
@@ -70,7 +70,7 @@ func (s *summary) last() int {
 	}
 }
 
-// floor is the lowest count: by how much that of a key without a counter may be too low.
+// floor is the lowest count: a key without a counter may have come as often.
 func (s *summary) floor() uint64 {
 	if len(s.counters) < s.k {
 		return 0
@@ -82,7 +82,7 @@ func (s *summary) floor() uint64 {
 	return lowest
 }
 
-// A name is a key or, of one that is longer than there is room for, its digest.
+// A name is a key, or the digest of a key that is too long.
 type name struct {
 	size  uint8 // isLong: it is a digest
 	bytes [63]byte

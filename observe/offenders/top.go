@@ -5,38 +5,38 @@ import (
 	"slices"
 )
 
-// An Offender is a key, and how its requests fared.
+// An Offender is a key with its counts.
 type Offender struct {
-	// Digest stands for the key here as in logs, lists of bans and Redis.
+	// Digest is the digest of the key, as logs, lists of bans and Redis have it.
 	Digest string
 
-	// Key is the digest too, or with Options.ShowKeys the key itself, as far as Whole says.
-	// The counter of all requests, which has no key, is always shown as the empty Key.
+	// Key is the key itself if Whole is true, else the digest. The counter of a rule without keys
+	// has the empty Key.
 	Key string
 
-	// Whole says that Key is the key as rules have it, to peek at, reset or ban. Of a key
-	// longer than 63 bytes there is the digest alone.
+	// Whole reports that Key is the key as rules have it, to peek at, reset or ban. It needs
+	// Options.ShowKeys and a key of at most 63 bytes, or the empty Key.
 	Whole bool
 
 	Refused, All Count
 }
 
-// A Count is how many requests there were: between AtLeast and N.
+// A Count is a number of requests, between AtLeast and N.
 type Count struct {
 	N     uint64
 	Error uint64 // by how much N may be too high
 }
 
-// AtLeast is N without the Error.
+// AtLeast returns N - Error.
 func (c Count) AtLeast() uint64 { return c.N - c.Error }
 
-// A Rule is one that requests met in the window, and how many of them.
+// A Rule is a rule that requests met in the window, with their number.
 type Rule struct {
 	Name         string
 	Refused, All uint64
 }
 
-// Rules are the rules followed, by name. Tiers of a rule count as one.
+// Rules returns the rules by name. The tiers of a rule count together.
 func (s *Sketch) Rules() []Rule {
 	now := s.now()
 	var all []Rule
@@ -49,8 +49,8 @@ func (s *Sketch) Rules() []Rule {
 	return all
 }
 
-// Top are the keys that the rule refused most, n at most, the first in front. Keys that were
-// not refused are not among them.
+// Top returns up to n keys that the rule refused most, the most refused first. It leaves out keys
+// that were never refused.
 func (s *Sketch) Top(rule string, n int) []Offender {
 	known := s.read(rule)
 	return s.describe(known, first(n, known.refused.keys, func(hash uint64) Count {
@@ -59,7 +59,7 @@ func (s *Sketch) Top(rule string, n int) []Offender {
 	}))
 }
 
-// Busiest are the keys with the most requests that met the rule, n at most, the first in front.
+// Busiest returns up to n keys with the most requests that met the rule, the busiest first.
 func (s *Sketch) Busiest(rule string, n int) []Offender {
 	known := s.read(rule)
 	return s.describe(known, first(n, known.all.keys, func(hash uint64) Count {
@@ -68,11 +68,11 @@ func (s *Sketch) Busiest(rule string, n int) []Offender {
 	}))
 }
 
-// Digest is that of a key, to find it among offenders.
+// Digest returns the digest of a key, to find it among offenders.
 func (s *Sketch) Digest(key string) string { return s.digests.Digest(key).String() }
 
-// KeyOf is the key that a digest stands for, if it is among those counted in the window and not
-// longer than 63 bytes: for an operator that has read the digest in a log.
+// KeyOf returns the key of a digest that an operator has read in a log, if the key was counted in the
+// window and has at most 63 bytes.
 func (s *Sketch) KeyOf(digest string) (key string, ok bool) {
 	now := s.now()
 	for _, r := range *s.rules.Load() {
@@ -88,7 +88,7 @@ func (s *Sketch) KeyOf(digest string) (key string, ok bool) {
 	return "", false
 }
 
-// read is what is known of a rule in the window.
+// read returns the counts of a rule in the window.
 func (s *Sketch) read(rule string) *known {
 	r := (*s.rules.Load())[rule]
 	if r == nil {
@@ -97,7 +97,7 @@ func (s *Sketch) read(rule string) *known {
 	return r.read(s.now())
 }
 
-// first are those keys, n at most, with the highest counts; of equal ones the surest.
+// first returns up to n keys with the highest counts. Of equal counts the one with the smaller error is first.
 func first(n int, keys map[uint64]excess, count func(hash uint64) Count) []uint64 {
 	type rank struct {
 		hash uint64

@@ -13,7 +13,7 @@ import (
 
 const storeKey = attribute.Key("rate_limit.store")
 
-// attributes are those of metrics, by the labels that Prometheus has in their place.
+// attributes are the attributes of metrics, by the labels of Prometheus that they stand for.
 var attributes = map[string]attribute.Key{
 	"rule": ruleKey, "tier": tierKey, "outcome": outcomeKey, "store": storeKey,
 	"decision": "rate_limit.decision", "by": "rate_limit.by", "route": "http.route", "level": "rate_limit.overload.level",
@@ -36,11 +36,11 @@ func (t *Observer) measure(meter metric.Meter) error {
 	}
 	var err error
 	t.duration, err = meter.Float64Histogram("rate_limit.decision.duration", metric.WithUnit("s"),
-		metric.WithDescription("How long decisions took in the store; of a store in memory, one in 64 is measured."),
+		metric.WithDescription("How long decisions took in the store. Of a store in memory, one decision in 64 is measured."),
 		metric.WithExplicitBucketBoundaries(tally.LatencyBounds...))
 	errs = append(errs, err)
 	t.waits, err = meter.Float64Histogram("rate_limit.pace.wait.duration", metric.WithUnit("s"),
-		metric.WithDescription("How long attempts to send a request to others waited before they were sent."),
+		metric.WithDescription("How long outgoing requests waited before they were sent, by attempt."),
 		metric.WithExplicitBucketBoundaries(tally.WaitBounds...))
 	if err := errors.Join(append(errs, err)...); err != nil {
 		return err
@@ -61,7 +61,7 @@ func (t *Observer) measure(meter metric.Meter) error {
 	return err
 }
 
-// attributesOf leaves out what is not known, such as the tier of a request in none.
+// attributesOf leaves out empty labels, such as the tier of a request without a tier.
 func attributesOf(m *tally.Metric, labels []string, store attribute.KeyValue) (of []attribute.KeyValue) {
 	for i, value := range labels {
 		if value != "" {

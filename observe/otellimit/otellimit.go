@@ -1,13 +1,13 @@
-// Package otellimit tells OpenTelemetry what limiters do: in attributes and events of the
-// span that a request has already, and in metrics.
+// Package otellimit reports to OpenTelemetry what limiters do: in attributes and events of a
+// request's span, and in metrics.
 //
 //	telemetry := otellimit.Must(otellimit.New(otellimit.Options{Store: store}))
 //	limits, err := middleware.New(middleware.Config{Observer: telemetry, Store: store, Rules: ...})
 //
-// It begins no span: put what does, such as otelhttp, around the limiter. Nothing of what a
-// client sends is in attributes or events: they are names of rules and tiers, numbers, words
-// of this package, and the error of a store that could not decide. A refusal leaves the span's status as it is, being no error of the
-// server's.
+// It begins no span: wrap the limiter in a middleware that does, such as otelhttp. Attributes and
+// events never contain what a client sends: they are names of rules and tiers, numbers, words of
+// this package, and the error of a store that could not decide. A refusal does not change the span's
+// status, as it is no error of the server.
 package otellimit
 
 import (
@@ -26,31 +26,30 @@ import (
 
 // Options is what [New] takes. The zero Options are the defaults.
 type Options struct {
-	// MeterProvider makes the meter. Nil: that of package otel.
+	// MeterProvider makes the meter. Nil: otel.GetMeterProvider().
 	MeterProvider metric.MeterProvider
 
-	// Store is that of the limiters observed: a [limiter.Memory], a Store of package
-	// redisstore, leasestore or failover, or one of your own around these, with a method
-	// Unwrap() limiter.Store. Nil: one that a RateLimit made for itself, of which nothing
-	// is told but how long it takes.
+	// Store is the store of the observed limiters: a [limiter.Memory], a Store of package
+	// redisstore, leasestore or failover, or a wrapper with a method Unwrap() limiter.Store.
+	// Nil: the store that a RateLimit makes for itself, which has no metrics but its latency.
 	Store limiter.Store
 
-	// Overload is that of the limiters observed, of which the limit and what became of each
-	// level of priority is told. Nil: that of the rules given to [Observer.Follow], or none.
+	// Overload, if set, is exported as metrics. Nil: the overload limit of the rules given to
+	// [Observer.Follow], or none.
 	Overload *shed.Limiter
 
-	// MaxRules bounds how many rules and tiers are told apart in metrics, up to 100,000.
-	// All others are counted as one, "other". Zero: 1000.
+	// MaxRules bounds how many rules and tiers have metrics of their own, up to 100,000.
+	// All others count as the rule "other". Zero: 1000.
 	MaxRules int
 
 	// SpansOnly leaves metrics out.
 	SpansOnly bool
 }
 
-// scope is the name of this package as OpenTelemetry has it.
+// scope is the name of this package in OpenTelemetry.
 const scope = "github.com/weirgo/weir/observe/otellimit"
 
-// An Observer is a [middleware.Observer] and a [pace.Observer] that tells OpenTelemetry.
+// An Observer is a [middleware.Observer] and a [pace.Observer] that reports to OpenTelemetry.
 type Observer struct {
 	from     *tally.Tally[Watcher]
 	duration metric.Float64Histogram
@@ -60,14 +59,14 @@ type Observer struct {
 	metrics  bool // or spans only
 }
 
-// A Watcher keeps rules at what is written, as that of package rules does. A RateLimit is one
-// too, whose rules change in another way.
+// A Watcher keeps rules in force. The rules.Watcher is one, and a RateLimit whose rules the program
+// changes.
 type Watcher interface {
-	// Overload is what is in force. Nil: nothing.
+	// Overload returns the overload limit in force, or nil.
 	Overload() middleware.Overload
 }
 
-// New returns an Observer, or an error about the options or the provider's.
+// New returns an Observer, or an error about the options or of the MeterProvider.
 func New(o Options) (*Observer, error) {
 	from, err := tally.New[Watcher]("otellimit", o.Store, o.Overload, o.MaxRules)
 	if err != nil {
@@ -86,7 +85,7 @@ func New(o Options) (*Observer, error) {
 	return observer, nil
 }
 
-// Must is for an Observer written in code: it panics where [New] returns an error.
+// Must returns o, or panics on an error of [New].
 func Must(o *Observer, err error) *Observer {
 	if err != nil {
 		panic(err)
@@ -94,7 +93,7 @@ func Must(o *Observer, err error) *Observer {
 	return o
 }
 
-// Close ends the metrics.
+// Close unregisters the metrics.
 func (t *Observer) Close() error {
 	if t.callback == nil {
 		return nil
@@ -102,16 +101,16 @@ func (t *Observer) Close() error {
 	return t.callback.Unregister()
 }
 
-// Follow adds the overload limit of a rules file, if Options.Overload is nil. Of several
-// watchers the last one is told of.
+// Follow adds the overload limit of a rules file, if Options.Overload is nil. A further call replaces
+// the Watcher.
 func (t *Observer) Follow(w Watcher) error { return t.from.Follow(w) }
 
-// FollowLimiter adds how many requests are in progress now, and wait, of the rules of l with
-// Concurrency. It may be called for several.
+// FollowLimiter adds how many requests are in progress and wait now, for the rules of l with AtOnce.
+// Call it for each limiter.
 func (t *Observer) FollowLimiter(l *middleware.RateLimit) error { return t.from.FollowLimiter(l) }
 
-// FollowTransport adds how many requests to others wait now, are in flight, and for how long they
-// are held back. It may be called for several.
+// FollowTransport adds how many outgoing requests wait and are in flight now, and how long cooldowns
+// still last. Call it for each transport.
 func (t *Observer) FollowTransport(transport *pace.Transport) error {
 	return t.from.FollowTransport(transport)
 }

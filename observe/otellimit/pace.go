@@ -8,14 +8,14 @@ import (
 	"github.com/weirgo/weir/pace"
 )
 
-// Attributes of attempts to send requests to others.
+// Attributes of outgoing requests.
 const (
 	attemptKey = attribute.Key("rate_limit.pace.attempt")
 	waitKey    = attribute.Key("rate_limit.pace.wait") // in seconds
 )
 
-// ObserveAttempt implements [pace.Observer]. In the span around the request it adds an event for
-// an attempt that waited, and for one that was not sent or refused.
+// ObserveAttempt implements [pace.Observer]. It adds an event to the span around the request if the
+// attempt waited, was not sent, failed or was refused.
 func (t *Observer) ObserveAttempt(o *pace.Observation) {
 	ctx := o.Request.Context()
 	if t.metrics {

@@ -22,8 +22,8 @@ const (
 	retryAfterKey = attribute.Key("rate_limit.retry_after") // in seconds
 )
 
-// annotate writes what became of a request into its span, with an event for each refusal.
-// Of several limiters, the attributes are those of the last.
+// annotate writes the outcome of a request into its span, with an event for each refusal. If a request
+// meets several limiters, the last one sets the attributes.
 func annotate(span trace.Span, o *middleware.Observation) {
 	var space [6]attribute.KeyValue
 	attributes := append(space[:0], outcomeKey.String(o.Outcome.String()))
@@ -37,7 +37,7 @@ func annotate(span trace.Span, o *middleware.Observation) {
 	}
 	if o.Outcome == middleware.OutcomeBanned {
 		var banned []attribute.KeyValue
-		if o.Ban.Rule != "" { // or it is by hand
+		if o.Ban.Rule != "" { // else an operator banned the client
 			banned = append(banned, ruleKey.String(o.Ban.Rule))
 		}
 		if !o.Ban.Until.IsZero() {
@@ -45,14 +45,13 @@ func annotate(span trace.Span, o *middleware.Observation) {
 		}
 		span.AddEvent("rate_limit.banned", trace.WithAttributes(banned...))
 	}
-	if o.Err != nil && o.Request.Context().Err() == nil { // a client that went away is no error
+	if o.Err != nil && o.Request.Context().Err() == nil { // else the client went away
 		span.RecordError(o.Err)
 	}
 	span.SetAttributes(attributes...)
 }
 
-// appendBinding appends the rule that clients should mind: that refused, or has the least
-// left.
+// appendBinding appends the binding rule: the rule that refused, or that has the least left.
 func appendBinding(attributes []attribute.KeyValue, rules []middleware.RuleResult) []attribute.KeyValue {
 	var binding *middleware.RuleResult
 	degraded := false
@@ -82,7 +81,7 @@ func appendBinding(attributes []attribute.KeyValue, rules []middleware.RuleResul
 		limitKey.Int64(binding.Limit), remainingKey.Int64(binding.Remaining))
 }
 
-// named is a rule, and its tier if it has one.
+// named returns the name of a rule, and its tier if it has one.
 func named(r *middleware.RuleResult) []attribute.KeyValue {
 	names := []attribute.KeyValue{ruleKey.String(r.Rule.Name)}
 	if tier := r.Rule.Tier; tier != "" {

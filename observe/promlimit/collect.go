@@ -12,7 +12,7 @@ import (
 
 var all []*prometheus.Desc
 
-// desc names a metric, and notes it for Describe.
+// desc makes a metric, and adds it to those that Describe returns.
 func desc(name, help string, labels ...string) *prometheus.Desc {
 	d := prometheus.NewDesc(name, help, labels, nil)
 	all = append(all, d)
@@ -30,12 +30,12 @@ var shared = func() map[*tally.Metric]*prometheus.Desc {
 
 var (
 	reloads = desc("rate_limit_reloads_total",
-		"Attempts to put written rules in force, the first included.", "result")
-	reloadOK = desc("rate_limit_last_reload_successful", "1 if the rules that are written are in force.")
-	reloadAt = desc("rate_limit_last_reload_success_timestamp_seconds", "When the rules in force came into force.")
+		"Attempts to load rules, the first one included.", "result")
+	reloadOK = desc("rate_limit_last_reload_successful", "1 if the rules as they are written are in force.")
+	reloadAt = desc("rate_limit_last_reload_success_timestamp_seconds", "When the rules in force were loaded.")
 	banned   = desc("rate_limit_bans_active", "Bans in force in this process.")
 	stale    = desc("rate_limit_bans_stale_seconds",
-		"For how long the bans in this process may not have been those of the list that processes share; 0 while they are.")
+		"For how long this process may have missed bans of the shared list; 0 while it follows the list.")
 )
 
 // Describe implements [prometheus.Collector].
@@ -75,7 +75,7 @@ func (m *Metrics) Collect(metrics chan<- prometheus.Metric) {
 	m.collectOperation(to)
 }
 
-// collectOperation is what operators do, and escalation.
+// collectOperation collects reloads and bans.
 func (m *Metrics) collectOperation(to sink) {
 	var list bans.List
 	if w, ok := m.from.Watcher(); ok {
@@ -99,13 +99,13 @@ func (m *Metrics) collectOperation(to sink) {
 	}
 }
 
-// sharedBans is a list that processes share, as that of package redisbans is.
+// sharedBans is a list that processes share, such as a redisbans.List.
 type sharedBans interface{ Stale() time.Duration }
 
-// bansPatience is how long a list in Redis may take before what is known here is counted.
+// bansPatience is how long a list in Redis may take. Then the bans that this process knows are counted.
 const bansPatience = 250 * time.Millisecond
 
-// countBans counts the bans of a list, if that can be told.
+// countBans counts the bans of a list. It is not ok if nothing is known.
 func countBans(list bans.List) (n int, ok bool) {
 	if list.Empty() {
 		return 0, true
@@ -113,5 +113,5 @@ func countBans(list bans.List) (n int, ok bool) {
 	ctx, cancel := context.WithTimeout(context.Background(), bansPatience)
 	defer cancel()
 	all, err := list.All(ctx)
-	return len(all), err == nil || len(all) > 0 // with an error, those known in this process
+	return len(all), err == nil || len(all) > 0 // with an error, all are those that this process knows
 }

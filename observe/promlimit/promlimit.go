@@ -1,18 +1,18 @@
-// Package promlimit shows Prometheus what limiters do.
+// Package promlimit exports metrics of limiters to Prometheus.
 //
 //	metrics := promlimit.Must(promlimit.New(promlimit.Options{Store: store}))
 //	prometheus.MustRegister(metrics)
 //	limits, err := middleware.New(middleware.Config{Observer: metrics, Store: store, Rules: ...})
 //
-// With rules from a file, metrics.Follow(watcher) adds reloads and bans. The same metrics may be
-// the Observer of package pace, for requests to others.
+// With rules from a file, metrics.Follow(watcher) adds reloads and bans. The same Metrics may be
+// the Observer of a pace.Transport.
 //
-// No label is made of what a client sends: they are names of rules and tiers, bounded by
-// [Options.MaxRules], and words of this package. For limiters apart, on stores of their
-// own, register each one's Metrics with a label: prometheus.WrapRegistererWith.
+// Labels never contain what a client sends: they are names of rules and tiers, bounded by
+// [Options.MaxRules], and words of this package. If limiters have stores of their own, give each
+// its own Metrics, and register them with a label: prometheus.WrapRegistererWith.
 //
-// A request costs some 25 ns more for each rule, beside what [middleware.Observer] costs,
-// and no memory; all else is done when Prometheus asks.
+// A request costs some 25 ns for each rule, and no memory. All other work is done when Prometheus
+// scrapes.
 package promlimit
 
 import (
@@ -30,28 +30,27 @@ import (
 
 // Options is what [New] takes. The zero Options are the defaults.
 type Options struct {
-	// Store is that of the limiters observed: a [limiter.Memory], a Store of package
-	// redisstore, leasestore or failover, or one of your own around these, with a method
-	// Unwrap() limiter.Store. Nil: one that a RateLimit made for itself, of which nothing
-	// is shown but how long it takes.
+	// Store is the store of the observed limiters: a [limiter.Memory], a Store of package
+	// redisstore, leasestore or failover, or a wrapper with a method Unwrap() limiter.Store.
+	// Nil: the store that a RateLimit makes for itself, which has no metrics but its latency.
 	Store limiter.Store
 
-	// Bans is the list of which the length is shown. Nil: that of the rules given to
+	// Bans is the list of bans, whose length is a metric. Nil: the list of the rules given to
 	// [Metrics.Follow], or none.
 	Bans bans.List
 
-	// Overload is that of the limiters observed, of which the limit and what became of each
-	// level of priority is shown. Nil: that of the rules given to [Metrics.Follow], or none.
+	// Overload, if set, is exported as metrics. Nil: the overload limit of the rules given to
+	// [Metrics.Follow], or none.
 	Overload *shed.Limiter
 
-	// MaxRules bounds how many rules and tiers have series of their own, four each, and up
-	// to 2 KiB; at most 100,000. All others are counted as one, rule="other", and
-	// rate_limit_rules_over_cap_total moves. Zero: 1000.
+	// MaxRules bounds how many rules and tiers have series of their own: four series and up to
+	// 2 KiB each, at most 100,000. All others count as rule="other", and
+	// rate_limit_rules_over_cap_total increases. Zero: 1000.
 	MaxRules int
 }
 
-// Metrics is a [middleware.Observer] that counts, and a [prometheus.Collector] of the
-// counts. It may observe several limiters on one store, and is a [pace.Observer] too.
+// Metrics is a [middleware.Observer] and a [pace.Observer] that counts, and a
+// [prometheus.Collector] of the counts. It may observe several limiters on one store.
 type Metrics struct {
 	options Options
 	from    *tally.Tally[Watcher]
@@ -60,7 +59,7 @@ type Metrics struct {
 	waits   *prometheus.HistogramVec
 }
 
-// New returns metrics that nothing was counted in, or an error about the options.
+// New returns Metrics, or an error about the options.
 func New(o Options) (*Metrics, error) {
 	from, err := tally.New[Watcher]("promlimit", o.Store, o.Overload, o.MaxRules)
 	if err != nil {
@@ -69,7 +68,7 @@ func New(o Options) (*Metrics, error) {
 	return &Metrics{options: o, from: from, latency: newLatency(from.Store.Kind), turns: newTurns(), waits: newWaits()}, nil
 }
 
-// Must is for metrics written in code: it panics where [New] returns an error.
+// Must returns m, or panics on an error of [New].
 func Must(m *Metrics, err error) *Metrics {
 	if err != nil {
 		panic(err)
@@ -77,30 +76,29 @@ func Must(m *Metrics, err error) *Metrics {
 	return m
 }
 
-// A Watcher keeps rules at what is written, as that of package rules does, which is not
-// imported for it: it brings a parser of YAML.
+// A Watcher keeps rules in force as they are written. The rules.Watcher is one.
 type Watcher interface {
-	// Reloads is how often written rules came into force and how often they were refused,
-	// when those in force did, and why the last attempt failed, if it did.
+	// Reloads returns how often rules were loaded and how often refused, when the rules in force
+	// were loaded, and why the last attempt failed, or nil.
 	Reloads() (loaded, refused uint64, last time.Time, err error)
 
-	// Bans is the list that the rules' bans are in. Nil: none.
+	// Bans returns the list of the rules' bans, or nil.
 	Bans() bans.List
 
-	// Overload is what the rules in force have made of their overload section. Nil: none.
+	// Overload returns the overload limit of the rules in force, or nil.
 	Overload() middleware.Overload
 }
 
-// Follow adds the reloads of a rules file, and its bans and its overload limit if Options.Bans
-// and Options.Overload are nil. Of several watchers the last one is shown.
+// Follow adds the reloads of a rules file, and its bans and overload limit if Options.Bans and
+// Options.Overload are nil. A further call replaces the Watcher.
 func (m *Metrics) Follow(w Watcher) error { return m.from.Follow(w) }
 
-// FollowLimiter adds how many requests are in progress now, and wait, of the rules of l with
-// Concurrency. It may be called for several.
+// FollowLimiter adds how many requests are in progress and wait now, for the rules of l with AtOnce.
+// Call it for each limiter.
 func (m *Metrics) FollowLimiter(l *middleware.RateLimit) error { return m.from.FollowLimiter(l) }
 
-// FollowTransport adds how many requests wait now, are in flight, and for how long they are held
-// back. It may be called for several.
+// FollowTransport adds how many outgoing requests wait and are in flight now, and how long cooldowns
+// still last. Call it for each transport.
 func (m *Metrics) FollowTransport(t *pace.Transport) error { return m.from.FollowTransport(t) }
 
 // Observe implements [middleware.Observer].
@@ -133,7 +131,7 @@ func newWaits() *prometheus.HistogramVec {
 func newTurns() prometheus.Histogram {
 	return prometheus.NewHistogram(prometheus.HistogramOpts{
 		Name:    "rate_limit_concurrency_wait_seconds",
-		Help:    "How long requests waited for a place that waited for one, whether they got it or not.",
+		Help:    "How long requests waited for a slot, whether they got it or not. Requests that did not wait are not counted.",
 		Buckets: tally.WaitBounds,
 	})
 }
@@ -141,7 +139,7 @@ func newTurns() prometheus.Histogram {
 func newLatency(store string) prometheus.Histogram {
 	return prometheus.NewHistogram(prometheus.HistogramOpts{
 		Name:        "rate_limit_latency_seconds",
-		Help:        "How long decisions took in the store; of a store in memory, one in 64 is measured.",
+		Help:        "How long decisions took in the store. Of a store in memory, one decision in 64 is measured.",
 		Buckets:     tally.LatencyBounds,
 		ConstLabels: prometheus.Labels{"store": store},
 	})

@@ -18,12 +18,12 @@ type Logger struct {
 
 	mu     sync.Mutex
 	bursts map[id]*burst
-	keys   int      // how many of the bursts are of a key
-	queue  []*burst // by when they are due, as all wait the same time
+	keys   int      // how many bursts have a key
+	queue  []*burst // in the order in which they are due, as all wait equally long
 	timer  *time.Timer
 }
 
-// A refusal is one rule's part in one request's.
+// A refusal is a request that was refused, by one of its rules.
 type refusal struct {
 	code, rule, tier, key string
 	result                *middleware.RuleResult // of a limit
@@ -31,23 +31,23 @@ type refusal struct {
 	digested              bool // the key is a digest already
 }
 
-// An id tells bursts apart. Keys are clients' to choose, so they are hashed under a seed.
+// An id identifies a burst. Clients choose their keys, so keys are hashed under a seed.
 type id struct {
 	code, rule, tier string
 	key              uint64
-	crowd            bool // it is of all keys beyond MaxKeys
+	crowd            bool // of all keys beyond MaxKeys
 }
 
 var seed = maphash.MakeSeed()
 
-// A burst is the refusals of one key by one rule.
+// A burst counts the refusals of one key by one rule.
 type burst struct {
 	id     id
 	record record // the next one
 	due    time.Time
 }
 
-// A record is what there is to log of a burst.
+// A record is what is logged of a burst.
 type record struct {
 	code, rule, tier, limit, key, route string
 
@@ -99,7 +99,7 @@ func (l *Logger) count(which id, r *http.Request, f *refusal) (first record, ok 
 	return first, true
 }
 
-// add counts a refusal. What is told of it is that of the first.
+// add counts a refusal. The attributes are those of the first.
 func (b *record) add(r *http.Request, f *refusal) {
 	b.requests++
 	if b.requests > 1 {
@@ -118,28 +118,28 @@ func (b *record) add(r *http.Request, f *refusal) {
 	}
 }
 
-// show is a key as it is logged.
+// show returns a key as it is logged.
 func (l *Logger) show(f *refusal) string {
 	if f.digested || l.options.ShowKeys {
-		return string([]byte(f.key[:min(len(f.key), 128)])) // the request's memory is not held on to
+		return string([]byte(f.key[:min(len(f.key), 128)])) // a copy, so that the request's memory is freed
 	}
 	return l.digests.Digest(f.key).String()
 }
 
-// wake logs what is due, and ends bursts that nothing was added to.
-func (l *Logger) wake() { l.tell(false) }
+// wake logs the bursts that are due, and ends those without new refusals.
+func (l *Logger) wake() { l.flush(false) }
 
-// Flush logs what was refused since the last records, and forgets all bursts. Call it before
-// the program ends.
-func (l *Logger) Flush() { l.tell(true) }
+// Flush logs the refusals since the last records, and stops the timer. Call it before the program
+// ends.
+func (l *Logger) Flush() { l.flush(true) }
 
-func (l *Logger) tell(all bool) {
+func (l *Logger) flush(all bool) {
 	for _, r := range l.due(all) {
 		l.write(r)
 	}
 }
 
-// due takes the records that are due, and sets the timer for the next.
+// due returns the records that are due, and sets the timer for the next.
 func (l *Logger) due(all bool) []record {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -175,7 +175,7 @@ func (l *Logger) due(all bool) []record {
 	return records
 }
 
-// end forgets a burst, so that the next refusal is the first of one.
+// end removes a burst. The next refusal begins a new one.
 func (l *Logger) end(b *burst) {
 	delete(l.bursts, b.id)
 	if b.record.key != "" {

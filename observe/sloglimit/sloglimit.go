@@ -1,27 +1,26 @@
-// Package sloglimit logs refusals through log/slog: one record when a key begins to be
-// refused by a rule, and from then on one per interval with how many there were, however
-// many that are.
+// Package sloglimit logs refusals through log/slog: one record when a rule first refuses a key, and
+// then one record in each interval, with the number of refusals.
 //
 //	refusals := sloglimit.Must(sloglimit.New(sloglimit.Options{}))
 //	limits, err := middleware.New(middleware.Config{Observer: refusals, Rules: ...})
 //
-// A record has code weir-refused, or weir-banned, weir-no-key or weir-shed. A Logger is a
-// [pace.Observer] too, and says with weir-cooldown that another server refuses requests, and with
-// weir-gave-up that they are not sent, as they would wait for too long. With the code are
+// A record has code weir-refused, weir-banned, weir-no-key or weir-shed. A Logger is a
+// [pace.Observer] too: weir-cooldown means that another server refuses our requests, and
+// weir-gave-up that requests are not sent, as they would wait for too long. The other attributes are
 //
-//	rule, tier    the rule that refused; of a ban, the one that led to it, if any; of
-//	              requests to others, the one that paces them
+//	rule, tier    the rule that refused; the rule that led to a ban, if any; the rule
+//	              that paces outgoing requests
 //	limit         such as 100/1m
 //	key           a digest of the client's key; see Options.Secret
-//	route         the pattern of the request that the record was made for, if it has one
-//	requests      how many were refused since the record before
-//	retry_after   of the first, if it can be told; of weir-cooldown, how long it is
+//	route         the pattern of the first request, if it has one
+//	requests      how many requests were refused since the previous record
+//	retry_after   of the first request, if it is known; of weir-cooldown, the cooldown's length
 //
-// Nothing else of what a client sent is in it. The digest is the text that stands for the
-// client in Redis, lists of bans and on the dashboard, too: see [Options.Secret].
+// A record contains nothing else that a client sent. The same digest stands for the client in Redis,
+// in lists of bans and on the dashboard: see [Options.Secret].
 //
-// A request that is let pass costs a few nanoseconds. There is no goroutine: while
-// something was refused, one timer waits to say how many.
+// An allowed request costs a few nanoseconds. There is no goroutine: one timer runs while
+// refusals are counted.
 package sloglimit
 
 import (
@@ -39,28 +38,28 @@ import (
 
 // Options is what [New] takes. The zero Options are the defaults.
 type Options struct {
-	// Logger is written to. Nil: slog.Default().
+	// Logger writes the records. Nil: slog.Default().
 	Logger *slog.Logger
 
-	// Level of the records. Zero: slog.LevelInfo.
+	// Level is the level of the records. Zero: slog.LevelInfo.
 	Level slog.Level
 
-	// Interval is how long nothing more is said of a rule and a key, from a second to a
-	// day. Zero: a minute.
+	// Interval is the time between two records of a rule and a key, from a second to a day.
+	// Zero: a minute.
 	Interval time.Duration
 
-	// MaxKeys bounds how many rules and keys are told apart within an interval, up to a
-	// million, at some 200 bytes each. Beyond it, refusals are logged by rule, without a
-	// key. Zero: 1000, which also bounds the records per interval.
+	// MaxKeys bounds how many pairs of rule and key have records of their own in an interval, up to
+	// a million, at some 200 bytes each. Further refusals are logged by rule, without a key.
+	// Zero: 1000, which also bounds the records per interval.
 	MaxKeys int
 
-	// ShowKeys logs keys as they are, cut off after 128 bytes: addresses, user names, and
-	// API keys that are to be kept secret.
+	// ShowKeys logs the keys themselves, cut off after 128 bytes: addresses, user names, and also
+	// API keys, which are secrets. False: digests stand for them.
 	ShowKeys bool
 
 	// Secret keys the digests: 16 bytes or more, and the same as in redisstore.Options, so
-	// that a client has one digest everywhere. Empty: the digests are SHA-256, from which
-	// an address is found by trying all of them; see [keyfunc.Digester].
+	// that a client has one digest everywhere. Empty: the digests are SHA-256, so whoever tries
+	// all addresses finds the address; see [keyfunc.Digester].
 	Secret []byte
 }
 
@@ -70,7 +69,7 @@ const (
 	mostMaxKeys      = 1_000_000
 )
 
-// New returns a Logger, or everything that is wrong with o.
+// New returns a Logger, or an error with everything that is wrong with o.
 func New(o Options) (*Logger, error) {
 	var errs []error
 	if o.Interval != 0 && (o.Interval < shortestInterval || o.Interval > longestInterval) {
@@ -87,7 +86,7 @@ func New(o Options) (*Logger, error) {
 	return &Logger{options: o, digests: keyfunc.NewDigester(o.Secret), bursts: map[id]*burst{}}, nil
 }
 
-// Must is for a Logger written in code: it panics where [New] returns an error.
+// Must returns l, or panics on an error of [New].
 func Must(l *Logger, err error) *Logger {
 	if err != nil {
 		panic(err)
@@ -119,7 +118,7 @@ func (l *Logger) Observe(o *middleware.Observation) {
 
 // ObserveAttempt implements [pace.Observer].
 func (l *Logger) ObserveAttempt(o *pace.Observation) {
-	// Its keys are digests already, under its own Secret.
+	// The keys are digests already, under the Secret of pace.Options.
 	if o.Cooldown > 0 {
 		l.note(o.Request, refusal{code: "weir-cooldown", rule: o.Rule, key: o.Key, retryAfter: o.Cooldown, digested: true})
 	}
@@ -128,7 +127,7 @@ func (l *Logger) ObserveAttempt(o *pace.Observation) {
 	}
 }
 
-// logger is asked for each time, as the default one may change.
+// logger returns the logger now, as the default may change.
 func (l *Logger) logger() *slog.Logger {
 	if l.options.Logger != nil {
 		return l.options.Logger
@@ -136,7 +135,7 @@ func (l *Logger) logger() *slog.Logger {
 	return slog.Default()
 }
 
-// write logs what was counted of a burst.
+// write logs a record.
 func (l *Logger) write(r record) {
 	ctx := context.Background()
 	logger := l.logger()
@@ -161,7 +160,7 @@ func (l *Logger) write(r record) {
 	}
 	message := messages[r.code]
 	if r.crowd {
-		message += ", by more keys than are told apart"
+		message += ", for more keys than MaxKeys"
 	}
 	logger.LogAttrs(ctx, l.options.Level, message, attrs...)
 }
@@ -170,7 +169,7 @@ var messages = map[string]string{
 	"weir-refused":  "weir: requests are refused",
 	"weir-banned":   "weir: requests of a banned client are refused",
 	"weir-no-key":   "weir: requests without a key are refused",
-	"weir-shed":     "weir: requests are refused for overload",
-	"weir-cooldown": "weir: a server refuses our requests, and none are sent for a while",
+	"weir-shed":     "weir: requests are refused, as the service is overloaded",
+	"weir-cooldown": "weir: a server refuses our requests, so none are sent for a while",
 	"weir-gave-up":  "weir: requests are not sent, as they would wait for too long",
 }

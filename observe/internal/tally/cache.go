@@ -6,8 +6,8 @@ import (
 	"github.com/weirgo/weir/middleware"
 )
 
-// A Cache finds the T of a rule by its address: without a lock and without memory, but for the
-// first time. Rules that were changed have new addresses, so it begins anew when it is full.
+// A Cache finds the T of a rule by the rule's address, without a lock and without memory except for
+// the first time. Changed rules have new addresses, so a full Cache is cleared.
 type Cache[T any] struct {
 	known sync.Map // *middleware.RuleInfo to *T
 
@@ -15,7 +15,7 @@ type Cache[T any] struct {
 	size int
 }
 
-// Of is the T of a rule, which find is asked for under a lock. At most so many rules are kept.
+// Of returns the T of a rule. If it is not known, find returns it, under a lock. The Cache keeps up to most rules.
 func (c *Cache[T]) Of(rule *middleware.RuleInfo, most int, find func(*middleware.RuleInfo) *T) *T {
 	if of, ok := c.known.Load(rule); ok {
 		return of.(*T)
@@ -34,7 +34,7 @@ func (c *Cache[T]) Of(rule *middleware.RuleInfo, most int, find func(*middleware
 	return of
 }
 
-// Forget lets go of all rules. Those in force are found again. It is for find alone to call.
+// Forget clears the Cache. Only find may call it.
 func (c *Cache[T]) Forget() {
 	c.size = 0
 	c.known.Clear()

@@ -9,28 +9,28 @@ import (
 	"github.com/weirgo/weir/pace"
 )
 
-// A Metric is one that Prometheus and OpenTelemetry are told alike, each under its own name.
+// A Metric is exported to Prometheus and to OpenTelemetry, with a name for each.
 type Metric struct {
 	Prometheus    string
 	OpenTelemetry string
 	Unit          string // for OpenTelemetry
 	Help          string
 	Gauge         bool     // or a counter
-	OfStore       bool     // OpenTelemetry is told which kind of store it is of, whatever the labels
-	Labels        []string // names, as Prometheus has them
+	OfStore       bool     // OpenTelemetry gets the kind of store as an attribute, whatever the labels
+	Labels        []string // names, as in Prometheus
 }
 
 var (
 	requests = Metric{"rate_limit_requests_total", "rate_limit.requests", "{request}",
-		"What each rule said about the requests that it applied to. A request counts once for every rule: for shares of all requests, take the outcomes.",
+		"Decisions of each rule. A request counts once for every rule that applied: for shares of all requests use the outcomes.",
 		false, false, []string{"rule", "decision", "tier"}}
 	exceeded = Metric{"rate_limit_exceeded_total", "rate_limit.exceeded", "{request}",
 		"Requests that a rule refused, in all tiers.", false, false, []string{"rule"}}
 	outcomes = Metric{"rate_limit_outcomes_total", "rate_limit.outcomes", "{request}",
-		"What became of the requests that the limiter had a say in. A request counts once, so shares of requests are of this.",
+		"Outcomes of the requests that the limiter saw. A request counts once, so use this for shares of all requests.",
 		false, false, []string{"outcome"}}
 	overCap = Metric{"rate_limit_rules_over_cap_total", "rate_limit.rules.over_cap", "{rule}",
-		"Rules, tiers and their reloads that came after MaxRules others, and are counted as rule other.", false, false, nil}
+		"Rules and tiers beyond MaxRules, counted again after each reload. Their requests count as rule other.", false, false, nil}
 
 	storeErrors = Metric{"rate_limit_store_errors_total", "rate_limit.store.errors", "{request}",
 		"Requests that the store could not decide about: answered 503, unless all their rules are in shadow.",
@@ -38,24 +38,24 @@ var (
 	degraded = Metric{"rate_limit_degraded", "rate_limit.store.degraded", "1",
 		"1 while the rules' outage policies decide in place of the store's server.", true, true, []string{"store"}}
 	degradedFor = Metric{"rate_limit_degraded_seconds_total", "rate_limit.store.degraded.time", "s",
-		"For how long the outage policies have been in force in all.", false, true, []string{"store"}}
+		"Total time in which the outage policies have decided.", false, true, []string{"store"}}
 	failures = Metric{"rate_limit_store_failures_total", "rate_limit.store.failures", "{call}",
-		"Calls that the store's server failed at: there was no connection, no answer in time, or an error.", false, true, []string{"store"}}
+		"Failed calls of the store's server: no connection, no answer in time, or an error.", false, true, []string{"store"}}
 	byServer = Metric{"rate_limit_store_decisions_total", "rate_limit.store.decisions", "{decision}",
-		"Calls of the store that were decided, one for all rules of a request, by its server or by an outage policy: server, fail_local, fail_open or fail_closed.",
+		"Decisions of the store, one for all rules of a request, by its server or by an outage policy: server, fail_local, fail_open or fail_closed.",
 		false, true, []string{"store", "by"}}
 
 	cells = Metric{"rate_limit_table_cells", "rate_limit.table.cells", "{cell}",
-		"Places for keys that the store in memory has taken memory for.", true, true, nil}
+		"Cells for keys that the store in memory has allocated.", true, true, nil}
 	bytes      = Metric{"rate_limit_table_bytes", "rate_limit.table.size", "By", "Memory of the store in memory.", true, true, nil}
-	evicted    = Metric{"rate_limit_table_evicted_total", "rate_limit.table.evicted", "{key}", "Keys that were forgotten at the cap before their time.", false, true, nil}
+	evicted    = Metric{"rate_limit_table_evicted_total", "rate_limit.table.evicted", "{key}", "Keys that were evicted at the cap before they were idle.", false, true, nil}
 	overflowed = Metric{"rate_limit_table_overflowed_total", "rate_limit.table.overflowed", "{decision}",
-		"Decisions at the cap that were taken on a counter shared by new keys.", false, true, nil}
+		"Decisions at the cap on a counter that new keys share.", false, true, nil}
 
 	inProgress = Metric{"rate_limit_concurrency_in_progress", "rate_limit.concurrency.in_progress", "{request}",
 		"Requests of all keys in progress in this process, of a rule with AtOnce.", true, false, []string{"rule", "tier"}}
 	inQueue = Metric{"rate_limit_concurrency_waiting", "rate_limit.concurrency.waiting", "{request}",
-		"Requests of all keys that wait in this process to be in progress.", true, false, []string{"rule", "tier"}}
+		"Requests of all keys that wait in this process for a slot.", true, false, []string{"rule", "tier"}}
 	atOnce = Metric{"rate_limit_concurrency_limit", "rate_limit.concurrency.limit", "{request}",
 		"How many requests of one key may be in progress at once.", true, false, []string{"rule", "tier"}}
 
@@ -64,28 +64,28 @@ var (
 	overloadInFlight = Metric{"rate_limit_overload_in_flight", "rate_limit.overload.in_flight", "{request}",
 		"Requests in flight, without streams.", true, false, []string{"route"}}
 	overloadStreams = Metric{"rate_limit_overload_streams", "rate_limit.overload.streams", "{request}",
-		"Requests in flight that are not counted: streams, and those that wait for slow clients.", true, false, []string{"route"}}
+		"Requests in flight outside of the limit: streams, and requests that wait for slow clients.", true, false, []string{"route"}}
 	overloadWaiting = Metric{"rate_limit_overload_waiting", "rate_limit.overload.waiting", "{request}",
-		"Requests that wait for a place.", true, false, []string{"route"}}
+		"Requests that wait for a slot.", true, false, []string{"route"}}
 	overloadRequests = Metric{"rate_limit_overload_requests_total", "rate_limit.overload.requests", "{request}",
-		"Requests by level of priority that took a place or were refused: admitted or shed.", false, false, []string{"route", "level", "decision"}}
+		"Requests by level of priority: admitted or shed.", false, false, []string{"route", "level", "decision"}}
 	overloaded = Metric{"rate_limit_overloaded", "rate_limit.overloaded", "1",
 		"1 while requests of a level are refused after a short wait.", true, false, []string{"route", "level"}}
 
 	paceAttempts = Metric{"rate_limit_pace_attempts_total", "rate_limit.pace.attempts", "{attempt}",
-		"Attempts to send a request to others, by what became of them. A request that is sent again counts again.", false, false, []string{"rule", "outcome"}}
+		"Attempts to send a request to another server, by outcome. A request that is sent again counts again.", false, false, []string{"rule", "outcome"}}
 	paceRetries = Metric{"rate_limit_pace_retries_total", "rate_limit.pace.retries", "{attempt}",
-		"Attempts after which the request was to be sent again.", false, false, []string{"rule"}}
+		"Attempts that were followed by a retry.", false, false, []string{"rule"}}
 	paceCooldowns = Metric{"rate_limit_pace_cooldowns_total", "rate_limit.pace.cooldowns", "{cooldown}",
-		"Answers to this process after which no process sends requests for a while.", false, false, []string{"rule"}}
+		"Cooldowns that responses to this process began: no process sends requests meanwhile.", false, false, []string{"rule"}}
 	paceCooldown = Metric{"rate_limit_pace_cooldown_seconds", "rate_limit.pace.cooldown", "s",
-		"For how much longer requests of a key are held back, as their server refused some.", true, false, []string{"rule"}}
+		"Remaining time of the longest cooldown of the rule's keys.", true, false, []string{"rule"}}
 	paceWaiting = Metric{"rate_limit_pace_waiting", "rate_limit.pace.waiting", "{request}",
-		"Requests that wait.", true, false, []string{"rule"}}
+		"Outgoing requests that wait.", true, false, []string{"rule"}}
 	paceInFlight = Metric{"rate_limit_pace_in_flight", "rate_limit.pace.in_flight", "{request}",
-		"Requests that were sent and have no response yet.", true, false, []string{"rule"}}
+		"Outgoing requests that were sent and have no response yet.", true, false, []string{"rule"}}
 
-	// Metrics are all there are.
+	// Metrics are all metrics.
 	Metrics = []*Metric{
 		&requests, &exceeded, &outcomes, &overCap, &storeErrors, &degraded, &degradedFor, &failures, &byServer,
 		&cells, &bytes, &evicted, &overflowed, &inProgress, &inQueue, &atOnce, &overloadLimit, &overloadInFlight, &overloadStreams, &overloadWaiting,
@@ -94,7 +94,7 @@ var (
 	}
 )
 
-// An Emit takes a value of a metric, with the values of its labels.
+// An Emit receives a value of a metric, with the values of its labels.
 type Emit func(m *Metric, value float64, labels ...string)
 
 func (emit Emit) is(m *Metric, yes bool, labels ...string) {
@@ -105,7 +105,7 @@ func (emit Emit) is(m *Metric, yes bool, labels ...string) {
 	emit(m, value, labels...)
 }
 
-// Read emits all that is known.
+// Read emits all metrics.
 func (t *Tally[W]) Read(emit Emit) {
 	for _, o := range middleware.Outcomes() {
 		emit(&outcomes, float64(t.outcomes[o].Load()), o.String())

@@ -5,18 +5,18 @@ import (
 	"github.com/weirgo/weir/limiter/failover"
 )
 
-// A Store is what can be told of a limiter's store.
+// A Store is what is known about a limiter's store.
 type Store struct {
 	// Kind is memory, redis or other.
 	Kind string
 
-	// Those that the store can tell. The others are nil.
+	// The figures that the store reports. The others are nil.
 	Memory   func() limiter.MemoryStats
 	Failover func() failover.Stats
 }
 
-// NewStore asks a store, and those that it wraps. They are not known by their types, for
-// which each program with metrics would compile every store that there is.
+// NewStore asks a store, and the stores that it wraps, through interfaces: with their types each
+// program with metrics would compile every store.
 func NewStore(s limiter.Store) *Store {
 	t := &Store{}
 	if memory, ok := limiter.As[interface{ Stats() limiter.MemoryStats }](s); ok {

@@ -1,5 +1,5 @@
-// Package tally counts what limiters decide and what package pace does, and reads how stores are,
-// for adapters that show it to a monitoring system.
+// Package tally counts what limiters decide and what package pace does, and reads the state of
+// stores, for packages that export metrics.
 package tally
 
 import (
@@ -18,7 +18,7 @@ import (
 	"github.com/weirgo/weir/pace"
 )
 
-// A decision is what a rule said about a request.
+// A decision is a rule's verdict on a request.
 type decision uint8
 
 const (
@@ -30,21 +30,21 @@ const (
 
 var decisions = [...]string{"allowed", "refused", "shadow_refused", "undecided"}
 
-// LatencyBounds are the buckets of decisions' times, in seconds: from 100 ns, for memory, to a
-// second, with 5 ms among them.
+// LatencyBounds are the histogram buckets of decisions, in seconds: from 100 ns, for memory, to a
+// second.
 var LatencyBounds = []float64{
 	100e-9, 200e-9, 500e-9, 1e-6, 2e-6, 5e-6, 10e-6, 50e-6, 100e-6, 200e-6, 500e-6,
 	1e-3, 2e-3, 5e-3, 10e-3, 25e-3, 50e-3, 100e-3, 1,
 }
 
-// WaitBounds are the buckets of how long requests waited before they were sent, in seconds.
+// WaitBounds are the histogram buckets of waits, in seconds.
 var WaitBounds = []float64{1e-3, 10e-3, 50e-3, 100e-3, 250e-3, 500e-3, 1, 2.5, 5, 10, 30, 60, 300, 3600}
 
-// A Watcher keeps rules at what is written, as that of package rules does.
+// A Watcher keeps rules in force. The rules.Watcher is one.
 type Watcher interface{ Overload() middleware.Overload }
 
-// A Tally is a [middleware.Observer] that counts, and what an adapter reads metrics from. To count
-// takes no lock and no memory, but for the first request of a rule. W is the adapter's Watcher.
+// A Tally is a [middleware.Observer] that counts, and the source of an adapter's metrics. Counting
+// takes no lock and no memory, except for the first request of a rule. W is the adapter's Watcher.
 type Tally[W Watcher] struct {
 	Store *Store
 
@@ -63,19 +63,19 @@ type Tally[W Watcher] struct {
 	transports []*pace.Transport
 }
 
-// counts are by decision, or by an outcome.
+// counts are counters by decision, or by outcome.
 type counts [16]atomic.Uint64
 
-// Beside pace's outcomes.
+// Counters beside those of pace's outcomes.
 const (
 	retried = len(counts{}) - 2 + iota
 	cooldown
 )
 
-// series are counters by name: of so many names, and of all others together.
+// series are counters by name: most names have their own, all further names share one.
 type series struct {
 	most    int
-	dropped atomic.Uint64 // names that were too many
+	dropped atomic.Uint64 // uses of further names
 
 	mu    sync.Mutex
 	known map[name]*counts
@@ -86,7 +86,7 @@ type name struct{ rule, tier string }
 // other is the rule that requests of rules beyond the cap are counted under.
 const other = "other"
 
-// of are the counters of a name, and the name that they have.
+// of returns the counters of a name, and the name that they are under.
 func (s *series) of(n name) (name, *counts) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -119,8 +119,8 @@ const (
 	mostMaxRules    = 100_000
 )
 
-// New returns a Tally that tells apart so many rules and tiers at most, or an error about that
-// number. If overload is nil, it is the one in force in the rules that are followed.
+// New returns a Tally for up to maxRules rules and tiers, or an error about that number. If overload
+// is nil, the overload limit of the followed rules takes its place.
 func New[W Watcher](adapter string, store limiter.Store, overload *shed.Limiter, maxRules int) (*Tally[W], error) {
 	if maxRules < 0 || maxRules > mostMaxRules {
 		return nil, fmt.Errorf("%s: MaxRules is %d: it must be from 1 to %d, or 0 for %d", adapter, maxRules, mostMaxRules, defaultMaxRules)
@@ -161,8 +161,7 @@ func decisionOf(o *middleware.Observation, r *middleware.RuleResult) decision {
 	return refused
 }
 
-// ObserveAttempt counts an attempt to send a request to others, and returns the rule that it was
-// counted under.
+// ObserveAttempt counts an attempt of package pace, and returns the rule that it was counted under.
 func (t *Tally[W]) ObserveAttempt(o *pace.Observation) (rule string) {
 	n, c := t.paced.of(name{rule: o.Rule})
 	c[o.Outcome].Add(1)
@@ -175,7 +174,7 @@ func (t *Tally[W]) ObserveAttempt(o *pace.Observation) (rule string) {
 	return n.rule
 }
 
-// Follow has metrics read from a watcher. Of several it is the last one.
+// Follow adds a Watcher. It replaces an earlier one.
 func (t *Tally[W]) Follow(w W) error {
 	if v := reflect.ValueOf(w); !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil() {
 		return errors.New(t.adapter + ": Follow needs a Watcher")
@@ -184,7 +183,7 @@ func (t *Tally[W]) Follow(w W) error {
 	return nil
 }
 
-// Watcher is the source of rules that is followed.
+// Watcher returns the Watcher that was followed last.
 func (t *Tally[W]) Watcher() (w W, ok bool) {
 	if found := t.watcher.Load(); found != nil {
 		return *found, true
@@ -192,7 +191,7 @@ func (t *Tally[W]) Watcher() (w W, ok bool) {
 	return w, false
 }
 
-// FollowLimiter adds what is in progress in a limiter, once.
+// FollowLimiter adds the requests in progress of a limiter, once.
 func (t *Tally[W]) FollowLimiter(l *middleware.RateLimit) error {
 	if l == nil {
 		return errors.New(t.adapter + ": FollowLimiter needs a RateLimit")
@@ -205,7 +204,7 @@ func (t *Tally[W]) FollowLimiter(l *middleware.RateLimit) error {
 	return nil
 }
 
-// FollowTransport adds what a transport can tell of its rules, once.
+// FollowTransport adds the Stats of a transport, once.
 func (t *Tally[W]) FollowTransport(transport *pace.Transport) error {
 	if transport == nil {
 		return errors.New(t.adapter + ": FollowTransport needs a Transport")
@@ -218,8 +217,8 @@ func (t *Tally[W]) FollowTransport(transport *pace.Transport) error {
 	return nil
 }
 
-// inProgress is that of all limiters that are followed, of as many rules and tiers as are told
-// apart. Rules of one name in several limiters are told together, with the Rule of the first.
+// inProgress returns the requests in progress of all followed limiters, for as many rules and tiers as
+// have counters. Rules of one name in several limiters are added up, with the Rule of the first.
 func (t *Tally[W]) inProgress() (all []middleware.InProgress) {
 	t.mu.Lock()
 	limits := slices.Clip(t.limits)
@@ -242,7 +241,7 @@ func (t *Tally[W]) inProgress() (all []middleware.InProgress) {
 	return all
 }
 
-// waiting is what requests to others do now, by rule: rules of one name together.
+// waiting returns the Stats of all followed transports. Rules of one name are added up.
 func (t *Tally[W]) waiting() (all []pace.Stats) {
 	t.mu.Lock()
 	transports := slices.Clip(t.transports)
@@ -264,7 +263,7 @@ func (t *Tally[W]) waiting() (all []pace.Stats) {
 	return all
 }
 
-// inForce is the limit of overload in force, or nil.
+// inForce returns the overload limit in force, or nil.
 func (t *Tally[W]) inForce() *shed.Limiter {
 	l := t.overload
 	if w, ok := t.Watcher(); ok && l == nil {
