@@ -1,5 +1,6 @@
 # `make test` is the whole check: what it needs it sets up, or says how to.
 
+EXAMPLES = $(filter-out ./_examples/later/,$(wildcard ./_examples/*/)) # which is a module of its own
 STATICCHECK = honnef.co/go/tools/cmd/staticcheck@v0.7.0
 
 .PHONY: test quick setup vet unit unit-race narrow apart goals differential phases hours fuzz bench bench-compare race race-memory race-http race-pace newest benchmarks playground tidy help
@@ -19,9 +20,9 @@ setup: ## installs redis-server where it is missing, and in CI Chromium, promtoo
 
 vet: ## go vet, gofmt and staticcheck, over the examples too
 	@unformatted=$$(gofmt -l .); if [ -n "$$unformatted" ]; then echo "not gofmt-ed:"; echo "$$unformatted"; exit 1; fi
-	go vet ./... ./_examples/*/
+	go vet ./... $(EXAMPLES)
 	GOARCH=386 go vet ./limiter/... ./keyfunc ./middleware # where an int has 32 bits
-	go run $(STATICCHECK) ./... ./_examples/*/
+	go run $(STATICCHECK) ./... $(EXAMPLES)
 	go -C cmd/weir vet ./...
 	cd cmd/weir && go run $(STATICCHECK) ./...
 
@@ -43,9 +44,11 @@ unit-race: ## tests with the race detector, of all packages
 narrow: ## tests where an int has 32 bits, which has no race detector; Linux on amd64 runs them
 	GOARCH=386 go test -short ./limiter ./limiter/internal/table ./keyfunc ./middleware ./middleware/bans
 
-apart: ## tests in a module of their own: on miniredis, with OpenTelemetry's SDK, and in a browser
+apart: ## tests in modules of their own: on miniredis, with OpenTelemetry's SDK, in a browser, and of the example with a queue
 	go -C internal/tests vet ./...
 	cd internal/tests && go run $(STATICCHECK) ./...
+	GOWORK=off go -C _examples/later vet .
+	GOWORK=off WEIR_REQUIRE_REDIS=1 go -C _examples/later test .
 	WEIR_REQUIRE_REDIS=1 go -C internal/tests test -count=1 ./... # some build programs, whose sources the cache does not know
 
 goals: ## what overload shedding promises, with more seeds, and the table of its docs
@@ -95,6 +98,7 @@ playground: ## playground.html, a page to open in a browser, of limiter and of i
 tidy: ## go mod tidy in every module; the command's has no replacement, as go install refuses one
 	GOWORK=off go mod tidy
 	go -C internal/tests mod tidy
+	GOWORK=off go -C _examples/later mod tidy
 	go -C _benchmarks mod tidy
 	.ci/tidy-command
 

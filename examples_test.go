@@ -268,7 +268,7 @@ func TestExamplesDoWhatTheyShow(t *testing.T) {
 	require.NoError(t, err)
 	var paths []string
 	for _, entry := range entries {
-		if !entry.IsDir() {
+		if !entry.IsDir() || entry.Name() == "later" { // a module with a test of its own
 			continue
 		}
 		if _, ok := examples[entry.Name()]; !ok {
