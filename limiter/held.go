@@ -12,7 +12,7 @@ import (
 //     written under. It is changed by one compare-and-swap.
 //   - A state, which its shard holds behind its lock, for all else: logs, buckets that settle,
 //     counts that do not fit a word, calendars. The cell has the tag heldTag and the state's
-//     place in place of the word. Events under way are states, too, but without a cell: a key has
+//     place in place of the word. Events in flight are states, too, but without a cell: a key has
 //     one while it has some, so what there is of them is bounded by these, and nothing is evicted.
 
 const (
@@ -76,7 +76,7 @@ type shard struct {
 	logs   int      // bytes of the logs of held
 	budget *table.Budget
 
-	// Places in held of what has no cell, so that nothing evicts it: events under way, while there are
+	// Places in held of what has no cell, so that nothing evicts it: events in flight, while there are
 	// some, and the overflow counters, by the quota's salt.
 	beside map[uint64]uint64
 }

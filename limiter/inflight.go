@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// inFlight counts events that have begun and not ended: an event takes a place, and a refund
-// returns it. Time frees nothing. The level is how many places are taken. Prev is how long one
+// inFlight counts events that have begun and not ended: an event takes a slot, and a refund
+// returns it. Time frees nothing. The level is how many slots are taken. Prev is how long one
 // is held on average, in microseconds; 0: none was returned yet.
 var inFlight = algorithm{
 	name: "in-flight",
@@ -43,7 +43,7 @@ var inFlight = algorithm{
 	look: func(q *Quota, s State) (used, reset int64) {
 		return s.Level, s.holding()
 	},
-	// wait is a guess: of places that are each held that long, the first is free after its part
+	// wait is a guess: of slots that are each held that long, the first is free after its part
 	// of that.
 	wait: func(q *Quota, s State, cost int64) int64 {
 		tooMany := s.Level + cost - q.capacity
@@ -54,10 +54,10 @@ var inFlight = algorithm{
 	},
 }
 
-// heldWeight is of how many places the mean time is that one is held.
+// heldWeight is of how many slots the mean time is that one is held.
 const heldWeight = 8
 
-// unknownHolding is taken for how long a place is held where none was returned yet.
+// unknownHolding is taken for how long a slot is held where none was returned yet.
 const unknownHolding = int64(time.Second / time.Microsecond)
 
 func (s *State) holding() int64 {

@@ -193,7 +193,7 @@ func (k *lockedKey) putBack() {
 	}
 }
 
-// drop ends the use of a state of events under way, if there are none.
+// drop ends the use of a state of events in flight, if there are none.
 func (k *lockedKey) drop(q *Quota) {
 	if q.InFlight() && k.tag != 0 && k.shard.held[k.word].level == 0 {
 		k.shard.freeState(k.word)

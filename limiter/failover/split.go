@@ -11,18 +11,18 @@ import (
 type half struct {
 	charges   []limiter.Charge
 	decisions []limiter.Decision
-	places    []int // in the batch
+	indexes   []int // in the batch
 }
 
-func (h *half) add(place int, c limiter.Charge) {
+func (h *half) add(index int, c limiter.Charge) {
 	h.charges = append(h.charges, c)
 	h.decisions = append(h.decisions, limiter.Decision{})
-	h.places = append(h.places, place)
+	h.indexes = append(h.indexes, index)
 }
 
 func (h *half) putInto(decisions []limiter.Decision) {
-	for i, place := range h.places {
-		decisions[place] = h.decisions[i]
+	for i, index := range h.indexes {
+		decisions[index] = h.decisions[i]
 	}
 }
 

@@ -66,7 +66,7 @@ type testCase struct {
 }
 
 // cases are all there are: those of promises.txt, and those that each file declares.
-var cases = concat(traces(), exacts, calendars, batches, keys, mistakes, returns, debts, changes, places, races)
+var cases = concat(traces(), exacts, calendars, batches, keys, mistakes, returns, debts, changes, slots, races)
 
 func concat(lists ...[]testCase) (all []testCase) {
 	for _, list := range lists {

@@ -21,7 +21,7 @@ var promises string
 type declaration struct {
 	name, rule, tier string
 	text             string // the limit; empty: each of the samples
-	places           bool
+	slots            bool
 }
 
 // traces are the cases in promises.
@@ -39,9 +39,9 @@ func traces() (cases []testCase) {
 			case "":
 			case ">":
 				c.why = rest
-			case "limit", "places":
+			case "limit", "slots":
 				names, text, _ := strings.Cut(rest, " = ")
-				d := declaration{text: text, places: verb == "places"}
+				d := declaration{text: text, slots: verb == "slots"}
 				d.name, d.rule, _ = strings.Cut(names, " of ")
 				if d.rule == "" {
 					d.rule = d.name
@@ -71,7 +71,7 @@ func traces() (cases []testCase) {
 			if back && !t.stepsBack {
 				return
 			}
-			if quotas[0].places && !t.countsSlots() {
+			if quotas[0].slots && !t.countsSlots() {
 				return
 			}
 			for _, other := range samples {
@@ -125,7 +125,7 @@ func (t *trial) declared(d declaration, each, other limiter.Limit) *limiter.Quot
 	n, _ := strconv.ParseInt(events, 10, 64)
 	l := each
 	switch {
-	case d.places:
+	case d.slots:
 		n, _ = strconv.ParseInt(d.text, 10, 64)
 		return t.concurrency(d.rule, d.tier, n)
 	case text == "other":

@@ -71,34 +71,34 @@ func (r *request) each(f func(g *group, a answer, err error)) {
 		return
 	}
 	now, records := counters.Number(r.reply), r.reply[8:8+r.size*r.charges]
-	ofPlaces := r.reply[8+len(records):]
+	ofSlots := r.reply[8+len(records):]
 	for _, g := range r.groups {
 		if g.tells {
 			continue
 		}
-		places := 0
+		slots := 0
 		if r.asks > 0 {
-			places = g.places()
+			slots = g.slots()
 		}
 		a := answer{now: now, size: r.size}
-		others := r.size * (len(g.items) - places)
+		others := r.size * (len(g.items) - slots)
 		switch {
-		case places == 0:
+		case slots == 0:
 			a.records = records[:others]
 		case others == 0:
-			a.records, a.size = ofPlaces[:places*recordSize], recordSize
+			a.records, a.size = ofSlots[:slots*recordSize], recordSize
 		default:
-			a.records = g.inOrder(records, ofPlaces, r.size)
+			a.records = g.inOrder(records, ofSlots, r.size)
 		}
-		records, ofPlaces = records[others:], ofPlaces[places*recordSize:]
+		records, ofSlots = records[others:], ofSlots[slots*recordSize:]
 		f(g, a, nil)
 	}
 }
 
-// places is how many of g's charges are of places.
-func (g *group) places() (n int) {
+// slots is how many of g's charges are of slots.
+func (g *group) slots() (n int) {
 	for i := range g.items {
-		if g.items[i].isPlace {
+		if g.items[i].isSlot {
 			n++
 		}
 	}
@@ -106,14 +106,14 @@ func (g *group) places() (n int) {
 }
 
 // inOrder puts records in the order of g's charges, each of that size.
-func (g *group) inOrder(records, ofPlaces string, size int) string {
+func (g *group) inOrder(records, ofSlots string, size int) string {
 	b := make([]byte, 0, size*len(g.items))
 	for i := range g.items {
-		if !g.items[i].isPlace {
+		if !g.items[i].isSlot {
 			b, records = append(b, records[:size]...), records[size:]
 			continue
 		}
-		b, ofPlaces = append(b, ofPlaces[:recordSize]...), ofPlaces[recordSize:]
+		b, ofSlots = append(b, ofSlots[:recordSize]...), ofSlots[recordSize:]
 		b = append(b, make([]byte, size-recordSize)...)
 	}
 	return string(b)
@@ -124,7 +124,7 @@ func (r *request) isHeard(m *message) bool {
 	return r.failed == nil && r.reply[len(r.reply)-len(r.messages)+m.index-1] == 0
 }
 
-// deliver gives the groups their answers. The places of a caller that has left are returned, and
+// deliver gives the groups their answers. The slots of a caller that has left are returned, and
 // of a batch that was given up, none was taken: what is told next is without them.
 func (r *request) deliver() {
 	r.groups = slices.DeleteFunc(r.groups, func(g *group) bool {
@@ -136,14 +136,14 @@ func (r *request) deliver() {
 	})
 	r.each(func(g *group, a answer, err error) {
 		placed := g.placed
-		if err == nil && !placed && g.takesPlaces() && a.isTaken(len(g.items)) {
+		if err == nil && !placed && g.takesSlots() && a.isTaken(len(g.items)) {
 			a, err = answer{}, context.DeadlineExceeded
 		}
 		if g.deliver(a, err) || !placed {
 			return
 		}
 		for i := range g.items {
-			if it := &g.items[i]; it.isPlace {
+			if it := &g.items[i]; it.isSlot {
 				it.message.batcher.release(it.name, it.cost, 0)
 			}
 		}

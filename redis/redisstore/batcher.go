@@ -64,7 +64,7 @@ const (
 // vain, it is assumed to take as long as it may.
 func newBatcher(led bool, most, parallel int, timeout time.Duration, send sendFunc) *batcher {
 	b := &batcher{led: led, most: most, parallel: parallel, timeout: timeout, long: longTrip, send: send, trip: timeout, settling: make(map[string]int)}
-	b.holdings = newHoldings(b, placeLease)
+	b.holdings = newHoldings(b, slotLease)
 	return b
 }
 
@@ -212,7 +212,7 @@ func (b *batcher) next() (groups []*group) {
 // goTogether reports whether two groups may be in one batch. Where the deadline is longer than
 // messages about slots wait, they travel apart, as a batch is given up as a whole.
 func (b *batcher) goTogether(one, other *group) bool {
-	return b.timeout <= b.holdings.lease/8 || (one.places() > 0) == (other.places() > 0)
+	return b.timeout <= b.holdings.lease/8 || (one.slots() > 0) == (other.slots() > 0)
 }
 
 // start makes groups a batch in flight. The batcher is locked.

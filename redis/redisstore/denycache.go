@@ -36,14 +36,14 @@ func (m *denyCache) asking() asking { return asking{m.clock(), m.changes.Load()}
 // spanOf is for how long a refusal is remembered. Places come free in other processes at any time.
 func spanOf(q *limiter.Quota) time.Duration {
 	if q.InFlight() {
-		return placeSpan
+		return slotSpan
 	}
 	return memorySpan
 }
 
 const (
 	memorySpan    = time.Second
-	placeSpan     = 10 * time.Millisecond
+	slotSpan      = 10 * time.Millisecond
 	memoryOfShard = 256 // keys; 16,384 in all, of some 250 bytes each
 )
 

@@ -34,8 +34,8 @@ type group struct {
 	err    error
 
 	settlement *settlement // of which no caller waits; else nil
-	tells      bool        // Redis of a place, and asks for nothing: no caller waits
-	placed     bool        // its places are counted as held
+	tells      bool        // Redis of a slot, and asks for nothing: no caller waits
+	placed     bool        // its slots are counted as held
 }
 
 // isAwaited reports whether a caller waits for g.
@@ -47,13 +47,13 @@ const linger = 5 * time.Millisecond
 // isDue reports whether g does not wait for another group to go with.
 func (g *group) isDue() bool { return g.isAwaited() || time.Since(g.since) >= linger }
 
-// takesPlaces reports whether g is to take places.
-func (g *group) takesPlaces() bool {
+// takesSlots reports whether g is to take slots.
+func (g *group) takesSlots() bool {
 	if g.op != take || g.tells {
 		return false
 	}
 	for i := range g.items {
-		if g.items[i].isPlace && g.items[i].cost > 0 {
+		if g.items[i].isSlot && g.items[i].cost > 0 {
 			return true
 		}
 	}
@@ -67,7 +67,7 @@ type item struct {
 	cost  int64 // of a settlement: what is owed, or below 0: refunded
 	at    int64 // of a settlement: when it was taken, or 0
 
-	isPlace bool     // of a key whose events under way are counted
+	isSlot  bool     // of a key whose events in flight are counted
 	message *message // about that, of the batch in flight
 }
 
@@ -98,7 +98,7 @@ func (g *group) free() {
 }
 
 func (g *group) add(name string, c *limiter.Charge) {
-	g.items = append(g.items, item{name: name, quota: c.Quota, cost: c.Cost, at: c.Receipt.At, isPlace: c.Quota.InFlight()})
+	g.items = append(g.items, item{name: name, quota: c.Quota, cost: c.Cost, at: c.Receipt.At, isSlot: c.Quota.InFlight()})
 }
 
 // deliver gives g its answer, if its caller still waits, and reports whether it did.

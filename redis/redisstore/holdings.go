@@ -10,12 +10,12 @@ import (
 	"github.com/weirgo/weir/limiter"
 )
 
-// holdings are the places that this process holds ([limiter.NewConcurrency]), by key. Redis
+// holdings are the slots that this process holds ([limiter.NewConcurrency]), by key. Redis
 // counts what it was told last, for the time of a lease, so all that is held is told anew in a
 // third of that. A decision on a key tells it too, and what Redis grants comes on top.
 // A message that Redis may not have heard is repeated by the same walk over all keys.
 //
-// One message about a key is in flight at a time. So how many places are held is known exactly
+// One message about a key is in flight at a time. So how many slots are held is known exactly
 // when one begins, and a message may be lost, or come twice: the next one makes it good.
 //
 // Its lock is the batcher's.
@@ -36,7 +36,7 @@ type holdings struct {
 	closed time.Time // from then on nothing is renewed; zero: never
 }
 
-// A holding is the places of one key.
+// A holding is the slots of one key.
 type holding struct {
 	*batcher
 	name  string
@@ -46,15 +46,15 @@ type holding struct {
 	held    int64   // by callers
 	told    int64   // that Redis counts, if it is not in doubt
 	doubted bool    // what became of the latest message is not known
-	ends    []int64 // when places were taken that were returned since the last message
+	ends    []int64 // when slots were taken that were returned since the last message
 
 	message *message // in flight
 	queued  *group   // that tells Redis, if no decision does before
 	began   time.Time
-	counted time.Time // the latest message that may have had Redis count a place
+	counted time.Time // the latest message that may have had Redis count a slot
 }
 
-// A message says how many places of a key this process holds.
+// A message says how many slots of a key this process holds.
 type message struct {
 	*holding
 	number  int64
@@ -68,8 +68,8 @@ type message struct {
 }
 
 const (
-	// placeLease is for how long Redis counts places of a process that says nothing.
-	placeLease = 10 * time.Second
+	// slotLease is for how long Redis counts slots of a process that says nothing.
+	slotLease = 10 * time.Second
 
 	// mostEnds is how many of the events that ended since the last message are told, the
 	// latest: all in all the others make little of the mean.
@@ -122,7 +122,7 @@ func (h *holdings) isBusy(g *group) bool {
 	})
 	if isBusy {
 		for i := range g.items {
-			if it := &g.items[i]; it.isPlace {
+			if it := &g.items[i]; it.isSlot {
 				h.claims[it.name] = struct{}{}
 			}
 		}
@@ -135,7 +135,7 @@ func (h *holdings) begin(b *batch) {
 	for _, g := range b.groups {
 		for i := range g.items {
 			it := &g.items[i]
-			if !it.isPlace {
+			if !it.isSlot {
 				continue
 			}
 			of := h.find(it.name, g.tag, it.quota)
@@ -166,12 +166,12 @@ func (h *holdings) begin(b *batch) {
 func (h *holdings) end(b *batch) {
 	for _, r := range b.requests {
 		r.each(func(g *group, a answer, err error) {
-			if err != nil || !g.takesPlaces() || !a.isTaken(len(g.items)) {
+			if err != nil || !g.takesSlots() || !a.isTaken(len(g.items)) {
 				return
 			}
 			g.placed = !g.hasLeft()
 			for i := range g.items {
-				if it := &g.items[i]; it.isPlace {
+				if it := &g.items[i]; it.isSlot {
 					it.message.granted += it.cost
 					if g.placed {
 						it.message.holding.held += it.cost
@@ -287,7 +287,7 @@ func (h *holdings) renew(now time.Time) {
 	}
 }
 
-// release returns places that were taken at that time, on Redis's clock, or 0.
+// release returns slots that were taken at that time, on Redis's clock, or 0.
 func (b *batcher) release(name string, n, at int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -306,7 +306,7 @@ func (b *batcher) release(name string, n, at int64) {
 	h.enqueue(of)
 }
 
-// hold takes places without asking.
+// hold takes slots without asking.
 func (b *batcher) hold(name string, tag keyfunc.Digest, q *limiter.Quota, n int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -330,7 +330,7 @@ func (b *batcher) close() bool {
 	return true
 }
 
-// holders are the batchers of a store that tell Redis of places.
+// holders are the batchers of a store that tell Redis of slots.
 type holders struct {
 	mu sync.Mutex
 	of []*batcher

@@ -12,7 +12,7 @@ type keyPart struct {
 	key       string
 	charges   []limiter.Charge
 	decisions []limiter.Decision
-	places    []int // of the charges in the batch
+	indexes   []int // of the charges in the batch
 	group     *group
 	taken     bool
 }
@@ -29,7 +29,7 @@ func byKey(charges []limiter.Charge) []keyPart {
 		}
 		parts[p].charges = append(parts[p].charges, c)
 		parts[p].decisions = append(parts[p].decisions, limiter.Decision{})
-		parts[p].places = append(parts[p].places, i)
+		parts[p].indexes = append(parts[p].indexes, i)
 	}
 	return parts
 }
@@ -56,8 +56,8 @@ func (s *store) decideSplit(ctx context.Context, charges []limiter.Charge, decis
 		s.undo(parts, asked)
 	}
 	for _, p := range parts {
-		for i, place := range p.places {
-			decisions[place] = p.decisions[i]
+		for i, index := range p.indexes {
+			decisions[index] = p.decisions[i]
 		}
 	}
 	return failed.err()
@@ -99,7 +99,7 @@ func (s *store) undo(parts []keyPart, asked asking) {
 				c := &p.charges[j]
 				c.Cost, c.Receipt = -c.Cost, c.Quota.Undo(&p.decisions[j])
 			}
-			s.correctPlaces(p.charges)
+			s.correctSlots(p.charges)
 			p.group = s.send(settle, p.charges)
 		}
 	}

@@ -178,7 +178,7 @@ func TestAClockThatStepsBackHoldsNoPlaceLonger(t *testing.T) {
 		dies.silence()
 		clock.sleep(-back)
 		assert.Zero(t, decideOne(t, lives, q, key, 0).Remaining, "%v back, none is free", back)
-		clock.sleep(placeLease - time.Microsecond)
+		clock.sleep(slotLease - time.Microsecond)
 		assert.Zero(t, decideOne(t, lives, q, key, 0).Remaining, "%v back", back)
 		clock.sleep(time.Microsecond)
 		assert.EqualValues(t, 2, decideOne(t, lives, q, key, 0).Remaining, "%v back", back)

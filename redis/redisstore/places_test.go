@@ -240,7 +240,7 @@ func TestPlacesOfAProcessThatDiesAreFreeWhenItsLeaseEndsAndNoneSooner(t *testing
 	decideOne(t, lives, q, "key", 1)
 	dies.silence()
 
-	clock.sleep(placeLease - time.Microsecond)
+	clock.sleep(slotLease - time.Microsecond)
 	assert.EqualValues(t, 1, decideOne(t, lives, q, "key", 0).Remaining, "a lease after its last message, and not of its first, none is free yet")
 	clock.sleep(time.Microsecond)
 	assert.EqualValues(t, 4, decideOne(t, lives, q, "key", 0).Remaining, "and then all are, but for those of others")
@@ -271,7 +271,7 @@ func TestAProcessThatWasPausedComesBackWithWhatItHolds(t *testing.T) {
 	paused, other := onClock(t, clock, connect(t, server), forgetting), onClock(t, clock, connect(t, server), forgetting)
 	q := concurrency(t, "exports", 3)
 	held := decideOne(t, paused, q, "key", 2)
-	clock.sleep(3 * placeLease)
+	clock.sleep(3 * slotLease)
 	taken := decideOne(t, other, q, "key", 3)
 	require.True(t, taken.Allowed, "a lease after its last message its places are free")
 
@@ -338,7 +338,7 @@ func TestSlotsAreRenewedInTimeWhateverTheDeadlineWhereConnectionsFallSilent(t *t
 					b.release("key", 6, 0)
 					await(t, "the return to be told", b.close)
 					b.awaitIdle(t)
-					assert.Less(t, longest, placeLease)
+					assert.Less(t, longest, slotLease)
 					assert.Greater(t, longest, b.holdings.renewEvery(), "or this test tries nothing")
 				})
 			})
@@ -361,13 +361,13 @@ func TestAfterCloseADeadRedisIsToldNothingForLongerThanALease(t *testing.T) {
 			batch.requests = []*request{{messages: batch.messages, failed: errReset}}
 			finished()
 		})
-		time.Sleep(placeLease)
+		time.Sleep(slotLease)
 		before := sent.Load()
 		assert.False(t, b.close())
-		time.Sleep(2 * placeLease)
+		time.Sleep(2 * slotLease)
 		told := sent.Load()
 		assert.Greater(t, told, before, "Redis may come back")
-		time.Sleep(10 * placeLease)
+		time.Sleep(10 * slotLease)
 		assert.Equal(t, told, sent.Load())
 	})
 }
@@ -405,7 +405,7 @@ func TestARefusedPlaceIsForgottenInTime(t *testing.T) {
 	require.False(t, decideOne(t, here, q, "key", 1).Allowed)
 	assert.Equal(t, before, roundTrips(t, server), "a flood of refused requests does not reach Redis")
 	require.NoError(t, there.change(t.Context(), settle, refunds(limiter.Charge{Quota: q, Key: "key", Cost: 1, Receipt: d.Receipt})))
-	clock.sleep(placeSpan)
+	clock.sleep(slotSpan)
 	assert.True(t, decideOne(t, here, q, "key", 1).Allowed)
 }
 
@@ -443,7 +443,7 @@ func TestWhatCountsPlacesExpires(t *testing.T) {
 	var ms int
 	_, err := fmt.Sscan(life, &ms)
 	require.NoError(t, err)
-	assert.LessOrEqual(t, ms, int(placeLease/time.Millisecond*3/2)+1)
+	assert.LessOrEqual(t, ms, int(slotLease/time.Millisecond*3/2)+1)
 	assert.Greater(t, ms, 0)
 }
 

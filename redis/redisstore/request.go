@@ -12,7 +12,7 @@ import (
 // A request is a batch of groups as the script's keys and argument.
 //
 // The argument is how many quotas, groups and charges follow, in 2 bytes each; where there are
-// places, what is said and asked of them (appendPlaces); the quotas
+// slots, what is said and asked of them (appendSlots); the quotas
 // in 25 bytes, and whether it settles in one; the groups as an op and a size, a byte each;
 // and the charges, as the number of the key and of the quota, from 1, in 2 bytes, and the cost
 // in 8; then, in 8 bytes for each charge of a settlement, when it was taken. Integers are little-endian; what may be large
@@ -25,8 +25,8 @@ type request struct {
 	dated      int // how often it was made anew for the server's time
 	payload    payload
 
-	messages []*message // about places
-	asks     int        // charges of places
+	messages []*message // about slots
+	asks     int        // charges of slots
 	charges  int        // others
 	size     int        // of the answer to one of those
 
@@ -68,7 +68,7 @@ func (r *request) encode(now int64) {
 					numbers[it.name] = key
 				}
 			}
-			if it.isPlace {
+			if it.isSlot {
 				r.algorithms = r.algorithms.withQuota(it.quota)
 				if m := it.message; m.index == 0 {
 					r.messages = append(r.messages, m)
@@ -102,7 +102,7 @@ func (r *request) encode(now int64) {
 		argument = binary.LittleEndian.AppendUint16(argument, uint16(n))
 	}
 	if len(r.messages) > 0 {
-		argument = r.appendPlaces(argument, asks)
+		argument = r.appendSlots(argument, asks)
 	}
 	for _, q := range quotas {
 		argument = counters.AppendQuota(argument, q, now)
@@ -120,7 +120,7 @@ func (r *request) encode(now int64) {
 	r.Args = append(r.Args, &r.payload)
 }
 
-// appendAsk writes a charge of a place: the number of its group and of the message about its key,
+// appendAsk writes a charge of a slot: the number of its group and of the message about its key,
 // in 2 bytes each, the cost and the limit, in 8.
 func appendAsk(b []byte, group int, op op, it *item) []byte {
 	b = binary.LittleEndian.AppendUint16(b, uint16(group))
@@ -129,11 +129,11 @@ func appendAsk(b []byte, group int, op op, it *item) []byte {
 	return counters.AppendNumber(b, it.quota.Capacity())
 }
 
-// appendPlaces writes which process this is and the lease, in 8 bytes each, how many messages and
+// appendSlots writes which process this is and the lease, in 8 bytes each, how many messages and
 // asks there are, in 2; the messages, as the number of the key in 2, the limit, how many
-// places are held and the message's number in 8, whether the one before is in doubt and how
+// slots are held and the message's number in 8, whether the one before is in doubt and how
 // many events have ended in one; the asks; and when the events that have ended began, in 8.
-func (r *request) appendPlaces(b, asks []byte) []byte {
+func (r *request) appendSlots(b, asks []byte) []byte {
 	h := &r.messages[0].batcher.holdings
 	b = counters.AppendNumber(b, h.process)
 	b = counters.AppendNumber(b, h.lease.Microseconds())

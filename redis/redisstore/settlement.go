@@ -114,7 +114,7 @@ func (s *store) Settle(ctx context.Context, settlements []limiter.Settlement) er
 	}
 	for i, c := range owed {
 		if c.Quota.InFlight() {
-			s.correctPlaces(owed[i : i+1])
+			s.correctSlots(owed[i : i+1])
 			continue
 		}
 		if s.maxBatch == 1 || !s.unsettled.add() {

@@ -208,7 +208,7 @@ func (s *store) change(ctx context.Context, op op, charges []limiter.Charge) err
 		defer s.denied.invalidate(charges)
 	}
 	if op == settle {
-		s.correctPlaces(charges)
+		s.correctSlots(charges)
 	}
 	if !s.sender.Split {
 		g, err := s.ask(ctx, op, charges)
@@ -233,9 +233,9 @@ func (s *store) change(ctx context.Context, op op, charges []limiter.Charge) err
 	return failed.err()
 }
 
-// correctPlaces changes which slots this process holds. Redis learns of it with the next message
+// correctSlots changes which slots this process holds. Redis learns of it with the next message
 // about the key.
-func (s *store) correctPlaces(charges []limiter.Charge) {
+func (s *store) correctSlots(charges []limiter.Charge) {
 	for i := range charges {
 		c := &charges[i]
 		if !c.Quota.InFlight() {

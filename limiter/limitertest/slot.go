@@ -10,15 +10,15 @@ import (
 	"github.com/weirgo/weir/limiter"
 )
 
-// places are about events that are under way, for stores that say that they count slots ([limiter.Checker]).
-var places = ofPlacers([]testCase{
+// slots are about events that are in flight, for stores that say that they count slots ([limiter.Checker]).
+var slots = ofSlots([]testCase{
 	{
 		name: "RetryAfter goes by how long events take",
-		why:  "It is a guess: of places that are each held that long, one is free after its part of that.",
+		why:  "It is a guess: of slots that are each held that long, one is free after its part of that.",
 		run: func(t *trial) {
 			q := t.concurrency("rule", "", 4)
 			if d := t.take(q, "key", 3); d.Receipt == (limiter.Receipt{}) {
-				t.broken("the decision on places has no Receipt, by which their end tells how long they were held")
+				t.broken("the decision on slots has no Receipt, by which their end tells how long they were held")
 			}
 			for range 40 {
 				d := t.take(q, "key", 1)
@@ -27,12 +27,12 @@ var places = ofPlacers([]testCase{
 			}
 			t.take(q, "key", 1)
 			if d := t.refuse(q, "key", 1); d.RetryAfter < 10*time.Millisecond || d.RetryAfter > 40*time.Millisecond {
-				t.broken("events take 80 ms and there are 4 places: one is refused for %v, want some 20 ms", d.RetryAfter)
+				t.broken("events take 80 ms and there are 4 slots: one is refused for %v, want some 20 ms", d.RetryAfter)
 			}
 		},
 	},
 	{
-		name: "a context that has ended takes no place",
+		name: "a context that has ended takes no slot",
 		why:  "No one would return it.",
 		run: func(t *trial) {
 			q := t.concurrency("rule", "", 1)
@@ -48,11 +48,11 @@ var places = ofPlacers([]testCase{
 		},
 	},
 	{
-		name: "never more than the limit are under way, and as many can be",
+		name: "never more than the limit are in flight, and as many can be",
 		why:  "Finding, deciding and writing are one step, and so is returning, in batches with other charges too.",
 		run: func(t *trial) {
 			const most = 3
-			q, rate := t.concurrency("places", "", most), t.named("rate", "", limiter.PerHour(1_000_000))
+			q, rate := t.concurrency("slots", "", most), t.named("rate", "", limiter.PerHour(1_000_000))
 			none := t.named("none", "", limiter.PerHour(1))
 			t.take(none, "key", 1)
 			keys := []string{"a", "b"}
@@ -75,7 +75,7 @@ var places = ofPlacers([]testCase{
 			})
 			for i, key := range keys {
 				if n := reached[i].Load(); n > most {
-					t.broken("%d events of a key were under way at once, want at most %d", n, most)
+					t.broken("%d events of a key were in flight at once, want at most %d", n, most)
 				}
 				t.remaining(q, key, most, "after all events have ended")
 				t.take(q, key, most)
@@ -85,8 +85,8 @@ var places = ofPlacers([]testCase{
 	},
 })
 
-// ofPlacers is cases that are skipped for stores that do not count slots.
-func ofPlacers(cases []testCase) []testCase {
+// ofSlots is cases that are skipped for stores that do not count slots.
+func ofSlots(cases []testCase) []testCase {
 	for i := range cases {
 		run := cases[i].run
 		cases[i].run = func(t *trial) {
