@@ -5,15 +5,14 @@ import (
 	"strings"
 )
 
-// The formats of a refusal's body, in the order in which they are preferred when a
-// client accepts several alike.
+// The formats of a refusal's body. If a client accepts several with the same weight, the first one wins.
 const (
-	formatProblem = iota // only when asked for by name
-	formatJSON           // also for a client that accepts anything or says nothing
-	formatText           // also for text/html, which browsers ask for
+	formatProblem = iota // only if the client names it
+	formatJSON           // also for clients that accept anything or send no Accept
+	formatText           // also for text/html, for browsers
 )
 
-// ranges says how specifically each media range asks for each format; 0: it does not.
+// ranges says how specifically each media range names each format; 0: not at all.
 var ranges = map[string][3]int{
 	"application/problem+json": {formatProblem: 3},
 	"application/json":         {formatJSON: 3},
@@ -24,15 +23,14 @@ var ranges = map[string][3]int{
 	"*/*":                      {formatJSON: 1, formatText: 1},
 }
 
-// How much of an Accept field is read, over all its lines: browsers send some 150 bytes and
-// ten elements. A refusal has to be cheap, whatever the client sends.
+// The longest Accept field that is read, over all its lines. Browsers send some 150 bytes and ten
+// elements. A refusal must be cheap, whatever the client sends.
 const (
 	mostAcceptBytes    = 2048
 	mostAcceptElements = 64
 )
 
-// isReadable reports whether an Accept field is short enough to be read. It looks at no more
-// of it than that takes.
+// isReadable reports whether an Accept field is short enough to be read.
 func isReadable(accept []string) bool {
 	bytes, elements := 0, 0
 	for _, line := range accept {
@@ -46,9 +44,8 @@ func isReadable(accept []string) bool {
 	return true
 }
 
-// negotiate picks the format for an Accept field (RFC 9110 section 12.5.1): for each
-// format its most specific range counts, and the highest weight wins. A client with a field that is
-// longer than clients send gets what one gets that sends none.
+// negotiate picks the format for an Accept field (RFC 9110 section 12.5.1). For each format the most
+// specific range counts, and the highest weight wins. A field that is too long is ignored.
 func negotiate(accept []string) int {
 	if !isReadable(accept) {
 		return formatJSON
@@ -78,7 +75,7 @@ func negotiate(accept []string) int {
 	return best
 }
 
-// weight is the q among a media range's parameters; 1 if there is none, 0 if it is bad.
+// weight returns the q of a media range's parameters: 1 if there is none, 0 if it is malformed.
 func weight(params string) float64 {
 	for param := range strings.SplitSeq(params, ";") {
 		name, value, _ := strings.Cut(strings.TrimSpace(param), "=")

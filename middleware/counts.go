@@ -19,10 +19,10 @@ import (
 type Counts struct {
 	given bool
 	after bool   // requests are charged when their answer is known
-	wrong string // what is wrong with it, if anything
+	wrong string // what is wrong with it, or empty
 
 	statuses [(mostStatus - leastStatus + 64) / 64]uint64 // a bit for each
-	others   bool                                         // statuses outside of HTTP's classes
+	others   bool                                         // whether other statuses count
 }
 
 const (
@@ -137,7 +137,7 @@ func (c *Counts) has(status int) bool {
 // counts reports whether an answer with that status uses up the limit.
 func (c *Counts) counts(status int) bool { return !c.given || c.has(status) }
 
-// String is c in words: "401, 403", "2xx", "all but 5xx", or "all".
+// String returns c as text: "401, 403", "2xx", "all but 5xx", or "all".
 func (c Counts) String() string {
 	switch {
 	case !c.given:

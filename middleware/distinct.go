@@ -13,10 +13,10 @@ import (
 // A rule with Distinct has a second limit: one request in its period for each key with each value.
 // Both are charged in one batch. If the second refuses, the value was seen, and costs nothing.
 
-// valuesSuffix is what the counters of values are called, after the rule.
+// valuesSuffix ends the name of the counters of a rule's values.
 const valuesSuffix = " values"
 
-// countable returns why a rule with Distinct cannot have that allowance, or nil.
+// countable returns an error if r has Distinct and cannot have that allowance.
 func (r *rule) countable(a limiter.Allowance) error {
 	limits, atOnce, err := limiter.Split(a)
 	if r.Distinct == nil || err != nil || len(limits) == 1 && atOnce == (limiter.Concurrency{}) && limits[0].Algorithm != limiter.LeakyBucket {
@@ -25,7 +25,7 @@ func (r *rule) countable(a limiter.Allowance) error {
 	return invalid.New("middleware", "%v is set, and the limit is %v: it must be one limit, and no leaky-bucket", invalid.Name("Distinct"), a)
 }
 
-// oneOf is the limit of one value, in the period of l.
+// oneOf returns the limit of one value, in the period of l.
 func oneOf(l limiter.Limit) limiter.Limit {
 	l.Events, l.Burst = 1, 0
 	if l.Algorithm != limiter.FixedWindow { // whose windows are the same
@@ -34,7 +34,7 @@ func oneOf(l limiter.Limit) limiter.Limit {
 	return l
 }
 
-// distinct checks what stands beside Distinct.
+// distinct checks the fields beside Distinct.
 func (c *compiler) distinct(at string, given Rule) {
 	switch {
 	case given.Distinct == nil:
@@ -45,8 +45,8 @@ func (c *compiler) distinct(at string, given Rule) {
 	}
 }
 
-// value is what r's value is counted under, empty if r costs a unit whatever was seen: a value that
-// is missing is treated as a key that is, and a missing value that the rule counts is always new.
+// value returns the key of r's pair of key and value. It is empty if r costs a unit in any case: NoKey
+// decides about a missing value, and if the rule counts such requests, each one is new.
 func (set *ruleset) value(rule *rule, r *http.Request, key string) (pair string, use keyUse) {
 	value, _, err := read(rule.Distinct, r)
 	switch {
@@ -61,8 +61,8 @@ func (set *ruleset) value(rule *rule, r *http.Request, key string) (pair string,
 	return "", rule.NoKey.use()
 }
 
-// forgetSeen leaves out what values that were seen would cost, and reports whether there are any. If
-// the store had no room for the value, it counts as new.
+// forgetSeen removes the cost of values that were seen, and reports whether there are any. If the store
+// had no room for a value, the value counts as new.
 func (s *decided) forgetSeen(charges []limiter.Charge) (seen bool) {
 	for i := range s.policies {
 		p, d := &s.policies[i], &s.decisions[i]

@@ -71,7 +71,7 @@ func (f Headers) Validate() error {
 	return nil
 }
 
-// names are what the three fields are called, in canonical form.
+// names returns the names of the three fields, in canonical form.
 func (f Headers) names() (limit, remaining, reset string) {
 	if f.Prefix == "" {
 		return fieldLimit, fieldRemaining, fieldReset
@@ -95,7 +95,7 @@ type policy struct {
 	info   *RuleInfo
 	quota  *limiter.Quota
 	limit  string // X-RateLimit-Limit
-	name   string // what clients know it by, in quotes: as in Structured Fields (RFC 9651), and in JSON
+	name   string // as clients see it, in quotes: the same in Structured Fields (RFC 9651) and in JSON
 	member string // in RateLimit-Policy: "ip";q=100;w=60
 
 	isCalendar bool // its windows differ in length
@@ -103,21 +103,21 @@ type policy struct {
 	rule   *rule
 	softAt int64 // percent
 
-	// Of a rule with several limits each is a policy. They apply one after the other.
-	parts []*policy // of the first: all of them, it included, slots last; of the others nil
+	// Each limit of a rule is a policy.
+	parts []*policy // of the first policy: all of them, slots last; of the others nil
 	other bool      // it is not the first
 
-	values  *policy // that counts values, of a rule with Distinct
-	ofValue bool    // it is this one, which nobody is shown
+	values  *policy // of the first policy of a rule with Distinct: the policy that counts values
+	ofValue bool    // it is that one, which is shown to nobody
 
-	allows   limiter.Allowance // all of them together
+	allows   limiter.Allowance // all parts together
 	progress *progress         // of slots
 
-	concurrency limiter.Concurrency // of what isSlot
+	concurrency limiter.Concurrency // if isSlot
 }
 
 func newPolicy(q *limiter.Quota, shown string) *policy {
-	name := strconv.Quote(shown) // printable ASCII, whose quotes and backslashes alone are escaped
+	name := strconv.Quote(shown) // of printable ASCII, so it escapes only quotes and backslashes
 	p := &policy{
 		quota: q, limit: strconv.FormatInt(q.Capacity(), 10),
 		name: name, member: memberOf(name, q.Capacity(), q.Window()),
@@ -129,26 +129,24 @@ func newPolicy(q *limiter.Quota, shown string) *policy {
 	return p
 }
 
-// concurrentUnit ends the member of a policy that isSlot: "exports";q=5;qu="concurrent-requests".
+// concurrentUnit ends the member of AtOnce: "exports";q=5;qu="concurrent-requests".
 const concurrentUnit = `;qu="concurrent-requests"`
 
-// appendMember writes a member of the RateLimit list: "ip";r=99;t=13. The draft's t is
-// the time in which the client can use no more than r, so until the next unit comes.
-// Retry-After should not be before it, so beside one only the rules that refused tell t.
-// remaining is the text of r.
+// appendMember appends a member of the RateLimit list, such as "ip";r=99;t=13, and returns the text of r.
+// The draft's t is the time until the next unit comes. Retry-After must not be shorter than t, so in a
+// refusal only the rules that refused have t.
 func (e *entry) appendMember(b []byte, allowed bool) (_ []byte, remaining string) {
 	b = append(append(b, e.name...), ";r="...)
 	from := len(b)
 	b = strconv.AppendInt(b, e.Remaining, 10)
 	remaining = textOf(b[from:])
-	if e.NextAfter > 0 && e.Allowed == allowed && !e.isSlot() { // of which it is a guess
+	if e.NextAfter > 0 && e.Allowed == allowed && !e.isSlot() { // for slots it is a guess
 		b = strconv.AppendInt(append(b, ";t="...), secondsUp(e.NextAfter), 10)
 	}
 	return b, remaining
 }
 
-// limitText and member are what the policy has, or what there is of it in this process
-// during an outage.
+// limitText and member return the texts of the policy or, during an outage, of its share in this process.
 func (e *entry) limitText() string {
 	if e.Window == 0 {
 		return e.policy.limit
@@ -168,7 +166,7 @@ func (e *entry) member() string {
 	return memberOf(e.name, e.Limit, e.Window)
 }
 
-// memberOf writes a member of the RateLimit-Policy list: "ip";q=100;w=60.
+// memberOf returns a member of the RateLimit-Policy list: "ip";q=100;w=60.
 func memberOf(name string, limit int64, window time.Duration) string {
 	member := strconv.AppendInt([]byte(name+";q="), limit, 10)
 	if window >= time.Second { // the draft knows no shorter window
@@ -177,15 +175,15 @@ func memberOf(name string, limit int64, window time.Duration) string {
 	return string(member)
 }
 
-// fields are the values of one response's header fields, in the order of writeFields, and
-// what is new in them. They are never shared: others may append to them, and overwrite them.
+// fields has the values of one response's header fields, in the order of writeFields, and their text. They
+// are never shared between responses: others may append to them or overwrite them.
 type fields struct {
 	values [5]string
-	text   [48]byte // a passed has 632 bytes with it: more, and it takes 704 instead of 640
+	text   [48]byte // makes a passed 632 bytes; with more it would take 704 instead of 640
 }
 
-// writeFields sets the fields for this limiter and those further out. Their text goes
-// behind what text has, and is returned with it.
+// writeFields sets the fields of this limiter and those further out. It appends their text to text, and
+// returns it.
 func (s *decided) writeFields(h http.Header, set *ruleset, values *[5]string, text []byte) []byte {
 	which := set.Headers.Send
 	if which == HeadersNone {
@@ -194,16 +192,16 @@ func (s *decided) writeFields(h http.Header, set *ruleset, values *[5]string, te
 	var space [fewRules]entry
 	list := s.entries(space[:0])
 	for i := len(list) - 1; i >= 0; i-- {
-		if !list[i].Counted() { // it has no numbers to tell
+		if !list[i].Counted() { // it has no numbers
 			list = slices.Delete(list, i, i+1)
 		}
 	}
 	if len(list) == 0 {
-		return text // of those, and of rules in shadow, alone
+		return text // nothing was counted, or only by rules in shadow
 	}
 	writeWarning(h, list)
 	if len(list) > 1 && !s.allowed {
-		// The rules that refused come first. There are few, and slices' sort of such entries is 9 KB of every program.
+		// The rules that refused come first. A sort by package slices would add 9 KB to every program.
 		for i := range list {
 			for ; i > 0 && refusedFirst(&list[i]) < refusedFirst(&list[i-1]); i-- {
 				list[i], list[i-1] = list[i-1], list[i]
@@ -243,7 +241,7 @@ func (s *decided) writeFields(h http.Header, set *ruleset, values *[5]string, te
 		}
 		reset := secondsUp(strictest.ResetAfter)
 		if !set.Headers.Delta {
-			reset = (time.Now().Add(strictest.ResetAfter-s.delay()).UnixMicro() + 999_999) / 1_000_000 // since it was decided, it has waited
+			reset = (time.Now().Add(strictest.ResetAfter-s.delay()).UnixMicro() + 999_999) / 1_000_000 // the request has waited since the decision
 		}
 		text = strconv.AppendInt(text, reset, 10)
 		values[0], values[1], values[2] = strictest.limitText(), remaining, textOf(text[from:])
@@ -254,8 +252,8 @@ func (s *decided) writeFields(h http.Header, set *ruleset, values *[5]string, te
 	return text
 }
 
-// strictestRate is the strictest entry that is no place: the legacy fields say when all is left
-// again, which is known of rates alone.
+// strictestRate returns the strictest entry without slots, for the legacy fields: they say when all units
+// are back, which is unknown for slots.
 func strictestRate(list []entry) (strictest *entry) {
 	for i := range list {
 		if e := &list[i]; !e.isSlot() && (strictest == nil || e.stricter(strictest)) {
@@ -265,8 +263,8 @@ func strictestRate(list []entry) (strictest *entry) {
 	return strictest
 }
 
-// writeWarning tells which rules have little left, in the form of the RateLimit list:
-// "search";r=3;q=30. It replaces what a limiter further out has told.
+// writeWarning lists the rules that have reached SoftAt, as in the RateLimit field: "search";r=3;q=30. It
+// replaces the list of a limiter further out.
 func writeWarning(h http.Header, list []entry) {
 	var text []byte
 	for i := range list {
@@ -283,11 +281,11 @@ func writeWarning(h http.Header, list []entry) {
 	}
 }
 
-// textOf is b as a string, without a copy. Nothing may write to b any more.
+// textOf returns b as a string, without a copy. Nothing may write to b any more.
 func textOf(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }
 
-// writeList sets a list field to this limiter's value, which includes the outer
-// limiters' members and so replaces theirs, beside what others have put there.
+// writeList sets a list field to this limiter's value. It includes the members of the outer limiters, so it
+// replaces their value. Values that others have set stay.
 func (s *decided) writeList(h http.Header, field string, values *[5]string, i int) {
 	ours := values[i : i+1 : i+1]
 	present := h[field]
@@ -320,7 +318,7 @@ func appendComma(b []byte, i int) []byte {
 	return b
 }
 
-// secondsUp is d in whole seconds, rounded up.
+// secondsUp returns d in whole seconds, rounded up.
 func secondsUp(d time.Duration) int64 {
 	seconds := int64(d / time.Second)
 	if d%time.Second > 0 {

@@ -15,52 +15,51 @@ import (
 	"github.com/weirgo/weir/middleware/bans"
 )
 
-// Limits of single keys, which Rule.LimitFor has. They count under the rule's name and tier, so
-// what a key has used stays used when its limit changes.
+// The limits of single keys, by Rule.LimitFor. They count under the rule's name and tier, so what a key
+// has used stays used when its limit changes.
 
 const (
-	limitKept     = time.Minute     // how long what LimitFor said is not asked again
-	limitRetry    = 5 * time.Second // when it is asked again after it failed, and an answer is known
-	limitFailed   = time.Second     // and where none is
-	limitPatience = time.Second     // for its answer
+	limitKept     = time.Minute     // how long an answer of LimitFor is cached
+	limitRetry    = 5 * time.Second // until the next call after it failed, if an answer is cached
+	limitFailed   = time.Second     // and if none is
+	limitPatience = time.Second     // deadline of a call
 
-	// mostKeys is how many answers are remembered of a rule.
+	// mostKeys bounds the cached answers of a rule.
 	mostKeys = 100_000
 
-	// mostOwn is how many different limits the keys of a limiter's rules have in its life: each is
-	// a quota here and in the store.
+	// mostOwn bounds the different limits of single keys in the life of a limiter: each is a quota here
+	// and in the store.
 	mostOwn = 4096
 )
 
-// A limitCache remembers what a rule's LimitFor said. The zero one is empty.
+// A limitCache caches the answers of a rule's LimitFor. The zero value is empty.
 type limitCache struct {
 	mu sync.Mutex
 
-	// Keys that were not asked for while as many others were are forgotten.
+	// When young is full, it becomes old, and the keys of the former old are forgotten.
 	young, old map[limitKey]*limitAnswer
 
-	reloads int // of the rules: LimitFor may be another
+	reloads int // how often the rules changed: LimitFor may be another
 }
 
-// A limitKey is two digests of a key, 128 bits under seeds of the process: clients can make keys
-// long, and cannot aim at another's.
+// A limitKey is two digests of a key, 128 bits under seeds of the process. Clients may send long keys, and
+// cannot make one collide with another.
 type limitKey [2]uint64
 
 var limitSeeds = [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()}
 
-// A limitAnswer is the latest for one key.
+// A limitAnswer is the latest answer for one key.
 type limitAnswer struct {
 	limit   limiter.Allowance // nil: the rule's own
-	known   bool              // there was one
-	err     error             // why there is none
-	until   time.Time         // when to ask again
-	reloads int               // when it was asked for
-	asking  chan struct{}     // closed when the call in progress has ended; nil: none is
+	known   bool              // a call has succeeded
+	err     error             // why none has
+	until   time.Time         // when to call again
+	reloads int               // limitCache.reloads at the call
+	asking  chan struct{}     // closed when the call in progress ends; nil: none
 }
 
-// of is the limit of a key, as the rule's LimitFor says or has said: one call at a time for a
-// key. While it is asked again, others go on with the answer that is known, and so do all if
-// that fails.
+// of returns the limit of a key, from the cache or from the rule's LimitFor. There is one call at a time
+// for a key. Meanwhile other requests use the cached answer, and so do all if the call fails.
 func (c *limitCache) of(ctx context.Context, logger *slog.Logger, r *rule, key string) (limiter.Allowance, error) {
 	c.mu.Lock()
 	a := c.answer(key)
@@ -90,7 +89,7 @@ func (c *limitCache) of(ctx context.Context, logger *slog.Logger, r *rule, key s
 	}
 }
 
-// answer is that of a key, or a new one.
+// answer returns the answer for a key, or a new one.
 func (c *limitCache) answer(text string) *limitAnswer {
 	key := limitKey{maphash.String(limitSeeds[0], text), maphash.String(limitSeeds[1], text)}
 	if a := c.young[key]; a != nil {
@@ -107,7 +106,7 @@ func (c *limitCache) answer(text string) *limitAnswer {
 	return a
 }
 
-// ask calls LimitFor, and returns what goes then. If that panics, others do not wait on.
+// ask calls LimitFor, and returns the limit in force then. If LimitFor panics, others stop waiting.
 func (c *limitCache) ask(ctx context.Context, logger *slog.Logger, r *rule, key string, a *limitAnswer) (limit limiter.Allowance, err error) {
 	err = errors.New("it panicked")
 	defer func() {
@@ -126,7 +125,7 @@ func (c *limitCache) ask(ctx context.Context, logger *slog.Logger, r *rule, key 
 	return limit, err
 }
 
-// note takes an answer, and returns what goes then.
+// note stores an answer, and returns the limit in force then.
 func (a *limitAnswer) note(limit limiter.Allowance, err error) (limiter.Allowance, error) {
 	close(a.asking)
 	a.asking = nil
@@ -142,17 +141,17 @@ func (a *limitAnswer) note(limit limiter.Allowance, err error) (limiter.Allowanc
 	return a.limit, a.err
 }
 
-// reload has all answers asked for again.
+// reload makes all cached answers outdated.
 func (c *limitCache) reload() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.reloads++
 }
 
-// mostOwnParts is how many parts a LimitFunc's answer may have, if the rule has fewer.
+// mostOwnParts is how many parts an answer of a LimitFunc may have, if the rule has fewer.
 const mostOwnParts = fewRules
 
-// takes says why a key of r cannot have that limit, or nil.
+// takes returns why a key of r cannot have that limit, or nil.
 func (r *rule) takes(a limiter.Allowance) error {
 	limits, _, err := limiter.Split(a)
 	if err != nil {
@@ -172,7 +171,7 @@ func (r *rule) takes(a limiter.Allowance) error {
 	return nil
 }
 
-// partsOf is how many limits and slots a has.
+// partsOf returns how many parts a has, AtOnce included.
 func partsOf(a limiter.Allowance) int {
 	limits, atOnce, _ := limiter.Split(a)
 	if atOnce != (limiter.Concurrency{}) {
@@ -182,10 +181,10 @@ func partsOf(a limiter.Allowance) int {
 }
 
 func (r *rule) warnLimitFailure(logger *slog.Logger, err error) {
-	const enough = 200 // of a text that may not be the application's alone
+	const enough = 200 // bytes of a text that may come from clients
 	text := err.Error()
 	r.notes.limitFailure.warn(logger, "weir-limit-failed",
-		"weir: the limit of a key is not known; the one that was known goes on, or else Rule.OnOutage decides",
+		"weir: the limit of a key is unknown; the cached limit stays in force, or Rule.OnOutage decides if there is none",
 		slog.String("rule", r.Name), slog.String("error", text[:min(len(text), enough)]))
 }
 
@@ -209,7 +208,8 @@ type ownLimit struct {
 // hasOwn reports whether keys of r may have limits of their own.
 func (r *rule) hasOwn() bool { return r.LimitFor != nil }
 
-// policyOf is what counts for a key in place of base. If that is not known, OnOutage decides.
+// policyOf returns the policy of a key, base if it has no limit of its own. If that is unknown, OnOutage
+// decides.
 func (set *ruleset) policyOf(ctx context.Context, r *rule, base *policy, key string, class keyfunc.Class) (*policy, keyUse) {
 	if key == noKey || class == keyfunc.InDoubt {
 		return base, useKey
@@ -234,7 +234,7 @@ func (set *ruleset) policyOf(ctx context.Context, r *rule, base *policy, key str
 	return base, useKey
 }
 
-// limitOf is the limit of a key's own, or nil.
+// limitOf returns the own limit of a key, or nil.
 func (set *ruleset) limitOf(ctx context.Context, r *rule, key string) (limiter.Allowance, error) {
 	if known, ok := r.LimitFor.(LimitMap); ok {
 		return known[key], nil
@@ -242,8 +242,8 @@ func (set *ruleset) limitOf(ctx context.Context, r *rule, key string) (limiter.A
 	return r.notes.limits.of(ctx, set.Logger, r, key)
 }
 
-// policyToTell is policyOf for one that asks what is left: of a digest it is an error where the
-// limit cannot be known, whatever an outage means.
+// policyToTell is policyOf for Peek and Usage. If the limit is unknown, as for a digest, it returns an
+// error, whatever OnOutage says.
 func (set *ruleset) policyToTell(ctx context.Context, r *rule, base *policy, key string, class keyfunc.Class) (*policy, error) {
 	if _, ok := keyfunc.DigestOf(key); ok {
 		return nil, fmt.Errorf("middleware: a digest does not tell the key, which may have a limit of its own: %w", bans.ErrDigest)
@@ -255,7 +255,7 @@ func (set *ruleset) policyToTell(ctx context.Context, r *rule, base *policy, key
 	return p, nil
 }
 
-// own is a policy like base with another limit, or base itself for none.
+// own returns a policy like base with another limit, or base itself if l is nil.
 func (set *ruleset) own(base *policy, l limiter.Allowance) (*policy, error) {
 	if l == nil || l == base.allows {
 		return base, nil
@@ -280,7 +280,7 @@ func (set *ruleset) own(base *policy, l limiter.Allowance) (*policy, error) {
 		return nil, err
 	}
 	for _, quota := range quotas {
-		if set.check == nil { // as long as it is compiled
+		if set.check == nil { // the rules are being compiled
 			set.quotas = append(set.quotas, quota)
 		} else if err := set.check(quota); err != nil {
 			return nil, err
@@ -294,7 +294,7 @@ func (set *ruleset) own(base *policy, l limiter.Allowance) (*policy, error) {
 	return p, nil
 }
 
-// isPossible reports whether there is room for a limit, and notes it.
+// isPossible reports whether the limiter may have one more limit of a single key, and registers l.
 func (n *notices) isPossible(l limiter.Allowance) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()

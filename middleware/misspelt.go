@@ -13,20 +13,18 @@ import (
 	"github.com/weirgo/weir/internal/route"
 )
 
-// A rule for a route that is not there never applies, and a tier that no rule has is none:
-// a name that is misspelt turns a limit off. Neither can be seen when a limiter is made, so
-// both are looked for when requests come, and warned of.
+// A rule for a route that does not exist never applies, and a tier that no rule has means no tier. So a
+// misspelt name turns a limit off. New cannot see that, so requests are checked, and a warning is logged.
 
-// Vetting is bounded, as what is written in a configuration or comes from authentication may
-// be wrong all over.
+// The number of warnings is bounded, as all names of a configuration or of authentication may be wrong.
 const (
-	mostAbsent       = 8 // routes that are warned of at a time
+	mostAbsent       = 8 // routes in warnings, for each change of the rules
 	mostUnknownTiers = 8 // in the life of a limiter
 	mostRouters      = 64
-	longestTier      = 64 // bytes of a tier that are logged
+	longestTier      = 64 // logged bytes of a tier
 )
 
-// A router is one that the limiter is in, if it can say which routes it has.
+// A router contains the limiter, and knows its routes.
 type router interface {
 	// has reports whether the router can route a request by a rule's pattern. If not, it returns the
 	// route that it uses instead, or the nearest one.
@@ -36,9 +34,9 @@ type router interface {
 	is(other router) bool
 }
 
-// KnowRoutes tells l the routes of the router that it is in, such as "GET /users/{id}", or
-// "/users/{id}" for all methods, so that it can warn of rules for routes that are not there.
-// It is for adapters, before the first request. A router that tells none is not looked at.
+// KnowRoutes gives l the routes of its router, such as "GET /users/{id}", or "/users/{id}" for all methods.
+// L then logs a warning for a rule whose route does not exist. Adapters call it before the first request.
+// Without patterns it does nothing.
 func (l *RateLimit) KnowRoutes(patterns []string) {
 	if len(patterns) > 0 {
 		l.know(listOf(slices.Sorted(slices.Values(patterns))))
@@ -52,7 +50,7 @@ func (l *RateLimit) know(r router) {
 	if known := l.routers.Load(); known != nil {
 		all = *known
 	}
-	// The limiter may be around every route of a router, and each time hear of all.
+	// A limiter around every route of a router gets the same routes each time.
 	if len(all) == mostRouters || slices.ContainsFunc(all, r.is) {
 		return
 	}
@@ -60,7 +58,7 @@ func (l *RateLimit) know(r router) {
 	l.routers.Store(&all)
 }
 
-// vet looks, at the first request under a set, for rules that the known routers have no route for.
+// vet looks at the first request for rules whose route no known router has.
 func (l *RateLimit) vet(set *ruleset, r *http.Request) {
 	if routers := l.routers.Load(); routers != nil && set.vetted.CompareAndSwap(false, true) {
 		set.vetRoutes(*routers, r)
@@ -95,7 +93,7 @@ func (set *ruleset) vetRoutes(routers []router, r *http.Request) {
 	}
 }
 
-// A givenRoute is a pattern that something in a Config is for.
+// A givenRoute is a pattern in a Config.
 type givenRoute struct {
 	rule, text string
 	pattern    route.Pattern
@@ -144,13 +142,13 @@ func (l *listed) is(other router) bool {
 
 func (l *listed) has(p *route.Pattern, _ *http.Request) (bool, string) {
 	wanted := *p
-	wanted.Host = "" // which these routers do not route by
+	wanted.Host = "" // these routers do not know hosts
 	for i := range l.routes {
 		if r := &l.routes[i]; wanted.Matches(cmp.Or(r.Method, wanted.Method), "", r) {
 			return true, ""
 		}
 	}
-	method := cmp.Or(p.Method, "GET") // which a listed pattern has one of
+	method := cmp.Or(p.Method, "GET") // listed patterns have a method
 	return false, nearest.Of(method+" "+p.Path, l.patterns)
 }
 
@@ -166,7 +164,7 @@ func (m muxed) is(other router) bool { return other == router(m) }
 
 func (m muxed) has(p *route.Pattern, r *http.Request) (bool, string) {
 	if p.Below {
-		return true, "" // what is below can't be asked for without its name
+		return true, "" // the routes below have unknown names
 	}
 	asked := methods
 	if p.Method != "" {
@@ -178,7 +176,7 @@ func (m muxed) has(p *route.Pattern, r *http.Request) (bool, string) {
 	}
 	paths := []string{p.Example()}
 	if strings.HasSuffix(p.Path, "/") {
-		paths = append(paths, paths[0]+"weir-0") // where "/{$}" does not go before "/"
+		paths = append(paths, paths[0]+"weir-0") // in case "/{$}" does not precede "/"
 	}
 	instead := ""
 	for _, path := range paths {
@@ -202,7 +200,7 @@ func (m muxed) has(p *route.Pattern, r *http.Request) (bool, string) {
 	return false, instead
 }
 
-// vetTier warns of a tier that no rule has.
+// vetTier logs a warning for a tier that no rule has.
 func (set *ruleset) vetTier(tier string) {
 	if set.tierNames[tier] || !set.notices.isNewTier(tier) {
 		return
@@ -213,8 +211,7 @@ func (set *ruleset) vetTier(tier string) {
 		slog.String("tier", strings.ToValidUTF8(tier[:min(len(tier), longestTier)], "")), slog.String("nearest", nearest.Of(tier, known)))
 }
 
-// isNew reports whether something of a rule is noticed for the first time. It is for what a
-// configuration has.
+// isNew reports whether this is the first notice about a name of the configuration.
 func (n *notices) isNew(rule, what string) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -228,7 +225,7 @@ func (n *notices) isNew(rule, what string) bool {
 	return true
 }
 
-// isNewTier is isNew for a tier, as long as there are few.
+// isNewTier is isNew for a tier. It is false after mostUnknownTiers.
 func (n *notices) isNewTier(tier string) bool {
 	return n.tiers.Load() < mostUnknownTiers &&
 		n.isNew("", tier[:min(len(tier), longestTier)]) && n.tiers.Add(1) <= mostUnknownTiers

@@ -9,26 +9,26 @@ import (
 	"github.com/weirgo/weir/limiter"
 )
 
-// A refusal is why a request must go no further, and the memory of its answer.
+// A refusal is the reason why a request goes no further, with the buffers of its answer.
 type refusal struct {
 	status     int
-	outcome    Outcome // once rules were matched
+	outcome    Outcome // if rules were matched
 	banned     bool
-	shed       bool           // for overload
+	shed       bool           // by Config.Overload
 	limited    bool           // by limits; the answer has their fields
-	full       int64          // for want of a slot: how many requests may be in progress
-	by         *rule          // that denies, or needs a key
-	rule       string         // that refuses, or led to the ban
-	quota      *limiter.Quota // that refuses
-	reply      *reply         // of the rule that refuses; nil: what Weir says by itself
-	retryAfter time.Duration  // Never: there is no telling, or no use in coming back
+	full       int64          // if only a slot is missing: how many requests may be in progress
+	by         *rule          // the rule that denies, or that needs a key
+	rule       string         // the rule that refuses, or that led to the ban
+	quota      *limiter.Quota // the limit that refuses
+	reply      *reply         // of the rule that refuses; nil: Weir's own answer
+	retryAfter time.Duration  // Never: unknown, or waiting does not help
 
-	// The header fields' values, those of fields first, and all text that is new.
+	// Values of the header fields, those of type fields first, and their text.
 	values [10]string
 	text   [184]byte
 }
 
-// answered is the status that the client sees.
+// answered returns the status that the client sees.
 func (no *refusal) answered() int {
 	if no.reply != nil && no.reply.Status != 0 {
 		return no.reply.Status
@@ -36,7 +36,7 @@ func (no *refusal) answered() int {
 	return no.status
 }
 
-// limit is the text of the limit that refuses.
+// limit returns the limit that refuses, as text.
 func (no *refusal) limit() string {
 	switch {
 	case no.full > 0:
@@ -47,8 +47,8 @@ func (no *refusal) limit() string {
 	return ""
 }
 
-// byLimits notes which rule refuses, the tightest of them, and until when any does. What limiters
-// further out said let the request pass.
+// byLimits sets the tightest rule that refuses, and the longest RetryAfter. The limiters further out
+// admitted the request.
 func (no *refusal) byLimits(s *decided) {
 	var tightest *limiter.Decision
 	for i := range s.policies {
@@ -63,8 +63,8 @@ func (no *refusal) byLimits(s *decided) {
 	}
 }
 
-// seconds is how long to wait, rounded up and with the rule's jitter; 0 if there is no telling, or
-// no use in coming back.
+// seconds returns how long to wait, rounded up and with the rule's jitter. It is 0 if that is unknown, or
+// if waiting does not help.
 func (no *refusal) seconds() int64 {
 	if no.retryAfter == limiter.Never || !no.banned && !no.shed && no.full == 0 && no.reply == nil && no.status != http.StatusTooManyRequests {
 		return 0
@@ -77,7 +77,7 @@ func (no *refusal) seconds() int64 {
 	return seconds + rand.Int64N(most+1)
 }
 
-// result is what is told about the refusal.
+// result returns the Result of the refusal.
 func (no *refusal) result(s *decided) (result Result) {
 	if no.limited {
 		result = s.result()
@@ -88,11 +88,11 @@ func (no *refusal) result(s *decided) (result Result) {
 	return result
 }
 
-// A kind is what clients are told about refusals of one status.
+// A kind has the texts for refusals with one status.
 type kind struct {
 	problem string // RFC 9457; empty: no registered type, about:blank
 	title   string
-	code    string // the error member of the JSON body
+	code    string // the member "error" of the JSON body
 	message string
 }
 
@@ -145,13 +145,12 @@ func (no *refusal) kind() *kind {
 	case no.status == http.StatusTooManyRequests && no.full > 0:
 		return &tooManyAtOnce
 	case no.status == http.StatusTooManyRequests:
-		return &tooMany // most of them, without a look-up
+		return &tooMany // the usual case, without a look-up
 	}
 	return kinds[no.status]
 }
 
-// appendProblem writes an RFC 9457 object. The name of its last member is draft-11's and may
-// still change.
+// appendProblem appends a problem object (RFC 9457). Draft-11 may still rename its last member.
 func (no *refusal) appendProblem(b []byte, s *decided, seconds int64) []byte {
 	kind := no.kind()
 	b = append(b, '{')
@@ -169,7 +168,7 @@ func (no *refusal) appendProblem(b []byte, s *decided, seconds int64) []byte {
 	return append(b, '}')
 }
 
-// appendViolated writes the names of the rules that refused, and meant it.
+// appendViolated appends the names of the rules that refused, without those in shadow.
 func (s *decided) appendViolated(b []byte) []byte {
 	var space [fewRules]entry
 	list, before := s.entries(space[:0]), `,"violated-policies":[`
@@ -185,7 +184,7 @@ func (s *decided) appendViolated(b []byte) []byte {
 	return b
 }
 
-// appendPlain writes the JSON for clients that did not ask for a problem object.
+// appendPlain appends the JSON for clients that did not ask for a problem object.
 func (no *refusal) appendPlain(b []byte, seconds int64) []byte {
 	b = append(append(append(b, `{"error":"`...), no.kind().code...), `","message":"`...)
 	b = append(no.appendMessage(b, seconds, true), '"')
@@ -195,8 +194,8 @@ func (no *refusal) appendPlain(b []byte, seconds int64) []byte {
 	return append(b, '}')
 }
 
-// appendMessage writes the message of the rule that refuses, or a sentence or two, which as
-// JSON need no escaping.
+// appendMessage appends the message of the rule that refuses, or sentences of Weir's, which need no
+// escaping in JSON.
 func (no *refusal) appendMessage(b []byte, seconds int64, asJSON bool) []byte {
 	if own := no.own(seconds); own != "" {
 		if asJSON {
@@ -225,8 +224,8 @@ func appendInProgress(b []byte, most int64) []byte {
 	return append(strconv.AppendInt(b, most, 10), " requests are in progress, and no more are allowed at once."...)
 }
 
-// appendDuration writes seconds in words, from two minutes on to the nearest minute, hour or
-// day: Retry-After has the seconds.
+// appendDuration appends seconds in words. From two minutes on it rounds to the nearest minute, hour or
+// day.
 func appendDuration(b []byte, seconds int64) []byte {
 	n, unit := seconds, "second"
 	switch {

@@ -17,61 +17,60 @@ import (
 	"github.com/weirgo/weir/middleware/bans"
 )
 
-// A ruleset is a Config that was checked, in the form that requests are decided by.
+// A ruleset is a validated Config, in the form that decides requests.
 type ruleset struct {
 	Config
 	all      []*rule
 	named    map[string]*rule // all, for Allow
 	always   []*rule
 	byTier   map[string][]*rule
-	byRoute  *byRoute // nil without
-	fallback []*rule  // for requests that byRoute has none for
+	byRoute  *byRoute // nil without Config.ByRoute
+	fallback []*rule  // Config.Default
 
 	limitField, remainingField, resetField string // of HeadersLegacy
 
-	most          int  // limits that one request can meet
-	needsRoute    bool // some rule may look at r.Pattern
-	needsTier     bool // some rule asks for the tier
-	hasBans       bool // some requests are banned
-	hasShadow     bool // not every refusal by a rule is one of the request
-	hasDistinct   bool // some rule counts values
-	hasEscalation bool // some rule counts its refusals
-	hasSlots      bool // some rule has, or may have, AtOnce
-	hasQueues     bool // and requests wait for it
-	awaitsEnds    bool // some rule goes by how a request ends
-	chargesAfter  bool // and some is charged only then
+	most          int  // policies that one request can meet
+	needsRoute    bool // something may read r.Pattern
+	needsTier     bool // a rule depends on the tier
+	hasBans       bool // some requests may be banned
+	hasShadow     bool // a rule is in shadow
+	hasDistinct   bool // a rule has Distinct
+	hasEscalation bool // a rule counts its refusals
+	hasSlots      bool // a rule has AtOnce, or a key may have it
+	hasQueues     bool // requests may wait for it
+	awaitsEnds    bool // a rule depends on how a request ends
+	chargesAfter  bool // a rule has Afterwards
 
-	// Those that stay are the same after a change of the others. The quotas are also of
-	// refusals, by what they count.
+	// Equal ones are kept when the rules change. There are quotas for refusals too.
 	infos    map[RuleInfo]*RuleInfo
 	families map[family][]*limiter.Quota
-	quotas   []*limiter.Quota // all of these
+	quotas   []*limiter.Quota // of all families
 	progress map[counters]*progress
 
 	banKeys       []banKey
 	banKeyFailure keyFailure
 	shadowedBans  shadowCount
 
-	check     func(*limiter.Quota) error // the store's; nil as long as the rules are compiled
+	check     func(*limiter.Quota) error // by the store; nil while the rules are compiled
 	ownLimits ownLimits
 
-	addresses []keyfunc.Func // that may tell the address of a client without credentials
+	addresses []keyfunc.Func // of the clients of preflights
 
 	gateway gatewayRoutes
 
 	notices   *notices
 	tierNames map[string]bool // of all rules
-	vetted    atomic.Bool     // for names that are misspelt
+	vetted    atomic.Bool     // routes were looked for
 }
 
-// byRoute is the rules by route, of which one applies to a request.
+// byRoute has the rules by route. The rules of one pattern apply to a request.
 type byRoute struct {
 	tree     route.Tree[[]*rule]
 	first    string // a pattern that needs a route, to name in a warning
 	unrouted unroutedDetector
 }
 
-// forRoute is the rules for the route that was chosen for r.
+// forRoute returns the rules for r's route.
 func (set *ruleset) forRoute(r *http.Request) []*rule {
 	by := set.byRoute
 	if by == nil {
@@ -88,24 +87,24 @@ func (set *ruleset) forRoute(r *http.Request) []*rule {
 	return set.fallback
 }
 
-// rule is a Rule that was checked.
+// A rule is a validated Rule.
 type rule struct {
 	Rule
 	shadow  bool               // it refuses nothing
 	deny    bool               // it refuses all
 	info    *RuleInfo          // for requests in no tier
-	reply   *reply             // nil: what Weir answers by itself
+	reply   *reply             // nil: Weir's own answer
 	policy  *policy            // for requests in no tier; nil with Deny
-	tiers   map[string]*policy // nil without
-	strikes *limiter.Quota     // what refusals count against; nil without Escalate
+	tiers   map[string]*policy // nil without Tiers
+	strikes *limiter.Quota     // counts refusals; nil without Escalate
 
-	parts int // how many limits and slots it has at most
+	parts int // the most policies that it has for a key
 
 	notes *notes
 }
 
-// notes are what was noticed about a rule. They outlive a change of the rules, so as not
-// to tell it again.
+// notes are what was noticed about a rule. They survive a change of the rules, so that no warning is
+// repeated.
 type notes struct {
 	oneKey     oneKeyDetector
 	failure    keyFailure
@@ -118,7 +117,7 @@ type notes struct {
 	limitFailure onceWarning
 }
 
-// policyFor is the policy for requests in that tier.
+// policyFor returns the policy for requests in that tier.
 func (r *rule) policyFor(tier string) *policy {
 	if p, ok := r.tiers[tier]; ok {
 		return p
@@ -126,35 +125,35 @@ func (r *rule) policyFor(tier string) *policy {
 	return r.policy
 }
 
-// mostOf is how many limits and slots a request can meet by rules for the same requests.
+// mostOf returns how many policies a request can meet by rules for the same requests.
 func mostOf(rules []*rule) (most int) {
 	for _, r := range rules {
-		most += max(1, r.parts) // also of one that denies, for it to be counted as a rule
+		most += max(1, r.parts) // a rule that denies counts as one
 	}
 	return most
 }
 
-// A compiler makes a ruleset of a Config, and notes all that is wrong with it.
+// A compiler makes a ruleset of a Config, and collects all errors.
 type compiler struct {
 	set    *ruleset
-	before *ruleset          // which the set replaces; nil: none
-	kept   map[string]*notes // of before's rules
+	before *ruleset          // the one that set replaces; nil: none
+	kept   map[string]*notes // of the rules of before
 	names  map[counters]bool
 	errs   []error
 
-	refusal    Refusal  // for all rules
-	escalating []banKey // keys of the rules that ban them
+	refusal    Refusal  // of the Config
+	escalating []banKey // keys of the rules with Escalate
 }
 
-// counters are named so in a store.
+// counters is the name of counters in a store.
 type counters struct{ rule, tier string }
 
 func (c *compiler) report(format string, args ...any) {
 	c.errs = append(c.errs, invalid.New("middleware", format, args...))
 }
 
-// compile checks config and returns what requests are decided by, or everything that is
-// wrong with it. What is the same in before is taken over.
+// compile validates config and returns its ruleset, or everything that is wrong with it. It keeps what is
+// the same in before.
 func compile(config Config, before *ruleset) (*ruleset, error) {
 	set := &ruleset{Config: config, infos: map[RuleInfo]*RuleInfo{}, families: map[family][]*limiter.Quota{}, progress: map[counters]*progress{}, tierNames: map[string]bool{}}
 	c := &compiler{set: set, before: before, kept: map[string]*notes{}, names: map[counters]bool{}}
@@ -210,7 +209,7 @@ func compile(config Config, before *ruleset) (*ruleset, error) {
 		c.report("Config.Bans has a List or DenyKey, and needs Keys, or a rule with Escalate: no key is looked up")
 	}
 	set.addresses = set.addressKeys()
-	set.Rules, set.ByTier, set.ByRoute, set.Default, set.Bans.Keys = nil, nil, nil, nil, nil // they are the caller's
+	set.Rules, set.ByTier, set.ByRoute, set.Default, set.Bans.Keys = nil, nil, nil, nil, nil // the caller may change them
 
 	set.most += mostByTier + mostByRoute
 	set.needsTier = set.needsTier || set.byTier != nil
@@ -288,14 +287,14 @@ func (c *compiler) rules(at string, given []Rule, info RuleInfo) (all []*rule) {
 	return all
 }
 
-// rule checks a Rule, which is for the info's Route or ForTier. What it returns is only good
-// for use if nothing was reported.
+// rule compiles a Rule, for the Route or ForTier of info. The result must not be used if an error was
+// reported.
 func (c *compiler) rule(at string, given Rule, info RuleInfo) *rule {
 	c.name(at, given.Name, "")
 	at = fmt.Sprintf("%s %q", at, given.Name)
 	deny := given.Mode == Deny
 	if deny {
-		if _, err := limiter.NewQuota(given.Name, "", limiter.PerSecond(1)); err != nil { // for its name
+		if _, err := limiter.NewQuota(given.Name, "", limiter.PerSecond(1)); err != nil { // checks the name
 			c.report("%s: %w", at, err)
 		}
 		given = Rule{Name: given.Name, Match: given.Match, Mode: Deny, Refusal: given.Refusal}
@@ -356,7 +355,7 @@ func (c *compiler) rule(at string, given Rule, info RuleInfo) *rule {
 	return r
 }
 
-// end checks what is said of how requests end.
+// end checks the fields about how requests end.
 func (c *compiler) end(at string, given Rule) {
 	if wrong := given.Counts.wrong; wrong != "" {
 		c.report("%s: Counts: %s", at, wrong)
@@ -378,7 +377,7 @@ func (c *compiler) end(at string, given Rule) {
 	}
 }
 
-// notes are those of the rule that had this name before, or new ones.
+// notes returns the notes of the rule that had this name before, or new ones.
 func (c *compiler) notes(name string) *notes {
 	if kept := c.kept[name]; kept != nil {
 		return kept
@@ -386,7 +385,7 @@ func (c *compiler) notes(name string) *notes {
 	return &notes{}
 }
 
-// name notes the name of counters, which are for a tier or for requests in none.
+// name registers the name of counters. The tier may be empty.
 func (c *compiler) name(at, name, tier string) {
 	if name != "" && c.names[counters{name, tier}] {
 		c.report("%s: there is another rule named %q", at, name)
@@ -394,7 +393,7 @@ func (c *compiler) name(at, name, tier string) {
 	c.names[counters{name, tier}] = true
 }
 
-// tiers makes r's policies for requests in tiers.
+// tiers makes r's policies for tiers.
 func (c *compiler) tiers(at string, r *rule, info RuleInfo) {
 	if len(r.Tiers) > 0 {
 		r.tiers = make(map[string]*policy, len(r.Tiers))
@@ -410,8 +409,7 @@ func (c *compiler) tiers(at string, r *rule, info RuleInfo) {
 	}
 }
 
-// policy is the one of r's that info is about, with what it allows, or nil if something is wrong
-// with that.
+// policy returns r's policy for the tier of info, with the allowance a, or nil if a is wrong.
 func (c *compiler) policy(at string, r *rule, info RuleInfo, a limiter.Allowance) *policy {
 	if err := r.countable(a); err != nil {
 		c.report("%s: %w", at, err)
@@ -424,14 +422,14 @@ func (c *compiler) policy(at string, r *rule, info RuleInfo, a limiter.Allowance
 	info.Limit = a
 	_, atOnce, _ := limiter.Split(a)
 	for i, quota := range quotas {
-		if name := quota.Rule(); name != r.Name || info.Tier != "" { // else it is the rule's own
+		if name := quota.Rule(); name != r.Name || info.Tier != "" { // the rule's own name is registered
 			c.name(at, name, info.Tier)
 		}
 		switch {
 		case quota.InFlight():
 			c.set.hasSlots = true
 			c.set.hasQueues = c.set.hasQueues || atOnce.Waiting > 0 && !r.shadow
-		case r.Distinct != nil && i > 0: // it is of values
+		case r.Distinct != nil && i > 0: // it counts values
 		default:
 			if err := r.fits(quota.Limit()); err != nil {
 				c.report("%s: %w", at, err)
@@ -442,12 +440,12 @@ func (c *compiler) policy(at string, r *rule, info RuleInfo, a limiter.Allowance
 	return r.newPolicy(quotas, a, c.info(info), c.progress(counters{r.Name, info.Tier}))
 }
 
-// newPolicy is the policy of the first quota of an Allowance, with those of all in its parts.
+// newPolicy returns the policy of the first quota of an Allowance. Its parts are the policies of all.
 func (r *rule) newPolicy(quotas []*limiter.Quota, a limiter.Allowance, info *RuleInfo, progress *progress) (first *policy) {
 	for i, quota := range quotas {
 		shown := quota.Rule()
 		if i == 0 {
-			shown = r.Name // also if there is nothing but slots
+			shown = r.Name // also if it has AtOnce alone
 		}
 		p := newPolicy(quota, shown)
 		p.info, p.rule, p.softAt, p.other = info, r, int64(r.SoftAt), i > 0
@@ -469,7 +467,7 @@ func (r *rule) newPolicy(quotas []*limiter.Quota, a limiter.Allowance, info *Rul
 
 // fits returns why r cannot have that limit, or nil.
 func (r *rule) fits(l limiter.Limit) error {
-	const why = "a leaky-bucket has none, as its requests have waited when they are answered"
+	const why = "a leaky-bucket cannot have it, as its requests have waited when they are answered"
 	quota, err := limiter.NewQuota(r.Name, "", l)
 	switch {
 	case err != nil:
@@ -484,7 +482,7 @@ func (r *rule) fits(l limiter.Limit) error {
 	return nil
 }
 
-// own checks the limits of single keys. No message has a key in it.
+// own checks the limits of single keys. No message contains a key.
 func (c *compiler) own(at string, r *rule) {
 	if r.LimitFor == nil {
 		return
@@ -504,7 +502,7 @@ func (c *compiler) own(at string, r *rule) {
 		if of == nil {
 			c.report("%s: LimitFor is a nil LimitFunc", at)
 		}
-		c.set.hasSlots, c.set.hasQueues = true, true // as it may have some
+		c.set.hasSlots, c.set.hasQueues = true, true // a key may have AtOnce
 		r.parts = max(r.parts, mostOwnParts)
 	default:
 		c.report("%s: LimitFor is a %T: it must be a LimitMap or a LimitFunc", at, of)
@@ -536,7 +534,7 @@ func (c *compiler) own(at string, r *rule) {
 	}
 }
 
-// info is an equal one that was there before, or a new one.
+// info returns an equal RuleInfo of before, or a new one.
 func (c *compiler) info(info RuleInfo) *RuleInfo {
 	kept := &info
 	if c.before != nil && c.before.infos[info] != nil {
@@ -546,10 +544,10 @@ func (c *compiler) info(info RuleInfo) *RuleInfo {
 	return kept
 }
 
-// strikesSuffix is what the counters of a rule's refusals are called, after the rule.
+// strikesSuffix ends the name of the counters of a rule's refusals.
 const strikesSuffix = " strikes"
 
-// A family is what the quotas of one rule in one tier are for.
+// A family identifies the quotas of one rule in one tier.
 type family struct {
 	rule, tier string
 	allows     limiter.Allowance
@@ -562,10 +560,10 @@ func (r *rule) family(tier string, a limiter.Allowance) family {
 	return family{r.Name, tier, a, r.OnOutage, r.awaitsEnd(), r.Distinct != nil}
 }
 
-// quotas are those that were there before, or new ones, or nil if something is wrong with them.
+// quotas returns the quotas of before, or new ones, or nil if f is wrong.
 func (c *compiler) quotas(at string, f family) []*limiter.Quota {
 	var quotas []*limiter.Quota
-	if _, _, err := limiter.Split(f.allows); c.before != nil && err == nil { // else it may not be a map's key
+	if _, _, err := limiter.Split(f.allows); c.before != nil && err == nil { // a wrong one may be no key of a map
 		quotas = c.before.families[f]
 	}
 	if quotas == nil {
@@ -596,7 +594,7 @@ func (f *family) make() ([]*limiter.Quota, error) {
 	return quotas, nil
 }
 
-// escalation checks what r's refusals lead to.
+// escalation checks r's Escalate.
 func (c *compiler) escalation(at string, r *rule) {
 	if r.Escalate == (bans.Escalation{}) {
 		return

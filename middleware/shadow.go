@@ -9,10 +9,11 @@ import (
 	"github.com/weirgo/weir/limiter"
 )
 
-// A shadowCount counts what would have been refused, and logs it at most once a minute.
+// A shadowCount counts the requests that would have been refused, and logs the count at most once a
+// minute.
 type shadowCount struct {
-	refused atomic.Uint64 // since the last time
-	next    atomic.Int64  // when to log again, in nanoseconds since 1970
+	refused atomic.Uint64 // since the last log
+	next    atomic.Int64  // time of the next log, in nanoseconds since 1970
 }
 
 const shadowLogEvery = time.Minute
@@ -29,7 +30,7 @@ func (c *shadowCount) noteBan(logger *slog.Logger) {
 func (c *shadowCount) log(logger *slog.Logger, message string, attrs ...slog.Attr) {
 	c.refused.Add(1)
 	now, next := time.Now().UnixNano(), c.next.Load()
-	isEarly := now < next && next-now <= int64(shadowLogEvery) // or else the clock was set back
+	isEarly := now < next && next-now <= int64(shadowLogEvery) // otherwise the clock was set back
 	if isEarly || !c.next.CompareAndSwap(next, now+int64(shadowLogEvery)) {
 		return
 	}
@@ -40,11 +41,10 @@ func (c *shadowCount) log(logger *slog.Logger, message string, attrs ...slog.Att
 	logger.LogAttrs(context.Background(), slog.LevelInfo, message, attrs...)
 }
 
-// passShadows asks again for a request that was refused, without the rules in shadow that refused
-// it, until all charges that remain are taken, or a rule that is in force refuses. s has what each
-// rule said, and whether the request passes.
+// passShadows asks the store again for a refused request, without the rules in shadow that refused it,
+// until the remaining charges are taken or a rule in force refuses. It puts the decisions into s.
 func (l *RateLimit) passShadows(ctx context.Context, set *ruleset, s *decided, charges []limiter.Charge) error {
-	asked := make([]int, len(charges)) // by their places in s
+	asked := make([]int, len(charges)) // indexes in s
 	for i := range asked {
 		asked[i] = i
 	}
@@ -59,7 +59,7 @@ func (l *RateLimit) passShadows(ctx context.Context, set *ruleset, s *decided, c
 		for i, at := range asked {
 			switch p, allowed := &s.policies[at], decisions[i].Allowed; {
 			case allowed && p.shadow && s.refuses(p.rule):
-				p.spared = true // nothing is taken where another limit of the rule refuses
+				p.spared = true // another limit of the rule refuses, so it takes nothing
 			case allowed:
 				taken, next = append(taken, charges[i]), append(next, at)
 			case p.shadow:
@@ -90,7 +90,7 @@ func (l *RateLimit) passShadows(ctx context.Context, set *ruleset, s *decided, c
 	return nil
 }
 
-// refuses reports whether one of a rule's limits does.
+// refuses reports whether one of a rule's limits refuses.
 func (s *decided) refuses(rule *rule) bool {
 	for i := range s.policies {
 		if s.policies[i].rule == rule && !s.decisions[i].Allowed {

@@ -8,8 +8,8 @@ import (
 	"github.com/weirgo/weir/limiter"
 )
 
-// Turns in leaky buckets, for requests that look at the queue before they take one. A look does not
-// see what others are about to take, so of many that look at once all would find room.
+// Requests that look at the queue of a leaky bucket before they take a turn. A look does not see the
+// turns that others are about to take, so many requests that look at once would all find room.
 type turns struct {
 	mu     sync.Mutex
 	queues map[queueKey]*queue
@@ -23,21 +23,21 @@ type queueKey struct {
 // A queue is a leaky bucket's queue, which requests of this process are deciding about.
 type queue struct {
 	requests       int
-	sent, answered time.Duration // its length that they have asked for, and what the store has decided on
+	sent, answered time.Duration // the length that they asked for, and the part that the store has decided
 }
 
-// An inQueue is a request from before it looks at a queue until it has its turn there, or none.
+// An inQueue is a request at a queue, from before its look until it has a turn there, or none.
 type inQueue struct {
 	queue    *queue
 	of       queueKey
-	charge   int           // its place in the request
-	answered time.Duration // of the queue before the look: the look sees that, and maybe more
-	sent     time.Duration // by the request
+	charge   int           // index in the request's charges
+	answered time.Duration // of the queue before the look, which sees that and maybe more
+	sent     time.Duration // by this request
 }
 
 func isTurn(c limiter.Charge) bool { return c.Quota.Algorithm() == limiter.LeakyBucket }
 
-// enter is to be called before the look, and leave when the turns are taken, or not.
+// enter must be called before the look, and leave when the turns are taken or refused.
 func (t *turns) enter(charges []limiter.Charge) (all []inQueue) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -60,8 +60,8 @@ func (t *turns) enter(charges []limiter.Charge) (all []inQueue) {
 	return all
 }
 
-// send reports whether s, which is the look, leaves all turns before the end of ctx. Then others
-// reckon with them.
+// send reports whether all turns come before the end of ctx, by the look s. If so, other requests take
+// them into account.
 func (t *turns) send(ctx context.Context, s *decided, all []inQueue) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -11,7 +11,7 @@ import (
 	"github.com/weirgo/weir/limiter"
 )
 
-// An applied is a policy that applied to a request, with what it was charged.
+// An applied is a policy that applied to a request, with its charge.
 type applied struct {
 	*policy
 	key    string
@@ -19,18 +19,18 @@ type applied struct {
 	class  keyfunc.Class
 	shadow bool // the rule's
 
-	looks  bool // it is charged when its answer is known
-	spared bool // it was not charged, as another limit of the rule refused, in shadow; or it stays charged
+	looks  bool // the request is charged when its answer is known
+	spared bool // nothing to refund: in shadow another limit of the rule refused, or the charge stays
 }
 
-// result is what the rule decided.
+// result returns the rule's decision.
 func (a *applied) result(d limiter.Decision) RuleResult {
 	r := RuleResult{Rule: a.info, Key: a.key, Class: a.class, Cost: a.cost, Decision: d}
 	r.binding, r.atOnce = a.quota.Limit(), a.isSlot()
 	return r
 }
 
-// appendResult appends what the rule decided, or adds it to what others of its policies have.
+// appendResult appends the rule's decision, or joins it with those of the rule's other policies.
 func (a *applied) appendResult(results []RuleResult, d limiter.Decision) []RuleResult {
 	first := len(results) - 1
 	for a.other && first >= 0 && (results[first].Rule != a.info || results[first].Key != a.key) {
@@ -59,16 +59,15 @@ func (a *applied) appendResult(results []RuleResult, d limiter.Decision) []RuleR
 	return results
 }
 
-// isOf reports whether a is of p's rule and tier, and of that key.
+// isOf reports whether a belongs to p's rule and tier, and to that key.
 func (a *applied) isOf(p *policy, key string) bool {
-	// A rule's notes are its own, also when the rules are changed meanwhile.
+	// A rule keeps its notes when the rules change.
 	return a.key == key && a.rule.notes == p.rule.notes && a.info.Tier == p.info.Tier
 }
 
-// taken is what limiters further out have charged a key for the same request, by the same
-// limit of the same rule of the same limiter. A request is the same if it has the same URL,
-// not an equal one: what a handler builds from the context of its own request is another.
-// elsewhere reports whether such a one was charged.
+// taken returns what this limiter charged a key further out for the same request, by the same limit of
+// the same rule. A request is the same if its URL is the same pointer: a handler may build another
+// request from the context of its own. elsewhere reports whether such a request was charged.
 func (s *scope) taken(u *url.URL, p *policy, key string) (cost int64, elsewhere bool) {
 	for ; s != nil; s = s.outer {
 		for i := range s.policies {
@@ -86,15 +85,14 @@ func (s *scope) taken(u *url.URL, p *policy, key string) (cost int64, elsewhere 
 	return cost, elsewhere
 }
 
-// left is what is still to be charged of cost: nothing, or less than one, if the limiter has
-// met the request before.
+// left returns what is still to be charged of cost. It is below 1 if the limiter has charged the request
+// already.
 func (m *matching) left(p *policy, key string, cost int64) int64 {
 	taken, elsewhere := m.outer.taken(m.request.URL, p, key)
 	if taken > 0 {
 		return p.reserved(cost) - taken
 	}
-	// A server's request has the request line, and keeps it in a copy. What a handler builds
-	// has none.
+	// A server's request and its copies have the request line. A request that a handler built has none.
 	if elsewhere && m.request.RequestURI != "" {
 		m.set.notices.twice.warn(m.set.Logger, "weir-counted-twice",
 			"weir: a request met one limiter twice, and its URL was changed or copied between, so it was counted twice; keep one of the two",
@@ -103,20 +101,20 @@ func (m *matching) left(p *policy, key string, cost int64) int64 {
 	return cost
 }
 
-// notices are what was noticed about a limiter. They outlive a change of its rules.
+// notices are the warnings about a limiter. They survive a change of its rules.
 type notices struct {
 	twice      onceWarning
 	unsettled  onceWarning
 	unreturned onceWarning
 	allow      onceWarning
-	tiers      atomic.Int32 // that no rule has and that were told
+	tiers      atomic.Int32 // unknown tiers in warnings
 
 	mu     sync.Mutex
 	told   map[[2]string]bool
-	limits map[limiter.Allowance]struct{} // that keys have had of their own
+	limits map[limiter.Allowance]struct{} // limits of single keys so far
 }
 
-// scopeOf is that of the innermost limiter so far, or nil.
+// scopeOf returns the scope of the innermost limiter so far, or nil.
 func scopeOf(ctx context.Context) *scope {
 	s, _ := ctx.Value(scopeKey{}).(*scope)
 	return s

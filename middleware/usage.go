@@ -67,11 +67,11 @@ func (l *RateLimit) tellUsage(w http.ResponseWriter, r *http.Request) {
 	if isBanned {
 		view.Ban = &usageBan{Reset: untilLifted(found.ban)}
 	}
-	body, _ := json.Marshal(view) // which can always be
+	body, _ := json.Marshal(view) // it cannot fail
 	tell(w, r, http.StatusOK, "application/json", body)
 }
 
-// untilLifted is in how many seconds a ban ends; 0 if it does not by itself.
+// untilLifted returns in how many seconds a ban ends, or 0 if it is permanent.
 func untilLifted(ban bans.Ban) int64 {
 	if ban.Until.IsZero() {
 		return 0
@@ -79,7 +79,7 @@ func untilLifted(ban bans.Ban) int64 {
 	return max(1, secondsUp(time.Until(ban.Until)))
 }
 
-// What is told, as docs/usage.md describes it. Times are in seconds.
+// The answer, as docs/usage.md describes it. Times are in seconds.
 type (
 	usageView struct {
 		Ban   *usageBan   `json:"ban,omitempty"`
@@ -87,15 +87,15 @@ type (
 	}
 
 	usageBan struct {
-		Reset int64 `json:"reset,omitempty"` // 0: it is lifted by hand
+		Reset int64 `json:"reset,omitempty"` // 0: permanent
 	}
 
 	usageRule struct {
 		Rule        string         `json:"rule"`
 		Tier        string         `json:"tier,omitempty"`
-		Routes      []string       `json:"routes,omitempty"`      // it is for these alone
-		Default     bool           `json:"default,omitempty"`     // it is for routes without a rule of their own
-		Conditional bool           `json:"conditional,omitempty"` // it is for requests that the service chooses
+		Routes      []string       `json:"routes,omitempty"`      // the rule applies to these alone
+		Default     bool           `json:"default,omitempty"`     // it applies to routes without rules of their own
+		Conditional bool           `json:"conditional,omitempty"` // a Match of the service decides
 		Denied      bool           `json:"denied,omitempty"`
 		Key         string         `json:"key,omitempty"` // its class
 		Unknown     string         `json:"unknown,omitempty"`
@@ -109,12 +109,12 @@ type (
 		Limit      string  `json:"limit"`
 		Events     int64   `json:"events"`
 		Per        float64 `json:"per"`
-		Calendar   string  `json:"calendar,omitempty"` // then Per is the usual length
+		Calendar   string  `json:"calendar,omitempty"` // Per is then the usual length
 		Burst      int64   `json:"burst,omitempty"`
 		Algorithm  string  `json:"algorithm"`
 		Quota      int64   `json:"quota"`  // the most that can be left
-		Window     float64 `json:"window"` // in which all of it comes back
-		*usageLeft         // nil: not known
+		Window     float64 `json:"window"` // until all of it is back
+		*usageLeft         // nil: unknown
 	}
 
 	usageLeft struct {
@@ -126,35 +126,35 @@ type (
 
 	usageProgress struct {
 		Max        int64  `json:"max"`
-		InProgress *int64 `json:"in_progress,omitempty"` // nil: not known
+		InProgress *int64 `json:"in_progress,omitempty"` // nil: unknown
 	}
 )
 
-// Why it is not told what is left of a rule.
+// Why the numbers of a rule are unknown.
 const (
 	unknownKey       = "no_key"        // the request does not have the rule's key
-	unknownAmbiguous = "ambiguous_key" // it has several
-	unknownFailed    = "key_failed"    // it could not be read
-	unknownLimit     = "no_limit"      // which limit the key has could not be found out
-	unknownOutage    = "outage"        // the store's server gave no answer
+	unknownAmbiguous = "ambiguous_key" // the request has several keys
+	unknownFailed    = "key_failed"    // the key could not be read
+	unknownLimit     = "no_limit"      // the key's own limit is unknown
+	unknownOutage    = "outage"        // the store's server did not answer
 	unknownRoom      = "no_room"       // the store had no room for the key
 )
 
-// A question is what is asked about a rule.
+// A question is about one rule.
 type question struct {
 	rule    *rule
-	policy  *policy // nil of a rule that denies
+	policy  *policy // nil if the rule denies
 	key     string
 	class   keyfunc.Class
-	unknown string // why nothing is asked
+	unknown string // why the store is not asked
 
-	// What left answers.
-	policies  []*policy // all of the rule in its tier; nil: nothing is asked
+	// Set by left.
+	policies  []*policy // of the rule in its tier; nil: the store is not asked
 	decisions []limiter.Decision
-	err       error // of the key's own limit
+	err       error // why the key's own limit is unknown
 }
 
-// questions are about all rules that the client of r can meet, on whatever route.
+// questions returns a question for each rule that the client of r can meet, on any route.
 func (set *ruleset) questions(r *http.Request) []question {
 	tier := ""
 	if set.needsTier {
@@ -176,8 +176,7 @@ func (set *ruleset) questions(r *http.Request) []question {
 	return questions
 }
 
-// readKey reads what the client's requests count under, unless that differs from one route or
-// method to the other.
+// readKey reads the key of the client's requests, unless it depends on their route or method.
 func (q *question) readKey(set *ruleset, one, other *http.Request) {
 	if q.rule.Key == nil {
 		q.class = keyfunc.Shared
@@ -203,18 +202,18 @@ func (q *question) readKey(set *ruleset, one, other *http.Request) {
 	q.key, q.class = key, class
 }
 
-// elsewhere is the pattern of no route: Allow and Deny are asked about the client, and not about
-// the route of the handler.
+// elsewhere is a pattern that no route has: Allow and Deny decide about the client, not about the route of
+// the handler.
 const elsewhere = "/\x00"
 
-// routedBy is r as if it had this pattern and method.
+// routedBy returns a copy of r with this pattern and method.
 func routedBy(r *http.Request, pattern, method string) *http.Request {
 	routed := *r
 	routed.Pattern, routed.Method = pattern, method
 	return &routed
 }
 
-// patternPath is r's pattern without the method, as parameters are read by it.
+// patternPath returns r's pattern without the method. Key functions read parameters by it.
 func patternPath(r *http.Request) string {
 	if r.Pattern == "" {
 		return elsewhere
@@ -225,8 +224,7 @@ func patternPath(r *http.Request) string {
 	return r.Pattern
 }
 
-// left asks the store what is left of the rules, in decisions of cost 0. Usage and Peek
-// are views of it.
+// left asks the store what is left of the rules, with charges of cost 0. Usage and Peek show its results.
 func (l *RateLimit) left(ctx context.Context, set *ruleset, questions []question) error {
 	var charges []limiter.Charge
 	for i := range questions {
@@ -263,7 +261,7 @@ func (l *RateLimit) left(ctx context.Context, set *ruleset, questions []question
 
 var errUncounted = errors.New("the server gives no answer, and outage policies decide")
 
-// describe is left in words. Where the store could not say it of any rule, that is an error.
+// describe returns the results of left for the answer. It is an error if the store knows no rule's numbers.
 func (l *RateLimit) describe(ctx context.Context, set *ruleset, questions []question) ([]usageRule, error) {
 	if err := l.left(ctx, set, questions); err != nil {
 		if !isGone(ctx) {
@@ -285,7 +283,7 @@ func (l *RateLimit) describe(ctx context.Context, set *ruleset, questions []ques
 	return told, nil
 }
 
-// describe is what is known of the rule.
+// describe returns what is known about the rule.
 func (q *question) describe(set *ruleset) usageRule {
 	r := q.rule
 	told := usageRule{Rule: r.Name, Denied: r.deny, Unknown: q.unknown, Default: slices.Contains(set.fallback, r)}
@@ -314,7 +312,7 @@ func (q *question) describe(set *ruleset) usageRule {
 		}
 	}
 	for i, p := range q.policy.parts {
-		var d *limiter.Decision // nil: not known
+		var d *limiter.Decision // nil: unknown
 		if q.policies != nil && told.Unknown == "" {
 			d = &q.decisions[i]
 			e := entry{applied{policy: p}, *d}
@@ -342,7 +340,7 @@ func describeLimit(q *limiter.Quota, d *limiter.Decision) usageLimit {
 			Used: d.Limit - d.Remaining, Remaining: d.Remaining,
 			Next: secondsUp(d.NextAfter), Reset: secondsUp(d.ResetAfter),
 		}
-		at = d.Receipt.At // on the clock that its windows are on
+		at = d.Receipt.At // by the clock of its windows
 	}
 	return usageLimit{
 		Limit: limit.String(), Events: limit.Events, Per: limit.Per.Seconds(), Calendar: limit.Calendar(), Burst: limit.Burst,
@@ -350,19 +348,19 @@ func describeLimit(q *limiter.Quota, d *limiter.Decision) usageLimit {
 	}
 }
 
-// windowAt is how long the window of that time is, which of a calendar is not always the same.
+// windowAt returns the length of the window at that time. Windows of a calendar differ in length.
 func windowAt(q *limiter.Quota, at int64) time.Duration {
 	if q.Limit().Calendar() == "" {
 		return q.Window()
 	}
-	if at <= 0 { // no store has said it
+	if at <= 0 { // the store did not set it
 		at = time.Now().UnixMicro()
 	}
 	start, end := q.WindowAt(at)
 	return time.Duration(end-start) * time.Microsecond
 }
 
-// isLook answers requests that are not for looking, and sets what all answers have.
+// isLook sets the common header fields, and answers requests whose method is not GET or HEAD.
 func isLook(w http.ResponseWriter, r *http.Request) bool {
 	w.Header().Set("Cache-Control", "no-store")
 	w.Header().Set("X-Content-Type-Options", "nosniff")
@@ -376,7 +374,7 @@ func isLook(w http.ResponseWriter, r *http.Request) bool {
 
 // tellProblem answers with a problem object (RFC 9457).
 func tellProblem(w http.ResponseWriter, r *http.Request, status int, detail string) {
-	body, _ := json.Marshal(struct { // which can always be
+	body, _ := json.Marshal(struct { // it cannot fail
 		Title  string `json:"title"`
 		Status int    `json:"status"`
 		Detail string `json:"detail"`
@@ -387,7 +385,7 @@ func tellProblem(w http.ResponseWriter, r *http.Request, status int, detail stri
 func tell(w http.ResponseWriter, r *http.Request, status int, kind string, body []byte) {
 	w.Header().Set("Content-Type", kind)
 	if r.Method == http.MethodHead {
-		// Of other answers net/http counts the bytes itself.
+		// For other methods net/http counts the bytes.
 		w.Header().Set("Content-Length", strconv.Itoa(len(body)))
 		w.WriteHeader(status)
 		return

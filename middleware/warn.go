@@ -18,10 +18,10 @@ import (
 	"github.com/weirgo/weir/limiter"
 )
 
-// Warnings are for mistakes that cannot be seen when a limiter is made. Each is given
-// once, has a code that docs/warnings.md explains, and never has a key in it.
+// Warnings are for mistakes that New cannot see. Each is logged once, has a code that docs/warnings.md
+// explains, and never contains a key.
 
-// onceWarning is a warning that is given once.
+// A onceWarning is logged once.
 type onceWarning struct{ given atomic.Bool }
 
 func (o *onceWarning) warn(logger *slog.Logger, code, message string, attrs ...slog.Attr) {
@@ -38,9 +38,8 @@ func warn(logger *slog.Logger, code, message string, attrs ...slog.Attr) {
 	logger.LogAttrs(context.Background(), slog.LevelWarn, message, attrs...)
 }
 
-// claim notes that the rules' counters are this limiter's, and warns if another limiter
-// counts under the same name in the store: the two then share counters. An error is the
-// store's.
+// claim claims the names of the rules' counters in the store, and warns if another limiter has claimed one:
+// the two then share counters. The error is the store's.
 func (l *RateLimit) claim(set *ruleset) error {
 	for _, quota := range set.quotas {
 		if err := l.checkQuota(quota); err != nil {
@@ -69,7 +68,7 @@ func (l *RateLimit) claim(set *ruleset) error {
 	return nil
 }
 
-// counters is the names under which rules count.
+// counters returns the names of the rules' counters.
 func (set *ruleset) counters() []string {
 	names := map[string]bool{}
 	for _, quota := range set.quotas {
@@ -85,7 +84,7 @@ func (w *keyFailure) warnKeyFailure(logger *slog.Logger, err error, what string,
 	if w.given.Load() {
 		return
 	}
-	const enough = 200 // of a text that may not be the application's alone
+	const enough = 200 // bytes of a text that may come from clients
 	text := err.Error()
 	attrs = append(attrs, slog.String("error", text[:min(len(text), enough)]))
 	w.warn(logger, "weir-key-failed", "weir: a key function failed; "+what, attrs...)
@@ -96,7 +95,7 @@ func (r *rule) warnKeyFailure(logger *slog.Logger, err error) {
 		"an ambiguous request is answered 400, any other is treated as Rule.OnOutage says", slog.String("rule", r.Name))
 }
 
-// warnUnlimited warns of a request that no rule has limited, as each left it to the others.
+// warnUnlimited warns that all rules skipped a request.
 func (r *rule) warnUnlimited(logger *slog.Logger) {
 	r.notes.unlimited.warn(logger, "weir-unlimited",
 		"weir: a request without a key met only rules that skip it, so such requests are not limited at all; have a rule by address beside them, or another NoKey",
@@ -109,9 +108,9 @@ func (l *RateLimit) warnStoreFailure(set *ruleset, err error) {
 		slog.String("error", err.Error()))
 }
 
-// A oneKeyDetector notices a rule with one key for all clients.
+// A oneKeyDetector detects a rule with one key for all clients.
 type oneKeyDetector struct {
-	done     atomic.Bool // decided either way
+	done     atomic.Bool // it has decided
 	mu       sync.Mutex
 	key      string
 	requests int
@@ -119,13 +118,12 @@ type oneKeyDetector struct {
 }
 
 const (
-	oneKeyRequests = 100    // before that, one busy client is as likely
-	oneKeyPeers    = 3      // different peers that had the same key
-	oneKeyPatience = 10_000 // requests after which one key seems to be meant
+	oneKeyRequests = 100    // with fewer, there may be one busy client
+	oneKeyPeers    = 3      // different peers with the same key
+	oneKeyPatience = 10_000 // after so many requests, one key seems intended
 )
 
-// warnOneKey warns when many requests from several peers all had one key, which does not
-// say that it is shared.
+// warnOneKey warns if many requests of several peers had one key whose class is not Shared.
 func (r *rule) warnOneKey(logger *slog.Logger, key string, class keyfunc.Class, request *http.Request) {
 	d := &r.notes.oneKey
 	if d.done.Load() {
@@ -172,14 +170,14 @@ func (d *oneKeyDetector) suspicious(key string, onPurpose bool, remoteAddr strin
 	return true
 }
 
-// An unroutedDetector notices a Route that only ever sees requests before routing.
+// An unroutedDetector detects a Route that sees all requests before they are routed.
 type unroutedDetector struct {
 	routed atomic.Bool
 	blanks atomic.Int32
 }
 
-// unroutedRequests is how many requests without a pattern, and none with one, are
-// more than unknown paths.
+// unroutedRequests is how many requests must lack a pattern, and none have one, before the detector warns:
+// fewer may be unknown paths.
 const unroutedRequests = 20
 
 func (d *unroutedDetector) seen() {
@@ -188,8 +186,8 @@ func (d *unroutedDetector) seen() {
 	}
 }
 
-// blank notes a request without a pattern. The pattern is a rule's that needs one; empty if
-// none does.
+// blank notes a request without a pattern. The argument is the pattern of a rule that needs a route, or
+// empty.
 func (d *unroutedDetector) blank(logger *slog.Logger, pattern string) {
 	if pattern == "" || d.routed.Load() || d.blanks.Load() >= unroutedRequests || d.blanks.Add(1) != unroutedRequests {
 		return
