@@ -27,11 +27,11 @@ func TestPublishedRulesAreThoseOfTheFleet(t *testing.T) {
 		return out, err
 	}
 	_, said := run(exitBad, "rules")
-	assert.Contains(t, said, "nothing is there")
+	assert.Contains(t, said, "the key does not exist")
 	_, said = run(exitBad, "publish", write(t, "bad.yaml", bad))
 	assert.Contains(t, said, `did you mean "limit"?`)
 	_, said = run(exitBad, "rules")
-	assert.Contains(t, said, "nothing is there", "what is wrong is not published")
+	assert.Contains(t, said, "the key does not exist", "what is wrong is not published")
 
 	out, _ := run(exitGood, "publish", old, "--if-version", "none")
 	first := rules.VersionOf([]byte("version: 1\ndefault: 100/m\n"))

@@ -40,7 +40,7 @@ func Addrs(servers []*Server) []string {
 	return addrs
 }
 
-// Owner is the node of a cluster that has key's slot.
+// Owner returns the node of a cluster that has key's slot.
 func Owner(nodes []*Server, key string) *Server {
 	nodes[0].t.Helper()
 	var owner *Server
@@ -55,15 +55,15 @@ func Owner(nodes []*Server, key string) *Server {
 	return owner
 }
 
-// MoveSlot moves key's slot, with all the keys in it, to another node, as resharding a
-// cluster in use does: some keys are here then and some there, and none is away.
+// MoveSlot moves key's slot and its keys to another node, as resharding does. Meanwhile some keys are
+// on one node and some on the other.
 func MoveSlot(nodes []*Server, key string, to *Server) {
 	to.t.Helper()
 	BeginMove(nodes, key, to)()
 }
 
-// BeginMove moves the first key of key's slot to another node. What it returns moves the
-// others, and ends the move.
+// BeginMove moves the first key of key's slot to another node. finish moves the other keys, and ends the
+// move.
 func BeginMove(nodes []*Server, key string, to *Server) (finish func()) {
 	to.t.Helper()
 	from := Owner(nodes, key)

@@ -8,21 +8,21 @@ import (
 	"time"
 )
 
-// A Link is a long way to servers: a connection costs a round trip to make, and so does what
-// is written to it at once.
+// A Link simulates a network with a long round trip. Making a connection takes a round trip, and so
+// does a write.
 type Link struct {
 	RoundTrip time.Duration
 
-	// Lose, if set, reports whether an answer that has come is lost, with its connection.
+	// Lose, if set, reports whether to lose an answer that has arrived, and its connection.
 	Lose func() bool
 
 	dials atomic.Int64
 }
 
-// Dials is how many connections were begun.
+// Dials returns how many connections were begun.
 func (l *Link) Dials() int { return int(l.dials.Load()) }
 
-// Dial is a Dialer for clients of go-redis. It heeds its context, as go-redis's own does.
+// Dial is a Dialer for clients of go-redis.
 func (l *Link) Dial(ctx context.Context, network, addr string) (net.Conn, error) {
 	l.dials.Add(1)
 	conn, err := new(net.Dialer).DialContext(ctx, network, addr)
@@ -52,14 +52,14 @@ type far struct {
 }
 
 func (c *far) Write(b []byte) (int, error) {
-	if time.Since(c.written) > c.roundTrip/4 { // else it follows the write before
+	if time.Since(c.written) > c.roundTrip/4 { // else it travels with the write before
 		time.Sleep(c.roundTrip)
 	}
 	c.written = time.Now()
 	return c.Conn.Write(b)
 }
 
-// A losing connection is closed with an answer that is lost.
+// A losing connection closes when it loses an answer.
 type losing struct {
 	net.Conn
 	lose func() bool

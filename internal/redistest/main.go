@@ -14,12 +14,12 @@ import (
 	"go.uber.org/goleak"
 )
 
-// Patience is how long a test waits for what has to happen, on a busy machine.
+// Patience is longer than anything that a test waits for takes on a busy machine.
 const Patience = 30 * time.Second
 
-// Main is the TestMain of a package that speaks Redis: go-redis does not log the outages that
-// tests make, and no goroutine outlives the tests. It waits longer than goleak does by itself,
-// as what hangs in a client ends with the client's own timeouts.
+// Main is the TestMain of packages that use Redis. It silences go-redis, which logs the outages that
+// tests make, and checks that no goroutine outlives the tests. It waits for goroutines longer than
+// goleak does, as a client that hangs ends with its own timeouts.
 func Main(m *testing.M) {
 	Silence()
 	setFlags()
@@ -39,9 +39,9 @@ func Main(m *testing.M) {
 	os.Exit(code)
 }
 
-// setFlags sets what the command line does not. More parallel tests run at once than there are
-// processors: most of the time they wait for servers. A property that fails is made smaller for
-// five seconds, not thirty.
+// setFlags sets flags that the command line does not set. More tests run in parallel than there are
+// processors, as they mostly wait for servers. A property that fails is made smaller for five seconds,
+// not thirty.
 func setFlags() {
 	flag.Parse()
 	isSet := map[string]bool{}
@@ -50,21 +50,21 @@ func setFlags() {
 		_ = flag.Set("test.parallel", strconv.Itoa(max(4, runtime.GOMAXPROCS(0))))
 	}
 	if !isSet["rapid.shrinktime"] {
-		_ = flag.Set("rapid.shrinktime", "5s") // there is no such flag without rapid
+		_ = flag.Set("rapid.shrinktime", "5s") // an error where rapid is not compiled in
 	}
 }
 
-// OfTheClient is a goroutine that clients of go-redis 9.23 leave behind when they are closed.
+// OfTheClient is a goroutine that go-redis 9.23 leaves when a client is closed.
 var OfTheClient = goleak.IgnoreTopFunction("github.com/redis/go-redis/v9/maintnotifications.(*CircuitBreakerManager).cleanupLoop")
 
-// Silence ends what go-redis logs.
+// Silence stops go-redis from logging.
 func Silence() { redis.SetLogger(silent{}) }
 
 type silent struct{}
 
 func (silent) Printf(context.Context, string, ...any) {}
 
-// Await polls until done, and fails the test if it is not for half of Patience.
+// Await polls until done returns true, and fails the test after half of Patience.
 func Await(t testing.TB, what string, done func() bool) {
 	t.Helper()
 	const most = Patience / 2

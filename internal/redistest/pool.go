@@ -7,9 +7,8 @@ import (
 	"testing"
 )
 
-// Cluster is StartCluster for tests that leave the nodes as they were but for keys: they take
-// turns at clusters that run until the process of the tests ends, as it takes two seconds to
-// start one. It needs Main.
+// Cluster is StartCluster for tests that change nothing but keys. Such tests share clusters, one test at
+// a time, as a cluster takes two seconds to start. It needs Main.
 func Cluster(t testing.TB) []*Server {
 	t.Helper()
 	return clusters.take(t, StartCluster, func(nodes []*Server) bool {
@@ -17,13 +16,13 @@ func Cluster(t testing.TB) []*Server {
 	})
 }
 
-// Sentinels is StartSentinel, as Cluster is StartCluster.
+// Sentinels is StartSentinel for tests that change nothing but keys, and needs Main.
 func Sentinels(t testing.TB) *Sentinel {
 	t.Helper()
 	return sentinels.take(t, StartSentinel, func(s *Sentinel) bool { return s.Master.forget() })
 }
 
-// forget makes a server as if it had just been started, and reports whether it could.
+// forget empties a server, and reports whether it is like a new one.
 func (s *Server) forget() bool {
 	for _, command := range [][]string{{"FLUSHALL"}, {"SCRIPT", "FLUSH"}, {"CONFIG", "RESETSTAT"}} {
 		if s.altered.Load() {
@@ -49,13 +48,14 @@ func endPools() {
 	sentinels.end()
 }
 
-// A pool is servers that tests take turns at.
+// A pool is servers that tests share, one test at a time.
 type pool[T any] struct {
 	mu        sync.Mutex
 	free, all []*shared[T]
 }
 
-// A shared is servers and the test that has them, which is what they take for theirs.
+// A shared is an element of a pool, and the testing.TB of its servers: it fails the test that uses them
+// now, and keeps their cleanups until the end.
 type shared[T any] struct {
 	testing.TB
 	servers  T
@@ -93,13 +93,13 @@ func (p *pool[T]) take(t testing.TB, start func(testing.TB) T, forget func(T) bo
 	if s == nil {
 		s = &shared[T]{TB: t}
 		p.mu.Lock()
-		p.all = append(p.all, s) // though it may fail to start
+		p.all = append(p.all, s) // even if it fails to start
 		p.mu.Unlock()
 		s.servers = start(s)
 	}
 	t.Cleanup(func() {
 		if t.Failed() || !forget(s.servers) {
-			s.end() // they may be damaged
+			s.end() // the test may have damaged them
 			return
 		}
 		p.mu.Lock()

@@ -1,9 +1,9 @@
-// Package redistest runs real redis-server processes for tests: one, a cluster of
-// three masters, or a master with a replica and three sentinels, on free ports of
-// the loopback interface, ended with the test.
+// Package redistest runs redis-server processes for tests, on free ports of the loopback interface: a
+// server, a cluster of three masters, or a master with a replica and three sentinels. They end with
+// the test.
 //
-// Where redis-server is missing a test is skipped, and says so. With CI or
-// WEIR_REQUIRE_REDIS set in the environment, as under make test, it fails instead.
+// If redis-server is missing, the test is skipped with a message. With CI or WEIR_REQUIRE_REDIS in the
+// environment, as under make test, it fails instead.
 package redistest
 
 import (
@@ -34,12 +34,12 @@ type Server struct {
 	args []string
 	cmd  *exec.Cmd
 
-	altered atomic.Bool // so no other test may use it
+	altered atomic.Bool // by its test, so no other test may use it
 }
 
-// Start runs a server without persistence. Options are redis-server's, such as
-// "--maxmemory", "2mb". Under Main, tests without options take turns at servers that run until
-// the process ends. A server that a test has killed, paused or configured is not used again.
+// Start runs a server without persistence. Options are redis-server's, such as "--maxmemory", "2mb".
+// Under Main, tests without options share servers, one test at a time. A server that a test has
+// killed, paused or configured is not used again.
 func Start(t testing.TB, options ...string) *Server {
 	t.Helper()
 	if len(options) == 0 && pooled {
@@ -87,7 +87,7 @@ func (s *Server) launch() {
 	})
 }
 
-// Kill ends the process at once, as kill -9 does. Nothing that it held survives.
+// Kill ends the process at once, as kill -9 does. Its data is lost.
 func (s *Server) Kill() {
 	s.altered.Store(true)
 	if s.cmd.ProcessState != nil {
@@ -104,8 +104,8 @@ func (s *Server) Restart() {
 	s.launch()
 }
 
-// Pause makes the server hang (SIGSTOP): connections stay open, nothing is answered.
-// It returns when the process has stopped.
+// Pause makes the server hang (SIGSTOP): connections stay open, and it does not answer. Pause returns
+// when the process has stopped.
 func (s *Server) Pause() {
 	s.t.Helper()
 	s.altered.Store(true)
@@ -125,8 +125,8 @@ func (s *Server) signal(sig os.Signal) {
 	}
 }
 
-// Do sends one command on a connection of its own and returns a simple, integer or
-// bulk answer as text. Arrays come as their elements, a line each.
+// Do sends one command on a new connection and returns the answer as text, an array with a line for
+// each element.
 func (s *Server) Do(command ...string) (string, error) {
 	if command[0] == "ACL" || command[0] == "REPLICAOF" || command[0] == "CONFIG" && command[1] == "SET" {
 		s.altered.Store(true)
@@ -160,7 +160,7 @@ func text(answer any) string {
 	return fmt.Sprint(answer)
 }
 
-// MustDo is Do for a command that has to succeed.
+// MustDo is Do, and fails the test on an error.
 func (s *Server) MustDo(command ...string) string {
 	s.t.Helper()
 	answer, err := s.Do(command...)
@@ -170,7 +170,7 @@ func (s *Server) MustDo(command ...string) string {
 	return answer
 }
 
-// await polls until done, and fails the test if it never is.
+// await polls until done returns true, and fails the test after Patience.
 func (s *Server) await(what string, done func() bool) {
 	s.t.Helper()
 	for deadline := time.Now().Add(Patience); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
@@ -182,7 +182,7 @@ func (s *Server) await(what string, done func() bool) {
 	s.t.Fatalf("redistest: %s took more than %v %s\n%s", s.Addr, Patience, what, log)
 }
 
-// executable is the path of a program of Redis's. Without it the test ends.
+// executable is the path of a program of Redis. If it is missing, the test ends.
 func executable(t testing.TB, name string) string {
 	t.Helper()
 	path, err := exec.LookPath(name)
@@ -197,8 +197,8 @@ func executable(t testing.TB, name string) string {
 	return ""
 }
 
-// freePort is one that is free, as is the one 10,000 above it, which a node of
-// a cluster takes too. It is below the ports that systems give to outgoing connections.
+// freePort returns a free port. The port 10,000 above it is free too, as a node of a cluster uses both.
+// Systems give higher ports to outgoing connections.
 func freePort(t testing.TB) string {
 	t.Helper()
 	for range 1000 {

@@ -16,8 +16,8 @@ type Sentinel struct {
 	Name            string // of the master, for clients to ask the sentinels
 }
 
-// StartSentinel runs them. After the master is killed, the sentinels make the replica
-// the master within a few seconds.
+// StartSentinel starts a Sentinel. If the master is killed, the sentinels make the replica the master
+// within a few seconds.
 func StartSentinel(t testing.TB) *Sentinel {
 	t.Helper()
 	s := &Sentinel{Name: "weir", Master: startOwn(t, "--repl-diskless-sync-delay", "0")}

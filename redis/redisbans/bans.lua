@@ -1,15 +1,17 @@
--- The bans that processes share. KEYS[1] is a hash: what is known of each key by its digest (its tag),
--- in JSON, and `born`, which tells the list from a list that was lost before it. KEYS[2] is a stream
--- of the tags that have changed, so that a process reads what it has not seen. KEYS[3] has the tags
--- by class and, within it, by when they are over. All times are in milliseconds.
+-- The bans that processes share. A key's tag is its digest. KEYS[1] is a hash of tags and states, which
+-- are JSON, and of `born`, which differs when Redis has lost the list and a new one has begun. KEYS[2]
+-- is a stream of the tags that have changed. KEYS[3] is a sorted set of tags, by class and end. All
+-- times are in milliseconds.
 --
--- A call makes changes and reads: ARGV[1] is a channel that hears of changes, ARGV[2] the cap. ARGV[3]
--- and ARGV[4] say which list the process has read and the last change that it has seen, ARGV[5] where
--- its scan of the whole list goes on, if it scans. What follows are changes, in JSON, with times from
--- now. The answer is: the time; which list this is; the last change that is read then; the next
--- cursor, '0' after the last page; 'anew' if the process has missed changes and must scan, or 'lost' if
--- Redis has lost changes that the process saw, else ''; the answer to each change, or its error after
--- a '!'; and a page, of tags and what is known of them, in turns.
+-- A call makes changes and reads a page. ARGV[1] is the channel to publish changes on, ARGV[2] the cap.
+-- ARGV[3] is the `born` that the process has read, ARGV[4] the id of the last change that it has read,
+-- ARGV[5] the cursor of its scan of the whole list, or '' to read changes. The rest are changes to make,
+-- in JSON, with times from now.
+--
+-- The answer is the server's time; `born`; the id of the last change read; the next cursor, '0' after
+-- the last page; the gap; an answer to each change, or '!' and an error; and the page, a tag and a state
+-- in turn. The gap is 'anew' if the process must scan, as the stream has dropped changes that it has not
+-- read; 'lost' if Redis has lost changes that it has read; else ''.
 local _ = struct.pack -- a server without struct, such as miniredis, is only tested for counters
 local list, changes, ends = KEYS[1], KEYS[2], KEYS[3]
 local channel, most, known, seen, cursor = ARGV[1], tonumber(ARGV[2]), ARGV[3], ARGV[4], ARGV[5]
@@ -17,11 +19,11 @@ local FIRST = 6 -- of the changes
 local clock = redis.call('TIME')
 local now = clock[1] * 1000 + math.floor(clock[2] / 1000)
 local DAY = 24 * 60 * 60 * 1000
-local FEW = 16 -- what a change drops beside what it is for, at most
-local KEPT = '10000' -- changes, at least; a process that has missed more scans the list
+local FEW = 16 -- how many other tags a call or a change drops, at most
+local KEPT = '10000' -- changes in the stream, at least
 local PAGE = 500
 
--- The lower classes give way to the higher ones.
+-- At the cap, the lower classes give way to the higher ones.
 local REMEMBERED, ESCALATED, BY_HAND, ENDLESS = 0, 1, 2, 3
 local CLASS = 2 ^ 43
 
@@ -37,7 +39,7 @@ local function counts(r)
   return inForce(r) or now < r.ends + r.remember
 end
 
--- What counts of a key, or nil.
+-- The state of a tag, or nil if it does not count any more.
 local function find(tag)
   local ok, r = pcall(cjson.decode, redis.call('HGET', list, tag) or '')
   if ok and type(r) == 'table' and counts(r) then
@@ -49,7 +51,7 @@ local function state(tag)
   return redis.call('HGET', list, tag) or ''
 end
 
--- Sees to it that nothing expires earlier than that.
+-- Makes all keys live for so long at least.
 local function live(life)
   for _, key in ipairs(KEYS) do
     if redis.call('PTTL', key) < life then
@@ -65,7 +67,7 @@ local function change(tag)
   hasChanged = true
 end
 
--- A minute is added to what Redis expires by itself, so that nothing is gone before it is over.
+-- Puts a tag in its class, and makes the list live a minute longer than its state counts.
 local function place(tag, r)
   local class, due, life = REMEMBERED, r.ends + r.remember, r.ends + r.remember - now + 60000
   if r.ends == 0 then
@@ -89,7 +91,7 @@ local function drop(tag)
   redis.call('ZREM', ends, tag)
 end
 
--- Drops what is over, which processes know without reading it.
+-- Drops tags that are over. Processes drop them by themselves, so this is no change.
 local function expire()
   for class = REMEMBERED, BY_HAND do
     for _, tag in ipairs(redis.call('ZRANGEBYSCORE', ends, text(class * CLASS), text(class * CLASS + now), 'LIMIT', '0', FEW)) do
@@ -103,7 +105,7 @@ local function expire()
   end
 end
 
--- Makes room for a new key of a class, or says that nothing may give way to it.
+-- Makes room for a new tag of a class. Returns false if nothing may give way to it.
 local function makeRoom(class)
   for _ = 1, FEW do
     if redis.call('HLEN', list) - 1 < most then
@@ -121,7 +123,7 @@ end
 
 local make = {}
 
--- Bans a key unless it is banned. The answer is what is known then, or 'full'.
+-- Bans a key unless it is banned. The answer is the state, or 'full'.
 function make.escalate(c)
   local r = find(c.tag)
   if r and inForce(r) then
@@ -145,8 +147,8 @@ function make.escalate(c)
   return write(c.tag, {ends = now + ms, remember = c.max, times = times, rule = c.rule, since = now, by = '', reason = ''})
 end
 
--- Has a ban that a process knows of. Of two bans the newer one holds, else one by hand, else the one
--- that ends later, by more than a second. The answer is what is known then, or 'full'.
+-- Writes a ban of a process. Of two bans the newer one holds, else the one by hand, else the one that
+-- ends more than a second later. The answer is the state, or 'full'.
 function make.put(c)
   local r = {remember = c.remember, times = c.times, rule = c.rule, by = c.by, reason = c.reason}
   r.ends = c.ends ~= 0 and c.ends + now or 0 -- which is none
@@ -168,8 +170,8 @@ function make.put(c)
   return write(c.tag, r)
 end
 
--- Forgets the first of two tags that is known. The answer is '1' if it was banned, else '0', and the
--- tag; or ''.
+-- Drops the first of two tags that is in the list. The answer is '1' if it was banned, else '0', and the
+-- tag; or '' if neither is in the list.
 function make.unban(c)
   for _, tag in ipairs({c.tag, c.other}) do
     if redis.call('HEXISTS', list, tag) == 1 then
@@ -187,17 +189,17 @@ local result = {text(now), '', seen, '0', ''}
 for i = FIRST, #ARGV do
   local c = cjson.decode(ARGV[i])
   local ok, said = pcall(make[c.op], c)
-  if not ok then -- Redis is full, say, and yet it can be read
+  if not ok then -- such as a Redis without memory, which can still be read
     said = '!' .. (type(said) == 'table' and said.err or tostring(said))
   end
   result[#result + 1] = said
 end
 if hasChanged then
-  live(math.max(DAY, redis.call('PTTL', list))) -- the stream too: without it a loss is not seen
+  live(math.max(DAY, redis.call('PTTL', list))) -- the stream too, which shows whether Redis has lost changes
   redis.call('PUBLISH', channel, 'changed')
 end
 if redis.call('ZCOUNT', ends, text(ENDLESS * CLASS), '+inf') > 0 then
-  live(366 * DAY) -- the others live as long as a process reads them
+  live(366 * DAY) -- permanent bans live as long as a process reads the list
 end
 
 local born = redis.call('HGET', list, 'born') or ''

@@ -1,10 +1,9 @@
-// Package redisbans keeps bans in Redis, so that all processes of a service refuse a
-// client together:
+// Package redisbans keeps bans in Redis. All processes of a service then refuse a banned client:
 //
 //	list, err := redisbans.New(ctx, rdb, redisbans.Options{})
 //	...
 //	limits, err := middleware.New(middleware.Config{Bans: middleware.Bans{List: list}, ...})
 //
-// Each process has a copy of the list, so that a request never waits for Redis to learn
-// whether it is banned; see [List] for what happens while Redis is away.
+// Each process keeps a copy of the list, so a request never waits for Redis. [List] says what
+// happens while Redis is down.
 package redisbans

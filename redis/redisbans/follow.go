@@ -12,21 +12,22 @@ import (
 )
 
 const (
-	// retryAfter is how long Redis is left alone that gave no answer, unless a call asks it.
+	// retryAfter is how soon the list asks a Redis again that did not answer.
 	retryAfter = time.Second
 
-	// mostChanges is how many changes an exchange brings to Redis.
+	// mostChanges bounds the unsent bans of an exchange, and the changes of callers.
 	mostChanges = 100
 )
 
-// An outcome is what is known of a change's key then. Of an unban, lifted says whether it was banned.
+// An outcome is what the list has of a key after a change. After unban, lifted reports whether there
+// was a ban.
 type outcome struct {
 	known
 	err error
 }
 
-// ask has a change made; a read waits until the copy is the list. Changes that come during an
-// exchange with Redis share the next one. A context without a deadline has time for both.
+// ask makes a change, or with the Op read waits until the copy is up to date. Callers that come
+// during an exchange with Redis share the next exchange. If ctx has no deadline, ask waits for two.
 func (l *List) ask(ctx context.Context, c *change) (known, error) {
 	limited := ctx
 	if _, has := ctx.Deadline(); !has {
@@ -48,7 +49,7 @@ func (l *List) ask(ctx context.Context, c *change) (known, error) {
 			if len(c.done) > 0 {
 				<-l.exchange
 			} else {
-				go l.catchUp() // which goes on for others if this caller leaves
+				go l.catchUp() // for other callers too, so this caller may leave
 			}
 		case <-limited.Done():
 		}
@@ -66,7 +67,7 @@ func (l *List) follow(ctx context.Context) {
 		}
 		wake, wait := l.wake, l.poll
 		if l.catchUp() != nil {
-			wake, wait = nil, min(l.poll, retryAfter) // not for every ban of an outage
+			wake, wait = nil, min(l.poll, retryAfter) // an outage's bans do not wake it
 		}
 		select {
 		case <-ctx.Done():
@@ -77,11 +78,11 @@ func (l *List) follow(ctx context.Context) {
 	}
 }
 
-// catchUp exchanges with Redis until neither side has more. The caller has filled l.exchange.
+// catchUp exchanges changes with Redis until neither side has more. The caller has filled l.exchange.
 func (l *List) catchUp() (err error) {
 	defer func() { <-l.exchange }()
 	if lost := l.local.Load().Stats(); lost.Evicted+lost.Forgotten > 0 {
-		l.anew.Store(true) // an outage was too much for the copy
+		l.anew.Store(true) // the copy had no room for the bans of an outage
 	}
 	var refused error
 	for isDone := false; !isDone && err == nil; {
@@ -110,7 +111,7 @@ func (l *List) catchUp() (err error) {
 	return err
 }
 
-// next is what an exchange brings to Redis: unsent bans, and changes that were asked for.
+// next returns the changes of the next exchange: unsent bans, and those that callers wait for.
 func (l *List) next() (changes []*change) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -135,7 +136,7 @@ func (l *List) next() (changes []*change) {
 	return changes
 }
 
-// end is for an exchange that failed. Callers that came after it began have waited as long.
+// end ends the calls of an exchange that failed, and calls that came meanwhile: Redis is down.
 func (l *List) end(changes []*change, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -148,8 +149,8 @@ func (l *List) end(changes []*change, err error) {
 	l.asked = nil
 }
 
-// settle takes in an answer. It reports whether neither side has more, and why Redis took no unsent
-// ban: it can be read all the same.
+// settle applies an answer. It reports whether neither side has more, and returns why Redis refused
+// an unsent ban. Such a Redis, without memory say, can still be read.
 func (l *List) settle(changes []*change, a *answer) (isDone bool, refused error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -161,7 +162,7 @@ func (l *List) settle(changes []*change, a *answer) (isDone bool, refused error)
 		switch {
 		case c.done != nil:
 			c.done <- outcome{k, err}
-		case errors.Is(err, bans.ErrFull): // it holds here alone
+		case errors.Is(err, bans.ErrFull): // the ban holds in this process only
 			delete(l.unsent, c.Tag)
 			l.logFull(err)
 		case err != nil:
@@ -171,7 +172,7 @@ func (l *List) settle(changes []*change, a *answer) (isDone bool, refused error)
 	switch a.gap {
 	case "":
 		isDone = l.turn(a) && (refused != nil || len(l.unsent) == 0)
-	case "lost": // everything that is known here is brought to Redis
+	case "lost": // Redis gets all bans of the copy
 		l.local.Load().Each(func(ban bans.Ban, remember time.Duration) {
 			if l.unsent[ban.Key] == nil {
 				l.unsent[ban.Key] = put(known{ban: ban, remember: remember}, false)
@@ -185,7 +186,7 @@ func (l *List) settle(changes []*change, a *answer) (isDone bool, refused error)
 	return isDone, refused
 }
 
-// settleOne learns what holds of the key of a change.
+// settleOne applies the answer to one change.
 func (l *List) settleOne(c *change, a *answer, text string) (k known, err error) {
 	said, failed := strings.CutPrefix(text, "!")
 	switch {
@@ -198,7 +199,7 @@ func (l *List) settleOne(c *change, a *answer, text string) (k known, err error)
 			delete(l.unsent, c.Tag)
 			l.apply(k)
 		}
-	case text == "": // Redis knew of no ban: what is lifted holds here alone
+	case text == "": // Redis has no ban, but this process may
 		k.lifted = l.forget(c.Tag, c.Other)
 	default:
 		k.lifted = text[0] == '1'
@@ -207,7 +208,7 @@ func (l *List) settleOne(c *change, a *answer, text string) (k known, err error)
 	return k, err
 }
 
-// turn takes in a page, and reports whether it was the last one.
+// turn applies a page, and reports whether it was the last page.
 func (l *List) turn(a *answer) (isLast bool) {
 	for _, k := range a.page {
 		if l.unsent[k.ban.Key] == nil {
@@ -215,7 +216,7 @@ func (l *List) turn(a *answer) (isLast bool) {
 		}
 	}
 	isLast = a.cursor == "0"
-	if l.at.cursor == "" || l.at.cursor == "0" { // what changes during a scan is read after it
+	if l.at.cursor == "" || l.at.cursor == "0" { // changes during a scan are read after the scan
 		l.at.born, l.at.seen = a.born, a.seen
 	}
 	if l.at.cursor != "" {

@@ -19,27 +19,27 @@ import (
 
 // Options is what [New] takes. The zero Options are the defaults.
 type Options struct {
-	// Prefix and Secret are as in redisstore.Options. Lists of the same Prefix and Secret
-	// in the same Redis are one.
+	// Prefix and Secret are as in redisstore.Options. Processes with the same Prefix and Secret
+	// share one list.
 	Prefix string
 	Secret []byte
 
-	// MaxBans bounds the list in Redis, as in [bans.Options]. Zero: 100,000. A ban
-	// takes some 520 bytes and its notes in Redis. In a process there may be twice as many, of which some
-	// are not yet in Redis.
+	// MaxBans bounds the list in Redis, as in [bans.Options]. Zero: 100,000. In Redis a ban takes
+	// some 520 bytes and its notes. A process may hold twice as many bans: some may not be in
+	// Redis yet.
 	MaxBans int
 
-	// Poll is how often Redis is asked for changes, at least: from 10ms to an hour. Zero: 1s.
-	// A message says that there was one, so most are known sooner.
+	// Poll is the longest time between two reads of the changes: from 10ms to an hour. Zero: 1s.
+	// Redis also publishes a message for each change, so a process learns of most changes at once.
 	Poll time.Duration
 
-	// Logger hears when Redis cannot be asked, Warn with code weir-bans-stale, and when it
-	// can again, Info with code weir-bans-current. Nil: slog.Default.
+	// Logger gets a warning when Redis does not answer (code weir-bans-stale), and an Info when
+	// it does again (weir-bans-current). Nil: slog.Default.
 	Logger *slog.Logger
 }
 
 const (
-	defaultMaxBans = 100_000 // as those of package bans
+	defaultMaxBans = 100_000 // both as in package bans
 	mostMaxBans    = 10_000_000
 
 	defaultPoll = time.Second
@@ -59,25 +59,23 @@ func (o Options) Validate() error {
 	return errors.Join(errs...)
 }
 
-// newCopy returns an empty list for what is in Redis, with a max that was checked. It has more
-// room, as it is for Redis to say what gives way.
+// newCopy returns an empty copy of a list of at most max bans, which New has checked. The copy has
+// more room, as Redis decides which bans give way.
 func newCopy(max int) *bans.Memory {
 	return bans.Must(bans.New(bans.Options{MaxBans: min(2*max, mostMaxBans)}))
 }
 
-// A List is a [bans.List] in Redis, shared by all processes. Each has a copy of it, so that
-// Find does not ask Redis. It reads what has changed every Options.Poll, and at once when a message
-// says that something has.
+// A List is a [bans.List] in Redis that processes share. Each process keeps a copy, so Find does
+// not ask Redis. The process reads changes every Options.Poll, and when Redis publishes a message.
 //
-// While Redis gives no answer the bans that are known hold. Ban and Escalate then take
-// effect in this process, return the error as well, and are written to Redis when it is
-// back, if still in force; Unban lifts in this process until the list has been read again.
-// A Redis that has lost bans, if only its last ones, gets them back from the processes that have
-// read them. Bans that were lifted just before may come back with them.
+// While Redis does not answer, the bans of the copy hold. Ban and Escalate then ban in this process
+// and return the error too. When Redis is back, the process writes those bans to Redis, if they are
+// still in force. Unban lifts the ban in this process until the process has read the list again.
+// If Redis loses bans, even only the last ones, the processes that have read them restore them.
+// Bans that were lifted shortly before may then return.
 //
-// A key is known by its digest only: every Ban has a Digest, and no Key. All that is
-// in Redis expires when it is over; a ban without an end, a year after the last process
-// stopped reading the list.
+// The list knows a key by its digest only: a Ban has a Digest, and no Key. Everything in Redis
+// expires when it is over. A permanent ban expires a year after the last process has read the list.
 //
 // An ACL user needs ~weir:* &weir:* +eval +evalsha +time +hget +hset +hsetnx +hdel +hlen +hexists
 // +hscan +zadd +zrem +zrange +zrangebyscore +zcount +xadd +xrange +xrevrange +pexpire +pttl +publish
@@ -94,26 +92,26 @@ type List struct {
 	start   time.Time
 	current atomic.Int64 // when local was last known to be the list, since start; 0: never
 
-	ended    func() error  // is not nil when the context of New has ended
-	wake     chan struct{} // a message came, or there are unsent bans
-	exchange chan struct{} // full while somebody exchanges what is new with Redis
+	ended    func() error  // the context's Err
+	wake     chan struct{} // full after a message, or when there are unsent bans
+	exchange chan struct{} // full while a goroutine runs catchUp
 
-	anew atomic.Bool // the whole list is to be read
+	anew atomic.Bool // the whole list must be read
 
 	mu     sync.Mutex         // guards what follows, and changes of local that must agree with it
-	asked  []*change          // whose callers wait for the next exchange
+	asked  []*change          // changes whose callers wait for the next exchange
 	unsent map[string]*change // puts that no caller waits for, by tag
-	fresh  *bans.Memory       // the whole list as far as it is read; nil: what has changed is read
+	fresh  *bans.Memory       // the next local, while the whole list is read; else nil
 
-	// Of who has filled exchange:
-	at    position // how far local is read, or fresh
-	reads []*change
+	// Only the goroutine that runs catchUp uses these.
+	at    position  // in the list, up to where the process has read it
+	reads []*change // whose callers wait for the end of catchUp
 }
 
-// New returns the list that is in Redis, through any client of go-redis. It asks
-// nothing of Redis, which may be down: the list is empty until it has been read, in the
-// background; [List.All] waits for that. When ctx ends, so do its goroutines, and nothing is
-// learnt from others any more. The client stays the caller's to close.
+// New returns the list in Redis, through any client of go-redis. It does not wait for Redis,
+// which may be down. The list is empty until its goroutine has read it; [List.All] waits for that.
+// When ctx ends, the goroutines end, and the process learns nothing from others any more. New's
+// caller closes the client.
 func New(ctx context.Context, client redis.UniversalClient, o Options) (*List, error) {
 	if wire.IsNil(client) {
 		return nil, errors.New("redisbans: New needs a client")
@@ -147,11 +145,11 @@ func (l *List) Find(key string) (bans.Ban, bool) {
 		return bans.Ban{}, false
 	}
 	tag := l.digests.Digest(key)
-	ban, ok := local.Find(string(tag[:])) // which is on the stack: it is short
+	ban, ok := local.Find(string(tag[:])) // so short that it stays on the stack
 	return digested(ban), ok
 }
 
-// digested is a ban as callers have it: the local list has digests for its keys.
+// digested is a ban of the copy, whose keys are digests, as callers get it.
 func digested(b bans.Ban) bans.Ban {
 	b.Key, b.Digest = "", b.Key
 	return b
@@ -185,18 +183,18 @@ func (l *List) Ban(ctx context.Context, key string, d time.Duration, notes ...ba
 	return err
 }
 
-// errDown is for a call that does not wait for Redis in an outage.
+// errDown is the error of a call that does not ask Redis, as Redis did not answer the last time.
 var errDown = errors.New("redisbans: Redis gives no answer: the ban holds in this process until it does")
 
-// Escalate implements [bans.List]. A ban that this process knows of is returned without
-// asking Redis. In an outage one call waits for Redis, and others do not.
+// Escalate implements [bans.List]. It returns a ban that is in the copy without asking Redis. In
+// an outage only the first call waits for Redis.
 func (l *List) Escalate(ctx context.Context, key, rule string, e bans.Escalation) (bans.Ban, error) {
 	if err := bans.CheckEscalation(rule, e); err != nil {
 		return bans.Ban{}, err
 	}
 	e = e.WithDefaults()
 	tag := l.tag(key)
-	// First in this process, so that other calls need not wait for Redis, nor ask it as well.
+	// First in this process: other calls for this key then need not ask Redis.
 	l.mu.Lock()
 	local := l.local.Load()
 	ban, isKnown := local.Find(tag)
@@ -221,7 +219,7 @@ func (l *List) Escalate(ctx context.Context, key, rule string, e bans.Escalation
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if errors.Is(err, bans.ErrFull) {
-		if found, _ := l.local.Load().Find(tag); found == ban { // else it is banned otherwise by now
+		if found, _ := l.local.Load().Find(tag); found == ban { // else there is another ban by now
 			_, _ = l.local.Load().Unban(ctx, tag) // which cannot fail
 		}
 		return bans.Ban{}, err
@@ -230,7 +228,7 @@ func (l *List) Escalate(ctx context.Context, key, rule string, e bans.Escalation
 	return digested(ban), err
 }
 
-// Unban implements [bans.List]. It takes a key, or the digest that All has of it.
+// Unban implements [bans.List]. It takes a key, or the Digest of a ban.
 func (l *List) Unban(ctx context.Context, key string) (lifted bool, err error) {
 	c := &change{Op: "unban", Tag: l.tag(key)}
 	if _, ok := keyfunc.ParseDigest(key); ok {
@@ -242,13 +240,13 @@ func (l *List) Unban(ctx context.Context, key string) (lifted bool, err error) {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.anew.Store(true) // as Redis may know of the ban still
+	l.anew.Store(true) // Redis may still have the ban
 	l.nudge()
 	return l.forget(c.Tag, c.Other), err
 }
 
-// All implements [bans.List]. It asks Redis whether this process knows everything. If that
-// fails, it returns what is known, and the error.
+// All implements [bans.List]. It first reads from Redis what has changed. If that fails, it returns
+// the bans of the copy, and the error.
 func (l *List) All(ctx context.Context) (list []bans.Ban, err error) {
 	if err = errEnded; l.ended() == nil {
 		_, err = l.ask(ctx, &change{Op: "read"})
@@ -262,9 +260,9 @@ func (l *List) All(ctx context.Context) (list []bans.Ban, err error) {
 
 var errEnded = errors.New("redisbans: the context of the List has ended")
 
-// Stale is for how long the bans that hold in this process may not have been those in Redis:
-// since Redis last answered, if it gives no answer now, or since New until it has answered
-// once. 0: they are those in Redis, but for what the last Options.Poll may bring.
+// Stale is how old the copy of this process is. It is 0 while Redis answers; the copy then lacks
+// changes of the last Options.Poll at most. Otherwise it is the time since the last answer or, if
+// there was none, since New.
 func (l *List) Stale() time.Duration {
 	last := l.current.Load()
 	if last != 0 && !l.down.Load() && l.ended() == nil {
@@ -275,8 +273,8 @@ func (l *List) Stale() time.Duration {
 
 func (l *List) tag(key string) string { return l.digests.Digest(key).String() }
 
-// apply makes known here what Redis says. A ban that finds no room is in Redis still, and the copy
-// is as full of bans without an end as that.
+// apply writes to the copy what Redis has of a key. If the copy has no room, the ban holds in other
+// processes only: the copy is full of permanent bans.
 func (l *List) apply(k known) {
 	if k.lifted {
 		l.forget(k.ban.Key)
@@ -291,7 +289,7 @@ func (l *List) apply(k known) {
 	}
 }
 
-// forget lifts bans in this process.
+// forget lifts bans in this process, and reports whether there was one.
 func (l *List) forget(tags ...string) (lifted bool) {
 	for _, tag := range tags {
 		here, _ := l.local.Load().Unban(context.Background(), tag) // which cannot fail
@@ -308,7 +306,7 @@ func (l *List) logFull(err error) {
 	l.log.Warn("weir: a ban is not known in this process, or in this process alone", "code", "weir-bans-full", "error", err)
 }
 
-// keep has a ban brought to Redis later. Of more than there can be bans here any gives way.
+// keep has a ban written to Redis later. If there are more than the copy can hold, it drops any.
 func (l *List) keep(c *change) {
 	l.unsent[c.Tag] = c
 	for tag := range l.unsent {
@@ -337,6 +335,6 @@ func (l *List) goUp() {
 func (l *List) nudge() {
 	select {
 	case l.wake <- struct{}{}:
-	default: // it is woken already
+	default: // it is full
 	}
 }

@@ -23,15 +23,14 @@ var source string
 
 var script = wire.NewScript(source)
 
-// format is the version of what is in Redis. It is part of all names, so that processes of two
-// versions of Weir on one Redis leave each other's lists alone. A change of what is written
-// changes it.
+// format is the version of what is in Redis. It is part of all names, so that two versions of Weir
+// on one Redis do not read each other's lists. Whoever changes what is written changes the format.
 const format = "3"
 
-// under begins the names of a list. The braces put all of it in one slot of a Cluster.
+// under is how the names of a list begin. The braces put them in one slot of a Cluster.
 func under(prefix, format string) string { return prefix + ":" + format + ":{bans}:" }
 
-// A remote is the list itself, in Redis.
+// A remote is the list in Redis.
 type remote struct {
 	*wire.Transport
 	names   []string
@@ -39,7 +38,7 @@ type remote struct {
 	max     int
 }
 
-// newRemote is the list with names that begin like that.
+// newRemote returns the list whose names begin with prefix.
 func newRemote(client redis.UniversalClient, prefix string, max int) *remote {
 	return &remote{
 		Transport: wire.NewTransport(client),
@@ -49,15 +48,15 @@ func newRemote(client redis.UniversalClient, prefix string, max int) *remote {
 	}
 }
 
-// known is what is known of a key. Its ban's Key is the digest.
+// A known is what the list has of a key. The ban's Key is the digest.
 type known struct {
 	ban      bans.Ban
 	remember time.Duration
-	lifted   bool // the ban, and what led to it, is forgotten
+	lifted   bool // there is nothing
 }
 
-// A state is what the script has of a key. Its times are in milliseconds: Redis's own, or from now
-// on the way to Redis.
+// A state is what Redis has of a key, in JSON. Times are in milliseconds: since 1970 in Redis, and
+// from now in a change.
 type state struct {
 	Ends     int64  `json:"ends"`  // 0: never
 	Since    int64  `json:"since"` // 0: not known
@@ -68,14 +67,14 @@ type state struct {
 	Reason   string `json:"reason"`
 }
 
-// A change is what a process wants of the list: bans.lua says what the ops do.
+// A change is what a process asks of the list. bans.lua says what each Op does.
 type change struct {
-	Op  string `json:"op"` // put, escalate, unban, or read: no change
+	Op  string `json:"op"` // put, escalate or unban; read is not sent
 	Tag string `json:"tag"`
 
 	known known // of put
-	state       // made of it when the change is sent; the rule of escalate
-	Newer bool  `json:"newer"` // than any ban that Redis has: by hand
+	state       // of put, made of known when the change is sent; of escalate, the rule
+	Newer bool  `json:"newer"` // of put: the ban replaces any that Redis has
 
 	First  int64   `json:"first,omitempty"` // of escalate, and what follows
 	Factor float64 `json:"factor,omitempty"`
@@ -86,30 +85,30 @@ type change struct {
 	done chan outcome // nil: no caller waits
 }
 
-// put is a change that has a ban in Redis.
+// put returns a change that writes a ban.
 func put(k known, isNewer bool) *change {
 	return &change{Op: "put", Tag: k.ban.Key, known: k, Newer: isNewer}
 }
 
-// A position is how far a process has read.
+// A position is up to where a process has read the list.
 type position struct {
-	born   string // which list it was
-	seen   string // the last change
-	cursor string // of a scan of the whole list, "0" at its beginning; "": changes are read
+	born   string // tells a list from a list that Redis had before
+	seen   string // the id of the last change
+	cursor string // of a scan of the whole list, first "0"; "": changes are read
 }
 
-// An answer is what the script says to changes, and a page of the list.
+// An answer is the script's: one for each change, and a page of the list.
 type answer struct {
-	position        // after the page; its cursor is "0" after the last page
-	gap      string // "anew" or "lost": the position cannot be read from, so there is no page
+	position        // after the page; the cursor is "0" after the last page
+	gap      string // not empty: there is no page, as the position is not in the list; see bans.lua
 	answers  []string
 	page     []known
 
-	now      int64     // Redis's time, in milliseconds
-	received time.Time // when it was that time there
+	now      int64     // the server's time, in milliseconds since 1970
+	received time.Time // the same moment by this process's clock
 }
 
-// exchange makes changes in Redis, and reads a page from a position, within [wire.Patience].
+// exchange makes changes in Redis and reads a page from a position, within [wire.Patience].
 func (r *remote) exchange(ctx context.Context, from position, changes []*change) (*answer, error) {
 	args := []any{r.channel, r.max, from.born, from.seen, from.cursor}
 	for _, c := range changes {
@@ -158,10 +157,10 @@ func (r *remote) exchange(ctx context.Context, from position, changes []*change)
 	return a, nil
 }
 
-// failed is why a call came to nothing.
+// failed is err as this package returns it.
 func (r *remote) failed(err error) error { return r.Failed("redisbans", err, 0) }
 
-// read is what the script knows of a digest.
+// read reads what Redis has of a digest.
 func (a *answer) read(tag, text string) (k known, err error) {
 	if _, ok := keyfunc.ParseDigest(tag); !ok {
 		return k, misspoken([]string{tag, text})
@@ -172,7 +171,7 @@ func (a *answer) read(tag, text string) (k known, err error) {
 	}
 	var s state
 	if json.Unmarshal([]byte(text), &s) != nil {
-		k.lifted = true // the script takes a ban that it cannot read for none, too
+		k.lifted = true // as for the script
 		return k, nil
 	}
 	k.ban = bans.Ban{Key: tag, Rule: s.Rule, Until: a.at(s.Ends), Times: s.Times, Since: a.at(s.Since), Reason: s.Reason, By: s.By}
@@ -180,7 +179,7 @@ func (a *answer) read(tag, text string) (k known, err error) {
 	return k, nil
 }
 
-// at is a time of Redis's; 0 is none.
+// at is a time of the server's by this process's clock; 0 is none.
 func (a *answer) at(ms int64) time.Time {
 	if ms == 0 {
 		return time.Time{}
@@ -189,10 +188,10 @@ func (a *answer) at(ms int64) time.Time {
 }
 
 func misspoken(said []string) error {
-	return fmt.Errorf("redisbans: the script of bans answers %.200q", said)
+	return fmt.Errorf("redisbans: the answer is not one of bans.lua: %.200q", said)
 }
 
-// fromNow is a time in milliseconds from now, rounded up; 0 is none.
+// fromNow is how many milliseconds there are until t, rounded up; 0 is none.
 func fromNow(t time.Time) int64 {
 	if t.IsZero() {
 		return 0

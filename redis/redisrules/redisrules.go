@@ -1,5 +1,5 @@
-// Package redisrules has limits in a key of Redis, in the format of package rules, so that a
-// fleet changes together:
+// Package redisrules keeps the rules of package rules in a key of Redis, so that all processes change
+// their limits together:
 //
 //	limits, err := redisrules.Watch(ctx, rdb, "limits", rules.Options{})
 //	...
@@ -21,11 +21,10 @@ import (
 	"github.com/weirgo/weir/redis/internal/wire"
 )
 
-// Watch is [rules.Watch] for rules that are the value of a key in Redis, a string. [Publish]
-// writes them and tells all processes at once; a process that misses that finds them within
-// Options.Poll. Options.Fallback has the rules to begin with if Redis is down, has none yet or
-// has wrong ones. Rules in Redis can't name a file of bans. The client stays the caller's to
-// close.
+// Watch is [rules.Watch] for rules in a key of Redis, a string. [Publish] writes them and sends a
+// message to all processes; a process that misses the message reads them within Options.Poll. Set
+// Options.Fallback to rules that hold at the start if Redis is down, has no rules or wrong ones. Rules
+// in Redis cannot name a file of bans. Watch's caller closes the client.
 func Watch(ctx context.Context, client redis.UniversalClient, key string, o rules.Options) (*rules.Watcher, error) {
 	if err := errors.Join(o.Validate(), check(client, key)); err != nil {
 		return nil, err
@@ -33,20 +32,20 @@ func Watch(ctx context.Context, client redis.UniversalClient, key string, o rule
 	return rules.WatchSource(ctx, key, newSource(client, key, o.Poll), o)
 }
 
-// Publish checks the text of rules, writes it to a key in Redis and tells all processes that
-// have theirs from there. If it fails, the text may have been written all the same.
+// Publish checks the text of rules, writes it to a key in Redis and sends a message to all processes
+// that watch the key. If it returns an error, the text may still have been written.
 func Publish(ctx context.Context, client redis.UniversalClient, key string, text []byte, o rules.Options) error {
 	return publish(ctx, client, key, text, o, func(ctx context.Context, written string) error {
 		return client.Set(ctx, key, written, 0).Err()
 	})
 }
 
-// ErrChanged is what [PublishIf] returns where other rules are in Redis than it was told.
+// ErrChanged is the error of [PublishIf] if the rules in Redis are not of the given version.
 var ErrChanged = errors.New("the rules in Redis are not of that version")
 
-// PublishIf is [Publish] if the rules in Redis still are those of a version
-// ([rules.VersionOf]), so that two operators that change them at once do not undo each other's work.
-// Empty: if there are none yet.
+// PublishIf is [Publish] on condition that the rules in Redis are of a version ([rules.VersionOf]). So
+// two operators who change the rules at once do not undo each other's changes. An empty version means
+// that there are no rules yet.
 func PublishIf(ctx context.Context, client redis.UniversalClient, key, version string, text []byte, o rules.Options) error {
 	return publish(ctx, client, key, text, o, func(ctx context.Context, written string) error {
 		err := client.Watch(ctx, func(tx *redis.Tx) error {
@@ -71,7 +70,7 @@ func PublishIf(ctx context.Context, client redis.UniversalClient, key, version s
 	})
 }
 
-// publish checks the text, has set write it, and tells the sources.
+// publish checks the text, calls set to write it, and sends the message.
 func publish(ctx context.Context, client redis.UniversalClient, key string, text []byte, o rules.Options,
 	set func(ctx context.Context, written string) error) error {
 
@@ -79,19 +78,19 @@ func publish(ctx context.Context, client redis.UniversalClient, key string, text
 		return err
 	}
 	if len(text) > maxText {
-		return errTooLong(fmt.Sprintf("what is to be written to Redis key %q", key))
+		return errTooLong(fmt.Sprintf("the text for Redis key %q", key))
 	}
 	if _, err := rules.Parse(text, o); err != nil {
 		return err
 	}
-	written := string(text) // a caller that has left may change the slice
+	written := string(text) // a caller whose context has ended may change the slice
 	// Two commands: in a Cluster the channel and the key may be on different nodes.
 	_, err := wire.Call(ctx, func(ctx context.Context) (struct{}, error) {
 		if err := set(ctx, written); err != nil {
 			return struct{}{}, err
 		}
 		if err := client.Publish(ctx, channelOf(key), "").Err(); err != nil {
-			return struct{}{}, fmt.Errorf("it is written, but no process is told and it is found at the next poll: %w", err)
+			return struct{}{}, fmt.Errorf("the text is written, but the message to the processes failed: they read the text at their next poll: %w", err)
 		}
 		return struct{}{}, nil
 	})
@@ -101,10 +100,10 @@ func publish(ctx context.Context, client redis.UniversalClient, key string, text
 	return nil
 }
 
-// ErrNone is what [Read] returns where there are no rules.
-var ErrNone = errors.New("nothing is there")
+// ErrNone is the error of [Read] if the key does not exist.
+var ErrNone = errors.New("the key does not exist")
 
-// Read gives the text of the rules in a key in Redis.
+// Read returns the text of the rules in a key of Redis.
 func Read(ctx context.Context, client redis.UniversalClient, key string) ([]byte, error) {
 	if err := check(client, key); err != nil {
 		return nil, err

@@ -133,10 +133,10 @@ func TestWithoutRedisOrRulesInItAProcessStartsWithItsFallback(t *testing.T) {
 
 	client := server.Connect(t)
 	_, err := redisrules.Watch(t.Context(), client, inRedis, rules.Options{})
-	require.ErrorContains(t, err, "rules: app:limits: redisrules: read Redis key \"app:limits\": nothing is there")
+	require.ErrorContains(t, err, "rules: app:limits: redisrules: read Redis key \"app:limits\": the key does not exist")
 	empty := fromRedis(t, server, rules.Options{Fallback: []byte(limitOf("3/h"))})
 	require.Equal(t, "3", empty.limit())
-	require.ErrorContains(t, empty.Status().Err, "nothing is there")
+	require.ErrorContains(t, empty.Status().Err, "the key does not exist")
 
 	server.Kill()
 	_, err = redisrules.Watch(t.Context(), client, inRedis, rules.Options{})

@@ -13,14 +13,14 @@ import (
 	"github.com/weirgo/weir/redis/internal/wire"
 )
 
-// A source is a key in Redis, a string, as a [rules.Source]. What is written with Publish is
-// heard of at once, and any other change at the next poll. Where the client reads from
-// replicas, a nudge may come before the text does, which the next poll makes up for.
+// A source is a [rules.Source] for a key in Redis, a string. It learns of a Publish at once, and of any
+// other change at the next poll. If the client reads from replicas, the message may arrive before the
+// text; the next poll then reads it.
 type source struct {
 	client  redis.UniversalClient
 	key     string
-	nudges  chan struct{} // holds one until it is received; others are dropped
-	reading chan struct{} // holds one while a read is in progress, which may outlast its caller
+	nudges  chan struct{} // full until Changed's caller receives; further nudges are dropped
+	reading chan struct{} // full while a read is in progress, even if its caller has left
 
 	cancel context.CancelFunc
 	ended  chan struct{}
@@ -37,9 +37,9 @@ func errTooLong(what string) error {
 	return fmt.Errorf("redisrules: %s is longer than 1 MiB (%d bytes)", what, maxText)
 }
 
-// newSource begins to listen for changes of a key, and nudges at least every poll, as what
-// was written without a message is found only by reading; 0 stands for 10 seconds. It
-// neither waits for Redis nor closes the client.
+// newSource returns a source that nudges for each message, and every poll: text that was written
+// without a message is found only by reading. A poll of 0 is 10 seconds. newSource does not wait for
+// Redis.
 func newSource(client redis.UniversalClient, key string, poll time.Duration) *source {
 	ctx, cancel := context.WithCancel(context.Background())
 	s := &source{
@@ -56,7 +56,7 @@ func newSource(client redis.UniversalClient, key string, poll time.Duration) *so
 
 func channelOf(key string) string { return key + ":changed" }
 
-// Read implements [rules.Source]. Without a deadline in the context it ends within a second.
+// Read implements [rules.Source]. If ctx has no deadline, Read returns within a second.
 func (s *source) Read(ctx context.Context) ([]byte, error) {
 	text, err := wire.Call(ctx, func(ctx context.Context) ([]byte, error) {
 		select {
@@ -76,13 +76,13 @@ func (s *source) Read(ctx context.Context) ([]byte, error) {
 	return text, nil
 }
 
-// A reader is what read needs of a client or a transaction.
+// A reader is a client or a transaction.
 type reader interface {
 	GetRange(ctx context.Context, key string, start, end int64) *redis.StringCmd
 	Exists(ctx context.Context, keys ...string) *redis.IntCmd
 }
 
-// read reads a byte more than a source may have, if there is one.
+// read reads at most one byte more than a source may have.
 func read(ctx context.Context, from reader, key string) ([]byte, error) {
 	text, err := from.GetRange(ctx, key, 0, maxText).Bytes()
 	if err != nil || len(text) > 0 {
@@ -94,15 +94,15 @@ func read(ctx context.Context, from reader, key string) ([]byte, error) {
 	case there == 0:
 		return nil, ErrNone
 	}
-	// An empty one, or one that was written between the two.
+	// The text is empty, or was written between the two commands.
 	return from.GetRange(ctx, key, 0, maxText).Bytes()
 }
 
 // Changed implements [rules.Source].
 func (s *source) Changed() <-chan struct{} { return s.nudges }
 
-// Close implements [rules.Source]. It waits for its goroutines, though for no longer than
-// a second if Redis hangs: what hangs in the client ends with the client's own timeouts.
+// Close implements [rules.Source]. It waits for its goroutines, but at most a second: if Redis hangs,
+// they end with the client's own timeouts.
 func (s *source) Close() error {
 	s.cancel()
 	late := time.NewTimer(wire.Patience)
@@ -117,7 +117,7 @@ func (s *source) Close() error {
 func (s *source) nudge() {
 	select {
 	case s.nudges <- struct{}{}:
-	default: // there is one already
+	default: // it is full
 	}
 }
 

@@ -38,7 +38,7 @@ func TestAKeyThatIsMissingIsAnErrorOfItsOwn(t *testing.T) {
 	r := follow(t, server.Connect(t))
 	_, err := r.Read(t.Context())
 	require.ErrorIs(t, err, ErrNone)
-	require.EqualError(t, err, `redisrules: read Redis key "weir:rules": nothing is there`)
+	require.EqualError(t, err, `redisrules: read Redis key "weir:rules": the key does not exist`)
 	server.MustDo("SET", key, "")
 	requireText(t, r, "")
 	server.MustDo("DEL", key)
@@ -58,7 +58,7 @@ func TestAKeyHasAtMostOneMebibyte(t *testing.T) {
 	requireText(t, r, largest)
 
 	require.EqualError(t, Publish(t.Context(), client, key, []byte(largest+"x"), rules.Options{}),
-		`redisrules: what is to be written to Redis key "weir:rules" is longer than 1 MiB (1048576 bytes)`)
+		`redisrules: the text for Redis key "weir:rules" is longer than 1 MiB (1048576 bytes)`)
 	requireText(t, r, largest)
 	server.MustDo("APPEND", key, "x")
 	_, err := r.Read(t.Context())

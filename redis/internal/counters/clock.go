@@ -9,19 +9,19 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// A Clock is the server's as far as it is known: this process's, until a script says how wrong that is. It
-// says which window of a calendar a script is told about ([limiter.Quota.Numbers]), no more.
+// A Clock is this process's clock, corrected to the server's when a script says how wrong it is. It
+// only chooses the calendar window whose numbers a request carries ([limiter.Quota.Numbers]).
 type Clock struct{ ahead atomic.Int64 }
 
 // Now is the time in microseconds since 1970.
 func (c *Clock) Now() int64 { return time.Now().UnixMicro() + c.ahead.Load() }
 
-// MostCorrections is how often a request is made anew for the server's time: a window may end
-// while it is on its way.
+// MostCorrections is how often a request may be encoded again for the server's time. A window may end
+// while the request is on its way.
 const MostCorrections = 3
 
-// Correct reports whether err is that a script was told about a window that the server's time is
-// not in. It returns that time, and the clock then goes by it. Such a script has done nothing.
+// Correct reports whether err says that a request carried a window that does not contain the server's
+// time. Such a script has changed nothing. Correct sets the clock to the server's time and returns it.
 func (c *Clock) Correct(err error) (now int64, ok bool) {
 	said, ok := err.(redis.Error)
 	if !ok {
@@ -40,5 +40,5 @@ func (c *Clock) Correct(err error) (now int64, ok bool) {
 	return now, true
 }
 
-// Set says what time it is.
+// Set sets the clock.
 func (c *Clock) Set(now int64) { c.ahead.Store(now - time.Now().UnixMicro()) }

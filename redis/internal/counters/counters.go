@@ -1,5 +1,5 @@
-// Package counters is what counters are in Redis, for all that count there: how they are named,
-// and how quotas and states are written. It decides on nothing.
+// Package counters says how counters in Redis are named, and how quotas and numbers are written there.
+// It decides nothing about limits.
 package counters
 
 import (
@@ -13,36 +13,35 @@ import (
 	"github.com/weirgo/weir/redis/internal/wire"
 )
 
-// Format is the version of what counters hold: a quota and a state, as decide.lua
-// and lease.lua write them. It is part of names, so that processes of two versions of
-// Weir on one Redis never read, or reset, what the other has written: beside each other they
-// count apart. A change of what is written changes the version.
+// Format is the version of a counter's value: a quota and a state, as decide.lua and lease.lua write
+// them. It is part of the names, so two versions of Weir on one Redis count apart and never read or
+// reset each other's values. Whoever changes what is written changes the version.
 const Format = "2"
 
-// placesFormat is the version of what counts events that are under way, as places.lua writes it.
+// placesFormat is the version of a value that counts slots in use, as places.lua writes it.
 const placesFormat = "1"
 
-// PlacesSuffix ends the names of what counts events that are under way, beside the counter of
-// the same rule. No counter is named like this: a tier's name is not empty, and has no colon.
+// PlacesSuffix ends the names of values that count slots in use. No other counter has such a name: a
+// tier's name is not empty, and its colons are escaped.
 const PlacesSuffix = "::places:" + placesFormat
 
-// Names names counters: prefix:2:{digest}:rule, or prefix:2:{digest}:rule:tier, where 2 is
-// the version of their format. The braces are a hash tag, so that in a Cluster all counters
-// of one key are on one node. Only the digest of what a client sent is ever part of a name.
+// Names makes the names of counters: prefix:2:{digest}:rule, or prefix:2:{digest}:rule:tier. 2 is the
+// version of the format. The braces are a hash tag, so in a Cluster all counters of a key are on one
+// node. What a client has sent is in a name only as a digest.
 type Names struct {
 	Prefix string // with the version
 	keyfunc.Digester
 }
 
-// New is the names of a store's counters in a format. The prefix may be empty.
+// New returns the names of a store's counters in a format. An empty prefix is wire.DefaultPrefix.
 func New(prefix string, secret []byte, format string) Names {
 	return Names{cmp.Or(prefix, wire.DefaultPrefix) + ":" + format, keyfunc.NewDigester(secret)}
 }
 
-// Tag is what stands for a key in its counters' names.
+// Tag is the digest of a key, which is in the names of its counters.
 func (n *Names) Tag(key string) keyfunc.Digest { return n.Digest(key) }
 
-// Name is the name of the counter of a key with that tag under q.
+// Name is the name of a key's counter under q. tag is the key's.
 func (n *Names) Name(tag keyfunc.Digest, q *limiter.Quota) string {
 	var space [128]byte
 	b := append(space[:0], n.Prefix...)
@@ -60,7 +59,7 @@ func (n *Names) Name(tag keyfunc.Digest, q *limiter.Quota) string {
 	return string(b)
 }
 
-// appendName escapes the colon, which separates, as in a URL.
+// appendName escapes colons, as a URL does: a colon separates the parts of a name.
 func appendName(b []byte, name string) []byte {
 	if !strings.ContainsAny(name, ":%") {
 		return append(b, name...)
@@ -78,7 +77,8 @@ func appendName(b []byte, name string) []byte {
 	return b
 }
 
-// AppendQuota writes q in 25 bytes, as it is stored too, for use at that time.
+// AppendQuota writes q in 25 bytes, as it is also stored. Of a calendar, these are of the window at
+// that time.
 func AppendQuota(b []byte, q *limiter.Quota, at int64) []byte {
 	b = append(b, byte(q.Algorithm()))
 	for _, n := range q.Numbers(at) {
@@ -87,12 +87,12 @@ func AppendQuota(b []byte, q *limiter.Quota, at int64) []byte {
 	return b
 }
 
-// AppendNumber writes an integer up to 2^53 as a double, as all numbers are in Lua.
+// AppendNumber writes an integer up to 2^53 as a double, Lua's only number.
 func AppendNumber(b []byte, n int64) []byte {
 	return binary.LittleEndian.AppendUint64(b, math.Float64bits(float64(n)))
 }
 
-// Number reads what AppendNumber, or a script, wrote.
+// Number reads what AppendNumber or a script has written.
 func Number(s string) int64 {
 	var b [8]byte
 	copy(b[:], s)

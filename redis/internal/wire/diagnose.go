@@ -15,11 +15,12 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// diagnosis bounds how long a diagnosis may take: some ways to a server heed no context.
+// diagnosis is the longest time of a diagnosis. Some dialers ignore their context.
 const diagnosis = time.Second
 
-// Diagnose names the server of one of so many parts. If that gave no answer, it tries to
-// reach it, as go-redis keeps to itself why it could not while it goes on trying.
+// Diagnose returns the address of the server that has one of the parts of the slots. If err says only
+// that there was no answer, Diagnose dials the server, and its error says why: go-redis does not
+// report that while it goes on trying.
 func (t *Transport) Diagnose(part, parts int, err error) (server string, _ error) {
 	mute, late := isMute(err), err
 	if mute {
@@ -29,7 +30,7 @@ func (t *Transport) Diagnose(part, parts int, err error) (server string, _ error
 		server string
 		err    error
 	}
-	steps := make(chan found, 2) // a late answer finds no reader
+	steps := make(chan found, 2) // so that a late goroutine does not block
 	go func() {
 		ctx, cancel := context.WithTimeout(context.Background(), diagnosis)
 		defer cancel()
@@ -53,7 +54,7 @@ func (t *Transport) Diagnose(part, parts int, err error) (server string, _ error
 	return f.server, f.err
 }
 
-// configured is the address that the client was given, or those that it finds a Cluster by.
+// configured is the address in the client's options, or the addresses of a Cluster.
 func (t *Transport) configured() string {
 	switch client := t.Client.(type) {
 	case *redis.Client:
@@ -64,10 +65,10 @@ func (t *Transport) configured() string {
 	return ""
 }
 
-// allShardsDown is what a Ring says, instead of why, once its own checks have failed.
+// allShardsDown is a Ring's error after its own checks have failed. It does not say why.
 const allShardsDown = "all ring shards are down"
 
-// isMute tells an error that says nothing about why there was no answer.
+// isMute reports whether err does not say why there was no answer.
 func isMute(err error) bool {
 	var known *diagnosed
 	if err == nil || errors.As(err, &known) {
@@ -76,14 +77,13 @@ func isMute(err error) bool {
 	return errors.Is(err, context.DeadlineExceeded) || strings.Contains(err.Error(), allShardsDown)
 }
 
-// A diagnosed is an error with what was found out about it.
+// A diagnosed is an error and the result of its diagnosis.
 type diagnosed struct{ err, found error }
 
 func (d *diagnosed) Error() string   { return d.err.Error() + ", " + d.found.Error() }
 func (d *diagnosed) Unwrap() []error { return []error{d.err, d.found} }
 
-// An endpoint is a server as its client reaches it: by the client's own Dialer, which may go
-// by a proxy, or ask sentinels.
+// An endpoint is a server and the client's own way to dial it, which may use a proxy or ask sentinels.
 type endpoint struct {
 	addr string
 	dial func(context.Context) (net.Conn, error)
@@ -94,7 +94,7 @@ func endpointOf(node *redis.Client) endpoint {
 	return endpoint{o.Addr, func(ctx context.Context) (net.Conn, error) { return o.Dialer(ctx, o.Network, o.Addr) }}
 }
 
-// reach is whether connections to nodes can be made.
+// reach dials nodes, and returns the result as a part of a sentence.
 func reach(ctx context.Context, nodes []endpoint, unknown error) error {
 	if unknown != nil {
 		return fmt.Errorf("and cannot be reached: %w", unknown)
@@ -109,8 +109,8 @@ func reach(ctx context.Context, nodes []endpoint, unknown error) error {
 	return errors.New("though it accepts connections")
 }
 
-// nodes are those that a part is on, as the client knows them: of a Ring all, those too that it
-// counts as down.
+// nodes are the servers that may have a part. Of a Ring these are all, also those that it counts as
+// down.
 func (t *Transport) nodes(ctx context.Context, part, parts int) (nodes []endpoint, _ error) {
 	switch client := t.Client.(type) {
 	case *redis.Client:
@@ -134,7 +134,7 @@ func (t *Transport) nodes(ctx context.Context, part, parts int) (nodes []endpoin
 	return nodes, nil
 }
 
-// keyInPart is a key in the slots of a part, which are mostly on one node.
+// keyInPart returns a key in the slots of a part. Mostly one node has all of them.
 func keyInPart(part, parts int) string {
 	for i := 0; ; i++ {
 		if key := strconv.Itoa(i); int(SlotOf([]byte(key)))*parts/Slots == part {
@@ -143,7 +143,7 @@ func keyInPart(part, parts int) string {
 	}
 }
 
-// addresses names nodes for people.
+// addresses lists the addresses of nodes for a message.
 func addresses(nodes []endpoint) string {
 	var names []string
 	for _, node := range nodes {

@@ -12,7 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// A failure is why Redis did not do what it was asked for.
+// A failure is an error of a call of Redis, as a package returns it.
 type failure struct {
 	pkg      string
 	err      error
@@ -20,19 +20,19 @@ type failure struct {
 }
 
 func (f *failure) Error() string {
-	// Redis repeats a command that it does not know, script and all.
+	// Redis quotes a command that it does not know, with the whole script.
 	said, _, _ := strings.Cut(f.err.Error(), ", with args beginning with")
 	return f.pkg + ": " + said
 }
 
 func (f *failure) Unwrap() error { return f.err }
 
-// Unusable is for package failover.
+// Unusable tells package failover that the server cannot run the scripts.
 func (f *failure) Unusable() bool { return f.unusable }
 
-// A silence is a call that ended without an answer, of which err says no more than that.
+// A silence is the error of a call whose time was up. The cause err says no more than that.
 type silence struct {
-	in  time.Duration // 0: it is not known
+	in  time.Duration // 0: unknown
 	err error
 }
 
@@ -50,11 +50,11 @@ func (s *silence) Error() string {
 	return fmt.Sprintf("Redis gave no answer in %v", s.in)
 }
 
-// ErrAnswer is for an answer that is not understood.
-var ErrAnswer = errors.New("the answer is none that the script can have given")
+// ErrAnswer is the error of an answer that cannot be read.
+var ErrAnswer = errors.New("the answer cannot be one of the script")
 
-// Failed is err as a package returns it, of a call that had so much time, if that is known. Its
-// text begins with the package, once.
+// Failed returns err as the error of a package. Its text begins with the package's name, once. The
+// call had the time in, or an unknown one if in is 0.
 func (t *Transport) Failed(pkg string, err error, in time.Duration) error {
 	var failed *failure
 	if err == nil || errors.As(err, &failed) {
@@ -68,32 +68,31 @@ func (t *Transport) Failed(pkg string, err error, in time.Duration) error {
 	return &failure{pkg, err, errors.As(err, &said) && t.isUnusable(said.Error())}
 }
 
-// isTimeout reports that an error says only that time was up, if only that of a connection that
-// was being made.
+// isTimeout reports whether err is a deadline's, or the timeout of a connection.
 func isTimeout(err error) bool {
 	var timeout net.Error
 	return errors.Is(err, context.DeadlineExceeded) || errors.As(err, &timeout) && timeout.Timeout()
 }
 
 var (
-	// passing are codes of answers that a healthy server gives too, for a time. What a
-	// script comes upon stands within the answer where it is Redis 6 that says so.
+	// passing are codes of errors that a working server may return for a while. Redis 6 has the
+	// error of a script's command within its answer.
 	passing = []string{
 		"OOM ", "READONLY ", "MISCONF ", "NOREPLICAS ", "LOADING ", "BUSY ", "MASTERDOWN ", "CLUSTERDOWN ", "TRYAGAIN ",
 		"NOAUTH ", "WRONGPASS ", "SCRIPT KILL",
 	}
-	// unfit is of answers that come again however often the script is sent: there is no such
-	// command, the user may not run it, the script does not run.
+	// unfit are parts of errors that return however often the script is sent: the command does
+	// not exist, the user may not run it, the script fails.
 	unfit = []string{
 		"unknown command", "unsupported command", "NOPERM ", "can't run this command",
 		"Error running script", "Error compiling script", "user_script", "nonexistent global variable",
 		"cluster support disabled",
 	}
-	// elsewhere is of a Cluster's answers to a client that is not for one.
+	// elsewhere are a Cluster's errors to a client that is for one server.
 	elsewhere = []string{"MOVED ", "ASK ", "CROSSSLOT "}
 )
 
-// isUnusable reports that a server that says this can't run the scripts, as it is configured.
+// isUnusable reports whether the error says that the server, as configured, cannot run the scripts.
 func (t *Transport) isUnusable(said string) bool {
 	within := func(s string) bool { return strings.Contains(said, s) }
 	if slices.ContainsFunc(passing, within) {
@@ -103,8 +102,8 @@ func (t *Transport) isUnusable(said string) bool {
 		!t.Split && slices.ContainsFunc(elsewhere, func(s string) bool { return strings.HasPrefix(said, s) })
 }
 
-// Join is errors.Join of those that say different things: a node that is down fails all
-// scripts that were sent to it.
+// Join is errors.Join without errors of the same text: a node that is down fails each script that
+// was sent to it.
 func Join(errs []error) error {
 	said := make(map[string]bool, len(errs))
 	var different []error

@@ -6,7 +6,7 @@ import (
 	"sync"
 )
 
-// A Script is one that Redis knows by the hash of its source, once it was told the source.
+// A Script is a Lua script. Redis knows it by the hash of its source, after it has run the source once.
 type Script struct {
 	Source string
 
@@ -14,11 +14,10 @@ type Script struct {
 	hash string
 }
 
-// NewScript returns a script. Nothing is hashed before the script is sent.
+// NewScript returns a script. It does not compute the hash: the first request does.
 func NewScript(source string) *Script { return &Script{Source: source} }
 
-// put makes args[0] and args[1] what has Redis run the script: by its hash, or by its source
-// where Redis has to be told that.
+// put sets args[0] and args[1] to the command that runs the script, by its hash or its source.
 func (s *Script) put(args []any, withSource bool) {
 	if hash := s.name(); hash != "" && !withSource {
 		args[0], args[1] = "evalsha", hash
@@ -27,8 +26,7 @@ func (s *Script) put(args []any, withSource bool) {
 	args[0], args[1] = "eval", s.Source
 }
 
-// name is what Redis knows the script by, or "" in a process that is not allowed
-// SHA-1: its scripts travel with their source.
+// name is the script's hash, or "" in a process that may not use SHA-1: it sends the source each time.
 func (s *Script) name() string {
 	s.once.Do(func() { s.hash = hashOf(s.Source) })
 	return s.hash

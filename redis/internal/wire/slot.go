@@ -1,10 +1,10 @@
 package wire
 
-// Slots is how many a Redis Cluster has.
+// Slots is the number of slots in a Redis Cluster.
 const Slots = 16384
 
-// SlotOf is where in a Cluster the keys with a tag are: CRC16 (XMODEM) of the tag, as
-// the Redis Cluster specification says.
+// SlotOf is the slot of keys with a tag in a Cluster: CRC16 (XMODEM) of the tag, as the Redis Cluster
+// specification says.
 func SlotOf(text []byte) uint16 {
 	crc := uint16(0)
 	for _, c := range text {

@@ -12,33 +12,33 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// A Transport brings scripts to Redis, through any client of go-redis.
+// A Transport sends scripts to Redis, through any client of go-redis.
 type Transport struct {
 	Client redis.UniversalClient
 
-	// Split is set where a script reaches only keys of one tag: in a Cluster or a Ring.
+	// Split says that a script can use keys of one tag only, as in a Cluster or a Ring.
 	Split bool
 
-	// TestClock is the server's time in tests that move it, as arguments of scripts.
+	// TestClock, in tests only, is the server's time as arguments of scripts.
 	TestClock func() []any
 }
 
-// NewTransport returns a Transport for a client. What holds for a Ring holds for a client
-// around another one too.
+// NewTransport returns a Transport for a client. It treats a type that it does not know as a Ring.
 func NewTransport(client redis.UniversalClient) *Transport {
 	_, isSingle := client.(*redis.Client)
 	return &Transport{Client: client, Split: !isSingle}
 }
 
-// Settling is how many deadlines a client made by Within may take for a connection, or for an
-// answer that no caller waits for any more.
+// Settling is how many deadlines a client that Within has made may take to make a connection, or to
+// get an answer that no caller waits for any more.
 const Settling = 20
 
-// Within is the transport with that deadline on round trips, and whether its client keeps it.
+// Within returns a transport with that deadline on round trips, and reports whether the client keeps
+// deadlines.
 //
-// A client for one server can be made to, by a copy that has its connections but may lack
-// its hooks, so it is used only where it has to be. Two do not keep deadlines whatever
-// they are told: go-redis dials TLS without one, and asks sentinels without one.
+// If a client for one server ignores them, Within copies it. The copy shares the connections and may
+// lack hooks. Two kinds of client cannot keep a deadline: go-redis dials TLS without one, and asks
+// sentinels without one.
 func (t *Transport) Within(timeout time.Duration) (_ *Transport, keeps bool) {
 	client, ok := t.Client.(*redis.Client)
 	if !ok {
@@ -51,17 +51,17 @@ func (t *Transport) Within(timeout time.Duration) (_ *Transport, keeps bool) {
 	if o.ContextTimeoutEnabled {
 		return t, true
 	}
-	client = client.WithTimeout(Settling * timeout) // contexts have shorter ones
+	client = client.WithTimeout(Settling * timeout) // contexts have shorter deadlines
 	client.Options().ContextTimeoutEnabled = true
-	// A take that is sent again may count twice, and a refused connection is known at once.
+	// A take that is sent again may count twice, and a refused connection needs no second try.
 	client.Options().MaxRetries = 0
 	other := *t
 	other.Client = client
 	return &other, true
 }
 
-// Bounded is Within where that can be had. Elsewhere a client for one server at least waits no
-// longer than that for bytes to arrive.
+// Bounded is Within, and if the client cannot keep deadlines but is for one server, it waits no longer
+// than the timeout for each read.
 func (t *Transport) Bounded(timeout time.Duration) *Transport {
 	t, _ = t.Within(timeout)
 	client, ok := t.Client.(*redis.Client)
@@ -73,24 +73,24 @@ func (t *Transport) Bounded(timeout time.Duration) *Transport {
 	return &other
 }
 
-// sentinelAddr is the address of a client of redis.NewFailoverClient's.
+// sentinelAddr is the Addr of a client that redis.NewFailoverClient has made.
 const sentinelAddr = "FailoverClient"
 
-// FirstKey is where in a Request's Args the keys begin.
+// FirstKey is the index of the first key in a Request's Args.
 const FirstKey = 3
 
-// A Request is a run of a script, and what came of it.
+// A Request is one run of a script, and then its answer.
 type Request struct {
 	Script     *Script
-	Args       []any // two that are filled in, the number of keys, keys, arguments
-	WithSource bool  // Redis has to be told the script
+	Args       []any // two that Send fills in, the number of keys, the keys, the arguments
+	WithSource bool  // send the script's source, not its hash
 	Alone      bool  // not in a pipeline
-	Once       bool  // not sent again after an answer was lost, as it would count twice
+	Once       bool  // if the answer is lost, do not send again: it would count twice
 
 	answer command
 }
 
-// NewRequest is a Request without more to it.
+// NewRequest returns a Request with these keys and arguments.
 func NewRequest(s *Script, keys []string, args ...any) *Request {
 	r := &Request{Script: s, Args: make([]any, FirstKey, FirstKey+len(keys)+len(args))}
 	r.Args[FirstKey-1] = len(keys)
@@ -101,7 +101,7 @@ func NewRequest(s *Script, keys []string, args ...any) *Request {
 	return r
 }
 
-// Err is why the script did not return anything, or nil.
+// Err returns why there is no answer, or nil.
 func (r *Request) Err() error {
 	if err := r.answer.tryAgain; err != nil {
 		return err
@@ -109,7 +109,7 @@ func (r *Request) Err() error {
 	return r.answer.Err()
 }
 
-// Text is what the script returned, or an error.
+// Text returns the answer, a string.
 func (r *Request) Text() (string, error) {
 	if err := r.Err(); err != nil {
 		return "", err
@@ -117,7 +117,7 @@ func (r *Request) Text() (string, error) {
 	return r.answer.Text()
 }
 
-// Strings is what the script returned, or an error.
+// Strings returns the answer, an array of strings.
 func (r *Request) Strings() ([]string, error) {
 	if err := r.Err(); err != nil {
 		return nil, err
@@ -125,7 +125,7 @@ func (r *Request) Strings() ([]string, error) {
 	return r.answer.StringSlice()
 }
 
-// Numbers is what the script returned, or an error.
+// Numbers returns the answer, an array of integers.
 func (r *Request) Numbers() ([]int64, error) {
 	if err := r.Err(); err != nil {
 		return nil, err
@@ -133,8 +133,8 @@ func (r *Request) Numbers() ([]int64, error) {
 	return r.answer.Int64Slice()
 }
 
-// Amend changes r so that it succeeds where Redis did not run it for want of its source, or of
-// some of its keys, and reports whether that was the error.
+// Amend changes r so that it can be sent again, if err says that Redis lacked the script's source or
+// some of the keys. It reports whether it did.
 func (r *Request) Amend(err error) bool {
 	switch {
 	case err == nil:
@@ -149,7 +149,7 @@ func (r *Request) Amend(err error) bool {
 	return true
 }
 
-// Run sends requests, and again those that can be amended.
+// Run sends requests, and sends those again that Amend changes.
 func (t *Transport) Run(ctx context.Context, requests ...*Request) {
 	for rest := slices.Clone(requests); len(rest) > 0; {
 		t.Send(ctx, rest)
@@ -157,7 +157,7 @@ func (t *Transport) Run(ctx context.Context, requests ...*Request) {
 	}
 }
 
-// Send brings requests to Redis, in one round trip for each server.
+// Send sends requests, in one round trip to each server.
 func (t *Transport) Send(ctx context.Context, requests []*Request) {
 	for _, r := range requests {
 		args := r.Args
@@ -171,7 +171,7 @@ func (t *Transport) Send(ctx context.Context, requests []*Request) {
 		}
 		r.answer.Cmd = redis.NewCmd(ctx, args...)
 	}
-	// A command has its error, here and below.
+	// Each command holds its error.
 	if len(requests) == 1 {
 		_ = t.Client.Process(ctx, &requests[0].answer)
 		return
@@ -187,24 +187,25 @@ func (t *Transport) Send(ctx context.Context, requests []*Request) {
 	_, _ = pipeline.Exec(ctx)
 }
 
-// A command is one of several that go out together, or one that must not be sent twice.
+// A command corrects two habits of go-redis with commands in a pipeline.
 //
-// A Cluster asks for a script to be tried again while of its keys' slot some are on one node and
-// some on another. go-redis then repeats all that went to the node, if it was the first, though
-// others have been run; or none. So it does not get to know, and the script is tried again alone:
-// then go-redis knows, and repeats that one.
+// While a Cluster moves the keys of a slot, it answers TRYAGAIN to a script whose keys are on two
+// nodes. If that command was the first in the pipeline, go-redis repeats the whole pipeline, though
+// other commands have been run; otherwise it repeats none. So a command hides TRYAGAIN from go-redis,
+// and Amend has it sent again alone. Then go-redis repeats that command only.
 //
-// If an answer is lost, clients for a Cluster and a Ring send a command again, and with it all
-// that went to the node, whatever their options say. See [once].
+// If an answer is lost, clients for a Cluster and a Ring send the whole pipeline again, whatever their
+// options say. [once] prevents that.
 type command struct {
 	*redis.Cmd
 	isAlone    bool
 	tryAgain   error
 	answered   bool        // Redis has run it
-	unanswered atomic.Bool // it is written, and Redis has not said that it did not run it
+	unanswered atomic.Bool // it was written, and Redis may have run it
 }
 
-// SetErr is called with every answer, and with what became of what was not answered.
+// SetErr implements [redis.Cmder]. go-redis calls it with each answer, and with the error of a command
+// without one.
 func (c *command) SetErr(err error) {
 	if errors.Is(err, errSentBefore) && (c.answered || c.Err() != nil) {
 		return // there is an answer, or an error that says why there is none
@@ -220,12 +221,12 @@ func (c *command) SetErr(err error) {
 	c.Cmd.SetErr(err)
 }
 
-// errSentBefore is for a command that go-redis was about to send again.
+// errSentBefore keeps go-redis from sending a command again.
 var errSentBefore = errors.New("no answer from Redis, and what may have been counted is not sent again")
 
-// A once is an argument that go-redis cannot write twice, unless Redis has said in between that it
-// did not run the command, but moved it to another node, say. go-redis drops the connection, and
-// with it what it had not written yet.
+// A once is an argument that go-redis can write only once, unless Redis has answered in between that it
+// did not run the command (MOVED, say). The error of the second write makes go-redis drop the
+// connection, with everything that it had not written yet.
 type once struct {
 	argument   any
 	unanswered *atomic.Bool
@@ -242,23 +243,23 @@ func (o *once) MarshalBinary() ([]byte, error) {
 	return o.argument.([]byte), nil
 }
 
-// isUnknown reports that the server has not seen the script, or not since it was restarted.
+// isUnknown reports whether the server lacks the script's source.
 func isUnknown(err error) bool { return strings.HasPrefix(err.Error(), "NOSCRIPT") }
 
-// isTryAgain reports that the keys' slot is being moved, and they are not all on one node.
+// isTryAgain reports whether the keys are on two nodes, as their slot is being moved.
 func isTryAgain(err error) bool { return strings.HasPrefix(err.Error(), "TRYAGAIN") }
 
-// IsAnswer tells an answer, if only an error, from none.
+// IsAnswer reports whether err came from Redis itself, or is nil.
 func IsAnswer(err error) bool {
 	said := redis.Error(nil)
 	return err == nil || errors.As(err, &said)
 }
 
-// Patience is how long a call waits for Redis where its context has no deadline.
+// Patience is how long a call waits for Redis if its context has no deadline.
 const Patience = time.Second
 
-// Call calls do and returns when that does or ctx ends: go-redis heeds the deadline of a
-// context only if its options say so, and do may outlast its caller.
+// Call calls do, and returns when do returns or ctx ends. Then do may still run: go-redis keeps the
+// deadline of a context only if its options say so.
 func Call[T any](ctx context.Context, do func(context.Context) (T, error)) (answer T, err error) {
 	if _, has := ctx.Deadline(); !has {
 		limited, cancel := context.WithTimeoutCause(ctx, Patience, &silence{in: Patience})

@@ -1,6 +1,5 @@
-// Package wire is what the packages that speak Redis share: the one way to call it, with its
-// deadlines, errors and their diagnosis; scripts; and what is allowed in a prefix. It decides
-// on nothing.
+// Package wire is how Weir's packages talk to Redis: scripts, deadlines, messages, errors and their
+// diagnosis, and the check of a prefix. It decides nothing about limits.
 package wire
 
 import (
@@ -14,13 +13,13 @@ import (
 	"github.com/weirgo/weir/keyfunc"
 )
 
-// DefaultPrefix begins the names in Redis where none is given.
+// DefaultPrefix begins the names in Redis if a program sets no prefix.
 const DefaultPrefix = "weir"
 
 const longestPrefix = 64
 
-// Check returns everything that is wrong with a prefix and a secret, for the package of that
-// name. The errors name the fields Prefix and Secret, and nothing of the secret itself.
+// Check returns everything that is wrong with the options Prefix and Secret of package pkg. The errors
+// do not show the secret.
 func Check(pkg, prefix string, secret []byte) (errs []error) {
 	if len(prefix) > longestPrefix {
 		errs = append(errs, fmt.Errorf("%s: Prefix %.20q... has %d characters: at most %d are allowed", pkg, prefix, len(prefix), longestPrefix))
@@ -34,16 +33,16 @@ func Check(pkg, prefix string, secret []byte) (errs []error) {
 	return errs
 }
 
-// IsNil reports that a client is none, whatever its type.
+// IsNil reports whether a client is nil, or a nil pointer.
 func IsNil(client redis.UniversalClient) bool {
 	v := reflect.ValueOf(client)
 	return client == nil || v.Kind() == reflect.Pointer && v.IsNil()
 }
 
-// errNoStruct is what to do about it: use no miniredis.
+// errNoStruct is the error of a server such as miniredis.
 var errNoStruct = errors.New("the server's Lua lacks the library struct, as miniredis's does: there only counters are supported, and neither leases nor bans; use a Redis")
 
-// plainly is err, or what to do about it.
+// plainly returns err, and what to do if the server lacks the library struct.
 func plainly(err error) error {
 	if err != nil && strings.Contains(err.Error(), "nonexistent global variable 'struct'") {
 		return fmt.Errorf("%w (%w)", errNoStruct, err)
