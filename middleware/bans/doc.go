@@ -1,5 +1,5 @@
-// Package bans keeps which keys are locked out, and until when: by hand, or because a client
-// went on after it was refused, each time for longer.
+// Package bans keeps lists of banned keys. An operator bans a key by hand, or a rule bans it because
+// the client went on after it was refused, each time for longer.
 //
 //	list, err := bans.New(bans.Options{})
 //	...
@@ -7,6 +7,5 @@
 //		// 403, or 429 with Retry-After until ban.Until
 //	}
 //
-// [Memory] is the list inside the process. The list that processes share is in package
-// redisbans.
+// [Memory] is the list inside the process. Package redisbans has a list that processes share.
 package bans

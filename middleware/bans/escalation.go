@@ -8,15 +8,14 @@ import (
 	"github.com/weirgo/weir/internal/invalid"
 )
 
-// An Escalation bans a key that a rule refused, or that had answers which count, After times
-// Within so much time. The first
-// ban is as long as Ban, and each one after it Factor times as long, up to Max. Repetitions
-// are forgotten when a key was not banned again within Max after its last ban ended.
+// An Escalation bans a key after After refusals by a rule Within a time, or after that many answers
+// that count. The first ban lasts Ban, and each further ban Factor times as long, up to Max. If a key
+// is not banned again within Max after a ban has ended, the next ban lasts Ban again.
 //
-// Only a key of the client's own is banned: not one that clients share, be it a rule's
-// counter of requests without a key, nor the address of a proxy that does not name its
-// client (see keyfunc.Class). Nor is a key for which the store had no room, as what others
-// used up is no fault of its own (see limiter.Decision.Overflow).
+// Only keys of a single client are banned. Shared keys are not, such as a rule's counter for requests
+// without a key, or a proxy that does not name its client (see keyfunc.Class). Neither are keys that
+// the store had no room for, because other clients used up their counter (see
+// limiter.Decision.Overflow).
 type Escalation struct {
 	After  int           // refusals, from 1 to 10,000
 	Within time.Duration // at most 366 days
@@ -24,8 +23,8 @@ type Escalation struct {
 	Factor float64       // from 1 to 1000. Zero: 2
 	Max    time.Duration // at least Ban, at most 366 days. Zero: 24 hours, or Ban if it is longer
 
-	// Outcomes counts answers in place of refusals: those that the rule counts, such as failed
-	// logins (see middleware.Rule.Counts).
+	// Outcomes counts answers in place of refusals: the answers that middleware.Rule.Counts names,
+	// such as failed logins.
 	Outcomes bool
 }
 
@@ -36,7 +35,7 @@ const (
 	defaultMax    = 24 * time.Hour
 )
 
-// WithDefaults is e with what zero stands for in Factor and Max.
+// WithDefaults returns e with the defaults of Factor and Max.
 func (e Escalation) WithDefaults() Escalation {
 	e.Factor = cmp.Or(e.Factor, defaultFactor)
 	e.Max = cmp.Or(e.Max, max(defaultMax, e.Ban))
@@ -55,7 +54,7 @@ func (e Escalation) Validate() error {
 	return errors.Join(append(errs, e.checkBan())...)
 }
 
-// checkBan is what a [List] needs to be right, which is told when to ban.
+// checkBan checks the fields that a [List] uses.
 func (e Escalation) checkBan() error {
 	e = e.WithDefaults()
 	var errs []error
@@ -81,7 +80,7 @@ func wrong(field, reason string, args ...any) error {
 	return invalid.New("bans", "%s "+reason, append([]any{invalid.Name(field)}, args...)...)
 }
 
-// CheckEscalation is the error of [List.Escalate] for what it does not take, or nil.
+// CheckEscalation returns the error of [List.Escalate] for wrong arguments, or nil.
 func CheckEscalation(rule string, e Escalation) error {
 	var err error
 	if rule == "" {
@@ -90,8 +89,8 @@ func CheckEscalation(rule string, e Escalation) error {
 	return errors.Join(err, e.checkBan())
 }
 
-// Duration is the length of the times-th ban in a row, counted from 1: in whole milliseconds,
-// and never above Max.
+// Duration returns the length of the times-th ban in a row, counted from 1. It is whole milliseconds
+// and at most Max.
 //
 // bans.lua in package redisbans multiplies in the same order, so that both round alike.
 func (e Escalation) Duration(times int) time.Duration {

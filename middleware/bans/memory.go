@@ -16,14 +16,14 @@ import (
 
 // Options are what [New] takes. The zero value consists of the defaults.
 type Options struct {
-	// MaxBans bounds how many keys are remembered at once, with those that have a ban which is over
-	// and repetitions that still count: from 1 to 10 million. Zero: 100,000. A key takes
-	// some 260 bytes, its own length and that of its notes. Keys longer than 256 bytes are kept as digests.
+	// MaxBans bounds the keys in the list, from 1 to 10 million. Keys whose ban has ended stay while
+	// their repetitions count. Zero: 100,000. A key takes some 260 bytes plus its length and its
+	// notes. Keys longer than 256 bytes are kept as digests.
 	MaxBans int
 
-	// Secret keys these digests: 16 bytes or more, and the same as in redisstore.Options, so
-	// that a client has one digest everywhere. Empty: the digests are SHA-256, which
-	// can be guessed; see [keyfunc.Digester].
+	// Secret keys these digests. It has 16 bytes or more. Use the Secret of redisstore.Options, so that
+	// a client has one digest everywhere. Empty: the digests are SHA-256, and the key behind one can be
+	// guessed; see [keyfunc.Digester].
 	Secret []byte
 }
 
@@ -34,13 +34,11 @@ const (
 
 // Memory is the list inside the process.
 //
-// At MaxBans, a new ban takes the place of a key that is not banned any more and is remembered
-// only for its repetitions; else of the ban by escalation that ends first; else, if the new
-// ban is by hand, of the ban by hand that ends first. Permanent bans never give way. Bans that
-// are over are dropped when others come, or are looked for: there is no goroutine and nothing
-// to close.
+// At MaxBans, a new ban evicts a key whose ban has ended; if there is none, the ban by escalation that
+// ends first; and if the new ban is by hand, the ban by hand that ends first. Permanent bans are never
+// evicted. Other calls drop bans that have ended: there is no goroutine, and nothing to close.
 //
-// Time is the process's monotonic clock, so setting the system's clock has no effect.
+// Time is the process's monotonic clock: changes of the system's clock have no effect.
 type Memory struct {
 	start   time.Time
 	max     int
@@ -87,7 +85,7 @@ func Must(m *Memory, err error) *Memory {
 // never is when a permanent ban ends.
 const never = math.MaxInt64
 
-// unknown is a time before all that is known.
+// unknown is a time before all others.
 const unknown = math.MinInt64
 
 func (m *Memory) now() int64 { return int64(time.Since(m.start)) }
@@ -212,14 +210,13 @@ func (m *Memory) All(context.Context) ([]Ban, error) {
 	return list, nil
 }
 
-// Each calls f with all that is known, in no order: bans in force, and bans that are over and
-// have repetitions that are remembered, until that long after Until. It is for keeping the list
-// elsewhere as well. f must not call m.
+// Each calls f for each ban, in no order: bans in force, and ended bans whose repetitions count until
+// remember after Until. It is for copying the list elsewhere. f must not call m.
 func (m *Memory) Each(f func(b Ban, remember time.Duration)) {
 	m.each(func(e *entry) { f(m.ban(e), e.remember) })
 }
 
-// each calls f with the entries of one moment: it holds up changes.
+// each calls f for each entry, under the lock.
 func (m *Memory) each(f func(*entry)) {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
@@ -228,11 +225,9 @@ func (m *Memory) each(f func(*entry)) {
 	}
 }
 
-// Restore puts a ban into the list as it is: one that [Memory.Each] gave, here or in another
-// process with the same Secret. It replaces what is known of the key. A ban that is over, and
-// has no repetitions to remember any more, leaves nothing. The error is [ErrFull],
-// or about a b.Times or a remember that is negative, an end too far away, a b.Digest that
-// is none, or notes that [Noted] does not take.
+// Restore adds a ban from [Memory.Each], of this list or of another process with the same Secret. It
+// replaces the key's entry. A ban that has ended and is no longer remembered leaves no entry. The error
+// is [ErrFull], or says which argument is wrong.
 func (m *Memory) Restore(b Ban, remember time.Duration) error {
 	if b.Times < 0 || remember < 0 || remember > MaxDuration {
 		return fmt.Errorf("bans: Times is %d, remembered for %v: neither may be negative, nor the latter more than %v", b.Times, remember, MaxDuration)
@@ -276,10 +271,10 @@ func (m *Memory) Restore(b Ban, remember time.Duration) error {
 
 // Stats are the figures of [Memory.Stats].
 type Stats struct {
-	Bans       int    // in force, or over and not yet dropped
-	Remembered int    // keys that are not banned and have repetitions that count
-	Evicted    uint64 // bans that gave way to others at MaxBans
-	Forgotten  uint64 // keys with repetitions that gave way to bans at MaxBans
+	Bans       int    // in force, or ended and not yet dropped
+	Remembered int    // keys whose ban has ended and whose repetitions count
+	Evicted    uint64 // bans that were evicted at MaxBans
+	Forgotten  uint64 // keys with repetitions that were evicted at MaxBans
 }
 
 // Stats returns the list's figures.

@@ -7,21 +7,20 @@ import (
 	"unicode/utf8"
 )
 
-// A Note says of a ban by hand why there is one, and by whom: [Reason] and [By].
+// A Note is a remark on a ban by hand: [Reason] or [By].
 type Note func(*Ban)
 
-// Reason is why a key is banned: at most [MaxReason] bytes that can be printed, in one line.
+// Reason says why a key is banned, in one line of at most [MaxReason] printable bytes.
 func Reason(text string) Note { return func(b *Ban) { b.Reason = text } }
 
-// By is the operator or the program that banned the key: at most [MaxBy] bytes that can be
-// printed, in one line.
+// By names the operator or program that banned the key, in one line of at most [MaxBy] printable bytes.
 func By(name string) Note { return func(b *Ban) { b.By = name } }
 
 // MaxReason and MaxBy bound a ban's notes, in bytes.
 const MaxReason, MaxBy = 200, 100
 
-// Noted is a Ban with nothing but these notes, or what is wrong with them. It is for what
-// implements [List].
+// Noted returns a Ban with these notes alone, or what is wrong with them. It is for implementations of
+// [List].
 func Noted(notes ...Note) (Ban, error) {
 	var b Ban
 	for _, note := range notes {

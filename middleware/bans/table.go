@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// A state is what is known of a key.
+// A state is the ban of a key, or its last ban.
 type state struct {
 	rule     string
 	until    int64 // in nanoseconds since the list's start, as all times here
@@ -18,7 +18,7 @@ type state struct {
 	reason, by string // of a ban by hand
 }
 
-// forgottenAt is when the state says nothing any more.
+// forgottenAt is when the ban has ended and its repetitions no longer count.
 func (s *state) forgottenAt() int64 {
 	if s.until > math.MaxInt64-int64(s.remember) {
 		return never
@@ -34,7 +34,7 @@ type entry struct {
 	index int // in the queue
 }
 
-// A class of entries gives way before the next one.
+// A class orders entries for eviction: a lower one is evicted first.
 type class int
 
 const (
@@ -45,7 +45,7 @@ const (
 	classes = 3
 )
 
-// due is when an entry leaves its class, as its ban is over or its repetitions are forgotten.
+// due is when an entry leaves its class: its ban ends, or its repetitions are forgotten.
 func (e *entry) due() int64 {
 	if e.class == remembered {
 		return e.forgottenAt()
@@ -84,14 +84,14 @@ func (q queue) first() *entry {
 	return q[0]
 }
 
-// longestKey is the longest that is kept, as a client may choose the length of its key.
+// longestKey is the longest key that is kept as it is: clients choose the length of keys.
 const longestKey = 256
 
-// digestMark begins the id of a key that is kept as its digest. Keys that begin with it are kept
-// so too, and no key is the id of another one.
+// digestMark begins the id of a key that is kept as a digest. Keys that begin with it are kept as digests
+// too, so no key equals the id of another.
 const digestMark = "\x00"
 
-// idOf is what a key is kept as: the key itself, or of a long one the digest.
+// idOf is the id of a key: the key itself, or the digest of a long key.
 func (m *Memory) idOf(key string) string {
 	if len(key) <= longestKey && !strings.HasPrefix(key, digestMark) {
 		return key
@@ -113,7 +113,7 @@ func (m *Memory) ban(e *entry) Ban {
 	return b
 }
 
-// remembered is the entry of a key if it still counts, or nil.
+// remembered is the entry of a key, or nil if it no longer counts.
 func (m *Memory) remembered(id string, now int64) *entry {
 	e := m.entries[id]
 	if e == nil || now >= e.forgottenAt() {
@@ -151,7 +151,7 @@ func (m *Memory) put(id string, s state, now int64) error {
 	return nil
 }
 
-// makeRoom drops an entry that gives way to a new one of this class, if there is any.
+// makeRoom evicts an entry for a new one of this class, if there is one to evict.
 func (m *Memory) makeRoom(of class) bool {
 	for class := range of + 1 {
 		e := m.queues[class].first()
@@ -174,11 +174,11 @@ func (m *Memory) drop(e *entry) {
 	delete(m.entries, e.id)
 }
 
-// maxExpired bounds how many entries of a class one call drops. A call adds one at most, so few
-// are ever left.
+// maxExpired bounds how many entries of a class one call drops. A call adds at most one entry, so few
+// expired entries ever remain.
 const maxExpired = 16
 
-// expire drops some of the entries that say nothing any more.
+// expire drops entries that no longer count.
 func (m *Memory) expire(now int64) {
 	for class := range class(classes) {
 		for range maxExpired {
@@ -198,7 +198,7 @@ func (m *Memory) expire(now int64) {
 	m.settle()
 }
 
-// settle brings what Find reads in line with the queues.
+// settle updates the atomics that Find reads.
 func (m *Memory) settle() {
 	next := int64(never)
 	for class := escalated; class < classes; class++ {
