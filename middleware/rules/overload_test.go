@@ -62,8 +62,8 @@ func TestOverloadIsExplained(t *testing.T) {
 		q    rules.Request
 		want string
 	}{
-		{rules.Request{Path: "/", Tier: "free"}, `2 overload: takes a place of the service's overload limit, in level "free", 2 of 3`},
-		{rules.Request{Path: "/"}, `2 overload: takes a place of the service's overload limit, in level "others", 3 of 3`},
+		{rules.Request{Path: "/", Tier: "free"}, `2 overload: acquires a slot of the service's overload limit, in level "free", 2 of 3`},
+		{rules.Request{Path: "/"}, `2 overload: acquires a slot of the service's overload limit, in level "others", 3 of 3`},
 		{rules.Request{Path: "/poll"}, "2 overload: exempt from the overload limit"},
 		{rules.Request{Path: "/healthz"}, "4 allow: on the list: not limited"},
 	} {

@@ -13,7 +13,7 @@ import (
 	"github.com/weirgo/weir/middleware"
 )
 
-// Clients that keep their requests waiting: they hold a place only while a handler works.
+// Clients that keep their requests waiting: they hold a slot only while a handler works.
 
 func TestARequestCountsWhileItsHandlerWorks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -9,72 +9,72 @@ import (
 	"github.com/weirgo/weir/middleware"
 )
 
-// A gate admits requests by one meter, and has the others wait.
+// A gate admits requests up to the limit of its meter, and queues the others.
 type gate struct {
 	maxWait time.Duration
 	start   time.Time
-	tell    func(p *place, admitted bool) // is called under the lock for one that waited
-	later   func()                        // sweeps after sweepEvery
+	tell    func(p *slot, admitted bool) // is called under the lock for a request that waited
+	later   func()                       // sweeps after sweepEvery
 
 	mu      sync.Mutex
 	meter   meter
 	queue   queue
-	cut     int           // the first level that is overloaded, as all after it are; their number: none
-	refused time.Duration // when one of that level last was
-	streams int           // those apart
-	slow    int           // how many of them wait for their clients
+	cut     int           // the first overloaded level; all levels after it are overloaded too
+	refused time.Duration // when a request of that level was last refused
+	streams int           // slots that are set apart
+	slow    int           // how many of these wait for their clients
 	counts  []Level
 
-	flying   list // those that were admitted, without streams
-	sweeping bool // they will be swept
+	flying   list // the slots of requests in flight, without streams
+	sweeping bool // whether a sweep is due
 }
 
 const (
-	// A queue is no overload before it is longer than what the service does in this time.
-	// Chance makes long queues in services that are well able to work them off.
+	// A queue is no overload until it is longer than what the service does in this time: chance makes
+	// long queues in services that are able to work them off.
 	patience = 5 * time.Second
 
-	// fewWaiting may wait whatever the rate, which is not known at the start, and mostWaiting
+	// fewWaiting requests may wait at any rate, because the rate is unknown at the start. mostWaiting
 	// bounds memory.
 	fewWaiting  = 64
 	mostWaiting = 10_000
 
-	// An overload is over for a level when none of it was refused for so long.
+	// An overload of a level ends when none of its requests was refused for this time.
 	calm = time.Second
 
-	// An answer that was flushed is a stream's if its handler goes on for so many times
-	// what is usual, and for so long; and a request is slow that has waited so for its client.
+	// A flushed answer is a stream once its handler has run for slowTimes the usual latency and for
+	// slowTime. A request is slow once it has waited that long for its client.
 	slowTimes = 4
 	slowTime  = 100 * time.Millisecond
 
-	// So many times the limit are set apart for slow clients at once, and of a small limit as many as
-	// of the first one: when they all have sent the rest, they are all at work.
+	// At most this many times the limit, or the initial limit if it is larger, are set apart for slow
+	// clients: all of them may come back to work at once.
 	mostSlow = 4
 
-	// sweepEvery is how often both are looked for.
+	// sweepEvery is how often the gate looks for streams and slow requests.
 	sweepEvery = 20 * time.Millisecond
 )
 
-// A place is of a request in flight, or one that waits.
-type place struct {
+// A slot belongs to a request in flight, or to a waiter.
+type slot struct {
 	gate   *gate
 	level  int
 	cohort uint32
-	came   time.Duration // when it was admitted, later by what it waited for its client; of one that waits for a place, when it began to
+	came   time.Duration // when it was admitted, plus the time it waited for its client; of a waiter, when it began to wait
 
-	waits atomic.Int32 // goroutines that wait for its client
-	slow  atomic.Bool  // it has waited for long
+	waits atomic.Int32 // how many goroutines wait for its client
+	slow  atomic.Bool  // whether it has waited for long
 
 	// Under the gate's lock.
 	state    state
-	waited   time.Duration // for its client, as was seen, since it was not slow
+	waited   time.Duration // how long sweeps saw it wait for its client since it was not slow
 	left     time.Duration // when it was set apart
 	flushed  bool
 	detached bool // it is a stream
 
-	in           *list // where it is, between
-	older, newer *place
-	told         chan bool // whether it is admitted; used by those that wait
+	in           *list // the list that it is in
+	older, newer *slot
+	told         chan bool // receives whether a waiter is admitted
 }
 
 type state uint8
@@ -86,11 +86,11 @@ const (
 	gone
 )
 
-// The places in the pool have no channel: one made in a test's bubble is of no use to another.
-var places = sync.Pool{New: func() any { return &place{} }}
+// Slots in the pool have no channel: a channel of one synctest bubble cannot be used in another.
+var slots = sync.Pool{New: func() any { return &slot{} }}
 
 func newGate(levels int, maxWait time.Duration) *gate {
-	g := &gate{maxWait: maxWait, start: time.Now(), tell: func(p *place, admitted bool) { p.told <- admitted }}
+	g := &gate{maxWait: maxWait, start: time.Now(), tell: func(p *slot, admitted bool) { p.told <- admitted }}
 	g.later = func() { time.AfterFunc(sweepEvery, func() { g.sweep(g.now()) }) }
 	g.queue.levels = make([]level, levels)
 	g.cut = levels
@@ -102,22 +102,22 @@ func newGate(levels int, maxWait time.Duration) *gate {
 
 func (g *gate) now() time.Duration { return time.Since(g.start) }
 
-// admit returns the place of a request, or nil.
-func (g *gate) admit(ctx context.Context, level int) *place {
-	p := places.Get().(*place)
-	*p = place{gate: g, level: level}
+// admit returns the slot of a request, or nil if it is refused.
+func (g *gate) admit(ctx context.Context, level int) *slot {
+	p := slots.Get().(*slot)
+	*p = slot{gate: g, level: level}
 	if g.enter(p, g.now()) {
 		return p
 	}
 	if !g.wait(ctx, p) {
-		places.Put(p)
+		slots.Put(p)
 		return nil
 	}
 	return p
 }
 
-// enter reports whether p is admitted at once. If not, it is told.
-func (g *gate) enter(p *place, now time.Duration) bool {
+// enter reports whether p is admitted at once. Otherwise p waits.
+func (g *gate) enter(p *slot, now time.Duration) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	p.came = now
@@ -131,8 +131,8 @@ func (g *gate) enter(p *place, now time.Duration) bool {
 	return false
 }
 
-// begin makes p one of those in flight.
-func (g *gate) begin(p *place, now time.Duration) {
+// begin admits p.
+func (g *gate) begin(p *slot, now time.Duration) {
 	p.state, p.came = inFlight, now
 	p.cohort = g.meter.enter(now)
 	g.counts[p.level].Admitted++
@@ -144,7 +144,7 @@ func (g *gate) begin(p *place, now time.Duration) {
 }
 
 // wait reports whether p is admitted in the end.
-func (g *gate) wait(ctx context.Context, p *place) bool {
+func (g *gate) wait(ctx context.Context, p *slot) bool {
 	timer := time.NewTimer(g.maxWait)
 	defer timer.Stop()
 	for {
@@ -161,8 +161,8 @@ func (g *gate) wait(ctx context.Context, p *place) bool {
 	}
 }
 
-// expire refuses p if it still waits, and has waited for too long, as it has in an overload.
-func (g *gate) expire(p *place, now time.Duration) {
+// expire refuses p if it still waits and its level is overloaded, or if it has waited for patience.
+func (g *gate) expire(p *slot, now time.Duration) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if p.state == waiting && (p.level >= g.cut || now-p.came >= patience) {
@@ -170,8 +170,8 @@ func (g *gate) expire(p *place, now time.Duration) {
 	}
 }
 
-// giveUp is for p's client, which is gone. That is no refusal.
-func (g *gate) giveUp(p *place) {
+// giveUp drops p because its client is gone. That is no refusal.
+func (g *gate) giveUp(p *slot) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if p.state == waiting {
@@ -179,7 +179,7 @@ func (g *gate) giveUp(p *place) {
 	}
 }
 
-func (g *gate) refuse(p *place, now time.Duration) {
+func (g *gate) refuse(p *slot, now time.Duration) {
 	if p.level == g.cut {
 		g.refused = now
 	}
@@ -188,15 +188,15 @@ func (g *gate) refuse(p *place, now time.Duration) {
 }
 
 // drop takes p out of the queue.
-func (g *gate) drop(p *place) {
+func (g *gate) drop(p *slot) {
 	g.queue.remove(p)
 	p.state = gone
 	g.tell(p, false)
 }
 
-// trim refuses those that cannot be admitted in time: by Little's law, what is more than the
-// service does in that time. Each level is in overload by itself, with those that go before it:
-// those of a level that the service has room for wait as ever, whatever comes behind them.
+// trim refuses waiters that cannot be admitted in time: by Little's law, those beyond what the service
+// does in that time. A level is overloaded by its own waiters and those of the levels before it.
+// Waiters of levels that the service has room for are not affected by levels behind them.
 func (g *gate) trim(now time.Duration) {
 	n, most := 0, mostWaiting
 	if g.meter.shrunk { // or it is not known yet what the service does
@@ -219,10 +219,10 @@ func (g *gate) trim(now time.Duration) {
 	}
 }
 
-// worth is how many requests the service does in that time.
+// worth is how many requests the service does in d.
 func (g *gate) worth(d time.Duration) int { return int(g.meter.rate * d.Seconds()) }
 
-// fill admits those that wait, as far as there is room.
+// fill admits waiters while there is room.
 func (g *gate) fill(now time.Duration) {
 	for g.queue.n > 0 && g.meter.inFlight < g.meter.bound() {
 		// Under overload the newest wait the least, and the oldest may have given up.
@@ -237,12 +237,12 @@ func (g *gate) fill(now time.Duration) {
 }
 
 // Leave implements [middleware.Slot].
-func (p *place) Leave() {
+func (p *slot) Leave() {
 	p.gate.leave(p, p.gate.now())
-	places.Put(p)
+	slots.Put(p)
 }
 
-func (g *gate) leave(p *place, now time.Duration) {
+func (g *gate) leave(p *slot, now time.Duration) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if !p.detached {
@@ -261,7 +261,7 @@ func (g *gate) leave(p *place, now time.Duration) {
 }
 
 // Streams implements [middleware.Slot].
-func (p *place) Streams(detached bool) {
+func (p *slot) Streams(detached bool) {
 	g := p.gate
 	now := g.now()
 	g.mu.Lock()
@@ -273,7 +273,7 @@ func (p *place) Streams(detached bool) {
 }
 
 // Waits implements [middleware.Slot].
-func (p *place) Waits(begins bool) {
+func (p *slot) Waits(begins bool) {
 	if begins {
 		p.waits.Add(1)
 	} else {
@@ -288,14 +288,13 @@ func (p *place) Waits(begins bool) {
 	}
 }
 
-// sweep looks for those in flight that are streams, or wait for their clients. It does so again as
-// long as there are any.
+// sweep looks for streams and slow requests among those in flight, and repeats while there are any.
 func (g *gate) sweep(now time.Duration) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	usual := time.Duration(g.meter.base * float64(time.Second))
 	long := max(slowTime, slowTimes*usual)
-	for p, next := g.flying.oldest, (*place)(nil); p != nil; p = next {
+	for p, next := g.flying.oldest, (*slot)(nil); p != nil; p = next {
 		next = p.newer
 		if p.waits.Load() > 0 && !p.slow.Load() {
 			p.waited += sweepEvery
@@ -315,8 +314,8 @@ func (g *gate) sweep(now time.Duration) {
 	}
 }
 
-// detach has a stream count no more.
-func (g *gate) detach(p *place, now time.Duration) {
+// detach makes p a stream, which no longer counts.
+func (g *gate) detach(p *slot, now time.Duration) {
 	if !p.detached {
 		p.detached = true
 		g.flying.remove(p)
@@ -327,13 +326,14 @@ func (g *gate) detach(p *place, now time.Duration) {
 	}
 }
 
-// mostSlow is how many may be set apart for slow clients. It bounds all that are in flight beside
-// streams, as a request that comes back needs no room: no more are admitted then.
+// mostSlow is how many slots may be set apart for slow clients. It bounds the requests in flight beside
+// streams, because a request whose client comes back is counted even if there is no room.
 func (g *gate) mostSlow() int { return mostSlow * max(initialLimit, int(g.meter.limit+0.5)) }
 
-// turn has p count or not: a stream does not, nor a slow request while it waits for its client, and
-// what it took is without that time. One too many is not slow, until it has waited for as long again.
-func (g *gate) turn(p *place, now time.Duration) {
+// turn updates whether p counts. A stream does not count. A slow request does not count while it waits
+// for its client, and its latency excludes that time. Beyond mostSlow a request counts as before, until
+// it has waited for as long again.
+func (g *gate) turn(p *slot, now time.Duration) {
 	away := p.detached || p.slow.Load() && p.waits.Load() > 0
 	switch {
 	case away && p.state == inFlight && !p.detached && g.slow >= g.mostSlow():
@@ -355,4 +355,4 @@ func (g *gate) turn(p *place, now time.Duration) {
 	}
 }
 
-var _ middleware.Slot = (*place)(nil)
+var _ middleware.Slot = (*slot)(nil)

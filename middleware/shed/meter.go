@@ -5,46 +5,46 @@ import (
 	"time"
 )
 
-// A meter finds how many requests in flight keep the service busy. It is the arithmetic alone:
-// it is told the time, and what happens, under its gate's lock.
+// A meter finds how many requests in flight keep the service busy. It is arithmetic alone: the gate
+// passes it the time and the events, under the gate's lock.
 //
-// It goes by Little's law: of the requests in flight, as many are waiting inside of the service
-// as it completes in the time for which each waits. That time is what latency has above its
-// base, which is latency when nothing waits. As in TCP Vegas (Brakmo and Peterson, 1995), the
-// limit follows the number that is not waiting, and has some headroom, so that the service
-// never lacks work. As in BBR (Cardwell et al., 2016), the base is measured while the limit is
-// lowered for a moment, so that it can go up as well as down, and no queue becomes part of it.
+// It uses Little's law: the number of requests that wait inside of the service is its rate times how
+// long each waits. That time is latency minus the base, the latency when nothing waits. As in TCP
+// Vegas (Brakmo and Peterson, 1995), the limit follows the number that does not wait, plus some
+// headroom, so that the service never lacks work. As in BBR (Cardwell et al., 2016), the base is
+// measured while the limit is lowered for a moment. So the base can rise as well as fall, and no queue
+// becomes part of it.
 type meter struct {
 	limit   float64 // how many may be in flight
-	rate    float64 // completions per second that the service is capable of, as far as is known
-	rated   float64 // how long it was seen for, in seconds, to rateTime
+	rate    float64 // completions per second that the service can do
+	rated   float64 // how long the rate was measured, in seconds, up to rateTime
 	base    float64 // latency when nothing waits, in seconds; 0: not known
-	latency float64 // of the window before
-	fewest  float64 // in flight on average, of windows with that base; before shrunk
+	latency float64 // of the last window
+	fewest  float64 // the lowest mean in flight of windows with that base; before shrunk
 
 	dip      dip
-	dipTo    float64       // what the limit is in a dip
+	dipTo    float64       // the limit in a dip
 	dipFrom  time.Duration // when it began
 	dipAfter time.Duration // when the next may begin
-	dipLimit float64       // what the limit was in the last one
-	shrunk   bool          // the limit was too high once: it grows by steps from then on
+	dipLimit float64       // the limit before the last dip
+	shrunk   bool          // whether the limit was ever too high: since then it grows in steps
 
 	at       time.Duration // up to when area is counted
 	inFlight int
 	window
 }
 
-// A window is what is seen in some time. Its latency is that of a cohort, the requests that came
-// in its first part: it ends when three quarters of them are answered, so the fastest three
-// quarters are known, whatever the others take. Nothing of it is from before the window.
+// A window is a time of measurement. Its latency is that of its cohort, the requests that came in its
+// first part. The window ends when three quarters of the cohort are answered, so the fastest three
+// quarters are known however long the others take. Nothing in it is from before the window.
 type window struct {
 	number   uint32
 	from     time.Duration
 	area     float64       // of in flight over time, in seconds
 	answers  int           // in all
 	cohort   int           // how many there are
-	complete bool          // no more come to it
-	since    time.Duration // that it is
+	complete bool          // whether the cohort is complete
+	since    time.Duration // when it was completed
 	seen     latencies
 }
 
@@ -91,12 +91,12 @@ const (
 	farMore = 1.5
 )
 
-// headroom is how many may wait inside of the service where so many are busy. The random
-// differences in their number are of the order of the square root (Halfin and Whitt, 1981); the
-// rest makes up for errors in measuring, and costs a sixteenth of the usual latency.
+// headroom is how many requests may wait inside of the service while busy requests are served. Their
+// number varies by the order of the square root (Halfin and Whitt, 1981). The rest makes up for errors
+// of measurement, and costs a sixteenth of the usual latency.
 func headroom(busy float64) float64 { return 1 + math.Sqrt(busy)/2 + busy/16 }
 
-// busyAt is how many are busy at a limit that has their headroom.
+// busyAt is how many requests are busy at a limit that includes their headroom.
 func busyAt(limit float64) float64 {
 	const a = 1 + 1.0/16
 	root := (math.Sqrt(0.25+4*a*max(0, limit-1)) - 0.5) / (2 * a)
@@ -119,7 +119,7 @@ func (m *meter) pass(now time.Duration) {
 	}
 }
 
-// enter is told of a request, and returns the window that it is in the cohort of; 0: none.
+// enter counts a request, and returns the window whose cohort it is in; 0: none.
 func (m *meter) enter(now time.Duration) (cohort uint32) {
 	m.pass(now)
 	m.inFlight++
@@ -134,7 +134,7 @@ func (m *meter) enter(now time.Duration) (cohort uint32) {
 	return m.number
 }
 
-// leave is told of an answer that took so long, of a request in that cohort.
+// leave counts an answer to a request of that cohort, and how long it took.
 func (m *meter) leave(now, took time.Duration, cohort uint32) {
 	m.pass(now)
 	m.inFlight--
@@ -145,7 +145,7 @@ func (m *meter) leave(now, took time.Duration, cohort uint32) {
 	m.proceed(now)
 }
 
-// forget is told of a request that is in flight no more and was not answered.
+// forget counts a request that leaves the flight without an answer.
 func (m *meter) forget(now time.Duration, cohort uint32) {
 	m.pass(now)
 	m.inFlight--
@@ -155,7 +155,7 @@ func (m *meter) forget(now time.Duration, cohort uint32) {
 	m.proceed(now)
 }
 
-// proceed goes on to the next window if this one is at its end.
+// proceed begins the next window if this one has ended.
 func (m *meter) proceed(now time.Duration) {
 	switch {
 	case m.dip == draining && m.inFlight <= m.bound():
@@ -180,9 +180,8 @@ func (m *meter) open(now time.Duration) {
 	}
 }
 
-// alike reports whether latency is what it was when far fewer were in flight, which shows the
-// base as a dip would: these did not wait, nor do those. It is for the time before the limit
-// was ever too high, when it says nothing.
+// alike reports whether latency equals that with far fewer requests in flight. Then none of them waits,
+// which shows the base as a dip would. It is used only before the limit was ever too high.
 func (m *meter) alike(latency, mean float64) bool {
 	if m.shrunk || latency > alikeTo*m.base {
 		return false
@@ -197,7 +196,7 @@ func (m *meter) endDip(now time.Duration) {
 	m.dip, m.dipAfter = noDip, now+max(dipEvery, dipTimes*(now-m.dipFrom))
 }
 
-// close makes of a window what follows from it.
+// close ends a window and sets the limit by it.
 func (m *meter) close(now time.Duration) {
 	elapsed := (now - m.from).Seconds()
 	latency := m.seen.lower(m.cohort)

@@ -9,13 +9,13 @@ import (
 )
 
 const (
-	// others is the level of requests that are in none of the tiers.
+	// others is the level of requests in no tier of Priority.
 	others = "others"
 
 	mostLevels = 16
 )
 
-// levelsOf are the levels for these tiers, or what is wrong with them.
+// levelsOf returns the levels for these tiers, or everything that is wrong with them.
 func levelsOf(tiers []string) (levels []string, errs []error) {
 	report := func(format string, args ...any) {
 		errs = append(errs, invalid.New("shed", "%v "+format, append([]any{invalid.Name("Options.Priority")}, args...)...))

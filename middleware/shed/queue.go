@@ -2,25 +2,25 @@ package shed
 
 import "time"
 
-// A queue is the requests that wait, by level.
+// A queue holds the waiters by level.
 type queue struct {
 	levels []level
 	n      int
 }
 
-// A level has those apart that have waited for longer than a request may: they delay none that
-// can still be answered in time.
+// A level keeps waiters apart that have waited longer than MaxWait: they do not delay waiters that can
+// still be answered in time.
 type level struct{ timely, late list }
 
 func (l *level) n() int { return l.timely.n + l.late.n }
 
-// A list is linked through its places, in the order in which they came.
+// A list is a linked list of slots, the oldest first.
 type list struct {
-	oldest, newest *place
+	oldest, newest *slot
 	n              int
 }
 
-func (l *list) push(p *place) {
+func (l *list) push(p *slot) {
 	p.in, p.older, p.newer = l, l.newest, nil
 	if l.newest != nil {
 		l.newest.newer = p
@@ -31,7 +31,7 @@ func (l *list) push(p *place) {
 	l.n++
 }
 
-func (l *list) remove(p *place) {
+func (l *list) remove(p *slot) {
 	if p.older != nil {
 		p.older.newer = p.newer
 	} else {
@@ -46,19 +46,19 @@ func (l *list) remove(p *place) {
 	l.n--
 }
 
-func (q *queue) push(p *place) {
+func (q *queue) push(p *slot) {
 	q.levels[p.level].timely.push(p)
 	q.n++
 }
 
-func (q *queue) remove(p *place) {
+func (q *queue) remove(p *slot) {
 	p.in.remove(p)
 	q.n--
 }
 
-// next is the request of the first level that has any that is to be admitted first: of those
-// that came after since the oldest or, from the level cut on, the newest.
-func (q *queue) next(cut int, since time.Duration) *place {
+// next is the waiter to admit next, of the first level that has any. Of waiters that came after since it
+// is the oldest or, from the level cut on, the newest.
+func (q *queue) next(cut int, since time.Duration) *slot {
 	for i := range q.levels {
 		l := &q.levels[i]
 		for p := l.timely.oldest; p != nil && p.came < since; p = l.timely.oldest {
@@ -77,8 +77,8 @@ func (q *queue) next(cut int, since time.Duration) *place {
 	return nil
 }
 
-// last is the request that is to be refused first: the oldest of the last level.
-func (q *queue) last() *place {
+// last is the waiter to refuse first: the oldest of the last level.
+func (q *queue) last() *slot {
 	for i := len(q.levels) - 1; i >= 0; i-- {
 		if p := q.levels[i].late.oldest; p != nil {
 			return p

@@ -12,25 +12,23 @@ import (
 	"github.com/weirgo/weir/middleware"
 )
 
-// Options is what [New] takes. The zero Options are the defaults.
+// Options are the settings of [New]. The zero Options are the defaults.
 type Options struct {
-	// Priority names tiers, as [middleware.WithTier] sets them, whose requests are admitted
-	// before others, in this order. Requests in another tier or in none come last. Nil: all are
-	// equal.
+	// Priority lists tiers, as [middleware.WithTier] sets them, the most important first. Requests in
+	// other tiers or in none come last. Nil: all requests are equal.
 	Priority []string
 
-	// MaxWait is how long a request may wait for a place under overload, from 1 ms to 10 s:
-	// add it to what a client is ready to wait for an answer. Zero: 300 ms.
+	// MaxWait is how long a request may wait for a slot under overload, from 1 ms to 10 s. It adds to
+	// the time that a client waits for its answer. Zero: 300 ms.
 	MaxWait time.Duration
 
-	// PerRoute gives each route a limit of its own, by r.Pattern, for routes that depend on
-	// different things: each has its queue then, and a priority goes before others of its
-	// route only. False: there is one for the whole service.
+	// PerRoute gives each route, by r.Pattern, its own limit and queue, for routes that depend on
+	// different things. Priority then orders the requests of each route. False: the whole service has
+	// one limit.
 	PerRoute bool
 
-	// Exempt says which requests are admitted in any case and not counted, such as health
-	// checks and long polls, that wait without work. It must not go by what clients can write.
-	// Nil: none.
+	// Exempt matches requests that are always admitted and never counted, such as health checks and
+	// long polls. It must not depend on what clients can write. Nil: none.
 	Exempt middleware.Match
 }
 
@@ -40,8 +38,8 @@ const (
 	longestMaxWait  = 10 * time.Second
 )
 
-// A Limiter is a [middleware.Overload]. [New] makes one; it is used by many goroutines at
-// once, and by one RateLimit or several: what it bounds is all that they let pass.
+// A Limiter is a [middleware.Overload]. It may be used by many goroutines at once. If several RateLimits
+// share it, it bounds their requests together.
 type Limiter struct {
 	options Options
 	levels  []string // by name, the first to be served first
@@ -51,8 +49,7 @@ type Limiter struct {
 	routes map[string]*gate
 }
 
-// New returns a limiter that knows nothing of the service yet, or everything that is wrong with
-// the options.
+// New returns a limiter that has measured nothing yet, or everything that is wrong with the options.
 func New(o Options) (*Limiter, error) {
 	levels, errs := levelsOf(o.Priority)
 	if o.MaxWait == 0 {
@@ -71,8 +68,7 @@ func New(o Options) (*Limiter, error) {
 	return &Limiter{options: o, levels: levels, all: newGate(len(levels), o.MaxWait), routes: map[string]*gate{}}, nil
 }
 
-// FromRules is [New] for the overload section of a rules file: what Options.Overload of
-// package rules takes.
+// FromRules is [New] for the overload section of a rules file. It fits Options.Overload of package rules.
 func FromRules(o middleware.OverloadOptions) (middleware.Overload, error) {
 	l, err := New(Options(o))
 	if err != nil {
@@ -104,21 +100,21 @@ func (l *Limiter) Admit(r *http.Request) (middleware.Slot, time.Duration) {
 // Patterns are the routes of Options.Exempt, for [middleware.RateLimit.Gateway].
 func (l *Limiter) Patterns() []string { return route.PatternsOf(l.options.Exempt) }
 
-// exempt is the place of all requests that need none.
+// exempt is the slot of requests that are not counted.
 type exempt struct{}
 
 func (exempt) Streams(bool) {}
 func (exempt) Waits(bool)   {}
 func (exempt) Leave()       {}
 
-// retryAfter spreads requests that are refused together, and would come back together, and
-// has the whole seconds of the header field differ.
+// retryAfter spreads clients that are refused together over several seconds, so that they do not come
+// back together.
 func retryAfter() time.Duration {
 	return time.Second + rand.N(9*time.Second)
 }
 
-// mostRoutes bounds how many routes have a limit of their own. A router has fewer, or its
-// patterns are made of what clients send.
+// mostRoutes bounds how many routes have their own limit. Beyond it, patterns are probably made of what
+// clients send.
 const mostRoutes = 1000
 
 func (l *Limiter) gate(r *http.Request) *gate {

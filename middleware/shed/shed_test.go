@@ -102,7 +102,7 @@ func TestRequestsThatCannotBeServedInTimeAreRefusedAtOnceTheOldestFirst(t *testi
 	g.later = func() {}
 	g.meter.limit, g.meter.rate, g.meter.shrunk = 1, 100, true // 30 requests in MaxWait, 500 in patience
 	var refused []time.Duration
-	g.tell = func(p *place, admitted bool) {
+	g.tell = func(p *slot, admitted bool) {
 		assert.False(t, admitted)
 		assert.Equal(t, 1, p.level, "the first level is in no overload")
 		refused = append(refused, p.came)
@@ -111,7 +111,7 @@ func TestRequestsThatCannotBeServedInTimeAreRefusedAtOnceTheOldestFirst(t *testi
 	enter := func(level, n int) {
 		for range n {
 			now++
-			g.enter(&place{gate: g, level: level}, now)
+			g.enter(&slot{gate: g, level: level}, now)
 		}
 	}
 	enter(0, 1) // is admitted
@@ -172,7 +172,7 @@ func TestRoutesHaveLimitsOfTheirOwn(t *testing.T) {
 	p, _ = l.Admit(on("").WithContext(ctx))
 	assert.NotNil(t, p)
 	assert.Len(t, l.Stats(), 3)
-	assert.Equal(t, "takes a place of its route's overload limit", l.Explain(on("GET /slow")))
+	assert.Equal(t, "acquires a slot of its route's overload limit", l.Explain(on("GET /slow")))
 	for range 3 * mostRoutes {
 		p, _ := l.Admit(on("GET /" + strings.Repeat("x", rand.IntN(1<<14))))
 		if p != nil {
@@ -190,7 +190,7 @@ func TestExemptRequestsAreNotCounted(t *testing.T) {
 	assert.Zero(t, l.Stats()[0].InFlight)
 	p.Leave()
 	assert.Equal(t, "exempt from the overload limit", l.Explain(r))
-	assert.Equal(t, `takes a place of the service's overload limit, in level "others", 2 of 2`, premium().Explain(tiered("free")))
+	assert.Equal(t, `acquires a slot of the service's overload limit, in level "others", 2 of 2`, premium().Explain(tiered("free")))
 }
 
 func TestALatencyIsKnownToASixteenth(t *testing.T) {

@@ -8,35 +8,34 @@ import (
 	"time"
 )
 
-// Stats is how a limit is. Of a Limiter there is one or, with Options.PerRoute, one for each
-// route, beside that of requests without.
+// Stats is the state of a limit. A Limiter has one limit; with Options.PerRoute it has one more for each
+// route.
 type Stats struct {
-	Route string // its pattern; empty for the whole service, and for requests without a route
+	Route string // the pattern; empty: the whole service, or requests without a route
 
-	Limit    int // how many may be in flight now
+	Limit    int // how many requests may be in flight now
 	InFlight int // how many are, without streams
-	Streams  int // how many go on for longer than others while they are sent, or wait for slow clients
-	Waiting  int
+	Streams  int // how many are streams, or wait for slow clients
+	Waiting  int // how many wait for a slot
 
-	// Rate is requests per second that the service is capable of, as far as is known, and
-	// Latency how long the faster three quarters take on average when nothing waits. Zero: not
-	// known yet.
+	// Rate is how many requests per second the service can do, and Latency the mean of the fastest
+	// three quarters when nothing waits. Zero: not known yet.
 	Rate    float64
 	Latency time.Duration
 
-	// Levels are those of the priority, the first to be served first.
+	// Levels are the levels of Options.Priority, the most important first.
 	Levels []Level
 }
 
-// A Level is what became of the requests of one level of priority.
+// A Level counts the requests of one level of priority.
 type Level struct {
-	Name       string // the tier's, or "others"; empty: there is one level
-	Overloaded bool   // its requests are refused after a short wait
+	Name       string // the tier, or "others"; empty: there is only one level
+	Overloaded bool   // whether its requests are refused after a short wait
 	Admitted   uint64
-	Shed       uint64 // of which some had waited
+	Shed       uint64 // refused, at once or after a wait
 }
 
-// Stats tells how the limits are, by route.
+// Stats returns the state of all limits, by route.
 func (l *Limiter) Stats() []Stats {
 	all := []Stats{l.all.stats("", l.levels)}
 	l.mu.RLock()
@@ -64,14 +63,14 @@ func (g *gate) stats(route string, names []string) Stats {
 	return s
 }
 
-// Explain tells what place a request would take, for people.
+// Explain says in words which slot a request would acquire.
 func (l *Limiter) Explain(r *http.Request) string {
 	if l.options.Exempt != nil && l.options.Exempt.Matches(r) {
 		return "exempt from the overload limit"
 	}
-	text := "takes a place of the service's overload limit"
+	text := "acquires a slot of the service's overload limit"
 	if l.options.PerRoute && r.Pattern != "" {
-		text = "takes a place of its route's overload limit"
+		text = "acquires a slot of its route's overload limit"
 	}
 	if n := len(l.levels); n > 1 {
 		level := l.level(r)

@@ -10,13 +10,13 @@ import (
 type simulated struct {
 	*gate
 	run  *openloop.Run
-	jobs map[*place]*openloop.Job // which wait
+	jobs map[*slot]*openloop.Job // which wait
 }
 
 func simulate(g *gate) *simulated {
-	s := &simulated{gate: g, jobs: map[*place]*openloop.Job{}}
+	s := &simulated{gate: g, jobs: map[*slot]*openloop.Job{}}
 	g.later = func() { s.run.After(sweepEvery, func() { s.sweep(s.run.Now()) }) }
-	g.tell = func(p *place, admitted bool) {
+	g.tell = func(p *slot, admitted bool) {
 		j := s.jobs[p]
 		delete(s.jobs, p)
 		if admitted {
@@ -42,7 +42,7 @@ func knowing(w *openloop.World) *simulated {
 
 func (s *simulated) Ask(r *openloop.Run, j *openloop.Job) {
 	s.run = r
-	p := &place{gate: s.gate, level: j.Tier}
+	p := &slot{gate: s.gate, level: j.Tier}
 	s.jobs[p] = j
 	if s.enter(p, r.Now()) {
 		delete(s.jobs, p)
@@ -53,7 +53,7 @@ func (s *simulated) Ask(r *openloop.Run, j *openloop.Job) {
 }
 
 // wait is the timer of one that waits.
-func (s *simulated) wait(p *place) {
+func (s *simulated) wait(p *slot) {
 	if s.jobs[p] != nil {
 		s.run.After(s.maxWait, func() {
 			s.expire(p, s.run.Now())
@@ -62,12 +62,12 @@ func (s *simulated) wait(p *place) {
 	}
 }
 
-func (s *simulated) admitted(p *place, j *openloop.Job) {
+func (s *simulated) admitted(p *slot, j *openloop.Job) {
 	j.Place, p.flushed = p, j.Stream // which flushes at once
 	s.run.Start(j)
 }
 
-func (s *simulated) Leave(r *openloop.Run, j *openloop.Job) { s.leave(j.Place.(*place), r.Now()) }
+func (s *simulated) Leave(r *openloop.Run, j *openloop.Job) { s.leave(j.Place.(*slot), r.Now()) }
 
 // do has the traffic come for so many seconds.
 func do(w *openloop.World, limit openloop.Limit, seconds int) *openloop.Run {
