@@ -80,14 +80,14 @@ func TestRulesThatCannotBeAreErrors(t *testing.T) {
 		`Refusal.Title has a control character`:                               {Refusal: middleware.Refusal{Title: "x\ny"}},
 		`Refusal.Message has 1001 bytes`:                                      {Refusal: middleware.Refusal{Message: strings.Repeat("x", 1001)}},
 		`Refusal.Message has a { that begins none of {retry_after}`:           {Refusal: middleware.Refusal{Message: "in {hours}"}},
-		`Refusal.RetryAfter is 1s: it is for a rule that denies`:              {Refusal: middleware.Refusal{RetryAfter: time.Second}},
+		`Refusal.RetryAfter is 1s: it is only for a rule that denies`:         {Refusal: middleware.Refusal{RetryAfter: time.Second}},
 		`Refusal.RetryAfter is -1ns`:                                          {Mode: middleware.Deny, Refusal: middleware.Refusal{RetryAfter: -1}},
-		`Refusal.Status is 404: of a rule that denies it must be 403, 429`:    {Mode: middleware.Deny, Refusal: middleware.Refusal{Status: 404}},
+		`Refusal.Status is 404: it must be 403, 429 or 503 for a rule`:        {Mode: middleware.Deny, Refusal: middleware.Refusal{Status: 404}},
 		`LimitFor needs a Key`:                                                {LimitFor: middleware.LimitMap{"x": hour}},
 		`"a": LimitFor needs a Key`:                                           {LimitFor: middleware.LimitFunc((&plans{}).limitFor)},
 		`LimitFor has an empty key`:                                           {Key: constant, LimitFor: middleware.LimitMap{"": hour}},
 		`LimitFor: limiter: Events is 0`:                                      {Key: constant, LimitFor: middleware.LimitMap{"secret": limiter.Limit{}}},
-		`LimitFor has the digest of a key: it has to be the key`:              {Key: constant, LimitFor: middleware.LimitMap{keyfunc.Digester{}.Digest("user:a").Key(): hour}},
+		`LimitFor has the digest of a key: it must be the key`:                {Key: constant, LimitFor: middleware.LimitMap{keyfunc.Digester{}.Digest("user:a").Key(): hour}},
 		`LimitFor: Units is 5: 4/1h allows at most 4 at once`:                 {Key: constant, Limit: hour, Cost: middleware.Units(5), LimitFor: middleware.LimitMap{"secret": limiter.PerHour(4)}},
 		`LimitFor: Counts is 401: a leaky-bucket cannot have it`:              {Key: constant, Counts: middleware.Statuses(401), LimitFor: middleware.LimitMap{"secret": leaky}},
 		`Distinct is set, and the limit is 100/1h, 1/1m: it must be one`:      {Distinct: constant, Limit: limiter.All(hour, limiter.PerMinute(1))},
@@ -130,7 +130,7 @@ func TestConfigsThatCannotBeAreErrors(t *testing.T) {
 		return rules
 	}
 	most := limiter.Join(distinct(8), limiter.AtOnce(1))
-	const tooMany = "at most 64 limits are possible for one request"
+	const tooMany = "one request can meet at most 64 limits"
 	for _, test := range []struct {
 		c    middleware.Config
 		want []string
@@ -139,9 +139,9 @@ func TestConfigsThatCannotBeAreErrors(t *testing.T) {
 		{middleware.Config{Allow: always}, []string{"Config.Rules is empty"}},
 		{middleware.Config{Rules: []middleware.Rule{{}, {Name: "b", NoKey: 7}}, Headers: middleware.Headers{Send: 9}},
 			[]string{"Rules[0]", "name is empty", "Limit is missing", `Rules[1] "b": NoKey is 7`, "Headers.Send is 9"}},
-		{middleware.Config{Headers: middleware.Headers{Send: middleware.HeadersDraft11, Prefix: "RateLimit"}, Rules: one()}, []string{"Headers.Send is without the legacy fields"}},
+		{middleware.Config{Headers: middleware.Headers{Send: middleware.HeadersDraft11, Prefix: "RateLimit"}, Rules: one()}, []string{"Headers.Send has no legacy fields"}},
 		{middleware.Config{Headers: middleware.Headers{Prefix: "X-Limit-Limit"}, Rules: one()}, []string{`Headers.Prefix is "X-Limit-Limit"`}},
-		{middleware.Config{Refusal: middleware.Refusal{RetryAfter: time.Second}, Rules: one()}, []string{`Config.Refusal.RetryAfter is 1s: it is for a rule that denies`}},
+		{middleware.Config{Refusal: middleware.Refusal{RetryAfter: time.Second}, Rules: one()}, []string{`Config.Refusal.RetryAfter is 1s: it is only for a rule that denies`}},
 		{middleware.Config{Allow: middleware.Route("health"), Rules: one()}, []string{"Config.Allow: Route: "}},
 		{middleware.Config{Allow: middleware.MatchFunc(nil), Rules: one()}, []string{"Config.Allow: it is a nil middleware.MatchFunc"}},
 		{middleware.Config{Bans: middleware.Bans{Deny: middleware.Route("health")}, Rules: one()}, []string{"Config.Bans.Deny: Route: "}},
@@ -152,18 +152,18 @@ func TestConfigsThatCannotBeAreErrors(t *testing.T) {
 
 		// With NoResult nobody learns of some things.
 		{middleware.Config{NoResult: true, Headers: middleware.Headers{Send: middleware.HeadersNone}, Rules: one(func(r *middleware.Rule) { r.SoftAt = 80 })},
-			[]string{"SoftAt is 80, and with Config.NoResult and HeadersNone nothing would tell of it"}},
+			[]string{"SoftAt is 80, and with Config.NoResult and HeadersNone nobody would see the warning"}},
 		{middleware.Config{NoResult: true, Rules: one(func(r *middleware.Rule) { r.Cost = middleware.Reserve(func(*http.Request) int64 { return 2 }) })},
-			[]string{"Cost is a Reserve, and with Config.NoResult no handler could say what a request cost"}},
+			[]string{"Cost is a Reserve, and with Config.NoResult no handler can say what a request cost"}},
 		{middleware.Config{NoResult: true, Rules: one(func(r *middleware.Rule) { r.Counts = middleware.Not(middleware.StatusClass(5)) })},
-			[]string{"Counts is all but 5xx, and with Config.NoResult a request's end is not known"}},
+			[]string{"Counts is all but 5xx, and with Config.NoResult the end of a request is unknown"}},
 
 		// Bans.
 		{middleware.Config{Bans: middleware.Bans{Status: 404}, Rules: one()}, []string{"Config.Bans.Status is 404"}},
 		{middleware.Config{Bans: middleware.Bans{List: bansOf(t), Keys: []keyfunc.Func{keyfunc.IP(), nil}}, Rules: one()}, []string{"Config.Bans.Keys[1] is nil"}},
-		{middleware.Config{Bans: middleware.Bans{Keys: byIP}, Rules: one()}, []string{"Config.Bans.Keys needs a List or DenyKey"}},
-		{middleware.Config{Bans: middleware.Bans{List: bansOf(t)}, Rules: one()}, []string{"Config.Bans has a List or DenyKey, and needs Keys"}},
-		{middleware.Config{Bans: middleware.Bans{DenyKey: isDenied}, Rules: one()}, []string{"Config.Bans has a List or DenyKey, and needs Keys"}},
+		{middleware.Config{Bans: middleware.Bans{Keys: byIP}, Rules: one()}, []string{"Config.Bans.Keys is set, and needs a List or DenyKey"}},
+		{middleware.Config{Bans: middleware.Bans{List: bansOf(t)}, Rules: one()}, []string{"Config.Bans has a List or DenyKey, but no key is looked up"}},
+		{middleware.Config{Bans: middleware.Bans{DenyKey: isDenied}, Rules: one()}, []string{"Config.Bans has a List or DenyKey, but no key is looked up"}},
 		{middleware.Config{Rules: one(func(r *middleware.Rule) { r.Escalate = strict })}, []string{"Escalate needs Config.Bans.List"}},
 
 		// Where rules are.
@@ -172,7 +172,7 @@ func TestConfigsThatCannotBeAreErrors(t *testing.T) {
 		{middleware.Config{ByRoute: map[string][]middleware.Rule{"/a": {}, "GET/a": one(), "get /b": one(), "/c": {{Name: "c"}}}, Default: []middleware.Rule{}},
 			[]string{`ByRoute["/a"] has no rule`, `ByRoute: pattern "GET/a" has no space behind its method`, `ByRoute: pattern "get /b" does not begin with a method in capitals`,
 				`ByRoute["/c"] "c": limiter: Limit is missing`, "Default has no rule"}},
-		{middleware.Config{ByRoute: map[string][]middleware.Rule{"/a/{id}": one(), "/a/:name": {{Name: "b", Limit: hour}}}}, []string{`ByRoute["/a/{id}"] "a": it is the same route as that of "b"`}},
+		{middleware.Config{ByRoute: map[string][]middleware.Rule{"/a/{id}": one(), "/a/:name": {{Name: "b", Limit: hour}}}}, []string{`ByRoute["/a/{id}"] "a": it is the same route as for "b"`}},
 
 		// Names of counters.
 		{middleware.Config{Rules: append(one(), one()...), ByTier: map[string][]middleware.Rule{"free": one()}, ByRoute: map[string][]middleware.Rule{"/a": one()}, Default: one()},

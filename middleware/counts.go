@@ -96,7 +96,7 @@ func ParseCounts(texts ...string) (Counts, error) {
 		n, err := strconv.Atoi(class)
 		switch {
 		case err != nil || strconv.Itoa(n) != class:
-			return Counts{}, invalid.New("middleware", "%q is no status such as 401, and no class such as 2xx", text)
+			return Counts{}, invalid.New("middleware", "%q is neither a status such as 401 nor a class such as 2xx", text)
 		case ok:
 			c = StatusClass(n)
 		default:
@@ -104,7 +104,7 @@ func ParseCounts(texts ...string) (Counts, error) {
 		}
 		switch {
 		case not && len(texts) > 1:
-			return Counts{}, invalid.New("middleware", "%q stands beside others, so that they mean nothing: keep one", text)
+			return Counts{}, invalid.New("middleware", "%q must stand alone: remove it, or the others", text)
 		case not:
 			c = Not(c)
 		}

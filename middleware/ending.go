@@ -202,7 +202,7 @@ func (e *ending) settle(owed []limiter.Settlement) {
 	}
 	if err := l.store.Settle(ctx, owed); err != nil {
 		e.set.notices.unsettled.warn(e.set.Logger, "weir-not-settled",
-			"weir: the store could not be told what a request cost in the end; it stays charged as when it came",
+			"weir: the store did not learn what a request cost in the end; the request stays charged as when it came",
 			slog.String("error", err.Error()))
 	}
 }

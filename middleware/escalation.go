@@ -62,7 +62,7 @@ func (l *RateLimit) strike(ctx context.Context, set *ruleset, rule *rule, key st
 	err = errors.Join(err, l.store.Reset(ctx, charges)) // after the ban the count begins anew
 	if err != nil {
 		rule.notes.escalation.warn(set.Logger, "weir-ban-failed",
-			"weir: a ban could not be noted where others see it, or its count not begun anew",
+			"weir: other processes may not see a ban, or the count of its refusals was not reset",
 			slog.String("rule", rule.Name), slog.String("error", err.Error()))
 	}
 	return ban.Until

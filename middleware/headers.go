@@ -54,7 +54,7 @@ func (f Headers) Validate() error {
 		return invalid.New("middleware", "%v is %d: there is no such choice", invalid.Name("Headers.Send"), f.Send)
 	}
 	if (f.Prefix != "" || f.Delta) && (f.Send == HeadersDraft11 || f.Send == HeadersNone) {
-		return invalid.New("middleware", "%v is without the legacy fields, which Headers.Prefix and Delta are about", invalid.Name("Headers.Send"))
+		return invalid.New("middleware", "%v has no legacy fields, which Headers.Prefix and Delta change", invalid.Name("Headers.Send"))
 	}
 	if len(f.Prefix) > most || strings.ContainsFunc(f.Prefix, func(c rune) bool {
 		return !('a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || c == '-')

@@ -83,7 +83,7 @@ func (c *limitCache) of(ctx context.Context, logger *slog.Logger, r *rule, key s
 		defer c.mu.Unlock()
 		return a.limit, a.err
 	case <-patience.C:
-		return nil, errors.New("it has not answered in time")
+		return nil, errors.New("LimitFor did not answer in time")
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
@@ -108,7 +108,7 @@ func (c *limitCache) answer(text string) *limitAnswer {
 
 // ask calls LimitFor, and returns the limit in force then. If LimitFor panics, others stop waiting.
 func (c *limitCache) ask(ctx context.Context, logger *slog.Logger, r *rule, key string, a *limitAnswer) (limit limiter.Allowance, err error) {
-	err = errors.New("it panicked")
+	err = errors.New("LimitFor panicked")
 	defer func() {
 		c.mu.Lock()
 		defer c.mu.Unlock()
@@ -246,11 +246,11 @@ func (set *ruleset) limitOf(ctx context.Context, r *rule, key string) (limiter.A
 // error, whatever OnOutage says.
 func (set *ruleset) policyToTell(ctx context.Context, r *rule, base *policy, key string, class keyfunc.Class) (*policy, error) {
 	if _, ok := keyfunc.DigestOf(key); ok {
-		return nil, fmt.Errorf("middleware: a digest does not tell the key, which may have a limit of its own: %w", bans.ErrDigest)
+		return nil, fmt.Errorf("middleware: a digest does not reveal the key, which may have a limit of its own: %w", bans.ErrDigest)
 	}
 	p, use := set.policyOf(ctx, r, base, key, class)
 	if use != useKey {
-		return nil, errors.New("middleware: which limit the key has is not known, as LimitFor failed")
+		return nil, errors.New("middleware: the limit of the key is unknown, as LimitFor failed")
 	}
 	return p, nil
 }
@@ -265,7 +265,7 @@ func (set *ruleset) own(base *policy, l limiter.Allowance) (*policy, error) {
 		return p, nil
 	}
 	if !set.notices.isPossible(l) {
-		return nil, fmt.Errorf("the keys of a limiter's rules can have %d different limits, and have them", mostOwn)
+		return nil, fmt.Errorf("the keys of a limiter's rules have %d different limits already, and cannot have more", mostOwn)
 	}
 	set.ownLimits.mu.Lock()
 	defer set.ownLimits.mu.Unlock()

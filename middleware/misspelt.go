@@ -84,12 +84,12 @@ func (set *ruleset) vetRoutes(routers []router, r *http.Request) {
 			continue
 		}
 		warn(set.Logger, "weir-no-such-route",
-			"weir: a rule is for a route that the router does not have, so it never applies: is it misspelt? "+
-				"If the route is added later, is there for another host, or is inside another handler with a limiter of its own, all is well",
+			"weir: the router does not have the route of a rule, so the rule never applies: is the route misspelt? "+
+				"Ignore this if the route is added later, exists for another host, or is inside a handler with a limiter of its own",
 			slog.String("rule", given.rule), slog.String("route", given.text), slog.String("nearest", instead))
 	}
 	if absent > mostAbsent {
-		warn(set.Logger, "weir-no-such-route", "weir: there are more such rules", slog.Int("rules", absent-mostAbsent))
+		warn(set.Logger, "weir-no-such-route", "weir: more rules have routes that the router does not have", slog.Int("rules", absent-mostAbsent))
 	}
 }
 
@@ -207,7 +207,7 @@ func (set *ruleset) vetTier(tier string) {
 	}
 	known := slices.Sorted(maps.Keys(set.tierNames))
 	warn(set.Logger, "weir-unknown-tier",
-		"weir: a request is in a tier that no rule has, so it is limited like one in no tier: is the tier misspelt?",
+		"weir: no rule has the tier of a request, so the request is limited as in no tier: is the tier misspelt?",
 		slog.String("tier", strings.ToValidUTF8(tier[:min(len(tier), longestTier)], "")), slog.String("nearest", nearest.Of(tier, known)))
 }
 

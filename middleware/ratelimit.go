@@ -79,7 +79,7 @@ func (l *RateLimit) now() time.Time {
 // changes stays used. Config.Store must be nil, or the store that the limiter has.
 func (l *RateLimit) Reconfigure(c Config) error {
 	if c.Store != nil && !sameStore(c.Store, l.store) {
-		return errors.New("middleware: Config.Store is another store: Reconfigure keeps the one that there is")
+		return errors.New("middleware: Config.Store is another store: Reconfigure keeps the present one")
 	}
 	l.changing.Lock()
 	defer l.changing.Unlock()

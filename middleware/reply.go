@@ -98,12 +98,12 @@ func (c *compiler) reply(at string, given Rule) *reply {
 		r.Status = cmp.Or(r.Status, http.StatusForbidden)
 		kind, ok := denials[r.Status]
 		if !ok {
-			c.report("%s: %v is %d: of a rule that denies it must be 403, 429 or 503", at, invalid.Name("Refusal.Status"), r.Status)
+			c.report("%s: %v is %d: it must be 403, 429 or 503 for a rule that denies", at, invalid.Name("Refusal.Status"), r.Status)
 		}
 		r.kind = kind
 	} else {
 		if r.RetryAfter != 0 {
-			c.report("%s: %v is %v: it is for a rule that denies, as a limit knows by itself", at, invalid.Name("Refusal.RetryAfter"), r.RetryAfter)
+			c.report("%s: %v is %v: it is only for a rule that denies, as a limit computes it", at, invalid.Name("Refusal.RetryAfter"), r.RetryAfter)
 		}
 		r.inherit(c.refusal)
 		if r.isZero() {

@@ -174,7 +174,7 @@ func compile(config Config, before *ruleset) (*ruleset, error) {
 		set.byTier = make(map[string][]*rule, len(config.ByTier))
 		for _, tier := range slices.Sorted(maps.Keys(config.ByTier)) {
 			if tier == "" {
-				c.report("ByTier has a tier without a name; Rules are for requests in any tier")
+				c.report("ByTier has a tier without a name; use Rules for requests in any tier")
 			}
 			rules := c.rules(fmt.Sprintf("ByTier[%q]", tier), config.ByTier[tier], RuleInfo{ForTier: tier})
 			set.byTier[tier] = rules
@@ -194,7 +194,7 @@ func compile(config Config, before *ruleset) (*ruleset, error) {
 			if err != nil {
 				c.report("ByRoute: %w", err)
 			} else if other, ok := set.byRoute.tree.Add(pattern, rules); !ok && len(rules) > 0 && len(other) > 0 {
-				c.report("ByRoute[%q] %q: it is the same route as that of %q", text, rules[0].Name, other[0].Name)
+				c.report("ByRoute[%q] %q: it is the same route as for %q", text, rules[0].Name, other[0].Name)
 			}
 		}
 	}
@@ -206,7 +206,7 @@ func compile(config Config, before *ruleset) (*ruleset, error) {
 		set.banKeys = c.escalating
 	}
 	if (set.Bans.List != nil || set.Bans.DenyKey != nil) && len(set.banKeys) == 0 {
-		c.report("Config.Bans has a List or DenyKey, and needs Keys, or a rule with Escalate: no key is looked up")
+		c.report("Config.Bans has a List or DenyKey, but no key is looked up: it needs Keys, or a rule with Escalate")
 	}
 	set.addresses = set.addressKeys()
 	set.Rules, set.ByTier, set.ByRoute, set.Default, set.Bans.Keys = nil, nil, nil, nil, nil // the caller may change them
@@ -219,7 +219,7 @@ func compile(config Config, before *ruleset) (*ruleset, error) {
 		c.report("Config.Rules is empty: at least one rule is needed")
 	}
 	if set.most > limiter.MaxCharges {
-		c.report("Config.Rules has %d rules: at most %d limits are possible for one request, with those of ByTier and ByRoute", len(set.always), limiter.MaxCharges)
+		c.report("Config.Rules has %d rules: one request can meet at most %d limits, those of ByTier and ByRoute included", len(set.always), limiter.MaxCharges)
 	}
 	if err := errors.Join(c.errs...); err != nil {
 		return nil, err
@@ -248,12 +248,12 @@ func (c *compiler) settings() {
 		c.report("Config.Bans.Status is %d: it must be 403 or 429", set.Bans.Status)
 	}
 	if set.Overload != nil && !reflect.TypeOf(set.Overload).Comparable() {
-		c.report("Config.Overload is a %T: it must be of a type that can be compared, such as a pointer", set.Overload)
+		c.report("Config.Overload is a %T: its type must be comparable, such as a pointer", set.Overload)
 	}
 	if err := set.Refusal.Validate(); err != nil {
 		c.report("Config: %w", err)
 	} else if set.Refusal.RetryAfter != 0 {
-		c.report("Config.Refusal.RetryAfter is %v: it is for a rule that denies, as a limit knows by itself", set.Refusal.RetryAfter)
+		c.report("Config.Refusal.RetryAfter is %v: it is only for a rule that denies, as a limit computes it", set.Refusal.RetryAfter)
 	} else {
 		c.refusal = set.Refusal
 	}
@@ -266,7 +266,7 @@ func (c *compiler) settings() {
 		set.banKeys = append(set.banKeys, banKey{read: key})
 	}
 	if len(set.Bans.Keys) > 0 && set.Bans.List == nil && set.Bans.DenyKey == nil {
-		c.report("Config.Bans.Keys needs a List or DenyKey to look the keys up in")
+		c.report("Config.Bans.Keys is set, and needs a List or DenyKey")
 	}
 }
 
@@ -279,7 +279,7 @@ func (c *compiler) match(at string, match Match) {
 // rules checks the rules for the same requests.
 func (c *compiler) rules(at string, given []Rule, info RuleInfo) (all []*rule) {
 	if len(given) == 0 {
-		c.report("%s has no rule: leave it out, or name some", at)
+		c.report("%s has no rule: remove it, or add a rule", at)
 	}
 	for _, r := range given {
 		all = append(all, c.rule(at, r, info))
@@ -313,7 +313,7 @@ func (c *compiler) rule(at string, given Rule, info RuleInfo) *rule {
 		c.report("%s: SoftAt is %d: it must be a percentage from 1 to 99, or 0 for no warning", at, given.SoftAt)
 	}
 	if given.SoftAt > 0 && c.set.NoResult && c.set.Headers.Send == HeadersNone {
-		c.report("%s: SoftAt is %d, and with Config.NoResult and HeadersNone nothing would tell of it", at, given.SoftAt)
+		c.report("%s: SoftAt is %d, and with Config.NoResult and HeadersNone nobody would see the warning", at, given.SoftAt)
 	}
 	c.end(at, given)
 	c.distinct(at, given)
@@ -361,13 +361,13 @@ func (c *compiler) end(at string, given Rule) {
 		c.report("%s: Counts: %s", at, wrong)
 	}
 	if given.Counts.given && c.set.NoResult {
-		c.report("%s: Counts is %v, and with Config.NoResult a request's end is not known", at, given.Counts)
+		c.report("%s: Counts is %v, and with Config.NoResult the end of a request is unknown", at, given.Counts)
 	}
 	if wrong := given.Cost.wrong; wrong != "" {
 		c.report("%s: %s", at, wrong)
 	}
 	if given.Cost.settles && c.set.NoResult {
-		c.report("%s: Cost is a Reserve, and with Config.NoResult no handler could say what a request cost", at)
+		c.report("%s: Cost is a Reserve, and with Config.NoResult no handler can say what a request cost", at)
 	}
 	if given.Cost.settles && given.Cost.of == nil && !given.Counts.after {
 		c.report("%s: Reserve needs a function, whose result is reserved when a request comes, or Afterwards", at)
@@ -488,7 +488,7 @@ func (c *compiler) own(at string, r *rule) {
 		return
 	}
 	if r.Key == nil {
-		c.report("%s: LimitFor needs a Key, as it is for single keys", at)
+		c.report("%s: LimitFor needs a Key, as it has the limits of single keys", at)
 	}
 	var known LimitMap
 	switch of := r.LimitFor.(type) {
@@ -509,7 +509,7 @@ func (c *compiler) own(at string, r *rule) {
 	}
 	for key, a := range known {
 		if _, ok := keyfunc.DigestOf(key); ok {
-			c.report("%s: LimitFor has the digest of a key: it has to be the key, as no request has a digest", at)
+			c.report("%s: LimitFor has the digest of a key: it must be the key itself", at)
 		}
 		if key == noKey {
 			c.report("%s: LimitFor has an empty key", at)
@@ -519,7 +519,7 @@ func (c *compiler) own(at string, r *rule) {
 			continue
 		}
 		if !c.set.notices.isPossible(a) {
-			c.report("%s: LimitFor: the keys of a limiter's rules can have %d different limits", at, mostOwn)
+			c.report("%s: LimitFor: the keys of a limiter's rules can have at most %d different limits", at, mostOwn)
 			return
 		}
 		own, err := c.set.own(r.policy, a)
@@ -611,11 +611,11 @@ func (c *compiler) escalation(at string, r *rule) {
 		c.report("%s: Escalate.Outcomes needs Counts, which says which answers lead to a ban", at)
 	}
 	if r.Key == nil {
-		c.report("%s: Escalate needs a Key, as it is keys that are banned", at)
+		c.report("%s: Escalate needs a Key, as it bans keys", at)
 	}
 	c.escalating = append(c.escalating, banKey{r.Key, r.OnOutage == limiter.FailOpen})
 	if c.set.Bans.List == nil {
-		c.report("%s: Escalate needs Config.Bans.List, a list to add to", at)
+		c.report("%s: Escalate needs Config.Bans.List, which it adds to", at)
 	}
 	c.set.hasEscalation = c.set.hasEscalation || !r.shadow
 }

@@ -31,7 +31,7 @@ func Settle(ctx context.Context, rule string, n int64) error {
 	}
 	for s := scopeOf(ctx); s != nil; s = s.outer {
 		if s.find(rule) >= 0 {
-			return fmt.Errorf("middleware: Settle of rule %.128q: it does not settle: its Cost is no Reserve", rule)
+			return fmt.Errorf("middleware: Settle of rule %.128q: it cannot be settled: its Cost is not a Reserve", rule)
 		}
 	}
 	return fmt.Errorf("%w: %.128q", ErrNotApplied, rule)

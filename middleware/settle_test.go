@@ -237,7 +237,7 @@ func TestWhatCannotBeSettledIsAnError(t *testing.T) {
 	through(l, func(_ http.ResponseWriter, r *http.Request) {
 		ctx := r.Context()
 		assert.EqualError(t, middleware.Settle(ctx, "tokens", -1), `middleware: Settle of rule "tokens": -1 units: they must not be negative`)
-		assert.EqualError(t, middleware.Settle(ctx, "ip", 1), `middleware: Settle of rule "ip": it does not settle: its Cost is no Reserve`)
+		assert.EqualError(t, middleware.Settle(ctx, "ip", 1), `middleware: Settle of rule "ip": it cannot be settled: its Cost is not a Reserve`)
 		assert.ErrorIs(t, middleware.Settle(ctx, "other", 1), middleware.ErrNotApplied)
 		assert.EqualError(t, middleware.Settle(ctx, "nothing", 1), `middleware: the rule did not apply to this request: "nothing"`)
 	}, routedBy("/"))

@@ -95,7 +95,7 @@ func (m *matching) left(p *policy, key string, cost int64) int64 {
 	// A server's request and its copies have the request line. A request that a handler built has none.
 	if elsewhere && m.request.RequestURI != "" {
 		m.set.notices.twice.warn(m.set.Logger, "weir-counted-twice",
-			"weir: a request met one limiter twice, and its URL was changed or copied between, so it was counted twice; keep one of the two",
+			"weir: a request met one limiter twice, with a changed or copied URL, so it was counted twice; remove one of the two",
 			slog.String("rule", p.info.Name))
 	}
 	return cost

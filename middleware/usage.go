@@ -259,7 +259,7 @@ func (l *RateLimit) left(ctx context.Context, set *ruleset, questions []question
 	return nil
 }
 
-var errUncounted = errors.New("the server gives no answer, and outage policies decide")
+var errUncounted = errors.New("the server does not answer, and outage policies decide")
 
 // describe returns the results of left for the answer. It is an error if the store knows no rule's numbers.
 func (l *RateLimit) describe(ctx context.Context, set *ruleset, questions []question) ([]usageRule, error) {

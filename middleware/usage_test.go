@@ -339,7 +339,7 @@ func TestUsageKnowsLimitsOfSingleKeys(t *testing.T) {
 		}
 		digest := keyfunc.NewDigester(nil)
 		_, err := l.Peek(t.Context(), "r", digest.Digest("user:ann").Key())
-		assert.ErrorContains(t, err, "a digest does not tell the key")
+		assert.ErrorContains(t, err, "a digest does not reveal the key")
 		assert.ErrorIs(t, err, bans.ErrDigest, "the page answers 400")
 		p.err = errors.New("no database")
 		for onOutage, unknown := range map[limiter.Outage]string{limiter.FailLocal: "", limiter.FailOpen: "no_limit", limiter.FailClosed: "no_limit"} {

@@ -92,13 +92,13 @@ func (w *keyFailure) warnKeyFailure(logger *slog.Logger, err error, what string,
 
 func (r *rule) warnKeyFailure(logger *slog.Logger, err error) {
 	r.notes.failure.warnKeyFailure(logger, err,
-		"an ambiguous request is answered 400, any other is treated as Rule.OnOutage says", slog.String("rule", r.Name))
+		"ambiguous requests are answered 400, and Rule.OnOutage decides about the others", slog.String("rule", r.Name))
 }
 
 // warnUnlimited warns that all rules skipped a request.
 func (r *rule) warnUnlimited(logger *slog.Logger) {
 	r.notes.unlimited.warn(logger, "weir-unlimited",
-		"weir: a request without a key met only rules that skip it, so such requests are not limited at all; have a rule by address beside them, or another NoKey",
+		"weir: all rules skipped a request without a key, so such requests are not limited; add a rule by address, or change NoKey",
 		slog.String("rule", r.Name))
 }
 
