@@ -18,26 +18,26 @@ import (
 	"github.com/weirgo/weir/middleware/bans"
 )
 
-// An action is what an operator asks for.
+// An action is a request of an operator.
 type action struct {
 	Action string `json:"action"` // look, reset, ban or unban
 	Rule   string `json:"rule"`   // of look and reset
 	Key    string `json:"key"`    // as operate.Key reads it, or its digest; of unban also as the page shows it
 
 	// Of ban.
-	Keys    []string `json:"keys"`    // or Key: all are banned, or none if one of them is wrong
+	Keys    []string `json:"keys"`    // or Key: all are banned, or none if one is wrong
 	For     string   `json:"for"`     // empty: until it is lifted
 	Reason  string   `json:"reason"`  // may be empty
-	Preview bool     `json:"preview"` // say what it would do, and do nothing
+	Preview bool     `json:"preview"` // return the plan, and ban nobody
 
-	by string // the operator that asks
+	by string // the operator
 }
 
-// An outcome is what became of an action.
+// An outcome is the result of an action.
 type outcome struct {
 	Error string `json:"error,omitempty"`
 	Text  string `json:"text,omitempty"`
-	Key   string `json:"key,omitempty"` // that the action was done on, if it was written as another
+	Key   string `json:"key,omitempty"` // the key that the operator's text stands for, if it differs
 
 	Counts []peekView  `json:"counts,omitempty"`
 	Client *clientView `json:"client,omitempty"`
@@ -61,22 +61,22 @@ const (
 	actionWait = 3 * time.Second
 )
 
-// A mistake is the operator's.
+// A mistake is an error of the operator.
 type mistake struct{ error }
 
 func mistakef(format string, args ...any) error { return mistake{fmt.Errorf(format, args...)} }
 
-// act does what is asked for, if the page asked for it.
+// act performs an action, if the page itself sent it.
 func (d *Dashboard) act(w http.ResponseWriter, r *http.Request) {
 	if err := d.origin.Check(r); err != nil {
-		d.log.LogAttrs(r.Context(), slog.LevelWarn, "weir: an action was refused that did not come from the dashboard's own page",
+		d.log.LogAttrs(r.Context(), slog.LevelWarn, "weir: an action was refused, as it did not come from the dashboard's own page",
 			slog.String("code", "weir-operator-refused"), slog.String("remote", r.RemoteAddr), slog.Any("error", err))
-		reply(w, http.StatusForbidden, outcome{Error: "This did not come from the page itself."})
+		reply(w, http.StatusForbidden, outcome{Error: "The request did not come from the page itself."})
 		return
 	}
-	// A form of another site cannot say so, whatever the browser's age.
+	// A form of another site cannot send this type, in old browsers either.
 	if kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || kind != "application/json" {
-		reply(w, http.StatusUnsupportedMediaType, outcome{Error: "The page takes application/json."})
+		reply(w, http.StatusUnsupportedMediaType, outcome{Error: "The page accepts application/json."})
 		return
 	}
 	var a action
@@ -103,7 +103,7 @@ func (d *Dashboard) act(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// perform does what is asked for, and logs it.
+// perform performs an action, and logs it.
 func (d *Dashboard) perform(ctx context.Context, r *http.Request, a action) (done outcome, err error) {
 	if a.Action == "ban" {
 		return d.ban(ctx, r, a)
@@ -145,11 +145,11 @@ func (d *Dashboard) record(r *http.Request, a action, key string, err error) {
 	d.log.LogAttrs(r.Context(), level, "weir: an operator used the dashboard", attrs...)
 }
 
-// cut bounds the length of what an operator sent, in the log.
+// cut bounds the length of a text.
 func cut(text string) string { return fmt.Sprintf("%.300s", text) }
 
-// key is the key that an operator means: of a digest that which it stands for, else as
-// [operate.Key] reads it. With an error it is the text.
+// key returns the key that an operator means: the key of a digest, or else what [operate.Key] reads.
+// With an error it returns the text.
 func (d *Dashboard) key(ctx context.Context, a action) (string, error) {
 	text := strings.TrimSpace(a.Key)
 	key, wrong := operate.Key(text)
@@ -157,7 +157,7 @@ func (d *Dashboard) key(ctx context.Context, a action) (string, error) {
 		key = text
 	}
 	if a.Action == "unban" {
-		if banned, ok := d.listed(ctx, text, key); ok { // whatever it is
+		if banned, ok := d.listed(ctx, text, key); ok { // whatever text that is
 			return banned, nil
 		}
 	}
@@ -171,12 +171,12 @@ func (d *Dashboard) key(ctx context.Context, a action) (string, error) {
 	return key, nil
 }
 
-// listed is the key of a ban, by what is shown for it or by the key itself.
+// listed returns the key of a ban, by the text that the page shows or by the key itself.
 func (d *Dashboard) listed(ctx context.Context, shown, key string) (string, bool) {
 	if d.options.Bans == nil || key == "" {
 		return "", false
 	}
-	all, _ := d.options.Bans.All(ctx) // what is known, if that fails
+	all, _ := d.options.Bans.All(ctx) // with an error, the bans that this process knows
 	for _, ban := range all {
 		if d.shownBan(ban) == shown {
 			return ban.ID(), true
@@ -186,7 +186,7 @@ func (d *Dashboard) listed(ctx context.Context, shown, key string) (string, bool
 	return key, ok
 }
 
-// do does it on a key.
+// do performs an action on a key.
 func (d *Dashboard) do(ctx context.Context, a action, key string) (o outcome, err error) {
 	switch a.Action {
 	case "look":
@@ -208,12 +208,12 @@ func (d *Dashboard) do(ctx context.Context, a action, key string) (o outcome, er
 	return o, err
 }
 
-// peek is what a key has left under a rule, in each tier.
+// peek returns what a key has left under a rule, in each tier.
 func (d *Dashboard) peek(ctx context.Context, rule, key string) (counts []peekView, err error) {
 	found, err := d.each(rule, func(l *middleware.RateLimit) error {
 		results, err := l.Peek(ctx, rule, key)
 		for _, r := range results {
-			if r.IsConcurrency() { // when others end is not known
+			if r.IsConcurrency() { // nobody knows when requests end
 				r.NextAfter, r.ResetAfter = 0, 0
 			}
 			counts = append(counts, peekView{
@@ -236,10 +236,10 @@ func (d *Dashboard) reset(ctx context.Context, rule, key string) (outcome, error
 	if err != nil || !found {
 		return outcome{}, orNoRule(err, rule)
 	}
-	return outcome{Text: "The key begins anew under " + rule + "."}, nil
+	return outcome{Text: "The key has all of its limit again under " + rule + "."}, nil
 }
 
-// each calls f for the limiters, of which some have the rule.
+// each calls f for all limiters, and reports whether one has the rule.
 func (d *Dashboard) each(rule string, f func(*middleware.RateLimit) error) (found bool, err error) {
 	for _, l := range d.all() {
 		switch err := f(l); {
@@ -258,7 +258,7 @@ func orNoRule(err error, rule string) error {
 		return err
 	}
 	if rule == "" {
-		return mistakef("which rule?")
+		return mistakef("choose a rule")
 	}
 	return fmt.Errorf("%w: %.128q", middleware.ErrNoRule, rule)
 }
@@ -270,14 +270,14 @@ func (d *Dashboard) unban(ctx context.Context, key string) (outcome, error) {
 		return outcome{}, errNoBans
 	}
 	if key == "" {
-		return outcome{}, mistakef("which key?")
+		return outcome{}, mistakef("enter a key")
 	}
 	defer d.forgetBans()
-	// Also of one that is not banned: what led to a ban is forgotten.
+	// Also if the key is not banned: the list forgets its refusals.
 	lifted, err := d.options.Bans.Unban(ctx, key)
 	switch {
 	case err != nil && lifted:
-		return outcome{Text: "The ban is lifted. Only this process knows as yet."}, err
+		return outcome{Text: "The ban is lifted, so far in this process only."}, err
 	case err != nil:
 		return outcome{}, err
 	case !lifted:
@@ -286,16 +286,16 @@ func (d *Dashboard) unban(ctx context.Context, key string) (outcome, error) {
 	return outcome{Text: "The ban is lifted."}, nil
 }
 
-var errNotBanned = errors.New("the key was not banned; what it did is forgotten")
+var errNotBanned = errors.New("the key was not banned; its refusals are forgotten")
 
-// forgetBans has the page look at them again.
+// forgetBans makes the page read the bans again.
 func (d *Dashboard) forgetBans() {
 	d.latest.Lock()
 	defer d.latest.Unlock()
 	d.latest.bans, d.latest.state = nil, nil
 }
 
-// wait is a time to wait, for people.
+// wait is a wait as text.
 func wait(d time.Duration) string {
 	switch {
 	case d <= 0:

@@ -113,10 +113,10 @@ func TestMistakesOfAnOperatorAreNamed(t *testing.T) {
 	for ask, want := range map[string]string{
 		`{"action":"look","rule":"nope","key":"user:a"}`:  `there is no rule of that name: \"nope\"`,
 		`{"action":"reset","rule":"nope","key":"user:a"}`: "there is no rule",
-		`{"action":"look"}`:                                   "which rule?",
-		`{"action":"reset","key":"user:a"}`:                   "which rule?",
-		`{"action":"ban","key":""}`:                           "which key?",
-		`{"action":"unban","key":""}`:                         "which key?",
+		`{"action":"look"}`:                                   "choose a rule",
+		`{"action":"reset","key":"user:a"}`:                   "choose a rule",
+		`{"action":"ban","key":""}`:                           "enter a key",
+		`{"action":"unban","key":""}`:                         "enter a key",
 		`{"action":"ban","key":"user:a","for":"-1h"}`:         "has a sign",
 		`{"action":"ban","key":"user:a","for":"1 fortnight"}`: "1 fortnight",
 		`{"action":"ban","key":"\"half"}`:                     "quotation mark",
@@ -180,7 +180,7 @@ func TestAnAddressIsTheKeyThatItIsCountedAs(t *testing.T) {
 	assert.Contains(t, said, `"remaining":2`)
 	assert.Contains(t, said, `"key":"2001:db8::/64"`)
 	_, said = s.do(`{"action":"reset","rule":"strict","key":" 2001:db8::1 "}`)
-	assert.Contains(t, said, "This is counted as 2001:db8::/64. The key begins anew")
+	assert.Contains(t, said, "This is counted as 2001:db8::/64. The key has all of its limit again")
 	_, said = s.do(`{"action":"look","rule":"strict","key":"2001:db8::/64"}`)
 	assert.Contains(t, said, `"remaining":5`)
 
@@ -234,7 +234,7 @@ func TestADigestStandsForItsKeyInActions(t *testing.T) {
 	assert.False(t, banned)
 
 	unknown := keyfunc.NewDigester(nil).Digest("user:unknown").String()
-	for action, why := range map[string]string{"ban": "name the key", "look": "name the key", "reset": "name the key"} {
+	for action, why := range map[string]string{"ban": "name the key", "look": "Enter the key itself", "reset": "Enter the key itself"} {
 		code, said := s.do(`{"action":"` + action + `","rule":"tenant","key":"` + unknown + `"}`)
 		assert.Equal(t, http.StatusBadRequest, code, action)
 		assert.Contains(t, said, why)
@@ -246,7 +246,7 @@ func TestADigestStandsForItsKeyInActions(t *testing.T) {
 func TestADigestIsNotToBeUnderTwoSecrets(t *testing.T) {
 	secret := []byte("0123456789abcdef")
 	_, err := dashboard.New(dashboard.Options{Offenders: offenders.Must(offenders.New(offenders.Options{Secret: secret}))})
-	assert.ErrorContains(t, err, "dashboard: Secret is not that of Offenders")
+	assert.ErrorContains(t, err, "dashboard: Secret differs from that of Offenders")
 	_, err = dashboard.New(dashboard.Options{Secret: secret, Offenders: offenders.Must(offenders.New(offenders.Options{Secret: secret}))})
 	assert.NoError(t, err)
 	_, err = dashboard.New(dashboard.Options{Secret: secret[:3]})

@@ -41,11 +41,11 @@ func (d *Dashboard) viewOf(key string) clientView {
 	return v
 }
 
-// passesAfter is how long after a ban a request may pass that was on its way, in milliseconds.
+// passesAfter is how long after a ban a request may still pass that began before, in milliseconds.
 const passesAfter = 5000
 
-// lookUp is what is known of a client, and what it has left under a rule: the operator's or,
-// without one, the rule that refuses it. Without a key it is the rule's one counter for all.
+// lookUp returns what is known of a client, and what it has left under the operator's rule or, without
+// one, under the rule that refuses it. Without a key it looks at the rule's one counter for all.
 func (d *Dashboard) lookUp(ctx context.Context, rule, key string) (o outcome, err error) {
 	if key == "" {
 		o.Counts, err = d.peek(ctx, rule, key)
@@ -53,7 +53,7 @@ func (d *Dashboard) lookUp(ctx context.Context, rule, key string) (o outcome, er
 	}
 	o.Client = d.client(key)
 	if _, isDigest := keyfunc.DigestOf(key); isDigest && d.store.Kind != "redis" {
-		return o, nil // only Redis finds counters by it
+		return o, nil // only Redis finds counters by digest
 	}
 	named := rule != ""
 	if rule = cmp.Or(rule, o.Client.Seen.Rule); rule == "" {
@@ -66,7 +66,7 @@ func (d *Dashboard) lookUp(ctx context.Context, rule, key string) (o outcome, er
 	return o, err
 }
 
-// client is what is known of a key, which is followed from now on.
+// client returns what is known of a key, and follows the key from now on.
 func (d *Dashboard) client(key string) *clientView {
 	key, _ = keyfunc.Classify(key)
 	v := d.viewOf(key)
@@ -82,7 +82,7 @@ func (d *Dashboard) client(key string) *clientView {
 	return &v
 }
 
-// at is when a second of this page began, in Unix milliseconds; 0 of 0.
+// at converts a second of this page into Unix milliseconds, and 0 into 0.
 func (d *Dashboard) at(second int64) int64 {
 	if second == 0 {
 		return 0

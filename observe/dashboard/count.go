@@ -14,19 +14,19 @@ import (
 
 const (
 	span      = 300       // seconds that are shown
-	kept      = span + 10 // a reader may be at the oldest while seconds are added
+	kept      = span + 10 // so that a reader of the oldest second does not meet a new one
 	maxSeries = 500
 	maxRules  = 16_000
 
 	outcomes = int(middleware.OutcomeAllowed) + 1
 )
 
-// counts is what was counted, in total since the start and for each of the last seconds.
+// counts are the counters, in total since the start and for each of the last seconds.
 //
-// Nothing runs to divide time into seconds: the first request of a new second moves what
-// was counted until then into the one before.
+// No goroutine divides time into seconds: the first request of a new second moves the counts so far
+// into the previous second.
 type counts struct {
-	second   atomic.Int64 // that is counted now, since the start
+	second   atomic.Int64 // that is being counted, since the start
 	cache    tally.Cache[series]
 	find     func(*middleware.RuleInfo) *series
 	outcome  [outcomes]counter
@@ -35,23 +35,23 @@ type counts struct {
 
 	mu     sync.Mutex
 	byName map[seriesName]*series
-	other  *series // of all beyond maxSeries
-	swept  int64   // the second in which room was last made
+	other  *series // of all rules beyond maxSeries
+	swept  int64   // the second of the last sweep
 }
 
 type seriesName struct{ rule, tier string }
 
-// A series is what one rule did in one tier.
+// A series counts what one rule did in one tier.
 type series struct {
 	seriesName
 	asked, refused counter
-	latest         sample // of those it refused
+	latest         sample // of refused keys
 }
 
 // A counter counts events, by the second.
 type counter struct {
 	total   atomic.Uint64
-	folded  uint64 // the total when the present second began
+	folded  uint64 // the total at the beginning of the present second
 	history [kept]uint32
 }
 
@@ -70,14 +70,14 @@ func (c *counts) init() {
 func (d *Dashboard) Observe(o *middleware.Observation) {
 	c := &d.counts
 	now := d.now()
-	if now > c.second.Load() && c.mu.TryLock() { // whoever has the lock does it too
+	if now > c.second.Load() && c.mu.TryLock() { // who has the lock folds too
 		c.fold(now)
 		c.mu.Unlock()
 	}
 	if int(o.Outcome) < outcomes {
 		c.outcome[o.Outcome].total.Add(1)
 	}
-	if o.Err != nil && !errors.Is(o.Err, context.Canceled) { // of the client
+	if o.Err != nil && !errors.Is(o.Err, context.Canceled) { // by the client
 		c.lastErr.Store(&storeError{now, o.Err})
 	}
 	degraded := false
@@ -88,7 +88,7 @@ func (d *Dashboard) Observe(o *middleware.Observation) {
 		if rule.Key != "" {
 			d.followed.observe(c, o, i, now)
 		}
-		if !rule.Allowed && o.Err == nil { // else it is no decision
+		if !rule.Allowed && o.Err == nil { // with an error there is no decision
 			s.refused.total.Add(1)
 			c.note(s, o.Rules, i)
 		}
@@ -99,8 +99,8 @@ func (d *Dashboard) Observe(o *middleware.Observation) {
 	}
 }
 
-// note keeps the key that a rule refused or, if the rule has one counter for all, the key of
-// another rule that applied.
+// note adds the refused key to the rule's sample. If the rule has one counter for all, it adds the key
+// of another rule that applied.
 func (c *counts) note(s *series, rules []middleware.RuleResult, i int) {
 	tells := func(r *middleware.RuleResult) bool { return r.Key != "" && r.Class != keyfunc.Shared }
 	if r := &rules[i]; tells(r) {
@@ -120,8 +120,7 @@ func (d *Dashboard) now() int64 { return int64(time.Since(d.start) / time.Second
 
 func (c *counts) of(rule *middleware.RuleInfo) *series { return c.cache.Of(rule, maxRules, c.find) }
 
-// named is the series of a rule by its name: one that has changed goes on in the series that
-// it had.
+// named returns the series of a rule by its name, so a changed rule keeps its series.
 func (c *counts) named(rule *middleware.RuleInfo) *series {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -137,8 +136,8 @@ func (c *counts) named(rule *middleware.RuleInfo) *series {
 	return s
 }
 
-// sweep forgets series in which nothing happened for all the time that is kept: most are
-// of rules that are gone. It looks for them once in a while, as others come.
+// sweep removes series without a request in all the time that is shown: most are of rules that are
+// gone. It runs when a new rule finds no room, once in that time.
 func (c *counts) sweep() bool {
 	now := c.second.Load()
 	if now-c.swept < span {
@@ -154,8 +153,8 @@ func (c *counts) sweep() bool {
 	return len(c.byName) < maxSeries
 }
 
-// fold ends the second that was counted, as now is a later one. Its time is that of some
-// hundred loads and stores.
+// fold ends the second that was being counted, if now is a later one. It costs a few hundred loads and
+// stores.
 func (c *counts) fold(now int64) {
 	last := c.second.Load()
 	if now <= last {
@@ -183,8 +182,8 @@ func (c *counter) fold(last, now int64) {
 	}
 }
 
-// seconds are the last n whole seconds before now, the oldest first; those before the start
-// are 0. The counts are folded to now.
+// seconds returns the counts of the last n whole seconds before now, the oldest first; 0 before the
+// start. The counter is folded to now.
 func (c *counter) seconds(now int64, n int) []uint32 {
 	list := make([]uint32, n)
 	for i := range list {
@@ -195,7 +194,7 @@ func (c *counter) seconds(now int64, n int) []uint32 {
 	return list
 }
 
-// sum is what was counted in the last n whole seconds before now.
+// sum returns the count of the last n whole seconds before now.
 func (c *counter) sum(now int64, n int) (sum uint64) {
 	for second := max(0, now-int64(n)); second < now; second++ {
 		sum += uint64(c.history[second%kept])

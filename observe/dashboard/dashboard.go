@@ -19,60 +19,56 @@ import (
 	"github.com/weirgo/weir/observe/offenders"
 )
 
-// Options are what [New] takes. All are optional, but without Authorize the page shows nothing.
+// Options is what [New] takes. All fields are optional, but without Authorize the page refuses all requests.
 type Options struct {
 	// Authorize reports whether a request may see the page or, with POST, act from it:
 	//
 	//	func(r *http.Request) bool { return r.Method == http.MethodGet || isAdmin(r) }
 	//
-	// lets all see the page, and few look at a client of their choice, reset or ban it. It is
-	// asked for every request, which an open page sends every two seconds. For figures it is
-	// asked also with a copy of the request with the method POST, as viewers that may act see
-	// more. Nil: the page is closed.
+	// lets everybody see the page, and admins look up, reset and ban clients. It is called for
+	// every request. For figures it is called again with the method POST, as viewers who may act
+	// see more buttons. Nil: the page refuses all requests.
 	//
-	// Check credentials, or at least the Host header as well as the address. An address
-	// alone lets in every site that a browser at it visits and that makes its name point here
-	// (DNS rebinding), and every client of a proxy on the same machine.
+	// Check credentials, or at least the Host header as well as the address. An address alone also
+	// admits sites that a browser at this address visits, if their name resolves to this server
+	// (DNS rebinding), and all clients of a proxy on the same machine.
 	//
-	// What was done is logged with the user that [keyfunc.WithUser] put into the request's
-	// context. A name of basic authentication is marked "(claimed)", as only Authorize knows
-	// whether it was checked.
+	// Actions are logged with the user from [keyfunc.WithUser] in the request's context. A name from
+	// basic authentication is marked "(claimed)", as only Authorize knows whether it was checked.
 	Authorize func(*http.Request) bool
 
-	// Title is above the page, such as the service's name. Empty: the host's name.
+	// Title is the page's heading, such as the service's name. Empty: the host's name.
 	Title string
 
-	// Store is what the limiters count in, for its health ([failover.Reporter]), through stores
-	// around it too ([limiter.Wrapper]). Nil, or one that reports nothing: its health is what can
-	// be seen from requests.
+	// Store is the limiters' store, whose health the page shows ([failover.Reporter]). It may be
+	// wrapped ([limiter.Wrapper]). Nil, or a store that reports nothing: the page shows what
+	// requests reveal.
 	Store limiter.Store
 
-	// Bans is the limiters' list. Nil: the page has none.
+	// Bans is the limiters' list of bans. Nil: the page has no bans.
 	Bans bans.List
 
-	// Offenders knows which keys ask most and are refused most. Its own ShowKeys says
-	// whether the page names them. Nil: the page has none.
+	// Offenders finds the keys with the most requests and refusals. Its own ShowKeys decides
+	// whether the page names them. Nil: the page has no such list.
 	Offenders *offenders.Sketch
 
-	// ShowKeys shows the keys of bans, on the page, and of all that is done from it, in the
-	// log. They can be addresses, names of users and API keys. False: digests stand for
-	// them. A list in Redis has digests only, which are shown with the key where this process has
-	// met it lately.
+	// ShowKeys shows the keys of bans on the page, and the keys of actions in the log: addresses,
+	// names of users, API keys. False: digests stand for them. A list in Redis has digests only;
+	// the page adds the key if this process has met it lately.
 	ShowKeys bool
 
 	// Secret keys the digests: 16 bytes or more, and the same as in offenders.Options and
 	// redisstore.Options, so that a client has one digest everywhere. Empty: the digests are
-	// SHA-256, from which an address is found by trying all of them; see
-	// [keyfunc.Digester].
+	// SHA-256, so whoever tries all addresses finds the address; see [keyfunc.Digester].
 	Secret []byte
 
-	// Logger hears what was done from the page. Nil: slog.Default().
+	// Logger logs the actions of operators. Nil: slog.Default().
 	Logger *slog.Logger
 }
 
-// A Dashboard is the page, and the [middleware.Observer] that counts for it. Memory for
-// its counts is bounded: some 3 KB for each of up to 500 rules and tiers, and what is beyond them
-// is counted together. Of 512 clients, those that were refused last, it has the key: 100 KB.
+// A Dashboard is the page, and the [middleware.Observer] that counts for it. Its memory is bounded:
+// some 3 KB for each of up to 500 rules and tiers, and 100 KB for the keys of the 512 clients that
+// were refused last. Further rules are counted together.
 type Dashboard struct {
 	options Options
 	page    []byte
@@ -93,13 +89,13 @@ type Dashboard struct {
 	latest   latest
 }
 
-// New returns a page that shows nothing yet: give it to limiters as their Observer, and
-// then them to Add.
+// New returns a Dashboard, or an error about the options. Make it the Observer of limiters, and pass
+// the limiters to Add.
 func New(o Options) (*Dashboard, error) {
 	err := keyfunc.CheckSecret("dashboard", o.Secret)
 	digests := keyfunc.NewDigester(o.Secret)
 	if o.Offenders != nil && o.Offenders.Digest("") != digests.Digest("").String() {
-		err = errors.Join(err, errors.New("dashboard: Secret is not that of Offenders: a key would have two digests"))
+		err = errors.Join(err, errors.New("dashboard: Secret differs from that of Offenders: a key would have two digests"))
 	}
 	if err != nil {
 		return nil, err
@@ -127,7 +123,7 @@ func New(o Options) (*Dashboard, error) {
 	return d, nil
 }
 
-// Must is for a page written in code: it panics where [New] returns an error.
+// Must returns d, or panics on an error of [New].
 func Must(d *Dashboard, err error) *Dashboard {
 	if err != nil {
 		panic(err)
@@ -135,9 +131,8 @@ func Must(d *Dashboard, err error) *Dashboard {
 	return d
 }
 
-// Add shows the rules of these limiters, and has the page act on them. Their requests are
-// only counted if the Dashboard is their Observer too. It panics on nil, which no New returns
-// without an error.
+// Add adds limiters whose rules the page shows and acts on. Their requests are counted only if the
+// Dashboard is their Observer too. It panics on nil.
 func (d *Dashboard) Add(limits ...*middleware.RateLimit) {
 	if slices.Contains(limits, nil) {
 		panic("dashboard: Add needs a limiter, not nil")
@@ -147,12 +142,11 @@ func (d *Dashboard) Add(limits ...*middleware.RateLimit) {
 	d.limiters = append(d.limiters, limits...)
 }
 
-// ServeHTTP serves the page, its figures as JSON if that is accepted, and what is done from the
-// page.
+// ServeHTTP serves the page, its figures if the request accepts JSON, and the page's actions.
 func (d *Dashboard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	d.secure(w.Header())
 	if d.options.Authorize == nil || !d.options.Authorize(r) {
-		http.Error(w, "This page is closed. The service decides which requests may see it (dashboard.Options.Authorize).", http.StatusForbidden)
+		http.Error(w, "You may not see this page. The service decides who may (dashboard.Options.Authorize).", http.StatusForbidden)
 		return
 	}
 	switch r.Method {
@@ -162,7 +156,7 @@ func (d *Dashboard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		d.get(w, r)
 	default:
 		w.Header().Set("Allow", "GET, HEAD, POST")
-		http.Error(w, "This page takes GET, HEAD and POST.", http.StatusMethodNotAllowed)
+		http.Error(w, "This page accepts GET, HEAD and POST.", http.StatusMethodNotAllowed)
 	}
 }
 
@@ -172,9 +166,9 @@ func (d *Dashboard) get(w http.ResponseWriter, r *http.Request) {
 		_, _ = w.Write(d.page)
 		return
 	}
-	// Another site cannot read the figures, and has no reason to ask for them.
+	// Another site has no reason to fetch the figures, and could not read them.
 	if site := r.Header.Get("Sec-Fetch-Site"); site != "" && site != "same-origin" && site != "none" {
-		http.Error(w, "The figures are for the page alone.", http.StatusForbidden)
+		http.Error(w, "Only the page itself may fetch the figures.", http.StatusForbidden)
 		return
 	}
 	act := r.WithContext(r.Context())
@@ -183,7 +177,7 @@ func (d *Dashboard) get(w http.ResponseWriter, r *http.Request) {
 	_, _ = fmt.Fprintf(w, `{"acts":%t,"state":%s}`, d.options.Authorize(act), d.state())
 }
 
-// secure sets what keeps browsers from doing anything with the page but showing it.
+// secure sets header fields that keep browsers from doing anything with the page but showing it.
 func (d *Dashboard) secure(h http.Header) {
 	h.Set("Content-Security-Policy", d.policy)
 	h.Set("Cache-Control", "no-store")
@@ -195,7 +189,7 @@ func (d *Dashboard) secure(h http.Header) {
 	h.Add("Vary", "Accept")
 }
 
-// all are the limiters that were added.
+// all returns the limiters that were added.
 func (d *Dashboard) all() []*middleware.RateLimit {
 	d.mu.Lock()
 	defer d.mu.Unlock()

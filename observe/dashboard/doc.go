@@ -1,26 +1,27 @@
-// Package dashboard is a live page that shows what limiters do: the rules in force, the keys
-// that they refuse, the bans, how the store is, and one client. From it an operator can give a
-// client a fresh start, ban it, and lift a ban. The page says what a ban will do before it is done.
+// Package dashboard serves a live page that shows what limiters do: the rules in force, the keys
+// that they refuse, the bans, the state of the store, and one client. On the page an operator can
+// reset a client's counters, ban it, and lift a ban. The page shows what a ban will do before the
+// operator confirms it.
 //
 //	page, err := dashboard.New(dashboard.Options{Authorize: isOperator, Bans: list})
 //	limits, err := middleware.New(middleware.Config{Observer: page, Bans: middleware.Bans{List: list}, ...})
 //	page.Add(limits)
 //	mux.Handle("/limits", page)
 //
-// It is one [http.Handler] for one path, of any router: the page, its live figures and its actions
-// have the same address. The page needs nothing from elsewhere. An open page asks for the figures
-// every two seconds, or every ten in the background. It keeps the last five minutes, whether it is
-// open or not, of the process that serves it, and has no goroutine. Metrics (package promlimit)
-// have all processes of a service.
+// A Dashboard is one [http.Handler] for one path of any router: the page, its figures and its actions
+// have the same address. The page loads nothing from other sites. An open page fetches the figures
+// every two seconds, or every ten in the background. The figures cover the last five minutes of the
+// process that serves the page, also while no page is open. There is no goroutine. For all
+// processes of a service use metrics (package promlimit).
 //
-// The page's address, # and the digest of a client as logs have it opens that client, and the rule
-// that refuses it.
+// The page's address with # and the digest of a client, as logs have it, opens that client and the
+// rule that refuses it.
 //
-// It is closed to all requests unless [Options.Authorize] says otherwise. Actions, and looks at a
-// client, have to come from the page itself ([http.CrossOriginProtection]) and are logged.
+// The page refuses all requests unless [Options.Authorize] accepts them. Actions, and looking up a
+// client, must come from the page itself ([http.CrossOriginProtection]) and are logged.
 //
-// With [Dashboard.FollowRules] it shows from where and when a rules file was loaded, what that
-// changed, and why what is written now is refused.
+// With [Dashboard.FollowRules] the page shows where and when a rules file was loaded, what that
+// changed, and why the file as it is now is refused, if it is.
 //
 // Keys are shown as digests unless [Options.ShowKeys] is set.
 package dashboard

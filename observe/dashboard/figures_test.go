@@ -281,7 +281,7 @@ func TestInAnOutageItIsSaidWhomLimitsRefuseAndWhatTheStoreSaidLast(t *testing.T)
 		}
 		assert.Equal(t, "counts by itself: this process allows 150/1m", outage["ip"])
 		assert.Equal(t, "refuses nothing, as always", outage["strict"])
-		assert.Equal(t, "answers all requests 503", outage["login"])
+		assert.Equal(t, "answers all requests with 503", outage["login"])
 
 		assert.Greater(t, f.Top[len(f.Top)-1].Refused, f.Top[0].Refused)
 		assert.Equal(t, "strict", f.Top[len(f.Top)-1].Rule, "it refuses nothing")

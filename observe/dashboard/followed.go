@@ -8,10 +8,10 @@ import (
 	"github.com/weirgo/weir/middleware"
 )
 
-// followed has some clients: those that were refused of late, and those that an operator looked
-// at. A client is a key. In a full set, a new client replaces the one that has not been seen for
-// longest. In each second a set replaces one client that was seen lately, and no more: so made-up
-// keys that are refused once each cost little, and do not displace all others.
+// followed holds some clients: recently refused ones, and those that an operator looked up. A client
+// is a key. In a full set, a new client replaces the one that has not been seen for the longest time.
+// In each second a set replaces only one client that was seen lately. So made-up keys that are refused
+// once each cost little, and do not displace all others.
 type followed struct {
 	digests keyfunc.Digester
 	sets    [64]clientSet
@@ -22,24 +22,24 @@ const (
 	longestKey = 64 // bytes; of a longer one the digest is kept
 )
 
-// A clientSet has the clients of one part of all hashes.
+// A clientSet holds the clients of one part of all hashes.
 type clientSet struct {
 	mu      sync.Mutex
 	clients [8]client
-	crowded int64 // one more than the second in which a client was replaced that had been seen lately
+	crowded int64 // the last second in which it replaced a client that was seen lately, plus 1
 }
 
-// A client is a key with the last that happened to its requests. Seconds are those of the page;
-// 0: not known.
+// A client is a key with the latest results of its requests. Seconds count from the page's start; 0:
+// not known.
 type client struct {
 	hash    uint64        // 0: free
 	key     string        // or keyfunc.Digest.Key of a long one
 	class   keyfunc.Class // of its last request; Own before that
 	seen    int64         // the last second
-	by      *series       // the rule that refused it; nil: none is known
-	shadow  bool          // and refuses nothing
+	by      *series       // the rule that refused it last; nil: none is known
+	shadow  bool          // the rule is in shadow
 	refused int64         // when that was
-	passed  int64         // when a request of its passed
+	passed  int64         // when a request passed
 }
 
 func (f *followed) set(hash uint64) *clientSet { return &f.sets[hash>>32%uint64(len(f.sets))] }
@@ -65,7 +65,7 @@ func (f *followed) find(hash uint64) (client, bool) {
 	return client{}, false
 }
 
-// follow has the client of a key followed from now on, if it was not.
+// follow follows the client of a key from now on.
 func (f *followed) follow(key string, now int64) {
 	h := hash(key)
 	s := f.set(h)
@@ -83,7 +83,7 @@ func (f *followed) newClient(hash uint64, key string, now int64) client {
 	return client{hash: hash, key: strings.Clone(key), class: keyfunc.Own, seen: now}
 }
 
-// replaced is where a new client goes. s is locked.
+// replaced returns where to put a new client. s is locked.
 func (s *clientSet) replaced(now int64) *client {
 	last := &s.clients[0]
 	for i := range s.clients {
@@ -101,14 +101,13 @@ func (s *clientSet) replaced(now int64) *client {
 	return last
 }
 
-// observe notes a request of the client with the key of rule i, if it is the first with that key.
-// A refused client is followed from then on. It is in the path of every request, and waits for
-// nothing.
+// observe records a request of the client with the key of rule i, if i is the first rule with that
+// key. It follows a refused client from then on. Every request passes here, so it waits for no lock.
 func (f *followed) observe(c *counts, o *middleware.Observation, i int, now int64) {
 	key := o.Rules[i].Key
 	for j := range i {
 		if o.Rules[j].Key == key {
-			return // it has been
+			return // it has been recorded
 		}
 	}
 	h := hash(key) // takes some 8 ns
@@ -137,7 +136,7 @@ func saysNo(rules []middleware.RuleResult, key string) bool {
 	return false
 }
 
-// note notes a request, of which rule first has the client's key.
+// note records a request; first is the first rule with the client's key.
 func (k *client) note(c *counts, o *middleware.Observation, first int, now int64) {
 	k.seen = now
 	k.class = o.Rules[first].Class
@@ -145,7 +144,7 @@ func (k *client) note(c *counts, o *middleware.Observation, first int, now int64
 	if o.Outcome == middleware.OutcomeAllowed || o.Outcome == middleware.OutcomeExempt {
 		k.passed = now
 	}
-	shadow := true // of those that refuse this request
+	shadow := true // all rules so far that refuse the request are in shadow
 	for i := first; i < len(o.Rules); i++ {
 		rule := &o.Rules[i]
 		if rule.Key != o.Rules[first].Key || rule.Allowed || o.Err != nil || rule.Rule.Mode == middleware.Shadow && !shadow {
@@ -158,7 +157,7 @@ func (k *client) note(c *counts, o *middleware.Observation, first int, now int64
 	}
 }
 
-// of is the client with a key or, if the key is not known, with its digest.
+// of finds the client of a key, or of keyfunc.Digest.Key.
 func (f *followed) of(key string) (client, bool) {
 	if digest, ok := keyfunc.DigestOf(key); ok {
 		return f.byDigest(digest)
@@ -166,7 +165,7 @@ func (f *followed) of(key string) (client, bool) {
 	return f.find(hash(key))
 }
 
-// all are the clients that are followed.
+// all returns all followed clients.
 func (f *followed) all() (all []client) {
 	for i := range f.sets {
 		s := &f.sets[i]
@@ -181,7 +180,7 @@ func (f *followed) all() (all []client) {
 	return all
 }
 
-// byDigest is the client that a digest stands for.
+// byDigest finds the client of a digest.
 func (f *followed) byDigest(digest keyfunc.Digest) (client, bool) {
 	for _, k := range f.all() {
 		if f.digests.Digest(k.key) == digest {
@@ -191,13 +190,13 @@ func (f *followed) byDigest(digest keyfunc.Digest) (client, bool) {
 	return client{}, false
 }
 
-// whole is all of the key, if it is known.
+// whole returns the key, and whether it is one rather than a digest.
 func (k *client) whole() (string, bool) {
 	_, isDigest := keyfunc.DigestOf(k.key)
 	return k.key, !isDigest
 }
 
-// shares reports whether clients are known to share the key.
+// shares reports whether several clients are known to share the key.
 func (f *followed) shares(key string) bool {
 	k, _ := f.find(hash(key))
 	return key == "global" || key == "no-ip" || k.class != keyfunc.Own

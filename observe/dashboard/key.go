@@ -13,9 +13,8 @@ import (
 	"github.com/weirgo/weir/middleware/bans"
 )
 
-// typedKey is a key as it is shown: as [operate.Key] takes it for just that key. It is as it is or,
-// if that would not show what it is, as a string of Go, in quotation marks. Keys are what clients
-// send.
+// typedKey is a key as it is shown, which [operate.Key] reads as the same key. A key that would be
+// read or displayed as another is shown as a Go string, in quotation marks: clients choose their keys.
 func typedKey(key string) string {
 	odd := func(c rune) bool { return !unicode.IsPrint(c) }
 	if back, err := operate.Key(key); err != nil || back != key || !utf8.ValidString(key) || strings.ContainsFunc(key, odd) {
@@ -24,13 +23,13 @@ func typedKey(key string) string {
 	return key
 }
 
-// digest stands for a key where keys are not shown.
+// digest is the text that stands for a key.
 func (d *Dashboard) digest(key string) string { return d.digests.Digest(key).String() }
 
-// shownBan is the key of a ban, or its digest where the list has that alone.
+// shownBan is the key of a ban as it is shown, or its digest if the list has no key.
 func (d *Dashboard) shownBan(b bans.Ban) string { return cmp.Or(b.Digest, d.shown(b.Key)) }
 
-// shown is a key, or its digest, as the page and the log have it.
+// shown is a key as the page and the log show it, or its digest.
 func (d *Dashboard) shown(key string) string {
 	switch _, isDigest := keyfunc.DigestOf(key); {
 	case key == "":
@@ -41,7 +40,7 @@ func (d *Dashboard) shown(key string) string {
 	return typedKey(key)
 }
 
-// names are keys that may be shown, by their digests: of the clients that are followed.
+// names returns the keys of followed clients by digest, if keys may be shown.
 func (d *Dashboard) names() map[string]string {
 	if !d.options.ShowKeys {
 		return nil
@@ -55,9 +54,9 @@ func (d *Dashboard) names() map[string]string {
 	return names
 }
 
-// keyOf is the key that a digest stands for, if this process knows it: from its latest requests,
-// from Offenders or from the list of bans. Else it is [keyfunc.Digest.Key] where actions take that: bans ask the list,
-// and counters are found by it in Redis.
+// keyOf returns the key of a digest, if this process knows it from its latest requests, from
+// Offenders or from the list of bans. Otherwise it returns [keyfunc.Digest.Key] if the action accepts
+// that: bans leave it to the list, and Redis finds counters by it.
 func (d *Dashboard) keyOf(ctx context.Context, a action, digest keyfunc.Digest) (string, error) {
 	if k, ok := d.followed.byDigest(digest); ok {
 		if text, ok := k.whole(); ok {
@@ -73,7 +72,7 @@ func (d *Dashboard) keyOf(ctx context.Context, a action, digest keyfunc.Digest) 
 		}
 	}
 	if list := d.options.Bans; list != nil {
-		all, _ := list.All(ctx) // what is known, if that fails
+		all, _ := list.All(ctx) // with an error, the bans that this process knows
 		for _, ban := range all {
 			if ban.Key != "" && d.digest(ban.Key) == digest.String() {
 				return ban.Key, nil
@@ -83,5 +82,5 @@ func (d *Dashboard) keyOf(ctx context.Context, a action, digest keyfunc.Digest) 
 	if a.Action == "ban" || a.Action == "unban" || d.store.Kind == "redis" {
 		return digest.Key(), nil
 	}
-	return "", mistakef("this process knows no key with this digest: it was not refused here lately, or another process serves the client: name the key")
+	return "", mistakef("this process knows no key with this digest: it has not refused the client lately, or another process serves it. Enter the key itself")
 }

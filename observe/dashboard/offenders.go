@@ -8,11 +8,11 @@ import (
 )
 
 const (
-	topKeys  = 10 // that are shown of a rule
-	topRules = 24 // of which they are shown
+	topKeys  = 10 // keys of a rule that are shown
+	topRules = 24 // rules whose keys are shown
 )
 
-// A topView has the keys that ask most of a rule, and those that it refuses most.
+// A topView has the keys with the most requests and refusals of a rule.
 type topView struct {
 	Rule    string   `json:"rule"`
 	Asked   uint64   `json:"asked"` // in all
@@ -22,22 +22,22 @@ type topView struct {
 }
 
 type topKey struct {
-	Key     string `json:"key"` // empty: of all together
+	Key     string `json:"key"` // empty: all clients together
 	Digest  string `json:"digest"`
 	Whole   bool   `json:"whole,omitempty"`
 	Asked   uint64 `json:"asked"`
 	Refused uint64 `json:"refused"`
-	Error   uint64 `json:"error,omitempty"` // by which what the list is ordered by may be too high
+	Error   uint64 `json:"error,omitempty"` // by how much the count that orders the list may be too high
 }
 
-// unlisted counts the rules of which the keys are not shown.
+// unlisted counts the rules whose keys are not shown.
 type unlisted struct {
 	Rules      int    `json:"rules"`      // beyond topRules
 	Unfollowed uint64 `json:"unfollowed"` // offenders.Sketch.Unfollowed
 }
 
-// lookAtTop are the keys of those rules that refused most, then of those that were asked
-// most, and last of those in shadow, which refuse nothing.
+// lookAtTop returns the top keys of the rules with the most refusals, then of the rules with the most
+// requests, and last of rules in shadow, which refuse nothing.
 func (d *Dashboard) lookAtTop(rows []row) ([]topView, *unlisted) {
 	live := map[string]bool{}
 	for _, r := range rows {
@@ -63,7 +63,7 @@ func (d *Dashboard) lookAtTop(rows []row) ([]topView, *unlisted) {
 	return top, &unlisted{max(0, len(rules)-topRules), d.options.Offenders.Unfollowed()}
 }
 
-// topOf are keys as they are shown.
+// topOf returns keys as they are shown.
 func topOf(all []offenders.Offender, mayBeLess func(*offenders.Offender) uint64) []topKey {
 	top := make([]topKey, len(all))
 	for i, o := range all {

@@ -9,16 +9,16 @@ import (
 	"github.com/weirgo/weir/middleware"
 )
 
-// An outageView is what is known of an outage that goes on.
+// An outageView describes a present outage.
 type outageView struct {
 	Since   int64        `json:"since"`             // Unix milliseconds
-	Servers []serverView `json:"servers,omitempty"` // those that give no answer, as far as the store says
+	Servers []serverView `json:"servers,omitempty"` // that do not answer, as far as the store knows
 }
 
 type serverView struct {
-	Server   string `json:"server,omitempty"` // empty: the store does not say which
+	Server   string `json:"server,omitempty"` // empty: not known
 	Cause    string `json:"cause,omitempty"`
-	Unusable bool   `json:"unusable,omitempty"` // a wrong configuration, which does not pass by itself
+	Unusable bool   `json:"unusable,omitempty"` // by a wrong configuration, which does not pass by itself
 	Since    int64  `json:"since"`
 }
 
@@ -29,7 +29,7 @@ type mark struct {
 	Bad  bool   `json:"bad,omitempty"`
 }
 
-// outageOf is nil where the store answers, or tells nothing of itself.
+// outageOf is nil if the store answers, or reports nothing.
 func outageOf(health failover.Stats) *outageView {
 	if !health.Degraded {
 		return nil
@@ -66,9 +66,9 @@ func inOutage(health failover.Stats, rule *middleware.RuleInfo) string {
 	case rule.Mode == middleware.Shadow:
 		return "refuses nothing, as always"
 	case rule.OnOutage == limiter.FailOpen:
-		return "lets all requests pass, uncounted"
+		return "allows all requests, uncounted"
 	case rule.OnOutage == limiter.FailClosed:
-		return "answers all requests 503"
+		return "answers all requests with 503"
 	case health.Replicas <= 1 || rule.Limit == nil:
 		return "counts by itself: each process allows " + rule.LimitText()
 	}
@@ -82,7 +82,7 @@ func inOutage(health failover.Stats, rule *middleware.RuleInfo) string {
 	return "counts by itself: this process allows " + limiter.Join(limits, atOnce).String()
 }
 
-// marksOf are the moments of the last minutes.
+// marksOf returns the marks of the last minutes.
 func marksOf(health failover.Stats) (marks []mark) {
 	for _, e := range health.Events {
 		if time.Since(e.At) > span*time.Second {

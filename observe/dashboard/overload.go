@@ -8,11 +8,11 @@ import (
 	"github.com/weirgo/weir/middleware/shed"
 )
 
-// An overloadView is how much the service has room for.
+// An overloadView is the state of the overload limits.
 type overloadView struct {
-	Places []placesView `json:"places"`         // of the service, or of routes: the fullest in front
+	Places []placesView `json:"places"`         // of the service, or of each route: the fullest first
 	More   int          `json:"more,omitempty"` // routes that are not shown
-	Levels []levelView  `json:"levels"`         // of priority, the first to be served first
+	Levels []levelView  `json:"levels"`         // of priority, the highest first
 }
 
 type placesView struct {
@@ -21,8 +21,8 @@ type placesView struct {
 	InFlight int     `json:"inFlight"`
 	Waiting  int     `json:"waiting"`
 	Streams  int     `json:"streams"`
-	Rate     float64 `json:"rate,omitempty"`    // per second that it can do; 0: not known
-	Latency  string  `json:"latency,omitempty"` // when nothing waits
+	Rate     float64 `json:"rate,omitempty"`    // requests per second that it can serve; 0: not known
+	Latency  string  `json:"latency,omitempty"` // without waiting
 }
 
 type levelView struct {
@@ -34,10 +34,10 @@ type levelView struct {
 
 const maxPlaces = 6
 
-// bounded is what a limiter's Overload tells of itself, as that of package shed does.
+// bounded is an Overload that reports its state, such as a shed.Limiter.
 type bounded interface{ Stats() []shed.Stats }
 
-// bounds are those of all limiters, each once.
+// bounds returns the overload limits of all limiters, each once.
 func (d *Dashboard) bounds() (all []bounded) {
 	for _, l := range d.all() {
 		if b, ok := l.Overload().(bounded); ok && !slices.Contains(all, b) {
@@ -47,7 +47,7 @@ func (d *Dashboard) bounds() (all []bounded) {
 	return all
 }
 
-// lookAtOverload is nil if no limiter has a bound.
+// lookAtOverload is nil if no limiter has an overload limit.
 func (d *Dashboard) lookAtOverload() *overloadView {
 	all := d.bounds()
 	if len(all) == 0 {
@@ -75,7 +75,7 @@ func (d *Dashboard) lookAtOverload() *overloadView {
 	return v
 }
 
-// add adds up levels of one name.
+// add adds a level to the level of the same name.
 func (v *overloadView) add(l shed.Level) {
 	i := slices.IndexFunc(v.Levels, func(known levelView) bool { return known.Name == l.Name })
 	if i < 0 {

@@ -25,7 +25,7 @@ type plan struct {
 
 const maxBanned = 50 // clients at once
 
-// ban bans clients, of which all keys are known, or says what that would do.
+// ban bans clients, or returns the plan of a preview.
 func (d *Dashboard) ban(ctx context.Context, r *http.Request, a action) (done outcome, err error) {
 	length, keys, err := d.banned(ctx, a)
 	switch {
@@ -46,7 +46,7 @@ func (d *Dashboard) ban(ctx context.Context, r *http.Request, a action) (done ou
 			continue
 		}
 		if _, here := d.options.Bans.Find(key); here {
-			err = fmt.Errorf("only this process knows of the ban as yet: %w", err)
+			err = fmt.Errorf("only this process knows the ban so far: %w", err)
 		}
 		errs = append(errs, fmt.Errorf("%.80s: %w", d.shown(key), err))
 	}
@@ -67,7 +67,7 @@ func (d *Dashboard) ban(ctx context.Context, r *http.Request, a action) (done ou
 	return done, errors.Join(errs...)
 }
 
-// banned are the keys that are to be banned, and for how long.
+// banned returns the keys to ban, and for how long.
 func (d *Dashboard) banned(ctx context.Context, a action) (length time.Duration, keys []string, err error) {
 	texts := a.Keys
 	if len(texts) == 0 {
@@ -84,13 +84,13 @@ func (d *Dashboard) banned(ctx context.Context, a action) (length time.Duration,
 		one.Key = text
 		key, err := d.key(ctx, one)
 		if err == nil && key == "" {
-			err = mistakef("which key?")
+			err = mistakef("enter a key")
 		}
 		if _, isDigest := keyfunc.DigestOf(key); err == nil && isDigest && d.holdsKeys() {
 			err = bans.ErrDigest
 		}
 		if err != nil && len(texts) > 1 {
-			err = fmt.Errorf("%.80s: %w", d.shown(text), err) // it may be a credential, and is logged
+			err = fmt.Errorf("%.80s: %w", d.shown(text), err) // the text may be a credential, and is logged
 		}
 		if err != nil {
 			return 0, nil, err
@@ -102,7 +102,7 @@ func (d *Dashboard) banned(ctx context.Context, a action) (length time.Duration,
 	return length, keys, nil
 }
 
-// checkBan is how long the ban is that is asked for, or what is wrong with it.
+// checkBan returns the length of the ban, or what is wrong with the action.
 func (d *Dashboard) checkBan(a action) (length time.Duration, err error) {
 	if d.options.Bans == nil {
 		return 0, errNoBans
@@ -132,13 +132,13 @@ func (d *Dashboard) plan(keys []string, length time.Duration) *plan {
 	return p
 }
 
-// holdsKeys reports whether the list is in this process's memory, and has no digests.
+// holdsKeys reports whether the list is in this process's memory, and accepts no digests.
 func (d *Dashboard) holdsKeys() bool {
 	_, ok := d.options.Bans.(*bans.Memory)
 	return ok
 }
 
-// operatorOf is the operator, as far as it is known: a name that was checked, else one that is claimed.
+// operatorOf returns the name of the operator: one that was checked, or else one that is claimed.
 func operatorOf(r *http.Request) string {
 	if user, err := keyfunc.User(r); err == nil {
 		text, _ := keyfunc.Classify(user)
@@ -151,7 +151,7 @@ func operatorOf(r *http.Request) string {
 	return ""
 }
 
-// printable is a text with a question mark for what cannot be printed, in so many bytes at most.
+// printable returns up to most bytes of a text, with question marks for what cannot be printed.
 func printable(text string, most int) string {
 	var b strings.Builder
 	for _, c := range text {

@@ -11,8 +11,7 @@ import (
 
 const sampleSize = 64
 
-// A sample has the latest keys that were refused, as hashes: enough to tell one noisy client
-// from many.
+// A sample has the keys of the latest refusals, as hashes: enough to tell one noisy client from many.
 type sample struct {
 	next atomic.Uint32
 	keys [sampleSize]atomic.Uint64
@@ -21,10 +20,10 @@ type sample struct {
 
 var seed = maphash.MakeSeed()
 
-// hash is what a sample has of a key, with shared set for one that is not a client's own. 0 is none.
+// hash is a key's hash in a sample, without the bit shared. It is never 0.
 func hash(key string) uint64 { return maphash.String(seed, key)&^shared | 1 }
 
-// shared is set in a sample's hash where clients share the key: of a proxy that does not name them.
+// shared is set in a sample's hash if several clients have the key, as behind a proxy that does not name them.
 const shared = 2
 
 func (s *sample) add(key string, class keyfunc.Class, by *series) {
@@ -38,18 +37,18 @@ func (s *sample) add(key string, class keyfunc.Class, by *series) {
 	}
 }
 
-// A spread is how a sample is divided.
+// A spread is how the refusals of a sample are spread over keys.
 type spread struct {
 	refusals int
-	keys     []share // the one with most in front
+	keys     []share // the largest first
 	by       string  // the rule that the keys are of
 }
 
-// A share is one key's.
+// A share is the part of one key.
 type share struct {
 	key      uint64
 	refusals int
-	shared   bool // it is not a client's own
+	shared   bool // several clients have the key
 }
 
 func (s *sample) spread() (found spread) {
@@ -76,7 +75,7 @@ func (s *sample) spread() (found spread) {
 	return found
 }
 
-// noisy are the keys that come near the first, and how much of the sample is theirs.
+// noisy returns the keys that come near the first, and their refusals.
 func (s *spread) noisy() (keys []share, refusals int) {
 	for i, k := range s.keys {
 		if 4*k.refusals < s.keys[0].refusals {

@@ -14,16 +14,16 @@ import (
 	"github.com/weirgo/weir/middleware/bans"
 )
 
-// A state is all that the page shows.
+// A state is everything that the page shows.
 type state struct {
 	Now    int64    `json:"now"`    // Unix seconds
-	Second int64    `json:"second"` // since the start: the one that began
+	Second int64    `json:"second"` // since the start: the present one
 	Rows   []row    `json:"rows"`
 	Hidden int      `json:"hidden"` // rows that are not shown
 	Names  []string `json:"names"`  // of outcomes
 
 	History [][]uint32   `json:"history"`          // of each outcome, by the second
-	Series  []seriesView `json:"series"`           // of rows that did anything
+	Series  []seriesView `json:"series"`           // of rows with requests
 	Places  [][3]int     `json:"places,omitempty"` // a row's number, requests in progress, and that wait
 
 	Verdict  verdict       `json:"verdict"`
@@ -36,7 +36,7 @@ type state struct {
 	Marks    []mark        `json:"marks,omitempty"`
 	Written  []writtenView `json:"written,omitempty"`
 
-	series []*series // of each row; nil: nothing was asked of it
+	series []*series // of each row; nil: no request met it
 }
 
 // A row is a rule in force, in one tier.
@@ -60,7 +60,7 @@ type storeView struct {
 	Bad      bool   `json:"bad"`
 	Text     string `json:"text"`
 	Error    string `json:"error,omitempty"`
-	Degraded uint64 `json:"degraded"` // decisions by outage policies, in the last ten seconds
+	Degraded uint64 `json:"degraded"` // decisions by outage policies in the last ten seconds
 }
 
 type bansView struct {
@@ -71,16 +71,16 @@ type bansView struct {
 
 type banView struct {
 	Key   string `json:"key"`
-	Name  string `json:"name,omitempty"` // where Key is a digest and this process may show what it stands for
+	Name  string `json:"name,omitempty"` // the key, if Key is a digest and keys may be shown
 	Rule  string `json:"rule,omitempty"`
 	Until int64  `json:"until,omitempty"` // Unix milliseconds
 	Times int    `json:"times,omitempty"`
 	Since int64  `json:"since,omitempty"` // Unix milliseconds; 0: not known
 
-	Reason string `json:"reason,omitempty"` // of a rule: what it bans for, if it is in force
+	Reason string `json:"reason,omitempty"` // the operator's, or what the rule bans for
 	By     string `json:"by,omitempty"`
 
-	Permanent bool `json:"permanent,omitempty"` // until it is lifted: there is no Until
+	Permanent bool `json:"permanent,omitempty"` // there is no Until
 }
 
 const (
@@ -90,7 +90,7 @@ const (
 	bansWait    = 500 * time.Millisecond
 )
 
-// latest is what was last read, for all viewers in one second.
+// latest is the latest state, which all viewers share for a second.
 type latest struct {
 	sync.Mutex
 	second int64
@@ -99,7 +99,7 @@ type latest struct {
 	bansAt int64
 }
 
-// state is all that the page shows, as JSON.
+// state returns the state as JSON.
 func (d *Dashboard) state() []byte {
 	l := &d.latest
 	l.Lock()
@@ -115,7 +115,7 @@ func (d *Dashboard) state() []byte {
 	return l.state
 }
 
-// look is how it is now. d.latest is locked.
+// look makes the present state. d.latest is locked.
 func (d *Dashboard) look(now int64, bans *bansView) *state {
 	s := &state{Now: time.Now().Unix(), Second: now, Bans: bans, Written: d.lookAtWritten()}
 	health := d.health()
@@ -135,12 +135,12 @@ func (d *Dashboard) look(now int64, bans *bansView) *state {
 func mustMarshal(v any) []byte {
 	text, err := json.Marshal(v)
 	if err != nil {
-		panic(fmt.Sprintf("dashboard: %v", err)) // there is nothing in it that could fail
+		panic(fmt.Sprintf("dashboard: %v", err)) // all of its types can be marshaled
 	}
 	return text
 }
 
-// health is what the store says of its server; zero where it says nothing.
+// health returns the state of the store's server; zero if the store does not report it.
 func (d *Dashboard) health() (health failover.Stats) {
 	if d.store.Failover != nil {
 		health = d.store.Failover()
@@ -148,7 +148,7 @@ func (d *Dashboard) health() (health failover.Stats) {
 	return health
 }
 
-// rows are the rules in force, and how many more there are than are shown.
+// rows returns the rules in force, and how many more there are.
 func (d *Dashboard) rows(health failover.Stats) (rows []row, hidden int) {
 	known := map[row]bool{}
 	for _, l := range d.all() {
@@ -174,7 +174,7 @@ func (d *Dashboard) rows(health failover.Stats) (rows []row, hidden int) {
 	return rows, hidden
 }
 
-// count fills in what was counted.
+// count adds the counts to the state.
 func (d *Dashboard) count(s *state, health failover.Stats) {
 	c := &d.counts
 	c.mu.Lock()
@@ -196,7 +196,7 @@ func (d *Dashboard) count(s *state, health failover.Stats) {
 	s.Overload = d.lookAtOverload()
 }
 
-// places are those of the rows that have requests in progress.
+// places returns the requests in progress of the rows that have some.
 func (d *Dashboard) places(rows []row) (places [][3]int) {
 	for _, l := range d.all() {
 		for _, p := range l.InProgress() {
@@ -211,7 +211,7 @@ func (d *Dashboard) places(rows []row) (places [][3]int) {
 	return places
 }
 
-// lookAtStore is how the store is. The counts are locked.
+// lookAtStore returns the state of the store. The counts are locked.
 func (d *Dashboard) lookAtStore(now int64, health failover.Stats) storeView {
 	const recent = 5 // seconds
 	c := &d.counts
@@ -225,14 +225,14 @@ func (d *Dashboard) lookAtStore(now int64, health failover.Stats) storeView {
 	}
 	switch {
 	case health.Degraded:
-		v.Bad, v.Text = true, "gives no answer"
+		v.Bad, v.Text = true, "does not answer"
 		if health.DegradedFor >= time.Second {
-			v.Text = "has given no answer for " + health.DegradedFor.Truncate(time.Second).String()
+			v.Text = "has not answered for " + health.DegradedFor.Truncate(time.Second).String()
 		}
 	case failed:
-		v.Bad, v.Text = true, "can't decide"
+		v.Bad, v.Text = true, "cannot decide"
 	case d.store.Failover == nil && c.degraded.sum(now, recent) > 0:
-		v.Bad, v.Text = true, "gives no answer"
+		v.Bad, v.Text = true, "does not answer"
 	case d.options.Store != nil && d.store.Kind == "memory":
 		v.Text = "counts in this process"
 	default:
@@ -275,7 +275,7 @@ func (d *Dashboard) banView(ban bans.Ban, rules map[string]*middleware.RuleInfo)
 	return v
 }
 
-// escalated is what a rule bans for.
+// escalated says what a rule bans for.
 func escalated(rule *middleware.RuleInfo) string {
 	e := rule.Escalate
 	times := fmt.Sprintf("%d times within %s", e.After, period(e.Within))
@@ -285,7 +285,7 @@ func escalated(rule *middleware.RuleInfo) string {
 	return "refused " + times
 }
 
-// period is a duration without parts that are zero.
+// period is a duration as text, without parts that are zero.
 func period(d time.Duration) string {
 	text := d.String()
 	if strings.HasSuffix(text, "m0s") {
@@ -297,7 +297,7 @@ func period(d time.Duration) string {
 	return text
 }
 
-// rulesByName are the rules in force.
+// rulesByName returns the rules in force.
 func (d *Dashboard) rulesByName() map[string]*middleware.RuleInfo {
 	rules := map[string]*middleware.RuleInfo{}
 	for _, l := range d.all() {

@@ -6,21 +6,19 @@ import (
 	"time"
 )
 
-// A Watcher keeps rules at what is written, as that of package rules does, which is not
-// imported for it: it brings a parser of YAML.
+// A Watcher keeps rules in force as they are written. The rules.Watcher is one.
 type Watcher interface {
-	// Reloads is how often written rules came into force and how often they were refused,
-	// when those in force did, and why the last attempt failed, if it did.
+	// Reloads returns how often rules were loaded and how often refused, when the rules in force
+	// were loaded, and why the last attempt failed, or nil.
 	Reloads() (loaded, refused uint64, last time.Time, err error)
 
-	// Written is where the rules in force come from, or nothing if that is not what is written;
-	// their version; and in words what they changed when they came into force.
+	// Written returns the source of the rules in force, or "" if they are the program's fallback;
+	// their version; and in words what they changed when they were loaded.
 	Written() (source, version string, changes []string)
 }
 
-// FollowRules shows when the rules of w were loaded and from where, what that changed, and why
-// what is written now is refused, if it is. It panics on nil, which no Watch returns without an
-// error.
+// FollowRules adds a Watcher. The page shows when and where its rules were loaded, what that changed,
+// and why the rules as they are written now are refused, if they are. It panics on nil.
 func (d *Dashboard) FollowRules(w Watcher) {
 	if v := reflect.ValueOf(w); w == nil || v.Kind() == reflect.Pointer && v.IsNil() {
 		panic("dashboard: FollowRules needs a Watcher, not nil")
@@ -30,14 +28,14 @@ func (d *Dashboard) FollowRules(w Watcher) {
 	d.watchers = append(d.watchers, w)
 }
 
-// A writtenView is what became of rules that are written somewhere.
+// A writtenView is the state of rules that are written somewhere.
 type writtenView struct {
-	Source  string   `json:"source,omitempty"` // empty: those in force are not what is written
+	Source  string   `json:"source,omitempty"` // empty: the fallback is in force
 	Version string   `json:"version"`
 	Loaded  int64    `json:"loaded"` // Unix milliseconds
 	Loads   uint64   `json:"loads"`
 	Refused uint64   `json:"refused,omitempty"`
-	Error   string   `json:"error,omitempty"` // why what is written now is not in force
+	Error   string   `json:"error,omitempty"` // why the rules as they are written now are not in force
 	Changes []string `json:"changes,omitempty"`
 	More    int      `json:"more,omitempty"` // changes that are not shown
 }

@@ -182,7 +182,7 @@ func TestInAnOutageItIsSaidWhatEachRuleDoesAndSinceWhen(t *testing.T) {
 	server.Kill() // on a busy machine it may have been slow before, which is an outage too
 	b.Await(patience, `document.querySelector("#store").dataset.bad === "true" && document.querySelector("#store-servers").innerText.includes("connection refused")`)
 	assert.Contains(t, b.Text("#store-servers"), server.Addr)
-	b.Await(patience, `["Now: counts by itself: this process allows 150/1m", "Now: refuses nothing, as always", "Now: answers all requests 503"].every(
+	b.Await(patience, `["Now: counts by itself: this process allows 150/1m", "Now: refuses nothing, as always", "Now: answers all requests with 503"].every(
 		(text) => document.querySelector("#rows").innerText.includes(text))`)
 	b.Await(patience, `document.querySelector("#chart-marks").innerText.includes("store down ")`)
 	assert.Equal(t, "bad", browser.Eval[string](b, `document.querySelector("#verdict").dataset.level`))
