@@ -205,7 +205,7 @@ func TestAKeyThatClientsShareIsNoNoisyClient(t *testing.T) {
 
 	ip := &middleware.RuleInfo{Name: "ip"}
 	f := ask(ip, "10.0.0.1", keyfunc.InDoubt)
-	assert.Contains(t, f.Text, "10.0.0.1, which is a proxy's that does not name its clients: they share it.")
+	assert.Contains(t, f.Text, "10.0.0.1, which belongs to a proxy that does not name its clients: they share it.")
 	assert.NotContains(t, f.Text, "noisy")
 	require.Len(t, f.Known, 1)
 	assert.True(t, f.Known[0].Shared)

@@ -183,7 +183,7 @@ func TestTheVerdictTellsOneNoisyClientFromManyAndFromAnOutage(t *testing.T) {
 			if i%25 == 0 {
 				s.send("GET", "/", "203.0.113.9", "")
 			}
-		}, "good", []string{"All is well: 21 requests a second, none refused, 3.8% stopped for other reasons."}},
+		}, "good", []string{"All is well: 21 requests a second, none refused, 3.8% did not pass for other reasons."}},
 		"a noisy tenant": {func(s *service, i int) { s.good(i); s.noisy() }, "warning",
 			[]string{"nearly all by tenant", "100% of its latest 64 refusals are of one key, header:X-Tenant:acme"}},
 		"an attacker who rotates keys": {func(s *service, i int) { s.good(i); s.attack() }, "warning",
@@ -198,16 +198,16 @@ func TestTheVerdictTellsOneNoisyClientFromManyAndFromAnOutage(t *testing.T) {
 			_ = s.bans.Ban(s.t.Context(), "203.0.113.9", 0)
 			s.good(i)
 			s.send("GET", "/", "203.0.113.9", "")
-		}, "warning", []string{"50% of 40 requests a second are of banned clients."}},
+		}, "warning", []string{"50% of 40 requests a second come from banned clients."}},
 		"clients without a key": {func(s *service, i int) { s.good(i); s.send("GET", "/internal", "198.51.100.1", "") }, "warning",
-			[]string{"50% of 40 requests a second are stopped as they have no key."}},
+			[]string{"50% of 40 requests a second do not pass, as they have no key."}},
 		"banned ones and noisy ones": {func(s *service, i int) {
 			_ = s.bans.Ban(s.t.Context(), "203.0.113.9", 0)
 			s.good(i)
 			s.send("GET", "/", "203.0.113.9", "")
 			s.send("GET", "/", "203.0.113.9", "")
 			s.attack()
-		}, "warning", []string{"50% of 80 requests a second are of banned clients. 19% are refused, nearly all by login."}},
+		}, "warning", []string{"50% of 80 requests a second come from banned clients. 19% are refused, nearly all by login."}},
 		"five attackers": {func(s *service, i int) { s.good(i); s.send("GET", "/", "203.0.113.9", fmt.Sprint("evil-", i%5)) }, "warning",
 			[]string{"are of 5 keys, among them header:X-Tenant:evil-0, header:X-Tenant:evil-1 and header:X-Tenant:evil-2: a few noisy clients."}},
 		"two attackers at everybody's counter": {func(s *service, i int) { s.good(i); s.send("POST", "/login", fmt.Sprint("203.0.113.", i%2), "") }, "warning",

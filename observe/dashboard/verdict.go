@@ -10,7 +10,7 @@ import (
 	"github.com/weirgo/weir/middleware"
 )
 
-// A verdict says in words what the figures come to.
+// A verdict sums the figures up in words.
 type verdict struct {
 	Level  level  `json:"level"`
 	Text   string `json:"text"`
@@ -24,8 +24,8 @@ type finding struct {
 	Rule string `json:"rule"`
 	Text string `json:"text"`
 
-	Clients int          `json:"clients,omitempty"` // that it is about, if they are few enough to be banned by hand
-	Known   []clientView `json:"known,omitempty"`   // those of them that are known by more than a hash
+	Clients int          `json:"clients,omitempty"` // if they are few enough for an operator to ban
+	Known   []clientView `json:"known,omitempty"`   // the clients whose key or digest is known
 }
 
 type level string
@@ -39,12 +39,12 @@ const (
 
 const judged = 10 // seconds
 
-// judge says what happened in the last ten seconds, and whether the rules in force are what is
-// written. d.latest is locked.
+// judge sums up the last ten seconds, and says whether the rules as they are written are in force.
+// d.latest is locked.
 func (d *Dashboard) judge(s *state) verdict {
 	v := d.judgeTraffic(s)
 	if slices.ContainsFunc(s.Written, func(w writtenView) bool { return w.Error != "" }) {
-		const text = "The rules that are written are not in force: older ones are."
+		const text = "The rules as they are written now are refused: older rules are in force."
 		if v.Level == idle || v.Level == good {
 			return verdict{Level: warning, Text: text, Detail: v.Text, Findings: v.Findings}
 		}
@@ -79,7 +79,7 @@ func (d *Dashboard) judgeTraffic(s *state) verdict {
 		text := fmt.Sprintf("All is well: %s, %s refused", rate, noneOr(became[middleware.OutcomeRefused], all))
 		passed := became[middleware.OutcomeAllowed] + became[middleware.OutcomeExempt]
 		if others := all - passed - became[middleware.OutcomeRefused]; others > 0 {
-			text += fmt.Sprintf(", %s stopped for other reasons", percent(others, all))
+			text += fmt.Sprintf(", %s did not pass for other reasons", percent(others, all))
 		}
 		return verdict{Level: good, Text: text + "."}
 	}
@@ -97,12 +97,12 @@ func (d *Dashboard) judgeTraffic(s *state) verdict {
 	return v
 }
 
-// storeVerdict is that on requests while the store gives no answer.
+// storeVerdict is the verdict while the store does not answer.
 func storeVerdict(s *state, rate string, all uint64, became [outcomes]uint64) verdict {
 	v := verdict{Level: bad, Text: "The store " + s.Store.Text + "."}
 	switch undecided := became[middleware.OutcomeUndecided]; {
 	case undecided > 0:
-		v.Detail = percent(undecided, all) + " of requests are answered 503. "
+		v.Detail = percent(undecided, all) + " of requests are answered with 503. "
 	case s.Store.Degraded > 0:
 		v.Detail = "Each rule's outage policy decides. "
 	}
@@ -110,14 +110,14 @@ func storeVerdict(s *state, rate string, all uint64, became [outcomes]uint64) ve
 	return v
 }
 
-// A trouble is why so many requests do not pass that it has to be said.
+// A trouble is a reason why many requests do not pass.
 type trouble struct {
 	n      uint64
 	text   string
-	limits bool // it is limits that refuse them
+	limits bool // rules refuse them
 }
 
-// troublesOf are those there are, the worst first.
+// troublesOf returns the troubles, the worst first.
 func troublesOf(all uint64, became [outcomes]uint64, rules []refusing) (troubles []trouble) {
 	add := func(o middleware.Outcome, least uint64, text string, limits bool) {
 		if n := became[o]; n > 0 && n*100 >= least*all {
@@ -125,15 +125,15 @@ func troublesOf(all uint64, became [outcomes]uint64, rules []refusing) (troubles
 		}
 	}
 	add(middleware.OutcomeRefused, 1, "are refused"+by(rules), true)
-	add(middleware.OutcomeShed, 1, "are shed, as the service is asked for more than it can do", false)
-	add(middleware.OutcomeUndecided, 1, "are answered 503, as their turn would come too late", false)
-	add(middleware.OutcomeBanned, 5, "are of banned clients", false)
-	add(middleware.OutcomeNoKey, 5, "are stopped as they have no key", false)
+	add(middleware.OutcomeShed, 1, "are shed, as the service is overloaded", false)
+	add(middleware.OutcomeUndecided, 1, "are answered with 503, as they would wait too long", false)
+	add(middleware.OutcomeBanned, 5, "come from banned clients", false)
+	add(middleware.OutcomeNoKey, 5, "do not pass, as they have no key", false)
 	slices.SortStableFunc(troubles, func(a, b trouble) int { return cmp.Compare(b.n, a.n) })
 	return troubles
 }
 
-// by names the rule that refuses most, if it is more than half.
+// by names the rule that refuses most, if it refuses more than half.
 func by(rules []refusing) string {
 	if len(rules) == 0 {
 		return ""
@@ -154,7 +154,7 @@ func sumOf(rules []refusing) (sum uint64) {
 	return sum
 }
 
-// findings are those on the worst rules.
+// findings returns the findings about the worst rules.
 func (d *Dashboard) findings(rules []refusing) (found []finding) {
 	for _, r := range rules[:min(len(rules), maxFindings)] {
 		if f := d.clients(r); f.Text != "" && r.refused*20 >= sumOf(rules) {
@@ -166,18 +166,18 @@ func (d *Dashboard) findings(rules []refusing) (found []finding) {
 
 const (
 	maxFindings = 3
-	fewRefusals = 16 // of which nothing can be said
+	fewRefusals = 16 // too few to say anything about clients
 )
 
-// A refusing rule is one that refused requests.
+// A refusing is a rule that refused requests.
 type refusing struct {
 	rule    string
 	refused uint64
-	latest  spread // in the tier that refused most
-	most    uint64 // there
+	latest  spread // of the tier that refused most
+	most    uint64 // in that tier
 }
 
-// refusals are the rules that refused, the worst first. The counts are locked.
+// refusals returns the rules that refused, the worst first. The counts are locked.
 func refusals(s *state) []refusing {
 	var all []refusing
 	for i, series := range s.series {
@@ -225,7 +225,7 @@ func (d *Dashboard) clients(r refusing) finding {
 	switch {
 	case alone && l.keys[0].shared:
 		f.Clients, f.Known = 1, d.known(noisy[:1])
-		f.Text = begin + fmt.Sprintf("%s are of one key%s%s, which is a proxy's that does not name its clients: they share it.", part(most), of, f.named())
+		f.Text = begin + fmt.Sprintf("%s are of one key%s%s, which belongs to a proxy that does not name its clients: they share it.", part(most), of, f.named())
 	case few:
 		if theirs < l.refusals {
 			all = part(theirs)
@@ -233,7 +233,7 @@ func (d *Dashboard) clients(r refusing) finding {
 		f.Clients, f.Known = len(noisy), d.known(noisy)
 		f.Text = begin + fmt.Sprintf("%s are of %d keys%s%s: a few noisy clients.", all, len(noisy), of, f.named())
 		if slices.ContainsFunc(noisy, func(k share) bool { return k.shared }) {
-			f.Text += " Some of these keys are proxies' that do not name their clients, who share them."
+			f.Text += " Some of these keys belong to proxies that do not name their clients, who share them."
 		}
 	case alone:
 		f.Clients, f.Known = 1, d.known(noisy[:1])
@@ -251,7 +251,7 @@ const (
 	maxNamed = 3
 )
 
-// known are those of these keys that are followed.
+// known returns the clients of these keys that are followed.
 func (d *Dashboard) known(keys []share) (known []clientView) {
 	for _, k := range keys {
 		if client, ok := d.followed.find(k.key); ok {
@@ -260,11 +260,11 @@ func (d *Dashboard) known(keys []share) (known []clientView) {
 			known = append(known, v)
 		}
 	}
-	slices.SortFunc(known, func(a, b clientView) int { return cmp.Compare(a.Key, b.Key) }) // not to change places each second
+	slices.SortFunc(known, func(a, b clientView) int { return cmp.Compare(a.Key, b.Key) }) // so that the order is stable
 	return known
 }
 
-// named are the clients that are known, the first of them, in words.
+// named names the first known clients, in words.
 func (f *finding) named() string {
 	if len(f.Known) == 0 {
 		return ""
@@ -279,7 +279,7 @@ func (f *finding) named() string {
 	return ", " + and(names)
 }
 
-// and is a list in words.
+// and joins names in words.
 func and(names []string) string {
 	last := len(names) - 1
 	if last == 0 {
@@ -310,7 +310,7 @@ func percent(n, of uint64) string {
 	return percentOf(float64(n) / float64(of))
 }
 
-// percentOf does not say 0% of what there is, nor 100% if it is less.
+// percentOf rounds neither to 0% nor to 100% what is more or less than that.
 func percentOf(share float64) string {
 	p := min(max(share, 0), 1) * 100
 	switch {

@@ -48,12 +48,12 @@ func TestRulesThatAreRefusedStandInTheHeadline(t *testing.T) {
 		traffic(s.good)
 		v := s.figures().Verdict
 		assert.Equal(t, "warning", v.Level)
-		assert.Equal(t, "The rules that are written are not in force: older ones are.", v.Text)
+		assert.Equal(t, "The rules as they are written now are refused: older rules are in force.", v.Text)
 		assert.Contains(t, v.Detail, "All is well: 20 requests a second")
 		traffic(func(int) { s.noisy() })
 		v = s.figures().Verdict
 		assert.Contains(t, v.Text, "refused, nearly all by tenant", "the traffic comes first if there is trouble")
-		assert.Contains(t, v.Detail, "The rules that are written are not in force")
+		assert.Contains(t, v.Detail, "The rules as they are written now are refused")
 	})
 }
 

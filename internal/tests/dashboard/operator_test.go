@@ -129,7 +129,7 @@ func TestAFindingSaysWhatMayBeDoneAndDoesIt(t *testing.T) {
 	look(b, "attacked")
 
 	b.Click("#findings .actions button:last-child")
-	b.Await(patience, `document.querySelector("#done").innerText.includes("goes on refusing what is above 60/1m")`)
+	b.Await(patience, `document.querySelector("#done").innerText.includes("keeps refusing requests above 60/1m")`)
 	assert.Empty(t, b.Text("#findings .actions"))
 }
 
@@ -145,7 +145,7 @@ func TestAViewerThatMayOnlyLookSeesNoButtonsThatAct(t *testing.T) {
 	b.Click("#keys button")
 	b.Await(patience, `document.querySelector("#rows [aria-pressed=true]").innerText.startsWith("tenant")`)
 	b.Run(`location.hash = "` + keyfunc.NewDigester(nil).Digest("header:X-Tenant:acme").String() + `"`)
-	b.Await(patience, `document.querySelector("#done").innerText === "Only viewers who may act can look at a client."`)
+	b.Await(patience, `document.querySelector("#done").innerText === "Only viewers who may act can look up a client."`)
 	look(b, "read-only")
 }
 

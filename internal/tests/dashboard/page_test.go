@@ -31,7 +31,7 @@ func TestThePageShowsWhoIsWho(t *testing.T) {
 	// The operator follows the tenant.
 	b.Click(`#rows li:nth-child(3) button`)
 	assert.Contains(t, b.Text("#traffic-title"), "tenant")
-	b.Await(patience, `document.querySelector("#top-title").innerText === "Who, under tenant"`)
+	b.Await(patience, `document.querySelector("#top-title").innerText === "Clients, under tenant"`)
 	b.Click(`#keys li:first-child button`)
 	b.Await(patience, `document.querySelector("#answer").innerText.includes("of 10 left")`)
 	assert.Equal(t, "header:X-Tenant:acme", browser.Eval[string](b, `document.querySelector("#key").value`))
@@ -111,19 +111,19 @@ func TestThePageSaysOfWhichRulesItKnowsNoKeys(t *testing.T) {
 	time.Sleep(time.Second) // for it to be in the figures
 	b := browser.Open(t, (&service{t: t, page: page, mux: http.StripPrefix("/ops", page)}).serve(), 1280, 900, false)
 	b.Await(patience, `document.querySelectorAll(".row").length === 41`)
-	const beyond = "There are more rules than are followed: "
+	const beyond = "Keys of further rules are not counted: "
 	look := func(rule, note string) {
 		b.Run(`{ const find = document.querySelector("#find"); find.value = "` + rule + `"; find.dispatchEvent(new Event("input")) }`)
 		b.Run("[...document.querySelectorAll('#rows button')].find((row) => row.querySelector('.name').firstChild.data === `" + rule + "`).click()")
-		b.Await(patience, `document.querySelector("#top-title").innerText === "Who, under `+rule+`"`)
+		b.Await(patience, `document.querySelector("#top-title").innerText === "Clients, under `+rule+`"`)
 		text := b.Text("#top-note")
 		assert.Contains(t, text, note, rule)
 		assert.Contains(t, text, beyond, rule)
 	}
 	look("thing 0", "Of 38 refusals")
-	look("thing 20", "Nobody was refused in the last hour.")
-	look("thing 29", "Keys are listed for the 24 busiest rules only.")
-	look("thing 39", "Keys are listed for the 24 busiest rules only.")
+	look("thing 20", "No request was refused in the last hour.")
+	look("thing 29", "Only the 24 busiest rules have a list of keys.")
+	look("thing 39", "Only the 24 busiest rules have a list of keys.")
 }
 
 func TestWhomARuleInShadowWouldRefuseComesLastAndIsSaidToBeInShadow(t *testing.T) {
@@ -134,11 +134,11 @@ func TestWhomARuleInShadowWouldRefuseComesLastAndIsSaidToBeInShadow(t *testing.T
 	}
 	time.Sleep(time.Second) // for it to be in the figures
 	b := browser.Open(t, s.serve(), 1280, 900, false)
-	b.Await(patience, `document.querySelector("#top-title").innerText === "Who, under strict (in shadow)"`)
+	b.Await(patience, `document.querySelector("#top-title").innerText === "Clients, under strict (in shadow)"`)
 	for range 12 {
 		s.send("GET", "/", "198.51.100.1", "acme")
 	}
-	b.Await(patience, `document.querySelector("#top-title").innerText === "Who, under tenant"`)
+	b.Await(patience, `document.querySelector("#top-title").innerText === "Clients, under tenant"`)
 }
 
 func TestThePageKeepsTheQueryThatLetItIn(t *testing.T) {

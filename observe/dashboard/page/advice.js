@@ -1,6 +1,6 @@
-// What may be done about a finding, and what a ban will do, which is shown before it is done.
+// What an operator may do about a finding, and the preview of a ban.
 
-const left = new Set(); // rules of which the finding is left as it is, with the clients that it is about
+const left = new Set(); // findings that the operator leaves alone
 
 function actionsOf(finding) {
   const n = finding.clients || 0, known = finding.known || [];
@@ -9,21 +9,21 @@ function actionsOf(finding) {
   const actions = [];
   const open = known.filter((k) => !k.ban), free = open.filter((k) => !k.shared);
   if (acts && free.length && $("bans")) {
-    const those = n === 1 ? "Ban this one" : known.length < n ? "Ban the " + free.length + " that are known" : free.length < n ? "Ban the other " + free.length : "Ban these " + n;
+    const those = n === 1 ? "Ban this one" : known.length < n ? "Ban the " + free.length + " known ones" : free.length < n ? "Ban the other " + free.length : "Ban these " + n;
     actions.push(button(those + " for an hour", (e) => propose(e.target, free.map((k) => k.key), "1h", "refused by " + finding.rule), true));
   } else if (known.length && !open.length) {
-    actions.push(el("p", { class: "quiet" }, n === 1 ? "It is banned." : known.length < n ? "Those that are known are banned." : "They are banned."));
+    actions.push(el("p", { class: "quiet" }, n === 1 ? "It is banned." : known.length < n ? "The known ones are banned." : "They are banned."));
   }
-  if (acts && known.length) actions.push(button(n === 1 ? "Look at it" : "Look at one", () => lookAt(finding.rule, known[0].key)));
-  actions.push(button("Leave it: the limit holds", () => {
+  if (acts && known.length) actions.push(button(n === 1 ? "Look it up" : "Look one up", () => lookAt(finding.rule, known[0].key)));
+  actions.push(button("Leave it: keep the limit", () => {
     const limit = rows.filter((r) => r.rule === finding.rule).map((r) => r.limit)[0];
     left.add(leftAs(finding));
     drawVerdict();
-    tellDone(finding.rule + " goes on refusing what is above " + (limit || "its limit") + ". Nothing was changed.");
+    tellDone(finding.rule + " keeps refusing requests above " + (limit || "its limit") + ". Nothing has changed.");
   }));
   return actions;
 }
-// A finding about other clients is another one.
+// A finding about other clients is another finding.
 const leftAs = (finding) => finding.rule + "\n" + (finding.known || []).map((k) => k.digest).sort().join();
 
 function drawActions(box, finding) {
@@ -33,8 +33,8 @@ function drawActions(box, finding) {
   box.replaceChildren(...actionsOf(finding));
 }
 
-// propose shows what a ban will do, behind the button that asks for it, and does it if that is
-// confirmed.
+// propose shows what a ban will do, after the button that asks for it, and bans if the operator
+// confirms.
 async function propose(button, keys, period, reason) {
   for (const open of document.querySelectorAll(".plan")) open.remove();
   const byFinding = button.closest(".actions");
@@ -65,14 +65,14 @@ async function propose(button, keys, period, reason) {
     panel.append(
       el("p", { class: "title" }, title + "?"),
       el("ul", {}, ...clients.map((c) => el("li", {}, el("code", {}, c.key),
-        c.ban ? el("small", {}, " is banned already (" + leftOf(c.ban) + "), which this replaces") : "",
-        c.shared ? el("small", {}, " is the key of clients that have nothing to do with each other: all of them are refused") : ""))),
+        c.ban ? el("small", {}, " is banned already (" + leftOf(c.ban) + "). This ban replaces that one") : "",
+        c.shared ? el("small", {}, " is the key of several unrelated clients: all of them will be refused") : ""))),
       el("ul", { class: "will" },
         el("li", {}, answer.plan.until ? "It lasts until " + clock(answer.plan.until) + "." : "It lasts until an operator lifts it."),
-        el("li", {}, answer.plan.alone ? "It holds in this process alone: its list of bans is in its memory." : "It holds in all processes that share this list of bans."),
-        el("li", {}, "Every request of theirs is refused, whatever rule is for it, where a limiter looks these keys up (Config.Bans.Keys, or the keys of rules that escalate)."),
-        el("li", {}, "To undo it, press Unban: it lifts a ban at any moment, and what led to it is forgotten.")),
-      el("label", {}, "Reason, as the list of bans shows it", why),
+        el("li", {}, answer.plan.alone ? "It applies in this process only, whose memory holds the list of bans." : "It applies in all processes that share this list of bans."),
+        el("li", {}, "Limiters that look these keys up (Config.Bans.Keys, or the keys of rules that escalate) refuse all their requests, under any rule."),
+        el("li", {}, "Unban lifts the ban at any time, and forgets the refusals that led to it.")),
+      el("label", {}, "Reason, for the list of bans", why),
       el("div", { class: "buttons" }, sure, el("button", { type: "button", on: { click: close } }, "Cancel")),
     );
   }
@@ -81,7 +81,7 @@ async function propose(button, keys, period, reason) {
   panel.scrollIntoView({ block: "nearest" });
 }
 
-// tellDone says what was done about a finding, until something else is.
+// tellDone shows the result of an action on a finding, for a while.
 let toldUntil = 0;
 function tellDone(text, isError) {
   clearTimeout(toldUntil);

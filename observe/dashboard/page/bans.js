@@ -7,8 +7,8 @@ function drawBans() {
   const b = last.bans;
   if (!$("bans") || !b) return;
   say($("bans-total"), b.total ? whole.format(b.total) : "");
-  const note = b.error ? b.error : b.total > b.list.length ? "The page has the first " + b.list.length + " to end."
-    : b.total === 0 ? "Nobody is banned." : "";
+  const note = b.error ? b.error : b.total > b.list.length ? "The page shows the " + b.list.length + " bans that end first."
+    : b.total === 0 ? "No client is banned." : "";
   say($("bans-note"), note);
   const drawn = JSON.stringify(b.list);
   if (drawn !== drawnBans) {
@@ -28,8 +28,8 @@ function drawBans() {
   });
 }
 const leftOf = (ban) => ban.permanent ? "permanent" : until(ban.until);
-// whyOf is since when a client is banned, by whom and why, as far as it is known.
-const whyOf = (ban) => (ban.since ? "since " + clock(ban.since) : "since when is not known") + ", by " +
+// whyOf says since when, by whom and why a client is banned, as far as that is known.
+const whyOf = (ban) => (ban.since ? "since " + clock(ban.since) : "since an unknown time") + ", by " +
   (ban.rule ? "rule " + ban.rule + (ban.reason ? ": " + ban.reason : "") + (ban.times > 1 ? ", for the " + ordinal(ban.times) + " time" : "")
     : (ban.by || "hand") + ": " + (ban.reason || "no reason given"));
 const ordinal = (n) => n + (["th", "st", "nd", "rd"][n % 100 > 10 && n % 100 < 14 ? 0 : n % 10] || "th");

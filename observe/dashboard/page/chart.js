@@ -8,7 +8,7 @@ function area(bottom, top, most, height) {
   for (let i = top.length - 1; i >= 0; i--) d += "L" + i + "," + y(bottom[i]);
   return d + "Z";
 }
-// edge is the upper line of an area, where there is any of it.
+// edge is the upper line of an area, where the area is not empty.
 function edge(list, top, most, height) {
   let d = "", on = false;
   for (let i = 0; i < top.length; i++) {
@@ -18,7 +18,7 @@ function edge(list, top, most, height) {
   }
   return d;
 }
-// smooth makes bars of seconds into water.
+// smooth averages neighbouring seconds.
 const smooth = (list) => list.map((n, i) => (2 * n + (list[i - 1] ?? n) + (list[i + 1] ?? n)) / 4);
 const nice = (n) => {
   const power = 10 ** Math.floor(Math.log10(Math.max(n, 1)));
@@ -52,7 +52,7 @@ function drawChart() {
   const row = rows.find((r) => identity(r) === selected);
   say($("traffic-title"), row ? row.rule + (row.tier ? " · " + row.tier : "") + ", requests a second" : "All requests, a second");
   const known = Math.min(span, last.second);
-  say($("chart-note"), known < span ? "Nothing is known of what was before " + clock((last.now - known) * 1000, true) + "." : "");
+  say($("chart-note"), known < span ? "The process started at " + clock((last.now - known) * 1000, true) + "." : "");
   shownLayers = layers(row).filter((l) => l.always || total(l.list) > 0);
   const height = 100, chart = $("chart");
   let floor = zeros();
@@ -84,7 +84,7 @@ function drawChart() {
     say(label, m.text + " " + clock(m.at, true));
     label.className = (m.bad ? "bad" : "") + (part > 60 ? " before" : "");
     label.style.left = part + "%";
-    label.style.top = 18 * (i % 4) + "px"; // those at the same moment
+    label.style.top = 18 * (i % 4) + "px"; // marks of one moment do not overlap
   });
   const legend = $("legend");
   if (legend.dataset.of !== shownLayers.map((l) => l.name).join()) {

@@ -1,4 +1,4 @@
-// One client: what this process knows of it, and what an operator does.
+// One client: what this process knows of it, and what an operator may do.
 
 $("form").addEventListener("submit", (e) => {
   e.preventDefault();
@@ -23,10 +23,10 @@ function tell(answer) {
   $("answer").prepend(...said);
 }
 
-// lookAt shows a client, by its key or its digest, and what it has left under a rule: without
-// one, under the rule that refuses it.
+// lookAt shows a client, by its key or its digest, and what it has left under a rule, or else under the
+// rule that refuses it.
 async function lookAt(rule, key) {
-  if (!acts) return rule ? selectRule(rule) : tellDone("Only viewers who may act can look at a client.");
+  if (!acts) return rule ? selectRule(rule) : tellDone("Only viewers who may act can look up a client.");
   $("key").value = key;
   $("answer").replaceChildren();
   $("hand").scrollIntoView({ block: "nearest", behavior: matchMedia("(prefers-reduced-motion: reduce)").matches ? "auto" : "smooth" });
@@ -38,16 +38,16 @@ async function lookAt(rule, key) {
   if (under && !rule) selectRule(under);
   $("answer").replaceChildren();
   if (counts.length) $("answer").append(el("p", {}, (key === "" ? "All clients together, under " : "Under ") + counts[0].rule + ":"), ...counts.map(countText));
-  else if (c && !under) $("answer").append(el("p", {}, "This process knows of no rule that refuses it. Choose a rule to see what it has left."));
+  else if (c && !under) $("answer").append(el("p", {}, "This process knows no rule that refuses this client. Choose a rule to see what the client has left."));
   tell(answer);
   $("client").hidden = !c;
   if (c) showClient(c);
 }
 
 function countText(c) {
-  const parts = [c.uncounted ? "not counted, as the store gives no answer" : whole.format(c.remaining) + " of " + whole.format(c.limit) + " left"];
+  const parts = [c.uncounted ? "not counted, as the store does not answer" : whole.format(c.remaining) + " of " + whole.format(c.limit) + " left"];
   if (c.next && c.remaining === 0) parts.push("the next in " + c.next);
-  if (c.reset) parts.push("all again in " + c.reset);
+  if (c.reset) parts.push("all of it in " + c.reset);
   if (c.shadow) parts.push("in shadow");
   if (c.degraded && !c.uncounted) parts.push("by its outage policy");
   return el("p", {}, c.tier ? c.tier + ": " : "", parts.join(", ") + ".");
@@ -56,17 +56,17 @@ function countText(c) {
 function showClient(c) {
   history.replaceState(null, "", "#" + c.digest);
   say($("client-key"), c.key);
-  say($("client-digest"), c.key === c.digest ? "its digest; the key is not shown" : "digest " + c.digest);
+  say($("client-digest"), c.key === c.digest ? "its digest, as keys are not shown" : "digest " + c.digest);
   const ban = c.ban && (c.ban.permanent ? "Banned permanently" : "Banned, " + leftOf(c.ban)) + ", " + whyOf(c.ban) + "." +
     (c.seen.missed ? " But its requests still pass: no limiter looks this key up in the list of bans (Config.Bans.Keys)." : "");
   say($("client-ban"), ban || "");
   const seen = c.seen;
   const refused = seen.refused ? (seen.shadow ? seen.rule + ", in shadow, would have refused it" : "Refused by " + seen.rule) + " at " + clock(seen.refused, true) + "." : "";
-  const passed = seen.passed ? "Its last request that passed came at " + clock(seen.passed, true) + "." : "";
-  say($("client-last"), [refused, passed].filter(Boolean).join(" ") || "Nothing is known of its requests: this process follows a client from its first refusal, or when it is looked at.");
+  const passed = seen.passed ? "Its latest request that passed came at " + clock(seen.passed, true) + "." : "";
+  say($("client-last"), [refused, passed].filter(Boolean).join(" ") || "This process knows nothing of its requests. It follows a client from the first refusal or look.");
 }
 
-// The digest of a log line is an address: the page's own, and # before it.
+// The page's address with # and the digest of a log line opens a client.
 function lookAtAddress(url) {
   const digest = new URL(url).hash.slice(1);
   if (digest) lookAt("", digest);

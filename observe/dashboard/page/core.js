@@ -2,18 +2,18 @@ const $ = (id) => document.getElementById(id);
 const span = Number(document.body.dataset.span);
 const address = location.pathname + location.search;
 
-// What the page knows. Everything that is drawn is made of it.
+// What the page knows, and draws.
 let rows = [];           // rules in force, as the server numbers them
 let series = [];         // of each row: {asked, refused}, span numbers, or null
 let outcomes = [];       // of each outcome: span numbers
 let names = [];          // of outcomes
 let last = null;         // the latest figures
-let acts = false;        // the viewer may do more than look
+let acts = false;        // the viewer may act
 let selected = null;     // a row's identity, or null for all requests
 let order = "most";      // of keys
 let skew = 0;            // the server's clock less ours, in ms
 
-// Text is only ever set as text: keys are what strangers send.
+// Text is only ever set as text: strangers choose the keys.
 const el = (name, attributes = {}, ...children) => {
   const node = document.createElement(name);
   for (const [k, v] of Object.entries(attributes)) {
@@ -51,7 +51,7 @@ const until = (ms) => {
 const clock = (ms, seconds) => new Date(ms).toLocaleTimeString([], { hour: "2-digit", minute: "2-digit", second: seconds ? "2-digit" : undefined, hourCycle: "h23" }) +
   (Math.abs(ms - Date.now()) > 12 * 3600e3 ? " on " + new Date(ms).toLocaleDateString() : "");
 const zeros = () => new Array(span).fill(0);
-// The mean of some seconds is steadier than the last one, and no older than five.
+// The mean of up to five seconds is steadier than the last second.
 const mean = (list) => {
   const n = Math.max(1, Math.min(5, last.second));
   let sum = 0;
@@ -60,18 +60,17 @@ const mean = (list) => {
 };
 const total = (list) => list.reduce((a, b) => a + b, 0);
 
-// items are so many of a list, as make makes them.
+// items returns the n items of a list, and adds or removes items as needed.
 function items(list, n, make) {
   while (list.childElementCount > n) list.lastChild.remove();
   while (list.childElementCount < n) list.append(make());
   return [...list.children];
 }
 
-// Cards are drawn after each other with all figures, from last and what else the page knows.
-// Each file adds its own.
+// Cards are drawn one after the other when new figures arrive. Each file adds its own.
 const cards = [];
 
-// post has the server do something for the page, and is what it answers: {error} if it did not.
+// post sends an action, and returns the answer: {error} if there is none.
 async function post(ask) {
   try {
     const response = await fetch(address, {
@@ -81,6 +80,6 @@ async function post(ask) {
     refresh();
     try { return JSON.parse(text); } catch { return { error: text.trim() || response.statusText }; }
   } catch (error) {
-    return { error: "The service gives no answer: " + error.message };
+    return { error: "The service does not answer: " + error.message };
   }
 }

@@ -1,27 +1,27 @@
-// Who asks, and who is refused.
+// The clients with the most requests and refusals.
 
 let drawnKeys = "";
 function drawKeys() {
   if (!$("top")) return;
   const top = last.top || [];
   const row = rows.find((r) => identity(r) === selected);
-  // Of all rules, the worst that tells keys apart.
+  // Without a chosen rule: the worst rule that has keys.
   const found = (last.verdict.findings || []).map((f) => top.find((t) => t.rule === f.rule)).filter(Boolean);
   const seen = row ? top.find((t) => t.rule === row.rule) : [...found, ...top].find((t) => t[order].some((k) => k.key !== "")) || top[0];
   const rule = seen ? seen.rule : row && row.rule;
   const inShadow = rows.some((r) => r.rule === rule) && rows.every((r) => r.rule !== rule || r.shadow);
-  say($("top-title"), seen || row ? "Who, under " + rule + (inShadow ? " (in shadow)" : "") : "Who");
+  say($("top-title"), seen || row ? "Clients, under " + rule + (inShadow ? " (in shadow)" : "") : "Clients");
   const keys = seen ? seen[order] : [];
   const all = seen ? (order === "most" ? seen.refused : seen.asked) : 0;
   const { rules, unfollowed } = last.unlisted || {};
   let note = "";
-  if (row && !seen && rules) note = "Keys are listed for the " + top.length + " busiest rules only.";
-  else if (row && !seen && unfollowed) note = "Nothing is known of this rule's keys.";
-  else if (!keys.length) note = order === "most" ? "Nobody was refused in the last hour." : "Nobody asked in the last hour.";
-  else if (keys.length === 1 && keys[0].key === "" && row) note = "This rule has one counter for everybody. Who asks most is under the rules that tell keys apart.";
+  if (row && !seen && rules) note = "Only the " + top.length + " busiest rules have a list of keys.";
+  else if (row && !seen && unfollowed) note = "This rule's keys are not known.";
+  else if (!keys.length) note = order === "most" ? "No request was refused in the last hour." : "No request came in the last hour.";
+  else if (keys.length === 1 && keys[0].key === "" && row) note = "This rule has one counter for everybody. Rules with a key show the clients.";
   else note = "Of " + count(all) + (order === "most" ? " refusals" : " requests") + " in the last hour." +
     (keys.some((k) => !k.whole) ? " Digests stand for keys (offenders.Options.ShowKeys)." : "");
-  if (unfollowed) note += " There are more rules than are followed: " + count(unfollowed) + " times since the start, a request met one of which no keys are known (offenders.Options.MaxRules).";
+  if (unfollowed) note += " Keys of further rules are not counted: requests met these rules " + count(unfollowed) + " times since the start (offenders.Options.MaxRules).";
   say($("top-note"), note);
   const drawn = JSON.stringify([seen && seen.rule, order, all, keys]);
   if (drawn === drawnKeys) return;
@@ -41,7 +41,7 @@ function keyItem(rule, k, all) {
     title: order === "most" ? count(k.refused) + " refused of " + count(k.asked) + " asked" + (k.error ? ", up to " + count(k.error) + " fewer" : "") + "; digest " + k.digest
       : count(k.asked) + " asked, " + count(k.refused) + " refused" + (k.error ? ", up to " + count(k.error) + " fewer" : "") + "; digest " + k.digest,
     on: { click: () => lookAt(rule, k.whole ? k.key : k.digest) },
-  }, el("code", {}, k.key === "" ? "everybody together" : k.key),
+  }, el("code", {}, k.key === "" ? "all clients together" : k.key),
     el("span", { class: "count" }, percent(n, all) + " ", el("small", {}, count(n))),
     el("span", { class: "bar" }, bar)));
 }

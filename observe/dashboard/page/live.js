@@ -1,4 +1,4 @@
-// The figures, which the page asks for as long as it is open.
+// The figures, which the page fetches while it is open.
 
 let next = 0, asking = false;
 async function refresh() {
@@ -35,7 +35,7 @@ function show(mayAct, state) {
     drawRows();
     drawRuleChoice();
   }
-  say($("rows-more"), state.hidden ? "And " + whole.format(state.hidden) + " rules more, which the page does not show." : "");
+  say($("rows-more"), state.hidden ? "The page does not show " + whole.format(state.hidden) + " more rules." : "");
   draw();
   if (first) lookAtAddress(location.href);
 }

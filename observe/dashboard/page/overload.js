@@ -1,4 +1,4 @@
-// Overload: how much the service has room for.
+// Overload: how many requests the service has room for.
 
 function gauge() {
   const picture = svg("svg", { viewBox: "0 0 100 5", preserveAspectRatio: "none", "aria-hidden": "true" });
@@ -14,7 +14,7 @@ function drawOverload() {
   $("overload").dataset.is = is;
   say($("overload-text"), {
     room: "has room",
-    waits: "requests wait for a place",
+    waits: "requests wait for a slot",
     sheds: "sheds " + (over.length < o.levels.length ? over.map((l) => l.name).join(", ") : "requests of all levels"),
   }[is]);
   const places = items($("places"), o.places.length, () => el("li", {}, el("span", { class: "name" }), el("span", { class: "about" }), gauge()));
@@ -29,7 +29,7 @@ function drawOverload() {
     part.setAttribute("class", p.waiting ? "r" : "a");
     part.setAttribute("width", Math.min(100, 100 * p.inFlight / p.limit));
   });
-  say($("places-more"), o.more ? "And " + whole.format(o.more) + " routes more, with more room." : "");
+  say($("places-more"), o.more ? whole.format(o.more) + " more routes have more room." : "");
   const levels = items($("levels"), o.levels.length, () => el("li", {}, el("span", { class: "name" }), el("span", { class: "number" }), el("span", { class: "number" })));
   o.levels.forEach((l, i) => {
     const [name, admitted, shed] = levels[i].children;
@@ -39,7 +39,7 @@ function drawOverload() {
     shed.classList.toggle("some", l.shed > 0);
   });
   const [p] = o.places;
-  say($("overload-note"), "The limit follows what the service can do" + (o.places.length === 1 && p.rate && p.latency
-    ? ": at least " + rate(p.rate) + " requests a second, in " + p.latency + " where none waits." : "."));
+  say($("overload-note"), "The limit follows what the service can serve" + (o.places.length === 1 && p.rate && p.latency
+    ? ": at least " + rate(p.rate) + " requests a second, in " + p.latency + " each without waiting." : "."));
 }
 cards.push(drawOverload);

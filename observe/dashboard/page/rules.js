@@ -1,9 +1,9 @@
 // Rules.
 
-// coarse makes one number of three, which is what a small picture can show.
+// coarse averages three seconds at a time, as a small picture shows no more.
 const coarse = (list) => Array.from({ length: span / 3 }, (_, i) => (list[3 * i] + list[3 * i + 1] + list[3 * i + 2]) / 3);
 
-let lines = []; // what is drawn of each row, after that of all requests
+let lines = []; // one for all requests, and one for each row
 const many = 12;
 function line(row) {
   const asked = svg("path", { class: "pass" });
@@ -36,7 +36,7 @@ function line(row) {
 function drawRows() {
   lines = rows.map(line);
   lines.forEach((l, i) => { l.index = i; });
-  if (rows.length >= many) { // those that refuse are not to be looked for
+  if (rows.length >= many) { // rules that refuse come first
     const of = (l, what) => series[l.index] ? total(series[l.index][what]) : 0;
     lines.sort((a, b) => of(b, "refused") - of(a, "refused") || of(b, "asked") - of(a, "asked"));
   }
@@ -88,7 +88,7 @@ function updateRows() {
 
 function select(id) {
   selected = id;
-  filter(); // it is shown wherever it stands
+  filter(); // the selected row is always shown
   const row = rows.find((r) => identity(r) === id);
   if (row) $("rule").value = row.rule;
   if (last) draw();

@@ -7,9 +7,9 @@ function drawStore() {
   items($("store-servers"), servers.length, () => el("li", {}, el("b"), el("span"), el("code"))).forEach((item, i) => {
     const server = servers[i];
     say(item.children[0], server.server || "Its server");
-    say(item.children[1], (server.unusable ? " cannot do what is needed, since " : " down since ") + clock(server.since, true));
-    say(item.children[2], server.cause || "the cause is not known");
+    say(item.children[1], (server.unusable ? " cannot be used since " : " down since ") + clock(server.since, true));
+    say(item.children[2], server.cause || "unknown cause");
   });
-  say($("store-now"), last.outage ? "Each rule does what its outage policy says for keys that are counted there: see Rules." : "");
+  say($("store-now"), last.outage ? "For keys that are counted there, each rule follows its outage policy: see Rules." : "");
 }
 cards.push(drawStore);
