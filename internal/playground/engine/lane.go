@@ -30,7 +30,7 @@ func newLane(text string) (*lane, error) {
 		return nil, err
 	}
 	if limit.Calendar() != "" {
-		return nil, fmt.Errorf("%v is of the calendar, which is not drawn here: a fixed window of as many days, such as 1000/30d fixed-window, is alike", limit)
+		return nil, fmt.Errorf("%v follows the calendar, which this page does not draw: try a fixed window of as many days, such as 1000/30d fixed-window", limit)
 	}
 	quota, err := limiter.NewQuota("playground", "", limit)
 	if err != nil {

@@ -144,5 +144,5 @@ func TestWhatParseRefusesIsNoLane(t *testing.T) {
 		require.EqualError(t, err, want.Error())
 	}
 	_, err := newLane("1000/month")
-	require.ErrorContains(t, err, "1000/month is of the calendar, which is not drawn here")
+	require.ErrorContains(t, err, "1000/month follows the calendar, which this page does not draw")
 }

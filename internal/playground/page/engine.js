@@ -3,7 +3,7 @@
 
 // lacking says what this browser lacks, or nothing.
 function lacking() {
-  if (typeof WebAssembly !== "object") return "This browser does not run WebAssembly, or it is turned off.";
+  if (typeof WebAssembly !== "object") return "This browser does not run WebAssembly, or WebAssembly is turned off.";
   if (typeof DecompressionStream !== "function") return "This browser is too old: it cannot unpack the engine (DecompressionStream).";
   return "";
 }

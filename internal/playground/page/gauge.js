@@ -1,7 +1,7 @@
-// Gauges: what a lane holds at the moment, drawn as what it is.
+// Gauges: pictures of a lane's present state.
 
 const gauges = {
-  // A bucket fills from above, a token at a time; the next one is on its way.
+  // A bucket fills from above, one token at a time. The next token is falling.
   bucket(c, w, h, lane, v) {
     const left = v.remaining, interval = lane.per / lane.events;
     const x = w / 2 - 38, y = 16, wide = 76, tall = h - 20;
@@ -32,7 +32,7 @@ const gauges = {
     }
   },
 
-  // A queue moves to the right; the first of it is on its way out.
+  // A queue moves to the right. Its first request is leaving.
   queue(c, w, h, lane, v) {
     const used = lane.capacity - v.remaining, y = h / 2, interval = lane.per / lane.events;
     c.strokeStyle = ink.soft;
@@ -55,7 +55,7 @@ const gauges = {
     }
   },
 
-  // A window is a glass that is full at the count, and a hand that goes round with the clock.
+  // A window is a glass that is full at the limit, and a clock.
   window(c, w, h, lane, v, now) {
     glass(c, 14, h, 42, [[v.current, ink.pass]], lane.capacity);
     dial(c, w - 38, h / 2 - 4, 24, now % lane.per / lane.per);
@@ -63,7 +63,7 @@ const gauges = {
     label(c, span(lane.per - now % lane.per), w - 38, h - 2, "center");
   },
 
-  // Two windows: the part of the one before that still counts stands on the one that is now.
+  // Two windows: the part of the previous one that still counts stands on the present one.
   windows(c, w, h, lane, v, now) {
     const used = lane.capacity - v.remaining, share = Math.max(0, used - v.current);
     const wide = w / 4, x = (i) => 4 + i * (w - 8 - wide) / 2;
@@ -75,7 +75,7 @@ const gauges = {
     ["+", "="].forEach((text, i) => label(c, text, (x(i) + wide + x(i + 1)) / 2, h / 2, "center", true));
   },
 
-  // A log is a strip as long as the period. What reaches its end is forgotten.
+  // A log is a strip as long as the period. Requests that reach its end are forgotten.
   log(c, w, h, lane, v, now) {
     const floor = h - 16, columns = 16, piles = new Array(columns).fill(0), wide = w - 8;
     const dots = v.log.map((at) => {
@@ -103,7 +103,7 @@ function dot(c, x, y, radius) {
   c.fill();
 }
 
-// glass is a column with parts on top of each other; a line is where it is full.
+// glass is a column of parts on top of each other. A line shows where it is full.
 function glass(c, x, h, wide, parts, capacity) {
   const top = 8, tall = h - top - 3;
   let y = h - 2;

@@ -1,4 +1,4 @@
-// A reader's own log. It is read here and goes nowhere.
+// The reader's own log. It never leaves the page.
 
 const mostLines = 3e6;
 const everybody = "(all together)", unnamed = "(no client named)";
@@ -66,7 +66,7 @@ class Log {
 
   // read reads a file, packed with gzip or not, a piece at a time.
   static async read(file, progress) {
-    const log = new Log(file.name || "what was pasted");
+    const log = new Log(file.name || "the pasted text");
     const head = new Uint8Array(await file.slice(0, 2).arrayBuffer());
     let bytes = file.stream();
     if (head[0] === 0x1f && head[1] === 0x8b) bytes = bytes.pipeThrough(new DecompressionStream("gzip"));

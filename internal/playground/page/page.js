@@ -1,4 +1,4 @@
-// The page: what it knows, what changes it, and what is shown of it.
+// The page: its state, what changes it, and what it shows.
 
 const $ = (id) => document.getElementById(id);
 const say = (node, text) => { if (node.textContent !== text) node.textContent = text; };
@@ -18,17 +18,17 @@ const start = { name: "burst", events: 10, per: 10 * second };
 let engine;
 let traffic;          // Drawn or Logged
 let shape;            // of the traffic, in piles
-let lanes = [];       // {id, node, text, ms that deciding took, and what the engine says of it}
+let lanes = [];       // {id, node, text, took: ms of its latest decisions, and what the engine returns}
 let nextLane = 1;
 let now = 0;          // on the axis
 let playing = 0;      // the time of the latest frame, or 0
 let nextFrame = 0;    // that was asked for
-const stale = new Set(); // lanes that are to decide about other traffic
-let workedIn = -1;    // the frame in which some of them did
-let toldAt = 0;       // when words were last brought up to date
-let cell = null;      // of the grid that the keyboard is at
+const stale = new Set(); // lanes that have yet to decide about the present traffic
+let workedIn = -1;    // the latest frame in which lanes decided
+let toldAt = 0;       // when words were last updated
+let cell = null;      // of the grid, that the keyboard has selected
 let drawing = false;  // a pointer is down on the grid
-let scaleOf = 0;      // requests that the grid is high, at least
+let scaleOf = 0;      // the least height of the grid, in requests
 
 // Lanes.
 
@@ -70,7 +70,7 @@ function addLane(text) {
   return lane;
 }
 
-// compile has the engine read a lane's limit.
+// compile makes the engine read a lane's limit.
 function compile(lane) {
   const said = engine.limit(lane.id, lane.text);
   delete lane.error;
@@ -117,8 +117,8 @@ function drawFigures(lane) {
   lane.node.querySelector(".chart canvas").setAttribute("aria-label", `${lane.text}: ${figures.textContent}`);
 }
 
-// drawStates draws what the lanes hold now: canvases first, as words change the styles that the
-// browser has to look up for them.
+// drawStates draws the lanes' present states: canvases first, as a change of words makes the browser
+// compute styles again.
 function drawStates(list) {
   const views = list.filter(decided).map((lane) => [lane, engine.look(lane.id, now)]);
   for (const [lane, v] of views) drawGauge(lane.node.querySelector(".gauge"), lane, v, now);
@@ -132,13 +132,13 @@ function drawStates(list) {
 }
 const waitSays = (v) => v.delay ? "the next waits " + about(v.delay) : "";
 function refusalSays(v, lane) {
-  if (v.retry > 1e15) return "costs more than ever fits";
+  if (v.retry > 1e15) return "costs more than the limit";
   if (v.retry < 1e3 && lane.per > second) return "for a moment";
   return "for another " + about(v.retry);
 }
 const about = (us) => span(Number(us.toPrecision(2)));
 
-// What is said in words.
+// Words.
 
 function drawVerdict() {
   const over = good().filter((l) => l.most > l.events).sort((a, b) => b.most / b.events - a.most / a.events);
@@ -149,9 +149,9 @@ function drawVerdict() {
   else if (traffic.name === "burst") conclude("", burstSays(label));
   else if (over.length) {
     const l = over[0];
-    conclude("warning", `${label(l)} lets ${whole.format(l.most)} through in ${span(l.per)}. Its limit says ${whole.format(l.events)}.`);
-  } else if (good().every((l) => l.passed === traffic.total())) conclude("good", "All of it passes, under every limit here.");
-  else conclude("good", "No limit here lets more through than it says.");
+    conclude("warning", `${label(l)} passes ${whole.format(l.most)} requests in ${span(l.per)}. Its limit says ${whole.format(l.events)}.`);
+  } else if (good().every((l) => l.passed === traffic.total())) conclude("good", "All requests pass, under every limit here.");
+  else conclude("good", "No limit here passes more requests than it says.");
   say($("verdict-detail"), traffic.name === "log" ? logSays() : presets[traffic.name]?.lesson(traffic) || lessonOfDrawing);
   const findings = over.slice(0, 4).map((l) => [capital(label(l).replace("the ", "")) + ": ", `${whole.format(l.most)} within ${span(l.per)}, as ${reasons[l.keeps]}.`]);
   if ($("findings").dataset.of === findings.join() + over.map((l) => l.id)) return;
@@ -163,7 +163,7 @@ function drawVerdict() {
   }));
 }
 
-// show plays the period in which a lane let the most through.
+// show plays the period in which a lane passed the most requests.
 function show(id) {
   const lane = lanes.find((l) => l.id === id);
   if (traffic.name === "log" && (lane.from < traffic.from || lane.from > traffic.to)) {
@@ -174,15 +174,20 @@ function show(id) {
   lane.node.scrollIntoView({ block: "nearest" });
 }
 
-// burstSays tells the limits apart by what they let through of the first burst, at once.
+// burstSays compares what the limits do with the first burst: how many requests pass at once, and how
+// many wait.
 function burstSays(label) {
   const first = Math.max(1, upTo(traffic.arrivals, 0.6 * traffic.per));
-  const took = good().map((l) => ({ l, n: l.waits.subarray(0, first).filter((wait) => wait === 0).length * traffic.units }));
+  const took = good().map((l) => {
+    const count = (is) => l.waits.subarray(0, first).filter(is).length * traffic.units;
+    const n = count((wait) => wait === 0), held = count((wait) => wait > 0);
+    return { l, n, does: whole.format(n) + (held ? ` and makes ${whole.format(held)} wait` : "") };
+  });
   took.sort((a, b) => b.n - a.n);
   const all = plural(first * traffic.units, "request"), most = took[0], least = took.at(-1);
-  if (most.n === least.n) return `Of ${all} at once, ${good().length > 1 ? "each limit" : label(most.l)} lets ${whole.format(most.n)} through.`;
+  if (took.every(({ does }) => does === most.does)) return `Of ${all} at once, ${good().length > 1 ? "each limit" : label(most.l)} passes ${most.does}.`;
   const middle = took.find(({ n, l }) => n < most.n && l.keeps === "bucket" && l !== least.l);
-  const parts = [most, middle, least].filter(Boolean).map(({ l, n }, i) => `${label(l)}${i ? "" : " lets"} ${whole.format(n)}${i ? "" : " through"}`);
+  const parts = [most, middle, least].filter(Boolean).map(({ l, does }, i) => `${label(l)} ${i ? "" : "passes "}${does}`);
   return `Of ${all} at once, ${parts.join(", ")}.`;
 }
 
@@ -224,7 +229,7 @@ function drawTimes() {
   }));
 }
 
-// change is after another limit, refresh after other traffic.
+// change follows a change of a limit, refresh a change of the traffic.
 function change(lane) {
   compile(lane);
   decide(lane);
@@ -244,8 +249,8 @@ function refresh() {
   work();
 }
 
-// work has lanes decide about other traffic for as much of a frame as there is, and goes on in
-// the next one. Those that have waited are first, as a reader who draws changes it every frame.
+// work lets stale lanes decide for a part of this frame, and goes on in the next one. The lane that has
+// waited longest is first, as drawing changes the traffic in every frame.
 function work() {
   if (workedIn === document.timeline.currentTime) return schedule("work", work);
   workedIn = document.timeline.currentTime;
@@ -273,7 +278,7 @@ function report(at) {
   tell();
 }
 
-// tell brings up to date what is beside the charts: words, buttons, the link.
+// tell updates what is beside the charts: words, buttons, the link.
 function tell() {
   if (!drawing && !stale.size) drawVerdict(); // it may be of another height, and the grid is below it
   for (const lane of good()) drawFigures(lane);
@@ -289,11 +294,11 @@ function tell() {
   remember();
 }
 
-// drawNote says what is easily missed about the traffic, and offers traffic of a limit's size.
+// drawNote explains the marks, and offers traffic of the limit's size.
 function drawNote() {
   const first = good()[0], all = traffic.total() * traffic.units;
   const fits = traffic.name === "log" || !first || first.per <= 4 * traffic.per && first.per * 40 >= 4 * traffic.per && first.events <= 8 * Math.max(1, all);
-  say($("traffic-note"), (traffic.units > 1 ? `A mark is ${whole.format(traffic.units)} requests at once. ` : "") + (fits ? "" : `${first.text} is of another size than this traffic.`));
+  say($("traffic-note"), (traffic.units > 1 ? `A mark is ${whole.format(traffic.units)} requests at once. ` : "") + (fits ? "" : `This traffic is too small or too large for ${first.text}.`));
   $("fit").hidden = fits;
 }
 
@@ -324,7 +329,7 @@ function drawAt(e) {
   const x = Math.min(cellCount - 1, Math.max(0, Math.floor((e.clientX - box.left) / box.width * cellCount)));
   const n = Math.max(0, Math.round((1 - (e.clientY - box.top - 6) / (box.height - 6)) * most));
   const [x0, n0] = from || [x, n];
-  // What a quick pointer skipped lies on a line.
+  // Cells that a quick pointer skipped are on a line.
   for (let i = Math.min(x, x0); i <= Math.max(x, x0); i++) put(i, Math.round(x === x0 ? n : n0 + (n - n0) * (i - x0) / (x - x0)));
   from = [x, n];
   refresh();
@@ -429,11 +434,11 @@ async function readLog(file) {
   try {
     log = await Log.read(file, (lines) => say($("own-error"), plural(lines, "line") + " …"));
   } catch (err) {
-    return say($("own-error"), "It cannot be read: " + err.message);
+    return say($("own-error"), "The file cannot be read: " + err.message);
   }
   const clients = log.clients();
   if (!clients.length) {
-    return say($("own-error"), log.lines ? `None of its ${plural(log.lines, "line")} has a time that this page can read. The first is: ${log.first}` : "It is empty.");
+    return say($("own-error"), log.lines ? `None of ${plural(log.lines, "line")} has a time that this page can read. The first is: ${log.first}` : "The log is empty.");
   }
   say($("own-error"), "");
   $("own").close();
@@ -468,7 +473,7 @@ function drawLogNote() {
   const { log } = traffic, notes = [`${plural(log.lines, "line")} of ${log.name}.`];
   if (log.unread) notes.push(`${plural(log.unread, "line")} could not be read, the first: ${log.first}`);
   if (log.full) notes.push(`Only the first ${whole.format(mostLines)} lines were read.`);
-  notes.push("Requests that a log has in one whole second are spread over it. A link does not hold your log.");
+  notes.push("Requests of one whole second are spread over the second. A link does not contain your log.");
   say($("log-note"), notes.join(" "));
 }
 
@@ -530,15 +535,15 @@ function readLink(hash) {
   const texts = link.getAll("limit"), name = link.get("traffic") ?? start.name;
   const events = Number(link.get("events") ?? start.events), per = Math.round(Number(link.get("per") ?? start.per / second) * second);
   const units = Number(link.get("units") ?? 1);
-  if (texts.length > mostLanes) return { error: `The link has ${texts.length} limits, and the page shows ${mostLanes}.` };
-  if (!Number.isInteger(events) || events < 1 || events > 1e12) return { error: "The link's events are no number of requests." };
+  if (texts.length > mostLanes) return { error: `The link has ${texts.length} limits, but the page shows ${mostLanes}.` };
+  if (!Number.isInteger(events) || events < 1 || events > 1e12) return { error: "The link's events are not a number of requests." };
   if (!(per >= 1 && per <= 366 * day)) return { error: "The link's period is not from a microsecond to 366 days." };
-  if (!Number.isInteger(units) || units < 1 || units > 1e12) return { error: "The link's units are no number of requests." };
+  if (!Number.isInteger(units) || units < 1 || units > 1e12) return { error: "The link's units are not a number of requests." };
   if (name === "drawn") {
     const cells = readCells(link.get("cells") ?? "");
     return cells ? { texts, traffic: new Drawn(name, events, per, units, cells) } : { error: "The link's drawing cannot be read." };
   }
-  if (!Object.hasOwn(presets, name)) return { error: "The link's traffic is of a kind that this page does not know." };
+  if (!Object.hasOwn(presets, name)) return { error: "The link names a kind of traffic that this page does not know." };
   return { texts, traffic: preset(name, events, per) };
 }
 
@@ -560,7 +565,7 @@ function open() {
   sizes.observe($("grid"));
   traffic = said.traffic || preset(start.name, start.events, start.per);
   for (const text of said.texts?.length ? said.texts : engine.limits(traffic.events, traffic.per)) addLane(text);
-  say($("shared"), said.error ? said.error + " This is the page's own beginning." : "");
+  say($("shared"), said.error ? said.error + " So this is the page's own example." : "");
   scaleOf = 0;
   refresh();
   begin();
@@ -628,7 +633,7 @@ async function main() {
 
 function fail(why) {
   $("verdict").dataset.level = "bad";
-  say($("verdict-text"), "This page cannot decide here.");
+  say($("verdict-text"), "This page cannot run here.");
   $("board").hidden = true;
   say($("verdict-detail"), why + " What each algorithm does is also told in words and a picture in docs/algorithms.md.");
 }

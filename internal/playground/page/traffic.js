@@ -1,5 +1,5 @@
-// Traffic that is drawn is a count for each cell of the time axis; the requests of a cell are
-// spread evenly over it. Where a limit is large, a mark stands for several units that come at once.
+// Drawn traffic is a count for each cell of the time axis. The requests of a cell are spread evenly over
+// it. If a limit is large, a mark stands for several requests that come at once.
 
 const cellCount = 80;
 const mostMarks = 5000;
@@ -29,26 +29,26 @@ class Drawn {
   total() { return this.cells.reduce((a, b) => a + b, 0); }
 }
 
-// The presets are what limits are usually tried with, at the size of a limit.
+// The presets are typical traffic, at the size of a limit.
 const presets = {
   burst: {
     label: "A burst",
-    lesson: () => `A burst is many requests at once. A window takes as many as its count has room for. A bucket has a number of its own for it, which you can write below: “burst” tokens pass at once, then one whenever a token has come back. A queue lets requests in and has them leave evenly.`,
+    lesson: () => `A burst is many requests at once. A window passes requests until its count is full. A bucket has a number of its own for bursts, which you can write below: “burst” requests pass at once, then one whenever a token comes back. A queue accepts requests and lets them leave evenly.`,
     draw: (t, n) => { t.put(0.5, 0.55, 1.5 * n); t.put(1.6, 2.2, 0.3 * n); t.put(3.3, 3.35, n); },
   },
   boundary: {
     label: "Around a boundary",
-    lesson: (t) => `A fixed window counts from 0 again when the clock says so, here every ${span(t.per)}. What comes just before the boundary and just after it is counted apart, so twice the limit fits. Later the same requests come in the middle of a window, and half of them do not.`,
+    lesson: (t) => `A fixed window starts at 0 again by the clock, here every ${span(t.per)}. Requests just before the boundary and just after it are counted in different windows, so twice the limit passes. Later the same requests come in the middle of a window, and half of them are refused.`,
     draw: (t, n) => { t.put(0.75, 1, n); t.put(1, 1.25, n); t.put(3.3, 3.8, 2 * n); },
   },
   steady: {
     label: "Twice too fast",
-    lesson: (t) => `Requests come evenly, at twice the rate that is allowed, so half of them have to go. A window takes the first ones in a row and then none; a bucket that is used up takes every other one.`,
+    lesson: (t) => `Requests come evenly, at twice the allowed rate, so half of them are refused. A window passes the first requests of a period and then none. An empty bucket passes every second request.`,
     draw: (t, n) => t.put(0, 4, 8 * n),
   },
   crowd: {
     label: "A crowd",
-    lesson: (t) => `People come in clumps, here at nearly the rate that is allowed. A limit that is right on average still refuses some: room for a burst is what spares them.`,
+    lesson: (t) => `People come in clumps, here at nearly the allowed rate. A limit that is right on average still refuses some of them, unless it has room for a burst.`,
     draw: (t, n) => {
       let seed = 7;
       const random = () => (seed = seed * 48271 % 2147483647) / 2147483647;
@@ -62,15 +62,15 @@ const presets = {
 };
 const lessonOfDrawing = "Your own traffic. Drag across the grid to draw more of it, or write another limit.";
 
-// preset draws one of them for a limit.
+// preset draws a preset for a limit.
 function preset(name, events, per) {
-  const marks = 250; // in a period, at most
+  const marks = 250; // at most in a period
   const t = new Drawn(name, events, per, Math.max(1, Math.ceil(events / marks)));
   presets[name].draw(t, events / t.units);
   return t;
 }
 
-// Cells as text: counts, with x and how often where one recurs.
+// Cells as text: counts, with x and how often for repeated counts.
 function writeCells(cells) {
   const runs = [];
   for (const n of cells) {

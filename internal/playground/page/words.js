@@ -1,4 +1,4 @@
-// Times, numbers and names as people read them. Times are in microseconds, as the engine's.
+// Times, numbers and names as text. Times are in microseconds, like the engine's.
 
 const second = 1e6, minute = 60 * second, hour = 60 * minute, day = 24 * hour;
 const units = [[day, "d"], [hour, "h"], [minute, "min"], [second, "s"], [1e3, "ms"], [1, "µs"]];
@@ -13,8 +13,8 @@ function span(us) {
   return (n >= 100 || Number.isInteger(n) ? whole.format(Math.round(n)) : String(Number(n.toPrecision(n < 10 ? 2 : 3)))) + "\u00a0" + unit; // which stay together
 }
 
-// clock is a time on the axis: counted from its beginning, or in a log the time of day in UTC.
-// A steady one has as many digits at all times, so that it does not jump as it runs.
+// clock is a time on the axis: from its beginning, or in a log the time of day in UTC. A steady clock
+// always has as many digits, so that it does not jump.
 function clock(us, axis, steady) {
   const wide = axis.to - axis.from;
   if (axis.epoch) {
@@ -29,23 +29,23 @@ function clock(us, axis, steady) {
 const plural = (n, one, many) => whole.format(n) + " " + (n === 1 ? one : many || one + "s");
 const capital = (text) => text.charAt(0).toUpperCase() + text.slice(1);
 
-// An algorithm's sentence goes by what it keeps, so that a new one has a sentence too.
+// Sentences depend on an algorithm's kind of state, so a new algorithm has a sentence too.
 const sentences = {
   bucket: (l) => `A bucket of ${plural(l.capacity, "token")}. Each request takes one; one comes back every ${span(l.per / l.events)}.`,
-  queue: (l) => `Requests queue, at most ${whole.format(l.capacity)} of them, and one leaves every ${span(l.per / l.events)}.`,
-  window: (l) => `Counts up to ${whole.format(l.events)}, and from 0 again every ${span(l.per)}, when the clock says so.`,
-  windows: (l) => `Counts this window, and of the one before the share that the last ${span(l.per)} still hold.`,
-  log: (l) => `Remembers when each came: never more than ${whole.format(l.events)} in any ${span(l.per)}.`,
+  queue: (l) => `A queue of at most ${plural(l.capacity, "request")}. One leaves every ${span(l.per / l.events)}.`,
+  window: (l) => `Counts up to ${whole.format(l.events)}, and starts at 0 again every ${span(l.per)}, by the clock.`,
+  windows: (l) => `Counts this window, and the part of the previous window that lies in the last ${span(l.per)}.`,
+  log: (l) => `Remembers the time of each request: never more than ${whole.format(l.events)} in any ${span(l.per)}.`,
 };
 
-// Why a limit lets more through in one period than it says.
+// Why a limit passes more requests in one period than it says.
 const reasons = {
-  bucket: "it had saved up tokens while nothing came, and more came back meanwhile",
-  queue: "the first leaves at once, the others evenly",
-  window: "at the boundary it forgets what came before",
-  windows: "it knows how many came in the window before, but not when",
+  bucket: "it had saved tokens in a pause, and got more meanwhile",
+  queue: "the first request leaves at once, the others evenly",
+  window: "it forgets earlier requests at the boundary",
+  windows: "it knows how many requests came in the previous window, but not when",
   log: "",
 };
 
-// What a lane's lower panel shows.
+// The title of a lane's lower panel.
 const panels = { bucket: "tokens left", queue: "in the queue", window: "counted", windows: "counted", log: "in the log" };

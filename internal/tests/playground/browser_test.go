@@ -263,7 +263,7 @@ func TestTheReadersOwnLogIsReplayed(t *testing.T) {
 	})()`)
 	b.Await(patience, `document.querySelector("#log-note").textContent.includes("2 lines of access.log.gz")`)
 	b.Run(`{ document.querySelector("#own").showModal(); document.querySelector("#paste").value = "no\ntimes"; document.querySelector("#read").click() }`)
-	b.Await(patience, `document.querySelector("#own-error").textContent === "None of its 2 lines has a time that this page can read. The first is: no"`)
+	b.Await(patience, `document.querySelector("#own-error").textContent === "None of 2 lines has a time that this page can read. The first is: no"`)
 }
 
 func TestThePageSaysWhereItCannotRun(t *testing.T) {
@@ -296,6 +296,12 @@ func TestThePageAsksForNothingElse(t *testing.T) {
 	assert.True(t, browser.Eval[bool](b, `window.hit === undefined`), "a script that got in after all does not run")
 }
 
+func TestTheHeadlineSaysHowManyOfABurstPassAndHowManyWait(t *testing.T) {
+	t.Parallel()
+	b := open(t, "#traffic=burst&events=10&per=10&limit=10/10s&limit=10/10s+leaky-bucket+burst+5")
+	assert.Equal(t, "Of 15 requests at once, the sliding log passes 10, the leaky bucket 1 and makes 5 wait.", b.Text("#verdict-text"))
+}
+
 func TestThePageIsLegibleEverywhere(t *testing.T) {
 	t.Parallel()
 	b := open(t, "#traffic=boundary")
@@ -310,6 +316,7 @@ func TestThePageIsLegibleEverywhere(t *testing.T) {
 			for _, chart := range charts {
 				assert.Equal(t, charts[0], chart, "one time axis")
 			}
+			assert.True(t, browser.Eval[bool](b, `document.querySelector("#drawing").checkVisibility()`), "that one can draw is said")
 			b.Picture(fmt.Sprintf("%s-%d", scheme, width))
 		}
 	}
