@@ -84,7 +84,7 @@ func TestNoneIsBannedIfOneIsWrong(t *testing.T) {
 	}
 	for want, body := range map[string]map[string]any{
 		"no request can have this key": {"action": "ban", "keys": []string{"203.0.113.8", "foo"}, "for": "1h"},
-		"enter a key":                   {"action": "ban", "keys": []string{"203.0.113.8", ""}, "for": "1h"},
+		"enter a key":                  {"action": "ban", "keys": []string{"203.0.113.8", ""}, "for": "1h"},
 		"does not know":                {"action": "ban", "keys": []string{"203.0.113.8", "AAAAAAAAAAAAAAAAAAAAAA"}},
 		"at most 50":                   {"action": "ban", "keys": many},
 		"fortnight":                    {"action": "ban", "keys": []string{"203.0.113.8"}, "for": "1 fortnight"},
