@@ -181,6 +181,19 @@ func TestALowerMaxWaitsForEventsToEnd(t *testing.T) {
 	assert.True(t, d.Allowed)
 }
 
+func TestMoreSlotsThanALowerMaxAreReleasedAtOnce(t *testing.T) {
+	m := Must(NewMemory(MemoryOptions{}))
+	before, _ := NewConcurrency("exports", "", 5)
+	after, _ := NewConcurrency("exports", "", 2)
+	var d Decision
+	m.decideOne(before, "key", 3, &d)
+	require.True(t, d.Allowed)
+	require.NoError(t, m.Settle(t.Context(), debts(Charge{Quota: after, Key: "key", Cost: 1})))
+	require.NoError(t, m.Settle(t.Context(), refunds(Charge{Quota: before, Key: "key", Cost: 3})))
+	m.decideOne(after, "key", 0, &d)
+	assert.Equal(t, int64(1), d.Remaining)
+}
+
 func TestPlacesLeaveNothingBehind(t *testing.T) {
 	m := Must(NewMemory(MemoryOptions{}))
 	s := semaphore(t, SemaphoreConfig{Limit: AtOnce(1), Store: m})

@@ -33,7 +33,7 @@ func (s *Store) Settle(ctx context.Context, settlements []limiter.Settlement) er
 		isDown := down&(1<<s.partNumber(&c.Charge)) != 0
 		switch {
 		case c.Actual == c.Cost:
-		case isLocal(c), c.Receipt.By == 0 && isDown:
+		case isLocal(c), c.Receipt.By == 0 && isDown && c.Quota.OnOutage != limiter.FailClosed: // which only the server counts
 			if s.toShare(&c.Charge) {
 				local = append(local, c)
 			}

@@ -214,6 +214,25 @@ func TestWhatALeasedEventOwesIsPaidOutOfHandAndTheRestToRedis(t *testing.T) {
 	}
 }
 
+// A debt whose event is unknown is one of now. What a policy counted is not this store's.
+func TestADebtIsPaidOutOfHandUnlessAPolicyCountedTheEvent(t *testing.T) {
+	t.Parallel()
+	phase.Test(t, func(t *testing.T) {
+		f := newFake()
+		s := f.instance(t, 1, Options{})
+		q := settlingQuota(t, limiter.Limit{Events: 1000, Per: 300 * 24 * time.Hour, Algorithm: limiter.TokenBucket})
+		used := warmUp(t, s, q)
+		held := s.Stats().Held
+		require.Greater(t, held, int64(3))
+		require.NoError(t, settled(t, s, q, 0, limiter.Decision{}, 3))
+		assert.Equal(t, held-3, s.Stats().Held)
+		assert.Equal(t, 1000-used-3, decideOne(t, s, q, "key", 0).Remaining, "a look at once knows of it")
+		require.NoError(t, settled(t, s, q, 0, limiter.Decision{Receipt: limiter.Receipt{By: limiter.ByShare}}, 3))
+		assert.Equal(t, held-3, s.Stats().Held)
+		assert.Equal(t, 1000-used-3, decideOne(t, s, q, "key", 0).Remaining)
+	})
+}
+
 func TestALeasedEventIsSettledAfterItsLeaseHasEnded(t *testing.T) {
 	t.Parallel()
 	phase.Test(t, func(t *testing.T) {

@@ -56,6 +56,20 @@ func TestTheNextDecisionMeetsWhatWasSettled(t *testing.T) {
 	require.Zero(t, s.unsettled.lost.Load())
 }
 
+func TestASettlementIsMadeThoughItsCallersContextHasEnded(t *testing.T) {
+	_, client := startRedis(t)
+	for _, o := range []Options{{}, {MaxBatch: 1}} { // with the latter its caller waits
+		s := newStore(client, o).Within(10 * time.Second).(*store)
+		q := bounded(t, fmt.Sprint("rule ", o.MaxBatch), 10, limiter.TokenBucket)
+		d := decideOne(t, s, q, "key", 8)
+		ended, end := context.WithCancel(t.Context())
+		end()
+		charge := limiter.Charge{Quota: q, Key: "key", Cost: 8, Receipt: d.Receipt}
+		require.NoError(t, s.Settle(ended, []limiter.Settlement{{Charge: charge, Actual: 3}}))
+		assert.EqualValues(t, 7, decideOne(t, s, q, "key", 0).Remaining)
+	}
+}
+
 // What no decision takes along is settled all the same.
 func TestASettlementGoesAloneAfterAMoment(t *testing.T) {
 	_, client := startRedis(t)
