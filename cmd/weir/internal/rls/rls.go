@@ -5,6 +5,7 @@ package rls
 import (
 	"context"
 	"math"
+	"slices"
 	"strconv"
 	"time"
 
@@ -110,19 +111,39 @@ func (d *Decider) take(ctx context.Context, all []asked, means func(*asked) bool
 			shares = add(shares, limiter.Charge{Quota: q, Key: a.key, Cost: cost}, a)
 		}
 	}
+	looks, charges := slices.ContainsFunc(all, func(a asked) bool { return a.isLook() && a.limit != nil && means(&a) }), false
+	for i := range shares {
+		charges = charges || shares[i].Cost > 0
+	}
+	if looks && charges { // a look that finds nothing left refuses, and then nothing is charged
+		if refused, err := d.ask(ctx, shares, true); refused || err != nil {
+			return refused, err
+		}
+		for i := range all {
+			all[i].found = all[i].found && (all[i].limit == nil || !means(&all[i]))
+		}
+	}
+	return d.ask(ctx, shares, !charges)
+}
+
+// ask has the store decide on shares, or only look, and reports whether it refuses one.
+func (d *Decider) ask(ctx context.Context, shares []share, look bool) (refused bool, err error) {
 	if len(shares) == 0 {
 		return false, nil
 	}
 	charges, decisions := make([]limiter.Charge, len(shares)), make([]limiter.Decision, len(shares))
 	for i := range shares {
 		charges[i] = shares[i].Charge
+		if look {
+			charges[i].Cost = 0
+		}
 	}
 	if err := d.store.Decide(ctx, charges, decisions); err != nil {
 		return false, err
 	}
 	for i := range shares {
 		for _, a := range shares[i].of {
-			a.note(&decisions[i])
+			a.note(&decisions[i], look)
 			refused = refused || a.refused
 		}
 	}
@@ -149,11 +170,12 @@ func sum(a, b int64) int64 {
 	return a + b
 }
 
-// note has a limit's decision. A look is refused where nothing is left, but one that comes with a
-// refund, or with what was used already.
-func (a *asked) note(d *limiter.Decision) {
-	isLook := a.hits == 0
-	a.refused = a.refused || !d.Allowed || isLook && d.Counted() && d.Remaining <= 0
+// isLook reports whether it only asks whether there is something left.
+func (a *asked) isLook() bool { return a.hits == 0 }
+
+// note has a limit's decision. If the store only looked, looks are refused where nothing is left.
+func (a *asked) note(d *limiter.Decision, look bool) {
+	a.refused = a.refused || !d.Allowed || look && a.isLook() && d.Counted() && d.Remaining <= 0
 	if !a.found || d.IsTighterThan(&a.decision) {
 		a.decision, a.found = *d, true
 	}

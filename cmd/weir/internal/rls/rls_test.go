@@ -181,6 +181,20 @@ func TestNoHitsOfADescriptorAreALook(t *testing.T) {
 	says(t, d, "X", hits(of("user", "ann"), 0))
 }
 
+func TestALookThatFindsNothingLeftChargesNoneOfTheOthers(t *testing.T) {
+	d := decider(t, nil)
+	says(t, d, "O", hits(of("user", "ann"), 3))
+	for range 5 {
+		said, r := ask(t, d, hits(of("user", "ann"), 0), of("user", "bob"))
+		assert.Equal(t, "XO", said)
+		assert.Equal(t, uint32(3), r.Statuses[1].LimitRemaining, "bob was not charged")
+	}
+	said, r := ask(t, d, hits(of("user", "bob"), 3), hits(of("user", "bob"), 0)) // what it finds is there before the charge
+	assert.Equal(t, "OO", said)
+	assert.Zero(t, r.Statuses[0].LimitRemaining)
+	assert.Zero(t, r.Statuses[1].LimitRemaining)
+}
+
 func TestNegativeHitsReturnWhatWasTaken(t *testing.T) {
 	d := decider(t, nil)
 	says(t, d, "O", hits(of("user", "ann"), 3))
@@ -256,4 +270,8 @@ func TestAnOutageIsDecidedByPolicyOrUnavailable(t *testing.T) {
 	_, err = d.ShouldRateLimit(t.Context(), &pb.RateLimitRequest{Domain: "shop", Descriptors: []*common.RateLimitDescriptor{of("user", "bob"), of("closed", "ann")}})
 	assert.Equal(t, codes.Unavailable, status.Code(err))
 	says(t, d, "O", hits(of("user", "bob"), 3)) // of which nothing was taken
+	all, err := newTable(read(t, "mode: shadow\n"+shop), around)
+	require.NoError(t, err)
+	d.table = func() *table { return all }
+	says(t, d, "O", of("closed", "ann")) // in shadow
 }

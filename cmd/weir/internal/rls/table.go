@@ -43,8 +43,11 @@ func newTable(r *rules.Rules, store limiter.Store) (*table, error) {
 			return nil, err
 		}
 		checker, checks := limiter.As[limiter.Checker](store)
+		shadow := d.Rule.Mode == middleware.Shadow || r.Config().Shadow
 		for _, q := range quotas {
-			q.OnOutage = d.Rule.OnOutage
+			if q.OnOutage = d.Rule.OnOutage; shadow && q.OnOutage == limiter.FailClosed {
+				q.OnOutage = limiter.FailOpen // what is in shadow refuses nothing
+			}
 			if checks {
 				if err := checker.Check(q); err != nil {
 					return nil, fmt.Errorf("descriptors: %q: %w", d.Rule.Name, err)
@@ -52,7 +55,7 @@ func newTable(r *rules.Rules, store limiter.Store) (*table, error) {
 			}
 		}
 		first := quotas[0].Limit()
-		l := &limit{Descriptor: d, name: d.Rule.Name, quotas: quotas, after: d.After, shadow: d.Rule.Mode == middleware.Shadow || r.Config().Shadow}
+		l := &limit{Descriptor: d, name: d.Rule.Name, quotas: quotas, after: d.After, shadow: shadow}
 		l.described = describe(l.name, first)
 		l.policy = quoted(l.name) + ";q=" + strconv.FormatInt(first.Events, 10) + ";w=" + strconv.FormatInt(seconds(first.Per), 10)
 		at := place(d.Domain, d.Entries)
