@@ -301,15 +301,6 @@ func TestARingWithoutShardsThatAnswerIsAnOutage(t *testing.T) {
 	require.NoError(t, list.Ban(t.Context(), "key", time.Hour))
 }
 
-func TestAListFollowsARingToOtherShards(t *testing.T) {
-	before, after := redistest.Start(t), redistest.Start(t)
-	ring := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"one": before.Addr}})
-	closeAfter(t, ring)
-	list := readList(t, ring, Options{Poll: 100 * time.Millisecond})
-	ring.SetAddrs(map[string]string{"two": after.Addr})
-	await(t, "the list to hear of changes there", func() bool { return hearers(t, list) > 0 })
-}
-
 func TestARedisThatLostItsDataGetsTheBansBack(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)

@@ -11,7 +11,7 @@ import (
 
 const (
 	// long is how long a test waits for what has to happen, on a busy machine.
-	long = redistest.Patience
+	long = redistest.Patience / 2
 
 	// never is a time between polls that no test lives to see.
 	never = time.Hour

@@ -135,42 +135,6 @@ func TestWhatIsPublishedInAClusterIsHeardOfOnEveryNode(t *testing.T) {
 	}
 }
 
-func TestARingWithoutShardsThatAnswerDoesNotPanic(t *testing.T) {
-	t.Parallel()
-	server := redistest.Start(t)
-	ring := redis.NewRing(&redis.RingOptions{
-		Addrs: map[string]string{"one": server.Addr}, HeartbeatFrequency: 10 * time.Millisecond,
-	})
-	redistest.CloseAfter(t, ring)
-	server.Kill()
-	redistest.Await(t, "the shard to count as down", func() bool { return ring.Len() == 0 })
-	r := newSource(ring, key, 50*time.Millisecond) // it subscribes when there is a shard
-	closeAfter(t, r)
-	server.Restart()
-	awaitNudge(t, r)
-	write(t, ring, "text")
-	awaitText(t, r, "text")
-}
-
-// The client of a shard is closed then; the Ring's client is not.
-func TestASourceFollowsARingToOtherShards(t *testing.T) {
-	t.Parallel()
-	before, after := redistest.Start(t), redistest.Start(t)
-	ring := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"one": before.Addr}})
-	redistest.CloseAfter(t, ring)
-	r := newSource(ring, key, 50*time.Millisecond)
-	closeAfter(t, r)
-	write(t, ring, "one")
-	awaitText(t, r, "one")
-	ring.SetAddrs(map[string]string{"two": after.Addr})
-	redistest.Await(t, "it to listen there", func() bool {
-		return strings.HasSuffix(after.MustDo("PUBSUB", "NUMSUB", channelOf(key)), "\n1")
-	})
-	awaitNudge(t, r)
-	write(t, ring, "two")
-	awaitText(t, r, "two")
-}
-
 func TestUsersNeedNoMoreThanIsSaid(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
