@@ -142,3 +142,12 @@ func TestAChangedLimitKeepsWhatWasUsed(t *testing.T) {
 		}
 	})
 }
+
+// A store's server knows a calendar no further than the window behind that of a state.
+func TestADebtAfterACalendarsWindowIsUnderTheNewLimit(t *testing.T) {
+	from, q := mustQuota(t, Daily(10)), mustQuota(t, PerHour(3).With(FixedWindow))
+	now := time.Date(2026, 11, 23, 12, 0, 0, 0, time.UTC)
+	s := from.Settle(State{}, now.UnixMicro(), Settlement{Actual: 15})
+	require.Same(t, from, q.Settle(clone(s), now.UnixMicro(), Settlement{Actual: 1}).Quota, "which counts more")
+	require.Same(t, q, q.Settle(s, now.Add(24*time.Hour).UnixMicro(), Settlement{Actual: 1}).Quota)
+}
