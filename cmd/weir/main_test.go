@@ -55,7 +55,7 @@ func TestCheckTellsWhatIsWrongAndWhere(t *testing.T) {
 	path := write(t, "bad.yaml", bad)
 	exit, out, _ := weir(t, "", "check", path)
 	assert.Equal(t, exitBad, exit)
-	assert.Equal(t, path+`:2:31: default.mode: "shadwo" is not what can be written here: did you mean "shadow"?
+	assert.Equal(t, path+`:2:31: default.mode: "shadwo" is not allowed here: did you mean "shadow"?
 `+path+`:4:14: endpoints."GET /a".limt: unknown field "limt": did you mean "limit"?
 `+path+": 2 problems\n", out)
 }

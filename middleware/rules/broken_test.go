@@ -96,7 +96,7 @@ func TestProblemsOfAFileOfBansHaveItsNameAndLines(t *testing.T) {
 				`banned.txt:4:3: is neither an address nor a key that a request can have here: want something like 192.0.2.7, 198.51.100.0/24 or user:42, as weir explain shows them`,
 				`banned.txt:5:1: is neither an address nor a key that a request can have here: want something like 192.0.2.7, 198.51.100.0/24 or user:42, as weir explain shows them`,
 				`banned.txt:7:2: is a key of kind header that no request can have: want something like header:X-Tenant:acme`,
-				`banned.txt:8:1: it takes in everyone, or nearly; networks wider than /8 are refused`,
+				`banned.txt:8:1: it contains nearly all addresses; networks wider than /8 are refused`,
 			},
 		},
 		"nothing but bytes": {"\x00\xff\n", []string{

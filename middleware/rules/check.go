@@ -37,7 +37,7 @@ type checker struct {
 // check is what a file says, in the form in which package middleware takes it.
 func (c *checker) check() {
 	if !c.doc.has("version") && c.doc.wrapped {
-		c.warnings.at(nil, "is read as version 1 of a rules file: write version: 1 above %s, so that a later version of this program reads it as it is meant", wrapper)
+		c.warnings.at(nil, "is read as version 1: write version: 1 above %s, so that later versions of this program read it alike", wrapper)
 	}
 	c.names = map[string][]string{}
 	for i := range c.config.Rules {
@@ -266,7 +266,7 @@ func (c *checker) escalate(p *placed, made *middleware.Rule) {
 		c.at(path, "needs a key that tells clients apart: %s is shared by many clients", told(" and ", parts))
 	}
 	if c.file.Proxies == nil && c.canBe(parts, []string{"ip"}) != "" {
-		c.warnings.at(path, "behind a proxy that is not named, all clients are the proxy, and banned together: name it in proxies, or write proxies: {} if there is none")
+		c.warnings.at(path, "behind a proxy, all clients have its address and are banned together: name your proxies in proxies, or write proxies: {} if there is none")
 	}
 }
 
@@ -385,7 +385,7 @@ func (c *checker) routes(list, texts []string, instead, follows string) (good []
 		switch {
 		case !ok:
 		case pattern.Host != "":
-			c.at(at, "has a host, which clients write as they like: name the route without it%s", instead)
+			c.at(at, "has a host, and clients can send any host: write the route without it%s", instead)
 		default:
 			good = append(good, text)
 			if pattern.Covers(&everything) {

@@ -71,7 +71,7 @@ func (c *checker) clientList(section string, cidrs []network, keys []string, fil
 // keyFile calls add for each line of a file, and notes the first warning alone.
 func (c *checker) keyFile(at []string, name string, add func(line string) (warning string, err error)) {
 	if c.readFile == nil {
-		c.at(at, "can't be used here: only rules that are in a file themselves can name one")
+		c.at(at, "cannot be used here: only rules in a file can name another file")
 		return
 	}
 	path, text, err := c.readFile(name)
@@ -216,7 +216,7 @@ func (c *checker) allowed(a *allowed) (list *clientList, from map[string]keyfunc
 		kind, _, _ := keyfunc.KindOf(text)
 		own := c.options.Keys[kind] != nil
 		if slices.Contains(sharedKinds, kind) && !own {
-			return "", fmt.Errorf("is a key of kind %s, which all kinds of clients have: name routes in allow.routes, or clients", kind)
+			return "", fmt.Errorf("is a key of kind %s, which unrelated clients share: name routes in allow.routes, or keys of clients", kind)
 		}
 		its, err := c.readers(text)
 		maps.Copy(from, its)

@@ -198,7 +198,7 @@ func setScalar(v reflect.Value, n *yaml.Node, f field) error {
 	switch {
 	case len(f.words) > 0 && is.scalar():
 		if !slices.Contains(f.words, n.Value) {
-			return fmt.Errorf("%s is not what can be written here: %s", quote(n.Value), suggest(n.Value, f.words))
+			return fmt.Errorf("%s is not allowed here: %s", quote(n.Value), suggest(n.Value, f.words))
 		}
 		v.SetString(n.Value)
 	case v.Kind() == reflect.String && is == textKind && n.Value == "":

@@ -55,12 +55,12 @@ func (c *checker) doubtPattern(at []string, text string, p *route.Pattern) {
 	switch {
 	case p.Below:
 	case slash && p.Path != "/":
-		c.warnings.atKey(at, "is for all that is below it on http.ServeMux, and for that one path on chi, gin and echo: write %q for all that is below on each of them", place+"/*")
+		c.warnings.atKey(at, "matches all paths below it on http.ServeMux, and one path on chi, gin and echo: write %q to match all paths below on each of them", place+"/*")
 	case strings.HasSuffix(p.Path, "*") && !strings.HasSuffix(p.Path, "/*"):
-		c.warnings.atKey(at, "is for a route that is registered just so, with its *: write %q for all that is below", strings.TrimRight(text, "*")+"/*")
+		c.warnings.atKey(at, "matches only a route that is registered with this *: write %q to match all paths below", strings.TrimRight(text, "*")+"/*")
 	}
 	if near := nearest.Of(p.Method, methods); near != "" && near != p.Method {
-		c.warnings.atKey(at, "is for a method %q of your own: did you mean %q?", p.Method, near)
+		c.warnings.atKey(at, "has the unknown method %q: did you mean %q?", p.Method, near)
 	}
 }
 

@@ -195,7 +195,7 @@ func (r *Rules) request(q Request) (*http.Request, error) {
 		errs = append(errs, fmt.Errorf("rules: path %q does not begin with /", q.Path))
 	}
 	if strings.ContainsAny(q.Path, "?#") {
-		errs = append(errs, fmt.Errorf("rules: path %q has a ? or #: what is behind it is the query, which has a field (--query) of its own", q.Path))
+		errs = append(errs, fmt.Errorf("rules: path %q has a ? or #: put the query into Query (--query)", q.Path))
 	}
 	ip, err := netip.ParseAddr(cmp.Or(q.IP, "192.0.2.1"))
 	if err != nil {
@@ -203,10 +203,10 @@ func (r *Rules) request(q Request) (*http.Request, error) {
 	}
 	method := cmp.Or(q.Method, http.MethodGet)
 	if strings.ContainsAny(q.Host, "/ ") {
-		errs = append(errs, fmt.Errorf("rules: host %q is more than a host such as example.org", q.Host))
+		errs = append(errs, fmt.Errorf("rules: host %q is not a host such as example.org", q.Host))
 	}
 	if method != strings.ToUpper(method) || strings.ContainsAny(method, " /") {
-		errs = append(errs, fmt.Errorf("rules: method %q is not one in capitals", q.Method))
+		errs = append(errs, fmt.Errorf("rules: method %q is not in capitals", q.Method))
 	}
 	if len(errs) > 0 {
 		return nil, errors.Join(errs...)

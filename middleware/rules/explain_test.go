@@ -229,8 +229,8 @@ func TestARequestThatCantBeIsNotExplained(t *testing.T) {
 	require.EqualError(t, err, errors.Join(
 		errors.New(`rules: path "users" does not begin with /`),
 		errors.New(`rules: ip "localhost" is not an address`),
-		errors.New(`rules: host "https://example.org" is more than a host such as example.org`),
-		errors.New(`rules: method "get /x" is not one in capitals`),
+		errors.New(`rules: host "https://example.org" is not a host such as example.org`),
+		errors.New(`rules: method "get /x" is not in capitals`),
 	).Error())
 }
 

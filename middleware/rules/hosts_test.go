@@ -99,7 +99,7 @@ func TestWhatAServeMuxChoosesLimitsAndIsExplained(t *testing.T) {
 func TestWhatEndsInASlashIsExplainedAsTheRouterHasIt(t *testing.T) {
 	r := parse(t, "version: 1\nendpoints: {\"/static/\": 1/s}\ndefault: 2/s\n", rules.Options{})
 	require.Equal(t, []string{
-		`2:13: endpoints."/static/": is for all that is below it on http.ServeMux, and for that one path on chi, gin and echo: write "/static/*" for all that is below on each of them`,
+		`2:13: endpoints."/static/": matches all paths below it on http.ServeMux, and one path on chi, gin and echo: write "/static/*" to match all paths below on each of them`,
 	}, textsOf(r.Warnings()))
 	for _, test := range []struct {
 		path     string

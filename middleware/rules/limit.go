@@ -51,7 +51,7 @@ func (c *checker) limit(path []string, f *limitFields) (l limiter.Limit) {
 	at := sub(path, "limit")
 	switch {
 	case f.Limit != nil && (f.Requests != nil || f.Window != nil):
-		c.at(path, "has limit, and requests or window too: they are two ways to write one thing, keep one")
+		c.at(path, "has limit beside requests or window: keep one of the two spellings")
 		return limiter.Limit{}
 	case f.Limit != nil:
 		l = f.Limit.Limit

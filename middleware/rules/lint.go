@@ -59,7 +59,7 @@ func (c *checker) doubtHosts() {
 		if !slices.ContainsFunc(all, func(other *place) bool {
 			return other.pattern.Host == "" && c.limitsAll(other) && other.pattern.Covers(&anyHost)
 		}) {
-			c.warnings.atKey(at.path, "is for requests that name that host, and a client that names another is not limited: give default or global a limit")
+			c.warnings.atKey(at.path, "is for requests to that host, and a client that names another host is not limited: give default or global a limit")
 			return
 		}
 	}

@@ -27,7 +27,7 @@ func (c *checker) overload() {
 		c.atKey(path, "stands beside the application's own Config.Overload: keep one")
 		return
 	case c.options.Overload == nil:
-		c.atKey(path, "is nothing that this program can do: its rules.Options need Overload, such as shed.FromRules")
+		c.atKey(path, "needs rules.Options.Overload, such as shed.FromRules, which this program does not set")
 		return
 	case len(c.list) > before || c.noted(path):
 		return
@@ -46,7 +46,7 @@ func (c *checker) overload() {
 			c.at(path, "%s", inFile(err))
 			return
 		case is == nil:
-			c.at(path, "is nothing that this program can do: Overload of its rules.Options returned nil")
+			c.at(path, "needs a limiter, and rules.Options.Overload returned nil")
 			return
 		}
 		c.bound = bound{o, is}
@@ -61,7 +61,7 @@ func (c *checker) priority(path []string, tiers []string) {
 		switch {
 		case c.noted(at):
 		case slices.Contains(tiers[:i], tier):
-			c.at(at, "is %q once more: name each tier once", tier)
+			c.at(at, "names %q twice", tier)
 		default:
 			c.tier(at, tier)
 		}

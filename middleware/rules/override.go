@@ -44,12 +44,12 @@ func (c *checker) overrides(p *placed, limits []limiter.Limit, atOnce limiter.Co
 			continue
 		}
 		if made[key] != nil {
-			c.atKey(at, "is a key that stands there twice, in two spellings")
+			c.atKey(at, "is the same key as another entry")
 		}
 		made[key] = its
 	}
 	if part := c.canBe(parts, madeUpKinds); part != "" {
-		c.warnings.atKey(path, "are for keys by %s, which any client can send, to have another's limit", told("", []string{part}))
+		c.warnings.atKey(path, "are for keys by %s: any client can send one to get another client's limit", told("", []string{part}))
 	}
 	return made
 }

@@ -76,7 +76,7 @@ func (o *Options) Validate() error {
 	}
 	for _, name := range []string{"ip", "fingerprint"} {
 		if o.Keys[name] != nil {
-			errs = append(errs, fmt.Errorf("rules: Options.Keys has %q, which the file's proxies decide about", name))
+			errs = append(errs, fmt.Errorf("rules: Options.Keys has %q, which the file's proxies section defines", name))
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(o.Keys)) {

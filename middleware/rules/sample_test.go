@@ -119,7 +119,7 @@ func TestTheSampleIsWhatItSays(t *testing.T) {
 		assert.Zero(t, c.Bans.Status)
 		assert.False(t, c.Shadow)
 		require.Len(t, r.Warnings(), 3)
-		assert.Equal(t, `testdata/sample.yaml:12:90: endpoints."POST /api/v1/upload".cost: a body that is sent in chunks has no Content-Length, and costs 1 whatever its length: say what it costs with missing`,
+		assert.Equal(t, `testdata/sample.yaml:12:90: endpoints."POST /api/v1/upload".cost: a chunked body has no Content-Length, so it costs 1 whatever its length: set its cost with missing`,
 			r.Warnings()[0].String())
 		assert.Equal(t, `testdata/sample.yaml:13:37: endpoints."POST /login".key: a client that sends another header:X-Device each time has a new key each time: no limit holds it (one under global with key: ip would), it is never banned`,
 			r.Warnings()[1].String())

@@ -181,4 +181,4 @@ func (n *network) UnmarshalText(text []byte) (err error) {
 	return nil
 }
 
-var errEveryone = errors.New("it takes in everyone, or nearly")
+var errEveryone = errors.New("it contains nearly all addresses")

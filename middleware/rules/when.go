@@ -58,7 +58,7 @@ func (c *checker) match(path []string, r *rule) middleware.Match {
 		case err != nil:
 			c.atKey(at, "is not the name of a header field")
 		case header[canonical] != "":
-			c.atKey(at, "stands there twice, in two spellings")
+			c.atKey(at, "is the same header field as another entry")
 		case value != strings.TrimSpace(value):
 			c.at(at, "begins or ends with a space, as no header field does")
 		}
