@@ -112,10 +112,10 @@ func ban(s *session, flags *pflag.FlagSet) action {
 	})
 }
 
-// errNotBanned is what unban ends with where there was nothing to lift.
+// errNotBanned is the error of unban if no ban was in force.
 var errNotBanned = errors.New("it was not banned; what led to earlier bans is forgotten")
 
-// An unbanned is what unban did, as JSON.
+// An unbanned is the result of unban as JSON.
 type unbanned struct {
 	keyed
 	Lifted bool `json:"lifted"`

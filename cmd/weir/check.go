@@ -14,7 +14,7 @@ import (
 	"github.com/weirgo/weir/middleware/shed"
 )
 
-// knowing are the flags about what the application knows and the file does not.
+// knowing declares flags for the tiers and keys of the application.
 func knowing(flags *pflag.FlagSet) (tiers, keys *string) {
 	return flags.String("tiers", "", "comma-separated `names` of the tiers that the application assigns"), ownKeys(flags)
 }
@@ -52,7 +52,7 @@ func (s *session) load(name string, o rules.Options) (*rules.Rules, error) {
 	return rules.Parse(text, o)
 }
 
-// A report is what check has to say about a file, as JSON.
+// A report is the result of check for a file, as JSON.
 type report struct {
 	File     string          `json:"file"`
 	Good     bool            `json:"good"`
@@ -94,7 +94,7 @@ func check(s *session, flags *pflag.FlagSet) action {
 	}
 }
 
-// writeProblems writes them for people, and for editors that know how compilers write.
+// writeProblems writes problems as compilers do, for people and editors.
 func (r *report) writeProblems(out io.Writer) {
 	for _, problem := range r.Problems {
 		if problem.Line == 0 {

@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// A command is what the first argument names.
+// A command is a subcommand of weir.
 type command struct {
 	name, args, does string
 	examples         []string // without "weir" and the name
@@ -21,7 +21,7 @@ type command struct {
 	noFiles bool // its arguments are no files
 }
 
-// takes reports whether it takes so many arguments without dashes.
+// takes reports whether the command takes n arguments beside flags.
 func (c *command) takes(n int) bool {
 	least, most := 0, 0
 	for word := range strings.FieldsSeq(c.args) {
@@ -143,7 +143,7 @@ func (s *session) cobra() *cobra.Command {
 	return root
 }
 
-// withoutText is an error about flags without what stood for their values: that may be a credential.
+// withoutText removes the values of flags from an error: they may be credentials.
 func withoutText(err error) error {
 	var missing *pflag.NotExistError
 	var invalid *pflag.InvalidValueError

@@ -13,10 +13,10 @@ import (
 	"github.com/weirgo/weir/redis/redisrules"
 )
 
-// inRedis is what stands for the rules in Redis where a file is named.
+// inRedis stands for the rules in Redis in place of a file name.
 const inRedis = "redis"
 
-// A difference is what diff says, as JSON.
+// A difference is the result of diff as JSON.
 type difference struct {
 	Old     side           `json:"old"`
 	New     side           `json:"new"`

@@ -105,7 +105,7 @@ func (s *server) keyed(key string, known names) (keyed, error) {
 	return keyed{key, digest}, nil
 }
 
-// A peeked is what a key has left, as JSON.
+// A peeked is the result of peek as JSON.
 type peeked struct {
 	keyed
 	Rules []peekedRule `json:"rules"`
@@ -167,7 +167,7 @@ func peek(s *session, flags *pflag.FlagSet) action {
 	})
 }
 
-// A resetKey is what reset did, as JSON.
+// A resetKey is the result of reset as JSON.
 type resetKey struct {
 	keyed
 	Rules []resetRule `json:"rules"`
@@ -208,8 +208,8 @@ func reset(s *session, flags *pflag.FlagSet) action {
 	})
 }
 
-// keyOf is the key that an argument means, or the one that stands for a digest. Own are the
-// kinds of --keys.
+// keyOf is the key that an argument names, or a key with the digest that it names. own are the kinds of
+// --keys.
 func keyOf(text, own string) (string, error) {
 	if digest, ok := keyfunc.ParseDigest(text); ok {
 		return digest.Key(), nil

@@ -57,7 +57,7 @@ func newLogFlags(s *session, flags *pflag.FlagSet) *logFlags {
 	return f
 }
 
-// options are for a rules file, whose bans are in the log's time.
+// options are for a rules file whose bans go by the log's time.
 func (f *logFlags) options() rules.Options {
 	o := rules.Options{Keys: map[string]keyfunc.Func{}, Overload: shed.FromRules}
 	o.Config.Bans.List = simulate.NewBans()
@@ -67,7 +67,7 @@ func (f *logFlags) options() rules.Options {
 	return o
 }
 
-// shown is how a client is shown.
+// shown returns a function that shows a client as an address or a digest.
 func (f *logFlags) shown() (func(string) string, error) {
 	secret, err := (&server{secretFile: f.secretFile}).secret()
 	if err != nil {
@@ -96,8 +96,8 @@ type weblog struct {
 	hasUser bool                           // a request had one
 }
 
-// read has do read a log, "-" for the standard input, of which rules need something. An error
-// names the log.
+// read calls do with a log, "-" for the standard input. needs are the inputs that rules need from it. An
+// error names the log.
 func (f *logFlags) read(name string, needs []rules.Need, do func(*weblog) error) error {
 	in, err := f.open(name)
 	if err != nil {
@@ -141,7 +141,7 @@ func (f *logFlags) newLog(in io.Reader, needs []rules.Need) (l *weblog, err erro
 	return l, nil
 }
 
-// headersOf are those that rules need.
+// headersOf are the headers that rules need.
 func headersOf(needs []rules.Need, f *logFlags) (headers []string) {
 	for _, need := range needs {
 		name, isHeader := strings.CutPrefix(need.Of, "header:")
@@ -180,7 +180,7 @@ func (l *weblog) satisfies(need string) bool {
 	return l.Has(need)
 }
 
-// next is the next request, from the client that it is of.
+// next is the next request, with the address of its client.
 func (l *weblog) next() (*accesslog.Entry, error) {
 	e, err := l.Next()
 	if err != nil {
@@ -205,7 +205,7 @@ func (l *weblog) next() (*accesslog.Entry, error) {
 	return e, nil
 }
 
-// A finding is what simulate and recommend begin with.
+// A finding is the beginning of the results of simulate and recommend.
 type finding struct {
 	Verdict string          `json:"verdict"`
 	Log     accesslog.Stats `json:"log"`
@@ -213,7 +213,7 @@ type finding struct {
 	detail  string
 }
 
-// found is a finding of the log, which was read, and of which so many answers were 429.
+// found is the finding of a log that was read. answered is how many of its answers were 429.
 func (l *weblog) found(verdict, detail string, notes []string, answered int64) finding {
 	stats := l.Stats()
 	if place := l.flags.mapped["user"]; place != "" && !l.hasUser {
@@ -222,7 +222,7 @@ func (l *weblog) found(verdict, detail string, notes []string, answered int64) f
 	return finding{verdict, stats, append(append([]string{}, notes...), readings(&stats, answered)...), detail}
 }
 
-// write writes what a finding begins with.
+// write writes the finding as text.
 func (f *finding) write(table io.Writer) {
 	fmt.Fprintf(table, "%s\n%s\n", f.Verdict, f.detail)
 	for _, note := range f.Notes {

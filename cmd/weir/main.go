@@ -1,5 +1,5 @@
-// Weir checks and explains rules files, tries them on an access log, tells what a change of
-// them changes, and is an operator's hand on the rules, counters and bans in a Redis.
+// Weir checks and explains rules files, tries them on an access log, and shows what a change of rules
+// changes. It also reads and changes the rules, counters and bans in a Redis.
 //
 //	go install github.com/weirgo/weir/cmd/weir@latest
 //	weir help
@@ -19,7 +19,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// What the command ends with.
+// Exit codes.
 const (
 	exitGood    = 0
 	exitBad     = 1 // it could not do what it was asked, or a file has problems
@@ -43,7 +43,7 @@ func (s *session) open(name string) (io.ReadCloser, error) {
 	return os.Open(name)
 }
 
-// read is all that is there.
+// read reads a file, or the standard input for "-".
 func (s *session) read(name string) ([]byte, error) {
 	in, err := s.open(name)
 	if err != nil {
@@ -53,7 +53,7 @@ func (s *session) read(name string) ([]byte, error) {
 	return io.ReadAll(in)
 }
 
-// silence is for go-redis, which logs what commands say themselves, and the end of connections.
+// silence drops go-redis's log: commands report its errors themselves.
 type silence struct{}
 
 func (silence) Printf(context.Context, string, ...any) {}
@@ -68,7 +68,7 @@ var (
 	errDiffers = errors.New("the rules differ")      // which was told
 )
 
-// usageError is about the command line.
+// usageError is a mistake on the command line.
 type usageError struct{ error }
 
 // run is one run of the command. All that it writes passes through printable writers.

@@ -187,7 +187,7 @@ func TestAMistakeOnTheCommandLineIsTold(t *testing.T) {
 		{[]string{"explain", "-"}, "name a --path"},
 		{[]string{"explain", "-", "--keys=tenant", "--path", "x"}, `path "x" does not begin with /`},
 		{[]string{"explain", "-", "--keys=tenant", "--path", "/", "--ip", "x"}, `ip "x" is not an address`},
-		{[]string{"explain", "-", "--keys=tenant", "--path", "/", "--host", "http://x"}, `host "http://x" is more than a host`},
+		{[]string{"explain", "-", "--keys=tenant", "--path", "/", "--host", "http://x"}, `host "http://x" is not a host`},
 		{[]string{"explain", "-", "--path", "/", "--header", "x"}, "want a name, a colon and a value"},
 		{[]string{"schema", "x"}, "want: weir schema\n"},
 	} {

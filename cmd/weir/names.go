@@ -11,8 +11,8 @@ import (
 	"github.com/weirgo/weir/keyfunc"
 )
 
-// namesFlag is the flag for what stands behind digests: Redis has nothing else, and no
-// secret makes a key of a digest again. So an operator that knows keys says which there may be.
+// namesFlag is the flag for a file of keys. Redis holds only digests, which cannot be turned back into
+// keys, so an operator lists the keys that there may be.
 func namesFlag(flags *pflag.FlagSet) *string {
 	return flags.String("names", "", "a `file` with keys, one on a line, such as user:42, that are shown in place of their digests; - for the standard input")
 }
@@ -20,10 +20,10 @@ func namesFlag(flags *pflag.FlagSet) *string {
 // names are keys by their digests.
 type names map[string]string
 
-// longestName is of a line.
+// longestName is the longest line.
 const longestName = 64 << 10
 
-// readNames reads such a file; own are the kinds of --keys.
+// readNames reads the file of keys. own are the kinds of --keys.
 func (s *session) readNames(file string, server *server, own string) (names, error) {
 	if file == "" {
 		return nil, nil

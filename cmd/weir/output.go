@@ -12,9 +12,9 @@ import (
 
 // An output is where a command writes its answer: as text, or with --json as JSON.
 //
-// JSON has one form: names in snake_case; durations in seconds, as numbers, in fields that end
-// with _seconds; times in RFC 3339, in UTC; shares from 0 to 1; and what there is not is left
-// out, or an empty list.
+// JSON has one form: names are in snake_case; durations are numbers of seconds, in fields that end with
+// _seconds; times are in RFC 3339, in UTC; shares are from 0 to 1; missing values are left out, or are
+// an empty list.
 type output struct {
 	to     io.Writer
 	asJSON *bool
@@ -56,8 +56,7 @@ func now() time.Time { return inUTC(time.Now()) }
 
 func inUTC(t time.Time) time.Time { return t.UTC().Truncate(time.Second) }
 
-// packages are what errors of Weir's packages begin with, which tells the caller of a command
-// nothing.
+// packages are the names of Weir's packages in errors, which mean nothing to a user of the command.
 var packages = regexp.MustCompile(`(^|: |\n)(limiter|keyfunc|middleware|rules|bans|failover|redisbans|redisrules|redisstore): `)
 
 // inWords is the text of an error without names of packages.

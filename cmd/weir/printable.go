@@ -8,16 +8,15 @@ import (
 	"unicode/utf8"
 )
 
-// A printable passes on text that a terminal only shows: control characters, those that turn
-// the direction of text, and bytes that are no UTF-8 are escaped. What clients send ends up in
-// keys of Redis and from there here. In JSON the escapes are JSON's. Each Write has whole
-// characters.
+// A printable writes text that is safe on a terminal. It escapes control characters, characters that
+// change the direction of text, and bytes that are not UTF-8: keys in Redis hold what clients sent. In
+// JSON the escapes are JSON's. Each Write must hold whole characters.
 type printable struct {
 	to     io.Writer
 	failed error // the first, which writers need not look for
 }
 
-// Write escapes text. It stops at the first failure, so that there is no hole in what is written.
+// Write escapes text. It stops at the first error, so that no text is missing in between.
 func (p *printable) Write(text []byte) (int, error) {
 	var shown []byte
 	for rest := text; len(rest) > 0; {

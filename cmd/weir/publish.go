@@ -13,12 +13,12 @@ import (
 	"github.com/weirgo/weir/redis/redisrules"
 )
 
-// rulesKey is the flag for where rules are in Redis.
+// rulesKey is the flag for the key of rules in Redis.
 func rulesKey(flags *pflag.FlagSet) *string {
 	return flags.String("rules-key", "limits", "the `key` in Redis that has the rules: what redisrules.Watch is given")
 }
 
-// A published is what publish says, as JSON.
+// A published is the result of publish as JSON.
 type published struct {
 	Key      string          `json:"key"`
 	Version  string          `json:"version"`
@@ -65,7 +65,7 @@ func publish(s *session, flags *pflag.FlagSet) action {
 		}
 		return server.with(patience, func(ctx context.Context, client redis.UniversalClient) error {
 			if only == nil {
-				// What is of another type is no rules, but the data of a key that was not meant.
+				// A value of another type is no rules: the flag names the wrong key.
 				if _, err := redisrules.Read(ctx, client, *at); err != nil && !errors.Is(err, redisrules.ErrNone) {
 					return err
 				}
@@ -82,7 +82,7 @@ func publish(s *session, flags *pflag.FlagSet) action {
 	}
 }
 
-// inFile says in which file they are.
+// inFile sets the file of problems.
 func inFile(problems []rules.Problem, name string) {
 	for i := range problems {
 		problems[i].File = name

@@ -82,7 +82,7 @@ func recommend(s *session, flags *pflag.FlagSet) action {
 	}
 }
 
-// newMeter is for limits on a period.
+// newMeter returns a meter for limits with a period.
 func newMeter(per string) (*demand.Meter, error) {
 	limit, err := limiter.Parse("1/" + per)
 	if err != nil || limit.Burst != 0 || limit.Calendar() != "" || strings.ContainsAny(per, " \t") {
@@ -103,7 +103,7 @@ func shareOf(percentage string) (float64, error) {
 	return n / 100, nil
 }
 
-// countedBy is the key that a rules file calls so, and what it reads.
+// countedBy returns the key function for a text as in rules files, and its inputs.
 func countedBy(text string, f *logFlags) (keyfunc.Func, []rules.Need, error) {
 	o := f.options()
 	if _, err := keyfunc.Parse(text, o.Keys); err != nil {
@@ -135,7 +135,7 @@ func matching(endpoint string) (func(*accesslog.Entry) bool, error) {
 	}, nil
 }
 
-// unmeasured are requests that no key was measured of.
+// unmeasured counts requests without a measured key.
 type unmeasured struct{ answered, keyless int64 }
 
 func measure(meter *demand.Meter, log *weblog, of keyfunc.Func, matches func(*accesslog.Entry) bool) (counts unmeasured, err error) {
@@ -163,7 +163,7 @@ func measure(meter *demand.Meter, log *weblog, of keyfunc.Func, matches func(*ac
 	}
 }
 
-// A recommendation is what recommend writes.
+// A recommendation is the result of recommend.
 type recommendation struct {
 	finding
 	Limit string `json:"limit"`
@@ -185,7 +185,7 @@ func ruleText(limit, key, only string) string {
 	return "default: " + rule
 }
 
-// write writes a recommendation for people, who call the key's owners that.
+// write writes a recommendation as text. subject is what the key tells apart.
 func (r *recommendation) write(table io.Writer, subject string) {
 	r.finding.write(table)
 	fmt.Fprintf(table, "%s\n\nLIMIT\tCLIENTS REFUSED\t\t\n", peaks(r.Result))

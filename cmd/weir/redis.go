@@ -20,16 +20,16 @@ import (
 	"github.com/weirgo/weir/redis/redisstore"
 )
 
-// patience is how long Redis has for an answer.
+// patience is how long a command waits for Redis.
 const patience = 5 * time.Second
 
-// A server is what flags say about the Redis that the service counts in.
+// A server is the Redis that the service counts in, as flags name it.
 type server struct {
 	url, prefix, master, secretFile string
 	cluster                         bool
 }
 
-// connectionFlags say where it is.
+// connectionFlags declares the flags for its address.
 func connectionFlags(flags *pflag.FlagSet) *server {
 	var s server
 	// Not with $WEIR_REDIS for its default, which --help would show.
@@ -39,7 +39,7 @@ func connectionFlags(flags *pflag.FlagSet) *server {
 	return &s
 }
 
-// serverFlags say that, and what the service calls things there.
+// serverFlags declares those and the flags for the service's names there.
 func serverFlags(flags *pflag.FlagSet) *server {
 	s := connectionFlags(flags)
 	flags.StringVar(&s.prefix, "prefix", "", "redisstore.Options.Prefix of the service")
@@ -47,7 +47,7 @@ func serverFlags(flags *pflag.FlagSet) *server {
 	return s
 }
 
-// address is the URL, and what it was given by.
+// address is the URL, and the flag or variable that it is from.
 func (s *server) address() (text, by string) {
 	if s.url != "" {
 		return s.url, "--redis"
@@ -58,8 +58,8 @@ func (s *server) address() (text, by string) {
 	return "redis://127.0.0.1:6379", "the default URL"
 }
 
-// errAddress tells what kind of mistake a URL of Redis has, without any of its text: that has
-// a password, and what is taken for a port or a path may be a part of it.
+// errAddress says what is wrong with a URL of Redis without quoting it: the password is in it, and a part
+// of the password may look like a port or a path.
 func errAddress(text, by string) error {
 	u, err := url.Parse(text)
 	switch {
@@ -73,7 +73,7 @@ func errAddress(text, by string) error {
 	return usageError{fmt.Errorf("%s has a host, a database or an option that go-redis does not take: want something like redis://user:password@host:6379/0", by)}
 }
 
-// connect is a client for it.
+// connect returns a client for the server.
 func (s *server) connect() (redis.UniversalClient, error) {
 	text, by := s.address()
 	if s.cluster {
@@ -139,7 +139,7 @@ func (s *server) limits(client redis.UniversalClient, loaded *rules.Rules) (*mid
 	return middleware.New(config)
 }
 
-// with runs do with a client, and for no longer than it is worth waiting for.
+// with calls do with a client, and cancels it after the given time.
 func (s *server) with(limit time.Duration, do func(ctx context.Context, client redis.UniversalClient) error) error {
 	client, err := s.connect()
 	if err != nil {

@@ -171,7 +171,7 @@ func (r *run) notes(loaded []*rules.Rules) (notes []string) {
 	return notes
 }
 
-// write says what came of it.
+// write writes the result.
 func (r *run) write(notes []string, shown func(string) string) error {
 	last := r.tallies[len(r.tallies)-1]
 	summary := last.Summary(mostInJSON, shown)

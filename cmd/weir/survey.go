@@ -14,8 +14,8 @@ import (
 	"github.com/weirgo/weir/redis/redisstore"
 )
 
-// A survey goes through the keys of a Redis with SCAN, no faster than it may, and remembers which
-// counters have used the largest share of their limit.
+// A survey scans the keys of a Redis at a bounded rate, and keeps the counters that have used the largest
+// share of their limit.
 type survey struct {
 	client       redis.UniversalClient
 	n            int
@@ -29,7 +29,7 @@ type survey struct {
 	top          map[string]redisstore.Usage // by name: more than n, as some will be free again
 }
 
-// page is how many keys Redis looks at for one SCAN.
+// page is how many keys Redis visits for one SCAN.
 const page = 50
 
 func newSurvey(client redis.UniversalClient, n, rate int, prefix, rule string) *survey {
@@ -39,7 +39,7 @@ func newSurvey(client redis.UniversalClient, n, rate int, prefix, rule string) *
 	}
 }
 
-// run looks at all keys.
+// run scans all keys.
 func (s *survey) run(ctx context.Context) error {
 	s.begun = time.Now()
 	s.told = s.begun
@@ -137,7 +137,7 @@ func (s *survey) sorted() []redisstore.Usage {
 
 func shareOfLimit(u redisstore.Usage) float64 { return float64(u.Used) / float64(u.Limit) }
 
-// found looks again at the first that were found, as a survey may take minutes, and returns them.
+// found reads the first counters again, because a survey may take minutes, and returns them.
 func (s *survey) found(ctx context.Context) ([]redisstore.Usage, error) {
 	var names []string
 	for _, u := range s.sorted() {

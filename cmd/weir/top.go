@@ -16,7 +16,7 @@ import (
 	"github.com/weirgo/weir/redis/redisstore"
 )
 
-// A topView is what top has found, as JSON.
+// A topView is the result of top as JSON.
 type topView struct {
 	At     time.Time `json:"at"`
 	Top    []topKey  `json:"top"`
@@ -38,7 +38,7 @@ type topKey struct {
 	FreeIn     seconds `json:"free_in_seconds"`
 }
 
-// errInterrupted is what top ends with where it was stopped before it had looked at all.
+// errInterrupted is the error of top if it was stopped before it had scanned all keys.
 var errInterrupted = errors.New("stopped before it had looked at all keys")
 
 func top(s *session, flags *pflag.FlagSet) action {
