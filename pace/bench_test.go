@@ -25,8 +25,8 @@ func BenchmarkRoundTrip(b *testing.B) {
 	rule := pace.Rule{Host: "api.example.org", Limit: wide}
 	keyed := rule
 	keyed.Key = pace.Token
-	placed := keyed
-	placed.Limit = limiter.All(placed.Limit, limiter.AtOnce(1000))
+	slotted := keyed
+	slotted.Limit = limiter.All(slotted.Limit, limiter.AtOnce(1000))
 	newOne := func(r pace.Rule, o pace.Options) http.RoundTripper {
 		o.Rules = []pace.Rule{r}
 		return newTransport(b, nothing(), o)
@@ -35,7 +35,7 @@ func BenchmarkRoundTrip(b *testing.B) {
 		"bare":     nothing(),
 		"paced":    newOne(rule, pace.Options{}),
 		"by token": newOne(keyed, pace.Options{}),
-		"places":   newOne(placed, pace.Options{}),
+		"slots":    newOne(slotted, pace.Options{}),
 		"observed": newOne(keyed, pace.Options{Observer: deaf{}, Retry: pace.Retry{Attempts: 3}}),
 	} {
 		b.Run(name, func(b *testing.B) {

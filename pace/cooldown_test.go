@@ -338,7 +338,7 @@ func TestOtherQuotasDoNotSlowRequestsDown(t *testing.T) {
 		"more than enough":                   {[]string{"X-RateLimit-Limit", "60", "X-RateLimit-Remaining", "55", "X-RateLimit-Reset", reset}, false},
 		"a longer period":                    {[]string{"RateLimit-Policy", `"day";q=100;w=86400`, "RateLimit", `"day";r=10;t=50`}, false},
 		"tokens":                             {[]string{"X-Ratelimit-Limit-Tokens", "1000", "X-Ratelimit-Remaining-Tokens", "10", "X-Ratelimit-Reset-Tokens", "50s"}, false},
-		"places":                             {[]string{"RateLimit-Policy", `"a";q=60;w=60;qu="concurrent-requests"`, "RateLimit", `"a";r=0;t=50`}, false},
+		"slots":                              {[]string{"RateLimit-Policy", `"a";q=60;w=60;qu="concurrent-requests"`, "RateLimit", `"a";r=0;t=50`}, false},
 		"a smaller one, maybe of searches":   {[]string{"X-RateLimit-Limit", "30", "X-RateLimit-Remaining", "5", "X-RateLimit-Reset", reset}, false},
 		"far in the future":                  {[]string{"X-RateLimit-Limit", "60", "X-RateLimit-Remaining", "10", "X-RateLimit-Reset", "90000"}, false},
 		"in the past":                        {[]string{"X-RateLimit-Limit", "60", "X-RateLimit-Remaining", "10", "X-RateLimit-Reset", "Fri, 31 Dec 1999 23:00:00 GMT"}, false},

@@ -38,9 +38,9 @@ func serve(t *testing.T, http2 bool, h http.HandlerFunc) (*httptest.Server, http
 
 func hostOf(s *httptest.Server) string { return s.Listener.Addr().String() }
 
-// No more requests than there are places are under way, until bodies are closed or read to
+// No more requests than there are slots are in flight, until bodies are closed or read to
 // their end, whatever else becomes of requests.
-func TestNoMoreRequestsAreUnderWayThanThereArePlaces(t *testing.T) {
+func TestNoMoreRequestsAreInFlightThanThereAreSlots(t *testing.T) {
 	t.Parallel()
 	for _, http2 := range []bool{false, true} {
 		t.Run(fmt.Sprintf("HTTP/2 %v", http2), func(t *testing.T) {
@@ -100,7 +100,7 @@ func TestNoMoreRequestsAreUnderWayThanThereArePlaces(t *testing.T) {
 			stats := transport.Stats()
 			require.Zero(t, stats[0].InFlight)
 			require.Zero(t, stats[0].Waiting)
-			for range 3 { // all places are free
+			for range 3 { // all slots are free
 				resp, err := client.Get(s.URL)
 				require.NoError(t, err)
 				defer func() { require.NoError(t, resp.Body.Close()) }()

@@ -96,19 +96,6 @@ func TestARuleSaysWhatAnOutageMeans(t *testing.T) {
 	})
 }
 
-// A cooldown holds through an outage.
-func TestACooldownHoldsInAnOutage(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newServer(nil)
-		all, shared := processes(t, s, pace.Rule{Host: "api.example.org", Limit: limiter.PerSecond(10)})
-		s.answer = refuseFirst("Retry-After", "10")
-		mustGet(t, all[0])
-		shared.away.Store(true)
-		mustGet(t, all[0])
-		require.Equal(t, 10*time.Second, slices.Max(s.times()))
-	})
-}
-
 // A store without outage policies that cannot decide is no permission.
 func TestAStoreThatCannotDecideIsAnError(t *testing.T) {
 	t.Parallel()

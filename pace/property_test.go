@@ -20,12 +20,12 @@ import (
 )
 
 // Whatever the server does and whenever callers leave: nothing is sent in a cooldown, there are
-// never more requests than there are places, the rate is kept to, and nothing is left behind.
+// never more requests than there are slots, the rate is kept to, and nothing is left behind.
 func TestWhateverHappens(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		rate := rapid.Int64Range(1, 50).Draw(rt, "rate")
 		burst := rapid.Int64Range(1, 20).Draw(rt, "burst")
-		places := rapid.Int64Range(0, 5).Draw(rt, "places")
+		slots := rapid.Int64Range(0, 5).Draw(rt, "slots")
 		attempts := rapid.IntRange(1, 4).Draw(rt, "attempts")
 		leave := rapid.Bool().Draw(rt, "callers leave")
 		slowStore, slowList := rapid.Bool().Draw(rt, "the store is slow"), rapid.Bool().Draw(rt, "the list is slow")
@@ -48,8 +48,8 @@ func TestWhateverHappens(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			zero := time.Now()
 			s := &thirdParty{}
-			rule := pace.Rule{Host: "api.example.org", Limit: limiter.All(limiter.PerSecond(rate).WithBurst(burst), limiter.AtOnce(places))}
-			if places == 0 {
+			rule := pace.Rule{Host: "api.example.org", Limit: limiter.All(limiter.PerSecond(rate).WithBurst(burst), limiter.AtOnce(slots))}
+			if slots == 0 {
 				rule.Limit = limiter.PerSecond(rate).WithBurst(burst)
 			}
 			memory := limiter.Must(limiter.NewMemory(limiter.MemoryOptions{}))
@@ -66,7 +66,7 @@ func TestWhateverHappens(t *testing.T) {
 				options.Retry.Budget = 0
 			}
 			all := []*pace.Transport{newTransport(t, s, options)}
-			if places == 0 && !slowList { // slots are of a process, and the other one learns later
+			if slots == 0 && !slowList { // slots are of a process, and the other one learns later
 				all = append(all, newTransport(t, s, options))
 			}
 			var group sync.WaitGroup
@@ -84,8 +84,8 @@ func TestWhateverHappens(t *testing.T) {
 				})
 			}
 			group.Wait()
-			if places > 0 {
-				require.LessOrEqual(t, s.most, places)
+			if slots > 0 {
+				require.LessOrEqual(t, s.most, slots)
 			}
 			require.Zero(t, s.now)
 			for _, transport := range all {
@@ -101,8 +101,8 @@ func TestWhateverHappens(t *testing.T) {
 			}
 			slices.SortFunc(s.sent, time.Time.Compare)
 			interval := time.Second / time.Duration(rate)
-			waited := int64(0) // requests that wait for a place after their turn leave together
-			if places > 0 {
+			waited := int64(0) // requests that wait for a slot after their turn leave together
+			if slots > 0 {
 				waited = int64(len(calls))
 			}
 			for i := range s.sent {

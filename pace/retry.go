@@ -122,27 +122,18 @@ func newBudget(r Retry) budget {
 	return budget{part: int64(r.Budget), most: max(100*savedRequests, advance), saved: advance}
 }
 
-func (b *budget) earn() {
-	if b.most == 0 {
-		return
-	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.saved = min(b.saved+b.part, b.most)
-}
+// earn counts a request, spend a retry, if there is one, and restore returns a retry that was not sent.
+func (b *budget) earn()       { b.add(b.part) }
+func (b *budget) spend() bool { return b.add(-100) }
+func (b *budget) restore()    { b.add(100) }
 
-func (b *budget) spend() bool {
+// add changes what is saved, unless it would be less than nothing.
+func (b *budget) add(n int64) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.saved < 100 {
+	if b.saved+n < 0 {
 		return false
 	}
-	b.saved -= 100
+	b.saved = min(b.saved+n, b.most)
 	return true
-}
-
-func (b *budget) restore() {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.saved += 100
 }
