@@ -1,6 +1,5 @@
-// Command playground makes playground.html of its sources: the page's parts, which are in
-// page, and package limiter, which engine is compiled to WebAssembly with. It writes
-// to the current folder, or to the path that is given.
+// Command playground builds playground.html from the files in page and from engine, which is package
+// limiter compiled to WebAssembly. It writes to the current folder, or to the given path.
 //
 //	go run ./internal/playground
 package main

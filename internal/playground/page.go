@@ -12,17 +12,16 @@ import (
 //go:embed page
 var parts embed.FS
 
-// scripts are the parts of the page's script, in the order in which they go by each other.
+// scripts are the parts of the page's script, in the order of their dependencies.
 var scripts = []string{"engine.js", "words.js", "traffic.js", "log.js", "chart.js", "gauge.js", "page.js"}
 
-// An engine is what decides in the page, and what it was made with.
+// An engine is the WebAssembly module of the page, and the Go version that built it.
 type engine struct {
 	Engine    string // as gzip in base64
 	Toolchain string // the Go version
 }
 
-// join makes the page, which is whole in itself: browsers run this script, this style and this
-// engine, and ask for nothing else.
+// join makes the page. Browsers run this script, this style and this engine, and load nothing else.
 func join(e engine) ([]byte, error) {
 	style, err := parts.ReadFile("page/style.css")
 	if err != nil {

@@ -8,17 +8,17 @@ import (
 	"unsafe"
 )
 
-// There is one page, which calls one function after the other.
+// The page calls one function at a time.
 var (
-	input    []float64 // what room made
-	told     []float64 // the room of answers in numbers
+	input    []float64 // made by room
+	told     []float64 // answers in numbers
 	answer   unsafe.Pointer
 	lanes    = map[int32]*lane{}
 	arrivals []int64
 	cost     int64
 )
 
-// room makes room for so many numbers.
+// room allocates memory for so many numbers.
 //
 //go:wasmexport room
 func room(n int32) unsafe.Pointer {
@@ -26,7 +26,7 @@ func room(n int32) unsafe.Pointer {
 	return unsafe.Pointer(unsafe.SliceData(input))
 }
 
-// output is where the latest answer is.
+// output is the address of the latest answer.
 //
 //go:wasmexport output
 func output() unsafe.Pointer { return answer }
@@ -43,15 +43,15 @@ func words(w ...string) int32 {
 	return int32(len(text))
 }
 
-// limits answers with limits of all algorithms, as text.
+// limits returns limits of all algorithms, as text.
 //
 //go:wasmexport limits
 func limits(events int32, per float64) int32 {
 	return words(limitsOfAll(int64(events), time.Duration(per)*time.Microsecond)...)
 }
 
-// limit makes a lane of the limit that was written as so many bytes of text. It answers with
-// why it cannot, or nothing, the algorithm, what that keeps, events, period and capacity.
+// limit makes a lane of a limit, which is so many bytes of text. It returns an error or nothing, the
+// algorithm, its kind of state, events, period and capacity.
 //
 //go:wasmexport limit
 func limit(at, bytes int32) int32 {
@@ -67,7 +67,7 @@ func limit(at, bytes int32) int32 {
 		number(of.Events), number(of.Per.Microseconds()), number(l.quota.Capacity()))
 }
 
-// traffic is n arrivals from now on, of so many units each.
+// traffic sets the traffic: n arrivals of so many units each.
 //
 //go:wasmexport traffic
 func traffic(n int32, units float64) {
@@ -77,8 +77,8 @@ func traffic(n int32, units float64) {
 	}
 }
 
-// decide answers with the most units within one period, since when, how many were in use at
-// each point of the time that is shown, and how long each arrival waits, or -1 if it is refused.
+// decide returns the most units within one period, the start of that period, the units in use at
+// each point of the axis, and how long each arrival waits, or -1 if it is refused.
 //
 //go:wasmexport decide
 func decide(at int32, from, to float64, points int32) int32 {
@@ -86,7 +86,7 @@ func decide(at int32, from, to float64, points int32) int32 {
 	return numbers(append(append(append(told[:0], float64(c.most), float64(c.from)), c.used...), c.waits...))
 }
 
-// look answers with what a lane holds at a time: the numbers of a view, the log's in the end.
+// look returns the view of a lane at a time: its numbers, and then the log's.
 //
 //go:wasmexport look
 func look(at int32, now float64) int32 {

@@ -14,14 +14,14 @@ type lane struct {
 	quota    *limiter.Quota
 	keeps    string
 	arrivals []int64 // microseconds, ascending; not the lane's own
-	cost     int64   // units of each
+	cost     int64   // units of each arrival
 	saved    []limiter.State
 
-	course course // the latest, whose room the next one takes
+	course course // the latest, whose memory the next one uses
 	passed []int64
 }
 
-// between is how many arrivals there are between two saved states.
+// between is the number of arrivals between two saved states.
 const between = 256
 
 func newLane(text string) (*lane, error) {
@@ -39,7 +39,7 @@ func newLane(text string) (*lane, error) {
 	return &lane{quota: quota, keeps: keeps[quota.Algorithm()]}, nil
 }
 
-// An axis is the part of time that is shown, and of how many points on it.
+// An axis is the time that is shown, and its number of points.
 type axis struct {
 	from, to int64
 	points   int
@@ -49,7 +49,7 @@ func (a axis) point(i int) int64 {
 	return a.from + int64(float64(a.to-a.from)*float64(i)/float64(max(1, a.points-1)))
 }
 
-// A course is what became of the traffic.
+// A course is the result of the traffic.
 type course struct {
 	// waits is how long each arrival waits, in microseconds, or -1 if it was refused.
 	waits []float64
@@ -57,16 +57,15 @@ type course struct {
 	// used is how many units were in use at each point of the axis.
 	used []float64
 
-	// most is the most units that went on within one period of the limit, from then on.
+	// most is the most units that passed within one period of the limit, which begins at from.
 	most, from int64
 }
 
-// decide decides about all arrivals, each of which costs so many units. What it returns is good
-// until the next.
+// decide decides about all arrivals, of so many units each. The result is valid until the next call.
 func (l *lane) decide(arrivals []int64, cost int64, a axis) course {
 	l.arrivals, l.cost, l.saved = arrivals, cost, l.saved[:0]
 	c := course{waits: slices.Grow(l.course.waits[:0], len(arrivals))[:len(arrivals)], used: slices.Grow(l.course.used[:0], a.points)}
-	passed := l.passed[:0] // when they went on, ascending
+	passed := l.passed[:0] // when arrivals passed, ascending
 	var s limiter.State
 	point := a.point(0)
 	use := func(before int64) {
@@ -112,7 +111,7 @@ func (l *lane) decide(arrivals []int64, cost int64, a axis) course {
 	return c
 }
 
-// at is the state after the arrivals up to then.
+// at is the state at a time, after all arrivals until then.
 func (l *lane) at(now int64) (s limiter.State) {
 	arrived, _ := slices.BinarySearch(l.arrivals, now+1)
 	if arrived == 0 {
@@ -127,15 +126,15 @@ func (l *lane) at(now int64) (s limiter.State) {
 	return s
 }
 
-// A view is what a lane holds at a time. Durations are in microseconds.
+// A view is a lane's state at a time. Durations are in microseconds.
 type view struct {
 	remaining int64
 	next      int64   // until remaining grows
 	retry     int64   // until an arrival is admitted; 0: now
-	delay     int64   // that an arrival would wait
+	delay     int64   // how long an arrival would wait
 	current   int64   // units in this window
-	previous  int64   // in the one before
-	log       []int64 // when those were taken that still count, once for each unit
+	previous  int64   // units in the previous window
+	log       []int64 // the times of the units that still count
 }
 
 func (l *lane) look(now int64) view {
@@ -162,15 +161,15 @@ func (l *lane) look(now int64) view {
 	return v
 }
 
-// keeps is what an algorithm remembers of a key: a bucket of tokens, a queue, the count of one window
-// or of two windows, or a log.
+// keeps names an algorithm's kind of state: a bucket of tokens, a queue, the count of one window or of
+// two windows, or a log.
 var keeps = map[limiter.Algorithm]string{
 	limiter.TokenBucket: "bucket", limiter.LeakyBucket: "queue", limiter.FixedWindow: "window",
 	limiter.SlidingCounter: "windows", limiter.SlidingLog: "log",
 }
 
-// limitsOfAll are limits of all algorithms that there are, each once. One that takes a burst
-// has half of the events for it.
+// limitsOfAll returns a limit of each algorithm. If an algorithm takes a burst, it is half of the
+// events.
 func limitsOfAll(events int64, per time.Duration) (texts []string) {
 	var seen []limiter.Algorithm
 	for a := limiter.Algorithm(0); ; a++ {
@@ -183,7 +182,7 @@ func limitsOfAll(events int64, per time.Duration) (texts []string) {
 		}
 		quota, err := limiter.NewQuota("playground", "", limit)
 		if err != nil || slices.Contains(seen, quota.Algorithm()) {
-			continue // too many events for one that remembers them all
+			continue // too many events for a log
 		}
 		seen = append(seen, quota.Algorithm())
 		texts = append(texts, limit.String())

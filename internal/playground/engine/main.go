@@ -1,9 +1,9 @@
-// Command engine is what decides in the playground's page: package limiter as WebAssembly, for
-// which it is built with -buildmode=c-shared. The page writes into the memory that room makes,
-// calls one of the other functions, and reads as much as that says from output: numbers, or
-// words with a zero byte between them. Times are in microseconds.
+// Command engine is the playground's engine: package limiter as WebAssembly, built with
+// -buildmode=c-shared. The page writes into the memory that room allocates, calls one of the other
+// functions, and reads the result from output, as long as the function returns: numbers, or words
+// separated by zero bytes. Times are in microseconds.
 //
-// The page is the same with newer modules, whose Go would otherwise choose these settings.
+// Without this, the go directive of a newer module would change the engine.
 //
 //go:debug default=go1.25
 package main
