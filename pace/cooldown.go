@@ -60,8 +60,7 @@ func (c *cooldown) begin(ctx context.Context, wait, slack time.Duration) time.Du
 }
 
 // backOff is begin for a refusal that did not say for how long: each in a row doubles the cooldown.
-// A request that was sent before the last cooldown began was refused together with the one that
-// began it.
+// Requests that were sent before the last cooldown began are part of the refusal that began it.
 func (c *cooldown) backOff(ctx context.Context, sent int64) (began time.Duration) {
 	c.mu.Lock()
 	if sent == c.begun {

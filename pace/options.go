@@ -57,7 +57,7 @@ type Options struct {
 	Logger *slog.Logger
 }
 
-// A Rule paces the requests to one host, or those of them that use up one quota there.
+// A Rule paces the requests to one host, or some of them: all that use up one quota of the server.
 type Rule struct {
 	// Name is the rule's name in Store, in Cooldowns, and for observers. Rules of one name in
 	// several processes count together if the processes share the Store.

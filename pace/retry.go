@@ -127,7 +127,7 @@ func (b *budget) earn()       { b.add(b.part) }
 func (b *budget) spend() bool { return b.add(-100) }
 func (b *budget) restore()    { b.add(100) }
 
-// add changes what is saved, unless it would be less than nothing.
+// add adds n to saved. It returns false, and changes nothing, if saved would be negative.
 func (b *budget) add(n int64) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -133,8 +133,8 @@ func (c *call) acquire() (release func(), err error) {
 	case err == nil && d.Allowed:
 		r.inFlight.Add(1)
 		return sync.OnceFunc(func() {
+			r.inFlight.Add(-1) // first, or a waiter makes the two seem to be in flight together
 			free()
-			r.inFlight.Add(-1)
 		}), nil
 	case err == nil:
 		return nil, &WaitError{Rule: r.name, Wait: d.RetryAfter}

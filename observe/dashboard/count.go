@@ -102,13 +102,13 @@ func (d *Dashboard) Observe(o *middleware.Observation) {
 // note adds the refused key to the rule's sample. If the rule has one counter for all, it adds the key
 // of another rule that applied.
 func (c *counts) note(s *series, rules []middleware.RuleResult, i int) {
-	tells := func(r *middleware.RuleResult) bool { return r.Key != "" && r.Class != keyfunc.Shared }
-	if r := &rules[i]; tells(r) {
+	hasKey := func(r *middleware.RuleResult) bool { return r.Key != "" && r.Class != keyfunc.Shared }
+	if r := &rules[i]; hasKey(r) {
 		s.latest.add(r.Key, r.Class, s)
 		return
 	}
 	for j := range rules {
-		if r := &rules[j]; tells(r) {
+		if r := &rules[j]; hasKey(r) {
 			s.latest.add(r.Key, r.Class, c.of(r.Rule))
 			return
 		}

@@ -14,9 +14,9 @@ import (
 //go:embed page
 var parts embed.FS
 
-// The page's script is one function, whose parts are in these files in their order, so that they
-// share their names; the style is made of several in the same way. page.html has the sections, or
-// {{template "name.html" .}} of those that have a file of their own.
+// The page's script is one function, made of these files in this order, which share their names. The
+// style is made in the same way. page.html includes sections from files of their own, by
+// {{template "name.html" .}}.
 var (
 	scripts = []string{
 		"core.js", "live.js", "advice.js", "verdict.js", "store.js", "overload.js", "chart.js", "rules.js",
@@ -43,8 +43,7 @@ func join(names []string) string {
 	return b.String()
 }
 
-// render makes the page, which is whole in itself, and the policy under which browsers run
-// this script and no other.
+// render makes the page, and the policy under which browsers run this script and no other.
 func render(o Options) (page []byte, policy string, err error) {
 	var b bytes.Buffer
 	err = pageTemplate.ExecuteTemplate(&b, "page.html", struct {
@@ -60,7 +59,7 @@ func render(o Options) (page []byte, policy string, err error) {
 	return b.Bytes(), policy, err
 }
 
-// processName is how operators know the process that the page shows.
+// processName is the process that the page shows, for operators.
 var processName = func() string {
 	host, err := os.Hostname()
 	if err != nil {

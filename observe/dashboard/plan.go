@@ -138,7 +138,7 @@ func (d *Dashboard) holdsKeys() bool {
 	return ok
 }
 
-// operatorOf returns the name of the operator: one that was checked, or else one that is claimed.
+// operatorOf returns the operator's name: the checked name, or else the claimed one.
 func operatorOf(r *http.Request) string {
 	if user, err := keyfunc.User(r); err == nil {
 		text, _ := keyfunc.Classify(user)

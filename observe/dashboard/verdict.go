@@ -310,7 +310,7 @@ func percent(n, of uint64) string {
 	return percentOf(float64(n) / float64(of))
 }
 
-// percentOf rounds neither to 0% nor to 100% what is more or less than that.
+// percentOf rounds a share, but never to 0% or 100% if it is more or less.
 func percentOf(share float64) string {
 	p := min(max(share, 0), 1) * 100
 	switch {

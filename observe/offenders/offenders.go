@@ -27,8 +27,8 @@ type Options struct {
 	// so up to a sixth more is counted. Zero: an hour.
 	Window time.Duration
 
-	// MaxRules bounds how many rules are counted: from 1 to 10,000. A new rule replaces one that no
-	// request met for all of Window. [Sketch.Unfollowed] counts the requests of further rules.
+	// MaxRules bounds how many rules are counted: from 1 to 10,000. A new rule replaces a rule
+	// that no request met for all of Window. [Sketch.Unfollowed] counts the requests of further rules.
 	// Zero: 100.
 	MaxRules int
 

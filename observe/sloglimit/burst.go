@@ -99,7 +99,7 @@ func (l *Logger) count(which id, r *http.Request, f *refusal) (first record, ok 
 	return first, true
 }
 
-// add counts a refusal. The attributes are those of the first.
+// add counts a refusal. The first refusal sets the attributes.
 func (b *record) add(r *http.Request, f *refusal) {
 	b.requests++
 	if b.requests > 1 {

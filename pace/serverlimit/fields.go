@@ -24,7 +24,7 @@ const (
 	policy // RateLimit-Policy
 )
 
-// A meaning is what is known of a field by its name.
+// A meaning is what a field's name says.
 type meaning struct {
 	kind   kind
 	prefix string // fields with different ones are about different quotas
@@ -209,7 +209,7 @@ func (c *collector) readLine(m meaning, line string) {
 	c.add(&slot{Quota: q, prefix: m.prefix})
 }
 
-// setReset leaves what is above a year unsaid, and what has passed.
+// setReset ignores a time above a year, and one that has passed.
 func (q *Quota) setReset(s span) {
 	if s.d > 0 && s.d <= year {
 		q.Reset, q.Unsure = s.d, s.step
@@ -261,7 +261,7 @@ func (q *Quota) join(other Quota) {
 	}
 }
 
-// least is the lesser of two counts, of those that were said.
+// least is the lesser of two counts. Unsaid counts do not matter.
 func least(a, b int64) int64 {
 	if a == Unsaid || b == Unsaid {
 		return max(a, b)

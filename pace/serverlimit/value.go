@@ -148,7 +148,7 @@ func (c *clock) read(s string, unit time.Duration) (span, bool) {
 	return c.until(t)
 }
 
-// ofNumber tells durations and instants apart by their size.
+// ofNumber reads a number as a duration or an instant, by its size.
 func (c *clock) ofNumber(n number, unit time.Duration) span {
 	var instant time.Time
 	switch {

@@ -8,4 +8,4 @@
 //go:debug default=go1.25
 package main
 
-func main() {} // of a library: only what is exported is called
+func main() {} // never called: this is a library

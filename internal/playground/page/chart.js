@@ -1,5 +1,4 @@
-// Charts: every one has the same time axis. A request is a brick; those that come at the same
-// time are piled up.
+// Charts: all have the same time axis. A request is a brick; requests of the same time are piled up.
 
 let ink = {};
 function readInk() {
@@ -58,8 +57,8 @@ function upTo(times, at) {
 
 const passes = 0, waits = 1, refused = 2;
 
-// bricks piles up what became of each request, on a floor. Where bricks would be too thin to
-// be told apart, those of one kind are one piece.
+// bricks piles up a brick for each request, on a floor. If bricks would be too thin to see, all bricks of
+// one kind are one piece.
 function bricks({ of }, kinds, { width, floor, pitch }) {
   const column = width / cellCount, gap = column > 5 ? 1.5 : column > 3 ? 1 : 0, split = pitch >= 2.5;
   const paths = [new Path2D(), new Path2D(), new Path2D()];
@@ -80,7 +79,7 @@ function bricks({ of }, kinds, { width, floor, pitch }) {
   return { paths, split };
 }
 
-// kindsOf says of the requests on the axis what became of each.
+// kindsOf returns the result of each request on the axis.
 function kindsOf(lane, { first, of }) {
   const kinds = new Uint8Array(of.length);
   for (let i = 0; i < kinds.length; i++) {

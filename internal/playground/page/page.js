@@ -405,7 +405,7 @@ function play(at = traffic.axis.from, to = traffic.axis.to) {
   playing = performance.now();
   say($("play"), "❚❚ Pause");
 }
-// begin plays what is new, unless the reader has asked for less motion.
+// begin plays the new traffic, unless the reader prefers less motion.
 function begin() {
   if (matchMedia("(prefers-reduced-motion: reduce)").matches) seek(traffic.axis.to); else play();
 }
@@ -581,7 +581,7 @@ async function main() {
   } catch (err) {
     return fail("The engine does not run in this browser: " + err.message);
   }
-  // An engine that has stopped decides no more, and what is on the screen is old.
+  // A stopped engine decides nothing more, and the screen is out of date.
   addEventListener("error", (e) => { if (e.error) { stop(); fail("The engine stopped: " + e.message + "."); } });
   for (const [name, { label }] of Object.entries(presets)) {
     const button = el("button", { type: "button", "data-name": name }, label);
@@ -635,7 +635,7 @@ function fail(why) {
   $("verdict").dataset.level = "bad";
   say($("verdict-text"), "This page cannot run here.");
   $("board").hidden = true;
-  say($("verdict-detail"), why + " What each algorithm does is also told in words and a picture in docs/algorithms.md.");
+  say($("verdict-detail"), why + " docs/algorithms.md explains each algorithm in words and a picture.");
 }
 
 main();

@@ -66,7 +66,7 @@ type Tally[W Watcher] struct {
 // counts are counters by decision, or by outcome.
 type counts [16]atomic.Uint64
 
-// Counters beside those of pace's outcomes.
+// Counters beside the ones of pace's outcomes.
 const (
 	retried = len(counts{}) - 2 + iota
 	cooldown
