@@ -43,6 +43,7 @@ func Listen(flag, addr string, handler http.Handler, logger *slog.Logger) (*Serv
 		}
 		return nil, fmt.Errorf("%s: cannot listen on %s: %w", flag, addr, err)
 	}
+	logger.Info("weir: listening", slog.String("flag", flag), slog.String("address", listener.Addr().String()))
 	s := &Server{listener: listener, fresh: map[net.Conn]bool{}}
 	all, end := context.WithCancel(context.Background())
 	s.end = end
@@ -95,7 +96,7 @@ func (s *Server) hasFresh() bool {
 }
 
 // freshPatience is how long a connection that has just been accepted has for its first request.
-const freshPatience = 200 * time.Millisecond
+const freshPatience = time.Second
 
 // Drain is that of a Service. For the length of grace, connections are closed behind their next
 // answer, and new ones are accepted. Then the listener is closed a moment before

@@ -1,0 +1,127 @@
+package serving_test
+
+import (
+	"bufio"
+	"context"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weirgo/weir/cmd/weir/internal/serving"
+)
+
+func listen(t *testing.T, handler http.HandlerFunc) *serving.Server {
+	t.Helper()
+	s, err := serving.Listen("--proxy", "127.0.0.1:0", handler, slog.New(slog.DiscardHandler))
+	require.NoError(t, err)
+	s.Start(func(err error) { t.Error(err) })
+	return s
+}
+
+// ask sends a request, and returns what reads the answer.
+func ask(t *testing.T, s *serving.Server, fields string) func() *http.Response {
+	t.Helper()
+	c, err := net.Dial("tcp", s.Addr().String())
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = c.Close() })
+	_, err = io.WriteString(c, "GET / HTTP/1.1\r\nHost: a\r\n"+fields+"\r\n")
+	require.NoError(t, err)
+	return func() *http.Response {
+		answer, err := http.ReadResponse(bufio.NewReader(c), nil)
+		require.NoError(t, err)
+		return answer
+	}
+}
+
+func within(t *testing.T) context.Context {
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+func TestADrainLosesNoRequestThatWasSent(t *testing.T) {
+	for range 20 {
+		s, err := serving.Listen("--proxy", "127.0.0.1:0", http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}), slog.New(slog.DiscardHandler))
+		require.NoError(t, err)
+		accepted, note := make(chan bool, 2), s.ConnState
+		s.ConnState = func(c net.Conn, state http.ConnState) {
+			note(c, state)
+			if state == http.StateNew {
+				accepted <- true
+			}
+		}
+		s.Start(func(err error) { t.Error(err) })
+		answers := []func() *http.Response{ask(t, s, ""), ask(t, s, "")}
+		<-accepted
+		<-accepted
+		s.Drain(within(t), 0)
+		for _, answer := range answers {
+			require.Equal(t, 200, answer().StatusCode)
+		}
+	}
+}
+
+func TestADrainWaitsForRequestsAndForUpgradedConnections(t *testing.T) {
+	begun, end := make(chan bool), make(chan bool)
+	s := listen(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Upgrade") != "" {
+			c, _, _ := http.NewResponseController(w).Hijack()
+			defer c.Close()
+			_, _ = io.WriteString(c, "HTTP/1.1 101 Switching Protocols\r\n\r\n")
+		}
+		begun <- true
+		<-end
+	})
+	plain, upgraded := ask(t, s, ""), ask(t, s, "Connection: Upgrade\r\nUpgrade: websocket\r\n")
+	<-begun
+	<-begun
+	drained := make(chan bool)
+	go func() { s.Drain(within(t), 0); close(drained) }()
+	require.Equal(t, 101, upgraded().StatusCode)
+	for range 2 {
+		select {
+		case <-drained:
+			t.Fatal("it is drained, and a request is in progress")
+		default:
+			end <- true
+		}
+	}
+	require.Equal(t, 200, plain().StatusCode)
+	<-drained
+}
+
+func TestWhatDoesNotEndIsBrokenOff(t *testing.T) {
+	begun := make(chan bool)
+	s := listen(t, func(_ http.ResponseWriter, r *http.Request) {
+		begun <- true
+		<-r.Context().Done()
+	})
+	ask(t, s, "")
+	<-begun
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	s.Drain(ended, time.Hour)
+}
+
+func TestClientsAreAskedToLeaveDuringTheGrace(t *testing.T) {
+	s := listen(t, func(http.ResponseWriter, *http.Request) {})
+	require.False(t, ask(t, s, "")().Close)
+	ctx, cancel := context.WithCancel(t.Context())
+	drained := make(chan bool)
+	go func() { s.Drain(ctx, time.Hour); close(drained) }()
+	require.Eventually(t, func() bool { return ask(t, s, "")().Close }, 30*time.Second, time.Millisecond)
+	cancel()
+	<-drained
+}
+
+func TestAnAddressInUseIsNamed(t *testing.T) {
+	s := listen(t, nil)
+	defer s.Drain(within(t), 0)
+	_, err := serving.Listen("--ask", s.Addr().String(), nil, slog.New(slog.DiscardHandler))
+	require.EqualError(t, err, "--ask: cannot listen on "+s.Addr().String()+": address already in use")
+}

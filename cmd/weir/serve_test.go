@@ -1,0 +1,346 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/json"
+	"encoding/pem"
+	"io"
+	"math/big"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/weirgo/weir/internal/redistest"
+)
+
+// A served is a process of weir serve.
+type served struct {
+	t    *testing.T
+	cmd  *exec.Cmd
+	addr map[string]string // by flag
+
+	mu   sync.Mutex
+	said bytes.Buffer
+	done chan struct{} // it says no more
+}
+
+// startServing starts weir serve, and returns when it serves.
+func startServing(t *testing.T, env []string, args ...string) *served {
+	t.Helper()
+	s := &served{t: t, cmd: process(t, append([]string{"serve"}, args...)...), addr: map[string]string{}, done: make(chan struct{})}
+	s.cmd.Env = append(s.cmd.Env, env...)
+	said, err := s.cmd.StderrPipe()
+	require.NoError(t, err)
+	require.NoError(t, s.cmd.Start())
+	t.Cleanup(func() { _ = s.cmd.Process.Kill() })
+	ready := make(chan bool, 1)
+	go func() {
+		defer close(s.done)
+		lines := bufio.NewScanner(said)
+		for lines.Scan() {
+			s.mu.Lock()
+			s.said.Write(append(lines.Bytes(), '\n'))
+			s.mu.Unlock()
+			var of struct{ Msg, Flag, Address string }
+			_ = json.Unmarshal(lines.Bytes(), &of)
+			switch of.Msg {
+			case "weir: listening":
+				s.addr[of.Flag] = of.Address
+			case "weir: serving":
+				ready <- true
+			}
+		}
+	}()
+	select {
+	case <-ready:
+	case <-s.done:
+		t.Fatalf("it does not serve: %s", s.said.String())
+	}
+	return s
+}
+
+func (s *served) signal(signal os.Signal) {
+	s.t.Helper()
+	require.NoError(s.t, s.cmd.Process.Signal(signal))
+}
+
+// get is the answer to a GET, and its body.
+func (s *served) get(flag, path string) (int, string) {
+	s.t.Helper()
+	answer, err := http.Get("http://" + s.addr[flag] + path)
+	require.NoError(s.t, err)
+	defer answer.Body.Close()
+	body, err := io.ReadAll(answer.Body)
+	require.NoError(s.t, err)
+	return answer.StatusCode, string(body)
+}
+
+func (s *served) eventually(flag, path string, status int, text string) {
+	s.t.Helper()
+	require.EventuallyWithT(s.t, func(c *assert.CollectT) {
+		got, body := s.get(flag, path)
+		assert.Equal(c, status, got)
+		assert.Contains(c, body, text)
+	}, 20*time.Second, 5*time.Millisecond)
+}
+
+func hello(t *testing.T) string {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "hello") }))
+	t.Cleanup(server.Close)
+	return server.URL
+}
+
+// An operator changes rules, breaks them, looks on, and ends the process.
+func TestAProcessIsOperated(t *testing.T) {
+	file := write(t, "limits.yaml", "version: 1\ndefault: 100/h\n")
+	log := filepath.Join(t.TempDir(), "access.log")
+	s := startServing(t, []string{"WEIR_ADMIN=127.0.0.1:0", "WEIR_ACCESS_LOG=" + log, "WEIR_DRAIN=1h", "WEIR_PROXY=127.0.0.1:0=" + hello(t)}, file)
+	status, body := s.get("--proxy", "/")
+	require.Equal(t, 200, status)
+	require.Equal(t, "hello", body)
+	s.eventually("--admin", "/livez", 200, "ok")
+	s.eventually("--admin", "/readyz", 200, "ok")
+	s.eventually("--admin", "/metrics", 200, `rule="default"`)
+	s.eventually("--admin", "/", 200, "<!doctype html>")
+
+	require.NoError(t, os.WriteFile(file, []byte("version: 1\ndefault: {limit: 1/h, key: user}\n"), 0o600))
+	require.NoError(t, os.Rename(log, log+".1"))
+	s.signal(syscall.SIGHUP)
+	s.eventually("--admin", "/readyz", 200, "limits.yaml:2:1: default: needs a user")
+	require.NoError(t, os.WriteFile(file, []byte("version: 1\ndefault: 1/h\n"), 0o600))
+	s.signal(syscall.SIGHUP)
+	s.eventually("--proxy", "/", 429, "")
+	s.eventually("--admin", "/readyz", 200, "ok\n")
+	for _, name := range []string{log, log + ".1"} {
+		text, err := os.ReadFile(name)
+		require.NoError(t, err)
+		require.NotEmpty(t, text, "lines are in the file of that time")
+		exit, out, said := weir(t, "", "recommend", name, "--per", "1m")
+		require.Equal(t, exitGood, exit, said)
+		require.Contains(t, out, "request")
+	}
+
+	s.signal(syscall.SIGTERM)
+	s.eventually("--admin", "/readyz", 503, "")
+	status, _ = s.get("--proxy", "/")
+	require.Equal(t, 429, status, "requests are answered still")
+	s.signal(syscall.SIGTERM)
+	<-s.done
+	require.Zero(t, exitOf(t, s.cmd.Wait()))
+}
+
+// A load balancer looks at /readyz and sends no more once it says 503. Then no request is lost.
+func TestNoRequestIsLostWhenProcessesAreReplaced(t *testing.T) {
+	file, upstream := write(t, "limits.yaml", "version: 1\ndefault: 1000000/h\n"), hello(t)
+	begin := func() *served {
+		return startServing(t, nil, file, "--proxy", "127.0.0.1:0="+upstream, "--admin", "127.0.0.1:0", "--drain", "1h")
+	}
+	var target atomic.Pointer[served]
+	target.Store(begin())
+	ctx, stop := context.WithCancel(t.Context())
+	var load sync.WaitGroup
+	var requests, lost atomic.Int64
+	var sending sync.RWMutex // a load balancer does not send to a process that it has left
+	for range 4 {
+		load.Go(func() {
+			client := &http.Client{Transport: &http.Transport{}}
+			defer client.CloseIdleConnections()
+			for ctx.Err() == nil {
+				sending.RLock()
+				answer, err := client.Post("http://"+target.Load().addr["--proxy"], "text/plain", strings.NewReader("hello"))
+				sending.RUnlock()
+				if err != nil || answer.StatusCode != 200 {
+					lost.Add(1)
+				}
+				if err == nil {
+					_, _ = io.Copy(io.Discard, answer.Body)
+					_ = answer.Body.Close()
+				}
+				requests.Add(1)
+			}
+		})
+	}
+	for range 3 {
+		old := target.Load()
+		replacement := begin()
+		old.signal(syscall.SIGTERM)
+		old.eventually("--admin", "/readyz", 503, "")
+		before := requests.Load()
+		require.Eventually(t, func() bool { return requests.Load() > before+20 }, time.Minute, time.Millisecond, "it serves still")
+		target.Store(replacement)
+		sending.Lock() // all that was sent to the old one is answered
+		sending.Unlock()
+		old.signal(syscall.SIGTERM)
+		<-old.done
+		require.Zero(t, exitOf(t, old.cmd.Wait()))
+	}
+	stop()
+	load.Wait()
+	require.Zero(t, lost.Load(), "of %d", requests.Load())
+}
+
+func certificate(t *testing.T, cert, key, name string) {
+	t.Helper()
+	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	require.NoError(t, err)
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name}, NotAfter: time.Now().Add(time.Hour), DNSNames: []string{name}}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, &private.PublicKey, private)
+	require.NoError(t, err)
+	encoded, err := x509.MarshalPKCS8PrivateKey(private)
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(cert, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), 0o600))
+	require.NoError(t, os.WriteFile(key, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: encoded}), 0o600))
+}
+
+func TestCertificatesAreReadAnewAndABadOneIsKeptOut(t *testing.T) {
+	cert, key := filepath.Join(t.TempDir(), "cert.pem"), filepath.Join(t.TempDir(), "key.pem")
+	certificate(t, cert, key, "one.example")
+	s := startServing(t, nil, write(t, "limits.yaml", "version: 1\ndefault: 100/h\n"), "--proxy", "127.0.0.1:0="+hello(t), "--tls-cert", cert, "--tls-key", key, "--drain", "0s")
+	name := func() string {
+		c, err := tls.Dial("tcp", s.addr["--proxy"], &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2"}})
+		require.NoError(t, err)
+		defer c.Close()
+		require.Equal(t, "h2", c.ConnectionState().NegotiatedProtocol)
+		return c.ConnectionState().PeerCertificates[0].Subject.CommonName
+	}
+	require.Equal(t, "one.example", name())
+	require.NoError(t, os.WriteFile(key, []byte("no key"), 0o600))
+	s.signal(syscall.SIGHUP)
+	require.Eventually(t, func() bool {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return strings.Contains(s.said.String(), "what was in use is kept: --tls-cert")
+	}, 20*time.Second, 5*time.Millisecond)
+	require.Equal(t, "one.example", name())
+	certificate(t, cert, key, "two.example")
+	s.signal(syscall.SIGHUP)
+	require.Eventually(t, func() bool { return name() == "two.example" }, 20*time.Second, 5*time.Millisecond)
+	s.signal(os.Interrupt)
+	<-s.done
+	require.Zero(t, exitOf(t, s.cmd.Wait()))
+}
+
+// What is wrong is one line that names the flag, and nothing is served.
+func TestBadInputOfServeIsNamed(t *testing.T) {
+	file := write(t, "limits.yaml", "version: 1\ndefault: 100/h\n")
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer taken.Close()
+	in := taken.Addr().String()
+	const proxy = "--proxy=127.0.0.1:0=http://127.0.0.1:1"
+	for _, test := range []struct {
+		args []string
+		want string
+	}{
+		{nil, "there is nothing to serve"},
+		{[]string{"--proxy", "8080"}, "--proxy"},
+		{[]string{"--proxy", ":0=ftp://a"}, "--proxy"},
+		{[]string{"--proxy", in + "=http://127.0.0.1:1"}, "--proxy: cannot listen on " + in},
+		{[]string{proxy, "--admin", in}, "--admin: cannot listen on " + in},
+		{[]string{proxy, "--admin", "x"}, "--admin: cannot listen on x"},
+		{[]string{proxy, "--admin", "127.0.0.1:0", "--admin-token-file", file + "x"}, "--admin-token-file: "},
+		{[]string{proxy, "--admin-token-file", file}, "--admin-token-file"},
+		{[]string{proxy, "--paths", "x"}, "--paths"},
+		{[]string{proxy, "--upstream-timeout", "-1s"}, "--upstream-timeout"},
+		{[]string{proxy, "--user-header", "a b"}, "--user-header"},
+		{[]string{proxy, "--tier-header", "a_b"}, "--tier-header"},
+		{[]string{proxy, "--tls-cert", file}, "--tls-cert and --tls-key"},
+		{[]string{proxy, "--tls-cert", file + "x", "--tls-key", file}, "--tls-cert: open "},
+		{[]string{proxy, "--tls-cert", file, "--tls-key", file}, "--tls-cert"},
+		{[]string{proxy, "--access-log", filepath.Join(file, "x")}, "--access-log: "},
+		{[]string{proxy, "--drain", "-1s"}, "--drain"},
+		{[]string{proxy, "--replicas", "3"}, "--replicas is about a Redis"},
+		{[]string{proxy, "--leases"}, "--leases is about a Redis"},
+		{[]string{proxy, "--prefix", "x"}, "--prefix is about a Redis"},
+		{[]string{proxy, "--rules-key", "x"}, "--rules-key is about a Redis"},
+		{[]string{proxy, "--secret-file", file + "x"}, "--secret-file: "},
+		{[]string{proxy, "--redis", "redis://127.0.0.1:1", "--replicas", "0"}, "--replicas"},
+		{[]string{proxy, "--redis", "redis://127.0.0.1:1", "--prefix", "a b"}, "--prefix"},
+	} {
+		exit, out, said := weir(t, "", append([]string{"serve", file}, test.args...)...)
+		assert.Equal(t, exitBad, exit, test.args)
+		assert.Empty(t, out)
+		lines := strings.Split(strings.TrimSpace(said), "\n")
+		assert.Contains(t, lines[len(lines)-1], "weir serve: "+test.want, test.args)
+	}
+	exit, _, said := weir(t, "", "serve", file+"x", proxy)
+	assert.Equal(t, exitBad, exit)
+	assert.Contains(t, said, "weir serve: stat ")
+	exit, _, said = weir(t, "", "serve", write(t, "user.yaml", "version: 1\ndefault: {limit: 5/s, key: user}\n"), proxy, "--user-header", "X-User")
+	assert.Equal(t, exitBad, exit)
+	assert.Contains(t, said, "user.yaml:2:1: default: needs a user, which no client is believed about")
+	exit, _, said = weir(t, "", "serve", "redis", proxy)
+	assert.Equal(t, exitBad, exit)
+	assert.Contains(t, said, "the rules are in a Redis: give --redis too")
+
+	t.Setenv("WEIR_UPSTREAM_TIMEOUT", "soon")
+	exit, _, said = weir(t, "", "serve", file, proxy)
+	assert.Equal(t, exitBad, exit)
+	assert.Equal(t, "weir serve: $WEIR_UPSTREAM_TIMEOUT: want a value of type duration\n", said)
+}
+
+// Processes that share a Redis share limits and bans, whether they ask for each request or lease.
+func TestProcessesShareARedis(t *testing.T) {
+	server := redistest.Start(t)
+	file, upstream := write(t, "limits.yaml", "version: 1\ndefault: {limit: 5/h, key: global}\n"), hello(t)
+	redis := "redis://" + server.Addr
+	exit, _, said := weir(t, "", "publish", file, "--redis", redis)
+	require.Equal(t, exitGood, exit, said)
+	passed := 0
+	for _, from := range [][]string{{file}, {"redis"}, {"redis", "--leases"}} {
+		s := startServing(t, nil, append(from, "--redis", redis, "--replicas", "3", "--proxy", "127.0.0.1:0="+upstream, "--drain", "0s")...)
+		for range 4 {
+			if status, _ := s.get("--proxy", "/"); status == 200 {
+				passed++
+			}
+		}
+		s.signal(syscall.SIGTERM)
+		<-s.done
+		require.Zero(t, exitOf(t, s.cmd.Wait()))
+	}
+	require.Equal(t, 5, passed)
+}
+
+func TestThePageIsForThisMachineOrThoseWithTheToken(t *testing.T) {
+	local := &admin{}
+	token := &admin{token: []byte("0123456789abcdef")}
+	for _, test := range []struct {
+		remote, host  string
+		local, secret bool
+		password      string
+	}{
+		{"127.0.0.1:5", "127.0.0.1:9090", true, false, ""},
+		{"[::1]:5", "localhost:9090", true, false, ""},
+		{"127.0.0.1:5", "rebound.example", false, false, ""},
+		{"192.0.2.1:5", "127.0.0.1:9090", false, false, "0123456789abcdeF"},
+		{"192.0.2.1:5", "weir.example", false, true, "0123456789abcdef"},
+	} {
+		r := httptest.NewRequest("GET", "/", nil)
+		r.RemoteAddr, r.Host = test.remote, test.host
+		if test.password != "" {
+			r.SetBasicAuth("any", test.password)
+		}
+		assert.Equal(t, test.local, local.authorize(r), "%v", test)
+		assert.Equal(t, test.secret, token.authorize(r), "%v", test)
+	}
+}
