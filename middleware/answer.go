@@ -19,7 +19,7 @@ func isGone(ctx context.Context) bool { return errors.Is(ctx.Err(), context.Canc
 // answer is the last phase of a request that passes. It sets the header fields, and puts the decisions
 // into the context of the request for the next handler. If a rule awaits the end of the request, or the
 // request holds a slot, it returns an ending.
-func (l *RateLimit) answer(set *ruleset, w http.ResponseWriter, r, into *http.Request, one *oneRule, outer *scope, s *decided, more *many, slot Slot) (*http.Request, *ending) {
+func (l *RateLimit) answer(set *ruleset, w http.ResponseWriter, r, into *http.Request, one *oneRule, outer *scope, s *decided, heap *heapSpace, slot Slot) (*http.Request, *ending) {
 	holds := set.hasSlots && s.hasSlot()
 	awaits := slot != nil || holds || !set.NoResult && set.awaitsEnds && s.awaitsEnd()
 	if !awaits && (set.NoResult || one != nil) {
@@ -29,34 +29,34 @@ func (l *RateLimit) answer(set *ruleset, w http.ResponseWriter, r, into *http.Re
 		}
 		return r, nil
 	}
-	behind, end, kept := into, (*ending)(nil), (*scope)(nil)
+	admitted, end, kept := into, (*ending)(nil), (*scope)(nil)
 	switch {
 	case awaits && into != nil:
 		end = &ending{}
 		kept = &end.scope
 	case awaits:
 		p := &passedToEnd{}
-		behind, end, kept = &p.request, &p.ending, &p.scope
+		admitted, end, kept = &p.request, &p.ending, &p.scope
 	case into != nil:
 		kept = &scope{}
 	default:
 		p := &passed{}
-		behind, kept = &p.request, &p.scope
+		admitted, kept = &p.request, &p.scope
 	}
-	text := kept.keep(r, outer, s, more)
+	text := kept.keep(r, outer, s, heap)
 	var ctx context.Context = kept
 	if awaits {
 		end.begin(l, set, slot)
 		ctx = end
 	}
-	*behind = *r.WithContext(ctx)
+	*admitted = *r.WithContext(ctx)
 	if len(s.policies) > 0 {
 		s.writeFields(w.Header(), set, &kept.values, text)
 	}
 	if holds {
 		end.hold()
 	}
-	return behind, end
+	return admitted, end
 }
 
 // refuse answers a refused request. s is not nil if limits refused it.

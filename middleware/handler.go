@@ -31,16 +31,16 @@ func (l *RateLimit) Handler(next http.Handler) http.Handler {
 			if _, pattern := mux.Handler(r); pattern != "" {
 				routed := *r
 				routed.Pattern = pattern
-				if behind, end := l.begin(set, w, &routed, &routed, nil, nil); behind != nil {
-					serve(next, w, behind, end)
+				if admitted, end := l.begin(set, w, &routed, &routed, nil, nil); admitted != nil {
+					serve(next, w, admitted, end)
 				}
 				showPattern(r, &routed)
 				return
 			}
 		}
-		if behind, end := l.begin(set, w, r, nil, nil, nil); behind != nil {
-			serve(next, w, behind, end)
-			showPattern(r, behind)
+		if admitted, end := l.begin(set, w, r, nil, nil, nil); admitted != nil {
+			serve(next, w, admitted, end)
+			showPattern(r, admitted)
 		}
 	}}
 }
@@ -97,11 +97,11 @@ func (l *RateLimit) Begin(w http.ResponseWriter, r *http.Request, onRefused func
 	if !set.vetted.Load() {
 		l.vet(set, r)
 	}
-	behind, end := l.begin(set, w, r, r, nil, onRefused)
+	admitted, end := l.begin(set, w, r, r, nil, onRefused)
 	if end != nil {
 		finish, byStatus = end.finish, end.isWatched()
 	}
-	return finish, byStatus, behind != nil
+	return finish, byStatus, admitted != nil
 }
 
 // begin takes a request through its five phases: gate, match, decide, admit and answer. It returns
@@ -119,12 +119,12 @@ func (l *RateLimit) begin(set *ruleset, w http.ResponseWriter, r, into *http.Req
 		return r, nil
 	}
 
-	var few workspace
-	policies, charges, decisions := few.policies[:0], few.charges[:0], few.decisions[:]
-	var more *many
+	var stack workspace
+	policies, charges, decisions := stack.policies[:0], stack.charges[:0], stack.decisions[:]
+	var heap *heapSpace
 	if set.most > fewRules {
-		more = &many{make([]applied, 0, set.most), make([]limiter.Decision, set.most)}
-		policies, charges, decisions = more.policies, make([]limiter.Charge, 0, set.most), more.decisions
+		heap = &heapSpace{make([]applied, 0, set.most), make([]limiter.Decision, set.most)}
+		policies, charges, decisions = heap.policies, make([]limiter.Charge, 0, set.most), heap.decisions
 	}
 	outer := scopeOf(r.Context())
 	policies, charges, skipped, no := set.match(r, outer, one, policies, charges)
@@ -164,7 +164,7 @@ func (l *RateLimit) begin(set *ruleset, w http.ResponseWriter, r, into *http.Req
 		return set.refuse(w, r, &s, no, onRefused)
 	}
 
-	behind, end := l.answer(set, w, r, into, one, outer, &s, more, slot)
+	admitted, end := l.answer(set, w, r, into, one, outer, &s, heap, slot)
 	passed = true
-	return behind, end
+	return admitted, end
 }

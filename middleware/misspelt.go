@@ -215,13 +215,13 @@ func (set *ruleset) vetTier(tier string) {
 func (n *notices) isNew(rule, what string) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.told[[2]string{rule, what}] {
+	if n.noticed[[2]string{rule, what}] {
 		return false
 	}
-	if n.told == nil {
-		n.told = map[[2]string]bool{}
+	if n.noticed == nil {
+		n.noticed = map[[2]string]bool{}
 	}
-	n.told[[2]string{rule, strings.Clone(what)}] = true
+	n.noticed[[2]string{rule, strings.Clone(what)}] = true
 	return true
 }
 

@@ -150,32 +150,32 @@ func (s *scope) Value(key any) any {
 	return s.Context.Value(key)
 }
 
-// A many has the slices of a request that may meet more than fewRules policies.
-type many struct {
+// A heapSpace has the slices of a request that may meet more than fewRules policies.
+type heapSpace struct {
 	policies  []applied
 	decisions []limiter.Decision
 }
 
-// keep copies the decisions about r off the stack, unless they are in more. It returns a buffer for the
+// keep copies the decisions about r off the stack, unless they are in heap. It returns a buffer for the
 // text of the header fields.
-func (s *scope) keep(r *http.Request, outer *scope, d *decided, more *many) []byte {
+func (s *scope) keep(r *http.Request, outer *scope, d *decided, heap *heapSpace) []byte {
 	s.Context, s.outer, s.url = r.Context(), outer, r.URL
 	s.allowed = d.allowed
 	n, text := len(d.policies), s.text[:0]
 	switch {
-	case more != nil:
-		s.policies, s.decisions = more.policies[:n], more.decisions[:n]
+	case heap != nil:
+		s.policies, s.decisions = heap.policies[:n], heap.decisions[:n]
 		return text
 	case n <= 1:
 		s.policies, s.decisions = s.policySpace[:n], s.decisionSpace[:n]
 	default:
-		few := &struct {
+		space := &struct {
 			policies  [fewRules]applied
 			decisions [fewRules]limiter.Decision
-			text      [152]byte // 600 bytes with it: more, and it takes 704 instead of 640
+			text      [152]byte // makes it 600 bytes; with more it would take 704 instead of 640
 		}{}
-		text = few.text[:0]
-		s.policies, s.decisions = few.policies[:n], few.decisions[:n]
+		text = space.text[:0]
+		s.policies, s.decisions = space.policies[:n], space.decisions[:n]
 	}
 	copy(s.policies, d.policies)
 	copy(s.decisions, d.decisions)

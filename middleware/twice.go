@@ -109,9 +109,9 @@ type notices struct {
 	allow      onceWarning
 	tiers      atomic.Int32 // unknown tiers in warnings
 
-	mu     sync.Mutex
-	told   map[[2]string]bool
-	limits map[limiter.Allowance]struct{} // limits of single keys so far
+	mu      sync.Mutex
+	noticed map[[2]string]bool
+	limits  map[limiter.Allowance]struct{} // limits of single keys so far
 }
 
 // scopeOf returns the scope of the innermost limiter so far, or nil.

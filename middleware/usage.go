@@ -36,9 +36,9 @@ import (
 //
 // If the store's server does not answer, the handler answers 503. It never shows an unknown number as
 // unused.
-func (l *RateLimit) Usage() http.Handler { return http.HandlerFunc(l.tellUsage) }
+func (l *RateLimit) Usage() http.Handler { return http.HandlerFunc(l.serveUsage) }
 
-func (l *RateLimit) tellUsage(w http.ResponseWriter, r *http.Request) {
+func (l *RateLimit) serveUsage(w http.ResponseWriter, r *http.Request) {
 	if !isLook(w, r) {
 		return
 	}
@@ -47,11 +47,11 @@ func (l *RateLimit) tellUsage(w http.ResponseWriter, r *http.Request) {
 	found := set.findBan(anywhere, nil)
 	isBanned := found.banned && !set.Shadow
 	if found.status != 0 && !found.banned && !set.Shadow {
-		tellProblem(w, r, found.status, "It is not known whether requests of this client are accepted.")
+		writeProblem(w, r, found.status, "It is not known whether requests of this client are accepted.")
 		return
 	}
 	if !isBanned && set.Allow != nil && set.Allow.Matches(anywhere) {
-		tell(w, r, http.StatusOK, "application/json", []byte(`{"exempt":true,"rules":[]}`))
+		writeAnswer(w, r, http.StatusOK, "application/json", []byte(`{"exempt":true,"rules":[]}`))
 		return
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), limitPatience)
@@ -60,7 +60,7 @@ func (l *RateLimit) tellUsage(w http.ResponseWriter, r *http.Request) {
 	if view.Rules, err = l.describe(ctx, set, set.questions(r)); err != nil {
 		if r.Context().Err() == nil {
 			w.Header().Set("Retry-After", "1")
-			tellProblem(w, r, http.StatusServiceUnavailable, "What is left is not known at the moment.")
+			writeProblem(w, r, http.StatusServiceUnavailable, "What is left is not known at the moment.")
 		}
 		return
 	}
@@ -68,7 +68,7 @@ func (l *RateLimit) tellUsage(w http.ResponseWriter, r *http.Request) {
 		view.Ban = &usageBan{Reset: untilLifted(found.ban)}
 	}
 	body, _ := json.Marshal(view) // it cannot fail
-	tell(w, r, http.StatusOK, "application/json", body)
+	writeAnswer(w, r, http.StatusOK, "application/json", body)
 }
 
 // untilLifted returns in how many seconds a ban ends, or 0 if it is permanent.
@@ -269,67 +269,67 @@ func (l *RateLimit) describe(ctx context.Context, set *ruleset, questions []ques
 		}
 		return nil, err
 	}
-	told := make([]usageRule, len(questions))
+	shown := make([]usageRule, len(questions))
 	asks, known := false, false
 	for i := range questions {
 		q := &questions[i]
-		told[i] = q.describe(set)
+		shown[i] = q.describe(set)
 		asks = asks || q.policies != nil
-		known = known || q.policies != nil && told[i].Unknown != unknownOutage
+		known = known || q.policies != nil && shown[i].Unknown != unknownOutage
 	}
 	if asks && !known {
 		return nil, errUncounted
 	}
-	return told, nil
+	return shown, nil
 }
 
 // describe returns what is known about the rule.
 func (q *question) describe(set *ruleset) usageRule {
 	r := q.rule
-	told := usageRule{Rule: r.Name, Denied: r.deny, Unknown: q.unknown, Default: slices.Contains(set.fallback, r)}
+	shown := usageRule{Rule: r.Name, Denied: r.deny, Unknown: q.unknown, Default: slices.Contains(set.fallback, r)}
 	if m, ok := r.Match.(*routeMatcher); ok {
-		told.Routes = m.texts
+		shown.Routes = m.texts
 	} else {
-		told.Conditional = r.Match != nil
+		shown.Conditional = r.Match != nil
 	}
 	if r.info.Route != "" {
-		told.Conditional = r.Match != nil
-		told.Routes = []string{r.info.Route}
+		shown.Conditional = r.Match != nil
+		shown.Routes = []string{r.info.Route}
 	}
 	if r.deny {
-		return told
+		return shown
 	}
-	told.Tier, told.SoftAt = q.policy.info.Tier, r.SoftAt
+	shown.Tier, shown.SoftAt = q.policy.info.Tier, r.SoftAt
 	if q.unknown == "" {
-		told.Key = q.class.String()
+		shown.Key = q.class.String()
 	}
 	for i := range q.decisions {
 		switch d := &q.decisions[i]; {
 		case d.Degraded || !d.Counted():
-			told.Unknown = unknownOutage
-		case d.Overflow && told.Unknown == "":
-			told.Unknown = unknownRoom
+			shown.Unknown = unknownOutage
+		case d.Overflow && shown.Unknown == "":
+			shown.Unknown = unknownRoom
 		}
 	}
 	for i, p := range q.policy.parts {
 		var d *limiter.Decision // nil: unknown
-		if q.policies != nil && told.Unknown == "" {
+		if q.policies != nil && shown.Unknown == "" {
 			d = &q.decisions[i]
 			e := entry{applied{policy: p}, *d}
-			told.Near = told.Near || e.isNear()
+			shown.Near = shown.Near || e.isNear()
 		}
 		switch {
 		case p.isSlot():
-			told.Concurrency = &usageProgress{Max: p.quota.Capacity()}
+			shown.Concurrency = &usageProgress{Max: p.quota.Capacity()}
 			if d != nil {
 				inProgress := d.Limit - d.Remaining
-				told.Concurrency.InProgress = &inProgress
+				shown.Concurrency.InProgress = &inProgress
 			}
 		case q.unknown != unknownLimit:
-			told.Limits = append(told.Limits, describeLimit(p.quota, d))
+			shown.Limits = append(shown.Limits, describeLimit(p.quota, d))
 		}
 	}
-	return told
+	return shown
 }
 
 func describeLimit(q *limiter.Quota, d *limiter.Decision) usageLimit {
@@ -368,21 +368,21 @@ func isLook(w http.ResponseWriter, r *http.Request) bool {
 		return true
 	}
 	w.Header().Set("Allow", "GET, HEAD")
-	tellProblem(w, r, http.StatusMethodNotAllowed, "What is left is asked for with GET or HEAD.")
+	writeProblem(w, r, http.StatusMethodNotAllowed, "What is left is asked for with GET or HEAD.")
 	return false
 }
 
-// tellProblem answers with a problem object (RFC 9457).
-func tellProblem(w http.ResponseWriter, r *http.Request, status int, detail string) {
+// writeProblem answers with a problem object (RFC 9457).
+func writeProblem(w http.ResponseWriter, r *http.Request, status int, detail string) {
 	body, _ := json.Marshal(struct { // it cannot fail
 		Title  string `json:"title"`
 		Status int    `json:"status"`
 		Detail string `json:"detail"`
 	}{http.StatusText(status), status, detail})
-	tell(w, r, status, "application/problem+json", body)
+	writeAnswer(w, r, status, "application/problem+json", body)
 }
 
-func tell(w http.ResponseWriter, r *http.Request, status int, kind string, body []byte) {
+func writeAnswer(w http.ResponseWriter, r *http.Request, status int, kind string, body []byte) {
 	w.Header().Set("Content-Type", kind)
 	if r.Method == http.MethodHead {
 		// For other methods net/http counts the bytes.

@@ -1,6 +1,5 @@
-// Package response learns the status that a handler answers with, and when it waits for its
-// client. The ResponseWriter that it puts between is what the one behind it is: a Flusher, a
-// Hijacker. It is no Pusher, as no browser takes what is pushed any more.
+// Package response finds out the status of an answer, and when its handler waits for its client. It wraps the
+// ResponseWriter, and keeps its Flusher and Hijacker. It keeps no Pusher, as browsers no longer accept pushes.
 package response
 
 import (
@@ -13,39 +12,39 @@ import (
 	"os"
 )
 
-// A Response is what was answered so far, once it is watched.
+// A Response watches an answer.
 type Response struct {
 	http.ResponseWriter
 	Watcher  Watcher // nil: none
-	Unsaid   int     // the status where the handler says none; 0: net/http's
+	Unsaid   int     // the status if the handler sets none; 0: as in net/http
 	status   int     // 0: nothing was sent yet
 	hijacked bool
 }
 
-// A Watcher hears how a request goes on while its handler runs.
+// A Watcher is called while the handler of a request runs.
 type Watcher interface {
-	// Streams says that the answer was flushed or, if detached, that the connection was taken over.
+	// Streams is called when the answer is flushed or, if detached, when the connection is hijacked.
 	Streams(detached bool)
 
-	// Waits says that the handler begins to wait for its client, to send more of the body or to
-	// take more of the answer, or has ceased to. It is called by several goroutines at once.
+	// Waits is called when the handler begins and ends to wait for its client, for more of the body or
+	// until the client takes more of the answer. Several goroutines may call it at once.
 	Waits(begins bool)
 
-	// Body is the place for the request's body.
+	// Body returns the buffer for the request's body.
 	Body() *Body
 }
 
-// WatcherKey is what a request's Watcher is found under in its context.
+// WatcherKey is the key of a request's Watcher in its context.
 type WatcherKey struct{}
 
-// WatcherOf is the Watcher of the request with that context, or nil.
+// WatcherOf returns the Watcher of the request with that context, or nil.
 func WatcherOf(ctx context.Context) Watcher {
 	w, _ := ctx.Value(WatcherKey{}).(Watcher)
 	return w
 }
 
-// Watch returns a ResponseWriter for a handler to answer with in place of w, of which a is what
-// it answers. Whatever else w can do, http.ResponseController finds it.
+// Watch returns a ResponseWriter for the handler that replaces w, and is watched by a. http.ResponseController
+// finds all other methods of w.
 func (a *Response) Watch(w http.ResponseWriter) http.ResponseWriter {
 	*a = Response{ResponseWriter: w}
 	_, flushes := behind[http.Flusher](w)
@@ -71,15 +70,15 @@ func (a *Response) Watch(w http.ResponseWriter) http.ResponseWriter {
 	return a
 }
 
-// WatchBoth is Watch for adapters of routers that have changed the server's request in place: the
-// request that it returns beside is r, or a copy of which the Watcher in its context watches the body.
+// WatchBoth is Watch for adapters, which change the server's request in place. It also returns r, or a copy of
+// r whose body the Watcher in its context watches.
 func (a *Response) WatchBoth(w http.ResponseWriter, r *http.Request) (http.ResponseWriter, *http.Request) {
 	w = a.Watch(w)
 	a.Watcher = WatcherOf(r.Context())
 	return w, Watched(r, a.Watcher)
 }
 
-// behind is the first T among w and what it wraps.
+// behind returns the first T among w and the writers that it wraps.
 func behind[T any](w http.ResponseWriter) (found T, ok bool) {
 	for {
 		if found, ok = w.(T); ok {
@@ -93,9 +92,8 @@ func behind[T any](w http.ResponseWriter) (found T, ok bool) {
 	}
 }
 
-// Status is the status of the answer once its handler has returned, or panicked: what was
-// sent, or what net/http makes of nothing. Of a connection that was taken over it is 101,
-// and 500 where the handler panicked before it sent anything.
+// Status returns the status of the answer when the handler has returned or panicked. If nothing was sent, it is
+// 101 for a hijacked connection, 500 after a panic, and 200 otherwise.
 func (a *Response) Status(panicked bool) int {
 	switch {
 	case a.status != 0:
@@ -108,7 +106,7 @@ func (a *Response) Status(panicked bool) int {
 	return http.StatusOK
 }
 
-// Finish has a handler answer, and tells finish the status when it has returned, or panics.
+// Finish calls answer, and then finish with the status, also if answer panics.
 func (a *Response) Finish(finish func(status int), answer func()) {
 	panicked := true
 	defer func() { finish(a.Status(panicked)) }()
@@ -116,15 +114,15 @@ func (a *Response) Finish(finish func(status int), answer func()) {
 	panicked = false
 }
 
-// sends notes the status of the answer, of which the first is sent.
+// sends notes the status of the answer. Only the first is sent.
 func (a *Response) sends(status int) {
 	informs := status < 200 && status != http.StatusSwitchingProtocols
-	if a.status == 0 && !informs && !a.hijacked { // of a hijacked connection net/http sends none
+	if a.status == 0 && !informs && !a.hijacked { // net/http sends none on a hijacked connection
 		a.status = status
 	}
 }
 
-// Begin sends the status Unsaid where none was sent.
+// Begin sends the status Unsaid if none was sent.
 func (a *Response) Begin() {
 	if a.Unsaid != 0 && a.status == 0 && !a.hijacked {
 		a.WriteHeader(a.Unsaid)
@@ -162,12 +160,11 @@ func (a *Response) WriteString(s string) (int, error) {
 	return io.WriteString(a.ResponseWriter, s)
 }
 
-// ReadFrom implements io.ReaderFrom, so that files are sent as they are without a writer
-// between.
+// ReadFrom implements io.ReaderFrom, so that files are sent as without a wrapper.
 func (a *Response) ReadFrom(r io.Reader) (int64, error) {
 	a.Begin()
 	if a.Watcher != nil {
-		if !isFile(r) { // to wait for r is to work
+		if !isFile(r) { // waiting for r is work of the handler
 			return io.Copy(struct{ io.Writer }{a}, r)
 		}
 		a.Watcher.Waits(true)
@@ -184,7 +181,7 @@ func (a *Response) ReadFrom(r io.Reader) (int64, error) {
 	return n, err
 }
 
-// isFile reports whether r is a file, or a part of one, that is read without waiting.
+// isFile reports whether r is a regular file, or a part of one, which is read without waiting.
 func isFile(r io.Reader) bool {
 	if part, ok := r.(*io.LimitedReader); ok {
 		r = part.R
@@ -197,7 +194,7 @@ func isFile(r io.Reader) bool {
 	return err == nil && info.Mode().IsRegular()
 }
 
-// FlushError is what http.ResponseController calls.
+// FlushError is called by http.ResponseController.
 func (a *Response) FlushError() error {
 	a.Begin()
 	if a.Watcher != nil {
@@ -214,12 +211,12 @@ func (a *Response) FlushError() error {
 	return err
 }
 
-// CloseNotify is for gin, which wants it of every ResponseWriter.
+// CloseNotify is for gin, which needs it of every ResponseWriter.
 func (a *Response) CloseNotify() <-chan bool {
 	if w, ok := behind[interface{ CloseNotify() <-chan bool }](a.ResponseWriter); ok {
 		return w.CloseNotify()
 	}
-	return make(chan bool) // it cannot be known
+	return make(chan bool) // unknown
 }
 
 type flusher struct{ a *Response }

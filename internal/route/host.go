@@ -5,12 +5,12 @@ import (
 	"strings"
 )
 
-// mostHost is the length of the longest name that DNS has.
+// mostHost is the length of the longest name in DNS.
 const mostHost = 253
 
-// Host is the host that a request asks for, spelled as patterns have it: in lower case,
-// without port, brackets or trailing dot, an IPv6 address in its short form. It is empty
-// for what no pattern can have. It allocates only for what is not spelled so already.
+// Host returns the host of a request, spelled as in patterns: in lower case, without port, brackets or
+// trailing dot, an IPv6 address in its short form. It returns the empty string for a host that no pattern
+// can have. It allocates only if the spelling changes.
 func Host(field string) string {
 	host := field
 	switch first := strings.IndexByte(host, ':'); {
@@ -34,7 +34,7 @@ func Host(field string) string {
 	for i := range len(host) {
 		switch c := host[i]; {
 		case c >= 0x80:
-			return "" // of which strings.ToLower might make a letter of ASCII
+			return "" // strings.ToLower might turn it into a letter of ASCII
 		case 'A' <= c && c <= 'Z':
 			upper = true
 		}
@@ -45,7 +45,7 @@ func Host(field string) string {
 	return host
 }
 
-// address is an IPv6 address in its short form, or empty.
+// address returns an IPv6 address in its short form, or the empty string.
 func address(text string) string {
 	ip, err := netip.ParseAddr(text)
 	if err != nil || !ip.Is6() || ip.Zone() != "" {
@@ -58,8 +58,7 @@ func address(text string) string {
 	return text
 }
 
-// IsFor reports whether the pattern of a rule is for requests to that host, as Host
-// spells it.
+// IsFor reports whether the pattern of a rule matches requests to that host, as Host spells it.
 func (p *Pattern) IsFor(host string) bool {
 	if p.Host == "" {
 		return true
@@ -70,7 +69,7 @@ func (p *Pattern) IsFor(host string) bool {
 	return p.Host == host
 }
 
-// coversHost reports whether p is for all hosts that another rule's pattern is for.
+// coversHost reports whether p matches all hosts that another rule's pattern matches.
 func (p *Pattern) coversHost(other *Pattern) bool {
 	return p.Host == other.Host || p.IsFor(strings.TrimPrefix(other.Host, "*"))
 }

@@ -1,5 +1,4 @@
-// Package route knows the patterns that routers route by: what one says, and which of
-// many says most about a request.
+// Package route parses and compares the patterns of routers, and finds the most specific one of many.
 package route
 
 import (
@@ -10,12 +9,12 @@ import (
 // A Pattern is a route in parts. The host or the method may be empty.
 type Pattern struct {
 	Method string
-	Host   string // a rule's is as Host spells it; *.example.com is one or more labels in front of it
+	Host   string // of a rule as Host spells it; *.example.com stands for one or more labels in front
 	Path   string
-	Below  bool // Path stands for everything below it too
+	Below  bool // it matches everything below Path too
 }
 
-// Parse takes what a router calls a route apart. It can't fail.
+// Parse splits a router's route into its parts. It cannot fail.
 func Parse(pattern string) Pattern {
 	var p Pattern
 	p.Method, p.Host = cutMethod(strings.TrimSpace(pattern))
@@ -25,7 +24,7 @@ func Parse(pattern string) Pattern {
 	return p
 }
 
-// cutMethod cuts a method off, which ends with a space or a tab, as in http.ServeMux.
+// cutMethod cuts off the method, which ends with a space or a tab, as in http.ServeMux.
 func cutMethod(pattern string) (method, rest string) {
 	for i := range len(pattern) {
 		switch pattern[i] {
@@ -38,19 +37,18 @@ func cutMethod(pattern string) (method, rest string) {
 	return "", pattern
 }
 
-// Matches reports whether the pattern of a rule is for requests with that method, to that
-// host, as Host spells it, that were routed by route. The host of the route itself says
-// nothing: most routers know none.
+// Matches reports whether the pattern of a rule matches requests with that method, to that host as Host
+// spells it, that were routed by route. It ignores the host of the route: most routers know no hosts.
 func (p *Pattern) Matches(method, host string, route *Pattern) bool {
 	return p.Takes(method) && p.IsFor(host) && matchPath(p.Path, route.Path, p.Below)
 }
 
-// Covers reports whether p is for all requests that another rule's pattern is for.
+// Covers reports whether p matches all requests that another rule's pattern matches.
 func (p *Pattern) Covers(other *Pattern) bool {
 	return p.Takes(other.Method) && p.coversHost(other) && (p.Below || !other.Below) && matchPath(p.Path, other.Path, p.Below)
 }
 
-// OfMux is a path with its parameters spelled as in http.ServeMux.
+// OfMux returns a path with its parameters spelled as in http.ServeMux.
 func OfMux(path string) string {
 	var b strings.Builder
 	for rest, more := path, true; more; {
@@ -74,18 +72,18 @@ func OfMux(path string) string {
 	return b.String()
 }
 
-// IsForAll reports whether p is for every path, also those that no router knows.
+// IsForAll reports whether p matches every path, also paths without a route.
 func (p *Pattern) IsForAll() bool { return p.Below && p.Path == "" }
 
-// Fit returns the route of a request for path in a router that has the route p, or the routes
-// below it: p with its parameters, and what of path is below. It is false if p does not match.
+// Fit returns the route of a request for path in a router that has the route p, or routes below p: p with
+// its parameters, and the part of path below it. It returns false if p does not match.
 func (p *Pattern) Fit(path string) (string, bool) {
 	route, _, ok := p.fit(path)
 	return route, ok
 }
 
-// fit is Fit. Of several patterns that a path fits, the one whose says are the greater is the more
-// exact: it has a number for each segment.
+// fit is Fit, and returns a number for each segment. If several patterns match a path, the one with the
+// greater numbers is more specific.
 func (p *Pattern) fit(path string) (_ string, says []byte, ok bool) {
 	var route strings.Builder
 	want := p.Path
@@ -120,8 +118,7 @@ func (p *Pattern) fit(path string) (_ string, says []byte, ok bool) {
 	}
 }
 
-// Takes reports whether p is for requests with that method. GET is for HEAD too, as in
-// http.ServeMux.
+// Takes reports whether p matches requests with that method. GET matches HEAD too, as in http.ServeMux.
 func (p *Pattern) Takes(method string) bool {
 	return p.Method == "" || p.Method == method || p.Method == http.MethodGet && method == http.MethodHead
 }
@@ -155,7 +152,7 @@ func sameSegment(a, b string) bool {
 const (
 	literal = iota
 	one     // a parameter for one segment
-	many    // a parameter for all that follow
+	many    // a parameter for all segments that follow
 )
 
 func parameter(segment string) int {
@@ -170,8 +167,8 @@ func parameter(segment string) int {
 	return literal
 }
 
-// cut is the first segment of a route, and what follows its slash, if there is one. A
-// parameter's expression, as in {id:[^/]+}, may have slashes of its own.
+// cut returns the first segment of a route, and the rest behind its slash, if there is one. The expression
+// of a parameter, as in {id:[^/]+}, may contain slashes.
 func cut(path string) (segment, rest string, more bool) {
 	segment, rest, more = strings.Cut(path, "/")
 	if !more || strings.IndexByte(segment, '{') < 0 {
@@ -190,12 +187,12 @@ func cut(path string) (segment, rest string, more bool) {
 		}
 	}
 	if closing(path) < 0 {
-		return segment, rest, more // a brace that is nothing but a letter
+		return segment, rest, more // the brace is a letter
 	}
 	return path, "", false
 }
 
-// closing is where the brace that s begins with is closed, or -1.
+// closing returns the index that closes the brace at the beginning of s, or -1.
 func closing(s string) int {
 	depth := 0
 	for at := range len(s) {

@@ -7,8 +7,8 @@ import (
 	"path"
 )
 
-// IsPlain reports whether there is one way to read a path: nothing in it is escaped that
-// need not be, and it has no empty, "." or ".." segments. Routers differ in the others.
+// IsPlain reports whether all routers read a path alike: it has no unnecessary escapes, and no empty, "." or
+// ".." segments.
 func IsPlain(u *url.URL) bool {
 	if u.RawPath != "" || u.Path == "" || u.Path[0] != '/' {
 		return false
@@ -19,13 +19,13 @@ func IsPlain(u *url.URL) bool {
 
 type valuesKey struct{}
 
-// WithValues returns a context with what a router has found for the parameters of a path
-// that is not plain.
+// WithValues returns a context with the values that a router found for the parameters of a path that is not
+// plain.
 func WithValues(ctx context.Context, values func(name string) (string, bool)) context.Context {
 	return context.WithValue(ctx, valuesKey{}, values)
 }
 
-// FoundBy is what r's router has found for a parameter, if it is in r's context.
+// FoundBy returns the value that r's router found for a parameter, if r's context has it.
 func FoundBy(r *http.Request, name string) (string, bool) {
 	if values, ok := r.Context().Value(valuesKey{}).(func(string) (string, bool)); ok {
 		return values(name)

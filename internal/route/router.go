@@ -6,15 +6,14 @@ import (
 	"strings"
 )
 
-// A Router chooses routes for requests as a program's router would that has them. It is for
-// one goroutine.
+// A Router chooses routes for requests as a router of a program with these routes would. Only one goroutine
+// may use it at a time.
 type Router struct {
 	routes []Pattern
-	mux    *http.ServeMux // nil until it is asked
+	mux    *http.ServeMux // made by OfMux
 }
 
-// NewRouter returns one that has these routes, which rules are written with. What is none is
-// left out.
+// NewRouter returns a Router with these routes, written as in rules. It leaves out texts that are no route.
 func NewRouter(texts []string) *Router {
 	r := &Router{}
 	for _, text := range texts {
@@ -25,9 +24,8 @@ func NewRouter(texts []string) *Router {
 	return r
 }
 
-// Route is what a router that knows no hosts chooses: of the routes that match the one that
-// has letters where the others have a parameter, and a parameter where they have all that is
-// below, or else the path itself.
+// Route returns the route that a router without hosts chooses: literal segments win over parameters, and
+// parameters over routes for everything below. It returns the path itself if no route matches.
 func (r *Router) Route(method, path string) string {
 	best, most := path, []byte(nil)
 	for i := range r.routes {
@@ -42,8 +40,8 @@ func (r *Router) Route(method, path string) string {
 	return best
 }
 
-// OfMux is what an http.ServeMux with the routes chooses, or the path itself: it is asked.
-// What it can't have is left out.
+// OfMux returns the route that an http.ServeMux with the routes chooses, or the path itself. It leaves out
+// routes that a mux cannot have.
 func (r *Router) OfMux(request *http.Request) string {
 	if r.mux == nil {
 		r.mux = http.NewServeMux()
@@ -57,8 +55,8 @@ func (r *Router) OfMux(request *http.Request) string {
 	return request.URL.Path
 }
 
-// register adds the route of a pattern, if it can be one beside those that are there. A host
-// with a wildcard is no host to a mux.
+// register adds the route of a pattern, unless it conflicts with the routes of mux. A mux knows no wildcards in
+// hosts, so it gets the route without the host.
 func register(mux *http.ServeMux, p *Pattern) {
 	path := p.Path
 	if p.Below {
@@ -69,7 +67,7 @@ func register(mux *http.ServeMux, p *Pattern) {
 	case strings.HasPrefix(p.Host, "*"):
 		hosts = []string{""}
 	case strings.Contains(p.Host, ":"):
-		hosts = []string{p.Host, "[" + p.Host + "]"} // as it comes with a port, and without
+		hosts = []string{p.Host, "[" + p.Host + "]"} // with a port, and without
 	}
 	for _, host := range hosts {
 		func() {

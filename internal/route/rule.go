@@ -8,9 +8,8 @@ import (
 	"strings"
 )
 
-// ParseRule is Parse for the pattern of a rule. Its path may end in /* for all that is
-// below, and its host may begin with *. for one or more labels. The error says why no
-// request can match, and what to write.
+// ParseRule is Parse for the pattern of a rule. Its path may end in /* for everything below, and its host may
+// begin with *. for one or more labels. The error says why no request can match, and what to write.
 func ParseRule(pattern string) (Pattern, error) {
 	p, reason := parseRule(pattern)
 	if reason != "" {
@@ -51,10 +50,10 @@ func parseRule(pattern string) (p Pattern, reason string) {
 	return p, ""
 }
 
-// methods are those that a pattern can be taken to begin with.
+// methods are the methods that the beginning of a pattern is compared with.
 var methods = []string{"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "CONNECT", "OPTIONS", "TRACE"}
 
-// anyMethods are what other programs write for all methods.
+// anyMethods are words of other programs for all methods.
 var anyMethods = []string{"ANY", "ALL", "*"}
 
 func knownMethod(word string) bool {
@@ -62,7 +61,7 @@ func knownMethod(word string) bool {
 	return slices.Contains(methods, word) || slices.Contains(anyMethods, word)
 }
 
-// isMethod reports whether p is in capitals, as all methods are that servers answer.
+// isMethod reports whether method is in capitals, like all methods that servers answer.
 func isMethod(method string) bool {
 	for i, c := range []byte(method) {
 		if (c < 'A' || c > 'Z') && (i == 0 || c != '-' && c != '_') {
@@ -72,14 +71,14 @@ func isMethod(method string) bool {
 	return true
 }
 
-// isRegexp knows what no router has in a route, but for the expression of a parameter.
+// isRegexp reports whether a pattern has characters that routes have only in the expression of a parameter.
 func isRegexp(place string) bool {
 	host, path, _ := strings.Cut(WithoutParameters(place), "/")
 	return strings.ContainsAny(host, "^|\\") || strings.ContainsAny(path, "^|\\[]") ||
 		strings.Contains(path, ".*") || strings.Contains(path, ".+") || strings.HasSuffix(path, "$")
 }
 
-// WithoutParameters is a place with nothing in its braces.
+// WithoutParameters returns a pattern with empty braces.
 func WithoutParameters(place string) string {
 	if strings.IndexByte(place, '{') < 0 {
 		return place
@@ -100,7 +99,7 @@ func WithoutParameters(place string) string {
 	return b.String()
 }
 
-// hostOf is the host of a rule's pattern as Host spells it, or why no request has it.
+// hostOf returns the host of a rule's pattern as Host spells it, or why no request has it.
 func hostOf(text string) (host, reason string) {
 	if text == "" {
 		return "", ""
@@ -131,8 +130,8 @@ func hostOf(text string) (host, reason string) {
 	return host, ""
 }
 
-// isName reports whether host can be in DNS, or is an IPv4 address: what ends in a number is
-// one or nothing, as in browsers.
+// isName reports whether host may be a name in DNS, or is an IPv4 address. As in browsers, a host that ends
+// in a number must be an address.
 func isName(host string) bool {
 	last := ""
 	for label := range strings.SplitSeq(host, ".") {
@@ -148,7 +147,7 @@ func isName(host string) bool {
 	return err == nil
 }
 
-// pathIsNone says why no route has such a path, or nothing.
+// pathIsNone returns why no route has such a path, or the empty string.
 func pathIsNone(path string) string {
 	bare := WithoutParameters(path)
 	if strings.ContainsAny(bare, " \t?#") {
@@ -176,5 +175,5 @@ func pathIsNone(path string) string {
 	return ""
 }
 
-// wordCharacters are those of a parameter's name.
+// wordCharacters are the characters of a parameter's name.
 const wordCharacters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-"

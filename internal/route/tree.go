@@ -2,32 +2,32 @@ package route
 
 import "strings"
 
-// A Tree finds, among the patterns of many rules, the one that says most about a request:
-// one for its host before one for any, as in http.ServeMux, and a host before a wildcard;
-// of those the one with the longest path, then one with a method. The zero Tree is empty.
+// A Tree finds the most specific of many patterns for a request: a pattern with its host wins over one
+// without, as in http.ServeMux, and a host over a wildcard. Then the longest path wins, then a pattern with a
+// method. The zero Tree is empty.
 type Tree[T any] struct {
 	any   node[T]
-	hosts map[string]*node[T] // by host, and by what follows the * of a wildcard
-	dots  int                 // most in a wildcard
+	hosts map[string]*node[T] // by host, or by the part behind the * of a wildcard
+	dots  int                 // the most dots in a wildcard
 }
 
-// A node is a place that paths lead to, segment by segment.
+// A node is reached by a path, segment by segment.
 type node[T any] struct {
 	literals  map[string]*node[T]
-	one, many *node[T] // parameters for one segment, and for all that follow
+	one, many *node[T] // parameters for one segment, and for all segments that follow
 
 	here  []leaf[T] // for the path that ends here
-	below []leaf[T] // for this path and those below it
+	below []leaf[T] // for this path and all below
 }
 
-// A leaf is what was added for some method, or for all.
+// A leaf is a pattern with its value.
 type leaf[T any] struct {
 	pattern Pattern
 	value   T
 }
 
-// Add puts a rule's pattern into the tree, or returns the value of the one that is there
-// for the same requests, and false.
+// Add adds a rule's pattern with a value. If the tree has a pattern for the same requests, Add returns the
+// value of that pattern and false.
 func (t *Tree[T]) Add(p Pattern, value T) (T, bool) {
 	at := t.host(p.Host)
 	for rest, more := p.Path, true; more; {
@@ -46,7 +46,7 @@ func (t *Tree[T]) Add(p Pattern, value T) (T, bool) {
 	return value, true
 }
 
-// same is the leaf at n for the same requests, or nil.
+// same returns the leaf at n for the same requests, or nil.
 func (n *node[T]) same(p *Pattern) *leaf[T] {
 	leaves := n.here
 	if p.Below {
@@ -60,7 +60,7 @@ func (n *node[T]) same(p *Pattern) *leaf[T] {
 	return nil
 }
 
-// host is where the paths of a pattern's host begin.
+// host returns the root of the paths of a pattern's host.
 func (t *Tree[T]) host(host string) *node[T] {
 	if host == "" {
 		return &t.any
@@ -108,8 +108,8 @@ func (n *node[T]) next(segment string) *node[T] {
 	}
 }
 
-// Find is the value for a request to host, as it is in http.Request, that was routed by
-// pattern. It does not allocate, but for a host that is spelled as few clients do.
+// Find returns the value for a request that was routed by pattern. The host is that of http.Request. Find does
+// not allocate, except for an unusual spelling of the host.
 func (t *Tree[T]) Find(method, host, pattern string) (value T, ok bool) {
 	route := Parse(pattern)
 	var found *leaf[T]
@@ -125,8 +125,8 @@ func (t *Tree[T]) Find(method, host, pattern string) (value T, ok bool) {
 	return found.value, true
 }
 
-// findHost looks at the patterns for a host, then at those with a wildcard, the longest
-// first. A host of many labels costs no more than one of as many as wildcards have.
+// findHost tries the patterns for a host, then those with a wildcard, the longest first. It tries no more labels
+// of the host than wildcards have.
 func (t *Tree[T]) findHost(method, host, path string) *leaf[T] {
 	if found := t.hosts[host].find(method, path); found != nil {
 		return found
@@ -152,7 +152,7 @@ func (t *Tree[T]) findHost(method, host, path string) *leaf[T] {
 	return nil
 }
 
-// find is the leaf that says most about a path, or nil.
+// find returns the most specific leaf for a path, or nil.
 func (n *node[T]) find(method, path string) (found *leaf[T]) {
 	if n == nil {
 		return nil
@@ -173,7 +173,7 @@ func (n *node[T]) find(method, path string) (found *leaf[T]) {
 	return found
 }
 
-// best is the leaf that says most about a method, or nil.
+// best returns the most specific leaf for a method, or nil.
 func best[T any](leaves []leaf[T], method string) (found *leaf[T]) {
 	most := 0
 	for i := range leaves {
@@ -185,7 +185,7 @@ func best[T any](leaves []leaf[T], method string) (found *leaf[T]) {
 		if p.Method == method {
 			says = 3
 		} else if p.Method != "" {
-			says = 2 // GET, of a HEAD
+			says = 2 // a GET pattern for HEAD
 		}
 		if says > most {
 			found, most = &leaves[i], says

@@ -5,11 +5,10 @@ import (
 	"strings"
 )
 
-// Value is what the parameter called name stands for in path, by a pattern that a router
-// chose for it: of "/users/{id}" or "/users/:id" the id, of a "*" that ends a pattern all
-// that follows, as "*". An escaped path is matched as it is, and its values are unescaped, as
-// routers do that let %2F be part of a segment. Literal text has to be there, but is not
-// what a router would be held to: which routes there are beside this one is not known here.
+// Value returns the value of the parameter name in path, by the pattern that a router chose for it: the id of
+// "/users/{id}" or "/users/:id", for example, and everything that follows for a "*" at the end, whose name is
+// "*". An escaped path is matched as it is, and its values are unescaped, as by routers that allow %2F in a
+// segment. Value may match paths that a router would give to another route: it does not know the other routes.
 func Value(pattern, path string, escaped bool, name string) (value string, ok bool) {
 	rest, braces := pathOf(pattern)
 	for rest != "" {
@@ -24,7 +23,7 @@ func Value(pattern, path string, escaped bool, name string) (value string, ok bo
 		}
 		path = behind
 	}
-	// A pattern that ends in a slash is for all that is below.
+	// A pattern that ends in a slash matches everything below.
 	if !ok || path != "" && !strings.HasSuffix(pattern, "/") {
 		return "", false
 	}
@@ -34,8 +33,7 @@ func Value(pattern, path string, escaped bool, name string) (value string, ok bo
 	return value, true
 }
 
-// Example is a path that a pattern's route is for, and hardly another's. It is escaped as
-// the pattern is.
+// Example returns a path that matches the pattern and hardly any other. It is escaped as the pattern is.
 func (p *Pattern) Example() string {
 	const any = "weir-0"
 	var path strings.Builder
@@ -51,7 +49,7 @@ func (p *Pattern) Example() string {
 	return path.String()
 }
 
-// Parameters are the names of a pattern's parameters.
+// Parameters returns the names of a pattern's parameters.
 func Parameters(pattern string) (names []string) {
 	rest, braces := pathOf(pattern)
 	for rest != "" {
@@ -64,8 +62,7 @@ func Parameters(pattern string) (names []string) {
 	return names
 }
 
-// pathOf is a pattern's path, and whether it is of a router that writes parameters in braces:
-// there a colon is a letter.
+// pathOf returns a pattern's path, and whether its router writes parameters in braces: a colon is then a letter.
 func pathOf(pattern string) (path string, braces bool) {
 	slash := strings.IndexByte(pattern, '/')
 	if slash < 0 {
@@ -75,7 +72,7 @@ func pathOf(pattern string) (path string, braces bool) {
 	return path, strings.IndexByte(path, '{') >= 0
 }
 
-// Unescape undoes percent-encoding. What is not well-formed stays as it is.
+// Unescape undoes percent-encoding. It returns a malformed text unchanged.
 func Unescape(s string) string {
 	if plain, err := url.PathUnescape(s); err == nil {
 		return plain
@@ -83,13 +80,13 @@ func Unescape(s string) string {
 	return s
 }
 
-// A piece is a literal text in a pattern, or a parameter.
+// A piece is a literal text of a pattern, or a parameter.
 type piece struct {
 	literal string
 	name    string
-	ends    byte // what comes behind a parameter, or a slash
-	rest    bool // it is for all that follows
-	slashes bool // it may have slashes: it has an expression
+	ends    byte // the character behind a parameter, or a slash
+	rest    bool // it matches everything that follows
+	slashes bool // it may match slashes, as it has an expression
 	end     bool // {$}: nothing follows
 }
 
@@ -110,7 +107,7 @@ func cutPiece(path string, braces bool) (p piece, rest string) {
 		if end < 0 {
 			end = len(path)
 		}
-		// In echo, the last one of a pattern takes slashes too.
+		// In echo, the last parameter of a pattern matches slashes too.
 		return piece{name: path[1:end], ends: '/', rest: end == len(path)}, path[end:]
 	case c == '*' && (!braces || len(path) == 1):
 		name := path[1:]
@@ -125,7 +122,7 @@ func cutPiece(path string, braces bool) (p piece, rest string) {
 	}
 	literal := path[:end]
 	if !braces {
-		literal = strings.ReplaceAll(literal, `\:`, ":") // gin's and echo's way to say that it is one
+		literal = strings.ReplaceAll(literal, `\:`, ":") // gin and echo escape a colon so
 	}
 	return piece{literal: literal}, path[end:]
 }
@@ -137,7 +134,7 @@ func first(s string) byte {
 	return s[0]
 }
 
-// begins reports whether a parameter may begin where s does, behind a literal text.
+// begins reports whether a parameter may begin at s, behind a literal text.
 func begins(s string, braces bool) bool {
 	switch s[0] {
 	case '{':
@@ -150,7 +147,7 @@ func begins(s string, braces bool) bool {
 	return false
 }
 
-// take is what of a path a piece stands for, and what follows.
+// take returns the part of a path that a piece matches, and the rest.
 func (p piece) take(path string) (taken, rest string, ok bool) {
 	switch {
 	case p.end:
@@ -174,8 +171,7 @@ func (p piece) take(path string) (taken, rest string, ok bool) {
 	return path[:end], path[end:], true
 }
 
-// cutLiteral takes a literal text off a path in which letters may be escaped, as they may be
-// in the text. An escaped slash is none.
+// cutLiteral cuts a literal text off a path. Letters may be escaped in both. An escaped slash is no slash.
 func cutLiteral(path, literal string) (rest string, ok bool) {
 	if rest, ok := strings.CutPrefix(path, literal); ok {
 		return rest, true
@@ -194,7 +190,7 @@ func cutLiteral(path, literal string) (rest string, ok bool) {
 	return path, true
 }
 
-// letter is the first byte of s, which is not empty, and the length of its spelling.
+// letter returns the first byte of s, which is not empty, and the length of its spelling.
 func letter(s string) (byte, int) {
 	if s[0] == '%' && len(s) >= 3 {
 		if high, low := hex(s[1]), hex(s[2]); high < 16 && low < 16 {
