@@ -36,7 +36,7 @@ type Event struct {
 	For time.Duration
 }
 
-// log is what is done with events by default.
+// log is the default for OnDegraded.
 func (e Event) log() {
 	if e.Degraded {
 		slog.Warn("weir: the store's server fails, so the rules' OnOutage policies decide",
@@ -57,7 +57,7 @@ func (e Event) logFirst() {
 	}
 }
 
-// attrs are what every record of e has, and one more.
+// attrs returns the attributes of every record about e, and last.
 func (e Event) attrs(code string, last slog.Attr) []any {
 	attrs := []any{slog.String("code", code), slog.Int("part", e.Part)}
 	if e.Server != "" {
@@ -66,17 +66,18 @@ func (e Event) attrs(code string, last slog.Attr) []any {
 	return append(attrs, last)
 }
 
-// A notice is an event, or a failure that is logged whether there is a hook or not.
+// A notice is an event for the hook, or a first failure, which is logged with or without a
+// hook.
 type notice struct {
 	Event
 	isFirst bool // a failure, the first in a while
 	part    *part
 }
 
-// quiet is how long no call has failed before one is told of as the first.
+// quiet is the time without a failure after which a failure counts as the first.
 const quiet = time.Minute
 
-// news tells a hook of events in their order, in a goroutine that ends with the last.
+// news calls the hook for events in their order, in a goroutine that ends after the last event.
 // So the order needs no lock around the hook, and no request waits for it.
 type news struct {
 	hook     func(Event)
@@ -98,13 +99,14 @@ type failing struct {
 	unusable bool
 }
 
-// A downServer is one whose outage was told.
+// A downServer is a server whose outage was reported.
 type downServer struct {
 	Event
 	parts uint64 // that are known to be degraded
 }
 
-// addresses are those of an event's server, or its part where the store names none.
+// addresses returns the addresses of an event's server, or its part number if the store names
+// no server.
 func (e *Event) addresses() []string {
 	if e.Server == "" {
 		return []string{fmt.Sprint(e.Part)}
@@ -117,7 +119,7 @@ func (e *Event) isOfSame(other *Event) bool {
 	return slices.ContainsFunc(e.addresses(), func(a string) bool { return slices.Contains(other.addresses(), a) })
 }
 
-// tell has an event told.
+// tell queues a notice.
 func (n *news) tell(e notice) {
 	e.At = time.Now()
 	n.mu.Lock()
@@ -144,8 +146,8 @@ func (n *news) tellAll() {
 	}
 }
 
-// tellOne keeps a hook that panics from ending the program, of all moments in this one. A server is
-// diagnosed, which may take a second, if its event is told, and not for each of its parts.
+// tellOne reports one notice. A panic of the hook does not end the program. A diagnosis may
+// take a second, so it is made once for a server and not for each of its parts.
 func (n *news) tellOne(e *notice) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -169,7 +171,7 @@ func (n *news) tellOne(e *notice) {
 	n.hook(e.Event)
 }
 
-// isNews reports whether no part of e's server has failed in that way for a while.
+// isNews reports whether no part of e's server has failed in the same way for a while.
 func (n *news) isNews(e *notice) bool {
 	const most = 1024 // servers come and go
 	if n.failing == nil || len(n.failing) >= most {
@@ -185,9 +187,9 @@ func (n *news) isNews(e *notice) bool {
 	return isNews
 }
 
-// isOfServer reports whether e begins or ends the outage of a server, and not only of one more of
-// its parts: one that hangs has a third of all. The first part to answer ends it, as others may
-// have no request to find that out for long.
+// isOfServer reports whether e begins or ends the outage of a server, and is not about another
+// part of the same server. A server that hangs may have a third of all parts. The first part
+// that answers ends the outage, because other parts may get no request for long.
 func (n *news) isOfServer(e *notice) bool {
 	bit := uint64(1) << e.Part
 	i := slices.IndexFunc(n.down, func(o downServer) bool { return o.parts&bit != 0 || e.Degraded && o.isOfSame(&e.Event) })
@@ -229,7 +231,7 @@ func (n *news) events() []Event {
 	return slices.Clone(n.told)
 }
 
-// examine asks the store which server a failure is about and what else can be found out.
+// examine asks the store for the address of a server, and for more about its failure.
 func (n *news) examine(part int, err error) (server string, found error) {
 	if n.diagnose == nil {
 		return "", err

@@ -136,14 +136,14 @@ func (s *Store) reset(ctx context.Context, charges []limiter.Charge) error {
 	return err
 }
 
-// isLate tells that a context ended by a deadline of its own that gave the server time
-// enough. Where requests have less time than Deadline, that is all there is to see of one
-// that hangs.
+// isLate reports whether a context ended at a deadline of its own that gave the server time
+// enough. If requests have less time than Deadline, this is the only sign of a server that
+// hangs.
 func (s *Store) isLate(gone error, began time.Time) bool {
 	return errors.Is(gone, context.DeadlineExceeded) && time.Since(began) >= s.options.Deadline/4
 }
 
-// limited is a context for a call to the inner store.
+// limited returns a context for a call to the inner store.
 func (s *Store) limited(ctx context.Context) (context.Context, context.CancelFunc) {
 	if s.keepsTime {
 		return ctx, func() {}
@@ -151,8 +151,8 @@ func (s *Store) limited(ctx context.Context) (context.Context, context.CancelFun
 	return context.WithTimeout(ctx, s.options.Deadline)
 }
 
-// call calls the inner store about charges, and counts how that went. It returns the error of a call that
-// failed, or what the caller is to be told of one that did not.
+// call calls the inner store about charges and counts the result. If the call failed, it
+// returns the call's error. Otherwise it returns the error for the caller, if any.
 func (s *Store) call(ctx context.Context, charges []limiter.Charge, do func(context.Context) error) (failed bool, _ error) {
 	began := time.Now()
 	limited, cancel := s.limited(ctx)
@@ -178,7 +178,7 @@ func (s *Store) note(ctx context.Context, began time.Time, charges []limiter.Cha
 	return true, err
 }
 
-// isOfOneKey tells that the server answered, and could not decide on a key alone.
+// isOfOneKey reports whether the server answered and could not decide on one key.
 func isOfOneKey(err error) bool {
 	var one interface{ OfOneKey() bool }
 	return errors.As(err, &one) && one.OfOneKey()

@@ -55,7 +55,7 @@ func (o Options) Validate() error {
 	return err
 }
 
-// complete fills in the defaults. The Memory is the only one to know what it can be.
+// complete fills in the defaults. It makes the Memory, which checks MaxKeys.
 func (o Options) complete() (Options, *limiter.Memory, error) {
 	var errs []error
 	report := func(format string, args ...any) {

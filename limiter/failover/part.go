@@ -10,8 +10,9 @@ import (
 	"github.com/weirgo/weir/limiter"
 )
 
-// A part is a server of the inner store that has been in trouble, with its circuit breaker: after
-// Options.Failures in a row the policies are in force, until a probe succeeds.
+// A part is a server of the inner store that has failed before, with its circuit breaker. After
+// Options.Failures failures in a row the breaker is open: the policies decide until a probe
+// succeeds.
 type part struct {
 	store  *Store
 	number int
@@ -25,9 +26,9 @@ type part struct {
 	unfit   bool // it was said last that the server is unusable
 }
 
-// note books the outcome of a call that the server was known to be up for. While the
-// policies are in force, a call that began before is of the past. And calls that fail at
-// the same time fail for one reason, be they hundreds: they count once.
+// note counts the result of a call that was made while the breaker was closed. If the breaker
+// has opened since, the result is out of date. Calls that fail at the same time fail for one
+// reason, so they count once.
 func (p *part) note(began time.Time, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -36,8 +37,8 @@ func (p *part) note(began time.Time, err error) {
 	}
 }
 
-// announce has it logged that a call failed after a time in which none did, or that the
-// server is unusable. It needs the lock.
+// announce logs the first failure after a time without any, or that the server is unusable. It
+// needs the lock.
 func (p *part) announce(err error) {
 	isUnfit := isUnusable(err)
 	isFirst := p.since.IsZero() && (p.failed.IsZero() || time.Since(p.failed) >= quiet)
@@ -47,7 +48,7 @@ func (p *part) announce(err error) {
 	}
 }
 
-// learn takes what was found out about a failure for what the server or the network said.
+// learn replaces the last error by what a diagnosis found out about it.
 func (p *part) learn(found error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -56,13 +57,13 @@ func (p *part) learn(found error) {
 	}
 }
 
-// isUnusable reports whether a server says that it cannot do what the store needs.
+// isUnusable reports whether err says that the server cannot do what the store needs.
 func isUnusable(err error) bool {
 	var wrong interface{ Unusable() bool }
 	return errors.As(err, &wrong) && wrong.Unusable()
 }
 
-// book counts an outcome, and opens or closes the breaker. It needs the lock.
+// book counts a result, and opens or closes the breaker. It needs the lock.
 func (p *part) book(err error) {
 	isOpen := !p.since.IsZero()
 	bit := uint64(1) << p.number
@@ -91,7 +92,7 @@ func (p *part) tell(degraded bool) {
 	p.store.news.tell(notice{Event: Event{Degraded: degraded, Part: p.number, Err: p.err}, part: p})
 }
 
-// outage is what the server or the network said last if the policies are in force, or nil.
+// outage returns the last error of the server or the network while the breaker is open, or nil.
 func (p *part) outage() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -101,7 +102,7 @@ func (p *part) outage() error {
 	return p.err
 }
 
-// beginProbe reports whether it is time for a probe, which the caller then owes.
+// beginProbe reports whether a probe is due. If it is, the caller must make it.
 func (p *part) beginProbe() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -112,7 +113,7 @@ func (p *part) beginProbe() bool {
 	return true
 }
 
-// endProbe books a probe's outcome, if it had one.
+// endProbe counts the result of a probe, if it is known.
 func (p *part) endProbe(known bool, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -122,7 +123,7 @@ func (p *part) endProbe(known bool, err error) {
 	}
 }
 
-// partsOf is the set of parts that charges are on. They have been checked.
+// partsOf returns the set of parts that hold the counters of charges, which are valid.
 func (s *Store) partsOf(charges []limiter.Charge) uint64 {
 	if s.partOf == nil {
 		return 1
@@ -134,7 +135,7 @@ func (s *Store) partsOf(charges []limiter.Charge) uint64 {
 	return set
 }
 
-// partNumber keeps what Part says within bounds.
+// partNumber returns what Part says, kept within bounds.
 func (s *Store) partNumber(c *limiter.Charge) int {
 	if s.partOf == nil {
 		return 0
@@ -142,7 +143,7 @@ func (s *Store) partNumber(c *limiter.Charge) int {
 	return s.partOf(c) & 63
 }
 
-// inTrouble yields those of a set of parts that are.
+// inTrouble yields the parts of a set that have failed.
 func (s *Store) inTrouble(set uint64) iter.Seq[*part] {
 	return func(yield func(*part) bool) {
 		for rest := set & s.trouble.Load(); rest != 0; rest &= rest - 1 {
@@ -153,8 +154,8 @@ func (s *Store) inTrouble(set uint64) iter.Seq[*part] {
 	}
 }
 
-// outage is the set of parts with an open breaker that charges are on, and what one of
-// those said, or nil. While all is well that is one load.
+// outage returns the set of parts with an open breaker that hold counters of charges, and the
+// last error of one of them, or nil. While no part has failed, it is one atomic load.
 func (s *Store) outage(charges []limiter.Charge) (down uint64, cause error) {
 	if s.trouble.Load() == 0 {
 		return 0, nil
@@ -177,8 +178,8 @@ func (s *Store) succeeded(charges []limiter.Charge) {
 	}
 }
 
-// failed counts against the parts of a batch that the inner store says failed. The others
-// have answered.
+// failed counts a failure against the parts of a batch that failed, as far as the inner store
+// says which. The other parts have answered.
 func (s *Store) failed(began time.Time, charges []limiter.Charge, err error) {
 	s.counters.failures.Add(1)
 	at := s.failedParts(charges, err)

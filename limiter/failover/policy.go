@@ -9,10 +9,11 @@ import (
 	"github.com/weirgo/weir/limiter"
 )
 
-// few is how many Local charges are decided without allocating.
+// few is how many Local charges are decided without an allocation.
 const few = 8
 
-// applyPolicies decides on charges without the server. taken reports whether their events may happen.
+// applyPolicies decides on charges without the server. It reports whether their events may
+// happen.
 func (s *Store) applyPolicies(charges []limiter.Charge, decisions []limiter.Decision, cause error) (taken bool, _ error) {
 	for i := range charges {
 		if q := charges[i].Quota; q.OnOutage == limiter.FailClosed {
@@ -54,7 +55,7 @@ func (s *Store) applyPolicies(charges []limiter.Charge, decisions []limiter.Deci
 	return taken, nil
 }
 
-// countPolicies counts a batch that was decided by policy.
+// countPolicies counts a batch that policies decided.
 func (s *Store) countPolicies(charges []limiter.Charge, err error) {
 	isLocal := slices.ContainsFunc(charges, func(c limiter.Charge) bool { return c.Quota.OnOutage != limiter.FailOpen })
 	switch {
@@ -67,7 +68,7 @@ func (s *Store) countPolicies(charges []limiter.Charge, err error) {
 	}
 }
 
-// localShares appends to room what the charges of Local rules are in this process.
+// localShares appends to room the charges of Local rules, as this process counts them.
 func (s *Store) localShares(room, charges []limiter.Charge) []limiter.Charge {
 	for _, c := range charges {
 		if s.toShare(&c) {
@@ -77,7 +78,8 @@ func (s *Store) localShares(room, charges []limiter.Charge) []limiter.Charge {
 	return room
 }
 
-// toShare makes c what it is in this process, and reports whether it is counted there at all.
+// toShare turns c into the charge that this process counts, and reports whether it counts one
+// at all.
 func (s *Store) toShare(c *limiter.Charge) bool {
 	if c.Quota.OnOutage == limiter.FailOpen || c.Quota.OnOutage == limiter.FailClosed {
 		return false

@@ -8,8 +8,8 @@ import (
 	"github.com/weirgo/weir/limiter"
 )
 
-// probe tries those of these parts that are due, each with its own charges of a batch that was
-// decided by policy, so that what another part says does not count for it.
+// probe starts the probes that are due for these parts. Each probe has the charges of its own
+// part, so that errors of other parts do not count.
 func (s *Store) probe(parts uint64, charges []limiter.Charge) {
 	for p := range s.inTrouble(parts) {
 		if !p.beginProbe() {
@@ -25,9 +25,9 @@ func (s *Store) probe(parts uint64, charges []limiter.Charge) {
 	}
 }
 
-// try is a probe: it looks at keys, and writes something else, as a server that can be read but not
-// written is still down. It has nothing of the request's context: a client that goes away does not
-// end it.
+// try is a probe. It looks at keys and writes something else, because a server that can be read
+// but not written is still down. It does not use the request's context, so a client that goes
+// away does not end it.
 func (s *Store) try(p *part, looks []limiter.Charge) {
 	err := survive(func() error {
 		ctx, cancel := s.limited(context.Background())
@@ -49,7 +49,7 @@ func (s *Store) try(p *part, looks []limiter.Charge) {
 	p.endProbe(!mistake, err)
 }
 
-// probeQuota is charged by probes.
+// probeQuota is what probes charge.
 var probeQuota = func() *limiter.Quota {
 	q, err := limiter.NewQuota("weir: probe of failover", "", limiter.PerSecond(1_000_000))
 	if err != nil {
@@ -58,13 +58,13 @@ var probeQuota = func() *limiter.Quota {
 	return q
 }()
 
-// writeElsewhere is TryWrite on a store without one.
+// writeElsewhere is TryWrite for a store without it.
 func (s *Store) writeElsewhere(ctx context.Context, _ []limiter.Charge) error {
 	return s.inner.Decide(ctx, []limiter.Charge{{Quota: probeQuota, Cost: 1}}, make([]limiter.Decision, 1))
 }
 
-// survive makes an error of a panic, which nothing would recover from in a goroutine
-// that is no request's.
+// survive turns a panic into an error. Nothing else would recover from it in a goroutine that
+// serves no request.
 func survive(f func() error) (err error) {
 	defer func() {
 		if r := recover(); r != nil {

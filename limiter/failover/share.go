@@ -11,10 +11,10 @@ import (
 // longest is the longest period of a limit.
 const longest = 366 * 24 * time.Hour
 
-// share is the quota that Local counts against, under the same names. As any limit, it is exact
-// where it is small, also where the one that it is divided from is not: the one unit more that
-// a counter admits around a boundary would be admitted by each process. The quotas of a rule
-// with several limits have shares of their own, as periods that differ can come to be equal.
+// share returns the quota that Local counts against, under the same names. A small share is
+// exact, even if the whole limit is not: otherwise each process would admit the extra unit that
+// a counter admits around a boundary. Each limit of a rule has a share of its own, because
+// different periods can become equal.
 func (s *Store) share(q *limiter.Quota) *limiter.Quota {
 	if s.options.Replicas == 1 {
 		return q
@@ -39,8 +39,8 @@ func (s *Store) divided(q *limiter.Quota) (*limiter.Quota, error) {
 	return limiter.NewQuota(q.Rule(), q.Tier(), divide(q.Limit(), replicas))
 }
 
-// divide is a limit of which so many together are no more than l in the long run, except
-// that each is one event in 366 days at least.
+// divide returns a share of l. All shares together admit no more than l in the long run, except
+// that every share admits at least one event in 366 days.
 func divide(l limiter.Limit, replicas int64) limiter.Limit {
 	if replicas == 1 {
 		return l
@@ -64,8 +64,8 @@ func divide(l limiter.Limit, replicas int64) limiter.Limit {
 	return l
 }
 
-// slow is l with so many events in the time that l divided by replicas takes for them,
-// as far as that is no more than 366 days.
+// slow returns a limit of that many events in the time in which a share of l brings them, up to
+// 366 days.
 func slow(l limiter.Limit, events, replicas int64) limiter.Limit {
 	per, rest := mulDiv(events, l.Per.Microseconds()*replicas, l.Events)
 	if rest > 0 {
@@ -78,7 +78,7 @@ func slow(l limiter.Limit, events, replicas int64) limiter.Limit {
 	}
 }
 
-// mulDiv is a*b/c, and what remains, for positive numbers; the quotient has to fit.
+// mulDiv returns a*b/c and the remainder, for positive numbers. The quotient must fit.
 func mulDiv(a, b, c int64) (quotient, rest int64) {
 	hi, lo := bits.Mul64(uint64(a), uint64(b))
 	q, r := bits.Div64(hi, lo, uint64(c))

@@ -7,7 +7,7 @@ import (
 	"github.com/weirgo/weir/limiter"
 )
 
-// A half is some charges of a batch: those on servers that are up, or the others.
+// A half is the charges of a batch whose servers are up, or the charges whose servers are down.
 type half struct {
 	charges   []limiter.Charge
 	decisions []limiter.Decision
@@ -35,7 +35,7 @@ func (h *half) isAllowed() bool {
 	return true
 }
 
-// looks is h's charges with cost 0.
+// looks returns h's charges with cost 0.
 func (h *half) looks() []limiter.Charge {
 	looks := make([]limiter.Charge, len(h.charges))
 	for i, c := range h.charges {
@@ -45,7 +45,7 @@ func (h *half) looks() []limiter.Charge {
 	return looks
 }
 
-// split divides a batch by whether a part is in the set of those that are down.
+// split divides a batch into charges whose part is up and charges whose part is in down.
 func (s *Store) split(charges []limiter.Charge, down uint64) (up, rest half) {
 	for i, c := range charges {
 		h := &up
@@ -57,7 +57,8 @@ func (s *Store) split(charges []limiter.Charge, down uint64) (up, rest half) {
 	return up, rest
 }
 
-// failedParts is the set of parts at which a call failed: those that the error names, or all.
+// failedParts returns the parts at which a call failed: those that the error names, or all
+// parts of the batch.
 func (s *Store) failedParts(charges []limiter.Charge, err error) uint64 {
 	all := s.partsOf(charges)
 	var said interface{ Parts() uint64 }
@@ -69,9 +70,9 @@ func (s *Store) failedParts(charges []limiter.Charge, err error) uint64 {
 	return all
 }
 
-// decideWithout decides on a batch of which the parts in down are not asked: their charges
-// follow their policies, and the server decides on the others, together or not at all. The
-// local counters come first, as what they took can be given back for certain.
+// decideWithout decides on a batch without asking the parts in down. Policies decide on the
+// charges of these parts, and the server on the other charges: all are taken or none. The local
+// counters come first, because undoing what they took cannot fail.
 func (s *Store) decideWithout(ctx context.Context, down uint64, charges []limiter.Charge, decisions []limiter.Decision, cause error) error {
 	if s.partsOf(charges)&^down == 0 {
 		_, err := s.applyPolicies(charges, decisions, cause)
