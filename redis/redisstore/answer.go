@@ -21,16 +21,16 @@ func hasLows(q *limiter.Quota) bool {
 	return q.Settles && q.Algorithm() == limiter.TokenBucket
 }
 
-// An answer is what the script says about one group: the server's time, and a record for
-// each of its charges.
+// An answer is the script's answer for one group: the server's time, and a record for each
+// charge.
 type answer struct {
 	now     int64
 	records string
 	size    int // of a record: the batch says which
 }
 
-// A record is a charge's verdict and the state to describe it by: after the charge if the
-// whole group was taken, before it otherwise.
+// A record is the verdict on a charge and the state for its decision: after the charge if the
+// whole group was taken, otherwise before it.
 type record struct {
 	allowed           bool
 	last, level, prev int64
@@ -52,7 +52,7 @@ func recordSizeOf(q *limiter.Quota) int {
 	return recordSize
 }
 
-// read takes in the script's reply.
+// read reads the script's reply.
 func (r *request) read() {
 	r.reply, r.failed = r.Text()
 	if r.failed == nil && len(r.reply) != 8+r.size*r.charges+recordSize*r.asks+len(r.messages) {
@@ -60,7 +60,7 @@ func (r *request) read() {
 	}
 }
 
-// each calls f with the answer to each group that asked for one, or why there is none.
+// each calls f for each group that asked something, with its answer or an error.
 func (r *request) each(f func(g *group, a answer, err error)) {
 	if r.failed != nil {
 		for _, g := range r.groups {
@@ -119,13 +119,13 @@ func (g *group) inOrder(records, ofSlots string, size int) string {
 	return string(b)
 }
 
-// isHeard reports whether Redis took in a message of r's.
+// isHeard reports whether Redis accepted a message of r's.
 func (r *request) isHeard(m *message) bool {
 	return r.failed == nil && r.reply[len(r.reply)-len(r.messages)+m.index-1] == 0
 }
 
-// deliver gives the groups their answers. The slots of a caller that has left are returned, and
-// of a batch that was given up, none was taken: what is told next is without them.
+// deliver gives the groups their answers. If a caller has left, its slots are released. If the
+// batch was given up, no slots were acquired: later messages do not include them.
 func (r *request) deliver() {
 	r.groups = slices.DeleteFunc(r.groups, func(g *group) bool {
 		tells := g.tells
@@ -150,10 +150,10 @@ func (r *request) deliver() {
 	})
 }
 
-// allowed is whether the charge at i was, as far as it goes.
+// allowed reports whether the charge at i had room.
 func (a answer) allowed(i int) bool { return a.records[i*a.size] == 1 }
 
-// isTaken is whether all of so many charges were allowed.
+// isTaken reports whether all n charges were allowed.
 func (a answer) isTaken(n int) bool {
 	for i := range n {
 		if !a.allowed(i) {
@@ -163,7 +163,7 @@ func (a answer) isTaken(n int) bool {
 	return true
 }
 
-// record is that of the charge at i, under q.
+// record returns the record of the charge at i, under q.
 func (a answer) record(i int, q *limiter.Quota) record {
 	text := a.records[i*a.size:]
 	r := record{
@@ -183,7 +183,7 @@ func (a answer) record(i int, q *limiter.Quota) record {
 // logs are for the entries that describe needs.
 var logs = sync.Pool{New: func() any { return new([4]limiter.Entry) }}
 
-// describe is the decision on c, of which r tells, as one on an event of that cost.
+// describe returns the decision on c that r describes, for an event of that cost.
 func (r *record) describe(c *limiter.Charge, now, cost int64, allowed bool) limiter.Decision {
 	s := limiter.State{Last: r.last, Level: r.level, Prev: r.prev}
 	if !isLog(c.Quota) || r.level == 0 {
@@ -196,8 +196,8 @@ func (r *record) describe(c *limiter.Charge, now, cost int64, allowed bool) limi
 	return d
 }
 
-// log is one that gives the same answers to c as the one that r is of: of others than the
-// three times none is asked for.
+// log returns a log that gives the same answers to c as the stored log. It needs no more than
+// the three times in r.
 func (r *record) log(log []limiter.Entry, c *limiter.Charge) []limiter.Entry {
 	capacity, inEntries := c.Quota.Capacity(), r.level-r.prev
 	type point struct{ unit, time int64 }
@@ -225,8 +225,8 @@ func (r *record) log(log []limiter.Entry, c *limiter.Charge) []limiter.Entry {
 	return log
 }
 
-// foreign is the name of a counter of g's that holds something else, or empty. Then nothing
-// was decided.
+// foreign returns the name of a key of g's that holds no counter, or an empty string. If there
+// is one, nothing was decided.
 func (g *group) foreign() string {
 	for i := range g.items {
 		if g.answer.records[i*g.answer.size] == 2 {
@@ -236,7 +236,7 @@ func (g *group) foreign() string {
 	return ""
 }
 
-// decide fills in the decisions on a group, and returns whether it was taken.
+// decide fills in the decisions on a group, and reports whether it was taken.
 func (a answer) decide(charges []limiter.Charge, decisions []limiter.Decision) (taken bool) {
 	taken = a.isTaken(len(charges))
 	for i := range charges {
@@ -251,7 +251,7 @@ func (a answer) decide(charges []limiter.Charge, decisions []limiter.Decision) (
 	return taken
 }
 
-// look describes the charges of a group as they stand after it.
+// look describes the charges of a group as looks after it.
 func (a answer) look(charges []limiter.Charge, decisions []limiter.Decision) {
 	for i := range charges {
 		c := &charges[i]

@@ -10,12 +10,12 @@ import (
 	"github.com/weirgo/weir/limiter"
 )
 
-// A denyCache remembers, for a moment, what Redis said about keys that it refused, so that a
-// client that goes on is refused in this process and does not reach Redis.
+// A denyCache remembers for a moment the states of keys that Redis refused. While a client goes
+// on, this process refuses it and does not ask Redis.
 //
-// It is exact: others can only have used up more since, so what does not fit the state of
-// then, as it would be now, does not fit. Units that another process gives back or resets
-// are what it misses, and that is why it remembers for memorySpan only.
+// The cache is exact: since then, others can only have used more, so an event that does not fit
+// the state of then, advanced to now, does not fit. It cannot see refunds and resets by other
+// processes, so it remembers for memorySpan only.
 type denyCache struct {
 	seed    maphash.Seed
 	clock   func() time.Duration // monotonic
@@ -25,7 +25,7 @@ type denyCache struct {
 	shards  [64]denyShard
 }
 
-// An asking is when Redis was asked: at what time, and after how many changes.
+// An asking is when Redis was asked: the time, and the number of changes before it.
 type asking struct {
 	at      time.Duration
 	changes uint64
@@ -33,7 +33,7 @@ type asking struct {
 
 func (m *denyCache) asking() asking { return asking{m.clock(), m.changes.Load()} }
 
-// spanOf is for how long a refusal is remembered. Places come free in other processes at any time.
+// spanOf returns how long a refusal is remembered. Other processes release slots at any time.
 func spanOf(q *limiter.Quota) time.Duration {
 	if q.InFlight() {
 		return slotSpan
@@ -53,9 +53,8 @@ type denyShard struct {
 	changed uint64               // by which of the changes, last
 }
 
-// A denyEntry is a state that was seen at Redis's time now. When that was on our clock is
-// between asked and heard. Of a log, which is too long to keep, it is what that state says
-// to an event of cost 1.
+// A denyEntry is a state at Redis's time now. On our clock, that was between asked and heard. A
+// log is too long to keep: its entry holds the decision on an event of cost 1.
 type denyEntry struct {
 	quota             *limiter.Quota
 	last, level, prev int64
@@ -80,7 +79,7 @@ func (m *denyCache) find(c *limiter.Charge) (*denyShard, uint64) {
 	return &m.shards[digest%uint64(len(m.shards))], digest
 }
 
-// recall is what is remembered of a charge's key.
+// recall returns the entry of a charge's key, if there is one that answers the charge.
 func (m *denyCache) recall(c *limiter.Charge, now time.Duration) (denyEntry, bool) {
 	shard, key := m.find(c)
 	shard.mu.Lock()
@@ -89,12 +88,12 @@ func (m *denyCache) recall(c *limiter.Charge, now time.Duration) (denyEntry, boo
 	return s, ok && s.quota == c.Quota && now-s.heard < spanOf(c.Quota) && int64(s.heard) > m.doubted.Load() && s.answers(c, now)
 }
 
-// doubt is for when Redis does not decide. What was heard before is not used any more, as it
-// would pass for a sign of life, which package failover is waiting for.
+// doubt is called when Redis does not decide. Earlier entries are not used any more: package
+// failover would take them for a sign of life.
 func (m *denyCache) doubt() { m.doubted.Store(int64(m.clock())) }
 
-// answers tells whether s says enough about c. What it says of a log is about a cost of 1,
-// and holds until the oldest event no longer counts.
+// answers reports whether s can decide on c. An entry of a log decides on a cost of 1, until
+// its oldest event no longer counts.
 func (s *denyEntry) answers(c *limiter.Charge, now time.Duration) bool {
 	if !isLog(c.Quota) {
 		return true
@@ -102,8 +101,7 @@ func (s *denyEntry) answers(c *limiter.Charge, now time.Duration) bool {
 	return c.Cost == 1 && (s.level == 0 || now-s.asked < s.one.NextAfter)
 }
 
-// decide is what s, which answers c, says to it. A charge that fits is described as it was
-// last seen.
+// decide returns the decision on c, which s answers. A charge that fits is described as a look.
 func (s *denyEntry) decide(c *limiter.Charge, now time.Duration) limiter.Decision {
 	if isLog(c.Quota) {
 		d := s.one
@@ -126,7 +124,7 @@ func (s *denyEntry) decide(c *limiter.Charge, now time.Duration) limiter.Decisio
 	return c.Quota.Describe(state, s.earliest(now), cost, allowed)
 }
 
-// ofOne is what the state that d describes says to an event of cost 1.
+// ofOne returns the decision on an event of cost 1 for the state that d describes.
 func ofOne(d limiter.Decision) limiter.Decision {
 	d.Allowed, d.RetryAfter = d.Remaining > 0, 0
 	if !d.Allowed {
@@ -135,18 +133,17 @@ func ofOne(d limiter.Decision) limiter.Decision {
 	return d
 }
 
-// isNewer tells whether s was seen after other. Redis's clock says so, unless other was
-// asked for when s was known: the clock has then stepped back.
+// isNewer reports whether s is newer than other. Redis's clock decides, unless other was asked
+// for when s was known: Redis's clock has then stepped back.
 func (s *denyEntry) isNewer(other *denyEntry) bool {
 	return s.now > other.now && other.asked <= s.heard
 }
 
-// latest and earliest are what Redis's clock may say now.
+// latest and earliest are bounds of Redis's time now.
 func (s *denyEntry) latest(now time.Duration) int64   { return s.now + (now - s.asked).Microseconds() }
 func (s *denyEntry) earliest(now time.Duration) int64 { return s.now + (now - s.heard).Microseconds() }
 
-// decide fills in the decisions and returns true if the charges are refused by what is
-// remembered of them.
+// decide fills in the decisions and returns true if the cache refuses the charges.
 func (m *denyCache) decide(charges []limiter.Charge, decisions []limiter.Decision) bool {
 	if m.size.Load() == 0 {
 		return false
@@ -164,8 +161,8 @@ func (m *denyCache) decide(charges []limiter.Charge, decisions []limiter.Decisio
 	return refused
 }
 
-// learn remembers the answer to a group that was refused, and how decisions describe it. The answer
-// to a group that was taken replaces what is remembered of its keys.
+// learn remembers the states of a group that was refused, with its decisions. If the group was
+// taken, its states replace entries of the same keys.
 func (m *denyCache) learn(charges []limiter.Charge, decisions []limiter.Decision, a answer, asked asking, taken bool) {
 	if taken && m.size.Load() == 0 {
 		return
@@ -197,7 +194,7 @@ func (m *denyCache) learn(charges []limiter.Charge, decisions []limiter.Decision
 	}
 }
 
-// put makes room for what was seen if there is none.
+// put adds an entry, and removes another if the shard is full.
 func (s *denyShard) put(key uint64, seen denyEntry) {
 	if s.known == nil {
 		s.known = make(map[uint64]denyEntry)
@@ -211,8 +208,8 @@ func (s *denyShard) put(key uint64, seen denyEntry) {
 	s.known[key] = seen
 }
 
-// invalidate is for keys that this process has given units back to, or reset. What Redis said
-// of them before, and is still on its way, is not to be noted.
+// invalidate removes the entries of keys that this process settles or resets. Answers of Redis
+// that are still on their way are not remembered.
 func (m *denyCache) invalidate(charges []limiter.Charge) {
 	change := m.changes.Add(1)
 	for i := range charges {

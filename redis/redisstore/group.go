@@ -9,7 +9,7 @@ import (
 	"github.com/weirgo/weir/limiter"
 )
 
-// An op is what a group asks for; decide.lua knows them by number.
+// An op is what a group does. decide.lua knows ops by their numbers.
 type op uint8
 
 const (
@@ -18,9 +18,9 @@ const (
 	reset
 )
 
-// A group is charges that are decided together, and what their caller waits for. When it is
-// answered it is the caller's alone, to be reused. A caller that leaves before that leaves it
-// behind.
+// A group is charges that are decided together, and the result for the caller that waits. After
+// the answer the caller owns the group and reuses it. If the caller leaves before the answer,
+// nobody reuses it.
 type group struct {
 	op    op
 	items []item
@@ -41,13 +41,15 @@ type group struct {
 // isAwaited reports whether a caller waits for g.
 func (g *group) isAwaited() bool { return g.settlement == nil && !g.tells }
 
-// linger is how long a settlement, or a message about slots, waits for a decision to go with.
+// linger is how long a settlement, or a message about slots, waits for a decision to travel
+// with.
 const linger = 5 * time.Millisecond
 
-// isDue reports whether g does not wait for another group to go with.
+// isDue reports whether g may start a batch, and does not wait for another group to travel
+// with.
 func (g *group) isDue() bool { return g.isAwaited() || time.Since(g.since) >= linger }
 
-// takesSlots reports whether g is to take slots.
+// takesSlots reports whether g is to acquire slots.
 func (g *group) takesSlots() bool {
 	if g.op != take || g.tells {
 		return false
@@ -89,7 +91,7 @@ func newGroup(op op) *group {
 	return g
 }
 
-// free is for the caller of a group that was answered.
+// free returns an answered group to the pool. Its caller calls it.
 func (g *group) free() {
 	clear(g.items) // to keep no key alive
 	g.items, g.answer, g.err, g.settlement = g.items[:0], answer{}, nil, nil
@@ -101,7 +103,7 @@ func (g *group) add(name string, c *limiter.Charge) {
 	g.items = append(g.items, item{name: name, quota: c.Quota, cost: c.Cost, at: c.Receipt.At, isSlot: c.Quota.InFlight()})
 }
 
-// deliver gives g its answer, if its caller still waits, and reports whether it did.
+// deliver gives g its answer, and reports whether the caller still waits for it.
 func (g *group) deliver(a answer, err error) bool {
 	if g.hasLeft() {
 		return false
@@ -121,5 +123,5 @@ func (g *group) deliver(a answer, err error) bool {
 	return g.state.CompareAndSwap(leading, answered)
 }
 
-// hasLeft reports that g's caller does not wait any more, so that g need not be sent.
+// hasLeft reports whether g's caller has left, so g need not be sent.
 func (g *group) hasLeft() bool { return g.state.Load() == left }

@@ -11,14 +11,15 @@ import (
 )
 
 // holdings are the slots that this process holds ([limiter.NewConcurrency]), by key. Redis
-// counts what it was told last, for the time of a lease, so all that is held is told anew in a
-// third of that. A decision on a key tells it too, and what Redis grants comes on top.
-// A message that Redis may not have heard is repeated by the same walk over all keys.
+// counts what a process last said, for the time of a lease, so the process repeats everything
+// that it holds within a third of a lease. A decision on a key repeats it too, and Redis adds
+// the slots that it grants. The same walk over all keys repeats messages that Redis may not
+// have received.
 //
-// One message about a key is in flight at a time. So how many slots are held is known exactly
-// when one begins, and a message may be lost, or come twice: the next one makes it good.
+// Only one message about a key is in flight at a time. So the number of slots is known exactly
+// when a message begins. A message may be lost, or arrive twice: the next one corrects it.
 //
-// Its lock is the batcher's.
+// The batcher's lock guards holdings.
 type holdings struct {
 	of      *batcher
 	process int64 // what Redis knows this one by
@@ -68,15 +69,16 @@ type message struct {
 }
 
 const (
-	// slotLease is for how long Redis counts slots of a process that says nothing.
+	// slotLease is how long Redis counts the slots of a process that sends nothing.
 	slotLease = 10 * time.Second
 
-	// mostEnds is how many of the events that ended since the last message are told, the
-	// latest: all in all the others make little of the mean.
+	// mostEnds is how many ended events a message has, the latest ones. More would hardly
+	// change the mean.
 	mostEnds = 8
 )
 
-// renewEvery is when what Redis has heard is told anew, and walkEvery how often that is looked at.
+// renewEvery is when a holding is repeated, and walkEvery how often holdings are checked for
+// that.
 func (h *holdings) renewEvery() time.Duration { return h.lease / 4 }
 func (h *holdings) walkEvery() time.Duration  { return h.lease / 32 }
 
@@ -84,10 +86,10 @@ func newHoldings(of *batcher, lease time.Duration) holdings {
 	return holdings{of: of, process: rand.Int64N(1 << 53), lease: lease, claims: make(map[string]struct{})}
 }
 
-// isKnown reports whether Redis counts what is held.
+// isKnown reports whether Redis counts the slots that are held.
 func (h *holding) isKnown() bool { return h.held == h.told && !h.doubted }
 
-// find is the holding of an item's key, made if there is none.
+// find returns the holding of an item's key, and makes it if there is none.
 func (h *holdings) find(name string, tag keyfunc.Digest, q *limiter.Quota) *holding {
 	found := h.byName[name]
 	if found == nil {
@@ -100,7 +102,7 @@ func (h *holdings) find(name string, tag keyfunc.Digest, q *limiter.Quota) *hold
 	return found
 }
 
-// forget ends a holding of which nothing is held.
+// forget removes a holding without slots.
 func (h *holdings) forget(of *holding) {
 	delete(h.byName, of.name)
 	if len(h.byName) == 0 {
@@ -108,9 +110,9 @@ func (h *holdings) forget(of *holding) {
 	}
 }
 
-// isBusy reports whether g has to wait: a message about a key of its own is in flight, or a group
-// that came before it waits for that key. Without that, a group that needs several could be
-// overtaken for good.
+// isBusy reports whether g must wait: a message about one of its keys is in flight, or an
+// earlier group waits for one of its keys. Without the latter, a group with several keys could
+// be overtaken forever.
 func (h *holdings) isBusy(g *group) bool {
 	if len(h.byName) == 0 {
 		return false
@@ -185,7 +187,7 @@ func (h *holdings) end(b *batch) {
 	}
 }
 
-// lose is for a batch that is given up.
+// lose ends the messages of a batch that is given up.
 func (h *holdings) lose(b *batch) {
 	for _, m := range b.messages {
 		h.conclude(m, false)
@@ -212,7 +214,7 @@ func (h *holdings) conclude(m *message, heard bool) {
 	h.arm(h.walk)
 }
 
-// enqueue has Redis told of a holding, in a moment or with the next batch.
+// enqueue sends a message about a holding, alone after a moment or with the next batch.
 func (h *holdings) enqueue(of *holding) {
 	if of.queued != nil || of.message != nil {
 		return
@@ -225,7 +227,7 @@ func (h *holdings) enqueue(of *holding) {
 	h.arm(g.since.Add(linger))
 }
 
-// arm sees to it that tend runs at that time.
+// arm makes tend run at that time.
 func (h *holdings) arm(at time.Time) {
 	if !h.due.IsZero() && !at.Before(h.due) {
 		return
@@ -238,7 +240,7 @@ func (h *holdings) arm(at time.Time) {
 	}
 }
 
-// tend sends what no decision took along, and renews what it is time for.
+// tend sends messages that no decision took along, and repeats holdings that are due.
 func (h *holdings) tend() {
 	b := h.of
 	b.mu.Lock()
@@ -258,8 +260,8 @@ func (h *holdings) tend() {
 	}
 }
 
-// renew tells Redis anew what it may not have heard, or will forget, up to a batch of messages at once.
-// Redis has forgotten all in a lease after close.
+// renew repeats what Redis may not have received or will forget, up to a batch of messages at
+// once. After close it stops, once a lease has passed.
 func (h *holdings) renew(now time.Time) {
 	isClosed := !h.closed.IsZero()
 	if isClosed && now.Sub(h.closed) > h.lease {
@@ -287,7 +289,8 @@ func (h *holdings) renew(now time.Time) {
 	}
 }
 
-// release returns slots that were taken at that time, on Redis's clock, or 0.
+// release releases n slots that were acquired at that time on Redis's clock. The time is 0 if
+// it is unknown.
 func (b *batcher) release(name string, n, at int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -306,7 +309,7 @@ func (b *batcher) release(name string, n, at int64) {
 	h.enqueue(of)
 }
 
-// hold takes slots without asking.
+// hold acquires slots without asking for room.
 func (b *batcher) hold(name string, tag keyfunc.Digest, q *limiter.Quota, n int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -315,7 +318,7 @@ func (b *batcher) hold(name string, tag keyfunc.Digest, q *limiter.Quota, n int6
 	b.holdings.enqueue(of)
 }
 
-// close ends renewals, and reports whether Redis was told of all that was returned.
+// close ends renewals, and reports whether Redis has received all releases.
 func (b *batcher) close() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -330,7 +333,7 @@ func (b *batcher) close() bool {
 	return true
 }
 
-// holders are the batchers of a store that tell Redis of slots.
+// holders are the batchers of a store that have holdings.
 type holders struct {
 	mu sync.Mutex
 	of []*batcher
@@ -342,7 +345,7 @@ func (h *holders) add(batchers []*batcher) {
 	h.of = append(h.of, batchers...)
 }
 
-// close ends renewals, and reports whether Redis was told of all that was returned.
+// close ends renewals, and reports whether Redis has received all releases.
 func (h *holders) close() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -7,7 +7,8 @@ import (
 	"github.com/weirgo/weir/redis/internal/wire"
 )
 
-// A keyPart is the part of some charges that is on one key, and so in one slot and on one node.
+// A keyPart is the charges of a batch on one key, and so in one slot of a Cluster and on one
+// node.
 type keyPart struct {
 	key       string
 	charges   []limiter.Charge
@@ -34,8 +35,8 @@ func byKey(charges []limiter.Charge) []keyPart {
 	return parts
 }
 
-// decideSplit decides on charges that one script cannot reach together. Their parts go
-// out at the same time; if one is refused, or fails, what others took is given back.
+// decideSplit decides on charges that one script cannot reach together. Their parts go out at
+// the same time. If one is refused or fails, the others are refunded.
 func (s *store) decideSplit(ctx context.Context, charges []limiter.Charge, decisions []limiter.Decision, asked asking) error {
 	parts := byKey(charges)
 	for i := range parts {
@@ -63,8 +64,8 @@ func (s *store) decideSplit(ctx context.Context, charges []limiter.Charge, decis
 	return failed.err()
 }
 
-// failures are what parts of some charges failed of. As an error they tell package failover
-// which parts of the store that were, so that it goes on asking the others.
+// failures are the errors of the parts of a batch. As an error they tell package failover which
+// parts of the store failed, so that it goes on asking the others.
 type failures struct {
 	error
 	errs  []error
@@ -76,7 +77,7 @@ func (f *failures) add(part int, err error) {
 	f.parts |= 1 << part
 }
 
-// err is f as an error, if there was a failure.
+// err returns f if there was a failure, or nil.
 func (f *failures) err() error {
 	if f.errs == nil {
 		return nil
@@ -85,13 +86,13 @@ func (f *failures) err() error {
 	return f
 }
 
-// Parts is the set of parts of the store that failed.
+// Parts returns the set of parts of the store that failed.
 func (f *failures) Parts() uint64 { return f.parts }
 
 func (f *failures) Unwrap() []error { return f.errs }
 
-// undo gives back what parts took, and describes them as looks. It goes on when the
-// caller has left. What it cannot give back stays used, which admits nothing.
+// undo refunds the parts that were taken, and describes them as looks. It goes on after the
+// caller has left. Units that cannot be refunded stay used, which admits nothing.
 func (s *store) undo(parts []keyPart, asked asking) {
 	for i := range parts {
 		if p := &parts[i]; p.taken {

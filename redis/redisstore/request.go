@@ -34,7 +34,8 @@ type request struct {
 	failed error
 }
 
-// encode makes the arguments of the groups, for the server's time as far as it is known.
+// encode writes the script's arguments for the groups, for the server's time as far as it is
+// known.
 func (r *request) encode(now int64) {
 	items := 0
 	for _, g := range r.groups {
@@ -159,8 +160,8 @@ func (r *request) appendSlots(b, asks []byte) []byte {
 	return b
 }
 
-// A payload is an argument that tells its batch when it is sent: go-redis asks for the bytes
-// as it writes the command to a connection, which it may have had to make.
+// A payload is an argument that records when its batch is sent: go-redis asks for the bytes
+// when it writes the command to a connection, which it may have made first.
 type payload struct {
 	batch *batch // or nil
 	bytes []byte
@@ -174,8 +175,8 @@ func (p *payload) MarshalBinary() ([]byte, error) {
 	return p.bytes, nil
 }
 
-// costOf is an item's cost, or one that comes to the same and is below 2^53. What is settled
-// may be counted under a larger quota than the item's.
+// costOf returns an item's cost, or an equivalent cost below 2^53. The counter of a settlement
+// may be under a larger quota than the item's.
 func costOf(op op, it *item) int64 {
 	if op == settle {
 		const most = 1<<53 - 1

@@ -22,7 +22,8 @@ func newSender(t *wire.Transport, s *scripts) *sender {
 	return &sender{t, s, &counters.Clock{}, &atomic.Uint64{}}
 }
 
-// within is the sender with that deadline on round trips, and whether its client keeps it.
+// within returns the sender with that deadline on round trips, and reports whether its client
+// keeps deadlines.
 func (s *sender) within(timeout time.Duration) (*sender, bool) {
 	other := *s
 	transport, keeps := s.Transport.Within(timeout)
@@ -63,7 +64,7 @@ func (s *sender) send(b *batch, finished func()) {
 	}
 }
 
-// sendOnce brings requests to Redis, in one round trip for each server.
+// sendOnce sends requests to Redis, in one round trip for each server.
 func (s *sender) sendOnce(b *batch, requests []*request) {
 	var space [1]*wire.Request
 	all := space[:0]
@@ -81,7 +82,8 @@ func corrects(groups []*group) bool {
 	return slices.ContainsFunc(groups, func(g *group) bool { return g.op == settle })
 }
 
-// amend changes r so that it succeeds where Redis did not run it, and reports whether it could.
+// amend changes r so that it can succeed where Redis did not run it, and reports whether it
+// did.
 func (s *sender) amend(r *request, err error) bool {
 	switch {
 	case r.dated < counters.MostCorrections && s.outOfDate(r, err):
@@ -93,7 +95,7 @@ func (s *sender) amend(r *request, err error) bool {
 	return true
 }
 
-// outOfDate makes r anew for the time that Redis says it is, if that is what err says.
+// outOfDate encodes r again for Redis's time, if err says that r was for another time.
 func (s *sender) outOfDate(r *request, err error) bool {
 	now, ok := s.clock.Correct(err)
 	if !ok {

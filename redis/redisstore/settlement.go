@@ -10,14 +10,14 @@ import (
 	"github.com/weirgo/weir/limiter"
 )
 
-// A settlement is a correction of one charge. No caller waits for it. It goes with the next
-// batch, and so before the next decision on its counter, or alone after a moment.
+// A settlement corrects one charge, and no caller waits for it. It travels with the next batch,
+// before the next decision on its counter, or alone after a moment.
 type settlement struct {
 	store  *store
 	charge limiter.Charge
 }
 
-// end is for when g, the settlement's group, is answered or will not be.
+// end ends a settlement whose group g is answered or will not be.
 func (s *settlement) end(g *group) {
 	lost := g.err != nil || g.foreign() != ""
 	if s.store.denied != nil {
@@ -26,7 +26,7 @@ func (s *settlement) end(g *group) {
 	s.store.unsettled.remove(lost)
 }
 
-// settle sees to it that a settlement's group is sent.
+// settle queues a settlement's group.
 func (b *batcher) settle(g *group) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -53,10 +53,11 @@ func (b *batcher) isSettling(g *group) bool {
 	return len(b.settling) > 0 && slices.ContainsFunc(g.items, func(it item) bool { return b.settling[it.name] > 0 })
 }
 
-// mostUnsettled is how many settlements no caller waits for. Beyond that callers do.
+// mostUnsettled is how many settlements may wait without a caller. Callers of further
+// settlements wait.
 const mostUnsettled = 1024
 
-// unsettled counts settlements that no caller waits for.
+// unsettled counts settlements without a caller that waits.
 type unsettled struct {
 	count  atomic.Int64
 	lost   atomic.Uint64 // which Redis did not say that it has
@@ -79,8 +80,8 @@ func (u *unsettled) remove(lost bool) {
 	u.count.Add(-1)
 }
 
-// close ends settlements and renewals of slots, and waits until Redis has what was settled and
-// returned, up to a while.
+// close ends settlements without waiting and renewals of slots. It waits a while until Redis
+// has all settlements and releases.
 func (s *store) close(patience time.Duration) error {
 	s.unsettled.closed.Store(true)
 	for end := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {

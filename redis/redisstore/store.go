@@ -15,7 +15,7 @@ import (
 	"github.com/weirgo/weir/redis/internal/wire"
 )
 
-// store decides in Redis and knows nothing of outage policies.
+// store decides in Redis, without outage policies.
 type store struct {
 	names    counters.Names
 	sender   *sender
@@ -48,11 +48,11 @@ func (s *store) Within(timeout time.Duration) limiter.Store {
 	return &other
 }
 
-// batcher is that of the keys with this tag.
+// batcher returns the batcher of the keys with this tag.
 func (s *store) batcher(tag keyfunc.Digest) *batcher { return s.batchers[s.part(tag)] }
 
-// part is which of the batchers is that of a tag. In a Cluster each has a range of slots, which is
-// mostly on one node, so that a node that is gone holds up its own keys only.
+// part returns the number of a tag's batcher. In a Cluster each batcher has a range of slots,
+// which is mostly on one node, so a node that is down delays only its own keys.
 func (s *store) part(tag keyfunc.Digest) int {
 	if len(s.batchers) == 1 {
 		return 0
@@ -109,14 +109,14 @@ func (s *store) ask(ctx context.Context, op op, charges []limiter.Charge) (*grou
 	return g, s.check(ctx, g, s.batcher(g.tag).ask(ctx, g))
 }
 
-// send is ask without the waiting.
+// send is ask without waiting.
 func (s *store) send(op op, charges []limiter.Charge) *group {
 	g := s.group(op, charges)
 	s.batcher(g.tag).enqueue(g)
 	return g
 }
 
-// receive waits for what was sent.
+// receive waits for the answer to a group that was sent.
 func (s *store) receive(ctx context.Context, g *group) error {
 	return s.check(ctx, g, s.batcher(g.tag).await(ctx, g))
 }
@@ -134,7 +134,8 @@ func (s *store) group(op op, charges []limiter.Charge) *group {
 	return g
 }
 
-// check is why a group was not decided, if it was not. Then it is no longer the caller's.
+// check returns why a group was not decided, if it was not. The group is then no longer the
+// caller's.
 func (s *store) check(ctx context.Context, g *group, isAnswered bool) error {
 	if !isAnswered {
 		if err := ctx.Err(); err != nil {
@@ -155,7 +156,7 @@ func (s *store) check(ctx context.Context, g *group, isAnswered bool) error {
 	return nil
 }
 
-// A foreignError is about one key. Of the server it says nothing.
+// A foreignError is about one key, and says nothing about the server.
 type foreignError struct{ name string }
 
 func (e *foreignError) Error() string {
@@ -174,14 +175,14 @@ func (s *store) isForeign(name string) error {
 	return err
 }
 
-// doubt is for when Redis gave no answer, or could not decide.
+// doubt is called when Redis gave no answer, or could not decide.
 func (s *store) doubt() {
 	if s.denied != nil {
 		s.denied.doubt()
 	}
 }
 
-// conclude makes decisions of g's answer and ends g.
+// conclude turns g's answer into decisions and ends g.
 func (s *store) conclude(g *group, charges []limiter.Charge, decisions []limiter.Decision, asked asking) (taken bool) {
 	taken = g.answer.decide(charges, decisions)
 	if s.denied != nil {
@@ -199,7 +200,7 @@ func (s *store) Reset(ctx context.Context, charges []limiter.Charge) error {
 	return s.change(ctx, reset, charges)
 }
 
-// change is for what needs no decision.
+// change settles or resets charges. It waits for Redis.
 func (s *store) change(ctx context.Context, op op, charges []limiter.Charge) error {
 	if err := ctx.Err(); err != nil || len(charges) == 0 {
 		return err
