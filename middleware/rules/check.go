@@ -14,8 +14,7 @@ import (
 	"github.com/weirgo/weir/middleware/bans"
 )
 
-// A checker makes a middleware.Config of a file that was decoded, and notes what is wrong
-// with it.
+// A checker makes a middleware.Config of a decoded file, and records what is wrong with the file.
 type checker struct {
 	problems
 	warnings    problems // what can't be meant, but is no mistake
@@ -34,7 +33,7 @@ type checker struct {
 	readFile    func(name string) (path string, text []byte, err error) // nil: no file may be named
 }
 
-// check is what a file says, in the form in which package middleware takes it.
+// check turns the file into c.config.
 func (c *checker) check() {
 	if !c.doc.has("version") && c.doc.wrapped {
 		c.warnings.at(nil, "is read as version 1: write version: 1 above %s, so that later versions of this program read it alike", wrapper)
@@ -68,7 +67,7 @@ func (c *checker) check() {
 	}
 }
 
-// headers says which header fields are sent, and how.
+// headers makes Config.Headers.
 func (c *checker) headers() {
 	h := c.file.Headers
 	if h == nil {
@@ -87,7 +86,7 @@ func (c *checker) headers() {
 	}
 }
 
-// refusal is what a rule answers that denies, or limits.
+// refusal makes the Refusal of a rule, or of the whole file.
 func (c *checker) refusal(path []string, given *refusal, denies bool) (made middleware.Refusal) {
 	if given == nil {
 		return made
@@ -160,7 +159,7 @@ func (c *checker) place(at *place) {
 	}
 }
 
-// rule makes one of those for the same requests. It is only good for use if nothing is wrong.
+// rule makes a rule. It can be used only if nothing is wrong with the file.
 func (c *checker) rule(p *placed) middleware.Rule {
 	path, r, name := p.path, p.rule, p.name
 	made := middleware.Rule{
@@ -209,7 +208,7 @@ func (c *checker) rule(p *placed) middleware.Rule {
 	return made
 }
 
-// end is what a rule says of how requests end.
+// end makes the Counts of a rule.
 func (c *checker) end(path []string, r *rule, made *middleware.Rule) {
 	counts := sub(path, "counts")
 	if c.doc.has(counts...) && !c.noted(counts) {
@@ -227,7 +226,7 @@ func (c *checker) end(path []string, r *rule, made *middleware.Rule) {
 	}
 }
 
-// name checks a rule's name and notes it.
+// name checks a rule's name and records it.
 func (c *checker) name(path []string, name string) {
 	at := path
 	if named := sub(path, "name"); c.doc.has(named...) {
@@ -270,7 +269,7 @@ func (c *checker) escalate(p *placed, made *middleware.Rule) {
 	}
 }
 
-// fileTiers finds out which tiers there are.
+// fileTiers sets the tiers that exist.
 func (c *checker) fileTiers() {
 	c.tiers = c.options.Tiers
 	for _, tier := range slices.Sorted(maps.Keys(c.file.Tiers)) {
@@ -281,7 +280,7 @@ func (c *checker) fileTiers() {
 	}
 }
 
-// tier notes a tier that no request is ever in.
+// tier reports a tier that no request is ever in.
 func (c *checker) tier(path []string, tier string) {
 	switch {
 	case tier == "":
@@ -291,7 +290,7 @@ func (c *checker) tier(path []string, tier string) {
 	}
 }
 
-// proxies says whom the address of a client is believed from.
+// proxies sets whose headers name the client.
 func (c *checker) proxies() {
 	p := c.file.Proxies
 	if p == nil {
@@ -349,7 +348,7 @@ func texts(networks []network) (list []string) {
 	return list
 }
 
-// allow makes Config.Allow, and notes endpoints that it makes useless.
+// allow makes Config.Allow, and reports endpoints that it makes useless.
 func (c *checker) allow() {
 	a := c.file.Allow
 	if a == nil {
@@ -376,8 +375,8 @@ func (c *checker) allow() {
 	c.config.Allow = union(c.config.Allow, preflight, c.inNetworks(&exempt.networks), exempt.hasKey(from), onRoute)
 }
 
-// routes are those of a list that are good. They have no host, instead of which something
-// else may do. A route for every request is warned of with what follows from it.
+// routes returns the valid routes of a list. A route with a host is a problem, whose message ends with
+// instead. A route for every request is a warning, which ends with follows.
 func (c *checker) routes(list, texts []string, instead, follows string) (good []string) {
 	for i, text := range texts {
 		at := c.doc.element(list, i)
@@ -396,7 +395,7 @@ func (c *checker) routes(list, texts []string, instead, follows string) (good []
 	return good
 }
 
-// union leaves out what is nil, and is nil for none.
+// union matches what one of matches does. It is nil if all of them are.
 func union(matches ...middleware.Match) middleware.Match {
 	all := slices.DeleteFunc(anyOf(matches), func(match middleware.Match) bool { return match == nil })
 	switch len(all) {
@@ -408,7 +407,7 @@ func union(matches ...middleware.Match) middleware.Match {
 	return all
 }
 
-// anyOf matches what one of them does.
+// anyOf matches what one of its elements does.
 type anyOf []middleware.Match
 
 // Patterns are those of all; see [route.PatternsOf].

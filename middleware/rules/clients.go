@@ -17,7 +17,7 @@ import (
 	"github.com/weirgo/weir/middleware"
 )
 
-// A clientList is what a file bans, or never limits.
+// A clientList is the networks and keys that a file bans, or never limits.
 type clientList struct {
 	networks netw.Set
 	keys     map[string]struct{}
@@ -68,7 +68,7 @@ func (c *checker) clientList(section string, cidrs []network, keys []string, fil
 	return list
 }
 
-// keyFile calls add for each line of a file, and notes the first warning alone.
+// keyFile calls add for each line of a file. It reports only the first warning.
 func (c *checker) keyFile(at []string, name string, add func(line string) (warning string, err error)) {
 	if c.readFile == nil {
 		c.at(at, "cannot be used here: only rules in a file can name another file")
@@ -106,9 +106,9 @@ func (c *checker) keyFile(at []string, name string, add func(line string) (warni
 // comment begins a line or follows a space: a key may have a # in it.
 var comment = regexp.MustCompile(`(^|[ \t])#.*`)
 
-// readers returns the key functions that may return this key, by the parts they are made of. The
-// error says why no request can have it, and names the kind of the key alone: the rest may be a
-// credential, or a line of whatever file was named.
+// readers returns the key functions that may return this key, by their parts. The error says why no
+// request can have the key, and quotes only its kind: the rest may be a credential, or a line of a
+// wrong file.
 func (c *checker) readers(text string) (map[string]keyfunc.Func, error) {
 	kind, source, value := keyfunc.KindOf(text)
 	from := map[string]keyfunc.Func{}
@@ -145,7 +145,7 @@ var keySamples = map[string]string{
 	"method": "method:GET", "host": "host:example.com, in lower case and without a port", "route": "route:GET /search",
 }
 
-// isOfKind reports whether the keys of these parts may be of a kind that does not say its source.
+// isOfKind reports whether a key with this id may be of the kind join, apikey or fp.
 func isOfKind(id, kind string) bool {
 	switch joined := strings.Contains(id, partsSeparator); kind {
 	case "join":
@@ -204,12 +204,11 @@ func (c *checker) ban() {
 			return banned || own != nil && own(key)
 		}
 	}
-	// Networks are no DenyKey: that has every key of a request read, and one that fails refuses it.
+	// DenyKey cannot hold networks: it reads all keys of a request, and a key that fails refuses it.
 	c.config.Bans.Deny = union(c.config.Bans.Deny, c.inNetworks(&list.networks))
 }
 
-// allowed are the clients that a file never limits, and how a request's keys are read that may be
-// among theirs.
+// allowed returns the clients that a file never limits, and the functions that read their keys.
 func (c *checker) allowed(a *allowed) (list *clientList, from map[string]keyfunc.Func) {
 	from = map[string]keyfunc.Func{}
 	list = c.clientList("allow", a.CIDRs, a.Keys, a.File, func(text string) (warning string, err error) {
@@ -228,8 +227,8 @@ func (c *checker) allowed(a *allowed) (list *clientList, from map[string]keyfunc
 	return list, from
 }
 
-// hasKey reports whether a request has one of the keys; nil if there are none. A key that can't
-// be read is none of them, and so is one that may be another client's.
+// hasKey matches requests with one of the keys; it is nil without keys. A key that cannot be read, or that
+// may be another client's, does not match.
 func (l *clientList) hasKey(from map[string]keyfunc.Func) middleware.Match {
 	if len(l.keys) == 0 {
 		return nil
@@ -253,8 +252,7 @@ func (l *clientList) hasKey(from map[string]keyfunc.Func) middleware.Match {
 	})
 }
 
-// inNetworks reports whether a client's address is in one of the networks. It is nil if
-// there are none.
+// inNetworks matches clients with an address in one of the networks. It is nil without networks.
 func (c *checker) inNetworks(set *netw.Set) middleware.Match {
 	if set.Len() == 0 {
 		return nil

@@ -83,8 +83,8 @@ func Diff(before, after *Rules) []Change {
 
 const none = "none"
 
-// A leaf is a value of a file, or an element of a list: what it is compared by, and what is shown of
-// it. Of nothing the value is "".
+// A leaf is a value in a file, or an element of a list: the text to compare, which is "" for no value, and
+// the text to show.
 type leaf struct{ path, value, shown string }
 
 // compare has a change for each path whose leaves differ.
@@ -116,8 +116,8 @@ func compare(before, after []leaf) (changes []Change) {
 	return changes
 }
 
-// leavesOf are the leaves of a value that a document was read into. A pointer to a struct that
-// is nil has those of an empty one.
+// leavesOf returns the leaves of a value of a file. A nil pointer to a struct has the leaves of an empty
+// struct.
 func (r *Rules) leavesOf(path string, v reflect.Value, fallback string) (all []leaf) {
 	t := v.Type()
 	switch {
@@ -163,7 +163,7 @@ func keysOf(n int) string {
 	return fmt.Sprintf("%d keys", n)
 }
 
-// textOf is a value as it is written, or its default where it is not: "" for nothing.
+// textOf is the text of a value, or of its default if it is not set; "" for no value.
 func textOf(v reflect.Value, fallback string) string {
 	if v.Kind() == reflect.Pointer {
 		if v.IsNil() {
@@ -200,7 +200,7 @@ func defaultOf(t reflect.Type, fallback string) string {
 	return fallback
 }
 
-// sections are the leaves of all that is no rule.
+// sections are the leaves of all sections without rules.
 func (r *Rules) sections() []leaf {
 	all := r.leavesIn("", reflect.ValueOf(r.file).Elem(), append([]string{"version"}, ruleSections...)...)
 	if r.file.Overload != nil {
@@ -216,8 +216,8 @@ type description struct {
 	summary string
 }
 
-// described are all rules, by their paths. Of several at one place, those after the first have
-// their name in it.
+// described returns all rules by their paths. If a place has several rules, the paths after the first end
+// with the rule's name.
 func (r *Rules) described() map[string]*description {
 	all := map[string]*description{}
 	rules := r.rules()
@@ -267,12 +267,12 @@ func limitField(tier string) string {
 	return joinPath([]string{"tiers", tier, "limit"})
 }
 
-// others are the leaves of what a rule says beside its name, key, mode and limits.
+// others are the leaves of a rule's fields beside its name, key, mode and limits.
 func (r *Rules) others(prefix string, of *rule) []leaf {
 	return r.leavesIn(prefix, reflect.ValueOf(of).Elem(), append([]string{"name", "key", "mode", "tiers", "overrides", "concurrency"}, limitNames...)...)
 }
 
-// saidBy is what a rule of the file says beside its limit, where that is no default.
+// saidBy lists a rule's fields beside its limits that are not the default.
 func (r *Rules) saidBy(p *placed) (fields []string) {
 	if p.rule == nil {
 		return nil
@@ -295,7 +295,7 @@ func limitOf(a limiter.Allowance) string {
 	return text
 }
 
-// usedOf says what becomes of what was used, where a field of a rule changes.
+// usedOf says whether counters stay when a field of a rule changes.
 func usedOf(field string, b, a *description) Used {
 	used := usedBetween(b, a)
 	switch {
@@ -316,7 +316,7 @@ func usedOf(field string, b, a *description) Used {
 	return BeginsAnew // a tier with a limit of its own has a counter of its own
 }
 
-// usedBetween says what becomes of what was used of a rule that becomes another.
+// usedBetween says whether counters stay when rule b becomes rule a.
 func usedBetween(b, a *description) Used {
 	switch {
 	case !b.active() || !a.active():
@@ -338,8 +338,8 @@ func canBeSame(was, is []string) bool {
 	})
 }
 
-// hasNewWindow reports whether a limit has a window of which the counter had another name: those
-// after the first are named by it, and the first keeps that of the first, of whatever window.
+// hasNewWindow reports whether a window of a limit has a new counter. The first limit's counter keeps its
+// name with any window; counters of later limits are named by their window.
 func hasNewWindow(was, is limiter.Allowance) bool {
 	periods := func(a limiter.Allowance) (all []time.Duration) {
 		limits, _, _ := limiter.Split(a)

@@ -30,7 +30,7 @@ func (c *checker) endpoints() {
 	}
 }
 
-// patterns are the endpoints that are in force.
+// patterns returns the endpoints in force.
 func (c *checker) patterns() []*place {
 	return slices.DeleteFunc(slices.Clone(c.places), func(at *place) bool { return at.pattern == nil || at.isOff() })
 }
@@ -38,7 +38,7 @@ func (c *checker) patterns() []*place {
 // everything is the pattern of every request.
 var everything = route.Pattern{Below: true}
 
-// pattern is what a route says, if one can say it.
+// pattern parses a route, and reports problems and doubts.
 func (c *checker) pattern(at []string, text string) (route.Pattern, bool) {
 	pattern, err := route.ParseRule(text)
 	if err != nil {
@@ -49,7 +49,7 @@ func (c *checker) pattern(at []string, text string) (route.Pattern, bool) {
 	return pattern, true
 }
 
-// doubtPattern warns of what is a route, and hardly the one that is meant.
+// doubtPattern warns of a valid route that is probably not intended.
 func (c *checker) doubtPattern(at []string, text string, p *route.Pattern) {
 	place, slash := strings.CutSuffix(text, "/")
 	switch {
@@ -64,8 +64,8 @@ func (c *checker) doubtPattern(at []string, text string, p *route.Pattern) {
 	}
 }
 
-// parameters makes sure that a route has the parameters that its rules count by. A route below
-// the pattern may have more.
+// parameters checks that an endpoint has the parameters that its rules count by. Routes below a pattern
+// with a * may have more.
 func (c *checker) parameters(p *placed) {
 	if p.pattern == nil || p.pattern.Below {
 		return
@@ -86,7 +86,7 @@ func (c *checker) parameters(p *placed) {
 	}
 }
 
-// methods are those that HTTP and WebDAV know.
+// methods are the methods of HTTP and WebDAV.
 var methods = []string{
 	"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "CONNECT", "OPTIONS", "TRACE", "QUERY",
 	"COPY", "LOCK", "MKCOL", "MOVE", "PROPFIND", "PROPPATCH", "REPORT", "SEARCH", "UNLOCK",

@@ -10,11 +10,11 @@ import (
 	"time"
 )
 
-// defaultPoll is the time between two looks at files.
+// defaultPoll is the default time between two checks of files.
 const defaultPoll = time.Second
 
-// files are a rules file and those that it names, which are read from time to time rather than
-// watched: not every file system tells of changes, or of their times.
+// files are a rules file and the files that it names. They are read regularly and not watched, because not
+// every file system reports changes, or their times.
 type files struct {
 	path   string
 	others []string // that the rules named when they were last parsed
@@ -23,8 +23,8 @@ type files struct {
 	known [sha256.Size]byte // what was last parsed
 }
 
-// look reports whether the files have changed and stay so: two looks found the same, and other
-// than what was parsed. One may be in the middle of their being written.
+// look reports whether the files have changed and are complete: two looks in a row found the same contents,
+// which differ from those last parsed.
 func (f *files) look() bool {
 	before := f.found
 	text, err := readFile(f.path, maxBytes)
@@ -42,7 +42,7 @@ func (f *files) look() bool {
 	return f.found == before && f.found != f.known
 }
 
-// read is the rules in the files, or what is wrong with them.
+// read reads and checks the files.
 func (f *files) read(name string, o Options) (*Rules, error) {
 	rules, err := loadFile(f.path, name, o)
 	if rules == nil {
@@ -55,14 +55,14 @@ func (f *files) read(name string, o Options) (*Rules, error) {
 
 func digestOf(err error) [sha256.Size]byte { return sha256.Sum256([]byte(err.Error())) }
 
-// addOther adds a file that the rules name, or why it can't be read.
+// addOther adds to a digest a file that the rules name, or the error of reading it.
 func addOther(digest hash.Hash, text []byte, err error) {
 	fmt.Fprintf(digest, "\x00%d\x00%v\x00", len(text), err)
 	digest.Write(text)
 }
 
-// loadFile reads and checks the rules file at path, which messages call name. With an error
-// in the file, the Rules still tell which files it names; without Rules, it can't be read.
+// loadFile reads and checks the rules file at path, which messages call name. If the file has problems,
+// the Rules still hold the names of its files. If it cannot be read, there are no Rules.
 func loadFile(path, name string, o Options) (*Rules, error) {
 	text, err := readFile(path, maxBytes)
 	if err != nil {
@@ -77,8 +77,8 @@ func loadFile(path, name string, o Options) (*Rules, error) {
 	})
 }
 
-// mostBans is the length of a file of bans: what is longer was not written by people, and
-// takes long to read.
+// mostBans bounds the length of a file of bans: a longer one is probably a wrong file, and takes long to
+// read.
 const mostBans = 32 << 20
 
 func readFile(path string, most int64) ([]byte, error) {

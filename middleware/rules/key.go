@@ -17,7 +17,7 @@ type keys struct {
 	order []*knownKey
 }
 
-// A knownKey is a key that was made, in the order in which they were.
+// A knownKey is a key that was made.
 type knownKey struct {
 	id     string
 	f      keyfunc.Func
@@ -81,7 +81,7 @@ func orNone(f keyfunc.Func) keyfunc.Func {
 	}
 }
 
-// key is r's, or nil if something is wrong with it.
+// key makes a rule's key. It returns nil for one counter for all, or if something is wrong.
 func (c *checker) key(p *placed) keyfunc.Func {
 	path, parts := p.path, p.parts
 	if c.noted(sub(path, "key")) {
@@ -138,7 +138,7 @@ var (
 	alwaysKinds    = []string{"ip", "global", "fingerprint", "method"}                    // that every request has
 )
 
-// isOf reports whether a choice of a key is of these kinds. The application's own are of none.
+// isOf reports whether a choice of a key is of these kinds. The application's own keys have no kind.
 func (c *checker) isOf(choice string, kinds []string) bool {
 	kind, _, _ := strings.Cut(choice, ":")
 	kind, _, _ = strings.Cut(strings.TrimSpace(kind), "/") // a network is ip/24/48
@@ -160,7 +160,7 @@ func (c *checker) isAlways(part string, kinds []string) bool {
 	return !slices.ContainsFunc(choices(part), func(choice string) bool { return !c.isOf(choice, kinds) })
 }
 
-// isShared reports whether a key never tells the clients of a route or a host apart.
+// isShared reports whether unrelated clients always share the key.
 func (c *checker) isShared(parts []string) bool {
 	return len(parts) > 0 && !slices.ContainsFunc(parts, func(part string) bool { return !c.isAlways(part, sharedKinds) })
 }

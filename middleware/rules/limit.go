@@ -2,8 +2,7 @@ package rules
 
 import "github.com/weirgo/weir/limiter"
 
-// limits makes those of f, or none where there need not be any. What is wrong is noted, and none
-// returned.
+// limits makes the limits of f. With none, f may have no limit. It returns nil if something is wrong.
 func (c *checker) limits(path []string, f *limitFields, none bool) (several []limiter.Limit) {
 	at := sub(path, "limits")
 	if !c.doc.has(at...) {
@@ -41,7 +40,7 @@ func (c *checker) limits(path []string, f *limitFields, none bool) (several []li
 	return several
 }
 
-// limit makes one of either spelling. What is wrong is noted, and the zero Limit returned.
+// limit makes the limit of f, in either spelling. It returns the zero Limit if something is wrong.
 func (c *checker) limit(path []string, f *limitFields) (l limiter.Limit) {
 	for _, field := range limitNames {
 		if c.noted(sub(path, field)) {
@@ -101,8 +100,7 @@ func (c *checker) limit(path []string, f *limitFields) (l limiter.Limit) {
 	return l
 }
 
-// concurrency is how many requests may be in progress at once, and how many wait. What is wrong
-// is noted, and the zero Concurrency returned.
+// concurrency makes the Concurrency of f. It returns the zero Concurrency if something is wrong.
 func (c *checker) concurrency(path []string, f *limitFields) (of limiter.Concurrency) {
 	path = sub(path, "concurrency")
 	given := f.Concurrency

@@ -7,7 +7,7 @@ import (
 	"github.com/weirgo/weir/middleware"
 )
 
-// doubts warns of what is valid and hardly meant, beside what is warned of where it is read.
+// doubts warns of what is valid and probably not intended, if that needs several rules to see.
 func (c *checker) doubts() {
 	// Every request meets the rules of global, and those of its endpoint or of default.
 	held := c.limitsAll(c.places[0]) || slices.ContainsFunc(c.options.Config.Rules, func(r middleware.Rule) bool {
@@ -47,8 +47,8 @@ func (c *checker) skips(p *placed) bool {
 	return p.enforces() && p.NoKey == "skip" && len(p.parts) > 0 && c.canBe(p.parts, alwaysKinds) == ""
 }
 
-// doubtHosts warns of the first limit for a host, which is whatever a client writes, that has
-// nothing behind it for other hosts.
+// doubtHosts warns of the first limit for a host without a limit for other hosts: clients can send any
+// host.
 func (c *checker) doubtHosts() {
 	const enough = 100 // each is compared with all others
 	all := c.patterns()
@@ -65,7 +65,7 @@ func (c *checker) doubtHosts() {
 	}
 }
 
-// doubtChoices warns of a key behind one that every request has.
+// doubtChoices warns of a choice that is never reached, behind one that every request has.
 func (c *checker) doubtChoices(p *placed) {
 	for i, part := range p.Key {
 		all := choices(part)
@@ -76,7 +76,7 @@ func (c *checker) doubtChoices(p *placed) {
 	}
 }
 
-// doubtKey warns of a key that a client can make up.
+// doubtKey warns of a key that a client can forge.
 func (c *checker) doubtKey(p *placed) {
 	part := c.canBe(p.parts, uncheckedKinds)
 	if part == "" {
@@ -104,7 +104,7 @@ func (c *checker) holdEach(at *place) bool {
 	})
 }
 
-// doubtNetworks warns of networks that are allowed, and a proxy's too.
+// doubtNetworks warns of allowed networks with a trusted proxy in them.
 func (c *checker) doubtNetworks() {
 	a, p := c.file.Allow, c.file.Proxies
 	if a == nil || p == nil {
@@ -122,15 +122,15 @@ func (c *checker) doubtNetworks() {
 	}
 }
 
-// doubtCost warns of a cost that clients name.
+// doubtCost warns of a cost that the client chooses.
 func (c *checker) doubtCost(path []string, given *cost, header string) {
 	if header != contentLength && !given.Settle {
 		c.warnings.at(sub(path, "header"), "is what the client says, and one that says less pays less: have your proxy set it, or settle what a request really cost")
 	}
 }
 
-// told is a key for messages and names: without what stands behind apikey, which may be the credential in
-// place of the name of its field.
+// told is a key for messages and names. It leaves out the text behind apikey, which may be a credential in
+// place of the header's name.
 func told(and string, parts []string) string {
 	var b strings.Builder
 	for i, part := range parts {

@@ -7,7 +7,7 @@ import (
 	"github.com/weirgo/weir/middleware"
 )
 
-// A bound is what Options.Overload made, and of what.
+// A bound is the limiter that Options.Overload made, and the section that it was made of.
 type bound struct {
 	of *overload
 	is middleware.Overload
@@ -54,7 +54,7 @@ func (c *checker) overload() {
 	c.config.Overload = c.bound.is
 }
 
-// priority checks the tiers in their order.
+// priority checks the tiers.
 func (c *checker) priority(path []string, tiers []string) {
 	for i, tier := range tiers {
 		at := c.doc.element(path, i)

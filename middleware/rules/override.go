@@ -14,7 +14,7 @@ import (
 	"github.com/weirgo/weir/middleware"
 )
 
-// allowance is what a tier or a single key has: what is written for it, and else what its rule has.
+// allowance makes the limits of a tier or a single key: its own, and the rule's where it has none.
 func (c *checker) allowance(path []string, f *limitFields, limits []limiter.Limit, atOnce limiter.Concurrency) limiter.Allowance {
 	if given := c.limits(path, f, false); given != nil {
 		limits = given
@@ -25,7 +25,7 @@ func (c *checker) allowance(path []string, f *limitFields, limits []limiter.Limi
 	return limiter.Join(limits, atOnce)
 }
 
-// overrides are what single keys of a rule have.
+// overrides makes the limits of single keys of a rule.
 func (c *checker) overrides(p *placed, limits []limiter.Limit, atOnce limiter.Concurrency) middleware.LimitMap {
 	path, parts := sub(p.path, "overrides"), p.parts
 	if len(p.Overrides) > 0 && len(parts) == 0 {
@@ -54,8 +54,8 @@ func (c *checker) overrides(p *placed, limits []limiter.Limit, atOnce limiter.Co
 	return made
 }
 
-// keyOf is the key that a request has under a rule's key of these parts, as a person writes it.
-// Errors do not quote it.
+// keyOf returns the key that text names, if a rule with a key of these parts can have it. Errors do not
+// quote text.
 func (c *checker) keyOf(parts []string, text string) (string, error) {
 	kind, source, _ := keyfunc.KindOf(text)
 	if len(parts) > 1 && kind == "join" {

@@ -13,7 +13,7 @@ import (
 // ruleSections are the sections that have rules, in their order.
 var ruleSections = []string{"global", "tiers", "endpoints", "default", "descriptors"}
 
-// A place is where rules for the same requests stand in a file.
+// A place holds the rules for the same requests: a section, a tier or an endpoint.
 type place struct {
 	section string   // global, tiers, endpoints or default
 	of      string   // the tier, or the endpoint
@@ -22,12 +22,12 @@ type place struct {
 	pattern *route.Pattern // of an endpoint; nil if something is wrong with it
 }
 
-// isOff reports whether all rules of a place are off, which is as if it were not there.
+// isOff reports whether all rules of a place are off. The place is then ignored.
 func (at *place) isOff() bool {
 	return !slices.ContainsFunc(at.rules, func(p placed) bool { return p.Mode != "off" })
 }
 
-// A placed rule is one with what its place says of it.
+// A placed rule is a rule with its place in the file.
 type placed struct {
 	*place
 	*rule
@@ -38,14 +38,14 @@ type placed struct {
 	made middleware.Rule // for package middleware, as if the mode were not deny
 }
 
-// limits are the rule's, by tier: "" is for requests in no other one.
+// limits are the rule's limits by tier; "" is for requests in no other tier.
 func (p *placed) limits() map[string]limiter.Allowance {
 	all := map[string]limiter.Allowance{"": p.made.Limit}
 	maps.Copy(all, p.made.Tiers)
 	return all
 }
 
-// places are all that a file has, in the order of its sections.
+// places returns all places of a file, in the order of its sections.
 func (f *file) places(doc *document) (all []*place) {
 	add := func(section, of, name string, path []string, list ruleList, fallback []string) {
 		at := &place{section: section, of: of, path: path}
@@ -70,7 +70,7 @@ func (f *file) places(doc *document) (all []*place) {
 	return all
 }
 
-// rules are those of all places.
+// rules returns the rules of all places.
 func (r *Rules) rules() (all []*placed) {
 	for _, at := range r.places {
 		for i := range at.rules {
@@ -85,7 +85,7 @@ func (p *placed) enforces() bool { return p.Mode == "" || p.Mode == "enforce" }
 
 func (p *placed) active() bool { return p.Mode != "off" && p.Mode != "deny" }
 
-// choices are what a part of a key can be, in the order in which they are tried.
+// choices are the alternatives of a part of a key, in the order in which they are tried.
 func choices(part string) []string {
 	all := strings.Split(part, "|")
 	for i := range all {

@@ -15,9 +15,9 @@ import (
 	"github.com/weirgo/weir/middleware"
 )
 
-// What is written as one word in a rules file.
+// The types of this file read themselves from one word or text.
 
-// limitText is a limit in one piece.
+// limitText is a limit as text.
 type limitText struct{ limiter.Limit }
 
 func (l *limitText) UnmarshalText(text []byte) error { return inWords(l.Limit.UnmarshalText(text)) }
@@ -38,7 +38,7 @@ func (p *period) UnmarshalText(text []byte) (err error) {
 	return inWords(err)
 }
 
-// window is a period, or that of a calendar.
+// window is a period, or a week, month or year of the calendar.
 type window struct{ of limiter.Limit }
 
 func (w *window) UnmarshalText(text []byte) (err error) {
@@ -53,7 +53,7 @@ func (w *window) UnmarshalText(text []byte) (err error) {
 	return err
 }
 
-// inFile is the text of an error of another package, in the words of a file.
+// inFile is the text of another package's error, with the names that a file uses.
 func inFile(err error) string { return invalid.In(words, err) }
 
 // words are what a file calls the fields and options of other packages.
@@ -90,7 +90,7 @@ func (a *algorithm) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// What words of a file stand for. An empty one, or one that is wrong, is the first.
+// The meanings of words in a file. An empty or wrong word means the zero value.
 var (
 	families = map[string]middleware.Dialect{"legacy": middleware.HeadersLegacy, "draft": middleware.HeadersDraft11, "none": middleware.HeadersNone}
 	modes    = map[string]middleware.Mode{"shadow": middleware.Shadow, "deny": middleware.Deny}
@@ -98,7 +98,7 @@ var (
 	outages  = map[string]limiter.Outage{"open": limiter.FailOpen, "closed": limiter.FailClosed}
 )
 
-// answers are some that count, by their status.
+// answers is a status or a class of statuses that counts.
 type answers struct{ text string }
 
 func (a *answers) UnmarshalText(text []byte) error {
@@ -109,7 +109,7 @@ func (a *answers) UnmarshalText(text []byte) error {
 
 func (a answers) String() string { return a.text }
 
-// percent is how much is used; 0 is off.
+// percent is from 1 to 99; 0 is off.
 type percent int
 
 func (p *percent) UnmarshalText(text []byte) error {
@@ -144,7 +144,7 @@ func (f *factor) UnmarshalText(text []byte) (err error) {
 
 func (f factor) String() string { return strconv.FormatFloat(f.float64, 'f', -1, 64) }
 
-// size is a number of bytes, or of whatever else.
+// size is a number, which may have a unit of bytes.
 type size struct{ n int64 }
 
 var sizeUnits = map[string]int64{
@@ -168,8 +168,7 @@ func (s size) String() string { return strconv.FormatInt(s.n, 10) }
 // network is a CIDR, or an address.
 type network struct{ netip.Prefix }
 
-// UnmarshalText does not quote what it can't read: lists of networks stand beside lists of
-// keys.
+// UnmarshalText never quotes text: it may be a key that stands in a list of networks by mistake.
 func (n *network) UnmarshalText(text []byte) (err error) {
 	if n.Prefix, err = netw.Parse(string(text)); err != nil {
 		return err
