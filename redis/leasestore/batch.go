@@ -10,7 +10,7 @@ import (
 // How charges are decided on together: first those that can be paid for with units in hand, and
 // then the rest, by Redis.
 
-// A part is what is known of one charge.
+// A part is what is known of one charge of a batch.
 type part struct {
 	plan *plan // nil: it is exact
 	done bool  // decided with what was in hand
@@ -58,7 +58,7 @@ func (s *Store) Decide(ctx context.Context, charges []limiter.Charge, decisions 
 	return b.ask(ctx)
 }
 
-// A batch is charges of which some are leased.
+// A batch is charges of which at least one is leased.
 type batch struct {
 	*Store
 	charges   []limiter.Charge
@@ -86,7 +86,7 @@ func (b *batch) ask(ctx context.Context) error {
 	return nil
 }
 
-// decideExactly has Redis decide on some of the charges, less what was in hand for them, and fills
+// decideExactly has Redis decide on some charges, without the units in hand for them, and fills
 // in their decisions.
 func (b *batch) decideExactly(ctx context.Context, numbers []int) (taken bool, _ error) {
 	charges := make([]limiter.Charge, len(numbers))
@@ -104,7 +104,8 @@ func (b *batch) decideExactly(ctx context.Context, numbers []int) (taken bool, _
 	return taken, err
 }
 
-// settleAsked ends what Redis was asked about: what was in hand is spent or put back.
+// settleAsked ends the parts that Redis was asked about: their units in hand are spent or put
+// back.
 func (b *batch) settleAsked(taken bool) {
 	for i := range b.parts {
 		p := &b.parts[i]
@@ -117,7 +118,7 @@ func (b *batch) settleAsked(taken bool) {
 	}
 }
 
-// release puts back what was taken out of hand.
+// release puts back the units that were taken out of hand.
 func (b *batch) release() {
 	for i := range b.parts {
 		if p := &b.parts[i]; p.plan != nil {
@@ -127,7 +128,7 @@ func (b *batch) release() {
 	}
 }
 
-// look puts back what was spent, and describes it as looked at.
+// look puts back the units that were spent, and describes their charges as looks.
 func (b *batch) look() {
 	for i := range b.parts {
 		p := &b.parts[i]

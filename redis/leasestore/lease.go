@@ -8,22 +8,21 @@ import (
 
 // How a leased charge is decided on, with what is in hand.
 
-// A hand is units that were taken out of an entry's for one charge, and Redis's time when they
-// were granted.
+// A hand is units in hand that one charge uses, and Redis's time when they were granted.
 type hand struct{ units, since int64 }
 
-// date has a decision on what was missing beside h say when all of it was counted. Of a window it is the
-// earlier of two times, or units of the window before could be refunded to the next. Of a bucket
-// it is the later, as the bucket may have been almost empty at the earlier, and more than was in
-// it then is not refunded.
+// date sets the time at which all units of a decision were counted: those in h and those that
+// Redis took. For a window it is the earlier time, or units of the previous window could be
+// refunded to the next. For a bucket it is the later time: the bucket may have been almost
+// empty at the earlier one, and then less would be refunded.
 func (h hand) date(p *plan, d *limiter.Decision) {
 	if h.units > 0 && d.Receipt.By == limiter.ByStore && p.windows {
 		d.Receipt.At = h.since
 	}
 }
 
-// spend decides on a charge from what is in hand, if it can. Else it takes of that as much as there
-// is, for the caller to add to.
+// spend decides on a charge with the units in hand, if there are enough. Otherwise it takes all
+// units in hand, and Redis must add the rest.
 func (s *Store) spend(p *plan, c *limiter.Charge, d *limiter.Decision) (done bool, h hand) {
 	hash := s.hash(p, c.Key)
 	sh := s.table.shard(hash)
@@ -75,15 +74,15 @@ func (s *Store) spendFrom(sh *shard, e *entry, cell uint32, p *plan, cost int64,
 	return false, h
 }
 
-// touch counts an event that is asked for.
+// touch counts an event that asks for the key.
 func (e *entry) touch(p *plan, cost, now int64) {
 	e.touched = now
 	e.sights = min(e.sights, 1) + 1
 	e.recent = min(e.recent+min(cost, p.capacity), p.capacity)
 }
 
-// expire takes units out of hand, those that are due or all of them. They are returned, unless
-// it has been up for so long that they no longer count as held.
+// expire takes units out of hand: those whose lease has ended, or all of them. They are
+// returned, unless their lease ended so long ago that Redis no longer counts them as held.
 func (e *entry) expire(now int64, all bool) {
 	if e.stock > 0 && (all || now >= e.until) {
 		e.back += e.stock
@@ -94,8 +93,8 @@ func (e *entry) expire(now int64, all bool) {
 	}
 }
 
-// view is the state of the counter as Redis would see it at a time, had it never granted
-// what is in hand.
+// view returns the state of the counter as Redis would see it at that time if it had never
+// granted the units in hand.
 func (e *entry) view(p *plan, at int64) limiter.State {
 	s := e.state()
 	if p.windows && !p.sameWindow(e.said.now, at) {
@@ -104,17 +103,17 @@ func (e *entry) view(p *plan, at int64) limiter.State {
 	return p.quota.Settle(s, at, limiter.Settlement{Charge: limiter.Charge{Cost: e.stock}})
 }
 
-// describe fills in the decision on what was admitted, or on a look: as of when Redis was
-// last heard, but for what this process has spent since.
+// describe fills in the decision on an admitted event or a look: the last answer of Redis, less
+// what this process has spent since.
 func (e *entry) describe(p *plan, now int64, d *limiter.Decision) {
 	at := e.earliest(now)
 	*d = p.quota.Describe(e.view(p, at), at, 0, true)
 }
 
-// asked is told what came of a charge that Redis was asked about, and says how much is in
-// hand. What was taken out of it is put back unless the charge was taken. A key that was not known
-// is from now on; one sight of it leases nothing. Where Redis has not decided, it has charged
-// nothing, and what it said before is no answer any more.
+// asked notes the result of a charge that Redis was asked about, and returns how many units are
+// in hand. Units that the charge used are put back unless the charge was taken. An unknown key
+// becomes known, but one request leases nothing. If Redis did not decide, it charged nothing,
+// and its earlier answer is out of date.
 func (s *Store) asked(p *plan, key string, cost int64, h hand, taken, undecided bool) (inHand int64) {
 	hash := s.hash(p, key)
 	sh := s.table.shard(hash)
@@ -149,7 +148,7 @@ func (s *Store) asked(p *plan, key string, cost int64, h hand, taken, undecided 
 	return e.stock
 }
 
-// addHand counts what is in hand as remaining, in a decision of Redis's.
+// addHand adds the units in hand to Remaining, in a decision of Redis.
 func addHand(d *limiter.Decision, p *plan, inHand int64) {
 	if inHand == 0 || d.Degraded {
 		return
@@ -163,9 +162,9 @@ func addHand(d *limiter.Decision, p *plan, inHand int64) {
 	}
 }
 
-// surrender takes all out of hand that is held of a key, says how much that was, and
-// forgets what is known. Units of a window that is gone are not among them. Those that are
-// granted at this moment are kept, unless the counter that they are charged to is reset.
+// surrender takes all units of a key out of hand, returns how many there were, and forgets what
+// Redis said. Units of a window that has ended do not count. Units that Redis is granting at
+// this moment are kept, unless the key is reset.
 func (s *Store) surrender(p *plan, key string, isReset bool) (units int64) {
 	hash := s.hash(p, key)
 	sh := s.table.shard(hash)
@@ -188,8 +187,8 @@ func (s *Store) surrender(p *plan, key string, isReset bool) (units int64) {
 	return units
 }
 
-// settleInHand takes what a settlement owes out of hand, as far as there is any, and leaves the
-// rest for Redis, which has counted what was taken.
+// settleInHand pays a settlement's debt with units in hand, as far as there are any, and leaves
+// the rest for Redis.
 func (s *Store) settleInHand(p *plan, c *limiter.Settlement) {
 	hash := s.hash(p, c.Key)
 	sh := s.table.shard(hash)

@@ -27,8 +27,7 @@ var leaseScript = wire.NewScript(
 // format is the version of the lists of holders in Redis. A change of what is written changes it.
 const format = "1"
 
-// A redisLedger is a [ledger]: it asks Redis for units ahead. It knows nothing of outage
-// policies: what it cannot do is an error.
+// A redisLedger is a [ledger] in Redis. It has no outage policies: a failure is an error.
 type redisLedger struct {
 	names     counters.Names
 	transport *wire.Transport
@@ -39,9 +38,10 @@ type redisLedger struct {
 	trips     atomic.Uint64
 }
 
-// newLedger returns the ledger of a process that holds units for life at most, each trip of
-// which ends after timeout. All processes together hold no more than percent of what a limit
-// lets pass at once. What is returned twice would be admitted twice, so nothing is sent twice.
+// newLedger returns the ledger of a process. Its leases last for life at most, and its trips
+// end after timeout. All processes together hold no more than percent of what a limit lets pass
+// at once. Nothing is sent twice, because units that are returned twice would be admitted
+// twice.
 func newLedger(client redis.UniversalClient, names counters.Names, percent int, life, timeout time.Duration) *redisLedger {
 	l := &redisLedger{
 		names: names, transport: wire.NewTransport(client).Bounded(timeout),
@@ -51,11 +51,11 @@ func newLedger(client redis.UniversalClient, names counters.Names, percent int, 
 	return l
 }
 
-// holdersOf names the list of a counter's holders. No counter has such a name: a tier's name is
-// not empty, and has no colon.
+// holdersOf returns the name of the list of a counter's holders. No counter has such a name: a
+// tier's name is not empty, and has no colon.
 func holdersOf(counter string) string { return counter + "::lease:" + format }
 
-// Trips is how many scripts were sent to Redis.
+// Trips returns how many scripts were sent to Redis.
 func (l *redisLedger) Trips() uint64 { return l.trips.Load() }
 
 // Tag stands for a key in Redis.
@@ -83,12 +83,13 @@ type lease struct {
 	state   limiter.State
 }
 
-// leasesInScript bounds how long a script runs: some 6 microseconds for each.
+// leasesInScript bounds how long a script runs: some 6 microseconds for each lease.
 const leasesInScript = 256
 
-// Settle brings leases to Redis, in as many scripts as it takes, in one pipeline. In a Cluster and
-// a Ring each lease has a script of its own. Leases that are not done when there is an error may have
-// been heard of all the same: what they returned is returned, and what they were granted is lost.
+// Settle sends leases to Redis, in as many scripts as needed, in one pipeline. In a Cluster and
+// a Ring each lease has a script of its own. If there is an error, Redis may have received
+// leases that are not done: their returned units are returned, and their granted units are
+// lost.
 func (l *redisLedger) Settle(ctx context.Context, leases []lease) error {
 	most := leasesInScript
 	if l.transport.Split {
@@ -167,7 +168,7 @@ func (l *redisLedger) encode(leases []lease, now int64) (keys []string, argument
 	return keys, b
 }
 
-// read takes in the script's reply: its time, and 32 bytes for each lease.
+// read reads the script's reply: its time, and 32 bytes for each lease.
 func read(reply string, leases []lease) bool {
 	if len(reply) != 8+32*len(leases) {
 		return false

@@ -10,7 +10,7 @@ import (
 	"github.com/weirgo/weir/limiter"
 )
 
-// A plan is how the counters of a quota are decided on.
+// A plan says how the counters of a quota are decided on.
 type plan struct {
 	planName
 	quota    *limiter.Quota
@@ -23,7 +23,7 @@ type plan struct {
 	windows  bool  // it has some: it is no bucket
 }
 
-// What tells plans apart.
+// A planName is what distinguishes plans.
 type planName struct {
 	rule, tier string
 	limit      limiter.Limit
@@ -32,8 +32,8 @@ type planName struct {
 	inFlight   bool
 }
 
-// isOf reports whether a counter of p's is one of other's, with the same limit: rules that are read
-// anew make new quotas.
+// isOf reports whether p and other have the same counters and limit. Rules that are read again
+// make new quotas.
 func (p *plan) isOf(other *plan) bool { return p == other || p.planName == other.planName }
 
 // plans holds a plan for each quota.
@@ -55,7 +55,7 @@ const (
 	mostChunk = 20
 )
 
-// of is the hot path's.
+// of returns q's plan. It is on the hot path.
 func (ps *plans) of(q *limiter.Quota) *plan {
 	if p, ok := ps.known.Load(q); ok {
 		return p.(*plan)
@@ -108,7 +108,7 @@ func check(l limiter.Limit) error {
 	return nil
 }
 
-// sameWindow reports whether two times of Redis's are in one of p's windows.
+// sameWindow reports whether two of Redis's times are in the same window of p.
 func (p *plan) sameWindow(a, b int64) bool {
 	start, end := p.quota.WindowAt(a)
 	return start <= b && b < end

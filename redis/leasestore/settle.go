@@ -11,8 +11,8 @@ const (
 	sweepEvery   = 250 * time.Millisecond // how often entries are looked at that are not asked for
 )
 
-// loop is the Store's goroutine: it settles leases, and nothing else does while it runs. Without
-// requests it sleeps.
+// loop is the Store's goroutine. Only it settles leases while it runs. Without requests it
+// sleeps.
 func (s *Store) loop() {
 	defer close(s.ended)
 	pause := tick // between settlements; longer while they fail
@@ -40,7 +40,7 @@ func (s *Store) loop() {
 	}
 }
 
-// wakeLoop has the loop settle soon.
+// wakeLoop makes the loop settle soon.
 func (s *Store) wakeLoop() {
 	select {
 	case s.wake <- struct{}{}:
@@ -48,7 +48,7 @@ func (s *Store) wakeLoop() {
 	}
 }
 
-// list has the loop look at an entry next. The shard is locked.
+// list makes the loop check an entry next. The shard is locked.
 func (s *Store) list(sh *shard, e *entry, cell uint32) {
 	if !e.listed {
 		e.listed = true
@@ -57,21 +57,21 @@ func (s *Store) list(sh *shard, e *entry, cell uint32) {
 	}
 }
 
-// A round is what the loop brings to Redis at once.
+// A round is what the loop sends to Redis at once.
 type round struct {
 	leases []lease
 	of     []uint64 // their hashes
 }
 
-// mostInRound bounds a round; what does not fit is in the next one.
+// mostInRound is the most leases in a round. Further leases go in the next one.
 const mostInRound = 2048
 
 func (r *round) reset() {
 	r.leases, r.of = r.leases[:0], r.of[:0]
 }
 
-// settle is one round of leases: of those that are due or, when the Store closes, of all, which are
-// then returned. It says how many there were.
+// settle makes one round of the leases that are due, or of all leases when the Store closes,
+// which are then returned. It returns how many there were.
 func (s *Store) settle(timeout time.Duration, isClosing bool) (count int, err error) {
 	r := &s.rounds
 	r.reset()
@@ -90,7 +90,7 @@ func (s *Store) settle(timeout time.Duration, isClosing bool) (count int, err er
 	return len(r.leases), err
 }
 
-// gather collects what listed entries want of Redis.
+// gather collects the leases of listed entries.
 func (s *Store) gather(r *round, isClosing bool) {
 	isSweep := isClosing || time.Since(s.swept) >= sweepEvery
 	if isSweep {
@@ -118,10 +118,10 @@ func (s *Store) gather(r *round, isClosing bool) {
 	}
 }
 
-// isIdle reports that nobody has asked for the key for so long that all units are returned.
+// isIdle reports whether nobody has asked for the key for so long that all units are returned.
 func (e *entry) isIdle(now int64) bool { return now-e.touched > life.Microseconds()/2 }
 
-// sweep lists entries that are not asked for and hold units, and forgets the others in the end.
+// sweep lists entries that hold units and that nobody asks for, and later removes them.
 func (s *Store) sweep(sh *shard, now int64, isClosing bool) {
 	for i := range sh.cells {
 		e := &sh.cells[i]
@@ -137,7 +137,7 @@ func (s *Store) sweep(sh *shard, now int64, isClosing bool) {
 	}
 }
 
-// propose adds to r what is to be settled about an entry, if anything is.
+// propose adds an entry's lease to r, if one is due.
 func (s *Store) propose(r *round, e *entry, now int64, isIdle bool) {
 	if e.settling != idle {
 		return
@@ -156,8 +156,8 @@ func (s *Store) propose(r *round, e *entry, now int64, isIdle bool) {
 	r.of = append(r.of, e.hash)
 }
 
-// proposeAsked is propose for an entry that was asked for: it wants units before it runs
-// out, returns those that others are short of, or keeps what it has for longer.
+// proposeAsked is propose for an entry that requests ask for. It asks for units before they run
+// out, returns units that other processes need, or extends the lease.
 func (e *entry) proposeAsked(l *lease, p *plan, now int64) (due bool) {
 	e.measure(now)
 	need := max(1, min(int64(math.Ceil(e.rate*horizon.Seconds())), p.room))
@@ -180,15 +180,15 @@ func (e *entry) proposeAsked(l *lease, p *plan, now int64) (due bool) {
 	}
 }
 
-// inUse is how many units of the limit are in use by what Redis said last.
+// inUse returns how many units of the limit are in use, by Redis's last answer.
 func (e *entry) inUse(p *plan, now int64) int64 {
 	at := e.earliest(now)
 	d := p.quota.Describe(e.state(), at, 0, true)
 	return p.capacity - max(0, d.Remaining)
 }
 
-// measure brings the estimate of the demand up to date: at once halfway to more, and slowly
-// to less.
+// measure updates the estimate of the demand: halfway to a higher rate at once, and slowly to a
+// lower one.
 func (e *entry) measure(now int64) {
 	passed := float64(max(now-e.counted, tick.Microseconds()/2)) / 1e6
 	rate := float64(e.recent) / passed
@@ -200,7 +200,7 @@ func (e *entry) measure(now int64) {
 	e.recent, e.counted = 0, now
 }
 
-// settled takes in what Redis said about a lease.
+// settled applies Redis's answer about a lease.
 func (s *Store) settled(l *lease, hash uint64, asked, heard int64) {
 	sh := s.table.shard(hash)
 	sh.mu.Lock()
@@ -245,7 +245,7 @@ func (s *Store) settled(l *lease, hash uint64, asked, heard int64) {
 	}
 }
 
-// settleAll returns all that is held. The loop has ended.
+// settleAll returns all units. The loop has ended.
 func (s *Store) settleAll() error {
 	for end := time.Now().Add(4 * patience); ; {
 		left := time.Until(end)

@@ -85,7 +85,7 @@ func newStore(exact limiter.Store, l ledger, o Options) *Store {
 // health of Redis.
 func (s *Store) Unwrap() limiter.Store { return s.exact }
 
-// now is the time on a clock that only goes forward, in microseconds. It is never 0.
+// now returns the time on a clock that only goes forward, in microseconds. It is never 0.
 func (s *Store) now() int64 { return time.Since(s.start).Microseconds() + 1 }
 
 func (s *Store) hash(p *plan, key string) uint64 {
@@ -97,8 +97,8 @@ func (s *Store) hash(p *plan, key string) uint64 {
 // [limiter.ErrCharges].
 func (s *Store) Check(q *limiter.Quota) error { return s.plans.of(q).err }
 
-// planOf is q's plan, or nil where Redis decides each time: the limit says so, or the Store is closed.
-// Its error is that of [Store.Check].
+// planOf returns q's plan, or nil if Redis decides each time: because of the limit, or because
+// the Store is closed. Its error is the error of [Store.Check].
 func (s *Store) planOf(q *limiter.Quota) (*plan, error) {
 	p := s.plans.of(q)
 	if p.err != nil || p.exact || s.closed.Load() {

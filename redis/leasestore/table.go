@@ -7,9 +7,9 @@ import (
 	"github.com/weirgo/weir/limiter"
 )
 
-// An entry is what this process knows of one counter. Times are in microseconds: last and
-// now are Redis's, all others are on the clock of this process, which no step of the system's
-// reaches.
+// An entry is what this process knows of one counter. Times are in microseconds. last and now
+// are on Redis's clock. All other times are on the clock of this process, which setting the
+// system's clock does not change.
 type entry struct {
 	hash     uint64
 	tag      keyfunc.Digest
@@ -29,7 +29,7 @@ type entry struct {
 	rate            float64
 }
 
-// settling says whether an entry is being settled.
+// settling says whether Redis is being asked about an entry.
 type settling uint8
 
 const (
@@ -38,8 +38,8 @@ const (
 	crossed          // an exact decision was taken meanwhile, which the answer may have or not
 )
 
-// An answer is a counter's state, as Redis said it at its time now, which was heard then. Heard is
-// 0 when nothing is known.
+// An answer is a counter's state at Redis's time now. heard is when it arrived, or 0 if nothing
+// is known.
 type answer struct {
 	last, level, prev int64
 	now, heard        int64
@@ -49,11 +49,12 @@ func (e *entry) state() limiter.State {
 	return limiter.State{Last: e.said.last, Level: e.said.level, Prev: e.said.prev}
 }
 
-// earliest is what Redis's clock shows, at least.
+// earliest returns a lower bound of Redis's time.
 func (e *entry) earliest(now int64) int64 { return e.said.now + max(0, now-e.said.heard) }
 
-// count adds units that Redis counted for this process to what it said, or makes that stale: units
-// that came back may be on the way, and what crosses with an answer may be in it or not.
+// count adds units that Redis charged for this process to its last answer. It marks the answer
+// as out of date instead if units were refunded, whose return is still on its way, or if Redis
+// is being asked at the moment, whose answer may include the units or not.
 func (e *entry) count(p *plan, units, now int64) {
 	if e.settling == busy {
 		e.settling = crossed
@@ -96,7 +97,7 @@ func newTable(maxKeys int) *table {
 
 func (t *table) shard(hash uint64) *shard { return &t.shards[hash>>58] }
 
-// keys is how many entries there are.
+// keys returns how many entries there are.
 func (t *table) keys() (n int) {
 	for i := range t.shards {
 		sh := &t.shards[i]
@@ -107,7 +108,7 @@ func (t *table) keys() (n int) {
 	return n
 }
 
-// find is the entry with that hash, or nil, and its cell.
+// find returns the entry with that hash, or nil, and its cell.
 func (sh *shard) find(hash uint64) (*entry, uint32) {
 	if i, ok := sh.index[hash]; ok {
 		return &sh.cells[i], i
@@ -115,8 +116,8 @@ func (sh *shard) find(hash uint64) (*entry, uint32) {
 	return nil, 0
 }
 
-// add makes an entry, in place of another one if the shard is full, or nil where it is full
-// of those that cannot go.
+// add makes an entry. If the shard is full it replaces another entry, or returns nil if none
+// can be replaced.
 func (sh *shard) add(hash uint64, most int) *entry {
 	if len(sh.index) >= most && !sh.evict() {
 		return nil
@@ -136,7 +137,8 @@ func (sh *shard) add(hash uint64, most int) *entry {
 // inReach is how many entries eviction chooses from.
 const inReach = 16
 
-// evict removes the entry in reach that was asked for longest ago, among those without units.
+// evict removes, among the entries in reach without units, the one that was asked for longest
+// ago.
 func (sh *shard) evict() bool {
 	oldest, found := int64(0), -1
 	for range min(inReach, len(sh.cells)) {
@@ -156,7 +158,7 @@ func (sh *shard) evict() bool {
 	return true
 }
 
-// remove frees a cell. It may still be listed, so a reader of the list looks twice.
+// remove frees a cell. The list may still have it, so a reader of the list checks.
 func (sh *shard) remove(i uint32) {
 	delete(sh.index, sh.cells[i].hash)
 	sh.cells[i] = entry{}
