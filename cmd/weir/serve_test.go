@@ -20,6 +20,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -27,6 +28,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/spf13/pflag"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -343,4 +345,36 @@ func TestThePageIsForThisMachineOrThoseWithTheToken(t *testing.T) {
 		assert.Equal(t, test.local, local.authorize(r), "%v", test)
 		assert.Equal(t, test.secret, token.authorize(r), "%v", test)
 	}
+}
+
+// Flags and variables in the documentation, and in the files to deploy with, are those that there are.
+func TestWhatDocumentationSaysOfServeIsThere(t *testing.T) {
+	files, err := filepath.Glob("deploy/*")
+	require.NoError(t, err)
+	require.NotEmpty(t, files)
+	flags := flagsOf(t, "serve")
+	variables := map[string]bool{"WEIR_REDIS": true, "WEIR_SECRET": true}
+	flags.VisitAll(func(f *pflag.Flag) { variables["WEIR_"+strings.ToUpper(strings.ReplaceAll(f.Name, "-", "_"))] = true })
+	found := 0
+	for _, file := range append(files, "../../docs/gateway.md") {
+		text, err := os.ReadFile(file)
+		require.NoError(t, err)
+		for _, name := range regexp.MustCompile(`WEIR_[A-Z_]+`).FindAllString(string(text), -1) {
+			assert.True(t, variables[name], "%s: %s", file, name)
+		}
+		for line := range strings.Lines(string(text)) {
+			if !strings.Contains(line, "weir serve") && !strings.Contains(line, "command: [serve") {
+				continue
+			}
+			for _, given := range regexp.MustCompile(`--([a-z][a-z-]+)`).FindAllStringSubmatch(line, -1) {
+				found++
+				assert.NotNil(t, flags.Lookup(given[1]), "%s: --%s", file, given[1])
+			}
+		}
+		if strings.HasPrefix(filepath.Base(file), "limits") {
+			exit, out, said := weir(t, "", "check", file)
+			assert.Equal(t, exitGood, exit, out+said)
+		}
+	}
+	assert.Greater(t, found, 10)
 }
