@@ -7,27 +7,26 @@ import (
 	"sync/atomic"
 )
 
-// A Body is the body of a request that is watched: how far it has come, and when its reader waits
-// for it.
+// A Body watches the body of a request: how much was read, and when its reader waits.
 type Body struct {
 	io.ReadCloser
 	watcher Watcher
-	length  int64 // as declared; below 1: not known
+	length  int64 // as declared; below 1: unknown
 	read    int64
 	state   atomic.Int32
 }
 
 const (
 	untouched int32 = iota
-	begun           // and more may come
+	begun           // read, and more may come
 	whole
 	failed
-	closed // by the handler, when it had begun
-	unread // and when it had not
+	closed // by the handler, after it began to read
+	unread // closed by the handler, before it began to read
 )
 
-// WatchBody has w watch the body of r, which must not be the server's own request: by the body
-// of that one net/http decides whether its connection can be used again.
+// WatchBody makes w watch the body of r, which must not be the server's own request: net/http looks at that body
+// to decide whether to reuse its connection.
 func WatchBody(r *http.Request, w Watcher) {
 	if r.Body == nil || r.Body == http.NoBody {
 		return
@@ -41,7 +40,7 @@ func WatchBody(r *http.Request, w Watcher) {
 	r.Body = b
 }
 
-// Watched is r, or a copy of which w watches the body.
+// Watched returns r, or a copy of r whose body w watches.
 func Watched(r *http.Request, w Watcher) *http.Request {
 	if r.Body == nil || r.Body == http.NoBody {
 		return r
@@ -51,15 +50,14 @@ func Watched(r *http.Request, w Watcher) *http.Request {
 	return &copied
 }
 
-// WasHeldBack reports whether it is the client's doing that the request was answered with that
-// status: its body could not be read to the end, or had not come whole when the server failed. Of a
-// body that no handler has asked for that is not known, and did not matter.
+// WasHeldBack reports whether the client may have caused an answer with that status: its body could not be read
+// to the end, or was incomplete when the server answered 5xx. It is false for a body that no handler read.
 func (b *Body) WasHeldBack(status int) bool {
 	state := b.state.Load()
 	return state == failed || (state == begun || state == closed) && status >= 500
 }
 
-// Close implements io.Closer. That a body fails from then on is not the client's doing.
+// Close implements io.Closer. Later failures of the body are not the client's doing.
 func (b *Body) Close() error {
 	if !b.state.CompareAndSwap(begun, closed) {
 		b.state.CompareAndSwap(untouched, unread)
@@ -76,14 +74,14 @@ func (b *Body) Read(p []byte) (n int, err error) {
 	b.read += int64(n)
 	switch {
 	case errors.Is(err, io.EOF), err == nil && b.read >= b.length && b.length > 0:
-		b.state.Store(whole) // HTTP/2 says so only to a reader that asks once more
+		b.state.Store(whole) // HTTP/2 returns io.EOF only at the next read
 	case err != nil && !errors.Is(err, http.ErrBodyReadAfterClose):
 		b.state.CompareAndSwap(begun, failed)
 	}
 	return n, err
 }
 
-// A writerTo is a Body of which the one behind is an io.WriterTo too.
+// A writerTo is a Body whose wrapped body is an io.WriterTo too.
 type writerTo struct{ *Body }
 
 func (b writerTo) WriteTo(w io.Writer) (int64, error) {
@@ -101,7 +99,7 @@ func (b writerTo) WriteTo(w io.Writer) (int64, error) {
 	return n, err
 }
 
-// A taker is who a body is written to. To wait for it is not to wait for the client.
+// A taker wraps the writer that a body is written to. Waiting for it is not waiting for the client.
 type taker struct {
 	io.Writer
 	watcher Watcher

@@ -1,8 +1,8 @@
 // Package routertest is the suite that Weir passes behind every router, over real
 // connections in HTTP/1.1 and HTTP/2.
 //
-// A router is described by a [Router]: its Build turns an [App] into a handler as a
-// user of that router would write it. [Run] does the rest.
+// A [Router] describes a router: its Build turns an [App] into a handler, as a user of that router would write
+// it. [Run] runs the suite.
 package routertest
 
 import (
@@ -23,21 +23,21 @@ import (
 	"github.com/weirgo/weir/middleware"
 )
 
-// A Router says how to write an App for a router.
+// A Router describes how to write an App for a router.
 type Router struct {
 	// Build returns a handler that serves app.
 	Build func(app App) http.Handler
 
-	// Pattern spells a path as the router does: "/users/{id}" might be "/users/:id".
-	// Nil: the router spells it like that.
+	// Pattern spells a path as the router does: "/users/:id" for "/users/{id}", for example. Nil: the
+	// router uses braces.
 	Pattern func(path string) string
 
-	// Unrouted says that limits for the whole router or a group run before routing,
-	// so that no rule there can match by route.
+	// Unrouted is set if limits for the whole router or a group run before routing, so that rules
+	// there cannot match by route.
 	Unrouted bool
 
-	// Fails returns a handler whose route "GET /" returns an error that the router's own
-	// handling of errors answers with 401. Nil: its handlers return no errors.
+	// Fails returns a handler whose route "GET /" returns an error, which the router's own error
+	// handling answers with 401. Nil: handlers of the router return no errors.
 	Fails func(limits []Limit) http.Handler
 
 	// Refuses returns a handler with the route "GET /", and a limit in front of it whose OnRefused
@@ -45,15 +45,14 @@ type Router struct {
 	// Nil: the adapter has no OnRefused.
 	Refuses func(limits *middleware.RateLimit, answer Answer, seen func(status int)) http.Handler
 
-	// Nested says that a group is a router of its own. The limits further out do
-	// not know its routes.
+	// Nested is set if a group is a router of its own, so that outer limits do not know its routes.
 	Nested bool
 }
 
-// An App is what a router has to serve.
+// An App is a program for a router.
 type App struct {
-	// Authenticate returns the context of a request, as a middleware in front of all
-	// limits sets it. Nil: there is no such middleware.
+	// Authenticate returns the context that a middleware in front of all limits sets. Nil: no such
+	// middleware.
 	Authenticate func(*http.Request) context.Context
 
 	// Group has the limits of the whole router, its routes and its groups.
@@ -83,7 +82,7 @@ type Limit struct {
 	PerIP limiter.Limit
 }
 
-// NetHTTP is l as package middleware has it.
+// NetHTTP returns l as middleware of net/http.
 func (l Limit) NetHTTP() func(http.Handler) http.Handler {
 	if l.Rules != nil {
 		return l.Rules.Handler
@@ -105,8 +104,7 @@ func Run(t *testing.T, router Router) {
 	run(t, router, all, nil)
 }
 
-// RunEnds runs the cases on what becomes of limits when requests end, on stores that this
-// returns, each of which has counters of its own.
+// RunEnds runs the cases about the end of requests. Each case calls store for an empty store.
 func RunEnds(t *testing.T, router Router, store func(*testing.T) limiter.Store) {
 	run(t, router, slices.DeleteFunc(slices.Clone(cases), func(c testCase) bool { return !c.ends }), store)
 }
@@ -135,7 +133,7 @@ type testCase struct {
 	run    func(*suite)
 	routed bool   // limits for the whole router match by route
 	only   string // protocol
-	ends   bool   // it is about the end of requests
+	ends   bool   // part of RunEnds
 }
 
 var cases = []testCase{
@@ -278,8 +276,7 @@ func app(limit []Limit, routes ...Route) App {
 	return App{Group: Group{Limits: limit, Routes: routes}}
 }
 
-// receive waits for something that has to happen. The half minute is for a broken
-// promise alone: nothing waits for time to pass.
+// receive waits for something that must happen. The half minute only ends a broken test.
 func receive[T any](t *testing.T, from <-chan T, what string) (value T) {
 	t.Helper()
 	select {
