@@ -82,7 +82,7 @@ type listedBan struct {
 
 func ban(s *session, flags *pflag.FlagSet) action {
 	length := time.Hour // 0: permanent
-	flags.Func("for", "how `long`, such as 30d, or permanent; without it an hour", func(text string) (err error) {
+	flags.Func("for", "how `long`, such as 30d, or permanent; by default an hour", func(text string) (err error) {
 		if text == "permanent" {
 			length = 0
 			return nil
@@ -90,8 +90,8 @@ func ban(s *session, flags *pflag.FlagSet) action {
 		length, err = limiter.ParsePeriod(text) // which takes no empty text, as of a variable that is not set
 		return err
 	})
-	reason := flags.String("reason", "", "`why`, which the list of bans shows as it stands")
-	by := flags.String("by", "", "your `name`, for them")
+	reason := flags.String("reason", "", "the `reason`, which the list of bans shows")
+	by := flags.String("by", "", "your `name`, which the list of bans shows")
 	return onBan(flags, s, func(ctx context.Context, c *banCommand) error {
 		notes := []bans.Note{bans.Reason(*reason), bans.By(*by)}
 		if _, err := bans.Noted(notes...); err != nil {

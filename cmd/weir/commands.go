@@ -44,55 +44,55 @@ type action func(args []string) error
 func commands() []command {
 	return []command{
 		{
-			name: "check", args: "FILE...", does: "tells everything that is wrong with rules files", declare: check,
+			name: "check", args: "FILE...", does: "reports everything that is wrong with rules files", declare: check,
 			examples: []string{"limits.yaml", "--json limits.yaml", "--tiers free,premium limits.yaml", "- < limits.yaml"},
 		}, {
-			name: "explain", args: "FILE --path PATH", does: "tells which rules apply to a request, in what order, with which keys and limits", declare: explain,
+			name: "explain", args: "FILE --path PATH", does: "shows which rules apply to a request, in what order, with which keys and limits", declare: explain,
 			examples: []string{"limits.yaml --path /users/42", "limits.yaml --method POST --path /login --ip 203.0.113.7 --tier free"},
 		}, {
-			name: "diff", args: "OLD NEW", does: "tells what changes for which requests between two rules files, or the rules in a Redis and a file", declare: diff,
+			name: "diff", args: "OLD NEW", does: "shows what changes for which requests between two rules files, or between the rules in a Redis and a file", declare: diff,
 			examples: []string{"limits.yaml new.yaml", "redis new.yaml", "--exit-code --json old.yaml new.yaml"},
 		}, {
-			name: "simulate", args: "FILE [NEW-FILE] LOG", does: "tells what rules would have refused of the requests in a log, or what new rules change", declare: simulateLog,
+			name: "simulate", args: "FILE [NEW-FILE] LOG", does: "shows which requests of a log rules would have refused, or what new rules change", declare: simulateLog,
 			examples: []string{"limits.yaml access.log", "limits.yaml new.yaml access.log"},
 		}, {
-			name: "recommend", args: "LOG", does: "tells what limit the clients in a log need, and whom any limit would have refused something", declare: recommend,
+			name: "recommend", args: "LOG", does: "shows what limit the clients in a log need, and which clients any limit would have refused", declare: recommend,
 			examples: []string{"access.log --per 1m --spare 99.9%"},
 		}, {
 			name: "serve", args: "FILE", does: "limits requests by a rules file, as a gateway in front of services", declare: serve,
 			examples: []string{"limits.yaml --proxy :8080=http://127.0.0.1:3000", "limits.yaml --proxy :8080=http://127.0.0.1:3000 --redis redis://127.0.0.1:6379 --admin 127.0.0.1:9090", "redis --redis redis://127.0.0.1:6379 --proxy :8080=http://127.0.0.1:3000"},
 		}, {
-			name: "import", args: "FILE...", does: "writes a rules file that limits as files of envoyproxy/ratelimit do, and names what it cannot keep", declare: importRules,
+			name: "import", args: "FILE...", does: "writes a rules file with the limits of envoyproxy/ratelimit files, and names what it cannot translate", declare: importRules,
 			examples: []string{"ratelimit.yaml > limits.yaml", "config/*.yaml > limits.yaml"},
 		}, {
 			name: "schema", does: "writes the JSON Schema of rules files, for editors", declare: schema, noFiles: true,
 			examples: []string{"> limits.schema.json"},
 		}, {
-			name: "publish", args: "FILE", does: "checks a rules file and writes it to the key in Redis that a fleet has its rules from", declare: publish,
+			name: "publish", args: "FILE", does: "checks a rules file and writes it to the key in Redis that a fleet reads", declare: publish,
 			examples: []string{"limits.yaml", "limits.yaml --if-version 3f9c0a71d2be", "limits.yaml --rules-key api:limits --strict"},
 		}, {
-			name: "rules", does: "writes the rules in a Redis, and on the standard error their version", declare: inForce, noFiles: true,
+			name: "rules", does: "prints the rules in a Redis, and their version on the standard error", declare: inForce, noFiles: true,
 			examples: []string{"", "> limits.yaml"},
 		}, {
 			name: "top", does: "lists the keys in a Redis that have used most of their limit", declare: top, noFiles: true,
 			examples: []string{"", "--rule 'POST /login' -n 50", "--names users.txt", "--json"},
 		}, {
-			name: "peek", args: "FILE --key KEY", does: "tells what a key has left of each rule, and takes nothing", declare: peek,
+			name: "peek", args: "FILE --key KEY", does: "shows what a key has left of each rule, and uses nothing", declare: peek,
 			examples: []string{"limits.yaml --key user:42", "limits.yaml --key 203.0.113.7 --rule 'POST /login'"},
 		}, {
-			name: "reset", args: "FILE --key KEY", does: "makes a key as if its rules had never seen it", declare: reset,
+			name: "reset", args: "FILE --key KEY", does: "sets all counters of a key to zero", declare: reset,
 			examples: []string{"limits.yaml --key user:42 --rule 'POST /login'"},
 		}, {
-			name: "ban", args: "KEY", does: "locks a key out of all processes that share the list of bans", declare: ban, noFiles: true,
+			name: "ban", args: "KEY", does: "bans a key in all processes that share the list of bans", declare: ban, noFiles: true,
 			examples: []string{"203.0.113.7 --for 1h", "user:42 --reason 'card testing' --by ann"},
 		}, {
-			name: "unban", args: "KEY", does: "lets a banned key in again; exits with 1 if it was not banned", declare: unban, noFiles: true,
+			name: "unban", args: "KEY", does: "lifts the ban of a key; exits with 1 if it was not banned", declare: unban, noFiles: true,
 			examples: []string{"203.0.113.7", "EsoXtJryKJQ28wPgFmAwog"},
 		}, {
-			name: "bans", does: "lists the keys that are banned", declare: listBans, noFiles: true,
+			name: "bans", does: "lists the banned keys", declare: listBans, noFiles: true,
 			examples: []string{"", "--names users.txt", "--json"},
 		}, {
-			name: "version", does: "tells the version, and what it was built of", declare: version, noFiles: true,
+			name: "version", does: "prints the version, and what it was built of", declare: version, noFiles: true,
 			examples: []string{""},
 		},
 	}
@@ -101,10 +101,10 @@ func commands() []command {
 // cobra is the command with all of these, for one run.
 func (s *session) cobra() *cobra.Command {
 	root := &cobra.Command{
-		Use: "weir", Short: "Weir checks and explains rules, tries them on a log, and is an operator's hand on a Redis.",
-		Long: "Weir checks and explains rules, tries them on a log, and is an operator's hand on a Redis.\n\n" +
-			"A file of rules may be - for the standard input, and of diff, peek and reset redis for the rules there.\n" +
-			"It exits with 0; 1 if that failed or a file has problems; 2 for a mistake on the command line.",
+		Use: "weir", Short: "Weir checks and explains rules, tries them on a log, and operates on counters and bans in a Redis.",
+		Long: "Weir checks and explains rules, tries them on a log, and operates on counters and bans in a Redis.\n\n" +
+			"In place of a rules file write - for the standard input; diff, peek and reset also take redis for the rules in Redis.\n" +
+			"Exit codes: 0; 1 if the command failed or a file has problems; 2 for a mistake on the command line.",
 		SilenceErrors: true, SilenceUsage: true,
 	}
 	root.SetIn(s.in)

@@ -40,8 +40,8 @@ type keyCommand struct {
 // onKey runs do for the rules of a file that flags name, on the key that they name.
 func onKey(flags *pflag.FlagSet, s *session, do func(ctx context.Context, c *keyCommand) error) action {
 	server := serverFlags(flags)
-	rule := flags.String("rule", "", "only this rule, by its `name`; all rules without it")
-	key := flags.String("key", "", "the `key`, as weir explain shows it, such as user:42, or its digest; empty: the counter that all clients share")
+	rule := flags.String("rule", "", "only the rule with this `name`; by default all rules")
+	key := flags.String("key", "", "the `key`, as weir explain shows it, such as user:42, or its digest; empty: the counter for all clients")
 	at := rulesKey(flags)
 	file := namesFlag(flags)
 	out := s.output(flags)

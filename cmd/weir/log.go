@@ -39,7 +39,7 @@ type logFlags struct {
 
 func newLogFlags(s *session, flags *pflag.FlagSet) *logFlags {
 	f := &logFlags{session: s, output: s.output(flags), mapped: map[string]string{}}
-	flags.StringVar(&f.format, "format", "", "the log's `format`: "+strings.Join(accesslog.Formats(), ", ")+", or a log_format as nginx has it; without it, the one that fits")
+	flags.StringVar(&f.format, "format", "", "the log's `format`: "+strings.Join(accesslog.Formats(), ", ")+", or a log_format of nginx; by default the format that fits")
 	flags.Func("map", "`NAME=PLACE` says where a line has the user, tier, time, took, client, method, target, host, status, header:NAME, cookie:NAME or key:NAME: user=$.sub in JSON, user=$remote_user in a format; may be repeated", func(text string) error {
 		name, place, ok := strings.Cut(text, "=")
 		if !ok || name == "" || place == "" {
@@ -48,12 +48,12 @@ func newLogFlags(s *session, flags *pflag.FlagSet) *logFlags {
 		f.mapped[name] = place
 		return nil
 	})
-	flags.StringSliceVar(&f.trusted, "trust", nil, "`addresses` of proxies, comma-separated: what the log's X-Forwarded-For says of their clients is taken for the client")
-	flags.StringArrayVar(&f.routes, "route", nil, "a `route` of the service that the rules do not name, such as \"GET /users/{id}\", for keys that go by routes; may be repeated")
+	flags.StringSliceVar(&f.trusted, "trust", nil, "`addresses` of proxies, comma-separated: their clients are taken from X-Forwarded-For in the log")
+	flags.StringArrayVar(&f.routes, "route", nil, "a `route` of the service that the rules do not name, such as \"GET /users/{id}\", for keys with routes; may be repeated")
 	flags.BoolVar(&f.serveMux, "servemux", false, "the router is an http.ServeMux")
 	flags.StringVar(&f.keys, "keys", "", "comma-separated `names` of the application's own keys; --map key:NAME=PLACE says where the log has one")
 	flags.StringVar(&f.show, "show", "digest", "how clients are shown: digest or address")
-	flags.StringVar(&f.secretFile, "secret-file", "", "a `file` with the Secret that digests are made with in the service; or $WEIR_SECRET")
+	flags.StringVar(&f.secretFile, "secret-file", "", "a `file` with the Secret of the service's digests; or $WEIR_SECRET")
 	return f
 }
 

@@ -14,7 +14,7 @@ import (
 // namesFlag is the flag for a file of keys. Redis holds only digests, which cannot be turned back into
 // keys, so an operator lists the keys that there may be.
 func namesFlag(flags *pflag.FlagSet) *string {
-	return flags.String("names", "", "a `file` with keys, one on a line, such as user:42, that are shown in place of their digests; - for the standard input")
+	return flags.String("names", "", "a `file` with keys, one a line, such as user:42, to show in place of their digests; - for the standard input")
 }
 
 // names are keys by their digests.

@@ -15,7 +15,7 @@ import (
 
 // rulesKey is the flag for the key of rules in Redis.
 func rulesKey(flags *pflag.FlagSet) *string {
-	return flags.String("rules-key", "limits", "the `key` in Redis that has the rules: what redisrules.Watch is given")
+	return flags.String("rules-key", "limits", "the `key` in Redis that holds the rules, as for redisrules.Watch")
 }
 
 // A published is the result of publish as JSON.
@@ -29,7 +29,7 @@ func publish(s *session, flags *pflag.FlagSet) action {
 	server := connectionFlags(flags)
 	at := rulesKey(flags)
 	var only *string // nil: whatever is there
-	flags.Func("if-version", "only if the rules in Redis are of this `version`, as weir rules tells it; none: if there are none", func(text string) error {
+	flags.Func("if-version", "only if the rules in Redis have this `version`, as weir rules prints it; none: only if there are none", func(text string) error {
 		if text == "" { // as of a variable that is not set
 			return errors.New("want a version, or none")
 		}

@@ -23,10 +23,10 @@ import (
 
 func recommend(s *session, flags *pflag.FlagSet) action {
 	f := newLogFlags(s, flags)
-	key := flags.String("key", "ip", "what is counted apart, as in a rules file: ip, ip/24/48, user, user|ip, header:NAME and so on")
+	key := flags.String("key", "ip", "the key that has its own counter, as in a rules file: ip, ip/24/48, user, user|ip, header:NAME and so on")
 	per := flags.String("per", "1m", "the limit's `period`, such as 10s, 1m, 1h or 1d")
-	spare := flags.String("spare", "99.9%", "how many of the clients are to be refused nothing, as a `percentage`")
-	only := flags.String("for", "", "count the requests to one `endpoint` only, such as \"POST /login\"")
+	spare := flags.String("spare", "99.9%", "the `percentage` of clients that the limit refuses nothing")
+	only := flags.String("for", "", "count only requests to one `endpoint`, such as \"POST /login\"")
 	return func(names []string) error {
 		shown, err := f.shown()
 		if err != nil {

@@ -33,9 +33,9 @@ type server struct {
 func connectionFlags(flags *pflag.FlagSet) *server {
 	var s server
 	// Not with $WEIR_REDIS for its default, which --help would show.
-	flags.StringVar(&s.url, "redis", "", "`URL` of Redis, as in redis://user:password@host:6379/0; without it $WEIR_REDIS, or else redis://127.0.0.1:6379")
-	flags.BoolVar(&s.cluster, "cluster", false, "it is a Cluster; more nodes as in redis://host:6379?addr=other:6379")
-	flags.StringVar(&s.master, "sentinel", "", "the URL is a Sentinel's, and this the `name` of the master")
+	flags.StringVar(&s.url, "redis", "", "`URL` of Redis, as in redis://user:password@host:6379/0; by default $WEIR_REDIS, or else redis://127.0.0.1:6379")
+	flags.BoolVar(&s.cluster, "cluster", false, "the URL is of a Cluster; name more nodes as in redis://host:6379?addr=other:6379")
+	flags.StringVar(&s.master, "sentinel", "", "the URL is of a Sentinel, and the master has this `name`")
 	return &s
 }
 
