@@ -22,14 +22,14 @@ const (
 	mostTags = 4096
 )
 
-// A binding is how a quota's states are held in a store.
+// A binding says how a store holds a quota's states.
 type binding struct {
 	memory *Memory
 	tag    table.Tag
 	window int64 // the index of the one at the store's origin, for a window's word
 }
 
-// binding is q's in m.
+// binding returns q's binding in m.
 func (m *Memory) binding(q *Quota) *binding {
 	if b := q.bound.Load(); b != nil && b.memory == m {
 		return b
@@ -42,7 +42,7 @@ func (m *Memory) binding(q *Quota) *binding {
 	return b
 }
 
-// tagOf is the tag of q's limit, which is registered if it is new.
+// tagOf returns the tag of q's limit, and registers the limit if it is new.
 func (m *Memory) tagOf(q *Quota) table.Tag {
 	if !q.fitsWord() {
 		return heldTag
@@ -63,10 +63,10 @@ func (m *Memory) tagOf(q *Quota) table.Tag {
 	return tag
 }
 
-// writtenUnder is a quota of the limit that words of a tag are written under.
+// writtenUnder returns a quota with the limit under which words of a tag are written.
 func (m *Memory) writtenUnder(tag table.Tag) *Quota { return (*m.limits.Load())[tag] }
 
-// A shard is a part of a Memory. What is in it needs the lock of the table's shard.
+// A shard is a part of a Memory. Its fields need the lock of the table's shard.
 type shard struct {
 	table.Shard
 	memory *Memory
@@ -76,8 +76,8 @@ type shard struct {
 	logs   int      // bytes of the logs of held
 	budget *table.Budget
 
-	// Places in held of what has no cell, so that nothing evicts it: events in flight, while there are
-	// some, and the overflow counters, by the quota's salt.
+	// beside has the indexes in held of states without a cell, which nothing evicts: events in
+	// flight, and the overflow counters, by the quota's salt.
 	beside map[uint64]uint64
 }
 
@@ -92,14 +92,14 @@ type state struct {
 	full int64 // when it has a unit again
 }
 
-// A log is a State's, in an array of its own. Its first entries are over. All there can be
-// are some 12,500.
+// A log is a State's log in an array of its own, of at most some 12,500 entries. The first
+// entries of the array have expired.
 type log struct {
 	array           *Entry
 	room, end, over uint16
 }
 
-// entries are those that are not over, and the room behind them.
+// entries returns the entries that have not expired, with the room behind them.
 func (l *log) entries() []Entry { return unsafe.Slice(l.array, l.room)[l.over:l.end] }
 
 // move copies entries to the beginning of an array.
@@ -108,7 +108,7 @@ func (l *log) move(entries, array []Entry) {
 	*l = log{unsafe.SliceData(array), uint16(len(array)), uint16(n), 0}
 }
 
-// lies reports whether entries lie in the array.
+// lies reports whether entries are a part of the array.
 func (l *log) lies(entries []Entry) bool {
 	n, m := int(l.room), cap(entries)
 	return 0 < m && m <= n && &unsafe.Slice(l.array, n)[n-1] == &entries[:m][m-1]
@@ -122,7 +122,8 @@ const (
 	keptLog    = 16 // how many entries a state may have room for that is not in use
 )
 
-// newState makes a state for a key that was never seen, if there is memory for it, or it must.
+// newState makes a state for a key that was never seen, if there is memory for it or must is
+// true.
 func (s *shard) newState(q *Quota, must bool) (at uint64, ok bool) {
 	states, entries := 0, q.firstEntries()
 	if n := len(s.free); n > 0 {
@@ -150,7 +151,7 @@ func (s *shard) newState(q *Quota, must bool) (at uint64, ok bool) {
 	return at, true
 }
 
-// firstEntries is how many entries a log begins with.
+// firstEntries returns how many entries a new log has room for.
 func (q *Quota) firstEntries() int {
 	switch {
 	case q.hasLows():
@@ -161,7 +162,7 @@ func (q *Quota) firstEntries() int {
 	return 0
 }
 
-// freeState ends the use of a state. One with a short log keeps the room for it.
+// freeState frees a state. A short log keeps its array.
 func (s *shard) freeState(at uint64) {
 	known := &s.held[at]
 	if room := int(known.log.room); room > keptLog {
@@ -173,10 +174,10 @@ func (s *shard) freeState(at uint64) {
 	s.free = append(s.free, at)
 }
 
-// bytes is what the shard takes beside its cells.
+// bytes returns the memory that the shard takes for states and logs.
 func (s *shard) bytes() int { return cap(s.held)*stateBytes + s.logs }
 
-// state is a State, whose log lies in s's.
+// state returns s as a State, whose log is s's array.
 func (s *state) state() State {
 	return State{Quota: s.quota, Last: s.last, Level: s.level, Prev: s.prev, Log: s.log.entries()}
 }
@@ -199,8 +200,8 @@ func (s *shard) put(known *state, of State) {
 	}
 }
 
-// ready makes room for an entry. Where there is no memory for that, the last two events become
-// one: it counts the earlier one longer, and admits no more.
+// ready makes room for an entry. If there is no memory for it, the last two events become one:
+// it counts the earlier event for longer, and admits no more.
 func (s *shard) ready(known *state) {
 	l := &known.log
 	entries := l.entries()
@@ -235,8 +236,8 @@ func (s *shard) load(tag table.Tag, word uint64) State {
 	return state
 }
 
-// save is the word of a cell after a state of q has become of, as d says, and its tag. Before it
-// the cell had another word and tag.
+// save returns the word of a cell whose state, of q, has become of, as d says. The cell had the
+// tag before and the word word until now.
 func (s *shard) save(q *Quota, tag, before table.Tag, word uint64, of State, d *Decision) uint64 {
 	if tag != heldTag {
 		if before == heldTag {
@@ -251,14 +252,14 @@ func (s *shard) save(q *Quota, tag, before table.Tag, word uint64, of State, d *
 	return word
 }
 
-// hold writes what a state of q has become.
+// hold writes the new state of a held key of q.
 func (s *shard) hold(known *state, q *Quota, of State, d *Decision) {
 	known.quota = q
 	s.put(known, of)
 	s.note(known, d)
 }
 
-// note writes what a state is worth after d.
+// note records after d when a state is idle and when it has a unit again.
 func (s *shard) note(known *state, d *Decision) {
 	known.idle, known.full = s.now+d.ResetAfter.Microseconds(), 0
 	if d.Remaining == 0 {
@@ -266,7 +267,7 @@ func (s *shard) note(known *state, d *Decision) {
 	}
 }
 
-// decideHeld decides on one charge of a key that is known as a state of q's limit.
+// decideHeld decides on one charge of a key that is held as a state of q's limit.
 func (s *shard) decideHeld(q *Quota, hash uint64, cost int64, d *Decision) bool {
 	s.Lock()
 	defer s.Unlock()
@@ -298,7 +299,7 @@ func (s *shard) decideHeld(q *Quota, hash uint64, cost int64, d *Decision) bool 
 	return true
 }
 
-// takeLog fills in the decision on a log without debts: the way of small limits.
+// takeLog decides on a log without debts. Small exact limits take this way.
 func (s *shard) takeLog(known *state, q *Quota, cost int64, d *Decision) {
 	gone := s.now - q.window
 	entries := known.log.entries()
@@ -333,7 +334,8 @@ func (s *shard) takeLog(known *state, q *Quota, cost int64, d *Decision) {
 	}
 }
 
-// present brings a state of q's limit to the present, and makes room for an entry where one may come.
+// present brings a state of q's limit to the present, and makes room for an entry if the charge
+// may add one.
 func (s *shard) present(known *state, q *Quota, cost int64) State {
 	of := q.at(known.state(), s.now)
 	if known.log.end > 0 { // which at may have changed in place
@@ -346,7 +348,8 @@ func (s *shard) present(known *state, q *Quota, cost int64) State {
 	return of
 }
 
-// allSteps is what keys that are idle at the same time differ by: the more used, the more is lost.
+// allSteps is the resolution for keys that are idle at the same time: of two such keys, the one
+// with more units used is worth more.
 const allSteps = 1 << 10
 
 func worth(used, reset int64, q *Quota) int64 {

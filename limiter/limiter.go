@@ -73,7 +73,7 @@ func (c *Config) quotas() ([]*Quota, error) {
 	return quotas, err
 }
 
-// register tells a store what will be counted in it.
+// register asks a store whether it can count q, and claims the rule's name.
 func register(s Store, q *Quota) error {
 	if err := CheckStore(s, q); err != nil {
 		return err
@@ -152,7 +152,8 @@ type batch struct {
 	decisions [maxLimits]Decision
 }
 
-// decide charges each limit, with at most what it can ever admit if the event reserves.
+// decide charges each limit. If the event reserves, no limit is charged more than it can ever
+// admit.
 func (b *batch) decide(ctx context.Context, l *Limiter, key string, cost int64, reserves bool) (Decision, error) {
 	n := len(l.quotas)
 	for i, q := range l.quotas {
@@ -174,7 +175,8 @@ func (b *batch) decide(ctx context.Context, l *Limiter, key string, cost int64, 
 	return d, err
 }
 
-// decideElsewhere has a store decide on copies, as what is passed to an interface escapes.
+// decideElsewhere has a store decide on copies, because arguments of an interface's method
+// escape.
 func decideElsewhere(ctx context.Context, store Store, charges []Charge, decisions []Decision) error {
 	made := make([]Decision, len(decisions))
 	err := store.Decide(ctx, slices.Clone(charges), made)

@@ -9,7 +9,7 @@ import (
 // How Memory decides with the shards' locks: on batches, on states, on new keys and on those that
 // were written under another limit, and where others were faster too often.
 
-// fewCharges is how many most batches have at most.
+// fewCharges is how many charges most batches have at most.
 const fewCharges = 4
 
 // A lockedKey is what is known of one charge while its shard is locked.
@@ -29,7 +29,7 @@ type lockedKey struct {
 	taken uint64 // the word after the charge, of a word under the tag of the charge's limit
 }
 
-// locate says in zero keys where the charges are counted.
+// locate fills in zero keys with where the charges are counted.
 func (m *Memory) locate(charges []Charge, keys []lockedKey) {
 	var hash uint64
 	for i := range charges {
@@ -42,9 +42,9 @@ func (m *Memory) locate(charges []Charge, keys []lockedKey) {
 	}
 }
 
-// decideLocked locks every shard that charges touch, always in the same order, takes all
-// cells, and counts only when all charges are allowed. A key that was given a cell, and is
-// then not charged, has an idle one.
+// decideLocked locks every shard that the charges need, always in the same order, takes all
+// cells, and counts only if all charges are allowed. A key that got a cell and is then not
+// charged has an idle cell.
 func (m *Memory) decideLocked(charges []Charge, decisions []Decision, keys []lockedKey) {
 	m.locate(charges, keys)
 	var space [fewCharges]int
@@ -59,13 +59,13 @@ func (m *Memory) decideLocked(charges []Charge, decisions []Decision, keys []loc
 	for _, i := range shards {
 		m.shards[i].Lock()
 	}
-	all, lacking := weigh(charges, decisions, keys)
+	all, lacking := decideAll(charges, decisions, keys)
 	for all && lacking {
 		for i := range keys {
 			keys[i].putBack() // for whoever makes room may move cells
 		}
 		makeRoom(charges, keys)
-		all, lacking = weigh(charges, decisions, keys)
+		all, lacking = decideAll(charges, decisions, keys)
 	}
 	overflowed := false
 	for i := range keys {
@@ -95,9 +95,9 @@ func (m *Memory) decideLocked(charges []Charge, decisions []Decision, keys []loc
 	}
 }
 
-// weigh takes all cells, reads the clock and decides. It reports whether all are allowed, and whether
-// one that is to be counted has no state.
-func weigh(charges []Charge, decisions []Decision, keys []lockedKey) (all, lacking bool) {
+// decideAll takes all cells, reads the clock and decides. It reports whether all charges are
+// allowed, and whether a charge with a cost lacks a state.
+func decideAll(charges []Charge, decisions []Decision, keys []lockedKey) (all, lacking bool) {
 	for i := range keys {
 		keys[i].find(charges[i].Quota, charges[i].Cost)
 	}
@@ -113,8 +113,8 @@ func weigh(charges []Charge, decisions []Decision, keys []lockedKey) (all, lacki
 	return all, lacking
 }
 
-// find finds a charge's state, and takes its cell. A look at a key that has none shows the overflow
-// counter of its rule, if that is in use.
+// find finds a charge's state, and takes its cell. A look at a key without a state finds the
+// overflow counter of its rule, if that is in use.
 func (k *lockedKey) find(q *Quota, cost int64) {
 	s := k.shard
 	k.tag, k.word = 0, 0
@@ -133,7 +133,7 @@ func (k *lockedKey) find(q *Quota, cost int64) {
 	}
 }
 
-// decide decides on one of the charges, after those before it, and writes nothing yet.
+// decide decides on charge i, after the charges before it, and writes nothing yet.
 func (k *lockedKey) decide(charges []Charge, decisions []Decision, keys []lockedKey, i int, cost int64) {
 	q, d := charges[i].Quota, &decisions[i]
 	if b := k.binding; b.tag != heldTag && (k.tag == 0 || k.tag == b.tag) {
@@ -157,7 +157,7 @@ func (k *lockedKey) decide(charges []Charge, decisions []Decision, keys []locked
 	d.Overflow = k.overflow
 }
 
-// before is the state that a charge finds, for it to change.
+// before returns the state that a charge finds. The charge may change it.
 func (k *lockedKey) before(q *Quota, cost int64) State {
 	s := k.shard
 	if k.tag == 0 {
@@ -193,7 +193,7 @@ func (k *lockedKey) putBack() {
 	}
 }
 
-// drop ends the use of a state of events in flight, if there are none.
+// drop removes the state of events in flight, if there are none.
 func (k *lockedKey) drop(q *Quota) {
 	if q.InFlight() && k.tag != 0 && k.shard.held[k.word].level == 0 {
 		k.shard.freeState(k.word)
@@ -201,8 +201,8 @@ func (k *lockedKey) drop(q *Quota) {
 	}
 }
 
-// makeRoom gives a state to each charge that is to be counted and has none: in a cell, or else that
-// of its rule's overflow counter.
+// makeRoom gives a state to each charge that has a cost and no state: in a cell, or else the
+// state of its rule's overflow counter.
 func makeRoom(charges []Charge, keys []lockedKey) {
 	for i := range keys {
 		if k := &keys[i]; k.hasCell {

@@ -120,11 +120,12 @@ func (m *Memory) now() int64 {
 	return m.origin + max(0, time.Since(m.start).Microseconds())
 }
 
-// hashOf is a key's, whose lowest bits say which shard it is in: no quota's salt has those, so a key
-// of all rules is in one. What it is held as is the hash and the quota's salt, by XOR.
+// hashOf returns a key's hash. Its lowest bits choose the shard, and no quota's salt has these
+// bits, so all rules hold a key in one shard. The key is held under the hash XOR the quota's
+// salt.
 func hashOf(key string) uint64 { return maphash.String(seed, key) }
 
-// saltOf is what tells a quota's keys from those of others.
+// saltOf returns what distinguishes a quota's keys from those of other quotas.
 func saltOf(rule, tier string) uint64 {
 	return maphash.String(seed, rule+"\x00"+tier) &^ (table.MostShards - 1)
 }
@@ -163,9 +164,8 @@ func (m *Memory) decideOne(q *Quota, key string, cost int64, d *Decision) {
 	*d = decisions[0]
 }
 
-// marksAfter keeps a key from being forgotten that is refused, though some units may be
-// left, until half of them are free again. A cost that is never met says nothing about the
-// key.
+// marksAfter protects a refused key from eviction, even if some units are left, until half of
+// its units are free again. A cost above the capacity says nothing about the key.
 func marksAfter(marks table.Mark, q *Quota, cost int64, d *Decision) table.Mark {
 	switch {
 	case !d.Allowed && cost <= q.capacity:

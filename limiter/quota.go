@@ -64,7 +64,7 @@ func NewQuota(rule, tier string, l Limit) (*Quota, error) {
 	return q, nil
 }
 
-// compiled is a quota without a name, of a valid limit.
+// compiled returns a quota without a name, for a valid limit.
 func compiled(l Limit) *Quota {
 	q := &Quota{limit: l}
 	q.algorithm, _ = l.algorithm().lookup()
@@ -186,10 +186,10 @@ func (q *Quota) Take(s State, now, cost int64) (State, bool) {
 	return taken, true
 }
 
-// present is s as one of q's at time now, with a log that may be changed in place.
+// present returns s as a state of q at time now, with a log that may be changed in place.
 func (q *Quota) present(s State, now int64) State { return q.at(q.own(q.convert(s, now)), now) }
 
-// own is s with a log that may be changed in place.
+// own returns s with a log that may be changed in place.
 func (q *Quota) own(s State) State {
 	if q.hasLows() {
 		s.Log = slices.Clone(s.Log)
@@ -197,7 +197,7 @@ func (q *Quota) own(s State) State {
 	return s
 }
 
-// takeNow is Take for a state already brought to the present, whose log it may change in place.
+// takeNow is Take for a state at the present. It may change the log in place.
 func (q *Quota) takeNow(s State, cost int64) (State, bool) {
 	if cost <= 0 || cost > q.capacity {
 		return s, cost == 0
@@ -257,7 +257,7 @@ func (q *Quota) Settle(s State, now int64, c Settlement) State {
 	return settled
 }
 
-// refund is s with up to n units less used, of those that were taken at that time.
+// refund returns s with up to n units less used, of those that were taken at that time.
 func (q *Quota) refund(s State, now, n, at int64) State {
 	if q.isOver(s, now) {
 		return s
@@ -265,14 +265,14 @@ func (q *Quota) refund(s State, now, n, at int64) State {
 	return q.algorithm.refund(q, q.at(s, now), min(n, q.capacity), at)
 }
 
-// owe is s with n units more used.
+// owe returns s with n units more used.
 func (q *Quota) owe(s State, now, n int64) State {
 	return q.algorithm.owe(q, q.at(s, now), min(n, 2*q.capacity))
 }
 
-// isOver reports whether s is of a calendar's window that has ended. Units do not return to
-// such a window, and a debt begins a state of the next one: a store's server knows a calendar
-// no further than the window behind that of a state ([Quota.Numbers]).
+// isOver reports whether s is of a calendar's window that has ended. No units return to such a
+// window, and a debt begins a state of the next one: a store's server knows only the window of
+// a state and the next one ([Quota.Numbers]).
 func (q *Quota) isOver(s State, now int64) bool {
 	return q.calendar != nil && now >= q.calendar.at(s.Last).end
 }
@@ -296,8 +296,8 @@ func (q *Quota) Describe(s State, now, cost int64, allowed bool) Decision {
 	return q.describe(s, max(0, s.Last-now), cost, allowed)
 }
 
-// describe is Describe for a state already brought to the present, behind which
-// the clock is by so many microseconds: nothing drains until it has caught up.
+// describe is Describe for a state at the present. If the clock is behind the state, by that
+// many microseconds, nothing drains until it has caught up.
 func (q *Quota) describe(s State, behind, cost int64, allowed bool) Decision {
 	used, reset := q.algorithm.look(q, s)
 	remaining := max(0, q.capacity-used)
@@ -322,8 +322,8 @@ func (q *Quota) describe(s State, behind, cost int64, allowed bool) Decision {
 	return d
 }
 
-// at brings s to the present, which is never before its own past, unless that is too far ahead.
-// It may change s.Log in place: into what is as true of s.
+// at brings s to the present, which is never before the state's own time, unless that is too
+// far ahead. It may change s.Log in place.
 func (q *Quota) at(s State, now int64) State {
 	if s.Last > now && q.isAhead(s, now) {
 		s = State{}
@@ -331,9 +331,10 @@ func (q *Quota) at(s State, now int64) State {
 	return q.algorithm.advance(q, s, max(now, s.Last, 0))
 }
 
-// isAhead reports whether the clock has stepped back by more than one period of the limit: of a
-// calendar, the window of s. Such a state counts no more, or a clock that was a year fast would
-// refuse for a year. As a step forward by a period, this grants one burst.
+// isAhead reports whether the clock has stepped back by more than one period of the limit, or
+// for a calendar by more than the window of s. Such a state no longer counts: otherwise a clock
+// that was a year fast would refuse for a year. Like a step forward by a period, this grants
+// one burst.
 func (q *Quota) isAhead(s State, now int64) bool {
 	switch {
 	case q.InFlight():
@@ -345,7 +346,7 @@ func (q *Quota) isAhead(s State, now int64) bool {
 	return s.Last-now > q.Window().Microseconds()
 }
 
-// convert is s as a state of q's: [Quota.Take] says how. Under an equal limit it is s itself.
+// convert returns s as a state of q, as [Quota.Take] says. Under an equal limit it is s itself.
 func (q *Quota) convert(s State, now int64) State {
 	switch from := s.Quota; {
 	case from == nil || from == q:
@@ -369,7 +370,7 @@ func (q *Quota) convert(s State, now int64) State {
 	return q.algorithm.owe(q, t, min(owed, q.capacity))
 }
 
-// used is how many units of s are used or owed, at its time and up to twice the capacity.
+// used returns how many units of s are used or owed, at its time and up to twice the capacity.
 func (q *Quota) used(s State) int64 {
 	switch {
 	case q.algorithm.bursts:

@@ -44,9 +44,9 @@ func (l *Limiter) Wait(ctx context.Context, key string, n int64) error {
 	}
 }
 
-// lookAhead is a [*WaitError] if the queue of a LeakyBucket is longer than ctx lasts. A turn that is
-// taken in vain is lost once another one stands behind it, so many callers that cannot wait would
-// fill the queue with turns that nobody uses.
+// lookAhead returns a [*WaitError] if the queue of a LeakyBucket is longer than ctx lasts. An
+// unused turn is lost once another turn is behind it, so many callers that cannot wait would
+// fill the queue with unused turns.
 func (l *Limiter) lookAhead(ctx context.Context, key string, n int64) error {
 	if _, bounded := ctx.Deadline(); !bounded || n == 0 || l.quota.algorithm.delay == nil {
 		return nil
@@ -74,7 +74,7 @@ func (l *Limiter) waitForTurn(ctx context.Context, key string, n int64, d Decisi
 	return err
 }
 
-// queueOf is how long an event of that cost has to wait that just fits.
+// queueOf returns how long an event of that cost must wait if it just fits.
 func (q *Quota) queueOf(cost int64) time.Duration {
 	if q.algorithm.delay == nil {
 		return 0
@@ -105,8 +105,8 @@ func fits(ctx context.Context, d time.Duration) bool {
 	return !ok || d < time.Until(deadline)
 }
 
-// jittered is up to a tenth more than d, as long as it fits: those that were refused at one
-// time are not to ask again at one time.
+// jittered returns d and up to a tenth more, if ctx lasts that long: callers that were refused
+// together should not ask again together.
 func jittered(ctx context.Context, d time.Duration) time.Duration {
 	if more := d + rand.N(d/10+1); fits(ctx, more) {
 		return more
