@@ -123,8 +123,15 @@ func (a *account) isIdle() bool {
 	return a.slowdown.Load() == nil && a.cooldown.isIdle()
 }
 
-func (s *accounts) len() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return len(s.of)
+// known returns how many keys of the rule are remembered, and the latest end of their cooldowns.
+func (r *rule) known() (keys int, end int64) {
+	if r.only != nil {
+		return 1, r.only.cooldown.ended.Load()
+	}
+	r.accounts.mu.Lock()
+	defer r.accounts.mu.Unlock()
+	for _, a := range r.accounts.of {
+		end = max(end, a.cooldown.ended.Load())
+	}
+	return len(r.accounts.of), end
 }

@@ -39,15 +39,13 @@ func (c *cooldown) left() time.Duration {
 			left = max(left, time.Until(ban.Until))
 		}
 	}
-	if left > 0 {
-		c.endsAt(t.now() + int64(left))
+	switch now := t.now(); {
+	case left > 0:
+		c.ended.Store(now + int64(left))
+	case c.ended.Load() > now: // an operator has lifted it
+		c.ended.Store(now)
 	}
 	return left
-}
-
-func (c *cooldown) endsAt(end int64) {
-	c.ended.Store(end)
-	raise(&c.rule.until, end)
 }
 
 // begin holds requests back for wait, unless they are held back for as long already, give or take
@@ -79,7 +77,7 @@ func (c *cooldown) start(wait, slack time.Duration) time.Duration {
 	end := c.rule.transport.now() + int64(wait)
 	c.begun++
 	c.alone.Store(end)
-	c.endsAt(end)
+	c.ended.Store(end)
 	return wait
 }
 

@@ -227,6 +227,20 @@ func TestACooldownOrABanByHandHoldsRequestsBackUntilItIsLifted(t *testing.T) {
 	})
 }
 
+// An operator lifts the cooldown: requests that wait are sent within a fiftieth of the rest, and the figures know.
+func TestACooldownThatIsLiftedHoldsNoRequestBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(refuseFirst("Retry-After", "3600"))
+		list := newBans(t)
+		transport := newTransport(t, s, pace.Options{Rules: rules(limiter.PerSecond(10)), Cooldowns: list, MaxWait: 2 * time.Hour})
+		mustGet(t, transport)
+		time.AfterFunc(10*time.Minute, func() { _, _ = list.Unban(t.Context(), "pace:api.example.org:") })
+		mustGet(t, transport)
+		require.LessOrEqual(t, s.times()[1], 11*time.Minute)
+		require.False(t, transport.Stats()[0].Until.After(time.Now()))
+	})
+}
+
 // press has callers of a fleet of three send as much as they may for so long.
 func press(t *testing.T, w *weir, callers int, length time.Duration, o pace.Options) {
 	all := fleet(t, 3, w, o)

@@ -131,12 +131,10 @@ type Stats struct {
 func (t *Transport) Stats() []Stats {
 	all := make([]Stats, len(t.rules))
 	for i, r := range t.rules {
-		all[i] = Stats{Rule: r.name, Waiting: r.waiting.Load(), InFlight: r.inFlight.Load(), Keys: r.accounts.len()}
-		if r.only != nil {
-			all[i].Keys = 1
-		}
-		if until := r.until.Load(); until > 0 {
-			all[i].Until = t.start.Add(time.Duration(until))
+		keys, end := r.known()
+		all[i] = Stats{Rule: r.name, Waiting: r.waiting.Load(), InFlight: r.inFlight.Load(), Keys: keys}
+		if end > 0 {
+			all[i].Until = t.start.Add(time.Duration(end - 1))
 		}
 	}
 	return all

@@ -39,7 +39,6 @@ type rule struct {
 	only     *account // of all requests, if there is no key
 
 	waiting, inFlight atomic.Int64
-	until             atomic.Int64 // the latest end of a cooldown; see Transport.now
 }
 
 // margin is how many requests of a burst are kept back. Requests leave evenly and arrive unevenly. At

@@ -13,19 +13,16 @@ import (
 // admit waits until the request may be sent: until no cooldown is in force, for its turn, and
 // for a slot, which release releases. With an error it has taken nothing.
 func (c *call) admit() (release func(), err error) {
-	cooldown := &c.a.cooldown
 	for {
-		for left := cooldown.left(); left > 0; left = cooldown.left() {
-			if err := c.coolDown(left); err != nil {
-				return nil, err
-			}
+		if err := c.coolDown(); err != nil {
+			return nil, err
 		}
 		taken, err := c.takeTurn()
 		if err != nil {
 			return nil, err
 		}
 		release, err := c.acquire()
-		if err == nil && cooldown.left() == 0 {
+		if err == nil && c.a.cooldown.left() == 0 {
 			return release, nil
 		}
 		c.a.turns.giveBack(c.ctx, taken)
@@ -38,15 +35,28 @@ func (c *call) admit() (release func(), err error) {
 	}
 }
 
-// coolDown waits for the end of a cooldown, after which each waiting request needs a turn.
-func (c *call) coolDown(left time.Duration) error {
-	waiting := &c.a.cooldown.waiting
-	ahead := waiting.Add(1) - 1
-	defer waiting.Add(-1)
-	if least := add(left, c.rule.timeOf(ahead)); least > c.longest() {
-		return &WaitError{Rule: c.rule.name, Wait: least, Cooldown: true}
+// A waiting request checks whether an operator has lifted the cooldown: after each fiftieth of the
+// remaining time, but not more often than lookEvery.
+const lookEvery = time.Second
+
+// coolDown waits for the end of a cooldown, if there is one. After it each waiting request needs a turn.
+func (c *call) coolDown() error {
+	cooldown := &c.a.cooldown
+	left := cooldown.left()
+	if left == 0 {
+		return nil
 	}
-	return c.sleep(left)
+	ahead := cooldown.waiting.Add(1) - 1
+	defer cooldown.waiting.Add(-1)
+	for ; left > 0; left = cooldown.left() {
+		if least := add(left, c.rule.timeOf(ahead)); least > c.longest() {
+			return &WaitError{Rule: c.rule.name, Wait: least, Cooldown: true}
+		}
+		if err := c.sleep(min(left, max(lookEvery, left/50))); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // shortest is the shortest wait: timers are no finer. The turns do not change.
