@@ -40,11 +40,11 @@ const (
 	SlidingCounter
 )
 
-// exactEvents is up to how many Events a SlidingWindow is a log. Around a boundary a counter
-// admits one more than the limit at once, which is much of a small one.
+// exactEvents is the most Events for which a SlidingWindow is a log. A counter admits one event
+// more than the limit around a boundary, which is a lot for a small limit.
 const exactEvents = 10
 
-// algorithm is how l counts.
+// algorithm returns how l counts.
 func (l Limit) algorithm() Algorithm {
 	switch {
 	case l.Algorithm != SlidingWindow:
@@ -55,9 +55,8 @@ func (l Limit) algorithm() Algorithm {
 	return SlidingCounter
 }
 
-// algorithm is the seam behind which each one lives. All its functions are pure.
-// They take a state that advance has brought to the time in question, so that
-// what the passing of time does to a state is written once.
+// algorithm is what each algorithm implements. All its functions are pure. They take a state
+// that advance has brought to the time in question, so the passing of time is written once.
 type algorithm struct {
 	name    string
 	aliases []string
@@ -66,39 +65,40 @@ type algorithm struct {
 	// lua is the file of its counterpart, for stores that decide in a server.
 	lua string
 
-	// mostEvents bounds Events for one that remembers every event; 0: it does not.
+	// mostEvents is the most Events of an algorithm that remembers every event, or 0.
 	mostEvents int64
 
 	// compile derives from q.limit the numbers that the other functions use.
 	compile func(q *Quota)
 
-	// advance is s at time t, no earlier than s.Last.
+	// advance returns s at time t, no earlier than s.Last.
 	advance func(q *Quota, s State, t int64) State
 
-	// take is s after an event of that cost, or s and false when there is no room.
-	// The cost is positive and at most the capacity.
+	// take returns s after an event of that cost, or s and false if there is no room. The cost
+	// is positive and at most the capacity.
 	take func(q *Quota, s State, cost int64) (State, bool)
 
-	// owe is s after an event that nothing was asked for, of up to twice the capacity, of which
-	// as much is counted as fits between the level and that.
+	// owe returns s after an event that did not ask for room. n is up to twice the capacity.
+	// The level stops at twice the capacity.
 	owe func(q *Quota, s State, n int64) State
 
-	// refund is s with up to n units less in it, of those that were taken at that time; 0: it
-	// is not known.
+	// refund returns s with up to n units less, of those that were taken at that time, or at an
+	// unknown time if at is 0.
 	refund func(q *Quota, s State, n, at int64) State
 
-	// look is how many units are used or owed, up to twice the capacity, and after how many
-	// microseconds none is.
+	// look returns how many units are used or owed, up to twice the capacity, and after how
+	// many microseconds none is.
 	look func(q *Quota, s State) (used, reset int64)
 
-	// wait is after how many microseconds take would succeed, 0 if it would now.
+	// wait returns after how many microseconds take would succeed, or 0 if it would now.
 	wait func(q *Quota, s State, cost int64) int64
 
-	// delay is how long an event waits that finds s, in microseconds; nil for no queue.
+	// delay returns how many microseconds an event waits that finds s. It is nil if there is no
+	// queue.
 	delay func(q *Quota, s State) int64
 }
 
-// algorithms holds them all. Its functions are set in each algorithm's own file.
+// algorithms holds all algorithms. Each has its functions in a file of its own.
 var algorithms = [...]*algorithm{
 	SlidingWindow:  {name: "sliding-window"}, // no quota has it
 	TokenBucket:    &tokenBucket,

@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// inFlight counts events that have begun and not ended: an event takes a slot, and a refund
-// returns it. Time frees nothing. The level is how many slots are taken. Prev is how long one
-// is held on average, in microseconds; 0: none was returned yet.
+// inFlight counts events that have begun and not ended: an event acquires slots, and a
+// settlement releases them. Time releases nothing. Level is how many slots are held. Prev is
+// how long a slot is held on average, in microseconds, or 0 if none was released yet.
 var inFlight = algorithm{
 	name: "in-flight",
 
@@ -54,10 +54,10 @@ var inFlight = algorithm{
 	},
 }
 
-// heldWeight is of how many slots the mean time is that one is held.
+// heldWeight is how many slots the mean time covers.
 const heldWeight = 8
 
-// unknownHolding is taken for how long a slot is held where none was returned yet.
+// unknownHolding is the assumed time for which a slot is held, until one is released.
 const unknownHolding = int64(time.Second / time.Microsecond)
 
 func (s *State) holding() int64 {

@@ -5,9 +5,9 @@ import (
 	"sort"
 )
 
-// A sliding log is the events of the last Per, one entry for each. The level is how many units
-// they took and are owed. Prev is those that are owed: while there are any, the entries are as
-// many units as the limit, and what expires of them makes room for these first.
+// A sliding log is the events of the last Per, one entry for each. Level is how many units are
+// taken and owed. Prev is how many units are owed: while it is above 0, the entries have as
+// many units as the limit, and each entry that expires makes room for owed units first.
 var slidingLog = algorithm{
 	name:       "sliding-log",
 	aliases:    []string{"sliding-window-log"},
@@ -47,7 +47,8 @@ func advanceLog(q *Quota, s State, t int64) State {
 	return expireLog(q, s, t)
 }
 
-// expireLog is s without the events that are over at t: one at e counts in [e, e+window).
+// expireLog returns s without the events that have expired at t: an event at e counts in [e,
+// e+window).
 func expireLog(q *Quota, s State, t int64) State {
 	for len(s.Log) > 0 && s.Log[0].At <= t-q.window {
 		gone := s.Log[0]
@@ -87,8 +88,8 @@ func refundLog(q *Quota, s State, n, at int64) State {
 	return payBack(s, s.Last, q.capacity-(s.Level-s.Prev))
 }
 
-// payBack is s with up to n units, of those that are owed, as an entry of time t, which is that
-// of no earlier one's.
+// payBack turns up to n owed units of s into an entry of time t, which is not before any other
+// entry.
 func payBack(s State, t, n int64) State {
 	if n = min(n, s.Prev); n > 0 {
 		s.Prev -= n
@@ -97,8 +98,7 @@ func payBack(s State, t, n int64) State {
 	return s
 }
 
-// roomFor is how long it takes until that many units of the level are gone. It needs no more
-// steps than there are units above what the entries of one unit each would have.
+// roomFor returns how long it takes until that many units of the level have expired.
 func (q *Quota) roomFor(s State, units int64) int64 {
 	rounds := int64(1)
 	if entries := s.Level - s.Prev; units > entries {
@@ -113,7 +113,7 @@ func (q *Quota) roomFor(s State, units int64) int64 {
 	return 0
 }
 
-// entriesUpTo is how many entries are no later than t.
+// entriesUpTo returns how many entries are no later than t.
 func entriesUpTo(log []Entry, t int64) int {
 	return sort.Search(len(log), func(i int) bool { return log[i].At > t })
 }

@@ -35,8 +35,8 @@ var tokenBucket = algorithm{
 	wait:    waitBucket,
 }
 
-// compileBucket picks unit/refill, the microseconds an event costs: exactly if the
-// reduced fraction is small enough, else rounded up, so never too fast.
+// compileBucket chooses unit/refill, the microseconds that an event costs: exactly, if the
+// reduced fraction is small enough. Otherwise it rounds up, so the rate is never too high.
 func compileBucket(q *Quota, capacity int64) {
 	per, events := q.limit.Per.Microseconds(), q.limit.Events
 	q.capacity = capacity
@@ -74,9 +74,9 @@ func oweBucket(q *Quota, s State, n int64) State {
 	return s
 }
 
-// emptyBucket returns what would not be in the bucket now, had the n units not been taken. They
-// had run out if the bucket was empty since; and of one that was never emptier than its lowest
-// level since, that much is in it still.
+// emptyBucket returns the units that would not be in the bucket now if the n units had not been
+// taken. If the bucket was empty since then, the units have drained. Otherwise at most its
+// lowest level since then returns.
 func emptyBucket(q *Quota, s State, n, at int64) State {
 	back := min(n*q.unit, s.Level)
 	switch {
@@ -108,15 +108,15 @@ func waitBucket(q *Quota, s State, cost int64) int64 {
 // of time and so of levels, for a time between two the one before, before the first none. What
 // follows changes them in place.
 
-// hasLows reports whether a bucket remembers them, for refunds: a leaky bucket returns only what is
-// last in its queue.
+// hasLows reports whether a bucket records its lowest levels, for refunds. A leaky bucket
+// returns only the last units in its queue, so it does not need them.
 func (q *Quota) hasLows() bool { return q.Settles && q.algorithm.bursts && q.algorithm.delay == nil }
 
-// MostLows is the most entries in the Log of a bucket that settles. To leave one out makes a
-// refund smaller, never larger.
+// MostLows is the most entries in the Log of a bucket that settles. If an entry is left out, a
+// refund may be smaller, but never larger.
 const MostLows = 8
 
-// sink is lows after the level was as low as that.
+// sink returns lows after the level was that low.
 func sink(lows []Entry, level int64) []Entry {
 	if level == 0 {
 		return nil
@@ -130,9 +130,9 @@ func sink(lows []Entry, level int64) []Entry {
 	return lows
 }
 
-// addLow is lows with a level that is above them all. Of too many it leaves out the one
-// whose neighbors are nearest to each other. Events of one time share one, as nothing drains
-// between them.
+// addLow returns lows with a level above them all. If there are too many, it leaves out the one
+// whose neighbors are nearest to each other. Events of the same time share an entry, because
+// nothing drains between them.
 func addLow(lows []Entry, low Entry) []Entry {
 	n := len(lows)
 	if n > 0 && lows[n-1].At == low.At {
@@ -152,7 +152,7 @@ func addLow(lows []Entry, low Entry) []Entry {
 	return slices.Delete(lows, least, least+1)
 }
 
-// lower is lows after units of the time of the one at i went back.
+// lower returns lows after a refund of units that were taken at the time of entry i.
 func lower(lows []Entry, i int, back int64) []Entry {
 	kept, left := lows[:0], lows[i].N-back
 	for j, low := range lows {
