@@ -67,7 +67,7 @@ var ErrFull = errors.New("bans: the list is full of bans by hand")
 
 // ErrDigest is the error for a digest ([keyfunc.Digest.Key]) in place of a key, from a list that holds
 // keys: no request would match that ban. A list in Redis holds digests, and accepts them.
-var ErrDigest = errors.New("bans: the key cannot be told from its digest: name the key")
+var ErrDigest = errors.New("bans: a digest does not reveal its key: name the key")
 
 // CheckDuration returns the error of [List.Ban] for a wrong duration, or nil.
 func CheckDuration(d time.Duration) error {

@@ -19,7 +19,7 @@ type Descriptor struct {
 	// Rule has the Name, Limit, OnOutage and Mode.
 	Rule middleware.Rule
 
-	// After says that requests are charged when they are over, and only looked at before.
+	// After charges requests when they have ended. Before, the service only checks the limit.
 	After bool
 }
 
@@ -49,7 +49,7 @@ func (d *Descriptor) CompareExactness(other *Descriptor) int {
 	})
 }
 
-// Descriptors are those of the file, in its order, but for those that are off.
+// Descriptors returns the descriptors of the file in its order, without those that are off.
 func (r *Rules) Descriptors() []Descriptor { return slices.Clone(r.descriptors) }
 
 type descriptor struct {

@@ -1,8 +1,8 @@
-// Package rules reads limits from a file, so that operators change them without a deploy:
+// Package rules reads limits from a file, so that operators can change them without a deploy:
 //
 //	limits, err := rules.Watch(ctx, "limits.yaml", rules.Options{})
 //	...
-//	r.Use(chilimit.New(limits.RateLimit))   // and so for the other routers
+//	r.Use(chilimit.New(limits.RateLimit))   // likewise for the other routers
 //
 // The file, in YAML or JSON:
 //
@@ -21,31 +21,31 @@
 //	default: {requests: 100, window: 60s}
 //	soft: {at: 80%}                                         # a warning header before the wall
 //
-// The page docs/rules.md has a table of all fields, [Schema] is for editors to complete them by, and
-// the command cmd/weir checks and explains files.
+// The page docs/rules.md has a table of all fields. Editors complete fields by [Schema]. The command
+// cmd/weir checks and explains files.
 //
 // # Order
 //
-// A request is checked in this order: the ban list, the allow list, the global rule, the rule
-// of its tier, and that of its endpoint, or the default where no endpoint matches. Endpoints
-// are compared with the route that the router has chosen, so the router's adapter is needed;
-// their order in the file does not matter. An endpoint for the request's host,
-// "example.org/*", goes before "*.example.org/*", and that before one for any host; then the
-// longest path decides, then a method. All rules of a request are charged in one call of the
-// store, all or none.
+// A request is checked against the ban list, the allow list, the global rules, the rules of its tier,
+// and the rules of its endpoint, in this order. If no endpoint matches, the default rules apply.
+// Endpoints are compared with the route that the router has chosen, so use the router's adapter.
+// Their order in the file does not matter: an endpoint for the request's host ("example.org/*") goes
+// before one for its domain ("*.example.org/*"), and that before one for any host. After that the
+// longest path decides, then a method. All rules of a request are charged in one call of the store,
+// all or none.
 //
-// A host is what the client writes into its request. A request for a host without endpoints
-// is decided by those for any host, or by the default: have one, or a global rule.
+// A client can send any host. A request for a host without endpoints meets the endpoints for any host,
+// or the default: have a default or a global rule.
 //
 // # Mistakes
 //
-// A file is refused with everything that is wrong with it: line, column and what to write
-// instead. While a service runs, a file that is refused changes nothing.
+// The error for a file lists everything that is wrong with it: line, column and what to write instead.
+// While a service runs, a wrong file changes nothing.
 //
 // # Changes
 //
-// A change is in force within two seconds, see [Watch]. Counters belong to a rule's name,
-// which is its endpoint unless the file gives another, and to its key. Where a limit changes,
-// what was used stays used; a rule with another name or another key begins anew. Bans stay,
-// also where the rule that led to them goes; see [Watcher.Bans].
+// A change is in force within two seconds; see [Watch]. A counter belongs to the name and key of a
+// rule. The name is the endpoint, unless the file sets one. If a limit changes, what was used stays
+// used. A rule with another name or key begins anew. Bans stay, even if their rule is removed; see
+// [Watcher.Bans].
 package rules
