@@ -125,3 +125,21 @@ func TestAnAddressInUseIsNamed(t *testing.T) {
 	_, err := serving.Listen("--ask", s.Addr().String(), nil, slog.New(slog.DiscardHandler))
 	require.EqualError(t, err, "--ask: cannot listen on "+s.Addr().String()+": address already in use")
 }
+
+func TestAClientThatSendsItsHeaderSlowlyIsLeft(t *testing.T) {
+	s, err := serving.Listen("--proxy", "127.0.0.1:0", http.NotFoundHandler(), slog.New(slog.DiscardHandler))
+	require.NoError(t, err)
+	require.Equal(t, 10*time.Second, s.ReadHeaderTimeout)
+	require.Equal(t, 64<<10, s.MaxHeaderBytes)
+	s.ReadHeaderTimeout = 20 * time.Millisecond
+	s.Start(func(err error) { t.Error(err) })
+	defer s.Drain(within(t), 0)
+	c, err := net.Dial("tcp", s.Addr().String())
+	require.NoError(t, err)
+	defer c.Close()
+	_, err = io.WriteString(c, "GET / HTTP/1.1\r\nHost: a\r\nX-Slow: ")
+	require.NoError(t, err)
+	require.NoError(t, c.SetReadDeadline(time.Now().Add(time.Minute)))
+	_, err = io.ReadAll(c)
+	require.NoError(t, err, "the server closes the connection")
+}
