@@ -14,7 +14,13 @@ import (
 // told are the header fields of the answer to the client, and the body of a refusal: those that
 // package middleware writes.
 func told(all []asked, refuses bool, now time.Time) (fields []*core.HeaderValue, body []byte) {
-	set := func(name, value string) { fields = append(fields, &core.HeaderValue{Key: name, Value: value}) }
+	room := new([8]core.HeaderValue) // one allocation
+	fields = make([]*core.HeaderValue, 0, len(room))
+	set := func(name, value string) {
+		field := &room[len(fields)]
+		field.Key, field.Value = name, value
+		fields = append(fields, field)
+	}
 	var policies, left []string
 	var binding *asked
 	wait := time.Duration(0)

@@ -97,7 +97,7 @@ type share struct {
 // take charges, in one batch, those descriptors that are meant, and reports whether one refuses.
 // Refunds, and what is charged afterwards, are looked at.
 func (d *Decider) take(ctx context.Context, all []asked, means func(*asked) bool) (refused bool, err error) {
-	var shares []share
+	shares := make([]share, 0, len(all))
 	for i := range all {
 		a := &all[i]
 		if a.limit == nil || !means(a) {
@@ -214,7 +214,7 @@ func (d *Decider) settle(ctx context.Context, all []asked) error {
 
 // answer is what Envoy is told.
 func answer(all []asked, now time.Time) *pb.RateLimitResponse {
-	r := &pb.RateLimitResponse{OverallCode: pb.RateLimitResponse_OK}
+	r := &pb.RateLimitResponse{OverallCode: pb.RateLimitResponse_OK, Statuses: make([]*pb.RateLimitResponse_DescriptorStatus, 0, len(all))}
 	for i := range all {
 		a := &all[i]
 		s := &pb.RateLimitResponse_DescriptorStatus{Code: pb.RateLimitResponse_OK}

@@ -70,7 +70,12 @@ func newTable(r *rules.Rules, store limiter.Store) (*table, error) {
 // place is where limits for a domain and entries of these keys are.
 func place(domain string, entries []rules.Entry) string {
 	var b strings.Builder
-	part := func(s string) { b.WriteString(strconv.Itoa(len(s)) + ":" + s) }
+	b.Grow(128)
+	part := func(s string) {
+		b.WriteString(strconv.Itoa(len(s)))
+		b.WriteByte(':')
+		b.WriteString(s)
+	}
 	part(domain)
 	for _, e := range entries {
 		part(e.Key)
