@@ -113,6 +113,11 @@ func (f *serveFlags) services(l *limits) (all []serving.Service, err error) {
 			return nil, err
 		}
 	}
+	for _, name := range []string{"upstream-timeout", "user-header", "tier-header", "tls-cert", "tls-key", "access-log"} {
+		if len(f.proxies) == 0 && f.flags.Changed(name) {
+			return nil, fmt.Errorf("--%s is about --proxy: give --proxy too", name)
+		}
+	}
 	f.gateway.Log = l.log
 	for _, proxy := range f.proxies {
 		o := f.gateway

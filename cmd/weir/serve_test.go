@@ -270,6 +270,7 @@ func TestBadInputOfServeIsNamed(t *testing.T) {
 		{[]string{proxy, "--tls-cert", file + "x", "--tls-key", file}, "--tls-cert: open "},
 		{[]string{proxy, "--tls-cert", file, "--tls-key", file}, "--tls-cert"},
 		{[]string{proxy, "--access-log", filepath.Join(file, "x")}, "--access-log: "},
+		{[]string{"--ask", "127.0.0.1:0", "--user-header", "X-User"}, "--user-header is about --proxy"},
 		{[]string{proxy, "--drain", "-1s"}, "--drain"},
 		{[]string{proxy, "--replicas", "3"}, "--replicas is about a Redis"},
 		{[]string{proxy, "--leases"}, "--leases is about a Redis"},

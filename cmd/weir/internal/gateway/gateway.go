@@ -191,6 +191,11 @@ func (g *Gateway) checked(limited http.Handler) http.Handler {
 			http.Error(w, "The path can be read in more than one way.", http.StatusBadRequest)
 			return
 		}
+		if len(r.TransferEncoding) > 0 {
+			// It may have had a Content-Length too, which net/http hides. A proxy in front that went by
+			// that takes what follows for a part of this request.
+			w.Header().Set("Connection", "close")
+		}
 		if r, ok := g.identified(w, r); ok {
 			limited.ServeHTTP(w, r)
 		}
