@@ -94,7 +94,7 @@ func TestAFindingSaysWhatMayBeDoneAndDoesIt(t *testing.T) {
 	for n := range 3 {
 		assert.Contains(t, plan, fmt.Sprint("header:X-Tenant:evil-", n))
 	}
-	for _, part := range []string{"Ban these 3 for an hour?", "It lasts until", "is refused, whatever rule", "in this process alone", "press Unban"} {
+	for _, part := range []string{"Ban these 3 for an hour?", "It lasts until", "refuse all their requests, under any rule", "in this process only", "Unban lifts the ban"} {
 		assert.Contains(t, plan, part)
 	}
 	assert.True(t, s.bans.Empty(), "it is only said")

@@ -174,6 +174,6 @@ func TestThePageSaysFromWhenOnItKnowsAnything(t *testing.T) {
 	t.Parallel()
 	s := start(t, dashboard.Options{})
 	b := browser.Open(t, s.serve(), 800, 600, false)
-	b.Await(patience, `document.querySelector("#chart-note").innerText.startsWith("Nothing is known of what was before")`)
+	b.Await(patience, `document.querySelector("#chart-note").innerText.startsWith("The process started at")`)
 	assert.Greater(t, browser.Eval[float64](b, `document.querySelector("#chart .unknown").width.baseVal.value`), 200.0)
 }
