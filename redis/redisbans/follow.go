@@ -163,6 +163,7 @@ func (l *List) settle(changes []*change, a *answer) (isDone bool, refused error)
 		case c.done != nil:
 			c.done <- outcome{k, err}
 		case errors.Is(err, bans.ErrFull): // the ban holds in this process only
+			l.apply(c.known) // to the fresh copy too
 			delete(l.unsent, c.Tag)
 			l.logFull(err)
 		case err != nil:

@@ -440,20 +440,71 @@ func TestABanThatHoldsInOneProcessAloneIsLifted(t *testing.T) {
 
 func TestABanByHandHoldsAgainstOneThatWasMadeInAnOutage(t *testing.T) {
 	server := redistest.Start(t)
-	list, other := readList(t, connect(t, server), Options{}), readList(t, connect(t, server), Options{})
-	list.down.Store(true) // so that it does not ask
-	list.mu.Lock()
-	ban, err := list.local.Load().Escalate(t.Context(), list.tag("key"), "rule", doubling)
-	list.mu.Unlock()
-	require.NoError(t, err)
+	list, other := readList(t, connect(t, server), Options{Poll: never}), readList(t, connect(t, server), Options{Poll: never})
 	silently(t, list, banOf(list, "key", time.Minute))
-	list.mu.Lock()
-	list.keep(put(known{ban: ban, remember: doubling.Max}, false))
-	list.mu.Unlock()
-	await(t, "the list to be told", func() bool { return awaitBanned(t, list, "key").Rule == "" })
-	require.NoError(t, other.Ban(t.Context(), "later", time.Minute))
-	awaitBanned(t, list, "later")
+	list.down.Store(true)                                                          // so that it does not ask
+	if _, err := list.Escalate(t.Context(), "key", "rule", doubling); err != nil { // else it has read the ban already
+		require.ErrorIs(t, err, errDown)
+	}
+	await(t, "the list to know the ban by hand", func() bool { return awaitBanned(t, list, "key").Rule == "" })
+	all(t, other)
 	assert.Empty(t, awaitBanned(t, other, "key").Rule)
+}
+
+func TestOfTwoBansTheNewerHoldsElseTheOneByHandElseTheLonger(t *testing.T) {
+	list := readList(t, connect(t, redistest.Start(t)), Options{})
+	for i, tt := range []struct {
+		old, new   bans.Ban // Until is hours from now: zero is for ever
+		isNewer    bool
+		newHolds   bool
+		oldH, newH int
+	}{
+		{oldH: 2, newH: 1, isNewer: true, newHolds: true},
+		{old: bans.Ban{Rule: "r"}, new: bans.Ban{Rule: "r"}, oldH: 2, newH: 1},
+		{old: bans.Ban{Rule: "r"}, new: bans.Ban{Rule: "r"}, oldH: 1, newH: 2, newHolds: true},
+		{old: bans.Ban{Rule: "r"}, oldH: 2, newH: 1},
+		{old: bans.Ban{Rule: "r"}, oldH: 2, newHolds: true},
+		{new: bans.Ban{Rule: "r"}, oldH: 1, newH: 2},
+		{oldH: 1, newH: 2},
+	} {
+		end := func(b *bans.Ban, hours int, by string) {
+			b.Key, b.By = list.tag(fmt.Sprint(i)), by
+			if hours > 0 {
+				b.Until = time.Now().Add(time.Duration(hours) * time.Hour)
+			}
+		}
+		end(&tt.old, tt.oldH, "old")
+		end(&tt.new, tt.newH, "new")
+		a, err := list.redis.exchange(t.Context(), position{cursor: "0"}, []*change{put(known{ban: tt.old}, true), put(known{ban: tt.new}, tt.isNewer)})
+		require.NoError(t, err)
+		k, err := a.read(tt.old.Key, a.answers[1])
+		require.NoError(t, err)
+		assert.Equal(t, map[bool]string{true: "new", false: "old"}[tt.newHolds], k.ban.By, "%+v", tt)
+	}
+}
+
+// Redis's clock may be wrong, and a ban is as long all the same.
+func TestATimeOfTheServersIsReadByThisProcesssClock(t *testing.T) {
+	now := time.Now()
+	a := &answer{now: 1_000_000, received: now}
+	assert.Equal(t, now.Add(2*time.Second), a.at(1_002_000))
+	assert.Zero(t, a.at(0))
+}
+
+// Else it would be sent again and again, and no exchange would end.
+func TestABanOfAnOutageThatFindsNoRoomHoldsInItsProcessAlone(t *testing.T) {
+	client := connect(t, redistest.Start(t))
+	var log syncBuffer
+	list := readList(t, client, Options{MaxBans: 1, Poll: never, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	require.NoError(t, list.Ban(t.Context(), "endless", 0))
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	require.ErrorIs(t, list.Ban(gone, "key", time.Hour), context.Canceled)
+	await(t, "Redis to refuse it", func() bool { return strings.Contains(log.String(), "code=weir-bans-full") })
+	assert.Len(t, all(t, list), 2)
+	assert.Equal(t, 1, strings.Count(log.String(), "code=weir-bans-full"))
+	_, err := list.Escalate(t.Context(), "another", "rule", doubling)
+	assert.ErrorIs(t, err, bans.ErrFull)
 }
 
 func TestAListIsReadInPages(t *testing.T) {
@@ -755,6 +806,15 @@ func TestARedisThatTakesNoBansIsReadAndLiftsThem(t *testing.T) {
 	_, err = here.All(t.Context())
 	assert.ErrorContains(t, err, "OOM")
 	assert.False(t, isBanned(here, "a"), "it was lifted elsewhere")
+	assert.Error(t, here.Ban(t.Context(), "b", 2*time.Hour))
+	silently(t, here, &change{Op: "unban", Tag: here.tag("b")})
+	for range 2 {
+		_, err = here.All(t.Context())
+		assert.ErrorContains(t, err, "OOM")
+		assert.True(t, isBanned(here, "b"), "its newer ban is not in Redis yet")
+		assert.True(t, isBanned(here, "new"))
+		here.anew.Store(true)
+	}
 	server.MustDo("CONFIG", "SET", "maxmemory", "8mb")
 	awaitBanned(t, there, "new")
 }
