@@ -399,6 +399,7 @@ func TestWhoLeavesIsBannedAllTheSame(t *testing.T) {
 func TestWhatRedisDidNotLiftComesBack(t *testing.T) {
 	list := readList(t, connect(t, redistest.Start(t)), Options{Poll: never})
 	require.NoError(t, list.Ban(t.Context(), "key", 0))
+	all(t, list) // so that the ban is not read for another reason
 	gone, cancel := context.WithCancel(t.Context())
 	cancel()
 	_, err := list.Unban(gone, "key")
@@ -481,6 +482,17 @@ func TestOfTwoBansTheNewerHoldsElseTheOneByHandElseTheLonger(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, map[bool]string{true: "new", false: "old"}[tt.newHolds], k.ban.By, "%+v", tt)
 	}
+}
+
+// A newer ban of the same key came while the older one was on its way.
+func TestAnAnswerToAnOlderBanLeavesTheNewerOneUnsent(t *testing.T) {
+	list := &List{log: quietLog} // without goroutines
+	list.local.Store(newCopy(1))
+	older, newer := banOf(list, "key", time.Hour), banOf(list, "key", time.Minute)
+	list.unsent = map[string]*change{newer.Tag: newer}
+	_, refused := list.settle([]*change{older}, &answer{answers: []string{""}, gap: "anew"})
+	require.NoError(t, refused)
+	assert.Same(t, newer, list.unsent[newer.Tag])
 }
 
 // Redis's clock may be wrong, and a ban is as long all the same.
