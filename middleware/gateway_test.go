@@ -1,0 +1,80 @@
+package middleware_test
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weirgo/weir/keyfunc"
+	"github.com/weirgo/weir/limiter"
+	"github.com/weirgo/weir/middleware"
+)
+
+func TestAGatewayIsRoutedByAllPatternsOfItsRules(t *testing.T) {
+	config := middleware.Config{
+		Allow:   middleware.Route("/healthz"),
+		Rules:   []middleware.Rule{{Name: "reports", Match: middleware.Route("GET /reports/{id}"), Limit: limiter.PerHour(1), Key: keyfunc.PathValue("id")}},
+		ByRoute: map[string][]middleware.Rule{"POST /login": {{Name: "login", Limit: limiter.PerHour(1)}}},
+		Default: []middleware.Rule{{Name: "rest", Limit: limiter.PerHour(100)}},
+	}
+	limits := middleware.Must(middleware.New(config))
+	var passed string
+	gateway := limits.Gateway(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { passed = r.Pattern }), false)
+	do := func(method, path string) (int, string) {
+		w, r := httptest.NewRecorder(), httptest.NewRequest(method, "/", nil)
+		r.URL.Path, passed = path, ""
+		gateway.ServeHTTP(w, r)
+		return w.Code, passed
+	}
+	for _, step := range []struct {
+		method, path string
+		status       int
+		pattern      string
+	}{
+		{"GET", "/reports/7", 200, "/reports/{id}"}, {"GET", "/reports/7;v=2", 429, ""}, {"GET", "/reports/8/", 200, "/reports/{id}"},
+		{"POST", "/login", 200, "/login"}, {"POST", "//login", 429, ""}, {"GET", "/login", 200, "/*"},
+		{"GET", "/healthz", 200, "/healthz"}, {"GET", "/{id}", 200, "/*"},
+	} {
+		status, pattern := do(step.method, step.path)
+		require.Equal(t, step.status, status, step.path)
+		require.Equal(t, step.pattern, pattern, step.path)
+	}
+
+	config.ByRoute = map[string][]middleware.Rule{"POST /{any}": {{Name: "login", Limit: limiter.PerHour(1)}}}
+	require.NoError(t, limits.Reconfigure(config))
+	status, _ := do("POST", "/signin")
+	require.Equal(t, 429, status, "routes change with the rules, and counters stay")
+	require.Panics(t, func() { limits.Gateway(nil, false) })
+}
+
+// A reverse proxy has no routes of its own: those of the rules are its routes.
+func ExampleRateLimit_Gateway() {
+	service := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	defer service.Close()
+	upstream, _ := url.Parse(service.URL)
+
+	limits := middleware.Must(middleware.New(middleware.Config{
+		ByRoute: map[string][]middleware.Rule{"POST /login": {{Name: "login", Key: keyfunc.IP(), Limit: limiter.PerMinute(1)}}},
+	}))
+	proxy := &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(upstream) }}
+	gateway := httptest.NewServer(limits.Gateway(proxy, false))
+	defer gateway.Close()
+
+	for _, path := range []string{"/login", "/login/", "/about"} {
+		answer, err := http.Post(gateway.URL+path, "text/plain", nil)
+		if err != nil {
+			panic(err)
+		}
+		answer.Body.Close()
+		fmt.Println(path, answer.StatusCode)
+	}
+	// Output:
+	// /login 200
+	// /login/ 429
+	// /about 200
+}
