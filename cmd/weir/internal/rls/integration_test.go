@@ -180,4 +180,11 @@ func TestReloadsLoseNoRequestAndForgetNoCounter(t *testing.T) {
 	close(end)
 	all.Wait()
 	assert.Equal(t, int32(100), admitted.Load())
+
+	require.NoError(t, os.WriteFile(path, []byte("version: 1\ndefault: 5/s\n"), 0o600))
+	watcher.Reread()
+	redistest.Await(t, "the reload", func() bool { loaded, _, _, _ := watcher.Reloads(); return loaded == 102 })
+	r, err := client.ShouldRateLimit(t.Context(), &pb.RateLimitRequest{Domain: "shop", Descriptors: []*common.RateLimitDescriptor{of("user", "ann")}})
+	require.NoError(t, err)
+	assert.Equal(t, pb.RateLimitResponse_OVER_LIMIT, r.OverallCode, "a file without descriptors does not lift the limits")
 }

@@ -2,7 +2,6 @@ package rls
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -52,9 +51,6 @@ func (s *Service) Start(l serving.Limits, failed func(error)) error {
 	first, err := newTable(l.Watcher.Rules(), l.Store)
 	if err != nil {
 		return err
-	}
-	if len(first.limits) == 0 {
-		return errors.New("--rls: the rules have no descriptors, and without them nothing is limited")
 	}
 	current.inForce = first
 	if s.listener, err = net.Listen("tcp", s.listen); err != nil {
@@ -108,7 +104,7 @@ func (t *tables) get() *table {
 	next, err := newTable(now, t.limits.Store)
 	if err != nil {
 		t.refused = now
-		t.limits.Logger.Error("weir: the descriptors in force stay, as the store cannot count for the new ones",
+		t.limits.Logger.Error("weir: the descriptors in force stay, as the new ones cannot be used",
 			slog.String("code", "weir-descriptors-refused"), slog.Any("error", err))
 		return t.inForce
 	}

@@ -1,6 +1,7 @@
 package rls
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -34,7 +35,8 @@ type limit struct {
 	policy    string // what RateLimit-Policy says of it
 }
 
-// newTable makes the table of rules that store counts for.
+// newTable makes the table of rules that store counts for. Rules without descriptors are an error: a
+// reload must not lift all limits.
 func newTable(r *rules.Rules, store limiter.Store) (*table, error) {
 	t := &table{rules: r, limits: map[string][]*limit{}}
 	for _, d := range r.Descriptors() {
@@ -60,6 +62,9 @@ func newTable(r *rules.Rules, store limiter.Store) (*table, error) {
 		l.policy = quoted(l.name) + ";q=" + strconv.FormatInt(first.Events, 10) + ";w=" + strconv.FormatInt(seconds(first.Per), 10)
 		at := place(d.Domain, d.Entries)
 		t.limits[at] = append(t.limits[at], l)
+	}
+	if len(t.limits) == 0 {
+		return nil, errors.New("--rls: the rules have no descriptors, and without them nothing is limited")
 	}
 	for _, list := range t.limits {
 		slices.SortStableFunc(list, func(a, b *limit) int { return a.CompareExactness(&b.Descriptor) })
