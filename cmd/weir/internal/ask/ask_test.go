@@ -13,6 +13,7 @@ import (
 	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/middleware"
+	"github.com/weirgo/weir/middleware/rules"
 )
 
 // asked is a server that is asked. It allows an address two requests to /limited, none to /members
@@ -137,4 +138,18 @@ func TestAQuestionThatLacksSomethingIsNotAnsweredWithYes(t *testing.T) {
 	}
 	resp, _ := get(t, at+"/", question("GET", "/", "203.0.113.7"))
 	assert.Equal(t, 404, resp.StatusCode)
+}
+
+// A rule that needs what a proxy does not say is refused when it is loaded, and would not hold.
+func TestTheServiceLacksWhatAProxyDoesNotSay(t *testing.T) {
+	s, err := New("127.0.0.1:0", true, false)
+	require.NoError(t, err)
+	for of, lacks := range map[string]bool{
+		"user": true, "tier": true, "status": true, "settled": true, "concurrency": true, "overload": true, "json:user": true, "header:Content-Length": true,
+		"host": false, "header:X-Api-Key": false, "cookie:session": false, "query:q": false, "queue": false,
+	} {
+		assert.Equal(t, lacks, s.Lacks(rules.Need{Rule: "rule", Of: of}) != "", of)
+	}
+	_, err = New("8082", true, false)
+	assert.ErrorContains(t, err, "--ask")
 }
