@@ -34,7 +34,6 @@ type admin struct {
 	ready   atomic.Bool
 	metrics *promlimit.Metrics
 	page    *dashboard.Dashboard
-	refused *sloglimit.Logger
 	limits  *limits
 	server  *serving.Server
 }

@@ -189,8 +189,8 @@ func TestNoRequestIsLostWhenProcessesAreReplaced(t *testing.T) {
 		old.eventually("--admin", "/readyz", 503, "")
 		before := requests.Load()
 		require.Eventually(t, func() bool { return requests.Load() > before+20 }, time.Minute, time.Millisecond, "it serves still")
-		target.Store(replacement)
 		sending.Lock() // all that was sent to the old one is answered
+		target.Store(replacement)
 		sending.Unlock()
 		old.signal(syscall.SIGTERM)
 		<-old.done
