@@ -117,7 +117,7 @@ func Daily(events int64) Limit { return limiter.Daily(events) }
 // Monthly is a limit of so many events in a month of the calendar. See [limiter.Monthly].
 func Monthly(events int64) Limit { return limiter.Monthly(events) }
 
-// AtOnce allows so many events in progress at once. See [limiter.AtOnce].
+// AtOnce allows that many events in flight at once. See [limiter.AtOnce].
 func AtOnce(most int64) Concurrency { return limiter.AtOnce(most) }
 
 // All holds several allowances together. See [limiter.All].
@@ -154,7 +154,7 @@ func Statuses(statuses ...int) Counts { return middleware.Statuses(statuses...) 
 // [middleware.StatusClass].
 func StatusClass(classes ...int) Counts { return middleware.StatusClass(classes...) }
 
-// Not counts all other answers. See [middleware.Not].
+// Not counts every answer that c does not count. See [middleware.Not].
 func Not(c Counts) Counts { return middleware.Not(c) }
 
 // Units is a cost that is the same for every request. See [middleware.Units].

@@ -21,10 +21,10 @@ type Digest [DigestSize]byte
 // String is the digest as text.
 func (d Digest) String() string { return string(d[:]) }
 
-// Key returns a key whose digest is d, with any [Digester] of this process. So an operator who has only
-// the digest can look up counters and bans in Redis, which are stored under digests. Stores that count
-// under the keys themselves, such as limiter.Memory, have nothing under it. No client can write such a
-// key.
+// Key returns a key whose digest is d. Every [Digester] of this process turns it into d again. With it
+// an operator who has only the digest can look up counters and bans in Redis, which stores them under
+// digests. It finds nothing in limiter.Memory, which stores the keys themselves. Clients cannot send
+// such a key.
 func (d Digest) Key() string { return digestMark + string(d[:]) }
 
 // digestMark is drawn at random, as the marks of a [Class] are.

@@ -65,7 +65,7 @@ func StatusClass(classes ...int) Counts {
 	return c
 }
 
-// Not counts all other answers.
+// Not counts every answer that c does not count.
 func Not(c Counts) Counts {
 	if !c.given {
 		return Counts{given: true, after: c.after, wrong: "Not is of the zero Counts, so that nothing would count"}

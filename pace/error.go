@@ -19,8 +19,8 @@ type WaitError struct {
 	// Rule is the name of the rule that paces the request.
 	Rule string
 
-	// Wait is the least time that the request would have waited. It is [limiter.Never] if an
-	// operator banned the key without an end.
+	// Wait is the shortest possible wait. It is [limiter.Never] if an operator banned the key for
+	// ever.
 	Wait time.Duration
 
 	// Cooldown reports that requests wait for the server, which refused one or said that nothing

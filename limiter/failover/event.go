@@ -9,12 +9,13 @@ import (
 	"time"
 )
 
-// An Event says that the policies now decide, or that they no longer do.
+// An Event is the beginning or the end of an outage.
 type Event struct {
-	// Degraded says that the policies now decide.
+	// Degraded reports that an outage began: the policies decide from now on. If it is false, the
+	// server answers again.
 	Degraded bool
 
-	// At is when this was found out.
+	// At is when the Store noticed it.
 	At time.Time
 
 	// Part is the store's number of the server, or 0 for a store with one server. If one server

@@ -18,8 +18,8 @@ type Bounded interface {
 	Within(deadline time.Duration) limiter.Store
 }
 
-// Servers is a store that knows its servers. Any other store counts as having one server, and a
-// probe charges a quota of its own there.
+// Servers is a store with several servers that can fail one by one. A store without these methods
+// counts as one server, which is probed with a charge of a quota made for that.
 type Servers interface {
 	// Part returns the number of the server that holds c's counter, from 0 to 63. Servers fail
 	// independently.

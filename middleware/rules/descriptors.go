@@ -36,7 +36,8 @@ func (d *Descriptor) Matches(entries []Entry) bool {
 	})
 }
 
-// CompareExactness sorts first what says more of the same entries: the earliest value decides.
+// CompareExactness orders two descriptors with the same keys. The one that has a value at the first
+// entry where they differ comes first.
 func (d *Descriptor) CompareExactness(other *Descriptor) int {
 	return slices.CompareFunc(d.Entries, other.Entries, func(a, b Entry) int {
 		switch {
