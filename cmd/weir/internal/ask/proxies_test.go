@@ -122,11 +122,15 @@ func TestProxiesAskAndHandTheAnswerOn(t *testing.T) {
 	}
 }
 
+// The page links a file, or has its text.
 func TestTheDocsHaveTheConfigurationsThatAreRun(t *testing.T) {
 	page, err := os.ReadFile("../../../../docs/gateway.md")
 	require.NoError(t, err)
 	for _, p := range proxies {
 		for _, file := range p.files {
+			if strings.Contains(string(page), "](../cmd/weir/internal/ask/testdata/"+file+")") {
+				continue
+			}
 			text, err := os.ReadFile(filepath.Join("testdata", file))
 			require.NoError(t, err)
 			assert.Contains(t, string(page), strings.ReplaceAll(string(text), "\t", "    "), file)
