@@ -50,9 +50,6 @@ func (f *serveFlags) observe(l *limits, config *middleware.Config) error {
 	if l.log != nil {
 		observers = append(observers, l.log)
 	}
-	if f.admin == "" && f.adminToken != "" {
-		return errors.New("--admin-token-file is for the page: give --admin too")
-	}
 	if f.admin != "" {
 		a := &admin{addr: f.admin, limits: l}
 		if a.token, err = readToken(f.adminToken); err != nil {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/url"
@@ -76,6 +77,9 @@ func errAddress(text, by string) error {
 // connect returns a client for the server.
 func (s *server) connect() (redis.UniversalClient, error) {
 	text, by := s.address()
+	if s.cluster && s.master != "" {
+		return nil, usageError{errors.New("--cluster and --sentinel exclude each other: give the one that the URL is of")}
+	}
 	if s.cluster {
 		options, err := redis.ParseClusterURL(text)
 		if err != nil {

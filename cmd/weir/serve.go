@@ -60,7 +60,7 @@ func serve(s *session, flags *pflag.FlagSet) action {
 	flags.StringVar(&f.ask, "ask", "", "an `address` where nginx, Caddy, Traefik or HAProxy ask about each request, such as 127.0.0.1:8082")
 	flags.StringVar(&f.rls, "rls", "", "an `address` for Envoy's rate limit service, such as :8081, by the file's descriptors")
 	flags.StringVar(&f.gateway.Paths, "paths", gateway.PathsStrict, "paths that services may read as another one, such as //login: strict answers 400, fold too and takes upper for lower case, as-is passes them on")
-	flags.DurationVar(&f.gateway.Timeout, "upstream-timeout", time.Minute, "how long a service has to begin its answer")
+	flags.DurationVar(&f.gateway.Timeout, "upstream-timeout", time.Minute, "how long a service has to begin its answer, and to read each part of a request")
 	flags.StringVar(&f.gateway.UserHeader, "user-header", "", "the `header` field in which the proxies of the rules file say the user of a request; from others it is removed")
 	flags.StringVar(&f.gateway.TierHeader, "tier-header", "", "the same of the tier; a `header` field")
 	flags.StringVar(&f.tlsCert, "tls-cert", "", "a `file` with the certificate of --proxy, and of those that signed it, in PEM; it is read anew when it changes")
@@ -103,19 +103,15 @@ func (f *serveFlags) environment() error {
 
 // services are those that the flags ask for.
 func (f *serveFlags) services(l *limits) (all []serving.Service, err error) {
-	switch {
-	case f.drain < 0:
+	if f.drain < 0 {
 		return nil, fmt.Errorf("--drain is %v: want 0 or more", f.drain)
-	case (f.tlsCert == "") != (f.tlsKey == ""):
-		return nil, errors.New("--tls-cert and --tls-key belong together: give both")
-	case f.tlsCert != "":
+	}
+	if err := gateway.CheckPaths(f.gateway.Paths); err != nil {
+		return nil, err
+	}
+	if f.tlsCert != "" {
 		if f.gateway.Certificates, err = serving.NewCertificates(f.tlsCert, f.tlsKey, l.Logger); err != nil {
 			return nil, err
-		}
-	}
-	for _, name := range []string{"upstream-timeout", "user-header", "tier-header", "tls-cert", "tls-key", "access-log"} {
-		if len(f.proxies) == 0 && f.flags.Changed(name) {
-			return nil, fmt.Errorf("--%s is about --proxy: give --proxy too", name)
 		}
 	}
 	f.gateway.Log = l.log
@@ -142,16 +138,50 @@ func (f *serveFlags) services(l *limits) (all []serving.Service, err error) {
 		}
 		all = append(all, one)
 	}
-	if len(all) == 0 {
-		return nil, errors.New("there is nothing to serve: give --proxy, --ask or --rls")
-	}
 	return all, nil
 }
+
+// complete returns an error if a flag was given without the flag that it needs.
+func (f *serveFlags) complete(file string) error {
+	proxy, redis := len(f.proxies) > 0, f.hasRedis()
+	switch {
+	case !proxy && f.ask == "" && f.rls == "":
+		return errors.New("there is nothing to serve: give --proxy, --ask or --rls")
+	case file == "redis" && !redis:
+		return errors.New("the rules are in a Redis: give --redis too")
+	}
+	for _, need := range []struct {
+		given bool
+		of    string
+		flags []string
+	}{
+		{proxy, "--proxy", []string{"upstream-timeout", "user-header", "tier-header", "tls-cert", "tls-key", "access-log"}},
+		{proxy || f.ask != "", "--proxy or --ask", []string{"paths"}},
+		{f.tlsKey != "", "--tls-key", []string{"tls-cert"}},
+		{f.tlsCert != "", "--tls-cert", []string{"tls-key"}},
+		{f.admin != "", "--admin", []string{"admin-token-file"}},
+		{redis, "--redis", []string{"cluster", "sentinel", "prefix", "secret-file", "replicas", "leases", "rules-key"}},
+		{file == "redis", "the rules in Redis, as in weir serve redis", []string{"rules-key"}},
+	} {
+		for _, name := range need.flags {
+			if !need.given && f.flags.Changed(name) {
+				return fmt.Errorf("--%s needs %s", name, need.of)
+			}
+		}
+	}
+	return nil
+}
+
+// hasRedis reports whether the limits are counted in Redis.
+func (f *serveFlags) hasRedis() bool { return f.redis.url != "" || os.Getenv("WEIR_REDIS") != "" }
 
 // serve serves by the rules in file until a signal ends it.
 func (f *serveFlags) serve(file string) error {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
+	if err := f.complete(file); err != nil {
+		return err
+	}
 	logger := slog.New(slog.NewJSONHandler(f.err, nil))
 	l := &limits{Limits: serving.Limits{Logger: logger}}
 	defer l.close()
@@ -282,13 +312,10 @@ func (f *serveFlags) watch(ctx context.Context, file string, services []serving.
 	if err := f.observe(l, &o.Config); err != nil {
 		return err
 	}
-	switch {
-	case file != "redis":
-		l.Watcher, err = rules.Watch(ctx, file, o)
-	case client == nil:
-		err = errors.New("the rules are in a Redis: give --redis too")
-	default:
+	if file == "redis" {
 		l.Watcher, err = redisrules.Watch(ctx, client, *f.rulesKey, o)
+	} else {
+		l.Watcher, err = rules.Watch(ctx, file, o)
 	}
 	if err != nil {
 		return err
@@ -306,12 +333,7 @@ func (f *serveFlags) store(ctx context.Context, l *limits, o *rules.Options) (re
 	if f.replicas < 1 {
 		return nil, fmt.Errorf("--replicas is %d: want 1 or more", f.replicas)
 	}
-	if f.redis.url == "" && os.Getenv("WEIR_REDIS") == "" {
-		for _, name := range []string{"cluster", "sentinel", "prefix", "secret-file", "replicas", "leases", "rules-key"} {
-			if f.flags.Changed(name) {
-				return nil, fmt.Errorf("--%s is about a Redis: give --redis too", name)
-			}
-		}
+	if !f.hasRedis() {
 		memory, err := limiter.NewMemory(limiter.MemoryOptions{})
 		if err != nil {
 			return nil, err

@@ -21,6 +21,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -261,22 +263,19 @@ func TestBadInputOfServeIsNamed(t *testing.T) {
 		{[]string{proxy, "--admin", in}, "--admin: cannot listen on " + in},
 		{[]string{proxy, "--admin", "x"}, "--admin: cannot listen on x"},
 		{[]string{proxy, "--admin", "127.0.0.1:0", "--admin-token-file", file + "x"}, "--admin-token-file: "},
-		{[]string{proxy, "--admin-token-file", file}, "--admin-token-file"},
 		{[]string{proxy, "--paths", "x"}, "--paths"},
+		{[]string{"--ask", "127.0.0.1:0", "--paths", "x"}, "--paths is \"x\""},
 		{[]string{proxy, "--upstream-timeout", "-1s"}, "--upstream-timeout"},
 		{[]string{proxy, "--user-header", "a b"}, "--user-header"},
 		{[]string{proxy, "--tier-header", "a_b"}, "--tier-header"},
-		{[]string{proxy, "--tls-cert", file}, "--tls-cert and --tls-key"},
+		{[]string{proxy, "--tls-cert", file}, "--tls-cert needs --tls-key"},
+		{[]string{proxy, "--tls-key", file}, "--tls-key needs --tls-cert"},
 		{[]string{proxy, "--tls-cert", file + "x", "--tls-key", file}, "--tls-cert: open "},
 		{[]string{proxy, "--tls-cert", file, "--tls-key", file}, "--tls-cert"},
 		{[]string{proxy, "--access-log", filepath.Join(file, "x")}, "--access-log: "},
-		{[]string{"--ask", "127.0.0.1:0", "--user-header", "X-User"}, "--user-header is about --proxy"},
 		{[]string{proxy, "--drain", "-1s"}, "--drain"},
-		{[]string{proxy, "--replicas", "3"}, "--replicas is about a Redis"},
-		{[]string{proxy, "--leases"}, "--leases is about a Redis"},
-		{[]string{proxy, "--prefix", "x"}, "--prefix is about a Redis"},
-		{[]string{proxy, "--rules-key", "x"}, "--rules-key is about a Redis"},
-		{[]string{proxy, "--secret-file", file + "x"}, "--secret-file: "},
+		{[]string{proxy, "--redis", "redis://127.0.0.1:1", "--secret-file", file + "x"}, "--secret-file: "},
+		{[]string{proxy, "--redis", "redis://127.0.0.1:1", "--rules-key", "x"}, "--rules-key needs the rules in Redis"},
 		{[]string{proxy, "--redis", "redis://127.0.0.1:1", "--replicas", "0"}, "--replicas"},
 		{[]string{proxy, "--redis", "redis://127.0.0.1:1", "--prefix", "a b"}, "--prefix"},
 	} {
@@ -286,7 +285,10 @@ func TestBadInputOfServeIsNamed(t *testing.T) {
 		lines := strings.Split(strings.TrimSpace(said), "\n")
 		assert.Contains(t, lines[len(lines)-1], "weir serve: "+test.want, test.args)
 	}
-	exit, _, said := weir(t, "", "serve", file+"x", proxy)
+	exit, _, said := weir(t, "", "serve", file, proxy, "--redis", "redis://127.0.0.1:1", "--cluster", "--sentinel", "x")
+	assert.Equal(t, exitUsage, exit)
+	assert.Contains(t, said, "--cluster and --sentinel exclude each other")
+	exit, _, said = weir(t, "", "serve", file+"x", proxy)
 	assert.Equal(t, exitBad, exit)
 	assert.Contains(t, said, "weir serve: stat ")
 	exit, _, said = weir(t, "", "serve", write(t, "user.yaml", "version: 1\ndefault: {limit: 5/s, key: user}\n"), proxy, "--user-header", "X-User")
@@ -300,6 +302,30 @@ func TestBadInputOfServeIsNamed(t *testing.T) {
 	exit, _, said = weir(t, "", "serve", file, proxy)
 	assert.Equal(t, exitBad, exit)
 	assert.Equal(t, "weir serve: $WEIR_UPSTREAM_TIMEOUT: want a value of type duration\n", said)
+}
+
+// Every flag either stands alone or says which other flag it needs.
+func TestAFlagIsRefusedWithoutTheFlagThatItNeeds(t *testing.T) {
+	t.Setenv("WEIR_REDIS", "")
+	file := write(t, "limits.yaml", "version: 1\ndefault: 100/h\n") // without descriptors, --rls serves nothing
+	alone := []string{"proxy", "ask", "rls", "admin", "redis", "drain", "help"}
+	needs := map[string]string{"paths": "--proxy or --ask", "admin-token-file": "--admin"}
+	for _, name := range []string{"upstream-timeout", "user-header", "tier-header", "tls-cert", "tls-key", "access-log"} {
+		needs[name] = "--proxy"
+	}
+	for _, name := range []string{"cluster", "sentinel", "prefix", "secret-file", "replicas", "leases", "rules-key"} {
+		needs[name] = "--redis"
+	}
+	values := map[string]string{"bool": "true", "int": "2", "duration": "1s", "string": "x"}
+	flagsOf(t, "serve").VisitAll(func(flag *pflag.Flag) {
+		if slices.Contains(alone, flag.Name) {
+			return
+		}
+		exit, out, said := weir(t, "", "serve", file, "--rls", "127.0.0.1:0", "--"+flag.Name+"="+values[flag.Value.Type()])
+		assert.Equal(t, exitBad, exit, flag.Name)
+		assert.Empty(t, out)
+		assert.Equal(t, "weir serve: --"+flag.Name+" needs "+needs[flag.Name]+"\n", said)
+	})
 }
 
 // Processes that share a Redis share limits and bans, whether they ask for each request or lease.
@@ -322,6 +348,62 @@ func TestProcessesShareARedis(t *testing.T) {
 		require.Zero(t, exitOf(t, s.cmd.Wait()))
 	}
 	require.Equal(t, 5, passed)
+}
+
+// While Redis hangs, each rule answers by its policy, and nothing waits in the gateway.
+func TestRequestsAreAnsweredWhileRedisHangs(t *testing.T) {
+	server := redistest.Start(t)
+	file := write(t, "limits.yaml", `version: 1
+endpoints:
+  "/open": {limit: 1/h, key: global, on_outage: open}
+  "/closed": {limit: 1000000/h, key: global, on_outage: closed}
+  "/local": {limit: 3/h, key: global}
+`)
+	s := startServing(t, nil, file, "--redis", "redis://"+server.Addr, "--proxy", "127.0.0.1:0="+hello(t), "--admin", "127.0.0.1:0", "--drain", "0s")
+	status, _ := s.get("--proxy", "/closed")
+	require.Equal(t, 200, status)
+	goroutines := func() int {
+		_, metrics := s.get("--admin", "/metrics")
+		found := regexp.MustCompile(`(?m)^go_goroutines (\d+)`).FindStringSubmatch(metrics)
+		require.Len(t, found, 2, metrics)
+		n, err := strconv.Atoi(found[1])
+		require.NoError(t, err)
+		return n
+	}
+	before := goroutines()
+	server.Pause()
+	defer server.Resume()
+	const clients = 8
+	counts := make([]map[string]int, clients)
+	var load sync.WaitGroup
+	for i := range counts {
+		counts[i] = map[string]int{}
+		load.Go(func() {
+			client := &http.Client{Transport: &http.Transport{}}
+			defer client.CloseIdleConnections()
+			for n := range 60 {
+				path := []string{"/open", "/closed", "/local"}[n%3]
+				answer, err := client.Get("http://" + s.addr["--proxy"] + path)
+				if !assert.NoError(t, err) {
+					return
+				}
+				_, _ = io.Copy(io.Discard, answer.Body)
+				_ = answer.Body.Close()
+				counts[i][path+" "+strconv.Itoa(answer.StatusCode)]++
+			}
+		})
+	}
+	load.Wait()
+	all := map[string]int{}
+	for _, of := range counts {
+		for what, n := range of {
+			all[what] += n
+		}
+	}
+	assert.Equal(t, map[string]int{"/open 200": 160, "/closed 503": 160, "/local 200": 3, "/local 429": 157}, all)
+	require.Eventually(t, func() bool { return goroutines() < before+3*clients }, 30*time.Second, 10*time.Millisecond, "before: %d", before)
+	server.Resume()
+	s.eventually("--proxy", "/closed", 200, "hello")
 }
 
 func TestThePageIsForThisMachineOrThoseWithTheToken(t *testing.T) {

@@ -28,7 +28,7 @@ type Options struct {
 	// or PathsAsIs.
 	Paths string
 
-	// Timeout is how long the upstream has to begin its answer.
+	// Timeout is how long the upstream has to begin its answer, and to read a part of a request.
 	Timeout time.Duration
 
 	// UserHeader and TierHeader name the fields that say whose a request is. The proxies of the rules
@@ -45,6 +45,14 @@ const (
 	PathsFold   = "fold"   // and upper and lower case are the same
 	PathsAsIs   = "as-is"  // such a path is passed on
 )
+
+// CheckPaths returns an error if Options.Paths cannot be paths.
+func CheckPaths(paths string) error {
+	if paths != PathsStrict && paths != PathsFold && paths != PathsAsIs {
+		return fmt.Errorf("--paths is %q: want %s, %s or %s", paths, PathsStrict, PathsFold, PathsAsIs)
+	}
+	return nil
+}
 
 // A Gateway is a serving.Service.
 type Gateway struct {
@@ -77,8 +85,8 @@ func New(o Options) (*Gateway, error) {
 	if err != nil || upstream.Scheme != "http" && upstream.Scheme != "https" || upstream.Hostname() == "" || upstream.RawQuery != "" || upstream.Fragment != "" || upstream.User != nil {
 		return nil, fmt.Errorf("--proxy: the service behind %s is no URL such as http://127.0.0.1:3000, or with https or h2c", listen)
 	}
-	if o.Paths != PathsStrict && o.Paths != PathsFold && o.Paths != PathsAsIs {
-		return nil, fmt.Errorf("--paths is %q: want %s, %s or %s", o.Paths, PathsStrict, PathsFold, PathsAsIs)
+	if err := CheckPaths(o.Paths); err != nil {
+		return nil, err
 	}
 	if o.Timeout <= 0 {
 		return nil, fmt.Errorf("--upstream-timeout is %v: want more than 0", o.Timeout)
@@ -123,7 +131,7 @@ const (
 func (g *Gateway) Start(l serving.Limits, failed func(error)) error {
 	g.Limits = l
 	g.transport = &http.Transport{
-		DialContext:           (&net.Dialer{Timeout: min(dialPatience, g.options.Timeout)}).DialContext,
+		DialContext:           g.dial,
 		TLSHandshakeTimeout:   dialPatience,
 		ResponseHeaderTimeout: g.options.Timeout,
 		IdleConnTimeout:       idlePatience,
@@ -159,6 +167,29 @@ func (g *Gateway) Start(l serving.Limits, failed func(error)) error {
 	g.server = server
 	server.Start(failed)
 	return nil
+}
+
+// dial connects to the upstream.
+func (g *Gateway) dial(ctx context.Context, network, addr string) (net.Conn, error) {
+	c, err := (&net.Dialer{Timeout: min(dialPatience, g.options.Timeout)}).DialContext(ctx, network, addr)
+	if err != nil {
+		return nil, err
+	}
+	return upstreamConn{c, g.options.Timeout}, nil
+}
+
+// An upstreamConn fails if the upstream reads nothing for a time. Transport's ResponseHeaderTimeout
+// begins when a request was written, so an upstream that reads no body would hold it forever.
+type upstreamConn struct {
+	net.Conn
+	timeout time.Duration
+}
+
+func (c upstreamConn) Write(b []byte) (int, error) {
+	if err := c.SetWriteDeadline(time.Now().Add(c.timeout)); err != nil {
+		return 0, err
+	}
+	return c.Conn.Write(b)
 }
 
 // Addr is where the gateway listens, once it is started.
