@@ -357,13 +357,13 @@ func worth(used, reset int64, q *Quota) int64 {
 }
 
 // Judge implements [table.Owner].
-func (s *shard) Judge(tag table.Tag, word uint64) (_ int64, refusing bool) {
+func (s *shard) Judge(tag table.Tag, word uint64) (value int64, refusing bool) {
 	if tag == heldTag {
 		known := &s.held[word]
-		if known.idle <= s.now {
-			return 0, false
+		if known.idle > s.now {
+			value = worth(known.quota.used(known.state()), known.idle-s.now, known.quota)
 		}
-		return worth(known.quota.used(known.state()), known.idle-s.now, known.quota), s.now < known.full
+		return value, s.now < known.full
 	}
 	q := s.memory.writtenUnder(tag)
 	var used, reset int64
@@ -373,10 +373,10 @@ func (s *shard) Judge(tag table.Tag, word uint64) (_ int64, refusing bool) {
 	} else {
 		used, reset = q.algorithm.look(q, q.at(q.unpack(word, s.memory.origin, s.now), s.now))
 	}
-	if used == 0 {
-		return 0, false
+	if used > 0 {
+		value = worth(used, reset, q)
 	}
-	return worth(used, reset, q), used >= q.capacity
+	return value, used >= q.capacity
 }
 
 // Drop implements [table.Owner].

@@ -484,3 +484,33 @@ func TestAbortedEventsLeaveNothing(t *testing.T) {
 		return true
 	})
 }
+
+// Otherwise the mean duration of events would include a slot that no event used.
+func TestASlotWhoseCallerHasLeftIsReleasedWithoutAnEvent(t *testing.T) {
+	t.Parallel()
+	b := newBatcher(false, 256, 2, time.Hour, func(*batch, func()) {})
+	c := charge(concurrency(t, "exports", 5), "user", 1)
+	g := &group{done: make(chan struct{}, 1), since: time.Now()}
+	g.add("exports", &c)
+	b.mu.Lock()
+	b.waiting = []*group{g}
+	batch := b.start(b.next(), false, time.Now())
+	r := &request{groups: batch.groups, batch: batch}
+	r.encode(0)
+	batch.requests = []*request{r}
+	taken := string(append(make([]byte, 8), 1)) + string(make([]byte, recordSize-1))
+	r.reply = taken + "\x00" // and the message was accepted
+	require.True(t, b.finish(batch))
+	of := b.holdings.byName["exports"]
+	require.EqualValues(t, 1, of.held)
+	b.mu.Unlock()
+
+	g.state.Store(left) // Redis's answer is counted, and the caller does not have it yet
+	r.deliver()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.watch.Stop()
+	b.holdings.timer.Stop()
+	assert.Zero(t, of.held)
+	assert.Empty(t, of.ends, "an event that has not begun has no end")
+}

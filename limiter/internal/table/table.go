@@ -138,8 +138,8 @@ func sealed(state, seal uint64) uint64 {
 
 // An Owner knows what the states in a shard mean. The shard asks it with its lock held.
 type Owner interface {
-	// Judge tells what a state is worth: 0 if it is idle, which is to say that it carries no
-	// information, and more the longer it will take to be; and whether it is refusing.
+	// Judge returns what a state is worth, and whether it is refusing. An idle state carries no
+	// information and is worth 0. Other states are worth more the longer they take to be idle.
 	Judge(tag Tag, state uint64) (worth int64, refusing bool)
 
 	// Drop is told of a state whose cell is emptied.
