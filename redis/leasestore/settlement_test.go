@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -202,6 +203,9 @@ func TestWhatALeasedEventOwesIsPaidOutOfHandAndTheRestToRedis(t *testing.T) {
 			require.NoError(t, settled(t, s, q, 5, d, 7))
 			assert.Equal(t, held-2, s.Stats().Held, "%v", a)
 			assert.Equal(t, before, f.inRedis(t, q), "%v", a)
+			asked := s.Stats().Asked
+			assert.Equal(t, 1000-used-7, decideOne(t, s, q, "key", 0).Remaining, "%v", a)
+			assert.Equal(t, asked, s.Stats().Asked, "a debt paid out of hand needs no word from Redis, %v", a)
 			require.NoError(t, settled(t, s, q, 5, d, 5+held+100))
 			assert.Zero(t, s.Stats().Held, "%v", a)
 			assert.Equal(t, used+7+held+100, f.inRedis(t, q), "%v", a)
@@ -460,4 +464,33 @@ func TestClosingWaitsForWhatTheExactStoreSettlesLater(t *testing.T) {
 		require.NoError(t, s.Close())
 		assert.Equal(t, 1, closed)
 	})
+}
+
+// Redis's answer about a lease may have been written before the decision.
+func TestALookKnowsOfADecisionThatWasTakenWhileALeaseWasSettled(t *testing.T) {
+	t.Parallel()
+	for after := range 25 { // within the two trips of a lease or beside them
+		synctest.Test(t, func(t *testing.T) {
+			f := newFake()
+			f.lag.Store(int64(40 * time.Millisecond))
+			s := f.instance(t, 1, Options{})
+			q := quotaOf(t, "rule", limiter.Limit{Events: 1000, Per: 300 * 24 * time.Hour, Algorithm: limiter.TokenBucket})
+			used := int64(0)
+			decide := func(cost int64) {
+				t.Helper()
+				require.True(t, decideOne(t, s, q, "key", cost).Allowed)
+				used += cost
+			}
+			decide(1)
+			decide(1)
+			time.Sleep(time.Duration(after) * 4 * time.Millisecond)
+			decide(300) // more than is in hand
+			time.Sleep(25 * time.Millisecond)
+			assert.LessOrEqual(t, decideOne(t, s, q, "key", 0).Remaining, 1000-used, "after %d", after)
+			time.Sleep(200 * time.Millisecond)
+			assert.Equal(t, 1000-used, decideOne(t, s, q, "key", 0).Remaining, "after %d", after)
+			assert.Equal(t, f.inRedis(t, q)-used, s.Stats().Held, "no unit that Redis granted is lost, after %d", after)
+			require.NoError(t, s.Close())
+		})
+	}
 }

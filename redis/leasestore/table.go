@@ -52,14 +52,14 @@ func (e *entry) state() limiter.State {
 // earliest returns a lower bound of Redis's time.
 func (e *entry) earliest(now int64) int64 { return e.said.now + max(0, now-e.said.heard) }
 
-// count adds units that Redis charged for this process to its last answer. It marks the answer
-// as out of date instead if units were refunded, whose return is still on its way, or if Redis
-// is being asked at the moment, whose answer may include the units or not.
+// count adds units that Redis charged for this process to its last answer. Refunded units are
+// still on their way to Redis, so they make the answer out of date instead. If Redis is being
+// asked at the moment, its answer may include the units or not.
 func (e *entry) count(p *plan, units, now int64) {
 	if e.settling == busy {
 		e.settling = crossed
 	}
-	if units < 0 || e.settling == crossed {
+	if units < 0 {
 		e.fresh = false
 		return
 	}
