@@ -73,13 +73,25 @@ func hitsOf(r *pb.RateLimitRequest, d *common.RateLimitDescriptor) (int64, error
 	return int64(d.HitsAddend.Value), nil
 }
 
-// decide fills in the decisions.
+// decide fills in the decisions. All limits go to the store in one batch. A shadow limit must refuse
+// nothing, so if only shadow limits refuse, the others are decided without them, and each shadow
+// limit is charged alone.
 func (d *Decider) decide(ctx context.Context, all []asked) error {
-	refused, err := d.take(ctx, all, func(a *asked) bool { return !a.limit.shadow })
-	if err != nil || refused {
+	refused, err := d.take(ctx, all, func(*asked) bool { return true })
+	switch {
+	case err != nil:
+		return err
+	case !refused:
+		return d.settle(ctx, all)
+	case slices.ContainsFunc(all, func(a asked) bool { return a.refused && !a.limit.shadow }):
+		return nil
+	}
+	for i := range all {
+		all[i].refused, all[i].found = false, false
+	}
+	if refused, err := d.take(ctx, all, func(a *asked) bool { return !a.limit.shadow }); err != nil || refused {
 		return err
 	}
-	// What is in shadow refuses nothing, and no other limit either: each is charged by itself.
 	for i := range all {
 		if _, err := d.take(ctx, all[i:i+1], func(a *asked) bool { return a.limit.shadow }); err != nil {
 			return err

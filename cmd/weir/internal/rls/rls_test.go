@@ -236,6 +236,34 @@ func TestALimitInShadowRefusesNothing(t *testing.T) {
 	says(t, d, "O", of("user", "ann"))
 }
 
+// A counted store counts its batches.
+type counted struct {
+	limiter.Store
+	batches int
+}
+
+func (c *counted) Decide(ctx context.Context, charges []limiter.Charge, decisions []limiter.Decision) error {
+	c.batches++
+	return c.Store.Decide(ctx, charges, decisions)
+}
+
+func TestALimitInShadowNeedsNoBatchOfItsOwn(t *testing.T) {
+	store := &counted{Store: limiter.Must(limiter.NewMemory(limiter.MemoryOptions{}))}
+	d := decider(t, store)
+	says(t, d, "OO", of("new", "ann"), of("user", "ann"))
+	assert.Equal(t, 1, store.batches)
+	for left := uint32(2); left > 0; left-- { // the shadow limit has nothing left, the other is charged once
+		_, r := ask(t, d, of("new", "ann"), of("user", "ann"))
+		assert.Equal(t, left-1, r.Statuses[1].LimitRemaining)
+	}
+	store.batches = 0
+	says(t, d, "OX", of("new", "bob"), of("user", "ann"))
+	assert.Equal(t, 1, store.batches)
+	_, r := ask(t, d, of("new", "bob"))
+	assert.Zero(t, r.Statuses[0].LimitRemaining, "the refused request did not charge the shadow limit")
+	assert.Equal(t, pb.RateLimitResponse_OK, r.OverallCode)
+}
+
 func TestARequestThatMakesNoSenseIsRefusedAsThat(t *testing.T) {
 	d := decider(t, nil)
 	for name, r := range map[string]*pb.RateLimitRequest{
