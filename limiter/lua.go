@@ -39,7 +39,10 @@ func readLua(name string) []byte {
 //
 // SlidingLog's state has entries, so its table has isLog set; slidinglog.lua says what it
 // needs of the store. Decisions are those of the functions of the same names in Go.
-func Lua(of ...Algorithm) string {
+//
+// If settles is true, there may be quotas that settle ([Quota.Settles]). q.settles then says
+// whether a quota does, and a bucket's state has the string s.log.
+func Lua(settles bool, of ...Algorithm) string {
 	var source strings.Builder
 	source.Write(readLua("integer.lua"))
 	source.WriteString("local algorithms = {}\n")
@@ -48,17 +51,11 @@ func Lua(of ...Algorithm) string {
 			fmt.Fprintf(&source, "algorithms[%d] = (function(isQueue)\n%send)(%t)\n", a, readLua(known.lua), known.delay != nil)
 		}
 	}
+	if settles {
+		source.Write(readLua("settles.lua"))
+	}
 	return source.String()
 }
-
-// LuaSettles is the source that follows [Lua] if there are quotas that [Quota.Settles]. A
-// bucket's state then has the string s.log, and q.settles says whether its quota settles.
-func LuaSettles() string { return string(readLua("settles.lua")) }
-
-// LuaConvert is the source that follows [Lua] of all algorithms. It sets the local functions
-// convert(q, from, s, now), which turns a state of the quota from into one of q ([Quota.Take]),
-// and usedOf(q, s). A state then has the fields of all algorithms.
-func LuaConvert() string { return string(readLua("convert.lua")) }
 
 // Numbers returns the numbers from which [Lua] compiles q, all below 2^53. For a calendar limit
 // they describe the window of that time, in microseconds since 1970: when it begins, and how

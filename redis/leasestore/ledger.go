@@ -22,7 +22,7 @@ var leaseLua string
 
 // The algorithms that can be leased.
 var leaseScript = wire.NewScript(
-	limiter.Lua(limiter.SlidingCounter, limiter.TokenBucket, limiter.FixedWindow) + limiter.LuaSettles() + leaseLua)
+	limiter.Lua(true, limiter.SlidingCounter, limiter.TokenBucket, limiter.FixedWindow) + leaseLua)
 
 // format is the version of the lists of holders in Redis. A change of what is written changes it.
 const format = "1"

@@ -1,6 +1,6 @@
 -- Decides on a batch: every group in turn, each taken entirely or not at all, at one
 -- time, the server's. ARGV[1] is what request.go encodes; the answer is what answer.go
--- reads. What is above this line is limiter.Lua, the algorithms, and limiter.LuaConvert;
+-- reads. What is above this line is limiter.Lua, the algorithms, and convert.lua;
 -- whether all of them are here; and, where long logs are, log.lua.
 --
 -- A key's value is the quota it was written under, 25 bytes, its state, 24, and when it

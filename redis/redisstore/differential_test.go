@@ -762,7 +762,7 @@ func TestDivisionInLuaIsGos(t *testing.T) {
 		add(top/b*b-random.Int64N(2), b)
 		add(random.Int64N(top), b)
 	}
-	source := limiter.Lua() + script
+	source := limiter.Lua(false) + script
 	for some := range slices.Chunk(pairs, 1000) {
 		args := make([]any, 0, 2*len(some))
 		for _, p := range some {

@@ -11,6 +11,9 @@ import (
 )
 
 var (
+	//go:embed convert.lua
+	convertLua string
+
 	//go:embed decide.lua
 	decideLua string
 
@@ -84,7 +87,7 @@ func (s *scripts) of(set algorithms) *wire.Script {
 			log += placesLua
 		}
 		made.Script = wire.NewScript(fmt.Sprintf("%s%s%s%slocal complete = %t\n%s%s",
-			s.before, partNames, source(set), limiter.LuaConvert(), set&^places == every, log, s.decide))
+			s.before, partNames, source(set), convertLua, set&^places == every, log, s.decide))
 	})
 	return made.Script
 }
@@ -100,11 +103,7 @@ func source(set algorithms) string {
 			of = append(of, a)
 		}
 	}
-	source := limiter.Lua(of...)
-	if set&lows != 0 {
-		source += limiter.LuaSettles()
-	}
-	return source
+	return limiter.Lua(set&lows != 0, of...)
 }
 
 // isIncomplete reports that there is something in a key that the script leaves to another.

@@ -1,3 +1,5 @@
+-- What a state is under another quota than its own. A state has the fields of all algorithms here.
+
 -- Quota.used, of a state that was brought to the present.
 local function usedOf(q, s)
   return math.min(q.capacity - q.algorithm.remaining(q, s), 2 * q.capacity)
