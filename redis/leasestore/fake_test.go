@@ -4,7 +4,10 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/base64"
+	"math/rand/v2"
+	"os"
 	"slices"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -12,11 +15,28 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/weirgo/weir/internal/race"
 	"github.com/weirgo/weir/internal/redistest"
 	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/limiter/failover"
 )
+
+// seeds returns the seeds of so many traces, drawn anew in each run. A trace's test has its seed in
+// its name or log, and WEIR_SEED repeats it.
+func seeds(t testing.TB, all, underRace int) []uint64 {
+	t.Helper()
+	if text := os.Getenv("WEIR_SEED"); text != "" {
+		seed, err := strconv.ParseUint(text, 10, 64)
+		require.NoError(t, err, "WEIR_SEED")
+		return []uint64{seed}
+	}
+	drawn := make([]uint64, race.Draws(all, underRace))
+	for i := range drawn {
+		drawn[i] = rand.Uint64()
+	}
+	return drawn
+}
 
 func TestMain(m *testing.M) { redistest.Main(m) }
 

@@ -11,7 +11,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/weirgo/weir/internal/race"
 	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/limiter/failover"
 )
@@ -106,7 +105,7 @@ func TestAnOutageAdmitsWhatThePoliciesAdmitAndTheRestARefill(t *testing.T) {
 	t.Parallel()
 	for _, replicas := range []int{1, lossProcesses} {
 		for _, restarted := range []bool{false, true} {
-			for seed := range race.Draws[uint64](2, 1) {
+			for _, seed := range seeds(t, 2, 1) {
 				t.Run(fmt.Sprintf("Replicas %d, restarted empty %t, %d", replicas, restarted, seed), func(t *testing.T) {
 					synctest.Test(t, func(t *testing.T) {
 						random := rand.New(rand.NewPCG(seed, 19))

@@ -12,7 +12,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weirgo/weir/internal/phase"
-	"github.com/weirgo/weir/internal/race"
 	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/limiter/failover"
 )
@@ -105,7 +104,7 @@ func TestWhatIsReallyUsedIsWithinTheLimit(t *testing.T) {
 		limiter.PerSecond(100).With(limiter.SlidingCounter),
 		{Events: 300, Per: 2 * time.Second, Algorithm: limiter.FixedWindow},
 	} {
-		for seed := range race.Draws[uint64](4, 2) {
+		for _, seed := range seeds(t, 4, 2) {
 			t.Run(fmt.Sprint(l, " ", seed), func(t *testing.T) {
 				phase.Test(t, func(t *testing.T) {
 					q := settlingQuota(t, l)
@@ -143,7 +142,7 @@ func TestNoMoreIsUsedThanTheLimitAndWhatIsOwedInTheEnd(t *testing.T) {
 		limiter.PerSecond(100).With(limiter.SlidingCounter),
 		{Events: 200, Per: 2 * time.Second, Algorithm: limiter.FixedWindow},
 	} {
-		for seed := range race.Draws[uint64](4, 1) {
+		for _, seed := range seeds(t, 4, 1) {
 			t.Run(fmt.Sprint(l, " ", seed), func(t *testing.T) {
 				phase.Test(t, func(t *testing.T) {
 					q := settlingQuota(t, l)
