@@ -1,5 +1,7 @@
-// Command gateway measures weir serve as a proxy beside a bare httputil.ReverseProxy, and nginx with
-// limit_req if it is installed: CPU of the proxy for a request, and the time that a request takes.
+// Command gateway measures weir serve as a proxy beside a bare httputil.ReverseProxy without and with
+// a BufferPool, and if they are installed, nginx with limit_req and Caddy's bare reverse_proxy. It
+// prints the CPU time of the proxy for a request, and the time that a request takes at a quarter of
+// the slowest proxy's capacity.
 //
 //	go build -o /tmp/weir ../cmd/weir && go run ./gateway /tmp/weir
 //
@@ -11,6 +13,7 @@ import (
 	"fmt"
 	"io"
 	"log"
+	"math"
 	"net"
 	"net/http"
 	"net/http/httputil"
@@ -52,17 +55,31 @@ http {
 }
 `
 
+const caddy = `{
+	admin off
+	auto_https off
+	log {
+		output discard
+	}
+}
+http://%[1]s {
+	bind 127.0.0.1
+	reverse_proxy %[2]s
+}
+`
+
 // A proxy is a process that passes requests on.
 type proxy struct {
 	name, addr string
 	pids       []int
+	capacity   float64   // requests a second in the first turn
 	cost       []float64 // microseconds of CPU for a request, by turn
 	took       [][]time.Duration
 }
 
 func main() {
-	if len(os.Args) == 3 && os.Args[1] == "bare" {
-		bare(os.Args[2])
+	if len(os.Args) == 3 {
+		bare(os.Args[2], os.Args[1] == "pooled")
 	}
 	if len(os.Args) != 2 {
 		log.Fatal("want the weir to measure")
@@ -107,6 +124,7 @@ func main() {
 		}
 	}()
 	begin("bare", func(addr string) []string { return []string{os.Args[0], "bare", addr + "=" + to} })
+	begin("pooled", func(addr string) []string { return []string{os.Args[0], "pooled", addr + "=" + to} })
 	begin("weir", func(addr string) []string {
 		return []string{os.Args[1], "serve", file, "--proxy", addr + "=http://" + to}
 	})
@@ -115,11 +133,22 @@ func main() {
 		check(os.WriteFile(config, fmt.Appendf(nil, nginx, dir, addr, to), 0o600))
 		return []string{"nginx", "-c", config, "-p", dir}
 	})
-	for i := range turns + 1 {
+	begin("caddy", func(addr string) []string {
+		config := filepath.Join(dir, "Caddyfile")
+		check(os.WriteFile(config, fmt.Appendf(nil, caddy, addr, to), 0o600))
+		return []string{"caddy", "run", "--config", config, "--adapter", "caddyfile"}
+	})
+	rate := math.Inf(1)
+	for _, p := range proxies {
+		p.measure(0) // warms up
+		rate = min(rate, p.capacity/4)
+	}
+	for range turns {
 		for _, p := range proxies {
-			p.measure(i > 0) // the first turn warms up
+			p.measure(rate)
 		}
 	}
+	fmt.Printf("%d connections; times at %.0f requests/s\n", connections, rate)
 	for _, p := range proxies {
 		ratios := make([]float64, turns)
 		for i := range ratios {
@@ -127,22 +156,38 @@ func main() {
 		}
 		slices.Sort(ratios)
 		slices.Sort(p.cost)
-		fmt.Printf("%-6s %6.1f us CPU a request, %.2f of bare (%.2f to %.2f); alone p50 %v p99 %v\n", p.name, p.cost[turns/2], ratios[turns/2], ratios[0], ratios[turns-1], p.part(0.5), p.part(0.99))
+		fmt.Printf("%-6s %6.1f us CPU a request, %.2f of bare (%.2f to %.2f); p50 %v p99 %v\n", p.name, p.cost[turns/2], ratios[turns/2], ratios[0], ratios[turns-1], p.part(0.5), p.part(0.99))
 	}
 }
 
 // bare is httputil.ReverseProxy as it is, with connections to spare.
-func bare(text string) {
+func bare(text string, pooled bool) {
 	addr, to, _ := strings.Cut(text, "=")
 	target := &url.URL{Scheme: "http", Host: to}
-	check(http.ListenAndServe(addr, &httputil.ReverseProxy{
+	handler := &httputil.ReverseProxy{
 		Transport: &http.Transport{MaxIdleConnsPerHost: 1024, DisableCompression: true},
 		Rewrite:   func(r *httputil.ProxyRequest) { r.SetURL(target); r.SetXForwarded() },
-	}))
+	}
+	if pooled {
+		handler.BufferPool = &buffers{}
+	}
+	check(http.ListenAndServe(addr, handler))
 }
 
-// measure has a turn of requests on all connections, and then some one after the other.
-func (p *proxy) measure(counts bool) {
+type buffers struct{ pool sync.Pool }
+
+func (b *buffers) Get() []byte {
+	if buffer, ok := b.pool.Get().(*[32 << 10]byte); ok {
+		return buffer[:]
+	}
+	return make([]byte, 32<<10)
+}
+
+func (b *buffers) Put(buffer []byte) { b.pool.Put((*[32 << 10]byte)(buffer)) }
+
+// measure has a turn of requests on all connections, and then a second of requests at a rate. A rate
+// of 0 measures the capacity only.
+func (p *proxy) measure(rate float64) {
 	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: connections, DisableCompression: true}}
 	defer client.CloseIdleConnections()
 	get := func() {
@@ -167,16 +212,23 @@ func (p *proxy) measure(counts bool) {
 	}
 	all.Wait()
 	cost := float64((p.cpu() - before).Microseconds()) / float64(requests.Load())
-	var took []time.Duration
-	for range 500 { // open loop, at a rate far below the capacity
-		time.Sleep(time.Millisecond)
-		began := time.Now()
-		get()
-		took = append(took, time.Since(began))
+	if rate == 0 {
+		p.capacity = float64(requests.Load()) / turn.Seconds()
+		return
 	}
-	if counts {
-		p.cost, p.took = append(p.cost, cost), append(p.took, took)
+	// Open loop: a request does not wait for the answer to another.
+	took := make([]time.Duration, int(rate))
+	began := time.Now()
+	for i := range took {
+		time.Sleep(time.Until(began.Add(time.Duration(float64(i) / rate * float64(time.Second)))))
+		all.Go(func() {
+			sent := time.Now()
+			get()
+			took[i] = time.Since(sent)
+		})
 	}
+	all.Wait()
+	p.cost, p.took = append(p.cost, cost), append(p.took, took)
 }
 
 // part is the median over the turns of a quantile.
