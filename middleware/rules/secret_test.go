@@ -141,6 +141,8 @@ func TestNoProblemWarningLogOrExplanationHasAKeyInIt(t *testing.T) {
 		require.NoError(rt, watcher.Close())
 		requireSecret(rt, secret, log.String())
 	})
-	require.Positive(t, told)
-	require.Positive(t, good)
+	if !testing.Short() { // with the few files of a short run, all may be refused
+		require.Positive(t, told)
+		require.Positive(t, good)
+	}
 }
