@@ -58,11 +58,15 @@ func (e Event) logFirst() {
 	}
 }
 
-// attrs returns the attributes of every record about e, and last.
+// attrs returns the attributes of every record about e, and last. The number of a part tells an
+// operator nothing if the server has a name, or if there is one server.
 func (e Event) attrs(code string, last slog.Attr) []any {
-	attrs := []any{slog.String("code", code), slog.Int("part", e.Part)}
-	if e.Server != "" {
+	attrs := []any{slog.String("code", code)}
+	switch {
+	case e.Server != "":
 		attrs = append(attrs, slog.String("server", e.Server))
+	case e.Part > 0:
+		attrs = append(attrs, slog.Int("part", e.Part))
 	}
 	return append(attrs, last)
 }

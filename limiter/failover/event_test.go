@@ -51,14 +51,14 @@ func TestAnOutageIsLoggedUnlessThereIsAHook(t *testing.T) {
 				decide(t, s, charge(api, "key"))
 				synctest.Wait()
 			})
-			first := `level=WARN msg="weir: a call to the store's server failed: the rules' OnOutage policies decide" code=weir-call-failed part=0 error="connection refused"` + "\n"
+			first := `level=WARN msg="weir: a call to the store's server failed: the rules' OnOutage policies decide" code=weir-call-failed error="connection refused"` + "\n"
 			if hook != nil {
 				assert.Equal(t, first, log)
 				continue
 			}
 			assert.Equal(t, first+
-				`level=WARN msg="weir: the store's server fails, so the rules' OnOutage policies decide" code=weir-degraded part=0 error="connection refused"`+"\n"+
-				`level=INFO msg="weir: the store's server is back" code=weir-recovered part=0 after=3s`+"\n", log)
+				`level=WARN msg="weir: the store's server fails, so the rules' OnOutage policies decide" code=weir-degraded error="connection refused"`+"\n"+
+				`level=INFO msg="weir: the store's server is back" code=weir-recovered after=3s`+"\n", log)
 		}
 	})
 }
@@ -151,7 +151,7 @@ func TestTheFirstFailureIsLoggedAtOnceAndOnceForAServer(t *testing.T) {
 		}
 		line := func(part int) string {
 			return fmt.Sprintf(`level=WARN msg="weir: a call to the store's server failed: the rules' OnOutage policies decide" `+
-				`code=weir-call-failed part=%d server=10.0.0.%d:6379 error="no answer in 50ms: connection refused"`+"\n", part, part/2)
+				`code=weir-call-failed server=10.0.0.%d:6379 error="no answer in 50ms: connection refused"`+"\n", part/2)
 		}
 		assert.Equal(t, line(4), failing(1, "4"), "at the first call")
 		assert.Empty(t, failing(3, "4", "5"), "once for a server, whatever parts it has")
@@ -191,7 +191,7 @@ func TestAnUnusableServerIsAWrongConfigurationAndSaidOnceInEachOutage(t *testing
 				synctest.Wait()
 			})
 			assert.Equal(t, `level=ERROR msg="weir: the store's server cannot do what Weir needs: a wrong configuration; until it is fixed the rules' OnOutage policies decide" `+
-				`code=weir-store-unusable part=4 server=10.0.0.2:6379 error="ERR unknown command 'evalsha'"`+"\n", log)
+				`code=weir-store-unusable server=10.0.0.2:6379 error="ERR unknown command 'evalsha'"`+"\n", log)
 			require.False(t, s.Stats().Degraded)
 		}
 		events := heard.read()

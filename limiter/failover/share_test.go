@@ -118,6 +118,20 @@ func TestEveryShareIsALimitAndAllTogetherAreNoMore(t *testing.T) {
 	})
 }
 
+func TestALimitThatCannotBeDividedAdmitsNothing(t *testing.T) {
+	s := Must(New(newServer(t, dead), Options{}))
+	s.options.Replicas = -1 // which New refuses, so that there is no share
+	api := quota(t, "api", limiter.PerMinute(10), limiter.FailLocal)
+	for _, settles := range []bool{false, true} {
+		api.Settles = settles
+		c := charge(api, "key")
+		require.Error(t, s.Decide(t.Context(), []limiter.Charge{c}, make([]limiter.Decision, 1)))
+		c.Receipt.By = limiter.ByShare
+		require.Error(t, s.Settle(t.Context(), []limiter.Settlement{{Charge: c}}))
+		require.Error(t, s.Reset(t.Context(), []limiter.Charge{c}))
+	}
+}
+
 func TestSharesOfRulesThatAreGoneAreForgottenAfterTheOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inner := newServer(t, dead)
