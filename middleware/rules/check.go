@@ -20,8 +20,8 @@ type checker struct {
 	warnings    problems // what can't be meant, but is no mistake
 	options     Options
 	file        *file
-	places      []*place
-	descriptors []*place
+	scopes      []*scope
+	descriptors []*scope
 	made        []Descriptor
 	keys        *keys
 	ip          []keyfunc.IPOption
@@ -47,10 +47,10 @@ func (c *checker) check() {
 	c.proxies()
 	c.fileTiers()
 	c.headers()
-	c.places = c.file.places(c.doc)
+	c.scopes = c.file.scopes(c.doc)
 	c.endpoints()
-	for _, at := range c.places {
-		c.place(at)
+	for _, at := range c.scopes {
+		c.scope(at)
 	}
 	c.checkDescriptors()
 	if c.file.Refusal != nil {
@@ -127,8 +127,8 @@ func (c *checker) nothing() bool {
 		len(c.config.Rules) == 0
 }
 
-// place puts the rules of a place into the Config.
-func (c *checker) place(at *place) {
+// scope puts the rules of a scope into the Config.
+func (c *checker) scope(at *scope) {
 	if len(at.rules) == 0 && c.doc.has(at.path...) && !c.noted(at.path) {
 		c.atKey(at.path, "has no rule: write a limit such as 100/1m, or leave it out")
 	}
@@ -160,7 +160,7 @@ func (c *checker) place(at *place) {
 }
 
 // rule makes a rule. It can be used only if nothing is wrong with the file.
-func (c *checker) rule(p *placed) middleware.Rule {
+func (c *checker) rule(p *scopedRule) middleware.Rule {
 	path, r, name := p.path, p.rule, p.name
 	made := middleware.Rule{
 		Name:     name,
@@ -245,7 +245,7 @@ func (c *checker) name(path []string, name string) {
 	}
 }
 
-func (c *checker) escalate(p *placed, made *middleware.Rule) {
+func (c *checker) escalate(p *scopedRule, made *middleware.Rule) {
 	e, parts := p.Escalate, p.parts
 	if e == nil {
 		return

@@ -87,17 +87,17 @@ func (c *checker) keyFile(at []string, name string, add func(line string) (warni
 		if given == "" {
 			continue
 		}
-		place := Problem{File: path, Line: number, Column: 1 + utf8.RuneCountInString(line[:strings.Index(line, given)])}
+		problem := Problem{File: path, Line: number, Column: 1 + utf8.RuneCountInString(line[:strings.Index(line, given)])}
 		warning, err := add(given)
 		if warning != "" && !warned {
-			warned, place.Message = true, warning
-			c.warnings.list = append(c.warnings.list, place)
+			warned, problem.Message = true, warning
+			c.warnings.list = append(c.warnings.list, problem)
 		}
 		if err != nil {
-			place.Message = err.Error()
-			c.list = append(c.list, place)
+			problem.Message = err.Error()
+			c.list = append(c.list, problem)
 			if wrong++; wrong > mostProblems {
-				return // it is no such file
+				return // it is another kind of file
 			}
 		}
 	}
@@ -193,7 +193,7 @@ func (c *checker) ban() {
 			c.config.Bans.Status = 0
 		}
 	}
-	// A ban on a user or an address also holds on routes that count by something else.
+	// A ban on a user or an address also applies on routes that count by another key.
 	c.keys.add("user")
 	c.keys.add("ip")
 	c.config.Bans.Keys = append(slices.Clone(c.config.Bans.Keys), c.keys.all()...)
@@ -204,7 +204,7 @@ func (c *checker) ban() {
 			return banned || own != nil && own(key)
 		}
 	}
-	// DenyKey cannot hold networks: it reads all keys of a request, and a key that fails refuses it.
+	// Networks are not in DenyKey: it reads all keys of a request, and refuses the request if one fails.
 	c.config.Bans.Deny = union(c.config.Bans.Deny, c.inNetworks(&list.networks))
 }
 

@@ -15,18 +15,17 @@ import (
 	"github.com/weirgo/weir/internal/nearest"
 )
 
-// wrapper is a key that the whole file may stand below, as many services have it: alone, or beside
-// the field version, which is not required then.
+// wrapper is a key that may stand above the whole file, alone or beside version. The version is then
+// not required.
 const wrapper, beside = "rate_limits", "version"
 
-// decode reads a file's text, YAML or JSON, into c.file and c.doc, and notes everything that is
-// wrong. What could be read is in c.file. Paths begin below the wrapper.
+// decode reads a file's text, YAML or JSON, into c.file and c.doc, and records everything that is
+// wrong. If something is wrong, c.file has the rest. Paths begin below the wrapper.
 //
 // A document is JSON as encoding/json reads it, except for a character in two escapes
 // (\ud83d\ude00), or YAML without tags, merge keys and keys that are not text. Aliases are followed.
-// A field without a value ("limit:" and nothing after it) is a problem, also where each element of
-// a list is commented out: an empty value is written as [] or {}. A single element may be written
-// without the list around it.
+// A field without a value ("limit:" and nothing after it) is a problem: an empty value is written as
+// [] or {}. A single element may be written without the list around it.
 func (c *checker) decode(text []byte) {
 	c.doc = &document{}
 	root := readYAML(text, &c.problems)
@@ -42,7 +41,7 @@ func (c *checker) decode(text []byte) {
 	d.decode(root, reflect.ValueOf(c.file).Elem(), field{})
 }
 
-// unwrap is the value below the wrapper, with the field beside it, or nil if there is none.
+// unwrap returns the value below the wrapper, with the version beside it, or nil without a wrapper.
 func unwrap(root *yaml.Node) *yaml.Node {
 	var inner *yaml.Node
 	var version []*yaml.Node
@@ -264,7 +263,7 @@ func (f *field) bounds(n int64) error {
 	return fmt.Errorf("is %d: it must be from %s to %s", n, f.min, f.max)
 }
 
-// fieldsOf lists the fields of a struct, with those of embedded structs in their place. It lists
+// fieldsOf lists the fields of a struct, and in their order those of embedded structs. It lists
 // none for other types. Callers must not change the list.
 func fieldsOf(t reflect.Type) []field {
 	if known, ok := knownFields.Load(t); ok {

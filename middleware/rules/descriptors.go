@@ -79,12 +79,12 @@ func (d *descriptor) of() string {
 	return d.Domain + "/" + strings.Join(texts, ",")
 }
 
-// descriptorPlaces are those of the section descriptors, each of which has one rule.
-func (f *file) descriptorPlaces(doc *document) (all []*place) {
+// descriptorScopes are those of the section descriptors, each of which has one rule.
+func (f *file) descriptorScopes(doc *document) (all []*scope) {
 	for i := range f.Descriptors {
 		d := &f.Descriptors[i]
-		at := &place{section: "descriptors", of: d.of(), path: doc.element([]string{"descriptors"}, i)}
-		at.rules = []placed{{at, &d.rule, at.path, cmp.Or(d.Name, at.of), nil, middleware.Rule{}}}
+		at := &scope{section: "descriptors", of: d.of(), path: doc.element([]string{"descriptors"}, i)}
+		at.rules = []scopedRule{{at, &d.rule, at.path, cmp.Or(d.Name, at.of), nil, middleware.Rule{}}}
 		all = append(all, at)
 	}
 	return all
@@ -92,7 +92,7 @@ func (f *file) descriptorPlaces(doc *document) (all []*place) {
 
 // checkDescriptors makes what the section says.
 func (c *checker) checkDescriptors() {
-	c.descriptors = c.file.descriptorPlaces(c.doc)
+	c.descriptors = c.file.descriptorScopes(c.doc)
 	first := map[string][]string{}
 	for i, at := range c.descriptors {
 		d, p := &c.file.Descriptors[i], &at.rules[0]

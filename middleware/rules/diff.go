@@ -16,7 +16,7 @@ import (
 
 // A Change is a difference between two rules files.
 type Change struct {
-	Path string `json:"path"` // the field, such as endpoints."GET /search".limit; or the place of a whole rule
+	Path string `json:"path"` // the field, such as endpoints."GET /search".limit; or the scope of a whole rule
 	Old  string `json:"old"`
 	New  string `json:"new"`
 	Used Used   `json:"used,omitempty"` // whether the rule's counters stay, if the change affects them
@@ -61,7 +61,7 @@ func Diff(before, after *Rules) []Change {
 		case b == nil:
 			c := Change{Path: path, Old: none, New: a.summary}
 			for _, b := range was {
-				if b.name == a.name && a.active() { // it was at another place
+				if b.name == a.name && a.active() { // it was in another scope
 					c.Used = usedBetween(b, a)
 				}
 			}
@@ -211,21 +211,21 @@ func (r *Rules) sections() []leaf {
 
 // A description is a rule as it is compared.
 type description struct {
-	*placed
+	*scopedRule
 	leaves  []leaf
 	summary string
 }
 
-// described returns all rules by their paths. If a place has several rules, the paths after the first end
+// described returns all rules by their paths. If a scope has several rules, the paths after the first end
 // with the rule's name.
 func (r *Rules) described() map[string]*description {
 	all := map[string]*description{}
 	rules := r.rules()
-	for _, at := range r.descriptorPlaces {
+	for _, at := range r.descriptorScopes {
 		rules = append(rules, &at.rules[0])
 	}
 	for _, p := range rules {
-		at := p.place.path
+		at := p.scope.path
 		if p.section == "descriptors" {
 			at = []string{p.section, p.of} // wherever in the list
 		}
@@ -234,7 +234,7 @@ func (r *Rules) described() map[string]*description {
 			path = joinPath(sub(at, p.name))
 		}
 		key, mode := cmp.Or(told(" and ", p.parts), "one counter for all"), cmp.Or(p.Mode, "enforce")
-		d := &description{placed: p, summary: "mode " + mode}
+		d := &description{scopedRule: p, summary: "mode " + mode}
 		if p.active() {
 			d.summary = limitOf(p.made.Limit) + ", key " + key
 		}
@@ -273,7 +273,7 @@ func (r *Rules) others(prefix string, of *rule) []leaf {
 }
 
 // saidBy lists a rule's fields beside its limits that are not the default.
-func (r *Rules) saidBy(p *placed) (fields []string) {
+func (r *Rules) saidBy(p *scopedRule) (fields []string) {
 	if p.rule == nil {
 		return nil
 	}

@@ -11,7 +11,7 @@ import (
 // endpoints checks the patterns of all endpoints.
 func (c *checker) endpoints() {
 	var tree route.Tree[string]
-	for _, at := range c.places {
+	for _, at := range c.scopes {
 		if at.section != "endpoints" {
 			continue
 		}
@@ -31,8 +31,8 @@ func (c *checker) endpoints() {
 }
 
 // patterns returns the endpoints in force.
-func (c *checker) patterns() []*place {
-	return slices.DeleteFunc(slices.Clone(c.places), func(at *place) bool { return at.pattern == nil || at.isOff() })
+func (c *checker) patterns() []*scope {
+	return slices.DeleteFunc(slices.Clone(c.scopes), func(at *scope) bool { return at.pattern == nil || at.isOff() })
 }
 
 // everything is the pattern of every request.
@@ -51,11 +51,11 @@ func (c *checker) pattern(at []string, text string) (route.Pattern, bool) {
 
 // doubtPattern warns of a valid route that is probably not intended.
 func (c *checker) doubtPattern(at []string, text string, p *route.Pattern) {
-	place, slash := strings.CutSuffix(text, "/")
+	bare, slash := strings.CutSuffix(text, "/")
 	switch {
 	case p.Below:
 	case slash && p.Path != "/":
-		c.warnings.atKey(at, "matches all paths below it on http.ServeMux, and one path on chi, gin and echo: write %q to match all paths below on each of them", place+"/*")
+		c.warnings.atKey(at, "matches all paths below it on http.ServeMux, and one path on chi, gin and echo: write %q to match all paths below on each of them", bare+"/*")
 	case strings.HasSuffix(p.Path, "*") && !strings.HasSuffix(p.Path, "/*"):
 		c.warnings.atKey(at, "matches only a route that is registered with this *: write %q to match all paths below", strings.TrimRight(text, "*")+"/*")
 	}
@@ -66,7 +66,7 @@ func (c *checker) doubtPattern(at []string, text string, p *route.Pattern) {
 
 // parameters checks that an endpoint has the parameters that its rules count by. Routes below a pattern
 // with a * may have more.
-func (c *checker) parameters(p *placed) {
+func (c *checker) parameters(p *scopedRule) {
 	if p.pattern == nil || p.pattern.Below {
 		return
 	}

@@ -75,13 +75,13 @@ func (r *Rules) Explain(q Request) (Explanation, error) {
 		return Explanation{}, err
 	}
 	e := Explanation{Route: request.Pattern}
-	if q.Host == "" && slices.ContainsFunc(r.places, func(at *place) bool { return at.pattern != nil && at.pattern.Host != "" }) {
+	if q.Host == "" && slices.ContainsFunc(r.scopes, func(at *scope) bool { return at.pattern != nil && at.pattern.Host != "" }) {
 		e.Notes = append(e.Notes, "the file has endpoints for hosts, and the request names none: say which with Host (--host)")
 	}
-	placed := map[string]*placed{}
+	byName := map[string]*scopedRule{}
 	tiers := slices.Clone(r.tiers)
 	for _, p := range r.rules() {
-		placed[p.name] = p
+		byName[p.name] = p
 		tiers = slices.AppendSeq(tiers, maps.Keys(p.Tiers))
 		if p.Mode == "off" {
 			e.Notes = append(e.Notes, fmt.Sprintf("%s is off (line %d)", joinPath(p.path), r.line(p.path...)))
@@ -107,7 +107,7 @@ func (r *Rules) Explain(q Request) (Explanation, error) {
 		}
 	}
 	step(banned)
-	denying := cmp.Or(placed[found.Denied], &notPlaced)
+	denying := cmp.Or(byName[found.Denied], &applications)
 	switch allow := (Step{Section: "allow", Line: r.line("allow"), Says: "not on the list"}); {
 	case found.Banned && !config.Shadow:
 		return e, nil
@@ -129,7 +129,7 @@ func (r *Rules) Explain(q Request) (Explanation, error) {
 		step(Step{Section: "rules", Says: "none applies: not limited"})
 	}
 	for _, c := range found.Rules {
-		p := cmp.Or(placed[c.Rule.Name], &notPlaced)
+		p := cmp.Or(byName[c.Rule.Name], &applications)
 		s := Step{
 			Section: p.section, Line: r.line(p.path...), Rule: c.Rule.Name, Tier: c.Rule.Tier, Own: c.Rule.Own, Key: c.Key,
 			Limit: limitOf(c.Rule.Limit), Cost: c.Cost, Shadow: c.Rule.Mode == middleware.Shadow, Outage: c.Rule.OnOutage.String(), Fields: r.saidBy(p),
@@ -143,8 +143,8 @@ func (r *Rules) Explain(q Request) (Explanation, error) {
 	return e, nil
 }
 
-// notPlaced stands for the rules of Options.Config.
-var notPlaced = placed{place: &place{section: "application"}}
+// applications stands for the rules of Options.Config.
+var applications = scopedRule{scope: &scope{section: "application"}}
 
 func (s *Step) words() string {
 	whom := "for all clients together"

@@ -101,12 +101,12 @@ type rule struct {
 	Escalate  *escalate              `yaml:"escalate" doc:"Bans a key that is refused again and again."`
 }
 
-// name is what the i-th rule is called at a place of the file.
-func (l ruleList) name(i int, place string, fallback []string) string {
+// name is the name of the i-th rule. Without one in the file, it is made of the scope's name.
+func (l ruleList) name(i int, scope string, fallback []string) string {
 	if i > 0 {
-		place += " by " + cmp.Or(told("+", l[i].parts(fallback)), "all")
+		scope += " by " + cmp.Or(told("+", l[i].parts(fallback)), "all")
 	}
-	return cmp.Or(l[i].Name, place)
+	return cmp.Or(l[i].Name, scope)
 }
 
 // parts are what the key of a rule is made of; none for one counter for all.

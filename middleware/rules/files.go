@@ -13,8 +13,8 @@ import (
 // defaultPoll is the default time between two checks of files.
 const defaultPoll = time.Second
 
-// files are a rules file and the files that it names. They are read regularly and not watched, because not
-// every file system reports changes, or their times.
+// files are a rules file and the files that it names. They are read at intervals, because not every file
+// system reports changes or their times.
 type files struct {
 	path   string
 	others []string // that the rules named when they were last parsed
@@ -24,7 +24,7 @@ type files struct {
 }
 
 // look reports whether the files have changed and are complete: two looks in a row found the same contents,
-// which differ from those last parsed.
+// and these were not parsed yet.
 func (f *files) look() bool {
 	before := f.found
 	text, err := readFile(f.path, maxBytes)

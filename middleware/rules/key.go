@@ -22,13 +22,13 @@ type knownKey struct {
 	id     string
 	f      keyfunc.Func
 	used   bool // by a rule
-	closed bool // by a rule that refuses, or counts otherwise, what it cannot count
+	closed bool // by a rule whose on_outage is not open
 }
 
-// partsSeparator is in no part that could be read.
+// partsSeparator occurs in no valid part.
 const partsSeparator = "\n"
 
-// get is the key of these parts, or nil. A part that can't be read is reported by its index.
+// get returns the key of these parts, or nil. It reports invalid parts by their index.
 func (k *keys) get(parts []string, report func(i int, err error)) *knownKey {
 	id := strings.Join(parts, partsSeparator)
 	if known := k.known[id]; known != nil {
@@ -56,10 +56,10 @@ func (k *keys) get(parts []string, report func(i int, err error)) *knownKey {
 	return made
 }
 
-// add makes the key of these parts, if they can be read.
+// add makes the key of these parts, or returns nil if one is invalid.
 func (k *keys) add(parts ...string) *knownKey { return k.get(parts, func(int, error) {}) }
 
-// all are the keys that were made. A failing key that only rules with on_outage: open use is no key.
+// all returns the keys that were made. If only rules with on_outage: open use a key, its errors mean no key.
 func (k *keys) all() (fs []keyfunc.Func) {
 	for _, known := range k.order {
 		f := known.f
@@ -82,7 +82,7 @@ func orNone(f keyfunc.Func) keyfunc.Func {
 }
 
 // key makes a rule's key. It returns nil for one counter for all, or if something is wrong.
-func (c *checker) key(p *placed) keyfunc.Func {
+func (c *checker) key(p *scopedRule) keyfunc.Func {
 	path, parts := p.path, p.parts
 	if c.noted(sub(path, "key")) {
 		return nil
@@ -104,10 +104,10 @@ func (c *checker) key(p *placed) keyfunc.Func {
 	return known.f
 }
 
-// mostDistinct is how long a body may be that has the value of a distinct.
+// mostDistinct is the length in bytes up to which a body is read for a distinct value.
 const mostDistinct = 4096
 
-// distinct is what a rule counts the values of, or nil.
+// distinct returns the key whose values a rule counts, or nil.
 func (c *checker) distinct(path []string, text string) keyfunc.Func {
 	if !c.doc.has(path...) || c.noted(path) {
 		return nil
@@ -131,10 +131,10 @@ func (c *checker) distinct(path []string, text string) keyfunc.Func {
 const jsonKind = "json:"
 
 var (
-	sharedKinds    = []string{"global", "route", "method", "host"}                        // of many clients
+	sharedKinds    = []string{"global", "route", "method", "host"}                        // shared by many clients
 	madeUpKinds    = []string{"header", "cookie", "fingerprint", "host", "path", "query"} // as the client wrote it
-	uncheckedKinds = append([]string{"apikey"}, madeUpKinds...)                           // and a credential that only the application can check
-	ownKinds       = []string{"ip", "user", "fingerprint"}                                // of what only its owner has
+	uncheckedKinds = append([]string{"apikey"}, madeUpKinds...)                           // and credentials, which only the application can check
+	ownKinds       = []string{"ip", "user", "fingerprint"}                                // which no other client can send
 	alwaysKinds    = []string{"ip", "global", "fingerprint", "method"}                    // that every request has
 )
 

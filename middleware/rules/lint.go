@@ -7,14 +7,14 @@ import (
 	"github.com/weirgo/weir/middleware"
 )
 
-// doubts warns of what is valid and probably not intended, if that needs several rules to see.
+// doubts warns of what is valid and probably not intended, where several rules have to be compared.
 func (c *checker) doubts() {
 	// Every request meets the rules of global, and those of its endpoint or of default.
-	held := c.limitsAll(c.places[0]) || slices.ContainsFunc(c.options.Config.Rules, func(r middleware.Rule) bool {
+	held := c.limitsAll(c.scopes[0]) || slices.ContainsFunc(c.options.Config.Rules, func(r middleware.Rule) bool {
 		return r.Match == nil && r.Mode != middleware.Shadow && (r.Key == nil || r.NoKey != middleware.NoKeySkip)
 	})
-	heldOtherwise := held || c.limitsAll(c.places[len(c.places)-1])
-	for _, at := range c.places {
+	heldOtherwise := held || c.limitsAll(c.scopes[len(c.scopes)-1])
+	for _, at := range c.scopes {
 		unheld := !held && !c.limitsAll(at) && !(heldOtherwise && at.section != "endpoints")
 		for i := range at.rules {
 			p := &at.rules[i]
@@ -22,7 +22,7 @@ func (c *checker) doubts() {
 			c.doubtKey(p)
 			c.doubtWhen(p)
 			if unheld && p.isConditional() && p.enforces() {
-				c.warnings.at(sub(p.path, "when"), "is up to the client, and nothing else limits a request without these values here: a client that leaves one out is unlimited. Give the place a limit without when, or give global one")
+				c.warnings.at(sub(p.path, "when"), "is up to the client, and nothing else limits a request without these values here: a client that leaves one out is unlimited. Write a limit without when beside it, or one in global")
 			}
 			if unheld && c.skips(p) {
 				c.warnings.at(sub(p.path, "no_key"), "is skip, and nothing else limits a request without a key here: a client that leaves the key out is unlimited. Give global a limit, or write no_key: share")
@@ -35,15 +35,15 @@ func (c *checker) doubts() {
 	c.doubtNetworks()
 }
 
-// limitsAll reports whether a rule of a place limits, or denies, each of its requests.
-func (c *checker) limitsAll(at *place) bool {
-	return slices.ContainsFunc(at.rules, func(p placed) bool {
+// limitsAll reports whether a rule of a scope limits, or denies, each of its requests.
+func (c *checker) limitsAll(at *scope) bool {
+	return slices.ContainsFunc(at.rules, func(p scopedRule) bool {
 		return p.Mode != "off" && p.Mode != "shadow" && !c.skips(&p) && p.countsEach()
 	})
 }
 
 // skips reports whether a rule in force lets requests without its key pass.
-func (c *checker) skips(p *placed) bool {
+func (c *checker) skips(p *scopedRule) bool {
 	return p.enforces() && p.NoKey == "skip" && len(p.parts) > 0 && c.canBe(p.parts, alwaysKinds) == ""
 }
 
@@ -52,11 +52,11 @@ func (c *checker) skips(p *placed) bool {
 func (c *checker) doubtHosts() {
 	const enough = 100 // each is compared with all others
 	all := c.patterns()
-	named := slices.DeleteFunc(slices.Clone(all), func(at *place) bool { return at.pattern.Host == "" })
+	named := slices.DeleteFunc(slices.Clone(all), func(at *scope) bool { return at.pattern.Host == "" })
 	for _, at := range named[:min(len(named), enough)] {
 		anyHost := *at.pattern
 		anyHost.Host = ""
-		if !slices.ContainsFunc(all, func(other *place) bool {
+		if !slices.ContainsFunc(all, func(other *scope) bool {
 			return other.pattern.Host == "" && c.limitsAll(other) && other.pattern.Covers(&anyHost)
 		}) {
 			c.warnings.atKey(at.path, "is for requests to that host, and a client that names another host is not limited: give default or global a limit")
@@ -66,7 +66,7 @@ func (c *checker) doubtHosts() {
 }
 
 // doubtChoices warns of a choice that is never reached, behind one that every request has.
-func (c *checker) doubtChoices(p *placed) {
+func (c *checker) doubtChoices(p *scopedRule) {
 	for i, part := range p.Key {
 		all := choices(part)
 		at := slices.IndexFunc(all, func(choice string) bool { return c.isOf(choice, alwaysKinds) })
@@ -77,13 +77,13 @@ func (c *checker) doubtChoices(p *placed) {
 }
 
 // doubtKey warns of a key that a client can forge.
-func (c *checker) doubtKey(p *placed) {
+func (c *checker) doubtKey(p *scopedRule) {
 	part := c.canBe(p.parts, uncheckedKinds)
 	if part == "" {
 		return
 	}
 	var so []string
-	if !c.holdEach(c.places[0]) && !c.holdEach(p.place) {
+	if !c.holdEach(c.scopes[0]) && !c.holdEach(p.scope) {
 		so = append(so, "no limit holds it (one under global with key: ip would)")
 	}
 	if p.Escalate != nil && c.canBe(p.parts, madeUpKinds) != "" {
@@ -98,8 +98,8 @@ func (c *checker) doubtKey(p *placed) {
 }
 
 // holdEach reports whether one of these rules counts each client apart, whatever it sends.
-func (c *checker) holdEach(at *place) bool {
-	return slices.ContainsFunc(at.rules, func(p placed) bool {
+func (c *checker) holdEach(at *scope) bool {
+	return slices.ContainsFunc(at.rules, func(p scopedRule) bool {
 		return p.enforces() && p.countsEach() && len(p.parts) > 0 && c.canBe(p.parts, uncheckedKinds) == "" && !c.isShared(p.parts)
 	})
 }
@@ -129,8 +129,8 @@ func (c *checker) doubtCost(path []string, given *cost, header string) {
 	}
 }
 
-// told is a key for messages and names. It leaves out the text behind apikey, which may be a credential in
-// place of the header's name.
+// told is a key for messages and names. It leaves out the text behind apikey: it should be a header's name, and may be
+// a credential by mistake.
 func told(and string, parts []string) string {
 	var b strings.Builder
 	for i, part := range parts {

@@ -15,9 +15,9 @@ import (
 type Need struct {
 	Rule string // the rule's name
 
-	// Of is user, tier, host, header:NAME, cookie:NAME, query:NAME, json:NAME of a body, key:NAME for a key of the
-	// application's own, route for routes that the file does not name, status for the answer's,
-	// or settled for what the application says that a request really cost.
+	// Of is user, tier, host, header:NAME, cookie:NAME, query:NAME, json:NAME (a field of the body),
+	// key:NAME (one of Options.Keys), route (a route that the file does not name), status (the
+	// answer's), or settled (the cost that the application settles).
 	Of string
 }
 
@@ -32,8 +32,8 @@ func (r *Rules) Needs() []Need {
 	})
 }
 
-// needsOfRule calls need for all that a rule goes by.
-func (r *Rules) needsOfRule(p *placed, need func(of string)) {
+// needsOfRule calls need for each input of a rule.
+func (r *Rules) needsOfRule(p *scopedRule, need func(of string)) {
 	for _, part := range p.parts {
 		for _, choice := range choices(part) {
 			r.needsOf(choice, p, need)
@@ -71,7 +71,7 @@ func (r *Rules) needsOfRule(p *placed, need func(of string)) {
 	}
 }
 
-// lacking notes the rules that need what the program lacks. See Options.Lacks.
+// lacking records the rules with needs that the program does not meet. See Options.Lacks.
 func (c *checker) lacking(r *Rules) {
 	if c.options.Lacks == nil {
 		return
@@ -126,8 +126,8 @@ func (c *checker) lacking(r *Rules) {
 	}
 }
 
-// needsOf calls need for what a choice of a rule's key reads.
-func (r *Rules) needsOf(choice string, p *placed, need func(string)) {
+// needsOf calls need for each input of a choice of a rule's key.
+func (r *Rules) needsOf(choice string, p *scopedRule, need func(string)) {
 	if r.own[choice] != nil {
 		need("key:" + choice)
 		return

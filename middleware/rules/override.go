@@ -26,7 +26,7 @@ func (c *checker) allowance(path []string, f *limitFields, limits []limiter.Limi
 }
 
 // overrides makes the limits of single keys of a rule.
-func (c *checker) overrides(p *placed, limits []limiter.Limit, atOnce limiter.Concurrency) middleware.LimitMap {
+func (c *checker) overrides(p *scopedRule, limits []limiter.Limit, atOnce limiter.Concurrency) middleware.LimitMap {
 	path, parts := sub(p.path, "overrides"), p.parts
 	if len(p.Overrides) > 0 && len(parts) == 0 {
 		c.at(path, "needs a key: without one there is one counter for all")
@@ -78,8 +78,8 @@ func (c *checker) keyOf(parts []string, text string) (string, error) {
 	return "", fmt.Errorf("is not a key of this rule, which counts by %s: want one as weir explain shows it", told(" and ", parts))
 }
 
-// addressKey is the key of a client with that address, or of that network, under the choice ip or
-// one such as ip/24/48. It is "" for other texts.
+// addressKey returns the key of a client with this address or network, for the choice ip or, say,
+// ip/24/48. It returns "" for other texts.
 func (c *checker) addressKey(choice, text string) (string, error) {
 	ip, err := netip.ParseAddr(text)
 	prefix, wrong := netip.ParsePrefix(text)

@@ -92,7 +92,7 @@ func (p *problems) err() error {
 	if len(p.list) == 0 {
 		return nil
 	}
-	slices.SortStableFunc(p.list, comparePlaces)
+	slices.SortStableFunc(p.list, comparePositions)
 	list := p.list
 	if len(list) > mostProblems {
 		rest := list[mostProblems]
@@ -102,6 +102,6 @@ func (p *problems) err() error {
 	return &Error{list}
 }
 
-func comparePlaces(a, b Problem) int {
+func comparePositions(a, b Problem) int {
 	return cmp.Or(strings.Compare(a.File, b.File), a.Line-b.Line, a.Column-b.Column)
 }

@@ -20,9 +20,9 @@ import (
 
 // Options are settings that a rules file cannot hold. The zero Options are the defaults.
 type Options struct {
-	// Config is the Config that the file adds to, such as its Store and Logger. Its Rules come before
-	// the file's rules, and its Bans and Allow hold beside the file's. ByTier, ByRoute, Default and
-	// Bans.Status must be zero: the file has them. Without Bans.List, bans are kept in memory.
+	// Config has what the file cannot say, such as Store and Logger. Its Rules come before the
+	// file's rules, and its Bans and Allow apply beside the file's. ByTier, ByRoute, Default and
+	// Bans.Status must be zero, as the file sets them. Without Bans.List, bans are kept in memory.
 	Config middleware.Config
 
 	// Keys are your own keys by the names that the file uses. A name has letters, digits, - and _.
@@ -38,11 +38,11 @@ type Options struct {
 	// among them is an error. Nil: unknown, and nothing is checked.
 	Tiers []string
 
-	// Lacks says why the program cannot give a rule what it needs, such as "needs a user, and this
-	// program knows none"; empty: it can. A file with such a rule is refused. Needs are those of
-	// Rules.Needs, and concurrency, queue for a leaky bucket, overload, and router for a route
-	// whose parameter is a part of a segment. Rule may be the name of a
-	// section too. Proxies are those that the file names. Nil: the program can give all.
+	// Lacks returns why the program cannot meet a rule's need, such as "needs a user, and this
+	// program knows none", or "" if it can. A file with an unmet need is refused. Beside the needs
+	// of Rules.Needs there are concurrency, queue (a leaky bucket), overload, and router (a route
+	// with a parameter within a segment); Need.Rule may then be a section. The Proxies are the
+	// file's. Nil: the program meets all needs.
 	Lacks func(*Proxies, Need) string
 
 	// Fallback is the text of a rules file. Watch and WatchSource start with it if the rules are
@@ -93,7 +93,7 @@ func (o *Options) Validate() error {
 	return errors.Join(errs...)
 }
 
-// needBans makes a list of bans where there is none.
+// needBans makes a list of bans if there is none.
 func (o *Options) needBans() error {
 	if o.Config.Bans.List != nil {
 		return nil
@@ -111,8 +111,8 @@ type Rules struct {
 	warnings         []Problem
 	doc              *document
 	file             *file
-	places           []*place
-	descriptorPlaces []*place
+	scopes           []*scope
+	descriptorScopes []*scope
 	descriptors      []Descriptor
 	files            []string // that were read beside it
 	tiers            []string // that there are; nil: unknown
@@ -131,7 +131,7 @@ func Parse(text []byte, o Options) (*Rules, error) {
 	return onlyGood(parseText(text, o))
 }
 
-// onlyGood returns no rules with an error, for callers that overlook the error.
+// onlyGood returns no rules beside an error, so that a caller who ignores the error has none.
 func onlyGood(r *Rules, err error) (*Rules, error) {
 	if err != nil {
 		return nil, err
@@ -165,7 +165,7 @@ func parse(name string, text []byte, o Options, readFile func(name string) (path
 		c.check()
 		c.checkAll()
 	}
-	rules := &Rules{config: c.config, warnings: c.warnings.list, doc: c.doc, file: c.file, places: c.places, descriptorPlaces: c.descriptors, descriptors: c.made, files: c.files, tiers: c.tiers, own: o.Keys, bound: c.bound, sums: sums, proxies: proxiesOf(c.file.Proxies)}
+	rules := &Rules{config: c.config, warnings: c.warnings.list, doc: c.doc, file: c.file, scopes: c.scopes, descriptorScopes: c.descriptors, descriptors: c.made, files: c.files, tiers: c.tiers, own: o.Keys, bound: c.bound, sums: sums, proxies: proxiesOf(c.file.Proxies)}
 	if c.keys != nil {
 		rules.ip = c.keys.add("ip").f
 	}
@@ -176,11 +176,10 @@ func parse(name string, text []byte, o Options, readFile func(name string) (path
 	return rules, c.err()
 }
 
-// checkRule asks package middleware what else is wrong with a rule, and notes it in the words of a
-// file.
-func (c *checker) checkRule(p *placed, made middleware.Rule) {
+// checkRule records what else package middleware finds wrong with a rule, in the file's words.
+func (c *checker) checkRule(p *scopedRule, made middleware.Rule) {
 	if c.noted(p.path) {
-		return // what it said would follow from that
+		return // what middleware finds would follow from that
 	}
 	config := c.config
 	config.Rules, config.ByTier, config.ByRoute, config.Default = []middleware.Rule{made}, nil, nil, nil
@@ -204,7 +203,7 @@ func (c *checker) checkRule(p *placed, made middleware.Rule) {
 	}
 }
 
-// checkAll asks package middleware what is wrong with the whole, if nothing is wrong with its parts.
+// checkAll records what package middleware finds wrong with the whole Config, if no part is wrong.
 func (c *checker) checkAll() {
 	if len(c.list) > 0 {
 		return
@@ -214,7 +213,7 @@ func (c *checker) checkAll() {
 	}
 }
 
-// wrongIn is all that is wrong with a Config.
+// wrongIn returns everything that is wrong with a Config.
 func wrongIn(config middleware.Config) (texts []string) {
 	_, err := idle(config)
 	if joined, ok := err.(interface{ Unwrap() []error }); ok {
@@ -227,21 +226,20 @@ func wrongIn(config middleware.Config) (texts []string) {
 	return texts
 }
 
-// ruleFields are what messages of package middleware begin with, and the fields of a file that are
-// about it.
+// ruleFields maps how middleware's messages begin to the field of a file that they are about.
 var ruleFields = []struct{ inGo, name string }{
 	{"Units", "cost"}, {"Cost", "cost"}, {"Reserve", "cost"}, {"Counts", "counts"}, {"Afterwards", "when"},
 	{"Distinct", "distinct"}, {"Escalate.Outcomes", "escalate"}, {"Escalate", "escalate"}, {"LimitFor", "overrides"},
 }
 
-// inRule has the fields of a middleware.Rule in the words of a file.
+// inRule replaces the names of a middleware.Rule's fields with the file's.
 var inRule = strings.NewReplacer("a function, whose result is", "units or a header, which say what is", "Afterwards", "when: after", "statuses in Counts, or Reserve", "counts or cost.settle",
 	"Counts", "counts", "Distinct", "distinct", "Units is", "the cost is", "a Key", "a key", "a Limit", "a limit", "no Limit", "no limit", "of AtOnce", "of a concurrency")
 
-// idle is a RateLimit for questions about a Config, which decides nothing.
+// idle returns a RateLimit that answers questions about a Config and decides nothing.
 func idle(c middleware.Config) (*middleware.RateLimit, error) {
 	c.Store = nopStore{}
-	c.Logger = slog.New(slog.DiscardHandler) // what uses the rules warns, once
+	c.Logger = slog.New(slog.DiscardHandler) // the RateLimit that decides warns
 	return middleware.New(c)
 }
 

@@ -35,12 +35,12 @@ func (v values) match(given map[string][]string) bool {
 	return true
 }
 
-// isConditional reports whether a rule is not for all requests of its place.
+// isConditional reports whether a rule is not for all requests of its scope.
 func (r *rule) isConditional() bool {
 	return r.When != nil && len(r.When.Header)+len(r.When.Query) > 0
 }
 
-// countsEach reports whether a rule counts each request of its place.
+// countsEach reports whether a rule counts each request of its scope.
 func (r *rule) countsEach() bool { return !r.isConditional() && r.Distinct == "" }
 
 // match makes Rule.Match of a rule's when, or nil for all requests.
@@ -74,14 +74,14 @@ func (c *checker) match(path []string, r *rule) middleware.Match {
 	})
 }
 
-// doubtWhen warns of a rule that another one of its place makes useless.
-func (c *checker) doubtWhen(p *placed) {
+// doubtWhen warns of a rule that another one of its scope makes useless.
+func (c *checker) doubtWhen(p *scopedRule) {
 	limits, atOnce, _ := limiter.Split(p.made.Limit)
 	if !p.isConditional() || len(limits) == 0 || atOnce.Max > 0 || len(p.Tiers)+len(p.Overrides) > 0 {
 		return
 	}
-	for i := range p.place.rules {
-		by := &p.place.rules[i]
+	for i := range p.scope.rules {
+		by := &p.scope.rules[i]
 		others, _, _ := limiter.Split(by.made.Limit)
 		implied := func(l limiter.Limit) bool {
 			return slices.ContainsFunc(others, func(by limiter.Limit) bool { return by == l || by.Implies(l) })

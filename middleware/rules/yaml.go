@@ -19,7 +19,7 @@ const (
 	maxValues = 200_000 // aliases followed
 )
 
-// readYAML is the root of a document, or nil if a problem leaves none.
+// readYAML returns the root of a document, or nil after a problem.
 func readYAML(data []byte, p *problems) *yaml.Node {
 	r := &yamlReader{problems: p, data: bytes.TrimPrefix(data, []byte("\ufeff")), extents: map[*yaml.Node]extent{}}
 	if root := r.read(); len(p.list) == 0 {
@@ -28,17 +28,16 @@ func readYAML(data []byte, p *problems) *yaml.Node {
 	return nil
 }
 
-// A yamlReader runs the parser, and refuses documents that are too large or use what is not supported.
-// The parser's time and memory grow linearly with the length, so the bounds are checked on its
-// result.
+// A yamlReader runs the parser, and refuses documents that are too large or use unsupported syntax. The
+// parser's time and memory are linear in the length, so the bounds are checked on its result.
 type yamlReader struct {
 	*problems
 	data    []byte
-	refused bool // reading on makes no sense
+	refused bool // the rest is not read
 	extents map[*yaml.Node]extent
 }
 
-// An extent is how many values there are in a value, itself included, and how deep.
+// An extent is the number of values in a value, itself included, and their depth.
 type extent struct{ values, depth int }
 
 func (r *yamlReader) refuse(at position, format string, args ...any) {
@@ -88,13 +87,13 @@ func (r *yamlReader) read() (root *yaml.Node) {
 	return root
 }
 
-// isNoText is of control characters, what only some parsers take for the end of a line, and
-// bytes that are not UTF-8.
+// isNoText reports control characters, line ends that only some parsers know, and bytes that are not
+// UTF-8.
 func isNoText(r rune) bool {
 	return r < ' ' && !strings.ContainsRune("\n\r\t", r) || r >= 0x7f && r < 0xa0 || strings.ContainsRune("\u2028\u2029\ufeff\ufffe\uffff", r) || r == utf8.RuneError
 }
 
-// fault is what the parser panicked with, if that can't be of the document's text.
+// fault describes a panic of the parser without quoting the document.
 func fault(p any) string {
 	if err, ok := p.(runtime.Error); ok {
 		return err.Error()
@@ -141,7 +140,7 @@ func (r *yamlReader) fail(err error) {
 
 func positionOf(n *yaml.Node) position { return position{n.Line, n.Column} }
 
-// linesOf are the lines of a text, however they end, and endOf is behind all of it.
+// linesOf splits a text at line ends of all kinds; endOf is the position behind its last character.
 func linesOf(data []byte) []string {
 	return strings.Split(strings.NewReplacer("\r\n", "\n", "\r", "\n").Replace(string(data)), "\n")
 }
@@ -160,7 +159,7 @@ func (r *yamlReader) isTab(at position) bool {
 	return at.column >= 1 && at.column <= len(line) && line[at.column-1] == '\t'
 }
 
-// survey checks a value that is in depth collections, and all that is in it.
+// survey checks a value at this depth, and everything in it.
 func (r *yamlReader) survey(n *yaml.Node, depth int) (of extent) {
 	at := positionOf(n)
 	of.values = 1
@@ -219,7 +218,7 @@ const (
 	mappingKind kind = "a mapping"
 )
 
-// kindOf is what a value is, which is no alias.
+// kindOf returns the kind of a value that is no alias.
 func kindOf(n *yaml.Node) kind {
 	switch n.Kind {
 	case yaml.MappingNode:
@@ -235,7 +234,7 @@ func kindOf(n *yaml.Node) kind {
 	case "!!int", "!!float":
 		return numberKind
 	}
-	return textKind // of which some looks like a date
+	return textKind // also what looks like a date
 }
 
 func (k kind) scalar() bool { return k == textKind || k == numberKind || k == booleanKind }

@@ -13,23 +13,23 @@ import (
 // ruleSections are the sections that have rules, in their order.
 var ruleSections = []string{"global", "tiers", "endpoints", "default", "descriptors"}
 
-// A place holds the rules for the same requests: a section, a tier or an endpoint.
-type place struct {
+// A scope holds the rules for the same requests: a section, a tier or an endpoint.
+type scope struct {
 	section string   // global, tiers, endpoints or default
 	of      string   // the tier, or the endpoint
 	path    []string // in the document
-	rules   []placed
+	rules   []scopedRule
 	pattern *route.Pattern // of an endpoint; nil if something is wrong with it
 }
 
-// isOff reports whether all rules of a place are off. The place is then ignored.
-func (at *place) isOff() bool {
-	return !slices.ContainsFunc(at.rules, func(p placed) bool { return p.Mode != "off" })
+// isOff reports whether all rules of a scope are off. The scope is then ignored.
+func (at *scope) isOff() bool {
+	return !slices.ContainsFunc(at.rules, func(p scopedRule) bool { return p.Mode != "off" })
 }
 
-// A placed rule is a rule with its place in the file.
-type placed struct {
-	*place
+// A scopedRule is a rule in its scope.
+type scopedRule struct {
+	*scope
 	*rule
 	path  []string // in the document, where the rule may be in a list
 	name  string
@@ -39,18 +39,18 @@ type placed struct {
 }
 
 // limits are the rule's limits by tier; "" is for requests in no other tier.
-func (p *placed) limits() map[string]limiter.Allowance {
+func (p *scopedRule) limits() map[string]limiter.Allowance {
 	all := map[string]limiter.Allowance{"": p.made.Limit}
 	maps.Copy(all, p.made.Tiers)
 	return all
 }
 
-// places returns all places of a file, in the order of its sections.
-func (f *file) places(doc *document) (all []*place) {
+// scopes returns all scopes of a file, in the order of its sections.
+func (f *file) scopes(doc *document) (all []*scope) {
 	add := func(section, of, name string, path []string, list ruleList, fallback []string) {
-		at := &place{section: section, of: of, path: path}
+		at := &scope{section: section, of: of, path: path}
 		for i := range list {
-			p := placed{at, &list[i], doc.element(path, i), list.name(i, name, fallback), nil, middleware.Rule{}}
+			p := scopedRule{at, &list[i], doc.element(path, i), list.name(i, name, fallback), nil, middleware.Rule{}}
 			for _, part := range list[i].parts(fallback) {
 				p.parts = append(p.parts, strings.Join(choices(part), "|")) // however it is spaced
 			}
@@ -70,9 +70,9 @@ func (f *file) places(doc *document) (all []*place) {
 	return all
 }
 
-// rules returns the rules of all places.
-func (r *Rules) rules() (all []*placed) {
-	for _, at := range r.places {
+// rules returns the rules of all scopes.
+func (r *Rules) rules() (all []*scopedRule) {
+	for _, at := range r.scopes {
 		for i := range at.rules {
 			all = append(all, &at.rules[i])
 		}
@@ -81,9 +81,9 @@ func (r *Rules) rules() (all []*placed) {
 }
 
 // enforces reports whether a rule refuses what is beyond its limit, and active whether it has counters.
-func (p *placed) enforces() bool { return p.Mode == "" || p.Mode == "enforce" }
+func (p *scopedRule) enforces() bool { return p.Mode == "" || p.Mode == "enforce" }
 
-func (p *placed) active() bool { return p.Mode != "off" && p.Mode != "deny" }
+func (p *scopedRule) active() bool { return p.Mode != "off" && p.Mode != "deny" }
 
 // choices are the alternatives of a part of a key, in the order in which they are tried.
 func choices(part string) []string {
