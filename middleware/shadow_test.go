@@ -198,11 +198,14 @@ func TestARuleInShadowAsksNobodyForAKey(t *testing.T) {
 				"failing": func(*http.Request) (string, error) { return "", errors.New("the database is down") },
 			} {
 				rule := middleware.Rule{Name: "r", Key: key, NoKey: noKey, Limit: limiter.PerHour(1), Mode: middleware.Shadow}
-				l := newLimit(t, rule, middleware.Rule{Name: "open", Limit: limiter.PerHour(2)})
+				logger, log := logged()
+				l := limited(t, middleware.Config{Logger: logger, Rules: []middleware.Rule{rule, {Name: "open", Limit: limiter.PerHour(2)}}})
 				for range 2 {
 					require.Equal(t, 200, serve(l.Handler(ok), request()).Code, name)
 				}
 				assert.Equal(t, 429, serve(l.Handler(ok), request()).Code, "the other rule is charged")
+				refuses := noKey != middleware.NoKeySkip || name == "failing"
+				assert.Equal(t, refuses, strings.Contains(log.String(), "code=weir-shadow"), "%s, %v: %s", name, noKey, log)
 			}
 		}
 	})

@@ -93,21 +93,22 @@ func TestARefusalIsACooldownForTheFleet(t *testing.T) {
 func TestARefusalThatDoesNotSayForHowLongIsWaitedOutLongerEachTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer(func(_ *http.Request, n int) *http.Response {
-			if n <= 4 {
-				return respond(429)
+			if n == 5 {
+				return respond(200)
 			}
-			return respond(200)
+			return respond(429)
 		})
 		s.took = 10 * time.Millisecond
 		transport := newTransport(t, s, pace.Options{Rules: rules(limiter.PerSecond(1000)), MaxWait: time.Hour})
-		for range 6 {
+		for range 7 {
 			mustGet(t, transport)
 		}
 		var gaps []time.Duration
 		for i, at := range s.times()[1:] {
 			gaps = append(gaps, at-s.times()[i]-s.took)
 		}
-		require.Equal(t, []time.Duration{100 * time.Millisecond, 200 * time.Millisecond, 400 * time.Millisecond, 800 * time.Millisecond, 0}, gaps)
+		require.Equal(t, []time.Duration{100 * time.Millisecond, 200 * time.Millisecond, 400 * time.Millisecond, 800 * time.Millisecond, 0, 100 * time.Millisecond}, gaps,
+			"a request that was served ends the row")
 	})
 }
 
