@@ -1,10 +1,11 @@
 package failover
 
 import (
+	"cmp"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 )
@@ -93,35 +94,14 @@ type news struct {
 	telling bool
 	told    []Event // the last ones: see Stats.Events
 
-	// What has been said of servers, by their addresses. Only the goroutine that tells touches it.
-	failing map[failing]time.Time // when a first failure was last heard of
-	down    []downServer
+	reports map[string]*report // by server; only the goroutine that tells uses it
 }
 
-// failing is a server and whether it is unusable.
-type failing struct {
-	address  string
-	unusable bool
-}
-
-// A downServer is a server whose outage was reported.
-type downServer struct {
-	Event
-	parts uint64 // that are known to be degraded
-}
-
-// addresses returns the addresses of an event's server, or its part number if the store names
-// no server.
-func (e *Event) addresses() []string {
-	if e.Server == "" {
-		return []string{fmt.Sprint(e.Part)}
-	}
-	return strings.Split(e.Server, ", ")
-}
-
-// isOfSame reports whether two events have an address in common.
-func (e *Event) isOfSame(other *Event) bool {
-	return slices.ContainsFunc(e.addresses(), func(a string) bool { return slices.Contains(other.addresses(), a) })
+// A report is what was reported about a server.
+type report struct {
+	failed, unusable time.Time // when a first failure was last heard of, and one as unusable
+	outage           Event     // its beginning
+	parts            uint64    // that are known to be degraded in it; 0: the server is up
 }
 
 // tell queues a notice.
@@ -161,7 +141,7 @@ func (n *news) tellOne(e *notice) {
 	}()
 	e.Server, _ = n.examine(e.Part, nil)
 	e.Unusable = isUnusable(e.Err)
-	if e.isFirst && !n.isNews(e) || !e.isFirst && !n.isOfServer(e) {
+	if !n.isNews(e) {
 		return
 	}
 	if e.isFirst || e.Degraded {
@@ -176,46 +156,55 @@ func (n *news) tellOne(e *notice) {
 	n.hook(e.Event)
 }
 
-// isNews reports whether no part of e's server has failed in the same way for a while.
+// isNews reports whether e says something new about its server: a failure of its kind that is the
+// first in a while, or the beginning or the end of an outage. A server that hangs may have a third
+// of all parts. The first part that answers ends the outage, because other parts may get no
+// request for long.
 func (n *news) isNews(e *notice) bool {
-	const most = 1024 // servers come and go
-	if n.failing == nil || len(n.failing) >= most {
-		n.failing = map[failing]time.Time{}
+	if !e.isFirst && !e.Degraded {
+		return n.isEnd(e)
 	}
-	isNews := true
-	for _, address := range e.addresses() {
-		way := failing{address, e.Unusable}
-		last, known := n.failing[way]
-		isNews = isNews && !(known && e.At.Sub(last) < quiet)
-		n.failing[way] = e.At
+	r := n.reportOn(cmp.Or(e.Server, fmt.Sprint(e.Part)))
+	if e.isFirst {
+		last := &r.failed
+		if e.Unusable {
+			last = &r.unusable
+		}
+		isFirst := e.At.Sub(*last) >= quiet
+		*last = e.At
+		return isFirst
 	}
-	return isNews
+	isBeginning := r.parts == 0
+	if isBeginning {
+		r.outage = e.Event
+	}
+	r.parts |= 1 << e.Part
+	return isBeginning
 }
 
-// isOfServer reports whether e begins or ends the outage of a server, and is not about another
-// part of the same server. A server that hangs may have a third of all parts. The first part
-// that answers ends the outage, because other parts may get no request for long.
-func (n *news) isOfServer(e *notice) bool {
-	bit := uint64(1) << e.Part
-	i := slices.IndexFunc(n.down, func(o downServer) bool { return o.parts&bit != 0 || e.Degraded && o.isOfSame(&e.Event) })
-	switch {
-	case i < 0 && e.Degraded:
-		n.down = append(n.down, downServer{e.Event, bit})
-	case i < 0:
-		return false // its end was told when another part answered
-	case e.Degraded:
-		n.down[i].parts |= bit
-		return false
-	default:
-		begun := n.down[i]
-		n.down = slices.Delete(n.down, i, i+1)
-		e.Part, e.For = begun.Part, e.At.Sub(begun.At)
-		for _, address := range begun.addresses() { // what fails next is another outage
-			delete(n.failing, failing{address, false})
-			delete(n.failing, failing{address, true})
+// isEnd is isNews for a part that answers. The server that answers may be another one, which took
+// over.
+func (n *news) isEnd(e *notice) bool {
+	for name, r := range n.reports {
+		if r.parts&(1<<e.Part) != 0 {
+			e.Part, e.For = r.outage.Part, e.At.Sub(r.outage.At)
+			delete(n.reports, name) // what fails next is another outage
+			return true
 		}
 	}
-	return true
+	return false // another part answered before
+}
+
+// reportOn returns what was reported about a server.
+func (n *news) reportOn(server string) *report {
+	const most = 1024 // servers come and go
+	if len(n.reports) >= most {
+		maps.DeleteFunc(n.reports, func(_ string, r *report) bool { return r.parts == 0 })
+	}
+	if n.reports[server] == nil {
+		n.reports[server] = &report{}
+	}
+	return n.reports[server]
 }
 
 // remember keeps the last events.

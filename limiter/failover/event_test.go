@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -275,13 +276,10 @@ func TestAServerIsDiagnosedForEachEventAndNotForEachPart(t *testing.T) {
 	})
 }
 
-// A shared store has three parts on each server, and a fourth that is half on the next.
+// A shared store has four parts on each server.
 type shared struct{ cluster }
 
 func (s shared) Diagnose(part int, err error) (string, error) {
-	if part%4 == 3 {
-		return fmt.Sprintf("10.0.0.%d:6379, 10.0.0.%d:6379", part/4, part/4+1), err
-	}
 	return fmt.Sprintf("10.0.0.%d:6379", part/4), err
 }
 
@@ -325,6 +323,37 @@ func TestAnOutageOfAServerIsToldOnceHoweverManyPartsItHas(t *testing.T) {
 			assert.Greater(t, heard.read()[first].For, 4*time.Second)
 		})
 	}
+}
+
+// A promoted store has a replica, which takes over before the parts answer again.
+type promoted struct {
+	cluster
+	at *atomic.Pointer[string]
+}
+
+func (s promoted) Diagnose(_ int, err error) (string, error) { return *s.at.Load(), err }
+
+func TestTheServerThatTakesOverEndsTheOutage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		master, replica := "10.0.0.1:6379", "10.0.0.2:6379"
+		inner, heard := newServer(t, dead), &diary{}
+		at := &atomic.Pointer[string]{}
+		at.Store(&master)
+		s := Must(New(promoted{cluster{inner}, at}, Options{OnDegraded: heard.note}))
+		api := quota(t, "api", limiter.PerMinute(1000), limiter.FailLocal)
+		for _, part := range []string{"1", "2"} {
+			breakDown(t, s, charge(api, part))
+		}
+		synctest.Wait()
+		at.Store(&replica)
+		for _, part := range []string{"2", "1"} {
+			inner.comeBack(t, s, charge(api, part))
+		}
+		assert.Equal(t, []Event{
+			{Degraded: true, Part: 1, Server: master, Err: errDown},
+			{Part: 1, Server: replica, Err: errDown, For: 2 * time.Second},
+		}, heard.read())
+	})
 }
 
 // A part whose only key comes once a night is still degraded when its server fails again.

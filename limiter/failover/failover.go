@@ -65,7 +65,7 @@ func New(inner limiter.Store, o Options) (*Store, error) {
 	s := &Store{
 		inner:   inner,
 		options: o,
-		news:    news{hook: o.OnDegraded},
+		news:    news{hook: o.OnDegraded, reports: make(map[string]*report)},
 		local:   memory, // made now, as it is small while empty and no outage should begin with work
 	}
 	if store, ok := inner.(Bounded); ok {
