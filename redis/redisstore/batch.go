@@ -40,6 +40,17 @@ func newBatch(groups []*group, led bool, start time.Time, timeout time.Duration)
 	return &batch{groups: groups, waited: waited, led: led, start: start, timeout: timeout, patience: timeout, ended: make(chan struct{})}
 }
 
+// exclusive calls f for the counters of b's settlements, for which no caller waits, and of its slots.
+func (b *batch) exclusive(f func(name string)) {
+	for _, g := range b.groups {
+		for i := range g.items {
+			if it := &g.items[i]; it.isSlot || g.settlement != nil {
+				f(it.name)
+			}
+		}
+	}
+}
+
 // again is for a batch that is about to be sent again, as the answer was no decision.
 func (b *batch) again() {
 	b.sent.Store(0)

@@ -30,7 +30,7 @@ type batcher struct {
 	mu       sync.Mutex
 	waiting  []*group
 	holdings holdings
-	settling map[string]int // settlements in flight, by the name of their counter
+	busy     map[string]struct{} // counters with a settlement or a message about slots in flight
 	inFlight []*batch
 	trip     time.Duration // how long a round trip takes: measured, or assumed
 	measured bool
@@ -63,7 +63,7 @@ const (
 // newBatcher is a batcher of which no round trip is known. Until one is, or a batch was sent in
 // vain, it is assumed to take as long as it may.
 func newBatcher(led bool, most, parallel int, timeout time.Duration, send sendFunc) *batcher {
-	b := &batcher{led: led, most: most, parallel: parallel, timeout: timeout, long: longTrip, send: send, trip: timeout, settling: make(map[string]int)}
+	b := &batcher{led: led, most: most, parallel: parallel, timeout: timeout, long: longTrip, send: send, trip: timeout, busy: make(map[string]struct{})}
 	b.holdings = newHoldings(b, slotLease)
 	return b
 }
@@ -192,10 +192,14 @@ func (b *batcher) next() (groups []*group) {
 		return nil
 	}
 	charges, isFull := 0, false
-	clear(b.holdings.claims)
+	var claimed []string
 	rest := b.waiting[:0]
 	for _, g := range b.waiting {
-		if !isFull && !b.isSettling(g) && !b.holdings.isBusy(g) {
+		switch {
+		case isFull:
+		case b.isBusy(g):
+			claimed = b.claim(g, claimed)
+		default:
 			charges += len(g.items)
 			if isFull = groups != nil && (charges > b.most || !b.goTogether(groups[0], g)); !isFull {
 				groups = append(groups, g)
@@ -206,7 +210,42 @@ func (b *batcher) next() (groups []*group) {
 	}
 	clear(b.waiting[len(rest):])
 	b.waiting = rest
+	for _, name := range claimed {
+		delete(b.busy, name)
+	}
 	return groups
+}
+
+// isBusy reports whether g must wait: batches may overtake each other, and a batch in flight has
+// a settlement of one of g's counters, or a message about its slots. The batcher is locked.
+func (b *batcher) isBusy(g *group) bool {
+	return len(b.busy) > 0 && slices.ContainsFunc(g.items, func(it item) bool {
+		_, isBusy := b.busy[it.name]
+		return isBusy
+	})
+}
+
+// claim makes the slots of g busy for the groups behind it, and appends their names to claimed.
+// Otherwise a group with several keys could be overtaken forever. The batcher is locked.
+func (b *batcher) claim(g *group, claimed []string) []string {
+	for i := range g.items {
+		it := &g.items[i]
+		if _, isBusy := b.busy[it.name]; it.isSlot && !isBusy {
+			b.busy[it.name] = struct{}{}
+			claimed = append(claimed, it.name)
+		}
+	}
+	return claimed
+}
+
+// occupy makes the counters busy that a batch has for itself, and vacate ends that. Only one
+// batch in flight has a busy counter. The batcher is locked.
+func (b *batcher) occupy(batch *batch) {
+	batch.exclusive(func(name string) { b.busy[name] = struct{}{} })
+}
+
+func (b *batcher) vacate(batch *batch) {
+	batch.exclusive(func(name string) { delete(b.busy, name) })
 }
 
 // goTogether reports whether two groups may be in one batch. Where the deadline is longer than
@@ -220,7 +259,7 @@ func (b *batcher) start(groups []*group, led bool, now time.Time) *batch {
 	batch := newBatch(groups, led, now, b.timeout)
 	b.started = now
 	b.inFlight = append(b.inFlight, batch)
-	b.countSettling(batch, 1)
+	b.occupy(batch)
 	b.holdings.begin(batch)
 	if len(batch.messages) > 0 {
 		batch.lease = b.holdings.lease
@@ -253,7 +292,7 @@ func (b *batcher) finish(batch *batch) bool {
 		return false
 	}
 	b.inFlight = slices.Delete(b.inFlight, i, i+1)
-	b.countSettling(batch, -1)
+	b.vacate(batch)
 	b.holdings.end(batch)
 	if took := batch.took(); took > 0 {
 		b.measure(took)
@@ -274,7 +313,7 @@ func (b *batcher) look() {
 		if !batch.isOverdue(now, patience) {
 			return false
 		}
-		b.countSettling(batch, -1)
+		b.vacate(batch)
 		b.holdings.lose(batch)
 		expire(batch.groups, now, 0)
 		if !batch.led && !batch.isSent() { // a connection may come of it yet

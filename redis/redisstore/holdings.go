@@ -2,7 +2,6 @@ package redisstore
 
 import (
 	"math/rand/v2"
-	"slices"
 	"sync"
 	"time"
 
@@ -27,8 +26,6 @@ type holdings struct {
 
 	byName map[string]*holding // of the key in Redis
 	number int64               // of the latest message
-
-	claims map[string]struct{} // keys that the batch to be leaves to groups that wait for a busy one
 
 	timer *time.Timer
 	due   time.Time // when it runs; zero: it does not
@@ -83,7 +80,7 @@ func (h *holdings) renewEvery() time.Duration { return h.lease / 4 }
 func (h *holdings) walkEvery() time.Duration  { return h.lease / 32 }
 
 func newHoldings(of *batcher, lease time.Duration) holdings {
-	return holdings{of: of, process: rand.Int64N(1 << 53), lease: lease, claims: make(map[string]struct{})}
+	return holdings{of: of, process: rand.Int64N(1 << 53), lease: lease}
 }
 
 // isKnown reports whether Redis counts the slots that are held.
@@ -108,28 +105,6 @@ func (h *holdings) forget(of *holding) {
 	if len(h.byName) == 0 {
 		h.byName = nil // a map keeps its room
 	}
-}
-
-// isBusy reports whether g must wait: a message about one of its keys is in flight, or an
-// earlier group waits for one of its keys. Without the latter, a group with several keys could
-// be overtaken forever.
-func (h *holdings) isBusy(g *group) bool {
-	if len(h.byName) == 0 {
-		return false
-	}
-	isBusy := slices.ContainsFunc(g.items, func(it item) bool {
-		_, isClaimed := h.claims[it.name]
-		of := h.byName[it.name]
-		return isClaimed || of != nil && of.message != nil
-	})
-	if isBusy {
-		for i := range g.items {
-			if it := &g.items[i]; it.isSlot {
-				h.claims[it.name] = struct{}{}
-			}
-		}
-	}
-	return isBusy
 }
 
 // begin gives each key of b's groups its message.

@@ -3,7 +3,6 @@ package redisstore
 import (
 	"context"
 	"fmt"
-	"slices"
 	"sync/atomic"
 	"time"
 
@@ -32,25 +31,6 @@ func (b *batcher) settle(g *group) {
 	defer b.mu.Unlock()
 	b.admit(g, time.Now())
 	b.holdings.arm(g.since.Add(linger))
-}
-
-// countSettling adds n for each settlement in a batch. The batcher is locked.
-func (b *batcher) countSettling(batch *batch, n int) {
-	for _, g := range batch.groups {
-		if g.settlement == nil {
-			continue
-		}
-		name := g.items[0].name
-		if b.settling[name] += n; b.settling[name] == 0 {
-			delete(b.settling, name)
-		}
-	}
-}
-
-// isSettling reports whether a settlement of a counter of g's is in flight. As batches may
-// overtake each other, g has to wait for it. The batcher is locked.
-func (b *batcher) isSettling(g *group) bool {
-	return len(b.settling) > 0 && slices.ContainsFunc(g.items, func(it item) bool { return b.settling[it.name] > 0 })
 }
 
 // mostUnsettled is how many settlements may wait without a caller. Callers of further
