@@ -161,7 +161,7 @@ func (s *Store) propose(r *round, e *entry, now int64, isIdle bool) {
 func (e *entry) proposeAsked(l *lease, p *plan, now int64) (due bool) {
 	e.measure(now)
 	need := max(1, min(int64(math.Ceil(e.rate*horizon.Seconds())), p.room))
-	isHalfFree := e.said.heard == 0 || 2*e.inUse(p, now) <= p.capacity
+	isHalfFree := e.said.heard == 0 || 2*e.free(p, now) >= p.capacity
 	target := need
 	if isHalfFree {
 		target = max(need, p.chunk)
@@ -180,11 +180,9 @@ func (e *entry) proposeAsked(l *lease, p *plan, now int64) (due bool) {
 	}
 }
 
-// inUse returns how many units of the limit are in use, by Redis's last answer.
-func (e *entry) inUse(p *plan, now int64) int64 {
-	at := e.earliest(now)
-	d := p.quota.Describe(e.state(), at, 0, true)
-	return p.capacity - max(0, d.Remaining)
+// free returns how many units of the limit are free, by Redis's last answer.
+func (e *entry) free(p *plan, now int64) int64 {
+	return p.quota.Describe(e.state(), e.earliest(now), 0, true).Remaining
 }
 
 // measure updates the estimate of the demand: halfway to a higher rate at once, and slowly to a

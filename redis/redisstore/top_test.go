@@ -59,6 +59,8 @@ func TestUsagesAreOfAllCountersAndOfNothingElse(t *testing.T) {
 		assert.Regexp(t, `^rule:[a-z-]+%$`, u.Rule)
 	}
 	assert.Equal(t, int64(10), found[0].Used)
+	server.MustDo("COPY", found[0].Name, "weir:2:{no digest}:rule")
+	assert.Len(t, usages(t, client, "", server), len(found), "a name that no store writes is left out, whatever its value")
 	assert.Empty(t, usages(t, client, "we*r", server))
 
 	nodes := redistest.Cluster(t)
