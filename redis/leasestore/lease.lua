@@ -1,5 +1,5 @@
 -- Settles leases: each is units of one counter that a process takes ahead, spends on its
--- own, and returns if it does not. What is above this line is limiter.Lua. ARGV[1]
+-- own, and returns if it does not. What is above this line is limiter.Lua and quotas.lua. ARGV[1]
 -- is what ledger.go encodes, and KEYS are, for each lease, the counter and the list of its holders.
 --
 -- A unit is charged when it is granted, so no other process gets it, whatever becomes of its
@@ -12,19 +12,8 @@ local mostHolders = 64
 
 local request = ARGV[1]
 local quotaCount, count, percent, life, holder, at = read('<HHHdc8', request)
-local quotas = {}
-for i = 1, quotaCount do
-  local kind, a, b, c, settles = read('<BdddB', request, at)
-  local q = algorithms[kind].compile(a, b, c)
-  q.algorithm = algorithms[kind]
-  if q.calendar then
-    q.algorithm.check(q, now)
-  end
-  q.bytes = sub(request, at, at + 24)
-  q.settles = settles == 1
-  quotas[i] = q
-  at = at + 26
-end
+local quotas
+quotas, at = readQuotas(request, quotaCount, at, now)
 
 local values = redis.call('MGET', unpack(KEYS))
 local answers = {pack('<d', now)}

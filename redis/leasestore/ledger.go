@@ -22,7 +22,7 @@ var leaseLua string
 
 // The algorithms that can be leased.
 var leaseScript = wire.NewScript(
-	limiter.Lua(true, limiter.SlidingCounter, limiter.TokenBucket, limiter.FixedWindow) + leaseLua)
+	limiter.Lua(true, limiter.SlidingCounter, limiter.TokenBucket, limiter.FixedWindow) + counters.QuotasLua + leaseLua)
 
 // format is the version of the lists of holders in Redis. A change of what is written changes it.
 const format = "1"
@@ -148,14 +148,7 @@ func (l *redisLedger) encode(leases []lease, now int64) (keys []string, argument
 	b = appendCounts(b, len(quotas), len(leases), l.percent)
 	b = counters.AppendNumber(b, l.life.Microseconds())
 	b = append(b, l.holder[:]...)
-	for _, q := range quotas {
-		b = counters.AppendQuota(b, q, now)
-		settles := byte(0)
-		if q.Settles {
-			settles = 1
-		}
-		b = append(b, settles)
-	}
+	b = counters.AppendQuotas(b, quotas, now)
 	for i := range leases {
 		e := &leases[i]
 		name := l.names.Name(e.tag, e.quota)

@@ -1,6 +1,6 @@
 -- Decides on a batch: every group in turn, each taken entirely or not at all, at one
 -- time, the server's. ARGV[1] is what request.go encodes; the answer is what answer.go
--- reads. What is above this line is limiter.Lua, the algorithms, and convert.lua;
+-- reads. What is above this line is limiter.Lua, the algorithms, quotas.lua and convert.lua;
 -- whether all of them are here; and, where long logs are, log.lua.
 --
 -- A key's value is the quota it was written under, 25 bytes, its state, 24, and when it
@@ -21,24 +21,11 @@ local quotaCount, groupCount, chargeCount, at = read('<HHH', request)
 if places then
   at = places.read(request, at)
 end
-local quotas = {false}
+local quotas, hasLogs
+quotas, at, hasLogs = readQuotas(request, quotaCount, at, now)
 local record, size = 'Bddd', 4 -- of an answer
-for i = 1, quotaCount do
-  local kind, a, b, c, settles = read('<BdddB', request, at)
-  local q = algorithms[kind].compile(a, b, c)
-  q.algorithm = algorithms[kind]
-  if q.calendar then
-    q.algorithm.check(q, now)
-  end
-  q.bytes = sub(request, at, at + 24)
-  if settles == 1 then
-    q.settles, q.hasEntries = true, q.hasEntries or q.algorithm.hasLows
-  end
-  if q.algorithm.isLog then
-    record, size = 'Bdddddd', 7
-  end
-  quotas[i] = q
-  at = at + 26
+if hasLogs then
+  record, size = 'Bdddddd', 7
 end
 -- Many numbers at once, which is cheaper; the last of them is where the next begin.
 local groups = {read('<' .. rep('BB', groupCount), request, at)}
@@ -128,6 +115,16 @@ local logs = {}
 local states = {false} -- of the other keys
 local group, levels, taken = {false}, {false}, {}
 local answers, answered = {now, unpack(charges)}, 1 -- which makes room for most of them
+local answerTimes = hasLogs and function(answer, q, s, op, cost)
+  local one, event, all = 0, 0, 0
+  if q.algorithm.isLog then
+    if op ~= TAKE or answers[answer + 1] == 1 then
+      cost = 0 -- nothing is in its way
+    end
+    one, event, all = q.algorithm.times(q, s, cost)
+  end
+  answers[answer + 5], answers[answer + 6], answers[answer + 7] = one, event, all
+end
 local nextCharge = 1
 for g = 1, groupCount do
   local op, count = groups[2 * g - 1], groups[2 * g]
@@ -143,7 +140,7 @@ for g = 1, groupCount do
       local hasEntries = q.hasEntries
       if states[key] or value and (sub(value, 1, 25) ~= bytes
           or #value ~= 57 and (not hasEntries or #value < 57 or #value % 16 ~= 9)) then
-        plain, all, nextCharge, answered, nextTime = false, fit, firstCharge, firstAnswer, firstTime
+        plain = false
         break
       end
       s.last, s.level, s.prev, s.log = now, 0, 0, ''
@@ -153,7 +150,7 @@ for g = 1, groupCount do
           s.log = sub(value, 58)
         end
         if s.last > now and algorithm.isAhead(q, s, now) then
-          plain, all, nextCharge, answered, nextTime = false, fit, firstCharge, firstAnswer, firstTime
+          plain = false
           break
         end
         algorithm.advance(q, s, max(now, s.last))
@@ -233,25 +230,17 @@ for g = 1, groupCount do
           end
         end
       end
-      if size == 7 then
+      if hasLogs then
         local q, cost = quotas[charges[firstCharge + 3 * i - 2]], charges[firstCharge + 3 * i - 1]
-        local answer = firstAnswer + size * (i - 1)
-        answers[answer + 5], answers[answer + 6], answers[answer + 7] = 0, 0, 0
-        if q.algorithm.isLog then
-          local s = scratch
-          s.last, s.level, s.prev = answers[answer + 2], answers[answer + 3], answers[answer + 4]
-          s.log = logs[i]
-          if all and after[i] then
-            s.log = sub(after[i], 58)
-          end
-          if op ~= TAKE or answers[answer + 1] == 1 then
-            cost = 0 -- nothing is in its way
-          end
-          answers[answer + 5], answers[answer + 6], answers[answer + 7] = q.algorithm.times(q, s, cost)
-        end
+        local s, answer = scratch, firstAnswer + size * (i - 1)
+        s.last, s.level, s.prev = answers[answer + 2], answers[answer + 3], answers[answer + 4]
+        s.log = all and after[i] and sub(after[i], 58) or logs[i]
+        answerTimes(answer, q, s, op, cost)
       end
     end
     count = 0 -- what follows is for other groups
+  else
+    all, nextCharge, answered, nextTime = fit, firstCharge, firstAnswer, firstTime
   end
 
   for i = 1, count do
@@ -269,15 +258,7 @@ for g = 1, groupCount do
       if values then
         value = values[key]
       else
-        value = redis.pcall('GETRANGE', names[key], '0', '216') -- all but the entries of a long log
-        if type(value) == 'table' then
-          if not string.find(value.err, 'WRONGTYPE', 1, true) then
-            error(value.err) -- not to be taken for a key without a value
-          end
-          value = 'something else'
-        elseif value == '' and call('EXISTS', names[key]) == 0 then
-          value = false
-        end
+        value = readValue(names[key], '216') -- all but the entries of a long log
       end
       s = {
         key = names[key], quota = q, last = now, level = 0, prev = 0, log = '', kept = 0, first = 0,
@@ -421,15 +402,8 @@ for g = 1, groupCount do
       answers[answered + 1] = 2
     end
     answers[answered + 2], answers[answered + 3], answers[answered + 4] = s.last, s.level, s.prev
-    if size == 7 then
-      answers[answered + 5], answers[answered + 6], answers[answered + 7] = 0, 0, 0
-      if s.quota.algorithm.isLog then
-        if level then
-          cost = 0 -- nothing is in its way
-        end
-        answers[answered + 5], answers[answered + 6], answers[answered + 7] =
-          s.quota.algorithm.times(s.quota, s, cost)
-      end
+    if hasLogs then
+      answerTimes(answered, s.quota, s, op, cost)
     end
     answered = answered + size
   end

@@ -122,8 +122,8 @@
 // OnOutage of the rule decides for that key, and the log names the key once (weir-foreign-value). Reset
 // deletes it. If it has no expiry, it gets one of an hour.
 //
-// An ACL user needs ~weir:* +eval +evalsha +time +get +mget +exists +getrange +set
-// +setrange +del +pexpire +pttl, and in a Cluster what the client asks about slots. The log says
+// An ACL user needs ~weir:* +eval +evalsha +time +mget +exists +getrange +set +setrange +del
+// +pexpire +pttl, and in a Cluster what the client asks about slots. The log says
 // once if a permission is missing (weir-store-unusable).
 //
 // Set maxmemory-policy to noeviction, or to volatile-ttl in a Redis that has other data: a

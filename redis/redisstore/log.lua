@@ -14,6 +14,18 @@ function stored(s, i, n)
   return entries
 end
 
+-- The value of a key up to the byte last, or false if there is none.
+function readValue(name, last)
+  local value = redis.pcall('GETRANGE', name, '0', last)
+  if type(value) == 'table' then
+    if not string.find(value.err, 'WRONGTYPE', 1, true) then
+      error(value.err) -- not to be taken for a key without a value
+    end
+    return 'something else'
+  end
+  return (value ~= '' or redis.call('EXISTS', name) == 1) and value
+end
+
 function forget(s, n)
   s.first = (s.first + n) % s.quota.capacity
   s.kept = s.kept - n

@@ -64,13 +64,7 @@ do
       if values then
         value = values[key]
       else
-        value = redis.pcall('GET', names[key])
-        if type(value) == 'table' then
-          if not string.find(value.err, 'WRONGTYPE', 1, true) then
-            error(value.err)
-          end
-          value = 'something else'
-        end
+        value = readValue(names[key], '-1')
       end
       local known, knownUntil, mean = 0, 0, 0
       mine[m], expiries[m], sizes[m] = held, 0, 0

@@ -105,14 +105,7 @@ func (r *request) encode(now int64) {
 	if len(r.messages) > 0 {
 		argument = r.appendSlots(argument, asks)
 	}
-	for _, q := range quotas {
-		argument = counters.AppendQuota(argument, q, now)
-		settles := byte(0)
-		if q.Settles {
-			settles = 1
-		}
-		argument = append(argument, settles)
-	}
+	argument = counters.AppendQuotas(argument, quotas, now)
 	r.Args[2] = len(r.Args) - wire.FirstKey
 	argument = append(argument, groups...)
 	argument = append(argument, charges...)

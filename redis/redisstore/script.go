@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"github.com/weirgo/weir/limiter"
+	"github.com/weirgo/weir/redis/internal/counters"
 	"github.com/weirgo/weir/redis/internal/wire"
 )
 
@@ -86,14 +87,14 @@ func (s *scripts) of(set algorithms) *wire.Script {
 		if set&places != 0 {
 			log += placesLua
 		}
-		made.Script = wire.NewScript(fmt.Sprintf("%s%s%s%slocal complete = %t\n%s%s",
-			s.before, partNames, source(set), convertLua, set&^places == every, log, s.decide))
+		made.Script = wire.NewScript(fmt.Sprintf("%s%s%s%s%slocal complete = %t\n%s%s",
+			s.before, partNames, source(set), counters.QuotasLua, convertLua, set&^places == every, log, s.decide))
 	})
 	return made.Script
 }
 
 // partNames are what log.lua and places.lua define, where they are.
-const partNames = "local stored, forget, saveLog, places\n"
+const partNames = "local stored, readValue, forget, saveLog, places\n"
 
 // source is that of the algorithms in set.
 func source(set algorithms) string {

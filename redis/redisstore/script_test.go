@@ -263,7 +263,7 @@ func TestTheLargestBatchIsDecided(t *testing.T) {
 
 // neededCommands are all that a user of Redis must be allowed, besides what go-redis does
 // to log in.
-var neededCommands = []string{"eval", "evalsha", "time", "get", "mget", "exists", "getrange", "set", "setrange", "del", "pexpire", "pttl"}
+var neededCommands = []string{"eval", "evalsha", "time", "mget", "exists", "getrange", "set", "setrange", "del", "pexpire", "pttl"}
 
 // everything is done with charges of all algorithms: takes, refusals, looks, changes of limit,
 // give-backs, resets, repairs of an expiry that an admin took away, and slots beside a long log.

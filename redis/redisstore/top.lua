@@ -8,8 +8,8 @@ local now = clock[1] * 1000000 + clock[2]
 
 -- What counts events under way: as places.lua has it.
 local function lookAtPlaces(key)
-  local value = redis.pcall('GET', key)
-  if type(value) ~= 'string' or #value % 32 ~= 24 then
+  local value = readValue(key, '-1')
+  if not value or #value % 32 ~= 24 then
     return 0, 0, 0
   end
   local used = 0
@@ -27,8 +27,8 @@ local function lookAtPlaces(key)
 end
 
 local function look(key)
-  local value = redis.pcall('GETRANGE', key, '0', '216')
-  if type(value) == 'table' or #value < 49 then
+  local value = readValue(key, '216')
+  if not value or #value < 49 then
     return 0, 0, 0
   end
   local kind, a, b, c = struct.unpack('<Bddd', value)

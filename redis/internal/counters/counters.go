@@ -4,6 +4,7 @@ package counters
 
 import (
 	"cmp"
+	_ "embed"
 	"encoding/binary"
 	"math"
 	"strings"
@@ -86,6 +87,23 @@ func AppendQuota(b []byte, q *limiter.Quota, at int64) []byte {
 	}
 	return b
 }
+
+// AppendQuotas writes quotas for [QuotasLua]: each in 25 bytes, and in one whether it settles.
+func AppendQuotas(b []byte, quotas []*limiter.Quota, at int64) []byte {
+	for _, q := range quotas {
+		settles := byte(0)
+		if q.Settles {
+			settles = 1
+		}
+		b = append(AppendQuota(b, q, at), settles)
+	}
+	return b
+}
+
+// QuotasLua is the function that reads what AppendQuotas wrote. It follows [limiter.Lua].
+//
+//go:embed quotas.lua
+var QuotasLua string
 
 // AppendNumber writes an integer up to 2^53 as a double, Lua's only number.
 func AppendNumber(b []byte, n int64) []byte {
