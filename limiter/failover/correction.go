@@ -30,7 +30,7 @@ func (s *Store) Settle(ctx context.Context, settlements []limiter.Settlement) er
 	var local, inner []limiter.Settlement
 	var err error
 	for _, c := range settlements {
-		isDown := down&(1<<s.partNumber(&c.Charge)) != 0
+		isDown := down&(1<<s.partOf(&c.Charge)) != 0
 		switch {
 		case c.Actual == c.Cost:
 		case isLocal(c), c.Receipt.By == 0 && isDown && c.Quota.OnOutage != limiter.FailClosed: // which only the server counts

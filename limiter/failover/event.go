@@ -87,7 +87,7 @@ const quiet = time.Minute
 // So the order needs no lock around the hook, and no request waits for it.
 type news struct {
 	hook     func(Event)
-	diagnose func(part int, err error) (server string, _ error) // the store's, or nil
+	diagnose func(part int, err error) (server string, _ error) // the store's
 
 	mu      sync.Mutex
 	waiting []notice
@@ -227,9 +227,6 @@ func (n *news) events() []Event {
 
 // examine asks the store for the address of a server, and for more about its failure.
 func (n *news) examine(part int, err error) (server string, found error) {
-	if n.diagnose == nil {
-		return "", err
-	}
 	if panicked := survive(func() error { server, found = n.diagnose(part, err); return nil }); panicked != nil || found == nil {
 		found = err
 	}

@@ -23,13 +23,11 @@ type Store struct {
 	parts   [64]atomic.Pointer[part] // made when first in trouble
 
 	inner     limiter.Store
-	keepsTime bool                      // inner returns within the deadline by itself
-	partOf    func(*limiter.Charge) int // nil: there is one part
+	keepsTime bool // inner returns within the deadline by itself
+	servers   Servers
 	options   Options
 	news      news
 	outages   outages
-
-	tryWrite func(context.Context, []limiter.Charge) error
 
 	local  *limiter.Memory
 	shares sync.Map // of local: *limiter.Quota -> its share, also a *limiter.Quota
@@ -65,16 +63,16 @@ func New(inner limiter.Store, o Options) (*Store, error) {
 	s := &Store{
 		inner:   inner,
 		options: o,
-		news:    news{hook: o.OnDegraded, reports: make(map[string]*report)},
 		local:   memory, // made now, as it is small while empty and no outage should begin with work
 	}
 	if store, ok := inner.(Bounded); ok {
 		s.inner, s.keepsTime = store.Within(o.Deadline), true
 	}
-	s.tryWrite = s.writeElsewhere
-	if store, ok := limiter.As[Servers](s.inner); ok {
-		s.partOf, s.news.diagnose, s.tryWrite = store.Part, store.Diagnose, store.TryWrite
+	var isKnown bool
+	if s.servers, isKnown = limiter.As[Servers](s.inner); !isKnown {
+		s.servers = oneServer{s.inner}
 	}
+	s.news = news{hook: o.OnDegraded, diagnose: s.servers.Diagnose, reports: make(map[string]*report)}
 	return s, nil
 }
 
@@ -154,6 +152,9 @@ func (s *Store) limited(ctx context.Context) (context.Context, context.CancelFun
 // call calls the inner store about charges and counts the result. If the call failed, it
 // returns the call's error. Otherwise it returns the error for the caller, if any.
 func (s *Store) call(ctx context.Context, charges []limiter.Charge, do func(context.Context) error) (failed bool, _ error) {
+	if len(charges) == 0 { // which no server needs to be asked about
+		return false, ctx.Err()
+	}
 	began := time.Now()
 	limited, cancel := s.limited(ctx)
 	defer cancel()

@@ -105,7 +105,7 @@ func TestNoFailoverIsAroundAnother(t *testing.T) {
 		s := Must(New(store, Options{Deadline: time.Minute}))
 		assert.Equal(t, punctual{plain, time.Minute}, s.inner)
 	}
-	assert.NotNil(t, Must(New(Must(New(cluster{plain}, Options{})), Options{})).partOf, "a store that was unwrapped still tells its parts")
+	assert.Equal(t, cluster{plain}, Must(New(Must(New(cluster{plain}, Options{})), Options{})).servers, "a store that was unwrapped still tells its parts")
 }
 
 func TestAProbeFindsTheServersReturn(t *testing.T) {

@@ -33,3 +33,23 @@ type Servers interface {
 	// may take a second. With a nil err it only returns the name.
 	Diagnose(part int, err error) (server string, _ error)
 }
+
+// oneServer is a store without Servers.
+type oneServer struct{ limiter.Store }
+
+func (oneServer) Part(*limiter.Charge) int                  { return 0 }
+func (oneServer) Diagnose(_ int, err error) (string, error) { return "", err }
+
+// TryWrite charges another key.
+func (s oneServer) TryWrite(ctx context.Context, _ []limiter.Charge) error {
+	return s.Decide(ctx, []limiter.Charge{{Quota: probeQuota, Cost: 1}}, make([]limiter.Decision, 1))
+}
+
+// probeQuota is what probes charge.
+var probeQuota = func() *limiter.Quota {
+	q, err := limiter.NewQuota("weir: probe of failover", "", limiter.PerSecond(1_000_000))
+	if err != nil {
+		panic(err)
+	}
+	return q
+}()

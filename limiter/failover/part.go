@@ -125,23 +125,15 @@ func (p *part) endProbe(known bool, err error) {
 
 // partsOf returns the set of parts that hold the counters of charges, which are valid.
 func (s *Store) partsOf(charges []limiter.Charge) uint64 {
-	if s.partOf == nil {
-		return 1
-	}
 	var set uint64
 	for i := range charges {
-		set |= 1 << s.partNumber(&charges[i])
+		set |= 1 << s.partOf(&charges[i])
 	}
 	return set
 }
 
-// partNumber returns what Part says, kept within bounds.
-func (s *Store) partNumber(c *limiter.Charge) int {
-	if s.partOf == nil {
-		return 0
-	}
-	return s.partOf(c) & 63
-}
+// partOf returns what Part says, kept within bounds.
+func (s *Store) partOf(c *limiter.Charge) int { return s.servers.Part(c) & 63 }
 
 // inTrouble yields the parts of a set that have failed.
 func (s *Store) inTrouble(set uint64) iter.Seq[*part] {

@@ -17,7 +17,7 @@ func (s *Store) probe(parts uint64, charges []limiter.Charge) {
 		}
 		var looks []limiter.Charge
 		for _, c := range charges {
-			if s.partNumber(&c) == p.number {
+			if s.partOf(&c) == p.number {
 				looks = append(looks, limiter.Charge{Quota: c.Quota, Key: c.Key})
 			}
 		}
@@ -34,7 +34,7 @@ func (s *Store) try(p *part, looks []limiter.Charge) {
 		defer cancel()
 		err := s.inner.Decide(ctx, looks, make([]limiter.Decision, len(looks)))
 		if err == nil || isOfOneKey(err) {
-			err = s.tryWrite(ctx, looks)
+			err = s.servers.TryWrite(ctx, looks)
 		}
 		return err
 	})
@@ -47,20 +47,6 @@ func (s *Store) try(p *part, looks []limiter.Charge) {
 		_, err = s.news.examine(p.number, err)
 	}
 	p.endProbe(!mistake, err)
-}
-
-// probeQuota is what probes charge.
-var probeQuota = func() *limiter.Quota {
-	q, err := limiter.NewQuota("weir: probe of failover", "", limiter.PerSecond(1_000_000))
-	if err != nil {
-		panic(err)
-	}
-	return q
-}()
-
-// writeElsewhere is TryWrite for a store without it.
-func (s *Store) writeElsewhere(ctx context.Context, _ []limiter.Charge) error {
-	return s.inner.Decide(ctx, []limiter.Charge{{Quota: probeQuota, Cost: 1}}, make([]limiter.Decision, 1))
 }
 
 // survive turns a panic into an error. Nothing else would recover from it in a goroutine that

@@ -49,7 +49,7 @@ func (h *half) looks() []limiter.Charge {
 func (s *Store) split(charges []limiter.Charge, down uint64) (up, rest half) {
 	for i, c := range charges {
 		h := &up
-		if down&(1<<s.partNumber(&c)) != 0 {
+		if down&(1<<s.partOf(&c)) != 0 {
 			h = &rest
 		}
 		h.add(i, c)
