@@ -17,31 +17,30 @@ func readLua(name string) []byte {
 	return source
 }
 
-// Lua is the source of these algorithms for a store that decides inside a server which
-// runs Lua, as Redis does: a chunk that sets the local table algorithms, by number. Each
-// entry has functions over a quota q, which the first of them makes, and a state s. Its
-// fields last, level and prev are those of [State]:
+// Lua returns the source of these algorithms, for a store that decides inside a server which
+// runs Lua, as Redis does. The chunk sets the local table algorithms, by number. Each entry has
+// functions over a quota q and a state s, whose fields last, level and prev are those of
+// [State]. They decide as the functions of the same names in Go:
 //
-//	compile(a, b, c)   the quota of these [Quota.Numbers], with its capacity, and with room
-//	                   for the store's own algorithm and bytes, as a table is cheap to make
-//	                   with all its fields at once
-//	check(q, t)        to be called where q.calendar is true, before anything is counted: the error
-//	                   "WEIROUTOFDATE t" where time t is not in the window that q is of
-//	isAhead(q, s, t)   whether the clock has stepped back so far from s that it counts no more
-//	advance(q, s, t)   brings s to time t, no earlier than s.last
-//	take(q, s, cost)   the level after an event that fits, and where there are entries those,
-//	                   or nil; cost from 1 to capacity
-//	owe(q, s, n)       takes n units without asking for room; n up to twice the capacity
-//	refund(q, s, n, at)  takes up to n units back out of s, of those taken at that time, or 0;
-//	                   n up to the capacity
-//	remaining(q, s)    how many units are free; below 0: owed
-//	resetAfter(q, s)   after how many microseconds all are
+//	compile(a, b, c)     makes a quota of its [Quota.Numbers]; the fields algorithm and bytes are
+//	                     the store's
+//	check(q, t)          fails with "WEIROUTOFDATE t" if time t is outside q's window; call it
+//	                     before you count if q.calendar is true
+//	isAhead(q, s, t)     whether the clock has stepped back so far that s no longer counts
+//	advance(q, s, t)     brings s to time t, which must not be before s.last
+//	take(q, s, cost)     the level after an event that fits, and its entries if there are any, or
+//	                     nil; cost is from 1 to the capacity
+//	owe(q, s, n)         takes n units without asking for room, at most twice the capacity
+//	refund(q, s, n, at)  returns up to n units that were taken at that time (0: unknown), at most
+//	                     the capacity
+//	remaining(q, s)      how many units are free; below 0, how many are owed
+//	resetAfter(q, s)     in how many microseconds all units are free
 //
-// SlidingLog's state has entries, so its table has isLog set; slidinglog.lua says what it
-// needs of the store. Decisions are those of the functions of the same names in Go.
+// The table of SlidingLog has isLog set, and its states have entries: slidinglog.lua says what
+// it needs of the store.
 //
-// If settles is true, there may be quotas that settle ([Quota.Settles]). q.settles then says
-// whether a quota does, and a bucket's state has the string s.log.
+// If settles is true, quotas may settle ([Quota.Settles]). Set q.settles if a quota does. A
+// bucket's state then has the string s.log.
 func Lua(settles bool, of ...Algorithm) string {
 	var source strings.Builder
 	source.Write(readLua("integer.lua"))

@@ -13,7 +13,8 @@
 // A call fails if the store returns an error or the deadline passes. The policies decide a failed
 // call at once. After Options.Failures failed calls in a row, they decide all calls, without asking
 // the server. Calls that fail at the same time count once, so one short stall under load is no
-// outage. A client that goes away is neither a failure nor a success, and nor is an invalid batch.
+// outage. A call whose client has left counts as neither failure nor success, and nor does
+// an invalid batch.
 //
 // The first failure after a minute without one is logged at once (weir-call-failed), with what the
 // store finds out about its server. So a wrong address shows even in a process that makes four calls

@@ -43,8 +43,8 @@ import (
 
 // A Harness gives the suite access to a store. New is required.
 type Harness struct {
-	// New returns a store that has never seen a key, or not since New was last called. It is
-	// called once in each case, with that case's t. Close the store in a Cleanup of t.
+	// New returns an empty store, new or emptied. It is called once in each case, with that
+	// case's t. Close the store in a Cleanup of t.
 	New func(t testing.TB) limiter.Store
 
 	// Sleep moves the clock that the store reads and that otherwise stands still: by a whole

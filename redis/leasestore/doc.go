@@ -20,11 +20,11 @@
 //
 // Redis charges a unit when it grants it, and a process spends only granted units. So over a whole run
 // admissions never exceed burst + rate x time, or a window's events, whatever happens to processes.
-// At a moment, granted units can be spent beside units that have refilled since, so a bucket's burst can
-// be exceeded by what is held. Redis knows how much each process holds, and grants no more than Ahead to
-// all processes together. Units of a window are spent in that window, and exceed nothing.
+// For a moment, a bucket can exceed its burst by the units that processes hold: units refill while
+// granted units are not spent yet. Redis knows how much each process holds, and grants no more than
+// Ahead to all processes together. Units of a window are spent in that window, and exceed nothing.
 //
-// At most Ahead can be in the wrong hands. If a process dies, the units that it held count as
+// If a process dies, the units that it held count as
 // spent: a bucket's units refill within the time in which Ahead refills, a window's units return
 // with the window, and the process's share of Ahead returns after five seconds.
 //
@@ -57,7 +57,7 @@
 //
 // A debt is used without asking, so it comes on top of the bounds below.
 //
-// # What can be admitted too much
+// # How much more than the limit can be admitted
 //
 // For a limit of B at once, of which A may be ahead, the table says how much more than B + rate x time
 // can be admitted in any interval. Add a row for each time that it happens in the interval, or in the
@@ -72,8 +72,8 @@
 //	decides by policy Local for a time T
 //	by policy Open, Closed                   all that asks, nothing
 //
-// A is in the first row only because of units that were granted before the interval. Over a whole
-// run nothing too much is admitted while nothing happens, however many processes are killed.
+// A is in the first row because units may have been granted before the interval. Over a whole run,
+// without the other rows, the limit is never exceeded, however many processes are killed.
 //
 // If Replicas is the number of processes, an outage that all processes see admits two bursts: one
 // locally, where the rate is shared, and one from Redis, which has refilled or was restarted empty.

@@ -191,9 +191,9 @@ func (s *Store) Claim(rule string) error {
 type Stats struct {
 	failover.Stats
 
-	Batches    uint64 // that went to Redis
-	Remembered uint64 // decisions that were refusals remembered
-	Unsettled  uint64 // settlements that Redis did not answer to: what was charged may stay so
+	Batches    uint64 // sent to Redis
+	Remembered uint64 // refusals that this process decided from memory, without Redis
+	Unsettled  uint64 // settlements without an answer, whose units may stay charged
 }
 
 // Stats returns what the store has done since it was made.
