@@ -74,7 +74,7 @@ func TestNothingIsForgottenOrCountedTwiceHoweverOftenTheServerGoesAndReturns(t *
 			inner := newServer(t, fine)
 			var store limiter.Store = inner
 			if rapid.Bool().Draw(r, "settles later") { // what it counted, and while it is up
-				store = lazyPlacer{inner}
+				store = lazySlots{inner}
 			}
 			s := Must(New(store, Options{Failures: 1, OnDegraded: func(Event) {}}))
 			q := quota(t, "tokens", limiter.PerDay(1000).With(limiter.SlidingLog), limiter.FailLocal)

@@ -135,11 +135,11 @@ func (r *request) deliver() {
 		return tells
 	})
 	r.each(func(g *group, a answer, err error) {
-		placed := g.placed
-		if err == nil && !placed && g.takesSlots() && a.isTaken(len(g.items)) {
+		acquired := g.acquired
+		if err == nil && !acquired && g.takesSlots() && a.isTaken(len(g.items)) {
 			a, err = answer{}, context.DeadlineExceeded
 		}
-		if g.deliver(a, err) || !placed {
+		if g.deliver(a, err) || !acquired {
 			return
 		}
 		for i := range g.items {

@@ -1,16 +1,15 @@
 -- Decides on a batch: every group in turn, each taken entirely or not at all, at one
 -- time, the server's. ARGV[1] is what request.go encodes; the answer is what answer.go
--- reads. What is above this line is limiter.Lua, the algorithms, quotas.lua and convert.lua;
--- whether all of them are here; and, where long logs are, log.lua.
+-- reads. Above this line are limiter.Lua, the algorithms, quotas.lua and convert.lua; whether all
+-- algorithms are there (complete); log.lua if there are long logs; and slots.lua if there are slots.
 --
--- A key's value is the quota it was written under, 25 bytes, its state, 24, and when it
--- expires, 8, which a long log has not, nor what leases write; then, of a log and of a bucket
--- that settles, the entries, 16 each, which of a long log are not read as a whole. What such a
--- value is has a version, which is in its name: there is no other here. Of what is something
--- else nothing is known, neither that it is used up nor that it is not: it is left as it is,
--- and the groups that ask for it are told.
+-- A key's value is the quota it was written under, 25 bytes, its state, 24, and when it expires, 8.
+-- A long log has its ring behind the state. Other logs, and buckets that settle, have their
+-- entries at the end, 16 bytes each. The name of a key has the version of this format. Nobody
+-- knows what another value stands for: it is left as it is, and the groups that ask for it
+-- hear so.
 --
--- Most of what a short script costs is functions and tables that it makes anew each time.
+-- Most of the cost of a short script is functions and tables that it makes anew each time.
 -- So there are few functions, and tables begin with all their fields.
 local pack, read, sub, rep, max, min = struct.pack, struct.unpack, string.sub, string.rep, math.max, math.min
 local clock = redis.call('TIME')
@@ -18,8 +17,8 @@ local now = clock[1] * 1000000 + clock[2]
 
 local request, names, call = ARGV[1], KEYS, redis.call
 local quotaCount, groupCount, chargeCount, at = read('<HHH', request)
-if places then
-  at = places.read(request, at)
+if slots then
+  at = slots.read(request, at)
 end
 local quotas, hasLogs
 quotas, at, hasLogs = readQuotas(request, quotaCount, at, now)
@@ -53,8 +52,8 @@ if not saveLog then
   end
 end
 
-if places then
-  places.open(values, names, now)
+if slots then
+  slots.open(values, names, now)
 end
 
 -- Whether all units of s are free, and after how many microseconds they are.
@@ -129,7 +128,7 @@ local nextCharge = 1
 for g = 1, groupCount do
   local op, count = groups[2 * g - 1], groups[2 * g]
   local firstCharge, firstAnswer = nextCharge, answered
-  local fit = not places or places.fit(g, op, now)
+  local fit = not slots or slots.fit(g, op, now)
   local all = fit
   local firstTime = nextTime
   local plain = op ~= RESET and areDifferent
@@ -139,7 +138,7 @@ for g = 1, groupCount do
       local s, value, bytes, algorithm, expiry = scratch, values[key], q.bytes, q.algorithm, 0
       local hasEntries = q.hasEntries
       if states[key] or value and (sub(value, 1, 25) ~= bytes
-          or #value ~= 57 and (not hasEntries or #value < 57 or #value % 16 ~= 9)) then
+          or #value < 57 or #value > 57 and (not hasEntries or #value % 16 ~= 9)) then
         plain = false
         break
       end
@@ -269,7 +268,7 @@ for g = 1, groupCount do
       if value then
         local bytes = sub(value, 1, 25)
         local written = q
-        if #value < 49 then
+        if #value < 57 then
           written = nil
         elseif bytes ~= q.bytes then
           local kind, a, b, c = read('<Bddd', bytes)
@@ -286,10 +285,7 @@ for g = 1, groupCount do
           end
         end
         local hasEntries = written and (written.hasEntries or written.algorithm.hasLows)
-        if hasEntries and #value ~= 49 and (#value < 57 or not written.isLong and #value % 16 ~= 9) then
-          written = nil
-        end
-        if written and written.isLong and #value < 65 then
+        if hasEntries and (written.isLong and #value < 65 or not written.isLong and #value % 16 ~= 9) then
           written = nil
         end
         if written then
@@ -407,14 +403,14 @@ for g = 1, groupCount do
     end
     answered = answered + size
   end
-  if places and op == TAKE and all then
-    places.take()
+  if slots and op == TAKE and all then
+    slots.take()
   end
 end
 
 local written = values or {}
-if places then
-  places.store(names, written, lives, KEPT, RESIZED, lifeUntil, now)
+if slots then
+  slots.store(names, written, lives, KEPT, RESIZED, lifeUntil, now)
 end
 
 -- Value and expiry go together: a key lives at least until all its units are free again.
@@ -451,7 +447,7 @@ for i = 1, #names do
   end
 end
 local reply = pack('<d' .. rep(record, chargeCount), unpack(answers, 1, answered))
-if places then
-  reply = reply .. places.reply()
+if slots then
+  reply = reply .. slots.reply()
 end
 return reply

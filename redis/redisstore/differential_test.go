@@ -551,7 +551,7 @@ func decodeStored(value string, q *limiter.Quota) (s limiter.State, err error) {
 		}
 		return int64(f)
 	}
-	if len(value) < 49 {
+	if len(value) < 57 {
 		return s, fmt.Errorf("it has %d bytes", len(value))
 	}
 	numbers := [3]int64{double(1), double(9), double(17)}

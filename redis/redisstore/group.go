@@ -35,7 +35,7 @@ type group struct {
 
 	settlement *settlement // of which no caller waits; else nil
 	tells      bool        // Redis of a slot, and asks for nothing: no caller waits
-	placed     bool        // its slots are counted as held
+	acquired   bool        // its slots are counted as held
 }
 
 // isAwaited reports whether a caller waits for g.
@@ -95,7 +95,7 @@ func newGroup(op op) *group {
 func (g *group) free() {
 	clear(g.items) // to keep no key alive
 	g.items, g.answer, g.err, g.settlement = g.items[:0], answer{}, nil, nil
-	g.tells, g.placed = false, false
+	g.tells, g.acquired = false, false
 	groupPool.Put(g)
 }
 

@@ -146,11 +146,11 @@ func (h *holdings) end(b *batch) {
 			if err != nil || !g.takesSlots() || !a.isTaken(len(g.items)) {
 				return
 			}
-			g.placed = !g.hasLeft()
+			g.acquired = !g.hasLeft()
 			for i := range g.items {
 				if it := &g.items[i]; it.isSlot {
 					it.message.granted += it.cost
-					if g.placed {
+					if g.acquired {
 						it.message.holding.held += it.cost
 					}
 				}

@@ -1,12 +1,12 @@
--- What a long log needs beside the rest: its entries are a ring behind the head of its value,
--- which has besides what others have the slot of the oldest, s.first, and how many there are.
+-- What a long log needs besides: its entries are a ring behind the head of its value. The head has
+-- 16 bytes more: the index of the oldest entry, s.first, and how many there are.
 function stored(s, i, n)
-  local slots = s.quota.capacity
-  local first = (s.first + i) % slots
+  local size = s.quota.capacity
+  local first = (s.first + i) % size
   local past = first + n
-  local entries = redis.call('GETRANGE', s.key, 65 + 16 * first, 64 + 16 * math.min(past, slots))
-  if past > slots then
-    entries = entries .. redis.call('GETRANGE', s.key, '65', 64 + 16 * (past - slots))
+  local entries = redis.call('GETRANGE', s.key, 65 + 16 * first, 64 + 16 * math.min(past, size))
+  if past > size then
+    entries = entries .. redis.call('GETRANGE', s.key, '65', 64 + 16 * (past - size))
   end
   if #entries < 16 * n then -- it was cut off
     return entries .. string.rep('\0', 16 * n - #entries)
@@ -36,15 +36,15 @@ function saveLog(s)
     redis.call('DEL', s.key)
     s.first = 0
   end
-  local slots = s.quota.capacity
+  local size = s.quota.capacity
   local log = s.log
   redis.call('SETRANGE', s.key, '0',
     s.quota.bytes .. struct.pack('<ddddd', s.last, s.level, s.prev, s.first, s.kept + #log / 16))
-  local slot = (s.first + s.kept) % slots
+  local at = (s.first + s.kept) % size
   while log ~= '' do -- once, or twice where the ring ends
-    local part = string.sub(log, 1, 16 * (slots - slot))
-    redis.call('SETRANGE', s.key, 65 + 16 * slot, part)
+    local part = string.sub(log, 1, 16 * (size - at))
+    redis.call('SETRANGE', s.key, 65 + 16 * at, part)
     log = string.sub(log, #part + 1)
-    slot = 0
+    at = 0
   end
 end

@@ -21,8 +21,8 @@ var (
 	//go:embed log.lua
 	logLua string
 
-	//go:embed places.lua
-	placesLua string
+	//go:embed slots.lua
+	slotsLua string
 
 	//go:embed struct.lua
 	structLua string
@@ -31,8 +31,8 @@ var (
 // A set of algorithms, a bit for each number, and of what is needed besides.
 type algorithms uint8
 
-// places is in place of SlidingWindow, which no quota has.
-const places algorithms = 1 << limiter.SlidingWindow
+// withSlots is in place of SlidingWindow, which no quota has.
+const withSlots algorithms = 1 << limiter.SlidingWindow
 
 const (
 	longLogs algorithms = 1 << (limiter.SlidingCounter + 1 + iota)
@@ -49,7 +49,7 @@ func (s algorithms) has(a limiter.Algorithm) bool { return s&(1<<a) != 0 }
 // withQuota is s with what q needs.
 func (s algorithms) withQuota(q *limiter.Quota) algorithms {
 	if q.InFlight() {
-		return s | places
+		return s | withSlots
 	}
 	s = s.with(q.Algorithm())
 	if isLong(q) {
@@ -67,7 +67,7 @@ func (s algorithms) withQuota(q *limiter.Quota) algorithms {
 type scripts struct {
 	before, decide string // what comes before the algorithms, and after them
 
-	made [int(every|places) + 1]struct {
+	made [int(every|withSlots) + 1]struct {
 		sync.Once
 		*wire.Script
 	}
@@ -84,17 +84,17 @@ func (s *scripts) of(set algorithms) *wire.Script {
 		if set&longLogs != 0 {
 			log = logLua
 		}
-		if set&places != 0 {
-			log += placesLua
+		if set&withSlots != 0 {
+			log += slotsLua
 		}
 		made.Script = wire.NewScript(fmt.Sprintf("%s%s%s%s%slocal complete = %t\n%s%s",
-			s.before, partNames, source(set), counters.QuotasLua, convertLua, set&^places == every, log, s.decide))
+			s.before, partNames, source(set), counters.QuotasLua, convertLua, set&^withSlots == every, log, s.decide))
 	})
 	return made.Script
 }
 
-// partNames are what log.lua and places.lua define, where they are.
-const partNames = "local stored, readValue, forget, saveLog, places\n"
+// partNames are what log.lua and slots.lua define, where they are.
+const partNames = "local stored, readValue, forget, saveLog, slots\n"
 
 // source is that of the algorithms in set.
 func source(set algorithms) string {

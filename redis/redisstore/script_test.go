@@ -115,9 +115,9 @@ func TestWhatIsNoCounterIsLeftAloneAndSaid(t *testing.T) {
 		"a stream":                       {"XADD", "@", "*", "field", "value"},
 		"an empty string":                {"SET", "@", ""},
 		"a number":                       {"SET", "@", "12345"},
-		"a short string":                 {"SET", "@", strings.Repeat("x", 48)},
-		"49 bytes of no known algorithm": {"SET", "@", "\xc8" + strings.Repeat("\x00", 48)},
-		"49 bytes of text":               {"SET", "@", strings.Repeat("x", 49)},
+		"a counter that was cut off":     {"SET", "@", "CUT"},
+		"57 bytes of no known algorithm": {"SET", "@", "\xc8" + strings.Repeat("\x00", 56)},
+		"57 bytes of text":               {"SET", "@", strings.Repeat("x", 57)},
 		"a long string":                  {"SET", "@", strings.Repeat("x", 1000)},
 	} {
 		for _, l := range samples {
@@ -127,9 +127,10 @@ func TestWhatIsNoCounterIsLeftAloneAndSaid(t *testing.T) {
 				q := quotaOf(t, "rule", l)
 				neighbour := quotaOf(t, "neighbour", samples[0])
 				name := nameOf(s, q, "key")
+				cut := string(counters.AppendQuota(nil, q, serverMillis(t, server)*1000)) + strings.Repeat("\x00", 31)
 				foreign := make([]string, len(command))
 				for i, word := range command {
-					foreign[i] = strings.ReplaceAll(word, "@", name)
+					foreign[i] = strings.NewReplacer("@", name, "CUT", cut).Replace(word)
 				}
 				server.MustDo(foreign...)
 				if expires {
@@ -407,7 +408,7 @@ func TestACorruptLogIsAnAnswerAndNoPanic(t *testing.T) {
 	name := s.names.Name(s.names.Tag("key"), q)
 	for _, level := range []int64{-1, -1 << 40, 6, 1 << 40} {
 		value := counters.AppendQuota(nil, q, 0)
-		for _, n := range []int64{serverMillis(t, server) * 1000, level, 0} {
+		for _, n := range []int64{serverMillis(t, server) * 1000, level, 0, 0} {
 			value = counters.AppendNumber(value, n)
 		}
 		require.NoError(t, client.Set(context.Background(), name, value, time.Minute).Err())

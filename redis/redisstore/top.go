@@ -46,7 +46,7 @@ func Usages(ctx context.Context, client redis.UniversalClient, prefix string, na
 	for _, name := range names {
 		if u, ok := parseName(prefix, name); ok {
 			found = append(found, u)
-			requests = append(requests, wire.NewRequest(topScript, []string{name}, counters.PlacesSuffix))
+			requests = append(requests, wire.NewRequest(topScript, []string{name}, counters.SlotsSuffix))
 		}
 	}
 	t := wire.NewTransport(client)
@@ -82,7 +82,7 @@ func parseName(prefix, name string) (u Usage, ok bool) {
 	if _, ok := keyfunc.ParseDigest(digest); !ok {
 		return u, false
 	}
-	names, inFlight := strings.CutSuffix(names, counters.PlacesSuffix)
+	names, inFlight := strings.CutSuffix(names, counters.SlotsSuffix)
 	rule, tier, _ := strings.Cut(names, ":")
 	unescape := strings.NewReplacer("%3A", ":", "%25", "%").Replace
 	return Usage{Name: name, Digest: digest, Rule: unescape(rule), Tier: unescape(tier), InFlight: inFlight}, true

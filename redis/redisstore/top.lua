@@ -1,13 +1,13 @@
--- Tells how much of their quotas the counters KEYS have used, and changes nothing. What is
--- above this line is limiter.Lua, all algorithms, and log.lua; ARGV[1] ends the names of what
--- counts events that are under way. Replies with three numbers for each: what is used, the
--- capacity, and the microseconds until all is free; or with zeros for what is no counter,
--- or one that is void as the clock was set back.
+-- Shows how much of their quotas the counters KEYS have used, and changes nothing. What is above
+-- this line is limiter.Lua with all algorithms, and log.lua. ARGV[1] ends the names of counters of
+-- slots. The reply has three numbers for each key: units used, the capacity, and the microseconds
+-- until all units are free. They are zeros for a value that is no counter, and for a counter that
+-- no longer counts because the clock was set back.
 local clock = redis.call('TIME')
 local now = clock[1] * 1000000 + clock[2]
 
--- What counts events under way: as places.lua has it.
-local function lookAtPlaces(key)
+-- A value that slots.lua wrote.
+local function lookAtSlots(key)
   local value = readValue(key, '-1')
   if not value or #value % 32 ~= 24 then
     return 0, 0, 0
@@ -28,7 +28,7 @@ end
 
 local function look(key)
   local value = readValue(key, '216')
-  if not value or #value < 49 then
+  if not value or #value < 57 then
     return 0, 0, 0
   end
   local kind, a, b, c = struct.unpack('<Bddd', value)
@@ -56,7 +56,7 @@ local answer = {}
 for i, key in ipairs(KEYS) do
   local of = look
   if string.sub(key, -#ARGV[1]) == ARGV[1] then
-    of = lookAtPlaces
+    of = lookAtSlots
   end
   answer[3 * i - 2], answer[3 * i - 1], answer[3 * i] = of(key)
 end

@@ -19,12 +19,12 @@ import (
 // reset each other's values. Whoever changes what is written changes the version.
 const Format = "2"
 
-// placesFormat is the version of a value that counts slots in use, as places.lua writes it.
-const placesFormat = "1"
+// slotsFormat is the version of a value that counts slots in use, as slots.lua writes it.
+const slotsFormat = "1"
 
-// PlacesSuffix ends the names of values that count slots in use. No other counter has such a name: a
+// SlotsSuffix ends the names of values that count slots in use. No other counter has such a name: a
 // tier's name is not empty, and its colons are escaped.
-const PlacesSuffix = "::places:" + placesFormat
+const SlotsSuffix = "::places:" + slotsFormat
 
 // Names makes the names of counters: prefix:2:{digest}:rule, or prefix:2:{digest}:rule:tier. 2 is the
 // version of the format. The braces are a hash tag, so in a Cluster all counters of a key are on one
@@ -55,7 +55,7 @@ func (n *Names) Name(tag keyfunc.Digest, q *limiter.Quota) string {
 		b = appendName(b, q.Tier())
 	}
 	if q.InFlight() {
-		b = append(b, PlacesSuffix...)
+		b = append(b, SlotsSuffix...)
 	}
 	return string(b)
 }

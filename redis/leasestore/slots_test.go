@@ -17,7 +17,7 @@ func TestSlotsGoToRedisInTheSameRoundTrip(t *testing.T) {
 	require.NoError(t, err)
 	other, err := New(server.Connect(t), Options{})
 	require.NoError(t, err)
-	q, err := limiter.NewConcurrency("places", "", 2)
+	q, err := limiter.NewConcurrency("slots", "", 2)
 	require.NoError(t, err)
 	rate := quotaOf(t, "rate", limiter.Limit{Events: 3, Per: 24 * 3600 * 1e9, Algorithm: limiter.SlidingLog})
 	charges := []limiter.Charge{{Quota: q, Key: "key", Cost: 1}, {Quota: rate, Key: "key", Cost: 1}}
@@ -27,9 +27,9 @@ func TestSlotsGoToRedisInTheSameRoundTrip(t *testing.T) {
 		assert.True(t, d[0].Allowed && d[1].Allowed)
 	}
 	require.NoError(t, s.Decide(t.Context(), charges, d))
-	assert.False(t, d[0].Allowed, "the places of both")
-	assert.EqualValues(t, 1, d[1].Remaining, "a refused place spends no quota")
-	assert.Zero(t, s.Stats().Asked, "places are not leased")
+	assert.False(t, d[0].Allowed, "the slots of both")
+	assert.EqualValues(t, 1, d[1].Remaining, "a refused slot spends no quota")
+	assert.Zero(t, s.Stats().Asked, "slots are not leased")
 	for _, s := range []*Store{s, other} {
 		require.NoError(t, s.Settle(t.Context(), []limiter.Settlement{{Charge: charges[0]}}))
 		require.NoError(t, s.Close())

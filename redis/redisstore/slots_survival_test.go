@@ -17,7 +17,7 @@ import (
 	"github.com/weirgo/weir/limiter"
 )
 
-func TestPlacesAreExactWhileSlotsOfAClusterMove(t *testing.T) {
+func TestSlotsAreExactWhileHashSlotsOfAClusterMove(t *testing.T) {
 	t.Parallel()
 	nodes := redistest.StartCluster(t)
 	const most, processes, callers = 4, 3, 6
@@ -72,13 +72,13 @@ func TestPlacesAreExactWhileSlotsOfAClusterMove(t *testing.T) {
 		for _, s := range stores {
 			await(t, "nothing to be held", s.isIdle)
 		}
-		assert.EqualValues(t, most, decideOne(t, stores[0], q, key, 0).Remaining, "all places are free again")
+		assert.EqualValues(t, most, decideOne(t, stores[0], q, key, 0).Remaining, "all slots are free again")
 	}
 }
 
-// A master that dies may have granted places which the next one has not heard of. It admits as many
+// A master that dies may have granted slots which the next one has not heard of. It admits as many
 // more, at most, until the process that holds them says so.
-func TestAFailoverForgetsNoMorePlacesThanWereNotReplicated(t *testing.T) {
+func TestAFailoverForgetsNoMoreSlotsThanWereNotReplicated(t *testing.T) {
 	t.Parallel()
 	sentinel := redistest.StartSentinel(t)
 	process := func() *store {
@@ -115,16 +115,16 @@ func TestAFailoverForgetsNoMorePlacesThanWereNotReplicated(t *testing.T) {
 	for range beyond {
 		end(t, other, q, "key", taken)
 	}
-	await(t, "the process that holds places to say so, though it decides nothing", func() bool {
+	await(t, "the process that holds slots to say so, though it decides nothing", func() bool {
 		return decideOne(t, other, q, "key", 0).Remaining == 0
 	})
 	assert.False(t, decideOne(t, other, q, "key", 1).Allowed, "%d of %d are under way", most, most)
 	end(t, one, q, "key", held)
-	await(t, "the place that was returned", func() bool { return decideOne(t, other, q, "key", 1).Allowed })
+	await(t, "the slot that was returned", func() bool { return decideOne(t, other, q, "key", 1).Allowed })
 }
 
 // A key that is evicted takes with it what other processes hold, until they say so again.
-func TestAnEvictedKeyForgetsNoPlacesOfTheProcessThatAsks(t *testing.T) {
+func TestAnEvictedKeyForgetsNoSlotsOfTheProcessThatAsks(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	clock := newServerClock(t)
@@ -133,14 +133,14 @@ func TestAnEvictedKeyForgetsNoPlacesOfTheProcessThatAsks(t *testing.T) {
 	require.True(t, decideOne(t, one, q, "key", 3).Allowed)
 	require.True(t, decideOne(t, other, q, "key", 1).Allowed)
 	server.MustDo("FLUSHALL")
-	assert.EqualValues(t, 3, decideOne(t, other, q, "key", 0).Remaining, "its own place is counted, and those of others are not")
+	assert.EqualValues(t, 3, decideOne(t, other, q, "key", 0).Remaining, "its own slot is counted, and those of others are not")
 	server.MustDo("FLUSHALL")
 	assert.EqualValues(t, 1, decideOne(t, one, q, "key", 0).Remaining)
 	assert.Zero(t, decideOne(t, other, q, "key", 0).Remaining, "each has said what it holds")
 	assert.False(t, decideOne(t, other, q, "key", 1).Allowed)
 }
 
-func TestAFullServerGrantsNoPlaceAndKeepsThoseThatAreHeld(t *testing.T) {
+func TestAFullServerGrantsNoSlotAndKeepsThoseThatAreHeld(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, "--maxmemory-policy", "noeviction")
 	one := newStore(connect(t, server), forgetting).Within(patience).(*store)
@@ -161,13 +161,13 @@ func TestAFullServerGrantsNoPlaceAndKeepsThoseThatAreHeld(t *testing.T) {
 	end(t, one, q, "key", held)
 	server.MustDo("CONFIG", "SET", "maxmemory", "0")
 
-	await(t, "the returned place, and none of those refused", func() bool { return decideOne(t, other, q, "key", 0).Remaining == 2 })
+	await(t, "the returned slot, and none of those refused", func() bool { return decideOne(t, other, q, "key", 0).Remaining == 2 })
 	assert.False(t, decideOne(t, one, q, "key", 3).Allowed)
 	assert.True(t, decideOne(t, one, q, "key", 2).Allowed)
 }
 
 // A clock that has stepped back makes no lease longer.
-func TestAClockThatStepsBackHoldsNoPlaceLonger(t *testing.T) {
+func TestAClockThatStepsBackHoldsNoSlotLonger(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	for _, back := range []time.Duration{time.Second, time.Hour, 400 * 24 * time.Hour} {

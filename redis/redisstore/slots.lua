@@ -1,12 +1,12 @@
--- Counts events that are under way, before decide.lua, where there are such charges. A key's
--- value is the limit, the mean time for which a place is held, and when the key expires, 8 bytes
--- each; then, of each process that held some of late, 32: which it is, the number of its last
--- message about the key, how many it holds, and until when that counts. One that holds none is
--- there until then, too, for its number; and a key that is used again need not be made again.
+-- Counts slots. It stands before decide.lua if a batch has charges of slots. A key's value is the
+-- limit, the mean time for which a slot is held, and when the key expires, 8 bytes each; then 32
+-- bytes for each process that held slots lately: which process, the number of its last message
+-- about the key, how many slots it holds, and until when they count. A process that holds none
+-- stays until then, for its number, and a key that is used again need not be made again.
 --
--- A message says how many places of a key its process holds, which stands whatever was known
--- of it here. So one that is lost, or comes twice, is made good by the next; one that comes
--- after a later one is void. Places are taken on top of what the message says.
+-- A message says how many slots of a key its process holds, whatever Redis counted before. So the
+-- next message mends one that was lost or came twice, and a message that is older than the last
+-- one is void. Slots are acquired on top of what the message says.
 do
   local read, pack, sub, rep, min, max = struct.unpack, struct.pack, string.sub, string.rep, math.min, math.max
   local TAKE, RESET = 0, 2
@@ -17,16 +17,16 @@ do
   local answers, answered, nextAsk, firstAsk = {}, 0, 1, 1
 
   -- What is known of the key of each message: a table for each field is cheaper than one for each
-  -- key. How many places the process holds, the mean, the key's expiry and the value's length;
+  -- key. How many slots the process holds, the mean, the key's expiry and the value's length;
   -- then what is seldom there: what others hold, until when, and their part of the value; a state
   -- that is not HELD; and whether it is to be written.
   local mine, means, expiries, sizes = {}, {}, {}, {}
   local others, lasts, rests, states, changed = {}, {}, {}, {}, {}
 
-  places = {}
+  slots = {}
 
   -- Reads what request.go encodes.
-  function places.read(request, at)
+  function slots.read(request, at)
     local messageCount, askCount
     process, lease, messageCount, askCount, at = read('<ddHH', request, at)
     messages = {read('<' .. rep('HdddBB', messageCount), request, at)}
@@ -41,7 +41,7 @@ do
     return table.remove(ends)
   end
 
-  -- The mean time of places of which one more was held since that time.
+  -- The mean time of slots of which one more was held since that time.
   local function withEnd(mean, now, since)
     local held = now - since
     if since <= 0 or held < 0 then
@@ -55,7 +55,7 @@ do
   end
 
   -- Brings each key to the present, with what its message says.
-  function places.open(values, names, now)
+  function slots.open(values, names, now)
     local nextEnd, latest = 1, now + lease
     for m = 1, #messages / 6 do
       local at = 6 * m
@@ -103,8 +103,8 @@ do
     end
   end
 
-  -- Whether the places that the next group asks for are free, if it asks for any.
-  function places.fit(g, op, now)
+  -- Whether the slots that the next group asks for are free, if it asks for any.
+  function slots.fit(g, op, now)
     local fit = true
     firstAsk = nextAsk
     while asks[nextAsk] == g do
@@ -127,8 +127,8 @@ do
     return fit
   end
 
-  -- Takes the places of the group that was asked about last.
-  function places.take()
+  -- Takes the slots of the group that was asked about last.
+  function slots.take()
     local answer = answered - (nextAsk - firstAsk)
     for at = firstAsk, nextAsk - 1, 4 do
       local m, cost = asks[at + 1], asks[at + 2]
@@ -141,7 +141,7 @@ do
   end
 
   -- Says what is to be stored, and for how long, as decide.lua does.
-  function places.store(names, values, lives, KEPT, RESIZED, lifeUntil, now)
+  function slots.store(names, values, lives, KEPT, RESIZED, lifeUntil, now)
     local latest = now + lease
     for m = 1, #mine do
       local at = 6 * m
@@ -169,7 +169,7 @@ do
   end
 
   -- What became of the messages, and the answers.
-  function places.reply()
+  function slots.reply()
     for m = 1, #mine do
       answers[answered + m] = states[m] or HELD
     end

@@ -38,7 +38,7 @@ func (s *store) leases(d time.Duration) *store {
 	return s
 }
 
-// end settles an event that took a place.
+// end settles an event that took a slot.
 func end(t testing.TB, s limiter.Store, q *limiter.Quota, key string, d limiter.Decision) {
 	t.Helper()
 	require.NoError(t, s.Settle(context.WithoutCancel(t.Context()), []limiter.Settlement{{Charge: limiter.Charge{Quota: q, Key: key, Cost: 1, Receipt: d.Receipt}}}))
@@ -110,7 +110,7 @@ func (n *badNetwork) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.P
 	return next
 }
 
-func TestPlacesAreExactWhateverIsLostOrComesTwiceOrLate(t *testing.T) {
+func TestSlotsAreExactWhateverIsLostOrComesTwiceOrLate(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	clock := newServerClock(t) // which stands still, so that no lease ends
@@ -168,14 +168,14 @@ func TestPlacesAreExactWhateverIsLostOrComesTwiceOrLate(t *testing.T) {
 	}
 	for _, key := range keys {
 		for range most {
-			assert.True(t, decideOne(t, stores[0], q, key, 1).Allowed, "all places are free again")
+			assert.True(t, decideOne(t, stores[0], q, key, 1).Allowed, "all slots are free again")
 		}
 		assert.False(t, decideOne(t, stores[1], q, key, 1).Allowed)
 	}
 }
 
 // Of two keys one is always in flight, as long as other groups come that need one of the two.
-func TestAGroupThatNeedsSeveralPlacesIsNotOvertakenForGood(t *testing.T) {
+func TestAGroupThatNeedsSeveralSlotsIsNotOvertakenForGood(t *testing.T) {
 	t.Parallel()
 	b := newBatcher(false, 256, 2, time.Hour, func(*batch, func()) {})
 	of := func(rules ...string) *group {
@@ -228,7 +228,7 @@ func (s *store) silence() {
 	}
 }
 
-func TestPlacesOfAProcessThatDiesAreFreeWhenItsLeaseEndsAndNoneSooner(t *testing.T) {
+func TestSlotsOfAProcessThatDiesAreFreeWhenItsLeaseEndsAndNoneSooner(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	clock := newServerClock(t)
@@ -246,8 +246,8 @@ func TestPlacesOfAProcessThatDiesAreFreeWhenItsLeaseEndsAndNoneSooner(t *testing
 	assert.EqualValues(t, 4, decideOne(t, lives, q, "key", 0).Remaining, "and then all are, but for those of others")
 }
 
-// Redis counts a place then that nobody has, until it is told so.
-func TestAPlaceIsFreeSoonThoughTheAnswerToItsTakerIsLost(t *testing.T) {
+// Redis counts a slot then that nobody has, until it is told so.
+func TestASlotIsFreeSoonThoughTheAnswerToItsTakerIsLost(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	clock := newServerClock(t) // which stands still: no lease ends
@@ -261,7 +261,7 @@ func TestAPlaceIsFreeSoonThoughTheAnswerToItsTakerIsLost(t *testing.T) {
 	var d [1]limiter.Decision
 	require.Error(t, s.Decide(t.Context(), []limiter.Charge{charge(q, "key", 1)}, d[:]))
 	loses.Store(false)
-	await(t, "the place to be free", func() bool { return decideOne(t, other, q, "key", 0).Remaining == 3 })
+	await(t, "the slot to be free", func() bool { return decideOne(t, other, q, "key", 0).Remaining == 3 })
 }
 
 func TestAProcessThatWasPausedComesBackWithWhatItHolds(t *testing.T) {
@@ -273,7 +273,7 @@ func TestAProcessThatWasPausedComesBackWithWhatItHolds(t *testing.T) {
 	held := decideOne(t, paused, q, "key", 2)
 	clock.sleep(3 * slotLease)
 	taken := decideOne(t, other, q, "key", 3)
-	require.True(t, taken.Allowed, "a lease after its last message its places are free")
+	require.True(t, taken.Allowed, "a lease after its last message its slots are free")
 
 	decideOne(t, paused, q, "key", 0) // as a renewal is
 	for range 2 {
@@ -424,14 +424,14 @@ func TestCloseTellsOfWhatWasReturnedAndRenewsNoMore(t *testing.T) {
 		assert.NotZero(t, b.holdings.closed)
 	}
 	end(t, s, q, "key", d)
-	await(t, "a place that is returned after it to be free", func() bool {
+	await(t, "a slot that is returned after it to be free", func() bool {
 		return decideOne(t, other, q, "key", 0).Remaining == 3
 	})
 	require.NoError(t, s.Close())
 	require.NoError(t, other.Close())
 }
 
-func TestWhatCountsPlacesExpires(t *testing.T) {
+func TestWhatCountsSlotsExpires(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	s := New(connect(t, server), patient)

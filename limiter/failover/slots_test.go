@@ -13,16 +13,16 @@ import (
 
 func concurrency(t testing.TB, most int64, o limiter.Outage) *limiter.Quota {
 	t.Helper()
-	q, err := limiter.NewConcurrency("places", "", most)
+	q, err := limiter.NewConcurrency("slots", "", most)
 	require.NoError(t, err)
 	q.OnOutage = o
 	return q
 }
 
-// A lazyPlacer tells its server of events that have ended in time, as redisstore does.
-type lazyPlacer struct{ *server }
+// A lazySlots tells its server of events that have ended in time, as redisstore does.
+type lazySlots struct{ *server }
 
-func (p lazyPlacer) Settle(_ context.Context, settlements []limiter.Settlement) error {
+func (p lazySlots) Settle(_ context.Context, settlements []limiter.Settlement) error {
 	return p.Memory.Settle(context.Background(), settlements)
 }
 
@@ -44,7 +44,7 @@ func TestAnEventEndsWhereItBegan(t *testing.T) {
 			t.Run(string(began)+", "+string(ended), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					inner := newServer(t, fine)
-					s := Must(New(lazyPlacer{inner}, Options{Replicas: 2, OnDegraded: func(Event) {}}))
+					s := Must(New(lazySlots{inner}, Options{Replicas: 2, OnDegraded: func(Event) {}}))
 					q := concurrency(t, 5, limiter.FailLocal)
 					other := charge(quota(t, "other", limiter.PerHour(100), limiter.FailLocal), "key")
 					c := limiter.Charge{Quota: q, Key: "key", Cost: 1}
@@ -68,7 +68,7 @@ func TestAnEventEndsWhereItBegan(t *testing.T) {
 						if now == ended {
 							inner.calls.Store(0)
 							require.NoError(t, settle(t, s, c, d, 0))
-							assert.Zero(t, used(), "one place is returned, where it was taken")
+							assert.Zero(t, used(), "one slot is returned, where it was taken")
 							if now == during {
 								assert.Zero(t, inner.calls.Load(), "a server that is down is not waited for")
 							}
@@ -81,7 +81,7 @@ func TestAnEventEndsWhereItBegan(t *testing.T) {
 	}
 }
 
-func TestPlacesInAnOutage(t *testing.T) {
+func TestSlotsInAnOutage(t *testing.T) {
 	for _, tt := range []struct {
 		most     int64
 		replicas int
@@ -96,7 +96,7 @@ func TestPlacesInAnOutage(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			inner := newServer(t, fine)
-			s := Must(New(lazyPlacer{inner}, Options{Replicas: tt.replicas, OnDegraded: func(Event) {}}))
+			s := Must(New(lazySlots{inner}, Options{Replicas: tt.replicas, OnDegraded: func(Event) {}}))
 			q := concurrency(t, tt.most, tt.outage)
 			inner.is(dead)
 			breakDown(t, s, charge(quota(t, "other", limiter.PerHour(100), limiter.FailLocal), "key"))
@@ -122,7 +122,7 @@ func TestPlacesInAnOutage(t *testing.T) {
 }
 
 // A batch of which a part is down is taken there by policy, and undone if the rest is refused.
-func TestAPlaceOnAServerThatIsDownIsUndoneWithTheRest(t *testing.T) {
+func TestASlotOnAServerThatIsDownIsUndoneWithTheRest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inner := newServer(t, fine)
 		s := Must(New(cluster{inner}, Options{OnDegraded: func(Event) {}}))
