@@ -148,7 +148,6 @@ func TestTheTableOfTheDocs(t *testing.T) {
 			{"nothing", func(*openloop.World) openloop.Limit { return &openloop.Fixed{Free: math.MaxInt} }},
 			{"a fixed limit", func(w *openloop.World) openloop.Limit { return &openloop.Fixed{Free: 2 * w.Workers} }},
 			{"**shed**", func(*openloop.World) openloop.Limit { return learning() }},
-			{"knows", func(w *openloop.World) openloop.Limit { return knowing(w) }},
 		} {
 			goodput, high, refused := service.Figures(seconds, func(w *openloop.World) *openloop.Run {
 				return do(w, limit.make(w), seconds)
