@@ -41,25 +41,32 @@ func logged(t *testing.T, f func()) string {
 
 func TestAnOutageIsLoggedUnlessThereIsAHook(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		for _, hook := range []func(Event){nil, func(Event) {}} {
+		inner := newServer(t, dead)
+		for _, tt := range []struct {
+			store limiter.Store
+			hook  func(Event)
+			part  string
+		}{
+			{inner, nil, ""}, {inner, func(Event) {}, ""}, {cluster{inner}, nil, " part=1"},
+		} {
 			log := logged(t, func() {
-				inner := newServer(t, dead)
-				s := Must(New(inner, Options{OnDegraded: hook}))
+				inner.is(dead)
+				s := Must(New(tt.store, Options{OnDegraded: tt.hook}))
 				api := quota(t, "api", limiter.PerMinute(1000), limiter.FailLocal)
-				breakDown(t, s, charge(api, "key"))
+				breakDown(t, s, charge(api, "1"))
 				inner.is(fine)
 				time.Sleep(3 * time.Second)
-				decide(t, s, charge(api, "key"))
+				decide(t, s, charge(api, "1"))
 				synctest.Wait()
 			})
-			first := `level=WARN msg="weir: a call to the store's server failed: the rules' OnOutage policies decide" code=weir-call-failed error="connection refused"` + "\n"
-			if hook != nil {
+			first := `level=WARN msg="weir: a call to the store's server failed: the rules' OnOutage policies decide" code=weir-call-failed` + tt.part + ` error="connection refused"` + "\n"
+			if tt.hook != nil {
 				assert.Equal(t, first, log)
 				continue
 			}
 			assert.Equal(t, first+
-				`level=WARN msg="weir: the store's server fails, so the rules' OnOutage policies decide" code=weir-degraded error="connection refused"`+"\n"+
-				`level=INFO msg="weir: the store's server is back" code=weir-recovered after=3s`+"\n", log)
+				`level=WARN msg="weir: the store's server fails, so the rules' OnOutage policies decide" code=weir-degraded`+tt.part+` error="connection refused"`+"\n"+
+				`level=INFO msg="weir: the store's server is back" code=weir-recovered`+tt.part+` after=3s`+"\n", log)
 		}
 	})
 }

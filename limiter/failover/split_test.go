@@ -162,7 +162,7 @@ func TestUnitsReturnWhereTheyWereCountedOnServersUpAndDown(t *testing.T) {
 	assert.Zero(t, inner.used(t, api, "0"), "what can be reset is")
 }
 
-func TestTimeInWhichTwoPartsAreDownCountsOnce(t *testing.T) {
+func TestTimeInOutagesAddsUpAndTimeInWhichTwoPartsAreDownCountsOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inner := newServer(t, downFor("0"))
 		s := Must(New(cluster{inner}, Options{Failures: 1}))
@@ -182,5 +182,8 @@ func TestTimeInWhichTwoPartsAreDownCountsOnce(t *testing.T) {
 		ask()
 		assert.False(t, s.Stats().Degraded)
 		assert.Equal(t, 6*time.Second, s.Stats().DegradedInAll)
+		inner.is(downFor("1"))
+		ask()
+		assert.Equal(t, 8*time.Second, s.Stats().DegradedInAll, "with the outage that is not over")
 	})
 }
