@@ -4,6 +4,8 @@ import (
 	"context"
 	"sync/atomic"
 	"time"
+
+	"github.com/weirgo/weir/redis/internal/wire"
 )
 
 // A batch is groups that are sent together, and the context of sending them. It ends when its
@@ -92,7 +94,7 @@ func (b *batch) Deadline() (time.Time, bool) {
 	sent := time.Duration(b.sent.Load())
 	switch {
 	case !b.led: // no caller waits for a late answer, and yet the connection need not be made anew
-		return b.start.Add(max(unawaited*b.timeout, sent+b.timeout)), true
+		return b.start.Add(max(wire.Unawaited*b.timeout, sent+b.timeout)), true
 	case sent != 0:
 		return b.start.Add(sent + b.patience), true
 	}

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
+
+	"github.com/weirgo/weir/redis/internal/wire"
 )
 
 const (
@@ -108,7 +110,7 @@ func TestAConnectionThatNoCallerWaitsForIsMadeAllTheSame(t *testing.T) {
 		assert.LessOrEqual(t, took, 2*inTime+inTime/lateness, "and now it is known that nothing came")
 	})
 	for range 2 {
-		assert.Equal(t, unawaited*inTime, <-ended, "it does not go on for ever")
+		assert.Equal(t, wire.Unawaited*inTime, <-ended, "it does not go on for ever")
 	}
 }
 

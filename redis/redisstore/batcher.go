@@ -5,6 +5,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/weirgo/weir/redis/internal/wire"
 )
 
 // A batcher gathers groups into batches. What is enqueued while a batch is in flight goes
@@ -51,9 +53,6 @@ const (
 	// another, to connect to a sentinel and ask it (4), to connect (TCP 1, TLS 2, HELLO, AUTH,
 	// CLIENT SETINFO), and to hear that Redis does not know the script.
 	setup = 12
-
-	// unawaited is how many timeouts a connection may take that no caller waits for any more.
-	unawaited = 20
 
 	// longTrip is the round trip from which on more than two batches are in flight.
 	// Below it two keep Redis busy, and fewer and larger batches cost less.
@@ -317,7 +316,7 @@ func (b *batcher) look() {
 		b.holdings.lose(batch)
 		expire(batch.groups, now, 0)
 		if !batch.led && !batch.isSent() { // a connection may come of it yet
-			time.AfterFunc(unawaited*b.timeout-now.Sub(batch.start), func() { close(batch.ended) })
+			time.AfterFunc(wire.Unawaited*b.timeout-now.Sub(batch.start), func() { close(batch.ended) })
 		} else {
 			close(batch.ended)
 		}

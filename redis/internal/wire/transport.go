@@ -29,9 +29,9 @@ func NewTransport(client redis.UniversalClient) *Transport {
 	return &Transport{Client: client, Split: !isSingle}
 }
 
-// Settling is how many deadlines a client that Within has made may take to make a connection, or to
+// Unawaited is how many deadlines a client that Within has made may take to make a connection, or to
 // get an answer that no caller waits for any more.
-const Settling = 20
+const Unawaited = 20
 
 // Within returns a transport with that deadline on round trips, and reports whether the client keeps
 // deadlines.
@@ -51,7 +51,7 @@ func (t *Transport) Within(timeout time.Duration) (_ *Transport, keeps bool) {
 	if o.ContextTimeoutEnabled {
 		return t, true
 	}
-	client = client.WithTimeout(Settling * timeout) // contexts have shorter deadlines
+	client = client.WithTimeout(Unawaited * timeout) // contexts have shorter deadlines
 	client.Options().ContextTimeoutEnabled = true
 	// A take that is sent again may count twice, and a refused connection needs no second try.
 	client.Options().MaxRetries = 0
