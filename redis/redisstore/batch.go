@@ -16,7 +16,7 @@ import (
 // keeps deadlines.
 type batch struct {
 	groups   []*group
-	waited   int  // how many of them callers wait for
+	waited   int  // groups for which a caller waits
 	led      bool // by a caller, which cannot leave
 	start    time.Time
 	timeout  time.Duration

@@ -33,8 +33,8 @@ type group struct {
 	answer answer
 	err    error
 
-	settlement *settlement // of which no caller waits; else nil
-	tells      bool        // Redis of a slot, and asks for nothing: no caller waits
+	settlement *settlement // nil if a caller waits
+	tells      bool        // it is a message about slots that asks for nothing: no caller waits
 	acquired   bool        // its slots are counted as held
 }
 
@@ -69,12 +69,12 @@ type item struct {
 	cost  int64 // of a settlement: what is owed, or below 0: refunded
 	at    int64 // of a settlement: when it was taken, or 0
 
-	isSlot  bool     // of a key whose events in flight are counted
-	message *message // about that, of the batch in flight
+	isSlot  bool     // the quota counts slots
+	message *message // about the key's slots, in the batch in flight
 }
 
-// The states of a group. From waiting there is one step to another, for what happens
-// first; a group whose caller leads its batch is answered in the end.
+// The states of a group. It leaves waiting once, for whatever happens first. A group whose caller
+// leads its batch is always answered.
 const (
 	waiting uint32 = iota
 	leading

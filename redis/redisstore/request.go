@@ -11,18 +11,22 @@ import (
 
 // A request is a batch of groups as the script's keys and argument.
 //
-// The argument is how many quotas, groups and charges follow, in 2 bytes each; where there are
-// slots, what is said and asked of them (appendSlots); the quotas
-// in 25 bytes, and whether it settles in one; the groups as an op and a size, a byte each;
-// and the charges, as the number of the key and of the quota, from 1, in 2 bytes, and the cost
-// in 8; then, in 8 bytes for each charge of a settlement, when it was taken. Integers are little-endian; what may be large
-// is a double, as all numbers are in Lua.
+// The argument has, in this order:
+//
+//	how many quotas, groups and charges follow, in 2 bytes each
+//	messages about slots and charges of slots, if there are any (appendSlots)
+//	quotas, in 26 bytes each (counters.AppendQuotas)
+//	groups: an op and a size, in a byte each
+//	charges: the numbers of the key and of the quota, from 1, in 2 bytes each, and the cost in 8
+//	for each charge of a settlement, when it was taken, in 8 bytes
+//
+// Integers are little-endian. Numbers that may be large are doubles, as all numbers are in Lua.
 type request struct {
 	wire.Request
 	groups     []*group
 	batch      *batch
 	algorithms algorithms
-	dated      int // how often it was made anew for the server's time
+	dated      int // how often it was encoded again for the server's time
 	payload    payload
 
 	messages []*message // about slots
@@ -123,10 +127,15 @@ func appendAsk(b []byte, group int, op op, it *item) []byte {
 	return counters.AppendNumber(b, it.quota.Capacity())
 }
 
-// appendSlots writes which process this is and the lease, in 8 bytes each, how many messages and
-// asks there are, in 2; the messages, as the number of the key in 2, the limit, how many
-// slots are held and the message's number in 8, whether the one before is in doubt and how
-// many events have ended in one; the asks; and when the events that have ended began, in 8.
+// appendSlots writes, in this order:
+//
+//	which process this is, and the lease, in 8 bytes each
+//	how many messages and charges of slots follow, in 2 bytes each
+//	messages: the number of the key in 2 bytes; the limit, how many slots are held and the
+//	message's number in 8 each; whether the message before is in doubt, and how many events have
+//	ended, in a byte each
+//	charges (appendAsk)
+//	for each event that has ended, when it began, in 8 bytes
 func (r *request) appendSlots(b, asks []byte) []byte {
 	h := &r.messages[0].batcher.holdings
 	b = counters.AppendNumber(b, h.process)

@@ -28,7 +28,7 @@ var (
 	structLua string
 )
 
-// A set of algorithms, a bit for each number, and of what is needed besides.
+// algorithms is a set of algorithms, with a bit for each number, and of the other parts of a script.
 type algorithms uint8
 
 // withSlots is in place of SlidingWindow, which no quota has.
@@ -61,9 +61,8 @@ func (s algorithms) withQuota(q *limiter.Quota) algorithms {
 	return s
 }
 
-// scripts are the script once for each set of algorithms that is asked for. A function
-// costs Redis time whenever a script that defines it begins, and most batches need a
-// single algorithm.
+// scripts has a script for each set of algorithms in use. Every function that a script defines
+// costs Redis time whenever the script runs, and most batches need one algorithm.
 type scripts struct {
 	before, decide string // what comes before the algorithms, and after them
 
@@ -73,10 +72,10 @@ type scripts struct {
 	}
 }
 
-// newScripts puts together scripts of struct.lua and decide.lua, which differ in tests.
+// newScripts returns the scripts that begin with before and end with decide, which differ in tests.
 func newScripts(before, decide string) *scripts { return &scripts{before: before, decide: decide} }
 
-// of is the script for batches under the algorithms in set.
+// of returns the script for batches that need set.
 func (s *scripts) of(set algorithms) *wire.Script {
 	made := &s.made[set]
 	made.Do(func() {
@@ -107,7 +106,7 @@ func source(set algorithms) string {
 	return limiter.Lua(set&lows != 0, of...)
 }
 
-// isIncomplete reports that there is something in a key that the script leaves to another.
+// isIncomplete reports whether a script met a value that needs more algorithms than it has.
 func isIncomplete(err error) bool {
 	return strings.Contains(err.Error(), "WEIRINCOMPLETE")
 }
