@@ -24,11 +24,9 @@ func (h hand) date(p *plan, d *limiter.Decision) {
 // spend decides on a charge with the units in hand, if there are enough. Otherwise it takes all
 // units in hand, and Redis must add the rest.
 func (s *Store) spend(p *plan, c *limiter.Charge, d *limiter.Decision) (done bool, h hand) {
-	hash := s.hash(p, c.Key)
-	sh := s.table.shard(hash)
-	sh.mu.Lock()
+	sh, e, cell := s.table.lock(s.hash(p, c.Key))
 	defer sh.mu.Unlock()
-	if e, cell := sh.find(hash); e != nil {
+	if e != nil {
 		done, h = s.spendFrom(sh, e, cell, p, c.Cost, d)
 	}
 	if done {
@@ -116,11 +114,9 @@ func (e *entry) describe(p *plan, now int64, d *limiter.Decision) {
 // and its earlier answer is out of date.
 func (s *Store) asked(p *plan, key string, cost int64, h hand, taken, undecided bool) (inHand int64) {
 	hash := s.hash(p, key)
-	sh := s.table.shard(hash)
-	sh.mu.Lock()
+	sh, e, cell := s.table.lock(hash)
 	defer sh.mu.Unlock()
 	now := s.now()
-	e, cell := sh.find(hash)
 	if e == nil && cost > 0 {
 		if e = sh.add(hash, s.table.most); e != nil {
 			_, cell = sh.find(hash)
@@ -166,11 +162,8 @@ func addHand(d *limiter.Decision, p *plan, inHand int64) {
 // Redis said. Units of a window that has ended do not count. Units that Redis is granting at
 // this moment are kept, unless the key is reset.
 func (s *Store) surrender(p *plan, key string, isReset bool) (units int64) {
-	hash := s.hash(p, key)
-	sh := s.table.shard(hash)
-	sh.mu.Lock()
+	sh, e, cell := s.table.lock(s.hash(p, key))
 	defer sh.mu.Unlock()
-	e, cell := sh.find(hash)
 	if e == nil {
 		return 0
 	}
@@ -190,11 +183,8 @@ func (s *Store) surrender(p *plan, key string, isReset bool) (units int64) {
 // settleInHand pays a settlement's debt with units in hand, as far as there are any, and leaves
 // the rest for Redis.
 func (s *Store) settleInHand(p *plan, c *limiter.Settlement) {
-	hash := s.hash(p, c.Key)
-	sh := s.table.shard(hash)
-	sh.mu.Lock()
+	sh, e, cell := s.table.lock(s.hash(p, c.Key))
 	defer sh.mu.Unlock()
-	e, cell := sh.find(hash)
 	if e == nil || !e.plan.isOf(p) {
 		return
 	}

@@ -200,10 +200,8 @@ func (e *entry) measure(now int64) {
 
 // settled applies Redis's answer about a lease.
 func (s *Store) settled(l *lease, hash uint64, asked, heard int64) {
-	sh := s.table.shard(hash)
-	sh.mu.Lock()
+	sh, e, cell := s.table.lock(hash)
 	defer sh.mu.Unlock()
-	e, cell := sh.find(hash)
 	if e == nil || e.settling == idle {
 		return
 	}

@@ -95,7 +95,13 @@ func newTable(maxKeys int) *table {
 	return t
 }
 
-func (t *table) shard(hash uint64) *shard { return &t.shards[hash>>58] }
+// lock locks the shard of a hash, for the caller to unlock, and returns it with what find returns.
+func (t *table) lock(hash uint64) (sh *shard, e *entry, cell uint32) {
+	sh = &t.shards[hash>>58]
+	sh.mu.Lock()
+	e, cell = sh.find(hash)
+	return sh, e, cell
+}
 
 // keys returns how many entries there are.
 func (t *table) keys() (n int) {
