@@ -39,9 +39,6 @@ func reference() string {
 		if fallback == "(required)" {
 			fallback = "required"
 		}
-		if fallback == "" {
-			fallback = "none"
-		}
 		b.WriteString("| `" + path + "` | " + escape(kind) + " | " + escape(fallback) + " | " + escape(doc) + " |\n")
 	}
 	head := func(of string) {
@@ -72,8 +69,11 @@ func reference() string {
 	}
 	head("field of a rule")
 	for _, f := range fieldsBelow("", reflect.TypeFor[rule]()) {
-		if strings.HasPrefix(f.path, "tiers.") || strings.HasPrefix(f.path, "overrides.") {
+		switch section, _, below := strings.Cut(f.path, "."); {
+		case below && (section == "tiers" || section == "overrides"):
 			continue // a limit's fields, once more
+		case below && (section == "refusal" || section == "soft"):
+			continue // those of the first table
 		}
 		if f.path == "tiers" {
 			f.written = "limits, by tier"
