@@ -181,17 +181,6 @@ func TestAServerIsNotUpBecauseItTookNoteOfASettlement(t *testing.T) {
 	assert.True(t, s.Stats().Degraded, "one that had no room for it, and failed, is down")
 }
 
-func TestASettlementThatMakesNoSenseChangesNothing(t *testing.T) {
-	inner := newServer(t, fine)
-	s := Must(New(inner, Options{}))
-	c := charge(quota(t, "tokens", limiter.PerHour(100), limiter.FailLocal), "key")
-	good := limiter.Settlement{Charge: at(c, decide(t, s, c)[0]), Actual: 3}
-	for _, bad := range []limiter.Settlement{{}, {Charge: c, Actual: 3}, {Charge: charge(c.Quota, "other"), Actual: -1}} {
-		assert.ErrorIs(t, s.Settle(t.Context(), []limiter.Settlement{good, bad}), limiter.ErrCharges)
-		assert.Equal(t, int64(1), inner.used(t, c.Quota, "key"))
-	}
-}
-
 // A share counts as exactly as the limit that it is of, or more so, and refunds like it.
 func TestASharePromisesWhatItsLimitDoes(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {

@@ -277,46 +277,6 @@ func TestAServerThatCanBeReadButNotWrittenStaysDown(t *testing.T) {
 	}
 }
 
-func TestAnOutageEndsWhileEveryKeyThatIsAskedForIsExhausted(t *testing.T) {
-	for name, tt := range map[string]struct {
-		err  error
-		bare bool // the store has no TryWrite
-	}{
-		"a wrong configuration":        {err: unusable("NOPERM")},
-		"an error that says nothing":   {err: errDown},
-		"an error, without a TryWrite": {err: errDown, bare: true},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				inner := newServer(t, fine)
-				var store limiter.Store = writable{cluster{inner}}
-				if tt.bare {
-					store = inner
-				}
-				s := Must(New(store, Options{OnDegraded: func(Event) {}}))
-				search := quota(t, "search", limiter.PerDay(3), limiter.FailOpen)
-				c := charge(search, "key")
-				for range 3 {
-					require.True(t, decide(t, s, c)[0].Allowed)
-				}
-				inner.is(func(context.Context, string, []limiter.Charge) error { return tt.err })
-				breakDown(t, s, c)
-				inner.is(fine)
-				passed := 0
-				for range 8 * 50 {
-					if decide(t, s, c)[0].Allowed {
-						passed++
-					}
-					time.Sleep(20 * time.Millisecond)
-				}
-				assert.Equal(t, 52, passed, "an Open rule lets pass until the first probe, after a second, and no longer")
-				assert.False(t, s.Stats().Degraded)
-				assert.Equal(t, int64(3), inner.used(t, search, "key"))
-			})
-		})
-	}
-}
-
 func TestAServerThatFailsNowAndThenIsAskedEachTime(t *testing.T) {
 	inner, heard := newServer(t, fine), &diary{}
 	s := Must(New(inner, Options{OnDegraded: heard.note}))

@@ -120,22 +120,3 @@ func TestSlotsInAnOutage(t *testing.T) {
 		})
 	}
 }
-
-// A batch of which a part is down is taken there by policy, and undone if the rest is refused.
-func TestASlotOnAServerThatIsDownIsUndoneWithTheRest(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		inner := newServer(t, fine)
-		s := Must(New(cluster{inner}, Options{OnDegraded: func(Event) {}}))
-		api := quota(t, "api", limiter.PerHour(100), limiter.FailLocal)
-		full := quota(t, "full", limiter.PerHour(1), limiter.FailLocal)
-		q := concurrency(t, 3, limiter.FailLocal)
-		decide(t, s, charge(full, "1"))
-		inner.is(downFor("2"))
-		breakDown(t, s, charge(api, "2"))
-		for range 5 {
-			d := decide(t, s, charge(q, "2"), charge(full, "1"))
-			assert.False(t, d[1].Allowed)
-		}
-		assert.Zero(t, s.inUse(t, q, "2"))
-	})
-}

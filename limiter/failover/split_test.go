@@ -86,6 +86,9 @@ func TestABatchOnServersUpAndDownIsTakenAllOrNone(t *testing.T) {
 			require.NoError(t, err)
 			quotas[i].OnOutage = policies[i%3]
 		}
+		slots, err := limiter.NewConcurrency("slots", "", 4)
+		require.NoError(t, err)
+		quotas = append(quotas, slots)
 		used := func(c limiter.Charge) [2]int64 {
 			var server, local [1]limiter.Decision
 			look := []limiter.Charge{{Quota: c.Quota, Key: c.Key}}
