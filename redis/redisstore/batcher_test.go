@@ -229,6 +229,40 @@ func TestABatchThatHangsIsGivenUpAndOthersGoOn(t *testing.T) {
 	})
 }
 
+// begin starts a batch of the groups that wait, with these behind them, if there is one to start. b
+// is locked.
+func (b *batcher) begin(groups ...*group) *batch {
+	b.waiting = append(b.waiting, groups...)
+	next := b.next()
+	if next == nil {
+		return nil
+	}
+	batch := b.start(next, false, time.Now())
+	b.watch.Stop()
+	return batch
+}
+
+func TestADecisionWaitsForASettlementOfItsCounterInFlight(t *testing.T) {
+	b := newBatcher(false, 256, 2, time.Hour, func(*batch, func()) {})
+	of := func(name string, s *settlement) *group {
+		g := &group{done: make(chan struct{}, 1), settlement: s}
+		g.add(name, &limiter.Charge{Quota: &limiter.Quota{}, Cost: 1})
+		return g
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	first := b.begin(of("a", &settlement{}), of("a", &settlement{}))
+	require.Len(t, first.groups, 2)
+	waits, other := of("a", nil), of("b", nil)
+	second := b.begin(waits, other)
+	require.NotNil(t, second)
+	assert.Equal(t, []*group{other}, second.groups, "batches may overtake each other")
+	require.True(t, b.finish(second))
+	assert.Nil(t, b.begin())
+	require.True(t, b.finish(first))
+	assert.Equal(t, []*group{waits}, b.begin().groups)
+}
+
 func TestAnAnswerThatIsThereIsTakenHoweverLate(t *testing.T) {
 	b := newBatcher(false, 256, 2, time.Hour, nil)
 	gone, cancel := context.WithCancel(t.Context())

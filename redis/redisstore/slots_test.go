@@ -188,17 +188,7 @@ func TestAGroupThatNeedsSeveralSlotsIsNotOvertakenForGood(t *testing.T) {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	begin := func(groups ...*group) *batch {
-		t.Helper()
-		b.waiting = append(b.waiting, groups...)
-		next := b.next()
-		if next == nil {
-			return nil
-		}
-		batch := b.start(next, false, time.Now())
-		b.watch.Stop()
-		return batch
-	}
+	begin := b.begin
 	end := func(batch *batch) {
 		require.True(t, b.finish(batch))
 		b.holdings.lose(batch)
