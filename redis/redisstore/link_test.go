@@ -36,8 +36,8 @@ var farClients = map[string]func(testing.TB, *redistest.Link) redis.UniversalCli
 // waits for another batch more than it. Both are a multiple of what is common, as such times
 // suffer less from a busy machine.
 const (
-	farTrip     = 250 * time.Millisecond
-	farDeadline = 400 * time.Millisecond
+	farTrip     = 400 * time.Millisecond
+	farDeadline = 700 * time.Millisecond
 )
 
 func TestALongWayToRedisIsNoOutage(t *testing.T) {
