@@ -60,7 +60,7 @@ func (l *RateLimit) answer(set *ruleset, w http.ResponseWriter, r, into *http.Re
 }
 
 // refuse answers a refused request. s is not nil if limits refused it.
-func (set *ruleset) refuse(w http.ResponseWriter, r *http.Request, s *decided, no *refusal, onRefused func(http.ResponseWriter, *http.Request, Result)) (*http.Request, *ending) {
+func (set *ruleset) refuse(w http.ResponseWriter, r *http.Request, s *decided, no *refusal, onRefused func(Result)) (*http.Request, *ending) {
 	unseen(r)
 	if no.status == statusClientClosedRequest {
 		w.WriteHeader(no.status)
@@ -87,7 +87,7 @@ func (set *ruleset) refuse(w http.ResponseWriter, r *http.Request, s *decided, n
 	}
 	switch {
 	case onRefused != nil:
-		onRefused(w, r, no.result(s))
+		onRefused(no.result(s))
 		return nil, nil
 	case answer != nil:
 		answered := &response.Response{}

@@ -92,7 +92,7 @@ func showPattern(outside, inside *http.Request) {
 // Begin does not watch the request's body, unlike Handler and Weir's adapters. So it takes a body that
 // the client broke off or held back for a complete one, and a request keeps its slot of
 // Config.Overload while its handler waits for the client.
-func (l *RateLimit) Begin(w http.ResponseWriter, r *http.Request, onRefused func(http.ResponseWriter, *http.Request, Result)) (finish func(status int), byStatus, passed bool) {
+func (l *RateLimit) Begin(w http.ResponseWriter, r *http.Request, onRefused func(Result)) (finish func(status int), byStatus, passed bool) {
 	set := l.rules.Load()
 	if !set.vetted.Load() {
 		l.vet(set, r)
@@ -111,7 +111,7 @@ func (l *RateLimit) Begin(w http.ResponseWriter, r *http.Request, onRefused func
 //
 // The state of the request stays on the stack until it passes, so that a refusal allocates nothing but
 // its answer.
-func (l *RateLimit) begin(set *ruleset, w http.ResponseWriter, r, into *http.Request, one *oneRule, onRefused func(http.ResponseWriter, *http.Request, Result)) (*http.Request, *ending) {
+func (l *RateLimit) begin(set *ruleset, w http.ResponseWriter, r, into *http.Request, one *oneRule, onRefused func(Result)) (*http.Request, *ending) {
 	switch exempt, no := set.gate(r, one, l.now); {
 	case no != nil:
 		return set.refuse(w, r, nil, no, onRefused)

@@ -77,7 +77,7 @@ func passes(l *middleware.RateLimit, w http.ResponseWriter, r *http.Request) boo
 
 // refusal is passes, and the Result that a refusal is answered by.
 func refusal(l *middleware.RateLimit, w http.ResponseWriter, r *http.Request) (result middleware.Result, refused bool) {
-	_, _, passed := l.Begin(w, r, func(_ http.ResponseWriter, _ *http.Request, is middleware.Result) { result = is })
+	_, _, passed := l.Begin(w, r, func(is middleware.Result) { result = is })
 	return result, !passed
 }
 

@@ -42,8 +42,9 @@ func New(limits *middleware.RateLimit) func(http.Handler) http.Handler {
 			if rctx := chi.RouteContext(r.Context()); rctx != nil && rctx.Routes != nil && r.URL != nil {
 				routers, ok := known.Load(rctx.Routes)
 				if !ok {
-					routers, _ = known.LoadOrStore(rctx.Routes, below(rctx.Routes, "", map[string]chi.Routes{}))
-					limits.KnowRoutes(list(rctx.Routes))
+					found := map[string]chi.Routes{}
+					limits.KnowRoutes(below(rctx.Routes, "", found))
+					routers, _ = known.LoadOrStore(rctx.Routes, found)
 				}
 				r.Pattern = pattern(rctx, r, routers.(map[string]chi.Routes))
 			}
@@ -52,30 +53,23 @@ func New(limits *middleware.RateLimit) func(http.Handler) http.Handler {
 	}
 }
 
-// below adds a router and the routers mounted in it to routers, by their paths.
-func below(router chi.Routes, at string, routers map[string]chi.Routes) map[string]chi.Routes {
+// below adds a router and the routers mounted in it to routers, by their paths, and returns their routes.
+func below(router chi.Routes, at string, routers map[string]chi.Routes) (all []string) {
 	routers[at] = router
 	for _, r := range router.Routes() {
 		if r.SubRoutes != nil {
-			below(r.SubRoutes, at+mountPoint(r.Pattern), routers)
+			all = append(all, below(r.SubRoutes, at+mountPoint(r.Pattern), routers)...)
+			continue
+		}
+		for method := range r.Handlers { // "*" too, beside each method
+			all = append(all, method+" "+at+r.Pattern)
 		}
 	}
-	return routers
-}
-
-// list returns the routes of a router and of the routers mounted in it.
-func list(router chi.Routes) (all []string) {
-	_ = chi.Walk(router, func(method, pattern string, _ http.Handler, _ ...func(http.Handler) http.Handler) error {
-		all = append(all, method+" "+pattern)
-		return nil
-	})
 	return all
 }
 
 // mountPoint returns the path of a router that chi mounted at "/v1", "/v1/" or "/v1/*".
-func mountPoint(pattern string) string {
-	return strings.TrimSuffix(strings.TrimSuffix(pattern, "*"), "/")
-}
+func mountPoint(pattern string) string { return strings.TrimRight(pattern, "/*") }
 
 // pattern returns the route that chi has chosen or will choose, or the empty string if there is none.
 func pattern(rctx *chi.Context, r *http.Request, routers map[string]chi.Routes) string {
@@ -88,20 +82,19 @@ func pattern(rctx *chi.Context, r *http.Request, routers map[string]chi.Routes) 
 		return whole // the middleware belongs to a single route
 	}
 	method := cmp.Or(rctx.RouteMethod, r.Method)
-	asked := cmp.Or(r.URL.RawPath, r.URL.Path, "/")
-	rest := cmp.Or(rctx.RoutePath, asked) // the path below a mount, or as CleanPath and the like left it
-	into := r
-	if rest == asked && route.IsPlain(r.URL) {
-		into = nil // keyfunc.PathValue reads the path itself
-	}
-	found := find(router, method, rest, into)
+	rest := cmp.Or(rctx.RoutePath, r.URL.RawPath, r.URL.Path, "/") // below a mount, or as CleanPath and the like left it
+	params := contexts.Get().(*chi.Context)
+	defer contexts.Put(params)
+	found := find(params, router, method, rest)
 	if found == "" {
 		// For limits in front of CleanPath. path.Clean does not undo escapes, as CleanPath may.
-		found = find(router, method, path.Clean("/"+rest), r)
+		rest = path.Clean("/" + rest)
+		found = find(params, router, method, rest)
 	}
 	if found == "" {
 		return ""
 	}
+	route.SetValues(r, rest, params.URLParams.Keys, params.URLParams.Values)
 	if root := at + strings.TrimSuffix(found, "/"); routers[root] != nil {
 		return root + "/" // "/v1" and "/v1/" are one route
 	}
@@ -111,20 +104,13 @@ func pattern(rctx *chi.Context, r *http.Request, routers map[string]chi.Routes) 
 // contexts are reused for chi's Find, which writes to them.
 var contexts = sync.Pool{New: func() any { return chi.NewRouteContext() }}
 
-// find returns the pattern of a path. If into is not nil, it gets the values of the path's parameters, as
-// chi will set them.
-func find(routes chi.Routes, method, path string, into *http.Request) string {
-	scratch := contexts.Get().(*chi.Context)
-	defer contexts.Put(scratch)
-	scratch.Reset()
-	found := routes.Find(scratch, method, path)
+// find returns the pattern of a path, and puts the values of the path's parameters into params, as chi will
+// set them.
+func find(params *chi.Context, router chi.Routes, method, path string) string {
+	params.Reset()
+	found := router.Find(params, method, path)
 	if found == "" && method == http.MethodHead {
-		return find(routes, http.MethodGet, path, into) // middleware.GetHead may yet make it one
-	}
-	if into != nil && found != "" {
-		for i, name := range scratch.URLParams.Keys {
-			into.SetPathValue(name, scratch.URLParams.Values[i])
-		}
+		return find(params, router, http.MethodGet, path) // middleware.GetHead may yet make it one
 	}
 	return found
 }

@@ -49,15 +49,13 @@ func NewWith(limits *middleware.RateLimit, o Options) echo.MiddlewareFunc {
 			c.Request().Pattern = c.Path()
 			if values := c.PathValues(); len(values) > 0 && !route.IsPlain(c.Request().URL) {
 				// For keyfunc.PathValue: echo may route by another spelling of the path.
-				c.SetRequest(c.Request().WithContext(route.WithValues(c.Request().Context(), values.Get)))
+				c.SetRequest(route.WithValues(c.Request(), values.Get))
 			}
 			onRefused, failed := o.answers(c)
 			finish, byStatus, passed := limits.Begin(c.Response(), c.Request(), onRefused)
 			switch {
-			case !passed && failed != nil:
-				return *failed
 			case !passed:
-				return nil
+				return *failed
 			case byStatus:
 				return nextAndFinish(c, next, finish)
 			case finish != nil:
@@ -68,13 +66,15 @@ func NewWith(limits *middleware.RateLimit, o Options) echo.MiddlewareFunc {
 	}
 }
 
-// answers returns o.OnRefused for c, and a pointer to its error; both are nil without OnRefused.
-func (o Options) answers(c *echo.Context) (func(http.ResponseWriter, *http.Request, middleware.Result), *error) {
+var none error // which Weir's own answers return
+
+// answers returns o.OnRefused for c, or nil, and a pointer to its error.
+func (o Options) answers(c *echo.Context) (func(middleware.Result), *error) {
 	if o.OnRefused == nil {
-		return nil, nil
+		return nil, &none
 	}
 	var err error
-	return func(_ http.ResponseWriter, _ *http.Request, result middleware.Result) {
+	return func(result middleware.Result) {
 		inner, answered := c.Response(), response.Response{}
 		c.SetResponse(answered.Watch(inner))
 		defer c.SetResponse(inner)
@@ -88,9 +88,8 @@ func (o Options) answers(c *echo.Context) (func(http.ResponseWriter, *http.Reque
 // nextAndFinish calls next, and then finish with the status. The HTTPErrorHandler answers an error here,
 // because finish needs its status.
 func nextAndFinish(c *echo.Context, next echo.HandlerFunc, finish func(status int)) (err error) {
-	var answered response.Response
 	inner, request := c.Response(), c.Request()
-	w, r := answered.WatchBoth(inner, request)
+	answered, w, r := response.WatchBoth(inner, request)
 	c.SetResponse(w)
 	c.SetRequest(r)
 	defer func() {
@@ -105,13 +104,10 @@ func nextAndFinish(c *echo.Context, next echo.HandlerFunc, finish func(status in
 	return err
 }
 
-// list is what the router has.
+// list returns the routes of the router.
 func list(c *echo.Context) (all []string) {
 	for _, r := range c.Echo().Router().Routes() {
-		if r.Method == echo.RouteAny {
-			r.Method = "" // all of them
-		}
-		all = append(all, strings.TrimSpace(r.Method+" "+r.Path))
+		all = append(all, strings.TrimSpace(strings.TrimPrefix(r.Method, echo.RouteAny)+" "+r.Path))
 	}
 	return all
 }

@@ -15,7 +15,6 @@ import (
 	"bufio"
 	"net"
 	"net/http"
-	"strings"
 	"sync"
 
 	"github.com/gin-gonic/gin"
@@ -48,11 +47,11 @@ func NewWith(limits *middleware.RateLimit, o Options) gin.HandlerFunc {
 		c.Request.Pattern = c.FullPath()
 		if len(c.Params) > 0 && !route.IsPlain(c.Request.URL) {
 			// For keyfunc.PathValue: gin routes by the unescaped path.
-			c.Request = c.Request.WithContext(route.WithValues(c.Request.Context(), values(c)))
+			c.Request = route.WithValues(c.Request, c.Params.Get)
 		}
-		var onRefused func(http.ResponseWriter, *http.Request, middleware.Result)
+		var onRefused func(middleware.Result)
 		if o.OnRefused != nil {
-			onRefused = func(_ http.ResponseWriter, _ *http.Request, result middleware.Result) {
+			onRefused = func(result middleware.Result) {
 				c.Abort()
 				c.Status(result.Status)
 				o.OnRefused(c, result)
@@ -73,14 +72,14 @@ func NewWith(limits *middleware.RateLimit, o Options) gin.HandlerFunc {
 
 // next runs the handlers behind, and calls finish with the status.
 func next(c *gin.Context, finish func(status int)) {
-	w, request := &writer{ResponseWriter: c.Writer}, c.Request
-	_, c.Request = w.answered.WatchBoth(c.Writer, request)
-	c.Writer = w
+	inner, request := c.Writer, c.Request
+	answered, _, r := response.WatchBoth(inner, request)
+	c.Writer, c.Request = &writer{inner, answered}, r
 	// The server removes the files of the form.
-	defer func() { c.Writer, request.MultipartForm = w.ResponseWriter, c.Request.MultipartForm }()
-	w.answered.Finish(func(status int) {
-		if status == http.StatusOK || w.Written() && status != http.StatusSwitchingProtocols {
-			status = w.Status() // gin may not have sent it yet
+	defer func() { c.Writer, request.MultipartForm = inner, c.Request.MultipartForm }()
+	answered.Finish(func(status int) {
+		if status == http.StatusOK || inner.Written() && status != http.StatusSwitchingProtocols {
+			status = inner.Status() // gin may not have sent it yet
 		}
 		finish(status)
 	}, c.Next)
@@ -89,7 +88,7 @@ func next(c *gin.Context, finish func(status int)) {
 // A writer is gin's writer, and watches the answer.
 type writer struct {
 	gin.ResponseWriter
-	answered response.Response
+	answered *response.Response
 }
 
 func (w *writer) Write(b []byte) (int, error)       { return w.answered.Write(b) }
@@ -109,17 +108,6 @@ func list(c *gin.Context) (all []string) {
 		}
 	}
 	return all
-}
-
-// values returns a function for the parameters that gin found in the path.
-func values(c *gin.Context) func(name string) (string, bool) {
-	return func(name string) (string, bool) {
-		value, ok := c.Params.Get(name)
-		if strings.HasSuffix(c.FullPath(), "/*"+name) {
-			value = strings.TrimPrefix(value, "/")
-		}
-		return value, ok
-	}
 }
 
 // PerIP limits requests for each client address, as [middleware.PerIP] does.

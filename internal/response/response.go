@@ -72,10 +72,11 @@ func (a *Response) Watch(w http.ResponseWriter) http.ResponseWriter {
 
 // WatchBoth is Watch for adapters, which change the server's request in place. It also returns r, or a copy of
 // r whose body the Watcher in its context watches.
-func (a *Response) WatchBoth(w http.ResponseWriter, r *http.Request) (http.ResponseWriter, *http.Request) {
+func WatchBoth(w http.ResponseWriter, r *http.Request) (*Response, http.ResponseWriter, *http.Request) {
+	a := &Response{}
 	w = a.Watch(w)
 	a.Watcher = WatcherOf(r.Context())
-	return w, Watched(r, a.Watcher)
+	return a, w, Watched(r, a.Watcher)
 }
 
 // behind returns the first T among w and the writers that it wraps.

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"net/url"
 	"path"
+	"strings"
 )
 
 // IsPlain reports whether all routers read a path alike: it has no unnecessary escapes, and no empty, "." or
@@ -19,16 +20,38 @@ func IsPlain(u *url.URL) bool {
 
 type valuesKey struct{}
 
-// WithValues returns a context with the values that a router found for the parameters of a path that is not
-// plain.
-func WithValues(ctx context.Context, values func(name string) (string, bool)) context.Context {
-	return context.WithValue(ctx, valuesKey{}, values)
+// foundValues are the values of a route's parameters in a path.
+type foundValues struct {
+	pattern string
+	of      func(name string) (string, bool)
+}
+
+// WithValues returns r with the values that its router found for the parameters of a path that is not plain.
+// The route is r.Pattern.
+func WithValues(r *http.Request, values func(name string) (string, bool)) *http.Request {
+	return r.WithContext(context.WithValue(r.Context(), valuesKey{}, foundValues{r.Pattern, values}))
+}
+
+// SetValues sets the values that r's router found for the parameters of path, unless that is r's path and
+// plain: keyfunc.PathValue then reads it itself, and r needs no map.
+func SetValues(r *http.Request, path string, names, values []string) {
+	if path == r.URL.Path && IsPlain(r.URL) {
+		return
+	}
+	for i, name := range names {
+		r.SetPathValue(name, values[i])
+	}
 }
 
 // FoundBy returns the value that r's router found for a parameter, if r's context has it.
 func FoundBy(r *http.Request, name string) (string, bool) {
-	if values, ok := r.Context().Value(valuesKey{}).(func(string) (string, bool)); ok {
-		return values(name)
+	found, ok := r.Context().Value(valuesKey{}).(foundValues)
+	if !ok {
+		return "", false
 	}
-	return "", false
+	value, ok := found.of(name)
+	if strings.HasSuffix(found.pattern, "/*"+name) { // in gin the rest of a path begins with its slash
+		value = strings.TrimPrefix(value, "/")
+	}
+	return value, ok
 }
