@@ -211,18 +211,27 @@ func TestAnUnusableServerIsAWrongConfigurationAndSaidOnceInEachOutage(t *testing
 	})
 }
 
-// The first calls of a rule whose commands are denied fail, and those of others do not.
+// The first calls of a rule whose commands are denied fail, and those of others do not, but for a
+// call that fails now and then.
 func TestAServerThatIsUnusableForSomeRulesIsSaidOnceToo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inner := newServer(t, func(_ context.Context, _ string, charges []limiter.Charge) error {
-			if charges[0].Key == "denied" {
+			switch charges[0].Key {
+			case "denied":
 				return unusable("NOPERM")
+			case "lost":
+				return errDown
 			}
 			return nil
 		})
 		s := Must(New(inner, Options{}))
 		api := quota(t, "api", limiter.PerMinute(100_000), limiter.FailLocal)
 		log := logged(t, func() {
+			decide(t, s, charge(api, "lost"))
+			synctest.Wait()
+		})
+		assert.Contains(t, log, "weir-call-failed")
+		log = logged(t, func() {
 			for range 1000 {
 				decide(t, s, charge(api, "denied"))
 				decide(t, s, charge(api, "allowed"))

@@ -96,6 +96,7 @@ func TestABatchOnServersUpAndDownIsTakenAllOrNone(t *testing.T) {
 			require.NoError(t, s.local.Decide(context.Background(), look, local[:]))
 			return [2]int64{4 - server[0].Remaining, 4 - local[0].Remaining}
 		}
+		stopped := uint64(0)
 		for range rapid.IntRange(1, 30).Draw(t, "batches") {
 			var charges []limiter.Charge
 			for i := range quotas {
@@ -122,6 +123,7 @@ func TestABatchOnServersUpAndDownIsTakenAllOrNone(t *testing.T) {
 			err := s.Decide(context.Background(), charges, decisions)
 			if isClosed {
 				require.ErrorIs(t, err, ErrUnavailable, "a Closed rule whose server is down stops the batch")
+				stopped++
 			} else {
 				require.NoError(t, err)
 				taken := true
@@ -144,6 +146,7 @@ func TestABatchOnServersUpAndDownIsTakenAllOrNone(t *testing.T) {
 				require.Equal(t, want, used(c), "charge %d is taken where it belongs, or nothing is", i)
 				require.True(t, isClosed || decisions[i].Degraded == down, "what the server decided is not degraded, and the rest is")
 			}
+			require.Equal(t, stopped, s.Stats().Closed)
 		}
 	})
 }
