@@ -52,8 +52,8 @@ const MaxCharges = 64
 // calling program, not an outage of the store.
 var ErrCharges = errors.New("limiter: invalid charges")
 
-// CheckDecide must be called first in a store's Decide. It is [CheckCharges], and refuses a
-// batch with more or fewer decisions than charges.
+// CheckDecide checks the arguments of a store's Decide, which must call it first. It returns the errors
+// of [CheckCharges], and an error if there are more or fewer decisions than charges.
 func CheckDecide(charges []Charge, decisions []Decision) error {
 	if len(decisions) != len(charges) {
 		return fmt.Errorf("%w: %d charges with room for %d decisions", ErrCharges, len(charges), len(decisions))

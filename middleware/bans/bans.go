@@ -49,9 +49,9 @@ type List interface {
 	// force, Escalate returns it unchanged, so only one of several concurrent callers bans.
 	Escalate(ctx context.Context, key, rule string, e Escalation) (Ban, error)
 
-	// Unban lifts a ban and forgets what led to it. It takes the key, or [Ban.ID]. lifted reports
-	// whether a ban was in force; if none was, that is no error. With an error, lifted is what this
-	// process knows.
+	// Unban lifts a ban, and forgets the refusals that led to it. It takes the key, or [Ban.ID].
+	// lifted reports whether a ban was in force; without one, Unban does nothing. If there is an
+	// error, lifted is what this process knew.
 	Unban(ctx context.Context, key string) (lifted bool, err error)
 
 	// All returns the bans in force by their end, permanent bans last.

@@ -19,8 +19,7 @@ func By(name string) Note { return func(b *Ban) { b.By = name } }
 // MaxReason and MaxBy bound a ban's notes, in bytes.
 const MaxReason, MaxBy = 200, 100
 
-// Noted returns a Ban with these notes alone, or what is wrong with them. It is for implementations of
-// [List].
+// Noted returns a Ban that has only these notes, or an error. Implementations of [List] call it.
 func Noted(notes ...Note) (Ban, error) {
 	var b Ban
 	for _, note := range notes {

@@ -16,15 +16,15 @@ import (
 
 // Options is what [New] takes. The zero Options are the defaults.
 type Options struct {
-	// K is the number of keys that are counted exactly enough, as the package comment says: from 1
-	// to 10,000. Zero: 100, so that no key with more than 1% of a rule's refusals is missed.
+	// K bounds the error of a rule's counts: no key with more than 1/K of the rule's refusals is
+	// missed. K is from 1 to 10,000. Zero: 100.
 	//
 	// A rule takes 14 times K counters of 24 bytes, a map to find them and 64 bytes for each
 	// key: 165 KB for 100.
 	K int
 
-	// Window is how far back requests are counted: from a second to 366 days. It moves in sixths,
-	// so up to a sixth more is counted. Zero: an hour.
+	// Window is how far back requests are counted: from a second to 366 days. It moves in
+	// steps of a sixth, so up to a sixth more is counted. Zero: an hour.
 	Window time.Duration
 
 	// MaxRules bounds how many rules are counted: from 1 to 10,000. A new rule replaces a rule

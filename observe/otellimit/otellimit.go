@@ -105,8 +105,8 @@ func (t *Observer) Close() error {
 // the Watcher.
 func (t *Observer) Follow(w Watcher) error { return t.from.Follow(w) }
 
-// FollowLimiter adds how many requests are in progress and wait now, for the rules of l with AtOnce.
-// Call it for each limiter.
+// FollowLimiter adds metrics of the requests that are in progress and that wait, for l's rules with
+// AtOnce. Call it for each limiter.
 func (t *Observer) FollowLimiter(l *middleware.RateLimit) error { return t.from.FollowLimiter(l) }
 
 // FollowTransport adds how many outgoing requests wait and are in flight now, and how long cooldowns

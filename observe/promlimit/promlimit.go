@@ -93,8 +93,8 @@ type Watcher interface {
 // Options.Overload are nil. A further call replaces the Watcher.
 func (m *Metrics) Follow(w Watcher) error { return m.from.Follow(w) }
 
-// FollowLimiter adds how many requests are in progress and wait now, for the rules of l with AtOnce.
-// Call it for each limiter.
+// FollowLimiter adds metrics of the requests that are in progress and that wait, for l's rules with
+// AtOnce. Call it for each limiter.
 func (m *Metrics) FollowLimiter(l *middleware.RateLimit) error { return m.from.FollowLimiter(l) }
 
 // FollowTransport adds how many outgoing requests wait and are in flight now, and how long cooldowns
