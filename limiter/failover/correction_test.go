@@ -143,21 +143,6 @@ func TestNothingIsForgottenOrCountedTwiceHoweverOftenTheServerGoesAndReturns(t *
 	})
 }
 
-// That of two servers one is down says nothing about what the other counted.
-func TestEachServersPartOfABatchIsSettledByItself(t *testing.T) {
-	inner := newServer(t, fine)
-	s := Must(New(cluster{inner}, Options{Failures: 1, OnDegraded: func(Event) {}}))
-	q := quota(t, "tokens", limiter.PerHour(100), limiter.FailLocal)
-	up, down := limiter.Charge{Quota: q, Key: "0", Cost: 10}, limiter.Charge{Quota: q, Key: "1", Cost: 10}
-	d := decide(t, s, up, down)
-	inner.is(downFor("1"))
-	breakDown(t, s, limiter.Charge{Quota: q, Key: "1 other", Cost: 1})
-	err := s.Settle(t.Context(), []limiter.Settlement{{Charge: at(up, d[0]), Actual: 3}, {Charge: at(down, d[1]), Actual: 3}})
-	assert.ErrorIs(t, err, ErrUnavailable)
-	assert.Equal(t, int64(3), inner.used(t, q, "0"))
-	assert.Equal(t, int64(10), inner.used(t, q, "1"))
-}
-
 func TestAServerIsNotUpBecauseItTookNoteOfASettlement(t *testing.T) {
 	inner := newServer(t, fine)
 	s := Must(New(inner, Options{Failures: 2, OnDegraded: func(Event) {}}))

@@ -155,9 +155,13 @@ func TestUnitsReturnWhereTheyWereCountedOnServersUpAndDown(t *testing.T) {
 	inner := newServer(t, fine)
 	s := Must(New(cluster{inner}, Options{OnDegraded: func(Event) {}}))
 	api := quota(t, "api", limiter.PerHour(10), limiter.FailLocal)
+	both := []limiter.Charge{charge(api, "0"), charge(api, "1")}
+	before := decide(t, s, both...)
 	inner.is(downFor("1"))
 	breakDown(t, s, charge(api, "1"))
-	both := []limiter.Charge{charge(api, "0"), charge(api, "1")}
+	require.ErrorIs(t, s.Settle(t.Context(), []limiter.Settlement{{Charge: at(both[0], before[0])}, {Charge: at(both[1], before[1])}}), ErrUnavailable)
+	assert.Zero(t, inner.used(t, api, "0"), "what can be settled is")
+	assert.EqualValues(t, 1, inner.used(t, api, "1"))
 	decide(t, s, both...)
 	assert.EqualValues(t, 1, inner.used(t, api, "0"))
 	require.NoError(t, s.Settle(t.Context(), []limiter.Settlement{{Charge: both[0]}, {Charge: both[1]}}))
