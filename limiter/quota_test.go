@@ -85,7 +85,7 @@ func TestTimeBeforeTheEpochIsTheEpoch(t *testing.T) {
 	}
 }
 
-func TestAnUndonePlaceSaysNothingOfHowLongOthersAreHeld(t *testing.T) {
+func TestAnUndoneSlotSaysNothingOfHowLongOthersAreHeld(t *testing.T) {
 	q, err := NewConcurrency("rule", "", 5)
 	require.NoError(t, err)
 	const now = 1_700_000_000_000_000

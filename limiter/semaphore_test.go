@@ -22,7 +22,7 @@ func semaphore(tb testing.TB, c SemaphoreConfig) *Semaphore {
 	return s
 }
 
-func TestASemaphoreHasAsManyPlacesAsItSays(t *testing.T) {
+func TestASemaphoreHasAsManySlotsAsItSays(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := semaphore(t, SemaphoreConfig{Limit: AtOnce(2)})
 		first, d, err := s.Acquire(t.Context(), "key")
@@ -118,7 +118,7 @@ func TestWaitingEnds(t *testing.T) {
 
 // However events come, wait, give up and end: never more than Max are under way, and when all
 // have ended nothing is left.
-func TestPlacesAreNeverMoreAndAllReturn(tt *testing.T) {
+func TestSlotsAreNeverMoreAndAllReturn(tt *testing.T) {
 	rapid.Check(tt, func(t *rapid.T) {
 		most := rapid.Int64Range(1, 4).Draw(t, "max")
 		queue := rapid.IntRange(0, 3).Draw(t, "queue")
@@ -194,7 +194,7 @@ func TestMoreSlotsThanALowerMaxAreReleasedAtOnce(t *testing.T) {
 	assert.Equal(t, int64(1), d.Remaining)
 }
 
-func TestPlacesLeaveNothingBehind(t *testing.T) {
+func TestSlotsLeaveNothingBehind(t *testing.T) {
 	m := Must(NewMemory(MemoryOptions{}))
 	s := semaphore(t, SemaphoreConfig{Limit: AtOnce(1), Store: m})
 	var wg sync.WaitGroup

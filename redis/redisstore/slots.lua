@@ -110,9 +110,8 @@ do
     while asks[nextAsk] == g do
       local m, cost, capacity = asks[nextAsk + 1], asks[nextAsk + 2], asks[nextAsk + 3]
       nextAsk = nextAsk + 4
-      if op == RESET and states[m] ~= VOID then
-        states[m], others[m], rests[m], lasts[m], means[m], expiries[m] = nil, nil, nil, nil, 0, 0
-        changed[m] = true
+      if op == RESET and states[m] == FOREIGN then
+        states[m], changed[m] = nil, true -- which releases no slots: events in flight go on
       end
       local used, code = (others[m] or 0) + mine[m], 1
       if states[m] == FOREIGN then

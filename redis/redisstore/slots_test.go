@@ -383,7 +383,29 @@ func TestOtherDecisionsWaitForTheirDeadlineBesideSlots(t *testing.T) {
 	})
 }
 
-func TestARefusedPlaceIsForgottenInTime(t *testing.T) {
+func TestAResetReleasesNoSlots(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	client := connect(t, server)
+	one, other := New(client, patient), New(client, patient)
+	q := concurrency(t, "slots", 5)
+	decideOne(t, one, q, "key", 2)
+	decideOne(t, other, q, "key", 1)
+	charges := []limiter.Charge{{Quota: q, Key: "key"}}
+	require.NoError(t, other.Reset(t.Context(), charges))
+	assert.EqualValues(t, 2, decideOne(t, other, q, "key", 0).Remaining, "events in flight go on, in every process")
+
+	name := one.store.names.Name(one.store.names.Tag("foreign"), q)
+	server.MustDo("SET", name, "no counter of slots")
+	charges[0].Key = "foreign"
+	assert.True(t, decideOne(t, one, q, "foreign", 1).Degraded, "nobody knows which slots are held")
+	require.NoError(t, other.Reset(t.Context(), charges))
+	assert.False(t, decideOne(t, other, q, "foreign", 1).Degraded, "a reset makes it a counter")
+	require.NoError(t, one.Close())
+	require.NoError(t, other.Close())
+}
+
+func TestARefusedSlotIsForgottenInTime(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	clock := newServerClock(t)
