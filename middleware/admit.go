@@ -33,7 +33,7 @@ func (l *RateLimit) admit(set *ruleset, r *http.Request, s *decided, charges []l
 		case isGone(ctx):
 			no = &refusal{status: statusClientClosedRequest, outcome: OutcomeAllowed}
 		default:
-			no = &refusal{status: http.StatusServiceUnavailable, outcome: OutcomeShed, shed: true, retryAfter: retryAfter}
+			no = &refusal{status: http.StatusServiceUnavailable, outcome: OutcomeShed, retryAfter: retryAfter}
 		}
 	}
 	if no != nil {

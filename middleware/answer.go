@@ -67,7 +67,7 @@ func (set *ruleset) refuse(w http.ResponseWriter, r *http.Request, s *decided, n
 		return nil, nil
 	}
 	h, text := w.Header(), no.text[:0]
-	if no.limited {
+	if no.isByLimits() {
 		text = s.writeFields(h, set, (*[5]string)(no.values[:]), text)
 		no.byLimits(s)
 	}

@@ -41,7 +41,7 @@ func (l *RateLimit) verdict(ctx context.Context, set *ruleset, s *decided) *refu
 		if set.hasEscalation {
 			l.escalate(ctx, set, s)
 		}
-		no := &refusal{status: http.StatusTooManyRequests, outcome: OutcomeRefused, limited: true}
+		no := &refusal{status: http.StatusTooManyRequests, outcome: OutcomeRefused}
 		if set.hasSlots {
 			var shared bool
 			if no.full, shared = s.full(); shared {

@@ -38,16 +38,16 @@ type Explanation struct {
 // stops where r would be answered.
 func (l *RateLimit) Explain(r *http.Request) (e Explanation) {
 	set := l.rules.Load()
-	switch f := set.findBan(r, nil); {
-	case f.banned:
-		e.Ban, e.Banned = f.ban, true
-	case !set.Shadow:
+	f := set.inspect(r, nil)
+	e.Banned, e.Ban = f.banned, f.ban
+	switch f.outcome {
+	case OutcomeNoKey:
 		e.Status = f.status
-	}
-	if (e.Banned || e.Status != 0) && !set.Shadow {
 		return e
-	}
-	if e.Exempt = set.Allow != nil && set.Allow.Matches(r); e.Exempt {
+	case OutcomeBanned:
+		return e
+	case OutcomeExempt:
+		e.Exempt = true
 		return e
 	}
 	policies, _, _, no := set.match(r, scopeOf(r.Context()), nil, nil, nil)

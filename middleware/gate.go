@@ -13,24 +13,46 @@ import (
 // gate is the first phase of a request. It refuses a banned client, and exempts the requests that
 // Config.Allow matches.
 func (set *ruleset) gate(r *http.Request, one *oneRule, now func() time.Time) (exempt bool, no *refusal) {
-	if set.hasBans {
-		switch f := set.findBan(r, one); {
-		case f.status == 0:
-		case set.Shadow:
-			set.shadowedBans.noteBan(set.Logger)
-		case f.banned:
-			set.observe(r, OutcomeBanned, f.ban, nil)
-			return false, refusedFor(&f, now())
-		default:
-			set.observe(r, OutcomeNoKey, bans.Ban{}, nil)
-			return false, &refusal{status: f.status}
-		}
+	if !set.hasBans && set.Allow == nil {
+		return false, nil
 	}
-	if set.Allow != nil && set.Allow.Matches(r) {
-		set.observe(r, OutcomeExempt, bans.Ban{}, nil)
+	f := set.inspect(r, one)
+	if f.spared {
+		set.shadowedBans.noteBan(set.Logger)
+	}
+	switch f.outcome {
+	case OutcomeExempt:
+		set.observe(r, f.outcome, f.ban, nil)
 		return true, nil
+	case OutcomeBanned, OutcomeNoKey:
+		set.observe(r, f.outcome, f.ban, nil)
+		return false, f.refusal(now())
 	}
 	return false, nil
+}
+
+// A finding says what the gate does with a request.
+type finding struct {
+	outcome Outcome  // OutcomeBanned, OutcomeNoKey if a ban cannot be ruled out, OutcomeExempt, or OutcomeAllowed
+	status  int      // of the refusal
+	banned  bool     // in shadow too
+	ban     bans.Ban // zero if Bans.DenyKey or Bans.Deny matched
+	spared  bool     // only Config.Shadow lets the request pass
+}
+
+// inspect is gate without a refusal, for all who ask whether a request passes.
+func (set *ruleset) inspect(r *http.Request, one *oneRule) finding {
+	f := finding{outcome: OutcomeAllowed}
+	if set.hasBans {
+		f = set.findBan(r, one)
+	}
+	if f.outcome != OutcomeAllowed && set.Shadow {
+		f.outcome, f.spared = OutcomeAllowed, true
+	}
+	if f.outcome == OutcomeAllowed && set.Allow != nil && set.Allow.Matches(r) {
+		f.outcome = OutcomeExempt
+	}
+	return f
 }
 
 // A banKey is a key to look up in the list of bans. If its function fails, the request is refused, unless
@@ -40,17 +62,11 @@ type banKey struct {
 	open bool
 }
 
-// A banFinding is the result of looking up a request's bans.
-type banFinding struct {
-	status int // of the refusal: Bans.Status, or another if a ban cannot be ruled out; 0: not banned
-	banned bool
-	ban    bans.Ban
-}
-
 // findBan looks up r's keys, and the key that Allow was given.
-func (set *ruleset) findBan(r *http.Request, one *oneRule) (f banFinding) {
+func (set *ruleset) findBan(r *http.Request, one *oneRule) finding {
+	f := finding{outcome: OutcomeAllowed}
 	if set.Bans.Deny != nil && set.Bans.Deny.Matches(r) { // first, as it reads no key that could fail
-		return banFinding{status: set.Bans.Status, banned: true}
+		return set.banned(bans.Ban{})
 	}
 	listed := set.Bans.List != nil && !set.Bans.List.Empty()
 	if !listed && set.Bans.DenyKey == nil {
@@ -58,47 +74,51 @@ func (set *ruleset) findBan(r *http.Request, one *oneRule) (f banFinding) {
 	}
 	if one != nil && one.key != noKey {
 		key, _ := keyfunc.Classify(one.key)
-		if f = set.findKey(key, listed); f.banned {
-			return f
+		if ban, ok := set.findKey(key, listed); ok {
+			return set.banned(ban)
 		}
 	}
 	for _, look := range set.banKeys {
 		key, _, err := read(look.read, r)
 		switch {
 		case err == nil:
-			if found := set.findKey(key, listed); found.banned {
-				return found
+			if ban, ok := set.findKey(key, listed); ok {
+				return set.banned(ban)
 			}
 		case errors.Is(err, keyfunc.ErrNoKey):
 		case errors.Is(err, keyfunc.ErrAmbiguous):
-			f.status = http.StatusBadRequest
-		case !look.open && f.status == 0:
+			f.outcome, f.status = OutcomeNoKey, http.StatusBadRequest
+		case !look.open && f.outcome == OutcomeAllowed:
 			set.banKeyFailure.warnKeyFailure(set.Logger, err, "its requests are refused while anything is banned")
-			f.status = http.StatusServiceUnavailable
+			f.outcome, f.status = OutcomeNoKey, http.StatusServiceUnavailable
 		}
 	}
 	return f
+}
+
+func (set *ruleset) banned(ban bans.Ban) finding {
+	return finding{outcome: OutcomeBanned, status: set.Bans.Status, banned: true, ban: ban}
 }
 
 // findKey looks up a key. Listed says that the list is not empty.
-func (set *ruleset) findKey(key string, listed bool) (f banFinding) {
+func (set *ruleset) findKey(key string, listed bool) (ban bans.Ban, ok bool) {
 	if listed {
-		if ban, ok := set.Bans.List.Find(key); ok {
+		if ban, ok = set.Bans.List.Find(key); ok {
 			ban.Key = key // a shared list has only its digest
-			return banFinding{set.Bans.Status, true, ban}
+			return ban, true
 		}
 	}
-	if set.Bans.DenyKey != nil && set.Bans.DenyKey(key) {
-		return banFinding{status: set.Bans.Status, banned: true}
-	}
-	return f
+	return bans.Ban{}, set.Bans.DenyKey != nil && set.Bans.DenyKey(key)
 }
 
-// refusedFor returns the refusal of a banned client.
-func refusedFor(f *banFinding, now time.Time) *refusal {
-	no := &refusal{status: f.status, banned: true, rule: f.ban.Rule, retryAfter: limiter.Never}
-	if !f.ban.Until.IsZero() {
-		no.retryAfter = max(f.ban.Until.Sub(now), time.Microsecond)
+// refusal returns the refusal of a request that does not pass.
+func (f *finding) refusal(now time.Time) *refusal {
+	no := &refusal{status: f.status, outcome: f.outcome}
+	if f.banned {
+		no.rule, no.retryAfter = f.ban.Rule, limiter.Never
+		if !f.ban.Until.IsZero() {
+			no.retryAfter = max(f.ban.Until.Sub(now), time.Microsecond)
+		}
 	}
 	return no
 }

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/weirgo/weir/limiter"
+	"github.com/weirgo/weir/middleware/bans"
 )
 
 // Handler returns a handler that limits the requests to next: a middleware of net/http and chi.
@@ -129,7 +130,7 @@ func (l *RateLimit) begin(set *ruleset, w http.ResponseWriter, r, into *http.Req
 	outer := scopeOf(r.Context())
 	policies, charges, skipped, no := set.match(r, outer, one, policies, charges)
 	if no != nil {
-		set.observeUnasked(r, no)
+		set.observe(r, no.outcome, bans.Ban{}, no.by)
 		return set.refuse(w, r, nil, no, onRefused)
 	}
 	if skipped != nil {

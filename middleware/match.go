@@ -125,8 +125,9 @@ func (m *matching) refuse(rule *rule, status int) {
 		rule.notes.shadowed.note(m.set.Logger, rule.info)
 		return
 	}
-	m.no = &refusal{status: status, by: rule}
+	m.no = &refusal{status: status, outcome: OutcomeNoKey, by: rule}
 	if rule.deny {
+		m.no.outcome = OutcomeRefused
 		m.no.rule, m.no.reply, m.no.retryAfter = rule.Name, rule.reply, rule.reply.RetryAfter
 	}
 }

@@ -99,30 +99,18 @@ func (s several) Observe(o *Observation) {
 // observations are reused, so that observing allocates nothing.
 var observations = sync.Pool{New: func() any { return &Observation{Rules: make([]RuleResult, 0, fewRules)} }}
 
-// observe reports a request that needed no decision of the store, and the rule that denied it, if
-// there is one.
-func (set *ruleset) observe(r *http.Request, outcome Outcome, ban bans.Ban, denies *rule) {
+// observe reports a request that needed no decision of the store. If by denies all requests, it is
+// reported too.
+func (set *ruleset) observe(r *http.Request, outcome Outcome, ban bans.Ban, by *rule) {
 	if set.Observer == nil {
 		return
 	}
 	o := observations.Get().(*Observation)
 	*o = Observation{Request: r, Outcome: outcome, Ban: ban, Rules: o.Rules[:0]}
-	if denies != nil {
-		o.Rules = append(o.Rules, RuleResult{Rule: denies.info, Decision: limiter.Decision{RetryAfter: denies.reply.RetryAfter}})
+	if by != nil && by.deny {
+		o.Rules = append(o.Rules, RuleResult{Rule: by.info, Decision: limiter.Decision{RetryAfter: by.reply.RetryAfter}})
 	}
 	set.report(o)
-}
-
-// observeUnasked reports a request that a rule refused before the store decided.
-func (set *ruleset) observeUnasked(r *http.Request, no *refusal) {
-	switch {
-	case no.by == nil:
-		set.observe(r, no.outcome, bans.Ban{}, nil)
-	case no.by.deny:
-		set.observe(r, OutcomeRefused, bans.Ban{}, no.by)
-	default:
-		set.observe(r, OutcomeNoKey, bans.Ban{}, nil)
-	}
 }
 
 // observeDecided reports the outcome of a request that met rules. The observer is not nil. A request

@@ -12,10 +12,7 @@ import (
 // A refusal is the reason why a request goes no further, with the buffers of its answer.
 type refusal struct {
 	status     int
-	outcome    Outcome // if rules were matched
-	banned     bool
-	shed       bool           // by Config.Overload
-	limited    bool           // by limits; the answer has their fields
+	outcome    Outcome
 	full       int64          // if only a slot is missing: how many requests may be in progress
 	by         *rule          // the rule that denies, or that needs a key
 	rule       string         // the rule that refuses, or that led to the ban
@@ -47,6 +44,9 @@ func (no *refusal) limit() string {
 	return ""
 }
 
+// isByLimits reports whether limits refuse the request. The answer then has their fields.
+func (no *refusal) isByLimits() bool { return no.outcome == OutcomeRefused && no.by == nil }
+
 // byLimits sets the tightest rule that refuses, and the longest RetryAfter. The limiters further out
 // admitted the request.
 func (no *refusal) byLimits(s *decided) {
@@ -66,7 +66,7 @@ func (no *refusal) byLimits(s *decided) {
 // seconds returns how long to wait, rounded up and with the rule's jitter. It is 0 if that is unknown, or
 // if waiting does not help.
 func (no *refusal) seconds() int64 {
-	if no.retryAfter == limiter.Never || !no.banned && !no.shed && no.full == 0 && no.reply == nil && no.status != http.StatusTooManyRequests {
+	if no.retryAfter == limiter.Never || no.outcome != OutcomeBanned && no.outcome != OutcomeShed && no.full == 0 && no.reply == nil && no.status != http.StatusTooManyRequests {
 		return 0
 	}
 	seconds := secondsUp(no.retryAfter)
@@ -79,12 +79,12 @@ func (no *refusal) seconds() int64 {
 
 // result returns the Result of the refusal.
 func (no *refusal) result(s *decided) (result Result) {
-	if no.limited {
+	if no.isByLimits() {
 		result = s.result()
 	} else {
 		result.Rule, result.RetryAfter = no.rule, no.retryAfter
 	}
-	result.Status, result.Banned = no.answered(), no.banned
+	result.Status, result.Banned = no.answered(), no.outcome == OutcomeBanned
 	return result
 }
 
@@ -162,7 +162,7 @@ func (no *refusal) appendProblem(b []byte, s *decided, seconds int64) []byte {
 	}
 	b = strconv.AppendInt(append(b, `"status":`...), int64(no.answered()), 10)
 	b = append(no.appendMessage(append(b, `,"detail":"`...), seconds, true), '"')
-	if no.limited {
+	if no.isByLimits() {
 		b = s.appendViolated(b)
 	}
 	return append(b, '}')

@@ -43,14 +43,12 @@ func (l *RateLimit) serveUsage(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	set := l.rules.Load()
-	anywhere := routedBy(r, elsewhere, http.MethodGet)
-	found := set.findBan(anywhere, nil)
-	isBanned := found.banned && !set.Shadow
-	if found.status != 0 && !found.banned && !set.Shadow {
+	found := set.inspect(routedBy(r, elsewhere, http.MethodGet), nil)
+	switch found.outcome {
+	case OutcomeNoKey:
 		writeProblem(w, r, found.status, "It is not known whether requests of this client are accepted.")
 		return
-	}
-	if !isBanned && set.Allow != nil && set.Allow.Matches(anywhere) {
+	case OutcomeExempt:
 		writeAnswer(w, r, http.StatusOK, "application/json", []byte(`{"exempt":true,"rules":[]}`))
 		return
 	}
@@ -64,7 +62,7 @@ func (l *RateLimit) serveUsage(w http.ResponseWriter, r *http.Request) {
 		}
 		return
 	}
-	if isBanned {
+	if found.outcome == OutcomeBanned {
 		view.Ban = &usageBan{Reset: untilLifted(found.ban)}
 	}
 	body, _ := json.Marshal(view) // it cannot fail
