@@ -57,7 +57,7 @@ func (l *RateLimit) giveBack(ctx context.Context, set *ruleset, s *decided, slot
 	if slot != nil {
 		slot.Leave()
 	}
-	if s.allowed {
+	if s.isAllowed() {
 		ctx, cancel := uncancelled(ctx)
 		defer cancel()
 		l.undo(ctx, set, s)
@@ -93,13 +93,13 @@ func (a *applied) queues() bool { return a.concurrency.Waiting > 0 && !a.shadow 
 // first and all charges can be taken. If another slot is missing then, it goes to the end of that queue.
 func (l *RateLimit) queue(ctx context.Context, set *ruleset, s *decided, charges []limiter.Charge) (waited time.Duration, no *refusal, err error) {
 	// A copy waits, as it escapes to the heap. It has no outer, or all of s would escape.
-	w := &decided{policies: slices.Clone(s.policies), decisions: slices.Clone(s.decisions), awaits: s.awaits, asked: s.asked, timed: s.timed}
+	w := &decided{policies: slices.Clone(s.policies), decisions: slices.Clone(s.decisions), outcome: s.outcome, awaits: s.awaits, asked: s.asked, timed: s.timed}
 	began := l.now()
 	gone, err := l.wait(ctx, set, w, slices.Clone(charges))
 	waited = l.now().Sub(began)
 	copy(s.policies, w.policies)
 	copy(s.decisions, w.decisions)
-	s.allowed, s.late = w.allowed, w.late
+	s.outcome = w.outcome
 	s.elapsed += w.elapsed
 	switch {
 	case gone:
@@ -135,11 +135,11 @@ func (l *RateLimit) wait(ctx context.Context, set *ruleset, s *decided, charges 
 				now.refresh(s, charges)
 			}
 			err := l.take(ctx, set, s, charges)
-			return s.allowed || s.decisions[at].Allowed || s.missingSlot() < 0, err
+			return s.isAllowed() || s.decisions[at].Allowed || s.missingSlot() < 0, err
 		})
 		switch {
 		case err != nil && isGone(ctx):
-			s.allowed = false
+			s.outcome = OutcomeRefused
 			return true, nil
 		case err != nil && errors.Is(err, ctx.Err()): // the application's deadline is over
 			s.asked = false
@@ -181,7 +181,7 @@ func (set *ruleset) refresh(s *decided, charges []limiter.Charge) {
 // -1 if the request passes, or if anything but slots is missing.
 func (s *decided) missingSlot() (at int32) {
 	at = -1
-	if s.allowed {
+	if s.isAllowed() {
 		return at
 	}
 	for i := range s.policies {
@@ -211,7 +211,7 @@ func (l *RateLimit) describeFull(ctx context.Context, s *decided, at int32, char
 		if err := l.store.Decide(ctx, looks, s.decisions); err != nil {
 			return err
 		}
-		s.allowed, d.Allowed, d.RetryAfter = false, false, max(time.Microsecond, d.NextAfter)
+		s.outcome, d.Allowed, d.RetryAfter = OutcomeRefused, false, max(time.Microsecond, d.NextAfter)
 	}
 	d.RetryAfter = l.room.Behind(s.policies[at].slotKey(), d.RetryAfter)
 	return nil

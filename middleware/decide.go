@@ -34,10 +34,10 @@ func (l *RateLimit) decide(ctx context.Context, set *ruleset, s *decided, charge
 
 // verdict returns the refusal of a decided request, or nil.
 func (l *RateLimit) verdict(ctx context.Context, set *ruleset, s *decided) *refusal {
-	switch {
-	case s.late:
+	switch s.outcome {
+	case OutcomeUndecided:
 		return &refusal{status: http.StatusServiceUnavailable, outcome: OutcomeUndecided}
-	case !s.allowed:
+	case OutcomeRefused:
 		if set.hasEscalation {
 			l.escalate(ctx, set, s)
 		}
@@ -49,7 +49,8 @@ func (l *RateLimit) verdict(ctx context.Context, set *ruleset, s *decided) *refu
 			}
 		}
 		return no
-	case tooLate(ctx, s.delay()): // others came after lookFirst
+	}
+	if tooLate(ctx, s.delay()) { // others came after lookFirst
 		l.undo(ctx, set, s)
 		return &refusal{status: http.StatusServiceUnavailable, outcome: OutcomeUndecided}
 	}
@@ -83,16 +84,16 @@ func (l *RateLimit) takeNow(ctx context.Context, set *ruleset, s *decided, charg
 			return err
 		}
 	}
-	s.allowed = allAllowed(s.decisions)
-	if !s.allowed && set.hasShadow {
+	s.outcome = outcomeOf(s.decisions)
+	if !s.isAllowed() && set.hasShadow {
 		if err := l.passShadows(ctx, set, s, charges); err != nil {
 			return err
 		}
 	}
-	if set.chargesAfter && s.looksRefuse(set) && s.allowed {
+	if set.chargesAfter && s.looksRefuse(set) && s.isAllowed() {
 		l.undo(ctx, set, s)
 	}
-	if !s.allowed && set.hasQueues {
+	if !s.isAllowed() && set.hasQueues {
 		l.wakeWaiters(s)
 	}
 	return nil
@@ -124,13 +125,16 @@ func (l *RateLimit) lookFirst(ctx context.Context, set *ruleset, s *decided, cha
 	}
 	switch {
 	case refused:
-		s.allowed = false
+		s.outcome = OutcomeRefused
 		s.looksRefuse(set)
+		return true, nil
 	case full: // takeNow counts it as the refusal of a limit
-	default:
-		s.late = !l.turns.send(ctx, s, turns)
+		return false, nil
+	case l.turns.send(ctx, s, turns):
+		return false, nil
 	}
-	return refused || s.late, nil
+	s.outcome = OutcomeUndecided
+	return true, nil
 }
 
 // looksRefuse reports whether a rule that is charged afterwards has no unit left. It then refuses the
@@ -169,7 +173,7 @@ func (l *RateLimit) undo(ctx context.Context, set *ruleset, s *decided) {
 		}
 		d.Receipt = limiter.Receipt{} // nothing is left to refund
 	}
-	s.allowed = false
+	s.outcome = OutcomeRefused
 	if len(taken) == 0 {
 		return
 	}
@@ -226,17 +230,17 @@ func (l *RateLimit) undecided(ctx context.Context, set *ruleset, s *decided, err
 			return &refusal{status: http.StatusServiceUnavailable, outcome: OutcomeUndecided}
 		}
 	}
-	s.allowed = true
+	s.outcome = OutcomeAllowed
 	return nil
 }
 
-func allAllowed(decisions []limiter.Decision) bool {
+func outcomeOf(decisions []limiter.Decision) Outcome {
 	for i := range decisions {
 		if !decisions[i].Allowed {
-			return false
+			return OutcomeRefused
 		}
 	}
-	return true
+	return OutcomeAllowed
 }
 
 func hasDeadline(ctx context.Context) bool {

@@ -144,7 +144,7 @@ func (l *RateLimit) begin(set *ruleset, w http.ResponseWriter, r, into *http.Req
 		return r, nil
 	}
 
-	s := decided{outer: outer, policies: policies, decisions: decisions[:len(charges)], awaits: -1, timed: set.isTimed(l)}
+	s := decided{outer: outer, policies: policies, decisions: decisions[:len(charges)], outcome: OutcomeUndecided, awaits: -1, timed: set.isTimed(l)}
 	var slot Slot
 	passed := false
 	defer func() {

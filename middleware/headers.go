@@ -200,7 +200,7 @@ func (s *decided) writeFields(h http.Header, set *ruleset, values *[5]string, te
 		return text // nothing was counted, or only by rules in shadow
 	}
 	writeWarning(h, list)
-	if len(list) > 1 && !s.allowed {
+	if len(list) > 1 && !s.isAllowed() {
 		// The rules that refused come first. A sort by package slices would add 9 KB to every program.
 		for i := range list {
 			for ; i > 0 && refusedFirst(&list[i]) < refusedFirst(&list[i-1]); i-- {
@@ -224,7 +224,7 @@ func (s *decided) writeFields(h http.Header, set *ruleset, values *[5]string, te
 		from := len(text)
 		for i := range list {
 			var r string
-			if text, r = list[i].appendMember(appendComma(text, i), s.allowed); &list[i] == strictest {
+			if text, r = list[i].appendMember(appendComma(text, i), s.isAllowed()); &list[i] == strictest {
 				remaining = r
 			}
 		}

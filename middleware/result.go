@@ -103,13 +103,15 @@ type decided struct {
 	policies  []applied
 	decisions []limiter.Decision
 
-	allowed bool          // by all rules
-	late    bool          // its turn would come after its deadline, so it took none
+	outcome Outcome       // OutcomeAllowed, OutcomeRefused by a limit, or OutcomeUndecided
 	asked   bool          // the store was asked, for a request that waits for a slot
 	timed   bool          // the observer wants elapsed
 	awaits  int32         // index of the policy that it waits for a slot of; -1: none
 	elapsed time.Duration // in the store
 }
+
+// isAllowed reports whether all rules allow the request.
+func (s *decided) isAllowed() bool { return s.outcome == OutcomeAllowed }
 
 // A scope is the context behind a limiter. It has the decisions, for handlers and for limiters further
 // in, which agree with this one on the header fields.
@@ -160,7 +162,7 @@ type heapSpace struct {
 // text of the header fields.
 func (s *scope) keep(r *http.Request, outer *scope, d *decided, heap *heapSpace) []byte {
 	s.Context, s.outer, s.url = r.Context(), outer, r.URL
-	s.allowed = d.allowed
+	s.outcome = d.outcome
 	n, text := len(d.policies), s.text[:0]
 	switch {
 	case heap != nil:

@@ -48,7 +48,7 @@ func (l *RateLimit) passShadows(ctx context.Context, set *ruleset, s *decided, c
 	for i := range asked {
 		asked[i] = i
 	}
-	for decisions := s.decisions; !s.allowed; {
+	for decisions := s.decisions; !s.isAllowed(); {
 		var taken []limiter.Charge
 		var next []int
 		var shadowed *rule // the last one that was logged
@@ -81,7 +81,7 @@ func (l *RateLimit) passShadows(ctx context.Context, set *ruleset, s *decided, c
 				return err
 			}
 		}
-		if s.allowed = allAllowed(decisions); s.allowed {
+		if s.outcome = outcomeOf(decisions); s.isAllowed() {
 			for i, at := range asked {
 				s.decisions[at] = decisions[i]
 			}
