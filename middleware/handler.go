@@ -22,26 +22,27 @@ func (l *RateLimit) Handler(next http.Handler) http.Handler {
 	if mux != nil {
 		l.know(muxed{mux})
 	}
-	return &handler{mux, func(w http.ResponseWriter, r *http.Request) {
+	return &handler{mux: mux, HandlerFunc: func(w http.ResponseWriter, r *http.Request) {
 		set := l.rules.Load() // once: what it needs of the request is done here
 		if !set.vetted.Load() {
 			l.vet(set, r)
 		}
+		routed, into := r, (*http.Request)(nil)
 		if mux != nil && set.needsRoute && r.URL != nil {
 			// Inside another mux, r has that one's pattern, such as "/v1/".
 			if _, pattern := mux.Handler(r); pattern != "" {
-				routed := *r
-				routed.Pattern = pattern
-				if admitted, end := l.begin(set, w, &routed, &routed, nil, nil); admitted != nil {
-					serve(next, w, admitted, end)
-				}
-				showPattern(r, &routed)
-				return
+				own := *r
+				own.Pattern = pattern
+				routed, into = &own, &own
 			}
 		}
-		if admitted, end := l.begin(set, w, r, nil, nil, nil); admitted != nil {
+		admitted, end := l.begin(set, w, routed, into, nil, nil)
+		if admitted != nil {
 			serve(next, w, admitted, end)
-			showPattern(r, admitted)
+			routed = admitted
+		}
+		if r.Pattern != routed.Pattern { // middleware further out expects the pattern in its own request
+			r.Pattern = routed.Pattern
 		}
 	}}
 }
@@ -57,11 +58,9 @@ func serve(next http.Handler, w http.ResponseWriter, r *http.Request, end *endin
 
 // A handler is what Handler returns. A limiter around it finds the mux inside.
 type handler struct {
-	mux   *http.ServeMux // nil: unknown
-	serve http.HandlerFunc
+	http.HandlerFunc
+	mux *http.ServeMux // nil: unknown
 }
-
-func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) { h.serve(w, r) }
 
 func muxBehind(next http.Handler) *http.ServeMux {
 	switch next := next.(type) {
@@ -71,14 +70,6 @@ func muxBehind(next http.Handler) *http.ServeMux {
 		return next.mux
 	}
 	return nil
-}
-
-// showPattern copies the pattern that an inner mux set to the outer request, where middleware further
-// out expects it.
-func showPattern(outside, inside *http.Request) {
-	if outside.Pattern != inside.Pattern {
-		outside.Pattern = inside.Pattern
-	}
 }
 
 // Begin is [RateLimit.Handler] for adapters of routers. It decides about r, which may take a while if
@@ -136,9 +127,9 @@ func (l *RateLimit) begin(set *ruleset, w http.ResponseWriter, r, into *http.Req
 	if skipped != nil {
 		skipped.warnUnlimited(set.Logger)
 	}
-	overload := set.overloadOf(r)
-	if one != nil {
-		overload = nil // r has its slot, and nothing would release another
+	var overload Overload
+	if set.Overload != nil && one == nil { // Allow's request has its slot, and nothing would release another
+		overload = set.overloadOf(r)
 	}
 	if len(charges) == 0 && overload == nil {
 		return r, nil

@@ -205,9 +205,6 @@ type ownLimit struct {
 	limit limiter.Allowance
 }
 
-// hasOwn reports whether keys of r may have limits of their own.
-func (r *rule) hasOwn() bool { return r.LimitFor != nil }
-
 // policyOf returns the policy of a key, base if it has no limit of its own. If that is unknown, OnOutage
 // decides.
 func (set *ruleset) policyOf(ctx context.Context, r *rule, base *policy, key string, class keyfunc.Class) (*policy, keyUse) {

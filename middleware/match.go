@@ -22,12 +22,17 @@ func (set *ruleset) match(r *http.Request, outer *scope, one *oneRule, policies 
 		}
 	}
 	m := matching{set: set, request: r, outer: outer, tier: tier}
-	policies, charges = m.addAll(policies, charges, set.always)
-	if set.byTier != nil && tier != "" {
-		policies, charges = m.addAll(policies, charges, set.byTier[tier])
+	groups := [3][]*rule{set.always}
+	if tier != "" {
+		groups[1] = set.byTier[tier]
 	}
 	if set.byRoute != nil || set.fallback != nil {
-		policies, charges = m.addAll(policies, charges, set.forRoute(r))
+		groups[2] = set.forRoute(r)
+	}
+	for _, rules := range groups {
+		for _, rule := range rules {
+			policies, charges = m.add(policies, charges, rule)
+		}
 	}
 	if m.no != nil {
 		return nil, nil, nil, m.no
@@ -49,14 +54,6 @@ type matching struct {
 	skipped *rule    // the last rule with NoKeySkip that skipped the request
 }
 
-// addAll appends the policies and charges of rules.
-func (m *matching) addAll(policies []applied, charges []limiter.Charge, rules []*rule) ([]applied, []limiter.Charge) {
-	for _, rule := range rules {
-		policies, charges = m.add(policies, charges, rule)
-	}
-	return policies, charges
-}
-
 // add appends the policies and charges of a rule, if it matches.
 func (m *matching) add(policies []applied, charges []limiter.Charge, rule *rule) ([]applied, []limiter.Charge) {
 	r := m.request
@@ -72,7 +69,7 @@ func (m *matching) add(policies []applied, charges []limiter.Charge, rule *rule)
 		return m.without(policies, charges, rule, use)
 	}
 	policy := rule.policyFor(m.tier)
-	if rule.hasOwn() {
+	if rule.LimitFor != nil {
 		if policy, use = m.set.policyOf(r.Context(), rule, policy, key, class); use != useKey {
 			return m.without(policies, charges, rule, use)
 		}

@@ -44,9 +44,6 @@ type OverloadOptions struct {
 
 // overloadOf returns the Overload that r needs a slot of, or nil if r has one already.
 func (set *ruleset) overloadOf(r *http.Request) Overload {
-	if set.Overload == nil {
-		return nil
-	}
 	for e := endingOf(r.Context()); e != nil; e = endingOf(e.Context) {
 		if e.slot != nil && e.set.Overload == set.Overload {
 			return nil

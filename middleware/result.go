@@ -87,7 +87,7 @@ func (r *RuleResult) Binding() limiter.Limit {
 // FromContext returns the Result of the request with this context, for handlers behind the limiter. It
 // returns false if no limiter ran, no rule applied, or Config.NoResult is set.
 func FromContext(ctx context.Context) (Result, bool) {
-	if s, ok := ctx.Value(scopeKey{}).(*scope); ok {
+	if s := scopeOf(ctx); s != nil {
 		return s.result(), true
 	}
 	return Result{}, false
@@ -150,6 +150,12 @@ func (s *scope) Value(key any) any {
 		return s
 	}
 	return s.Context.Value(key)
+}
+
+// scopeOf returns the scope of the innermost limiter so far, or nil.
+func scopeOf(ctx context.Context) *scope {
+	s, _ := ctx.Value(scopeKey{}).(*scope)
+	return s
 }
 
 // A heapSpace has the slices of a request that may meet more than fewRules policies.

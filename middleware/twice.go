@@ -1,7 +1,6 @@
 package middleware
 
 import (
-	"context"
 	"log/slog"
 	"net/url"
 	"sync"
@@ -112,10 +111,4 @@ type notices struct {
 	mu      sync.Mutex
 	noticed map[[2]string]bool
 	limits  map[limiter.Allowance]struct{} // limits of single keys so far
-}
-
-// scopeOf returns the scope of the innermost limiter so far, or nil.
-func scopeOf(ctx context.Context) *scope {
-	s, _ := ctx.Value(scopeKey{}).(*scope)
-	return s
 }

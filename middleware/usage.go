@@ -227,7 +227,7 @@ func (l *RateLimit) left(ctx context.Context, set *ruleset, questions []question
 	var charges []limiter.Charge
 	for i := range questions {
 		q := &questions[i]
-		if q.unknown == "" && !q.rule.deny && q.rule.hasOwn() {
+		if q.unknown == "" && !q.rule.deny && q.rule.LimitFor != nil {
 			own, err := set.policyToTell(ctx, q.rule, q.policy, q.key, q.class)
 			if q.err = err; err == nil {
 				q.policy = own
