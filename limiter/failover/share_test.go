@@ -46,6 +46,7 @@ func TestALimitIsDividedWithoutExceedingIt(t *testing.T) {
 		{"11/366d token-bucket", 2, "5/28747636363637us token-bucket burst 5"},
 		{"2/366d token-bucket", 3, "1/366d token-bucket burst 1"}, // the floor
 		{"1000/month Europe/Berlin", 4, "250/month Europe/Berlin"},
+		{"4/day UTC", 4, "1/day UTC"},
 		{"3/day UTC", 4, "1/32h fixed-window"},
 		{"1000000000000/30d token-bucket", 100_000, "122000000/366d token-bucket burst 10000000"},
 	} {
