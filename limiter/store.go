@@ -41,7 +41,8 @@ type Store interface {
 	// after ctx has ended.
 	Settle(ctx context.Context, settlements []Settlement) error
 
-	// Reset makes each charge's key as if it had never been seen. It ignores Cost and Receipt.
+	// Reset makes each charge's key as if it had never been seen. It ignores Cost and Receipt, and
+	// releases no slots: events in flight hold them until they end.
 	Reset(ctx context.Context, charges []Charge) error
 }
 

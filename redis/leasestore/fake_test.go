@@ -144,7 +144,9 @@ func (f *fake) Reset(_ context.Context, charges []limiter.Charge) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, c := range charges {
-		delete(f.states, nameOf(c.Quota, tagOf(c.Key)))
+		if !c.Quota.InFlight() {
+			delete(f.states, nameOf(c.Quota, tagOf(c.Key)))
+		}
 	}
 	return nil
 }
