@@ -50,7 +50,7 @@ type List interface {
 	Escalate(ctx context.Context, key, rule string, e Escalation) (Ban, error)
 
 	// Unban lifts a ban, and forgets the refusals that led to it. It takes the key, or [Ban.ID].
-	// lifted reports whether a ban was in force; without one, Unban does nothing. If there is an
+	// lifted reports whether a ban was in force; without one there is no error. If there is an
 	// error, lifted is what this process knew.
 	Unban(ctx context.Context, key string) (lifted bool, err error)
 
