@@ -21,6 +21,9 @@ type Descriptor struct {
 
 	// After charges requests when they have ended. Before, the service only checks the limit.
 	After bool
+
+	// FromRequest lets a limit in the request replace the Rule's.
+	FromRequest bool
 }
 
 // An Entry is a part of a descriptor. Without a value, each value is counted apart.
@@ -56,6 +59,8 @@ func (r *Rules) Descriptors() []Descriptor { return slices.Clone(r.descriptors) 
 type descriptor struct {
 	Domain  string  `yaml:"domain" required:"true" doc:"The domain that the client's filter names."`
 	Entries []entry `yaml:"entries" min:"1" required:"true" doc:"The entries of the descriptor, in their order."`
+
+	FromRequest bool `yaml:"limit_from_request" default:"false" doc:"A limit in Envoy's request replaces this one."`
 	rule
 }
 
@@ -66,7 +71,7 @@ type entry struct {
 
 // inDescriptors are the fields of a rule that mean something in a descriptor: there is no HTTP request,
 // and nobody says when one ends.
-var inDescriptors = append([]string{"domain", "entries", "name", "on_outage", "mode", "when"}, limitNames...)
+var inDescriptors = append([]string{"domain", "entries", "limit_from_request", "name", "on_outage", "mode", "when"}, limitNames...)
 
 // of is what the file and its messages call a descriptor, and the name of its rule by default.
 func (d *descriptor) of() string {
@@ -83,7 +88,7 @@ func (d *descriptor) of() string {
 func (f *file) descriptorScopes(doc *document) (all []*scope) {
 	for i := range f.Descriptors {
 		d := &f.Descriptors[i]
-		at := &scope{section: "descriptors", of: d.of(), path: doc.element([]string{"descriptors"}, i)}
+		at := &scope{section: "descriptors", of: d.of(), path: doc.element([]string{"descriptors"}, i), fromRequest: d.FromRequest}
 		at.rules = []scopedRule{{at, &d.rule, at.path, cmp.Or(d.Name, at.of), nil, middleware.Rule{}}}
 		all = append(all, at)
 	}
@@ -115,7 +120,7 @@ func (c *checker) checkDescriptors() {
 		if d.Mode == "off" {
 			continue
 		}
-		of := Descriptor{Domain: d.Domain, Rule: made, After: after}
+		of := Descriptor{Domain: d.Domain, Rule: made, After: after, FromRequest: d.FromRequest}
 		for _, e := range d.Entries {
 			var value string
 			if e.Value != nil {
@@ -136,7 +141,7 @@ func (c *checker) isDescriptor(d *descriptor, path []string) bool {
 	}
 	for _, f := range fieldsOf(reflect.TypeFor[descriptor]()) {
 		if c.doc.has(sub(path, f.name)...) && !slices.Contains(inDescriptors, f.name) {
-			wrong(f.name, "says nothing of a descriptor: want "+strings.Join(inDescriptors, ", "))
+			wrong(f.name, "has no meaning in a descriptor: want "+strings.Join(inDescriptors, ", "))
 		}
 	}
 	if !c.doc.has(sub(path, "domain")...) && !c.noted(sub(path, "domain")) {

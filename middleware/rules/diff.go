@@ -244,6 +244,9 @@ func (r *Rules) described() map[string]*description {
 		add("name", p.name, p.name)
 		add("key", key, key)
 		add("mode", mode, mode)
+		if p.section == "descriptors" {
+			add("limit_from_request", fmt.Sprint(p.fromRequest), fmt.Sprint(p.fromRequest))
+		}
 		limits, own := p.limits(), ""
 		for _, tier := range slices.Sorted(maps.Keys(limits)) {
 			add(limitField(tier), limitOf(limits[tier]), limitOf(limits[tier]))

@@ -20,6 +20,8 @@ type scope struct {
 	path    []string // in the document
 	rules   []scopedRule
 	pattern *route.Pattern // of an endpoint; nil if something is wrong with it
+
+	fromRequest bool // of a descriptor: limit_from_request
 }
 
 // isOff reports whether all rules of a scope are off. The scope is then ignored.

@@ -88,7 +88,8 @@ func TestAnImportedFileLimitsAsTheTreeDid(t *testing.T) {
 				descriptor.Entries = append(descriptor.Entries, of(e.Key, e.Value).Entries...)
 			}
 			want := found(tree, entries)
-			l, _ := table.find("shop", descriptor)
+			l, _, err := table.find("shop", descriptor)
+			require.NoError(t, err)
 			if !want.isLimited() {
 				assert.True(t, l == nil || l.shadow && l.quotas[0].Limit() == unlimited, "%v\n%s", entries, got.Text)
 				continue

@@ -54,7 +54,9 @@ func (d *Decider) ShouldRateLimit(ctx context.Context, r *pb.RateLimitRequest) (
 			return nil, err
 		}
 		all[i].hits, all[i].refund = hits, descriptor.IsNegativeHits
-		all[i].limit, all[i].key = table.find(r.Domain, descriptor)
+		if all[i].limit, all[i].key, err = table.find(r.Domain, descriptor); err != nil {
+			return nil, status.Error(codes.InvalidArgument, "weir: "+err.Error())
+		}
 	}
 	if err := d.decide(ctx, all); err != nil {
 		return nil, status.Error(codes.Unavailable, "weir: the limits could not be decided on: "+err.Error())

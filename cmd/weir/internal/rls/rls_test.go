@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -11,6 +12,7 @@ import (
 
 	common "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc/codes"
@@ -32,6 +34,7 @@ descriptors:
   - {domain: shop, entries: {key: tokens}, name: tokens, limit: 10/1h token_bucket, when: after}
   - {domain: shop, entries: {key: new}, name: new, limit: 1/1h token_bucket, mode: shadow}
   - {domain: shop, entries: {key: closed}, name: closed, limit: 1/1h, on_outage: closed}
+  - {domain: shop, entries: {key: plan}, name: plans, limit: 2/1h token_bucket, limit_from_request: true}
 `
 
 func read(t testing.TB, text string) *rules.Rules {
@@ -221,6 +224,52 @@ func TestWhatIsChargedAfterwardsIsOwedAndAlwaysOK(t *testing.T) {
 	})
 }
 
+// own is a descriptor with a limit of its own.
+func own(d *common.RateLimitDescriptor, n uint32, unit typev3.RateLimitUnit, multiplier ...uint32) *common.RateLimitDescriptor {
+	d.Limit = &common.RateLimitDescriptor_RateLimitOverride{RequestsPerUnit: n, Unit: unit}
+	if len(multiplier) > 0 {
+		d.Limit.UnitMultiplier = wrapperspb.UInt32(multiplier[0])
+	}
+	return d
+}
+
+func TestALimitInARequestAppliesWhereTheFileSaysSo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := decider(t, nil)
+		for range 2 {
+			says(t, d, "O", of("plan", "ann"))
+		}
+		says(t, d, "X", of("plan", "ann"))
+		for range 5 {
+			says(t, d, "O", own(of("plan", "bob"), 5, typev3.RateLimitUnit_HOUR))
+		}
+		_, r := ask(t, d, own(of("plan", "bob"), 5, typev3.RateLimitUnit_HOUR))
+		assert.Equal(t, pb.RateLimitResponse_OVER_LIMIT, r.OverallCode)
+		assert.EqualValues(t, 5, r.Statuses[0].CurrentLimit.RequestsPerUnit)
+
+		_, r = ask(t, d, own(of("plan", "cat"), 5, typev3.RateLimitUnit_SECOND, 30))
+		assert.EqualValues(t, 30, r.Statuses[0].CurrentLimit.UnitMultiplier.Value)
+
+		for range 3 {
+			says(t, d, "O", own(of("user", "ann"), 100, typev3.RateLimitUnit_HOUR))
+		}
+		says(t, d, "X", own(of("user", "ann"), 100, typev3.RateLimitUnit_HOUR))
+	})
+}
+
+func TestLimitsInRequestsAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := decider(t, nil)
+		for n := range uint32(mostFromRequest) {
+			says(t, d, "O", own(of("plan", strconv.Itoa(int(n))), n+3, typev3.RateLimitUnit_HOUR))
+		}
+		_, r := ask(t, d, own(of("plan", "ann"), 1_000_000, typev3.RateLimitUnit_HOUR))
+		assert.EqualValues(t, 2, r.Statuses[0].CurrentLimit.RequestsPerUnit, "the file's limit")
+		_, r = ask(t, d, own(of("plan", "ann"), 3, typev3.RateLimitUnit_HOUR))
+		assert.EqualValues(t, 3, r.Statuses[0].CurrentLimit.RequestsPerUnit, "one that is known")
+	})
+}
+
 func TestALimitInShadowRefusesNothing(t *testing.T) {
 	d := decider(t, nil)
 	for range 3 {
@@ -270,6 +319,10 @@ func TestARequestThatMakesNoSenseIsRefusedAsThat(t *testing.T) {
 		"no domain":      {Descriptors: []*common.RateLimitDescriptor{of("user", "ann")}},
 		"no descriptors": {Domain: "shop"},
 		"too many hits":  {Domain: "shop", Descriptors: []*common.RateLimitDescriptor{hits(of("user", "ann"), math.MaxUint64)}},
+		"a limit of 0":   {Domain: "shop", Descriptors: []*common.RateLimitDescriptor{own(of("plan", "ann"), 0, typev3.RateLimitUnit_HOUR)}},
+		"no unit":        {Domain: "shop", Descriptors: []*common.RateLimitDescriptor{own(of("plan", "ann"), 5, typev3.RateLimitUnit_UNKNOWN)}},
+		"no period":      {Domain: "shop", Descriptors: []*common.RateLimitDescriptor{own(of("plan", "ann"), 5, typev3.RateLimitUnit_HOUR, 0)}},
+		"a long period":  {Domain: "shop", Descriptors: []*common.RateLimitDescriptor{own(of("plan", "ann"), 5, typev3.RateLimitUnit_YEAR, 1<<31)}},
 	} {
 		_, err := d.ShouldRateLimit(t.Context(), r)
 		assert.Equal(t, codes.InvalidArgument, status.Code(err), name)

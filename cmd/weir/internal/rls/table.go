@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	common "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
@@ -22,7 +23,20 @@ import (
 type table struct {
 	rules  *rules.Rules
 	limits map[string][]*limit // by domain and the keys of the entries, the most exact one first
+	store  limiter.Store
+
+	mu          sync.Mutex
+	fromRequest map[ownLimit]*limit
 }
+
+// An ownLimit is a limit that requests bring along, and the file's limit that it replaces.
+type ownLimit struct {
+	replaces *limit
+	is       limiter.Limit
+}
+
+// mostFromRequest bounds the limits that requests bring along. Beyond it the file's limit applies.
+const mostFromRequest = 1000
 
 // A limit is that of a descriptor.
 type limit struct {
@@ -38,29 +52,13 @@ type limit struct {
 // newTable makes the table of rules that store counts for. Rules without descriptors are an error: a
 // reload must not lift all limits.
 func newTable(r *rules.Rules, store limiter.Store) (*table, error) {
-	t := &table{rules: r, limits: map[string][]*limit{}}
+	t := &table{rules: r, limits: map[string][]*limit{}, store: store, fromRequest: map[ownLimit]*limit{}}
 	for _, d := range r.Descriptors() {
-		quotas, err := limiter.NewQuotas(d.Rule.Name, "", d.Rule.Limit)
+		l, err := t.newLimit(d, d.Rule.Limit)
 		if err != nil {
 			return nil, err
 		}
-		checker, checks := limiter.As[limiter.Checker](store)
-		shadow := d.Rule.Mode == middleware.Shadow || r.Config().Shadow
-		for _, q := range quotas {
-			if q.OnOutage = d.Rule.OnOutage; shadow && q.OnOutage == limiter.FailClosed {
-				q.OnOutage = limiter.FailOpen // what is in shadow refuses nothing
-			}
-			if checks {
-				if err := checker.Check(q); err != nil {
-					return nil, fmt.Errorf("descriptors: %q: %w", d.Rule.Name, err)
-				}
-			}
-		}
-		first := quotas[0].Limit()
-		l := &limit{Descriptor: d, name: d.Rule.Name, quotas: quotas, after: d.After, shadow: shadow}
-		l.described = describe(l.name, first)
-		l.policy = quoted(l.name) + ";q=" + strconv.FormatInt(first.Events, 10) + ";w=" + strconv.FormatInt(seconds(first.Per), 10)
-		at := place(d.Domain, d.Entries)
+		at := domainAndKeys(d.Domain, d.Entries)
 		t.limits[at] = append(t.limits[at], l)
 	}
 	if len(t.limits) == 0 {
@@ -72,8 +70,33 @@ func newTable(r *rules.Rules, store limiter.Store) (*table, error) {
 	return t, nil
 }
 
-// place is where limits for a domain and entries of these keys are.
-func place(domain string, entries []rules.Entry) string {
+// newLimit makes the limit of a descriptor that allows so much.
+func (t *table) newLimit(d rules.Descriptor, allowed limiter.Allowance) (*limit, error) {
+	quotas, err := limiter.NewQuotas(d.Rule.Name, "", allowed)
+	if err != nil {
+		return nil, err
+	}
+	checker, checks := limiter.As[limiter.Checker](t.store)
+	shadow := d.Rule.Mode == middleware.Shadow || t.rules.Config().Shadow
+	for _, q := range quotas {
+		if q.OnOutage = d.Rule.OnOutage; shadow && q.OnOutage == limiter.FailClosed {
+			q.OnOutage = limiter.FailOpen // what is in shadow refuses nothing
+		}
+		if checks {
+			if err := checker.Check(q); err != nil {
+				return nil, fmt.Errorf("descriptors: %q: %w", d.Rule.Name, err)
+			}
+		}
+	}
+	first := quotas[0].Limit()
+	l := &limit{Descriptor: d, name: d.Rule.Name, quotas: quotas, after: d.After, shadow: shadow}
+	l.described = describe(l.name, first)
+	l.policy = quoted(l.name) + ";q=" + strconv.FormatInt(first.Events, 10) + ";w=" + strconv.FormatInt(seconds(first.Per), 10)
+	return l, nil
+}
+
+// domainAndKeys names the limits for a domain and entries of these keys.
+func domainAndKeys(domain string, entries []rules.Entry) string {
 	var b strings.Builder
 	b.Grow(128)
 	part := func(s string) {
@@ -88,19 +111,55 @@ func place(domain string, entries []rules.Entry) string {
 	return b.String()
 }
 
-// find is the limit that is for a descriptor, and the key that it counts: the values that it leaves
-// open. Nil: there is none.
-func (t *table) find(domain string, d *common.RateLimitDescriptor) (*limit, string) {
+// find returns the limit for a descriptor, or nil, and the key that it counts: the values that it
+// leaves open. The error is about the limit in the request.
+func (t *table) find(domain string, d *common.RateLimitDescriptor) (*limit, string, error) {
 	entries := make([]rules.Entry, len(d.Entries))
 	for i, e := range d.Entries {
 		entries[i] = rules.Entry{Key: e.Key, Value: e.Value}
 	}
-	for _, l := range t.limits[place(domain, entries)] {
-		if l.Matches(entries) {
-			return l, l.key(entries)
+	for _, l := range t.limits[domainAndKeys(domain, entries)] {
+		if !l.Matches(entries) {
+			continue
 		}
+		key := l.key(entries)
+		if d.Limit == nil || !l.FromRequest {
+			return l, key, nil
+		}
+		own, err := t.own(l, d.Limit)
+		return own, key, err
 	}
-	return nil, ""
+	return nil, "", nil
+}
+
+// own returns l with the limit that a request brings along.
+func (t *table) own(l *limit, given *common.RateLimitDescriptor_RateLimitOverride) (*limit, error) {
+	multiplier := int64(1)
+	if given.UnitMultiplier != nil {
+		multiplier = int64(given.UnitMultiplier.Value)
+	}
+	unit := sourceUnits[strings.ToLower(given.Unit.String())]
+	if unit == 0 || multiplier > int64(math.MaxInt64/unit) {
+		return nil, fmt.Errorf("the request's limit for %q: the unit is %d %v", l.name, multiplier, given.Unit)
+	}
+	is := limiter.Limit{Events: int64(given.RequestsPerUnit), Per: unit * time.Duration(multiplier), Algorithm: l.quotas[0].Limit().Algorithm}
+	if err := is.Validate(); err != nil {
+		return nil, fmt.Errorf("the request's limit for %q: %w", l.name, err)
+	}
+	at := ownLimit{l, is}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if known := t.fromRequest[at]; known != nil {
+		return known, nil
+	}
+	if len(t.fromRequest) >= mostFromRequest {
+		return l, nil
+	}
+	made, err := t.newLimit(l.Descriptor, is)
+	if err == nil {
+		t.fromRequest[at] = made
+	}
+	return made, err
 }
 
 // key is the values that are counted apart, each with its length where there are several.
