@@ -58,8 +58,6 @@ func (l *RateLimit) giveBack(ctx context.Context, set *ruleset, s *decided, slot
 		slot.Leave()
 	}
 	if s.isAllowed() {
-		ctx, cancel := uncancelled(ctx)
-		defer cancel()
 		l.undo(ctx, set, s)
 	}
 }

@@ -94,17 +94,10 @@ func (e *ending) release() {
 
 // end releases a slot, also if the client is gone.
 func (l *RateLimit) end(ctx context.Context, set *ruleset, c limiter.Charge) {
-	if l.memory != nil {
-		_ = l.memory.Settle(ctx, []limiter.Settlement{{Charge: c}}) // it cannot fail
-	} else {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settlePatience)
-		err := l.store.Settle(ctx, []limiter.Settlement{{Charge: c}})
-		cancel()
-		if err != nil {
-			set.notices.unreturned.warn(set.Logger, "weir-not-returned",
-				"weir: the store did not learn that a request has ended; its slot is released when the store gives up on it",
-				slog.String("error", err.Error()))
-		}
+	if err := l.settle(ctx, []limiter.Settlement{{Charge: c}}); err != nil {
+		set.notices.unreturned.warn(set.Logger, "weir-not-returned",
+			"weir: the store did not learn that a request has ended; its slot is released when the store gives up on it",
+			slog.String("error", err.Error()))
 	}
 	l.room.Returned(slotKeyOf(&c))
 }

@@ -177,7 +177,7 @@ func (l *RateLimit) undo(ctx context.Context, set *ruleset, s *decided) {
 	if len(taken) == 0 {
 		return
 	}
-	if err := l.store.Settle(ctx, taken); err != nil {
+	if err := l.settle(ctx, taken); err != nil {
 		l.warnStoreFailure(set, err)
 	}
 }

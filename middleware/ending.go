@@ -189,18 +189,23 @@ func (e *ending) append(owed []limiter.Settlement, o *open, actual int64) []limi
 // settlePatience is how long the end of a request waits for the store.
 const settlePatience = time.Second
 
-// settle calls the store, also if the client is gone.
+// settle calls the store, also if the client is gone or the request's deadline is over. If the store is a
+// Memory, owed stays on the stack.
+func (l *RateLimit) settle(ctx context.Context, owed []limiter.Settlement) error {
+	if l.memory != nil {
+		return l.memory.Settle(ctx, owed)
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settlePatience)
+	defer cancel()
+	return l.store.Settle(ctx, slices.Clone(owed))
+}
+
+// settle settles what the request cost in the end.
 func (e *ending) settle(owed []limiter.Settlement) {
 	if len(owed) == 0 {
 		return
 	}
-	ctx, l := e.Context, e.limits
-	if !l.immediate {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), settlePatience)
-		defer cancel()
-	}
-	if err := l.store.Settle(ctx, owed); err != nil {
+	if err := e.limits.settle(e.Context, owed); err != nil {
 		e.set.notices.unsettled.warn(e.set.Logger, "weir-not-settled",
 			"weir: the store did not learn what a request cost in the end; the request stays charged as when it came",
 			slog.String("error", err.Error()))

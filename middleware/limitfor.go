@@ -181,11 +181,9 @@ func partsOf(a limiter.Allowance) int {
 }
 
 func (r *rule) warnLimitFailure(logger *slog.Logger, err error) {
-	const enough = 200 // bytes of a text that may come from clients
-	text := err.Error()
 	r.notes.limitFailure.warn(logger, "weir-limit-failed",
 		"weir: the limit of a key is unknown; the cached limit stays in force, or Rule.OnOutage decides if there is none",
-		slog.String("rule", r.Name), slog.String("error", text[:min(len(text), enough)]))
+		slog.String("rule", r.Name), shortError(err))
 }
 
 // ownLimits are the policies of keys with limits of their own.

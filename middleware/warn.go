@@ -81,13 +81,15 @@ func (set *ruleset) counters() []string {
 type keyFailure struct{ onceWarning }
 
 func (w *keyFailure) warnKeyFailure(logger *slog.Logger, err error, what string, attrs ...slog.Attr) {
-	if w.given.Load() {
-		return
+	if !w.given.Load() {
+		w.warn(logger, "weir-key-failed", "weir: a key function failed; "+what, append(attrs, shortError(err))...)
 	}
-	const enough = 200 // bytes of a text that may come from clients
+}
+
+// shortError returns the first 200 bytes of an error whose text may come from clients.
+func shortError(err error) slog.Attr {
 	text := err.Error()
-	attrs = append(attrs, slog.String("error", text[:min(len(text), enough)]))
-	w.warn(logger, "weir-key-failed", "weir: a key function failed; "+what, attrs...)
+	return slog.String("error", text[:min(len(text), 200)])
 }
 
 func (r *rule) warnKeyFailure(logger *slog.Logger, err error) {
