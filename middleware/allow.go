@@ -8,16 +8,16 @@ import (
 	"github.com/weirgo/weir/limiter"
 )
 
-// Allow limits r by one rule from within a handler, where the key is known there alone:
+// Allow limits r by one rule from within a handler, for a key that only the handler knows:
 //
 //	if !limits.Allow(w, r, "login", name) {
 //		return
 //	}
 //
-// The key has the same counter as a key of the rule's key function. Each call charges the rule, also if
-// [RateLimit.Handler] has charged it for r. No other rule is charged, and Rule.Match has no effect. Bans
-// and Config.Allow apply. Allow sets the header fields, together with the limiters that r has passed, and
-// waits for the turn of a leaky bucket. If it returns false, it has answered r.
+// The key has the same counter as if the rule's key function had returned it. Each call charges the rule,
+// even if [RateLimit.Handler] has charged it for r. No other rule is charged, and Rule.Match has no
+// effect. Bans and Config.Allow apply. Allow adds the rule to the header fields of the limiters that r
+// has passed, and waits for the turn of a leaky bucket. If it returns false, it has answered r.
 //
 // Allow does not know how r ends. So it answers 503 for a rule with AtOnce, Counts or Reserve, and for a
 // name that no rule has, and logs weir-allow-rule.

@@ -11,8 +11,8 @@ import (
 
 // Config is what [New] takes.
 type Config struct {
-	// Rules are checked on every request that they match. The rules that a request meets, those of
-	// the next three fields included, are checked together: all are charged, or none is.
+	// Rules limit every request that they match. All rules that a request meets, those of ByTier,
+	// ByRoute and Default included, are decided together: all are charged, or none is.
 	Rules []Rule
 
 	// ByTier has rules for the requests of a tier, by the name given to [WithTier].
@@ -20,8 +20,8 @@ type Config struct {
 
 	// ByRoute has rules by pattern, written as for [Route]. One pattern applies to a request, with
 	// all its rules: a pattern with a host wins over one without, as in http.ServeMux, then the
-	// longest path wins, then a pattern with a method. There may be thousands of patterns. A client
-	// that makes up a host meets the patterns without a host, or Default, so have one of these.
+	// longest path wins, then a pattern with a method. There may be thousands of patterns. A made-up
+	// host matches only patterns without a host, or Default: without these it has no limit.
 	ByRoute map[string][]Rule
 
 	// Default has the rules for requests that no pattern of ByRoute matches. Nil: none.
@@ -42,10 +42,10 @@ type Config struct {
 	// Shadow puts all rules and bans in the Mode [Shadow].
 	Shadow bool
 
-	// Overload bounds how many requests are in flight, by what the service can do; package shed has
-	// one. A request that the rules admit waits for a slot, and holds it until its handler returns. A
-	// request that gets no slot is answered 503 with Retry-After, and charged nothing. Requests that
-	// Allow matches need no slot. Shadow has no effect on Overload. Nil: no bound.
+	// Overload bounds the requests in flight by the capacity of the service; package shed implements
+	// it. A request that the rules admit waits for a slot, and holds it until its handler returns. If
+	// it gets no slot, it is answered 503 with Retry-After, and charged nothing. Requests that Allow
+	// matches need no slot. Shadow has no effect on Overload. Nil: no bound.
 	Overload Overload
 
 	// Store holds the counters. Nil: a [limiter.Memory] of this limiter's own.
@@ -54,18 +54,18 @@ type Config struct {
 	// Headers says which header fields responses carry. Zero: those of both dialects.
 	Headers Headers
 
-	// NoResult leaves the request's context unchanged: [FromContext] finds no Result, and a request
-	// that passes with HeadersNone costs no allocation. Set it only if a request meets no other
-	// limiter, or with HeadersNone: inner limiters do not see this one, so they replace or repeat its
-	// header fields, and this limiter charges a request that meets it again. False: handlers find the
-	// Result.
+	// NoResult leaves the request's context unchanged, so [FromContext] finds no Result. With
+	// HeadersNone a request that passes then allocates nothing. If requests meet several limiters, set
+	// NoResult only with HeadersNone: inner limiters do not see this one, and would replace or repeat
+	// its header fields. A request that meets this limiter twice is charged twice. False: handlers find
+	// the Result.
 	NoResult bool
 
 	// Observer is called with the outcome of every request. Nil: none.
 	Observer Observer
 
 	// Logger receives warnings about misconfiguration, and how many requests rules in Shadow would
-	// have refused. Nil: slog.Default(), which keyfunc and Route always use.
+	// have refused. Warnings of keyfunc and Route always go to slog.Default(). Nil: slog.Default().
 	Logger *slog.Logger
 }
 
@@ -84,8 +84,8 @@ type Bans struct {
 	// of the key, as keyfunc.Classify returns it. Nil: List alone decides.
 	DenyKey func(key string) bool
 
-	// Deny says which requests are banned without reading their keys, by the network of the address
-	// for example. Nil: none.
+	// Deny bans the requests that it matches, without reading their keys: those from a network, for
+	// example. Nil: none.
 	Deny Match
 
 	// Status is the status for banned clients: 403 or 429. Zero: 403.
@@ -122,10 +122,10 @@ type Rule struct {
 	Match Match
 
 	// Distinct counts different values instead of requests, such as the user names that an address
-	// tries: a request costs one unit if its value was not counted for the key within the limit's
-	// period, and nothing otherwise. NoKey says what happens without a value; if such a request counts,
-	// it costs a unit each time. Distinct needs a single Limit, not a LeakyBucket, and no Cost. Two
-	// requests that bring one new value at once may both be charged. Nil: all requests cost.
+	// tries: a request costs one unit if its key had no request with that value within the limit's
+	// period, and nothing otherwise. NoKey decides about a request without a value; if it counts, it
+	// costs one unit each time. Two simultaneous requests with one new value may both be charged.
+	// Distinct needs a single Limit, not a LeakyBucket, and no Cost. Nil: all requests cost.
 	Distinct keyfunc.Func
 
 	// Cost is how many units a request takes: [Units], [CostOf], or [Reserve] for a cost that is
@@ -150,7 +150,7 @@ type Rule struct {
 	// 503 if NoKey refuses requests without a key. Zero: FailLocal.
 	OnOutage limiter.Outage
 
-	// SoftAt is a percentage of the limit, from 1 to 99. When that much is used, responses carry
+	// SoftAt is a percentage of the limit, from 1 to 99. From that use on, responses carry
 	// X-RateLimit-Warning, and [Result.NearLimit] is set. Zero: no warning.
 	SoftAt int
 
@@ -181,9 +181,9 @@ type LimitMap map[string]limiter.Allowance
 // nil, the key has no limit of its own. The limit may have four parts, or as many as the rule.
 //
 // The result is cached for a minute, for at least the 50,000 keys that were used last. There is one
-// call for a key at a time. Requests of an unknown key wait for it, for at most a second; requests of
-// a cached key go on with the cached limit. The context ends after a second, not with the request. A
-// client that makes up keys causes a call for each.
+// call for a key at a time. Requests of an unknown key wait for the call, for at most a second;
+// requests of a cached key continue with the cached limit. The context ends after a second, not with
+// the request. A client that makes up keys causes a call for each.
 //
 // If LimitFunc fails, or returns an invalid limit, the cached limit stays in force. If none is cached,
 // the rule's OnOutage decides: FailLocal applies the rule's own limit, FailOpen admits, FailClosed
@@ -204,8 +204,8 @@ const (
 	// refused, at most once a minute, with code weir-shadow. Clients do not see the rule.
 	Shadow
 
-	// Deny refuses every request that the rule matches, unless Config.Allow matches it: a switch for
-	// what is closed for now. The answer is Rule.Refusal, with status 403 by default. Of the other
+	// Deny refuses every request that the rule matches, unless Config.Allow matches it, during a
+	// maintenance for example. The answer is Rule.Refusal, with status 403 by default. Of the other
 	// fields only Name and Match have an effect: no key is read, and nothing is counted.
 	Deny
 )

@@ -10,7 +10,7 @@ import (
 // An Explanation says what a [RateLimit] would ask the store about a request.
 type Explanation struct {
 	// Banned is true if the request is banned. It is then refused before any rule is checked, unless
-	// Config.Shadow is set. Ban is zero if Bans.DenyKey or Bans.Deny matched.
+	// Config.Shadow is set. Ban is zero if Bans.DenyKey or Bans.Deny banned it.
 	Banned bool
 	Ban    bans.Ban
 
@@ -26,8 +26,8 @@ type Explanation struct {
 	// Denied is the rule with Deny that refuses the request, with Status. Empty: none.
 	Denied string
 
-	// Overload is what the method Explain(*http.Request) string of Config.Overload returns, if it has
-	// that method, as package shed's has.
+	// Overload is the text of Config.Overload about the request. It is empty if Config.Overload has no
+	// method Explain(*http.Request) string. Package shed has one.
 	Overload string
 
 	// Rules are the rules that the store would decide about, in order. They have no Decision.

@@ -8,13 +8,12 @@ import (
 )
 
 // Gateway is [RateLimit.Handler] for a program without routes of its own, such as one around
-// httputil.ReverseProxy: a request is routed by the patterns of the rules themselves, those of
-// ByRoute and of each [Route] in Match, Allow and package shed's Exempt. Routes and rules change
-// together in [RateLimit.Reconfigure]. The pattern is in r.Pattern, without method and host.
+// httputil.ReverseProxy. It routes a request by the patterns of the rules: those of ByRoute, and of each
+// [Route] in Match, Allow and package shed's Exempt. A [MatchFunc] has no patterns. Gateway sets
+// r.Pattern, without method and host. [RateLimit.Reconfigure] changes the routes with the rules.
 //
-// A path with a slash at its end, with parameters (/a;b=c), or with empty and dot segments has the
-// route of the path without them, as the service behind may read it so. If the service does not
-// tell upper and lower case apart, set foldCase. A [MatchFunc] has no patterns that Gateway could know.
+// Gateway ignores a slash at the end of a path, parameters (/a;b=c), and empty and dot segments, as the
+// service behind may ignore them. If the service ignores upper and lower case, set foldCase.
 func (l *RateLimit) Gateway(next http.Handler, foldCase bool) http.Handler {
 	if next == nil {
 		panic("middleware: Gateway needs a next handler")

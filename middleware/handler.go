@@ -72,18 +72,18 @@ func muxBehind(next http.Handler) *http.ServeMux {
 	return nil
 }
 
-// Begin is [RateLimit.Handler] for adapters of routers. It decides about r, which may take a while if
-// r has to wait, and changes r's context in place, so that [FromContext] finds the Result. If it
-// returns false, r must go no further: onRefused has answered it or, if onRefused is nil, Weir has, as
-// Rule.Refusal and Config.Refusal say.
+// Begin is [RateLimit.Handler] for adapters of routers. It decides about r, which may have to wait, and
+// changes r's context in place, so that [FromContext] finds the Result. If passed is false, the adapter
+// must not call the handlers: onRefused has answered r or, if onRefused is nil, Rule.Refusal and
+// Config.Refusal have.
 //
 // If finish is not nil, the adapter must call it once, when the handlers return or panic, with the
-// status of the answer. If they have sent nothing, that is 200, or 500 after a panic; it is 101 for a
-// connection that they hijacked. If byStatus is false, any status will do.
+// status of the answer. If they sent nothing, the status is 200, 500 after a panic, or 101 if they
+// hijacked the connection. If byStatus is false, any status will do.
 //
-// Begin does not watch the request's body, unlike Handler and Weir's adapters. So it takes a body that
-// the client broke off or held back for a complete one, and a request keeps its slot of
-// Config.Overload while its handler waits for the client.
+// Begin does not watch the request's body, unlike Handler and Weir's adapters. So a body that the client
+// broke off or held back counts as complete, and a request keeps its slot of Config.Overload while its
+// handler waits for the client.
 func (l *RateLimit) Begin(w http.ResponseWriter, r *http.Request, onRefused func(Result)) (finish func(status int), byStatus, passed bool) {
 	set := l.rules.Load()
 	if !set.vetted.Load() {

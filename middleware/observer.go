@@ -40,7 +40,7 @@ type Observation struct {
 	// Waited is how long the request waited for a slot of AtOnce, whether or not it got one.
 	Waited time.Duration
 
-	// Err is why the store could not decide. The Outcome is then OutcomeUndecided, or OutcomeAllowed
+	// Err says why the store could not decide. The Outcome is then OutcomeUndecided, or OutcomeAllowed
 	// if all rules are in shadow.
 	Err error
 }
@@ -53,7 +53,7 @@ const (
 	OutcomeBanned    Outcome = iota // refused because of a ban
 	OutcomeExempt                   // admitted by Config.Allow
 	OutcomeNoKey                    // refused without a key: 400, 401, or 503 if the key function failed
-	OutcomeUndecided                // refused as the store could not decide, or its turn would come too late: 503
+	OutcomeUndecided                // refused: the store could not decide, or the turn would come after the deadline: 503
 	OutcomeRefused                  // refused by a limit, or by a rule with Deny
 	OutcomeShed                     // refused by Config.Overload, and charged nothing: 503
 	OutcomeAllowed                  // admitted

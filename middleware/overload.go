@@ -7,8 +7,8 @@ import (
 	"github.com/weirgo/weir/internal/response"
 )
 
-// An Overload bounds how many requests are in flight, by what the service can do, and refuses the
-// rest. Package shed has one.
+// An Overload bounds the requests in flight by the capacity of the service, and refuses the rest.
+// Package shed has one.
 type Overload interface {
 	// Admit returns a slot for the request, and may wait for one. If it returns nil, the request is
 	// refused with that Retry-After, unless its client is gone.
@@ -23,9 +23,8 @@ type Slot interface {
 	// hijacked the connection.
 	Streams(detached bool)
 
-	// Waits is called when the handler begins to wait for its client, and when it ends to: for more of
-	// the body, or until the client takes more of the answer. A handler may wait in several
-	// goroutines.
+	// Waits is called when the handler begins and when it ends to wait for its client: for more of the
+	// body, or until the client takes more of the answer. A handler may wait in several goroutines.
 	Waits(begins bool)
 
 	// Leave is called once, after all other methods: the handler has returned or panicked, or was

@@ -22,8 +22,8 @@ type Refusal struct {
 	// a rule with Deny. Zero: 429, or 403 with Deny.
 	Status int
 
-	// Type and Title are members of the problem object (RFC 9457). Type is a URI. Empty: those of the
-	// registered problem; with a Type of your own, no title.
+	// Type and Title are members of the problem object (RFC 9457). Type is a URI. Empty: Type and Title
+	// of the registered problem; with a Type of your own there is no default title.
 	Type, Title string
 
 	// Message is a text of up to 1,000 bytes. {retry_after} stands for the time to wait in words
@@ -32,8 +32,8 @@ type Refusal struct {
 	// {seconds} is not used. Empty: a sentence of Weir's.
 	Message string
 
-	// RetryAfter is the Retry-After of a rule with Deny, until the end of a maintenance for example, at
-	// most 366 days. Zero: no Retry-After.
+	// RetryAfter is the Retry-After of a rule with Deny, at most 366 days: until the end of a
+	// maintenance, for example. Zero: no Retry-After.
 	RetryAfter time.Duration
 
 	// Jitter is a percentage, from 1 to 100. Retry-After and the seconds in the body grow at random by
@@ -50,8 +50,8 @@ type Refusal struct {
 // mostMessage bounds the texts of a Refusal, in bytes.
 const mostMessage = 1000
 
-// Validate returns everything that is wrong with r, joined, or nil. The further conditions of a rule
-// with Deny are checked with the rule.
+// Validate returns everything that is wrong with r, joined, or nil. [New] checks the further conditions
+// of a rule with Deny.
 func (r Refusal) Validate() error {
 	var errs []error
 	report := func(field invalid.Name, format string, args ...any) {

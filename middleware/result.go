@@ -12,10 +12,10 @@ import (
 
 // A Result has the decisions of all limiters that a request has met so far.
 type Result struct {
-	// Decision is the decision of the binding rule: of the rules that refused, or of all rules if none
-	// did, the one with the fewest units left. A rule that counted nothing (Limit is 0) binds only if
-	// there is no other. RetryAfter is the longest of all rules, and Degraded is set if it is for any
-	// rule. If only rules in shadow applied, Rule is empty and Allowed is set.
+	// Decision is the decision of the binding rule. Of the rules that refused, or of all rules if none
+	// refused, the rule with the fewest units left binds. A rule that counted nothing (Limit is 0)
+	// binds only if there is no other. RetryAfter is the longest of all rules, and Degraded is set if
+	// any rule sets it. If only rules in shadow applied, Rule is empty and Allowed is set.
 	limiter.Decision
 
 	// Rule is the name of the binding rule, and Tier the tier it counted in, if any. For a banned

@@ -15,8 +15,8 @@ import (
 	"github.com/weirgo/weir/middleware/bans"
 )
 
-// Usage returns a handler that shows clients what they have used and what they have left of the rules
-// in force, as JSON. docs/usage.md describes all members:
+// Usage returns a handler that shows clients what they have used of the rules in force, and what they
+// have left, as JSON. docs/usage.md describes all members:
 //
 //	mux.Handle("GET /usage", limits.Usage())
 //
@@ -30,9 +30,9 @@ import (
 //
 // The answer lists the rules for all requests, for the client's tier, and for each route, with names
 // and patterns, but no rules in shadow. A rule has no numbers if this request lacks its key, such as a
-// parameter of another path, or if the rule counts each route or method separately. If a rule's key is
-// one that clients write themselves, such as a header, every client that writes it sees its numbers,
-// as in the header fields of limited responses.
+// parameter of another path, or if the rule counts each route or method separately. If clients write a
+// rule's key themselves, such as a header, every client that writes the key sees its numbers, as in the
+// header fields of limited responses.
 //
 // If the store's server does not answer, the handler answers 503. It never shows an unknown number as
 // unused.

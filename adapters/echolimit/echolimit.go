@@ -8,9 +8,9 @@
 // it does not know the route. Package keyfunc finds the client's address, whatever echo's IPExtractor
 // is.
 //
-// If a rule with Counts applied, an error of the handlers goes to the HTTPErrorHandler at once, because
-// its status is what counts. It then goes to the middleware in front as usual. So the HTTPErrorHandler
-// must ignore a response that is committed, as echo's own does.
+// If a rule with Counts applied, the limiter passes an error of the handlers to the HTTPErrorHandler at
+// once, because the status of that answer counts. The middleware in front gets the error as usual. So the
+// HTTPErrorHandler must ignore a response that is committed, as echo's own does.
 package echolimit
 
 import (

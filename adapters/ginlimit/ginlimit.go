@@ -7,8 +7,8 @@
 // A route is gin's pattern, such as "/users/:id". Package keyfunc finds the client's address, whatever
 // gin's TrustedProxies are: gin's default trusts every header, so do not use c.ClientIP as a key.
 //
-// A rule with Counts goes by the status when the handlers behind the limiter have returned. So put a
-// middleware that answers for their errors behind the limiter too.
+// A rule with Counts uses the status that is set when the handlers behind the limiter return. So a
+// middleware that answers for their errors belongs behind the limiter too.
 package ginlimit
 
 import (
@@ -28,7 +28,7 @@ import (
 
 // Options is what [NewWith] takes.
 type Options struct {
-	// OnRefused answers a refused request, or leaves the answer to a middleware in front, by c.Error
+	// OnRefused answers a refused request, or leaves the answer to a middleware in front, with c.Error
 	// for example. The header fields are set already, Retry-After included. The status is
 	// result.Status unless OnRefused sets another. The handlers behind the limiter do not run. Nil: the
 	// Answer of middleware.Refusal, or a short body.

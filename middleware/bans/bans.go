@@ -61,12 +61,12 @@ type List interface {
 // MaxDuration is the longest ban that has an end.
 const MaxDuration = 366 * 24 * time.Hour
 
-// ErrFull is the error of a full list if no ban in it may be evicted: all are permanent, or all are by
-// hand and the new one is not.
+// ErrFull is the error of a full list in which no ban may be evicted: all bans are permanent, or all are
+// by hand and the new ban is not.
 var ErrFull = errors.New("bans: the list is full of bans by hand")
 
-// ErrDigest is the error for a digest ([keyfunc.Digest.Key]) in place of a key, from a list that holds
-// keys: no request would match that ban. A list in Redis holds digests, and accepts them.
+// ErrDigest is the error of a list that holds keys, if it gets a digest ([keyfunc.Digest.Key]) in place
+// of a key: no request would match that ban. A list in Redis holds digests, and accepts them.
 var ErrDigest = errors.New("bans: a digest does not reveal its key: name the key")
 
 // CheckDuration returns the error of [List.Ban] for a wrong duration, or nil.

@@ -1,5 +1,5 @@
-// Package bans keeps lists of banned keys. An operator bans a key by hand, or a rule bans it because
-// the client went on after it was refused, each time for longer.
+// Package bans keeps lists of banned keys. An operator bans a key by hand, or a rule bans a key whose
+// requests it refused again and again, each time for longer.
 //
 //	list, err := bans.New(bans.Options{})
 //	...

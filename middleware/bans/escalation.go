@@ -12,9 +12,9 @@ import (
 // that count. The first ban lasts Ban, and each further ban Factor times as long, up to Max. If a key
 // is not banned again within Max after a ban has ended, the next ban lasts Ban again.
 //
-// Only keys of a single client are banned. Shared keys are not, such as a rule's counter for requests
-// without a key, or a proxy that does not name its client (see keyfunc.Class). Neither are keys that
-// the store had no room for, because other clients used up their counter (see
+// Only keys of a single client are banned. Shared keys are never banned, such as a rule's counter for
+// requests without a key, or a proxy that does not name its client (see keyfunc.Class). Keys that the
+// store had no room for are not banned either, because other clients used up their counter (see
 // limiter.Decision.Overflow).
 type Escalation struct {
 	After  int           // refusals, from 1 to 10,000

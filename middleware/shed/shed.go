@@ -97,7 +97,7 @@ func (l *Limiter) Admit(r *http.Request) (middleware.Slot, time.Duration) {
 	return nil, retryAfter()
 }
 
-// Patterns are the routes of Options.Exempt, for [middleware.RateLimit.Gateway].
+// Patterns returns the routes of Options.Exempt, for [middleware.RateLimit.Gateway].
 func (l *Limiter) Patterns() []string { return route.PatternsOf(l.options.Exempt) }
 
 // exempt is the slot of requests that are not counted.
