@@ -1,6 +1,7 @@
 package leasestore
 
 import (
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -40,6 +41,32 @@ func TestLeasesTakeWhatIsNoCounterForNothing(t *testing.T) {
 			assert.True(t, leases[0].foreign, "%s, %v", what, a)
 			assert.Zero(t, leases[0].granted, "%s, %v", what, a)
 			assert.Equal(t, before, server.MustDo("DUMP", name), "%s, %v", what, a)
+		}
+	}
+}
+
+func TestALeaseOfACounterAheadOfTheClockIsWhatItsQuotaSays(t *testing.T) {
+	t.Parallel()
+	client := redistest.Start(t).Connect(t)
+	l := ledgerOf(client, 50, time.Minute)
+	for _, a := range []limiter.Algorithm{limiter.SlidingCounter, limiter.TokenBucket, limiter.FixedWindow} {
+		q := quotaOf(t, "rule "+a.String(), limiter.Limit{Events: 100, Per: time.Hour, Algorithm: a})
+		for i, ahead := range []time.Duration{30 * time.Minute, 3 * time.Hour} {
+			tag := l.Tag(strconv.Itoa(i))
+			now, err := client.Time(t.Context()).Result()
+			require.NoError(t, err)
+			before, _ := q.Take(limiter.State{}, now.Add(ahead).UnixMicro(), 90)
+			value := counters.AppendQuota(nil, q, 0)
+			for _, n := range []int64{before.Last, before.Level, before.Prev, before.Last} {
+				value = counters.AppendNumber(value, n)
+			}
+			require.NoError(t, client.Set(t.Context(), l.names.Name(tag, q), value, time.Minute).Err())
+			leases := []lease{{tag: tag, quota: q, want: 20, need: 20}}
+			require.NoError(t, l.Settle(t.Context(), leases))
+			got := leases[0]
+			want := q.Describe(before, got.now, 0, true).Remaining
+			assert.Equal(t, min(20, want), got.granted, "%v, %v ahead", a, ahead)
+			assert.Equal(t, want-got.granted, q.Describe(got.state, got.now, 0, true).Remaining, "%v, %v ahead", a, ahead)
 		}
 	}
 }

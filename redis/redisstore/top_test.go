@@ -95,6 +95,25 @@ func TestUsagesSayWhatTheStoreSays(t *testing.T) {
 	}
 }
 
+func TestUsagesOfACounterAheadOfTheClockAreShownUnlessItCountsNoMore(t *testing.T) {
+	server, client := startRedis(t)
+	q := quotaOf(t, "rule", limiter.PerMinute(100).With(limiter.TokenBucket))
+	name := forgetful(client).names.Name(forgetful(client).names.Tag("key"), q)
+	for ahead, want := range map[time.Duration]int{30 * time.Second: 1, time.Hour: 0} {
+		value := counters.AppendQuota(nil, q, 0)
+		last := serverMillis(t, server)*1000 + ahead.Microseconds()
+		for _, n := range []int64{last, 7 * q.Numbers(0)[1], 0, last} {
+			value = counters.AppendNumber(value, n)
+		}
+		require.NoError(t, client.Set(t.Context(), name, value, time.Minute).Err())
+		found := usages(t, client, "", server)
+		require.Len(t, found, want, "the clock was set back by %v", ahead)
+		if want > 0 {
+			assert.EqualValues(t, 7, found[0].Used)
+		}
+	}
+}
+
 func TestUsagesTellOfSlotsInUseAndTheirLimitOfNow(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
