@@ -28,9 +28,10 @@ type Servers interface {
 	// TryWrite writes something short-lived to the servers of these charges, for probes.
 	TryWrite(ctx context.Context, charges []limiter.Charge) error
 
-	// Diagnose returns the name of that server, and err, which a call to it returned, with what
-	// else the store can find out: whether the server can be reached if it gave no answer. It
-	// may take a second. With a nil err it only returns the name.
+	// Diagnose returns the name of the server that has a part, and err, which a call to it
+	// returned, with what else the store can find out: whether the server can be reached if it
+	// gave no answer. It may take a second. With a nil err it only returns the name. Parts with
+	// the same name are reported as one server.
 	Diagnose(part int, err error) (server string, _ error)
 }
 
