@@ -35,19 +35,25 @@ func byKey(charges []limiter.Charge) []keyPart {
 	return parts
 }
 
+// sendParts sends the charges of each key, all at the same time.
+func (s *store) sendParts(op op, charges []limiter.Charge) []keyPart {
+	parts := byKey(charges)
+	for i := range parts {
+		parts[i].group = s.send(op, parts[i].charges)
+	}
+	return parts
+}
+
 // decideSplit decides on charges that one script cannot reach together. Their parts go out at
 // the same time. If one is refused or fails, the others are refunded.
 func (s *store) decideSplit(ctx context.Context, charges []limiter.Charge, decisions []limiter.Decision, asked asking) error {
-	parts := byKey(charges)
-	for i := range parts {
-		parts[i].group = s.send(take, parts[i].charges)
-	}
+	parts := s.sendParts(take, charges)
 	all := true
 	var failed failures
 	for i := range parts {
 		p := &parts[i]
 		if err := s.receive(ctx, p.group); err != nil {
-			failed.add(s.part(s.names.Tag(p.key)), err)
+			failed.add(s.Part(&p.charges[0]), err)
 			continue
 		}
 		p.taken = s.conclude(p.group, p.charges, p.decisions, asked)

@@ -42,16 +42,12 @@ const (
 	every = lows | (lows - 1<<limiter.TokenBucket)
 )
 
-func (s algorithms) with(a limiter.Algorithm) algorithms { return s | 1<<a }
-
-func (s algorithms) has(a limiter.Algorithm) bool { return s&(1<<a) != 0 }
-
 // withQuota is s with what q needs.
 func (s algorithms) withQuota(q *limiter.Quota) algorithms {
 	if q.InFlight() {
 		return s | withSlots
 	}
-	s = s.with(q.Algorithm())
+	s |= 1 << q.Algorithm()
 	if isLong(q) {
 		s |= longLogs
 	}
@@ -99,7 +95,7 @@ const partNames = "local stored, readValue, forget, saveLog, slots\n"
 func source(set algorithms) string {
 	var of []limiter.Algorithm
 	for a := limiter.TokenBucket; a <= limiter.SlidingCounter; a++ {
-		if set.has(a) {
+		if set&(1<<a) != 0 {
 			of = append(of, a)
 		}
 	}

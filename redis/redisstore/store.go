@@ -218,17 +218,12 @@ func (s *store) change(ctx context.Context, op op, charges []limiter.Charge) err
 		}
 		return err
 	}
-	parts := byKey(charges)
-	for i := range parts {
-		parts[i].group = s.send(op, parts[i].charges)
-	}
 	var failed failures
-	for i := range parts {
-		g := parts[i].group
-		if err := s.receive(ctx, g); err != nil {
-			failed.add(s.part(s.names.Tag(parts[i].key)), err)
+	for _, p := range s.sendParts(op, charges) {
+		if err := s.receive(ctx, p.group); err != nil {
+			failed.add(s.Part(&p.charges[0]), err)
 		} else {
-			g.free()
+			p.group.free()
 		}
 	}
 	return failed.err()

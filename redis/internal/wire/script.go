@@ -19,20 +19,15 @@ func NewScript(source string) *Script { return &Script{Source: source} }
 
 // put sets args[0] and args[1] to the command that runs the script, by its hash or its source.
 func (s *Script) put(args []any, withSource bool) {
-	if hash := s.name(); hash != "" && !withSource {
-		args[0], args[1] = "evalsha", hash
+	s.once.Do(func() { s.hash = hashOf(s.Source) })
+	if s.hash == "" || withSource {
+		args[0], args[1] = "eval", s.Source
 		return
 	}
-	args[0], args[1] = "eval", s.Source
+	args[0], args[1] = "evalsha", s.hash
 }
 
-// name is the script's hash, or "" in a process that may not use SHA-1: it sends the source each time.
-func (s *Script) name() string {
-	s.once.Do(func() { s.hash = hashOf(s.Source) })
-	return s.hash
-}
-
-// hashOf is "" under GODEBUG=fips140=only, where crypto/sha1 panics.
+// hashOf is "" under GODEBUG=fips140=only, where crypto/sha1 panics. The source is then sent each time.
 func hashOf(source string) (hash string) {
 	defer func() {
 		if recover() != nil {
