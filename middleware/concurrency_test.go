@@ -615,19 +615,23 @@ func TestAHigherConcurrencyIsForThoseThatWaitToo(t *testing.T) {
 	})
 }
 
-// A panic of an observer, or in Config.Overload, comes after the place was taken.
-func TestAPanicOfOthersReturnsThePlace(t *testing.T) {
-	boom := func() { panic("boom") }
+// A panic of an observer, or in Config.Overload, comes after the slot was taken.
+func TestAPanicOfOthersReleasesTheSlots(t *testing.T) {
+	c := places(1)
+	panics := observer(func(*middleware.Observation) { panic("boom") })
 	for name, config := range map[string]middleware.Config{
-		"observer": {Observer: observer(func(*middleware.Observation) { boom() })},
-		"overload": {Overload: &panicking{}},
-		"both":     {Overload: &panicking{}, Observer: outcomesSeen{}},
+		"observer":                {Observer: panics},
+		"overload":                {Overload: &panicking{}, Observer: outcomesSeen{}},
+		"observer, with overload": {Overload: c, Observer: panics},
 	} {
 		config.Rules = []middleware.Rule{exports(1)}
 		l := limited(t, config)
 		assert.Panics(t, func() { serve(l.Handler(noop), request()) }, name)
 		assert.Zero(t, inProgress(t, l, "exports", client), name)
 	}
+	withoutRules := limited(t, middleware.Config{Overload: c, Observer: panics})
+	assert.Panics(t, func() { serve(withoutRules.Handler(noop), request()) })
+	assert.EqualValues(t, 1, c.free.Load())
 }
 
 type panicking struct{}

@@ -72,10 +72,6 @@ func (l *RateLimit) take(ctx context.Context, set *ruleset, s *decided, charges 
 			return err
 		}
 	}
-	return l.takeNow(ctx, set, s, charges)
-}
-
-func (l *RateLimit) takeNow(ctx context.Context, set *ruleset, s *decided, charges []limiter.Charge) error {
 	if err := l.ask(ctx, set, charges, s.decisions); err != nil {
 		return err
 	}
@@ -128,7 +124,7 @@ func (l *RateLimit) lookFirst(ctx context.Context, set *ruleset, s *decided, cha
 		s.outcome = OutcomeRefused
 		s.looksRefuse(set)
 		return true, nil
-	case full: // takeNow counts it as the refusal of a limit
+	case full: // take counts it as the refusal of a limit
 		return false, nil
 	case l.turns.send(ctx, s, turns):
 		return false, nil

@@ -2,7 +2,6 @@ package middleware_test
 
 import (
 	"context"
-	"errors"
 	"net/http"
 	"sync"
 	"sync/atomic"
@@ -157,15 +156,6 @@ func TestNoPlaceIsHeldByARequestThatWaitsForItsTurn(t *testing.T) {
 	})
 }
 
-func TestAPlaceIsGivenBackWhereAnObserverPanics(t *testing.T) {
-	c := places(1)
-	for _, rules := range [][]middleware.Rule{one, nil} {
-		h := overloaded(t, c, middleware.Config{Rules: rules, Observer: panics{}}).Handler(noop)
-		assert.Panics(t, func() { serve(h, request()) })
-		assert.EqualValues(t, 1, c.free.Load())
-	}
-}
-
 func TestRequestsWithoutARuleAreObservedWhereTheyTakeAPlace(t *testing.T) {
 	c, seen := places(1), outcomesSeen{}
 	h := overloaded(t, c, middleware.Config{Observer: seen}).Handler(noop)
@@ -174,10 +164,6 @@ func TestRequestsWithoutARuleAreObservedWhereTheyTakeAPlace(t *testing.T) {
 	assert.Equal(t, 503, serve(h, request()).Code)
 	assert.Equal(t, outcomesSeen{middleware.OutcomeAllowed: 1, middleware.OutcomeShed: 1}, seen)
 }
-
-type panics struct{}
-
-func (panics) Observe(*middleware.Observation) { panic(errors.New("broken")) }
 
 func TestExemptRequestsTakeNoPlace(t *testing.T) {
 	c := places(0)
