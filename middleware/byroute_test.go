@@ -95,7 +95,7 @@ func TestARuleByRouteThatDoesNotMatchLeavesNoRoomForAnother(t *testing.T) {
 	})
 }
 
-func TestRulesOfAllPlacesApplyTogether(t *testing.T) {
+func TestRulesOfAllSectionsApplyTogether(t *testing.T) {
 	phase.Test(t, func(t *testing.T) {
 		l := limited(t, middleware.Config{
 			Rules:   []middleware.Rule{{Name: "global", Limit: limiter.PerHour(10)}},
@@ -112,12 +112,12 @@ func TestRulesOfAllPlacesApplyTogether(t *testing.T) {
 			require.Equal(t, 429, serve(l.Handler(ok), request(inTier("free"), routedBy("/a"))).Code)
 		}
 		_, result := check(l, request(inTier("free"), routedBy("/b")))
-		assert.EqualValues(t, 5, result.Rules[0].Remaining, "what one place refuses, no other is charged for")
+		assert.EqualValues(t, 5, result.Rules[0].Remaining, "what one section refuses, no other is charged for")
 		assert.EqualValues(t, 3, result.Rules[1].Remaining)
 	})
 }
 
-func TestTiersCountInRulesOfEveryPlace(t *testing.T) {
+func TestTiersCountInRulesOfEverySection(t *testing.T) {
 	phase.Test(t, func(t *testing.T) {
 		rule := func(name string) middleware.Rule {
 			return middleware.Rule{Name: name, Limit: limiter.PerHour(1), Tiers: middleware.Tiers{"gold": limiter.PerHour(2)}}

@@ -89,7 +89,7 @@ func TestNoMoreRequestsOfAKeyAreInProgressThanItsRuleSays(t *testing.T) {
 		w := <-d.begin(header("Accept", "application/problem+json"))
 		assert.Equal(t, 429, w.Code)
 		assert.Equal(t, `"exports";q=2;qu="concurrent-requests"`, w.Header().Get("RateLimit-Policy"))
-		assert.Equal(t, `"exports";r=0`, w.Header().Get("RateLimit"), "when a place is free is not known")
+		assert.Equal(t, `"exports";r=0`, w.Header().Get("RateLimit"), "when a slot is free is not known")
 		assert.Equal(t, "1", w.Header().Get("Retry-After"))
 		assert.Empty(t, w.Header().Get("X-RateLimit-Limit"))
 		assert.JSONEq(t, `{"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","title":"Quota Exceeded","status":429,
@@ -149,18 +149,18 @@ func TestALimitAndConcurrencyAreTakenTogetherOrNot(t *testing.T) {
 		w = <-d.begin()
 		assert.Equal(t, 429, w.Code)
 		assert.Contains(t, w.Body.String(), "Too many requests.")
-		assert.Zero(t, inProgress(t, d.l, "exports", client), "the place of one that the limit refuses is returned")
+		assert.Zero(t, inProgress(t, d.l, "exports", client), "the slot of one that the limit refuses is returned")
 	})
 }
 
-// However a request ends, its place is returned once, and until then it is held.
-func TestAPlaceIsReturnedOnceHoweverTheRequestEnds(t *testing.T) {
+// However a request ends, its slot is returned once, and until then it is held.
+func TestASlotIsReturnedOnceHoweverTheRequestEnds(t *testing.T) {
 	for name, config := range map[string]middleware.Config{
 		"alone":         {},
 		"no result":     {NoResult: true},
 		"nothing shown": {NoResult: true, Headers: middleware.Headers{Send: middleware.HeadersNone}},
 		"counts":        {Rules: []middleware.Rule{{Name: "counts", Limit: limiter.PerHour(1000), Counts: middleware.StatusClass(2)}}},
-		"overload":      {Overload: places(1000)},
+		"overload":      {Overload: roomFor(1000)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			config.Rules = append(slices.Clone(config.Rules), exports(1))
@@ -237,7 +237,7 @@ func TestARequestWhoseCostComesBackReturnsOneSlot(t *testing.T) {
 }
 
 // Over real connections: streams that are aborted, of HTTP/1 and HTTP/2, and one that is taken over.
-func TestPlacesOfRealConnectionsAreReturned(t *testing.T) {
+func TestSlotsOfRealConnectionsAreReturned(t *testing.T) {
 	l := limited(t, middleware.Config{Rules: []middleware.Rule{exports(100)}})
 	began := make(chan struct{}, 100)
 	server := httptest.NewUnstartedServer(l.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -294,7 +294,7 @@ func TestPlacesOfRealConnectionsAreReturned(t *testing.T) {
 	assert.Eventually(t, func() bool { return inProgress(t, l, "exports", "127.0.0.1") == 0 }, 30*time.Second, time.Millisecond)
 }
 
-func TestARequestTakesOnePlaceHoweverOftenItMeetsItsRule(t *testing.T) {
+func TestARequestTakesOneSlotHoweverOftenItMeetsItsRule(t *testing.T) {
 	l := limited(t, middleware.Config{Rules: []middleware.Rule{queued(1, 1, time.Hour)}})
 	inner := l.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		assert.EqualValues(t, 1, inProgress(t, l, "exports", client))
@@ -310,7 +310,7 @@ func TestARequestTakesOnePlaceHoweverOftenItMeetsItsRule(t *testing.T) {
 
 	var outlives context.Context
 	serve(l.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { outlives = r.Context() })), request())
-	assert.Equal(t, 200, serve(inner, request().WithContext(outlives)).Code, "the place of a request that has ended is no longer its own")
+	assert.Equal(t, 200, serve(inner, request().WithContext(outlives)).Code, "the slot of a request that has ended is no longer its own")
 }
 
 func TestRequestsWaitInTurn(t *testing.T) {
@@ -336,7 +336,7 @@ func TestRequestsWaitInTurn(t *testing.T) {
 	})
 }
 
-func TestWaitingForAPlaceEnds(t *testing.T) {
+func TestWaitingForASlotEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var waited []time.Duration
 		seen := observer(func(o *middleware.Observation) {
@@ -364,7 +364,7 @@ func TestWaitingForAPlaceEnds(t *testing.T) {
 	})
 }
 
-// A request that waits for a place of one rule keeps no place of another, and is charged nothing.
+// A request that waits for a slot of one rule keeps no slot of another, and is charged nothing.
 func TestWhatWaitsHoldsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all := middleware.Rule{Name: "all", Limit: limiter.All(limiter.PerHour(3), limiter.AtOnce(2))}
@@ -376,7 +376,7 @@ func TestWhatWaitsHoldsNothing(t *testing.T) {
 		waits := d.begin(path("/slow"))
 		assert.EqualValues(t, 1, inProgress(t, d.l, "all", ""))
 		quick := d.begin(path("/quick"))
-		assert.EqualValues(t, 2, inProgress(t, d.l, "all", ""), "the other place is for another request")
+		assert.EqualValues(t, 2, inProgress(t, d.l, "all", ""), "the other slot is for another request")
 		d.leave <- struct{}{}
 		synctest.Wait()
 		d.leave <- struct{}{}
@@ -395,7 +395,7 @@ func TestWhatWaitsHoldsNothing(t *testing.T) {
 // Whatever rules requests meet, wherever they wait, give up or panic: no rule has more in
 // progress than it says, requests of one key and rule begin in the order in which they came, and
 // nothing is left.
-func TestNoPlaceLeaksWhateverRequestsDo(tt *testing.T) {
+func TestNoSlotLeaksWhateverRequestsDo(tt *testing.T) {
 	rapid.Check(tt, func(t *rapid.T) {
 		type event struct {
 			come, hold, patience time.Duration
@@ -460,7 +460,7 @@ func TestNoPlaceLeaksWhateverRequestsDo(tt *testing.T) {
 			wg.Wait()
 			for i, p := range l.InProgress() {
 				if n := inProgress(st, l, fmt.Sprint(i), ""); n != 0 || p.Requests != 0 || p.Waiting != 0 {
-					wrong = append(wrong, fmt.Sprintf("rule %d: %d places, %+v are left", i, n, p))
+					wrong = append(wrong, fmt.Sprintf("rule %d: %d slots, %+v are left", i, n, p))
 				}
 			}
 		})
@@ -617,7 +617,7 @@ func TestAHigherConcurrencyIsForThoseThatWaitToo(t *testing.T) {
 
 // A panic of an observer, or in Config.Overload, comes after the slot was taken.
 func TestAPanicOfOthersReleasesTheSlots(t *testing.T) {
-	c := places(1)
+	c := roomFor(1)
 	panics := observer(func(*middleware.Observation) { panic("boom") })
 	for name, config := range map[string]middleware.Config{
 		"observer":                {Observer: panics},
@@ -638,14 +638,14 @@ type panicking struct{}
 
 func (*panicking) Admit(*http.Request) (middleware.Slot, time.Duration) { panic("boom") }
 
-func TestARequestThatIsShedReturnsItsPlace(t *testing.T) {
-	l := overloaded(t, places(0), middleware.Config{Rules: []middleware.Rule{exports(1)}})
+func TestARequestThatIsShedReturnsItsSlot(t *testing.T) {
+	l := overloaded(t, roomFor(0), middleware.Config{Rules: []middleware.Rule{exports(1)}})
 	assert.Equal(t, 503, serve(l.Handler(noop), request()).Code)
 	assert.Zero(t, inProgress(t, l, "exports", client))
 }
 
-// A request of a leaky bucket has its place while it waits for its turn.
-func TestAPlaceIsHeldWhileARequestWaitsItsTurn(t *testing.T) {
+// A request of a leaky bucket has its slot while it waits for its turn.
+func TestASlotIsHeldWhileARequestWaitsItsTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rule := exports(1)
 		rule.Limit = limiter.All(limiter.PerMinute(1).With(limiter.LeakyBucket).WithBurst(5), rule.Limit)
@@ -682,7 +682,7 @@ func TestAWaitThatOutlastsTheServersPatienceIsWarnedOf(t *testing.T) {
 type plain struct{ limiter.Store }
 
 // Else more would be in progress than the rule says for as long as others come.
-func TestResetLeavesThoseInProgressTheirPlaces(t *testing.T) {
+func TestResetLeavesThoseInProgressTheirSlots(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := deskOf(t, middleware.Config{Rules: []middleware.Rule{queued(1, 1, time.Hour)}})
 		first := d.begin()

@@ -16,7 +16,7 @@ import (
 	"github.com/weirgo/weir/middleware"
 )
 
-// A counting has so many places, and notes what is told of them.
+// A counting has free slots, and counts what happens to them.
 type counting struct {
 	free     atomic.Int32 // below 0: every request waits until its client is gone
 	asked    atomic.Int32
@@ -25,7 +25,7 @@ type counting struct {
 	detached atomic.Int32
 }
 
-func places(n int32) *counting {
+func roomFor(n int32) *counting {
 	c := &counting{}
 	c.free.Store(n)
 	return c
@@ -68,7 +68,7 @@ func overloaded(t *testing.T, c *counting, config middleware.Config) *middleware
 }
 
 func TestARequestThatIsShedSpendsNothingAndLearnsWhenToComeBack(t *testing.T) {
-	c, seen := places(0), outcomesSeen{}
+	c, seen := roomFor(0), outcomesSeen{}
 	l := overloaded(t, c, middleware.Config{Rules: one, Observer: seen})
 	h := l.Handler(noop)
 	w := serve(h, request())
@@ -80,7 +80,7 @@ func TestARequestThatIsShedSpendsNothingAndLearnsWhenToComeBack(t *testing.T) {
 	c.free.Store(1)
 	assert.Equal(t, 200, serve(h, request()).Code, "its unit was given back")
 	assert.Equal(t, 429, serve(h, request()).Code)
-	assert.EqualValues(t, 2, c.asked.Load(), "one that a limit refuses takes no place, and does not wait for one")
+	assert.EqualValues(t, 2, c.asked.Load(), "one that a limit refuses takes no slot, and does not wait for one")
 	assert.EqualValues(t, 1, c.left.Load())
 	assert.Equal(t, outcomesSeen{middleware.OutcomeShed: 1, middleware.OutcomeAllowed: 1, middleware.OutcomeRefused: 1}, seen)
 }
@@ -94,7 +94,7 @@ func (s outcomesSeen) Observe(o *middleware.Observation) {
 	}
 }
 
-func TestAPlaceIsHeldUntilTheHandlerReturnsHoweverItDoes(t *testing.T) {
+func TestASlotIsHeldUntilTheHandlerReturnsHoweverItDoes(t *testing.T) {
 	many := []middleware.Rule{{Name: "many", Limit: limiter.PerHour(1000)}}
 	none := []middleware.Rule{{Name: "none", Limit: limiter.PerHour(1), Match: middleware.MatchFunc(func(*http.Request) bool { return false })}}
 	for name, config := range map[string]middleware.Config{
@@ -103,7 +103,7 @@ func TestAPlaceIsHeldUntilTheHandlerReturnsHoweverItDoes(t *testing.T) {
 		"shadow": {Rules: one, Shadow: true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c := places(1)
+			c := roomFor(1)
 			l := overloaded(t, c, config)
 			held := func(do func(http.ResponseWriter, *http.Request)) http.Handler {
 				return l.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -128,7 +128,7 @@ func TestAPlaceIsHeldUntilTheHandlerReturnsHoweverItDoes(t *testing.T) {
 }
 
 func TestAClientThatLeavesWhileItWaitsIsNotShed(t *testing.T) {
-	c, seen := places(-1), outcomesSeen{}
+	c, seen := roomFor(-1), outcomesSeen{}
 	h := overloaded(t, c, middleware.Config{Rules: one, Observer: seen}).Handler(noop)
 	ctx, gone := context.WithCancel(t.Context())
 	gone()
@@ -138,10 +138,10 @@ func TestAClientThatLeavesWhileItWaitsIsNotShed(t *testing.T) {
 	assert.Equal(t, 200, serve(h, request()).Code, "what it took was given back")
 }
 
-// A request of a leaky bucket waits for its turn before it takes a place.
-func TestNoPlaceIsHeldByARequestThatWaitsForItsTurn(t *testing.T) {
+// A request of a leaky bucket waits for its turn before it takes a slot.
+func TestNoSlotIsHeldByARequestThatWaitsForItsTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := places(2)
+		c := roomFor(2)
 		h := overloaded(t, c, middleware.Config{Rules: []middleware.Rule{
 			{Name: "queue", Limit: limiter.Limit{Events: 1, Per: time.Second, Burst: 3, Algorithm: limiter.LeakyBucket}},
 		}}).Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { time.Sleep(100 * time.Millisecond) }))
@@ -156,8 +156,8 @@ func TestNoPlaceIsHeldByARequestThatWaitsForItsTurn(t *testing.T) {
 	})
 }
 
-func TestRequestsWithoutARuleAreObservedWhereTheyTakeAPlace(t *testing.T) {
-	c, seen := places(1), outcomesSeen{}
+func TestRequestsWithoutARuleAreObservedWhereTheyTakeASlot(t *testing.T) {
+	c, seen := roomFor(1), outcomesSeen{}
 	h := overloaded(t, c, middleware.Config{Observer: seen}).Handler(noop)
 	assert.Equal(t, 200, serve(h, request()).Code)
 	c.free.Store(0)
@@ -165,8 +165,8 @@ func TestRequestsWithoutARuleAreObservedWhereTheyTakeAPlace(t *testing.T) {
 	assert.Equal(t, outcomesSeen{middleware.OutcomeAllowed: 1, middleware.OutcomeShed: 1}, seen)
 }
 
-func TestExemptRequestsTakeNoPlace(t *testing.T) {
-	c := places(0)
+func TestExemptRequestsTakeNoSlot(t *testing.T) {
+	c := roomFor(0)
 	h := overloaded(t, c, middleware.Config{Rules: one, Allow: middleware.MatchFunc(func(*http.Request) bool { return true })}).Handler(noop)
 	assert.Equal(t, 200, serve(h, request()).Code)
 	assert.Zero(t, c.asked.Load())

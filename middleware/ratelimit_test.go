@@ -319,7 +319,7 @@ func TestClientsThatLeaveTheQueueLetNoOthersPassTogether(t *testing.T) {
 	for name, config := range map[string]middleware.Config{
 		"plain":    {Rules: []middleware.Rule{{}}},
 		"settles":  {Rules: []middleware.Rule{{Cost: middleware.Reserve(func(*http.Request) int64 { return 1 })}}},
-		"overload": {Rules: []middleware.Rule{{}}, Overload: places(1000)},
+		"overload": {Rules: []middleware.Rule{{}}, Overload: roomFor(1000)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			phase.Test(t, func(t *testing.T) {

@@ -152,7 +152,7 @@ var cases = []testCase{
 	{claim: "a client that breaks its body off, or holds it back, is charged whatever is answered", run: heldBack, ends: true},
 	{claim: "an error that a handler returns counts as it is answered", run: errorsAreAnswered},
 
-	{claim: "a place is told when its handler waits for its client", run: placesKnowOfSlowClients},
+	{claim: "a slot learns when its handler waits for its client", run: slotsKnowOfSlowClients},
 	{claim: "server-sent events arrive one by one", run: events},
 	{claim: "the ResponseWriter is what it is without a limit", run: sameResponseWriter},
 	{claim: "an upgraded connection is the handler's", run: upgrade, only: "HTTP/1.1"},

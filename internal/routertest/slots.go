@@ -10,7 +10,7 @@ import (
 	"github.com/weirgo/weir/middleware"
 )
 
-// A service is an Overload that admits every request, and tells what it hears.
+// A service is an Overload that admits every request, and reports what its slots learn.
 type service struct {
 	waits chan bool // that a handler begins to wait for its client
 	left  chan bool // that it has returned
@@ -26,7 +26,7 @@ func (s service) Waits(begins bool) {
 	}
 }
 
-func placesKnowOfSlowClients(s *suite) {
+func slotsKnowOfSlowClients(s *suite) {
 	service := service{make(chan bool, 100), make(chan bool, 1)}
 	server := s.serve(app([]Limit{limits(middleware.Config{Overload: service})}, Route{Method: "POST", Path: "/",
 		Handler: func(w http.ResponseWriter, r *http.Request) {
@@ -38,7 +38,7 @@ func placesKnowOfSlowClients(s *suite) {
 			}
 			_, _ = io.WriteString(w, "x")
 			if len(service.waits) == 0 {
-				s.Error("a place is not told that its handler waits to be read from")
+				s.Error("the slot did not learn that its handler waits to be read from")
 			}
 		}}))
 	body, send := io.Pipe()
@@ -51,5 +51,5 @@ func placesKnowOfSlowClients(s *suite) {
 	a, err := server.try(r)
 	require.NoError(s, err)
 	require.Equal(s, "x", a.body)
-	receive(s.T, service.left, "the place to be returned")
+	receive(s.T, service.left, "the slot to be released")
 }
