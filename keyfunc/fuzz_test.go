@@ -64,33 +64,6 @@ func FuzzNoHeaderOfAStrangerChangesTheKey(f *testing.F) {
 	})
 }
 
-func FuzzTheKeyIsAnAddressWhateverAProxySends(f *testing.F) {
-	for _, value := range spellings {
-		f.Add("10.0.0.1:1234", value, "")
-		f.Add("@", value, "10.0.0.2")
-		f.Add("[fd00::1]:1234", "192.0.2.1", value)
-	}
-	fs := []keyfunc.Func{
-		keyfunc.IP(keyfunc.TrustProxies("10.0.0.0/8", "fd00::1"), keyfunc.TrustUnixSocket()),
-		keyfunc.IP(keyfunc.TrustForwarded("10.0.0.0/8", "fd00::1"), keyfunc.TrustUnixSocket()),
-		keyfunc.IP(keyfunc.TrustHops(1), keyfunc.TrustUnixSocket()),
-		keyfunc.IP(keyfunc.TrustHops(2), keyfunc.TrustUnixSocket()),
-		keyfunc.IP(keyfunc.TrustHeader("X-Real-IP"), keyfunc.TrustUnixSocket()),
-	}
-	f.Fuzz(func(t *testing.T, peer, first, second string) {
-		for _, header := range forwarding {
-			for _, ip := range fs {
-				for _, r := range []string{first, second} {
-					key := keyOf(t, ip, from(peer, header, r))
-					assert.True(t, isAddressKey(key, 64), "key %q", key)
-				}
-				key := keyOf(t, ip, from(peer, header, first, header, second))
-				assert.True(t, isAddressKey(key, 64), "key %q", key)
-			}
-		}
-	})
-}
-
 // The proxy appends to the client's line or adds a line of its own. Either way, what
 // the client wrote can't change what is read from the proxy.
 func FuzzWhatTheClientSendsFirstDoesNotChangeTheKey(f *testing.F) {

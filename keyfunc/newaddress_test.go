@@ -56,6 +56,7 @@ func TestAClientInDoubtHasNoAddress(t *testing.T) {
 	assert.Equal(t, "203.0.113.9", address(from("203.0.113.9:1", "X-Real-IP", "10.0.0.1")).String(), "a stranger says nothing")
 }
 
+// Whatever a proxy sends, the key is the client's address or its network.
 func FuzzTheAddressIsThatOfTheKey(f *testing.F) {
 	for _, peer := range []string{"10.0.0.1:1", "[::ffff:10.0.0.1]:1", "[fd00::1%eth0]:1", "203.0.113.9:1", "[2001:db8::1]:1", "[64:ff9b::c000:201]:1", "@", ""} {
 		for _, value := range spellings {
@@ -71,10 +72,10 @@ func FuzzTheAddressIsThatOfTheKey(f *testing.F) {
 	for _, options := range [][]keyfunc.IPOption{
 		nil,
 		opts(keyfunc.TrustProxies("10.0.0.0/8", "fd00::1"), keyfunc.TrustUnixSocket()),
-		opts(keyfunc.TrustForwarded("10.0.0.0/8", "fd00::1")),
+		opts(keyfunc.TrustForwarded("10.0.0.0/8", "fd00::1"), keyfunc.TrustUnixSocket()),
 		opts(keyfunc.TrustHops(1)),
 		opts(keyfunc.TrustHops(2), keyfunc.TrustUnixSocket()),
-		opts(keyfunc.TrustHeader("X-Real-IP")),
+		opts(keyfunc.TrustHeader("X-Real-IP"), keyfunc.TrustUnixSocket()),
 		opts(keyfunc.TrustHeader("X-Real-IP", "10.0.0.0/8")),
 	} {
 		address, err := keyfunc.NewAddress(options...)

@@ -29,35 +29,24 @@ func twice(name, one, other string) func(*http.Request) {
 // first bans a key at its first refusal.
 var first = bans.Escalation{After: 1, Within: time.Hour, Ban: time.Hour}
 
+// The tests of keyfunc say which keys are ambiguous.
 func TestASecondCredentialIsNoWayAroundABan(t *testing.T) {
-	for name, way := range map[string]struct {
-		key   keyfunc.Func
-		one   func(*http.Request)
-		two   func(*http.Request)
-		text  string
-		other string
-	}{
-		"API key":    {keyfunc.APIKey("X-Api-Key"), header("X-Api-Key", "mallory"), twice("X-Api-Key", "mallory", "x"), "apikey:mallory", "apikey:alice"},
-		"bearer":     {keyfunc.Bearer, header("Authorization", "Bearer mallory"), twice("Authorization", "Bearer mallory", "Bearer x"), "bearer:mallory", "bearer:alice"},
-		"cookie":     {keyfunc.Cookie("session"), header("Cookie", "session=mallory"), twice("Cookie", "session=mallory", "session=x"), "cookie:session:mallory", "cookie:session:alice"},
-		"header":     {keyfunc.Header("X-Tenant"), header("X-Tenant", "mallory"), twice("X-Tenant", "mallory", "x"), "header:X-Tenant:mallory", "header:X-Tenant:alice"},
-		"two tokens": {keyfunc.Bearer, header("Authorization", "Bearer mallory"), header("Authorization", "Bearer mallory x"), "bearer:mallory", "bearer:alice"},
-	} {
-		phase.Run(t, name, func(t *testing.T) {
-			list := bansOf(t)
-			denied := func(key string) bool { return key == way.text }
-			rule := middleware.Rule{Name: "r", Key: way.key, NoKey: middleware.NoKeySkip, Limit: plenty, Escalate: first}
-			byList := limited(t, middleware.Config{Bans: middleware.Bans{List: list}, Rules: []middleware.Rule{rule}}).Handler(ok)
-			byFile := limited(t, middleware.Config{Bans: middleware.Bans{DenyKey: denied, Keys: []keyfunc.Func{way.key}}}).Handler(ok)
-			assert.Equal(t, 400, serve(byList, request(way.two)).Code, "while nothing is banned the rule says so")
-			require.NoError(t, list.Ban(t.Context(), way.text, 0))
-			for _, h := range []http.Handler{byList, byFile} {
-				assert.Equal(t, 403, serve(h, request(way.one)).Code)
-				assert.Equal(t, 400, serve(h, request(way.two)).Code)
-				assert.Equal(t, 200, serve(h, request()).Code, "no credential is not an ambiguous one")
-			}
-		})
-	}
+	phase.Test(t, func(t *testing.T) {
+		const mallory = "apikey:mallory"
+		key, list := keyfunc.APIKey("X-Api-Key"), bansOf(t)
+		rule := middleware.Rule{Name: "r", Key: key, NoKey: middleware.NoKeySkip, Limit: plenty, Escalate: first}
+		byList := limited(t, middleware.Config{Bans: middleware.Bans{List: list}, Rules: []middleware.Rule{rule}}).Handler(ok)
+		denied := func(key string) bool { return key == mallory }
+		byFile := limited(t, middleware.Config{Bans: middleware.Bans{DenyKey: denied, Keys: []keyfunc.Func{key}}}).Handler(ok)
+		one, two := header("X-Api-Key", "mallory"), twice("X-Api-Key", "mallory", "x")
+		assert.Equal(t, 400, serve(byList, request(two)).Code, "while nothing is banned the rule says so")
+		require.NoError(t, list.Ban(t.Context(), mallory, 0))
+		for _, h := range []http.Handler{byList, byFile} {
+			assert.Equal(t, 403, serve(h, request(one)).Code)
+			assert.Equal(t, 400, serve(h, request(two)).Code)
+			assert.Equal(t, 200, serve(h, request()).Code, "no credential is not an ambiguous one")
+		}
+	})
 }
 
 func TestABanIsFoundBesideAKeyThatCannotBeRead(t *testing.T) {

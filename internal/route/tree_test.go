@@ -116,47 +116,6 @@ func TestATreeRefusesTheSameRouteTwice(t *testing.T) {
 	})
 }
 
-func TestTheMoreTellingPatternGoesFirst(t *testing.T) {
-	for _, test := range []struct {
-		more, less            string
-		method, host, pattern string
-	}{
-		{"/a/b", "/a/*", "GET", "", "/a/b"},
-		{"/a", "/a/*", "GET", "", "/a"},
-		{"/a/{id}/*", "/a/*", "GET", "", "/a/:x/c"},
-		{"/a/{rest...}", "/a/*", "GET", "", "/a/*"},
-		{"/a/b", "GET /a/*", "GET", "", "/a/b"},
-		{"GET /a", "/a", "GET", "", "/a"},
-		{"GET /a", "/a", "HEAD", "", "/a"},
-		{"HEAD /a", "GET /a", "HEAD", "", "/a"},
-		{"a.example/*", "/a/b", "GET", "a.example", "/a/b"},
-		{"a.example/a", "GET /a", "GET", "a.example", "/a"},
-		{"GET a.example/a", "a.example/a", "GET", "a.example", "GET a.example/a"},
-		{"a.example/*", "GET *.example/a", "GET", "a.example", "/a"},
-		{"*.a.example/*", "GET *.example/a", "GET", "b.a.example", "/a"},
-		{"*.example/*", "GET /a", "GET", "b.a.example", "/a"},
-		{"*.example/a", "*.example/*", "GET", "a.example", "/a"},
-		{"/a", "GET a.example/b/*", "GET", "a.example", "/a"},
-		{"/a", "*.a.example/*", "GET", "a.example", "/a"},
-		{"*.example/a", "POST a.example/a", "GET", "a.example", "/a"},
-		{"/*", "GET a.example/b/*", "GET", "a.example", "/c"},
-		{"/*", "GET /b/*", "GET", "", ""},
-	} {
-		for _, order := range [][]string{{test.more, test.less}, {test.less, test.more}} {
-			var tree route.Tree[string]
-			for _, text := range order {
-				p, err := route.ParseRule(text)
-				require.NoError(t, err)
-				_, ok := tree.Add(p, text)
-				require.True(t, ok)
-			}
-			found, ok := tree.Find(test.method, test.host, test.pattern)
-			require.True(t, ok)
-			assert.Equal(t, test.more, found, "%s of %q routed by %q", test.method, test.host, test.pattern)
-		}
-	}
-}
-
 func TestAnEmptyTreeFindsNothing(t *testing.T) {
 	var tree route.Tree[int]
 	for _, pattern := range []string{"", "/", "GET /a", "a.example"} {
