@@ -8,13 +8,13 @@ import (
 	"time"
 )
 
-// An Entry is what a log says about one request. Text that it does not say is empty.
+// An Entry is one request of a log. Text that the log does not have is empty.
 type Entry struct {
-	// At is when the request came, in microseconds since 1970: for a server that writes the
-	// time of its answer, and how long it took, that much earlier.
+	// At is when the request came, in microseconds since 1970. If the server logs the time of its
+	// answer and the duration, At is the difference.
 	At int64
 
-	Client       string // the address of the connection's other end, without port, or UnixSocket
+	Client       string // the TCP peer's address without port, or UnixSocket
 	ForwardedFor string // X-Forwarded-For
 	Method       string
 	Target       string // path and query, as they were sent
@@ -24,7 +24,7 @@ type Entry struct {
 	Tier         string
 	Status       int           // 0: not in the log
 	Took         time.Duration // 0: not in the log
-	Headers      []string      // the values of Reader.Headers; nil: none is in the line
+	Headers      []string      // the values of Reader.Headers; nil: the line has none
 
 	line int64
 }
@@ -32,7 +32,7 @@ type Entry struct {
 // UnixSocket is the Client of a request that came over a unix socket.
 const UnixSocket = "@"
 
-// Time is At as a time.
+// Time returns At as a time.
 func (e *Entry) Time() time.Time { return time.UnixMicro(e.At) }
 
 // URL writes the target into u as a server reads it.

@@ -11,32 +11,31 @@ import (
 	"time"
 )
 
-// A format is a way in which lines are written.
+// A format says how lines are written.
 type format struct {
-	name string // several can have one: which of them it is, the log says
+	name string // several formats may share a name; the log's lines decide
 
 	text  string   // as a log_format; empty: it is JSON
-	more  bool     // lines may go on
+	more  bool     // lines may have further text
 	known []member // of JSON
 
-	// begins says that the time of a line is that of the request's beginning. False: servers
-	// write it when they have answered.
+	// begins says that the time of a line is the request's beginning. False: it is the time of the
+	// answer.
 	begins bool
 }
 
-// A member is where a line of JSON has a value. Of several for one thing the last counts.
+// A member is the path of a value in a line of JSON. If several are for the same slot, the last counts.
 type member struct {
 	path string
 	slot slot
 }
 
-// anything is the name of objects of JSON whose members are called anything.
+// anything is the name of the format for JSON objects with any members.
 const anything = "json"
 
 const combined = `$remote_addr $ident $remote_user [$time_local] "$request" $status $body_bytes_sent "$http_referer" "$http_user_agent"`
 
-// formats are all that have a name. Of those that fit a log as well as others, the first is
-// taken.
+// formats are the formats with names. If several fit a log equally well, the first is used.
 var formats = []format{
 	{name: "traefik", text: combined + ` $count "$router" "$server" ${weir_milliseconds}ms`, begins: true},
 	{name: "combined", text: combined, more: true},
@@ -63,11 +62,10 @@ var caddy = []member{
 	{`$.request.headers["*"][0]`, slot{field: fieldHeader}},
 }
 
-// redacted are headers that proxies leave out of their logs, or write as REDACTED.
+// redacted lists headers that proxies do not log, or log as REDACTED.
 var redacted = []string{"Authorization", "Cookie"}
 
-// plainMembers are those of an object whose members are called as nginx calls its variables,
-// or as most call them.
+// plainMembers are members with the names of nginx's variables, or with common names.
 func plainMembers() []member {
 	var members []member
 	for _, as := range []struct {
@@ -81,13 +79,13 @@ func plainMembers() []member {
 			members = append(members, member{"$." + name, slot{field: as.of}})
 		}
 	}
-	for _, name := range slices.Sorted(maps.Keys(variables)) { // which say more, such as a path's query
+	for _, name := range slices.Sorted(maps.Keys(variables)) { // which have more, such as a path's query
 		members = append(members, member{"$." + name, variables[name]})
 	}
 	return append(members, member{"$.http_*", slot{field: fieldHeader}})
 }
 
-// Formats are the names of the formats that are known.
+// Formats returns the names of the known formats.
 func Formats() (names []string) {
 	for i := range formats {
 		if name := formats[i].name; !slices.Contains(names, name) {
@@ -98,7 +96,7 @@ func Formats() (names []string) {
 	return names
 }
 
-// A lineParser reads a line into e. What is wrong with the line begins at its byte at.
+// A lineParser reads a line into e. If something is wrong, it is at byte at of the line.
 type lineParser interface {
 	parse(p *parser, e *Entry, line []byte) (at int, wrong string)
 }
@@ -109,18 +107,18 @@ type parser struct {
 	lines    lineParser
 	headers  []string
 	has      map[slot]bool // without units
-	required []string      // of mostNeeded, that every line has
-	told     []told        // by Options.Map
+	required []string      // the fields of mostNeeded that every line has
+	mapped   []mapping     // Options.Map
 	whole    bool          // the time of the last line has whole seconds
 }
 
-// A told is where a user says that a value is.
-type told struct {
+// A mapping is an entry of Options.Map.
+type mapping struct {
 	place string
 	slot  slot
 }
 
-// newParser makes a parser of a format, with what o says of it.
+// newParser returns a parser for a format and the options.
 func newParser(f *format, o Options) (*parser, error) {
 	p := &parser{format: f, headers: slices.Clone(o.Headers), has: map[slot]bool{}}
 	for _, name := range slices.Sorted(maps.Keys(o.Map)) {
@@ -129,7 +127,7 @@ func newParser(f *format, o Options) (*parser, error) {
 			return nil, err
 		}
 		p.note(to)
-		p.told = append(p.told, told{o.Map[name], to})
+		p.mapped = append(p.mapped, mapping{o.Map[name], to})
 	}
 	if f.text == "" {
 		return p, p.readObjects()
@@ -137,7 +135,7 @@ func newParser(f *format, o Options) (*parser, error) {
 	return p, p.readText()
 }
 
-// readObjects has the parser read JSON.
+// readObjects makes the parser read JSON.
 func (p *parser) readObjects() error {
 	lines := &object{}
 	p.lines = lines
@@ -163,8 +161,8 @@ func (p *parser) readObjects() error {
 			}
 		}
 	}
-	for _, told := range p.told {
-		if err := lines.add(told.place, told.slot); err != nil {
+	for _, m := range p.mapped {
+		if err := lines.add(m.place, m.slot); err != nil {
 			return err
 		}
 	}
@@ -174,18 +172,18 @@ func (p *parser) readObjects() error {
 	return nil
 }
 
-// readText has the parser read text.
+// readText makes the parser read text.
 func (p *parser) readText() error {
 	unused := map[string]bool{}
-	for _, told := range p.told {
-		unused[told.place] = true
+	for _, m := range p.mapped {
+		unused[m.place] = true
 	}
 	t, err := newTemplate(p.text, func(name string) (slots []slot) {
 		plain := "$" + variableName(name)
 		delete(unused, plain)
-		for _, told := range p.told {
-			if told.place == plain {
-				slots = append(slots, told.slot)
+		for _, m := range p.mapped {
+			if m.place == plain {
+				slots = append(slots, m.slot)
 			}
 		}
 		if to, ok := known(name, p.headers); ok && p.wants(to) {
@@ -209,22 +207,22 @@ func (p *parser) readText() error {
 	return nil
 }
 
-// require has each line say what the log has.
+// require makes the fields that the log has required in each line.
 func (p *parser) require() {
 	p.required = slices.DeleteFunc(slices.Clone(mostNeeded), func(name string) bool { return !p.has[slot{field: fieldNames[name]}] })
 }
 
-// wants notes that lines have a value, and reports whether it is to be read: Options.Map does not
-// say where it is, and it is not a user agent, which is as long as all else, that nobody asked for.
+// wants notes that lines have a value, and reports whether to read it: not if Options.Map names another
+// place, nor if it is a user agent, which is long, and nobody asked for it.
 func (p *parser) wants(to slot) bool {
-	if slices.ContainsFunc(p.told, func(t told) bool { return t.slot.of() == to.of() }) {
+	if slices.ContainsFunc(p.mapped, func(m mapping) bool { return m.slot.of() == to.of() }) {
 		return false
 	}
 	p.note(to)
 	return to.field != fieldUserAgent || slices.Contains(p.headers, "User-Agent")
 }
 
-// note notes that lines have what a slot is for.
+// note notes that lines have a slot's value.
 func (p *parser) note(to slot) {
 	p.has[to.of()] = true
 	if to.field == fieldRequest {
@@ -232,7 +230,7 @@ func (p *parser) note(to slot) {
 	}
 }
 
-// slotNamed is the slot that a user calls by a name such as took_ms or header:X-Device.
+// slotNamed returns the slot for a name such as took_ms or header:X-Device.
 func (p *parser) slotNamed(name string) (slot, error) {
 	header, ok := strings.CutPrefix(name, "header:")
 	if header = http.CanonicalHeaderKey(header); !ok && (strings.HasPrefix(name, "cookie:") || strings.HasPrefix(name, "key:")) {
@@ -258,7 +256,7 @@ func (p *parser) slotNamed(name string) (slot, error) {
 		name, strings.Join(slices.Sorted(maps.Keys(fieldNames)), ", "))
 }
 
-// parse reads a line, and checks that it says what every line has to.
+// parse reads a line, and checks that it has the required fields.
 func (p *parser) parse(e *Entry, line []byte) (at int, wrong string) {
 	if at, wrong := p.lines.parse(p, e, line); wrong != "" {
 		return at, wrong
@@ -282,7 +280,7 @@ func (p *parser) parse(e *Entry, line []byte) (at int, wrong string) {
 	return 0, ""
 }
 
-// mostNeeded are the fields without which little can be said about a request.
+// mostNeeded are the fields without which a request cannot be simulated.
 var mostNeeded = []string{"client", "method", "target"}
 
 // text is one of these fields.
@@ -296,8 +294,8 @@ func (e *Entry) text(name string) string {
 	return e.Target
 }
 
-// begin finds out from the first lines of a log what its lines have. Text says it by its format;
-// objects have what their writers chose, or what Options.Map says.
+// begin determines from the first lines of a log what its lines have. A text format says so itself;
+// objects have any members, or those of Options.Map.
 func (p *parser) begin(lines [][]byte) {
 	of, ok := p.lines.(*object)
 	if !ok {
@@ -331,27 +329,27 @@ func (p *parser) begin(lines [][]byte) {
 		of.paths[i].met = false // see unmet
 	}
 	p.require()
-	for _, told := range p.told {
-		p.note(told.slot)
+	for _, m := range p.mapped {
+		p.note(m.slot)
 	}
 }
 
-// unmet is a place that Options.Map names, and that no line had.
+// unmet returns a place that Options.Map names and no line had, or "".
 func (p *parser) unmet() (place string) {
 	of, ok := p.lines.(*object)
 	if !ok {
 		return "" // the format has it
 	}
 	for i := range of.paths {
-		isTold := slices.ContainsFunc(p.told, func(t told) bool { return t.place == of.paths[i].text })
-		if isTold && !of.paths[i].met {
+		isMapped := slices.ContainsFunc(p.mapped, func(m mapping) bool { return m.place == of.paths[i].text })
+		if isMapped && !of.paths[i].met {
 			return of.paths[i].text
 		}
 	}
 	return ""
 }
 
-// candidates are the parsers of the formats that a log may have.
+// candidates returns parsers for the formats that a log may have.
 func candidates(o Options) ([]*parser, error) {
 	var these []format
 	switch {

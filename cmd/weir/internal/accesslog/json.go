@@ -9,7 +9,7 @@ import (
 	"github.com/valyala/fastjson"
 )
 
-// An object is a line of JSON: its values at some paths are wanted.
+// An object reads lines of JSON: the values at some paths.
 type object struct {
 	json  fastjson.Parser
 	paths []path
@@ -20,11 +20,11 @@ type object struct {
 type path struct {
 	text  string
 	names []string // of members, and indexes of elements
-	slots []slot   // what the value is for
-	met   bool     // a line had it, if only as null
+	slots []slot   // which the value is read into
+	met   bool     // a line had it, perhaps as null
 }
 
-// add has the value at a path read into a slot.
+// add reads the value at a path into a slot from now on.
 func (o *object) add(text string, to slot) error {
 	for i := range o.paths {
 		if o.paths[i].text == text {
@@ -87,7 +87,7 @@ func (o *object) parse(p *parser, e *Entry, line []byte) (at int, wrong string) 
 		}
 		path.met = true
 		text := o.text(found)
-		if text == "" || text == "-" { // as where there is nothing
+		if text == "" || text == "-" { // as if there were nothing
 			continue
 		}
 		for _, to := range path.slots {
@@ -99,8 +99,8 @@ func (o *object) parse(p *parser, e *Entry, line []byte) (at int, wrong string) 
 	return 0, ""
 }
 
-// text is a value as a text of its own: the parser's is written over. Null, an object and an array
-// have none.
+// text returns a copy of a value's text, as the parser reuses its own. Null, an object and an array have
+// no text.
 func (o *object) text(v *fastjson.Value) string {
 	switch v.Type() {
 	case fastjson.TypeString:

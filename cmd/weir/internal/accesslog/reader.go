@@ -12,18 +12,17 @@ import (
 	"time"
 )
 
-// Options say how a log is read. The zero Options are for one that says itself what it is.
+// Options say how to read a log. With the zero Options the log's first lines decide.
 type Options struct {
-	// Format is one of [Formats], or a log_format as nginx has it. Empty: the one that fits the first lines.
+	// Format is one of [Formats], or a log_format of nginx. Empty: the format that fits the first lines.
 	Format string
 
-	// Map says where in a line a value is: "user" at "$.user.id" in JSON, at "$remote_user" in
-	// a format of nginx.
+	// Map maps names to places in a line: "user" to "$.user.id" in JSON, or to "$remote_user" in a
+	// format of nginx.
 	Map map[string]string
 
-	// Headers are those that are wanted, where the format has them, in their canonical form;
-	// and cookie:NAME for a cookie, and key:NAME for whatever Map says that it is. Of a user
-	// agent, [Entry.UserAgent] is empty if User-Agent is not one of them.
+	// Headers lists the headers to read, in canonical form, cookie:NAME for a cookie, and key:NAME
+	// for a value that Map names. [Entry.UserAgent] is read only if User-Agent is listed.
 	Headers []string
 }
 
@@ -36,34 +35,34 @@ type Reader struct {
 	stats  Stats
 }
 
-// Stats are what was found in a log so far.
+// Stats describe the log as far as it was read.
 type Stats struct {
 	Format  string `json:"format"`
-	Entries int64  `json:"entries"` // that were read
+	Entries int64  `json:"entries"` // requests that were read
 
-	// Broken is how many lines could not be read, and First are the first ten of them.
+	// Broken is the number of lines that could not be read, and First the first ten.
 	Broken int64    `json:"broken"`
 	First  []Broken `json:"broken_first,omitempty"`
 
-	// Whole says that times are whole seconds: requests of one second are spread evenly over
-	// it. Took says that times were those of answers, and how long they took is subtracted.
+	// Whole says that times are whole seconds, and that the requests of a second were spread evenly
+	// over it. Took says that durations were subtracted from the times of answers.
 	Whole, Took bool `json:"-"`
 
-	// Long is how many requests took so long that others, which came later, were already
-	// told of: they are taken to have come then.
+	// Long is the number of requests that began before requests that Next had already returned.
+	// They count as if they had begun after these.
 	Long int64 `json:"-"`
 }
 
 // A Broken is a line that could not be read.
 type Broken struct {
 	Line int64  `json:"line"` // from 1
-	Byte int    `json:"byte"` // of the line, from 1, at which it is wrong
+	Byte int    `json:"byte"` // where the line is wrong, from 1
 	Why  string `json:"why"`
 }
 
 func (b Broken) String() string { return fmt.Sprintf("line %d, byte %d: %s", b.Line, b.Byte, b.Why) }
 
-// NewReader reads the beginning of a log, which may be compressed with gzip, and finds out its format.
+// NewReader reads the beginning of a log and determines its format. The log may be compressed with gzip.
 func NewReader(from io.Reader, o Options) (*Reader, error) {
 	found, err := candidates(o)
 	if err != nil {
@@ -82,7 +81,7 @@ func NewReader(from io.Reader, o Options) (*Reader, error) {
 		return nil, unreadable(err)
 	}
 	if end := bytes.LastIndexByte(begin, '\n'); err == nil && end >= 0 {
-		begin = begin[:end] // whole lines
+		begin = begin[:end] // drop the incomplete line
 	}
 	var first [][]byte
 	for line := range bytes.Lines(begin) {
@@ -96,8 +95,7 @@ func NewReader(from io.Reader, o Options) (*Reader, error) {
 	return r, nil
 }
 
-// decompressed reads what gzip has compressed, several parts one after the other too, or else what
-// is there.
+// decompressed returns a reader of the plain text. A gzip file may have several parts.
 func decompressed(from io.Reader) (*bufio.Reader, error) {
 	in := bufio.NewReaderSize(from, longestLine)
 	begin, err := in.Peek(2)
@@ -114,17 +112,17 @@ func decompressed(from io.Reader) (*bufio.Reader, error) {
 	return bufio.NewReaderSize(plain, longestLine), nil
 }
 
-// unreadable says that a log cannot be read on: a file fails, or gzip is cut off or damaged.
+// unreadable is the error of a file that fails, or of gzip that is cut off or damaged.
 func unreadable(err error) error { return fmt.Errorf("the log cannot be read: %w", err) }
 
 var errEmpty = errors.New("the log is empty")
 
 const (
 	longestLine = 1 << 20
-	sample      = 100 // lines that say what the format is
+	sample      = 100 // lines by which the format is chosen
 )
 
-// fitting is the parser that reads the most of these lines.
+// fitting returns the parser that reads the most of these lines.
 func fitting(found []*parser, lines [][]byte) (*parser, error) {
 	var best *parser
 	most := 0
@@ -157,7 +155,7 @@ func fitting(found []*parser, lines [][]byte) (*parser, error) {
 // Has reports whether the log has user, tier, host, client, method, target or status.
 func (r *Reader) Has(name string) bool { return r.parser.has[slot{field: fieldNames[name]}] }
 
-// HasHeader reports whether it has a header.
+// HasHeader reports whether the log has a header.
 func (r *Reader) HasHeader(name string) bool {
 	p := r.parser
 	switch {
@@ -169,13 +167,13 @@ func (r *Reader) HasHeader(name string) bool {
 	return p.has[slot{field: fieldHeader, header: slices.Index(p.headers, name)}]
 }
 
-// Headers are the names of [Entry.Headers].
+// Headers returns the names of [Entry.Headers].
 func (r *Reader) Headers() []string { return r.parser.headers }
 
-// Stats are what was found so far.
+// Stats returns the statistics so far.
 func (r *Reader) Stats() Stats { return r.stats }
 
-// Next is the next request, in the order in which requests came, or io.EOF.
+// Next returns the next request, in the order in which they came, or io.EOF.
 func (r *Reader) Next() (*Entry, error) {
 	e, err := r.window.next(r.parse)
 	switch {
@@ -187,7 +185,7 @@ func (r *Reader) Next() (*Entry, error) {
 	return e, err
 }
 
-// ended is io.EOF, or what is wrong with a log that was read to its end.
+// ended returns io.EOF, or what is wrong with the whole log.
 func (r *Reader) ended() error {
 	switch place := r.parser.unmet(); {
 	case r.stats.Entries > 0 && place != "":
@@ -200,7 +198,7 @@ func (r *Reader) ended() error {
 	return fmt.Errorf("no line could be read; the first: %v", r.stats.First[0])
 }
 
-// parse is the next line that can be read.
+// parse returns the entry of the next line that can be read.
 func (r *Reader) parse() (*Entry, error) {
 	for {
 		line, tooLong, err := r.line()
@@ -228,9 +226,9 @@ func (r *Reader) parse() (*Entry, error) {
 	}
 }
 
-// begin makes of the time in a line the time at which its request began.
+// begin turns the line's time into the time at which the request began.
 func (r *Reader) begin(e *Entry) error {
-	until := e.At // is when the request ended or began at the latest, by the log
+	until := e.At // the latest time that the line can mean
 	if r.parser.whole {
 		r.stats.Whole = true
 		until += second
@@ -249,7 +247,8 @@ func (r *Reader) begin(e *Entry) error {
 	return nil
 }
 
-// line is the next line, until the one after it is read. One that is too long is passed over.
+// line returns the next line, which is valid until the next call. It skips the text of a line that is
+// too long.
 func (r *Reader) line() (line []byte, tooLong bool, err error) {
 	line, err = r.in.ReadSlice('\n')
 	if len(line) == 0 && errors.Is(err, io.EOF) {
@@ -267,7 +266,7 @@ func (r *Reader) line() (line []byte, tooLong bool, err error) {
 	return line, tooLong, nil
 }
 
-// trimmed is a line without its end.
+// trimmed returns a line without its line end.
 func trimmed(line []byte) []byte {
 	return bytes.TrimSuffix(bytes.TrimSuffix(line, []byte("\n")), []byte("\r"))
 }

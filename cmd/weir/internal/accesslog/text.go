@@ -10,24 +10,23 @@ import (
 	"time"
 )
 
-// A template is how a server that writes text writes a line: variables, and what stands
-// between them.
+// A template describes a line of text: variables, and the text between them.
 type template struct {
 	before string // the first variable
 	parts  []part
-	more   bool // a line may go on behind it
+	more   bool // a line may have further text
 }
 
 // A part is a variable and the text behind it.
 type part struct {
-	name    string // as it is written in the format
-	slots   []slot // what its value is for
+	name    string // as in the format
+	slots   []slot // which its value is read into
 	literal string
 }
 
-// parse reads a line into e. What is wrong with the line begins at its byte at.
+// parse implements lineParser.
 func (t *template) parse(in *parser, e *Entry, text []byte) (at int, wrong string) {
-	line := string(text) // which e has parts of
+	line := string(text) // e keeps parts of it
 	rest, ok := strings.CutPrefix(line, t.before)
 	if !ok {
 		return 0, fmt.Sprintf("does not begin with %q", t.before)
@@ -64,8 +63,8 @@ func (t *template) parse(in *parser, e *Entry, text []byte) (at int, wrong strin
 	return 0, ""
 }
 
-// cutLiteral cuts a line at the first literal; one that begins with a quote, at the first
-// that is not escaped by a backslash; without a literal, at the first space.
+// cutLiteral cuts a line at the first literal. If the literal begins with a quote, a quote behind a
+// backslash does not count. Without a literal, it cuts at the first space.
 func cutLiteral(line, literal string) (value, rest string, found bool) {
 	if literal == "" { // the line's end
 		end := strings.IndexByte(line, ' ')
@@ -95,8 +94,7 @@ func cutLiteral(line, literal string) (value, rest string, found bool) {
 
 var nginxVariable = regexp.MustCompile(`\$(?:\{([a-z0-9_]+)\}|([a-z0-9_]+))`)
 
-// newTemplate reads a log_format of nginx. slotsOf gives the slots of a variable by its name as it
-// is written there.
+// newTemplate reads a log_format of nginx. slotsOf returns the slots of a variable.
 func newTemplate(text string, slotsOf func(name string) []slot) (*template, error) {
 	found := nginxVariable.FindAllStringIndex(text, -1)
 	if len(found) == 0 {
@@ -116,10 +114,10 @@ func newTemplate(text string, slotsOf func(name string) []slot) (*template, erro
 	return t, nil
 }
 
-// variableName is a variable's name without what it is written with.
+// variableName returns a variable's name without $ and braces.
 func variableName(name string) string { return strings.Trim(name, "${}") }
 
-// variables are what the variables of nginx, and those of our own formats, are.
+// variables maps variables of nginx, and of our own formats, to slots.
 var variables = map[string]slot{
 	"remote_addr":          {field: fieldClient},
 	"http_x_forwarded_for": {field: fieldForwardedFor},
@@ -139,7 +137,7 @@ var variables = map[string]slot{
 	"weir_tier":            {field: fieldTier},
 }
 
-// known is what a variable of nginx is, without being told.
+// known returns the slot of a variable that Options.Map does not name.
 func known(name string, headers []string) (slot, bool) {
 	name = variableName(name)
 	if to, ok := variables[name]; ok {
@@ -157,7 +155,7 @@ func known(name string, headers []string) (slot, bool) {
 	return slot{}, false
 }
 
-// headerSlot is that of a header, if it is one of those that are wanted.
+// headerSlot returns the slot of a header that Options.Headers lists.
 func headerSlot(name string, headers []string) (slot, bool) {
 	i := slices.Index(headers, name)
 	return slot{field: fieldHeader, header: i}, i >= 0

@@ -8,17 +8,17 @@ import (
 	"time"
 )
 
-// A slot is what a value of a line is for.
+// A slot says where a value of a line belongs.
 type slot struct {
 	field  field
 	header int           // of Options.Headers, for fieldHeader
 	unit   time.Duration // of a number; 0: a text says its own
 }
 
-// of is what a slot is for, without the unit.
+// of returns the slot without its unit.
 func (s slot) of() slot { return slot{field: s.field, header: s.header} }
 
-// A field is what a log may say about a request.
+// A field is a property of a request that a log may have.
 type field uint8
 
 const (
@@ -38,13 +38,13 @@ const (
 	fieldHeader
 )
 
-// fieldNames are what fields are called where a user says where they are.
+// fieldNames are the names of fields in Options.Map.
 var fieldNames = map[string]field{
 	"time": fieldTime, "took": fieldTook, "client": fieldClient, "method": fieldMethod, "target": fieldTarget,
 	"request": fieldRequest, "host": fieldHost, "status": fieldStatus, "user": fieldUser, "tier": fieldTier,
 }
 
-// put reads a value into e, and returns what is wrong with it, or nothing.
+// put reads a value into e, and returns what is wrong with it, or "".
 func (p *parser) put(e *Entry, to slot, value string) (wrong string) {
 	switch to.field {
 	case fieldTime:
@@ -110,12 +110,11 @@ func (p *parser) put(e *Entry, to slot, value string) (wrong string) {
 	return ""
 }
 
-// latest is beyond what stores count with, 2^53 microseconds since 1970.
+// latest is the time from which on stores do not count: 2^53 microseconds since 1970.
 const latest = 1<<53 - 1
 
-// timeOf reads a time as logs spell it: 17/May/2015:10:05:03 +0000, RFC 3339, or a number of
-// seconds, milliseconds, microseconds or nanoseconds since 1970, whichever its size says. It is
-// whole if it has whole seconds.
+// timeOf reads a time: 17/May/2015:10:05:03 +0000, RFC 3339, or a number of seconds, milliseconds,
+// microseconds or nanoseconds since 1970, depending on its size. whole reports whole seconds.
 func timeOf(text string) (micros int64, whole, ok bool) {
 	layout := ""
 	switch {
@@ -136,7 +135,7 @@ func timeOf(text string) (micros int64, whole, ok bool) {
 	return at.UnixMicro(), whole, err == nil
 }
 
-// epoch reads a number such as 1431857103.123.
+// epoch reads a time such as 1431857103.123.
 func epoch(text string) (micros int64, whole, ok bool) {
 	units, fraction, _ := strings.Cut(text, ".")
 	n, err := strconv.ParseInt(units, 10, 64)
@@ -166,8 +165,8 @@ func epoch(text string) (micros int64, whole, ok bool) {
 	return n / 1000, false, true
 }
 
-// duration reads a number of units, or a text such as 12ms. A negative one, which ALB writes
-// where there is none, is 0.
+// duration reads a number of units, or a text such as 12ms. ALB writes a negative number for no duration:
+// it is read as 0.
 func duration(text string, unit time.Duration) (time.Duration, bool) {
 	if n, err := strconv.ParseFloat(text, 64); err == nil && unit != 0 {
 		return time.Duration(math.Round(max(0, n) * float64(unit))), n < float64(longest/unit)
@@ -178,7 +177,7 @@ func duration(text string, unit time.Duration) (time.Duration, bool) {
 
 const longest = 366 * 24 * time.Hour
 
-// addressOf is an address without its port.
+// addressOf returns an address without its port.
 func addressOf(text string) (string, bool) {
 	if text == "unix:" || text == "@" {
 		return UnixSocket, true

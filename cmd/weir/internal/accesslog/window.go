@@ -8,30 +8,30 @@ import (
 	"slices"
 )
 
-// windowSize is how many entries are looked ahead at least: servers write lines nearly in the order
-// of answers, and a request may have begun long before.
+// windowSize is the minimum number of entries to read ahead: servers write lines nearly in the order of
+// answers, and a request may have begun long before.
 const windowSize = 1 << 15
 
 const second = 1_000_000 // in microseconds
 
-// A window puts entries in the order in which requests began, as far as they are out of order by no
-// more than windowSize entries.
+// A window sorts entries by when their requests began, if no entry is more than windowSize entries out
+// of order.
 type window struct {
 	held  []placed
-	ready int   // of held, in order, that none can come before any more
-	taken int   // of those
-	floor int64 // the time of the last of them
+	ready int   // how many of held are sorted and final
+	taken int   // how many of these were returned
+	floor int64 // the time of the last one returned
 
-	lines map[int64]uint32 // of each whole second that is not over
+	lines map[int64]uint32 // the number of lines of each whole second that is not over
 }
 
-// A placed entry has beside it what orders it, so that to order them reads one array.
+// A placed entry has its sort key beside it, so that sorting reads one array.
 type placed struct {
 	at, line int64
 	*Entry
 }
 
-// next is the next entry of those that from gives, in order.
+// next returns the next of from's entries, in order.
 func (w *window) next(from func() (*Entry, error)) (*Entry, error) {
 	if w.taken == w.ready {
 		if err := w.fill(from); err != nil {
@@ -74,9 +74,9 @@ func (w *window) fill(from func() (*Entry, error)) error {
 	return nil
 }
 
-// spread is how long after the beginning of its second a line came, of which the log has whole
-// seconds only: the first in the middle, the next two in the middle of the halves, and so on (van
-// der Corput's sequence), so that they are spread evenly however many there are.
+// spread returns the time after the beginning of a second at which its next line counts, as the log has
+// whole seconds. The first line is in the middle, the next two in the middle of the halves, and so on (van
+// der Corput's sequence), so that any number of lines is spread evenly.
 func (w *window) spread(at int64) int64 {
 	w.lines[at]++
 	return int64(uint64(bits.Reverse32(w.lines[at])) * second >> 32)

@@ -1,8 +1,8 @@
-// Package demand finds out what limit a log's clients need: how much each of them asked for, and so
-// which of them any limit would have refused something.
+// Package demand measures how much each client of a log asked for, and so which clients any limit
+// would have refused.
 //
-// It is one pass, and its memory goes by the keys, not by the requests. The distribution
-// over keys is what a limit is chosen by: one robot rules every mean over requests.
+// It reads the log once. Its memory depends on the number of keys, not of requests. It chooses a limit
+// by the distribution over keys, as one robot dominates every mean over requests.
 package demand
 
 import (
@@ -13,7 +13,7 @@ import (
 	"github.com/weirgo/weir/limiter"
 )
 
-// limits are the candidates: round numbers, at most a third apart from 10 on.
+// limits are the candidates: round numbers. From 10 on they grow by at most a third.
 var limits = func() (all []int64) {
 	for n := range int64(9) {
 		all = append(all, n+1)
@@ -26,29 +26,28 @@ var limits = func() (all []int64) {
 	return append(all, 1_000_000)
 }()
 
-// A Meter measures the demand of keys. It is for one goroutine.
+// A Meter measures the demand of keys. Only one goroutine may use it.
 type Meter struct {
 	per    time.Duration
 	period int64 // in microseconds
 
-	// window is the largest of limits: a sliding window, which up to exact events keeps the time
-	// of each and above counts them by windows.
+	// window is a sliding window with the largest of limits. Up to exact events it is a log, above a
+	// counter.
 	window *limiter.Quota
 	exact  int64
 
 	keys     map[string]*key
 	requests int64
-	begin    int64 // of the log
+	begin    int64 // the log's first time
 }
 
-// A key is what one key has asked for.
+// A key is the demand of one key.
 type key struct {
-	counted limiter.State // by Meter.window
-	most    int64         // that window held at a time
+	counted limiter.State // under Meter.window
+	most    int64         // the highest count in counted
 
-	// peak is the most that came in any period, found with what came in the last: slots of a
-	// thousandth of a period, and how much came in each, of which the first are gone. That period
-	// ended at peakAt.
+	// peak is the highest demand in any period, which ended at peakAt. slots has the demand of the
+	// last period, by thousandths of it; the first gone slots are over.
 	peak, peakAt, recent int64
 	slots                []slot
 	gone                 int
@@ -58,13 +57,13 @@ type key struct {
 
 type slot struct{ at, n uint32 }
 
-// slots is how many a period has.
+// slots is the number of slots in a period.
 const slots = 1000
 
-// mostCost is the most that one request counts as: no number gets too large.
+// mostCost is the highest cost of a request, so that no sum overflows.
 const mostCost = 1_000_000
 
-// NewMeter returns a meter for sliding windows of that period.
+// NewMeter returns a Meter for sliding windows of a period.
 func NewMeter(per time.Duration) (*Meter, error) {
 	m := &Meter{per: per, period: per.Microseconds(), keys: map[string]*key{}}
 	if m.period < slots {
@@ -82,8 +81,7 @@ func NewMeter(per time.Duration) (*Meter, error) {
 	return m, nil
 }
 
-// Add notes a request of a key that costs so much, at a time that is no earlier than the
-// last. The key's text is copied.
+// Add counts a request's cost for a key, at a time no earlier than the last. It copies the key.
 func (m *Meter) Add(name string, at, cost int64) {
 	k := m.keys[name]
 	if k == nil {
@@ -105,9 +103,9 @@ func (m *Meter) Add(name string, at, cost int64) {
 	m.measurePeak(k, at, cost)
 }
 
-// need is the lowest number that no limit may be below, for the key to be refused nothing. A window
-// that is counted may refuse a key that keeps to its limit, as it takes what came in the window
-// before to have come evenly: then the lower limits, which are exact, count as too low as well.
+// need returns the lowest limit that refuses the key nothing. A sliding counter may refuse a key that keeps
+// to the limit, as it assumes that the previous window's requests came evenly: then all lower limits, which
+// are exact, count as too low, too.
 func (m *Meter) need(k *key) int64 {
 	if k.most > m.exact {
 		return k.most
@@ -115,11 +113,10 @@ func (m *Meter) need(k *key) int64 {
 	return min(k.peak, m.exact+1)
 }
 
-// measurePeak is how two pointers find the most in any period: one is at the newest slot,
-// the other a period behind it.
+// measurePeak updates peak with two pointers: one at the newest slot, the other a period behind it.
 func (m *Meter) measurePeak(k *key, at, cost int64) {
 	now := uint32((at - m.begin) * slots / m.period)
-	for k.gone < len(k.slots) && now-k.slots[k.gone].at >= slots { // also where now has wrapped around
+	for k.gone < len(k.slots) && now-k.slots[k.gone].at >= slots { // also if now has wrapped around
 		k.recent -= int64(k.slots[k.gone].n)
 		k.gone++
 	}

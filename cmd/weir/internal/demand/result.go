@@ -8,36 +8,35 @@ import (
 	"time"
 )
 
-// A Result is what the keys of a log need.
+// A Result is the demand of a log's keys, and the limit that they need.
 type Result struct {
 	Per      time.Duration `json:"-"`
 	Keys     int64         `json:"keys"`
 	Requests int64         `json:"requests"`
 	Peaks    Peaks         `json:"peaks"`
-	Curve    []Point       `json:"curve"` // by limit, up to one that refuses nothing
+	Curve    []Point       `json:"curve"` // by limit, up to a limit that refuses nothing
 	Chosen   Point         `json:"chosen"`
 
-	// Apart is how many clients the choice leaves out, as they ask for far more than all others, of
-	// which Next asks for the most. With is the limit that would have been chosen with them; 0:
-	// none of limits.
+	// Apart is the number of clients that the choice leaves out, because they ask for far more than all
+	// others. Next is the most that one of the others asks for. With is the limit that the choice would
+	// be with them; 0: none of limits.
 	Apart int   `json:"set_apart"`
 	Next  int64 `json:"next,omitempty"`
 	With  int64 `json:"limit_with_them,omitempty"`
 
-	// Refused are the clients that the chosen limit refuses something, by what they ask for.
+	// Refused are the clients that the chosen limit would refuse, the highest demand first.
 	Refused []Client `json:"refused"`
 }
 
-// A Client is one that a limit refuses something.
+// A Client is a client that the limit would refuse.
 type Client struct {
 	Client string    `json:"client"`
-	Most   int64     `json:"most"` // that it asked for in any period
-	At     time.Time `json:"at"`   // when that period ended
+	Most   int64     `json:"most"` // its demand in its busiest period
+	At     time.Time `json:"at"`   // the end of this period
 	Apart  bool      `json:"set_apart,omitempty"`
 }
 
-// Peaks are quantiles over keys: the most that half of them, nine of ten and so on asked for
-// in any period, to a thousandth of it.
+// Peaks are quantiles of the keys' demand in their busiest periods, measured to a thousandth of a period.
 type Peaks struct {
 	P50  int64 `json:"p50"`
 	P90  int64 `json:"p90"`
@@ -46,14 +45,13 @@ type Peaks struct {
 	Most int64 `json:"most"`
 }
 
-// A Point is what a limit comes to.
+// A Point is the effect of a limit.
 type Point struct {
 	Limit int64 `json:"limit"`
-	Keys  int64 `json:"keys_refused"` // that would have been refused something
+	Keys  int64 `json:"keys_refused"` // how many keys it would have refused
 }
 
-// Result is what was found so far, for a choice that spares that share of the keys, such as
-// 0.999.
+// Result returns the result so far. The chosen limit spares at least that share of the keys, such as 0.999.
 func (m *Meter) Result(spare float64) (*Result, error) {
 	if !(spare > 0 && spare <= 1) {
 		return nil, fmt.Errorf("to spare %v of the clients: it must be more than 0 and at most 1", spare)
@@ -93,19 +91,18 @@ func (m *Meter) Result(spare float64) (*Result, error) {
 	return r, nil
 }
 
-// Beyond these a client is an outlier: it asks for more than farOff times as much as the next one,
-// and slack, as three is not far from one.
+// A client is an outlier if it asks for more than farOff times as much as the next client, plus slack, as
+// three is not far from one.
 const (
 	farOff = 3
 	slack  = 3
 
-	fewestToJudge = 10 // clients; of fewer it is unknown what is usual
-	mostApart     = 50 // at most one client in so many is set apart, and at least one
+	fewestToJudge = 10 // with fewer clients it is unknown what is usual
+	mostApart     = 50 // at most one client in 50 is set apart, and at least one
 )
 
-// setApart marks the outliers: the most clients that are far off from the rest. Else they choose the
-// limit, unless spare leaves so many out in any case. It returns the keys by their peaks, the highest
-// first, and how many of them are set apart.
+// setApart marks outliers, which would otherwise choose the limit. It returns the keys by their peaks, the
+// highest first, and how many are set apart: none if spare leaves as many out anyway.
 func (m *Meter) setApart(spare float64) (sorted []string, apart int) {
 	for name, k := range m.keys {
 		k.apart = false
@@ -128,8 +125,7 @@ func (m *Meter) setApart(spare float64) (sorted []string, apart int) {
 	return sorted, 0
 }
 
-// refusedKeys is how many keys each limit refused something. Those set apart are left out, if they
-// are to be.
+// refusedKeys returns how many keys each limit would refuse, with or without those set apart.
 func (m *Meter) refusedKeys(without bool) []int64 {
 	refused := make([]int64, len(limits))
 	for _, k := range m.keys {
@@ -143,7 +139,7 @@ func (m *Meter) refusedKeys(without bool) []int64 {
 	return refused
 }
 
-// choose is the lowest limit that spares so many keys.
+// choose returns the lowest limit that spares so many keys.
 func choose(refused []int64, keys int64, spare float64) (limit int, ok bool) {
 	for i, n := range refused {
 		if n <= mayRefuse(keys, spare) {
@@ -153,13 +149,13 @@ func choose(refused []int64, keys int64, spare float64) (limit int, ok bool) {
 	return 0, false
 }
 
-// mayRefuse is how many of the keys need not be spared. A share such as 0.999 is a little off
-// as a float64, which must not make one of a thousand keys none.
+// mayRefuse returns how many keys the limit may refuse. A share such as 0.999 is inexact as a float64,
+// which must not turn one of a thousand keys into none.
 func mayRefuse(keys int64, spare float64) int64 {
 	return int64(math.Floor(float64(keys)*(1-spare) + 1e-9*float64(keys)))
 }
 
-// peaks are of all keys, those set apart included.
+// peaks returns the quantiles over all keys, those set apart included.
 func (m *Meter) peaks(sorted []string) Peaks {
 	all := make([]int64, 0, len(sorted))
 	for _, name := range slices.Backward(sorted) {
@@ -168,7 +164,7 @@ func (m *Meter) peaks(sorted []string) Peaks {
 	return Peaks{quantile(all, .5), quantile(all, .9), quantile(all, .99), quantile(all, .999), all[len(all)-1]}
 }
 
-// quantile is the smallest of a sorted list that so great a share of it does not exceed.
+// quantile returns the smallest element of a sorted list that a share of the list does not exceed.
 func quantile(sorted []int64, share float64) int64 {
 	return sorted[len(sorted)-1-int(min(mayRefuse(int64(len(sorted)), share), int64(len(sorted)-1)))]
 }

@@ -9,20 +9,20 @@ import (
 	"github.com/weirgo/weir/middleware/bans"
 )
 
-// A Bans is a list of bans at the time of a simulation: for rules.Options, before there is
-// one. It is for one goroutine, and has no cap. Rules ban, and nobody by hand.
+// Bans is a list of bans with a simulation's clock, for the Config of the rules. Only rules ban. It has no
+// cap. Only one goroutine may use it.
 type Bans struct {
 	bans.List
 	clock Clock
 	keys  map[string]*ban
 }
 
-// A ban is what escalation did to a key.
+// A ban is a key's ban by escalation.
 type ban struct {
 	rule     string
 	until    int64
 	times    int
-	remember int64 // for how long after until its repetitions count
+	remember int64 // the time after until in which a repetition counts
 }
 
 // NewBans returns an empty list.

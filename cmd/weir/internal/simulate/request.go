@@ -12,41 +12,40 @@ import (
 	"github.com/weirgo/weir/middleware"
 )
 
-// Options say what a service knows about requests beside its rules.
+// Options say what a service knows about requests, beside its rules.
 type Options struct {
-	// Routes are those of its router, and ServeMux says that this is an http.ServeMux.
+	// Routes are the router's routes. ServeMux says that it is an http.ServeMux.
 	Routes   []string
 	ServeMux bool
 
-	// Headers are the names of the entries' Headers: those of HTTP, cookie:NAME, or key:NAME,
-	// which [Key] reads.
+	// Headers are the names of the entries' Headers: headers, cookie:NAME, or key:NAME, which [Key]
+	// reads.
 	Headers []string
 
-	// Client is the key that tells clients apart in what is counted: by their addresses, and by
-	// what header fields say of those.
+	// Client returns the key of a client in the tally, from its address and the header fields that
+	// name addresses.
 	Client keyfunc.Func
 
-	// LeftOut are the names of rules that no request meets.
+	// LeftOut names rules that no request meets.
 	LeftOut []string
 
-	// HasTook says that entries say how long requests took. Else how many are in progress is not
-	// known, and left out.
+	// HasTook says that entries have durations. Without them concurrency is left out.
 	HasTook bool
 }
 
-// Requests makes the requests of a log. It is for one goroutine.
+// Requests makes requests of a log's entries. Only one goroutine may use it.
 type Requests struct {
 	o      Options
 	router *route.Router
 
 	blank   map[string]*http.Request // by tier
-	request http.Request             // and what it has, all of which the next has again
+	request http.Request             // with its parts, which the next request reuses
 	url     url.URL
 	header  http.Header
 	agent   [1]string
 }
 
-// remoteAddr is the other end of a connection as net/http has it.
+// remoteAddr returns an address as net/http writes it.
 func remoteAddr(client string) string {
 	switch {
 	case client == accesslog.UnixSocket || client == "":
@@ -57,13 +56,13 @@ func remoteAddr(client string) string {
 	return client + ":1024"
 }
 
-// NewRequests returns what makes them.
+// NewRequests returns Requests for these options.
 func NewRequests(o Options) *Requests {
 	blank := &http.Request{Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, Body: http.NoBody}
 	return &Requests{o: o, router: route.NewRouter(o.Routes), blank: map[string]*http.Request{"": blank}, header: http.Header{}}
 }
 
-// Client is the client of the request that Of returned last, by Options.Client; empty: unknown.
+// Client returns the client of the request that Of returned last, by Options.Client; "": unknown.
 func (s *Requests) Client() string {
 	if s.o.Client == nil {
 		return ""
@@ -76,7 +75,7 @@ func (s *Requests) Client() string {
 	return key
 }
 
-// Of is the request that a server had. It is good until the next.
+// Of returns an entry's request as a server receives it. It is valid until the next call.
 func (s *Requests) Of(e *accesslog.Entry) *http.Request {
 	r := &s.request
 	e.URL(&s.url)
@@ -127,7 +126,7 @@ func (s *Requests) setHeader(r *http.Request, name, value string) {
 	}
 }
 
-// Key is a key of the application's own, as a log has it under key:NAME.
+// Key returns the application's key that a log has as key:NAME.
 func Key(name string) keyfunc.Func {
 	header := "key:" + name
 	return func(r *http.Request) (string, error) {
@@ -138,7 +137,7 @@ func Key(name string) keyfunc.Func {
 	}
 }
 
-// route is what the service's router chooses.
+// route returns the route that the service's router chooses.
 func (s *Requests) route(r *http.Request) string {
 	switch {
 	case len(s.o.Routes) == 0:

@@ -1,8 +1,7 @@
-// Package simulate decides about the requests in a log by the rules that a service has, at
-// the times of the log.
+// Package simulate runs a service's rules over the requests of a log, with the log's clock.
 //
-// Package middleware decides, as in the service: a simulation has a store, a list of bans and
-// requests for it, and knows no rule by itself.
+// Package middleware decides, as in the service. A simulation gives it a store, a list of bans and
+// requests.
 package simulate
 
 import (
@@ -19,28 +18,28 @@ import (
 	"github.com/weirgo/weir/middleware"
 )
 
-// A Simulation is a service whose clock is that of a log. It is for one goroutine.
+// A Simulation is a service with a log's clock. Only one goroutine may use it.
 type Simulation struct {
 	limits   *middleware.RateLimit
 	clock    *Clock
 	requests *Requests
 	response discarding
 	decision Decision
-	ends     endings // of requests that some rule goes by
+	ends     endings // of requests whose end matters to a rule
 
-	unplaced map[string]bool // see Unplaced: by name, true if the rule has no limit either
+	unplaced map[string]bool // see Unplaced; true if the rule has no limit either
 	unqueued map[string]bool // see Unqueued
 }
 
-// A Decision is what became of a request.
+// A Decision is the result for one request.
 type Decision struct {
-	Client  string // good until the next request, as all that is of the log
+	Client  string // valid until the next request, like everything from the log
 	Outcome middleware.Outcome
-	Refusal middleware.Result // what was answered, unless the request passed
-	Delay   time.Duration     // how long it had to wait for its turn
-	Soft    bool              // a warning was sent that the limit is near
+	Refusal middleware.Result // the refusal, unless the request passed
+	Delay   time.Duration     // how long it waited for its turn
+	Soft    bool              // the response warned that the limit is near
 
-	// Rules are those that applied, and what they said. They are good until the next request.
+	// Rules are the decisions of the rules that applied. They are valid until the next request.
 	Rules []middleware.RuleResult
 }
 
@@ -49,7 +48,7 @@ func (d *Decision) Passed() bool {
 	return d.Outcome == middleware.OutcomeAllowed || d.Outcome == middleware.OutcomeExempt
 }
 
-// New returns a service with these rules. Their Bans.List must be from [NewBans], of their own.
+// New returns a service with these rules. Their Bans.List must be from [NewBans], and not be shared.
 func New(c middleware.Config, o Options) (*Simulation, error) {
 	list, ok := c.Bans.List.(*Bans)
 	if !ok {
@@ -61,7 +60,7 @@ func New(c middleware.Config, o Options) (*Simulation, error) {
 	}
 	c.Store, c.Observer, c.Refusal.Answer = newStore(s.clock), s, s.refused
 	c.Logger = slog.New(slog.DiscardHandler)
-	c.Overload = nil // no service does the work
+	c.Overload = nil // nothing can be overloaded
 	eachRule(&c, func(rule *middleware.Rule) {
 		if slices.Contains(o.LeftOut, rule.Name) {
 			leaveOut(rule)
@@ -69,7 +68,7 @@ func New(c middleware.Config, o Options) (*Simulation, error) {
 		s.slots(rule, o.HasTook)
 	})
 
-	// Most rules need neither fields nor a Result, and New says where one does.
+	// Most rules need neither fields nor a Result; if one does, New refuses fast.
 	fast := c
 	fast.Headers.Send, fast.NoResult = middleware.HeadersNone, true
 	var err error
@@ -82,28 +81,27 @@ func New(c middleware.Config, o Options) (*Simulation, error) {
 	return s, nil
 }
 
-// Rules are those in force.
+// Rules returns the rules in force.
 func (s *Simulation) Rules() []middleware.RuleInfo {
 	return slices.DeleteFunc(s.limits.Rules(), func(r middleware.RuleInfo) bool { return s.unplaced[r.Name] })
 }
 
-// Unplaced are the names of the rules that bound how many requests are in progress at once, where
-// it is not known how long requests took: that is left out, and their limits stay.
+// Unplaced returns the names of the rules with concurrency, if the log has no durations: their
+// concurrency is left out.
 func (s *Simulation) Unplaced() []string { return slices.Sorted(maps.Keys(s.unplaced)) }
 
-// Unqueued are the names of the rules whose requests would wait in a queue for a slot. In a
-// simulation they are refused.
+// Unqueued returns the names of the rules with a queue for slots. In a simulation they refuse instead.
 func (s *Simulation) Unqueued() []string { return slices.Sorted(maps.Keys(s.unqueued)) }
 
-// slots leaves out of a rule's concurrency what is not simulated: its queue, or all of it where it
-// is not known how long requests took.
+// slots removes from a rule's concurrency what is not simulated: its queue, or all of it without
+// durations.
 func (s *Simulation) slots(rule *middleware.Rule, hasTook bool) {
 	unplaced := false
 	slots := func(a limiter.Allowance) limiter.Allowance {
 		limits, atOnce, err := limiter.Split(a)
 		switch {
 		case err != nil || atOnce == (limiter.Concurrency{}):
-			return a // New says what is wrong
+			return a // New returns the error
 		case hasTook:
 			if atOnce.Waiting > 0 {
 				s.unqueued[rule.Name] = true
@@ -112,7 +110,7 @@ func (s *Simulation) slots(rule *middleware.Rule, hasTook bool) {
 		}
 		unplaced = true
 		if limits == nil {
-			return limiter.PerSecond(10_000_000) // which allows all
+			return limiter.PerSecond(10_000_000) // allows everything
 		}
 		return limiter.Join(limits, limiter.Concurrency{})
 	}
@@ -138,12 +136,12 @@ func (s *Simulation) slots(rule *middleware.Rule, hasTook bool) {
 	}
 }
 
-// leaveOut has no request meet a rule, nor another rule in its place.
+// leaveOut makes a rule apply to no request, without another rule taking over.
 func leaveOut(rule *middleware.Rule) {
 	rule.Match = middleware.MatchFunc(func(*http.Request) bool { return false })
 }
 
-// eachRule calls do with each of the rules, which c has copies of then: they may be the caller's.
+// eachRule copies c's rules, as they may be the caller's, and calls do with each.
 func eachRule(c *middleware.Config, do func(*middleware.Rule)) {
 	all := func(rules []middleware.Rule) []middleware.Rule {
 		rules = slices.Clone(rules)
@@ -161,8 +159,8 @@ func eachRule(c *middleware.Config, do func(*middleware.Rule)) {
 	}
 }
 
-// Do decides about a request at a time, in microseconds since 1970, that is no earlier than
-// the last. What it returns is good until the next.
+// Do decides on a request at a time in microseconds since 1970, no earlier than the last. The Decision is
+// valid until the next call.
 func (s *Simulation) Do(e *accesslog.Entry, at int64) *Decision {
 	for len(s.ends) > 0 && s.ends[0].at < at {
 		ended := heap.Pop(&s.ends).(ending)
@@ -178,7 +176,7 @@ func (s *Simulation) Do(e *accesslog.Entry, at int64) *Decision {
 	r := s.requests.Of(e)
 	d.Client = s.requests.Client()
 	finish, _, _ := s.limits.Begin(s.response, r, nil)
-	// It begins when its turn has come, and takes as long as it took.
+	// It begins after its delay, and takes its logged duration.
 	switch ends := s.clock.now + d.Delay.Microseconds() + e.Took.Microseconds(); {
 	case finish == nil:
 	case ends == s.clock.now:
@@ -212,21 +210,21 @@ func (s *Simulation) refused(_ http.ResponseWriter, _ *http.Request, result midd
 	s.decision.Refusal = result
 }
 
-// discarding is the header of a response that goes nowhere.
+// discarding is a ResponseWriter that keeps only the header.
 type discarding http.Header
 
 func (d discarding) Header() http.Header         { return http.Header(d) }
 func (d discarding) Write(b []byte) (int, error) { return len(b), nil }
 func (d discarding) WriteHeader(int)             {}
 
-// An ending is the end of a request that some rule goes by.
+// An ending is the end of a request, for rules to which it matters.
 type ending struct {
 	at     int64
 	status int
 	finish func(status int)
 }
 
-// endings is a heap, by time.
+// endings is a heap ordered by time.
 type endings []ending
 
 func (e endings) Len() int           { return len(e) }

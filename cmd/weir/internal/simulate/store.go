@@ -8,18 +8,17 @@ import (
 	"github.com/weirgo/weir/limiter"
 )
 
-// A Clock is the time of a simulation, in microseconds since 1970.
+// A Clock is a simulation's time, in microseconds since 1970.
 type Clock struct{ now int64 }
 
-// A store counts as limiter.Memory does, at the time of a clock, for one goroutine, and
-// without a cap.
+// A store counts like limiter.Memory, with a Clock, for one goroutine and without a cap.
 type store struct {
 	clock  *Clock
 	keys   map[counter]limiter.State
 	states []limiter.State // of one batch
 }
 
-// A counter is what a state is of. Quotas are as many as the rules have, and stay.
+// A counter names a state.
 type counter struct {
 	quota *limiter.Quota
 	key   string
@@ -30,16 +29,16 @@ func newStore(clock *Clock) *store { return &store{clock: clock, keys: map[count
 func (s *store) get(c *limiter.Charge) limiter.State { return s.keys[counter{c.Quota, c.Key}] }
 
 func (s *store) put(c *limiter.Charge, state limiter.State) {
-	s.keys[counter{c.Quota, strings.Clone(c.Key)}] = state // a key is a part of the log's line
+	s.keys[counter{c.Quota, strings.Clone(c.Key)}] = state // the key is part of the log's line
 }
 
-// Immediate says that the store waits for nothing, and keeps no slice that it is given.
+// Immediate says that the store never waits, and keeps no argument.
 func (s *store) Immediate() {}
 
-// Now is the time by which middleware decides: nothing waits.
+// Now returns the Clock's time for package middleware.
 func (s *store) Now() time.Time { return time.UnixMicro(s.clock.now) }
 
-// Check implements limiter.Checker: what has a slot releases it.
+// Check implements limiter.Checker: slots are always released.
 func (s *store) Check(*limiter.Quota) error { return nil }
 
 // Decide implements limiter.Store.
@@ -64,7 +63,7 @@ func (s *store) Settle(_ context.Context, settlements []limiter.Settlement) erro
 		c := &settlements[i]
 		state := c.Quota.Settle(s.get(&c.Charge), s.clock.now, *c)
 		if c.Quota.InFlight() && state.Level == 0 {
-			state = limiter.State{} // Memory too knows what is in progress, and no more
+			state = limiter.State{} // as in Memory, idle slots have no state
 		}
 		s.put(&c.Charge, state)
 	}

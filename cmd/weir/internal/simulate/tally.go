@@ -12,7 +12,7 @@ import (
 	"github.com/weirgo/weir/middleware"
 )
 
-// A Tally counts what became of the requests of a log. Its memory goes by clients and rules.
+// A Tally counts the decisions on a log's requests. Its memory depends on the clients and rules.
 type Tally struct {
 	Counts
 	began, last int64
@@ -25,23 +25,23 @@ type Tally struct {
 // Counts are numbers of requests.
 type Counts struct {
 	Requests  int64 `json:"requests"`
-	Refused   int64 `json:"refused"`    // by a limit
-	Banned    int64 `json:"banned"`     // refused for a ban
-	NoKey     int64 `json:"no_key"`     // refused for want of a key
-	Delayed   int64 `json:"delayed"`    // let pass after a wait
-	Warned    int64 `json:"warned"`     // let pass with a warning that the limit is near
-	Exempt    int64 `json:"exempt"`     // let pass as never limited
-	Unlimited int64 `json:"unlimited"`  // let pass as no rule is for them
-	Answered  int64 `json:"log_has429"` // that the log says were answered 429 then
+	Refused   int64 `json:"refused"`    // refused by a limit
+	Banned    int64 `json:"banned"`     // refused because of a ban
+	NoKey     int64 `json:"no_key"`     // refused without a key
+	Delayed   int64 `json:"delayed"`    // allowed after a delay
+	Warned    int64 `json:"warned"`     // allowed with a warning that the limit is near
+	Exempt    int64 `json:"exempt"`     // allowed by allow
+	Unlimited int64 `json:"unlimited"`  // allowed because no rule applies
+	Answered  int64 `json:"log_has429"` // answered 429 according to the log
 }
 
-// Stopped is how many did not reach their handler.
+// Stopped returns how many requests did not reach their handler.
 func (c *Counts) Stopped() int64 { return c.Refused + c.Banned + c.NoKey }
 
 type client struct {
 	requests, stopped int64
-	first             int64            // when it was first stopped
-	by                map[string]int64 // stopped by what; nil until it was
+	first             int64            // when a request was first stopped
+	by                map[string]int64 // stopped requests by what stopped them; nil without any
 }
 
 type ruleTally struct {
@@ -49,16 +49,16 @@ type ruleTally struct {
 	refusedKeys map[string]struct{}
 }
 
-// RuleCounts are what a rule, or the limit of one of its tiers, decided.
+// RuleCounts are the decisions of a rule, or of the limit of one of its tiers.
 type RuleCounts struct {
 	Rule   string `json:"rule"`
 	Tier   string `json:"tier,omitempty"`
 	Limit  string `json:"limit"`
-	Shadow bool   `json:"shadow,omitempty"` // it refused nothing, and would have refused so much
+	Shadow bool   `json:"shadow,omitempty"` // the refusals are what it would have refused
 
 	Asked   int64 `json:"asked"`
 	Refused int64 `json:"refused"`
-	Keys    int64 `json:"keys_refused"` // how many keys were refused something
+	Keys    int64 `json:"keys_refused"` // how many keys it refused at least once
 }
 
 // What stops requests that no rule refuses. No rule has these names, which end with a space.
@@ -67,7 +67,7 @@ const (
 	byNoKey = "no key "
 )
 
-// NewTally returns an empty one.
+// NewTally returns an empty Tally.
 func NewTally(rules []middleware.RuleInfo) *Tally {
 	t := &Tally{rules: map[[2]string]*ruleTally{}, clients: map[string]*client{}}
 	for _, info := range rules {
@@ -78,7 +78,7 @@ func NewTally(rules []middleware.RuleInfo) *Tally {
 	return t
 }
 
-// Add counts a request, what was decided about it, and its client.
+// Add counts a request and its decision.
 func (t *Tally) Add(e *accesslog.Entry, at int64, d *Decision) {
 	if t.Requests == 0 || at < t.began {
 		t.began = at
@@ -142,18 +142,18 @@ func (t *Tally) addRule(d *middleware.RuleResult) {
 	}
 }
 
-// A Summary is what a simulation came to.
+// A Summary is the result of a simulation.
 type Summary struct {
 	From time.Time `json:"from"`
 	To   time.Time `json:"to"`
 	Counts
 	Clients        int64        `json:"clients"`
-	ClientsStopped int64        `json:"clients_stopped"` // to which not every request passed
+	ClientsStopped int64        `json:"clients_stopped"` // clients with a stopped request
 	Rules          []RuleCounts `json:"rules"`
-	Hit            []Hit        `json:"hit"` // the clients that were stopped most often
+	Hit            []Hit        `json:"hit"` // the clients with the most stopped requests
 }
 
-// A Hit is a client that was stopped.
+// A Hit is a client with stopped requests.
 type Hit struct {
 	Client   string    `json:"client"`
 	Requests int64     `json:"requests"`
@@ -162,8 +162,7 @@ type Hit struct {
 	First    time.Time `json:"first"`
 }
 
-// Summary is what was counted so far, with the clients that were stopped most often, as they
-// are shown.
+// Summary returns the counts so far, and the clients with the most stopped requests, as show writes them.
 func (t *Tally) Summary(most int, shown func(client string) string) *Summary {
 	s := &Summary{
 		From: time.UnixMicro(t.began).UTC(), To: time.UnixMicro(t.last).UTC(), Counts: t.Counts,
@@ -193,14 +192,13 @@ func (c *client) mostBy() string {
 	return strings.TrimSpace(slices.MaxFunc(names, func(a, b string) int { return cmp.Compare(c.by[a], c.by[b]) }))
 }
 
-// Changes are how many requests one stops, of the old rules and the new ones, and the other
-// lets pass.
+// Changes counts the requests that only the old or only the new rules stop.
 type Changes struct {
 	Newly    int64 `json:"requests_newly_stopped"`
 	NoLonger int64 `json:"requests_no_longer_stopped"`
 }
 
-// Add counts a request that passed before and passes after the change, or not.
+// Add counts a request that passed or not, before and after the change.
 func (c *Changes) Add(before, after bool) {
 	switch {
 	case before && !after:
@@ -210,7 +208,7 @@ func (c *Changes) Add(before, after bool) {
 	}
 }
 
-// A Change is what became of clients by other rules.
+// A Change is the effect of new rules on clients.
 type Change struct {
 	Old Summary `json:"old"`
 	New Summary `json:"new"`
@@ -219,10 +217,10 @@ type Change struct {
 	ClientsNewly    int64 `json:"clients_newly_stopped"`
 	ClientsNoLonger int64 `json:"clients_no_longer_stopped"`
 
-	Clients []ClientChange `json:"clients"` // those whose requests fare most differently
+	Clients []ClientChange `json:"clients"` // the clients with the largest differences
 }
 
-// A ClientChange is how often a client was stopped by the old rules and by the new ones.
+// A ClientChange is how often the old and the new rules stopped a client.
 type ClientChange struct {
 	Client   string `json:"client"`
 	Requests int64  `json:"requests"`
@@ -230,12 +228,12 @@ type ClientChange struct {
 	New      int64  `json:"new"`
 }
 
-// Compare tells what new rules changed, with as many clients at most.
+// Compare returns the effect of new rules, with at most so many clients.
 func Compare(before, after *Tally, changes Changes, most int, shown func(string) string) *Change {
 	c := &Change{Old: *before.Summary(most, shown), New: *after.Summary(most, shown), Changes: changes, Clients: []ClientChange{}}
 	for name, now := range after.clients {
 		old := int64(0)
-		if then := before.clients[name]; then != nil { // else the new rules tell other clients apart
+		if then := before.clients[name]; then != nil { // otherwise the new rules name clients differently
 			old = then.stopped
 		}
 		if old == 0 && now.stopped > 0 {
