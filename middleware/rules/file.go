@@ -10,19 +10,19 @@ import "cmp"
 // file is a whole rules file.
 type file struct {
 	Version     int64               `yaml:"version" min:"1" max:"1" required:"true" doc:"The version of this format: 1."`
-	Mode        string              `yaml:"mode" words:"enforce shadow" default:"enforce" doc:"shadow counts and logs everything, and refuses nothing."`
-	Proxies     *proxies            `yaml:"proxies" doc:"The proxies whose headers name the client, in one of these ways. Without it the client is the TCP peer; {} says that there is no proxy."`
-	Ban         *banned             `yaml:"ban" doc:"Clients and keys that are refused before anything else."`
+	Mode        string              `yaml:"mode" words:"enforce shadow" default:"enforce" doc:"shadow counts and logs, and refuses nothing."`
+	Proxies     *proxies            `yaml:"proxies" doc:"The proxies that name the client, in one of these ways. {}: there is no proxy. Without it the client is the TCP peer."`
+	Ban         *banned             `yaml:"ban" doc:"Clients that are refused before anything else."`
 	Allow       *allowed            `yaml:"allow" doc:"Clients and routes that are never limited."`
-	Global      ruleList            `yaml:"global" doc:"A limit on every request. Without a key it has one counter for all."`
-	Tiers       map[string]ruleList `yaml:"tiers" keys:"^[!-~]([ -~]*[!-~])?$" doc:"Limits on requests in a tier, which the application sets, by the tier's name. Their default key is user|ip."`
-	Endpoints   map[string]ruleList `yaml:"endpoints" keys:"^([^/ a-z]+\\s+)?([^/ ^:\\[]*|\\[[0-9A-Fa-f:.]+\\])/" doc:"Limits by route, such as \"GET /users/{id}\", \"/beta/*\" or \"*.example.org/*\". The most specific one applies."`
-	Default     ruleList            `yaml:"default" doc:"The limit on requests that match no endpoint."`
-	Descriptors []descriptor        `yaml:"descriptors" min:"1" doc:"Limits for Envoy's descriptors, of weir serve --rls; other programs ignore them. The most specific one applies. Of a rule's fields it can have name, a limit's, on_outage, mode (not deny) and when: after."`
-	Overload    *overload           `yaml:"overload" doc:"A bound on requests in flight, which follows what the service can do; {} for the defaults. The program must set rules.Options.Overload."`
-	Soft        *soft               `yaml:"soft" default:"off" doc:"Warnings before the limit is reached, for all rules."`
+	Global      ruleList            `yaml:"global" doc:"Limits on every request. Without a key, all requests share a counter."`
+	Tiers       map[string]ruleList `yaml:"tiers" keys:"^[!-~]([ -~]*[!-~])?$" doc:"Limits by tier, which the application sets. Their default key is user|ip."`
+	Endpoints   map[string]ruleList `yaml:"endpoints" keys:"^([^/ a-z]+\\s+)?([^/ ^:\\[]*|\\[[0-9A-Fa-f:.]+\\])/" doc:"Limits by route, such as \"GET /users/{id}\", \"/beta/*\" or \"*.example.org/*\". The most specific applies."`
+	Default     ruleList            `yaml:"default" doc:"Limits on requests that match no endpoint."`
+	Descriptors []descriptor        `yaml:"descriptors" min:"1" doc:"Limits for Envoy, by weir serve --rls; other programs ignore them. The most specific applies. Of a rule's fields it can have name, limit fields, on_outage, mode (not deny) and when: after."`
+	Overload    *overload           `yaml:"overload" doc:"An adaptive bound on requests in flight. {}: the defaults. The program must set rules.Options.Overload."`
+	Soft        *soft               `yaml:"soft" default:"off" doc:"A warning before the limit is reached."`
 	Headers     *headers            `yaml:"headers" doc:"Which header fields responses carry."`
-	Refusal     *refusal            `yaml:"refusal" doc:"The answer to clients that exceed a limit, unless its rule has its own."`
+	Refusal     *refusal            `yaml:"refusal" doc:"The answer to refused clients."`
 }
 
 type proxies struct {
@@ -30,8 +30,8 @@ type proxies struct {
 	Forwarded  []network     `yaml:"forwarded" doc:"Proxies whose Forwarded field (RFC 7239) names the client."`
 	Header     *clientHeader `yaml:"header" doc:"A header that your proxies set to the client's address."`
 	Hops       *int64        `yaml:"hops" min:"1" doc:"How many proxies append to X-Forwarded-For, if their addresses are unknown."`
-	UnixSocket bool          `yaml:"unix_socket" default:"false" doc:"A peer on a unix socket is a trusted proxy too."`
-	IPv6Prefix *int64        `yaml:"ipv6_prefix" min:"32" max:"128" default:"64" doc:"How many bits of an IPv6 address count, from 32 to 128."`
+	UnixSocket bool          `yaml:"unix_socket" default:"false" doc:"A peer on a unix socket is a trusted proxy."`
+	IPv6Prefix *int64        `yaml:"ipv6_prefix" min:"32" max:"128" default:"64" doc:"The bits of an IPv6 address that count, from 32 to 128."`
 }
 
 type clientHeader struct {
@@ -41,64 +41,64 @@ type clientHeader struct {
 
 type banned struct {
 	CIDRs  []network `yaml:"cidrs" doc:"Addresses and networks."`
-	Keys   []string  `yaml:"keys" doc:"Keys as weir explain shows them, such as user:42. No message quotes them."`
-	File   string    `yaml:"file" doc:"A file with more addresses, networks and keys, one a line, # for comments. Its path is relative to this file. It is reloaded too."`
+	Keys   []string  `yaml:"keys" doc:"Keys as weir explain shows them: user:42. No message quotes them."`
+	File   string    `yaml:"file" doc:"A file with more addresses and keys, one a line, # for comments. Its path is relative to this file. Changes are loaded."`
 	Status *int64    `yaml:"status" default:"403" doc:"403 or 429, for all bans."`
 }
 
 type allowed struct {
 	CIDRs  []network `yaml:"cidrs" doc:"Addresses and networks."`
 	Keys   []string  `yaml:"keys" doc:"Keys, as in ban.keys."`
-	File   string    `yaml:"file" doc:"A file with more addresses, networks and keys, as in ban.file."`
-	Routes []string  `yaml:"routes" doc:"Routes, written like endpoints without a host."`
+	File   string    `yaml:"file" doc:"A file, as in ban.file."`
+	Routes []string  `yaml:"routes" doc:"Routes, as in endpoints, without a host."`
 
-	Preflights bool `yaml:"preflights" default:"false" doc:"CORS preflights, for a limiter outside the CORS handler. Safe only if no handler behind it runs on OPTIONS: see middleware.IsPreflight."`
+	Preflights bool `yaml:"preflights" default:"false" doc:"CORS preflights, for a limiter outside CORS handling. Safe only if no handler behind it runs on OPTIONS: see weir.IsPreflight."`
 }
 
 type overload struct {
-	Priority []string `yaml:"priority" min:"1" default:"all are equal" doc:"Tiers, the most important first. Requests in other tiers or in none come last."`
-	MaxWait  *period  `yaml:"max_wait" default:"300ms" doc:"How long a request waits at most during overload, from 1ms to 10s."`
-	PerRoute bool     `yaml:"per_route" default:"false" doc:"Each route has its own bound, for routes with different dependencies."`
-	Exempt   []string `yaml:"exempt" min:"1" doc:"Routes that are not bounded, such as health checks and long polls, written as in allow.routes."`
+	Priority []string `yaml:"priority" min:"1" default:"all are equal" doc:"Tiers, the most important first. Other requests come last."`
+	MaxWait  *period  `yaml:"max_wait" default:"300ms" doc:"The longest wait, from 1ms to 10s."`
+	PerRoute bool     `yaml:"per_route" default:"false" doc:"Each route has its own bound."`
+	Exempt   []string `yaml:"exempt" min:"1" doc:"Routes without a bound, as in allow.routes: health checks, long polls."`
 }
 
 // limitFields is a limit in either spelling, or several, and how many requests at once.
 type limitFields struct {
 	Limit     *limitText  `yaml:"limit" short:"true" doc:"The limit in one piece: 100/1m, 10/s burst 20, 10_000/month Europe/Berlin."`
-	Limits    []limitText `yaml:"limits" min:"1" doc:"Several limits in place of one: [10/s, 1000/h]. All must have room. The first has the rule's name, later ones with their window in seconds: api.3600."`
-	Requests  *int64      `yaml:"requests" min:"1" max:"1000000000000" doc:"How many requests, or units of cost, fit in the window; in place of limit."`
-	Window    *window     `yaml:"window" doc:"The time that requests fit in. A plain number is in seconds; week, month and year are the calendar's."`
-	Algorithm *algorithm  `yaml:"algorithm" default:"sliding_window" doc:"How requests are counted; with a burst, token_bucket is the default."`
-	Burst     *int64      `yaml:"burst" min:"1" default:"requests" doc:"How many can pass at once (token_bucket), or wait (leaky_bucket)."`
+	Limits    []limitText `yaml:"limits" min:"1" doc:"Several limits: [10/s, 1000/h]. All must have room. Clients see the second as api.3600, with the window in seconds."`
+	Requests  *int64      `yaml:"requests" min:"1" max:"1000000000000" doc:"How many units fit in the window; in place of limit."`
+	Window    *window     `yaml:"window" doc:"The period. A plain number is in seconds; week, month and year are the calendar's."`
+	Algorithm *algorithm  `yaml:"algorithm" default:"sliding_window" doc:"How requests are counted. With a burst, the default is token_bucket."`
+	Burst     *int64      `yaml:"burst" min:"1" default:"requests" doc:"How many requests can pass at once (token_bucket), or wait (leaky_bucket)."`
 
-	Concurrency *concurrency `yaml:"concurrency" doc:"How many requests of a key may be in progress at once. In short: concurrency: 5."`
+	Concurrency *concurrency `yaml:"concurrency" doc:"How many requests of a key may be in progress. In short: concurrency: 5."`
 }
 
 type concurrency struct {
-	Max     *int64  `yaml:"max" short:"true" min:"1" max:"1000000000" required:"true" doc:"How many, from 1."`
-	Queue   *int64  `yaml:"queue" min:"1" max:"10000" doc:"How many more requests of a key may wait, up to 10,000, and of all keys together 10,000. Needs max_wait."`
-	MaxWait *period `yaml:"max_wait" doc:"How long a request waits at most. Keep it below the server's write timeout."`
+	Max     *int64  `yaml:"max" short:"true" min:"1" max:"1000000000" required:"true" doc:"The number of slots."`
+	Queue   *int64  `yaml:"queue" min:"1" max:"10000" doc:"How many more requests of a key may wait, up to 10,000 of all keys together. Needs max_wait."`
+	MaxWait *period `yaml:"max_wait" doc:"The longest wait. Keep it below the server's write timeout."`
 }
 
 // A ruleList is one rule, or several for the same requests.
 type ruleList []rule
 
 type rule struct {
-	Name string `yaml:"name" pattern:"^[!-~]([ -~]{0,126}[!-~])?$" doc:"The name for clients, metrics and counters. Default: the endpoint, tier:NAME, global or default; for later rules of a list with the key, as in POST /login by user."`
+	Name string `yaml:"name" pattern:"^[!-~]([ -~]{0,126}[!-~])?$" doc:"The name for clients, metrics and counters. Default: the endpoint, tier:NAME, global or default; later rules of a list add the key: POST /login by user."`
 	limitFields
-	Tiers     map[string]limitFields `yaml:"tiers" keys:"^[!-~]([ -~]*[!-~])?$" doc:"Other limits for some tiers, in this rule alone."`
-	Overrides map[string]limitFields `yaml:"overrides" doc:"Limits of single keys in place of the rule's. Write a key as weir explain shows it, such as user:42. No message quotes keys."`
-	Key       []string               `yaml:"key" min:"1" default:"ip" doc:"What has its own counter: ip, ip/24/48 (the network, for IPv4 and IPv6), user, bearer, apikey:HEADER, header:NAME, cookie:NAME, path:NAME (a parameter of the route), query:NAME, route, method, host, fingerprint, global, or a key of the application. user|ip is the first that the request has. A list is a combination; a missing part is blank."`
-	NoKey     string                 `yaml:"no_key" words:"share skip bad_request unauthorized" default:"share" doc:"A request without a key shares one counter with others like it, skips the rule, or is answered 400 or 401."`
-	Distinct  string                 `yaml:"distinct" doc:"Counts different values instead of requests: json:NAME, a field of a JSON body of up to 4 KiB, or any key, such as header:X-User. A value that was counted within the limit's period costs nothing. Without a value no_key decides."`
-	Cost      *cost                  `yaml:"cost" default:"1" doc:"How many units a request costs."`
-	Counts    []answers              `yaml:"counts" min:"1" default:"all" doc:"Which answers use up the limit: statuses such as 401, classes such as 2xx, or all others, as in !5xx. Requests with other answers are refunded."`
-	When      *when                  `yaml:"when" doc:"Which of the requests the rule is for, and when it charges them. In short: when: after."`
-	OnOutage  string                 `yaml:"on_outage" words:"local open closed" default:"local" doc:"While Redis does not answer: local counts in the process, open admits requests, closed answers 503."`
-	Mode      string                 `yaml:"mode" words:"enforce shadow off deny" default:"enforce" doc:"shadow counts and logs what it would refuse, and refuses nothing. off ignores the rule. deny refuses every request, counts none, and needs no limit."`
-	Refusal   *refusal               `yaml:"refusal" default:"that of the file" doc:"The answer to clients that the rule refuses, with the fields of the file's refusal. Each replaces the file's."`
-	Soft      *soft                  `yaml:"soft" default:"that of the file" doc:"A warning before the limit is reached, as in the file's soft."`
-	Escalate  *escalate              `yaml:"escalate" doc:"Bans a key that is refused again and again."`
+	Tiers     map[string]limitFields `yaml:"tiers" keys:"^[!-~]([ -~]*[!-~])?$" doc:"Limits of some tiers, in place of the rule's."`
+	Overrides map[string]limitFields `yaml:"overrides" doc:"Limits of single keys, in place of the rule's. Keys as in ban.keys."`
+	Key       []string               `yaml:"key" min:"1" default:"ip" doc:"What has its own counter: ip, ip/24/48 (networks, IPv4 and IPv6), user, bearer, apikey:HEADER, header:NAME, cookie:NAME, path:NAME (a parameter of the route), query:NAME, route, method, host, fingerprint, global, or a key of the application. user|ip is the first that the request has. A list is a combination; a missing part is blank."`
+	NoKey     string                 `yaml:"no_key" words:"share skip bad_request unauthorized" default:"share" doc:"Requests without a key share one counter, skip the rule, or are answered 400 or 401."`
+	Distinct  string                 `yaml:"distinct" doc:"Counts different values instead of requests: of any key, or of json:NAME, a field of a JSON body of up to 4 KiB. A value that was counted within the period costs nothing. Without a value, no_key decides."`
+	Cost      *cost                  `yaml:"cost" default:"1" doc:"The units that a request costs."`
+	Counts    []answers              `yaml:"counts" min:"1" default:"all" doc:"Which answers use up the limit: 401, 2xx, or !5xx for all others. Other answers are refunded."`
+	When      *when                  `yaml:"when" doc:"Which requests the rule is for, and when it charges them. In short: when: after."`
+	OnOutage  string                 `yaml:"on_outage" words:"local open closed" default:"local" doc:"If Redis does not answer: local counts in the process, open admits requests, closed answers 503."`
+	Mode      string                 `yaml:"mode" words:"enforce shadow off deny" default:"enforce" doc:"shadow counts and logs, and refuses nothing. off removes the rule. deny refuses every request, counts none, and needs no limit."`
+	Refusal   *refusal               `yaml:"refusal" default:"that of the file" doc:"The rule's own refusal. Each field replaces the file's."`
+	Soft      *soft                  `yaml:"soft" default:"that of the file" doc:"The rule's own soft."`
+	Escalate  *escalate              `yaml:"escalate" doc:"A ban for keys that are refused again and again."`
 }
 
 // name is the name of the i-th rule. Without one in the file, it is made of the scope's name.
@@ -118,44 +118,44 @@ func (r *rule) parts(fallback []string) []string {
 }
 
 type when struct {
-	Charge string `yaml:"charge" short:"true" words:"before after" default:"before" doc:"With counts or cost.settle: before charges a request when it arrives, after when its answer is known. With after, the requests in flight can exceed the limit."`
-	Header values `yaml:"header" doc:"Only requests with these values of header fields, by name; * is any value. A client that leaves a field out escapes the rule."`
-	Query  values `yaml:"query" doc:"Only requests with these values of query parameters, by name; * is any value."`
+	Charge string `yaml:"charge" short:"true" words:"before after" default:"before" doc:"With counts or cost.settle: before charges a request when it arrives, after when its answer is known. With after, requests in flight can exceed the limit."`
+	Header values `yaml:"header" doc:"Only requests with these header fields; * is any value. A client that leaves one out escapes the rule."`
+	Query  values `yaml:"query" doc:"Only requests with these query parameters; * is any value."`
 }
 
 type cost struct {
 	Units   *int64 `yaml:"units" short:"true" min:"1" doc:"A fixed cost, at most what the limit allows at once. In short: cost: 5."`
-	Header  string `yaml:"header" pattern:"^[A-Za-z0-9_-]+$" doc:"A header whose number is the cost, such as Content-Length."`
-	Per     *size  `yaml:"per" default:"1" doc:"How much of that number costs one unit, rounded up: 1MiB, 500."`
-	Missing *int64 `yaml:"missing" min:"1" default:"1" doc:"The cost if the header is missing or not a number, as with a chunked upload."`
-	Max     *int64 `yaml:"max" min:"1" doc:"The most that a request costs."`
-	Settle  bool   `yaml:"settle" default:"false" doc:"The cost is reserved, and the application sets the real cost with weir.Settle."`
+	Header  string `yaml:"header" pattern:"^[A-Za-z0-9_-]+$" doc:"The header with the cost, such as Content-Length."`
+	Per     *size  `yaml:"per" default:"1" doc:"How much of the header costs one unit, rounded up: 1MiB, 500."`
+	Missing *int64 `yaml:"missing" min:"1" default:"1" doc:"The cost if the header is missing (as in a chunked upload) or not a number."`
+	Max     *int64 `yaml:"max" min:"1" doc:"The highest cost."`
+	Settle  bool   `yaml:"settle" default:"false" doc:"The cost is reserved; the application settles the real cost with weir.Settle."`
 }
 
 type soft struct {
-	At percent `yaml:"at" short:"true" required:"true" doc:"The share of the limit from which on responses carry X-RateLimit-Warning: 80%; or off."`
+	At percent `yaml:"at" short:"true" required:"true" doc:"The used share of the limit from which responses carry X-RateLimit-Warning: 80%; or off."`
 }
 
 type headers struct {
-	Send  string `yaml:"send" words:"both legacy draft none" default:"both" doc:"Which fields: legacy (X-RateLimit-Limit, -Remaining and -Reset), draft (RateLimit-Policy and RateLimit), both or none."`
-	Limit string `yaml:"limit" pattern:"^[A-Za-z0-9-]{1,64}$" default:"X-RateLimit" doc:"The names of the legacy fields before -Limit, -Remaining and -Reset."`
-	Reset string `yaml:"reset" words:"unix delta" default:"unix" doc:"The legacy Reset in seconds since 1970 (unix), or from now (delta)."`
+	Send  string `yaml:"send" words:"both legacy draft none" default:"both" doc:"legacy: X-RateLimit-Limit, -Remaining and -Reset. draft: RateLimit-Policy and RateLimit."`
+	Limit string `yaml:"limit" pattern:"^[A-Za-z0-9-]{1,64}$" default:"X-RateLimit" doc:"The prefix of the legacy fields: X-Rate-Limit."`
+	Reset string `yaml:"reset" words:"unix delta" default:"unix" doc:"The legacy Reset in seconds since 1970, or from now."`
 }
 
 type refusal struct {
-	Status     *int64   `yaml:"status" min:"400" max:"599" default:"429" doc:"From 400 to 599. With mode: deny it is 403, 429 or 503, and 403 by default."`
-	Type       string   `yaml:"type" doc:"The type of the problem object, a URI."`
+	Status     *int64   `yaml:"status" min:"400" max:"599" default:"429" doc:"From 400 to 599. With mode: deny 403 (default), 429 or 503."`
+	Type       string   `yaml:"type" doc:"The type of the problem object (RFC 9457), a URI."`
 	Title      string   `yaml:"title" doc:"Its title."`
-	Message    string   `yaml:"message" doc:"A text with {retry_after}, the time to wait in words, {seconds}, {rule}, the rule's name, and {limit}. A text with a time is not used if waiting does not help."`
-	Jitter     *percent `yaml:"jitter" default:"off" doc:"By how much Retry-After may exceed the exact time, at random, and by up to a second at least, so that clients do not return together."`
+	Message    string   `yaml:"message" doc:"A text with {retry_after} (in words), {seconds}, {rule} (its name) and {limit}. If waiting does not help, a text with a time is not used."`
+	Jitter     *percent `yaml:"jitter" default:"off" doc:"The most that is added at random to Retry-After, at least 1s, so that clients do not return together."`
 	RetryAfter *period  `yaml:"retry_after" doc:"With mode: deny, the Retry-After."`
 }
 
 type escalate struct {
-	After  int64   `yaml:"after" min:"1" max:"10000" required:"true" doc:"How many refusals, or outcomes, up to 10,000."`
+	After  int64   `yaml:"after" min:"1" max:"10000" required:"true" doc:"How many refusals or outcomes, up to 10,000."`
 	Within *period `yaml:"within" required:"true" doc:"The time in which they are counted."`
 	Ban    *period `yaml:"ban" required:"true" doc:"How long the first ban lasts."`
-	Factor *factor `yaml:"factor" default:"2" doc:"How many times as long each further ban lasts, from 1 to 1000."`
+	Factor *factor `yaml:"factor" default:"2" doc:"Each further ban is this many times as long, from 1 to 1000."`
 	Max    *period `yaml:"max" default:"24h" doc:"The longest ban, and the time after a ban in which repetitions count."`
-	Of     string  `yaml:"of" words:"refusals outcomes" default:"refusals" doc:"What is counted: refusals, or outcomes, the answers in the rule's counts."`
+	Of     string  `yaml:"of" words:"refusals outcomes" default:"refusals" doc:"What is counted. outcomes: the answers in the rule's counts."`
 }
