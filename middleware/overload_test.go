@@ -3,6 +3,7 @@ package middleware_test
 import (
 	"context"
 	"net/http"
+	"net/http/httptest"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -169,6 +170,14 @@ func TestExemptRequestsTakeNoSlot(t *testing.T) {
 	c := roomFor(0)
 	h := overloaded(t, c, middleware.Config{Rules: one, Allow: middleware.MatchFunc(func(*http.Request) bool { return true })}).Handler(noop)
 	assert.Equal(t, 200, serve(h, request()).Code)
+	assert.Zero(t, c.asked.Load())
+}
+
+// Nothing would release the slot.
+func TestAllowTakesNoSlot(t *testing.T) {
+	c := roomFor(1)
+	l := overloaded(t, c, middleware.Config{Rules: one})
+	assert.True(t, l.Allow(httptest.NewRecorder(), request(), "one", ""))
 	assert.Zero(t, c.asked.Load())
 }
 

@@ -461,5 +461,9 @@ func TestAroundAServeMuxRoutesAreKnown(t *testing.T) {
 		assert.Equal(t, 429, do("GET", "/users/3"))
 		assert.Equal(t, 200, do("POST", "/users/3"))
 		assert.Equal(t, 200, do("GET", "/users"))
+
+		r := request()
+		serve(middleware.PerIP(plenty)(mux), r)
+		assert.Equal(t, "/", r.Pattern, "also if no rule needs the route")
 	})
 }

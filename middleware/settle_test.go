@@ -353,11 +353,17 @@ func TestRulesThatChangeMeanwhile(t *testing.T) {
 type picky struct{ limiter.Store }
 
 func (p picky) Settle(ctx context.Context, settlements []limiter.Settlement) error {
-	return errors.Join(ctx.Err(), p.Store.Settle(ctx, settlements))
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	return p.Store.Settle(ctx, settlements)
 }
 
 func (p picky) Decide(ctx context.Context, charges []limiter.Charge, decisions []limiter.Decision) error {
-	return errors.Join(ctx.Err(), p.Store.Decide(ctx, charges, decisions))
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	return p.Store.Decide(ctx, charges, decisions)
 }
 
 func (p picky) Unwrap() limiter.Store { return p.Store }
