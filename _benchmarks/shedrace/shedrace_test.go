@@ -45,7 +45,7 @@ func TestFailsafeIsWhatTheTableSays(t *testing.T) {
 	const near = 0.05
 	page, err := os.ReadFile("../../docs/overload.md")
 	require.NoError(t, err)
-	for name, service := range map[string]openloop.World{"quick": openloop.Quick, "processors": openloop.Processors, "mixed": openloop.Mixed} {
+	for name, service := range map[string]openloop.World{"quick": openloop.Quick, "mixed": openloop.Mixed} {
 		synctest.Test(t, func(t *testing.T) {
 			goodput, high, _ := service.Figures(seconds, run)
 			for what, row := range map[string]openloop.Row{"goodput": goodput, "high tier good": high} {

@@ -129,8 +129,8 @@ func TestALimitThatBeginsInAnOverloadIsFoundAllTheSame(t *testing.T) {
 	assert.InDelta(t, 0.01, l.meter.base, 0.002)
 }
 
-// TestTheTableOfTheDocs holds the table in docs/overload.md, to a few in a hundred, as a
-// processor's last bit of a sum can lead to another run.
+// TestTheTableOfTheDocs checks the table in docs/overload.md. Its figures may differ by a few percent,
+// because floating-point sums differ between processors.
 func TestTheTableOfTheDocs(t *testing.T) {
 	if !thorough {
 		t.Skip("it takes ten seconds; WEIR_TABLE=1 runs it")
@@ -140,7 +140,7 @@ func TestTheTableOfTheDocs(t *testing.T) {
 	for _, service := range []struct {
 		name string
 		openloop.World
-	}{{"quick", openloop.Quick}, {"processors", openloop.Processors}, {"mixed", openloop.Mixed}} {
+	}{{"quick", openloop.Quick}, {"mixed", openloop.Mixed}} {
 		for _, limit := range []struct {
 			name string
 			make func(w *openloop.World) openloop.Limit
