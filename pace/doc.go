@@ -21,21 +21,21 @@
 //
 // Package serverlimit reads what the server says about its limits, in any dialect:
 //
-//   - A refusal begins a cooldown of its key, in all processes: no request is sent until the server
-//     accepts requests again, and then requests leave evenly. If the server does not say how long
-//     to wait, the cooldown lasts as long as ten requests take, from 100 ms to 10 s. It doubles with
-//     each refusal in a row, up to 5 minutes. A request that was served begins a cooldown too, if its
-//     response says that nothing remains for more than a second.
-//   - If less remains than our limit would use until the quota resets, others use the quota too.
-//     Then requests leave more slowly, so that the rest lasts. The same happens if the server
-//     names a lower limit for the same period. Quotas of another period, of tokens, of a
-//     few requests only, or with a doubtful time slow nothing down.
+//   - A refusal begins a cooldown of its key, in all processes. No request of the key is sent until
+//     the server accepts requests again. Then requests leave evenly. If the server does not say how
+//     long to wait, the cooldown lasts as long as ten requests take, from 100 ms to 10 s. It doubles
+//     with each refusal in a row, up to 5 minutes. If the response to a served request says that
+//     nothing remains for more than a second, a cooldown begins too.
+//   - If less remains than the rule's limit would use until the quota resets, other clients use the
+//     quota too. Then requests leave more slowly, so that the rest lasts. The same happens if the
+//     server names a lower limit for the same period. A quota slows nothing down if its period
+//     differs, if it counts tokens, if it applies to a few requests only, or if its time is doubtful.
 //
 // # Retries
 //
 // A request that was refused or failed is sent again if that is safe and the budget allows it
 // ([Retry]): never earlier than the server asks, after a random extra pause, and only in its turn.
-// Otherwise the response is returned as it came, as with any other status.
+// Otherwise RoundTrip returns the response unchanged, like any other response.
 //
 // # Requests without a rule
 //

@@ -19,13 +19,13 @@ type WaitError struct {
 	// Rule is the name of the rule that paces the request.
 	Rule string
 
-	// Wait is the shortest possible wait. It is [limiter.Never] if an operator banned the key for
-	// ever.
+	// Wait is the shortest possible wait. It is [limiter.Never] if an operator banned the key
+	// without an end.
 	Wait time.Duration
 
-	// Cooldown reports that requests wait for the server, which refused one or said that nothing
-	// of a quota remains. If it is false, too many requests of the processes that share the Store
-	// wait already.
+	// Cooldown reports that the key is in a cooldown: the server refused a request, or said that
+	// nothing of a quota remains. False: too many requests wait already, in all processes that share
+	// the Store.
 	Cooldown bool
 }
 

@@ -25,31 +25,31 @@ type Options struct {
 	// process alone.
 	Store limiter.Store
 
-	// Cooldowns stores which keys a server has refused, and until when. With a redisbans.List all
-	// processes know within milliseconds, and no request asks Redis. Use a list that holds no
-	// clients, as their bans would slow each lookup down. Its keys begin with "pace:". To ban such
-	// a key holds its requests back, or has them fail at once if the ban has no end; to unban it
-	// ends a cooldown. Nil: a list of this process alone.
+	// Cooldowns stores which keys a server has refused, and until when. A redisbans.List tells all
+	// processes within milliseconds, and no request asks Redis. Use a list without bans of clients:
+	// those slow each lookup down. The keys begin with "pace:". A ban of such a key holds its
+	// requests back; if the ban has no end, they fail at once. An unban ends a cooldown. Nil: a list
+	// of this process alone.
 	Cooldowns bans.List
 
-	// MaxWait is how long a request waits at most, in all of its attempts together: for the end
-	// of a cooldown, for its turn, and for a slot. A request that would wait for longer, or for
-	// longer than its context lasts, fails at once with a [*WaitError]. Up to 24 hours. Zero: 30s.
+	// MaxWait bounds the waits of a request in all its attempts together: for the end of a cooldown,
+	// for its turn, and for a slot. A request that would wait for longer, or for longer than its
+	// context lasts, fails at once with a [*WaitError]. Up to 24 hours. Zero: 30s.
 	MaxWait time.Duration
 
 	// Retry says which requests are sent again. The zero value: none.
 	Retry Retry
 
 	// RefuseUnmatched makes requests fail with [ErrNoRule] if no rule matches them. False: they are
-	// sent unpaced, and each such host is logged once, as the name in a rule may be misspelt.
+	// sent unpaced. Each such host is logged once, because the Host of a rule may be misspelt.
 	RefuseUnmatched bool
 
 	// Observer is called with the result of each attempt. Nil: none.
 	Observer Observer
 
 	// Secret keys the digests that stand for keys in Observations and in Cooldowns: 16 bytes or
-	// more, and the same as in redisstore.Options. Empty: the digests are SHA-256, so whoever can
-	// guess a key can check the guess; see [keyfunc.Digester].
+	// more, and the same as in redisstore.Options. Empty: the digests are SHA-256, so
+	// anybody who sees one can test guesses of the key; see [keyfunc.Digester].
 	Secret []byte
 
 	// Logger logs hosts that no rule matches, as Warn with code weir-unpaced, and cooldowns that
@@ -57,7 +57,7 @@ type Options struct {
 	Logger *slog.Logger
 }
 
-// A Rule paces the requests to one host, or some of them: all that use up one quota of the server.
+// A Rule paces all requests that use up one quota of a server: all requests to a host, or some of them.
 type Rule struct {
 	// Name is the rule's name in Store, in Cooldowns, and for observers. Rules of one name in
 	// several processes count together if the processes share the Store.
@@ -69,26 +69,26 @@ type Rule struct {
 	// own counts and cooldowns, so that no server can hold back requests to others.
 	Host string
 
-	// Match reports whether the rule is for a request to Host, where a server has several
+	// Match reports whether the rule applies to a request to Host. It is for servers with several
 	// quotas, such as one for searches. It must not change the request. Nil: all requests to Host.
 	Match func(*http.Request) bool
 
 	// Key returns the key of a request. Each key has its own quota. Requests without a key
-	// (keyfunc.ErrNoKey) share one; with any other error a request fails. Functions of package
-	// keyfunc work here too. Nil: all requests of the rule share one quota, or with the Host "*"
-	// all requests to one host.
+	// (keyfunc.ErrNoKey) share a quota. With any other error the request fails. Functions of package
+	// keyfunc work here too. Nil: all requests of the rule share one quota. With the Host "*" and a
+	// nil Key, each host has one quota.
 	Key keyfunc.Func
 
 	// Limit is what the server allows: a limit, limiter.AtOnce, or both in limiter.All. Requests
-	// leave evenly, with PerHour(3600) one each second, or with a burst: PerSecond(10).WithBurst(20)
-	// lets 19 leave at once after a pause (one is kept back for requests that arrive unevenly).
-	// Use the server's own period, as only then what it says to remain can be compared. AtOnce bounds
-	// requests in flight, until the response's body is read or closed or the context ends.
+	// leave evenly: with PerHour(3600) one each second. After a pause PerSecond(10).WithBurst(20) lets
+	// 19 leave at once; one is kept back, because requests arrive unevenly. Use the server's own
+	// period: only then can pace compare what the server says remains. AtOnce bounds requests in
+	// flight, until the response's body is read or closed or the context ends.
 	Limit limiter.Allowance
 
-	// OnOutage says what happens while the Store's server does not answer. Zero: FailLocal, so
-	// that each process paces by its share of the limit (failover.Options.Replicas). With
-	// FailClosed requests fail.
+	// OnOutage decides while the Store's server does not answer. FailLocal: each process paces by
+	// its share of the limit (failover.Options.Replicas). FailClosed: requests fail. FailOpen:
+	// requests are sent unpaced. Zero: FailLocal.
 	OnOutage limiter.Outage
 }
 
@@ -98,16 +98,16 @@ type Rule struct {
 // a status 408, 500, 502, 503, 504 or 529, or a missing response, unless the server says
 // X-Should-Retry: false.
 //
-// As in net/http, an Idempotency-Key of no values (req.Header["Idempotency-Key"] = nil) says that
-// a request is idempotent, and is not sent.
+// As in net/http, an Idempotency-Key without values (req.Header["Idempotency-Key"] = nil) marks a
+// request as idempotent, and the field is not sent.
 type Retry struct {
 	// Attempts is how often a request is sent at most, counting the first time: from 1 to 10.
 	// Zero: 1, no retries.
 	Attempts int
 
 	// Budget bounds the retries of a rule, in percent of its requests: from 1 to 100. Up to 10
-	// unused retries are saved, and there are Attempts-1 at the start. So a server that is down
-	// does not get Attempts times the load. Zero: 10.
+	// unused retries are saved, and Attempts-1 are there at the start. With 10, a server that is
+	// down gets 1.1 times its load, not Attempts times. Zero: 10.
 	Budget int
 }
 

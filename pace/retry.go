@@ -14,7 +14,7 @@ import (
 )
 
 // next is the request to send after an answer, and how long to wait first. It is nil if nothing is
-// sent again; then the response is as it came. Otherwise the response's body has been read and kept.
+// sent again; then the response is unchanged. Otherwise the response's body has been read and kept.
 func (c *call) next(request *http.Request, got *answer, attempt int) (*http.Request, time.Duration) {
 	if attempt >= c.t.options.Retry.Attempts || c.ctx.Err() != nil || !got.isFailure() || !isRepeatable(request, got.said.Retry) {
 		return nil, 0

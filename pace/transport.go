@@ -75,7 +75,7 @@ func Must(t *Transport, err error) *Transport {
 func (t *Transport) now() int64 { return int64(time.Since(t.start)) + 1 }
 
 // RoundTrip implements [http.RoundTripper]. It sends the request in its turn, again if Retry says
-// so, and returns the last response as it came: a refusal is a response, not an error. Read the
+// so, and returns the last response unchanged: a refusal is a response, not an error. Read the
 // response's body to its end or close it, as net/http requires too. With AtOnce an open body holds
 // its slot until the request's context ends.
 func (t *Transport) RoundTrip(request *http.Request) (*http.Response, error) {

@@ -1,14 +1,14 @@
-// Package shed keeps an overloaded service at work. It finds how many requests in flight the service does
-// best with, queues the others for a moment, and refuses requests that it has no room for, the least
-// important first.
+// Package shed keeps an overloaded service at work. It measures how many requests in flight the
+// service can bear, queues further requests for a moment, and refuses those beyond, the least important
+// first.
 //
 //	limits, err := middleware.New(middleware.Config{
 //		Overload: shed.Must(shed.New(shed.Options{Priority: []string{"premium", "free"}})),
 //		Rules:    ...
 //	})
 //
-// There is no capacity to configure: the limit follows measurements, as docs/overload.md shows with
-// figures. Without overload nothing is refused.
+// There is no capacity to configure: the limit follows measurements. Without overload nothing is
+// refused. docs/overload.md has figures.
 //
 // A request acquires its slot after the rules have let it pass, and holds it until its handler
 // returns. Handlers do not see whether a request waited. A refused request is answered 503 with a
@@ -16,15 +16,15 @@
 //
 // # What it measures
 //
-// Latency begins when a request is admitted. Of each hundred requests the fastest 75 count. So the
-// limiter sees the queue for whatever the service is short of, such as processors or connections to a
-// database, if most requests of the limit need it. If routes depend on different things,
-// [Options.PerRoute] gives each route its own limit.
+// Latency begins when a request is admitted. It is the mean of the fastest three quarters of the
+// requests. If most requests need a resource, such as processors or connections to a database, the
+// limiter sees the queue for it. If routes depend on different resources, [Options.PerRoute] gives each
+// route its own limit.
 //
-// A stream is an answer that is flushed and takes far longer than others, or whose connection is
-// hijacked. It is not counted, because a limit cannot speed it up. A request is not counted either while
-// a slow client sends its body or receives its answer. A handler that waits without flushing, such as a
+// A stream is an answer that is flushed and takes far longer than others, or a hijacked connection.
+// Streams do not count, because a limit cannot speed them up. A request does not count either while its
+// handler waits for a slow client, to read the body or to write the answer. A handler that waits without flushing, such as a
 // long poll, looks like a handler that hangs: it holds its slot, unless [Options.Exempt] matches it.
 //
-// Each process has a limit of its own, and finds its share of what the processes use together.
+// Each process has its own limit, and measures its share of what the processes use together.
 package shed

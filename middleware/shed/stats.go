@@ -63,7 +63,7 @@ func (g *gate) stats(route string, names []string) Stats {
 	return s
 }
 
-// Explain says in words which slot a request would acquire.
+// Explain describes in words the limit and the level that apply to r.
 func (l *Limiter) Explain(r *http.Request) string {
 	if l.options.Exempt != nil && l.options.Exempt.Matches(r) {
 		return "exempt from the overload limit"

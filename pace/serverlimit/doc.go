@@ -26,8 +26,8 @@
 //
 // # Doubt
 //
-// Fields are input from a stranger. A value that cannot be read counts as not said. What was not
-// said is never 0, nor "unlimited". If fields disagree, the reading is the safe one: the least
+// Fields are untrusted input. A count that cannot be read is [Unsaid], which is neither 0 nor
+// "unlimited". If fields disagree, the reading is the safe one: the least
 // that remains, the lower limit, the longer wait. Three cases are no disagreement:
 //
 //   - If two times agree within the precision of the coarser, the finer one is right:

@@ -56,9 +56,9 @@ type Reading struct {
 
 // A Quota is one limit of a server, and how much of it remains.
 type Quota struct {
-	// Name is the server's name for it: of a policy ("default"), a bucket, a resource ("search"),
-	// a unit ("tokens"), or a period ("minute"). A name that is part of a field's name is in lower
-	// case. It is empty if the server names no quota.
+	// Name is the server's name of the quota. It may name a policy ("default"), a bucket, a resource
+	// ("search"), a unit ("tokens"), or a period ("minute"). If it is part of a field's name, it is in
+	// lower case. Empty: the server names no quota.
 	Name string
 
 	// Limit is the size of the quota, in units of the server's choice; or Unsaid.
