@@ -165,7 +165,7 @@ func (l *List) settle(changes []*change, a *answer) (isDone bool, refused error)
 		case errors.Is(err, bans.ErrFull): // the ban holds in this process only
 			l.apply(c.known) // to the fresh copy too
 			delete(l.unsent, c.Tag)
-			l.logFull(err)
+			l.logFull("weir: the list of bans in Redis is full, so a ban applies in this process only", err)
 		case err != nil:
 			refused = err
 		}

@@ -285,7 +285,7 @@ func (l *List) apply(k known) {
 		err = l.fresh.Restore(k.ban, k.remember)
 	}
 	if err != nil {
-		l.logFull(err)
+		l.logFull("weir: this process has no room for a ban, so the ban applies in other processes only", err)
 	}
 }
 
@@ -302,8 +302,8 @@ func (l *List) forget(tags ...string) (lifted bool) {
 	return lifted
 }
 
-func (l *List) logFull(err error) {
-	l.log.Warn("weir: a ban is not known in this process, or in this process alone", "code", "weir-bans-full", "error", err)
+func (l *List) logFull(message string, err error) {
+	l.log.Warn(message, "code", "weir-bans-full", "error", err)
 }
 
 // keep has a ban written to Redis later. If there are more than the copy can hold, it drops any.
