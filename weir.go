@@ -92,6 +92,14 @@ const (
 	Deny    = middleware.Deny
 )
 
+// What a rule does with requests without a key. See [middleware.NoKey].
+const (
+	NoKeyShare        = middleware.NoKeyShare
+	NoKeySkip         = middleware.NoKeySkip
+	NoKeyBadRequest   = middleware.NoKeyBadRequest
+	NoKeyUnauthorized = middleware.NoKeyUnauthorized
+)
+
 // The outage policies. See [limiter.Outage].
 const (
 	FailLocal  = limiter.FailLocal
