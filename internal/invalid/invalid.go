@@ -1,6 +1,6 @@
-// Package invalid has the error about what cannot be configured, in parts: what reads a
-// configuration from elsewhere says it in the words of that place, and leaves the values
-// as they are.
+// Package invalid has errors about invalid configuration. Such an error keeps the names of
+// Go fields apart from its text, so that the reader of a rules file can replace them with
+// the names that the file uses.
 package invalid
 
 import (
@@ -10,26 +10,26 @@ import (
 	"strings"
 )
 
-// A Name is what a field or an option is called in Go.
+// A Name is the Go name of a field or an option.
 type Name string
 
-// An Error says what is wrong with a field or an argument.
+// An Error reports an invalid field or argument.
 type Error struct {
 	pkg, reason string
 	args        []any
 }
 
-// New returns an error of a package. The reason and its args are as for fmt.Errorf, where
-// a [Name] among the args may be said in other words, as may an error that is an Error.
+// New returns an error of the package pkg. It formats reason and args like fmt.Errorf.
+// [In] can replace each [Name] in args, also within an error in args.
 func New(pkg, reason string, args ...any) error { return &Error{pkg, reason, args} }
 
 func (e *Error) Error() string { return e.pkg + ": " + fmt.Errorf(e.reason, e.args...).Error() }
 
-// Unwrap are the errors among the args of %w.
+// Unwrap returns the error that %w wraps, or nil.
 func (e *Error) Unwrap() error { return errors.Unwrap(fmt.Errorf(e.reason, e.args...)) }
 
-// In is err's text with these words in place of names, and without names of packages.
-// Joined errors are in one line.
+// In returns err's text without names of packages, and with each Name that words has
+// replaced. Joined errors stand in one line.
 func In(words map[Name]string, err error) string {
 	switch e := err.(type) {
 	case *Error:
