@@ -1,4 +1,4 @@
-// Package nearest finds what a misspelt word was meant to be.
+// Package nearest finds the name that a misspelt word is closest to.
 package nearest
 
 import (
@@ -6,9 +6,9 @@ import (
 	"strings"
 )
 
-// Of is the one of names that s was probably meant to be, or "".
+// Of returns the name that is closest to s, or "" if none is close.
 func Of(s string, names []string) string {
-	const longest = 64 // of anything worth the comparison
+	const longest = 64 // bytes; longer words have no name
 	switch {
 	case slices.Contains(names, s):
 		return s
@@ -24,15 +24,15 @@ func Of(s string, names []string) string {
 	return best
 }
 
-// plain is s without what people get wrong rather than mistype.
+// plain returns s in lower case, without hyphens, underscores and spaces.
 func plain(s string) string { return separators.Replace(strings.ToLower(s)) }
 
 var separators = strings.NewReplacer("-", "", "_", "", " ", "")
 
-// distance counts the letters to insert, drop, replace, or swap with their neighbour, to
-// make b of a.
+// distance returns how many edits turn a into b. An edit inserts, drops or replaces a byte,
+// or swaps two neighbours.
 func distance(a, b string) int {
-	var before []int // the row above the one above
+	var before []int // the row before above
 	above := make([]int, len(b)+1)
 	for j := range above {
 		above[j] = j
