@@ -1,5 +1,5 @@
-// Package network reads networks as people write them, and tells which addresses are
-// in them.
+// Package network parses networks as people write them, and finds addresses in sets of
+// networks.
 package network
 
 import (
@@ -8,11 +8,11 @@ import (
 	"slices"
 )
 
-// nat64 is the well-known prefix under which translators show IPv4 to IPv6
-// (RFC 6052), with the IPv4 address in its last 32 bits.
+// nat64 is the well-known prefix of RFC 6052. The last 32 bits of an address under it are
+// an IPv4 address.
 var nat64 = netip.MustParsePrefix("64:ff9b::/96")
 
-// FromNAT64 is the IPv4 address in one under the NAT64 prefix, or ip itself.
+// FromNAT64 returns the IPv4 address in a NAT64 address, or else ip itself.
 func FromNAT64(ip netip.Addr) netip.Addr {
 	if !nat64.Contains(ip) {
 		return ip
@@ -21,7 +21,7 @@ func FromNAT64(ip netip.Addr) netip.Addr {
 	return netip.AddrFrom4([4]byte(bytes[12:]))
 }
 
-// Parse reads a CIDR, or an address as the CIDR of itself.
+// Parse parses a CIDR, or an address as a network of one.
 func Parse(s string) (netip.Prefix, error) {
 	prefix, err := netip.ParsePrefix(s)
 	if err != nil {
@@ -45,8 +45,8 @@ func Parse(s string) (netip.Prefix, error) {
 	return prefix.Masked(), nil
 }
 
-// Widest is the shortest prefix that one owner can have: none is wider than 10.0.0.0/8
-// and fc00::/7. This also tells 0.0.0.0/0 in two halves.
+// Widest returns the shortest prefix length that one owner can have, as in 10.0.0.0/8 and
+// fc00::/7. A check on it also catches 0.0.0.0/0 in two halves.
 func Widest(prefix netip.Prefix) int {
 	if prefix.Addr().Is6() {
 		return 7
@@ -54,13 +54,13 @@ func Widest(prefix netip.Prefix) int {
 	return 8
 }
 
-// A Set is some networks. Whatever their number, a search takes a step for each length
-// of prefix there is. The zero Set is empty.
+// A Set is a set of networks. A lookup takes at most one step for each distinct prefix
+// length, or a few steps in a small set. The zero Set is empty.
 type Set struct {
 	prefixes map[netip.Prefix]struct{}
 	lengths4 []int
 	lengths6 []int
-	few      []netip.Prefix // all of them, while they are so few that comparing is faster
+	few      []netip.Prefix // all networks, if at most few; comparing them is faster
 }
 
 const few = 8
@@ -83,7 +83,7 @@ func (s *Set) Add(prefix netip.Prefix) {
 	}
 }
 
-// Contains reports whether ip, which is not IPv4 in IPv6, is in one of the networks.
+// Contains reports whether a network contains ip, which must not be IPv4 in IPv6.
 func (s *Set) Contains(ip netip.Addr) bool {
 	if len(s.few) <= few {
 		for _, prefix := range s.few {
@@ -107,5 +107,5 @@ func (s *Set) Contains(ip netip.Addr) bool {
 	return false
 }
 
-// Len is how many networks are in the set.
+// Len returns the number of networks.
 func (s *Set) Len() int { return len(s.prefixes) }
