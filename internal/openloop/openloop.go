@@ -1,6 +1,6 @@
-// Package openloop simulates a service and the traffic to it, which does not slow down with
-// the service: in virtual time, in one goroutine, so that a run of a world has one result, and
-// a minute of it takes milliseconds. It is what limits on requests in flight are measured by.
+// Package openloop simulates a service and its traffic, to measure limits on requests in
+// flight. The traffic does not slow down when the service does. Time is virtual and there is
+// one goroutine: a world always has the same result, and a minute takes milliseconds.
 package openloop
 
 import (
@@ -13,80 +13,80 @@ import (
 // A World is a service and the traffic to it.
 type World struct {
 	Workers int                            // how many requests the service works on at once
-	Service func(*rand.Rand) time.Duration // how long each takes
-	Mean    time.Duration                  // of that
+	Service func(*rand.Rand) time.Duration // draws the service time of a request
+	Mean    time.Duration                  // of Service
 	Shared  bool                           // the workers are processors, which all requests in the service share
-	Slower  func(at time.Duration) float64 // how many times as long a request takes that comes then; nil: 1
+	Slower  func(at time.Duration) float64 // factor on the service time of a request that comes at this time; nil: 1
 
-	High    float64                        // part of the requests that are of the high tier
-	Load    func(at time.Duration) float64 // arrivals, in parts of the capacity
-	Streams int                            // come at the beginning, and go on until the end
+	High    float64                        // share of the requests of the high tier
+	Load    func(at time.Duration) float64 // arrivals, as a multiple of the capacity
+	Streams int                            // requests that last from the beginning to the end
 	Seed    uint64
 }
 
-// Capacity is requests per second.
+// Capacity returns requests per second.
 func (w *World) Capacity() float64 { return float64(w.Workers) / w.Mean.Seconds() }
 
-// Good is how much longer than its own service time a good answer takes.
+// Good is the most that a good answer takes beyond its service time.
 const Good = 500 * time.Millisecond
 
-// A Tally counts the requests that came in a part of the time.
+// A Tally counts the requests that came within a period.
 type Tally struct{ Came, Good, Late, Refused int }
 
 // Both are the tallies of two tiers, the high one first.
 type Both [2]Tally
 
-// Good are the good answers of both tiers.
+// Good returns the good answers of both tiers.
 func (b Both) Good() int { return b[0].Good + b[1].Good }
 
-// Late are the late answers of both tiers.
+// Late returns the late answers of both tiers.
 func (b Both) Late() int { return b[0].Late + b[1].Late }
 
-// Refused are the refusals of both tiers.
+// Refused returns the refusals of both tiers.
 func (b Both) Refused() int { return b[0].Refused + b[1].Refused }
 
 // A Job is a request in the world.
 type Job struct {
-	Tier   int  // 0: the high one
-	Stream bool // it asks for no work
-	Place  any  // whatever its limit holds for it
+	Tier   int  // 0: high, 1: low
+	Stream bool // it needs no worker
+	Place  any  // the limit's own value
 
 	came    time.Duration
 	service time.Duration
 	count   *Tally
-	ends    time.Duration // how much of a shared service's work it has got when it is done
+	ends    time.Duration // in a shared service: Run.work at its end
 }
 
-// A Limit decides about jobs. It calls Start or Refuse, in Ask or later.
+// A Limit decides about jobs. It calls Run.Start or Run.Refuse, in Ask or later.
 type Limit interface {
 	Ask(*Run, *Job)
-	Leave(*Run, *Job) // when it is answered
+	Leave(*Run, *Job) // called when the job ends
 }
 
-// A Run is what happens in a world.
+// A Run is a simulation of a world.
 type Run struct {
 	*World
 	limit   Limit
 	random  *rand.Rand
 	until   time.Duration
 	now     time.Duration
-	events  []event // to come, the first in front
+	events  []event // future events, the next one first
 	seconds []Both
 	streams Tally
 
-	queue []*Job // in front of the workers
+	queue []*Job // jobs that wait for a worker
 	busy  int
 
-	// Of a shared service: how much of its work each request in it has got, when that was, and
-	// these requests in the order in which they have enough.
+	// In a shared service: the work that each request has had since the beginning, the time of
+	// that figure, and the requests in the order in which they end.
 	work   time.Duration
 	at     time.Duration
 	inside []*Job
-	shares int // how often others shared it than before
+	shares int // counts changes of inside
 }
 
-// Do has traffic come for so long, and all of it be answered. Pass is told how far the time
-// goes on, before what happens then; nil: nothing is.
+// Do simulates arrivals for the duration d, and then runs until the last answer. If pass is
+// not nil, Do calls it with the time to the next event before that event.
 func (w *World) Do(limit Limit, d time.Duration, pass func(time.Duration)) *Run {
 	r := &Run{World: w, limit: limit, until: d, random: rand.New(rand.NewPCG(w.Seed, 1))}
 	r.seconds = make([]Both, int(d/time.Second)+1)
@@ -106,10 +106,10 @@ func (w *World) Do(limit Limit, d time.Duration, pass func(time.Duration)) *Run 
 	return r
 }
 
-// Now is how long the run goes on.
+// Now returns the time since the run began.
 func (r *Run) Now() time.Duration { return r.now }
 
-// Sum is what became of the requests that came in these seconds.
+// Sum returns the tallies of the requests that came in these seconds.
 func (r *Run) Sum(from, to int) (sum Both) {
 	for _, s := range r.seconds[from:min(to, len(r.seconds))] {
 		for i := range s {
@@ -122,27 +122,27 @@ func (r *Run) Sum(from, to int) (sum Both) {
 	return sum
 }
 
-// Cut is how many streams were refused.
+// Cut returns how many streams were refused.
 func (r *Run) Cut() int { return r.streams.Refused }
 
-// An event happens at a time. Of several at one time, the one that was made first is first.
+// An event happens at a time. Events of the same time happen in the order of their making.
 type event struct {
 	at time.Duration
 	do func()
 }
 
-// After has something happen later.
+// After calls do after the duration d.
 func (r *Run) After(d time.Duration, do func()) {
 	at := r.now + max(0, d)
 	r.events = insert(r.events, event{at, do}, func(e event) bool { return e.at > at })
 }
 
-// insert inserts v into an ordered list in front of what is later.
+// insert inserts v into an ordered list before the first later element.
 func insert[T any](list []T, v T, isLater func(T) bool) []T {
 	return slices.Insert(list, sort.Search(len(list), func(i int) bool { return isLater(list[i]) }), v)
 }
 
-// arrive has the next request come.
+// arrive schedules the next request.
 func (r *Run) arrive() {
 	in := time.Duration(r.random.ExpFloat64() / (r.Load(r.now) * r.Capacity()) * float64(time.Second))
 	if r.now+in >= r.until {
@@ -164,10 +164,10 @@ func (r *Run) arrive() {
 	})
 }
 
-// Refuse is for a job that the limit has no room for.
+// Refuse counts a job as refused.
 func (r *Run) Refuse(j *Job) { j.count.Refused++ }
 
-// Start has the service begin with a job, or have it wait for a worker.
+// Start starts a job, or queues it for a worker.
 func (r *Run) Start(j *Job) {
 	switch {
 	case j.Stream:
@@ -202,10 +202,10 @@ func (r *Run) answer(j *Job) {
 	r.limit.Leave(r, j)
 }
 
-// each is how much of a processor each request in a shared service has.
+// each returns each request's share of a processor in a shared service.
 func (r *Run) each() float64 { return min(1, float64(r.Workers)/float64(len(r.inside))) }
 
-// share brings the work that each has got up to date, before others share it.
+// share updates work and at. It must be called before inside changes.
 func (r *Run) share() {
 	if len(r.inside) > 0 {
 		r.work += time.Duration(float64(r.now-r.at) * r.each())
@@ -213,7 +213,7 @@ func (r *Run) share() {
 	r.at = r.now
 }
 
-// shareOn finds out when the first is done, after others share it.
+// shareOn schedules the end of the first request, after inside changed.
 func (r *Run) shareOn() {
 	r.shares++
 	if len(r.inside) == 0 {
@@ -222,7 +222,7 @@ func (r *Run) shareOn() {
 	shares := r.shares
 	r.After(time.Duration(float64(r.inside[0].ends-r.work)/r.each())+1, func() {
 		if r.shares != shares {
-			return // it is at another time
+			return // inside has changed since
 		}
 		r.share()
 		for len(r.inside) > 0 && r.inside[0].ends <= r.work {

@@ -6,10 +6,10 @@ import (
 	"strings"
 )
 
-// A Row is figures at all [Loads].
+// A Row has one figure for each of [Loads].
 type Row [len(Loads)]float64
 
-// ReadRow reads the row of that name from the table of a page; 50% is 0.5.
+// ReadRow reads the table row that begins with name from a page. It reads 50% as 0.5.
 func ReadRow(page, name string) (r Row, err error) {
 	_, cells, ok := strings.Cut(page, "| "+name+" |")
 	cells, _, _ = strings.Cut(cells, "\n")
@@ -29,9 +29,9 @@ func ReadRow(page, name string) (r Row, err error) {
 	return r, nil
 }
 
-// Figures are what a limit makes of a service at all loads in so many seconds, a fifth of the
-// requests being of the high tier: good answers in parts of the capacity, the part of the high
-// tier that is answered well, and the part of all requests that is refused.
+// Figures runs the service at each of [Loads] for so many seconds. A fifth of the requests is
+// of the high tier. It returns good answers as a share of the capacity, good answers as a share
+// of the high tier, and refusals as a share of all requests.
 func (w World) Figures(seconds int, run func(*World) *Run) (goodput, high, refused Row) {
 	for i, load := range Loads {
 		w := w.With(0.2, load)

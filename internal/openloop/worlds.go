@@ -7,31 +7,31 @@ import (
 
 // The services.
 var (
-	// Quick has 8 connections, and answers in 5 to 15 ms.
+	// Quick has 8 workers and answers in 5 to 15 ms.
 	Quick = World{Workers: 8, Service: Uniform(10 * time.Millisecond), Mean: 10 * time.Millisecond}
 
-	// Mixed has 32: one request in fifty takes two seconds, the others 10 ms.
+	// Mixed has 32 workers. One request in fifty takes two seconds, the others 10 ms.
 	Mixed = World{Workers: 32, Service: Bimodal(0.02), Mean: 49800 * time.Microsecond}
 
-	// Processors are 4, which all requests share: each needs 5 to 15 ms of one.
+	// Processors has 4 shared processors. A request needs 5 to 15 ms of one.
 	Processors = World{Workers: 4, Shared: true, Service: Uniform(10 * time.Millisecond), Mean: 10 * time.Millisecond}
 )
 
-// Loads are what goals are stated for, in parts of the capacity.
+// Loads are the loads that goals are stated for, as multiples of the capacity.
 var Loads = [6]float64{0.5, 0.8, 1, 2, 5, 10}
 
-// With is the service under a load, with so many of the high tier.
+// With returns the service under a load, with a share of the high tier.
 func (w World) With(high, load float64) *World {
 	w.High, w.Load, w.Seed = high, func(time.Duration) float64 { return load }, 1
 	return &w
 }
 
-// Uniform is from half of the mean to one and a half of it.
+// Uniform draws durations from half the mean to one and a half times the mean.
 func Uniform(mean time.Duration) func(*rand.Rand) time.Duration {
 	return func(r *rand.Rand) time.Duration { return time.Duration((0.5 + r.Float64()) * float64(mean)) }
 }
 
-// Bimodal is two seconds for a part of the requests, and 10 ms for the others.
+// Bimodal draws two seconds for a share of the requests, and 10 ms for the others.
 func Bimodal(part float64) func(*rand.Rand) time.Duration {
 	return func(r *rand.Rand) time.Duration {
 		if r.Float64() < part {
@@ -41,7 +41,7 @@ func Bimodal(part float64) func(*rand.Rand) time.Duration {
 	}
 }
 
-// Fixed refuses what is more than so many in flight.
+// Fixed refuses a job if no slot is free. Free is the number of free slots.
 type Fixed struct{ Free int }
 
 // Ask implements [Limit].
