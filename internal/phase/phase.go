@@ -1,9 +1,9 @@
 // Package phase runs tests at any time of the minute, of the hour and of the day.
 //
-// Windows begin when the clock says so, and not when the first event comes: what a test
-// sees of one depends on when it runs. So a test that meets a window runs in a bubble of
-// testing/synctest, at times that are drawn at random and logged; WEIR_PHASE repeats one,
-// and WEIR_PHASE=all tries every hour and its boundaries:
+// Windows begin by the clock, not with the first event: the result of a test may depend on
+// when the test runs. So a test that meets a window runs in a bubble of testing/synctest, at
+// a random time that the test logs. WEIR_PHASE repeats a time. WEIR_PHASE=all tries every
+// hour and its boundaries:
 //
 //	WEIR_PHASE=23h59m59.999999s go test -run TestThatFailed ./middleware
 //	WEIR_PHASE=all go test ./middleware
@@ -18,12 +18,12 @@ import (
 	"time"
 )
 
-// variable says how long after a midnight of UTC tests run.
+// variable sets the time of tests, as a duration after a midnight in UTC.
 const variable = "WEIR_PHASE"
 
 const (
 	day  = 24 * time.Hour
-	days = 31 // a phase is before the last of them ends, so that longer windows have some too
+	days = 31 // phases are drawn from so many days, for windows longer than a day
 
 	tick = time.Microsecond // the resolution of every clock in Weir
 )
@@ -40,14 +40,14 @@ func Test(t *testing.T, f func(t *testing.T)) {
 	}
 }
 
-// Run is t.Run, with f in a bubble as Test has it.
+// Run calls t.Run with a function that calls Test.
 func Run(t *testing.T, name string, f func(t *testing.T)) {
 	t.Helper()
 	t.Run(name, func(t *testing.T) { Test(t, f) })
 }
 
-// Long is a period of some 300 days of which no window begins or ends within two days: for
-// what cannot be tested in fake time, as it asks a server.
+// Long returns a period of some 300 days. No window of that period begins or ends within two
+// days. Long is for tests that need a server, and so cannot run in fake time.
 func Long() time.Duration {
 	for period := 300 * day; ; period -= day {
 		if into := time.Duration(time.Now().UnixNano()) % period; into > 2*day && into < period-2*day {
@@ -56,30 +56,30 @@ func Long() time.Duration {
 	}
 }
 
-// NoonZone is a time zone where it is about noon, so that no day, week, month or year of it ends while
-// a test runs that asks a server.
+// NoonZone returns a time zone where it is about noon. No day, week, month or year ends there
+// during a test that needs a server.
 func NoonZone() string {
 	switch ahead := 12 - time.Now().UTC().Hour(); {
 	case ahead > 0:
-		return fmt.Sprintf("Etc/GMT-%d", ahead) // in POSIX's sense: what is west is positive
+		return fmt.Sprintf("Etc/GMT-%d", ahead) // POSIX's sign: west is positive
 	case ahead < 0:
 		return fmt.Sprintf("Etc/GMT+%d", -ahead)
 	}
 	return "Etc/GMT"
 }
 
-// Draw is how long after a midnight a clock begins that is not Go's.
+// Draw returns a time after midnight at which to start a clock that is not Go's.
 func Draw(t testing.TB) time.Duration {
 	t.Helper()
 	all := phases(t)
-	at := all[rand.IntN(len(all))] // a server is begun once
+	at := all[rand.IntN(len(all))] // a server starts once
 	log(t, at)
 	return at
 }
 
 func log(t testing.TB, at time.Duration) { t.Logf("phase: %s=%v", variable, at) }
 
-// phases are when a test runs: once, on or beside a boundary or anywhere, unless told otherwise.
+// phases returns the times of a test. By default it draws one, at or beside a boundary or anywhere.
 func phases(t testing.TB) []time.Duration {
 	t.Helper()
 	switch text := os.Getenv(variable); text {
@@ -99,7 +99,7 @@ func phases(t testing.TB) []time.Duration {
 	}
 }
 
-// all is every hour of a day: where it begins, and within it.
+// all returns two phases for every hour of a day: at or beside its beginning, and within it.
 func all() (phases []time.Duration) {
 	today := time.Duration(1+rand.IntN(days-1)) * day
 	for hour := range 24 {
@@ -109,14 +109,14 @@ func all() (phases []time.Duration) {
 	return phases
 }
 
-// boundary is where a minute begins, and often an hour or a day too.
+// boundary returns the beginning of a random minute, hour or day.
 func boundary() time.Duration {
 	units := []time.Duration{time.Minute, time.Hour, day}
 	unit := units[rand.IntN(len(units))]
 	return (1 + rand.N(days*day/unit-1)) * unit
 }
 
-// beside is at, or one tick before or after it.
+// beside returns at, or one tick before or after it.
 func beside(at time.Duration) time.Duration { return at + time.Duration(rand.IntN(3)-1)*tick }
 
 func anywhere(from, to time.Duration) time.Duration { return from + rand.N((to-from)/tick)*tick }
