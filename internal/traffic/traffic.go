@@ -1,4 +1,4 @@
-// Package traffic makes up the requests of a website, for tests.
+// Package traffic generates the requests of a website, for tests.
 package traffic
 
 import (
@@ -19,7 +19,7 @@ type Request struct {
 	UserAgent string
 }
 
-// Time is At as a time.
+// Time returns At as a time.Time.
 func (r *Request) Time() time.Time { return time.UnixMicro(r.At) }
 
 const (
@@ -27,12 +27,12 @@ const (
 	days = 4
 )
 
-// Generate makes up n requests to a website within four days; a seed always makes the same.
-// Few clients send most of them, as on a real website. They come as
+// Generate returns n requests to a website within four days. The same seed and n return the same
+// requests. As on a real website, few clients send most of them. There are
 //
-//   - visits: a page and at once what is in it, a pause, the next page; more by day than by night
-//   - crawls: a robot's requests every so many seconds, exactly, often from where an hour begins
-//   - bursts: requests of one client that are milliseconds apart
+//   - visits: a page and its images, a pause, the next page; more by day than by night
+//   - crawls: a robot's requests at an exact interval, from the beginning of an hour
+//   - bursts: requests of one client, up to 20 ms apart
 //
 // Times are whole microseconds, and many are on the boundary of a second, minute, hour or day.
 func Generate(seed uint64, n int) []Request {
@@ -58,7 +58,7 @@ type generator struct {
 	requests []Request
 }
 
-// begin is midnight: windows of every length begin there.
+// begin is a midnight, where a window of every length up to a day begins.
 var begin = time.Date(2024, time.February, 28, 0, 0, 0, 0, time.UTC)
 
 func (g *generator) add(at time.Duration, client, method, target, agent string) {
@@ -67,7 +67,7 @@ func (g *generator) add(at time.Duration, client, method, target, agent string) 
 	})
 }
 
-// address is a visitor's. Each with IPv6 has a network of its own, as its limit is the network's.
+// address returns a visitor's address. Each IPv6 visitor has its own /64, as IPv6 is limited by /64.
 func address(visitor int) string {
 	if visitor%4 == 3 {
 		return fmt.Sprintf("2001:db8:0:%x::1", visitor)
@@ -91,7 +91,7 @@ func (g *generator) visit(visitor int) {
 	}
 }
 
-// daytime is a moment of any of the days, three times as likely at noon as at midnight.
+// daytime draws a time within the days. Noon is three times as likely as midnight.
 func (g *generator) daytime() time.Duration {
 	for {
 		at := time.Duration(g.Int64N(int64(days * day)))
