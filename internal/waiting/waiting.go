@@ -1,4 +1,4 @@
-// Package waiting has events wait for places of a key, in the order in which they came.
+// Package waiting queues events that wait for a slot of a key, in FIFO order.
 package waiting
 
 import (
@@ -11,36 +11,36 @@ import (
 	"time"
 )
 
-// Most is how many events wait in a Room, of all keys.
+// Most is the greatest number of waiters in a Room, of all keys.
 const Most = 10_000
 
-// A Room is where events of this process wait for places. It knows no store: the first of a
-// key's line asks again when a place was returned here and, where other processes return places
-// too, now and then. The zero Room is an empty one.
+// A Room holds the queues of this process, one for each key. It has no store: the first waiter
+// of a queue asks for a slot when this process releases one. If other processes release slots
+// too, the first waiter also asks every 15 to 30 ms. The zero Room is empty.
 type Room[K comparable] struct {
-	Shared bool // other processes return places
+	Shared bool // other processes release slots too
 
 	waiting atomic.Int64 // of all keys
 	mu      sync.Mutex
-	lines   map[K]*line // that are not empty
+	lines   map[K]*line // no line is empty
 }
 
-// A line is the waiters for one key's places, the first at the front.
+// A line is the queue of one key, the first waiter at the front.
 type line struct{ list.List }
 
 type waiter struct {
-	turn chan struct{} // holds a value when the waiter is to ask; of one
+	turn chan struct{} // of capacity 1; holds a value when the waiter must ask
 }
 
-// How often the first of a line asks where other processes return places: at random between
-// half of that and the whole, so that they do not all ask together. With what a store takes to
-// tell others of a returned place, that is at most 50 ms.
+// askEvery is the longest time between two calls of ask if other processes release slots. Each
+// wait is a random time from half of it, so that processes do not ask together. With the time
+// until a store reports a released slot, a waiter asks within 50 ms.
 const askEvery = 30 * time.Millisecond
 
-// IsEmpty reports whether nothing waits for key, without a lock where nothing waits at all.
+// IsEmpty reports whether key has no waiter. It takes no lock if the Room is empty.
 func (r *Room[K]) IsEmpty(key K) bool { return r.Length(key) == 0 }
 
-// Behind is how long those that wait for key take and one more, if each takes d.
+// Behind returns how long key's waiters and one more take, if each takes d.
 func (r *Room[K]) Behind(key K, d time.Duration) time.Duration {
 	n := time.Duration(1 + r.Length(key))
 	if d > math.MaxInt64/n {
@@ -49,7 +49,7 @@ func (r *Room[K]) Behind(key K, d time.Duration) time.Duration {
 	return n * d
 }
 
-// Length is how many wait for key.
+// Length returns the number of waiters for key.
 func (r *Room[K]) Length(key K) int {
 	if r.waiting.Load() == 0 {
 		return 0
@@ -62,8 +62,8 @@ func (r *Room[K]) Length(key K) int {
 	return 0
 }
 
-// Wait asks for a place, in turn, until that is done, patience ends, or ctx does, whose error
-// it then returns; or it returns false at once, if most wait for key or Most for all.
+// Wait calls ask in turn until ask is done or fails, patience ends (false) or ctx ends (its error).
+// If key already has most waiters or the Room has Most, Wait returns false at once.
 func (r *Room[K]) Wait(ctx context.Context, key K, most int, patience time.Duration, ask func() (done bool, err error)) (done bool, err error) {
 	me := r.join(key, most)
 	if me == nil {
@@ -73,7 +73,7 @@ func (r *Room[K]) Wait(ctx context.Context, key K, most int, patience time.Durat
 	w := me.Value.(*waiter)
 	timer := time.NewTimer(patience)
 	defer timer.Stop()
-	var again <-chan time.Time // for the first of a line
+	var again <-chan time.Time // set for the first waiter only
 	for {
 		select {
 		case <-w.turn:
@@ -92,8 +92,8 @@ func (r *Room[K]) Wait(ctx context.Context, key K, most int, patience time.Durat
 	}
 }
 
-// join puts a waiter at the end of a line; nil: there is no room. The first of a line is to ask
-// at once, as a place may have been returned before it came.
+// join appends a waiter to a line. It returns nil if there is no room. The first waiter asks at
+// once: a slot may have been released before it joined.
 func (r *Room[K]) join(key K, most int) *list.Element {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -116,7 +116,7 @@ func (r *Room[K]) join(key K, most int) *list.Element {
 	return me
 }
 
-// leave takes a waiter out of its line, and has the one asked next that is now the first.
+// leave removes a waiter. If it was the first, leave makes the next one ask.
 func (r *Room[K]) leave(key K, me *list.Element) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -130,7 +130,7 @@ func (r *Room[K]) leave(key K, me *list.Element) {
 	}
 }
 
-// Returned says that a place of key was returned here.
+// Returned reports that this process released a slot of key.
 func (r *Room[K]) Returned(key K) {
 	if r.waiting.Load() == 0 {
 		return
@@ -142,7 +142,7 @@ func (r *Room[K]) Returned(key K) {
 	}
 }
 
-// Changed says that there may be places of any key.
+// Changed reports that any key may have free slots.
 func (r *Room[K]) Changed() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -151,10 +151,10 @@ func (r *Room[K]) Changed() {
 	}
 }
 
-// call has the first of the line ask.
+// call makes the first waiter ask.
 func (l *line) call() {
 	select {
 	case l.Front().Value.(*waiter).turn <- struct{}{}:
-	default: // it is to ask already
+	default: // it must ask already
 	}
 }
