@@ -12,7 +12,7 @@ import (
 //go:embed page
 var parts embed.FS
 
-// scripts are the parts of the page's script, in the order of their dependencies.
+// scripts are the files of the page's script. Each follows the files that it needs.
 var scripts = []string{"engine.js", "words.js", "traffic.js", "log.js", "chart.js", "gauge.js", "page.js"}
 
 // An engine is the WebAssembly module of the page, and the Go version that built it.
@@ -21,7 +21,7 @@ type engine struct {
 	Toolchain string // the Go version
 }
 
-// join makes the page. Browsers run this script, this style and this engine, and load nothing else.
+// join returns the page. Browsers run its script, style and engine, and load nothing else.
 func join(e engine) ([]byte, error) {
 	style, err := parts.ReadFile("page/style.css")
 	if err != nil {

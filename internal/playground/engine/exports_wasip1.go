@@ -11,7 +11,7 @@ import (
 // The page calls one function at a time.
 var (
 	input    []float64 // made by room
-	told     []float64 // answers in numbers
+	told     []float64 // the latest numbers
 	answer   unsafe.Pointer
 	lanes    = map[int32]*lane{}
 	arrivals []int64
@@ -50,8 +50,8 @@ func limits(events int32, per float64) int32 {
 	return words(limitsOfAll(int64(events), time.Duration(per)*time.Microsecond)...)
 }
 
-// limit makes a lane of a limit, which is so many bytes of text. It returns an error or nothing, the
-// algorithm, its kind of state, events, period and capacity.
+// limit makes a lane from the text of a limit, of so many bytes. It returns an error, or an empty
+// word, the algorithm, its kind of state, events, period and capacity.
 //
 //go:wasmexport limit
 func limit(at, bytes int32) int32 {
@@ -86,7 +86,7 @@ func decide(at int32, from, to float64, points int32) int32 {
 	return numbers(append(append(append(told[:0], float64(c.most), float64(c.from)), c.used...), c.waits...))
 }
 
-// look returns the view of a lane at a time: its numbers, and then the log's.
+// look returns the view of a lane at a time: its numbers, then the times in its log.
 //
 //go:wasmexport look
 func look(at int32, now float64) int32 {

@@ -9,19 +9,19 @@ import (
 	"github.com/weirgo/weir/limiter"
 )
 
-// A lane is one limit that decides about the traffic.
+// A lane applies one limit to the traffic.
 type lane struct {
 	quota    *limiter.Quota
 	keeps    string
-	arrivals []int64 // microseconds, ascending; not the lane's own
+	arrivals []int64 // microseconds, ascending; the caller's slice
 	cost     int64   // units of each arrival
 	saved    []limiter.State
 
-	course course // the latest, whose memory the next one uses
+	course course // the latest; the next one reuses its memory
 	passed []int64
 }
 
-// between is the number of arrivals between two saved states.
+// between is the number of arrivals from one saved state to the next.
 const between = 256
 
 func newLane(text string) (*lane, error) {
@@ -111,7 +111,7 @@ func (l *lane) decide(arrivals []int64, cost int64, a axis) course {
 	return c
 }
 
-// at is the state at a time, after all arrivals until then.
+// at returns the state at a time, after all arrivals until then.
 func (l *lane) at(now int64) (s limiter.State) {
 	arrived, _ := slices.BinarySearch(l.arrivals, now+1)
 	if arrived == 0 {
