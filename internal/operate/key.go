@@ -1,5 +1,5 @@
-// Package operate is what the command, the dashboard and rules files share: how people write
-// a key.
+// Package operate reads keys as people write them, for the command, the dashboard and rules
+// files.
 package operate
 
 import (
@@ -15,22 +15,22 @@ import (
 	"github.com/weirgo/weir/keyfunc"
 )
 
-// No error of this package has the text in it: it may be a credential, and errors are logged.
+// No error of this package quotes the text: it may be a credential, and errors are logged.
 var (
 	ErrNetwork = errors.New("this is a network, and no key: networks go into ban.cidrs of a rules file")
 	ErrQuotes  = errors.New("the key begins with a quotation mark, and is not a string in quotation marks")
 	ErrNoKey   = errors.New("no request can have this key: want an address (203.0.113.7, 2001:db8::1); or what the key is, a colon and its text (user:42, apikey:KEY, bearer:TOKEN, header:X-Tenant:acme, cookie:session:8f3a, path:id:42, query:tenant:acme, host:example.com, method:GET, route:GET /search), or join:, hash: or fp: as weir explain shows them; or a key of the application's own, in quotation marks")
 )
 
-// Key is the key that is counted where a person writes text:
+// Key returns the key that a person means by text:
 //
-//   - an address is the key that it is counted under: of an IPv6 client its /64
-//   - a network is itself
-//   - a key of a kind of package keyfunc is spelled as a request has it
-//   - a key that begins with one of own, the application's own kinds, and a colon is itself
-//   - what is in quotation marks, a string of Go, is taken to the letter
+//   - for an address, the address, or for IPv6 its /64
+//   - for a network that [keyfunc.IP] can return, the text
+//   - for a key of a kind of package keyfunc, the key as requests spell it
+//   - for one of own, the application's own kinds, and a colon, the text
+//   - for a Go string in quotation marks, its value
 //
-// No text stands for the counter of all clients. Anything else no request can have.
+// The empty text is the key of rules without a Key. Any other text is an error.
 func Key(text string, own ...string) (string, error) {
 	text, _ = keyfunc.Classify(text)
 	text = strings.TrimSpace(text)
@@ -66,7 +66,7 @@ func Key(text string, own ...string) (string, error) {
 	}
 	spelled, err := Spelled(text)
 	if err != nil || !strings.EqualFold(withoutSpaces(spelled), withoutSpaces(text)) {
-		return "", ErrNoKey // which may also be a part of what was written
+		return "", ErrNoKey // also if only a part of text is a key
 	}
 	return spelled, nil
 }
@@ -80,7 +80,7 @@ func isNetwork(text string, prefix netip.Prefix) bool {
 	return prefix.Bits() >= least && prefix.Bits() <= most && prefix.Masked().String() == text
 }
 
-// BanNote is what an operator should know of a ban on these keys, or "".
+// BanNote returns a caveat for the operator who bans these keys, or "".
 func BanNote(keys ...string) string {
 	for _, key := range keys {
 		if prefix, err := netip.ParsePrefix(key); err == nil && prefix.Bits() != 64 {
@@ -92,7 +92,7 @@ func BanNote(keys ...string) string {
 
 func withoutSpaces(text string) string { return strings.ReplaceAll(text, " ", "") }
 
-// isMade reports whether text is built as keyfunc builds keys of other keys.
+// isMade reports whether text is a key that keyfunc makes from other keys.
 func isMade(text string) bool {
 	switch kind, _, rest := keyfunc.KindOf(text); kind {
 	case "hash", "fp":
@@ -102,8 +102,8 @@ func isMade(text string) bool {
 	return Parts(text) != nil
 }
 
-// Parts are the keys that a joined key is made of, or nil if text is no joined key. Each has its
-// length and a colon in front; one that the request does not have is empty.
+// Parts returns the keys in a joined key, or nil if text is no joined key. In text, each part
+// follows its length and a colon. A part that the request lacked is empty.
 func Parts(text string) (parts []string) {
 	text, ok := strings.CutPrefix(text, "join:")
 	for ok && text != "" {
@@ -117,12 +117,12 @@ func Parts(text string) (parts []string) {
 	return parts
 }
 
-// Spelled is the key of a request that has what such a text says: a user, or a header with
-// that value. It differs from the text where that is spelled as no request's key is.
+// Spelled returns the key of a request with the user, header or other value that text names.
+// The key differs from text if no request's key is spelled like text.
 func Spelled(text string) (string, error) {
 	kind, source, value := keyfunc.KindOf(text)
 	if kind == "apikey" {
-		source = "apikey:X-Api-Key" // the key does not say of which header
+		source = "apikey:X-Api-Key" // the key does not name its header
 	}
 	f, err := keyfunc.Parse(source, nil)
 	if err != nil {
@@ -139,7 +139,7 @@ func Spelled(text string) (string, error) {
 
 func isControl(c rune) bool { return c < ' ' && c != '\t' || c == 0x7f }
 
-// request is one with a key of that kind.
+// request returns a request with such a key.
 func request(kind, name, value string) *http.Request {
 	r := &http.Request{Header: http.Header{}}
 	switch kind {
