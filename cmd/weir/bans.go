@@ -19,7 +19,7 @@ import (
 	"github.com/weirgo/weir/middleware/bans"
 )
 
-// onBans runs do on the list of bans.
+// onBans calls do with the list of bans.
 func onBans(server *server, do func(ctx context.Context, list bans.List) error) error {
 	return server.with(time.Minute, func(ctx context.Context, client redis.UniversalClient) error {
 		list, err := server.bans(ctx, client)
@@ -30,16 +30,16 @@ func onBans(server *server, do func(ctx context.Context, list bans.List) error) 
 	})
 }
 
-// A banCommand is ban or unban on a key.
+// A banCommand is a run of ban or unban.
 type banCommand struct {
 	*output
 	list  bans.List
-	key   string // for package bans
-	text  string // as it was written, of a digest
+	key   string // as package bans takes it
+	text  string // the key, or a digest as written
 	keyed keyed
 }
 
-// onBan runs do on the list of bans and the key that a command names, or its digest.
+// onBan calls do with the list of bans and the key or digest of the arguments.
 func onBan(flags *pflag.FlagSet, s *session, do func(ctx context.Context, c *banCommand) error) action {
 	server := serverFlags(flags)
 	keys := ownKeys(flags)
@@ -69,15 +69,15 @@ func onBan(flags *pflag.FlagSet, s *session, do func(ctx context.Context, c *ban
 
 // A listedBan is a ban as JSON.
 type listedBan struct {
-	Key       string    `json:"key,omitempty"` // where it is known
+	Key       string    `json:"key,omitempty"` // empty: only Digest is known
 	Digest    string    `json:"digest"`
-	Rule      string    `json:"rule,omitempty"` // that the key was refused by; none: it was banned by hand
-	Until     time.Time `json:"until,omitzero"` // none: it is permanent
+	Rule      string    `json:"rule,omitempty"` // the rule that banned the key; empty: banned by hand
+	Until     time.Time `json:"until,omitzero"` // zero: permanent
 	Permanent bool      `json:"permanent"`
-	Times     int       `json:"times"` // bans by a rule in a row, with this one
+	Times     int       `json:"times"` // bans by a rule in a row, including this one
 	Since     time.Time `json:"since,omitzero"`
-	Reason    string    `json:"reason,omitempty"` // of a ban by hand, as its next
-	By        string    `json:"by,omitempty"`     // the operator
+	Reason    string    `json:"reason,omitempty"` // of a ban by hand
+	By        string    `json:"by,omitempty"`     // the operator who banned by hand
 }
 
 func ban(s *session, flags *pflag.FlagSet) action {
@@ -87,7 +87,7 @@ func ban(s *session, flags *pflag.FlagSet) action {
 			length = 0
 			return nil
 		}
-		length, err = limiter.ParsePeriod(text) // which takes no empty text, as of a variable that is not set
+		length, err = limiter.ParsePeriod(text) // it refuses "", the text of an unset variable
 		return err
 	})
 	reason := flags.String("reason", "", "the `reason`, which the list of bans shows")
@@ -123,7 +123,7 @@ type unbanned struct {
 
 func unban(s *session, flags *pflag.FlagSet) action {
 	return onBan(flags, s, func(ctx context.Context, c *banCommand) error {
-		lifted, err := c.list.Unban(ctx, c.text) // a digest as it is written, as it may also be a key
+		lifted, err := c.list.Unban(ctx, c.text) // as written: a digest's text may also be a key
 		if err != nil {
 			return err
 		}

@@ -52,7 +52,7 @@ func (s *session) load(name string, o rules.Options) (*rules.Rules, error) {
 	return rules.Parse(text, o)
 }
 
-// A report is the result of check for a file, as JSON.
+// A report is the result of check on a file, as JSON.
 type report struct {
 	File     string          `json:"file"`
 	Good     bool            `json:"good"`
@@ -94,7 +94,7 @@ func check(s *session, flags *pflag.FlagSet) action {
 	}
 }
 
-// writeProblems writes problems as compilers do, for people and editors.
+// writeProblems writes problems in the format of compilers, for people and editors.
 func (r *report) writeProblems(out io.Writer) {
 	for _, problem := range r.Problems {
 		if problem.Line == 0 {

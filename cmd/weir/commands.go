@@ -15,10 +15,10 @@ type command struct {
 	name, args, does string
 	examples         []string // without "weir" and the name
 
-	// declare declares its flags, and returns what it does with the other arguments.
+	// declare declares the flags, and returns the action.
 	declare func(*session, *pflag.FlagSet) action
 
-	noFiles bool // its arguments are no files
+	noFiles bool // the arguments are not files
 }
 
 // takes reports whether the command takes n arguments beside flags.
@@ -38,7 +38,7 @@ func (c *command) takes(n int) bool {
 	return least <= n && n <= most
 }
 
-// An action is what a command does.
+// An action runs a command with the arguments that are not flags.
 type action func(args []string) error
 
 func commands() []command {
@@ -98,7 +98,7 @@ func commands() []command {
 	}
 }
 
-// cobra is the command with all of these, for one run.
+// cobra returns the root command with all subcommands, for one run.
 func (s *session) cobra() *cobra.Command {
 	root := &cobra.Command{
 		Use: "weir", Short: "Weir checks and explains rules, tries them on a log, and operates on counters and bans in a Redis.",

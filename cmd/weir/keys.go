@@ -19,25 +19,25 @@ import (
 	"github.com/weirgo/weir/middleware"
 )
 
-// A keyed is the key that peek, reset, ban and unban are about, as JSON.
+// A keyed is the key of peek, reset, ban or unban, as JSON.
 type keyed struct {
-	Key    string `json:"key,omitempty"` // where it is known
+	Key    string `json:"key,omitempty"` // empty: only Digest is known
 	Digest string `json:"digest"`
 }
 
-// shown is the key, or else its digest.
+// shown returns the key, or else its digest.
 func (k *keyed) shown() string { return cmp.Or(k.Key, k.Digest) }
 
-// A keyCommand is peek or reset on a key under the rules of a file.
+// A keyCommand is a run of peek or reset on a key, under the rules of a file.
 type keyCommand struct {
 	*output
 	limits *middleware.RateLimit
 	rules  []string
-	key    string // for package middleware
+	key    string // as package middleware takes it
 	keyed  keyed
 }
 
-// onKey runs do for the rules of a file that flags name, on the key that they name.
+// onKey calls do with the rules of the file and the key in the arguments.
 func onKey(flags *pflag.FlagSet, s *session, do func(ctx context.Context, c *keyCommand) error) action {
 	server := serverFlags(flags)
 	rule := flags.String("rule", "", "only the rule with this `name`; by default all rules")
@@ -92,7 +92,7 @@ func onKey(flags *pflag.FlagSet, s *session, do func(ctx context.Context, c *key
 	}
 }
 
-// keyed is a key as JSON, or a digest in its place.
+// keyed returns key and its digest. If key stands for a digest, the key is looked up in known.
 func (s *server) keyed(key string, known names) (keyed, error) {
 	secret, err := s.secret()
 	if err != nil {
@@ -114,11 +114,11 @@ type peeked struct {
 type peekedRule struct {
 	Rule       string  `json:"rule"`
 	Tier       string  `json:"tier,omitempty"`
-	InProgress bool    `json:"in_progress,omitempty"` // what counts is in progress
+	InProgress bool    `json:"in_progress,omitempty"` // the limit is on requests in progress
 	Used       int64   `json:"used"`
 	Limit      int64   `json:"limit"`
 	Left       int64   `json:"left"`
-	FreeIn     seconds `json:"free_in_seconds,omitempty"` // when all of it is free again; unknown of what is in progress
+	FreeIn     seconds `json:"free_in_seconds,omitempty"` // until all of the limit is free; 0 if InProgress
 }
 
 func peek(s *session, flags *pflag.FlagSet) action {
@@ -175,7 +175,7 @@ type resetKey struct {
 
 type resetRule struct {
 	Rule    string `json:"rule"`
-	HadUsed bool   `json:"had_used"` // something of the limit
+	HadUsed bool   `json:"had_used"` // the key had used a part of the limit
 }
 
 func reset(s *session, flags *pflag.FlagSet) action {
@@ -208,8 +208,7 @@ func reset(s *session, flags *pflag.FlagSet) action {
 	})
 }
 
-// keyOf is the key that an argument names, or a key with the digest that it names. own are the kinds of
-// --keys.
+// keyOf returns the key for an argument, which is a key or a digest. own are the kinds of --keys.
 func keyOf(text, own string) (string, error) {
 	if digest, ok := keyfunc.ParseDigest(text); ok {
 		return digest.Key(), nil

@@ -21,13 +21,13 @@ import (
 	"github.com/weirgo/weir/middleware/shed"
 )
 
-// How many clients are listed.
+// The most clients that are listed.
 const (
 	mostOnTerminal = 10
 	mostInJSON     = 100
 )
 
-// logFlags say how simulate and recommend read a log, and how they show its clients.
+// logFlags are the flags of simulate and recommend for reading a log and showing its clients.
 type logFlags struct {
 	*session
 	*output
@@ -57,7 +57,7 @@ func newLogFlags(s *session, flags *pflag.FlagSet) *logFlags {
 	return f
 }
 
-// options are for a rules file whose bans go by the log's time.
+// options returns options for a rules file. Bans follow the log's time.
 func (f *logFlags) options() rules.Options {
 	o := rules.Options{Keys: map[string]keyfunc.Func{}, Overload: shed.FromRules}
 	o.Config.Bans.List = simulate.NewBans()
@@ -67,7 +67,7 @@ func (f *logFlags) options() rules.Options {
 	return o
 }
 
-// shown returns a function that shows a client as an address or a digest.
+// shown returns a function that returns a client's address or digest.
 func (f *logFlags) shown() (func(string) string, error) {
 	secret, err := (&server{secretFile: f.secretFile}).secret()
 	if err != nil {
@@ -91,9 +91,9 @@ func (f *logFlags) shown() (func(string) string, error) {
 type weblog struct {
 	*accesslog.Reader
 	flags   *logFlags
-	client  func(*http.Request) netip.Addr // nil: the log's is the client
-	missing []rules.Need                   // what rules need and the log does not have
-	hasUser bool                           // a request had one
+	client  func(*http.Request) netip.Addr // returns a request's client; nil: the client in the log
+	missing []rules.Need                   // inputs of rules that the log lacks
+	hasUser bool                           // a request had a user
 }
 
 // read calls do with a log, "-" for the standard input. needs are the inputs that rules need from it. An
@@ -105,7 +105,7 @@ func (f *logFlags) read(name string, needs []rules.Need, do func(*weblog) error)
 	}
 	defer in.Close()
 	if os.Getenv("GOGC") == "" {
-		debug.SetGCPercent(50) // what is kept of each client stays until the end
+		debug.SetGCPercent(50) // clients' data stay in memory until the end
 	}
 	log, err := f.newLog(in, needs)
 	if err == nil {
@@ -141,7 +141,7 @@ func (f *logFlags) newLog(in io.Reader, needs []rules.Need) (l *weblog, err erro
 	return l, nil
 }
 
-// headersOf are the headers that rules need.
+// headersOf returns the headers that rules need.
 func headersOf(needs []rules.Need, f *logFlags) (headers []string) {
 	for _, need := range needs {
 		name, isHeader := strings.CutPrefix(need.Of, "header:")
@@ -160,7 +160,7 @@ func headersOf(needs []rules.Need, f *logFlags) (headers []string) {
 	return slices.Compact(headers)
 }
 
-// satisfies reports whether the log has what a rule needs.
+// satisfies reports whether the log has an input that a rule needs.
 func (l *weblog) satisfies(need string) bool {
 	header, isHeader := strings.CutPrefix(need, "header:")
 	switch {
@@ -180,7 +180,7 @@ func (l *weblog) satisfies(need string) bool {
 	return l.Has(need)
 }
 
-// next is the next request, with the address of its client.
+// next returns the next request, with its client's address.
 func (l *weblog) next() (*accesslog.Entry, error) {
 	e, err := l.Next()
 	if err != nil {
@@ -201,11 +201,11 @@ func (l *weblog) next() (*accesslog.Entry, error) {
 	if client := l.client(r); client.IsValid() {
 		e.Client = client.String()
 	}
-	e.ForwardedFor = "" // it has said what it can
+	e.ForwardedFor = "" // already used
 	return e, nil
 }
 
-// A finding is the beginning of the results of simulate and recommend.
+// A finding is the first part of the results of simulate and recommend.
 type finding struct {
 	Verdict string          `json:"verdict"`
 	Log     accesslog.Stats `json:"log"`
@@ -213,7 +213,7 @@ type finding struct {
 	detail  string
 }
 
-// found is the finding of a log that was read. answered is how many of its answers were 429.
+// found returns the finding after a log was read. answered is the number of 429s in the log.
 func (l *weblog) found(verdict, detail string, notes []string, answered int64) finding {
 	stats := l.Stats()
 	if place := l.flags.mapped["user"]; place != "" && !l.hasUser {

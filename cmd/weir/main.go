@@ -14,7 +14,7 @@ import (
 	"fmt"
 	"io"
 	"os"
-	_ "time/tzdata" // of limits, wherever the command runs
+	_ "time/tzdata" // time zones of limits, also where the system has none
 
 	"github.com/redis/go-redis/v9"
 )
@@ -22,11 +22,11 @@ import (
 // Exit codes.
 const (
 	exitGood    = 0
-	exitBad     = 1 // it could not do what it was asked, or a file has problems
-	exitUsage   = 2 // it was not asked anything that it knows
+	exitBad     = 1 // the command failed, or a file has problems
+	exitUsage   = 2 // the command line is wrong
 	exitDiffers = 3 // diff --exit-code: the rules differ
 
-	exitInterrupted = 130 // top was stopped before it had looked at all
+	exitInterrupted = 130 // top was stopped before it had scanned all keys
 )
 
 // A session is one run of the command.
@@ -53,7 +53,7 @@ func (s *session) read(name string) ([]byte, error) {
 	return io.ReadAll(in)
 }
 
-// silence drops go-redis's log: commands report its errors themselves.
+// silence drops the log of go-redis: commands report its errors themselves.
 type silence struct{}
 
 func (silence) Printf(context.Context, string, ...any) {}
@@ -64,14 +64,14 @@ func main() {
 }
 
 var (
-	errBad     = errors.New("the file has problems") // which were told
-	errDiffers = errors.New("the rules differ")      // which was told
+	errBad     = errors.New("the file has problems") // already written
+	errDiffers = errors.New("the rules differ")      // already written
 )
 
-// usageError is a mistake on the command line.
+// A usageError is a mistake on the command line.
 type usageError struct{ error }
 
-// run is one run of the command. All that it writes passes through printable writers.
+// run runs the command and returns its exit code. Printable writers escape all output.
 func (s *session) run(args []string) int {
 	out, err := &printable{to: s.out}, &printable{to: s.err}
 	exit := (&session{in: s.in, out: out, err: err}).command(args)
@@ -102,7 +102,7 @@ func (s *session) command(args []string) int {
 		return exitBad
 	case errors.Is(err, errDiffers):
 		return exitDiffers
-	case c == root: // a command that there is not
+	case c == root: // no such command
 		fmt.Fprintf(s.err, "weir: %s\n", inWords(err))
 		return exitUsage
 	}

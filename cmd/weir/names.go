@@ -20,7 +20,7 @@ func namesFlag(flags *pflag.FlagSet) *string {
 // names are keys by their digests.
 type names map[string]string
 
-// longestName is the longest line.
+// longestName is the greatest length of a line, in bytes.
 const longestName = 64 << 10
 
 // readNames reads the file of keys. own are the kinds of --keys.

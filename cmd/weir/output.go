@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// An output is where a command writes its answer: as text, or with --json as JSON.
+// An output writes a command's answer as text, or with --json as JSON.
 //
 // JSON has one form: names are in snake_case; durations are numbers of seconds, in fields that end with
 // _seconds; times are in RFC 3339, in UTC; shares are from 0 to 1; missing values are left out, or are
@@ -24,7 +24,7 @@ func (s *session) output(flags *pflag.FlagSet) *output {
 	return &output{s.out, flags.Bool("json", false, "write JSON")}
 }
 
-// write writes v as JSON, or has text write to a table, in which tabs separate cells.
+// write writes v as JSON, or calls text with a table, in which tabs separate cells.
 func (o *output) write(v any, text func(table io.Writer)) error {
 	if *o.asJSON {
 		encoder := json.NewEncoder(o.to)
@@ -37,12 +37,12 @@ func (o *output) write(v any, text func(table io.Writer)) error {
 	return table.Flush()
 }
 
-// seconds is a duration in JSON, to the microsecond.
+// seconds is a duration in JSON, rounded to the microsecond.
 type seconds float64
 
 func inSeconds(d time.Duration) seconds { return seconds(d.Round(time.Microsecond).Seconds()) }
 
-// String is the duration for people.
+// String returns the duration for people.
 func (s seconds) String() string {
 	d := time.Duration(float64(s) * float64(time.Second))
 	if d > time.Minute {
@@ -51,13 +51,13 @@ func (s seconds) String() string {
 	return d.Round(time.Millisecond).String()
 }
 
-// now is the time in JSON: to the second.
+// now returns the time for JSON, to the second.
 func now() time.Time { return inUTC(time.Now()) }
 
 func inUTC(t time.Time) time.Time { return t.UTC().Truncate(time.Second) }
 
-// packages are the names of Weir's packages in errors, which mean nothing to a user of the command.
+// packages matches the names of Weir's packages in errors: users of the command do not know them.
 var packages = regexp.MustCompile(`(^|: |\n)(limiter|keyfunc|middleware|rules|bans|failover|redisbans|redisrules|redisstore): `)
 
-// inWords is the text of an error without names of packages.
+// inWords returns the text of an error without names of packages.
 func inWords(err error) string { return packages.ReplaceAllString(err.Error(), "$1") }

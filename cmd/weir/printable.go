@@ -13,7 +13,7 @@ import (
 // JSON the escapes are JSON's. Each Write must hold whole characters.
 type printable struct {
 	to     io.Writer
-	failed error // the first, which writers need not look for
+	failed error // the first error of to
 }
 
 // Write escapes text. It stops at the first error, so that no text is missing in between.

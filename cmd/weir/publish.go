@@ -13,7 +13,7 @@ import (
 	"github.com/weirgo/weir/redis/redisrules"
 )
 
-// rulesKey is the flag for the key of rules in Redis.
+// rulesKey declares the flag for the key of rules in Redis.
 func rulesKey(flags *pflag.FlagSet) *string {
 	return flags.String("rules-key", "limits", "the `key` in Redis that holds the rules, as for redisrules.Watch")
 }
@@ -28,9 +28,9 @@ type published struct {
 func publish(s *session, flags *pflag.FlagSet) action {
 	server := connectionFlags(flags)
 	at := rulesKey(flags)
-	var only *string // nil: whatever is there
+	var only *string // the version that must be in Redis; nil: any
 	flags.Func("if-version", "only if the rules in Redis have this `version`, as weir rules prints it; none: only if there are none", func(text string) error {
-		if text == "" { // as of a variable that is not set
+		if text == "" { // the text of an unset variable
 			return errors.New("want a version, or none")
 		}
 		if text == "none" {
@@ -65,7 +65,7 @@ func publish(s *session, flags *pflag.FlagSet) action {
 		}
 		return server.with(patience, func(ctx context.Context, client redis.UniversalClient) error {
 			if only == nil {
-				// A value of another type is no rules: the flag names the wrong key.
+				// If the value is of another type, the flag names the wrong key.
 				if _, err := redisrules.Read(ctx, client, *at); err != nil && !errors.Is(err, redisrules.ErrNone) {
 					return err
 				}

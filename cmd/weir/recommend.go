@@ -116,7 +116,7 @@ func countedBy(text string, f *logFlags) (keyfunc.Func, []rules.Need, error) {
 	return loaded.Config().Default[0].Key, loaded.Needs(), nil
 }
 
-// matching reports whether an entry is for an endpoint; all are, if there is none.
+// matching returns a function that reports whether an entry is for endpoint. "" matches all entries.
 func matching(endpoint string) (func(*accesslog.Entry) bool, error) {
 	if endpoint == "" {
 		return func(*accesslog.Entry) bool { return true }, nil
@@ -167,13 +167,13 @@ func measure(meter *demand.Meter, log *weblog, of keyfunc.Func, matches func(*ac
 type recommendation struct {
 	finding
 	Limit string `json:"limit"`
-	Rules string `json:"rules"` // for a file
+	Rules string `json:"rules"` // the text of a rules file
 	*demand.Result
 }
 
 func limitText(n int64, per time.Duration) string { return limiter.Limit{Events: n, Per: per}.String() }
 
-// ruleText is a rule for a file.
+// ruleText returns the text of a rule for a file.
 func ruleText(limit, key, only string) string {
 	if strings.ContainsAny(key, ":|") {
 		key = strconv.Quote(key)
@@ -185,12 +185,12 @@ func ruleText(limit, key, only string) string {
 	return "default: " + rule
 }
 
-// write writes a recommendation as text. subject is what the key tells apart.
+// write writes a recommendation as text. subject names what the key identifies.
 func (r *recommendation) write(table io.Writer, subject string) {
 	r.finding.write(table)
 	fmt.Fprintf(table, "%s\n\nLIMIT\tCLIENTS REFUSED\t\t\n", peaks(r.Result))
 	at := slices.IndexFunc(r.Curve, func(p demand.Point) bool { return p.Limit == r.Chosen.Limit })
-	for _, p := range r.Curve[max(0, at-5):min(len(r.Curve), at+4)] { // to see what less and more would cost
+	for _, p := range r.Curve[max(0, at-5):min(len(r.Curve), at+4)] { // some lower and higher limits
 		mark := ""
 		if p == r.Chosen {
 			mark = "recommended"
@@ -213,7 +213,7 @@ func (r *recommendation) write(table io.Writer, subject string) {
 	fmt.Fprintf(table, "\nin a rules file:\n%s\n", r.Rules)
 }
 
-// subjectOf is what a key tells apart, in words.
+// subjectOf names what a key identifies.
 func subjectOf(key string) string {
 	switch {
 	case key == "ip":

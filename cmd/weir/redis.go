@@ -24,23 +24,23 @@ import (
 // patience is how long a command waits for Redis.
 const patience = 5 * time.Second
 
-// A server is the Redis that the service counts in, as flags name it.
+// A server is the Redis of the service's counters, as flags name it.
 type server struct {
 	url, prefix, master, secretFile string
 	cluster                         bool
 }
 
-// connectionFlags declares the flags for its address.
+// connectionFlags declares the flags for the address of a server.
 func connectionFlags(flags *pflag.FlagSet) *server {
 	var s server
-	// Not with $WEIR_REDIS for its default, which --help would show.
+	// $WEIR_REDIS is no default of the flag: --help would show it.
 	flags.StringVar(&s.url, "redis", "", "`URL` of Redis, as in redis://user:password@host:6379/0; by default $WEIR_REDIS, or else redis://127.0.0.1:6379")
 	flags.BoolVar(&s.cluster, "cluster", false, "the URL is of a Cluster; name more nodes as in redis://host:6379?addr=other:6379")
 	flags.StringVar(&s.master, "sentinel", "", "the URL is of a Sentinel, and the master has this `name`")
 	return &s
 }
 
-// serverFlags declares those and the flags for the service's names there.
+// serverFlags declares the flags of connectionFlags, --prefix and --secret-file.
 func serverFlags(flags *pflag.FlagSet) *server {
 	s := connectionFlags(flags)
 	flags.StringVar(&s.prefix, "prefix", "", "redisstore.Options.Prefix of the service")
@@ -48,7 +48,7 @@ func serverFlags(flags *pflag.FlagSet) *server {
 	return s
 }
 
-// address is the URL, and the flag or variable that it is from.
+// address returns the URL, and the flag or variable that set it.
 func (s *server) address() (text, by string) {
 	if s.url != "" {
 		return s.url, "--redis"
@@ -59,8 +59,8 @@ func (s *server) address() (text, by string) {
 	return "redis://127.0.0.1:6379", "the default URL"
 }
 
-// errAddress says what is wrong with a URL of Redis without quoting it: the password is in it, and a part
-// of the password may look like a port or a path.
+// errAddress returns an error about a URL of Redis. It never quotes the URL: even what looks like a
+// port or a path may be a part of the password.
 func errAddress(text, by string) error {
 	u, err := url.Parse(text)
 	switch {
@@ -100,7 +100,7 @@ func (s *server) connect() (redis.UniversalClient, error) {
 		}), nil
 	}
 	options.ContextTimeoutEnabled = true
-	options.MaxRetries = -1 // newer versions of go-redis dial so often that the time is up before they say why
+	options.MaxRetries = -1 // newer versions of go-redis retry until the time is up, and hide the cause
 	return redis.NewClient(options), nil
 }
 
@@ -112,7 +112,7 @@ func (s *server) secret() ([]byte, error) {
 	return []byte(strings.TrimRight(string(secret), "\r\n")), err
 }
 
-// bans is the list that the service's processes share.
+// bans returns the list of bans that the service's processes share.
 func (s *server) bans(ctx context.Context, client redis.UniversalClient) (bans.List, error) {
 	secret, err := s.secret()
 	if err != nil {
@@ -127,7 +127,7 @@ func (s *server) bans(ctx context.Context, client redis.UniversalClient) (bans.L
 	return list, nil
 }
 
-// limits is a limiter of the file's rules on the service's counters.
+// limits returns a limiter with the file's rules and the service's counters.
 func (s *server) limits(client redis.UniversalClient, loaded *rules.Rules) (*middleware.RateLimit, error) {
 	secret, err := s.secret()
 	if err != nil {
@@ -138,12 +138,12 @@ func (s *server) limits(client redis.UniversalClient, loaded *rules.Rules) (*mid
 		return nil, usageError{err}
 	}
 	config := loaded.Config()
-	config.Store = redisstore.New(client, options).Within(patience) // what Redis says, or nothing
-	config.Logger = slog.New(slog.DiscardHandler)                   // check warns
+	config.Store = redisstore.New(client, options).Within(patience) // an outage is an error
+	config.Logger = slog.New(slog.DiscardHandler)                   // weir check warns
 	return middleware.New(config)
 }
 
-// with calls do with a client, and cancels it after the given time.
+// with calls do with a client. It cancels do's context after the duration limit.
 func (s *server) with(limit time.Duration, do func(ctx context.Context, client redis.UniversalClient) error) error {
 	client, err := s.connect()
 	if err != nil {

@@ -33,7 +33,7 @@ func inForce(s *session, flags *pflag.FlagSet) action {
 				return out.write(found, nil)
 			}
 			fmt.Fprintf(s.err, "%s, version %s\n", found.Key, found.Version)
-			_, err = s.out.Write(text) // which is no table
+			_, err = s.out.Write(text) // not as a table
 			return err
 		})
 	}

@@ -62,8 +62,8 @@ func simulateLog(s *session, flags *pflag.FlagSet) action {
 	}
 }
 
-// leftOut names the rules that need what the log does not have. That is an error, or with
-// --partial a note.
+// leftOut names the rules that need an input that the log lacks: in an error, or with --partial
+// in notes.
 func leftOut(log *weblog) (notes []string, err error) {
 	of := map[string][]string{}
 	for _, need := range log.missing {
@@ -92,7 +92,7 @@ func leftOut(log *weblog) (notes []string, err error) {
 	return nil, errors.Join(errs...)
 }
 
-// A run is of one file of rules, or two, over a log.
+// A run simulates one or two files of rules on a log.
 type run struct {
 	log      *weblog
 	services []*simulate.Simulation // one for each file
@@ -140,8 +140,8 @@ func (r *run) all() error {
 	}
 }
 
-// notes say what a simulation leaves out, or takes from the log: overload, and how many requests
-// are in progress.
+// notes returns what a simulation leaves out or takes from the log: overload, and the number of
+// requests in progress.
 func (r *run) notes(loaded []*rules.Rules) (notes []string) {
 	if slices.ContainsFunc(loaded, func(of *rules.Rules) bool { return of.Config().Overload != nil }) {
 		notes = append(notes, "The overload section is left out: a log does not say how much the service could do.")

@@ -20,13 +20,13 @@ type survey struct {
 	client       redis.UniversalClient
 	n            int
 	prefix, rule string
-	every        time.Duration      // for a page of each server
-	progress     func(looked int64) // is called every ten seconds
+	every        time.Duration      // from one page of a server to the next
+	progress     func(looked int64) // called every ten seconds
 
 	mu           sync.Mutex
 	begun, told  time.Time
-	looked, keys int64                       // of whatever kind: looked at, and when it began
-	top          map[string]redisstore.Usage // by name: more than n, as some will be free again
+	looked, keys int64                       // keys of any kind: visited so far, and all at the beginning
+	top          map[string]redisstore.Usage // by name; more than n, as some become free meanwhile
 }
 
 // page is how many keys Redis visits for one SCAN.
@@ -57,7 +57,7 @@ func (s *survey) run(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// nodes are the servers, and how many keys they have.
+// nodes returns the servers, and the number of their keys.
 func (s *survey) nodes(ctx context.Context) (nodes []*redis.Client, keys int64, err error) {
 	var mu sync.Mutex
 	add := func(ctx context.Context, node *redis.Client) error {
@@ -70,14 +70,14 @@ func (s *survey) nodes(ctx context.Context) (nodes []*redis.Client, keys int64, 
 	if cluster, ok := s.client.(*redis.ClusterClient); ok {
 		err = cluster.ForEachMaster(ctx, add)
 	} else {
-		err = add(ctx, s.client.(*redis.Client)) // what connect returns
+		err = add(ctx, s.client.(*redis.Client)) // the type that connect returns
 	}
 	return nodes, keys, err
 }
 
 func (s *survey) scan(ctx context.Context, node *redis.Client) error {
 	for cursor := uint64(0); ; {
-		next := time.Now().Add(s.every) // it does not catch up
+		next := time.Now().Add(s.every) // a late scan does not catch up
 		names, following, err := node.Scan(ctx, cursor, redisstore.CounterNames(s.prefix), page).Result()
 		if err != nil {
 			return err
@@ -105,7 +105,7 @@ func (s *survey) scan(ctx context.Context, node *redis.Client) error {
 	}
 }
 
-// keep puts usages among the first, and drops the last beyond some more than n.
+// keep adds usages to top. If top becomes too long, keep drops the smallest shares.
 func (s *survey) keep(found []redisstore.Usage) {
 	for _, u := range found {
 		if s.rule == "" || s.rule == u.Rule {
@@ -119,7 +119,7 @@ func (s *survey) keep(found []redisstore.Usage) {
 	}
 }
 
-// sorted puts the largest share first, and of the same shares the most units.
+// sorted returns top by share of the limit, then by units, the largest first.
 func (s *survey) sorted() []redisstore.Usage {
 	all := make([]redisstore.Usage, 0, len(s.top))
 	for _, u := range s.top {
@@ -137,7 +137,7 @@ func (s *survey) sorted() []redisstore.Usage {
 
 func shareOfLimit(u redisstore.Usage) float64 { return float64(u.Used) / float64(u.Limit) }
 
-// found reads the first counters again, because a survey may take minutes, and returns them.
+// found reads the counters in top again, because a survey may take minutes. It returns the first n.
 func (s *survey) found(ctx context.Context) ([]redisstore.Usage, error) {
 	var names []string
 	for _, u := range s.sorted() {

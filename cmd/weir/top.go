@@ -20,21 +20,21 @@ import (
 type topView struct {
 	At     time.Time `json:"at"`
 	Top    []topKey  `json:"top"`
-	Keys   int64     `json:"keys"`   // in Redis, of whatever kind
-	Looked int64     `json:"looked"` // at so many of them
+	Keys   int64     `json:"keys"`   // all keys in Redis, of any kind
+	Looked int64     `json:"looked"` // how many of Keys were visited
 	Took   seconds   `json:"took_seconds"`
 }
 
 // A topKey is a counter.
 type topKey struct {
-	Key        string  `json:"key,omitempty"` // where --names has it
+	Key        string  `json:"key,omitempty"` // empty: --names does not have it
 	Digest     string  `json:"digest"`
 	Rule       string  `json:"rule"`
 	Tier       string  `json:"tier,omitempty"`
-	InProgress bool    `json:"in_progress,omitempty"` // what counts is in progress
+	InProgress bool    `json:"in_progress,omitempty"` // the limit is on requests in progress
 	Used       int64   `json:"used"`
 	Limit      int64   `json:"limit"`
-	Share      float64 `json:"share"` // of the limit
+	Share      float64 `json:"share"` // Used / Limit
 	FreeIn     seconds `json:"free_in_seconds"`
 }
 

@@ -13,7 +13,7 @@ import (
 	"github.com/weirgo/weir/cmd/weir/internal/simulate"
 )
 
-// simulated says in words what rules would have done: the verdict first, then details.
+// simulated describes the result of a simulation: the verdict first, then details.
 func simulated(s *simulate.Summary) (verdict, detail string) {
 	passing := listed("Of those that pass, ", []amount{{s.Delayed, "waits for its turn", "wait for their turn"},
 		{s.Warned, "carries a warning that the limit is near", "carry a warning that the limit is near"},
@@ -25,7 +25,7 @@ func simulated(s *simulate.Summary) (verdict, detail string) {
 		share(s.Stopped(), s.Requests), number(s.ClientsStopped), count(s.Clients, "client", "clients")), sentences(reasons(s), passing, span(s))
 }
 
-// reasons says why requests were refused.
+// reasons returns a sentence on why requests were refused.
 func reasons(s *simulate.Summary) string {
 	return listed("", []amount{{s.Refused, "is over a limit", "are over a limit"}, {s.Banned, "is refused for a ban", "are refused for a ban"},
 		{s.NoKey, "is refused for want of a key", "are refused for want of a key"}})
@@ -36,7 +36,7 @@ type amount struct {
 	one, many string
 }
 
-// listed is a sentence about the amounts above 0.
+// listed returns a sentence with the amounts above 0, or "".
 func listed(begin string, all []amount) string {
 	var parts []string
 	for _, a := range all {
@@ -54,7 +54,7 @@ func span(s *simulate.Summary) string {
 	return fmt.Sprintf("The log is from %s to %s UTC.", s.From.Format(time.DateTime), s.To.Format(time.DateTime))
 }
 
-// changed says what new rules change.
+// changed describes what new rules change.
 func changed(c *simulate.Change) (verdict, detail string) {
 	before, after := c.Old.Stopped(), c.New.Stopped()
 	verdict = fmt.Sprintf("The new rules would refuse %s requests where the old refuse %s: %s in place of %s.",
@@ -68,7 +68,7 @@ func changed(c *simulate.Change) (verdict, detail string) {
 		reasons(&c.New), span(&c.New))
 }
 
-// recommended says what a limit for a key spares and refuses.
+// recommended describes how many clients a limit spares and refuses.
 func recommended(r *demand.Result, spare float64, key string) (verdict, detail string) {
 	verdict = fmt.Sprintf("%s for each %s spares %s of %s.", perPeriod(r.Chosen.Limit, r.Per), key, share(r.Keys-r.Chosen.Keys, r.Keys), count(r.Keys, "client", "clients"))
 	refuses := fmt.Sprintf("It would have refused something to %s.", count(r.Chosen.Keys, "client", "clients"))
@@ -82,7 +82,7 @@ func recommended(r *demand.Result, spare float64, key string) (verdict, detail s
 	return verdict, sentences(refuses, outliers(r), few)
 }
 
-// outliers is about the clients that the choice leaves out.
+// outliers describes the clients that are set apart.
 func outliers(r *demand.Result) string {
 	if r.Apart == 0 {
 		return ""
@@ -97,7 +97,7 @@ func outliers(r *demand.Result) string {
 		c.Client, number(c.Most), period(r.Per), c.At.Format(time.DateTime), number(r.Next), with)
 }
 
-// peaks says what clients ask for.
+// peaks describes how much clients ask for.
 func peaks(r *demand.Result) string {
 	p := r.Peaks
 	text := fmt.Sprintf("The most that a client asked for in any %s: half of them %s, nine in ten at most %s, 99%% at most %s, 99.9%% at most %s, and one %s.",
@@ -108,7 +108,7 @@ func peaks(r *demand.Result) string {
 	return text
 }
 
-// readings says what of a log was not read as it stands.
+// readings returns notes on how the log was read.
 func readings(s *accesslog.Stats, answered int64) (notes []string) {
 	if s.Broken > 0 {
 		text := fmt.Sprintf("%s could not be read, of %s:", count(s.Broken, "line", "lines"), number(s.Broken+s.Entries))
@@ -147,7 +147,7 @@ func count(n int64, one, many string) string {
 	return number(n) + " " + many
 }
 
-// number is 1,234,567.
+// number formats n like 1,234,567.
 func number(n int64) string {
 	text := strconv.FormatInt(n, 10)
 	for at := len(text) - 3; at > 0; at -= 3 {
@@ -156,10 +156,10 @@ func number(n int64) string {
 	return text
 }
 
-// share is n of all as a percentage.
+// share returns n of all as a percentage.
 func share(n, all int64) string { return percentage(float64(n) / float64(max(1, all))) }
 
-// percentage never says 0% or 100% of what is a little more or less.
+// percentage formats a share. Only 0 is 0%, and only 1 is 100%.
 func percentage(share float64) string {
 	p, digits := 100*share, 10.0
 	switch {
@@ -173,10 +173,10 @@ func percentage(share float64) string {
 	return strconv.FormatFloat(math.Round(p*digits)/digits, 'f', -1, 64) + "%"
 }
 
-// perPeriod is a limit as people say it: 60 per minute.
+// perPeriod formats a limit for people: 60 per minute.
 func perPeriod(n int64, per time.Duration) string { return number(n) + " per " + period(per) }
 
-// period is minute, or 10 minutes.
+// period formats a period like minute, or 10 minutes.
 func period(per time.Duration) string {
 	for _, unit := range []struct {
 		length time.Duration
