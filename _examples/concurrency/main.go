@@ -1,9 +1,9 @@
-// Concurrency bounds how many exports of one user run at once, where a rate says nothing: each
-// takes a while. Two more wait for their turn.
+// Concurrency bounds how many exports of one user run at once. A rate would not help: each
+// export takes a while. Two more wait in a queue.
 //
 //	go run ./_examples/concurrency
 //	for i in $(seq 6); do curl -si -X POST http://127.0.0.1:8080/exports & done; wait # 4 times 200, 2 times 429
-//	for i in $(seq 11); do curl -si http://127.0.0.1:8080/; done # 429: the limit beside it
+//	for i in $(seq 11); do curl -si http://127.0.0.1:8080/; done # 429: the limit on the rate
 package main
 
 import (
@@ -32,7 +32,7 @@ func main() {
 	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, "hello\n") })
 	mux.HandleFunc("GET /healthz", func(http.ResponseWriter, *http.Request) {})
 	mux.HandleFunc("POST /exports", func(w http.ResponseWriter, r *http.Request) {
-		time.Sleep(*takes) // the work, which goes on though the client may have left
+		time.Sleep(*takes) // the work goes on even if the client has left
 		io.WriteString(w, "exported\n")
 	})
 

@@ -1,4 +1,4 @@
-// Costs limits what is known only afterwards: what a request really cost, and what came of it.
+// Costs limits by what is known only after a request: its real cost, and its status.
 //
 //	go run ./_examples/costs
 //	curl -i -d 'a prompt' 'http://127.0.0.1:8080/complete?max_tokens=500'                        # 500 are reserved
@@ -19,7 +19,7 @@ import (
 	"github.com/weirgo/weir/keyfunc"
 )
 
-// maxTokens is what a request may cost at most. One that does not say is taken for 100.
+// maxTokens returns the most that a request may cost: max_tokens, or else 100.
 func maxTokens(r *http.Request) int64 {
 	n, err := strconv.ParseInt(r.URL.Query().Get("max_tokens"), 10, 64)
 	if err != nil {
@@ -30,7 +30,7 @@ func maxTokens(r *http.Request) int64 {
 
 func complete(w http.ResponseWriter, r *http.Request) {
 	prompt, _ := io.ReadAll(io.LimitReader(r.Body, 1<<20))
-	used := int64(len(prompt)) // a model would tell
+	used := int64(len(prompt)) // a model would report its tokens
 	if err := weir.Settle(r.Context(), "tokens", used); err != nil {
 		log.Print(err)
 	}
@@ -51,7 +51,7 @@ func main() {
 		{Name: "tokens", Match: weir.Route("POST /complete"), Key: keyfunc.IP(), Limit: weir.PerMinute(1_000),
 			Cost: weir.Reserve(maxTokens)}, // reserved when the request comes
 		{Name: "login", Match: weir.Route("POST /login"), Key: keyfunc.IP(), Limit: weir.PerMinute(5),
-			Counts: weir.Statuses(401, 403)}, // everything else is returned when the answer is known
+			Counts: weir.Statuses(401, 403)}, // any other answer is refunded
 	}}))
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /complete", complete)

@@ -1,5 +1,5 @@
-// Later queues what a limit refuses, and does it when there is room: a report beyond the limit is
-// answered 202 with an address that says when it is likely to run. It needs a Redis.
+// Later queues the requests that a limit refuses, and runs them later. A report beyond the limit is
+// answered 202 with its address and the time when it is likely to run. Later needs a Redis.
 //
 //	go run -C _examples/later .
 //	for i in $(seq 5); do curl -si -X POST http://127.0.0.1:8080/reports; done # twice 200, then 202
@@ -49,7 +49,7 @@ func main() {
 	mux.HandleFunc("POST /reports", func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, report()) })
 	mux.HandleFunc("GET /reports/{id}", l.show)
 
-	// Workers run what waits no faster than the limit, together in all processes.
+	// The workers of all processes together run reports no faster than the limit.
 	pace := limiter.Must(limiter.New(limiter.Config{Name: "later", Limit: limit, Store: store}))
 	workers := asynq.NewServer(queue, asynq.Config{Concurrency: 2, LogLevel: asynq.WarnLevel})
 	err := workers.Start(asynq.HandlerFunc(func(ctx context.Context, task *asynq.Task) error {
@@ -78,8 +78,8 @@ type later struct {
 	inspector *asynq.Inspector
 }
 
-// enqueue answers a refusal: 202 where the report will run, or 429 where too many wait. Requests that
-// come at the same moment may exceed that number by as many as they are.
+// enqueue answers a refusal: 202 if the report will run, or 429 if too many reports wait. Concurrent
+// requests may exceed the number, each by one.
 func (l later) enqueue(w http.ResponseWriter, r *http.Request, _ weir.Result) {
 	waiting, err := l.waiting()
 	if err != nil {
@@ -87,7 +87,7 @@ func (l later) enqueue(w http.ResponseWriter, r *http.Request, _ weir.Result) {
 		return
 	}
 	if waiting >= *most {
-		http.Error(w, "too many reports wait", http.StatusTooManyRequests) // with the refusal's Retry-After
+		http.Error(w, "too many reports wait", http.StatusTooManyRequests) // keeps the refusal's Retry-After
 		return
 	}
 	task, err := l.client.EnqueueContext(r.Context(), asynq.NewTask("report", nil), asynq.Retention(time.Hour))
@@ -95,17 +95,17 @@ func (l later) enqueue(w http.ResponseWriter, r *http.Request, _ weir.Result) {
 		http.Error(w, "the queue does not answer", http.StatusServiceUnavailable)
 		return
 	}
-	w.Header().Del("Retry-After") // of the limit; this request need not come again
+	w.Header().Del("Retry-After") // the client need not repeat this request
 	w.Header().Set("Location", "/reports/"+task.ID)
 	w.WriteHeader(http.StatusAccepted)
 	wait := time.Duration(waiting+1) * limit.Per / time.Duration(limit.Events)
 	fmt.Fprintf(w, "likely to run at %s\n", time.Now().Add(wait).Format(time.TimeOnly))
 }
 
-// waiting is how many reports wait.
+// waiting returns the number of reports in the queue.
 func (l later) waiting() (int, error) {
 	queues, err := l.inspector.Queues()
-	if err != nil || !slices.Contains(queues, "default") { // it is made by its first report
+	if err != nil || !slices.Contains(queues, "default") { // the first report creates the queue
 		return 0, err
 	}
 	queue, err := l.inspector.GetQueueInfo("default")
@@ -115,7 +115,7 @@ func (l later) waiting() (int, error) {
 	return queue.Size, nil
 }
 
-// show is the report, or that it waits.
+// show answers with the report, or 202 while the report waits.
 func (l later) show(w http.ResponseWriter, r *http.Request) {
 	switch task, err := l.inspector.GetTaskInfo("default", r.PathValue("id")); {
 	case errors.Is(err, asynq.ErrQueueNotFound), errors.Is(err, asynq.ErrTaskNotFound):

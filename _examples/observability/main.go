@@ -1,6 +1,6 @@
-// Observability is a service that is busy, and shows it: to people on a live page, to
-// Prometheus, and in the log. traffic.go plays its clients: twenty good ones, an attacker
-// that makes up keys, a noisy tenant, and a partner that waits for its turn (package pace).
+// Observability is a busy service that shows its limits: on a live page, to Prometheus, and in
+// the log. traffic.go plays its clients: twenty good ones, an attacker that makes up keys, a
+// noisy tenant, and a partner that keeps to its limit (package pace).
 //
 //	go run ./_examples/observability
 //	open http://127.0.0.1:8080/limits                                 # the page: look at the tenant, ban it, lift the ban
@@ -10,7 +10,7 @@
 //
 // Grafana shows grafana-dashboard.json (Dashboards, New, Import); alerts.yml is tried by
 // promtool test rules _examples/observability/*_test.yml. With -redis 127.0.0.1:6379
-// limits are counted there, by several such services: stop it, and see the alerts fire and the
+// several such services share their counters in that Redis. Stop it: the alerts fire and the
 // services go on.
 package main
 
@@ -40,7 +40,7 @@ import (
 	"github.com/weirgo/weir/redis/redisstore"
 )
 
-// open is where limits are counted, and bans are listed.
+// open returns the store of the counters, and the list of bans.
 func open(server string) (limiter.Store, bans.List) {
 	if server == "" {
 		return must(limiter.NewMemory(limiter.MemoryOptions{})), must(bans.New(bans.Options{}))
@@ -57,8 +57,8 @@ func must[T any](v T, err error) T {
 	return v
 }
 
-// isOperator is true for a request from this machine that names it by its address: a page
-// from elsewhere could have a browser here ask under a name of its own. Yours looks at the
+// isOperator reports whether a request is from this machine, to its address. A foreign page could
+// make a browser here send requests, but under a name of its own. Your isOperator checks the
 // signed-in user.
 func isOperator(r *http.Request) bool {
 	return strings.HasPrefix(r.RemoteAddr, "127.0.0.1:") && strings.HasPrefix(r.Host, "127.0.0.1:")

@@ -13,7 +13,7 @@ import (
 	"github.com/weirgo/weir/pace"
 )
 
-// A client of the service asks so often in a second.
+// A client sends requests at a rate, per second.
 type client struct {
 	rate   int
 	from   string
@@ -22,13 +22,13 @@ type client struct {
 
 var connections = http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 100}}
 
-// play has all kinds of clients ask the service at url, for as long as it runs.
+// play sends the requests of all kinds of clients to url until the program ends.
 func play(url string) {
 	for i := range 20 {
 		tenant := fmt.Sprint("good-", i%5)
 		go client{2, fmt.Sprint("192.0.2.", i+1), func() string { return tenant }}.ask(url)
 	}
-	for i := range 3 { // the attacker's addresses; a key that is new has all of its limit
+	for i := range 3 { // the attacker's addresses; each new key has a whole limit
 		go client{150, fmt.Sprint("198.51.100.", i+1), func() string { return fmt.Sprintf("%016x", rand.Uint64()) }}.ask(url)
 	}
 	for i := range 4 { // a tenant with a loop in its script
@@ -48,14 +48,14 @@ func (c client) askBy(by *http.Client, url string) {
 		r.Header.Set("X-Tenant", c.tenant())
 		response, err := by.Do(r)
 		if err != nil {
-			continue // the service says why
+			continue // the service logs why
 		}
 		io.Copy(io.Discard, response.Body)
 		response.Body.Close()
 	}
 }
 
-// partner is a client that keeps to its limit: five callers that wait for their turn.
+// partner plays a client that keeps to its limit: its five callers wait in a queue.
 func partner(url string, metrics *promlimit.Metrics) {
 	transport := must(pace.NewTransport(connections.Transport, pace.Options{
 		Rules:    []pace.Rule{{Name: "partner", Host: strings.TrimPrefix(url, "http://"), Limit: weir.PerSecond(15)}},

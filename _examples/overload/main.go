@@ -1,5 +1,5 @@
-// Overload keeps a service at work when more is asked of it than it can do, the paying
-// customers first, and has a breaker around what it depends on.
+// Overload keeps a service useful when it gets more requests than it can answer. Paying
+// customers come first. A breaker protects the database that the service depends on.
 //
 //	go run ./_examples/overload
 //	curl -i http://127.0.0.1:8080/report
@@ -31,7 +31,7 @@ func warehouse() (string, error) {
 	return "report\n", nil
 }
 
-// A breaker calls nothing for ten seconds after five failures in a row.
+// A breaker blocks calls for ten seconds after five failures in a row.
 type breaker struct {
 	mu     sync.Mutex
 	failed int
@@ -58,8 +58,8 @@ func (b *breaker) Execute(f func() (string, error)) (string, error) {
 	return text, err
 }
 
-// report asks the warehouse, until five queries in a row have failed: then for ten seconds it
-// answers at once, and leaves the warehouse alone.
+// report queries the warehouse. After five failed queries in a row, report answers at once for
+// ten seconds, without a query.
 func report() http.Handler {
 	breaker := &breaker{}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -1,5 +1,5 @@
-// Pace has three workers call a server that lets each account send five requests a second. One
-// screen shows which of them waits for how long, and that none is refused.
+// Pace runs three workers that call a server with a limit of five requests a second for each
+// account. A page shows how long each worker waits, and that the server refuses none.
 //
 //	go run ./_examples/pace
 //	# then look at http://127.0.0.1:8080/
@@ -23,7 +23,7 @@ import (
 	"github.com/weirgo/weir/pace"
 )
 
-// server is the third party.
+// server returns the third party's handler.
 func server() http.Handler {
 	limits := weir.Must(weir.New(weir.Config{Rules: []weir.Rule{{
 		Name: "account", Key: keyfunc.First(keyfunc.APIKey("Authorization"), keyfunc.IP()), Limit: weir.PerSecond(5).With(weir.TokenBucket),
@@ -31,8 +31,8 @@ func server() http.Handler {
 	return limits.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, "done\n") }))
 }
 
-// A worker calls it. Workers share a store, here one in memory: with a redisstore they could be
-// on several machines.
+// A worker calls the server. Workers share a store, here in memory. With a redisstore they could
+// run on several machines.
 type worker struct {
 	name      string
 	transport *pace.Transport
@@ -53,7 +53,7 @@ func newWorker(name, host string, store limiter.Store) *worker {
 	return w
 }
 
-// ObserveAttempt is told what became of each request.
+// ObserveAttempt counts each request and its wait.
 func (w *worker) ObserveAttempt(o *pace.Observation) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -64,7 +64,7 @@ func (w *worker) ObserveAttempt(o *pace.Observation) {
 	w.last, w.longest = o.Waited, max(w.longest, o.Waited)
 }
 
-// work sends a request after the other, as if there were no limit.
+// work sends one request after another, as if there were no limit.
 func (w *worker) work(url string) {
 	client := &http.Client{Transport: w.transport}
 	for ; ; time.Sleep(rand.N(200 * time.Millisecond)) {
@@ -82,7 +82,7 @@ func (w *worker) work(url string) {
 	}
 }
 
-// screen shows the workers.
+// screen returns a handler that shows the workers.
 func screen(workers []*worker) http.HandlerFunc {
 	return func(to http.ResponseWriter, r *http.Request) {
 		to.Header().Set("Refresh", "1")

@@ -22,7 +22,7 @@ import (
 	"github.com/weirgo/weir/redis/redisstore"
 )
 
-// instance is the service. Instances share nothing but what is in Redis.
+// instance returns the service. Instances share only the counters in Redis.
 func instance(rdb *redis.Client) http.Handler {
 	limits := weir.Must(weir.New(weir.Config{
 		Store: redisstore.New(rdb, redisstore.Options{Failover: failover.Options{Replicas: 2}}),

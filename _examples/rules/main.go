@@ -1,5 +1,5 @@
-// Rules takes its limits from limits.yaml, which can be edited while it runs. The folder files
-// has ten more, with what weir explain says of each.
+// Rules reads its limits from limits.yaml, which you can edit while it runs. The folder files
+// has ten more rules files, each with the output of weir explain.
 //
 //	go run ./_examples/rules
 //	for i in $(seq 11); do curl -i http://127.0.0.1:8080/api/v1/search; done # a burst of 10

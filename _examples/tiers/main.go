@@ -1,4 +1,4 @@
-// Tiers gives every user the limit of the plan they pay for, and tells them what is left of it.
+// Tiers gives every user the limit of their plan, and shows them how much of it is left.
 //
 //	go run ./_examples/tiers
 //	curl -i -H 'X-Api-Key: carla' http://127.0.0.1:8080/                               # 10,000 an hour
@@ -21,7 +21,7 @@ type account struct{ id, plan string }
 
 var accounts = map[string]account{"carla": {"42", "premium"}, "finn": {"7", "free"}} // by API key
 
-// authenticate comes before the limiter and sets the user and the plan.
+// authenticate wraps the limiter, and sets the user and the plan.
 func authenticate(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ctx := r.Context()
