@@ -1,4 +1,4 @@
-// Concurrency bounds how many exports of one user run at once. A rate would not help: each
+// Concurrency bounds how many exports of one client run at once. A rate would not help: each
 // export takes a while. Two more wait in a queue.
 //
 //	go run ./_examples/concurrency
