@@ -31,7 +31,7 @@ func parsed(t *testing.T, args []string) (*pflag.FlagSet, []string) {
 	return flags, flags.Args()
 }
 
-// endsAfter requires that a process has more time for its end than weir serve takes at most.
+// endsAfter requires that a process has more time to end than weir serve can take.
 func endsAfter(t *testing.T, given string) {
 	t.Helper()
 	patience, err := time.ParseDuration(given)
@@ -109,7 +109,7 @@ func TestTheSystemdUnitStartsTheCommand(t *testing.T) {
 	endsAfter(t, of["TimeoutStopSec"])
 }
 
-// Envoy's own types take its configuration, and it asks where Weir listens, about what Weir limits.
+// Envoy's own types parse its configuration. Envoy calls Weir's address, with descriptors that Weir limits.
 func TestEnvoysConfigurationIsValidAndMeetsTheRules(t *testing.T) {
 	text, err := os.ReadFile("deploy/envoy.yaml")
 	require.NoError(t, err)

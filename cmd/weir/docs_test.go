@@ -23,8 +23,7 @@ var (
 	consolesOfPage = regexp.MustCompile("(?s)```console\n(.*?)```\n")
 )
 
-// What docs/command.md says that commands write is what they write; "..." stands for anything
-// in a line.
+// Commands write the output that docs/command.md shows. "..." stands for anything within a line.
 func TestTheExamplesOfThePageAreTrue(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("they are for a shell")

@@ -27,7 +27,7 @@ var (
 	snakeCase  = regexp.MustCompile(`^[a-z][a-z0-9_]*$`)
 )
 
-// requireForm holds JSON to what output.go says, and adds the paths of fields to paths.
+// requireForm checks JSON against output.go's comment, and adds the paths of fields to paths.
 func requireForm(t *testing.T, v any, path, name string, paths map[string]bool) {
 	t.Helper()
 	switch v.(type) {
@@ -65,7 +65,7 @@ func requireForm(t *testing.T, v any, path, name string, paths map[string]bool) 
 	}
 }
 
-// The JSON of all commands has one form, and docs/command.md has its fields. To write them anew:
+// The JSON of all commands has one form, and docs/command.md lists its fields. To update the list:
 // WEIR_UPDATE=1 go test ./cmd/weir -run OneForm
 func TestTheJSONOfAllCommandsHasOneForm(t *testing.T) {
 	server := redistest.Start(t)

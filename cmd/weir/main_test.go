@@ -36,7 +36,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// weir runs the command on these files.
+// weir runs the command with args.
 func weir(t *testing.T, in string, args ...string) (exit int, out, err string) {
 	t.Helper()
 	var stdout, stderr bytes.Buffer

@@ -23,10 +23,10 @@ import (
 	"github.com/weirgo/weir/redis/redisstore"
 )
 
-// asCommand in the environment has the test binary be the command.
+// asCommand in the environment makes the test binary run as the command.
 const asCommand = "WEIR_TEST_AS_COMMAND"
 
-// process is the command in a process of its own.
+// process returns the command in its own process.
 func process(t *testing.T, args ...string) *exec.Cmd {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
@@ -38,7 +38,7 @@ func process(t *testing.T, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// exitOf is what a process ended with.
+// exitOf returns the exit code of a process.
 func exitOf(t *testing.T, err error) int {
 	t.Helper()
 	var exit *exec.ExitError
@@ -159,7 +159,7 @@ func TestAReaderThatLeavesEndsTheCommandAsItEndsOthers(t *testing.T) {
 	assert.Empty(t, said.String())
 }
 
-// counters is a Redis with so many counters.
+// counters starts a Redis with so many counters.
 func counters(t *testing.T, n int) (url string) {
 	t.Helper()
 	server := redistest.Start(t)

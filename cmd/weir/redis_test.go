@@ -26,7 +26,7 @@ endpoints:
   "POST /login": {limit: 3/h sliding-log, tiers: {premium: 9/h}}
 `
 
-// A service counts in a Redis; the command looks into it.
+// The command reads the counters of a service in Redis.
 func TestTheCommandIsAHandOnTheCountersOfAService(t *testing.T) {
 	redisServer := redistest.Start(t)
 	url := "--redis=redis://" + redisServer.Addr
@@ -144,7 +144,7 @@ func TestTheCommandIsAHandOnTheCountersOfAService(t *testing.T) {
 	assert.Contains(t, run("reset", path, "--key=203.0.113.99", "--rule=POST /login"), "had used nothing")
 }
 
-// await asks until it is so: bans travel.
+// await polls until the condition holds: bans take time to spread.
 func await(t *testing.T, is func() bool) {
 	t.Helper()
 	require.Eventually(t, is, 30*time.Second, 10*time.Millisecond)

@@ -18,7 +18,7 @@ import (
 	"github.com/weirgo/weir/redis/redisstore"
 )
 
-// secretArgs are command lines with a credential in them, each of which ends with an error.
+// secretArgs are command lines that have a credential and end with an error.
 var secretArgs = [][]string{
 	{"top", "--redis=URL"},
 	{"top", "--redis=URL", "--cluster"},
@@ -51,7 +51,7 @@ func TestNoOutputHasACredentialOfTheCommandLineOrTheEnvironment(t *testing.T) {
 		url := strings.ReplaceAll(rapid.SampledFrom(secretURLs).Draw(rt, "url"), "SECRET", secret)
 		args := append([]string(nil), rapid.SampledFrom(secretArgs).Draw(rt, "args")...)
 		if strings.Contains(url, "\x00") {
-			t.Setenv("WEIR_REDIS", "") // which can't have it
+			t.Setenv("WEIR_REDIS", "") // the environment cannot hold this secret
 		} else {
 			t.Setenv("WEIR_REDIS", url)
 		}
@@ -73,7 +73,7 @@ func TestNoOutputHasACredentialOfTheCommandLineOrTheEnvironment(t *testing.T) {
 	})
 }
 
-// hostile is what a terminal would act on.
+// hostile has characters that a terminal would act on.
 const hostile = "\x1b[2J\x1b]0;owned\x07\u009b31m\u202egnp.exe\xff\xfe\r\u2028\U000e0001"
 
 func requirePrintable(t require.TestingT, text string) {
@@ -94,7 +94,7 @@ func TestWhatIsInRedisIsShownAndNotDone(t *testing.T) {
 	names, err := client.Keys(t.Context(), "*").Result()
 	require.NoError(t, err)
 	require.Len(t, names, 1)
-	// What any client that can write to this Redis leaves there.
+	// Any client that can write to this Redis can leave this there.
 	value, err := client.Dump(t.Context(), names[0]).Result()
 	require.NoError(t, err)
 	copies := []string{

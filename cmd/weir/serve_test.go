@@ -45,10 +45,10 @@ type served struct {
 
 	mu   sync.Mutex
 	said bytes.Buffer
-	done chan struct{} // it says no more
+	done chan struct{} // closed when its log ends
 }
 
-// startServing starts weir serve, and returns when it serves.
+// startServing starts weir serve, and returns once it serves.
 func startServing(t *testing.T, env []string, args ...string) *served {
 	t.Helper()
 	s := &served{t: t, cmd: process(t, append([]string{"serve"}, args...)...), addr: map[string]string{}, done: make(chan struct{})}
@@ -88,7 +88,7 @@ func (s *served) signal(signal os.Signal) {
 	require.NoError(s.t, s.cmd.Process.Signal(signal))
 }
 
-// get is the answer to a GET, and its body.
+// get returns the answer to a GET, and its body.
 func (s *served) get(flag, path string) (int, string) {
 	s.t.Helper()
 	answer, err := http.Get("http://" + s.addr[flag] + path)
@@ -244,7 +244,7 @@ func TestCertificatesAreReadAnewAndABadOneIsKeptOut(t *testing.T) {
 	require.Zero(t, exitOf(t, s.cmd.Wait()))
 }
 
-// What is wrong is one line that names the flag, and nothing is served.
+// A mistake ends weir serve with one line that names the flag. It serves nothing.
 func TestBadInputOfServeIsNamed(t *testing.T) {
 	file := write(t, "limits.yaml", "version: 1\ndefault: 100/h\n")
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
@@ -304,7 +304,7 @@ func TestBadInputOfServeIsNamed(t *testing.T) {
 	assert.Equal(t, "weir serve: $WEIR_UPSTREAM_TIMEOUT: want a value of type duration\n", said)
 }
 
-// Every flag either stands alone or says which other flag it needs.
+// Every flag works alone, or its error names the flag that it needs.
 func TestAFlagIsRefusedWithoutTheFlagThatItNeeds(t *testing.T) {
 	t.Setenv("WEIR_REDIS", "")
 	file := write(t, "limits.yaml", "version: 1\ndefault: 100/h\n") // without descriptors, --rls serves nothing
@@ -328,7 +328,7 @@ func TestAFlagIsRefusedWithoutTheFlagThatItNeeds(t *testing.T) {
 	})
 }
 
-// Processes that share a Redis share limits and bans, whether they ask for each request or lease.
+// Processes that share a Redis share limits and bans, with and without leases.
 func TestProcessesShareARedis(t *testing.T) {
 	server := redistest.Start(t)
 	file, upstream := write(t, "limits.yaml", "version: 1\ndefault: {limit: 5/h, key: global}\n"), hello(t)
@@ -350,7 +350,7 @@ func TestProcessesShareARedis(t *testing.T) {
 	require.Equal(t, 5, passed)
 }
 
-// While Redis hangs, each rule answers by its policy, and nothing waits in the gateway.
+// While Redis hangs, each rule follows its outage policy, and no request waits in the gateway.
 func TestRequestsAreAnsweredWhileRedisHangs(t *testing.T) {
 	server := redistest.Start(t)
 	file := write(t, "limits.yaml", `version: 1
@@ -430,7 +430,7 @@ func TestThePageIsForThisMachineOrThoseWithTheToken(t *testing.T) {
 	}
 }
 
-// Flags and variables in the documentation, and in the files to deploy with, are those that there are.
+// All flags and variables in the documentation and the deployment files exist.
 func TestWhatDocumentationSaysOfServeIsThere(t *testing.T) {
 	files, err := filepath.Glob("deploy/*")
 	require.NoError(t, err)

@@ -19,13 +19,13 @@ endpoints:
 default: {limit: 3/1m, algorithm: sliding_log}
 `
 
-// line is one of the combined format, so many seconds after noon.
+// line returns a line of the combined format, so many seconds after noon.
 func line(client string, second int, request string) string {
 	at := time.Date(2024, 3, 1, 12, 0, second, 0, time.UTC).Format("02/Jan/2006:15:04:05 -0700")
 	return fmt.Sprintf("%s - ada [%s] %q 200 1 \"-\" \"agent\"\n", client, at, request+" HTTP/1.1")
 }
 
-// attacked is a log in which one client asks politely, one too often, and one tries passwords.
+// attacked returns a log of a polite client, a client that asks too often, and one that tries passwords.
 func attacked() string {
 	log := ""
 	for i := range 6 {
@@ -158,7 +158,7 @@ default: 1/1h
 	assert.Contains(t, out, `note: Left out: "GET /a", which goes by header:X-Device. The log does not have it.`)
 	assert.Contains(t, out, `These rules would have refused 5 of 30 requests`, "of the default alone")
 
-	// What is told is there.
+	// With --map, the log has every input.
 	json := ""
 	for i := range 4 {
 		json += fmt.Sprintf(`{"time":%d,"client_ip":"192.0.2.1","method":"POST","path":"/login","sub":"u%d","plan":%q,"d":"7","org":"acme"}`+"\n", 1709294400+i, i%2, []string{"", "premium"}[i%2])
@@ -172,7 +172,7 @@ default: 1/1h
 	assert.Regexp(t, `"GET /b"\s+1/1h\s+2\s+1`, out)
 }
 
-// Which fields a line of JSON may have is not known beforehand, so the lines say it.
+// Fields of JSON lines are unknown beforehand: the command finds them in the lines.
 func TestAHeaderThatNoLineOfJSONHasIsNotGuessed(t *testing.T) {
 	file := write(t, "limits.yaml", `{version: 1, default: {limit: 1/1h, key: "header:X-Api-Key"}}`)
 	plain, caddy := "", ""

@@ -11,7 +11,7 @@ import (
 	"github.com/weirgo/weir/cmd/weir/internal/demand"
 )
 
-// A sliding window may refuse clients that keep to its limit, and then it is said why.
+// A sliding window may refuse clients that keep to its limit. Then the text explains why.
 func TestALimitAboveWhatAnyClientAsksForIsExplainedIfItRefuses(t *testing.T) {
 	for requests, explained := range map[int64]bool{30: true, 5: false} { // of a small window, each request is remembered
 		m, err := demand.NewMeter(time.Minute)
