@@ -12,9 +12,8 @@ import (
 
 const minute = time.Minute
 
-// Without a limit the mean of requests in a service, and how long they take, are what queueing
-// theory says of one server: service / (1 - load), whether it takes one request after the other
-// (M/M/1) or shares itself among all.
+// Without a limit, the mean response time follows queueing theory for one server:
+// service / (1 - load), whether it takes requests in turn (M/M/1) or shares its processor.
 func TestAQueueIsAsLongAsTheorySays(t *testing.T) {
 	for _, shared := range []bool{false, true} {
 		w := openloop.World{Workers: 1, Shared: shared, Service: exponential, Mean: 10 * time.Millisecond}
@@ -31,7 +30,7 @@ func exponential(r *rand.Rand) time.Duration {
 	return time.Duration(r.ExpFloat64() * float64(10*time.Millisecond))
 }
 
-// mean admits all and measures how long they take.
+// mean admits all jobs and measures how long they take.
 type mean struct {
 	took time.Duration
 	n    int

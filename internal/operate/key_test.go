@@ -81,8 +81,8 @@ func TestWhatNoRequestCanHaveIsNoKeyAndIsNotQuoted(t *testing.T) {
 	assert.Error(t, err, "a key has more than its kind")
 }
 
-// Whatever package keyfunc makes of a request is taken as it is. A new kind of key fails
-// here until package operate knows it.
+// Key accepts every key that package keyfunc returns, unchanged. A new kind of key fails here
+// until package operate has it.
 func TestTheKeyOfARequestIsTakenAsItIs(t *testing.T) {
 	secret := []byte("0123456789abcdef")
 	rapid.Check(t, func(t *rapid.T) {

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// Of 10,000 that wait for one key each gets its turn, in order, and no more find room.
+// Each of 10,000 waiters for a key gets its turn, in order. There is no room for more.
 func TestARoomIsBoundedAndKeepsTheOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var room Room[string]
@@ -69,7 +69,7 @@ func TestKeysWaitApart(t *testing.T) {
 	})
 }
 
-// Where other processes return places, the first asks again by itself.
+// If other processes release slots, the first waiter asks again by itself.
 func TestTheFirstOfALineAsksAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		room := Room[string]{Shared: true}

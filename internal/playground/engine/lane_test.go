@@ -11,7 +11,7 @@ import (
 	"github.com/weirgo/weir/limiter"
 )
 
-// someLane is a lane of any algorithm, and traffic that it refuses some of.
+// someLane draws a lane of any algorithm, and traffic that it refuses a part of.
 func someLane(t *rapid.T) (l *lane, arrivals []int64, cost int64) {
 	events := rapid.Int64Range(1, 40).Draw(t, "events")
 	text := rapid.SampledFrom(limitsOfAll(events, 10*time.Second)).Draw(t, "limit")
