@@ -65,9 +65,15 @@ func described(r *http.Request) (*http.Request, error) {
 	if err != nil {
 		return nil, errors.New("X-Forwarded-For does not end with the address of the proxy's client")
 	}
+	host := r.Header.Get("X-Forwarded-Host")
+	if host != "" { // a client of HTTP/1.0 may have none
+		if host, err = one(r, "X-Forwarded-Host"); err != nil {
+			return nil, err
+		}
+	}
 	about := r.WithContext(r.Context())
 	about.Method, about.URL, about.RequestURI = method, target, text
-	about.Host = r.Header.Get("X-Forwarded-Host")
+	about.Host = host
 	about.RemoteAddr = net.JoinHostPort(peer.String(), "0")
 	about.Body, about.ContentLength, about.TransferEncoding = http.NoBody, 0, nil
 	about.Header = maps.Clone(r.Header)
@@ -86,7 +92,7 @@ func one(r *http.Request, field string) (string, error) {
 	case len(values) == 0 || values[0] == "":
 		return "", fmt.Errorf("%s is missing", field)
 	case len(values) > 1:
-		return "", fmt.Errorf("%s stands there %d times: the proxy has to replace what its client sends", field, len(values))
+		return "", fmt.Errorf("%s occurs %d times: the proxy must replace what its client sends", field, len(values))
 	default:
 		return values[0], nil
 	}

@@ -121,7 +121,8 @@ func TestAQuestionThatLacksSomethingIsNotAnsweredWithYes(t *testing.T) {
 			"X-Forwarded-Method is missing":      func(h http.Header) { h.Del("X-Forwarded-Method") },
 			"X-Forwarded-Uri is missing":         func(h http.Header) { h.Del("X-Forwarded-Uri") },
 			"X-Forwarded-Uri is not":             func(h http.Header) { h.Set("X-Forwarded-Uri", "no target") },
-			"X-Forwarded-Uri stands there 2":     func(h http.Header) { h.Add("X-Forwarded-Uri", "/free") },
+			"X-Forwarded-Uri occurs 2":           func(h http.Header) { h.Add("X-Forwarded-Uri", "/free") },
+			"X-Forwarded-Host occurs 2":          func(h http.Header) { h.Add("X-Forwarded-Host", "other.example") },
 			"X-Forwarded-For does not end":       func(h http.Header) { h.Set("X-Forwarded-For", "203.0.113.7, unknown") },
 			"X-Forwarded-For does not end with ": func(h http.Header) { h.Del("X-Forwarded-For") },
 		} {
