@@ -89,8 +89,8 @@ var (
 	errEncoded    error = ambiguous("an encoded body, in which no field can be found")
 	errNoJSON     error = ambiguous("a body that is not one whole JSON object")
 	errOddValue   error = ambiguous("a field in its body that is neither a string nor a whole number")
-	errLongBody   error = ambiguous("a longer body than its key can be in")
-	errReadBefore error = ambiguous("a body that was read before its key could be")
+	errLongBody   error = ambiguous("a body that is too long to read its key")
+	errReadBefore error = ambiguous("a body that was read before the key function could read it")
 )
 
 // jsonField is the value of a field of an object, in whatever case its name is.

@@ -161,9 +161,9 @@ func TrustHeader(name string, cidrs ...string) IPOption {
 		case err != nil:
 			c.report("%s(%q): %w", trustHeader, name, err)
 		case canonical == "X-Forwarded-For":
-			c.report("%s(%q): it is a list that the client may have begun; use %s", trustHeader, name, invalid.Name("TrustProxies"))
+			c.report("%s(%q): the client may have written the first entries of this list; use %s", trustHeader, name, invalid.Name("TrustProxies"))
 		case canonical == "Forwarded":
-			c.report("%s(%q): it is a list that the client may have begun; use %s", trustHeader, name, invalid.Name("TrustForwarded"))
+			c.report("%s(%q): the client may have written the first entries of this list; use %s", trustHeader, name, invalid.Name("TrustForwarded"))
 		}
 		c.trust("TrustHeader", canonical, nil)
 		c.trustPeers("TrustHeader", cidrs)

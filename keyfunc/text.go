@@ -94,11 +94,11 @@ func newNetwork(widths string, opts []IPOption) (Func, error) {
 	ipv4, err := strconv.Atoi(first)
 	ipv6, wrong := strconv.Atoi(second)
 	if err != nil || wrong != nil || strconv.Itoa(ipv4)+"/"+strconv.Itoa(ipv6) != widths {
-		return nil, errors.New("is of a network and has no two lengths: want something like ip/24/48, for IPv4 and IPv6")
+		return nil, errors.New("is a network without its two lengths: want something like ip/24/48, for IPv4 and IPv6")
 	}
 	prefixes := Prefixes(ipv4, ipv6)
 	if _, err := NewIP(prefixes); err != nil {
-		return nil, errors.New("is of a network whose length can't be: want from 8 to 32 bits for IPv4, and from 32 to 128 for IPv6, as in ip/24/48")
+		return nil, errors.New("is a network with a wrong length: want from 8 to 32 bits for IPv4, and from 32 to 128 for IPv6, as in ip/24/48")
 	}
 	return NewIP(append(slices.Clone(opts), prefixes)...)
 }

@@ -76,10 +76,10 @@ func TestParseSaysWhatIsWrong(t *testing.T) {
 		"nil":         "is not one of",
 		"a:b":         "is not one of",
 		"ip:48":       "is not one of",
-		"ip/24":       "the key is of a network and has no two lengths: want something like ip/24/48",
-		"ip/+24/48":   "has no two lengths",
-		"ip/24/48/1":  "has no two lengths",
-		"user|ip/7/8": "choice 2 of the key is of a network whose length can't be: want from 8 to 32 bits for IPv4",
+		"ip/24":       "the key is a network without its two lengths: want something like ip/24/48",
+		"ip/+24/48":   "without its two lengths",
+		"ip/24/48/1":  "without its two lengths",
+		"user|ip/7/8": "choice 2 of the key is a network with a wrong length: want from 8 to 32 bits for IPv4",
 	} {
 		f, err := keyfunc.Parse(text, map[string]keyfunc.Func{"tenant": is("x"), "a:b": is("x"), "nil": nil})
 		require.ErrorContains(t, err, want, text)

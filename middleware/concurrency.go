@@ -38,7 +38,7 @@ func (c *compiler) withoutLimit(at string, given Rule) {
 		{"Afterwards", given.Counts.after},
 	} {
 		if field.given {
-			c.report("%s: %s is set, and there is no limit: of AtOnce each request takes one slot, and releases it when it ends", at, field.name)
+			c.report("%s: %s needs a Limit: a request always takes one slot of AtOnce", at, field.name)
 		}
 	}
 }
@@ -96,7 +96,7 @@ func (e *ending) release() {
 func (l *RateLimit) end(ctx context.Context, set *ruleset, c limiter.Charge) {
 	if err := l.settle(ctx, []limiter.Settlement{{Charge: c}}); err != nil {
 		set.notices.unreturned.warn(set.Logger, "weir-not-returned",
-			"weir: the store did not learn that a request has ended; its slot is released when the store gives up on it",
+			"weir: the store did not learn that a request has ended; its slot is released when its lease ends",
 			slog.String("error", err.Error()))
 	}
 	l.room.Returned(slotKeyOf(&c))

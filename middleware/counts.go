@@ -34,7 +34,7 @@ const (
 func Statuses(statuses ...int) Counts {
 	c := Counts{given: true}
 	if len(statuses) == 0 {
-		c.wrong = "there are no statuses, so that nothing would count"
+		c.wrong = "there are no statuses, so nothing would count"
 	}
 	for _, status := range statuses {
 		if status < leastStatus || status > mostStatus {
@@ -51,7 +51,7 @@ func Statuses(statuses ...int) Counts {
 func StatusClass(classes ...int) Counts {
 	c := Counts{given: true}
 	if len(classes) == 0 {
-		c.wrong = "there are no classes of statuses, so that nothing would count"
+		c.wrong = "there are no classes of statuses, so nothing would count"
 	}
 	for _, class := range classes {
 		if class < 1 || class > 5 {
@@ -68,7 +68,7 @@ func StatusClass(classes ...int) Counts {
 // Not counts every answer that c does not count.
 func Not(c Counts) Counts {
 	if !c.given {
-		return Counts{given: true, after: c.after, wrong: "Not is of the zero Counts, so that nothing would count"}
+		return Counts{given: true, after: c.after, wrong: "Not is of the zero Counts, so nothing would count"}
 	}
 	for i := range c.statuses {
 		c.statuses[i] = ^c.statuses[i]

@@ -22,7 +22,7 @@ func (r *rule) countable(a limiter.Allowance) error {
 	if r.Distinct == nil || err != nil || len(limits) == 1 && atOnce == (limiter.Concurrency{}) && limits[0].Algorithm != limiter.LeakyBucket {
 		return nil // an Allowance that is wrong is reported as such
 	}
-	return invalid.New("middleware", "%v is set, and the limit is %v: it must be one limit, and no leaky-bucket", invalid.Name("Distinct"), a)
+	return invalid.New("middleware", "%v is set, and the limit is %v: it must be a single limit, and not a leaky-bucket", invalid.Name("Distinct"), a)
 }
 
 // oneOf returns the limit of one value, in the period of l.

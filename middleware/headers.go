@@ -54,7 +54,7 @@ func (f Headers) Validate() error {
 		return invalid.New("middleware", "%v is %d: there is no such choice", invalid.Name("Headers.Send"), f.Send)
 	}
 	if (f.Prefix != "" || f.Delta) && (f.Send == HeadersDraft11 || f.Send == HeadersNone) {
-		return invalid.New("middleware", "%v has no legacy fields, which Headers.Prefix and Delta change", invalid.Name("Headers.Send"))
+		return invalid.New("middleware", "%v excludes the legacy fields, which Headers.Prefix and Delta change", invalid.Name("Headers.Send"))
 	}
 	if len(f.Prefix) > most || strings.ContainsFunc(f.Prefix, func(c rune) bool {
 		return !('a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || c == '-')
@@ -65,7 +65,7 @@ func (f Headers) Validate() error {
 	name := strings.ToLower(f.Prefix)
 	whole, isLimit := strings.CutSuffix(name, "-limit")
 	if isLimit && strings.HasSuffix(whole, "limit") || strings.HasSuffix(name, "-remaining") || strings.HasSuffix(name, "-reset") {
-		return invalid.New("middleware", "%v is %q, the whole name of a field: it must be what the three names begin with, such as %q",
+		return invalid.New("middleware", "%v is %q, a whole field name: it must be the prefix of the three names, such as %q",
 			invalid.Name("Headers.Prefix"), f.Prefix, f.Prefix[:strings.LastIndexByte(f.Prefix, '-')])
 	}
 	return nil

@@ -207,7 +207,7 @@ func (set *ruleset) vetTier(tier string) {
 	}
 	known := slices.Sorted(maps.Keys(set.tierNames))
 	warn(set.Logger, "weir-unknown-tier",
-		"weir: no rule has the tier of a request, so the request is limited as in no tier: is the tier misspelt?",
+		"weir: no rule has the tier of a request, so the request is limited as if it had no tier: is the tier misspelt?",
 		slog.String("tier", strings.ToValidUTF8(tier[:min(len(tier), longestTier)], "")), slog.String("nearest", nearest.Of(tier, known)))
 }
 

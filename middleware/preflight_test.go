@@ -45,7 +45,7 @@ func TestAPreflightWithoutTheRulesKeyCountsTheClientsAddress(t *testing.T) {
 		for _, noKey := range []middleware.NoKey{middleware.NoKeyShare, middleware.NoKeyBadRequest, middleware.NoKeyUnauthorized} {
 			h := newLimit(t, middleware.Rule{Name: "key", Key: keyfunc.APIKey("X-Api-Key"), Limit: limiter.PerHour(2), NoKey: noKey}).Handler(ok)
 			for _, client := range []string{"192.0.2.1:1", "192.0.2.2:1"} {
-				require.Equal(t, 200, serve(h, request(preflight, from(client))).Code, "%v: it is not refused for want of a key", noKey)
+				require.Equal(t, 200, serve(h, request(preflight, from(client))).Code, "%v: it is not refused for a missing key", noKey)
 				require.Equal(t, 200, serve(h, request(preflight, from(client))).Code)
 				require.Equal(t, 429, serve(h, request(preflight, from(client))).Code, "%v: it is counted", noKey)
 			}

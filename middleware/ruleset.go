@@ -473,7 +473,7 @@ func (r *rule) fits(l limiter.Limit) error {
 	case err != nil:
 		return err
 	case r.Cost.units > quota.Capacity():
-		return fmt.Errorf("%s is %d: %v allows at most %d at once, so that no request would ever pass", invalid.Name("Units"), r.Cost.units, l, quota.Capacity())
+		return fmt.Errorf("%s is %d: %v allows at most %d at once, so no request would ever pass", invalid.Name("Units"), r.Cost.units, l, quota.Capacity())
 	case l.Algorithm == limiter.LeakyBucket && r.Counts.given:
 		return fmt.Errorf("%s is %v: %s", invalid.Name("Counts"), r.Counts, why)
 	case l.Algorithm == limiter.LeakyBucket && r.Counts.after:

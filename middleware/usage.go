@@ -58,7 +58,7 @@ func (l *RateLimit) serveUsage(w http.ResponseWriter, r *http.Request) {
 	if view.Rules, err = l.describe(ctx, set, set.questions(r)); err != nil {
 		if r.Context().Err() == nil {
 			w.Header().Set("Retry-After", "1")
-			writeProblem(w, r, http.StatusServiceUnavailable, "What is left is not known at the moment.")
+			writeProblem(w, r, http.StatusServiceUnavailable, "The remaining quota is not known at the moment.")
 		}
 		return
 	}
@@ -366,7 +366,7 @@ func isLook(w http.ResponseWriter, r *http.Request) bool {
 		return true
 	}
 	w.Header().Set("Allow", "GET, HEAD")
-	writeProblem(w, r, http.StatusMethodNotAllowed, "What is left is asked for with GET or HEAD.")
+	writeProblem(w, r, http.StatusMethodNotAllowed, "The remaining quota can be read with GET or HEAD.")
 	return false
 }
 

@@ -154,7 +154,7 @@ func TestWhatIsNotKnownIsNeverToldAsUnused(t *testing.T) {
 				assert.Equal(t, 503, w.Code, "%s, %s: %s", name, what, w.Body)
 				assert.Equal(t, "application/problem+json", w.Header().Get("Content-Type"))
 				assert.Equal(t, "1", w.Header().Get("Retry-After"))
-				assert.JSONEq(t, `{"title":"Service Unavailable","status":503,"detail":"What is left is not known at the moment."}`, w.Body.String())
+				assert.JSONEq(t, `{"title":"Service Unavailable","status":503,"detail":"The remaining quota is not known at the moment."}`, w.Body.String())
 			}
 		}
 	})

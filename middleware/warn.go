@@ -137,7 +137,7 @@ func (r *rule) warnOneKey(logger *slog.Logger, key string, class keyfunc.Class, 
 	const message = "weir: a rule's key function gives every client the same key, or none, so one client can use up the limit of all"
 	if parameters := route.Parameters(request.Pattern); len(parameters) > 0 {
 		warn(logger, "weir-one-key", message+
-			"; if it reads the path with r.PathValue or the router's own function, these find nothing before the handler: use keyfunc.PathValue",
+			"; r.PathValue and the router's own functions return nothing before the handler runs: use keyfunc.PathValue",
 			slog.String("rule", r.Name), slog.String("route", request.Pattern), slog.Any("parameters", parameters))
 		return
 	}

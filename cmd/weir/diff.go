@@ -58,7 +58,7 @@ func diff(s *session, flags *pflag.FlagSet) action {
 			case found.Old.Version == found.New.Version:
 				fmt.Fprintln(table, "they are the same")
 			default:
-				fmt.Fprintln(table, "they are written differently, and say the same")
+				fmt.Fprintln(table, "they are written differently but mean the same")
 			}
 		})
 		if err == nil && found.Differ && *exitCode {

@@ -15,15 +15,15 @@ import (
 func explain(s *session, flags *pflag.FlagSet) action {
 	q := rules.Request{Header: http.Header{}}
 	flags.StringVar(&q.Method, "method", http.MethodGet, "the request's `method`")
-	flags.StringVar(&q.Path, "path", "", "its `path`, such as /users/42, or its route, such as /users/{id}")
-	flags.StringVar(&q.Query, "query", "", "its `query`, such as tenant=acme")
+	flags.StringVar(&q.Path, "path", "", "the request's `path`, such as /users/42, or its route, such as /users/{id}")
+	flags.StringVar(&q.Query, "query", "", "the request's `query`, such as tenant=acme")
 	flags.StringVar(&q.Host, "host", "", "the requested `host`, for endpoints that begin with one")
 	flags.BoolVar(&q.ServeMux, "servemux", false, "the router is an http.ServeMux, where \"/static/\" matches all paths below it")
 	flags.StringVar(&q.IP, "ip", "192.0.2.1", "the `address` of the TCP peer")
-	flags.StringVar(&q.Tier, "tier", "", "the `tier` that the application puts it in")
+	flags.StringVar(&q.Tier, "tier", "", "the `tier` that the application gives the request")
 	flags.StringVar(&q.User, "user", "", "the `id` of the user that the application finds")
 	flags.Int64Var(&q.ContentLength, "length", 0, "the length of its body in `bytes`; -1: unknown")
-	flags.Func("header", "a `header` of it, such as \"X-Device: 7\"; may be repeated", func(text string) error {
+	flags.Func("header", "a `header` of the request, such as \"X-Device: 7\"; may be repeated", func(text string) error {
 		name, value, ok := strings.Cut(text, ":")
 		if !ok || strings.TrimSpace(name) == "" {
 			return errors.New("want a name, a colon and a value")

@@ -64,7 +64,7 @@ func TestCheckOfAGoodFileEndsWithZero(t *testing.T) {
 	path := write(t, "good.yaml", good)
 	exit, out, err := weir(t, "", "check", path, "--keys", "tenant")
 	require.Equal(t, exitGood, exit, out+err)
-	assert.Equal(t, path+`:6:36: endpoints."POST /login".key: warning: a client that sends another header:X-Device each time has a new key each time: no limit holds it (one under global with key: ip would), it is never banned, it can have others banned
+	assert.Equal(t, path+`:6:36: endpoints."POST /login".key: warning: a client that sends another header:X-Device each time has a new key each time: no limit stops it (a limit under global with key: ip would), it is never banned, it can get other clients banned
 `+path+": good\n", out)
 	exit, out, _ = weir(t, good, "check", "--keys=tenant", "-")
 	assert.Equal(t, exitGood, exit)
@@ -131,7 +131,7 @@ func TestExplainKnowsHostsAndWhatAServeMuxMakesOfASlash(t *testing.T) {
 	}{
 		{[]string{"--path", "/news", "--host", "A.Example.org.:8080"}, `"*.example.org/*": 5/1s for "192.0.2.1"`},
 		{[]string{"--path", "/static/a", "--host", "example.org", "--servemux"}, `"/static/": 2/1s for "192.0.2.1"`},
-		{[]string{"--path", "/news"}, "note: the file has endpoints for hosts, and the request names none: say which with Host (--host)"},
+		{[]string{"--path", "/news"}, "note: some endpoints are for one host, but the request names no host: set Host (--host)"},
 	} {
 		exit, out, err := weir(t, hosted, append([]string{"explain", "-"}, test.args...)...)
 		require.Equal(t, exitGood, exit, err)

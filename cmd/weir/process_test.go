@@ -192,7 +192,7 @@ func TestTopThatIsStoppedTellsWhatItHasFound(t *testing.T) {
 	require.NoError(t, cmd.Process.Signal(os.Interrupt))
 	assert.Equal(t, exitInterrupted, exitOf(t, cmd.Wait()))
 	assert.Contains(t, out.String(), "USED")
-	assert.Contains(t, said.String(), "stopped before it had looked at all keys: at ")
+	assert.Contains(t, said.String(), "stopped before it had read all keys: at ")
 }
 
 func TestTheVersionIsThatOfTheBuild(t *testing.T) {

@@ -92,7 +92,7 @@ func TestADiffIsOfFilesAndOfTheStandardInput(t *testing.T) {
 		Path: "default.limit", Old: "100/1m", New: "200/1m", Used: rules.StaysUsed,
 	}, found.Changes[0])
 	_, out, _ = weir(t, "version: 1\ndefault: {requests: 100, window: 60}\n", "diff", old, "-", "--exit-code")
-	assert.Equal(t, "they are written differently, and say the same\n", out)
+	assert.Equal(t, "they are written differently but mean the same\n", out)
 	_, out, _ = weir(t, "version: 1\ndefault: {requests: 100, window: 60}\n", "diff", old, "-", "--json")
 	assert.Contains(t, out, `"changes": []`)
 	exit, _, said = weir(t, bad, "diff", old, "-")

@@ -25,7 +25,7 @@ func recommend(s *session, flags *pflag.FlagSet) action {
 	f := newLogFlags(s, flags)
 	key := flags.String("key", "ip", "the key that has its own counter, as in a rules file: ip, ip/24/48, user, user|ip, header:NAME and so on")
 	per := flags.String("per", "1m", "the limit's `period`, such as 10s, 1m, 1h or 1d")
-	spare := flags.String("spare", "99.9%", "the `percentage` of clients that the limit refuses nothing")
+	spare := flags.String("spare", "99.9%", "the `percentage` of clients that the limit must never refuse")
 	only := flags.String("for", "", "count only requests to one `endpoint`, such as \"POST /login\"")
 	return func(names []string) error {
 		shown, err := f.shown()
@@ -51,7 +51,7 @@ func recommend(s *session, flags *pflag.FlagSet) action {
 		return f.read(names[0], needs, func(log *weblog) error {
 			if len(log.missing) > 0 {
 				need := log.missing[0].Of
-				return fmt.Errorf("--key %s goes by %s, which the log does not have: say where with --map %s=PLACE", *key, need, need)
+				return fmt.Errorf("--key %s needs %s, which the log does not have: say where with --map %s=PLACE", *key, need, need)
 			}
 			if *only != "" && (!log.Has("method") || !log.Has("target")) {
 				return errors.New("--for needs methods and paths, which the log does not have")

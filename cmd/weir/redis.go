@@ -65,13 +65,13 @@ func errAddress(text, by string) error {
 	u, err := url.Parse(text)
 	switch {
 	case !strings.Contains(text, "://"):
-		return usageError{fmt.Errorf("%s is no URL: want redis://host:port, such as redis://127.0.0.1:6379", by)}
+		return usageError{fmt.Errorf("%s is not a URL: want redis://host:port, such as redis://127.0.0.1:6379", by)}
 	case err != nil:
-		return usageError{fmt.Errorf("%s is no URL: in a user's name or a password, write / as %%2F, # as %%23, ? as %%3F, %% as %%25, @ as %%40 and so on", by)}
+		return usageError{fmt.Errorf("%s is not a URL: in a user's name or a password, write / as %%2F, # as %%23, ? as %%3F, %% as %%25, @ as %%40 and so on", by)}
 	case u.Scheme != "redis" && u.Scheme != "rediss" && u.Scheme != "unix":
-		return usageError{fmt.Errorf("%s is no URL of Redis: it begins with redis://, rediss:// or unix://", by)}
+		return usageError{fmt.Errorf("%s is not a URL of Redis: it begins with redis://, rediss:// or unix://", by)}
 	}
-	return usageError{fmt.Errorf("%s has a host, a database or an option that go-redis does not take: want something like redis://user:password@host:6379/0", by)}
+	return usageError{fmt.Errorf("%s has a host, a database or an option that go-redis does not accept: want something like redis://user:password@host:6379/0", by)}
 }
 
 // connect returns a client for the server.

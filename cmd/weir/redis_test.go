@@ -161,7 +161,7 @@ func TestWhatRedisCannotBeAskedIsTold(t *testing.T) {
 		{[]string{"peek", file, "--key=user:x", "--redis", "redis://127.0.0.1:1"}, exitBad, "refused"},
 		{[]string{"bans", "--redis", "redis://127.0.0.1:1"}, exitBad, "refused"},
 		{[]string{"top", "--redis", "http://x"}, exitUsage, "--redis"},
-		{[]string{"top", "--redis", "127.0.0.1:6379"}, exitUsage, "--redis is no URL: want redis://host:port"},
+		{[]string{"top", "--redis", "127.0.0.1:6379"}, exitUsage, "--redis is not a URL: want redis://host:port"},
 		{[]string{"top", "--n", "0"}, exitUsage, "from 1 to 10000"},
 		{[]string{"top", "--rate", "0"}, exitUsage, "from 1 to 1000000"},
 		{[]string{"top", "--names", "none"}, exitBad, "none"},

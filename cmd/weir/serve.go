@@ -59,17 +59,17 @@ func serve(s *session, flags *pflag.FlagSet) action {
 	flags.StringArrayVar(&f.proxies, "proxy", nil, "limit requests on an address and pass them on to a service: `ADDRESS=URL`, such as :8080=http://127.0.0.1:3000; may be repeated")
 	flags.StringVar(&f.ask, "ask", "", "an `address` where nginx, Caddy, Traefik or HAProxy ask about each request, such as 127.0.0.1:8082")
 	flags.StringVar(&f.rls, "rls", "", "an `address` for Envoy's rate limit service, such as :8081, by the file's descriptors")
-	flags.StringVar(&f.gateway.Paths, "paths", gateway.PathsStrict, "paths that services may read as another one, such as //login: strict answers 400, fold too and takes upper for lower case, as-is passes them on")
+	flags.StringVar(&f.gateway.Paths, "paths", gateway.PathsStrict, "what to do with a path that a service may read as another, such as //login: strict answers 400, fold does too and ignores case, as-is passes it on")
 	flags.DurationVar(&f.gateway.Timeout, "upstream-timeout", time.Minute, "how long a service has to begin its answer, and to read each part of a request")
-	flags.StringVar(&f.gateway.UserHeader, "user-header", "", "the `header` field in which the proxies of the rules file say the user of a request; from others it is removed")
-	flags.StringVar(&f.gateway.TierHeader, "tier-header", "", "the same of the tier; a `header` field")
-	flags.StringVar(&f.tlsCert, "tls-cert", "", "a `file` with the certificate of --proxy, and of those that signed it, in PEM; it is read anew when it changes")
+	flags.StringVar(&f.gateway.UserHeader, "user-header", "", "the `header` field in which the proxies of the rules file send a request's user; it is removed if another client sends it")
+	flags.StringVar(&f.gateway.TierHeader, "tier-header", "", "the `header` field in which they send the request's tier")
+	flags.StringVar(&f.tlsCert, "tls-cert", "", "a `file` with the certificate chain of --proxy, in PEM; it is read again when it changes")
 	flags.StringVar(&f.tlsKey, "tls-key", "", "a `file` with the key of --tls-cert, in PEM")
 	flags.StringVar(&f.accessLog, "access-log", "", "a `file` to log requests to as JSON, which weir recommend and weir simulate read; - for the standard output")
 	flags.StringVar(&f.admin, "admin", "", "an `address` for /livez, /readyz, /metrics and the page, such as 127.0.0.1:9090")
-	flags.StringVar(&f.adminToken, "admin-token-file", "", "a `file` with the token that the page needs, as a password; without it the page is for this machine alone")
-	flags.IntVar(&f.replicas, "replicas", 1, "how many processes share the Redis: in an outage each has its part of a limit")
-	flags.BoolVar(&f.leases, "leases", false, "decide in memory on units that Redis grants ahead")
+	flags.StringVar(&f.adminToken, "admin-token-file", "", "a `file` with the token that the page needs, as a password; without it only this machine may open the page")
+	flags.IntVar(&f.replicas, "replicas", 1, "how many processes share the Redis: in an outage each process applies its part of a limit")
+	flags.BoolVar(&f.leases, "leases", false, "decide in memory, with units that Redis grants in advance")
 	flags.DurationVar(&f.drain, "drain", 5*time.Second, "how long requests are served after SIGTERM, while /readyz says 503")
 	return func(args []string) error {
 		if err := f.environment(); err != nil {
@@ -295,7 +295,7 @@ func (f *serveFlags) watch(ctx context.Context, file string, services []serving.
 		Overload: shed.FromRules,
 		Lacks: func(proxies *rules.Proxies, need rules.Need) string {
 			if (need.Of == "user" || need.Of == "tier") && proxies.None() {
-				return "needs a " + need.Of + ", which no client is believed about: name the proxies that may say it, in proxies.trusted"
+				return "needs a " + need.Of + ", which a client must not set itself: name the proxies that may set it in proxies.trusted"
 			}
 			for _, service := range services {
 				if why := service.Lacks(need); why != "" {
@@ -383,6 +383,6 @@ func (l *limits) reread(services []serving.Service) {
 		errs = append(errs, service.Reread())
 	}
 	if err := errors.Join(errs...); err != nil {
-		l.Logger.Warn("weir: what was in use is kept: " + err.Error())
+		l.Logger.Warn("weir: the earlier version stays in use: " + err.Error())
 	}
 }

@@ -233,7 +233,7 @@ func TestCertificatesAreReadAnewAndABadOneIsKeptOut(t *testing.T) {
 	require.Eventually(t, func() bool {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		return strings.Contains(s.said.String(), "what was in use is kept: --tls-cert")
+		return strings.Contains(s.said.String(), "the earlier version stays in use: --tls-cert")
 	}, 20*time.Second, 5*time.Millisecond)
 	require.Equal(t, "one.example", name())
 	certificate(t, cert, key, "two.example")
@@ -293,7 +293,7 @@ func TestBadInputOfServeIsNamed(t *testing.T) {
 	assert.Contains(t, said, "weir serve: stat ")
 	exit, _, said = weir(t, "", "serve", write(t, "user.yaml", "version: 1\ndefault: {limit: 5/s, key: user}\n"), proxy, "--user-header", "X-User")
 	assert.Equal(t, exitBad, exit)
-	assert.Contains(t, said, "user.yaml:2:1: default: needs a user, which no client is believed about")
+	assert.Contains(t, said, "user.yaml:2:1: default: needs a user, which a client must not set itself")
 	exit, _, said = weir(t, "", "serve", "redis", proxy)
 	assert.Equal(t, exitBad, exit)
 	assert.Contains(t, said, "the rules are in a Redis: give --redis too")

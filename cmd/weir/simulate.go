@@ -71,9 +71,9 @@ func leftOut(log *weblog) (notes []string, err error) {
 	}
 	var errs []error
 	for _, need := range slices.Sorted(maps.Keys(of)) {
-		names, verb := strings.Join(of[need], ", "), "goes by"
+		names, verb := strings.Join(of[need], ", "), "needs"
 		if len(of[need]) > 1 {
-			verb = "go by"
+			verb = "need"
 		}
 		notes = append(notes, fmt.Sprintf("Left out: %s, which %s %s. The log does not have it.", names, verb, need))
 		where := "--map " + need + "=PLACE"
@@ -144,7 +144,7 @@ func (r *run) all() error {
 // requests in progress.
 func (r *run) notes(loaded []*rules.Rules) (notes []string) {
 	if slices.ContainsFunc(loaded, func(of *rules.Rules) bool { return of.Config().Overload != nil }) {
-		notes = append(notes, "The overload section is left out: a log does not say how much the service could do.")
+		notes = append(notes, "The overload section is left out: a log does not show how much the service could do.")
 	}
 	var left, queued []string
 	bounded := false

@@ -76,7 +76,7 @@ func TestASimulationHasNoOverload(t *testing.T) {
 	file := write(t, "limits.yaml", limited+"overload: {}\n")
 	exit, out, err := weir(t, attacked(), "simulate", file, "-")
 	require.Equal(t, exitGood, exit, err)
-	assert.Contains(t, out, "note: The overload section is left out: a log does not say how much the service could do.")
+	assert.Contains(t, out, "note: The overload section is left out: a log does not show how much the service could do.")
 }
 
 func TestASimulationNamesTheRulesWhoseConcurrencyItLeavesOut(t *testing.T) {
@@ -145,17 +145,17 @@ default: 1/1h
 	assert.Equal(t, exitBad, exit)
 	assert.Empty(t, out)
 	for _, want := range []string{
-		`"GET /a" goes by header:X-Device, which the log does not have: say where with --map header:X-Device=PLACE`,
-		`"GET /b" goes by key:tenant, which the log does not have: say where with --map key:tenant=PLACE`,
-		`"tier:premium" goes by tier, which the log does not have: say where with --map tier=PLACE`,
-		`"POST /login", "tier:premium" go by user, which`,
+		`"GET /a" needs header:X-Device, which the log does not have: say where with --map header:X-Device=PLACE`,
+		`"GET /b" needs key:tenant, which the log does not have: say where with --map key:tenant=PLACE`,
+		`"tier:premium" needs tier, which the log does not have: say where with --map tier=PLACE`,
+		`"POST /login", "tier:premium" need user, which`,
 	} {
 		assert.Contains(t, err, want)
 	}
 
 	exit, out, err = weir(t, attacked(), "simulate", file, "-", "--keys=tenant", "--partial")
 	require.Equal(t, exitGood, exit, err)
-	assert.Contains(t, out, `note: Left out: "GET /a", which goes by header:X-Device. The log does not have it.`)
+	assert.Contains(t, out, `note: Left out: "GET /a", which needs header:X-Device. The log does not have it.`)
 	assert.Contains(t, out, `These rules would have refused 5 of 30 requests`, "of the default alone")
 
 	// With --map, the log has every input.
@@ -180,7 +180,7 @@ func TestAHeaderThatNoLineOfJSONHasIsNotGuessed(t *testing.T) {
 		plain += fmt.Sprintf(`{"time":%d,"client_ip":"192.0.2.%d","method":"GET","path":"/"}`+"\n", 1709294400+i, i)
 		caddy += fmt.Sprintf(`{"ts":%d.5,"request":{"remote_ip":"192.0.2.%d","method":"GET","uri":"/","headers":{"Accept":["a"]}}}`+"\n", 1709294400+i, i)
 	}
-	const want = "goes by header:X-Api-Key, which the log does not have: say where with --map header:X-Api-Key=PLACE"
+	const want = "needs header:X-Api-Key, which the log does not have: say where with --map header:X-Api-Key=PLACE"
 	for _, log := range []string{plain, caddy} {
 		exit, out, err := weir(t, log, "simulate", file, "-")
 		require.Equal(t, exitBad, exit, out)
@@ -234,7 +234,7 @@ endpoints:
 
 	exit, _, err = weir(t, log, "simulate", file, "-", "--map=header:X-Tokens=$body", "--format=$remote_addr $ident $remote_user [$time_local] \"$request\" $code $body \"$r\" \"$u\"")
 	assert.Equal(t, exitBad, exit)
-	assert.Contains(t, err, `"POST /login" goes by status, which the log does not have: say where with --map status=PLACE`)
+	assert.Contains(t, err, `"POST /login" needs status, which the log does not have: say where with --map status=PLACE`)
 }
 
 func TestClientsBehindAProxyThatIsTrustedAreTheClients(t *testing.T) {
@@ -270,7 +270,7 @@ func TestRecommendTellsALimitAndWhatItCosts(t *testing.T) {
 	}
 	exit, out, err := weir(t, log, "recommend", "-", "--spare=97")
 	require.Equal(t, exitGood, exit, err)
-	assert.Contains(t, out, "4 per minute for each client address spares 97.6% of 41 clients.\nIt would have refused something to 1 client.")
+	assert.Contains(t, out, "4 per minute for each client address spares 97.6% of 41 clients.\nIt would have refused requests of 1 client.")
 	assert.Contains(t, out, "half of them 3, nine in ten at most 4, 99% at most 30, 99.9% at most 30, and one 30.")
 	assert.Contains(t, out, "default: {limit: 4/1m, key: ip}\n")
 	assert.Regexp(t, `4/1m\s+1\s+2.4%\s+recommended`, out)
@@ -279,7 +279,7 @@ func TestRecommendTellsALimitAndWhatItCosts(t *testing.T) {
 	exit, out, err = weir(t, log, "recommend", "-", "--show=address")
 	require.Equal(t, exitGood, exit, err)
 	assert.Contains(t, out, "4 per minute for each client address spares 97.6% of 41 clients.")
-	assert.Contains(t, out, "1 client is set apart, which asks for far more than all others: 198.51.100.1 for 30 in one minute until 2024-03-01 12:00:29 UTC, and no other for more than 4. Look whether they are attackers: with them the limit would be 30 per minute.")
+	assert.Contains(t, out, "1 client is set apart, which asks for far more than all others: 198.51.100.1 for 30 in one minute until 2024-03-01 12:00:29 UTC, and no other for more than 4. Check whether they are attackers: with them the limit would be 30 per minute.")
 	assert.Regexp(t, `CLIENT ADDRESS REFUSED\s+MOST IN A MINUTE\s+UNTIL\s*\n198.51.100.1\s+30\s+2024-03-01 12:00:29\s+set apart\n`, out)
 
 	exit, out, err = weir(t, log, "recommend", "-", "--key=ip/24/48")
@@ -326,7 +326,7 @@ func TestALogThatCannotBeUsedIsTold(t *testing.T) {
 		{"", []string{"simulate", file, "none.log"}, exitBad, "none.log"},
 		{attacked(), []string{"simulate", bad, "-"}, exitBad, `did you mean "limit"?`},
 		{attacked(), []string{"simulate", file, "-", "--format=caddy"}, exitBad, "no line fits"},
-		{"hello\n", []string{"recommend", "-"}, exitBad, "no line fits a format that is known"},
+		{"hello\n", []string{"recommend", "-"}, exitBad, "no line fits a known format"},
 		{"\x1f\x8b\x08\x00\x00", []string{"recommend", "-"}, exitBad, "the log cannot be read: unexpected EOF"},
 		{attacked(), []string{"simulate", file, "-", "--map=user"}, exitUsage, "--map: want a name, = and a place"},
 		{attacked(), []string{"simulate", file, "-", "--trust=all"}, exitUsage, "--trust: "},
@@ -338,7 +338,7 @@ func TestALogThatCannotBeUsedIsTold(t *testing.T) {
 		{attacked(), []string{"recommend", "-", "--spare=0"}, exitUsage, `--spare is "0": want a percentage`},
 		{attacked(), []string{"recommend", "-", "--spare=101%"}, exitUsage, "want a percentage"},
 		{attacked(), []string{"recommend", "-", "--key=usr"}, exitUsage, "--key: "},
-		{attacked(), []string{"recommend", "-", "--key=user"}, exitBad, "goes by user, which the log does not have"},
+		{attacked(), []string{"recommend", "-", "--key=user"}, exitBad, "needs user, which the log does not have"},
 		{attacked(), []string{"recommend", "-", "--for=login"}, exitUsage, "--for: "},
 		{attacked(), []string{"recommend", "-", "--for=GET example.org/x"}, exitUsage, "leave the host out"},
 		{attacked(), []string{"recommend", "-", "--for=GET /none"}, exitBad, "there are no requests"},

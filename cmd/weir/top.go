@@ -39,13 +39,13 @@ type topKey struct {
 }
 
 // errInterrupted is the error of top if it was stopped before it had scanned all keys.
-var errInterrupted = errors.New("stopped before it had looked at all keys")
+var errInterrupted = errors.New("stopped before it had read all keys")
 
 func top(s *session, flags *pflag.FlagSet) action {
 	server := serverFlags(flags)
 	n := flags.IntP("n", "n", 20, "how many")
-	rule := flags.String("rule", "", "only of the rule with this `name`")
-	rate := flags.Int("rate", 10_000, "how many keys of a Redis are looked at in a second, at most")
+	rule := flags.String("rule", "", "only keys of the rule with this `name`")
+	rate := flags.Int("rate", 10_000, "how many keys of a Redis are read in a second, at most")
 	file := namesFlag(flags)
 	own := ownKeys(flags)
 	out := s.output(flags)

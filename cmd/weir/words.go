@@ -28,7 +28,7 @@ func simulated(s *simulate.Summary) (verdict, detail string) {
 // reasons returns a sentence on why requests were refused.
 func reasons(s *simulate.Summary) string {
 	return listed("", []amount{{s.Refused, "is over a limit", "are over a limit"}, {s.Banned, "is refused for a ban", "are refused for a ban"},
-		{s.NoKey, "is refused for want of a key", "are refused for want of a key"}})
+		{s.NoKey, "is refused for a missing key", "are refused for a missing key"}})
 }
 
 type amount struct {
@@ -71,7 +71,7 @@ func changed(c *simulate.Change) (verdict, detail string) {
 // recommended describes how many clients a limit spares and refuses.
 func recommended(r *demand.Result, spare float64, key string) (verdict, detail string) {
 	verdict = fmt.Sprintf("%s for each %s spares %s of %s.", perPeriod(r.Chosen.Limit, r.Per), key, share(r.Keys-r.Chosen.Keys, r.Keys), count(r.Keys, "client", "clients"))
-	refuses := fmt.Sprintf("It would have refused something to %s.", count(r.Chosen.Keys, "client", "clients"))
+	refuses := fmt.Sprintf("It would have refused requests of %s.", count(r.Chosen.Keys, "client", "clients"))
 	if r.Chosen.Keys == 0 {
 		refuses = fmt.Sprintf("It would have refused none of %s requests.", number(r.Requests))
 	}
@@ -92,7 +92,7 @@ func outliers(r *demand.Result) string {
 		with = "with them the limit would be " + perPeriod(r.With, r.Per)
 	}
 	c := r.Refused[0]
-	return fmt.Sprintf("%s for far more than all others: %s for %s in one %s until %s UTC, and no other for more than %s. Look whether they are attackers: %s.",
+	return fmt.Sprintf("%s for far more than all others: %s for %s in one %s until %s UTC, and no other for more than %s. Check whether they are attackers: %s.",
 		count(int64(r.Apart), "client is set apart, which asks", "clients are set apart, which ask"),
 		c.Client, number(c.Most), period(r.Per), c.At.Format(time.DateTime), number(r.Next), with)
 }
@@ -128,7 +128,7 @@ func readings(s *accesslog.Stats, answered int64) (notes []string) {
 		notes = append(notes, "The log has whole seconds: requests of one second are spread evenly over it.")
 	}
 	if s.Took {
-		notes = append(notes, "The log has the time of answers: how long each took is subtracted.")
+		notes = append(notes, "The log has the times of answers: the time that each request took is subtracted.")
 	}
 	if s.Long > 0 {
 		notes = append(notes, count(s.Long, "request took so long that too many came in between: it is", "requests took so long that too many came in between: they are")+" taken to have come later.")

@@ -63,7 +63,7 @@ const MaxDuration = 366 * 24 * time.Hour
 
 // ErrFull is the error of a full list in which no ban may be evicted: all bans are permanent, or all are
 // by hand and the new ban is not.
-var ErrFull = errors.New("bans: the list is full of bans by hand")
+var ErrFull = errors.New("bans: the list is full of permanent or manual bans")
 
 // ErrDigest is the error of a list that holds keys, if it gets a digest ([keyfunc.Digest.Key]) in place
 // of a key: no request would match that ban. A list in Redis holds digests, and accepts them.
@@ -72,7 +72,7 @@ var ErrDigest = errors.New("bans: a digest does not reveal its key: name the key
 // CheckDuration returns the error of [List.Ban] for a wrong duration, or nil.
 func CheckDuration(d time.Duration) error {
 	if d < 0 || d > MaxDuration {
-		return fmt.Errorf("bans: a ban of %v: it must be at most %v, or 0 for one that is lifted by hand", d, MaxDuration)
+		return fmt.Errorf("bans: a ban of %v: it must be at most %v, or 0 for a permanent ban", d, MaxDuration)
 	}
 	return nil
 }

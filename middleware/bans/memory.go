@@ -230,7 +230,7 @@ func (m *Memory) each(f func(*entry)) {
 // is [ErrFull], or says which argument is wrong.
 func (m *Memory) Restore(b Ban, remember time.Duration) error {
 	if b.Times < 0 || remember < 0 || remember > MaxDuration {
-		return fmt.Errorf("bans: Times is %d, remembered for %v: neither may be negative, nor the latter more than %v", b.Times, remember, MaxDuration)
+		return fmt.Errorf("bans: Times is %d, remembered for %v: Times must not be negative, and the time must be from 0 to %v", b.Times, remember, MaxDuration)
 	}
 	if _, err := Noted(Reason(b.Reason), By(b.By)); err != nil {
 		return err
@@ -238,7 +238,7 @@ func (m *Memory) Restore(b Ban, remember time.Duration) error {
 	id := m.idOf(b.Key)
 	if b.Key == "" && b.Digest != "" {
 		if _, ok := keyfunc.ParseDigest(b.Digest); !ok {
-			return fmt.Errorf("bans: Digest is %.40q: it is no digest", b.Digest)
+			return fmt.Errorf("bans: Digest is %.40q: it is not a digest", b.Digest)
 		}
 		id = digestMark + b.Digest
 	}

@@ -42,5 +42,5 @@ func TestAnAllowedKeyThatClientsCanSendIsWarnedOf(t *testing.T) {
 	r, err := rules.Load(filepath.Join(dir, "limits.yaml"), rules.Options{})
 	require.NoError(t, err)
 	require.Len(t, r.Warnings(), 1)
-	require.Equal(t, filepath.Join(dir, "p.txt")+":2:3: is a key of kind path, which any client can send, to be never limited", r.Warnings()[0].String())
+	require.Equal(t, filepath.Join(dir, "p.txt")+":2:3: is a key of kind path: any client can send it and is then never limited", r.Warnings()[0].String())
 }

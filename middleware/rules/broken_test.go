@@ -82,7 +82,7 @@ func TestMoreProblemsThanPeopleReadAreCounted(t *testing.T) {
 	_, err := rules.Parse([]byte(text), rules.Options{})
 	problems := problemsOf(t, err)
 	require.Len(t, problems, 101)
-	require.Regexp(t, `^\d+:\d+: and \d+ problems more, from here on$`, problems[len(problems)-1])
+	require.Regexp(t, `^\d+:\d+: and \d+ more problems from here on$`, problems[len(problems)-1])
 }
 
 func TestProblemsOfAFileOfBansHaveItsNameAndLines(t *testing.T) {

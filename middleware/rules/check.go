@@ -36,7 +36,7 @@ type checker struct {
 // check turns the file into c.config.
 func (c *checker) check() {
 	if !c.doc.has("version") && c.doc.wrapped {
-		c.warnings.at(nil, "is read as version 1: write version: 1 above %s, so that later versions of this program read it alike", wrapper)
+		c.warnings.at(nil, "is read as version 1: write version: 1 above %s, so that later versions of this program read it the same way", wrapper)
 	}
 	c.names = map[string][]string{}
 	for i := range c.config.Rules {
@@ -81,7 +81,7 @@ func (c *checker) headers() {
 		c.at([]string{"headers", "limit"}, "%s", strings.TrimPrefix(inFile(err), "limit "))
 	} else if legacy != (middleware.Headers{}) {
 		if c.config.Headers.Prefix, c.config.Headers.Delta = legacy.Prefix, legacy.Delta; h.Send == "draft" || h.Send == "none" {
-			c.at([]string{"headers", "send"}, "is %s, and limit and reset are about the legacy fields", h.Send)
+			c.at([]string{"headers", "send"}, "is %s, but limit and reset are only for the legacy fields", h.Send)
 		}
 	}
 }
@@ -109,13 +109,13 @@ func (c *checker) refusal(path []string, given *refusal, denies bool) (made midd
 	if given.Jitter != nil {
 		made.Jitter = int(*given.Jitter)
 		if all := c.file.Refusal; made.Jitter == 0 && !c.noted(sub(path, "jitter")) && given != all && all != nil && all.Jitter != nil && *all.Jitter != 0 {
-			c.at(sub(path, "jitter"), "is off, and the file's refusal.jitter is for all rules: write it for each rule that has it")
+			c.at(sub(path, "jitter"), "is off, but the file's refusal.jitter is for all rules: set jitter in the rules that need it instead")
 		}
 	}
 	if given.RetryAfter != nil {
 		made.RetryAfter = given.RetryAfter.Duration
 		if !denies {
-			c.at(sub(path, "retry_after"), "is for mode: deny: a limit knows by itself when to come back")
+			c.at(sub(path, "retry_after"), "is only for mode: deny: a limit computes it")
 		}
 	}
 	return made
@@ -311,10 +311,10 @@ func (c *checker) proxies() {
 		c.at([]string{"proxies"}, "has %s: an address is found in one way, keep one of them", strings.Join(ways, " and "))
 	}
 	if h := p.Header; h != nil && len(h.CIDRs) == 0 {
-		c.warnings.at([]string{"proxies", "header"}, "any peer can claim to be any client, also one that is in allow.cidrs or not in ban.cidrs: name the proxies in cidrs")
+		c.warnings.at([]string{"proxies", "header"}, "any peer can claim any address, such as an address in allow.cidrs: name the proxies in cidrs")
 	}
 	if p.Hops != nil && c.doc.has("allow", "cidrs") {
-		c.warnings.at([]string{"proxies", "hops"}, "a client that reaches the server without passing all proxies can claim to be any client, also one that is in allow.cidrs")
+		c.warnings.at([]string{"proxies", "hops"}, "a client that bypasses a proxy can claim any address, such as an address in allow.cidrs")
 	}
 	if p.UnixSocket {
 		c.ip = append(c.ip, keyfunc.TrustUnixSocket())

@@ -220,7 +220,7 @@ func (c *checker) allowed(a *allowed) (list *clientList, from map[string]keyfunc
 		its, err := c.readers(text)
 		maps.Copy(from, its)
 		if slices.Contains(madeUpKinds, kind) && !own || kind == "fp" {
-			warning = fmt.Sprintf("is a key of kind %s, which any client can send, to be never limited", kind)
+			warning = fmt.Sprintf("is a key of kind %s: any client can send it and is then never limited", kind)
 		}
 		return warning, err
 	})

@@ -115,7 +115,7 @@ func (c *checker) checkDescriptors() {
 		p.rule = whole
 		limits, _, _ := limiter.Split(made.Limit)
 		if slices.ContainsFunc(limits, func(l limiter.Limit) bool { return l.Algorithm == limiter.LeakyBucket }) {
-			c.at(at.path, "has a leaky bucket, and Envoy does not wait for a request's turn: write token_bucket")
+			c.at(at.path, "has a leaky bucket, but Envoy does not wait for a request's turn: write token_bucket")
 		}
 		if d.Mode == "off" {
 			continue
@@ -141,17 +141,17 @@ func (c *checker) isDescriptor(d *descriptor, path []string) bool {
 	}
 	for _, f := range fieldsOf(reflect.TypeFor[descriptor]()) {
 		if c.doc.has(sub(path, f.name)...) && !slices.Contains(inDescriptors, f.name) {
-			wrong(f.name, "has no meaning in a descriptor: want "+strings.Join(inDescriptors, ", "))
+			wrong(f.name, "does not apply to a descriptor: want "+strings.Join(inDescriptors, ", "))
 		}
 	}
 	if !c.doc.has(sub(path, "domain")...) && !c.noted(sub(path, "domain")) {
 		wrong("domain", "is required: a descriptor is a mapping with domain, entries and a limit")
 	}
 	if d.isConditional() {
-		wrong("when", "has header or query, and a descriptor comes without a request: want before or after")
+		wrong("when", "has header or query, but a descriptor has no request: want before or after")
 	}
 	if d.Mode == "deny" {
-		wrong("mode", "is deny: a descriptor's is enforce, shadow or off")
+		wrong("mode", "is deny: in a descriptor it must be enforce, shadow or off")
 	}
 	return ok
 }

@@ -38,8 +38,8 @@ type Used string
 const (
 	StaysUsed  Used = "stays used"
 	BeginsAnew Used = "begins anew"
-	UsedBySame Used = "stays used where the key is the same"                     // for a key with a choice, such as user|ip
-	UsedPartly Used = "stays used, but of windows that are new or the first now" // for a rule with several limits
+	UsedBySame Used = "stays used where the key is the same"                            // for a key with a choice, such as user|ip
+	UsedPartly Used = "stays used, except in windows that are new or are now the first" // for a rule with several limits
 )
 
 // Diff returns the changes from before to after, in the order of a file. It compares meanings: 60/1m

@@ -25,7 +25,7 @@ func (c *checker) endpoints() {
 		}
 		at.pattern = &pattern
 		if len(c.file.Default) > 0 && pattern.Covers(&everything) && !at.isOff() {
-			c.at([]string{"default"}, "is never used, as the endpoint %q is for every request: keep one", at.of)
+			c.at([]string{"default"}, "is never used, because the endpoint %q matches every request: keep one", at.of)
 		}
 	}
 }
@@ -81,7 +81,7 @@ func (c *checker) parameters(p *scopedRule) {
 			if len(there) > 0 {
 				meant = suggest(name, there)
 			}
-			c.at(c.doc.element(sub(p.path, "key"), i), "is of a parameter %q that the endpoint does not have: %s", name, meant)
+			c.at(c.doc.element(sub(p.path, "key"), i), "names the parameter %q, which the endpoint does not have: %s", name, meant)
 		}
 	}
 }

@@ -76,7 +76,7 @@ func (r *Rules) Explain(q Request) (Explanation, error) {
 	}
 	e := Explanation{Route: request.Pattern}
 	if q.Host == "" && slices.ContainsFunc(r.scopes, func(at *scope) bool { return at.pattern != nil && at.pattern.Host != "" }) {
-		e.Notes = append(e.Notes, "the file has endpoints for hosts, and the request names none: say which with Host (--host)")
+		e.Notes = append(e.Notes, "some endpoints are for one host, but the request names no host: set Host (--host)")
 	}
 	byName := map[string]*scopedRule{}
 	tiers := slices.Clone(r.tiers)

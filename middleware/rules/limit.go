@@ -59,10 +59,10 @@ func (c *checker) limit(path []string, f *limitFields) (l limiter.Limit) {
 		l = f.Window.of
 		l.Events = *f.Requests
 	case f.Requests != nil:
-		c.at(sub(path, "requests"), "needs a window, the time that so many requests fit in")
+		c.at(sub(path, "requests"), "needs a window, the period in which so many requests are allowed")
 		return limiter.Limit{}
 	case f.Window != nil:
-		c.at(sub(path, "window"), "needs requests, how many fit in the window")
+		c.at(sub(path, "window"), "needs requests, the number that is allowed in the window")
 		return limiter.Limit{}
 	case f.Algorithm == nil && f.Burst == nil && c.doc.has(sub(path, "concurrency")...):
 		return limiter.Limit{} // there is nothing else

@@ -22,10 +22,10 @@ func (c *checker) doubts() {
 			c.doubtKey(p)
 			c.doubtWhen(p)
 			if unheld && p.isConditional() && p.enforces() {
-				c.warnings.at(sub(p.path, "when"), "is up to the client, and nothing else limits a request without these values here: a client that leaves one out is unlimited. Write a limit without when beside it, or one in global")
+				c.warnings.at(sub(p.path, "when"), "depends on what the client sends, and no other limit applies without these values: a client that leaves one out is unlimited. Add a limit without when, or a limit in global")
 			}
 			if unheld && c.skips(p) {
-				c.warnings.at(sub(p.path, "no_key"), "is skip, and nothing else limits a request without a key here: a client that leaves the key out is unlimited. Give global a limit, or write no_key: share")
+				c.warnings.at(sub(p.path, "no_key"), "is skip, and no other limit applies to a request without a key: a client that leaves the key out is unlimited. Give global a limit, or write no_key: share")
 			}
 		}
 	}
@@ -59,7 +59,7 @@ func (c *checker) doubtHosts() {
 		if !slices.ContainsFunc(all, func(other *scope) bool {
 			return other.pattern.Host == "" && c.limitsAll(other) && other.pattern.Covers(&anyHost)
 		}) {
-			c.warnings.atKey(at.path, "is for requests to that host, and a client that names another host is not limited: give default or global a limit")
+			c.warnings.atKey(at.path, "limits requests to that host only, so a client that names another host is unlimited: give default or global a limit")
 			return
 		}
 	}
@@ -71,7 +71,7 @@ func (c *checker) doubtChoices(p *scopedRule) {
 		all := choices(part)
 		at := slices.IndexFunc(all, func(choice string) bool { return c.isOf(choice, alwaysKinds) })
 		if at >= 0 && at < len(all)-1 {
-			c.warnings.at(c.doc.element(sub(p.path, "key"), i), "every request has %s, so that %s is never reached: write it first", told("", all[at:at+1]), told("", all[at+1:at+2]))
+			c.warnings.at(c.doc.element(sub(p.path, "key"), i), "every request has %[1]s, so %[2]s is never used: write %[2]s first", told("", all[at:at+1]), told("", all[at+1:at+2]))
 		}
 	}
 }
@@ -84,12 +84,12 @@ func (c *checker) doubtKey(p *scopedRule) {
 	}
 	var so []string
 	if !c.holdEach(c.scopes[0]) && !c.holdEach(p.scope) {
-		so = append(so, "no limit holds it (one under global with key: ip would)")
+		so = append(so, "no limit stops it (a limit under global with key: ip would)")
 	}
 	if p.Escalate != nil && c.canBe(p.parts, madeUpKinds) != "" {
 		so = append(so, "it is never banned")
 		if !slices.ContainsFunc(p.parts, func(part string) bool { return c.isAlways(part, ownKinds) }) {
-			so = append(so, "it can have others banned")
+			so = append(so, "it can get other clients banned")
 		}
 	}
 	if len(so) > 0 {
@@ -115,7 +115,7 @@ func (c *checker) doubtNetworks() {
 	for i, n := range a.CIDRs[:min(len(a.CIDRs), enough)] {
 		for _, proxy := range proxies[:min(len(proxies), enough)] {
 			if n.IsValid() && proxy.IsValid() && n.Overlaps(proxy.Prefix) {
-				c.warnings.at(c.doc.element([]string{"allow", "cidrs"}, i), "has the proxies of %v: a request without their header, which a client may be able to have dropped, is taken for the proxy's own and never limited", proxy.Prefix)
+				c.warnings.at(c.doc.element([]string{"allow", "cidrs"}, i), "contains the proxies of %v: a request without their header counts as the proxy's own and is never limited, and a client may be able to make a proxy drop the header", proxy.Prefix)
 				break
 			}
 		}
@@ -125,7 +125,7 @@ func (c *checker) doubtNetworks() {
 // doubtCost warns of a cost that the client chooses.
 func (c *checker) doubtCost(path []string, given *cost, header string) {
 	if header != contentLength && !given.Settle {
-		c.warnings.at(sub(path, "header"), "is what the client says, and one that says less pays less: have your proxy set it, or settle what a request really cost")
+		c.warnings.at(sub(path, "header"), "comes from the client, so a client that sends a smaller number pays less: let your proxy set it, or settle what a request really cost")
 	}
 }
 

@@ -21,7 +21,7 @@ func TestOptionsThatCantBeMeantAreAnErrorOfTheirOwn(t *testing.T) {
 		return rules.Options{Keys: map[string]keyfunc.Func{name: f}}
 	}
 	rule := middleware.Rule{Name: "x", Limit: limiter.PerSecond(1)}
-	const files = "rules: Options.Config has ByTier, ByRoute, Default or Bans.Status, which are the file's"
+	const files = "rules: Options.Config has ByTier, ByRoute, Default or Bans.Status, which belong in the file"
 	for _, of := range []struct {
 		o    rules.Options
 		want string

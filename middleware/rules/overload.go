@@ -24,7 +24,7 @@ func (c *checker) overload() {
 	routes := c.routes(sub(path, "exempt"), o.Exempt, "", "so nothing is bounded: name some routes, or leave overload out")
 	switch {
 	case c.config.Overload != nil:
-		c.atKey(path, "stands beside the application's own Config.Overload: keep one")
+		c.atKey(path, "is set, and so is the application's Config.Overload: keep one")
 		return
 	case c.options.Overload == nil:
 		c.atKey(path, "needs rules.Options.Overload, such as shed.FromRules, which this program does not set")

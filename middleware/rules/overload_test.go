@@ -44,7 +44,7 @@ func TestWhatIsWrongWithOverloadIsTold(t *testing.T) {
 	own.Config.Overload = shed.Must(shed.New(shed.Options{}))
 	for want, o := range map[string]rules.Options{
 		"2:1: overload: needs rules.Options.Overload, such as shed.FromRules, which this program does not set": {},
-		"2:1: overload: stands beside the application's own Config.Overload: keep one":                         own,
+		"2:1: overload: is set, and so is the application's Config.Overload: keep one":                         own,
 		"2:11: overload: needs a limiter, and rules.Options.Overload returned nil": {
 			Overload: func(middleware.OverloadOptions) (middleware.Overload, error) { return nil, nil }},
 		"2:11: overload: no capacity": {

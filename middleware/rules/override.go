@@ -99,7 +99,7 @@ func (c *checker) addressKey(choice, text string) (string, error) {
 	}
 	key, err := f(&http.Request{RemoteAddr: netip.AddrPortFrom(ip, 1).String()})
 	if isPrefix && key != text {
-		return "", errors.New("is a network, and no key of this rule: write a client's address, or give clients of a network a tier")
+		return "", errors.New("is a network, not a key of this rule: write a client's address, or give clients of a network a tier")
 	}
 	return key, err
 }

@@ -96,7 +96,7 @@ func (p *problems) err() error {
 	list := p.list
 	if len(list) > mostProblems {
 		rest := list[mostProblems]
-		rest.Field, rest.Message = "", fmt.Sprintf("and %d problems more, from here on", len(list)-mostProblems)
+		rest.Field, rest.Message = "", fmt.Sprintf("and %d more problems from here on", len(list)-mostProblems)
 		list = append(list[:mostProblems:mostProblems], rest)
 	}
 	return &Error{list}

@@ -66,7 +66,7 @@ func (o *Options) Validate() error {
 	var errs []error
 	c := &o.Config
 	if c.ByTier != nil || c.ByRoute != nil || c.Default != nil || c.Bans.Status != 0 {
-		errs = append(errs, errors.New("rules: Options.Config has ByTier, ByRoute, Default or Bans.Status, which are the file's"))
+		errs = append(errs, errors.New("rules: Options.Config has ByTier, ByRoute, Default or Bans.Status, which belong in the file"))
 	}
 	// The file adds its own to these, so that middleware.New does not see them.
 	for name, match := range map[string]middleware.Match{"Allow": c.Allow, "Bans.Deny": c.Bans.Deny} {

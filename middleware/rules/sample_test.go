@@ -121,9 +121,9 @@ func TestTheSampleIsWhatItSays(t *testing.T) {
 		require.Len(t, r.Warnings(), 3)
 		assert.Equal(t, `testdata/sample.yaml:12:90: endpoints."POST /api/v1/upload".cost: a chunked body has no Content-Length, so it costs 1 whatever its length: set its cost with missing`,
 			r.Warnings()[0].String())
-		assert.Equal(t, `testdata/sample.yaml:13:37: endpoints."POST /login".key: a client that sends another header:X-Device each time has a new key each time: no limit holds it (one under global with key: ip would), it is never banned`,
+		assert.Equal(t, `testdata/sample.yaml:13:37: endpoints."POST /login".key: a client that sends another header:X-Device each time has a new key each time: no limit stops it (a limit under global with key: ip would), it is never banned`,
 			r.Warnings()[1].String())
-		assert.Contains(t, r.Warnings()[2].String(), `testdata/sample.yaml:4:17: allow.cidrs.0: has the proxies of 10.0.0.0/8: `)
+		assert.Contains(t, r.Warnings()[2].String(), `testdata/sample.yaml:4:17: allow.cidrs.0: contains the proxies of 10.0.0.0/8: `)
 	})
 }
 

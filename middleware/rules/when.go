@@ -54,13 +54,13 @@ func (c *checker) match(path []string, r *rule) middleware.Match {
 		at, value, canonical := sub(path, "header", name), r.When.Header[name], http.CanonicalHeaderKey(name)
 		switch _, err := keyfunc.Parse("header:"+name, nil); {
 		case slices.Contains([]string{"Host", "Transfer-Encoding", "Trailer"}, canonical):
-			c.atKey(at, "is not kept among the header fields by net/http. A host stands before the endpoint, as in example.org/*")
+			c.atKey(at, "is not a header field in net/http: to match a host, write it before the endpoint, as in example.org/*")
 		case err != nil:
 			c.atKey(at, "is not the name of a header field")
 		case header[canonical] != "":
 			c.atKey(at, "is the same header field as another entry")
 		case value != strings.TrimSpace(value):
-			c.at(at, "begins or ends with a space, as no header field does")
+			c.at(at, "begins or ends with a space, so no header field can match it")
 		}
 		header[canonical] = value
 	}

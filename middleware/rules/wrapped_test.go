@@ -27,7 +27,7 @@ const wrappedFile = `rate_limits:
 func TestAFileBelowRateLimitsIsAWholeOne(t *testing.T) {
 	r := parse(t, wrappedFile, rules.Options{})
 	require.Len(t, r.Warnings(), 1)
-	require.Equal(t, `2:3: is read as version 1: write version: 1 above rate_limits, so that later versions of this program read it alike`, r.Warnings()[0].String())
+	require.Equal(t, `2:3: is read as version 1: write version: 1 above rate_limits, so that later versions of this program read it the same way`, r.Warnings()[0].String())
 	requireSchema(t, wrappedFile)
 	e, err := r.Explain(rules.Request{Method: http.MethodPost, Path: "/api/v1/upload"})
 	require.NoError(t, err)

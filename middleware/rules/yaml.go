@@ -102,7 +102,7 @@ func fault(p any) string {
 }
 
 const (
-	unknownAlias = "unknown alias: no anchor of its name stands before it; text that begins with * needs quotes"
+	unknownAlias = "unknown alias: no earlier anchor has this name; text that begins with * needs quotes"
 	noTags       = "tags (!name) are not supported; text that begins with ! needs quotes"
 )
 
@@ -184,7 +184,7 @@ func (r *yamlReader) survey(n *yaml.Node, depth int) (of extent) {
 		inner := r.survey(n.Content[i], depth+1)
 		of.values, of.depth = of.values+inner.values, max(of.depth, inner.depth+1)
 		if of.values > maxValues {
-			r.refuse(positionOf(n.Content[i]), "more than %d values, counting those of an alias wherever it stands", maxValues)
+			r.refuse(positionOf(n.Content[i]), "more than %d values; those of an alias count at each use", maxValues)
 		}
 	}
 	if n.Anchor != "" {

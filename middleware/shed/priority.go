@@ -30,7 +30,7 @@ func levelsOf(tiers []string) (levels []string, errs []error) {
 		case slices.Contains(tiers[:i], tier):
 			report("has %q twice", tier)
 		case tier == others:
-			report("has %q, which is what requests in no other tier are called", tier)
+			report("has %q, which is the name for requests in no other tier", tier)
 		}
 	}
 	return append(slices.Clone(tiers), others), errs

@@ -129,7 +129,7 @@ func TestALineThatCannotBeReadIsCountedAndShown(t *testing.T) {
 	require.EqualValues(t, len(bad), stats.Broken)
 	require.Len(t, stats.First, 10)
 	assert.Equal(t, `line 3, byte 13: has no " [" behind $remote_user`, stats.First[0].String())
-	assert.Equal(t, `line 5, byte 18: $time_local "17/Mai/2015:10:05:03 +0200" is no time that is read here`, stats.First[2].String())
+	assert.Equal(t, `line 5, byte 18: $time_local "17/Mai/2015:10:05:03 +0200" is not a time in a known format`, stats.First[2].String())
 	for i, broken := range stats.First {
 		assert.EqualValues(t, i+3, broken.Line)
 	}
@@ -151,7 +151,7 @@ func TestWhatIsNoLogIsAnError(t *testing.T) {
 	}{
 		"empty":            {"", Options{}, "the log is empty"},
 		"empty lines":      {"\n \n", Options{}, "the log is empty"},
-		"no format":        {"#\nhello\n", Options{}, `say which with --format (alb, caddy, combined, common, json, traefik, or a log_format), to see where it fails; line 2 is "hello"`},
+		"no format":        {"#\nhello\n", Options{}, `name one with --format (alb, caddy, combined, common, json, traefik, or a log_format), to see where it fails; line 2 is "hello"`},
 		"nearly a format":  {strings.Replace(combinedLine, "2015", "3015", 1), Options{Format: "common"}, `no line fits the format; line 1 fails at byte 18: $time_local "17/May/3015:10:05:03 +0200" is a time out of range`},
 		"a place in JSON":  {combinedLine, Options{Format: "combined", Map: map[string]string{"user": "$.sub"}}, `the format has no "$.sub": it has $remote_addr, $ident, $remote_user, `},
 		"a variable":       {caddyLine, Options{Format: "caddy", Map: map[string]string{"user": "$remote_user"}}, `"$remote_user" is no path in JSON`},
@@ -161,7 +161,7 @@ func TestWhatIsNoLogIsAnError(t *testing.T) {
 		"no time":          {combinedLine, Options{Format: "$remote_addr $request"}, "the format has no time"},
 		"nothing between":  {combinedLine, Options{Format: "$remote_addr$time_local"}, "cannot be told apart"},
 		"no variables":     {combinedLine, Options{Format: "log_format main 'x';"}, "has no variables"},
-		"unknown field":    {caddyLine, Options{Map: map[string]string{"usr": "$.x"}}, `"usr" is nothing that a log is asked for`},
+		"unknown field":    {caddyLine, Options{Map: map[string]string{"usr": "$.x"}}, `"usr" is not a field of a log`},
 		"no path":          {caddyLine, Options{Format: "caddy", Map: map[string]string{"user": "$.x["}}, `is no path in JSON`},
 		"no such variable": {combinedLine, Options{Format: "combined", Map: map[string]string{"user": "$jwt"}}, `the format has no "$jwt"`},
 	} {

@@ -252,7 +252,7 @@ func (p *parser) slotNamed(name string) (slot, error) {
 	if of, ok := fieldNames[name]; ok {
 		return slot{field: of}, nil
 	}
-	return slot{}, fmt.Errorf("%q is nothing that a log is asked for: want one of %s, took_s, took_ms, took_us, took_ns, header:NAME, cookie:NAME or key:NAME",
+	return slot{}, fmt.Errorf("%q is not a field of a log: want one of %s, took_s, took_ms, took_us, took_ns, header:NAME, cookie:NAME or key:NAME",
 		name, strings.Join(slices.Sorted(maps.Keys(fieldNames)), ", "))
 }
 

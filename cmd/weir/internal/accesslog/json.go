@@ -73,7 +73,7 @@ func splitPath(path string) (names []string, err error) {
 // parse implements lineParser.
 func (o *object) parse(p *parser, e *Entry, line []byte) (at int, wrong string) {
 	if !bytes.HasPrefix(bytes.TrimLeft(line, " \t"), []byte("{")) {
-		return 0, "is no object of JSON"
+		return 0, "is not a JSON object"
 	}
 	v, err := o.json.ParseBytes(line)
 	if err != nil {

@@ -145,7 +145,7 @@ func fitting(found []*parser, lines [][]byte) (*parser, error) {
 	case best != nil:
 		return best, nil
 	case found[0].name != found[len(found)-1].name:
-		return nil, fmt.Errorf("no line fits a format that is known: say which with --format (%s, or a log_format), to see where it fails; line %d is %.100q",
+		return nil, fmt.Errorf("no line fits a known format: name one with --format (%s, or a log_format), to see where it fails; line %d is %.100q",
 			strings.Join(Formats(), ", "), first+1, lines[first])
 	}
 	at, wrong := found[0].parse(&Entry{}, lines[first])

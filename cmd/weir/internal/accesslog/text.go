@@ -41,7 +41,7 @@ func (t *template) parse(in *parser, e *Entry, text []byte) (at int, wrong strin
 		}
 		if !found || last && behind != "" && !(t.more && behind[0] == ' ') {
 			if found {
-				return len(line) - len(behind), "goes on behind the format's end"
+				return len(line) - len(behind), "continues after the format's end"
 			}
 			return at, fmt.Sprintf("has no %q behind %s", p.literal, p.name)
 		}
@@ -105,7 +105,7 @@ func newTemplate(text string, slotsOf func(name string) []slot) (*template, erro
 		end := len(text)
 		if i+1 < len(found) {
 			if end = found[i+1][0]; end == at[1] {
-				return nil, fmt.Errorf("the format has %s and %s without anything between, so that they cannot be told apart", text[at[0]:at[1]], text[found[i+1][0]:found[i+1][1]])
+				return nil, fmt.Errorf("the format has %s and %s without anything between, so they cannot be told apart", text[at[0]:at[1]], text[found[i+1][0]:found[i+1][1]])
 			}
 		}
 		name := text[at[0]:at[1]]

@@ -50,7 +50,7 @@ func (p *parser) put(e *Entry, to slot, value string) (wrong string) {
 	case fieldTime:
 		micros, whole, ok := timeOf(value)
 		if !ok {
-			return "is no time that is read here"
+			return "is not a time in a known format"
 		}
 		if micros < 0 || micros > latest {
 			return "is a time out of range: it must be from 1970 to 2255"
@@ -62,13 +62,13 @@ func (p *parser) put(e *Entry, to slot, value string) (wrong string) {
 			return "is a number without a unit: say took_s, took_ms, took_us or took_ns in place of took"
 		}
 		if !ok {
-			return "is no duration that is read here"
+			return "is not a duration in a known format"
 		}
 		e.Took += took
 	case fieldClient:
 		client, ok := addressOf(value)
 		if !ok {
-			return "is no address"
+			return "is not an address"
 		}
 		e.Client = client
 	case fieldForwardedFor:
@@ -84,7 +84,7 @@ func (p *parser) put(e *Entry, to slot, value string) (wrong string) {
 			target, ok = rest[:space], strings.HasPrefix(rest[space+1:], "HTTP/")
 		}
 		if !ok || method == "" {
-			return "is no request line"
+			return "is not a request line"
 		}
 		e.Method, e.Target = method, target
 	case fieldHost:
@@ -98,7 +98,7 @@ func (p *parser) put(e *Entry, to slot, value string) (wrong string) {
 	case fieldStatus:
 		status, err := strconv.Atoi(value)
 		if err != nil || status < 0 || status > 999 {
-			return "is no status"
+			return "is not a status"
 		}
 		e.Status = status
 	case fieldHeader:

@@ -24,7 +24,7 @@ type Service struct {
 // New checks the value of --ask. strict and foldCase are what --paths says.
 func New(listen string, strict, foldCase bool) (*Service, error) {
 	if _, _, err := net.SplitHostPort(listen); err != nil {
-		return nil, fmt.Errorf("--ask: %q is no address to listen on, such as 127.0.0.1:8082", listen)
+		return nil, fmt.Errorf("--ask: %q is not an address to listen on, such as 127.0.0.1:8082", listen)
 	}
 	return &Service{listen: listen, strict: strict, foldCase: foldCase}, nil
 }

@@ -76,14 +76,14 @@ func New(o Options) (*Gateway, error) {
 		return nil, fmt.Errorf("--proxy %q: want ADDRESS=URL, such as :8080=http://127.0.0.1:3000", listen)
 	}
 	if _, _, err := net.SplitHostPort(listen); err != nil {
-		return nil, fmt.Errorf("--proxy: %q is no address to listen on, such as :8080", listen)
+		return nil, fmt.Errorf("--proxy: %q is not an address to listen on, such as :8080", listen)
 	}
 	upstream, err := url.Parse(target)
 	if err == nil && upstream.Scheme == "h2c" {
 		g.h2c, upstream.Scheme = true, "http"
 	}
 	if err != nil || upstream.Scheme != "http" && upstream.Scheme != "https" || upstream.Hostname() == "" || upstream.RawQuery != "" || upstream.Fragment != "" || upstream.User != nil {
-		return nil, fmt.Errorf("--proxy: the service behind %s is no URL such as http://127.0.0.1:3000, or with https or h2c", listen)
+		return nil, fmt.Errorf("--proxy: the service behind %s is not a URL such as http://127.0.0.1:3000, or with https or h2c", listen)
 	}
 	if err := CheckPaths(o.Paths); err != nil {
 		return nil, err

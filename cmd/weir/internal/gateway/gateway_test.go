@@ -485,10 +485,10 @@ func TestBadOptionsAreNamed(t *testing.T) {
 	good := gateway.Options{Proxy: ":8080=http://127.0.0.1:3000", Paths: gateway.PathsStrict, Timeout: time.Second}
 	for want, change := range map[string]func(*gateway.Options){
 		`--proxy "8080": want ADDRESS=URL`:                   func(o *gateway.Options) { o.Proxy = "8080" },
-		`--proxy: "8080" is no address`:                      func(o *gateway.Options) { o.Proxy = "8080=http://127.0.0.1:3000" },
-		"--proxy: the service behind :1 is no URL":           func(o *gateway.Options) { o.Proxy = ":1=127.0.0.1:3000" },
-		"--proxy: the service behind :2 is no URL":           func(o *gateway.Options) { o.Proxy = ":2=http://" },
-		"--proxy: the service behind :3 is no URL":           func(o *gateway.Options) { o.Proxy = ":3=http://u:secret@a" },
+		`--proxy: "8080" is not an address`:                  func(o *gateway.Options) { o.Proxy = "8080=http://127.0.0.1:3000" },
+		"--proxy: the service behind :1 is not a URL":        func(o *gateway.Options) { o.Proxy = ":1=127.0.0.1:3000" },
+		"--proxy: the service behind :2 is not a URL":        func(o *gateway.Options) { o.Proxy = ":2=http://" },
+		"--proxy: the service behind :3 is not a URL":        func(o *gateway.Options) { o.Proxy = ":3=http://u:secret@a" },
 		`--paths is "loose": want strict, fold or as-is`:     func(o *gateway.Options) { o.Paths = "loose" },
 		"--upstream-timeout is 0s: want more than 0":         func(o *gateway.Options) { o.Timeout = 0 },
 		`--user-header is "X User": want the name`:           func(o *gateway.Options) { o.UserHeader = "X User" },

@@ -45,7 +45,7 @@ func (g *Gateway) identified(w http.ResponseWriter, r *http.Request) (*http.Requ
 		switch {
 		case len(values) == 0 || values[0] == "" && len(values) == 1:
 		case len(values) > 1:
-			http.Error(w, "The field "+name+" is there twice.", http.StatusBadRequest)
+			http.Error(w, "The field "+name+" occurs twice.", http.StatusBadRequest)
 			return nil, false
 		default:
 			if name == http.CanonicalHeaderKey(g.options.UserHeader) {

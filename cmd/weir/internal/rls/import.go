@@ -86,7 +86,7 @@ func Import(sources []Source) (*Imported, error) {
 		im.domain(root)
 	}
 	if len(im.lines) == 0 {
-		return nil, errors.New("there is no limit that can be kept")
+		return nil, errors.New("no limit can be translated")
 	}
 	var text bytes.Buffer
 	for _, lost := range slices.Concat(im.Lost, im.Notes) {

@@ -71,7 +71,7 @@ func TestAnImportedFileLimitsAsTheTreeDid(t *testing.T) {
 		require.NoError(t, err)
 		got, err := imported(string(text))
 		if number == 0 {
-			require.ErrorContains(t, err, "there is no limit")
+			require.ErrorContains(t, err, "no limit can be translated")
 			return
 		}
 		require.NoError(t, err, "%s", text)
@@ -142,7 +142,7 @@ func TestImportRefusesWhatEnvoyproxyRatelimitRefuses(t *testing.T) {
 	for text, want := range map[string]string{
 		"version: 1\n":    "version",
 		"descriptors: []": "old.yaml: domain is missing",
-		"domain: shop":    "there is no limit",
+		"domain: shop":    "no limit can be translated",
 		"domain: shop\ndescriptors: [{value: a}]":                                                          `old.yaml: "shop/": key is missing`,
 		"domain: shop\ndescriptors: [{key: a}, {key: a}]":                                                  `"shop/a" stands twice`,
 		"domain: shop\ndescriptors: [{key: a, descriptors: [{key: b, value: c}, {key: b, value: c}]}]":     `"shop/a,b=c" stands twice`,

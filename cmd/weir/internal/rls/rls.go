@@ -59,7 +59,7 @@ func (d *Decider) ShouldRateLimit(ctx context.Context, r *pb.RateLimitRequest) (
 		}
 	}
 	if err := d.decide(ctx, all); err != nil {
-		return nil, status.Error(codes.Unavailable, "weir: the limits could not be decided on: "+err.Error())
+		return nil, status.Error(codes.Unavailable, "weir: the store could not decide: "+err.Error())
 	}
 	return answer(all, time.Now()), nil
 }

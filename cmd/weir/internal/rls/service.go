@@ -37,7 +37,7 @@ func (s *Service) Addr() net.Addr { return s.listener.Addr() }
 // New checks the value of --rls.
 func New(listen string) (*Service, error) {
 	if _, _, err := net.SplitHostPort(listen); err != nil {
-		return nil, fmt.Errorf("--rls: %q is no address to listen on, such as :8081", listen)
+		return nil, fmt.Errorf("--rls: %q is not an address to listen on, such as :8081", listen)
 	}
 	return &Service{listen: listen}, nil
 }
