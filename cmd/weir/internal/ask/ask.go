@@ -66,7 +66,7 @@ func described(r *http.Request) (*http.Request, error) {
 		return nil, errors.New("X-Forwarded-For does not end with the address of the proxy's client")
 	}
 	host := r.Header.Get("X-Forwarded-Host")
-	if host != "" { // a client of HTTP/1.0 may have none
+	if host != "" || len(r.Header.Values("X-Forwarded-Host")) > 1 { // a client of HTTP/1.0 may have none
 		if host, err = one(r, "X-Forwarded-Host"); err != nil {
 			return nil, err
 		}
@@ -89,10 +89,10 @@ func described(r *http.Request) (*http.Request, error) {
 // one is the value of a field that the proxy has to send once.
 func one(r *http.Request, field string) (string, error) {
 	switch values := r.Header.Values(field); {
-	case len(values) == 0 || values[0] == "":
-		return "", fmt.Errorf("%s is missing", field)
 	case len(values) > 1:
 		return "", fmt.Errorf("%s occurs %d times: the proxy must replace what its client sends", field, len(values))
+	case len(values) == 0 || values[0] == "":
+		return "", fmt.Errorf("%s is missing", field)
 	default:
 		return values[0], nil
 	}

@@ -123,6 +123,7 @@ func TestAQuestionThatLacksSomethingIsNotAnsweredWithYes(t *testing.T) {
 			"X-Forwarded-Uri is not":             func(h http.Header) { h.Set("X-Forwarded-Uri", "no target") },
 			"X-Forwarded-Uri occurs 2":           func(h http.Header) { h.Add("X-Forwarded-Uri", "/free") },
 			"X-Forwarded-Host occurs 2":          func(h http.Header) { h.Add("X-Forwarded-Host", "other.example") },
+			"X-Forwarded-Host occurs 2 times: ":  func(h http.Header) { h["X-Forwarded-Host"] = []string{"", "shop.example"} },
 			"X-Forwarded-For does not end":       func(h http.Header) { h.Set("X-Forwarded-For", "203.0.113.7, unknown") },
 			"X-Forwarded-For does not end with ": func(h http.Header) { h.Del("X-Forwarded-For") },
 		} {
