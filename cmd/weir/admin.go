@@ -26,11 +26,10 @@ import (
 	"github.com/weirgo/weir/observe/sloglimit"
 )
 
-// An admin is the service for operators: whether the process lives and is ready, its metrics and
-// the page.
+// An admin is the service for operators: health checks, metrics and the live page.
 type admin struct {
 	addr    string
-	token   []byte // empty: the page is for loopback
+	token   []byte // of the page; empty: only loopback may open the page
 	ready   atomic.Bool
 	metrics *promlimit.Metrics
 	page    *dashboard.Dashboard
@@ -38,8 +37,7 @@ type admin struct {
 	server  *serving.Server
 }
 
-// observe makes the observers of requests, before there are rules. Without --admin refusals are
-// logged alone.
+// observe makes the observers of requests. Without --admin it makes only the log of refusals.
 func (f *serveFlags) observe(l *limits, config *middleware.Config) error {
 	refused, err := sloglimit.New(sloglimit.Options{Logger: l.Logger, Secret: l.secret})
 	if err != nil {
@@ -86,16 +84,16 @@ func readToken(file string) ([]byte, error) {
 	return []byte(token), nil
 }
 
-// follow has metrics and page show the rules in force.
+// follow connects metrics and the page to the rules in force.
 func (a *admin) follow(w *rules.Watcher) error {
 	a.page.Add(w.RateLimit)
 	a.page.FollowRules(w)
 	return errors.Join(a.metrics.Follow(w), a.metrics.FollowLimiter(w.RateLimit))
 }
 
-// authorize lets in who has the token, as a bearer or as the password of basic authentication, or
-// without a token a client on this machine. The Host has to be this machine then: a site that a
-// browser here visits may have its name point here.
+// authorize reports whether a request has the token, as a bearer token or as the password of basic
+// authentication. If no token is set, it reports whether the request comes from this machine and Host
+// names this machine: a web site may resolve its own name to 127.0.0.1 (DNS rebinding).
 func (a *admin) authorize(r *http.Request) bool {
 	if len(a.token) == 0 {
 		return isLoopback(r.RemoteAddr) && (isLoopback(r.Host) || hostname(r.Host) == "localhost")
@@ -151,8 +149,8 @@ func (a *admin) Start(l serving.Limits, failed func(error)) error {
 	return nil
 }
 
-// readyz says whether new requests may be sent here. Rules that could not be reloaded are no
-// reason to send none: those before them are in force.
+// readyz answers 200 if a load balancer may send requests. It also does if the rules could not be
+// reloaded, because the earlier rules are in force.
 func (a *admin) readyz(w http.ResponseWriter, _ *http.Request) {
 	if !a.ready.Load() {
 		http.Error(w, "not serving, or about to end", http.StatusServiceUnavailable)
@@ -164,7 +162,7 @@ func (a *admin) readyz(w http.ResponseWriter, _ *http.Request) {
 	}
 }
 
-// Drain implements serving.Service. Operators look on until all else has ended.
+// Drain implements serving.Service. The admin service drains as long as the others.
 func (a *admin) Drain(ctx context.Context, grace time.Duration) {
 	if a.server != nil {
 		a.server.Drain(ctx, grace)

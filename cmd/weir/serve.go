@@ -31,7 +31,7 @@ import (
 	"github.com/weirgo/weir/redis/redisstore"
 )
 
-// serveFlags are what the flags of weir serve say.
+// serveFlags has the values of weir serve's flags.
 type serveFlags struct {
 	*session
 	flags    *pflag.FlagSet
@@ -79,13 +79,13 @@ func serve(s *session, flags *pflag.FlagSet) action {
 	}
 }
 
-// environment has the value of each flag that was not given, if there is one.
+// environment sets flags that were not given from environment variables.
 func (f *serveFlags) environment() error {
 	var errs []error
 	f.flags.VisitAll(func(flag *pflag.Flag) {
 		name := "WEIR_" + strings.ToUpper(strings.ReplaceAll(flag.Name, "-", "_"))
 		text := os.Getenv(name)
-		if flag.Changed || text == "" || flag.Name == "redis" || flag.Name == "help" { // which is read on its own
+		if flag.Changed || text == "" || flag.Name == "redis" || flag.Name == "help" { // $WEIR_REDIS is read elsewhere
 			return
 		}
 		values := []string{text}
@@ -101,7 +101,7 @@ func (f *serveFlags) environment() error {
 	return errors.Join(errs...)
 }
 
-// services are those that the flags ask for.
+// services returns the services that the flags ask for.
 func (f *serveFlags) services(l *limits) (all []serving.Service, err error) {
 	if f.drain < 0 {
 		return nil, fmt.Errorf("--drain is %v: want 0 or more", f.drain)
@@ -208,7 +208,7 @@ func (f *serveFlags) serve(file string) error {
 	failed := func(err error) {
 		select {
 		case failure <- err:
-		default: // one is enough
+		default: // serve reports only the first
 		}
 	}
 	signals := make(chan os.Signal, 4)
@@ -243,10 +243,10 @@ func (f *serveFlags) serve(file string) error {
 	}
 }
 
-// requestPatience is how long requests in progress have to end when a process ends.
+// requestPatience is how long requests in progress may take after the drain.
 const requestPatience = 30 * time.Second
 
-// drain drains services at the same time. A second signal breaks off what is in progress.
+// drain drains all services at the same time. A second signal breaks off requests in progress.
 func drain(services []serving.Service, grace time.Duration, signals <-chan os.Signal) {
 	ctx, cancel := context.WithTimeout(context.Background(), grace+requestPatience)
 	defer cancel()
@@ -271,11 +271,11 @@ func drain(services []serving.Service, grace time.Duration, signals <-chan os.Si
 	}
 }
 
-// limits are what services decide by, with what has to be closed.
+// limits has the limiter of the services, and what to close at the end.
 type limits struct {
 	serving.Limits
-	admin  *admin       // nil: there is no --admin
-	log    *serving.Log // nil: requests are not logged
+	admin  *admin       // nil without --admin
+	log    *serving.Log // nil without --access-log
 	secret []byte
 	closes []func() error
 }
@@ -288,7 +288,7 @@ func (l *limits) close() {
 	}
 }
 
-// watch makes the store, and has the rules in it watched.
+// watch makes the store and the limiter, and follows changes of the rules.
 func (f *serveFlags) watch(ctx context.Context, file string, services []serving.Service, l *limits) error {
 	o := rules.Options{
 		Config:   middleware.Config{Logger: l.Logger},
@@ -305,7 +305,7 @@ func (f *serveFlags) watch(ctx context.Context, file string, services []serving.
 			return ""
 		},
 	}
-	client, err := f.store(ctx, l, &o) // nil: all is in memory
+	client, err := f.store(ctx, l, &o) // nil: counters are in memory
 	if err != nil {
 		return err
 	}
@@ -328,7 +328,7 @@ func (f *serveFlags) watch(ctx context.Context, file string, services []serving.
 	return l.admin.follow(l.Watcher)
 }
 
-// store makes the store and the list of bans, in Redis if there is one.
+// store makes the store and the list of bans, in Redis or in memory.
 func (f *serveFlags) store(ctx context.Context, l *limits, o *rules.Options) (redis.UniversalClient, error) {
 	if f.replicas < 1 {
 		return nil, fmt.Errorf("--replicas is %d: want 1 or more", f.replicas)
@@ -372,7 +372,7 @@ func (f *serveFlags) store(ctx context.Context, l *limits, o *rules.Options) (re
 	return client, nil
 }
 
-// reread reads all files again.
+// reread reads the rules, certificates and other files again.
 func (l *limits) reread(services []serving.Service) {
 	l.Watcher.Reread()
 	var errs []error

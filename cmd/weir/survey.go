@@ -23,10 +23,10 @@ type survey struct {
 	every        time.Duration      // from one page of a server to the next
 	progress     func(looked int64) // called every ten seconds
 
-	mu           sync.Mutex
-	begun, told  time.Time
-	looked, keys int64                       // keys of any kind: visited so far, and all at the beginning
-	top          map[string]redisstore.Usage // by name; more than n, as some become free meanwhile
+	mu              sync.Mutex
+	begun, reported time.Time
+	looked, keys    int64                       // keys of any kind: visited so far, and all at the beginning
+	top             map[string]redisstore.Usage // by name; more than n, as some become free meanwhile
 }
 
 // page is how many keys Redis visits for one SCAN.
@@ -42,7 +42,7 @@ func newSurvey(client redis.UniversalClient, n, rate int, prefix, rule string) *
 // run scans all keys.
 func (s *survey) run(ctx context.Context) error {
 	s.begun = time.Now()
-	s.told = s.begun
+	s.reported = s.begun
 	nodes, keys, err := s.nodes(ctx)
 	if err != nil {
 		return err
@@ -88,8 +88,8 @@ func (s *survey) scan(ctx context.Context, node *redis.Client) error {
 		}
 		s.mu.Lock()
 		s.looked += page
-		if time.Since(s.told) >= 10*time.Second {
-			s.told = time.Now()
+		if time.Since(s.reported) >= 10*time.Second {
+			s.reported = time.Now()
 			s.progress(min(s.looked, s.keys))
 		}
 		s.keep(found)

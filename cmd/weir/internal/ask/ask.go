@@ -14,23 +14,23 @@ import (
 	"strings"
 )
 
-// handler answers about the request that X-Forwarded-Method, -Host, -Uri and -For describe:
+// handler decides about the request that X-Forwarded-Method, -Host, -Uri and -For describe:
 //
-//   - /forward with 204, or with the whole refusal, for proxies that hand it on;
-//   - /nginx with 204, or with 403 and the refusal's status in Weir-Status, as auth_request
-//     makes a 500 of any other status.
+//   - /forward answers 204, or the whole refusal, which the proxy passes on;
+//   - /nginx answers 204, or 403 with the refusal's status in Weir-Status, because auth_request
+//     turns other statuses into 500.
 //
-// The last address of X-Forwarded-For is the peer that the proxy has seen, and those before it
-// are what this peer has said. The quota fields are those of the answer.
+// The last address of X-Forwarded-For is the proxy's peer. The peer sent the addresses before it. The
+// answer has the quota fields.
 //
-// limited puts rules in front of a handler. It is told of no request's end.
+// limited puts the rules in front of a handler. It does not learn how a request ends.
 func handler(limited func(http.Handler) http.Handler) http.Handler {
 	decide := limited(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) }))
 	answer := func(wrap func(http.ResponseWriter) http.ResponseWriter) http.HandlerFunc {
 		return func(w http.ResponseWriter, r *http.Request) {
 			w = wrap(w)
 			about, err := described(r)
-			if err != nil { // of the proxy's configuration, not of its client
+			if err != nil { // the proxy is misconfigured
 				http.Error(w, "weir: "+err.Error(), http.StatusBadRequest)
 				return
 			}
@@ -46,7 +46,7 @@ func handler(limited func(http.Handler) http.Handler) http.Handler {
 	return mux
 }
 
-// described is the request that r is about.
+// described returns the request that the proxy asks about.
 func described(r *http.Request) (*http.Request, error) {
 	method, err := one(r, "X-Forwarded-Method")
 	if err != nil {
@@ -86,7 +86,7 @@ func described(r *http.Request) (*http.Request, error) {
 	return about, nil
 }
 
-// one is the value of a field that the proxy has to send once.
+// one returns the value of a field that the proxy must send once.
 func one(r *http.Request, field string) (string, error) {
 	switch values := r.Header.Values(field); {
 	case len(values) > 1:
@@ -98,7 +98,8 @@ func one(r *http.Request, field string) (string, error) {
 	}
 }
 
-// withoutBody is for an answer about a HEAD request, to a GET: no body follows its Content-Length.
+// withoutBody is for a proxy's GET about a HEAD request. The refusal of a HEAD request has a
+// Content-Length and no body.
 type withoutBody struct{ http.ResponseWriter }
 
 func (w withoutBody) WriteHeader(status int) {
@@ -106,7 +107,7 @@ func (w withoutBody) WriteHeader(status int) {
 	w.ResponseWriter.WriteHeader(status)
 }
 
-// forNginx makes 403 of all refusals.
+// forNginx turns every refusal into 403.
 type forNginx struct {
 	http.ResponseWriter
 	refuses bool

@@ -16,12 +16,12 @@ import (
 // A Service is a serving.Service that other proxies ask.
 type Service struct {
 	listen   string
-	strict   bool // paths that servers may read as another one are refused
+	strict   bool // ambiguous paths are refused
 	foldCase bool
 	server   *serving.Server // nil before Start
 }
 
-// New checks the value of --ask. strict and foldCase are what --paths says.
+// New checks the value of --ask. strict and foldCase follow from --paths.
 func New(listen string, strict, foldCase bool) (*Service, error) {
 	if _, _, err := net.SplitHostPort(listen); err != nil {
 		return nil, fmt.Errorf("--ask: %q is not an address to listen on, such as 127.0.0.1:8082", listen)

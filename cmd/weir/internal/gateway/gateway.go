@@ -19,34 +19,35 @@ import (
 	"github.com/weirgo/weir/middleware/rules"
 )
 
-// Options are what New takes.
+// Options are the options of New.
 type Options struct {
-	// Proxy is where the gateway listens and where the upstream is: ":8080=http://127.0.0.1:3000".
+	// Proxy has the address to listen on and the upstream's URL: ":8080=http://127.0.0.1:3000".
 	Proxy string
 
-	// Paths says what happens to a path that servers may read as another one: PathsStrict, PathsFold
-	// or PathsAsIs.
+	// Paths says what happens to an ambiguous path, which servers may read as another path:
+	// PathsStrict, PathsFold or PathsAsIs.
 	Paths string
 
-	// Timeout is how long the upstream has to begin its answer, and to read a part of a request.
+	// Timeout bounds how long the upstream takes to begin its response, and to read each part of a
+	// request.
 	Timeout time.Duration
 
-	// UserHeader and TierHeader name the fields that say whose a request is. The proxies of the rules
-	// file are believed, and from others the fields are removed. Empty: nothing says it.
+	// UserHeader and TierHeader name the request fields that have the user and the tier. The gateway
+	// removes the fields, unless a proxy that the rules file trusts sends them. Empty: no field.
 	UserHeader, TierHeader string
 
-	Certificates *serving.Certificates // nil: there is no TLS
+	Certificates *serving.Certificates // nil: no TLS
 	Log          *serving.Log          // nil: requests are not logged
 }
 
-// What Options.Paths can be.
+// The values of Options.Paths.
 const (
-	PathsStrict = "strict" // such a path is answered 400
-	PathsFold   = "fold"   // and upper and lower case are the same
-	PathsAsIs   = "as-is"  // such a path is passed on
+	PathsStrict = "strict" // an ambiguous path is answered 400
+	PathsFold   = "fold"   // the same, and routes ignore upper and lower case
+	PathsAsIs   = "as-is"  // an ambiguous path is passed on
 )
 
-// CheckPaths returns an error if Options.Paths cannot be paths.
+// CheckPaths returns an error if paths is no value of Options.Paths.
 func CheckPaths(paths string) error {
 	if paths != PathsStrict && paths != PathsFold && paths != PathsAsIs {
 		return fmt.Errorf("--paths is %q: want %s, %s or %s", paths, PathsStrict, PathsFold, PathsAsIs)
@@ -59,8 +60,8 @@ type Gateway struct {
 	options  Options
 	listen   string
 	upstream *url.URL
-	h2c      bool // the upstream speaks HTTP/2 without TLS
-	asserted []string
+	h2c      bool     // the upstream speaks HTTP/2 without TLS
+	asserted []string // the fields of UserHeader and TierHeader
 
 	serving.Limits
 	server    *serving.Server // nil before Start
@@ -68,7 +69,7 @@ type Gateway struct {
 	failures  failures
 }
 
-// New checks the options.
+// New returns a gateway, or an error that names the flag.
 func New(o Options) (*Gateway, error) {
 	g := &Gateway{options: o}
 	listen, target, ok := strings.Cut(o.Proxy, "=")
@@ -118,12 +119,12 @@ func (g *Gateway) Lacks(need rules.Need) string {
 	return ""
 }
 
-// What the gateway waits for at most, beside Options.Timeout.
+// Timeouts beside Options.Timeout.
 const (
 	dialPatience = 5 * time.Second
 
-	// idlePatience is below the time after which common servers close a connection that is idle: a
-	// request with a body that is sent on a closed connection is lost.
+	// idlePatience is shorter than the idle timeout of common servers: a request with a body is lost
+	// if the upstream closes the connection at the same time.
 	idlePatience = 4 * time.Second
 )
 
@@ -137,7 +138,7 @@ func (g *Gateway) Start(l serving.Limits, failed func(error)) error {
 		IdleConnTimeout:       idlePatience,
 		MaxIdleConnsPerHost:   1024,
 		ForceAttemptHTTP2:     true,
-		DisableCompression:    true, // an answer is passed on as it is
+		DisableCompression:    true, // or the transport would decompress responses
 	}
 	if g.h2c {
 		g.transport.Protocols = new(http.Protocols)
@@ -178,8 +179,9 @@ func (g *Gateway) dial(ctx context.Context, network, addr string) (net.Conn, err
 	return upstreamConn{c, g.options.Timeout}, nil
 }
 
-// An upstreamConn fails if the upstream reads nothing for a time. Transport's ResponseHeaderTimeout
-// begins when a request was written, so an upstream that reads no body would hold it forever.
+// An upstreamConn fails if the upstream reads nothing for its timeout. Transport's
+// ResponseHeaderTimeout begins when the request is written, so it does not end a request whose body
+// the upstream does not read.
 type upstreamConn struct {
 	net.Conn
 	timeout time.Duration
@@ -192,7 +194,7 @@ func (c upstreamConn) Write(b []byte) (int, error) {
 	return c.Conn.Write(b)
 }
 
-// Addr is where the gateway listens, once it is started.
+// Addr is the address that the gateway listens on. It must have been started.
 func (g *Gateway) Addr() net.Addr { return g.server.Addr() }
 
 // Drain implements serving.Service.
@@ -211,7 +213,8 @@ func (g *Gateway) Reread() error {
 	return g.options.Certificates.Reread()
 }
 
-// checked answers requests that no service gets, and takes away what others must not say.
+// checked refuses requests that must not reach the upstream, and removes fields that only a trusted
+// proxy may send.
 func (g *Gateway) checked(limited http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch {
@@ -223,8 +226,8 @@ func (g *Gateway) checked(limited http.Handler) http.Handler {
 			return
 		}
 		if len(r.TransferEncoding) > 0 {
-			// It may have had a Content-Length too, which net/http hides. A proxy in front that went by
-			// that takes what follows for a part of this request.
+			// The request may have had a Content-Length too, which net/http hides. A proxy in front that
+			// used the length takes later requests on this connection for a part of this one.
 			w.Header().Set("Connection", "close")
 		}
 		if r, ok := g.identified(w, r); ok {
@@ -233,13 +236,13 @@ func (g *Gateway) checked(limited http.Handler) http.Handler {
 	})
 }
 
-// unanswered answers for an upstream that did not. The text does not say where that is.
+// unanswered answers 502 or 504 if the upstream did not answer. The text does not reveal its address.
 func (g *Gateway) unanswered(w http.ResponseWriter, r *http.Request, err error) {
 	status := http.StatusBadGateway
 	if timeout := net.Error(nil); errors.As(err, &timeout) && timeout.Timeout() {
 		status = http.StatusGatewayTimeout
 	}
-	if r.Context().Err() == nil { // else the client has left
+	if r.Context().Err() == nil { // the client is still there
 		if others, ok := g.failures.add(time.Now()); ok {
 			g.Logger.Warn("weir: the service behind the gateway did not answer", slog.String("service", g.upstream.Host), slog.String("error", err.Error()), slog.Int64("others", others))
 		}
@@ -247,11 +250,11 @@ func (g *Gateway) unanswered(w http.ResponseWriter, r *http.Request, err error) 
 	http.Error(w, http.StatusText(status), status)
 }
 
-// failures are logged once a second.
+// failures bounds the log of upstream failures to one line a second.
 type failures struct {
 	mu     sync.Mutex
 	logged time.Time
-	others int64 // since then
+	others int64 // failures since then
 }
 
 func (f *failures) add(now time.Time) (others int64, log bool) {
@@ -265,7 +268,7 @@ func (f *failures) add(now time.Time) (others int64, log bool) {
 	return others, true
 }
 
-// buffers are for bodies on their way.
+// buffers is the pool of ReverseProxy's copy buffers.
 type buffers struct{ pool sync.Pool }
 
 const bufferSize = 32 << 10

@@ -12,14 +12,15 @@ import (
 	"github.com/weirgo/weir/middleware"
 )
 
-// forwarded are the fields by which proxies say whose a request is. They are passed on from the
-// proxies that the rules file names, and removed otherwise.
+// forwarded are the fields in which proxies describe the client. The gateway removes them, unless a
+// proxy that the rules file trusts sends them.
 var forwarded = []string{"Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto"}
 
-// identified takes away what a client must not say, and reads the user and the tier that a proxy
-// of the rules file says. If it returns false, the request is answered.
+// identified removes the fields that a client must not send, and puts the user and the tier that a
+// trusted proxy sent into the context. If it returns false, it has answered the request.
 func (g *Gateway) identified(w http.ResponseWriter, r *http.Request) (*http.Request, bool) {
-	// Go's ReverseProxy would pass "h2c", and what is sent through that tunnel meets no limit.
+	// ReverseProxy would pass "h2c", and requests inside that tunnel would escape all limits
+	// (golang/go#80416).
 	if up := r.Header["Upgrade"]; len(up) > 0 && (len(up) > 1 || !strings.EqualFold(up[0], "websocket")) {
 		delete(r.Header, "Upgrade")
 	}
@@ -32,7 +33,7 @@ func (g *Gateway) identified(w http.ResponseWriter, r *http.Request) (*http.Requ
 	}
 	for name := range r.Header {
 		plain := name
-		if strings.IndexByte(name, '_') >= 0 { // which some servers read as -
+		if strings.IndexByte(name, '_') >= 0 { // some servers read _ as -
 			plain = textproto.CanonicalMIMEHeaderKey(strings.ReplaceAll(name, "_", "-"))
 		}
 		if (slices.Contains(g.asserted, plain) || slices.Contains(forwarded, plain)) && (plain != name || !believed()) {
@@ -67,12 +68,12 @@ func (g *Gateway) identified(w http.ResponseWriter, r *http.Request) (*http.Requ
 func (g *Gateway) rewrite(r *httputil.ProxyRequest) {
 	r.SetURL(g.upstream)
 	r.Out.Host = r.In.Host
-	for _, name := range g.asserted { // a client may have had them removed, as in Connection: X-User
+	for _, name := range g.asserted { // ReverseProxy removes them if a client sends Connection: X-User
 		if values := r.In.Header[name]; values != nil {
 			r.Out.Header[name] = values
 		}
 	}
-	// What is there still was said by a proxy that is believed.
+	// identified has left only the fields of a trusted proxy.
 	if list := r.In.Header["X-Forwarded-For"]; list != nil {
 		r.Out.Header["X-Forwarded-For"] = slices.Clone(list)
 	}
@@ -84,7 +85,7 @@ func (g *Gateway) rewrite(r *httputil.ProxyRequest) {
 	}
 }
 
-// onlyWebSocket refuses an upstream that switches to what nobody has asked for.
+// onlyWebSocket refuses a response that switches to another protocol than websocket.
 func onlyWebSocket(r *http.Response) error {
 	if r.StatusCode == http.StatusSwitchingProtocols && !strings.EqualFold(r.Request.Header.Get("Upgrade"), "websocket") {
 		return errors.New("it switched to another protocol")
@@ -92,8 +93,8 @@ func onlyWebSocket(r *http.Response) error {
 	return nil
 }
 
-// keepFields has the fields that the limiter has set be those of the answer: an upstream that
-// limits too would add its own, and ReverseProxy loses them behind an answer such as 103.
+// keepFields keeps the limiter's header fields in the final response. Otherwise an upstream with
+// limits of its own would add to them, and ReverseProxy would drop them after a response such as 103.
 func keepFields(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		a := &answer{ResponseWriter: w}
@@ -105,12 +106,12 @@ func keepFields(next http.Handler) http.Handler {
 	})
 }
 
-// An answer is that of an upstream, with the fields of the limiter.
+// An answer writes an upstream's response with the limiter's fields.
 type answer struct {
 	http.ResponseWriter
 	own   []field
 	space [8]field
-	lost  bool // the fields, as there was an answer such as 103
+	lost  bool // a response such as 103 has dropped the fields
 }
 
 type field struct {
@@ -118,10 +119,10 @@ type field struct {
 	values []string
 }
 
-// lists are fields of the limiter that others may add to.
+// lists are fields of the limiter whose values add up with the upstream's.
 var lists = []string{"Ratelimit", "Ratelimit-Policy", "Connection"}
 
-// Unwrap is for http.ResponseController.
+// Unwrap implements the method that http.ResponseController looks for.
 func (a *answer) Unwrap() http.ResponseWriter { return a.ResponseWriter }
 
 func (a *answer) WriteHeader(status int) {

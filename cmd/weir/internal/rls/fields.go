@@ -11,9 +11,9 @@ import (
 	"github.com/weirgo/weir/limiter"
 )
 
-// told are the header fields of the answer to the client, and the body of a refusal: those that
-// package middleware writes.
-func told(all []asked, refuses bool, now time.Time) (fields []*core.HeaderValue, body []byte) {
+// fieldsAndBody returns the header fields of the client's response, and the body of a refusal. They are
+// the same as package middleware's.
+func fieldsAndBody(all []asked, refuses bool, now time.Time) (fields []*core.HeaderValue, body []byte) {
 	room := new([8]core.HeaderValue) // one allocation
 	fields = make([]*core.HeaderValue, 0, len(room))
 	set := func(name, value string) {
@@ -60,6 +60,6 @@ func told(all []asked, refuses bool, now time.Time) (fields []*core.HeaderValue,
 	}
 	set("Cache-Control", "no-store")
 	set("Content-Type", "application/json")
-	body, _ = json.Marshal(refusal) // which cannot fail
+	body, _ = json.Marshal(refusal) // cannot fail
 	return fields, body
 }

@@ -23,11 +23,11 @@ type Source struct {
 	Text []byte
 }
 
-// An Imported rules file limits as envoyproxy/ratelimit does by its own files.
+// An Imported is a rules file with the limits of files of envoyproxy/ratelimit.
 type Imported struct {
 	Text  []byte
-	Lost  []string // limits that it does not keep, and what it has in their place
-	Notes []string // what else it does not keep
+	Lost  []string // limits that differ or are missing, with what replaces them
+	Notes []string // other settings that are missing
 }
 
 // The format of envoyproxy/ratelimit.
@@ -55,16 +55,16 @@ type (
 	}
 )
 
-// sourceUnits are as long as envoyproxy/ratelimit has them: its months and years are none of the calendar.
+// sourceUnits has the lengths of envoyproxy/ratelimit's units. Its months and years are not the calendar's.
 var sourceUnits = map[string]time.Duration{
 	"second": time.Second, "minute": time.Minute, "hour": time.Hour, "day": 24 * time.Hour,
 	"week": 7 * 24 * time.Hour, "month": 30 * 24 * time.Hour, "year": 365 * 24 * time.Hour,
 }
 
-// unlimited is more than any client uses.
+// unlimited is a limit that no client reaches.
 var unlimited = limiter.PerSecond(10_000_000).With(limiter.FixedWindow)
 
-// Import makes a rules file of those of envoyproxy/ratelimit, which have a domain each.
+// Import translates files of envoyproxy/ratelimit, each with a domain, into a rules file.
 func Import(sources []Source) (*Imported, error) {
 	im := &importer{names: map[string]bool{}}
 	domains := map[string]bool{}
@@ -103,14 +103,14 @@ func Import(sources []Source) (*Imported, error) {
 type importer struct {
 	Imported
 	lines []string
-	names map[string]bool // of rules
+	names map[string]bool // of the rules so far
 }
 
 func (im *importer) lose(format string, args ...any) {
 	im.Lost = append(im.Lost, fmt.Sprintf(format, args...))
 }
 
-// is what a node says of an entry.
+// is returns the entry of a node as text.
 func (n *sourceNode) is() string {
 	if n.Value == "" {
 		return n.Key
@@ -118,10 +118,10 @@ func (n *sourceNode) is() string {
 	return n.Key + "=" + n.Value
 }
 
-// isWildcard reports whether envoyproxy/ratelimit takes the node for the beginning of a text.
+// isWildcard reports whether envoyproxy/ratelimit matches the node by prefix.
 func (n *sourceNode) isWildcard() bool { return strings.HasSuffix(n.is(), "*") }
 
-// check finds mistakes that envoyproxy/ratelimit finds too, and what has no place in rules.
+// check returns mistakes that envoyproxy/ratelimit reports too, and notes what rules cannot express.
 func (im *importer) check(nodes []sourceNode, of string) error {
 	seen := map[string]bool{}
 	for i := range nodes {
@@ -196,13 +196,13 @@ func (n *sourceNode) limit() limiter.Limit {
 	return l
 }
 
-// A pattern is the entries of a descriptor, and the node where the tree ends with them; nil: it has none.
+// A pattern has the entries of a descriptor, and their node in the tree, or nil.
 type pattern struct {
 	entries []rules.Entry
 	node    *sourceNode
 }
 
-// hides reports whether p applies before q to some entries that both are for.
+// hides reports whether p applies instead of q to some entries that match both.
 func (p *pattern) hides(q *pattern) bool {
 	both := slices.EqualFunc(p.entries, q.entries, func(a, b rules.Entry) bool {
 		return a.Value == "" || b.Value == "" || a.Value == b.Value
@@ -210,9 +210,9 @@ func (p *pattern) hides(q *pattern) bool {
 	return both && (&rules.Descriptor{Entries: p.entries}).CompareExactness(&rules.Descriptor{Entries: q.entries}) < 0
 }
 
-// domain writes the limits of a tree. It is walked from the root and never back, so a value that
-// is in the tree hides limits without one, also where nothing is below it. Rules have no tree, so
-// what hides a limit is written as one that nobody reaches.
+// domain writes the limits of a tree. envoyproxy/ratelimit walks a tree from the root and never back. So
+// a node with a value hides limits without a value, even if the node has no limit. Rules have no tree, so
+// domain writes such a node as the limit unlimited.
 func (im *importer) domain(root sourceRoot) {
 	for _, keys := range shapes(root.Descriptors, nil) {
 		found := patterns(root.Descriptors, keys, nil)
@@ -226,7 +226,7 @@ func (im *importer) domain(root sourceRoot) {
 	}
 }
 
-// shapes are the lists of keys that have a limit.
+// shapes returns the lists of keys that have a limit.
 func shapes(nodes []sourceNode, above []string) (all [][]string) {
 	for i := range nodes {
 		n := &nodes[i]
@@ -247,9 +247,9 @@ func shapes(nodes []sourceNode, above []string) (all [][]string) {
 	return all
 }
 
-// patterns are the ends of all ways through the tree with entries of these keys.
+// patterns returns the ends of all paths through the tree whose entries have these keys.
 func patterns(nodes []sourceNode, keys []string, above []rules.Entry) (all []pattern) {
-	open := true // no node is for other values
+	open := true // no node matches all values
 	for i := range nodes {
 		n := &nodes[i]
 		if n.Key != keys[0] || n.isWildcard() {
@@ -286,7 +286,7 @@ func (im *importer) write(domain string, p *pattern) {
 		parts[i] += "}"
 	}
 	fields := "domain: " + scalar(domain) + ", entries: [" + strings.Join(parts, ", ") + "]"
-	own := domain + "/" + strings.Join(texts, ",") // which is the rule's name where it has none
+	own := domain + "/" + strings.Join(texts, ",") // the rule's name if the source has none
 	name := own
 	if p.node.isLimited() {
 		name = cmp.Or(p.node.RateLimit.Name, own)
@@ -315,7 +315,7 @@ func (im *importer) write(domain string, p *pattern) {
 
 var plain = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_./-]*$`)
 
-// scalar is a text in YAML, in quotes where it may be read as something else.
+// scalar returns a text as YAML, in quotes if YAML might read it as another type.
 func scalar(text string) string {
 	switch strings.ToLower(text) {
 	case "true", "false", "yes", "no", "on", "off", "y", "n", "null":

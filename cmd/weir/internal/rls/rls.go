@@ -1,5 +1,5 @@
-// Package rls is the rate limit service of Envoy (RLS v3), which Istio, Envoy Gateway and Contour ask
-// too: it decides by the descriptors of a rules file.
+// Package rls implements Envoy's rate limit service (RLS v3) with the descriptors of a rules file.
+// Istio, Envoy Gateway and Contour use the same service.
 package rls
 
 import (
@@ -18,27 +18,27 @@ import (
 	"github.com/weirgo/weir/limiter"
 )
 
-// A Decider answers requests of the service.
+// A Decider decides about requests.
 type Decider struct {
 	pb.UnimplementedRateLimitServiceServer
 	store limiter.Store
-	table func() *table // of the rules in force
+	table func() *table // returns the table of the rules in force
 }
 
-// An asked descriptor is one of a request, with the limit that is for it.
+// An asked is a descriptor of a request, with its limit and decision.
 type asked struct {
-	limit  *limit // nil: none is
+	limit  *limit // nil: the descriptor has no limit
 	key    string
 	hits   int64 // 0: a look
 	refund bool
 
 	refused  bool
-	decision limiter.Decision // the tightest of the limit's
-	found    bool             // there is a decision
+	decision limiter.Decision // of the tightest quota
+	found    bool             // decision is set
 }
 
-// ShouldRateLimit decides about all descriptors of a request together: if one refuses it, none is
-// charged. Descriptors without a limit are OK.
+// ShouldRateLimit decides about all descriptors of a request together. If one is over its limit, none is
+// charged. A descriptor without a limit is OK.
 func (d *Decider) ShouldRateLimit(ctx context.Context, r *pb.RateLimitRequest) (*pb.RateLimitResponse, error) {
 	if r.Domain == "" {
 		return nil, status.Error(codes.InvalidArgument, "weir: the request has no domain")
@@ -64,7 +64,8 @@ func (d *Decider) ShouldRateLimit(ctx context.Context, r *pb.RateLimitRequest) (
 	return answer(all, time.Now()), nil
 }
 
-// hitsOf is what a descriptor costs. Of a request 0 means 1; of a descriptor it is a look.
+// hitsOf returns the cost of a descriptor. A request's hits_addend of 0 means 1; a descriptor's hits_addend
+// of 0 means a look.
 func hitsOf(r *pb.RateLimitRequest, d *common.RateLimitDescriptor) (int64, error) {
 	if d.HitsAddend == nil {
 		return int64(max(1, r.HitsAddend)), nil
@@ -75,9 +76,9 @@ func hitsOf(r *pb.RateLimitRequest, d *common.RateLimitDescriptor) (int64, error
 	return int64(d.HitsAddend.Value), nil
 }
 
-// decide fills in the decisions. All limits go to the store in one batch. A shadow limit must refuse
-// nothing, so if only shadow limits refuse, the others are decided without them, and each shadow
-// limit is charged alone.
+// decide sets the decisions. The store decides about all limits in one batch. A shadow limit must refuse
+// nothing: if only shadow limits refuse, decide charges the others without them, and each shadow limit
+// alone.
 func (d *Decider) decide(ctx context.Context, all []asked) error {
 	refused, err := d.take(ctx, all, func(*asked) bool { return true })
 	switch {
@@ -102,14 +103,14 @@ func (d *Decider) decide(ctx context.Context, all []asked) error {
 	return d.settle(ctx, all)
 }
 
-// A share is a charge with the descriptors that it is for: several may be for one key.
+// A share is a charge with its descriptors. Several descriptors may count on one key.
 type share struct {
 	limiter.Charge
 	of []*asked
 }
 
-// take charges, in one batch, those descriptors that are meant, and reports whether one refuses.
-// Refunds, and what is charged afterwards, are looked at.
+// take charges the descriptors that means accepts in one batch, and reports whether one is refused. For
+// refunds, and for limits that are charged afterwards, it only looks.
 func (d *Decider) take(ctx context.Context, all []asked, means func(*asked) bool) (refused bool, err error) {
 	shares := make([]share, 0, len(all))
 	for i := range all {
@@ -129,7 +130,7 @@ func (d *Decider) take(ctx context.Context, all []asked, means func(*asked) bool
 	for i := range shares {
 		charges = charges || shares[i].Cost > 0
 	}
-	if looks && charges { // a look that finds nothing left refuses, and then nothing is charged
+	if looks && charges { // if a look finds no unit left, nothing must be charged
 		if refused, err := d.ask(ctx, shares, true); refused || err != nil {
 			return refused, err
 		}
@@ -140,7 +141,7 @@ func (d *Decider) take(ctx context.Context, all []asked, means func(*asked) bool
 	return d.ask(ctx, shares, !charges)
 }
 
-// ask has the store decide on shares, or only look, and reports whether it refuses one.
+// ask has the store decide about shares, or only look, and reports whether one is refused.
 func (d *Decider) ask(ctx context.Context, shares []share, look bool) (refused bool, err error) {
 	if len(shares) == 0 {
 		return false, nil
@@ -164,7 +165,7 @@ func (d *Decider) ask(ctx context.Context, shares []share, look bool) (refused b
 	return refused, nil
 }
 
-// add puts a charge to those of a batch, which has one for each key.
+// add appends a charge, or adds it to the charge of the same quota and key.
 func add(shares []share, c limiter.Charge, a *asked) []share {
 	for i := range shares {
 		if s := &shares[i]; s.Quota == c.Quota && s.Key == c.Key {
@@ -176,7 +177,7 @@ func add(shares []share, c limiter.Charge, a *asked) []share {
 	return append(shares, share{c, []*asked{a}})
 }
 
-// sum does not wrap around.
+// sum returns a+b, or the largest int64.
 func sum(a, b int64) int64 {
 	if a > math.MaxInt64-b {
 		return math.MaxInt64
@@ -184,10 +185,10 @@ func sum(a, b int64) int64 {
 	return a + b
 }
 
-// isLook reports whether it only asks whether there is something left.
+// isLook reports whether the descriptor only asks if a unit is left.
 func (a *asked) isLook() bool { return a.hits == 0 }
 
-// note has a limit's decision. If the store only looked, looks are refused where nothing is left.
+// note adds a quota's decision. After a look, a descriptor that only asks is refused if no unit is left.
 func (a *asked) note(d *limiter.Decision, look bool) {
 	a.refused = a.refused || !d.Allowed || look && a.isLook() && d.Counted() && d.Remaining <= 0
 	if !a.found || d.IsTighterThan(&a.decision) {
@@ -195,7 +196,7 @@ func (a *asked) note(d *limiter.Decision, look bool) {
 	}
 }
 
-// settle returns what is refunded, and has owed what was used already.
+// settle refunds units, and charges what was used already, as a debt if no unit is left.
 func (d *Decider) settle(ctx context.Context, all []asked) error {
 	var shares []share
 	for i := range all {
@@ -226,7 +227,7 @@ func (d *Decider) settle(ctx context.Context, all []asked) error {
 	return d.store.Settle(ctx, settlements)
 }
 
-// answer is what Envoy is told.
+// answer returns the response to Envoy.
 func answer(all []asked, now time.Time) *pb.RateLimitResponse {
 	r := &pb.RateLimitResponse{OverallCode: pb.RateLimitResponse_OK, Statuses: make([]*pb.RateLimitResponse_DescriptorStatus, 0, len(all))}
 	for i := range all {
@@ -242,11 +243,12 @@ func answer(all []asked, now time.Time) *pb.RateLimitResponse {
 		}
 		r.Statuses = append(r.Statuses, s)
 	}
-	r.ResponseHeadersToAdd, r.RawBody = told(all, r.OverallCode == pb.RateLimitResponse_OVER_LIMIT, now)
+	r.ResponseHeadersToAdd, r.RawBody = fieldsAndBody(all, r.OverallCode == pb.RateLimitResponse_OVER_LIMIT, now)
 	return r
 }
 
-// seconds are whole ones, rounded up.
+// seconds returns d in whole seconds, rounded up.
 func seconds(d time.Duration) int64 { return int64((d + time.Second - 1) / time.Second) }
 
-func quoted(name string) string { return strconv.Quote(name) } // of printable ASCII, it is a structured string
+// quoted returns a rule's name, which is printable ASCII, as a string of RFC 9651.
+func quoted(name string) string { return strconv.Quote(name) }

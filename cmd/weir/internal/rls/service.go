@@ -17,21 +17,22 @@ import (
 	"github.com/weirgo/weir/middleware/rules"
 )
 
-// Deadline is how long a store has for an answer: Envoy gives up after 20 ms.
+// Deadline is the store's deadline for a decision: Envoy gives up after 20 ms.
 const Deadline = 15 * time.Millisecond
 
-// mostAsked bounds a request.
+// mostAsked is the size of the largest request, in bytes.
 const mostAsked = 64 << 10
 
-// A Service is a serving.Service that Envoy asks.
+// A Service is the serving.Service of --rls.
 type Service struct {
 	listen   string
-	listener net.Listener // nil before Start, as the next
-	server   *grpc.Server
-	health   *health.Server
+	listener net.Listener // nil before Start, like the fields below
+
+	server *grpc.Server
+	health *health.Server
 }
 
-// Addr is where the service listens.
+// Addr is the address that the service listens on.
 func (s *Service) Addr() net.Addr { return s.listener.Addr() }
 
 // New checks the value of --rls.
@@ -42,7 +43,7 @@ func New(listen string) (*Service, error) {
 	return &Service{listen: listen}, nil
 }
 
-// Lacks implements serving.Service. Rules of HTTP are no concern of the service.
+// Lacks implements serving.Service. The service does not use rules for HTTP requests.
 func (s *Service) Lacks(rules.Need) string { return "" }
 
 // Start implements serving.Service.
@@ -72,7 +73,7 @@ func (s *Service) Drain(ctx context.Context, grace time.Duration) {
 	if s.server == nil {
 		return
 	}
-	s.health.Shutdown() // it says NOT_SERVING
+	s.health.Shutdown() // answers NOT_SERVING from now on
 	select {
 	case <-time.After(grace):
 	case <-ctx.Done():
@@ -84,16 +85,16 @@ func (s *Service) Drain(ctx context.Context, grace time.Duration) {
 // Reread implements serving.Service.
 func (s *Service) Reread() error { return nil }
 
-// tables follows the rules in force.
+// tables has the table of the rules in force.
 type tables struct {
 	limits serving.Limits
 
 	mu      sync.Mutex
 	inForce *table
-	refused *rules.Rules // that the store cannot count for; nil: none are
+	refused *rules.Rules // the rules that the store cannot count for; nil: none
 }
 
-// get is the table of the rules in force, or the one before if the store cannot count for those.
+// get returns the table of the rules in force, or the earlier table if the store cannot count for them.
 func (t *tables) get() *table {
 	now := t.limits.Watcher.Rules()
 	t.mu.Lock()

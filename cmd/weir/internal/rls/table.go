@@ -22,23 +22,23 @@ import (
 // A table has the limits of the descriptors of a rules file.
 type table struct {
 	rules  *rules.Rules
-	limits map[string][]*limit // by domain and the keys of the entries, the most exact one first
+	limits map[string][]*limit // by domain and the entries' keys, the most specific first
 	store  limiter.Store
 
 	mu          sync.Mutex
 	fromRequest map[ownLimit]*limit
 }
 
-// An ownLimit is a limit that requests bring along, and the file's limit that it replaces.
+// An ownLimit is a limit in a request, and the file's limit that it replaces.
 type ownLimit struct {
 	replaces *limit
 	is       limiter.Limit
 }
 
-// mostFromRequest bounds the limits that requests bring along. Beyond it the file's limit applies.
+// mostFromRequest is the largest number of limits from requests. Beyond it, the file's limit applies.
 const mostFromRequest = 1000
 
-// A limit is that of a descriptor.
+// A limit is the limit of a descriptor.
 type limit struct {
 	rules.Descriptor
 	name      string
@@ -46,11 +46,11 @@ type limit struct {
 	shadow    bool
 	after     bool
 	described *pb.RateLimitResponse_RateLimit
-	policy    string // what RateLimit-Policy says of it
+	policy    string // its item of RateLimit-Policy
 }
 
-// newTable makes the table of rules that store counts for. Rules without descriptors are an error: a
-// reload must not lift all limits.
+// newTable returns the table of rules. Rules without descriptors are an error, because a reload must not
+// lift all limits.
 func newTable(r *rules.Rules, store limiter.Store) (*table, error) {
 	t := &table{rules: r, limits: map[string][]*limit{}, store: store, fromRequest: map[ownLimit]*limit{}}
 	for _, d := range r.Descriptors() {
@@ -70,7 +70,7 @@ func newTable(r *rules.Rules, store limiter.Store) (*table, error) {
 	return t, nil
 }
 
-// newLimit makes the limit of a descriptor that allows so much.
+// newLimit returns the limit of a descriptor, with the quotas of allowed.
 func (t *table) newLimit(d rules.Descriptor, allowed limiter.Allowance) (*limit, error) {
 	quotas, err := limiter.NewQuotas(d.Rule.Name, "", allowed)
 	if err != nil {
@@ -80,7 +80,7 @@ func (t *table) newLimit(d rules.Descriptor, allowed limiter.Allowance) (*limit,
 	shadow := d.Rule.Mode == middleware.Shadow || t.rules.Config().Shadow
 	for _, q := range quotas {
 		if q.OnOutage = d.Rule.OnOutage; shadow && q.OnOutage == limiter.FailClosed {
-			q.OnOutage = limiter.FailOpen // what is in shadow refuses nothing
+			q.OnOutage = limiter.FailOpen // shadow limits refuse nothing
 		}
 		if checks {
 			if err := checker.Check(q); err != nil {
@@ -95,7 +95,7 @@ func (t *table) newLimit(d rules.Descriptor, allowed limiter.Allowance) (*limit,
 	return l, nil
 }
 
-// domainAndKeys names the limits for a domain and entries of these keys.
+// domainAndKeys joins a domain and the keys of entries, without collisions.
 func domainAndKeys(domain string, entries []rules.Entry) string {
 	var b strings.Builder
 	b.Grow(128)
@@ -111,8 +111,8 @@ func domainAndKeys(domain string, entries []rules.Entry) string {
 	return b.String()
 }
 
-// find returns the limit for a descriptor, or nil, and the key that it counts: the values that it
-// leaves open. The error is about the limit in the request.
+// find returns the limit for a descriptor, or nil, and the key to count: the values that the limit leaves
+// open. The error is about the limit in the request.
 func (t *table) find(domain string, d *common.RateLimitDescriptor) (*limit, string, error) {
 	entries := make([]rules.Entry, len(d.Entries))
 	for i, e := range d.Entries {
@@ -132,7 +132,7 @@ func (t *table) find(domain string, d *common.RateLimitDescriptor) (*limit, stri
 	return nil, "", nil
 }
 
-// own returns l with the limit that a request brings along.
+// own returns l with the limit in a request.
 func (t *table) own(l *limit, given *common.RateLimitDescriptor_RateLimitOverride) (*limit, error) {
 	multiplier := int64(1)
 	if given.UnitMultiplier != nil {
@@ -162,7 +162,8 @@ func (t *table) own(l *limit, given *common.RateLimitDescriptor_RateLimitOverrid
 	return made, err
 }
 
-// key is the values that are counted apart, each with its length where there are several.
+// key joins the values of the entries without a value in the file. Several values have their lengths
+// before them, against collisions.
 func (l *limit) key(entries []rules.Entry) string {
 	var open []string
 	for i, e := range entries {
@@ -180,11 +181,11 @@ func (l *limit) key(entries []rules.Entry) string {
 	return b.String()
 }
 
-// units are Envoy's, the longest first.
+// units has Envoy's units, the longest first.
 var units = []struct {
 	of   pb.RateLimitResponse_RateLimit_Unit
 	long time.Duration
-	word string // in a limit's text, where it is one of the calendar
+	word string // of a calendar window in a limit's text
 }{
 	{pb.RateLimitResponse_RateLimit_YEAR, math.MaxInt64, "year"},
 	{pb.RateLimitResponse_RateLimit_MONTH, math.MaxInt64, "month"},
@@ -195,7 +196,7 @@ var units = []struct {
 	{pb.RateLimitResponse_RateLimit_SECOND, time.Second, ""},
 }
 
-// describe is a limit as Envoy is told it. A period that has no unit is left out.
+// describe returns a limit in Envoy's form. If no unit fits its period, the unit is left out.
 func describe(name string, l limiter.Limit) *pb.RateLimitResponse_RateLimit {
 	d := &pb.RateLimitResponse_RateLimit{Name: name, RequestsPerUnit: uint32(min(l.Events, math.MaxUint32))}
 	_, window, _ := strings.Cut(l.String(), "/")

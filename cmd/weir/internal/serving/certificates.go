@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// Certificates are a certificate and its key in files, which are read anew when they change.
+// Certificates reads a certificate and its key from files, and reads them again when they change.
 type Certificates struct {
 	cert, key string
 	logger    *slog.Logger
@@ -28,10 +28,10 @@ func NewCertificates(cert, key string, logger *slog.Logger) (*Certificates, erro
 	return c, c.Reread()
 }
 
-// lookEvery is how long the files are not looked at again.
+// lookEvery is the shortest time between two reads of the files during handshakes.
 const lookEvery = 5 * time.Second
 
-// Config is for a server.
+// Config returns the TLS configuration of a server with the certificate.
 func (c *Certificates) Config() *tls.Config {
 	return &tls.Config{GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 		if c.mu.TryLock() {
@@ -47,7 +47,7 @@ func (c *Certificates) Config() *tls.Config {
 	}}
 }
 
-// Reread reads the files. If they are wrong, what is in use stays.
+// Reread reads the files. If it fails, the present certificate stays in use.
 func (c *Certificates) Reread() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -13,10 +13,10 @@ import (
 	"github.com/weirgo/weir/middleware"
 )
 
-// A Log is an access log, in JSON that weir recommend and weir simulate read. A nil Log logs
-// nothing. It is a middleware.Observer, for the rule that refused a request.
+// A Log is an access log in JSON, which weir recommend and weir simulate read. As a
+// middleware.Observer it learns which rule refused a request. A nil Log logs nothing.
 type Log struct {
-	name   string // of the file; - is the standard output
+	name   string // of the file; "-" for standard output
 	digest keyfunc.Digester
 
 	mu   sync.Mutex
@@ -24,13 +24,13 @@ type Log struct {
 	file *os.File // nil: the standard output
 }
 
-// NewLog opens the file called name, or takes out for "-".
+// NewLog opens the file called name, or writes to out for "-".
 func NewLog(name string, out io.Writer, secret []byte) (*Log, error) {
 	l := &Log{name: name, digest: keyfunc.NewDigester(secret), to: out}
 	return l, l.Reopen()
 }
 
-// Reopen opens the file again, as the one that was open may have been moved away.
+// Reopen opens the file again, which a log rotation may have renamed.
 func (l *Log) Reopen() error {
 	if l.name == "-" {
 		return nil
@@ -48,10 +48,10 @@ func (l *Log) Reopen() error {
 	return nil
 }
 
-// A line is one request. Its names are those of nginx's variables, as far as there are any.
+// A line describes one request. Where nginx has a variable for a member, its name is nginx's.
 type line struct {
-	Time         string  `json:"time_iso8601"` // of the answer
-	Client       string  `json:"remote_addr"`  // the other end of the connection
+	Time         string  `json:"time_iso8601"` // of the response
+	Client       string  `json:"remote_addr"`  // the connection's peer
 	ForwardedFor string  `json:"http_x_forwarded_for,omitempty"`
 	Method       string  `json:"request_method"`
 	Target       string  `json:"request_uri"`
@@ -64,7 +64,7 @@ type line struct {
 	Tier         string  `json:"weir_tier,omitempty"`
 	Route        string  `json:"weir_route,omitempty"`
 	Outcome      string  `json:"weir_outcome,omitempty"`
-	Rule         string  `json:"weir_rule,omitempty"` // that refused
+	Rule         string  `json:"weir_rule,omitempty"` // the rule that refused the request
 }
 
 type lineKey struct{}
@@ -74,7 +74,7 @@ func lineOf(ctx context.Context) *line {
 	return l
 }
 
-// Identify notes the user and the tier of a request, as they are in its context.
+// Identify adds the user and the tier in ctx to the request's line.
 func (l *Log) Identify(ctx context.Context) {
 	if l == nil {
 		return
@@ -114,7 +114,7 @@ func (l *Log) Handler(next http.Handler) http.Handler {
 		r = r.WithContext(context.WithValue(r.Context(), lineKey{}, of))
 		of.ForwardedFor, of.UserAgent = r.Header.Get("X-Forwarded-For"), r.UserAgent()
 		of.Client, of.Method, of.Target, of.Host = host(r.RemoteAddr), r.Method, r.RequestURI, r.Host
-		of.Status = http.StatusInternalServerError // if next panics before it answers
+		of.Status = http.StatusInternalServerError // unless next returns or answers
 		defer func() {
 			if counted.status != 0 {
 				of.Status = counted.status
@@ -124,21 +124,21 @@ func (l *Log) Handler(next http.Handler) http.Handler {
 			l.write(of)
 		}()
 		next.ServeHTTP(counted, r)
-		of.Status = http.StatusOK // of an answer without a body
+		of.Status = http.StatusOK // net/http's, if next writes nothing
 	})
 }
 
 func (l *Log) write(of *line) {
 	text, err := json.Marshal(of)
 	if err != nil {
-		return // it has nothing that could fail
+		return // cannot happen: a line has only strings and numbers
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	_, _ = l.to.Write(append(text, '\n'))
 }
 
-// counted notes what is answered.
+// A counted ResponseWriter keeps the status, and counts the bytes of the body.
 type counted struct {
 	http.ResponseWriter
 	status int
@@ -163,7 +163,7 @@ func (c *counted) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// host is an address without its port.
+// host returns an address without its port.
 func host(remoteAddr string) string {
 	for i := len(remoteAddr) - 1; i >= 0; i-- {
 		if remoteAddr[i] == ':' {

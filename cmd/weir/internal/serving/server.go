@@ -13,17 +13,17 @@ import (
 	"time"
 )
 
-// A Server is an http.Server with a listener, which ends without losing a request. It bounds what
-// a client can hold open.
+// A Server is an http.Server with a listener that shuts down without losing a request. Its bounds limit
+// what a client can hold open.
 type Server struct {
 	http.Server
 	listener net.Listener
-	end      context.CancelFunc // of the context of all requests
+	end      context.CancelFunc // cancels the context of all requests
 	leaving  atomic.Bool
 	active   atomic.Int64 // requests in progress, and connections that were upgraded
 
 	mu    sync.Mutex
-	fresh map[net.Conn]bool // connections that were accepted, and have sent no request
+	fresh map[net.Conn]bool // accepted connections that have sent no request yet
 }
 
 // The bounds of every Server.
@@ -33,13 +33,13 @@ const (
 	mostHeader     = 64 << 10
 )
 
-// Listen listens on addr, the value of a flag, for requests to handler.
+// Listen returns a server for handler that listens on addr, the value of flag.
 func Listen(flag, addr string, handler http.Handler, logger *slog.Logger) (*Server, error) {
 	listener, err := net.Listen("tcp", addr)
 	if err != nil {
 		var call *os.SyscallError
 		if errors.As(err, &call) {
-			err = call.Err // without the address once more
+			err = call.Err // the message has the address already
 		}
 		return nil, fmt.Errorf("%s: cannot listen on %s: %w", flag, addr, err)
 	}
@@ -49,7 +49,7 @@ func Listen(flag, addr string, handler http.Handler, logger *slog.Logger) (*Serv
 	s.end = end
 	s.BaseContext = func(net.Listener) context.Context { return all }
 	s.ReadHeaderTimeout, s.IdleTimeout, s.MaxHeaderBytes = headerPatience, idlePatience, mostHeader
-	s.ErrorLog = slog.NewLogLogger(logger.Handler(), slog.LevelDebug) // of what clients do wrong
+	s.ErrorLog = slog.NewLogLogger(logger.Handler(), slog.LevelDebug) // mostly mistakes of clients
 	s.ConnState = s.note
 	s.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if s.leaving.Load() {
@@ -62,7 +62,7 @@ func Listen(flag, addr string, handler http.Handler, logger *slog.Logger) (*Serv
 	return s, nil
 }
 
-// Addr is where the server listens.
+// Addr is the address that the server listens on.
 func (s *Server) Addr() net.Addr { return s.listener.Addr() }
 
 // Start serves in the background, with TLS if the server has a TLSConfig.
@@ -78,7 +78,7 @@ func (s *Server) Start(failed func(error)) {
 	}()
 }
 
-// note remembers a connection until its first request comes.
+// note keeps track of fresh connections.
 func (s *Server) note(c net.Conn, state http.ConnState) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -95,12 +95,12 @@ func (s *Server) hasFresh() bool {
 	return len(s.fresh) > 0
 }
 
-// freshPatience is how long a connection that has just been accepted has for its first request.
+// freshPatience is how long Drain waits for the first request of a fresh connection.
 const freshPatience = time.Second
 
-// Drain is that of a Service. For the length of grace, connections are closed behind their next
-// answer, and new ones are accepted. Then the listener is closed a moment before
-// http.Server.Shutdown, which would close a connection whose first request is on its way.
+// Drain implements Service. While grace lasts, the server accepts connections, and closes each after
+// its next response. Then it closes the listener a moment before http.Server.Shutdown, which would
+// close fresh connections whose first request is about to arrive.
 func (s *Server) Drain(ctx context.Context, grace time.Duration) {
 	defer s.end()
 	s.leaving.Store(true)
@@ -110,10 +110,10 @@ func (s *Server) Drain(ctx context.Context, grace time.Duration) {
 	if s.Shutdown(ctx) != nil {
 		_ = s.Close()
 	}
-	wait(ctx, time.Hour, func() bool { return s.active.Load() == 0 }) // for websockets, of which Shutdown does not know
+	wait(ctx, time.Hour, func() bool { return s.active.Load() == 0 }) // Shutdown does not wait for websockets
 }
 
-// wait returns when done reports true, after a time, or when ctx ends.
+// wait returns when done reports true, after most, or when ctx ends.
 func wait(ctx context.Context, most time.Duration, done func() bool) {
 	over := time.NewTimer(most)
 	defer over.Stop()
