@@ -123,6 +123,6 @@ func (s *Semaphore) release(ctx context.Context, key string, d Decision) func() 
 		defer end()
 		ended := Settlement{Charge: Charge{Quota: s.quota, Key: key, Cost: 1, Receipt: d.Receipt}}
 		_ = s.store.Settle(ctx, []Settlement{ended}) // else the store gives up on it in time
-		s.room.Returned(key)
+		s.room.Released(key)
 	})
 }

@@ -220,7 +220,7 @@ func (l *RateLimit) describeFull(ctx context.Context, s *decided, at int32, char
 func (l *RateLimit) wakeWaiters(s *decided) {
 	for i := range s.policies {
 		if a := &s.policies[i]; a.isSlot() && s.decisions[i].Allowed {
-			l.room.Returned(a.slotKey())
+			l.room.Released(a.slotKey())
 		}
 	}
 }

@@ -99,7 +99,7 @@ func (l *RateLimit) end(ctx context.Context, set *ruleset, c limiter.Charge) {
 			"weir: the store did not learn that a request has ended; its slot is released when its lease ends",
 			slog.String("error", err.Error()))
 	}
-	l.room.Returned(slotKeyOf(&c))
+	l.room.Released(slotKeyOf(&c))
 }
 
 // holdsFor reports whether the request with that context, or a request around it, has a slot of p for the

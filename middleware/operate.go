@@ -135,7 +135,7 @@ func (l *RateLimit) Reset(ctx context.Context, rule, key string) error {
 			return err
 		}
 		if quota.InFlight() {
-			l.room.Returned(slotKeyOf(&c))
+			l.room.Released(slotKeyOf(&c))
 		}
 	}
 	return nil

@@ -30,11 +30,11 @@ func (b bare) Ask(r *openloop.Run, j *openloop.Job) {
 		r.Refuse(j)
 		return
 	}
-	j.Place = permit
+	j.State = permit
 	r.Start(j)
 }
 
-func (bare) Leave(_ *openloop.Run, j *openloop.Job) { j.Place.(adaptivelimiter.Permit).Record() }
+func (bare) Leave(_ *openloop.Run, j *openloop.Job) { j.State.(adaptivelimiter.Permit).Record() }
 
 // run has the time of the bubble pass as that of the world does.
 func run(w *openloop.World) *openloop.Run {

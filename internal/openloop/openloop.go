@@ -49,7 +49,7 @@ func (b Both) Refused() int { return b[0].Refused + b[1].Refused }
 type Job struct {
 	Tier   int  // 0: high, 1: low
 	Stream bool // it needs no worker
-	Place  any  // the limit's own value
+	State  any  // the limit's own value
 
 	came    time.Duration
 	service time.Duration

@@ -37,12 +37,12 @@ type mean struct {
 }
 
 func (m *mean) Ask(r *openloop.Run, j *openloop.Job) {
-	j.Place = r.Now()
+	j.State = r.Now()
 	r.Start(j)
 }
 
 func (m *mean) Leave(r *openloop.Run, j *openloop.Job) {
-	m.took += r.Now() - j.Place.(time.Duration)
+	m.took += r.Now() - j.State.(time.Duration)
 	m.n++
 }
 

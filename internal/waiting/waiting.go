@@ -22,11 +22,11 @@ type Room[K comparable] struct {
 
 	waiting atomic.Int64 // of all keys
 	mu      sync.Mutex
-	lines   map[K]*line // no line is empty
+	queues  map[K]*queue // no queue is empty
 }
 
-// A line is the queue of one key, the first waiter at the front.
-type line struct{ list.List }
+// A queue has the waiters of one key, the first at the front.
+type queue struct{ list.List }
 
 type waiter struct {
 	turn chan struct{} // of capacity 1; holds a value when the waiter must ask
@@ -56,8 +56,8 @@ func (r *Room[K]) Length(key K) int {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if l := r.lines[key]; l != nil {
-		return l.Len()
+	if q := r.queues[key]; q != nil {
+		return q.Len()
 	}
 	return 0
 }
@@ -92,26 +92,26 @@ func (r *Room[K]) Wait(ctx context.Context, key K, most int, patience time.Durat
 	}
 }
 
-// join appends a waiter to a line. It returns nil if there is no room. The first waiter asks at
+// join appends a waiter to a queue. It returns nil if there is no room. The first waiter asks at
 // once: a slot may have been released before it joined.
 func (r *Room[K]) join(key K, most int) *list.Element {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	l := r.lines[key]
-	if l != nil && l.Len() >= most || most <= 0 || r.waiting.Load() >= Most {
+	q := r.queues[key]
+	if q != nil && q.Len() >= most || most <= 0 || r.waiting.Load() >= Most {
 		return nil
 	}
-	if l == nil {
-		l = &line{}
-		if r.lines == nil {
-			r.lines = map[K]*line{}
+	if q == nil {
+		q = &queue{}
+		if r.queues == nil {
+			r.queues = map[K]*queue{}
 		}
-		r.lines[key] = l
+		r.queues[key] = q
 	}
 	r.waiting.Add(1)
-	me := l.PushBack(&waiter{make(chan struct{}, 1)})
-	if l.Len() == 1 {
-		l.call()
+	me := q.PushBack(&waiter{make(chan struct{}, 1)})
+	if q.Len() == 1 {
+		q.call()
 	}
 	return me
 }
@@ -121,24 +121,24 @@ func (r *Room[K]) leave(key K, me *list.Element) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.waiting.Add(-1)
-	l := r.lines[key]
-	wasFirst := l.Front() == me
-	if l.Remove(me); l.Len() == 0 {
-		delete(r.lines, key)
+	q := r.queues[key]
+	wasFirst := q.Front() == me
+	if q.Remove(me); q.Len() == 0 {
+		delete(r.queues, key)
 	} else if wasFirst {
-		l.call()
+		q.call()
 	}
 }
 
-// Returned reports that this process released a slot of key.
-func (r *Room[K]) Returned(key K) {
+// Released reports that this process released a slot of key.
+func (r *Room[K]) Released(key K) {
 	if r.waiting.Load() == 0 {
 		return
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if l := r.lines[key]; l != nil {
-		l.call()
+	if q := r.queues[key]; q != nil {
+		q.call()
 	}
 }
 
@@ -146,15 +146,15 @@ func (r *Room[K]) Returned(key K) {
 func (r *Room[K]) Changed() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for _, l := range r.lines {
-		l.call()
+	for _, q := range r.queues {
+		q.call()
 	}
 }
 
 // call makes the first waiter ask.
-func (l *line) call() {
+func (q *queue) call() {
 	select {
-	case l.Front().Value.(*waiter).turn <- struct{}{}:
+	case q.Front().Value.(*waiter).turn <- struct{}{}:
 	default: // it must ask already
 	}
 }

@@ -40,12 +40,12 @@ func TestARoomIsBoundedAndKeepsTheOrder(t *testing.T) {
 		assert.Equal(t, time.Duration(math.MaxInt64), room.Behind("key", 366*24*time.Hour), "what is above 292 years")
 		assert.Equal(t, time.Second, room.Behind("another", time.Second))
 		free = true
-		room.Returned("key")
+		room.Released("key")
 		wg.Wait()
 		assert.Len(t, order, Most)
 		assert.True(t, slices.IsSorted(order))
 		assert.True(t, room.IsEmpty("key"))
-		assert.Empty(t, room.lines)
+		assert.Empty(t, room.queues)
 	})
 }
 
@@ -70,7 +70,7 @@ func TestKeysWaitApart(t *testing.T) {
 }
 
 // If other processes release slots, the first waiter asks again by itself.
-func TestTheFirstOfALineAsksAgain(t *testing.T) {
+func TestTheFirstWaiterAsksAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		room := Room[string]{Shared: true}
 		began, asked := time.Now(), 0

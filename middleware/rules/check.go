@@ -262,7 +262,7 @@ func (c *checker) escalate(p *scopedRule, made *middleware.Rule) {
 		made.Escalate.Max = e.Max.Duration
 	}
 	if c.isShared(parts) {
-		c.at(path, "needs a key that tells clients apart: %s is shared by many clients", told(" and ", parts))
+		c.at(path, "needs a key that tells clients apart: %s is shared by many clients", keyText(" and ", parts))
 	}
 	if c.file.Proxies == nil && c.canBe(parts, []string{"ip"}) != "" {
 		c.warnings.at(path, "behind a proxy, all clients have its address and are banned together: name your proxies in proxies, or write proxies: {} if there is none")

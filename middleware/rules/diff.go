@@ -101,12 +101,12 @@ func compare(before, after []leaf) (changes []Change) {
 		}
 		return left
 	}
-	gone, came, told := only(before, after), only(after, before), map[string]bool{}
+	gone, came, reported := only(before, after), only(after, before), map[string]bool{}
 	for _, l := range slices.Concat(after, before) {
-		if told[l.path] || gone[l.path] == nil && came[l.path] == nil {
+		if reported[l.path] || gone[l.path] == nil && came[l.path] == nil {
 			continue
 		}
-		told[l.path] = true
+		reported[l.path] = true
 		c := Change{Path: l.path, Old: cmp.Or(strings.Join(gone[l.path], ", "), none), New: cmp.Or(strings.Join(came[l.path], ", "), none)}
 		if c.Old == c.New {
 			c.New += ", with other contents"
@@ -233,7 +233,7 @@ func (r *Rules) described() map[string]*description {
 		if all[path] != nil {
 			path = joinPath(sub(at, p.name))
 		}
-		key, mode := cmp.Or(told(" and ", p.parts), "one counter for all"), cmp.Or(p.Mode, "enforce")
+		key, mode := cmp.Or(keyText(" and ", p.parts), "one counter for all"), cmp.Or(p.Mode, "enforce")
 		d := &description{scopedRule: p, summary: "mode " + mode}
 		if p.active() {
 			d.summary = limitOf(p.made.Limit) + ", key " + key

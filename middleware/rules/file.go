@@ -104,7 +104,7 @@ type rule struct {
 // name is the name of the i-th rule. Without one in the file, it is made of the scope's name.
 func (l ruleList) name(i int, scope string, fallback []string) string {
 	if i > 0 {
-		scope += " by " + cmp.Or(told("+", l[i].parts(fallback)), "all")
+		scope += " by " + cmp.Or(keyText("+", l[i].parts(fallback)), "all")
 	}
 	return cmp.Or(l[i].Name, scope)
 }

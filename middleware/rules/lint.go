@@ -71,7 +71,7 @@ func (c *checker) doubtChoices(p *scopedRule) {
 		all := choices(part)
 		at := slices.IndexFunc(all, func(choice string) bool { return c.isOf(choice, alwaysKinds) })
 		if at >= 0 && at < len(all)-1 {
-			c.warnings.at(c.doc.element(sub(p.path, "key"), i), "every request has %[1]s, so %[2]s is never used: write %[2]s first", told("", all[at:at+1]), told("", all[at+1:at+2]))
+			c.warnings.at(c.doc.element(sub(p.path, "key"), i), "every request has %[1]s, so %[2]s is never used: write %[2]s first", keyText("", all[at:at+1]), keyText("", all[at+1:at+2]))
 		}
 	}
 }
@@ -93,7 +93,7 @@ func (c *checker) doubtKey(p *scopedRule) {
 		}
 	}
 	if len(so) > 0 {
-		c.warnings.at(sub(p.path, "key"), "a client that sends another %s each time has a new key each time: %s", told("", []string{part}), strings.Join(so, ", "))
+		c.warnings.at(sub(p.path, "key"), "a client that sends another %s each time has a new key each time: %s", keyText("", []string{part}), strings.Join(so, ", "))
 	}
 }
 
@@ -129,9 +129,9 @@ func (c *checker) doubtCost(path []string, given *cost, header string) {
 	}
 }
 
-// told is a key for messages and names. It leaves out the text behind apikey: it should be a header's name, and may be
+// keyText returns a key for messages and names, without the text after apikey: it should be a header's name, and may be
 // a credential by mistake.
-func told(and string, parts []string) string {
+func keyText(and string, parts []string) string {
 	var b strings.Builder
 	for i, part := range parts {
 		if i > 0 {

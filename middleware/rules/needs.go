@@ -88,10 +88,10 @@ func (c *checker) lacking(r *Rules) {
 		if p.pattern != nil && !p.pattern.IsWhole() {
 			lacks(p.path, p.name, "router")
 		}
-		told := map[string]bool{}
+		listed := map[string]bool{}
 		need := func(of string) {
-			if !told[of] {
-				told[of] = true
+			if !listed[of] {
+				listed[of] = true
 				lacks(p.path, p.name, of)
 			}
 		}

@@ -49,7 +49,7 @@ func (c *checker) overrides(p *scopedRule, limits []limiter.Limit, atOnce limite
 		made[key] = its
 	}
 	if part := c.canBe(parts, madeUpKinds); part != "" {
-		c.warnings.atKey(path, "are for keys by %s: any client can send one to get another client's limit", told("", []string{part}))
+		c.warnings.atKey(path, "are for keys by %s: any client can send one to get another client's limit", keyText("", []string{part}))
 	}
 	return made
 }
@@ -75,7 +75,7 @@ func (c *checker) keyOf(parts []string, text string) (string, error) {
 			return text, err
 		}
 	}
-	return "", fmt.Errorf("is not a key of this rule, which counts by %s: want one as weir explain shows it", told(" and ", parts))
+	return "", fmt.Errorf("is not a key of this rule, which counts by %s: want one as weir explain shows it", keyText(" and ", parts))
 }
 
 // addressKey returns the key of a client with this address or network, for the choice ip or, say,

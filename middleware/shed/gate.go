@@ -11,10 +11,10 @@ import (
 
 // A gate admits requests up to the limit of its meter, and queues the others.
 type gate struct {
-	maxWait time.Duration
-	start   time.Time
-	tell    func(p *slot, admitted bool) // is called under the lock for a request that waited
-	later   func()                       // sweeps after sweepEvery
+	maxWait   time.Duration
+	start     time.Time
+	answer    func(p *slot, admitted bool) // is called under the lock for a request that waited
+	planSweep func()                       // sweeps after sweepEvery
 
 	mu      sync.Mutex
 	meter   meter
@@ -74,7 +74,7 @@ type slot struct {
 
 	in           *list // the list that it is in
 	older, newer *slot
-	told         chan bool // receives whether a waiter is admitted
+	answer       chan bool // receives whether a waiter is admitted
 }
 
 type state uint8
@@ -90,8 +90,8 @@ const (
 var slots = sync.Pool{New: func() any { return &slot{} }}
 
 func newGate(levels int, maxWait time.Duration) *gate {
-	g := &gate{maxWait: maxWait, start: time.Now(), tell: func(p *slot, admitted bool) { p.told <- admitted }}
-	g.later = func() { time.AfterFunc(sweepEvery, func() { g.sweep(g.now()) }) }
+	g := &gate{maxWait: maxWait, start: time.Now(), answer: func(p *slot, admitted bool) { p.answer <- admitted }}
+	g.planSweep = func() { time.AfterFunc(sweepEvery, func() { g.sweep(g.now()) }) }
 	g.queue.levels = make([]level, levels)
 	g.cut = levels
 	g.meter.limit = initialLimit
@@ -125,7 +125,7 @@ func (g *gate) enter(p *slot, now time.Duration) bool {
 		g.begin(p, now)
 		return true
 	}
-	p.state, p.told = waiting, make(chan bool, 1)
+	p.state, p.answer = waiting, make(chan bool, 1)
 	g.queue.push(p)
 	g.trim(now)
 	return false
@@ -139,7 +139,7 @@ func (g *gate) begin(p *slot, now time.Duration) {
 	g.flying.push(p)
 	if !g.sweeping {
 		g.sweeping = true
-		g.later()
+		g.planSweep()
 	}
 }
 
@@ -149,11 +149,11 @@ func (g *gate) wait(ctx context.Context, p *slot) bool {
 	defer timer.Stop()
 	for {
 		select {
-		case admitted := <-p.told:
+		case admitted := <-p.answer:
 			return admitted
 		case <-ctx.Done():
 			g.giveUp(p)
-			return <-p.told
+			return <-p.answer
 		case <-timer.C:
 			g.expire(p, g.now())
 			timer.Reset(g.maxWait)
@@ -191,7 +191,7 @@ func (g *gate) refuse(p *slot, now time.Duration) {
 func (g *gate) drop(p *slot) {
 	g.queue.remove(p)
 	p.state = gone
-	g.tell(p, false)
+	g.answer(p, false)
 }
 
 // trim refuses waiters that cannot be admitted in time: by Little's law, those beyond what the service
@@ -229,7 +229,7 @@ func (g *gate) fill(now time.Duration) {
 		p := g.queue.next(g.cut, now-g.maxWait)
 		g.queue.remove(p)
 		g.begin(p, now)
-		g.tell(p, true)
+		g.answer(p, true)
 	}
 	if g.cut < len(g.queue.levels) && now-g.refused >= calm {
 		g.cut, g.refused = g.cut+1, now
@@ -310,7 +310,7 @@ func (g *gate) sweep(now time.Duration) {
 		}
 	}
 	if g.sweeping = g.flying.n > 0; g.sweeping {
-		g.later()
+		g.planSweep()
 	}
 }
 

@@ -99,10 +99,10 @@ func TestEachPlaceIsTakenAndGivenBackOnce(t *testing.T) {
 
 func TestRequestsThatCannotBeServedInTimeAreRefusedAtOnceTheOldestFirst(t *testing.T) {
 	g := newGate(2, 300*time.Millisecond)
-	g.later = func() {}
+	g.planSweep = func() {}
 	g.meter.limit, g.meter.rate, g.meter.shrunk = 1, 100, true // 30 requests in MaxWait, 500 in patience
 	var refused []time.Duration
-	g.tell = func(p *slot, admitted bool) {
+	g.answer = func(p *slot, admitted bool) {
 		assert.False(t, admitted)
 		assert.Equal(t, 1, p.level, "the first level is in no overload")
 		refused = append(refused, p.came)

@@ -15,8 +15,8 @@ type simulated struct {
 
 func simulate(g *gate) *simulated {
 	s := &simulated{gate: g, jobs: map[*slot]*openloop.Job{}}
-	g.later = func() { s.run.After(sweepEvery, func() { s.sweep(s.run.Now()) }) }
-	g.tell = func(p *slot, admitted bool) {
+	g.planSweep = func() { s.run.After(sweepEvery, func() { s.sweep(s.run.Now()) }) }
+	g.answer = func(p *slot, admitted bool) {
 		j := s.jobs[p]
 		delete(s.jobs, p)
 		if admitted {
@@ -63,11 +63,11 @@ func (s *simulated) wait(p *slot) {
 }
 
 func (s *simulated) admitted(p *slot, j *openloop.Job) {
-	j.Place, p.flushed = p, j.Stream // which flushes at once
+	j.State, p.flushed = p, j.Stream // which flushes at once
 	s.run.Start(j)
 }
 
-func (s *simulated) Leave(r *openloop.Run, j *openloop.Job) { s.leave(j.Place.(*slot), r.Now()) }
+func (s *simulated) Leave(r *openloop.Run, j *openloop.Job) { s.leave(j.State.(*slot), r.Now()) }
 
 // do has the traffic come for so many seconds.
 func do(w *openloop.World, limit openloop.Limit, seconds int) *openloop.Run {

@@ -29,7 +29,7 @@ type holdings struct {
 
 	timer *time.Timer
 	due   time.Time // when it runs; zero: it does not
-	walk  time.Time // when what is due is told anew
+	walk  time.Time // of the next report
 
 	closed time.Time // from then on nothing is renewed; zero: never
 }
@@ -41,10 +41,10 @@ type holding struct {
 	tag   keyfunc.Digest
 	quota *limiter.Quota
 
-	held    int64   // by callers
-	told    int64   // that Redis counts, if it is not in doubt
-	doubted bool    // what became of the latest message is not known
-	ends    []int64 // when slots were taken that were returned since the last message
+	held     int64   // by callers
+	reported int64   // that Redis counts, if it is not in doubt
+	doubted  bool    // what became of the latest message is not known
+	ends     []int64 // when slots were taken that were returned since the last message
 
 	message *message // in flight
 	queued  *group   // that tells Redis, if no decision does before
@@ -84,7 +84,7 @@ func newHoldings(of *batcher, lease time.Duration) holdings {
 }
 
 // isKnown reports whether Redis counts the slots that are held.
-func (h *holding) isKnown() bool { return h.held == h.told && !h.doubted }
+func (h *holding) isKnown() bool { return h.held == h.reported && !h.doubted }
 
 // find returns the holding of an item's key, and makes it if there is none.
 func (h *holdings) find(name string, tag keyfunc.Digest, q *limiter.Quota) *holding {
@@ -174,7 +174,7 @@ func (h *holdings) conclude(m *message, heard bool) {
 	of.message = nil
 	of.doubted = !heard
 	if heard {
-		of.told = m.held + m.granted
+		of.reported = m.held + m.granted
 	}
 	if of.held == 0 && of.isKnown() {
 		h.forget(of)
@@ -324,9 +324,9 @@ func (h *holders) add(batchers []*batcher) {
 func (h *holders) close() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	told := true
+	reported := true
 	for _, b := range h.of {
-		told = b.close() && told
+		reported = b.close() && reported
 	}
-	return told
+	return reported
 }

@@ -112,7 +112,7 @@ func newStore(client redis.UniversalClient, o Options) *store {
 		holders:    &holders{},
 		remembered: &atomic.Uint64{},
 		claimed:    &sync.Map{},
-		told:       &sync.Once{},
+		warned:     &sync.Once{},
 	}
 	switch client := client.(type) {
 	case *redis.Client:

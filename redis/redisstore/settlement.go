@@ -65,9 +65,9 @@ func (u *unsettled) remove(lost bool) {
 func (s *store) close(patience time.Duration) error {
 	s.unsettled.closed.Store(true)
 	for end := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
-		count, told := s.unsettled.count.Load(), s.holders.close()
+		count, reported := s.unsettled.count.Load(), s.holders.close()
 		switch {
-		case count == 0 && told:
+		case count == 0 && reported:
 			return nil
 		case time.Now().Before(end):
 			continue

@@ -31,7 +31,7 @@ type store struct {
 	holders    *holders
 	remembered *atomic.Uint64 // decisions
 	claimed    *sync.Map      // names of rules
-	told       *sync.Once     // of a foreign value
+	warned     *sync.Once     // of a foreign value
 }
 
 // Within is the store with that deadline on every decision.
@@ -168,7 +168,7 @@ func (e *foreignError) OfOneKey() bool { return true }
 
 func (s *store) isForeign(name string) error {
 	err := &foreignError{name}
-	s.told.Do(func() {
+	s.warned.Do(func() {
 		slog.Warn("weir: a key in Redis holds no counter, so its rule's OnOutage decides; reset or delete the key, or give one of the applications another Options.Prefix",
 			"code", "weir-foreign-value", "key", name)
 	})

@@ -51,7 +51,7 @@ func Usages(ctx context.Context, client redis.UniversalClient, prefix string, na
 	}
 	t := wire.NewTransport(client)
 	if len(requests) > 0 {
-		t.Run(ctx, requests[0]) // so that Redis is told the script once
+		t.Run(ctx, requests[0]) // so that Redis gets the script once
 		t.Run(ctx, requests[1:]...)
 	}
 	used := found[:0]
