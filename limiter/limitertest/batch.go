@@ -6,11 +6,11 @@ import (
 	"github.com/weirgo/weir/limiter"
 )
 
-// batches are about charges that are decided on together.
+// batches test charges that are decided together.
 var batches = []testCase{
 	{
 		name: "a batch can be empty",
-		why:  "A request that no rule is for needs no special case.",
+		why:  "Callers need no special case for a request without rules.",
 		run: func(t *trial) {
 			if err := t.store.Decide(t.Context(), nil, nil); err != nil {
 				t.broken("Decide of no charges returned error %q, want none", err)
@@ -21,7 +21,7 @@ var batches = []testCase{
 	},
 	{
 		name: "a batch can have MaxCharges charges",
-		why:  "CheckCharges says which batches are too long; no store is stricter.",
+		why:  "Only CheckCharges decides which batches are too long.",
 		run: func(t *trial) {
 			var charges []limiter.Charge
 			for i := range limiter.MaxCharges {
@@ -40,14 +40,14 @@ var batches = []testCase{
 			t.decide(charges...)
 			for i, d := range t.looks(charges) {
 				if d != before[i] {
-					t.broken("the last of %d charges stood in the way, and charge %d went from %+v to %+v", len(charges), i+1, before[i], d)
+					t.broken("the last of %d charges was refused, and charge %d changed from %+v to %+v", len(charges), i+1, before[i], d)
 				}
 			}
 		},
 	},
 }
 
-// looks is a look at each charge's key, all at once.
+// looks looks at the keys of all charges in one batch.
 func (t *trial) looks(charges []limiter.Charge) []limiter.Decision {
 	t.Helper()
 	free := make([]limiter.Charge, len(charges))

@@ -8,11 +8,11 @@ import (
 	"github.com/weirgo/weir/limiter"
 )
 
-// calendars are about limits whose windows are days, weeks, months and years somewhere.
+// calendars test limits whose windows are days, weeks, months and years in a time zone.
 var calendars = []testCase{
 	{
-		name: "a window of a calendar is as long as it is there",
-		why:  "Days have 23 to 25 hours where clocks are set, and months 28 to 31 days: what was used comes back when the window ends, to the microsecond, and not after a length that is always the same.",
+		name: "a calendar window has its real length",
+		why:  "Days have 23 to 25 hours where clocks change, and months 28 to 31 days. Units return when the real window ends, to the microsecond.",
 		run: func(t *trial) {
 			for _, tt := range []struct {
 				limit limiter.Limit
@@ -49,20 +49,20 @@ var calendars = []testCase{
 	},
 }
 
-// now is the store's time.
+// now returns the store's time.
 func (t *trial) now(q *limiter.Quota) int64 {
 	t.Helper()
 	return t.look(q, "a key to ask for the time").Receipt.At
 }
 
-// begin sleeps until a window of so many hours begins.
+// begin sleeps until a window of that many hours begins.
 func (t *trial) begin(q *limiter.Quota, hours float64) {
 	t.Helper()
 	start, _ := t.next(q, hours)
 	t.sleep(time.Duration(start-t.now(q)) * tick)
 }
 
-// next is when the next window of so many hours begins and ends.
+// next returns when the next window of that many hours begins and ends.
 func (t *trial) next(q *limiter.Quota, hours float64) (start, end int64) {
 	t.Helper()
 	_, end = q.WindowAt(t.now(q))

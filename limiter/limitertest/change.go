@@ -9,13 +9,13 @@ import (
 	"github.com/weirgo/weir/limiter"
 )
 
-// changes are about states that live on: under another limit, and over a long time.
+// changes test states over a long time, and under changed limits.
 var changes = []testCase{
 	{
-		name: "decides as the quota does",
-		why:  "A store decides nothing by itself: what it answers is what Quota.Take and Quota.Describe say of the state it holds.",
+		name: "decides as Quota does",
+		why:  "A store makes no decisions of its own: its decisions are those of Quota.Take and Quota.Describe for the state that it holds.",
 		run: func(t *trial) {
-			// Which window it is, the store's clock alone knows; a fixed window tells.
+			// Only the store's clock says which window it is; a fixed window shows it.
 			const period = 10 * time.Second
 			clock := t.named("clock", "", limiter.Limit{Events: 1, Per: period, Algorithm: limiter.FixedWindow})
 			now := (100*period - t.take(clock, "key", 1).ResetAfter).Microseconds()
@@ -63,7 +63,7 @@ var changes = []testCase{
 						times = append(times[max(0, len(times)-6):], taken{got[i].Receipt, want.Receipt})
 						got[i].Receipt = want.Receipt // which is the store's own
 						if got[i] != want {
-							t.broken("in step %d of a trace, charge %d of %s was answered\n%+v, and\n%+v is what Quota says",
+							t.broken("in step %d of a trace, the decision for charge %d of %s is\n%+v, and Quota's is\n%+v",
 								step+1, i+1, describe(charges), got[i], want)
 						}
 					}
@@ -73,7 +73,7 @@ var changes = []testCase{
 	},
 }
 
-// scaled is l with another number of events, and as great a burst if it has one.
+// scaled returns l with another number of events, and with an equal burst if l has one.
 func scaled(l limiter.Limit, events int64) limiter.Limit {
 	l.Events = events
 	if l.Burst != 0 {
@@ -82,7 +82,7 @@ func scaled(l limiter.Limit, events int64) limiter.Limit {
 	return l
 }
 
-// slow is l scaled, in a period that no case sees the end of.
+// slow returns l scaled, with a period that outlasts every case.
 func slow(l limiter.Limit, events int64) limiter.Limit {
 	l.Per = 300 * 24 * time.Hour
 	return scaled(l, events)

@@ -6,15 +6,15 @@ import (
 	"github.com/weirgo/weir/limiter"
 )
 
-// debts are about units that are owed, and events of which it is known only later what they cost.
+// debts test debts, and events whose cost is known only later.
 var debts = []testCase{
 	{
-		name: "what is settled late was used all the same",
-		why:  "Of a quota that Settles units come back long after they were taken: as many as are still counted, so the state has to keep what Quota.Settle needs (State.Log), and never so many that more than the limit was really used in a period.",
+		name: "units that are refunded late were in use until then",
+		why:  "If a quota Settles, units are refunded long after they were taken. Only units that still count are refunded, so the state must keep what Quota.Settle needs (State.Log). In no period is more than the limit really used.",
 		run: func(t *trial) {
 			const period, answer = 10 * time.Second, time.Second
 			for _, l := range samples {
-				if l.Algorithm == limiter.LeakyBucket { // its later events have their turns
+				if l.Algorithm == limiter.LeakyBucket { // a turn cannot be refunded if others follow it
 					continue
 				}
 				l = scaled(l, 20)
@@ -45,18 +45,18 @@ var debts = []testCase{
 						}
 					}
 					if most := mostInPeriod(q); within > most {
-						t.broken("under %v %d units were really used within %v, want at most %d", l, within, period, most)
+						t.broken("under %v, %d units were really used within %v, want at most %d", l, within, period, most)
 					}
 				}
 				if len(done) < 20 {
-					t.broken("of 60 events under %v that used 0 to 2 of the 3 to 7 that they reserved, %d were admitted and settled, want 20 or more: what was not used does not come back", l, len(done))
+					t.broken("60 events under %v reserved 3 to 7 units and used 0 to 2: %d were admitted and settled, want 20 or more: unused units are not refunded", l, len(done))
 				}
 			}
 		},
 	},
 }
 
-// mostInPeriod is how many units q admits in any of its periods.
+// mostInPeriod returns how many units q admits in a period at most.
 func mostInPeriod(q *limiter.Quota) int64 {
 	switch l := q.Limit(); q.Algorithm() {
 	case limiter.SlidingLog:

@@ -8,11 +8,11 @@ import (
 	"github.com/weirgo/weir/limiter"
 )
 
-// exacts are about windows of few events.
+// exacts test windows of few events.
 var exacts = []testCase{
 	{
 		name: "a window of few events is exact",
-		why:  "Quota.Algorithm says that it is a SlidingLog: never are more than N in any period, and a caller that waits for exactly RetryAfter is admitted. A store that goes by Limit.Algorithm counts N+1 around a boundary.",
+		why:  "Quota.Algorithm is SlidingLog: at most N events are admitted in any period, and a caller that waits for exactly RetryAfter is admitted. A store that uses Limit.Algorithm instead admits N+1 around a boundary.",
 		run: func(t *trial) {
 			const period = 10 * time.Second
 			random := rand.New(rand.NewPCG(5, 6))

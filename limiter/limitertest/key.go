@@ -7,11 +7,11 @@ import (
 	"github.com/weirgo/weir/limiter"
 )
 
-// keys are about telling clients apart.
+// keys test that clients are told apart.
 var keys = []testCase{
 	{
-		name: "rules and tiers count apart",
-		why:  "The rule's name, the tier's name and the key all tell counters apart, and do not run into each other.",
+		name: "rules and tiers count separately",
+		why:  "The names of the rule and the tier and the key identify a counter. Joined, they must not collide.",
 		each: func(t *trial, l limiter.Limit) {
 			var charges []limiter.Charge
 			for _, names := range [][3]string{
@@ -28,7 +28,7 @@ var keys = []testCase{
 	},
 	{
 		name: "a key is any bytes",
-		why:  "A key is looked up by all of its bytes, whatever they are and however many: hash it if the store's own keys are limited.",
+		why:  "All bytes of a key count, whatever they are and however many. Hash the key if the length of the store's keys is limited.",
 		run: func(t *trial) {
 			q := t.quota(samples[0])
 			long := strings.Repeat("k", 64<<10)
@@ -46,8 +46,8 @@ var keys = []testCase{
 		},
 	},
 	{
-		name: "thousands of keys are counted each",
-		why:  "A key is only mistaken for another if a hash of fewer than 64 good bits stands for it.",
+		name: "thousands of keys count separately",
+		why:  "Keys collide if the store hashes them to fewer than 64 good bits.",
 		run: func(t *trial) {
 			q := t.quota(samples[1])
 			for round := range int64(2) {
@@ -58,7 +58,7 @@ var keys = []testCase{
 					}
 					for i, d := range t.decide(charges...) {
 						if want := q.Capacity() - 1 - round; !d.Allowed || d.Remaining != want {
-							t.broken("event %d of key %d was answered %+v, want it admitted and Remaining %d", round+1, first+i, d, want)
+							t.broken("event %d of key %d: the decision is %+v, want it admitted with Remaining %d", round+1, first+i, d, want)
 						}
 					}
 				}
@@ -67,22 +67,21 @@ var keys = []testCase{
 	},
 }
 
-// distinct takes 1 for the first charge, 2 for the second and so on, wrapping around,
-// and then sees that each has exactly its own left.
+// distinct charges different costs to different keys, and then checks what remains of each.
 func (t *trial) distinct(charges []limiter.Charge) {
 	t.Helper()
 	cost := func(i int, q *limiter.Quota) int64 { return int64(i)%q.Capacity() + 1 }
 	for i, c := range charges {
 		d := t.look(c.Quota, c.Key)
 		if d.Remaining != d.Limit {
-			t.broken("%s was never charged, and %d of %d remain: it is taken for another key", describe(charges[i:i+1]), d.Remaining, d.Limit)
+			t.broken("%s was never charged, and %d of %d remain: it collides with another key", describe(charges[i:i+1]), d.Remaining, d.Limit)
 		}
 		t.take(c.Quota, c.Key, cost(i, c.Quota))
 	}
 	for i, c := range charges {
 		d := t.look(c.Quota, c.Key)
 		if want := c.Quota.Capacity() - cost(i, c.Quota); d.Remaining != want {
-			t.broken("%d were taken for %s, and %d of %d remain, want %d: it is taken for another key",
+			t.broken("%d units were taken for %s, and %d of %d remain, want %d: it collides with another key",
 				cost(i, c.Quota), describe(charges[i:i+1]), d.Remaining, d.Limit, want)
 		}
 	}

@@ -11,9 +11,8 @@
 //		})
 //	}
 //
-// Each case begins with a store from New. Its name says what is promised, and a failure says
-// which promise is broken. Most cases are traces of calls, in promises.txt. Run one as any
-// subtest:
+// Each case begins with a store from New. Its name is a promise, and a failure says how the promise is
+// broken. Most cases are traces of calls, in promises.txt. Run one like any subtest:
 //
 //	go test -run 'TestStoreKeepsItsPromises/RetryAfter_is_exact'
 //
@@ -21,16 +20,15 @@
 //
 // # Time
 //
-// Durations must be right to the microsecond, so time must stand still between calls. A store
-// that reads [time.Now] needs nothing for that: every case runs in a bubble of
-// testing/synctest, where time passes only while the case sleeps. If New starts a goroutine, a
-// Cleanup of its t must end it.
+// Durations must be exact to the microsecond, so time must stand still between calls. For a store
+// that reads [time.Now], every case runs in a bubble of testing/synctest, where time passes only
+// while the case sleeps. If New starts a goroutine, a Cleanup of its t must end it.
 //
 // A store with another clock, such as a server's, sets Harness.Sleep.
 //
 // A case begins at a random time of the minute, the hour and the day, including their
-// boundaries. The log says which, and how to repeat it: set WEIR_PHASE=23h59m59.999999s in the
-// environment.
+// boundaries. The test log has that time. To repeat a run, set it in the environment:
+// WEIR_PHASE=23h59m59.999999s.
 package limitertest
 
 import (
@@ -47,25 +45,25 @@ type Harness struct {
 	// case's t. Close the store in a Cleanup of t.
 	New func(t testing.TB) limiter.Store
 
-	// Sleep moves the clock that the store reads and that otherwise stands still: by a whole
-	// number of microseconds, up to some years, or back if the number is negative. If the store
-	// settles later, Sleep must wait for that first. If Sleep is nil, the store reads time.Now,
-	// and every case runs in a bubble of testing/synctest, whose clock does not step back.
+	// Sleep moves the store's clock, which otherwise stands still, by a whole number of
+	// microseconds, up to some years, or back if the number is negative. If the store settles
+	// later, Sleep must first wait until it has. Nil: the store reads time.Now, and every case
+	// runs in a bubble of testing/synctest, whose clock does not step back.
 	Sleep func(time.Duration)
 }
 
-// A testCase is a promise and how to see whether a store keeps it. One of run and each is set.
+// A testCase tests a promise. One of run and each is set.
 type testCase struct {
 	name string // what is promised
 
-	// why is what breaks for users, or what is likely wrong, if it is not kept.
+	// why says what breaks for users, or what is likely wrong in the store.
 	why string
 
 	run  func(t *trial)
 	each func(t *trial, l limiter.Limit) // for each of the sample limits
 }
 
-// cases are all there are: those of promises.txt, and those that each file declares.
+// cases has all cases: the traces of promises.txt, and the cases that each file declares.
 var cases = concat(traces(), exacts, calendars, batches, keys, mistakes, returns, debts, changes, slots, races)
 
 func concat(lists ...[]testCase) (all []testCase) {
@@ -96,7 +94,7 @@ func Run(t *testing.T, h Harness) {
 	}
 }
 
-// try runs one case on a store of its own, in a bubble if the store's clock is Go's.
+// try runs one case on a new store, in a bubble if the store reads time.Now.
 func (h Harness) try(t *testing.T, why string, run func(t *trial)) {
 	if h.Sleep != nil {
 		store := h.New(t)

@@ -7,11 +7,11 @@ import (
 	"github.com/weirgo/weir/limiter"
 )
 
-// mistakes are about batches that make no sense.
+// mistakes test invalid batches.
 var mistakes = []testCase{
 	{
-		name: "a batch that makes no sense is an error",
-		why:  "Decide begins with limiter.CheckDecide, Settle with limiter.CheckSettlements and Reset with limiter.CheckCharges, before they touch anything.",
+		name: "an invalid batch is an error",
+		why:  "Before they change anything, Decide calls limiter.CheckDecide, Settle limiter.CheckSettlements, and Reset limiter.CheckCharges.",
 		run: func(t *trial) {
 			q := t.quota(samples[0])
 			gold := t.named("rule", "gold", samples[0])
@@ -52,8 +52,8 @@ var mistakes = []testCase{
 		},
 	},
 	{
-		name: "decisions need as much room as there are charges",
-		why:  "A decision that cannot be read is no decision: limiter.CheckDecide is the error to return.",
+		name: "another number of decisions than charges is an error",
+		why:  "Return the error of limiter.CheckDecide.",
 		run: func(t *trial) {
 			q := t.quota(samples[0])
 			charges := []limiter.Charge{{Quota: q, Key: "a", Cost: 1}, {Quota: q, Key: "b", Cost: 1}}

@@ -2,7 +2,7 @@ package limitertest
 
 import "github.com/weirgo/weir/limiter"
 
-// A model is the plainest store: its caller holds the clock, and nothing expires.
+// A model is the simplest store: its caller passes the time, and no state expires.
 type model map[counter]limiter.State
 
 type counter struct {

@@ -9,15 +9,15 @@ import (
 	"github.com/weirgo/weir/limiter"
 )
 
-// callers is how many goroutines call the store at once in a race.
+// callers is the number of goroutines in a race.
 const callers = 16
 
-// races are about many callers at once. A store that reads, decides and writes in more
-// than one step is caught by them, if not at the first run; and go test -race helps.
+// races test many callers at once. They find a store that reads, decides and writes in more than one
+// step, though maybe not in the first run. go test -race helps.
 var races = []testCase{
 	{
 		name: "exactly N of many callers are admitted",
-		why:  "Of M callers at once N are admitted, never one more: finding, deciding and writing are one step.",
+		why:  "Of M callers at once, exactly N are admitted. Reading the state, deciding and writing must be one step.",
 		each: func(t *trial, l limiter.Limit) {
 			q := t.quota(scaled(l, 100))
 			var admitted atomic.Int64
@@ -36,7 +36,7 @@ var races = []testCase{
 	},
 	{
 		name: "exactly N of many batches are taken",
-		why:  "All or nothing holds in a race too, whatever keys the batches share and in whatever order they name them. A case that never ends is a deadlock: take locks in one order.",
+		why:  "All or nothing holds in a race too, whatever keys batches share and in whatever order. If the case never ends, locks are taken in different orders.",
 		each: func(t *trial, l limiter.Limit) {
 			shared := t.named("shared", "", scaled(l, 60))
 			wide := t.named("wide", "", limiter.PerHour(1000))
@@ -71,8 +71,8 @@ var races = []testCase{
 		},
 	},
 	{
-		name: "what callers take, owe and give back adds up",
-		why:  "Finding, owing or giving back, and writing are one step too: nothing is lost, and no unit is given back twice.",
+		name: "charges, debts and refunds of many callers add up",
+		why:  "Settling is one step too: no unit is lost, and none is refunded twice.",
 		each: func(t *trial, l limiter.Limit) {
 			q := t.quota(scaled(l, 2000))
 			returns := l.Algorithm != limiter.LeakyBucket // where units return of the last event alone
@@ -98,14 +98,14 @@ var races = []testCase{
 	},
 }
 
-// try is decide for a goroutine of a race, which must not end the case.
+// try is decide for goroutines of a race, which must not call FailNow.
 func (t *trial) try(ctx context.Context, charges ...limiter.Charge) ([]limiter.Decision, error) {
 	decisions := make([]limiter.Decision, len(charges))
 	err := t.store.Decide(ctx, charges, decisions)
 	return decisions, err
 }
 
-// race calls f so many times in each of many goroutines, all set off together.
+// race calls f that many times in each of many goroutines, which start together.
 func (t *trial) race(times int, f func(ctx context.Context, random *rand.Rand) error) {
 	t.Helper()
 	var wg sync.WaitGroup

@@ -6,11 +6,11 @@ import (
 	"github.com/weirgo/weir/limiter"
 )
 
-// returns are about units that are given back, and keys that are forgotten.
+// returns test refunds.
 var returns = []testCase{
 	{
-		name: "a turn that is given back brings no others together",
-		why:  "Events in a leaky bucket have their turns when they are admitted. What is given back of one that others are behind would let the next event out together with them, so only the last one's units return: pass the Receipt to Quota.Settle.",
+		name: "a refunded turn does not move other turns together",
+		why:  "An event in a leaky bucket has a turn when it is admitted. If the turn of an event in front of others were refunded, the next event would leave together with them. So only the last turn is refunded: pass the Receipt to Quota.Settle.",
 		run: func(t *trial) {
 			const distance = 2500 * time.Millisecond
 			q := t.quota(limiter.Limit{Events: 4, Per: 10 * time.Second, Burst: 6, Algorithm: limiter.LeakyBucket})
@@ -25,7 +25,7 @@ var returns = []testCase{
 				}
 				turn := t.slept + t.take(q, "key", 1).Delay
 				if last > 0 && turn < last+distance {
-					t.broken("%d events were cancelled that were before others: two others leave %v apart, want %v", len(cancelled), turn-last, distance)
+					t.broken("%d events in front of others were cancelled: two others leave %v apart, want %v", len(cancelled), turn-last, distance)
 				}
 				last = turn
 				for _, d := range cancelled {
@@ -42,7 +42,7 @@ var returns = []testCase{
 					cancel(one)
 				}
 				if after := t.look(q, "key"); after != before {
-					t.broken("after the last two events were cancelled, the last one first, a look says %+v, want %+v as before them", after, before)
+					t.broken("the last two events were cancelled, the last one first: a look says %+v, want %+v, as before these events", after, before)
 				}
 				t.sleep(before.ResetAfter - distance)
 			}

@@ -10,15 +10,15 @@ import (
 	"github.com/weirgo/weir/limiter"
 )
 
-// slots are about events that are in flight, for stores that say that they count slots ([limiter.Checker]).
+// slots test events in flight, on stores that count slots ([limiter.Checker]).
 var slots = ofSlots([]testCase{
 	{
-		name: "RetryAfter goes by how long events take",
-		why:  "It is a guess: of slots that are each held that long, one is free after its part of that.",
+		name: "RetryAfter estimates when a slot is released",
+		why:  "If N slots are each held for time d, one of them is released after d/N.",
 		run: func(t *trial) {
 			q := t.concurrency("rule", "", 4)
 			if d := t.take(q, "key", 3); d.Receipt == (limiter.Receipt{}) {
-				t.broken("the decision on slots has no Receipt, by which their end tells how long they were held")
+				t.broken("the decision about slots has no Receipt, which says how long a slot was held when it is released")
 			}
 			for range 40 {
 				d := t.take(q, "key", 1)
@@ -27,20 +27,20 @@ var slots = ofSlots([]testCase{
 			}
 			t.take(q, "key", 1)
 			if d := t.refuse(q, "key", 1); d.RetryAfter < 10*time.Millisecond || d.RetryAfter > 40*time.Millisecond {
-				t.broken("events take 80 ms and there are 4 slots: one is refused for %v, want some 20 ms", d.RetryAfter)
+				t.broken("events take 80 ms and there are 4 slots: RetryAfter is %v, want about 20 ms", d.RetryAfter)
 			}
 		},
 	},
 	{
 		name: "a context that has ended takes no slot",
-		why:  "No one would return it.",
+		why:  "Nobody would release it.",
 		run: func(t *trial) {
 			q := t.concurrency("rule", "", 1)
 			ctx, cancel := context.WithCancel(t.Context())
 			cancel()
 			err := t.store.Decide(ctx, []limiter.Charge{{Quota: q, Key: "key", Cost: 1}}, make([]limiter.Decision, 1))
 			if err != nil && !errors.Is(err, context.Canceled) {
-				t.broken("under a context that has ended Decide returned %q, want none or the context's", err)
+				t.broken("Decide with an ended context returned error %q, want none or the context's", err)
 			}
 			if err != nil {
 				t.take(q, "key", 1)
@@ -48,8 +48,8 @@ var slots = ofSlots([]testCase{
 		},
 	},
 	{
-		name: "never more than the limit are in flight, and as many can be",
-		why:  "Finding, deciding and writing are one step, and so is returning, in batches with other charges too.",
+		name: "at most the limit is in flight in a race",
+		why:  "Reading, deciding and writing are one step, and so is releasing, in batches with other charges too.",
 		run: func(t *trial) {
 			const most = 3
 			q, rate := t.concurrency("slots", "", most), t.named("rate", "", limiter.PerHour(1_000_000))
@@ -85,7 +85,7 @@ var slots = ofSlots([]testCase{
 	},
 })
 
-// ofSlots is cases that are skipped for stores that do not count slots.
+// ofSlots makes cases that are skipped for stores that do not count slots.
 func ofSlots(cases []testCase) []testCase {
 	for i := range cases {
 		run := cases[i].run
@@ -107,13 +107,13 @@ func (t *trial) concurrency(rule, tier string, most int64) *limiter.Quota {
 	return q
 }
 
-// countsSlots reports whether the store says so.
+// countsSlots reports whether the store counts slots.
 func (t *trial) countsSlots() bool {
 	t.Helper()
 	return limiter.CheckStore(t.store, t.concurrency("slots", "", 1)) == nil
 }
 
-// leave is the end of an event that d admitted.
+// leave ends an event that d admitted.
 func (t *trial) leave(q *limiter.Quota, key string, d limiter.Decision) {
 	t.Helper()
 	t.settle(limiter.Settlement{Charge: limiter.Charge{Quota: q, Key: key, Cost: 1, Receipt: d.Receipt}})

@@ -12,7 +12,7 @@ import (
 	"github.com/weirgo/weir/limiter"
 )
 
-// promises are the cases that a trace of calls shows; the file says how they are written.
+// promises has the traces, in the language that the file describes.
 //
 //go:embed promises.txt
 var promises string
@@ -24,7 +24,7 @@ type declaration struct {
 	slots            bool
 }
 
-// traces are the cases in promises.
+// traces has the cases in promises.
 func traces() (cases []testCase) {
 	for _, text := range strings.Split(promises, "\n== ")[1:] {
 		c := testCase{}
@@ -139,7 +139,7 @@ func (t *trial) declared(d declaration, each, other limiter.Limit) *limiter.Quot
 	return t.named(d.rule, d.tier, l)
 }
 
-// A trace is a case of promises while it runs.
+// A trace is a running case of promises.
 type trace struct {
 	*trial
 	quotas []named
@@ -151,13 +151,13 @@ type named struct {
 	quota *limiter.Quota
 }
 
-// decided is a charge and what was decided.
+// decided is a charge with its decision.
 type decided struct {
 	limiter.Charge
 	limiter.Decision
 }
 
-// do is one step.
+// do runs one step.
 func (t *trace) do(step string) {
 	t.Helper()
 	verb, rest, _ := strings.Cut(step, " ")
@@ -214,14 +214,14 @@ func (t *trace) do(step string) {
 		t.note(c, t.look(c.Quota, c.Key), last)
 	case "same":
 		if d, want := t.look(c.Quota, c.Key), t.ids[last[0]].Decision; d != want {
-			t.broken("under %v a key looks %+v, want %+v", c.Quota.Limit(), d, want)
+			t.broken("under %v a look says %+v, want %+v", c.Quota.Limit(), d, want)
 		}
 	case "longer":
 		other := t.charge(last[0])
 		n := t.number(last[1], c)
 		long, short := t.refuse(c.Quota, c.Key, n).RetryAfter, t.refuse(other.Quota, other.Key, n).RetryAfter
 		if long <= short {
-			t.broken("under %v %d are free after %v, and of another key after %v, want later", c.Quota.Limit(), n, long, short)
+			t.broken("under %v, %d units are free after %v, and under another key after %v, want later", c.Quota.Limit(), n, long, short)
 		}
 	case "batch":
 		t.batch(all, lasts)
@@ -236,7 +236,7 @@ func (t *trace) do(step string) {
 	case "drain":
 		for n := t.look(c.Quota, c.Key).Limit; n > 0; n-- {
 			if d := t.take(c.Quota, c.Key, 1); d.Limit != c.Quota.Capacity() || d.Remaining != n-1 {
-				t.broken("an admitted event left %d of %d, want %d of %d", d.Remaining, d.Limit, n-1, c.Quota.Capacity())
+				t.broken("after an admitted event %d of %d remain, want %d of %d", d.Remaining, d.Limit, n-1, c.Quota.Capacity())
 			}
 		}
 	case "retry":
@@ -250,7 +250,7 @@ func (t *trace) do(step string) {
 	}
 }
 
-// charge is of "key", or of "limit:key".
+// charge parses "key" or "limit:key".
 func (t *trace) charge(text string) limiter.Charge {
 	for _, n := range t.quotas {
 		if key, ok := strings.CutPrefix(text, n.name+":"); ok {
@@ -298,7 +298,7 @@ func (t *trace) duration(text string) time.Duration {
 	return d
 }
 
-// note remembers a decision "as ID", and holds it to "FIELD=TIME".
+// note stores a decision for "as ID", and checks "FIELD=TIME".
 func (t *trace) note(c limiter.Charge, d limiter.Decision, fields []string) {
 	t.Helper()
 	for i, field := range fields {
@@ -315,8 +315,8 @@ func (t *trace) note(c limiter.Charge, d limiter.Decision, fields []string) {
 	}
 }
 
-// batch decides on charges together. Fields say of each whether it is "yes" or "no". If one is no,
-// nothing is taken, and each is answered as alone: the others as looks.
+// batch decides about charges together. A field of each charge is "yes" or "no". If one is no, nothing
+// must be taken, and each decision must be the one for the charge alone, or for a look if it is yes.
 func (t *trace) batch(charges []limiter.Charge, fields [][]string) {
 	t.Helper()
 	decisions := t.decide(charges...)
@@ -324,13 +324,13 @@ func (t *trace) batch(charges []limiter.Charge, fields [][]string) {
 	for i, d := range decisions {
 		c := charges[i]
 		if want := fields[i][0] == "yes"; d.Allowed != want {
-			t.broken("charge %d of a batch was answered %+v, want Allowed %v", i+1, d, want)
+			t.broken("charge %d of a batch: the decision is %+v, want Allowed %v", i+1, d, want)
 		}
 		if d.Allowed {
 			c.Cost = 0
 		}
 		if alone := t.decide(c)[0]; refused && d != alone {
-			t.broken("in a batch that is refused, charge %d, under %v, is answered %+v, and alone %+v", i+1, c.Quota.Limit(), d, alone)
+			t.broken("charge %d of a refused batch, under %v: the decision is %+v, and alone %+v", i+1, c.Quota.Limit(), d, alone)
 		}
 		t.note(charges[i], d, fields[i])
 	}

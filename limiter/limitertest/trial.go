@@ -8,8 +8,8 @@ import (
 	"github.com/weirgo/weir/limiter"
 )
 
-// samples are limits to try each promise on: one for each algorithm and the default, with a
-// rate that is no whole number of microseconds, and small enough to be exhausted one by one.
+// samples has one limit for each algorithm and one for the default. Their intervals are no whole numbers
+// of microseconds, and they are small enough to be exhausted one by one.
 var samples = []limiter.Limit{
 	{Events: 7, Per: 10 * time.Second, Algorithm: limiter.SlidingWindow},
 	{Events: 7, Per: 10 * time.Second, Burst: 5, Algorithm: limiter.TokenBucket},
@@ -22,7 +22,7 @@ var samples = []limiter.Limit{
 // tick is the resolution of every duration in a decision.
 const tick = time.Microsecond
 
-// A trial is one case being tried on one store.
+// A trial is a running case.
 type trial struct {
 	testing.TB
 	store limiter.Store
@@ -44,7 +44,7 @@ func (t *trial) sleep(d time.Duration) {
 	t.slept += d
 }
 
-// broken ends the case: what was seen is not what the promise says.
+// broken ends the case: the store breaks its promise.
 func (t *trial) broken(format string, args ...any) {
 	t.Helper()
 	step := ""
@@ -54,7 +54,7 @@ func (t *trial) broken(format string, args ...any) {
 	t.Fatalf("%s%s\n%s", step, fmt.Sprintf(format, args...), t.why)
 }
 
-// quota is l under the rule name that most cases use.
+// quota returns l as a quota under the rule name that most cases use.
 func (t *trial) quota(l limiter.Limit) *limiter.Quota {
 	t.Helper()
 	return t.named("rule", "", l)
@@ -69,7 +69,7 @@ func (t *trial) named(rule, tier string, l limiter.Limit) *limiter.Quota {
 	return q
 }
 
-// decide is the answers to a batch; its error has to be nil.
+// decide returns the decisions about a batch, and requires that the error is nil.
 func (t *trial) decide(charges ...limiter.Charge) []limiter.Decision {
 	t.Helper()
 	decisions := make([]limiter.Decision, len(charges))
@@ -79,13 +79,13 @@ func (t *trial) decide(charges ...limiter.Charge) []limiter.Decision {
 	return decisions
 }
 
-// ask is the answer to one charge.
+// ask returns the decision about one charge.
 func (t *trial) ask(q *limiter.Quota, key string, cost int64) limiter.Decision {
 	t.Helper()
 	return t.decide(limiter.Charge{Quota: q, Key: key, Cost: cost})[0]
 }
 
-// look is the answer to one of cost 0.
+// look returns the decision about a charge of cost 0.
 func (t *trial) look(q *limiter.Quota, key string) limiter.Decision {
 	t.Helper()
 	d := t.ask(q, key, 0)
@@ -95,7 +95,7 @@ func (t *trial) look(q *limiter.Quota, key string) limiter.Decision {
 	return d
 }
 
-// take asks for what has to be admitted.
+// take requires that a charge is admitted.
 func (t *trial) take(q *limiter.Quota, key string, cost int64) limiter.Decision {
 	t.Helper()
 	d := t.ask(q, key, cost)
@@ -108,7 +108,7 @@ func (t *trial) take(q *limiter.Quota, key string, cost int64) limiter.Decision 
 	return d
 }
 
-// refuse asks for what has to be refused.
+// refuse requires that a charge is refused.
 func (t *trial) refuse(q *limiter.Quota, key string, cost int64) limiter.Decision {
 	t.Helper()
 	d := t.ask(q, key, cost)
@@ -121,7 +121,7 @@ func (t *trial) refuse(q *limiter.Quota, key string, cost int64) limiter.Decisio
 	return d
 }
 
-// remaining fails unless that many units remain.
+// remaining requires that so many units remain.
 func (t *trial) remaining(q *limiter.Quota, key string, want int64, after string) {
 	t.Helper()
 	if d := t.look(q, key); d.Remaining != want {
@@ -129,7 +129,7 @@ func (t *trial) remaining(q *limiter.Quota, key string, want int64, after string
 	}
 }
 
-// returning is refunds of what charges cost.
+// returning returns refunds of the charges' costs.
 func returning(charges ...limiter.Charge) []limiter.Settlement {
 	refunds := make([]limiter.Settlement, len(charges))
 	for i, c := range charges {
@@ -138,7 +138,7 @@ func returning(charges ...limiter.Charge) []limiter.Settlement {
 	return refunds
 }
 
-// owing is debts of what charges cost.
+// owing returns debts of the charges' costs.
 func owing(charges ...limiter.Charge) []limiter.Settlement {
 	debts := make([]limiter.Settlement, len(charges))
 	for i, c := range charges {
@@ -162,7 +162,7 @@ func (t *trial) reset(charges ...limiter.Charge) {
 	}
 }
 
-// describe writes charges for a failure text, each as rule/tier[key]*cost.
+// describe returns the charges as text, each as rule/tier[key]*cost.
 func describe(charges []limiter.Charge) string {
 	text := ""
 	for i, c := range charges {
@@ -178,12 +178,12 @@ func describe(charges []limiter.Charge) string {
 	return text
 }
 
-// retry sees a cost refused, refused a tick before its RetryAfter, and admitted then.
+// retry requires that a cost is refused, refused again a tick before its RetryAfter, and admitted then.
 func (t *trial) retry(q *limiter.Quota, key string, cost int64) {
 	t.Helper()
 	wait := t.refuse(q, key, cost).RetryAfter
 	if wait > 3*q.Window() {
-		t.broken("cost %d under %v: RetryAfter is %v, which is longer than the limit takes to come back", cost, q.Limit(), wait)
+		t.broken("cost %d under %v: RetryAfter is %v, which is longer than the limit's units take to return", cost, q.Limit(), wait)
 	}
 	t.sleep(wait - tick)
 	if d := t.ask(q, key, cost); d.Allowed || d.RetryAfter != tick {
@@ -196,7 +196,7 @@ func (t *trial) retry(q *limiter.Quota, key string, cost int64) {
 	}
 }
 
-// fill sees more units of a key remain at each NextAfter, and not before, until all do.
+// fill requires that more units remain at each NextAfter, and not before, until all remain.
 func (t *trial) fill(q *limiter.Quota, key string) {
 	t.Helper()
 	for d := t.look(q, key); d.Remaining < d.Limit; {
@@ -220,7 +220,7 @@ func (t *trial) fill(q *limiter.Quota, key string) {
 	}
 }
 
-// empty sees all units of a key remain at ResetAfter, and not before.
+// empty requires that all units remain at ResetAfter, and not before.
 func (t *trial) empty(q *limiter.Quota, key string) {
 	t.Helper()
 	reset := t.look(q, key).ResetAfter
