@@ -262,19 +262,19 @@ func pause(attempt int) {
 func (m *Memory) decideWord(q *Quota, b *binding, hash uint64, cost int64, d *Decision) bool {
 	shard := m.shardOf(hash)
 	for attempt := range attempts {
-		place, sight := shard.Seek(hash)
+		cell, result := shard.Seek(hash)
 		switch {
-		case sight == table.Busy:
+		case result == table.Busy:
 			pause(attempt)
 			continue
-		case sight == table.Unseen || place.Tag() != b.tag:
+		case result == table.NotFound || cell.Tag() != b.tag:
 			return false
 		}
-		after := q.takeWord(m.now()-m.origin, b, place.State(), cost, d)
-		if marksAfter(place.Marks(), q, cost, d) != place.Marks() {
+		after := q.takeWord(m.now()-m.origin, b, cell.State(), cost, d)
+		if marksAfter(cell.Marks(), q, cost, d) != cell.Marks() {
 			return false
 		}
-		if after == place.State() || place.Swap(after) {
+		if after == cell.State() || cell.Swap(after) {
 			return true
 		}
 		pause(attempt)

@@ -25,12 +25,12 @@ func put(t *testing.T, s *Shard, digest uint64, tag Tag, state uint64) {
 	cell.Put(tag, state)
 }
 
-// seen is the place of a digest that must be there.
-func seen(t *testing.T, s *Shard, digest uint64) Place {
+// mustFind returns the cell of a digest that must be there.
+func mustFind(t *testing.T, s *Shard, digest uint64) Snapshot {
 	t.Helper()
-	place, sight := s.Seek(digest)
-	require.Equal(t, Seen, sight)
-	return place
+	cell, result := s.Seek(digest)
+	require.Equal(t, Found, result)
+	return cell
 }
 
 // What may happen between Seek and Swap, or Take, while a goroutine sleeps.
@@ -69,10 +69,10 @@ func TestASwapThatComesLateChangesNothing(t *testing.T) {
 				s.maxLines = 1000
 			}
 			put(t, s, mine, tag, state)
-			place := seen(t, s, mine)
+			cell := mustFind(t, s, mine)
 			meanwhile(s)
 			before := append([]line(nil), *s.lines.Load()...)
-			assert.False(t, place.Swap(1))
+			assert.False(t, cell.Swap(1))
 			assert.Equal(t, before, *s.lines.Load())
 		})
 	}
@@ -104,13 +104,13 @@ func TestACellThatIsUsedAfterItWasJudgedIsNotLost(t *testing.T) {
 			put(t, s, 1, 1, states.before)
 			put(t, s, 2, 1, refusing)
 			put(t, s, 3, 1, 109) // live, and further from idle
-			judge := &byState{then: func() { assert.True(t, seen(t, s, 1).Swap(states.after)) }}
+			judge := &byState{then: func() { assert.True(t, mustFind(t, s, 1).Swap(states.after)) }}
 			s.owner = judge
 			_, ok := s.Room(4, 1)
 			if states.after == refusing {
 				assert.False(t, ok, "most are refusing")
 				assert.Zero(t, s.Evicted)
-				assert.Equal(t, states.after, seen(t, s, 1).State())
+				assert.Equal(t, states.after, mustFind(t, s, 1).State())
 			} else {
 				assert.True(t, ok, "what is live can be evicted")
 				assert.EqualValues(t, 1, s.Evicted, "and is counted")
@@ -120,15 +120,15 @@ func TestACellThatIsUsedAfterItWasJudgedIsNotLost(t *testing.T) {
 	t.Run("while the shard grows", func(t *testing.T) {
 		s := newShard(nil)
 		put(t, s, 1, 1, idle)
-		judge := &byState{then: func() { assert.True(t, seen(t, s, 1).Swap(live)) }}
+		judge := &byState{then: func() { assert.True(t, mustFind(t, s, 1).Swap(live)) }}
 		s.owner = judge
 		assert.True(t, s.grow())
-		assert.EqualValues(t, live, seen(t, s, 1).State())
+		assert.EqualValues(t, live, mustFind(t, s, 1).State())
 	})
 }
 
 // Two digests take turns in one line while others look for one of them.
-func TestAPlaceIsTheDigestsOwn(t *testing.T) {
+func TestASnapshotIsOfItsDigestOnly(t *testing.T) {
 	s := newShard(refusing{})
 	s.maxLines = 1
 	digests := [...]uint64{rand.Uint64(), rand.Uint64()}
@@ -138,13 +138,13 @@ func TestAPlaceIsTheDigestsOwn(t *testing.T) {
 	for range 2 {
 		wg.Go(func() {
 			for !over.Load() {
-				place, sight := s.Seek(digests[0])
-				if sight != Seen {
+				cell, result := s.Seek(digests[0])
+				if result != Found {
 					continue
 				}
 				found.Add(1)
-				if place.Tag() != 1 || place.State() != 1000 {
-					t.Errorf("tag %d, state %x are another's", place.Tag(), place.State())
+				if cell.Tag() != 1 || cell.State() != 1000 {
+					t.Errorf("tag %d, state %x are another's", cell.Tag(), cell.State())
 					return
 				}
 			}
@@ -185,18 +185,18 @@ func TestEverySwapCountsWhereverItsCellMoves(t *testing.T) {
 			random := rand.New(rand.NewPCG(3, uint64(id)))
 			for !over.Load() {
 				at := random.IntN(counters)
-				place, sight := s.Seek(digests[at])
-				if sight != Seen {
+				cell, result := s.Seek(digests[at])
+				if result != Found {
 					continue
 				}
-				if place.State()%step != live {
-					t.Errorf("state %d: it is another's", place.State())
+				if cell.State()%step != live {
+					t.Errorf("state %d: it is another's", cell.State())
 					return
 				}
-				after := place.State() + step
+				after := cell.State() + step
 				switch random.IntN(2) {
 				case 0:
-					if place.Swap(after) {
+					if cell.Swap(after) {
 						counts[at].Add(1)
 					}
 				case 1:
@@ -256,7 +256,7 @@ func TestEverySwapCountsThoughAShardGivesUpGrowing(t *testing.T) {
 			for !over.Load() {
 				if n := int(known.Load()); n > 0 {
 					at := random.IntN(n)
-					if place, sight := s.Seek(digests[at]); sight == Seen && place.Swap(place.State()+1) {
+					if cell, result := s.Seek(digests[at]); result == Found && cell.Swap(cell.State()+1) {
 						counts[at].Add(1)
 					}
 				}
@@ -289,8 +289,8 @@ func TestEverySwapCountsThoughAShardGivesUpGrowing(t *testing.T) {
 
 func TestNoSealedStateLooksTaken(t *testing.T) {
 	s := newShard(refusing{})
-	_, sight := s.Seek(5)
-	require.Equal(t, Unseen, sight, "where there is nothing yet")
+	_, result := s.Seek(5)
+	require.Equal(t, NotFound, result, "where there is nothing yet")
 	put(t, s, 5, 1, seal(5, 1)) // which would be 0
-	assert.Equal(t, seal(5, 1)^1, seen(t, s, 5).State(), "off by one")
+	assert.Equal(t, seal(5, 1)^1, mustFind(t, s, 5).State(), "off by one")
 }

@@ -3,26 +3,25 @@ package table
 import "sync/atomic"
 
 const (
-	maxReach  = 32 // lines that are looked at to make room for a digest
-	fullReach = 8  // in a shard that has no empty cell and can have no more
+	maxReach  = 32 // the most lines to search for a cell
+	fullReach = 8  // the same in a full shard that cannot grow
 	minLines  = 4
 )
 
-// Room makes a cell for a digest that Find did not find, with that tag, for the caller
-// to put a first state into. The cell is one within reach that was empty or idle, or
-// that the shard grew by, or else the one nearest to idle is evicted; Room fails when most
-// in reach are refusing, or all are marked. It may move other cells, so the caller must have
-// taken none.
+// Room makes a cell for a digest that Find did not find, with that tag. The caller must put the first
+// state into it. Room uses an empty or idle cell within reach, or grows the shard, or evicts the cell
+// nearest to idle. It fails if most cells in reach are refusing, or all are marked. It may move other
+// cells, so the caller must own none.
 func (s *Shard) Room(digest uint64, tag Tag) (Cell, bool) {
 	if c, ok := s.nearby(digest); ok {
-		c.settle(digest, tag, 0)
+		c.assign(digest, tag, 0)
 		s.used++
 		return c, true
 	}
 	for {
 		var r reach
 		if s.used < s.Cells()*7/8 {
-			r.explore(s, digest, false) // most likely there is an empty cell: none is judged
+			r.explore(s, digest, false) // most likely there is an empty cell, so none need be judged
 		}
 		if r.free == nowhere {
 			r.explore(s, digest, true)
@@ -33,7 +32,7 @@ func (s *Shard) Room(digest uint64, tag Tag) (Cell, bool) {
 				return s.occupy(&r, r.free, digest, tag), true
 			}
 		case s.grow():
-		case r.victim != nowhere && !r.besieged():
+		case r.victim != nowhere && !r.mostRefuse():
 			if s.vacate(r.cell(r.victim), true) {
 				return s.occupy(&r, r.victim, digest, tag), true
 			}
@@ -43,7 +42,7 @@ func (s *Shard) Room(digest uint64, tag Tag) (Cell, bool) {
 	}
 }
 
-// nearby is an empty cell in one of a digest's own lines.
+// nearby returns an empty cell in one of the digest's lines.
 func (s *Shard) nearby(digest uint64) (Cell, bool) {
 	lines := *s.lines.Load()
 	if len(lines) == 0 {
@@ -61,8 +60,8 @@ func (s *Shard) nearby(digest uint64) (Cell, bool) {
 	return Cell{}, false
 }
 
-// vacate empties a cell if it is idle, or at least may be evicted: its state may have
-// changed since it was judged.
+// vacate empties a cell if it is idle, or evicts it if evict is set. It judges the cell again, because the
+// state may have changed. It reports whether the cell is empty.
 func (s *Shard) vacate(c Cell, evict bool) bool {
 	if c.Tag() == 0 {
 		return true
@@ -80,67 +79,66 @@ func (s *Shard) vacate(c Cell, evict bool) bool {
 	return true
 }
 
-// occupy gives digest the cell that is left when each on the way to an empty one has
-// moved one step on.
+// occupy moves each cell on the path to the free cell at one step on, and gives the cell that becomes
+// free to digest.
 func (s *Shard) occupy(r *reach, at hop, digest uint64, tag Tag) Cell {
 	to := r.cell(at)
 	for {
 		line := r.steps[at.step]
 		if line.from == nowhere {
-			to.settle(digest, tag, 0)
+			to.assign(digest, tag, 0)
 			s.used++
 			r.spill(digest, to)
 			return to
 		}
 		from := r.cell(line.from)
 		word, moving := from.take(), from.line.digest[from.i]
-		to.settle(moving, from.Tag(), from.Marks())
+		to.assign(moving, from.Tag(), from.Marks())
 		to.put(word)
 		r.spill(moving, to)
 		to, at = from, line.from
 	}
 }
 
-// spill notes that a digest is in its second line, if it is.
+// spill sets the spill bit of a digest's first line, if its cell is in the second.
 func (r *reach) spill(digest uint64, c Cell) {
 	if home := &r.lines[first(digest, len(r.lines))]; home != c.line {
 		home.noteSpill()
 	}
 }
 
-// noteSpill marks a line as the first one of a digest that is in its second.
+// noteSpill sets the spill bit.
 func (l *line) noteSpill() {
 	if l.head&spill == 0 {
 		l.setHead(l.head | spill)
 	}
 }
 
-// A reach is the cells that can be freed for a digest by moving others to their
-// second lines: those of its own two lines, of the lines its neighbours there could
-// move to, and so on, nearest first.
+// A reach has the cells that can be freed for a digest by moving other cells to their second lines: the
+// cells of the digest's two lines, of the lines that these cells could move to, and so on, nearest first.
 type reach struct {
 	lines  []line
 	n      int
 	free   hop // an empty or idle cell
-	victim hop // without one: the cell worth least
+	victim hop // if no cell is free: the cell of least worth
 	least  int64
 
 	judged, refusing int // cells
 	steps            [maxReach]step
 }
 
-// A step is a line, and the cell that would move there.
+// A step is a line, and the cell that would move to it.
 type step struct {
 	line int32
 	from hop
 }
 
-// A hop is a cell of a step's line, counted from one.
+// A hop is a cell of a step's line. The first cell is 1.
 type hop struct{ step, cell int8 }
 
 var nowhere = hop{}
 
-// explore looks for a free cell: an empty one, or if it judges, an idle one.
+// explore searches for an empty cell or, if judges is set, an empty or idle cell.
 func (r *reach) explore(s *Shard, digest uint64, judges bool) {
 	r.lines, r.n, r.free, r.victim, r.judged, r.refusing = *s.lines.Load(), 0, nowhere, nowhere, 0, 0
 	n := len(r.lines)
@@ -149,7 +147,7 @@ func (r *reach) explore(s *Shard, digest uint64, judges bool) {
 	}
 	most := maxReach
 	if (n >= s.maxLines || s.patience > 0) && s.used == n*cellsPerLine {
-		most = fullReach // each more is a cache miss, and all that it finds is another victim
+		most = fullReach // each further line is a cache miss, and finds only another victim
 	}
 	if r.visit(s, judges, first(digest, n), nowhere) || r.visit(s, judges, second(digest, n), nowhere) {
 		return
@@ -171,7 +169,7 @@ func (r *reach) explore(s *Shard, digest uint64, judges bool) {
 	}
 }
 
-// visit reports whether there is a free cell in a line.
+// visit reports whether a line has a free cell.
 func (r *reach) visit(s *Shard, judges bool, line int, from hop) bool {
 	for i := range r.n {
 		if r.steps[i].line == int32(line) {
@@ -209,7 +207,7 @@ func (r *reach) visit(s *Shard, judges bool, line int, from hop) bool {
 	return false
 }
 
-// appraise judges a cell as it is now, if it is free to be taken over at all.
+// appraise judges a cell, if it may be taken over.
 func (s *Shard) appraise(c Cell) (worth int64, refusing, free bool) {
 	word := atomic.LoadUint64(&c.line.word[c.i])
 	if word == taken || c.Marks()&(Pinned|Kept) != 0 {
@@ -219,15 +217,15 @@ func (s *Shard) appraise(c Cell) (worth int64, refusing, free bool) {
 	return worth, refusing || c.Marks()&Refusing != 0, true
 }
 
-// besieged reports whether most cells are refusing. Then those that are not stay: they are
-// what was there before, and the new ones are most likely to be refused as well.
-func (r *reach) besieged() bool { return 2*r.refusing > r.judged }
+// mostRefuse reports whether most cells are refusing. Then no cell is evicted: the other cells are from
+// before a flood, and new digests most likely belong to it.
+func (r *reach) mostRefuse() bool { return 2*r.refusing > r.judged }
 
 func (r *reach) cell(h hop) Cell {
 	return Cell{&r.lines[r.steps[h.step].line], int(h.cell) - 1}
 }
 
-// empty is which of a line's cells is empty, or -1.
+// empty returns the index of an empty cell of the line, or -1.
 func (h head) empty() int {
 	for i := range cellsPerLine {
 		if h.tag(i) == 0 {
@@ -237,8 +235,8 @@ func (h head) empty() int {
 	return -1
 }
 
-// Sweep empties the idle cells, if a tenth are, and reports whether it did, so that there may be
-// memory.
+// Sweep empties the idle cells if about a tenth of all cells are idle. It reports whether it did, so
+// that the caller may try again.
 func (s *Shard) Sweep() bool {
 	if s.waits() {
 		return false
@@ -250,8 +248,8 @@ func (s *Shard) Sweep() bool {
 	return false
 }
 
-// patience is how many new digests get no room for each that what can be dropped is looked
-// for, where there is no memory: a flood of them is not to be dear.
+// patience is how many calls are skipped after a search for idle cells failed. So a flood of new digests
+// costs little while there is no memory.
 const patience = 7
 
 func (s *Shard) waits() bool {
@@ -262,9 +260,9 @@ func (s *Shard) waits() bool {
 	return true
 }
 
-// grow drops the idle cells and, unless that made ample room, moves the others to
-// a larger array. It reports whether there may be room now; there is none to make when
-// the shard is as large as it may be, or when there is no memory.
+// grow drops the idle cells and, if more than half of the cells stay, moves them to a larger array. It
+// reports whether there may be room now. There is none if the shard has its largest size, or if there is
+// no memory.
 func (s *Shard) grow() bool {
 	n := len(*s.lines.Load())
 	if n >= s.maxLines || s.waits() {
@@ -275,8 +273,8 @@ func (s *Shard) grow() bool {
 		dropped = s.drop()
 	}
 	size := n
-	// All in reach can be live in an array that is half empty: what nothing was dropped
-	// from must grow, or the caller would come back for ever.
+	// All cells in reach can be live in an array that is half empty. If nothing was dropped, the
+	// array must grow, or the caller would try again for ever.
 	if s.used > s.Cells()/2 || dropped == 0 {
 		size = s.larger(n)
 	}
@@ -291,14 +289,14 @@ func (s *Shard) grow() bool {
 		}
 		s.budget.Release(more)
 		if size == s.maxLines {
-			s.maxLines = n // its cells did not fit: stay as it is
+			s.maxLines = n // the cells do not fit the largest size
 			return dropped > 0
 		}
 		size = s.larger(size)
 	}
 }
 
-// someIdle looks for an idle cell in a sample that shows one if a tenth are.
+// someIdle looks for an idle cell in a sample of lines. If a tenth of the cells are idle, it finds one.
 func (s *Shard) someIdle() bool {
 	const sample = 16 // lines
 	lines := *s.lines.Load()
@@ -312,7 +310,7 @@ func (s *Shard) someIdle() bool {
 	return false
 }
 
-// drop empties the idle cells, and counts them.
+// drop empties the idle cells, and returns their number.
 func (s *Shard) drop() int {
 	before := s.used
 	for c := range all(*s.lines.Load()) {
@@ -328,10 +326,10 @@ func (s *Shard) idle(c Cell) bool {
 	return free && worth == 0
 }
 
-// larger is a size that keeps what a cell takes within 36 bytes right after it.
+// larger returns the next size. Just after growth, a used cell takes at most 36 bytes.
 func (s *Shard) larger(lines int) int { return min(max(minLines, lines+(9*lines+19)/20), s.maxLines) }
 
-// rehash moves the cells to an array of size lines, unless they do not fit.
+// rehash moves the cells to an array of size lines. It reports false if they do not fit.
 func (s *Shard) rehash(size int) bool {
 	lines := make([]line, size)
 	moved := Shard{maxLines: size}
@@ -352,7 +350,7 @@ func (s *Shard) rehash(size int) bool {
 	return true
 }
 
-// adopt puts into a shard that no other goroutine sees what was in a cell of another.
+// adopt copies a cell of another shard into s, which no other goroutine uses yet.
 func (s *Shard) adopt(c Cell, word uint64) bool {
 	digest := c.line.digest[c.i]
 	if to, ok := s.nearby(digest); ok {
@@ -372,7 +370,7 @@ func (s *Shard) adopt(c Cell, word uint64) bool {
 	return true
 }
 
-// all are the cells in lines that are not empty.
+// all yields the cells in lines that are not empty.
 func all(lines []line) func(yield func(Cell) bool) {
 	return func(yield func(Cell) bool) {
 		for at := range lines {

@@ -50,7 +50,7 @@ func (m *modelled) Judge(_ Tag, state uint64) (int64, bool) {
 
 func (m *modelled) Drop(_ Tag, state uint64) { m.dropped = append(m.dropped, state) }
 
-// put makes a cell for a new digest, and says what it took the place of.
+// put makes a cell for a new digest, and returns what it evicted.
 func (m *modelled) put(t *rapid.T, j *judged) {
 	evicted := m.Evicted
 	before := m.within(j.digest)
@@ -60,12 +60,12 @@ func (m *modelled) put(t *rapid.T, j *judged) {
 		if grown {
 			require.Equal(t, before, m.within(j.digest))
 		}
-		besieged := m.besieged(m.within(j.digest))
+		mostRefuse := m.mostRefuse(m.within(j.digest))
 		for _, number := range m.within(j.digest) {
 			require.NotZero(t, number, "there was no room where a cell was empty")
 			in := m.by[number]
 			require.True(t, in.idleIn > 0 || in.pinned, "there was no room where %+v was idle", in)
-			require.True(t, in.refusing || in.pinned || besieged, "there was no room where %+v could be evicted", in)
+			require.True(t, in.refusing || in.pinned || mostRefuse, "there was no room where %+v could be evicted", in)
 		}
 		require.Zero(t, m.forget(t, before, grown), "something was evicted for nothing")
 		return
@@ -94,7 +94,7 @@ func (m *modelled) forget(t *rapid.T, before []uint64, grown bool) (lost int) {
 		if gone.idleIn > 0 {
 			lost++
 			require.False(t, gone.refusing, "a refusing cell was evicted")
-			require.False(t, grown && m.besieged(before), "a cell was evicted where most are refusing")
+			require.False(t, grown && m.mostRefuse(before), "a cell was evicted where most are refusing")
 			for _, other := range before {
 				if !grown {
 					break
@@ -131,8 +131,8 @@ func (m *modelled) within(digest uint64) (numbers []uint64) {
 	return numbers
 }
 
-// besieged reports whether most of those that are not pinned are refusing.
-func (m *modelled) besieged(numbers []uint64) bool {
+// mostRefuse reports whether most of those that are not pinned are refusing.
+func (m *modelled) mostRefuse(numbers []uint64) bool {
 	refusing, all := 0, 0
 	for _, number := range numbers {
 		if in := m.by[number]; in != nil && !in.pinned {
@@ -159,11 +159,11 @@ func (m *modelled) check(t *rapid.T) {
 		tag, state := cell.Tag(), cell.Look()
 		j := m.by[number]
 		require.Equal(t, j.tag, tag)
-		place, sight := m.Seek(digest)
-		require.Equal(t, Seen, sight, "a digest is not found without the lock")
-		require.Equal(t, tag, place.Tag())
-		require.Equal(t, state, place.State())
-		require.Equal(t, j.pinned, place.Marks()&Pinned != 0)
+		cell, result := m.Seek(digest)
+		require.Equal(t, Found, result, "a digest is not found without the lock")
+		require.Equal(t, tag, cell.Tag())
+		require.Equal(t, state, cell.State())
+		require.Equal(t, j.pinned, cell.Marks()&Pinned != 0)
 		require.Equal(t, number, state)
 	}
 }
@@ -221,14 +221,14 @@ func TestAShardHoldsWhatAMapHolds(t *testing.T) {
 				delete(m.by, number)
 				m.by[m.next], m.numbers[j.digest] = j, m.next
 				if rapid.Bool().Draw(t, "without the lock") {
-					place, _ := m.Seek(j.digest)
-					require.True(t, place.Swap(m.next))
-					require.False(t, place.Swap(m.next+1), "its word is another")
+					cell, _ := m.Seek(j.digest)
+					require.True(t, cell.Swap(m.next))
+					require.False(t, cell.Swap(m.next+1), "its word is another")
 					return
 				}
 				cell.Take()
-				_, sight := m.Seek(j.digest)
-				require.Equal(t, Busy, sight, "a cell that is taken is found without the lock")
+				_, result := m.Seek(j.digest)
+				require.Equal(t, Busy, result, "a cell that is taken is found without the lock")
 				j.tag = Tag(rapid.SampledFrom([]int{1, 7}).Draw(t, "tag"))
 				cell.Put(j.tag, m.next)
 			},
