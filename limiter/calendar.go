@@ -12,8 +12,8 @@ import (
 	"github.com/weirgo/weir/internal/invalid"
 )
 
-// A calendar makes the period of a FixedWindow a day, a week, a month or a year of a time zone,
-// which differ in length. The zero calendar is none.
+// A calendar makes the period of a FixedWindow a day, week, month or year of a time zone. These
+// differ in length. The zero calendar is none.
 type calendar struct {
 	unit unit
 	from time.Weekday // on which weeks begin
@@ -30,7 +30,7 @@ const (
 	year
 )
 
-// calendarUnits are their names and Per, by unit.
+// calendarUnits has the name and Per of each unit.
 var calendarUnits = [...]struct {
 	name string
 	per  time.Duration
@@ -42,7 +42,7 @@ var calendarUnits = [...]struct {
 }
 
 // Daily is a limit of events in a day from midnight to midnight, in UTC unless [Limit.In] says
-// where. It counts as PerDay(events).With(FixedWindow) does there.
+// otherwise. It counts like PerDay(events).With(FixedWindow).
 func Daily(events int64) Limit { return calendarLimit(events, calendar{unit: day}) }
 
 // Weekly is a limit of events in a week that begins on Monday, unless [Limit.From] says when, in
@@ -70,7 +70,7 @@ func calendarLimit(events int64, c calendar) Limit {
 func (l Limit) In(zone string) Limit {
 	switch {
 	case l.calendar.unit == noUnit:
-		zone = cmp.Or(zone, time.UTC.String()) // which Validate refuses, as it does others
+		zone = cmp.Or(zone, time.UTC.String()) // Validate refuses the zone of a limit without calendar
 	case zone == time.UTC.String():
 		zone = ""
 	}
@@ -82,7 +82,7 @@ func (l Limit) In(zone string) Limit {
 func (l Limit) From(day time.Weekday) Limit {
 	l.calendar.from = day
 	if l.calendar.unit != week {
-		l.calendar.from = -1 // which Validate refuses, as Sunday is 0
+		l.calendar.from = -1 // Validate refuses it; Sunday is 0
 	}
 	return l
 }
@@ -132,13 +132,13 @@ func (l Limit) checkCalendar(report func(field invalid.Name, reason string, args
 	}
 }
 
-// zones are those that were asked for and exist.
+// zones caches the zones that exist.
 var zones sync.Map
 
-// ofTheSystem are names that systems give to files of their own beside the zones.
+// ofTheSystem has names of files beside the zones that are not zones.
 var ofTheSystem = []string{time.Local.String(), "localtime", "posixrules", "posix", "right"}
 
-// zoneNamed says what is wrong with a zone's name, beginning with it.
+// zoneNamed returns the zone of that name. Its error begins with the name.
 func zoneNamed(name string) (*time.Location, error) {
 	if known, ok := zones.Load(name); ok {
 		return known.(*time.Location), nil
@@ -157,8 +157,8 @@ func zoneNamed(name string) (*time.Location, error) {
 	return zone, nil
 }
 
-// calendarWindows are the windows of a calendar. They tile time: each begins where the one before
-// ends, at a whole second. All times are in microseconds since 1970.
+// calendarWindows are the windows of a calendar. Each begins where the previous window ends, at a whole
+// second. All times are in microseconds since 1970.
 type calendarWindows struct {
 	calendar
 	zone *time.Location
@@ -166,19 +166,19 @@ type calendarWindows struct {
 	last atomic.Pointer[calendarWindow] // that was asked for
 }
 
-// A calendarWindow is one of them, with what lies beside it.
+// A calendarWindow is a window, with its neighbors.
 type calendarWindow struct {
-	index, before          int64 // its number since 1970, and that of the one before
-	began                  int64 // when the one before did
-	start, end, followedTo int64 // the last is when the one behind ends
+	index, before          int64 // the number since 1970 of the window and of the previous one
+	began                  int64 // the start of the previous window
+	start, end, followedTo int64 // followedTo is the end of the next window
 }
 
 func newCalendarWindows(c calendar) *calendarWindows {
-	zone, _ := zoneNamed(c.zone) // which Validate has found
+	zone, _ := zoneNamed(c.zone) // Validate has checked it
 	return &calendarWindows{calendar: c, zone: zone}
 }
 
-// at is the window of a time. It is made once in each window.
+// at returns the window of a time. It caches the latest window.
 func (c *calendarWindows) at(t int64) *calendarWindow {
 	if w := c.last.Load(); w != nil && w.start <= t && t < w.end {
 		return w
@@ -204,10 +204,10 @@ func (c *calendarWindows) find(t int64) *calendarWindow {
 	return w
 }
 
-// firstDay is which day since 1970-01-01, a Thursday, the first week since begins on.
+// firstDay returns the day, counted from Thursday 1970-01-01, on which the first week begins.
 func (c *calendarWindows) firstDay() int { return (int(c.from-time.Thursday) + 7) % 7 }
 
-// indexOf is the number of the window that a date is in.
+// indexOf returns the number of a date's window.
 func (c *calendarWindows) indexOf(y int, m time.Month, d int) int64 {
 	days := time.Date(y, m, d, 0, 0, 0, 0, time.UTC).Unix() / (24 * 60 * 60)
 	switch c.unit {
@@ -222,7 +222,7 @@ func (c *calendarWindows) indexOf(y int, m time.Month, d int) int64 {
 	return days
 }
 
-// start is when the window of that number begins.
+// start returns the start of the window with that number.
 func (c *calendarWindows) start(index int64) int64 {
 	i := int(index)
 	switch c.unit {
@@ -236,13 +236,12 @@ func (c *calendarWindows) start(index int64) int64 {
 	return c.midnight(1970, 1, 1+i)
 }
 
-// midnight is when a day begins: the first time that is on its date or a later one. Where clocks
-// are set at night, midnight may not be there, or be there twice, and [time.Date] does not say
-// which time it is then.
+// midnight returns when a day begins: the first time on its date or a later one. Where clocks change at
+// night, midnight may be skipped or repeated, and [time.Date] does not define the result.
 func (c *calendarWindows) midnight(y int, m time.Month, d int) int64 {
 	const second = 1_000_000
 	t := time.Date(y, m, d, 0, 0, 0, 0, c.zone)
-	want := time.Date(y, m, d, 0, 0, 0, 0, time.UTC).Unix() // as the clock shows it
+	want := time.Date(y, m, d, 0, 0, 0, 0, time.UTC).Unix() // local time, as if it were UTC
 	_, offset := t.Zone()
 	from, to := t.ZoneBounds()
 	switch shown := t.Unix() + int64(offset); {
@@ -253,7 +252,7 @@ func (c *calendarWindows) midnight(y int, m time.Month, d int) int64 {
 	}
 	if !from.IsZero() {
 		_, before := from.Add(-time.Second).Zone()
-		if first := want - int64(before); first < from.Unix() { // set back over midnight
+		if first := want - int64(before); first < from.Unix() { // the clock is set back over midnight
 			return first * second
 		}
 	}

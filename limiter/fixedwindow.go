@@ -1,8 +1,7 @@
 package limiter
 
-// A fixed window counts from one multiple of the period since 1970 to the next, or from one day,
-// week, month or year of a calendar to the next. What is owed above the limit is the first that
-// the next window counts.
+// A fixed window counts from one multiple of the period since 1970 to the next, or in a day, week, month
+// or year of a calendar. Debts above the limit move to the next window.
 var fixedWindow = algorithm{
 	name:    "fixed-window",
 	aliases: []string{"fixed-window-counter"},
@@ -58,14 +57,14 @@ var fixedWindow = algorithm{
 	},
 }
 
-// oweCount is owe of a window.
+// oweCount is owe for windows.
 func oweCount(q *Quota, s State, n int64) State {
 	s.Level = min(s.Level+n, 2*q.capacity)
 	return s
 }
 
-// windowsAround is when the window before that of a time began, when that begins and ends, and
-// when the one behind it ends.
+// windowsAround returns the start of the window before a time's window, the start and the end of that
+// window, and the end of the next one.
 func (q *Quota) windowsAround(t int64) (began, start, end, followedTo int64) {
 	if q.calendar != nil {
 		w := q.calendar.at(t)

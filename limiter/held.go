@@ -6,19 +6,19 @@ import (
 	"github.com/weirgo/weir/limiter/internal/table"
 )
 
-// How Memory holds a key. There are two forms:
+// Memory holds a key in one of two forms:
 //
-//   - A word, which is the state packed (word.go), under a tag that stands for the limit it was
-//     written under. It is changed by one compare-and-swap.
-//   - A state, which its shard holds behind its lock, for all else: logs, buckets that settle,
-//     counts that do not fit a word, calendars. The cell has the tag heldTag and the state's
-//     place in place of the word. Events in flight are states, too, but without a cell: a key has
-//     one while it has some, so what there is of them is bounded by these, and nothing is evicted.
+//   - A word is the packed state (word.go). The cell's tag identifies the limit that wrote it. One
+//     compare-and-swap changes it.
+//   - A state is behind the shard's lock, for everything else: logs, buckets that settle, counts that
+//     do not fit a word, calendars. The cell has heldTag, and the state's index as its word. Events in
+//     flight are states without a cell. A key has such a state only while it has events in flight, so
+//     these bound their number, and nothing evicts them.
 
 const (
-	heldTag table.Tag = 1 // and those above it are words
+	heldTag table.Tag = 1 // higher tags are words
 
-	// mostTags bounds the limits that words are written under. Further ones are held as states.
+	// mostTags bounds the number of limits with words. Further limits are held as states.
 	mostTags = 4096
 )
 
@@ -26,7 +26,7 @@ const (
 type binding struct {
 	memory *Memory
 	tag    table.Tag
-	window int64 // the index of the one at the store's origin, for a window's word
+	window int64 // the index of the window at the store's origin, for a window's word
 }
 
 // binding returns q's binding in m.
@@ -57,7 +57,7 @@ func (m *Memory) tagOf(q *Quota) table.Tag {
 		return heldTag
 	}
 	tag := table.Tag(len(known))
-	grown := append(known, compiled(q.limit)) // beyond what others see of the slice
+	grown := append(known, compiled(q.limit)) // readers of the shorter slice do not see it
 	m.limits.Store(&grown)
 	m.tags[q.limit] = tag
 	return tag
@@ -70,9 +70,9 @@ func (m *Memory) writtenUnder(tag table.Tag) *Quota { return (*m.limits.Load())[
 type shard struct {
 	table.Shard
 	memory *Memory
-	now    int64 // at which states are judged
+	now    int64 // Judge's time
 	held   []state
-	free   []uint64 // places in held
+	free   []uint64 // indexes in held
 	logs   int      // bytes of the logs of held
 	budget *table.Budget
 
@@ -81,34 +81,34 @@ type shard struct {
 	beside map[uint64]uint64
 }
 
-// A state is what a shard holds of a key: a cache line.
+// A state is the state of a key in a shard, and fills a cache line.
 type state struct {
-	quota             *Quota // it was written under
+	quota             *Quota // wrote it
 	last, level, prev int64
 	log               log
 
-	// What it is worth, as of the last change.
-	idle int64 // when it is back in its initial state
-	full int64 // when it has a unit again
+	// For Judge, since the last change.
+	idle int64 // when the state is initial again
+	full int64 // when the state has a free unit again
 }
 
-// A log is a State's log in an array of its own, of at most some 12,500 entries. The first
-// entries of the array have expired.
+// A log holds a State's log in an array of its own, of at most some 12,500 entries. The first entries of
+// the array have expired.
 type log struct {
 	array           *Entry
 	room, end, over uint16
 }
 
-// entries returns the entries that have not expired, with the room behind them.
+// entries returns the entries that have not expired. The slice's capacity is the free part of the array.
 func (l *log) entries() []Entry { return unsafe.Slice(l.array, l.room)[l.over:l.end] }
 
-// move copies entries to the beginning of an array.
+// move copies the entries to the start of an array.
 func (l *log) move(entries, array []Entry) {
 	n := copy(array, entries)
 	*l = log{unsafe.SliceData(array), uint16(len(array)), uint16(n), 0}
 }
 
-// lies reports whether entries are a part of the array.
+// lies reports whether entries are in the array.
 func (l *log) lies(entries []Entry) bool {
 	n, m := int(l.room), cap(entries)
 	return 0 < m && m <= n && &unsafe.Slice(l.array, n)[n-1] == &entries[:m][m-1]
@@ -119,11 +119,10 @@ const (
 	entryBytes = int(unsafe.Sizeof(Entry{}))
 
 	fewEntries = 2  // that a log begins with
-	keptLog    = 16 // how many entries a state may have room for that is not in use
+	keptLog    = 16 // the longest array that a freed state keeps
 )
 
-// newState makes a state for a key that was never seen, if there is memory for it or must is
-// true.
+// newState makes the state of a new key, if there is memory for it or must is set.
 func (s *shard) newState(q *Quota, must bool) (at uint64, ok bool) {
 	states, entries := 0, q.firstEntries()
 	if n := len(s.free); n > 0 {
@@ -182,7 +181,7 @@ func (s *state) state() State {
 	return State{Quota: s.quota, Last: s.last, Level: s.level, Prev: s.prev, Log: s.log.entries()}
 }
 
-// put writes a State.
+// put writes s back from a State.
 func (s *shard) put(known *state, of State) {
 	known.last, known.level, known.prev = of.Last, of.Level, of.Prev
 	l := &known.log
@@ -200,8 +199,8 @@ func (s *shard) put(known *state, of State) {
 	}
 }
 
-// ready makes room for an entry. If there is no memory for it, the last two events become one:
-// it counts the earlier event for longer, and admits no more.
+// ready makes room for an entry. If there is no memory, it merges the last two events. The earlier event
+// then counts for longer, so no more is admitted.
 func (s *shard) ready(known *state) {
 	l := &known.log
 	entries := l.entries()
@@ -236,8 +235,8 @@ func (s *shard) load(tag table.Tag, word uint64) State {
 	return state
 }
 
-// save returns the word of a cell whose state, of q, has become of, as d says. The cell had the
-// tag before and the word word until now.
+// save writes the state of, which quota q made with decision d, and returns the cell's new word. The cell
+// had the tag before and that word.
 func (s *shard) save(q *Quota, tag, before table.Tag, word uint64, of State, d *Decision) uint64 {
 	if tag != heldTag {
 		if before == heldTag {
@@ -246,7 +245,7 @@ func (s *shard) save(q *Quota, tag, before table.Tag, word uint64, of State, d *
 		return q.pack(of, s.memory.origin)
 	}
 	if before != heldTag {
-		word, _ = s.newState(q, true) // the key is known: it has to be counted on
+		word, _ = s.newState(q, true) // must: a known key keeps its counter
 	}
 	s.hold(&s.held[word], q, of, d)
 	return word
@@ -259,7 +258,7 @@ func (s *shard) hold(known *state, q *Quota, of State, d *Decision) {
 	s.note(known, d)
 }
 
-// note records after d when a state is idle and when it has a unit again.
+// note sets idle and full after decision d.
 func (s *shard) note(known *state, d *Decision) {
 	known.idle, known.full = s.now+d.ResetAfter.Microseconds(), 0
 	if d.Remaining == 0 {
@@ -267,7 +266,7 @@ func (s *shard) note(known *state, d *Decision) {
 	}
 }
 
-// decideHeld decides on one charge of a key that is held as a state of q's limit.
+// decideHeld decides about one charge of a key with a state of q's limit.
 func (s *shard) decideHeld(q *Quota, hash uint64, cost int64, d *Decision) bool {
 	s.Lock()
 	defer s.Unlock()
@@ -299,7 +298,7 @@ func (s *shard) decideHeld(q *Quota, hash uint64, cost int64, d *Decision) bool 
 	return true
 }
 
-// takeLog decides on a log without debts. Small exact limits take this way.
+// takeLog decides about a log without debts. This is the usual case of small exact limits.
 func (s *shard) takeLog(known *state, q *Quota, cost int64, d *Decision) {
 	gone := s.now - q.window
 	entries := known.log.entries()
@@ -338,7 +337,7 @@ func (s *shard) takeLog(known *state, q *Quota, cost int64, d *Decision) {
 // may add one.
 func (s *shard) present(known *state, q *Quota, cost int64) State {
 	of := q.at(known.state(), s.now)
-	if known.log.end > 0 { // which at may have changed in place
+	if known.log.end > 0 { // Take may have changed it in place
 		s.put(known, of)
 	}
 	if q.algorithm.mostEvents > 0 && cost > 0 && of.Level+cost <= q.capacity {
@@ -348,8 +347,8 @@ func (s *shard) present(known *state, q *Quota, cost int64) State {
 	return of
 }
 
-// allSteps is the resolution for keys that are idle at the same time: of two such keys, the one
-// with more units used is worth more.
+// allSteps is the resolution of used units in the worth. Of two keys that become idle at the same time, the
+// key with more units used is worth more.
 const allSteps = 1 << 10
 
 func worth(used, reset int64, q *Quota) int64 {

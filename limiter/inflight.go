@@ -43,8 +43,7 @@ var inFlight = algorithm{
 	look: func(q *Quota, s State) (used, reset int64) {
 		return s.Level, s.holding()
 	},
-	// wait is a guess: of slots that are each held that long, the first is free after its part
-	// of that.
+	// wait estimates: if N slots are each held for time d, one of them is released after d/N.
 	wait: func(q *Quota, s State, cost int64) int64 {
 		tooMany := s.Level + cost - q.capacity
 		if tooMany <= 0 {
@@ -54,7 +53,7 @@ var inFlight = algorithm{
 	},
 }
 
-// heldWeight is how many slots the mean time covers.
+// heldWeight is the number of slots that the mean time is over.
 const heldWeight = 8
 
 // unknownHolding is the assumed time for which a slot is held, until one is released.

@@ -1,8 +1,7 @@
 package limiter
 
-// A leaky bucket is a token bucket that makes an event wait for those before it:
-// the level it finds is the queue. One event leaves at once and Burst may wait,
-// so it holds Burst+1.
+// A leaky bucket is a token bucket whose level is a queue: an event waits until earlier events have left.
+// One event leaves at once and Burst events may wait, so the capacity is Burst+1.
 var leakyBucket = algorithm{
 	name:    "leaky-bucket",
 	bursts:  true,
@@ -18,10 +17,10 @@ var leakyBucket = algorithm{
 	delay:   func(q *Quota, s State) int64 { return divUp(s.Level, q.refill) },
 }
 
-// leaveQueue returns units of the last event in the queue, which at, the end of the queue behind
-// that event, shows it to be. Turns behind any other event are already given, and do not move: its
-// units would make room for events that leave at the same time as those. They drain instead, as they
-// do where an event takes less than a microsecond, so that two can have one end.
+// leaveQueue refunds units of the last event in the queue. An event is the last if the queue ends at its
+// receipt. Turns behind another event have been given and do not move, so a refund of its units would
+// admit events that leave at the same time as these turns. Its units drain instead. So do those of
+// events that take less than a microsecond, because two of them can have the same end.
 func leaveQueue(q *Quota, s State, n, at int64) State {
 	if s.Level > 0 && q.unit >= q.refill && s.Last+divUp(s.Level, q.refill) == at {
 		s.Level -= min(n*q.unit, s.Level)

@@ -6,30 +6,30 @@ import (
 	"github.com/weirgo/weir/limiter/internal/table"
 )
 
-// How Memory decides with the shards' locks: on batches, on states, on new keys and on those that
-// were written under another limit, and where others were faster too often.
+// Memory takes the shards' locks for batches, states, new keys, keys that another limit wrote, and words
+// that other goroutines keep changing.
 
-// fewCharges is how many charges most batches have at most.
+// fewCharges is the size of a usual batch. Larger batches allocate.
 const fewCharges = 4
 
-// A lockedKey is what is known of one charge while its shard is locked.
+// A lockedKey has the state of one charge's key while its shard is locked.
 type lockedKey struct {
 	shard   *shard
 	hash    uint64
 	binding *binding
 
-	// Where the state is: in a cell, which is taken, or beside them.
+	// The state is in a cell, which is taken, or has no cell.
 	hasCell  bool
 	cell     table.Cell
 	overflow bool      // hash is that of the rule's overflow counter
-	tag      table.Tag // 0: there is none yet
+	tag      table.Tag // 0: no state yet
 	word     uint64
 
 	after State  // or
-	taken uint64 // the word after the charge, of a word under the tag of the charge's limit
+	taken uint64 // the word after the charge, if the limit that wrote the word is the charge's
 }
 
-// locate fills in zero keys with where the charges are counted.
+// locate sets the hash and the shard of each key.
 func (m *Memory) locate(charges []Charge, keys []lockedKey) {
 	var hash uint64
 	for i := range charges {
@@ -42,9 +42,8 @@ func (m *Memory) locate(charges []Charge, keys []lockedKey) {
 	}
 }
 
-// decideLocked locks every shard that the charges need, always in the same order, takes all
-// cells, and counts only if all charges are allowed. A key that got a cell and is then not
-// charged has an idle cell.
+// decideLocked locks the shards of the charges, always in the same order, takes all cells, and counts only
+// if all charges are allowed. If a new key gets a cell and is not charged, the cell is idle.
 func (m *Memory) decideLocked(charges []Charge, decisions []Decision, keys []lockedKey) {
 	m.locate(charges, keys)
 	var space [fewCharges]int
@@ -62,7 +61,7 @@ func (m *Memory) decideLocked(charges []Charge, decisions []Decision, keys []loc
 	all, lacking := decideAll(charges, decisions, keys)
 	for all && lacking {
 		for i := range keys {
-			keys[i].putBack() // for whoever makes room may move cells
+			keys[i].putBack() // Room may move cells
 		}
 		makeRoom(charges, keys)
 		all, lacking = decideAll(charges, decisions, keys)
@@ -75,7 +74,7 @@ func (m *Memory) decideLocked(charges []Charge, decisions []Decision, keys []loc
 		case all && cost > 0:
 			k.write(q, d)
 		case d.Allowed && cost > 0:
-			cost = 0 // it is a look
+			cost = 0 // only look
 			if k.tag == 0 {
 				k.find(q, cost)
 			}
@@ -141,7 +140,7 @@ func (k *lockedKey) decide(charges []Charge, decisions []Decision, keys []locked
 		return
 	}
 	before := k.before(q, cost)
-	for j := range keys[:i] { // others may be on that counter
+	for j := range keys[:i] { // earlier charges may count on the same counter
 		if o := &keys[j]; k.overflow && o.overflow && o.shard == k.shard && o.hash == k.hash {
 			o.after.Quota = charges[j].Quota
 			before = q.at(q.convert(o.after, k.shard.now), k.shard.now)
@@ -173,7 +172,7 @@ func (k *lockedKey) before(q *Quota, cost int64) State {
 	return q.at(q.convert(of, s.now), s.now)
 }
 
-// write writes the state after a charge, as d says.
+// write writes the state after a charge with decision d.
 func (k *lockedKey) write(q *Quota, d *Decision) {
 	switch b := k.binding; {
 	case !k.hasCell:
@@ -186,7 +185,7 @@ func (k *lockedKey) write(q *Quota, d *Decision) {
 	}
 }
 
-// putBack ends find, for a cell.
+// putBack ends find: the cell is no longer taken.
 func (k *lockedKey) putBack() {
 	if k.hasCell {
 		k.cell.Put(k.tag, k.word)
@@ -232,9 +231,9 @@ func makeRoom(charges []Charge, keys []lockedKey) {
 	}
 }
 
-// room makes a cell for a key, with a first state, if there is room for both. The key of a rule
-// that does not tell keys apart is kept for good: there is one for each rule, and it has to
-// outlast any flood of others.
+// room makes a cell with a first state for a key, if there is room for both. The empty key, under which a
+// rule without Key counts, is kept for good: there is one for each rule, and it must survive any flood of
+// other keys.
 func (s *shard) room(hash uint64, b *binding, c *Charge) (cell table.Cell, ok bool) {
 	word := uint64(0)
 	if b.tag == heldTag {
@@ -294,10 +293,10 @@ func (m *Memory) settle(c *Settlement) {
 	if k.tag == 0 {
 		return
 	}
-	s.now = m.now() // as others may have changed a word meanwhile
+	s.now = m.now() // read after the word
 	if k.tag == heldTag {
 		if known := &s.held[k.word]; known.quota.algorithm.mostEvents > 0 && (owed > 0 || known.prev > 0) {
-			s.ready(known) // a debt adds an entry, and a refund that makes room for what is owed
+			s.ready(known) // a debt adds an entry, and so does a refund that pays back a debt
 		}
 	}
 	state := s.load(k.tag, k.word)
@@ -314,7 +313,7 @@ func (m *Memory) settle(c *Settlement) {
 		return
 	}
 	k.word, k.tag = s.save(q, tag, k.tag, k.word, state, &d), tag
-	marks := k.cell.Marks() &^ table.Pinned // as makeRoom has it
+	marks := k.cell.Marks() &^ table.Pinned // makeRoom pins it again
 	if owed < 0 {
 		marks = marksAfter(marks, q, -owed, &d)
 	}

@@ -1,15 +1,15 @@
 package limiter
 
-// A sliding counter is the count of the current window, aligned as FixedWindow's,
-// plus the whole units in the share of the previous one that the last Per still
-// overlaps. Were the share not rounded down, the last unit would be out of reach until
-// the previous window is forgotten, and "1 per minute" would be one in two minutes.
+// A sliding counter adds the count of the current window, aligned like FixedWindow's, and a share of the
+// previous window's count: the part of that window which the last Per overlaps. The share is rounded down.
+// Otherwise the last unit would be unavailable until the previous window is over, and "1 per minute"
+// would admit one event in two minutes.
 //
-// The share fades in steps, of a microsecond unless Events*Per is above 2^53; where a
-// step is longer, its beginning counts, which never admits too much.
+// The share shrinks in steps. A step is a microsecond unless Events*Per is above 2^53. Within a longer
+// step, the share at its start counts, so no more is admitted.
 //
-// What is owed above the limit is the first that the next window counts, so the previous count
-// is at most the limit, and nothing that is owed fades.
+// Debts above the limit move to the next window. So the previous count is at most the limit, and debts do
+// not fade.
 var slidingCounter = algorithm{
 	name:    "sliding-window-counter",
 	aliases: []string{"sliding-counter"},
@@ -63,7 +63,7 @@ func (q *Quota) countsIn(s State) counts {
 	return counts{q.byWindow.down(s.Last), s.Level, s.Prev}
 }
 
-// countsUsed is how many units of s are used or owed.
+// countsUsed returns how many units of s are used or owed.
 func (q *Quota) countsUsed(s State) int64 {
 	c := q.countsIn(s)
 	return s.Level + q.shareOf(&c, s.Last%q.window)

@@ -5,9 +5,9 @@ import (
 	"sort"
 )
 
-// A sliding log is the events of the last Per, one entry for each. Level is how many units are
-// taken and owed. Prev is how many units are owed: while it is above 0, the entries have as
-// many units as the limit, and each entry that expires makes room for owed units first.
+// A sliding log has one entry for each event of the last Per. Level is the number of units taken and owed.
+// Prev is the number of units owed: while it is above 0, the entries have as many units as the limit, and
+// units that expire pay back the debt first.
 var slidingLog = algorithm{
 	name:       "sliding-log",
 	aliases:    []string{"sliding-window-log"},
@@ -102,7 +102,7 @@ func payBack(s State, t, n int64) State {
 func (q *Quota) roomFor(s State, units int64) int64 {
 	rounds := int64(1)
 	if entries := s.Level - s.Prev; units > entries {
-		units -= entries // those that are owed take the room of the entries, and last as long
+		units -= entries // owed units take the room of expired entries, and last another period
 		rounds = 2
 	}
 	for i := 0; units > 0; i++ {

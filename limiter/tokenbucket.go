@@ -5,18 +5,16 @@ import (
 	"slices"
 )
 
-// The level of a bucket is what it owes: an event adds unit, a microsecond pays refill
-// back, and the bucket is full when another event would take it above capacity*unit.
-// Nothing is divided on the way in, so nothing is rounded away.
+// The level of a bucket is a debt: an event adds unit, and a microsecond pays back refill. An event is
+// refused if it would raise the level above capacity*unit. A charge needs no division, so no rounding.
 
 const (
 	// maxLevel bounds capacity*unit, so that it stays exact as a float64 in Lua.
 	maxLevel = 1 << 52
 
-	// maxRefill bounds refill, so that a time in units of 1/refill microseconds
-	// fits a word for 15 years (see layout). It is fine enough that a rate that has
-	// to be rounded is off by less than 1/1000 at ten million per second, and by
-	// less than a millionth up to a thousand.
+	// maxRefill bounds refill, so that a time in units of 1/refill microseconds fits a word for 15
+	// years (see layout). A rate that must be rounded is off by less than 1/1000 at ten million per
+	// second, and by less than a millionth up to a thousand per second.
 	maxRefill = 1 << 14
 )
 
@@ -74,9 +72,8 @@ func oweBucket(q *Quota, s State, n int64) State {
 	return s
 }
 
-// emptyBucket returns the units that would not be in the bucket now if the n units had not been
-// taken. If the bucket was empty since then, the units have drained. Otherwise at most its
-// lowest level since then returns.
+// emptyBucket refunds n units that were taken at a time, as far as they have not drained. If the bucket was
+// empty since then, they have. Otherwise at most the bucket's lowest level since then is refunded.
 func emptyBucket(q *Quota, s State, n, at int64) State {
 	back := min(n*q.unit, s.Level)
 	switch {
@@ -104,9 +101,9 @@ func waitBucket(q *Quota, s State, cost int64) int64 {
 	return divUp(max(0, s.Level-(q.capacity-cost)*q.unit), q.refill)
 }
 
-// The lows of a bucket say how low its level was since a time: an entry for each, in the order
-// of time and so of levels, for a time between two the one before, before the first none. What
-// follows changes them in place.
+// The lows of a bucket record its lowest level since each of several times, in the order of time and so of
+// level. For a time between two entries, the earlier entry counts; before the first entry, the low is 0.
+// The functions below change lows in place.
 
 // hasLows reports whether a bucket records its lowest levels, for refunds. A leaky bucket
 // returns only the last units in its queue, so it does not need them.
@@ -116,7 +113,7 @@ func (q *Quota) hasLows() bool { return q.Settles && q.algorithm.bursts && q.alg
 // refund may be smaller, but never larger.
 const MostLows = 8
 
-// sink returns lows after the level was that low.
+// sink returns lows after the level has been that low.
 func sink(lows []Entry, level int64) []Entry {
 	if level == 0 {
 		return nil
@@ -130,9 +127,9 @@ func sink(lows []Entry, level int64) []Entry {
 	return lows
 }
 
-// addLow returns lows with a level above them all. If there are too many, it leaves out the one
-// whose neighbors are nearest to each other. Events of the same time share an entry, because
-// nothing drains between them.
+// addLow appends an entry with a higher level. If there are too many entries, it drops the entry whose
+// neighbors are nearest to each other. Events of the same time share an entry, because nothing drains
+// between them.
 func addLow(lows []Entry, low Entry) []Entry {
 	n := len(lows)
 	if n > 0 && lows[n-1].At == low.At {
@@ -168,7 +165,7 @@ func lower(lows []Entry, i int, back int64) []Entry {
 	return kept
 }
 
-// divUp is a/b rounded up, for a not negative.
+// divUp returns a/b rounded up, for a >= 0.
 func divUp(a, b int64) int64 { return (a + b - 1) / b }
 
 func gcd(a, b int64) int64 {

@@ -7,15 +7,15 @@ import (
 	"github.com/weirgo/weir/limiter/internal/table"
 )
 
-// The states that Memory packs into a word, and what the algorithms decide on them: the hot path.
-// Times count from the store's origin. The State functions say what is right, and the tests hold
-// these to them; a word leaves out only what Memory makes good by reading its clock after it.
+// The hot path: states that Memory packs into a word, and decisions about them. Times count from the
+// store's origin. The State functions define the decisions, and tests hold these functions to them. A
+// word has no Last: Memory reads its clock after the word, so the time is never before the word's.
 
-// uptime is how long a process can run before a packed time would overflow.
+// uptime is how long a process can run before a packed time overflows.
 const uptime = 15 * 366 * 24 * time.Hour
 
-// A layout is how a window's word is divided: its index, the previous count, and the current
-// one, which has a bit more for what is owed. All are 0 for what does not fit.
+// A layout divides a window's word into the index, the previous count, and the current count, which has one
+// more bit for debts. All fields are 0 if the state does not fit.
 type layout struct{ index, prev, level uint }
 
 func layoutOf(q *Quota) layout {
@@ -33,13 +33,13 @@ func layoutOf(q *Quota) layout {
 	return l
 }
 
-// fitsWord reports whether q's states are packed. It depends on Settles, which is set after q was
-// made.
+// fitsWord reports whether q's states are packed. Settles may be set after q was made, so this is not part
+// of compileWord.
 func (q *Quota) fitsWord() bool {
 	return q.layout.index > 0 || q.algorithm.bursts && !q.hasLows()
 }
 
-// unpack is the state in a word.
+// unpack returns the state in a word.
 func (q *Quota) unpack(word uint64, origin, now int64) State {
 	if q.algorithm.bursts {
 		return State{Last: now, Level: q.levelOf(word, now-origin)}
@@ -48,7 +48,7 @@ func (q *Quota) unpack(word uint64, origin, now int64) State {
 	return State{Last: c.index * q.window, Level: c.level, Prev: c.prev}
 }
 
-// pack is the word that unpack reads.
+// pack returns the word of a state.
 func (q *Quota) pack(s State, origin int64) uint64 {
 	if q.algorithm.bursts {
 		return uint64((s.Last-origin)*q.refill + s.Level)
@@ -56,14 +56,14 @@ func (q *Quota) pack(s State, origin int64) uint64 {
 	return q.windowWord(counts{q.byWindow.down(s.Last), s.Level, s.Prev}, q.byWindow.down(origin))
 }
 
-// A bucket's word is when it will be empty, in units of 1/refill microseconds.
+// A bucket's word is the time when it will be empty, in units of 1/refill microseconds.
 func (q *Quota) levelOf(word uint64, now int64) int64 { return max(0, int64(word)-now*q.refill) }
 
 // counts are a window's state: its index since 1970, its count, and the count of the window before.
 type counts struct{ index, level, prev int64 }
 
-// countsOf are those in a window's word, whose index counts from the store's window at its own
-// beginning.
+// countsOf returns the counts in a window's word. The word's index counts from the window in which the store
+// was made.
 func (q *Quota) countsOf(word uint64, origin int64) counts {
 	l := &q.layout
 	return counts{
@@ -78,7 +78,7 @@ func (q *Quota) windowWord(c counts, origin int64) uint64 {
 	return uint64(c.index-origin)<<(l.prev+l.level) | uint64(c.prev)<<l.level | uint64(c.level)
 }
 
-// compileWord derives what the functions below use from what the algorithm compiled.
+// compileWord derives the numbers that the functions below use.
 func (q *Quota) compileWord() {
 	q.layout = layoutOf(q)
 	q.full = q.capacity * q.unit
@@ -87,8 +87,8 @@ func (q *Quota) compileWord() {
 	q.byWindow, q.byStep, q.bySteps = newDivisor(q.window), newDivisor(q.step), newDivisor(q.steps)
 }
 
-// takeWord fills in the decision on a word that was written under q's limit, or 0, and
-// returns the word after it. Now counts from the store's origin, in microseconds.
+// takeWord decides about a charge, and returns the word after it. The word is of q's limit, or 0. now is in
+// microseconds since the store's origin.
 func (q *Quota) takeWord(now int64, b *binding, word uint64, cost int64, d *Decision) uint64 {
 	d.Receipt = Receipt{now + b.memory.origin, ByStore}
 	if q.bursts {
@@ -101,8 +101,7 @@ func (q *Quota) takeWord(now int64, b *binding, word uint64, cost int64, d *Deci
 	return q.windowWord(c, b.window)
 }
 
-// takeBucket fills in the decision on a bucket's word at a time in microseconds since
-// the store's origin, and returns the word after it.
+// takeBucket is takeWord for a bucket.
 func (q *Quota) takeBucket(now int64, word uint64, cost int64, d *Decision) uint64 {
 	drained := now * q.refill
 	level := max(0, int64(word)-drained)
@@ -140,7 +139,7 @@ func (q *Quota) takeBucket(now int64, word uint64, cost int64, d *Decision) uint
 // isWide reports whether q's states are counts that may not fit a word.
 func (q *Quota) isWide() bool { return q.window > 0 && q.calendar == nil && q.algorithm != &slidingLog }
 
-// takeWide fills in the decision on such a state, and returns the state after it.
+// takeWide decides about a charge, and returns the state after it.
 func (q *Quota) takeWide(now int64, s State, cost int64, d *Decision) State {
 	c := q.countsIn(s)
 	if d.Receipt = (Receipt{now, ByStore}); q.takeCounts(now, &c, cost, d) {
@@ -149,7 +148,7 @@ func (q *Quota) takeWide(now int64, s State, cost int64, d *Decision) State {
 	return s
 }
 
-// takeCounts fills in the decision on counts, and reports whether they have changed.
+// takeCounts decides about a charge, and reports whether c has changed.
 func (q *Quota) takeCounts(now int64, c *counts, cost int64, d *Decision) (changed bool) {
 	elapsed := q.advanceCounts(now, c)
 	free := q.capacity - c.level - q.shareOf(c, elapsed)
@@ -177,7 +176,7 @@ func (q *Quota) takeCounts(now int64, c *counts, cost int64, d *Decision) (chang
 	return allowed && cost > 0
 }
 
-// advanceCounts brings counts to a time, and returns how far into its window that is.
+// advanceCounts brings the counts to a time, and returns how far into its window the time is.
 func (q *Quota) advanceCounts(now int64, c *counts) (elapsed int64) {
 	current := q.byWindow.down(now)
 	switch age := current - c.index; {
@@ -194,7 +193,7 @@ func (q *Quota) advanceCounts(now int64, c *counts) (elapsed int64) {
 	return now - current*q.window
 }
 
-// shareOf is how much of the previous count still counts, in whole units.
+// shareOf returns how many units of the previous count still count.
 func (q *Quota) shareOf(c *counts, elapsed int64) int64 {
 	if c.prev == 0 {
 		return 0
@@ -202,7 +201,7 @@ func (q *Quota) shareOf(c *counts, elapsed int64) int64 {
 	return q.bySteps.down(c.prev * (q.steps - q.byStep.down(elapsed)))
 }
 
-// resetCounts is how long it is until nothing counts, where something does.
+// resetCounts returns how long it takes until no unit counts.
 func (q *Quota) resetCounts(c *counts, elapsed int64) int64 {
 	switch rest, owed := q.window-elapsed, c.level-q.capacity; {
 	case owed > 0 && q.fades:
@@ -218,7 +217,7 @@ func (q *Quota) resetCounts(c *counts, elapsed int64) int64 {
 	}
 }
 
-// faded is how far into a window the share of a previous count is down to room units.
+// faded returns how far into a window the share of the previous count is at most room units.
 func (q *Quota) faded(prev, room int64) int64 {
 	if prev <= room {
 		return 0
@@ -226,7 +225,7 @@ func (q *Quota) faded(prev, room int64) int64 {
 	return min((q.steps-((room+1)*q.steps-1)/prev)*q.step, q.window)
 }
 
-// waitCounts is how long a cost does not fit that does not fit now.
+// waitCounts returns how long it takes until a cost fits that does not fit now.
 func (q *Quota) waitCounts(c *counts, elapsed, cost int64) int64 {
 	if room := q.capacity - c.level - cost; room >= 0 {
 		return q.faded(c.prev, room) - elapsed
@@ -244,21 +243,20 @@ func (q *Quota) waitCounts(c *counts, elapsed, cost int64) int64 {
 	return rest
 }
 
-// attempts is how often a word is tried where others are faster, before a decision queues up for the
-// lock.
+// attempts is how often decideWord tries to swap a word before it gives up.
 const attempts = 6
 
-// pause leaves a word to those that were faster: for half a microsecond, and twice as long
-// each time. They then decide several times from their own cache, where all would do little
-// else than pass the word around. (The compiler keeps the loop, though it is empty.)
+// pause waits for half a microsecond, and twice as long after each attempt. Meanwhile another core decides
+// several times with the word in its cache. Without a pause, the cores would mostly pass the cache line
+// around. (The compiler keeps the empty loop.)
 func pause(attempt int) {
 	for range 1024 << attempt {
 	}
 }
 
-// decideWord decides on one charge of a key that is known, without the lock: if no other is faster too
-// often, and no mark has to change. The clock is read after the word, so no decision is before one
-// that it builds on.
+// decideWord decides about one charge of a known key without the lock. It returns false if other goroutines
+// kept changing the word, or if a mark must change. The clock is read after the word, so time does not go
+// back from one decision to the next.
 func (m *Memory) decideWord(q *Quota, b *binding, hash uint64, cost int64, d *Decision) bool {
 	shard := m.shardOf(hash)
 	for attempt := range attempts {
