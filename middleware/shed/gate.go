@@ -13,7 +13,7 @@ import (
 type gate struct {
 	maxWait   time.Duration
 	start     time.Time
-	answer    func(p *slot, admitted bool) // is called under the lock for a request that waited
+	answer    func(p *slot, admitted bool) // ends a request's wait; called under the lock
 	planSweep func()                       // sweeps after sweepEvery
 
 	mu      sync.Mutex
@@ -21,17 +21,17 @@ type gate struct {
 	queue   queue
 	cut     int           // the first overloaded level; all levels after it are overloaded too
 	refused time.Duration // when a request of that level was last refused
-	streams int           // slots that are set apart
-	slow    int           // how many of these wait for their clients
+	streams int           // slots in state apart
+	slow    int           // slots in state apart that wait for their clients
 	counts  []Level
 
-	flying   list // the slots of requests in flight, without streams
-	sweeping bool // whether a sweep is due
+	flying   list // slots of requests in flight, without streams
+	sweeping bool // a sweep is planned
 }
 
 const (
-	// A queue is no overload until it is longer than what the service does in this time: chance makes
-	// long queues in services that are able to work them off.
+	// A queue is an overload if the service needs longer than patience to work it off. Shorter queues
+	// occur by chance.
 	patience = 5 * time.Second
 
 	// fewWaiting requests may wait at any rate, because the rate is unknown at the start. mostWaiting
@@ -47,8 +47,8 @@ const (
 	slowTimes = 4
 	slowTime  = 100 * time.Millisecond
 
-	// At most this many times the limit, or the initial limit if it is larger, are set apart for slow
-	// clients: all of them may come back to work at once.
+	// Slow clients have at most mostSlow times the limit, or the initial limit if it is larger, of slots
+	// in state apart: all of them may need the service again at once.
 	mostSlow = 4
 
 	// sweepEvery is how often the gate looks for streams and slow requests.
@@ -60,15 +60,15 @@ type slot struct {
 	gate   *gate
 	level  int
 	cohort uint32
-	came   time.Duration // when it was admitted, plus the time it waited for its client; of a waiter, when it began to wait
+	came   time.Duration // when it began to wait; once admitted, when it was admitted plus the time it waited for its client
 
-	waits atomic.Int32 // how many goroutines wait for its client
-	slow  atomic.Bool  // whether it has waited for long
+	waits atomic.Int32 // goroutines that wait for its client
+	slow  atomic.Bool  // they have waited for slowTime
 
 	// Under the gate's lock.
 	state    state
-	waited   time.Duration // how long sweeps saw it wait for its client since it was not slow
-	left     time.Duration // when it was set apart
+	waited   time.Duration // for its client, as sweeps saw it, before it was slow
+	left     time.Duration // when its state became apart
 	flushed  bool
 	detached bool // it is a stream
 
@@ -81,8 +81,8 @@ type state uint8
 
 const (
 	waiting  state = iota
-	inFlight       // and counted
-	apart          // in flight, and not counted: a stream, or one whose client keeps it waiting
+	inFlight       // counted
+	apart          // in flight, but not counted: a stream, or a request that waits for its client
 	gone
 )
 
@@ -143,7 +143,7 @@ func (g *gate) begin(p *slot, now time.Duration) {
 	}
 }
 
-// wait reports whether p is admitted in the end.
+// wait waits, and reports whether p is admitted.
 func (g *gate) wait(ctx context.Context, p *slot) bool {
 	timer := time.NewTimer(g.maxWait)
 	defer timer.Stop()
@@ -194,12 +194,11 @@ func (g *gate) drop(p *slot) {
 	g.answer(p, false)
 }
 
-// trim refuses waiters that cannot be admitted in time: by Little's law, those beyond what the service
-// does in that time. A level is overloaded by its own waiters and those of the levels before it.
-// Waiters of levels that the service has room for are not affected by levels behind them.
+// trim refuses the waiters that the service cannot work off in time (Little's law). The waiters of a level
+// and of all levels before it can overload the level. Later levels do not affect it.
 func (g *gate) trim(now time.Duration) {
 	n, most := 0, mostWaiting
-	if g.meter.shrunk { // or it is not known yet what the service does
+	if g.meter.shrunk { // otherwise the rate is unknown
 		most = min(most, max(fewWaiting, g.worth(patience)))
 	}
 	for i := 0; i < g.cut; i++ {
@@ -219,13 +218,13 @@ func (g *gate) trim(now time.Duration) {
 	}
 }
 
-// worth is how many requests the service does in d.
+// worth returns how many requests the service works off in d.
 func (g *gate) worth(d time.Duration) int { return int(g.meter.rate * d.Seconds()) }
 
 // fill admits waiters while there is room.
 func (g *gate) fill(now time.Duration) {
 	for g.queue.n > 0 && g.meter.inFlight < g.meter.bound() {
-		// Under overload the newest wait the least, and the oldest may have given up.
+		// Under overload, next returns the newest waiter: the oldest may have given up.
 		p := g.queue.next(g.cut, now-g.maxWait)
 		g.queue.remove(p)
 		g.begin(p, now)
@@ -303,7 +302,7 @@ func (g *gate) sweep(now time.Duration) {
 		case p.flushed && now-p.came >= long:
 			g.detach(p, now)
 		case p.waited >= long && !p.slow.Load() && g.slow < g.mostSlow():
-			p.came += p.waited - sweepEvery/2 // when it began to wait is not known any better
+			p.came += p.waited - sweepEvery/2 // the wait began between two sweeps
 			p.waited = 0
 			p.slow.Store(true)
 			g.turn(p, now)

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// latencies are the answers of a window by how long they took: eight buckets for each power
-// of two of microseconds.
+// latencies is a histogram of a window's latencies, with eight buckets for each power of two of
+// microseconds.
 type latencies struct {
 	n       int
 	buckets [8 * 34]uint32
@@ -26,7 +26,7 @@ func bucketOf(d time.Duration) int {
 	return 8*power + int(us>>power)
 }
 
-// middleOf is in the middle of a bucket, in seconds.
+// middleOf returns the middle of a bucket, in seconds.
 func middleOf(bucket int) float64 {
 	if bucket < 8 {
 		return (float64(bucket) + 0.5) / 1e6
@@ -35,8 +35,8 @@ func middleOf(bucket int) float64 {
 	return (float64(8+bucket%8) + 0.5) * float64(uint64(1)<<power) / 1e6
 }
 
-// lower is the mean of the fastest three quarters of so many requests, in seconds. The slowest
-// quarter is left out: a few that take long say nothing of how long the others wait.
+// lower returns the mean latency of the fastest three quarters of requests, in seconds. of is the number of
+// requests, answered or not. The slowest quarter says nothing about how long the others wait.
 func (l *latencies) lower(of int) float64 {
 	most := max(1, min(l.n, 3*of/4))
 	sum, left := 0.0, most

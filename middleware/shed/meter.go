@@ -15,95 +15,96 @@ import (
 // measured while the limit is lowered for a moment. So the base can rise as well as fall, and no queue
 // becomes part of it.
 type meter struct {
-	limit   float64 // how many may be in flight
-	rate    float64 // completions per second that the service can do
-	rated   float64 // how long the rate was measured, in seconds, up to rateTime
-	base    float64 // latency when nothing waits, in seconds; 0: not known
-	latency float64 // of the last window
-	fewest  float64 // the lowest mean in flight of windows with that base; before shrunk
+	limit   float64 // the most requests in flight
+	rate    float64 // completions per second that the service is capable of
+	rated   float64 // for how many seconds the rate was measured, up to rateTime
+	base    float64 // latency in seconds if no request waits; 0: unknown
+	latency float64 // of the last window, in seconds
+	fewest  float64 // the fewest requests in flight, on average, in a window with latency base; used until shrunk
 
 	dip      dip
-	dipTo    float64       // the limit in a dip
-	dipFrom  time.Duration // when it began
-	dipAfter time.Duration // when the next may begin
+	dipTo    float64       // the limit in the dip
+	dipFrom  time.Duration // start of the dip
+	dipAfter time.Duration // earliest start of the next dip
 	dipLimit float64       // the limit before the last dip
-	shrunk   bool          // whether the limit was ever too high: since then it grows in steps
+	shrunk   bool          // the limit was too high once; since then it grows in steps
 
-	at       time.Duration // up to when area is counted
+	at       time.Duration // end of the time that area covers
 	inFlight int
 	window
 }
 
-// A window is a time of measurement. Its latency is that of its cohort, the requests that came in its
-// first part. The window ends when three quarters of the cohort are answered, so the fastest three
-// quarters are known however long the others take. Nothing in it is from before the window.
+// A window is a period of measurement. Its cohort is the requests that arrive in its first part. The window
+// ends when three quarters of the cohort are answered, so slow requests do not prolong it. Its latency is
+// the mean of these answers.
 type window struct {
 	number   uint32
 	from     time.Duration
-	area     float64       // of in flight over time, in seconds
-	answers  int           // in all
-	cohort   int           // how many there are
-	complete bool          // whether the cohort is complete
-	since    time.Duration // when it was completed
+	area     float64       // integral of inFlight over time, in seconds
+	answers  int           // to all requests
+	cohort   int           // requests in the cohort
+	complete bool          // the cohort is complete
+	since    time.Duration // when the cohort was completed
 	seen     latencies
 }
 
-// A dip is how far the limit is lowered, to measure the base.
+// A dip is the state of a dip: the limit is lowered for a moment, to measure the base.
 type dip uint8
 
 const (
 	noDip    dip = iota
-	draining     // more than the dip's limit are in flight
+	draining     // more requests than dipTo are in flight
 	dipped
 )
 
 const (
 	initialLimit = 32
 
-	// A cohort has so many requests, in so long, at least; or enough of them in its longest time.
+	// A cohort is complete with cohortSize requests after the time shortest, or with fewer requests
+	// after the time longest.
 	cohortSize = 64
 	fewer      = 12
 	shortest   = 50 * time.Millisecond
 	longest    = time.Second
 
-	// So long is waited for answers that do not come, and for a dip's limit to be reached, while
-	// nothing is admitted.
+	// A window without answers ends after endless. If a dip has not drained after longestDrain, it ends:
+	// nothing is admitted meanwhile.
 	endless      = 30 * time.Second
 	longestDrain = 5 * time.Second
 
-	// The rate is a mean of so many seconds.
+	// The rate is a mean over this many seconds.
 	rateTime = 3
 
-	// The limit dips to this part of those that do not wait; so long after the last dip, or so
-	// many times as long as that took, if no quiet time has shown the base.
+	// The limit dips to dipPart of the busy requests. The next dip begins after dipEvery, or after
+	// dipTimes the length of the last dip, unless a quiet time shows the base.
 	dipPart  = 0.7
 	dipEvery = 10 * time.Second
 	dipTimes = 40
 
-	// Where latency is much less in a dip, and the service still completes nearly as much as
-	// before, some wait in the dip too: it goes to half of that.
+	// If latency in a dip is below muchLess of the latency before, and the rate is above stillBusy of the
+	// rate before, requests still wait. Then the limit dips to half.
 	muchLess  = 0.8
 	stillBusy = 0.85
 
-	// Latency is alike up to so many times the base, and so many times as many in flight are far
-	// more: if they waited, it would be as many times the base.
+	// Latency up to alikeTo times the base, with farMore times as many requests in flight, shows that none
+	// waits: otherwise latency would be farMore times the base.
 	alikeTo = 1.15
 	farMore = 1.5
 )
 
-// headroom is how many requests may wait inside of the service while busy requests are served. Their
-// number varies by the order of the square root (Halfin and Whitt, 1981). The rest makes up for errors
-// of measurement, and costs a sixteenth of the usual latency.
+// headroom returns how many requests may wait inside the service while busy requests are served. Their
+// number varies by about the square root of busy (Halfin and Whitt, 1981). The last term allows for errors
+// of measurement, and raises latency by a sixteenth.
 func headroom(busy float64) float64 { return 1 + math.Sqrt(busy)/2 + busy/16 }
 
-// busyAt is how many requests are busy at a limit that includes their headroom.
+// busyAt returns how many requests are busy at a limit that includes their headroom.
 func busyAt(limit float64) float64 {
 	const a = 1 + 1.0/16
 	root := (math.Sqrt(0.25+4*a*max(0, limit-1)) - 0.5) / (2 * a)
 	return max(1, root*root)
 }
 
-// bound is how many may be in flight now.
+// bound returns how many requests may be in flight now.
 func (m *meter) bound() int {
 	if m.dip != noDip {
 		return max(1, int(m.dipTo))
@@ -145,7 +146,7 @@ func (m *meter) leave(now, took time.Duration, cohort uint32) {
 	m.proceed(now)
 }
 
-// forget counts a request that leaves the flight without an answer.
+// forget counts a request that ends without an answer.
 func (m *meter) forget(now time.Duration, cohort uint32) {
 	m.pass(now)
 	m.inFlight--
@@ -180,8 +181,8 @@ func (m *meter) open(now time.Duration) {
 	}
 }
 
-// alike reports whether latency equals that with far fewer requests in flight. Then none of them waits,
-// which shows the base as a dip would. It is used only before the limit was ever too high.
+// alike reports whether latency is about the same as with far fewer requests in flight. Then no request
+// waits, so latency is the base, and no dip is needed. It is used until the limit was too high once.
 func (m *meter) alike(latency, mean float64) bool {
 	if m.shrunk || latency > alikeTo*m.base {
 		return false
@@ -196,7 +197,7 @@ func (m *meter) endDip(now time.Duration) {
 	m.dip, m.dipAfter = noDip, now+max(dipEvery, dipTimes*(now-m.dipFrom))
 }
 
-// close ends a window and sets the limit by it.
+// close ends a window, and sets the limit.
 func (m *meter) close(now time.Duration) {
 	elapsed := (now - m.from).Seconds()
 	latency := m.seen.lower(m.cohort)
@@ -217,7 +218,7 @@ func (m *meter) close(now time.Duration) {
 		m.rated = min(rateTime, m.rated+elapsed)
 		m.rate += (rate - m.rate) * min(1, elapsed/m.rated)
 	}
-	quiet := mean <= dipPart*busyAt(m.limit) // hardly anything waits, if the limit is right
+	quiet := mean <= dipPart*busyAt(m.limit) // hardly any request waits, if the limit is right
 	switch {
 	case m.base == 0:
 		m.base = latency
@@ -225,7 +226,7 @@ func (m *meter) close(now time.Duration) {
 		m.base += 0.2 * (latency - m.base)
 	}
 	if quiet && m.shrunk || m.alike(latency, mean) {
-		m.dipAfter = now + dipEvery // it was as good as one
+		m.dipAfter = now + dipEvery // the base is known without a dip
 	}
 	waiting := rate * max(0, latency-m.base)
 	busy := max(1, mean-waiting)

@@ -8,8 +8,8 @@ type queue struct {
 	n      int
 }
 
-// A level keeps waiters apart that have waited longer than MaxWait: they do not delay waiters that can
-// still be answered in time.
+// A level has two lists, so that waiters that have waited longer than MaxWait do not delay waiters that
+// can be answered in time.
 type level struct{ timely, late list }
 
 func (l *level) n() int { return l.timely.n + l.late.n }
@@ -56,8 +56,8 @@ func (q *queue) remove(p *slot) {
 	q.n--
 }
 
-// next is the waiter to admit next, of the first level that has any. Of waiters that came after since it
-// is the oldest or, from the level cut on, the newest.
+// next returns the waiter to admit next, from the first level with waiters. Among waiters that came after
+// since it is the oldest or, in levels from cut on, the newest.
 func (q *queue) next(cut int, since time.Duration) *slot {
 	for i := range q.levels {
 		l := &q.levels[i]
@@ -77,7 +77,7 @@ func (q *queue) next(cut int, since time.Duration) *slot {
 	return nil
 }
 
-// last is the waiter to refuse first: the oldest of the last level.
+// last returns the waiter to refuse first: the oldest of the last level.
 func (q *queue) last() *slot {
 	for i := len(q.levels) - 1; i >= 0; i-- {
 		if p := q.levels[i].late.oldest; p != nil {
