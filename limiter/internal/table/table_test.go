@@ -159,11 +159,11 @@ func (m *modelled) check(t *rapid.T) {
 		tag, state := cell.Tag(), cell.Look()
 		j := m.by[number]
 		require.Equal(t, j.tag, tag)
-		cell, result := m.Seek(digest)
+		seen, result := m.Seek(digest)
 		require.Equal(t, Found, result, "a digest is not found without the lock")
-		require.Equal(t, tag, cell.Tag())
-		require.Equal(t, state, cell.State())
-		require.Equal(t, j.pinned, cell.Marks()&Pinned != 0)
+		require.Equal(t, tag, seen.Tag())
+		require.Equal(t, state, seen.State())
+		require.Equal(t, j.pinned, seen.Marks()&Pinned != 0)
 		require.Equal(t, number, state)
 	}
 }
