@@ -75,11 +75,11 @@ bench: ## the benchmarks beside the code
 bench-compare: ## those benchmarks beside BASE's, in turns, with benchstat: BASE=main [PACKAGES=./limiter] [BENCH=Take] [COUNT=6]
 	.ci/bench-compare '$(BASE)' '$(or $(PACKAGES),./...)' '$(or $(BENCH),.)' '$(or $(COUNT),6)'
 
-race: ## Weir beside its peers on a Redis, in one run of ten minutes
+race: ## Weir beside its peers on a Redis, in one run of twenty minutes
 	go -C _benchmarks run ./race -time 300ms -base redis_rate ./redis
 
-race-memory: ## Weir beside its peers in memory, in one run of ten minutes
-	go -C _benchmarks run ./race -cpu 1,2 ./memory
+race-memory: ## Weir beside its peers in memory, up to a million keys, in one run of half an hour
+	go -C _benchmarks run ./race -cpu 1,2 -rounds 3 -bench '^(Allowed|Refused|New|Several|AtCap|Flooded|Held/keys=1M)' ./memory
 
 race-http: ## Weir beside its peers in HTTP servers, in one run of five minutes
 	go -C _benchmarks run ./race -cpu 2 ./http
