@@ -30,8 +30,8 @@ func TestLeasesKeepAStoresPromises(t *testing.T) {
 	t.Run("by default", func(t *testing.T) { conforms(t, Options{}, nil) })
 	t.Run("with half of it ahead", func(t *testing.T) {
 		conforms(t, Options{Ahead: mostAhead}, map[string]string{
-			"decides as the quota does":                                    inHand,
-			"RetryAfter is exact while some remain/sliding-window-counter": inHand,
+			"decides as Quota does": inHand,
+			"RetryAfter is exact while some units remain/sliding-window-counter": inHand,
 		})
 	})
 }
