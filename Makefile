@@ -41,8 +41,8 @@ unit-race: ## tests with the race detector, of all packages
 	$(RUN) ./middleware -run 'Allocates|TheTable'
 	WEIR_REQUIRE_REDIS=1 go -C cmd/weir test -race ./...
 
-narrow: ## tests where an int has 32 bits, which has no race detector; Linux on amd64 runs them
-	GOARCH=386 go test -short ./limiter ./limiter/internal/table ./keyfunc ./middleware ./middleware/bans
+narrow: ## tests where an int has 32 bits, which has no race detector; most kernels of Linux on amd64 run them
+	.ci/narrow
 
 apart: ## tests in modules of their own: on miniredis, with OpenTelemetry's SDK, in a browser, and of the example with a queue
 	go -C internal/tests vet ./...
