@@ -219,11 +219,11 @@ func (m *Memory) Claim(rule string) error {
 
 // MemoryStats is what [Memory.Stats] returns.
 type MemoryStats struct {
-	Cells      int    // places for keys that memory is taken for
-	Bytes      int    // that memory, and what longer states and overflow counters take
-	Evicted    uint64 // keys that were forgotten at the cap before their time
-	Overflowed uint64 // decisions taken on an overflow counter, and debts
-	Merged     uint64 // events of logs that were counted with the one before, at MaxBytes
+	Cells      int    // allocated cells, each for one key
+	Bytes      int    // memory of the cells, of larger states and of overflow counters
+	Evicted    uint64 // keys that were replaced at MaxKeys before their counters expired
+	Overflowed uint64 // decisions and debts that used an overflow counter
+	Merged     uint64 // events that logs merged with the event before, at MaxBytes
 }
 
 // Stats returns figures about the store. It locks each shard for a moment, one after the other.

@@ -17,9 +17,9 @@ type Explanation struct {
 	// Exempt is true if Config.Allow matches the request, so that no rule counts it.
 	Exempt bool
 
-	// Status is the answer to a request that a rule denies, or that has no key: 400, 401, or 503 if
-	// the key function failed. Keyless is the rule that found no key. It is empty if the key was read
-	// to look up bans.
+	// Status is the status of the refusal of a request that a rule denies or that lacks a key: 400, 401, or
+	// 503 if the key function failed. Keyless is the rule that found no key. It is empty if the key was
+	// only needed to look up bans.
 	Status  int
 	Keyless string
 

@@ -74,8 +74,8 @@ func Must(t *Transport, err error) *Transport {
 // now is the process's monotonic clock, in nanoseconds since t.start, plus 1.
 func (t *Transport) now() int64 { return int64(time.Since(t.start)) + 1 }
 
-// RoundTrip implements [http.RoundTripper]. It sends the request in its turn, again if Retry says
-// so, and returns the last response unchanged: a refusal is a response, not an error. Read the
+// RoundTrip implements [http.RoundTripper]. It waits for the request's turn, sends the request, retries as
+// Options.Retry says, and returns the last response unchanged: a refusal is a response, not an error. Read the
 // response's body to its end or close it, as net/http requires too. With AtOnce an open body holds
 // its slot until the request's context ends.
 func (t *Transport) RoundTrip(request *http.Request) (*http.Response, error) {

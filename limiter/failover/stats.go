@@ -35,7 +35,7 @@ type Stats struct {
 	// Events are the last sixteen events that OnDegraded was called with, oldest first.
 	Events []Event
 
-	// Replicas is Options.Replicas: Local counts one process's share of so many.
+	// Replicas is Options.Replicas: during an outage, Local divides limits by it.
 	Replicas int
 }
 

@@ -39,7 +39,7 @@ type Request struct {
 	ServeMux bool
 }
 
-// An Explanation is how rules decide about a request, step by step.
+// An Explanation lists, step by step, how the rules decide about a request.
 type Explanation struct {
 	Route string   `json:"route"` // the route that a router with the file's routes chooses
 	Steps []Step   `json:"steps"`
@@ -52,12 +52,12 @@ type Step struct {
 	Line    int      `json:"line,omitempty"`      // in the file; 0: not in the file
 	Rule    string   `json:"rule,omitempty"`      // the rule that applies
 	Tier    string   `json:"tier,omitempty"`      // the tier that the limit is for
-	Own     bool     `json:"own,omitempty"`       // whether overrides has the limit
+	Own     bool     `json:"own,omitempty"`       // the limit is from overrides
 	Key     string   `json:"key,omitempty"`       // the key that is charged; empty: one counter for all clients
 	Limit   string   `json:"limit,omitempty"`     // as text; several limits have commas between
 	Cost    int64    `json:"cost,omitempty"`      // in units
 	Outage  string   `json:"on_outage,omitempty"` // the rule's policy while Redis does not answer
-	Shadow  bool     `json:"shadow,omitempty"`    // whether the rule refuses nothing
+	Shadow  bool     `json:"shadow,omitempty"`    // the rule is in shadow: it refuses nothing
 	Fields  []string `json:"fields,omitempty"`    // the rule's other fields, such as counts: 401
 	Says    string   `json:"says"`                // the step in words
 }

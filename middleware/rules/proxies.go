@@ -6,8 +6,8 @@ import (
 	netw "github.com/weirgo/weir/internal/network"
 )
 
-// Proxies are the proxies that a file names: for a program that believes them more than the
-// client's address, such as a gateway that learns from them which user a request is from.
+// Proxies are the trusted proxies of a file. A program can ask whether a request comes from one of them, such
+// as a gateway to which these proxies send the user of a request.
 type Proxies struct {
 	networks   netw.Set
 	unixSocket bool

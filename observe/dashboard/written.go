@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// A Watcher keeps rules in force as they are written. The rules.Watcher is one.
+// A Watcher reloads rules when their file changes, like rules.Watcher.
 type Watcher interface {
 	// Reloads returns how often rules were loaded and how often refused, when the rules in force
 	// were loaded, and why the last attempt failed, or nil.
