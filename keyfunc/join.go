@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// Join is all the keys of fs as one:
+// Join combines the keys of fs:
 //
 //	keyfunc.Join(keyfunc.User, keyfunc.Route)   // each user on each route
 //

@@ -19,7 +19,7 @@ import (
 type RuleInfo struct {
 	Name, Tier string
 	Limit      limiter.Allowance // nil: the rule denies, and counts nothing
-	Own        bool              // Limit is that of a single key; see Rule.LimitFor
+	Own        bool              // Limit is the limit of a single key; see Rule.LimitFor
 	Mode       Mode              // Shadow too if Config.Shadow is set
 	OnOutage   limiter.Outage
 	Counts     Counts

@@ -15,7 +15,7 @@ type Stats struct {
 	Decided uint64 // batches that the inner store decided
 	Local   uint64 // batches decided by policy with a Local rule in them and no Closed one
 	Open    uint64 // batches decided by policy with Open rules alone
-	Closed  uint64 // batches that were errors because of a Closed rule
+	Closed  uint64 // batches that failed because a rule is Closed
 
 	// Failures is how many calls to the inner store failed: decisions, settlements, resets and
 	// probes.

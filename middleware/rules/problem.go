@@ -31,7 +31,7 @@ func (p Problem) String() string {
 // Error is everything that is wrong with a rules file, in the file's order.
 type Error struct{ Problems []Problem }
 
-// Error has a line for each problem.
+// Error returns a line for each problem.
 func (e *Error) Error() string {
 	lines := make([]string, len(e.Problems))
 	for i, p := range e.Problems {

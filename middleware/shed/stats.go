@@ -14,9 +14,9 @@ type Stats struct {
 	Route string // the pattern; empty: the whole service, or requests without a route
 
 	Limit    int // how many requests may be in flight now
-	InFlight int // how many are, without streams
+	InFlight int // requests in flight, without streams
 	Streams  int // how many are streams, or wait for slow clients
-	Waiting  int // how many wait for a slot
+	Waiting  int // requests that wait for a slot
 
 	// Rate is how many requests per second the service can do, and Latency the mean of the fastest
 	// three quarters when nothing waits. Zero: not known yet.
