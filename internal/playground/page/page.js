@@ -547,17 +547,20 @@ function readLink(hash) {
   return { texts, traffic: preset(name, events, per) };
 }
 
+// The link of what the page shows. If the address differs, another link is about to open.
 let remembering = 0, written = "";
 function remember() {
   clearTimeout(remembering);
-  remembering = setTimeout(() => {
-    written = write();
-    history.replaceState(null, "", written);
-  }, 300);
+  remembering = setTimeout(() => { if (location.hash === written) putLink(); }, 300);
+}
+function putLink() {
+  history.replaceState(null, "", write());
+  written = location.hash;
 }
 
 function open() {
-  const said = readLink(location.hash);
+  written = location.hash;
+  const said = readLink(written);
   for (const lane of lanes) lane.node.remove();
   lanes = [];
   stale.clear();
@@ -618,8 +621,7 @@ async function main() {
   });
   $("share").addEventListener("click", async () => {
     clearTimeout(remembering);
-    written = write();
-    history.replaceState(null, "", written);
+    putLink();
     try {
       await navigator.clipboard.writeText(location.href);
       say($("shared"), "Copied.");

@@ -164,6 +164,24 @@ func TestThePageDecidesAsLimiterDoes(t *testing.T) {
 	}
 }
 
+// The page writes its own link a moment after a change. A link that is followed in that moment stays.
+func TestThePageDoesNotReplaceALinkThatIsAboutToOpen(t *testing.T) {
+	t.Parallel()
+	b := open(t, "")
+	b.Run(`const timer = setTimeout;
+		setTimeout = (f, ms) => timer(ms === 300 ? () => { write = f; } : f, ms);
+		var write;`)
+	follow(b, "#limit=3/s")
+	b.Await(patience, "write !== undefined")
+	b.Run(`new Promise((resolve) => {
+		addEventListener("hashchange", resolve, { once: true });
+		location.hash = "#limit=4/s";
+		write(); // the timer ends before the event
+	})`)
+	b.Await(patience, settled)
+	require.Equal(t, "4/s", browser.Eval[[]told](b, lanesTold)[0].Text)
+}
+
 func TestThePageSaysWhatIsWrongWithALimit(t *testing.T) {
 	t.Parallel()
 	b := open(t, "")
