@@ -39,16 +39,19 @@ local function counts(r)
   return inForce(r) or now < r.ends + r.remember
 end
 
--- The state of a tag, or nil if it does not count any more.
-local function find(tag)
-  local ok, r = pcall(cjson.decode, redis.call('HGET', list, tag) or '')
-  if ok and type(r) == 'table' and counts(r) then
-    return r
-  end
-end
-
 local function state(tag)
   return redis.call('HGET', list, tag) or ''
+end
+
+-- The state of a tag, or nil if it does not count any more. Returns nil and false if it cannot be read:
+-- processes take it for a permanent ban, until a change replaces it.
+local function find(tag)
+  local ok, r = pcall(function()
+    local r = cjson.decode(state(tag))
+    local _ = r.ends + r.remember + r.times -- or it cannot be read
+    return counts(r) and r or nil
+  end)
+  return ok and r or nil, ok
 end
 
 -- Makes all keys live for so long at least.
@@ -95,11 +98,14 @@ end
 local function expire()
   for class = REMEMBERED, BY_HAND do
     for _, tag in ipairs(redis.call('ZRANGEBYSCORE', ends, text(class * CLASS), text(class * CLASS + now), 'LIMIT', '0', FEW)) do
-      local r = find(tag)
+      local r, ok = find(tag)
       if r then
         place(tag, r)
       else
         drop(tag)
+      end
+      if not ok then
+        change(tag)
       end
     end
   end
@@ -175,10 +181,10 @@ end
 function make.unban(c)
   for _, tag in ipairs({c.tag, c.other}) do
     if redis.call('HEXISTS', list, tag) == 1 then
-      local r = find(tag)
+      local r, ok = find(tag)
       drop(tag)
       change(tag)
-      return (r and inForce(r) and '1' or '0') .. tag
+      return ((not ok or r and inForce(r)) and '1' or '0') .. tag
     end
   end
   return ''

@@ -280,13 +280,21 @@ func (l *List) apply(k known) {
 		l.forget(k.ban.Key)
 		return
 	}
-	err := l.local.Load().Restore(k.ban, k.remember)
-	if l.fresh != nil {
-		err = l.fresh.Restore(k.ban, k.remember)
+	err := l.restore(k)
+	if err != nil && !errors.Is(err, bans.ErrFull) {
+		err = l.restore(unreadable(k.ban.Key))
 	}
 	if err != nil {
 		l.logFull("weir: this process has no room for a ban, so the ban applies in other processes only", err)
 	}
+}
+
+func (l *List) restore(k known) error {
+	err := l.local.Load().Restore(k.ban, k.remember)
+	if l.fresh != nil {
+		err = l.fresh.Restore(k.ban, k.remember)
+	}
+	return err
 }
 
 // forget lifts bans in this process, and reports whether there was one.

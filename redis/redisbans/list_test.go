@@ -723,6 +723,39 @@ func TestWhatIsOverIsDroppedFromRedis(t *testing.T) {
 	assert.Equal(t, "1 0", sizes())
 }
 
+func TestAStateThatCannotBeReadIsABan(t *testing.T) {
+	server := redistest.Start(t)
+	for name, state := range map[string]string{
+		"no JSON":      "?",
+		"no object":    "7",
+		"a wrong type": `{"ends":"tomorrow"}`,
+		"a late end":   `{"ends":9000000000000000000,"rule":"r"}`,
+		"a bad note":   `{"ends":0,"reason":"two\nlines"}`,
+		"bad times":    `{"ends":0,"times":-1}`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			server.MustDo("FLUSHALL")
+			writer := readList(t, connect(t, server), Options{})
+			require.NoError(t, writer.Ban(t.Context(), "key", time.Minute))
+			digest := writer.tag("key")
+			server.MustDo("HSET", writer.redis.names[0], digest, state)
+			reader := readList(t, connect(t, server), Options{})
+			ban, ok := reader.Find("key")
+			require.True(t, ok)
+			assert.Zero(t, ban.Until, "permanent")
+			unban(t, reader, digest, true)
+			awaitFree(t, reader, "key")
+			require.NoError(t, writer.Ban(t.Context(), "key", time.Minute), "it can be written again")
+			awaitBanned(t, reader, "key")
+
+			server.MustDo("HSET", writer.redis.names[0], digest, state)
+			server.MustDo("ZADD", writer.redis.names[2], "1", digest) // it is over, as Redis counts
+			_, err := writer.All(t.Context())
+			assert.NoError(t, err, "the rest of the list can be read")
+		})
+	}
+}
+
 // A process that was away for so long that a lifted ban is forgotten reads all, and so does each
 // when Redis has lost its last writes. Redis gets those back that were read.
 func TestAProcessThatMissedChangesReadsTheWholeList(t *testing.T) {

@@ -170,13 +170,18 @@ func (a *answer) read(tag, text string) (k known, err error) {
 		return k, nil
 	}
 	var s state
-	if json.Unmarshal([]byte(text), &s) != nil {
-		k.lifted = true // as for the script
-		return k, nil
+	if json.Unmarshal([]byte(text), &s) != nil || s.Ends-a.now > bans.MaxDuration.Milliseconds() {
+		return unreadable(tag), nil
 	}
 	k.ban = bans.Ban{Key: tag, Rule: s.Rule, Until: a.at(s.Ends), Times: s.Times, Since: a.at(s.Since), Reason: s.Reason, By: s.By}
 	k.remember = time.Duration(s.Remember) * time.Millisecond
 	return k, nil
+}
+
+// unreadable is what holds for a digest if its state in Redis makes no sense: a permanent ban, which an
+// operator sees and can lift.
+func unreadable(tag string) known {
+	return known{ban: bans.Ban{Key: tag, Reason: "its state in Redis cannot be read"}}
 }
 
 // at is a time of the server's by this process's clock; 0 is none.
