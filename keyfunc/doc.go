@@ -1,7 +1,7 @@
 // Package keyfunc reads the key that a request is counted under, such as the client's address.
 //
-// A rate limit counts per key, and a [Func] reads the key from the request. To
-// give every client address a limit of its own, use [IP]:
+// A rate limit counts per key, and a [Func] reads the key from the request. To give every client
+// address a limit of its own, use [IP]:
 //
 //	middleware.Rule{Name: "ip", Key: keyfunc.IP(), Limit: limiter.PerMinute(300)}
 //
@@ -26,8 +26,8 @@
 // # Behind a proxy
 //
 // Behind a proxy the TCP peer is the proxy, so IP() alone counts all clients as one, and logs a warning
-// once. Anybody can send a header that names the client. Such headers are read only from the peers
-// that you name, and in one way per key:
+// once. Anybody can send a header that names the client. Such headers are read only from the peers that
+// you name, and one IP key reads one kind of header:
 //
 //	keyfunc.IP(keyfunc.TrustProxies("10.0.0.0/8"))     // X-Forwarded-For, from these peers
 //	keyfunc.IP(keyfunc.TrustForwarded("10.0.0.0/8"))   // Forwarded (RFC 7239), from these peers
@@ -40,15 +40,15 @@
 //	curl -H 'X-Forwarded-For: 198.51.100.7' https://example.com/
 //
 // and look at the key. It must be your own address: not 198.51.100.7, and not the proxy's. If the
-// header is missing or has no address in it, the peer is counted: clients then share a limit, and
-// none is without one.
+// header is missing or has no address in it, the peer's address is the key: such clients share a limit,
+// and no client is unlimited.
 //
 // # Keys that any client can forge
 //
 // A client can change a header more easily than its address. APIKey, Bearer, Header, Cookie, Query,
-// PathValue, JSONField, Host and Fingerprint read what the client wrote. A client that writes
-// something new in each request has a new key each time. Count these keys after the value was
-// checked, or beside a rule on IP.
+// PathValue, JSONField, Host and Fingerprint read what the client wrote. A client that writes something
+// new in each request has a new key each time. Use such a key only after your code has checked its
+// value, or together with a rule on IP.
 //
 // Use one spelling for a user: if "John" and "john" sign in to one account, the key is the account's
 // id, not the typed name.

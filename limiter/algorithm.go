@@ -21,9 +21,9 @@ const (
 	// as a meter take the same decisions. In text, "gcra" is another name for it.
 	TokenBucket
 
-	// LeakyBucket is a queue: events leave it at a constant rate of Events per Per,
-	// and at most Burst wait. An event that must wait is allowed with a Delay.
-	// One event leaves while Burst wait, so Decision.Limit is Burst+1.
+	// LeakyBucket is a queue: events leave it at a constant rate of Events per Per, and at most Burst
+	// events wait in it. An event that must wait is allowed with a Delay. One event leaves at once and
+	// Burst events wait, so Decision.Limit is Burst+1.
 	LeakyBucket
 
 	// FixedWindow counts events in windows aligned to the epoch. It is the easiest to

@@ -27,19 +27,18 @@ type Concurrency struct {
 	// Max is how many events of a key may be in flight, from 1 to 10^9.
 	Max int64
 
-	// Waiting is how many events of a key may wait for a slot, in FIFO order and in this
-	// process: up to 10,000, which is also the most over all keys. Zero means none.
+	// Waiting is how many events of a key may wait for a slot in this process, up to 10,000. They wait
+	// in FIFO order. At most 10,000 events of all keys together wait. Zero means none.
 	Waiting int
 
 	// MaxWait is the longest time that an event waits. It is required with Waiting.
 	MaxWait time.Duration
 }
 
-// AtOnce allows that many events in flight at once, from 1 to 10^9.
+// AtOnce limits the events in flight at once to most, which is from 1 to 10^9.
 func AtOnce(most int64) Concurrency { return Concurrency{Max: most} }
 
-// Queue returns c with a queue of up to waiting events, at most 10,000. Each waits up to
-// maxWait for a slot.
+// Queue returns c with Waiting and MaxWait set: up to 10,000 events wait, each for up to maxWait.
 func (c Concurrency) Queue(waiting int, maxWait time.Duration) Concurrency {
 	c.Waiting, c.MaxWait = waiting, maxWait
 	return c

@@ -41,23 +41,23 @@ var calendarUnits = [...]struct {
 	year:  {"year", 366 * 24 * time.Hour},
 }
 
-// Daily is a limit of events in a day from midnight to midnight, in UTC unless [Limit.In] says
-// otherwise. It counts like PerDay(events).With(FixedWindow).
+// Daily is a limit of events in a day from midnight to midnight, in UTC unless [Limit.In] sets a time
+// zone. It counts like PerDay(events).With(FixedWindow).
 func Daily(events int64) Limit { return calendarLimit(events, calendar{unit: day}) }
 
-// Weekly is a limit of events in a week that begins on Monday, unless [Limit.From] says when, in
-// UTC unless [Limit.In] says where.
+// Weekly is a limit of events in a calendar week. The week begins on Monday unless [Limit.From] sets
+// another day. It is in UTC unless [Limit.In] sets a time zone.
 func Weekly(events int64) Limit {
 	return calendarLimit(events, calendar{unit: week, from: time.Monday})
 }
 
-// Monthly is a limit of events in a month of the calendar, in UTC unless [Limit.In] says where:
+// Monthly is a limit of events in a month of the calendar, in UTC unless [Limit.In] sets a time zone:
 //
 //	limiter.Monthly(1_000_000)
 //	limiter.Monthly(1_000_000).In("Europe/Berlin")
 func Monthly(events int64) Limit { return calendarLimit(events, calendar{unit: month}) }
 
-// Yearly is a limit of events in a year of the calendar, in UTC unless [Limit.In] says where.
+// Yearly is a limit of events in a year of the calendar, in UTC unless [Limit.In] sets a time zone.
 func Yearly(events int64) Limit { return calendarLimit(events, calendar{unit: year}) }
 
 func calendarLimit(events int64, c calendar) Limit {
@@ -259,9 +259,9 @@ func (c *calendarWindows) midnight(y int, m time.Month, d int) int64 {
 	return t.Unix() * second
 }
 
-// WindowAt returns when the window of a time begins and ends, both in microseconds since 1970.
-// Windows of a calendar limit differ in length. For algorithms without windows (buckets, a log)
-// both are 0.
+// WindowAt returns when the window that contains at begins and ends. All times are in microseconds
+// since 1970. Windows of a calendar limit differ in length. For algorithms without windows (buckets, a
+// log) both are 0.
 func (q *Quota) WindowAt(at int64) (start, end int64) {
 	switch {
 	case q.calendar != nil:

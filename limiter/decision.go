@@ -19,9 +19,8 @@ type Decision struct {
 	// decided.
 	Degraded bool
 
-	// Overflow says that the store had no room for the key and decided on a counter that it
-	// shares with other such keys. A refusal then says nothing about this key: other keys may
-	// have used the limit.
+	// Overflow says that the store had no room for the key and decided on a counter that several such
+	// keys share. A refusal then says nothing about this key: other keys may have used the limit.
 	Overflow bool
 
 	// Limit is the most units that can ever pass at once: Events, or Burst for TokenBucket, or
@@ -35,9 +34,9 @@ type Decision struct {
 	// and ResetAfter.
 	Remaining int64
 
-	// RetryAfter is zero when Allowed. Otherwise the same cost is refused until exactly then
-	// and admitted from then on, if no other event comes first. It is Never for a cost above
-	// Limit, and at least a microsecond for any other.
+	// RetryAfter is zero if Allowed. Otherwise it is exactly how long the same cost is refused; after
+	// that the cost is admitted, if no other event comes first. It is Never for a cost above Limit, and
+	// at least a microsecond for any other.
 	RetryAfter time.Duration
 
 	// NextAfter is when Remaining next grows, by one unit or more. It is zero if Remaining is
@@ -54,18 +53,18 @@ type Decision struct {
 	// Receipt says when and where the units were counted. A refund or a settlement needs it.
 	Receipt Receipt
 
-	// Window is the window of this process's share, if Limit is a share ([Quota.Window]).
-	// Otherwise it is zero.
+	// Window is the period of this process's share, if Limit is a share ([Quota.Window]). Otherwise it
+	// is zero.
 	Window time.Duration
 }
 
 // A Receipt says when and where units were counted. The zero Receipt means that this is not
 // known.
 type Receipt struct {
-	// At is in microseconds since 1970 on the store's own clock, or another number by which the
-	// store finds the units again. For a LeakyBucket it is the end of the queue behind the
-	// event. No other store can use it. Do not compare it with time.Now: clocks of Redis and of
-	// processes differ. Zero means that it is not known.
+	// At is when the units were counted, in microseconds since 1970 on the store's own clock, or
+	// another number by which the store finds the units again. For a LeakyBucket it is the end of the
+	// queue behind the event. No other store can use it. Do not compare it with time.Now: clocks of
+	// Redis and of processes differ. Zero means that it is not known.
 	At int64
 
 	// By says who counted the units.
@@ -76,8 +75,8 @@ type Receipt struct {
 type Counter uint8
 
 const (
-	ByStore  Counter = iota + 1 // the store, as [Quota.Describe] says
-	ByShare                     // this process, against its share of the limit ([FailLocal])
+	ByStore  Counter = iota + 1 // the store, with the limit of the Quota
+	ByShare                     // this process, by its share of the limit ([FailLocal])
 	ByNobody                    // nobody ([FailOpen])
 )
 
@@ -85,9 +84,9 @@ const (
 // server is down. Remaining is then unknown: neither "none" nor "enough".
 func (d *Decision) Counted() bool { return d.Limit > 0 }
 
-// IsTighterThan reports whether d's limit leaves less than other's to an event that needs both:
-// the limit with fewer units left. If both have the same number left, the tighter limit is the
-// smaller one, or else the one that refuses, or else the one whose units return later.
+// IsTighterThan reports whether d's limit is tighter than other's. The tighter limit has fewer units
+// left. If both have the same number left, it is the smaller limit, or else the one that refuses, or
+// else the one whose units return later.
 func (d *Decision) IsTighterThan(other *Decision) bool {
 	switch {
 	case d.Counted() != other.Counted():

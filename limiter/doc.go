@@ -11,11 +11,11 @@
 //
 // # Limits and algorithms
 //
-// A [Limit] is a number of events in a period. Written as text it is 100/1m, or
-// "10/s burst 20", or "1000/h token-bucket"; [Parse] and [Limit.String] read and
-// write that. A period may be of the calendar, as in [Monthly] or "1000/day Europe/Berlin": a
-// FixedWindow from midnight to midnight there. How events are counted is the limit's [Algorithm]. With N for Events,
-// P for Per and B for Burst:
+// A [Limit] is a number of events in a period. Written as text it is 100/1m, or "10/s burst 20", or
+// "1000/h token-bucket"; [Parse] and [Limit.String] read and write that. A period may be a calendar
+// period, as in [Monthly] or "1000/day Europe/Berlin": then the limit is a FixedWindow that begins and
+// ends at midnight in that time zone. How events are counted is the limit's [Algorithm]. With N for
+// Events, P for Per and B for Burst:
 //
 //	algorithm       for                                at most in any period P    state
 //	SlidingWindow   "100 per minute" as people mean    N up to 10 events; above,
@@ -29,40 +29,40 @@
 //	                such as 1000 per day               window
 //	SlidingLog      limits that must be exact          N                          2 an event
 //
-// The integers are those of a [State]. Memory packs them into one word of 64 bits, except for
-// logs, windows with counts that are too large, and buckets that settle.
+// The integers are those of a [State]. Memory packs them into one word of 64 bits, except for logs,
+// windows with counts that are too large, and buckets with [Quota.Settles].
 //
-// An event may cost more than one unit ([Limiter.AllowN]). A cost above what the limit ever
-// allows is refused with RetryAfter [Never]. Cost 0 looks without taking.
+// An event may cost more than one unit ([Limiter.AllowN]). A cost above what the limit ever allows is
+// refused with RetryAfter [Never]. Cost 0 looks without taking.
 //
 // [NewSemaphore] limits how many events are in flight at once, whatever their rate.
 //
 // If the cost of an event is known only afterwards, [Limiter.Reserve] takes an estimate and
-// [Hold.Settle] corrects it. Unused units are refunded. Missing units are owed, and later events
-// wait for them. [Limiter.Wait] waits until an event fits, and [All] combines several limits.
+// [Hold.Settle] corrects it. Unused units are refunded. Missing units become a debt, and later events
+// are refused until it is paid. [Limiter.Wait] waits until an event fits, and [All] combines several
+// limits.
 //
 // # Answers
 //
-// A [Decision] means the same whatever the algorithm and wherever the counters are.
-// RetryAfter is exact: an event refused now is refused until then and admitted from
-// then on, if no other event comes first. A refusal uses up nothing, so asking too often
-// never makes the wait longer. Of N units in M > N concurrent requests exactly N are
-// admitted. Time is counted in whole microseconds. A clock that steps back by up to a period of
-// the limit grants nothing until it has caught up. A step by more than that, in either direction,
-// grants one burst.
+// A [Decision] means the same whatever the algorithm and wherever the counters are. RetryAfter is
+// exact: an event refused now is refused until then and admitted from then on, if no other event comes
+// first. A refusal uses up nothing, so asking too often never makes the wait longer. If N units are
+// free and M > N events of one unit come at once, exactly N are admitted. Time is counted in whole
+// microseconds. A clock that steps back by up to a period of the limit grants nothing until it has
+// caught up. A step by more than that, in either direction, grants one burst.
 //
-// The long-run rate is never above the limit's. For windows and the log it is exactly the limit's,
-// and for buckets too if Events per Per is a fraction of small numbers, such as 100 per minute.
-// Other buckets that refill within a month are at most a millionth slower, or a thousandth at
-// rates above 1,000 per second.
+// The long-run rate is never above the limit's. For windows and the log it is exactly the limit's, and
+// for buckets too if Events/Per is a fraction of small integers, such as 100 per minute. Other buckets
+// that refill within a month are at most a millionth slower, or a thousandth at rates above 1,000 per
+// second.
 //
 // # Stores
 //
-// A [Store] holds the counters. [Memory], the default, keeps them in the process. A store takes
-// a batch of charges, for several limits, entirely or not at all.
+// A [Store] holds the counters. [Memory], the default, keeps them in the process. A store takes a batch
+// of charges, for several limits, entirely or not at all.
 //
-// To write a store, hold a [State] for each counter: a counter is a rule, a tier and a key.
+// To write a store, hold a [State] for each counter. A rule, a tier and a key identify a counter.
 // Decide calls [CheckDecide]. Then, in one step, it reads the time and the states, calls [TakeAll], and
-// writes the states if TakeAll took the charges. Settle calls [CheckSettlements] and
-// [Quota.Settle]. Package limitertest tests the store. Its example is a whole store.
+// writes the states if TakeAll took the charges. Settle calls [CheckSettlements] and [Quota.Settle].
+// Package limitertest tests the store. Its example is a whole store.
 package limiter

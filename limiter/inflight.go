@@ -66,13 +66,12 @@ func (s *State) holding() int64 {
 	return s.Prev
 }
 
-// NewConcurrency is [NewQuota] for how many events may be in flight at once, from 1 to 10^9. An
-// event acquires slots when it begins and releases them when it ends, by a settlement with the
-// [Receipt] of its decision, which also says how long it took. RetryAfter and ResetAfter of
+// NewConcurrency returns a quota of slots: at most most events are in flight at once, from 1 to 10^9.
+// An event acquires its slots when it begins. When it ends, a settlement with the [Receipt] of its
+// decision releases them, and the store learns how long the event took. RetryAfter and ResetAfter of
 // such decisions are guesses: they assume that events take as long as others did.
 //
-// The store must be a [Checker]. Other stores would never release the slots of a process that
-// died.
+// The store must be a [Checker]. Other stores would never release the slots of a process that died.
 func NewConcurrency(rule, tier string, most int64) (*Quota, error) {
 	if err := errors.Join(checkNames(rule, tier), checkMax(most)); err != nil {
 		return nil, err

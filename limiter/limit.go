@@ -17,7 +17,7 @@ const (
 	maxRate   = 10 // events per microsecond: ten million per second
 )
 
-// A Limit says how many events may happen in how much time, and what "in" means:
+// A Limit says how many events may happen in how much time, and how they are counted:
 //
 //	limiter.PerMinute(100)                            // at most 100 in a sliding minute
 //	limiter.PerSecond(10).WithBurst(20)               // a token bucket: 10 per second, 20 at once
@@ -25,9 +25,9 @@ const (
 //	limiter.Monthly(1_000_000).In("Europe/Berlin")    // a month of the calendar
 //	limiter.Limit{Events: 3, Per: 10 * time.Second}   // a literal works too
 //
-// Limits can be copied, compared with ==, written as text ([Limit.String]) and
-// read back ([Parse]). A Limit is checked where it is used: [New], [NewQuota] and
-// the middleware's New return what [Limit.Validate] says.
+// Limits can be copied, compared with ==, written as text ([Limit.String]) and read back ([Parse]). A
+// Limit is checked where it is used: [New], [NewQuota] and the middleware's New return what
+// [Limit.Validate] says.
 type Limit struct {
 	// Events is how many events fit in Per, in units of cost: from 1 to 10^12.
 	Events int64
@@ -36,9 +36,9 @@ type Limit struct {
 	// Events over Per is at most ten million per second.
 	Per time.Duration
 
-	// Burst is how many events TokenBucket admits at once after a pause, or how many
-	// LeakyBucket lets wait: up to 10^12, and no more than refill in 366 days. Zero means
-	// Events. Other algorithms have no burst: a Limit with one is invalid.
+	// Burst is how many events TokenBucket admits at once after a pause, or how many LeakyBucket lets
+	// wait: up to 10^12, and at most the events that refill in 366 days. Zero means Events. Other
+	// algorithms have no burst: a Limit with one is invalid.
 	Burst int64
 
 	// Algorithm says how events are counted. Zero is SlidingWindow.

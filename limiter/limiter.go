@@ -124,11 +124,10 @@ func (l *Limiter) AllowN(ctx context.Context, key string, cost int64) (d Decisio
 	return b.decide(ctx, l, key, cost, false)
 }
 
-// Refund returns n of the units that d took to key, for events that did not happen after all.
-// Remaining never exceeds the limit. For a LeakyBucket call it once for each Decision: a second
-// call may return the units of another event. A store with a server may refund later, but
-// before the next decision of this process on key. If the cost is known only after the event,
-// use [Limiter.Reserve].
+// Refund gives key back n of the units that d took, for events that did not happen after all. Remaining
+// never exceeds the limit. For a LeakyBucket call it once for each Decision: a second call may return
+// the units of another event. A store with a server may refund later, but before the next decision of
+// this process on key. If the cost is known only after the event, use [Limiter.Reserve].
 func (l *Limiter) Refund(ctx context.Context, key string, n int64, d Decision) error {
 	settlements := make([]Settlement, len(l.quotas))
 	for i, q := range l.quotas {

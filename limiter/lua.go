@@ -17,9 +17,9 @@ func readLua(name string) []byte {
 	return source
 }
 
-// Lua returns the source of these algorithms, for a store that decides inside a server which
-// runs Lua, as Redis does. The chunk sets the local table algorithms, by number. Each entry has
-// functions over a quota q and a state s, whose fields last, level and prev are those of
+// Lua returns the source of these algorithms, for a store that decides inside a server which runs Lua,
+// as Redis does. The chunk sets the local table algorithms, indexed by the number of the [Algorithm].
+// Each entry has functions over a quota q and a state s, whose fields last, level and prev are those of
 // [State]. They decide as the functions of the same names in Go:
 //
 //	compile(a, b, c)     makes a quota of its [Quota.Numbers]; the fields algorithm and bytes are
@@ -36,11 +36,11 @@ func readLua(name string) []byte {
 //	remaining(q, s)      how many units are free; below 0, how many are owed
 //	resetAfter(q, s)     in how many microseconds all units are free
 //
-// The table of SlidingLog has isLog set, and its states have entries: slidinglog.lua says what
-// it needs of the store.
+// The table of SlidingLog has isLog set, and its states have entries: slidinglog.lua says what it needs
+// of the store.
 //
-// If settles is true, quotas may settle ([Quota.Settles]). Set q.settles if a quota does. A
-// bucket's state then has the string s.log.
+// If settles is true, the functions support quotas with [Quota.Settles]. Set q.settles for such a
+// quota. A bucket's state then has the string s.log.
 func Lua(settles bool, of ...Algorithm) string {
 	var source strings.Builder
 	source.Write(readLua("integer.lua"))
@@ -56,10 +56,10 @@ func Lua(settles bool, of ...Algorithm) string {
 	return source.String()
 }
 
-// Numbers returns the numbers from which [Lua] compiles q, all below 2^53. For a calendar limit
-// they describe the window of that time, in microseconds since 1970: when it begins, and how
-// many seconds it and the next window have. Near the end of a window, the server's own time
-// decides.
+// Numbers returns the numbers from which [Lua] compiles q, all below 2^53. For a calendar limit they
+// describe the window that contains at, in microseconds since 1970: when the window begins, and how
+// many seconds it and the next window have. If at is near the end of a window, the server's clock
+// decides which of the two windows counts.
 func (q *Quota) Numbers(at int64) [3]int64 {
 	if q.calendar != nil {
 		const second, longest = 1_000_000, 1 << 25 // more than a year has

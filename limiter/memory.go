@@ -18,49 +18,49 @@ var seed = maphash.MakeSeed()
 
 // MemoryOptions are the options of [NewMemory]. The zero value has the defaults.
 type MemoryOptions struct {
-	// MaxKeys is the most keys to remember at once, over all limits: from 1 to 2^31, rounded up
-	// to a multiple of three in each of up to 4096 shards. Zero means a million.
+	// MaxKeys is the most keys to remember at once, over all limits: from 1 to 2^31. Each of up to 4096
+	// shards rounds its part up to a multiple of three. Zero means a million.
 	//
-	// Memory grows with the keys: 22 to 34 bytes for each. A key takes some 70 bytes more if
-	// its state needs more than a word: an exact limit of at most 10 events, a bucket that
-	// [Quota.Settles], a calendar, or a count above some 100,000 in a second or a million in a
-	// minute. Each event in a log takes 16 bytes.
+	// Memory grows with the keys: 22 to 34 bytes for each. A key takes some 70 bytes more if its state
+	// needs more than a word: an exact limit of at most 10 events, a bucket with [Quota.Settles], a
+	// calendar limit, or a limit above some 100,000 per second or a million per minute. Each event in a
+	// log takes 16 bytes.
 	MaxKeys int
 
-	// MaxBytes is the most memory for all of that, from a mebibyte on. Zero means 256 MiB.
+	// MaxBytes is the most memory for keys and their states, at least 1 MiB. Zero means 256 MiB.
 	// Overflow counters and events in flight may exceed it.
 	MaxBytes int64
 }
 
 // Memory is the store inside the process, and the default.
 //
-// Memory holds a key as a 64-bit digest under a secret seed. Among a million live keys the
-// chance that any two share a counter is 3 in 10^8. A key that is back in its initial state is
-// forgotten when its cell is needed. There is no goroutine, and nothing to close.
+// Memory holds a key as a 64-bit digest under a secret seed. Among a million live keys the chance that
+// any two share a counter is 3 in 10^8. A key that is back in its initial state is dropped when another
+// key needs its place. There is no goroutine, and nothing to close.
 //
 // At MaxKeys a new key replaces the key that is nearest to its initial state, among some dozen
-// candidates. A replaced key begins anew when it returns. Two kinds of keys are never replaced:
-// a key that was refused, until half of its limit is free again, and the empty key, under which
-// rules without a Key count. If most candidates are being refused, the store is under siege and
-// replaces none. New keys then share an overflow counter for each rule and tier, one in each
-// shard, and [Decision.Overflow] says so. [Memory.Stats] counts both. A few keys are replaced a
-// little earlier: none up to 80% of MaxKeys, and some 4 in 1,000 up to 90%.
+// candidates. A replaced key begins anew when it returns. Two kinds of keys are never replaced: a key
+// that was refused, until half of its limit is free again, and the empty key, under which rules without
+// a Key count. If most candidates are being refused, the store is under siege and replaces none. New
+// keys then share an overflow counter for each rule and tier, one in each shard, and
+// [Decision.Overflow] says so. [Memory.Stats] counts replaced keys and the decisions on overflow
+// counters. A few keys are replaced before there are MaxKeys: none up to 80% of MaxKeys, and some 4 in
+// 1,000 up to 90%.
 //
-// Memory has two forms for a key. Buckets, fixed windows and the sliding counter are one word:
-// decisions on known keys take no lock, and a refusal writes nothing. All other states are
-// behind the lock of their shard. New keys and batches take that lock too. A million keys have
-// 64 shards. A shard that grows delays its keys by a millisecond or two. Beyond 4,000 different
-// limits, further limits are held behind the lock.
+// Memory has two forms for a key. The state of a bucket, a fixed window or a sliding counter is one
+// word: decisions on known keys take no lock, and a refusal writes nothing. The lock of the key's shard
+// guards all other states. New keys and batches take that lock too. A Memory for a million keys has 64
+// shards. A shard that grows delays its keys by a millisecond or two. If there are more than 4,000
+// different limits, the lock guards the states of the others too.
 //
-// At MaxBytes a new key that needs more than a word finds room only where other keys are back
-// in their initial state. A log merges a new event with the one before, as if both were new: it
-// admits no more than its limit, and may admit later. Stats counts merged events too.
+// At MaxBytes, a new key whose state needs more than a word replaces only keys that are back in their
+// initial state. A log merges a new event with the previous one and gives both the new time. So it
+// never admits more than its limit, but may admit an event later. Stats counts merged events too.
 //
-// Time is the process's monotonic clock, so setting the system's clock has no effect. Windows
-// are aligned to the epoch as the clock was when the store was made.
+// Time is the process's monotonic clock, so setting the system's clock has no effect. Windows are
+// aligned to the epoch as the clock was when the store was made.
 //
-// Memory can always decide: it returns only the errors of [CheckCharges]. It ignores the
-// context.
+// Memory can always decide: it returns only the errors of [CheckCharges]. It ignores the context.
 type Memory struct {
 	start  time.Time
 	origin int64 // start in microseconds since 1970

@@ -8,14 +8,14 @@ import (
 // What a [Store] may implement besides. [As] finds these methods through wrappers. Package failover
 // says what it asks of stores.
 
-// A Wrapper is a store around another store. It has the inner store's optional methods, such as
-// [Claimer] and [Checker], unless it implements them itself.
+// A Wrapper is a store around another store. If it does not implement an optional interface itself,
+// such as [Claimer] or [Checker], the inner store's methods are used.
 type Wrapper interface {
 	// Unwrap returns the inner store, or nil.
 	Unwrap() Store
 }
 
-// A Claimer knows which rules count in it.
+// A Claimer is a store that knows which rules have counters in it.
 type Claimer interface {
 	// Claim registers a limiter that counts under rule. If this process has a limiter of that
 	// name already, Claim returns an error that wraps [ErrClaimed], and [New] and the

@@ -19,10 +19,10 @@ type Quota struct {
 	// before the first use.
 	OnOutage Outage
 
-	// Settles says that refunds come long after the units were taken, when the real cost is
-	// known. A TokenBucket then records its lowest level since, so that a refund returns all
-	// units that have not drained. Without Settles it returns only the units that cannot have
-	// drained. Set it before the first use.
+	// Settles says that refunds come long after the units were taken, when the real cost is known. A
+	// TokenBucket then records its lowest level since the units were taken, so a refund returns all of
+	// them that have not drained. Without Settles a refund returns only units that cannot have drained.
+	// Set it before the first use.
 	Settles bool
 
 	rule, tier string
@@ -77,10 +77,10 @@ func compiled(l Limit) *Quota {
 // whether there are limits beside it or not, so the count survives when that changes.
 const concurrentSuffix = ".concurrent"
 
-// NewQuotas is [NewQuota] for an [Allowance]. The first limit's quota has the rule's name. The
-// others add their period in seconds to it, as in "api.3600". The quota of AtOnce is the last
-// one, made as [NewConcurrency] does: "api.concurrent". A batch charges an event to all of
-// them, in a row.
+// NewQuotas is [NewQuota] for an [Allowance]. The first limit's quota has the rule's name. The others
+// add their period in seconds to it, as in "api.3600". The quota of AtOnce is the last one, made as
+// [NewConcurrency] does: "api.concurrent". To charge an event, a batch has a charge for each of these
+// quotas, one after the other.
 func NewQuotas(rule, tier string, a Allowance) ([]*Quota, error) {
 	limits, atOnce, err := Split(a)
 	if err != nil {
@@ -169,14 +169,14 @@ func (q *Quota) Window() time.Duration {
 	return q.limit.Per
 }
 
-// Take returns s after an event of that cost at time now, in microseconds since 1970. If there
-// is no room, it returns s itself and false. Cost 0 takes nothing and succeeds. A negative cost
-// fails, and so does a cost above the capacity.
+// Take returns s after an event of that cost at time now, in microseconds since 1970. If there is no
+// room, it returns s itself and false. Cost 0 takes nothing and succeeds. A negative cost fails, and so
+// does a cost above the capacity.
 //
-// If s was written under another limit, the used units stay used, up to q's capacity, as if
-// they had been used now. Debts stay too, up to one more capacity. A store must write that only
-// together with an event that is taken: a lower limit forgets what was used above it, so two
-// limits that look in turn would make room for each other.
+// If s was written under another limit, the used units stay used, up to q's capacity, as if they had
+// been used now. Debts stay too, up to one more capacity. A store must write the returned State only if
+// an event was taken. A lower limit drops the units that were used above it, so if a mere look wrote
+// the State, a look under a lower limit would free units of a higher one.
 func (q *Quota) Take(s State, now, cost int64) (State, bool) {
 	taken, ok := q.takeNow(q.present(s, now), cost)
 	if !ok || cost == 0 {
@@ -205,31 +205,28 @@ func (q *Quota) takeNow(s State, cost int64) (State, bool) {
 	return q.algorithm.take(q, s, cost)
 }
 
-// Settle returns s at time now, once it is known that c cost Actual units and not Cost. It may
-// change s.Log in place.
+// Settle returns s at time now, once it is known that c cost Actual units and not Cost. It may change
+// s.Log in place.
 //
-// If less was used, the difference is refunded, up to the units that were taken at
-// [Receipt.At]. Remaining never exceeds Limit. What returns depends on the algorithm:
+// If less was used, the difference is refunded, up to the units that were taken at [Receipt.At].
+// Remaining never exceeds Limit. What returns depends on the algorithm:
 //
 //   - Windows: the units return to the window that they were taken in, if it still counts.
 //   - SlidingLog: the units return to the entries of that time, if they still count.
-//   - TokenBucket: at most the bucket's lowest level since then returns. The other units have
-//     drained. Without [Quota.Settles] the lowest level is unknown, so a refund after a time d
-//     leaves out what drains in d.
-//   - LeakyBucket: only the units of the last event in the queue return. Later events keep
-//     their turns.
+//   - TokenBucket: the units return that have not drained since, which is at most the bucket's lowest
+//     level since [Receipt.At]. Without [Quota.Settles] the lowest level is unknown, so a refund after
+//     a time d leaves out all units that can drain in d.
+//   - LeakyBucket: only the units of the last event in the queue return. Later events keep their turns.
 //
-// If the time is unknown (0), the units that were taken last return, and a LeakyBucket returns
-// none. If those were the units of other events, more than the limit may pass.
+// If the time is unknown (0), the units that were taken last return, and a LeakyBucket returns none. If
+// other events took those units, more than the limit may pass.
 //
-// If more was used, the difference is owed, without asking for room. Debts reach at most one
-// capacity above the limit, and the rest is forgiven. Later events wait for a debt. Units above
-// the limit outlive their window and count first in the next one.
+// If more was used, the difference is a debt, even if there is no room. The debt is at most one
+// capacity above the limit; the rest is forgiven. Later events are refused until the debt is paid.
+// Units above the limit outlive their window and count first in the next one.
 //
-// If s was written under another limit, a refund stays under that limit, because a lower limit
-// would forget what was used above it. A debt moves s to q as Take does, unless the other limit
-// counts more units. So a rule that only looks and owes reaches q's limit, and a debt under a
-// lower limit forgets nothing.
+// If s was written under another limit, a refund leaves s.Quota as it is. A debt sets s.Quota to q, as
+// Take does, unless the other limit is higher: under a lower limit, units used above it would be lost.
 func (q *Quota) Settle(s State, now int64, c Settlement) State {
 	from := s.Quota
 	if from == nil || q.InFlight() { // a lower limit may be in force, and all of the slots are released
@@ -277,10 +274,9 @@ func (q *Quota) isOver(s State, now int64) bool {
 	return q.calendar != nil && now >= q.calendar.at(s.Last).end
 }
 
-// Undo returns the receipt for undoing d at once, if a batch turns out not to be taken. The
-// receipt has no time for a bucket and for slots. A bucket then returns the units that were
-// taken last, including what drained meanwhile. Slots do not count the undone event in their
-// mean time.
+// Undo returns the receipt for undoing d at once, if a batch turns out not to be taken. For a bucket
+// and for slots the receipt's At is zero: a bucket then returns the units that were taken last, even
+// those that have drained since, and slots leave the undone event out of their average duration.
 func (q *Quota) Undo(d *Decision) Receipt {
 	r := d.Receipt
 	if q.algorithm.bursts && q.algorithm.delay == nil || q.InFlight() {

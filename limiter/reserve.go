@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// Reserve takes n units for key, if they are there, for an event whose cost is known only
-// afterwards. [Hold.Settle] then corrects the cost, and [Hold.Cancel] returns all units if the
-// event did not happen.
+// Reserve takes n units for key, if they are there, for an event whose cost is known only afterwards.
+// [Hold.Settle] then corrects the cost, and [Hold.Cancel] returns all units if the event did not
+// happen.
 //
 //	hold, d, err := tokens.Reserve(ctx, key, maxTokens)
 //	if err != nil || !d.Allowed {
@@ -20,12 +20,12 @@ import (
 //	answer := complete(ctx, prompt)
 //	_ = hold.Settle(answer.Tokens)
 //
-// Until then nobody else can use the units. If the event used more than n, the difference is
-// owed, and later events wait for it. An n above the limit means the limit, and an n below 1
-// means 1. If the process ends before it settles, the units count as used.
+// Until the Hold is settled or cancelled, nobody else can use the units. If the event used more than n,
+// the difference is a debt, and later events are refused until it is paid. If n is above the limit,
+// Reserve takes the limit; if n is below 1, it takes 1. If the process ends before it settles, the
+// units count as used.
 //
-// Without [Config.Settles] Reserve returns an error that wraps [ErrCharges]. Do not copy a
-// Hold.
+// Without [Config.Settles] Reserve returns an error that wraps [ErrCharges]. Do not copy a Hold.
 func (l *Limiter) Reserve(ctx context.Context, key string, n int64) (hold Hold, d Decision, err error) {
 	if !l.quota.Settles {
 		return Hold{}, Decision{}, fmt.Errorf("%w: Reserve on the limiter %q, whose Config has Settles false", ErrCharges, l.quota.rule)
@@ -66,12 +66,12 @@ var ErrSettled = errors.New("limiter: the hold is already settled")
 const settleTime = 5 * time.Second
 
 // Settle says what the event really cost. If it cost less than was reserved, the difference is
-// refunded, unless its window has ended. If it cost more, the difference is owed: later events
-// wait for it. At most one limit's worth is owed, and the rest is forgiven.
+// refunded, unless its window has ended. If it cost more, the difference is a debt of at most one
+// limit's worth; the rest is forgiven. Later events are refused until the debt is paid.
 //
-// Settle works after the context of Reserve has ended. It returns [ErrSettled] if the Hold was
-// settled before, and an error that wraps [ErrCharges] for a negative cost or a Hold that holds
-// nothing. Any other error is the store's, which then may not have corrected the cost.
+// Settle works after the context of Reserve has ended. It returns [ErrSettled] if the Hold was settled
+// before, and an error that wraps [ErrCharges] for a negative cost or a Hold that holds nothing. Any
+// other error is the store's, which then may not have corrected the cost.
 func (h *Hold) Settle(actual int64) error {
 	switch {
 	case h.limiter == nil:

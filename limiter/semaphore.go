@@ -27,8 +27,8 @@ type SemaphoreConfig struct {
 	OnOutage Outage
 }
 
-// A Semaphore limits how many events of a key are in flight at once. Use it where a rate does
-// not help: an export takes a minute, or a pool has so many connections.
+// A Semaphore limits how many events of a key are in flight at once. Use it where a rate does not help:
+// an export takes a minute, or a pool has a fixed number of connections.
 //
 //	exports, err := limiter.NewSemaphore(limiter.SemaphoreConfig{Name: "exports", Limit: limiter.AtOnce(5)})
 //
@@ -66,13 +66,13 @@ func NewSemaphore(c SemaphoreConfig) (*Semaphore, error) {
 	return s, nil
 }
 
-// Acquire acquires a slot for key, or says in the Decision that none is free. RetryAfter is
-// then a guess: it assumes that others hold their slots as long as before. With a queue,
-// Acquire waits for a slot until MaxWait, or until ctx ends, whose error it returns. Any other
-// error means that the store could not decide.
+// Acquire acquires a slot for key, or says in the Decision that none is free. RetryAfter is then a
+// guess: it assumes that events take as long as earlier events did. With a queue, Acquire waits for a
+// slot for up to MaxWait. If ctx ends first, Acquire returns ctx.Err(). Any other error means that the
+// store could not decide.
 //
-// Call release when the event ends; it is safe to defer release in any case. Only the first
-// call releases the slot. If no slot was acquired, release does nothing.
+// Call release when the event ends; it is safe to defer release in any case. Only the first call
+// releases the slot. If no slot was acquired, release does nothing.
 func (s *Semaphore) Acquire(ctx context.Context, key string) (release func(), d Decision, err error) {
 	if s.room.IsEmpty(key) {
 		if d, err = s.ask(ctx, key, 1); err != nil || d.Allowed {

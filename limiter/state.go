@@ -17,16 +17,16 @@ type State struct {
 	// log. Debts can make it up to twice the limit.
 	Level int64
 
-	// Prev is the count in the previous window. In a log it is the debt: units of Level without an
-	// entry.
+	// Prev is the count in the previous window. In a log it is the debt: the units of Level that no
+	// entry of Log has.
 	Prev int64
 
-	// Log is sorted by time. In a SlidingLog an entry is an event with its units, and there are
-	// at most Events entries. In a TokenBucket of a quota that [Quota.Settles] an entry is the
-	// lowest level since that time, and there are at most [MostLows] entries. Other algorithms
-	// have none. Take appends in place if the capacity of Log allows it.
+	// Log is sorted by time. In a SlidingLog an entry is an event with its units, and there are at most
+	// Events entries. In a TokenBucket with [Quota.Settles] an entry is the bucket's lowest level since
+	// the entry's time, and there are at most [MostLows] entries. Other algorithms have none. Take
+	// appends in place if the capacity of Log allows it.
 	Log []Entry
 }
 
-// An Entry of a State's Log is a time, in microseconds since 1970, and a number of at least 1.
+// An Entry of a State's Log has a time, in microseconds since 1970, and a number of units, at least 1.
 type Entry struct{ At, N int64 }

@@ -24,21 +24,21 @@ type Charge struct {
 // A Store counts. [Memory] is one. Package limitertest tests what every Store promises. Many
 // goroutines use a Store at once.
 type Store interface {
-	// Decide takes every charge or none, in one atomic step, and fills in a decision for each.
-	// The batch was taken if all decisions are Allowed. Otherwise nothing has changed: the
-	// charges that are not Allowed had no room, and the others are described as looks.
+	// Decide takes every charge or none, in one atomic step, and fills in a decision for each. The
+	// batch was taken if all decisions are Allowed. Otherwise nothing has changed: the charges that are
+	// not Allowed had no room, and every other charge gets the decision of a charge with Cost 0.
 	//
-	// A refusal is no error. An error means that the store could not decide, and as far as it
-	// knows it has taken nothing. [CheckCharges] says which batches are errors in every store.
+	// A refusal is no error. An error means that the store could not decide, and as far as it knows it
+	// has taken nothing. [CheckCharges] says which batches are errors in every store.
 	Decide(ctx context.Context, charges []Charge, decisions []Decision) error
 
-	// Settle corrects what charges took ([Quota.Settle]). Units that were not used are
-	// refunded, if the key still holds them. Units that were used beyond the Cost are owed,
-	// without asking for room.
+	// Settle corrects what charges took ([Quota.Settle]). Units that were not used are refunded, if the
+	// key still holds them. Units that were used beyond the Cost become a debt, even if there is no
+	// room.
 	//
-	// Settle may return before the counters are corrected, if the next Decide on the same key
-	// comes after the correction. Its error is what is known by then. The correction may go on
-	// after ctx has ended.
+	// A store may correct the counters after Settle has returned, but must do it before this process's
+	// next Decide on the same key. Settle returns the errors that are known when it returns. The
+	// correction may go on after ctx has ended.
 	Settle(ctx context.Context, settlements []Settlement) error
 
 	// Reset makes each charge's key as if it had never been seen. It ignores Cost and Receipt, and
@@ -86,11 +86,11 @@ func CheckCharges(charges []Charge) error {
 	return nil
 }
 
-// TakeAll decides on charges at one time, in microseconds since 1970. The states are those of
-// the charges' keys. TakeAll fills in the decisions and reports whether all charges were taken.
-// If they were, states holds the new states, and the store writes those whose charge has a cost
-// above 0. Otherwise the store writes nothing. A store's Decide calls TakeAll between reading
-// states and writing them.
+// TakeAll decides on all charges as of now, in microseconds since 1970. states[i] is the state of the
+// key of charges[i]. TakeAll fills in the decisions and reports whether all charges were taken. If they
+// were, states holds the new states, and the store writes those whose charge has a cost above 0.
+// Otherwise the store writes nothing. A store's Decide calls TakeAll between reading states and writing
+// them.
 func TakeAll(charges []Charge, states []State, now int64, decisions []Decision) (taken bool) {
 	if len(charges) == 1 { // it is taken at once if it is
 		q, cost := charges[0].Quota, charges[0].Cost
@@ -116,8 +116,8 @@ func TakeAll(charges []Charge, states []State, now int64, decisions []Decision) 
 	return taken
 }
 
-// A Settlement says what a charge really cost. Its Cost is what was taken, and its Receipt says
-// when. If Actual is 0, all of it is refunded. If Cost is 0, Actual units are owed.
+// A Settlement says what a charge really cost. Its Cost is what was taken, and its Receipt says when.
+// If Actual is 0, all of it is refunded. If Cost is 0, Actual units are a debt.
 type Settlement struct {
 	Charge
 	Actual int64

@@ -47,6 +47,7 @@ func compileBucket(q *Quota, capacity int64) {
 	q.drain = divUp(capacity*q.unit, q.refill)
 }
 
+// drainBucket refills the bucket up to time t: its level, which is what was used, drains.
 func drainBucket(q *Quota, s State, t int64) State {
 	level := int64(0)
 	if passed := t - s.Last; passed < 2*q.drain { // or the product could overflow

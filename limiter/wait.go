@@ -7,13 +7,13 @@ import (
 	"time"
 )
 
-// Wait takes n units for key as soon as they are there, and then returns nil. In a LeakyBucket
-// callers wait in a queue and leave in order. For other algorithms Wait tries again when the
-// units may be there, in no order, so under load a caller with a large n can wait for long.
+// Wait takes n units for key as soon as they are there, and then returns nil. In a LeakyBucket callers
+// wait in a queue and leave in order. For other algorithms Wait tries again when the units may be
+// there, in no order, so under load a caller with a large n can wait for long.
 //
-// If the wait would outlast ctx, or would never end, Wait takes nothing and returns a
-// [*WaitError] at once. If ctx ends during the wait, it returns ctx.Err() and takes nothing,
-// except for a turn in a LeakyBucket that has a later turn behind it. Other errors are those of
+// If the wait would outlast ctx, or would never end, Wait takes nothing and returns a [*WaitError] at
+// once. If ctx ends during the wait, Wait returns ctx.Err() and takes nothing. In a LeakyBucket,
+// however, the units stay taken if another caller already has a later turn. Other errors are those of
 // AllowN.
 func (l *Limiter) Wait(ctx context.Context, key string, n int64) error {
 	for {
@@ -87,8 +87,8 @@ type WaitError struct {
 	// Name is the limiter's name.
 	Name string
 
-	// Wait is the shortest time that the wait would have taken. It is Never if that many units
-	// never fit.
+	// Wait is the shortest time that the wait would have taken. It is Never if the units can never be
+	// there.
 	Wait time.Duration
 }
 

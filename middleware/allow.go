@@ -14,13 +14,13 @@ import (
 //		return
 //	}
 //
-// The key has the same counter as if the rule's key function had returned it. Each call charges the rule,
-// even if [RateLimit.Handler] has charged it for r. No other rule is charged, and Rule.Match has no
-// effect. Bans and Config.Allow apply. Allow adds the rule to the header fields of the limiters that r
-// has passed, and waits for the turn of a leaky bucket. If it returns false, it has answered r.
+// The key has the same counter as if the rule's key function had returned it. Each call charges the
+// rule, even if [RateLimit.Handler] has charged it for r. No other rule is charged, and Rule.Match has
+// no effect. Bans and Config.Allow apply. Allow adds the rule to the header fields of the limiters that
+// r has passed. For a LeakyBucket it waits for r's turn. If it returns false, it has answered r.
 //
-// Allow does not know how r ends. So it answers 503 for a rule with AtOnce, Counts or Reserve, and for a
-// name that no rule has, and logs weir-allow-rule.
+// Allow does not know how r ends, so it answers 503 for a rule with AtOnce, Counts or Reserve. It also
+// answers 503 if no rule has the name. Both log a warning with code weir-allow-rule.
 func (l *RateLimit) Allow(w http.ResponseWriter, r *http.Request, rule, key string) bool {
 	// With another URL and no request line it is a request that a handler made: the limiters that r has
 	// passed do not take it for r.

@@ -18,25 +18,27 @@ type Config struct {
 	// ByTier has rules for the requests of a tier, by the name given to [WithTier].
 	ByTier map[string][]Rule
 
-	// ByRoute has rules by pattern, written as for [Route]. One pattern applies to a request, with
-	// all its rules: a pattern with a host wins over one without, as in http.ServeMux, then the
-	// longest path wins, then a pattern with a method. There may be thousands of patterns. A made-up
-	// host matches only patterns without a host, or Default: without these it has no limit.
+	// ByRoute has rules by pattern, written as for [Route]. One pattern applies to a request, with all
+	// its rules: a pattern with a host wins over one without, as in http.ServeMux, then the longest
+	// path wins, then a pattern with a method. There may be thousands of patterns. A client can make up
+	// a host that matches no pattern with a host. Such requests are limited only by patterns without a
+	// host, by Default and by Rules.
 	ByRoute map[string][]Rule
 
 	// Default has the rules for requests that no pattern of ByRoute matches. Nil: none.
 	Default []Rule
 
-	// Allow says which requests no rule limits. Bans still apply to them. It must not depend on what
-	// a client can write, such as a host; see [IsPreflight]. Nil: none.
+	// Allow says which requests no rule limits. Bans still apply to them. It must not depend on what a
+	// client can write, such as a host. [IsPreflight] does depend on it, and says when it is safe. Nil:
+	// none.
 	Allow Match
 
 	// Bans says which clients are locked out. Zero: none.
 	Bans Bans
 
-	// Refusal is the answer to requests that exceed a limit. The Refusal of a rule replaces it field
-	// by field. Its Answer writes all refusals, for bans and outages too. Zero: status 429, with a
-	// sentence of Weir's.
+	// Refusal is the answer to requests that exceed a limit. The Refusal of a rule replaces
+	// Config.Refusal field by field. Config.Refusal.Answer also writes the refusals for bans and
+	// outages. Zero: status 429, with a sentence of Weir's.
 	Refusal Refusal
 
 	// Shadow puts all rules and bans in the Mode [Shadow].
@@ -57,15 +59,16 @@ type Config struct {
 	// NoResult leaves the request's context unchanged, so [FromContext] finds no Result. With
 	// HeadersNone a request that passes then allocates nothing. If requests meet several limiters, set
 	// NoResult only with HeadersNone: inner limiters do not see this one, and would replace or repeat
-	// its header fields. A request that meets this limiter twice is charged twice. False: handlers find
-	// the Result.
+	// its header fields. With NoResult, a request that meets this limiter twice is charged twice.
+	// False: handlers find the Result.
 	NoResult bool
 
-	// Observer is called with the outcome of every request. Nil: none.
+	// Observer is called with the outcomes of requests; see [Observer]. Nil: none.
 	Observer Observer
 
-	// Logger receives warnings about misconfiguration, and how many requests rules in Shadow would
-	// have refused. Warnings of keyfunc and Route always go to slog.Default(). Nil: slog.Default().
+	// Logger receives warnings about misconfiguration, and the number of requests that rules in Shadow
+	// would have refused. Warnings of package keyfunc and of [Route] always go to slog.Default(). Nil:
+	// slog.Default().
 	Logger *slog.Logger
 }
 
@@ -74,18 +77,19 @@ type Bans struct {
 	// List has the banned keys. Rules with Escalate add to it. Nil: none.
 	List bans.List
 
-	// Keys read the keys of a request that are looked up in List and passed to DenyKey. If a key
-	// cannot be read while anything is banned, the request is refused: with 400 if the key is
-	// ambiguous, and with 503 if its function fails. Nil: the keys of the rules with Escalate, on all
-	// requests; a function that fails is ignored if its rule's OnOutage is FailOpen.
+	// Keys read the keys of a request that are looked up in List and passed to DenyKey. While List has
+	// bans or DenyKey is set, a request whose key cannot be read is refused: with 400 if the key is
+	// ambiguous, and with 503 if its function fails. Nil: the keys of the rules with Escalate, read
+	// from all requests; if the OnOutage of such a rule is FailOpen, a failure of its function is
+	// ignored.
 	Keys []keyfunc.Func
 
 	// DenyKey reports whether a key is banned, by a fixed list for example. It is passed the text
 	// of the key, as keyfunc.Classify returns it. Nil: List alone decides.
 	DenyKey func(key string) bool
 
-	// Deny bans the requests that it matches, without reading their keys: those from a network, for
-	// example. Nil: none.
+	// Deny bans the requests that it matches, such as those from a network. It needs no keys. Nil:
+	// none.
 	Deny Match
 
 	// Status is the status for banned clients: 403 or 429. Zero: 403.
@@ -103,11 +107,11 @@ type Rule struct {
 	// match share one counter.
 	Key keyfunc.Func
 
-	// Limit is required, except in Mode Deny: a [limiter.Limit], [limiter.AtOnce], or [limiter.All]
-	// of several. Requests in one of Tiers have that limit instead. Clients see the first limit under
-	// the rule's name, "api", other limits with their period in seconds, "api.3600", and AtOnce beside
-	// a limit as "api.concurrent". AtOnce needs a Config.Store that is a [limiter.Checker]; see
-	// docs/concurrency.md.
+	// Limit is required, except in Mode Deny: a [limiter.Limit], [limiter.AtOnce], or [limiter.All] of
+	// several. Requests in one of Tiers have the tier's limit instead. Clients see the first limit of a
+	// rule "api" as "api", each other limit with its period in seconds, such as "api.3600", and an
+	// AtOnce beside limits as "api.concurrent". AtOnce needs a Config.Store that is a
+	// [limiter.Checker]; see docs/concurrency.md.
 	Limit limiter.Allowance
 
 	// Tiers has limits that replace Limit for some clients, by the name given to [WithTier].
@@ -123,9 +127,10 @@ type Rule struct {
 
 	// Distinct counts different values instead of requests, such as the user names that an address
 	// tries: a request costs one unit if its key had no request with that value within the limit's
-	// period, and nothing otherwise. NoKey decides about a request without a value; if it counts, it
-	// costs one unit each time. Two simultaneous requests with one new value may both be charged.
-	// Distinct needs a single Limit, not a LeakyBucket, and no Cost. Nil: all requests cost.
+	// period, and nothing otherwise. NoKey decides about a request without a value. If NoKey counts
+	// such a request, it costs one unit each time. Two simultaneous requests with one new value may
+	// both be charged. Distinct needs a single Limit, not a LeakyBucket, and no Cost. Nil: every
+	// request is charged.
 	Distinct keyfunc.Func
 
 	// Cost is how many units a request takes: [Units], [CostOf], or [Reserve] for a cost that is
@@ -139,8 +144,9 @@ type Rule struct {
 	Counts Counts
 
 	// NoKey says what happens to a request without a key. If the key function returns
-	// keyfunc.ErrAmbiguous, the answer is always 400. A CORS preflight carries no credentials: unless
-	// NoKey is NoKeySkip, it counts on the client's address, in a counter of its own. Zero: NoKeyShare.
+	// keyfunc.ErrAmbiguous, the answer is always 400. A CORS preflight carries no credentials, so its
+	// key is the client's address, and preflights have counters of their own. NoKeySkip skips them too.
+	// Zero: NoKeyShare.
 	NoKey NoKey
 
 	// OnOutage says what happens while the store's server does not answer: FailLocal counts in this
@@ -178,12 +184,13 @@ type LimitFor interface{ limitFor() }
 type LimitMap map[string]limiter.Allowance
 
 // A LimitFunc looks up the limit of a key, such as the limit that a customer pays for. If it returns
-// nil, the key has no limit of its own. The limit may have four parts, or as many as the rule.
+// nil, the key has no limit of its own. The result may combine up to four limits, or as many as
+// Rule.Limit has if these are more.
 //
-// The result is cached for a minute, for at least the 50,000 keys that were used last. There is one
-// call for a key at a time. Requests of an unknown key wait for the call, for at most a second;
-// requests of a cached key continue with the cached limit. The context ends after a second, not with
-// the request. A client that makes up keys causes a call for each.
+// The result is cached for a minute, for at least the 50,000 most recently used keys. There is one call
+// for a key at a time. Requests of an unknown key wait for the call, for at most a second; requests of
+// a cached key continue with the cached limit. The context ends after a second, not with the request. A
+// client that makes up keys causes a call for each.
 //
 // If LimitFunc fails, or returns an invalid limit, the cached limit stays in force. If none is cached,
 // the rule's OnOutage decides: FailLocal applies the rule's own limit, FailOpen admits, FailClosed
@@ -204,9 +211,9 @@ const (
 	// refused, at most once a minute, with code weir-shadow. Clients do not see the rule.
 	Shadow
 
-	// Deny refuses every request that the rule matches, unless Config.Allow matches it, during a
-	// maintenance for example. The answer is Rule.Refusal, with status 403 by default. Of the other
-	// fields only Name and Match have an effect: no key is read, and nothing is counted.
+	// Deny refuses every request that the rule matches, for example during maintenance. Requests that
+	// Config.Allow matches still pass. The answer is Rule.Refusal, with status 403 by default. Only
+	// Name, Match and Refusal have an effect: no key is read, and nothing is counted.
 	Deny
 )
 

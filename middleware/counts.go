@@ -85,8 +85,8 @@ func (c Counts) Afterwards() Counts {
 	return c
 }
 
-// ParseCounts reads Counts as text: statuses such as "401" and classes such as "2xx", or a single
-// one that does not count, such as "!5xx".
+// ParseCounts reads Counts as text: the statuses and classes that count, such as "401" and "2xx", or
+// one status or class that does not count, such as "!5xx".
 func ParseCounts(texts ...string) (Counts, error) {
 	all := Counts{given: true}
 	for _, text := range texts {

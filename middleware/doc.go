@@ -21,7 +21,7 @@
 //	})
 //	handler := limits.Handler(mux)
 //
-// This is the middleware of net/http and chi. Chi needs adapters/chilimit for rules that match routes;
+// This is the middleware for net/http and chi. Chi needs adapters/chilimit for rules that match routes;
 // gin and echo have adapters of their own.
 //
 // # What clients see
@@ -33,7 +33,8 @@
 // allows at once, the refusal has no Retry-After.
 //
 // Nested limiters, one for the router and one for a route, agree on one set of fields. If the inner
-// limiter refuses, what the outer one took stays taken. Within one Config all rules take, or none.
+// limiter refuses, the outer limiter's charge stays. Within one Config, all rules are charged or none
+// is.
 //
 // # What handlers see
 //
@@ -47,7 +48,7 @@
 // refunded: a limit of five is then one of five failed logins, for example. With [Reserve], the handler
 // says by [Settle] what the request really cost.
 //
-// # What is never unlimited by accident
+// # No request is unlimited by accident
 //
 // Requests without a key share a counter, or are refused (see [NoKey]). If the store cannot decide, the
 // answer is 503. [New] returns an error for an invalid rule, for a pattern that no request matches, and

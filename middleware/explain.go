@@ -17,25 +17,26 @@ type Explanation struct {
 	// Exempt is true if Config.Allow matches the request, so that no rule counts it.
 	Exempt bool
 
-	// Status is the status of the refusal of a request that a rule denies or that lacks a key: 400, 401, or
-	// 503 if the key function failed. Keyless is the rule that found no key. It is empty if the key was
-	// only needed to look up bans.
+	// Status is the status of the refusal if a rule denies the request or the request lacks a key.
+	// Without a key it is 400, 401, or 503 if the key function failed. Keyless is the rule that found
+	// no key. Keyless is empty if the key was only needed to look up bans.
 	Status  int
 	Keyless string
 
-	// Denied is the rule with Deny that refuses the request, with Status. Empty: none.
+	// Denied is the name of the rule with Deny that refuses the request; the answer has Status. Empty:
+	// none.
 	Denied string
 
-	// Overload is the text of Config.Overload about the request. It is empty if Config.Overload has no
-	// method Explain(*http.Request) string. Package shed has one.
+	// Overload is what Config.Overload says about the request, by its method Explain(*http.Request)
+	// string. Package shed has that method. It is empty if there is no such method.
 	Overload string
 
 	// Rules are the rules that the store would decide about, in order. They have no Decision.
 	Rules []RuleResult
 }
 
-// Explain returns which rules apply to r, with which keys and limits, and asks the store nothing. It
-// stops where r would be answered.
+// Explain returns which rules apply to r, with which keys and limits, and asks the store nothing. If a
+// ban, say, would refuse r before any rule is checked, Explain stops there.
 func (l *RateLimit) Explain(r *http.Request) (e Explanation) {
 	set := l.rules.Load()
 	f := set.inspect(r, nil)

@@ -22,7 +22,8 @@ type Headers struct {
 	// X-Rate-Limit or RateLimit, for example. Empty: X-RateLimit.
 	Prefix string
 
-	// Delta makes -Reset a number of seconds from now. False: -Reset is a time, in seconds since 1970.
+	// Delta makes X-RateLimit-Reset a number of seconds from now. False: it is a time, in seconds since
+	// 1970.
 	Delta bool
 }
 
@@ -35,8 +36,8 @@ const (
 	HeadersBoth Dialect = iota
 
 	// HeadersLegacy sends X-RateLimit-Limit, X-RateLimit-Remaining and X-RateLimit-Reset of the
-	// strictest limit, without AtOnce: nobody knows when a slot becomes free. Reset is in seconds
-	// since 1970, as at GitHub.
+	// strictest limit. They leave out AtOnce, because nobody knows when a slot becomes free. Reset is
+	// in seconds since 1970, as at GitHub.
 	HeadersLegacy
 
 	// HeadersDraft11 sends RateLimit-Policy and RateLimit, which list every rule, as in

@@ -53,7 +53,7 @@ const (
 	OutcomeBanned    Outcome = iota // refused because of a ban
 	OutcomeExempt                   // admitted by Config.Allow
 	OutcomeNoKey                    // refused without a key: 400, 401, or 503 if the key function failed
-	OutcomeUndecided                // refused: the store could not decide, or the turn would come after the deadline: 503
+	OutcomeUndecided                // refused, 503: the store could not decide, or a LeakyBucket's turn would come after the request's deadline
 	OutcomeRefused                  // refused by a limit, or by a rule with Deny
 	OutcomeShed                     // refused by Config.Overload, and charged nothing: 503
 	OutcomeAllowed                  // admitted

@@ -13,9 +13,9 @@ import (
 	"github.com/weirgo/weir/middleware/bans"
 )
 
-// A RuleInfo describes a rule in force, in one tier or for requests in none. A RateLimit keeps one
-// RuleInfo for equal ones, also when the rules change, so pointers to it can be compared. Each limit of
-// a single key has a RuleInfo of its own, until the rules change.
+// A RuleInfo describes a rule in force, for one tier or for requests without a tier. Equal rules of a
+// RateLimit have the same *RuleInfo, even after the rules change, so pointers can be compared. A limit
+// from Rule.LimitFor has a RuleInfo of its own, which lasts until the rules change.
 type RuleInfo struct {
 	Name, Tier string
 	Limit      limiter.Allowance // nil: the rule denies, and counts nothing

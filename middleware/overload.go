@@ -16,15 +16,16 @@ type Overload interface {
 }
 
 // A Slot is held by a request in flight, from when it is admitted until its handler returns. Streams
-// and Waits are called while the request is locked: they must not block, nor call methods of the
+// and Waits are called under a lock of the request: they must not block, nor call methods of the
 // request or its RateLimit.
 type Slot interface {
 	// Streams is called when the handler sends its answer in parts: it flushed or, if detached,
 	// hijacked the connection.
 	Streams(detached bool)
 
-	// Waits is called when the handler begins and when it ends to wait for its client: for more of the
-	// body, or until the client takes more of the answer. A handler may wait in several goroutines.
+	// Waits is called when the handler starts to wait for its client, and when it stops waiting: for
+	// more of the body, or until the client takes more of the answer. Several goroutines of a handler
+	// may wait at once.
 	Waits(begins bool)
 
 	// Leave is called once, after all other methods: the handler has returned or panicked, or was
@@ -32,8 +33,8 @@ type Slot interface {
 	Leave()
 }
 
-// OverloadOptions are the settings of an [Overload] in a rules file, for the constructor in the
-// Options of package rules. A zero field means the constructor's default.
+// OverloadOptions are the settings of an [Overload] in a rules file. Package rules passes them to the
+// constructor in its Options. A zero field means the constructor's default.
 type OverloadOptions struct {
 	Priority []string      // tiers, the most important first
 	MaxWait  time.Duration // how long a request may wait for a slot

@@ -7,9 +7,9 @@ import (
 	"github.com/weirgo/weir/keyfunc"
 )
 
-// IsPreflight matches CORS preflights: OPTIONS with Origin and Access-Control-Request-Method. As [Config.Allow] it admits
-// preflights uncounted, for a limiter outside of the CORS handling, where a refused preflight breaks
-// the call that follows it.
+// IsPreflight matches CORS preflights: OPTIONS with Origin and Access-Control-Request-Method. As
+// [Config.Allow] it admits preflights uncounted. Use it for a limiter outside of the CORS handling:
+// there a refused preflight would break the call that follows it.
 //
 // Any client can send these two headers, with any query and body, as often as it likes. So IsPreflight
 // is safe in Config.Allow only if no handler behind the limiter runs on OPTIONS: the CORS handling must

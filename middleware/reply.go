@@ -22,14 +22,15 @@ type Refusal struct {
 	// a rule with Deny. Zero: 429, or 403 with Deny.
 	Status int
 
-	// Type and Title are members of the problem object (RFC 9457). Type is a URI. Empty: Type and Title
-	// of the registered problem; with a Type of your own there is no default title.
+	// Type and Title are members of the problem object (RFC 9457). Type is a URI. If both are empty,
+	// they are those of the problem type that fits, such as quota-exceeded of the RateLimit draft. If
+	// only Type is set, there is no title.
 	Type, Title string
 
-	// Message is a text of up to 1,000 bytes. {retry_after} stands for the time to wait in words
-	// ("12 seconds", "8 days"), {seconds} for its number of seconds, {rule} for the rule's name, and
-	// {limit} for its limit ("100/1m"). If there is no time to wait, a message with {retry_after} or
-	// {seconds} is not used. Empty: a sentence of Weir's.
+	// Message is a text of up to 1,000 bytes. {retry_after} stands for the time to wait in words ("12
+	// seconds", "8 days"), {seconds} for that time in seconds, {rule} for the rule's name, and {limit}
+	// for its limit ("100/1m"). If the refusal has no Retry-After, Weir's own sentence replaces a
+	// message with {retry_after} or {seconds}. Empty: Weir's sentence.
 	Message string
 
 	// RetryAfter is the Retry-After of a rule with Deny, at most 366 days: until the end of a

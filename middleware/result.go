@@ -18,8 +18,9 @@ type Result struct {
 	// any rule sets it. If only rules in shadow applied, Rule is empty and Allowed is set.
 	limiter.Decision
 
-	// Rule is the name of the binding rule, and Tier the tier it counted in, if any. For a banned
-	// client Rule is the rule that led to the ban, if any.
+	// Rule is the name of the rule that refused or, if none did, of the rule with the fewest units
+	// left. Tier is the tier that the request counted in, if any. For a banned client Rule is the rule
+	// that led to the ban, if any.
 	Rule, Tier string
 
 	// Status is the status of a refusal, or zero if the request was admitted: 429 for an exceeded
@@ -64,8 +65,8 @@ type RuleResult struct {
 	// AtOnce. Otherwise it is nil.
 	Limits []limiter.Decision
 
-	// Concurrent is the decision of AtOnce: Limit minus Remaining requests of the key are in progress.
-	// It is zero if the rule has no AtOnce.
+	// Concurrent is the decision of AtOnce. Its Limit minus its Remaining is how many requests of the
+	// key are in progress. It is zero if the rule has no AtOnce.
 	Concurrent limiter.Decision
 
 	binding limiter.Limit // unless atOnce

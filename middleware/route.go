@@ -39,14 +39,14 @@ func (f MatchFunc) Matches(r *http.Request) bool { return f(r) }
 //	middleware.Route("*.example.org/*")   // a.example.org and b.a.example.org, not example.org
 //	middleware.Route("[2001:db8::1]/*")   // any spelling of the address
 //
-// The client writes the host into its request. Do not let a limit depend on it alone, and use no host
-// in [Config.Allow], where any client could write it.
+// The client writes the host into its request. Do not let a limit depend on the host alone. Use no host
+// in [Config.Allow]: any client could write it and be exempt.
 //
 // Route needs r.Pattern, which is empty until a request is routed; see [RateLimit.Handler].
 //
-// A pattern that cannot match anything is an error of [New], and of the constructor of package shed. In
-// a [MatchFunc] that calls this Match they cannot see the error: each request panics, so test such a
-// function.
+// A pattern that cannot match anything is an error of [New], and of the constructor of package shed. If
+// a [MatchFunc] calls this Match, the constructors cannot see the error, and each request panics. Test
+// such a function.
 func Route(patterns ...string) Match {
 	m := &routeMatcher{texts: slices.Clone(patterns), rules: make([]route.Pattern, len(patterns))}
 	if len(patterns) == 0 {

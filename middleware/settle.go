@@ -14,8 +14,9 @@ import (
 var ErrNotApplied = errors.New("middleware: the rule did not apply to this request")
 
 // Settle sets the real cost of the request with this context to n units, for a rule with [Reserve].
-// Units that were reserved and not used are refunded. Units beyond the reservation are charged in any
-// case, as a debt of at most what the limit allows at once, and later requests wait for it.
+// Units that were reserved and not used are refunded. Units beyond the reservation are charged even if
+// the limit has no room: they become a debt, and later requests are refused until it is paid. The debt
+// is at most the units that the limit allows at once.
 //
 // The charge changes when the handlers have returned, or at once if they have returned already. If a
 // request is settled twice, the first call counts. If it is never settled, it costs what was reserved.

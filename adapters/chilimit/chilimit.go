@@ -11,13 +11,13 @@
 //	r.Use(chilimit.New(limits))
 //
 // which looks the route up first. Add it behind middleware that changes the path or the method that chi
-// routes by, such as CleanPath, StripSlashes and GetHead. In front of such middleware it may find another
-// route than chi, and clients can evade a limit.
+// routes by, such as CleanPath, StripSlashes and GetHead. In front of such middleware it may find
+// another route than chi, and clients can evade a limit.
 //
-// In rules and in keyfunc.Route, a route is the whole pattern, in sub-routers too: "/v1/users/{id}", and
-// "/v1/" for the "/" of a router mounted at "/v1". A sub-router inside another handler, as in
-// r.Mount("/v1", auth(sub)), is hidden: all its routes are "/v1/*", except for limits added With. Put
-// auth inside the sub-router.
+// In rules and in keyfunc.Route, a route is the whole pattern, in sub-routers too: "/v1/users/{id}",
+// and "/v1/" for the "/" of a router mounted at "/v1". A sub-router inside another handler, as in
+// r.Mount("/v1", auth(sub)), is hidden: all its routes are "/v1/*", except for limiters that chi's With
+// adds to a route. Put auth inside the sub-router.
 package chilimit
 
 import (

@@ -28,10 +28,9 @@ type Servers interface {
 	// TryWrite writes something short-lived to the servers of these charges, for probes.
 	TryWrite(ctx context.Context, charges []limiter.Charge) error
 
-	// Diagnose returns the name of the server that has a part, and err, which a call to it
-	// returned, with what else the store can find out: whether the server can be reached if it
-	// gave no answer. It may take a second. With a nil err it only returns the name. Parts with
-	// the same name are reported as one server.
+	// Diagnose returns the name of the server with number part. It also returns err, which a call to
+	// that server returned, with details: whether a server that gave no answer can be reached, for
+	// example.
 	Diagnose(part int, err error) (server string, _ error)
 }
 

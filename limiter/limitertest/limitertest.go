@@ -1,9 +1,8 @@
-// Package limitertest tests whether a [limiter.Store] keeps its promises. It is for authors of
-// stores.
+// Package limitertest tests whether a [limiter.Store] keeps its promises. It is for authors of stores.
 //
-// A store holds states and lets [limiter.Quota] change them. The store itself finds the state
-// of a key, makes a batch atomic, reads one clock, and forgets no sooner than it may. The suite
-// tests all of that:
+// A store holds states and lets [limiter.Quota] change them. The store itself finds the state of a key,
+// makes a batch atomic, reads one clock, and forgets no sooner than it may. The suite tests all of
+// that:
 //
 //	func TestStoreKeepsItsPromises(t *testing.T) {
 //		limitertest.Run(t, limitertest.Harness{
@@ -11,8 +10,8 @@
 //		})
 //	}
 //
-// Each case begins with a store from New. Its name is a promise, and a failure says how the promise is
-// broken. Most cases are traces of calls, in promises.txt. Run one like any subtest:
+// Each case begins with a store from New. The case's name is a promise, and a failure says how the
+// promise is broken. Most cases are traces of calls, in promises.txt. Run one like any subtest:
 //
 //	go test -run 'TestStoreKeepsItsPromises/RetryAfter_is_exact'
 //
@@ -20,15 +19,14 @@
 //
 // # Time
 //
-// Durations must be exact to the microsecond, so time must stand still between calls. For a store
-// that reads [time.Now], every case runs in a bubble of testing/synctest, where time passes only
-// while the case sleeps. If New starts a goroutine, a Cleanup of its t must end it.
+// Durations must be exact to the microsecond, so time must stand still between calls. For a store that
+// reads [time.Now], every case runs in a bubble of testing/synctest, where time passes only while the
+// case sleeps. If New starts a goroutine, a Cleanup of its t must end it.
 //
 // A store with another clock, such as a server's, sets Harness.Sleep.
 //
-// A case begins at a random time of the minute, the hour and the day, including their
-// boundaries. The test log has that time. To repeat a run, set it in the environment:
-// WEIR_PHASE=23h59m59.999999s.
+// A case begins at a random time of the minute, the hour and the day, including their boundaries. The
+// test log has that time. To repeat a run, set it in the environment: WEIR_PHASE=23h59m59.999999s.
 package limitertest
 
 import (
@@ -45,10 +43,10 @@ type Harness struct {
 	// case's t. Close the store in a Cleanup of t.
 	New func(t testing.TB) limiter.Store
 
-	// Sleep moves the store's clock, which otherwise stands still, by a whole number of
-	// microseconds, up to some years, or back if the number is negative. If the store settles
-	// later, Sleep must first wait until it has. Nil: the store reads time.Now, and every case
-	// runs in a bubble of testing/synctest, whose clock does not step back.
+	// Sleep moves the store's clock, which otherwise stands still, by a whole number of microseconds,
+	// up to some years, or back if the number is negative. If the store settles in the background,
+	// Sleep must first wait until it has finished. Nil: the store reads time.Now, and every case runs
+	// in a bubble of testing/synctest, whose clock does not step back.
 	Sleep func(time.Duration)
 }
 
@@ -73,7 +71,7 @@ func concat(lists ...[]testCase) (all []testCase) {
 	return all
 }
 
-// Run tests everything that a [limiter.Store] promises on the stores that h makes.
+// Run tests the stores that h.New returns. It tests everything that a [limiter.Store] promises.
 func Run(t *testing.T, h Harness) {
 	t.Helper()
 	if h.New == nil {

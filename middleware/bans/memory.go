@@ -21,9 +21,9 @@ type Options struct {
 	// notes. Keys longer than 256 bytes are kept as digests.
 	MaxBans int
 
-	// Secret keys these digests. It has 16 bytes or more. Use the Secret of redisstore.Options, so that
-	// a client has one digest everywhere. Empty: the digests are SHA-256, and the key behind one can be
-	// guessed; see [keyfunc.Digester].
+	// Secret is the HMAC key of the digests that stand for clients' keys. It has 16 bytes or more. Use
+	// the Secret of redisstore.Options, so that a client has one digest everywhere. Empty: the digests
+	// are SHA-256, and the key behind one can be guessed; see [keyfunc.Digester].
 	Secret []byte
 }
 

@@ -19,8 +19,8 @@ type Options struct {
 	// K bounds the error of a rule's counts: no key with more than 1/K of the rule's refusals is
 	// missed. K is from 1 to 10,000. Zero: 100.
 	//
-	// A rule takes 14 times K counters of 24 bytes, a map to find them and 64 bytes for each
-	// key: 165 KB for 100.
+	// For each rule, the Sketch keeps 14 times K counters of 24 bytes, a map to find them and 64 bytes
+	// for each key: 165 KB if K is 100.
 	K int
 
 	// Window is how far back requests are counted: from a second to 366 days. It moves in

@@ -14,7 +14,7 @@ type Offender struct {
 	// has the empty Key.
 	Key string
 
-	// Whole reports that Key is the key as rules have it, to peek at, reset or ban. It needs
+	// Whole reports that Key is the key itself, which Peek, Reset and bans take. It needs
 	// Options.ShowKeys and a key of at most 63 bytes, or the empty Key.
 	Whole bool
 

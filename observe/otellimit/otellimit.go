@@ -59,8 +59,7 @@ type Observer struct {
 	metrics  bool // or spans only
 }
 
-// A Watcher keeps rules in force. The rules.Watcher is one, and a RateLimit whose rules the program
-// changes.
+// A Watcher has rules that may change: a rules.Watcher, or a RateLimit whose rules the program changes.
 type Watcher interface {
 	// Overload returns the overload limit in force, or nil.
 	Overload() middleware.Overload
@@ -101,8 +100,8 @@ func (t *Observer) Close() error {
 	return t.callback.Unregister()
 }
 
-// Follow adds the overload limit of a rules file, if Options.Overload is nil. A further call replaces
-// the Watcher.
+// Follow also exports the overload limit of the rules that w has in force, if Options.Overload is nil.
+// A further call replaces the Watcher.
 func (t *Observer) Follow(w Watcher) error { return t.from.Follow(w) }
 
 // FollowLimiter adds metrics of the requests that are in progress and that wait, for l's rules with

@@ -17,8 +17,8 @@ type part struct {
 	hand hand
 }
 
-// Decide implements [limiter.Store]. With enough units in hand, it takes one lock and one look
-// at the clock for each charge, and allocates nothing.
+// Decide implements [limiter.Store]. While the process holds enough units, a charge takes one lock and
+// one reading of the clock, and allocates nothing.
 func (s *Store) Decide(ctx context.Context, charges []limiter.Charge, decisions []limiter.Decision) error {
 	if err := limiter.CheckDecide(charges, decisions); err != nil {
 		return err

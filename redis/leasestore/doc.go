@@ -1,5 +1,5 @@
-// Package leasestore decides in memory, and keeps many processes within one limit through the
-// Redis that they share. Use it where a round trip for every decision is too much:
+// Package leasestore decides in memory, and keeps many processes within one limit through the Redis
+// that they share. Use it where a round trip for every decision is too much:
 //
 //	store, err := leasestore.New(rdb, leasestore.Options{})
 //	...
@@ -12,57 +12,58 @@
 //
 // # How it works
 //
-// A process takes units of a key ahead: as many as requests took in 75 milliseconds, or more
-// while half of the limit is free (a third of Ahead, at most 20). It spends them by itself and
-// asks for more before it runs out, on a tick of 10 milliseconds and for all keys at once. It returns
-// units that it does not use: after 2.5 seconds without requests, at once if other processes run
-// short, and all of them when the Store is closed.
+// A process takes units of a key in advance: as many as its requests use in 75 milliseconds. While half
+// of the limit is free it takes a third of Ahead if that is more, but at most 20 units. It spends the
+// units without asking Redis. Every 10 milliseconds it asks for more units for all keys that need them,
+// before they run out. It returns units that it does not use: after 2.5 seconds without requests, at
+// once if other processes run short, and all of them when the Store is closed.
 //
 // Redis charges a unit when it grants it, and a process spends only granted units. So over a whole run
-// admissions never exceed burst + rate x time, or a window's events, whatever happens to processes.
-// For a moment, a bucket can exceed its burst by the units that processes hold: units refill while
-// granted units are not spent yet. Redis knows how much each process holds, and grants no more than
-// Ahead to all processes together. Units of a window are spent in that window, and exceed nothing.
+// a bucket never admits more than burst + rate x time, and a window never more than its events, even if
+// processes die. For a moment, a bucket can exceed its burst by the units that processes hold, because
+// the bucket refills before they are spent. Redis knows how many units each process holds, and grants
+// at most Ahead to all processes together. A unit of a window can be spent only in that window.
 //
-// If a process dies, the units that it held count as
-// spent: a bucket's units refill within the time in which Ahead refills, a window's units return
-// with the window, and the process's share of Ahead returns after five seconds.
+// If a process dies, the units that it held count as spent: a bucket's units refill within the time in
+// which Ahead refills, a window's units return with the window, and the process's share of Ahead
+// returns after five seconds.
 //
-// Redis decides each time on a key that is asked for at most once in five seconds, and on an event that
-// costs more than the units in hand. Refusals are remembered as redisstore says, and have the exact
-// RetryAfter. Remaining is as of the last settlement, less what this process has spent since.
+// Redis makes every decision on a key that has at most one event in five seconds. It also decides on an
+// event that costs more than the units that the process holds. Refusals are remembered as redisstore
+// says, and have the exact RetryAfter. Remaining is as of the last settlement, less what this process
+// has spent since.
 //
 // # What is decided exactly
 //
-// Redis decides on some limits each time, as redisstore does, even if Options.Rules names the
-// rule:
+// On some limits Redis makes every decision, as in redisstore, even if Options.Rules names the rule:
 //
-//   - limits of which Ahead would be fewer than two units, such as "5 per minute" on a login
+//   - limits whose Ahead comes to fewer than two units, such as "5 per minute" on a login
 //   - limits of at most 10 events without an algorithm, because these are exact
-//   - slots
+//   - slots of AtOnce
 //   - all limits of a rule that has several, because they are taken together
 //
 // So changing a limit from 12 to 10, or adding a second limit to a rule, is no error.
 //
 // LeakyBucket and SlidingLog cannot be leased. A queue has one order, in which units taken ahead would
-// leave gaps. A log never admits more than N in any period. If Options.Rules names a rule with
-// such a limit, limiter.New and the middleware's New return an error.
+// leave gaps. A log never admits more than N in any period. If Options.Rules names a rule with such a
+// limit, limiter.New and the middleware's New return an error.
 //
 // # What an event really cost
 //
-// An event is settled where it was counted ([Store.Settle]). The units in hand pay a debt first, because
-// they are charged already. Redis charges the rest, in the background. Refunds return to Redis, as far as
-// the grant that they were spent from still counts. While Redis is down, both fail with an error. Events
-// that an outage policy counted are settled where it counted them ([failover.Store.Settle]).
+// An event is settled where it was counted ([Store.Settle]). A debt is first paid from the units that
+// the process holds, which Redis has charged already. Redis charges the rest in the background.
+// Refunded units return to Redis, unless the grant that they came from no longer counts. While Redis is
+// down, charging the rest and refunding return an error. Events that an outage policy counted are
+// settled in this process ([failover.Store.Settle]).
 //
-// A debt is used without asking, so it comes on top of the bounds below.
+// A debt is charged even if the limit has no room, so it adds to the bounds below.
 //
 // # How much more than the limit can be admitted
 //
-// For a limit of B at once, of which A may be ahead, the table says how much more than B + rate x time
-// can be admitted in any interval. Add a row for each time that it happens in the interval, or in the
-// five seconds before if units are still held. For a window limit, it is how much more a window
-// admits, and A is 0.
+// B is the limit's burst, and A is how many of its units processes may hold (Ahead). The table says how
+// much more than B + rate x time can be admitted in any interval. Add a row's amount for each time that
+// its event happens in the interval, or up to five seconds before if units are still held. For a window
+// limit, it is how much more a window admits, and A is 0.
 //
 //	nothing happens                          A
 //	Redis forgets: FLUSHALL, a restart       B
@@ -70,33 +71,36 @@
 //	a process is killed, or its Close fails  0
 //	Redis is away for one process that       (B + rate x T) / Replicas; one event at least
 //	decides by policy Local for a time T
-//	by policy Open, Closed                   all that asks, nothing
+//	by policy Open                           every request
+//	by policy Closed                         nothing
 //
-// A is in the first row because units may have been granted before the interval. Over a whole run,
-// without the other rows, the limit is never exceeded, however many processes are killed.
+// The first row is A because units may have been granted before the interval. Over a whole run the
+// limit is never exceeded unless an event of the other rows happens, however many processes are killed.
 //
-// If Replicas is the number of processes, an outage that all processes see admits two bursts: one
-// locally, where the rate is shared, and one from Redis, which has refilled or was restarted empty.
-// It also admits what the rate brings until all processes have found that Redis is back, at most a probe
-// later (failover.Options.ProbeEvery). Set Replicas: with 1, each process admits the whole limit. A
-// replica that is promoted forgets what had not been replicated, at most everything.
+// If Replicas is the number of processes, an outage that all processes see admits two bursts: one from
+// the processes, each with its share of the limit, and one from Redis, which has refilled or was
+// restarted empty. Until all processes have noticed that Redis is back, they also admit their shares of
+// the rate. That takes at most a probe's interval (failover.Options.ProbeEvery). Set Replicas: with 1,
+// each process admits the whole limit. A replica that is promoted forgets what had not been replicated,
+// at most everything.
 //
 // # Outages
 //
 // While Redis gives no answer, each rule's [limiter.Outage] decides, as redisstore.Options say, once
 // the units in hand are spent or have expired. A process can start while Redis is down.
 //
-// A process measures time by its monotonic clock, and Redis by its own, so setting a process's clock has
-// no effect. If a process is suspended and its monotonic clock goes on, its leases have expired when
-// it resumes.
+// A process measures time by its monotonic clock, and Redis by its own, so setting a process's clock
+// has no effect. If a process is suspended and its monotonic clock goes on, its leases have expired
+// when it resumes.
 //
 // # What it takes
 //
-// The Store has one goroutine, which sleeps while there are no requests. [Store.Close] ends it. Each key in
-// use takes some 300 bytes, up to Options.MaxKeys. In Redis, a leased counter has a second key for
-// five seconds, with 24 bytes for each process that holds units. The ACL is redisstore's.
+// The Store has one goroutine, which sleeps while there are no requests. [Store.Close] ends it. Each
+// key in use takes some 300 bytes, up to Options.MaxKeys. In Redis, a leased counter has a second key
+// for five seconds, with 24 bytes for each process that holds units. The Redis user needs the same ACL
+// as for redisstore.
 //
-// In a Cluster and in a Ring each key is settled by a script of its own. A node that hangs holds up the
-// settlements of all keys until the client gives it up. Set ContextTimeoutEnabled on the client, which
-// bounds that to a quarter of a second.
+// In a Cluster and in a Ring each key is settled by a call of its own. A node that hangs delays the
+// settlements of all keys until the client's timeout. Set ContextTimeoutEnabled on the client, which
+// bounds the delay to a quarter of a second.
 package leasestore

@@ -11,23 +11,23 @@ import (
 
 // Options is what [New] takes. The zero Options lease every rule that can be leased.
 type Options struct {
-	// Redis says how counters are named, and how to decide while Redis gives no answer. A
-	// [redisstore.Store] with the same Prefix and Secret has the same counters.
+	// Redis has the options of redisstore: how counters are named, and how to decide while Redis gives
+	// no answer. A [redisstore.Store] with the same Prefix and Secret uses the same counters.
 	Redis redisstore.Options
 
-	// Rules names the rules to lease. Redis decides all other rules each time. If a rule named
-	// here has a leaky-bucket or a sliding-log, New of the limiter fails. Nil means all rules,
-	// except those whose limit cannot be leased.
+	// Rules names the rules to lease. On all other rules, Redis makes every decision. If a rule named
+	// here is a LeakyBucket or a SlidingLog, limiter.New and the middleware's New return an error. Nil
+	// means all rules, except those whose limit cannot be leased.
 	Rules []string
 
-	// Ahead is how much of a limit all processes together may hold in leases, in percent of
-	// what passes at once: from 1 to 50. Admissions can exceed the burst by that much over a
-	// short interval. If it comes to fewer than two units, Redis decides each time. Zero means
-	// 25. All processes need the same.
+	// Ahead is how many units of a limit all processes together may hold in leases, in percent of the
+	// most units that can pass at once: from 1 to 50. Over a short interval, admissions can exceed the
+	// burst by the units held. If Ahead comes to fewer than two units of a limit, Redis makes every
+	// decision on that limit. Zero means 25. All processes must use the same value.
 	Ahead int
 
-	// MaxKeys is the most keys to remember, from 64 to 2^26, at some 300 bytes each. Redis
-	// decides each time on a key without room. Zero means 200,000.
+	// MaxKeys is the most keys to remember, from 64 to 2^26, at some 300 bytes each. If there is no
+	// room for a key, Redis makes every decision on it. Zero means 200,000.
 	MaxKeys int
 }
 

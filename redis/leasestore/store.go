@@ -39,7 +39,7 @@ type ledger interface {
 	Trips() uint64
 }
 
-// Store is a [limiter.Store] that decides in memory, with units that Redis granted ahead.
+// Store is a [limiter.Store] that decides in memory, with units that Redis granted in advance.
 type Store struct {
 	exact  limiter.Store
 	ledger ledger
@@ -57,9 +57,9 @@ type Store struct {
 	swept  time.Time // when entries that are not asked for were last looked at
 }
 
-// New returns a Store that counts in Redis, through a client of go-redis. It starts the
-// goroutine that settles leases, which [Store.Close] ends. It asks nothing of Redis before the
-// first decision. The caller closes the client.
+// New returns a Store that counts in Redis, through a client of go-redis. It starts a goroutine that
+// settles leases; [Store.Close] ends it. The Store sends nothing to Redis before the first decision.
+// The caller closes the client.
 func New(client redis.UniversalClient, options Options) (*Store, error) {
 	if err := options.Validate(); err != nil {
 		return nil, err
@@ -81,8 +81,8 @@ func newStore(exact limiter.Store, l ledger, o Options) *Store {
 	return s
 }
 
-// Unwrap implements [limiter.Wrapper]. The inner store takes the exact decisions, and knows the
-// health of Redis.
+// Unwrap implements [limiter.Wrapper]. It returns the [redisstore.Store] that makes the decisions that
+// leases cannot make.
 func (s *Store) Unwrap() limiter.Store { return s.exact }
 
 // now returns the time on a clock that only goes forward, in microseconds. It is never 0.
@@ -92,7 +92,7 @@ func (s *Store) hash(p *plan, key string) uint64 {
 	return maphash.String(s.plans.seed, key) ^ p.salt
 }
 
-// Check returns why a rule that Options.Rules names cannot be leased with q's limit, or nil.
+// Check returns an error if Options.Rules contains q's rule, but q's limit cannot be leased.
 // [limiter.New] and the middleware's New call it. Decide returns the same error, which wraps
 // [limiter.ErrCharges].
 func (s *Store) Check(q *limiter.Quota) error { return s.plans.of(q).err }
@@ -107,9 +107,9 @@ func (s *Store) planOf(q *limiter.Quota) (*plan, error) {
 	return p, nil
 }
 
-// Settle implements [limiter.Store]. The units in hand pay a debt first. The rest is settled in
-// Redis, later, as redisstore does. If it is unknown when units were taken, a refund also
-// returns the units that this process holds ahead of the key.
+// Settle implements [limiter.Store]. A debt is first paid from the units that this process holds for
+// the key. Redis settles the rest later, as in redisstore. If it is unknown when units were taken, a
+// refund also returns the units that this process holds for the key.
 func (s *Store) Settle(ctx context.Context, settlements []limiter.Settlement) error {
 	if err := limiter.CheckSettlements(settlements); err != nil {
 		return err
@@ -135,8 +135,8 @@ func (s *Store) Settle(ctx context.Context, settlements []limiter.Settlement) er
 	return s.exact.Settle(ctx, rest)
 }
 
-// Reset implements [limiter.Store]. Other processes may still spend what they hold ahead of the
-// key, or refuse it, until they next ask Redis about it.
+// Reset implements [limiter.Store]. Until another process next asks Redis about the key, it may still
+// spend the units that it holds, or refuse the key.
 func (s *Store) Reset(ctx context.Context, charges []limiter.Charge) error {
 	if err := limiter.CheckCharges(charges); err != nil {
 		return err
@@ -154,10 +154,9 @@ func (s *Store) Reset(ctx context.Context, charges []limiter.Charge) error {
 	return s.exact.Reset(ctx, charges)
 }
 
-// Close returns what this process holds ahead, finishes settlements, and ends the Store's
-// goroutine. It takes at most two seconds. Redis decides all later decisions each time. Close
-// returns an error if Redis could not be told everything. What this process held then comes
-// back as if it had been spent.
+// Close sends the units that this process holds back to Redis, finishes settlements, and ends the
+// Store's goroutine. It takes at most two seconds. Redis makes all later decisions. Close returns an
+// error if it could not send everything to Redis. Units that were not sent back count as spent.
 func (s *Store) Close() error {
 	var err error
 	s.once.Do(func() {
@@ -178,8 +177,8 @@ func (s *Store) Close() error {
 type Stats struct {
 	Local uint64 // charges of leased rules that were decided here
 	Asked uint64 // charges of leased rules that Redis was asked about
-	Trips uint64 // scripts that settled leases
-	Keys  int    // that are remembered
+	Trips uint64 // calls of the script that settles leases
+	Keys  int    // keys that the store remembers
 	Held  int64  // units held in leases
 }
 
