@@ -235,3 +235,13 @@ func (a *applied) warnPatience(ctx context.Context, set *ruleset) {
 		"weir: requests may wait for a slot until their server's WriteTimeout is over, and then cannot be answered; lower MaxWait",
 		slog.String("rule", a.rule.Name), slog.Duration("max_wait", a.concurrency.MaxWait), slog.Duration("write_timeout", server.WriteTimeout))
 }
+
+// overloadOf returns the Overload that r needs a slot of, or nil if r has one already.
+func (set *ruleset) overloadOf(r *http.Request) Overload {
+	for e := endingOf(r.Context()); e != nil; e = endingOf(e.Context) {
+		if e.slot != nil && e.set.Overload == set.Overload {
+			return nil
+		}
+	}
+	return set.Overload
+}

@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"net/url"
 	"strconv"
 
 	"github.com/weirgo/weir/internal/response"
+	"github.com/weirgo/weir/limiter"
 )
 
 // statusClientClosedRequest is nginx's status for a client that left. Only logs see it.
@@ -16,10 +18,10 @@ const statusClientClosedRequest = 499
 // still waits for an answer.
 func isGone(ctx context.Context) bool { return errors.Is(ctx.Err(), context.Canceled) }
 
-// answer is the last phase of a request that passes. It sets the header fields, and puts the decisions
+// pass is the last phase of a request that passes. It sets the header fields, and puts the decisions
 // into the context of the request for the next handler. If a rule awaits the end of the request, or the
 // request holds a slot, it returns an ending.
-func (l *RateLimit) answer(set *ruleset, w http.ResponseWriter, r, into *http.Request, one *oneRule, outer *scope, s *decided, heap *heapSpace, slot Slot) (*http.Request, *ending) {
+func (l *RateLimit) pass(set *ruleset, w http.ResponseWriter, r, into *http.Request, one *oneRule, outer *scope, s *decided, heap *heapSpace, slot Slot) (*http.Request, *ending) {
 	holds := set.hasSlots && s.hasSlot()
 	awaits := slot != nil || holds || !set.NoResult && set.awaitsEnds && s.awaitsEnd()
 	if !awaits && (set.NoResult || one != nil) {
@@ -59,7 +61,7 @@ func (l *RateLimit) answer(set *ruleset, w http.ResponseWriter, r, into *http.Re
 	return admitted, end
 }
 
-// refuse answers a refused request. s is not nil if limits refused it.
+// refuse is the last phase of a request that is refused: it answers. s is not nil if limits refused it.
 func (set *ruleset) refuse(w http.ResponseWriter, r *http.Request, s *decided, no *refusal, onRefused func(Result)) (*http.Request, *ending) {
 	unseen(r)
 	if no.status == statusClientClosedRequest {
@@ -127,4 +129,65 @@ func (set *ruleset) refuse(w http.ResponseWriter, r *http.Request, s *decided, n
 func (no *refusal) set(h http.Header, i int, field, value string) {
 	no.values[i] = value
 	h[field] = no.values[i : i+1 : i+1]
+}
+
+// A scope is the context behind a limiter. It has the decisions, for handlers and for limiters further
+// in, which agree with this one on the header fields.
+type scope struct {
+	context.Context          // the request's
+	url             *url.URL // the request's
+	decided
+	fields
+
+	// The arrays of the slices, if there is one policy.
+	policySpace   [1]applied
+	decisionSpace [1]limiter.Decision
+}
+
+type scopeKey struct{}
+
+// Value returns the scope itself for its key, which saves a context around it.
+func (s *scope) Value(key any) any {
+	if key == (scopeKey{}) {
+		return s
+	}
+	return s.Context.Value(key)
+}
+
+// A passed is an admitted request with its context, in one allocation.
+type passed struct {
+	scope
+	request http.Request
+}
+
+// passedToEnd is passed for an ending.
+type passedToEnd struct {
+	ending
+	request http.Request
+}
+
+// keep copies the decisions about r off the stack, unless they are in heap. It returns a buffer for the
+// text of the header fields.
+func (s *scope) keep(r *http.Request, outer *scope, d *decided, heap *heapSpace) []byte {
+	s.Context, s.outer, s.url = r.Context(), outer, r.URL
+	s.outcome = d.outcome
+	n, text := len(d.policies), s.text[:0]
+	switch {
+	case heap != nil:
+		s.policies, s.decisions = heap.policies[:n], heap.decisions[:n]
+		return text
+	case n <= 1:
+		s.policies, s.decisions = s.policySpace[:n], s.decisionSpace[:n]
+	default:
+		space := &struct {
+			policies  [fewRules]applied
+			decisions [fewRules]limiter.Decision
+			text      [152]byte // makes it 600 bytes; with more it would take 704 instead of 640
+		}{}
+		text = space.text[:0]
+		s.policies, s.decisions = space.policies[:n], space.decisions[:n]
+	}
+	copy(s.policies, d.policies)
+	copy(s.decisions, d.decisions)
+	return text
 }

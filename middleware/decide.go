@@ -2,6 +2,7 @@ package middleware
 
 import (
 	"context"
+	"math/rand/v2"
 	"net/http"
 	"slices"
 	"time"
@@ -72,13 +73,12 @@ func (l *RateLimit) take(ctx context.Context, set *ruleset, s *decided, charges 
 			return err
 		}
 	}
-	if err := l.ask(ctx, set, charges, s.decisions); err != nil {
-		return err
+	err := l.ask(ctx, set, charges, s.decisions)
+	if err == nil && set.hasDistinct && s.forgetSeen(charges) {
+		err = l.ask(ctx, set, charges, s.decisions)
 	}
-	if set.hasDistinct && s.forgetSeen(charges) {
-		if err := l.ask(ctx, set, charges, s.decisions); err != nil {
-			return err
-		}
+	if err != nil {
+		return err
 	}
 	s.outcome = outcomeOf(s.decisions)
 	if !s.isAllowed() && set.hasShadow {
@@ -160,7 +160,7 @@ func (l *RateLimit) undo(ctx context.Context, set *ruleset, s *decided) {
 			continue
 		}
 		if c.Receipt = c.Quota.Undo(d); c.Quota.InFlight() {
-			l.end(ctx, set, c)
+			l.releaseSlot(ctx, set, c)
 		} else {
 			taken = append(taken, limiter.Settlement{Charge: c})
 		}
@@ -248,4 +248,61 @@ func hasDeadline(ctx context.Context) bool {
 func tooLate(ctx context.Context, d time.Duration) bool {
 	deadline, ok := ctx.Deadline()
 	return ok && d > 0 && time.Until(deadline) < d
+}
+
+// A decided has the decisions of one limiter about a request. It stays on the stack of begin, with the
+// arrays behind its slices, until the request passes. So it has no context, which others may keep: if
+// one field of a struct escapes, the compiler lets all escape.
+type decided struct {
+	outer *scope // of the limiter further out; nil: there is none
+
+	// Both have an element for each policy that applied.
+	policies  []applied
+	decisions []limiter.Decision
+
+	outcome Outcome       // OutcomeAllowed, OutcomeRefused by a limit, or OutcomeUndecided
+	asked   bool          // the store was asked, for a request that waits for a slot
+	timed   bool          // the observer wants elapsed
+	awaits  int32         // index of the policy that it waits for a slot of; -1: none
+	elapsed time.Duration // in the store
+}
+
+// isAllowed reports whether all rules allow the request.
+func (s *decided) isAllowed() bool { return s.outcome == OutcomeAllowed }
+
+// delay returns how long the request must wait for its turn.
+func (s *decided) delay() (d time.Duration) {
+	for i := range s.decisions {
+		if !s.policies[i].shadow {
+			d = max(d, s.decisions[i].Delay)
+		}
+	}
+	return d
+}
+
+// fewRules is how many policies fit a workspace.
+const fewRules = 4
+
+// full returns how many requests may be in progress at once, if only slots are missing for a refused
+// request, and whether all clients share these slots.
+func (s *decided) full() (most int64, shared bool) {
+	shared = true
+	for i := range s.policies {
+		a, d := &s.policies[i], &s.decisions[i]
+		switch {
+		case d.Allowed || a.shadow:
+		case !a.isSlot():
+			return 0, false
+		default:
+			most = d.Limit
+			shared = shared && a.rule.Key == nil
+		}
+	}
+	return most, shared && most > 0
+}
+
+// isTimed reports whether to measure the time of a decision for the observer. Reading the clock twice
+// costs as much as a decision in memory.
+func (set *ruleset) isTimed(l *RateLimit) bool {
+	return set.Observer != nil && (!l.immediate || rand.N(64) == 0)
 }

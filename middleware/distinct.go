@@ -1,12 +1,10 @@
 package middleware
 
 import (
-	"errors"
 	"net/http"
 	"strconv"
 
 	"github.com/weirgo/weir/internal/invalid"
-	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/limiter"
 )
 
@@ -34,31 +32,15 @@ func oneOf(l limiter.Limit) limiter.Limit {
 	return l
 }
 
-// distinct checks the fields beside Distinct.
-func (c *compiler) distinct(at string, given Rule) {
-	switch {
-	case given.Distinct == nil:
-	case given.Cost.isGiven():
-		c.report("%s: Cost is set, and with Distinct a new value costs one unit", at)
-	case given.Counts.after:
-		c.report("%s: Afterwards is set, and with Distinct requests are charged when they come", at)
-	}
-}
-
-// value returns the key of r's pair of key and value. It is empty if r costs a unit in any case: NoKey
-// decides about a missing value, and if the rule counts such requests, each one is new.
-func (set *ruleset) value(rule *rule, r *http.Request, key string) (pair string, use keyUse) {
+// pairOrNoKey returns the key of r's pair of key and value. It is empty if r costs a unit in any case:
+// NoKey decides about a missing value, and if the rule counts such requests, each one is new.
+func (set *ruleset) pairOrNoKey(rule *rule, r *http.Request, key string) (pair string, use keyUse) {
 	value, _, err := read(rule.Distinct, r)
-	switch {
-	case err == nil:
-		return strconv.Itoa(len(key)) + ":" + key + value, useKey
-	case !errors.Is(err, keyfunc.ErrNoKey):
-		rule.warnKeyFailure(set.Logger, err)
-		return "", rule.failedKey(err)
-	case rule.NoKey != NoKeySkip && (preflights{}).Matches(r):
-		return "", useKey
+	if err != nil {
+		use, _ = set.withoutKey(rule, r, err)
+		return "", use
 	}
-	return "", rule.NoKey.use()
+	return strconv.Itoa(len(key)) + ":" + key + value, useKey
 }
 
 // forgetSeen removes the cost of values that were seen, and reports whether there are any. If the store

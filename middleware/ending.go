@@ -3,6 +3,7 @@ package middleware
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"slices"
@@ -51,12 +52,6 @@ const unsaid = -1
 // unknownStatus stands for a status that is unknown. Such an answer counts.
 const unknownStatus = 0
 
-// passedToEnd is passed for an ending.
-type passedToEnd struct {
-	ending
-	request http.Request
-}
-
 type endingKey struct{}
 
 // Value returns the ending itself for its key.
@@ -74,12 +69,7 @@ func (e *ending) Value(key any) any {
 
 // awaitsEnd reports whether a rule that applied goes by how the request ends.
 func (s *decided) awaitsEnd() bool {
-	for i := range s.policies {
-		if s.policies[i].rule.awaitsEnd() {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(s.policies, func(p applied) bool { return p.rule.awaitsEnd() })
 }
 
 func (r *rule) awaitsEnd() bool { return r.Counts.given || r.Cost.settles }
@@ -122,17 +112,21 @@ func (e *ending) serve(next http.Handler, w http.ResponseWriter, r *http.Request
 // finish settles the charges of the request, whose answer has that status. Only the first call does
 // anything.
 func (e *ending) finish(status int) {
-	if owed, first := e.end(status); first {
-		e.release()
-		if e.slot != nil {
-			e.slot.Leave()
-		}
-		e.settle(owed)
-		e.strike(status)
+	owed, first := e.close(status)
+	if !first {
+		return
 	}
+	e.releaseSlots()
+	if e.slot != nil {
+		e.slot.Leave()
+	}
+	e.settle(owed)
+	e.strike(status)
 }
 
-func (e *ending) end(status int) (owed []limiter.Settlement, first bool) {
+// close notes how the request ended, and returns what changes of its charges. Only the first call is the
+// first.
+func (e *ending) close(status int) (owed []limiter.Settlement, first bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.ended {
@@ -223,4 +217,162 @@ func (e *ending) strike(status int) {
 		e.limits.strike(ctx, e.set, p.rule, p.key)
 		cancel()
 	}
+}
+
+// slotOf returns the slot that the request has taken, if policy i is AtOnce.
+func (s *decided) slotOf(i int) (limiter.Charge, bool) {
+	if !s.policies[i].isSlot() {
+		return limiter.Charge{}, false
+	}
+	return s.took(i)
+}
+
+// hasSlot reports whether the request has taken a slot.
+func (s *decided) hasSlot() bool {
+	for i := range s.policies {
+		if _, ok := s.slotOf(i); ok {
+			return true
+		}
+	}
+	return false
+}
+
+// hold counts the request's slots as in progress.
+func (e *ending) hold() {
+	e.holds.Store(true)
+	for i := range e.policies {
+		if _, ok := e.slotOf(i); ok {
+			e.policies[i].progress.requests.Add(1)
+		}
+	}
+}
+
+// releaseSlots releases the slots of rules.
+func (e *ending) releaseSlots() {
+	if !e.holds.Swap(false) {
+		return
+	}
+	for i := range e.policies {
+		if c, ok := e.slotOf(i); ok {
+			e.policies[i].progress.requests.Add(-1)
+			e.limits.releaseSlot(e.Context, e.set, c)
+		}
+	}
+}
+
+// releaseSlot releases a slot of a rule, also if the client is gone.
+func (l *RateLimit) releaseSlot(ctx context.Context, set *ruleset, c limiter.Charge) {
+	if err := l.settle(ctx, []limiter.Settlement{{Charge: c}}); err != nil {
+		set.notices.unreturned.warn(set.Logger, "weir-not-returned",
+			"weir: the store did not learn that a request has ended; its slot is released when its lease ends",
+			slog.String("error", err.Error()))
+	}
+	l.room.Released(slotKeyOf(&c))
+}
+
+// Streams implements [response.Watcher]. A handler that goes on after the request has ended, as within
+// an http.TimeoutHandler, has no slot any more.
+func (e *ending) Streams(detached bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.slot != nil && !e.ended {
+		e.slot.Streams(detached)
+	}
+}
+
+// Waits implements [response.Watcher].
+func (e *ending) Waits(begins bool) {
+	if e.slot == nil {
+		return
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if !e.ended {
+		e.slot.Waits(begins)
+	}
+}
+
+// Body implements [response.Watcher].
+func (e *ending) Body() *response.Body { return &e.body }
+
+// ErrNotApplied is the error of [Settle] if the rule did not apply to the request: it did not match, or
+// the request was exempt.
+var ErrNotApplied = errors.New("middleware: the rule did not apply to this request")
+
+// Settle sets the real cost of the request with this context to n units, for a rule with [Reserve].
+// Units that were reserved and not used are refunded. Units beyond the reservation are charged even if
+// the limit has no room: they become a debt, and later requests are refused until it is paid. The debt
+// is at most the units that the limit allows at once.
+//
+// The charge changes when the handlers have returned, or at once if they have returned already. If a
+// request is settled twice, the first call counts. If it is never settled, it costs what was reserved.
+// The error is [limiter.ErrSettled], [ErrNotApplied], or about the rule or n.
+func Settle(ctx context.Context, rule string, n int64) error {
+	if n < 0 {
+		return fmt.Errorf("middleware: Settle of rule %.128q: %d units: they must not be negative", rule, n)
+	}
+	for e := endingOf(ctx); e != nil; e = endingOf(e.Context) {
+		if i := e.find(rule); i >= 0 && e.policies[i].rule.Cost.settles {
+			return e.say(&e.policies[i], n)
+		}
+	}
+	for s := scopeOf(ctx); s != nil; s = s.outer {
+		if s.find(rule) >= 0 {
+			return fmt.Errorf("middleware: Settle of rule %.128q: it cannot be settled: its Cost is not a Reserve", rule)
+		}
+	}
+	return fmt.Errorf("%w: %.128q", ErrNotApplied, rule)
+}
+
+func endingOf(ctx context.Context) *ending {
+	e, _ := ctx.Value(endingKey{}).(*ending)
+	return e
+}
+
+// find returns the index of a rule's first policy, or -1.
+func (s *decided) find(rule string) int {
+	return slices.IndexFunc(s.policies, func(p applied) bool { return p.rule.Name == rule })
+}
+
+// say notes that the request cost n units of a, a policy of e, and settles them if the request has
+// ended. What this limiter charged further out is the first part of n.
+func (e *ending) say(a *applied, n int64) error {
+	owed, ok := e.said(a, n, true)
+	if !ok {
+		return fmt.Errorf("middleware: Settle of rule %.128q: %w", a.rule.Name, limiter.ErrSettled)
+	}
+	e.settle(owed)
+	for out := endingOf(e.Context); out != nil; out = endingOf(out.Context) {
+		if out.url != nil && out.url == e.url {
+			owed, _ = out.said(a, n, false)
+			out.settle(owed)
+		}
+	}
+	return nil
+}
+
+// said notes e's part of the n units of a: at most what e charged, except for the innermost ending, which
+// takes the rest. It returns false if the cost was set before.
+func (e *ending) said(a *applied, n int64, innermost bool) (owed []limiter.Settlement, ok bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for i := range e.opened {
+		o := &e.opened[i]
+		p := &e.policies[o.rule]
+		switch {
+		case !p.isOf(a.policy, a.key):
+			continue
+		case o.said != unsaid:
+			return nil, false
+		}
+		further, _ := e.outer.taken(e.url, p.policy, p.key)
+		o.said = max(0, n-further)
+		if !innermost {
+			o.said = min(o.said, p.cost)
+		}
+		if e.ended {
+			owed = e.append(owed, o, e.actual(o))
+		}
+	}
+	return owed, true
 }

@@ -23,10 +23,7 @@ func (l *RateLimit) Handler(next http.Handler) http.Handler {
 		l.know(muxed{mux})
 	}
 	return &handler{mux: mux, HandlerFunc: func(w http.ResponseWriter, r *http.Request) {
-		set := l.rules.Load() // once: what it needs of the request is done here
-		if !set.vetted.Load() {
-			l.vet(set, r)
-		}
+		set := l.vetted(r)
 		routed, into := r, (*http.Request)(nil)
 		if mux != nil && set.needsRoute && r.URL != nil {
 			// Inside another mux, r has that one's pattern, such as "/v1/".
@@ -85,10 +82,7 @@ func muxBehind(next http.Handler) *http.ServeMux {
 // client broke off or held back counts as complete, and a request keeps its slot of Config.Overload
 // while its handler waits for the client.
 func (l *RateLimit) Begin(w http.ResponseWriter, r *http.Request, onRefused func(Result)) (finish func(status int), byStatus, passed bool) {
-	set := l.rules.Load()
-	if !set.vetted.Load() {
-		l.vet(set, r)
-	}
+	set := l.vetted(r)
 	admitted, end := l.begin(set, w, r, r, nil, onRefused)
 	if end != nil {
 		finish, byStatus = end.finish, end.isWatched()
@@ -96,7 +90,31 @@ func (l *RateLimit) Begin(w http.ResponseWriter, r *http.Request, onRefused func
 	return finish, byStatus, admitted != nil
 }
 
-// begin takes a request through its five phases: gate, match, decide, admit and answer. It returns
+// Gateway is [RateLimit.Handler] for a program without routes of its own, such as one around
+// httputil.ReverseProxy. It routes a request by the patterns of the rules: those of ByRoute, and of each
+// [Route] in Match, Allow and package shed's Exempt. A [MatchFunc] has no patterns. Gateway sets
+// r.Pattern, without method and host. [RateLimit.Reconfigure] changes the routes with the rules.
+//
+// Gateway ignores a slash at the end of a path, parameters (/a;b=c), and empty and dot segments, as the
+// service behind may ignore them. If the service ignores upper and lower case, set foldCase.
+func (l *RateLimit) Gateway(next http.Handler, foldCase bool) http.Handler {
+	if next == nil {
+		panic("middleware: Gateway needs a next handler")
+	}
+	fold := 0
+	if foldCase {
+		fold = 1
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		set := l.rules.Load()
+		set.gateway[fold]().Set(r)
+		if behind, end := l.begin(set, w, r, r, nil, nil); behind != nil {
+			serve(next, w, behind, end)
+		}
+	})
+}
+
+// begin takes a request through its five phases: gate, match, decide, admit, and pass or refuse. It returns
 // the request for the next handler, and its ending if some rule awaits the end. It returns nil if it
 // has answered. If into is not nil, it changes the context of into in place and returns into. If one
 // is not nil, only that rule decides, and the context does not change.
@@ -156,7 +174,20 @@ func (l *RateLimit) begin(set *ruleset, w http.ResponseWriter, r, into *http.Req
 		return set.refuse(w, r, &s, no, onRefused)
 	}
 
-	admitted, end := l.answer(set, w, r, into, one, outer, &s, heap, slot)
+	admitted, end := l.pass(set, w, r, into, one, outer, &s, heap, slot)
 	passed = true
 	return admitted, end
+}
+
+// A workspace has the arrays for a decision, on the stack.
+type workspace struct {
+	policies  [fewRules]applied
+	decisions [fewRules]limiter.Decision
+	charges   [fewRules]limiter.Charge
+}
+
+// A heapSpace has the slices of a request that may meet more than fewRules policies.
+type heapSpace struct {
+	policies  []applied
+	decisions []limiter.Decision
 }

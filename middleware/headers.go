@@ -91,32 +91,6 @@ const (
 	fieldWarning   = "X-Ratelimit-Warning"
 )
 
-// A policy is a quota with the parts of the header fields that never change.
-type policy struct {
-	info   *RuleInfo
-	quota  *limiter.Quota
-	limit  string // X-RateLimit-Limit
-	name   string // as clients see it, in quotes: the same in Structured Fields (RFC 9651) and in JSON
-	member string // in RateLimit-Policy: "ip";q=100;w=60
-
-	isCalendar bool // its windows differ in length
-
-	rule   *rule
-	softAt int64 // percent
-
-	// Each limit of a rule is a policy.
-	parts []*policy // of the first policy: all of them, slots last; of the others nil
-	other bool      // it is not the first
-
-	values  *policy // of the first policy of a rule with Distinct: the policy that counts values
-	ofValue bool    // it is that one, which is shown to nobody
-
-	allows   limiter.Allowance // all parts together
-	progress *progress         // of slots
-
-	concurrency limiter.Concurrency // if isSlot
-}
-
 func newPolicy(q *limiter.Quota, shown string) *policy {
 	name := strconv.Quote(shown) // of printable ASCII, so it escapes only quotes and backslashes
 	p := &policy{

@@ -252,7 +252,7 @@ func (set *ruleset) policyToTell(ctx context.Context, r *rule, base *policy, key
 
 // own returns a policy like base with another limit, or base itself if l is nil.
 func (set *ruleset) own(base *policy, l limiter.Allowance) (*policy, error) {
-	if l == nil || l == base.allows {
+	if l == nil || l == base.info.Limit {
 		return base, nil
 	}
 	id := ownLimit{base, l}
@@ -281,7 +281,7 @@ func (set *ruleset) own(base *policy, l limiter.Allowance) (*policy, error) {
 			return nil, err
 		}
 	}
-	p := r.newPolicy(quotas, l, &info, base.progress)
+	p := r.newPolicy(quotas, &info, base.progress)
 	if set.ownLimits.policies == nil {
 		set.ownLimits.policies = map[ownLimit]*policy{}
 	}

@@ -1,9 +1,13 @@
 package middleware
 
 import (
+	"context"
 	"errors"
+	"log/slog"
 	"net/http"
+	"net/url"
 
+	"github.com/weirgo/weir/internal/route"
 	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/limiter"
 )
@@ -56,95 +60,103 @@ type matching struct {
 
 // add appends the policies and charges of a rule, if it matches.
 func (m *matching) add(policies []applied, charges []limiter.Charge, rule *rule) ([]applied, []limiter.Charge) {
-	r := m.request
-	if m.no != nil || rule.Match != nil && !rule.Match.Matches(r) {
+	if m.no != nil || rule.Match != nil && !rule.Match.Matches(m.request) {
 		return policies, charges
 	}
-	if rule.deny {
-		m.refuse(rule, rule.reply.Status)
-		return policies, charges
-	}
-	key, class, use := m.set.key(rule, r)
-	if use != useKey {
-		return m.without(policies, charges, rule, use)
-	}
-	policy := rule.policyFor(m.tier)
-	if rule.LimitFor != nil {
-		if policy, use = m.set.policyOf(r.Context(), rule, policy, key, class); use != useKey {
-			return m.without(policies, charges, rule, use)
-		}
-	}
-	cost, due := int64(0), !policy.isSlot()
-	if due {
-		cost, due = m.due(policy, key)
-	}
-	pair := ""
-	if rule.Distinct != nil && due {
-		if pair, use = m.set.value(rule, r, key); use != useKey {
-			return m.without(policies, charges, rule, use)
-		}
-	}
-	a := applied{key: key, class: class, shadow: rule.shadow}
-	for _, part := range policy.parts {
-		switch {
-		case part.isSlot(): // a request takes one slot, whatever its cost, when it comes
-			if !holdsFor(r.Context(), part, key) {
-				a.looks = false
-				policies, charges = a.charge(policies, charges, part, 1)
-			}
-		case due:
-			a.looks = rule.Counts.after
-			policies, charges = a.charge(policies, charges, part, cost)
-		}
-	}
-	if pair != "" {
-		a.key = pair
-		policies, charges = a.charge(policies, charges, policy.values, 1)
-	}
-	return policies, charges
-}
-
-// without is the end of add for a request that the rule does not count.
-func (m *matching) without(policies []applied, charges []limiter.Charge, rule *rule, use keyUse) ([]applied, []limiter.Charge) {
+	a, pair, use := m.apply(rule)
 	switch use {
+	case useKey:
+		return m.charge(policies, charges, a, pair)
 	case useSkip:
 		m.skipped = rule
 	case useNone:
 	default:
-		m.refuse(rule, refusals[use])
+		m.refuse(rule, use)
+	}
+	return policies, charges
+}
+
+// apply finds out what a rule counts: its policy, the key, and the cost, which is 0 if nothing is left to
+// charge. The pair is the key of a rule's values, or empty.
+func (m *matching) apply(rule *rule) (a applied, pair string, use keyUse) {
+	if rule.deny {
+		return a, "", refuseDenied
+	}
+	if a.key, a.class, use = m.set.keyOrNoKey(rule, m.request); use != useKey {
+		return a, "", use
+	}
+	a.policy = rule.policyFor(m.tier)
+	if rule.LimitFor != nil {
+		if a.policy, use = m.set.policyOf(m.request.Context(), rule, a.policy, a.key, a.class); use != useKey {
+			return a, "", use
+		}
+	}
+	if !a.isSlot() {
+		a.cost = m.due(a.policy, a.key)
+	}
+	if rule.Distinct != nil && a.cost > 0 {
+		pair, use = m.set.pairOrNoKey(rule, m.request, a.key)
+	}
+	return a, pair, use
+}
+
+// charge appends the parts of a's policy, with their charges.
+func (m *matching) charge(policies []applied, charges []limiter.Charge, a applied, pair string) ([]applied, []limiter.Charge) {
+	for _, part := range a.parts {
+		switch {
+		case part.isSlot(): // a request takes one slot, whatever its cost, when it comes
+			if !holdsFor(m.request.Context(), part, a.key) {
+				policies, charges = a.charge(policies, charges, part, 1)
+			}
+		case a.cost > 0:
+			policies, charges = a.charge(policies, charges, part, a.cost)
+		}
+	}
+	if pair != "" {
+		values := a.values
+		a.key = pair
+		policies, charges = a.charge(policies, charges, values, 1)
 	}
 	return policies, charges
 }
 
 // refuse notes that a rule refuses the request, unless it is in shadow.
-func (m *matching) refuse(rule *rule, status int) {
-	if rule.shadow {
+func (m *matching) refuse(rule *rule, use keyUse) {
+	switch {
+	case rule.shadow:
 		rule.notes.shadowed.note(m.set.Logger, rule.info)
-		return
-	}
-	m.no = &refusal{status: status, outcome: OutcomeNoKey, by: rule}
-	if rule.deny {
-		m.no.outcome = OutcomeRefused
-		m.no.rule, m.no.reply, m.no.retryAfter = rule.Name, rule.reply, rule.reply.RetryAfter
+	case use == refuseDenied:
+		m.no = &refusal{status: rule.reply.Status, outcome: OutcomeRefused, by: rule, rule: rule.Name, reply: rule.reply, retryAfter: rule.reply.RetryAfter}
+	default:
+		m.no = &refusal{status: refusals[use], outcome: OutcomeNoKey, by: rule}
 	}
 }
 
-// due returns the cost that is still to be charged, or false if this limiter has charged the request
+// due returns the cost that is still to be charged. It is below 1 if this limiter has charged the request
 // further out.
-func (m *matching) due(p *policy, key string) (cost int64, due bool) {
-	cost = p.rule.Cost.Of(m.request)
+func (m *matching) due(p *policy, key string) int64 {
+	cost := p.rule.Cost.Of(m.request)
 	if m.outer == nil {
-		return cost, true
+		return cost
 	}
-	cost = m.left(p, key, cost)
-	return cost, cost > 0
+	taken, elsewhere := m.outer.taken(m.request.URL, p, key)
+	if taken > 0 {
+		return p.reserved(cost) - taken
+	}
+	// A server's request and its copies have the request line. A request that a handler built has none.
+	if elsewhere && m.request.RequestURI != "" {
+		m.set.notices.twice.warn(m.set.Logger, "weir-counted-twice",
+			"weir: a request met one limiter twice, with a changed or copied URL, so it was counted twice; remove one of the two",
+			slog.String("rule", p.info.Name))
+	}
+	return cost
 }
 
 // charge appends a with the policy p, and its charge.
 func (a applied) charge(policies []applied, charges []limiter.Charge, p *policy, cost int64) ([]applied, []limiter.Charge) {
 	a.policy, a.cost = p, p.reserved(cost)
 	c := limiter.Charge{Quota: p.quota, Key: a.key, Cost: a.cost}
-	if a.looks {
+	if p.looks {
 		c.Cost = 0
 	}
 	return append(policies, a), append(charges, c)
@@ -163,69 +175,62 @@ func (p *policy) reserved(cost int64) int64 {
 type keyUse uint8
 
 const (
-	useKey    keyUse = iota // count it
-	useSkip                 // leave it to the other rules: it has no key
-	useNone                 // count nothing: key or limit could not be read, and the rule is FailOpen
-	refuse400               // refuse it, with this status
+	useKey       keyUse = iota // count it
+	useSkip                    // leave it to the other rules: it has no key
+	useNone                    // count nothing: key or limit could not be read, and the rule is FailOpen
+	refuseDenied               // refuse it: the rule refuses all
+	refuse400                  // refuse it, with this status
 	refuse401
 	refuse503
 )
 
-// refusals has the statuses of the uses that refuse.
+// refusals has the statuses of the uses that refuse for want of a key.
 var refusals = [...]int{refuse400: http.StatusBadRequest, refuse401: http.StatusUnauthorized, refuse503: http.StatusServiceUnavailable}
 
-// key returns the key that the rule counts r under. If r has no key, NoKey decides, and a preflight
-// counts under its client's address. If the key cannot be read, OnOutage decides.
-func (set *ruleset) key(rule *rule, r *http.Request) (string, keyfunc.Class, keyUse) {
+// keyOrNoKey returns the key that the rule counts r under or, if r has none, what the rule does with r. A
+// preflight without a key counts under its client's address.
+func (set *ruleset) keyOrNoKey(rule *rule, r *http.Request) (key string, class keyfunc.Class, use keyUse) {
 	if rule.Key == nil {
 		return noKey, keyfunc.Shared, useKey
 	}
 	key, class, err := read(rule.Key, r)
-	if err == nil {
-		rule.warnOneKey(set.Logger, key, class, r)
-		return key, class, useKey
-	}
-	use := rule.NoKey.use()
-	switch {
-	case !errors.Is(err, keyfunc.ErrNoKey):
-		rule.warnKeyFailure(set.Logger, err)
-		use = rule.failedKey(err)
-	case rule.NoKey != NoKeySkip && preflights{}.Matches(r):
-		// The address may be a proxy's: it is limited, and never banned.
-		return set.preflightKey(r), keyfunc.InDoubt, useKey
+	if err != nil {
+		preflight := false
+		if use, preflight = set.withoutKey(rule, r, err); preflight {
+			// The address may be a proxy's: it is limited, and never banned.
+			return set.preflightKey(r), keyfunc.InDoubt, useKey
+		}
+		key, class = noKey, keyfunc.Shared
 	}
 	if use == useKey {
-		rule.warnOneKey(set.Logger, noKey, keyfunc.Shared, r)
+		rule.warnOneKey(set.Logger, key, class, r)
 	}
-	return noKey, keyfunc.Shared, use
+	return key, class, use
 }
 
-// use returns what a rule with n does with a request without a key.
-func (n NoKey) use() keyUse {
-	switch n {
-	case NoKeySkip:
-		return useSkip
-	case NoKeyBadRequest:
-		return refuse400
-	case NoKeyUnauthorized:
-		return refuse401
+// withoutKey decides about a request without a key or, for Distinct, without a value: NoKey decides, unless
+// the request is a preflight. If the key cannot be read, OnOutage decides, and FailLocal counts all such
+// requests together. An ambiguous key is answered 400.
+func (set *ruleset) withoutKey(rule *rule, r *http.Request, err error) (use keyUse, preflight bool) {
+	if errors.Is(err, keyfunc.ErrNoKey) {
+		if rule.NoKey != NoKeySkip && (preflights{}).Matches(r) {
+			return useKey, true
+		}
+		return noKeyUses[rule.NoKey], false
 	}
-	return useKey // the shared one
-}
-
-// failedKey returns what a rule does with a request whose key cannot be read. An ambiguous key is
-// answered 400. Otherwise OnOutage decides, and FailLocal counts all such requests together.
-func (r *rule) failedKey(err error) keyUse {
+	rule.warnKeyFailure(set.Logger, err)
 	switch {
 	case errors.Is(err, keyfunc.ErrAmbiguous):
-		return refuse400
-	case r.OnOutage == limiter.FailOpen:
-		return useNone
-	case r.OnOutage == limiter.FailClosed, r.NoKey == NoKeyBadRequest, r.NoKey == NoKeyUnauthorized:
-		return refuse503
+		return refuse400, false
+	case rule.OnOutage == limiter.FailOpen:
+		return useNone, false
+	case rule.OnOutage == limiter.FailClosed, rule.NoKey == NoKeyBadRequest, rule.NoKey == NoKeyUnauthorized:
+		return refuse503, false
 	}
-	return useKey
+	return useKey, false
 }
+
+var noKeyUses = [...]keyUse{NoKeyShare: useKey, NoKeySkip: useSkip, NoKeyBadRequest: refuse400, NoKeyUnauthorized: refuse401}
 
 // read returns the key of r by f. An empty key is none.
 func read(f keyfunc.Func, r *http.Request) (key string, class keyfunc.Class, err error) {
@@ -238,3 +243,89 @@ func read(f keyfunc.Func, r *http.Request) (key string, class keyfunc.Class, err
 
 // noKey is the key of requests without a key. No key function can return it.
 const noKey = ""
+
+// byRoute has the rules by route. The rules of one pattern apply to a request.
+type byRoute struct {
+	tree     route.Tree[[]*rule]
+	first    string // a pattern that needs a route, to name in a warning
+	unrouted unroutedDetector
+}
+
+// forRoute returns the rules for r's route.
+func (set *ruleset) forRoute(r *http.Request) []*rule {
+	by := set.byRoute
+	if by == nil {
+		return set.fallback
+	}
+	if r.Pattern == "" {
+		by.unrouted.blank(set.Logger, by.first)
+	} else {
+		by.unrouted.seen()
+	}
+	if rules, ok := by.tree.Find(r.Method, r.Host, r.Pattern); ok {
+		return rules
+	}
+	return set.fallback
+}
+
+// policyFor returns the policy for requests in that tier.
+func (r *rule) policyFor(tier string) *policy {
+	if p, ok := r.tiers[tier]; ok {
+		return p
+	}
+	return r.policy
+}
+
+// An applied is a policy that applied to a request, with its charge.
+type applied struct {
+	*policy
+	key    string
+	cost   int64
+	class  keyfunc.Class
+	spared bool // nothing to refund: in shadow another limit of the rule refused, or the charge stays
+}
+
+// isOf reports whether a belongs to p's rule and tier, and to that key.
+func (a *applied) isOf(p *policy, key string) bool {
+	// A rule keeps its notes when the rules change.
+	return a.key == key && a.rule.notes == p.rule.notes && a.info.Tier == p.info.Tier
+}
+
+// taken returns what this limiter charged a key further out for the same request, by the same limit of
+// the same rule. A request is the same if its URL is the same pointer: a handler may build another
+// request from the context of its own. elsewhere reports whether such a request was charged.
+func (s *scope) taken(u *url.URL, p *policy, key string) (cost int64, elsewhere bool) {
+	for ; s != nil; s = s.outer {
+		for i := range s.policies {
+			a := &s.policies[i]
+			if !a.isOf(p, key) || a.quota.Rule() != p.quota.Rule() {
+				continue
+			}
+			if s.url == u && u != nil {
+				cost += a.cost
+			} else {
+				elsewhere = true
+			}
+		}
+	}
+	return cost, elsewhere
+}
+
+// holdsFor reports whether the request with that context, or a request around it, has a slot of p for the
+// key. If it took a second slot, it could wait for itself.
+func holdsFor(ctx context.Context, p *policy, key string) bool {
+	for e := endingOf(ctx); e != nil; e = endingOf(e.Context) {
+		if !e.holds.Load() {
+			continue
+		}
+		for i := range e.policies {
+			if _, ok := e.slotOf(i); ok && e.policies[i].isOf(p, key) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// isSlot reports whether p is a rule's AtOnce, not one of its limits.
+func (p *policy) isSlot() bool { return p.quota.InFlight() }

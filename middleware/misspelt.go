@@ -58,11 +58,17 @@ func (l *RateLimit) know(r router) {
 	l.routers.Store(&all)
 }
 
-// vet looks at the first request for rules whose route no known router has.
-func (l *RateLimit) vet(set *ruleset, r *http.Request) {
+// vetted returns the rules in force. At their first request, r, it looks for rules whose route no known
+// router has.
+func (l *RateLimit) vetted(r *http.Request) *ruleset {
+	set := l.rules.Load()
+	if set.vetted.Load() {
+		return set
+	}
 	if routers := l.routers.Load(); routers != nil && set.vetted.CompareAndSwap(false, true) {
 		set.vetRoutes(*routers, r)
 	}
+	return set
 }
 
 func (set *ruleset) vetRoutes(routers []router, r *http.Request) {
@@ -119,6 +125,15 @@ func (set *ruleset) routes() (all []givenRoute) {
 	matched("Config.Allow", set.Allow)
 	matched("Config.Overload", set.Overload)
 	return all
+}
+
+// gatewayRoutes returns the routes that Gateway routes requests by.
+func (set *ruleset) gatewayRoutes(foldCase bool) *route.Routes {
+	var patterns []route.Pattern
+	for _, given := range set.routes() {
+		patterns = append(patterns, given.pattern)
+	}
+	return route.NewRoutes(patterns, foldCase)
 }
 
 // A listed router lists its routes.
@@ -209,20 +224,6 @@ func (set *ruleset) vetTier(tier string) {
 	warn(set.Logger, "weir-unknown-tier",
 		"weir: no rule has the tier of a request, so the request is limited as if it had no tier: is the tier misspelt?",
 		slog.String("tier", strings.ToValidUTF8(tier[:min(len(tier), longestTier)], "")), slog.String("nearest", nearest.Of(tier, known)))
-}
-
-// isNew reports whether this is the first notice about a name of the configuration.
-func (n *notices) isNew(rule, what string) bool {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if n.noticed[[2]string{rule, what}] {
-		return false
-	}
-	if n.noticed == nil {
-		n.noticed = map[[2]string]bool{}
-	}
-	n.noticed[[2]string{rule, strings.Clone(what)}] = true
-	return true
 }
 
 // isNewTier is isNew for a tier. It is false after mostUnknownTiers.

@@ -2,7 +2,6 @@ package middleware
 
 import (
 	"fmt"
-	"math/rand/v2"
 	"net/http"
 	"slices"
 	"sync"
@@ -136,10 +135,4 @@ func (set *ruleset) report(o *Observation) {
 	set.Observer.Observe(o)
 	o.Request = nil // the next use overwrites the rest
 	observations.Put(o)
-}
-
-// isTimed reports whether to measure the time of a decision for the observer. Reading the clock twice
-// costs as much as a decision in memory.
-func (set *ruleset) isTimed(l *RateLimit) bool {
-	return set.Observer != nil && (!l.immediate || rand.N(64) == 0)
 }

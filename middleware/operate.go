@@ -140,3 +140,22 @@ func (l *RateLimit) Reset(ctx context.Context, rule, key string) error {
 	}
 	return nil
 }
+
+// An InProgress counts the requests of a rule with AtOnce in this process.
+type InProgress struct {
+	Rule     *RuleInfo // shared: do not change it
+	Requests int64     // that hold a slot
+	Waiting  int64     // that wait for a slot
+}
+
+// InProgress returns the requests in progress of each rule with AtOnce, in the order of Rules.
+func (l *RateLimit) InProgress() []InProgress {
+	var all []InProgress
+	for _, p := range l.rules.Load().policies() {
+		info := p.info
+		if p = p.slots(); p != nil {
+			all = append(all, InProgress{info, p.progress.requests.Load(), p.progress.waiting.Load()})
+		}
+	}
+	return all
+}

@@ -3,8 +3,6 @@ package middleware
 import (
 	"net/http"
 	"time"
-
-	"github.com/weirgo/weir/internal/response"
 )
 
 // An Overload bounds the requests in flight by the capacity of the service, and refuses the rest.
@@ -41,38 +39,3 @@ type OverloadOptions struct {
 	PerRoute bool          // each route has a bound of its own
 	Exempt   Match         // requests that need no slot; nil: none
 }
-
-// overloadOf returns the Overload that r needs a slot of, or nil if r has one already.
-func (set *ruleset) overloadOf(r *http.Request) Overload {
-	for e := endingOf(r.Context()); e != nil; e = endingOf(e.Context) {
-		if e.slot != nil && e.set.Overload == set.Overload {
-			return nil
-		}
-	}
-	return set.Overload
-}
-
-// Streams implements [response.Watcher]. A handler that goes on after the request has ended, as within
-// an http.TimeoutHandler, has no slot any more.
-func (e *ending) Streams(detached bool) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.slot != nil && !e.ended {
-		e.slot.Streams(detached)
-	}
-}
-
-// Waits implements [response.Watcher].
-func (e *ending) Waits(begins bool) {
-	if e.slot == nil {
-		return
-	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if !e.ended {
-		e.slot.Waits(begins)
-	}
-}
-
-// Body implements [response.Watcher].
-func (e *ending) Body() *response.Body { return &e.body }

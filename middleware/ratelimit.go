@@ -2,6 +2,7 @@ package middleware
 
 import (
 	"errors"
+	"fmt"
 	"net/http"
 	"reflect"
 	"sync"
@@ -138,4 +139,12 @@ func NewPerIP(limit limiter.Limit, options ...keyfunc.IPOption) (*RateLimit, err
 // [NewPerIP] for a limit that comes from a file.
 func PerIP(limit limiter.Limit, options ...keyfunc.IPOption) func(http.Handler) http.Handler {
 	return Must(NewPerIP(limit, options...)).Handler
+}
+
+// checkQuota returns why the store cannot count by q, or nil.
+func (l *RateLimit) checkQuota(q *limiter.Quota) error {
+	if err := limiter.CheckStore(l.store, q); err != nil {
+		return fmt.Errorf("middleware: Config.Store: %w", err)
+	}
+	return nil
 }

@@ -2,9 +2,6 @@ package middleware
 
 import (
 	"context"
-	"net/http"
-	"net/url"
-	"time"
 
 	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/limiter"
@@ -94,111 +91,10 @@ func FromContext(ctx context.Context) (Result, bool) {
 	return Result{}, false
 }
 
-// A decided has the decisions of one limiter about a request. It stays on the stack of begin, with the
-// arrays behind its slices, until the request passes. So it has no context, which others may keep: if
-// one field of a struct escapes, the compiler lets all escape.
-type decided struct {
-	outer *scope // of the limiter further out; nil: there is none
-
-	// Both have an element for each policy that applied.
-	policies  []applied
-	decisions []limiter.Decision
-
-	outcome Outcome       // OutcomeAllowed, OutcomeRefused by a limit, or OutcomeUndecided
-	asked   bool          // the store was asked, for a request that waits for a slot
-	timed   bool          // the observer wants elapsed
-	awaits  int32         // index of the policy that it waits for a slot of; -1: none
-	elapsed time.Duration // in the store
-}
-
-// isAllowed reports whether all rules allow the request.
-func (s *decided) isAllowed() bool { return s.outcome == OutcomeAllowed }
-
-// A scope is the context behind a limiter. It has the decisions, for handlers and for limiters further
-// in, which agree with this one on the header fields.
-type scope struct {
-	context.Context          // the request's
-	url             *url.URL // the request's
-	decided
-	fields
-
-	// The arrays of the slices, if there is one policy.
-	policySpace   [1]applied
-	decisionSpace [1]limiter.Decision
-}
-
-// A passed is an admitted request with its context, in one allocation.
-type passed struct {
-	scope
-	request http.Request
-}
-
-// fewRules is how many policies fit a workspace.
-const fewRules = 4
-
-// A workspace has the arrays for a decision, on the stack.
-type workspace struct {
-	policies  [fewRules]applied
-	decisions [fewRules]limiter.Decision
-	charges   [fewRules]limiter.Charge
-}
-
-type scopeKey struct{}
-
-// Value returns the scope itself for its key, which saves a context around it.
-func (s *scope) Value(key any) any {
-	if key == (scopeKey{}) {
-		return s
-	}
-	return s.Context.Value(key)
-}
-
 // scopeOf returns the scope of the innermost limiter so far, or nil.
 func scopeOf(ctx context.Context) *scope {
 	s, _ := ctx.Value(scopeKey{}).(*scope)
 	return s
-}
-
-// A heapSpace has the slices of a request that may meet more than fewRules policies.
-type heapSpace struct {
-	policies  []applied
-	decisions []limiter.Decision
-}
-
-// keep copies the decisions about r off the stack, unless they are in heap. It returns a buffer for the
-// text of the header fields.
-func (s *scope) keep(r *http.Request, outer *scope, d *decided, heap *heapSpace) []byte {
-	s.Context, s.outer, s.url = r.Context(), outer, r.URL
-	s.outcome = d.outcome
-	n, text := len(d.policies), s.text[:0]
-	switch {
-	case heap != nil:
-		s.policies, s.decisions = heap.policies[:n], heap.decisions[:n]
-		return text
-	case n <= 1:
-		s.policies, s.decisions = s.policySpace[:n], s.decisionSpace[:n]
-	default:
-		space := &struct {
-			policies  [fewRules]applied
-			decisions [fewRules]limiter.Decision
-			text      [152]byte // makes it 600 bytes; with more it would take 704 instead of 640
-		}{}
-		text = space.text[:0]
-		s.policies, s.decisions = space.policies[:n], space.decisions[:n]
-	}
-	copy(s.policies, d.policies)
-	copy(s.decisions, d.decisions)
-	return text
-}
-
-// delay returns how long the request must wait for its turn.
-func (s *decided) delay() (d time.Duration) {
-	for i := range s.decisions {
-		if !s.policies[i].shadow {
-			d = max(d, s.decisions[i].Delay)
-		}
-	}
-	return d
 }
 
 // An entry is the decision of one policy. It is a copy, as a list of pointers would escape to the heap.
@@ -209,7 +105,7 @@ type entry struct {
 
 // isNear reports whether the rule has reached its SoftAt.
 func (e *entry) isNear() bool {
-	softAt := e.softAt
+	softAt := int64(e.rule.SoftAt)
 	// During an outage the limit is a share of the policy's. It is at most 10^12.
 	return softAt > 0 && e.Counted() && e.Remaining <= e.Limit*(100-softAt)/100
 }
@@ -297,4 +193,40 @@ func (s *decided) result() (result Result) {
 		result.Rules = list[i].appendResult(result.Rules, list[i].Decision)
 	}
 	return result
+}
+
+// result returns the rule's decision.
+func (a *applied) result(d limiter.Decision) RuleResult {
+	r := RuleResult{Rule: a.info, Key: a.key, Class: a.class, Cost: a.cost, Decision: d}
+	r.binding, r.atOnce = a.quota.Limit(), a.isSlot()
+	return r
+}
+
+// appendResult appends the rule's decision, or joins it with those of the rule's other policies.
+func (a *applied) appendResult(results []RuleResult, d limiter.Decision) []RuleResult {
+	first := len(results) - 1
+	for a.other && first >= 0 && (results[first].Rule != a.info || results[first].Key != a.key) {
+		first--
+	}
+	if !a.other || first < 0 {
+		results = append(results, a.result(d))
+		if r := &results[len(results)-1]; a.isSlot() {
+			r.Concurrent = d
+		}
+		return results
+	}
+	r := &results[first]
+	if r.Limits == nil {
+		r.Limits = append(make([]limiter.Decision, 0, 2), r.Decision)
+	}
+	if a.isSlot() {
+		r.Concurrent = d
+	} else {
+		r.Limits = append(r.Limits, d)
+	}
+	if d.IsTighterThan(&r.Decision) {
+		r.binding, r.atOnce = a.quota.Limit(), a.isSlot()
+	}
+	r.Decision.Join(&d)
+	return results
 }

@@ -198,3 +198,44 @@ func (d *unroutedDetector) blank(logger *slog.Logger, pattern string) {
 		"weir: a rule matches a route, but requests reach the limiter before they are routed, so it never applies; use the router's adapter",
 		slog.String("route", pattern))
 }
+
+// notices are the warnings about a limiter. They survive a change of its rules.
+type notices struct {
+	twice      onceWarning
+	unsettled  onceWarning
+	unreturned onceWarning
+	allow      onceWarning
+	tiers      atomic.Int32 // unknown tiers in warnings
+
+	mu      sync.Mutex
+	noticed map[[2]string]bool
+	limits  map[limiter.Allowance]struct{} // limits of single keys so far
+}
+
+// notes are what was noticed about a rule. They survive a change of the rules, so that no warning is
+// repeated.
+type notes struct {
+	oneKey     oneKeyDetector
+	failure    keyFailure
+	escalation onceWarning
+	shadowed   shadowCount
+	unlimited  onceWarning
+	patience   onceWarning
+
+	limits       limitCache // of single keys
+	limitFailure onceWarning
+}
+
+// isNew reports whether this is the first notice about a name of the configuration.
+func (n *notices) isNew(rule, what string) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.noticed[[2]string{rule, what}] {
+		return false
+	}
+	if n.noticed == nil {
+		n.noticed = map[[2]string]bool{}
+	}
+	n.noticed[[2]string{rule, strings.Clone(what)}] = true
+	return true
+}
