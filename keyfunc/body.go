@@ -12,40 +12,40 @@ import (
 	"sync"
 )
 
-// JSONField is the value of a field of the JSON object in the request's body:
-// "body:account:jane" for JSONField("account", 4096) and {"account":"jane","password":"…"}. It
-// reads the body and puts it back, for the handler to read, as [Body] does; several keys read it
-// once.
+// JSONField is the value of a field of the JSON object in the request's body: "body:account:jane" for
+// JSONField("account", 4096) and {"account":"jane","password":"…"}. It reads the body and puts it back,
+// for the handler to read, as [Body] does. If several keys use the body, it is read once.
 //
 // It is for limits on the target of requests, such as the account of a login:
 //
 //	middleware.Rule{Name: "account", Match: middleware.Route("POST /login"),
 //		Key: keyfunc.JSONField("account", 4096), Limit: limiter.PerHour(20)}
 //
-// It is safe if clients may share a counter, beside a rule on [IP]. Any client can name another's
-// account, so do not ban by it. To check, send the field in capitals, twice, and behind another long
-// field.
+// It is safe beside a rule on [IP], if clients may share a counter. Any client can name another's
+// account, so do not ban by it. To check, send the field twice with different values, and send a body
+// longer than most: both must be answered 400.
 //
 // If two readers could find different values in a body, the error is [ErrAmbiguous], and the request
-// goes no further: the field stands twice with different values, in any case of its letters; the
-// object is incomplete, has text behind it, or has more than most bytes; the value is neither a string
-// nor a whole number; the body has a Content-Encoding, or cannot be read to its end. The Content-Type
-// does not matter, because a handler may ignore it. A request has no key if it has no body, if the
-// body is no object, and if the field is missing, null or empty.
+// goes no further: the field stands twice with different values, in any case of its letters; the object
+// is incomplete, has text behind it, or is longer than most; the value is neither a string nor a whole
+// number; the body has a Content-Encoding, or cannot be read to its end. The Content-Type does not
+// matter, because a handler may ignore it. A request has no key if it has no body, if the body is no
+// object, and if the field is missing, null or empty.
 //
 // The value is as the client spells it. If "Jane" and "jane" are one account, your own Func makes one
 // key of them:
 //
-//	func account(r *http.Request) (string, error) {
-//		key, err := email(r)
+//	typed := keyfunc.JSONField("account", 4096)
+//	account := func(r *http.Request) (string, error) {
+//		key, err := typed(r)
 //		return strings.ToLower(key), err
 //	}
 //
 // The request waits until its body has arrived, so set the server's ReadTimeout. A limiter on [IP]
 // further out refuses a client before its body is read.
 //
-// JSONField panics if name is empty or has a colon in it, or if most is not from 1 to 10 MiB.
-// Take at least what the handler takes.
+// JSONField panics if name is empty or has a colon in it, or if most is not from 1 to 10 MiB. Set most
+// at least as high as the largest body that the handler accepts.
 func JSONField(name string, most int) Func {
 	if name == "" || strings.Contains(name, ":") {
 		panic(fmt.Sprintf("keyfunc: JSONField(%q): a field has a name, without a colon in it", name))
@@ -154,10 +154,11 @@ func scalar(raw json.RawMessage) (string, error) {
 	}
 }
 
-// Body returns the request's body of at most most bytes, for your own [Func]. It replaces r.Body, so the
-// handler reads the same bytes again. Do not change the bytes. They are empty without a body. The
-// error wraps [ErrAmbiguous] if the body is longer (the first bytes are returned), if it cannot be read
-// to its end, or if other code has read it already. Do not treat such a request as one without a key.
+// Body reads the request's body, up to most bytes, for your own [Func]. It replaces r.Body, so the
+// handler reads the same bytes again. Do not change the bytes. Without a body, Body returns no bytes
+// and no error. The error wraps [ErrAmbiguous] if the body is longer (the first bytes are returned), if
+// it cannot be read to its end, or if other code has read it already. Do not treat such a request as
+// one without a key.
 func Body(r *http.Request, most int) ([]byte, error) {
 	if r.Body == nil || r.Body == http.NoBody {
 		return nil, nil

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// A Class says whose key it is. Only a key of one client ([Own]) can be banned for what it does: other
-// keys stand for clients that did nothing.
+// A Class says whether a key belongs to one client. Only such a key ([Own]) can be banned for what its
+// client does: any other key also stands for clients that did nothing.
 type Class uint8
 
 const (
@@ -15,11 +15,11 @@ const (
 	Own Class = iota
 
 	// Shared is the key of unrelated clients: [Global], [Route], [Method], [Host], an unknown address,
-	// and compositions of such keys alone.
+	// and keys that [Join] made of such keys only.
 	Shared
 
-	// InDoubt is the key of a client that its trusted proxy did not name: the proxy's address, or a
-	// composition with it.
+	// InDoubt is the key of a client that its trusted proxy did not name: the proxy's address, or a key
+	// that [Join] made with it.
 	InDoubt
 )
 

@@ -11,38 +11,40 @@ import (
 	"github.com/weirgo/weir/internal/network"
 )
 
-// IP is the address of the client: "192.0.2.1", or the first 64 bits of an IPv6
-// address, "2001:db8::/64", because every IPv6 customer has at least that many
-// addresses to choose from. Its error is always nil.
+// IP is the address of the client: "192.0.2.1", or the first 64 bits of an IPv6 address,
+// "2001:db8::/64", because every IPv6 customer has at least that many addresses to choose from. Its
+// error is always nil.
 //
-// Without options the client is the TCP peer, which cannot be forged. No header is read. That is
-// safe anywhere, but behind a proxy all clients have the proxy's key. If a request carries
-// X-Forwarded-For or a similar header, the function logs one warning (code weir-untrusted-proxy)
-// and ignores the header.
+// Without options the client is the TCP peer, which cannot be forged. No header is read. That is safe
+// anywhere, but behind a proxy all clients have the proxy's key. If a request carries X-Forwarded-For
+// or a similar header, the function logs one warning (code weir-untrusted-proxy) and ignores the
+// header.
 //
 // At most one option may say whom to trust: [TrustProxies], [TrustForwarded], [TrustHeader] or
 // [TrustHops]. The header is read only if the peer is trusted, and no other header is tried. If the
 // header names no client, the peer is counted, and the key is [InDoubt]: a proxy is never banned for
 // its clients.
 //
-// A peer without an address, such as a unix socket, has the key "no-ip", which all such peers
-// share; see [TrustUnixSocket].
+// A peer without an address, such as a unix socket, has the key "no-ip", which all such peers share;
+// see [TrustUnixSocket].
 //
-// A RemoteAddr without a port is not the TCP peer: a middleware such as chi's RealIP has rewritten
-// it. If that middleware reads a header, clients choose their address. So the function logs one
-// warning (code weir-rewritten-address), and such an address is never a trusted proxy. Its key is
-// [InDoubt], or "no-ip" if the request has a header that may hold the address. If no client can
-// write the address, add a port to it. A middleware that also copies a port from a header, such as
-// gorilla's ProxyHeaders, looks like the TCP peer: do not use one in front of Weir.
+// A RemoteAddr without a port is not the TCP peer: a middleware such as chi's RealIP has rewritten it.
+// If that middleware reads a header, clients choose their address. So the function logs one warning
+// (code weir-rewritten-address), and such an address is never a trusted proxy. Its key is [InDoubt], or
+// "no-ip" if the request has a header that may hold the address. If no client can influence the
+// address, have the middleware add a port: IP then takes it for the TCP peer. Use no middleware in
+// front of Weir that copies a port from a header, such as gorilla's ProxyHeaders: IP would trust that
+// address.
 //
 // One address has one key, however it is spelled: IPv4 in IPv6 (::ffff:192.0.2.1) is IPv4, and zones
-// and ports do not count. An address under the NAT64 prefix 64:ff9b::/96 counts as the IPv4 address
-// in it, or all translated clients would share a key. That prefix is not routed on the internet, so
-// such an address comes from your own translator. Trust in a peer goes by the address as it stands.
+// and ports do not count. An address under the NAT64 prefix 64:ff9b::/96 counts as the IPv4 address in
+// it, or all translated clients would share a key. That prefix is not routed on the internet, so such
+// an address comes from your own translator. Whether a peer is trusted is decided by its address before
+// this translation.
 //
 // Many people can share an IPv4 address, as in an office or a mobile network: choose the limit for
-// that, or count users. One customer can hold many /64 networks, or an IPv4 network: a second rule
-// with [Prefixes] bounds those.
+// that, or count users. One customer can hold many /64 networks, or an IPv4 network: a second rule with
+// [Prefixes] bounds those.
 //
 // IP panics if the options are wrong. If they come from a file, use [NewIP].
 func IP(opts ...IPOption) Func {
@@ -101,12 +103,11 @@ func TrustProxies(cidrs ...string) IPOption {
 	}
 }
 
-// TrustForwarded reads the client's address from the Forwarded header (RFC 7239) if
-// the peer is in cidrs. It works like [TrustProxies], is safe with proxies that append
-// an element with a "for" parameter, and is checked in the same way.
+// TrustForwarded reads the client's address from the Forwarded header (RFC 7239) if the peer is in
+// cidrs. It works like [TrustProxies], and is safe with proxies that append an element with a "for"
+// parameter. Check it before going live as described there.
 //
-// Most proxies do not write this header, and pass on what the client wrote. It is not safe behind
-// them.
+// Most proxies do not write this header, and pass on what the client wrote. It is not safe behind them.
 //
 // The client is the peer if an element has no address: "unknown", an obfuscated name, no "for", a
 // parameter twice, and IPv6 or a port without quotes.
@@ -140,15 +141,15 @@ func TrustHops(n int) IPOption {
 	}
 }
 
-// TrustHeader reads the client's address from a header that holds just that, if the
-// peer is in cidrs; without cidrs, from any peer.
+// TrustHeader reads the client's address from a header that holds just that, if the peer is in cidrs;
+// without cidrs, from any peer.
 //
 //	keyfunc.IP(keyfunc.TrustHeader("CF-Connecting-IP", "173.245.48.0/20", "2400:cb00::/32"))
 //
-// It is safe if your proxy sets the header on every request and replaces what the client sent: as
-// X-Real-IP if nginx is configured so, and CF-Connecting-IP behind Cloudflare. Proxies pass
-// True-Client-IP, X-Azure-ClientIP and Fastly-Client-IP on as the client wrote them, unless they are
-// configured to replace them. Without cidrs it is safe only if all requests come through the proxy.
+// It is safe if your proxy sets the header on every request and replaces what the client sent.
+// Cloudflare does so with CF-Connecting-IP, and nginx with X-Real-IP if it is configured to. Proxies
+// pass True-Client-IP, X-Azure-ClientIP and Fastly-Client-IP on as the client wrote them, unless they
+// are configured to replace them. Without cidrs it is safe only if all requests come through the proxy.
 //
 // Check before going live, through the proxy and around it, that sending the header does not change
 // your key. If the header is missing, stands twice or is not one address, the client is the peer.

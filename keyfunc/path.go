@@ -13,8 +13,9 @@ import (
 )
 
 // PathValue is the value of a parameter in the request's path: "path:id:42" for PathValue("id"), the
-// path "/users/42" and the pattern "/users/{id}", or "/users/:id" in gin and echo. The rest of a path
-// has the name in the pattern: "file" in "/static/{file...}" and "/static/*file", "*" in "/static/*".
+// path "/users/42" and the pattern "/users/{id}", or "/users/:id" in gin and echo. A parameter for the
+// rest of a path has its name in the pattern: "file" in "/static/{file...}" and "/static/*file", "*" in
+// "/static/*".
 //
 // All clients share the counter of a value. The value is what the route's handler will see, with
 // percent-encoding undone, so each spelling of an id has the same key. PathValue finds it before the
@@ -23,15 +24,14 @@ import (
 //
 // It is safe if clients may share a counter, such as a limit for each document. A client that requests
 // another value each time has a new key each time: put a rule on [IP] beside it. To check, request two
-// ids and compare what remains of each.
+// ids and compare their remaining quotas: each id must count alone.
 //
-// A request has no key if its route lacks the parameter, or if it has no route. If the name may be
-// misspelt, the first request to a route with other parameters logs a warning (code
-// weir-no-such-parameter). A path that does not fit its route, because something rewrote it, is an
-// error.
+// A request has no key if its route lacks the parameter, or if it has no route. The first request to a
+// route that has other parameters but not this one logs a warning (code weir-no-such-parameter): the
+// name may be misspelt. A path that does not fit its route, because something rewrote it, is an error.
 //
-// If a mux around this one has a parameter of the same name, its value is the key: use different
-// names.
+// If a mux around this one has a parameter of the same name, the outer parameter's value is the key:
+// use different names.
 //
 // PathValue panics if name cannot be the name of a parameter.
 func PathValue(name string) Func { return must(newPathValue(name)) }

@@ -48,9 +48,9 @@ func init() {
 // trailing dot, and an IPv6 address is in its short form. Texts that cannot be a host share
 // "host:other".
 //
-// It is safe if a proxy, or a ServeMux pattern with a host, accepts only hosts that you know.
-// Otherwise the client writes any text into the Host header, and each has a new key. To check,
-// request an unknown host (curl -H 'Host: x.invalid'): it must not reach the limiter.
+// It is safe if a proxy, or a ServeMux pattern with a host, accepts only hosts that you know. Otherwise
+// a client can write any text into the Host header, and each text is a new key. To check, request an
+// unknown host (curl -H 'Host: x.invalid'): it must not reach the limiter.
 //
 // For an outgoing request (package pace) with an empty r.Host, as after a redirect, it is the URL's
 // host.

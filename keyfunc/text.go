@@ -15,17 +15,18 @@ import (
 //
 //	ip                the client's address, as [IP]
 //	ip/24/48          its network, as IP with [Prefixes]
-//	user              [User], and so bearer, route, method, host, global, fingerprint
-//	apikey:X-Api-Key  [APIKey] of that header, and so header:X-Tenant, cookie:session
+//	user              [User]; likewise bearer, route, method, host, global, fingerprint
+//	apikey:X-Api-Key  [APIKey] of that header; likewise header:X-Tenant, cookie:session
 //	path:id           [PathValue] of that parameter
 //	query:tenant      [Query] of that parameter
 //	user|ip           the first of these that the request has, as [First]
 //
-// named are functions of your own, by what they are called in the text: letters, digits, - and _.
-// They go before those above. May be nil. opts say how ip, ip/24/48 and fingerprint find the
+// named has functions of your own by their names in the text: letters, digits, - and _. They take
+// precedence over the names above. named may be nil. opts say how ip, ip/24/48 and fingerprint find the
 // client's address.
 //
-// The error names the wrong choice by its number, and does not quote it: it may be a credential.
+// The error has the position of the wrong key between the bars, and does not quote it: it may be a
+// credential.
 func Parse(text string, named map[string]Func, opts ...IPOption) (Func, error) {
 	var fs []Func
 	for choice := range strings.SplitSeq(text, "|") {

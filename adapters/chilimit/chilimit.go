@@ -1,6 +1,6 @@
 // Package chilimit is for chi routers with rules that match by route.
 //
-// For all other rules, package middleware is chi's middleware as it is:
+// For all other rules, use package middleware itself:
 //
 //	r.Use(middleware.PerIP(limiter.PerMinute(100)))
 //	r.With(middleware.PerIP(limiter.PerSecond(2))).Get("/search", search)

@@ -8,9 +8,10 @@
 // it does not know the route. Package keyfunc finds the client's address, whatever echo's IPExtractor
 // is.
 //
-// If a rule with Counts applied, the limiter passes an error of the handlers to the HTTPErrorHandler at
-// once, because the status of that answer counts. The middleware in front gets the error as usual. So the
-// HTTPErrorHandler must ignore a response that is committed, as echo's own does.
+// A rule with Counts needs the status of the answer. So if such a rule applies to a request, the
+// limiter itself passes an error of the handlers to the HTTPErrorHandler. It also returns the error to
+// the middleware in front, so the HTTPErrorHandler gets the error twice. It must ignore a response that
+// is committed, as echo's own does.
 package echolimit
 
 import (

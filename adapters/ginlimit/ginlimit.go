@@ -8,7 +8,7 @@
 // gin's TrustedProxies are: gin's default trusts every header, so do not use c.ClientIP as a key.
 //
 // A rule with Counts uses the status that is set when the handlers behind the limiter return. So a
-// middleware that answers for their errors belongs behind the limiter too.
+// middleware that writes the answer to their errors belongs behind the limiter too.
 package ginlimit
 
 import (

@@ -10,14 +10,13 @@ import (
 	"github.com/weirgo/weir/limiter"
 )
 
-// Settle implements [limiter.Store]. It settles an event where it was counted: on the server,
-// or in the local counters, during the outage and after it. At most one share more is owed
-// there. Events of Open rules are not settled.
+// Settle implements [limiter.Store]. It settles an event where it was counted: on the server, or in the
+// local counters, during the outage and after it. In the local counters a debt is at most one share.
+// Events of Open rules are not settled.
 //
-// While the server is down, Settle leaves what the server counted as it is and returns an error
-// that wraps [ErrUnavailable]. Slots are an exception: the inner store tells its server later
-// that they are released. If it is unknown who counted an event, Settle assumes whoever counts
-// now.
+// While the server is down, Settle leaves what the server counted as it is and returns an error that
+// wraps [ErrUnavailable]. Slots are an exception: the inner store tells its server later that they are
+// released. If it is unknown who counted an event, Settle assumes whoever counts now.
 func (s *Store) Settle(ctx context.Context, settlements []limiter.Settlement) error {
 	if err := limiter.CheckSettlements(settlements); err != nil {
 		return err

@@ -2,30 +2,27 @@
 //
 //	store, err := failover.New(inner, failover.Options{Replicas: 4})
 //
-// Whatever happens to the server, a decision waits for the server's answer no longer than the
-// deadline. Once the server is known to be down, a decision costs next to nothing and follows
-// the [limiter.Outage] policy of its rule. A store that keeps deadlines itself, such as
-// redisstore, may wait for a connection too. redisstore comes wrapped in this package. Wrap other
-// stores that have a server yourself.
+// Whatever happens to the server, a decision waits for the server's answer no longer than the deadline.
+// Once the server is known to be down, a decision costs next to nothing and follows the
+// [limiter.Outage] policy of its rule. A [Bounded] store, such as redisstore, may wait for a connection
+// before that. redisstore comes wrapped in this package. Wrap other stores that have a server yourself.
 //
 // # An outage
 //
-// A call fails if the store returns an error or the deadline passes. The policies decide a failed
-// call at once. After Options.Failures failed calls in a row, they decide all calls, without asking
-// the server. Calls that fail at the same time count once, so one short stall under load is no
-// outage. A call whose client has left counts as neither failure nor success, and nor does
-// an invalid batch.
+// A call fails if the store returns an error or the deadline passes. The policies decide a failed call
+// at once. After Options.Failures failed calls in a row, they decide all calls, without asking the
+// server. Calls that fail at the same time count once, so one short stall under load is no outage. A
+// call whose client has left counts as neither failure nor success, and nor does an invalid batch.
 //
 // The first failure after a minute without one is logged at once (weir-call-failed), with what the
-// store finds out about its server. So a wrong address shows even in a process that makes four calls
-// a day. A server that cannot do what the store needs is a wrong configuration and no outage. The
-// policies decide then too, and the log says so once (weir-store-unusable). Both are logged in
-// addition to Options.OnDegraded.
+// store finds out about its server. So a wrong address shows even in a process that makes four calls a
+// day. A server that cannot do what the store needs is a wrong configuration and no outage. The
+// policies decide then too, and the log says so once (weir-store-unusable). Both are logged in addition
+// to Options.OnDegraded.
 //
-// If a batch has a Closed rule, its decision is an error that wraps [ErrUnavailable]. Otherwise
-// this process counts Local rules, and Open rules pass. Such decisions are Degraded. Decisions of
-// Open rules have no numbers ([limiter.Decision.Counted]), and those of Local rules have the numbers of
-// the share.
+// If a batch has a Closed rule, its decision is an error that wraps [ErrUnavailable]. Otherwise this
+// process counts Local rules, and Open rules pass. Such decisions are Degraded. Decisions of Open rules
+// have no numbers ([limiter.Decision.Counted]), and those of Local rules have the numbers of the share.
 //
 // If the store has several servers, each server has its own breaker. Policies decide only on the
 // charges of servers that are down, and the other servers go on counting. A batch is still taken
@@ -35,37 +32,39 @@
 //
 // # The share of a process
 //
-// Local rules count against the limit divided by Options.Replicas, so all processes together admit
-// the limit. A bucket keeps its events and refills more slowly. A window or a log admits fewer
-// events, or one event in a longer period if there are fewer events than replicas. Every share admits at
-// least one event in 366 days. An event that costs more than the share is refused with
-// [limiter.Never], even if the whole limit has room for it.
+// Local rules count against the limit divided by Options.Replicas, so all processes together admit the
+// limit. A bucket keeps its events and refills more slowly. A window or a log admits fewer events, or
+// one event in a longer period if there are fewer events than replicas. Every share admits at least one
+// event in 366 days. An event that costs more than the share is refused with [limiter.Never], even if
+// the whole limit has room for it.
 //
-// A share of at most 10 events is exact, like any such limit, even if the whole limit is not.
+// A share of at most 10 events is counted exactly, like every limit of at most 10 events
+// ([limiter.SlidingWindow]), even if the whole limit is not.
 //
-// Slots ([limiter.NewConcurrency]) are divided too, and each process has at least one, in addition to the
-// slots acquired before the outage. A slot is released where it was acquired: in this process, or on the
-// server, which the store tells when it is back.
+// Slots ([limiter.NewConcurrency]) are divided too, and each process has at least one, in addition to
+// the slots acquired before the outage. A slot is released where it was acquired: in this process, or
+// on the server, which the store tells when it is back.
 //
 // # What an event really cost
 //
-// An event is settled where it was counted. What this process counted is refunded and owed here,
-// during the outage and after it. A debt is at most one share, and the rest is forgiven. Nothing is
-// corrected for events of Open rules. What the server counted stays as it is while the server is down,
-// and Settle returns an error: a reservation that was too large drains with its period, and one that
-// was too small stays too small.
+// An event is settled where it was counted. For what this process counted, refunds and debts go to its
+// own counters, during the outage and after it. A debt is at most one share, and the rest is forgiven.
+// Nothing is corrected for events of Open rules. What the server counted stays as it is while the
+// server is down, and Settle returns an error: a reservation that was too large drains with its period,
+// and one that was too small stays too small.
 //
 // # The return
 //
-// After Options.ProbeEvery the policies still decide the next batch, and a probe runs beside it. The probe
-// looks at the batch's keys on the server and writes something else there, because a server that can be
+// After Options.ProbeEvery the policies still decide the next batch, and a probe runs beside it. The
+// probe looks at the batch's keys on the server and charges another key, because a server that can be
 // read but not written is still down. The first probe that succeeds ends the outage.
 //
-// The server's counters do not learn what this process counted. So as long as a window or a bucket
-// reaches back, a key may get units from both. If Replicas is the number of processes, Local admits
-// at most this much more than the limit: one burst in the outage, one burst that refilled on the server
-// meanwhile, and what the rate brings until each process has found that the server is back.
+// The server's counters do not learn what this process counted. So until a window or a bucket no longer
+// covers the outage, a key may get units from the server and from this process. If Replicas is the
+// number of processes, Local admits at most this much more than the limit: one burst in the outage, one
+// burst that refilled on the server meanwhile, and what the rate brings until each process has found
+// that the server is back.
 //
-// Goroutines run only for probes and for Options.OnDegraded, and there is nothing to close. Without requests
-// there is no probe.
+// Goroutines run only for probes and for Options.OnDegraded, and there is nothing to close. Without
+// requests there is no probe.
 package failover

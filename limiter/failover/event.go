@@ -19,8 +19,8 @@ type Event struct {
 	// At is when the Store noticed it.
 	At time.Time
 
-	// Part is the store's number of the server, or 0 for a store with one server. If one server
-	// has several numbers, Part is the number that failed first.
+	// Part is the number by which the store knows the server ([Servers]), or 0 for a store with one
+	// server. If one server has several numbers, Part is the number that failed first.
 	Part int
 
 	// Server is the address of the server, if the store knows it, or several addresses.

@@ -11,8 +11,9 @@ import (
 	"github.com/weirgo/weir/limiter"
 )
 
-// ErrUnavailable is wrapped by errors that come from an outage: of a batch with a Closed rule,
-// of Settle, and of Reset. They also wrap what the server or the network said.
+// ErrUnavailable is wrapped by the errors that an outage causes. Decide returns one for a batch with a
+// Closed rule, and Settle and Reset may return one. These errors also wrap the error of the server or
+// the network.
 var ErrUnavailable = errors.New("failover: the store's server is unavailable")
 
 // Store is a [limiter.Store] around another store, whose counters are in a server.
@@ -76,8 +77,7 @@ func New(inner limiter.Store, o Options) (*Store, error) {
 	return s, nil
 }
 
-// Must returns s, and panics if [New] returned an error. Use it for a store that is written in
-// code.
+// Must returns s, and panics if [New] returned an error. Use it for options that are written in code.
 func Must(s *Store, err error) *Store {
 	if err != nil {
 		panic(err)
@@ -109,8 +109,8 @@ func (s *Store) Decide(ctx context.Context, charges []limiter.Charge, decisions 
 	return err
 }
 
-// Reset implements [limiter.Store] and also resets the local counters. In an outage it resets
-// only the local counters and those on other servers, and returns an error that wraps
+// Reset implements [limiter.Store] and also resets the local counters. In an outage it resets only the
+// local counters and the counters on servers that are up, and returns an error that wraps
 // [ErrUnavailable].
 func (s *Store) Reset(ctx context.Context, charges []limiter.Charge) error {
 	if err := limiter.CheckCharges(charges); err != nil {

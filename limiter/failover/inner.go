@@ -13,13 +13,14 @@ import (
 // return when it ends.
 type Bounded interface {
 	// Within returns the same store, whose calls fail if the server gives no answer within the
-	// deadline. A store with outage policies returns itself without them. New does not search
-	// inner stores for Bounded: the wrapper would be bypassed.
+	// deadline. A store that applies outage policies, as redisstore does, returns a store without them.
+	// New asks only the store that it is given, not a store inside it, so that a wrapper is not
+	// bypassed.
 	Within(deadline time.Duration) limiter.Store
 }
 
 // Servers is a store with several servers that can fail one by one. A store without these methods
-// counts as one server, which is probed with a charge of a quota made for that.
+// counts as one server, and probes charge a quota that exists only for them.
 type Servers interface {
 	// Part returns the number of the server that holds c's counter, from 0 to 63. Servers fail
 	// independently.

@@ -12,9 +12,9 @@ import (
 // Options are what [New] takes. The zero value has the defaults.
 type Options struct {
 	// Deadline is how long a decision may wait for the server's answer: from 1ms to a minute. A
-	// store with a method Within, such as redisstore, may wait for a connection too. If
-	// requests have less time than Deadline, a call that gave the server at least a quarter of
-	// Deadline counts as failed. Zero means 50ms.
+	// [Bounded] store, such as redisstore, may wait for a connection before that. If a request's
+	// context ends before Deadline, its call counts as failed if the server had at least a quarter of
+	// Deadline. Zero means 50ms.
 	Deadline time.Duration
 
 	// Replicas is how many processes share the server, up to 100,000. Local divides each limit

@@ -21,8 +21,8 @@ type Stats struct {
 	// probes.
 	Failures uint64
 
-	// Degraded says that policies decide, for at least one server, and DegradedFor says for how
-	// long. Only a probe ends it, so it lasts while there are no requests.
+	// Degraded says that policies decide, for at least one server, and DegradedFor says for how long.
+	// Only a probe ends it, and only requests start probes, so it lasts while there are no requests.
 	Degraded    bool
 	DegradedFor time.Duration
 

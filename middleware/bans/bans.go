@@ -11,8 +11,8 @@ import (
 
 // A Ban locks one key out.
 type Ban struct {
-	// Key is the key. It is empty if the list has only the digest: a list in Redis, and any list for
-	// keys longer than 256 bytes. Otherwise Digest is empty.
+	// Key is the key, or empty if the list has only the digest. A list in Redis has only digests, and
+	// any list has only the digest of a key longer than 256 bytes. If Key is set, Digest is empty.
 	Key    string `json:"key,omitempty"`
 	Digest string `json:"digest,omitempty"` // see keyfunc.Digest
 
@@ -28,8 +28,8 @@ type Ban struct {
 // ID is the key or, if the list does not have it, the digest. [List.Unban] takes both.
 func (b Ban) ID() string { return cmp.Or(b.Key, b.Digest) }
 
-// A List holds banned keys. It may be used by many goroutines at once. A key may be what a
-// keyfunc.Func returns, or its text alone.
+// A List holds banned keys. It may be used by many goroutines at once. Methods take a key as a
+// keyfunc.Func returns it, or its text alone (see keyfunc.Classify).
 type List interface {
 	// Find returns the ban of a key, if one is in force. It is called for every request, so it never
 	// calls a server, and takes no lock while nothing is banned.
@@ -49,12 +49,12 @@ type List interface {
 	// force, Escalate returns it unchanged, so only one of several concurrent callers bans.
 	Escalate(ctx context.Context, key, rule string, e Escalation) (Ban, error)
 
-	// Unban lifts a ban, and forgets the refusals that led to it. It takes the key, or [Ban.ID].
-	// lifted reports whether a ban was in force; without one there is no error. If there is an
-	// error, lifted is what this process knew.
+	// Unban lifts a ban, and forgets the refusals that led to it. It takes the key, or [Ban.ID]. lifted
+	// reports whether a ban was in force. If none was, that is no error. If err is not nil, lifted
+	// reports whether this process knew of a ban.
 	Unban(ctx context.Context, key string) (lifted bool, err error)
 
-	// All returns the bans in force by their end, permanent bans last.
+	// All returns the bans in force, sorted by when they end, permanent bans last.
 	All(ctx context.Context) ([]Ban, error)
 }
 
@@ -65,8 +65,8 @@ const MaxDuration = 366 * 24 * time.Hour
 // by hand and the new ban is not.
 var ErrFull = errors.New("bans: the list is full of permanent or manual bans")
 
-// ErrDigest is the error of a list that holds keys, if it gets a digest ([keyfunc.Digest.Key]) in place
-// of a key: no request would match that ban. A list in Redis holds digests, and accepts them.
+// ErrDigest is the error for a digest ([keyfunc.Digest.Key]) in place of a key, in a list that holds
+// keys: no request would match such a ban. A list in Redis holds digests, and accepts them.
 var ErrDigest = errors.New("bans: a digest does not reveal its key: name the key")
 
 // CheckDuration returns the error of [List.Ban] for a wrong duration, or nil.

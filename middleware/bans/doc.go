@@ -1,5 +1,5 @@
 // Package bans keeps lists of banned keys. An operator bans a key by hand, or a rule bans a key whose
-// requests it refused again and again, each time for longer.
+// requests it refuses again and again. Each further ban lasts longer.
 //
 //	list, err := bans.New(bans.Options{})
 //	...

@@ -8,13 +8,14 @@ import (
 	"github.com/weirgo/weir/internal/invalid"
 )
 
-// An Escalation bans a key after After refusals by a rule Within a time, or after that many answers
-// that count. The first ban lasts Ban, and each further ban Factor times as long, up to Max. If a key
-// is not banned again within Max after a ban has ended, the next ban lasts Ban again.
+// An Escalation bans a key that a rule refused After times in the time Within. With Outcomes it counts
+// answers instead of refusals. The first ban lasts Ban, and each further ban is Factor times as long,
+// up to Max. If a key is not banned again within Max after a ban has ended, the next ban lasts Ban
+// again.
 //
 // Only keys of a single client are banned. Shared keys are never banned, such as a rule's counter for
 // requests without a key, or a proxy that does not name its client (see keyfunc.Class). Keys that the
-// store had no room for are not banned either, because other clients used up their counter (see
+// store has no room for are not banned either, because they share a counter (see
 // limiter.Decision.Overflow).
 type Escalation struct {
 	After  int           // refusals, from 1 to 10,000

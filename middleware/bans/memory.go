@@ -16,14 +16,14 @@ import (
 
 // Options are what [New] takes. The zero value consists of the defaults.
 type Options struct {
-	// MaxBans bounds the keys in the list, from 1 to 10 million. Keys whose ban has ended stay while
-	// their repetitions count. Zero: 100,000. A key takes some 260 bytes plus its length and its
-	// notes. Keys longer than 256 bytes are kept as digests.
+	// MaxBans bounds the keys in the list, from 1 to 10 million. A key stays after its ban has ended,
+	// while that ban makes the next one longer. Zero: 100,000. A key takes some 260 bytes plus its
+	// length and its notes. Keys longer than 256 bytes are kept as digests.
 	MaxBans int
 
-	// Secret is the HMAC key of the digests that stand for clients' keys. It has 16 bytes or more. Use
-	// the Secret of redisstore.Options, so that a client has one digest everywhere. Empty: the digests
-	// are SHA-256, and the key behind one can be guessed; see [keyfunc.Digester].
+	// Secret is the HMAC key of the digests that stand for keys longer than 256 bytes. It has 16 bytes
+	// or more. Use the Secret of redisstore.Options, so that a client has one digest everywhere. Empty:
+	// the digests are SHA-256, and the key behind one can be guessed; see [keyfunc.Digester].
 	Secret []byte
 }
 
@@ -34,9 +34,10 @@ const (
 
 // Memory is the list inside the process.
 //
-// At MaxBans, a new ban evicts a key whose ban has ended; if there is none, the ban by escalation that
-// ends first; and if the new ban is by hand, the ban by hand that ends first. Permanent bans are never
-// evicted. Other calls drop bans that have ended: there is no goroutine, and nothing to close.
+// At MaxBans, a new ban evicts a key whose ban has ended. If there is none, it evicts the ban by
+// escalation that ends first. If there is none of those either, a new ban by hand evicts the ban by
+// hand that ends first. Permanent bans are never evicted. Writing to the list drops bans that have
+// ended: there is no goroutine, and nothing to close.
 //
 // Time is the process's monotonic clock: changes of the system's clock have no effect.
 type Memory struct {
@@ -74,7 +75,7 @@ func New(o Options) (*Memory, error) {
 	return m, nil
 }
 
-// Must is for a list written in code: it panics where [New] returns an error.
+// Must returns m, and panics if [New] returned an error. Use it for options that are written in code.
 func Must(m *Memory, err error) *Memory {
 	if err != nil {
 		panic(err)
@@ -210,8 +211,9 @@ func (m *Memory) All(context.Context) ([]Ban, error) {
 	return list, nil
 }
 
-// Each calls f for each ban, in no order: bans in force, and ended bans whose repetitions count until
-// remember after Until. It is for copying the list elsewhere. f must not call m.
+// Each calls f for each ban, in no order. That includes ended bans that still make the key's next ban
+// longer: they do so until remember after b.Until. Each is for copying the list elsewhere. f must not
+// call m.
 func (m *Memory) Each(f func(b Ban, remember time.Duration)) {
 	m.each(func(e *entry) { f(m.ban(e), e.remember) })
 }
@@ -272,9 +274,9 @@ func (m *Memory) Restore(b Ban, remember time.Duration) error {
 // Stats are the figures of [Memory.Stats].
 type Stats struct {
 	Bans       int    // in force, or ended and not yet dropped
-	Remembered int    // keys whose ban has ended and whose repetitions count
+	Remembered int    // keys whose ban has ended, and makes the next one longer
 	Evicted    uint64 // bans that were evicted at MaxBans
-	Forgotten  uint64 // keys with repetitions that were evicted at MaxBans
+	Forgotten  uint64 // keys evicted at MaxBans though their ended ban made the next one longer
 }
 
 // Stats returns the list's figures.

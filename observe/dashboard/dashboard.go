@@ -25,24 +25,24 @@ type Options struct {
 	//
 	//	func(r *http.Request) bool { return r.Method == http.MethodGet || isAdmin(r) }
 	//
-	// lets everybody see the page, and admins look up, reset and ban clients. It is called for
-	// every request. For figures it is called again with the method POST, as viewers who may act
-	// see more buttons. Nil: the page refuses all requests.
+	// lets everybody see the page, and admins look up, reset and ban clients. It is called for every
+	// request. When the page fetches figures, Authorize is called again with the method POST: only
+	// viewers who may act see the buttons for it. Nil: the page refuses all requests.
 	//
-	// Check credentials, or at least the Host header as well as the address. An address alone also
-	// admits sites that a browser at this address visits, if their name resolves to this server
-	// (DNS rebinding), and all clients of a proxy on the same machine.
+	// Check credentials, or at least the Host header as well as the address. A check of the address
+	// alone also admits sites that a browser at this address visits, if their name resolves to this
+	// server (DNS rebinding), and all clients of a proxy on the same machine.
 	//
 	// Actions are logged with the user from [keyfunc.WithUser] in the request's context. A name from
 	// basic authentication is marked "(claimed)", as only Authorize knows whether it was checked.
 	Authorize func(*http.Request) bool
 
-	// Title is the page's heading, such as the service's name. Empty: the host's name.
+	// Title is the page's heading, such as the service's name. Empty: the name of the machine.
 	Title string
 
 	// Store is the limiters' store, whose health the page shows ([failover.Reporter]). It may be
-	// wrapped ([limiter.Wrapper]). Nil, or a store that reports nothing: the page shows what
-	// requests reveal.
+	// wrapped ([limiter.Wrapper]). Nil, or a store that reports nothing: the page shows only what the
+	// decisions say about the store.
 	Store limiter.Store
 
 	// Bans is the limiters' list of bans. Nil: the page has no bans.
@@ -57,9 +57,9 @@ type Options struct {
 	// the page adds the key if this process has met it lately.
 	ShowKeys bool
 
-	// Secret keys the digests: 16 bytes or more, and the same as in offenders.Options and
-	// redisstore.Options, so that a client has one digest everywhere. Empty: the digests are
-	// SHA-256, so whoever tries all addresses finds the address; see [keyfunc.Digester].
+	// Secret is the HMAC key of the digests: 16 bytes or more, and the same as in offenders.Options and
+	// redisstore.Options, so that a client has one digest everywhere. Empty: the digests are SHA-256,
+	// so whoever tries all addresses finds the address; see [keyfunc.Digester].
 	Secret []byte
 
 	// Logger logs the actions of operators. Nil: slog.Default().

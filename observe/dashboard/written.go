@@ -17,8 +17,8 @@ type Watcher interface {
 	Written() (source, version string, changes []string)
 }
 
-// FollowRules adds a Watcher. The page shows when and where its rules were loaded, what that changed,
-// and why the rules as they are written now are refused, if they are. It panics on nil.
+// FollowRules adds a Watcher. The page shows when and where its rules were loaded, and what that
+// changed. If its newest rules were refused, the page shows why. FollowRules panics on nil.
 func (d *Dashboard) FollowRules(w Watcher) {
 	if v := reflect.ValueOf(w); w == nil || v.Kind() == reflect.Pointer && v.IsNil() {
 		panic("dashboard: FollowRules needs a Watcher, not nil")
