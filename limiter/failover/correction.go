@@ -22,14 +22,16 @@ func (s *Store) Settle(ctx context.Context, settlements []limiter.Settlement) er
 		return err
 	}
 	isLocal := func(c limiter.Settlement) bool { return c.Receipt.By > limiter.ByStore }
-	if s.trouble.Load() == 0 && !slices.ContainsFunc(settlements, isLocal) { // as a rule
+	if s.open.Load() == 0 && !slices.ContainsFunc(settlements, isLocal) { // as a rule
 		return s.settleInner(ctx, settlements)
 	}
-	down, cause := s.outage(chargesOf(settlements))
+	charges := chargesOf(settlements)
+	down, cause := s.outage(charges)
+	unreachable := s.chargesOn(down, charges)
 	var local, inner []limiter.Settlement
 	var err error
-	for _, c := range settlements {
-		isDown := down&(1<<s.partOf(&c.Charge)) != 0
+	for i, c := range settlements {
+		isDown := unreachable>>i&1 == 1
 		switch {
 		case c.Actual == c.Cost:
 		case isLocal(c), c.Receipt.By == 0 && isDown && c.Quota.OnOutage != limiter.FailClosed: // which only the server counts
@@ -51,11 +53,9 @@ func (s *Store) settleInner(ctx context.Context, settlements []limiter.Settlemen
 		return nil
 	}
 	began := time.Now()
-	limited, cancel := s.limited(ctx)
-	defer cancel()
-	err := s.inner.Settle(limited, settlements)
+	err := s.timed(ctx, func(ctx context.Context) error { return s.inner.Settle(ctx, settlements) })
 	if err != nil {
-		_, err = s.note(ctx, began, chargesOf(settlements), err)
+		_, err = s.blame(ctx, began, chargesOf(settlements), err)
 	}
 	return err
 }

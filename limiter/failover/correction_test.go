@@ -23,8 +23,9 @@ func settle(t testing.TB, s limiter.Store, c limiter.Charge, d limiter.Decision,
 func (s *Store) inUse(t testing.TB, q *limiter.Quota, key string) int64 {
 	t.Helper()
 	var d [1]limiter.Decision
-	charges := s.localShares(nil, []limiter.Charge{{Quota: q, Key: key}})
-	require.NoError(t, s.local.Decide(t.Context(), charges, d[:]))
+	c := limiter.Charge{Quota: q, Key: key}
+	require.True(t, s.toShare(&c))
+	require.NoError(t, s.local.Decide(t.Context(), []limiter.Charge{c}, d[:]))
 	return d[0].Limit - d[0].Remaining
 }
 
@@ -225,9 +226,7 @@ func TestAReservationIsNoLargerThanTheShareInAnOutage(t *testing.T) {
 			require.False(t, next.Allowed)
 			assert.NotEqual(t, limiter.Never, next.RetryAfter)
 			require.NoError(t, settle(t, s, c, d, actual))
-			var state [1]limiter.Decision
-			require.NoError(t, s.local.Decide(t.Context(), s.localShares(nil, []limiter.Charge{{Quota: q, Key: "key", Cost: 0}}), state[:]))
-			assert.Equal(t, max(0, 25-actual), state[0].Remaining, "of 25, when %d were used", actual)
+			assert.Equal(t, min(25, actual), s.inUse(t, q, "key"), "of 25, when %d were used", actual)
 		})
 	}
 }

@@ -18,22 +18,25 @@ var ErrUnavailable = errors.New("failover: the store's server is unavailable")
 
 // Store is a [limiter.Store] around another store, whose counters are in a server.
 type Store struct {
-	// trouble is the set of parts that have failures on record or an open breaker. All
-	// is well while it is empty, which one load tells.
-	trouble atomic.Uint64
-	parts   [64]atomic.Pointer[part] // made when first in trouble
+	failing atomic.Uint64 // parts that failed last, with a closed breaker
+	open    atomic.Uint64 // parts with an open breaker
 
 	inner     limiter.Store
 	keepsTime bool // inner returns within the deadline by itself
 	servers   Servers
 	options   Options
-	news      news
-	outages   outages
+	local     *limiter.Memory
+	shares    sync.Map // of local: *limiter.Quota -> its share, also a *limiter.Quota
 
-	local  *limiter.Memory
-	shares sync.Map // of local: *limiter.Quota -> its share, also a *limiter.Quota
+	mu      sync.Mutex
+	parts   [64]part
+	since   time.Time     // when the first part failed of those with an open breaker
+	total   time.Duration // in which a breaker was open, before since
+	events  []Event       // the last ones that were reported
+	told    chan struct{} // closed when all was reported
+	reports [64]*report   // of the parts; only reporting goroutines use them, in turns
 
-	_        [64]byte // what is counted for each decision stays off the cache line of trouble
+	_        [64]byte // what is counted for each decision stays off the cache line of open
 	counters counters
 }
 
@@ -65,7 +68,9 @@ func New(inner limiter.Store, o Options) (*Store, error) {
 		inner:   inner,
 		options: o,
 		local:   memory, // made now, as it is small while empty and no outage should begin with work
+		told:    make(chan struct{}),
 	}
+	close(s.told)
 	if store, ok := inner.(Bounded); ok {
 		s.inner, s.keepsTime = store.Within(o.Deadline), true
 	}
@@ -73,7 +78,6 @@ func New(inner limiter.Store, o Options) (*Store, error) {
 	if s.servers, isKnown = limiter.As[Servers](s.inner); !isKnown {
 		s.servers = oneServer{s.inner}
 	}
-	s.news = news{hook: o.OnDegraded, diagnose: s.servers.Diagnose, reports: make(map[string]*report)}
 	return s, nil
 }
 
@@ -100,10 +104,10 @@ func (s *Store) Decide(ctx context.Context, charges []limiter.Charge, decisions 
 		return err
 	}
 	failed, err := s.call(ctx, charges, func(ctx context.Context) error { return s.inner.Decide(ctx, charges, decisions) })
-	if failed {
-		return s.decideWithout(ctx, s.failedParts(charges, err), charges, decisions, err)
-	}
-	if err == nil {
+	switch {
+	case failed != 0:
+		return s.decideWithout(ctx, failed, charges, decisions, err)
+	case err == nil:
 		s.counters.decided.Add(1)
 	}
 	return err
@@ -116,67 +120,70 @@ func (s *Store) Reset(ctx context.Context, charges []limiter.Charge) error {
 	if err := limiter.CheckCharges(charges); err != nil {
 		return err
 	}
-	if err := s.local.Reset(ctx, s.localShares(nil, charges)); err != nil {
-		return err
-	}
-	if down, cause := s.outage(charges); cause != nil {
-		err := fmt.Errorf("%w, so its counters could not be reset: %w", ErrUnavailable, cause)
-		if up, _ := s.split(charges, down); len(up.charges) > 0 {
-			err = errors.Join(err, s.reset(ctx, up.charges))
+	var local []limiter.Charge
+	for _, c := range charges {
+		if s.toShare(&c) {
+			local = append(local, c)
 		}
+	}
+	if err := s.local.Reset(ctx, local); err != nil {
 		return err
 	}
-	return s.reset(ctx, charges)
-}
-
-func (s *Store) reset(ctx context.Context, charges []limiter.Charge) error {
-	_, err := s.call(ctx, charges, func(ctx context.Context) error { return s.inner.Reset(ctx, charges) })
+	down, cause := s.outage(charges)
+	up := pick(^s.chargesOn(down, charges), charges)
+	_, err := s.call(ctx, up, func(ctx context.Context) error { return s.inner.Reset(ctx, up) })
+	if cause != nil {
+		err = errors.Join(fmt.Errorf("%w, so its counters could not be reset: %w", ErrUnavailable, cause), err)
+	}
 	return err
 }
 
-// isLate reports whether a context ended at a deadline of its own that gave the server time
-// enough. If requests have less time than Deadline, this is the only sign of a server that
-// hangs.
-func (s *Store) isLate(gone error, began time.Time) bool {
-	return errors.Is(gone, context.DeadlineExceeded) && time.Since(began) >= s.options.Deadline/4
-}
-
-// limited returns a context for a call to the inner store.
-func (s *Store) limited(ctx context.Context) (context.Context, context.CancelFunc) {
-	if s.keepsTime {
-		return ctx, func() {}
-	}
-	return context.WithTimeout(ctx, s.options.Deadline)
-}
-
-// call calls the inner store about charges and counts the result. If the call failed, it
-// returns the call's error. Otherwise it returns the error for the caller, if any.
-func (s *Store) call(ctx context.Context, charges []limiter.Charge, do func(context.Context) error) (failed bool, _ error) {
+// call calls the inner store about charges and counts the result. It returns the parts that
+// failed and the call's error, or the error for the caller, if any.
+func (s *Store) call(ctx context.Context, charges []limiter.Charge, do func(context.Context) error) (failed uint64, _ error) {
 	if len(charges) == 0 { // which no server needs to be asked about
-		return false, ctx.Err()
+		return 0, ctx.Err()
 	}
 	began := time.Now()
-	limited, cancel := s.limited(ctx)
-	defer cancel()
-	return s.note(ctx, began, charges, do(limited))
+	if err := s.timed(ctx, do); err != nil {
+		return s.blame(ctx, began, charges, err)
+	}
+	s.succeeded(charges)
+	return 0, nil
 }
 
-func (s *Store) note(ctx context.Context, began time.Time, charges []limiter.Charge, err error) (failed bool, _ error) {
-	if err == nil {
-		s.succeeded(charges)
-		return false, nil
+// timed calls do with the deadline.
+func (s *Store) timed(ctx context.Context, do func(context.Context) error) error {
+	if !s.keepsTime {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, s.options.Deadline)
+		defer cancel()
 	}
+	return do(ctx)
+}
+
+// blame counts a call that returned err, as far as it says something about the server. The parts
+// that failed are those that err names, or all parts of the batch.
+func (s *Store) blame(ctx context.Context, began time.Time, charges []limiter.Charge, err error) (failed uint64, _ error) {
 	if errors.Is(err, limiter.ErrCharges) {
-		return false, err
+		return 0, err
 	}
-	if gone := ctx.Err(); gone != nil && !s.isLate(gone, began) {
-		return false, gone // it says nothing about the server, whatever err is
+	// If requests have less time than Deadline, their own deadline is the only sign of a server
+	// that hangs. It counts if the server had time enough.
+	if gone := ctx.Err(); gone != nil && (!errors.Is(gone, context.DeadlineExceeded) || time.Since(began) < s.options.Deadline/4) {
+		return 0, gone
 	}
-	if isOfOneKey(err) {
-		return true, err // which is no reason to stop asking about the others
+	all := s.partsOf(charges)
+	failed = all
+	var said interface{ Parts() uint64 }
+	if errors.As(err, &said) && said.Parts()&all != 0 {
+		failed = said.Parts() & all
 	}
-	s.failed(began, charges, err)
-	return true, err
+	if !isOfOneKey(err) { // which is no reason to stop asking about the others
+		s.failing.And(^all | failed)
+		s.failed(began, failed, err)
+	}
+	return failed, err
 }
 
 // isOfOneKey reports whether the server answered and could not decide on one key.

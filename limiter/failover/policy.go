@@ -4,37 +4,88 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/weirgo/weir/limiter"
 )
 
+// decideWithout decides on a batch without asking the parts in down. Policies decide on the
+// charges of these parts, and the server on the other charges: all are taken or none. The local
+// counters come first, because undoing what they took cannot fail.
+func (s *Store) decideWithout(ctx context.Context, down uint64, charges []limiter.Charge, decisions []limiter.Decision, cause error) error {
+	ours := s.chargesOn(down, charges)
+	up := pick(^ours, charges)
+	taken, counter, err := s.applyPolicies(ours, charges, decisions, cause)
+	if err != nil || len(up) == 0 {
+		counter.Add(1)
+		return err
+	}
+	ask, answers := up, make([]limiter.Decision, len(up))
+	if !taken {
+		ask = looks(up) // to describe them
+	}
+	failed, err := s.call(ctx, up, func(ctx context.Context) error { return s.inner.Decide(ctx, ask, answers) })
+	if taken && (err != nil || slices.ContainsFunc(answers, func(d limiter.Decision) bool { return !d.Allowed })) {
+		s.undo(ours, charges, decisions)
+		_, _, _ = s.applyPolicies(ours, looks(charges), decisions, cause) // which cannot fail, as it did not before
+	}
+	switch {
+	case failed != 0: // others are down too; at most as often as there are servers
+		return s.decideWithout(ctx, down|failed, charges, decisions, err)
+	case err != nil:
+		return err
+	}
+	for i := range charges {
+		if ours>>i&1 == 0 {
+			decisions[i], answers = answers[0], answers[1:]
+		}
+	}
+	counter.Add(1)
+	return nil
+}
+
+// undo refunds what the local counters took.
+func (s *Store) undo(ours uint64, charges []limiter.Charge, decisions []limiter.Decision) {
+	var undone []limiter.Settlement
+	for i, c := range charges {
+		if ours>>i&1 == 1 && s.toShare(&c) {
+			c.Receipt = charges[i].Quota.Undo(&decisions[i])
+			undone = append(undone, limiter.Settlement{Charge: c})
+		}
+	}
+	_ = s.local.Settle(context.Background(), undone) // which cannot fail
+}
+
 // few is how many Local charges are decided without an allocation.
 const few = 8
 
-// applyPolicies decides on charges without the server. It reports whether their events may
-// happen.
-func (s *Store) applyPolicies(charges []limiter.Charge, decisions []limiter.Decision, cause error) (taken bool, _ error) {
-	for i := range charges {
-		if q := charges[i].Quota; q.OnOutage == limiter.FailClosed {
-			return false, fmt.Errorf("%w, and rule %q is closed meanwhile: %w", ErrUnavailable, q.Rule(), cause)
-		}
-	}
-
+// applyPolicies decides on a set of charges without the server. It reports whether their events
+// may happen, and which counter counts the batch.
+func (s *Store) applyPolicies(ours uint64, charges []limiter.Charge, decisions []limiter.Decision, cause error) (taken bool, _ *atomic.Uint64, _ error) {
 	var chargeRoom [few]limiter.Charge
 	var answerRoom [few]limiter.Decision
-	local, answers := s.localShares(chargeRoom[:0], charges), answerRoom[:]
-	if len(local) > few {
-		answers = make([]limiter.Decision, len(local))
+	local := chargeRoom[:0]
+	for i, c := range charges {
+		switch q := c.Quota; {
+		case ours>>i&1 == 0:
+		case q.OnOutage == limiter.FailClosed:
+			return false, &s.counters.closed, fmt.Errorf("%w, and rule %q is closed meanwhile: %w", ErrUnavailable, q.Rule(), cause)
+		case s.toShare(&c):
+			local = append(local, c)
+		}
 	}
-	answers = answers[:len(local)]
+	answers := slices.Grow(answerRoom[:0], len(local))[:len(local)]
 	if err := s.local.Decide(context.Background(), local, answers); err != nil {
-		return false, err
+		return false, &s.counters.closed, err
 	}
 
 	taken = true
 	next := 0 // of local
 	for i := range charges {
+		if ours>>i&1 == 0 {
+			continue
+		}
 		d := &decisions[i]
 		if q := charges[i].Quota; q.OnOutage == limiter.FailOpen {
 			*d = limiter.Decision{Allowed: true, Receipt: limiter.Receipt{By: limiter.ByNobody}}
@@ -52,30 +103,38 @@ func (s *Store) applyPolicies(charges []limiter.Charge, decisions []limiter.Deci
 		d.Degraded = true
 		taken = taken && d.Allowed
 	}
-	return taken, nil
-}
-
-// countPolicies counts a batch that policies decided.
-func (s *Store) countPolicies(charges []limiter.Charge, err error) {
-	isLocal := slices.ContainsFunc(charges, func(c limiter.Charge) bool { return c.Quota.OnOutage != limiter.FailOpen })
-	switch {
-	case err != nil:
-		s.counters.closed.Add(1)
-	case isLocal:
-		s.counters.local.Add(1)
-	default:
-		s.counters.open.Add(1)
+	if len(local) == 0 {
+		return taken, &s.counters.open, nil
 	}
+	return taken, &s.counters.local, nil
 }
 
-// localShares appends to room the charges of Local rules, as this process counts them.
-func (s *Store) localShares(room, charges []limiter.Charge) []limiter.Charge {
-	for _, c := range charges {
-		if s.toShare(&c) {
-			room = append(room, c)
+// chargesOn returns the set of charges whose counters are on these parts: a bit for each, as
+// [limiter.MaxCharges] is 64.
+func (s *Store) chargesOn(parts uint64, charges []limiter.Charge) (set uint64) {
+	for i := range charges {
+		set |= (parts >> s.partOf(&charges[i]) & 1) << i
+	}
+	return set
+}
+
+// pick returns the charges of a set.
+func pick(set uint64, charges []limiter.Charge) (picked []limiter.Charge) {
+	for i, c := range charges {
+		if set>>i&1 == 1 {
+			picked = append(picked, c)
 		}
 	}
-	return room
+	return picked
+}
+
+// looks returns charges with cost 0.
+func looks(charges []limiter.Charge) []limiter.Charge {
+	looks := slices.Clone(charges)
+	for i := range looks {
+		looks[i].Cost = 0
+	}
+	return looks
 }
 
 // toShare turns c into the charge that this process counts, and reports whether it counts one

@@ -1,7 +1,7 @@
 package failover
 
 import (
-	"sync"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -51,40 +51,6 @@ type Reporter interface {
 	Health() Stats
 }
 
-// outages counts the time in which one part at least is degraded.
-type outages struct {
-	mu    sync.Mutex
-	parts uint64 // that are degraded
-	since time.Time
-	total time.Duration // of outages that are over
-}
-
-func (o *outages) began(part uint64, at time.Time) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if o.parts == 0 {
-		o.since = at
-	}
-	o.parts |= part
-}
-
-func (o *outages) ended(part uint64) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if o.parts &^= part; o.parts == 0 {
-		o.total += time.Since(o.since)
-	}
-}
-
-func (o *outages) inAll() time.Duration {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if o.parts == 0 {
-		return o.total
-	}
-	return o.total + time.Since(o.since)
-}
-
 type counters struct {
 	decided, local, open, closed, failures atomic.Uint64
 }
@@ -94,23 +60,21 @@ func (s *Store) Health() Stats { return s.Stats() }
 
 // Stats returns what was decided so far, by whom, and whether policies decide now.
 func (s *Store) Stats() Stats {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	stats := Stats{
-		Decided:  s.counters.decided.Load(),
-		Local:    s.counters.local.Load(),
-		Open:     s.counters.open.Load(),
-		Closed:   s.counters.closed.Load(),
-		Failures: s.counters.failures.Load(),
+		Decided:       s.counters.decided.Load(),
+		Local:         s.counters.local.Load(),
+		Open:          s.counters.open.Load(),
+		Closed:        s.counters.closed.Load(),
+		Failures:      s.counters.failures.Load(),
+		DegradedInAll: s.total,
+		Events:        slices.Clone(s.events),
+		Replicas:      s.options.Replicas,
 	}
-	stats.Replicas = s.options.Replicas
-	stats.Events = s.news.events()
-	stats.DegradedInAll = s.outages.inAll()
-	for p := range s.inTrouble(^uint64(0)) {
-		p.mu.Lock()
-		if !p.since.IsZero() {
-			stats.Degraded, stats.LastError = true, p.err
-			stats.DegradedFor = max(stats.DegradedFor, time.Since(p.since))
-		}
-		p.mu.Unlock()
+	if open := s.open.Load(); open != 0 {
+		stats.Degraded, stats.DegradedFor, stats.LastError = true, time.Since(s.since), s.lastError(open)
+		stats.DegradedInAll += stats.DegradedFor
 	}
 	return stats
 }
