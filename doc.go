@@ -1,6 +1,5 @@
-// Package weir limits how many requests each client of an HTTP service may send, in one
-// process or in a fleet. It has the names that a program needs every day; each stands for one
-// in the packages below.
+// Package weir limits how many requests each client of an HTTP service may send, in one process or in a
+// fleet. It has the names that most programs need; each stands for a name in one of the packages below.
 //
 //	package main
 //
@@ -18,13 +17,13 @@
 //		log.Fatal(http.ListenAndServe("127.0.0.1:8080", limited))
 //	}
 //
-// Every client address has 100 requests a minute. Responses say what is left, in the
-// X-RateLimit and RateLimit fields; the 101st request is answered 429 with Retry-After. Behind
-// a proxy, name it, or all clients are the proxy: see keyfunc.TrustProxies.
+// Every client address has 100 requests a minute. Responses say what is left, in the X-RateLimit and
+// RateLimit fields; the 101st request is answered 429 with Retry-After. If the service is behind a
+// proxy, name the proxy (keyfunc.TrustProxies), or all clients share the proxy's limit.
 //
-// [PerIP] is a middleware of net/http and chi, for all routes or for one. [New] makes a limiter
-// of several rules, which are checked together: all of them are charged for a request, or none.
-// Counters are in memory; give [Config] a Store for a service of several processes.
+// [PerIP] is a middleware of net/http and chi, for all routes or for one. [New] makes a limiter of
+// several rules, which are checked together: all of them are charged for a request, or none. Counters
+// are in memory; give [Config] a Store for a service of several processes.
 //
 // # Packages
 //
@@ -34,7 +33,7 @@
 //	keyfunc       what is counted by: address, user, API key, ..., and how they combine
 //	limiter       may this happen now? limits, algorithms, counters in memory; without HTTP
 //	redis         all that speaks Redis: counters, leases, bans, rules
-//	adapters      gin, echo, and chi where rules go by its routes
+//	adapters      for gin and echo, and for chi if rules match by its routes
 //	observe       metrics, traces, logs, top offenders, a live page
 //	cmd/weir      checks and explains rules, and operates on a Redis
 package weir

@@ -23,7 +23,8 @@ type (
 	// [limiter.Allowance].
 	Allowance = limiter.Allowance
 
-	// Concurrency is what AtOnce makes. See [limiter.Concurrency].
+	// Concurrency is a limit on events in flight at once. [AtOnce] makes one. See
+	// [limiter.Concurrency].
 	Concurrency = limiter.Concurrency
 
 	// Outage is what a rule does while the store's server is away. See [limiter.Outage].
@@ -38,7 +39,7 @@ type (
 	// Headers says which header fields responses carry. See [middleware.Headers].
 	Headers = middleware.Headers
 
-	// Refusal is what refused clients are answered. See [middleware.Refusal].
+	// Refusal is the answer that refused clients get. See [middleware.Refusal].
 	Refusal = middleware.Refusal
 
 	// Rule is one limit on some requests. See [middleware.Rule].
@@ -47,7 +48,7 @@ type (
 	// Tiers are a rule's limits by tier. See [middleware.Tiers].
 	Tiers = middleware.Tiers
 
-	// LimitMap has a rule's limits of single keys. See [middleware.LimitMap].
+	// LimitMap has the limits of particular keys. See [middleware.LimitMap].
 	LimitMap = middleware.LimitMap
 
 	// LimitFunc looks up a rule's limit of a key. See [middleware.LimitFunc].
@@ -65,7 +66,7 @@ type (
 	// Mode says whether a rule refuses. See [middleware.Mode].
 	Mode = middleware.Mode
 
-	// Match says which requests something is for. See [middleware.Match].
+	// Match picks the requests that a rule or another setting applies to. See [middleware.Match].
 	Match = middleware.Match
 
 	// MatchFunc is a Match of your own. See [middleware.MatchFunc].
@@ -128,7 +129,7 @@ func Monthly(events int64) Limit { return limiter.Monthly(events) }
 // AtOnce allows that many events in flight at once. See [limiter.AtOnce].
 func AtOnce(most int64) Concurrency { return limiter.AtOnce(most) }
 
-// All holds several allowances together. See [limiter.All].
+// All combines several allowances: an event passes if all of them have room. See [limiter.All].
 func All(parts ...Allowance) Allowance { return limiter.All(parts...) }
 
 // Parse reads a limit as text, such as "10/s burst 20". See [limiter.Parse].
@@ -144,7 +145,7 @@ func PerIP(limit Limit, options ...keyfunc.IPOption) func(http.Handler) http.Han
 // [middleware.New].
 func New(c Config) (*RateLimit, error) { return middleware.New(c) }
 
-// Must is for a limiter written in code: it panics where [New] returns an error.
+// Must returns l, and panics if [New] returned an error. Use it for rules that are written in code.
 func Must(l *RateLimit, err error) *RateLimit { return middleware.Must(l, err) }
 
 // Route matches requests by the pattern they were routed by. A pattern that cannot match

@@ -31,15 +31,15 @@ func (c Change) String() string {
 	return text
 }
 
-// Used says whether what was used of a rule's limit stays used. A counter belongs to the rule's name,
-// the tier, the key and, for limits after the first, the window.
+// Used says whether what was used of a rule's limit stays used when the rules change. A counter belongs
+// to the rule's name, the tier, the key and, for limits after the first, the window.
 type Used string
 
 const (
 	StaysUsed  Used = "stays used"
 	BeginsAnew Used = "begins anew"
-	UsedBySame Used = "stays used where the key is the same"                            // for a key with a choice, such as user|ip
-	UsedPartly Used = "stays used, except in windows that are new or are now the first" // for a rule with several limits
+	UsedBySame Used = "stays used where the key is the same"                            // from user|ip to user, say: users keep their counters
+	UsedPartly Used = "stays used, except in windows that are new or are now the first" // of several limits, some are new
 )
 
 // Diff returns the changes from before to after, in the order of a file. It compares meanings: 60/1m

@@ -19,7 +19,7 @@
 //	  "POST /login": {limit: 5/1m, on_outage: closed, escalate: {after: 3, within: 10m, ban: 1m}}
 //	  "/beta/*": {limit: 10/s, mode: shadow}
 //	default: {requests: 100, window: 60s}
-//	soft: {at: 80%}                                         # a warning header before the wall
+//	soft: {at: 80%}                                         # a warning header before the limit
 //
 // The page docs/rules.md has a table of all fields. Editors complete fields by [Schema]. The command
 // cmd/weir checks and explains files.
@@ -28,14 +28,14 @@
 //
 // A request is checked against the ban list, the allow list, the global rules, the rules of its tier,
 // and the rules of its endpoint, in this order. If no endpoint matches, the default rules apply.
-// Endpoints are compared with the route that the router has chosen, so use the router's adapter.
-// Their order in the file does not matter: an endpoint for the request's host ("example.org/*") goes
-// before one for its domain ("*.example.org/*"), and that before one for any host. After that the
-// longest path decides, then a method. All rules of a request are charged in one call of the store,
-// all or none.
+// Endpoints are compared with the route that the router has chosen, so use the router's adapter. Their
+// order in the file does not matter. An endpoint for the request's host ("example.org/*") takes
+// precedence over one for its domain ("*.example.org/*"), and that over one for any host. Then the
+// longest path wins, and then an endpoint with a method. All rules of a request are charged in one call
+// of the store, all or none.
 //
-// A client can send any host. A request for a host without endpoints meets the endpoints for any host,
-// or the default: have a default or a global rule.
+// A client can send any host. If a host has no endpoints, the endpoints for any host apply, or else the
+// default rules. So write a default or a global rule.
 //
 // # Mistakes
 //

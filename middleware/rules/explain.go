@@ -20,7 +20,7 @@ import (
 	"github.com/weirgo/weir/middleware"
 )
 
-// A Request is a request for [Rules.Explain].
+// A Request is an HTTP request that [Rules.Explain] explains.
 type Request struct {
 	Method string // empty: GET
 	Path   string // a path, such as /users/42, or a route, such as /users/{id}

@@ -21,7 +21,7 @@ type Need struct {
 	Of string
 }
 
-// Needs returns the inputs of all rules beside a request's method, path and address, sorted.
+// Needs returns what the rules need to know of a request besides its method, path and address, sorted.
 func (r *Rules) Needs() []Need {
 	needs := map[Need]bool{}
 	for _, p := range r.rules() {

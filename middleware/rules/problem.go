@@ -10,7 +10,7 @@ import (
 // A Problem is a mistake in a rules file, or a warning, and says what to write instead.
 type Problem struct {
 	File    string `json:"file,omitempty"`
-	Line    int    `json:"line"` // from 1, as the next
+	Line    int    `json:"line"` // from 1, like Column
 	Column  int    `json:"column"`
 	Field   string `json:"field,omitempty"` // such as endpoints."POST /login".limit
 	Message string `json:"message"`

@@ -6,8 +6,8 @@ import (
 	netw "github.com/weirgo/weir/internal/network"
 )
 
-// Proxies are the trusted proxies of a file. A program can ask whether a request comes from one of them, such
-// as a gateway to which these proxies send the user of a request.
+// Proxies are the trusted proxies of a file. A program can ask whether a request comes from one of
+// them. A gateway does so before it believes a header in which these proxies send the user.
 type Proxies struct {
 	networks   netw.Set
 	unixSocket bool
@@ -32,8 +32,8 @@ func proxiesOf(p *proxies) (named Proxies) {
 	return named
 }
 
-// None reports whether the file names no proxy. With hops, or with a header of any peer, no proxy has a
-// name.
+// None reports whether the file names no proxy: it has none, or trusts a number of hops or a header of
+// any peer.
 func (p *Proxies) None() bool { return p.networks.Len() == 0 && !p.unixSocket }
 
 // Has reports whether a request from remoteAddr, as it is in http.Request, comes from one of them.

@@ -38,11 +38,11 @@ type Options struct {
 	// among them is an error. Nil: unknown, and nothing is checked.
 	Tiers []string
 
-	// Lacks returns why the program cannot meet a rule's need, such as "needs a user, and this
-	// program knows none", or "" if it can. A file with an unmet need is refused. Beside the needs
-	// of Rules.Needs there are concurrency, queue (a leaky bucket), overload, and router (a route
-	// with a parameter within a segment); Need.Rule may then be a section. The Proxies are the
-	// file's. Nil: the program meets all needs.
+	// Lacks returns why the program cannot meet a rule's need, such as "needs a user, and this program
+	// knows none", or "" if it can. A file with an unmet need is refused. Lacks is called for the needs
+	// that Rules.Needs returns, and for concurrency, queue (a leaky bucket), overload and router (a
+	// route with a parameter within a segment). For these four, Need.Rule may name a section instead of
+	// a rule. The Proxies are the file's. Nil: the program meets all needs.
 	Lacks func(*Proxies, Need) string
 
 	// Fallback is the text of a rules file. Watch and WatchSource start with it if the rules are
@@ -124,9 +124,9 @@ type Rules struct {
 	sums             map[string][sha256.Size]byte // of the files that were read beside it, as it names them
 }
 
-// Parse reads and checks the text of a rules file, in YAML or JSON. The error is an [*Error]
-// with everything that is wrong with the text, or is about the options. The text cannot name other
-// files, such as ban.file; see [Load].
+// Parse reads and checks the text of a rules file, in YAML or JSON. The error is an [*Error] with
+// everything that is wrong with the text, or is about the options. The text cannot have fields that
+// name other files, such as the field ban.file; see [Load].
 func Parse(text []byte, o Options) (*Rules, error) {
 	return onlyGood(parseText(text, o))
 }

@@ -11,5 +11,5 @@ import (
 //go:embed schema.json
 var schema []byte
 
-// Schema is the JSON Schema (draft 2020-12) of rules files, for editors to complete them by.
+// Schema is the JSON Schema (draft 2020-12) of rules files. Editors complete fields by it.
 func Schema() []byte { return bytes.Clone(schema) }

@@ -57,7 +57,7 @@ type Status struct {
 	Loads    uint64    // how many times rules were loaded, the first time included
 	Refused  uint64    // how many attempts failed
 	Err      error     // of the last attempt; nil: it succeeded
-	Changes  []Change  // between the last two rules that were loaded
+	Changes  []Change  // between the last two versions that were loaded
 	Fallback bool      // whether the rules in force are Options.Fallback
 }
 
@@ -86,8 +86,8 @@ func Watch(ctx context.Context, path string, o Options) (*Watcher, error) {
 	return watch(ctx, o, &Watcher{name: path, files: files{path: absolute}})
 }
 
-// A Source holds the text of rules outside of a file. Package redis/redisrules has one. Its errors
-// name the place.
+// A Source holds the text of rules outside of a file. Package redis/redisrules has one. Its errors must
+// name where the text is, such as a key in Redis.
 type Source interface {
 	// Read returns the text, or an error if there is none.
 	Read(ctx context.Context) ([]byte, error)
@@ -101,8 +101,8 @@ type Source interface {
 	Close() error
 }
 
-// WatchSource is [Watch] for a [Source]; name is its name in messages. It closes the source when it
-// ends, and if it returns an error. The rules cannot name files.
+// WatchSource is [Watch] for a [Source]; name is its name in messages. The source is closed when the
+// Watcher ends, or if WatchSource returns an error. The rules cannot name files.
 func WatchSource(ctx context.Context, name string, s Source, o Options) (*Watcher, error) {
 	if s == nil {
 		return nil, errors.New("rules: WatchSource needs a Source")
@@ -252,7 +252,8 @@ func (w *Watcher) keep(err error) {
 	}
 }
 
-// Reread reads the rules now, in the background, as if they had changed: for a signal.
+// Reread reads the rules now, in the background, even if they have not changed: call it on a signal
+// such as SIGHUP.
 func (w *Watcher) Reread() {
 	select {
 	case w.again <- struct{}{}:

@@ -1,6 +1,6 @@
-// Package shed keeps an overloaded service at work. It measures how many requests in flight the
-// service can bear, queues further requests for a moment, and refuses those beyond, the least important
-// first.
+// Package shed keeps an overloaded service at work. It measures how many requests in flight the service
+// can bear. Further requests wait in a short queue, and those that find no slot in time are refused,
+// the least important first.
 //
 //	limits, err := middleware.New(middleware.Config{
 //		Overload: shed.Must(shed.New(shed.Options{Priority: []string{"premium", "free"}})),
@@ -10,9 +10,9 @@
 // There is no capacity to configure: the limit follows measurements. Without overload nothing is
 // refused. docs/overload.md has figures.
 //
-// A request acquires its slot after the rules have let it pass, and holds it until its handler
-// returns. Handlers do not see whether a request waited. A refused request is answered 503 with a
-// Retry-After of 1 to 10 seconds, at random, and uses none of its quota.
+// A request acquires its slot after the rules have let it pass, and holds it until its handler returns.
+// Handlers do not see whether a request waited. A refused request is answered 503 with a Retry-After of
+// 1 to 10 seconds, at random, and uses none of its quota.
 //
 // # What it measures
 //
@@ -23,8 +23,10 @@
 //
 // A stream is an answer that is flushed and takes far longer than others, or a hijacked connection.
 // Streams do not count, because a limit cannot speed them up. A request does not count either while its
-// handler waits for a slow client, to read the body or to write the answer. A handler that waits without flushing, such as a
-// long poll, looks like a handler that hangs: it holds its slot, unless [Options.Exempt] matches it.
+// handler waits for a slow client, to read the body or to write the answer. A handler that waits
+// without flushing, such as a long poll, looks like a handler that hangs: it holds its slot, unless
+// [Options.Exempt] matches it.
 //
-// Each process has its own limit, and measures its share of what the processes use together.
+// Each process has its own limit. If processes share a resource, such as a database, each measures its
+// own share of it.
 package shed

@@ -28,7 +28,7 @@ type Options struct {
 	PerRoute bool
 
 	// Exempt matches requests that are always admitted and never counted, such as health checks and
-	// long polls. It must not depend on what clients can write. Nil: none.
+	// long polls. It must not depend on what any client can write, such as a header field. Nil: none.
 	Exempt middleware.Match
 }
 
@@ -77,7 +77,7 @@ func FromRules(o middleware.OverloadOptions) (middleware.Overload, error) {
 	return l, nil
 }
 
-// Must is for a limiter written in code: it panics where [New] returns an error.
+// Must returns l, and panics if [New] returned an error. Use it for options that are written in code.
 func Must(l *Limiter, err error) *Limiter {
 	if err != nil {
 		panic(err)

@@ -18,8 +18,8 @@ type Stats struct {
 	Streams  int // how many are streams, or wait for slow clients
 	Waiting  int // requests that wait for a slot
 
-	// Rate is how many requests per second the service can do, and Latency the mean of the fastest
-	// three quarters when nothing waits. Zero: not known yet.
+	// Rate is how many requests per second the service can serve. Latency is the mean latency of the
+	// fastest three quarters of the requests while no request waits for a slot. Zero: not known yet.
 	Rate    float64
 	Latency time.Duration
 

@@ -29,10 +29,11 @@ type Reading struct {
 	// wait; 403 with a quota that is used up; and GitHub's secondary limits.
 	Limited bool
 
-	// Wait is how long to send no more requests of this kind, from the response on, at most
-	// MaxWait. After an error it is the server's Retry-After, whether or not the error is Limited.
-	// Otherwise it is the time until all used-up quotas have reset, after served requests too.
-	// Zero: the server says neither. After a refusal, that does not mean at once.
+	// Wait is how long after the response to send no more requests of this kind, at most MaxWait. If
+	// the response is an error with a Retry-After, it is that time, whether or not the error is
+	// Limited. Otherwise it is the time until all used-up quotas have reset, even if the request was
+	// served. Zero: the server says neither. Zero after a refusal does not mean that the client may
+	// retry at once.
 	Wait time.Duration
 
 	// Unsure is by how much Wait may be too short, as servers round times to whole seconds. It
@@ -64,11 +65,12 @@ type Quota struct {
 	// Limit is the size of the quota, in units of the server's choice; or Unsaid.
 	Limit int64
 
-	// Remaining is how much remains; or Unsaid. A Limit below it is read as Unsaid.
+	// Remaining is how much remains; or Unsaid. If the server's limit is below Remaining, Limit is
+	// Unsaid.
 	Remaining int64
 
-	// Reset is the time until more remains. Some servers mean: until all of it remains. It is
-	// 0 if that is now or was not said, and a year at most.
+	// Reset is the time until more remains. Some servers mean the time until the whole quota remains.
+	// Reset is 0 if that is now, or if the server does not say it, and a year at most.
 	Reset time.Duration
 
 	// Unsure is by how much Reset may be too short.
@@ -88,7 +90,7 @@ type Retry uint8
 const (
 	RetryUnsaid Retry = iota
 	RetryYes          // x-should-retry: true
-	RetryNo           // x-should-retry: false, and where fields disagree
+	RetryNo           // x-should-retry: false, or several that disagree
 )
 
 // Read returns what the response says. It neither reads nor closes the body.
