@@ -84,8 +84,8 @@ func slotKeyOf(c *limiter.Charge) slotKey { return slotKey{c.Quota.Rule(), c.Quo
 
 func (a *applied) slotKey() slotKey { return slotKey{a.quota.Rule(), a.quota.Tier(), a.key} }
 
-// queues reports whether requests may wait for a slot of a.
-func (a *applied) queues() bool { return a.concurrency.Waiting > 0 && !a.shadow }
+// queues reports whether requests may wait for a slot of p.
+func (p *policy) queues() bool { return p.concurrency.Waiting > 0 && !p.shadow }
 
 // queue makes a request wait for slots, in one queue at a time and holding nothing, until it is the
 // first and all charges can be taken. If another slot is missing then, it goes to the end of that queue.

@@ -14,13 +14,14 @@ import (
 // valuesSuffix ends the name of the counters of a rule's values.
 const valuesSuffix = " values"
 
-// countable returns an error if r has Distinct and cannot have that allowance.
-func (r *rule) countable(a limiter.Allowance) error {
-	limits, atOnce, err := limiter.Split(a)
-	if r.Distinct == nil || err != nil || len(limits) == 1 && atOnce == (limiter.Concurrency{}) && limits[0].Algorithm != limiter.LeakyBucket {
-		return nil // an Allowance that is wrong is reported as such
+// withValues appends the quota of a rule's values to the rule's own.
+func (f family) withValues(quotas []*limiter.Quota) ([]*limiter.Quota, error) {
+	limit := quotas[0].Limit()
+	if len(quotas) > 1 || quotas[0].InFlight() || limit.Algorithm == limiter.LeakyBucket {
+		return nil, invalid.New("middleware", "%v is set, and the limit is %v: it must be a single limit, and not a leaky-bucket", invalid.Name("Distinct"), f.allows)
 	}
-	return invalid.New("middleware", "%v is set, and the limit is %v: it must be a single limit, and not a leaky-bucket", invalid.Name("Distinct"), a)
+	values, err := limiter.NewQuota(f.rule+valuesSuffix, f.tier, oneOf(limit))
+	return append(quotas, values), err
 }
 
 // oneOf returns the limit of one value, in the period of l.

@@ -9,7 +9,6 @@ import (
 	"unsafe"
 
 	"github.com/weirgo/weir/internal/invalid"
-	"github.com/weirgo/weir/limiter"
 )
 
 // Headers says which header fields report quotas to clients, and how. Retry-After does not depend on
@@ -90,19 +89,6 @@ const (
 	fieldRateLimit = "Ratelimit"
 	fieldWarning   = "X-Ratelimit-Warning"
 )
-
-func newPolicy(q *limiter.Quota, shown string) *policy {
-	name := strconv.Quote(shown) // of printable ASCII, so it escapes only quotes and backslashes
-	p := &policy{
-		quota: q, limit: strconv.FormatInt(q.Capacity(), 10),
-		name: name, member: memberOf(name, q.Capacity(), q.Window()),
-		isCalendar: q.Limit().Calendar() != "",
-	}
-	if p.isSlot() {
-		p.member += concurrentUnit
-	}
-	return p
-}
 
 // concurrentUnit ends the member of AtOnce: "exports";q=5;qu="concurrent-requests".
 const concurrentUnit = `;qu="concurrent-requests"`

@@ -1,6 +1,7 @@
 package middleware
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -117,7 +118,7 @@ func (c *limitCache) ask(ctx context.Context, logger *slog.Logger, r *rule, key 
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), limitPatience) // others wait for it too
 	defer cancel()
 	if limit, err = r.LimitFor.(LimitFunc)(ctx, key); err == nil && limit != nil {
-		err = r.takes(limit)
+		err = r.takes(limit, r.parts)
 	}
 	if err != nil {
 		r.warnLimitFailure(logger, err)
@@ -152,32 +153,15 @@ func (c *limitCache) reload() {
 const mostOwnParts = fewRules
 
 // takes returns why a key of r cannot have that limit, or nil.
-func (r *rule) takes(a limiter.Allowance) error {
-	limits, _, err := limiter.Split(a)
-	if err != nil {
-		return err
+func (r *rule) takes(a limiter.Allowance, mostParts int) error {
+	quotas, err := r.family(&RuleInfo{Limit: a}).make()
+	if err == nil && len(quotas) > mostParts {
+		err = invalid.New("middleware", "the limit has %d parts: %v: it must have at most %d", len(quotas), a, mostParts)
 	}
-	if err := r.countable(a); err != nil {
-		return err
+	for _, quota := range quotas {
+		err = cmp.Or(err, r.fits(quota))
 	}
-	if parts := partsOf(a); parts > r.parts {
-		return invalid.New("middleware", "the limit has %d parts: %v: it must have at most %d", parts, a, r.parts)
-	}
-	for _, l := range limits {
-		if err := r.fits(l); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// partsOf returns how many parts a has, AtOnce included.
-func partsOf(a limiter.Allowance) int {
-	limits, atOnce, _ := limiter.Split(a)
-	if atOnce != (limiter.Concurrency{}) {
-		return len(limits) + 1
-	}
-	return len(limits)
+	return err
 }
 
 func (r *rule) warnLimitFailure(logger *slog.Logger, err error) {
@@ -269,8 +253,7 @@ func (set *ruleset) own(base *policy, l limiter.Allowance) (*policy, error) {
 	}
 	r, info := base.rule, *base.info
 	info.Limit, info.Own = l, true
-	of := r.family(info.Tier, l)
-	quotas, err := of.make()
+	quotas, err := r.family(&info).make()
 	if err != nil {
 		return nil, err
 	}
