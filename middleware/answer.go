@@ -112,17 +112,21 @@ func (set *ruleset) refuse(w http.ResponseWriter, r *http.Request, s *decided, n
 		no.set(h, 7, "Content-Type", "application/json")
 		text = no.appendPlain(text, seconds)
 	}
-	body := text[from:len(text):len(text)]
+	writeBody(w, r, no.answered(), text[from:len(text):len(text)])
+	return nil, nil
+}
+
+// writeBody writes a status and a body, which answers to HEAD lack.
+func writeBody(w http.ResponseWriter, r *http.Request, status int, body []byte) {
 	if r.Method == http.MethodHead {
 		// For other methods net/http counts the bytes.
-		no.set(h, 9, "Content-Length", strconv.Itoa(len(body)))
+		w.Header()["Content-Length"] = []string{strconv.Itoa(len(body))}
 		body = nil
 	}
-	w.WriteHeader(no.answered())
+	w.WriteHeader(status)
 	if len(body) > 0 {
 		_, _ = w.Write(body) // the client may be gone
 	}
-	return nil, nil
 }
 
 // set sets a field that no other code sets, with the value at index i.

@@ -20,15 +20,14 @@ func (set *ruleset) gate(r *http.Request, one *oneRule, now func() time.Time) (e
 	if f.spared {
 		set.shadowedBans.noteBan(set.Logger)
 	}
-	switch f.outcome {
-	case OutcomeExempt:
-		set.observe(r, f.outcome, f.ban, nil)
-		return true, nil
-	case OutcomeBanned, OutcomeNoKey:
-		set.observe(r, f.outcome, f.ban, nil)
-		return false, f.refusal(now())
+	if f.outcome == OutcomeAllowed {
+		return false, nil
 	}
-	return false, nil
+	set.observe(r, f.outcome, f.ban, nil)
+	if f.outcome == OutcomeExempt {
+		return true, nil
+	}
+	return false, f.refusal(now())
 }
 
 // A finding says what the gate does with a request.

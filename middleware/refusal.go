@@ -17,11 +17,11 @@ type refusal struct {
 	by         *rule          // the rule that denies, or that needs a key
 	rule       string         // the rule that refuses, or that led to the ban
 	quota      *limiter.Quota // the limit that refuses
-	reply      *reply         // of the rule that refuses; nil: Weir's own answer
+	reply      *reply         // of the rule that refuses; nil: no rule does, or it needs a key
 	retryAfter time.Duration  // Never: unknown, or waiting does not help
 
 	// Values of the header fields, those of type fields first, and their text.
-	values [10]string
+	values [9]string
 	text   [184]byte
 }
 
@@ -66,7 +66,7 @@ func (no *refusal) byLimits(s *decided) {
 // seconds returns how long to wait, rounded up and with the rule's jitter. It is 0 if that is unknown, or
 // if waiting does not help.
 func (no *refusal) seconds() int64 {
-	if no.retryAfter == limiter.Never || no.outcome != OutcomeBanned && no.outcome != OutcomeShed && no.full == 0 && no.reply == nil && no.status != http.StatusTooManyRequests {
+	if no.retryAfter == limiter.Never {
 		return 0
 	}
 	seconds := secondsUp(no.retryAfter)
@@ -112,7 +112,9 @@ var tooManyAtOnce = kind{
 	code:    "concurrency_limit_exceeded",
 }
 
+// kinds are the answers that no rule changes, by status.
 var kinds = map[int]*kind{
+	http.StatusTooManyRequests: &tooMany,
 	http.StatusServiceUnavailable: {
 		problem: registry + "temporary-reduced-capacity",
 		title:   "Temporary Reduced Capacity",
@@ -138,16 +140,12 @@ var kinds = map[int]*kind{
 
 func (no *refusal) kind() *kind {
 	switch {
-	case no.reply != nil && no.full == 0:
-		return &no.reply.kind
-	case no.reply != nil && no.status == http.StatusTooManyRequests:
+	case no.reply == nil, no.full > 0 && no.status != http.StatusTooManyRequests:
+		return kinds[no.status]
+	case no.full > 0:
 		return &no.reply.atOnce
-	case no.status == http.StatusTooManyRequests && no.full > 0:
-		return &tooManyAtOnce
-	case no.status == http.StatusTooManyRequests:
-		return &tooMany // the usual case, without a look-up
 	}
-	return kinds[no.status]
+	return &no.reply.kind
 }
 
 // appendProblem appends a problem object (RFC 9457). Draft-11 may still rename its last member.

@@ -55,29 +55,21 @@ const mostMessage = 1000
 // of a rule with Deny.
 func (r Refusal) Validate() error {
 	var errs []error
-	report := func(field invalid.Name, format string, args ...any) {
-		errs = append(errs, invalid.New("middleware", "%v "+format, append([]any{field}, args...)...))
+	reject := func(wrong bool, field invalid.Name, format string, args ...any) {
+		if wrong {
+			errs = append(errs, invalid.New("middleware", "%v "+format, append([]any{field}, args...)...))
+		}
 	}
-	if r.Status != 0 && (r.Status < 400 || r.Status > 599) {
-		report("Refusal.Status", "is %d: it must be from 400 to 599", r.Status)
-	}
-	if _, err := url.Parse(r.Type); err != nil || strings.ContainsFunc(r.Type, notInURI) {
-		report("Refusal.Type", "is %.100q: it is not a URI", r.Type)
-	}
-	if wrong := wrongText(r.Title); wrong != "" {
-		report("Refusal.Title", wrong)
-	}
-	if wrong := wrongText(r.Message); wrong != "" {
-		report("Refusal.Message", wrong)
-	} else if strings.Contains(placeholders.Replace(r.Message), "{") {
-		report("Refusal.Message", "has a { that begins none of {retry_after}, {seconds}, {rule}, {limit}")
-	}
-	if r.RetryAfter < 0 || r.RetryAfter > 366*24*time.Hour {
-		report("Refusal.RetryAfter", "is %v: it must be from 0 to 366 days", r.RetryAfter)
-	}
-	if r.Jitter < 0 || r.Jitter > 100 {
-		report("Refusal.Jitter", "is %d: it must be from 1 to 100 percent, or 0 for none", r.Jitter)
-	}
+	_, err := url.Parse(r.Type)
+	title, message := wrongText(r.Title), wrongText(r.Message)
+	reject(r.Status != 0 && (r.Status < 400 || r.Status > 599), "Refusal.Status", "is %d: it must be from 400 to 599", r.Status)
+	reject(err != nil || strings.ContainsFunc(r.Type, notInURI), "Refusal.Type", "is %.100q: it is not a URI", r.Type)
+	reject(title != "", "Refusal.Title", "%s", title)
+	reject(message != "", "Refusal.Message", "%s", message)
+	reject(message == "" && strings.Contains(placeholders.Replace(r.Message), "{"),
+		"Refusal.Message", "has a { that begins none of {retry_after}, {seconds}, {rule}, {limit}")
+	reject(r.RetryAfter < 0 || r.RetryAfter > 366*24*time.Hour, "Refusal.RetryAfter", "is %v: it must be from 0 to 366 days", r.RetryAfter)
+	reject(r.Jitter < 0 || r.Jitter > 100, "Refusal.Jitter", "is %d: it must be from 1 to 100 percent, or 0 for none", r.Jitter)
 	return errors.Join(errs...)
 }
 
@@ -88,28 +80,20 @@ type reply struct {
 	atOnce kind // if no slot is free
 }
 
-// reply returns the answer of a rule, or nil if Weir's own answer stands.
+// reply returns the answer of a rule.
 func (c *compiler) reply(at string, given Rule) *reply {
 	r := &reply{Refusal: given.Refusal, kind: tooMany, atOnce: tooManyAtOnce}
-	if err := r.Validate(); err != nil {
-		c.report("%s: %w", at, err)
+	if !c.check(at, r.Validate()) {
 		return nil
 	}
 	if given.Mode == Deny {
 		r.Status = cmp.Or(r.Status, http.StatusForbidden)
 		kind, ok := denials[r.Status]
-		if !ok {
-			c.report("%s: %v is %d: it must be 403, 429 or 503 for a rule that denies", at, invalid.Name("Refusal.Status"), r.Status)
-		}
+		c.reject(!ok, "%s: %v is %d: it must be 403, 429 or 503 for a rule that denies", at, invalid.Name("Refusal.Status"), r.Status)
 		r.kind = kind
 	} else {
-		if r.RetryAfter != 0 {
-			c.report("%s: %v is %v: it is only for a rule that denies, as a limit computes it", at, invalid.Name("Refusal.RetryAfter"), r.RetryAfter)
-		}
+		c.reject(r.RetryAfter != 0, "%s: %v is %v: it is only for a rule that denies, as a limit computes it", at, invalid.Name("Refusal.RetryAfter"), r.RetryAfter)
 		r.inherit(c.refusal)
-		if r.isZero() {
-			return nil
-		}
 	}
 	for _, kind := range []*kind{&r.kind, &r.atOnce} {
 		if r.Type != "" {
@@ -120,10 +104,6 @@ func (c *compiler) reply(at string, given Rule) *reply {
 		}
 	}
 	return r
-}
-
-func (r *Refusal) isZero() bool {
-	return r.Status == 0 && r.Type == "" && r.Title == "" && r.Message == "" && r.RetryAfter == 0 && r.Jitter == 0 && r.Answer == nil
 }
 
 // inherit fills the zero fields of r from the Refusal of the Config.

@@ -60,7 +60,7 @@ type rule struct {
 	shadow  bool               // it refuses nothing
 	deny    bool               // it refuses all
 	info    *RuleInfo          // for requests in no tier
-	reply   *reply             // nil: Weir's own answer
+	reply   *reply             // to requests that it refuses
 	policy  *policy            // for requests in no tier; nil with Deny
 	tiers   map[string]*policy // nil without Tiers
 	strikes *limiter.Quota     // counts refusals; nil without Escalate

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"net/http"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -382,12 +381,5 @@ func writeProblem(w http.ResponseWriter, r *http.Request, status int, detail str
 
 func writeAnswer(w http.ResponseWriter, r *http.Request, status int, kind string, body []byte) {
 	w.Header().Set("Content-Type", kind)
-	if r.Method == http.MethodHead {
-		// For other methods net/http counts the bytes.
-		w.Header().Set("Content-Length", strconv.Itoa(len(body)))
-		w.WriteHeader(status)
-		return
-	}
-	w.WriteHeader(status)
-	_, _ = w.Write(body) // the client may be gone
+	writeBody(w, r, status, body)
 }
