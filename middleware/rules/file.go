@@ -11,14 +11,14 @@ import "cmp"
 type file struct {
 	Version     int64               `yaml:"version" min:"1" max:"1" required:"true" doc:"The version of this format: 1."`
 	Mode        string              `yaml:"mode" words:"enforce shadow" default:"enforce" doc:"shadow counts and logs, and refuses nothing."`
-	Proxies     *proxies            `yaml:"proxies" doc:"The proxies that name the client, in one of these ways. {}: there is no proxy. Without it the client is the TCP peer."`
+	Proxies     *proxies            `yaml:"proxies" doc:"The proxies that name the client, in one of these ways. Without it the client is the TCP peer; {} means the same, without weir check's warning."`
 	Ban         *banned             `yaml:"ban" doc:"Clients that are refused before anything else."`
 	Allow       *allowed            `yaml:"allow" doc:"Clients and routes that are never limited."`
 	Global      ruleList            `yaml:"global" doc:"Limits on every request. Without a key, all requests share a counter."`
 	Tiers       map[string]ruleList `yaml:"tiers" keys:"^[!-~]([ -~]*[!-~])?$" doc:"Limits by tier, which the application sets. Their default key is user|ip."`
 	Endpoints   map[string]ruleList `yaml:"endpoints" keys:"^([^/ a-z]+\\s+)?([^/ ^:\\[]*|\\[[0-9A-Fa-f:.]+\\])/" doc:"Limits by route, such as \"GET /users/{id}\", \"/beta/*\" or \"*.example.org/*\". The most specific applies."`
 	Default     ruleList            `yaml:"default" doc:"Limits on requests that match no endpoint."`
-	Descriptors []descriptor        `yaml:"descriptors" min:"1" doc:"Limits for Envoy, by weir serve --rls; other programs ignore them. The most specific applies. Of a rule's fields it can have name, limit fields, on_outage, mode (not deny) and when: after."`
+	Descriptors []descriptor        `yaml:"descriptors" min:"1" doc:"Limits for Envoy, by weir serve --rls; other programs ignore them. The most specific applies. Of a rule they can have name, the fields of its limit, on_outage, mode (not deny) and when: after."`
 	Overload    *overload           `yaml:"overload" doc:"An adaptive bound on requests in flight. {}: the defaults. The program must set rules.Options.Overload."`
 	Soft        *soft               `yaml:"soft" default:"off" doc:"A warning before the limit is reached."`
 	Headers     *headers            `yaml:"headers" doc:"Which header fields responses carry."`
@@ -41,7 +41,7 @@ type clientHeader struct {
 
 type banned struct {
 	CIDRs  []network `yaml:"cidrs" doc:"Addresses and networks."`
-	Keys   []string  `yaml:"keys" doc:"Keys as weir explain shows them: user:42. No message quotes them."`
+	Keys   []string  `yaml:"keys" doc:"Keys as weir explain shows them: user:42. Weir's messages never quote them."`
 	File   string    `yaml:"file" doc:"A file with more addresses and keys, one a line, # for comments. Its path is relative to this file. Changes are loaded."`
 	Status *int64    `yaml:"status" default:"403" doc:"403 or 429, for all bans."`
 }
@@ -65,18 +65,18 @@ type overload struct {
 // limitFields is a limit in either spelling, or several, and how many requests at once.
 type limitFields struct {
 	Limit     *limitText  `yaml:"limit" short:"true" doc:"The limit in one piece: 100/1m, 10/s burst 20, 10_000/month Europe/Berlin."`
-	Limits    []limitText `yaml:"limits" min:"1" doc:"Several limits: [10/s, 1000/h]. All must have room. Clients see the second as api.3600, with the window in seconds."`
-	Requests  *int64      `yaml:"requests" min:"1" max:"1000000000000" doc:"How many units fit in the window; in place of limit."`
+	Limits    []limitText `yaml:"limits" min:"1" doc:"Several limits: [10/s, 1000/h]. Clients see the second limit of a rule api as api.3600, with the window in seconds."`
+	Requests  *int64      `yaml:"requests" min:"1" max:"1000000000000" doc:"How many units fit in the window. requests and window are limit in two pieces."`
 	Window    *window     `yaml:"window" doc:"The period. A plain number is in seconds; week, month and year are the calendar's."`
-	Algorithm *algorithm  `yaml:"algorithm" default:"sliding_window" doc:"How requests are counted. With a burst, the default is token_bucket."`
+	Algorithm *algorithm  `yaml:"algorithm" default:"sliding_window" doc:"sliding_window, sliding_window_counter, sliding_window_log (or sliding_log), token_bucket (or gcra), leaky_bucket or fixed_window. With a burst, the default is token_bucket."`
 	Burst     *int64      `yaml:"burst" min:"1" default:"requests" doc:"How many requests can pass at once (token_bucket), or wait (leaky_bucket)."`
 
-	Concurrency *concurrency `yaml:"concurrency" doc:"How many requests of a key may be in progress. In short: concurrency: 5."`
+	Concurrency *concurrency `yaml:"concurrency" doc:"How many requests of a key may be in progress."`
 }
 
 type concurrency struct {
 	Max     *int64  `yaml:"max" short:"true" min:"1" max:"1000000000" required:"true" doc:"The number of slots."`
-	Queue   *int64  `yaml:"queue" min:"1" max:"10000" doc:"How many more requests of a key may wait, up to 10,000 of all keys together. Needs max_wait."`
+	Queue   *int64  `yaml:"queue" min:"1" max:"10000" doc:"How many more requests of a key may wait. At most 10,000 of all keys wait in a process. Needs max_wait."`
 	MaxWait *period `yaml:"max_wait" doc:"The longest wait. Keep it below the server's write timeout."`
 }
 
@@ -88,12 +88,12 @@ type rule struct {
 	limitFields
 	Tiers     map[string]limitFields `yaml:"tiers" keys:"^[!-~]([ -~]*[!-~])?$" doc:"Limits of some tiers, in place of the rule's."`
 	Overrides map[string]limitFields `yaml:"overrides" doc:"Limits of single keys, in place of the rule's. Keys as in ban.keys."`
-	Key       []string               `yaml:"key" min:"1" default:"ip" doc:"What has its own counter: ip, ip/24/48 (networks, IPv4 and IPv6), user, bearer, apikey:HEADER, header:NAME, cookie:NAME, path:NAME (a parameter of the route), query:NAME, route, method, host, fingerprint, global, or a key of the application. user|ip is the first that the request has. A list is a combination; a missing part is blank."`
+	Key       []string               `yaml:"key" min:"1" default:"ip" doc:"What has its own counter (in tiers the default is user|ip, in global none): ip, ip/24/48 (networks, IPv4 and IPv6), user, bearer, apikey:HEADER, header:NAME, cookie:NAME, path:NAME (a parameter of the route), query:NAME, route, method, host, fingerprint, global, or a key of the application. user|ip is the first that the request has. A list is a combination; a missing part is blank."`
 	NoKey     string                 `yaml:"no_key" words:"share skip bad_request unauthorized" default:"share" doc:"Requests without a key share one counter, skip the rule, or are answered 400 or 401."`
-	Distinct  string                 `yaml:"distinct" doc:"Counts different values instead of requests: of any key, or of json:NAME, a field of a JSON body of up to 4 KiB. A value that was counted within the period costs nothing. Without a value, no_key decides."`
+	Distinct  string                 `yaml:"distinct" doc:"Counts different values instead of requests: those of any key, or of json:NAME, a field of a JSON body of up to 4 KiB. A value that was counted within the period costs nothing. Without a value, no_key decides."`
 	Cost      *cost                  `yaml:"cost" default:"1" doc:"The units that a request costs."`
 	Counts    []answers              `yaml:"counts" min:"1" default:"all" doc:"Which answers use up the limit: 401, 2xx, or !5xx for all others. Other answers are refunded."`
-	When      *when                  `yaml:"when" doc:"Which requests the rule is for, and when it charges them. In short: when: after."`
+	When      *when                  `yaml:"when" doc:"Which requests the rule is for, and when it charges them."`
 	OnOutage  string                 `yaml:"on_outage" words:"local open closed" default:"local" doc:"If Redis does not answer: local counts in the process, open admits requests, closed answers 503."`
 	Mode      string                 `yaml:"mode" words:"enforce shadow off deny" default:"enforce" doc:"shadow counts and logs, and refuses nothing. off removes the rule. deny refuses every request, counts none, and needs no limit."`
 	Refusal   *refusal               `yaml:"refusal" default:"that of the file" doc:"The rule's own refusal. Each field replaces the file's."`
@@ -118,13 +118,13 @@ func (r *rule) parts(fallback []string) []string {
 }
 
 type when struct {
-	Charge string `yaml:"charge" short:"true" words:"before after" default:"before" doc:"With counts or cost.settle: before charges a request when it arrives, after when its answer is known. With after, requests in flight can exceed the limit."`
+	Charge string `yaml:"charge" short:"true" words:"before after" default:"before" doc:"With counts or cost.settle: before charges a request when it arrives; after charges it when its answer is known. With after, requests in flight can exceed the limit."`
 	Header values `yaml:"header" doc:"Only requests with these header fields; * is any value. A client that leaves one out escapes the rule."`
 	Query  values `yaml:"query" doc:"Only requests with these query parameters; * is any value."`
 }
 
 type cost struct {
-	Units   *int64 `yaml:"units" short:"true" min:"1" doc:"A fixed cost, at most what the limit allows at once. In short: cost: 5."`
+	Units   *int64 `yaml:"units" short:"true" min:"1" doc:"A fixed cost, at most what the limit allows at once."`
 	Header  string `yaml:"header" pattern:"^[A-Za-z0-9_-]+$" doc:"The header with the cost, such as Content-Length."`
 	Per     *size  `yaml:"per" default:"1" doc:"How much of the header costs one unit, rounded up: 1MiB, 500."`
 	Missing *int64 `yaml:"missing" min:"1" default:"1" doc:"The cost if the header is missing (as in a chunked upload) or not a number."`
@@ -146,7 +146,7 @@ type refusal struct {
 	Status     *int64   `yaml:"status" min:"400" max:"599" default:"429" doc:"From 400 to 599. With mode: deny 403 (default), 429 or 503."`
 	Type       string   `yaml:"type" doc:"The type of the problem object (RFC 9457), a URI."`
 	Title      string   `yaml:"title" doc:"Its title."`
-	Message    string   `yaml:"message" doc:"A text with {retry_after} (in words), {seconds}, {rule} (its name) and {limit}. If waiting does not help, a text with a time is not used."`
+	Message    string   `yaml:"message" doc:"A text with {retry_after} (in words), {seconds}, {rule} (its name) and {limit}. If waiting does not help, Weir's sentence replaces a text with a time."`
 	Jitter     *percent `yaml:"jitter" default:"off" doc:"The most that is added at random to Retry-After, at least 1s, so that clients do not return together."`
 	RetryAfter *period  `yaml:"retry_after" doc:"With mode: deny, the Retry-After."`
 }
@@ -156,6 +156,6 @@ type escalate struct {
 	Within *period `yaml:"within" required:"true" doc:"The time in which they are counted."`
 	Ban    *period `yaml:"ban" required:"true" doc:"How long the first ban lasts."`
 	Factor *factor `yaml:"factor" default:"2" doc:"Each further ban is this many times as long, from 1 to 1000."`
-	Max    *period `yaml:"max" default:"24h" doc:"The longest ban, and the time after a ban in which repetitions count."`
+	Max    *period `yaml:"max" default:"24h" doc:"The longest ban. A ban within this time after another is a further ban."`
 	Of     string  `yaml:"of" words:"refusals outcomes" default:"refusals" doc:"What is counted. outcomes: the answers in the rule's counts."`
 }
