@@ -34,27 +34,89 @@ func (s *Store) partsOf(charges []limiter.Charge) (parts uint64) {
 // outage returns the set of parts with an open breaker that hold counters of charges, and the
 // last error of one of them, or nil. While no breaker is open, it is one atomic load.
 func (s *Store) outage(charges []limiter.Charge) (down uint64, cause error) {
-	open := s.open.Load()
-	if open == 0 {
+	if open := s.open.Load(); open != 0 {
+		down = open & s.partsOf(charges)
+	}
+	if down == 0 {
 		return 0, nil
 	}
-	if down = open & s.partsOf(charges); down != 0 {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		cause = s.lastError(down)
-	}
-	return down, cause
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return down, s.parts[bits.Len64(down)-1].err
 }
 
-// lastError returns the last error of one of these parts. It needs the lock.
-func (s *Store) lastError(parts uint64) error { return s.parts[bits.Len64(parts)-1].err }
-
-// succeeded counts a call that did not fail. If a breaker has opened since the call began, it
-// stays open.
-func (s *Store) succeeded(charges []limiter.Charge) {
+// call calls the inner store about charges and counts the result. It returns the parts that
+// failed and the call's error, or the error for the caller, if any.
+func (s *Store) call(ctx context.Context, charges []limiter.Charge, do func(context.Context) error) (failed uint64, _ error) {
+	if len(charges) == 0 { // which no server needs to be asked about
+		return 0, ctx.Err()
+	}
+	began := time.Now()
+	if err := s.timed(ctx, do); err != nil {
+		return s.blame(ctx, began, s.partsOf(charges), err)
+	}
+	// If a breaker has opened since the call began, it stays open.
 	if failing := s.failing.Load(); failing != 0 && failing&s.partsOf(charges) != 0 {
 		s.failing.And(^s.partsOf(charges))
 	}
+	return 0, nil
+}
+
+// timed calls do with the deadline.
+func (s *Store) timed(ctx context.Context, do func(context.Context) error) error {
+	if !s.keepsTime {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, s.options.Deadline)
+		defer cancel()
+	}
+	return do(ctx)
+}
+
+// settleInner has the inner store settle. No error is no sign of life: the store may settle later.
+func (s *Store) settleInner(ctx context.Context, settlements []limiter.Settlement) error {
+	if len(settlements) == 0 {
+		return nil
+	}
+	began := time.Now()
+	err := s.timed(ctx, func(ctx context.Context) error { return s.inner.Settle(ctx, settlements) })
+	if err == nil {
+		return nil
+	}
+	var parts uint64
+	for i := range settlements {
+		parts |= 1 << s.partOf(&settlements[i].Charge)
+	}
+	_, err = s.blame(ctx, began, parts, err)
+	return err
+}
+
+// blame counts a call to these parts that returned err, as far as it says something about them. It
+// returns the parts that failed: those that err names, or all of them.
+func (s *Store) blame(ctx context.Context, began time.Time, parts uint64, err error) (failed uint64, _ error) {
+	if errors.Is(err, limiter.ErrCharges) {
+		return 0, err
+	}
+	// If requests have less time than Deadline, their own deadline is the only sign of a server
+	// that hangs. It counts if the server had time enough.
+	if gone := ctx.Err(); gone != nil && (!errors.Is(gone, context.DeadlineExceeded) || time.Since(began) < s.options.Deadline/4) {
+		return 0, gone
+	}
+	failed = parts
+	var said interface{ Parts() uint64 }
+	if errors.As(err, &said) && said.Parts()&parts != 0 {
+		failed = said.Parts() & parts
+	}
+	if !isOfOneKey(err) { // which is no reason to stop asking about the others
+		s.failing.And(^parts | failed) // the other parts have answered
+		s.failed(began, failed, err)
+	}
+	return failed, err
+}
+
+// isOfOneKey reports whether the server answered and could not decide on one key.
+func isOfOneKey(err error) bool {
+	var one interface{ OfOneKey() bool }
+	return errors.As(err, &one) && one.OfOneKey()
 }
 
 // failed counts a call that failed at these parts. If a breaker has opened since the call began,
@@ -108,7 +170,8 @@ func (s *Store) probe(parts uint64, charges []limiter.Charge) {
 		p.probing = p.probing || isDue
 		s.mu.Unlock()
 		if isDue {
-			go s.try(number, looks(pick(s.chargesOn(1<<number, charges), charges)))
+			_, own := s.split(^(1 << number), charges)
+			go s.try(number, looks(own))
 		}
 	}
 }
@@ -118,17 +181,19 @@ func (s *Store) probe(parts uint64, charges []limiter.Charge) {
 // away does not end it.
 func (s *Store) try(number int, looks []limiter.Charge) {
 	var err error
-	if panicked := survive(func() {
+	panicked := survive(func() {
 		err = s.timed(context.Background(), func(ctx context.Context) error {
-			if err := s.inner.Decide(ctx, looks, make([]limiter.Decision, len(looks))); err != nil && !isOfOneKey(err) {
-				return err
+			err := s.inner.Decide(ctx, looks, make([]limiter.Decision, len(looks)))
+			if err == nil || isOfOneKey(err) {
+				err = s.servers.TryWrite(ctx, looks)
 			}
-			return s.servers.TryWrite(ctx, looks)
+			return err
 		})
-	}); panicked != nil {
+	})
+	switch {
+	case panicked != nil:
 		err = fmt.Errorf("failover: the store panicked: %v", panicked)
-	}
-	if isOfOneKey(err) {
+	case isOfOneKey(err):
 		err = nil // an answer
 	}
 	isMistake := errors.Is(err, limiter.ErrCharges) // which says nothing about the server

@@ -45,14 +45,6 @@
 // the slots acquired before the outage. A slot is released where it was acquired: in this process, or
 // on the server, which the store tells when it is back.
 //
-// # What an event really cost
-//
-// An event is settled where it was counted. For what this process counted, refunds and debts go to its
-// own counters, during the outage and after it. A debt is at most one share, and the rest is forgiven.
-// Nothing is corrected for events of Open rules. What the server counted stays as it is while the
-// server is down, and Settle returns an error: a reservation that was too large drains with its period,
-// and one that was too small stays too small.
-//
 // # The return
 //
 // After Options.ProbeEvery the policies still decide the next batch, and a probe runs beside it. The

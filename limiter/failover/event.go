@@ -37,28 +37,21 @@ type Event struct {
 	For time.Duration
 }
 
-// log is the default for OnDegraded.
-func (e Event) log() {
-	if e.Degraded {
-		e.write(slog.LevelWarn, "weir-degraded", "weir: the store's server fails, so the rules' OnOutage policies decide", slog.Any("error", e.Err))
-	} else {
-		e.write(slog.LevelInfo, "weir-recovered", "weir: the store's server is back", slog.Duration("after", e.For))
+// log logs a first failure, or an event if there is no hook. The number of a part tells an operator
+// nothing if the server has a name, or if there is one server.
+func (e Event) log(isFirst bool) {
+	level, code, last := slog.LevelWarn, "weir-degraded", slog.Any("error", e.Err)
+	message := "weir: the store's server fails, so the rules' OnOutage policies decide"
+	switch {
+	case isFirst && e.Unusable:
+		level, code = slog.LevelError, "weir-store-unusable"
+		message = "weir: the store's server cannot do what Weir needs: a wrong configuration; until it is fixed the rules' OnOutage policies decide"
+	case isFirst:
+		code, message = "weir-call-failed", "weir: a call to the store's server failed: the rules' OnOutage policies decide"
+	case !e.Degraded:
+		level, code, last = slog.LevelInfo, "weir-recovered", slog.Duration("after", e.For)
+		message = "weir: the store's server is back"
 	}
-}
-
-// logFirst logs the first failure in a while.
-func (e Event) logFirst() {
-	cause := slog.Any("error", e.Err)
-	if e.Unusable {
-		e.write(slog.LevelError, "weir-store-unusable", "weir: the store's server cannot do what Weir needs: a wrong configuration; until it is fixed the rules' OnOutage policies decide", cause)
-	} else {
-		e.write(slog.LevelWarn, "weir-call-failed", "weir: a call to the store's server failed: the rules' OnOutage policies decide", cause)
-	}
-}
-
-// write logs e. The number of a part tells an operator nothing if the server has a name, or if
-// there is one server.
-func (e Event) write(level slog.Level, code, message string, last slog.Attr) {
 	attrs := []slog.Attr{slog.String("code", code)}
 	switch {
 	case e.Server != "":
@@ -69,11 +62,10 @@ func (e Event) write(level slog.Level, code, message string, last slog.Attr) {
 	slog.LogAttrs(context.Background(), level, message, append(attrs, last)...)
 }
 
-// quiet is the time without a failure after which a failure counts as the first.
-const quiet = time.Minute
-
-// eventsKept is how many events Stats has.
-const eventsKept = 16
+const (
+	quiet      = time.Minute // the time without a failure after which one counts as the first
+	eventsKept = 16          // in Stats
+)
 
 // tell has a goroutine report an event, or a first failure. Each waits for the one before, so the
 // order needs no lock around the hook, and no request waits for it. It needs the lock.
@@ -105,7 +97,7 @@ func (s *Store) report(e Event, isFirst bool) {
 		s.mu.Unlock()
 	}
 	if isFirst {
-		e.logFirst()
+		e.log(true)
 		return
 	}
 	s.mu.Lock()
@@ -116,45 +108,37 @@ func (s *Store) report(e Event, isFirst bool) {
 
 // A report is what was reported about a server. Its parts share it.
 type report struct {
-	server           string
-	failed, unusable time.Time // when a first failure was last heard of, and one as unusable
-	outage           Event     // its beginning; zero: the server is up
+	server string
+	heard  map[bool]time.Time // when a first failure was last heard of, and one as unusable
+	outage Event              // its beginning; zero: the server is up
 }
-
-func (r *report) isDown() bool { return r != nil && r.outage.Degraded }
 
 // isNews reports whether e says something new about its server: a failure of its kind that is the
 // first in a while, or the beginning or the end of an outage. A server that hangs may have a third
 // of all parts. The first part that answers ends the outage, because other parts may get no
-// request for long.
+// request for long. The server that answers may be another one, which took over.
 func (s *Store) isNews(e *Event, isFirst bool) bool {
 	r := s.reports[e.Part]
-	if !isFirst && !e.Degraded { // the server that answers may be another one, which took over
-		if !r.isDown() {
-			return false // another part answered before
-		}
-		e.Part, e.For = r.outage.Part, e.At.Sub(r.outage.At)
-		*r = report{} // what fails next is another outage
-		return true
-	}
-	if e.Degraded || !r.isDown() {
+	isDown := r != nil && r.outage.Degraded
+	if e.Degraded || isFirst && !isDown {
 		r = s.reportOn(cmp.Or(e.Server, fmt.Sprint(e.Part)))
 		s.reports[e.Part] = r
+		isDown = r.outage.Degraded
 	}
-	if e.Degraded {
-		isBeginning := !r.isDown()
-		if isBeginning {
-			r.outage = *e
-		}
-		return isBeginning
+	switch {
+	case isFirst:
+		last := r.heard[e.Unusable]
+		r.heard[e.Unusable] = e.At
+		return e.At.Sub(last) >= quiet
+	case e.Degraded == isDown:
+		return false // another part of the server failed or answered before
+	case e.Degraded:
+		r.outage = *e
+	default:
+		e.Part, e.For = r.outage.Part, e.At.Sub(r.outage.At)
+		*r = report{} // what fails next is another outage
 	}
-	last := &r.failed
-	if e.Unusable {
-		last = &r.unusable
-	}
-	isNews := e.At.Sub(*last) >= quiet
-	*last = e.At
-	return isNews
+	return true
 }
 
 // reportOn returns what was reported about a server.
@@ -164,7 +148,7 @@ func (s *Store) reportOn(server string) *report {
 			return r
 		}
 	}
-	return &report{server: server}
+	return &report{server: server, heard: make(map[bool]time.Time)}
 }
 
 // examine asks the store for the address of a server, and for more about its failure.

@@ -306,7 +306,7 @@ func TestAnOutageOfAServerIsToldOnceHoweverManyPartsItHas(t *testing.T) {
 			inner := newServer(t, downFor("0", "1", "2", "3", "9"))
 			api := quota(t, "api", limiter.PerMinute(100_000), limiter.FailLocal)
 			log := logged(t, func() {
-				s := Must(New(shared{cluster{inner}}, Options{OnDegraded: func(e Event) { heard.note(e); e.log() }}))
+				s := Must(New(shared{cluster{inner}}, Options{OnDegraded: func(e Event) { heard.note(e); e.log(false) }}))
 				for _, part := range append(parts, "9") {
 					breakDown(t, s, charge(api, part))
 					time.Sleep(time.Second)
@@ -429,7 +429,7 @@ func TestEachOutageOfAServerIsToldThoughAPartIsNotAskedForLong(t *testing.T) {
 				}
 				down := func(context.Context, string, []limiter.Charge) error { return err }
 				log := logged(t, func() {
-					s = Must(New(shared{cluster{inner}}, Options{OnDegraded: func(e Event) { heard.note(e); e.log() }}))
+					s = Must(New(shared{cluster{inner}}, Options{OnDegraded: func(e Event) { heard.note(e); e.log(false) }}))
 					inner.is(down)
 					breakDown(t, s, charge(api, "0"))
 					breakDown(t, s, charge(api, "1")) // the quiet one

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -37,7 +38,7 @@ type Store struct {
 	reports [64]*report   // of the parts; only reporting goroutines use them, in turns
 
 	_        [64]byte // what is counted for each decision stays off the cache line of open
-	counters counters
+	counters struct{ decided, local, open, closed, failures atomic.Uint64 }
 }
 
 // New returns a Store around inner, or an error with everything that is wrong with o.
@@ -104,13 +105,49 @@ func (s *Store) Decide(ctx context.Context, charges []limiter.Charge, decisions 
 		return err
 	}
 	failed, err := s.call(ctx, charges, func(ctx context.Context) error { return s.inner.Decide(ctx, charges, decisions) })
-	switch {
-	case failed != 0:
+	if failed != 0 {
 		return s.decideWithout(ctx, failed, charges, decisions, err)
-	case err == nil:
+	}
+	if err == nil {
 		s.counters.decided.Add(1)
 	}
 	return err
+}
+
+// Settle implements [limiter.Store]. It settles an event where it was counted: on the server, or in the
+// local counters, during the outage and after it. In the local counters a debt is at most one share, and
+// the rest is forgiven. Events of Open rules are not settled. If it is unknown who counted an event,
+// Settle assumes whoever counts now.
+//
+// While the server is down, Settle leaves what the server counted as it is and returns an error that
+// wraps [ErrUnavailable]: a reservation that was too large drains with its period, and one that was too
+// small stays too small. Slots are an exception: the inner store tells its server later that they are
+// released.
+func (s *Store) Settle(ctx context.Context, settlements []limiter.Settlement) error {
+	if err := limiter.CheckSettlements(settlements); err != nil {
+		return err
+	}
+	isLocal := func(c limiter.Settlement) bool { return c.Receipt.By > limiter.ByStore }
+	if s.open.Load() == 0 && !slices.ContainsFunc(settlements, isLocal) { // as a rule
+		return s.settleInner(ctx, settlements)
+	}
+	var local, inner []limiter.Settlement
+	var err error
+	for _, c := range settlements {
+		down, cause := s.outage([]limiter.Charge{c.Charge})
+		switch {
+		case c.Actual == c.Cost:
+		case isLocal(c), c.Receipt.By == 0 && down != 0 && c.Quota.OnOutage != limiter.FailClosed: // which only the server counts
+			if s.toShare(&c.Charge) {
+				local = append(local, c)
+			}
+		case down != 0 && !c.Quota.InFlight():
+			err = fmt.Errorf("%w, so what it counted could not be corrected: %w", ErrUnavailable, cause)
+		default:
+			inner = append(inner, c)
+		}
+	}
+	return errors.Join(err, s.local.Settle(ctx, local), s.settleInner(ctx, inner))
 }
 
 // Reset implements [limiter.Store] and also resets the local counters. In an outage it resets only the
@@ -130,7 +167,7 @@ func (s *Store) Reset(ctx context.Context, charges []limiter.Charge) error {
 		return err
 	}
 	down, cause := s.outage(charges)
-	up := pick(^s.chargesOn(down, charges), charges)
+	_, up := s.split(down, charges)
 	_, err := s.call(ctx, up, func(ctx context.Context) error { return s.inner.Reset(ctx, up) })
 	if cause != nil {
 		err = errors.Join(fmt.Errorf("%w, so its counters could not be reset: %w", ErrUnavailable, cause), err)
@@ -138,56 +175,44 @@ func (s *Store) Reset(ctx context.Context, charges []limiter.Charge) error {
 	return err
 }
 
-// call calls the inner store about charges and counts the result. It returns the parts that
-// failed and the call's error, or the error for the caller, if any.
-func (s *Store) call(ctx context.Context, charges []limiter.Charge, do func(context.Context) error) (failed uint64, _ error) {
-	if len(charges) == 0 { // which no server needs to be asked about
-		return 0, ctx.Err()
-	}
-	began := time.Now()
-	if err := s.timed(ctx, do); err != nil {
-		return s.blame(ctx, began, charges, err)
-	}
-	s.succeeded(charges)
-	return 0, nil
+// What the inner store of a [Store] may implement besides.
+
+// A Bounded store ends its calls itself. Other stores get a context with the deadline, and must
+// return when it ends.
+type Bounded interface {
+	// Within returns the same store, whose calls fail if the server gives no answer within the
+	// deadline. A store that applies outage policies, as redisstore does, returns a store without them.
+	// New asks only the store that it is given, not a store inside it, so that a wrapper is not
+	// bypassed.
+	Within(deadline time.Duration) limiter.Store
 }
 
-// timed calls do with the deadline.
-func (s *Store) timed(ctx context.Context, do func(context.Context) error) error {
-	if !s.keepsTime {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, s.options.Deadline)
-		defer cancel()
-	}
-	return do(ctx)
+// Servers is a store with several servers that can fail one by one. A store without these methods
+// counts as one server, and probes charge a quota that exists only for them.
+type Servers interface {
+	// Part returns the number of the server that holds c's counter, from 0 to 63. Servers fail
+	// independently.
+	Part(c *limiter.Charge) int
+
+	// TryWrite writes something short-lived to the servers of these charges, for probes.
+	TryWrite(ctx context.Context, charges []limiter.Charge) error
+
+	// Diagnose returns the name of the server with number part. It also returns err, which a call to
+	// that server returned, with details: whether a server that gave no answer can be reached, for
+	// example.
+	Diagnose(part int, err error) (server string, _ error)
 }
 
-// blame counts a call that returned err, as far as it says something about the server. The parts
-// that failed are those that err names, or all parts of the batch.
-func (s *Store) blame(ctx context.Context, began time.Time, charges []limiter.Charge, err error) (failed uint64, _ error) {
-	if errors.Is(err, limiter.ErrCharges) {
-		return 0, err
-	}
-	// If requests have less time than Deadline, their own deadline is the only sign of a server
-	// that hangs. It counts if the server had time enough.
-	if gone := ctx.Err(); gone != nil && (!errors.Is(gone, context.DeadlineExceeded) || time.Since(began) < s.options.Deadline/4) {
-		return 0, gone
-	}
-	all := s.partsOf(charges)
-	failed = all
-	var said interface{ Parts() uint64 }
-	if errors.As(err, &said) && said.Parts()&all != 0 {
-		failed = said.Parts() & all
-	}
-	if !isOfOneKey(err) { // which is no reason to stop asking about the others
-		s.failing.And(^all | failed)
-		s.failed(began, failed, err)
-	}
-	return failed, err
+// oneServer is a store without Servers.
+type oneServer struct{ limiter.Store }
+
+func (oneServer) Part(*limiter.Charge) int                  { return 0 }
+func (oneServer) Diagnose(_ int, err error) (string, error) { return "", err }
+
+// TryWrite charges another key.
+func (s oneServer) TryWrite(ctx context.Context, _ []limiter.Charge) error {
+	return s.Decide(ctx, []limiter.Charge{{Quota: probeQuota, Cost: 1}}, make([]limiter.Decision, 1))
 }
 
-// isOfOneKey reports whether the server answered and could not decide on one key.
-func isOfOneKey(err error) bool {
-	var one interface{ OfOneKey() bool }
-	return errors.As(err, &one) && one.OfOneKey()
-}
+// probeQuota is what probes charge. Without it they would fail as invalid, and end no outage.
+var probeQuota, _ = limiter.NewQuota("weir: probe of failover", "", limiter.PerSecond(1_000_000))

@@ -42,11 +42,8 @@ type Options struct {
 }
 
 const (
-	minDeadline   = time.Millisecond
-	maxDeadline   = time.Minute
-	maxReplicas   = 100_000 // 366 days times that fits 64 bits in microseconds
-	maxFailures   = 1_000_000
-	maxProbeEvery = time.Hour
+	maxReplicas = 100_000 // 366 days times that fits 64 bits in microseconds
+	maxFailures = 1_000_000
 )
 
 // Validate returns everything that is wrong with o, joined, or nil.
@@ -57,32 +54,25 @@ func (o Options) Validate() error {
 
 // complete fills in the defaults. It makes the Memory, which checks MaxKeys.
 func (o Options) complete() (Options, *limiter.Memory, error) {
-	var errs []error
-	report := func(format string, args ...any) {
-		errs = append(errs, fmt.Errorf("failover: "+format, args...))
-	}
-	if o.Deadline != 0 && (o.Deadline < minDeadline || o.Deadline > maxDeadline) {
-		report("Deadline is %v: it must be from %v to %v, or 0 for 50ms", o.Deadline, minDeadline, maxDeadline)
-	}
-	if o.Replicas < 0 || o.Replicas > maxReplicas {
-		report("Replicas is %d: it must be from 1 to %d, or 0 for 1", o.Replicas, maxReplicas)
-	}
-	if o.Failures < 0 || o.Failures > maxFailures {
-		report("Failures is %d: it must be from 1 to %d, or 0 for 5", o.Failures, maxFailures)
-	}
-	if o.ProbeEvery < 0 || o.ProbeEvery > maxProbeEvery {
-		report("ProbeEvery is %v: it must be more than 0 and at most %v, or 0 for 1s", o.ProbeEvery, maxProbeEvery)
-	}
+	var errs [5]error
+	o.Deadline, errs[0] = complete("Deadline", o.Deadline, time.Millisecond, time.Minute, "from 1ms to 1m0s", 50*time.Millisecond)
+	o.Replicas, errs[1] = complete("Replicas", o.Replicas, 1, maxReplicas, "from 1 to 100000", 1)
+	o.Failures, errs[2] = complete("Failures", o.Failures, 1, maxFailures, "from 1 to 1000000", 5)
+	o.ProbeEvery, errs[3] = complete("ProbeEvery", o.ProbeEvery, 1, time.Hour, "more than 0 and at most 1h0m0s", time.Second)
 	memory, err := limiter.NewMemory(limiter.MemoryOptions{MaxKeys: o.MaxKeys})
 	if err != nil {
-		report("%w", err)
+		errs[4] = fmt.Errorf("failover: %w", err)
 	}
-	o.Deadline = cmp.Or(o.Deadline, 50*time.Millisecond)
-	o.Replicas = cmp.Or(o.Replicas, 1)
-	o.Failures = cmp.Or(o.Failures, 5)
-	o.ProbeEvery = cmp.Or(o.ProbeEvery, time.Second)
 	if o.OnDegraded == nil {
-		o.OnDegraded = Event.log
+		o.OnDegraded = func(e Event) { e.log(false) }
 	}
-	return o, memory, errors.Join(errs...)
+	return o, memory, errors.Join(errs[:]...)
+}
+
+// complete returns the value of a field, or its default.
+func complete[T int | time.Duration](field string, v, least, most T, bounds string, otherwise T) (T, error) {
+	if v != 0 && (v < least || v > most) {
+		return v, fmt.Errorf("failover: %s is %v: it must be %s, or 0 for %v", field, v, bounds, otherwise)
+	}
+	return cmp.Or(v, otherwise), nil
 }

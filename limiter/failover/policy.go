@@ -14,8 +14,7 @@ import (
 // charges of these parts, and the server on the other charges: all are taken or none. The local
 // counters come first, because undoing what they took cannot fail.
 func (s *Store) decideWithout(ctx context.Context, down uint64, charges []limiter.Charge, decisions []limiter.Decision, cause error) error {
-	ours := s.chargesOn(down, charges)
-	up := pick(^ours, charges)
+	ours, up := s.split(down, charges)
 	taken, counter, err := s.applyPolicies(ours, charges, decisions, cause)
 	if err != nil || len(up) == 0 {
 		counter.Add(1)
@@ -62,7 +61,7 @@ const few = 8
 
 // applyPolicies decides on a set of charges without the server. It reports whether their events
 // may happen, and which counter counts the batch.
-func (s *Store) applyPolicies(ours uint64, charges []limiter.Charge, decisions []limiter.Decision, cause error) (taken bool, _ *atomic.Uint64, _ error) {
+func (s *Store) applyPolicies(ours uint64, charges []limiter.Charge, decisions []limiter.Decision, cause error) (taken bool, counter *atomic.Uint64, _ error) {
 	var chargeRoom [few]limiter.Charge
 	var answerRoom [few]limiter.Decision
 	local := chargeRoom[:0]
@@ -80,52 +79,43 @@ func (s *Store) applyPolicies(ours uint64, charges []limiter.Charge, decisions [
 		return false, &s.counters.closed, err
 	}
 
-	taken = true
-	next := 0 // of local
+	taken, counter = true, &s.counters.open
 	for i := range charges {
-		if ours>>i&1 == 0 {
+		d, q := &decisions[i], charges[i].Quota
+		switch {
+		case ours>>i&1 == 0:
 			continue
-		}
-		d := &decisions[i]
-		if q := charges[i].Quota; q.OnOutage == limiter.FailOpen {
+		case q.OnOutage == limiter.FailOpen:
 			*d = limiter.Decision{Allowed: true, Receipt: limiter.Receipt{By: limiter.ByNobody}}
-		} else {
-			*d = answers[next]
-			if share := local[next].Quota; share != q {
+		default:
+			counter = &s.counters.local
+			*d = answers[0]
+			d.Receipt.By = limiter.ByShare
+			if share := local[0].Quota; share != q {
 				d.Window = share.Window()
 				if start, end := share.WindowAt(d.Receipt.At); end > start {
 					d.Window = time.Duration(end-start) * time.Microsecond
 				}
 			}
-			d.Receipt.By = limiter.ByShare
-			next++
+			local, answers = local[1:], answers[1:]
 		}
 		d.Degraded = true
 		taken = taken && d.Allowed
 	}
-	if len(local) == 0 {
-		return taken, &s.counters.open, nil
-	}
-	return taken, &s.counters.local, nil
+	return taken, counter, nil
 }
 
-// chargesOn returns the set of charges whose counters are on these parts: a bit for each, as
-// [limiter.MaxCharges] is 64.
-func (s *Store) chargesOn(parts uint64, charges []limiter.Charge) (set uint64) {
+// split returns the set of charges whose counters are on these parts, and the other charges. The set
+// has a bit for each charge, as [limiter.MaxCharges] is 64.
+func (s *Store) split(parts uint64, charges []limiter.Charge) (set uint64, others []limiter.Charge) {
 	for i := range charges {
-		set |= (parts >> s.partOf(&charges[i]) & 1) << i
-	}
-	return set
-}
-
-// pick returns the charges of a set.
-func pick(set uint64, charges []limiter.Charge) (picked []limiter.Charge) {
-	for i, c := range charges {
-		if set>>i&1 == 1 {
-			picked = append(picked, c)
+		if parts>>s.partOf(&charges[i])&1 == 1 {
+			set |= 1 << i
+		} else {
+			others = append(others, charges[i])
 		}
 	}
-	return picked
+	return set, others
 }
 
 // looks returns charges with cost 0.

@@ -22,7 +22,13 @@ func (s *Store) share(q *limiter.Quota) *limiter.Quota {
 	if known, ok := s.shares.Load(q); ok {
 		return known.(*limiter.Quota)
 	}
-	divided, err := s.divided(q)
+	var divided *limiter.Quota
+	var err error
+	if replicas := s.options.Replicas; q.InFlight() {
+		divided, err = limiter.NewConcurrency(q.Rule(), q.Tier(), Stats{Replicas: replicas}.ShareSlots(q.Capacity()))
+	} else {
+		divided, err = limiter.NewQuota(q.Rule(), q.Tier(), divide(q.Limit(), int64(replicas)))
+	}
 	if err != nil {
 		return &limiter.Quota{} // which no store counts: a test holds that this does not happen
 	}
@@ -31,51 +37,36 @@ func (s *Store) share(q *limiter.Quota) *limiter.Quota {
 	return known.(*limiter.Quota)
 }
 
-func (s *Store) divided(q *limiter.Quota) (*limiter.Quota, error) {
-	replicas := int64(s.options.Replicas)
-	if q.InFlight() {
-		return limiter.NewConcurrency(q.Rule(), q.Tier(), Stats{Replicas: s.options.Replicas}.ShareSlots(q.Capacity()))
-	}
-	return limiter.NewQuota(q.Rule(), q.Tier(), divide(q.Limit(), replicas))
-}
-
 // divide returns a share of l. All shares together admit no more than l in the long run, except
 // that every share admits at least one event in 366 days.
 func divide(l limiter.Limit, replicas int64) limiter.Limit {
 	if replicas == 1 {
 		return l
 	}
-	bucket := l.Algorithm == limiter.TokenBucket || l.Algorithm == limiter.LeakyBucket
-	if bucket {
+	events := int64(1)
+	switch l.Algorithm {
+	case limiter.TokenBucket, limiter.LeakyBucket:
 		l.Burst = max(1, cmp.Or(l.Burst, l.Events)/replicas)
-	}
-	switch {
-	case !bucket && l.Events >= replicas:
-		l.Events /= replicas
-	case !bucket:
-		l = slow(l, 1, replicas)
-	case l.Per <= longest/time.Duration(replicas):
-		l.Per *= time.Duration(replicas)
-	default:
+		if l.Per <= longest/time.Duration(replicas) {
+			l.Per *= time.Duration(replicas)
+			return l
+		}
 		// As many events as there is time for, since the more, the less is rounded away.
 		fit, _ := mulDiv(l.Events, longest.Microseconds(), l.Per.Microseconds()*replicas)
-		l = slow(l, max(1, fit), replicas)
+		events = max(1, fit)
+	default:
+		if l.Events >= replicas {
+			l.Events /= replicas
+			return l
+		}
 	}
-	return l
-}
-
-// slow returns a limit of that many events in the time in which a share of l brings them, up to
-// 366 days.
-func slow(l limiter.Limit, events, replicas int64) limiter.Limit {
+	// The time in which a share of l brings these events. A window of a calendar is one of so long.
 	per, rest := mulDiv(events, l.Per.Microseconds()*replicas, l.Events)
 	if rest > 0 {
 		per++
 	}
-	// A window of a calendar is one of so long.
-	return limiter.Limit{
-		Events: events, Per: time.Duration(min(per, longest.Microseconds())) * time.Microsecond,
-		Burst: l.Burst, Algorithm: l.Algorithm,
-	}
+	l.Per = time.Duration(min(per, longest.Microseconds())) * time.Microsecond
+	return limiter.Limit{Events: events, Per: l.Per, Burst: l.Burst, Algorithm: l.Algorithm}
 }
 
 // mulDiv returns a*b/c and the remainder, for positive numbers. The quotient must fit.

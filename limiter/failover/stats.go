@@ -1,8 +1,8 @@
 package failover
 
 import (
+	"math/bits"
 	"slices"
-	"sync/atomic"
 	"time"
 
 	"github.com/weirgo/weir/limiter"
@@ -51,10 +51,6 @@ type Reporter interface {
 	Health() Stats
 }
 
-type counters struct {
-	decided, local, open, closed, failures atomic.Uint64
-}
-
 // Health implements [Reporter].
 func (s *Store) Health() Stats { return s.Stats() }
 
@@ -73,7 +69,7 @@ func (s *Store) Stats() Stats {
 		Replicas:      s.options.Replicas,
 	}
 	if open := s.open.Load(); open != 0 {
-		stats.Degraded, stats.DegradedFor, stats.LastError = true, time.Since(s.since), s.lastError(open)
+		stats.Degraded, stats.DegradedFor, stats.LastError = true, time.Since(s.since), s.parts[bits.Len64(open)-1].err
 		stats.DegradedInAll += stats.DegradedFor
 	}
 	return stats

@@ -74,6 +74,13 @@ func (s *server) Reset(ctx context.Context, charges []limiter.Charge) error {
 	return s.Memory.Reset(ctx, charges)
 }
 
+func chargesOf(settlements []limiter.Settlement) (charges []limiter.Charge) {
+	for _, c := range settlements {
+		charges = append(charges, c.Charge)
+	}
+	return charges
+}
+
 // used is how many units of a key the server has counted, whatever its mood.
 func (s *server) used(t testing.TB, q *limiter.Quota, key string) int64 {
 	t.Helper()
