@@ -80,9 +80,7 @@ func (l *RateLimit) delayed(ctx context.Context, d time.Duration) bool {
 // A slotKey names a queue for slots.
 type slotKey struct{ rule, tier, key string }
 
-func slotKeyOf(c *limiter.Charge) slotKey { return slotKey{c.Quota.Rule(), c.Quota.Tier(), c.Key} }
-
-func (a *applied) slotKey() slotKey { return slotKey{a.quota.Rule(), a.quota.Tier(), a.key} }
+func slotKeyOf(q *limiter.Quota, key string) slotKey { return slotKey{q.Rule(), q.Tier(), key} }
 
 // queues reports whether requests may wait for a slot of p.
 func (p *policy) queues() bool { return p.concurrency.Waiting > 0 && !p.shadow }
@@ -111,7 +109,7 @@ func (l *RateLimit) queue(ctx context.Context, set *ruleset, s *decided, charges
 // occupied returns the index of the first policy with a queue that is not empty, or -1.
 func (s *decided) occupied(room *waiting.Room[slotKey]) int32 {
 	for i := range s.policies {
-		if a := &s.policies[i]; a.queues() && !room.IsEmpty(a.slotKey()) {
+		if a := &s.policies[i]; a.queues() && !room.IsEmpty(slotKeyOf(a.quota, a.key)) {
 			return int32(i)
 		}
 	}
@@ -155,7 +153,7 @@ func (l *RateLimit) wait(ctx context.Context, set *ruleset, s *decided, charges 
 func (l *RateLimit) inTurn(ctx context.Context, a *applied, patience time.Duration, ask func() (bool, error)) (bool, error) {
 	a.progress.waiting.Add(1)
 	defer a.progress.waiting.Add(-1)
-	return l.room.Wait(ctx, a.slotKey(), a.concurrency.Waiting, patience, ask)
+	return l.room.Wait(ctx, slotKeyOf(a.quota, a.key), a.concurrency.Waiting, patience, ask)
 }
 
 // refresh makes charges of slots use the rules in force. They may have changed while the request waited:
@@ -211,7 +209,7 @@ func (l *RateLimit) describeFull(ctx context.Context, s *decided, at int32, char
 		}
 		s.outcome, d.Allowed, d.RetryAfter = OutcomeRefused, false, max(time.Microsecond, d.NextAfter)
 	}
-	d.RetryAfter = l.room.Behind(s.policies[at].slotKey(), d.RetryAfter)
+	d.RetryAfter = l.room.Behind(slotKeyOf(charges[at].Quota, charges[at].Key), d.RetryAfter)
 	return nil
 }
 
@@ -220,7 +218,7 @@ func (l *RateLimit) describeFull(ctx context.Context, s *decided, at int32, char
 func (l *RateLimit) wakeWaiters(s *decided) {
 	for i := range s.policies {
 		if a := &s.policies[i]; a.isSlot() && s.decisions[i].Allowed {
-			l.room.Released(a.slotKey())
+			l.room.Released(slotKeyOf(a.quota, a.key))
 		}
 	}
 }

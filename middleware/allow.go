@@ -38,7 +38,7 @@ func (l *RateLimit) Allow(w http.ResponseWriter, r *http.Request, rule, key stri
 type oneRule struct{ name, key string }
 
 // matchOne is match for one rule, with its key.
-func (set *ruleset) matchOne(r *http.Request, one *oneRule, policies []applied, charges []limiter.Charge) ([]applied, []limiter.Charge, *refusal) {
+func (set *ruleset) matchOne(r *http.Request, one *oneRule, policies []applied, charges []limiter.Charge) (_ []applied, _ []limiter.Charge, skipped *rule, _ *refusal) {
 	why := "it does not exist"
 	if named := set.named[one.name]; named != nil {
 		rule := *named
@@ -49,14 +49,14 @@ func (set *ruleset) matchOne(r *http.Request, one *oneRule, policies []applied, 
 		m := matching{set: set, request: r, tier: Tier(r.Context())}
 		policies, charges = m.add(policies, charges, &rule)
 		if !slices.ContainsFunc(policies, func(a applied) bool { return a.isSlot() || a.rule.awaitsEnd() }) {
-			return policies, charges, m.no
+			return policies, charges, nil, m.no
 		}
 		why = "it has AtOnce, Counts or Reserve, which go by how a request ends"
 	}
 	set.notices.allow.warn(set.Logger, "weir-allow-rule", "weir: RateLimit.Allow cannot decide by a rule, so it answers 503",
 		slog.String("rule", one.name), slog.String("reason", why))
 	if set.Shadow {
-		return nil, nil, nil
+		return nil, nil, nil, nil
 	}
-	return nil, nil, &refusal{status: http.StatusServiceUnavailable, outcome: OutcomeUndecided}
+	return nil, nil, nil, &refusal{status: http.StatusServiceUnavailable, outcome: OutcomeUndecided}
 }

@@ -195,3 +195,9 @@ func (s *scope) keep(r *http.Request, outer *scope, d *decided, heap *heapSpace)
 	copy(s.decisions, d.decisions)
 	return text
 }
+
+// scopeOf returns the scope of the innermost limiter so far, or nil.
+func scopeOf(ctx context.Context) *scope {
+	s, _ := ctx.Value(scopeKey{}).(*scope)
+	return s
+}

@@ -130,7 +130,7 @@ func mostOf(rules []*rule) (most int) {
 func (c *compiler) settings() {
 	set := c.set
 	c.check("Config", set.Headers.Validate())
-	set.limitField, set.remainingField, set.resetField = set.Headers.names()
+	set.legacyFields = set.Headers.names()
 	looksUp := set.Bans.List != nil || set.Bans.DenyKey != nil
 	switch set.Bans.Status {
 	case 0:
@@ -284,6 +284,7 @@ func (c *compiler) policy(at string, r *rule, info RuleInfo) *policy {
 	of := counters{r.Name, info.Tier}
 	c.set.progress[of] = cmp.Or(c.before.progress[of], &progress{})
 	p := r.newPolicy(quotas, c.info(info), c.set.progress[of])
+	r.policies = append(r.policies, p)
 	c.sees(p)
 	return p
 }

@@ -13,22 +13,21 @@ import (
 // decide is the third phase of a request. It asks the store once, and puts the decisions into s. If the
 // request lacks only a slot that it may wait for, s.awaits is its index, and admit goes on.
 func (l *RateLimit) decide(ctx context.Context, set *ruleset, s *decided, charges []limiter.Charge) (no *refusal, err error) {
-	if len(charges) == 0 {
-		return nil, nil
-	}
 	if set.hasQueues {
-		if s.awaits = s.occupied(&l.room); s.awaits >= 0 {
-			return nil, nil // others wait already, and come first
-		}
+		s.awaits = s.occupied(&l.room) // others wait already, and come first
+	}
+	if len(charges) == 0 || s.awaits >= 0 {
+		return nil, nil
 	}
 	if err := l.take(ctx, set, s, charges); err != nil {
 		return l.undecided(ctx, set, s, err), err
 	}
 	if set.hasQueues {
-		if s.awaits = s.missingSlot(); s.awaits >= 0 {
-			s.asked = true
-			return nil, nil
-		}
+		s.awaits = s.missingSlot()
+		s.asked = s.awaits >= 0
+	}
+	if s.awaits >= 0 {
+		return nil, nil
 	}
 	return l.verdict(ctx, set, s), nil
 }

@@ -94,8 +94,12 @@ func (e *ending) countsAnswers() bool {
 // it is a stream.
 func (e *ending) isWatched() bool { return e.slot != nil || e.countsAnswers() }
 
-// serve calls next with r.
+// serve calls next with r. If nothing awaits the end of the request, e is nil.
 func (e *ending) serve(next http.Handler, w http.ResponseWriter, r *http.Request) {
+	if e == nil {
+		next.ServeHTTP(w, r)
+		return
+	}
 	if !e.isWatched() {
 		defer e.finish(unknownStatus)
 		next.ServeHTTP(w, r)
@@ -267,7 +271,7 @@ func (l *RateLimit) releaseSlot(ctx context.Context, set *ruleset, c limiter.Cha
 			"weir: the store did not learn that a request has ended; its slot is released when its lease ends",
 			slog.String("error", err.Error()))
 	}
-	l.room.Released(slotKeyOf(&c))
+	l.room.Released(slotKeyOf(c.Quota, c.Key))
 }
 
 // Streams implements [response.Watcher]. A handler that goes on after the request has ended, as within

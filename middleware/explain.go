@@ -61,7 +61,7 @@ func (l *RateLimit) Explain(r *http.Request) (e Explanation) {
 	}
 	for i := range policies {
 		if !policies[i].other {
-			e.Rules = append(e.Rules, policies[i].result(limiter.Decision{}))
+			e.Rules = policies[i].appendResult(e.Rules, limiter.Decision{})
 		}
 	}
 	if o, ok := set.Overload.(interface {

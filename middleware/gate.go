@@ -18,7 +18,7 @@ func (set *ruleset) gate(r *http.Request, one *oneRule, now func() time.Time) (e
 	}
 	f := set.inspect(r, one)
 	if f.spared {
-		set.shadowedBans.noteBan(set.Logger)
+		set.shadowedBans.log(set.Logger, "weir: a ban in shadow would have refused requests")
 	}
 	if f.outcome == OutcomeAllowed {
 		return false, nil

@@ -18,7 +18,10 @@ func (l *RateLimit) Handler(next http.Handler) http.Handler {
 	if next == nil {
 		panic("middleware: Handler needs a next handler")
 	}
-	mux := muxBehind(next)
+	mux, _ := next.(*http.ServeMux)
+	if around, ok := next.(*handler); ok {
+		mux = around.mux
+	}
 	if mux != nil {
 		l.know(muxed{mux})
 	}
@@ -35,7 +38,7 @@ func (l *RateLimit) Handler(next http.Handler) http.Handler {
 		}
 		admitted, end := l.begin(set, w, routed, into, nil, nil)
 		if admitted != nil {
-			serve(next, w, admitted, end)
+			end.serve(next, w, admitted)
 			routed = admitted
 		}
 		if r.Pattern != routed.Pattern { // middleware further out expects the pattern in its own request
@@ -44,29 +47,10 @@ func (l *RateLimit) Handler(next http.Handler) http.Handler {
 	}}
 }
 
-// serve calls next, and reports the end of the request to end, if it is not nil.
-func serve(next http.Handler, w http.ResponseWriter, r *http.Request, end *ending) {
-	if end != nil {
-		end.serve(next, w, r)
-		return
-	}
-	next.ServeHTTP(w, r)
-}
-
 // A handler is what Handler returns. A limiter around it finds the mux inside.
 type handler struct {
 	http.HandlerFunc
 	mux *http.ServeMux // nil: unknown
-}
-
-func muxBehind(next http.Handler) *http.ServeMux {
-	switch next := next.(type) {
-	case *http.ServeMux:
-		return next
-	case *handler:
-		return next.mux
-	}
-	return nil
 }
 
 // Begin is [RateLimit.Handler] for adapters of routers. It decides about r, which may have to wait, and
@@ -109,7 +93,7 @@ func (l *RateLimit) Gateway(next http.Handler, foldCase bool) http.Handler {
 		set := l.rules.Load()
 		set.gateway[fold]().Set(r)
 		if behind, end := l.begin(set, w, r, r, nil, nil); behind != nil {
-			serve(next, w, behind, end)
+			end.serve(next, w, behind)
 		}
 	})
 }
@@ -190,4 +174,17 @@ type workspace struct {
 type heapSpace struct {
 	policies  []applied
 	decisions []limiter.Decision
+}
+
+// vetted returns the rules in force. At their first request, r, it looks for rules whose route no known
+// router has.
+func (l *RateLimit) vetted(r *http.Request) *ruleset {
+	set := l.rules.Load()
+	if set.vetted.Load() {
+		return set
+	}
+	if routers := l.routers.Load(); routers != nil && set.vetted.CompareAndSwap(false, true) {
+		set.vetRoutes(*routers, r)
+	}
+	return set
 }

@@ -1,6 +1,7 @@
 package middleware
 
 import (
+	"cmp"
 	"net/http"
 	"slices"
 	"strconv"
@@ -9,6 +10,7 @@ import (
 	"unsafe"
 
 	"github.com/weirgo/weir/internal/invalid"
+	"github.com/weirgo/weir/limiter"
 )
 
 // Headers says which header fields report quotas to clients, and how. Retry-After does not depend on
@@ -72,19 +74,13 @@ func (f Headers) Validate() error {
 }
 
 // names returns the names of the three fields, in canonical form.
-func (f Headers) names() (limit, remaining, reset string) {
-	if f.Prefix == "" {
-		return fieldLimit, fieldRemaining, fieldReset
-	}
-	name := func(end string) string { return http.CanonicalHeaderKey(f.Prefix + end) }
-	return name("-Limit"), name("-Remaining"), name("-Reset")
+func (f Headers) names() [3]string {
+	name := func(end string) string { return http.CanonicalHeaderKey(cmp.Or(f.Prefix, "X-RateLimit") + end) }
+	return [3]string{name("-Limit"), name("-Remaining"), name("-Reset")}
 }
 
 // The fields' names in net/http's canonical form, under which Header.Get finds them.
 const (
-	fieldLimit     = "X-Ratelimit-Limit"
-	fieldRemaining = "X-Ratelimit-Remaining"
-	fieldReset     = "X-Ratelimit-Reset"
 	fieldPolicy    = "Ratelimit-Policy"
 	fieldRateLimit = "Ratelimit"
 	fieldWarning   = "X-Ratelimit-Warning"
@@ -164,12 +160,12 @@ func (s *decided) writeFields(h http.Header, set *ruleset, values *[5]string, te
 	if len(list) > 1 && !s.isAllowed() {
 		// The rules that refused come first. A sort by package slices would add 9 KB to every program.
 		for i := range list {
-			for ; i > 0 && refusedFirst(&list[i]) < refusedFirst(&list[i-1]); i-- {
+			for ; i > 0 && !list[i].Allowed && list[i-1].Allowed; i-- {
 				list[i], list[i-1] = list[i-1], list[i]
 			}
 		}
 	}
-	strictest, remaining := strictestRate(list), ""
+	strict, remaining := strictest(list, false), ""
 	if which != HeadersLegacy {
 		values[3] = list[0].member()
 		if len(list) > 1 {
@@ -185,7 +181,7 @@ func (s *decided) writeFields(h http.Header, set *ruleset, values *[5]string, te
 		from := len(text)
 		for i := range list {
 			var r string
-			if text, r = list[i].appendMember(appendComma(text, i), s.isAllowed()); &list[i] == strictest {
+			if text, r = list[i].appendMember(appendComma(text, i), s.isAllowed()); &list[i] == strict {
 				remaining = r
 			}
 		}
@@ -193,35 +189,24 @@ func (s *decided) writeFields(h http.Header, set *ruleset, values *[5]string, te
 		s.writeList(h, fieldPolicy, values, 3)
 		s.writeList(h, fieldRateLimit, values, 4)
 	}
-	if which != HeadersDraft11 && strictest != nil {
+	if which != HeadersDraft11 && strict != nil {
 		from := len(text)
 		if remaining == "" {
-			text = strconv.AppendInt(text, strictest.Remaining, 10)
+			text = strconv.AppendInt(text, strict.Remaining, 10)
 			remaining = textOf(text[from:])
 			from = len(text)
 		}
-		reset := secondsUp(strictest.ResetAfter)
+		reset := secondsUp(strict.ResetAfter)
 		if !set.Headers.Delta {
-			reset = (time.Now().Add(strictest.ResetAfter-s.delay()).UnixMicro() + 999_999) / 1_000_000 // the request has waited since the decision
+			reset = (time.Now().Add(strict.ResetAfter-s.delay()).UnixMicro() + 999_999) / 1_000_000 // the request has waited since the decision
 		}
 		text = strconv.AppendInt(text, reset, 10)
-		values[0], values[1], values[2] = strictest.limitText(), remaining, textOf(text[from:])
-		h[set.limitField] = values[0:1:1]
-		h[set.remainingField] = values[1:2:2]
-		h[set.resetField] = values[2:3:3]
-	}
-	return text
-}
-
-// strictestRate returns the strictest entry without slots, for the legacy fields: they say when all units
-// are back, which is unknown for slots.
-func strictestRate(list []entry) (strictest *entry) {
-	for i := range list {
-		if e := &list[i]; !e.isSlot() && (strictest == nil || e.stricter(strictest)) {
-			strictest = e
+		values[0], values[1], values[2] = strict.limitText(), remaining, textOf(text[from:])
+		for i, field := range set.legacyFields {
+			h[field] = values[i : i+1 : i+1]
 		}
 	}
-	return strictest
+	return text
 }
 
 // writeWarning lists the rules that have reached SoftAt, as in the RateLimit field: "search";r=3;q=30. It
@@ -265,13 +250,6 @@ func (s *decided) writeList(h http.Header, field string, values *[5]string, i in
 	h[field] = append(present[:len(present):len(present)], ours[0])
 }
 
-func refusedFirst(e *entry) int {
-	if e.Allowed {
-		return 1
-	}
-	return 0
-}
-
 func appendComma(b []byte, i int) []byte {
 	if i > 0 {
 		b = append(b, ", "...)
@@ -286,4 +264,66 @@ func secondsUp(d time.Duration) int64 {
 		seconds++
 	}
 	return seconds
+}
+
+// An entry is the decision of one policy. It is a copy, as a list of pointers would escape to the heap.
+type entry struct {
+	applied
+	limiter.Decision
+}
+
+// isNear reports whether the rule has reached its SoftAt.
+func (e *entry) isNear() bool {
+	softAt := int64(e.rule.SoftAt)
+	// During an outage the limit is a share of the policy's. It is at most 10^12.
+	return softAt > 0 && e.Counted() && e.Remaining <= e.Limit*(100-softAt)/100
+}
+
+// entries appends the entries of all limiters so far to list, those of outer limiters first, without
+// rules in shadow. If two entries have the same name, the stricter one replaces the first.
+func (s *decided) entries(list []entry) []entry {
+	if n := len(list) + len(s.policies); n > cap(list) {
+		list = append(make([]entry, 0, n), list...)
+	}
+	if s.outer != nil {
+		list = s.outer.entries(list)
+	}
+	for i := range s.policies {
+		if p := &s.policies[i]; !p.shadow && !p.ofValue {
+			list = merge(list, entry{*p, s.decisions[i]})
+		}
+	}
+	return list
+}
+
+func merge(list []entry, e entry) []entry {
+	for i := range list {
+		if list[i].name == e.name {
+			if e.stricter(&list[i]) {
+				list[i] = e
+			}
+			return list
+		}
+	}
+	return append(list, e)
+}
+
+// stricter reports whether e matters more to the client: an entry that refuses wins, though the other
+// may have fewer units left, and then the tighter one.
+func (e *entry) stricter(than *entry) bool {
+	if e.Allowed != than.Allowed {
+		return !e.Allowed
+	}
+	return e.IsTighterThan(&than.Decision)
+}
+
+// strictest returns the strictest entry, of slots only if the caller wants these: they do not say when all
+// units are back. It returns nil if there is none.
+func strictest(list []entry, slots bool) (found *entry) {
+	for i := range list {
+		if e := &list[i]; (slots || !e.isSlot()) && (found == nil || e.stricter(found)) {
+			found = e
+		}
+	}
+	return found
 }

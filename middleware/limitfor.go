@@ -76,17 +76,15 @@ func (c *limitCache) of(ctx context.Context, logger *slog.Logger, r *rule, key s
 	if asking == nil {
 		return c.ask(ctx, logger, r, key, a)
 	}
-	patience := time.NewTimer(limitPatience)
-	defer patience.Stop()
+	ctx, cancel := context.WithTimeoutCause(ctx, limitPatience, errors.New("LimitFor did not answer in time"))
+	defer cancel()
 	select {
 	case <-asking:
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		return a.limit, a.err
-	case <-patience.C:
-		return nil, errors.New("LimitFor did not answer in time")
 	case <-ctx.Done():
-		return nil, ctx.Err()
+		return nil, context.Cause(ctx)
 	}
 }
 
@@ -176,12 +174,6 @@ type ownLimits struct {
 	policies map[ownLimit]*policy
 }
 
-func (o *ownLimits) find(id ownLimit) *policy {
-	o.mu.RLock()
-	defer o.mu.RUnlock()
-	return o.policies[id]
-}
-
 type ownLimit struct {
 	base  *policy
 	limit limiter.Allowance
@@ -240,7 +232,10 @@ func (set *ruleset) own(base *policy, l limiter.Allowance) (*policy, error) {
 		return base, nil
 	}
 	id := ownLimit{base, l}
-	if p := set.ownLimits.find(id); p != nil {
+	set.ownLimits.mu.RLock()
+	p := set.ownLimits.policies[id]
+	set.ownLimits.mu.RUnlock()
+	if p != nil {
 		return p, nil
 	}
 	if !set.notices.isPossible(l) {
@@ -264,7 +259,7 @@ func (set *ruleset) own(base *policy, l limiter.Allowance) (*policy, error) {
 			return nil, err
 		}
 	}
-	p := r.newPolicy(quotas, &info, base.progress)
+	p = r.newPolicy(quotas, &info, base.progress)
 	if set.ownLimits.policies == nil {
 		set.ownLimits.policies = map[ownLimit]*policy{}
 	}

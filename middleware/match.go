@@ -1,6 +1,7 @@
 package middleware
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -16,8 +17,7 @@ import (
 // match, or of the one rule that decides. If all rules skip the request, it returns one of them.
 func (set *ruleset) match(r *http.Request, outer *scope, one *oneRule, policies []applied, charges []limiter.Charge) (_ []applied, _ []limiter.Charge, skipped *rule, _ *refusal) {
 	if one != nil {
-		policies, charges, no := set.matchOne(r, one, policies, charges)
-		return policies, charges, nil, no
+		return set.matchOne(r, one, policies, charges)
 	}
 	tier := ""
 	if set.needsTier {
@@ -212,22 +212,23 @@ func (set *ruleset) keyOrNoKey(rule *rule, r *http.Request) (key string, class k
 // the request is a preflight. If the key cannot be read, OnOutage decides, and FailLocal counts all such
 // requests together. An ambiguous key is answered 400.
 func (set *ruleset) withoutKey(rule *rule, r *http.Request, err error) (use keyUse, preflight bool) {
-	if errors.Is(err, keyfunc.ErrNoKey) {
-		if rule.NoKey != NoKeySkip && (preflights{}).Matches(r) {
-			return useKey, true
-		}
-		return noKeyUses[rule.NoKey], false
+	none := errors.Is(err, keyfunc.ErrNoKey)
+	if !none {
+		rule.warnKeyFailure(set.Logger, err)
 	}
-	rule.warnKeyFailure(set.Logger, err)
 	switch {
+	case none && rule.NoKey != NoKeySkip && preflights{}.Matches(r):
+		preflight = true
+	case none:
+		use = noKeyUses[rule.NoKey]
 	case errors.Is(err, keyfunc.ErrAmbiguous):
-		return refuse400, false
+		use = refuse400
 	case rule.OnOutage == limiter.FailOpen:
-		return useNone, false
+		use = useNone
 	case rule.OnOutage == limiter.FailClosed, rule.NoKey == NoKeyBadRequest, rule.NoKey == NoKeyUnauthorized:
-		return refuse503, false
+		use = refuse503
 	}
-	return useKey, false
+	return use, preflight
 }
 
 var noKeyUses = [...]keyUse{NoKeyShare: useKey, NoKeySkip: useSkip, NoKeyBadRequest: refuse400, NoKeyUnauthorized: refuse401}
@@ -270,10 +271,7 @@ func (set *ruleset) forRoute(r *http.Request) []*rule {
 
 // policyFor returns the policy for requests in that tier.
 func (r *rule) policyFor(tier string) *policy {
-	if p, ok := r.tiers[tier]; ok {
-		return p
-	}
-	return r.policy
+	return cmp.Or(r.tiers[tier], r.policy)
 }
 
 // An applied is a policy that applied to a request, with its charge.
@@ -329,3 +327,18 @@ func holdsFor(ctx context.Context, p *policy, key string) bool {
 
 // isSlot reports whether p is a rule's AtOnce, not one of its limits.
 func (p *policy) isSlot() bool { return p.quota.InFlight() }
+
+type tierKey struct{}
+
+// WithTier returns a context that puts its request in a tier, for Rule.Tiers and Config.ByTier. Your
+// authentication calls it before the limiter runs. If a rule does not have the tier, the request
+// counts against Rule.Limit. If no rule has it, a warning is logged.
+func WithTier(ctx context.Context, tier string) context.Context {
+	return context.WithValue(ctx, tierKey{}, tier)
+}
+
+// Tier returns the tier that WithTier set, or the empty string.
+func Tier(ctx context.Context) string {
+	tier, _ := ctx.Value(tierKey{}).(string)
+	return tier
+}

@@ -58,19 +58,6 @@ func (l *RateLimit) know(r router) {
 	l.routers.Store(&all)
 }
 
-// vetted returns the rules in force. At their first request, r, it looks for rules whose route no known
-// router has.
-func (l *RateLimit) vetted(r *http.Request) *ruleset {
-	set := l.rules.Load()
-	if set.vetted.Load() {
-		return set
-	}
-	if routers := l.routers.Load(); routers != nil && set.vetted.CompareAndSwap(false, true) {
-		set.vetRoutes(*routers, r)
-	}
-	return set
-}
-
 func (set *ruleset) vetRoutes(routers []router, r *http.Request) {
 	absent := 0
 	for _, given := range set.routes() {

@@ -1,12 +1,9 @@
 package middleware
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
 
 	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/limiter"
@@ -45,29 +42,11 @@ func (l *RateLimit) Rules() []RuleInfo {
 		if r.deny {
 			all = append(all, *r.info)
 		}
-		for _, p := range r.policies() {
+		for _, p := range r.policies {
 			all = append(all, *p.info)
 		}
 	}
 	return all
-}
-
-// policies returns the policies of all rules.
-func (set *ruleset) policies() (all []*policy) {
-	for _, r := range set.all {
-		all = append(all, r.policies()...)
-	}
-	return all
-}
-
-// policies returns the policies of r, the one for requests in no tier first. A rule that denies has
-// none.
-func (r *rule) policies() []*policy {
-	if r.deny {
-		return nil
-	}
-	tiers := slices.SortedFunc(maps.Values(r.tiers), func(a, b *policy) int { return cmp.Compare(a.info.Tier, b.info.Tier) })
-	return append([]*policy{r.policy}, tiers...)
 }
 
 // Overload returns Config.Overload of the rules in force, or nil.
@@ -75,6 +54,14 @@ func (l *RateLimit) Overload() Overload { return l.rules.Load().Overload }
 
 // ErrNoRule is the error of Peek and Reset if no rule in force has the name.
 var ErrNoRule = errors.New("middleware: there is no rule of that name")
+
+// counting returns the rule of that name. A rule that denies counts nothing.
+func (set *ruleset) counting(name string) (*rule, error) {
+	if r := set.named[name]; r != nil && !r.deny {
+		return r, nil
+	}
+	return nil, fmt.Errorf("%w: %.128q", ErrNoRule, name)
+}
 
 // Peek returns what a key has left of a rule, in each of its tiers, and takes nothing. The key is as
 // the rule's key function returns it, with or without its class, or empty for a rule without Key. The
@@ -84,13 +71,12 @@ func (l *RateLimit) Peek(ctx context.Context, rule, key string) ([]RuleResult, e
 	key, class := keyfunc.Classify(key)
 	var questions []question
 	set := l.rules.Load()
-	for _, p := range set.policies() {
-		if p.info.Name == rule {
-			questions = append(questions, question{rule: p.rule, policy: p, key: key, class: class})
-		}
+	named, err := set.counting(rule)
+	if err != nil {
+		return nil, err
 	}
-	if questions == nil {
-		return nil, fmt.Errorf("%w: %.128q", ErrNoRule, rule)
+	for _, p := range named.policies {
+		questions = append(questions, question{rule: named, policy: p, key: key, class: class})
 	}
 	if err := l.left(ctx, set, questions); err != nil {
 		return nil, err
@@ -115,27 +101,25 @@ func (l *RateLimit) Peek(ctx context.Context, rule, key string) ([]RuleResult, e
 func (l *RateLimit) Reset(ctx context.Context, rule, key string) error {
 	key, _ = keyfunc.Classify(key)
 	var quotas []*limiter.Quota
-	for _, p := range l.rules.Load().policies() {
-		if p.rule.Name == rule {
-			for _, part := range p.parts {
-				quotas = append(quotas, part.quota)
-			}
-			quotas = append(quotas, p.rule.strikes)
+	named, err := l.rules.Load().counting(rule)
+	if err != nil {
+		return err
+	}
+	for _, p := range named.policies {
+		for _, part := range p.parts {
+			quotas = append(quotas, part.quota)
 		}
 	}
-	if quotas == nil {
-		return fmt.Errorf("%w: %.128q", ErrNoRule, rule)
+	if named.strikes != nil {
+		quotas = append(quotas, named.strikes)
 	}
 	for _, quota := range quotas {
-		if quota == nil {
-			continue
-		}
 		c := limiter.Charge{Quota: quota, Key: key}
 		if err := l.store.Reset(ctx, []limiter.Charge{c}); err != nil {
 			return err
 		}
 		if quota.InFlight() {
-			l.room.Released(slotKeyOf(&c))
+			l.room.Released(slotKeyOf(quota, key))
 		}
 	}
 	return nil
@@ -151,10 +135,11 @@ type InProgress struct {
 // InProgress returns the requests in progress of each rule with AtOnce, in the order of Rules.
 func (l *RateLimit) InProgress() []InProgress {
 	var all []InProgress
-	for _, p := range l.rules.Load().policies() {
-		info := p.info
-		if p = p.slots(); p != nil {
-			all = append(all, InProgress{info, p.progress.requests.Load(), p.progress.waiting.Load()})
+	for _, r := range l.rules.Load().all {
+		for _, p := range r.policies {
+			if p.slots() != nil {
+				all = append(all, InProgress{p.info, p.progress.requests.Load(), p.progress.waiting.Load()})
+			}
 		}
 	}
 	return all

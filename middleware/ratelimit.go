@@ -34,12 +34,9 @@ type RateLimit struct {
 
 // New returns a limiter with these rules. The error joins everything that is wrong with c.
 func New(c Config) (*RateLimit, error) {
-	set, err := compile(c, nil)
-	if err != nil {
-		return nil, err
-	}
 	l := &RateLimit{store: c.Store, claimed: map[string]bool{}}
 	if l.store == nil {
+		var err error
 		if l.store, err = limiter.NewMemory(limiter.MemoryOptions{}); err != nil {
 			return nil, err
 		}
@@ -50,12 +47,28 @@ func New(c Config) (*RateLimit, error) {
 	}
 	l.room.Shared = !l.immediate
 	l.clock, _ = l.store.(clock)
-	if err := l.claim(set); err != nil {
+	if err := l.install(c); err != nil {
 		return nil, err
 	}
-	set.check = l.checkQuota
-	l.rules.Store(set)
 	return l, nil
+}
+
+// install puts the rules of c in force.
+func (l *RateLimit) install(c Config) error {
+	set, err := compile(c, l.rules.Load())
+	if err != nil {
+		return err
+	}
+	if err := l.claim(set); err != nil {
+		return err
+	}
+	set.check = l.checkQuota
+	for _, r := range set.all {
+		r.notes.limits.reload()
+	}
+	l.rules.Store(set)
+	l.room.Changed()
+	return nil
 }
 
 // An immediate store decides and settles in this process and waits for nothing, like limiter.Memory.
@@ -84,22 +97,7 @@ func (l *RateLimit) Reconfigure(c Config) error {
 	}
 	l.changing.Lock()
 	defer l.changing.Unlock()
-	set, err := compile(c, l.rules.Load())
-	if err != nil {
-		return err
-	}
-	if err := l.claim(set); err != nil {
-		return err
-	}
-	set.check = l.checkQuota
-	for _, r := range set.all {
-		if _, ok := r.LimitFor.(LimitFunc); ok {
-			r.notes.limits.reload()
-		}
-	}
-	l.rules.Store(set)
-	l.room.Changed()
-	return nil
+	return l.install(c)
 }
 
 func sameStore(a, b limiter.Store) bool {

@@ -91,42 +91,6 @@ func FromContext(ctx context.Context) (Result, bool) {
 	return Result{}, false
 }
 
-// scopeOf returns the scope of the innermost limiter so far, or nil.
-func scopeOf(ctx context.Context) *scope {
-	s, _ := ctx.Value(scopeKey{}).(*scope)
-	return s
-}
-
-// An entry is the decision of one policy. It is a copy, as a list of pointers would escape to the heap.
-type entry struct {
-	applied
-	limiter.Decision
-}
-
-// isNear reports whether the rule has reached its SoftAt.
-func (e *entry) isNear() bool {
-	softAt := int64(e.rule.SoftAt)
-	// During an outage the limit is a share of the policy's. It is at most 10^12.
-	return softAt > 0 && e.Counted() && e.Remaining <= e.Limit*(100-softAt)/100
-}
-
-// entries appends the entries of all limiters so far to list, those of outer limiters first, without
-// rules in shadow. If two entries have the same name, the stricter one replaces the first.
-func (s *decided) entries(list []entry) []entry {
-	if n := len(list) + len(s.policies); n > cap(list) {
-		list = append(make([]entry, 0, n), list...)
-	}
-	if s.outer != nil {
-		list = s.outer.entries(list)
-	}
-	for i := range s.policies {
-		if p := &s.policies[i]; !p.shadow && !p.ofValue {
-			list = merge(list, entry{*p, s.decisions[i]})
-		}
-	}
-	return list
-}
-
 // shadows appends the entries of rules in shadow.
 func (s *decided) shadows(list []entry) []entry {
 	if s.outer != nil {
@@ -140,43 +104,10 @@ func (s *decided) shadows(list []entry) []entry {
 	return list
 }
 
-func merge(list []entry, e entry) []entry {
-	for i := range list {
-		if list[i].name == e.name {
-			if e.stricter(&list[i]) {
-				list[i] = e
-			}
-			return list
-		}
-	}
-	return append(list, e)
-}
-
-// stricter reports whether e matters more to the client: an entry that refuses wins, though the other
-// may have fewer units left, and then the tighter one.
-func (e *entry) stricter(than *entry) bool {
-	if e.Allowed != than.Allowed {
-		return !e.Allowed
-	}
-	return e.IsTighterThan(&than.Decision)
-}
-
-// binding returns the strictest entry.
-func binding(list []entry) *entry {
-	strictest := &list[0]
-	for i := range list[1:] {
-		if e := &list[1+i]; e.stricter(strictest) {
-			strictest = e
-		}
-	}
-	return strictest
-}
-
 func (s *decided) result() (result Result) {
 	var space [fewRules]entry
 	list := s.entries(space[:0])
-	if len(list) > 0 {
-		b := binding(list)
+	if b := strictest(list, true); b != nil {
 		result.Decision = b.Decision
 		result.Rule, result.Tier = b.info.Name, b.info.Tier
 	} else {
@@ -195,13 +126,6 @@ func (s *decided) result() (result Result) {
 	return result
 }
 
-// result returns the rule's decision.
-func (a *applied) result(d limiter.Decision) RuleResult {
-	r := RuleResult{Rule: a.info, Key: a.key, Class: a.class, Cost: a.cost, Decision: d}
-	r.binding, r.atOnce = a.quota.Limit(), a.isSlot()
-	return r
-}
-
 // appendResult appends the rule's decision, or joins it with those of the rule's other policies.
 func (a *applied) appendResult(results []RuleResult, d limiter.Decision) []RuleResult {
 	first := len(results) - 1
@@ -209,11 +133,11 @@ func (a *applied) appendResult(results []RuleResult, d limiter.Decision) []RuleR
 		first--
 	}
 	if !a.other || first < 0 {
-		results = append(results, a.result(d))
-		if r := &results[len(results)-1]; a.isSlot() {
+		r := RuleResult{Rule: a.info, Key: a.key, Class: a.class, Cost: a.cost, Decision: d, binding: a.quota.Limit(), atOnce: a.isSlot()}
+		if a.isSlot() {
 			r.Concurrent = d
 		}
-		return results
+		return append(results, r)
 	}
 	r := &results[first]
 	if r.Limits == nil {

@@ -18,7 +18,7 @@ type ruleset struct {
 	byRoute  *byRoute // nil without Config.ByRoute
 	fallback []*rule  // Config.Default
 
-	limitField, remainingField, resetField string // of HeadersLegacy
+	legacyFields [3]string // limit, remaining, reset
 
 	most          int  // policies that one request can meet
 	needsRoute    bool // something may read r.Pattern
@@ -39,7 +39,7 @@ type ruleset struct {
 	progress map[counters]*progress
 
 	banKeys       []banKey
-	banKeyFailure keyFailure
+	banKeyFailure onceWarning
 	shadowedBans  shadowCount
 
 	check     func(*limiter.Quota) error // by the store; nil while the rules are compiled
@@ -57,13 +57,14 @@ type ruleset struct {
 // A rule is a validated Rule.
 type rule struct {
 	Rule
-	shadow  bool               // it refuses nothing
-	deny    bool               // it refuses all
-	info    *RuleInfo          // for requests in no tier
-	reply   *reply             // to requests that it refuses
-	policy  *policy            // for requests in no tier; nil with Deny
-	tiers   map[string]*policy // nil without Tiers
-	strikes *limiter.Quota     // counts refusals; nil without Escalate
+	shadow   bool               // it refuses nothing
+	deny     bool               // it refuses all
+	info     *RuleInfo          // for requests in no tier
+	reply    *reply             // to requests that it refuses
+	policy   *policy            // for requests in no tier; nil with Deny
+	tiers    map[string]*policy // nil without Tiers
+	policies []*policy          // in no tier and in tiers, in order
+	strikes  *limiter.Quota     // counts refusals; nil without Escalate
 
 	parts int // the most policies that it has for a key
 

@@ -23,10 +23,6 @@ func (c *shadowCount) note(logger *slog.Logger, rule *RuleInfo) {
 		slog.String("rule", rule.Name), slog.String("tier", rule.Tier))
 }
 
-func (c *shadowCount) noteBan(logger *slog.Logger) {
-	c.log(logger, "weir: a ban in shadow would have refused requests")
-}
-
 func (c *shadowCount) log(logger *slog.Logger, message string, attrs ...slog.Attr) {
 	c.refused.Add(1)
 	now, next := time.Now().UnixNano(), c.next.Load()

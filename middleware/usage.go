@@ -53,14 +53,15 @@ func (l *RateLimit) serveUsage(w http.ResponseWriter, r *http.Request) {
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), limitPatience)
 	defer cancel()
-	view, err := usageView{}, error(nil)
-	if view.Rules, err = l.describe(ctx, set, set.questions(r)); err != nil {
+	rules, known := l.describe(ctx, set, set.questions(r))
+	if !known {
 		if r.Context().Err() == nil {
 			w.Header().Set("Retry-After", "1")
 			writeProblem(w, r, http.StatusServiceUnavailable, "The remaining quota is not known at the moment.")
 		}
 		return
 	}
+	view := usageView{Rules: rules}
 	if found.outcome == OutcomeBanned {
 		view.Ban = &usageBan{Reset: untilLifted(found.ban)}
 	}
@@ -256,28 +257,23 @@ func (l *RateLimit) left(ctx context.Context, set *ruleset, questions []question
 	return nil
 }
 
-var errUncounted = errors.New("the server does not answer, and outage policies decide")
-
-// describe returns the results of left for the answer. It is an error if the store knows no rule's numbers.
-func (l *RateLimit) describe(ctx context.Context, set *ruleset, questions []question) ([]usageRule, error) {
+// describe returns the results of left for the answer, or false if the store knows no rule's numbers.
+func (l *RateLimit) describe(ctx context.Context, set *ruleset, questions []question) (shown []usageRule, known bool) {
 	if err := l.left(ctx, set, questions); err != nil {
 		if !isGone(ctx) {
 			l.warnStoreFailure(set, err)
 		}
-		return nil, err
+		return nil, false
 	}
-	shown := make([]usageRule, len(questions))
-	asks, known := false, false
+	shown = make([]usageRule, len(questions))
+	asks := false
 	for i := range questions {
 		q := &questions[i]
 		shown[i] = q.describe(set)
 		asks = asks || q.policies != nil
 		known = known || q.policies != nil && shown[i].Unknown != unknownOutage
 	}
-	if asks && !known {
-		return nil, errUncounted
-	}
-	return shown, nil
+	return shown, known || !asks
 }
 
 // describe returns what is known about the rule.

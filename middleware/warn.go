@@ -77,10 +77,7 @@ func (set *ruleset) counters() []string {
 	return slices.Sorted(maps.Keys(names))
 }
 
-// A keyFailure is the warning that a key function failed.
-type keyFailure struct{ onceWarning }
-
-func (w *keyFailure) warnKeyFailure(logger *slog.Logger, err error, what string, attrs ...slog.Attr) {
+func (w *onceWarning) warnKeyFailure(logger *slog.Logger, err error, what string, attrs ...slog.Attr) {
 	if !w.given.Load() {
 		w.warn(logger, "weir-key-failed", "weir: a key function failed; "+what, append(attrs, shortError(err))...)
 	}
@@ -216,7 +213,7 @@ type notices struct {
 // repeated.
 type notes struct {
 	oneKey     oneKeyDetector
-	failure    keyFailure
+	failure    onceWarning
 	escalation onceWarning
 	shadowed   shadowCount
 	unlimited  onceWarning
