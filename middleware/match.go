@@ -1,7 +1,6 @@
 package middleware
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -63,10 +62,11 @@ func (m *matching) add(policies []applied, charges []limiter.Charge, rule *rule)
 	if m.no != nil || rule.Match != nil && !rule.Match.Matches(m.request) {
 		return policies, charges
 	}
-	a, pair, use := m.apply(rule)
+	var a applied
+	pair, use := m.apply(rule, &a)
 	switch use {
 	case useKey:
-		return m.charge(policies, charges, a, pair)
+		return m.charge(policies, charges, &a, pair)
 	case useSkip:
 		m.skipped = rule
 	case useNone:
@@ -76,32 +76,32 @@ func (m *matching) add(policies []applied, charges []limiter.Charge, rule *rule)
 	return policies, charges
 }
 
-// apply finds out what a rule counts: its policy, the key, and the cost, which is 0 if nothing is left to
-// charge. The pair is the key of a rule's values, or empty.
-func (m *matching) apply(rule *rule) (a applied, pair string, use keyUse) {
+// apply finds out what a rule counts: its policy, the key, and the cost, which is below 1 if nothing is left
+// to charge. The pair is the key of a rule's values, or empty.
+func (m *matching) apply(rule *rule, a *applied) (pair string, use keyUse) {
 	if rule.deny {
-		return a, "", refuseDenied
+		return "", refuseDenied
 	}
 	if a.key, a.class, use = m.set.keyOrNoKey(rule, m.request); use != useKey {
-		return a, "", use
+		return "", use
 	}
 	a.policy = rule.policyFor(m.tier)
 	if rule.LimitFor != nil {
 		if a.policy, use = m.set.policyOf(m.request.Context(), rule, a.policy, a.key, a.class); use != useKey {
-			return a, "", use
+			return "", use
 		}
 	}
 	if !a.isSlot() {
 		a.cost = m.due(a.policy, a.key)
 	}
 	if rule.Distinct != nil && a.cost > 0 {
-		pair, use = m.set.pairOrNoKey(rule, m.request, a.key)
+		return m.set.pairOrNoKey(rule, m.request, a.key)
 	}
-	return a, pair, use
+	return "", useKey
 }
 
 // charge appends the parts of a's policy, with their charges.
-func (m *matching) charge(policies []applied, charges []limiter.Charge, a applied, pair string) ([]applied, []limiter.Charge) {
+func (m *matching) charge(policies []applied, charges []limiter.Charge, a *applied, pair string) ([]applied, []limiter.Charge) {
 	for _, part := range a.parts {
 		switch {
 		case part.isSlot(): // a request takes one slot, whatever its cost, when it comes
@@ -271,7 +271,10 @@ func (set *ruleset) forRoute(r *http.Request) []*rule {
 
 // policyFor returns the policy for requests in that tier.
 func (r *rule) policyFor(tier string) *policy {
-	return cmp.Or(r.tiers[tier], r.policy)
+	if p, ok := r.tiers[tier]; ok {
+		return p
+	}
+	return r.policy
 }
 
 // An applied is a policy that applied to a request, with its charge.
