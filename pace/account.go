@@ -14,13 +14,12 @@ import (
 	"github.com/weirgo/weir/keyfunc"
 )
 
-// Token is a [Rule]'s Key that returns the Authorization field, whatever its scheme: each token has
-// its own quota. Tokens are digested at once and never logged. Requests without a token share a
-// quota.
+// Token is a [Rule]'s Key that returns the Authorization field, whatever its scheme: each token has its
+// own quota. Tokens are digested at once and never logged. Requests without a token share a quota.
 //
 // A transport that sets the field must wrap the Transport of pace, or Token finds nothing. If tokens
-// are short-lived, make it the base of pace instead, so that a request that waited gets a fresh
-// token, and use a Key that names the token's owner.
+// are short-lived, make the transport that sets them the base of pace instead: then a request that
+// waited gets a fresh token. Use a Key that names the token's owner, because Token finds nothing.
 func Token(r *http.Request) (string, error) {
 	switch values := r.Header["Authorization"]; {
 	case len(values) == 1 && values[0] != "":

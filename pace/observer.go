@@ -65,7 +65,7 @@ const (
 	OutcomeTooLong                  // not sent, as it would have waited for too long
 	OutcomeCanceled                 // not sent, as its context ended while it waited
 	OutcomeUndecided                // not sent, as the Store could not decide, or Key failed
-	OutcomeUnmatched                // sent unpaced or refused, as no rule matches it
+	OutcomeUnmatched                // no rule matches it: sent unpaced, or with RefuseUnmatched not sent
 )
 
 var outcomes = [...]string{"served", "refused", "failed", "too_long", "canceled", "undecided", "unmatched"}

@@ -16,17 +16,18 @@ type Descriptor struct {
 	Domain  string
 	Entries []Entry
 
-	// Rule has the Name, Limit, OnOutage and Mode.
+	// Rule has a Name, a Limit, an OnOutage and a Mode; its other fields are zero.
 	Rule middleware.Rule
 
-	// After charges requests when they have ended. Before, the service only checks the limit.
+	// After charges a request when it has ended. When it arrives, the service only checks the limit.
 	After bool
 
 	// FromRequest lets a limit in the request replace the Rule's.
 	FromRequest bool
 }
 
-// An Entry is a part of a descriptor. Without a value, each value is counted apart.
+// An Entry is a part of a descriptor. An Entry without a value matches any value, and each value has
+// its own counter.
 type Entry struct {
 	Key   string
 	Value string // empty: any
@@ -39,8 +40,8 @@ func (d *Descriptor) Matches(entries []Entry) bool {
 	})
 }
 
-// CompareExactness orders two descriptors with the same keys. The one that has a value at the first
-// entry where they differ comes first.
+// CompareExactness orders two descriptors with the same keys. At the first entry where only one of them
+// has a value, the descriptor with the value comes first.
 func (d *Descriptor) CompareExactness(other *Descriptor) int {
 	return slices.CompareFunc(d.Entries, other.Entries, func(a, b Entry) int {
 		switch {

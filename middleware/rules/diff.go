@@ -16,7 +16,7 @@ import (
 
 // A Change is a difference between two rules files.
 type Change struct {
-	Path string `json:"path"` // the field, such as endpoints."GET /search".limit; or the scope of a whole rule
+	Path string `json:"path"` // the field, such as endpoints."GET /search".limit; for a whole rule, endpoints."GET /search"
 	Old  string `json:"old"`
 	New  string `json:"new"`
 	Used Used   `json:"used,omitempty"` // whether the rule's counters stay, if the change affects them
@@ -43,8 +43,8 @@ const (
 )
 
 // Diff returns the changes from before to after, in the order of a file. It compares meanings: 60/1m
-// and 60 requests in 60 seconds are equal. It counts keys of requests and never quotes them, as they
-// may be credentials.
+// and 60 requests in 60 seconds are equal. Of clients' keys in the rules (ban, allow, overrides) it
+// says how many changed, and never quotes them, as they may be credentials.
 func Diff(before, after *Rules) []Change {
 	changes := compare(before.sections(), after.sections())
 	was, is := before.described(), after.described()

@@ -30,13 +30,13 @@ type Count struct {
 // AtLeast returns N - Error.
 func (c Count) AtLeast() uint64 { return c.N - c.Error }
 
-// A Rule is a rule that requests met in the window, with their number.
+// A Rule is a rule, and how many requests met it in the window.
 type Rule struct {
 	Name         string
 	Refused, All uint64
 }
 
-// Rules returns the rules by name. The tiers of a rule count together.
+// Rules returns the rules, sorted by name. The tiers of a rule count together.
 func (s *Sketch) Rules() []Rule {
 	now := s.now()
 	var all []Rule

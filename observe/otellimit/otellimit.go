@@ -104,12 +104,12 @@ func (t *Observer) Close() error {
 // A further call replaces the Watcher.
 func (t *Observer) Follow(w Watcher) error { return t.from.Follow(w) }
 
-// FollowLimiter adds metrics of the requests that are in progress and that wait, for l's rules with
+// FollowLimiter adds metrics of how many requests are in progress and how many wait, for l's rules with
 // AtOnce. Call it for each limiter.
 func (t *Observer) FollowLimiter(l *middleware.RateLimit) error { return t.from.FollowLimiter(l) }
 
-// FollowTransport adds how many outgoing requests wait and are in flight now, and how long cooldowns
-// still last. Call it for each transport.
+// FollowTransport adds metrics of how many outgoing requests wait, how many are in flight, and how long
+// cooldowns still last. Call it for each transport.
 func (t *Observer) FollowTransport(transport *pace.Transport) error {
 	return t.from.FollowTransport(transport)
 }

@@ -43,8 +43,8 @@ type Options struct {
 	// [Metrics.Follow], or none.
 	Overload *shed.Limiter
 
-	// MaxRules bounds how many rules and tiers have series of their own: four series and up to
-	// 2 KiB each, at most 100,000. All others count as rule="other", and
+	// MaxRules bounds how many rules and tiers have series of their own, up to 100,000. Each has four
+	// series and takes up to 2 KiB. All others count as rule="other", and
 	// rate_limit_rules_over_cap_total increases. Zero: 1000.
 	MaxRules int
 }
@@ -89,16 +89,16 @@ type Watcher interface {
 	Overload() middleware.Overload
 }
 
-// Follow adds the reloads of a rules file, and its bans and overload limit if Options.Bans and
-// Options.Overload are nil. A further call replaces the Watcher.
+// Follow adds metrics of w: its reloads, its bans if Options.Bans is nil, and its overload limit if
+// Options.Overload is nil. A further call replaces w.
 func (m *Metrics) Follow(w Watcher) error { return m.from.Follow(w) }
 
-// FollowLimiter adds metrics of the requests that are in progress and that wait, for l's rules with
+// FollowLimiter adds metrics of how many requests are in progress and how many wait, for l's rules with
 // AtOnce. Call it for each limiter.
 func (m *Metrics) FollowLimiter(l *middleware.RateLimit) error { return m.from.FollowLimiter(l) }
 
-// FollowTransport adds how many outgoing requests wait and are in flight now, and how long cooldowns
-// still last. Call it for each transport.
+// FollowTransport adds metrics of how many outgoing requests wait, how many are in flight, and how long
+// cooldowns still last. Call it for each transport.
 func (m *Metrics) FollowTransport(t *pace.Transport) error { return m.from.FollowTransport(t) }
 
 // Observe implements [middleware.Observer].

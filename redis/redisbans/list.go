@@ -65,21 +65,22 @@ func newCopy(max int) *bans.Memory {
 	return bans.Must(bans.New(bans.Options{MaxBans: min(2*max, mostMaxBans)}))
 }
 
-// A List is a [bans.List] in Redis that processes share. Each process keeps a copy, so Find does
-// not ask Redis. The process reads changes every Options.Poll, and when Redis publishes a message.
+// A List is a [bans.List] in Redis that processes share. Each process keeps a copy, so Find does not
+// ask Redis. The process reads changes every Options.Poll, and when Redis publishes a message.
 //
-// While Redis does not answer, the bans of the copy hold. Ban and Escalate then ban in this process
-// and return the error too. When Redis is back, the process writes those bans to Redis, if they are
-// still in force. Unban lifts the ban in this process until the process has read the list again.
-// If Redis loses bans, even only the last ones, the processes that have read them restore them.
-// Bans that were lifted shortly before may then return.
+// While Redis does not answer, the bans of the copy hold. Ban and Escalate then ban in this process and
+// return the error too. When Redis is back, the process writes those bans to Redis, if they are still
+// in force. Unban then lifts the ban in this process only, until the process has read the list again.
+// If Redis loses bans, even only the last ones, the processes that have read them restore them. Bans
+// that were lifted shortly before may then return.
 //
-// The list knows a key by its digest only: a Ban has a Digest, and no Key. Everything in Redis
-// expires when it is over. A permanent ban expires a year after the last process has read the list.
+// The list knows a key by its digest only: a Ban has a Digest, and no Key. A ban's data in Redis
+// expires when the ban no longer matters. A permanent ban expires if no process reads the list for a
+// year.
 //
 // An ACL user needs ~weir:* &weir:* +eval +evalsha +time +hget +hset +hsetnx +hdel +hlen +hexists
 // +hscan +zadd +zrem +zrange +zrangebyscore +zcount +xadd +xrange +xrevrange +pexpire +pttl +publish
-// +subscribe +unsubscribe +ping, and in a Cluster what the client asks about slots.
+// +subscribe +unsubscribe +ping, and in a Cluster the commands by which go-redis finds the nodes.
 type List struct {
 	digests keyfunc.Digester
 	redis   *remote
@@ -186,8 +187,8 @@ func (l *List) Ban(ctx context.Context, key string, d time.Duration, notes ...ba
 // errDown is the error of a call that does not ask Redis, as Redis did not answer the last time.
 var errDown = errors.New("redisbans: Redis gives no answer: the ban holds in this process until it does")
 
-// Escalate implements [bans.List]. It returns a ban that is in the copy without asking Redis. In
-// an outage only the first call waits for Redis.
+// Escalate implements [bans.List]. If the copy has a ban of the key, Escalate returns that ban without
+// asking Redis. In an outage only the first call waits for Redis.
 func (l *List) Escalate(ctx context.Context, key, rule string, e bans.Escalation) (bans.Ban, error) {
 	if err := bans.CheckEscalation(rule, e); err != nil {
 		return bans.Ban{}, err

@@ -21,10 +21,10 @@ import (
 	"github.com/weirgo/weir/redis/internal/wire"
 )
 
-// Watch is [rules.Watch] for rules in a key of Redis, a string. [Publish] writes them and sends a
+// Watch is [rules.Watch] for rules in a Redis key of type string. [Publish] writes them and sends a
 // message to all processes; a process that misses the message reads them within Options.Poll. Set
-// Options.Fallback to rules that hold at the start if Redis is down, has no rules or wrong ones. Rules
-// in Redis cannot name a file of bans. Watch's caller closes the client.
+// Options.Fallback to rules that hold at the start if Redis is down, or if its rules are missing or
+// wrong. Rules in Redis cannot name a file of bans. Watch's caller closes the client.
 func Watch(ctx context.Context, client redis.UniversalClient, key string, o rules.Options) (*rules.Watcher, error) {
 	if err := errors.Join(o.Validate(), check(client, key)); err != nil {
 		return nil, err
@@ -43,9 +43,9 @@ func Publish(ctx context.Context, client redis.UniversalClient, key string, text
 // ErrChanged is the error of [PublishIf] if the rules in Redis are not of the given version.
 var ErrChanged = errors.New("the rules in Redis are not of that version")
 
-// PublishIf is [Publish] on condition that the rules in Redis are of a version ([rules.VersionOf]). So
-// two operators who change the rules at once do not undo each other's changes. An empty version means
-// that there are no rules yet.
+// PublishIf is [Publish], but writes only if the rules in Redis have the given version
+// ([rules.VersionOf]). So two operators who change the rules at once do not undo each other's changes.
+// An empty version means that there are no rules yet.
 func PublishIf(ctx context.Context, client redis.UniversalClient, key, version string, text []byte, o rules.Options) error {
 	return publish(ctx, client, key, text, o, func(ctx context.Context, written string) error {
 		err := client.Watch(ctx, func(tx *redis.Tx) error {

@@ -8,130 +8,132 @@
 //
 // # Decisions
 //
-// A decision is one round trip, whatever the number of rules: a script reads Redis's own
-// clock, decides as [limiter.Quota] would, and writes counters and expiry together. Of N units
-// in M > N concurrent requests, in any number of processes, exactly N are admitted.
+// A decision is one round trip, whatever the number of rules: a script reads Redis's own clock, decides
+// as [limiter.Quota] would, and writes counters and expiry together. If N units are free and M > N
+// requests arrive at once, in any number of processes, exactly N are admitted.
 //
 // Decisions that arrive while others are in flight travel together in the next batch. So under load
-// each decision costs less, and a lone caller does not wait. A second batch is sent beside the first if
-// it is as large. If a round trip takes 8 milliseconds or more, up to eight batches are sent at
-// intervals, but no more than half of PoolSize, and in a Cluster two for each of 32 ranges of slots. If a
-// caller's context ends, the caller returns at once, or after the round trip if it brings the batch to
-// Redis itself. A decision that was in flight is taken all the same.
+// each decision costs less, and a lone caller does not wait. A second batch is sent while the first is
+// in flight, if it is as large as the first. If a round trip takes 8 milliseconds or more, up to eight
+// batches are in flight, but at most half of PoolSize. In a Cluster each of 32 ranges of slots has
+// batches of its own, of which two are in flight. If a caller's context ends, the caller returns at
+// once; a caller that sends the batch itself returns after the round trip. Redis still takes a decision
+// that was in flight.
 //
 // The process remembers a refusal of Redis for up to a second, so a client that goes on with a refused
 // key does not reach Redis. The process that calls Settle or Reset sees the effect at once, and other
 // processes within that second.
 //
 // A script reaches only one node of a Cluster, and the charges of a batch may be on several nodes. They
-// go out at the same time, by key. If one is refused, the others are refunded. Meanwhile, which is a
-// round trip or a second in a process that remembers the refusal, others may be refused, but nothing
-// too much is admitted. Such a refusal takes a second round trip, with a deadline of its own. Rules with
-// the same key are decided in one script there too. While a slot is being moved, several rules on a key
-// that is new to it are decided as in an outage.
+// go out at the same time, by key. If one is refused, the others are refunded in a second round trip,
+// with a deadline of its own. Until then other requests may be refused, in a process that remembers
+// their refusal for up to a second. Never is more admitted than the limit. Rules with the same key are
+// decided in one script in a Cluster too. While a slot is being moved, several rules on a key that is
+// new to it are decided as in an outage.
 //
 // If the connection breaks after Redis has run a decision, go-redis sends it again, so it may count
-// twice. That only admits less. A settlement is never sent again: if its answer is lost, it counts once or
-// not at all.
+// twice. That only admits less. A settlement is never sent again: if its answer is lost, it counts once
+// or not at all.
 //
 // # Settlements and slots
 //
-// No caller waits for a settlement ([Store.Settle]). It travels with the next decision of this process on
-// the same counter, before it, or with a decision on another counter, or alone after 5 milliseconds. Callers
-// do wait if 1,024 settlements are waiting already, or if MaxBatch is 1. Stats.Unsettled counts
+// No caller waits for a settlement ([Store.Settle]). It travels with the next decision of this process
+// on the same counter, before it, or with a decision on another counter, or alone after 5 milliseconds.
+// Callers do wait if 1,024 settlements are waiting already, or if MaxBatch is 1. Stats.Unsettled counts
 // settlements without an answer. They are not sent again, because they might count twice.
 //
-// Redis counts the slots of each process ([limiter.NewConcurrency], [limiter.NewSemaphore]) for a lease of
-// ten seconds, which the process renews within a third of that. The process that acquired a slot
-// releases it, by Settle. One message about a key is in flight at a time, so under load the decisions on one
-// key wait for each other's round trip. A process needs some 300 bytes for each key with slots.
-// docs/redis.md says what holds if a process, a message or Redis is lost. [Store.Close] waits
-// for settlements and releases, and ends renewals.
+// Redis counts the slots of each process ([limiter.NewConcurrency], [limiter.NewSemaphore]) for a lease
+// of ten seconds, which the process renews within a third of that. The process that acquired a slot
+// releases it, by Settle. One message about a key is in flight at a time, so under load the decisions
+// on one key wait for each other's round trip. A process needs some 300 bytes for each key with slots.
+// docs/redis.md says what holds if a process, a message or Redis is lost. [Store.Close] waits for
+// settlements and releases, and ends renewals.
 //
 // # miniredis
 //
-// Tests may run on miniredis. It decides as Redis does, for all algorithms. Move its clock with SetTime,
-// for windows, and FastForward, for expiry. Set Options.ForgetRefusals, because the process remembers
-// refusals by its own clock. miniredis is far slower than Redis, so give Options.Failover a Deadline of
-// seconds. Bans (package redisbans), leases (package leasestore) and [Usages] need a Redis, and
-// say so.
+// Tests may run on miniredis. It decides as Redis does, for all algorithms. Move its clock with
+// SetTime, for windows, and FastForward, for expiry. Set Options.ForgetRefusals, because the process
+// remembers refusals by its own clock. miniredis is far slower than Redis, so give Options.Failover a
+// Deadline of seconds. Bans (package redisbans), leases (package leasestore) and [Usages] need a real
+// Redis, and return an error on miniredis.
 //
 // # Outages
 //
-// If Redis gives no answer within 50 milliseconds, each rule's [limiter.Outage] decides. By
-// default every process counts by itself, against the limit divided by Options.Failover.Replicas,
-// so set Replicas. Package failover says more. Nothing is asked of Redis before the first decision, so an
+// If Redis gives no answer within 50 milliseconds, each rule's [limiter.Outage] decides. By default
+// every process counts by itself, against the limit divided by Options.Failover.Replicas, so set
+// Replicas. Package failover says more. Nothing is asked of Redis before the first decision, so an
 // application starts while Redis is down.
 //
-// An answer that is an error is an outage too: Redis may be full, loading or read-only, or
-// want a password. The log says which, with the address; of a Cluster's node, it is the address that the client
-// knows. After a call without an answer, the process dials the server once, in the background, with the
-// client's own Dialer and without hooks, because go-redis does not say why it cannot connect. A server
-// that cannot run the scripts is a wrong configuration, with a log code of its own: it lacks a
-// command, its ACL denies one, or it is a Cluster's node and the client is for one server.
+// An answer that is an error is an outage too: Redis may be full, loading or read-only, or want a
+// password. The log says which, with the address; for a node of a Cluster, the address by which the
+// client knows it. After a call without an answer, the process dials the server once, in the
+// background, with the client's own Dialer and without hooks, because go-redis does not say why it
+// cannot connect. A server that cannot run the scripts is a wrong configuration, with a log code of its
+// own: it lacks a command, its ACL denies one, or it is a Cluster's node and the client is for one
+// server.
 //
-// An outage ends when Redis takes a decision that is tried on it. A refused decision writes nothing, so
-// after it a key that expires in a second is written beside the counter.
+// An outage ends when Redis takes a trial decision. If the trial is refused, it has written nothing, so
+// the process also writes a key that expires in a second, beside the counter.
 //
 // go-redis has a logger for the whole program, which writes to standard error (redis.SetLogger).
 //
 // The deadline runs from when a batch is sent. It leaves out making a connection, waiting for another
-// batch, and sending a script that Redis does not know: these may take up to twelve round trips more, as
-// measured last. So Redis may be 40 milliseconds away. Before the first answer, a round trip is assumed
-// to take the whole deadline. So the first decisions of a process may wait for thirteen deadlines if Redis
-// accepts connections and is silent, and for two after that. If making a connection takes longer than
-// its decisions wait, it is finished all the same, for later decisions.
+// batch, and sending a script that Redis does not know: these may take up to twelve more round trips,
+// each as long as the last measured one. So a round trip may take 40 of the 50 milliseconds. Before the
+// first answer, a round trip is assumed to take the whole deadline. So if Redis accepts connections and
+// is silent, the first decisions of a process may wait for thirteen deadlines, and later decisions for
+// two. A connection that takes longer than its decisions wait is still made, for later decisions.
 //
-// If a node of a Cluster is down, policies decide only on its keys. A rule on another node admits its
-// limit as ever, also in requests that have a rule on the node that is down. Until that node is known to
-// be down, each such request waits for its deadline, and then until the other nodes were
-// refunded and charged anew.
+// If a node of a Cluster is down, OnOutage decides only on the keys of that node. A rule whose key is
+// on another node is enforced as usual, also in requests that have a rule on the node that is down.
+// Until that node is known to be down, each such request waits for its deadline, and then until the
+// other nodes were refunded and charged anew.
 //
 // The client's own timeouts change none of this. Weir uses a client for one server through a copy
 // (WithTimeout), which shares its connections but may lack its hooks. If you set ContextTimeoutEnabled,
-// Weir uses the client itself, and hooks, such as tracing, see its commands. Set it on a
-// client for a Cluster or a Ring too: a connection that hangs is then dropped after twenty deadlines
-// instead of after ReadTimeout. A Dialer of your own must heed its context.
+// Weir uses the client itself, and hooks, such as tracing, see its commands. Set ContextTimeoutEnabled
+// on a client for a Cluster or a Ring too: a connection that hangs is then dropped after twenty
+// deadlines instead of after ReadTimeout. A Dialer of your own must heed its context.
 //
 // # What is in Redis
 //
 // A key for every counter that is not back in its initial state:
 //
 //	weir:2:{EsoXtJryKJQ28wPgFmAwog}:ip           prefix, version, digest of the client's key, rule
-//	weir:2:{EsoXtJryKJQ28wPgFmAwog}:plan:premium and tier
-//	weir:2:{EsoXtJryKJQ28wPgFmAwog}:ip::places:1 slots, with a version of their own
+//	weir:2:{EsoXtJryKJQ28wPgFmAwog}:plan:premium the same, and the tier
+//	weir:2:{EsoXtJryKJQ28wPgFmAwog}:ip::places:1 slots, and the version of their format
 //
 // The version is that of the stored format, here and in the names of leases and bans. A release that
-// changes a format changes its version, so processes of two releases leave each other's keys
-// alone. While both run, each counts for itself. The keys of the old release expire.
+// changes a format changes its version, so processes of two releases leave each other's keys alone.
+// While both run, each counts for itself. The keys of the old release expire.
 //
-// The digest is 128 bits of SHA-256, or of HMAC-SHA-256 with Options.Secret. Without a secret,
-// anyone who can read Redis can find addresses by trying them all. Names of rules and tiers are
-// written as they are, except for colons. If a rule's limit changes, what was used stays used, and what is
-// owed stays owed ([limiter.Quota.Take]).
+// The digest is 128 bits of SHA-256, or of HMAC-SHA-256 with Options.Secret. Without a secret, anyone
+// who can read Redis can find addresses by trying them all. Names of rules and tiers are written as
+// they are, except for colons. If a rule's limit changes, what was used stays used, and what is owed
+// stays owed ([limiter.Quota.Take]).
 //
-// The value is the limit, the state, and when the key expires, in 57 bytes. A log has 16 more bytes for
-// each event. A bucket that settles has 16 more for each of up to 8 recorded levels. If a log has more than
-// 10 events, a decision reads only the entries that it needs.
+// The value is the limit, the state, and when the key expires, in 57 bytes. A SlidingLog has 16 more
+// bytes for each event. A TokenBucket with settlements has 16 more for each time at which it recorded
+// its lowest level, at most 8. If a SlidingLog has more than 10 events, a decision reads only the
+// entries that it needs.
 //
-// A key expires after all its units are free again: half as long again, and 5 seconds at
-// least, so that the next events need not set the expiry anew. A key whose expiry was removed
-// gets one again.
+// A key expires later than all its units are free again: later by half of that time, and by 5 seconds
+// at least, so that the next events need not set the expiry anew. A key whose expiry was removed gets
+// one again.
 //
 // A value under such a name that is no counter is left alone, because nobody knows what was used. The
 // OnOutage of the rule decides for that key, and the log names the key once (weir-foreign-value). Reset
 // deletes it. If it has no expiry, it gets one of an hour.
 //
-// An ACL user needs ~weir:* +eval +evalsha +time +mget +exists +getrange +set +setrange +del
-// +pexpire +pttl, and in a Cluster what the client asks about slots. The log says
-// once if a permission is missing (weir-store-unusable).
+// An ACL user needs ~weir:* +eval +evalsha +time +mget +exists +getrange +set +setrange +del +pexpire
+// +pttl, and in a Cluster the commands by which go-redis finds the nodes. The log says once if a
+// permission is missing (weir-store-unusable).
 //
-// Set maxmemory-policy to noeviction, or to volatile-ttl in a Redis that has other data: a
-// counter that is evicted forgets what was used. A Redis that is full under noeviction is an
-// outage. Nothing needs to be persisted. Without persistence a restart begins all counters anew.
+// Set maxmemory-policy to noeviction, or to volatile-ttl in a Redis that has other data: a counter that
+// is evicted forgets what was used. A Redis that is full under noeviction is an outage. Nothing needs
+// to be persisted. Without persistence a restart begins all counters anew.
 //
-// After a failover to a replica, by Sentinel or in a Cluster, what had not yet been
-// replicated is forgotten. If a shard of a Ring is lost, its keys move to the other shards and begin anew:
-// prefer a Cluster where limits must hold. While a slot is being moved, go-redis follows the
-// redirects.
+// After a failover to a replica, by Sentinel or in a Cluster, what had not yet been replicated is
+// forgotten. If a shard of a Ring is lost, its keys move to the other shards and begin anew: prefer a
+// Cluster where limits must hold. While a slot is being moved, go-redis follows the redirects.
 package redisstore

@@ -28,9 +28,9 @@ type Options struct {
 	// same secret. A new secret starts all counters anew. It has 16 bytes or more, or none.
 	Secret []byte
 
-	// MaxBatch is the most charges of different decisions that go to Redis together, from 1 to
-	// 1000. It bounds how long a script runs: some 4 microseconds for each charge. With 1, each
-	// decision travels alone. Zero means 256.
+	// MaxBatch is the most charges that decisions put together into one batch, from 1 to 1000. The
+	// charges of one decision always travel together. It bounds how long a script runs: some 4
+	// microseconds for each charge. With 1, each decision travels alone. Zero means 256.
 	MaxBatch int
 
 	// ForgetRefusals makes every request of a refused key reach Redis. Otherwise the process
@@ -135,9 +135,9 @@ func (s *Store) Decide(ctx context.Context, charges []limiter.Charge, decisions 
 	return s.failover.Decide(ctx, charges, decisions)
 }
 
-// Settle implements [limiter.Store]. The caller does not wait for Redis, unless 1,024
-// settlements are waiting already. The next decision of this process on the same key takes its
-// settlements along. Others travel with other decisions, or alone after 5 milliseconds.
+// Settle implements [limiter.Store]. The caller does not wait for Redis, unless 1,024 settlements are
+// waiting already. A settlement travels with the next decision of this process on the same key, with a
+// decision on another key, or alone after 5 milliseconds.
 func (s *Store) Settle(ctx context.Context, settlements []limiter.Settlement) error {
 	if s.invalid != nil {
 		return s.invalid
@@ -145,11 +145,10 @@ func (s *Store) Settle(ctx context.Context, settlements []limiter.Settlement) er
 	return s.failover.Settle(ctx, settlements)
 }
 
-// Close waits until Redis has all settlements and released slots, for a second at most, and
-// returns an error if it has not. The Store can still decide, and later settlements are sent at
-// once. Slots that are still held count for ten more seconds and are not renewed, so end the
-// events first. The client stays open. A program without settlements and slots need not call
-// Close.
+// Close waits until Redis has all settlements and released slots. After a second it returns an error.
+// The Store can still decide, and later settlements are sent at once. Slots that are still held are not
+// renewed and count for ten more seconds, so release them first. The client stays open. A program
+// without settlements and slots need not call Close.
 func (s *Store) Close() error {
 	if s.invalid != nil {
 		return nil
@@ -178,8 +177,8 @@ func (s *Store) Within(deadline time.Duration) limiter.Store {
 	return s.store.Within(deadline)
 }
 
-// Claim implements [limiter.Claimer]. Limiters of other processes are meant to share counters,
-// so only this process counts.
+// Claim implements [limiter.Claimer]. It looks only at the limiters of this process, because limiters
+// of other processes are meant to share counters.
 func (s *Store) Claim(rule string) error {
 	if s.invalid != nil {
 		return s.invalid

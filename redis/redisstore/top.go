@@ -27,7 +27,7 @@ type Usage struct {
 	InFlight   bool // the counter is of slots ([limiter.NewConcurrency])
 	Used       int64
 	Limit      int64
-	ResetAfter time.Duration // until all of it is free again; of slots a guess
+	ResetAfter time.Duration // until all of it is free again; for slots, an estimate
 }
 
 // CounterNames returns a pattern for Redis's SCAN that matches all counters under a prefix
