@@ -444,7 +444,8 @@ func (c *compiler) escalation(at string, r *rule) {
 	}
 	if c.check(at+": Escalate", r.Escalate.Validate()) {
 		c.name(at, r.Name+strikesSuffix, "")
-		if quotas := c.quotas(at+" Escalate", family{rule: r.Name + strikesSuffix, allows: strikes(r.Escalate)}); quotas != nil {
+		refusals := limiter.Limit{Events: int64(r.Escalate.After), Per: r.Escalate.Within, Algorithm: limiter.SlidingLog}
+		if quotas := c.quotas(at+" Escalate", family{rule: r.Name + strikesSuffix, allows: refusals}); quotas != nil {
 			r.strikes = quotas[0]
 		}
 	}

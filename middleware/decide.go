@@ -65,7 +65,7 @@ func (l *RateLimit) take(ctx context.Context, set *ruleset, s *decided, charges 
 		began := time.Now()
 		defer func() { s.elapsed += max(time.Since(began), 1) }()
 	}
-	if (hasDeadline(ctx) || slices.ContainsFunc(s.policies, mayRefuseAfter)) && slices.ContainsFunc(charges, isTurn) {
+	if _, hasDeadline := ctx.Deadline(); (hasDeadline || slices.ContainsFunc(s.policies, mayRefuseAfter)) && slices.ContainsFunc(charges, isTurn) {
 		turns := l.turns.enter(charges)
 		defer l.turns.leave(turns)
 		if known, err := l.lookFirst(ctx, set, s, charges, turns); known || err != nil {
@@ -194,24 +194,17 @@ func (l *RateLimit) ask(ctx context.Context, set *ruleset, charges []limiter.Cha
 	}
 	if set.hasEscalation {
 		// A client that disconnects at once must be counted too, or it would never be banned.
-		var cancel context.CancelFunc
-		ctx, cancel = uncancelled(ctx)
-		defer cancel()
+		deadline, ok := ctx.Deadline()
+		if ctx = context.WithoutCancel(ctx); ok {
+			var cancel context.CancelFunc
+			ctx, cancel = context.WithDeadline(ctx, deadline)
+			defer cancel()
+		}
 	}
 	answers := make([]limiter.Decision, len(decisions))
 	err := l.store.Decide(ctx, slices.Clone(charges), answers)
 	copy(decisions, answers)
 	return err
-}
-
-// uncancelled returns ctx with its deadline, but not cancelled when the client leaves.
-func uncancelled(ctx context.Context) (context.Context, context.CancelFunc) {
-	deadline, ok := ctx.Deadline()
-	ctx = context.WithoutCancel(ctx)
-	if !ok {
-		return ctx, func() {}
-	}
-	return context.WithDeadline(ctx, deadline)
 }
 
 // undecided returns the refusal of a request that the store could not decide about, or nil if all rules
@@ -236,11 +229,6 @@ func outcomeOf(decisions []limiter.Decision) Outcome {
 		}
 	}
 	return OutcomeAllowed
-}
-
-func hasDeadline(ctx context.Context) bool {
-	_, ok := ctx.Deadline()
-	return ok
 }
 
 // tooLate reports whether ctx ends before d is over.

@@ -14,23 +14,18 @@ import (
 // valuesSuffix ends the name of the counters of a rule's values.
 const valuesSuffix = " values"
 
-// withValues appends the quota of a rule's values to the rule's own.
+// withValues appends to the quota of a rule with Distinct the one of each value, in the same period.
 func (f family) withValues(quotas []*limiter.Quota) ([]*limiter.Quota, error) {
 	limit := quotas[0].Limit()
 	if len(quotas) > 1 || quotas[0].InFlight() || limit.Algorithm == limiter.LeakyBucket {
 		return nil, invalid.New("middleware", "%v is set, and the limit is %v: it must be a single limit, and not a leaky-bucket", invalid.Name("Distinct"), f.allows)
 	}
-	values, err := limiter.NewQuota(f.rule+valuesSuffix, f.tier, oneOf(limit))
-	return append(quotas, values), err
-}
-
-// oneOf returns the limit of one value, in the period of l.
-func oneOf(l limiter.Limit) limiter.Limit {
-	l.Events, l.Burst = 1, 0
-	if l.Algorithm != limiter.FixedWindow { // whose windows are the same
-		l.Algorithm = limiter.SlidingLog
+	limit.Events, limit.Burst = 1, 0
+	if limit.Algorithm != limiter.FixedWindow { // whose windows are the same
+		limit.Algorithm = limiter.SlidingLog
 	}
-	return l
+	values, err := limiter.NewQuota(f.rule+valuesSuffix, f.tier, limit)
+	return append(quotas, values), err
 }
 
 // pairOrNoKey returns the key of r's pair of key and value. It is empty if r costs a unit in any case:

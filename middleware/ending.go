@@ -85,14 +85,11 @@ func (e *ending) begin(l *RateLimit, set *ruleset, slot Slot) {
 	}
 }
 
-// countsAnswers reports whether a rule that applied goes by the status of the answer.
-func (e *ending) countsAnswers() bool {
-	return slices.ContainsFunc(e.policies, func(p applied) bool { return p.rule.Counts.given })
+// isWatched reports whether to watch the answer as it is written: for its status, if a rule goes by it, or
+// to find out whether it is a stream.
+func (e *ending) isWatched() bool {
+	return e.slot != nil || slices.ContainsFunc(e.policies, func(p applied) bool { return p.rule.Counts.given })
 }
-
-// isWatched reports whether to watch the answer as it is written: for its status, or to find out whether
-// it is a stream.
-func (e *ending) isWatched() bool { return e.slot != nil || e.countsAnswers() }
 
 // serve calls next with r. If nothing awaits the end of the request, e is nil.
 func (e *ending) serve(next http.Handler, w http.ResponseWriter, r *http.Request) {

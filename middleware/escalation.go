@@ -8,13 +8,7 @@ import (
 
 	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/limiter"
-	"github.com/weirgo/weir/middleware/bans"
 )
-
-// strikes returns the limit on refusals.
-func strikes(e bans.Escalation) limiter.Limit {
-	return limiter.Limit{Events: int64(e.After), Per: e.Within, Algorithm: limiter.SlidingLog}
-}
 
 // escalate counts a refusal for the rules that ban a key after too many.
 func (l *RateLimit) escalate(ctx context.Context, set *ruleset, s *decided) {

@@ -185,8 +185,11 @@ func (set *ruleset) policyOf(ctx context.Context, r *rule, base *policy, key str
 	if key == noKey || class == keyfunc.InDoubt {
 		return base, useKey
 	}
-	limit, err := set.limitOf(ctx, r, key)
-	var own *policy
+	known, isMap := r.LimitFor.(LimitMap)
+	limit, own, err := known[key], base, error(nil)
+	if !isMap {
+		limit, err = r.notes.limits.of(ctx, set.Logger, r, key)
+	}
 	if err == nil {
 		own, err = set.own(base, limit)
 	}
@@ -203,14 +206,6 @@ func (set *ruleset) policyOf(ctx context.Context, r *rule, base *policy, key str
 		return base, refuse503
 	}
 	return base, useKey
-}
-
-// limitOf returns the own limit of a key, or nil.
-func (set *ruleset) limitOf(ctx context.Context, r *rule, key string) (limiter.Allowance, error) {
-	if known, ok := r.LimitFor.(LimitMap); ok {
-		return known[key], nil
-	}
-	return r.notes.limits.of(ctx, set.Logger, r, key)
 }
 
 // policyToTell is policyOf for Peek and Usage. If the limit is unknown, as for a digest, it returns an

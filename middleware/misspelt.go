@@ -204,17 +204,12 @@ func (m muxed) has(p *route.Pattern, r *http.Request) (bool, string) {
 
 // vetTier logs a warning for a tier that no rule has.
 func (set *ruleset) vetTier(tier string) {
-	if set.tierNames[tier] || !set.notices.isNewTier(tier) {
+	n, shown := set.notices, tier[:min(len(tier), longestTier)]
+	if set.tierNames[tier] || n.tiers.Load() >= mostUnknownTiers || !n.isNew("", shown) || n.tiers.Add(1) > mostUnknownTiers {
 		return
 	}
 	known := slices.Sorted(maps.Keys(set.tierNames))
 	warn(set.Logger, "weir-unknown-tier",
 		"weir: no rule has the tier of a request, so the request is limited as if it had no tier: is the tier misspelt?",
-		slog.String("tier", strings.ToValidUTF8(tier[:min(len(tier), longestTier)], "")), slog.String("nearest", nearest.Of(tier, known)))
-}
-
-// isNewTier is isNew for a tier. It is false after mostUnknownTiers.
-func (n *notices) isNewTier(tier string) bool {
-	return n.tiers.Load() < mostUnknownTiers &&
-		n.isNew("", tier[:min(len(tier), longestTier)]) && n.tiers.Add(1) <= mostUnknownTiers
+		slog.String("tier", strings.ToValidUTF8(shown, "")), slog.String("nearest", nearest.Of(tier, known)))
 }

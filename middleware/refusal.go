@@ -201,10 +201,12 @@ func (no *refusal) appendMessage(b []byte, seconds int64, asJSON bool) []byte {
 		}
 		return append(b, own...)
 	}
-	switch {
-	case no.status == http.StatusTooManyRequests && no.full > 0:
-		b = appendInProgress(b, no.full)
-	case seconds == 0 && no.status == http.StatusTooManyRequests && no.quota != nil:
+	switch tooMany := no.status == http.StatusTooManyRequests; {
+	case tooMany && no.full == 1:
+		b = append(b, "A request is in progress, and no more than one is allowed at once."...)
+	case tooMany && no.full > 0:
+		b = append(strconv.AppendInt(b, no.full, 10), " requests are in progress, and no more are allowed at once."...)
+	case tooMany && seconds == 0 && no.quota != nil:
 		return append(b, "The request costs more than the limit ever allows at once."...)
 	default:
 		b = append(b, no.kind().message...)
@@ -213,13 +215,6 @@ func (no *refusal) appendMessage(b []byte, seconds int64, asJSON bool) []byte {
 		b = append(appendDuration(append(b, " Try again in "...), seconds), '.')
 	}
 	return b
-}
-
-func appendInProgress(b []byte, most int64) []byte {
-	if most == 1 {
-		return append(b, "A request is in progress, and no more than one is allowed at once."...)
-	}
-	return append(strconv.AppendInt(b, most, 10), " requests are in progress, and no more are allowed at once."...)
 }
 
 // appendDuration appends seconds in words. From two minutes on it rounds to the nearest minute, hour or

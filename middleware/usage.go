@@ -11,7 +11,6 @@ import (
 
 	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/limiter"
-	"github.com/weirgo/weir/middleware/bans"
 )
 
 // Usage returns a handler that shows clients what they have used of the rules in force, and what they
@@ -63,18 +62,13 @@ func (l *RateLimit) serveUsage(w http.ResponseWriter, r *http.Request) {
 	}
 	view := usageView{Rules: rules}
 	if found.outcome == OutcomeBanned {
-		view.Ban = &usageBan{Reset: untilLifted(found.ban)}
+		view.Ban = &usageBan{}
+		if until := found.ban.Until; !until.IsZero() {
+			view.Ban.Reset = max(1, secondsUp(time.Until(until)))
+		}
 	}
 	body, _ := json.Marshal(view) // it cannot fail
 	writeAnswer(w, r, http.StatusOK, "application/json", body)
-}
-
-// untilLifted returns in how many seconds a ban ends, or 0 if it is permanent.
-func untilLifted(ban bans.Ban) int64 {
-	if ban.Until.IsZero() {
-		return 0
-	}
-	return max(1, secondsUp(time.Until(ban.Until)))
 }
 
 // The answer, as docs/usage.md describes it. Times are in seconds.
@@ -227,16 +221,16 @@ func (l *RateLimit) left(ctx context.Context, set *ruleset, questions []question
 	var charges []limiter.Charge
 	for i := range questions {
 		q := &questions[i]
-		if q.unknown == "" && !q.rule.deny && q.rule.LimitFor != nil {
-			own, err := set.policyToTell(ctx, q.rule, q.policy, q.key, q.class)
-			if q.err = err; err == nil {
-				q.policy = own
-			} else {
-				q.unknown = unknownLimit
-			}
-		}
 		if q.unknown != "" || q.rule.deny {
 			continue
+		}
+		if q.rule.LimitFor != nil {
+			own, err := set.policyToTell(ctx, q.rule, q.policy, q.key, q.class)
+			if err != nil {
+				q.err, q.unknown = err, unknownLimit
+				continue
+			}
+			q.policy = own
 		}
 		q.policies = q.policy.parts
 		for _, p := range q.policies {

@@ -41,16 +41,18 @@ func warn(logger *slog.Logger, code, message string, attrs ...slog.Attr) {
 // claim claims the names of the rules' counters in the store, and warns if another limiter has claimed one:
 // the two then share counters. The error is the store's.
 func (l *RateLimit) claim(set *ruleset) error {
+	names := map[string]bool{}
 	for _, quota := range set.quotas {
 		if err := l.checkQuota(quota); err != nil {
 			return err
 		}
+		names[quota.Rule()] = true
 	}
 	store, ok := limiter.As[limiter.Claimer](l.store)
 	if !ok {
 		return nil
 	}
-	for _, name := range set.counters() {
+	for _, name := range slices.Sorted(maps.Keys(names)) {
 		if l.claimed[name] {
 			continue
 		}
@@ -66,15 +68,6 @@ func (l *RateLimit) claim(set *ruleset) error {
 		l.claimed[name] = true
 	}
 	return nil
-}
-
-// counters returns the names of the rules' counters.
-func (set *ruleset) counters() []string {
-	names := map[string]bool{}
-	for _, quota := range set.quotas {
-		names[quota.Rule()] = true
-	}
-	return slices.Sorted(maps.Keys(names))
 }
 
 func (w *onceWarning) warnKeyFailure(logger *slog.Logger, err error, what string, attrs ...slog.Attr) {
