@@ -62,8 +62,8 @@ func NewIP(opts ...IPOption) (Func, error) {
 
 // NewAddress returns a function that finds the client's whole address as [IP] does, for lists of
 // addresses. It returns the zero Addr if the address is unknown, if RemoteAddr has no port, and if a
-// trusted proxy does not name its client: there IP counts the proxy, and a list must not take the
-// client for the proxy.
+// trusted proxy does not name its client: there IP's key is the proxy's address, but a list must not
+// take the client for the proxy.
 func NewAddress(opts ...IPOption) (func(*http.Request) netip.Addr, error) {
 	ip, err := newClientIP(opts)
 	if err != nil {

@@ -62,9 +62,9 @@ type Decision struct {
 // known.
 type Receipt struct {
 	// At is when the units were counted, in microseconds since 1970 on the store's own clock, or
-	// another number by which the store finds the units again. For a LeakyBucket it is the end of the
-	// queue behind the event. No other store can use it. Do not compare it with time.Now: clocks of
-	// Redis and of processes differ. Zero means that it is not known.
+	// another number by which the store finds the units again. For a LeakyBucket it is when the queue,
+	// up to this event, has drained. No other store can use it. Do not compare it with time.Now: clocks
+	// of Redis and of processes differ. Zero means that it is not known.
 	At int64
 
 	// By says who counted the units.
@@ -75,9 +75,9 @@ type Receipt struct {
 type Counter uint8
 
 const (
-	ByStore  Counter = iota + 1 // the store, with the limit of the Quota
-	ByShare                     // this process, by its share of the limit ([FailLocal])
-	ByNobody                    // nobody ([FailOpen])
+	ByStore  Counter = iota + 1 // decided by the store
+	ByShare                     // decided by this process, from its share of the limit ([FailLocal])
+	ByNobody                    // decided by nobody: admitted uncounted ([FailOpen])
 )
 
 // Counted reports whether the units were counted. They were not if the rule is Open and the

@@ -32,8 +32,8 @@ type Limit struct {
 	// Events is how many events fit in Per, in units of cost: from 1 to 10^12.
 	Events int64
 
-	// Per is the period, a whole number of microseconds, at most 366 days.
-	// Events over Per is at most ten million per second.
+	// Per is the period, a whole number of microseconds, at most 366 days. The rate, Events divided by
+	// Per, is at most ten million per second.
 	Per time.Duration
 
 	// Burst is how many events TokenBucket admits at once after a pause, or how many LeakyBucket lets

@@ -17,8 +17,8 @@ type State struct {
 	// log. Debts can make it up to twice the limit.
 	Level int64
 
-	// Prev is the count in the previous window. In a log it is the debt: the units of Level that no
-	// entry of Log has.
+	// Prev is the count in the previous window. In a log it is the debt: the part of Level that no
+	// entry of Log covers.
 	Prev int64
 
 	// Log is sorted by time. In a SlidingLog an entry is an event with its units, and there are at most

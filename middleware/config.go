@@ -79,9 +79,9 @@ type Bans struct {
 
 	// Keys read the keys of a request that are looked up in List and passed to DenyKey. While List has
 	// bans or DenyKey is set, a request whose key cannot be read is refused: with 400 if the key is
-	// ambiguous, and with 503 if its function fails. Nil: the keys of the rules with Escalate, read
-	// from all requests; if the OnOutage of such a rule is FailOpen, a failure of its function is
-	// ignored.
+	// ambiguous, and with 503 if its function fails. Nil: the key functions of all rules with Escalate,
+	// for every request, even one that the rule does not match. If the OnOutage of such a rule is
+	// FailOpen, an error of its function is ignored.
 	Keys []keyfunc.Func
 
 	// DenyKey reports whether a key is banned, by a fixed list for example. It is passed the text

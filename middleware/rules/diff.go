@@ -31,8 +31,9 @@ func (c Change) String() string {
 	return text
 }
 
-// Used says whether what was used of a rule's limit stays used when the rules change. A counter belongs
-// to the rule's name, the tier, the key and, for limits after the first, the window.
+// Used says whether what was used of a rule's limit stays used when the rules change. The rule's name,
+// the tier, the key and, for limits after the first, the window identify a counter. If one of these
+// changes, counting begins anew.
 type Used string
 
 const (

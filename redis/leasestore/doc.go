@@ -12,11 +12,12 @@
 //
 // # How it works
 //
-// A process takes units of a key in advance: as many as its requests use in 75 milliseconds. While half
-// of the limit is free it takes a third of Ahead if that is more, but at most 20 units. It spends the
-// units without asking Redis. Every 10 milliseconds it asks for more units for all keys that need them,
-// before they run out. It returns units that it does not use: after 2.5 seconds without requests, at
-// once if other processes run short, and all of them when the Store is closed.
+// A process takes units of a key in advance: as many as its requests use in 75 milliseconds. While at
+// least half of the limit is free, it takes a third of [Options].Ahead, but at most 20 units, if that
+// is more than they use. It spends the units without asking Redis. Every 10 milliseconds it asks for
+// more units for all keys that need them, before they run out. It returns units that it does not use:
+// after 2.5 seconds without requests, at once if other processes run short, and all of them when the
+// Store is closed.
 //
 // Redis charges a unit when it grants it, and a process spends only granted units. So over a whole run
 // a bucket never admits more than burst + rate x time, and a window never more than its events, even if
@@ -69,8 +70,8 @@
 //	Redis forgets: FLUSHALL, a restart       B
 //	without persistence
 //	a process is killed, or its Close fails  0
-//	Redis is away for one process that       (B + rate x T) / Replicas; one event at least
-//	decides by policy Local for a time T
+//	one process cannot reach Redis for T,    (B + rate x T) / Replicas; one event at least
+//	and decides by policy Local
 //	by policy Open                           every request
 //	by policy Closed                         nothing
 //
