@@ -316,7 +316,7 @@ func (r *rule) newPolicy(quotas []*limiter.Quota, info *RuleInfo, progress *prog
 			isCalendar: quota.Limit().Calendar() != "",
 		}
 		p.member = memberOf(p.name, quota.Capacity(), quota.Window())
-		p.looks = r.Counts.after && !p.isSlot()
+		p.softAt, p.looks = int64(r.SoftAt), r.Counts.after && !p.isSlot()
 		if p.isSlot() {
 			p.member += concurrentUnit
 			_, p.concurrency, _ = limiter.Split(info.Limit)

@@ -274,7 +274,7 @@ type entry struct {
 
 // isNear reports whether the rule has reached its SoftAt.
 func (e *entry) isNear() bool {
-	softAt := int64(e.rule.SoftAt)
+	softAt := e.softAt
 	// During an outage the limit is a share of the policy's. It is at most 10^12.
 	return softAt > 0 && e.Counted() && e.Remaining <= e.Limit*(100-softAt)/100
 }

@@ -85,8 +85,9 @@ type policy struct {
 	isCalendar bool // its windows differ in length
 
 	rule   *rule
-	shadow bool // the rule's
-	looks  bool // requests are charged when their answer is known
+	shadow bool  // the rule's
+	softAt int64 // percent, here as each response needs it
+	looks  bool  // requests are charged when their answer is known
 
 	// Each limit of a rule is a policy.
 	parts []*policy // of the first policy: all of them, slots last; of the others nil
