@@ -10,8 +10,7 @@ import (
 	"github.com/weirgo/weir/limiter"
 )
 
-// A part is a server of the inner store with its circuit breaker. After Options.Failures failures
-// in a row the breaker is open: the policies decide until a probe succeeds.
+// A part is a server of the inner store with its circuit breaker.
 type part struct {
 	err     error     // the last there was
 	failed  time.Time // when that was
@@ -31,8 +30,8 @@ func (s *Store) partsOf(charges []limiter.Charge) (parts uint64) {
 	return parts
 }
 
-// outage returns the set of parts with an open breaker that hold counters of charges, and the
-// last error of one of them, or nil. While no breaker is open, it is one atomic load.
+// outage returns the parts with an open breaker that hold counters of charges, and the last error of
+// one of them, or nil. While no breaker is open, it is one atomic load.
 func (s *Store) outage(charges []limiter.Charge) (down uint64, cause error) {
 	if open := s.open.Load(); open != 0 {
 		down = open & s.partsOf(charges)
@@ -119,9 +118,8 @@ func isOfOneKey(err error) bool {
 	return errors.As(err, &one) && one.OfOneKey()
 }
 
-// failed counts a call that failed at these parts. If a breaker has opened since the call began,
-// its failure is out of date. Calls that fail at the same time fail for one reason, so they count
-// once.
+// failed counts a call that failed at these parts. If a breaker has opened since the call began, the
+// failure is out of date. Calls that fail at the same time fail for one reason, so they count once.
 func (s *Store) failed(began time.Time, parts uint64, err error) {
 	s.counters.failures.Add(1)
 	s.mu.Lock()
@@ -136,14 +134,13 @@ func (s *Store) failed(began time.Time, parts uint64, err error) {
 		if s.failing.Or(bit)&bit == 0 {
 			p.inRow = 0
 		}
-		if p.inRow++; p.inRow < s.options.Failures {
-			continue
+		if p.inRow++; p.inRow >= s.options.Failures {
+			if s.open.Or(bit) == 0 {
+				s.since = p.failed
+			}
+			s.failing.And(^bit)
+			s.tell(Event{Degraded: true, Part: number, Err: err}, false)
 		}
-		if s.open.Or(bit) == 0 {
-			s.since = p.failed
-		}
-		s.failing.And(^bit)
-		s.tell(Event{Degraded: true, Part: number, Err: err}, false)
 	}
 }
 
@@ -159,8 +156,8 @@ func (s *Store) record(number int, err error) {
 	p.err, p.failed = err, now
 }
 
-// probe starts the probes that are due for these parts. Each probe has the charges of its own
-// part, so that errors of other parts do not count.
+// probe starts the probes that are due for these parts. Each has the charges of its own part, so that
+// errors of other parts do not count.
 func (s *Store) probe(parts uint64, charges []limiter.Charge) {
 	for ; parts != 0; parts &= parts - 1 {
 		number := bits.TrailingZeros64(parts)
@@ -176,9 +173,7 @@ func (s *Store) probe(parts uint64, charges []limiter.Charge) {
 	}
 }
 
-// try is a probe. It looks at keys and writes something else, because a server that can be read
-// but not written is still down. It does not use the request's context, so a client that goes
-// away does not end it.
+// try is a probe. It does not use the request's context, so a client that goes away does not end it.
 func (s *Store) try(number int, looks []limiter.Charge) {
 	var err error
 	panicked := survive(func() {

@@ -2,10 +2,10 @@
 //
 //	store, err := failover.New(inner, failover.Options{Replicas: 4})
 //
-// Whatever happens to the server, a decision waits for the server's answer no longer than the deadline.
-// Once the server is known to be down, a decision costs next to nothing and follows the
-// [limiter.Outage] policy of its rule. A [Bounded] store, such as redisstore, may wait for a connection
-// before that. redisstore comes wrapped in this package. Wrap other stores that have a server yourself.
+// Whatever happens to the server, a decision waits for the server's answer no longer than
+// Options.Deadline. Once the server is known to be down, a decision costs next to nothing and follows
+// the [limiter.Outage] policy of its rule. redisstore comes wrapped in this package. Wrap other stores
+// that have a server yourself.
 //
 // # An outage
 //
@@ -17,8 +17,7 @@
 // The first failure after a minute without one is logged at once (weir-call-failed), with what the
 // store finds out about its server. So a wrong address shows even in a process that makes four calls a
 // day. A server that cannot do what the store needs is a wrong configuration and no outage. The
-// policies decide then too, and the log says so once (weir-store-unusable). Both are logged in addition
-// to Options.OnDegraded.
+// policies decide then too, and the log says so once (weir-store-unusable).
 //
 // If a batch has a Closed rule, its decision is an error that wraps [ErrUnavailable]. Otherwise this
 // process counts Local rules, and Open rules pass. Such decisions are Degraded. Decisions of Open rules
@@ -27,8 +26,7 @@
 // If the store has several servers, each server has its own breaker. Policies decide only on the
 // charges of servers that are down, and the other servers go on counting. A batch is still taken
 // entirely or not at all. So a rule on a server that is up admits its limit, whatever happens to other
-// servers. This needs a store that says which of its servers failed, as redisstore does. For other
-// stores, all servers of a failed batch count as failed.
+// servers. This needs a store whose errors say which of its servers failed ([New]), as redisstore's do.
 //
 // # The share of a process
 //
