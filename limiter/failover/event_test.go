@@ -174,41 +174,45 @@ func TestTheFirstFailureIsLoggedAtOnceAndOnceForAServer(t *testing.T) {
 }
 
 func TestAnUnusableServerIsAWrongConfigurationAndSaidOnceInEachOutage(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		inner, heard := newServer(t, fine), &diary{}
-		unfit := func(context.Context, string, []limiter.Charge) error {
-			return unusable("ERR unknown command 'evalsha'")
-		}
-		api := quota(t, "api", limiter.PerMinute(1_000_000), limiter.FailLocal)
-		s := Must(New(located{cluster{inner}}, Options{OnDegraded: heard.note}))
-		for range 2 {
-			log := logged(t, func() {
-				inner.is(unfit)
-				for _, part := range []string{"4", "5"} {
-					breakDown(t, s, charge(api, part))
-				}
-				for range 1000 { // probes are made too
-					time.Sleep(100 * time.Millisecond)
-					assert.True(t, decide(t, s, charge(api, "4"))[0].Degraded, "the policies decide")
-				}
-				inner.is(fine)
-				for _, part := range []string{"4", "5"} {
-					time.Sleep(2 * time.Second)
-					decide(t, s, charge(api, part))
-				}
-				synctest.Wait()
-			})
-			assert.Equal(t, `level=ERROR msg="weir: the store's server cannot do what Weir needs: a wrong configuration; until it is fixed the rules' OnOutage policies decide" `+
-				`code=weir-store-unusable server=10.0.0.2:6379 error="ERR unknown command 'evalsha'"`+"\n", log)
-			require.False(t, s.Stats().Degraded)
-		}
-		events := heard.read()
-		require.Len(t, events, 4)
-		for i, e := range events {
-			assert.True(t, e.Unusable)
-			assert.Equal(t, i%2 == 0, e.Degraded, "the hook hears of it as of any outage")
-		}
-	})
+	for _, parts := range [][]string{{"4"}, {"4", "5"}} {
+		synctest.Test(t, func(t *testing.T) { testUnusable(t, parts) })
+	}
+}
+
+func testUnusable(t *testing.T, parts []string) {
+	inner, heard := newServer(t, fine), &diary{}
+	unfit := func(context.Context, string, []limiter.Charge) error {
+		return unusable("ERR unknown command 'evalsha'")
+	}
+	api := quota(t, "api", limiter.PerMinute(1_000_000), limiter.FailLocal)
+	s := Must(New(located{cluster{inner}}, Options{OnDegraded: heard.note}))
+	for range 2 {
+		log := logged(t, func() {
+			inner.is(unfit)
+			for _, part := range parts {
+				breakDown(t, s, charge(api, part))
+			}
+			for range 200 { // probes are made too
+				time.Sleep(100 * time.Millisecond)
+				assert.True(t, decide(t, s, charge(api, "4"))[0].Degraded, "the policies decide")
+			}
+			inner.is(fine)
+			for _, part := range parts {
+				time.Sleep(2 * time.Second)
+				decide(t, s, charge(api, part))
+			}
+			synctest.Wait()
+		})
+		assert.Equal(t, `level=ERROR msg="weir: the store's server cannot do what Weir needs: a wrong configuration; until it is fixed the rules' OnOutage policies decide" `+
+			`code=weir-store-unusable server=10.0.0.2:6379 error="ERR unknown command 'evalsha'"`+"\n", log)
+		require.False(t, s.Stats().Degraded)
+	}
+	events := heard.read()
+	require.Len(t, events, 4)
+	for i, e := range events {
+		assert.True(t, e.Unusable)
+		assert.Equal(t, i%2 == 0, e.Degraded, "the hook hears of it as of any outage")
+	}
 }
 
 // The first calls of a rule whose commands are denied fail, and those of others do not, but for a
@@ -368,6 +372,39 @@ func TestTheServerThatTakesOverEndsTheOutage(t *testing.T) {
 		assert.Equal(t, []Event{
 			{Degraded: true, Part: 1, Server: master, Err: errDown},
 			{Part: 1, Server: replica, Err: errDown, For: 2 * time.Second},
+		}, heard.read())
+	})
+}
+
+// A server that takes over may fail too, in another way, or for a part that has failed before.
+func TestAnOutageEndsThoughTheServerThatTookOverFailsToo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		master, replica := "10.0.0.1:6379", "10.0.0.2:6379"
+		inner, heard := newServer(t, dead), &diary{}
+		at := &atomic.Pointer[string]{}
+		at.Store(&master)
+		s := Must(New(promoted{cluster{inner}, at}, Options{OnDegraded: heard.note}))
+		api := quota(t, "api", limiter.PerMinute(1000), limiter.FailLocal)
+		log := logged(t, func() {
+			decide(t, s, charge(api, "2"))
+			breakDown(t, s, charge(api, "1"))
+			synctest.Wait()
+			at.Store(&replica)
+			inner.is(func(context.Context, string, []limiter.Charge) error { return unusable("NOPERM") })
+			time.Sleep(2 * time.Second)
+			decide(t, s, charge(api, "1"))
+			synctest.Wait()
+			inner.is(dead)
+			breakDown(t, s, charge(api, "2"))
+			inner.comeBack(t, s, charge(api, "1"))
+			inner.comeBack(t, s, charge(api, "2"))
+		})
+		assert.Contains(t, log, "weir-store-unusable")
+		assert.Equal(t, []Event{
+			{Degraded: true, Part: 1, Server: master, Err: errDown},
+			{Degraded: true, Part: 2, Server: replica, Err: errDown},
+			{Part: 1, Server: replica, Err: unusable("NOPERM"), Unusable: true, For: 4 * time.Second},
+			{Part: 2, Server: replica, Err: errDown, For: 4 * time.Second},
 		}, heard.read())
 	})
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -158,6 +159,31 @@ func TestAServerThatStaysDownIsAskedOnceInAWhile(t *testing.T) {
 		assert.Equal(t, int64(9), inner.calls.Load(), "each second and the deadline of 50ms, one at a time")
 		assert.Equal(t, uint64(5+9), s.Stats().Failures)
 		assert.Len(t, heard.read(), 1, "it is still the same outage")
+	})
+}
+
+func TestAfterTheReturnFailuresCountAnew(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		inner, heard := newServer(t, dead), &diary{}
+		s := Must(New(inner, Options{OnDegraded: heard.note}))
+		c := charge(quota(t, "api", limiter.PerHour(100), limiter.FailLocal), "key")
+		log := logged(t, func() {
+			breakDown(t, s, c)
+			for range 3 { // no request, and so no probe, for minutes
+				time.Sleep(2 * quiet)
+				decide(t, s, c)
+				synctest.Wait()
+			}
+			inner.comeBack(t, s, c)
+			inner.is(dead)
+			for range 4 {
+				decide(t, s, c)
+			}
+			synctest.Wait()
+		})
+		assert.False(t, s.Stats().Degraded)
+		assert.Len(t, heard.read(), 2)
+		assert.Equal(t, 1, strings.Count(log, "weir-call-failed"), "an outage goes on, and is no first failure")
 	})
 }
 

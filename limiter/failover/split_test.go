@@ -72,6 +72,22 @@ func TestAnErrorThatNamesNoServerOfTheBatchIsOfAllOfThem(t *testing.T) {
 	assert.EqualValues(t, 1<<0|1<<1, s.failing.Load()|s.open.Load())
 }
 
+func TestAServerThatAnsweredHasNoFailuresInARow(t *testing.T) {
+	inner := newServer(t, fine)
+	s := Must(New(frank{cluster{inner}}, Options{Failures: 3, OnDegraded: func(Event) {}}))
+	api := quota(t, "api", limiter.PerHour(1000), limiter.FailLocal)
+	login := quota(t, "login", limiter.PerHour(1000), limiter.FailClosed)
+	for range 3 {
+		inner.is(dead)
+		decide(t, s, charge(api, "0"))
+		decide(t, s, charge(api, "0"))
+		inner.is(downFor("1"))
+		both := []limiter.Charge{charge(api, "0"), charge(login, "1")}
+		require.ErrorIs(t, s.Decide(t.Context(), both, make([]limiter.Decision, 2)), ErrUnavailable)
+	}
+	assert.EqualValues(t, 1<<1, s.open.Load())
+}
+
 func TestABatchOnServersUpAndDownIsTakenAllOrNone(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		memory, err := limiter.NewMemory(limiter.MemoryOptions{})
@@ -95,6 +111,10 @@ func TestABatchOnServersUpAndDownIsTakenAllOrNone(t *testing.T) {
 			require.NoError(t, inner.Memory.Decide(context.Background(), look, server[:]))
 			require.NoError(t, s.local.Decide(context.Background(), look, local[:]))
 			return [2]int64{4 - server[0].Remaining, 4 - local[0].Remaining}
+		}
+		for i, q := range quotas { // of an earlier outage of the servers that are up now
+			earlier := []limiter.Charge{{Quota: q, Key: []string{"0", "2"}[i%2], Cost: 1}}
+			require.NoError(t, s.local.Decide(context.Background(), earlier, make([]limiter.Decision, 1)))
 		}
 		stopped := uint64(0)
 		for range rapid.IntRange(1, 30).Draw(t, "batches") {
@@ -144,7 +164,15 @@ func TestABatchOnServersUpAndDownIsTakenAllOrNone(t *testing.T) {
 					}
 				}
 				require.Equal(t, want, used(c), "charge %d is taken where it belongs, or nothing is", i)
-				require.True(t, isClosed || decisions[i].Degraded == down, "what the server decided is not degraded, and the rest is")
+				if isClosed {
+					continue
+				}
+				require.Equal(t, down, decisions[i].Degraded, "what the server decided is not degraded, and the rest is")
+				left := 4 - want[0]
+				if down {
+					left = 4 - want[1]
+				}
+				require.True(t, !decisions[i].Counted() || decisions[i].Remaining == left, "charge %d has %d left: %v", i, left, decisions[i])
 			}
 			require.Equal(t, stopped, s.Stats().Closed)
 		}
