@@ -110,8 +110,8 @@ type Store struct {
 
 // New returns a Store around inner, or an error with everything that is wrong with o.
 //
-// New uses the optional interfaces [Bounded] and [Servers] of inner. Errors of inner, or errors
-// that they wrap, may have these methods:
+// New uses the optional interfaces [Bounded] and [Servers] of inner. Errors of inner, or errors that
+// they wrap, may have these methods:
 //
 //	Unusable() bool  the server cannot do what the store needs, however often it is asked: a
 //	                 wrong configuration and no outage
@@ -120,7 +120,7 @@ type Store struct {
 //	Parts() uint64   the servers ([Servers]) that failed, as bits, bit 0 for the first. Without
 //	                 it all servers of the batch count as failed
 //
-// If inner is a Store of this package, the new Store replaces it.
+// If inner is a Store of this package, the new Store wraps the store inside it instead.
 func New(inner limiter.Store, o Options) (*Store, error) {
 	o, memory, err := o.complete()
 	if inner == nil {
@@ -261,9 +261,9 @@ type Servers interface {
 	// TryWrite writes something short-lived to the servers of these charges, for probes.
 	TryWrite(ctx context.Context, charges []limiter.Charge) error
 
-	// Diagnose returns the name of the server with number part. It also returns err, which a call to
-	// that server returned, with details: whether a server that gave no answer can be reached, for
-	// example.
+	// Diagnose returns the name of the server that Part numbers as part. It also returns err, an error
+	// of a call to that server, with details added: for example, whether a server that gave no answer
+	// can be reached.
 	Diagnose(part int, err error) (server string, _ error)
 }
 

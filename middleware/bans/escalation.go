@@ -20,7 +20,7 @@ import (
 type Escalation struct {
 	After  int           // refusals, from 1 to 10,000
 	Within time.Duration // at most 366 days
-	Ban    time.Duration // at least a millisecond, in whole ones
+	Ban    time.Duration // at least a millisecond, in whole milliseconds
 	Factor float64       // from 1 to 1000. Zero: 2
 	Max    time.Duration // at least Ban, at most 366 days. Zero: 24 hours, or Ban if it is longer
 

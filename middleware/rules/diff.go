@@ -40,7 +40,7 @@ const (
 	StaysUsed  Used = "stays used"
 	BeginsAnew Used = "begins anew"
 	UsedBySame Used = "stays used where the key is the same"                            // from user|ip to user, say: users keep their counters
-	UsedPartly Used = "stays used, except in windows that are new or are now the first" // of several limits, some are new
+	UsedPartly Used = "stays used, except in windows that are new or are now the first" // of a rule's limits, some keep their counters, others are new
 )
 
 // Diff returns the changes from before to after, in the order of a file. It compares meanings: 60/1m

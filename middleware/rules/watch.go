@@ -55,7 +55,7 @@ type Status struct {
 	LoadedAt time.Time // when the rules in force were loaded
 	Version  string    // of the rules in force; see [Rules.Version]
 	Loads    uint64    // how many times rules were loaded, the first time included
-	Refused  uint64    // how many attempts failed
+	Refused  uint64    // how many attempts to load rules failed
 	Err      error     // of the last attempt; nil: it succeeded
 	Changes  []Change  // between the last two versions that were loaded
 	Fallback bool      // whether the rules in force are Options.Fallback

@@ -29,11 +29,11 @@ type Reading struct {
 	// wait; 403 with a quota that is used up; and GitHub's secondary limits.
 	Limited bool
 
-	// Wait is how long after the response to send no more requests of this kind, at most MaxWait. If
-	// the response is an error with a Retry-After, it is that time, whether or not the error is
-	// Limited. Otherwise it is the time until all used-up quotas have reset, even if the request was
-	// served. Zero: the server says neither. Zero after a refusal does not mean that the client may
-	// retry at once.
+	// Wait is how long the client should send no more requests of this kind after the response, at most
+	// MaxWait. If the response is an error with a Retry-After, it is that time, whether or not the
+	// error is Limited. Otherwise it is the time until all used-up quotas have reset, even if the
+	// request was served. Zero: the server says neither. Zero after a refusal does not mean that the
+	// client may retry at once.
 	Wait time.Duration
 
 	// Unsure is by how much Wait may be too short, as servers round times to whole seconds. It

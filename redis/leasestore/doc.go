@@ -13,11 +13,10 @@
 // # How it works
 //
 // A process takes units of a key in advance: as many as its requests use in 75 milliseconds. While at
-// least half of the limit is free, it takes a third of [Options].Ahead, but at most 20 units, if that
-// is more than they use. It spends the units without asking Redis. Every 10 milliseconds it asks for
-// more units for all keys that need them, before they run out. It returns units that it does not use:
-// after 2.5 seconds without requests, at once if other processes run short, and all of them when the
-// Store is closed.
+// least half of the limit is free, it takes at least a third of [Options].Ahead, or 20 units if that is
+// less. It spends the units without asking Redis. Every 10 milliseconds it asks for more units for all
+// keys that need them, before they run out. It returns units that it does not use: after 2.5 seconds
+// without requests, at once if other processes run short, and all of them when the Store is closed.
 //
 // Redis charges a unit when it grants it, and a process spends only granted units. So over a whole run
 // a bucket never admits more than burst + rate x time, and a window never more than its events, even if
