@@ -66,35 +66,51 @@ type batch struct {
 	parts     []part
 }
 
-// ask has Redis decide on the parts that are not done.
+// ask has Redis decide on the parts that are not done. Then it ends all parts: units in hand that the
+// batch took are spent, or put back.
 func (b *batch) ask(ctx context.Context) error {
-	var rest []int
+	taken, err := b.decideExactly(ctx)
 	for i := range b.parts {
-		if !b.parts[i].done {
-			rest = append(rest, i)
+		p, c, d := &b.parts[i], &b.charges[i], &b.decisions[i]
+		switch {
+		case p.plan == nil:
+		case err != nil:
+			b.asked(p.plan, c.Key, 0, p.hand, false, true)
+		case !p.done:
+			inHand := b.asked(p.plan, c.Key, c.Cost-p.hand.units, p.hand, taken, d.Degraded)
+			p.hand.date(p.plan, d)
+			addHand(d, p.plan, inHand)
+		case !taken:
+			b.asked(p.plan, c.Key, 0, p.hand, false, false)
+			b.look(p.plan, c, d)
 		}
 	}
-	taken, err := b.decideExactly(ctx, rest)
-	if err != nil {
-		b.release()
-		return err
-	}
-	b.settleAsked(taken)
-	if !taken {
-		b.look()
-	}
-	return nil
+	return err
 }
 
-// decideExactly has Redis decide on some charges, without the units in hand for them, and fills
-// in their decisions.
-func (b *batch) decideExactly(ctx context.Context, numbers []int) (taken bool, _ error) {
-	charges := make([]limiter.Charge, len(numbers))
-	decisions := make([]limiter.Decision, len(numbers))
-	for i, n := range numbers {
-		charges[i] = b.charges[n]
-		charges[i].Cost -= b.parts[n].hand.units
+// look describes a charge whose units were put back as a look.
+func (b *batch) look(p *plan, c *limiter.Charge, d *limiter.Decision) {
+	free := *c
+	free.Cost = 0
+	if known, _ := b.spend(p, &free, d); !known {
+		// What is known is too old; what is in hand is there at least.
+		d.Remaining = min(d.Limit, d.Remaining+c.Cost)
 	}
+}
+
+// decideExactly has Redis decide on the parts that are not done, without the units in hand for them, and
+// fills in their decisions.
+func (b *batch) decideExactly(ctx context.Context) (taken bool, _ error) {
+	var numbers []int
+	var charges []limiter.Charge
+	for i := range b.parts {
+		if p := &b.parts[i]; !p.done {
+			c := b.charges[i]
+			c.Cost -= p.hand.units
+			numbers, charges = append(numbers, i), append(charges, c)
+		}
+	}
+	decisions := make([]limiter.Decision, len(charges))
 	err := b.exact.Decide(ctx, charges, decisions)
 	taken = err == nil
 	for i, n := range numbers {
@@ -102,46 +118,4 @@ func (b *batch) decideExactly(ctx context.Context, numbers []int) (taken bool, _
 		taken = taken && decisions[i].Allowed
 	}
 	return taken, err
-}
-
-// settleAsked ends the parts that Redis was asked about: their units in hand are spent or put
-// back.
-func (b *batch) settleAsked(taken bool) {
-	for i := range b.parts {
-		p := &b.parts[i]
-		if p.plan == nil || p.done {
-			continue
-		}
-		cost := b.charges[i].Cost - p.hand.units
-		p.hand.date(p.plan, &b.decisions[i])
-		addHand(&b.decisions[i], p.plan, b.asked(p.plan, b.charges[i].Key, cost, p.hand, taken, b.decisions[i].Degraded))
-	}
-}
-
-// release puts back the units that were taken out of hand.
-func (b *batch) release() {
-	for i := range b.parts {
-		if p := &b.parts[i]; p.plan != nil {
-			b.asked(p.plan, b.charges[i].Key, 0, p.hand, false, true)
-			p.hand = hand{}
-		}
-	}
-}
-
-// look puts back the units that were spent, and describes their charges as looks.
-func (b *batch) look() {
-	for i := range b.parts {
-		p := &b.parts[i]
-		if p.plan == nil || !p.done {
-			continue
-		}
-		b.asked(p.plan, b.charges[i].Key, 0, p.hand, false, false)
-		p.hand = hand{}
-		c := b.charges[i]
-		c.Cost = 0
-		if known, _ := b.spend(p.plan, &c, &b.decisions[i]); !known {
-			// What is known is too old; what is in hand is there at least.
-			b.decisions[i].Remaining = min(b.decisions[i].Limit, b.decisions[i].Remaining+b.charges[i].Cost)
-		}
-	}
 }

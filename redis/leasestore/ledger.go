@@ -63,6 +63,7 @@ func (l *redisLedger) Tag(key string) keyfunc.Digest { return l.names.Tag(key) }
 
 // A lease is what is settled about one counter.
 type lease struct {
+	hash  uint64 // of the entry
 	tag   keyfunc.Digest
 	quota *limiter.Quota
 

@@ -57,41 +57,30 @@ func (s *Store) list(sh *shard, e *entry, cell uint32) {
 	}
 }
 
-// A round is what the loop sends to Redis at once.
-type round struct {
-	leases []lease
-	of     []uint64 // their hashes
-}
-
 // mostInRound is the most leases in a round. Further leases go in the next one.
 const mostInRound = 2048
-
-func (r *round) reset() {
-	r.leases, r.of = r.leases[:0], r.of[:0]
-}
 
 // settle makes one round of the leases that are due, or of all leases when the Store closes,
 // which are then returned. It returns how many there were.
 func (s *Store) settle(timeout time.Duration, isClosing bool) (count int, err error) {
-	r := &s.rounds
-	r.reset()
-	s.gather(r, isClosing)
-	if len(r.leases) == 0 {
+	s.gather(isClosing)
+	if len(s.round) == 0 {
 		return 0, nil
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
 	asked := s.now()
-	err = s.ledger.Settle(ctx, r.leases)
+	err = s.ledger.Settle(ctx, s.round)
 	heard := s.now()
-	for i := range r.leases {
-		s.settled(&r.leases[i], r.of[i], asked, heard)
+	for i := range s.round {
+		s.settled(&s.round[i], asked, heard)
 	}
-	return len(r.leases), err
+	return len(s.round), err
 }
 
 // gather collects the leases of listed entries.
-func (s *Store) gather(r *round, isClosing bool) {
+func (s *Store) gather(isClosing bool) {
+	s.round = s.round[:0]
 	isSweep := isClosing || time.Since(s.swept) >= sweepEvery
 	if isSweep {
 		s.swept = time.Now()
@@ -105,10 +94,10 @@ func (s *Store) gather(r *round, isClosing bool) {
 		}
 		list := sh.listed
 		n := 0
-		for ; n < len(list) && len(r.leases) < mostInRound; n++ {
+		for ; n < len(list) && len(s.round) < mostInRound; n++ {
 			if e := &sh.cells[list[n]]; e.listed { // a freed cell may be listed
 				e.listed = false
-				s.propose(r, e, now, isClosing || e.isIdle(now))
+				s.propose(e, now, isClosing || e.isIdle(now))
 			}
 		}
 		if sh.listed = append(list[:0], list[n:]...); len(sh.listed) > 0 {
@@ -137,14 +126,14 @@ func (s *Store) sweep(sh *shard, now int64, isClosing bool) {
 	}
 }
 
-// propose adds an entry's lease to r, if one is due.
-func (s *Store) propose(r *round, e *entry, now int64, isIdle bool) {
+// propose adds an entry's lease to the round, if one is due.
+func (s *Store) propose(e *entry, now int64, isIdle bool) {
 	if e.settling != idle {
 		return
 	}
 	p := e.plan
 	e.expire(now, isIdle)
-	l := lease{tag: e.tag, quota: p.quota, since: e.since}
+	l := lease{hash: e.hash, tag: e.tag, quota: p.quota, since: e.since}
 	due := !isIdle && e.proposeAsked(&l, p, now)
 	if !due && e.back == 0 {
 		return
@@ -152,8 +141,7 @@ func (s *Store) propose(r *round, e *entry, now int64, isIdle bool) {
 	l.back, l.keep = e.back, e.stock
 	e.back = 0
 	e.settling = busy
-	r.leases = append(r.leases, l)
-	r.of = append(r.of, e.hash)
+	s.round = append(s.round, l)
 }
 
 // proposeAsked is propose for an entry that requests ask for. It asks for units before they run
@@ -199,8 +187,8 @@ func (e *entry) measure(now int64) {
 }
 
 // settled applies Redis's answer about a lease.
-func (s *Store) settled(l *lease, hash uint64, asked, heard int64) {
-	sh, e, cell := s.table.lock(hash)
+func (s *Store) settled(l *lease, asked, heard int64) {
+	sh, e, cell := s.table.lock(l.hash)
 	defer sh.mu.Unlock()
 	if e == nil || e.settling == idle {
 		return

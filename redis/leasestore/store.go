@@ -53,8 +53,8 @@ type Store struct {
 	once   sync.Once
 	closed atomic.Bool
 
-	rounds round     // this and what follows is the loop's own
-	swept  time.Time // when entries that are not asked for were last looked at
+	round []lease   // that go to Redis at once; only the loop uses this and what follows
+	swept time.Time // when entries without requests were last checked
 }
 
 // New returns a Store that counts in Redis, through a client of go-redis. It starts a goroutine that

@@ -31,7 +31,12 @@ type asking struct {
 	changes uint64
 }
 
-func (m *denyCache) asking() asking { return asking{m.clock(), m.changes.Load()} }
+func (m *denyCache) asking() asking {
+	if m == nil {
+		return asking{}
+	}
+	return asking{m.clock(), m.changes.Load()}
+}
 
 // spanOf returns how long a refusal is remembered. Other processes release slots at any time.
 func spanOf(q *limiter.Quota) time.Duration {
@@ -90,7 +95,11 @@ func (m *denyCache) recall(c *limiter.Charge, now time.Duration) (denyEntry, boo
 
 // doubt is called when Redis does not decide. Earlier entries are not used any more: package
 // failover would take them for a sign of life.
-func (m *denyCache) doubt() { m.doubted.Store(int64(m.clock())) }
+func (m *denyCache) doubt() {
+	if m != nil {
+		m.doubted.Store(int64(m.clock()))
+	}
+}
 
 // answers reports whether s can decide on c. An entry of a log decides on a cost of 1, until
 // its oldest event no longer counts.
@@ -145,7 +154,7 @@ func (s *denyEntry) earliest(now time.Duration) int64 { return s.now + (now - s.
 
 // decide fills in the decisions and returns true if the cache refuses the charges.
 func (m *denyCache) decide(charges []limiter.Charge, decisions []limiter.Decision) bool {
-	if m.size.Load() == 0 {
+	if m == nil || m.size.Load() == 0 {
 		return false
 	}
 	now := m.clock()
@@ -164,7 +173,7 @@ func (m *denyCache) decide(charges []limiter.Charge, decisions []limiter.Decisio
 // learn remembers the states of a group that was refused, with its decisions. If the group was
 // taken, its states replace entries of the same keys.
 func (m *denyCache) learn(charges []limiter.Charge, decisions []limiter.Decision, a answer, asked asking, taken bool) {
-	if taken && m.size.Load() == 0 {
+	if m == nil || taken && m.size.Load() == 0 {
 		return
 	}
 	heard := m.clock()
@@ -211,6 +220,9 @@ func (s *denyShard) put(key uint64, seen denyEntry) {
 // invalidate removes the entries of keys that this process settles or resets. Answers of Redis
 // that are still on their way are not remembered.
 func (m *denyCache) invalidate(charges []limiter.Charge) {
+	if m == nil {
+		return
+	}
 	change := m.changes.Add(1)
 	for i := range charges {
 		shard, key := m.find(&charges[i])

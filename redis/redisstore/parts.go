@@ -119,9 +119,7 @@ func (s *store) undo(parts []keyPart, asked asking) {
 			continue
 		}
 		p.group.answer.look(p.charges, p.decisions)
-		if s.denied != nil {
-			s.denied.learn(p.charges, p.decisions, p.group.answer, asked, false)
-		}
+		s.denied.learn(p.charges, p.decisions, p.group.answer, asked, false)
 		p.group.free()
 	}
 }

@@ -19,9 +19,7 @@ type settlement struct {
 // end ends a settlement whose group g is answered or will not be.
 func (s *settlement) end(g *group) {
 	lost := g.err != nil || g.foreign() != ""
-	if s.store.denied != nil {
-		s.store.denied.invalidate([]limiter.Charge{s.charge}) // what was heard meanwhile may be of before
-	}
+	s.store.denied.invalidate([]limiter.Charge{s.charge}) // what was heard meanwhile may be of before
 	s.store.unsettled.remove(lost)
 }
 
@@ -90,9 +88,7 @@ func (s *store) Settle(ctx context.Context, settlements []limiter.Settlement) er
 			owed = append(owed, c)
 		}
 	}
-	if s.denied != nil {
-		s.denied.invalidate(owed)
-	}
+	s.denied.invalidate(owed)
 	for i, c := range owed {
 		if c.Quota.InFlight() {
 			s.correctSlots(owed[i : i+1])

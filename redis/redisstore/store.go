@@ -20,7 +20,7 @@ type store struct {
 	names    counters.Names
 	sender   *sender
 	maxBatch int
-	denied   *denyCache // nil: no refusal is remembered
+	denied   *denyCache // nil, which works: no refusal is remembered
 
 	timeout  time.Duration // of a decision
 	batchers []*batcher    // one, or a power of two of them in a Cluster
@@ -84,14 +84,11 @@ func (s *store) Decide(ctx context.Context, charges []limiter.Charge, decisions 
 	if err := ctx.Err(); err != nil || len(charges) == 0 {
 		return err
 	}
-	var asked asking
-	if s.denied != nil {
-		if s.denied.decide(charges, decisions) {
-			s.remembered.Add(1)
-			return nil
-		}
-		asked = s.denied.asking()
+	if s.denied.decide(charges, decisions) {
+		s.remembered.Add(1)
+		return nil
 	}
+	asked := s.denied.asking()
 	if s.sender.Split && len(charges) > 1 {
 		return s.decideSplit(ctx, charges, decisions, asked)
 	}
@@ -141,12 +138,12 @@ func (s *store) check(ctx context.Context, g *group, isAnswered bool) error {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		s.doubt()
+		s.denied.doubt()
 		return s.sender.Failed("redisstore", context.DeadlineExceeded, s.timeout)
 	}
 	if err := g.err; err != nil {
 		g.free()
-		s.doubt()
+		s.denied.doubt()
 		return s.sender.Failed("redisstore", err, s.timeout)
 	}
 	if name := g.foreign(); name != "" {
@@ -175,19 +172,10 @@ func (s *store) isForeign(name string) error {
 	return err
 }
 
-// doubt is called when Redis gave no answer, or could not decide.
-func (s *store) doubt() {
-	if s.denied != nil {
-		s.denied.doubt()
-	}
-}
-
 // conclude turns g's answer into decisions and ends g.
 func (s *store) conclude(g *group, charges []limiter.Charge, decisions []limiter.Decision, asked asking) (taken bool) {
 	taken = g.answer.decide(charges, decisions)
-	if s.denied != nil {
-		s.denied.learn(charges, decisions, g.answer, asked, taken)
-	}
+	s.denied.learn(charges, decisions, g.answer, asked, taken)
 	g.free()
 	return taken
 }
@@ -205,9 +193,7 @@ func (s *store) change(ctx context.Context, op op, charges []limiter.Charge) err
 	if err := ctx.Err(); err != nil || len(charges) == 0 {
 		return err
 	}
-	if s.denied != nil {
-		defer s.denied.invalidate(charges)
-	}
+	defer s.denied.invalidate(charges)
 	if op == settle {
 		s.correctSlots(charges)
 	}
@@ -270,7 +256,7 @@ func (s *store) TryWrite(ctx context.Context, charges []limiter.Charge) error {
 		pipeline.Set(ctx, s.names.Name(tag, charges[i].Quota)+probeSuffix, "", probeLife)
 	}
 	if _, err := pipeline.Exec(ctx); err != nil {
-		s.doubt() // the refusal that came before is no sign of life
+		s.denied.doubt() // the refusal that came before is no sign of life
 		return s.sender.Failed("redisstore", err, s.timeout)
 	}
 	return nil

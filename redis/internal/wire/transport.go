@@ -102,36 +102,16 @@ func NewRequest(s *Script, keys []string, args ...any) *Request {
 }
 
 // Err returns why there is no answer, or nil.
-func (r *Request) Err() error {
-	if err := r.answer.tryAgain; err != nil {
-		return err
-	}
-	return r.answer.Err()
-}
+func (r *Request) Err() error { return r.answer.Err() }
 
 // Text returns the answer, a string.
-func (r *Request) Text() (string, error) {
-	if err := r.Err(); err != nil {
-		return "", err
-	}
-	return r.answer.Text()
-}
+func (r *Request) Text() (string, error) { return r.answer.Text() }
 
 // Strings returns the answer, an array of strings.
-func (r *Request) Strings() ([]string, error) {
-	if err := r.Err(); err != nil {
-		return nil, err
-	}
-	return r.answer.StringSlice()
-}
+func (r *Request) Strings() ([]string, error) { return r.answer.StringSlice() }
 
 // Numbers returns the answer, an array of integers.
-func (r *Request) Numbers() ([]int64, error) {
-	if err := r.Err(); err != nil {
-		return nil, err
-	}
-	return r.answer.Int64Slice()
-}
+func (r *Request) Numbers() ([]int64, error) { return r.answer.Int64Slice() }
 
 // Amend changes r so that it can be sent again, if err says that Redis lacked the script's source or
 // some of the keys. It reports whether it did.
@@ -173,7 +153,7 @@ func (t *Transport) Send(ctx context.Context, requests []*Request) {
 	}
 	// Each command holds its error.
 	if len(requests) == 1 {
-		_ = t.Client.Process(ctx, &requests[0].answer)
+		_ = t.Client.Process(ctx, &requests[0].answer) // which is alone: it hides nothing
 		return
 	}
 	pipeline := t.Client.Pipeline()
@@ -185,6 +165,11 @@ func (t *Transport) Send(ctx context.Context, requests []*Request) {
 		}
 	}
 	_, _ = pipeline.Exec(ctx)
+	for _, r := range requests {
+		if r.answer.tryAgain != nil {
+			r.answer.Cmd.SetErr(r.answer.tryAgain)
+		}
+	}
 }
 
 // A command corrects two habits of go-redis with commands in a pipeline.
