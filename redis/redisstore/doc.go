@@ -72,8 +72,8 @@
 // own: it lacks a command, its ACL denies one, or it is a Cluster's node and the client is for one
 // server.
 //
-// An outage ends when Redis takes a trial decision. If the trial is refused, it has written nothing, so
-// the process also writes a key that expires in a second, beside the counter.
+// An outage ends when Redis takes a trial: the process looks at the counters, and writes a key beside
+// them that expires in a second, because a Redis that can only be read is still down.
 //
 // go-redis has a logger for the whole program, which writes to standard error (redis.SetLogger).
 //
