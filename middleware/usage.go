@@ -23,8 +23,8 @@ import (
 //	"window":2592000,"used":7200,"remaining":2800,"next":864000,"reset":864000}]}]}
 //
 // Asking uses nothing up: one decision of cost 0 looks all limits up, and no observer is called. Put
-// the handler behind your authentication, and behind the limiter: each request asks the store once, so
-// it should count like any other.
+// the handler behind your authentication. Each request asks the store once, so give the route a
+// limiter of its own, or let it count like any other route.
 //
 // The answer lists the rules for all requests, for the client's tier, and for each route, with names
 // and patterns, but no rules in shadow. A rule has no numbers if this request lacks its key, such as a
