@@ -189,6 +189,6 @@ func WithTier(ctx context.Context, tier string) context.Context {
 // WithUser says who the user of requests with this context is. See [keyfunc.WithUser].
 func WithUser(ctx context.Context, id string) context.Context { return keyfunc.WithUser(ctx, id) }
 
-// FromContext is what was decided about the request with this context, and false where no
-// limiter ran. See [middleware.FromContext].
+// FromContext returns the decision about the request with this context, or false if no limiter ran. See
+// [middleware.FromContext].
 func FromContext(ctx context.Context) (Result, bool) { return middleware.FromContext(ctx) }

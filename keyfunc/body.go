@@ -23,14 +23,14 @@ import (
 //
 // It is safe beside a rule on [IP], if clients may share a counter. Any client can name another's
 // account, so do not ban by it. To check, send the field twice with different values, and send a body
-// longer than most: both must be answered 400.
+// longer than maxBytes: both must be answered 400.
 //
 // If two readers could find different values in a body, the error is [ErrAmbiguous], and the request
 // goes no further: the field stands twice with different values, in any case of its letters; the object
-// is incomplete, has text behind it, or is longer than most; the value is neither a string nor a whole
-// number; the body has a Content-Encoding, or cannot be read to its end. The Content-Type does not
-// matter, because a handler may ignore it. A request has no key if it has no body, if the body is no
-// object, and if the field is missing, null or empty.
+// is incomplete, has text behind it, or is longer than maxBytes; the value is neither a string nor a
+// whole number; the body has a Content-Encoding, or cannot be read to its end. The Content-Type does
+// not matter, because a handler may ignore it. A request has no key if it has no body, if the body is
+// no object, and if the field is missing, null or empty.
 //
 // The value is as the client spells it. If "Jane" and "jane" are one account, your own Func makes one
 // key of them:
@@ -41,22 +41,22 @@ import (
 //		return strings.ToLower(key), err
 //	}
 //
-// The request waits until its body has arrived, so set the server's ReadTimeout. A limiter on [IP]
-// further out refuses a client before its body is read.
+// The request waits until its body has arrived, so set the server's ReadTimeout. A limiter on [IP] in
+// front of this one refuses a client before its body is read.
 //
-// JSONField panics if name is empty or has a colon in it, or if most is not from 1 to 10 MiB. Set most
-// at least as high as the largest body that the handler accepts.
-func JSONField(name string, most int) Func {
+// JSONField panics if name is empty or has a colon in it, or if maxBytes is not from 1 to 10 MiB. Set
+// maxBytes at least as high as the largest body that the handler accepts.
+func JSONField(name string, maxBytes int) Func {
 	if name == "" || strings.Contains(name, ":") {
 		panic(fmt.Sprintf("keyfunc: JSONField(%q): a field has a name, without a colon in it", name))
 	}
-	if most < 1 || most > mostBody {
-		panic(fmt.Sprintf("keyfunc: JSONField(%q): most is %d bytes: it must be from 1 to %d", name, most, mostBody))
+	if maxBytes < 1 || maxBytes > mostBody {
+		panic(fmt.Sprintf("keyfunc: JSONField(%q): maxBytes is %d bytes: it must be from 1 to %d", name, maxBytes, mostBody))
 	}
 	prefix := "body:" + name + ":"
 	var errTwo error = ambiguous("two different fields " + name + " in its body")
 	return func(r *http.Request) (string, error) {
-		body, err := Body(r, most)
+		body, err := Body(r, maxBytes)
 		tooLong := errors.Is(err, errLongBody)
 		if err != nil && !tooLong {
 			return "", err
@@ -154,12 +154,12 @@ func scalar(raw json.RawMessage) (string, error) {
 	}
 }
 
-// Body reads the request's body, up to most bytes, for your own [Func]. It replaces r.Body, so the
-// handler reads the same bytes again. Do not change the bytes. Without a body, Body returns no bytes
-// and no error. The error wraps [ErrAmbiguous] if the body is longer (the first bytes are returned), if
-// it cannot be read to its end, or if other code has read it already. Do not treat such a request as
-// one without a key.
-func Body(r *http.Request, most int) ([]byte, error) {
+// Body reads the request's body, of up to maxBytes bytes, for your own [Func]. It replaces r.Body, so
+// the handler reads the same bytes again. Do not change the bytes. Without a body, Body returns no
+// bytes and no error. The error wraps [ErrAmbiguous] if the body is longer (the first bytes are
+// returned), if it cannot be read to its end, or if other code has read it already. Do not treat such a
+// request as one without a key.
+func Body(r *http.Request, maxBytes int) ([]byte, error) {
 	if r.Body == nil || r.Body == http.NoBody {
 		return nil, nil
 	}
@@ -168,7 +168,7 @@ func Body(r *http.Request, most int) ([]byte, error) {
 		b = &body{source: r.Body}
 		r.Body = b
 	}
-	first, err := b.first(most)
+	first, err := b.first(maxBytes)
 	if err == nil && len(first) == 0 && r.ContentLength > 0 {
 		err = errReadBefore
 	}
@@ -187,10 +187,10 @@ type body struct {
 }
 
 // first reads until the body has ended, or is longer.
-func (b *body) first(most int) ([]byte, error) {
+func (b *body) first(maxBytes int) ([]byte, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if missing := most + 1 - len(b.ahead); missing > 0 && b.err == nil {
+	if missing := maxBytes + 1 - len(b.ahead); missing > 0 && b.err == nil {
 		if b.passed {
 			return nil, errReadBefore
 		}
@@ -203,8 +203,8 @@ func (b *body) first(most int) ([]byte, error) {
 		}
 	}
 	switch {
-	case len(b.ahead) > most:
-		return b.ahead[:most:most], errLongBody
+	case len(b.ahead) > maxBytes:
+		return b.ahead[:maxBytes:maxBytes], errLongBody
 	case b.err != io.EOF:
 		return nil, fmt.Errorf("%w (%w)", ambiguous("a body that cannot be read to its end"), b.err)
 	}

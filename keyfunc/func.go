@@ -7,21 +7,20 @@ import (
 	"slices"
 )
 
-// A Func reads the key that a request is counted under. It returns either a key, which is not empty,
-// or an error: [ErrNoKey] if the request has no such key, and another error if the key cannot be
-// read.
+// A Func reads the key that a request is counted under. It returns either a key, which is not empty, or
+// an error: [ErrNoKey] if the request has no such key, and another error if the key cannot be read.
 //
-// The keys of this package differ by kind: an address is plain ("192.0.2.1", "2001:db8::/64"), and
-// any other key begins with its kind ("user:42"). Your own Func should begin its keys with a word and
-// a colon too: a key that is the client's text from the first byte can look like any other.
+// The keys of this package differ by kind: an address is plain ("192.0.2.1", "2001:db8::/64"), and any
+// other key begins with its kind ("user:42"). Your own Func should begin its keys with a word and a
+// colon too: a key that is the client's text from the first byte can look like any other.
 //
 // A key that does not belong to one client has a mark in front that no client can write; see [Class].
 // The middleware and lists of bans remove it. If you pass a key to anything else, such as a
-// limiter.Limiter, remove it with [Classify], because each process has another mark. A Func that
+// limiter.Limiter, remove it with [Classify], because each process has a different mark. A Func that
 // builds on another Func's key removes it too, and puts it back with [Class.Mark].
 //
-// A Func does not change the request, except that [Body] may read its body. It may be called from
-// many goroutines.
+// A Func does not change the request, except that [Body] may read its body. It may be called from many
+// goroutines.
 type Func func(*http.Request) (string, error)
 
 // ErrNoKey says that a request carries no such key: no user, no such header.

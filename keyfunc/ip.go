@@ -12,7 +12,7 @@ import (
 )
 
 // IP is the address of the client: "192.0.2.1", or the first 64 bits of an IPv6 address,
-// "2001:db8::/64", because every IPv6 customer has at least that many addresses to choose from. Its
+// "2001:db8::/64", because every IPv6 customer has at least a /64 of addresses to choose from. Its
 // error is always nil.
 //
 // Without options the client is the TCP peer, which cannot be forged. No header is read. That is safe
@@ -23,7 +23,7 @@ import (
 // At most one option may say whom to trust: [TrustProxies], [TrustForwarded], [TrustHeader] or
 // [TrustHops]. The header is read only if the peer is trusted, and no other header is tried. If the
 // header names no client, the peer is counted, and the key is [InDoubt]: a proxy is never banned for
-// its clients.
+// what its clients do.
 //
 // A peer without an address, such as a unix socket, has the key "no-ip", which all such peers share;
 // see [TrustUnixSocket].
@@ -62,8 +62,8 @@ func NewIP(opts ...IPOption) (Func, error) {
 
 // NewAddress returns a function that finds the client's whole address as [IP] does, for lists of
 // addresses. It returns the zero Addr if the address is unknown, if RemoteAddr has no port, and if a
-// trusted proxy does not name its client: there IP's key is the proxy's address, but a list must not
-// take the client for the proxy.
+// trusted proxy does not name its client: [IP] returns the proxy's address in that last case; a list
+// would then take the client for the proxy.
 func NewAddress(opts ...IPOption) (func(*http.Request) netip.Addr, error) {
 	ip, err := newClientIP(opts)
 	if err != nil {
@@ -75,23 +75,22 @@ func NewAddress(opts ...IPOption) (func(*http.Request) netip.Addr, error) {
 // An IPOption sets how [IP], [NewIP], [NewAddress] and [Fingerprint] find the client's address.
 type IPOption func(*ipConfig)
 
-// TrustProxies reads the client's address from X-Forwarded-For if the peer is in
-// cidrs. From the right, the first address that is not in cidrs is the client.
+// TrustProxies reads the client's address from X-Forwarded-For if the peer is in cidrs. From the right,
+// the first address that is not in cidrs is the client.
 //
 //	keyfunc.IP(keyfunc.TrustProxies("10.0.0.0/8", "2001:db8:1::/48"))
 //
 // It is safe if every address in cidrs is a proxy that appends the address of its caller, as load
-// balancers do, and nginx with $proxy_add_x_forwarded_for. A client with an address in cidrs can
-// claim any address, so name the proxies, not networks that they share with others.
+// balancers do, and nginx with $proxy_add_x_forwarded_for. A client with an address in cidrs can claim
+// any address, so name the proxies, not networks that they share with others.
 //
-// Check before going live that a header of your own does not change your key; the
-// package documentation shows how. The key is then your address. If it is a
-// proxy's, cidrs lacks that proxy.
+// Check before going live that a header of your own does not change your key; the package documentation
+// shows how. The key is then your address. If it is a proxy's, cidrs lacks that proxy.
 //
 // All lines of the header are one list. Its last 8 KiB are read, and empty entries are skipped. An
-// entry that is not an address ends the search, and the client is the peer, because entries to the
-// left may be forged. If all entries are proxies, the leftmost is the client: your own machine that
-// calls through your own proxies.
+// entry that is not an address ends the search, and the client is the peer, because entries to the left
+// may be forged. If all entries are in cidrs, the leftmost is the client: one of your own machines that
+// calls through your proxies.
 //
 // cidrs may hold plain addresses. CIDRs wider than /8 (IPv4) or /7 (IPv6) are errors. cidrs may be
 // empty only with [TrustUnixSocket].
@@ -105,7 +104,7 @@ func TrustProxies(cidrs ...string) IPOption {
 
 // TrustForwarded reads the client's address from the Forwarded header (RFC 7239) if the peer is in
 // cidrs. It works like [TrustProxies], and is safe with proxies that append an element with a "for"
-// parameter. Check it before going live as described there.
+// parameter. Check it before going live, as the package documentation shows.
 //
 // Most proxies do not write this header, and pass on what the client wrote. It is not safe behind them.
 //

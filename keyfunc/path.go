@@ -30,8 +30,8 @@ import (
 // route that has other parameters but not this one logs a warning (code weir-no-such-parameter): the
 // name may be misspelt. A path that does not fit its route, because something rewrote it, is an error.
 //
-// If a mux around this one has a parameter of the same name, the outer parameter's value is the key:
-// use different names.
+// If an outer mux has a parameter of the same name, the outer parameter's value is the key: use
+// different names.
 //
 // PathValue panics if name cannot be the name of a parameter.
 func PathValue(name string) Func { return must(newPathValue(name)) }

@@ -25,7 +25,7 @@ import (
 // precedence over the names above. named may be nil. opts say how ip, ip/24/48 and fingerprint find the
 // client's address.
 //
-// The error has the position of the wrong key between the bars, and does not quote it: it may be a
+// The error says which of the keys between bars is wrong, and does not quote it: it may be a
 // credential.
 func Parse(text string, named map[string]Func, opts ...IPOption) (Func, error) {
 	var fs []Func

@@ -62,9 +62,9 @@ type Decision struct {
 // known.
 type Receipt struct {
 	// At is when the units were counted, in microseconds since 1970 on the store's own clock, or
-	// another number by which the store finds the units again. For a LeakyBucket it is when the queue,
-	// up to this event, has drained. No other store can use it. Do not compare it with time.Now: clocks
-	// of Redis and of processes differ. Zero means that it is not known.
+	// another number by which the store finds the units again. For a LeakyBucket it is when this event
+	// and all events before it have left the queue. No other store can use it. Do not compare it with
+	// time.Now: clocks of Redis and of processes differ. Zero means that it is not known.
 	At int64
 
 	// By says who counted the units.
@@ -84,9 +84,9 @@ const (
 // server is down. Remaining is then unknown: neither "none" nor "enough".
 func (d *Decision) Counted() bool { return d.Limit > 0 }
 
-// IsTighterThan reports whether d's limit is tighter than other's. The tighter limit has fewer units
-// left. If both have the same number left, it is the smaller limit, or else the one that refuses, or
-// else the one whose units return later.
+// IsTighterThan reports whether d's limit is tighter than other's: whether it has fewer units left. If
+// both have the same number left, the smaller limit is tighter. If the limits are equal too, the limit
+// that refuses is tighter, and after that the limit whose units return later.
 func (d *Decision) IsTighterThan(other *Decision) bool {
 	switch {
 	case d.Counted() != other.Counted():
@@ -107,8 +107,8 @@ func (d *Decision) IsTighterThan(other *Decision) bool {
 
 func (d *Decision) isWhole() bool { return d.Remaining == d.Limit }
 
-// Join combines d with the decision of another limit on the same event. The event is refused
-// while either limit refuses. Other fields come from the tighter limit.
+// Join combines d with the decision of another limit on the same event. The event is refused if either
+// limit refuses it. Other fields come from the tighter limit.
 func (d *Decision) Join(other *Decision) {
 	joined := *d
 	if other.IsTighterThan(d) {

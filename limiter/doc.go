@@ -7,7 +7,7 @@
 //		fmt.Println("again in", d.RetryAfter)
 //	}
 //
-// To limit HTTP requests use package middleware, which stands on this one.
+// To limit HTTP requests use package middleware, which is built on this package.
 //
 // # Limits and algorithms
 //
@@ -48,8 +48,8 @@
 // exact: an event refused now is refused until then and admitted from then on, if no other event comes
 // first. A refusal uses up nothing, so asking too often never makes the wait longer. If N units are
 // free and M > N events of one unit come at once, exactly N are admitted. Time is counted in whole
-// microseconds. A clock that steps back by up to a period of the limit grants nothing until it has
-// caught up. A step by more than that, in either direction, grants one burst.
+// microseconds. If the clock steps back by up to a period of the limit, no units become free until it
+// has caught up. If it steps by more, back or forward, one more burst is admitted at most.
 //
 // The long-run rate is never above the limit's. For windows and the log it is exactly the limit's, and
 // for buckets too if Events/Per is a fraction of small integers, such as 100 per minute. Other buckets

@@ -66,10 +66,10 @@ func (s *State) holding() int64 {
 	return s.Prev
 }
 
-// NewConcurrency returns a quota of slots: at most most events are in flight at once, from 1 to 10^9.
-// An event acquires its slots when it begins. When it ends, a settlement with the [Receipt] of its
-// decision releases them, and the store learns how long the event took. RetryAfter and ResetAfter of
-// such decisions are guesses: they assume that events take as long as others did.
+// NewConcurrency returns a quota of slots, which limits the events in flight at once to most, from 1 to
+// 10^9. An event acquires its slots when it begins. When it ends, a settlement with the [Receipt] of
+// its decision releases them, and the store learns how long the event took. RetryAfter and ResetAfter
+// of such decisions are guesses: they assume that events take as long as others did.
 //
 // The store must be a [Checker]. Other stores would never release the slots of a process that died.
 func NewConcurrency(rule, tier string, most int64) (*Quota, error) {

@@ -57,9 +57,9 @@ func Lua(settles bool, of ...Algorithm) string {
 }
 
 // Numbers returns the numbers from which [Lua] compiles q, all below 2^53. For a calendar limit they
-// describe the window that contains at, in microseconds since 1970: when the window begins, and how
-// many seconds it and the next window have. If at is near the end of a window, the server's clock
-// decides which of the two windows counts.
+// are the start of the window that contains at, and the lengths of that window and of the next. At is
+// in microseconds since 1970. Near the end of the window, the server's clock decides which of the two
+// windows counts.
 func (q *Quota) Numbers(at int64) [3]int64 {
 	if q.calendar != nil {
 		const second, longest = 1_000_000, 1 << 25 // more than a year has

@@ -47,15 +47,16 @@ type MemoryOptions struct {
 // counters. A few keys are replaced before there are MaxKeys: none up to 80% of MaxKeys, and some 4 in
 // 1,000 up to 90%.
 //
-// Memory has two forms for a key. The state of a bucket, a fixed window or a sliding counter is one
-// word: decisions on known keys take no lock, and a refusal writes nothing. The lock of the key's shard
-// guards all other states. New keys and batches take that lock too. A Memory for a million keys has 64
-// shards. A shard that grows delays its keys by a millisecond or two. If there are more than 4,000
-// different limits, the lock guards the states of the others too.
+// Memory stores a state in one of two forms. The state of a bucket, a fixed window or a sliding counter
+// is one word: decisions on known keys take no lock, and a refusal writes nothing. The lock of the
+// key's shard guards all other states. New keys and batches take that lock too. A Memory for a million
+// keys has 64 shards. A shard that grows delays its keys by a millisecond or two. If there are more
+// than 4,000 different limits, the lock guards the states of the others too.
 //
 // At MaxBytes, a new key whose state needs more than a word replaces only keys that are back in their
-// initial state. A log merges a new event with the previous one and gives both the new time. So it
-// never admits more than its limit, but may admit an event later. Stats counts merged events too.
+// initial state. At MaxBytes a log also merges a new event with the previous one and gives both the new
+// time. So it never admits more than its limit, but may admit an event later. Stats counts merged
+// events too.
 //
 // Time is the process's monotonic clock, so setting the system's clock has no effect. Windows are
 // aligned to the epoch as the clock was when the store was made.

@@ -20,9 +20,9 @@ type Quota struct {
 	OnOutage Outage
 
 	// Settles says that refunds come long after the units were taken, when the real cost is known. A
-	// TokenBucket then records its lowest level since the units were taken, so a refund returns all of
-	// them that have not drained. Without Settles a refund returns only units that cannot have drained.
-	// Set it before the first use.
+	// TokenBucket then records its lowest Level since the units were taken, so a refund returns all of
+	// them that it has not refilled since. Without Settles a refund leaves out all units that it can
+	// have refilled. Set it before the first use.
 	Settles bool
 
 	rule, tier string
@@ -51,9 +51,9 @@ type Quota struct {
 	bound  atomic.Pointer[binding]
 }
 
-// NewQuota checks l and names its counters. Each tier of a rule has counters of its own. The
-// tier is empty for a rule without tiers. A name has 1 to 128 characters of printable ASCII,
-// without a space at either end.
+// NewQuota returns a quota for l, after it has checked l. Rule and tier name the quota's counters: each
+// tier of a rule has counters of its own. The tier is empty for a rule without tiers. A name has 1 to
+// 128 characters of printable ASCII, without a space at either end.
 func NewQuota(rule, tier string, l Limit) (*Quota, error) {
 	if err := errors.Join(checkNames(rule, tier), l.Validate()); err != nil {
 		return nil, err
@@ -77,10 +77,10 @@ func compiled(l Limit) *Quota {
 // whether there are limits beside it or not, so the count survives when that changes.
 const concurrentSuffix = ".concurrent"
 
-// NewQuotas is [NewQuota] for an [Allowance]. The first limit's quota has the rule's name. The others
-// add their period in seconds to it, as in "api.3600". The quota of AtOnce is the last one, made as
-// [NewConcurrency] does: "api.concurrent". To charge an event, a batch has a charge for each of these
-// quotas, one after the other.
+// NewQuotas is [NewQuota] for an [Allowance]. The first limit's quota has the rule's name. The names of
+// further quotas end with their period in seconds, such as "api.3600". The quota of AtOnce comes last,
+// as from [NewConcurrency], with the name "api.concurrent". To charge an event, a batch has a charge
+// for each of these quotas, one after the other.
 func NewQuotas(rule, tier string, a Allowance) ([]*Quota, error) {
 	limits, atOnce, err := Split(a)
 	if err != nil {
@@ -153,8 +153,8 @@ func (q *Quota) Tier() string { return q.tier }
 // Limit returns the limit that NewQuota was given.
 func (q *Quota) Limit() Limit { return q.limit }
 
-// Algorithm returns how q counts. If the limit has the zero Algorithm, it is the algorithm for
-// a limit of that size. Stores must use it, not the limit's field.
+// Algorithm returns how q counts. If the limit's Algorithm is zero, it returns the algorithm for a
+// limit of that size ([SlidingWindow]). Stores must use this method, not the limit's field.
 func (q *Quota) Algorithm() Algorithm { return q.limit.algorithm() }
 
 // Capacity returns the most units that can pass at once, which is Decision.Limit.
@@ -175,8 +175,8 @@ func (q *Quota) Window() time.Duration {
 //
 // If s was written under another limit, the used units stay used, up to q's capacity, as if they had
 // been used now. Debts stay too, up to one more capacity. A store must write the returned State only if
-// an event was taken. A lower limit drops the units that were used above it, so if a mere look wrote
-// the State, a look under a lower limit would free units of a higher one.
+// an event with a cost was taken. Under a lower limit the State lacks the units used above it, so a
+// look that wrote it would free them for a higher limit.
 func (q *Quota) Take(s State, now, cost int64) (State, bool) {
 	taken, ok := q.takeNow(q.present(s, now), cost)
 	if !ok || cost == 0 {
@@ -213,9 +213,9 @@ func (q *Quota) takeNow(s State, cost int64) (State, bool) {
 //
 //   - Windows: the units return to the window that they were taken in, if it still counts.
 //   - SlidingLog: the units return to the entries of that time, if they still count.
-//   - TokenBucket: the units return that have not drained since, which is at most the bucket's lowest
-//     level since [Receipt.At]. Without [Quota.Settles] the lowest level is unknown, so a refund after
-//     a time d leaves out all units that can drain in d.
+//   - TokenBucket: the units return that the bucket has not refilled since. These are at most
+//     State.Level at its lowest since [Receipt.At]. Without [Quota.Settles] that is unknown, so a
+//     refund after a time d leaves out all units that can refill in d.
 //   - LeakyBucket: only the units of the last event in the queue return. Later events keep their turns.
 //
 // If the time is unknown (0), the units that were taken last return, and a LeakyBucket returns none. If
@@ -226,7 +226,7 @@ func (q *Quota) takeNow(s State, cost int64) (State, bool) {
 // Units above the limit outlive their window and count first in the next one.
 //
 // If s was written under another limit, a refund leaves s.Quota as it is. A debt sets s.Quota to q, as
-// Take does, unless the other limit is higher: under a lower limit, units used above it would be lost.
+// Take does, unless q's limit is the lower one: then the units used above it would be lost.
 func (q *Quota) Settle(s State, now int64, c Settlement) State {
 	from := s.Quota
 	if from == nil || q.InFlight() { // a lower limit may be in force, and all of the slots are released
@@ -274,9 +274,10 @@ func (q *Quota) isOver(s State, now int64) bool {
 	return q.calendar != nil && now >= q.calendar.at(s.Last).end
 }
 
-// Undo returns the receipt for undoing d at once, if a batch turns out not to be taken. For a bucket
-// and for slots the receipt's At is zero: a bucket then returns the units that were taken last, even
-// those that have drained since, and slots leave the undone event out of their average duration.
+// Undo returns a receipt with which a store refunds d at once, if it has taken this charge but not the
+// whole batch. For a bucket and for slots the receipt's At is zero: a bucket then returns the units
+// that were taken last, even those that have drained since, and slots leave the undone event out of
+// their average duration.
 func (q *Quota) Undo(d *Decision) Receipt {
 	r := d.Receipt
 	if q.algorithm.bursts && q.algorithm.delay == nil || q.InFlight() {

@@ -16,7 +16,7 @@ import (
 //	if err != nil || !d.Allowed {
 //		return // as after AllowN
 //	}
-//	defer hold.Cancel() // unless it is settled
+//	defer hold.Cancel() // does nothing once the Hold is settled
 //	answer := complete(ctx, prompt)
 //	_ = hold.Settle(answer.Tokens)
 //
@@ -71,7 +71,7 @@ const settleTime = 5 * time.Second
 //
 // Settle works after the context of Reserve has ended. It returns [ErrSettled] if the Hold was settled
 // before, and an error that wraps [ErrCharges] for a negative cost or a Hold that holds nothing. Any
-// other error is the store's, which then may not have corrected the cost.
+// other error comes from the store, and the cost may then be uncorrected.
 func (h *Hold) Settle(actual int64) error {
 	switch {
 	case h.limiter == nil:

@@ -14,17 +14,16 @@ import (
 //
 //	100/1m                    100 in a sliding minute
 //	10/s burst 20             a token bucket; a burst makes it one
-//	1000/h token-bucket       burst 1000
+//	1000/h token-bucket       a token bucket with a burst of 1000
 //	5/10m sliding-log         exact
 //	1_000_000/30d             underscores may group digits
 //	1_000_000/month           a month of the calendar, in UTC
 //	1000/day Europe/Berlin    from midnight to midnight, there
 //	10_000/week from sunday   weeks begin on monday unless it is said otherwise
 //
-// The period is a unit (s, m, h, d, or sec, min, second, minute, hour, day) or a
-// number with a unit (ms, us and sums such as 1h30m too). What follows it may come
-// in either order: "burst" with a number, and the name of an algorithm, of which
-// "gcra" is another name for token-bucket.
+// The period is a unit (s, m, h, d, or sec, min, second, minute, hour, day) or a number with a unit
+// (ms, us and sums such as 1h30m too). Two parts may follow, in either order: "burst" with a number,
+// and the name of an algorithm. "gcra" is another name for token-bucket.
 //
 // The period may also be a week, month or year of the calendar ([Weekly]), or a day if a time zone
 // follows: 1000/day is any 24 hours, 1000/day UTC from midnight to midnight. Zones have their IANA

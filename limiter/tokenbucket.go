@@ -110,9 +110,9 @@ func waitBucket(q *Quota, s State, cost int64) int64 {
 // returns only the last units in its queue, so it does not need them.
 func (q *Quota) hasLows() bool { return q.Settles && q.algorithm.bursts && q.algorithm.delay == nil }
 
-// MostLows is the most entries in the State.Log of a TokenBucket with [Quota.Settles]. Each entry is a
-// lowest level of the bucket. Further entries are left out, so a refund may be smaller, but never
-// larger.
+// MostLows is the most entries in State.Log for a TokenBucket with [Quota.Settles]. An entry is the
+// bucket's lowest Level since the entry's time. Further entries are left out, so a refund may be
+// smaller, but never larger.
 const MostLows = 8
 
 // sink returns lows after the level has been that low.

@@ -9,7 +9,8 @@ import (
 
 // Wait takes n units for key as soon as they are there, and then returns nil. In a LeakyBucket callers
 // wait in a queue and leave in order. For other algorithms Wait tries again when the units may be
-// there, in no order, so under load a caller with a large n can wait for long.
+// there. Callers are served in no particular order, so under load a caller with a large n can wait for
+// long.
 //
 // If the wait would outlast ctx, or would never end, Wait takes nothing and returns a [*WaitError] at
 // once. If ctx ends during the wait, Wait returns ctx.Err() and takes nothing. In a LeakyBucket,

@@ -29,8 +29,8 @@ type Config struct {
 	Default []Rule
 
 	// Allow says which requests no rule limits. Bans still apply to them. It must not depend on what a
-	// client can write, such as a host. [IsPreflight] does depend on it, and says when it is safe. Nil:
-	// none.
+	// client can write, such as a host. [IsPreflight] depends on fields that the client writes; its
+	// comment says when that is safe. Nil: none.
 	Allow Match
 
 	// Bans says which clients are locked out. Zero: none.
@@ -79,9 +79,9 @@ type Bans struct {
 
 	// Keys read the keys of a request that are looked up in List and passed to DenyKey. While List has
 	// bans or DenyKey is set, a request whose key cannot be read is refused: with 400 if the key is
-	// ambiguous, and with 503 if its function fails. Nil: the key functions of all rules with Escalate,
-	// for every request, even one that the rule does not match. If the OnOutage of such a rule is
-	// FailOpen, an error of its function is ignored.
+	// ambiguous, and with 503 if its function fails. Nil: the Key functions of all rules with Escalate.
+	// They then read the key of every request, even of a request that the rule does not match. If the
+	// OnOutage of such a rule is FailOpen, an error of its function is ignored.
 	Keys []keyfunc.Func
 
 	// DenyKey reports whether a key is banned, by a fixed list for example. It is passed the text
@@ -144,9 +144,8 @@ type Rule struct {
 	Counts Counts
 
 	// NoKey says what happens to a request without a key. If the key function returns
-	// keyfunc.ErrAmbiguous, the answer is always 400. A CORS preflight carries no credentials, so its
-	// key is the client's address, and preflights have counters of their own. NoKeySkip skips them too.
-	// Zero: NoKeyShare.
+	// keyfunc.ErrAmbiguous, the answer is always 400. If a CORS preflight has no key, it counts under
+	// the client's address, apart from other requests; NoKeySkip skips it. Zero: NoKeyShare.
 	NoKey NoKey
 
 	// OnOutage says what happens while the store's server does not answer: FailLocal counts in this
@@ -185,7 +184,7 @@ type LimitMap map[string]limiter.Allowance
 
 // A LimitFunc looks up the limit of a key, such as the limit that a customer pays for. If it returns
 // nil, the key has no limit of its own. The result may combine up to four limits, or as many as
-// Rule.Limit has if these are more.
+// Rule.Limit if that has more.
 //
 // The result is cached for a minute, for at least the 50,000 most recently used keys. There is one call
 // for a key at a time. Requests of an unknown key wait for the call, for at most a second; requests of

@@ -77,9 +77,9 @@ func Not(c Counts) Counts {
 	return c
 }
 
-// Afterwards charges a request only when its answer is known. A request passes while the limit has
-// a unit left, so requests that do not count never block others. Requests that count can exceed the
-// limit by as many as are in progress.
+// Afterwards returns c for a rule that charges a request only when its answer is known. A request
+// passes while the limit has a unit left, so requests that do not count never block others. The limit
+// can be exceeded by the number of requests in progress.
 func (c Counts) Afterwards() Counts {
 	c.after = true
 	return c

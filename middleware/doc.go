@@ -52,7 +52,8 @@
 //
 // Requests without a key share a counter, or are refused (see [NoKey]). If the store cannot decide, the
 // answer is 503. [New] returns an error for an invalid rule, for a pattern that no request matches, and
-// for a fixed cost ([Units]) that a limit never allows. An answer of unknown status counts.
+// for a fixed cost ([Units]) that a limit never allows. With [Rule.Counts], an answer of unknown status
+// counts.
 //
 // Put the limiter inside the CORS handling, or scripts cannot read a refusal. Put it behind your
 // authentication if it counts by user or tier.

@@ -307,7 +307,8 @@ var ErrNotApplied = errors.New("middleware: the rule did not apply to this reque
 //
 // The charge changes when the handlers have returned, or at once if they have returned already. If a
 // request is settled twice, the first call counts. If it is never settled, it costs what was reserved.
-// The error is [limiter.ErrSettled], [ErrNotApplied], or about the rule or n.
+// It returns [limiter.ErrSettled], [ErrNotApplied], or an error if no rule with Reserve has the name or
+// n is negative.
 func Settle(ctx context.Context, rule string, n int64) error {
 	if n < 0 {
 		return fmt.Errorf("middleware: Settle of rule %.128q: %d units: they must not be negative", rule, n)

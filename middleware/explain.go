@@ -35,8 +35,8 @@ type Explanation struct {
 	Rules []RuleResult
 }
 
-// Explain returns which rules apply to r, with which keys and limits, and asks the store nothing. If a
-// ban, say, would refuse r before any rule is checked, Explain stops there.
+// Explain returns which rules apply to r, with which keys and limits, and does not ask the store. If
+// something refuses r before any rule is checked, such as a ban, Explain stops there.
 func (l *RateLimit) Explain(r *http.Request) (e Explanation) {
 	set := l.rules.Load()
 	f := set.inspect(r, nil)

@@ -53,14 +53,14 @@ type handler struct {
 	mux *http.ServeMux // nil: unknown
 }
 
-// Begin is [RateLimit.Handler] for adapters of routers. It decides about r, which may have to wait, and
-// changes r's context in place, so that [FromContext] finds the Result. If passed is false, the adapter
-// must not call the handlers: onRefused has answered r. If onRefused is nil, Begin has answered r by
-// Rule.Refusal and Config.Refusal.
+// Begin is [RateLimit.Handler] for adapters of routers. It decides about r, blocks while r must wait,
+// and changes r's context in place, so that [FromContext] finds the Result. If passed is false, the
+// adapter must not call the handlers: onRefused has answered r. If onRefused is nil, Begin has answered
+// r by Rule.Refusal and Config.Refusal.
 //
 // If finish is not nil, the adapter must call it once, when the handlers return or panic, with the
 // status of the answer. If they sent nothing, the status is 200, 500 after a panic, or 101 if they
-// hijacked the connection. If byStatus is false, any status will do.
+// hijacked the connection. If byStatus is false, the status that finish gets does not matter.
 //
 // Begin does not watch the request's body, unlike Handler and Weir's adapters. So a body that the
 // client broke off or held back counts as complete, and a request keeps its slot of Config.Overload

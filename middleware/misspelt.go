@@ -34,9 +34,9 @@ type router interface {
 	is(other router) bool
 }
 
-// KnowRoutes gives l the routes of its router, such as "GET /users/{id}", or "/users/{id}" for all methods.
-// L then logs a warning for a rule whose route does not exist. Adapters call it before the first request.
-// Without patterns it does nothing.
+// KnowRoutes gives l the routes of its router, such as "GET /users/{id}", or "/users/{id}" for all
+// methods. It logs a warning for a rule whose route does not exist. Adapters call it before the first
+// request. Without patterns it does nothing.
 func (l *RateLimit) KnowRoutes(patterns []string) {
 	if len(patterns) > 0 {
 		l.know(listOf(slices.Sorted(slices.Values(patterns))))

@@ -21,9 +21,9 @@ type Slot interface {
 	// hijacked the connection.
 	Streams(detached bool)
 
-	// Waits is called with true when the handler starts to wait for its client, and with false when it
-	// stops: it reads the body, or writes to a client that is slow to read. Several goroutines of a
-	// handler may wait at once.
+	// Waits is called with true when the handler starts to wait for its client, and with false when
+	// that wait ends. A handler waits when it reads the body, or writes to a client that is slow to
+	// read. Several goroutines of a handler may wait at once.
 	Waits(begins bool)
 
 	// Leave is called once, after all other methods: the handler has returned or panicked, or was

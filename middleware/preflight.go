@@ -8,8 +8,8 @@ import (
 )
 
 // IsPreflight matches CORS preflights: OPTIONS with Origin and Access-Control-Request-Method. As
-// [Config.Allow] it admits preflights uncounted. Use it for a limiter outside of the CORS handling:
-// there a refused preflight would break the call that follows it.
+// [Config.Allow] it admits preflights uncounted. Use it if the limiter runs before the CORS handling:
+// there a refused preflight would make the browser drop the call that follows it.
 //
 // Any client can send these two headers, with any query and body, as often as it likes. So IsPreflight
 // is safe in Config.Allow only if no handler behind the limiter runs on OPTIONS: the CORS handling must

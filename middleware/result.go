@@ -73,8 +73,9 @@ type RuleResult struct {
 // IsConcurrency reports whether Remaining counts slots of AtOnce, not units of a limit.
 func (r *RuleResult) IsConcurrency() bool { return r.atOnce }
 
-// Binding returns the limit that Remaining belongs to: of several limits, the one with the fewest units
-// left. It is zero if IsConcurrency.
+// Binding returns the limit whose units Remaining counts. If the rule has several limits, that is the
+// limit with the fewest units left. Binding returns the zero Limit if Remaining counts slots
+// ([RuleResult.IsConcurrency]).
 func (r *RuleResult) Binding() limiter.Limit {
 	if r.atOnce {
 		return limiter.Limit{}

@@ -22,15 +22,15 @@ import (
 //	"events":10000,"per":2678400,"calendar":"month","algorithm":"fixed-window","quota":10000,
 //	"window":2592000,"used":7200,"remaining":2800,"next":864000,"reset":864000}]}]}
 //
-// Asking uses nothing up: one decision of cost 0 looks all limits up, and no observer is called. Put
-// the handler behind your authentication. Each request asks the store once, so give the route a
-// limiter of its own, or let it count like any other route.
+// Asking uses nothing up: the handler reads all limits with one decision of cost 0, and calls no
+// observer. Put the handler behind your authentication. Each request asks the store once, so give the
+// route a limiter of its own, or let it count like any other route.
 //
 // The answer lists the rules for all requests, for the client's tier, and for each route, with names
-// and patterns, but no rules in shadow. A rule has no numbers if this request lacks its key, such as a
-// parameter of another path, or if the rule counts each route or method separately. If clients write a
-// rule's key themselves, such as a header, every client that writes the key sees its numbers, as in the
-// header fields of limited responses.
+// and patterns, but no rules in shadow. A rule is listed without numbers if the request to this handler
+// lacks the rule's key, such as a parameter of another path, or if the rule counts each route or method
+// separately. If clients write a rule's key themselves, such as a header, every client that writes the
+// key sees its numbers, as in the header fields of limited responses.
 //
 // If the store's server does not answer, the handler answers 503. It never shows an unknown number as
 // unused.

@@ -19,7 +19,8 @@ import (
 //
 // A transport that sets the field must wrap the Transport of pace, or Token finds nothing. If tokens
 // are short-lived, make the transport that sets them the base of pace instead: then a request that
-// waited gets a fresh token. Use a Key that names the token's owner, because Token finds nothing.
+// waited gets a fresh token. Pace then sees no token, so use a Key that returns the token's owner
+// instead of Token.
 func Token(r *http.Request) (string, error) {
 	switch values := r.Header["Authorization"]; {
 	case len(values) == 1 && values[0] != "":

@@ -24,8 +24,8 @@
 //   - A refusal begins a cooldown of its key, in all processes. No request of the key is sent until the
 //     server accepts requests again. Then requests leave evenly. If the server does not say how long to
 //     wait, the cooldown lasts as long as ten requests take at the rule's rate, from 100 ms to 10 s. It
-//     doubles with each refusal in a row, up to 5 minutes. If the response to a served request says
-//     that nothing remains for more than a second, a cooldown begins too.
+//     doubles with each refusal in a row, up to 5 minutes. A cooldown also begins if a request was
+//     served, but the response says that the quota is used up and resets in more than a second.
 //   - If less remains than the rule's limit would use until the quota resets, other clients must be
 //     using the quota too. Then requests leave more slowly, so that the rest lasts. The same happens if
 //     the server names a lower limit for the same period. A quota slows nothing down if its period
@@ -43,6 +43,6 @@
 // Requests to a host without a rule are sent unpaced. As a name may be misspelt, each such host is
 // logged once. With [Options.RefuseUnmatched] these requests fail.
 //
-// A cache must wrap the Transport, so that cached responses take no turn. Where to put a transport that
-// sets a token, see [Token].
+// A cache must wrap the Transport, so that cached responses take no turn. [Token] says where to put a
+// transport that sets a token.
 package pace

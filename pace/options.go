@@ -27,9 +27,9 @@ type Options struct {
 
 	// Cooldowns stores which keys a server has refused, and until when. A redisbans.List tells all
 	// processes within milliseconds, and no request asks Redis. Do not use the list that bans your own
-	// clients: its bans slow each lookup down. The keys begin with "pace:". A ban of such a key holds
-	// its requests back; if the ban has no end, they fail at once. An unban ends a cooldown. Nil: a
-	// list of this process alone.
+	// clients: its bans slow each lookup down. The keys begin with "pace:". If you ban such a key by
+	// hand, its requests wait for the end of the ban; if it has none, they fail at once. An unban ends
+	// a cooldown. Nil: a list of this process alone.
 	Cooldowns bans.List
 
 	// MaxWait bounds the waits of a request in all its attempts together: for the end of a cooldown,
@@ -82,8 +82,8 @@ type Rule struct {
 	// Limit is what the server allows: a limit, limiter.AtOnce, or both in limiter.All. Requests leave
 	// evenly: with PerHour(3600) one each second. After a pause PerSecond(10).WithBurst(20) lets 19
 	// leave at once; one is kept back, because requests reach the server unevenly. Use the server's own
-	// period: otherwise pace cannot compare Limit with what the server says remains. AtOnce bounds
-	// requests in flight, until the response's body is read or closed or the context ends.
+	// period, or pace cannot compare Limit with the remaining quota that the server reports. AtOnce
+	// bounds requests in flight, until the response's body is read or closed or the context ends.
 	Limit limiter.Allowance
 
 	// OnOutage decides while the Store's server does not answer. FailLocal: each process paces by
@@ -106,8 +106,8 @@ type Retry struct {
 	Attempts int
 
 	// Budget bounds the retries of a rule, in percent of its requests: from 1 to 100. Up to 10 unused
-	// retries are saved, and Attempts-1 are saved at the start. With a Budget of 10, a server that is
-	// down gets 1.1 times its load, not Attempts times. Zero: 10.
+	// retries are kept for later. A rule starts with Attempts-1 retries. With a Budget of 10, a server
+	// that is down gets 1.1 times its load, not Attempts times. Zero: 10.
 	Budget int
 }
 

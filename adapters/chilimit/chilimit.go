@@ -16,8 +16,8 @@
 //
 // In rules and in keyfunc.Route, a route is the whole pattern, in sub-routers too: "/v1/users/{id}",
 // and "/v1/" for the "/" of a router mounted at "/v1". A sub-router inside another handler, as in
-// r.Mount("/v1", auth(sub)), is hidden: all its routes are "/v1/*", except for limiters that chi's With
-// adds to a route. Put auth inside the sub-router.
+// r.Mount("/v1", auth(sub)), is hidden: all its routes are "/v1/*". Only limiters that chi's With adds
+// to a route see the whole pattern. Put auth inside the sub-router.
 package chilimit
 
 import (

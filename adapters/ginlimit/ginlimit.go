@@ -7,8 +7,8 @@
 // A route is gin's pattern, such as "/users/:id". Package keyfunc finds the client's address, whatever
 // gin's TrustedProxies are: gin's default trusts every header, so do not use c.ClientIP as a key.
 //
-// A rule with Counts uses the status that is set when the handlers behind the limiter return. So a
-// middleware that writes the answer to their errors belongs behind the limiter too.
+// A rule with Counts uses the status that is set when the handlers behind the limiter return. So add a
+// middleware that answers the handlers' errors after the limiter.
 package ginlimit
 
 import (

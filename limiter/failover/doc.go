@@ -21,7 +21,8 @@
 //
 // If a batch has a Closed rule, its decision is an error that wraps [ErrUnavailable]. Otherwise this
 // process counts Local rules, and Open rules pass. Such decisions are Degraded. Decisions of Open rules
-// have no numbers ([limiter.Decision.Counted]), and those of Local rules have the numbers of the share.
+// have no numbers ([limiter.Decision.Counted]), and decisions of Local rules have those of the
+// process's share of the limit.
 //
 // If the store has several servers, each server has its own breaker. Policies decide only on the
 // charges of servers that are down, and the other servers go on counting. A batch is still taken
@@ -31,7 +32,7 @@
 // # The share of a process
 //
 // Local rules count against the limit divided by Options.Replicas, so all processes together admit the
-// limit. A bucket keeps its events and refills more slowly. A window or a log admits fewer events, or
+// limit. A bucket keeps its burst and refills more slowly. A window or a log admits fewer events, or
 // one event in a longer period if there are fewer events than replicas. Every share admits at least one
 // event in 366 days. An event that costs more than the share is refused with [limiter.Never], even if
 // the whole limit has room for it.
@@ -45,15 +46,16 @@
 //
 // # The return
 //
-// After Options.ProbeEvery the policies still decide the next batch, and a probe runs beside it. The
-// probe looks at the batch's keys on the server and charges another key, because a server that can be
-// read but not written is still down. The first probe that succeeds ends the outage.
+// The first batch after Options.ProbeEvery starts a probe in the background, and the policies still
+// decide that batch. The probe looks at the batch's keys on the server and charges another key, because
+// a server that can be read but not written is still down. The first probe that succeeds ends the
+// outage.
 //
-// The server's counters do not learn what this process counted. So until a window or a bucket no longer
-// covers the outage, a key may get units from the server and from this process. If Replicas is the
-// number of processes, Local admits at most this much more than the limit: one burst in the outage, one
-// burst that refilled on the server meanwhile, and what the rate brings until each process has found
-// that the server is back.
+// The server's counters do not learn what this process counted. So until a window that overlaps the
+// outage has ended, or a bucket has refilled, a key may get units from the server and from this
+// process. If Replicas is the number of processes, Local admits at most this much more than the limit:
+// one burst in the outage, one burst that refilled on the server meanwhile, and what the rate brings
+// until each process has found that the server is back.
 //
 // Goroutines run only for probes and for Options.OnDegraded, and there is nothing to close. Without
 // requests there is no probe.

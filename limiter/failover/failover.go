@@ -21,9 +21,9 @@ var ErrUnavailable = errors.New("failover: the store's server is unavailable")
 // Options are what [New] takes. The zero value has the defaults.
 type Options struct {
 	// Deadline is how long a decision may wait for the server's answer: from 1ms to a minute. A
-	// [Bounded] store, such as redisstore, may wait for a connection before that. If a request's
-	// context ends before Deadline, its call counts as failed if the server had at least a quarter of
-	// Deadline. Zero means 50ms.
+	// [Bounded] store, such as redisstore, may wait for a connection in addition. A call whose context
+	// ends earlier counts as failed only if the server had at least a quarter of Deadline. Zero means
+	// 50ms.
 	Deadline time.Duration
 
 	// Replicas is how many processes share the server, up to 100,000. Local divides each limit
@@ -31,7 +31,8 @@ type Options struct {
 	Replicas int
 
 	// Failures is how many calls in a row must fail before the policies decide all calls: up to a
-	// million. Each must begin after the one before has failed, and waits for the server. Zero means 5.
+	// million. A failed call counts only if it began after the call counted before it had failed. Until
+	// then every call waits for the server. Zero means 5.
 	Failures int
 
 	// ProbeEvery is how long the server is left alone before a request starts a probe in the
@@ -241,18 +242,18 @@ func (s *Store) Reset(ctx context.Context, charges []limiter.Charge) error {
 	return err
 }
 
-// A Bounded store ends its calls itself. Other stores get a context with the deadline, and must
-// return when it ends.
+// A Bounded store ends its own calls at the deadline. Other stores get a context with the deadline, and
+// must return when it ends.
 type Bounded interface {
-	// Within returns the same store, whose calls fail if the server gives no answer within the
-	// deadline. A store that applies outage policies, as redisstore does, returns a store without them.
-	// New asks only the store that it is given, not a store inside it, so that a wrapper is not
-	// bypassed.
+	// Within returns the store with its calls bounded: they fail if the server gives no answer within
+	// the deadline. If the store applies outage policies, as redisstore does, the store that Within
+	// returns applies none. New calls Within only on the store that it is given, not on a store inside
+	// it: the wrapper would be bypassed.
 	Within(deadline time.Duration) limiter.Store
 }
 
 // Servers is a store with several servers that can fail one by one. A store without these methods
-// counts as one server, and probes charge a quota that exists only for them.
+// counts as one server.
 type Servers interface {
 	// Part returns the number of the server that holds c's counter, from 0 to 63. Servers fail
 	// independently.

@@ -25,8 +25,8 @@
 //
 // A store with another clock, such as a server's, sets Harness.Sleep.
 //
-// A case begins at a random time of the minute, the hour and the day, including their boundaries. The
-// test log has that time. To repeat a run, set it in the environment: WEIR_PHASE=23h59m59.999999s.
+// Each case begins at a random time of day, often near the end of a minute or an hour. The test log has
+// that time. To repeat a run, set it in the environment: WEIR_PHASE=23h59m59.999999s.
 package limitertest
 
 import (
@@ -43,10 +43,10 @@ type Harness struct {
 	// case's t. Close the store in a Cleanup of t.
 	New func(t testing.TB) limiter.Store
 
-	// Sleep moves the store's clock, which otherwise stands still, by a whole number of microseconds,
-	// up to some years, or back if the number is negative. If the store settles in the background,
-	// Sleep must first wait until it has finished. Nil: the store reads time.Now, and every case runs
-	// in a bubble of testing/synctest, whose clock does not step back.
+	// Sleep moves the store's clock by a whole number of microseconds, up to some years, or back if the
+	// duration is negative. The clock otherwise stands still. If the store settles in the background,
+	// Sleep must first wait until that is done. Nil: the store reads time.Now, and every case runs in a
+	// bubble of testing/synctest, whose clock does not step back.
 	Sleep func(time.Duration)
 }
 

@@ -25,7 +25,7 @@ type Ban struct {
 	By     string    `json:"by,omitempty"`     // the operator of a ban by hand; empty: unknown
 }
 
-// ID is the key or, if the list does not have it, the digest. [List.Unban] takes both.
+// ID is the key or, if the list does not have it, the digest. [List.Unban] accepts either.
 func (b Ban) ID() string { return cmp.Or(b.Key, b.Digest) }
 
 // A List holds banned keys. It may be used by many goroutines at once. Methods take a key as a
@@ -65,8 +65,8 @@ const MaxDuration = 366 * 24 * time.Hour
 // by hand and the new ban is not.
 var ErrFull = errors.New("bans: the list is full of permanent or manual bans")
 
-// ErrDigest is the error for a digest ([keyfunc.Digest.Key]) in place of a key, in a list that holds
-// keys: no request would match such a ban. A list in Redis holds digests, and accepts them.
+// ErrDigest is returned if a digest ([keyfunc.Digest.Key]) is to be banned in a list that holds keys:
+// no request would match such a ban. A list in Redis holds digests, and accepts them.
 var ErrDigest = errors.New("bans: a digest does not reveal its key: name the key")
 
 // CheckDuration returns the error of [List.Ban] for a wrong duration, or nil.

@@ -8,15 +8,15 @@ import (
 	"github.com/weirgo/weir/internal/invalid"
 )
 
-// An Escalation bans a key that a rule refused After times in the time Within. With Outcomes it counts
-// answers instead of refusals. The first ban lasts Ban, and each further ban is Factor times as long,
-// up to Max. If a key is not banned again within Max after a ban has ended, the next ban lasts Ban
-// again.
+// An Escalation bans a key when a rule has refused it a number of times (After) in a period (Within).
+// With Outcomes it counts answers instead of refusals. The first ban lasts Ban, and each further ban is
+// Factor times as long, up to Max. If a key is not banned again within Max after a ban has ended, the
+// next ban lasts Ban again.
 //
-// Only keys of a single client are banned. Shared keys are never banned, such as a rule's counter for
-// requests without a key, or a proxy that does not name its client (see keyfunc.Class). Keys that the
-// store has no room for are not banned either, because they share a counter (see
-// limiter.Decision.Overflow).
+// Only keys of a single client are banned. Keys that clients share are never banned: the counter for
+// requests without a key, for example, or the address of a proxy that does not name its client (see
+// keyfunc.Class). Keys that the store has no room for are not banned either, because they share a
+// counter (see limiter.Decision.Overflow).
 type Escalation struct {
 	After  int           // refusals, from 1 to 10,000
 	Within time.Duration // at most 366 days

@@ -211,8 +211,8 @@ func (m *Memory) All(context.Context) ([]Ban, error) {
 	return list, nil
 }
 
-// Each calls f for each ban, in no order. That includes ended bans that still make the key's next ban
-// longer: they do so until remember after b.Until. Each is for copying the list elsewhere. f must not
+// Each calls f for each ban, in no order. It includes ended bans that still make the key's next ban
+// longer, which they do until b.Until plus remember. Each is for copying the list elsewhere. f must not
 // call m.
 func (m *Memory) Each(f func(b Ban, remember time.Duration)) {
 	m.each(func(e *entry) { f(m.ban(e), e.remember) })

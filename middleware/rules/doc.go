@@ -29,8 +29,8 @@
 // A request is checked against the ban list, the allow list, the global rules, the rules of its tier,
 // and the rules of its endpoint, in this order. If no endpoint matches, the default rules apply.
 // Endpoints are compared with the route that the router has chosen, so use the router's adapter. Their
-// order in the file does not matter. An endpoint for the request's host ("example.org/*") takes
-// precedence over one for its domain ("*.example.org/*"), and that over one for any host. Then the
+// order in the file does not matter. Endpoints for the request's host ("example.org/*") come first,
+// then endpoints for its domain ("*.example.org/*"), then endpoints for any host. Among these the
 // longest path wins, and then an endpoint with a method. All rules of a request are charged in one call
 // of the store, all or none.
 //

@@ -32,8 +32,8 @@ func proxiesOf(p *proxies) (named Proxies) {
 	return named
 }
 
-// None reports whether the file names no proxy: it has none, or trusts a number of hops or a header of
-// any peer.
+// None reports whether the file names no trusted proxy: it has no proxies, or trusts a number of hops,
+// or a header from any peer.
 func (p *Proxies) None() bool { return p.networks.Len() == 0 && !p.unixSocket }
 
 // Has reports whether a request from remoteAddr, as it is in http.Request, comes from one of them.

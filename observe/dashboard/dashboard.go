@@ -27,11 +27,11 @@ type Options struct {
 	//
 	// lets everybody see the page, and admins look up, reset and ban clients. It is called for every
 	// request. When the page fetches figures, Authorize is called again with the method POST: only
-	// viewers who may act see the buttons for it. Nil: the page refuses all requests.
+	// viewers who may act see the action buttons. Nil: the page refuses all requests.
 	//
-	// Check credentials, or at least the Host header as well as the address. A check of the address
-	// alone also admits sites that a browser at this address visits, if their name resolves to this
-	// server (DNS rebinding), and all clients of a proxy on the same machine.
+	// Check credentials. If you check only the client's address, check the Host header too. A check of
+	// the address alone also admits sites that a browser at this address visits, if their name resolves
+	// to this server (DNS rebinding), and all clients of a proxy on the same machine.
 	//
 	// Actions are logged with the user from [keyfunc.WithUser] in the request's context. A name from
 	// basic authentication is marked "(claimed)", as only Authorize knows whether it was checked.

@@ -27,9 +27,9 @@ type Options struct {
 	// steps of a sixth, so up to a sixth more is counted. Zero: an hour.
 	Window time.Duration
 
-	// MaxRules bounds how many rules are counted: from 1 to 10,000. A new rule replaces a rule that no
-	// request met for all of Window. Requests of other new rules are not counted; [Sketch.Unfollowed]
-	// says how many there were. Zero: 100.
+	// MaxRules bounds how many rules are counted: from 1 to 10,000. Beyond that, a new rule replaces a
+	// rule that no request has met for a whole Window. If there is none, requests of the new rule are
+	// not counted; [Sketch.Unfollowed] says how many there were. Zero: 100.
 	MaxRules int
 
 	// ShowKeys makes Offender.Key the key itself: an address, the name of a user, or whatever

@@ -100,8 +100,7 @@ func (t *Observer) Close() error {
 	return t.callback.Unregister()
 }
 
-// Follow also exports the overload limit of the rules that w has in force, if Options.Overload is nil.
-// A further call replaces the Watcher.
+// Follow adds metrics of w's overload limit, if Options.Overload is nil. A further call replaces w.
 func (t *Observer) Follow(w Watcher) error { return t.from.Follow(w) }
 
 // FollowLimiter adds metrics of how many requests are in progress and how many wait, for l's rules with

@@ -34,8 +34,8 @@
 //     beside Retry-After-Ms: 350 is 350 ms.
 //   - Retry-After overrides the reset of a quota, as the drafts require: a token bucket has a token for
 //     one request long before all its tokens are back.
-//   - Fields that name no quota, with the same values as a policy of RateLimit, are that policy in an
-//     older dialect.
+//   - If fields that name no quota have the same values as a policy of RateLimit, they repeat that
+//     policy in an older dialect.
 //
 // Nothing panics. No Wait is negative or above [MaxWait], and no Reset above a year. Lines above 8 KiB
 // are ignored, and so are all lines of a field after the first 64.

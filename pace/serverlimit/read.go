@@ -50,8 +50,8 @@ type Reading struct {
 	// Others are the further quotas of the response, the closest to being used up first.
 	Others []Quota
 
-	// BodyTells reports that the body may say what the fields leave open: whether this is a
-	// limit (GitHub), or how long to wait (Google). [ReadWithBody] reads it.
+	// BodyTells reports that the body may say what the fields leave open: whether a limit refused the
+	// request (GitHub), or how long to wait (Google). [ReadWithBody] reads it.
 	BodyTells bool
 }
 
@@ -70,7 +70,7 @@ type Quota struct {
 	Remaining int64
 
 	// Reset is the time until more remains. Some servers mean the time until the whole quota remains.
-	// Reset is 0 if that is now, or if the server does not say it, and a year at most.
+	// Reset is at most a year. It is 0 if more remains now, or if the server does not say when.
 	Reset time.Duration
 
 	// Unsure is by how much Reset may be too short.

@@ -13,7 +13,7 @@
 // # How it works
 //
 // A process takes units of a key in advance: as many as its requests use in 75 milliseconds. While at
-// least half of the limit is free, it takes at least a third of [Options].Ahead, or 20 units if that is
+// least half of the limit is free, it takes at least 20 units, or a third of [Options].Ahead if that is
 // less. It spends the units without asking Redis. Every 10 milliseconds it asks for more units for all
 // keys that need them, before they run out. It returns units that it does not use: after 2.5 seconds
 // without requests, at once if other processes run short, and all of them when the Store is closed.
@@ -24,8 +24,8 @@
 // the bucket refills before they are spent. Redis knows how many units each process holds, and grants
 // at most Ahead to all processes together. A unit of a window can be spent only in that window.
 //
-// If a process dies, the units that it held count as spent: a bucket's units refill within the time in
-// which Ahead refills, a window's units return with the window, and the process's share of Ahead
+// If a process dies, the units that it held count as spent: a bucket refills them within the time that
+// it takes to refill Ahead, a window's units return with the window, and the process's share of Ahead
 // returns after five seconds.
 //
 // Redis makes every decision on a key that has at most one event in five seconds. It also decides on an
@@ -61,9 +61,9 @@
 // # How much more than the limit can be admitted
 //
 // B is the limit's burst, and A is how many of its units processes may hold (Ahead). The table says how
-// much more than B + rate x time can be admitted in any interval. Add a row's amount for each time that
-// its event happens in the interval, or up to five seconds before if units are still held. For a window
-// limit, it is how much more a window admits, and A is 0.
+// much more than B + rate x time can be admitted in any interval. Add a row's amount each time its
+// event happens in the interval, or in the five seconds before it. For a window limit, it is how much
+// more a window admits, and A is 0.
 //
 //	nothing happens                          A
 //	Redis forgets: FLUSHALL, a restart       B
@@ -86,8 +86,9 @@
 //
 // # Outages
 //
-// While Redis gives no answer, each rule's [limiter.Outage] decides, as redisstore.Options say, once
-// the units in hand are spent or have expired. A process can start while Redis is down.
+// While Redis gives no answer, a process first spends the units that it holds. When they are spent or
+// have expired, each rule's [limiter.Outage] decides, as in redisstore. A process can start while Redis
+// is down.
 //
 // A process measures time by its monotonic clock, and Redis by its own, so setting a process's clock
 // has no effect. If a process is suspended and its monotonic clock goes on, its leases have expired

@@ -20,10 +20,10 @@ type Options struct {
 	// means all rules, except those whose limit cannot be leased.
 	Rules []string
 
-	// Ahead is how many units of a limit all processes together may hold in leases, in percent of the
-	// most units that can pass at once: from 1 to 50. Over a short interval, admissions can exceed the
-	// burst by the units held. If Ahead comes to fewer than two units of a limit, Redis makes every
-	// decision on that limit. Zero means 25. All processes must use the same value.
+	// Ahead is how many units of a limit all processes together may hold in leases, as a percentage of
+	// the limit's burst, or of a window's events: from 1 to 50. Over a short interval, admissions can
+	// exceed the burst by the units held. If Ahead comes to fewer than two units of a limit, Redis
+	// makes every decision on that limit. Zero means 25. All processes must use the same value.
 	Ahead int
 
 	// MaxKeys is the most keys to remember, from 64 to 2^26, at some 300 bytes each. If there is no

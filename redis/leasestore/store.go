@@ -108,8 +108,8 @@ func (s *Store) planOf(q *limiter.Quota) (*plan, error) {
 }
 
 // Settle implements [limiter.Store]. A debt is first paid from the units that this process holds for
-// the key. Redis settles the rest later, as in redisstore. If it is unknown when units were taken, a
-// refund also returns the units that this process holds for the key.
+// the key. Redis settles the rest later, as in redisstore. If a Receipt does not say when the units
+// were taken, a refund first sends the units that this process holds for the key back to Redis.
 func (s *Store) Settle(ctx context.Context, settlements []limiter.Settlement) error {
 	if err := limiter.CheckSettlements(settlements); err != nil {
 		return err

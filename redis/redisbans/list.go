@@ -24,9 +24,9 @@ type Options struct {
 	Prefix string
 	Secret []byte
 
-	// MaxBans bounds the list in Redis, as in [bans.Options]. Zero: 100,000. In Redis a ban takes
-	// some 520 bytes and its notes. A process may hold twice as many bans: some may not be in
-	// Redis yet.
+	// MaxBans bounds the list in Redis, as in [bans.Options]. Zero: 100,000. In Redis a ban takes some
+	// 520 bytes plus its notes (By, Reason). A process may hold up to twice as many bans, because some
+	// may not be in Redis yet.
 	MaxBans int
 
 	// Poll is the longest time between two reads of the changes: from 10ms to an hour. Zero: 1s.
@@ -70,9 +70,9 @@ func newCopy(max int) *bans.Memory {
 //
 // While Redis does not answer, the bans of the copy hold. Ban and Escalate then ban in this process and
 // return the error too. When Redis is back, the process writes those bans to Redis, if they are still
-// in force. Unban then lifts the ban in this process only, until the process has read the list again.
-// If Redis loses bans, even only the last ones, the processes that have read them restore them. Bans
-// that were lifted shortly before may then return.
+// in force. An Unban during the outage lifts the ban in this process only, until the process has read
+// the list again. If Redis loses bans, even only the last ones, the processes that have read them write
+// them back. Bans that were lifted shortly before may then return.
 //
 // The list knows a key by its digest only: a Ban has a Digest, and no Key. A ban's data in Redis
 // expires when the ban no longer matters. A permanent ban expires if no process reads the list for a

@@ -5,9 +5,9 @@
 //	...
 //	err = redisrules.Publish(ctx, rdb, "limits", text, rules.Options{}) // elsewhere
 //
-// An ACL user that watches needs +getrange +exists +subscribe +ping, on the key and on the
-// channel, whose name is the key and ":changed". A user that publishes needs +set +publish, and
-// for [PublishIf] also +getrange +exists +watch +unwatch +multi +exec.
+// An ACL user that watches needs +getrange +exists +subscribe +ping, on the key and on the channel,
+// whose name is the key followed by ":changed". A user that publishes needs +set +publish, and for
+// [PublishIf] also +getrange +exists +watch +unwatch +multi +exec.
 package redisrules
 
 import (

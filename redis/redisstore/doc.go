@@ -24,12 +24,12 @@
 // key does not reach Redis. The process that calls Settle or Reset sees the effect at once, and other
 // processes within that second.
 //
-// A script reaches only one node of a Cluster, and the charges of a batch may be on several nodes. They
-// go out at the same time, by key. If one is refused, the others are refunded in a second round trip,
-// with a deadline of its own. Until then other requests may be refused, in a process that remembers
-// their refusal for up to a second. Never is more admitted than the limit. Rules with the same key are
-// decided in one script in a Cluster too. While a slot is being moved, several rules on a key that is
-// new to it are decided as in an outage.
+// A script reaches only one node of a Cluster, and the charges of a batch may be on several nodes. The
+// charges are sent to the nodes at the same time. If a node refuses a charge, the others are refunded
+// in a second round trip, with a deadline of its own. Until then they may cause refusals of other
+// requests, which a process remembers for up to a second. The limit is never exceeded. Rules with the
+// same key are decided in one script in a Cluster too. While a Cluster moves a hash slot, several rules
+// on a new key in that hash slot are decided as in an outage.
 //
 // If the connection breaks after Redis has run a decision, go-redis sends it again, so it may count
 // twice. That only admits less. A settlement is never sent again: if its answer is lost, it counts once
@@ -38,9 +38,10 @@
 // # Settlements and slots
 //
 // No caller waits for a settlement ([Store.Settle]). It travels with the next decision of this process
-// on the same counter, before it, or with a decision on another counter, or alone after 5 milliseconds.
-// Callers do wait if 1,024 settlements are waiting already, or if MaxBatch is 1. Stats.Unsettled counts
-// settlements without an answer. They are not sent again, because they might count twice.
+// on the same counter and is applied first, or with a decision on another counter, or alone after 5
+// milliseconds. Callers do wait if 1,024 settlements are waiting already, or if MaxBatch is 1.
+// Stats.Unsettled counts settlements without an answer. They are not sent again, because they might
+// count twice.
 //
 // Redis counts the slots of each process ([limiter.NewConcurrency], [limiter.NewSemaphore]) for a lease
 // of ten seconds, which the process renews within a third of that. The process that acquired a slot
@@ -78,16 +79,16 @@
 // go-redis has a logger for the whole program, which writes to standard error (redis.SetLogger).
 //
 // The deadline runs from when a batch is sent. It leaves out making a connection, waiting for another
-// batch, and sending a script that Redis does not know: these may take up to twelve more round trips,
-// each as long as the last measured one. So a round trip may take 40 of the 50 milliseconds. Before the
-// first answer, a round trip is assumed to take the whole deadline. So if Redis accepts connections and
-// is silent, the first decisions of a process may wait for thirteen deadlines, and later decisions for
-// two. A connection that takes longer than its decisions wait is still made, for later decisions.
+// batch, and sending a script that Redis does not know: these may take as long as twelve more round
+// trips, so Redis may be 40 milliseconds away. Before the first answer, a round trip is assumed to take
+// the whole deadline. So if Redis accepts connections and is silent, the first decisions of a process
+// may wait for thirteen deadlines, and later decisions for two. If making a connection takes longer
+// than its decisions wait, it is still made, for later decisions.
 //
 // If a node of a Cluster is down, OnOutage decides only on the keys of that node. A rule whose key is
 // on another node is enforced as usual, also in requests that have a rule on the node that is down.
 // Until that node is known to be down, each such request waits for its deadline, and then until the
-// other nodes were refunded and charged anew.
+// charges on the other nodes are refunded and made again.
 //
 // The client's own timeouts change none of this. Weir uses a client for one server through a copy
 // (WithTimeout), which shares its connections but may lack its hooks. If you set ContextTimeoutEnabled,
@@ -113,13 +114,13 @@
 // stays owed ([limiter.Quota.Take]).
 //
 // The value is the limit, the state, and when the key expires, in 57 bytes. A SlidingLog has 16 more
-// bytes for each event. A TokenBucket with settlements has 16 more for each time at which it recorded
-// its lowest level, at most 8. If a SlidingLog has more than 10 events, a decision reads only the
+// bytes for each event. A TokenBucket with settlements has 16 more for each record of its lowest level,
+// of which there are at most 8. If a SlidingLog has more than 10 events, a decision reads only the
 // entries that it needs.
 //
-// A key expires later than all its units are free again: later by half of that time, and by 5 seconds
-// at least, so that the next events need not set the expiry anew. A key whose expiry was removed gets
-// one again.
+// If all units of a key are free again after a time T, the key expires after 1.5 T, and at least 5
+// seconds after T, so that the next events need not set the expiry anew. A key whose expiry was removed
+// gets one again.
 //
 // A value under such a name that is no counter is left alone, because nobody knows what was used. The
 // OnOutage of the rule decides for that key, and the log names the key once (weir-foreign-value). Reset

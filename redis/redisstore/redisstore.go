@@ -28,9 +28,9 @@ type Options struct {
 	// same secret. A new secret starts all counters anew. It has 16 bytes or more, or none.
 	Secret []byte
 
-	// MaxBatch is the most charges that decisions put together into one batch, from 1 to 1000. The
-	// charges of one decision always travel together. It bounds how long a script runs: some 4
-	// microseconds for each charge. With 1, each decision travels alone. Zero means 256.
+	// MaxBatch is the most charges in one batch, from 1 to 1000. The charges of one decision are never
+	// split. It bounds how long a script runs: some 4 microseconds for each charge. With 1, each
+	// decision travels alone. Zero means 256.
 	MaxBatch int
 
 	// ForgetRefusals makes every request of a refused key reach Redis. Otherwise the process
@@ -167,9 +167,9 @@ func (s *Store) Reset(ctx context.Context, charges []limiter.Charge) error {
 	return s.failover.Reset(ctx, charges)
 }
 
-// Within returns the store without its outage policies. Its calls fail if Redis gives no answer
-// within the deadline. It is for package failover: [failover.New] around a Store replaces
-// Options.Failover by its own options.
+// Within returns the store without its outage policies. Its calls fail if Redis gives no answer within
+// the deadline. It is for package failover: [failover.New] around a Store uses its own options in place
+// of the Store's Options.Failover.
 func (s *Store) Within(deadline time.Duration) limiter.Store {
 	if s.invalid != nil {
 		return s

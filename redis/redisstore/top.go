@@ -37,9 +37,9 @@ func CounterNames(prefix string) string {
 	return escape.Replace(counters.New(prefix, nil, counters.Format).Prefix) + ":{*}:*"
 }
 
-// Usages returns what the counters with these names have used. It leaves out counters with
-// nothing used, and names of other keys, so it accepts a page of SCAN as it is. It changes
-// nothing. It runs a script for each name, in one pipeline.
+// Usages returns what the counters with these names have used. It leaves out counters with nothing
+// used, and keys that are not counters, so names may be a page of SCAN. It changes nothing. It runs a
+// script for each name, in one pipeline.
 func Usages(ctx context.Context, client redis.UniversalClient, prefix string, names []string) ([]Usage, error) {
 	var found []Usage
 	var requests []*wire.Request
