@@ -21,9 +21,10 @@ import (
 //	middleware.Rule{Name: "account", Match: middleware.Route("POST /login"),
 //		Key: keyfunc.JSONField("account", 4096), Limit: limiter.PerHour(20)}
 //
-// It is safe beside a rule on [IP], if clients may share a counter. Any client can name another's
-// account, so do not ban by it. To check, send the field twice with different values, and send a body
-// longer than maxBytes: both must be answered 400.
+// Use it together with a rule on [IP], and only where clients may share the counter of an account. Any
+// client can name another client's account, so do not ban such a key. To check that ambiguous bodies
+// are refused, send the field twice with different values, and send a body longer than maxBytes: both
+// must be answered 400.
 //
 // If two readers could find different values in a body, the error is [ErrAmbiguous], and the request
 // goes no further: the field stands twice with different values, in any case of its letters; the object

@@ -175,8 +175,8 @@ func (q *Quota) Window() time.Duration {
 //
 // If s was written under another limit, the used units stay used, up to q's capacity, as if they had
 // been used now. Debts stay too, up to one more capacity. A store must write the returned State only if
-// an event with a cost was taken. Under a lower limit the State lacks the units used above it, so a
-// look that wrote it would free them for a higher limit.
+// an event with a cost was taken. Under a lower limit, the State is cut to that limit's capacity. If a
+// check of cost 0 wrote it, the units cut off would be free again under a higher limit.
 func (q *Quota) Take(s State, now, cost int64) (State, bool) {
 	taken, ok := q.takeNow(q.present(s, now), cost)
 	if !ok || cost == 0 {
@@ -274,10 +274,10 @@ func (q *Quota) isOver(s State, now int64) bool {
 	return q.calendar != nil && now >= q.calendar.at(s.Last).end
 }
 
-// Undo returns a receipt with which a store refunds d at once, if it has taken this charge but not the
-// whole batch. For a bucket and for slots the receipt's At is zero: a bucket then returns the units
-// that were taken last, even those that have drained since, and slots leave the undone event out of
-// their average duration.
+// Undo returns the receipt with which a store refunds d at once, when it has taken this charge but
+// cannot take the whole batch. For a bucket and for slots the receipt's At is zero: a bucket then
+// returns the units that were taken last, even those that it has refilled since, and slots leave the
+// undone event out of their average duration.
 func (q *Quota) Undo(d *Decision) Receipt {
 	r := d.Receipt
 	if q.algorithm.bursts && q.algorithm.delay == nil || q.InFlight() {

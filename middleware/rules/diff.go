@@ -39,7 +39,7 @@ type Used string
 const (
 	StaysUsed  Used = "stays used"
 	BeginsAnew Used = "begins anew"
-	UsedBySame Used = "stays used where the key is the same"                            // from user|ip to user, say: users keep their counters
+	UsedBySame Used = "stays used where the key is the same"                            // if user|ip becomes user, say, users keep their counters
 	UsedPartly Used = "stays used, except in windows that are new or are now the first" // of a rule's limits, some keep their counters, others are new
 )
 

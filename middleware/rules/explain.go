@@ -62,8 +62,8 @@ type Step struct {
 	Says    string   `json:"says"`                // the step in words
 }
 
-// Explain returns which rules apply to a request, in what order, with which keys and limits. It
-// looks up bans in the list of Options.Config. The error is about the request.
+// Explain returns which rules apply to a request, in what order, with which keys and limits. It looks
+// up bans in the list of Options.Config. It returns an error if the Request is not valid.
 func (r *Rules) Explain(q Request) (Explanation, error) {
 	request, err := r.request(q)
 	if err != nil {

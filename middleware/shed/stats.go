@@ -15,7 +15,7 @@ type Stats struct {
 
 	Limit    int // how many requests may be in flight now
 	InFlight int // requests in flight, without streams
-	Streams  int // how many are streams, or wait for slow clients
+	Streams  int // requests in progress that are streams, or that wait for slow clients
 	Waiting  int // requests that wait for a slot
 
 	// Rate is how many requests per second the service can serve. Latency is the mean latency of the

@@ -25,8 +25,8 @@
 // at most Ahead to all processes together. A unit of a window can be spent only in that window.
 //
 // If a process dies, the units that it held count as spent: a bucket refills them within the time that
-// it takes to refill Ahead, a window's units return with the window, and the process's share of Ahead
-// returns after five seconds.
+// it takes to refill Ahead, a window's units are free again when the next window begins, and the
+// process's share of Ahead returns after five seconds.
 //
 // Redis makes every decision on a key that has at most one event in five seconds. It also decides on an
 // event that costs more than the units that the process holds. Refusals are remembered as redisstore

@@ -187,8 +187,8 @@ func (l *List) Ban(ctx context.Context, key string, d time.Duration, notes ...ba
 // errDown is the error of a call that does not ask Redis, as Redis did not answer the last time.
 var errDown = errors.New("redisbans: Redis gives no answer: the ban holds in this process until it does")
 
-// Escalate implements [bans.List]. If the copy has a ban of the key, Escalate returns that ban without
-// asking Redis. In an outage only the first call waits for Redis.
+// Escalate implements [bans.List]. If this process's copy of the list has a ban of the key, Escalate
+// returns that ban without asking Redis. In an outage only the first call waits for Redis.
 func (l *List) Escalate(ctx context.Context, key, rule string, e bans.Escalation) (bans.Ban, error) {
 	if err := bans.CheckEscalation(rule, e); err != nil {
 		return bans.Ban{}, err
