@@ -51,7 +51,7 @@ type (
 	// LimitMap has the limits of particular keys. See [middleware.LimitMap].
 	LimitMap = middleware.LimitMap
 
-	// LimitFunc looks up a rule's limit of a key. See [middleware.LimitFunc].
+	// LimitFunc looks up the limit that a rule has for a key. See [middleware.LimitFunc].
 	LimitFunc = middleware.LimitFunc
 
 	// RateLimit decides about requests. See [middleware.RateLimit].
@@ -126,7 +126,7 @@ func Daily(events int64) Limit { return limiter.Daily(events) }
 // Monthly is a limit of so many events in a month of the calendar. See [limiter.Monthly].
 func Monthly(events int64) Limit { return limiter.Monthly(events) }
 
-// AtOnce allows that many events in flight at once. See [limiter.AtOnce].
+// AtOnce allows up to most events in flight at once. See [limiter.AtOnce].
 func AtOnce(most int64) Concurrency { return limiter.AtOnce(most) }
 
 // All combines several allowances: an event passes if all of them have room. See [limiter.All].

@@ -27,11 +27,11 @@ import (
 // must be answered 400.
 //
 // If two readers could find different values in a body, the error is [ErrAmbiguous], and the request
-// goes no further: the field stands twice with different values, in any case of its letters; the object
-// is incomplete, has text behind it, or is longer than maxBytes; the value is neither a string nor a
-// whole number; the body has a Content-Encoding, or cannot be read to its end. The Content-Type does
-// not matter, because a handler may ignore it. A request has no key if it has no body, if the body is
-// no object, and if the field is missing, null or empty.
+// goes no further: the field stands twice with different values, its name in upper or lower case; the
+// object is incomplete, has text behind it, or is longer than maxBytes; the value is neither a string
+// nor a whole number; the body has a Content-Encoding, or cannot be read to its end. The Content-Type
+// does not matter, because a handler may ignore it. A request has no key if it has no body, if the body
+// is no object, and if the field is missing, null or empty.
 //
 // The value is as the client spells it. If "Jane" and "jane" are one account, your own Func makes one
 // key of them:

@@ -61,7 +61,7 @@ func Classify(key string) (text string, class Class) {
 	return key, Own
 }
 
-// Mark returns text as a key of the class, with the class's mark.
+// Mark returns text with the prefix that marks a key as one of the class.
 func (c Class) Mark(text string) string { return c.mark() + text }
 
 func (c Class) mark() string {

@@ -30,7 +30,7 @@ func (d Digest) Key() string { return digestMark + string(d[:]) }
 // digestMark is drawn at random, as the marks of a [Class] are.
 var digestMark = "\x00digest:" + drawn + ":"
 
-// DigestOf is the digest in a key that [Digest.Key] made.
+// DigestOf returns the digest in a key, and reports whether [Digest.Key] made the key.
 func DigestOf(key string) (Digest, bool) {
 	if key == "" || key[0] != 0 {
 		return Digest{}, false

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Never is the RetryAfter of a cost above what the limit allows at once.
+// Never is the RetryAfter of a decision whose cost is more than the limit ever allows at once.
 const Never time.Duration = math.MaxInt64
 
 // A Decision is the answer to "may this happen now?". Its fields mean the same
@@ -53,8 +53,8 @@ type Decision struct {
 	// Receipt says when and where the units were counted. A refund or a settlement needs it.
 	Receipt Receipt
 
-	// Window is the period of this process's share, if Limit is a share ([Quota.Window]). Otherwise it
-	// is zero.
+	// If the decision was by this process's share of the limit ([ByShare]), Window is the period of the
+	// share. Otherwise it is zero.
 	Window time.Duration
 }
 

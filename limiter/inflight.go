@@ -81,5 +81,5 @@ func NewConcurrency(rule, tier string, most int64) (*Quota, error) {
 	return q, nil
 }
 
-// InFlight reports whether q counts slots: [NewConcurrency] made it.
+// InFlight reports whether q counts slots, as a quota of [NewConcurrency] does.
 func (q *Quota) InFlight() bool { return q.algorithm == &inFlight }

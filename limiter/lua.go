@@ -22,7 +22,7 @@ func readLua(name string) []byte {
 // Each entry has functions over a quota q and a state s, whose fields last, level and prev are those of
 // [State]. They decide as the functions of the same names in Go:
 //
-//	compile(a, b, c)     makes a quota of its [Quota.Numbers]; the fields algorithm and bytes are
+//	compile(a, b, c)     makes a quota from its [Quota.Numbers]; the fields algorithm and bytes are
 //	                     the store's
 //	check(q, t)          fails with "WEIROUTOFDATE t" if time t is outside q's window; call it
 //	                     before you count if q.calendar is true

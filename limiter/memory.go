@@ -50,8 +50,8 @@ type MemoryOptions struct {
 // Memory stores a state in one of two forms. The state of a bucket, a fixed window or a sliding counter
 // is one word: decisions on known keys take no lock, and a refusal writes nothing. The lock of the
 // key's shard guards all other states. New keys and batches take that lock too. A Memory for a million
-// keys has 64 shards. A shard that grows delays its keys by a millisecond or two. If there are more
-// than 4,000 different limits, the lock guards the states of the others too.
+// keys has 64 shards. A shard that grows delays its keys by a millisecond or two. Beyond 4,000
+// different limits, the lock guards the states of the further limits too.
 //
 // At MaxBytes, a new key whose state needs more than a word replaces only keys that are back in their
 // initial state. At MaxBytes a log also merges a new event with the previous one and gives both the new
@@ -221,10 +221,10 @@ func (m *Memory) Claim(rule string) error {
 // MemoryStats is what [Memory.Stats] returns.
 type MemoryStats struct {
 	Cells      int    // allocated cells, each for one key
-	Bytes      int    // memory of the cells, of larger states and of overflow counters
+	Bytes      int    // memory of the cells, of states too large for a cell, and of overflow counters
 	Evicted    uint64 // keys that were replaced at MaxKeys before their counters expired
 	Overflowed uint64 // decisions and debts that used an overflow counter
-	Merged     uint64 // events that logs merged with the event before, at MaxBytes
+	Merged     uint64 // events that a sliding log merged with the event before them, at MaxBytes
 }
 
 // Stats returns figures about the store. It locks each shard for a moment, one after the other.

@@ -15,7 +15,8 @@ type Wrapper interface {
 	Unwrap() Store
 }
 
-// A Claimer is a store that knows which rules have counters in it.
+// A Claimer is a store that knows the names of the rules that count in it, so that two limiters do not
+// share counters by mistake.
 type Claimer interface {
 	// Claim registers a limiter that counts under rule. If this process has a limiter of that
 	// name already, Claim returns an error that wraps [ErrClaimed], and [New] and the

@@ -14,7 +14,8 @@ type Charge struct {
 	// its own.
 	Key string
 
-	// Cost is in units of the limit's Events. Cost 0 looks without taking.
+	// Cost is how many units to take, in units of the limit's Events. Cost 0 reads the counter and
+	// takes nothing.
 	Cost int64
 
 	// Receipt is for Settle: the receipt of the decision that took the units.

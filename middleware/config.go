@@ -151,7 +151,7 @@ type Rule struct {
 	// OnOutage says what happens while the store's server does not answer: FailLocal counts in this
 	// process, FailOpen admits uncounted, FailClosed answers 503. If rules differ, FailClosed wins. The
 	// store must support it, as redisstore does; package failover wraps other stores. OnOutage also
-	// decides if the key function fails: FailLocal then counts all such requests together, or answers
+	// applies when the key function fails: FailLocal then counts all such requests together, or answers
 	// 503 if NoKey refuses requests without a key. Zero: FailLocal.
 	OnOutage limiter.Outage
 
@@ -178,8 +178,8 @@ type Tiers map[string]limiter.Allowance
 // LimitFor is a [LimitMap] or a [LimitFunc]: the limits of single keys.
 type LimitFor interface{ limitFor() }
 
-// A LimitMap has the limits of single keys, by the text of the key ([keyfunc.Classify]). [New]
-// validates them.
+// A LimitMap has the limits of single keys. Its keys are texts as [keyfunc.Classify] returns them.
+// [New] validates the limits.
 type LimitMap map[string]limiter.Allowance
 
 // A LimitFunc looks up the limit of a key, such as the limit that a customer pays for. If it returns

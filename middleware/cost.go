@@ -42,7 +42,7 @@ func Reserve(estimate func(*http.Request) int64) Cost { return Cost{of: estimate
 // isGiven reports whether c is not the zero Cost.
 func (c *Cost) isGiven() bool { return c.units != 0 || c.of != nil || c.settles || c.wrong != "" }
 
-// Of returns how many units r takes when it comes.
+// Of returns how many units r takes when it arrives.
 func (c Cost) Of(r *http.Request) int64 {
 	if c.of != nil {
 		return max(1, c.of(r))

@@ -30,7 +30,7 @@ const (
 	mostStatus  = 599
 )
 
-// Statuses counts answers with one of these statuses, from 100 to 599.
+// Statuses counts answers with one of these statuses. Each must be from 100 to 599.
 func Statuses(statuses ...int) Counts {
 	c := Counts{given: true}
 	if len(statuses) == 0 {

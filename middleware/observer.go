@@ -29,7 +29,8 @@ type Observation struct {
 	// banned, exempt, without a key, or shed. For a request that a rule denies, it has that rule.
 	Rules []RuleResult
 
-	// Ban is the ban that matched, with OutcomeBanned. It is zero if Bans.DenyKey or Bans.Deny matched.
+	// Ban is the ban that refused the request, if the Outcome is OutcomeBanned. It is zero if
+	// Bans.DenyKey or Bans.Deny refused it.
 	Ban bans.Ban
 
 	// Elapsed is how long the decision took, or zero if it was not measured. With a store in memory,
@@ -52,7 +53,7 @@ const (
 	OutcomeBanned    Outcome = iota // refused because of a ban
 	OutcomeExempt                   // admitted by Config.Allow
 	OutcomeNoKey                    // refused without a key: 400, 401, or 503 if the key function failed
-	OutcomeUndecided                // refused, 503: the store could not decide, or a LeakyBucket's turn would come after the request's deadline
+	OutcomeUndecided                // refused, 503: the store could not decide, or the request's turn in a LeakyBucket would come after its deadline
 	OutcomeRefused                  // refused by a limit, or by a rule with Deny
 	OutcomeShed                     // refused by Config.Overload, and charged nothing: 503
 	OutcomeAllowed                  // admitted

@@ -17,7 +17,7 @@ type RuleInfo struct {
 	Name, Tier string
 	Limit      limiter.Allowance // nil: the rule denies, and counts nothing
 	Own        bool              // Limit is the limit of a single key; see Rule.LimitFor
-	Mode       Mode              // Shadow too if Config.Shadow is set
+	Mode       Mode              // the rule's Mode; always Shadow if Config.Shadow is set
 	OnOutage   limiter.Outage
 	Counts     Counts
 	Escalate   bans.Escalation // zero: it bans nobody

@@ -26,8 +26,8 @@ type Slot interface {
 	// read. Several goroutines of a handler may wait at once.
 	Waits(begins bool)
 
-	// Leave is called once, after all other methods: the handler has returned or panicked, or was
-	// never called.
+	// Leave is called once, after all other methods: when the handler has returned or panicked, or when
+	// it is clear that it will not be called.
 	Leave()
 }
 

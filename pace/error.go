@@ -42,6 +42,6 @@ func (e *WaitError) Error() string {
 	return fmt.Sprintf("pace: %s: this request's turn would come in %v, which is too long to wait", e.Rule, e.Wait)
 }
 
-// ErrNoRule is wrapped by the errors of requests that no rule matches, with
-// [Options.RefuseUnmatched].
+// ErrNoRule is wrapped by the errors of requests that no rule matches, if [Options.RefuseUnmatched] is
+// set.
 var ErrNoRule = errors.New("pace: no rule matches this request")

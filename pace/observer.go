@@ -39,7 +39,8 @@ type Observation struct {
 	// Took is how long the server took to answer; zero if nothing was sent.
 	Took time.Duration
 
-	// Response is the server's response, or nil. Said is what it says about the server's limits.
+	// Response is the server's response, or nil. Field Said is what the response says about the
+	// server's limits.
 	Response *http.Response
 	Said     serverlimit.Reading
 
@@ -118,7 +119,7 @@ func (t *Transport) observe(o Observation) {
 // Stats are the present figures of a rule in this process.
 type Stats struct {
 	Rule     string // its name
-	Waiting  int64  // requests that wait: for the end of a cooldown, a turn, a slot, or before a retry
+	Waiting  int64  // requests that wait: for a turn, for a slot, for a cooldown to end, or before a retry
 	InFlight int64  // requests that were sent and have no response yet; with AtOnce, until the body ends
 	Keys     int    // keys that this process remembers
 

@@ -47,9 +47,9 @@ type Options struct {
 	// Observer is called with the result of each attempt. Nil: none.
 	Observer Observer
 
-	// Secret keys the digests that stand for keys in Observations and in Cooldowns: 16 bytes or
-	// more, and the same as in redisstore.Options. Empty: the digests are SHA-256, so
-	// anybody who sees one can test guesses of the key; see [keyfunc.Digester].
+	// Secret is the HMAC key of the digests that stand for keys in Observations and in Cooldowns: 16
+	// bytes or more, and the same as in redisstore.Options. Empty: the digests are SHA-256, so anybody
+	// who sees one can test guesses of the key; see [keyfunc.Digester].
 	Secret []byte
 
 	// Logger logs hosts that no rule matches, as Warn with code weir-unpaced, and cooldowns that

@@ -94,8 +94,8 @@ func (t *Transport) RoundTrip(request *http.Request) (*http.Response, error) {
 	return c.roundTrip(request)
 }
 
-// CloseIdleConnections closes the idle connections of the base, for
-// http.Client.CloseIdleConnections.
+// CloseIdleConnections closes the idle connections of the base RoundTripper.
+// http.Client.CloseIdleConnections calls it.
 func (t *Transport) CloseIdleConnections() {
 	if base, ok := t.base.(interface{ CloseIdleConnections() }); ok {
 		base.CloseIdleConnections()

@@ -33,7 +33,7 @@ import (
 	"github.com/weirgo/weir/middleware"
 )
 
-// New returns a chi middleware for limits that knows the route.
+// New returns a chi middleware that enforces limits and tells them chi's route.
 func New(limits *middleware.RateLimit) func(http.Handler) http.Handler {
 	return func(next http.Handler) http.Handler {
 		limited := limits.Handler(next)

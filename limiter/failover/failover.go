@@ -99,7 +99,7 @@ type Store struct {
 
 	mu      sync.Mutex // for what follows, and changes of open
 	parts   [64]part
-	since   time.Time     // when the first part failed of those with an open breaker
+	since   time.Time     // when the outage began: since then, a breaker was always open
 	total   time.Duration // in which a breaker was open, before since
 	events  []Event       // the last ones that were reported
 	told    chan struct{} // closed when all was reported

@@ -18,19 +18,20 @@ import (
 // of a batch and policies the other, it counts as decided by policy.
 type Stats struct {
 	Decided uint64 // batches that the inner store decided
-	Local   uint64 // batches decided by policy with a Local rule in them and no Closed one
-	Open    uint64 // batches decided by policy with Open rules alone
-	Closed  uint64 // batches that failed because a rule is Closed
+	Local   uint64 // batches decided by policy, with a FailLocal rule and no FailClosed rule
+	Open    uint64 // batches decided by policy, with FailOpen rules only
+	Closed  uint64 // batches that failed because a rule is FailClosed
 
 	// Failures is how many calls to the inner store failed: decisions, settlements, resets and probes.
 	Failures uint64
 
-	// Degraded says that policies decide, for at least one server, and DegradedFor says for how long.
-	// Only a probe ends it, and only requests start probes, so it lasts while there are no requests.
+	// Degraded says that outage policies decide for at least one server, and DegradedFor says for how
+	// long that has been so. Only a probe ends it, and only requests start probes, so it lasts while
+	// there are no requests.
 	Degraded    bool
 	DegradedFor time.Duration
 
-	// DegradedInAll is how long policies have been in force since New, this outage included.
+	// DegradedInAll is the total time of all outages since New, an outage in progress included.
 	DegradedInAll time.Duration
 
 	// LastError is the last error of a server or the network, while Degraded.
@@ -58,7 +59,7 @@ type Reporter interface {
 // Health implements [Reporter].
 func (s *Store) Health() Stats { return s.Stats() }
 
-// Stats returns what was decided so far, by whom, and whether policies decide now.
+// Stats returns how many decisions were made so far, by whom, and whether outage policies decide now.
 func (s *Store) Stats() Stats {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -95,14 +96,15 @@ type Event struct {
 	// Server is the address of the server, if the store knows it, or several addresses.
 	Server string
 
-	// Err is what the server or the network said last.
+	// Err is the last error of the server or the network.
 	Err error
 
 	// Unusable says that the server cannot do what the store needs, such as run a script. This
 	// is a wrong configuration, and it does not pass by itself as outages do.
 	Unusable bool
 
-	// For is how long the outage lasted, until the server answered again. It is zero while Degraded.
+	// For is how long the outage lasted, until the server answered again. It is zero in an Event that
+	// begins an outage.
 	For time.Duration
 }
 

@@ -18,10 +18,10 @@ type Ban struct {
 
 	Rule  string    `json:"rule,omitempty"` // the rule that banned the key; empty: banned by hand
 	Until time.Time `json:"until,omitzero"` // zero: permanent, until it is lifted
-	Times int       `json:"times"`          // bans by escalation in a row, including this one; 0: none
+	Times int       `json:"times"`          // how many times in a row escalation has banned the key, including this one; 0: none
 
 	Since  time.Time `json:"since,omitzero"`   // when the key was banned; zero: unknown
-	Reason string    `json:"reason,omitempty"` // of a ban by hand, as the operator wrote it
+	Reason string    `json:"reason,omitempty"` // why an operator banned the key by hand
 	By     string    `json:"by,omitempty"`     // the operator of a ban by hand; empty: unknown
 }
 
@@ -69,7 +69,7 @@ var ErrFull = errors.New("bans: the list is full of permanent or manual bans")
 // no request would match such a ban. A list in Redis holds digests, and accepts them.
 var ErrDigest = errors.New("bans: a digest does not reveal its key: name the key")
 
-// CheckDuration returns the error of [List.Ban] for a wrong duration, or nil.
+// CheckDuration returns the error that [List.Ban] returns for the duration d, or nil if d is valid.
 func CheckDuration(d time.Duration) error {
 	if d < 0 || d > MaxDuration {
 		return fmt.Errorf("bans: a ban of %v: it must be at most %v, or 0 for a permanent ban", d, MaxDuration)

@@ -21,7 +21,7 @@ type Escalation struct {
 	After  int           // refusals, from 1 to 10,000
 	Within time.Duration // at most 366 days
 	Ban    time.Duration // at least a millisecond, in whole milliseconds
-	Factor float64       // from 1 to 1000. Zero: 2
+	Factor float64       // how many times as long each further ban is, from 1 to 1000. Zero: 2
 	Max    time.Duration // at least Ban, at most 366 days. Zero: 24 hours, or Ban if it is longer
 
 	// Outcomes counts answers in place of refusals: the answers that middleware.Rule.Counts names,

@@ -274,9 +274,9 @@ func (m *Memory) Restore(b Ban, remember time.Duration) error {
 // Stats are the figures of [Memory.Stats].
 type Stats struct {
 	Bans       int    // in force, or ended and not yet dropped
-	Remembered int    // keys without a ban in force whose last ban makes the next one longer
+	Remembered int    // keys that are not banned now, and whose last ban would make the next one longer
 	Evicted    uint64 // bans that were evicted at MaxBans
-	Forgotten  uint64 // keys evicted at MaxBans although their last ban made the next one longer
+	Forgotten  uint64 // keys evicted at MaxBans whose last ban would still have made the next one longer
 }
 
 // Stats returns the list's figures.

@@ -19,7 +19,7 @@ type Change struct {
 	Path string `json:"path"` // the field, such as endpoints."GET /search".limit; for a whole rule, endpoints."GET /search"
 	Old  string `json:"old"`
 	New  string `json:"new"`
-	Used Used   `json:"used,omitempty"` // whether the rule's counters stay, if the change affects them
+	Used Used   `json:"used,omitempty"` // which counters of the rule stay; empty if the change does not affect them
 }
 
 // String is the change in one line.
@@ -39,8 +39,8 @@ type Used string
 const (
 	StaysUsed  Used = "stays used"
 	BeginsAnew Used = "begins anew"
-	UsedBySame Used = "stays used where the key is the same"                            // if user|ip becomes user, say, users keep their counters
-	UsedPartly Used = "stays used, except in windows that are new or are now the first" // of a rule's limits, some keep their counters, others are new
+	UsedBySame Used = "stays used where the key is the same"                            // keys that stay the same keep their counters: the users', if user|ip becomes user
+	UsedPartly Used = "stays used, except in windows that are new or are now the first" // some of the rule's limits keep their counters, the others get new ones
 )
 
 // Diff returns the changes from before to after, in the order of a file. It compares meanings: 60/1m

@@ -54,7 +54,7 @@ type Step struct {
 	Tier    string   `json:"tier,omitempty"`      // the tier that the limit is for
 	Own     bool     `json:"own,omitempty"`       // the limit is from overrides
 	Key     string   `json:"key,omitempty"`       // the key that is charged; empty: one counter for all clients
-	Limit   string   `json:"limit,omitempty"`     // as text; several limits have commas between
+	Limit   string   `json:"limit,omitempty"`     // as text; several limits are separated by commas
 	Cost    int64    `json:"cost,omitempty"`      // in units
 	Outage  string   `json:"on_outage,omitempty"` // the rule's policy while Redis does not answer
 	Shadow  bool     `json:"shadow,omitempty"`    // the rule is in shadow: it refuses nothing

@@ -11,7 +11,7 @@ import (
 	"github.com/weirgo/weir/limiter"
 )
 
-// A Need is an input of a rule that a request, a log or a program may lack.
+// A Need is a piece of data that a rule needs, and that a request, a log or a program may lack.
 type Need struct {
 	Rule string // the rule's name
 

@@ -89,7 +89,7 @@ func Watch(ctx context.Context, path string, o Options) (*Watcher, error) {
 // A Source holds the text of rules outside of a file. Package redis/redisrules has one. Its errors must
 // name where the text is, such as a key in Redis.
 type Source interface {
-	// Read returns the text, or an error if there is none.
+	// Read returns the text of the rules, or an error if there is no text.
 	Read(ctx context.Context) ([]byte, error)
 
 	// Changed returns a channel that receives a value when Read may return another text. One value

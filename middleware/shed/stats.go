@@ -14,7 +14,7 @@ type Stats struct {
 	Route string // the pattern; empty: the whole service, or requests without a route
 
 	Limit    int // how many requests may be in flight now
-	InFlight int // requests in flight, without streams
+	InFlight int // requests in flight, not counting streams
 	Streams  int // requests in progress that are streams, or that wait for slow clients
 	Waiting  int // requests that wait for a slot
 
@@ -30,7 +30,7 @@ type Stats struct {
 // A Level counts the requests of one level of priority.
 type Level struct {
 	Name       string // the tier, or "others"; empty: there is only one level
-	Overloaded bool   // whether its requests are refused after a short wait
+	Overloaded bool   // whether its requests now wait only for MaxWait before they are refused
 	Admitted   uint64
 	Shed       uint64 // refused, at once or after a wait
 }

@@ -37,9 +37,9 @@ type Options struct {
 	// either way.
 	ShowKeys bool
 
-	// Secret keys the digests: 16 bytes or more, and the same as in redisstore.Options, so
-	// that a client has one digest everywhere. Empty: the digests are SHA-256, so whoever tries
-	// all addresses finds the address; see [keyfunc.Digester].
+	// Secret is the HMAC key of the digests: 16 bytes or more, and the same as in redisstore.Options,
+	// so that a client has one digest everywhere. Empty: the digests are SHA-256, so whoever tries all
+	// addresses finds the address; see [keyfunc.Digester].
 	Secret []byte
 }
 

@@ -7,7 +7,7 @@ import (
 
 // An Offender is a key with its counts.
 type Offender struct {
-	// Digest is the digest of the key, as logs, lists of bans and Redis have it.
+	// Digest is the digest of the key, as logs, lists of bans and Redis show it.
 	Digest string
 
 	// Key is the key itself if Whole is true, else the digest. The counter of a rule without keys
@@ -21,7 +21,7 @@ type Offender struct {
 	Refused, All Count
 }
 
-// A Count is a number of requests, between AtLeast and N.
+// A Count is an estimate of a number of requests. The true number is between AtLeast and N.
 type Count struct {
 	N     uint64
 	Error uint64 // by how much N may be too high
@@ -30,13 +30,13 @@ type Count struct {
 // AtLeast returns N - Error.
 func (c Count) AtLeast() uint64 { return c.N - c.Error }
 
-// A Rule is a rule, and how many requests met it in the window.
+// A Rule is the name of a rule, and how many requests it applied to in the window.
 type Rule struct {
 	Name         string
 	Refused, All uint64
 }
 
-// Rules returns the rules, sorted by name. The tiers of a rule count together.
+// Rules returns the rules, sorted by name. The requests of all tiers of a rule are counted together.
 func (s *Sketch) Rules() []Rule {
 	now := s.now()
 	var all []Rule

@@ -65,7 +65,7 @@ type Watcher interface {
 	Overload() middleware.Overload
 }
 
-// New returns an Observer, or an error about the options or of the MeterProvider.
+// New returns an Observer, or an error if the options are wrong or the MeterProvider fails.
 func New(o Options) (*Observer, error) {
 	from, err := tally.New[Watcher]("otellimit", o.Store, o.Overload, o.MaxRules)
 	if err != nil {

@@ -76,7 +76,7 @@ func Must(m *Metrics, err error) *Metrics {
 	return m
 }
 
-// A Watcher keeps the rules in force up to date with their source. The rules.Watcher is one.
+// A Watcher reloads the rules when their source changes. The rules.Watcher is one.
 type Watcher interface {
 	// Reloads returns how often rules were loaded and how often refused, when the rules in force
 	// were loaded, and why the last attempt failed, or nil.

@@ -65,7 +65,7 @@ type Quota struct {
 	// Limit is the size of the quota, in units of the server's choice; or Unsaid.
 	Limit int64
 
-	// Remaining is how much remains; or Unsaid. If the server's limit is below Remaining, Limit is
+	// Remaining is how much remains; or Unsaid. If the server states a limit below Remaining, Limit is
 	// Unsaid.
 	Remaining int64
 
@@ -90,7 +90,7 @@ type Retry uint8
 const (
 	RetryUnsaid Retry = iota
 	RetryYes          // x-should-retry: true
-	RetryNo           // x-should-retry: false, or several that disagree
+	RetryNo           // x-should-retry: false, or several such fields that disagree
 )
 
 // Read returns what the response says. It neither reads nor closes the body.

@@ -154,9 +154,9 @@ func (s *Store) Reset(ctx context.Context, charges []limiter.Charge) error {
 	return s.exact.Reset(ctx, charges)
 }
 
-// Close sends the units that this process holds back to Redis, finishes settlements, and ends the
-// Store's goroutine. It takes at most two seconds. Redis makes all later decisions. Close returns an
-// error if it could not send everything to Redis. Units that were not sent back count as spent.
+// Close returns to Redis the units that this process holds, finishes settlements, and ends the Store's
+// goroutine. It takes at most two seconds. Redis makes all later decisions. Close returns an error if
+// it could not send everything to Redis. Units that were not returned count as spent.
 func (s *Store) Close() error {
 	var err error
 	s.once.Do(func() {

@@ -23,8 +23,8 @@ type Options struct {
 	// "weir".
 	Prefix string
 
-	// Secret keys the digests that stand for clients in Redis. Without a secret, anyone who can
-	// read Redis can find addresses and short tokens by trying them all. All processes need the
+	// Secret is the HMAC key of the digests that stand for clients in Redis. Without a secret, anyone
+	// who can read Redis can find addresses and short tokens by trying them all. All processes need the
 	// same secret. A new secret starts all counters anew. It has 16 bytes or more, or none.
 	Secret []byte
 
@@ -192,7 +192,7 @@ type Stats struct {
 
 	Batches    uint64 // sent to Redis
 	Remembered uint64 // refusals that this process decided from memory, without Redis
-	Unsettled  uint64 // settlements without an answer, whose units may stay charged
+	Unsettled  uint64 // settlements that Redis did not answer; their units may stay charged
 }
 
 // Stats returns what the store has done since it was made.

@@ -24,10 +24,10 @@ type Usage struct {
 	Name       string // of the counter in Redis
 	Digest     string // of the key: see [keyfunc.Digest]
 	Rule, Tier string
-	InFlight   bool // the counter is of slots ([limiter.NewConcurrency])
+	InFlight   bool // the counter counts slots ([limiter.NewConcurrency])
 	Used       int64
 	Limit      int64
-	ResetAfter time.Duration // until all of it is free again; for slots, an estimate
+	ResetAfter time.Duration // time until the whole limit is free again; for slots, an estimate
 }
 
 // CounterNames returns a pattern for Redis's SCAN that matches all counters under a prefix
