@@ -70,8 +70,8 @@ func NewDigester(secret []byte) Digester {
 	return Digester{&sync.Pool{New: func() any { return hmac.New(sha256.New, secret) }}}
 }
 
-// CheckSecret returns an error in the name of package pkg if secret is too short: it could be guessed.
-// An empty secret is no error.
+// CheckSecret returns an error, whose text begins with pkg, if secret is so short that it could be
+// guessed. An empty secret is no error.
 func CheckSecret(pkg string, secret []byte) error {
 	if n := len(secret); n > 0 && n < minSecret {
 		return fmt.Errorf("%s: Secret has %d bytes: it must have at least %d, or none", pkg, n, minSecret)

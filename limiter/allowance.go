@@ -38,7 +38,8 @@ type Concurrency struct {
 // AtOnce limits the events in flight at once to most, which is from 1 to 10^9.
 func AtOnce(most int64) Concurrency { return Concurrency{Max: most} }
 
-// Queue returns c with Waiting and MaxWait set: up to 10,000 events wait, each for up to maxWait.
+// Queue returns c with Waiting and MaxWait set: up to waiting events wait (10,000 at most), each for up
+// to maxWait.
 func (c Concurrency) Queue(waiting int, maxWait time.Duration) Concurrency {
 	c.Waiting, c.MaxWait = waiting, maxWait
 	return c

@@ -213,9 +213,9 @@ func (q *Quota) takeNow(s State, cost int64) (State, bool) {
 //
 //   - Windows: the units return to the window that they were taken in, if it still counts.
 //   - SlidingLog: the units return to the entries of that time, if they still count.
-//   - TokenBucket: the units return that the bucket has not refilled since. These are at most
-//     State.Level at its lowest since [Receipt.At]. Without [Quota.Settles] that is unknown, so a
-//     refund after a time d leaves out all units that can refill in d.
+//   - TokenBucket: only units return that the bucket has not refilled since then. These are at most the
+//     lowest State.Level since [Receipt.At]. That level is recorded only with [Quota.Settles]; without
+//     it, a refund after a time d leaves out all units that can refill in d.
 //   - LeakyBucket: only the units of the last event in the queue return. Later events keep their turns.
 //
 // If the time is unknown (0), the units that were taken last return, and a LeakyBucket returns none. If
@@ -226,7 +226,8 @@ func (q *Quota) takeNow(s State, cost int64) (State, bool) {
 // Units above the limit outlive their window and count first in the next one.
 //
 // If s was written under another limit, a refund leaves s.Quota as it is. A debt sets s.Quota to q, as
-// Take does, unless q's limit is the lower one: then the units used above it would be lost.
+// Take does, unless q's limit is lower than the other: units used above q's limit would then be
+// forgotten.
 func (q *Quota) Settle(s State, now int64, c Settlement) State {
 	from := s.Quota
 	if from == nil || q.InFlight() { // a lower limit may be in force, and all of the slots are released

@@ -182,14 +182,14 @@ func (s *Store) Decide(ctx context.Context, charges []limiter.Charge, decisions 
 }
 
 // Settle implements [limiter.Store]. It settles an event where it was counted: on the server, or in the
-// local counters, during the outage and after it. In the local counters a debt is at most one share, and
-// the rest is forgiven. Events of Open rules are not settled. If it is unknown who counted an event,
-// Settle assumes whoever counts now.
+// local counters, during the outage and after it. In the local counters a debt is at most one share,
+// and the rest is forgiven. Events of Open rules are not settled. If it is unknown who counted an
+// event, Settle assumes whoever counts now.
 //
 // While the server is down, Settle leaves what the server counted as it is and returns an error that
-// wraps [ErrUnavailable]: a reservation that was too large drains with its period, and one that was too
-// small stays too small. Slots are an exception: the inner store tells its server later that they are
-// released.
+// wraps [ErrUnavailable]: a reservation that was too large counts until its period has passed, and one
+// that was too small stays too small. Slots are an exception: the inner store tells its server later
+// that they are released.
 func (s *Store) Settle(ctx context.Context, settlements []limiter.Settlement) error {
 	if err := limiter.CheckSettlements(settlements); err != nil {
 		return err

@@ -30,7 +30,7 @@ type Stats struct {
 // A Level counts the requests of one level of priority.
 type Level struct {
 	Name       string // the tier, or "others"; empty: there is only one level
-	Overloaded bool   // whether its requests now wait only for MaxWait before they are refused
+	Overloaded bool   // whether its requests are now refused once they have waited for MaxWait
 	Admitted   uint64
 	Shed       uint64 // refused, at once or after a wait
 }
