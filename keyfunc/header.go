@@ -50,9 +50,9 @@ func newHeader(name string) (Func, error) {
 // "bearer:mF_9.B5f-4.1JqM". The scheme's case does not matter. With another scheme, or none, there is
 // no key.
 //
-// It is safe after the token was checked; see [APIKey]. If a user can have several tokens, count the
-// user ([User]): each new token would have a new limit.
-// Two different Authorization headers, or a token with a space in it, are [ErrAmbiguous].
+// Use it only behind a handler that has checked the token; see [APIKey]. If a user can have several
+// tokens, count the user ([User]): each new token would have a new limit. Two different Authorization
+// headers, or a token with a space in it, are [ErrAmbiguous].
 func Bearer(r *http.Request) (string, error) {
 	value, err := only(r.Header["Authorization"], errTwoCredentials)
 	if err != nil {

@@ -111,8 +111,8 @@ func waitBucket(q *Quota, s State, cost int64) int64 {
 func (q *Quota) hasLows() bool { return q.Settles && q.algorithm.bursts && q.algorithm.delay == nil }
 
 // MostLows is the most entries in State.Log for a TokenBucket with [Quota.Settles]. An entry is the
-// bucket's lowest Level since the entry's time. Further entries are left out, so a refund may be
-// smaller, but never larger.
+// bucket's lowest Level since the entry's time. If there would be more entries, some are left out; a
+// refund may then be smaller than it could be, but never larger.
 const MostLows = 8
 
 // sink returns lows after the level has been that low.

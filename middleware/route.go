@@ -15,7 +15,7 @@ type Match interface {
 	Matches(r *http.Request) bool
 }
 
-// A MatchFunc is a function as a [Match].
+// A MatchFunc makes an ordinary function a [Match].
 type MatchFunc func(r *http.Request) bool
 
 // Matches calls f.

@@ -27,9 +27,9 @@ type Options struct {
 
 	// Cooldowns stores which keys a server has refused, and until when. A redisbans.List tells all
 	// processes within milliseconds, and no request asks Redis. Do not use the list that bans your own
-	// clients: its bans slow each lookup down. The keys begin with "pace:". If you ban such a key by
-	// hand, its requests wait for the end of the ban; if it has none, they fail at once. An unban ends
-	// a cooldown. Nil: a list of this process alone.
+	// clients: those bans would slow down every lookup of a cooldown. The keys begin with "pace:". If
+	// you ban such a key by hand, its requests wait for the end of the ban; if the ban is permanent,
+	// they fail at once. An unban ends a cooldown. Nil: a list of this process alone.
 	Cooldowns bans.List
 
 	// MaxWait bounds the waits of a request in all its attempts together: for the end of a cooldown,
