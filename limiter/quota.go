@@ -276,9 +276,9 @@ func (q *Quota) isOver(s State, now int64) bool {
 }
 
 // Undo returns the receipt with which a store refunds d at once, when it has taken this charge but
-// cannot take the whole batch. For a bucket and for slots the receipt's At is zero: a bucket then
-// returns the units that were taken last, even those that it has refilled since, and slots leave the
-// undone event out of their average duration.
+// cannot take the whole batch. For a bucket and for slots the receipt's At is zero, which marks an
+// undo: a bucket returns all units of the charge, even those that it has refilled since, and slots
+// leave the event out of their average duration.
 func (q *Quota) Undo(d *Decision) Receipt {
 	r := d.Receipt
 	if q.algorithm.bursts && q.algorithm.delay == nil || q.InFlight() {

@@ -29,7 +29,7 @@ type WaitError struct {
 	Cooldown bool
 }
 
-// RetryAfter is Wait.
+// RetryAfter returns e.Wait.
 func (e *WaitError) RetryAfter() time.Duration { return e.Wait }
 
 func (e *WaitError) Error() string {

@@ -44,7 +44,7 @@ type Stats struct {
 	Replicas int
 }
 
-// Share returns the limit that Local counts against in this process instead of l.
+// Share returns this process's share of l, which FailLocal rules count against in an outage.
 func (s Stats) Share(l limiter.Limit) limiter.Limit { return divide(l, int64(max(1, s.Replicas))) }
 
 // ShareSlots returns how many of n slots this process has in an outage.
