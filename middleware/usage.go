@@ -29,8 +29,8 @@ import (
 // The answer lists the rules for all requests, for the client's tier, and for each route, with names
 // and patterns, but no rules in shadow. A rule is listed without numbers if the request to this handler
 // lacks the rule's key, such as a parameter of another path, or if the rule counts each route or method
-// separately. If clients write a rule's key themselves, such as a header, every client that writes the
-// key sees its numbers, as in the header fields of limited responses.
+// separately. If clients choose a rule's key themselves, such as a header's value, every client that
+// sends the value sees its numbers, as in the header fields of limited responses.
 //
 // If the store's server does not answer, the handler answers 503. It never shows an unknown number as
 // unused.

@@ -31,8 +31,9 @@ type Options struct {
 	Replicas int
 
 	// Failures is how many calls in a row must fail before the policies decide all calls: up to a
-	// million. A failed call counts only if it began after the call counted before it had failed. Until
-	// then every call waits for the server. Zero means 5.
+	// million. Calls that fail at the same time count once: a failed call counts only if it began after
+	// the last counted failure. Until Failures is reached, every call waits for the server. Zero means
+	// 5.
 	Failures int
 
 	// ProbeEvery is how long the server is left alone before a request starts a probe in the

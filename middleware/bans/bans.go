@@ -25,7 +25,7 @@ type Ban struct {
 	By     string    `json:"by,omitempty"`     // the operator of a ban by hand; empty: unknown
 }
 
-// ID is the key or, if the list does not have it, the digest. [List.Unban] accepts either.
+// ID is the key or, if the list has only the digest, the digest. [List.Unban] accepts either.
 func (b Ban) ID() string { return cmp.Or(b.Key, b.Digest) }
 
 // A List holds banned keys. It may be used by many goroutines at once. Methods take a key as a

@@ -19,7 +19,7 @@ import (
 // counter (see limiter.Decision.Overflow).
 type Escalation struct {
 	After  int           // refusals, from 1 to 10,000
-	Within time.Duration // at most 366 days
+	Within time.Duration // the time in which refusals are counted, at most 366 days
 	Ban    time.Duration // at least a millisecond, in whole milliseconds
 	Factor float64       // how many times as long each further ban is, from 1 to 1000. Zero: 2
 	Max    time.Duration // at least Ban, at most 366 days. Zero: 24 hours, or Ban if it is longer

@@ -17,7 +17,7 @@ type Watcher interface {
 	Written() (source, version string, changes []string)
 }
 
-// FollowRules adds a Watcher. The page shows when and where its rules were loaded, and what that
+// FollowRules adds a Watcher. The page shows when its rules were loaded, from where, and what that
 // changed. If its newest rules were refused, the page shows why. FollowRules panics on nil.
 func (d *Dashboard) FollowRules(w Watcher) {
 	if v := reflect.ValueOf(w); w == nil || v.Kind() == reflect.Pointer && v.IsNil() {
