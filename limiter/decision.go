@@ -46,8 +46,8 @@ type Decision struct {
 	// ResetAfter is when Remaining is Limit again. It is zero if that is now.
 	ResetAfter time.Duration
 
-	// Delay is how long an allowed event must wait for its turn in a LeakyBucket. For a look it
-	// is how long an event would wait. It is zero for other algorithms.
+	// Delay is how long an allowed event must wait for its turn in a LeakyBucket. For an event of cost
+	// 0, which takes nothing, it is how long another event would wait. It is zero for other algorithms.
 	Delay time.Duration
 
 	// Receipt says when and where the units were counted. A refund or a settlement needs it.

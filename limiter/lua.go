@@ -28,7 +28,7 @@ func readLua(name string) []byte {
 //	                     before you count if q.calendar is true
 //	isAhead(q, s, t)     whether the clock has stepped back so far that s no longer counts
 //	advance(q, s, t)     brings s to time t, which must not be before s.last
-//	take(q, s, cost)     the level after an event that fits, and its entries if there are any, or
+//	take(q, s, cost)     the new level if an event fits, and the new entries of a log; else
 //	                     nil; cost is from 1 to the capacity
 //	owe(q, s, n)         takes n units without asking for room, at most twice the capacity
 //	refund(q, s, n, at)  returns up to n units that were taken at that time (0: unknown), at most

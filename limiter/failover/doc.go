@@ -25,9 +25,9 @@
 // process's share of the limit.
 //
 // If the store has several servers, each server has its own breaker. Policies decide only on the
-// charges of servers that are down, and the other servers go on counting. A batch is still taken
-// entirely or not at all. So a rule on a server that is up admits its limit, whatever happens to other
-// servers. This needs a store whose errors say which of its servers failed ([New]), as redisstore's do.
+// charges of servers that are down, and the other servers go on counting. A rule on a server that is up
+// admits its limit, whatever happens to other servers. A batch is still taken entirely or not at all.
+// This needs a store whose errors say which of its servers failed ([New]), as redisstore's do.
 //
 // # The share of a process
 //

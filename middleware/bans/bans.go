@@ -29,7 +29,7 @@ type Ban struct {
 func (b Ban) ID() string { return cmp.Or(b.Key, b.Digest) }
 
 // A List holds banned keys. It may be used by many goroutines at once. Methods take a key as a
-// keyfunc.Func returns it, or its text alone (see keyfunc.Classify).
+// keyfunc.Func returns it, or without its mark (see keyfunc.Classify).
 type List interface {
 	// Find returns the ban of a key, if one is in force. It is called for every request, so it never
 	// calls a server, and takes no lock while nothing is banned.

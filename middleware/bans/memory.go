@@ -16,9 +16,9 @@ import (
 
 // Options are what [New] takes. The zero value consists of the defaults.
 type Options struct {
-	// MaxBans bounds the keys in the list, from 1 to 10 million. A key stays after its ban has ended,
-	// while that ban makes the next one longer. Zero: 100,000. A key takes some 260 bytes plus its
-	// length and its notes. Keys longer than 256 bytes are kept as digests.
+	// MaxBans bounds the keys in the list, from 1 to 10 million. After its ban has ended, a key stays
+	// for as long as that ban would make the next one longer. Zero: 100,000. A key takes some 260 bytes
+	// plus its length and its notes. Keys longer than 256 bytes are kept as digests.
 	MaxBans int
 
 	// Secret is the HMAC key of the digests that stand for keys longer than 256 bytes. It has 16 bytes
