@@ -29,7 +29,7 @@
 //	                such as 1000 per day               window
 //	SlidingLog      limits that must be exact          N                          2 an event
 //
-// The integers are those of a [State]. Memory packs them into one word of 64 bits, except for logs,
+// The integers are fields of a [State]. Memory packs them into one word of 64 bits, except for logs,
 // windows with counts that are too large, and buckets with [Quota.Settles].
 //
 // An event may cost more than one unit ([Limiter.AllowN]). A cost above what the limit ever allows is

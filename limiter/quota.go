@@ -277,7 +277,7 @@ func (q *Quota) isOver(s State, now int64) bool {
 
 // Undo returns the receipt with which a store refunds d at once, when it has taken this charge but
 // cannot take the whole batch. For a bucket and for slots the receipt's At is zero, which marks an
-// undo: a bucket returns all units of the charge, even those that it has refilled since, and slots
+// undo: a bucket returns all units of the charge, even units that it has refilled since, and slots
 // leave the event out of their average duration.
 func (q *Quota) Undo(d *Decision) Receipt {
 	r := d.Receipt

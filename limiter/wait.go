@@ -14,7 +14,7 @@ import (
 //
 // If the wait would outlast ctx, or would never end, Wait takes nothing and returns a [*WaitError] at
 // once. If ctx ends during the wait, Wait returns ctx.Err() and takes nothing. In a LeakyBucket,
-// however, the units stay taken if another caller already has a later turn. Other errors are those of
+// however, the units stay taken if another caller already has a later turn. Other errors are as for
 // AllowN.
 func (l *Limiter) Wait(ctx context.Context, key string, n int64) error {
 	for {

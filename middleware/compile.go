@@ -21,7 +21,7 @@ import (
 // A compiler makes a ruleset of a Config, and collects all errors.
 type compiler struct {
 	set    *ruleset
-	before *ruleset // the one that set replaces, or an empty one
+	before *ruleset // the ruleset that set replaces, or an empty ruleset
 	names  map[counters]bool
 	errs   []error
 

@@ -14,7 +14,7 @@ import (
 // valuesSuffix ends the name of the counters of a rule's values.
 const valuesSuffix = " values"
 
-// withValues appends to the quota of a rule with Distinct the one of each value, in the same period.
+// withValues appends the quota that counts each value of Distinct, in the same period.
 func (f family) withValues(quotas []*limiter.Quota) ([]*limiter.Quota, error) {
 	limit := quotas[0].Limit()
 	if len(quotas) > 1 || quotas[0].InFlight() || limit.Algorithm == limiter.LeakyBucket {

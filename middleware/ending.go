@@ -158,7 +158,7 @@ func (e *ending) actual(o *open) int64 {
 }
 
 // unseen notes that no handler sees a request that limiters further out admitted, so that it costs nothing
-// by their rules with Reserve. A request with another URL is one that a handler made, and that handler
+// by their rules with Reserve. A request with another URL was made by a handler, and that handler
 // may have done work.
 func unseen(r *http.Request) {
 	for e := endingOf(r.Context()); e != nil; e = endingOf(e.Context) {

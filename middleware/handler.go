@@ -75,9 +75,9 @@ func (l *RateLimit) Begin(w http.ResponseWriter, r *http.Request, onRefused func
 }
 
 // Gateway is [RateLimit.Handler] for a program without routes of its own, such as one around
-// httputil.ReverseProxy. It routes a request by the patterns of the rules: those of ByRoute, and of each
-// [Route] in Match, Allow and package shed's Exempt. A [MatchFunc] has no patterns. Gateway sets
-// r.Pattern, without method and host. [RateLimit.Reconfigure] changes the routes with the rules.
+// httputil.ReverseProxy. It routes a request by the patterns of the rules: the patterns of ByRoute, and
+// of each [Route] in Match, Allow and package shed's Exempt. A [MatchFunc] has no patterns. Gateway
+// sets r.Pattern, without method and host. [RateLimit.Reconfigure] changes the routes with the rules.
 //
 // Gateway ignores a slash at the end of a path, parameters (/a;b=c), and empty and dot segments, as the
 // service behind may ignore them. If the service ignores upper and lower case, set foldCase.

@@ -23,8 +23,8 @@ type Refusal struct {
 	Status int
 
 	// Type and Title are members of the problem object (RFC 9457). Type is a URI. If both are empty,
-	// they are those of the problem type that fits, such as quota-exceeded of the RateLimit draft. If
-	// only Type is set, there is no title.
+	// the problem type that fits sets them, such as quota-exceeded of the RateLimit draft. If only Type
+	// is set, there is no title.
 	Type, Title string
 
 	// Message is a text of up to 1,000 bytes. {retry_after} stands for the time to wait in words ("12

@@ -28,9 +28,9 @@
 //     served, but the response says that the quota is used up and resets in more than a second.
 //   - If less remains than the rule's limit would use until the quota resets, other clients must be
 //     using the quota too. Then requests leave more slowly, so that the rest lasts. The same happens if
-//     the server names a lower limit for the same period. A quota slows nothing down if its period is
-//     not that of the rule's limit, if it counts tokens, if it applies to a few requests only, or if
-//     its reset time may be wrong by much ([serverlimit.Quota]).
+//     the server names a lower limit for the same period. A quota slows nothing down if its period
+//     differs from the period of the rule's limit, if it counts tokens, if it applies to a few requests
+//     only, or if its reset time may be wrong by much ([serverlimit.Quota]).
 //
 // # Retries
 //

@@ -33,7 +33,7 @@ import (
 	"github.com/weirgo/weir/middleware"
 )
 
-// New returns a chi middleware that enforces limits and tells them chi's route.
+// New returns a chi middleware that enforces limits, and looks up chi's route for them.
 func New(limits *middleware.RateLimit) func(http.Handler) http.Handler {
 	return func(next http.Handler) http.Handler {
 		limited := limits.Handler(next)

@@ -12,11 +12,11 @@ import (
 
 // A part is a server of the inner store with its circuit breaker.
 type part struct {
-	err     error     // the last there was
-	failed  time.Time // when that was
+	err     error     // the last error
+	failed  time.Time // when err was recorded
 	inRow   int       // failures since the last success, if the part is in Store.failing
 	probing bool
-	unfit   bool // it was said last that the server is unusable
+	unfit   bool // the last announcement was that the server is unusable
 }
 
 // partOf returns what Part says, kept within bounds.
@@ -47,7 +47,7 @@ func (s *Store) outage(charges []limiter.Charge) (down uint64, cause error) {
 // call calls the inner store about charges and counts the result. It returns the parts that
 // failed and the call's error, or the error for the caller, if any.
 func (s *Store) call(ctx context.Context, charges []limiter.Charge, do func(context.Context) error) (failed uint64, _ error) {
-	if len(charges) == 0 { // which no server needs to be asked about
+	if len(charges) == 0 { // no server is asked
 		return 0, ctx.Err()
 	}
 	began := time.Now()
@@ -71,7 +71,8 @@ func (s *Store) timed(ctx context.Context, do func(context.Context) error) error
 	return do(ctx)
 }
 
-// settleInner has the inner store settle. No error is no sign of life: the store may settle later.
+// settleInner has the inner store settle. A nil error does not show that the server
+// answers, because the store may settle later.
 func (s *Store) settleInner(ctx context.Context, settlements []limiter.Settlement) error {
 	if len(settlements) == 0 {
 		return nil
@@ -90,7 +91,7 @@ func (s *Store) settleInner(ctx context.Context, settlements []limiter.Settlemen
 }
 
 // blame counts a call to these parts that returned err, as far as it says something about them. It
-// returns the parts that failed: those that err names, or all of them.
+// returns the parts that failed: the parts that err names, or all of them.
 func (s *Store) blame(ctx context.Context, began time.Time, parts uint64, err error) (failed uint64, _ error) {
 	if errors.Is(err, limiter.ErrCharges) {
 		return 0, err
@@ -159,14 +160,12 @@ func (s *Store) record(number int, err error) {
 // probe starts the probes that are due for these parts. Each has the charges of its own part, so that
 // errors of other parts do not count.
 func (s *Store) probe(parts uint64, charges []limiter.Charge) {
-	for ; parts != 0; parts &= parts - 1 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for parts &= s.open.Load(); parts != 0; parts &= parts - 1 {
 		number := bits.TrailingZeros64(parts)
-		p := &s.parts[number]
-		s.mu.Lock()
-		isDue := !p.probing && s.open.Load()>>number&1 == 1 && time.Since(p.failed) > s.options.ProbeEvery
-		p.probing = p.probing || isDue
-		s.mu.Unlock()
-		if isDue {
+		if p := &s.parts[number]; !p.probing && time.Since(p.failed) > s.options.ProbeEvery {
+			p.probing = true
 			_, own := s.split(^(1 << number), charges)
 			go s.try(number, looks(own))
 		}

@@ -21,7 +21,7 @@
 //
 // If a batch has a Closed rule, its decision is an error that wraps [ErrUnavailable]. Otherwise this
 // process counts Local rules, and Open rules pass. Such decisions are Degraded. Decisions of Open rules
-// have no numbers ([limiter.Decision.Counted]), and decisions of Local rules have those of the
+// have no numbers ([limiter.Decision.Counted]), and decisions of Local rules have the numbers of the
 // process's share of the limit.
 //
 // If the store has several servers, each server has its own breaker. Policies decide only on the
@@ -42,7 +42,7 @@
 //
 // Slots ([limiter.NewConcurrency]) are divided too, and each process has at least one, in addition to
 // the slots acquired before the outage. A slot is released where it was acquired: in this process, or
-// on the server, which the store tells when it is back.
+// on the server, when the server is back.
 //
 // # The return
 //

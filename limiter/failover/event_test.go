@@ -353,19 +353,25 @@ type promoted struct {
 
 func (s promoted) Diagnose(_ int, err error) (string, error) { return *s.at.Load(), err }
 
+var master, replica = "10.0.0.1:6379", "10.0.0.2:6379"
+
+// newPromoted returns a Store around a promoted store, and a function that promotes the replica.
+func newPromoted(inner *server, heard *diary) (s *Store, promote func()) {
+	at := &atomic.Pointer[string]{}
+	at.Store(&master)
+	return Must(New(promoted{cluster{inner}, at}, Options{OnDegraded: heard.note})), func() { at.Store(&replica) }
+}
+
 func TestTheServerThatTakesOverEndsTheOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		master, replica := "10.0.0.1:6379", "10.0.0.2:6379"
 		inner, heard := newServer(t, dead), &diary{}
-		at := &atomic.Pointer[string]{}
-		at.Store(&master)
-		s := Must(New(promoted{cluster{inner}, at}, Options{OnDegraded: heard.note}))
+		s, promote := newPromoted(inner, heard)
 		api := quota(t, "api", limiter.PerMinute(1000), limiter.FailLocal)
 		for _, part := range []string{"1", "2"} {
 			breakDown(t, s, charge(api, part))
 		}
 		synctest.Wait()
-		at.Store(&replica)
+		promote()
 		for _, part := range []string{"2", "1"} {
 			inner.comeBack(t, s, charge(api, part))
 		}
@@ -379,17 +385,14 @@ func TestTheServerThatTakesOverEndsTheOutage(t *testing.T) {
 // A server that takes over may fail too, in another way, or for a part that has failed before.
 func TestAnOutageEndsThoughTheServerThatTookOverFailsToo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		master, replica := "10.0.0.1:6379", "10.0.0.2:6379"
 		inner, heard := newServer(t, dead), &diary{}
-		at := &atomic.Pointer[string]{}
-		at.Store(&master)
-		s := Must(New(promoted{cluster{inner}, at}, Options{OnDegraded: heard.note}))
+		s, promote := newPromoted(inner, heard)
 		api := quota(t, "api", limiter.PerMinute(1000), limiter.FailLocal)
 		log := logged(t, func() {
 			decide(t, s, charge(api, "2"))
 			breakDown(t, s, charge(api, "1"))
 			synctest.Wait()
-			at.Store(&replica)
+			promote()
 			inner.is(func(context.Context, string, []limiter.Charge) error { return unusable("NOPERM") })
 			time.Sleep(2 * time.Second)
 			decide(t, s, charge(api, "1"))

@@ -188,9 +188,9 @@ func (s *Store) Decide(ctx context.Context, charges []limiter.Charge, decisions 
 // event, Settle assumes whoever counts now.
 //
 // While the server is down, Settle leaves what the server counted as it is and returns an error that
-// wraps [ErrUnavailable]: a reservation that was too large counts until its period has passed, and one
-// that was too small stays too small. Slots are an exception: the inner store tells its server later
-// that they are released.
+// wraps [ErrUnavailable]: a reservation that was too large counts until its period has passed, and a
+// reservation that was too small stays too small. Slots are an exception: the inner store tells its
+// server later that they are released.
 func (s *Store) Settle(ctx context.Context, settlements []limiter.Settlement) error {
 	if err := limiter.CheckSettlements(settlements); err != nil {
 		return err

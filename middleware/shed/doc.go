@@ -1,5 +1,5 @@
 // Package shed keeps an overloaded service at work. It measures how many requests in flight the service
-// can bear. Further requests wait in a short queue, and those that find no slot in time are refused,
+// can bear. Further requests wait in a short queue. A request that finds no slot in time is refused,
 // the least important first.
 //
 //	limits, err := middleware.New(middleware.Config{

@@ -16,9 +16,9 @@
 // each decision costs less, and a lone caller does not wait. A second batch is sent while the first is
 // in flight, if it is as large as the first. If a round trip takes 8 milliseconds or more, up to eight
 // batches are in flight, but at most half of PoolSize. In a Cluster each of 32 ranges of slots has
-// batches of its own, of which two are in flight. If a caller's context ends, the caller returns at
-// once; a caller that sends the batch itself returns after the round trip. Redis still takes a decision
-// that was in flight.
+// batches of its own, two of them in flight. If a caller's context ends, the caller returns at once; a
+// caller that sends the batch itself returns after the round trip. Redis still takes a decision that
+// was in flight.
 //
 // The process remembers a refusal of Redis for up to a second, so a client that goes on with a refused
 // key does not reach Redis. The process that calls Settle or Reset sees the effect at once, and other
@@ -104,9 +104,9 @@
 //	weir:2:{EsoXtJryKJQ28wPgFmAwog}:plan:premium the same, and the tier
 //	weir:2:{EsoXtJryKJQ28wPgFmAwog}:ip::places:1 slots, and the version of their format
 //
-// The version is that of the stored format, here and in the names of leases and bans. A release that
-// changes a format changes its version, so processes of two releases leave each other's keys alone.
-// While both run, each counts for itself. The keys of the old release expire.
+// The version is the version of the stored format, here and in the names of leases and bans. A release
+// that changes a format changes its version, so processes of two releases leave each other's keys
+// alone. While both run, each counts for itself. The keys of the old release expire.
 //
 // The digest is 128 bits of SHA-256, or of HMAC-SHA-256 with Options.Secret. Without a secret, anyone
 // who can read Redis can find addresses by trying them all. Names of rules and tiers are written as
@@ -115,8 +115,8 @@
 //
 // The value is the limit, the state, and when the key expires, in 57 bytes. A SlidingLog has 16 more
 // bytes for each event. A TokenBucket with settlements has 16 more for each record of its lowest level,
-// of which there are at most 8. If a SlidingLog has more than 10 events, a decision reads only the
-// entries that it needs.
+// and at most 8 records. If a SlidingLog has more than 10 events, a decision reads only the entries
+// that it needs.
 //
 // If all units of a key are free again after a time T, the key expires after 1.5 T, and at least 5
 // seconds after T, so that the next events need not set the expiry anew. A key whose expiry was removed
