@@ -9,15 +9,16 @@ import (
 
 // Wait takes n units for key as soon as they are there, and then returns nil. In a LeakyBucket callers
 // wait in a queue and leave in order. For other algorithms Wait tries again when the units may be
-// there. Callers are served in no particular order, so under load a caller with a large n can wait for
-// long.
+// there: the first time on time, then up to 100 ms or the time of one unit later, whichever is less, so
+// that callers do not all ask together. Callers are served in no particular order, so under load a
+// caller with a large n can wait for long.
 //
 // If the wait would outlast ctx, or would never end, Wait takes nothing and returns a [*WaitError] at
 // once. If ctx ends during the wait, Wait returns ctx.Err() and takes nothing. In a LeakyBucket,
 // however, the units stay taken if another caller already has a later turn. Other errors are as for
 // AllowN.
 func (l *Limiter) Wait(ctx context.Context, key string, n int64) error {
-	for {
+	for again := false; ; again = true {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
@@ -39,7 +40,11 @@ func (l *Limiter) Wait(ctx context.Context, key string, n int64) error {
 		if !fits(ctx, least) {
 			return &WaitError{l.quota.rule, least}
 		}
-		if err := sleep(ctx, jittered(ctx, d.RetryAfter)); err != nil {
+		wait := d.RetryAfter
+		if again { // a caller that meets no other takes its units on time
+			wait = l.jittered(ctx, wait)
+		}
+		if err := sleep(ctx, wait); err != nil {
 			return err
 		}
 	}
@@ -106,10 +111,18 @@ func fits(ctx context.Context, d time.Duration) bool {
 	return !ok || d < time.Until(deadline)
 }
 
+// maxJitter bounds how late [Limiter.Wait] takes units that are there.
+const maxJitter = 100 * time.Millisecond
+
 // jittered returns d and up to a tenth more, if ctx lasts that long: callers that were refused
-// together should not ask again together.
-func jittered(ctx context.Context, d time.Duration) time.Duration {
-	if more := d + rand.N(d/10+1); fits(ctx, more) {
+// together should not ask again together. The jitter is at most maxJitter, and at most the time in
+// which the limit lets one unit pass, or a fast limit would lie idle.
+func (l *Limiter) jittered(ctx context.Context, d time.Duration) time.Duration {
+	most := min(d/10, maxJitter)
+	for _, q := range l.quotas {
+		most = min(most, q.limit.Per/time.Duration(q.limit.Events))
+	}
+	if more := d + rand.N(most+1); fits(ctx, more) {
 		return more
 	}
 	return d

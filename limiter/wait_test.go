@@ -27,9 +27,7 @@ func TestWaitTakesUnitsWhenTheyAreThere(t *testing.T) {
 				least += time.Hour * 41 / 100 // until those before it have left
 			}
 			require.NoError(t, l.Wait(t.Context(), "key", 60))
-			waited := time.Since(begin)
-			assert.GreaterOrEqual(t, waited, least)
-			assert.LessOrEqual(t, waited, least+least/10+time.Microsecond, "some jitter is added")
+			assert.Equal(t, least, time.Since(begin))
 		})
 	}
 }
@@ -48,6 +46,65 @@ func TestWaitersAllGetTheirTurn(t *testing.T) {
 			}
 			assert.Greater(t, time.Since(begin), 8*time.Second)
 			assert.Less(t, time.Since(begin), 30*time.Second, "%v", a)
+		})
+	}
+}
+
+func TestACallerThatMeetsNoOtherGetsItsUnitsOnTime(t *testing.T) {
+	for a := TokenBucket; int(a) < len(algorithms); a++ {
+		if a == LeakyBucket {
+			continue // it refuses no waiter
+		}
+		for _, period := range []time.Duration{10 * time.Millisecond, time.Second, 30 * 24 * time.Hour} {
+			onEveryStore(t, func(t *testing.T, store Store) {
+				l := Must(New(Config{Name: "mail", Limit: Limit{Events: 1, Per: period, Algorithm: a}, Store: store}))
+				require.NoError(t, l.Wait(t.Context(), "key", 1))
+				d, err := l.AllowN(t.Context(), "key", 1) // a window ends when it ends
+				require.NoError(t, err)
+				begin := time.Now()
+				for range 100 {
+					require.NoError(t, l.Wait(t.Context(), "key", 1))
+				}
+				assert.Equal(t, d.RetryAfter+99*period, time.Since(begin), "%v, %v", a, period)
+			})
+		}
+	}
+}
+
+// All callers are refused at once, and again when the first of them has passed.
+func TestCallersThatAreRefusedAgainComeBackApartAndSoon(t *testing.T) {
+	for limit, latest := range map[Allowance]time.Duration{
+		PerDay(1).With(FixedWindow):                       100 * time.Millisecond,
+		PerHour(1).With(SlidingLog):                       100 * time.Millisecond,
+		PerSecond(5).With(FixedWindow):                    100 * time.Millisecond, // a tenth of a second
+		PerSecond(100).With(FixedWindow):                  10 * time.Millisecond,
+		PerSecond(1000).With(FixedWindow):                 time.Millisecond,
+		All(PerMinute(10).With(FixedWindow), PerHour(60)): 100 * time.Millisecond,
+	} {
+		onEveryStore(t, func(t *testing.T, store Store) {
+			l := Must(New(Config{Name: "mail", Limit: limit, Store: store}))
+			events := l.quota.capacity
+			require.NoError(t, l.Wait(t.Context(), "key", events))
+			d, err := l.AllowN(t.Context(), "key", events)
+			require.NoError(t, err)
+			next := time.Now().Add(d.RetryAfter)
+			const callers = 5
+			late := make(chan time.Duration)
+			for range callers {
+				go func() {
+					if err := l.Wait(t.Context(), "key", events); err != nil {
+						panic(err)
+					}
+					late <- time.Since(next)
+				}()
+			}
+			var apart bool
+			for i := range time.Duration(callers) {
+				after := <-late - i*l.quota.limit.Per
+				assert.LessOrEqual(t, after, i*latest, "%v, caller %d", limit, i)
+				apart = apart || after > 0
+			}
+			assert.True(t, apart, "%v", limit)
 		})
 	}
 }
