@@ -1,6 +1,6 @@
 module github.com/weirgo/weir
 
-go 1.25.0
+go 1.26.0
 
 require (
 	github.com/anishathalye/porcupine v1.0.2

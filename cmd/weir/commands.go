@@ -92,7 +92,7 @@ func commands() []command {
 			name: "bans", does: "lists the banned keys", declare: listBans, noFiles: true,
 			examples: []string{"", "--names users.txt", "--json"},
 		}, {
-			name: "version", does: "prints the version and how it was built", declare: version, noFiles: true,
+			name: "version", does: "prints the version and how it was built", declare: showVersion, noFiles: true,
 			examples: []string{""},
 		},
 	}

@@ -2,8 +2,10 @@ package main
 
 import (
 	"encoding/json"
+	"go/version"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -107,6 +109,25 @@ func TestTheSystemdUnitStartsTheCommand(t *testing.T) {
 	assert.Equal(t, "127.0.0.1:9090", flags.Lookup("admin").Value.String())
 	assert.Equal(t, "/bin/kill -HUP $MAINPID", of["ExecReload"])
 	endsAfter(t, of["TimeoutStopSec"])
+}
+
+// A go or toolchain line above the oldest Go that is supported makes every command of that Go need the
+// network. So the fix is where programs are built.
+func TestTheBuildsHaveAGoThatIsFixedAndTheModulesNone(t *testing.T) {
+	text, err := os.ReadFile("deploy/Dockerfile")
+	require.NoError(t, err)
+	from := regexp.MustCompile(`(?m)^FROM golang:(\S+) AS build$`).FindSubmatch(text)
+	require.NotNil(t, from, "%s", text)
+	require.True(t, version.IsValid("go"+string(from[1])), "%s", from[1])
+	assert.Equal(t, 3, len(strings.Split(string(from[1]), ".")), "an image of golang:1.26 may be an old one")
+	assert.False(t, lacksHTTP2Fix("go"+string(from[1])), "%s", from[1])
+
+	for _, file := range []string{"../../go.mod", "../../go.work", "go.mod"} {
+		text, err := os.ReadFile(file)
+		require.NoError(t, err)
+		assert.Regexp(t, `(?m)^go 1\.26\.0$`, string(text), file)
+		assert.NotRegexp(t, `(?m)^toolchain`, string(text), file)
+	}
 }
 
 // Envoy's own types parse its configuration. Envoy calls Weir's address, with descriptors that Weir limits.

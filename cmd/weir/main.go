@@ -1,7 +1,7 @@
 // Weir checks and explains rules files, tries them on an access log, and shows what a change of rules
 // changes. It also reads and changes the rules, counters and bans in a Redis.
 //
-//	go install github.com/weirgo/weir/cmd/weir@latest
+//	GOTOOLCHAIN=go1.26.9+auto go install github.com/weirgo/weir/cmd/weir@latest
 //	weir help
 //	weir help top
 //

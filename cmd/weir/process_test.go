@@ -201,3 +201,18 @@ func TestTheVersionIsThatOfTheBuild(t *testing.T) {
 	assert.True(t, strings.HasPrefix(out, "weir "), out)
 	assert.Contains(t, out, runtime.Version()+" on "+runtime.GOOS+"/"+runtime.GOARCH)
 }
+
+func TestAGoWithoutTheFixOfHTTP2IsWarnedOf(t *testing.T) {
+	for release, want := range map[string]bool{
+		"go1.25.14": true, "go1.26": true, "go1.26rc1": true, "go1.26.8": true, "go1.26.8 X:nosynchash": true, "go1.26.8-vendor": true,
+		"go1.26.9": false, "go1.26.10": false, "go1.26.9 X:nosynchash": false, "go1.26.9-vendor": false,
+		"go1.27rc2": true, "go1.27.0": true, "go1.27.1": true, "go1.27.2": false, "go1.27.10": false, "go1.28rc1": false, "go2.0": false,
+		"devel go1.27-0123456789 Mon Nov 2 10:00:00 2026": false, "go1.27-devel_0123456789": false, "": false, "unknown": false,
+	} {
+		assert.Equal(t, want, lacksHTTP2Fix(release), release)
+	}
+	s := startServing(t, nil, write(t, "limits.yaml", loose), "--ask", "127.0.0.1:0")
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	assert.Equal(t, lacksHTTP2Fix(runtime.Version()), strings.Contains(s.said.String(), "CVE-2026-97032"))
+}

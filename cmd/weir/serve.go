@@ -185,6 +185,10 @@ func (f *serveFlags) serve(file string) error {
 		return err
 	}
 	logger := slog.New(slog.NewJSONHandler(f.err, nil))
+	if built := runtime.Version(); lacksHTTP2Fix(built) {
+		logger.Warn("weir: clients can crash this process: its Go lacks the fix of CVE-2026-97032, which go1.26.9 and go1.27.2 have",
+			slog.String("code", "weir-outdated-go"), slog.String("go", built))
+	}
 	l := &limits{Limits: serving.Limits{Logger: logger}}
 	defer l.close()
 	var err error

@@ -2,13 +2,15 @@ package main
 
 import (
 	"fmt"
+	"go/version"
 	"runtime"
 	"runtime/debug"
+	"strings"
 
 	"github.com/spf13/pflag"
 )
 
-func version(s *session, _ *pflag.FlagSet) action {
+func showVersion(s *session, _ *pflag.FlagSet) action {
 	return func([]string) error {
 		of := "unknown"
 		if info, ok := debug.ReadBuildInfo(); ok {
@@ -17,4 +19,14 @@ func version(s *session, _ *pflag.FlagSet) action {
 		_, err := fmt.Fprintf(s.out, "weir %s, %s on %s/%s\n", of, runtime.Version(), runtime.GOOS, runtime.GOARCH)
 		return err
 	}
+}
+
+// lacksHTTP2Fix reports whether a release of Go lacks the fix of CVE-2026-97032, by which a client can crash
+// an HTTP/2 server. It does not judge development versions.
+func lacksHTTP2Fix(release string) bool {
+	release, _, _ = strings.Cut(release, " ") // as in "go1.26.9 X:loopvar"
+	if !version.IsValid(release) || strings.Contains(release, "devel") {
+		return false
+	}
+	return version.Compare(release, "go1.26.9") < 0 || version.Lang(release) == "go1.27" && version.Compare(release, "go1.27.2") < 0
 }
