@@ -104,16 +104,51 @@ func TestRulesOfAllSectionsApplyTogether(t *testing.T) {
 			Default: []middleware.Rule{{Name: "default", Limit: plenty}},
 		})
 		assert.Equal(t, []string{"global", "free", "/a"}, namesOf(t, l, request(inTier("free"), routedBy("/a"))))
-		assert.Equal(t, []string{"global", "premium", "default"}, namesOf(t, l, request(inTier("premium"))))
+		assert.Equal(t, []string{"global", "premium"}, namesOf(t, l, request(inTier("premium"))))
 		assert.Equal(t, []string{"global", "/a"}, namesOf(t, l, request(inTier("unheard of"), routedBy("/a"))))
+		assert.Equal(t, []string{"global", "default"}, namesOf(t, l, request(inTier("unheard of"))))
 		assert.Equal(t, []string{"global", "/b"}, namesOf(t, l, request(routedBy("/b"))))
 
 		for range 10 {
 			require.Equal(t, 429, serve(l.Handler(ok), request(inTier("free"), routedBy("/a"))).Code)
 		}
 		_, result := check(l, request(inTier("free"), routedBy("/b")))
-		assert.EqualValues(t, 5, result.Rules[0].Remaining, "what one section refuses, no other is charged for")
+		assert.EqualValues(t, 4, result.Rules[0].Remaining, "what one section refuses, no other is charged for")
 		assert.EqualValues(t, 3, result.Rules[1].Remaining)
+	})
+}
+
+// The customer's limit replaces the default, as in other gateways: also a higher one, which would have no effect otherwise.
+func TestATierWithRulesOfItsOwnDoesNotMeetTheDefault(t *testing.T) {
+	phase.Test(t, func(t *testing.T) {
+		c := middleware.Config{
+			ByTier: map[string][]middleware.Rule{
+				"enterprise": {{Name: "enterprise", Key: keyfunc.IP(), Limit: limiter.PerHour(100_000)}},
+				"guests":     {{Name: "guests", Key: keyfunc.User, NoKey: middleware.NoKeySkip, Limit: plenty}},
+			},
+			ByRoute: byRoute(limiter.PerHour(2), "/a"),
+			Default: []middleware.Rule{{Name: "default", Key: keyfunc.IP(), Limit: limiter.PerMinute(100)}},
+			Logger:  quiet,
+		}
+		l := limited(t, c)
+		for range 300 {
+			require.Equal(t, []string{"enterprise"}, namesOf(t, l, request(inTier("enterprise"))))
+		}
+		assert.Equal(t, []string{"enterprise", "/a"}, namesOf(t, l, request(inTier("enterprise"), routedBy("/a"))), "an endpoint's rules hold for every tier")
+		assert.Empty(t, namesOf(t, l, request(inTier("guests"))), "a rule of the tier that skips a request has replaced the default too")
+		for _, tier := range []string{"", "unheard of", "Enterprise"} {
+			assert.Equal(t, []string{"default"}, namesOf(t, l, request(inTier(tier))), tier)
+			assert.Equal(t, []string{"/a"}, namesOf(t, limited(t, c), request(inTier(tier), routedBy("/a"))), tier)
+		}
+
+		shown := func(tier string) (names []string) {
+			for _, rule := range usageOf(t, l, inTier(tier)).Rules {
+				names = append(names, rule.Rule)
+			}
+			return names
+		}
+		assert.Equal(t, []string{"enterprise", "/a"}, shown("enterprise"), "whoever asks what is left sees the rules that they can meet")
+		assert.Equal(t, []string{"/a", "default"}, shown("unheard of"))
 	})
 }
 

@@ -87,8 +87,7 @@ func compile(config Config, before *ruleset) (*ruleset, error) {
 		}
 	}
 	if config.Default != nil {
-		set.fallback = c.rules("Default", config.Default, RuleInfo{})
-		mostByRoute = max(mostByRoute, mostOf(set.fallback))
+		set.fallback = c.rules("Default", config.Default, RuleInfo{Default: true})
 	}
 	if set.banKeys == nil {
 		set.banKeys = c.escalating
@@ -98,7 +97,7 @@ func compile(config Config, before *ruleset) (*ruleset, error) {
 	set.addresses = set.addressKeys()
 	set.Rules, set.ByTier, set.ByRoute, set.Default, set.Bans.Keys = nil, nil, nil, nil, nil // the caller may change them
 
-	set.most = mostOf(set.always) + mostByTier + mostByRoute
+	set.most = mostOf(set.always) + max(mostByTier+mostByRoute, mostOf(set.fallback))
 	set.needsTier = set.needsTier || set.byTier != nil
 	set.hasBans = set.Bans.List != nil || set.Bans.DenyKey != nil || set.Bans.Deny != nil
 	set.needsRoute = set.needsRoute || set.hasBans || set.Allow != nil || set.byRoute != nil || set.Overload != nil
@@ -165,7 +164,7 @@ func (c *compiler) rules(at string, given []Rule, info RuleInfo) (all []*rule) {
 	return all
 }
 
-// rule compiles a Rule, for the Route or ForTier of info. The result must not be used if an error was
+// rule compiles a Rule, for the Route, ForTier or Default of info. The result must not be used if an error was
 // reported.
 func (c *compiler) rule(at string, given Rule, info RuleInfo) *rule {
 	set := c.set

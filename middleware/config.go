@@ -25,7 +25,8 @@ type Config struct {
 	// host, by Default and by Rules.
 	ByRoute map[string][]Rule
 
-	// Default has the rules for requests that no pattern of ByRoute matches. Nil: none.
+	// Default has the rules for requests that no pattern of ByRoute matches and whose tier has no rules
+	// in ByTier. So a tier's rules replace Default, also to allow more. Nil: none.
 	Default []Rule
 
 	// Allow says which requests no rule limits. Bans still apply to them. It must not depend on what a

@@ -79,7 +79,7 @@ func TestExplainTellsWhatIsAsked(t *testing.T) {
 						mode = middleware.Shadow
 					}
 					rule := *e.Rules[i].Rule
-					rule.Route, rule.ForTier = "", "" // which no store is told
+					rule.Route, rule.ForTier, rule.Default = "", "", false // which no store is told
 					require.Equal(t, middleware.RuleInfo{Name: q.Rule(), Tier: q.Tier(), Limit: q.Limit(), OnOutage: q.OnOutage, Mode: mode}, rule)
 					require.Equal(t, asked.Key, e.Rules[i].Key)
 					require.Equal(t, asked.Cost, e.Rules[i].Cost)

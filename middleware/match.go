@@ -25,12 +25,12 @@ func (set *ruleset) match(r *http.Request, outer *scope, one *oneRule, policies 
 		}
 	}
 	m := matching{set: set, request: r, outer: outer, tier: tier}
-	groups := [3][]*rule{set.always}
-	if tier != "" {
-		groups[1] = set.byTier[tier]
-	}
-	if set.byRoute != nil || set.fallback != nil {
+	groups := [3][]*rule{set.always, set.byTier[tier]}
+	if set.byRoute != nil {
 		groups[2] = set.forRoute(r)
+	}
+	if groups[1] == nil && groups[2] == nil {
+		groups[2] = set.fallback
 	}
 	for _, rules := range groups {
 		for _, rule := range rules {
@@ -252,21 +252,16 @@ type byRoute struct {
 	unrouted unroutedDetector
 }
 
-// forRoute returns the rules for r's route.
+// forRoute returns the rules of ByRoute for r's route, or nil.
 func (set *ruleset) forRoute(r *http.Request) []*rule {
 	by := set.byRoute
-	if by == nil {
-		return set.fallback
-	}
 	if r.Pattern == "" {
 		by.unrouted.blank(set.Logger, by.first)
 	} else {
 		by.unrouted.seen()
 	}
-	if rules, ok := by.tree.Find(r.Method, r.Host, r.Pattern); ok {
-		return rules
-	}
-	return set.fallback
+	rules, _ := by.tree.Find(r.Method, r.Host, r.Pattern)
+	return rules
 }
 
 // policyFor returns the policy for requests in that tier.
@@ -335,7 +330,8 @@ type tierKey struct{}
 
 // WithTier returns a context that puts its request in a tier, for Rule.Tiers and Config.ByTier. Your
 // authentication calls it before the limiter runs. If a rule does not have the tier, the request
-// counts against Rule.Limit. If no rule has it, a warning is logged.
+// counts against Rule.Limit. If no rule has it, the request is limited as if it had no tier, and a
+// warning is logged.
 func WithTier(ctx context.Context, tier string) context.Context {
 	return context.WithValue(ctx, tierKey{}, tier)
 }

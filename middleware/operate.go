@@ -24,6 +24,7 @@ type RuleInfo struct {
 
 	// Route is the pattern of a rule of Config.ByRoute. ForTier is the tier of a rule of Config.ByTier.
 	Route, ForTier string
+	Default        bool // the rule is of Config.Default
 }
 
 // LimitText returns Limit as text, such as "10/1s, 1000/1h, 5 at once", or "none" if it is nil.

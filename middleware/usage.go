@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
-	"slices"
 	"strings"
 	"time"
 
@@ -155,7 +154,8 @@ func (set *ruleset) questions(r *http.Request) []question {
 	one, other := routedBy(r, "GET "+patternPath(r), http.MethodGet), routedBy(r, "OTHER "+patternPath(r), "OTHER")
 	questions := make([]question, 0, len(set.all))
 	for _, rule := range set.all {
-		if rule.shadow || rule.info.ForTier != "" && rule.info.ForTier != tier {
+		info := rule.info
+		if rule.shadow || info.ForTier != "" && info.ForTier != tier || info.Default && set.byTier[tier] != nil {
 			continue
 		}
 		q := question{rule: rule}
@@ -273,7 +273,7 @@ func (l *RateLimit) describe(ctx context.Context, set *ruleset, questions []ques
 // describe returns what is known about the rule.
 func (q *question) describe(set *ruleset) usageRule {
 	r := q.rule
-	shown := usageRule{Rule: r.Name, Denied: r.deny, Unknown: q.unknown, Default: slices.Contains(set.fallback, r)}
+	shown := usageRule{Rule: r.Name, Denied: r.deny, Unknown: q.unknown, Default: r.info.Default}
 	if m, ok := r.Match.(*routeMatcher); ok {
 		shown.Routes = m.texts
 	} else {

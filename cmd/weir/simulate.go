@@ -75,7 +75,11 @@ func leftOut(log *weblog) (notes []string, err error) {
 		if len(of[need]) > 1 {
 			verb = "need"
 		}
-		notes = append(notes, fmt.Sprintf("Left out: %s, which %s %s. The log does not have it.", names, verb, need))
+		note := fmt.Sprintf("Left out: %s, which %s %s. The log does not have it.", names, verb, need)
+		if need == "tier" { // default is not for a tier with rules of its own
+			note += " Every request counts as if it had no tier."
+		}
+		notes = append(notes, note)
 		where := "--map " + need + "=PLACE"
 		if need == "route" {
 			where = "--route PATTERN which the service has"

@@ -157,6 +157,7 @@ default: 1/1h
 	require.Equal(t, exitGood, exit, err)
 	assert.Contains(t, out, `note: Left out: "GET /a", which needs header:X-Device. The log does not have it.`)
 	assert.Contains(t, out, `These rules would have refused 5 of 30 requests`, "of the default alone")
+	assert.Contains(t, out, `The log does not have it. Every request counts as if it had no tier.`, "so the default counts requests that it is not for")
 
 	// With --map, the log has every input.
 	json := ""

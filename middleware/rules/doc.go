@@ -27,7 +27,8 @@
 // # Order
 //
 // A request is checked against the ban list, the allow list, the global rules, the rules of its tier,
-// and the rules of its endpoint, in this order. If no endpoint matches, the default rules apply.
+// and the rules of its endpoint, in this order. The default rules apply only if neither the tier nor an
+// endpoint has rules for the request.
 // Endpoints are compared with the route that the router has chosen, so use the router's adapter. Their
 // order in the file does not matter. Endpoints for the request's host ("example.org/*") come first,
 // then endpoints for its domain ("*.example.org/*"), then endpoints for any host. Among these the

@@ -15,9 +15,9 @@ type file struct {
 	Ban         *banned             `yaml:"ban" doc:"Clients that are refused before anything else."`
 	Allow       *allowed            `yaml:"allow" doc:"Clients and routes that are never limited."`
 	Global      ruleList            `yaml:"global" doc:"Limits on every request. Without a key, all requests share a counter."`
-	Tiers       map[string]ruleList `yaml:"tiers" keys:"^[!-~]([ -~]*[!-~])?$" doc:"Limits by tier, which the application sets. Their default key is user|ip."`
+	Tiers       map[string]ruleList `yaml:"tiers" keys:"^[!-~]([ -~]*[!-~])?$" doc:"Limits by tier, which the application sets. They replace default. Their default key is user|ip."`
 	Endpoints   map[string]ruleList `yaml:"endpoints" keys:"^([^/ a-z]+\\s+)?([^/ ^:\\[]*|\\[[0-9A-Fa-f:.]+\\])/" doc:"Limits by route, such as \"GET /users/{id}\", \"/beta/*\" or \"*.example.org/*\". The most specific applies."`
-	Default     ruleList            `yaml:"default" doc:"Limits on requests that match no endpoint."`
+	Default     ruleList            `yaml:"default" doc:"Limits on requests that match no endpoint and are in no tier of tiers."`
 	Descriptors []descriptor        `yaml:"descriptors" min:"1" doc:"Limits for Envoy, by weir serve --rls; other programs ignore them. The most specific applies. Of a rule they can have name, the fields of its limit, on_outage, mode (not deny) and when: after."`
 	Overload    *overload           `yaml:"overload" doc:"An adaptive bound on requests in flight. {}: the defaults. The program must set rules.Options.Overload."`
 	Soft        *soft               `yaml:"soft" default:"off" doc:"A warning before the limit is reached."`

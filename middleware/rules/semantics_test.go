@@ -43,7 +43,7 @@ endpoints: {"/a": {limit: 2/h, key: "apikey:X-Api-Key", no_key: unauthorized}}
 	require.Equal(t, http.StatusUnauthorized, s.status(preflight), "without an origin it is none")
 }
 
-func TestTheOrderIsBanAllowGlobalTierEndpointOrDefault(t *testing.T) {
+func TestTheOrderIsBanAllowGlobalTierEndpointAndTheDefaultForTheRest(t *testing.T) {
 	phase.Test(t, func(t *testing.T) {
 		s := openText(t, `
 version: 1
@@ -75,17 +75,14 @@ ban: {cidrs: 198.51.100.7}
 		b := call{path: "/b", tier: "free"}
 		answer := s.ask(b)
 		require.Equal(t, ok, answer.StatusCode)
-		requireLeft(t, "global 3, tier:free 1, default 2", answer)
+		requireLeft(t, "global 3, tier:free 1", answer)
 		require.Equal(t, ok, s.status(b))
 		answer = s.ask(b)
 		require.Equal(t, refused, answer.StatusCode)
-		requireLeft(t, "tier:free 0, global 2, default 1", answer) // who refused comes first
-		guest := call{path: "/b"}
-		require.Equal(t, ok, s.status(guest), "the tier is not that of a guest")
-		require.Equal(t, refused, s.status(guest), "the default was used by the address, whatever its tier")
-		other := call{path: "/b", from: "192.0.2.2:1"}
-		require.Equal(t, ok, s.status(other))
-		requireLeft(t, "global 0, default 2", s.ask(other))
+		requireLeft(t, "tier:free 0, global 2", answer) // who refused comes first
+		guest := call{path: "/b", tier: "paid"}
+		requireLeft(t, "global 1, default 2", s.ask(guest)) // the file has no such tier
+		requireLeft(t, "global 0, default 1", s.ask(call{path: "/b"}))
 	})
 }
 

@@ -24,13 +24,18 @@ default: [4/s, {limit: 9/m, key: [user, "header:X-Tenant"], name: tenants}]
 	require.Empty(t, r.Warnings(), "a rule by address holds what is made up")
 	require.Contains(t, r.Needs(), rules.Need{Rule: "tenants", Of: "header:X-Tenant"})
 
-	e, err := r.Explain(rules.Request{Path: "/b", Tier: "free", Header: http.Header{"X-Tenant": {"acme"}}})
-	require.NoError(t, err)
-	var names []string
-	for _, s := range e.Steps {
-		if s.Rule != "" {
-			names = append(names, s.Section+" "+s.Rule)
+	for tier, want := range map[string][]string{
+		"free": {"global global", "global global by ip", "tiers tier:free", "tiers tier:free by ip"},
+		"":     {"global global", "global global by ip", "default default", "default tenants"},
+	} {
+		e, err := r.Explain(rules.Request{Path: "/b", Tier: tier, Header: http.Header{"X-Tenant": {"acme"}}})
+		require.NoError(t, err)
+		var names []string
+		for _, s := range e.Steps {
+			if s.Rule != "" {
+				names = append(names, s.Section+" "+s.Rule)
+			}
 		}
+		require.Equal(t, want, names, tier)
 	}
-	require.Equal(t, []string{"global global", "global global by ip", "tiers tier:free", "tiers tier:free by ip", "default default", "default tenants"}, names)
 }

@@ -122,12 +122,13 @@ func TestTheFiguresAreWhatHappened(t *testing.T) {
 		}
 		assert.Equal(t, "60/1m token-bucket burst 10", f.Rows[of["tenant"]].Limit)
 		assert.Equal(t, "POST /login", f.Rows[of["login"]].For)
+		assert.Equal(t, "default", f.Rows[of["rest"]].For)
 		assert.Equal(t, "closed", f.Rows[of["login"]].OnOutage)
 		assert.True(t, f.Rows[of["strict"]].Shadow)
 		assert.Contains(t, of, "tenantpremium")
 
 		for _, series := range f.Series {
-			want, seen := map[int][2]int{of["tenant"]: {15, 5}, of["login"]: {8, 3}, of["ip"]: {23, 0}, of["strict"]: {23, 13}}[series.Row], len(series.Asked)-1
+			want, seen := map[int][2]int{of["tenant"]: {15, 5}, of["login"]: {8, 3}, of["ip"]: {23, 0}, of["strict"]: {23, 13}, of["rest"]: {15, 0}}[series.Row], len(series.Asked)-1
 			assert.Equal(t, want, [2]int{series.Asked[seen], series.Refused[seen]}, f.Rows[series.Row].Rule)
 			assert.Equal(t, want[1], sum(series.Refused))
 		}

@@ -79,6 +79,7 @@ func start(t *testing.T, o dashboard.Options) *service {
 			"/internal":   {{Name: "internal", Key: keyfunc.APIKey("X-Api-Key"), NoKey: middleware.NoKeyUnauthorized, Limit: limiter.PerMinute(100)}},
 			"POST /login": {{Name: "login", Limit: limiter.PerSecond(5), OnOutage: limiter.FailClosed}},
 		},
+		Default: []middleware.Rule{{Name: "rest", Limit: limiter.PerSecond(5_000)}},
 	}))
 	s.page.Add(limits)
 

@@ -157,8 +157,11 @@ func (d *Dashboard) rows(health failover.Stats) (rows []row, hidden int) {
 				Rule: info.Name, Tier: info.Tier, Limit: info.LimitText(), For: info.Route,
 				OnOutage: info.OnOutage.String(), Shadow: info.Mode == middleware.Shadow, Outage: inOutage(health, &info),
 			}
-			if info.ForTier != "" {
+			switch {
+			case info.ForTier != "":
 				r.For = "tier " + info.ForTier
+			case info.Default:
+				r.For = "default"
 			}
 			if known[r] {
 				continue
