@@ -4,9 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
-	"net/http"
-	"net/netip"
 	"os"
 	"runtime/debug"
 	"slices"
@@ -91,14 +88,19 @@ func (f *logFlags) shown() (func(string) string, error) {
 type weblog struct {
 	*accesslog.Reader
 	flags   *logFlags
-	client  func(*http.Request) netip.Addr // returns a request's client; nil: the client in the log
-	missing []rules.Need                   // inputs of rules that the log lacks
-	hasUser bool                           // a request had a user
+	trust   keyfunc.Func // finds the client by --trust; nil: without it
+	naming  []string     // the headers that name clients, by --trust or the rules
+	missing []rules.Need // inputs of rules that the log lacks
+	unmet   []string     // inputs of rules that no request had so far
+	needed  []string     // the headers that rules need, beside naming
 }
 
-// read calls do with a log, "-" for the standard input. needs are the inputs that rules need from it. An
-// error names the log.
-func (f *logFlags) read(name string, needs []rules.Need, do func(*weblog) error) error {
+// forwardedFor is the header that --trust reads.
+const forwardedFor = "X-Forwarded-For"
+
+// read calls do with a log, "-" for the standard input. needs are the inputs that rules need from it, and
+// naming the headers in which their proxies name clients. An error names the log.
+func (f *logFlags) read(name string, needs []rules.Need, naming []string, do func(*weblog) error) error {
 	in, err := f.open(name)
 	if err != nil {
 		return err
@@ -107,7 +109,7 @@ func (f *logFlags) read(name string, needs []rules.Need, do func(*weblog) error)
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(50) // clients' data stay in memory until the end
 	}
-	log, err := f.newLog(in, needs)
+	log, err := f.newLog(in, needs, naming)
 	if err == nil {
 		err = do(log)
 	}
@@ -117,32 +119,55 @@ func (f *logFlags) read(name string, needs []rules.Need, do func(*weblog) error)
 	return nil
 }
 
-func (f *logFlags) newLog(in io.Reader, needs []rules.Need) (l *weblog, err error) {
-	l = &weblog{flags: f}
-	if l.Reader, err = accesslog.NewReader(in, accesslog.Options{Format: f.format, Map: f.mapped, Headers: headersOf(needs, f)}); err != nil {
+func (f *logFlags) newLog(in io.Reader, needs []rules.Need, naming []string) (l *weblog, err error) {
+	l = &weblog{flags: f, naming: naming, needed: headersOf(needs)}
+	if len(f.trusted) > 0 {
+		if len(naming) > 0 {
+			return nil, usageError{errors.New("the rules have proxies, which say who the client is: leave out --trust")}
+		}
+		if l.trust, err = keyfunc.NewIP(keyfunc.TrustProxies(f.trusted...), keyfunc.IPv6Prefix(128)); err != nil {
+			return nil, usageError{fmt.Errorf("--trust: %w", err)}
+		}
+		l.naming = []string{forwardedFor}
+	}
+	headers := slices.Concat(l.naming, l.needed)
+	slices.Sort(headers)
+	if l.Reader, err = accesslog.NewReader(in, accesslog.Options{Format: f.format, Map: f.mapped, Headers: slices.Compact(headers)}); err != nil {
 		return nil, err
 	}
 	if !l.Has("client") {
 		return nil, errors.New("the log has no clients' addresses: say where with --map client=PLACE")
 	}
-	if len(f.trusted) > 0 {
-		if l.client, err = keyfunc.NewAddress(keyfunc.TrustProxies(f.trusted...)); err != nil {
-			return nil, usageError{fmt.Errorf("--trust: %w", err)}
-		}
-		if !l.HasHeader("X-Forwarded-For") {
-			return nil, errors.New("--trust needs X-Forwarded-For, which the log does not have: say where with --map header:X-Forwarded-For=PLACE")
-		}
+	if l.trust != nil && !l.HasHeader(forwardedFor) {
+		return nil, fmt.Errorf("--trust needs X-Forwarded-For, which the log does not have: %s", whereIs(forwardedFor))
 	}
 	for _, need := range needs {
 		if !l.satisfies(need.Of) {
 			l.missing = append(l.missing, need)
+		} else if !slices.Contains(l.unmet, need.Of) {
+			l.unmet = append(l.unmet, need.Of)
 		}
 	}
 	return l, nil
 }
 
+// whereIs says how to read a header that names clients from a log.
+func whereIs(header string) string {
+	variable := "$http_" + strings.ReplaceAll(strings.ToLower(header), "-", "_")
+	return fmt.Sprintf("say where with --map header:%s=PLACE, or with --format and a log_format that has %s", header, variable)
+}
+
+// options returns how requests are made of the log, for rules whose proxies name clients in a header.
+func (l *weblog) options(naming string) simulate.Options {
+	headers := slices.Clone(l.Headers())
+	if naming == "" && l.trust == nil && !slices.Contains(l.needed, forwardedFor) {
+		headers[slices.Index(headers, forwardedFor)] = ""
+	}
+	return simulate.Options{Routes: l.flags.routes, ServeMux: l.flags.serveMux, Headers: headers, Trust: l.trust}
+}
+
 // headersOf returns the headers that rules need.
-func headersOf(needs []rules.Need, f *logFlags) (headers []string) {
+func headersOf(needs []rules.Need) (headers []string) {
 	for _, need := range needs {
 		name, isHeader := strings.CutPrefix(need.Of, "header:")
 		isCookie := strings.HasPrefix(need.Of, "cookie:")
@@ -153,11 +178,7 @@ func headersOf(needs []rules.Need, f *logFlags) (headers []string) {
 			headers = append(headers, "Cookie")
 		}
 	}
-	if len(f.trusted) > 0 {
-		headers = append(headers, "X-Forwarded-For")
-	}
-	slices.Sort(headers)
-	return slices.Compact(headers)
+	return headers
 }
 
 // satisfies reports whether the log has an input that a rule needs.
@@ -180,29 +201,55 @@ func (l *weblog) satisfies(need string) bool {
 	return l.Has(need)
 }
 
-// next returns the next request, with its client's address.
+// next returns the next request.
 func (l *weblog) next() (*accesslog.Entry, error) {
 	e, err := l.Next()
 	if err != nil {
 		return nil, err
 	}
-	l.hasUser = l.hasUser || e.User != ""
-	if l.client == nil {
-		return e, nil
+	if e.Chain != "" && !slices.Contains(l.naming, forwardedFor) {
+		return nil, fmt.Errorf("%q is a list of addresses in the client's place: which is the client depends on your proxies, which --trust names, or proxies in the rules", e.Chain)
 	}
-	r := &http.Request{RemoteAddr: net.JoinHostPort(e.Client, "1"), Header: http.Header{}}
-	forwarded := e.ForwardedFor
-	if i := slices.Index(l.Headers(), "X-Forwarded-For"); forwarded == "" && i >= 0 && e.Headers != nil {
-		forwarded = e.Headers[i]
-	}
-	if forwarded != "" {
-		r.Header["X-Forwarded-For"] = []string{forwarded}
-	}
-	if client := l.client(r); client.IsValid() {
-		e.Client = client.String()
-	}
-	e.ForwardedFor = "" // already used
+	l.unmet = slices.DeleteFunc(l.unmet, func(of string) bool { return l.hasIn(e, of) })
 	return e, nil
+}
+
+// hasIn reports whether a request has an input of a rule, or whether that is unknown.
+func (l *weblog) hasIn(e *accesslog.Entry, of string) bool {
+	value := func(name string) string {
+		if i := slices.Index(l.Headers(), name); i >= 0 && e.Headers != nil {
+			return e.Headers[i]
+		}
+		return ""
+	}
+	header, isHeader := strings.CutPrefix(of, "header:")
+	switch {
+	case of == "user":
+		return e.User != ""
+	case of == "tier":
+		return e.Tier != ""
+	case of == "host":
+		return e.Host != ""
+	case header == "User-Agent":
+		return e.UserAgent != ""
+	case isHeader:
+		return value(header) != ""
+	case strings.HasPrefix(of, "cookie:"):
+		return value(of) != "" || value("Cookie") != ""
+	case strings.HasPrefix(of, "key:"):
+		return value(of) != ""
+	}
+	return true
+}
+
+// lacksClients returns an error if trusted proxies sent requests without naming their clients in header,
+// because the log does not have it.
+func (l *weblog) lacksClients(header string, unnamed int64) error {
+	if unnamed == 0 || header == "" || l.HasHeader(header) || l.flags.partial {
+		return nil
+	}
+	return fmt.Errorf("a request comes from a proxy that the rules trust, and the log does not have %s, which names its client: %s, or count the proxy with --partial",
+		header, whereIs(header))
 }
 
 // A finding is the first part of the results of simulate and recommend.
@@ -214,12 +261,31 @@ type finding struct {
 }
 
 // found returns the finding after a log was read. answered is the number of 429s in the log.
-func (l *weblog) found(verdict, detail string, notes []string, answered int64) finding {
+func (l *weblog) found(verdict, detail string, notes []string, by simulate.Peers, answered int64) finding {
 	stats := l.Stats()
-	if place := l.flags.mapped["user"]; place != "" && !l.hasUser {
-		notes = append(notes, fmt.Sprintf("No request in the log has a user: at %s there is none.", place))
+	notes = append([]string{}, notes...)
+	for _, of := range l.unmet {
+		note := "No request in the log has a " + of
+		if place := l.flags.mapped[of]; place != "" {
+			note += ": at " + place + " there is none"
+		}
+		notes = append(notes, note+".")
 	}
-	return finding{verdict, stats, append(append([]string{}, notes...), readings(&stats, answered)...), detail}
+	return finding{verdict, stats, append(append(notes, l.clients(by)...), readings(&stats, answered)...), detail}
+}
+
+// clients returns notes on who the clients of the log are.
+func (l *weblog) clients(by simulate.Peers) (notes []string) {
+	if l.flags.format == "" && l.Stats().Format == "main" && slices.Contains(l.naming, forwardedFor) {
+		notes = append(notes, "The field behind the user agent is read as X-Forwarded-For, as in nginx's format main.")
+	}
+	if by.Unnamed > 0 {
+		notes = append(notes, count(by.Unnamed, "request comes", "requests come")+" from a trusted proxy that does not name the client: the proxy is counted.")
+	}
+	if by.Unread > 0 {
+		notes = append(notes, count(by.Unread, "request has", "requests have")+" X-Forwarded-For, which is not read: the TCP peer is counted. If the peers are your proxies, name them with --trust, or in the rules under proxies.")
+	}
+	return notes
 }
 
 // write writes the finding as text.

@@ -48,7 +48,7 @@ func recommend(s *session, flags *pflag.FlagSet) action {
 		if err != nil {
 			return err
 		}
-		return f.read(names[0], needs, func(log *weblog) error {
+		return f.read(names[0], needs, nil, func(log *weblog) error {
 			if len(log.missing) > 0 {
 				need := log.missing[0].Of
 				return fmt.Errorf("--key %s needs %s, which the log does not have: say where with --map %s=PLACE", *key, need, need)
@@ -74,7 +74,7 @@ func recommend(s *session, flags *pflag.FlagSet) action {
 			}
 			verdict, detail := recommended(result, spared, subjectOf(*key))
 			r := &recommendation{
-				finding: log.found(verdict, detail, notes, counts.answered), Limit: limitText(result.Chosen.Limit, result.Per), Result: result,
+				finding: log.found(verdict, detail, notes, counts.peers, counts.answered), Limit: limitText(result.Chosen.Limit, result.Per), Result: result,
 			}
 			r.Rules = ruleText(r.Limit, *key, *only)
 			return f.write(r, func(table io.Writer) { r.write(table, subjectOf(*key)) })
@@ -135,14 +135,18 @@ func matching(endpoint string) (func(*accesslog.Entry) bool, error) {
 	}, nil
 }
 
-// unmeasured counts requests without a measured key.
-type unmeasured struct{ answered, keyless int64 }
+// unmeasured counts requests without a measured key, and those whose peer is counted.
+type unmeasured struct {
+	answered, keyless int64
+	peers             simulate.Peers
+}
 
 func measure(meter *demand.Meter, log *weblog, of keyfunc.Func, matches func(*accesslog.Entry) bool) (counts unmeasured, err error) {
-	requests := simulate.NewRequests(simulate.Options{Routes: log.flags.routes, ServeMux: log.flags.serveMux, Headers: log.Headers()})
+	requests := simulate.NewRequests(log.options(""))
 	for {
 		e, err := log.next()
 		if errors.Is(err, io.EOF) {
+			counts.peers = requests.Peers()
 			return counts, nil
 		}
 		if err != nil {

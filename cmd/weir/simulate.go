@@ -30,14 +30,18 @@ func simulateLog(s *session, flags *pflag.FlagSet) action {
 		}
 		var loaded []*rules.Rules
 		var needs []rules.Need
+		var naming []string
 		for _, file := range files {
 			one, err := rules.Load(file, f.options())
 			if err != nil {
 				return err
 			}
 			loaded, needs = append(loaded, one), append(needs, one.Needs()...)
+			if header := one.Proxies().Header(); header != "" {
+				naming = append(naming, header)
+			}
 		}
-		return f.read(logName, needs, func(log *weblog) error {
+		return f.read(logName, needs, naming, func(log *weblog) error {
 			if !log.Has("method") || !log.Has("target") {
 				return errors.New("the log has no requests' methods and paths: say where with --map method=PLACE --map target=PLACE, or --map request=PLACE")
 			}
@@ -99,6 +103,7 @@ func leftOut(log *weblog) (notes []string, err error) {
 // A run simulates one or two files of rules on a log.
 type run struct {
 	log      *weblog
+	naming   []string               // the header that names clients, for each file
 	services []*simulate.Simulation // one for each file
 	tallies  []*simulate.Tally
 	changes  simulate.Changes
@@ -111,13 +116,14 @@ func newRun(log *weblog, loaded []*rules.Rules) (*run, error) {
 		left = append(left, need.Rule)
 	}
 	for _, of := range loaded {
-		service, err := simulate.New(of.Config(), simulate.Options{
-			LeftOut: left, Routes: append(of.Routes(), log.flags.routes...), ServeMux: log.flags.serveMux,
-			Headers: log.Headers(), Client: of.IP(), HasTook: log.Has("took"),
-		})
+		naming := of.Proxies().Header()
+		o := log.options(naming)
+		o.LeftOut, o.Routes, o.Client, o.HasTook = left, append(of.Routes(), o.Routes...), of.IP(), log.Has("took")
+		service, err := simulate.New(of.Config(), o)
 		if err != nil {
 			return nil, err
 		}
+		r.naming = append(r.naming, naming)
 		r.services = append(r.services, service)
 		r.tallies = append(r.tallies, simulate.NewTally(service.Rules()))
 	}
@@ -139,6 +145,9 @@ func (r *run) all() error {
 			d := service.Do(e, e.At)
 			r.tallies[i].Add(e, e.At, d)
 			passed[i] = d.Passed()
+			if err := r.log.lacksClients(r.naming[i], service.Peers().Unnamed); err != nil {
+				return err
+			}
 		}
 		r.changes.Add(passed[0], passed[len(passed)-1])
 	}
@@ -185,7 +194,11 @@ func (r *run) write(notes []string, shown func(string) string) error {
 		change = simulate.Compare(r.tallies[0], last, r.changes, mostInJSON, shown)
 		verdict, detail = changed(change)
 	}
-	begin := r.log.found(verdict, detail, notes, summary.Answered)
+	peers := r.services[0].Peers()
+	if last := r.services[len(r.services)-1].Peers(); last != (simulate.Peers{}) {
+		peers = last
+	}
+	begin := r.log.found(verdict, detail, notes, peers, summary.Answered)
 	said := struct {
 		finding
 		*simulate.Summary

@@ -218,6 +218,29 @@ func TestALogInWhichNobodyHasAUserIsTold(t *testing.T) {
 	assert.NotContains(t, out, "No request in the log")
 }
 
+// What no line has, or has as "-", may be in the format all the same.
+func TestAnInputThatNoRequestHasIsTold(t *testing.T) {
+	const format = `--format=$remote_addr - $remote_user [$time_local] "$request" $status $bytes "$r" "$http_x_tenant"`
+	log := strings.ReplaceAll(attacked(), `"agent"`, `"-"`)
+	file := write(t, "limits.yaml", "version: 1\ndefault: {limit: 1/1h, key: \"header:X-Tenant|ip\"}\n")
+	const note = "note: No request in the log has a header:X-Tenant."
+	exit, out, err := weir(t, log, "simulate", file, "-", format)
+	require.Equal(t, exitGood, exit, err)
+	assert.Contains(t, out, note)
+	_, out, _ = weir(t, strings.Replace(log, `"-" "-"`, `"-" "acme"`, 1), "simulate", file, "-", format)
+	assert.NotContains(t, out, note)
+
+	for _, section := range []string{"ban", "allow"} {
+		file = write(t, "limits.yaml", "version: 1\n"+section+": {keys: [\"user:ada\"]}\ndefault: 1/1h\n")
+		exit, out, err = weir(t, log, "simulate", file, "-")
+		assert.Equal(t, exitBad, exit)
+		assert.Contains(t, err, `"`+section+`" needs user, which the log does not have: say where with --map user=PLACE`)
+		exit, out, err = weir(t, log, "simulate", file, "-", "--map=user=$remote_user")
+		require.Equal(t, exitGood, exit, err)
+		assert.Contains(t, out, map[string]string{"ban": "30 are refused for a ban", "allow": "30 are never limited"}[section])
+	}
+}
+
 func TestOutcomesAreThoseOfTheLog(t *testing.T) {
 	file := write(t, "limits.yaml", `version: 1
 endpoints:
@@ -257,6 +280,90 @@ func TestClientsBehindAProxyThatIsTrustedAreTheClients(t *testing.T) {
 	exit, out, err := weir(t, log, "recommend", "-", format, "--trust=10.0.0.0/8", "--spare=60%")
 	require.Equal(t, exitGood, exit, err)
 	assert.Contains(t, out, "1 per minute for each client address spares 80% of 5 clients.")
+}
+
+// A log names clients in many places. Whichever it is, all commands count the same client, or say why not.
+func TestClientsAreThoseOfTheRulesProxies(t *testing.T) {
+	const limit = "default: {limit: 10/1m, algorithm: sliding_log}\n"
+	plain := write(t, "plain.yaml", "version: 1\n"+limit)
+	behind := write(t, "behind.yaml", "version: 1\nproxies: {trusted: [10.0.0.0/8]}\n"+limit)
+	hops := write(t, "hops.yaml", "version: 1\nproxies: {hops: 1}\n"+limit)
+	header := write(t, "header.yaml", "version: 1\nproxies: {header: {name: X-Real-IP, cidrs: [10.0.0.0/8]}}\n"+limit)
+
+	const twenty = "refused 10 of 60 requests (16.7%), of 1 of 41 clients" // of a client, and one each of 40 others
+	const peers = "refused 50 of 60 requests (83.3%), of 1 of 1 client"
+	log := func(line func(client string) string) string {
+		all := ""
+		for i := range 60 {
+			client := "203.0.113.9"
+			if i >= 20 {
+				client = fmt.Sprintf("203.0.113.%d", 100+i)
+			}
+			all += strings.NewReplacer("TIME", fmt.Sprintf("01/Mar/2024:12:00:%02d +0000", i), "UNIX", fmt.Sprint(1709294400+i)).Replace(line(client)) + "\n"
+		}
+		return all
+	}
+	combined := func(first, behind string) string {
+		return first + ` - - [TIME] "GET / HTTP/1.1" 200 1 "-" "agent"` + behind
+	}
+	main := log(func(client string) string { return combined("10.0.0.1", ` "198.51.100.1, `+client+`"`) })
+	chain := log(func(client string) string { return combined("198.51.100.1, "+client+", 10.1.0.7", "") })
+	resolved := log(func(client string) string { return combined(client, "") })
+	upstream := log(func(string) string { return combined("10.0.0.1", ` "10.0.0.9:80"`) })
+	caddy := log(func(client string) string {
+		line := `{"ts":UNIX,"logger":"http.log.error","request":{"remote_ip":"10.0.0.1","method":"GET","uri":"/","headers":{"X-Forwarded-For":["198.51.100.1","` + client + `"]}},"status":502}`
+		return line + "\n" + strings.Replace(line, "error", "access.log0", 1)
+	})
+	traefik := log(func(client string) string {
+		return `{"StartUTC":"UNIX","ClientAddr":"10.0.0.1:4711","ClientHost":"198.51.100.1, ` + client + `","RequestMethod":"GET","RequestPath":"/"}`
+	})
+	last := strings.Replace(combined("10.0.0.1", ` "-"`), "TIME", "01/Mar/2024:12:00:59 +0000", 1)
+	const trust = "--trust=10.0.0.0/8"
+	for name, test := range map[string]struct {
+		log  string
+		args []string
+		want string // of stdout, or of the error
+	}{
+		"nginx's main, by proxies":              {main, []string{"simulate", behind, "-"}, twenty},
+		"nginx's main, by hops":                 {main, []string{"simulate", hops, "-"}, twenty},
+		"nginx's main, by --trust":              {main, []string{"simulate", plain, "-", trust}, twenty},
+		"nginx's main, recommended":             {main, []string{"recommend", "-", trust}, "spares 97.6% of 41 clients"},
+		"nginx's main, what is read":            {main, []string{"simulate", behind, "-"}, "note: The field behind the user agent is read as X-Forwarded-For"},
+		"nginx's main, without proxies":         {main, []string{"simulate", plain, "-"}, peers},
+		"nginx's main, what is not read":        {main, []string{"simulate", plain, "-"}, "note: 60 requests have X-Forwarded-For, which is not read"},
+		"nginx's main, recommended without":     {main, []string{"recommend", "-"}, "note: 60 requests have X-Forwarded-For, which is not read"},
+		"another header":                        {main, []string{"simulate", header, "-"}, "error: a request comes from a proxy that the rules trust, and the log does not have X-Real-Ip"},
+		"another header, with --partial":        {main, []string{"simulate", header, "-", "--partial"}, "note: 60 requests come from a trusted proxy that does not name the client: the proxy is counted."},
+		"another field":                         {upstream, []string{"simulate", behind, "-"}, "error: a request comes from a proxy that the rules trust, and the log does not have X-Forwarded-For"},
+		"some without":                          {main + last, []string{"simulate", behind, "-"}, "note: 1 request comes from a trusted proxy that does not name the client"},
+		"some without, recommended":             {main + last, []string{"recommend", "-", trust}, "note: 1 request comes from a trusted proxy that does not name the client"},
+		"old rules and new":                     {main, []string{"simulate", plain, behind, "-"}, "refuse 10 requests where the old refuse 50: 1 client in place of 1"},
+		"both proxies and --trust":              {main, []string{"simulate", behind, "-", trust}, "error: the rules have proxies, which say who the client is: leave out --trust"},
+		"a list, by proxies":                    {chain, []string{"simulate", behind, "-"}, twenty},
+		"a list, by --trust":                    {chain, []string{"simulate", plain, "-", trust}, twenty},
+		"a list, recommended":                   {chain, []string{"recommend", "-", trust}, "spares 97.6% of 41 clients"},
+		"a list, without proxies":               {chain, []string{"simulate", plain, "-"}, `10.1.0.7" is a list of addresses in the client's place`},
+		"a list, recommended without":           {chain, []string{"recommend", "-"}, `10.1.0.7" is a list of addresses in the client's place`},
+		"a list, by another header":             {chain, []string{"simulate", header, "-"}, `10.1.0.7" is a list of addresses in the client's place`},
+		"addresses that the server resolved":    {resolved, []string{"simulate", behind, "-"}, twenty},
+		"and hops":                              {resolved, []string{"simulate", hops, "-"}, "error: a request comes from a proxy that the rules trust, and the log does not have X-Forwarded-For"},
+		"Caddy, whose failures are in two logs": {caddy, []string{"simulate", behind, "-"}, twenty},
+		"Caddy, what is left out":               {caddy, []string{"simulate", behind, "-"}, `note: 60 lines could not be read, of 120: line 1 at byte 28 $.logger "http.log.error" is not the logger of an access log: a failed request is in both logs; and so on.`},
+		"Traefik's JSON":                        {traefik, []string{"simulate", behind, "-"}, twenty},
+		"a byte order mark":                     {"\ufeff" + main, []string{"simulate", behind, "-"}, twenty},
+		"lines of Windows":                      {strings.ReplaceAll(main, "\n", "\r\n"), []string{"simulate", behind, "-"}, twenty},
+	} {
+		exit, out, err := weir(t, test.log, test.args...)
+		if want, isError := strings.CutPrefix(test.want, "error: "); isError || strings.Contains(want, "is a list") {
+			assert.NotEqual(t, exitGood, exit, name)
+			assert.Empty(t, out, name)
+			assert.Contains(t, err, want, name)
+			continue
+		}
+		assert.Equal(t, exitGood, exit, "%s: %s", name, err)
+		assert.Contains(t, out, test.want, name)
+		assert.Empty(t, err, name)
+	}
 }
 
 func TestRecommendTellsALimitAndWhatItCosts(t *testing.T) {

@@ -112,10 +112,14 @@ func peaks(r *demand.Result) string {
 func readings(s *accesslog.Stats, answered int64) (notes []string) {
 	if s.Broken > 0 {
 		text := fmt.Sprintf("%s could not be read, of %s:", count(s.Broken, "line", "lines"), number(s.Broken+s.Entries))
+		shown := map[string]bool{}
 		for _, broken := range s.First {
-			text += fmt.Sprintf(" line %d at byte %d %s;", broken.Line, broken.Byte, broken.Why)
+			if !shown[broken.Why] {
+				text += fmt.Sprintf(" line %d at byte %d %s;", broken.Line, broken.Byte, broken.Why)
+			}
+			shown[broken.Why] = true
 		}
-		if s.Broken > int64(len(s.First)) {
+		if s.Broken > int64(len(shown)) {
 			text += " and so on;"
 		}
 		notes = append(notes, strings.TrimSuffix(text, ";")+".")

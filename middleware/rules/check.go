@@ -30,6 +30,7 @@ type checker struct {
 	names       map[string][]string                                     // of rules, and where
 	tiers       []string                                                // those there are; nil: unknown
 	files       []string                                                // read beside this one
+	listed      map[Need]bool                                           // see Rules.listed
 	readFile    func(name string) (path string, text []byte, err error) // nil: no file may be named
 }
 
@@ -38,7 +39,7 @@ func (c *checker) check() {
 	if !c.doc.has("version") && c.doc.wrapped {
 		c.warnings.at(nil, "is read as version 1: write version: 1 above %s, so that later versions of this program read it the same way", wrapper)
 	}
-	c.names = map[string][]string{}
+	c.names, c.listed = map[string][]string{}, map[Need]bool{}
 	for i := range c.config.Rules {
 		c.names[c.config.Rules[i].Name] = nil
 	}

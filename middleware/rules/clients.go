@@ -41,7 +41,14 @@ func (c *checker) clientList(section string, cidrs []network, keys []string, fil
 			return "", err
 		}
 		list.keys[text] = struct{}{}
-		if kind, _, _ := keyfunc.KindOf(text); kind == "user" && c.options.Lacks != nil {
+		kind, source, _ := keyfunc.KindOf(text)
+		c.listed[Need{section, source}] = true
+		if kind == "" { // it may be of any of them
+			for name := range c.options.Keys {
+				c.listed[Need{section, name}] = true
+			}
+		}
+		if kind == "user" && c.options.Lacks != nil {
 			named := proxiesOf(c.file.Proxies)
 			if why := c.options.Lacks(&named, Need{section, kind}); why != "" {
 				return "", errors.New(why)

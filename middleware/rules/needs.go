@@ -13,7 +13,7 @@ import (
 
 // A Need is a piece of data that a rule needs, and that a request, a log or a program may lack.
 type Need struct {
-	Rule string // the rule's name
+	Rule string // the rule's name; or ban or allow, whose keys need it
 
 	// Of is user, tier, host, header:NAME, cookie:NAME, query:NAME, json:NAME (a field of the body),
 	// key:NAME (one of Options.Keys), route (a route that the file does not name), status (the
@@ -26,6 +26,9 @@ func (r *Rules) Needs() []Need {
 	needs := map[Need]bool{}
 	for _, p := range r.rules() {
 		r.needsOfRule(p, func(of string) { needs[Need{p.name, of}] = true })
+	}
+	for key := range r.listed {
+		r.needsOf(key.Of, &scopedRule{}, func(of string) { needs[Need{key.Rule, of}] = true })
 	}
 	return slices.SortedFunc(maps.Keys(needs), func(a, b Need) int {
 		return cmp.Or(cmp.Compare(a.Of, b.Of), cmp.Compare(a.Rule, b.Rule))

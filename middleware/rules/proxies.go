@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"net/http"
 	"net/netip"
 
 	netw "github.com/weirgo/weir/internal/network"
@@ -11,6 +12,7 @@ import (
 type Proxies struct {
 	networks   netw.Set
 	unixSocket bool
+	header     string
 }
 
 func proxiesOf(p *proxies) (named Proxies) {
@@ -18,6 +20,14 @@ func proxiesOf(p *proxies) (named Proxies) {
 		return named
 	}
 	named.unixSocket = p.UnixSocket
+	switch {
+	case p.Header != nil:
+		named.header = http.CanonicalHeaderKey(p.Header.Name)
+	case p.Forwarded != nil:
+		named.header = "Forwarded"
+	case p.Trusted != nil, p.Hops != nil:
+		named.header = "X-Forwarded-For"
+	}
 	lists := [][]network{p.Trusted, p.Forwarded}
 	if p.Header != nil {
 		lists = append(lists, p.Header.CIDRs)
@@ -31,6 +41,10 @@ func proxiesOf(p *proxies) (named Proxies) {
 	}
 	return named
 }
+
+// Header returns the canonical name of the header that names the client, or "" if the client is the TCP
+// peer.
+func (p *Proxies) Header() string { return p.header }
 
 // None reports whether the file names no trusted proxy: it has no proxies, or trusts a number of hops,
 // or a header from any peer.

@@ -119,6 +119,7 @@ type Rules struct {
 	proxies          Proxies
 	own              map[string]keyfunc.Func // keys of the application's
 	ip               keyfunc.Func
+	listed           map[Need]bool // the keys, in place of inputs, that the sections ban and allow list values of
 	bound            bound
 	digest           [sha256.Size]byte            // of all that was read
 	sums             map[string][sha256.Size]byte // of the files that were read beside it, as it names them
@@ -165,7 +166,7 @@ func parse(name string, text []byte, o Options, readFile func(name string) (path
 		c.check()
 		c.checkAll()
 	}
-	rules := &Rules{config: c.config, warnings: c.warnings.list, doc: c.doc, file: c.file, scopes: c.scopes, descriptorScopes: c.descriptors, descriptors: c.made, files: c.files, tiers: c.tiers, own: o.Keys, bound: c.bound, sums: sums, proxies: proxiesOf(c.file.Proxies)}
+	rules := &Rules{config: c.config, warnings: c.warnings.list, doc: c.doc, file: c.file, scopes: c.scopes, descriptorScopes: c.descriptors, descriptors: c.made, files: c.files, tiers: c.tiers, own: o.Keys, bound: c.bound, sums: sums, proxies: proxiesOf(c.file.Proxies), listed: c.listed}
 	if c.keys != nil {
 		rules.ip = c.keys.add("ip").f
 	}

@@ -14,17 +14,21 @@ type Entry struct {
 	// answer and the duration, At is the difference.
 	At int64
 
-	Client       string // the TCP peer's address without port, or UnixSocket
-	ForwardedFor string // X-Forwarded-For
-	Method       string
-	Target       string // path and query, as they were sent
-	Host         string
-	UserAgent    string
-	User         string
-	Tier         string
-	Status       int           // 0: not in the log
-	Took         time.Duration // 0: not in the log
-	Headers      []string      // the values of Reader.Headers; nil: the line has none
+	Client    string // the TCP peer's address without port, or UnixSocket
+	Method    string
+	Target    string // path and query, as they were sent
+	Host      string
+	UserAgent string
+	User      string
+	Tier      string
+	Status    int           // 0: not in the log
+	Took      time.Duration // 0: not in the log
+	Headers   []string      // the values of Reader.Headers, lines of one header joined by \n; nil: the line has none
+
+	// Chain, if not empty, is a list of addresses that the log has in the client's place, as some
+	// servers log X-Forwarded-For there. It is the value of that header too, and Client is its last
+	// address: who the client is depends on which of them are proxies.
+	Chain string
 
 	line int64
 }

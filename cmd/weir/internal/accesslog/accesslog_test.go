@@ -68,6 +68,19 @@ func TestTheFormatsOfServersAreKnownByTheirLines(t *testing.T) {
 			At: at("2015-05-17T08:05:03.5Z"), Client: "192.0.2.1", Method: "GET", Target: "/a%20b?c=d", UserAgent: `An "agent" (like`, Status: 200}},
 		"more behind": {combinedLine + ` "more" 1`, Options{}, "combined", Entry{
 			At: at("2015-05-17T08:05:03.5Z"), Client: "192.0.2.1", Method: "GET", Target: "/a%20b?c=d", UserAgent: agent, Status: 200}},
+		"main": {combinedLine + ` "198.51.100.7, 203.0.113.9" 0.1`, Options{Headers: []string{"X-Forwarded-For"}}, "main", Entry{
+			At: at("2015-05-17T08:05:03.5Z"), Client: "192.0.2.1", Method: "GET", Target: "/a%20b?c=d", UserAgent: agent, Status: 200, Headers: []string{"198.51.100.7, 203.0.113.9"}}},
+		"an upstream behind": {combinedLine + ` "10.0.0.7:80"`, Options{Headers: []string{"X-Forwarded-For"}}, "combined", Entry{
+			At: at("2015-05-17T08:05:03.5Z"), Client: "192.0.2.1", Method: "GET", Target: "/a%20b?c=d", UserAgent: agent, Status: 200}},
+		"an address further behind": {combinedLine + ` 12 "x" "10.0.0.7"`, Options{Headers: []string{"X-Forwarded-For"}}, "combined", Entry{
+			At: at("2015-05-17T08:05:03.5Z"), Client: "192.0.2.1", Method: "GET", Target: "/a%20b?c=d", UserAgent: agent, Status: 200}},
+		"a list of addresses": {strings.Replace(combinedLine, "192.0.2.1", "198.51.100.7, 203.0.113.9,  [2001:db8::1]:80", 1), Options{Headers: []string{"X-Forwarded-For"}}, "combined", Entry{
+			At: at("2015-05-17T08:05:03.5Z"), Client: "2001:db8::1", Method: "GET", Target: "/a%20b?c=d", UserAgent: agent, Status: 200,
+			Headers: []string{"198.51.100.7, 203.0.113.9,  [2001:db8::1]:80"}, Chain: "198.51.100.7, 203.0.113.9,  [2001:db8::1]:80"}},
+		"a byte order mark": {"\ufeff" + combinedLine, Options{}, "combined", Entry{
+			At: at("2015-05-17T08:05:03.5Z"), Client: "192.0.2.1", Method: "GET", Target: "/a%20b?c=d", UserAgent: agent, Status: 200}},
+		"an address in brackets with a zone": {strings.Replace(combinedLine, "192.0.2.1", "[fe80::1%eth0]", 1), Options{}, "combined", Entry{
+			At: at("2015-05-17T08:05:03.5Z"), Client: "fe80::1", Method: "GET", Target: "/a%20b?c=d", UserAgent: agent, Status: 200}},
 		"virtual host": {"example.org:443 " + combinedLine, Options{}, "combined", Entry{
 			At: at("2015-05-17T08:05:03.5Z"), Client: "192.0.2.1", Method: "GET", Target: "/a%20b?c=d", UserAgent: agent, Status: 200}},
 		"common": {`2001:db8::1 - - [17/May/2015:10:05:03 +0000] "HEAD / HTTP/1.0" 304 -`, Options{}, "common", Entry{
@@ -90,16 +103,17 @@ func TestTheFormatsOfServersAreKnownByTheirLines(t *testing.T) {
 			"time": "$.at", "user": "$.who.sub", "tier": `$.who["plan"][1]`, "client": "$.peer", "took_ms": "$.ms"}}, "json", Entry{
 			At: at("2015-05-17T10:05:03.120Z"), Client: "::ffff:192.0.2.1", User: "u-1", Tier: "gold", Took: 3 * time.Millisecond}},
 		"log_format": {`{"t":"1431857103.250","c":"192.0.2.1","r":"GET /\x22 HTTP/1.1","x":"203.0.113.9","d":"7"}`, Options{
-			Format: `{"t":"$msec","c":"${remote_addr}","r":"$request","x":"$http_x_forwarded_for","d":"$http_x_device"}` + "\n", Headers: []string{"X-Device"}},
-			"its own", Entry{At: at("2015-05-17T10:05:03.250Z"), Client: "192.0.2.1", ForwardedFor: "203.0.113.9", Method: "GET", Target: `/"`, Headers: []string{"7"}}},
+			Format: `{"t":"$msec","c":"${remote_addr}","r":"$request","x":"$http_x_forwarded_for","d":"$http_x_device"}` + "\n", Headers: []string{"X-Device", "X-Forwarded-For"}},
+			"its own", Entry{At: at("2015-05-17T10:05:03.250Z"), Client: "192.0.2.1", Method: "GET", Target: `/"`, Headers: []string{"7", "203.0.113.9"}}},
 		"a user in a format": {combinedLine, Options{Map: map[string]string{"user": "$remote_user"}}, "combined", Entry{
 			At: at("2015-05-17T08:05:03.5Z"), Client: "192.0.2.1", Method: "GET", Target: "/a%20b?c=d", UserAgent: agent, User: "ada", Status: 200}},
 	} {
-		test.options.Headers = append(test.options.Headers, "User-Agent")
+		headers := len(test.options.Headers)
+		test.options.Headers = append(test.options.Headers, "User-Agent") // which has a field of its own
 		entries, stats := readAll(t, test.line+"\r\n", test.options)
-		for i := range entries { // it has a field of its own
+		for i := range entries {
 			if h := entries[i].Headers; h != nil {
-				entries[i].Headers = append([]string(nil), h[:len(h)-1]...)
+				entries[i].Headers = append([]string(nil), h[:headers]...)
 			}
 		}
 		require.Empty(t, stats.First, name)
@@ -151,7 +165,7 @@ func TestWhatIsNoLogIsAnError(t *testing.T) {
 	}{
 		"empty":            {"", Options{}, "the log is empty"},
 		"empty lines":      {"\n \n", Options{}, "the log is empty"},
-		"no format":        {"#\nhello\n", Options{}, `name one with --format (alb, caddy, combined, common, json, traefik, or a log_format), to see where it fails; line 2 is "hello"`},
+		"no format":        {"#\nhello\n", Options{}, `name one with --format (alb, caddy, combined, common, json, main, traefik, or a log_format), to see where it fails; line 2 is "hello"`},
 		"nearly a format":  {strings.Replace(combinedLine, "2015", "3015", 1), Options{Format: "common"}, `no line fits the format; line 1 fails at byte 18: $time_local "17/May/3015:10:05:03 +0200" is a time out of range`},
 		"a place in JSON":  {combinedLine, Options{Format: "combined", Map: map[string]string{"user": "$.sub"}}, `the format has no "$.sub": it has $remote_addr, $ident, $remote_user, `},
 		"a variable":       {caddyLine, Options{Format: "caddy", Map: map[string]string{"user": "$remote_user"}}, `"$remote_user" is no path in JSON`},
@@ -162,6 +176,12 @@ func TestWhatIsNoLogIsAnError(t *testing.T) {
 		"nothing between":  {combinedLine, Options{Format: "$remote_addr$time_local"}, "cannot be told apart"},
 		"no variables":     {combinedLine, Options{Format: "log_format main 'x';"}, "has no variables"},
 		"unknown field":    {caddyLine, Options{Map: map[string]string{"usr": "$.x"}}, `"usr" is not a field of a log`},
+		"two addresses":    {"203.0.113.9 " + combinedLine, Options{}, `fails at byte 13: $ident "192.0.2.1" is an address behind an address, and either may be the client`},
+		"two as combined":  {"203.0.113.9 " + combinedLine, Options{Format: "combined"}, `is an address behind an address`},
+		"two clients":      {`{"time":1709294400,"client_ip":"203.0.113.9","remote_addr":"192.0.2.1"}`, Options{}, `$.remote_addr "192.0.2.1" is another client than 203.0.113.9: say which counts with --map client=PLACE`},
+		"two lists":        {`198.51.100.7, 192.0.2.1 - [17/May/2015:10:05:03 +0000] "203.0.113.9"`, Options{Format: `$remote_addr - [$time_local] "$http_x_forwarded_for"`}, "has a list of addresses in the client's place that is not X-Forwarded-For"},
+		"a list of users":  {strings.Replace(caddyLine, `"user_id":""`, `"user_id":["ada"]`, 1), Options{Format: "caddy", Map: map[string]string{"user": "$.user_id"}}, `$.user_id is an array: say where in it`},
+		"an error log":     {strings.ReplaceAll(caddyLine, "http.log.access", "http.log.error"), Options{Format: "caddy"}, `$.logger "http.log.error" is not the logger of an access log`},
 		"no path":          {caddyLine, Options{Format: "caddy", Map: map[string]string{"user": "$.x["}}, `is no path in JSON`},
 		"no such variable": {combinedLine, Options{Format: "combined", Map: map[string]string{"user": "$jwt"}}, `the format has no "$jwt"`},
 	} {

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
+	"net/netip"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -18,6 +20,10 @@ type format struct {
 	text  string   // as a log_format; empty: it is JSON
 	more  bool     // lines may have further text
 	known []member // of JSON
+
+	// speaks reports whether a line that the format reads speaks for it (1), against it (-1) or neither (0).
+	// If other formats are possible, a format needs a line that speaks for it. Nil: all do.
+	speaks func(line string) int
 
 	// begins says that the time of a line is the request's beginning. False: it is the time of the
 	// answer.
@@ -38,8 +44,9 @@ const combined = `$remote_addr $ident $remote_user [$time_local] "$request" $sta
 // formats are the formats with names. If several fit a log equally well, the first is used.
 var formats = []format{
 	{name: "traefik", text: combined + ` $count "$router" "$server" ${weir_milliseconds}ms`, begins: true},
+	{name: "main", text: combined + ` "$http_x_forwarded_for"`, more: true, speaks: endsWithAddresses},
 	{name: "combined", text: combined, more: true},
-	{name: "combined", text: "$vhost " + combined, more: true},
+	{name: "combined", text: "$vhost " + combined, more: true, speaks: beginsWithName},
 	{name: "common", text: `$remote_addr $ident $remote_user [$time_local] "$request" $status $body_bytes_sent`},
 	{name: "alb", more: true, text: `$type $time_iso8601 $elb $remote_addr $target $request_time $request_time $request_time ` +
 		`$status $target_status $received $sent "$request" "$http_user_agent"`},
@@ -47,19 +54,54 @@ var formats = []format{
 	{name: "traefik", begins: true, known: []member{
 		{"$.StartUTC", slot{field: fieldTime}}, {"$.Duration", slot{field: fieldTook, unit: time.Nanosecond}}, {"$.DownstreamStatus", slot{field: fieldStatus}},
 		{"$.ClientAddr", slot{field: fieldClient}}, {"$.ClientHost", slot{field: fieldClient}}, {"$.RequestMethod", slot{field: fieldMethod}}, {"$.RequestPath", slot{field: fieldTarget}},
-		{"$.RequestAddr", slot{field: fieldHost}}, {"$.request_User-Agent", slot{field: fieldUserAgent}}, {"$.request_X-Forwarded-For", slot{field: fieldForwardedFor}},
+		{"$.RequestAddr", slot{field: fieldHost}}, {"$.request_User-Agent", slot{field: fieldUserAgent}},
 		{"$.request_*", slot{field: fieldHeader}},
 	}},
 	{name: anything, known: plainMembers()},
 }
 
-// caddy are the members of Caddy's lines.
+// quoted is a field in quotes. Servers write a quote in it as \" or \x22.
+const quoted = `"((?:[^"\\]|\\.)*)"`
+
+var mainLine = regexp.MustCompile(`^[^"]*` + quoted + ` \d+ [\d-]+ ` + quoted + ` ` + quoted + ` ` + quoted + `(?: |$)`)
+
+// endsWithAddresses is for lines of nginx's packaged format: the field behind the user agent is
+// X-Forwarded-For, which the last proxy ends with its caller's address. An address with a port may be
+// that of the upstream server.
+func endsWithAddresses(line string) int {
+	field := mainLine.FindStringSubmatch(line)
+	if field == nil {
+		return -1
+	}
+	last := strings.TrimSpace(field[4][strings.LastIndexByte(field[4], ',')+1:])
+	switch _, err := netip.ParseAddr(last); {
+	case err == nil:
+		return 1
+	case last == "-":
+		return 0
+	}
+	return -1
+}
+
+// beginsWithName is for lines that begin with a virtual host, which may be an address, but not in all.
+func beginsWithName(line string) int {
+	host, _, _ := strings.Cut(line, " ")
+	switch _, isAddress := addressOf(host); {
+	case strings.HasSuffix(host, ","):
+		return -1
+	case isAddress:
+		return 0
+	}
+	return 1
+}
+
+// caddy are the members of Caddy's lines. Its error log has failed requests too, with the same members.
 var caddy = []member{
+	{"$.logger", slot{field: fieldLogger}},
 	{"$.ts", slot{field: fieldTime}}, {"$.duration", slot{field: fieldTook, unit: time.Second}}, {"$.status", slot{field: fieldStatus}},
 	{"$.request.remote_ip", slot{field: fieldClient}}, {"$.request.remote_addr", slot{field: fieldClient}}, {"$.request.client_ip", slot{field: fieldClient}},
 	{"$.request.method", slot{field: fieldMethod}}, {"$.request.uri", slot{field: fieldTarget}}, {"$.request.host", slot{field: fieldHost}},
-	{`$.request.headers["User-Agent"][0]`, slot{field: fieldUserAgent}}, {`$.request.headers["X-Forwarded-For"][0]`, slot{field: fieldForwardedFor}},
-	{`$.request.headers["*"][0]`, slot{field: fieldHeader}},
+	{`$.request.headers["User-Agent"][0]`, slot{field: fieldUserAgent}}, {`$.request.headers["*"]`, slot{field: fieldHeader}},
 }
 
 // redacted lists headers that proxies do not log, or log as REDACTED.
@@ -80,7 +122,9 @@ func plainMembers() []member {
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(variables)) { // which have more, such as a path's query
-		members = append(members, member{"$." + name, variables[name]})
+		if variables[name].field != fieldIdent {
+			members = append(members, member{"$." + name, variables[name]})
+		}
 	}
 	return append(members, member{"$.http_*", slot{field: fieldHeader}})
 }
@@ -110,7 +154,11 @@ type parser struct {
 	required []string      // the fields of mostNeeded that every line has
 	mapped   []mapping     // Options.Map
 	whole    bool          // the time of the last line has whole seconds
+
+	forwarded int // the index of forwardedFor in headers
 }
+
+const forwardedFor = "X-Forwarded-For"
 
 // A mapping is an entry of Options.Map.
 type mapping struct {
@@ -121,6 +169,10 @@ type mapping struct {
 // newParser returns a parser for a format and the options.
 func newParser(f *format, o Options) (*parser, error) {
 	p := &parser{format: f, headers: slices.Clone(o.Headers), has: map[slot]bool{}}
+	if p.forwarded = slices.Index(p.headers, forwardedFor); p.forwarded < 0 {
+		p.forwarded = len(p.headers)
+		p.headers = append(p.headers, forwardedFor)
+	}
 	for _, name := range slices.Sorted(maps.Keys(o.Map)) {
 		to, err := p.slotNamed(name)
 		if err != nil {
@@ -264,6 +316,16 @@ func (p *parser) parse(e *Entry, line []byte) (at int, wrong string) {
 	if e.At == 0 {
 		return 0, "has no time"
 	}
+	if e.Chain != "" {
+		if e.Headers == nil {
+			e.Headers = make([]string, len(p.headers))
+		}
+		if own := e.Headers[p.forwarded]; own != "" && own != e.Chain {
+			return 0, "has a list of addresses in the client's place that is not X-Forwarded-For"
+		}
+		e.Headers[p.forwarded] = e.Chain
+		p.note(slot{field: fieldHeader, header: p.forwarded})
+	}
 	if strings.HasPrefix(e.Target, "http://") || strings.HasPrefix(e.Target, "https://") { // as in a request to a proxy
 		_, target, _ := strings.Cut(e.Target, "//")
 		slash := strings.IndexByte(target, '/')
@@ -341,8 +403,7 @@ func (p *parser) unmet() (place string) {
 		return "" // the format has it
 	}
 	for i := range of.paths {
-		isMapped := slices.ContainsFunc(p.mapped, func(m mapping) bool { return m.place == of.paths[i].text })
-		if isMapped && !of.paths[i].met {
+		if p.isMapped(&of.paths[i]) && !of.paths[i].met {
 			return of.paths[i].text
 		}
 	}
@@ -365,6 +426,9 @@ func candidates(o Options) ([]*parser, error) {
 		}
 		if these == nil {
 			return nil, fmt.Errorf("there is no format %q: want one of %s, or a log_format as nginx has it", o.Format, strings.Join(Formats(), ", "))
+		}
+		if len(these) == 1 {
+			these[0].speaks = nil
 		}
 	}
 	var found []*parser

@@ -3,6 +3,7 @@ package accesslog
 import (
 	"bytes"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -86,8 +87,16 @@ func (o *object) parse(p *parser, e *Entry, line []byte) (at int, wrong string) 
 			continue
 		}
 		path.met = true
-		text := o.text(found)
-		if text == "" || text == "-" { // as if there were nothing
+		text, ok := o.text(found), true
+		if elements := found.GetArray(); elements != nil {
+			text, ok = o.lines(elements)
+			ok = ok && path.slots[0].field == fieldHeader
+		}
+		if (!ok || found.Type() == fastjson.TypeObject) && p.isMapped(path) {
+			name := path.names[len(path.names)-1]
+			return max(1, bytes.Index(line, []byte(name))), fmt.Sprintf("%s is an %v: say where in it", path.text, found.Type())
+		}
+		if !ok || text == "" || text == "-" { // as if there were nothing
 			continue
 		}
 		for _, to := range path.slots {
@@ -97,6 +106,20 @@ func (o *object) parse(p *parser, e *Entry, line []byte) (at int, wrong string) 
 		}
 	}
 	return 0, ""
+}
+
+// isMapped reports whether Options.Map names the path.
+func (p *parser) isMapped(of *path) bool {
+	return slices.ContainsFunc(p.mapped, func(m mapping) bool { return m.place == of.text })
+}
+
+// lines joins the lines of a header. It is not ok if an element is not a text.
+func (o *object) lines(elements []*fastjson.Value) (text string, ok bool) {
+	var lines []string
+	for _, element := range elements {
+		lines = append(lines, o.text(element))
+	}
+	return strings.Join(lines, "\n"), !slices.Contains(lines, "")
 }
 
 // text returns a copy of a value's text, as the parser reuses its own. Null, an object and an array have

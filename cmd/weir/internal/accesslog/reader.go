@@ -131,25 +131,50 @@ func fitting(found []*parser, lines [][]byte) (*parser, error) {
 		return nil, errEmpty
 	}
 	for _, p := range found {
-		fit := 0
-		for _, line := range lines {
-			if _, wrong := p.parse(&Entry{}, line); wrong == "" {
-				fit++
-			}
-		}
-		if fit > most && (best == nil || p.name != anything) {
+		if fit := p.fit(lines); fit > most && (best == nil || p.name != anything) {
 			best, most = p, fit
 		}
 	}
-	switch {
-	case best != nil:
+	if best != nil {
 		return best, nil
-	case found[0].name != found[len(found)-1].name:
-		return nil, fmt.Errorf("no line fits a known format: name one with --format (%s, or a log_format), to see where it fails; line %d is %.100q",
-			strings.Join(Formats(), ", "), first+1, lines[first])
 	}
 	at, wrong := found[0].parse(&Entry{}, lines[first])
-	return nil, fmt.Errorf("no line fits the format; line %d fails at byte %d: %s: %.100q", first+1, at+1, wrong, lines[first])
+	for _, p := range found[1:] { // of the format that reads the most of the line
+		if to, why := p.parse(&Entry{}, lines[first]); to > at {
+			at, wrong = to, why
+		}
+	}
+	if found[0].name == found[len(found)-1].name {
+		return nil, fmt.Errorf("no line fits the format; line %d fails at byte %d: %s: %.100q", first+1, at+1, wrong, lines[first])
+	}
+	text := fmt.Sprintf("no line fits a known format: name one with --format (%s, or a log_format), to see where it fails; line %d is %.100q",
+		strings.Join(Formats(), ", "), first+1, lines[first])
+	if at > 0 {
+		text += fmt.Sprintf(", which fails at byte %d: %s", at+1, wrong)
+	}
+	return nil, errors.New(text)
+}
+
+// fit returns how many of these lines p reads, or 0 if no line speaks for the format.
+func (p *parser) fit(lines [][]byte) (fit int) {
+	speaks := false
+	for _, line := range lines {
+		if _, wrong := p.parse(&Entry{}, line); wrong != "" {
+			continue
+		}
+		says := 1
+		if p.speaks != nil {
+			says = p.speaks(string(line))
+		}
+		if says >= 0 {
+			fit++
+		}
+		speaks = speaks || says > 0
+	}
+	if !speaks {
+		return 0
+	}
+	return fit
 }
 
 // Has reports whether the log has user, tier, host, client, method, target or status.
@@ -158,13 +183,7 @@ func (r *Reader) Has(name string) bool { return r.parser.has[slot{field: fieldNa
 // HasHeader reports whether the log has a header.
 func (r *Reader) HasHeader(name string) bool {
 	p := r.parser
-	switch {
-	case name == "User-Agent" && p.has[slot{field: fieldUserAgent}]:
-		return true
-	case name == "X-Forwarded-For" && p.has[slot{field: fieldForwardedFor}]:
-		return true
-	}
-	return p.has[slot{field: fieldHeader, header: slices.Index(p.headers, name)}]
+	return name == "User-Agent" && p.has[slot{field: fieldUserAgent}] || p.has[slot{field: fieldHeader, header: slices.Index(p.headers, name)}]
 }
 
 // Headers returns the names of [Entry.Headers].
@@ -266,7 +285,9 @@ func (r *Reader) line() (line []byte, tooLong bool, err error) {
 	return line, tooLong, nil
 }
 
-// trimmed returns a line without its line end.
+// trimmed returns a line without its line end, and without the byte order mark that some editors begin a
+// file with. The file may be a part of the log.
 func trimmed(line []byte) []byte {
+	line = bytes.TrimPrefix(line, []byte("\ufeff"))
 	return bytes.TrimSuffix(bytes.TrimSuffix(line, []byte("\n")), []byte("\r"))
 }

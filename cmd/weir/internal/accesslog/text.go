@@ -22,6 +22,8 @@ type part struct {
 	name    string // as in the format
 	slots   []slot // which its value is read into
 	literal string
+
+	isClient bool // one of the slots is fieldClient
 }
 
 // parse implements lineParser.
@@ -35,6 +37,10 @@ func (t *template) parse(in *parser, e *Entry, text []byte) (at int, wrong strin
 		p := &t.parts[i]
 		at = len(line) - len(rest)
 		value, behind, found := cutLiteral(rest, p.literal)
+		for found && p.isClient && strings.HasSuffix(strings.TrimRight(value, " "), ",") { // a list of addresses, with spaces
+			_, behind, found = cutLiteral(behind, p.literal)
+			value = strings.TrimSuffix(rest[:len(rest)-len(behind)], p.literal)
+		}
 		last := i == len(t.parts)-1
 		if !found && last && p.literal == `"` && len(rest) > 0 { // the line was cut off there
 			value, behind, found = cutLiteral(rest+`"`, p.literal)
@@ -109,7 +115,9 @@ func newTemplate(text string, slotsOf func(name string) []slot) (*template, erro
 			}
 		}
 		name := text[at[0]:at[1]]
-		t.parts = append(t.parts, part{name, slotsOf(name), text[at[1]:end]})
+		slots := slotsOf(name)
+		isClient := slices.ContainsFunc(slots, func(to slot) bool { return to.field == fieldClient })
+		t.parts = append(t.parts, part{name, slots, text[at[1]:end], isClient})
 	}
 	return t, nil
 }
@@ -119,22 +127,22 @@ func variableName(name string) string { return strings.Trim(name, "${}") }
 
 // variables maps variables of nginx, and of our own formats, to slots.
 var variables = map[string]slot{
-	"remote_addr":          {field: fieldClient},
-	"http_x_forwarded_for": {field: fieldForwardedFor},
-	"time_local":           {field: fieldTime},
-	"time_iso8601":         {field: fieldTime},
-	"msec":                 {field: fieldTime},
-	"request":              {field: fieldRequest},
-	"request_method":       {field: fieldMethod},
-	"request_uri":          {field: fieldTarget},
-	"host":                 {field: fieldHost},
-	"http_host":            {field: fieldHost},
-	"http_user_agent":      {field: fieldUserAgent},
-	"status":               {field: fieldStatus},
-	"request_time":         {field: fieldTook, unit: time.Second},
-	"weir_milliseconds":    {field: fieldTook, unit: time.Millisecond},
-	"weir_user":            {field: fieldUser},
-	"weir_tier":            {field: fieldTier},
+	"remote_addr":       {field: fieldClient},
+	"ident":             {field: fieldIdent},
+	"time_local":        {field: fieldTime},
+	"time_iso8601":      {field: fieldTime},
+	"msec":              {field: fieldTime},
+	"request":           {field: fieldRequest},
+	"request_method":    {field: fieldMethod},
+	"request_uri":       {field: fieldTarget},
+	"host":              {field: fieldHost},
+	"http_host":         {field: fieldHost},
+	"http_user_agent":   {field: fieldUserAgent},
+	"status":            {field: fieldStatus},
+	"request_time":      {field: fieldTook, unit: time.Second},
+	"weir_milliseconds": {field: fieldTook, unit: time.Millisecond},
+	"weir_user":         {field: fieldUser},
+	"weir_tier":         {field: fieldTier},
 }
 
 // known returns the slot of a variable that Options.Map does not name.

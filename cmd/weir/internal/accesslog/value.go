@@ -26,7 +26,8 @@ const (
 	fieldTime
 	fieldTook
 	fieldClient
-	fieldForwardedFor
+	fieldIdent  // is no address
+	fieldLogger // of Caddy
 	fieldMethod
 	fieldTarget
 	fieldRequest // method, target and protocol
@@ -66,13 +67,26 @@ func (p *parser) put(e *Entry, to slot, value string) (wrong string) {
 		}
 		e.Took += took
 	case fieldClient:
-		client, ok := addressOf(value)
+		last := value
+		if comma := strings.LastIndexByte(value, ','); comma >= 0 {
+			last, e.Chain = strings.TrimSpace(value[comma+1:]), value
+		}
+		client, ok := addressOf(last)
 		if !ok {
 			return "is not an address"
 		}
+		if p.name == anything && e.Client != "" && e.Client != client {
+			return "is another client than " + e.Client + ": say which counts with --map client=PLACE"
+		}
 		e.Client = client
-	case fieldForwardedFor:
-		e.ForwardedFor = value
+	case fieldIdent:
+		if _, isAddress := addressOf(value); isAddress {
+			return "is an address behind an address, and either may be the client: write the log_format"
+		}
+	case fieldLogger:
+		if !strings.HasPrefix(value, "http.log.access") {
+			return "is not the logger of an access log: a failed request is in both logs"
+		}
 	case fieldMethod:
 		e.Method = value
 	case fieldTarget:
@@ -177,16 +191,21 @@ func duration(text string, unit time.Duration) (time.Duration, bool) {
 
 const longest = 366 * 24 * time.Hour
 
-// addressOf returns an address without its port.
+// addressOf returns an address without its port, brackets and zone.
 func addressOf(text string) (string, bool) {
 	if text == "unix:" || text == "@" {
 		return UnixSocket, true
 	}
-	if at, err := netip.ParseAddr(text); err == nil {
-		return text, at.Zone() == ""
+	at, err := netip.ParseAddrPort(text)
+	if err == nil {
+		return at.Addr().WithZone("").String(), true
 	}
-	if at, err := netip.ParseAddrPort(text); err == nil {
-		return at.Addr().String(), true
+	if inner, ok := strings.CutPrefix(text, "["); ok {
+		text = strings.TrimSuffix(inner, "]")
 	}
-	return "", false
+	plain, err := netip.ParseAddr(text)
+	if err == nil && plain.Zone() != "" {
+		text = plain.WithZone("").String()
+	}
+	return text, err == nil
 }

@@ -19,8 +19,12 @@ type Options struct {
 	ServeMux bool
 
 	// Headers are the names of the entries' Headers: headers, cookie:NAME, or key:NAME, which [Key]
-	// reads.
+	// reads. "" is a header that would name clients, and that nobody reads: see [Peers].
 	Headers []string
+
+	// Trust, if set, finds the client before the rules meet a request, as their proxies section would. It
+	// is from [keyfunc.NewIP], with an IPv6Prefix of 128.
+	Trust keyfunc.Func
 
 	// Client returns the key of a client in the tally, from its address and the header fields that
 	// name addresses.
@@ -37,6 +41,9 @@ type Options struct {
 type Requests struct {
 	o      Options
 	router *route.Router
+
+	client string // see Client
+	peers  Peers
 
 	blank   map[string]*http.Request // by tier
 	request http.Request             // with its parts, which the next request reuses
@@ -63,16 +70,39 @@ func NewRequests(o Options) *Requests {
 }
 
 // Client returns the client of the request that Of returned last, by Options.Client; "": unknown.
-func (s *Requests) Client() string {
-	if s.o.Client == nil {
-		return ""
+func (s *Requests) Client() string { return s.client }
+
+// Peers are numbers of requests that count as their TCP peer's, though another may be the client.
+type Peers struct {
+	Unnamed int64 // from a trusted proxy that does not name the client
+	Unread  int64 // with a header that nobody reads; see Options.Headers
+}
+
+// Peers returns the numbers so far.
+func (s *Requests) Peers() Peers { return s.peers }
+
+// findClient sets the client of r, and with Trust its address.
+func (s *Requests) findClient(r *http.Request) {
+	if address, class := s.keyOf(s.o.Trust, r); class == keyfunc.Own && address != "" {
+		r.RemoteAddr = remoteAddr(strings.TrimSuffix(address, "/128"))
+		delete(r.Header, "X-Forwarded-For")
 	}
-	key, err := s.o.Client(&s.request)
+	s.client, _ = s.keyOf(s.o.Client, r)
+}
+
+// keyOf returns a key, and counts the request if its proxy does not name the client.
+func (s *Requests) keyOf(f keyfunc.Func, r *http.Request) (text string, class keyfunc.Class) {
+	if f == nil {
+		return "", keyfunc.Own
+	}
+	key, err := f(r)
 	if err != nil {
-		return ""
+		return "", keyfunc.Own
 	}
-	key, _ = keyfunc.Classify(key)
-	return key
+	if text, class = keyfunc.Classify(key); class == keyfunc.InDoubt {
+		s.peers.Unnamed++
+	}
+	return text, class
 }
 
 // Of returns an entry's request as a server receives it. It is valid until the next call.
@@ -98,9 +128,6 @@ func (s *Requests) Of(e *accesslog.Entry) *http.Request {
 		s.agent[0] = e.UserAgent
 		r.Header["User-Agent"] = s.agent[:]
 	}
-	if e.ForwardedFor != "" {
-		r.Header["X-Forwarded-For"] = []string{e.ForwardedFor}
-	}
 	for i, value := range e.Headers {
 		if value != "" {
 			s.setHeader(r, s.o.Headers[i], value)
@@ -109,12 +136,15 @@ func (s *Requests) Of(e *accesslog.Entry) *http.Request {
 	if e.User != "" {
 		*r = *r.WithContext(keyfunc.WithUser(r.Context(), e.User))
 	}
+	s.findClient(r)
 	return r
 }
 
 func (s *Requests) setHeader(r *http.Request, name, value string) {
 	cookie, isCookie := strings.CutPrefix(name, "cookie:")
 	switch {
+	case name == "":
+		s.peers.Unread++
 	case isCookie:
 		r.AddCookie(&http.Cookie{Name: cookie, Value: value, Quoted: strings.ContainsAny(value, " ,")})
 	case name == "Content-Length":
@@ -122,7 +152,7 @@ func (s *Requests) setHeader(r *http.Request, name, value string) {
 			r.ContentLength = n
 		}
 	default:
-		r.Header[name] = []string{value}
+		r.Header[name] = strings.Split(value, "\n")
 	}
 }
 

@@ -86,6 +86,9 @@ func (s *Simulation) Rules() []middleware.RuleInfo {
 	return slices.DeleteFunc(s.limits.Rules(), func(r middleware.RuleInfo) bool { return s.unplaced[r.Name] })
 }
 
+// Peers returns how many requests count as their TCP peer's, though another may be the client.
+func (s *Simulation) Peers() Peers { return s.requests.peers }
+
 // Unplaced returns the names of the rules with concurrency, if the log has no durations: their
 // concurrency is left out.
 func (s *Simulation) Unplaced() []string { return slices.Sorted(maps.Keys(s.unplaced)) }

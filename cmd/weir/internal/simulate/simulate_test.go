@@ -84,7 +84,7 @@ default: 2/1s`,
 // routes are those of the service, beside what a file names.
 var routes = []string{"GET /articles/{id}", "/static/{file...}", "POST /search", "POST /login"}
 
-var headers = []string{"X-Device", "X-Cost", "X-Key", "Content-Length", "cookie:session", "key:tenant"}
+var headers = []string{"X-Device", "X-Cost", "X-Key", "Content-Length", "cookie:session", "key:tenant", "X-Forwarded-For"}
 
 // generate makes up what a log says about n requests to a website.
 func generate(seed uint64, n int) (entries []accesslog.Entry) {
@@ -120,9 +120,9 @@ func traffic(n int) []accesslog.Entry {
 		}
 		e.Tier = []string{"", "free", "premium", "other"}[say>>4%4]
 		e.Host = []string{"example.org", "a.example.org", "b.example.org:8080", "other.example"}[say>>6%4]
-		e.Headers = []string{value(8, "d%d"), value(9, "%d"), value(10, "k%d"), value(11, "%d00"), value(12, "s%d"), value(13, "t%d")}
+		e.Headers = []string{value(8, "d%d"), value(9, "%d"), value(10, "k%d"), value(11, "%d00"), value(12, "s%d"), value(13, "t%d"), ""}
 		if strings.HasPrefix(e.Client, "203.0.113.") {
-			e.ForwardedFor = value(14, "198.51.100.%d")
+			e.Headers[6] = value(14, "198.51.100.%d")
 		}
 	}
 	return entries
@@ -294,7 +294,7 @@ func serve(t *testing.T, text string) func(*accesslog.Entry, *answer) {
 		r := httptest.NewRequest(e.Method, e.Target, nil)
 		r.Host, r.RemoteAddr, r.ContentLength = e.Host, net.JoinHostPort(e.Client, "4711"), -1
 		for name, value := range map[string]string{
-			"User-Agent": e.UserAgent, "X-Forwarded-For": e.ForwardedFor, "X-Device": e.Headers[0], "X-Cost": e.Headers[1], "X-Key": e.Headers[2], "X-Tenant": e.Headers[5],
+			"User-Agent": e.UserAgent, "X-Forwarded-For": e.Headers[6], "X-Device": e.Headers[0], "X-Cost": e.Headers[1], "X-Key": e.Headers[2], "X-Tenant": e.Headers[5],
 		} {
 			if value != "" {
 				r.Header.Set(name, value)
