@@ -118,16 +118,16 @@ func BenchmarkSettle(b *testing.B) {
 		}
 		q := named(b, "tokens", "", l)
 		q.Settles = true
-		charges, d := []Charge{{Quota: q, Key: "key", Cost: 2}}, make([]Decision, 1)
+		charges := []Charge{{Quota: q, Key: "key", Cost: 2}}
 		for _, actual := range []int64{2, 1, 3} {
 			b.Run(fmt.Sprintf("limit=%v/actual=%d", l, actual), func(b *testing.B) {
 				b.ReportAllocs()
 				for b.Loop() {
 					m.start = m.start.Add(-24 * time.Hour)
-					if err := m.Decide(context.Background(), charges, d); err != nil {
+					if err := m.Decide(context.Background(), charges); err != nil {
 						b.Fatal(err)
 					}
-					settlements := [1]Settlement{{Charge{Quota: q, Key: "key", Cost: 2, Receipt: d[0].Receipt}, actual}}
+					settlements := [1]Settlement{{charges[0], actual}}
 					err := m.Settle(context.Background(), settlements[:])
 					if err != nil {
 						b.Fatal(err)
@@ -153,10 +153,9 @@ func BenchmarkBatch(b *testing.B) {
 				for i := range n {
 					charges = append(charges, Charge{Quota: named(b, fmt.Sprint("rule ", i), "", tt.l.With(TokenBucket)), Key: "key", Cost: 1})
 				}
-				decisions := make([]Decision, n)
 				b.ReportAllocs()
 				for b.Loop() {
-					if err := m.Decide(context.Background(), charges, decisions); err != nil {
+					if err := m.Decide(context.Background(), charges); err != nil {
 						b.Fatal(err)
 					}
 				}

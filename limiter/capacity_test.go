@@ -33,8 +33,11 @@ func newMemory(t *testing.T, maxKeys int) memory {
 
 func (m memory) decide(charges ...Charge) []Decision {
 	m.t.Helper()
+	require.NoError(m.t, m.Decide(m.t.Context(), charges))
 	d := make([]Decision, len(charges))
-	require.NoError(m.t, m.Decide(m.t.Context(), charges, d))
+	for i, c := range charges {
+		d[i] = c.Decision
+	}
 	return d
 }
 
@@ -427,20 +430,17 @@ func TestWhatIsExhaustedStaysSoWhateverComes(t *testing.T) {
 						charges = append(charges, c)
 					}
 				}
-				decisions := make([]Decision, len(charges))
-				require.NoError(rt, m.Decide(t.Context(), charges, decisions))
-				for i, c := range charges {
+				require.NoError(rt, m.Decide(t.Context(), charges))
+				for _, c := range charges {
 					at := Charge{Quota: c.Quota, Key: c.Key}
 					if exhausted[at] {
-						require.Zero(rt, decisions[i].Remaining, "an exhausted key was forgotten")
-						require.True(rt, c.Cost == 0 || !decisions[i].Allowed)
+						require.Zero(rt, c.Decision.Remaining, "an exhausted key was forgotten")
+						require.True(rt, c.Cost == 0 || !c.Decision.Allowed)
 					}
 				}
 				for _, c := range charges {
 					at := Charge{Quota: c.Quota, Key: c.Key}
-					look := make([]Decision, 1)
-					require.NoError(rt, m.Decide(t.Context(), []Charge{at}, look))
-					if look[0].Remaining == 0 && !look[0].Overflow {
+					if look := (memory{m, t}).decide(at)[0]; look.Remaining == 0 && !look.Overflow {
 						exhausted[at] = true
 					}
 				}
@@ -477,9 +477,9 @@ func TestNewKeysWithoutRoomShareOneCounterOfTheirRuleAndTier(t *testing.T) {
 					}
 					assert.Equal(t, q.Capacity(), admitted, "of all new keys of %s/%s", q.Rule(), q.Tier())
 				}
-				known := []Decision{{Overflow: true, Degraded: true}} // of another decision
-				require.NoError(t, m.Decide(t.Context(), []Charge{{Quota: named(t, "exhausted", "", PerHour(1)), Key: "0", Cost: 1}}, known))
-				assert.False(t, known[0].Overflow || known[0].Degraded, "a key with a counter of its own")
+				earlier := Decision{Overflow: true, Degraded: true}
+				known := m.decide(Charge{named(t, "exhausted", "", PerHour(1)), "0", 1, earlier})[0]
+				assert.False(t, known.Overflow || known.Degraded, "a key with a counter of its own")
 				assert.Equal(t, uint64(150), m.Stats().Overflowed)
 
 				time.Sleep(3 * time.Hour)

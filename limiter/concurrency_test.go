@@ -70,16 +70,15 @@ func TestOneKeyIsLinearizable(t *testing.T) {
 							for range calls {
 								in := request{cost: random.Int64N(5), back: random.IntN(3) == 0 && a != LeakyBucket} // which takes no one else's turn
 								c := []Charge{{Quota: q, Key: "key", Cost: in.cost}}
-								d := make([]Decision, 1)
 								called := order.Add(1)
 								if in.back {
 									assert.NoError(t, m.Settle(t.Context(), refunds(c...)))
 								} else {
-									assert.NoError(t, m.Decide(t.Context(), c, d))
+									assert.NoError(t, m.Decide(t.Context(), c))
 								}
 								history[id] = append(history[id], porcupine.Operation{
 									ClientId: id, Input: in, Call: called,
-									Output: answer{d[0].Allowed, d[0].Remaining}, Return: order.Add(1),
+									Output: answer{c[0].Decision.Allowed, c[0].Decision.Remaining}, Return: order.Add(1),
 								})
 							}
 						})
@@ -125,10 +124,9 @@ func TestConcurrentFloodsNeitherDeadlockNorSetAnExhaustedKeyFree(t *testing.T) {
 							if random.IntN(20) == 0 {
 								charges = append(charges, Charge{Quota: victim, Key: "key", Cost: 1})
 							}
-							d := make([]Decision, len(charges))
-							assert.NoError(t, m.Decide(t.Context(), charges, d))
-							if last := len(charges) - 1; charges[last].Quota == victim {
-								assert.False(t, d[last].Allowed)
+							assert.NoError(t, m.Decide(t.Context(), charges))
+							if last := charges[len(charges)-1]; last.Quota == victim {
+								assert.False(t, last.Decision.Allowed)
 							}
 							switch random.IntN(10) {
 							case 0:
@@ -162,9 +160,7 @@ func TestLimitsAreRegisteredByManyAtOnce(t *testing.T) {
 				for i := range int64(300) {
 					q, err := NewQuota("rule", "", PerHour(i+1))
 					assert.NoError(t, err)
-					d := make([]Decision, 1)
-					assert.NoError(t, m.Decide(t.Context(), []Charge{{Quota: q, Key: fmt.Sprint(i), Cost: i + 1}}, d))
-					if d[0].Allowed {
+					if m.take(q, fmt.Sprint(i), i+1) {
 						admitted.Add(1)
 					}
 				}
@@ -196,12 +192,12 @@ func TestNoDecisionIsBeforeOneItBuildsOn(t *testing.T) {
 						for _, q := range quotas {
 							charges = append(charges, Charge{Quota: q, Key: "key", Cost: 1})
 						}
-						decisions := make([]Decision, len(charges))
 						for range 15_000 {
-							if err := m.Decide(t.Context(), charges, decisions); !assert.NoError(t, err) {
+							if err := m.Decide(t.Context(), charges); !assert.NoError(t, err) {
 								return
 							}
-							for _, d := range decisions {
+							for _, c := range charges {
+								d := c.Decision
 								// What a bucket or two windows can be away from idle.
 								if d.Remaining < 0 || d.Remaining > d.Limit || d.ResetAfter > 4*time.Microsecond || d.RetryAfter > 4*time.Microsecond {
 									t.Errorf("%+v", d)
@@ -248,7 +244,6 @@ func TestBatchesAreOneStepAmongThoseWithoutLocks(t *testing.T) {
 				require.True(t, m.take(never, "key", 1))
 				var onBoth, onX atomic.Int64
 				caller := func(random *rand.Rand) {
-					d := make([]Decision, 3)
 					for range calls {
 						charges := []Charge{{Quota: x, Key: "key", Cost: 1}, {Quota: y, Key: "key", Cost: 1}}
 						taken := random.IntN(5)
@@ -262,9 +257,8 @@ func TestBatchesAreOneStepAmongThoseWithoutLocks(t *testing.T) {
 						case 3:
 							charges = charges[:1]
 						}
-						d = d[:len(charges)]
 						before := onX.Load()
-						assert.NoError(t, m.Decide(t.Context(), charges, d))
+						d := m.decide(charges...)
 						after := onX.Load() + callers // as many may not have counted theirs yet
 						used := func(q *Quota) int64 {
 							i := slices.IndexFunc(charges, func(c Charge) bool { return c.Quota == q })
@@ -355,14 +349,13 @@ func TestWhatIsInUseIsWhatWasAdmittedLessWhatWasGivenBack(t *testing.T) {
 							charges, of = append(charges, c), append(of, &used[i][key])
 						}
 					}
-					d := make([]Decision, len(charges))
-					assert.NoError(t, m.Decide(t.Context(), charges, d))
+					assert.NoError(t, m.Decide(t.Context(), charges))
 					back := random.IntN(3) == 0
 					if back { // all of what was taken just now, so it is there
 						assert.NoError(t, m.Settle(t.Context(), refunds(charges...)))
 					}
 					for i, c := range charges {
-						assert.True(t, d[i].Allowed)
+						assert.True(t, c.Decision.Allowed)
 						if !back {
 							of[i].Add(c.Cost)
 						}

@@ -62,7 +62,7 @@
 // of charges, for several limits, entirely or not at all.
 //
 // To write a store, hold a [State] for each counter. A rule, a tier and a key identify a counter.
-// Decide calls [CheckDecide]. Then, in one step, it reads the time and the states, calls [TakeAll], and
-// writes the states if TakeAll took the charges. Settle calls [CheckSettlements] and [Quota.Settle].
+// Decide calls [CheckCharges]. Then, in one step, it reads the time and the states, calls [TakeAll], which
+// sets the decisions, and writes the states if TakeAll took the charges. Settle calls [CheckSettlements] and [Quota.Settle].
 // Package limitertest tests the store. Its example is a whole store.
 package limiter

@@ -249,11 +249,11 @@ func ExampleMemory_Decide() {
 			{Quota: perUser, Key: "42", Cost: 1},
 			{Quota: perTeam, Key: "7", Cost: 1},
 		}
-		decisions := make([]limiter.Decision, len(charges))
-		if err := store.Decide(context.Background(), charges, decisions); err != nil {
+		if err := store.Decide(context.Background(), charges); err != nil {
 			panic(err)
 		}
-		fmt.Println(decisions[0].Allowed, decisions[0].Remaining, decisions[1].Remaining)
+		user, team := charges[0].Decision, charges[1].Decision
+		fmt.Println(user.Allowed, user.Remaining, team.Remaining)
 	}
 	// Output:
 	// true 1 999

@@ -132,7 +132,7 @@ func (l *Limiter) AllowN(ctx context.Context, key string, cost int64) (d Decisio
 func (l *Limiter) Refund(ctx context.Context, key string, n int64, d Decision) error {
 	settlements := make([]Settlement, len(l.quotas))
 	for i, q := range l.quotas {
-		settlements[i].Charge = Charge{Quota: q, Key: key, Cost: n, Receipt: d.Receipt}
+		settlements[i].Charge = Charge{Quota: q, Key: key, Cost: n, Decision: d}
 	}
 	return l.store.Settle(ctx, settlements)
 }
@@ -147,39 +147,35 @@ func (l *Limiter) Reset(ctx context.Context, key string) error {
 }
 
 // A batch is the room for charging all limits of a limiter. It stays on the stack.
-type batch struct {
-	charges   [maxLimits]Charge
-	decisions [maxLimits]Decision
-}
+type batch [maxLimits]Charge
 
 // decide charges each limit. If the event reserves, no limit is charged more than it can ever
 // admit.
 func (b *batch) decide(ctx context.Context, l *Limiter, key string, cost int64, reserves bool) (Decision, error) {
-	n := len(l.quotas)
+	charges := b[:len(l.quotas)]
 	for i, q := range l.quotas {
-		b.charges[i] = Charge{Quota: q, Key: key, Cost: cost}
+		charges[i] = Charge{Quota: q, Key: key, Cost: cost}
 		if reserves {
-			b.charges[i].Cost = min(cost, q.capacity)
+			charges[i].Cost = min(cost, q.capacity)
 		}
 	}
 	var err error
 	if memory, ok := l.store.(*Memory); ok {
-		err = memory.Decide(ctx, b.charges[:n], b.decisions[:n])
+		err = memory.Decide(ctx, charges)
 	} else {
-		err = decideElsewhere(ctx, l.store, b.charges[:n], b.decisions[:n])
+		err = decideElsewhere(ctx, l.store, charges)
 	}
-	d := b.decisions[0]
-	for i := range b.decisions[1:n] {
-		d.Join(&b.decisions[1+i])
+	d := charges[0].Decision
+	for i := range charges[1:] {
+		d.Join(&charges[1+i].Decision)
 	}
 	return d, err
 }
 
-// decideElsewhere has a store decide on copies, because arguments of an interface's method
-// escape.
-func decideElsewhere(ctx context.Context, store Store, charges []Charge, decisions []Decision) error {
-	made := make([]Decision, len(decisions))
-	err := store.Decide(ctx, slices.Clone(charges), made)
-	copy(decisions, made)
+// decideElsewhere has a store decide on a copy, because arguments of an interface's method escape.
+func decideElsewhere(ctx context.Context, store Store, charges []Charge) error {
+	sent := slices.Clone(charges)
+	err := store.Decide(ctx, sent)
+	copy(charges, sent)
 	return err
 }

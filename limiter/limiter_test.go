@@ -83,7 +83,7 @@ type brokenStore struct{ Store }
 
 var errOutage = errors.New("the store is away")
 
-func (brokenStore) Decide(context.Context, []Charge, []Decision) error { return errOutage }
+func (brokenStore) Decide(context.Context, []Charge) error { return errOutage }
 
 func TestALimiterSaysThatItsStoreCouldNotDecide(t *testing.T) {
 	phase.Test(t, func(t *testing.T) {

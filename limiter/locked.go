@@ -44,7 +44,7 @@ func (m *Memory) locate(charges []Charge, keys []lockedKey) {
 
 // decideLocked locks the shards of the charges, always in the same order, takes all cells, and counts only
 // if all charges are allowed. If a new key gets a cell and is not charged, the cell is idle.
-func (m *Memory) decideLocked(charges []Charge, decisions []Decision, keys []lockedKey) {
+func (m *Memory) decideLocked(charges []Charge, keys []lockedKey) {
 	m.locate(charges, keys)
 	var space [fewCharges]int
 	shards := space[:0]
@@ -58,17 +58,17 @@ func (m *Memory) decideLocked(charges []Charge, decisions []Decision, keys []loc
 	for _, i := range shards {
 		m.shards[i].Lock()
 	}
-	all, lacking := decideAll(charges, decisions, keys)
+	all, lacking := decideAll(charges, keys)
 	for all && lacking {
 		for i := range keys {
 			keys[i].putBack() // Room may move cells
 		}
 		makeRoom(charges, keys)
-		all, lacking = decideAll(charges, decisions, keys)
+		all, lacking = decideAll(charges, keys)
 	}
 	overflowed := false
 	for i := range keys {
-		k, q, cost, d := &keys[i], charges[i].Quota, charges[i].Cost, &decisions[i]
+		k, q, cost, d := &keys[i], charges[i].Quota, charges[i].Cost, &charges[i].Decision
 		overflowed = overflowed || k.overflow && cost > 0
 		switch {
 		case all && cost > 0:
@@ -78,7 +78,7 @@ func (m *Memory) decideLocked(charges []Charge, decisions []Decision, keys []loc
 			if k.tag == 0 {
 				k.find(q, cost)
 			}
-			k.decide(charges, decisions, keys, i, cost)
+			k.decide(charges, keys, i, cost)
 		}
 		if k.hasCell {
 			k.cell.SetMarks(marksAfter(k.cell.Marks(), q, cost, d) &^ table.Pinned)
@@ -96,7 +96,7 @@ func (m *Memory) decideLocked(charges []Charge, decisions []Decision, keys []loc
 
 // decideAll takes all cells, reads the clock and decides. It reports whether all charges are
 // allowed, and whether a charge with a cost lacks a state.
-func decideAll(charges []Charge, decisions []Decision, keys []lockedKey) (all, lacking bool) {
+func decideAll(charges []Charge, keys []lockedKey) (all, lacking bool) {
 	for i := range keys {
 		keys[i].find(charges[i].Quota, charges[i].Cost)
 	}
@@ -105,8 +105,8 @@ func decideAll(charges []Charge, decisions []Decision, keys []lockedKey) (all, l
 	for i := range keys {
 		k, cost := &keys[i], charges[i].Cost
 		k.shard.now = now
-		k.decide(charges, decisions, keys, i, cost)
-		all = all && decisions[i].Allowed
+		k.decide(charges, keys, i, cost)
+		all = all && charges[i].Decision.Allowed
 		lacking = lacking || k.tag == 0 && cost > 0
 	}
 	return all, lacking
@@ -133,8 +133,8 @@ func (k *lockedKey) find(q *Quota, cost int64) {
 }
 
 // decide decides on charge i, after the charges before it, and writes nothing yet.
-func (k *lockedKey) decide(charges []Charge, decisions []Decision, keys []lockedKey, i int, cost int64) {
-	q, d := charges[i].Quota, &decisions[i]
+func (k *lockedKey) decide(charges []Charge, keys []lockedKey, i int, cost int64) {
+	q, d := charges[i].Quota, &charges[i].Decision
 	if b := k.binding; b.tag != heldTag && (k.tag == 0 || k.tag == b.tag) {
 		k.taken = q.takeWord(k.shard.now-b.memory.origin, b, k.word, cost, d)
 		return

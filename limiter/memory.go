@@ -136,19 +136,19 @@ func (m *Memory) shardIndex(hash uint64) int { return int(hash) & (len(m.shards)
 func (m *Memory) shardOf(hash uint64) *shard { return &m.shards[m.shardIndex(hash)] }
 
 // Decide implements [Store]. Its errors are those of [CheckCharges].
-func (m *Memory) Decide(_ context.Context, charges []Charge, decisions []Decision) error {
-	if err := CheckDecide(charges, decisions); err != nil {
+func (m *Memory) Decide(_ context.Context, charges []Charge) error {
+	if err := CheckCharges(charges); err != nil {
 		return err
 	}
 	switch n := len(charges); {
 	case n == 0:
 	case n == 1:
-		m.decideOne(charges[0].Quota, charges[0].Key, charges[0].Cost, &decisions[0])
+		m.decideOne(charges[0].Quota, charges[0].Key, charges[0].Cost, &charges[0].Decision)
 	case n > fewCharges:
-		m.decideLocked(charges, decisions, make([]lockedKey, n))
+		m.decideLocked(charges, make([]lockedKey, n))
 	default:
 		var keys [fewCharges]lockedKey
-		m.decideLocked(charges, decisions, keys[:n])
+		m.decideLocked(charges, keys[:n])
 	}
 	return nil
 }
@@ -160,9 +160,8 @@ func (m *Memory) decideOne(q *Quota, key string, cost int64, d *Decision) {
 		return
 	}
 	charges, keys := [1]Charge{{Quota: q, Key: key, Cost: cost}}, [1]lockedKey{}
-	var decisions [1]Decision
-	m.decideLocked(charges[:], decisions[:], keys[:])
-	*d = decisions[0]
+	m.decideLocked(charges[:], keys[:])
+	*d = charges[0].Decision
 }
 
 // marksAfter protects a refused key from eviction, even if some units are left, until half of

@@ -3,6 +3,7 @@ package limiter
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -42,8 +43,8 @@ type plainKey struct{ rule, tier, key string }
 
 func plainKeyOf(c Charge) plainKey { return plainKey{c.Quota.rule, c.Quota.tier, c.Key} }
 
-func (p *plainStore) Decide(_ context.Context, charges []Charge, decisions []Decision) error {
-	if err := CheckDecide(charges, decisions); err != nil {
+func (p *plainStore) Decide(_ context.Context, charges []Charge) error {
+	if err := CheckCharges(charges); err != nil {
 		return err
 	}
 	p.mu.Lock()
@@ -52,7 +53,7 @@ func (p *plainStore) Decide(_ context.Context, charges []Charge, decisions []Dec
 	for i, c := range charges {
 		states[i] = clone(p.states[plainKeyOf(c)])
 	}
-	if TakeAll(charges, states, time.Now().UnixMicro(), decisions) {
+	if TakeAll(charges, states, time.Now().UnixMicro()) {
 		for i, c := range charges {
 			p.states[plainKeyOf(c)] = states[i]
 		}
@@ -87,7 +88,7 @@ func (p *plainStore) Reset(_ context.Context, charges []Charge) error {
 
 // returned is the settlement of n units that were taken at that time and not used.
 func returned(n, at int64) Settlement {
-	return Settlement{Charge: Charge{Cost: n, Receipt: Receipt{At: at}}}
+	return Settlement{Charge: Charge{Cost: n, Decision: Decision{Receipt: Receipt{At: at}}}}
 }
 
 // refunds returns what charges took.
@@ -151,7 +152,7 @@ func sameTrace(t *testing.T, limits *rapid.Generator[Limit]) {
 					require.NoError(rt, m.Settle(t.Context(), debts(charges...)))
 				case 0, 3:
 					for i := range charges {
-						charges[i].Receipt.At = rapid.SampledFrom(times).Draw(rt, "at")
+						charges[i].Decision.Receipt.At = rapid.SampledFrom(times).Draw(rt, "at")
 					}
 					require.NoError(rt, plain.Settle(t.Context(), refunds(charges...)))
 					require.NoError(rt, m.Settle(t.Context(), refunds(charges...)))
@@ -161,14 +162,13 @@ func sameTrace(t *testing.T, limits *rapid.Generator[Limit]) {
 				case 2:
 					name(rapid.IntRange(0, len(names)-1).Draw(rt, "rule"))
 				default:
-					decisions := make([]Decision, len(charges))
-					require.NoError(rt, m.Decide(t.Context(), charges, decisions))
-					want := make([]Decision, len(charges))
-					require.NoError(rt, plain.Decide(t.Context(), charges, want))
+					want := slices.Clone(charges)
+					require.NoError(rt, plain.Decide(t.Context(), want))
+					require.NoError(rt, m.Decide(t.Context(), charges))
 					for i, c := range charges {
-						require.Equal(rt, want[i], decisions[i], "%v, cost %d", c.Quota.limit, c.Cost)
+						require.Equal(rt, want[i].Decision, c.Decision, "%v, cost %d", c.Quota.limit, c.Cost)
 					}
-					d = decisions[0]
+					d = charges[0].Decision
 					times = append(times, d.Receipt.At)
 				}
 			}

@@ -239,7 +239,7 @@ func (q *Quota) Settle(s State, now int64, c Settlement) State {
 	case owed == 0:
 		return s
 	case owed < 0:
-		settled = from.refund(s, now, -owed, c.Receipt.At)
+		settled = from.refund(s, now, -owed, c.Decision.Receipt.At)
 		settled.Quota = from
 		return settled
 	}

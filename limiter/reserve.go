@@ -38,7 +38,7 @@ func (l *Limiter) Reserve(ctx context.Context, key string, n int64) (hold Hold, 
 		var b batch
 		d, err = b.decide(ctx, l, key, n, true)
 		for i := range l.quotas {
-			hold.receipts[i] = b.decisions[i].Receipt
+			hold.receipts[i] = b[i].Decision.Receipt
 		}
 	}
 	if err == nil && d.Allowed {
@@ -98,7 +98,7 @@ func (h *Hold) Settle(actual int64) error {
 // settlement is that of one limit.
 func (h *Hold) settlement(i int, actual int64) Settlement {
 	q := h.limiter.quotas[i]
-	return Settlement{Charge{Quota: q, Key: h.key, Cost: min(h.reserved, q.capacity), Receipt: h.receipts[i]}, actual}
+	return Settlement{Charge{q, h.key, min(h.reserved, q.capacity), Decision{Receipt: h.receipts[i]}}, actual}
 }
 
 // Cancel is Settle(0): the event did not happen. After Settle it does nothing but return

@@ -105,9 +105,9 @@ func (s *Semaphore) Acquire(ctx context.Context, key string) (release func(), d 
 
 // ask returns the Decision on n slots.
 func (s *Semaphore) ask(ctx context.Context, key string, n int64) (Decision, error) {
-	decisions := make([]Decision, 1)
-	err := s.store.Decide(ctx, []Charge{{Quota: s.quota, Key: key, Cost: n}}, decisions)
-	return decisions[0], err
+	charges := []Charge{{Quota: s.quota, Key: key, Cost: n}}
+	err := s.store.Decide(ctx, charges)
+	return charges[0].Decision, err
 }
 
 // nothing is the release of an event that got no slot.
@@ -121,7 +121,7 @@ func (s *Semaphore) release(ctx context.Context, key string, d Decision) func() 
 	return sync.OnceFunc(func() {
 		ctx, end := outlive(ctx)
 		defer end()
-		ended := Settlement{Charge: Charge{Quota: s.quota, Key: key, Cost: 1, Receipt: d.Receipt}}
+		ended := Settlement{Charge: Charge{Quota: s.quota, Key: key, Cost: 1, Decision: d}}
 		_ = s.store.Settle(ctx, []Settlement{ended}) // else the store gives up on it in time
 		s.room.Released(key)
 	})

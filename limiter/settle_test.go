@@ -121,9 +121,9 @@ func settleTrace(t *rapid.T, a Algorithm, owing bool, newStore func() Store) {
 	var d Decision
 	ctx := context.Background()
 	decide := func(cost int64) {
-		decisions := make([]Decision, 1)
-		require.NoError(t, store.Decide(ctx, []Charge{{Quota: q, Key: "key", Cost: cost}}, decisions))
-		d = decisions[0]
+		charges := []Charge{{Quota: q, Key: "key", Cost: cost}}
+		require.NoError(t, store.Decide(ctx, charges))
+		d = charges[0].Decision
 	}
 	for range rapid.IntRange(1, 60).Draw(t, "steps") {
 		switch rapid.IntRange(0, 3).Draw(t, "step") {
@@ -152,7 +152,7 @@ func settleTrace(t *rapid.T, a Algorithm, owing bool, newStore func() Store) {
 			}
 			// What is owed is in the ledger when it is settled.
 			book.taken = append(book.taken, usage{time.Now().UnixMicro(), min(reserved, actual)})
-			flying = append(flying, Settlement{Charge{Quota: q, Key: "key", Cost: reserved, Receipt: d.Receipt}, actual})
+			flying = append(flying, Settlement{Charge{Quota: q, Key: "key", Cost: reserved, Decision: d}, actual})
 			book.check(t, algorithm)
 		case 3:
 			if len(flying) == 0 {

@@ -18,20 +18,23 @@ type Charge struct {
 	// takes nothing.
 	Cost int64
 
-	// Receipt is for Settle: the receipt of the decision that took the units.
-	Receipt Receipt
+	// Decision is the answer of [Store].Decide, which ignores what it holds before. Settle needs its
+	// Receipt: it says when and where the units were taken.
+	Decision Decision
 }
 
 // A Store counts. [Memory] is one. Package limitertest tests what every Store promises. Many
 // goroutines use a Store at once.
 type Store interface {
-	// Decide takes every charge or none, in one atomic step, and fills in a decision for each. The
-	// batch was taken if all decisions are Allowed. Otherwise nothing has changed: the charges that are
-	// not Allowed had no room, and every other charge gets the decision of a charge with Cost 0.
+	// Decide takes every charge or none, in one atomic step, and sets the Decision of each. The batch
+	// was taken if all decisions are Allowed. Otherwise nothing has changed: the charges that are not
+	// Allowed had no room, and every other charge gets the decision of a charge with Cost 0. Decide
+	// changes nothing else of a charge, and nothing at all after it has returned.
 	//
 	// A refusal is no error. An error means that the store could not decide, and as far as it knows it
-	// has taken nothing. [CheckCharges] says which batches are errors in every store.
-	Decide(ctx context.Context, charges []Charge, decisions []Decision) error
+	// has taken nothing. The decisions then mean nothing. [CheckCharges] says which batches are errors
+	// in every store.
+	Decide(ctx context.Context, charges []Charge) error
 
 	// Settle corrects what charges took ([Quota.Settle]). Units that were not used are refunded, if the
 	// key still holds them. Units that were used beyond the Cost become a debt, even if there is no
@@ -42,7 +45,7 @@ type Store interface {
 	// correction may go on after ctx has ended.
 	Settle(ctx context.Context, settlements []Settlement) error
 
-	// Reset makes each charge's key as if it had never been seen. It ignores Cost and Receipt, and
+	// Reset makes each charge's key as if it had never been seen. It ignores Cost and Decision, and
 	// releases no slots: events in flight hold them until they end.
 	Reset(ctx context.Context, charges []Charge) error
 }
@@ -54,16 +57,7 @@ const MaxCharges = 64
 // calling program, not an outage of the store.
 var ErrCharges = errors.New("limiter: invalid charges")
 
-// CheckDecide checks the arguments of a store's Decide, which must call it first. It returns the errors
-// of [CheckCharges], and an error if there are more or fewer decisions than charges.
-func CheckDecide(charges []Charge, decisions []Decision) error {
-	if len(decisions) != len(charges) {
-		return fmt.Errorf("%w: %d charges with room for %d decisions", ErrCharges, len(charges), len(decisions))
-	}
-	return CheckCharges(charges)
-}
-
-// CheckCharges must be called first in a store's Reset. It refuses a batch that is longer than
+// CheckCharges must be called first in a store's Decide and Reset. It refuses a batch that is longer than
 // MaxCharges, a charge without a quota or with a negative cost, and two charges for one key of
 // one quota. Keys of different tiers of a rule are different keys.
 func CheckCharges(charges []Charge) error {
@@ -88,36 +82,38 @@ func CheckCharges(charges []Charge) error {
 }
 
 // TakeAll decides on all charges as of now, in microseconds since 1970. states[i] is the state of the
-// key of charges[i]. TakeAll fills in the decisions and reports whether all charges were taken. If they
-// were, states holds the new states, and the store writes those whose charge has a cost above 0.
+// key of charges[i]. TakeAll sets the decisions and reports whether all charges were taken. If they were, states holds the new states, and the store writes those whose charge has a cost above 0.
 // Otherwise the store writes nothing. A store's Decide calls TakeAll between reading states and writing
 // them.
-func TakeAll(charges []Charge, states []State, now int64, decisions []Decision) (taken bool) {
+func TakeAll(charges []Charge, states []State, now int64) (taken bool) {
 	if len(charges) == 1 { // it is taken at once if it is
-		q, cost := charges[0].Quota, charges[0].Cost
-		states[0], taken = q.Take(states[0], now, cost)
-		decisions[0] = q.Describe(states[0], now, cost, taken)
+		c := &charges[0]
+		states[0], taken = c.Quota.Take(states[0], now, c.Cost)
+		c.Decision = c.Quota.Describe(states[0], now, c.Cost, taken)
 		return taken
 	}
 	taken = true
 	for i := range charges {
-		_, decisions[i].Allowed = charges[i].Quota.Take(states[i], now, charges[i].Cost)
-		taken = taken && decisions[i].Allowed
+		c := &charges[i]
+		_, c.Decision.Allowed = c.Quota.Take(states[i], now, c.Cost)
+		taken = taken && c.Decision.Allowed
 	}
 	for i := range charges {
-		q, cost, allowed := charges[i].Quota, charges[i].Cost, decisions[i].Allowed
+		c := &charges[i]
+		q, cost, allowed := c.Quota, c.Cost, c.Decision.Allowed
 		switch {
 		case taken:
 			states[i], _ = q.Take(states[i], now, cost)
 		case allowed:
 			cost = 0 // it did not stand in the way: a look
 		}
-		decisions[i] = q.Describe(states[i], now, cost, allowed)
+		c.Decision = q.Describe(states[i], now, cost, allowed)
 	}
 	return taken
 }
 
-// A Settlement says what a charge really cost. Its Cost is what was taken, and its Receipt says when.
+// A Settlement says what a charge really cost. Its Cost is what was taken, and the Receipt of its Decision
+// says when.
 // If Actual is 0, all of it is refunded. If Cost is 0, Actual units are a debt.
 type Settlement struct {
 	Charge

@@ -47,16 +47,6 @@ func TestCheckChargesNamesTheChargeThatMakesNoSense(t *testing.T) {
 	}
 }
 
-func TestCheckDecideRefusesDecisionsThatAreNotAsManyAsTheCharges(t *testing.T) {
-	charges := []Charge{{Quota: mustQuota(t, PerMinute(5)), Key: "key", Cost: 1}}
-	require.NoError(t, CheckDecide(charges, make([]Decision, 1)))
-	require.NoError(t, CheckDecide(nil, nil))
-	for _, room := range []int{0, 2} {
-		require.ErrorIs(t, CheckDecide(charges, make([]Decision, room)), ErrCharges)
-	}
-	require.ErrorIs(t, CheckDecide([]Charge{{}}, make([]Decision, 1)), ErrCharges)
-}
-
 func TestASettlementThatMakesNoSenseIsAMistake(t *testing.T) {
 	m, err := NewMemory(MemoryOptions{})
 	require.NoError(t, err)

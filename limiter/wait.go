@@ -72,7 +72,7 @@ func (l *Limiter) waitForTurn(ctx context.Context, key string, n int64, d Decisi
 		err = sleep(ctx, d.Delay)
 	}
 	if err != nil {
-		undo := Settlement{Charge: Charge{Quota: l.quota, Key: key, Cost: n, Receipt: l.quota.Undo(&d)}}
+		undo := Settlement{Charge: Charge{Quota: l.quota, Key: key, Cost: n, Decision: Decision{Receipt: l.quota.Undo(&d)}}}
 		ctx, end := outlive(ctx)
 		defer end()
 		_ = l.store.Settle(ctx, []Settlement{undo}) // else it drains

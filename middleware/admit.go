@@ -204,9 +204,10 @@ func (l *RateLimit) describeFull(ctx context.Context, s *decided, at int32, char
 		for i := range looks {
 			looks[i].Cost = 0
 		}
-		if err := l.store.Decide(ctx, looks, s.decisions); err != nil {
+		if err := l.store.Decide(ctx, looks); err != nil {
 			return err
 		}
+		copyDecisions(s.decisions, looks)
 		s.outcome, d.Allowed, d.RetryAfter = OutcomeRefused, false, max(time.Microsecond, d.NextAfter)
 	}
 	d.RetryAfter = l.room.Behind(slotKeyOf(charges[at].Quota, charges[at].Key), d.RetryAfter)

@@ -158,7 +158,7 @@ func (l *RateLimit) undo(ctx context.Context, set *ruleset, s *decided) {
 		if !ok || c.Cost == 0 {
 			continue
 		}
-		if c.Receipt = c.Quota.Undo(d); c.Quota.InFlight() {
+		if c.Decision.Receipt = c.Quota.Undo(d); c.Quota.InFlight() {
 			l.releaseSlot(ctx, set, c)
 		} else {
 			taken = append(taken, limiter.Settlement{Charge: c})
@@ -180,17 +180,20 @@ func (l *RateLimit) undo(ctx context.Context, set *ruleset, s *decided) {
 // took returns what the request was charged by a policy, if it was.
 func (s *decided) took(rule int) (limiter.Charge, bool) {
 	p, d := &s.policies[rule], &s.decisions[rule]
-	c := limiter.Charge{Quota: p.quota, Key: p.key, Cost: p.cost, Receipt: d.Receipt}
+	c := limiter.Charge{Quota: p.quota, Key: p.key, Cost: p.cost, Decision: *d}
 	if p.looks {
 		c.Cost = 0
 	}
 	return c, d.Allowed && d.Counted() && !p.spared // in an outage, a rule with FailOpen takes nothing
 }
 
-// ask calls the store. If it is a Memory, charges and decisions stay on the stack.
+// ask calls the store, and puts the charges' decisions into decisions. If the store is a Memory, the charges
+// stay on the stack.
 func (l *RateLimit) ask(ctx context.Context, set *ruleset, charges []limiter.Charge, decisions []limiter.Decision) error {
 	if l.memory != nil {
-		return l.memory.Decide(ctx, charges, decisions)
+		err := l.memory.Decide(ctx, charges)
+		copyDecisions(decisions, charges)
+		return err
 	}
 	if set.hasEscalation {
 		// A client that disconnects at once must be counted too, or it would never be banned.
@@ -201,10 +204,16 @@ func (l *RateLimit) ask(ctx context.Context, set *ruleset, charges []limiter.Cha
 			defer cancel()
 		}
 	}
-	answers := make([]limiter.Decision, len(decisions))
-	err := l.store.Decide(ctx, slices.Clone(charges), answers)
-	copy(decisions, answers)
+	sent := slices.Clone(charges)
+	err := l.store.Decide(ctx, sent)
+	copyDecisions(decisions, sent)
 	return err
+}
+
+func copyDecisions(to []limiter.Decision, from []limiter.Charge) {
+	for i := range from {
+		to[i] = from[i].Decision
+	}
 }
 
 // undecided returns the refusal of a request that the store could not decide about, or nil if all rules

@@ -121,10 +121,10 @@ func TestWhatIsInDoubtIsCountedOnTheProxy(t *testing.T) {
 // A crowded store has no room for any key.
 type crowded struct{ spy }
 
-func (c *crowded) Decide(ctx context.Context, charges []limiter.Charge, decisions []limiter.Decision) error {
-	err := c.spy.Decide(ctx, charges, decisions)
-	for i := range decisions {
-		decisions[i].Overflow = charges[i].Quota.Rule() == "login"
+func (c *crowded) Decide(ctx context.Context, charges []limiter.Charge) error {
+	err := c.spy.Decide(ctx, charges)
+	for i := range charges {
+		charges[i].Decision.Overflow = charges[i].Quota.Rule() == "login"
 	}
 	return err
 }
@@ -145,11 +145,11 @@ func TestARefusalFromASharedCounterStrikesNobody(t *testing.T) {
 // A distant store notices when a client has gone, as one in a server does.
 type distant struct{ spy }
 
-func (d *distant) Decide(ctx context.Context, charges []limiter.Charge, decisions []limiter.Decision) error {
+func (d *distant) Decide(ctx context.Context, charges []limiter.Charge) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	return d.spy.Decide(ctx, charges, decisions)
+	return d.spy.Decide(ctx, charges)
 }
 
 func TestAClientThatHangsUpIsBannedAsInMemory(t *testing.T) {

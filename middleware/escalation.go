@@ -39,12 +39,11 @@ const banPatience = 50 * time.Millisecond
 // the ban.
 func (l *RateLimit) strike(ctx context.Context, set *ruleset, rule *rule, key string) (until time.Time) {
 	charges := []limiter.Charge{{Quota: rule.strikes, Key: key, Cost: 1}}
-	decisions := make([]limiter.Decision, 1)
-	if err := l.store.Decide(ctx, charges, decisions); err != nil {
+	if err := l.store.Decide(ctx, charges); err != nil {
 		l.warnStoreFailure(set, err)
 		return time.Time{}
 	}
-	switch d := &decisions[0]; {
+	switch d := &charges[0].Decision; {
 	case d.Allowed && d.Remaining > 0, d.Overflow:
 		return time.Time{}
 	case d.Limit < rule.strikes.Capacity(): // the share of this process during an outage

@@ -90,7 +90,7 @@ func (l *RateLimit) Peek(ctx context.Context, rule, key string) ([]RuleResult, e
 		}
 		for n, p := range q.policies {
 			a := applied{policy: p, key: key, class: class}
-			results = a.appendResult(results, q.decisions[n])
+			results = a.appendResult(results, q.charges[n].Decision)
 		}
 	}
 	return results, nil

@@ -157,9 +157,9 @@ func TestRulesAreAllOrNothing(t *testing.T) {
 
 		quota, err := limiter.NewQuota("global", "", limiter.PerHour(10))
 		require.NoError(t, err)
-		decisions := make([]limiter.Decision, 1)
-		require.NoError(t, store.Decide(t.Context(), []limiter.Charge{{Quota: quota}}, decisions))
-		assert.EqualValues(t, 8, decisions[0].Remaining, "20 refusals by rule ip took nothing from rule global")
+		global := []limiter.Charge{{Quota: quota}}
+		require.NoError(t, store.Decide(t.Context(), global))
+		assert.EqualValues(t, 8, global[0].Decision.Remaining, "20 refusals by rule ip took nothing from rule global")
 	})
 }
 
@@ -357,10 +357,10 @@ func TestClientsThatLeaveTheQueueLetNoOthersPassTogether(t *testing.T) {
 // A distantStore is as far away as a server, so that requests decide at the same time.
 type distantStore struct{ limiter.Store }
 
-func (d distantStore) Decide(ctx context.Context, charges []limiter.Charge, decisions []limiter.Decision) error {
+func (d distantStore) Decide(ctx context.Context, charges []limiter.Charge) error {
 	defer time.Sleep(time.Millisecond)
 	time.Sleep(time.Millisecond)
-	return d.Store.Decide(ctx, charges, decisions)
+	return d.Store.Decide(ctx, charges)
 }
 
 func (d distantStore) Settle(ctx context.Context, settlements []limiter.Settlement) error {
@@ -423,7 +423,7 @@ func TestHandlerPanicsWithoutANextHandler(t *testing.T) {
 // brokenStore cannot decide.
 type brokenStore struct{ limiter.Store }
 
-func (brokenStore) Decide(context.Context, []limiter.Charge, []limiter.Decision) error {
+func (brokenStore) Decide(context.Context, []limiter.Charge) error {
 	return errors.New("connection refused to 10.0.0.7")
 }
 

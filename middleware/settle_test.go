@@ -359,11 +359,11 @@ func (p picky) Settle(ctx context.Context, settlements []limiter.Settlement) err
 	return p.Store.Settle(ctx, settlements)
 }
 
-func (p picky) Decide(ctx context.Context, charges []limiter.Charge, decisions []limiter.Decision) error {
+func (p picky) Decide(ctx context.Context, charges []limiter.Charge) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	return p.Store.Decide(ctx, charges, decisions)
+	return p.Store.Decide(ctx, charges)
 }
 
 func (p picky) Unwrap() limiter.Store { return p.Store }
@@ -444,11 +444,11 @@ type outage struct {
 
 var errOutage = errors.New("connection refused")
 
-func (o *outage) Decide(ctx context.Context, charges []limiter.Charge, decisions []limiter.Decision) error {
+func (o *outage) Decide(ctx context.Context, charges []limiter.Charge) error {
 	if o.lasts {
 		return errOutage
 	}
-	return o.Store.Decide(ctx, charges, decisions)
+	return o.Store.Decide(ctx, charges)
 }
 
 func (o *outage) Settle(ctx context.Context, settlements []limiter.Settlement) error {

@@ -21,18 +21,18 @@ func (s *spy) inner() limiter.Store {
 	return s.store
 }
 
-func (s *spy) Decide(ctx context.Context, charges []limiter.Charge, decisions []limiter.Decision) error {
+func (s *spy) Decide(ctx context.Context, charges []limiter.Charge) error {
 	s.asked = append(s.asked, charges)
 	if s.fails != nil {
 		if err := s.fails(ctx, charges); err != nil {
 			return err
 		}
 	}
-	if err := s.inner().Decide(ctx, charges, decisions); err != nil {
+	if err := s.inner().Decide(ctx, charges); err != nil {
 		return err
 	}
-	for i := range decisions {
-		if !decisions[i].Allowed {
+	for i := range charges {
+		if !charges[i].Decision.Allowed {
 			return nil
 		}
 	}

@@ -140,9 +140,9 @@ type question struct {
 	unknown string // why the store is not asked
 
 	// Set by left.
-	policies  []*policy // of the rule in its tier; nil: the store is not asked
-	decisions []limiter.Decision
-	err       error // why the key's own limit is unknown
+	policies []*policy // of the rule in its tier; nil: the store is not asked
+	charges  []limiter.Charge
+	err      error // why the key's own limit is unknown
 }
 
 // questions returns a question for each rule that the client of r can meet, on any route.
@@ -237,16 +237,15 @@ func (l *RateLimit) left(ctx context.Context, set *ruleset, questions []question
 			charges = append(charges, limiter.Charge{Quota: p.quota, Key: q.key})
 		}
 	}
-	decisions := make([]limiter.Decision, len(charges))
 	for from := 0; from < len(charges); from += limiter.MaxCharges {
 		to := min(from+limiter.MaxCharges, len(charges))
-		if err := l.store.Decide(ctx, charges[from:to], decisions[from:to]); err != nil {
+		if err := l.store.Decide(ctx, charges[from:to]); err != nil {
 			return err
 		}
 	}
 	for i := range questions {
 		n := len(questions[i].policies)
-		questions[i].decisions, decisions = decisions[:n], decisions[n:]
+		questions[i].charges, charges = charges[:n], charges[n:]
 	}
 	return nil
 }
@@ -290,8 +289,8 @@ func (q *question) describe(set *ruleset) usageRule {
 	if q.unknown == "" {
 		shown.Key = q.class.String()
 	}
-	for i := range q.decisions {
-		switch d := &q.decisions[i]; {
+	for i := range q.charges {
+		switch d := &q.charges[i].Decision; {
 		case d.Degraded || !d.Counted():
 			shown.Unknown = unknownOutage
 		case d.Overflow && shown.Unknown == "":
@@ -301,7 +300,7 @@ func (q *question) describe(set *ruleset) usageRule {
 	for i, p := range q.policy.parts {
 		var d *limiter.Decision // nil: unknown
 		if q.policies != nil && shown.Unknown == "" {
-			d = &q.decisions[i]
+			d = &q.charges[i].Decision
 			e := entry{applied{policy: p}, *d}
 			shown.Near = shown.Near || e.isNear()
 		}

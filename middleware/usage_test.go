@@ -163,16 +163,16 @@ func TestWhatIsNotKnownIsNeverToldAsUnused(t *testing.T) {
 // halves decides on half of the rules by policy.
 type halves struct{ spy }
 
-func (h *halves) Decide(ctx context.Context, charges []limiter.Charge, decisions []limiter.Decision) error {
-	err := h.spy.Decide(ctx, charges, decisions)
+func (h *halves) Decide(ctx context.Context, charges []limiter.Charge) error {
+	err := h.spy.Decide(ctx, charges)
 	for i, c := range charges {
-		switch c.Quota.Rule() {
+		switch d := &charges[i].Decision; c.Quota.Rule() {
 		case "degraded":
-			decisions[i].Degraded = true
+			d.Degraded = true
 		case "open":
-			decisions[i] = limiter.Decision{Allowed: true, Degraded: true}
+			*d = limiter.Decision{Allowed: true, Degraded: true}
 		case "crowded":
-			decisions[i].Overflow = true
+			d.Overflow = true
 		}
 	}
 	return err

@@ -172,11 +172,11 @@ type keysOf struct {
 	log io.Writer
 }
 
-func (s keysOf) Decide(ctx context.Context, charges []limiter.Charge, decisions []limiter.Decision) error {
+func (s keysOf) Decide(ctx context.Context, charges []limiter.Charge) error {
 	for _, c := range charges {
 		fmt.Fprintln(s.log, c.Key)
 	}
-	return s.Store.Decide(ctx, charges, decisions)
+	return s.Store.Decide(ctx, charges)
 }
 
 // Whatever is logged, counted, observed or returned, a token is not in it.

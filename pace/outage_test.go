@@ -29,11 +29,11 @@ func newRemote() *remote {
 	return &remote{Store: limiter.Must(limiter.NewMemory(limiter.MemoryOptions{}))}
 }
 
-func (s *remote) Decide(ctx context.Context, charges []limiter.Charge, decisions []limiter.Decision) error {
+func (s *remote) Decide(ctx context.Context, charges []limiter.Charge) error {
 	if s.away.Load() {
 		return errAway
 	}
-	return s.Store.Decide(ctx, charges, decisions)
+	return s.Store.Decide(ctx, charges)
 }
 
 // processes are two that share a store which may be away.

@@ -118,9 +118,9 @@ func TestWhateverHappens(t *testing.T) {
 // A lagging store takes its time to decide.
 type lagging struct{ *limiter.Memory }
 
-func (s lagging) Decide(ctx context.Context, charges []limiter.Charge, decisions []limiter.Decision) error {
+func (s lagging) Decide(ctx context.Context, charges []limiter.Charge) error {
 	time.Sleep(50 * time.Millisecond)
-	return s.Memory.Decide(ctx, charges, decisions)
+	return s.Memory.Decide(ctx, charges)
 }
 
 // An uneven list is slower to write a short ban than a long one.

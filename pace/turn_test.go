@@ -222,11 +222,11 @@ func TestRequestsThatCannotWaitDoNotLengthenTheQueue(t *testing.T) {
 // A slow store decides at once, and takes its time to say so where something was taken.
 type slowStore struct{ limiter.Store }
 
-func (s slowStore) Decide(ctx context.Context, charges []limiter.Charge, decisions []limiter.Decision) error {
+func (s slowStore) Decide(ctx context.Context, charges []limiter.Charge) error {
 	if charges[0].Cost > 0 {
 		defer time.Sleep(50 * time.Millisecond)
 	}
-	return s.Store.Decide(ctx, charges, decisions)
+	return s.Store.Decide(ctx, charges)
 }
 
 // Callers that have left make the queue look longer than it is, until the store is asked.

@@ -80,9 +80,9 @@ func (q *turns) take(ctx context.Context, cost int64) (turn, error) {
 }
 
 func (q *turns) decide(ctx context.Context, cost int64) (turn, error) {
-	decisions := make([]limiter.Decision, 1)
-	err := q.rule.transport.options.Store.Decide(ctx, []limiter.Charge{{Quota: q.rule.quota, Key: q.key, Cost: cost}}, decisions)
-	return turn{cost, decisions[0]}, wrap(q.rule, err)
+	charges := []limiter.Charge{{Quota: q.rule.quota, Key: q.key, Cost: cost}}
+	err := q.rule.transport.options.Store.Decide(ctx, charges)
+	return turn{cost, charges[0].Decision}, wrap(q.rule, err)
 }
 
 // giveBack returns the turn of a request that was not sent.
@@ -93,6 +93,6 @@ func (q *turns) giveBack(ctx context.Context, t turn) {
 	ctx, cancel := outlive(ctx)
 	defer cancel()
 	_ = q.rule.transport.options.Store.Settle(ctx, []limiter.Settlement{{Charge: limiter.Charge{
-		Quota: q.rule.quota, Key: q.key, Cost: t.cost, Receipt: q.rule.quota.Undo(&t.decision),
+		Quota: q.rule.quota, Key: q.key, Cost: t.cost, Decision: limiter.Decision{Receipt: q.rule.quota.Undo(&t.decision)},
 	}}}) // else it drains
 }

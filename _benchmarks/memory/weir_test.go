@@ -94,13 +94,13 @@ func rules(b *testing.B, q quota, keys, n int) func() call {
 		}
 	}
 	return func() call {
-		batch, decisions := make([]limiter.Charge, n), make([]limiter.Decision, n)
+		batch := make([]limiter.Charge, n)
 		return func(ctx context.Context, key string) (bool, error) {
 			for i, q := range quotas {
 				batch[i] = limiter.Charge{Quota: q, Key: key, Cost: 1}
 			}
-			err := m.Decide(ctx, batch, decisions)
-			return decisions[0].Allowed, err
+			err := m.Decide(ctx, batch)
+			return batch[0].Decision.Allowed, err
 		}
 	}
 }

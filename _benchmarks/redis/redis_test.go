@@ -214,18 +214,19 @@ func openLimits(c *environment) (func() call, error) {
 
 func weirCaller(store limiter.Store, quotas []*limiter.Quota) func() call {
 	return func() call {
-		charges, decisions := make([]limiter.Charge, len(quotas)), make([]limiter.Decision, len(quotas))
+		charges := make([]limiter.Charge, len(quotas))
 		return func(ctx context.Context, key string) (bool, error) {
 			for i, q := range quotas {
 				charges[i] = limiter.Charge{Quota: q, Key: key, Cost: 1}
 			}
-			if err := store.Decide(ctx, charges, decisions); err != nil {
+			if err := store.Decide(ctx, charges); err != nil {
 				return false, err
 			}
-			if decisions[0].Degraded {
+			d := charges[0].Decision
+			if d.Degraded {
 				return false, errDegraded
 			}
-			return decisions[0].Allowed, nil
+			return d.Allowed, nil
 		}
 	}
 }
@@ -253,19 +254,17 @@ func settlingCaller(c *environment, q *limiter.Quota, cost, actual int64) func()
 	c.b.Cleanup(func() { _ = store.Close() })
 	return func() call {
 		var charges [1]limiter.Charge
-		var decisions [1]limiter.Decision
 		return func(ctx context.Context, key string) (bool, error) {
 			charges[0] = limiter.Charge{Quota: q, Key: key, Cost: cost}
-			if err := store.Decide(ctx, charges[:], decisions[:]); err != nil {
+			if err := store.Decide(ctx, charges[:]); err != nil {
 				return false, err
 			}
-			if decisions[0].Degraded {
+			if charges[0].Decision.Degraded {
 				return false, errDegraded
 			}
-			if !decisions[0].Allowed {
+			if !charges[0].Decision.Allowed {
 				return false, nil
 			}
-			charges[0].Receipt = decisions[0].Receipt
 			return true, store.Settle(ctx, []limiter.Settlement{{Charge: charges[0], Actual: actual}})
 		}
 	}

@@ -60,7 +60,7 @@ func TestTheExamplesOfThePageAreTrue(t *testing.T) {
 			if strings.HasPrefix(line, "weir peek") || strings.HasPrefix(line, "weir top") { // all in this minute
 				store := redisstore.New(client, redisstore.Options{})
 				require.NoError(t, store.Reset(t.Context(), charge))
-				require.NoError(t, store.Decide(t.Context(), charge, make([]limiter.Decision, 1)))
+				require.NoError(t, store.Decide(t.Context(), charge))
 			}
 			cmd := exec.Command(bash, "-c", line)
 			cmd.Dir = dir

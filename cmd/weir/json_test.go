@@ -77,11 +77,11 @@ func TestTheJSONOfAllCommandsHasOneForm(t *testing.T) {
 	for _, tier := range []string{"", "free"} {
 		q, err := limiter.NewQuota("default", tier, limiter.PerHour(10))
 		require.NoError(t, err)
-		require.NoError(t, store.Decide(t.Context(), []limiter.Charge{{Quota: q, Key: "user:42", Cost: 10}}, make([]limiter.Decision, 1)))
+		require.NoError(t, store.Decide(t.Context(), []limiter.Charge{{Quota: q, Key: "user:42", Cost: 10}}))
 	}
 	running, err := limiter.NewConcurrency("default", "", 5)
 	require.NoError(t, err)
-	require.NoError(t, store.Decide(t.Context(), []limiter.Charge{{Quota: running, Key: "user:42", Cost: 2}}, make([]limiter.Decision, 1)))
+	require.NoError(t, store.Decide(t.Context(), []limiter.Charge{{Quota: running, Key: "user:42", Cost: 2}}))
 	file := write(t, "limits.yaml", `version: 1
 default:
   limit: 10/h

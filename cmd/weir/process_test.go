@@ -170,7 +170,7 @@ func counters(t *testing.T, n int) (url string) {
 	require.NoError(t, err)
 	for i := range n {
 		charges := []limiter.Charge{{Quota: q, Key: fmt.Sprintf("user:%d", i), Cost: int64(1 + i%10)}}
-		require.NoError(t, store.Decide(t.Context(), charges, make([]limiter.Decision, 1)))
+		require.NoError(t, store.Decide(t.Context(), charges))
 	}
 	return "--redis=redis://" + server.Addr
 }

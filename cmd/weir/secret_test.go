@@ -90,7 +90,7 @@ func TestWhatIsInRedisIsShownAndNotDone(t *testing.T) {
 	store := redisstore.New(client, redisstore.Options{})
 	q, err := limiter.NewQuota("rule", "", limiter.PerHour(10))
 	require.NoError(t, err)
-	require.NoError(t, store.Decide(t.Context(), []limiter.Charge{{Quota: q, Key: "key", Cost: 3}}, make([]limiter.Decision, 1)))
+	require.NoError(t, store.Decide(t.Context(), []limiter.Charge{{Quota: q, Key: "key", Cost: 3}}))
 	names, err := client.Keys(t.Context(), "*").Result()
 	require.NoError(t, err)
 	require.Len(t, names, 1)

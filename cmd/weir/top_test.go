@@ -27,7 +27,7 @@ func TestNamesStandInPlaceOfDigests(t *testing.T) {
 	q, err := limiter.NewQuota("default", "", limiter.PerHour(10).With(limiter.SlidingLog))
 	require.NoError(t, err)
 	for key, cost := range map[string]int64{"user:known": 10, "2001:db8::/64": 5, "user:unknown": 1} {
-		require.NoError(t, store.Decide(t.Context(), []limiter.Charge{{Quota: q, Key: key, Cost: cost}}, make([]limiter.Decision, 1)))
+		require.NoError(t, store.Decide(t.Context(), []limiter.Charge{{Quota: q, Key: key, Cost: cost}}))
 	}
 	list, err := redisbans.New(t.Context(), client, redisbans.Options{Secret: secret})
 	require.NoError(t, err)

@@ -16,12 +16,12 @@ type prompt struct {
 
 func (p prompt) Within(time.Duration) limiter.Store { return p }
 
-func (p prompt) Decide(context.Context, []limiter.Charge, []limiter.Decision) error { return p.err }
+func (p prompt) Decide(context.Context, []limiter.Charge) error { return p.err }
 
 // patient is one that leaves deadlines to its caller.
 type patient struct{ limiter.Store }
 
-func (p patient) Decide(context.Context, []limiter.Charge, []limiter.Decision) error { return nil }
+func (p patient) Decide(context.Context, []limiter.Charge) error { return nil }
 
 func BenchmarkDecide(b *testing.B) {
 	quiet := Options{Failures: 1, ProbeEvery: time.Hour, OnDegraded: func(Event) {}}
@@ -40,22 +40,20 @@ func BenchmarkDecide(b *testing.B) {
 		{"store=outage-closed", Must(New(prompt{err: errDown}, quiet)), limiter.FailClosed},
 	} {
 		q := quota(b, "api", limiter.PerSecond(1_000_000), bb.o)
-		decideIn := func(charges []limiter.Charge, decisions []limiter.Decision) {
-			_ = bb.store.Decide(context.Background(), charges, decisions)
-		}
+		decideIn := func(charges []limiter.Charge) { _ = bb.store.Decide(context.Background(), charges) }
 		b.Run(bb.name+"/serial", func(b *testing.B) {
-			charges, decisions := []limiter.Charge{charge(q, "key")}, make([]limiter.Decision, 1)
+			charges := []limiter.Charge{charge(q, "key")}
 			b.ReportAllocs()
 			for b.Loop() {
-				decideIn(charges, decisions)
+				decideIn(charges)
 			}
 		})
 		b.Run(bb.name+"/parallel", func(b *testing.B) {
 			b.ReportAllocs()
 			b.RunParallel(func(p *testing.PB) {
-				charges, decisions := []limiter.Charge{charge(q, "key")}, make([]limiter.Decision, 1)
+				charges := []limiter.Charge{charge(q, "key")}
 				for p.Next() {
-					decideIn(charges, decisions)
+					decideIn(charges)
 				}
 			})
 		})

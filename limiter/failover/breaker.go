@@ -177,7 +177,7 @@ func (s *Store) try(number int, looks []limiter.Charge) {
 	var err error
 	panicked := survive(func() {
 		err = s.timed(context.Background(), func(ctx context.Context) error {
-			err := s.inner.Decide(ctx, looks, make([]limiter.Decision, len(looks)))
+			err := s.inner.Decide(ctx, looks)
 			if err == nil || isOfOneKey(err) {
 				err = s.servers.TryWrite(ctx, looks)
 			}

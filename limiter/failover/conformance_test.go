@@ -21,10 +21,10 @@ func TestAStoreAroundAnotherKeepsItsPromises(t *testing.T) {
 // reset did not reach the server.
 type outage struct{ *Store }
 
-func (o outage) Decide(ctx context.Context, charges []limiter.Charge, decisions []limiter.Decision) error {
-	err := o.Store.Decide(ctx, charges, decisions)
-	for i := range decisions {
-		decisions[i].Degraded = false
+func (o outage) Decide(ctx context.Context, charges []limiter.Charge) error {
+	err := o.Store.Decide(ctx, charges)
+	for i := range charges {
+		charges[i].Decision.Degraded = false
 	}
 	return err
 }

@@ -255,7 +255,7 @@ func TestWhatWasFoundOutIsToldInErrorsToo(t *testing.T) {
 		c := charge(login, "6")
 		breakDown(t, s, c)
 		synctest.Wait()
-		ask := func() error { return s.Decide(t.Context(), []limiter.Charge{c}, make([]limiter.Decision, 1)) }
+		ask := func() error { return s.Decide(t.Context(), []limiter.Charge{c}) }
 		for range 3 {
 			assert.EqualError(t, ask(), `failover: the store's server is unavailable, and rule "login" is closed meanwhile: context deadline exceeded: connection refused`)
 			time.Sleep(2 * time.Second) // a probe finds it out again

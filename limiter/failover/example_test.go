@@ -12,7 +12,7 @@ import (
 // unplugged is a store whose server is not there.
 type unplugged struct{}
 
-func (unplugged) Decide(context.Context, []limiter.Charge, []limiter.Decision) error {
+func (unplugged) Decide(context.Context, []limiter.Charge) error {
 	return errors.New("dial tcp 10.0.0.7:6379: no route to host")
 }
 func (unplugged) Settle(context.Context, []limiter.Settlement) error { return errors.ErrUnsupported }

@@ -164,17 +164,17 @@ func (s *Store) Unwrap() limiter.Store { return s.inner }
 
 // Decide implements [limiter.Store]. In an outage it follows the policies of the charges'
 // rules. If ctx ends before the server answers, it returns ctx's error.
-func (s *Store) Decide(ctx context.Context, charges []limiter.Charge, decisions []limiter.Decision) error {
-	if err := limiter.CheckDecide(charges, decisions); err != nil {
+func (s *Store) Decide(ctx context.Context, charges []limiter.Charge) error {
+	if err := limiter.CheckCharges(charges); err != nil {
 		return err // a server that is down does not get to say so
 	}
 	if down, cause := s.outage(charges); cause != nil {
 		s.probe(down, charges)
-		return s.decideWithout(ctx, down, charges, decisions, cause)
+		return s.decideWithout(ctx, down, charges, cause)
 	}
-	failed, err := s.call(ctx, charges, func(ctx context.Context) error { return s.inner.Decide(ctx, charges, decisions) })
+	failed, err := s.call(ctx, charges, func(ctx context.Context) error { return s.inner.Decide(ctx, charges) })
 	if failed != 0 {
-		return s.decideWithout(ctx, failed, charges, decisions, err)
+		return s.decideWithout(ctx, failed, charges, err)
 	}
 	if err == nil {
 		s.counters.decided.Add(1)
@@ -195,7 +195,7 @@ func (s *Store) Settle(ctx context.Context, settlements []limiter.Settlement) er
 	if err := limiter.CheckSettlements(settlements); err != nil {
 		return err
 	}
-	isLocal := func(c limiter.Settlement) bool { return c.Receipt.By > limiter.ByStore }
+	isLocal := func(c limiter.Settlement) bool { return c.Decision.Receipt.By > limiter.ByStore }
 	if s.open.Load() == 0 && !slices.ContainsFunc(settlements, isLocal) { // as a rule
 		return s.settleInner(ctx, settlements)
 	}
@@ -205,7 +205,7 @@ func (s *Store) Settle(ctx context.Context, settlements []limiter.Settlement) er
 		down, cause := s.outage([]limiter.Charge{c.Charge})
 		switch {
 		case c.Actual == c.Cost:
-		case isLocal(c), c.Receipt.By == 0 && down != 0 && c.Quota.OnOutage != limiter.FailClosed: // which only the server counts
+		case isLocal(c), c.Decision.Receipt.By == 0 && down != 0 && c.Quota.OnOutage != limiter.FailClosed: // which only the server counts
 			if s.toShare(&c.Charge) {
 				local = append(local, c)
 			}
@@ -277,7 +277,7 @@ func (oneServer) Diagnose(_ int, err error) (string, error) { return "", err }
 
 // TryWrite charges another key.
 func (s oneServer) TryWrite(ctx context.Context, _ []limiter.Charge) error {
-	return s.Decide(ctx, []limiter.Charge{{Quota: probeQuota, Cost: 1}}, make([]limiter.Decision, 1))
+	return s.Decide(ctx, []limiter.Charge{{Quota: probeQuota, Cost: 1}})
 }
 
 // probeQuota is what probes charge. Without it they would fail as invalid, and end no outage.

@@ -85,7 +85,7 @@ func TestEachCallHasADeadlineUnlessTheStoreKeepsOne(t *testing.T) {
 			store = punctual{server: inner}
 		}
 		s := Must(New(store, Options{Deadline: time.Minute}))
-		require.NoError(t, s.Decide(t.Context(), all, make([]limiter.Decision, 1)))
+		require.NoError(t, s.Decide(t.Context(), all))
 		require.NoError(t, s.Settle(t.Context(), []limiter.Settlement{{Charge: all[0]}}))
 		require.NoError(t, s.Reset(t.Context(), all))
 		assert.Equal(t, 3, calls)
@@ -204,7 +204,7 @@ func TestAClientThatGoesAwayDoesNotEndTheProbe(t *testing.T) {
 		time.Sleep(2 * time.Second)
 		ctx, cancel := context.WithCancel(t.Context())
 		charges := []limiter.Charge{charge(api, "key")}
-		require.NoError(t, s.Decide(ctx, charges, make([]limiter.Decision, 1)))
+		require.NoError(t, s.Decide(ctx, charges))
 		cancel()
 		charges[0] = limiter.Charge{} // it is the caller's again
 		time.Sleep(30 * time.Millisecond)
@@ -223,13 +223,13 @@ func TestAClientThatGoesAwayIsNoOutage(t *testing.T) {
 			for range 20 {
 				ctx, cancel := context.WithCancel(t.Context())
 				time.AfterFunc(time.Millisecond, cancel)
-				assert.ErrorIs(t, s.Decide(ctx, charges, make([]limiter.Decision, 1)), context.Canceled)
+				assert.ErrorIs(t, s.Decide(ctx, charges), context.Canceled)
 				assert.ErrorIs(t, s.Settle(ctx, []limiter.Settlement{{Charge: charges[0]}}), context.Canceled)
 				assert.ErrorIs(t, s.Reset(ctx, charges), context.Canceled)
 			}
 			ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 			defer cancel()
-			assert.Equal(t, context.DeadlineExceeded, s.Decide(ctx, charges, make([]limiter.Decision, 1)),
+			assert.Equal(t, context.DeadlineExceeded, s.Decide(ctx, charges),
 				"a deadline of the client's own")
 		}
 		flood()
@@ -254,9 +254,9 @@ func TestRequestsWithLessTimeThanTheDeadlineNoticeAHungServerToo(t *testing.T) {
 		for range 5 {
 			assert.False(t, s.Stats().Degraded)
 			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Millisecond)
-			decisions := make([]limiter.Decision, 1)
-			require.NoError(t, s.Decide(ctx, []limiter.Charge{charge(api, "key")}, decisions))
-			assert.True(t, decisions[0].Degraded, "the policy decides, as for any failure")
+			charges := []limiter.Charge{charge(api, "key")}
+			require.NoError(t, s.Decide(ctx, charges))
+			assert.True(t, charges[0].Decision.Degraded, "the policy decides, as for any failure")
 			cancel()
 		}
 		assert.True(t, s.Stats().Degraded, "a server that never answers in time is an outage")
@@ -341,18 +341,17 @@ func TestAMistakeIsTheCallersAndNoOutage(t *testing.T) {
 		}
 		before := counted(s)
 		for _, charges := range [][]limiter.Charge{negative, {{}}} {
-			assert.ErrorIs(t, s.Decide(t.Context(), charges, make([]limiter.Decision, 1)), limiter.ErrCharges, m.name)
+			assert.ErrorIs(t, s.Decide(t.Context(), charges), limiter.ErrCharges, m.name)
 			assert.ErrorIs(t, s.Settle(t.Context(), []limiter.Settlement{{Charge: charges[0]}}), limiter.ErrCharges, m.name)
 			assert.ErrorIs(t, s.Reset(t.Context(), charges), limiter.ErrCharges, m.name)
 		}
-		assert.ErrorIs(t, s.Decide(t.Context(), []limiter.Charge{charge(api, "0")}, nil), limiter.ErrCharges, m.name)
 		after := counted(s)
 		before.DegradedFor, after.DegradedFor = 0, 0
 		before.DegradedInAll, after.DegradedInAll = 0, 0
 		assert.Equal(t, before, after, m.name)
 	}
 	s := Must(New(inner, Options{}))
-	assert.Equal(t, refusing, s.Decide(t.Context(), []limiter.Charge{charge(api, "key")}, make([]limiter.Decision, 1)))
+	assert.Equal(t, refusing, s.Decide(t.Context(), []limiter.Charge{charge(api, "key")}))
 }
 
 func TestAMistakeThatOnlyTheServerSeesLeavesTheProbeToTheNext(t *testing.T) {
@@ -443,13 +442,13 @@ func TestAnOutageIsNoticedOnceHoweverManyNoticeIt(t *testing.T) {
 						inner.is([]mood{fine, dead, hung}[random.IntN(3)])
 					}
 					q := []*limiter.Quota{local, open, closed}[random.IntN(3)]
-					var d [1]limiter.Decision
-					err := s.Decide(t.Context(), []limiter.Charge{charge(q, "key")}, d[:])
+					charges := []limiter.Charge{charge(q, "key")}
+					err := s.Decide(t.Context(), charges)
 					if q == closed && err != nil {
 						assert.ErrorIs(t, err, ErrUnavailable)
 					} else {
 						assert.NoError(t, err)
-						assert.True(t, d[0].Allowed)
+						assert.True(t, charges[0].Decision.Allowed)
 					}
 				}
 			})
@@ -470,7 +469,7 @@ func TestAnOutageIsNoticedOnceHoweverManyNoticeIt(t *testing.T) {
 
 // at is c as a refund of what d took.
 func at(c limiter.Charge, d limiter.Decision) limiter.Charge {
-	c.Receipt = d.Receipt
+	c.Decision = d
 	return c
 }
 
@@ -512,7 +511,6 @@ func TestADecisionDoesNotAllocate(t *testing.T) {
 	api := quota(t, "api", limiter.PerSecond(1_000_000).With(limiter.FixedWindow), limiter.FailLocal)
 	free := quota(t, "free", limiter.PerSecond(1_000_000).With(limiter.FixedWindow), limiter.FailOpen)
 	charges := []limiter.Charge{charge(api, "key"), charge(free, "key"), charge(api, "other")}
-	decisions := make([]limiter.Decision, len(charges))
 	ctx := context.Background()
 
 	for _, tt := range []struct {
@@ -524,14 +522,14 @@ func TestADecisionDoesNotAllocate(t *testing.T) {
 			s := Must(New(punctual{server: newServer(t, tt.mood)}, Options{
 				Replicas: 2, Failures: 1, ProbeEvery: time.Hour, OnDegraded: func(Event) {},
 			}))
-			require.NoError(t, s.Decide(ctx, charges, decisions))
+			require.NoError(t, s.Decide(ctx, charges))
 			allocs := testing.AllocsPerRun(1000, func() {
-				if err := s.Decide(ctx, charges, decisions); err != nil {
+				if err := s.Decide(ctx, charges); err != nil {
 					panic(err)
 				}
 			})
 			assert.Zero(t, allocs)
-			assert.Equal(t, tt.degraded, decisions[0].Degraded)
+			assert.Equal(t, tt.degraded, charges[0].Decision.Degraded)
 		})
 	}
 }

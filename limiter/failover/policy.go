@@ -15,43 +15,48 @@ import (
 // decideWithout decides on a batch without asking the parts in down. Policies decide on the
 // charges of these parts, and the server on the other charges: all are taken or none. The local
 // counters come first, because undoing what they took cannot fail.
-func (s *Store) decideWithout(ctx context.Context, down uint64, charges []limiter.Charge, decisions []limiter.Decision, cause error) error {
+func (s *Store) decideWithout(ctx context.Context, down uint64, charges []limiter.Charge, cause error) error {
 	ours, up := s.split(down, charges)
-	taken, counter, err := s.applyPolicies(ours, charges, decisions, cause)
+	taken, counter, err := s.applyPolicies(ours, charges, cause)
 	if err != nil || len(up) == 0 {
 		counter.Add(1)
 		return err
 	}
-	ask, answers := up, make([]limiter.Decision, len(up))
 	if !taken {
-		ask = looks(up) // to describe them
+		up = looks(up) // to describe them
 	}
-	failed, err := s.call(ctx, up, func(ctx context.Context) error { return s.inner.Decide(ctx, ask, answers) })
-	if taken && (err != nil || slices.ContainsFunc(answers, func(d limiter.Decision) bool { return !d.Allowed })) {
-		s.undo(ours, charges, decisions)
-		_, _, _ = s.applyPolicies(ours, looks(charges), decisions, cause) // which cannot fail, as it did not before
+	failed, err := s.call(ctx, up, func(ctx context.Context) error { return s.inner.Decide(ctx, up) })
+	if taken && (err != nil || slices.ContainsFunc(up, isRefused)) {
+		s.undo(ours, charges)
+		seen := looks(charges)
+		_, _, _ = s.applyPolicies(ours, seen, cause) // which cannot fail, as it did not before
+		for i := range seen {
+			charges[i].Decision = seen[i].Decision
+		}
 	}
 	switch {
 	case failed != 0: // others are down too; at most as often as there are servers
-		return s.decideWithout(ctx, down|failed, charges, decisions, err)
+		return s.decideWithout(ctx, down|failed, charges, err)
 	case err != nil:
 		return err
 	}
 	for i := range charges {
 		if ours>>i&1 == 0 {
-			decisions[i], answers = answers[0], answers[1:]
+			charges[i].Decision, up = up[0].Decision, up[1:]
 		}
 	}
 	counter.Add(1)
 	return nil
 }
 
+func isRefused(c limiter.Charge) bool { return !c.Decision.Allowed }
+
 // undo refunds what the local counters took.
-func (s *Store) undo(ours uint64, charges []limiter.Charge, decisions []limiter.Decision) {
+func (s *Store) undo(ours uint64, charges []limiter.Charge) {
 	var undone []limiter.Settlement
 	for i, c := range charges {
 		if ours>>i&1 == 1 && s.toShare(&c) {
-			c.Receipt = charges[i].Quota.Undo(&decisions[i])
+			c.Decision.Receipt = charges[i].Quota.Undo(&c.Decision)
 			undone = append(undone, limiter.Settlement{Charge: c})
 		}
 	}
@@ -60,11 +65,10 @@ func (s *Store) undo(ours uint64, charges []limiter.Charge, decisions []limiter.
 
 // applyPolicies decides on a set of charges without the server. It reports whether their events
 // may happen, and which counter counts the batch.
-func (s *Store) applyPolicies(ours uint64, charges []limiter.Charge, decisions []limiter.Decision, cause error) (taken bool, counter *atomic.Uint64, _ error) {
+func (s *Store) applyPolicies(ours uint64, charges []limiter.Charge, cause error) (taken bool, counter *atomic.Uint64, _ error) {
 	const few = 8 // so many Local charges are decided without an allocation
-	var chargeRoom [few]limiter.Charge
-	var answerRoom [few]limiter.Decision
-	local := chargeRoom[:0]
+	var room [few]limiter.Charge
+	local := room[:0]
 	for i, c := range charges {
 		switch q := c.Quota; {
 		case ours>>i&1 == 0:
@@ -74,14 +78,13 @@ func (s *Store) applyPolicies(ours uint64, charges []limiter.Charge, decisions [
 			local = append(local, c)
 		}
 	}
-	answers := slices.Grow(answerRoom[:0], len(local))[:len(local)]
-	if err := s.local.Decide(context.Background(), local, answers); err != nil {
+	if err := s.local.Decide(context.Background(), local); err != nil {
 		return false, &s.counters.closed, err
 	}
 
 	taken, counter = true, &s.counters.open
 	for i := range charges {
-		d, q := &decisions[i], charges[i].Quota
+		d, q := &charges[i].Decision, charges[i].Quota
 		switch {
 		case ours>>i&1 == 0:
 			continue
@@ -89,13 +92,13 @@ func (s *Store) applyPolicies(ours uint64, charges []limiter.Charge, decisions [
 			*d = limiter.Decision{Allowed: true, Receipt: limiter.Receipt{By: limiter.ByNobody}}
 		default:
 			counter = &s.counters.local
-			*d = answers[0]
+			*d = local[0].Decision
 			d.Receipt.By = limiter.ByShare
 			if share := local[0].Quota; share != q {
 				start, end := share.WindowAt(d.Receipt.At) // both are 0 for buckets and logs
 				d.Window = cmp.Or(time.Duration(end-start)*time.Microsecond, share.Window())
 			}
-			local, answers = local[1:], answers[1:]
+			local = local[1:]
 		}
 		d.Degraded = true
 		taken = taken && d.Allowed

@@ -65,12 +65,11 @@ func TestAClosedRuleStopsTheWholeBatch(t *testing.T) {
 			{charge(search, "key"), charge(api, "key"), charge(login, "key")},
 			{{Quota: login, Key: "key"}},
 		} {
-			decisions := make([]limiter.Decision, len(charges))
-			err := s.Decide(t.Context(), charges, decisions)
+			err := s.Decide(t.Context(), charges)
 			require.ErrorIs(t, err, ErrUnavailable)
 			require.ErrorIs(t, err, errDown)
 			assert.EqualError(t, err, `failover: the store's server is unavailable, and rule "login" is closed meanwhile: connection refused`)
-			assert.Zero(t, decisions[0], "batch %d", i+1)
+			assert.Zero(t, charges[0].Decision, "batch %d", i+1)
 		}
 	}
 	assert.Equal(t, uint64(30), s.Stats().Closed)

@@ -22,11 +22,10 @@ func settle(t testing.TB, s limiter.Store, c limiter.Charge, d limiter.Decision,
 // inUse is how many units of a key the decisions of a process go by in an outage.
 func (s *Store) inUse(t testing.TB, q *limiter.Quota, key string) int64 {
 	t.Helper()
-	var d [1]limiter.Decision
 	c := limiter.Charge{Quota: q, Key: key}
 	require.True(t, s.toShare(&c))
-	require.NoError(t, s.local.Decide(t.Context(), []limiter.Charge{c}, d[:]))
-	return d[0].Limit - d[0].Remaining
+	d := decide(t, s.local, c)[0]
+	return d.Limit - d.Remaining
 }
 
 func TestWhatAnOpenRuleDidNotCountIsNotSettled(t *testing.T) {
@@ -194,7 +193,7 @@ func (n noting) Within(time.Duration) limiter.Store { return n }
 func TestWhatIsSettledLaterDoesNotAllocate(t *testing.T) {
 	s := Must(New(noting{}, Options{}))
 	settlements := []limiter.Settlement{{Charge: charge(quota(t, "tokens", limiter.PerHour(100), limiter.FailLocal), "key"), Actual: 5}}
-	settlements[0].Receipt.By = limiter.ByStore
+	settlements[0].Decision.Receipt.By = limiter.ByStore
 	assert.Zero(t, testing.AllocsPerRun(100, func() {
 		if err := s.Settle(context.Background(), settlements); err != nil {
 			t.Error(err)

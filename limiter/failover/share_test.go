@@ -126,8 +126,8 @@ func TestALimitThatCannotBeDividedAdmitsNothing(t *testing.T) {
 	for _, settles := range []bool{false, true} {
 		api.Settles = settles
 		c := charge(api, "key")
-		require.Error(t, s.Decide(t.Context(), []limiter.Charge{c}, make([]limiter.Decision, 1)))
-		c.Receipt.By = limiter.ByShare
+		require.Error(t, s.Decide(t.Context(), []limiter.Charge{c}))
+		c.Decision.Receipt.By = limiter.ByShare
 		require.Error(t, s.Settle(t.Context(), []limiter.Settlement{{Charge: c}}))
 		require.Error(t, s.Reset(t.Context(), []limiter.Charge{c}))
 	}

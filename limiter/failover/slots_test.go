@@ -103,12 +103,12 @@ func TestSlotsInAnOutage(t *testing.T) {
 			c := limiter.Charge{Quota: q, Key: "key", Cost: 1}
 			var taken []limiter.Decision
 			for range 10 {
-				var d [1]limiter.Decision
-				err := s.Decide(t.Context(), []limiter.Charge{c}, d[:])
+				charges := []limiter.Charge{c}
+				err := s.Decide(t.Context(), charges)
 				if tt.outage == limiter.FailClosed {
 					require.ErrorIs(t, err, ErrUnavailable)
-				} else if d[0].Allowed {
-					taken = append(taken, d[0])
+				} else if d := charges[0].Decision; d.Allowed {
+					taken = append(taken, d)
 				}
 			}
 			assert.Len(t, taken, tt.want, "%d of %d processes, %v", tt.most, tt.replicas, tt.outage)

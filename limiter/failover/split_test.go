@@ -24,7 +24,7 @@ type partsError struct {
 
 func (e partsError) Parts() uint64 { return e.parts }
 
-func (f frank) Decide(ctx context.Context, charges []limiter.Charge, decisions []limiter.Decision) error {
+func (f frank) Decide(ctx context.Context, charges []limiter.Charge) error {
 	var down uint64
 	var cause error
 	for i := range charges {
@@ -37,7 +37,7 @@ func (f frank) Decide(ctx context.Context, charges []limiter.Charge, decisions [
 		f.calls.Add(1)
 		return partsError{cause, down}
 	}
-	return f.cluster.Decide(ctx, charges, decisions)
+	return f.cluster.Decide(ctx, charges)
 }
 
 func TestAServerThatIsUpCountsWhileAnotherIsDown(t *testing.T) {
@@ -83,7 +83,7 @@ func TestAServerThatAnsweredHasNoFailuresInARow(t *testing.T) {
 		decide(t, s, charge(api, "0"))
 		inner.is(downFor("1"))
 		both := []limiter.Charge{charge(api, "0"), charge(login, "1")}
-		require.ErrorIs(t, s.Decide(t.Context(), both, make([]limiter.Decision, 2)), ErrUnavailable)
+		require.ErrorIs(t, s.Decide(t.Context(), both), ErrUnavailable)
 	}
 	assert.EqualValues(t, 1<<1, s.open.Load())
 }
@@ -106,15 +106,14 @@ func TestABatchOnServersUpAndDownIsTakenAllOrNone(t *testing.T) {
 		require.NoError(t, err)
 		quotas = append(quotas, slots)
 		used := func(c limiter.Charge) [2]int64 {
-			var server, local [1]limiter.Decision
-			look := []limiter.Charge{{Quota: c.Quota, Key: c.Key}}
-			require.NoError(t, inner.Memory.Decide(context.Background(), look, server[:]))
-			require.NoError(t, s.local.Decide(context.Background(), look, local[:]))
-			return [2]int64{4 - server[0].Remaining, 4 - local[0].Remaining}
+			server, local := []limiter.Charge{{Quota: c.Quota, Key: c.Key}}, []limiter.Charge{{Quota: c.Quota, Key: c.Key}}
+			require.NoError(t, inner.Memory.Decide(context.Background(), server))
+			require.NoError(t, s.local.Decide(context.Background(), local))
+			return [2]int64{4 - server[0].Decision.Remaining, 4 - local[0].Decision.Remaining}
 		}
 		for i, q := range quotas { // of an earlier outage of the servers that are up now
 			earlier := []limiter.Charge{{Quota: q, Key: []string{"0", "2"}[i%2], Cost: 1}}
-			require.NoError(t, s.local.Decide(context.Background(), earlier, make([]limiter.Decision, 1)))
+			require.NoError(t, s.local.Decide(context.Background(), earlier))
 		}
 		stopped := uint64(0)
 		for range rapid.IntRange(1, 30).Draw(t, "batches") {
@@ -139,16 +138,15 @@ func TestABatchOnServersUpAndDownIsTakenAllOrNone(t *testing.T) {
 					fits = fits && before[i][1]+c.Cost <= 4
 				}
 			}
-			decisions := make([]limiter.Decision, len(charges))
-			err := s.Decide(context.Background(), charges, decisions)
+			err := s.Decide(context.Background(), charges)
 			if isClosed {
 				require.ErrorIs(t, err, ErrUnavailable, "a Closed rule whose server is down stops the batch")
 				stopped++
 			} else {
 				require.NoError(t, err)
 				taken := true
-				for _, d := range decisions {
-					taken = taken && d.Allowed
+				for _, c := range charges {
+					taken = taken && c.Decision.Allowed
 				}
 				require.Equal(t, fits, taken, "a batch is taken if all of it fits")
 			}
@@ -167,12 +165,12 @@ func TestABatchOnServersUpAndDownIsTakenAllOrNone(t *testing.T) {
 				if isClosed {
 					continue
 				}
-				require.Equal(t, down, decisions[i].Degraded, "what the server decided is not degraded, and the rest is")
+				require.Equal(t, down, c.Decision.Degraded, "what the server decided is not degraded, and the rest is")
 				left := 4 - want[0]
 				if down {
 					left = 4 - want[1]
 				}
-				require.True(t, !decisions[i].Counted() || decisions[i].Remaining == left, "charge %d has %d left: %v", i, left, decisions[i])
+				require.True(t, !c.Decision.Counted() || c.Decision.Remaining == left, "charge %d has %d left: %v", i, left, c.Decision)
 			}
 			require.Equal(t, stopped, s.Stats().Closed)
 		}

@@ -3,6 +3,7 @@ package failover
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -53,11 +54,11 @@ func (s *server) called(ctx context.Context, kind string, charges []limiter.Char
 	return (*s.mood.Load())(ctx, kind, charges)
 }
 
-func (s *server) Decide(ctx context.Context, charges []limiter.Charge, decisions []limiter.Decision) error {
+func (s *server) Decide(ctx context.Context, charges []limiter.Charge) error {
 	if err := s.called(ctx, "decide", charges); err != nil {
 		return err
 	}
-	return s.Memory.Decide(ctx, charges, decisions)
+	return s.Memory.Decide(ctx, charges)
 }
 
 func (s *server) Settle(ctx context.Context, settlements []limiter.Settlement) error {
@@ -84,9 +85,8 @@ func chargesOf(settlements []limiter.Settlement) (charges []limiter.Charge) {
 // used is how many units of a key the server has counted, whatever its mood.
 func (s *server) used(t testing.TB, q *limiter.Quota, key string) int64 {
 	t.Helper()
-	var d [1]limiter.Decision
-	require.NoError(t, s.Memory.Decide(t.Context(), []limiter.Charge{{Quota: q, Key: key}}, d[:]))
-	return d[0].Limit - d[0].Remaining
+	d := decide(t, s.Memory, limiter.Charge{Quota: q, Key: key})[0]
+	return d.Limit - d.Remaining
 }
 
 // A cluster is a server whose charges are on parts, by the number their key begins with.
@@ -168,8 +168,16 @@ func charge(q *limiter.Quota, key string) limiter.Charge {
 // decide is the answers to a batch.
 func decide(t testing.TB, s limiter.Store, charges ...limiter.Charge) []limiter.Decision {
 	t.Helper()
+	charges = slices.Clone(charges) // which keep no decision, and so no Receipt
+	require.NoError(t, s.Decide(t.Context(), charges))
+	return decisionsOf(charges)
+}
+
+func decisionsOf(charges []limiter.Charge) []limiter.Decision {
 	decisions := make([]limiter.Decision, len(charges))
-	require.NoError(t, s.Decide(t.Context(), charges, decisions))
+	for i, c := range charges {
+		decisions[i] = c.Decision
+	}
 	return decisions
 }
 
@@ -186,7 +194,7 @@ func (s *server) comeBack(t testing.TB, store *Store, c limiter.Charge) {
 func breakDown(t testing.TB, s *Store, charges ...limiter.Charge) {
 	t.Helper()
 	for range s.options.Failures {
-		_ = s.Decide(t.Context(), charges, make([]limiter.Decision, len(charges)))
+		_ = s.Decide(t.Context(), charges)
 	}
 	_, cause := s.outage(charges)
 	require.Error(t, cause, "the policies are not in force")

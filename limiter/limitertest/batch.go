@@ -2,6 +2,7 @@ package limitertest
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/weirgo/weir/limiter"
 )
@@ -12,11 +13,47 @@ var batches = []testCase{
 		name: "a batch can be empty",
 		why:  "Callers need no special case for a request without rules.",
 		run: func(t *trial) {
-			if err := t.store.Decide(t.Context(), nil, nil); err != nil {
+			if err := t.store.Decide(t.Context(), nil); err != nil {
 				t.broken("Decide of no charges returned error %q, want none", err)
 			}
 			t.settle()
 			t.reset()
+		},
+	},
+	{
+		name: "charges can be decided again",
+		why:  "A caller that waits sends the same charges again. Decide sets each Decision anew, whatever it was, and changes nothing else of a charge.",
+		each: func(t *trial, l limiter.Limit) {
+			q := t.quota(scaled(l, 4))
+			full := t.named("full", "", limiter.PerHour(1))
+			t.take(full, "key", 1)
+			charges := []limiter.Charge{{Quota: q, Key: "key", Cost: 2}, {Quota: full, Key: "key", Cost: 1}}
+			sent := slices.Clone(charges)
+			for _, n := range []int{2, 2, 1, 2} {
+				if err := t.store.Decide(t.Context(), sent[:n]); err != nil {
+					t.broken("Decide(%s) returned error %q, want none", describe(sent[:n]), err)
+				}
+				for i := range n {
+					if c := sent[i]; c.Quota != charges[i].Quota || c.Key != charges[i].Key || c.Cost != charges[i].Cost {
+						t.broken("Decide changed charge %d from %s to %s", i+1, describe(charges[i:i+1]), describe(sent[i:i+1]))
+					}
+				}
+				if d := sent[0].Decision; !d.Allowed || d.RetryAfter != 0 {
+					t.broken("a charge with room, decided again: %+v, want allowed with RetryAfter 0", d)
+				}
+				if d := sent[1].Decision; d.Allowed || d.RetryAfter == 0 {
+					t.broken("a charge without room, decided again: %+v, want refused with a RetryAfter", d)
+				}
+			}
+			t.remaining(q, "key", q.Capacity()-2, "after one of four batches was taken")
+			t.take(q, "key", q.Capacity()-2)
+			if d := t.decide(sent[:1]...)[0]; d.Allowed {
+				t.broken("a charge that was admitted before, and has no room now: %+v, want refused", d)
+			}
+			t.reset(limiter.Charge{Quota: q, Key: "key"})
+			if d := t.decide(sent[:1]...)[0]; !d.Allowed || d.RetryAfter != 0 {
+				t.broken("a charge that was refused before, and has room now: %+v, want allowed with RetryAfter 0", d)
+			}
 		},
 	},
 	{

@@ -47,7 +47,7 @@ var changes = []testCase{
 					known := slices.Clone(charges)
 					for i := range charges {
 						at := times[random.IntN(len(times))]
-						charges[i].Receipt, known[i].Receipt = at.here, at.there
+						charges[i].Decision.Receipt, known[i].Decision.Receipt = at.here, at.there
 					}
 					t.settle(returning(charges...)...)
 					m.settle(returning(known...), now)

@@ -32,7 +32,7 @@ var debts = []testCase{
 					}
 					cost := int64(3 + step%5)
 					if d := t.ask(q, "key", cost); d.Allowed {
-						c := limiter.Charge{Quota: q, Key: "key", Cost: cost, Receipt: d.Receipt}
+						c := limiter.Charge{Quota: q, Key: "key", Cost: cost, Decision: d}
 						pending = append(pending, event{t.slept, limiter.Settlement{Charge: c, Actual: int64(step % 3)}})
 					}
 					t.sleep(answer / 3 / tick * tick)

@@ -26,8 +26,8 @@ func counterOf(c limiter.Charge) [3]string {
 	return [3]string{c.Quota.Rule(), c.Quota.Tier(), c.Key}
 }
 
-func (m *MapStore) Decide(_ context.Context, charges []limiter.Charge, decisions []limiter.Decision) error {
-	if err := limiter.CheckDecide(charges, decisions); err != nil {
+func (m *MapStore) Decide(_ context.Context, charges []limiter.Charge) error {
+	if err := limiter.CheckCharges(charges); err != nil {
 		return err
 	}
 	m.mu.Lock()
@@ -36,7 +36,7 @@ func (m *MapStore) Decide(_ context.Context, charges []limiter.Charge, decisions
 	for i, c := range charges {
 		states[i] = m.states[counterOf(c)]
 	}
-	if limiter.TakeAll(charges, states, time.Now().UnixMicro(), decisions) {
+	if limiter.TakeAll(charges, states, time.Now().UnixMicro()) {
 		for i, c := range charges {
 			if c.Cost > 0 { // a look leaves nothing behind
 				m.states[counterOf(c)] = states[i]

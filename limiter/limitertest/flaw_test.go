@@ -1,6 +1,7 @@
 package limitertest
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"runtime"
@@ -72,7 +73,8 @@ func TestEveryFlawIsCaught(t *testing.T) {
 		{"keys end after 64 bytes", "a key is any bytes"},
 		{"keys are hashed to 16 bits", "thousands of keys count separately"},
 		{"charges are not checked", "an invalid batch is an error"},
-		{"room is not checked", "another number of decisions than charges is an error"},
+		{"a charge that was admitted is admitted again", "charges can be decided again"},
+		{"a decision keeps an earlier RetryAfter", "charges can be decided again"},
 		{"nothing is given back", "refunded units can be taken again"},
 		{"a refund has no time", "a refund returns the units that its decision took"},
 		{"a refund takes the last turn", "a refunded turn does not move other turns together"},
@@ -331,17 +333,12 @@ func (s *flawed) save(c limiter.Charge, state limiter.State, now int64) {
 	s.held[s.name(c)] = held{state, now + reset}
 }
 
-func (s *flawed) Decide(_ context.Context, charges []limiter.Charge, decisions []limiter.Decision) error {
+func (s *flawed) Decide(_ context.Context, charges []limiter.Charge) error {
 	if err := s.check(charges); err != nil {
 		return err
 	}
+	given := charges
 	charges = s.counted(charges)
-	switch {
-	case s.flaw == "room is not checked":
-		decisions = append(decisions, make([]limiter.Decision, len(charges))...)
-	case len(decisions) != len(charges):
-		return fmt.Errorf("%w: no room", limiter.ErrCharges)
-	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := s.now()
@@ -392,24 +389,30 @@ func (s *flawed) Decide(_ context.Context, charges []limiter.Charge, decisions [
 		if take && (c.Cost > 0 || s.flaw == "a look spends") {
 			s.save(c, after[i], now)
 		}
+		d := &given[i].Decision
+		was := *d
 		switch {
 		case all:
-			decisions[i] = c.Quota.Describe(after[i], now, c.Cost, true)
+			*d = c.Quota.Describe(after[i], now, c.Cost, true)
 		case allowed[i] && s.flaw == "a refused batch describes what it did not take":
-			decisions[i] = c.Quota.Describe(after[i], now, c.Cost, true)
+			*d = c.Quota.Describe(after[i], now, c.Cost, true)
 		case allowed[i]:
-			decisions[i] = c.Quota.Describe(before[i], now, 0, true)
+			*d = c.Quota.Describe(before[i], now, 0, true)
 		default:
-			decisions[i] = c.Quota.Describe(before[i], now, c.Cost, false)
+			*d = c.Quota.Describe(before[i], now, c.Cost, false)
 		}
 		switch s.flaw {
+		case "a charge that was admitted is admitted again":
+			d.Allowed = d.Allowed || was.Allowed
+		case "a decision keeps an earlier RetryAfter":
+			d.RetryAfter = cmp.Or(d.RetryAfter, was.RetryAfter)
 		case "no delay":
-			decisions[i].Delay = 0
+			d.Delay = 0
 		case "NextAfter is ResetAfter":
-			decisions[i].NextAfter = decisions[i].ResetAfter
+			d.NextAfter = d.ResetAfter
 		case "RetryAfter is in seconds":
-			if r := decisions[i].RetryAfter; r > 0 && r != limiter.Never {
-				decisions[i].RetryAfter = (r + time.Second - 1).Truncate(time.Second)
+			if r := d.RetryAfter; r > 0 && r != limiter.Never {
+				d.RetryAfter = (r + time.Second - 1).Truncate(time.Second)
 			}
 		}
 	}
@@ -446,10 +449,10 @@ func (s *flawed) refund(charges []limiter.Charge) {
 		case s.flaw == "one is given back" && i > 0:
 			continue
 		case s.flaw == "a refund has no time":
-			c.Receipt = limiter.Receipt{}
+			c.Decision = limiter.Decision{}
 		case s.flaw == "a refund takes the last turn":
 			d := c.Quota.Describe(s.held[s.name(c)].state, now, 0, true)
-			c.Receipt = d.Receipt
+			c.Decision = d
 		case s.flaw == "all is given back" && cost == 0:
 			cost = c.Quota.Capacity()
 		case s.flaw == "a refund is saved up":

@@ -11,7 +11,7 @@ import (
 var mistakes = []testCase{
 	{
 		name: "an invalid batch is an error",
-		why:  "Before they change anything, Decide calls limiter.CheckDecide, Settle limiter.CheckSettlements, and Reset limiter.CheckCharges.",
+		why:  "Before they change anything, Decide and Reset call limiter.CheckCharges, and Settle calls limiter.CheckSettlements.",
 		run: func(t *trial) {
 			q := t.quota(samples[0])
 			gold := t.named("rule", "gold", samples[0])
@@ -35,8 +35,7 @@ var mistakes = []testCase{
 				{"one key charged twice, through two quotas", []limiter.Charge{good, {Quota: again, Key: "key", Cost: 1}}},
 				{"more than MaxCharges", long},
 			} {
-				err := t.store.Decide(t.Context(), bad.charges, make([]limiter.Decision, len(bad.charges)))
-				t.mistaken("Decide", bad.name, err)
+				t.mistaken("Decide", bad.name, t.store.Decide(t.Context(), bad.charges))
 				t.mistaken("Settle", bad.name, t.store.Settle(t.Context(), owing(bad.charges...)))
 				t.mistaken("Settle", bad.name, t.store.Settle(t.Context(), returning(bad.charges...)))
 				t.mistaken("Reset", bad.name, t.store.Reset(t.Context(), bad.charges))
@@ -49,23 +48,6 @@ var mistakes = []testCase{
 			t.mistaken("Settle", "a negative Actual", t.store.Settle(t.Context(), owing(limiter.Charge{Quota: q, Key: "key", Cost: -1})))
 			t.mistaken("Reset", "one key twice", t.store.Reset(t.Context(), []limiter.Charge{good, good}))
 			t.remaining(q, "key", q.Capacity()-3, "after mistaken calls")
-		},
-	},
-	{
-		name: "another number of decisions than charges is an error",
-		why:  "Return the error of limiter.CheckDecide.",
-		run: func(t *trial) {
-			q := t.quota(samples[0])
-			charges := []limiter.Charge{{Quota: q, Key: "a", Cost: 1}, {Quota: q, Key: "b", Cost: 1}}
-			for _, room := range []int{0, 1, 3} {
-				t.mistaken("Decide", fmt.Sprintf("2 charges and room for %d decisions", room),
-					t.store.Decide(t.Context(), charges, make([]limiter.Decision, room)))
-			}
-			t.mistaken("Decide", "a charge and no room", t.store.Decide(t.Context(), charges[:1], nil))
-			t.mistaken("Decide", "no charge and room for one", t.store.Decide(t.Context(), nil, make([]limiter.Decision, 1)))
-			for _, c := range charges {
-				t.remaining(q, c.Key, q.Capacity(), "after an error")
-			}
 		},
 	},
 }

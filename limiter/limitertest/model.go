@@ -12,18 +12,17 @@ type counter struct {
 
 func (m model) decide(charges []limiter.Charge, now int64) []limiter.Decision {
 	states := make([]limiter.State, len(charges))
-	decisions := make([]limiter.Decision, len(charges))
 	for i, c := range charges {
 		states[i] = m[counter{c.Quota, c.Key}]
 	}
-	if limiter.TakeAll(charges, states, now, decisions) {
+	if limiter.TakeAll(charges, states, now) {
 		for i, c := range charges {
 			if c.Cost > 0 {
 				m[counter{c.Quota, c.Key}] = states[i]
 			}
 		}
 	}
-	return decisions
+	return decisionsOf(charges)
 }
 
 func (m model) settle(settlements []limiter.Settlement, now int64) {

@@ -85,7 +85,7 @@ var races = []testCase{
 				}
 				d, err := t.try(ctx, charge)
 				if err == nil && d[0].Allowed && returns && random.IntN(2) == 0 {
-					charge.Receipt = d[0].Receipt
+					charge.Decision = d[0]
 					return t.store.Settle(ctx, []limiter.Settlement{{Charge: charge}})
 				}
 				if d[0].Allowed {
@@ -100,9 +100,16 @@ var races = []testCase{
 
 // try is decide for goroutines of a race, which must not call FailNow.
 func (t *trial) try(ctx context.Context, charges ...limiter.Charge) ([]limiter.Decision, error) {
+	err := t.store.Decide(ctx, charges)
+	return decisionsOf(charges), err
+}
+
+func decisionsOf(charges []limiter.Charge) []limiter.Decision {
 	decisions := make([]limiter.Decision, len(charges))
-	err := t.store.Decide(ctx, charges, decisions)
-	return decisions, err
+	for i, c := range charges {
+		decisions[i] = c.Decision
+	}
+	return decisions
 }
 
 // race calls f that many times in each of many goroutines, which start together.

@@ -15,7 +15,7 @@ var returns = []testCase{
 			const distance = 2500 * time.Millisecond
 			q := t.quota(limiter.Limit{Events: 4, Per: 10 * time.Second, Burst: 6, Algorithm: limiter.LeakyBucket})
 			cancel := func(d limiter.Decision) {
-				t.settle(returning(limiter.Charge{Quota: q, Key: "key", Cost: 1, Receipt: q.Undo(&d)})...)
+				t.settle(returning(limiter.Charge{Quota: q, Key: "key", Cost: 1, Decision: limiter.Decision{Receipt: q.Undo(&d)}})...)
 			}
 			var last time.Duration // the turn of the last event that was not cancelled
 			for range 10 {

@@ -38,7 +38,7 @@ var slots = ofSlots([]testCase{
 			q := t.concurrency("rule", "", 1)
 			ctx, cancel := context.WithCancel(t.Context())
 			cancel()
-			err := t.store.Decide(ctx, []limiter.Charge{{Quota: q, Key: "key", Cost: 1}}, make([]limiter.Decision, 1))
+			err := t.store.Decide(ctx, []limiter.Charge{{Quota: q, Key: "key", Cost: 1}})
 			if err != nil && !errors.Is(err, context.Canceled) {
 				t.broken("Decide with an ended context returned error %q, want none or the context's", err)
 			}
@@ -70,7 +70,7 @@ var slots = ofSlots([]testCase{
 				for before := reached[i].Load(); now > before && !reached[i].CompareAndSwap(before, now); before = reached[i].Load() {
 				}
 				held[i].Add(-1)
-				charges[0].Receipt = d[0].Receipt
+				charges[0].Decision = d[0]
 				return t.store.Settle(ctx, []limiter.Settlement{{Charge: charges[0]}})
 			})
 			for i, key := range keys {
@@ -116,5 +116,5 @@ func (t *trial) countsSlots() bool {
 // leave ends an event that d admitted.
 func (t *trial) leave(q *limiter.Quota, key string, d limiter.Decision) {
 	t.Helper()
-	t.settle(limiter.Settlement{Charge: limiter.Charge{Quota: q, Key: key, Cost: 1, Receipt: d.Receipt}})
+	t.settle(limiter.Settlement{Charge: limiter.Charge{Quota: q, Key: key, Cost: 1, Decision: d}})
 }

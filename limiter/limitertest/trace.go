@@ -179,7 +179,7 @@ func (t *trace) do(step string) {
 		fields := strings.Fields(part)
 		if verb == "settle" {
 			d := t.ids[fields[0]]
-			d.Charge.Receipt = d.Decision.Receipt
+			d.Charge.Decision = d.Decision
 			settlements = append(settlements, limiter.Settlement{Charge: d.Charge, Actual: t.number(fields[1], d.Charge)})
 			continue
 		}
@@ -190,7 +190,7 @@ func (t *trace) do(step string) {
 			last = last[1:]
 		}
 		if len(last) == 2 && last[0] == "of" {
-			c.Receipt = t.ids[last[1]].Decision.Receipt
+			c.Decision = t.ids[last[1]].Decision
 		}
 		all, lasts = append(all, c), append(lasts, last)
 	}

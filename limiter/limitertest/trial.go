@@ -72,11 +72,10 @@ func (t *trial) named(rule, tier string, l limiter.Limit) *limiter.Quota {
 // decide returns the decisions about a batch, and requires that the error is nil.
 func (t *trial) decide(charges ...limiter.Charge) []limiter.Decision {
 	t.Helper()
-	decisions := make([]limiter.Decision, len(charges))
-	if err := t.store.Decide(t.Context(), charges, decisions); err != nil {
+	if err := t.store.Decide(t.Context(), charges); err != nil {
 		t.broken("Decide(%s) returned error %q, want none", describe(charges), err)
 	}
-	return decisions
+	return decisionsOf(charges)
 }
 
 // ask returns the decision about one charge.

@@ -31,10 +31,10 @@ import (
 // A ledger is a store that takes everything and remembers the last that it took.
 type ledger struct{ charges []limiter.Charge }
 
-func (l *ledger) Decide(_ context.Context, charges []limiter.Charge, decisions []limiter.Decision) error {
+func (l *ledger) Decide(_ context.Context, charges []limiter.Charge) error {
 	l.charges = slices.Clone(charges)
-	for i := range decisions {
-		decisions[i] = limiter.Decision{Allowed: true, Limit: 1}
+	for i := range charges {
+		charges[i].Decision = limiter.Decision{Allowed: true, Limit: 1}
 	}
 	return nil
 }

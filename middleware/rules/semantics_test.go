@@ -386,7 +386,7 @@ func TestTheApplicationsOwnConfigIsAddedTo(t *testing.T) {
 // A brokenStore decides nothing.
 type brokenStore struct{ err error }
 
-func (s brokenStore) Decide(context.Context, []limiter.Charge, []limiter.Decision) error {
+func (s brokenStore) Decide(context.Context, []limiter.Charge) error {
 	return s.err
 }
 func (s brokenStore) Settle(context.Context, []limiter.Settlement) error { return s.err }

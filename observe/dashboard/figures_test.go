@@ -304,7 +304,7 @@ func TestWhoseKeysAreNotListedIsSaid(t *testing.T) {
 // undecided is a store that gives no answer.
 type undecided struct{ limiter.Store }
 
-func (undecided) Decide(ctx context.Context, _ []limiter.Charge, _ []limiter.Decision) error {
+func (undecided) Decide(ctx context.Context, _ []limiter.Charge) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}

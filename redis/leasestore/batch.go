@@ -19,8 +19,8 @@ type part struct {
 
 // Decide implements [limiter.Store]. While the process holds enough units, a charge takes one lock and
 // one reading of the clock, and allocates nothing.
-func (s *Store) Decide(ctx context.Context, charges []limiter.Charge, decisions []limiter.Decision) error {
-	if err := limiter.CheckDecide(charges, decisions); err != nil {
+func (s *Store) Decide(ctx context.Context, charges []limiter.Charge) error {
+	if err := limiter.CheckCharges(charges); err != nil {
 		return err
 	}
 	if err := ctx.Err(); err != nil {
@@ -42,28 +42,27 @@ func (s *Store) Decide(ctx context.Context, charges []limiter.Charge, decisions 
 		isExact = isExact && p == nil
 	}
 	if isExact {
-		return s.exact.Decide(ctx, charges, decisions)
+		return s.exact.Decide(ctx, charges)
 	}
 	isDone := true
 	for i := range parts {
 		if p := &parts[i]; p.plan != nil {
-			p.done, p.hand = s.spend(p.plan, &charges[i], &decisions[i])
+			p.done, p.hand = s.spend(p.plan, &charges[i])
 		}
 		isDone = isDone && parts[i].done
 	}
 	if isDone {
 		return nil
 	}
-	b := batch{s, charges, decisions, slices.Clone(parts)}
+	b := batch{s, charges, slices.Clone(parts)}
 	return b.ask(ctx)
 }
 
 // A batch is charges of which at least one is leased.
 type batch struct {
 	*Store
-	charges   []limiter.Charge
-	decisions []limiter.Decision
-	parts     []part
+	charges []limiter.Charge
+	parts   []part
 }
 
 // ask has Redis decide on the parts that are not done. Then it ends all parts: units in hand that the
@@ -71,7 +70,8 @@ type batch struct {
 func (b *batch) ask(ctx context.Context) error {
 	taken, err := b.decideExactly(ctx)
 	for i := range b.parts {
-		p, c, d := &b.parts[i], &b.charges[i], &b.decisions[i]
+		p, c := &b.parts[i], &b.charges[i]
+		d := &c.Decision
 		switch {
 		case p.plan == nil:
 		case err != nil:
@@ -82,18 +82,19 @@ func (b *batch) ask(ctx context.Context) error {
 			addHand(d, p.plan, inHand)
 		case !taken:
 			b.asked(p.plan, c.Key, 0, p.hand, false, false)
-			b.look(p.plan, c, d)
+			b.look(p.plan, c)
 		}
 	}
 	return err
 }
 
 // look describes a charge whose units were put back as a look.
-func (b *batch) look(p *plan, c *limiter.Charge, d *limiter.Decision) {
-	free := *c
+func (b *batch) look(p *plan, c *limiter.Charge) {
+	free, d := *c, &c.Decision
 	free.Cost = 0
-	if known, _ := b.spend(p, &free, d); !known {
-		// What is known is too old; what is in hand is there at least.
+	if known, _ := b.spend(p, &free); known {
+		*d = free.Decision
+	} else { // what is known is too old; what is in hand is there at least
 		d.Remaining = min(d.Limit, d.Remaining+c.Cost)
 	}
 }
@@ -110,12 +111,11 @@ func (b *batch) decideExactly(ctx context.Context) (taken bool, _ error) {
 			numbers, charges = append(numbers, i), append(charges, c)
 		}
 	}
-	decisions := make([]limiter.Decision, len(charges))
-	err := b.exact.Decide(ctx, charges, decisions)
+	err := b.exact.Decide(ctx, charges)
 	taken = err == nil
 	for i, n := range numbers {
-		b.decisions[n] = decisions[i]
-		taken = taken && decisions[i].Allowed
+		b.charges[n].Decision = charges[i].Decision
+		taken = taken && charges[i].Decision.Allowed
 	}
 	return taken, err
 }

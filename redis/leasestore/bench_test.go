@@ -19,15 +19,15 @@ func BenchmarkDecide(b *testing.B) {
 func benchmark(b *testing.B, l limiter.Limit) {
 	f := newFake()
 	s := f.instance(b, 1, Options{})
-	charges, decisions := []limiter.Charge{{Quota: quotaOf(b, "rule", l), Key: "key", Cost: 1}}, make([]limiter.Decision, 1)
+	charges := []limiter.Charge{{Quota: quotaOf(b, "rule", l), Key: "key", Cost: 1}}
 	for range 20 {
-		require.NoError(b, s.Decide(b.Context(), charges, decisions))
+		require.NoError(b, s.Decide(b.Context(), charges))
 		time.Sleep(tick)
 	}
 	b.ReportAllocs()
 	b.ResetTimer()
 	for range b.N {
-		_ = s.Decide(b.Context(), charges, decisions)
+		_ = s.Decide(b.Context(), charges)
 	}
 	b.StopTimer()
 	b.ReportMetric(float64(f.decided.Load()+f.trips.Load())/float64(b.N), "trips/op")

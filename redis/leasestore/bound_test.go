@@ -106,13 +106,13 @@ func (tr traffic) run(t *testing.T, seed uint64) {
 			if random.IntN(10) == 0 {
 				cost = 1 + random.Int64N(q.Capacity()/4+1)
 			}
-			var d [1]limiter.Decision
-			err := s.Decide(t.Context(), []limiter.Charge{{Quota: q, Key: "key", Cost: cost}}, d[:])
+			charges := []limiter.Charge{{Quota: q, Key: "key", Cost: cost}}
+			err := s.Decide(t.Context(), charges)
 			if err != nil {
 				require.True(t, f.down.Load() || tr.outages, "%v", err)
 				continue
 			}
-			if d[0].Allowed && !d[0].Degraded {
+			if d := charges[0].Decision; d.Allowed && !d.Degraded {
 				g.admit(cost)
 			}
 		}
@@ -376,7 +376,7 @@ func TestARuleThatIsNamedAndCannotBeLeasedIsRefusedWithTheReason(t *testing.T) {
 			err := s.Check(q)
 			require.ErrorContains(t, err, fmt.Sprintf(`rule "rule": leasestore: limit %v cannot be leased: `, q.Limit()))
 			charges := []limiter.Charge{{Quota: q, Key: "key", Cost: 1}}
-			got := s.Decide(t.Context(), charges, make([]limiter.Decision, 1))
+			got := s.Decide(t.Context(), charges)
 			require.ErrorIs(t, got, limiter.ErrCharges, "a mistake in the program, and no outage")
 			require.Equal(t, err, got)
 			require.Equal(t, err, s.Settle(t.Context(), []limiter.Settlement{{Charge: charges[0]}}))
@@ -410,13 +410,13 @@ func TestLocalDecisionsDoNotAllocate(t *testing.T) {
 	f := newFake()
 	s := f.instance(t, 1, Options{})
 	q := quotaOf(t, "rule", limiter.PerSecond(10_000_000).With(limiter.TokenBucket))
-	charges, decisions := []limiter.Charge{{Quota: q, Key: "key", Cost: 1}}, make([]limiter.Decision, 1)
+	charges := []limiter.Charge{{Quota: q, Key: "key", Cost: 1}}
 	for range 100 {
-		require.NoError(t, s.Decide(t.Context(), charges, decisions))
+		require.NoError(t, s.Decide(t.Context(), charges))
 		time.Sleep(time.Millisecond)
 	}
 	before := s.Stats().Asked
-	n := testing.AllocsPerRun(1000, func() { _ = s.Decide(t.Context(), charges, decisions) })
+	n := testing.AllocsPerRun(1000, func() { _ = s.Decide(t.Context(), charges) })
 	if s.Stats().Asked == before {
 		assert.Less(t, n, 1.0)
 	}
@@ -460,25 +460,24 @@ func TestABatchOfLeasedAndExactChargesIsTakenTogetherOrNotAtAll(t *testing.T) {
 				fits = fits && used[quotas[i]]+cost <= 100
 				charges = append(charges, limiter.Charge{Quota: quotas[i], Key: "key", Cost: cost})
 			}
-			decisions := make([]limiter.Decision, len(charges))
-			require.NoError(t, s.Decide(t.Context(), charges, decisions))
+			require.NoError(t, s.Decide(t.Context(), charges))
 			taken := true
-			for i, c := range charges {
-				taken = taken && decisions[i].Allowed
-				assert.Equal(t, used[c.Quota]+c.Cost <= 100, decisions[i].Allowed, "who stands in the way is told so")
+			for _, c := range charges {
+				taken = taken && c.Decision.Allowed
+				assert.Equal(t, used[c.Quota]+c.Cost <= 100, c.Decision.Allowed, "who stands in the way is told so")
 			}
 			require.Equal(t, fits, taken)
-			for i, c := range charges {
+			for _, c := range charges {
 				if taken {
 					used[c.Quota] += c.Cost
 				}
-				require.Equal(t, 100-used[c.Quota], decisions[i].Remaining, "%s after %+v", c.Quota.Rule(), charges)
+				require.Equal(t, 100-used[c.Quota], c.Decision.Remaining, "%s after %+v", c.Quota.Rule(), charges)
 			}
 			if random.IntN(4) == 0 {
 				time.Sleep(time.Duration(random.IntN(int(200 * time.Millisecond))))
 			}
 			if c := charges[0]; random.IntN(20) == 0 && used[c.Quota] > 5 {
-				c.Cost = random.Int64N(5)
+				c.Cost, c.Decision = random.Int64N(5), limiter.Decision{} // of any of its events
 				require.NoError(t, s.Settle(t.Context(), []limiter.Settlement{{Charge: c}}))
 				used[c.Quota] -= c.Cost
 			}

@@ -90,8 +90,8 @@ func (f *fake) find(name counterName) limiter.State {
 	return s
 }
 
-func (f *fake) Decide(_ context.Context, charges []limiter.Charge, decisions []limiter.Decision) error {
-	if err := limiter.CheckDecide(charges, decisions); err != nil {
+func (f *fake) Decide(_ context.Context, charges []limiter.Charge) error {
+	if err := limiter.CheckCharges(charges); err != nil {
 		return err
 	}
 	if f.down.Load() {
@@ -105,7 +105,7 @@ func (f *fake) Decide(_ context.Context, charges []limiter.Charge, decisions []l
 	for i, c := range charges {
 		states[i] = f.find(nameOf(c.Quota, tagOf(c.Key)))
 	}
-	if limiter.TakeAll(charges, states, now, decisions) {
+	if limiter.TakeAll(charges, states, now) {
 		for i, c := range charges {
 			if c.Cost > 0 {
 				f.states[nameOf(c.Quota, tagOf(c.Key))] = states[i]
@@ -219,7 +219,7 @@ func (l fakeLedger) settleAt(now int64, leases []lease) {
 
 // units is a refund of n units that were taken at that time.
 func units(n, at int64) limiter.Settlement {
-	return limiter.Settlement{Charge: limiter.Charge{Cost: n, Receipt: limiter.Receipt{At: at}}}
+	return limiter.Settlement{Charge: limiter.Charge{Cost: n, Decision: limiter.Decision{Receipt: limiter.Receipt{At: at}}}}
 }
 
 // refundTo returns units to the window that they were taken from, of a state at the present.
@@ -263,7 +263,7 @@ func quotaOf(t testing.TB, rule string, l limiter.Limit) *limiter.Quota {
 // decideOne is a decision on a single charge.
 func decideOne(t testing.TB, s limiter.Store, q *limiter.Quota, key string, cost int64) limiter.Decision {
 	t.Helper()
-	var d [1]limiter.Decision
-	require.NoError(t, s.Decide(t.Context(), []limiter.Charge{{Quota: q, Key: key, Cost: cost}}, d[:]))
-	return d[0]
+	charges := []limiter.Charge{{Quota: q, Key: key, Cost: cost}}
+	require.NoError(t, s.Decide(t.Context(), charges))
+	return charges[0].Decision
 }

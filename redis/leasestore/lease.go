@@ -23,11 +23,11 @@ func (h hand) date(p *plan, d *limiter.Decision) {
 
 // spend decides on a charge with the units in hand, if there are enough. Otherwise it takes all
 // units in hand, and Redis must add the rest.
-func (s *Store) spend(p *plan, c *limiter.Charge, d *limiter.Decision) (done bool, h hand) {
+func (s *Store) spend(p *plan, c *limiter.Charge) (done bool, h hand) {
 	sh, e, cell := s.table.lock(s.hash(p, c.Key))
 	defer sh.mu.Unlock()
 	if e != nil {
-		done, h = s.spendFrom(sh, e, cell, p, c.Cost, d)
+		done, h = s.spendFrom(sh, e, cell, p, c.Cost, &c.Decision)
 	}
 	if done {
 		sh.local++

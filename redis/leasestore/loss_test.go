@@ -59,16 +59,17 @@ func (s *siege) join() {
 
 // ask asks a process once.
 func (s *siege) ask(process int) bool {
-	var d [1]limiter.Decision
-	err := s.fleet[process].Decide(context.Background(), []limiter.Charge{{Quota: s.q, Key: "key", Cost: 1}}, d[:])
-	if d[0].Degraded || err != nil {
+	charges := []limiter.Charge{{Quota: s.q, Key: "key", Cost: 1}}
+	err := s.fleet[process].Decide(context.Background(), charges)
+	d := charges[0].Decision
+	if d.Degraded || err != nil {
 		s.last = time.Now()
 	}
-	if err != nil || !d[0].Allowed {
+	if err != nil || !d.Allowed {
 		return false
 	}
 	s.all.admit(1)
-	if d[0].Degraded {
+	if d.Degraded {
 		s.locally[process]++
 	} else {
 		s.byRedis.admit(1)

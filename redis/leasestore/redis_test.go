@@ -153,9 +153,9 @@ func TestInstancesJoinAndLeaveUnderLoad(t *testing.T) {
 		for range 4 {
 			wg.Go(func() {
 				for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(time.Millisecond) {
-					var d [1]limiter.Decision
-					err := s.Decide(t.Context(), []limiter.Charge{{Quota: q, Key: "key", Cost: 1}}, d[:])
-					if err == nil && d[0].Allowed && !d[0].Degraded {
+					charges := []limiter.Charge{{Quota: q, Key: "key", Cost: 1}}
+					err := s.Decide(t.Context(), charges)
+					if d := charges[0].Decision; err == nil && d.Allowed && !d.Degraded {
 						admitted.Add(1)
 					}
 				}

@@ -86,11 +86,10 @@ func TestUnitsOfAWindowThatIsGoneAreNotReturnedToTheNext(t *testing.T) {
 		time.Sleep(time.Until(time.Now().Truncate(time.Second).Add(time.Second + 5*time.Millisecond)))
 		charges := []limiter.Charge{{Quota: q, Key: "key", Cost: 1}}
 		admitted := 0
-		var d [1]limiter.Decision
 		take := func() {
 			for {
-				require.NoError(t, f.Decide(t.Context(), charges, d[:]))
-				if !d[0].Allowed {
+				require.NoError(t, f.Decide(t.Context(), charges))
+				if !charges[0].Decision.Allowed {
 					return
 				}
 				admitted++

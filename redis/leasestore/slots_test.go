@@ -21,14 +21,13 @@ func TestSlotsGoToRedisInTheSameRoundTrip(t *testing.T) {
 	require.NoError(t, err)
 	rate := quotaOf(t, "rate", limiter.Limit{Events: 3, Per: 24 * 3600 * 1e9, Algorithm: limiter.SlidingLog})
 	charges := []limiter.Charge{{Quota: q, Key: "key", Cost: 1}, {Quota: rate, Key: "key", Cost: 1}}
-	d := make([]limiter.Decision, 2)
 	for _, s := range []*Store{s, other} {
-		require.NoError(t, s.Decide(t.Context(), charges, d))
-		assert.True(t, d[0].Allowed && d[1].Allowed)
+		require.NoError(t, s.Decide(t.Context(), charges))
+		assert.True(t, charges[0].Decision.Allowed && charges[1].Decision.Allowed)
 	}
-	require.NoError(t, s.Decide(t.Context(), charges, d))
-	assert.False(t, d[0].Allowed, "the slots of both")
-	assert.EqualValues(t, 1, d[1].Remaining, "a refused slot spends no quota")
+	require.NoError(t, s.Decide(t.Context(), charges))
+	assert.False(t, charges[0].Decision.Allowed, "the slots of both")
+	assert.EqualValues(t, 1, charges[1].Decision.Remaining, "a refused slot spends no quota")
 	assert.Zero(t, s.Stats().Asked, "slots are not leased")
 	for _, s := range []*Store{s, other} {
 		require.NoError(t, s.Settle(t.Context(), []limiter.Settlement{{Charge: charges[0]}}))

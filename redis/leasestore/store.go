@@ -125,8 +125,8 @@ func (s *Store) Settle(ctx context.Context, settlements []limiter.Settlement) er
 	for i, p := range plans {
 		c := &rest[i]
 		switch {
-		case p == nil || c.Receipt.By > limiter.ByStore:
-		case c.Receipt.By == 0 && c.Actual < c.Cost:
+		case p == nil || c.Decision.Receipt.By > limiter.ByStore:
+		case c.Decision.Receipt.By == 0 && c.Actual < c.Cost:
 			c.Cost += min(s.surrender(p, c.Key, false), math.MaxInt64-c.Cost)
 		default:
 			s.settleInHand(p, c)

@@ -237,7 +237,7 @@ func (g *group) foreign() string {
 }
 
 // decide fills in the decisions on a group, and reports whether it was taken.
-func (a answer) decide(charges []limiter.Charge, decisions []limiter.Decision) (taken bool) {
+func (a answer) decide(charges []limiter.Charge) (taken bool) {
 	taken = a.isTaken(len(charges))
 	for i := range charges {
 		c := &charges[i]
@@ -246,17 +246,17 @@ func (a answer) decide(charges []limiter.Charge, decisions []limiter.Decision) (
 		if !taken && r.allowed {
 			cost = 0 // it was only looked at
 		}
-		decisions[i] = r.describe(c, a.now, cost, r.allowed)
+		c.Decision = r.describe(c, a.now, cost, r.allowed)
 	}
 	return taken
 }
 
 // look describes the charges of a group as looks after it.
-func (a answer) look(charges []limiter.Charge, decisions []limiter.Decision) {
+func (a answer) look(charges []limiter.Charge) {
 	for i := range charges {
 		c := &charges[i]
 		r := a.record(i, c.Quota)
 		r.allowed = true
-		decisions[i] = r.describe(c, a.now, 0, true)
+		c.Decision = r.describe(c, a.now, 0, true)
 	}
 }

@@ -351,12 +351,11 @@ func TestALoneDecisionIsOneRoundTripWhateverTheNumberOfRules(t *testing.T) {
 			q := bounded(t, fmt.Sprint("rule ", i), 10, everyAlgorithm[i%len(everyAlgorithm)])
 			charges = append(charges, limiter.Charge{Quota: q, Key: fmt.Sprint("key ", rules, i%3), Cost: 1})
 		}
-		decisions := make([]limiter.Decision, rules)
-		require.NoError(t, s.Decide(t.Context(), charges, decisions)) // Redis learns the scripts
+		require.NoError(t, s.Decide(t.Context(), charges)) // Redis learns the scripts
 		require.NoError(t, s.(*store).change(t.Context(), settle, refunds(charges...)))
 		before := roundTrips(t, server)
 		for range 12 { // 10 taken, 2 refused
-			require.NoError(t, s.Decide(t.Context(), charges, decisions))
+			require.NoError(t, s.Decide(t.Context(), charges))
 		}
 		assert.Equal(t, 12, roundTrips(t, server)-before, "12 decisions about %d rules are 12 round trips", rules)
 		require.NoError(t, s.(*store).change(t.Context(), settle, refunds(charges...)))
@@ -389,9 +388,8 @@ func TestExactlyTheLimitIsAdmittedByBatchesOfSeveralRules(t *testing.T) {
 			for i := range 20 {
 				wg.Go(func() {
 					charges := []limiter.Charge{{Quota: wide, Key: "key", Cost: 2}, {Quota: tight, Key: "key", Cost: 1}, {Quota: middle, Key: "key", Cost: 1}}
-					decisions := make([]limiter.Decision, len(charges))
 					for range 10 {
-						if assert.NoError(t, stores[i%4].Decide(t.Context(), charges, decisions)) && allowed(decisions) {
+						if assert.NoError(t, stores[i%4].Decide(t.Context(), charges)) && allowed(decisionsOf(charges)) {
 							admitted.Add(1)
 						}
 					}
@@ -438,8 +436,7 @@ func TestChargesOnSeveralNodesAreTakenAllOrNone(t *testing.T) {
 			keys, names := scattered(t, nodes, s, q)
 			other := quotaOf(t, "other "+a.String(), limiter.PerMinute(10).With(a))
 			charges := []limiter.Charge{charge(q, keys[0], 2), charge(q, keys[1], 3), charge(other, keys[0], 4), charge(q, keys[2], 1)}
-			decisions := make([]limiter.Decision, len(charges))
-			require.NoError(t, s.Decide(t.Context(), charges, decisions))
+			decisions := decide(t, s, charges...)
 			for i, want := range []int64{8, 7, 6, 9} {
 				assert.Equal(t, q.Capacity()-10+want, decisions[i].Remaining, "charge %d is taken where it belongs", i)
 				assert.True(t, decisions[i].Allowed)
@@ -449,13 +446,11 @@ func TestChargesOnSeveralNodesAreTakenAllOrNone(t *testing.T) {
 			decideOne(t, s, q, keys[2], q.Capacity()-1) // exhausts the last
 			looks := func() []limiter.Decision {
 				t.Helper()
-				d := make([]limiter.Decision, len(charges))
 				free := slices.Clone(charges)
 				for i := range free {
 					free[i].Cost = 0
 				}
-				require.NoError(t, s.Decide(t.Context(), free, d))
-				return d
+				return decide(t, s, free...)
 			}
 			before := looks()
 			values := func() (v []string) {
@@ -464,7 +459,7 @@ func TestChargesOnSeveralNodesAreTakenAllOrNone(t *testing.T) {
 				}
 				return v
 			}
-			require.NoError(t, s.Decide(t.Context(), charges, decisions))
+			decisions = decide(t, s, charges...)
 			alone := decideOne(t, s, q, keys[2], 1)
 			assert.False(t, alone.Allowed)
 			assert.Equal(t, alone, decisions[3], "what stood in the way says so, and since when")
@@ -474,7 +469,7 @@ func TestChargesOnSeveralNodesAreTakenAllOrNone(t *testing.T) {
 			// Given back at the instant it was taken, what is stored is the same too, but for
 			// the time it was stored.
 			first := values()
-			require.NoError(t, s.Decide(t.Context(), charges, decisions))
+			decide(t, s, charges...)
 			assert.Equal(t, first, values(), "a refusal changes no state")
 		})
 	}
@@ -504,7 +499,7 @@ func TestWhatANodeTookIsGivenBackIfAnotherFails(t *testing.T) {
 		{charge(q, keys[0], 5), charge(q, keys[1], 5)},
 		{charge(q, keys[1], 5), charge(q, keys[0], 5)},
 	} {
-		err := s.Decide(t.Context(), charges, make([]limiter.Decision, 2))
+		err := s.Decide(t.Context(), charges)
 		require.ErrorContains(t, err, "NOPERM", "an error of one server is an error of the decision")
 		assert.EqualValues(t, 9, decideOne(t, s, q, keys[0], 0).Remaining, "what the other server took is given back")
 	}
@@ -538,8 +533,7 @@ func TestConcurrentBatchesOverNodesNeitherAdmitTooMuchNorLoseUnits(t *testing.T)
 					for _, k := range order {
 						charges = append(charges, limiter.Charge{Quota: q, Key: keys[k], Cost: 1})
 					}
-					decisions := make([]limiter.Decision, len(charges))
-					if assert.NoError(t, stores[i%3].Decide(t.Context(), charges, decisions)) && allowed(decisions) {
+					if assert.NoError(t, stores[i%3].Decide(t.Context(), charges)) && allowed(decisionsOf(charges)) {
 						for _, k := range order {
 							used[k].Add(1)
 						}

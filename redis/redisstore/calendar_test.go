@@ -1,7 +1,6 @@
 package redisstore
 
 import (
-	"context"
 	"testing"
 	"time"
 	_ "time/tzdata"
@@ -36,16 +35,15 @@ func TestNearABoundTheServersClockDecidesWhichDayItIs(t *testing.T) {
 			clock.sleep(time.Duration(rapid.Int64Range(0, 6_000_000).Draw(rt, "passes")) * time.Microsecond)
 			now := clock.micros.Load()
 			s := processes[rapid.IntRange(0, len(processes)-1).Draw(rt, "process")]
-			decisions := make([]limiter.Decision, 1)
-			require.NoError(rt, s.Decide(context.Background(), []limiter.Charge{{Quota: q, Key: "key", Cost: 1}}, decisions))
+			d := decideOne(t, s, q, "key", 1)
 			start, end := q.WindowAt(now)
 			room := used[start] < l.Events
-			require.Equal(rt, room, decisions[0].Allowed, "at %d, %d of the day's %d are used", now, used[start], l.Events)
+			require.Equal(rt, room, d.Allowed, "at %d, %d of the day's %d are used", now, used[start], l.Events)
 			if room {
 				used[start]++
 			}
-			require.Equal(rt, end-now, decisions[0].ResetAfter.Microseconds())
-			require.Equal(rt, l.Events-used[start], decisions[0].Remaining)
+			require.Equal(rt, end-now, d.ResetAfter.Microseconds())
+			require.Equal(rt, l.Events-used[start], d.Remaining)
 		}
 	})
 }
@@ -61,9 +59,7 @@ func TestAProcessWithAWrongClockAsksOnceMore(t *testing.T) {
 	} {
 		s.sender.clock.Set(0)
 		for i := range 3 {
-			decisions := make([]limiter.Decision, len(charges))
-			require.NoError(t, s.Decide(t.Context(), charges, decisions), name)
-			assert.EqualValues(t, 4-i, decisions[0].Remaining, name)
+			assert.EqualValues(t, 4-i, decide(t, s, charges...)[0].Remaining, name)
 		}
 		assert.InDelta(t, clock.micros.Load(), s.sender.clock.Now(), 60e6, name)
 	}

@@ -153,26 +153,27 @@ func (s *denyEntry) latest(now time.Duration) int64   { return s.now + (now - s.
 func (s *denyEntry) earliest(now time.Duration) int64 { return s.now + (now - s.heard).Microseconds() }
 
 // decide fills in the decisions and returns true if the cache refuses the charges.
-func (m *denyCache) decide(charges []limiter.Charge, decisions []limiter.Decision) bool {
+func (m *denyCache) decide(charges []limiter.Charge) bool {
 	if m == nil || m.size.Load() == 0 {
 		return false
 	}
 	now := m.clock()
 	refused := false
 	for i := range charges {
-		s, ok := m.recall(&charges[i], now)
+		c := &charges[i]
+		s, ok := m.recall(c, now)
 		if !ok {
 			return false
 		}
-		decisions[i] = s.decide(&charges[i], now)
-		refused = refused || !decisions[i].Allowed
+		c.Decision = s.decide(c, now)
+		refused = refused || !c.Decision.Allowed
 	}
 	return refused
 }
 
 // learn remembers the states of a group that was refused, with its decisions. If the group was
 // taken, its states replace entries of the same keys.
-func (m *denyCache) learn(charges []limiter.Charge, decisions []limiter.Decision, a answer, asked asking, taken bool) {
+func (m *denyCache) learn(charges []limiter.Charge, a answer, asked asking, taken bool) {
 	if m == nil || taken && m.size.Load() == 0 {
 		return
 	}
@@ -185,7 +186,7 @@ func (m *denyCache) learn(charges []limiter.Charge, decisions []limiter.Decision
 			now: a.now, asked: asked.at, heard: heard,
 		}
 		if isLog(c.Quota) {
-			s.one = ofOne(decisions[i])
+			s.one = ofOne(c.Decision)
 		}
 		shard, key := m.find(c)
 		shard.mu.Lock()

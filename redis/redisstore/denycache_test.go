@@ -76,37 +76,31 @@ func TestABatchIsRefusedByWhatIsRememberedOfAllItsRules(t *testing.T) {
 	all := quotaOf(t, "all", limiter.PerHour(1000).WithBurst(1000))
 	login := quotaOf(t, "login", limiter.PerHour(4).With(limiter.SlidingLog))
 	charges := []limiter.Charge{charge(all, "", 1), charge(ip, "one", 1), charge(login, "one", 1)}
-	got, want := make([]limiter.Decision, 3), make([]limiter.Decision, 3)
 	for range 4 {
-		require.NoError(t, s.Decide(t.Context(), charges, got))
-		require.True(t, allowed(got))
+		require.True(t, allowed(decide(t, s, charges...)))
 	}
-	require.NoError(t, s.Decide(t.Context(), charges, got))
+	got := decide(t, s, charges...)
 	before := roundTrips(t, server)
 	for range 20 {
 		clock.sleep(time.Millisecond)
-		require.NoError(t, s.Decide(t.Context(), charges, got))
+		got = decide(t, s, charges...)
 	}
 	assert.Equal(t, before, roundTrips(t, server), "a batch that was refused is remembered")
-	require.NoError(t, direct.Decide(t.Context(), charges, want))
-	assert.Equal(t, want, got, "a remembered batch is described as Redis would")
+	assert.Equal(t, decide(t, direct, charges...), got, "a remembered batch is described as Redis would")
 	assert.False(t, got[2].Allowed)
 	assert.True(t, got[0].Allowed && got[1].Allowed, "what has room does not stand in the way")
 
 	// Another caller has a rule in common with this one, and is not refused for it.
 	before = roundTrips(t, server)
 	two := []limiter.Charge{charge(all, "", 1), charge(ip, "two", 1), charge(login, "two", 1)}
-	require.NoError(t, s.Decide(t.Context(), two, got))
-	assert.True(t, allowed(got), "who was not refused is asked for")
+	assert.True(t, allowed(decide(t, s, two...)), "who was not refused is asked for")
 	assert.Equal(t, 1, roundTrips(t, server)-before)
 
 	// Of part of a batch nothing is remembered; Redis has to describe it.
-	require.NoError(t, s.Decide(t.Context(), charges, got)) // remembered anew
+	decide(t, s, charges...) // remembered anew
 	before = roundTrips(t, server)
 	more := append(slices.Clone(charges), charge(ip, "three", 1))
-	got = make([]limiter.Decision, 4)
-	require.NoError(t, s.Decide(t.Context(), more, got))
-	assert.False(t, allowed(got))
+	assert.False(t, allowed(decide(t, s, more...)))
 	assert.Equal(t, 1, roundTrips(t, server)-before, "a charge that nothing is known of is Redis's to describe")
 
 	// A look, and a charge that fits, are not refused by what is remembered.
@@ -128,11 +122,10 @@ func TestARememberedRefusalAllocatesNothing(t *testing.T) {
 	ctx := t.Context()
 	for n := range charges {
 		some := charges[n&^1 : n+1] // a charge that is refused, alone and with one that is not
-		decisions := make([]limiter.Decision, len(some))
-		require.NoError(t, s.Decide(ctx, some, decisions))
+		require.NoError(t, s.Decide(ctx, some))
 		remembered := s.remembered.Load()
 		assert.Zero(t, testing.AllocsPerRun(100, func() {
-			if s.Decide(ctx, some, decisions) != nil || decisions[0].Allowed {
+			if s.Decide(ctx, some) != nil || some[0].Decision.Allowed {
 				t.Error("not refused")
 			}
 		}), "a remembered refusal of %v allocates", some[0].Quota.Limit())
@@ -160,7 +153,7 @@ func TestWhatIsRememberedIsTheLatestThatRedisSaid(t *testing.T) {
 		see := func(now, level int64, taken bool, asked asking) {
 			a := answerOf(now, 1, now, level, 0)
 			clock += time.Millisecond
-			m.learn(c, make([]limiter.Decision, 1), a, asked, taken)
+			m.learn(c, a, asked, taken)
 		}
 		level := func() int64 {
 			s, ok := m.recall(&c[0], clock)
@@ -205,16 +198,14 @@ func TestARefusalOnSeveralNodesIsRemembered(t *testing.T) {
 	keys, _ := scattered(t, nodes, s, q)
 	charges := []limiter.Charge{charge(q, keys[0], 1), charge(q, keys[1], 1), charge(q, keys[2], 1)}
 	decideOne(t, direct, q, keys[1], 5)
-	got, want := make([]limiter.Decision, 3), make([]limiter.Decision, 3)
-	require.NoError(t, s.Decide(t.Context(), charges, got))
+	got := decide(t, s, charges...)
 	remembered := s.remembered.Load()
 	for range 20 {
 		clock.sleep(time.Millisecond)
-		require.NoError(t, s.Decide(t.Context(), charges, got))
+		got = decide(t, s, charges...)
 	}
 	assert.EqualValues(t, 20, s.remembered.Load()-remembered, "a batch that was refused on several nodes is remembered")
-	require.NoError(t, direct.Decide(t.Context(), charges, want))
-	assert.Equal(t, want, got, "and described as Redis would")
+	assert.Equal(t, decide(t, direct, charges...), got, "and described as Redis would")
 	assert.True(t, decideOne(t, s, q, keys[0], 5).Allowed, "what the others took was given back")
 }
 
@@ -225,7 +216,7 @@ func TestAFloodOfRefusedKeysIsRememberedInBoundedMemory(t *testing.T) {
 	refused := func(i int) []limiter.Charge { return []limiter.Charge{charge(q, fmt.Sprint("key ", i), 6)} }
 	const most = 64 * memoryOfShard
 	for i := range 2 * most {
-		m.learn(refused(i), make([]limiter.Decision, 1), answerOf(now, 0, now, 5, 0), m.asking(), false)
+		m.learn(refused(i), answerOf(now, 0, now, 5, 0), m.asking(), false)
 	}
 	count := int64(0)
 	for i := range m.shards {
@@ -236,7 +227,7 @@ func TestAFloodOfRefusedKeysIsRememberedInBoundedMemory(t *testing.T) {
 	assert.Greater(t, count, int64(most*9/10), "there is room for nearly as many as may be")
 	remembered := 0
 	for i := 2*most - 64; i < 2*most; i++ {
-		if m.decide(refused(i), make([]limiter.Decision, 1)) {
+		if m.decide(refused(i)) {
 			remembered++
 		}
 	}
@@ -259,8 +250,7 @@ func TestWhatIsRememberedAdmitsNothingAndHidesNothing(t *testing.T) {
 			for range 150 {
 				k := random.IntN(keys)
 				c := []limiter.Charge{charge(q, fmt.Sprint("key ", k), 1)}
-				var d [1]limiter.Decision
-				if !assert.NoError(t, s.Decide(t.Context(), c, d[:])) || !d[0].Allowed {
+				if !assert.NoError(t, s.Decide(t.Context(), c)) || !c[0].Decision.Allowed {
 					continue
 				}
 				if now := held[k].Add(1); now > 3 {

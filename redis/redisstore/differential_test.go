@@ -63,15 +63,15 @@ func (m model) decide(charges []limiter.Charge, now int64) []limiter.Decision {
 	for i, c := range charges {
 		states[i] = m.at(c)
 	}
-	decisions := make([]limiter.Decision, len(charges))
-	if limiter.TakeAll(charges, states, now, decisions) {
+	charges = slices.Clone(charges)
+	if limiter.TakeAll(charges, states, now) {
 		for i, c := range charges {
 			if c.Cost > 0 { // neither a look nor a refusal writes anything
 				m.put(c, states[i], now)
 			}
 		}
 	}
-	return decisions
+	return decisionsOf(charges)
 }
 
 // look is what a charge's key looks like, however much it costs.
@@ -304,8 +304,8 @@ func (w *comparison) run() {
 func (w *comparison) decide(charges []limiter.Charge) []limiter.Decision {
 	w.t.Helper()
 	w.note("at %d decide %v", w.clock.micros.Load(), shown(charges))
-	got := make([]limiter.Decision, len(charges))
-	w.check(w.store.Decide(context.Background(), charges, got))
+	w.check(w.store.Decide(context.Background(), charges))
+	got := decisionsOf(charges)
 	w.compare(charges, got, w.model.decide(charges, w.clock.micros.Load()))
 	return got
 }
@@ -313,7 +313,7 @@ func (w *comparison) decide(charges []limiter.Charge) []limiter.Decision {
 func shown(charges []limiter.Charge) string {
 	var b strings.Builder
 	for _, c := range charges {
-		fmt.Fprintf(&b, " %s of %s/%s %+v costs %d, at %d;", c.Key, c.Quota.Rule(), c.Quota.Tier(), c.Quota.Limit(), c.Cost, c.Receipt.At)
+		fmt.Fprintf(&b, " %s of %s/%s %+v costs %d, at %d;", c.Key, c.Quota.Rule(), c.Quota.Tier(), c.Quota.Limit(), c.Cost, c.Decision.Receipt.At)
 	}
 	return b.String()
 }
@@ -359,7 +359,7 @@ func (w *comparison) settlements() []limiter.Charge {
 			charges[i].Cost = -charges[i].Cost
 		}
 		if len(w.times) > 0 && !w.oneIn(4) {
-			charges[i].Receipt.At = pick(w.chance, w.times[max(0, len(w.times)-20):])
+			charges[i].Decision.Receipt.At = pick(w.chance, w.times[max(0, len(w.times)-20):])
 		}
 	}
 	return charges
@@ -484,26 +484,26 @@ func (w *comparison) batch() {
 		if g.answer.now != now {
 			w.broken("the script said it was %d, want %d", g.answer.now, now)
 		}
-		got := make([]limiter.Decision, len(g.charges))
+		charges := slices.Clone(g.charges)
 		var want []limiter.Decision
 		switch g.op {
 		case take:
-			g.answer.decide(g.charges, got)
+			g.answer.decide(charges)
 			want = w.model.decide(g.charges, now)
 		case settle:
-			g.answer.look(g.charges, got)
+			g.answer.look(charges)
 			w.model.settle(g.charges, now)
 			for _, c := range g.charges {
 				want = append(want, w.model.look(c, now))
 			}
 		case reset:
-			g.answer.look(g.charges, got)
+			g.answer.look(charges)
 			w.model.reset(g.charges)
 			for _, c := range g.charges {
 				want = append(want, w.model.look(c, now))
 			}
 		}
-		w.compare(g.charges, got, want)
+		w.compare(g.charges, decisionsOf(charges), want)
 		g.free()
 	}
 }
@@ -699,7 +699,8 @@ func TestTheLowsOfABucketInLuaAreThoseInGo(t *testing.T) {
 		for range 3 * limiter.MostLows {
 			w.decide([]limiter.Charge{{Quota: q, Key: key, Cost: c.draw(1, 10)}})
 			if c.oneIn(3) {
-				back := []limiter.Charge{{Quota: q, Key: key, Cost: -c.draw(1, 10), Receipt: limiter.Receipt{At: pick(c, w.times)}}}
+				back := []limiter.Charge{{Quota: q, Key: key, Cost: -c.draw(1, 10)}}
+				back[0].Decision.Receipt.At = pick(c, w.times)
 				w.note("settle %v", shown(back))
 				w.check(s.change(context.Background(), settle, back))
 				w.model.settle(back, clock.micros.Load())

@@ -44,14 +44,14 @@ func ask(t testing.TB, s *store, op op, charges ...limiter.Charge) (decisions []
 	sendAlone(s, []*group{g})
 	<-g.done
 	require.NoError(t, g.err)
-	decisions, now = make([]limiter.Decision, len(charges)), g.answer.now
 	if op == take {
-		g.answer.decide(charges, decisions)
+		g.answer.decide(charges)
 	} else {
-		g.answer.look(charges, decisions)
+		g.answer.look(charges)
 	}
+	now = g.answer.now
 	g.free()
-	return decisions, now
+	return decisionsOf(charges), now
 }
 
 func nameOf(s *store, q *limiter.Quota, key string) string {

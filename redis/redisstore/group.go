@@ -100,7 +100,7 @@ func (g *group) free() {
 }
 
 func (g *group) add(name string, c *limiter.Charge) {
-	g.items = append(g.items, item{name: name, quota: c.Quota, cost: c.Cost, at: c.Receipt.At, isSlot: c.Quota.InFlight()})
+	g.items = append(g.items, item{name: name, quota: c.Quota, cost: c.Cost, at: c.Decision.Receipt.At, isSlot: c.Quota.InFlight()})
 }
 
 // deliver gives g its answer, and reports whether the caller still waits for it.

@@ -97,7 +97,7 @@ func TestAStoreWithoutAClientCannotBeUsed(t *testing.T) {
 		}
 		charges := []limiter.Charge{charge(bounded(t, "rule", 10, limiter.TokenBucket), "key", 1)}
 		want := "redisstore: New needs a client"
-		assert.ErrorContains(t, s.Decide(t.Context(), charges, make([]limiter.Decision, 1)), want, "it does not decide by policy either")
+		assert.ErrorContains(t, s.Decide(t.Context(), charges), want, "it does not decide by policy either")
 		assert.ErrorContains(t, s.Settle(t.Context(), []limiter.Settlement{{Charge: charges[0]}}), want)
 		assert.ErrorContains(t, s.Reset(t.Context(), charges), want)
 		assert.ErrorContains(t, s.Claim("rule"), want)

@@ -53,7 +53,7 @@ func TestALongWayToRedisIsNoOutage(t *testing.T) {
 			for range 32 {
 				wg.Go(func() {
 					for range 8 {
-						if err := s.Decide(t.Context(), []limiter.Charge{charge(q, "key", 1)}, make([]limiter.Decision, 1)); err != nil {
+						if err := s.Decide(t.Context(), []limiter.Charge{charge(q, "key", 1)}); err != nil {
 							failed.Add(1)
 						} else {
 							answered.Add(1)

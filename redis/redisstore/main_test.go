@@ -62,9 +62,22 @@ func charge(q *limiter.Quota, key string, cost int64) limiter.Charge {
 // decideOne is a decision on a single charge.
 func decideOne(t testing.TB, s limiter.Store, q *limiter.Quota, key string, cost int64) limiter.Decision {
 	t.Helper()
-	var d [1]limiter.Decision
-	require.NoError(t, s.Decide(t.Context(), []limiter.Charge{{Quota: q, Key: key, Cost: cost}}, d[:]))
-	return d[0]
+	return decide(t, s, charge(q, key, cost))[0]
+}
+
+// decide returns the decisions on a batch.
+func decide(t testing.TB, s limiter.Store, charges ...limiter.Charge) []limiter.Decision {
+	t.Helper()
+	require.NoError(t, s.Decide(t.Context(), charges))
+	return decisionsOf(charges)
+}
+
+func decisionsOf(charges []limiter.Charge) []limiter.Decision {
+	decisions := make([]limiter.Decision, len(charges))
+	for i, c := range charges {
+		decisions[i] = c.Decision
+	}
+	return decisions
 }
 
 // roundTrips is how many scripts the server was asked to run.

@@ -307,7 +307,7 @@ func TestAServerThatCannotRunTheScriptsIsAWrongConfiguration(t *testing.T) {
 				assert.True(t, decideOne(t, s, q, key(), 1).Degraded, "the rule's policy decides")
 				return s.Stats().Failures > 10
 			})
-			require.ErrorIs(t, s.Decide(t.Context(), []limiter.Charge{charge(closed, key(), 1)}, make([]limiter.Decision, 1)), failover.ErrUnavailable)
+			require.ErrorIs(t, s.Decide(t.Context(), []limiter.Charge{charge(closed, key(), 1)}), failover.ErrUnavailable)
 			line := log.await(t, "weir-store-unusable")
 			t.Log(line)
 			assert.Contains(t, line, "level=ERROR")
@@ -337,7 +337,7 @@ func TestANodeOfAClusterIsNamedByItsAddressAndItsErrorOnce(t *testing.T) {
 	for i := range charges {
 		charges[i] = charge(q, keys[nodes[0]][i], 1)
 	}
-	require.NoError(t, s.Decide(t.Context(), charges, make([]limiter.Decision, 3)))
+	require.NoError(t, s.Decide(t.Context(), charges))
 	line := log.await(t, "weir-call-failed")
 	t.Log(line)
 	assert.Contains(t, line, "server="+nodes[0].Addr)

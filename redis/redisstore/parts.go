@@ -10,12 +10,11 @@ import (
 // A keyPart is the charges of a batch on one key, and so in one slot of a Cluster and on one
 // node.
 type keyPart struct {
-	key       string
-	charges   []limiter.Charge
-	decisions []limiter.Decision
-	indexes   []int // of the charges in the batch
-	group     *group
-	taken     bool
+	key     string
+	charges []limiter.Charge
+	indexes []int // of the charges in the batch
+	group   *group
+	taken   bool
 }
 
 func byKey(charges []limiter.Charge) []keyPart {
@@ -29,7 +28,6 @@ func byKey(charges []limiter.Charge) []keyPart {
 			parts = append(parts, keyPart{key: c.Key})
 		}
 		parts[p].charges = append(parts[p].charges, c)
-		parts[p].decisions = append(parts[p].decisions, limiter.Decision{})
 		parts[p].indexes = append(parts[p].indexes, i)
 	}
 	return parts
@@ -46,7 +44,7 @@ func (s *store) sendParts(op op, charges []limiter.Charge) []keyPart {
 
 // decideSplit decides on charges that one script cannot reach together. Their parts go out at
 // the same time. If one is refused or fails, the others are refunded.
-func (s *store) decideSplit(ctx context.Context, charges []limiter.Charge, decisions []limiter.Decision, asked asking) error {
+func (s *store) decideSplit(ctx context.Context, charges []limiter.Charge, asked asking) error {
 	parts := s.sendParts(take, charges)
 	all := true
 	var failed failures
@@ -56,7 +54,7 @@ func (s *store) decideSplit(ctx context.Context, charges []limiter.Charge, decis
 			failed.add(s.Part(&p.charges[0]), err)
 			continue
 		}
-		p.taken = s.conclude(p.group, p.charges, p.decisions, asked)
+		p.taken = s.conclude(p.group, p.charges, asked)
 		all = all && p.taken
 	}
 	if !all || len(failed.errs) > 0 {
@@ -64,7 +62,7 @@ func (s *store) decideSplit(ctx context.Context, charges []limiter.Charge, decis
 	}
 	for _, p := range parts {
 		for i, index := range p.indexes {
-			decisions[index] = p.decisions[i]
+			charges[index].Decision = p.charges[i].Decision
 		}
 	}
 	return failed.err()
@@ -104,7 +102,7 @@ func (s *store) undo(parts []keyPart, asked asking) {
 		if p := &parts[i]; p.taken {
 			for j := range p.charges {
 				c := &p.charges[j]
-				c.Cost, c.Receipt = -c.Cost, c.Quota.Undo(&p.decisions[j])
+				c.Cost, c.Decision.Receipt = -c.Cost, c.Quota.Undo(&c.Decision)
 			}
 			s.correctSlots(p.charges)
 			p.group = s.send(settle, p.charges)
@@ -118,8 +116,8 @@ func (s *store) undo(parts []keyPart, asked asking) {
 		if s.receive(context.Background(), p.group) != nil {
 			continue
 		}
-		p.group.answer.look(p.charges, p.decisions)
-		s.denied.learn(p.charges, p.decisions, p.group.answer, asked, false)
+		p.group.answer.look(p.charges)
+		s.denied.learn(p.charges, p.group.answer, asked, false)
 		p.group.free()
 	}
 }

@@ -128,11 +128,11 @@ func newStore(client redis.UniversalClient, o Options) *store {
 }
 
 // Decide implements [limiter.Store].
-func (s *Store) Decide(ctx context.Context, charges []limiter.Charge, decisions []limiter.Decision) error {
+func (s *Store) Decide(ctx context.Context, charges []limiter.Charge) error {
 	if s.invalid != nil {
 		return s.invalid
 	}
-	return s.failover.Decide(ctx, charges, decisions)
+	return s.failover.Decide(ctx, charges)
 }
 
 // Settle implements [limiter.Store]. The caller does not wait for Redis, unless 1,024 settlements are

@@ -32,18 +32,17 @@ func sendAll(t testing.TB, s *store, op op, charges []limiter.Charge) []limiter.
 		batch[i].add(s.names.Name(batch[i].tag, c.Quota), c)
 	}
 	sendAlone(s, batch)
-	decisions := make([]limiter.Decision, len(charges))
 	for i, g := range batch {
 		<-g.done
 		require.NoError(t, g.err)
 		if op == take {
-			g.answer.decide(charges[i:i+1], decisions[i:i+1])
+			g.answer.decide(charges[i : i+1])
 		} else {
-			g.answer.look(charges[i:i+1], decisions[i:i+1])
+			g.answer.look(charges[i : i+1])
 		}
 		g.free()
 	}
-	return decisions
+	return decisionsOf(charges)
 }
 
 // keysOf are so many keys, which in a Cluster are on all nodes.
@@ -66,7 +65,7 @@ func TestAServerThatForgotTheScriptIsToldAgain(t *testing.T) {
 			d := decideOne(t, s, q, "key", 1)
 			assert.Equal(t, want, d.Remaining, "a decision after SCRIPT FLUSH is taken once")
 			if l.Algorithm == limiter.LeakyBucket {
-				back.Receipt = d.Receipt
+				back.Decision = d
 			}
 		}
 		server.MustDo("SCRIPT", "FLUSH")
@@ -146,10 +145,10 @@ func TestWhatIsNoCounterIsLeftAloneAndSaid(t *testing.T) {
 					}
 				}
 				for _, cost := range []int64{0, 1, q.Capacity() + 1} {
-					err := s.Decide(t.Context(), []limiter.Charge{charge(q, "key", cost)}, make([]limiter.Decision, 1))
+					err := s.Decide(t.Context(), []limiter.Charge{charge(q, "key", cost)})
 					assert.EqualError(t, err, fmt.Sprintf("redisstore: key %q holds no counter", name), by)
 				}
-				err := s.Decide(t.Context(), []limiter.Charge{charge(neighbour, "key", 5), charge(q, "key", 1)}, make([]limiter.Decision, 2))
+				err := s.Decide(t.Context(), []limiter.Charge{charge(neighbour, "key", 5), charge(q, "key", 1)})
 				assert.Error(t, err, by)
 				assert.Equal(t, int64(7), decideOne(t, s, neighbour, "key", 0).Remaining, "%s: a group is taken as a whole or not at all", by)
 				assert.Error(t, s.change(t.Context(), settle, refunds(charge(q, "key", 1))), by)
@@ -186,7 +185,7 @@ func TestAKeyThatHoldsSomethingElseIsNoOutage(t *testing.T) {
 		assert.True(t, d.Degraded)
 		assert.Equal(t, i < 3, d.Allowed, "Local admits the limit, and no more")
 		assert.True(t, decideOne(t, s, open, "key", 1).Allowed)
-		err := s.Decide(t.Context(), []limiter.Charge{charge(closed, "key", 1)}, make([]limiter.Decision, 1))
+		err := s.Decide(t.Context(), []limiter.Charge{charge(closed, "key", 1)})
 		assert.ErrorIs(t, err, failover.ErrUnavailable)
 		assert.False(t, decideOne(t, s, local, fmt.Sprint("other ", i), 1).Degraded, "others are counted in Redis")
 	}
@@ -247,7 +246,7 @@ func TestTheLargestBatchIsDecided(t *testing.T) {
 		}
 		for i, d := range sendAll(t, s, take, charges) {
 			require.Equal(t, q.Capacity()-3, d.Remaining, "%v: charge %d of many", l.Algorithm, i)
-			charges[i].Receipt = d.Receipt
+			charges[i].Decision = d
 		}
 		for i, d := range sendAll(t, s, settle, refunds(charges...)) {
 			require.Equal(t, q.Capacity(), d.Remaining, "%v: charge %d of many", l.Algorithm, i)
@@ -275,11 +274,10 @@ func everything(t *testing.T, s *store, admin *redistest.Server) error {
 		changed.Events = 7
 		rule := fmt.Sprint("rule-", i)
 		before, after := quotaOf(t, rule, l), quotaOf(t, rule, changed)
-		decisions := make([]limiter.Decision, 1)
 		for _, c := range []limiter.Charge{
 			charge(before, "key", 4), charge(before, "key", 8), charge(before, "key", 0), charge(after, "key", 0), charge(after, "key", 9), charge(after, "key", 2),
 		} {
-			if err := s.Decide(t.Context(), []limiter.Charge{c}, decisions); err != nil {
+			if err := s.Decide(t.Context(), []limiter.Charge{c}); err != nil {
 				return err
 			}
 			admin.MustDo("PERSIST", nameOf(s, before, "key"))
@@ -293,7 +291,7 @@ func everything(t *testing.T, s *store, admin *redistest.Server) error {
 	}
 	log := quotaOf(t, "log", samples[len(samples)-1])
 	charges := []limiter.Charge{charge(concurrency(t, "slots", 1), "key", 0), charge(log, "key", 1)}
-	return s.Decide(t.Context(), charges, make([]limiter.Decision, len(charges)))
+	return s.Decide(t.Context(), charges)
 }
 
 // as is a store whose user may run these commands, on keys that match the patterns.
@@ -367,8 +365,7 @@ func TestAFullServerTakesNothingAndIsUsedAgainWhenThereIsRoom(t *testing.T) {
 	for _, l := range samples {
 		charges = append(charges, charge(quotaOf(t, l.String(), l), "key", 2))
 	}
-	decisions := make([]limiter.Decision, len(charges))
-	require.NoError(t, s.Decide(t.Context(), charges, decisions))
+	require.NoError(t, s.Decide(t.Context(), charges))
 
 	filled := 0
 	for ; ; filled++ {
@@ -381,11 +378,11 @@ func TestAFullServerTakesNothingAndIsUsedAgainWhenThereIsRoom(t *testing.T) {
 	size := server.MustDo("DBSIZE")
 	unseen := make([]limiter.Charge, len(charges))
 	for i := range charges {
-		require.ErrorContains(t, s.Decide(t.Context(), charges[i:i+1], decisions[:1]), "OOM", "%v", samples[i].Algorithm)
+		require.ErrorContains(t, s.Decide(t.Context(), charges[i:i+1]), "OOM", "%v", samples[i].Algorithm)
 		unseen[i] = charge(charges[i].Quota, "unseen", 1)
-		require.ErrorContains(t, s.Decide(t.Context(), unseen[i:i+1], decisions[:1]), "OOM", "%v", samples[i].Algorithm)
+		require.ErrorContains(t, s.Decide(t.Context(), unseen[i:i+1]), "OOM", "%v", samples[i].Algorithm)
 	}
-	require.ErrorContains(t, s.Decide(t.Context(), charges, decisions), "OOM")
+	require.ErrorContains(t, s.Decide(t.Context(), charges), "OOM")
 	assert.Equal(t, size, server.MustDo("DBSIZE"))
 	for _, c := range charges {
 		assert.Equal(t, c.Quota.Capacity()-2, decideOne(t, s, c.Quota, "key", 0).Remaining, "an error takes nothing; and looks need no memory")
@@ -394,8 +391,7 @@ func TestAFullServerTakesNothingAndIsUsedAgainWhenThereIsRoom(t *testing.T) {
 	for ; filled > 0; filled-- {
 		server.MustDo("DEL", fmt.Sprint("filler ", filled-1))
 	}
-	require.NoError(t, s.Decide(t.Context(), charges, decisions))
-	for i, d := range decisions {
+	for i, d := range decide(t, s, charges...) {
 		assert.Equal(t, charges[i].Quota.Capacity()-4, d.Remaining, "%v", samples[i].Algorithm)
 	}
 }
@@ -413,7 +409,7 @@ func TestACorruptLogIsAnAnswerAndNoPanic(t *testing.T) {
 		}
 		require.NoError(t, client.Set(context.Background(), name, value, time.Minute).Err())
 		for cost := range int64(3) {
-			_ = s.Decide(t.Context(), []limiter.Charge{{Quota: q, Key: "key", Cost: cost}}, make([]limiter.Decision, 1))
+			_ = s.Decide(t.Context(), []limiter.Charge{{Quota: q, Key: "key", Cost: cost}})
 		}
 	}
 }

@@ -23,7 +23,7 @@ import (
 // settleOne settles a charge that was taken by d.
 func settleOne(t testing.TB, s limiter.Store, q *limiter.Quota, key string, cost, actual int64, d limiter.Decision) {
 	t.Helper()
-	c := limiter.Charge{Quota: q, Key: key, Cost: cost, Receipt: d.Receipt}
+	c := limiter.Charge{Quota: q, Key: key, Cost: cost, Decision: d}
 	require.NoError(t, s.Settle(t.Context(), []limiter.Settlement{{Charge: c, Actual: actual}}))
 }
 
@@ -64,7 +64,7 @@ func TestASettlementIsMadeThoughItsCallersContextHasEnded(t *testing.T) {
 		d := decideOne(t, s, q, "key", 8)
 		ended, end := context.WithCancel(t.Context())
 		end()
-		charge := limiter.Charge{Quota: q, Key: "key", Cost: 8, Receipt: d.Receipt}
+		charge := limiter.Charge{Quota: q, Key: "key", Cost: 8, Decision: d}
 		require.NoError(t, s.Settle(ended, []limiter.Settlement{{Charge: charge, Actual: 3}}))
 		assert.EqualValues(t, 7, decideOne(t, s, q, "key", 0).Remaining)
 	}
@@ -146,14 +146,14 @@ func TestWhatWaitsToBeSettledIsBounded(t *testing.T) {
 	for range mostUnsettled {
 		settleOne(t, s, q, "key", 2, 1, d)
 	}
-	c := limiter.Charge{Quota: q, Key: "key", Cost: 2, Receipt: d.Receipt}
+	c := limiter.Charge{Quota: q, Key: "key", Cost: 2, Decision: d}
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
 	assert.Error(t, s.Settle(ctx, []limiter.Settlement{{Charge: c, Actual: 1}}), "its caller waits, and hears of it")
 	await(t, "all that waited", func() bool { return s.unsettled.lost.Load() == mostUnsettled })
 	server.Resume()
 	await(t, "Redis", func() bool {
-		return s.Decide(t.Context(), []limiter.Charge{charge(q, "key", 1)}, make([]limiter.Decision, 1)) == nil
+		return s.Decide(t.Context(), []limiter.Charge{charge(q, "key", 1)}) == nil
 	})
 	settleOne(t, s, q, "key", 1, 0, d)
 	require.NoError(t, s.close(patience))

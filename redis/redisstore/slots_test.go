@@ -41,7 +41,7 @@ func (s *store) leases(d time.Duration) *store {
 // end settles an event that took a slot.
 func end(t testing.TB, s limiter.Store, q *limiter.Quota, key string, d limiter.Decision) {
 	t.Helper()
-	require.NoError(t, s.Settle(context.WithoutCancel(t.Context()), []limiter.Settlement{{Charge: limiter.Charge{Quota: q, Key: key, Cost: 1, Receipt: d.Receipt}}}))
+	require.NoError(t, s.Settle(context.WithoutCancel(t.Context()), []limiter.Settlement{{Charge: limiter.Charge{Quota: q, Key: key, Cost: 1, Decision: d}}}))
 }
 
 // isIdle reports whether a store holds nothing, and has told Redis.
@@ -136,17 +136,15 @@ func TestSlotsAreExactWhateverIsLostOrComesTwiceOrLate(t *testing.T) {
 						ctx, cancel = context.WithTimeout(ctx, rand.N(time.Millisecond))
 					}
 					charges := []limiter.Charge{charge(q, keys[i], 1), charge(other, "user", 1)}
-					d := make([]limiter.Decision, 2)
-					err := s.Decide(ctx, charges[:1+rand.IntN(2)], d)
+					err := s.Decide(ctx, charges[:1+rand.IntN(2)])
 					cancel()
-					if err != nil || !d[0].Allowed {
+					if err != nil || !charges[0].Decision.Allowed {
 						continue
 					}
 					referees[i].begin()
 					runtime.Gosched()
 					time.Sleep(rand.N(2 * time.Millisecond))
 					referees[i].end()
-					charges[0].Receipt = d[0].Receipt
 					if rand.IntN(2) == 0 {
 						_ = s.change(t.Context(), settle, refunds(charges[:1]...))
 					} else {
@@ -248,8 +246,7 @@ func TestASlotIsFreeSoonThoughTheAnswerToItsTakerIsLost(t *testing.T) {
 	q := concurrency(t, "exports", 3)
 	decideOne(t, s, q, "another key", 0)
 	loses.Store(true)
-	var d [1]limiter.Decision
-	require.Error(t, s.Decide(t.Context(), []limiter.Charge{charge(q, "key", 1)}, d[:]))
+	require.Error(t, s.Decide(t.Context(), []limiter.Charge{charge(q, "key", 1)}))
 	loses.Store(false)
 	await(t, "the slot to be free", func() bool { return decideOne(t, other, q, "key", 0).Remaining == 3 })
 }
@@ -416,7 +413,7 @@ func TestARefusedSlotIsForgottenInTime(t *testing.T) {
 	before := roundTrips(t, server)
 	require.False(t, decideOne(t, here, q, "key", 1).Allowed)
 	assert.Equal(t, before, roundTrips(t, server), "a flood of refused requests does not reach Redis")
-	require.NoError(t, there.change(t.Context(), settle, refunds(limiter.Charge{Quota: q, Key: "key", Cost: 1, Receipt: d.Receipt})))
+	require.NoError(t, there.change(t.Context(), settle, refunds(limiter.Charge{Quota: q, Key: "key", Cost: 1, Decision: d})))
 	clock.sleep(slotSpan)
 	assert.True(t, decideOne(t, here, q, "key", 1).Allowed)
 }
@@ -473,11 +470,11 @@ func TestAbortedEventsLeaveNothing(t *testing.T) {
 				if i%3 == 0 {
 					go cancel()
 				}
-				var d [1]limiter.Decision
-				err := s.Decide(ctx, []limiter.Charge{charge(q, key, 1)}, d[:])
+				charges := []limiter.Charge{charge(q, key, 1)}
+				err := s.Decide(ctx, charges)
 				cancel()
-				if err == nil && d[0].Allowed {
-					end(t, s, q, key, d[0])
+				if d := charges[0].Decision; err == nil && d.Allowed {
+					end(t, s, q, key, d)
 				}
 			}
 		})

@@ -77,26 +77,26 @@ func (s *store) Claim(rule string) error {
 }
 
 // Decide implements [limiter.Store].
-func (s *store) Decide(ctx context.Context, charges []limiter.Charge, decisions []limiter.Decision) error {
-	if err := limiter.CheckDecide(charges, decisions); err != nil {
+func (s *store) Decide(ctx context.Context, charges []limiter.Charge) error {
+	if err := limiter.CheckCharges(charges); err != nil {
 		return err
 	}
 	if err := ctx.Err(); err != nil || len(charges) == 0 {
 		return err
 	}
-	if s.denied.decide(charges, decisions) {
+	if s.denied.decide(charges) {
 		s.remembered.Add(1)
 		return nil
 	}
 	asked := s.denied.asking()
 	if s.sender.Split && len(charges) > 1 {
-		return s.decideSplit(ctx, charges, decisions, asked)
+		return s.decideSplit(ctx, charges, asked)
 	}
 	g, err := s.ask(ctx, take, charges)
 	if err != nil {
 		return err
 	}
-	s.conclude(g, charges, decisions, asked)
+	s.conclude(g, charges, asked)
 	return nil
 }
 
@@ -173,9 +173,9 @@ func (s *store) isForeign(name string) error {
 }
 
 // conclude turns g's answer into decisions and ends g.
-func (s *store) conclude(g *group, charges []limiter.Charge, decisions []limiter.Decision, asked asking) (taken bool) {
-	taken = g.answer.decide(charges, decisions)
-	s.denied.learn(charges, decisions, g.answer, asked, taken)
+func (s *store) conclude(g *group, charges []limiter.Charge, asked asking) (taken bool) {
+	taken = g.answer.decide(charges)
+	s.denied.learn(charges, g.answer, asked, taken)
 	g.free()
 	return taken
 }
@@ -226,7 +226,7 @@ func (s *store) correctSlots(charges []limiter.Charge) {
 		tag := s.names.Tag(c.Key)
 		name, b := s.names.Name(tag, c.Quota), s.batcher(tag)
 		if c.Cost < 0 {
-			b.release(name, -c.Cost, c.Receipt.At)
+			b.release(name, -c.Cost, c.Decision.Receipt.At)
 		} else if c.Cost > 0 {
 			b.hold(name, tag, c.Quota, c.Cost)
 		}

@@ -116,14 +116,13 @@ func (c *crowd) call(caller int) {
 }
 
 func (c *crowd) ask(ctx context.Context, kind int, key string) {
-	var chargeRoom [2]limiter.Charge
-	var decisionRoom [2]limiter.Decision
-	charges, decisions := chargeRoom[:0], decisionRoom[:len(c.quotas[kind])]
+	charges := make([]limiter.Charge, 0, 2)
 	for _, q := range c.quotas[kind] {
 		charges = append(charges, charge(q, key, 1))
 	}
 	c.calls.Add(1)
-	err := c.store.Decide(ctx, charges, decisions)
+	err := c.store.Decide(ctx, charges)
+	decisions := decisionsOf(charges)
 	degraded := decisions[0].Degraded
 	switch {
 	case err != nil:
@@ -273,20 +272,19 @@ func TestAGlobalRuleHoldsWhileAnotherNodeOfTheClusterHangs(t *testing.T) {
 	for i := range 12 {
 		wg.Go(func() {
 			for refused.Load() < 5000 || byPolicy.Load() < 1000 {
-				var d [2]limiter.Decision
 				charges := []limiter.Charge{charge(global, everybody[0], 1), charge(user, keys[i%3], 1)}
-				if !assert.NoError(t, s.Decide(t.Context(), charges, d[:])) {
+				if !assert.NoError(t, s.Decide(t.Context(), charges)) {
 					return
 				}
-				switch {
-				case !allowed(d[:]):
+				switch d := decisionsOf(charges); {
+				case !allowed(d):
 					refused.Add(1)
 				case d[0].Degraded:
 					locally.Add(1)
 				default:
 					admitted.Add(1)
 				}
-				if d[1].Degraded {
+				if charges[1].Decision.Degraded {
 					byPolicy.Add(1)
 				}
 			}
@@ -373,7 +371,7 @@ func TestADecisionKeepsItsDeadlineWhereTheClientDoesNot(t *testing.T) {
 		const timeout = 50 * time.Millisecond
 		s := New(client, Options{}).Within(timeout)
 		for range 4 {
-			assert.Error(t, s.Decide(t.Context(), []limiter.Charge{charge(q, "key", 1)}, make([]limiter.Decision, 1)), name)
+			assert.Error(t, s.Decide(t.Context(), []limiter.Charge{charge(q, "key", 1)}), name)
 		}
 	}
 	for _, sentinel := range hangs.Sentinels {

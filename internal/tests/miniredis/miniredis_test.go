@@ -116,8 +116,8 @@ func TestBansAndLeasesAreRefusedClearly(t *testing.T) {
 
 	q, err := limiter.NewQuota("rule", "", limiter.PerSecond(1000))
 	require.NoError(t, err)
-	charges, d := []limiter.Charge{{Quota: q, Key: "key", Cost: 1}}, make([]limiter.Decision, 1)
-	require.NoError(t, counting(client, redisstore.Options{}).Decide(ctx, charges, d))
+	charges := []limiter.Charge{{Quota: q, Key: "key", Cost: 1}}
+	require.NoError(t, counting(client, redisstore.Options{}).Decide(ctx, charges))
 	_, err = redisstore.Usages(ctx, client, "", client.Keys(ctx, redisstore.CounterNames("")).Val())
 	require.ErrorContains(t, err, why)
 }

@@ -190,11 +190,11 @@ type breakable struct {
 
 var errBroken = errors.New("broken")
 
-func (b *breakable) Decide(ctx context.Context, charges []limiter.Charge, decisions []limiter.Decision) error {
+func (b *breakable) Decide(ctx context.Context, charges []limiter.Charge) error {
 	if b.broken.Load() {
 		return errBroken
 	}
-	return b.Store.Decide(ctx, charges, decisions)
+	return b.Store.Decide(ctx, charges)
 }
 
 func TestAnOutageIsSeenInSpansAndMetrics(t *testing.T) {

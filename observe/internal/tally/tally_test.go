@@ -135,8 +135,8 @@ func TestAnOutageIsSeenThroughLeasesAndWrappers(t *testing.T) {
 	t.Cleanup(func() { _ = leases.Close() })
 	q, err := limiter.NewQuota("ip", "", limiter.PerHour(100))
 	require.NoError(t, err)
-	require.NoError(t, leases.Decide(t.Context(), []limiter.Charge{{Quota: q, Key: "key", Cost: 1}}, make([]limiter.Decision, 1)))
-	require.NoError(t, exact.Decide(t.Context(), []limiter.Charge{{Quota: q, Key: "key", Cost: 1}}, make([]limiter.Decision, 1)))
+	require.NoError(t, leases.Decide(t.Context(), []limiter.Charge{{Quota: q, Key: "key", Cost: 1}}))
+	require.NoError(t, exact.Decide(t.Context(), []limiter.Charge{{Quota: q, Key: "key", Cost: 1}}))
 	for _, store := range []limiter.Store{leases, around{leases}, around{around{exact}}} {
 		assert.True(t, tally.NewStore(store).Failover().Degraded, "%T", store)
 	}

@@ -146,19 +146,19 @@ func (d *Decider) ask(ctx context.Context, shares []share, look bool) (refused b
 	if len(shares) == 0 {
 		return false, nil
 	}
-	charges, decisions := make([]limiter.Charge, len(shares)), make([]limiter.Decision, len(shares))
+	charges := make([]limiter.Charge, len(shares))
 	for i := range shares {
 		charges[i] = shares[i].Charge
 		if look {
 			charges[i].Cost = 0
 		}
 	}
-	if err := d.store.Decide(ctx, charges, decisions); err != nil {
+	if err := d.store.Decide(ctx, charges); err != nil {
 		return false, err
 	}
 	for i := range shares {
 		for _, a := range shares[i].of {
-			a.note(&decisions[i], look)
+			a.note(&charges[i].Decision, look)
 			refused = refused || a.refused
 		}
 	}

@@ -291,9 +291,9 @@ type counted struct {
 	batches int
 }
 
-func (c *counted) Decide(ctx context.Context, charges []limiter.Charge, decisions []limiter.Decision) error {
+func (c *counted) Decide(ctx context.Context, charges []limiter.Charge) error {
 	c.batches++
-	return c.Store.Decide(ctx, charges, decisions)
+	return c.Store.Decide(ctx, charges)
 }
 
 func TestALimitInShadowNeedsNoBatchOfItsOwn(t *testing.T) {
@@ -335,8 +335,8 @@ type dead struct{ limiter.Store }
 
 var errDead = errors.New("connection refused")
 
-func (dead) Decide(context.Context, []limiter.Charge, []limiter.Decision) error { return errDead }
-func (dead) Settle(context.Context, []limiter.Settlement) error                 { return errDead }
+func (dead) Decide(context.Context, []limiter.Charge) error     { return errDead }
+func (dead) Settle(context.Context, []limiter.Settlement) error { return errDead }
 
 func TestAnOutageIsDecidedByPolicyOrUnavailable(t *testing.T) {
 	memory := limiter.Must(limiter.NewMemory(limiter.MemoryOptions{}))

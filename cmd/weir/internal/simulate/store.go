@@ -42,12 +42,12 @@ func (s *store) Now() time.Time { return time.UnixMicro(s.clock.now) }
 func (s *store) Check(*limiter.Quota) error { return nil }
 
 // Decide implements limiter.Store.
-func (s *store) Decide(_ context.Context, charges []limiter.Charge, decisions []limiter.Decision) error {
+func (s *store) Decide(_ context.Context, charges []limiter.Charge) error {
 	s.states = s.states[:0]
 	for i := range charges {
 		s.states = append(s.states, s.get(&charges[i]))
 	}
-	if limiter.TakeAll(charges, s.states, s.clock.now, decisions) {
+	if limiter.TakeAll(charges, s.states, s.clock.now) {
 		for i := range charges {
 			if charges[i].Cost > 0 {
 				s.put(&charges[i], s.states[i])
