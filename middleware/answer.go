@@ -89,14 +89,19 @@ func (set *ruleset) refuse(w http.ResponseWriter, r *http.Request, s *decided, n
 	}
 	switch {
 	case onRefused != nil:
+		response.Unreads(w, r)
 		onRefused(no.result(s))
+		written, ok := w.(interface{ Written() bool }) // the adapter's
+		response.Drain(w, r, ok && written.Written())
 		return nil, nil
 	case answer != nil:
+		response.Unreads(w, r)
 		answered := &response.Response{}
 		w = answered.Watch(w)
 		answered.Unsaid = no.answered()
 		answer(w, r, no.result(s))
 		answered.Begin()
+		response.Drain(w, r, true)
 		return nil, nil
 	}
 	from := len(text)
@@ -116,17 +121,18 @@ func (set *ruleset) refuse(w http.ResponseWriter, r *http.Request, s *decided, n
 	return nil, nil
 }
 
-// writeBody writes a status and a body, which answers to HEAD lack.
+// writeBody writes a status and a body, which answers to HEAD lack. The request's body was not read.
 func writeBody(w http.ResponseWriter, r *http.Request, status int, body []byte) {
-	if r.Method == http.MethodHead {
-		// For other methods net/http counts the bytes.
+	response.Unreads(w, r)
+	if r.Method == http.MethodHead || response.HasBody(r) {
+		// For other requests net/http counts the bytes.
 		w.Header()["Content-Length"] = []string{strconv.Itoa(len(body))}
-		body = nil
 	}
 	w.WriteHeader(status)
-	if len(body) > 0 {
+	if len(body) > 0 && r.Method != http.MethodHead {
 		_, _ = w.Write(body) // the client may be gone
 	}
+	response.Drain(w, r, true)
 }
 
 // set sets a field that no other code sets, with the value at index i.

@@ -58,6 +58,10 @@ type handler struct {
 // adapter must not call the handlers: onRefused has answered r. If onRefused is nil, Begin has answered
 // r by Rule.Refusal and Config.Refusal.
 //
+// After onRefused, Begin reads what is left of an HTTP/1 request's body, for a second at most. If w has
+// a method Written() bool, as gin's has, and it reports that onRefused has answered, Begin first flushes
+// w, and reads for as long as the body arrives fast enough, for 30 seconds at most.
+//
 // If finish is not nil, the adapter must call it once, when the handlers return or panic, with the
 // status of the answer. If they sent nothing, the status is 200, 500 after a panic, or 101 if they
 // hijacked the connection. If byStatus is false, the status that finish gets does not matter.

@@ -53,7 +53,7 @@ func NewWith(limits *middleware.RateLimit, o Options) echo.MiddlewareFunc {
 				c.SetRequest(route.WithValues(c.Request(), values.Get))
 			}
 			onRefused, failed := o.answers(c)
-			finish, byStatus, passed := limits.Begin(c.Response(), c.Request(), onRefused)
+			finish, byStatus, passed := limits.Begin(writer{c.Response()}, c.Request(), onRefused)
 			switch {
 			case !passed:
 				return *failed
@@ -65,6 +65,16 @@ func NewWith(limits *middleware.RateLimit, o Options) echo.MiddlewareFunc {
 			return next(c)
 		}
 	}
+}
+
+// A writer reports for Begin whether echo has answered.
+type writer struct{ http.ResponseWriter }
+
+func (w writer) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+func (w writer) Written() bool {
+	r, err := echo.UnwrapResponse(w.ResponseWriter)
+	return err == nil && r.Committed
 }
 
 var none error // which Weir's own answers return

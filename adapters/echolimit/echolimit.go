@@ -53,7 +53,7 @@ func NewWith(limits *middleware.RateLimit, o Options) echo.MiddlewareFunc {
 				c.SetRequest(route.WithValues(c.Request(), values(c)))
 			}
 			onRefused, failed := o.answers(c)
-			finish, byStatus, passed := limits.Begin(c.Response(), c.Request(), onRefused)
+			finish, byStatus, passed := limits.Begin(writer{c.Response()}, c.Request(), onRefused)
 			switch {
 			case !passed:
 				return *failed
@@ -66,6 +66,11 @@ func NewWith(limits *middleware.RateLimit, o Options) echo.MiddlewareFunc {
 		}
 	}
 }
+
+// A writer reports for Begin whether echo has answered.
+type writer struct{ *echo.Response }
+
+func (w writer) Written() bool { return w.Committed }
 
 var none error // which Weir's own answers return
 
