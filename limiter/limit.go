@@ -116,23 +116,40 @@ func (l Limit) Validate() error {
 	return errors.Join(errs...)
 }
 
-// Implies reports whether every event that passes l also passes other, so that other has no
-// effect beside l. It returns false for limits with a burst.
+// Implies reports whether every event that passes l also passes other at once, so that other has no
+// effect beside l. If that is uncertain, it returns false.
 func (l Limit) Implies(other Limit) bool {
-	if l.Per <= 0 || other.Per <= 0 || l.Burst != 0 || other.Burst != 0 {
+	by, to := l.algorithm(), other.algorithm()
+	switch {
+	case l.Validate() != nil || other.Validate() != nil || to == LeakyBucket: // which delays, too
 		return false
+	case by == to && l.Per == other.Per && l.calendar == other.calendar:
+		return l.Events <= other.Events && l.burst() <= other.burst()
+	case l.calendar != (calendar{}): // the length of its windows varies
+		return false
+	case other.calendar != (calendar{}):
+		other.Per += time.Hour // clocks are set back
 	}
-	if l.calendar != (calendar{}) { // how many of its windows make up other's is not said by Per
-		return l.calendar == other.calendar && l.Events <= other.Events
+	// At one moment l passes at most atOnce, and in k of its periods at most Events*k + extra.
+	atOnce := l.burst()
+	switch by {
+	case SlidingCounter, LeakyBucket:
+		atOnce++ // a counter rounds down, and a queue has its head
+	case FixedWindow:
+		atOnce *= 2 // at a boundary
 	}
-	if other.calendar != (calendar{}) {
-		other.Per += time.Hour // that clocks are set back
+	extra := atOnce
+	if by == SlidingLog {
+		extra = 0
 	}
-	periods := int64((other.Per-1)/l.Per) + 1 // that make up other's
-	if l.algorithm() != SlidingLog {
-		periods++ // as it may pass twice as many around a boundary
+	room, periods := other.Events-extra, int64((other.Per-1)/l.Per)+1
+	switch to {
+	case SlidingCounter:
+		room -= atOnce // it also counts a share of the window before
+	case TokenBucket:
+		return atOnce <= other.burst() && mulDivUp(l.Events, other.Per.Microseconds(), l.Per.Microseconds()) <= other.Events
 	}
-	return l.Events <= other.Events/periods
+	return l.Events <= room/periods
 }
 
 // checkPeriod says what is wrong with a period, beginning with what it is.

@@ -3,6 +3,7 @@ package limiter
 import (
 	"errors"
 	"math"
+	"math/rand/v2"
 	"strings"
 	"testing"
 	"time"
@@ -10,6 +11,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
+
+	"github.com/weirgo/weir/internal/phase"
 )
 
 func TestValidateNamesEveryBadFieldAndItsValue(t *testing.T) {
@@ -171,14 +174,59 @@ func TestALimitThatImpliesAnotherIsStricter(t *testing.T) {
 	}{
 		{PerSecond(100), PerMinute(10_000), true},
 		{PerSecond(100), PerMinute(6_000), false}, // a counter passes a little more around a boundary
-		{PerSecond(10), PerMinute(600), true},     // a log does not
-		{PerSecond(10), PerMinute(599), false},
-		{PerHour(1000), PerSecond(2000), true},
-		{PerHour(1000), PerSecond(1999), false},
+		{PerSecond(10), PerMinute(610), true},     // a log does not, and a counter also counts a share of the minute before
+		{PerSecond(10), PerMinute(609), false},
+		{PerSecond(10), PerMinute(600).With(SlidingLog), true},
+		{PerSecond(10), PerMinute(599).With(SlidingLog), false},
+		{PerMinute(100), PerMinute(100), true},
+		{PerMinute(101), PerMinute(100), false},
+		{PerHour(1000), PerSecond(3002), true},
+		{PerHour(1000), PerSecond(3001), false},
 		{PerMinute(10_000), PerSecond(100), false},
-		{PerSecond(1).WithBurst(5), PerMinute(1000), false},
+		{PerSecond(1).WithBurst(5), PerMinute(1000), true},
+		{PerSecond(1).WithBurst(5), PerMinute(69), false},
+		{PerMinute(60).WithBurst(5), PerSecond(1).WithBurst(5), true}, // the same rate
+		{PerMinute(60).WithBurst(6), PerSecond(1).WithBurst(5), false},
+		{PerMinute(61).WithBurst(5), PerSecond(1).WithBurst(5), false},
+		{PerMinute(60), PerMinute(1000).With(LeakyBucket), false}, // which also delays
 		{Limit{}, PerMinute(1000), false},
 	} {
 		assert.Equal(t, c.implies, c.limit.Implies(c.other), "%v, %v", c.limit, c.other)
 	}
+}
+
+// No traffic, such as bursts around a boundary, shows that there is another limit.
+func TestWhatPassesALimitPassesTheLimitsThatItImplies(t *testing.T) {
+	phase.Test(t, func(t *testing.T) {
+		seed := rand.Uint64()
+		t.Logf("seed: %d", seed)
+		random := rand.New(rand.NewPCG(1, seed))
+		draw := func(most int64) Limit {
+			l := Limit{Events: 1 + random.Int64N(most), Per: []time.Duration{time.Second, 2 * time.Second, 7 * time.Second}[random.IntN(3)]}
+			l.Algorithm = []Algorithm{SlidingWindow, SlidingCounter, SlidingLog, FixedWindow, TokenBucket, LeakyBucket}[random.IntN(6)]
+			if l.Algorithm == TokenBucket && random.IntN(2) == 0 {
+				l.Burst = 1 + random.Int64N(most)
+			}
+			return l
+		}
+		for implied := 0; implied < 200; {
+			l, other := draw(15), draw(60)
+			if !l.Implies(other) {
+				continue
+			}
+			implied++
+			first, second := Must(New(Config{Name: "limit", Limit: l})), Must(New(Config{Name: "other", Limit: other}))
+			pauses := []time.Duration{0, 0, 0, 0, 0, time.Microsecond, l.Per / 15, l.Per / 2, l.Per - time.Microsecond, l.Per, other.Per - time.Microsecond, other.Per}
+			for range 100 {
+				time.Sleep(pauses[random.IntN(len(pauses))])
+				if d, err := first.Allow(t.Context(), "k"); err != nil || !d.Allowed {
+					require.NoError(t, err)
+					continue
+				}
+				d, err := second.Allow(t.Context(), "k")
+				require.NoError(t, err)
+				require.True(t, d.Allowed, "%v passed what %v refused", l, other)
+			}
+		}
+	})
 }

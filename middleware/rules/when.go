@@ -1,15 +1,12 @@
 package rules
 
 import (
-	"fmt"
 	"maps"
 	"net/http"
-	"reflect"
 	"slices"
 	"strings"
 
 	"github.com/weirgo/weir/keyfunc"
-	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/middleware"
 )
 
@@ -72,27 +69,4 @@ func (c *checker) match(path []string, r *rule) middleware.Match {
 	return middleware.MatchFunc(func(r *http.Request) bool {
 		return header.match(r.Header) && (len(query) == 0 || query.match(r.URL.Query()))
 	})
-}
-
-// doubtWhen warns of a rule that another one of its scope makes useless.
-func (c *checker) doubtWhen(p *scopedRule) {
-	limits, atOnce, _ := limiter.Split(p.made.Limit)
-	if !p.isConditional() || len(limits) == 0 || atOnce.Max > 0 || len(p.Tiers)+len(p.Overrides) > 0 {
-		return
-	}
-	for i := range p.scope.rules {
-		by := &p.scope.rules[i]
-		others, _, _ := limiter.Split(by.made.Limit)
-		implied := func(l limiter.Limit) bool {
-			return slices.ContainsFunc(others, func(by limiter.Limit) bool { return by == l || by.Implies(l) })
-		}
-		if by.rule == p.rule || by.isConditional() && !reflect.DeepEqual(by.When, p.When) || !by.enforces() || len(by.Tiers)+len(by.Overrides) > 0 ||
-			!slices.Equal(by.parts, p.parts) || by.NoKey != p.NoKey || by.Distinct != p.Distinct || !reflect.DeepEqual(by.Cost, p.Cost) || !reflect.DeepEqual(by.Counts, p.Counts) {
-			continue
-		}
-		if !slices.ContainsFunc(limits, func(l limiter.Limit) bool { return !implied(l) }) {
-			c.warnings.at(sub(p.path, "when"), "has no effect: %s is as strict, for all of these requests", fmt.Sprintf("%q", by.name))
-			return
-		}
-	}
 }
