@@ -126,8 +126,11 @@ func canonicalHeader(name string) (string, error) {
 		return "", errors.New("it is not the name of a header")
 	}
 	canonical := http.CanonicalHeaderKey(name)
-	if canonical == "Host" {
+	switch canonical {
+	case "Host":
 		return "", errors.New("net/http takes it out of the headers; use Host")
+	case "Transfer-Encoding", "Trailer":
+		return "", errors.New("net/http takes it out of the headers")
 	}
 	return canonical, nil
 }

@@ -118,7 +118,7 @@ func isLoopback(hostport string) bool {
 }
 
 // Lacks implements serving.Service.
-func (a *admin) Lacks(rules.Need) string { return "" }
+func (a *admin) Lacks(*rules.Proxies, rules.Need) string { return "" }
 
 // Reread implements serving.Service.
 func (a *admin) Reread() error { return nil }

@@ -314,7 +314,7 @@ func (f *serveFlags) watch(ctx context.Context, file string, services []serving.
 				return "needs a " + need.Of + ", which a client must not set itself: name the proxies that may set it in proxies.trusted"
 			}
 			for _, service := range services {
-				if why := service.Lacks(need); why != "" {
+				if why := service.Lacks(proxies, need); why != "" {
 					return why
 				}
 			}

@@ -48,9 +48,9 @@ func (c *checker) clientList(section string, cidrs []network, keys []string, fil
 				c.listed[Need{section, name}] = true
 			}
 		}
-		if kind == "user" && c.options.Lacks != nil {
+		if (kind == "user" || kind == "header") && c.options.Lacks != nil {
 			named := proxiesOf(c.file.Proxies)
-			if why := c.options.Lacks(&named, Need{section, kind}); why != "" {
+			if why := c.options.Lacks(&named, Need{section, source}); why != "" {
 				return "", errors.New(why)
 			}
 		}

@@ -13,13 +13,14 @@ type Proxies struct {
 	networks   netw.Set
 	unixSocket bool
 	header     string
+	hops       bool
 }
 
 func proxiesOf(p *proxies) (named Proxies) {
 	if p == nil {
 		return named
 	}
-	named.unixSocket = p.UnixSocket
+	named.unixSocket, named.hops = p.UnixSocket, p.Hops != nil
 	switch {
 	case p.Header != nil:
 		named.header = http.CanonicalHeaderKey(p.Header.Name)
@@ -49,6 +50,10 @@ func (p *Proxies) Header() string { return p.header }
 // None reports whether the file names no trusted proxy: it has no proxies, or trusts a number of hops,
 // or a header from any peer.
 func (p *Proxies) None() bool { return p.networks.Len() == 0 && !p.unixSocket }
+
+// Hops reports whether the file trusts a number of hops: then each peer is a proxy that appends to
+// X-Forwarded-For.
+func (p *Proxies) Hops() bool { return p.hops }
 
 // Has reports whether a request from remoteAddr, as it is in http.Request, comes from one of them.
 func (p *Proxies) Has(remoteAddr string) bool {

@@ -77,7 +77,7 @@ func described(r *http.Request) (*http.Request, error) {
 	about.RemoteAddr = net.JoinHostPort(peer.String(), "0")
 	about.Body, about.ContentLength, about.TransferEncoding = http.NoBody, 0, nil
 	about.Header = maps.Clone(r.Header)
-	for _, field := range []string{"X-Forwarded-Method", "X-Forwarded-Uri", "X-Forwarded-For", "X-Forwarded-Host"} {
+	for _, field := range ofQuestions {
 		about.Header.Del(field)
 	}
 	if len(hops) > 1 {
@@ -85,6 +85,9 @@ func described(r *http.Request) (*http.Request, error) {
 	}
 	return about, nil
 }
+
+// ofQuestions are the fields that describe the request.
+var ofQuestions = []string{"X-Forwarded-Method", "X-Forwarded-Uri", "X-Forwarded-For", "X-Forwarded-Host"}
 
 // one returns the value of a field that the proxy must send once.
 func one(r *http.Request, field string) (string, error) {

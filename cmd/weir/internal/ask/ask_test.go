@@ -17,7 +17,7 @@ import (
 )
 
 // asked is a server that is asked. It allows an address two requests to /limited, none to /members
-// without an X-User, and bans X-User: mallory.
+// without an X-User, and bans X-User: mallory and the host denied.example.
 func asked(t testing.TB) *httptest.Server {
 	user := keyfunc.Header("X-User")
 	limits, err := middleware.New(middleware.Config{
@@ -25,7 +25,9 @@ func asked(t testing.TB) *httptest.Server {
 			{Name: "limited", Match: middleware.Route("/limited"), Key: keyfunc.IP(keyfunc.TrustProxies("192.0.2.0/24")), Limit: limiter.PerHour(2)},
 			{Name: "members", Match: middleware.Route("/members"), Key: user, NoKey: middleware.NoKeyUnauthorized, Limit: limiter.PerHour(1000)},
 		},
-		Bans: middleware.Bans{Deny: middleware.MatchFunc(func(r *http.Request) bool { return r.Header.Get("X-User") == "mallory" })},
+		Bans: middleware.Bans{Deny: middleware.MatchFunc(func(r *http.Request) bool {
+			return r.Header.Get("X-User") == "mallory" || r.Host == "denied.example"
+		})},
 	})
 	require.NoError(t, err)
 	server := httptest.NewServer(handler(func(next http.Handler) http.Handler {
@@ -148,10 +150,14 @@ func TestTheServiceLacksWhatAProxyDoesNotSay(t *testing.T) {
 	require.NoError(t, err)
 	for of, lacks := range map[string]bool{
 		"user": true, "tier": true, "status": true, "settled": true, "concurrency": true, "overload": true, "json:user": true, "header:Content-Length": true,
+		"header:Upgrade": true, "header:Te": true, "header:X-Forwarded-For": true, "header:X-Forwarded-Host": true,
 		"host": false, "header:X-Api-Key": false, "cookie:session": false, "query:q": false, "queue": false,
 	} {
-		assert.Equal(t, lacks, s.Lacks(rules.Need{Rule: "rule", Of: of}) != "", of)
+		assert.Equal(t, lacks, s.Lacks(&rules.Proxies{}, rules.Need{Rule: "rule", Of: of}) != "", of)
 	}
+	behind, err := rules.Parse([]byte("version: 1\nproxies: {hops: 1}\ndefault: {limit: 5/s, key: \"header:X-Forwarded-For\"}\n"), rules.Options{Lacks: s.Lacks})
+	require.NoError(t, err)
+	require.Empty(t, s.Lacks(behind.Proxies(), rules.Need{Rule: "rule", Of: "header:X-Forwarded-For"}))
 	_, err = New("8082", true, false)
 	assert.ErrorContains(t, err, "--ask")
 }

@@ -1,6 +1,8 @@
 package ask
 
 import (
+	"bufio"
+	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -28,7 +30,9 @@ func behind(t *testing.T, asker, service string, files []string, command string,
 		t.Skipf("%s is not installed", command)
 	}
 	dir, at := t.TempDir(), free(t)
-	addresses := strings.NewReplacer("127.0.0.1:8080", at, "127.0.0.1:8082", asker, "127.0.0.1:3000", service, "lua-load ", "lua-load "+dir+"/")
+	_, port, _ := net.SplitHostPort(at)
+	addresses := strings.NewReplacer("http://127.0.0.1:8080 {", "http://:"+port+" {\n\tbind 127.0.0.1", // Caddy: for any host
+		"127.0.0.1:8080", at, "127.0.0.1:8082", asker, "127.0.0.1:3000", service, "lua-load ", "lua-load "+dir+"/")
 	for _, file := range files {
 		text, err := os.ReadFile(filepath.Join("testdata", file))
 		require.NoError(t, err)
@@ -59,6 +63,19 @@ func behind(t *testing.T, asker, service string, files []string, command string,
 	}
 	require.Fail(t, command+" does not listen")
 	return ""
+}
+
+// status sends a request as it is spelled, and returns the status of the answer.
+func status(t *testing.T, at, request string) int {
+	t.Helper()
+	c, err := net.Dial("tcp", strings.TrimPrefix(at, "http://"))
+	require.NoError(t, err)
+	defer c.Close()
+	_, err = io.WriteString(c, request)
+	require.NoError(t, err)
+	answer, err := http.ReadResponse(bufio.NewReader(c), nil)
+	require.NoError(t, err)
+	return answer.StatusCode
 }
 
 // free is an address that nobody listens at.
@@ -110,6 +127,9 @@ func TestProxiesAskAndHandTheAnswerOn(t *testing.T) {
 			assert.Equal(t, 403, resp.StatusCode)
 			resp, body = get(t, at+"/members", http.Header{"X-User": {"ann"}})
 			assert.Equal(t, 200, resp.StatusCode, body)
+			for target, host := range map[string]string{"/": "denied.example", "http://denied.example/": "other.example"} {
+				assert.NotEqual(t, 200, status(t, at, "GET "+target+" HTTP/1.1\r\nHost: "+host+"\r\nConnection: close\r\n\r\n"), target)
+			}
 			posted, err := http.Post(at+"/", "text/plain", strings.NewReader("a body"))
 			require.NoError(t, err)
 			require.NoError(t, posted.Body.Close())

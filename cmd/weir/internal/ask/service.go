@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -30,17 +31,24 @@ func New(listen string, strict, foldCase bool) (*Service, error) {
 }
 
 // Lacks implements serving.Service.
-func (s *Service) Lacks(need rules.Need) string {
-	switch kind, _, _ := strings.Cut(need.Of, ":"); {
+func (s *Service) Lacks(proxies *rules.Proxies, need rules.Need) string {
+	switch kind, name, _ := strings.Cut(need.Of, ":"); {
 	case kind == "user", kind == "tier":
 		return "needs a " + kind + ", which a proxy that asks does not say"
 	case kind == "status", kind == "settled", kind == "concurrency", kind == "overload":
 		return "needs to know how requests end, which a proxy that asks does not say"
 	case kind == "json", need.Of == "header:Content-Length":
 		return "needs the body, which a proxy that asks keeps"
+	case kind == "header" && slices.Contains(ofConnections, name):
+		return "needs " + name + ", which a proxy that asks does not pass on"
+	case kind == "header" && slices.Contains(ofQuestions, name) && (name != "X-Forwarded-For" || proxies.None() && !proxies.Hops()):
+		return "needs " + name + ", in which the proxy that asks describes the request: what its client sends is not there"
 	}
 	return ""
 }
+
+// ofConnections are fields that concern a connection. The question comes on another one.
+var ofConnections = []string{"Connection", "Expect", "Keep-Alive", "Proxy-Authorization", "Proxy-Connection", "Te", "Upgrade"}
 
 // Start implements serving.Service.
 func (s *Service) Start(l serving.Limits, failed func(error)) error {

@@ -105,7 +105,7 @@ func New(o Options) (*Gateway, error) {
 }
 
 // Lacks implements serving.Service.
-func (g *Gateway) Lacks(need rules.Need) string {
+func (g *Gateway) Lacks(proxies *rules.Proxies, need rules.Need) string {
 	switch {
 	case need.Of == "user" && g.options.UserHeader == "":
 		return "needs a user: say with --user-header which header field has it"
@@ -115,6 +115,9 @@ func (g *Gateway) Lacks(need rules.Need) string {
 		return "has a parameter or a * in a part of a segment: a gateway routes by whole segments, such as {id}"
 	case need.Of == "settled":
 		return "has cost.settle, and a service behind a gateway cannot say what a request cost"
+	}
+	if name, ok := strings.CutPrefix(need.Of, "header:"); ok {
+		return g.lacksField(proxies, name)
 	}
 	return ""
 }

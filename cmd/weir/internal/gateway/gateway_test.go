@@ -57,7 +57,7 @@ func start(t *testing.T, text, upstream string, change func(*gateway.Options)) *
 	}
 	s.watcher, err = rules.Watch(t.Context(), s.file, rules.Options{
 		Config: config, Overload: shed.FromRules, OnReload: func(rules.Reload) {},
-		Lacks: func(_ *rules.Proxies, need rules.Need) string { return g.Lacks(need) },
+		Lacks: g.Lacks,
 	})
 	require.NoError(t, err)
 	require.NoError(t, g.Start(serving.Limits{RateLimit: s.watcher.RateLimit, Watcher: s.watcher, Logger: config.Logger}, func(err error) { t.Error(err) }))
@@ -181,7 +181,7 @@ func TestARuleThatTheGatewayCannotServeIsRefusedWithItsLine(t *testing.T) {
 		"default: 5/s\nallow: {routes: [\"/files/{name}.json\"]}": "4:18: allow.routes.0: has a parameter or a *",
 		"default: 5/s\nban: {keys: [\"user:42\"]}":                "4:14: ban.keys.0: needs a user",
 	} {
-		_, err := rules.Parse([]byte("version: 1\nproxies: {trusted: [192.0.2.0/24]}\n"+text+"\n"), rules.Options{Lacks: func(_ *rules.Proxies, n rules.Need) string { return plain.Lacks(n) }})
+		_, err := rules.Parse([]byte("version: 1\nproxies: {trusted: [192.0.2.0/24]}\n"+text+"\n"), rules.Options{Lacks: plain.Lacks})
 		assert.ErrorContains(t, err, want, text)
 	}
 }
@@ -214,6 +214,67 @@ func TestOnlyNamedProxiesSayWhoAsks(t *testing.T) {
 	assert.Equal(t, 400, proxy.status("GET", "/", "X-User: ann", "X-User: ben"))
 	go func() { <-seen }()
 	assert.Equal(t, 200, proxy.status("GET", "/", "X-User: ben"))
+}
+
+// Whatever way the file takes to name the client, its rules see what the proxy sent.
+func TestEachWayToNameTheClientWorksBehindTheGateway(t *testing.T) {
+	for proxies, client := range map[string]func(ip string) string{
+		"trusted: [127.0.0.1]":                          func(ip string) string { return "X-Forwarded-For: 198.51.100.1, " + ip },
+		"forwarded: [127.0.0.1]":                        func(ip string) string { return "Forwarded: for=198.51.100.1, for=" + ip },
+		"header: {name: X-Real-IP, cidrs: [127.0.0.1]}": func(ip string) string { return "X-Real-IP: " + ip },
+		"header: {name: X-Real-IP}":                     func(ip string) string { return "X-Real-IP: " + ip },
+		"hops: 1":                                       func(ip string) string { return "X-Forwarded-For: 198.51.100.1, " + ip },
+		"hops: 2":                                       func(ip string) string { return "X-Forwarded-For: " + ip + "\r\nX-Forwarded-For: 10.0.0.1" },
+	} {
+		seen := make(chan http.Header, 10)
+		g := start(t, "version: 1\nproxies: {"+proxies+"}\ndefault: 1/h\n",
+			upstream(t, func(_ http.ResponseWriter, r *http.Request) { seen <- r.Header.Clone() }), func(o *gateway.Options) { o.UserHeader = "X-User" })
+		for _, ip := range []string{"203.0.113.8", "203.0.113.9"} {
+			assert.Equal(t, 200, g.status("GET", "/", client(ip), "X-Forwarded-Proto: https", "X-Forwarded_For: 1.1.1.1", "Connection: X-Forwarded-For"), proxies)
+			assert.Equal(t, 429, g.status("GET", "/", client(ip)), proxies)
+		}
+		got := <-seen
+		assert.NotContains(t, got, "X-Forwarded_for")
+		if strings.HasPrefix(proxies, "hops") || strings.HasPrefix(proxies, "trusted") {
+			assert.Contains(t, got.Get("X-Forwarded-For"), "203.0.113.8")
+			assert.Equal(t, "https", got.Get("X-Forwarded-Proto"))
+		}
+		assert.Equal(t, 200, g.status("GET", "/", "X-User: ann"), "the peer itself")
+		<-seen
+		got = <-seen
+		assert.Equal(t, strings.HasSuffix(proxies, "[127.0.0.1]") || strings.Contains(proxies, "cidrs"), got["X-User"] != nil, "hops and a header name no proxy: %s", proxies)
+		assert.Equal(t, []string{"127.0.0.1"}, got["X-Forwarded-For"])
+	}
+}
+
+// A rule by a field that never reaches it would count all clients as one, or none.
+func TestARuleByAFieldThatTheGatewayRemovesIsRefused(t *testing.T) {
+	plain, err := gateway.New(gateway.Options{Proxy: ":0=http://127.0.0.1:1", Paths: gateway.PathsStrict, Timeout: 1, UserHeader: "X-User"})
+	require.NoError(t, err)
+	const removed = "which a gateway removes"
+	for _, test := range []struct{ proxies, rest, want string }{
+		{"", "default: {limit: 5/s, key: \"header:X-Forwarded-For\"}", "default: needs X-Forwarded-For, " + removed},
+		{"", "default: {limit: 5/s, key: \"ip|header:Forwarded\"}", removed},
+		{"", "default: {limit: 5/s, when: {header: {x-forwarded-proto: http}}}", "needs X-Forwarded-Proto, " + removed},
+		{"", "default: {limit: 5/s, cost: {header: X-Forwarded-Host}}", removed},
+		{"", "default: {limit: 5/s, distinct: \"header:X-Forwarded-For\"}", removed},
+		{"", "default: {limit: 5/s, key: \"header:X-User\"}", removed},
+		{"", "default: 5/s\nban: {keys: [\"header:X-Forwarded-For:203.0.113.7\"]}", "ban.keys.0: needs X-Forwarded-For, " + removed},
+		{"header: {name: X-Real-IP}", "default: {limit: 5/s, key: \"header:X-Forwarded-Host\"}", removed},
+		{"trusted: [192.0.2.1]", "default: {limit: 5/s, key: \"header:X_Forwarded_For\"}", "services may read it as X-Forwarded-For"},
+		{"trusted: [192.0.2.1]", "default: {limit: 5/s, key: \"header:X_User\"}", "services may read it as X-User"},
+		{"hops: 1", "default: {limit: 5/s, key: \"header:X-User\"}", removed},
+		{"trusted: [192.0.2.1]", "default: {limit: 5/s, key: \"header:X-Forwarded-For\"}", ""},
+		{"hops: 1", "default: {limit: 5/s, key: \"header:X-Forwarded-For\"}", ""},
+		{"", "default: {limit: 5/s, key: \"header:X-Tenant\"}", ""},
+	} {
+		_, err := rules.Parse([]byte("version: 1\nproxies: {"+test.proxies+"}\n"+test.rest+"\n"), rules.Options{Lacks: plain.Lacks})
+		if test.want == "" {
+			assert.NoError(t, err, test.rest)
+		} else {
+			assert.ErrorContains(t, err, test.want, test.rest)
+		}
+	}
 }
 
 func TestOnlyWebSocketsAreUpgraded(t *testing.T) {

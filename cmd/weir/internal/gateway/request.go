@@ -10,11 +10,35 @@ import (
 
 	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/middleware"
+	"github.com/weirgo/weir/middleware/rules"
 )
 
 // forwarded are the fields in which proxies describe the client. The gateway removes them, unless a
-// proxy that the rules file trusts sends them.
+// proxy that the rules file trusts sends them. If the file trusts a number of hops, every peer is one.
 var forwarded = []string{"Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto"}
+
+// plain returns the name that some servers, which read _ as -, take name for.
+func plain(name string) string {
+	if strings.IndexByte(name, '_') < 0 {
+		return name
+	}
+	return textproto.CanonicalMIMEHeaderKey(strings.ReplaceAll(name, "_", "-"))
+}
+
+// lacksField returns why identified removes a field before rules read it, or "" if it does not.
+func (g *Gateway) lacksField(proxies *rules.Proxies, name string) string {
+	field := plain(name)
+	isForwarded := slices.Contains(forwarded, field)
+	switch {
+	case !isForwarded && !slices.Contains(g.asserted, field):
+		return ""
+	case field != name:
+		return "needs " + name + ", which a gateway removes: services may read it as " + field
+	case proxies.None() && !(isForwarded && proxies.Hops()):
+		return "needs " + name + ", which a gateway removes, unless a proxy sends it: name the proxies in proxies.trusted"
+	}
+	return ""
+}
 
 // identified removes the fields that a client must not send, and puts the user and the tier that a
 // trusted proxy sent into the context. If it returns false, it has answered the request.
@@ -24,19 +48,17 @@ func (g *Gateway) identified(w http.ResponseWriter, r *http.Request) (*http.Requ
 	if up := r.Header["Upgrade"]; len(up) > 0 && (len(up) > 1 || !strings.EqualFold(up[0], "websocket")) {
 		delete(r.Header, "Upgrade")
 	}
-	trusted, asked := false, false
-	believed := func() bool {
-		if !asked {
-			asked, trusted = true, g.Watcher.Rules().Proxies().Has(r.RemoteAddr)
-		}
-		return trusted
-	}
+	var proxies *rules.Proxies
 	for name := range r.Header {
-		plain := name
-		if strings.IndexByte(name, '_') >= 0 { // some servers read _ as -
-			plain = textproto.CanonicalMIMEHeaderKey(strings.ReplaceAll(name, "_", "-"))
+		field := plain(name)
+		isForwarded := slices.Contains(forwarded, field)
+		if !isForwarded && !slices.Contains(g.asserted, field) {
+			continue
 		}
-		if (slices.Contains(g.asserted, plain) || slices.Contains(forwarded, plain)) && (plain != name || !believed()) {
+		if proxies == nil {
+			proxies = g.Watcher.Rules().Proxies()
+		}
+		if field != name || !proxies.Has(r.RemoteAddr) && !(isForwarded && proxies.Hops()) {
 			delete(r.Header, name)
 		}
 	}

@@ -44,7 +44,7 @@ func New(listen string) (*Service, error) {
 }
 
 // Lacks implements serving.Service. The service does not use rules for HTTP requests.
-func (s *Service) Lacks(rules.Need) string { return "" }
+func (s *Service) Lacks(*rules.Proxies, rules.Need) string { return "" }
 
 // Start implements serving.Service.
 func (s *Service) Start(l serving.Limits, failed func(error)) error {

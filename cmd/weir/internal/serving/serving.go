@@ -26,7 +26,7 @@ type Limits struct {
 type Service interface {
 	// Lacks returns why the service cannot give a rule an input, or "" if it can. It is called before
 	// Start and at every reload. See rules.Options.Lacks.
-	Lacks(rules.Need) string
+	Lacks(*rules.Proxies, rules.Need) string
 
 	// Start listens, and serves in the background until Drain. An error names the flag and the
 	// address. If the service fails later, it calls failed.
