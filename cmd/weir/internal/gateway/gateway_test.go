@@ -189,7 +189,7 @@ func TestARuleThatTheGatewayCannotServeIsRefusedWithItsLine(t *testing.T) {
 func TestOnlyNamedProxiesSayWhoAsks(t *testing.T) {
 	seen := make(chan http.Header, 1)
 	up := upstream(t, func(_ http.ResponseWriter, r *http.Request) { seen <- r.Header.Clone() })
-	const text = "version: 1\nproxies: {trusted: [%s]}\ndefault: {limit: 1/h, key: user|ip}\ntiers: {gold: {limit: 100/h, key: user}}\n"
+	const text = "version: 1\nproxies: {trusted: [%s]}\ndefault: {limit: 1/h, key: user|ip}\ntiers: {gold: {limit: 1/h, key: user}}\n"
 	headers := func(o *gateway.Options) { o.UserHeader, o.TierHeader = "X-User", "x-tier" }
 	given := []string{"X-User: ann", "X-Tier: gold", "X-Forwarded-For: 203.0.113.9", "X-Forwarded-Proto: https", "Forwarded: for=203.0.113.9", "X_User: eve", "x-forwarded_for: 1.1.1.1"}
 
@@ -210,7 +210,7 @@ func TestOnlyNamedProxiesSayWhoAsks(t *testing.T) {
 	assert.NotContains(t, got, "X_User")
 	assert.Equal(t, []string{"203.0.113.9, 127.0.0.1"}, got["X-Forwarded-For"])
 	assert.Equal(t, []string{"https"}, got["X-Forwarded-Proto"])
-	assert.Equal(t, 429, proxy.status("GET", "/", "X-User: ann"))
+	assert.Equal(t, 429, proxy.status("GET", "/", "X-User: ann", "X-Tier: gold"))
 	assert.Equal(t, 400, proxy.status("GET", "/", "X-User: ann", "X-User: ben"))
 	go func() { <-seen }()
 	assert.Equal(t, 200, proxy.status("GET", "/", "X-User: ben"))
