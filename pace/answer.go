@@ -46,7 +46,7 @@ func read(r *http.Response) serverlimit.Reading {
 		return said
 	}
 	text, _ := peek(r, mostRead)
-	return serverlimit.ReadWithBody(r, append([]byte{}, text...)) // which is not nil
+	return serverlimit.ReadWithBody(r, append([]byte{}, text...)) // not nil, if nothing has come in time
 }
 
 // each calls f for all quotas of a response.
@@ -81,21 +81,21 @@ func (c *call) hear(got *answer) time.Duration {
 	}
 	cooldown.served(got.sent)
 	c.slowDown(said)
-	if wait := c.untilMore(said); wait > soon {
+	if wait := c.untilMore(got); wait > soon {
 		return cooldown.begin(c.ctx, wait, soon)
 	}
 	return 0
 }
 
 // untilMore is how long nothing remains, by the response to a request that was served.
-func (c *call) untilMore(said *serverlimit.Reading) (wait time.Duration) {
-	each(said, func(q *serverlimit.Quota) {
+func (c *call) untilMore(got *answer) (wait time.Duration) {
+	each(&got.said, func(q *serverlimit.Quota) {
 		if q.Remaining != 0 || q.Unit == "concurrent-requests" { // which are free again when one ends
 			return
 		}
 		reset := q.Reset
-		if q.Unsure > soon {
-			reset = min(reset, c.rule.per) // a clock may be wrong
+		if q.Unsure > soon && got.response.Header.Get("Date") == "" {
+			reset = min(reset, c.rule.per) // our clock may be wrong
 		}
 		wait = max(wait, reset)
 	})

@@ -1,8 +1,8 @@
 package pace
 
 import (
-	"bytes"
 	"context"
+	"errors"
 	"io"
 	"net/http"
 	"time"
@@ -49,46 +49,67 @@ func (b heldBody) Close() error {
 const mostPatience = time.Second
 
 // peek reads the beginning of a body, up to most bytes, and reports whether that is all of it. The
-// response's body stays whole. If the body is too slow, peek returns nothing, and reading goes on in
-// the background until the body is closed.
+// response's body stays whole. If the body is too slow, peek returns what has come.
 func peek(r *http.Response, most int) (text []byte, ended bool) {
-	p := &peeked{body: r.Body, read: make(chan struct{})}
+	p := &peeked{body: r.Body, read: make(chan chunk, 1)}
 	r.Body = p
-	go func() {
-		defer close(p.read)
-		p.text, p.err = io.ReadAll(io.LimitReader(p.body, int64(most)+1))
-		rest := io.Reader(p.body)
-		if p.err != nil {
-			rest = failing{p.err}
-		}
-		p.whole = io.MultiReader(bytes.NewReader(p.text), rest)
-	}()
 	late := time.NewTimer(mostPatience)
 	defer late.Stop()
-	select {
-	case <-p.read:
-		return p.text[:min(len(p.text), most)], p.err == nil && len(p.text) <= most
-	case <-late.C:
-		return nil, false
+	for p.err == nil && len(p.text) <= most {
+		p.start(most + 1 - len(p.text))
+		select {
+		case c := <-p.read:
+			p.add(c)
+		case <-late.C:
+			return p.text, false
+		}
 	}
+	return p.text[:min(len(p.text), most)], errors.Is(p.err, io.EOF) && len(p.text) <= most
 }
 
 // A peeked body is a body whose beginning was read.
 type peeked struct {
-	body  io.ReadCloser
-	read  chan struct{} // closed once the rest is set
-	text  []byte
-	err   error
-	whole io.Reader
+	body io.ReadCloser
+	text []byte // read, and not returned yet
+	err  error  // after text
+
+	reading bool       // a read is in progress, whose result read will have
+	read    chan chunk // has room, so that no read waits for a reader
+}
+
+// A chunk is the result of a read.
+type chunk struct {
+	text []byte
+	err  error
+}
+
+// start begins a read of up to most bytes.
+func (p *peeked) start(most int) {
+	p.reading = true
+	go func() {
+		b := make([]byte, min(most, 4096))
+		n, err := p.body.Read(b)
+		p.read <- chunk{b[:n], err}
+	}()
+}
+
+func (p *peeked) add(c chunk) {
+	p.text, p.err, p.reading = append(p.text, c.text...), c.err, false
 }
 
 func (p *peeked) Read(b []byte) (int, error) {
-	<-p.read
-	return p.whole.Read(b)
+	if len(p.text) == 0 && p.reading {
+		p.add(<-p.read)
+	}
+	switch {
+	case len(p.text) > 0:
+		n := copy(b, p.text)
+		p.text = p.text[n:]
+		return n, nil
+	case p.err != nil:
+		return 0, p.err
+	}
+	return p.body.Read(b)
 }
 
 func (p *peeked) Close() error { return p.body.Close() }
-
-type failing struct{ err error }
-
-func (f failing) Read([]byte) (int, error) { return 0, f.err }

@@ -260,6 +260,34 @@ func press(t *testing.T, w *weir, callers int, length time.Duration, o pace.Opti
 	t.Logf("%d served, %d refused", w.served, w.refused)
 }
 
+// A server that serves a request and says that nothing remains is not asked before more does, whatever the
+// names of its fields are.
+func TestAUsedUpQuotaIsWaitedFor(t *testing.T) {
+	for name, c := range map[string]struct {
+		fields []string
+		want   time.Duration
+	}{
+		"its own reset":              {[]string{"X-RateLimit-Remaining-Tokens", "0", "X-RateLimit-Reset-Tokens", "30"}, 30 * time.Second},
+		"a reset without a name":     {[]string{"X-RateLimit-Remaining-Tokens", "0", "X-RateLimit-Reset", "30"}, 30 * time.Second},
+		"a period in its name":       {[]string{"X-RateLimit-Remaining-Tokens-Minute", "0"}, time.Minute},
+		"a policy":                   {[]string{"RateLimit", `"a";r=0`, "RateLimit-Policy", `"a";q=5;w=20`}, 20 * time.Second},
+		"a policy with another name": {[]string{"RateLimit", `"a";r=0`, "RateLimit-Policy", `"b";q=5;w=20`}, 20 * time.Second},
+		"an older dialect":           {[]string{"RateLimit", `"a";r=0`, "X-RateLimit-Remaining", "0", "X-RateLimit-Reset", "30"}, 30 * time.Second},
+		"an instant without seconds": {[]string{"X-RateLimit-Remaining", "0", "X-RateLimit-Reset", "2000-01-01T00:15Z"}, 15 * time.Minute},
+		"a reset that has passed":    {[]string{"X-RateLimit-Remaining-Minute", "0", "X-RateLimit-Reset-Minute", "0"}, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newServer(func(*http.Request, int) *http.Response { return respond(200, c.fields...) })
+				transport := newTransport(t, s, pace.Options{Rules: rules(limiter.PerSecond(10)), MaxWait: time.Hour})
+				mustGet(t, transport)
+				mustGet(t, transport)
+				require.InDelta(t, c.want.Seconds(), s.times()[1].Seconds(), 0.2)
+			})
+		})
+	}
+}
+
 // A rate that the server's own bucket just allows is not slowed down by what it says of itself.
 func TestWeirItselfIsUsedUpAndDoesNotRefuse(t *testing.T) {
 	for name, limit := range map[string]limiter.Limit{

@@ -68,7 +68,7 @@ func isRepeatable(r *http.Request, server serverlimit.Retry) bool {
 		return false
 	}
 	switch r.Method {
-	case "", http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace, http.MethodPut, http.MethodDelete:
+	case "", http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace, http.MethodPut, http.MethodDelete, "QUERY": // RFC 10008
 		return true
 	}
 	_, idempotent := r.Header["Idempotency-Key"]

@@ -40,6 +40,8 @@ func TestWhichRequestsAreSentAgain(t *testing.T) {
 		"HEAD":                                {"HEAD", nil, 502, nil, 4},
 		"OPTIONS":                             {"OPTIONS", nil, 504, nil, 4},
 		"DELETE":                              {"DELETE", nil, 500, nil, 4},
+		"QUERY":                               {"QUERY", options{body}, 503, nil, 4},
+		"QUERY, refused":                      {"QUERY", options{body}, 429, nil, 4},
 		"PUT":                                 {"PUT", options{body}, 503, nil, 4},
 		"without a response":                  {"GET", nil, 0, nil, 4},
 		"refused":                             {"GET", nil, 429, nil, 4},
@@ -440,6 +442,38 @@ func (s trickle) Read(p []byte) (int, error) {
 }
 
 func (trickle) Close() error { return nil }
+
+// A drip is a body of one byte each 100 ms, without end.
+type drip struct{}
+
+func (drip) Read(p []byte) (int, error) {
+	time.Sleep(100 * time.Millisecond)
+	p[0] = '.'
+	return 1, nil
+}
+
+func (drip) Close() error { return nil }
+
+func TestABodyThatDripsIsReturnedAsItComes(t *testing.T) {
+	for status, fields := range map[int][]string{503: nil, 429: {"Content-Type", "application/json"}, 403: {"X-GitHub-Request-Id", "1"}} {
+		synctest.Test(t, func(t *testing.T) {
+			base := round(func(*http.Request) (*http.Response, error) {
+				resp := respond(status, fields...)
+				resp.Body = drip{}
+				return resp, nil
+			})
+			transport := newTransport(t, base, pace.Options{Rules: rules(limiter.PerSecond(10)), Retry: pace.Retry{Attempts: 2}})
+			began := time.Now()
+			resp, err := transport.RoundTrip(request(t, "GET", api))
+			require.NoError(t, err)
+			require.LessOrEqual(t, time.Since(began), 2*time.Second)
+			_, err = io.ReadFull(resp.Body, make([]byte, 30))
+			require.NoError(t, err)
+			require.LessOrEqual(t, time.Since(began), 4*time.Second, "byte by byte, and not when 16 KiB have come")
+			require.NoError(t, resp.Body.Close())
+		})
+	}
+}
 
 func TestABodyThatIsSlowIsReturnedWhole(t *testing.T) {
 	for status, fields := range map[int][]string{503: nil, 429: {"Content-Type", "application/json"}, 403: {"X-GitHub-Request-Id", "1"}} {

@@ -17,7 +17,8 @@
 // Times in a Reading are durations from the moment at which the server answered. If a server names an
 // instant, it is compared with the Date of the same response: neither clock needs to be right. If Date
 // is missing, or more than a year away from the instant, the clock of this process replaces it, and
-// Unsure is at least a minute. An instant that has passed is 0.
+// Unsure is at least a minute. An instant that has passed is 0. An instant without a zone is in UTC, and
+// without seconds Unsure is a minute.
 //
 // A number is a duration in seconds if that is a year or less. A greater number is an instant, in
 // seconds since 1970, and in milliseconds from 10^11 on. Only the name of a field says that a duration
@@ -36,6 +37,10 @@
 //     one request long before all its tokens are back.
 //   - If fields that name no quota have the same values as a policy of RateLimit, they repeat that
 //     policy in an older dialect.
+//
+// If a used-up quota has no reset with its name, its Reset is the reset without a name beside it, or else
+// its window: that of its policy, or the period that its name ends with (tokens-minute). If it has neither, a
+// reset or a policy with another name counts.
 //
 // Nothing panics. No Wait is negative or above [MaxWait], and no Reset above a year. Lines above 8 KiB
 // are ignored, and so are all lines of a field after the first 64.

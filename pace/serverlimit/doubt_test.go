@@ -108,6 +108,36 @@ func TestDoubtIsReadOnTheSafeSide(t *testing.T) {
 	}
 }
 
+func TestInstantsAreReadInManyForms(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		"Tue, 16 Jan 2024 16:00:00 GMT":   "10m0s ±1s",
+		"Tue, 16 Jan 2024 17:00:00 +0100": "10m0s ±1s",
+		"Tue, 16 Jan 2024 16:00:00 UTC":   "10m0s ±1s",
+		"2024-01-16T16:00:00Z":            "10m0s ±1s",
+		"2024-01-16T16:00:00.250Z":        "10m0.25s ±1s",
+		"2024-01-16T17:00:00+01:00":       "10m0s ±1s",
+		"2024-01-16T17:00:00+0100":        "10m0s ±1s",
+		"2024-01-16T16:00:00":             "10m0s ±1s",
+		"2024-01-16 16:00:00":             "10m0s ±1s",
+		"2024-01-16 16:00:00 UTC":         "10m0s ±1s",
+		"2024-01-16 16:00:00 +0000":       "10m0s ±1s",
+		"2024-01-16 17:00:00 +0100 CET":   "",
+		"2024-01-16T16:00Z":               "10m0s ±1m0s",
+		"2024-01-16T17:00+01:00":          "10m0s ±1m0s",
+		"2024-01-16 16:00":                "10m0s ±1m0s",
+		"Tue Jan 16 2024 17:00:00 GMT+0100 (Central European Standard Time)": "10m0s ±1s",
+		"2024-01-16": "",
+		"16:00Z":     "",
+	} {
+		got := tell(serverlimit.Read(parse(t, "429 Too Many Requests", "Date: Tue, 16 Jan 2024 15:50:00 GMT\nRetry-After: "+text)))
+		if want = "limited, wait " + want; want == "limited, wait " {
+			want = "limited"
+		}
+		require.Equal(t, want, got, text)
+	}
+}
+
 func TestNoneOfManyQuotasHidesThatItIsUsedUp(t *testing.T) {
 	t.Parallel()
 	list, others := "", ""

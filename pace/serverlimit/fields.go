@@ -53,10 +53,30 @@ var words = map[string]kind{
 	"Policy": policy, "Retry": wait,
 }
 
-// periods are names of quotas that are periods.
+// resetWords are words of a field with a time that name no quota.
+var resetWords = map[string]bool{
+	"After": true, "At": true, "Date": true, "Epoch": true, "In": true, "On": true, "Seconds": true, "Time": true, "Timestamp": true, "Until": true, "Utc": true,
+}
+
+// periods are names of quotas that are periods, and last words of others.
 var periods = map[string]time.Duration{
 	"second": time.Second, "secondly": time.Second, "minute": time.Minute, "hour": time.Hour,
 	"hourly": time.Hour, "day": 24 * time.Hour, "daily": 24 * time.Hour,
+	"week": 7 * 24 * time.Hour, "weekly": 7 * 24 * time.Hour, "month": 31 * 24 * time.Hour, "monthly": 31 * 24 * time.Hour,
+}
+
+// windowOf returns the period that a quota's name ends with, as in minute, tokens-minute and
+// requests-5-minute; or 0.
+func windowOf(quota string) time.Duration {
+	rest, last := "", quota
+	if i := strings.LastIndexByte(quota, '-'); i >= 0 {
+		rest, last = quota[:i], quota[i+1:]
+	}
+	window := periods[last]
+	if n := readCount(rest[strings.LastIndexByte(rest, '-')+1:]); n > 0 && window > 0 && n <= int64(year/window) {
+		return time.Duration(n) * window
+	}
+	return window
 }
 
 // fieldsOf returns the names of the fields that may be about limits, sorted, so that a reading does
@@ -99,7 +119,7 @@ func meaningOf(field string) meaning {
 		switch k := words[word]; {
 		case m.kind == nothing && k != nothing:
 			m.kind = k
-		case word == "After" && (m.kind == reset || m.kind == wait), word == "Seconds" && m.kind == window:
+		case resetWords[word] && (m.kind == reset || m.kind == wait), word == "Seconds" && m.kind == window:
 		case word == "Ms", word == "Milliseconds":
 			m.unit = time.Millisecond
 		case m.quota == "":
@@ -110,7 +130,7 @@ func meaningOf(field string) meaning {
 	}
 	switch {
 	case m.kind != nothing:
-	case periods[strings.ToLower(m.quota)] > 0:
+	case windowOf(strings.ToLower(m.quota)) > 0:
 		m.kind = limit // HubSpot's X-HubSpot-RateLimit-Daily: 250000
 	default:
 		return meaning{}
@@ -134,6 +154,7 @@ type slot struct {
 	prefix string
 	called string // what another field says of the quota without a name
 	listed bool   // by RateLimit or RateLimit-Policy
+	reset  bool   // a field says when more remains; Reset is 0 if that is now
 	again  bool   // another is the same
 }
 
@@ -165,7 +186,8 @@ func (c *collector) read(m meaning, lines []string) {
 }
 
 func (c *collector) readLine(m meaning, line string) {
-	q := unsaid(m.quota)
+	s := slot{Quota: unsaid(m.quota), prefix: m.prefix}
+	q := &s.Quota
 	switch m.kind {
 	case list:
 		c.readList(m.prefix, line)
@@ -199,20 +221,21 @@ func (c *collector) readLine(m meaning, line string) {
 			q.Limit, q.Remaining = all, max(0, all-n)
 		}
 	case reset:
-		s, _ := c.clock.read(line, m.unit)
-		q.setReset(s)
+		if t, ok := c.clock.read(line, m.unit); ok {
+			s.setReset(t)
+		}
 	case window:
 		if s, ok := c.clock.read(line, m.unit); ok && s.d <= year {
 			q.Window = s.d
 		}
 	}
-	c.add(&slot{Quota: q, prefix: m.prefix})
+	c.add(&s)
 }
 
-// setReset ignores a time above a year, and one that has passed.
-func (q *Quota) setReset(s span) {
-	if s.d > 0 && s.d <= year {
-		q.Reset, q.Unsure = s.d, s.step
+// setReset ignores a time above a year. A time that has passed is now.
+func (s *slot) setReset(t span) {
+	if s.reset = t.d <= year; s.reset && t.d > 0 {
+		s.Reset, s.Unsure = t.d, t.step
 	}
 }
 
@@ -225,7 +248,7 @@ func (c *collector) call(prefix, called string) {
 
 // add joins what a field says about a quota with what other fields said.
 func (c *collector) add(s *slot) {
-	if s.Quota == unsaid(s.Name) && s.called == "" {
+	if s.Quota == unsaid(s.Name) && s.called == "" && !s.reset {
 		return
 	}
 	i := c.find(s.prefix, s.Name)
@@ -240,6 +263,7 @@ func (c *collector) add(s *slot) {
 	known := &c.slots[i]
 	known.join(s.Quota)
 	known.listed = known.listed || s.listed
+	known.reset = known.reset || s.reset
 	if known.called == "" {
 		known.called = s.called
 	}
@@ -273,9 +297,17 @@ func least(a, b int64) int64 {
 func (c *collector) finish() []slot {
 	for i := range c.n {
 		s := &c.slots[i]
+		if s.Window == 0 && s.Quota != unsaid(s.Name) {
+			s.Window = windowOf(s.Name)
+		}
 		s.again = c.isAgain(s)
 	}
-	quotas := slices.DeleteFunc(c.slots[:c.n], func(s slot) bool { return s.again })
+	for i := range c.n {
+		if s := &c.slots[i]; s.Remaining == 0 && !s.reset && s.Unit != "concurrent-requests" {
+			c.guessReset(s)
+		}
+	}
+	quotas := slices.DeleteFunc(c.slots[:c.n], func(s slot) bool { return s.again || s.called == "" && s.Quota == unsaid(s.Name) })
 	for i := range quotas {
 		q := &quotas[i]
 		if q.Name == "" {
@@ -283,9 +315,6 @@ func (c *collector) finish() []slot {
 		}
 		if q.Remaining > q.Limit {
 			q.Limit = Unsaid // it is another quota's limit, or was misread
-		}
-		if q.Window == 0 && !q.listed {
-			q.Window = periods[q.Name]
 		}
 		if q.Unit == "" {
 			q.Unit = unitOf(q.Name)
@@ -295,6 +324,34 @@ func (c *collector) finish() []slot {
 		slices.SortStableFunc(quotas, closestFirst)
 	}
 	return quotas
+}
+
+// guessReset sets when more remains of a used-up quota, if no field with its name says so: at the reset
+// without a name, or when its window is over, if that is sooner. If both are missing, the latest of the
+// resets and policies whose names no count has.
+func (c *collector) guessReset(s *slot) {
+	var latest span
+	for i := range c.n {
+		other := &c.slots[i]
+		switch {
+		case other.prefix != s.prefix || other == s:
+		case other.Name == "" && other.reset:
+			s.Reset, s.Unsure = other.Reset, other.Unsure
+			if s.Window > 0 && s.Window < s.Reset {
+				s.Reset, s.Unsure = s.Window, 0
+			}
+			return
+		case other.Remaining != Unsaid || other.Limit != Unsaid && s.Limit != Unsaid && other.Limit != s.Limit:
+		case other.reset:
+			latest = agree(latest, span{other.Reset, other.Unsure})
+		case other.listed:
+			latest = agree(latest, span{other.Window, 0})
+		}
+	}
+	if s.Window > 0 {
+		latest = span{s.Window, 0}
+	}
+	s.Reset, s.Unsure = latest.d, latest.step
 }
 
 // isAgain reports whether a quota without a name repeats another one: either it only names another

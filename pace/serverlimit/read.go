@@ -70,7 +70,8 @@ type Quota struct {
 	Remaining int64
 
 	// Reset is the time until more remains. Some servers mean the time until the whole quota remains.
-	// Reset is at most a year. It is 0 if more remains now, or if the server does not say when.
+	// Reset is at most a year. It is 0 if more remains now, or if the server does not say when. If nothing
+	// remains, it can be that of another field, or Window: see Doubt in the package documentation.
 	Reset time.Duration
 
 	// Unsure is by how much Reset may be too short.

@@ -17,15 +17,15 @@ func (c *collector) readList(prefix, line string) {
 	}
 	for _, m := range list {
 		name, integer, params := parts(m)
-		q := unsaid(name)
+		s := slot{Quota: unsaid(name), prefix: prefix}
 		switch r := count(params, "r"); {
 		case name != "" && r != Unsaid:
-			q.Remaining = r
-			q.setSeconds(count(params, "t"))
-			c.add(&slot{Quota: q, prefix: prefix, listed: true})
+			s.Remaining, s.listed = r, true
+			s.setSeconds(count(params, "t"))
+			c.add(&s)
 		case integer != Unsaid:
-			q.Limit = integer // Zendesk's X-Rate-Limit: 700
-			c.add(&slot{Quota: q, prefix: prefix})
+			s.Limit = integer // Zendesk's X-Rate-Limit: 700
+			c.add(&s)
 		}
 	}
 }
@@ -41,10 +41,10 @@ func (c *collector) readDictionary(prefix, line string) {
 		_, n, _ := parts(m)
 		return n
 	}
-	q := unsaid("")
-	q.Limit, q.Remaining = get("limit"), get("remaining")
-	q.setSeconds(get("reset"))
-	c.add(&slot{Quota: q, prefix: prefix})
+	s := slot{Quota: unsaid(""), prefix: prefix}
+	s.Limit, s.Remaining = get("limit"), get("remaining")
+	s.setSeconds(get("reset"))
+	c.add(&s)
 }
 
 // readPolicy reads a line of the RateLimit-Policy field: "burst";q=100;w=60. In drafts up to 07 it is
@@ -73,9 +73,9 @@ func (c *collector) readPolicy(prefix, line string) {
 	}
 }
 
-func (q *Quota) setSeconds(n int64) {
+func (s *slot) setSeconds(n int64) {
 	if n != Unsaid {
-		q.setReset(span{time.Duration(min(n, 2*yearSeconds)) * time.Second, time.Second})
+		s.setReset(span{time.Duration(min(n, 2*yearSeconds)) * time.Second, time.Second})
 	}
 }
 

@@ -88,12 +88,10 @@ func readLimit(s string) (limit int64, window time.Duration) {
 	return limit, window
 }
 
-// windowIn is the w of parameters.
+// windowIn is the w of parameters, which draft-polli-ratelimit-headers called window.
 func windowIn(params string) time.Duration {
-	for params != "" {
-		var param string
-		param, params, _ = strings.Cut(params, ";")
-		if value, ok := strings.CutPrefix(strings.Trim(param, " "), "w="); ok {
+	for param := range strings.SplitSeq(params, ";") {
+		if name, value, _ := strings.Cut(strings.Trim(param, " "), "="); name == "w" || name == "window" {
 			return seconds(readCount(value))
 		}
 	}
@@ -141,11 +139,12 @@ func (c *clock) read(s string, unit time.Duration) (span, bool) {
 		d, err := time.ParseDuration(s) // 6m0s
 		return span{d, precisionOf(d)}, err == nil
 	}
-	t, err := readDate(s)
+	t, step, err := readDate(s)
 	if err != nil {
 		return span{}, false
 	}
-	return c.until(t)
+	at, ok := c.until(t)
+	return span{at.d, max(at.step, step)}, ok
 }
 
 // ofNumber reads a number as a duration or an instant, by its size.
@@ -187,13 +186,39 @@ func (c *clock) until(t time.Time) (s span, ok bool) {
 	return span{max(d, 0), step}, d >= -year
 }
 
-// readDate reads an instant of RFC 3339, as Anthropic writes them, or of HTTP.
-func readDate(s string) (time.Time, error) {
+// The layouts of instants besides those of HTTP. Without a zone they are in UTC.
+var (
+	isoDates = []string{
+		time.RFC3339, "2006-01-02T15:04:05Z0700", "2006-01-02T15:04:05",
+		"2006-01-02T15:04Z07:00", "2006-01-02T15:04Z0700", "2006-01-02T15:04", // as Jira writes them
+	}
+	wordDates = []string{time.RFC1123Z, "Mon Jan _2 2006 15:04:05 GMT-0700"} // the latter is JavaScript's
+)
+
+// readDate reads an instant in a form of ISO 8601, as in HTTP, or as JavaScript writes it. step is its
+// precision.
+func readDate(s string) (t time.Time, step time.Duration, err error) {
+	s, _, _ = strings.Cut(s, " (") // the zone's name
+	layouts := isoDates
 	if isDigit(s[0]) {
-		return time.Parse(time.RFC3339, s)
+		s = strings.Replace(strings.TrimSuffix(s, " UTC"), " ", "T", 1)
+		s = strings.ReplaceAll(s, " ", "") // before the zone
+	} else {
+		layouts = wordDates
+		if day, ok := strings.CutSuffix(s, " UTC"); ok { // as Go's time.RFC1123 writes UTC
+			s = day + " GMT"
+		}
+		if t, err = http.ParseTime(s); err == nil {
+			return t, time.Second, nil
+		}
 	}
-	if day, ok := strings.CutSuffix(s, " UTC"); ok { // as Go's time.RFC1123 writes UTC
-		s = day + " GMT"
+	for _, layout := range layouts {
+		if t, err = time.Parse(layout, s); err == nil {
+			if step = time.Second; !strings.Contains(layout, "15:04:05") {
+				step = time.Minute
+			}
+			return t, step, nil
+		}
 	}
-	return http.ParseTime(s)
+	return t, 0, err
 }

@@ -135,6 +135,38 @@ var vectors = []vector{
 		Ratelimit-Policy: "default";q=1200;w=300
 		Retry-After: 30`, "",
 		"limited, wait 30s ±1s | default 0/1200 in 30s ±1s per 5m0s of requests"},
+	{"Cloudflare, used up and served", "https://developers.cloudflare.com/fundamentals/api/reference/limits", "200 OK", `
+		Ratelimit: "default";r=0
+		Ratelimit-Policy: "burst";q=100;w=60`, "",
+		"served, wait 1m0s ±0s | default 0/? in 1m0s ±0s | burst ?/100 per 1m0s of requests"},
+	{"draft 11, used up and served, without t", "https://datatracker.ietf.org/doc/html/draft-ietf-httpapi-ratelimit-headers-11", "200 OK", `
+		RateLimit-Policy: "permin";q=50;w=60, "perhr";q=1000;w=3600
+		RateLimit: "permin";r=0, "perhr";r=700`, "",
+		"served, wait 1m0s ±0s | permin 0/50 in 1m0s ±0s per 1m0s of requests | perhr 700/1000 per 1h0m0s of requests"},
+	{"draft 11, beside fields that have no quota's name", "https://datatracker.ietf.org/doc/html/draft-ietf-httpapi-ratelimit-headers-11", "200 OK", `
+		RateLimit-Policy: "permin";q=50;w=60
+		RateLimit: "permin";r=0
+		X-RateLimit-Limit: 50
+		X-RateLimit-Remaining: 0
+		X-RateLimit-Reset: 20`, "",
+		"served, wait 20s ±1s | permin 0/50 in 20s ±1s per 1m0s of requests"},
+	{"draft 11, more remains now", "https://datatracker.ietf.org/doc/html/draft-ietf-httpapi-ratelimit-headers-11", "200 OK", `
+		RateLimit-Policy: "permin";q=50;w=60
+		RateLimit: "permin";r=0;t=0`, "",
+		"served | permin 0/50 per 1m0s of requests"},
+	{"draft 11, requests in flight", "https://datatracker.ietf.org/doc/html/draft-ietf-httpapi-ratelimit-headers-11", "200 OK", `
+		RateLimit-Policy: "busy";q=5;qu="concurrent-requests", "permin";q=50;w=60
+		RateLimit: "busy";r=0`, "",
+		"served | busy 0/5 of concurrent-requests | permin ?/50 per 1m0s of requests"},
+	{"draft 06, used up without a reset", "https://github.com/express-rate-limit/express-rate-limit (draft-6)", "200 OK", `
+		RateLimit-Policy: 100;w=60
+		RateLimit-Limit: 100
+		RateLimit-Remaining: 0`, "",
+		"served, wait 1m0s ±0s | - 0/100 in 1m0s ±0s per 1m0s"},
+	{"Docker Hub, used up", "https://docs.docker.com/docker-hub/usage/pulls/", "200 OK", `
+		ratelimit-limit: 100;w=21600
+		ratelimit-remaining: 0;w=21600`, "",
+		"served, wait 6h0m0s ±0s | - 0/100 in 6h0m0s ±0s per 6h0m0s"},
 	{"Docker Hub", "https://docs.docker.com/docker-hub/usage/pulls/", "200 OK", `
 		ratelimit-limit: 100;w=21600
 		ratelimit-remaining: 76;w=21600
@@ -239,6 +271,39 @@ var vectors = []vector{
 		RateLimit-Reset: 41
 		X-RateLimit-Limit-Minute: 3`, "",
 		"served | - 2/3 in 41s ±1s | minute 2/3 per 1m0s"},
+	{"Kong, the minute used up", "https://developer.konghq.com/plugins/rate-limiting/", "200 OK", `
+		X-RateLimit-Remaining-Hour: 5000
+		X-RateLimit-Limit-Hour: 10000
+		X-RateLimit-Remaining-Minute: 0
+		X-RateLimit-Limit-Minute: 3
+		RateLimit-Reset: 41`, "",
+		"served, wait 41s ±1s | minute 0/3 in 41s ±1s per 1m0s | hour 5000/10000 per 1h0m0s | - ?/? in 41s ±1s"},
+	{"Kong, without its nameless fields", "https://developer.konghq.com/plugins/rate-limiting/", "200 OK", `
+		X-RateLimit-Remaining-Minute: 0
+		X-RateLimit-Limit-Minute: 3`, "",
+		"served, wait 1m0s ±0s | minute 0/3 in 1m0s ±0s per 1m0s"},
+	{"agent.ai, a reset in two forms", "https://docs.agent.ai/ratelimits", "200 OK", `
+		Date: Wed, 25 Nov 2026 10:00:00 GMT
+		ratelimit-limit: 1000
+		ratelimit-remaining: 0
+		ratelimit-reset-date: 2026-11-25T10:02:00.000Z`, "",
+		"served, wait 2m0s ±1s | - 0/1000 in 2m0s ±1s"},
+	{"WHOOP, policies with window", "https://developer.whoop.com/docs/developing/rate-limiting", "200 OK", `
+		X-RateLimit-Limit: 100, 100;window=60, 10000;window=86400
+		X-RateLimit-Remaining: 0`, "",
+		"served, wait 1m0s ±0s | - 0/100 in 1m0s ±0s per 1m0s"},
+	{"lemlist, a date of JavaScript", "https://developer.lemlist.com/api-reference/getting-started/rate-limits", "200 OK", `
+		Date: Tue, 16 Feb 2021 08:02:40 GMT
+		X-RateLimit-Limit: 20
+		X-RateLimit-Remaining: 0
+		X-RateLimit-Reset: Tue Feb 16 2021 09:02:42 GMT+0100 (Central European Standard Time)`, "",
+		"served, wait 2s ±1s | - 0/20 in 2s ±1s"},
+	{"MailerLite, a date and a time", "https://developers-classic.mailerlite.com/docs/api-rate-limits", "200 OK", `
+		Date: Tue, 16 Feb 2021 08:02:40 GMT
+		X-RateLimit-Limit: 60
+		X-RateLimit-Remaining: 0
+		X-RateLimit-Reset: 2021-02-16 08:03:10`, "",
+		"served, wait 30s ±1s | - 0/60 in 30s ±1s"},
 	{"Mastodon", "https://docs.joinmastodon.org/api/rate-limits/", "200 OK", `
 		Date: Mon, 20 Dec 2021 13:42:29 GMT
 		X-RateLimit-Limit: 300
@@ -253,7 +318,19 @@ var vectors = []vector{
 		X-RateLimit-Reset: 2026-03-26T16:00Z
 		X-RateLimit-NearLimit: true
 		RateLimit-Reason: jira-quota-global-based`, "",
-		"limited, wait 34m32s ±1s | jira-quota-global-based 0/350"},
+		"limited, wait 34m32s ±1s | jira-quota-global-based 0/350 in 34m32s ±1m0s"},
+	{"Atlassian Jira, used up and served", "https://developer.atlassian.com/cloud/jira/platform/rate-limiting/", "200 OK", `
+		Date: Wed, 25 Nov 2026 10:00:00 GMT
+		X-RateLimit-Limit: 350
+		X-RateLimit-Remaining: 0
+		X-RateLimit-Reset: 2026-11-25T10:15Z`, "",
+		"served, wait 15m0s ±1m0s | - 0/350 in 15m0s ±1m0s"},
+	{"Confluence Data Center", "https://confluence.atlassian.com/conf87/_ratelimiting_httpheaders-1333822054.html", "200 OK", `
+		X-RateLimit-Limit: 25
+		X-RateLimit-Remaining: 0
+		X-RateLimit-Interval-Seconds: 60
+		X-RateLimit-FillRate: 5`, "",
+		"served, wait 1m0s ±0s | - 0/25 in 1m0s ±0s per 1m0s"},
 	{"Atlassian Jira, beta fields", "https://community.developer.atlassian.com/t/2026-point-based-rate-limits/97828", "200 OK", `
 		Date: Thu, 26 Mar 2026 15:24:52 GMT
 		Beta-Ratelimit-Policy: "tenant-app-quota";q=100100;w=3600
@@ -278,7 +355,39 @@ var vectors = []vector{
 		Retry-After: 2.0`, "",
 		"limited, wait 2s ±100ms | - 0/40"},
 
+	{"HubSpot, ten seconds used up", "https://developers.hubspot.com/docs/guides/apps/api-usage/usage-details", "200 OK", `
+		X-HubSpot-RateLimit-Daily: 250000
+		X-HubSpot-RateLimit-Daily-Remaining: 249900
+		X-HubSpot-RateLimit-Interval-Milliseconds: 10000
+		X-HubSpot-RateLimit-Max: 100
+		X-HubSpot-RateLimit-Remaining: 0`, "",
+		"served, wait 10s ±0s | - 0/100 in 10s ±0s per 10s | daily 249900/250000 per 24h0m0s"},
+
 	// Models
+	{"Mistral, whose quotas end with a period", "https://github.com/mistralai/client-ts/issues/169", "200 OK", `
+		x-ratelimit-limit-tokens-minute: 5000000
+		x-ratelimit-remaining-tokens-minute: 0
+		x-ratelimit-tokens-query-cost: 52
+		x-ratelimit-limit-req-minute: 720
+		x-ratelimit-remaining-req-minute: 717`, "",
+		"served, wait 1m0s ±0s | tokens-minute 0/5000000 in 1m0s ±0s per 1m0s of tokens | req-minute 717/720 per 1m0s"},
+	{"a period of several minutes", "", "200 OK", `
+		x-ratelimit-limit-tokens-5-minute: 25000000
+		x-ratelimit-remaining-tokens-5-minute: 0`, "",
+		"served, wait 5m0s ±0s | tokens-5-minute 0/25000000 in 5m0s ±0s per 5m0s of tokens"},
+	{"Cerebras", "https://inference-docs.cerebras.ai/support/rate-limits", "200 OK", `
+		x-ratelimit-limit-requests-day: 14400
+		x-ratelimit-limit-tokens-minute: 60000
+		x-ratelimit-remaining-requests-day: 14000
+		x-ratelimit-remaining-tokens-minute: 0
+		x-ratelimit-reset-requests-day: 33011.382867097855
+		x-ratelimit-reset-tokens-minute: 11.382867097854614`, "",
+		"served, wait 11.382867097s ±1ns | tokens-minute 0/60000 in 11.382867097s ±1ns per 1m0s of tokens | requests-day 14000/14400 in 9h10m11.382867097s ±1ns per 24h0m0s of requests"},
+	{"the tokens of a provider whose reset has no quota's name", "https://docs.claude.com/en/api/rate-limits", "200 OK", `
+		x-ratelimit-remaining-requests: 59
+		x-ratelimit-remaining-tokens: 0
+		x-ratelimit-reset: 17`, "",
+		"served, wait 17s ±1s | tokens 0/? in 17s ±1s of tokens | requests 59/? of requests | - ?/? in 17s ±1s"},
 	{"OpenAI", "https://platform.openai.com/docs/guides/rate-limits", "200 OK", `
 		x-ratelimit-limit-requests: 60
 		x-ratelimit-limit-tokens: 150000
