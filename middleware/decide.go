@@ -224,7 +224,7 @@ func (l *RateLimit) undecided(ctx context.Context, set *ruleset, s *decided, err
 	}
 	for _, p := range s.policies {
 		if !p.shadow {
-			return &refusal{status: http.StatusServiceUnavailable, outcome: OutcomeUndecided}
+			return &refusal{status: http.StatusServiceUnavailable, outcome: OutcomeUndecided, retryAfter: time.Second}
 		}
 	}
 	s.outcome = OutcomeAllowed

@@ -437,7 +437,8 @@ func TestAStoreThatCannotDecideIsNeither429NorAPass(t *testing.T) {
 		assert.Equal(t, "application/problem+json", w.Header().Get("Content-Type"))
 		assert.JSONEq(t, `{"type":"https://iana.org/assignments/http-problem-types#temporary-reduced-capacity",
 		"title":"Temporary Reduced Capacity","status":503,
-		"detail":"The service is temporarily unable to take this request."}`, w.Body.String())
+		"detail":"The service is temporarily unable to take this request. Try again in 1 second."}`, w.Body.String())
+		assert.Equal(t, "1", w.Header().Get("Retry-After"))
 		assert.Empty(t, w.Header().Get("RateLimit"))
 	})
 }

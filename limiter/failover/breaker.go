@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/bits"
+	"slices"
 	"time"
 
 	"github.com/weirgo/weir/limiter"
@@ -12,11 +13,21 @@ import (
 
 // A part is a server of the inner store with its circuit breaker.
 type part struct {
-	err     error     // the last error
-	failed  time.Time // when err was recorded
-	inRow   int       // failures since the last success, if the part is in Store.failing
-	probing bool
-	unfit   bool // the last announcement was that the server is unusable
+	err    error         // the last error
+	failed time.Time     // when err was recorded
+	inRow  int           // failures since the last success
+	probe  chan struct{} // closed when the probe in progress ends; nil: there is none
+	unfit  bool          // the last announcement was that the server is unusable
+	server string        // whose outage the part is in, for report alone
+
+	// While the part is in Store.ailing, in the minute that began at a failure.
+	minute          time.Time
+	calls, failures int
+	apart           int // failures that were not at the same time as others
+	openings        int // of the breaker
+
+	isReported bool // that the policies decide
+	isFlaky    bool // only a minute without a failure ends what is reported
 }
 
 // partOf returns what Part says, kept within bounds.
@@ -54,9 +65,11 @@ func (s *Store) call(ctx context.Context, charges []limiter.Charge, do func(cont
 	if err := s.timed(ctx, do); err != nil {
 		return s.blame(ctx, began, s.partsOf(charges), err)
 	}
-	// If a breaker has opened since the call began, it stays open.
-	if failing := s.failing.Load(); failing != 0 && failing&s.partsOf(charges) != 0 {
-		s.failing.And(^s.partsOf(charges))
+	if s.ailing.Load() != 0 {
+		s.answered(s.partsOf(charges))
+	}
+	if s.debts.count.Load() != 0 {
+		s.repay(ctx, charges)
 	}
 	return 0, nil
 }
@@ -79,15 +92,23 @@ func (s *Store) settleInner(ctx context.Context, settlements []limiter.Settlemen
 	}
 	began := time.Now()
 	err := s.timed(ctx, func(ctx context.Context) error { return s.inner.Settle(ctx, settlements) })
-	if err == nil {
-		return nil
+	switch {
+	case err != nil:
+		_, err = s.blame(ctx, began, s.partsOf(corrections(settlements)), err)
+	case s.debts.count.Load() != 0:
+		s.repay(ctx, corrections(settlements))
 	}
-	var parts uint64
-	for i := range settlements {
-		parts |= 1 << s.partOf(&settlements[i].Charge)
-	}
-	_, err = s.blame(ctx, began, parts, err)
 	return err
+}
+
+// corrections returns charges that cost what settlements add, or 0.
+func corrections(settlements []limiter.Settlement) (charges []limiter.Charge) {
+	for i := range settlements {
+		c := settlements[i].Charge
+		c.Cost = max(0, settlements[i].Actual-c.Cost)
+		charges = append(charges, c)
+	}
+	return charges
 }
 
 // blame counts a call to these parts that returned err, as far as it says something about them. It
@@ -107,7 +128,7 @@ func (s *Store) blame(ctx context.Context, began time.Time, parts uint64, err er
 		failed = said.Parts() & parts
 	}
 	if !isOfOneKey(err) { // which is no reason to stop asking about the others
-		s.failing.And(^parts | failed) // the other parts have answered
+		s.answered(parts &^ failed)
 		s.failed(began, failed, err)
 	}
 	return failed, err
@@ -119,6 +140,27 @@ func isOfOneKey(err error) bool {
 	return errors.As(err, &one) && one.OfOneKey()
 }
 
+// answered counts a call that these parts have answered. If a breaker has opened since the call began,
+// it stays open. A part that fails now and then is well again after a minute without a failure.
+func (s *Store) answered(parts uint64) {
+	parts &= s.ailing.Load()
+	if parts == 0 {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for parts &^= s.open.Load(); parts != 0; parts &= parts - 1 {
+		number, bit := bits.TrailingZeros64(parts), parts&-parts
+		p := &s.parts[number]
+		p.inRow = 0
+		p.calls++
+		if time.Since(p.failed) >= quiet {
+			s.ailing.And(^bit)
+			s.recover(number)
+		}
+	}
+}
+
 // failed counts a call that failed at these parts. If a breaker has opened since the call began, the
 // failure is out of date. Calls that fail at the same time fail for one reason, so they count once.
 func (s *Store) failed(began time.Time, parts uint64, err error) {
@@ -128,20 +170,54 @@ func (s *Store) failed(began time.Time, parts uint64, err error) {
 	for rest := parts &^ s.open.Load(); rest != 0; rest &= rest - 1 {
 		number, bit := bits.TrailingZeros64(rest), rest&-rest
 		p := &s.parts[number]
+		if time.Since(p.minute) >= quiet {
+			p.minute, p.calls, p.failures, p.apart, p.openings = time.Now(), 0, 0, 0, 0
+		}
+		p.calls++
+		p.failures++
 		if began.Before(p.failed) {
 			continue
 		}
 		s.record(number, err)
-		if s.failing.Or(bit)&bit == 0 {
-			p.inRow = 0
-		}
-		if p.inRow++; p.inRow >= s.options.Failures {
+		s.ailing.Or(bit)
+		p.apart++
+		p.inRow++
+		switch {
+		case p.inRow >= s.options.Failures:
 			if s.open.Or(bit) == 0 {
 				s.since = p.failed
 			}
-			s.failing.And(^bit)
-			s.tell(Event{Degraded: true, Part: number, Err: err}, false)
+			p.openings++
+			s.degrade(number, p.openings > mostOpenings)
+		case p.apart >= min(s.options.Failures, manyFailures) && p.failures*flakyShare >= p.calls:
+			s.degrade(number, true)
 		}
+	}
+}
+
+const (
+	quiet        = time.Minute // the time without a failure after which a part is well
+	flakyShare   = 100         // of so many calls one fails at least, if the part is flaky
+	mostOpenings = 3           // of a breaker in a minute; a part whose breaker opens more often is flaky
+)
+
+// degrade announces that the policies decide on a part's charges, if that is news. It needs the lock.
+func (s *Store) degrade(number int, isFlaky bool) {
+	p := &s.parts[number]
+	p.isFlaky = p.isFlaky || isFlaky
+	if !p.isReported {
+		p.isReported = true
+		s.announce(Event{Degraded: true, Part: number, Err: p.err, Flaky: isFlaky}, false)
+	}
+}
+
+// recover announces that the policies no longer decide on a part's charges, if it was announced that they
+// do. It needs the lock.
+func (s *Store) recover(number int) {
+	p := &s.parts[number]
+	if p.isReported {
+		p.isReported, p.isFlaky = false, false
+		s.announce(Event{Part: number, Err: p.err}, false)
 	}
 }
 
@@ -152,28 +228,48 @@ func (s *Store) record(number int, err error) {
 	isFirst := s.open.Load()>>number&1 == 0 && now.Sub(p.failed) >= quiet
 	if isUnfit := isUnusable(err); isFirst || isUnfit && !p.unfit {
 		p.unfit = isUnfit
-		s.tell(Event{Part: number, Err: err}, true)
+		s.announce(Event{Part: number, Err: err}, true)
 	}
 	p.err, p.failed = err, now
 }
 
 // probe starts the probes that are due for these parts. Each has the charges of its own part, so that
-// errors of other parts do not count.
-func (s *Store) probe(parts uint64, charges []limiter.Charge) {
+// errors of other parts do not count. A batch that would fail, because a rule is FailClosed, waits for
+// the probes in progress. probe reports whether it has waited.
+func (s *Store) probe(ctx context.Context, parts uint64, charges []limiter.Charge) (waited bool) {
+	var inProgress []chan struct{}
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	for parts &= s.open.Load(); parts != 0; parts &= parts - 1 {
 		number := bits.TrailingZeros64(parts)
-		if p := &s.parts[number]; !p.probing && time.Since(p.failed) > s.options.ProbeEvery {
-			p.probing = true
+		p := &s.parts[number]
+		if p.probe == nil && time.Since(p.failed) > s.options.ProbeEvery {
+			p.probe = make(chan struct{})
 			_, own := s.split(^(1 << number), charges)
-			go s.try(number, looks(own))
+			go s.try(number, looks(own), p.probe)
+		}
+		if p.probe != nil && s.isClosed(number, charges) {
+			inProgress = append(inProgress, p.probe)
 		}
 	}
+	s.mu.Unlock()
+	for _, done := range inProgress {
+		select {
+		case <-done:
+		case <-ctx.Done():
+		}
+	}
+	return len(inProgress) > 0
+}
+
+// isClosed reports whether a charge on this part is of a FailClosed rule.
+func (s *Store) isClosed(number int, charges []limiter.Charge) bool {
+	return slices.ContainsFunc(charges, func(c limiter.Charge) bool {
+		return c.Quota.OnOutage == limiter.FailClosed && s.partOf(&c) == number
+	})
 }
 
 // try is a probe. It does not use the request's context, so a client that goes away does not end it.
-func (s *Store) try(number int, looks []limiter.Charge) {
+func (s *Store) try(number int, looks []limiter.Charge, done chan struct{}) {
 	var err error
 	panicked := survive(func() {
 		err = s.timed(context.Background(), func(ctx context.Context) error {
@@ -192,24 +288,29 @@ func (s *Store) try(number int, looks []limiter.Charge) {
 	}
 	isMistake := errors.Is(err, limiter.ErrCharges) // which says nothing about the server
 	if err != nil && !isMistake {
+		close(done) // who waits needs no diagnosis
 		s.counters.failures.Add(1)
 		_, err = s.examine(number, err)
+	} else {
+		defer close(done)
 	}
 
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	p, bit := &s.parts[number], uint64(1)<<number
-	p.probing = false
+	p.probe = nil
 	switch {
 	case isMistake:
 	case err != nil:
 		s.record(number, err)
 	default:
-		p.unfit = false
-		s.tell(Event{Part: number, Err: p.err}, false)
+		p.unfit, p.inRow, p.apart, p.calls, p.failures = false, 0, 0, 0, 0
 		s.shares.Clear() // rules may have been read anew since they were first needed
 		if s.open.And(^bit) == bit {
 			s.total += time.Since(s.since)
+		}
+		if !p.isFlaky {
+			s.recover(number)
 		}
 	}
 }

@@ -14,6 +14,11 @@
 // server. Calls that fail at the same time count once, so one short stall under load is no outage. A
 // call whose client has left counts as neither failure nor success, and nor does an invalid batch.
 //
+// A server is flaky if five calls fail in a minute, one after the other, and at least one call in a
+// hundred, or if the policies begin to decide all calls four times in a minute. Options.OnDegraded then
+// reports one outage, which ends when no call has failed for a minute. The server still decides the
+// calls that it answers.
+//
 // The first failure after a minute without one is logged at once (weir-call-failed), with what the
 // store finds out about its server. So a wrong address shows even in a process that makes four calls a
 // day. A server that cannot do what the store needs is a wrong configuration and no outage. The
@@ -46,16 +51,33 @@
 //
 // # The return
 //
-// The first batch after Options.ProbeEvery starts a probe in the background, and the policies still
-// decide that batch. The probe looks at the batch's keys on the server and charges another key, because
-// a server that can be read but not written is still down. The first probe that succeeds ends the
-// outage.
+// The first batch after Options.ProbeEvery starts a probe in the background. If the batch has a Closed
+// rule, it waits for the probe, no longer than for any call, and the server decides it if the probe
+// succeeds. The policies decide other batches meanwhile. The probe looks at the batch's keys on the
+// server and charges another key, because a server that can be read but not written is still down. The
+// first probe that succeeds ends the outage.
 //
-// The server's counters do not learn what this process counted. So until a window that overlaps the
-// outage has ended, or a bucket has refilled, a key may get units from the server and from this
-// process. If Replicas is the number of processes, Local admits at most this much more than the limit:
-// one burst in the outage, one burst that refilled on the server meanwhile, and what the rate brings
-// until each process has found that the server is back.
+// What this process counted for a key is owed to the server. It is charged with the key's next event that
+// the server decides, even if the limit has no room: later events are then refused until the debt is paid
+// ([limiter.Quota.Settle]). An event whose answer was lost may be charged twice. A refund that comes
+// after the event was charged does not reach the server. 65,536 keys can owe; the debts of other keys
+// are forgiven. After a minute a key owes at most what its share still counts.
+//
+// # How much more than the limit is admitted
+//
+// B is the limit's burst, or the number of events of a window. A Local rule admits in any minute, in
+// addition to its limit, at most:
+//
+//	the server fails now and then          B / Replicas for each process that sees it,
+//	                                       and 5% of the limit
+//	all processes lose the server          B / Replicas for each process, and what the rate brings
+//	                                       in Options.ProbeEvery
+//	one process loses the server for T     (B + rate x T) / Replicas; one event at least
+//	and the other processes do not
+//
+// So set Replicas: with 1, each process admits the whole limit. An Open rule admits the limit and every
+// event whose call failed, without bound. A Closed rule admits its limit and nothing more: each failed
+// call is an error, and its event may have been charged.
 //
 // Goroutines run only for probes and for Options.OnDegraded, and there is nothing to close. Without
 // requests there is no probe.

@@ -85,6 +85,7 @@ func TestTheLastEventsAreKept(t *testing.T) {
 			time.Sleep(3 * time.Second)
 			decide(t, s, charge(api, "key"))
 			synctest.Wait()
+			time.Sleep(quiet)
 		}
 		told := s.Stats().Events
 		require.Len(t, told, eventsKept)
@@ -169,6 +170,8 @@ func TestTheFirstFailureIsLoggedAtOnceAndOnceForAServer(t *testing.T) {
 			assert.Empty(t, failing(3, "4"), "one that fails now and then, for hours, is not logged each time")
 		}
 		time.Sleep(quiet)
+		decide(t, s, charge(api, "4")) // which ends what was reported as flaky
+		synctest.Wait()
 		assert.Equal(t, line(4), failing(1, "4"), "after a time without")
 	})
 }
@@ -242,8 +245,9 @@ func TestAServerThatIsUnusableForSomeRulesIsSaidOnceToo(t *testing.T) {
 				time.Sleep(time.Second)
 			}
 		})
-		assert.Equal(t, 1, strings.Count(log, "\n"), log)
-		assert.Contains(t, log, "weir-store-unusable")
+		assert.Equal(t, 1, strings.Count(log, "weir-store-unusable"), log)
+		assert.Equal(t, 1, strings.Count(log, "weir-degraded"), "half of the calls fail")
+		assert.Equal(t, 2, strings.Count(log, "\n"), log)
 	})
 }
 
@@ -262,7 +266,7 @@ func TestWhatWasFoundOutIsToldInErrorsToo(t *testing.T) {
 		}
 		inner.is(fine)
 		time.Sleep(2 * time.Second)
-		assert.Error(t, ask())
+		assert.NoError(t, ask())
 		synctest.Wait()
 		events := heard.read()
 		require.Len(t, events, 2)

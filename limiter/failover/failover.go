@@ -41,7 +41,8 @@ type Options struct {
 	ProbeEvery time.Duration
 
 	// OnDegraded is called once for each server when the policies begin to decide, and once when they
-	// no longer do. Calls never overlap and delay no request. A panic in it is logged. Nil logs to
+	// no longer do. If a server is flaky ([Event.Flaky]), that is one outage. Calls never overlap and
+	// delay no request. A panic in it is logged. Nil logs to
 	// slog: Warn with code weir-degraded, and Info with code weir-recovered. First failures
 	// (weir-call-failed) and wrongly configured servers (weir-store-unusable) are logged in any case.
 	OnDegraded func(Event)
@@ -53,6 +54,8 @@ type Options struct {
 const (
 	maxReplicas = 100_000 // 366 days times that fits 64 bits in microseconds
 	maxFailures = 1_000_000
+
+	manyFailures = 5 // the default of Options.Failures
 )
 
 // Validate returns everything that is wrong with o, joined, or nil.
@@ -66,7 +69,7 @@ func (o Options) complete() (Options, *limiter.Memory, error) {
 	var errs [5]error
 	o.Deadline, errs[0] = checked("Deadline", o.Deadline, time.Millisecond, time.Minute, "from 1ms to 1m0s", 50*time.Millisecond)
 	o.Replicas, errs[1] = checked("Replicas", o.Replicas, 1, maxReplicas, "from 1 to 100000", 1)
-	o.Failures, errs[2] = checked("Failures", o.Failures, 1, maxFailures, "from 1 to 1000000", 5)
+	o.Failures, errs[2] = checked("Failures", o.Failures, 1, maxFailures, "from 1 to 1000000", manyFailures)
 	o.ProbeEvery, errs[3] = checked("ProbeEvery", o.ProbeEvery, 1, time.Hour, "more than 0 and at most 1h0m0s", time.Second)
 	memory, err := limiter.NewMemory(limiter.MemoryOptions{MaxKeys: o.MaxKeys})
 	if err != nil {
@@ -88,8 +91,9 @@ func checked[T int | time.Duration](field string, v, least, most T, bounds strin
 
 // Store is a [limiter.Store] around another store, whose counters are in a server.
 type Store struct {
-	failing atomic.Uint64 // parts that failed last, with a closed breaker
-	open    atomic.Uint64 // parts with an open breaker
+	ailing atomic.Uint64 // parts that failed in the last minute
+	open   atomic.Uint64 // parts with an open breaker
+	debts  debts
 
 	inner     limiter.Store
 	keepsTime bool // inner returns within the deadline by itself
@@ -103,8 +107,11 @@ type Store struct {
 	since   time.Time     // when the outage began: since then, a breaker was always open
 	total   time.Duration // in which a breaker was open, before since
 	events  []Event       // the last ones that were reported
-	told    chan struct{} // closed when all was reported
-	reports [64]*report   // of the parts; only reporting goroutines use them, in turns
+	reports []report      // that are not made yet
+
+	// Only the reporting goroutine uses these.
+	outages map[string]Event // of servers, by their names: how they began
+	logged  Event            // the last first failure
 
 	_        [64]byte // what is counted for each decision stays off the cache line of open
 	counters struct{ decided, local, open, closed, failures atomic.Uint64 }
@@ -122,6 +129,10 @@ type Store struct {
 //	Parts() uint64   the servers ([Servers]) that failed, as bits, bit 0 for the first. Without
 //	                 it all servers of the batch count as failed
 //
+// Of events that this process counted in an outage, inner gets a settlement whose Receipt.By is
+// [limiter.ByShare]. A store that settles later must wait until its server has charged such a
+// settlement, and return an error if it may not have.
+//
 // If inner is a Store of this package, the new Store wraps the store inside it instead.
 func New(inner limiter.Store, o Options) (*Store, error) {
 	o, memory, err := o.complete()
@@ -138,9 +149,9 @@ func New(inner limiter.Store, o Options) (*Store, error) {
 		inner:   inner,
 		options: o,
 		local:   memory, // made now, as it is small while empty and no outage should begin with work
-		told:    make(chan struct{}),
+		outages: make(map[string]Event),
 	}
-	close(s.told)
+	s.debts.of = make(map[debtor]debt)
 	if store, ok := inner.(Bounded); ok {
 		s.inner, s.keepsTime = store.Within(o.Deadline), true
 	}
@@ -168,8 +179,11 @@ func (s *Store) Decide(ctx context.Context, charges []limiter.Charge) error {
 	if err := limiter.CheckCharges(charges); err != nil {
 		return err // a server that is down does not get to say so
 	}
-	if down, cause := s.outage(charges); cause != nil {
-		s.probe(down, charges)
+	down, cause := s.outage(charges)
+	if down != 0 && s.probe(ctx, down, charges) {
+		down, cause = s.outage(charges)
+	}
+	if down != 0 {
 		return s.decideWithout(ctx, down, charges, cause)
 	}
 	failed, err := s.call(ctx, charges, func(ctx context.Context) error { return s.inner.Decide(ctx, charges) })
@@ -206,8 +220,9 @@ func (s *Store) Settle(ctx context.Context, settlements []limiter.Settlement) er
 		switch {
 		case c.Actual == c.Cost:
 		case isLocal(c), c.Decision.Receipt.By == 0 && down != 0 && c.Quota.OnOutage != limiter.FailClosed: // which only the server counts
-			if s.toShare(&c.Charge) {
+			if whole := c.Charge; s.toShare(&c.Charge) {
 				local = append(local, c)
+				s.debts.add(&whole, c.Quota, c.Actual-c.Cost)
 			}
 		case down != 0 && !c.Quota.InFlight():
 			err = fmt.Errorf("%w, so what it counted could not be corrected: %w", ErrUnavailable, cause)
@@ -227,6 +242,7 @@ func (s *Store) Reset(ctx context.Context, charges []limiter.Charge) error {
 	}
 	var local []limiter.Charge
 	for _, c := range charges {
+		s.debts.take(&c)
 		if s.toShare(&c) {
 			local = append(local, c)
 		}

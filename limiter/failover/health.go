@@ -103,6 +103,11 @@ type Event struct {
 	// is a wrong configuration, and it does not pass by itself as outages do.
 	Unusable bool
 
+	// Flaky says that some calls fail and others are answered, or that the server is up and down by
+	// turns: four times in a minute or more often. The policies decide on the calls that fail. Such an
+	// outage ends when no call has failed for a minute.
+	Flaky bool
+
 	// For is how long the outage lasted, until the server answered again. It is zero in an Event that
 	// begins an outage.
 	For time.Duration
@@ -114,6 +119,8 @@ func (e Event) log(isFirst bool) {
 	level, code, last := slog.LevelWarn, "weir-degraded", slog.Any("error", e.Err)
 	message := "weir: the store's server fails, so the rules' OnOutage policies decide"
 	switch {
+	case !isFirst && e.Degraded && e.Flaky:
+		message = "weir: the store's server fails now and then, so the rules' OnOutage policies decide on calls that fail"
 	case isFirst && e.Unusable:
 		level, code = slog.LevelError, "weir-store-unusable"
 		message = "weir: the store's server cannot do what Weir needs: a wrong configuration; until it is fixed the rules' OnOutage policies decide"
@@ -134,87 +141,85 @@ func (e Event) log(isFirst bool) {
 }
 
 const (
-	quiet      = time.Minute // the time without a failure after which one counts as the first
-	eventsKept = 16          // in Stats
+	eventsKept = 16               // in Stats
+	together   = 10 * time.Second // in which failures of one server are logged once, though it has several parts
 )
 
-// tell has a goroutine report an event, or a first failure. Each waits for the one before, so the
-// order needs no lock around the hook, and no request waits for it. It needs the lock.
-func (s *Store) tell(e Event, isFirst bool) {
+// A report is an event for the hook, or a first failure for the log.
+type report struct {
+	Event
+	isFirst bool
+}
+
+// announce has a goroutine report an event, or a first failure, as a diagnosis may take a second. The
+// goroutine makes one report after the other, and ends when all are made. It needs the lock.
+func (s *Store) announce(e Event, isFirst bool) {
 	e.At = time.Now()
-	before, done := s.told, make(chan struct{})
-	s.told = done
+	s.reports = append(s.reports, report{e, isFirst})
+	if len(s.reports) > 1 {
+		return
+	}
 	go func() {
-		defer close(done)
-		<-before
-		if panicked := survive(func() { s.report(e, isFirst) }); panicked != nil {
-			slog.Error("weir: OnDegraded panicked", "code", "weir-hook-panic", "panic", fmt.Sprint(panicked))
+		for isLast := false; !isLast; {
+			s.mu.Lock()
+			next := s.reports[0]
+			s.mu.Unlock()
+			if panicked := survive(func() { s.report(next) }); panicked != nil {
+				slog.Error("weir: OnDegraded panicked", "code", "weir-hook-panic", "panic", fmt.Sprint(panicked))
+			}
+			s.mu.Lock()
+			s.reports = s.reports[1:]
+			isLast = len(s.reports) == 0
+			s.mu.Unlock()
 		}
 	}()
 }
 
-// report logs a first failure, or calls the hook. A diagnosis may take a second, so it is made
-// once for a server and not for each of its parts.
-func (s *Store) report(e Event, isFirst bool) {
+// report logs a first failure, or calls the hook, once for a server that has several parts. The first
+// part that answers ends the server's outage, as other parts may get no request for long. The server
+// that answers may be another one, which took over.
+func (s *Store) report(e report) {
 	e.Server, _ = s.examine(e.Part, nil)
 	e.Unusable = isUnusable(e.Err)
-	if !s.isNews(&e, isFirst) {
-		return
+	name, p := cmp.Or(e.Server, fmt.Sprint(e.Part)), &s.parts[e.Part]
+	if !e.isFirst && !e.Degraded {
+		name = p.server
 	}
-	if isFirst || e.Degraded {
+	began, isDown := s.outages[name]
+	switch {
+	case e.isFirst:
+		last := s.logged
+		s.logged = e.Event
+		s.logged.Server = name
+		isSame := last.Server == name && last.Unusable == e.Unusable && e.At.Sub(last.At) < together
+		if isSame || isDown && !e.Unusable {
+			return
+		}
+	case e.Degraded:
+		if p.server = name; isDown {
+			return
+		}
+		s.outages[name] = e.Event
+	case !isDown:
+		return
+	default:
+		delete(s.outages, name)
+		e.Part, e.For = began.Part, e.At.Sub(began.At)
+	}
+	if e.isFirst || e.Degraded {
 		_, e.Err = s.examine(e.Part, e.Err)
 		s.mu.Lock()
-		s.parts[e.Part].err = e.Err
+		p.err = e.Err
 		s.mu.Unlock()
 	}
-	if isFirst {
+	if e.isFirst {
 		e.log(true)
 		return
 	}
 	s.mu.Lock()
-	s.events = append(s.events[max(0, len(s.events)-eventsKept+1):], e)
+	s.events = append(s.events[max(0, len(s.events)-eventsKept+1):], e.Event)
 	s.mu.Unlock()
-	s.options.OnDegraded(e)
-}
-
-// A report is what was reported about a server. Its parts share it.
-type report struct {
-	server string
-	heard  map[bool]time.Time // when a first failure was last heard of, and one as unusable
-	outage Event              // its beginning; zero: the server is up
-}
-
-// isNews reports whether e says something new about its server: a failure of its kind that is the
-// first in a while, or the beginning or the end of an outage. A server that hangs may have a third
-// of all parts. The first part that answers ends the outage, because other parts may get no
-// request for long. The server that answers may be another one, which took over.
-func (s *Store) isNews(e *Event, isFirst bool) bool {
-	r := s.reports[e.Part]
-	isDown := r != nil && r.outage.Degraded
-	if e.Degraded || isFirst && !isDown {
-		name := cmp.Or(e.Server, fmt.Sprint(e.Part))
-		r = &report{server: name, heard: make(map[bool]time.Time)}
-		for _, known := range s.reports {
-			if known != nil && known.server == name {
-				r = known
-			}
-		}
-		s.reports[e.Part], isDown = r, r.outage.Degraded
-	}
-	switch {
-	case isFirst:
-		last := r.heard[e.Unusable]
-		r.heard[e.Unusable] = e.At
-		return e.At.Sub(last) >= quiet
-	case e.Degraded == isDown:
-		return false // another part of the server failed or answered before
-	case e.Degraded:
-		r.outage = *e
-	default:
-		e.Part, e.For = r.outage.Part, e.At.Sub(r.outage.At)
-		*r = report{} // what fails next is another outage
-	}
-	return true
+	s.options.OnDegraded(e.Event)
 }
 
 // examine asks the store for the address of a server, and for more about its failure.

@@ -19,6 +19,9 @@ func (s *Store) decideWithout(ctx context.Context, down uint64, charges []limite
 	ours, up := s.split(down, charges)
 	taken, counter, err := s.applyPolicies(ours, charges, cause)
 	if err != nil || len(up) == 0 {
+		if taken {
+			s.owe(ours, charges)
+		}
 		counter.Add(1)
 		return err
 	}
@@ -33,6 +36,7 @@ func (s *Store) decideWithout(ctx context.Context, down uint64, charges []limite
 		for i := range seen {
 			charges[i].Decision = seen[i].Decision
 		}
+		taken = false
 	}
 	switch {
 	case failed != 0: // others are down too; at most as often as there are servers
@@ -45,11 +49,23 @@ func (s *Store) decideWithout(ctx context.Context, down uint64, charges []limite
 			charges[i].Decision, up = up[0].Decision, up[1:]
 		}
 	}
+	if taken {
+		s.owe(ours, charges)
+	}
 	counter.Add(1)
 	return nil
 }
 
 func isRefused(c limiter.Charge) bool { return !c.Decision.Allowed }
+
+// owe notes what the local counters took.
+func (s *Store) owe(ours uint64, charges []limiter.Charge) {
+	for i, c := range charges {
+		if ours>>i&1 == 1 && s.toShare(&c) {
+			s.debts.add(&charges[i], c.Quota, c.Cost)
+		}
+	}
+}
 
 // undo refunds what the local counters took.
 func (s *Store) undo(ours uint64, charges []limiter.Charge) {

@@ -84,7 +84,7 @@ func TestNothingIsForgottenOrCountedTwiceHoweverOftenTheServerGoesAndReturns(t *
 				degraded bool
 			}
 			var open []event
-			onServer, inProcess, isDown := int64(0), int64(0), false
+			onServer, inProcess, owed, isDown := int64(0), int64(0), int64(0), false
 			for range rapid.IntRange(1, 40).Draw(r, "steps") {
 				switch rapid.SampledFrom([]string{"reserve", "settle", "fail", "return"}).Draw(r, "step") {
 				case "reserve":
@@ -98,7 +98,13 @@ func TestNothingIsForgottenOrCountedTwiceHoweverOftenTheServerGoesAndReturns(t *
 					require.Equal(r, *used+c.Cost <= 1000, d.Allowed)
 					if d.Allowed {
 						*used += c.Cost
+						if isDown {
+							owed += c.Cost
+						}
 						open = append(open, event{at(c, d), isDown})
+					}
+					if !isDown {
+						onServer, owed = onServer+owed, 0
 					}
 					time.Sleep(time.Second)
 				case "settle":
@@ -116,9 +122,12 @@ func TestNothingIsForgottenOrCountedTwiceHoweverOftenTheServerGoesAndReturns(t *
 					case e.degraded:
 						require.NoError(r, err)
 						inProcess += actual - e.Cost
+						owed = max(0, owed+actual-e.Cost)
 					case !isDown:
 						require.NoError(r, err)
-						onServer += actual - e.Cost
+						if onServer += actual - e.Cost; actual > e.Cost {
+							onServer, owed = onServer+owed, 0
+						}
 					case actual != e.Cost:
 						require.ErrorIs(r, err, ErrUnavailable)
 						require.EqualError(r, err, "failover: the store's server is unavailable, so what it counted could not be corrected: connection refused")
@@ -228,4 +237,20 @@ func TestAReservationIsNoLargerThanTheShareInAnOutage(t *testing.T) {
 			assert.Equal(t, min(25, actual), s.inUse(t, q, "key"), "of 25, when %d were used", actual)
 		})
 	}
+}
+
+// Of an event that is charged afterwards only a look is decided on, and nothing but its settlement
+// changes a counter.
+func TestWhatIsChargedAfterwardsIsOwedToo(t *testing.T) {
+	inner := newServer(t, fine)
+	s := Must(New(inner, Options{OnDegraded: func(Event) {}}))
+	c := look(charge(quota(t, "failed logins", limiter.PerHour(100), limiter.FailLocal), "key"))
+	inner.is(dead)
+	d := decide(t, s, c)[0]
+	require.NoError(t, settle(t, s, c, d, 7))
+	inner.is(fine)
+	d = decide(t, s, c)[0]
+	assert.EqualValues(t, 100, d.Remaining)
+	require.NoError(t, settle(t, s, c, d, 1))
+	assert.EqualValues(t, 8, inner.used(t, c.Quota, "key"))
 }

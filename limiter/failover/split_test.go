@@ -60,7 +60,7 @@ func TestAServerThatIsUpCountsWhileAnotherIsDown(t *testing.T) {
 	assert.EqualValues(t, 20, stats.Local)
 	assert.EqualValues(t, 20, stats.Decided)
 	assert.EqualValues(t, 3, stats.Failures)
-	assert.EqualValues(t, 1<<1, s.failing.Load()|s.open.Load(), "a part that has answered is not held to have failed")
+	assert.EqualValues(t, 1<<1, s.ailing.Load()|s.open.Load(), "a part that has answered is not held to have failed")
 }
 
 // An error that names servers of other batches says nothing about this one's.
@@ -69,7 +69,7 @@ func TestAnErrorThatNamesNoServerOfTheBatchIsOfAllOfThem(t *testing.T) {
 	s := Must(New(cluster{inner}, Options{OnDegraded: func(Event) {}}))
 	d := decide(t, s, charge(quota(t, "global", limiter.PerHour(10), limiter.FailLocal), "0"), charge(quota(t, "user", limiter.PerHour(10), limiter.FailLocal), "1"))
 	assert.True(t, d[0].Degraded && d[1].Degraded)
-	assert.EqualValues(t, 1<<0|1<<1, s.failing.Load()|s.open.Load())
+	assert.EqualValues(t, 1<<0|1<<1, s.ailing.Load()|s.open.Load())
 }
 
 func TestAServerThatAnsweredHasNoFailuresInARow(t *testing.T) {

@@ -77,12 +77,11 @@
 // The first row is A because units may have been granted before the interval. Over a whole run the
 // limit is never exceeded unless an event of the other rows happens, however many processes are killed.
 //
-// If Replicas is the number of processes, an outage that all processes see admits two bursts: one from
-// the processes, each with its share of the limit, and one from Redis, which has refilled or was
-// restarted empty. Until all processes have noticed that Redis is back, they also admit their shares of
-// the rate. That takes at most a probe's interval (failover.Options.ProbeEvery). Set Replicas: with 1,
-// each process admits the whole limit. A replica that is promoted forgets what had not been replicated,
-// at most everything.
+// If Replicas is the number of processes, an outage that all processes see admits one burst: each
+// process its share of the limit, which Redis charges when it is back. Until all processes have noticed
+// that, they also admit their shares of the rate. That takes at most a probe's interval
+// (failover.Options.ProbeEvery). Set Replicas: with 1, each process admits the whole limit. A replica
+// that is promoted forgets what had not been replicated, at most everything.
 //
 // # Outages
 //

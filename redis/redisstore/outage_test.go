@@ -375,3 +375,28 @@ func TestADiagnosisThatIsLateNamesTheServer(t *testing.T) {
 		}
 	}
 }
+
+// Whatever fails: the call that decides, or the call that charges what this process admitted by itself.
+func TestRedisIsChargedWithWhatAProcessAdmittedByItself(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	client := connect(t, server)
+	s := New(client, Options{Failover: failover.Options{Deadline: 200 * time.Millisecond, ProbeEvery: time.Millisecond, OnDegraded: func(failover.Event) {}}})
+	q := bounded(t, "rule", 1_000_000, limiter.SlidingWindow)
+	admitted := int64(0)
+	degraded := func() bool {
+		admitted++
+		return decideOne(t, s, q, "key", 1).Degraded
+	}
+	for range 3 {
+		await(t, "a decision of Redis", func() bool { return !degraded() })
+		server.Pause()
+		await(t, "decisions without Redis", func() bool { return degraded() && s.Stats().Degraded })
+		server.Resume()
+	}
+	await(t, "Redis to know them all", func() bool {
+		degraded()
+		d := decideOne(t, New(client, patient), q, "key", 0)
+		return d.Limit-d.Remaining >= admitted
+	})
+}

@@ -76,7 +76,9 @@ func (s *store) close(patience time.Duration) error {
 	}
 }
 
-// Settle implements [limiter.Store]. The callers of what is beyond mostUnsettled wait, also if ctx ends.
+// Settle implements [limiter.Store]. It waits for Redis, also if ctx ends, with settlements beyond
+// mostUnsettled and of events that this process counted in an outage, as package failover needs to know
+// whether Redis has those.
 func (s *store) Settle(ctx context.Context, settlements []limiter.Settlement) error {
 	if err := limiter.CheckSettlements(settlements); err != nil {
 		return err
@@ -94,7 +96,7 @@ func (s *store) Settle(ctx context.Context, settlements []limiter.Settlement) er
 			s.correctSlots(owed[i : i+1])
 			continue
 		}
-		if s.maxBatch == 1 || !s.unsettled.add() {
+		if s.maxBatch == 1 || c.Decision.Receipt.By == limiter.ByShare || !s.unsettled.add() {
 			return s.change(context.WithoutCancel(ctx), settle, owed[i:])
 		}
 		g := s.group(settle, owed[i:i+1])

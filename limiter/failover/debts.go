@@ -1,0 +1,134 @@
+package failover
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/weirgo/weir/limiter"
+)
+
+// A debtor is a key of a counter. Rules that are read anew have the same counters.
+type debtor struct{ rule, tier, key string }
+
+func debtorOf(c *limiter.Charge) debtor { return debtor{c.Quota.Rule(), c.Quota.Tier(), c.Key} }
+
+// A debt is what this process admitted for a key by itself. The server is told when it answers about the
+// key again, or each failed call would add to the limit.
+type debt struct {
+	units int64
+	share *limiter.Quota // that counted them
+	since time.Time
+}
+
+// debts are the debts of all keys.
+type debts struct {
+	count atomic.Int64 // of the keys, which spares healthy stores the lock
+	mu    sync.Mutex
+	of    map[debtor]debt
+	swept time.Time
+}
+
+// mostDebtors is how many keys may owe. A further key displaces any of them.
+const mostDebtors = 1 << 16
+
+// add changes what a key owes for an event that its share counted. Less than 0 units are a refund, which
+// cannot take back what was repaid already.
+func (d *debts) add(c *limiter.Charge, share *limiter.Quota, units int64) {
+	if units == 0 || share.InFlight() {
+		return
+	}
+	who := debtorOf(c)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	owed, known := d.of[who]
+	if !known {
+		owed = debt{share: share, since: time.Now()}
+	}
+	owed.units = min(owed.units+units, 2*c.Quota.Capacity()) // servers forgive the rest
+	switch {
+	case owed.units <= 0:
+		delete(d.of, who)
+	case !known && len(d.of) >= mostDebtors:
+		for other := range d.of {
+			delete(d.of, other)
+			break
+		}
+		fallthrough
+	default:
+		d.of[who] = owed
+	}
+	d.count.Store(int64(len(d.of)))
+}
+
+// take removes and returns what a key owes.
+func (d *debts) take(c *limiter.Charge) (owed debt) {
+	who := debtorOf(c)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	owed = d.of[who]
+	delete(d.of, who)
+	d.count.Store(int64(len(d.of)))
+	return owed
+}
+
+// sweep forgets the keys that owe nothing any more, once a minute.
+func (d *debts) sweep(local *limiter.Memory) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if time.Since(d.swept) < quiet {
+		return
+	}
+	d.swept = time.Now()
+	for who, owed := range d.of {
+		if owed.due(local, who.key) == 0 {
+			delete(d.of, who)
+		}
+	}
+	d.count.Store(int64(len(d.of)))
+}
+
+// due returns how much of a debt the server must know. In a long outage the units of a minute ago have
+// been refilled, and those that count are in the share.
+func (d debt) due(local *limiter.Memory, key string) int64 {
+	if d.units == 0 || time.Since(d.since) < quiet {
+		return d.units
+	}
+	look := []limiter.Charge{{Quota: d.share, Key: key}}
+	if err := local.Decide(context.Background(), look); err != nil {
+		return d.units
+	}
+	return min(d.units, look[0].Decision.Limit-look[0].Decision.Remaining)
+}
+
+// repay charges the servers, which have just answered about charges, with what this process admitted by
+// itself for their keys. If it is not known whether they did it, they are charged again: that admits
+// less, never more. Looks change nothing, so that a reservation can still be refunded.
+func (s *Store) repay(ctx context.Context, charges []limiter.Charge) {
+	s.debts.sweep(s.local)
+	var settlements []limiter.Settlement
+	var taken []debt
+	for _, c := range charges {
+		if c.Cost == 0 {
+			continue
+		}
+		owed := s.debts.take(&c)
+		if c.Cost, c.Decision = 0, (limiter.Decision{Receipt: limiter.Receipt{By: limiter.ByShare}}); owed.due(s.local, c.Key) > 0 {
+			settlements = append(settlements, limiter.Settlement{Charge: c, Actual: owed.due(s.local, c.Key)})
+			taken = append(taken, owed)
+		}
+	}
+	if len(settlements) == 0 {
+		return
+	}
+	began := time.Now()
+	err := s.timed(ctx, func(ctx context.Context) error { return s.inner.Settle(ctx, settlements) })
+	if err == nil {
+		return
+	}
+	for i := range settlements {
+		s.debts.add(&settlements[i].Charge, taken[i].share, taken[i].units)
+	}
+	_, _ = s.blame(ctx, began, s.partsOf(corrections(settlements)), err)
+}
