@@ -100,6 +100,7 @@ func compile(config Config, before *ruleset) (*ruleset, error) {
 	set.most = mostOf(set.always) + max(mostByTier+mostByRoute, mostOf(set.fallback))
 	set.needsTier = set.needsTier || set.byTier != nil
 	set.hasBans = set.Bans.List != nil || set.Bans.DenyKey != nil || set.Bans.Deny != nil
+	set.hasHosts = set.hasHosts || !set.Shadow && hasHost(route.PatternsOf(set.Bans.Deny)...)
 	set.needsRoute = set.needsRoute || set.hasBans || set.Allow != nil || set.byRoute != nil || set.Overload != nil
 	c.reject(set.most == 0 && !set.hasBans && set.Overload == nil, "Config.Rules is empty: at least one rule is needed")
 	c.reject(set.most > limiter.MaxCharges, "Config.Rules has %d rules: one request can meet at most %d limits, those of ByTier and ByRoute included",
@@ -204,11 +205,20 @@ func (c *compiler) rule(at string, given Rule, info RuleInfo) *rule {
 	set.all = append(set.all, r)
 	set.needsRoute = set.needsRoute || given.Match != nil || given.Key != nil || given.Cost.of != nil || given.Distinct != nil
 	set.needsTier = set.needsTier || len(r.tiers) > 0
+	set.hasHosts = set.hasHosts || !shadow && (hasHost(info.Route) || hasHost(route.PatternsOf(given.Match)...))
 	set.awaitsEnds = set.awaitsEnds || r.awaitsEnd()
 	set.chargesAfter = set.chargesAfter || r.Counts.after
 	set.hasShadow = set.hasShadow || shadow
 	set.hasDistinct = set.hasDistinct || r.Distinct != nil
 	return r
+}
+
+// hasHost reports whether one of these patterns has a host.
+func hasHost(texts ...string) bool {
+	return slices.ContainsFunc(texts, func(text string) bool {
+		p, err := route.ParseRule(text)
+		return err == nil && p.Host != ""
+	})
 }
 
 // fields checks the fields of a rule, except for its limits, Escalate and Refusal.

@@ -31,7 +31,7 @@ type Config struct {
 
 	// Allow says which requests no rule limits. Bans still apply to them. It must not depend on what a
 	// client can write, such as a host. [IsPreflight] depends on fields that the client writes; its
-	// comment says when that is safe. Nil: none.
+	// comment says when that is safe. A request whose method is not in capitals is never exempt. Nil: none.
 	Allow Match
 
 	// Bans says which clients are locked out. Zero: none.

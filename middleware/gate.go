@@ -5,15 +5,16 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/weirgo/weir/internal/route"
 	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/middleware/bans"
 )
 
-// gate is the first phase of a request. It refuses a banned client, and exempts the requests that
-// Config.Allow matches.
+// gate is the first phase of a request. It refuses a banned client and, if rules are for hosts, a request whose
+// host cannot be told. It exempts the requests that Config.Allow matches.
 func (set *ruleset) gate(r *http.Request, one *oneRule, now func() time.Time) (exempt bool, no *refusal) {
-	if !set.hasBans && set.Allow == nil {
+	if !set.hasBans && set.Allow == nil && !set.hasHosts {
 		return false, nil
 	}
 	f := set.inspect(r, one)
@@ -32,7 +33,7 @@ func (set *ruleset) gate(r *http.Request, one *oneRule, now func() time.Time) (e
 
 // A finding says what the gate does with a request.
 type finding struct {
-	outcome Outcome  // OutcomeBanned, OutcomeNoKey if a ban cannot be ruled out, OutcomeExempt, or OutcomeAllowed
+	outcome Outcome  // OutcomeBanned, OutcomeNoKey if a ban or a rule cannot be ruled out, OutcomeExempt, or OutcomeAllowed
 	status  int      // of the refusal
 	banned  bool     // in shadow too
 	ban     bans.Ban // zero if Bans.DenyKey or Bans.Deny matched
@@ -48,8 +49,12 @@ func (set *ruleset) inspect(r *http.Request, one *oneRule) finding {
 	if f.outcome != OutcomeAllowed && set.Shadow {
 		f.outcome, f.spared = OutcomeAllowed, true
 	}
-	if f.outcome == OutcomeAllowed && set.Allow != nil && set.Allow.Matches(r) {
+	switch {
+	case f.outcome != OutcomeAllowed:
+	case set.Allow != nil && route.IsMethod(r.Method) && set.Allow.Matches(r): // a handler may take get for any method
 		f.outcome = OutcomeExempt
+	case set.hasHosts && one == nil && !route.IsHost(r.Host):
+		f.outcome, f.status = OutcomeNoKey, http.StatusBadRequest
 	}
 	return f
 }

@@ -83,8 +83,13 @@ func (l *RateLimit) Begin(w http.ResponseWriter, r *http.Request, onRefused func
 // of each [Route] in Match, Allow and package shed's Exempt. A [MatchFunc] has no patterns. Gateway
 // sets r.Pattern, without method and host. [RateLimit.Reconfigure] changes the routes with the rules.
 //
-// Gateway ignores a slash at the end of a path, parameters (/a;b=c), and empty and dot segments, as the
-// service behind may ignore them. If the service ignores upper and lower case, set foldCase.
+// A service behind may ignore a slash at the end of a path, parameters (/a;b=c) and empty segments, and may
+// read an escaped slash or a backslash as a slash. So does Gateway. If the service ignores upper and lower
+// case, set foldCase. A route in Allow exempts only paths that are spelled as in its pattern.
+//
+// Gateway answers 400 if it cannot tell what the service reads: a method that is not in capitals, a target
+// with a # or without a path, a path with a dot segment or a control character, a path that leads to two
+// routes, and a Host that is neither a name nor an address.
 func (l *RateLimit) Gateway(next http.Handler, foldCase bool) http.Handler {
 	if next == nil {
 		panic("middleware: Gateway needs a next handler")
@@ -95,7 +100,11 @@ func (l *RateLimit) Gateway(next http.Handler, foldCase bool) http.Handler {
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		set := l.rules.Load()
-		set.gateway[fold]().Set(r)
+		if reason := set.gateway[fold]().Set(r); reason != "" {
+			w.Header().Set("Cache-Control", "no-store")
+			http.Error(w, reason, http.StatusBadRequest)
+			return
+		}
 		if behind, end := l.begin(set, w, r, r, nil, nil); behind != nil {
 			end.serve(next, w, behind)
 		}

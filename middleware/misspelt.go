@@ -92,6 +92,9 @@ type givenRoute struct {
 	pattern    route.Pattern
 }
 
+// configAllow is givenRoute.rule for Config.Allow.
+const configAllow = "Config.Allow"
+
 // routes returns the patterns of ByRoute, and of each Match, Config.Allow and Config.Overload that knows
 // its patterns, if they need a route.
 func (set *ruleset) routes() (all []givenRoute) {
@@ -109,18 +112,22 @@ func (set *ruleset) routes() (all []givenRoute) {
 		}
 		matched(r.Name, r.Match)
 	}
-	matched("Config.Allow", set.Allow)
+	matched(configAllow, set.Allow)
 	matched("Config.Overload", set.Overload)
 	return all
 }
 
 // gatewayRoutes returns the routes that Gateway routes requests by.
 func (set *ruleset) gatewayRoutes(foldCase bool) *route.Routes {
-	var patterns []route.Pattern
+	var patterns, exempt []route.Pattern
 	for _, given := range set.routes() {
-		patterns = append(patterns, given.pattern)
+		if given.rule == configAllow {
+			exempt = append(exempt, given.pattern)
+		} else {
+			patterns = append(patterns, given.pattern)
+		}
 	}
-	return route.NewRoutes(patterns, foldCase)
+	return route.NewRoutes(patterns, exempt, foldCase)
 }
 
 // A listed router lists its routes.

@@ -32,8 +32,11 @@ func (f MatchFunc) Matches(r *http.Request) bool { return f(r) }
 // A parameter may be written as in any router ({id}, {id:[0-9]+}, :id). It matches a parameter of any
 // name at the same position. With several patterns, Route matches if one of them does.
 //
+// Route compares methods without case: a handler for all methods may take "post" for POST.
+//
 // A pattern may begin with a host. Route compares it with r.Host in lower case, without port and
-// trailing dot, whether or not the router knows hosts.
+// trailing dot, whether or not the router knows hosts. If a rule has such a pattern, a request whose host
+// programs read differently ("example.org:80:80") is answered 400.
 //
 //	middleware.Route("GET example.org/search")
 //	middleware.Route("*.example.org/*")   // a.example.org and b.a.example.org, not example.org

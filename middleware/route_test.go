@@ -21,7 +21,7 @@ func TestRoute(t *testing.T) {
 		{"GET /search", "HEAD", "/search", true},
 		{"HEAD /search", "GET", "/search", false},
 		{"GET /search", "POST", "/search", false},
-		{"GET /search", "get", "/search", false},
+		{"GET /search", "get", "/search", true},
 		{"/search", "POST", "/search", true},
 		{"/search", "POST", "POST /search", true},
 		{"/search", "GET", "/search/", false},

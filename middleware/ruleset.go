@@ -23,6 +23,7 @@ type ruleset struct {
 	most          int  // policies that one request can meet
 	needsRoute    bool // something may read r.Pattern
 	needsTier     bool // a rule depends on the tier
+	hasHosts      bool // a rule that is not in shadow, or Bans.Deny, has a pattern with a host
 	hasBans       bool // some requests may be banned
 	hasShadow     bool // a rule is in shadow
 	hasDistinct   bool // a rule has Distinct

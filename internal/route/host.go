@@ -5,44 +5,76 @@ import (
 	"strings"
 )
 
-// mostHost is the length of the longest name in DNS.
-const mostHost = 253
+// The lengths of the longest name in DNS, and of its longest label.
+const (
+	mostHost  = 253
+	mostLabel = 63
+)
 
 // Host returns the host of a request, spelled as in patterns: in lower case, without port, brackets or
-// trailing dot, an IPv6 address in its short form. It returns the empty string for a host that no pattern
-// can have. It allocates only if the spelling changes.
+// trailing dot, an IPv6 address in its short form. It returns the empty string if the field is empty, or
+// if two servers may read two hosts in it: it is neither a name of letters, digits, - and _ nor an
+// address, or its port is no number. It allocates only if the spelling changes.
 func Host(field string) string {
-	host := field
-	switch first := strings.IndexByte(host, ':'); {
+	host, colons := field, strings.Count(field, ":")
+	switch {
 	case strings.HasPrefix(host, "["):
-		end := strings.IndexByte(host, ']')
-		if end < 0 || end+1 < len(host) && host[end+1] != ':' {
+		text, port, closed := strings.Cut(host[1:], "]")
+		if !closed || port != "" && !isPort(port) {
 			return ""
 		}
-		return address(host[1:end])
-	case first < 0:
-	case strings.IndexByte(host[first+1:], ':') >= 0:
+		return address(text)
+	case colons > 1:
 		return address(host)
-	default:
-		host = host[:first]
+	case colons == 1:
+		colon := strings.IndexByte(host, ':')
+		if !isPort(host[colon:]) {
+			return ""
+		}
+		host = host[:colon]
 	}
 	host = strings.TrimSuffix(host, ".")
-	if host == "" || len(host) > mostHost || host[0] == '.' {
+	if !isHostname(host) {
 		return ""
 	}
-	upper := false
+	return strings.ToLower(host)
+}
+
+// isPort reports whether text is a colon and a port, or a colon alone.
+func isPort(text string) bool {
+	return text[0] == ':' && len(text) <= len(":65535") && strings.Trim(text[1:], "0123456789") == ""
+}
+
+// isHostname reports whether host may be a name in DNS, or is an IPv4 address. As in browsers, a host that
+// ends in a number must be an address: 127.1 is one for many programs.
+func isHostname(host string) bool {
+	if len(host) > mostHost {
+		return false
+	}
+	label := 0
 	for i := range len(host) {
 		switch c := host[i]; {
-		case c >= 0x80:
-			return "" // strings.ToLower might turn it into a letter of ASCII
-		case 'A' <= c && c <= 'Z':
-			upper = true
+		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9', c == '-', c == '_':
+		case c == '.' && 0 < i-label && i-label <= mostLabel:
+			label = i + 1
+		default:
+			return false
 		}
 	}
-	if upper {
-		return strings.ToLower(host)
+	last := host[label:]
+	if last == "" || len(last) > mostLabel {
+		return false
 	}
-	return host
+	if strings.Trim(last, "0123456789") != "" && !isHex(last) {
+		return true
+	}
+	_, err := netip.ParseAddr(host)
+	return err == nil
+}
+
+// isHex reports whether text is a number such as 0x7f.
+func isHex(text string) bool {
+	return len(text) > 1 && text[0] == '0' && text[1]|' ' == 'x' && strings.Trim(text[2:], "0123456789abcdefABCDEF") == ""
 }
 
 // address returns an IPv6 address in its short form, or the empty string.

@@ -118,9 +118,15 @@ func (p *Pattern) fit(path string) (_ string, says []byte, ok bool) {
 	}
 }
 
-// Takes reports whether p matches requests with that method. GET matches HEAD too, as in http.ServeMux.
+// Takes reports whether p matches requests with that method, in upper or lower case. GET matches HEAD too, as in
+// http.ServeMux.
 func (p *Pattern) Takes(method string) bool {
-	return p.Method == "" || p.Method == method || p.Method == http.MethodGet && method == http.MethodHead
+	return p.Method == "" || isSameMethod(p.Method, method) || p.Method == http.MethodGet && isSameMethod(http.MethodHead, method)
+}
+
+// isSameMethod compares methods as handlers do that ignore case, the letters ı and ſ included.
+func isSameMethod(want, method string) bool {
+	return want == method || strings.EqualFold(want, strings.ToUpper(method))
 }
 
 // matchPath compares paths segment by segment.

@@ -156,3 +156,23 @@ func FuzzARuleIsForTheRouteOfItsName(f *testing.F) {
 		require.Equal(t, p.Matches(method, route.Host(host), &routed), ok, "%q, for %s of %q routed by %q", text, method, host, other)
 	})
 }
+
+// Flask upper-cases methods, and HTTP/2 carries any text as a method.
+func TestARulesMethodIsComparedWithoutCase(t *testing.T) {
+	for method, spellings := range map[string][]string{"POST": {"POST", "post", "Post", "poſt", "POſT"}, "GET": {"get", "head", "Head"}, "OPTIONS": {"optıonſ"}, "LINK": {"lin\u212a"}} {
+		p := route.Pattern{Method: method, Path: "/a"}
+		var tree route.Tree[string]
+		tree.Add(p, "rule")
+		for _, spelled := range spellings {
+			assert.True(t, p.Takes(spelled), spelled)
+			_, ok := tree.Find(spelled, "", "/a")
+			assert.True(t, ok, spelled)
+		}
+		assert.False(t, p.Takes("PUT"))
+	}
+	var tree route.Tree[string]
+	tree.Add(route.Pattern{Path: "/a"}, "any")
+	tree.Add(route.Pattern{Method: "POST", Path: "/a"}, "post")
+	rule, _ := tree.Find("pOST", "", "/a")
+	assert.Equal(t, "post", rule)
+}

@@ -5,52 +5,112 @@ import (
 	"net/http"
 	"net/url"
 	"path"
+	"slices"
 	"strings"
+	"unicode"
+	"unicode/utf8"
 )
 
 // Routes chooses routes for the requests of a gateway, which has no router: the patterns of its
 // rules are the routes. It is for many goroutines. Spellings of a path that servers may take for
 // another one have the route of that one: with a slash at the end or without, with parameters
-// (/a;b=c), with empty and dot segments, and with backslashes.
+// (/a;b=c), with empty segments, and with backslashes or escaped slashes.
 type Routes struct {
-	tree Tree[string] // by pattern, the route as Of returns it
-	fold bool
+	tree    Tree[gatewayRoute]
+	limited Tree[gatewayRoute] // without the patterns of which no request is limited
+	fold    bool
+}
+
+// A gatewayRoute is a route as r.Pattern has it.
+type gatewayRoute struct {
+	pattern string
+	exempt  []Pattern // no rule limits the requests that match one of these
+}
+
+func (g *gatewayRoute) isExempt(method, host string) bool {
+	for i := range g.exempt {
+		if p := &g.exempt[i]; p.Takes(method) && p.IsFor(host) {
+			return true
+		}
+	}
+	return false
 }
 
 // Unrouted is the route of a request that no pattern is for.
 const Unrouted = "/*"
 
-// NewRoutes returns the routes of these patterns. Of two for the same requests the first counts. If
-// fold is set, upper and lower case are the same.
-func NewRoutes(patterns []Pattern, fold bool) *Routes {
-	r := &Routes{fold: fold}
-	for _, p := range patterns {
-		text := p.Path
+// NewRoutes returns the routes of these patterns, and of the patterns of requests that no rule limits. Of
+// two for the same requests the first counts. If fold is set, upper and lower case are the same.
+func NewRoutes(patterns, exempt []Pattern, fold bool) *Routes {
+	s := &Routes{fold: fold}
+	for _, p := range slices.Concat(patterns, exempt) {
+		to, at := gatewayRoute{pattern: p.Path}, p
 		if p.Below {
-			text += "/*"
+			to.pattern += "/*"
 		}
-		p.Path = r.folded(p.Path)
-		r.tree.Add(p, text)
+		covered := false
+		for _, e := range exempt {
+			if matchPath(e.Path, to.pattern, e.Below) {
+				to.exempt = append(to.exempt, e)
+			}
+			covered = covered || e.Covers(&p)
+		}
+		if fold {
+			at.Path = Fold(p.Path)
+		}
+		s.tree.Add(at, to)
+		if !covered {
+			s.limited.Add(at, to)
+		}
 	}
-	return r
+	return s
 }
 
-func (s *Routes) folded(path string) string {
-	if s.fold {
-		return strings.ToLower(path)
+// Set has r.Pattern be the route of r, or returns why that cannot be told. A client's text is no part of
+// the route. If the path has the values of parameters in a spelling that r.URL does not show, r.PathValue
+// has them.
+//
+// Servers may read several paths in one. If some of these have a route and others none, r has that route. If two
+// have different routes, r has none. A route that exempt has is the route of r only if all paths have such a
+// route, in exactly the spelling of its pattern.
+func (s *Routes) Set(r *http.Request) (reason string) {
+	if reason = judge(r); reason != "" {
+		return reason
 	}
-	return path
+	host := Host(r.Host)
+	var space [1]string
+	paths := s.readings(space[:0], r.URL)
+	tree, exempt := &s.limited, true
+	for _, path := range paths {
+		at := s.tree.route(r.Method, host, path)
+		exempt = exempt && at != nil && at.value.isExempt(r.Method, host) && at.pattern.endsLike(path)
+	}
+	if exempt {
+		tree, paths = &s.tree, paths[:1]
+	}
+	path, found := paths[len(paths)-1], (*leaf[gatewayRoute])(nil)
+	for _, read := range paths {
+		switch next := tree.route(r.Method, host, read); {
+		case next == nil:
+		case found != nil && found.value.pattern != next.value.pattern:
+			return "The path can be read in more than one way."
+		default:
+			path, found = read, next
+		}
+	}
+	r.Pattern = Unrouted
+	if found != nil && (exempt || !found.value.isExempt(r.Method, host)) {
+		r.Pattern = found.value.pattern
+	}
+	if s.fold || !IsPlain(r.URL) || path != r.URL.Path {
+		setValues(r, path)
+	}
+	return ""
 }
 
-// Set has r.Pattern be the route of r. A client's text is no part of it. If the path has the
-// values of parameters in a spelling that r.URL does not show, r.PathValue has them.
-func (s *Routes) Set(r *http.Request) {
-	plain := normal(r.URL.Path)
-	r.Pattern = s.Of(r.Method, r.Host, plain)
-	if plain == r.URL.Path && !s.fold {
-		return
-	}
-	want, rest, more := r.Pattern, plain, true
+// setValues has r.PathValue be the values of r.Pattern's parameters in path.
+func setValues(r *http.Request, path string) {
+	want, rest, more := r.Pattern, path, true
 	for more {
 		var segment, value string
 		segment, want, more = cut(want)
@@ -62,31 +122,89 @@ func (s *Routes) Set(r *http.Request) {
 			name, value = cmp.Or(strings.TrimSuffix(strings.TrimPrefix(name, "*"), "..."), "*"), before
 			fallthrough
 		case one:
-			r.SetPathValue(name, url.PathEscape(s.folded(value)))
+			r.SetPathValue(name, url.PathEscape(strings.ReplaceAll(value, escapedSlash, "/")))
 		}
 	}
 }
 
-// Of is the route of a request for a path that normal has returned: the path of the pattern that
-// says most about it, or Unrouted.
-func (s *Routes) Of(method, host, path string) string {
-	path = s.folded(path)
-	anywhere := s.tree.any.choose(method, path, true)
-	if len(s.tree.hosts) > 0 {
-		at, here := s.tree.chooseHost(method, Host(host), path)
-		switch {
-		case here == nil:
-		case here.pattern.Below && anywhere != nil && !strings.ContainsAny(here.pattern.Path, "{:*") && at.find(method, anywhere.pattern.Path) == here:
-			// As a route for all that is below is for this path too, a list of routes without hosts may
-			// name it: allow.routes.
-		default:
-			return here.value
+// endsLike reports whether a path ends in a slash if that is what p is for.
+func (p *Pattern) endsLike(path string) bool {
+	last := p.Path[strings.LastIndexByte(p.Path, '/')+1:]
+	return p.Below || parameter(last) == many || strings.HasSuffix(path, "/") == (last == "" || last == "{$}")
+}
+
+// escapedSlash is an escaped slash in a path where it does not separate segments. judge refuses paths that have the
+// character themselves.
+const escapedSlash = "\x00"
+
+// readings appends the paths that servers may read in that of u, the last of which is shortest: escaped slashes
+// and backslashes are letters or slashes, parameters and empty segments are there or not, and case in Unicode
+// counts or not.
+func (s *Routes) readings(paths []string, u *url.URL) []string {
+	given := u.Path
+	if u.RawPath != "" {
+		given = Unescape(escapedSlashes.Replace(u.RawPath))
+	}
+	changes := spellings[:]
+	if s.fold {
+		given = strings.Map(lowerASCII, given)
+	} else {
+		changes = changes[1:]
+	}
+	paths = append(paths, given)
+	for _, change := range changes {
+		for _, path := range paths {
+			if other := change(path); other != path {
+				paths = append(paths, other)
+			}
 		}
 	}
-	if anywhere == nil {
-		return Unrouted
+	return paths
+}
+
+var escapedSlashes = strings.NewReplacer("%2F", "%00", "%2f", "%00")
+
+// spellings are what some servers do to a path, and others do not.
+var spellings = [...]func(string) string{
+	Fold,
+	func(path string) string { return strings.ReplaceAll(path, escapedSlash, "/") },
+	func(path string) string { return strings.ReplaceAll(path, `\`, "/") },
+	bare,
+	clean,
+}
+
+func lowerASCII(c rune) rune {
+	if 'A' <= c && c <= 'Z' {
+		c += 'a' - 'A'
 	}
-	return anywhere.value
+	return c
+}
+
+// Fold returns text without the differences that a program may ignore which ignores case: as is İ, the letter ı is i,
+// ſ is s, the Kelvin sign is k, and ß is ss.
+func Fold(text string) string {
+	if !strings.ContainsFunc(text, func(c rune) bool { return c >= utf8.RuneSelf }) {
+		return strings.ToLower(text)
+	}
+	return ligatures.Replace(strings.Map(func(c rune) rune { return unicode.ToLower(unicode.ToUpper(c)) }, text))
+}
+
+// ligatures are letters whose upper case is several letters of ASCII.
+var ligatures = strings.NewReplacer("ß", "ss", "ﬀ", "ff", "ﬁ", "fi", "ﬂ", "fl", "ﬃ", "ffi", "ﬄ", "ffl", "ﬅ", "st", "ﬆ", "st")
+
+// route is the leaf for a request: that of the pattern that says most about it, or nil.
+func (t *Tree[T]) route(method, host, path string) *leaf[T] {
+	anywhere := t.any.choose(method, path, true)
+	if len(t.hosts) == 0 {
+		return anywhere
+	}
+	at, here := t.chooseHost(method, host, path)
+	if here == nil || here.pattern.Below && anywhere != nil && !strings.ContainsAny(here.pattern.Path, "{:*") && at.find(method, anywhere.pattern.Path) == here {
+		// As a route for all that is below is for this path too, a list of routes without hosts may
+		// name it: allow.routes.
+		return anywhere
+	}
+	return here
 }
 
 // chooseHost is choose among the patterns for a host, and those with a wildcard, the longest first.
@@ -149,9 +267,6 @@ func (n *node[T]) ended(method string, slash bool) *leaf[T] {
 	return best(n.below, method)
 }
 
-// normal is a path as most servers read it. It allocates only for what is not spelled so.
-func normal(given string) string { return clean(bare(given)) }
-
 // bare is a path without the parameters of its segments.
 func bare(given string) string {
 	if strings.IndexByte(given, ';') < 0 {
@@ -164,43 +279,19 @@ func bare(given string) string {
 	return strings.Join(segments, "/")
 }
 
-// clean is a path without backslashes, empty and dot segments.
+// clean is a path without empty and dot segments.
 func clean(given string) string {
-	text := given
-	if strings.IndexByte(text, '\\') >= 0 {
-		text = strings.ReplaceAll(text, `\`, "/")
+	if !strings.HasPrefix(given, "/") {
+		return given
 	}
-	if !strings.HasPrefix(text, "/") {
-		return text
-	}
-	short := path.Clean(text)
-	if strings.HasSuffix(text, "/") && short != "/" {
+	short := path.Clean(given)
+	if strings.HasSuffix(given, "/") && short != "/" {
 		short += "/"
-		if short == text {
-			return text
+		if short == given {
+			return given
 		}
 	}
 	return short
-}
-
-// IsAmbiguous reports whether servers may read a path as another one than it seems: it has empty
-// or dot segments, backslashes or escaped slashes, control characters, or bytes that are no UTF-8.
-func IsAmbiguous(u *url.URL) bool {
-	given := u.Path
-	if given == "" || given[0] != '/' {
-		return given != "*" // of OPTIONS
-	}
-	escaped := strings.ToLower(u.RawPath)
-	if strings.Contains(escaped, "%2f") || strings.Contains(given, `\`) || strings.ToValidUTF8(given, "") != given {
-		return true
-	}
-	for _, c := range []byte(given) {
-		if c < ' ' || c == 0x7f {
-			return true
-		}
-	}
-	named := bare(given)
-	return clean(named) != named
 }
 
 // IsWhole reports whether a gateway can route by p, whose parameters have to be whole segments.

@@ -2,8 +2,12 @@ package route
 
 import (
 	"net/http/httptest"
+	"net/url"
+	"regexp"
 	"strings"
 	"testing"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
@@ -14,9 +18,31 @@ func drawPath(t *rapid.T, name string, segments ...string) string {
 	return "/" + strings.Join(rapid.SliceOfN(rapid.SampledFrom(segments), 1, 4).Draw(t, name), "/")
 }
 
-// A gateway's routes lead to the rule that a router with the same routes leads to, however the
-// path is spelled.
-func TestAGatewayRoutesAsARouterDoes(t *testing.T) {
+// parsers are servers that read a path each in its own way. They get it as a client sends it.
+var parsers = map[string]func(target string) string{
+	"Node": func(target string) string { return target },
+	"Go":   func(target string) string { return strings.ReplaceAll(target, "%2F", "\x00") },
+	"PHP":  func(target string) string { return strings.ReplaceAll(target, "%2F", "/") },
+	"Java": func(target string) string { return parameters.ReplaceAllString(target, "") },
+	"nginx": func(target string) string {
+		return empties.ReplaceAllString(strings.ReplaceAll(target, "%2F", "/"), "/")
+	},
+	"merge": func(target string) string { return empties.ReplaceAllString(target, "/") },
+	"Tomcat": func(target string) string {
+		return empties.ReplaceAllString(parameters.ReplaceAllString(target, ""), "/")
+	},
+	"IIS":    func(target string) string { return empties.ReplaceAllString(strings.ReplaceAll(target, `\`, "/"), "/") },
+	"WHATWG": func(target string) string { return strings.ReplaceAll(target, `\`, "/") },
+	"all": func(target string) string {
+		return empties.ReplaceAllString(parameters.ReplaceAllString(strings.NewReplacer(`\`, "/", "%2F", "/").Replace(target), ""), "/")
+	},
+}
+
+var parameters, empties = regexp.MustCompile(`;[^/]*`), regexp.MustCompile(`//+`)
+
+// Whichever server reads a path, and however the path is spelled: a gateway limits the request by the rule that a
+// router with the same routes would find there, or refuses it.
+func TestAGatewayRoutesAsEachServerDoes(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var tree Tree[string]
 		var texts []string
@@ -30,27 +56,83 @@ func TestAGatewayRoutesAsARouterDoes(t *testing.T) {
 			}
 		}
 		method, path := rapid.SampledFrom([]string{"GET", "HEAD", "POST", "PUT"}).Draw(t, "asks with"), drawPath(t, "path", "a", "b", "c")
-		want, wantFound := tree.Find(method, "", NewRouter(texts).Route(method, path))
 		spelled := path
 		for range rapid.IntRange(0, 3).Draw(t, "changes") {
 			at := rapid.SampledFrom(slashes(spelled)).Draw(t, "at")
-			spelled = spelled[:at] + rapid.SampledFrom([]string{"/", "/.", "/c/..", "/;y=1", "\\"}).Draw(t, "with") + spelled[at:]
+			with := rapid.SampledFrom([]string{"/", "/;y=1", `/\`, "/a%2F", "/a%2F%2F"}).Draw(t, "with")
+			if at > 0 && rapid.Bool().Draw(t, "instead") {
+				spelled = spelled[:at] + rapid.SampledFrom([]string{`\`, "%2F", ";/"}).Draw(t, "slash") + spelled[at+1:]
+			} else {
+				spelled = spelled[:at] + with + spelled[at:]
+			}
 		}
 		spelled += rapid.SampledFrom([]string{"", ";z=1"}).Draw(t, "parameter")
 		r := httptest.NewRequest(method, "/", nil)
-		r.URL.Path = spelled
-		NewRoutes(patterns, false).Set(r)
-		got, found := tree.Find(method, "", r.Pattern)
-		require.Equal(t, wantFound, found, "%s by %s", spelled, r.Pattern)
-		require.Equal(t, want, got, "%s by %s", spelled, r.Pattern)
-		require.Equal(t, spelled != path && spelled != path+";z=1", IsAmbiguous(r.URL), spelled)
-
-		r.URL.Path = strings.ToUpper(spelled)
-		NewRoutes(patterns, true).Set(r)
-		folded, found := tree.Find(method, "", r.Pattern)
-		require.Equal(t, wantFound, found, r.URL.Path)
-		require.Equal(t, want, folded, r.URL.Path)
+		var err error
+		r.URL, err = url.ParseRequestURI(spelled)
+		require.NoError(t, err)
+		router := NewRouter(texts)
+		check := func(fold bool) {
+			if NewRoutes(patterns, nil, fold).Set(r) != "" {
+				require.NotEqual(t, path, spelled, "a plain path is no doubt")
+				return
+			}
+			got, _ := tree.Find(method, "", r.Pattern)
+			for name, read := range parsers {
+				if want, found := tree.Find(method, "", router.Route(method, read(spelled))); found {
+					require.Equal(t, want, got, "%s by %s, which %s reads as %s", spelled, r.Pattern, name, read(spelled))
+				}
+			}
+		}
+		check(false)
+		require.Equal(t, strings.Contains(spelled, "//") || strings.ContainsAny(spelled, `\%`) || strings.Contains(spelled, "/;"), IsAmbiguous(r.URL), spelled)
+		r.URL.Path, r.URL.RawPath = strings.ToUpper(r.URL.Path), strings.ToUpper(r.URL.RawPath)
+		check(true)
 	})
+}
+
+// Python's, Ruby's, Java's and JavaScript's programs that ignore case compare by one of these.
+func TestCaseIsFoldedAsProgramsDo(t *testing.T) {
+	for c := rune(0); c <= unicode.MaxRune; c++ {
+		if !utf8.ValidRune(c) || unicode.SimpleFold(c) == c && unicode.ToUpper(c) == c && unicode.ToLower(c) == c {
+			continue
+		}
+		text, want := string(c), Fold(string(c))
+		for _, same := range []string{string(unicode.SimpleFold(c)), strings.ToUpper(text), strings.ToLower(text), strings.ToTitle(text), want} {
+			require.Equal(t, want, Fold(same), "%U and %q", c, same)
+		}
+	}
+	for want, spellings := range map[string][]string{"search": {"ſearch", "SEARCH"}, "kiss": {"\u212aiſs", "Kıss", "Kİß"}, "office": {"oﬃce", "OﬀICE"}, "straße": {"STRASSE"}} {
+		for _, spelled := range spellings {
+			require.Equal(t, Fold(want), Fold(spelled), spelled)
+		}
+	}
+}
+
+// An exemption is for a path as the pattern spells it: a server that reads another spelling literally may serve
+// anything there.
+func TestNoSpellingTakesAnExemption(t *testing.T) {
+	parse := func(texts ...string) (patterns []Pattern) {
+		for _, text := range texts {
+			p, err := ParseRule(text)
+			require.NoError(t, err)
+			patterns = append(patterns, p)
+		}
+		return patterns
+	}
+	routes := NewRoutes(parse("/health/*", "/status"), parse("/healthz", "GET /health/live", "/assets/*", "GET /status"), true)
+	for target, want := range map[string]string{
+		"/healthz": "/healthz", "/HEALTHZ": "/healthz", "/%68ealthz": "/healthz", "/health/live": "/health/live", "/assets/a": "/assets/*", "/assets/": "/assets/*", "/assets//a;b": "/assets/*", "/status": "/status",
+		"/healthz/": Unrouted, "/healthz;a": Unrouted, "//healthz": Unrouted, "/healthz%2F": Unrouted, "/\\healthz": Unrouted, "/assetſ;/x": Unrouted, "/assets%2Fx": Unrouted, "/status;x": Unrouted,
+		"/health/live/": "/health/*", "/health//live": "/health/*", "/health/live;x": "/health/*",
+	} {
+		r := httptest.NewRequest("GET", "/", nil)
+		u, err := url.ParseRequestURI(target)
+		require.NoError(t, err, target)
+		r.URL = u
+		require.Empty(t, routes.Set(r), target)
+		require.Equal(t, want, r.Pattern, target)
+	}
 }
 
 // slashes are where a path has one.
@@ -78,7 +160,7 @@ func TestAClientsTextIsNoPartOfARoute(t *testing.T) {
 		}
 		r := httptest.NewRequest("GET", "http://"+rapid.SampledFrom([]string{"example.org", "a"}).Draw(t, "host")+"/", nil)
 		r.URL.Path = drawPath(t, "path", "a", "b", "c", "d", "{x}", "{$}", "{x/y}", "*", ":y", "{rest...}", "")
-		NewRoutes(patterns, false).Set(r)
+		require.Empty(t, NewRoutes(patterns, nil, false).Set(r))
 		require.True(t, known[r.Pattern], "%s by %s", r.URL.Path, r.Pattern)
 	})
 }

@@ -2,7 +2,6 @@ package route
 
 import (
 	"fmt"
-	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
@@ -29,7 +28,7 @@ func parseRule(pattern string) (p Pattern, reason string) {
 		return p, "has several methods: write a pattern for each, or one without a method"
 	case slices.Contains(anyMethods, strings.ToUpper(p.Method)):
 		return p, "begins with " + p.Method + ", which is no method: a pattern without one is for all"
-	case !isMethod(p.Method):
+	case !IsMethod(p.Method):
 		return p, "does not begin with a method in capitals, as in GET /search"
 	case isRegexp(p.Host + p.Path):
 		return p, "looks like a regular expression, and is compared with what routes are registered as: write {id} for a segment, and /* for all that is below"
@@ -61,8 +60,8 @@ func knownMethod(word string) bool {
 	return slices.Contains(methods, word) || slices.Contains(anyMethods, word)
 }
 
-// isMethod reports whether method is in capitals, like all methods that servers answer.
-func isMethod(method string) bool {
+// IsMethod reports whether method is in capitals, like all methods that servers answer.
+func IsMethod(method string) bool {
 	for i, c := range []byte(method) {
 		if (c < 'A' || c > 'Z') && (i == 0 || c != '-' && c != '_') {
 			return false
@@ -120,7 +119,7 @@ func hostOf(text string) (host, reason string) {
 	switch {
 	case strings.Contains(name, ":"):
 		return "", "has a port, which no host is compared with: leave it out"
-	case !isName(host):
+	case host == "":
 		return "", "has a host that is not one: want one such as example.com or *.example.com"
 	case !wild && !strings.Contains(host, ".") && host != "localhost" && !strings.HasSuffix(name, "."):
 		return "", "begins with " + strconv.Quote(text) + ", which reads as a host: write " + strconv.Quote("/"+text) + " for a path, and " + strconv.Quote(text+".") + " for a host"
@@ -128,23 +127,6 @@ func hostOf(text string) (host, reason string) {
 		return "*." + host, ""
 	}
 	return host, ""
-}
-
-// isName reports whether host may be a name in DNS, or is an IPv4 address. As in browsers, a host that ends
-// in a number must be an address.
-func isName(host string) bool {
-	last := ""
-	for label := range strings.SplitSeq(host, ".") {
-		if label == "" || len(label) > 63 || strings.Trim(label, "abcdefghijklmnopqrstuvwxyz0123456789-_") != "" {
-			return false
-		}
-		last = label
-	}
-	if strings.Trim(last, "0123456789") != "" {
-		return true
-	}
-	_, err := netip.ParseAddr(host)
-	return err == nil
 }
 
 // pathIsNone returns why no route has such a path, or the empty string.

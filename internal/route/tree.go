@@ -182,7 +182,7 @@ func best[T any](leaves []leaf[T], method string) (found *leaf[T]) {
 			continue
 		}
 		says := 1
-		if p.Method == method {
+		if isSameMethod(p.Method, method) {
 			says = 3
 		} else if p.Method != "" {
 			says = 2 // a GET pattern for HEAD

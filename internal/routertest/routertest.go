@@ -139,6 +139,7 @@ type testCase struct {
 var cases = []testCase{
 
 	{claim: "spellings of a path cannot evade its limit", run: spellings, routed: true},
+	{claim: "no spelling of the method or the host leaves the limit", run: requestSpellings, routed: true},
 	{claim: "a rule for a route that is not there is warned of", run: misspeltRoute, routed: true},
 	{claim: "a key from the path is what the handler sees, however it is spelled", run: keySpellings},
 	{claim: "a key from the body is counted, and the handler reads the body", run: keyFromBody},

@@ -70,6 +70,36 @@ func spellings(s *suite) {
 	}
 }
 
+// requestSpellings has clients spell the method and the host in ways that some handlers understand.
+func requestSpellings(s *suite) {
+	const limit = 3
+	var logins, shops atomic.Int32
+	count := func(n *atomic.Int32) http.HandlerFunc {
+		return func(http.ResponseWriter, *http.Request) { n.Add(1) }
+	}
+	login, shop := byRoute("login", "POST /login"), byRoute("shop", "shop.example/*")
+	login.Limit, shop.Limit = perHour(limit), perHour(limit)
+	server := s.serve(app([]Limit{rules(login)}, Route{Path: "/login", Handler: count(&logins)}))
+	ofHost := s.serve(app([]Limit{rules(shop)}, get("/cart", count(&shops))))
+	for range limit + 1 {
+		for _, method := range []string{"POST", "post", "Post", "pOsT"} {
+			server.ask(method + " /login")
+		}
+		for _, host := range []string{"shop.example", "SHOP.example", "shop.example.", "shop.example:80", "shop.example:", "Shop.Example.:0080"} {
+			ofHost.ask("GET /cart", "Host: "+host)
+		}
+	}
+	for what, ran := range map[string]int32{"POST /login": logins.Load(), "shop.example": shops.Load()} {
+		if ran < 1 || ran > limit {
+			s.Errorf("the handler of %s ran %d times, want from 1 to %d", what, ran, limit)
+		}
+	}
+	for _, host := range []string{"shop.example:80:80", "shop.example::", "shop.example:8o", "shop.example:+80", "shop.example..", "shop.example,other.example", "shop%2eexample", "other.example;shop.example"} {
+		ofHost.wantStatus(400, "a host that handlers read in several ways: "+host, "GET /cart", "Host: "+host)
+	}
+	ofHost.wantStatus(200, "another host has no rule", "GET /cart", "Host: other.example")
+}
+
 func misspeltRoute(s *suite) {
 	var log bytes.Buffer
 	limit := Limit{Rules: middleware.Must(middleware.New(middleware.Config{

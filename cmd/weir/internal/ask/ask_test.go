@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/weirgo/weir/cmd/weir/internal/serving"
 	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/middleware"
@@ -17,13 +18,14 @@ import (
 )
 
 // asked is a server that is asked. It allows an address two requests to /limited, none to /members
-// without an X-User, and bans X-User: mallory and the host denied.example.
+// without an X-User, and none to closed.example, and bans X-User: mallory and the host denied.example.
 func asked(t testing.TB) *httptest.Server {
 	user := keyfunc.Header("X-User")
 	limits, err := middleware.New(middleware.Config{
 		Rules: []middleware.Rule{
 			{Name: "limited", Match: middleware.Route("/limited"), Key: keyfunc.IP(keyfunc.TrustProxies("192.0.2.0/24")), Limit: limiter.PerHour(2)},
 			{Name: "members", Match: middleware.Route("/members"), Key: user, NoKey: middleware.NoKeyUnauthorized, Limit: limiter.PerHour(1000)},
+			{Name: "closed", Match: middleware.Route("closed.example/*"), Mode: middleware.Deny},
 		},
 		Bans: middleware.Bans{Deny: middleware.MatchFunc(func(r *http.Request) bool {
 			return r.Header.Get("X-User") == "mallory" || r.Host == "denied.example"
@@ -31,11 +33,7 @@ func asked(t testing.TB) *httptest.Server {
 	})
 	require.NoError(t, err)
 	server := httptest.NewServer(handler(func(next http.Handler) http.Handler {
-		mux := http.NewServeMux()
-		for _, route := range []string{"/limited", "/members", "/"} {
-			mux.Handle(route, next)
-		}
-		return limits.Handler(mux)
+		return serving.Limits{RateLimit: limits}.Gateway(next, true, false)
 	}))
 	t.Cleanup(server.Close)
 	return server
@@ -142,6 +140,24 @@ func TestAQuestionThatLacksSomethingIsNotAnsweredWithYes(t *testing.T) {
 	}
 	resp, _ := get(t, at+"/", question("GET", "/", "203.0.113.7"))
 	assert.Equal(t, 404, resp.StatusCode)
+}
+
+// Proxies pass on what a client wrote, and services read it in their own ways.
+func TestWhatCannotBeJudgedIsAnswered400(t *testing.T) {
+	at := asked(t).URL + "/forward"
+	for _, change := range [][2]string{
+		{"Method", "get"}, {"Method", "Get"}, {"Uri", "/limited#1"}, {"Uri", "/?a=1#"}, {"Uri", "//limited"}, {"Uri", "/x/../limited"}, {"Uri", "/limited%0a"}, {"Uri", "*"}, {"Uri", "x:limited"},
+		{"Uri", "http://other.example/limited"}, {"Uri", "http://"}, {"Host", "closed.example:80:80"}, {"Host", "closed.example::"}, {"Host", "closed.example,a"}, {"Host", "a, closed.example"}, {"Host", "u@closed.example"}, {"Host", "ｃlosed.example"},
+	} {
+		q := question("GET", "/limited", "203.0.113.7")
+		q.Set("X-Forwarded-"+change[0], change[1])
+		resp, body := get(t, at, q)
+		assert.Equal(t, 400, resp.StatusCode, "%v: %s", change, body)
+	}
+	for _, uri := range []string{"/limited?a=%23", "http://SHOP.example:80/limited"} {
+		resp, body := get(t, at, question("GET", uri, "203.0.113.7"))
+		assert.Equal(t, 204, resp.StatusCode, body)
+	}
 }
 
 // A rule that needs what a proxy does not say is refused when it is loaded, and would not hold.

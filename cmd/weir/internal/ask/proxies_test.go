@@ -142,6 +142,50 @@ func TestProxiesAskAndHandTheAnswerOn(t *testing.T) {
 	}
 }
 
+// The service is lenient: it ignores the case of methods and hosts, a fragment, and what follows a host.
+func TestNoSpellingPassesAProxyUnlimited(t *testing.T) {
+	for name, p := range proxies {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			served := make(chan string, 1000)
+			service := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+				path, _, _ := strings.Cut(r.RequestURI, "#")
+				path, _, _ = strings.Cut(path, "?")
+				served <- strings.ToUpper(r.Method) + " " + strings.Trim(path, "/")
+			}))
+			t.Cleanup(service.Close)
+			at := behind(t, asked(t).Listener.Addr().String(), service.Listener.Addr().String(), p.files, p.command[0], p.command[1:]...)
+			send := func(line, host string) {
+				c, err := net.Dial("tcp", strings.TrimPrefix(at, "http://"))
+				require.NoError(t, err)
+				defer c.Close()
+				require.NoError(t, c.SetDeadline(time.Now().Add(10*time.Second)))
+				_, err = c.Write([]byte(line + " HTTP/1.1\r\nHost: " + host + "\r\nConnection: close\r\n\r\n"))
+				require.NoError(t, err)
+				_, _ = io.ReadAll(c)
+			}
+			for range 2 {
+				for _, line := range []string{"GET /limited", "get /limited", "Get /limited", "GET /limited#1", "GET /limited#2", "GET /limited?a#3", "GET limited", "GET x:limited", "GET http://shop.example/limited#4", "GET //limited", "GET /x/../limited#", "GET /%6cimited#"} {
+					send(line, "shop.example")
+				}
+			}
+			limited := 0
+			for len(served) > 0 {
+				if <-served == "GET limited" {
+					limited++
+				}
+			}
+			assert.LessOrEqual(t, limited, 2)
+			for _, host := range []string{"closed.example", "CLOSED.example.", "closed.example:80", "closed.example:80:80", "closed.example::", "closed.example,shop.example", "shop.example,closed.example", "closed.example:x", "closed.example..", "closed.example;a"} {
+				send("GET /", host)
+				assert.Empty(t, served, host)
+			}
+			send("GET /", "shop.example")
+			assert.Len(t, served, 1)
+		})
+	}
+}
+
 // The page links a file, or has its text.
 func TestTheDocsHaveTheConfigurationsThatAreRun(t *testing.T) {
 	page, err := os.ReadFile("../../../../docs/gateway.md")

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/weirgo/weir/cmd/weir/internal/serving"
-	"github.com/weirgo/weir/internal/route"
 	"github.com/weirgo/weir/middleware/rules"
 )
 
@@ -53,15 +52,7 @@ var ofConnections = []string{"Connection", "Expect", "Keep-Alive", "Proxy-Author
 // Start implements serving.Service.
 func (s *Service) Start(l serving.Limits, failed func(error)) error {
 	server, err := serving.Listen("--ask", s.listen, handler(func(next http.Handler) http.Handler {
-		limited := l.RateLimit.Gateway(next, s.foldCase)
-		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			if s.strict && route.IsAmbiguous(r.URL) {
-				w.Header().Set("Cache-Control", "no-store")
-				http.Error(w, "The path can be read in more than one way.", http.StatusBadRequest)
-				return
-			}
-			limited.ServeHTTP(w, r)
-		})
+		return l.Gateway(next, s.strict, s.foldCase)
 	}), l.Logger)
 	if err != nil {
 		return err

@@ -15,7 +15,6 @@ import (
 	"time"
 
 	"github.com/weirgo/weir/cmd/weir/internal/serving"
-	"github.com/weirgo/weir/internal/route"
 	"github.com/weirgo/weir/middleware/rules"
 )
 
@@ -155,7 +154,7 @@ func (g *Gateway) Start(l serving.Limits, failed func(error)) error {
 		BufferPool:     &buffers{},
 		ErrorLog:       slog.NewLogLogger(l.Logger.Handler(), slog.LevelDebug),
 	}
-	limited := l.RateLimit.Gateway(keepFields(proxy), g.options.Paths == PathsFold)
+	limited := l.Gateway(keepFields(proxy), g.options.Paths != PathsAsIs, g.options.Paths == PathsFold)
 	server, err := serving.Listen("--proxy", g.listen, g.options.Log.Handler(g.checked(limited)), l.Logger)
 	if err != nil {
 		return err
@@ -220,13 +219,12 @@ func (g *Gateway) Reread() error {
 // proxy may send.
 func (g *Gateway) checked(limited http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		switch {
-		case r.Method == http.MethodConnect:
+		if r.Method == http.MethodConnect {
 			http.Error(w, "This is no tunnel.", http.StatusMethodNotAllowed)
 			return
-		case g.options.Paths != PathsAsIs && route.IsAmbiguous(r.URL):
-			http.Error(w, "The path can be read in more than one way.", http.StatusBadRequest)
-			return
+		}
+		if r.Host == "" { // as the upstream will see it
+			r.Host = g.upstream.Host
 		}
 		if len(r.TransferEncoding) > 0 {
 			// The request may have had a Content-Length too, which net/http hides. A proxy in front that

@@ -15,6 +15,7 @@ import (
 	"net/textproto"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -23,6 +24,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
 
 	"github.com/weirgo/weir/cmd/weir/internal/gateway"
 	"github.com/weirgo/weir/cmd/weir/internal/serving"
@@ -138,8 +141,104 @@ func TestNoSpellingOfAPathEvadesItsLimit(t *testing.T) {
 	answer := asIs.raw("POST //login HTTP/1.1\r\nHost: a\r\n\r\n")
 	body, _ := io.ReadAll(answer.Body)
 	require.Equal(t, "POST //login", string(body), "it is passed on as it is")
-	for _, path := range append(same, "/login", "/./login", "/x/../login", "/login%2F", "/\\login") {
+	for _, path := range append(same, "/login", "/login%2F", "/\\login") {
 		assert.Equal(t, 429, asIs.status("POST", path), "what servers make of it is limited all the same: %s", path)
+	}
+	for _, path := range []string{"/./login", "/x/../login", "/login/%2e", `/x\..\login`, "/x%2f..%2flogin", "/login%00", "/login%0a"} {
+		assert.Equal(t, 400, asIs.status("POST", path), path)
+	}
+	require.Equal(t, 200, asIs.status("GET", "/users/42"))
+	for _, path := range []string{"/users%2f42", "/users/42%2f", "//users/42", "/users//42//"} {
+		assert.Equal(t, 429, asIs.status("GET", path), path)
+	}
+}
+
+// A service that reads paths literally may serve anything at a spelling of an exempt path.
+func TestNoSpellingTakesAnExemption(t *testing.T) {
+	const text = "version: 1\nallow: {routes: [/healthz]}\nendpoints: {\"/graphql/*\": {limit: 1/h, key: global, name: graphql}}\ndefault: {limit: 1000/h, name: rest}\n"
+	for _, paths := range []string{gateway.PathsStrict, gateway.PathsFold, gateway.PathsAsIs} {
+		g := start(t, text, upstream(t, echo), func(o *gateway.Options) { o.Paths = paths })
+		for _, path := range []string{"/healthz/", "/healthz;a", "//healthz", "/healthz%2f", "/graphql/../healthz", "/graphql;/healthz", "/graphql%2f..%2fhealthz", "/%68ealthz;", `/\healthz`, "/graphql#/../healthz", "/HEALTHZ;"} {
+			answer := g.raw("GET " + path + " HTTP/1.1\r\nHost: a\r\n\r\n")
+			assert.True(t, answer.StatusCode == 400 || answer.Header.Get("RateLimit-Policy") != "", "%s %s: %d", paths, path, answer.StatusCode)
+		}
+		assert.Empty(t, g.raw("GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n").Header.Get("RateLimit-Policy"))
+	}
+}
+
+// Some service would read another request line or host than the rules do.
+func TestWhatCannotBeJudgedIs400(t *testing.T) {
+	const text = "version: 1\nendpoints:\n  \"POST /login\": {limit: 1/h, key: global}\n  \"shop.example/*\": {limit: 1/h, key: global}\n"
+	for _, paths := range []string{gateway.PathsStrict, gateway.PathsFold, gateway.PathsAsIs} {
+		g := start(t, text, upstream(t, echo), func(o *gateway.Options) { o.Paths = paths })
+		for _, line := range []string{
+			"post /login", "Post /login", "POSt /login", "pOST /login", "P0ST /login", "POST' /login",
+			"POST /login#1", "POST /login?a=1#1", "POST /#/login", "POST #", "POST x:login", "POST login", "POST *", "GET *", "POST http:login", "POST http://a", "POST http://a?x",
+			"POST //a/../login", "POST http://a/./login", "POST http://shop.example:80:80/login", "POST http://sh%C3%B6p/login",
+		} {
+			assert.Equal(t, 400, g.raw(line+" HTTP/1.1\r\nHost: a\r\n\r\n").StatusCode, "%s %s", paths, line)
+		}
+		for _, host := range []string{
+			"shop.example:80:80", "shop.example::", "shop.example::80", "::", "2001:db8::1", "shop.example:x", "shop.example:-1", "shop.example:0x50", "shop.example:800000", "shop.example..", ".shop.example",
+			"shop.example,a", "a,shop.example", "shop.example;a", "shop%2eexample", "u@shop.example", "[shop.example]", "[::1", "[::1]a", "[fe80::1%25a]", "shop.example:80,", "127.1", "2130706433", "0x7f.0.0.1", ":80", ".",
+		} {
+			assert.Equal(t, 400, g.raw("GET / HTTP/1.1\r\nHost: "+host+"\r\n\r\n").StatusCode, "%s %s", paths, host)
+		}
+		for _, host := range []string{"shop.example", "SHOP.example.", "shop.example:80", "shop.example:", "Shop.Example.:8080"} {
+			g.raw("GET / HTTP/1.1\r\nHost: " + host + "\r\n\r\n")
+			assert.Equal(t, 429, g.raw("GET / HTTP/1.1\r\nHost: "+host+"\r\n\r\n").StatusCode, "%s %s", paths, host)
+		}
+		assert.Equal(t, 200, g.raw("GET / HTTP/1.0\r\n\r\n").StatusCode, "a client of HTTP/1.0 may have no host")
+		assert.Equal(t, 200, g.raw("M-SEARCH / HTTP/1.1\r\nHost: [::1]:80\r\n\r\n").StatusCode)
+	}
+}
+
+func TestWhatCannotBeJudgedInHTTP2Is400(t *testing.T) {
+	g := start(t, "version: 1\nendpoints: {\"POST shop.example/login\": {limit: 1/h, key: global}}\n", upstream(t, echo), nil)
+	plain := [][2]string{{":method", "POST"}, {":scheme", "http"}, {":authority", "shop.example"}, {":path", "/login"}}
+	require.Equal(t, "200", g.inHTTP2(plain))
+	require.Equal(t, "429", g.inHTTP2(plain))
+	for _, change := range [][2]string{
+		{":method", "post"}, {":method", "poſt"}, {":method", "POST "}, {":method", " POST"}, {":path", "/login#"}, {":path", "//login"}, {":path", "/login\\"}, {":path", "*"},
+		{":authority", "shop.example:80:80"}, {":authority", "shop.example/x"}, {":authority", "shop.example "}, {":authority", "shop.example, a"}, {":authority", "ｓhop.example"}, {":authority", "shop。example"},
+		{"host", "other.example"}, {"host", "SHOP.example:80"},
+	} {
+		fields := slices.Clone(plain)
+		if i := slices.IndexFunc(plain, func(field [2]string) bool { return field[0] == change[0] }); i >= 0 {
+			fields[i] = change
+		} else {
+			fields = append(fields, change)
+		}
+		assert.Contains(t, []string{"400", "reset"}, g.inHTTP2(fields), "%q", change)
+	}
+}
+
+// inHTTP2 sends a request with these fields, and returns the status, or reset.
+func (s *started) inHTTP2(fields [][2]string) string {
+	s.t.Helper()
+	c, err := net.Dial("tcp", s.Addr().String())
+	require.NoError(s.t, err)
+	defer c.Close()
+	var block bytes.Buffer
+	encoder := hpack.NewEncoder(&block)
+	for _, field := range fields {
+		require.NoError(s.t, encoder.WriteField(hpack.HeaderField{Name: field[0], Value: field[1]}))
+	}
+	_, err = io.WriteString(c, http2.ClientPreface)
+	require.NoError(s.t, err)
+	framer := http2.NewFramer(c, c)
+	framer.ReadMetaHeaders = hpack.NewDecoder(4096, nil)
+	require.NoError(s.t, framer.WriteSettings())
+	require.NoError(s.t, framer.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: block.Bytes(), EndStream: true, EndHeaders: true}))
+	for {
+		frame, err := framer.ReadFrame()
+		require.NoError(s.t, err)
+		switch frame := frame.(type) {
+		case *http2.MetaHeadersFrame:
+			return frame.PseudoValue("status")
+		case *http2.RSTStreamFrame, *http2.GoAwayFrame:
+			return "reset"
+		}
 	}
 }
 

@@ -5,8 +5,10 @@ package serving
 import (
 	"context"
 	"log/slog"
+	"net/http"
 	"time"
 
+	"github.com/weirgo/weir/internal/route"
 	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/middleware"
 	"github.com/weirgo/weir/middleware/rules"
@@ -19,6 +21,19 @@ type Limits struct {
 	Store     limiter.Store         // RateLimit's
 	Observer  middleware.Observer   // RateLimit's
 	Logger    *slog.Logger
+}
+
+// Gateway is RateLimit.Gateway. If strict is set, it answers 400 for every ambiguous path too.
+func (l Limits) Gateway(next http.Handler, strict, foldCase bool) http.Handler {
+	limited := l.RateLimit.Gateway(next, foldCase)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if strict && route.IsAmbiguous(r.URL) {
+			w.Header().Set("Cache-Control", "no-store")
+			http.Error(w, "The path can be read in more than one way.", http.StatusBadRequest)
+			return
+		}
+		limited.ServeHTTP(w, r)
+	})
 }
 
 // A Service is one way to ask for decisions, with a listener of its own. Its constructor checks the

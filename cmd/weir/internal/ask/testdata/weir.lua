@@ -5,7 +5,7 @@ core.register_action("weir", {"http-req"}, function(txn)
     for _, name in ipairs({"connection", "content-length", "transfer-encoding", "upgrade"}) do headers[name] = nil end
     headers["x-forwarded-method"] = {txn.f:method()}
     headers["x-forwarded-uri"] = {txn.f:pathq()}
-    headers["x-forwarded-host"] = {txn.sf:req_hdr("host")}
+    headers["x-forwarded-host"] = {txn.sf:req_fhdr("host")}
     headers["x-forwarded-for"] = {txn.f:src()}
     for name, values in pairs(headers) do -- those of a request are counted from 0
         local list = {}
