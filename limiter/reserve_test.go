@@ -6,6 +6,7 @@ import (
 	"math"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -343,4 +344,36 @@ func TestSeveralLimitsDoNotAllocate(t *testing.T) {
 	_, err := l.Allow(ctx, "key")
 	require.NoError(t, err)
 	assert.Zero(t, testing.AllocsPerRun(1000, func() { _, _ = l.Allow(ctx, "key") }))
+}
+
+// A day that slides is free again when the window after it has begun and enough of it is over; a day of the
+// calendar at midnight.
+func TestASlidingDayCanTakeMoreThanADayAndSaysExactlyHowLong(t *testing.T) {
+	for _, day := range []Limit{PerDay(250_000), Daily(250_000)} {
+		synctest.Test(t, func(t *testing.T) { // at midnight
+			l := Must(New(Config{Name: "tokens", Limit: All(PerMinute(100_000), day), Settles: true}))
+			for left := int64(250_000); left > 0; left -= 25_000 {
+				time.Sleep(4 * time.Minute)
+				hold, d, err := l.Reserve(t.Context(), "ada", min(left, 60_000))
+				require.NoError(t, err)
+				require.True(t, d.Allowed)
+				require.NoError(t, hold.Settle(25_000))
+			}
+			reserve := func() Decision {
+				_, d, err := l.Reserve(t.Context(), "ada", 40_000)
+				require.NoError(t, err)
+				return d
+			}
+			wait := reserve().RetryAfter
+			if day.Calendar() == "" {
+				require.InDelta(t, 24*time.Hour-40*time.Minute+24*time.Hour*40/250, wait, float64(time.Second), "until the next day, and 40 of its 250 parts")
+			} else {
+				require.Equal(t, 24*time.Hour-40*time.Minute, wait, "until midnight")
+			}
+			time.Sleep(wait - time.Microsecond)
+			require.False(t, reserve().Allowed)
+			time.Sleep(time.Microsecond)
+			require.True(t, reserve().Allowed)
+		})
+	}
 }
