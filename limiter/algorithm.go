@@ -55,12 +55,14 @@ func (l Limit) algorithm() Algorithm {
 	return SlidingCounter
 }
 
-// algorithm is what each algorithm implements. All its functions are pure. They take a state
-// that advance has brought to the time in question, so the passing of time is written once.
+// algorithm is what each algorithm implements.
 type algorithm struct {
 	name    string
 	aliases []string
-	bursts  bool
+
+	bursts bool // it is a bucket
+	queue  bool // an event waits until earlier events have left
+	fades  bool // the previous window counts too
 
 	// lua is the file of its counterpart, for stores that decide in a server.
 	lua string
@@ -71,31 +73,31 @@ type algorithm struct {
 	// compile derives from q.limit the numbers that the other functions use.
 	compile func(q *Quota)
 
-	// advance returns s at time t, no earlier than s.Last.
-	advance func(q *Quota, s State, t int64) State
+	arithmetic
+}
 
-	// take returns s after an event of that cost, or s and false if there is no room. The cost
-	// is positive and at most the capacity.
-	take func(q *Quota, s State, cost int64) (State, bool)
+// arithmetic is how a kind of algorithms counts: buckets, windows, logs, or events in flight. Its functions
+// are pure, but may change the array of the log that they return. All but advance take a usage that advance
+// has brought to the time in question, so the passing of time is written once.
+type arithmetic struct {
+	// advance returns the usage at time t, no earlier than u.at, and how many units of it are used or owed,
+	// up to twice the capacity.
+	advance func(q *Quota, u usage, log []Entry, t int64) (_ usage, _ []Entry, used int64)
 
-	// owe returns s after an event that did not ask for room. n is up to twice the capacity.
+	// enter returns the log after an event of that cost, which u has. It is nil if there is no log.
+	enter func(q *Quota, u usage, log []Entry, cost int64) []Entry
+
+	// owe returns the usage after an event that did not ask for room. n is up to twice the capacity.
 	// The level stops at twice the capacity.
-	owe func(q *Quota, s State, n int64) State
+	owe func(q *Quota, u usage, log []Entry, n int64) (usage, []Entry)
 
-	// refund returns s with up to n units less, of those that were taken at that time, or at an
-	// unknown time if at is 0.
-	refund func(q *Quota, s State, n, at int64) State
+	// refund returns the usage with up to n units less, of those that were taken at that time, or at
+	// an unknown time if at is 0.
+	refund func(q *Quota, u usage, log []Entry, n, at int64) (usage, []Entry)
 
-	// look returns how many units are used or owed, up to twice the capacity, and after how
-	// many microseconds none is.
-	look func(q *Quota, s State) (used, reset int64)
-
-	// wait returns after how many microseconds take would succeed, or 0 if it would now.
-	wait func(q *Quota, s State, cost int64) int64
-
-	// delay returns how many microseconds an event waits that finds s. It is nil if there is no
-	// queue.
-	delay func(q *Quota, s State) int64
+	// wait returns after how many microseconds n units fit, up to the capacity, that do not fit now; and
+	// after how many microseconds no unit is used.
+	wait func(q *Quota, u usage, log []Entry, n int64) (fit, reset int64)
 }
 
 // algorithms holds all algorithms. Each has its functions in a file of its own.

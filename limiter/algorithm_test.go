@@ -36,7 +36,7 @@ func TestEveryDecisionIsTheModels(t *testing.T) {
 				taken := map[int64]int64{}
 				for range rapid.IntRange(1, steps).Draw(t, "steps") {
 					now = max(0, now+anyStep(q, d).Draw(t, "step"))
-					if q.Settles && q.isAhead(s, now) { // what was taken is forgotten
+					if q.Settles && q.isAhead(s.Last, now) { // what was taken is forgotten
 						times = times[:1]
 						clear(taken)
 					}
@@ -186,7 +186,7 @@ func TestAnIntervalAdmitsAtMostWhatTheAlgorithmSays(t *testing.T) {
 				q := mustQuota(t, anyLimit(a).Draw(t, "limit"))
 				index, per := indexer(q.limit), q.limit.Per.Microseconds()
 				book := ledger{limit: q.limit, capacity: q.capacity}
-				var admitted []usage
+				var admitted []taking
 				s, d, now := State{}, Decision{Remaining: q.capacity}, anyStart().Draw(t, "start")
 				for range rapid.IntRange(1, 60).Draw(t, "steps") {
 					now = anyNow(q, s, now, d).Draw(t, "now")
@@ -194,7 +194,7 @@ func TestAnIntervalAdmitsAtMostWhatTheAlgorithmSays(t *testing.T) {
 					after, allowed := q.Take(s, now, cost)
 					d = q.Describe(after, now, cost, allowed)
 					if s = after; allowed {
-						admitted = append(admitted, usage{s.Last, cost})
+						admitted = append(admitted, taking{s.Last, cost})
 					}
 				}
 				for i, first := range admitted {

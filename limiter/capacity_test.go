@@ -3,6 +3,9 @@ package limiter
 import (
 	"fmt"
 	"math"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -698,8 +701,84 @@ func TestMemoryTakesAnyNumberOfLimits(t *testing.T) {
 			require.True(t, m.take(q, fmt.Sprint("key ", i%1000), 1), "limit %d", i)
 			require.EqualValues(t, i/1000+1, q.Capacity()-m.remaining(q, fmt.Sprint("key ", i%1000)), "what was used under other limits stays used")
 		}
-		assert.LessOrEqual(t, len(m.tags), mostTags)
 		assert.Less(t, m.Stats().Bytes, 1<<18)
+	})
+}
+
+// A limit that follows the load, in a service that runs for weeks: what former limits left behind would
+// cost each new key a state beside its cell.
+func TestALimitThatChangesEachMinuteLeavesNothingBehind(t *testing.T) {
+	phase.Test(t, func(t *testing.T) {
+		m := newMemory(t, 0)
+		var newest *Quota
+		for minute := range int64(200 * 60) {
+			newest = named(t, "rule", "", PerMinute(100_000+minute))
+			for key := range 5 {
+				require.True(t, m.take(newest, fmt.Sprint("minute ", minute, " key ", key), 1))
+			}
+			time.Sleep(time.Minute)
+		}
+		assert.Less(t, m.Stats().Bytes, 1<<18)
+		takesAWordPerKey(t, m, newest)
+	})
+}
+
+// While more limits are in use than can have words, keys of the others count too; and those that come later
+// have words again.
+func TestLimitsGetWordsAgainWhenOthersAreNoLongerInUse(t *testing.T) {
+	phase.Test(t, func(t *testing.T) {
+		m := newMemory(t, 0)
+		limit := func(i int64) *Quota { return named(t, fmt.Sprint("rule ", i), "", PerDay(100_000+i)) }
+		for round := range 2 {
+			for i := range int64(3 * mostTags) {
+				require.True(t, m.take(limit(i), "key", 100))
+			}
+			for i := range int64(3 * mostTags) {
+				require.EqualValues(t, 100_000+i-100, m.remaining(limit(i), "key"), "limit %d", i)
+			}
+			time.Sleep(48 * time.Hour)
+			takesAWordPerKey(t, m, named(t, fmt.Sprint("new ", round), "", PerDay(1_000_000+int64(round))))
+			time.Sleep(48 * time.Hour)
+		}
+	})
+}
+
+// takesAWordPerKey requires that new keys of q take no state beside their cells.
+func takesAWordPerKey(t *testing.T, m memory, q *Quota) {
+	t.Helper()
+	const keys = 20_000
+	before := m.Stats().Bytes
+	for i := range keys {
+		require.True(t, m.take(q, fmt.Sprint("of one minute ", i), 1))
+	}
+	assert.Less(t, (m.Stats().Bytes-before)/keys, 50)
+}
+
+// Old requests decide under former limits while the limit changes and tags are given anew: no unit is lost.
+func TestALimitMayChangeWhileItsKeysAreInUse(t *testing.T) {
+	phase.Test(t, func(t *testing.T) {
+		m := newMemory(t, 0)
+		var admitted atomic.Int64
+		var wg sync.WaitGroup
+		for id := range 4 {
+			wg.Go(func() {
+				random := rand.New(rand.NewPCG(11, uint64(id)))
+				var q *Quota
+				for i := range 4000 {
+					if i%2 == 0 {
+						q = named(t, "rule", "", PerDay(1_000_000+random.Int64N(1e6)).With(TokenBucket))
+					}
+					d := m.decide(Charge{Quota: q, Key: "key", Cost: 1}, Charge{Quota: named(t, "other", "", PerDay(1_000_000+random.Int64N(1e6))), Key: fmt.Sprint(i), Cost: 1})
+					if d[0].Allowed && d[1].Allowed {
+						admitted.Add(1)
+					}
+				}
+			})
+		}
+		wg.Wait()
+		q := named(t, "rule", "", PerDay(3_000_000).With(TokenBucket))
+		assert.InDelta(t, admitted.Load(), q.Capacity()-m.remaining(q, "key"), 5, "which may have refilled meanwhile")
+		assert.EqualValues(t, 4*4000, admitted.Load())
 	})
 }
 

@@ -12,55 +12,85 @@ var fixedWindow = algorithm{
 			q.calendar = newCalendarWindows(c)
 		}
 	},
-
-	advance: func(q *Quota, s State, t int64) State {
-		began, start, _, _ := q.windowsAround(t)
-		switch {
-		case s.Last >= start:
-			return State{Last: t, Level: s.Level}
-		case s.Last >= began:
-			return State{Last: t, Level: max(0, s.Level-q.capacity)}
-		default:
-			return State{Last: t}
-		}
-	},
-	take: func(q *Quota, s State, cost int64) (State, bool) {
-		if s.Level+cost > q.capacity {
-			return s, false
-		}
-		s.Level += cost
-		return s, true
-	},
-	owe: oweCount,
-	refund: func(q *Quota, s State, n, at int64) State {
-		if _, start, end, _ := q.windowsAround(s.Last); at == 0 || start <= at && at < end {
-			s.Level = max(0, s.Level-n)
-		}
-		return s
-	},
-	look: func(q *Quota, s State) (used, reset int64) {
-		_, _, end, followedTo := q.windowsAround(s.Last)
-		if s.Level > q.capacity {
-			end = followedTo
-		}
-		return s.Level, end - s.Last
-	},
-	wait: func(q *Quota, s State, cost int64) int64 {
-		_, _, end, followedTo := q.windowsAround(s.Last)
-		switch {
-		case s.Level+cost <= q.capacity:
-			return 0
-		case s.Level+cost <= 2*q.capacity:
-			return end - s.Last
-		}
-		return followedTo - s.Last
-	},
+	arithmetic: windows,
 }
 
-// oweCount is owe for windows.
-func oweCount(q *Quota, s State, n int64) State {
-	s.Level = min(s.Level+n, 2*q.capacity)
-	return s
+// windows is the arithmetic of fixed windows and of the sliding counter. A usage has the count of its
+// window, and if the previous window fades, that window's count.
+var windows = arithmetic{
+	advance: advanceWindow,
+	owe: func(q *Quota, u usage, _ []Entry, n int64) (usage, []Entry) {
+		u.n = min(u.n+n, 2*q.capacity)
+		return u, nil
+	},
+	refund: func(q *Quota, u usage, _ []Entry, n, at int64) (usage, []Entry) {
+		switch began, start, end, _ := q.windowsAround(u.at); {
+		case at == 0:
+			current := min(n, u.n)
+			u.n -= current
+			u.prev = max(0, u.prev-(n-current))
+		case start <= at && at < end:
+			u.n = max(0, u.n-n)
+		case began <= at && at < start:
+			u.prev = max(0, u.prev-n)
+		}
+		return u, nil
+	},
+	wait: waitWindow,
+}
+
+// advanceWindow moves the counts to the previous window as often as a window has ended.
+func advanceWindow(q *Quota, u usage, _ []Entry, t int64) (_ usage, _ []Entry, used int64) {
+	passed := int64(0)
+	if q.calendar == nil {
+		index := q.byWindow.down(t)
+		u.index, passed = index, index-u.index
+	} else if w := q.calendar.at(t); u.at < w.began {
+		passed = 2
+	} else if u.at < w.start {
+		passed = 1
+	}
+	u.at = t
+	switch {
+	case passed == 0:
+	case passed == 1:
+		u.n, u.prev = max(0, u.n-q.capacity), min(u.n, q.capacity)
+	case passed == 2 && q.fades:
+		u.n, u.prev = 0, max(0, u.n-q.capacity)
+	default:
+		u.n, u.prev = 0, 0
+	}
+	if !q.fades {
+		u.prev = 0
+	}
+	if u.prev == 0 {
+		return u, nil, u.n
+	}
+	share := q.bySteps.down(u.prev * (q.steps - q.byStep.down(u.at-u.index*q.window)))
+	return u, nil, min(u.n+share, 2*q.capacity)
+}
+
+func waitWindow(q *Quota, u usage, _ []Entry, n int64) (fit, reset int64) {
+	if u.n == 0 { // only the previous window counts, and it fades
+		elapsed := u.at - u.index*q.window
+		return q.faded(u.prev, q.capacity-n) - elapsed, q.faded(u.prev, 0) - elapsed
+	}
+	end, followedTo := q.ends(u)
+	owed := max(0, u.n-q.capacity)
+	if owed > 0 {
+		reset = followedTo - u.at + q.faded(owed, 0)
+	} else {
+		reset = end - u.at + q.faded(u.n, 0)
+	}
+	switch room := q.capacity - n; {
+	case u.n <= room:
+		fit = q.faded(u.prev, room-u.n) - (u.at - u.index*q.window)
+	case owed <= room:
+		fit = end - u.at + q.faded(u.n-owed, room-owed)
+	default:
+		fit = followedTo - u.at + q.faded(owed, room)
+	}
+	return fit, reset
 }
 
 // windowsAround returns the start of the window before a time's window, the start and the end of that
@@ -70,6 +100,16 @@ func (q *Quota) windowsAround(t int64) (began, start, end, followedTo int64) {
 		w := q.calendar.at(t)
 		return w.began, w.start, w.end, w.followedTo
 	}
-	start = t - t%q.window
+	start = q.byWindow.down(t) * q.window
 	return start - q.window, start, start + q.window, start + 2*q.window
+}
+
+// ends returns the ends of the window of u.at and of the next one.
+func (q *Quota) ends(u usage) (end, followedTo int64) {
+	if q.calendar != nil {
+		w := q.calendar.at(u.at)
+		return w.end, w.followedTo
+	}
+	end = (u.index + 1) * q.window
+	return end, end + q.window
 }

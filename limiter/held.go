@@ -8,63 +8,12 @@ import (
 
 // Memory holds a key in one of two forms:
 //
-//   - A word is the packed state (word.go). The cell's tag identifies the limit that wrote it. One
-//     compare-and-swap changes it.
+//   - A word is the packed state (word.go). The cell's tag identifies the limit that wrote it (tags.go).
+//     One compare-and-swap changes it.
 //   - A state is behind the shard's lock, for everything else: logs, buckets that settle, counts that
 //     do not fit a word, calendars. The cell has heldTag, and the state's index as its word. Events in
 //     flight are states without a cell. A key has such a state only while it has events in flight, so
 //     these bound their number, and nothing evicts them.
-
-const (
-	heldTag table.Tag = 1 // higher tags are words
-
-	// mostTags bounds the number of limits with words. Further limits are held as states.
-	mostTags = 4096
-)
-
-// A binding says how a store holds a quota's states.
-type binding struct {
-	memory *Memory
-	tag    table.Tag
-	window int64 // the index of the window at the store's origin, for a window's word
-}
-
-// binding returns q's binding in m.
-func (m *Memory) binding(q *Quota) *binding {
-	if b := q.bound.Load(); b != nil && b.memory == m {
-		return b
-	}
-	b := &binding{memory: m, tag: m.tagOf(q)}
-	if q.window > 0 && q.calendar == nil {
-		b.window = m.origin / q.window
-	}
-	q.bound.Store(b)
-	return b
-}
-
-// tagOf returns the tag of q's limit, and registers the limit if it is new.
-func (m *Memory) tagOf(q *Quota) table.Tag {
-	if !q.fitsWord() {
-		return heldTag
-	}
-	m.register.Lock()
-	defer m.register.Unlock()
-	if tag, ok := m.tags[q.limit]; ok {
-		return tag
-	}
-	known := *m.limits.Load()
-	if len(known) > mostTags {
-		return heldTag
-	}
-	tag := table.Tag(len(known))
-	grown := append(known, compiled(q.limit)) // readers of the shorter slice do not see it
-	m.limits.Store(&grown)
-	m.tags[q.limit] = tag
-	return tag
-}
-
-// writtenUnder returns a quota with the limit under which words of a tag are written.
-func (m *Memory) writtenUnder(tag table.Tag) *Quota { return (*m.limits.Load())[tag] }
 
 // A shard is a part of a Memory. Its fields need the lock of the table's shard.
 type shard struct {
@@ -83,9 +32,9 @@ type shard struct {
 
 // A state is the state of a key in a shard, and fills a cache line.
 type state struct {
-	quota             *Quota // wrote it
-	last, level, prev int64
-	log               log
+	quota       *Quota // wrote it
+	at, n, prev int64  // as those of usage
+	log         log
 
 	// For Judge, since the last change.
 	idle int64 // when the state is initial again
@@ -176,26 +125,26 @@ func (s *shard) freeState(at uint64) {
 // bytes returns the memory that the shard takes for states and logs.
 func (s *shard) bytes() int { return cap(s.held)*stateBytes + s.logs }
 
-// state returns s as a State, whose log is s's array.
-func (s *state) state() State {
-	return State{Quota: s.quota, Last: s.last, Level: s.level, Prev: s.prev, Log: s.log.entries()}
+// usage returns the usage and the log, which is s's array.
+func (s *state) usage() (usage, []Entry) {
+	return s.quota.usage(s.at, s.n, s.prev), s.log.entries()
 }
 
-// put writes s back from a State.
-func (s *shard) put(known *state, of State) {
-	known.last, known.level, known.prev = of.Last, of.Level, of.Prev
+// put writes them back.
+func (s *shard) put(known *state, u usage, log []Entry) {
+	known.at, known.n, known.prev = u.at, u.n, u.prev
 	l := &known.log
 	switch room := int(l.room); {
-	case l.lies(of.Log):
-		l.over = uint16(room - cap(of.Log))
-		l.end = l.over + uint16(len(of.Log))
-	case len(of.Log) <= room:
-		l.move(of.Log, unsafe.Slice(l.array, room))
+	case l.lies(log):
+		l.over = uint16(room - cap(log))
+		l.end = l.over + uint16(len(log))
+	case len(log) <= room:
+		l.move(log, unsafe.Slice(l.array, room))
 	default:
-		more := cap(of.Log) - room
+		more := cap(log) - room
 		s.budget.Reserve(more*entryBytes, true)
 		s.logs += more * entryBytes
-		l.move(of.Log, of.Log[:cap(of.Log)])
+		l.move(log, log[:cap(log)])
 	}
 }
 
@@ -224,37 +173,38 @@ func (s *shard) ready(known *state) {
 	}
 }
 
-// load reads a cell's state.
-func (s *shard) load(tag table.Tag, word uint64) State {
+// load reads a cell's usage, which may be of an earlier time, and returns the quota that wrote it.
+func (s *shard) load(tag table.Tag, word uint64) (*Quota, usage, []Entry) {
 	if tag == heldTag {
-		return s.held[word].state()
+		known := &s.held[word]
+		u, log := known.usage()
+		return known.quota, u, log
 	}
 	q := s.memory.writtenUnder(tag)
-	state := q.unpack(word, s.memory.origin, s.now)
-	state.Quota = q
-	return state
+	u, _, _ := q.unpack(word, q.base(s.memory.origin), s.now)
+	return q, u, nil
 }
 
-// save writes the state of, which quota q made with decision d, and returns the cell's new word. The cell
-// had the tag before and that word.
-func (s *shard) save(q *Quota, tag, before table.Tag, word uint64, of State, d *Decision) uint64 {
-	if tag != heldTag {
+// save writes a usage, which quota q made with decision d, and returns the cell's new word. The cell had the
+// tag before and that word.
+func (s *shard) save(q *Quota, b *binding, before table.Tag, word uint64, u usage, log []Entry, d *Decision) uint64 {
+	if b.tag != heldTag {
 		if before == heldTag {
 			s.freeState(word)
 		}
-		return q.pack(of, s.memory.origin)
+		return q.pack(u, b.base)
 	}
 	if before != heldTag {
 		word, _ = s.newState(q, true) // must: a known key keeps its counter
 	}
-	s.hold(&s.held[word], q, of, d)
+	s.hold(&s.held[word], q, u, log, d)
 	return word
 }
 
 // hold writes the new state of a held key of q.
-func (s *shard) hold(known *state, q *Quota, of State, d *Decision) {
+func (s *shard) hold(known *state, q *Quota, u usage, log []Entry, d *Decision) {
 	known.quota = q
-	s.put(known, of)
+	s.put(known, u, log)
 	s.note(known, d)
 }
 
@@ -279,72 +229,27 @@ func (s *shard) decideHeld(q *Quota, hash uint64, cost int64, d *Decision) bool 
 		return false
 	}
 	s.now = s.memory.now()
-	switch {
-	case known.last <= s.now && q.algorithm == &slidingLog && known.prev == 0:
-		s.takeLog(known, q, cost, d)
-	case known.last <= s.now && q.isWide():
-		if after := q.takeWide(s.now, State{Last: known.last, Level: known.level, Prev: known.prev}, cost, d); d.Allowed && cost > 0 {
-			known.last, known.level, known.prev = after.Last, after.Level, after.Prev
-			s.note(known, d)
-		}
-	default:
-		after, allowed := q.takeNow(s.present(known, q, cost), cost)
-		*d = q.describe(after, 0, cost, allowed)
-		if allowed && cost > 0 {
-			s.hold(known, q, after, d)
-		}
+	u, log, used := s.present(known, q, cost)
+	u, log = q.decide(u, log, used, cost, d)
+	if d.Allowed && cost > 0 {
+		s.hold(known, q, u, log, d)
 	}
 	cell.SetMarks(marksAfter(cell.Marks(), q, cost, d))
 	return true
 }
 
-// takeLog decides about a log without debts. This is the usual case of small exact limits.
-func (s *shard) takeLog(known *state, q *Quota, cost int64, d *Decision) {
-	gone := s.now - q.window
-	entries := known.log.entries()
-	for len(entries) > 0 && entries[0].At <= gone {
-		known.level -= entries[0].N
-		known.log.over++
-		entries = entries[1:]
-	}
-	known.last = s.now
-	free := q.capacity - known.level
-	*d = Decision{Allowed: cost <= free || cost == 0, Limit: q.capacity, Receipt: Receipt{s.now, ByStore}}
-	if d.Allowed && cost > 0 {
-		s.ready(known)
-		entries = append(known.log.entries(), Entry{s.now, cost})
-		known.log.end++
-		known.level += cost
-		free -= cost
-	}
-	d.Remaining = free
-	if n := len(entries); n > 0 {
-		d.NextAfter, d.ResetAfter = micros(entries[0].At-gone), micros(entries[n-1].At-gone)
-	}
-	s.note(known, d)
-	switch {
-	case d.Allowed:
-	case cost > q.capacity:
-		d.RetryAfter = Never
-	case cost == free+1:
-		d.RetryAfter = d.NextAfter
-	default:
-		d.RetryAfter = micros(q.roomFor(known.state(), cost-free))
-	}
-}
-
 // present brings a state of q's limit to the present, and makes room for an entry if the charge
 // may add one.
-func (s *shard) present(known *state, q *Quota, cost int64) State {
-	of := q.at(known.state(), s.now)
-	if known.log.end > 0 { // Take may have changed it in place
-		s.put(known, of)
+func (s *shard) present(known *state, q *Quota, cost int64) (_ usage, _ []Entry, used int64) {
+	u, log := known.usage()
+	u, log, used = q.at(u, log, s.now)
+	if known.log.end > 0 { // at may have changed it in place
+		s.put(known, u, log)
 	}
-	if q.algorithm.mostEvents > 0 && cost > 0 && of.Level+cost <= q.capacity {
+	if q.algorithm.mostEvents > 0 && cost > 0 && used+cost <= q.capacity {
 		s.ready(known)
 	}
-	of.Log = known.log.entries()
-	return of
+	return u, known.log.entries(), used
 }
 
 // allSteps is the resolution of used units in the worth. Of two keys that become idle at the same time, the
@@ -357,22 +262,17 @@ func worth(used, reset int64, q *Quota) int64 {
 
 // Judge implements [table.Owner].
 func (s *shard) Judge(tag table.Tag, word uint64) (value int64, refusing bool) {
+	q, u, log := s.load(tag, word)
+	_, log, used := q.algorithm.advance(q, u, log, u.at)
 	if tag == heldTag {
 		known := &s.held[word]
 		if known.idle > s.now {
-			value = worth(known.quota.used(known.state()), known.idle-s.now, known.quota)
+			value = worth(used, known.idle-s.now, q)
 		}
 		return value, s.now < known.full
 	}
-	q := s.memory.writtenUnder(tag)
-	var used, reset int64
-	if q.bursts {
-		level := q.levelOf(word, s.now-s.memory.origin)
-		used, reset = q.byUnit.up(level), q.byRefill.up(level)
-	} else {
-		used, reset = q.algorithm.look(q, q.at(q.unpack(word, s.memory.origin, s.now), s.now))
-	}
 	if used > 0 {
+		_, reset := q.algorithm.wait(q, u, log, 1)
 		value = worth(used, reset, q)
 	}
 	return value, used >= q.capacity

@@ -11,46 +11,37 @@ import (
 var inFlight = algorithm{
 	name: "in-flight",
 
-	advance: func(_ *Quota, s State, t int64) State {
-		s.Last = t
-		return s
+	arithmetic: arithmetic{
+		advance: func(_ *Quota, u usage, _ []Entry, t int64) (_ usage, _ []Entry, used int64) {
+			u.at = t
+			return u, nil, u.n
+		},
+		owe: func(_ *Quota, u usage, _ []Entry, n int64) (usage, []Entry) {
+			u.n += n
+			return u, nil
+		},
+		refund: func(_ *Quota, u usage, _ []Entry, n, at int64) (usage, []Entry) { return releaseSlots(u, n, at), nil },
+		// wait estimates: if N slots are each held for time d, one of them is released after d/N.
+		wait: func(q *Quota, u usage, _ []Entry, n int64) (fit, reset int64) {
+			return max(1, divUp(u.holding()*(u.n+n-q.capacity), u.n)), u.holding()
+		},
 	},
-	take: func(q *Quota, s State, cost int64) (State, bool) {
-		if s.Level+cost > q.capacity {
-			return s, false
-		}
-		s.Level += cost
-		return s, true
-	},
-	owe: func(_ *Quota, s State, n int64) State {
-		s.Level += n
-		return s
-	},
-	refund: func(_ *Quota, s State, n, at int64) State {
-		if n == 0 || s.Level == 0 {
-			return s
-		}
-		s.Level = max(0, s.Level-n)
-		switch held := s.Last - at; {
-		case at <= 0 || held < 0:
-		case s.Prev == 0:
-			s.Prev = max(1, held)
-		default:
-			s.Prev = max(1, s.Prev+(held-s.Prev)/heldWeight)
-		}
-		return s
-	},
-	look: func(q *Quota, s State) (used, reset int64) {
-		return s.Level, s.holding()
-	},
-	// wait estimates: if N slots are each held for time d, one of them is released after d/N.
-	wait: func(q *Quota, s State, cost int64) int64 {
-		tooMany := s.Level + cost - q.capacity
-		if tooMany <= 0 {
-			return 0
-		}
-		return max(1, divUp(s.holding()*tooMany, s.Level))
-	},
+}
+
+// releaseSlots releases up to n slots, which were acquired at that time.
+func releaseSlots(u usage, n, at int64) usage {
+	if n == 0 || u.n == 0 {
+		return u
+	}
+	u.n = max(0, u.n-n)
+	switch held := u.at - at; {
+	case at <= 0 || held < 0:
+	case u.prev == 0:
+		u.prev = max(1, held)
+	default:
+		u.prev = max(1, u.prev+(held-u.prev)/heldWeight)
+	}
+	return u
 }
 
 // heldWeight is the number of slots that the mean time is over.
@@ -59,11 +50,11 @@ const heldWeight = 8
 // unknownHolding is the assumed time for which a slot is held, until one is released.
 const unknownHolding = int64(time.Second / time.Microsecond)
 
-func (s *State) holding() int64 {
-	if s.Prev == 0 {
+func (u usage) holding() int64 {
+	if u.prev == 0 {
 		return unknownHolding
 	}
-	return s.Prev
+	return u.prev
 }
 
 // NewConcurrency returns a quota of slots, which limits the events in flight at once to most, from 1 to
@@ -76,7 +67,7 @@ func NewConcurrency(rule, tier string, most int64) (*Quota, error) {
 	if err := errors.Join(checkNames(rule, tier), checkMax(most)); err != nil {
 		return nil, err
 	}
-	q := &Quota{rule: rule, tier: tier, limit: Limit{Events: most}, algorithm: &inFlight, capacity: most}
+	q := &Quota{rule: rule, tier: tier, limit: Limit{Events: most}, algorithm: &inFlight, capacity: most, unit: 1}
 	q.salt = saltOf(rule, tier)
 	return q, nil
 }

@@ -25,8 +25,9 @@ type lockedKey struct {
 	tag      table.Tag // 0: no state yet
 	word     uint64
 
-	after State  // or
-	taken uint64 // the word after the charge, if the limit that wrote the word is the charge's
+	// The usage after the charge.
+	after usage
+	log   []Entry
 }
 
 // locate sets the hash and the shard of each key.
@@ -42,22 +43,44 @@ func (m *Memory) locate(charges []Charge, keys []lockedKey) {
 	}
 }
 
-// decideLocked locks the shards of the charges, always in the same order, takes all cells, and counts only
-// if all charges are allowed. If a new key gets a cell and is not charged, the cell is idle.
-func (m *Memory) decideLocked(charges []Charge, keys []lockedKey) {
-	m.locate(charges, keys)
-	var space [fewCharges]int
-	shards := space[:0]
-	for i := range keys {
-		if at := m.shardIndex(keys[i].hash); i == 0 || at != shards[len(shards)-1] {
-			shards = append(shards, at)
+// lock locates the keys and locks their shards, always in the same order. It appends the shards to space.
+func (m *Memory) lock(charges []Charge, keys []lockedKey, space []int) (shards []int) {
+	for {
+		m.locate(charges, keys)
+		shards = space
+		for i := range keys {
+			if at := m.shardIndex(keys[i].hash); i == 0 || at != shards[len(shards)-1] {
+				shards = append(shards, at)
+			}
 		}
+		slices.Sort(shards)
+		shards = slices.Compact(shards)
+		for _, i := range shards {
+			m.shards[i].Lock()
+		}
+		given, isOutdated := m.tags.Load(), false
+		for i := range keys {
+			isOutdated = isOutdated || keys[i].binding.tags != given
+		}
+		if !isOutdated {
+			return shards
+		}
+		m.unlock(shards)
 	}
-	slices.Sort(shards)
-	shards = slices.Compact(shards)
+}
+
+func (m *Memory) unlock(shards []int) {
 	for _, i := range shards {
-		m.shards[i].Lock()
+		m.shards[i].Unlock()
 	}
+}
+
+// decideLocked locks the shards of the charges, takes all cells, and counts only if all charges are allowed.
+// If a new key gets a cell and is not charged, the cell is idle.
+func (m *Memory) decideLocked(charges []Charge, keys []lockedKey) {
+	var space [fewCharges]int
+	shards := m.lock(charges, keys, space[:0])
+	defer m.unlock(shards)
 	all, lacking := decideAll(charges, keys)
 	for all && lacking {
 		for i := range keys {
@@ -88,9 +111,6 @@ func (m *Memory) decideLocked(charges []Charge, keys []lockedKey) {
 	}
 	if overflowed {
 		m.overflowed.Add(1)
-	}
-	for _, i := range shards {
-		m.shards[i].Unlock()
 	}
 }
 
@@ -134,55 +154,44 @@ func (k *lockedKey) find(q *Quota, cost int64) {
 
 // decide decides on charge i, after the charges before it, and writes nothing yet.
 func (k *lockedKey) decide(charges []Charge, keys []lockedKey, i int, cost int64) {
-	q, d := charges[i].Quota, &charges[i].Decision
-	if b := k.binding; b.tag != heldTag && (k.tag == 0 || k.tag == b.tag) {
-		k.taken = q.takeWord(k.shard.now-b.memory.origin, b, k.word, cost, d)
-		return
-	}
-	before := k.before(q, cost)
+	q := charges[i].Quota
+	u, log, used := k.before(q, cost)
 	for j := range keys[:i] { // earlier charges may count on the same counter
 		if o := &keys[j]; k.overflow && o.overflow && o.shard == k.shard && o.hash == k.hash {
-			o.after.Quota = charges[j].Quota
-			before = q.at(q.convert(o.after, k.shard.now), k.shard.now)
+			u, log, used = q.present(charges[j].Quota.state(o.after, o.log), k.shard.now)
 		}
 	}
-	if q.isWide() {
-		k.after = q.takeWide(k.shard.now, before, cost, d)
-	} else {
-		var allowed bool
-		k.after, allowed = q.takeNow(before, cost)
-		*d = q.describe(k.after, 0, cost, allowed)
-	}
-	d.Overflow = k.overflow
+	k.after, k.log = q.decide(u, log, used, cost, &charges[i].Decision)
+	charges[i].Decision.Overflow = k.overflow
 }
 
-// before returns the state that a charge finds. The charge may change it.
-func (k *lockedKey) before(q *Quota, cost int64) State {
+// before returns the usage that a charge finds, at the present. The charge may change its log.
+func (k *lockedKey) before(q *Quota, cost int64) (_ usage, _ []Entry, used int64) {
 	s := k.shard
-	if k.tag == 0 {
-		return q.at(State{}, s.now)
+	switch b := k.binding; {
+	case k.tag == 0:
+		return q.at(usage{}, nil, s.now)
+	case k.tag == b.tag && b.tag != heldTag:
+		return q.unpack(k.word, b.base, s.now)
 	}
-	of := s.load(k.tag, k.word)
-	switch isSame := of.Quota == q || of.Quota.limit == q.limit; {
-	case isSame && q.isWide():
-		return of
-	case isSame && k.tag == heldTag:
-		return q.own(s.present(&s.held[k.word], q, cost))
+	from, u, log := s.load(k.tag, k.word)
+	if isSame := from == q || from.limit == q.limit; isSame && k.tag == heldTag {
+		u, log, used = s.present(&s.held[k.word], q, cost)
+		return u, q.own(log), used
+	} else if isSame {
+		return q.at(u, log, s.now)
 	}
-	return q.at(q.convert(of, s.now), s.now)
+	return q.present(from.state(u, log), s.now)
 }
 
-// write writes the state after a charge with decision d.
+// write writes the usage after a charge with decision d.
 func (k *lockedKey) write(q *Quota, d *Decision) {
-	switch b := k.binding; {
-	case !k.hasCell:
-		k.shard.hold(&k.shard.held[k.word], q, k.after, d)
-	case b.tag != heldTag && k.tag == b.tag:
-		k.word = k.taken
-	default:
-		k.word = k.shard.save(q, b.tag, k.tag, k.word, k.after, d)
-		k.tag = b.tag
+	if !k.hasCell {
+		k.shard.hold(&k.shard.held[k.word], q, k.after, k.log, d)
+		return
 	}
+	k.word = k.shard.save(q, k.binding, k.tag, k.word, k.after, k.log, d)
+	k.tag = k.binding.tag
 }
 
 // putBack ends find: the cell is no longer taken.
@@ -194,7 +203,7 @@ func (k *lockedKey) putBack() {
 
 // drop removes the state of events in flight, if there are none.
 func (k *lockedKey) drop(q *Quota) {
-	if q.InFlight() && k.tag != 0 && k.shard.held[k.word].level == 0 {
+	if q.InFlight() && k.tag != 0 && k.shard.held[k.word].n == 0 {
 		k.shard.freeState(k.word)
 		delete(k.shard.beside, k.hash)
 	}
@@ -258,10 +267,9 @@ func (s *shard) room(hash uint64, b *binding, c *Charge) (cell table.Cell, ok bo
 // reset resets one key.
 func (m *Memory) reset(charges []Charge) {
 	var keys [1]lockedKey
-	m.locate(charges, keys[:])
+	var space [1]int
+	defer m.unlock(m.lock(charges, keys[:], space[:0]))
 	k, s := &keys[0], keys[0].shard
-	s.Lock()
-	defer s.Unlock()
 	k.find(charges[0].Quota, 1)
 	switch {
 	case k.hasCell:
@@ -275,11 +283,10 @@ func (m *Memory) reset(charges []Charge) {
 // settle settles one charge.
 func (m *Memory) settle(c *Settlement) {
 	var keys [1]lockedKey
+	var space [1]int
 	charges := [1]Charge{c.Charge}
-	m.locate(charges[:], keys[:])
+	defer m.unlock(m.lock(charges[:], keys[:], space[:0]))
 	k, s := &keys[0], keys[0].shard
-	s.Lock()
-	defer s.Unlock()
 	s.now = m.now()
 	k.find(c.Quota, 1)
 	owed := c.Actual - c.Cost
@@ -299,20 +306,21 @@ func (m *Memory) settle(c *Settlement) {
 			s.ready(known) // a debt adds an entry, and so does a refund that pays back a debt
 		}
 	}
-	state := s.load(k.tag, k.word)
-	from, tag := state.Quota, k.tag
-	state = c.Quota.Settle(state, s.now, *c)
-	q := state.Quota
-	if k.hasCell && q != from {
-		tag = m.binding(q).tag
+	from, u, log := s.load(k.tag, k.word)
+	state := c.Quota.Settle(from.state(u, log), s.now, *c)
+	q, b := state.Quota, k.binding
+	if q == from {
+		b = &binding{tag: k.tag, base: q.base(m.origin)}
 	}
-	d := q.describe(q.at(state, s.now), 0, 0, true)
+	u, log, used := q.at(q.usage(state.Last, state.Level, state.Prev), state.Log, s.now)
+	var d Decision
+	q.decide(u, log, used, 0, &d)
 	if !k.hasCell {
-		s.hold(&s.held[k.word], q, state, &d)
+		s.hold(&s.held[k.word], q, u, log, &d)
 		k.drop(q)
 		return
 	}
-	k.word, k.tag = s.save(q, tag, k.tag, k.word, state, &d), tag
+	k.word, k.tag = s.save(q, b, k.tag, k.word, u, log, &d), b.tag
 	marks := k.cell.Marks() &^ table.Pinned // makeRoom pins it again
 	if owed < 0 {
 		marks = marksAfter(marks, q, -owed, &d)

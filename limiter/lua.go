@@ -47,7 +47,7 @@ func Lua(settles bool, of ...Algorithm) string {
 	source.WriteString("local algorithms = {}\n")
 	for _, a := range of {
 		if known, ok := a.lookup(); ok {
-			fmt.Fprintf(&source, "algorithms[%d] = (function(isQueue)\n%send)(%t)\n", a, readLua(known.lua), known.delay != nil)
+			fmt.Fprintf(&source, "algorithms[%d] = (function(isQueue)\n%send)(%t)\n", a, readLua(known.lua), known.queue)
 		}
 	}
 	if settles {

@@ -51,7 +51,7 @@ type MemoryOptions struct {
 // is one word: decisions on known keys take no lock, and a refusal writes nothing. The lock of the
 // key's shard guards all other states. New keys and batches take that lock too. A Memory for a million
 // keys has 64 shards. A shard that grows delays its keys by a millisecond or two. Beyond 4,000
-// different limits, the lock guards the states of the further limits too.
+// different limits at a time, the lock guards the states of the further limits too.
 //
 // At MaxBytes, a new key whose state needs more than a word replaces only keys that are back in their
 // initial state. At MaxBytes a log also merges a new event with the previous one and gives both the new
@@ -70,10 +70,9 @@ type Memory struct {
 
 	overflowed, merged atomic.Uint64
 
-	register sync.Mutex               // guards changes of what follows
-	limits   atomic.Pointer[[]*Quota] // by tag
-	tags     map[Limit]table.Tag      // of words
-	claimed  map[string]struct{}      // see Claim
+	register sync.Mutex // guards changes of what follows
+	tags     atomic.Pointer[tags]
+	claimed  map[string]struct{} // see Claim
 }
 
 const (
@@ -101,10 +100,9 @@ func NewMemory(o MemoryOptions) (*Memory, error) {
 	m := &Memory{
 		start:   start,
 		origin:  max(0, start.UnixMicro()),
-		tags:    map[Limit]table.Tag{},
 		claimed: map[string]struct{}{},
 	}
-	m.limits.Store(&[]*Quota{heldTag: nil})
+	m.tags.Store(newTags())
 	n, lines := table.Sizes(o.MaxKeys)
 	m.shards = make([]shard, n)
 	budget := table.NewBudget(o.MaxBytes)

@@ -448,7 +448,7 @@ func anyStep(q *Quota, d Decision) *rapid.Generator[int64] {
 func anyNow(q *Quota, s State, now int64, d Decision) *rapid.Generator[int64] {
 	return rapid.Map(anyStep(q, d), func(step int64) int64 {
 		next := max(0, now+step)
-		if next < s.Last && q.isAhead(s, next) {
+		if next < s.Last && q.isAhead(s.Last, next) {
 			return s.Last
 		}
 		return next

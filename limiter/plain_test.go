@@ -218,7 +218,9 @@ func TestAPackedStateIsGoodForFifteenYears(t *testing.T) {
 		s, ok := q.Take(State{}, now, cost)
 		require.True(t, ok)
 		later := now + magnitude(1, q.Window().Microseconds()).Draw(t, "later") - 1
-		unpacked := q.unpack(q.pack(s, origin), origin, later)
+		base := q.base(origin)
+		u, _, _ := q.unpack(q.pack(q.usage(s.Last, s.Level, s.Prev), base), base, later)
+		unpacked := q.state(u, nil)
 		require.Equal(t, q.Describe(s, later, 0, true), q.Describe(unpacked, later, 0, true))
 	})
 }

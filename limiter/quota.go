@@ -31,7 +31,8 @@ type Quota struct {
 	algorithm  *algorithm
 	capacity   int64 // the most units that can pass at once
 
-	// Buckets: an event adds unit to the level, a microsecond takes refill away.
+	// An event adds unit to the level, which is 1 but for buckets. Of a bucket's level, a microsecond takes
+	// refill away.
 	unit, refill int64
 	drain        int64 // microseconds in which a full bucket drains
 
@@ -39,9 +40,8 @@ type Quota struct {
 	window, step, steps int64
 	calendar            *calendarWindows // nil: windows are multiples of window
 
-	// What word.go needs of the above.
-	full                      int64 // a bucket's level
-	bursts, queue, fades      bool
+	full                      int64 // a bucket's highest level
+	bursts, queue, fades      bool  // as of algorithm
 	byUnit, byRefill          divisor
 	byWindow, byStep, bySteps divisor
 
@@ -66,10 +66,14 @@ func NewQuota(rule, tier string, l Limit) (*Quota, error) {
 
 // compiled returns a quota without a name, for a valid limit.
 func compiled(l Limit) *Quota {
-	q := &Quota{limit: l}
+	q := &Quota{limit: l, unit: 1}
 	q.algorithm, _ = l.algorithm().lookup()
 	q.algorithm.compile(q)
-	q.compileWord()
+	q.full = q.capacity * q.unit
+	q.bursts, q.queue, q.fades = q.algorithm.bursts, q.algorithm.queue, q.algorithm.fades
+	q.byUnit, q.byRefill = newDivisor(q.unit), newDivisor(q.refill)
+	q.byWindow, q.byStep, q.bySteps = newDivisor(q.window), newDivisor(q.step), newDivisor(q.steps)
+	q.layout = layoutOf(q)
 	return q
 }
 
@@ -163,7 +167,7 @@ func (q *Quota) Capacity() int64 { return q.capacity }
 // Window returns the limit's period, or for buckets the time in which a full one drains. For a
 // calendar limit it is the usual length; [Quota.WindowAt] has the real one.
 func (q *Quota) Window() time.Duration {
-	if q.algorithm.bursts {
+	if q.bursts {
 		return micros(q.drain)
 	}
 	return q.limit.Per
@@ -178,31 +182,77 @@ func (q *Quota) Window() time.Duration {
 // an event with a cost was taken. Under a lower limit, the State is cut to that limit's capacity. If a
 // check of cost 0 wrote it, the units cut off would be free again under a higher limit.
 func (q *Quota) Take(s State, now, cost int64) (State, bool) {
-	taken, ok := q.takeNow(q.present(s, now), cost)
-	if !ok || cost == 0 {
-		return s, ok
-	}
-	taken.Quota = q
-	return taken, true
-}
-
-// present returns s as a state of q at time now, with a log that may be changed in place.
-func (q *Quota) present(s State, now int64) State { return q.at(q.own(q.convert(s, now)), now) }
-
-// own returns s with a log that may be changed in place.
-func (q *Quota) own(s State) State {
-	if q.hasLows() {
-		s.Log = slices.Clone(s.Log)
-	}
-	return s
-}
-
-// takeNow is Take for a state at the present. It may change the log in place.
-func (q *Quota) takeNow(s State, cost int64) (State, bool) {
 	if cost <= 0 || cost > q.capacity {
 		return s, cost == 0
 	}
-	return q.algorithm.take(q, s, cost)
+	u, log, used := q.present(s, now)
+	if used+cost > q.capacity {
+		return s, false
+	}
+	return q.state(q.take(u, log, cost)), true
+}
+
+// take returns the usage after an event of that cost, for which there is room.
+func (q *Quota) take(u usage, log []Entry, cost int64) (usage, []Entry) {
+	u.n += cost * q.unit
+	if enter := q.algorithm.enter; enter != nil {
+		log = enter(q, u, log, cost)
+	}
+	return u, log
+}
+
+// present returns s as a usage of q at time now, with a log that may be changed in place.
+func (q *Quota) present(s State, now int64) (_ usage, _ []Entry, used int64) {
+	u, log := q.convert(s, now)
+	return q.at(u, q.own(log), now)
+}
+
+// own returns a log that may be changed in place.
+func (q *Quota) own(log []Entry) []Entry {
+	if q.hasLows() {
+		return slices.Clone(log)
+	}
+	return log
+}
+
+// decide decides on an event of that cost at the time of u, of which so many units are used. It returns the
+// usage after the event. Cost 0 looks. All algorithms decide like this, in every store in Go; the Lua files are
+// the counterpart.
+func (q *Quota) decide(u usage, log []Entry, used, cost int64, d *Decision) (usage, []Entry) {
+	free := q.capacity - used
+	d.Allowed = cost <= free || cost == 0
+	d.Degraded, d.Overflow = false, false
+	d.RetryAfter, d.NextAfter, d.ResetAfter, d.Delay, d.Window = 0, 0, 0, 0, 0
+	d.Receipt = Receipt{u.at, ByStore}
+	if d.Allowed {
+		if q.queue {
+			d.Delay = micros(q.byRefill.up(u.n))
+		}
+		if cost > 0 {
+			u, log = q.take(u, log, cost)
+			free -= cost
+		}
+	}
+	free = max(0, free)
+	d.Limit, d.Remaining = q.capacity, free
+	if free < q.capacity {
+		next, reset := q.algorithm.wait(q, u, log, free+1)
+		d.NextAfter, d.ResetAfter = micros(next), micros(reset)
+		if q.queue {
+			d.Receipt.At += reset // the end of the queue, by which leaveQueue knows the event
+		}
+	}
+	switch {
+	case d.Allowed:
+	case cost > q.capacity:
+		d.RetryAfter = Never
+	case cost == free+1:
+		d.RetryAfter = max(time.Microsecond, d.NextAfter)
+	default:
+		fit, _ := q.algorithm.wait(q, u, log, cost)
+		d.RetryAfter = micros(max(1, fit))
+	}
+	return u, log
 }
 
 // Settle returns s at time now, once it is known that c cost Actual units and not Cost. It may change
@@ -234,38 +284,38 @@ func (q *Quota) Settle(s State, now int64, c Settlement) State {
 		from = q
 	}
 	owed := c.Actual - c.Cost
-	var settled State
 	switch {
 	case owed == 0:
 		return s
+	case owed < 0 && from.isOver(s, now):
+		s.Quota = from
+		return s
 	case owed < 0:
-		settled = from.refund(s, now, -owed, c.Decision.Receipt.At)
-		settled.Quota = from
+		u, log, _ := from.at(from.usage(s.Last, s.Level, s.Prev), s.Log, now)
+		return from.state(from.algorithm.refund(from, u, log, min(-owed, from.capacity), c.Decision.Receipt.At))
+	}
+	u, log := q.convert(s, now)
+	settled := q.state(q.owe(u, log, now, owed))
+	if from.limit == q.limit || from.isOver(s, now) || from.usedOf(s, now) == 0 {
 		return settled
 	}
-	settled = q.owe(q.convert(s, now), now, owed)
-	settled.Quota = q
-	if from.limit == q.limit || from.isOver(s, now) || from.used(from.at(from.own(s), now)) == 0 {
-		return settled
-	}
-	if kept := from.owe(s, now, owed); from.used(kept) > q.used(settled) {
-		kept.Quota = from
+	u, log = from.owe(from.usage(s.Last, s.Level, s.Prev), s.Log, now, owed)
+	if kept := from.state(u, log); from.usedOf(kept, now) > q.usedOf(settled, now) {
 		return kept
 	}
 	return settled
 }
 
-// refund returns s with up to n units less used, of those that were taken at that time.
-func (q *Quota) refund(s State, now, n, at int64) State {
-	if q.isOver(s, now) {
-		return s
-	}
-	return q.algorithm.refund(q, q.at(s, now), min(n, q.capacity), at)
+// usedOf returns how many units of a state of q are used or owed, up to twice the capacity.
+func (q *Quota) usedOf(s State, now int64) int64 {
+	_, _, used := q.at(q.usage(s.Last, s.Level, s.Prev), q.own(s.Log), now)
+	return used
 }
 
-// owe returns s with n units more used.
-func (q *Quota) owe(s State, now, n int64) State {
-	return q.algorithm.owe(q, q.at(s, now), min(n, 2*q.capacity))
+// owe returns the usage at time now with n units more used.
+func (q *Quota) owe(u usage, log []Entry, now, n int64) (usage, []Entry) {
+	u, log, _ = q.at(u, log, now)
+	return q.algorithm.owe(q, u, log, min(n, 2*q.capacity))
 }
 
 // isOver reports whether s is of a calendar's window that has ended. No units return to such a
@@ -281,7 +331,7 @@ func (q *Quota) isOver(s State, now int64) bool {
 // leave the event out of their average duration.
 func (q *Quota) Undo(d *Decision) Receipt {
 	r := d.Receipt
-	if q.algorithm.bursts && q.algorithm.delay == nil || q.InFlight() {
+	if q.bursts && !q.queue || q.InFlight() {
 		r.At = 0
 	}
 	return r
@@ -289,94 +339,77 @@ func (q *Quota) Undo(d *Decision) Receipt {
 
 // Describe returns the Decision on an event of that cost, where s and allowed are the results
 // of Take.
-func (q *Quota) Describe(s State, now, cost int64, allowed bool) Decision {
-	s = q.present(s, now)
-	return q.describe(s, max(0, s.Last-now), cost, allowed)
-}
-
-// describe is Describe for a state at the present. If the clock is behind the state, by that
-// many microseconds, nothing drains until it has caught up.
-func (q *Quota) describe(s State, behind, cost int64, allowed bool) Decision {
-	used, reset := q.algorithm.look(q, s)
-	remaining := max(0, q.capacity-used)
-	d := Decision{Allowed: allowed, Limit: q.capacity, Remaining: remaining, Receipt: Receipt{s.Last, ByStore}}
-	if remaining < q.capacity {
-		d.NextAfter = micros(behind + q.algorithm.wait(q, s, remaining+1))
-		d.ResetAfter = micros(behind + reset)
+func (q *Quota) Describe(s State, now, cost int64, allowed bool) (d Decision) {
+	u, log, used := q.present(s, now)
+	q.decide(u, log, used, 0, &d)
+	behind := micros(u.at - now) // nothing drains until the clock has caught up
+	if d.Remaining < d.Limit {
+		d.NextAfter += behind
+		d.ResetAfter += behind
 	}
-	if q.algorithm.delay != nil {
-		d.Receipt.At += reset // the end of the queue, by which leaveQueue knows the event
-	}
-	switch {
-	case allowed && q.algorithm.delay != nil:
-		d.Delay = micros(q.algorithm.delay(q, State{Level: s.Level - cost*q.unit}))
-	case !allowed && (cost < 0 || cost > q.capacity):
-		d.RetryAfter = Never
-	case !allowed && cost == remaining+1:
-		d.RetryAfter = max(time.Microsecond, d.NextAfter)
-	case !allowed:
-		d.RetryAfter = micros(max(1, behind+q.algorithm.wait(q, s, cost)))
+	switch d.Allowed = allowed; {
+	case allowed && q.queue:
+		d.Delay = micros(q.byRefill.up(max(0, u.n-cost*q.unit)))
+	case allowed:
+	case cost < 0 || cost > q.capacity:
+		d.RetryAfter, d.Delay = Never, 0
+	default:
+		d.RetryAfter, d.Delay = behind, 0
+		if used+cost > q.capacity {
+			fit, _ := q.algorithm.wait(q, u, log, cost)
+			d.RetryAfter += micros(fit)
+		}
+		d.RetryAfter = max(time.Microsecond, d.RetryAfter)
 	}
 	return d
 }
 
-// at brings s to the present, which is never before the state's own time, unless that is too
-// far ahead. It may change s.Log in place.
-func (q *Quota) at(s State, now int64) State {
-	if s.Last > now && q.isAhead(s, now) {
-		s = State{}
+// at brings a usage to the present, which is never before the usage's own time, unless that is too far
+// ahead. It may change the log in place.
+func (q *Quota) at(u usage, log []Entry, now int64) (_ usage, _ []Entry, used int64) {
+	if u.at > now && q.isAhead(u.at, now) {
+		u, log = usage{}, nil
 	}
-	return q.algorithm.advance(q, s, max(now, s.Last, 0))
+	return q.algorithm.advance(q, u, log, max(now, u.at, 0))
 }
 
 // isAhead reports whether the clock has stepped back by more than one period of the limit, or
-// for a calendar by more than the window of s. Such a state no longer counts: otherwise a clock
-// that was a year fast would refuse for a year. Like a step forward by a period, this grants
-// one burst.
-func (q *Quota) isAhead(s State, now int64) bool {
+// for a calendar by more than the window of a state of time last. Such a state no longer counts:
+// otherwise a clock that was a year fast would refuse for a year. Like a step forward by a period,
+// this grants one burst.
+func (q *Quota) isAhead(last, now int64) bool {
 	switch {
 	case q.InFlight():
 		return false
 	case q.calendar != nil:
-		w := q.calendar.at(s.Last)
+		w := q.calendar.at(last)
 		return w.start-now > w.end-w.start
 	}
-	return s.Last-now > q.Window().Microseconds()
+	return last-now > q.Window().Microseconds()
 }
 
-// convert returns s as a state of q, as [Quota.Take] says. Under an equal limit it is s itself.
-func (q *Quota) convert(s State, now int64) State {
+// convert returns s as a usage of q, as [Quota.Take] says. Under an equal limit it is that of s.
+func (q *Quota) convert(s State, now int64) (usage, []Entry) {
+	u, log := q.usage(s.Last, s.Level, s.Prev), s.Log
 	switch from := s.Quota; {
 	case from == nil || from == q:
-		return s
+		return u, log
 	case from.limit == q.limit:
-		if q.algorithm.bursts && !q.hasLows() {
-			s.Log = nil
+		if q.bursts && !q.hasLows() {
+			log = nil
 		}
-		return s
+		return u, log
 	case q.InFlight() && from.InFlight():
-		return s // all that are in flight are, whatever the limit is now
+		return u, log // all that are in flight are, whatever the limit is now
 	}
 	from := s.Quota
-	s = from.at(from.own(s), now)
-	used := from.used(s)
+	used := from.usedOf(s, now)
 	owed := max(0, used-from.capacity)
-	t := q.at(State{}, now)
+	u, log, _ = q.at(usage{}, nil, now)
 	if used > 0 {
-		t, _ = q.algorithm.take(q, t, min(used-owed, q.capacity))
+		u, log = q.take(u, log, min(used-owed, q.capacity))
 	}
-	return q.algorithm.owe(q, t, min(owed, q.capacity))
-}
-
-// used returns how many units of s are used or owed, at its time and up to twice the capacity.
-func (q *Quota) used(s State) int64 {
-	switch {
-	case q.algorithm.bursts:
-		return divUp(s.Level, q.unit)
-	case q.fades:
-		return min(q.countsUsed(s), 2*q.capacity)
-	}
-	return s.Level
+	return q.algorithm.owe(q, u, log, min(owed, q.capacity))
 }
 
 func micros(n int64) time.Duration { return time.Duration(n) * time.Microsecond }

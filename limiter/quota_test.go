@@ -120,17 +120,17 @@ func TestAChangedLimitKeepsWhatWasUsed(t *testing.T) {
 		now := anyStart().Draw(t, "start")
 		for range rapid.IntRange(1, 25).Draw(t, "steps") {
 			q := rapid.SampledFrom(quotas).Draw(t, "quota")
-			converted := q.present(s, now)
+			_, _, converted := q.present(s, now)
 			if from := s.Quota; from != nil && from.limit != q.limit {
-				used := from.used(from.at(clone(s), now))
+				used := from.usedOf(s, now)
 				want := min(used, from.capacity, q.capacity) + min(max(0, used-from.capacity), q.capacity)
-				require.Equal(t, want, q.used(converted), "%v, of which %d are used, is %v", from.limit, used, q.limit)
+				require.Equal(t, want, converted, "%v, of which %d are used, is %v", from.limit, used, q.limit)
 			}
 			if rapid.IntRange(0, 3).Draw(t, "owes") == 0 {
 				n := anyOwed(q.capacity).Draw(t, "owed")
-				least := q.used(converted) + min(n, 2*q.capacity)
+				least := converted + min(n, 2*q.capacity)
 				s = q.Settle(clone(s), now, Settlement{Actual: n})
-				require.GreaterOrEqual(t, s.Quota.used(s), min(least, 2*q.capacity))
+				require.GreaterOrEqual(t, s.Quota.usedOf(s, now), min(least, 2*q.capacity))
 				continue
 			}
 			d := q.Describe(s, now, 0, true)

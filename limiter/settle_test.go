@@ -13,8 +13,8 @@ import (
 
 // What reservations that are settled promise, held to a list of what events really were.
 
-// A usage is so many units of the list, at a time in microseconds.
-type usage struct{ at, n int64 }
+// A taking is so many units of the list, at a time in microseconds.
+type taking struct{ at, n int64 }
 
 // A ledger is everything that was really used, in the order of time: of an event, at the time at
 // which it was taken, what it used of its reservation; and at the time at which it was settled
@@ -22,12 +22,12 @@ type usage struct{ at, n int64 }
 type ledger struct {
 	limit    Limit
 	capacity int64
-	taken    []usage
-	owed     []usage
+	taken    []taking
+	owed     []taking
 }
 
-func inOrder(a, b []usage) []usage {
-	var all []usage
+func inOrder(a, b []taking) []taking {
+	var all []taking
 	for len(a)+len(b) > 0 {
 		if len(b) == 0 || len(a) > 0 && a[0].at <= b[0].at {
 			all, a = append(all, a[0]), a[1:]
@@ -151,7 +151,7 @@ func settleTrace(t *rapid.T, a Algorithm, owing bool, newStore func() Store) {
 				budget -= more
 			}
 			// What is owed is in the ledger when it is settled.
-			book.taken = append(book.taken, usage{time.Now().UnixMicro(), min(reserved, actual)})
+			book.taken = append(book.taken, taking{time.Now().UnixMicro(), min(reserved, actual)})
 			flying = append(flying, Settlement{Charge{Quota: q, Key: "key", Cost: reserved, Decision: d}, actual})
 			book.check(t, algorithm)
 		case 3:
@@ -163,7 +163,7 @@ func settleTrace(t *rapid.T, a Algorithm, owing bool, newStore func() Store) {
 			flying = append(flying[:i], flying[i+1:]...)
 			require.NoError(t, store.Settle(ctx, []Settlement{s}))
 			if more := s.Actual - s.Cost; more > 0 {
-				book.owed = append(book.owed, usage{time.Now().UnixMicro(), more})
+				book.owed = append(book.owed, taking{time.Now().UnixMicro(), more})
 			}
 		}
 	}

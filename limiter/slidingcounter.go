@@ -13,58 +13,21 @@ package limiter
 var slidingCounter = algorithm{
 	name:    "sliding-window-counter",
 	aliases: []string{"sliding-counter"},
+	fades:   true,
 	lua:     "slidingcounter.lua",
 	compile: func(q *Quota) {
 		q.capacity, q.window = q.limit.Events, q.limit.Per.Microseconds()
 		q.step = divUp(q.window, (1<<53)/q.capacity)
 		q.steps = divUp(q.window, q.step)
 	},
-
-	advance: func(q *Quota, s State, t int64) State {
-		c := q.countsIn(s)
-		q.advanceCounts(t, &c)
-		return State{Last: t, Level: c.level, Prev: c.prev}
-	},
-	take: func(q *Quota, s State, cost int64) (State, bool) {
-		if q.countsUsed(s)+cost > q.capacity {
-			return s, false
-		}
-		s.Level += cost
-		return s, true
-	},
-	owe: oweCount,
-	refund: func(q *Quota, s State, n, at int64) State {
-		switch age := s.Last/q.window - at/q.window; {
-		case at == 0:
-			current := min(n, s.Level)
-			s.Level -= current
-			s.Prev = max(0, s.Prev-(n-current))
-		case age == 0:
-			s.Level = max(0, s.Level-n)
-		case age == 1:
-			s.Prev = max(0, s.Prev-n)
-		}
-		return s
-	},
-	look: func(q *Quota, s State) (used, reset int64) {
-		c := q.countsIn(s)
-		return q.countsUsed(s), q.resetCounts(&c, s.Last%q.window)
-	},
-	wait: func(q *Quota, s State, cost int64) int64 {
-		if q.countsUsed(s)+cost <= q.capacity {
-			return 0
-		}
-		c := q.countsIn(s)
-		return q.waitCounts(&c, s.Last%q.window, cost)
-	},
+	arithmetic: windows,
 }
 
-func (q *Quota) countsIn(s State) counts {
-	return counts{q.byWindow.down(s.Last), s.Level, s.Prev}
-}
-
-// countsUsed returns how many units of s are used or owed.
-func (q *Quota) countsUsed(s State) int64 {
-	c := q.countsIn(s)
-	return s.Level + q.shareOf(&c, s.Last%q.window)
+// faded returns how far into a window the share of the previous count is at most room units. In windows
+// that do not fade, that is at the start.
+func (q *Quota) faded(prev, room int64) int64 {
+	if !q.fades || prev <= room {
+		return 0
+	}
+	return min((q.steps-((room+1)*q.steps-1)/prev)*q.step, q.window)
 }

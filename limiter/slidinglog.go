@@ -17,97 +17,80 @@ var slidingLog = algorithm{
 		q.capacity, q.window = q.limit.Events, q.limit.Per.Microseconds()
 	},
 
-	advance: advanceLog,
-	take: func(q *Quota, s State, cost int64) (State, bool) {
-		if s.Level+cost > q.capacity {
-			return s, false
-		}
-		s.Level += cost
-		s.Log = append(s.Log, Entry{s.Last, cost})
-		return s, true
-	},
-	owe:    oweLog,
-	refund: refundLog,
-	look: func(q *Quota, s State) (used, reset int64) {
-		if n := len(s.Log); n > 0 && s.Prev == 0 {
-			return s.Level, s.Log[n-1].At + q.window - s.Last
-		}
-		return s.Level, q.roomFor(s, s.Level)
-	},
-	wait: func(q *Quota, s State, cost int64) int64 {
-		return q.roomFor(s, s.Level+cost-q.capacity)
+	arithmetic: arithmetic{
+		advance: advanceLog,
+		enter:   func(_ *Quota, u usage, log []Entry, cost int64) []Entry { return append(log, Entry{u.at, cost}) },
+		owe: func(q *Quota, u usage, log []Entry, n int64) (usage, []Entry) {
+			n = min(n, 2*q.capacity-u.n)
+			u.n += n
+			u.prev += n
+			return payBack(u, log, u.at, q.capacity-(u.n-u.prev))
+		},
+		refund: refundLog,
+		wait: func(q *Quota, u usage, log []Entry, n int64) (fit, reset int64) {
+			if n := len(log); n > 0 && u.prev == 0 {
+				reset = log[n-1].At + q.window - u.at
+			} else {
+				reset = q.roomFor(u, log, u.n)
+			}
+			return q.roomFor(u, log, u.n+n-q.capacity), reset
+		},
 	},
 }
 
-func advanceLog(q *Quota, s State, t int64) State {
-	s.Last = t
-	if len(s.Log) == 0 || s.Log[0].At > t-q.window {
-		return s
+// advanceLog drops the events that have expired at t: an event at e counts in [e, e+window).
+func advanceLog(q *Quota, u usage, log []Entry, t int64) (_ usage, _ []Entry, used int64) {
+	u.at = t
+	for len(log) > 0 && log[0].At <= t-q.window {
+		gone := log[0]
+		log = log[1:]
+		u.n -= gone.N
+		u, log = payBack(u, log, gone.At+q.window, gone.N)
 	}
-	return expireLog(q, s, t)
+	return u, log, u.n
 }
 
-// expireLog returns s without the events that have expired at t: an event at e counts in [e,
-// e+window).
-func expireLog(q *Quota, s State, t int64) State {
-	for len(s.Log) > 0 && s.Log[0].At <= t-q.window {
-		gone := s.Log[0]
-		s.Log = s.Log[1:]
-		s.Level -= gone.N
-		s = payBack(s, gone.At+q.window, gone.N)
-	}
-	return s
-}
-
-func oweLog(q *Quota, s State, n int64) State {
-	n = min(n, 2*q.capacity-s.Level)
-	s.Level += n
-	s.Prev += n
-	return payBack(s, s.Last, q.capacity-(s.Level-s.Prev))
-}
-
-func refundLog(q *Quota, s State, n, at int64) State {
+func refundLog(q *Quota, u usage, log []Entry, n, at int64) (usage, []Entry) {
 	left := n
 	if at == 0 {
-		owed := min(left, s.Prev)
-		s.Prev -= owed
+		owed := min(left, u.prev)
+		u.prev -= owed
 		left -= owed
 	}
-	i := len(s.Log)
+	i := len(log)
 	if at != 0 {
-		i = entriesUpTo(s.Log, at)
+		i = entriesUpTo(log, at)
 	}
-	for i--; i >= 0 && left > 0 && (at == 0 || s.Log[i].At == at); i-- {
-		back := min(left, s.Log[i].N)
+	for i--; i >= 0 && left > 0 && (at == 0 || log[i].At == at); i-- {
+		back := min(left, log[i].N)
 		left -= back
-		if s.Log[i].N -= back; s.Log[i].N == 0 {
-			s.Log = slices.Delete(s.Log, i, i+1)
+		if log[i].N -= back; log[i].N == 0 {
+			log = slices.Delete(log, i, i+1)
 		}
 	}
-	s.Level -= n - left
-	return payBack(s, s.Last, q.capacity-(s.Level-s.Prev))
+	u.n -= n - left
+	return payBack(u, log, u.at, q.capacity-(u.n-u.prev))
 }
 
-// payBack turns up to n owed units of s into an entry of time t, which is not before any other
-// entry.
-func payBack(s State, t, n int64) State {
-	if n = min(n, s.Prev); n > 0 {
-		s.Prev -= n
-		s.Log = append(s.Log, Entry{t, n})
+// payBack turns up to n owed units into an entry of time t, which is not before any other entry.
+func payBack(u usage, log []Entry, t, n int64) (usage, []Entry) {
+	if n = min(n, u.prev); n > 0 {
+		u.prev -= n
+		log = append(log, Entry{t, n})
 	}
-	return s
+	return u, log
 }
 
 // roomFor returns how long it takes until that many units of the level have expired.
-func (q *Quota) roomFor(s State, units int64) int64 {
+func (q *Quota) roomFor(u usage, log []Entry, units int64) int64 {
 	rounds := int64(1)
-	if entries := s.Level - s.Prev; units > entries {
+	if entries := u.n - u.prev; units > entries {
 		units -= entries // owed units take the room of expired entries, and last another period
 		rounds = 2
 	}
 	for i := 0; units > 0; i++ {
-		if units -= s.Log[i].N; units <= 0 {
-			return s.Log[i].At + rounds*q.window - s.Last
+		if units -= log[i].N; units <= 0 {
+			return log[i].At + rounds*q.window - u.at
 		}
 	}
 	return 0

@@ -30,3 +30,23 @@ type State struct {
 
 // An Entry of a State's Log has a time, in microseconds since 1970, and a number of units, at least 1.
 type Entry struct{ At, N int64 }
+
+// A usage is a State without its Quota and its Log. It has four words at most: a larger struct would not
+// stay in registers.
+type usage struct {
+	at, n, prev int64 // Last, Level and Prev
+
+	index int64 // of the window of at, if all windows of q are equally long
+}
+
+// usage returns the usage of q with these numbers.
+func (q *Quota) usage(at, n, prev int64) usage {
+	u := usage{at: at, n: n, prev: prev}
+	if q.window > 0 {
+		u.index = q.byWindow.down(at)
+	}
+	return u
+}
+
+// state returns a State of q.
+func (q *Quota) state(u usage, log []Entry) State { return State{q, u.at, u.n, u.prev, log} }

@@ -19,18 +19,35 @@ const (
 )
 
 var tokenBucket = algorithm{
-	name:    "token-bucket",
-	aliases: []string{"gcra"},
-	bursts:  true,
-	lua:     "tokenbucket.lua",
-	compile: func(q *Quota) { compileBucket(q, q.limit.burst()) },
+	name:       "token-bucket",
+	aliases:    []string{"gcra"},
+	bursts:     true,
+	lua:        "tokenbucket.lua",
+	compile:    func(q *Quota) { compileBucket(q, q.limit.burst()) },
+	arithmetic: bucket,
+}
 
+var bucket = arithmetic{
 	advance: drainBucket,
-	take:    fillBucket,
-	owe:     oweBucket,
-	refund:  emptyBucket,
-	look:    lookBucket,
-	wait:    waitBucket,
+	enter: func(q *Quota, u usage, log []Entry, _ int64) []Entry {
+		if q.hasLows() {
+			log = addLow(log, Entry{u.at, u.n})
+		}
+		return log
+	},
+	owe: func(q *Quota, u usage, log []Entry, n int64) (usage, []Entry) {
+		u.n = min(u.n+n*q.unit, 2*q.full)
+		return u, log
+	},
+	refund: func(q *Quota, u usage, log []Entry, n, at int64) (usage, []Entry) {
+		if q.queue {
+			return leaveQueue(q, u, n, at), nil
+		}
+		return emptyBucket(q, u, log, n, at)
+	},
+	wait: func(q *Quota, u usage, _ []Entry, n int64) (fit, reset int64) {
+		return q.byRefill.up(max(0, u.n-(q.capacity-n)*q.unit)), q.byRefill.up(u.n)
+	},
 }
 
 // compileBucket chooses unit/refill, the microseconds that an event costs: exactly, if the
@@ -48,58 +65,39 @@ func compileBucket(q *Quota, capacity int64) {
 }
 
 // drainBucket refills the bucket up to time t: its level, which is what was used, drains.
-func drainBucket(q *Quota, s State, t int64) State {
-	level := int64(0)
-	if passed := t - s.Last; passed < 2*q.drain { // or the product could overflow
-		level = max(0, s.Level-passed*q.refill)
+func drainBucket(q *Quota, u usage, log []Entry, t int64) (_ usage, _ []Entry, used int64) {
+	switch passed := t - u.at; {
+	case passed >= 2*q.drain: // the product could overflow
+		u.n = 0
+	case passed > 0:
+		u.n = max(0, u.n-passed*q.refill)
 	}
-	return State{Last: t, Level: level, Log: sink(s.Log, level)}
-}
-
-func fillBucket(q *Quota, s State, cost int64) (State, bool) {
-	level := s.Level + cost*q.unit
-	if level > q.full {
-		return s, false
+	u.at = t
+	if log != nil {
+		log = sink(log, u.n)
 	}
-	s.Level = level
-	if q.hasLows() {
-		s.Log = addLow(s.Log, Entry{s.Last, level})
-	}
-	return s, true
-}
-
-func oweBucket(q *Quota, s State, n int64) State {
-	s.Level = min(s.Level+n*q.unit, 2*q.full)
-	return s
+	return u, log, q.byUnit.up(u.n)
 }
 
 // emptyBucket refunds n units that were taken at a time, as far as they have not drained. If the bucket was
 // empty since then, they have. Otherwise at most the bucket's lowest level since then is refunded.
-func emptyBucket(q *Quota, s State, n, at int64) State {
-	back := min(n*q.unit, s.Level)
+func emptyBucket(q *Quota, u usage, log []Entry, n, at int64) (usage, []Entry) {
+	back := min(n*q.unit, u.n)
 	switch {
 	case at == 0:
 	case q.hasLows():
-		i := entriesUpTo(s.Log, at) - 1
+		i := entriesUpTo(log, at) - 1
 		if i < 0 {
-			return s
+			return u, log
 		}
-		back = min(back, s.Log[i].N)
-		s.Log = lower(s.Log, i, back)
+		back = min(back, log[i].N)
+		log = lower(log, i, back)
 	default: // the lowest level is not known, and all that could drain may have been of these
-		age := min(max(0, s.Last-at), q.drain)
+		age := min(max(0, u.at-at), q.drain)
 		back = max(0, min(back, n*q.unit-age*q.refill))
 	}
-	s.Level -= back
-	return State{Last: s.Last, Level: s.Level, Log: sink(s.Log, s.Level)}
-}
-
-func lookBucket(q *Quota, s State) (used, reset int64) {
-	return divUp(s.Level, q.unit), divUp(s.Level, q.refill)
-}
-
-func waitBucket(q *Quota, s State, cost int64) int64 {
-	return divUp(max(0, s.Level-(q.capacity-cost)*q.unit), q.refill)
+	u.n -= back
+	return u, sink(log, u.n)
 }
 
 // The lows of a bucket record its lowest level since each of several times, in the order of time and so of
@@ -108,7 +106,7 @@ func waitBucket(q *Quota, s State, cost int64) int64 {
 
 // hasLows reports whether a bucket records its lowest levels, for refunds. A leaky bucket
 // returns only the last units in its queue, so it does not need them.
-func (q *Quota) hasLows() bool { return q.Settles && q.algorithm.bursts && q.algorithm.delay == nil }
+func (q *Quota) hasLows() bool { return q.Settles && q.bursts && !q.queue }
 
 // MostLows is the most entries in State.Log for a TokenBucket with [Quota.Settles]. An entry is the
 // bucket's lowest Level since the entry's time. If there would be more entries, some are left out; a

@@ -54,7 +54,7 @@ func (l *Limiter) Wait(ctx context.Context, key string, n int64) error {
 // unused turn is lost once another turn is behind it, so many callers that cannot wait would
 // fill the queue with unused turns.
 func (l *Limiter) lookAhead(ctx context.Context, key string, n int64) error {
-	if _, bounded := ctx.Deadline(); !bounded || n == 0 || l.quota.algorithm.delay == nil {
+	if _, bounded := ctx.Deadline(); !bounded || n == 0 || !l.quota.queue {
 		return nil
 	}
 	d, err := l.AllowN(ctx, key, 0)
@@ -82,10 +82,10 @@ func (l *Limiter) waitForTurn(ctx context.Context, key string, n int64, d Decisi
 
 // queueOf returns how long an event of that cost must wait if it just fits.
 func (q *Quota) queueOf(cost int64) time.Duration {
-	if q.algorithm.delay == nil {
+	if !q.queue {
 		return 0
 	}
-	return micros(q.algorithm.delay(q, State{Level: (q.capacity - cost) * q.unit}))
+	return micros(q.byRefill.up((q.capacity - cost) * q.unit))
 }
 
 // A WaitError says why [Limiter.Wait] did not wait.

@@ -383,12 +383,12 @@ func (c *compiler) own(at string, r *rule) {
 		if !c.check(at, r.takes(a, limiter.MaxCharges)) {
 			continue
 		}
-		if !c.set.notices.isPossible(a) {
-			c.report("%s: the keys of a limiter's rules can have at most %d different limits", at, mostOwn)
-			return
-		}
 		if own, err := c.set.own(r.policy, a); c.check(at, err) {
 			c.sees(own)
+		}
+		if len(c.set.ownLimits.configured) > mostOwn {
+			c.report("%s: the keys of a limiter's rules can have at most %d different limits", at, mostOwn)
+			return
 		}
 	}
 }

@@ -28,8 +28,7 @@ const (
 	// mostKeys bounds the cached answers of a rule.
 	mostKeys = 100_000
 
-	// mostOwn bounds the different limits of single keys in the life of a limiter: each is a quota here
-	// and in the store.
+	// mostOwn bounds the different limits of single keys at a time: each is a quota here and in the store.
 	mostOwn = 4096
 )
 
@@ -170,8 +169,12 @@ func (r *rule) warnLimitFailure(logger *slog.Logger, err error) {
 
 // ownLimits are the policies of keys with limits of their own.
 type ownLimits struct {
-	mu       sync.RWMutex
-	policies map[ownLimit]*policy
+	configured map[ownLimit]*policy // of LimitMaps; it does not change once the rules are in force
+
+	// Of LimitFuncs. When it is full, it begins anew, as a limit that follows the load leaves former ones
+	// behind. The counters are in the store.
+	mu      sync.RWMutex
+	answers map[ownLimit]*policy
 }
 
 type ownLimit struct {
@@ -227,18 +230,19 @@ func (set *ruleset) own(base *policy, l limiter.Allowance) (*policy, error) {
 		return base, nil
 	}
 	id := ownLimit{base, l}
-	set.ownLimits.mu.RLock()
-	p := set.ownLimits.policies[id]
-	set.ownLimits.mu.RUnlock()
+	own := &set.ownLimits
+	if p := own.configured[id]; p != nil {
+		return p, nil
+	}
+	own.mu.RLock()
+	p := own.answers[id]
+	own.mu.RUnlock()
 	if p != nil {
 		return p, nil
 	}
-	if !set.notices.isPossible(l) {
-		return nil, fmt.Errorf("the keys of a limiter's rules have %d different limits already, and cannot have more", mostOwn)
-	}
-	set.ownLimits.mu.Lock()
-	defer set.ownLimits.mu.Unlock()
-	if p := set.ownLimits.policies[id]; p != nil {
+	own.mu.Lock()
+	defer own.mu.Unlock()
+	if p := own.answers[id]; p != nil {
 		return p, nil
 	}
 	r, info := base.rule, *base.info
@@ -255,23 +259,13 @@ func (set *ruleset) own(base *policy, l limiter.Allowance) (*policy, error) {
 		}
 	}
 	p = r.newPolicy(quotas, &info, base.progress)
-	if set.ownLimits.policies == nil {
-		set.ownLimits.policies = map[ownLimit]*policy{}
+	known := &own.answers
+	if set.check == nil {
+		known = &own.configured
 	}
-	set.ownLimits.policies[id] = p
+	if *known == nil || set.check != nil && len(*known) >= mostOwn {
+		*known = map[ownLimit]*policy{}
+	}
+	(*known)[id] = p
 	return p, nil
-}
-
-// isPossible reports whether the limiter may have one more limit of a single key, and registers l.
-func (n *notices) isPossible(l limiter.Allowance) bool {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if n.limits == nil {
-		n.limits = map[limiter.Allowance]struct{}{}
-	}
-	if _, known := n.limits[l]; !known && len(n.limits) >= mostOwn {
-		return false
-	}
-	n.limits[l] = struct{}{}
-	return true
 }

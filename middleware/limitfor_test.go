@@ -173,7 +173,8 @@ func TestAPanicInLimitForLeavesNobodyWaiting(t *testing.T) {
 	})
 }
 
-func TestDifferentLimitsOfKeysAreBounded(t *testing.T) {
+// A limit that follows the load, for weeks.
+func TestALimitForMayAnswerWithAnyNumberOfLimits(t *testing.T) {
 	rule := ruleOf(&plans{})
 	next := int64(0)
 	rule.LimitFor = middleware.LimitFunc(func(context.Context, string) (limiter.Allowance, error) {
@@ -182,12 +183,39 @@ func TestDifferentLimitsOfKeysAreBounded(t *testing.T) {
 	})
 	rule.OnOutage = limiter.FailClosed
 	l := newLimit(t, rule)
-	for i := range 4200 {
-		w := httptest.NewRecorder()
-		if passed := passes(l, w, request(as(fmt.Sprint(i)))); passed != (i < 4096) {
-			t.Fatalf("key %d: passed is %v", i, passed)
-		}
+	for i := range int64(10_000) {
+		limit, remaining := limitOf(l, as(fmt.Sprint(i)))
+		require.Equal(t, []int64{1_000_001 + i, 1_000_000 + i}, []int64{limit, remaining})
 	}
+	limit, remaining := limitOf(l, as("0"))
+	require.Equal(t, []int64{1_000_001, 999_999}, []int64{limit, remaining}, "what a key has used stays used")
+}
+
+// A file whose overrides change for years, and versions of it that were refused.
+func TestReloadsLeaveNoLimitBehind(t *testing.T) {
+	limits := func(n, from int) middleware.LimitMap {
+		m := middleware.LimitMap{}
+		for i := range n {
+			m[fmt.Sprint("user:", i)] = limiter.PerDay(int64(1_000 + from + i))
+		}
+		return m
+	}
+	config := func(m middleware.LimitMap) middleware.Config {
+		rule := ruleOf(&plans{})
+		rule.LimitFor = m
+		return configOf(rule)
+	}
+	l, err := middleware.New(config(limits(2, 0)))
+	require.NoError(t, err)
+	for range 3 {
+		require.ErrorContains(t, l.Reconfigure(config(limits(4097, 100_000))), "at most 4096 different limits")
+	}
+	for version := range 4200 {
+		require.NoError(t, l.Reconfigure(config(limits(2, version))))
+	}
+	require.NoError(t, l.Reconfigure(config(limits(4096, 1_000_000))), "a version with as many as may be, all of them new")
+	limit, _ := limitOf(l, as("4095"))
+	assert.EqualValues(t, 1_000+1_000_000+4095, limit)
 }
 
 func TestAnotherLimitForIsAskedAtOnce(t *testing.T) {

@@ -199,7 +199,6 @@ type notices struct {
 
 	mu      sync.Mutex
 	noticed map[[2]string]bool
-	limits  map[limiter.Allowance]struct{} // limits of single keys so far
 }
 
 // notes are what was noticed about a rule. They survive a change of the rules, so that no warning is

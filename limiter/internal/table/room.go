@@ -321,6 +321,14 @@ func (s *Shard) drop() int {
 	return before - s.used
 }
 
+// Tags drops the idle cells, and yields the tags of the others.
+func (s *Shard) Tags(yield func(Tag)) {
+	s.drop()
+	for c := range all(*s.lines.Load()) {
+		yield(c.Tag())
+	}
+}
+
 func (s *Shard) idle(c Cell) bool {
 	worth, _, free := s.appraise(c)
 	return free && worth == 0

@@ -257,16 +257,20 @@ func TestALimitInARequestAppliesWhereTheFileSaysSo(t *testing.T) {
 	})
 }
 
-func TestLimitsInRequestsAreBounded(t *testing.T) {
+func TestARequestMayHaveAnyLimitHoweverManyThereWere(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := decider(t, nil)
-		for n := range uint32(mostFromRequest) {
-			says(t, d, "O", own(of("plan", strconv.Itoa(int(n))), n+3, typev3.RateLimitUnit_HOUR))
+		limited := func(name string, most uint32) *pb.RateLimitResponse {
+			_, r := ask(t, d, own(of("plan", name), most, typev3.RateLimitUnit_HOUR))
+			assert.EqualValues(t, most, r.Statuses[0].CurrentLimit.RequestsPerUnit)
+			return r
 		}
-		_, r := ask(t, d, own(of("plan", "ann"), 1_000_000, typev3.RateLimitUnit_HOUR))
-		assert.EqualValues(t, 2, r.Statuses[0].CurrentLimit.RequestsPerUnit, "the file's limit")
-		_, r = ask(t, d, own(of("plan", "ann"), 3, typev3.RateLimitUnit_HOUR))
-		assert.EqualValues(t, 3, r.Statuses[0].CurrentLimit.RequestsPerUnit, "one that is known")
+		for n := range uint32(2*mostFromRequest + 5) {
+			limited(strconv.Itoa(int(n)), n+3)
+		}
+		assert.LessOrEqual(t, len(d.table().fromRequest), mostFromRequest)
+		r := limited("0", 3)
+		assert.EqualValues(t, 1, r.Statuses[0].LimitRemaining, "what was used under a former limit stays used")
 	})
 }
 

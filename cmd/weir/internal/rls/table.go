@@ -35,7 +35,8 @@ type ownLimit struct {
 	is       limiter.Limit
 }
 
-// mostFromRequest is the largest number of limits from requests. Beyond it, the file's limit applies.
+// mostFromRequest is the largest number of limits from requests. Beyond it they are made anew: the counters
+// are in the store.
 const mostFromRequest = 1000
 
 // A limit is the limit of a descriptor.
@@ -153,7 +154,7 @@ func (t *table) own(l *limit, given *common.RateLimitDescriptor_RateLimitOverrid
 		return known, nil
 	}
 	if len(t.fromRequest) >= mostFromRequest {
-		return l, nil
+		clear(t.fromRequest)
 	}
 	made, err := t.newLimit(l.Descriptor, is)
 	if err == nil {
