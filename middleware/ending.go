@@ -61,6 +61,8 @@ func (e *ending) Value(key any) any {
 		return e
 	case key == (response.WatcherKey{}) && e.isWatched():
 		return e
+	case key == (response.SlotKey{}) && (e.slot != nil || e.holds.Load()):
+		return true
 	case e.hidden:
 		return e.Context.Value(key)
 	}

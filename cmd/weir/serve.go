@@ -62,6 +62,7 @@ func serve(s *session, flags *pflag.FlagSet) action {
 	flags.StringVar(&f.rls, "rls", "", "an `address` for Envoy's rate limit service, such as :8081, by the file's descriptors")
 	flags.StringVar(&f.gateway.Paths, "paths", gateway.PathsStrict, "what to do with a path that a service may read as another, such as //login: strict answers 400, fold does too and ignores case, as-is passes it on")
 	flags.DurationVar(&f.gateway.Timeout, "upstream-timeout", time.Minute, "how long a service has to begin its answer, and to read each part of a request")
+	flags.DurationVar(&f.gateway.ClientTimeout, "client-timeout", 10*time.Second, "how long a client whose request holds a slot of concurrency or overload may block one read of its body or one write of the answer")
 	flags.StringVar(&f.gateway.UserHeader, "user-header", "", "the `header` field in which the proxies of the rules file send a request's user; it is removed if another client sends it")
 	flags.StringVar(&f.gateway.TierHeader, "tier-header", "", "the `header` field in which they send the request's tier")
 	flags.StringVar(&f.tlsCert, "tls-cert", "", "a `file` with the certificate chain of --proxy, in PEM; it is read again when it changes")
@@ -106,6 +107,9 @@ func (f *serveFlags) environment() error {
 func (f *serveFlags) services(l *limits) (all []serving.Service, err error) {
 	if f.drain < 0 {
 		return nil, fmt.Errorf("--drain is %v: want 0 or more", f.drain)
+	}
+	if f.gateway.ClientTimeout <= 0 {
+		return nil, fmt.Errorf("--client-timeout is %v: want more than 0", f.gateway.ClientTimeout)
 	}
 	if err := gateway.CheckPaths(f.gateway.Paths); err != nil {
 		return nil, err
@@ -156,7 +160,7 @@ func (f *serveFlags) complete(file string) error {
 		of    string
 		flags []string
 	}{
-		{proxy, "--proxy", []string{"upstream-timeout", "user-header", "tier-header", "tls-cert", "tls-key", "access-log"}},
+		{proxy, "--proxy", []string{"upstream-timeout", "client-timeout", "user-header", "tier-header", "tls-cert", "tls-key", "access-log"}},
 		{proxy || f.ask != "", "--proxy or --ask", []string{"paths"}},
 		{f.tlsKey != "", "--tls-key", []string{"tls-cert"}},
 		{f.tlsCert != "", "--tls-cert", []string{"tls-key"}},

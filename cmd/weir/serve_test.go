@@ -272,6 +272,7 @@ func TestBadInputOfServeIsNamed(t *testing.T) {
 		{[]string{proxy, "--paths", "x"}, "--paths"},
 		{[]string{"--ask", "127.0.0.1:0", "--paths", "x"}, "--paths is \"x\""},
 		{[]string{proxy, "--upstream-timeout", "-1s"}, "--upstream-timeout"},
+		{[]string{proxy, "--client-timeout", "0s"}, "--client-timeout"},
 		{[]string{proxy, "--user-header", "a b"}, "--user-header"},
 		{[]string{proxy, "--tier-header", "a_b"}, "--tier-header"},
 		{[]string{proxy, "--tls-cert", file}, "--tls-cert needs --tls-key"},
@@ -316,7 +317,7 @@ func TestAFlagIsRefusedWithoutTheFlagThatItNeeds(t *testing.T) {
 	file := write(t, "limits.yaml", "version: 1\ndefault: 100/h\n") // without descriptors, --rls serves nothing
 	alone := []string{"proxy", "ask", "rls", "admin", "redis", "drain", "help"}
 	needs := map[string]string{"paths": "--proxy or --ask", "admin-token-file": "--admin"}
-	for _, name := range []string{"upstream-timeout", "user-header", "tier-header", "tls-cert", "tls-key", "access-log"} {
+	for _, name := range []string{"upstream-timeout", "client-timeout", "user-header", "tier-header", "tls-cert", "tls-key", "access-log"} {
 		needs[name] = "--proxy"
 	}
 	for _, name := range []string{"cluster", "sentinel", "prefix", "secret-file", "replicas", "leases", "rules-key"} {

@@ -37,6 +37,15 @@ type Watcher interface {
 // WatcherKey is the key of a request's Watcher in its context.
 type WatcherKey struct{}
 
+// SlotKey is the key of a true value in the context of a request that holds a slot.
+type SlotKey struct{}
+
+// HoldsSlot reports whether the request with that context holds a slot of a rule or of Config.Overload.
+func HoldsSlot(ctx context.Context) bool {
+	holds, _ := ctx.Value(SlotKey{}).(bool)
+	return holds
+}
+
 // WatcherOf returns the Watcher of the request with that context, or nil.
 func WatcherOf(ctx context.Context) Watcher {
 	w, _ := ctx.Value(WatcherKey{}).(Watcher)

@@ -39,7 +39,7 @@ func Unreads(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// Drain reads the rest of a body after Unreads and the answer. If a server closes a connection with unread data,
+// Drain reads the rest of a body after the answer. If a server closes a connection with unread data,
 // the kernel resets it, and the client may never see the answer: nginx then answers 502, and takes the server for
 // dead. If the answer is not written yet, Drain takes no longer than heldPatience.
 func Drain(w http.ResponseWriter, r *http.Request, answered bool) {

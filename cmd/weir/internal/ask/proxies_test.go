@@ -2,7 +2,9 @@ package ask
 
 import (
 	"bufio"
+	"context"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -16,6 +18,11 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/weirgo/weir/cmd/weir/internal/gateway"
+	"github.com/weirgo/weir/cmd/weir/internal/serving"
+	"github.com/weirgo/weir/middleware"
+	"github.com/weirgo/weir/middleware/rules"
 )
 
 // behind starts a proxy with its configuration in testdata, which asks asker and has service behind
@@ -183,6 +190,45 @@ func TestNoSpellingPassesAProxyUnlimited(t *testing.T) {
 			send("GET /", "shop.example")
 			assert.Len(t, served, 1)
 		})
+	}
+}
+
+// nginx takes a server whose connection breaks off for dead, and no longer passes it anybody's requests.
+func TestRefusedUploadsTakeNoWeirBehindNginxOutOfService(t *testing.T) {
+	service := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {}))
+	t.Cleanup(service.Close)
+	file := filepath.Join(t.TempDir(), "limits.yaml")
+	require.NoError(t, os.WriteFile(file, []byte("version: 1\nendpoints:\n  \"POST /upload\": {mode: deny}\ndefault: 1000/s\n"), 0o600))
+	var addresses []string
+	for range 2 {
+		g, err := gateway.New(gateway.Options{Proxy: "127.0.0.1:0=" + service.URL, Paths: gateway.PathsStrict, Timeout: time.Minute})
+		require.NoError(t, err)
+		logger := slog.New(slog.DiscardHandler)
+		watcher, err := rules.Watch(t.Context(), file, rules.Options{Config: middleware.Config{Logger: logger}})
+		require.NoError(t, err)
+		require.NoError(t, g.Start(serving.Limits{RateLimit: watcher.RateLimit, Watcher: watcher, Logger: logger}, func(err error) { t.Error(err) }))
+		t.Cleanup(func() {
+			ended, cancel := context.WithCancel(context.Background())
+			cancel()
+			g.Drain(ended, 0)
+			_ = watcher.Close()
+		})
+		addresses = append(addresses, g.Addr().String())
+	}
+	at := behind(t, addresses[0], addresses[1], []string{"balanced.conf"}, "nginx", "-p", "DIR", "-c", "balanced.conf", "-g", "pid DIR/pid; error_log DIR/error.log; master_process off;")
+	for _, location := range []string{"", "/kept"} {
+		for _, size := range []int{100 << 10, 1 << 20, 20 << 20} {
+			for range 6 {
+				resp, err := http.Post(at+location+"/upload", "", strings.NewReader(strings.Repeat("x", size)))
+				require.NoError(t, err)
+				require.NoError(t, resp.Body.Close())
+				assert.Equal(t, 403, resp.StatusCode, "%s: %d bytes", location, size)
+			}
+			for range 4 {
+				resp, _ := get(t, at+location+"/", http.Header{})
+				assert.Equal(t, 200, resp.StatusCode, "everybody else is served")
+			}
+		}
 	}
 }
 

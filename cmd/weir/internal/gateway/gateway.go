@@ -2,6 +2,7 @@
 package gateway
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -30,6 +31,10 @@ type Options struct {
 	// Timeout bounds how long the upstream takes to begin its response, and to read each part of a
 	// request.
 	Timeout time.Duration
+
+	// ClientTimeout bounds how long one read of a request's body, and one write of its answer, may wait
+	// for the client while the request holds a slot. gRPC may wait longer. Zero: 10 seconds.
+	ClientTimeout time.Duration
 
 	// UserHeader and TierHeader name the request fields that have the user and the tier. The gateway
 	// removes the fields, unless a proxy that the rules file trusts sends them. Empty: no field.
@@ -91,6 +96,10 @@ func New(o Options) (*Gateway, error) {
 	if o.Timeout <= 0 {
 		return nil, fmt.Errorf("--upstream-timeout is %v: want more than 0", o.Timeout)
 	}
+	if o.ClientTimeout < 0 {
+		return nil, fmt.Errorf("--client-timeout is %v: want more than 0", o.ClientTimeout)
+	}
+	g.options.ClientTimeout = cmp.Or(o.ClientTimeout, 10*time.Second)
 	for flag, name := range map[string]string{"--user-header": o.UserHeader, "--tier-header": o.TierHeader} {
 		if strings.Trim(strings.ToLower(name), "abcdefghijklmnopqrstuvwxyz0123456789-") != "" {
 			return nil, fmt.Errorf("%s is %q: want the name of a header of letters, digits and -", flag, name)
@@ -130,6 +139,9 @@ const (
 	idlePatience = 4 * time.Second
 )
 
+// mostAnswerHeader bounds the header of the upstream's response, with those of responses such as 103.
+const mostAnswerHeader = 256 << 10
+
 // Start implements serving.Service.
 func (g *Gateway) Start(l serving.Limits, failed func(error)) error {
 	g.Limits = l
@@ -141,6 +153,8 @@ func (g *Gateway) Start(l serving.Limits, failed func(error)) error {
 		MaxIdleConnsPerHost:   1024,
 		ForceAttemptHTTP2:     true,
 		DisableCompression:    true, // or the transport would decompress responses
+
+		MaxResponseHeaderBytes: mostAnswerHeader,
 	}
 	if g.h2c {
 		g.transport.Protocols = new(http.Protocols)
@@ -154,7 +168,7 @@ func (g *Gateway) Start(l serving.Limits, failed func(error)) error {
 		BufferPool:     &buffers{},
 		ErrorLog:       slog.NewLogLogger(l.Logger.Handler(), slog.LevelDebug),
 	}
-	limited := l.Gateway(keepFields(proxy), g.options.Paths != PathsAsIs, g.options.Paths == PathsFold)
+	limited := l.Gateway(g.answered(proxy), g.options.Paths != PathsAsIs, g.options.Paths == PathsFold)
 	server, err := serving.Listen("--proxy", g.listen, g.options.Log.Handler(g.checked(limited)), l.Logger)
 	if err != nil {
 		return err
@@ -237,8 +251,16 @@ func (g *Gateway) checked(limited http.Handler) http.Handler {
 	})
 }
 
-// unanswered answers 502 or 504 if the upstream did not answer. The text does not reveal its address.
+// unanswered answers 502 or 504 if the upstream did not answer, and 408 if the client held its body back. The text
+// does not reveal the upstream's address.
 func (g *Gateway) unanswered(w http.ResponseWriter, r *http.Request, err error) {
+	if serving.IsBodyLate(r.Context()) {
+		if r.ProtoMajor == 1 {
+			w.Header().Set("Connection", "close")
+		}
+		http.Error(w, "The rest of the request did not come.", http.StatusRequestTimeout)
+		return
+	}
 	status := http.StatusBadGateway
 	if timeout := net.Error(nil); errors.As(err, &timeout) && timeout.Timeout() {
 		status = http.StatusGatewayTimeout

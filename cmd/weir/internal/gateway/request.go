@@ -45,7 +45,7 @@ func (g *Gateway) lacksField(proxies *rules.Proxies, name string) string {
 func (g *Gateway) identified(w http.ResponseWriter, r *http.Request) (*http.Request, bool) {
 	// ReverseProxy would pass "h2c", and requests inside that tunnel would escape all limits
 	// (golang/go#80416).
-	if up := r.Header["Upgrade"]; len(up) > 0 && (len(up) > 1 || !strings.EqualFold(up[0], "websocket")) {
+	if up := r.Header["Upgrade"]; len(up) > 0 && (len(up) > 1 || !strings.EqualFold(up[0], "websocket") || !r.ProtoAtLeast(1, 1)) {
 		delete(r.Header, "Upgrade")
 	}
 	var proxies *rules.Proxies
@@ -113,54 +113,4 @@ func onlyWebSocket(r *http.Response) error {
 		return errors.New("it switched to another protocol")
 	}
 	return nil
-}
-
-// keepFields keeps the limiter's header fields in the final response. Otherwise an upstream with
-// limits of its own would add to them, and ReverseProxy would drop them after a response such as 103.
-func keepFields(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		a := &answer{ResponseWriter: w}
-		a.own = a.space[:0]
-		for name, values := range w.Header() {
-			a.own = append(a.own, field{name, values})
-		}
-		next.ServeHTTP(a, r)
-	})
-}
-
-// An answer writes an upstream's response with the limiter's fields.
-type answer struct {
-	http.ResponseWriter
-	own   []field
-	space [8]field
-	lost  bool // a response such as 103 has dropped the fields
-}
-
-type field struct {
-	name   string
-	values []string
-}
-
-// lists are fields of the limiter whose values add up with the upstream's.
-var lists = []string{"Ratelimit", "Ratelimit-Policy", "Connection"}
-
-// Unwrap implements the method that http.ResponseController looks for.
-func (a *answer) Unwrap() http.ResponseWriter { return a.ResponseWriter }
-
-func (a *answer) WriteHeader(status int) {
-	if status >= http.StatusOK || status == http.StatusSwitchingProtocols {
-		header := a.Header()
-		for _, own := range a.own {
-			switch there := header[own.name]; {
-			case slices.Equal(there, own.values):
-			case !slices.Contains(lists, own.name):
-				header[own.name] = own.values
-			case a.lost:
-				header[own.name] = slices.Concat(own.values, there)
-			}
-		}
-	} else {
-		a.lost = true
-	}
-	a.ResponseWriter.WriteHeader(status)
 }

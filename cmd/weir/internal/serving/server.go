@@ -51,15 +51,24 @@ func Listen(flag, addr string, handler http.Handler, logger *slog.Logger) (*Serv
 	s.ReadHeaderTimeout, s.IdleTimeout, s.MaxHeaderBytes = headerPatience, idlePatience, mostHeader
 	s.ErrorLog = slog.NewLogLogger(logger.Handler(), slog.LevelDebug) // mostly mistakes of clients
 	s.ConnState = s.note
+	s.ConnContext = func(ctx context.Context, c net.Conn) context.Context { return context.WithValue(ctx, connKey{}, c) }
 	s.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if s.leaving.Load() {
+		if s.leaving.Load() && r.ProtoMajor == 1 {
 			w.Header().Set("Connection", "close")
 		}
 		s.active.Add(1)
 		defer s.active.Add(-1)
-		handler.ServeHTTP(w, r)
+		serve(handler, w, r)
 	})
 	return s, nil
+}
+
+type connKey struct{}
+
+// Conn returns the client's connection, for the request with that context.
+func Conn(ctx context.Context) net.Conn {
+	c, _ := ctx.Value(connKey{}).(net.Conn)
+	return c
 }
 
 // Addr is the address that the server listens on.
@@ -98,8 +107,9 @@ func (s *Server) hasFresh() bool {
 // freshPatience is how long Drain waits for the first request of a fresh connection.
 const freshPatience = time.Second
 
-// Drain implements Service. While grace lasts, the server accepts connections, and closes each after
-// its next response. Then it closes the listener a moment before http.Server.Shutdown, which would
+// Drain implements Service. While grace lasts, the server accepts connections, and closes each of HTTP/1 after
+// its next response. A connection of HTTP/2 stays: a client may send requests while GOAWAY is on its way, and
+// they would be lost. Then Drain closes the listener a moment before http.Server.Shutdown, which would
 // close fresh connections whose first request is about to arrive.
 func (s *Server) Drain(ctx context.Context, grace time.Duration) {
 	defer s.end()

@@ -47,7 +47,7 @@ type Service interface {
 	// address. If the service fails later, it calls failed.
 	Start(l Limits, failed func(error)) error
 
-	// Drain serves for the length of grace, and closes each connection after its next response. Then
+	// Drain serves for the length of grace, and closes each connection of HTTP/1 after its next response. Then
 	// it accepts nothing new, and returns when all requests have ended. When ctx ends, Drain breaks
 	// off the requests that are left. It may be called if Start was not.
 	Drain(ctx context.Context, grace time.Duration)

@@ -2,6 +2,7 @@ package serving_test
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"io"
 	"log/slog"
@@ -11,6 +12,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
 
 	"github.com/weirgo/weir/cmd/weir/internal/serving"
 )
@@ -115,6 +118,51 @@ func TestClientsAreAskedToLeaveDuringTheGrace(t *testing.T) {
 	drained := make(chan bool)
 	go func() { s.Drain(ctx, time.Hour); close(drained) }()
 	require.Eventually(t, func() bool { return ask(t, s, "")().Close }, 30*time.Second, time.Millisecond)
+	cancel()
+	<-drained
+}
+
+// A client may send requests while GOAWAY is on its way to it. They would be refused.
+func TestAConnectionOfHTTP2StaysDuringTheGrace(t *testing.T) {
+	s, err := serving.Listen("--proxy", "127.0.0.1:0", http.NotFoundHandler(), slog.New(slog.DiscardHandler))
+	require.NoError(t, err)
+	s.Protocols = new(http.Protocols)
+	s.Protocols.SetHTTP1(true)
+	s.Protocols.SetUnencryptedHTTP2(true)
+	s.Start(func(err error) { t.Error(err) })
+	ctx, cancel := context.WithCancel(t.Context())
+	drained := make(chan bool)
+	go func() { s.Drain(ctx, time.Hour); close(drained) }()
+	require.Eventually(t, func() bool { return ask(t, s, "")().Close }, 30*time.Second, time.Millisecond)
+
+	c, err := net.Dial("tcp", s.Addr().String())
+	require.NoError(t, err)
+	defer c.Close()
+	_, err = io.WriteString(c, http2.ClientPreface)
+	require.NoError(t, err)
+	framer := http2.NewFramer(c, c)
+	require.NoError(t, framer.WriteSettings())
+	var fields bytes.Buffer
+	encoder := hpack.NewEncoder(&fields)
+	for _, field := range [][2]string{{":method", "GET"}, {":scheme", "http"}, {":authority", "a"}, {":path", "/"}} {
+		require.NoError(t, encoder.WriteField(hpack.HeaderField{Name: field[0], Value: field[1], Sensitive: true}))
+	}
+	next := func(kind http2.FrameType) {
+		for {
+			frame, err := framer.ReadFrame()
+			require.NoError(t, err)
+			require.NotEqual(t, http2.FrameGoAway, frame.Header().Type)
+			if frame.Header().Type == kind {
+				return
+			}
+		}
+	}
+	for id := uint32(1); id < 6; id += 2 {
+		require.NoError(t, framer.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: fields.Bytes(), EndStream: true, EndHeaders: true}))
+		next(http2.FrameHeaders)
+		require.NoError(t, framer.WritePing(false, [8]byte{}))
+		next(http2.FramePing)
+	}
 	cancel()
 	<-drained
 }

@@ -1,0 +1,114 @@
+package serving
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"sync/atomic"
+	"time"
+
+	"github.com/weirgo/weir/internal/response"
+)
+
+// A Patience bounds how long each of a client's reads or writes may block. The next begins when the last has ended.
+type Patience struct {
+	Most  time.Duration // 0: no bound
+	Over  func()        // called in a goroutine of its own, must end the call
+	timer *time.Timer
+}
+
+// Begin is called before a read or write.
+func (p *Patience) Begin() {
+	switch {
+	case p.Most == 0:
+	case p.timer == nil:
+		p.timer = time.AfterFunc(p.Most, p.Over)
+	default:
+		p.timer.Reset(p.Most)
+	}
+}
+
+// End is called after it.
+func (p *Patience) End() {
+	if p.timer != nil {
+		p.timer.Stop()
+	}
+}
+
+// Past is a deadline that is over.
+var Past = time.Unix(1, 0)
+
+// A body is the body of a client's request.
+type body struct {
+	io.ReadCloser
+	control      *http.ResponseController
+	patience     Patience
+	begun, whole atomic.Bool
+	late         atomic.Bool // a read took longer than patience
+}
+
+type bodyKey struct{}
+
+func bodyOf(ctx context.Context) *body {
+	b, _ := ctx.Value(bodyKey{}).(*body)
+	return b
+}
+
+// BoundBody bounds how long each read of the body may block, for the request with that context. Nobody must have
+// begun to read.
+func BoundBody(ctx context.Context, most time.Duration) {
+	if b := bodyOf(ctx); b != nil {
+		b.patience = Patience{Most: most, Over: func() {
+			b.late.Store(true)
+			_ = b.control.SetReadDeadline(Past)
+		}}
+	}
+}
+
+// IsBodyLate reports whether a read of the body has blocked for too long, for the request with that context.
+func IsBodyLate(ctx context.Context) bool {
+	b := bodyOf(ctx)
+	return b != nil && b.late.Load()
+}
+
+func (b *body) Read(p []byte) (int, error) {
+	b.begun.Store(true)
+	b.patience.Begin()
+	n, err := b.ReadCloser.Read(p)
+	b.patience.End()
+	if errors.Is(err, io.EOF) {
+		b.whole.Store(true)
+	}
+	return n, err
+}
+
+// serve calls handler, and drains the body that it leaves unread.
+func serve(handler http.Handler, w http.ResponseWriter, r *http.Request) {
+	if r.Body == nil || r.Body == http.NoBody || r.ContentLength == 0 {
+		handler.ServeHTTP(w, r)
+		return
+	}
+	b := &body{ReadCloser: r.Body, control: http.NewResponseController(w)}
+	_ = b.control.EnableFullDuplex() // or an early answer would wait for a body that is held back
+	returned := false
+	defer func() {
+		if !returned {
+			_ = b.control.SetReadDeadline(Past) // or net/http would wait for the rest of the body
+		}
+	}()
+	own := r.WithContext(context.WithValue(r.Context(), bodyKey{}, b)) // net/http looks at the body of r
+	own.Body = b
+	handler.ServeHTTP(w, own)
+	returned = true
+	if b.whole.Load() || !response.HasBody(r) {
+		return
+	}
+	switch _, err := w.Write(nil); {
+	case errors.Is(err, http.ErrHijacked):
+	case b.begun.Load():
+		response.DrainBody(w, r.Body, true) // if the client waited for a 100, it got one
+	default:
+		response.Drain(w, r, true)
+	}
+}
