@@ -1,6 +1,7 @@
 package serverlimit
 
 import (
+	"cmp"
 	"net/http"
 	"slices"
 	"strings"
@@ -297,13 +298,14 @@ func least(a, b int64) int64 {
 func (c *collector) finish() []slot {
 	for i := range c.n {
 		s := &c.slots[i]
-		if s.Window == 0 && s.Quota != unsaid(s.Name) {
-			s.Window = windowOf(s.Name)
+		if s.Quota != unsaid(s.Name) {
+			s.Window = cmp.Or(s.Window, windowOf(s.Name))
+			s.Unit = cmp.Or(s.Unit, unitOf(s.Name))
 		}
 		s.again = c.isAgain(s)
 	}
 	for i := range c.n {
-		if s := &c.slots[i]; s.Remaining == 0 && !s.reset && s.Unit != "concurrent-requests" {
+		if s := &c.slots[i]; s.Remaining == 0 && !s.reset && s.Unit != inFlight {
 			c.guessReset(s)
 		}
 	}
@@ -327,15 +329,15 @@ func (c *collector) finish() []slot {
 }
 
 // guessReset sets when more remains of a used-up quota, if no field with its name says so: at the reset
-// without a name, or when its window is over, if that is sooner. If both are missing, the latest of the
-// resets and policies whose names no count has.
+// without a name, or when its window is over, if that is sooner. If both are missing, it is the latest reset
+// or the longest window among those with a name that no remaining count has.
 func (c *collector) guessReset(s *slot) {
 	var latest span
 	for i := range c.n {
 		other := &c.slots[i]
 		switch {
 		case other.prefix != s.prefix || other == s:
-		case other.Name == "" && other.reset:
+		case other.Name == "" && (other.Reset > 0 || other.reset && other.Remaining == 0):
 			s.Reset, s.Unsure = other.Reset, other.Unsure
 			if s.Window > 0 && s.Window < s.Reset {
 				s.Reset, s.Unsure = s.Window, 0
@@ -368,8 +370,13 @@ func (c *collector) isAgain(s *slot) bool {
 	})
 }
 
+// inFlight is the unit of a quota that is free again when a request ends.
+const inFlight = "concurrent-requests"
+
 func unitOf(quota string) string {
 	switch {
+	case strings.Contains(quota, "concurren"):
+		return inFlight
 	case strings.Contains(quota, "token"):
 		return "tokens"
 	case strings.Contains(quota, "request"):

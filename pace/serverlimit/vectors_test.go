@@ -487,7 +487,30 @@ var vectors = []vector{
 	{"Stripe", "https://docs.stripe.com/rate-limits", "429 Too Many Requests", `
 		Stripe-Rate-Limited-Reason: endpoint-concurrency
 		Stripe-Should-Retry: true`, "",
-		"limited, retry | endpoint-concurrency ?/?"},
+		"limited, retry | endpoint-concurrency ?/? of concurrent-requests"},
+	{"a reset without a name that is later than the window", "", "200 OK", `
+		X-RateLimit-Remaining-Minute: 0
+		X-RateLimit-Remaining-Hour: 7
+		X-RateLimit-Reset: 3000`, "",
+		"served, wait 1m0s ±0s | minute 0/? in 1m0s ±0s per 1m0s | hour 7/? per 1h0m0s | - ?/? in 50m0s ±1s"},
+	{"a reset without a name that has passed", "", "200 OK", `
+		X-RateLimit-Remaining-Minute: 0
+		X-RateLimit-Reset: 0`, "",
+		"served, wait 1m0s ±0s | minute 0/? in 1m0s ±0s per 1m0s"},
+	{"the same quota in two dialects, of which more remains now", "", "200 OK", `
+		RateLimit-Policy: "a";q=5;w=60
+		RateLimit: "a";r=0
+		X-RateLimit-Limit: 5
+		X-RateLimit-Remaining: 0
+		X-RateLimit-Reset: 0`, "",
+		"served | a 0/5 per 1m0s of requests"},
+	{"requests in flight, beside a reset of another quota", "", "200 OK", `
+		X-RateLimit-Concurrent-Limit: 5
+		X-RateLimit-Concurrent-Remaining: 0
+		X-RateLimit-Limit: 5000
+		X-RateLimit-Remaining: 4000
+		X-RateLimit-Reset: 3000`, "",
+		"served | concurrent 0/5 of concurrent-requests | - 4000/5000 in 50m0s ±1s"},
 	{"Azure Cosmos DB", "https://learn.microsoft.com/rest/api/cosmos-db/common-cosmosdb-rest-response-headers", "429 Too Many Requests", `
 		x-ms-retry-after-ms: 34`, "",
 		"limited, wait 34ms ±1ms"},
