@@ -89,7 +89,7 @@ type weblog struct {
 	*accesslog.Reader
 	flags   *logFlags
 	trust   keyfunc.Func // finds the client by --trust; nil: without it
-	naming  []string     // the headers that name clients, by --trust or the rules
+	naming  []string     // the header that names clients, for each rules file; "": none does
 	missing []rules.Need // inputs of rules that the log lacks
 	unmet   []string     // inputs of rules that no request had so far
 	needed  []string     // the headers that rules need, beside naming
@@ -99,7 +99,7 @@ type weblog struct {
 const forwardedFor = "X-Forwarded-For"
 
 // read calls do with a log, "-" for the standard input. needs are the inputs that rules need from it, and
-// naming the headers in which their proxies name clients. An error names the log.
+// naming has the header in which each file's proxies name clients. An error names the log.
 func (f *logFlags) read(name string, needs []rules.Need, naming []string, do func(*weblog) error) error {
 	in, err := f.open(name)
 	if err != nil {
@@ -122,15 +122,15 @@ func (f *logFlags) read(name string, needs []rules.Need, naming []string, do fun
 func (f *logFlags) newLog(in io.Reader, needs []rules.Need, naming []string) (l *weblog, err error) {
 	l = &weblog{flags: f, naming: naming, needed: headersOf(needs)}
 	if len(f.trusted) > 0 {
-		if len(naming) > 0 {
+		if slices.ContainsFunc(naming, func(header string) bool { return header != "" }) {
 			return nil, usageError{errors.New("the rules have proxies, which say who the client is: leave out --trust")}
 		}
 		if l.trust, err = keyfunc.NewIP(keyfunc.TrustProxies(f.trusted...), keyfunc.IPv6Prefix(128)); err != nil {
 			return nil, usageError{fmt.Errorf("--trust: %w", err)}
 		}
-		l.naming = []string{forwardedFor}
+		l.naming = slices.Repeat([]string{forwardedFor}, len(naming))
 	}
-	headers := slices.Concat(l.naming, l.needed)
+	headers := slices.DeleteFunc(slices.Concat(l.naming, l.needed), func(header string) bool { return header == "" })
 	slices.Sort(headers)
 	if l.Reader, err = accesslog.NewReader(in, accesslog.Options{Format: f.format, Map: f.mapped, Headers: slices.Compact(headers)}); err != nil {
 		return nil, err
@@ -157,10 +157,10 @@ func whereIs(header string) string {
 	return fmt.Sprintf("say where with --map header:%s=PLACE, or with --format and a log_format that has %s", header, variable)
 }
 
-// options returns how requests are made of the log, for rules whose proxies name clients in a header.
-func (l *weblog) options(naming string) simulate.Options {
+// options returns how requests are made of the log, for a rules file.
+func (l *weblog) options(file int) simulate.Options {
 	headers := slices.Clone(l.Headers())
-	if naming == "" && l.trust == nil && !slices.Contains(l.needed, forwardedFor) {
+	if l.naming[file] == "" && !slices.Contains(l.needed, forwardedFor) {
 		headers[slices.Index(headers, forwardedFor)] = ""
 	}
 	return simulate.Options{Routes: l.flags.routes, ServeMux: l.flags.serveMux, Headers: headers, Trust: l.trust}
@@ -207,7 +207,7 @@ func (l *weblog) next() (*accesslog.Entry, error) {
 	if err != nil {
 		return nil, err
 	}
-	if e.Chain != "" && !slices.Contains(l.naming, forwardedFor) {
+	if e.Chain != "" && slices.ContainsFunc(l.naming, func(header string) bool { return header != forwardedFor }) {
 		return nil, fmt.Errorf("%q is a list of addresses in the client's place: which is the client depends on your proxies, which --trust names, or proxies in the rules", e.Chain)
 	}
 	l.unmet = slices.DeleteFunc(l.unmet, func(of string) bool { return l.hasIn(e, of) })
@@ -242,10 +242,11 @@ func (l *weblog) hasIn(e *accesslog.Entry, of string) bool {
 	return true
 }
 
-// lacksClients returns an error if trusted proxies sent requests without naming their clients in header,
-// because the log does not have it.
-func (l *weblog) lacksClients(header string, unnamed int64) error {
-	if unnamed == 0 || header == "" || l.HasHeader(header) || l.flags.partial {
+// lacksClients returns an error if the proxies of a rules file sent requests without naming their clients,
+// because the log does not have the header for that.
+func (l *weblog) lacksClients(file int, unnamed int64) error {
+	header := l.naming[file]
+	if unnamed == 0 || l.HasHeader(header) || l.flags.partial {
 		return nil
 	}
 	return fmt.Errorf("a request comes from a proxy that the rules trust, and the log does not have %s, which names its client: %s, or count the proxy with --partial",

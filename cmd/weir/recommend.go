@@ -48,7 +48,7 @@ func recommend(s *session, flags *pflag.FlagSet) action {
 		if err != nil {
 			return err
 		}
-		return f.read(names[0], needs, nil, func(log *weblog) error {
+		return f.read(names[0], needs, []string{""}, func(log *weblog) error {
 			if len(log.missing) > 0 {
 				need := log.missing[0].Of
 				return fmt.Errorf("--key %s needs %s, which the log does not have: say where with --map %s=PLACE", *key, need, need)
@@ -142,7 +142,7 @@ type unmeasured struct {
 }
 
 func measure(meter *demand.Meter, log *weblog, of keyfunc.Func, matches func(*accesslog.Entry) bool) (counts unmeasured, err error) {
-	requests := simulate.NewRequests(log.options(""))
+	requests := simulate.NewRequests(log.options(0))
 	for {
 		e, err := log.next()
 		if errors.Is(err, io.EOF) {

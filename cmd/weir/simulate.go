@@ -37,9 +37,7 @@ func simulateLog(s *session, flags *pflag.FlagSet) action {
 				return err
 			}
 			loaded, needs = append(loaded, one), append(needs, one.Needs()...)
-			if header := one.Proxies().Header(); header != "" {
-				naming = append(naming, header)
-			}
+			naming = append(naming, one.Proxies().Header())
 		}
 		return f.read(logName, needs, naming, func(log *weblog) error {
 			if !log.Has("method") || !log.Has("target") {
@@ -103,7 +101,6 @@ func leftOut(log *weblog) (notes []string, err error) {
 // A run simulates one or two files of rules on a log.
 type run struct {
 	log      *weblog
-	naming   []string               // the header that names clients, for each file
 	services []*simulate.Simulation // one for each file
 	tallies  []*simulate.Tally
 	changes  simulate.Changes
@@ -115,15 +112,13 @@ func newRun(log *weblog, loaded []*rules.Rules) (*run, error) {
 	for _, need := range log.missing {
 		left = append(left, need.Rule)
 	}
-	for _, of := range loaded {
-		naming := of.Proxies().Header()
-		o := log.options(naming)
+	for i, of := range loaded {
+		o := log.options(i)
 		o.LeftOut, o.Routes, o.Client, o.HasTook = left, append(of.Routes(), o.Routes...), of.IP(), log.Has("took")
 		service, err := simulate.New(of.Config(), o)
 		if err != nil {
 			return nil, err
 		}
-		r.naming = append(r.naming, naming)
 		r.services = append(r.services, service)
 		r.tallies = append(r.tallies, simulate.NewTally(service.Rules()))
 	}
@@ -145,7 +140,7 @@ func (r *run) all() error {
 			d := service.Do(e, e.At)
 			r.tallies[i].Add(e, e.At, d)
 			passed[i] = d.Passed()
-			if err := r.log.lacksClients(r.naming[i], service.Peers().Unnamed); err != nil {
+			if err := r.log.lacksClients(i, service.Peers().Unnamed); err != nil {
 				return err
 			}
 		}

@@ -343,6 +343,7 @@ func TestClientsAreThoseOfTheRulesProxies(t *testing.T) {
 		"a list, by --trust":                    {chain, []string{"simulate", plain, "-", trust}, twenty},
 		"a list, recommended":                   {chain, []string{"recommend", "-", trust}, "spares 97.6% of 41 clients"},
 		"a list, without proxies":               {chain, []string{"simulate", plain, "-"}, `10.1.0.7" is a list of addresses in the client's place`},
+		"a list, by new rules alone":            {chain, []string{"simulate", plain, behind, "-"}, `10.1.0.7" is a list of addresses in the client's place`},
 		"a list, recommended without":           {chain, []string{"recommend", "-"}, `10.1.0.7" is a list of addresses in the client's place`},
 		"a list, by another header":             {chain, []string{"simulate", header, "-"}, `10.1.0.7" is a list of addresses in the client's place`},
 		"addresses that the server resolved":    {resolved, []string{"simulate", behind, "-"}, twenty},

@@ -30,7 +30,8 @@ type Entry struct {
 	// address: who the client is depends on which of them are proxies.
 	Chain string
 
-	line int64
+	status string // as it is in the log
+	line   int64
 }
 
 // UnixSocket is the Client of a request that came over a unix socket.

@@ -29,7 +29,7 @@ func readAll(t testing.TB, log string, o Options) ([]Entry, Stats) {
 		}
 		require.NoError(t, err)
 		entry := *e
-		entry.line, entry.Headers = 0, slices.Clone(e.Headers)
+		entry.line, entry.status, entry.Headers = 0, "", slices.Clone(e.Headers)
 		entries = append(entries, entry)
 	}
 }
@@ -228,6 +228,18 @@ func TestAFieldOfJSONIsThereIfALineHasIt(t *testing.T) {
 			require.EqualError(t, err, wrong)
 		}
 	}
+}
+
+// Programs write other lines about a request too, with the same members.
+func TestALineOfJSONWithoutTheStatusThatOthersHaveIsNoRequest(t *testing.T) {
+	const begins = `{"time":1709294400,"client_ip":"192.0.2.1","method":"GET","path":"/","msg":"request started"}` + "\n"
+	const ended = `{"time":1709294401,"client_ip":"192.0.2.1","method":"GET","path":"/","status":0}` + "\n"
+	entries, stats := readAll(t, begins+ended+begins+ended, Options{})
+	require.Len(t, entries, 2)
+	require.EqualValues(t, 2, stats.Broken)
+	require.Equal(t, "has no status", stats.First[0].Why)
+	entries, _ = readAll(t, begins+begins, Options{})
+	require.Len(t, entries, 2)
 }
 
 func TestALogWithoutOneGoodLineBeyondTheFirstIsRead(t *testing.T) {

@@ -151,7 +151,7 @@ type parser struct {
 	lines    lineParser
 	headers  []string
 	has      map[slot]bool // without units
-	required []string      // the fields of mostNeeded that every line has
+	required []string      // the fields that every line has
 	mapped   []mapping     // Options.Map
 	whole    bool          // the time of the last line has whole seconds
 
@@ -262,6 +262,9 @@ func (p *parser) readText() error {
 // require makes the fields that the log has required in each line.
 func (p *parser) require() {
 	p.required = slices.DeleteFunc(slices.Clone(mostNeeded), func(name string) bool { return !p.has[slot{field: fieldNames[name]}] })
+	if p.name == anything && p.has[slot{field: fieldStatus}] {
+		p.required = append(p.required, "status") // a line without it, such as "request started", is about a request that has its own line
+	}
 }
 
 // wants notes that lines have a value, and reports whether to read it: not if Options.Map names another
@@ -352,6 +355,8 @@ func (e *Entry) text(name string) string {
 		return e.Client
 	case "method":
 		return e.Method
+	case "status":
+		return e.status
 	}
 	return e.Target
 }

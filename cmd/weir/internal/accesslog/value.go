@@ -114,7 +114,7 @@ func (p *parser) put(e *Entry, to slot, value string) (wrong string) {
 		if err != nil || status < 0 || status > 999 {
 			return "is not a status"
 		}
-		e.Status = status
+		e.Status, e.status = status, value
 	case fieldHeader:
 		if e.Headers == nil {
 			e.Headers = make([]string, len(p.headers))
