@@ -230,6 +230,13 @@ func TestAFieldOfJSONIsThereIfALineHasIt(t *testing.T) {
 	}
 }
 
+func TestAListOfAddressesIsNoVirtualHost(t *testing.T) {
+	named := "example.org " + combinedLine + "\n"
+	entries, stats := readAll(t, named+named+"203.0.113.9, "+combinedLine+"\n", Options{})
+	require.Len(t, entries, 2)
+	require.Equal(t, `$vhost "203.0.113.9," is not a host`, stats.First[0].Why)
+}
+
 // Programs write other lines about a request too, with the same members.
 func TestALineOfJSONWithoutTheStatusThatOthersHaveIsNoRequest(t *testing.T) {
 	const begins = `{"time":1709294400,"client_ip":"192.0.2.1","method":"GET","path":"/","msg":"request started"}` + "\n"

@@ -86,10 +86,7 @@ func endsWithAddresses(line string) int {
 // beginsWithName is for lines that begin with a virtual host, which may be an address, but not in all.
 func beginsWithName(line string) int {
 	host, _, _ := strings.Cut(line, " ")
-	switch _, isAddress := addressOf(host); {
-	case strings.HasSuffix(host, ","):
-		return -1
-	case isAddress:
+	if _, isAddress := addressOf(host); isAddress {
 		return 0
 	}
 	return 1
@@ -122,7 +119,7 @@ func plainMembers() []member {
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(variables)) { // which have more, such as a path's query
-		if variables[name].field != fieldIdent {
+		if to := variables[name].field; to != fieldVhost && to != fieldIdent {
 			members = append(members, member{"$." + name, variables[name]})
 		}
 	}
@@ -263,7 +260,7 @@ func (p *parser) readText() error {
 func (p *parser) require() {
 	p.required = slices.DeleteFunc(slices.Clone(mostNeeded), func(name string) bool { return !p.has[slot{field: fieldNames[name]}] })
 	if p.name == anything && p.has[slot{field: fieldStatus}] {
-		p.required = append(p.required, "status") // a line without it, such as "request started", is about a request that has its own line
+		p.required = append(p.required, "status") // "request started" is about a request with a line of its own
 	}
 }
 

@@ -128,6 +128,7 @@ func variableName(name string) string { return strings.Trim(name, "${}") }
 // variables maps variables of nginx, and of our own formats, to slots.
 var variables = map[string]slot{
 	"remote_addr":       {field: fieldClient},
+	"vhost":             {field: fieldVhost},
 	"ident":             {field: fieldIdent},
 	"time_local":        {field: fieldTime},
 	"time_iso8601":      {field: fieldTime},

@@ -26,6 +26,7 @@ const (
 	fieldTime
 	fieldTook
 	fieldClient
+	fieldVhost  // is no list of addresses
 	fieldIdent  // is no address
 	fieldLogger // of Caddy
 	fieldMethod
@@ -79,6 +80,10 @@ func (p *parser) put(e *Entry, to slot, value string) (wrong string) {
 			return "is another client than " + e.Client + ": say which counts with --map client=PLACE"
 		}
 		e.Client = client
+	case fieldVhost:
+		if strings.HasSuffix(value, ",") {
+			return "is not a host"
+		}
 	case fieldIdent:
 		if _, isAddress := addressOf(value); isAddress {
 			return "is an address behind an address, and either may be the client: write the log_format"
