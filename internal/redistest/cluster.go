@@ -5,6 +5,8 @@ import (
 	"os/exec"
 	"strings"
 	"testing"
+
+	"github.com/redis/go-redis/v9"
 )
 
 // StartCluster runs a cluster of three masters, with the slots spread over them.
@@ -63,7 +65,8 @@ func MoveSlot(nodes []*Server, key string, to *Server) {
 }
 
 // BeginMove moves the first key of key's slot to another node. finish moves the other keys, and ends the
-// move.
+// move. It takes few commands, on connections that exist before: on a busy machine each connection takes a
+// while, and until the move ends, Redis runs no script whose keys are on two nodes.
 func BeginMove(nodes []*Server, key string, to *Server) (finish func()) {
 	to.t.Helper()
 	from := Owner(nodes, key)
@@ -75,24 +78,40 @@ func BeginMove(nodes []*Server, key string, to *Server) (finish func()) {
 	if err != nil {
 		to.t.Fatal(err)
 	}
-	moveOne := func() bool {
-		name := from.MustDo("CLUSTER", "GETKEYSINSLOT", slot, "1")
-		if name != "" {
-			from.MustDo("MIGRATE", host, port, name, "0", "5000")
-		}
-		return name != ""
+	clients := make(map[*Server]*redis.Client)
+	for _, node := range nodes {
+		clients[node] = node.open()
+		to.t.Cleanup(func() { _ = clients[node].Close() })
 	}
-	fromID, toID := from.MustDo("CLUSTER", "MYID"), to.MustDo("CLUSTER", "MYID")
-	to.MustDo("CLUSTER", "SETSLOT", slot, "IMPORTING", fromID)
-	from.MustDo("CLUSTER", "SETSLOT", slot, "MIGRATING", toID)
-	moveOne()
-	return func() {
-		for moveOne() {
+	must := func(node *Server, command ...string) string {
+		to.t.Helper()
+		answer, err := do(clients[node], command...)
+		if err != nil {
+			to.t.Fatalf("redistest: %s: %v", strings.Join(command, " "), err)
 		}
-		to.MustDo("CLUSTER", "SETSLOT", slot, "NODE", toID)
+		return answer
+	}
+	move := func(most string) (moved bool) {
+		names := must(from, "CLUSTER", "GETKEYSINSLOT", slot, most)
+		if names != "" {
+			must(from, append([]string{"MIGRATE", host, port, "", "0", "5000", "KEYS"}, strings.Split(names, "\n")...)...)
+		}
+		return names != ""
+	}
+	ids := make(map[*Server]string)
+	for _, node := range nodes {
+		ids[node] = must(node, "CLUSTER", "MYID")
+	}
+	must(to, "CLUSTER", "SETSLOT", slot, "IMPORTING", ids[from])
+	must(from, "CLUSTER", "SETSLOT", slot, "MIGRATING", ids[to])
+	move("1")
+	return func() {
+		for move("1000") {
+		}
+		must(to, "CLUSTER", "SETSLOT", slot, "NODE", ids[to])
 		for _, node := range nodes {
 			if node != to {
-				node.MustDo("CLUSTER", "SETSLOT", slot, "NODE", toID)
+				must(node, "CLUSTER", "SETSLOT", slot, "NODE", ids[to])
 			}
 		}
 	}

@@ -131,10 +131,19 @@ func (s *Server) Do(command ...string) (string, error) {
 	if command[0] == "ACL" || command[0] == "REPLICAOF" || command[0] == "CONFIG" && command[1] == "SET" {
 		s.altered.Store(true)
 	}
-	client := redis.NewClient(&redis.Options{
-		Addr: s.Addr, Protocol: 2, MaxRetries: -1, DialTimeout: time.Second, ReadTimeout: 5 * time.Second,
-	})
+	client := s.open()
 	defer client.Close()
+	return do(client, command...)
+}
+
+// open returns a client for commands of the test's own, which have no deadline but Patience.
+func (s *Server) open() *redis.Client {
+	return redis.NewClient(&redis.Options{
+		Addr: s.Addr, Protocol: 2, MaxRetries: -1, DialTimeout: Patience, ReadTimeout: Patience, PoolTimeout: Patience,
+	})
+}
+
+func do(client *redis.Client, command ...string) (string, error) {
 	args := make([]any, len(command))
 	for i, word := range command {
 		args[i] = word
