@@ -1,6 +1,7 @@
 package redistest
 
 import (
+	"bytes"
 	"context"
 	"flag"
 	"fmt"
@@ -76,10 +77,23 @@ func Await(t testing.TB, what string, done func() bool) {
 	t.Fatalf("waited %v in vain for %s", most, what)
 }
 
-// CloseAfter closes a client when the test ends, unless the test has.
+// CloseAfter closes a client when the test ends, unless the test has. A connection that is being made
+// ends first: if a client of go-redis 9.7.3 is closed while it asks a sentinel for the master, it begins
+// to listen to that sentinel, and dials it for ever.
 func CloseAfter(t testing.TB, client redis.UniversalClient) redis.UniversalClient {
-	t.Cleanup(func() { _ = client.Close() })
+	t.Cleanup(func() {
+		for end := time.Now().Add(Patience); asksSentinel() && time.Now().Before(end); {
+			time.Sleep(10 * time.Millisecond)
+		}
+		_ = client.Close()
+	})
 	return client
+}
+
+// asksSentinel reports whether a goroutine asks a sentinel for the master.
+func asksSentinel() bool {
+	stacks := make([]byte, 4<<20)
+	return bytes.Contains(stacks[:runtime.Stack(stacks, true)], []byte("(*sentinelFailover).MasterAddr"))
 }
 
 // Connect returns a client for the server, which is closed when the test ends.

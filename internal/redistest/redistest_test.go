@@ -1,6 +1,7 @@
 package redistest_test
 
 import (
+	"context"
 	"fmt"
 	"net"
 	"os"
@@ -8,8 +9,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
 
 	"github.com/weirgo/weir/internal/redistest"
 )
@@ -123,4 +126,25 @@ func TestSentinelsReplaceAMasterThatWasKilled(t *testing.T) {
 	s.AwaitFailover()
 	assert.Equal(t, "value", s.Replica.MustDo("GET", "key"))
 	assert.True(t, strings.HasPrefix(s.Replica.MustDo("ROLE"), "master"))
+}
+
+// A dial that takes longer than its test is no reason for a goroutine that dials for ever.
+func TestAClientOfSentinelsIsClosedAfterItHasDialled(t *testing.T) {
+	sentinel := redistest.StartSentinel(t)
+	dialled := make(chan struct{}, 100)
+	t.Run("a test that ends while its client dials", func(t *testing.T) {
+		client := redistest.CloseAfter(t, redis.NewFailoverClient(&redis.FailoverOptions{
+			MasterName: sentinel.Name, SentinelAddrs: redistest.Addrs(sentinel.Sentinels),
+			Dialer: func(ctx context.Context, network, addr string) (net.Conn, error) {
+				dialled <- struct{}{}
+				time.Sleep(300 * time.Millisecond)
+				return new(net.Dialer).DialContext(ctx, network, addr)
+			},
+		}))
+		for range 5 {
+			go client.Ping(context.Background())
+		}
+		<-dialled
+	})
+	assert.NoError(t, goleak.Find(redistest.OfTheClient))
 }
