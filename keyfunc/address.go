@@ -11,18 +11,27 @@ import (
 // is still a limit; "" or an error might be read as none.
 var noIP = Shared.Mark("no-ip")
 
-// textOf is the text of ip's key: a whole IPv4 address, or a network.
-func (c *clientIP) textOf(ip netip.Addr) string {
+// An IPv4 address, or an IPv6 network of this length, is one client's.
+const (
+	ownIPv4 = 32
+	ownIPv6 = 64
+)
+
+// keyOf is the key of ip, a whole IPv4 address or a network. The class is Own or InDoubt.
+func (c *clientIP) keyOf(ip netip.Addr, class Class) string {
 	// Only here, not where trust is decided: 64:ff9b::10.0.0.1 is not 10.0.0.1.
 	ip = network.FromNAT64(ip)
-	bits := c.ipv6Prefix
+	bits, own := c.ipv6Prefix, ownIPv6
 	if ip.Is4() {
-		if bits = c.ipv4Prefix; bits == 32 {
-			return ip.String()
+		if bits, own = c.ipv4Prefix, ownIPv4; bits == ownIPv4 {
+			return class.mark() + ip.String()
 		}
 	}
-	var text [len("ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff/128")]byte // String allocates twice
-	return string(netip.PrefixFrom(ip, bits).Masked().AppendTo(text[:0]))
+	if class == Own && bits < own {
+		class = Network
+	}
+	var text [80]byte // for the longest mark and the longest network; String allocates twice
+	return string(netip.PrefixFrom(ip, bits).Masked().AppendTo(append(text[:0], class.mark()...)))
 }
 
 // longestAddress is more than any address takes, with its brackets, zone and port.

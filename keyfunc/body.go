@@ -54,7 +54,7 @@ func JSONField(name string, maxBytes int) Func {
 	if maxBytes < 1 || maxBytes > mostBody {
 		panic(fmt.Sprintf("keyfunc: JSONField(%q): maxBytes is %d bytes: it must be from 1 to %d", name, maxBytes, mostBody))
 	}
-	prefix := "body:" + name + ":"
+	prefix := bodyTag + name + ":"
 	var errTwo error = ambiguous("two different fields " + name + " in its body")
 	return func(r *http.Request) (string, error) {
 		body, err := Body(r, maxBytes)

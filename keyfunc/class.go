@@ -11,7 +11,9 @@ import (
 type Class uint8
 
 const (
-	// Own is the key of one client, as far as the function knows.
+	// Own is the key of one client, as far as the function knows: an address, the user, an API key or a
+	// token, which nobody but its owner knows, a [Fingerprint], a key that [Join] made with one of these,
+	// and a key of your own [Func].
 	Own Class = iota
 
 	// Shared is the key of unrelated clients: [Global], [Route], [Method], [Host], an unknown address,
@@ -21,9 +23,18 @@ const (
 	// InDoubt is the key of a client that its trusted proxy did not name: the proxy's address, or a key
 	// that [Join] made with it.
 	InDoubt
+
+	// Network is the key of several neighbors: an IPv4 network, or an IPv6 network wider than /64
+	// ([Prefixes], [IPv6Prefix]).
+	Network
+
+	// Claimed is a key that any client can send, such as the name of another client: [Header], [Cookie],
+	// [Query], [PathValue] and [JSONField]. If your code has checked the value, name the client with
+	// [WithUser], or return the value from your own [Func].
+	Claimed
 )
 
-// String is the class in words: "own", "shared" or "in doubt".
+// String is the class in words: "own", "shared", "in doubt", "network" or "claimed".
 func (c Class) String() string {
 	switch c {
 	case Own:
@@ -32,6 +43,10 @@ func (c Class) String() string {
 		return "shared"
 	case InDoubt:
 		return "in doubt"
+	case Network:
+		return "network"
+	case Claimed:
+		return "claimed"
 	}
 	return fmt.Sprintf("Class(%d)", uint8(c))
 }
@@ -43,22 +58,35 @@ var (
 	drawn       = rand.Text()[:10]
 	sharedMark  = "\x00shared:" + drawn + ":"
 	inDoubtMark = "\x00in-doubt:" + drawn + ":"
+	networkMark = "\x00network:" + drawn + ":"
+	claimedMark = "\x00claimed:" + drawn + ":"
 )
 
 // Classify splits a key into its class and the text that it is counted and banned under. The functions
 // of this package write a mark of the class before the text; your own [Func] does so with
-// [Class.Mark]. A key without a mark is [Own].
+// [Class.Mark]. A key without a mark is [Claimed] if it begins with the kind of such a key
+// ("header:X-Tenant:acme"), and else [Own].
 func Classify(key string) (text string, class Class) {
-	if key == "" || key[0] != 0 {
-		return key, Own
-	}
-	if text, ok := strings.CutPrefix(key, sharedMark); ok {
-		return text, Shared
-	}
-	if text, ok := strings.CutPrefix(key, inDoubtMark); ok {
-		return text, InDoubt
+	switch {
+	case key == "":
+	case key[0] != 0:
+		if isClaimed(key) {
+			return key, Claimed
+		}
+	default:
+		for _, class := range [...]Class{Shared, InDoubt, Network, Claimed} {
+			if text, ok := strings.CutPrefix(key, class.mark()); ok {
+				return text, class
+			}
+		}
 	}
 	return key, Own
+}
+
+// isClaimed reports whether the key's kind says that any client can send it.
+func isClaimed(key string) bool {
+	return strings.HasPrefix(key, headerTag) || strings.HasPrefix(key, cookieTag) || strings.HasPrefix(key, queryTag) ||
+		strings.HasPrefix(key, pathTag) || strings.HasPrefix(key, bodyTag)
 }
 
 // Mark returns text with the prefix that marks a key as one of the class.
@@ -70,17 +98,21 @@ func (c Class) mark() string {
 		return sharedMark
 	case InDoubt:
 		return inDoubtMark
+	case Network:
+		return networkMark
+	case Claimed:
+		return claimedMark
 	}
 	return ""
 }
 
-// with is the class of a composition of both classes.
+// with is the class of a composition of both classes: one part that is a client's own makes it the
+// client's own, unless another part is in doubt.
 func (c Class) with(other Class) Class {
-	switch {
-	case c == InDoubt || other == InDoubt:
-		return InDoubt
-	case c == Shared && other == Shared:
-		return Shared
+	for _, class := range [...]Class{InDoubt, Own, Claimed, Network} {
+		if c == class || other == class {
+			return class
+		}
 	}
-	return Own
+	return Shared
 }

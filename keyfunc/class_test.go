@@ -2,6 +2,7 @@ package keyfunc_test
 
 import (
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 
@@ -91,6 +92,43 @@ func TestAClientThatItsProxyDoesNotNameIsInDoubt(t *testing.T) {
 	}
 }
 
+func TestANetworkThatNeighborsShareIsNoClientsOwn(t *testing.T) {
+	ipv4, ipv6 := from("203.0.113.9:1"), from("[2001:db8:1:2::7]:1")
+	for _, r := range []*http.Request{ipv4, ipv6} {
+		r.Pattern = "GET /"
+		assertClass(t, keyfunc.Own, r, keyfunc.IP())
+		assertClass(t, keyfunc.Own, r, keyfunc.IP(keyfunc.Prefixes(32, 128)))
+		for _, option := range []keyfunc.IPOption{keyfunc.Prefixes(24, 48), keyfunc.Prefixes(31, 63)} {
+			assertClass(t, keyfunc.Network, r, keyfunc.IP(option))
+			assertClass(t, keyfunc.Network, r, keyfunc.IP(option), keyfunc.Route)
+			assertClass(t, keyfunc.Network, r, keyfunc.Fingerprint(option))
+			assertClass(t, keyfunc.Own, r, keyfunc.IP(option), keyfunc.IP())
+		}
+	}
+	assertClass(t, keyfunc.Network, ipv6, keyfunc.IP(keyfunc.IPv6Prefix(56)))
+	assertClass(t, keyfunc.Own, ipv4, keyfunc.IP(keyfunc.IPv6Prefix(56)))
+	behind := keyfunc.IP(keyfunc.Prefixes(24, 48), keyfunc.TrustProxies("10.0.0.0/8"))
+	assertClass(t, keyfunc.Network, from("10.0.0.1:1", "X-Forwarded-For", "203.0.113.9"), behind)
+	assertClass(t, keyfunc.InDoubt, from("10.0.0.1:1"), behind)
+}
+
+func TestAKeyThatAnyClientCanSendIsClaimed(t *testing.T) {
+	r := httptest.NewRequest("POST", "/docs/7?tenant=acme", strings.NewReader(`{"account":"jane"}`))
+	r.Pattern = "POST /docs/{id}"
+	r.Header = http.Header{"X-Tenant": {"acme"}, "Cookie": {"session=8f3a"}, "X-Key": {"s3cret"}, "Authorization": {"Bearer t"}}
+	r = r.WithContext(keyfunc.WithUser(r.Context(), ""))
+	for _, claimed := range []keyfunc.Func{
+		keyfunc.Header("X-Tenant"), keyfunc.Cookie("session"), keyfunc.Query("tenant"), keyfunc.PathValue("id"), keyfunc.JSONField("account", 100),
+	} {
+		assertClass(t, keyfunc.Claimed, r, claimed)
+		assertClass(t, keyfunc.Claimed, r, claimed, keyfunc.Route)
+		assertClass(t, keyfunc.Claimed, r, claimed, keyfunc.IP(keyfunc.Prefixes(24, 48)))
+		for _, own := range []keyfunc.Func{keyfunc.IP(), keyfunc.APIKey("X-Key"), keyfunc.Bearer} {
+			assertClass(t, keyfunc.Own, r, claimed, own)
+		}
+	}
+}
+
 // A class is not what a client is counted under: the counter stays the same.
 func TestTheClassIsNoPartOfTheText(t *testing.T) {
 	plain := func(*http.Request) (string, error) { return "10.0.0.1", nil }
@@ -102,7 +140,7 @@ func TestTheClassIsNoPartOfTheText(t *testing.T) {
 
 func TestNoClientWritesAClass(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		class := rapid.SampledFrom([]keyfunc.Class{keyfunc.Shared, keyfunc.InDoubt}).Draw(t, "class")
+		class := rapid.SampledFrom([]keyfunc.Class{keyfunc.Shared, keyfunc.InDoubt, keyfunc.Network, keyfunc.Claimed}).Draw(t, "class")
 		text := class.Mark(rapid.String().Draw(t, "text"))
 		r := from("192.0.2.1:1", "X-Key", text, "Authorization", "Bearer "+text)
 		r = r.WithContext(keyfunc.WithUser(r.Context(), text))
@@ -113,7 +151,11 @@ func TestNoClientWritesAClass(t *testing.T) {
 			if err != nil {
 				continue // a space in a token
 			}
-			if _, got := keyfunc.Classify(key); got != keyfunc.Own {
+			want := keyfunc.Own
+			if name == "Header" {
+				want = keyfunc.Claimed
+			}
+			if _, got := keyfunc.Classify(key); got != want {
 				t.Fatalf("%s makes %q of it, which is %v", name, key, got)
 			}
 		}
@@ -121,7 +163,7 @@ func TestNoClientWritesAClass(t *testing.T) {
 }
 
 func TestAMarkIsTakenOffAndNothingElse(t *testing.T) {
-	for _, class := range []keyfunc.Class{keyfunc.Own, keyfunc.Shared, keyfunc.InDoubt} {
+	for _, class := range []keyfunc.Class{keyfunc.Own, keyfunc.Shared, keyfunc.InDoubt, keyfunc.Network, keyfunc.Claimed} {
 		text, got := keyfunc.Classify(class.Mark("tenant:7"))
 		assert.Equal(t, "tenant:7", text)
 		assert.Equal(t, class, got)

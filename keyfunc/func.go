@@ -44,6 +44,7 @@ const (
 	hostTag        = "host:"
 	pathTag        = "path:"
 	queryTag       = "query:"
+	bodyTag        = "body:"
 	joinTag        = "join:"
 	hashTag        = "hash:"
 	fingerprintTag = "fp:"

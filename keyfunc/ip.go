@@ -186,8 +186,9 @@ func TrustUnixSocket() IPOption {
 const trustHeader = invalid.Name("TrustHeader")
 
 // IPv6Prefix sets how many bits of an IPv6 address count, from 32 to 128; the default
-// is 64. Providers assign a /64, a /56 or a /48: with fewer bits, neighbors share a key. With more
-// than 64 a client can have as many keys as it likes, unless you assign the addresses.
+// is 64. Providers assign a /64, a /56 or a /48: with fewer bits, neighbors share a key, and its class
+// is [Network]. With more than 64 a client can have as many keys as it likes, unless you assign the
+// addresses.
 func IPv6Prefix(bits int) IPOption {
 	return func(c *ipConfig) {
 		c.ipv6Prefix = bits
@@ -203,8 +204,9 @@ func IPv6Prefix(bits int) IPOption {
 //
 //	keyfunc.IP(keyfunc.Prefixes(24, 48))
 //
-// The clients of a network share its counter, and a ban of the key bans them all, so choose a
-// limit that they do not reach together.
+// The clients of a network share its counter, so choose a limit that they do not reach together. The
+// key of an IPv4 network, and of an IPv6 network wider than /64, has the class [Network]: a rule never
+// bans it for what one of its clients did.
 func Prefixes(ipv4, ipv6 int) IPOption {
 	return func(c *ipConfig) {
 		c.ipv4Prefix, c.ipv6Prefix = ipv4, ipv6
@@ -247,7 +249,7 @@ func (c *ipConfig) trustPeers(option string, cidrs []string) {
 }
 
 func newClientIP(opts []IPOption) (*clientIP, error) {
-	c := &ipConfig{clientIP: clientIP{ipv4Prefix: 32, ipv6Prefix: 64}}
+	c := &ipConfig{clientIP: clientIP{ipv4Prefix: ownIPv4, ipv6Prefix: ownIPv6}}
 	for i, opt := range opts {
 		if opt == nil {
 			c.report("option %d is nil", i+1)
@@ -283,7 +285,7 @@ type clientIP struct {
 }
 
 func (c *clientIP) key(r *http.Request) (string, error) {
-	if c.header == "" && c.ipv4Prefix == 32 {
+	if c.header == "" && c.ipv4Prefix == ownIPv4 {
 		if host := plainIPv4(r.RemoteAddr); host != "" {
 			c.warning.check(r)
 			return host, nil
@@ -293,7 +295,7 @@ func (c *clientIP) key(r *http.Request) (string, error) {
 	trusted := c.header != "" && c.trusted(peer, r.RemoteAddr)
 	if trusted {
 		if client := c.named(r.Header[c.header]); client.IsValid() {
-			return c.textOf(client), nil
+			return c.keyOf(client, Own), nil
 		}
 	}
 	rewritten := isRewritten(peer, r.RemoteAddr)
@@ -308,16 +310,16 @@ func (c *clientIP) key(r *http.Request) (string, error) {
 	if !peer.IsValid() {
 		return noIP, nil
 	}
-	// There is one way to spell IPv4, unless inside IPv6: the text is the key.
-	text, _ := splitPort(r.RemoteAddr)
-	if !peer.Is4() || strings.IndexByte(text, ':') >= 0 || c.ipv4Prefix < 32 {
-		text = c.textOf(peer)
-	}
+	class := Own
 	if trusted || rewritten {
 		// Even without the header: a client can have it dropped ("Connection: X-Forwarded-For").
-		return inDoubtMark + text, nil
+		class = InDoubt
 	}
-	return text, nil
+	// There is one way to spell IPv4, unless inside IPv6: the text is the key.
+	if text, _ := splitPort(r.RemoteAddr); peer.Is4() && c.ipv4Prefix == ownIPv4 && strings.IndexByte(text, ':') < 0 {
+		return class.mark() + text, nil
+	}
+	return c.keyOf(peer, class), nil
 }
 
 // address is the client's, with IPv4 as such wherever it is written in IPv6.

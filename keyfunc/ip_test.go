@@ -79,7 +79,7 @@ func TestPrefixesFoldNeighbours(t *testing.T) {
 	behind := keyfunc.IP(keyfunc.TrustProxies("10.0.0.0/8"), keyfunc.Prefixes(24, 48))
 	assert.Equal(t, "203.0.113.0/24", keyOf(t, behind, from("10.0.0.1:1", "X-Forwarded-For", "203.0.113.9")))
 	assert.Equal(t, keyfunc.InDoubt, classOf(t, behind, from("10.0.0.1:1")), "the proxy's network is banned for nobody")
-	assert.Equal(t, keyfunc.Own, classOf(t, behind, from("203.0.113.9:1")))
+	assert.Equal(t, keyfunc.Network, classOf(t, behind, from("203.0.113.9:1")))
 }
 
 // No deployment has so many proxies, and to read them takes time.

@@ -14,7 +14,7 @@ import (
 //
 // The length of each part stands before it ("join:7:user:42" + "12:route:GET /x"), so different lists of
 // parts never have the same key. If one part has no key, Join has none ([ErrNoKey]). The key is
-// [Shared] if all parts are, and [InDoubt] if one is.
+// [InDoubt] if one part is, else [Own] if one part is, else [Claimed] or [Network] if one part is.
 //
 // Join panics if it is given no function or a nil one.
 func Join(fs ...Func) Func { return join(mustFuncs("Join", fs), false) }

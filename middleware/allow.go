@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"slices"
 
+	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/limiter"
 )
 
@@ -16,8 +17,13 @@ import (
 //
 // The key has the same counter as if the rule's key function had returned it. Each call charges the
 // rule, even if [RateLimit.Handler] has charged it for r. No other rule is charged, and Rule.Match has
-// no effect. Bans and Config.Allow apply. Allow adds the rule to the header fields of the limiters that
-// r has passed. For a LeakyBucket it waits for r's turn. If it returns false, it has answered r.
+// no effect. Config.Allow and bans apply, to r and to the key. Allow adds the rule to the header fields
+// of the limiters that r has passed. For a LeakyBucket it waits for r's turn. If it returns false, it has
+// answered r.
+//
+// The key may be what a client wrote, so it is no client's address and no user: if Rule.Escalate bans the
+// name "203.0.113.7", only later calls of Allow with that name are refused. The list of bans has the key
+// with "handler:" in front. With Escalate any client that can send a name can lock it out of Allow.
 //
 // Allow does not know how r ends, so it answers 503 for a rule with AtOnce, Counts or Reserve. It also
 // answers 503 if no rule has the name. Both log a warning with code weir-allow-rule.
@@ -34,6 +40,10 @@ func (l *RateLimit) Allow(w http.ResponseWriter, r *http.Request, rule, key stri
 	return passed != nil
 }
 
+// handlerKey returns what a key that Allow was given is banned under. It differs from all keys of
+// requests.
+func handlerKey(key string) string { return "handler:" + key }
+
 // A oneRule is the rule and the key that Allow was given.
 type oneRule struct{ name, key string }
 
@@ -48,6 +58,12 @@ func (set *ruleset) matchOne(r *http.Request, one *oneRule, policies []applied, 
 		}
 		m := matching{set: set, request: r, tier: Tier(r.Context())}
 		policies, charges = m.add(policies, charges, &rule)
+		for i := range policies {
+			a := &policies[i]
+			if a.ofHandler = true; a.class == keyfunc.Own {
+				a.class = keyfunc.Claimed
+			}
+		}
 		if !slices.ContainsFunc(policies, func(a applied) bool { return a.isSlot() || a.rule.awaitsEnd() }) {
 			return policies, charges, nil, m.no
 		}

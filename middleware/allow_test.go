@@ -62,6 +62,79 @@ func TestAllowFollowsBansAndLeadsToThem(t *testing.T) {
 	})
 }
 
+// A name that a client types is neither an address, nor a user, nor another key of requests.
+func TestAKeyOfAHandlerIsNoKeyOfRequests(t *testing.T) {
+	user := func(id string) func(*http.Request) {
+		return func(r *http.Request) { *r = *r.WithContext(keyfunc.WithUser(r.Context(), id)) }
+	}
+	for name, victim := range map[string]func(*http.Request){
+		"203.0.113.7":     from("203.0.113.7:1"),
+		"2001:db8::/64":   from("[2001:db8::1]:1"),
+		"user:42":         user("42"),
+		"apikey:k":        header("X-Api-Key", "k"),
+		"tenant:7":        header("X-Tenant", "7"),
+		"handler:ann":     from("203.0.113.8:1"),
+		"header:X-A:acme": header("X-A", "acme"),
+	} {
+		phase.Run(t, name, func(t *testing.T) {
+			list := bansOf(t)
+			tenant := func(r *http.Request) (string, error) {
+				if id := r.Header.Get("X-Tenant"); id != "" {
+					return "tenant:" + id, nil
+				}
+				return "", keyfunc.ErrNoKey
+			}
+			keys := []keyfunc.Func{keyfunc.IP(), keyfunc.User, keyfunc.APIKey("X-Api-Key"), keyfunc.Header("X-A"), tenant}
+			l := limited(t, middleware.Config{Bans: middleware.Bans{List: list, Keys: keys}, Rules: []middleware.Rule{
+				{Name: "ip", Key: keyfunc.First(tenant, keyfunc.User, keyfunc.IP()), Limit: plenty, Escalate: first},
+				{Name: "login", Key: keyfunc.IP(), Match: middleware.Route("POST /login"), Limit: perHour(2), Escalate: first},
+			}})
+			for i, want := range []int{200, 200, 429, 403} {
+				assert.Equal(t, want, allow(l, name), i)
+			}
+			assert.Equal(t, 200, serve(l.Handler(ok), request(victim)).Code, "the client whose key looks like the name")
+			assert.Equal(t, 1, bansIn(t, list))
+			all, err := list.All(t.Context())
+			require.NoError(t, err)
+			assert.Equal(t, "handler:"+name, all[0].Key)
+
+			lifted, err := list.Unban(t.Context(), "handler:"+name)
+			require.NoError(t, err)
+			assert.True(t, lifted)
+			require.NoError(t, l.Reset(t.Context(), "login", name))
+			assert.Equal(t, 200, allow(l, name))
+		})
+	}
+}
+
+func TestABanOfAnAddressIsNoBanOfANameThatLooksLikeIt(t *testing.T) {
+	list := bansOf(t)
+	l := limited(t, middleware.Config{Bans: middleware.Bans{List: list, Keys: byIP}, Rules: []middleware.Rule{
+		{Name: "login", Key: keyfunc.User, NoKey: middleware.NoKeySkip, Limit: plenty},
+	}})
+	for _, key := range []string{"203.0.113.7", "user:42"} {
+		require.NoError(t, list.Ban(t.Context(), key, time.Hour))
+	}
+	assert.Equal(t, 200, allow(l, "203.0.113.7"))
+	assert.Equal(t, 403, allow(l, "user:42"), "an operator banned the key that the handler gives")
+}
+
+func TestResetForgetsTheRefusalsOfAHandlersKey(t *testing.T) {
+	list := bansOf(t)
+	e := first
+	e.After = 2
+	l := limited(t, middleware.Config{Bans: middleware.Bans{List: list}, Rules: []middleware.Rule{
+		{Name: "login", Key: keyfunc.User, NoKey: middleware.NoKeySkip, Limit: perHour(1), Escalate: e},
+	}})
+	for range 3 {
+		for _, want := range []int{200, 429} {
+			assert.Equal(t, want, allow(l, "ann"))
+		}
+		require.NoError(t, l.Reset(t.Context(), "login", "ann"))
+	}
+	assert.Zero(t, bansIn(t, list))
+}
+
 func TestAllowDecidesForNoRuleThatItCannotKeep(t *testing.T) {
 	for name, rule := range map[string]middleware.Rule{
 		"another":  {Name: "other", Limit: perHour(1)},

@@ -213,12 +213,14 @@ func (e *ending) settle(owed []limiter.Settlement) {
 func (e *ending) strike(status int) {
 	for i := range e.policies {
 		p := &e.policies[i]
-		if p.other || !p.rule.Escalate.Outcomes || !p.rule.Counts.counts(status) || !p.mayBeBanned() {
+		if p.other || !p.rule.Escalate.Outcomes || !p.rule.Counts.counts(status) {
 			continue
 		}
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(e.Context), settlePatience)
-		e.limits.strike(ctx, e.set, p.rule, p.key)
-		cancel()
+		if key, ok := p.bannedKey(e.set); ok {
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(e.Context), settlePatience)
+			e.limits.strike(ctx, e.set, p.rule, key)
+			cancel()
+		}
 	}
 }
 

@@ -3,6 +3,7 @@ package middleware_test
 import (
 	"context"
 	"errors"
+	"io"
 	"net/http"
 	"strconv"
 	"strings"
@@ -122,7 +123,21 @@ func TestWhoIsNotOneClientIsNeverBanned(t *testing.T) {
 		"a key function that failed": {fails(errors.New("the database is down")), nil},
 		"a preflight without a key":  {keyfunc.Bearer, []func(*http.Request){preflight}}, // any page has browsers send them
 		"a shared key":               {keyfunc.Join(keyfunc.Route, keyfunc.Method), nil},
-		"a key in doubt":             {keyfunc.IP(keyfunc.TrustHops(2)), []func(*http.Request){from("10.0.0.1:1"), header("X-Forwarded-For", "198.51.100.7")}},
+		"a network":                  {keyfunc.IP(keyfunc.Prefixes(24, 48)), nil},
+		"a network of many homes":    {keyfunc.IP(keyfunc.IPv6Prefix(56)), []func(*http.Request){from("[2001:db8::1]:1")}},
+		"a network, hashed":          {keyfunc.Hash([]byte("0123456789abcdef"), keyfunc.IP(keyfunc.Prefixes(24, 48))), nil},
+		"a network and a route":      {keyfunc.Join(keyfunc.IP(keyfunc.Prefixes(24, 48)), keyfunc.Route), nil},
+		"a header":                   {keyfunc.Header("X-Tenant"), []func(*http.Request){header("X-Tenant", "acme")}},
+		"a header, hashed":           {keyfunc.Hash([]byte("0123456789abcdef"), keyfunc.Header("X-Tenant")), []func(*http.Request){header("X-Tenant", "acme")}},
+		"a header and a network":     {keyfunc.JoinPresent(keyfunc.IP(keyfunc.Prefixes(24, 48)), keyfunc.Header("X-Tenant")), []func(*http.Request){header("X-Tenant", "acme")}},
+		"a header before an address": {keyfunc.First(keyfunc.Header("X-Tenant"), keyfunc.IP()), []func(*http.Request){header("X-Tenant", "acme")}},
+		"a cookie":                   {keyfunc.Cookie("session"), []func(*http.Request){header("Cookie", "session=8f3a")}},
+		"a query":                    {keyfunc.Query("tenant"), []func(*http.Request){func(r *http.Request) { r.URL.RawQuery = "tenant=acme" }}},
+		"a path":                     {keyfunc.PathValue("id"), []func(*http.Request){func(r *http.Request) { r.SetPathValue("id", "7") }}},
+		"a body": {keyfunc.JSONField("account", 100), []func(*http.Request){func(r *http.Request) {
+			r.Method, r.Body = "POST", io.NopCloser(strings.NewReader(`{"account":"jane"}`))
+		}}},
+		"a key in doubt": {keyfunc.IP(keyfunc.TrustHops(2)), []func(*http.Request){from("10.0.0.1:1"), header("X-Forwarded-For", "198.51.100.7")}},
 	} {
 		phase.Run(t, name, func(t *testing.T) {
 			list := bansOf(t)
@@ -130,6 +145,29 @@ func TestWhoIsNotOneClientIsNeverBanned(t *testing.T) {
 			hammer(t, banning(t, list, rule), 10, append(who.edits, routedBy("GET /x"))...)
 			assert.Zero(t, bansIn(t, list))
 		})
+	}
+}
+
+func TestARuleThatCannotBanItsKeysSaysSoOnce(t *testing.T) {
+	for class, key := range map[string]keyfunc.Func{
+		"network": keyfunc.IP(keyfunc.Prefixes(24, 48)),
+		"claimed": keyfunc.Header("X-Tenant"),
+		"shared":  keyfunc.Method,
+	} {
+		for _, outcomes := range []bool{false, true} {
+			logger, log := logged()
+			e := first
+			e.Outcomes = outcomes
+			rule := middleware.Rule{Name: "r", Key: key, Limit: limiter.PerHour(1).With(limiter.SlidingLog), Escalate: e}
+			if outcomes {
+				rule.Limit, rule.Counts = plenty, middleware.Statuses(200)
+			}
+			h := limited(t, middleware.Config{Bans: middleware.Bans{List: bansOf(t)}, Logger: logger, Rules: []middleware.Rule{rule}}).Handler(ok)
+			for range 5 {
+				serve(h, request(header("X-Tenant", "acme")))
+			}
+			assert.Equal(t, 1, strings.Count(log.String(), "code=weir-not-banned rule=r class="+class), log.String())
+		}
 	}
 }
 

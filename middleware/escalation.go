@@ -15,20 +15,37 @@ func (l *RateLimit) escalate(ctx context.Context, set *ruleset, s *decided) {
 	var struck *rule // a rule counts once, also if several of its limits refuse
 	for i := range s.policies {
 		p, d := &s.policies[i], &s.decisions[i]
-		if d.Allowed || p.rule == struck || p.rule.Escalate.Outcomes || d.Overflow || !p.mayBeBanned() {
+		if d.Allowed || p.rule == struck || p.rule.Escalate.Outcomes || d.Overflow {
+			continue
+		}
+		key, ok := p.bannedKey(set)
+		if !ok {
 			continue
 		}
 		struck = p.rule
 		// A refusal counts also if the client disconnects at once.
-		if until := l.strike(context.WithoutCancel(ctx), set, p.rule, p.key); !until.IsZero() {
+		if until := l.strike(context.WithoutCancel(ctx), set, p.rule, key); !until.IsZero() {
 			d.RetryAfter = max(d.RetryAfter, until.Sub(l.now()))
 		}
 	}
 }
 
-// mayBeBanned reports whether the key can be banned by its rule.
-func (a *applied) mayBeBanned() bool {
-	return a.rule.strikes != nil && !a.rule.shadow && a.class == keyfunc.Own
+// bannedKey returns the key that the rule bans for what a's request does, and whether it may ban it: only
+// a client's own key is banned.
+func (a *applied) bannedKey(set *ruleset) (key string, ok bool) {
+	switch {
+	case a.rule.strikes == nil || a.rule.shadow:
+		return "", false
+	case a.ofHandler && (a.class == keyfunc.Own || a.class == keyfunc.Claimed):
+		return handlerKey(a.key), true
+	case a.class == keyfunc.Own:
+		return a.key, true
+	case a.key != noKey && a.class != keyfunc.InDoubt:
+		a.rule.notes.notOwn.warn(set.Logger, "weir-not-banned",
+			"weir: a rule with Escalate does not ban a key that is not a client's own; use a key that no other client can send",
+			slog.String("rule", a.rule.Name), slog.String("class", a.class.String()))
+	}
+	return "", false
 }
 
 // banPatience is how long a refused request waits until all processes know its ban. A slower list informs

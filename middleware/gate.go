@@ -78,7 +78,11 @@ func (set *ruleset) findBan(r *http.Request, one *oneRule) finding {
 	}
 	if one != nil && one.key != noKey {
 		key, _ := keyfunc.Classify(one.key)
-		if ban, ok := set.findKey(key, listed); ok {
+		ban, ok := set.findKey(handlerKey(key), listed)
+		if !ok && !isAddress(key) {
+			ban, ok = set.findKey(key, listed) // banned by hand
+		}
+		if ok {
 			return set.banned(ban)
 		}
 	}

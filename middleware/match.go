@@ -279,6 +279,8 @@ type applied struct {
 	cost   int64
 	class  keyfunc.Class
 	spared bool // nothing to refund: in shadow another limit of the rule refused, or the charge stays
+
+	ofHandler bool // a handler gave the key to Allow
 }
 
 // isOf reports whether a belongs to p's rule and tier, and to that key.

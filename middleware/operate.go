@@ -101,26 +101,25 @@ func (l *RateLimit) Peek(ctx context.Context, rule, key string) ([]RuleResult, e
 // counted. Reset lifts no ban; see Config.Bans.
 func (l *RateLimit) Reset(ctx context.Context, rule, key string) error {
 	key, _ = keyfunc.Classify(key)
-	var quotas []*limiter.Quota
+	var charges []limiter.Charge
 	named, err := l.rules.Load().counting(rule)
 	if err != nil {
 		return err
 	}
 	for _, p := range named.policies {
 		for _, part := range p.parts {
-			quotas = append(quotas, part.quota)
+			charges = append(charges, limiter.Charge{Quota: part.quota, Key: key})
 		}
 	}
 	if named.strikes != nil {
-		quotas = append(quotas, named.strikes)
+		charges = append(charges, limiter.Charge{Quota: named.strikes, Key: key}, limiter.Charge{Quota: named.strikes, Key: handlerKey(key)})
 	}
-	for _, quota := range quotas {
-		c := limiter.Charge{Quota: quota, Key: key}
+	for _, c := range charges {
 		if err := l.store.Reset(ctx, []limiter.Charge{c}); err != nil {
 			return err
 		}
-		if quota.InFlight() {
-			l.room.Released(slotKeyOf(quota, key))
+		if c.Quota.InFlight() {
+			l.room.Released(slotKeyOf(c.Quota, key))
 		}
 	}
 	return nil

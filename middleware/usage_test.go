@@ -223,9 +223,9 @@ func TestOnlyTheClientsOwnKeysAreTold(t *testing.T) {
 		"each user and route, hashed":     {key(keyfunc.Hash([]byte("0123456789abcdef"), keyfunc.Join(keyfunc.User, keyfunc.Route))), []func(*http.Request){as("ann"), routedBy("GET /usage")}, "", "no_key"},
 		"each method":                     {key(keyfunc.Method), nil, "", "no_key"},
 		"a parameter of other routes":     {key(keyfunc.PathValue("id")), []func(*http.Request){routedBy("GET /usage")}, "", "no_key"},
-		"a parameter of this one":         {key(keyfunc.PathValue("id")), []func(*http.Request){routedBy("GET /projects/{id}/usage"), func(r *http.Request) { r.URL.Path = "/projects/7/usage" }}, "own", ""},
-		"a parameter, in gin":             {key(keyfunc.PathValue("id")), []func(*http.Request){routedBy("/projects/:id/usage"), func(r *http.Request) { r.URL.Path = "/projects/7/usage" }}, "own", ""},
-		"a parameter that the router set": {key(keyfunc.PathValue("id")), []func(*http.Request){func(r *http.Request) { r.SetPathValue("id", "7") }}, "own", ""},
+		"a parameter of this one":         {key(keyfunc.PathValue("id")), []func(*http.Request){routedBy("GET /projects/{id}/usage"), func(r *http.Request) { r.URL.Path = "/projects/7/usage" }}, "claimed", ""},
+		"a parameter, in gin":             {key(keyfunc.PathValue("id")), []func(*http.Request){routedBy("/projects/:id/usage"), func(r *http.Request) { r.URL.Path = "/projects/7/usage" }}, "claimed", ""},
+		"a parameter that the router set": {key(keyfunc.PathValue("id")), []func(*http.Request){func(r *http.Request) { r.SetPathValue("id", "7") }}, "claimed", ""},
 	} {
 		l := limited(t, middleware.Config{Rules: []middleware.Rule{c.rule}})
 		check(l, request(append(c.edits, routedBy("GET /usage"))...))

@@ -207,6 +207,7 @@ type notes struct {
 	oneKey     oneKeyDetector
 	failure    onceWarning
 	escalation onceWarning
+	notOwn     onceWarning
 	shadowed   shadowCount
 	unlimited  onceWarning
 	patience   onceWarning

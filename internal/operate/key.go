@@ -59,7 +59,7 @@ func Key(text string, own ...string) (string, error) {
 	switch {
 	case text == "", text == "global", text == "no-ip":
 		return text, nil
-	case kind != text && slices.Contains(own, kind):
+	case kind != text && (kind == "handler" || slices.Contains(own, kind)): // given to RateLimit.Allow, or the application's own
 		return text, nil
 	case isMade(text):
 		return text, nil
