@@ -92,8 +92,9 @@ type IPOption func(*ipConfig)
 // may be forged. If all entries are in cidrs, the leftmost is the client: one of your own machines that
 // calls through your proxies.
 //
-// cidrs may hold plain addresses. CIDRs wider than /8 (IPv4) or /7 (IPv6) are errors. cidrs may be
-// empty only with [TrustUnixSocket].
+// cidrs may hold plain addresses. CIDRs wider than /8 (IPv4) or /7 (IPv6) are errors, and so is a list
+// with more than half of the public addresses of IPv4 or of IPv6. cidrs may be empty only with
+// [TrustUnixSocket].
 func TrustProxies(cidrs ...string) IPOption {
 	return func(c *ipConfig) {
 		c.trust("TrustProxies", "X-Forwarded-For", cutForwardedFor)
@@ -264,6 +265,9 @@ func newClientIP(opts []IPOption) (*clientIP, error) {
 		c.report("%s: it needs %s that says which header to read", invalid.Name("TrustUnixSocket()"), invalid.Name("TrustProxies or another option"))
 	case c.needPeers && !c.unixSocket:
 		c.report("%s(): it needs the addresses of your proxies", invalid.Name(c.trusts[0]))
+	}
+	if err := c.peers.Check(); err != nil {
+		c.report("%s: it trusts strangers: %w", invalid.Name(c.trusts[0]), err)
 	}
 	if err := errors.Join(c.errs...); err != nil {
 		return nil, err

@@ -1,6 +1,7 @@
 package keyfunc_test
 
 import (
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -191,6 +192,10 @@ func TestNetworksMayBeAddressesAndIPv4InsideIPv6(t *testing.T) {
 }
 
 func TestNewIPRefusesWhatCannotBeMeant(t *testing.T) {
+	var eights []string // 256 networks, none of them too wide
+	for n := range 256 {
+		eights = append(eights, fmt.Sprintf("%d.0.0.0/8", n))
+	}
 	for _, tt := range []struct {
 		name string
 		opts []keyfunc.IPOption
@@ -209,6 +214,10 @@ func TestNewIPRefusesWhatCannotBeMeant(t *testing.T) {
 				`keyfunc: TrustProxies("128.0.0.0/1"): it trusts strangers; networks wider than /8 are refused`},
 		{"everybody with IPv6", opts(keyfunc.TrustProxies("2000::/3")),
 			`keyfunc: TrustProxies("2000::/3"): it trusts strangers; networks wider than /7 are refused`},
+		{"everybody, in many pieces", opts(keyfunc.TrustProxies(eights...)),
+			`keyfunc: TrustProxies: it trusts strangers: its networks together contain 100% of the public addresses of IPv4: at most half are allowed`},
+		{"everybody, behind a NAT64", opts(keyfunc.TrustHeader("X-Real-IP", "64:ff9b::/96")),
+			`keyfunc: TrustHeader("64:ff9b::/96"): it trusts strangers; networks wider than /104 are refused`},
 		{"everybody, mapped", opts(keyfunc.TrustHeader("X-Real-IP", "::ffff:0:0/96")),
 			`keyfunc: TrustHeader("::ffff:0:0/96"): it trusts strangers; networks wider than /8 are refused`},
 		{"mapped and wider", opts(keyfunc.TrustProxies("::ffff:10.0.0.0/95")),

@@ -18,7 +18,7 @@ ban: {cidrs: [198.51.100.0/24]}
 tiers: {free: 100/h}
 endpoints:
   "GET /users/{id}": {limit: 5/s, key: [user, tenant]}
-  "POST /login": {limit: 5/m, key: "header:X-Device", escalate: {after: 3, within: 10m, ban: 1m}}
+  "POST /login": {limit: 5/m, key: "user|header:X-Device", escalate: {after: 3, within: 10m, ban: 1m}}
 default: 100/m
 `
 
@@ -64,7 +64,7 @@ func TestCheckOfAGoodFileEndsWithZero(t *testing.T) {
 	path := write(t, "good.yaml", good)
 	exit, out, err := weir(t, "", "check", path, "--keys", "tenant")
 	require.Equal(t, exitGood, exit, out+err)
-	assert.Equal(t, path+`:6:36: endpoints."POST /login".key: warning: a client that sends another header:X-Device each time has a new key each time: no limit stops it (a limit under global with key: ip would), it is never banned, it can get other clients banned
+	assert.Equal(t, path+`:6:36: endpoints."POST /login".key: warning: a client that sends another user|header:X-Device each time has a new key each time: no limit stops it (a limit under global with key: ip would), it is never banned
 `+path+": good\n", out)
 	exit, out, _ = weir(t, good, "check", "--keys=tenant", "-")
 	assert.Equal(t, exitGood, exit)

@@ -3,7 +3,10 @@
 package network
 
 import (
+	"cmp"
 	"errors"
+	"fmt"
+	"math"
 	"net/netip"
 	"slices"
 )
@@ -19,6 +22,14 @@ func FromNAT64(ip netip.Addr) netip.Addr {
 	}
 	bytes := ip.As16()
 	return netip.AddrFrom4([4]byte(bytes[12:]))
+}
+
+// OfClients returns the network as [FromNAT64] writes its addresses.
+func OfClients(prefix netip.Prefix) netip.Prefix {
+	if ip := FromNAT64(prefix.Addr()); ip.Is4() && prefix.Addr().Is6() && prefix.Bits() >= nat64.Bits() {
+		return netip.PrefixFrom(ip, prefix.Bits()-nat64.Bits())
+	}
+	return prefix
 }
 
 // Parse parses a CIDR, or an address as a network of one.
@@ -46,12 +57,15 @@ func Parse(s string) (netip.Prefix, error) {
 }
 
 // Widest returns the shortest prefix length that one owner can have, as in 10.0.0.0/8 and
-// fc00::/7. A check on it also catches 0.0.0.0/0 in two halves.
+// fc00::/7. All of IPv4 is under the NAT64 prefix.
 func Widest(prefix netip.Prefix) int {
-	if prefix.Addr().Is6() {
-		return 7
+	switch {
+	case prefix.Addr().Is4():
+		return 8
+	case prefix.Bits() >= 7 && prefix.Overlaps(nat64):
+		return nat64.Bits() + 8
 	}
-	return 8
+	return 7
 }
 
 // A Set is a set of networks. A lookup takes at most one step for each distinct prefix
@@ -106,6 +120,55 @@ func (s *Set) Contains(ip netip.Addr) bool {
 	}
 	return false
 }
+
+// Networks for no client's address, or for machines of one's own. The rest of IPv4 is public, and of
+// IPv6 2000::/3.
+var (
+	notPublic4 = []netip.Prefix{
+		netip.MustParsePrefix("0.0.0.0/8"), netip.MustParsePrefix("10.0.0.0/8"),
+		netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("224.0.0.0/3"),
+	}
+	public6 = netip.MustParsePrefix("2000::/3")
+)
+
+// Check returns an error if the networks together contain more than half of the public addresses of IPv4,
+// or of IPv6: the set then stands for everybody, and not for a list. No network may be wider than
+// [Widest].
+func (s *Set) Check() error {
+	all := make([]netip.Prefix, 0, len(s.prefixes))
+	for prefix := range s.prefixes {
+		all = append(all, OfClients(prefix))
+	}
+	slices.SortFunc(all, func(a, b netip.Prefix) int {
+		return cmp.Or(a.Addr().Compare(b.Addr()), cmp.Compare(a.Bits(), b.Bits()))
+	})
+	public4 := 1.0
+	for _, prefix := range notPublic4 {
+		public4 -= share(prefix)
+	}
+	var ipv4, ipv6 float64
+	var last netip.Prefix // the latest network that no other contains
+	for _, prefix := range all {
+		switch at := prefix.Addr(); {
+		case last.IsValid() && last.Contains(at):
+			continue
+		case at.Is6() && public6.Contains(at):
+			ipv6 += share(prefix) / share(public6)
+		case at.Is4() && !slices.ContainsFunc(notPublic4, func(p netip.Prefix) bool { return p.Contains(at) }):
+			ipv4 += share(prefix) / public4
+		}
+		last = prefix
+	}
+	for family, part := range map[string]float64{"IPv4": ipv4, "IPv6": ipv6} {
+		if part > 0.5 {
+			return fmt.Errorf("its networks together contain %.3g%% of the public addresses of %s: at most half are allowed", 100*part, family)
+		}
+	}
+	return nil
+}
+
+// share is the part of all addresses of its family that a network contains.
+func share(p netip.Prefix) float64 { return math.Ldexp(1, -p.Bits()) }
 
 // Len returns the number of networks.
 func (s *Set) Len() int { return len(s.prefixes) }

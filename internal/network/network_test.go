@@ -1,6 +1,7 @@
 package network_test
 
 import (
+	"fmt"
 	"net/netip"
 	"testing"
 
@@ -70,4 +71,71 @@ func TestParse(t *testing.T) {
 func TestFromNAT64(t *testing.T) {
 	assert.Equal(t, "192.0.2.1", network.FromNAT64(netip.MustParseAddr("64:ff9b::192.0.2.1")).String())
 	assert.Equal(t, "2001:db8::1", network.FromNAT64(netip.MustParseAddr("2001:db8::1")).String())
+}
+
+func setOf(networks ...string) *network.Set {
+	var set network.Set
+	for _, text := range networks {
+		set.Add(netip.MustParsePrefix(text))
+	}
+	return &set
+}
+
+// each returns the networks that format makes of the numbers from first to last.
+func each(format string, first, last int) (networks []string) {
+	for n := first; n <= last; n++ {
+		networks = append(networks, fmt.Sprintf(format, n))
+	}
+	return networks
+}
+
+func TestNetworksThatTogetherContainMostAddressesAreNoList(t *testing.T) {
+	halves := []string{}
+	for n := range 256 { // each /8 in pieces, and some of it twice
+		halves = append(halves, fmt.Sprintf("%d.0.0.0/9", n), fmt.Sprintf("%d.128.0.0/9", n), fmt.Sprintf("%d.1.0.0/16", n))
+	}
+	var sevens []string
+	for n := 0; n < 256; n += 2 {
+		sevens = append(sevens, fmt.Sprintf("%02x00::/7", n))
+	}
+	for name, networks := range map[string][]string{
+		"all of IPv4":                each("%d.0.0.0/8", 0, 255),
+		"all of IPv4 in pieces":      halves,
+		"all public addresses":       each("%d.0.0.0/8", 1, 223),
+		"all but a quarter":          each("%d.0.0.0/8", 60, 223),
+		"all of IPv6":                sevens,
+		"all of IPv6 in use":         append(each("2%03x::/16", 0, 0xfff), each("3%03x::/16", 0, 0xfff)...),
+		"all of IPv6, and a list":    append(each("%02x00::/8", 0x20, 0x3f), "192.0.2.0/24"),
+		"all of IPv4 behind a NAT64": each("64:ff9b::%02x00:0/104", 0, 255),
+		"half of IPv4 twice over":    append(each("%d.0.0.0/8", 1, 110), each("64:ff9b::%02x00:0/104", 111, 150)...),
+	} {
+		assert.ErrorContains(t, setOf(networks...).Check(), "at most half are allowed", name)
+	}
+	for name, networks := range map[string][]string{
+		"nothing":            nil,
+		"one network":        {"203.0.113.0/24"},
+		"private networks":   {"10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "fc00::/7"},
+		"half of IPv4":       append(each("%d.0.0.0/8", 1, 9), each("%d.0.0.0/8", 11, 111)...),
+		"one many times":     append(each("1.0.%d.0/24", 0, 255), each("1.%d.0.0/16", 0, 255)...),
+		"no public address":  append(each("%d.0.0.0/8", 224, 255), "0.0.0.0/8", "127.0.0.0/8", "10.0.0.0/8"),
+		"addresses of IPv6":  each("2001:db8::%x/128", 0, 1000),
+		"a twin of all IPv4": each("64:ff9b:1::%02x00:0/104", 0, 255),
+	} {
+		assert.NoError(t, setOf(networks...).Check(), name)
+	}
+}
+
+func TestANetworkUnderTheNAT64PrefixIsOfIPv4(t *testing.T) {
+	for text, want := range map[string]string{
+		"64:ff9b::192.0.2.1/128": "192.0.2.1/32",
+		"64:ff9b::c000:200/120":  "192.0.2.0/24",
+		"64:ff9b::/64":           "64:ff9b::/64",
+		"2001:db8::/32":          "2001:db8::/32",
+		"192.0.2.0/24":           "192.0.2.0/24",
+	} {
+		assert.Equal(t, want, network.OfClients(netip.MustParsePrefix(text)).String())
+	}
+	for text, widest := range map[string]int{"10.0.0.0/8": 8, "fc00::/7": 7, "64:ff9b::/96": 104, "64:ff9b::/64": 104, "::/7": 104, "::/0": 7} {
+		assert.Equal(t, widest, network.Widest(netip.MustParsePrefix(text)), text)
+	}
 }

@@ -262,8 +262,19 @@ func (c *checker) escalate(p *scopedRule, made *middleware.Rule) {
 	if e.Max != nil {
 		made.Escalate.Max = e.Max.Duration
 	}
-	if c.isShared(parts) {
-		c.at(path, "needs a key that tells clients apart: %s is shared by many clients", keyText(" and ", parts))
+	switch all := keyText(" and ", parts); {
+	case c.areAlways(parts, sharedKinds):
+		c.at(path, "needs a key that tells clients apart: %s is shared by many clients", all)
+	case c.areAlways(parts, unownedKinds):
+		c.at(path, "needs a key of a single client, such as ip, user or bearer: %s is never banned, as neighbors share a network, and any client can send another client's header, cookie, path or query", all)
+	default:
+		for _, part := range parts {
+			for _, choice := range choices(part) {
+				if families := c.networks(choice); len(families) > 0 {
+					c.warnings.at(path, "never bans the %s network of %s, which neighbors share", strings.Join(families, " or "), choice)
+				}
+			}
+		}
 	}
 	if c.file.Proxies == nil && c.canBe(parts, []string{"ip"}) != "" {
 		c.warnings.at(path, "behind a proxy, all clients have its address and are banned together: name your proxies in proxies, or write proxies: {} if there is none")

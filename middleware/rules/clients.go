@@ -28,14 +28,14 @@ func (c *checker) clientList(section string, cidrs []network, keys []string, fil
 	list := &clientList{keys: map[string]struct{}{}}
 	for _, n := range cidrs {
 		if n.IsValid() { // or it is noted
-			list.networks.Add(n.Prefix)
+			list.networks.Add(netw.OfClients(n.Prefix))
 		}
 	}
 	add := func(text string) (warning string, err error) {
 		var n network
 		switch err := n.UnmarshalText([]byte(text)); {
 		case err == nil:
-			list.networks.Add(n.Prefix)
+			list.networks.Add(netw.OfClients(n.Prefix))
 			return "", nil
 		case errors.Is(err, errEveryone):
 			return "", err
@@ -71,6 +71,9 @@ func (c *checker) clientList(section string, cidrs []network, keys []string, fil
 	}
 	if file != "" {
 		c.keyFile([]string{section, "file"}, file, add)
+	}
+	if err := list.networks.Check(); err != nil {
+		c.at([]string{section}, "%s", err)
 	}
 	return list
 }
@@ -235,7 +238,7 @@ func (c *checker) allowed(a *allowed) (list *clientList, from map[string]keyfunc
 }
 
 // hasKey matches requests with one of the keys; it is nil without keys. A key that cannot be read, or that
-// may be another client's, does not match.
+// unrelated clients share, does not match.
 func (l *clientList) hasKey(from map[string]keyfunc.Func) middleware.Match {
 	if len(l.keys) == 0 {
 		return nil
@@ -251,7 +254,7 @@ func (l *clientList) hasKey(from map[string]keyfunc.Func) middleware.Match {
 				continue
 			}
 			text, class := keyfunc.Classify(key)
-			if _, listed := l.keys[text]; listed && class == keyfunc.Own {
+			if _, listed := l.keys[text]; listed && class != keyfunc.Shared && class != keyfunc.InDoubt {
 				return true
 			}
 		}

@@ -131,17 +131,24 @@ func (c *checker) distinct(path []string, text string) keyfunc.Func {
 const jsonKind = "json:"
 
 var (
-	sharedKinds    = []string{"global", "route", "method", "host"}                        // shared by many clients
-	madeUpKinds    = []string{"header", "cookie", "fingerprint", "host", "path", "query"} // as the client wrote it
-	uncheckedKinds = append([]string{"apikey"}, madeUpKinds...)                           // and credentials, which only the application can check
-	ownKinds       = []string{"ip", "user", "fingerprint"}                                // which no other client can send
-	alwaysKinds    = []string{"ip", "global", "fingerprint", "method"}                    // that every request has
+	sharedKinds    = []string{"global", "route", "method", "host"}                // shared by many clients
+	networkKinds   = []string{"network"}                                          // shared by neighbors
+	claimedKinds   = []string{"header", "cookie", "path", "query"}                // any client can send another's
+	unownedKinds   = slices.Concat(sharedKinds, networkKinds, claimedKinds)       // never banned by escalate
+	madeUpKinds    = append([]string{"fingerprint", "host"}, claimedKinds...)     // as the client wrote it
+	uncheckedKinds = append([]string{"apikey"}, madeUpKinds...)                   // and credentials, which only the application can check
+	alwaysKinds    = []string{"ip", "network", "global", "fingerprint", "method"} // that every request has
 )
 
 // isOf reports whether a choice of a key is of these kinds. The application's own keys have no kind.
 func (c *checker) isOf(choice string, kinds []string) bool {
 	kind, _, _ := strings.Cut(choice, ":")
-	kind, _, _ = strings.Cut(strings.TrimSpace(kind), "/") // a network is ip/24/48
+	kind = strings.TrimSpace(kind)
+	if strings.HasPrefix(kind, "ip/") {
+		if kind = "ip"; len(c.networks(choice)) == len(addressSamples) {
+			kind = "network"
+		}
+	}
 	return c.options.Keys[choice] == nil && slices.Contains(kinds, kind)
 }
 
@@ -160,7 +167,7 @@ func (c *checker) isAlways(part string, kinds []string) bool {
 	return !slices.ContainsFunc(choices(part), func(choice string) bool { return !c.isOf(choice, kinds) })
 }
 
-// isShared reports whether unrelated clients always share the key.
-func (c *checker) isShared(parts []string) bool {
-	return len(parts) > 0 && !slices.ContainsFunc(parts, func(part string) bool { return !c.isAlways(part, sharedKinds) })
+// areAlways reports whether all choices of all parts are of these kinds.
+func (c *checker) areAlways(parts []string, kinds []string) bool {
+	return len(parts) > 0 && !slices.ContainsFunc(parts, func(part string) bool { return !c.isAlways(part, kinds) })
 }

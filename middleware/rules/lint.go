@@ -155,9 +155,6 @@ func (c *checker) doubtKey(p *scopedRule) {
 	}
 	if p.Escalate != nil && c.canBe(p.parts, madeUpKinds) != "" {
 		so = append(so, "it is never banned")
-		if !slices.ContainsFunc(p.parts, func(part string) bool { return c.isAlways(part, ownKinds) }) {
-			so = append(so, "it can get other clients banned")
-		}
 	}
 	if len(so) > 0 {
 		c.warnings.at(sub(p.path, "key"), "a client that sends another %s each time has a new key each time: %s", keyText("", []string{part}), strings.Join(so, ", "))
@@ -167,7 +164,7 @@ func (c *checker) doubtKey(p *scopedRule) {
 // holdEach reports whether one of these rules counts each client apart, whatever it sends.
 func (c *checker) holdEach(at *scope) bool {
 	return slices.ContainsFunc(at.rules, func(p scopedRule) bool {
-		return p.enforces() && p.countsEach() && len(p.parts) > 0 && c.canBe(p.parts, uncheckedKinds) == "" && !c.isShared(p.parts)
+		return p.enforces() && p.countsEach() && len(p.parts) > 0 && c.canBe(p.parts, uncheckedKinds) == "" && !c.areAlways(p.parts, sharedKinds)
 	})
 }
 

@@ -89,17 +89,37 @@ func (c *checker) addressKey(choice, text string) (string, error) {
 	} else if err != nil {
 		return "", nil
 	}
-	var named []keyfunc.IPOption
-	if p := c.file.Proxies; p != nil && p.IPv6Prefix != nil {
-		named = append(named, keyfunc.IPv6Prefix(int(*p.IPv6Prefix)))
-	}
-	f, err := keyfunc.Parse(choice, nil, named...)
-	if err != nil {
-		return "", nil // noted where it is written
-	}
-	key, err := f(&http.Request{RemoteAddr: netip.AddrPortFrom(ip, 1).String()})
+	key, _ := c.ipKey(choice, ip)
 	if isPrefix && key != text {
 		return "", errors.New("is a network, not a key of this rule: write a client's address, or give clients of a network a tier")
 	}
-	return key, err
+	return key, nil
+}
+
+// ipKey returns the key of a client with this address, for the choice ip or, say, ip/24/48, and its class.
+// The key is "" if the choice is wrong, which is noted where it is written.
+func (c *checker) ipKey(choice string, ip netip.Addr) (key string, class keyfunc.Class) {
+	var widths []keyfunc.IPOption
+	if p := c.file.Proxies; p != nil && p.IPv6Prefix != nil {
+		widths = append(widths, keyfunc.IPv6Prefix(int(*p.IPv6Prefix)))
+	}
+	if f, err := keyfunc.Parse(choice, nil, widths...); err == nil {
+		key, _ = f(&http.Request{RemoteAddr: netip.AddrPortFrom(ip, 1).String()}) // always has a key
+	}
+	return keyfunc.Classify(key)
+}
+
+var addressSamples = []netip.Addr{netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("2001:db8::1")}
+
+// networks returns of which addresses, IPv4 or IPv6, the key's choice counts networks that neighbors share.
+func (c *checker) networks(choice string) (families []string) {
+	if choice != "ip" && !strings.HasPrefix(choice, "ip/") {
+		return nil
+	}
+	for _, ip := range addressSamples {
+		if _, class := c.ipKey(choice, ip); class == keyfunc.Network {
+			families = append(families, map[bool]string{true: "IPv4", false: "IPv6"}[ip.Is4()])
+		}
+	}
+	return families
 }

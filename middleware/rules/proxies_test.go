@@ -1,6 +1,9 @@
 package rules_test
 
 import (
+	"fmt"
+	"net/http"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -32,6 +35,46 @@ func TestProxiesAreThoseThatTheFileNames(t *testing.T) {
 		require.Equal(t, want, has, text)
 		require.Equal(t, want == "", r.Proxies().None(), text)
 	}
+}
+
+// No network of these lists is too wide.
+func TestAListThatCoversMostAddressesIsRefused(t *testing.T) {
+	var eights, sevens []string
+	for n := range 256 {
+		eights = append(eights, fmt.Sprintf(`"%d.0.0.0/8"`, n))
+		if n%2 == 0 && n > 0 { // 0000::/7 is too wide: the NAT64 prefix is in it
+			sevens = append(sevens, fmt.Sprintf(`"%02x00::/7"`, n))
+		}
+	}
+	const wrong = "its networks together contain 100%% of the public addresses of %s: at most half are allowed"
+	for family, networks := range map[string][]string{"IPv4": eights, "IPv6": sevens} {
+		list := "[" + strings.Join(networks, ", ") + "]"
+		for section, want := range map[string]string{
+			"ban: {cidrs: " + list + "}":         "ban: ",
+			"ban: {keys: " + list + "}":          "ban: ",
+			"ban: {file: clients.txt}":           "ban: ",
+			"allow: {cidrs: " + list + "}":       "allow: ",
+			"allow: {file: clients.txt}":         "allow: ",
+			"proxies: {trusted: " + list + "}":   "proxies: trusted: it trusts strangers: ",
+			"proxies: {forwarded: " + list + "}": "proxies: forwarded: it trusts strangers: ",
+		} {
+			dir := write(t, map[string]string{
+				"clients.txt": strings.ReplaceAll(strings.Join(networks, "\n"), `"`, ""),
+				"limits.yaml": "version: 1\n" + section + "\ndefault: 5/s\n",
+			})
+			_, err := rules.Load(dir+"/limits.yaml", rules.Options{})
+			at := fmt.Sprintf("%s/limits.yaml:2:%d: ", dir, strings.Index(section, "{")+1)
+			require.Equal(t, []string{at + want + fmt.Sprintf(wrong, family)}, problemsOf(t, err))
+		}
+	}
+}
+
+func TestABannedAddressUnderTheNAT64PrefixIsOneOfIPv4(t *testing.T) {
+	s := openText(t, "version: 1\nban: {cidrs: [\"64:ff9b::c633:6407\", \"64:ff9b::203.0.113.0/120\"]}\ndefault: 5/s\n")
+	for _, peer := range []string{"198.51.100.7:1", "[64:ff9b::198.51.100.7]:1", "203.0.113.200:1"} {
+		require.Equal(t, http.StatusForbidden, s.status(call{from: peer}), peer)
+	}
+	require.Equal(t, http.StatusOK, s.status(call{from: "198.51.100.8:1"}))
 }
 
 func TestWhatAProgramLacksIsRefusedWithItsLine(t *testing.T) {
