@@ -39,8 +39,13 @@ local function counts(r)
   return inForce(r) or now < r.ends + r.remember
 end
 
+-- An empty state cannot be read, and is not the state of a tag that is not in the list.
+local function legible(text)
+  return text == '' and '?' or text
+end
+
 local function state(tag)
-  return redis.call('HGET', list, tag) or ''
+  return legible(redis.call('HGET', list, tag) or false) or ''
 end
 
 -- The state of a tag, or nil if it does not count any more. Returns nil and false if it cannot be read:
@@ -219,7 +224,7 @@ elseif cursor ~= '' then
   for i = 1, #page[2], 2 do
     if page[2][i] ~= 'born' then
       result[#result + 1] = page[2][i]
-      result[#result + 1] = page[2][i + 1]
+      result[#result + 1] = legible(page[2][i + 1])
     end
   end
 elseif born ~= known then

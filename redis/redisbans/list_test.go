@@ -478,8 +478,7 @@ func TestOfTwoBansTheNewerHoldsElseTheOneByHandElseTheLonger(t *testing.T) {
 		end(&tt.new, tt.newH, "new")
 		a, err := list.redis.exchange(t.Context(), position{cursor: "0"}, []*change{put(known{ban: tt.old}, true), put(known{ban: tt.new}, tt.isNewer)})
 		require.NoError(t, err)
-		k, err := a.read(tt.old.Key, a.answers[1])
-		require.NoError(t, err)
+		k := a.read(tt.old.Key, a.answers[1])
 		assert.Equal(t, map[bool]string{true: "new", false: "old"}[tt.newHolds], k.ban.By, "%+v", tt)
 	}
 }
@@ -727,6 +726,7 @@ func TestAStateThatCannotBeReadIsABan(t *testing.T) {
 	server := redistest.Start(t)
 	for name, state := range map[string]string{
 		"no JSON":      "?",
+		"nothing":      "",
 		"no object":    "7",
 		"a wrong type": `{"ends":"tomorrow"}`,
 		"a late end":   `{"ends":9000000000000000000,"rule":"r"}`,
@@ -752,6 +752,57 @@ func TestAStateThatCannotBeReadIsABan(t *testing.T) {
 			server.MustDo("ZADD", writer.redis.names[2], "1", digest) // it is over, as Redis counts
 			_, err := writer.All(t.Context())
 			assert.NoError(t, err, "the rest of the list can be read")
+		})
+	}
+}
+
+// Somebody wrote into the list by hand, or another program uses its name.
+func TestAFieldThatIsNoDigestIsLeftOutAndTheRestHolds(t *testing.T) {
+	server := redistest.Start(t)
+	var log syncBuffer
+	o := Options{Logger: slog.New(slog.NewTextHandler(&log, nil))}
+	before := readList(t, connect(t, server), o)
+	require.NoError(t, before.Ban(t.Context(), "key", 0))
+	list, changes, ends := before.redis.names[0], before.redis.names[1], before.redis.names[2]
+	for _, field := range []string{"203.0.113.7", "", "x", before.tag("other") + "=", strings.Repeat("~", 22)} {
+		server.MustDo("HSET", list, field, `{"ends":0}`)
+		server.MustDo("XADD", changes, "*", "tag", field)
+		server.MustDo("ZADD", ends, "1", field) // it is over
+	}
+	server.MustDo("HSET", list, "s3cr3t", `{"ends":0}`)
+	server.MustDo("XADD", changes, "*", "one", "1", "two", "2")
+	after := readList(t, connect(t, server), o)
+	for _, l := range []*List{before, after} {
+		assert.True(t, isBanned(l, "key"))
+		assert.Len(t, all(t, l), 1)
+		assert.Zero(t, l.Stale())
+		require.NoError(t, l.Ban(t.Context(), "further", time.Hour))
+		unban(t, l, "further", true)
+	}
+	assert.Equal(t, 2, strings.Count(log.String(), "code=weir-bans-strange"), "each process says so once")
+	assert.NotContains(t, log.String(), "s3cr3t")
+}
+
+func TestTimesThatNobodyCanHaveWrittenDoNotEndABan(t *testing.T) {
+	server := redistest.Start(t)
+	for name, rest := range map[string]string{
+		"a huge since":        `"since":9000000000000000000,"remember":0,"times":1`,
+		"a since before all":  `"since":-9000000000000000000,"remember":0,"times":1`,
+		"a huge remember":     `"since":0,"remember":9000000000000000000,"times":1`,
+		"a negative remember": `"since":0,"remember":-9000000000000000000,"times":1`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			server.MustDo("FLUSHALL")
+			writer := readList(t, connect(t, server), Options{})
+			require.NoError(t, writer.Ban(t.Context(), "key", time.Minute))
+			end := time.Now().Add(time.Hour)
+			server.MustDo("HSET", writer.redis.names[0], writer.tag("key"), fmt.Sprintf(`{"ends":%d,%s}`, end.UnixMilli(), rest))
+			server.MustDo("HSET", writer.redis.names[0], writer.tag("ended"), `{"ends":-9000000000000000000,"since":0,"remember":0,"times":1}`)
+			reader := readList(t, connect(t, server), Options{})
+			ban, ok := reader.Find("key")
+			require.True(t, ok)
+			assert.WithinDuration(t, end, ban.Until, time.Minute)
+			assert.False(t, isBanned(reader, "ended"))
 		})
 	}
 }

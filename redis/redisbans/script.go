@@ -103,6 +103,7 @@ type answer struct {
 	gap      string // not empty: there is no page, as the position is not in the list; see bans.lua
 	answers  []string
 	page     []known
+	strange  int // fields of the page that are no digests, which are left out
 
 	now      int64     // the server's time, in milliseconds since 1970
 	received time.Time // the same moment by this process's clock
@@ -148,11 +149,11 @@ func (r *remote) exchange(ctx context.Context, from position, changes []*change)
 	}
 	a.answers, said = said[header:header+len(changes)], said[header+len(changes):]
 	for of := range slices.Chunk(said, 2) {
-		k, err := a.read(of[0], of[1])
-		if err != nil {
-			return nil, err
+		if _, ok := keyfunc.ParseDigest(of[0]); ok {
+			a.page = append(a.page, a.read(of[0], of[1]))
+		} else {
+			a.strange++
 		}
-		a.page = append(a.page, k)
 	}
 	return a, nil
 }
@@ -161,21 +162,27 @@ func (r *remote) exchange(ctx context.Context, from position, changes []*change)
 func (r *remote) failed(err error) error { return r.Failed("redisbans", err, 0) }
 
 // read reads what Redis has of a digest.
-func (a *answer) read(tag, text string) (k known, err error) {
-	if _, ok := keyfunc.ParseDigest(tag); !ok {
-		return k, misspoken([]string{tag, text})
-	}
-	k.ban.Key = tag
-	if k.lifted = text == ""; k.lifted {
-		return k, nil
+func (a *answer) read(tag, text string) known {
+	if text == "" {
+		return known{ban: bans.Ban{Key: tag}, lifted: true}
 	}
 	var s state
-	if json.Unmarshal([]byte(text), &s) != nil || s.Ends-a.now > bans.MaxDuration.Milliseconds() {
-		return unreadable(tag), nil
+	longest := bans.MaxDuration.Milliseconds()
+	if json.Unmarshal([]byte(text), &s) != nil || s.Ends > a.now+longest {
+		return unreadable(tag)
 	}
-	k.ban = bans.Ban{Key: tag, Rule: s.Rule, Until: a.at(s.Ends), Times: s.Times, Since: a.at(s.Since), Reason: s.Reason, By: s.By}
-	k.remember = time.Duration(s.Remember) * time.Millisecond
-	return k, nil
+	// Times that bans.lua has not written could overflow, and end a ban.
+	if s.Ends < 0 {
+		s.Ends = 1 // long ago
+	}
+	if s.Since < 0 || s.Since > a.now+longest {
+		s.Since = 0
+	}
+	s.Remember = min(max(s.Remember, 0), longest)
+	return known{
+		ban:      bans.Ban{Key: tag, Rule: s.Rule, Until: a.at(s.Ends), Times: s.Times, Since: a.at(s.Since), Reason: s.Reason, By: s.By},
+		remember: time.Duration(s.Remember) * time.Millisecond,
+	}
 }
 
 // unreadable is what holds for a digest if its state in Redis makes no sense: a permanent ban, which an
