@@ -48,7 +48,8 @@
 // A client can change a header more easily than its address. APIKey, Bearer, Header, Cookie, Query,
 // PathValue, JSONField, Host and Fingerprint read what the client wrote. A client that writes something
 // new in each request has a new key each time. Use such a key only after your code has checked its
-// value, or together with a rule on IP.
+// value, or together with a rule on IP. A rule never bans a header, cookie, query, path value or field;
+// see [Class].
 //
 // Use one spelling for a user: if "John" and "john" sign in to one account, the key is the account's
 // id, not the typed name.

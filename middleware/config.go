@@ -160,8 +160,8 @@ type Rule struct {
 	// X-RateLimit-Warning, and [Result.NearLimit] is set. Zero: no warning.
 	SoftAt int
 
-	// Escalate bans a key that is refused again and again. It needs a Key and Config.Bans.List. Zero:
-	// no bans.
+	// Escalate bans a key that is refused again and again, if the key is a client's own
+	// ([keyfunc.Own]). It needs a Key and Config.Bans.List. Zero: no bans.
 	Escalate bans.Escalation
 
 	// Mode says whether the rule refuses: [Enforce], [Shadow] or [Deny]. Zero: Enforce.

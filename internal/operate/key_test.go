@@ -40,6 +40,13 @@ func TestABanOnANetworkHasANote(t *testing.T) {
 	assert.Contains(t, operate.BanNote("2001:db8::/48"), "ban.cidrs")
 }
 
+func TestABanOnAKeyThatAnyClientCanSendHasANote(t *testing.T) {
+	for _, key := range []string{"header:X-Tenant:acme", "cookie:session:8f3a", "query:tenant:acme", "path:id:42", "body:account:jane"} {
+		assert.Contains(t, operate.BanNote("user:42", key), "locks out its owner", key)
+	}
+	assert.Empty(t, operate.BanNote("user:42", "apikey:k", "bearer:t", "handler:ann"))
+}
+
 func TestAKeyIsSpelledAsARequestHasIt(t *testing.T) {
 	for text, want := range map[string]string{
 		"user:42":                 "user:42",
@@ -55,6 +62,7 @@ func TestAKeyIsSpelledAsARequestHasIt(t *testing.T) {
 		"join:1:a2:bc":            "join:1:a2:bc",
 		"join:0:10:tenant:...":    "join:0:10:tenant:...",
 		"tenant:acme":             "tenant:acme",
+		"handler:ann":             "handler:ann",
 		`"foo"`:                   "foo",
 		`" 198.51.100.0/24\x00 "`: " 198.51.100.0/24\x00 ",
 		"global":                  "global",

@@ -13,9 +13,9 @@ import (
 // Factor times as long, up to Max. If a key is not banned again within Max after a ban has ended, the
 // next ban lasts Ban again.
 //
-// Only keys of a single client are banned. Keys that clients share are never banned: the counter for
-// requests without a key, for example, or the address of a proxy that does not name its client (see
-// keyfunc.Class). Keys that the store has no room for are not banned either, because they share a
+// Only keys of a single client are banned (keyfunc.Own): no key that clients share, such as a network, the
+// address of a proxy that does not name its client, or the counter for requests without a key, and no key
+// that any client can send, such as a header. Keys that the store has no room for are not banned either, because they share a
 // counter (see limiter.Decision.Overflow).
 type Escalation struct {
 	After  int           // refusals, from 1 to 10,000

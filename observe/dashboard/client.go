@@ -17,6 +17,9 @@ type clientView struct {
 	Ban    *banView  `json:"ban,omitempty"`
 	Shared bool      `json:"shared,omitempty"` // other clients have the key too, and a ban would refuse them all
 	Seen   *lastSeen `json:"seen,omitempty"`   // of a look
+
+	Claimed bool     `json:"claimed,omitempty"` // any client can send the key, and a ban would lock out its owner
+	Senders []string `json:"senders,omitempty"` // the addresses that sent it, to ban instead; the most requests first
 }
 
 // A lastSeen is what this process knows of a client's last requests. Times are Unix milliseconds; 0:
@@ -38,7 +41,33 @@ func (d *Dashboard) viewOf(key string) clientView {
 			v.Ban = &view
 		}
 	}
+	switch class := d.followed.classOf(key); class {
+	case keyfunc.Own:
+	case keyfunc.Claimed:
+		v.Claimed, v.Senders = true, d.sendersOf(key)
+	default:
+		v.Shared = true
+	}
 	return v
+}
+
+// sendersOf returns the addresses, as they are shown, that most refused requests with the key came from
+// lately. It leaves out banned ones.
+func (d *Dashboard) sendersOf(key string) (shown []string) {
+	k, _ := d.followed.of(key)
+	for _, s := range k.senders {
+		if s.address == "" || 4*s.refused < k.senders[0].refused {
+			break
+		}
+		banned := false
+		if d.options.Bans != nil {
+			_, banned = d.options.Bans.Find(s.address)
+		}
+		if !banned {
+			shown = append(shown, d.shown(s.address))
+		}
+	}
+	return shown
 }
 
 // passesAfter is how long after a ban a request may still pass that began before, in milliseconds.

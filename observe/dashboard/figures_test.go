@@ -29,7 +29,14 @@ type figures struct {
 	Second  int
 	Verdict struct {
 		Level, Text, Detail string
-		Findings            []struct{ Rule, Text string }
+		Findings            []struct {
+			Rule, Text string
+			Known      []struct {
+				Key     string
+				Claimed bool
+				Senders []string
+			}
+		}
 	}
 	Store struct {
 		Bad         bool

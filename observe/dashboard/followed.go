@@ -1,6 +1,8 @@
 package dashboard
 
 import (
+	"net/netip"
+	"slices"
 	"strings"
 	"sync"
 
@@ -34,12 +36,20 @@ type clientSet struct {
 type client struct {
 	hash    uint64        // 0: free
 	key     string        // or keyfunc.Digest.Key of a long one
-	class   keyfunc.Class // of its last request; Own before that
+	class   keyfunc.Class // of its last request; as far as the key says before that
 	seen    int64         // the last second
 	by      *series       // the rule that refused it last; nil: none is known
 	shadow  bool          // the rule is in shadow
 	refused int64         // when that was
 	passed  int64         // when a request passed
+
+	senders [4]sender // of the latest refused requests with a key that any client can send; the most first
+}
+
+// A sender is an address that refused requests came from.
+type sender struct {
+	address string // empty: free
+	refused int
 }
 
 func (f *followed) set(hash uint64) *clientSet { return &f.sets[hash>>32%uint64(len(f.sets))] }
@@ -80,7 +90,8 @@ func (f *followed) newClient(hash uint64, key string, now int64) client {
 	if len(key) > longestKey {
 		key = f.digests.Digest(key).Key()
 	}
-	return client{hash: hash, key: strings.Clone(key), class: keyfunc.Own, seen: now}
+	_, class := keyfunc.Classify(key)
+	return client{hash: hash, key: strings.Clone(key), class: class, seen: now}
 }
 
 // replaced returns where to put a new client. s is locked.
@@ -138,9 +149,15 @@ func saysNo(rules []middleware.RuleResult, key string) bool {
 
 // note records a request; first is the first rule with the client's key.
 func (k *client) note(c *counts, o *middleware.Observation, first int, now int64) {
+	if now-k.seen > judged {
+		k.senders = [len(k.senders)]sender{}
+	}
 	k.seen = now
 	k.class = o.Rules[first].Class
 	now = max(now, 1) // 0 is not known
+	if k.class == keyfunc.Claimed && saysNo(o.Rules[first:], o.Rules[first].Key) {
+		k.noteSender(o.Rules)
+	}
 	if o.Outcome == middleware.OutcomeAllowed || o.Outcome == middleware.OutcomeExempt {
 		k.passed = now
 	}
@@ -155,6 +172,36 @@ func (k *client) note(c *counts, o *middleware.Observation, first int, now int64
 		}
 		shadow = shadow && rule.Rule.Mode == middleware.Shadow
 	}
+}
+
+// noteSender counts a refused request of the address that another rule has found. An address that is not
+// among the senders takes the place of the last of them.
+func (k *client) noteSender(rules []middleware.RuleResult) {
+	for i := range rules {
+		if rules[i].Class != keyfunc.Own || !isAddress(rules[i].Key) {
+			continue
+		}
+		address := rules[i].Key
+		at := slices.IndexFunc(k.senders[:], func(s sender) bool { return s.address == address })
+		if at < 0 {
+			at = len(k.senders) - 1
+			k.senders[at] = sender{address: address}
+		}
+		for k.senders[at].refused++; at > 0 && k.senders[at].refused > k.senders[at-1].refused; at-- {
+			k.senders[at], k.senders[at-1] = k.senders[at-1], k.senders[at]
+		}
+		return
+	}
+}
+
+// isAddress reports whether a key is a client's address, as keyfunc.IP returns it.
+func isAddress(key string) bool {
+	if strings.IndexByte(key, '/') < 0 {
+		_, err := netip.ParseAddr(key)
+		return err == nil
+	}
+	_, err := netip.ParsePrefix(key)
+	return err == nil
 }
 
 // of finds the client of a key, or of keyfunc.Digest.Key.
@@ -186,6 +233,11 @@ func (f *followed) byDigest(digest keyfunc.Digest) (client, bool) {
 		if f.digests.Digest(k.key) == digest {
 			return k, true
 		}
+		for _, s := range k.senders {
+			if s.address != "" && f.digests.Digest(s.address) == digest {
+				return client{key: s.address}, true
+			}
+		}
 	}
 	return client{}, false
 }
@@ -196,8 +248,14 @@ func (k *client) whole() (string, bool) {
 	return k.key, !isDigest
 }
 
-// shares reports whether several clients are known to share the key.
-func (f *followed) shares(key string) bool {
-	k, _ := f.find(hash(key))
-	return key == "global" || key == "no-ip" || k.class != keyfunc.Own
+// classOf returns the class of a key, as far as the key or its last request says.
+func (f *followed) classOf(key string) keyfunc.Class {
+	if key == "global" || key == "no-ip" {
+		return keyfunc.Shared
+	}
+	if k, ok := f.of(key); ok {
+		return k.class
+	}
+	_, class := keyfunc.Classify(key)
+	return class
 }

@@ -125,9 +125,7 @@ func (d *Dashboard) plan(keys []string, length time.Duration) *plan {
 		p.Until = time.Now().Add(length).UnixMilli()
 	}
 	for _, key := range keys {
-		client := d.viewOf(key)
-		client.Shared = d.followed.shares(key)
-		p.Clients = append(p.Clients, client)
+		p.Clients = append(p.Clients, d.viewOf(key))
 	}
 	return p
 }

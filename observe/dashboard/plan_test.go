@@ -2,6 +2,7 @@ package dashboard_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"strings"
 	"testing"
@@ -24,6 +25,8 @@ type answer struct {
 		Clients []struct {
 			Key, Digest string
 			Ban         *struct{ Reason, By string }
+			Claimed     bool
+			Senders     []string
 		}
 	}
 }
@@ -74,6 +77,64 @@ func TestWhatABanWillDoIsSaidBeforeItIsDone(t *testing.T) {
 		assert.Equal(t, [2]string{"scrapes", "ada?<b>"}, [2]string{shown.Reason, shown.By})
 		assert.Equal(t, time.Now().UnixMilli(), shown.Since)
 	})
+}
+
+// Somebody sends the names of real tenants from one address, and a tenant sends a little too much.
+func TestAKeyThatAnyClientCanSendIsNotOfferedForABanButItsAddressIs(t *testing.T) {
+	for _, shown := range []bool{true, false} {
+		phase.Test(t, func(t *testing.T) {
+			s := start(t, dashboard.Options{ShowKeys: shown})
+			text := func(key string) string {
+				if shown {
+					return key
+				}
+				return keyfunc.NewDigester(nil).Digest(key).String()
+			}
+			for i := range 100 {
+				for n := range 5 {
+					s.send("GET", "/export", "203.0.113.9", fmt.Sprint("tenant-", n))
+				}
+				if i%5 == 0 {
+					s.send("GET", "/export", "198.51.100.1", "tenant-1")
+				}
+			}
+			time.Sleep(time.Second)
+			found := s.figures().Verdict.Findings
+			require.Len(t, found, 1)
+			require.Len(t, found[0].Known, 5)
+			for _, k := range found[0].Known {
+				assert.True(t, k.Claimed)
+				assert.Equal(t, []string{text("203.0.113.9")}, k.Senders)
+			}
+
+			forged := text("header:X-Tenant:tenant-1")
+			code, said := s.ask(map[string]any{"action": "ban", "key": forged, "for": "1h", "preview": true})
+			require.Equal(t, http.StatusOK, code, said.Error)
+			assert.True(t, said.Plan.Clients[0].Claimed)
+			assert.Equal(t, []string{text("203.0.113.9")}, said.Plan.Clients[0].Senders)
+
+			code, said = s.ask(map[string]any{"action": "ban", "keys": found[0].Known[0].Senders, "for": "1h"})
+			require.Equal(t, http.StatusOK, code, said.Error)
+			assert.Equal(t, http.StatusForbidden, s.send("GET", "/", "203.0.113.9", ""))
+			assert.Equal(t, http.StatusOK, s.send("GET", "/", "198.51.100.1", ""))
+			assert.Empty(t, s.figures().Verdict.Findings[0].Known[0].Senders, "it is banned already")
+
+			code, said = s.ask(map[string]any{"action": "ban", "key": forged, "for": "1h"})
+			require.Equal(t, http.StatusOK, code, said.Error)
+			assert.Contains(t, said.Text, "the ban locks out its owner")
+		})
+	}
+}
+
+func TestAKeyIsClaimedBeforeItsFirstRequest(t *testing.T) {
+	s := start(t, dashboard.Options{ShowKeys: true})
+	for key, claimed := range map[string]bool{
+		"header:X-Tenant:acme": true, "cookie:session:8f3a": true, "query:tenant:acme": true, "path:id:42": true, `"body:account:jane"`: true,
+		"user:42": false, "203.0.113.9": false, "apikey:k": false, "bearer:t": false,
+	} {
+		_, said := s.ask(map[string]any{"action": "ban", "key": key, "preview": true})
+		assert.Equal(t, claimed, said.Plan.Clients[0].Claimed, key)
+	}
 }
 
 func TestNoneIsBannedIfOneIsWrong(t *testing.T) {

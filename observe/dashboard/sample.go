@@ -28,7 +28,7 @@ const shared = 2
 
 func (s *sample) add(key string, class keyfunc.Class, by *series) {
 	h := hash(key)
-	if class != keyfunc.Own {
+	if class == keyfunc.InDoubt {
 		h |= shared
 	}
 	s.keys[s.next.Add(1)%sampleSize].Store(h)

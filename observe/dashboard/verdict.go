@@ -256,7 +256,7 @@ func (d *Dashboard) known(keys []share) (known []clientView) {
 	for _, k := range keys {
 		if client, ok := d.followed.find(k.key); ok {
 			v := d.viewOf(client.key)
-			v.Shared = k.shared
+			v.Shared = v.Shared || k.shared
 			known = append(known, v)
 		}
 	}

@@ -7,12 +7,21 @@ function actionsOf(finding) {
   if (!n || left.has(leftAs(finding))) return [];
   const button = (text, click, grave) => el("button", { type: "button", class: grave ? "grave" : false, on: { click } }, text);
   const actions = [];
-  const open = known.filter((k) => !k.ban), free = open.filter((k) => !k.shared);
+  const open = known.filter((k) => !k.ban), free = open.filter((k) => !k.shared && !k.claimed);
+  const senders = [...new Set(open.flatMap((k) => k.senders || []))];
+  const propose1h = (keys) => (e) => propose(e.target, keys, "1h", "refused by " + finding.rule);
   if (acts && free.length && $("bans")) {
     const those = n === 1 ? "Ban this one" : known.length < n ? "Ban the " + free.length + " known ones" : free.length < n ? "Ban the other " + free.length : "Ban these " + n;
-    actions.push(button(those + " for an hour", (e) => propose(e.target, free.map((k) => k.key), "1h", "refused by " + finding.rule), true));
+    actions.push(button(those + " for an hour", propose1h(free.map((k) => k.key)), true));
   } else if (known.length && !open.length) {
     actions.push(el("p", { class: "quiet" }, n === 1 ? "It is banned." : known.length < n ? "The known ones are banned." : "They are banned."));
+  }
+  if (acts && open.some((k) => k.claimed) && $("bans")) {
+    actions.push(el("p", { class: "quiet" }, "Any client can send such a key: a ban would lock out its owner."));
+  }
+  if (acts && senders.length && $("bans")) {
+    const those = senders.length === 1 ? "the address" : "the " + senders.length + " addresses";
+    actions.push(button("Ban " + those + " behind " + (n === 1 ? "it" : "them") + " for an hour", propose1h(senders), true));
   }
   if (acts && known.length) actions.push(button(n === 1 ? "Look it up" : "Look one up", () => lookAt(finding.rule, known[0].key)));
   actions.push(button("Leave it: keep the limit", () => {
@@ -66,7 +75,9 @@ async function propose(button, keys, period, reason) {
       el("p", { class: "title" }, title + "?"),
       el("ul", {}, ...clients.map((c) => el("li", {}, el("code", {}, c.key),
         c.ban ? el("small", {}, " is banned already (" + leftOf(c.ban) + "). This ban replaces that one") : "",
-        c.shared ? el("small", {}, " is the key of several unrelated clients: all of them will be refused") : ""))),
+        c.shared ? el("small", {}, " is the key of several unrelated clients: all of them will be refused") : "",
+        c.claimed ? el("small", {}, " is a key that any client can send: the ban locks out its owner, and the client that sent it can send another." +
+          (c.senders ? " To stop the client, ban its address: " + c.senders.join(", ") : "")) : ""))),
       el("ul", { class: "will" },
         el("li", {}, answer.plan.until ? "It lasts until " + clock(answer.plan.until) + "." : "It lasts until an operator lifts it."),
         el("li", {}, answer.plan.alone ? "It applies in this process only, whose memory holds the list of bans." : "It applies in all processes that share this list of bans."),
