@@ -156,7 +156,7 @@ func (s *Store) answered(parts uint64) {
 		p.calls++
 		if time.Since(p.failed) >= quiet {
 			s.ailing.And(^bit)
-			s.recover(number)
+			s.announceRecovery(number)
 		}
 	}
 }
@@ -188,9 +188,9 @@ func (s *Store) failed(began time.Time, parts uint64, err error) {
 				s.since = p.failed
 			}
 			p.openings++
-			s.degrade(number, p.openings > mostOpenings)
+			s.announceOutage(number, p.openings > mostOpenings)
 		case p.apart >= min(s.options.Failures, manyFailures) && p.failures*flakyShare >= p.calls:
-			s.degrade(number, true)
+			s.announceOutage(number, true)
 		}
 	}
 }
@@ -201,8 +201,8 @@ const (
 	mostOpenings = 3           // of a breaker in a minute; a part whose breaker opens more often is flaky
 )
 
-// degrade announces that the policies decide on a part's charges, if that is news. It needs the lock.
-func (s *Store) degrade(number int, isFlaky bool) {
+// announceOutage announces that the policies decide on a part's charges, if that is news. It needs the lock.
+func (s *Store) announceOutage(number int, isFlaky bool) {
 	p := &s.parts[number]
 	p.isFlaky = p.isFlaky || isFlaky
 	if !p.isReported {
@@ -211,9 +211,9 @@ func (s *Store) degrade(number int, isFlaky bool) {
 	}
 }
 
-// recover announces that the policies no longer decide on a part's charges, if it was announced that they
-// do. It needs the lock.
-func (s *Store) recover(number int) {
+// announceRecovery announces that the policies no longer decide on a part's charges, if it was announced
+// that they do. It needs the lock.
+func (s *Store) announceRecovery(number int) {
 	p := &s.parts[number]
 	if p.isReported {
 		p.isReported, p.isFlaky = false, false
@@ -234,9 +234,9 @@ func (s *Store) record(number int, err error) {
 }
 
 // probe starts the probes that are due for these parts. Each has the charges of its own part, so that
-// errors of other parts do not count. A batch that would fail, because a rule is FailClosed, waits for
-// the probes in progress. probe reports whether it has waited.
-func (s *Store) probe(ctx context.Context, parts uint64, charges []limiter.Charge) (waited bool) {
+// errors of other parts do not count. A batch that would fail, because it is a reset or a rule is
+// FailClosed, waits for the probes in progress. probe reports whether it has waited.
+func (s *Store) probe(ctx context.Context, parts uint64, charges []limiter.Charge, isReset bool) (waited bool) {
 	var inProgress []chan struct{}
 	s.mu.Lock()
 	for parts &= s.open.Load(); parts != 0; parts &= parts - 1 {
@@ -247,7 +247,7 @@ func (s *Store) probe(ctx context.Context, parts uint64, charges []limiter.Charg
 			_, own := s.split(^(1 << number), charges)
 			go s.try(number, looks(own), p.probe)
 		}
-		if p.probe != nil && s.isClosed(number, charges) {
+		if p.probe != nil && (isReset || s.isClosed(number, charges)) {
 			inProgress = append(inProgress, p.probe)
 		}
 	}
@@ -310,7 +310,7 @@ func (s *Store) try(number int, looks []limiter.Charge, done chan struct{}) {
 			s.total += time.Since(s.since)
 		}
 		if !p.isFlaky {
-			s.recover(number)
+			s.announceRecovery(number)
 		}
 	}
 }

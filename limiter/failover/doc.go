@@ -2,10 +2,11 @@
 //
 //	store, err := failover.New(inner, failover.Options{Replicas: 4})
 //
-// Whatever happens to the server, a decision waits for the server's answer no longer than
-// Options.Deadline. Once the server is known to be down, a decision costs next to nothing and follows
-// the [limiter.Outage] policy of its rule. redisstore comes wrapped in this package. Wrap other stores
-// that have a server yourself.
+// Whatever happens to the server, a decision waits for an answer of the server no longer than
+// Options.Deadline. It may wait for a second one after failures: for a probe, or while it charges what
+// this process counted (see The return). Once the server is known to be down, a decision costs next to
+// nothing and follows the [limiter.Outage] policy of its rule. redisstore comes wrapped in this package.
+// Wrap other stores that have a server yourself.
 //
 // # An outage
 //
@@ -14,8 +15,8 @@
 // server. Calls that fail at the same time count once, so one short stall under load is no outage. A
 // call whose client has left counts as neither failure nor success, and nor does an invalid batch.
 //
-// A server is flaky if five calls fail in a minute, one after the other, and at least one call in a
-// hundred, or if the policies begin to decide all calls four times in a minute. Options.OnDegraded then
+// A server is flaky if five calls fail in a minute (fewer if Options.Failures is less), not at the same
+// time, and at least one call in a hundred, or if the policies begin to decide all calls four times in a minute. Options.OnDegraded then
 // reports one outage, which ends when no call has failed for a minute. The server still decides the
 // calls that it answers.
 //

@@ -416,42 +416,6 @@ func TestAnOutageEndsThoughTheServerThatTookOverFailsToo(t *testing.T) {
 	})
 }
 
-// An elastic store's first part is on another server each time it is asked about.
-type elastic struct {
-	cluster
-	asked *atomic.Int64
-}
-
-func (s elastic) Diagnose(part int, err error) (string, error) {
-	if part == 0 {
-		return fmt.Sprint("pod ", s.asked.Add(1)), err
-	}
-	return "master", err
-}
-
-func TestServersThatComeAndGoTakeBoundedMemoryAndHideNoReturn(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		inner, heard := newServer(t, downFor("1")), &diary{}
-		s := Must(New(elastic{cluster{inner}, &atomic.Int64{}}, Options{OnDegraded: heard.note}))
-		api := quota(t, "api", limiter.PerMinute(100_000), limiter.FailLocal)
-		logged(t, func() {
-			breakDown(t, s, charge(api, "1"))
-			for range 2000 {
-				time.Sleep(quiet)
-				inner.is(downFor("0", "1"))
-				decide(t, s, charge(api, "0"))
-				synctest.Wait()
-				inner.is(downFor("1"))
-				decide(t, s, charge(api, "0"))
-			}
-			inner.comeBack(t, s, charge(api, "1"))
-		})
-		events := heard.read()
-		require.Len(t, events, 2)
-		assert.Equal(t, "master", events[1].Server)
-	})
-}
-
 // A part whose only key comes once a night is still degraded when its server fails again.
 func TestEachOutageOfAServerIsToldThoughAPartIsNotAskedForLong(t *testing.T) {
 	for name, err := range map[string]error{"silent": errDown, "unusable": unusable("NOPERM")} {

@@ -180,7 +180,7 @@ func (s *Store) Decide(ctx context.Context, charges []limiter.Charge) error {
 		return err // a server that is down does not get to say so
 	}
 	down, cause := s.outage(charges)
-	if down != 0 && s.probe(ctx, down, charges) {
+	if down != 0 && s.probe(ctx, down, charges, false) {
 		down, cause = s.outage(charges)
 	}
 	if down != 0 {
@@ -233,9 +233,9 @@ func (s *Store) Settle(ctx context.Context, settlements []limiter.Settlement) er
 	return errors.Join(err, s.local.Settle(ctx, local), s.settleInner(ctx, inner))
 }
 
-// Reset implements [limiter.Store] and also resets the local counters. In an outage it resets only the
-// local counters and the counters on servers that are up, and returns an error that wraps
-// [ErrUnavailable].
+// Reset implements [limiter.Store] and also resets the local counters. In an outage it waits for a probe
+// that is due, no longer than for any call. If that fails, it resets only the local counters and the
+// counters on servers that are up, and returns an error that wraps [ErrUnavailable].
 func (s *Store) Reset(ctx context.Context, charges []limiter.Charge) error {
 	if err := limiter.CheckCharges(charges); err != nil {
 		return err
@@ -251,6 +251,9 @@ func (s *Store) Reset(ctx context.Context, charges []limiter.Charge) error {
 		return err
 	}
 	down, cause := s.outage(charges)
+	if down != 0 && s.probe(ctx, down, charges, true) {
+		down, cause = s.outage(charges)
+	}
 	_, up := s.split(down, charges)
 	_, err := s.call(ctx, up, func(ctx context.Context) error { return s.inner.Reset(ctx, up) })
 	if cause != nil {

@@ -369,6 +369,22 @@ func TestAServerThatIsUpAndDownByTurnsCallsNobodyEachTime(t *testing.T) {
 	})
 }
 
+func TestTheFirstResetAfterAnOutageReachesTheServer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		inner := newServer(t, fine)
+		s := Must(New(inner, Options{}))
+		c := charge(quota(t, "api", limiter.PerHour(100), limiter.FailLocal), "key")
+		decide(t, s, c)
+		inner.is(dead)
+		breakDown(t, s, c)
+		inner.is(fine)
+		time.Sleep(2 * time.Second)
+		require.NoError(t, s.Reset(t.Context(), []limiter.Charge{c}))
+		assert.Zero(t, inner.used(t, c.Quota, "key"))
+		assert.Zero(t, s.inUse(t, c.Quota, "key"))
+	})
+}
+
 // After an outage in which no request came, the first ones need no second try.
 func TestABatchWithAClosedRuleWaitsForTheProbe(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
