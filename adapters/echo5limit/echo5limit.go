@@ -15,6 +15,7 @@
 package echo5limit
 
 import (
+	"cmp"
 	"net/http"
 	"strings"
 	"sync"
@@ -50,7 +51,7 @@ func NewWith(limits *middleware.RateLimit, o Options) echo.MiddlewareFunc {
 			c.Request().Pattern = c.Path()
 			if values := c.PathValues(); len(values) > 0 && !route.IsPlain(c.Request().URL) {
 				// For keyfunc.PathValue: echo may route by another spelling of the path.
-				c.SetRequest(route.WithValues(c.Request(), values.Get))
+				route.KeepValues(c.Request(), values.Get)
 			}
 			onRefused, failed := o.answers(c)
 			finish, byStatus, passed := limits.Begin(writer{c.Response()}, c.Request(), onRefused)
@@ -67,7 +68,7 @@ func NewWith(limits *middleware.RateLimit, o Options) echo.MiddlewareFunc {
 	}
 }
 
-// A writer reports for Begin whether echo has answered.
+// A writer reports whether echo has answered.
 type writer struct{ http.ResponseWriter }
 
 func (w writer) Unwrap() http.ResponseWriter { return w.ResponseWriter }
@@ -100,12 +101,12 @@ func (o Options) answers(c *echo.Context) (func(middleware.Result), *error) {
 // because finish needs its status.
 func nextAndFinish(c *echo.Context, next echo.HandlerFunc, finish func(status int)) (err error) {
 	inner, request := c.Response(), c.Request()
-	answered, w, r := response.WatchBoth(inner, request)
+	answered, w, r := response.WatchBoth(writer{inner}, request)
 	c.SetResponse(w)
 	c.SetRequest(r)
 	defer func() {
 		c.SetResponse(inner)
-		request.MultipartForm = c.Request().MultipartForm // whose files the server removes
+		request.MultipartForm = cmp.Or(c.Request().MultipartForm, r.MultipartForm) // whose files the server removes
 	}()
 	answered.Finish(finish, func() {
 		if err = next(c); err != nil {

@@ -15,6 +15,7 @@
 package echolimit
 
 import (
+	"cmp"
 	"net/http"
 	"slices"
 	"sync"
@@ -50,7 +51,7 @@ func NewWith(limits *middleware.RateLimit, o Options) echo.MiddlewareFunc {
 			c.Request().Pattern = c.Path()
 			if len(c.ParamNames()) > 0 && !route.IsPlain(c.Request().URL) {
 				// For keyfunc.PathValue: echo may route by another spelling of the path.
-				c.SetRequest(route.WithValues(c.Request(), values(c)))
+				route.KeepValues(c.Request(), values(c))
 			}
 			onRefused, failed := o.answers(c)
 			finish, byStatus, passed := limits.Begin(writer{c.Response()}, c.Request(), onRefused)
@@ -97,7 +98,9 @@ func nextAndFinish(c echo.Context, next echo.HandlerFunc, finish func(status int
 	c.Response().Writer = w
 	c.SetRequest(r)
 	// The server removes the files of the form.
-	defer func() { c.Response().Writer, request.MultipartForm = inner, c.Request().MultipartForm }()
+	defer func() {
+		c.Response().Writer, request.MultipartForm = inner, cmp.Or(c.Request().MultipartForm, r.MultipartForm)
+	}()
 	answered.Finish(finish, func() {
 		if err = next(c); err != nil {
 			c.Error(err)

@@ -13,6 +13,7 @@ package ginlimit
 
 import (
 	"bufio"
+	"cmp"
 	"net"
 	"net/http"
 	"sync"
@@ -47,7 +48,7 @@ func NewWith(limits *middleware.RateLimit, o Options) gin.HandlerFunc {
 		c.Request.Pattern = c.FullPath()
 		if len(c.Params) > 0 && !route.IsPlain(c.Request.URL) {
 			// For keyfunc.PathValue: gin routes by the unescaped path.
-			c.Request = route.WithValues(c.Request, c.Params.Get)
+			route.KeepValues(c.Request, c.Params.Get)
 		}
 		var onRefused func(middleware.Result)
 		if o.OnRefused != nil {
@@ -76,10 +77,11 @@ func next(c *gin.Context, finish func(status int)) {
 	answered, _, r := response.WatchBoth(inner, request)
 	c.Writer, c.Request = &writer{inner, answered}, r
 	// The server removes the files of the form.
-	defer func() { c.Writer, request.MultipartForm = inner, c.Request.MultipartForm }()
+	defer func() { c.Writer, request.MultipartForm = inner, cmp.Or(c.Request.MultipartForm, r.MultipartForm) }()
 	answered.Finish(func(status int) {
-		if status == http.StatusOK || inner.Written() && status != http.StatusSwitchingProtocols {
-			status = inner.Status() // gin may not have sent it yet
+		set := inner.Status() // gin may not have sent it yet
+		if response.IsFinal(set) && (status == http.StatusOK || inner.Written() && status != http.StatusSwitchingProtocols) {
+			status = set
 		}
 		finish(status)
 	}, c.Next)

@@ -124,10 +124,12 @@ func (a *Response) Finish(finish func(status int), answer func()) {
 	panicked = false
 }
 
+// IsFinal reports whether a status is an answer's, unlike 103 (Early Hints), which an answer follows.
+func IsFinal(status int) bool { return status >= 200 || status == http.StatusSwitchingProtocols }
+
 // sends notes the status of the answer. Only the first is sent.
 func (a *Response) sends(status int) {
-	informs := status < 200 && status != http.StatusSwitchingProtocols
-	if a.status == 0 && !informs && !a.hijacked { // net/http sends none on a hijacked connection
+	if a.status == 0 && IsFinal(status) && !a.hijacked { // net/http sends none on a hijacked connection
 		a.status = status
 	}
 }
@@ -142,9 +144,12 @@ func (a *Response) Begin() {
 // Unwrap is for http.ResponseController.
 func (a *Response) Unwrap() http.ResponseWriter { return a.ResponseWriter }
 
-// WriteHeader implements http.ResponseWriter.
+// WriteHeader implements http.ResponseWriter. A router's ResponseWriter that has sent a status, even 103, drops
+// another one.
 func (a *Response) WriteHeader(status int) {
-	a.sends(status)
+	if w, ok := a.ResponseWriter.(interface{ Written() bool }); !ok || !w.Written() {
+		a.sends(status)
+	}
 	a.ResponseWriter.WriteHeader(status)
 }
 

@@ -26,10 +26,10 @@ type foundValues struct {
 	of      func(name string) (string, bool)
 }
 
-// WithValues returns r with the values that its router found for the parameters of a path that is not plain.
+// KeepValues keeps in r's context the values that its router found for the parameters of a path that is not plain.
 // The route is r.Pattern.
-func WithValues(r *http.Request, values func(name string) (string, bool)) *http.Request {
-	return r.WithContext(context.WithValue(r.Context(), valuesKey{}, foundValues{r.Pattern, values}))
+func KeepValues(r *http.Request, values func(name string) (string, bool)) {
+	*r = *r.WithContext(context.WithValue(r.Context(), valuesKey{}, foundValues{r.Pattern, values}))
 }
 
 // SetValues sets the values that r's router found for the parameters of path, unless that is r's path and
