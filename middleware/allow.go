@@ -36,6 +36,7 @@ func (l *RateLimit) Allow(w http.ResponseWriter, r *http.Request, rule, key stri
 		own.URL = &u
 	}
 	own.RequestURI = ""
+	defer func() { r.Body, r.MultipartForm = own.Body, own.MultipartForm }() // a key of Config.Bans may have read them
 	passed, _ := l.begin(l.rules.Load(), w, &own, nil, &oneRule{rule, key}, nil)
 	return passed != nil
 }

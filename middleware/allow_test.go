@@ -1,8 +1,10 @@
 package middleware_test
 
 import (
+	"io"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
 	"time"
 
@@ -174,4 +176,20 @@ func TestARefusalByAllowDoesNotFreeWhatTheHandlerReserved(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, int64(6), found[0].Remaining, "the handler ran, and may have done work")
 	})
+}
+
+func TestAllowLeavesTheBodyToTheHandler(t *testing.T) {
+	list := bansOf(t)
+	require.NoError(t, list.Ban(t.Context(), "json:account:eve", 0))
+	l := limited(t, middleware.Config{
+		Bans:  middleware.Bans{List: list, Keys: []keyfunc.Func{keyfunc.JSONField("account", 1024)}},
+		Rules: []middleware.Rule{{Name: "login", Limit: plenty}},
+	})
+	w := httptest.NewRecorder()
+	http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		require.True(t, l.Allow(w, r, "login", "jane"))
+		body, err := io.ReadAll(r.Body)
+		require.NoError(t, err)
+		require.Equal(t, `{"account":"jane"}`, string(body))
+	}).ServeHTTP(w, httptest.NewRequest("POST", "/login", strings.NewReader(`{"account":"jane"}`)))
 }

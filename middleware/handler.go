@@ -14,6 +14,9 @@ import (
 // an *http.ServeMux, or another limiter's Handler around one, Handler looks the pattern up in the
 // mux. It does not find the patterns of a mux inside that mux: put a limiter around the inner mux.
 // For other routers the adapters set r.Pattern (chilimit, ginlimit, echolimit, echo5limit).
+//
+// When next returns or panics, Handler removes the temporary files of a form that was parsed behind it, as
+// net/http's server does.
 func (l *RateLimit) Handler(next http.Handler) http.Handler {
 	if next == nil {
 		panic("middleware: Handler needs a next handler")
@@ -36,15 +39,28 @@ func (l *RateLimit) Handler(next http.Handler) http.Handler {
 				routed, into = &own, &own
 			}
 		}
-		admitted, end := l.begin(set, w, routed, into, nil, nil)
-		if admitted != nil {
-			end.serve(next, w, admitted)
+		parsed := r.MultipartForm
+		defer func() {
+			handBack(r, routed)
+			if form := r.MultipartForm; form != nil && form != parsed {
+				_ = form.RemoveAll() // a router such as chi hides it from net/http's server, which would
+			}
+		}()
+		if admitted, end := l.begin(set, w, routed, into, nil, nil); admitted != nil {
 			routed = admitted
-		}
-		if r.Pattern != routed.Pattern { // middleware further out expects the pattern in its own request
-			r.Pattern = routed.Pattern
+			end.serve(next, w, admitted)
 		}
 	}}
+}
+
+// handBack gives r what the handlers, or a key function, set in their copy of it, such as the Pattern and the form.
+func handBack(r, copied *http.Request) {
+	if r == copied {
+		return
+	}
+	body, trailer := r.Body, r.Trailer // the server's own
+	*r = *copied.WithContext(r.Context())
+	r.Body, r.Trailer = body, trailer
 }
 
 // A handler is what Handler returns. A limiter around it finds the mux inside.

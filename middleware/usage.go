@@ -198,10 +198,11 @@ func (q *question) readKey(set *ruleset, one, other *http.Request) {
 // the handler.
 const elsewhere = "/\x00"
 
-// routedBy returns a copy of r with this pattern and method.
+// routedBy returns a copy of r with this pattern and method. It has no body: nobody would remove the files of a form
+// that a key function parses.
 func routedBy(r *http.Request, pattern, method string) *http.Request {
 	routed := *r
-	routed.Pattern, routed.Method = pattern, method
+	routed.Pattern, routed.Method, routed.Body = pattern, method, http.NoBody
 	return &routed
 }
 

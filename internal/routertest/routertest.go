@@ -143,6 +143,7 @@ var cases = []testCase{
 	{claim: "a rule for a route that is not there is warned of", run: misspeltRoute, routed: true},
 	{claim: "a key from the path is what the handler sees, however it is spelled", run: keySpellings},
 	{claim: "a key from the body is counted, and the handler reads the body", run: keyFromBody},
+	{claim: "no file of an upload stays on disk", run: forms},
 	{claim: "unknown paths are counted and have no pattern", run: unknownPaths},
 	{claim: "a refused upload gets its answer, whoever sends it", run: refusedUploads, only: "HTTP/1.1"},
 	{claim: "an application's answer has the refusal's status unless it says another", run: ownAnswers},
