@@ -50,6 +50,10 @@ func Diff(before, after *Rules) []Change {
 	changes := compare(before.sections(), after.sections())
 	was, is := before.described(), after.described()
 	paths := slices.AppendSeq(slices.Collect(maps.Keys(was)), maps.Keys(is))
+	named := make(map[string]*description, len(was))
+	for _, b := range was {
+		named[b.name] = b
+	}
 	slices.SortFunc(paths, func(a, b string) int {
 		section := func(path string) int {
 			return slices.IndexFunc(ruleSections, func(s string) bool { return strings.HasPrefix(path, s) })
@@ -61,10 +65,8 @@ func Diff(before, after *Rules) []Change {
 		switch {
 		case b == nil:
 			c := Change{Path: path, Old: none, New: a.summary}
-			for _, b := range was {
-				if b.name == a.name && a.active() { // it was in another scope
-					c.Used = usedBetween(b, a)
-				}
+			if b := named[a.name]; b != nil && a.active() { // it was in another scope
+				c.Used = usedBetween(b, a)
 			}
 			changes = append(changes, c)
 		case a == nil:
@@ -215,6 +217,7 @@ type description struct {
 	*scopedRule
 	leaves  []leaf
 	summary string
+	limits  map[string]limiter.Allowance // by the field that it is in
 }
 
 // described returns all rules by their paths. If a scope has several rules, the paths after the first end
@@ -235,7 +238,7 @@ func (r *Rules) described() map[string]*description {
 			path = joinPath(sub(at, p.name))
 		}
 		key, mode := cmp.Or(keyText(" and ", p.parts), "one counter for all"), cmp.Or(p.Mode, "enforce")
-		d := &description{scopedRule: p, summary: "mode " + mode}
+		d := &description{scopedRule: p, summary: "mode " + mode, limits: map[string]limiter.Allowance{}}
 		if p.active() {
 			d.summary = limitOf(p.made.Limit) + ", key " + key
 		}
@@ -248,15 +251,17 @@ func (r *Rules) described() map[string]*description {
 		if p.section == "descriptors" {
 			add("limit_from_request", fmt.Sprint(p.fromRequest), fmt.Sprint(p.fromRequest))
 		}
-		limits, own := p.limits(), ""
+		limits := p.limits()
 		for _, tier := range slices.Sorted(maps.Keys(limits)) {
+			d.limits[limitField(tier)] = limits[tier]
 			add(limitField(tier), limitOf(limits[tier]), limitOf(limits[tier]))
 		}
 		overrides, _ := p.made.LimitFor.(middleware.LimitMap)
+		var own strings.Builder
 		for _, key := range slices.Sorted(maps.Keys(overrides)) {
-			own += fmt.Sprintln(key, limitOf(overrides[key]))
+			fmt.Fprintln(&own, key, limitOf(overrides[key]))
 		}
-		add("overrides", own, keysOf(len(overrides)))
+		add("overrides", own.String(), keysOf(len(overrides)))
 		d.leaves = append(d.leaves, r.others(path+".", p.rule)...)
 		all[path] = d
 	}
@@ -308,16 +313,15 @@ func usedOf(field string, b, a *description) Used {
 	case field != "limit" && !strings.HasPrefix(field, "tiers."):
 		return ""
 	}
-	before := b.limits()
-	for tier, is := range a.limits() {
-		if was, had := before[tier]; had && limitField(tier) == field {
-			if used == StaysUsed && hasNewWindow(was, is) {
-				return UsedPartly
-			}
-			return used
-		}
+	was, had := b.limits[field]
+	is, has := a.limits[field]
+	switch {
+	case !had || !has:
+		return BeginsAnew // a tier with a limit of its own has a counter of its own
+	case used == StaysUsed && hasNewWindow(was, is):
+		return UsedPartly
 	}
-	return BeginsAnew // a tier with a limit of its own has a counter of its own
+	return used
 }
 
 // usedBetween says whether counters stay when rule b becomes rule a.

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"testing"
@@ -176,5 +177,32 @@ func TestEveryChangeOfALeafIsInTheDiff(t *testing.T) {
 		}
 		l.node.Value, l.node.Tag = was, tag
 		assert.True(t, changed > 0 || l.path == "/endpoints/POST /d/mode", "nothing else can stand at %s", l.path)
+	}
+}
+
+// A change of one limit in a file of n overrides, tiers or rules: twice as many cost twice as much memory,
+// not four times as much.
+func TestAReloadCostsInProportionToTheFile(t *testing.T) {
+	for name, line := range map[string]string{
+		"overrides": "    user:%d: %d/h\n",
+		"tiers":     "    tier%d: %d/h\n",
+	} {
+		bytes := func(n int) float64 {
+			text := func(limit int) string {
+				var b strings.Builder
+				b.WriteString("version: 1\ndefault:\n  limit: 5/s\n  key: user\n  " + name + ":\n")
+				for i := range n {
+					fmt.Fprintf(&b, line, i, limit)
+				}
+				return b.String()
+			}
+			before, after := parsed(t, text(1000)), parsed(t, text(2000))
+			var from, to runtime.MemStats
+			runtime.ReadMemStats(&from)
+			assert.NotEmpty(t, rules.Diff(before, after))
+			runtime.ReadMemStats(&to)
+			return float64(to.TotalAlloc - from.TotalAlloc)
+		}
+		assert.Less(t, bytes(2000), 3*bytes(1000), name)
 	}
 }
