@@ -1,7 +1,9 @@
 package rules_test
 
 import (
+	"fmt"
 	"net/http"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -47,4 +49,13 @@ default:
 		require.NoError(t, err)
 		require.Equal(t, []string{"198.51.100.7", "198.51.100.0/24"}, []string{e.Steps[2].Key, e.Steps[3].Key})
 	})
+}
+
+func TestARulesFileHas25000Overrides(t *testing.T) {
+	var text strings.Builder
+	text.WriteString("version: 1\ndefault:\n  limit: 5/s\n  key: user\n  overrides:\n")
+	for n := range 25_000 {
+		fmt.Fprintf(&text, "    user:customer-%d: 100/h\n", n)
+	}
+	require.Len(t, parsed(t, text.String()).Config().Default[0].LimitFor, 25_000)
 }
