@@ -615,7 +615,7 @@ func TestTheLogHasWhatRecommendReads(t *testing.T) {
 	log, err := serving.NewLog("-", &out, nil)
 	require.NoError(t, err)
 	g := start(t, "version: 1\nproxies: {trusted: [127.0.0.1]}\nendpoints: {\"/a/{x}\": {limit: 1/h, key: user|ip, name: a}}\n", upstream(t, echo), func(o *gateway.Options) { o.Log, o.UserHeader = log, "X-User" })
-	g.status("GET", "/a/1?q=2", "X-User: ann", "User-Agent: curl", "X-Forwarded-For: 203.0.113.9")
+	g.status("GET", "/a/1?q=2", "X-User: ann", "User-Agent: curl", "X-Forwarded-For: 198.51.100.1", "X-Forwarded-For: 203.0.113.9")
 	g.status("GET", "/a/2", "X-User: ann")
 	g.status("GET", "//a", "X-User: ann")
 	ended, cancel := context.WithTimeout(t.Context(), 10*time.Second)
@@ -633,7 +633,7 @@ func TestTheLogHasWhatRecommendReads(t *testing.T) {
 	require.Len(t, lines, 3)
 	digest := lines[0]["weir_user"]
 	assert.Len(t, digest, 22)
-	assert.Equal(t, map[string]any{"remote_addr": "127.0.0.1", "http_x_forwarded_for": "203.0.113.9", "request_method": "GET", "request_uri": "/a/1?q=2", "host": "shop.example", "http_user_agent": "curl",
+	assert.Equal(t, map[string]any{"remote_addr": "127.0.0.1", "http_x_forwarded_for": "198.51.100.1, 203.0.113.9", "request_method": "GET", "request_uri": "/a/1?q=2", "host": "shop.example", "http_user_agent": "curl",
 		"status": 200.0, "body_bytes_sent": 12.0, "weir_user": digest, "weir_route": "/a/{x}", "weir_outcome": "allowed"}, lines[0])
 	assert.Equal(t, "refused", lines[1]["weir_outcome"])
 	assert.Equal(t, "a", lines[1]["weir_rule"])

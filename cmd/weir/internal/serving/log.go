@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"strings"
 	"sync"
 	"time"
 
@@ -112,7 +113,7 @@ func (l *Log) Handler(next http.Handler) http.Handler {
 		began, of := time.Now(), &line{}
 		counted := &counted{ResponseWriter: w}
 		r = r.WithContext(context.WithValue(r.Context(), lineKey{}, of))
-		of.ForwardedFor, of.UserAgent = r.Header.Get("X-Forwarded-For"), r.UserAgent()
+		of.ForwardedFor, of.UserAgent = strings.Join(r.Header["X-Forwarded-For"], ", "), r.UserAgent()
 		of.Client, of.Method, of.Target, of.Host = host(r.RemoteAddr), r.Method, r.RequestURI, r.Host
 		of.Status = http.StatusInternalServerError // unless next returns or answers
 		defer func() {
