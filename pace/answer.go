@@ -46,7 +46,7 @@ func read(r *http.Response) serverlimit.Reading {
 		return said
 	}
 	text, _ := peek(r, mostRead)
-	return serverlimit.ReadWithBody(r, append([]byte{}, text...)) // not nil, if nothing has come in time
+	return serverlimit.ReadWithBody(r, append([]byte{}, text...)) // nil would mean that it was not read
 }
 
 // each calls f for all quotas of a response.
