@@ -334,7 +334,7 @@ func (r *rule) newPolicy(quotas []*limiter.Quota, info *RuleInfo, progress *prog
 			first = p
 		}
 		if r.Distinct != nil && i > 0 {
-			first.values, p.ofValue = p, true
+			first.values, p.ofValue, p.looks = p, true, r.Counts.given
 			continue
 		}
 		first.parts = append(first.parts, p)

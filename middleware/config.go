@@ -129,8 +129,8 @@ type Rule struct {
 	// Distinct counts different values instead of requests, such as the user names that an address
 	// tries: a request costs one unit if its key had no request with that value within the limit's
 	// period, and nothing otherwise. NoKey decides about a request without a value. If NoKey counts
-	// such a request, it costs one unit each time. Two simultaneous requests with one new value may
-	// both be charged. Distinct needs a single Limit, not a LeakyBucket, and no Cost. Nil: every
+	// such a request, it costs one unit each time. Requests with one new value that are in progress at
+	// once may all be charged; with Counts, they are. Distinct needs a single Limit, not a LeakyBucket, and no Cost. Nil: every
 	// request is charged.
 	Distinct keyfunc.Func
 

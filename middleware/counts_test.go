@@ -162,3 +162,15 @@ func TestARuleThatCountsAnswersAloneHandsOnWhatIsReadFrom(t *testing.T) {
 	assert.Equal(t, "whole", to.Body.String())
 	assert.Equal(t, from, to.from, "nobody asks when it waits")
 }
+
+func TestACostAboveTheLimitNeverPassesAfterwardsEither(t *testing.T) {
+	cost := int64(6)
+	rule := middleware.Rule{Name: "r", Limit: perHour(5), Counts: middleware.Statuses(200).Afterwards(), Cost: middleware.CostOf(func(*http.Request) int64 { return cost })}
+	h := limited(t, middleware.Config{Rules: []middleware.Rule{rule}}).Handler(ok)
+	w := serve(h, request())
+	assert.Equal(t, 429, w.Code)
+	assert.Empty(t, w.Header().Get("Retry-After"), "no wait helps")
+	cost = 5
+	assert.Equal(t, 200, serve(h, request()).Code)
+	assert.Equal(t, 429, serve(h, request()).Code)
+}

@@ -73,7 +73,11 @@ func (l *RateLimit) take(ctx context.Context, set *ruleset, s *decided, charges 
 		}
 	}
 	err := l.ask(ctx, set, charges, s.decisions)
-	if err == nil && set.hasDistinct && s.forgetSeen(charges) {
+	if err == nil && set.hasDistinct && s.hasSeen() {
+		if outcomeOf(s.decisions) == OutcomeAllowed { // a look refuses nothing
+			l.undo(ctx, set, s)
+		}
+		s.forgetSeen(charges)
 		err = l.ask(ctx, set, charges, s.decisions)
 	}
 	if err != nil {
@@ -95,7 +99,7 @@ func (l *RateLimit) take(ctx context.Context, set *ruleset, s *decided, charges 
 }
 
 // mayRefuseAfter reports whether p refuses a request if its look finds no unit left.
-func mayRefuseAfter(p applied) bool { return p.looks && !p.shadow }
+func mayRefuseAfter(p applied) bool { return p.looks && !p.ofValue && !p.shadow }
 
 // lookFirst refuses a request if a rule that is charged afterwards has no unit left, or if a turn would
 // come after the deadline.
@@ -112,8 +116,8 @@ func (l *RateLimit) lookFirst(ctx context.Context, set *ruleset, s *decided, cha
 		p, d := &s.policies[i], &s.decisions[i]
 		switch {
 		case p.shadow || !d.Counted():
-		case p.looks:
-			refused = refused || d.Remaining <= 0
+		case p.looks && !p.ofValue:
+			refused = refused || p.lacks(d)
 		default:
 			full = full || d.Remaining < p.cost
 		}
@@ -137,16 +141,24 @@ func (l *RateLimit) lookFirst(ctx context.Context, set *ruleset, s *decided, cha
 func (s *decided) looksRefuse(set *ruleset) (refuse bool) {
 	for i := range s.policies {
 		p, d := &s.policies[i], &s.decisions[i]
-		if !p.looks || d.Remaining > 0 || !d.Counted() {
+		if !p.looks || p.ofValue || !d.Counted() || !p.lacks(d) {
 			continue
 		}
 		d.Allowed, d.RetryAfter = false, max(d.NextAfter, time.Microsecond)
+		if p.cost > p.quota.Capacity() {
+			d.RetryAfter = limiter.Never
+		}
 		if p.shadow {
 			p.rule.notes.shadowed.note(set.Logger, p.info)
 		}
 		refuse = refuse || !p.shadow
 	}
 	return refuse
+}
+
+// lacks reports whether a look finds no unit left, or a cost that the limit never allows at once.
+func (a *applied) lacks(d *limiter.Decision) bool {
+	return d.Remaining <= 0 || a.cost > a.quota.Capacity()
 }
 
 // undo refunds what was just taken. The decisions are then those of looks.

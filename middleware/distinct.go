@@ -9,7 +9,8 @@ import (
 )
 
 // A rule with Distinct has a second limit: one request in its period for each key with each value.
-// Both are charged in one batch. If the second refuses, the value was seen, and costs nothing.
+// Both are charged in one batch. If the second refuses, the value was seen, and costs nothing. With Counts, the value
+// is charged when its request ends: until then nobody knows whether it counts, and each request costs a unit.
 
 // valuesSuffix ends the name of the counters of a rule's values.
 const valuesSuffix = " values"
@@ -39,18 +40,31 @@ func (set *ruleset) pairOrNoKey(rule *rule, r *http.Request, key string) (pair s
 	return strconv.Itoa(len(key)) + ":" + key + value, useKey
 }
 
-// forgetSeen removes the cost of values that were seen, and reports whether there are any. If the store
-// had no room for a value, the value counts as new.
-func (s *decided) forgetSeen(charges []limiter.Charge) (seen bool) {
+// hasSeen reports whether the value of a rule with Distinct was counted before.
+func (s *decided) hasSeen() bool {
 	for i := range s.policies {
-		p, d := &s.policies[i], &s.decisions[i]
-		if !p.ofValue || d.Allowed {
+		if s.isSeen(i) {
+			return true
+		}
+	}
+	return false
+}
+
+func (s *decided) isSeen(i int) bool {
+	p, d := &s.policies[i], &s.decisions[i]
+	return p.ofValue && (!d.Allowed || p.looks && d.Counted() && d.Remaining <= 0)
+}
+
+// forgetSeen removes the cost of values that were seen. If the store had no room for a value, the value counts
+// as new.
+func (s *decided) forgetSeen(charges []limiter.Charge) {
+	for i := range s.policies {
+		if !s.isSeen(i) {
 			continue
 		}
-		seen, p.cost, charges[i].Cost = true, 0, 0
-		if !d.Overflow {
+		s.policies[i].cost, charges[i].Cost = 0, 0
+		if !s.decisions[i].Overflow {
 			s.policies[i-1].cost, charges[i-1].Cost = 0, 0
 		}
 	}
-	return seen
 }

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/http"
+	"net/http/httptest"
+	"slices"
 	"testing"
 	"time"
 
@@ -181,4 +183,54 @@ func TestDistinctMeetsAnOutageAsItsRuleSays(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A request that ends without counting must not pay for the guess that ran beside it.
+func TestAValueIsSeenOnlyWhenARequestWithItHasCounted(t *testing.T) {
+	phase.Test(t, func(t *testing.T) {
+		for _, guessEndsFirst := range []bool{false, true} {
+			rule := tries(perHour(2))
+			rule.Counts = middleware.Statuses(401)
+			l := limited(t, middleware.Config{Rules: []middleware.Rule{rule}})
+			ask := func(user string) (end func(status int)) {
+				end, _, passed := l.Begin(httptest.NewRecorder(), request(header("X-Client", "a"), header("X-User", user)), nil)
+				if !passed {
+					return nil
+				}
+				return end
+			}
+			guessed := 0
+			for i := range 10 {
+				user := fmt.Sprint("account ", i)
+				harmless, guess := ask(user), ask(user)
+				if guess != nil {
+					guessed++
+				}
+				ends := []func(){func() {
+					if harmless != nil {
+						harmless(400)
+					}
+				}, func() {
+					if guess != nil {
+						guess(401)
+					}
+				}}
+				if guessEndsFirst {
+					slices.Reverse(ends)
+				}
+				for _, end := range ends {
+					end()
+				}
+			}
+			// A request in progress has a unit too, so the last account gets no second request.
+			assert.Equal(t, 1, guessed)
+			last := ask("account 9")
+			require.NotNil(t, last, "one unit is left")
+			last(401)
+			assert.Nil(t, ask("account 8"), "two accounts have counted")
+			again := ask("account 0")
+			require.NotNil(t, again, "which has counted, and costs nothing")
+			again(401)
+		}
+	})
 }
