@@ -17,9 +17,10 @@ func debtorOf(c *limiter.Charge) debtor { return debtor{c.Quota.Rule(), c.Quota.
 // A debt is what this process admitted for a key by itself. The server is told when it answers about the
 // key again, or each failed call would add to the limit.
 type debt struct {
-	units int64
-	share *limiter.Quota // that counted them
-	since time.Time
+	units     int64
+	share     *limiter.Quota // that counted them
+	since     time.Time
+	isPressed bool // the share has refused an event since
 }
 
 // debts are the debts of all keys.
@@ -62,6 +63,17 @@ func (d *debts) add(c *limiter.Charge, share *limiter.Quota, units int64) {
 	d.count.Store(int64(len(d.of)))
 }
 
+// press notes that the share of a key that owes refused an event.
+func (d *debts) press(c *limiter.Charge) {
+	who := debtorOf(c)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if owed, known := d.of[who]; known && !owed.isPressed {
+		owed.isPressed = true
+		d.of[who] = owed
+	}
+}
+
 // take removes and returns what a key owes.
 func (d *debts) take(c *limiter.Charge) (owed debt) {
 	who := debtorOf(c)
@@ -89,11 +101,19 @@ func (d *debts) sweep(local *limiter.Memory) {
 	d.count.Store(int64(len(d.of)))
 }
 
-// due returns how much of a debt the server must know. In a long outage the units of a minute ago have
-// been refilled, and those that count are in the share.
+// due returns how much of a debt the server must know. A key that kept to its share owes nothing that the
+// share refilled, but for one burst, which the server may have counted before. A key that asked for more
+// owes everything: other processes may have used what the server refilled. After a minute the units
+// that still count are in the share.
 func (d debt) due(local *limiter.Memory, key string) int64 {
-	if d.units == 0 || time.Since(d.since) < quiet {
+	age := time.Since(d.since)
+	switch {
+	case d.units == 0 || age < quiet && d.isPressed:
 		return d.units
+	case age < quiet:
+		l := d.share.Limit()
+		refilled := age.Seconds()/l.Per.Seconds()*float64(l.Events) - float64(d.share.Capacity())
+		return d.units - int64(min(max(0, refilled), float64(d.units))) // rounding is less than a unit
 	}
 	look := []limiter.Charge{{Quota: d.share, Key: key}}
 	if err := local.Decide(context.Background(), look); err != nil {
@@ -114,8 +134,9 @@ func (s *Store) repay(ctx context.Context, charges []limiter.Charge) {
 			continue
 		}
 		owed := s.debts.take(&c)
-		if c.Cost, c.Decision = 0, (limiter.Decision{Receipt: limiter.Receipt{By: limiter.ByShare}}); owed.due(s.local, c.Key) > 0 {
-			settlements = append(settlements, limiter.Settlement{Charge: c, Actual: owed.due(s.local, c.Key)})
+		if due := owed.due(s.local, c.Key); due > 0 {
+			c.Cost, c.Decision = 0, limiter.Decision{Receipt: limiter.Receipt{By: limiter.ByShare}}
+			settlements = append(settlements, limiter.Settlement{Charge: c, Actual: due})
 			taken = append(taken, owed)
 		}
 	}
@@ -129,6 +150,9 @@ func (s *Store) repay(ctx context.Context, charges []limiter.Charge) {
 	}
 	for i := range settlements {
 		s.debts.add(&settlements[i].Charge, taken[i].share, taken[i].units)
+		if taken[i].isPressed {
+			s.debts.press(&settlements[i].Charge)
+		}
 	}
 	_, _ = s.blame(ctx, began, s.partsOf(corrections(settlements)), err)
 }

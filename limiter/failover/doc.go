@@ -62,7 +62,8 @@
 // the server decides, even if the limit has no room: later events are then refused until the debt is paid
 // ([limiter.Quota.Settle]). An event whose answer was lost may be charged twice. A refund that comes
 // after the event was charged does not reach the server. 65,536 keys can owe; the debts of other keys
-// are forgiven. After a minute a key owes at most what its share still counts.
+// are forgiven. A key whose share refused nothing does not owe what the share has refilled, beyond one
+// burst. After a minute a key owes at most what its share still counts.
 //
 // # How much more than the limit is admitted
 //

@@ -19,8 +19,8 @@ func (s *Store) decideWithout(ctx context.Context, down uint64, charges []limite
 	ours, up := s.split(down, charges)
 	taken, counter, err := s.applyPolicies(ours, charges, cause)
 	if err != nil || len(up) == 0 {
-		if taken {
-			s.owe(ours, charges)
+		if err == nil {
+			s.owe(ours, charges, taken)
 		}
 		counter.Add(1)
 		return err
@@ -49,20 +49,22 @@ func (s *Store) decideWithout(ctx context.Context, down uint64, charges []limite
 			charges[i].Decision, up = up[0].Decision, up[1:]
 		}
 	}
-	if taken {
-		s.owe(ours, charges)
-	}
+	s.owe(ours, charges, taken)
 	counter.Add(1)
 	return nil
 }
 
 func isRefused(c limiter.Charge) bool { return !c.Decision.Allowed }
 
-// owe notes what the local counters took.
-func (s *Store) owe(ours uint64, charges []limiter.Charge) {
+// owe notes what the local counters took, or which of them refused.
+func (s *Store) owe(ours uint64, charges []limiter.Charge, taken bool) {
 	for i, c := range charges {
-		if ours>>i&1 == 1 && s.toShare(&c) {
+		switch {
+		case ours>>i&1 == 0 || !s.toShare(&c):
+		case taken:
 			s.debts.add(&charges[i], c.Quota, c.Cost)
+		case !c.Decision.Allowed:
+			s.debts.press(&charges[i])
 		}
 	}
 }

@@ -236,3 +236,40 @@ func TestAPartialOutageAdmitsTheShareOfAProcessInAddition(t *testing.T) {
 		})
 	}
 }
+
+func TestAClientThatKeepsToItsLimitIsRefusedNeitherInAnOutageNorAfterIt(t *testing.T) {
+	for _, processes := range []int{1, 4} {
+		for _, l := range []limiter.Limit{
+			limiter.PerSecond(100).With(limiter.TokenBucket),
+			{Events: 100, Per: time.Second, Algorithm: limiter.FixedWindow},
+			{Events: 100, Per: time.Second, Algorithm: limiter.SlidingLog},
+			limiter.PerMinute(6000).With(limiter.SlidingCounter),
+		} {
+			for _, seconds := range []int{1, 10, 50, 300} {
+				synctest.Test(t, func(t *testing.T) {
+					inner := newServer(t, fine)
+					q := quota(t, "api", l, limiter.FailLocal)
+					var fleet []*Store
+					for range processes {
+						fleet = append(fleet, Must(New(inner, Options{Replicas: processes, OnDegraded: func(Event) {}})))
+					}
+					refused, n := 0, 0
+					run := func(d time.Duration) { // 50 a second
+						for range d / (20 * time.Millisecond) {
+							if n++; !decide(t, fleet[n%processes], charge(q, "key"))[0].Allowed {
+								refused++
+							}
+							time.Sleep(20 * time.Millisecond)
+						}
+					}
+					run(3 * time.Second)
+					inner.is(dead)
+					run(time.Duration(seconds) * time.Second)
+					inner.is(fine)
+					run(5 * time.Second)
+					assert.Zero(t, refused, "%v, %d processes, %d s", l, processes, seconds)
+				})
+			}
+		}
+	}
+}
