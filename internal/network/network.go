@@ -3,7 +3,6 @@
 package network
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"math"
@@ -135,29 +134,23 @@ var (
 // or of IPv6: the set then stands for everybody, and not for a list. No network may be wider than
 // [Widest].
 func (s *Set) Check() error {
-	all := make([]netip.Prefix, 0, len(s.prefixes))
+	var all Set
 	for prefix := range s.prefixes {
-		all = append(all, OfClients(prefix))
+		all.Add(OfClients(prefix))
 	}
-	slices.SortFunc(all, func(a, b netip.Prefix) int {
-		return cmp.Or(a.Addr().Compare(b.Addr()), cmp.Compare(a.Bits(), b.Bits()))
-	})
 	public4 := 1.0
 	for _, prefix := range notPublic4 {
 		public4 -= share(prefix)
 	}
 	var ipv4, ipv6 float64
-	var last netip.Prefix // the latest network that no other contains
-	for _, prefix := range all {
+	for prefix := range all.prefixes {
 		switch at := prefix.Addr(); {
-		case last.IsValid() && last.Contains(at):
-			continue
+		case all.isInAnother(prefix):
 		case at.Is6() && public6.Contains(at):
 			ipv6 += share(prefix) / share(public6)
 		case at.Is4() && !slices.ContainsFunc(notPublic4, func(p netip.Prefix) bool { return p.Contains(at) }):
 			ipv4 += share(prefix) / public4
 		}
-		last = prefix
 	}
 	for family, part := range map[string]float64{"IPv4": ipv4, "IPv6": ipv6} {
 		if part > 0.5 {
@@ -165,6 +158,21 @@ func (s *Set) Check() error {
 		}
 	}
 	return nil
+}
+
+// isInAnother reports whether a wider network of the set contains one of its networks.
+func (s *Set) isInAnother(prefix netip.Prefix) bool {
+	lengths := s.lengths4
+	if prefix.Addr().Is6() {
+		lengths = s.lengths6
+	}
+	return slices.ContainsFunc(lengths, func(bits int) bool {
+		if bits >= prefix.Bits() {
+			return false
+		}
+		_, ok := s.prefixes[netip.PrefixFrom(prefix.Addr(), bits).Masked()]
+		return ok
+	})
 }
 
 // share is the part of all addresses of its family that a network contains.
