@@ -2,6 +2,7 @@ package failover
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -253,4 +254,20 @@ func TestWhatIsChargedAfterwardsIsOwedToo(t *testing.T) {
 	assert.EqualValues(t, 100, d.Remaining)
 	require.NoError(t, settle(t, s, c, d, 1))
 	assert.EqualValues(t, 8, inner.used(t, c.Quota, "key"))
+}
+
+func TestDebtsAreBoundedAndForgottenWhenTheyCountNoMore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		inner := newServer(t, dead)
+		s := Must(New(inner, Options{OnDegraded: func(Event) {}}))
+		q := quota(t, "api", limiter.PerSecond(10).With(limiter.TokenBucket), limiter.FailLocal)
+		for i := range mostDebtors + 1000 {
+			decide(t, s, charge(q, fmt.Sprint("key ", i)))
+		}
+		assert.EqualValues(t, mostDebtors, s.debts.count.Load())
+		time.Sleep(2 * quiet)
+		inner.comeBack(t, s, charge(q, "key"))
+		decide(t, s, charge(q, "key"))
+		assert.Zero(t, s.debts.count.Load(), "a store that is well again looks for no debts")
+	})
 }
