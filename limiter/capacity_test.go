@@ -481,7 +481,7 @@ func TestNewKeysWithoutRoomShareOneCounterOfTheirRuleAndTier(t *testing.T) {
 					assert.Equal(t, q.Capacity(), admitted, "of all new keys of %s/%s", q.Rule(), q.Tier())
 				}
 				earlier := Decision{Overflow: true, Degraded: true}
-				known := m.decide(Charge{named(t, "exhausted", "", PerHour(1)), "0", 1, earlier})[0]
+				known := m.decide(Charge{Quota: named(t, "exhausted", "", PerHour(1)), Key: "0", Cost: 1, Decision: earlier})[0]
 				assert.False(t, known.Overflow || known.Degraded, "a key with a counter of its own")
 				assert.Equal(t, uint64(150), m.Stats().Overflowed)
 

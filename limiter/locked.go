@@ -94,7 +94,7 @@ func (m *Memory) decideLocked(charges []Charge, keys []lockedKey) {
 		k, q, cost, d := &keys[i], charges[i].Quota, charges[i].Cost, &charges[i].Decision
 		overflowed = overflowed || k.overflow && cost > 0
 		switch {
-		case all && cost > 0:
+		case all && d.Allowed && cost > 0:
 			k.write(q, d)
 		case d.Allowed && cost > 0:
 			cost = 0 // only look
@@ -126,7 +126,7 @@ func decideAll(charges []Charge, keys []lockedKey) (all, lacking bool) {
 		k, cost := &keys[i], charges[i].Cost
 		k.shard.now = now
 		k.decide(charges, keys, i, cost)
-		all = all && charges[i].Decision.Allowed
+		all = all && (charges[i].Decision.Allowed || charges[i].Optional)
 		lacking = lacking || k.tag == 0 && cost > 0
 	}
 	return all, lacking

@@ -138,7 +138,7 @@ func sameTrace(t *testing.T, limits *rapid.Generator[Limit]) {
 				for range rapid.SampledFrom([]int{1, 1, 1, 2, 3, 9}).Draw(rt, "charges") {
 					q := rapid.SampledFrom(quotas).Draw(rt, "quota")
 					c := Charge{Quota: q, Key: rapid.SampledFrom(names).Draw(rt, "key")}
-					c.Cost = anyCost(q.capacity, d.Remaining).Draw(rt, "cost")
+					c.Cost, c.Optional = anyCost(q.capacity, d.Remaining).Draw(rt, "cost"), rapid.IntRange(0, 3).Draw(rt, "optional") == 0
 					if CheckCharges(append(charges, c)) == nil {
 						charges = append(charges, c)
 					}

@@ -98,7 +98,8 @@ func (h *Hold) Settle(actual int64) error {
 // settlement is that of one limit.
 func (h *Hold) settlement(i int, actual int64) Settlement {
 	q := h.limiter.quotas[i]
-	return Settlement{Charge{q, h.key, min(h.reserved, q.capacity), Decision{Receipt: h.receipts[i]}}, actual}
+	taken := Decision{Receipt: h.receipts[i]}
+	return Settlement{Charge{Quota: q, Key: h.key, Cost: min(h.reserved, q.capacity), Decision: taken}, actual}
 }
 
 // Cancel is Settle(0): the event did not happen. After Settle it does nothing but return

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 )
 
 // A Charge asks for Cost units of a quota for one key.
@@ -18,6 +19,9 @@ type Charge struct {
 	// takes nothing.
 	Cost int64
 
+	// Optional says that the charge refuses nobody: if it does not fit, the batch is taken without it.
+	Optional bool
+
 	// Decision is the answer of [Store].Decide, which ignores what it holds before. Settle needs its
 	// Receipt: it says when and where the units were taken.
 	Decision Decision
@@ -26,10 +30,13 @@ type Charge struct {
 // A Store counts. [Memory] is one. Package limitertest tests what every Store promises. Many
 // goroutines use a Store at once.
 type Store interface {
-	// Decide takes every charge or none, in one atomic step, and sets the Decision of each. The batch
-	// was taken if all decisions are Allowed. Otherwise nothing has changed: the charges that are not
-	// Allowed had no room, and every other charge gets the decision of a charge with Cost 0. Decide
-	// changes nothing else of a charge, and nothing at all after it has returned.
+	// Decide takes every charge or none, in one atomic step, and sets the Decision of each. [Taken]
+	// reports whether it took them. If not, nothing has changed: the charges that are not Allowed had no
+	// room, and every other charge gets the decision of a charge with Cost 0. Decide changes nothing else
+	// of a charge, and nothing at all after it has returned.
+	//
+	// An Optional charge that has no room does not count: the batch is taken without it, and its Decision
+	// is the refusal that it would have been.
 	//
 	// A refusal is no error. An error means that the store could not decide, and as far as it knows it
 	// has taken nothing. The decisions then mean nothing. [CheckCharges] says which batches are errors
@@ -81,6 +88,12 @@ func CheckCharges(charges []Charge) error {
 	return nil
 }
 
+// Taken reports whether a store has taken a batch that it decided on: all charges that are not Optional are
+// Allowed.
+func Taken(charges []Charge) bool {
+	return !slices.ContainsFunc(charges, func(c Charge) bool { return !c.Decision.Allowed && !c.Optional })
+}
+
 // TakeAll decides on all charges as of now, in microseconds since 1970. states[i] is the state of the
 // key of charges[i]. TakeAll sets the decisions and reports whether all charges were taken. If they were, states holds the new states, and the store writes those whose charge has a cost above 0.
 // Otherwise the store writes nothing. A store's Decide calls TakeAll between reading states and writing
@@ -90,14 +103,13 @@ func TakeAll(charges []Charge, states []State, now int64) (taken bool) {
 		c := &charges[0]
 		states[0], taken = c.Quota.Take(states[0], now, c.Cost)
 		c.Decision = c.Quota.Describe(states[0], now, c.Cost, taken)
-		return taken
+		return taken || c.Optional
 	}
-	taken = true
 	for i := range charges {
 		c := &charges[i]
 		_, c.Decision.Allowed = c.Quota.Take(states[i], now, c.Cost)
-		taken = taken && c.Decision.Allowed
 	}
+	taken = Taken(charges)
 	for i := range charges {
 		c := &charges[i]
 		q, cost, allowed := c.Quota, c.Cost, c.Decision.Allowed

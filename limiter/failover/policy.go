@@ -29,12 +29,14 @@ func (s *Store) decideWithout(ctx context.Context, down uint64, charges []limite
 		up = looks(up) // to describe them
 	}
 	failed, err := s.call(ctx, up, func(ctx context.Context) error { return s.inner.Decide(ctx, up) })
-	if taken && (err != nil || slices.ContainsFunc(up, isRefused)) {
+	if taken && (err != nil || !limiter.Taken(up)) {
 		s.undo(ours, charges)
 		seen := looks(charges)
 		_, _, _ = s.applyPolicies(ours, seen, cause) // which cannot fail, as it did not before
 		for i := range seen {
-			charges[i].Decision = seen[i].Decision
+			if charges[i].Decision.Allowed {
+				charges[i].Decision = seen[i].Decision
+			}
 		}
 		taken = false
 	}
@@ -54,14 +56,12 @@ func (s *Store) decideWithout(ctx context.Context, down uint64, charges []limite
 	return nil
 }
 
-func isRefused(c limiter.Charge) bool { return !c.Decision.Allowed }
-
 // owe notes what the local counters took, or which of them refused.
 func (s *Store) owe(ours uint64, charges []limiter.Charge, taken bool) {
 	for i, c := range charges {
 		switch {
 		case ours>>i&1 == 0 || !s.toShare(&c):
-		case taken:
+		case taken && c.Decision.Allowed:
 			s.debts.add(&charges[i], c.Quota, c.Cost)
 		case !c.Decision.Allowed:
 			s.debts.press(&charges[i])
@@ -73,7 +73,7 @@ func (s *Store) owe(ours uint64, charges []limiter.Charge, taken bool) {
 func (s *Store) undo(ours uint64, charges []limiter.Charge) {
 	var undone []limiter.Settlement
 	for i, c := range charges {
-		if ours>>i&1 == 1 && s.toShare(&c) {
+		if ours>>i&1 == 1 && c.Decision.Allowed && s.toShare(&c) {
 			c.Decision.Receipt = charges[i].Quota.Undo(&c.Decision)
 			undone = append(undone, limiter.Settlement{Charge: c})
 		}
@@ -90,6 +90,7 @@ func (s *Store) applyPolicies(ours uint64, charges []limiter.Charge, cause error
 	for i, c := range charges {
 		switch q := c.Quota; {
 		case ours>>i&1 == 0:
+		case q.OnOutage == limiter.FailClosed && c.Optional: // it refuses nobody
 		case q.OnOutage == limiter.FailClosed:
 			return false, &s.counters.closed, fmt.Errorf("%w, and rule %q is closed meanwhile: %w", ErrUnavailable, q.Rule(), cause)
 		case s.toShare(&c):
@@ -108,6 +109,8 @@ func (s *Store) applyPolicies(ours uint64, charges []limiter.Charge, cause error
 			continue
 		case q.OnOutage == limiter.FailOpen:
 			*d = limiter.Decision{Allowed: true, Receipt: limiter.Receipt{By: limiter.ByNobody}}
+		case q.OnOutage == limiter.FailClosed:
+			*d = limiter.Decision{}
 		default:
 			counter = &s.counters.local
 			*d = local[0].Decision
@@ -119,7 +122,7 @@ func (s *Store) applyPolicies(ours uint64, charges []limiter.Charge, cause error
 			local = local[1:]
 		}
 		d.Degraded = true
-		taken = taken && d.Allowed
+		taken = taken && (d.Allowed || charges[i].Optional)
 	}
 	return taken, counter, nil
 }

@@ -121,7 +121,7 @@ func TestABatchOnServersUpAndDownIsTakenAllOrNone(t *testing.T) {
 			for i := range quotas {
 				if rapid.Bool().Draw(t, "is in") {
 					charges = append(charges, limiter.Charge{
-						Quota: quotas[i], Key: string(rune('0' + rapid.IntRange(0, 3).Draw(t, "part"))), Cost: rapid.Int64Range(0, 5).Draw(t, "cost"),
+						Quota: quotas[i], Key: string(rune('0' + rapid.IntRange(0, 3).Draw(t, "part"))), Cost: rapid.Int64Range(0, 5).Draw(t, "cost"), Optional: rapid.IntRange(0, 3).Draw(t, "optional") == 0,
 					})
 				}
 			}
@@ -130,12 +130,14 @@ func TestABatchOnServersUpAndDownIsTakenAllOrNone(t *testing.T) {
 			for i, c := range charges {
 				before[i] = used(c)
 				down := c.Key == "1" || c.Key == "3"
-				isClosed = isClosed || down && c.Quota.OnOutage == limiter.FailClosed
 				switch {
+				case c.Optional:
 				case !down:
 					fits = fits && before[i][0]+c.Cost <= 4
 				case c.Quota.OnOutage == limiter.FailLocal:
 					fits = fits && before[i][1]+c.Cost <= 4
+				case c.Quota.OnOutage == limiter.FailClosed:
+					isClosed = true
 				}
 			}
 			err := s.Decide(context.Background(), charges)
@@ -144,17 +146,16 @@ func TestABatchOnServersUpAndDownIsTakenAllOrNone(t *testing.T) {
 				stopped++
 			} else {
 				require.NoError(t, err)
-				taken := true
-				for _, c := range charges {
-					taken = taken && c.Decision.Allowed
-				}
-				require.Equal(t, fits, taken, "a batch is taken if all of it fits")
+				require.Equal(t, fits, limiter.Taken(charges), "a batch is taken if all of it fits")
 			}
 			for i, c := range charges {
 				want := before[i]
 				down := c.Key == "1" || c.Key == "3"
 				if fits && !isClosed {
 					switch {
+					case c.Optional && !c.Decision.Allowed:
+						closed := down && c.Quota.OnOutage == limiter.FailClosed
+						require.True(t, closed || !down && want[0]+c.Cost > 4 || down && want[1]+c.Cost > 4, "an optional charge that fits is taken: %+v", c)
 					case !down:
 						want[0] += c.Cost
 					case c.Quota.OnOutage == limiter.FailLocal:

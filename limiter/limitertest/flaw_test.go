@@ -73,6 +73,11 @@ func TestEveryFlawIsCaught(t *testing.T) {
 		{"keys end after 64 bytes", "a key is any bytes"},
 		{"keys are hashed to 16 bits", "thousands of keys count separately"},
 		{"charges are not checked", "an invalid batch is an error"},
+		{"optional charges refuse", "an optional charge without room refuses nobody"},
+		{"optional charges are never taken", "an optional charge without room refuses nobody"},
+		{"optional charges are taken whatever there is", "an optional charge without room refuses nobody"},
+		{"optional charges are taken by themselves", "a refused batch takes no optional charge"},
+		{"optional charges refuse", "optional charges alone are each taken if they fit"},
 		{"a charge that was admitted is admitted again", "charges can be decided again"},
 		{"a decision keeps an earlier RetryAfter", "charges can be decided again"},
 		{"nothing is given back", "refunded units can be taken again"},
@@ -364,15 +369,23 @@ func (s *flawed) Decide(_ context.Context, charges []limiter.Charge) error {
 		if s.flaw == "looks stand in the way" && cost == 0 && c.Quota.Describe(before[i], now, 0, true).Remaining == 0 {
 			allowed[i] = false
 		}
-		all = all && allowed[i]
+		all = all && (allowed[i] || c.Optional && s.flaw != "optional charges refuse")
 		if s.flaw == "a batch stops at the first refusal" && !all {
 			break
 		}
 	}
 	s.pause("reads and writes in two steps")
 	for i, c := range charges {
-		take := all
+		take := all && allowed[i]
 		switch s.flaw {
+		case "optional charges are never taken":
+			take = all && !c.Optional
+		case "optional charges are taken by themselves":
+			take = allowed[i] && (all || c.Optional)
+		case "optional charges are taken whatever there is":
+			if all && !allowed[i] {
+				after[i], take = c.Quota.Settle(before[i], now, limiter.Settlement{Actual: c.Cost}), true
+			}
 		case "a batch is one by one":
 			take = allowed[i]
 		case "a batch stops at the first refusal":
@@ -392,7 +405,7 @@ func (s *flawed) Decide(_ context.Context, charges []limiter.Charge) error {
 		d := &given[i].Decision
 		was := *d
 		switch {
-		case all:
+		case all && allowed[i]:
 			*d = c.Quota.Describe(after[i], now, c.Cost, true)
 		case allowed[i] && s.flaw == "a refused batch describes what it did not take":
 			*d = c.Quota.Describe(after[i], now, c.Cost, true)

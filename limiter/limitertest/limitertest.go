@@ -62,7 +62,7 @@ type testCase struct {
 }
 
 // cases has all cases: the traces of promises.txt, and the cases that each file declares.
-var cases = concat(traces(), exacts, calendars, batches, keys, mistakes, returns, debts, changes, slots, races)
+var cases = concat(traces(), exacts, calendars, batches, optionals, keys, mistakes, returns, debts, changes, slots, races)
 
 func concat(lists ...[]testCase) (all []testCase) {
 	for _, list := range lists {

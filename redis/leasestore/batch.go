@@ -77,7 +77,7 @@ func (b *batch) ask(ctx context.Context) error {
 		case err != nil:
 			b.asked(p.plan, c.Key, 0, p.hand, false, true)
 		case !p.done:
-			inHand := b.asked(p.plan, c.Key, c.Cost-p.hand.units, p.hand, taken, d.Degraded)
+			inHand := b.asked(p.plan, c.Key, c.Cost-p.hand.units, p.hand, taken && d.Allowed, d.Degraded)
 			p.hand.date(p.plan, d)
 			addHand(d, p.plan, inHand)
 		case !taken:
@@ -112,10 +112,8 @@ func (b *batch) decideExactly(ctx context.Context) (taken bool, _ error) {
 		}
 	}
 	err := b.exact.Decide(ctx, charges)
-	taken = err == nil
 	for i, n := range numbers {
 		b.charges[n].Decision = charges[i].Decision
-		taken = taken && charges[i].Decision.Allowed
 	}
-	return taken, err
+	return err == nil && limiter.Taken(charges), err
 }

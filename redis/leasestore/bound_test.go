@@ -457,18 +457,18 @@ func TestABatchOfLeasedAndExactChargesIsTakenTogetherOrNotAtAll(t *testing.T) {
 			fits := true
 			for _, i := range random.Perm(3)[:1+random.IntN(3)] {
 				cost := random.Int64N(4)
-				fits = fits && used[quotas[i]]+cost <= 100
-				charges = append(charges, limiter.Charge{Quota: quotas[i], Key: "key", Cost: cost})
+				optional := random.IntN(4) == 0
+				fits = fits && (optional || used[quotas[i]]+cost <= 100)
+				charges = append(charges, limiter.Charge{Quota: quotas[i], Key: "key", Cost: cost, Optional: optional})
 			}
 			require.NoError(t, s.Decide(t.Context(), charges))
-			taken := true
+			taken := limiter.Taken(charges)
 			for _, c := range charges {
-				taken = taken && c.Decision.Allowed
 				assert.Equal(t, used[c.Quota]+c.Cost <= 100, c.Decision.Allowed, "who stands in the way is told so")
 			}
 			require.Equal(t, fits, taken)
 			for _, c := range charges {
-				if taken {
+				if taken && c.Decision.Allowed {
 					used[c.Quota] += c.Cost
 				}
 				require.Equal(t, 100-used[c.Quota], c.Decision.Remaining, "%s after %+v", c.Quota.Rule(), charges)

@@ -136,14 +136,14 @@ func (r *request) deliver() {
 	})
 	r.each(func(g *group, a answer, err error) {
 		acquired := g.acquired
-		if err == nil && !acquired && g.takesSlots() && a.isTaken(len(g.items)) {
+		if err == nil && !acquired && g.takesSlots() && a.isTaken(g.items) {
 			a, err = answer{}, context.DeadlineExceeded
 		}
 		if g.deliver(a, err) || !acquired {
 			return
 		}
 		for i := range g.items {
-			if it := &g.items[i]; it.isSlot {
+			if it := &g.items[i]; it.isSlot && a.allowed(i) {
 				it.message.batcher.release(it.name, it.cost, 0)
 			}
 		}
@@ -153,10 +153,10 @@ func (r *request) deliver() {
 // allowed reports whether the charge at i had room.
 func (a answer) allowed(i int) bool { return a.records[i*a.size] == 1 }
 
-// isTaken reports whether all n charges were allowed.
-func (a answer) isTaken(n int) bool {
-	for i := range n {
-		if !a.allowed(i) {
+// isTaken reports whether all charges were allowed that are not optional.
+func (a answer) isTaken(items []item) bool {
+	for i := range items {
+		if !a.allowed(i) && !items[i].optional {
 			return false
 		}
 	}
@@ -238,7 +238,10 @@ func (g *group) foreign() string {
 
 // decide fills in the decisions on a group, and reports whether it was taken.
 func (a answer) decide(charges []limiter.Charge) (taken bool) {
-	taken = a.isTaken(len(charges))
+	for i := range charges {
+		charges[i].Decision.Allowed = a.allowed(i)
+	}
+	taken = limiter.Taken(charges)
 	for i := range charges {
 		c := &charges[i]
 		r := a.record(i, c.Quota)
@@ -251,10 +254,13 @@ func (a answer) decide(charges []limiter.Charge) (taken bool) {
 	return taken
 }
 
-// look describes the charges of a group as looks after it.
+// look describes the charges of a group as looks after it, but for those that were refused.
 func (a answer) look(charges []limiter.Charge) {
 	for i := range charges {
 		c := &charges[i]
+		if c.Optional && !c.Decision.Allowed {
+			continue
+		}
 		r := a.record(i, c.Quota)
 		r.allowed = true
 		c.Decision = r.describe(c, a.now, 0, true)

@@ -135,6 +135,10 @@ for g = 1, groupCount do
   if plain then
     for i = 1, count do
       local key, q, cost = charges[nextCharge], quotas[charges[nextCharge + 1]], charges[nextCharge + 2]
+      local optional = op == TAKE and cost < 0
+      if optional then
+        cost = -cost
+      end
       local s, value, bytes, algorithm, expiry = scratch, values[key], q.bytes, q.algorithm, 0
       local hasEntries = q.hasEntries
       if states[key] or value and (sub(value, 1, 25) ~= bytes
@@ -172,7 +176,8 @@ for g = 1, groupCount do
               s.log = log
             end
           else
-            changes, all = false, false
+            changes = false
+            all = all and optional
           end
         end
       else
@@ -230,7 +235,7 @@ for g = 1, groupCount do
         end
       end
       if hasLogs then
-        local q, cost = quotas[charges[firstCharge + 3 * i - 2]], charges[firstCharge + 3 * i - 1]
+        local q, cost = quotas[charges[firstCharge + 3 * i - 2]], math.abs(charges[firstCharge + 3 * i - 1])
         local s, answer = scratch, firstAnswer + size * (i - 1)
         s.last, s.level, s.prev = answers[answer + 2], answers[answer + 3], answers[answer + 4]
         s.log = all and after[i] and sub(after[i], 58) or logs[i]
@@ -245,6 +250,10 @@ for g = 1, groupCount do
   for i = 1, count do
     local key, q, cost = charges[nextCharge], quotas[charges[nextCharge + 1]], charges[nextCharge + 2]
     nextCharge = nextCharge + 3
+    local optional = op == TAKE and cost < 0
+    if optional then
+      cost = -cost
+    end
     local at
     if op == SETTLE then
       at, nextTime = read('<d', request, nextTime)
@@ -369,7 +378,7 @@ for g = 1, groupCount do
         end
       end
       levels[i] = level
-      all = all and level
+      all = all and (level or optional)
     elseif op == SETTLE and cost > 0 then
       correct(s.quota, s, cost)
     elseif (s.stored or s.changed) and (op == RESET or cost < 0) then
@@ -386,8 +395,8 @@ for g = 1, groupCount do
   for i = 1, count do
     local s = group[i]
     local level = levels[i]
-    local cost = charges[firstCharge + 3 * i - 1]
-    if op == TAKE and all and cost > 0 then
+    local cost = math.abs(charges[firstCharge + 3 * i - 1])
+    if op == TAKE and all and level and cost > 0 then
       s.level = level
       s.log = taken[i] or s.log
       s.changed = true

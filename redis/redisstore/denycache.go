@@ -166,7 +166,7 @@ func (m *denyCache) decide(charges []limiter.Charge) bool {
 			return false
 		}
 		c.Decision = s.decide(c, now)
-		refused = refused || !c.Decision.Allowed
+		refused = refused || !c.Decision.Allowed && !c.Optional
 	}
 	return refused
 }

@@ -66,7 +66,7 @@ func (m model) decide(charges []limiter.Charge, now int64) []limiter.Decision {
 	charges = slices.Clone(charges)
 	if limiter.TakeAll(charges, states, now) {
 		for i, c := range charges {
-			if c.Cost > 0 { // neither a look nor a refusal writes anything
+			if c.Cost > 0 && c.Decision.Allowed { // neither a look nor a refusal writes anything
 				m.put(c, states[i], now)
 			}
 		}
@@ -342,7 +342,7 @@ func (w *comparison) charges() []limiter.Charge {
 		if w.batches && w.oneIn(8) {
 			q = w.former[i]
 		}
-		c := limiter.Charge{Quota: q, Key: pick(w.chance, w.keys), Cost: w.cost(q)}
+		c := limiter.Charge{Quota: q, Key: pick(w.chance, w.keys), Cost: w.cost(q), Optional: w.oneIn(4)}
 		if !slices.ContainsFunc(charges, func(other limiter.Charge) bool { return counterOf(other) == counterOf(c) }) {
 			charges = append(charges, c)
 		}
@@ -485,6 +485,9 @@ func (w *comparison) batch() {
 			w.broken("the script said it was %d, want %d", g.answer.now, now)
 		}
 		charges := slices.Clone(g.charges)
+		for i := range charges {
+			charges[i].Optional = charges[i].Optional && g.op == take
+		}
 		var want []limiter.Decision
 		switch g.op {
 		case take:

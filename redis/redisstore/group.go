@@ -69,6 +69,8 @@ type item struct {
 	cost  int64 // of a settlement: what is owed, or below 0: refunded
 	at    int64 // of a settlement: when it was taken, or 0
 
+	optional bool
+
 	isSlot  bool     // the quota counts slots
 	message *message // about the key's slots, in the batch in flight
 }
@@ -100,7 +102,7 @@ func (g *group) free() {
 }
 
 func (g *group) add(name string, c *limiter.Charge) {
-	g.items = append(g.items, item{name: name, quota: c.Quota, cost: c.Cost, at: c.Decision.Receipt.At, isSlot: c.Quota.InFlight()})
+	g.items = append(g.items, item{name: name, quota: c.Quota, cost: c.Cost, at: c.Decision.Receipt.At, isSlot: c.Quota.InFlight(), optional: c.Optional})
 }
 
 // deliver gives g its answer, and reports whether the caller still waits for it.

@@ -143,12 +143,12 @@ func (h *holdings) begin(b *batch) {
 func (h *holdings) end(b *batch) {
 	for _, r := range b.requests {
 		r.each(func(g *group, a answer, err error) {
-			if err != nil || !g.takesSlots() || !a.isTaken(len(g.items)) {
+			if err != nil || !g.takesSlots() || !a.isTaken(g.items) {
 				return
 			}
 			g.acquired = !g.hasLeft()
 			for i := range g.items {
-				if it := &g.items[i]; it.isSlot {
+				if it := &g.items[i]; it.isSlot && a.allowed(i) {
 					it.message.granted += it.cost
 					if g.acquired {
 						it.message.holding.held += it.cost

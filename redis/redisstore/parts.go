@@ -101,8 +101,11 @@ func (s *store) undo(parts []keyPart, asked asking) {
 	for i := range parts {
 		if p := &parts[i]; p.taken {
 			for j := range p.charges {
-				c := &p.charges[j]
-				c.Cost, c.Decision.Receipt = -c.Cost, c.Quota.Undo(&c.Decision)
+				if c := &p.charges[j]; c.Decision.Allowed {
+					c.Cost, c.Decision.Receipt = -c.Cost, c.Quota.Undo(&c.Decision)
+				} else {
+					c.Cost = 0 // it is optional, and took nothing
+				}
 			}
 			s.correctSlots(p.charges)
 			p.group = s.send(settle, p.charges)

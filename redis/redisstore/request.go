@@ -17,7 +17,8 @@ import (
 //	messages about slots and charges of slots, if there are any (appendSlots)
 //	quotas, in 26 bytes each (counters.AppendQuotas)
 //	groups: an op and a size, in a byte each
-//	charges: the numbers of the key and of the quota, from 1, in 2 bytes each, and the cost in 8
+//	charges: the numbers of the key and of the quota, from 1, in 2 bytes each, and the cost in 8;
+//	         below 0, a charge to take is optional
 //	for each charge of a settlement, when it was taken, in 8 bytes
 //
 // Integers are little-endian. Numbers that may be large are doubles, as all numbers are in Lua.
@@ -184,5 +185,9 @@ func costOf(op op, it *item) int64 {
 		const most = 1<<53 - 1
 		return max(-most, min(it.cost, most))
 	}
-	return min(it.cost, it.quota.Capacity()+1)
+	cost := min(it.cost, it.quota.Capacity()+1)
+	if op == take && it.optional {
+		return -cost
+	}
+	return cost
 }

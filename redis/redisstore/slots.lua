@@ -110,6 +110,10 @@ do
     while asks[nextAsk] == g do
       local m, cost, capacity = asks[nextAsk + 1], asks[nextAsk + 2], asks[nextAsk + 3]
       nextAsk = nextAsk + 4
+      local optional = op == TAKE and cost < 0
+      if optional then
+        cost = -cost
+      end
       if op == RESET and states[m] == FOREIGN then
         states[m], changed[m] = nil, true -- which releases no slots: events in flight go on
       end
@@ -119,7 +123,7 @@ do
       elseif op == TAKE and cost > 0 and (states[m] or used + cost > capacity) then
         code = 0
       end
-      fit = fit and code == 1
+      fit = fit and (code == 1 or code == 0 and optional)
       answers[answered + 1], answers[answered + 2], answers[answered + 3], answers[answered + 4] = code, now, used, means[m]
       answered = answered + 4
     end
@@ -130,8 +134,8 @@ do
   function slots.take()
     local answer = answered - (nextAsk - firstAsk)
     for at = firstAsk, nextAsk - 1, 4 do
-      local m, cost = asks[at + 1], asks[at + 2]
-      if cost > 0 then
+      local m, cost = asks[at + 1], math.abs(asks[at + 2])
+      if cost > 0 and answers[answer + 1] == 1 then
         mine[m], changed[m] = mine[m] + cost, true
         answers[answer + 3] = answers[answer + 3] + cost
       end
