@@ -80,7 +80,6 @@ func (m *Memory) unlock(shards []int) {
 func (m *Memory) decideLocked(charges []Charge, keys []lockedKey) {
 	var space [fewCharges]int
 	shards := m.lock(charges, keys, space[:0])
-	defer m.unlock(shards)
 	all, lacking := decideAll(charges, keys)
 	for all && lacking {
 		for i := range keys {
@@ -112,6 +111,7 @@ func (m *Memory) decideLocked(charges []Charge, keys []lockedKey) {
 	if overflowed {
 		m.overflowed.Add(1)
 	}
+	m.unlock(shards)
 }
 
 // decideAll takes all cells, reads the clock and decides. It reports whether all charges are

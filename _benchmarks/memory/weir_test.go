@@ -67,7 +67,7 @@ func openExact(b *testing.B, q quota, keys int) func() call {
 
 // BenchmarkSeveral is one decision on several limits, of one rule and of several.
 func BenchmarkSeveral(b *testing.B) {
-	b.Run("memory", func(b *testing.B) {
+	sizes(b, func(b *testing.B, keys int) {
 		var all []contestant
 		for n := 1; n <= 3; n++ {
 			all = append(all, contestant{fmt.Sprint("weir-limits=", n), func(b *testing.B, _ quota, keys int) func() call {
@@ -75,17 +75,17 @@ func BenchmarkSeveral(b *testing.B) {
 				for i := range limits {
 					limits[i] = limiter.Limit{Events: 1 << 28, Per: peers.Window + time.Duration(i)*time.Hour}
 				}
-				return allow(b, limiter.Config{Limit: limiter.Join(limits, limiter.Concurrency{}), Store: memory(b, keys)})
+				return allow(b, limiter.Config{Limit: limiter.Join(limits, limiter.Concurrency{}), Store: memory(b, n*keys)})
 			}})
 			all = append(all, contestant{fmt.Sprint("weir-rules=", n), func(b *testing.B, q quota, keys int) func() call { return rules(b, q, keys, n) }})
 		}
-		each(b, all, func(b *testing.B, c contestant) { decisions(b, c, plenty, 1, true) })
-	})
+		each(b, all, func(b *testing.B, c contestant) { decisions(b, c, plenty, keys, true) })
+	}, 1, 100_000)
 }
 
 // rules decides about so many token buckets of one key at once.
 func rules(b *testing.B, q quota, keys, n int) func() call {
-	m := memory(b, keys)
+	m := memory(b, n*keys)
 	quotas := make([]*limiter.Quota, n)
 	for i := range quotas {
 		var err error
