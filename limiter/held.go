@@ -243,7 +243,7 @@ func (s *shard) decideHeld(q *Quota, hash uint64, cost int64, d *Decision) bool 
 func (s *shard) present(known *state, q *Quota, cost int64) (_ usage, _ []Entry, used int64) {
 	u, log := known.usage()
 	u, log, used = q.at(u, log, s.now)
-	if len(log) != int(known.log.end-known.log.over) { // entries that have expired need not be looked at again
+	if known.log.end > 0 && u.n != known.n { // at may have changed the log in place
 		s.put(known, u, log)
 	}
 	if q.algorithm.mostEvents > 0 && cost > 0 && used+cost <= q.capacity {

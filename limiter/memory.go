@@ -41,8 +41,8 @@ type MemoryOptions struct {
 // At MaxKeys a new key replaces the key that is nearest to its initial state, among some dozen
 // candidates. A replaced key begins anew when it returns. Two kinds of keys are never replaced: a key
 // that was refused, until half of its limit is free again, and the empty key, under which rules without
-// a Key count. If most candidates are being refused, the store is under siege and replaces none. New
-// keys then share an overflow counter for each rule and tier, one in each shard, and
+// a Key count. If most candidates of the last new keys are being refused, the store is under siege and
+// replaces none. New keys then share an overflow counter for each rule and tier, one in each shard, and
 // [Decision.Overflow] says so. [Memory.Stats] counts replaced keys and the decisions on overflow
 // counters. A few keys are replaced before there are MaxKeys: none up to 80% of MaxKeys, and some 4 in
 // 1,000 up to 90%.

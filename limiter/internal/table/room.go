@@ -32,7 +32,7 @@ func (s *Shard) Room(digest uint64, tag Tag) (Cell, bool) {
 				return s.occupy(&r, r.free, digest, tag), true
 			}
 		case s.grow():
-		case r.victim != nowhere && !r.mostRefuse():
+		case r.victim != nowhere && !s.mostRefuse(&r):
 			if s.vacate(r.cell(r.victim), true) {
 				return s.occupy(&r, r.victim, digest, tag), true
 			}
@@ -218,8 +218,15 @@ func (s *Shard) appraise(c Cell) (worth int64, refusing, free bool) {
 }
 
 // mostRefuse reports whether most cells are refusing. Then no cell is evicted: the other cells are from
-// before a flood, and new digests most likely belong to it.
-func (r *reach) mostRefuse() bool { return 2*r.refusing > r.judged }
+// before a flood, and new digests most likely belong to it. The cells of a few reaches say so: in one of so
+// many reaches, fewer cells refuse by chance.
+func (s *Shard) mostRefuse(r *reach) bool {
+	if s.judged >= 16*fullReach*cellsPerLine {
+		s.judged, s.refusing = s.judged/2, s.refusing/2
+	}
+	s.judged, s.refusing = s.judged+r.judged, s.refusing+r.refusing
+	return 2*r.refusing > r.judged || 2*s.refusing > s.judged && r.n < len(r.lines)
+}
 
 func (r *reach) cell(h hop) Cell {
 	return Cell{&r.lines[r.steps[h.step].line], int(h.cell) - 1}

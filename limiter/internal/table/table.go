@@ -170,7 +170,9 @@ type Shard struct {
 	maxLines int
 	used     int // cells that are not empty
 	patience int // how many calls of grow and Sweep to skip
-	_        [64]byte
+
+	judged, refusing int // cells of the last reaches without a free cell
+	_                [64]byte
 }
 
 // Init makes an empty shard. Its lines take memory from the budget.

@@ -60,7 +60,7 @@ func (m *modelled) put(t *rapid.T, j *judged) {
 		if grown {
 			require.Equal(t, before, m.within(j.digest))
 		}
-		mostRefuse := m.mostRefuse(m.within(j.digest))
+		mostRefuse := m.mostRefuse(m.within(j.digest)) || 2*m.refusing > m.judged // here, or in the last reaches
 		for _, number := range m.within(j.digest) {
 			require.NotZero(t, number, "there was no room where a cell was empty")
 			in := m.by[number]
