@@ -246,7 +246,7 @@ func (s *shard) present(known *state, q *Quota, cost int64) (_ usage, _ []Entry,
 	if known.log.end > 0 && u.n != known.n { // at may have changed the log in place
 		s.put(known, u, log)
 	}
-	if q.algorithm.mostEvents > 0 && cost > 0 && used+cost <= q.capacity {
+	if q.algorithm.mostEvents > 0 && cost > 0 && cost <= q.capacity-used {
 		s.ready(known)
 	}
 	return u, known.log.entries(), used
