@@ -4,8 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"net/url"
 	"strings"
+
+	"github.com/weirgo/weir/internal/route"
 )
 
 // Query is the value of a parameter in the request's query: "query:tenant:acme" for
@@ -14,7 +15,9 @@ import (
 //
 // All clients share the counter of a value. A client that sends another value each time has a new key
 // each time, so put a rule on [IP] beside it. Two parameters of that name with different values are
-// [ErrAmbiguous], as with [APIKey]. An empty value is no key.
+// [ErrAmbiguous], as with [APIKey]. So is a query in which another program may find another value: a # or a
+// NUL in it, a ; or a wrong escape in the parameter, or its name spelled as tenant[]. An empty
+// value is no key.
 //
 // Query panics if name is empty, or has one of : & = # + % ; or a space in it.
 func Query(name string) Func { return must(newQuery(name)) }
@@ -27,27 +30,22 @@ func newQuery(name string) (Func, error) {
 	}
 	prefix := queryTag + name + ":"
 	var errTwo error = ambiguous("two different parameters " + name + " in the query")
+	var errUnclear error = ambiguous("a query in which programs find different parameters " + name)
 	return func(r *http.Request) (string, error) {
 		if r.URL == nil {
 			return "", ErrNoKey
 		}
-		found, value := false, ""
-		for pair := range strings.SplitSeq(r.URL.RawQuery, "&") {
-			left, right, _ := strings.Cut(pair, "=")
-			if strings.Contains(pair, ";") { // url.ParseQuery passes over those, and over what it can't read
-				continue
-			}
-			if given, err := url.QueryUnescape(left); err != nil || given != name {
-				continue
-			}
-			given, err := url.QueryUnescape(right)
-			switch {
-			case err != nil:
-			case found && given != value:
+		var space [2]string
+		values, clear := route.Query(space[:0], r.URL.RawQuery, name)
+		if !clear {
+			return "", errUnclear
+		}
+		value := ""
+		for i, given := range values {
+			if i > 0 && given != value {
 				return "", errTwo
-			default:
-				found, value = true, given
 			}
+			value = given
 		}
 		if value == "" {
 			return "", ErrNoKey

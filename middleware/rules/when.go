@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/weirgo/weir/internal/route"
 	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/middleware"
 )
@@ -21,11 +22,11 @@ func (v values) String() string {
 	return strings.Join(texts, ", ")
 }
 
-// match reports whether a request has all of the values. given are the values that it has for a
-// name, one of which is enough.
-func (v values) match(given map[string][]string) bool {
+// match reports whether a request has all of the values. given returns the values that it has for a
+// name, one of which is enough, and false if programs may find other values: then it may have the value.
+func (v values) match(given func(name string) ([]string, bool)) bool {
 	for name, want := range v {
-		if has := given[name]; len(has) == 0 || want != "*" && !slices.Contains(has, want) {
+		if has, clear := given(name); clear && (len(has) == 0 || want != "*" && !slices.Contains(has, want)) {
 			return false
 		}
 	}
@@ -67,6 +68,7 @@ func (c *checker) match(path []string, r *rule) middleware.Match {
 		}
 	}
 	return middleware.MatchFunc(func(r *http.Request) bool {
-		return header.match(r.Header) && (len(query) == 0 || query.match(r.URL.Query()))
+		return header.match(func(name string) ([]string, bool) { return r.Header[name], true }) &&
+			query.match(func(name string) ([]string, bool) { return route.Query(nil, r.URL.RawQuery, name) })
 	})
 }

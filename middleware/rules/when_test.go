@@ -38,6 +38,9 @@ func TestAWhenSaysWhichRequestsARuleIsFor(t *testing.T) {
 		for _, query := range []string{"debug=1", "q=x", "q=x&debug=2", "q=x&Debug=1"} {
 			assert.Equal(t, 200, send(query), query)
 		}
+		for _, query := range []string{"q=x&debug=1#a", "q=x&debug[]=1", "q=x;debug=1", "q[]=x&debug=1%00"} {
+			assert.Equal(t, 429, send(query), "some service finds it in %s", query)
+		}
 		assert.Equal(t, http.StatusForbidden, send("", "X-Old", ""))
 		assert.Equal(t, []rules.Need{{"beta", "header:X-App"}, {"old", "header:X-Old"}, {"beta", "header:X-Plan"}, {"debug", "query:debug"}, {"debug", "query:q"}, {"debug", "status"}}, r.Needs())
 	})
