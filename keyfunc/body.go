@@ -10,6 +10,10 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/weirgo/weir/internal/route"
 )
 
 // JSONField is the value of a field of the JSON object in the request's body: "body:account:jane" for
@@ -28,10 +32,11 @@ import (
 //
 // If two readers could find different values in a body, the error is [ErrAmbiguous], and the request
 // goes no further: the field stands twice with different values, its name in upper or lower case; the
-// object is incomplete, has text behind it, or is longer than maxBytes; the value is neither a string
-// nor a whole number; the body has a Content-Encoding, or cannot be read to its end. The Content-Type
-// does not matter, because a handler may ignore it. A request has no key if it has no body, if the body
-// is no object, and if the field is missing, null or empty.
+// object is incomplete, has text behind it or a comment in front, or is longer than maxBytes; the value
+// is neither a string nor a whole number; the body is not in UTF-8, has a Content-Encoding or another
+// charset, or cannot be read to its end. The type in the Content-Type does not matter, because a handler
+// may ignore it. A request has no key if it has no body, if the body is no object, and if the field is
+// missing, null or empty.
 //
 // The value is as the client spells it. If "Jane" and "jane" are one account, your own Func makes one
 // key of them:
@@ -54,7 +59,7 @@ func JSONField(name string, maxBytes int) Func {
 	if maxBytes < 1 || maxBytes > mostBody {
 		panic(fmt.Sprintf("keyfunc: JSONField(%q): maxBytes is %d bytes: it must be from 1 to %d", name, maxBytes, mostBody))
 	}
-	prefix := bodyTag + name + ":"
+	prefix, folded := bodyTag+name+":", route.Fold(name)
 	var errTwo error = ambiguous("two different fields " + name + " in its body")
 	return func(r *http.Request) (string, error) {
 		body, err := Body(r, maxBytes)
@@ -62,18 +67,20 @@ func JSONField(name string, maxBytes int) Func {
 		if err != nil && !tooLong {
 			return "", err
 		}
-		body = bytes.TrimLeft(bytes.TrimPrefix(body, []byte("\ufeff")), jsonSpace)
+		object := bytes.TrimLeft(bytes.TrimPrefix(body, []byte("\ufeff")), jsonSpace)
 		switch {
-		case len(body) == 0 && !tooLong:
+		case len(object) == 0 && !tooLong:
 			return "", ErrNoKey
-		case r.Header.Get("Content-Encoding") != "":
+		case strings.Join(r.Header["Content-Encoding"], "") != "" || !isUTF8(r.Header["Content-Type"], body):
 			return "", errEncoded
-		case len(body) > 0 && body[0] != '{':
+		case len(object) > 0 && object[0] != '{' && mayBeObject(body):
+			return "", errNoJSON
+		case len(object) > 0 && object[0] != '{':
 			return "", ErrNoKey
 		case tooLong:
 			return "", err
 		}
-		value, err := jsonField(body, name, errTwo)
+		value, err := jsonField(object, folded, errTwo)
 		if err != nil {
 			return "", err
 		}
@@ -94,8 +101,43 @@ var (
 	errReadBefore error = ambiguous("a body that was read before the key function could read it")
 )
 
-// jsonField is the value of a field of an object, in whatever case its name is.
-func jsonField(object []byte, name string, errTwo error) (value string, err error) {
+// isUTF8 reports whether the fields of a Content-Type name no charset in which a body reads otherwise than in UTF-8.
+func isUTF8(types []string, body []byte) bool {
+	text := strings.ToLower(strings.Join(types, ";"))
+	for _, after, found := strings.Cut(text, "charset"); found; _, after, found = strings.Cut(after, "charset") {
+		charset := strings.TrimLeft(after, "*= \t\"'")
+		charset = charset[:len(charset)-len(strings.TrimLeft(charset, charsetCharacters))]
+		switch isASCII := bytes.IndexFunc(body, func(c rune) bool { return c >= utf8.RuneSelf }) < 0; {
+		case charset == "utf-8", charset == "utf8", charset == "us-ascii":
+		case isASCII && (strings.HasPrefix(charset, "iso-8859-") || strings.HasPrefix(charset, "windows-125")):
+		default:
+			return false
+		}
+	}
+	return true
+}
+
+const charsetCharacters = "abcdefghijklmnopqrstuvwxyz0123456789-_:.+"
+
+// mayBeObject reports whether some parser takes a body for an object that does not begin as one in JSON: it is in
+// UTF-16 or UTF-32, or comments, prefixes against script inclusion, control characters, or spaces or byte order
+// marks of Unicode precede the object.
+func mayBeObject(body []byte) bool {
+	if bytes.IndexByte(body[:min(len(body), 4)], 0) >= 0 || bytes.HasPrefix(body, []byte{0xfe, 0xff}) || bytes.HasPrefix(body, []byte{0xff, 0xfe}) {
+		return true
+	}
+	text := bytes.TrimLeftFunc(body, func(c rune) bool { return unicode.IsSpace(c) || unicode.IsControl(c) || c == '\ufeff' })
+	return len(text) > 0 && strings.IndexByte("{/#)", text[0]) >= 0
+}
+
+// odd are characters at which some parsers end a text, or which they leave out: NUL, and what is no character.
+const odd = "\x00\ufffd"
+
+// jsonField is the value of a field of an object, in whatever case its name is. folded is its name by route.Fold.
+func jsonField(object []byte, folded string, errTwo error) (value string, err error) {
+	if !utf8.Valid(object) {
+		return "", errNoJSON
+	}
 	decoder := json.NewDecoder(bytes.NewReader(object))
 	decoder.UseNumber()
 	if _, err := decoder.Token(); err != nil { // the brace
@@ -110,7 +152,12 @@ func jsonField(object []byte, name string, errTwo error) (value string, err erro
 		if err := decoder.Decode(&raw); err != nil {
 			return "", errNoJSON
 		}
-		if text, ok := field.(string); !ok || !strings.EqualFold(text, name) {
+		text, _ := field.(string)
+		text = route.Fold(text)
+		if end := strings.IndexAny(text, odd); end >= 0 && text[:end] == folded {
+			return "", errNoJSON
+		}
+		if text != folded {
 			continue
 		}
 		given, err := scalar(raw)
@@ -145,6 +192,9 @@ func scalar(raw json.RawMessage) (string, error) {
 		var value string
 		if err := json.Unmarshal(raw, &value); err != nil {
 			return "", errNoJSON
+		}
+		if strings.ContainsAny(value, odd) {
+			return "", errOddValue
 		}
 		return value, nil
 	default:

@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"regexp"
 	"strings"
 	"testing"
 	"testing/iotest"
@@ -61,14 +62,32 @@ func TestAFieldOfTheBodyIsAKey(t *testing.T) {
 		assert.NoError(t, err)
 		assert.Equal(t, "body:account:jane", key, "the handler may not look at the type either")
 	}
+	for charset, ambiguous := range map[string]bool{
+		"utf-8": false, `"UTF-8"`: false, " utf8": false, "us-ascii": false, "ISO-8859-1": false, "windows-1252;x=y": false,
+		"utf-16": true, `"utf-16le"`: true, "utf-7": true, "UTF-32;charset=utf-8": true, "utf-8;charset=utf-16": true, "ibm037": true, "": true, "*=utf-16''x": true,
+	} {
+		r := post(`{"account":"jane"}`)
+		r.Header.Set("Content-Type", "application/json; Charset="+charset)
+		key, err := account(r)
+		assert.Equal(t, ambiguous, errors.Is(err, keyfunc.ErrAmbiguous), charset)
+		assert.Equal(t, !ambiguous, key == "body:account:jane", charset)
+	}
+	r := post(`{"account":"jané"}`)
+	r.Header.Set("Content-Type", "application/json; charset=iso-8859-1")
+	_, err := account(r)
+	assert.ErrorIs(t, err, keyfunc.ErrAmbiguous)
+	r = post("\x1f\x8b...")
+	r.Header["Content-Encoding"] = []string{"", "gzip"}
+	_, err = account(r)
+	assert.ErrorIs(t, err, keyfunc.ErrAmbiguous, "a program may read the second field")
 	for _, r := range []*http.Request{{}, {Body: http.NoBody}, httptest.NewRequest("GET", "/", nil)} {
 		_, err := account(r)
 		assert.ErrorIs(t, err, keyfunc.ErrNoKey)
 	}
-	r := post(`{"account":"jane"}`)
+	r = post(`{"account":"jane"}`)
 	r.ContentLength = 18
 	_, _ = io.ReadAll(r.Body)
-	_, err := account(r)
+	_, err = account(r)
 	assert.ErrorIs(t, err, keyfunc.ErrAmbiguous, "something has read it before, and not put it back")
 
 	r = post(`{"account":"jane"}`)
@@ -168,24 +187,51 @@ func (zeros) Read(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// What a handler in Go finds in a body is what it is counted under, or it is refused.
+// decoders are how programs make text of a body, before they parse it.
+var decoders = map[string]func(body string) string{
+	"Go":               func(body string) string { return body },
+	"Python":           func(body string) string { return units(strings.TrimPrefix(body, "\ufeff")) },
+	"without a mark":   func(body string) string { return strings.TrimLeft(body, "\ufeff") },
+	"trimmed":          func(body string) string { return strings.TrimSpace(body) },
+	"Ruby":             func(body string) string { return comments.ReplaceAllString(body, "") },
+	"C":                func(body string) string { before, _, _ := strings.Cut(body, "\x00"); return before },
+	"leaves bytes out": func(body string) string { return strings.ToValidUTF8(body, "") },
+}
+
+var comments = regexp.MustCompile(`(?s)/\*.*?\*/|(?m)//.*$`)
+
+// units is a text of UTF-16 or UTF-32 in ASCII, or the body.
+func units(body string) string {
+	if len(body) > 1 && (body[0] == 0 || body[1] == 0 || strings.HasPrefix(body, "\xfe\xff") || strings.HasPrefix(body, "\xff\xfe")) {
+		return strings.NewReplacer("\x00", "", "\xfe", "", "\xff", "").Replace(body)
+	}
+	return body
+}
+
+// Whatever program finds the field in a body, that is what the request is counted under, or it is refused.
 func FuzzTheFieldIsWhatTheHandlerFinds(f *testing.F) {
 	for _, body := range []string{
 		`{"account":"a"}`, `{"account":"a","account":"b"}`, `{"ACCOUNT":"a","account":null}`, `{"\u0041ccount":"\ud800"}`,
 		`{"account":"a"} {`, `{"account":"a"`, `[]`, "\ufeff{}", `{"aCCount":"K"}`, `{"account":"\u0000"}`, `{"":"","account":"a"}`,
+		"\xff\xfe{\x00\"\x00a\x00c\x00c\x00o\x00u\x00n\x00t\x00\"\x00:\x00\"\x00a\x00\"\x00}\x00", "\x00{\x00\"\x00a\x00c\x00c\x00o\x00u\x00n\x00t\x00\"\x00:\x00\"\x00a\x00\"\x00}",
+		"\ufeff\ufeff{\"account\":\"a\"}", "/**/{\"account\":\"a\"}", "//\n{\"account\":\"a\"}", "\u00a0{\"account\":\"a\"}", "{\"account\":\"a\"}\x00", "{\"acc\xffount\":\"a\"}",
 	} {
 		f.Add(body)
 	}
 	key := keyfunc.JSONField("account", 4096)
 	f.Fuzz(func(t *testing.T, body string) {
-		r := post(body)
-		counted, err := key(r)
-		var login struct{ Account string }
-		if json.NewDecoder(r.Body).Decode(&login) != nil || login.Account == "" || errors.Is(err, keyfunc.ErrAmbiguous) {
+		counted, err := key(post(body))
+		if errors.Is(err, keyfunc.ErrAmbiguous) {
 			return
 		}
-		require.NoError(t, err)
-		require.Equal(t, "body:account:"+login.Account, counted)
+		for name, decode := range decoders {
+			var login struct{ Account string }
+			if json.NewDecoder(strings.NewReader(decode(body))).Decode(&login) != nil || login.Account == "" {
+				continue
+			}
+			require.NoError(t, err, name)
+			require.Equal(t, "body:account:"+login.Account, counted, name)
+		}
 	})
 }
 

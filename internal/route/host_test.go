@@ -1,7 +1,10 @@
 package route_test
 
 import (
+	"net"
 	"net/http"
+	"net/url"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -87,6 +90,48 @@ func FuzzAHostIsSpelledOnce(f *testing.F) {
 			require.NoError(t, err)
 			text, _ := keyfunc.Classify(key)
 			require.Equal(t, "host:"+host, text)
+		}
+	})
+}
+
+// hostParsers find a host in a request's Host as programs do.
+var hostParsers = map[string]func(field string) string{
+	"Express": func(field string) string { host, _, _ := strings.Cut(field, ":"); return host },
+	"Rails":   func(field string) string { return regexp.MustCompile(`:\d+$`).ReplaceAllString(field, "") },
+	"Go": func(field string) string {
+		if host, _, err := net.SplitHostPort(field); err == nil {
+			return host
+		}
+		return field
+	},
+	"a URL": func(field string) string {
+		if u, err := url.Parse("http://" + field); err == nil {
+			return u.Hostname()
+		}
+		return ""
+	},
+	"the first of a list": func(field string) string { host, _, _ := strings.Cut(field, ","); return strings.TrimSpace(host) },
+	"the last of a list":  func(field string) string { return strings.TrimSpace(field[strings.LastIndexByte(field, ',')+1:]) },
+	"trimmed":             func(field string) string { return strings.Trim(field, ". \t") },
+	"unescaped":           func(field string) string { host, _ := url.PathUnescape(field); return host },
+}
+
+// Whichever program finds a host, it is that of the rules, or the request is refused.
+func FuzzAHostIsThatOfEachProgram(f *testing.F) {
+	for _, field := range []string{
+		"shop.example", "SHOP.example.:80", "shop.example:80:80", "shop.example::", "shop.example:x", "u@shop.example", "shop.example,a", "a, shop.example", "shop.example..", ".shop.example", " shop.example",
+		"shop%2eexample", "[shop.example]", "shop.example/x", "shop.example?x", "shop.example#", "\u017fhop.example", "shop.example:1a", "shop.example\\a",
+	} {
+		f.Add(field)
+	}
+	f.Fuzz(func(t *testing.T, field string) {
+		if !route.IsHost(field) {
+			return
+		}
+		for name, find := range hostParsers {
+			if host := strings.TrimSuffix(strings.ToLower(find(field)), "."); host == "shop.example" {
+				require.Equal(t, host, route.Host(field), "%s: %q", name, field)
+			}
 		}
 	})
 }
