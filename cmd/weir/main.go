@@ -9,7 +9,6 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -52,11 +51,6 @@ func (s *session) read(name string) ([]byte, error) {
 	defer in.Close()
 	return io.ReadAll(in)
 }
-
-// silence drops the log of go-redis: commands report its errors themselves.
-type silence struct{}
-
-func (silence) Printf(context.Context, string, ...any) {}
 
 func main() {
 	redis.SetLogger(silence{})

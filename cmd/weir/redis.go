@@ -2,10 +2,7 @@ package main
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"log/slog"
-	"net/url"
 	"os"
 	"strconv"
 	"strings"
@@ -36,7 +33,7 @@ func connectionFlags(flags *pflag.FlagSet) *server {
 	// $WEIR_REDIS is no default of the flag: --help would show it.
 	flags.StringVar(&s.url, "redis", "", "`URL` of Redis, as in redis://user:password@host:6379/0; by default $WEIR_REDIS, or else redis://127.0.0.1:6379")
 	flags.BoolVar(&s.cluster, "cluster", false, "the URL is of a Cluster; name more nodes as in redis://host:6379?addr=other:6379")
-	flags.StringVar(&s.master, "sentinel", "", "the URL is of a Sentinel, and the master has this `name`")
+	flags.StringVar(&s.master, "sentinel", "", "the URL is of a Sentinel, and the master has this `name`; more Sentinels and their own credentials as in redis://user:password@host:26379/0?addr=other:26379&sentinel_username=weir&sentinel_password=word")
 	return &s
 }
 
@@ -46,62 +43,6 @@ func serverFlags(flags *pflag.FlagSet) *server {
 	flags.StringVar(&s.prefix, "prefix", "", "redisstore.Options.Prefix of the service")
 	flags.StringVar(&s.secretFile, "secret-file", "", "a `file` with redisstore.Options.Secret of the service; or $WEIR_SECRET")
 	return s
-}
-
-// address returns the URL, and the flag or variable that set it.
-func (s *server) address() (text, by string) {
-	if s.url != "" {
-		return s.url, "--redis"
-	}
-	if text = os.Getenv("WEIR_REDIS"); text != "" {
-		return text, "$WEIR_REDIS"
-	}
-	return "redis://127.0.0.1:6379", "the default URL"
-}
-
-// errAddress returns an error about a URL of Redis. It never quotes the URL: even what looks like a
-// port or a path may be a part of the password.
-func errAddress(text, by string) error {
-	u, err := url.Parse(text)
-	switch {
-	case !strings.Contains(text, "://"):
-		return usageError{fmt.Errorf("%s is not a URL: want redis://host:port, such as redis://127.0.0.1:6379", by)}
-	case err != nil:
-		return usageError{fmt.Errorf("%s is not a URL: in a user's name or a password, write / as %%2F, # as %%23, ? as %%3F, %% as %%25, @ as %%40 and so on", by)}
-	case u.Scheme != "redis" && u.Scheme != "rediss" && u.Scheme != "unix":
-		return usageError{fmt.Errorf("%s is not a URL of Redis: it begins with redis://, rediss:// or unix://", by)}
-	}
-	return usageError{fmt.Errorf("%s has a host, a database or an option that go-redis does not accept: want something like redis://user:password@host:6379/0", by)}
-}
-
-// connect returns a client for the server.
-func (s *server) connect() (redis.UniversalClient, error) {
-	text, by := s.address()
-	if s.cluster && s.master != "" {
-		return nil, usageError{errors.New("--cluster and --sentinel exclude each other: give the one that the URL is of")}
-	}
-	if s.cluster {
-		options, err := redis.ParseClusterURL(text)
-		if err != nil {
-			return nil, errAddress(text, by)
-		}
-		options.ContextTimeoutEnabled = true
-		return redis.NewClusterClient(options), nil
-	}
-	options, err := redis.ParseURL(text)
-	if err != nil {
-		return nil, errAddress(text, by)
-	}
-	if s.master != "" {
-		return redis.NewFailoverClient(&redis.FailoverOptions{
-			MasterName: s.master, SentinelAddrs: []string{options.Addr},
-			Username: options.Username, Password: options.Password, DB: options.DB,
-			TLSConfig: options.TLSConfig, ContextTimeoutEnabled: true, MaxRetries: -1,
-		}), nil
-	}
-	options.ContextTimeoutEnabled = true
-	options.MaxRetries = -1 // newer versions of go-redis retry until the time is up, and hide the cause
-	return redis.NewClient(options), nil
 }
 
 func (s *server) secret() ([]byte, error) {

@@ -42,6 +42,7 @@ var secretURLs = []string{
 	"redis://weir:SECRET#x@127.0.0.1:1", "redis://weir:x?SECRET@127.0.0.1:1", "redis://weir:SECRET%zz@127.0.0.1:1", "redis://weir:SECRET x@127.0.0.1:1",
 	"redis://weir:x:SECRET@127.0.0.1:1", "redis://weir:SECRET@127.0.0.1:1/SECRET", "redis://weir:x@127.0.0.1:1/0?password=SECRET",
 	"redis://weir:x@127.0.0.1:1/0?db=SECRET", "redis://weir:x@127.0.0.1:SECRET", "http://weir:SECRET@127.0.0.1:1", "weir:SECRET@127.0.0.1:1", "SECRET",
+	"redis://weir:x@127.0.0.1:1/0?sentinel_password=SECRET", "redis://weir:x@127.0.0.1:1/0?sentinel_username=SECRET&addr=SECRET", "redis://weir:1?SECRET=SECRET&SECRET@127.0.0.1:1",
 	"SECRET:x@127.0.0.1", "redis:/weir:SECRET@127.0.0.1:1", "unix://weir:SECRET@/none.sock", "redis://weir:SECRET@127.0.0.1:1\x00",
 }
 
