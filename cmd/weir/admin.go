@@ -127,6 +127,11 @@ func (a *admin) Reread() error { return nil }
 func (a *admin) Start(l serving.Limits, failed func(error)) error {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(a.metrics, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	for name, lines := range a.limits.logs {
+		registry.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{
+			Name: "weir_log_lines_dropped_total", Help: "Lines of a log that could not be written.", ConstLabels: prometheus.Labels{"log": name},
+		}, func() float64 { dropped, _ := lines.Dropped(); return float64(dropped) }))
+	}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /livez", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok\n") })
 	mux.HandleFunc("GET /readyz", a.readyz)

@@ -108,6 +108,8 @@ func TestTheSystemdUnitStartsTheCommand(t *testing.T) {
 	assert.Equal(t, []string{"/usr/local/bin/weir", "serve", "/etc/weir/limits.yaml"}, args)
 	assert.Equal(t, "127.0.0.1:9090", flags.Lookup("admin").Value.String())
 	assert.Equal(t, "/bin/kill -HUP $MAINPID", of["ExecReload"])
+	assert.Equal(t, "always", of["Restart"])
+	assert.Equal(t, "0", of["StartLimitIntervalSec"], "systemd gives up after no number of starts")
 	endsAfter(t, of["TimeoutStopSec"])
 }
 

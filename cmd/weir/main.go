@@ -28,10 +28,10 @@ const (
 	exitInterrupted = 130 // top was stopped before it had scanned all keys
 )
 
-// A session is one run of the command.
+// A session is one run of the command. Its output is escaped.
 type session struct {
 	in       io.Reader
-	out, err io.Writer
+	out, err *printable
 }
 
 // open opens a file, or the standard input for "-".
@@ -54,7 +54,7 @@ func (s *session) read(name string) ([]byte, error) {
 
 func main() {
 	redis.SetLogger(silence{})
-	os.Exit((&session{in: os.Stdin, out: os.Stdout, err: os.Stderr}).run(os.Args[1:]))
+	os.Exit(execute(os.Stdin, os.Stdout, os.Stderr, os.Args[1:]))
 }
 
 var (
@@ -65,13 +65,18 @@ var (
 // A usageError is a mistake on the command line.
 type usageError struct{ error }
 
-// run runs the command and returns its exit code. Printable writers escape all output.
-func (s *session) run(args []string) int {
-	out, err := &printable{to: s.out}, &printable{to: s.err}
-	exit := (&session{in: s.in, out: out, err: err}).command(args)
-	if out.failed != nil {
-		fmt.Fprintf(err, "weir: the output cannot be written: %v\n", out.failed)
+// execute runs the command and returns its exit code.
+func execute(in io.Reader, stdout, stderr io.Writer, args []string) int {
+	s := &session{in: in, out: &printable{to: stdout}, err: &printable{to: stderr}}
+	exit := s.command(args)
+	if s.out.failed != nil {
+		fmt.Fprintf(s.err, "weir: the output cannot be written: %v\n", s.out.failed)
 		exit = exitBad
+	}
+	for _, p := range []*printable{s.out, s.err} {
+		if p.lines != nil {
+			_ = p.lines.Close()
+		}
 	}
 	return exit
 }

@@ -40,7 +40,7 @@ func TestMain(m *testing.M) {
 func weir(t *testing.T, in string, args ...string) (exit int, out, err string) {
 	t.Helper()
 	var stdout, stderr bytes.Buffer
-	exit = (&session{in: strings.NewReader(in), out: &stdout, err: &stderr}).run(args)
+	exit = execute(strings.NewReader(in), &stdout, &stderr, args)
 	return exit, stdout.String(), stderr.String()
 }
 

@@ -6,6 +6,8 @@ import (
 	"unicode"
 	"unicode/utf16"
 	"unicode/utf8"
+
+	"github.com/weirgo/weir/cmd/weir/internal/serving"
 )
 
 // A printable writes text that is safe on a terminal. It escapes control characters, characters that
@@ -13,7 +15,17 @@ import (
 // JSON the escapes are JSON's. Each Write must hold whole characters.
 type printable struct {
 	to     io.Writer
-	failed error // the first error of to
+	failed error          // the first error of to
+	lines  *serving.Lines // nil: Write waits for the reader
+}
+
+// inBackground makes Write drop lines rather than wait for their reader. Each Write must hold whole lines.
+func (p *printable) inBackground() *serving.Lines {
+	if p.lines == nil {
+		p.lines = serving.NewLines(p.to)
+		p.to = p.lines
+	}
+	return p.lines
 }
 
 // Write escapes text. It stops at the first error, so that no text is missing in between.

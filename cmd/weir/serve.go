@@ -188,22 +188,23 @@ func (f *serveFlags) serve(file string) error {
 	if err := f.complete(file); err != nil {
 		return err
 	}
+	signal.Ignore(syscall.SIGPIPE) // which a log whose reader has ended would raise
+	l := &limits{logs: map[string]*serving.Lines{"error": f.err.inBackground()}}
 	logger := slog.New(slog.NewJSONHandler(f.err, nil))
+	l.Logger = logger
 	if built := runtime.Version(); lacksHTTP2Fix(built) {
 		logger.Warn("weir: clients can crash this process: its Go lacks the fix of CVE-2026-97032, which go1.26.9 and go1.27.2 have",
 			slog.String("code", "weir-outdated-go"), slog.String("go", built))
 	}
-	l := &limits{Limits: serving.Limits{Logger: logger}}
 	defer l.close()
 	var err error
 	if l.secret, err = f.redis.secret(); err != nil {
 		return fmt.Errorf("--secret-file: %w", err)
 	}
-	if f.accessLog != "" {
-		if l.log, err = serving.NewLog(f.accessLog, f.out, l.secret); err != nil {
-			return fmt.Errorf("--access-log: %w", err)
-		}
+	if err := f.openLog(l); err != nil {
+		return fmt.Errorf("--access-log: %w", err)
 	}
+	go l.reportDropped(ctx)
 	services, err := f.services(l)
 	if err != nil {
 		return err
@@ -294,8 +295,9 @@ func drain(services []serving.Service, grace time.Duration, signals <-chan os.Si
 // limits has the limiter of the services, and what to close at the end.
 type limits struct {
 	serving.Limits
-	admin  *admin       // nil without --admin
-	log    *serving.Log // nil without --access-log
+	admin  *admin                    // nil without --admin
+	log    *serving.Log              // nil without --access-log
+	logs   map[string]*serving.Lines // by the name in metrics
 	secret []byte
 	closes []func() error
 }
@@ -304,6 +306,56 @@ func (l *limits) close() {
 	for i := len(l.closes) - 1; i >= 0; i-- {
 		if err := l.closes[i](); err != nil {
 			l.Logger.Warn("weir: " + err.Error())
+		}
+	}
+}
+
+// openLog opens the access log.
+func (f *serveFlags) openLog(l *limits) (err error) {
+	switch f.accessLog {
+	case "":
+		return nil
+	case "-":
+		l.logs["access"] = f.out.inBackground()
+		l.log = serving.NewLog(f.out, l.secret)
+		return nil
+	}
+	lines, err := serving.OpenLines(f.accessLog)
+	if err != nil {
+		return err
+	}
+	l.logs["access"], l.log = lines, serving.NewLog(lines, l.secret)
+	l.closes = append(l.closes, lines.Close)
+	return nil
+}
+
+// dropsEvery is the time between two looks at the lines that were dropped.
+const dropsEvery = 5 * time.Second
+
+// reportDropped logs how many lines of logs were dropped. If the standard error cannot be written, the
+// report is dropped too, which makes another report due.
+func (l *limits) reportDropped(ctx context.Context) {
+	look := time.NewTicker(dropsEvery)
+	defer look.Stop()
+	reported := map[string]uint64{}
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-look.C:
+		}
+		for name, lines := range l.logs {
+			dropped, err := lines.Dropped()
+			if dropped == reported[name] {
+				continue
+			}
+			reason := "its reader or disk is too slow"
+			if err != nil {
+				reason = err.Error()
+			}
+			l.Logger.Warn("weir: lines of a log were dropped", slog.String("code", "weir-log-dropped"), slog.String("log", name),
+				slog.Uint64("lines", dropped-reported[name]), slog.String("error", reason))
+			reported[name] = dropped
 		}
 	}
 }
@@ -396,8 +448,8 @@ func (f *serveFlags) store(ctx context.Context, l *limits, o *rules.Options) (re
 func (l *limits) reread(services []serving.Service) {
 	l.Watcher.Reread()
 	var errs []error
-	if l.log != nil {
-		errs = append(errs, l.log.Reopen())
+	for _, lines := range l.logs {
+		errs = append(errs, lines.Reopen())
 	}
 	for _, service := range services {
 		errs = append(errs, service.Reread())

@@ -61,18 +61,13 @@ func startServing(t *testing.T, env []string, args ...string) *served {
 	go func() {
 		defer close(s.done)
 		lines := bufio.NewScanner(said)
+		if s.awaitServing(lines) {
+			ready <- true
+		}
 		for lines.Scan() {
 			s.mu.Lock()
 			s.said.Write(append(lines.Bytes(), '\n'))
 			s.mu.Unlock()
-			var of struct{ Msg, Flag, Address string }
-			_ = json.Unmarshal(lines.Bytes(), &of)
-			switch of.Msg {
-			case "weir: listening":
-				s.addr[of.Flag] = of.Address
-			case "weir: serving":
-				ready <- true
-			}
 		}
 	}()
 	select {
@@ -81,6 +76,24 @@ func startServing(t *testing.T, env []string, args ...string) *served {
 		t.Fatalf("it does not serve: %s", s.said.String())
 	}
 	return s
+}
+
+// awaitServing reads the log until the process serves.
+func (s *served) awaitServing(log *bufio.Scanner) bool {
+	for log.Scan() {
+		s.mu.Lock()
+		s.said.Write(append(log.Bytes(), '\n'))
+		s.mu.Unlock()
+		var of struct{ Msg, Flag, Address string }
+		_ = json.Unmarshal(log.Bytes(), &of)
+		switch of.Msg {
+		case "weir: listening":
+			s.addr[of.Flag] = of.Address
+		case "weir: serving":
+			return true
+		}
+	}
+	return false
 }
 
 func (s *served) signal(signal os.Signal) {

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"io"
 	"net/http"
-	"os"
 	"strings"
 	"sync"
 	"time"
@@ -17,36 +16,15 @@ import (
 // A Log is an access log in JSON, which weir recommend and weir simulate read. As a
 // middleware.Observer it learns which rule refused a request. A nil Log logs nothing.
 type Log struct {
-	name   string // of the file; "-" for standard output
 	digest keyfunc.Digester
 
-	mu   sync.Mutex
-	to   io.Writer
-	file *os.File // nil: the standard output
+	mu sync.Mutex
+	to io.Writer
 }
 
-// NewLog opens the file called name, or writes to out for "-".
-func NewLog(name string, out io.Writer, secret []byte) (*Log, error) {
-	l := &Log{name: name, digest: keyfunc.NewDigester(secret), to: out}
-	return l, l.Reopen()
-}
-
-// Reopen opens the file again, which a log rotation may have renamed.
-func (l *Log) Reopen() error {
-	if l.name == "-" {
-		return nil
-	}
-	file, err := os.OpenFile(l.name, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o640)
-	if err != nil {
-		return err
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.file != nil {
-		_ = l.file.Close()
-	}
-	l.file, l.to = file, file
-	return nil
+// NewLog returns a log that writes to a writer, which must not block, such as Lines.
+func NewLog(to io.Writer, secret []byte) *Log {
+	return &Log{digest: keyfunc.NewDigester(secret), to: to}
 }
 
 // A line describes one request. Where nginx has a variable for a member, its name is nginx's.
