@@ -155,15 +155,20 @@ func (a *admin) Start(l serving.Limits, failed func(error)) error {
 }
 
 // readyz answers 200 if a load balancer may send requests. It also does if the rules could not be
-// reloaded, because the earlier rules are in force.
+// reloaded, because the earlier rules are in force. It does not before the rules in Redis were loaded once.
 func (a *admin) readyz(w http.ResponseWriter, _ *http.Request) {
 	if !a.ready.Load() {
 		http.Error(w, "not serving, or about to end", http.StatusServiceUnavailable)
 		return
 	}
+	status := a.limits.Watcher.Status()
+	if status.Fallback {
+		http.Error(w, "The rules in Redis cannot be used yet: "+inWords(status.Err), http.StatusServiceUnavailable)
+		return
+	}
 	_, _ = io.WriteString(w, "ok\n")
-	if err := a.limits.Watcher.Status().Err; err != nil {
-		fmt.Fprintf(w, "The rules were not reloaded, those before are in force: %v\n", inWords(err))
+	if status.Err != nil {
+		fmt.Fprintf(w, "The rules were not reloaded, those before are in force: %v\n", inWords(status.Err))
 	}
 }
 

@@ -38,6 +38,7 @@ type serveFlags struct {
 	flags    *pflag.FlagSet
 	redis    *server
 	rulesKey *string
+	fallback string
 
 	proxies []string
 	ask     string
@@ -57,6 +58,7 @@ type serveFlags struct {
 func serve(s *session, flags *pflag.FlagSet) action {
 	f := &serveFlags{session: s, flags: flags, redis: serverFlags(flags), rulesKey: rulesKey(flags)}
 	flags.Lookup("redis").Usage = "`URL` of a Redis to count in, as in redis://user:password@host:6379/0; without it $WEIR_REDIS, or else in memory"
+	flags.StringVar(&f.fallback, "fallback", "", "a `file` with rules that hold until the rules in Redis can be read; without it every request is answered 503 until then")
 	flags.StringArrayVar(&f.proxies, "proxy", nil, "limit requests on an address and pass them on to a service: `ADDRESS=URL`, such as :8080=http://127.0.0.1:3000; may be repeated")
 	flags.StringVar(&f.ask, "ask", "", "an `address` where nginx, Caddy, Traefik or HAProxy ask about each request, such as 127.0.0.1:8082")
 	flags.StringVar(&f.rls, "rls", "", "an `address` for Envoy's rate limit service, such as :8081, by the file's descriptors")
@@ -166,7 +168,7 @@ func (f *serveFlags) complete(file string) error {
 		{f.tlsCert != "", "--tls-cert", []string{"tls-key"}},
 		{f.admin != "", "--admin", []string{"admin-token-file"}},
 		{redis, "--redis", []string{"cluster", "sentinel", "prefix", "secret-file", "replicas", "leases", "rules-key"}},
-		{file == "redis", "the rules in Redis, as in weir serve redis", []string{"rules-key"}},
+		{file == "redis", "the rules in Redis, as in weir serve redis", []string{"rules-key", "fallback"}},
 	} {
 		for _, name := range need.flags {
 			if !need.given && f.flags.Changed(name) {
@@ -385,7 +387,7 @@ func (f *serveFlags) watch(ctx context.Context, file string, services []serving.
 		return err
 	}
 	if file == "redis" {
-		l.Watcher, err = redisrules.Watch(ctx, client, *f.rulesKey, o)
+		l.Watcher, err = f.watchRedis(ctx, client, l, o)
 	} else {
 		l.Watcher, err = rules.Watch(ctx, file, o)
 	}
@@ -398,6 +400,40 @@ func (f *serveFlags) watch(ctx context.Context, file string, services []serving.
 		return nil
 	}
 	return l.admin.follow(l.Watcher)
+}
+
+// noRules refuses every request.
+const noRules = `version: 1
+proxies: {}
+global: {mode: deny, refusal: {status: 503, retry_after: 10s, message: "The limits of this service are not loaded yet."}}
+`
+
+// watchRedis follows the rules in Redis. If they cannot be used yet, the rules of --fallback hold, or else
+// every request is refused.
+func (f *serveFlags) watchRedis(ctx context.Context, client redis.UniversalClient, l *limits, o rules.Options) (*rules.Watcher, error) {
+	meanwhile := "the rules of --fallback hold"
+	if f.fallback != "" {
+		text, err := f.read(f.fallback)
+		if err != nil {
+			return nil, fmt.Errorf("--fallback: %w", err)
+		}
+		if _, err := rules.Parse(text, o); err != nil {
+			if wrong := (*rules.Error)(nil); errors.As(err, &wrong) {
+				inFile(wrong.Problems, f.fallback)
+			}
+			return nil, fmt.Errorf("--fallback: %w", err)
+		}
+		o.Fallback = text
+	} else {
+		o.Fallback, meanwhile = []byte(noRules), "every request is answered 503"
+	}
+	w, err := redisrules.Watch(ctx, client, *f.rulesKey, o)
+	if err == nil && w.Status().Fallback {
+		l.Waiting = f.fallback == ""
+		l.Logger.Warn("weir: the rules in Redis cannot be used yet, and until then "+meanwhile,
+			slog.String("code", "weir-rules-awaited"), slog.String("key", *f.rulesKey), slog.String("error", inWords(w.Status().Err)))
+	}
+	return w, err
 }
 
 // store makes the store and the list of bans, in Redis or in memory.

@@ -329,7 +329,7 @@ func TestAFlagIsRefusedWithoutTheFlagThatItNeeds(t *testing.T) {
 	t.Setenv("WEIR_REDIS", "")
 	file := write(t, "limits.yaml", "version: 1\ndefault: 100/h\n") // without descriptors, --rls serves nothing
 	alone := []string{"proxy", "ask", "rls", "admin", "redis", "drain", "help"}
-	needs := map[string]string{"paths": "--proxy or --ask", "admin-token-file": "--admin"}
+	needs := map[string]string{"paths": "--proxy or --ask", "admin-token-file": "--admin", "fallback": "the rules in Redis, as in weir serve redis"}
 	for _, name := range []string{"upstream-timeout", "client-timeout", "user-header", "tier-header", "tls-cert", "tls-key", "access-log"} {
 		needs[name] = "--proxy"
 	}
@@ -368,6 +368,90 @@ func TestProcessesShareARedis(t *testing.T) {
 		require.Zero(t, exitOf(t, s.cmd.Wait()))
 	}
 	require.Equal(t, 5, passed)
+}
+
+// A process that starts without rules lets nothing pass, says why, and takes the rules when they come.
+func TestAProcessAwaitsItsRulesInRedis(t *testing.T) {
+	server := redistest.Start(t, "--databases", "1") // its own: it is killed
+	client := server.Connect(t)
+	var reached atomic.Int64
+	upstream := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		reached.Add(1)
+		_, _ = io.WriteString(w, "hello")
+	}))
+	t.Cleanup(upstream.Close)
+	server.Kill()
+	url := "--redis=redis://" + server.Addr
+	fallback := write(t, "fallback.yaml", "version: 1\ndefault: {limit: 1/h, on_outage: local}\n")
+	begin := func(args ...string) *served {
+		return startServing(t, nil, append(args, "redis", url, "--proxy", "127.0.0.1:0="+upstream.URL, "--ask", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--drain", "0s")...)
+	}
+	waiting, leasing, limited := begin(), begin("--leases"), begin("--fallback", fallback)
+
+	s := []*served{waiting, leasing, limited}
+	for _, each := range s {
+		each.eventually("--admin", "/livez", 200, "ok")
+		each.eventually("--admin", "/readyz", 503, "connection refused")
+		assert.Contains(t, each.said.String(), "weir-rules-awaited")
+	}
+	for _, each := range s[:2] {
+		answer, err := http.Get("http://" + each.addr["--proxy"] + "/")
+		require.NoError(t, err)
+		require.NoError(t, answer.Body.Close())
+		assert.Equal(t, 503, answer.StatusCode)
+		assert.Equal(t, "10", answer.Header.Get("Retry-After"))
+		r, err := http.NewRequest(http.MethodGet, "http://"+each.addr["--ask"]+"/forward", nil)
+		require.NoError(t, err)
+		r.Header = http.Header{"X-Forwarded-Method": {"GET"}, "X-Forwarded-Uri": {"/"}, "X-Forwarded-For": {"203.0.113.7"}}
+		answer, err = http.DefaultClient.Do(r)
+		require.NoError(t, err)
+		require.NoError(t, answer.Body.Close())
+		assert.Equal(t, 503, answer.StatusCode)
+	}
+	require.Zero(t, reached.Load())
+	status, _ := limited.get("--proxy", "/")
+	assert.Equal(t, 200, status)
+	status, _ = limited.get("--proxy", "/")
+	assert.Equal(t, 429, status)
+
+	server.Restart()
+	for _, each := range s {
+		each.eventually("--admin", "/readyz", 503, "the key does not exist")
+	}
+	require.NoError(t, client.Set(t.Context(), "limits", "version: 1\ndefault: {limt: 5/s}\n", 0).Err())
+	require.NoError(t, client.Publish(t.Context(), "limits:changed", "").Err())
+	for _, each := range s {
+		each.eventually("--admin", "/readyz", 503, "2:11: default.limt")
+	}
+	status, _ = waiting.get("--proxy", "/")
+	assert.Equal(t, 503, status)
+	exit, _, said := weir(t, "", "publish", write(t, "limits.yaml", "version: 1\ndefault: {limit: 1000/h, key: global}\n"), url)
+	require.Equal(t, exitGood, exit, said)
+	for _, each := range s {
+		each.eventually("--admin", "/readyz", 200, "ok")
+		each.eventually("--proxy", "/", 200, "hello")
+		each.signal(syscall.SIGTERM)
+		<-each.done
+		require.Zero(t, exitOf(t, each.cmd.Wait()))
+	}
+}
+
+func TestAFallbackIsCheckedAtTheStart(t *testing.T) {
+	for text, want := range map[string]string{
+		"version: 1\ndefault: {limt: 1/s}\n":             "fallback.yaml:2:11: default.limt: unknown field",
+		"version: 1\ndefault: {limit: 1/s, key: user}\n": "fallback.yaml:2:1: default: needs a user",
+	} {
+		exit, _, said := weir(t, "", "serve", "redis", "--redis=redis://127.0.0.1:1", "--ask=127.0.0.1:0", "--fallback", write(t, "fallback.yaml", text))
+		assert.Equal(t, exitBad, exit)
+		assert.Contains(t, said, "weir serve: --fallback: ")
+		assert.Contains(t, said, want)
+	}
+	exit, _, said := weir(t, "", "serve", "redis", "--redis=redis://127.0.0.1:1", "--ask=127.0.0.1:0", "--fallback", "none.yaml")
+	assert.Equal(t, exitBad, exit)
+	assert.Contains(t, said, "weir serve: --fallback: open none.yaml")
+	exit, _, said = weir(t, "", "serve", "redis", "--redis=redis://127.0.0.1:1", "--rls=127.0.0.1:0", "--fallback", write(t, "fallback.yaml", loose))
+	assert.Equal(t, exitBad, exit)
+	assert.Contains(t, said, "the rules have no descriptors")
 }
 
 // While Redis hangs, each rule follows its outage policy, and no request waits in the gateway.

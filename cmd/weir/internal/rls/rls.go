@@ -47,6 +47,9 @@ func (d *Decider) ShouldRateLimit(ctx context.Context, r *pb.RateLimitRequest) (
 		return nil, status.Error(codes.InvalidArgument, "weir: the request has no descriptors")
 	}
 	table := d.table()
+	if table == nil {
+		return nil, status.Error(codes.Unavailable, "weir: there are no rules yet")
+	}
 	all := make([]asked, len(r.Descriptors))
 	for i, descriptor := range r.Descriptors {
 		hits, err := hitsOf(r, descriptor)

@@ -47,13 +47,14 @@ func New(listen string) (*Service, error) {
 func (s *Service) Lacks(*rules.Proxies, rules.Need) string { return "" }
 
 // Start implements serving.Service.
-func (s *Service) Start(l serving.Limits, failed func(error)) error {
+func (s *Service) Start(l serving.Limits, failed func(error)) (err error) {
 	current := &tables{limits: l}
-	first, err := newTable(l.Watcher.Rules(), l.Store)
-	if err != nil {
+	first := l.Watcher.Rules()
+	if l.Waiting {
+		current.refused = first
+	} else if current.inForce, err = newTable(first, l.Store); err != nil {
 		return err
 	}
-	current.inForce = first
 	if s.listener, err = net.Listen("tcp", s.listen); err != nil {
 		return fmt.Errorf("--rls: %w", err)
 	}
@@ -90,16 +91,17 @@ type tables struct {
 	limits serving.Limits
 
 	mu      sync.Mutex
-	inForce *table
+	inForce *table       // nil: there are no descriptors yet
 	refused *rules.Rules // the rules that the store cannot count for; nil: none
 }
 
-// get returns the table of the rules in force, or the earlier table if the store cannot count for them.
+// get returns the table of the rules in force, or the earlier table if the store cannot count for them. It
+// returns nil if there was none.
 func (t *tables) get() *table {
 	now := t.limits.Watcher.Rules()
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.inForce.rules == now || t.refused == now {
+	if t.refused == now || t.inForce != nil && t.inForce.rules == now {
 		return t.inForce
 	}
 	next, err := newTable(now, t.limits.Store)

@@ -13,8 +13,10 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/status"
 
 	"github.com/weirgo/weir/cmd/weir/internal/serving"
 	"github.com/weirgo/weir/limiter"
@@ -90,4 +92,31 @@ func TestDescriptorsThatTheStoreCannotCountAreNotInForce(t *testing.T) {
 		_, err := New(addr)
 		assert.ErrorContains(t, err, "--rls")
 	}
+}
+
+func TestBeforeThereAreRulesTheServiceIsUnavailable(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "limits.yaml")
+	memory := limiter.Must(limiter.NewMemory(limiter.MemoryOptions{}))
+	watcher, err := rules.Watch(t.Context(), path, rules.Options{
+		Config: middleware.Config{Store: memory}, Poll: 100 * time.Millisecond, OnReload: func(rules.Reload) {}, Fallback: []byte("version: 1\ndefault: 1/h\n"),
+	})
+	require.NoError(t, err)
+	defer watcher.Close()
+	limits := serving.Limits{RateLimit: watcher.RateLimit, Watcher: watcher, Store: memory, Logger: slog.New(slog.DiscardHandler)}
+	s, err := New("127.0.0.1:0")
+	require.NoError(t, err)
+	require.ErrorContains(t, s.Start(limits, nil), "the rules have no descriptors", "rules without descriptors are not awaited")
+	limits.Waiting = true
+	require.NoError(t, s.Start(limits, func(err error) { t.Error(err) }))
+	defer s.Drain(t.Context(), 0)
+	conn, err := grpc.NewClient(s.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	require.NoError(t, err)
+	defer conn.Close()
+	ask := func() error {
+		_, err := pb.NewRateLimitServiceClient(conn).ShouldRateLimit(t.Context(), &pb.RateLimitRequest{Domain: "shop", Descriptors: []*common.RateLimitDescriptor{of("user", "ann")}})
+		return err
+	}
+	require.Equal(t, codes.Unavailable, status.Code(ask()))
+	require.NoError(t, os.WriteFile(path, []byte("version: 1\ndescriptors: {domain: shop, entries: {key: user}, limit: 1/h}\n"), 0o600))
+	require.Eventually(t, func() bool { return ask() == nil }, 30*time.Second, 10*time.Millisecond)
 }

@@ -21,6 +21,7 @@ type Limits struct {
 	Store     limiter.Store         // RateLimit's
 	Observer  middleware.Observer   // RateLimit's
 	Logger    *slog.Logger
+	Waiting   bool // whether Start is called before there are rules: RateLimit refuses every request
 }
 
 // Gateway is RateLimit.Gateway. If strict is set, it answers 400 for every ambiguous path too.
