@@ -191,9 +191,8 @@ func (f *serveFlags) serve(file string) error {
 		return err
 	}
 	signal.Ignore(syscall.SIGPIPE) // which a log whose reader has ended would raise
-	l := &limits{logs: map[string]*serving.Lines{"error": f.err.inBackground()}}
 	logger := slog.New(slog.NewJSONHandler(f.err, nil))
-	l.Logger = logger
+	l := &limits{Limits: serving.Limits{Logger: logger}, logs: map[string]*serving.Lines{"error": f.err.inBackground()}}
 	if built := runtime.Version(); lacksHTTP2Fix(built) {
 		logger.Warn("weir: clients can crash this process: its Go lacks the fix of CVE-2026-97032, which go1.26.9 and go1.27.2 have",
 			slog.String("code", "weir-outdated-go"), slog.String("go", built))
@@ -334,8 +333,7 @@ func (f *serveFlags) openLog(l *limits) (err error) {
 // dropsEvery is the time between two looks at the lines that were dropped.
 const dropsEvery = 5 * time.Second
 
-// reportDropped logs how many lines of logs were dropped. If the standard error cannot be written, the
-// report is dropped too, which makes another report due.
+// reportDropped logs how many lines of logs were dropped. A report that is dropped itself is repeated.
 func (l *limits) reportDropped(ctx context.Context) {
 	look := time.NewTicker(dropsEvery)
 	defer look.Stop()
@@ -355,9 +353,12 @@ func (l *limits) reportDropped(ctx context.Context) {
 			if err != nil {
 				reason = err.Error()
 			}
+			before, _ := l.logs["error"].Dropped()
 			l.Logger.Warn("weir: lines of a log were dropped", slog.String("code", "weir-log-dropped"), slog.String("log", name),
 				slog.Uint64("lines", dropped-reported[name]), slog.String("error", reason))
-			reported[name] = dropped
+			if after, _ := l.logs["error"].Dropped(); after == before {
+				reported[name] = dropped
+			}
 		}
 	}
 }
