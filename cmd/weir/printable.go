@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"sync"
 	"unicode"
 	"unicode/utf16"
 	"unicode/utf8"
@@ -14,6 +15,7 @@ import (
 // change the direction of text, and bytes that are not UTF-8: keys in Redis hold what clients sent. In
 // JSON the escapes are JSON's. Each Write must hold whole characters.
 type printable struct {
+	mu     sync.Mutex // weir serve logs in many goroutines
 	to     io.Writer
 	failed error          // the first error of to
 	lines  *serving.Lines // nil: Write waits for the reader
@@ -36,6 +38,8 @@ func (p *printable) Write(text []byte) (int, error) {
 		shown = appendShown(shown, c, rest[:size])
 		rest = rest[size:]
 	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	if p.failed == nil && len(shown) > 0 {
 		_, p.failed = p.to.Write(shown)
 	}

@@ -612,7 +612,8 @@ func TestAFileThatIsWrongIsKeptOut(t *testing.T) {
 
 func TestTheLogHasWhatRecommendReads(t *testing.T) {
 	var out bytes.Buffer
-	log := serving.NewLog(&out, nil)
+	written := serving.NewLines(&out)
+	log := serving.NewLog(written, nil)
 	g := start(t, "version: 1\nproxies: {trusted: [127.0.0.1]}\nendpoints: {\"/a/{x}\": {limit: 1/h, key: user|ip, name: a}}\n", upstream(t, echo), func(o *gateway.Options) { o.Log, o.UserHeader = log, "X-User" })
 	g.status("GET", "/a/1?q=2", "X-User: ann", "User-Agent: curl", "X-Forwarded-For: 198.51.100.1", "X-Forwarded-For: 203.0.113.9")
 	g.status("GET", "/a/2", "X-User: ann")
@@ -620,6 +621,7 @@ func TestTheLogHasWhatRecommendReads(t *testing.T) {
 	ended, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
 	g.Drain(ended, 0)
+	require.NoError(t, written.Close())
 	var lines []map[string]any
 	for text := range strings.Lines(out.String()) {
 		of := map[string]any{}

@@ -6,7 +6,6 @@ import (
 	"io"
 	"net/http"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/weirgo/weir/keyfunc"
@@ -17,14 +16,12 @@ import (
 // middleware.Observer it learns which rule refused a request. A nil Log logs nothing.
 type Log struct {
 	digest keyfunc.Digester
-
-	mu sync.Mutex
-	to io.Writer
+	to     io.Writer
 }
 
-// NewLog returns a log that writes to a writer, which must not block, such as Lines.
+// NewLog returns a log. The writer must not block, and be safe for concurrent use, such as Lines.
 func NewLog(to io.Writer, secret []byte) *Log {
-	return &Log{digest: keyfunc.NewDigester(secret), to: to}
+	return &Log{keyfunc.NewDigester(secret), to}
 }
 
 // A line describes one request. Where nginx has a variable for a member, its name is nginx's.
@@ -112,8 +109,6 @@ func (l *Log) write(of *line) {
 	if err != nil {
 		return // cannot happen: a line has only strings and numbers
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
 	_, _ = l.to.Write(append(text, '\n'))
 }
 
