@@ -5,6 +5,7 @@ import (
 	"io"
 	"os"
 	"sync"
+	"syscall"
 	"time"
 )
 
@@ -47,8 +48,9 @@ func OpenLines(name string) (*Lines, error) {
 	return l, nil
 }
 
+// openLog opens a file. If it is a named pipe that nobody reads, it returns an error instead of waiting.
 func openLog(name string) (*os.File, error) {
-	return os.OpenFile(name, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o640)
+	return os.OpenFile(name, os.O_APPEND|os.O_CREATE|os.O_WRONLY|syscall.O_NONBLOCK, 0o640)
 }
 
 // Reopen opens the file again, which a log rotation may have renamed.

@@ -4,10 +4,12 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -126,4 +128,27 @@ func TestALogThatIsRotatedIsWholeInItsFiles(t *testing.T) {
 	require.NoError(t, os.Remove(name))
 	require.NoError(t, os.Mkdir(name, 0o700))
 	require.Error(t, lines.Reopen())
+}
+
+func TestANamedPipeIsALogWhileItHasAReader(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "pipe")
+	require.NoError(t, syscall.Mkfifo(name, 0o600))
+	_, err := serving.OpenLines(name)
+	require.ErrorIs(t, err, syscall.ENXIO)
+	reader, err := os.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	require.NoError(t, err)
+	lines, err := serving.OpenLines(name)
+	require.NoError(t, err)
+	_, _ = lines.Write([]byte("one\n"))
+	text := make([]byte, 4)
+	_, err = io.ReadFull(reader, text)
+	require.NoError(t, err)
+	require.Equal(t, "one\n", string(text))
+	require.NoError(t, reader.Close())
+	require.ErrorIs(t, lines.Reopen(), syscall.ENXIO)
+	_, _ = lines.Write([]byte("lost\n"))
+	require.NoError(t, lines.Close())
+	dropped, err := lines.Dropped()
+	require.EqualValues(t, 1, dropped)
+	require.ErrorIs(t, err, syscall.EPIPE)
 }
