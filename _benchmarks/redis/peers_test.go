@@ -32,14 +32,26 @@ func redisRateLimit() redis_rate.Limit {
 }
 
 func openRedisRate(c *environment) (func() call, error) {
-	limiter, limit := redis_rate.NewLimiter(c.client()), redisRateLimit()
+	return redisRateCaller(redis_rate.NewLimiter(c.client())), nil
+}
+
+func openRedisRateAutoPipeline(c *environment) (func() call, error) {
+	pipeliner, err := c.client().AutoPipeline()
+	if err != nil {
+		return nil, err
+	}
+	return redisRateCaller(redis_rate.NewLimiter(pipeliner)), nil // the client closes its pipeliner
+}
+
+func redisRateCaller(limiter *redis_rate.Limiter) func() call {
+	limit := redisRateLimit()
 	return shared(func(ctx context.Context, key string) (bool, error) {
 		result, err := limiter.Allow(ctx, key, limit)
 		if err != nil {
 			return false, err
 		}
 		return result.Allowed > 0, nil
-	}), nil
+	})
 }
 
 func openUlule(c *environment) (func() call, error) {

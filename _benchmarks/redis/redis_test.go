@@ -47,16 +47,17 @@ var contestants = []contestant{
 	{"weir-unbatched", openWeir(1, redisstore.Options{MaxBatch: 1})},
 	{"weir-rules=3", openWeir(3, redisstore.Options{})},
 	{"weir-limits=3", openLimits},
-	{"weir-settles", openWeirSettles},   // each decision reserves 2 units, and is settled to 1
-	{"weir-slots", openWeirSlots},       // one of how many may be at once is taken, and returned
-	{"sorted-set", openSortedSet},       // the same by a script on a sorted set of requests, and ZREM
-	{"mennanov", openMennanov},          // the same by ConcurrentBuffer: four commands in a pipeline, and ZREM
-	{"redis_rate", openRedisRate},       // GCRA: one EVALSHA
-	{"ulule", openUlule},                // a fixed window: one EVALSHA
-	{"throttled", openThrottled},        // GCRA: TIME and GET, then a compare-and-swap by EVAL, up to ten times
-	{"httprate-redis", openHTTPRate},    // MGET, then INCRBY and EXPIRE in a transaction, under one mutex
-	{"rueidis", openRueidis},            // redis_rate's script through rueidis, which pipelines by itself
-	{"floor-own-script", openOwnScript}, // the very commands that weir sends for one decision
+	{"weir-settles", openWeirSettles},                      // each decision reserves 2 units, and is settled to 1
+	{"weir-slots", openWeirSlots},                          // one of how many may be at once is taken, and returned
+	{"sorted-set", openSortedSet},                          // the same by a script on a sorted set of requests, and ZREM
+	{"mennanov", openMennanov},                             // the same by ConcurrentBuffer: four commands in a pipeline, and ZREM
+	{"redis_rate", openRedisRate},                          // GCRA: one EVALSHA
+	{"redis_rate-autopipeline", openRedisRateAutoPipeline}, // the same over go-redis's own batching, which is experimental there
+	{"ulule", openUlule},                                   // a fixed window: one EVALSHA
+	{"throttled", openThrottled},                           // GCRA: TIME and GET, then a compare-and-swap by EVAL, up to ten times
+	{"httprate-redis", openHTTPRate},                       // MGET, then INCRBY and EXPIRE in a transaction, under one mutex
+	{"rueidis", openRueidis},                               // redis_rate's script through rueidis, which pipelines by itself
+	{"floor-own-script", openOwnScript},                    // the very commands that weir sends for one decision
 	{"floor-evalsha", openEvalSHA},
 	{"floor-ping", openPing},
 }
