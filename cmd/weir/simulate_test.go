@@ -232,7 +232,7 @@ func TestAnInputThatNoRequestHasIsTold(t *testing.T) {
 
 	for _, section := range []string{"ban", "allow"} {
 		file = write(t, "limits.yaml", "version: 1\n"+section+": {keys: [\"user:ada\"]}\ndefault: 1/1h\n")
-		exit, out, err = weir(t, log, "simulate", file, "-")
+		exit, _, err = weir(t, log, "simulate", file, "-")
 		assert.Equal(t, exitBad, exit)
 		assert.Contains(t, err, `"`+section+`" needs user, which the log does not have: say where with --map user=PLACE`)
 		exit, out, err = weir(t, log, "simulate", file, "-", "--map=user=$remote_user")
