@@ -120,14 +120,16 @@ func isUTF8(types []string, body []byte) bool {
 const charsetCharacters = "abcdefghijklmnopqrstuvwxyz0123456789-_:.+"
 
 // mayBeObject reports whether some parser takes a body for an object that does not begin as one in JSON: it is in
-// UTF-16 or UTF-32, or comments, prefixes against script inclusion, control characters, or spaces or byte order
-// marks of Unicode precede the object.
+// UTF-16 or UTF-32, or comments, prefixes against script inclusion, control characters, spaces or byte order marks
+// of Unicode, or bytes that are no UTF-8 precede the object, which may stand behind what was read.
 func mayBeObject(body []byte) bool {
 	if bytes.IndexByte(body[:min(len(body), 4)], 0) >= 0 || bytes.HasPrefix(body, []byte{0xfe, 0xff}) || bytes.HasPrefix(body, []byte{0xff, 0xfe}) {
 		return true
 	}
-	text := bytes.TrimLeftFunc(body, func(c rune) bool { return unicode.IsSpace(c) || unicode.IsControl(c) || c == '\ufeff' })
-	return len(text) > 0 && strings.IndexByte("{/#)", text[0]) >= 0
+	text := bytes.TrimLeftFunc(body, func(c rune) bool {
+		return unicode.IsSpace(c) || unicode.IsControl(c) || c == '\ufeff' || c == utf8.RuneError
+	})
+	return len(text) == 0 || strings.IndexByte("{/#)", text[0]) >= 0
 }
 
 // odd are characters at which some parsers end a text, or which they leave out: NUL, and what is no character.

@@ -214,7 +214,7 @@ func FuzzTheFieldIsWhatTheHandlerFinds(f *testing.F) {
 		`{"account":"a"}`, `{"account":"a","account":"b"}`, `{"ACCOUNT":"a","account":null}`, `{"\u0041ccount":"\ud800"}`,
 		`{"account":"a"} {`, `{"account":"a"`, `[]`, "\ufeff{}", `{"aCCount":"K"}`, `{"account":"\u0000"}`, `{"":"","account":"a"}`,
 		"\xff\xfe{\x00\"\x00a\x00c\x00c\x00o\x00u\x00n\x00t\x00\"\x00:\x00\"\x00a\x00\"\x00}\x00", "\x00{\x00\"\x00a\x00c\x00c\x00o\x00u\x00n\x00t\x00\"\x00:\x00\"\x00a\x00\"\x00}",
-		"\ufeff\ufeff{\"account\":\"a\"}", "/**/{\"account\":\"a\"}", "//\n{\"account\":\"a\"}", "\u00a0{\"account\":\"a\"}", "{\"account\":\"a\"}\x00", "{\"acc\xffount\":\"a\"}",
+		"\ufeff\ufeff{\"account\":\"a\"}", "/**/{\"account\":\"a\"}", "//\n{\"account\":\"a\"}", "\u00a0{\"account\":\"a\"}", "{\"account\":\"a\"}\x00", "{\"acc\xffount\":\"a\"}", "\x80{\"account\":\"a\"}",
 	} {
 		f.Add(body)
 	}
