@@ -100,8 +100,8 @@ func (l *RateLimit) Begin(w http.ResponseWriter, r *http.Request, onRefused func
 // sets r.Pattern, without method and host. [RateLimit.Reconfigure] changes the routes with the rules.
 //
 // A service behind may ignore a slash at the end of a path, parameters (/a;b=c) and empty segments, and may
-// read an escaped slash or a backslash as a slash. So does Gateway. If the service ignores upper and lower
-// case, set foldCase. A route in Allow exempts only paths that are spelled as in its pattern.
+// read an escaped slash or a backslash as a slash, or //host/login as /login. So does Gateway. If the service
+// ignores upper and lower case, set foldCase. A route in Allow exempts only paths that are spelled as in its pattern.
 //
 // Gateway answers 400 if it cannot tell what the service reads: a method that is not in capitals, a target
 // with a # or without a path, a path with a dot segment or a control character, a path that leads to two

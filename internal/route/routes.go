@@ -14,7 +14,7 @@ import (
 // Routes chooses routes for the requests of a gateway, which has no router: the patterns of its
 // rules are the routes. It is for many goroutines. Spellings of a path that servers may take for
 // another one have the route of that one: with a slash at the end or without, with parameters
-// (/a;b=c), with empty segments, and with backslashes or escaped slashes.
+// (/a;b=c), with empty segments, behind a host (//host/a), and with backslashes or escaped slashes.
 type Routes struct {
 	tree    Tree[gatewayRoute]
 	limited Tree[gatewayRoute] // without the patterns of which no request is limited
@@ -138,8 +138,8 @@ func (p *Pattern) endsLike(path string) bool {
 const escapedSlash = "\x00"
 
 // readings appends the paths that servers may read in that of u, the last of which is shortest: escaped slashes
-// and backslashes are letters or slashes, parameters and empty segments are there or not, and case in Unicode
-// counts or not.
+// and backslashes are letters or slashes, parameters and empty segments are there or not, // begins a path or a
+// host, and case in Unicode counts or not.
 func (s *Routes) readings(paths []string, u *url.URL) []string {
 	given := u.Path
 	if u.RawPath != "" {
@@ -167,8 +167,9 @@ var escapedSlashes = strings.NewReplacer("%2F", "%00", "%2f", "%00")
 // spellings are what some servers do to a path, and others do not.
 var spellings = [...]func(string) string{
 	Fold,
-	func(path string) string { return strings.ReplaceAll(path, escapedSlash, "/") },
 	func(path string) string { return strings.ReplaceAll(path, `\`, "/") },
+	withoutHost,
+	func(path string) string { return strings.ReplaceAll(path, escapedSlash, "/") },
 	bare,
 	clean,
 }
@@ -265,6 +266,16 @@ func (n *node[T]) ended(method string, slash bool) *leaf[T] {
 		}
 	}
 	return best(n.below, method)
+}
+
+// withoutHost is the path that a program finds in a path such as //host/path which it takes for a URL, as
+// JavaScript's new URL(path, base) does.
+func withoutHost(given string) string {
+	if !strings.HasPrefix(given, "//") {
+		return given
+	}
+	_, below, _ := strings.Cut(strings.TrimLeft(given, "/"), "/")
+	return "/" + below
 }
 
 // bare is a path without the parameters of its segments.

@@ -31,14 +31,16 @@ var parsers = map[string]func(target string) string{
 	"Tomcat": func(target string) string {
 		return empties.ReplaceAllString(parameters.ReplaceAllString(target, ""), "/")
 	},
-	"IIS":    func(target string) string { return empties.ReplaceAllString(strings.ReplaceAll(target, `\`, "/"), "/") },
-	"WHATWG": func(target string) string { return strings.ReplaceAll(target, `\`, "/") },
+	"IIS": func(target string) string { return empties.ReplaceAllString(strings.ReplaceAll(target, `\`, "/"), "/") },
+	"WHATWG": func(target string) string {
+		return authority.ReplaceAllString(strings.ReplaceAll(target, `\`, "/"), "/")
+	},
 	"all": func(target string) string {
 		return empties.ReplaceAllString(parameters.ReplaceAllString(strings.NewReplacer(`\`, "/", "%2F", "/").Replace(target), ""), "/")
 	},
 }
 
-var parameters, empties = regexp.MustCompile(`;[^/]*`), regexp.MustCompile(`//+`)
+var parameters, empties, authority = regexp.MustCompile(`;[^/]*`), regexp.MustCompile(`//+`), regexp.MustCompile(`^//+[^/]+(/|$)`)
 
 // Whichever server reads a path, and however the path is spelled: a gateway limits the request by the rule that a
 // router with the same routes would find there, or refuses it.
@@ -160,7 +162,10 @@ func TestAClientsTextIsNoPartOfARoute(t *testing.T) {
 		}
 		r := httptest.NewRequest("GET", "http://"+rapid.SampledFrom([]string{"example.org", "a"}).Draw(t, "host")+"/", nil)
 		r.URL.Path = drawPath(t, "path", "a", "b", "c", "d", "{x}", "{$}", "{x/y}", "*", ":y", "{rest...}", "")
-		require.Empty(t, NewRoutes(patterns, nil, false).Set(r))
+		if NewRoutes(patterns, nil, false).Set(r) != "" {
+			require.Regexp(t, "^//", r.URL.Path, "which may begin with a host")
+			return
+		}
 		require.True(t, known[r.Pattern], "%s by %s", r.URL.Path, r.Pattern)
 	})
 }

@@ -141,7 +141,7 @@ func TestNoSpellingOfAPathEvadesItsLimit(t *testing.T) {
 	answer := asIs.raw("POST //login HTTP/1.1\r\nHost: a\r\n\r\n")
 	body, _ := io.ReadAll(answer.Body)
 	require.Equal(t, "POST //login", string(body), "it is passed on as it is")
-	for _, path := range append(same, "/login", "/login%2F", "/\\login") {
+	for _, path := range append(same, "/login", "/login%2F", "/\\login", "//a/login", "///a:1/login", "/\\a/login", "//a//login;b") {
 		assert.Equal(t, 429, asIs.status("POST", path), "what servers make of it is limited all the same: %s", path)
 	}
 	for _, path := range []string{"/./login", "/x/../login", "/login/%2e", `/x\..\login`, "/x%2f..%2flogin", "/login%00", "/login%0a"} {
