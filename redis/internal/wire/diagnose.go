@@ -1,7 +1,6 @@
 package wire
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -15,54 +14,31 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// diagnosis is the longest time of a diagnosis. Some dialers ignore their context.
+// diagnosis is the longest time of a diagnosis.
 const diagnosis = time.Second
 
 // Diagnose returns the address of the server that has one of the parts of the slots. If err says only
 // that there was no answer, Diagnose dials the server, and its error says why: go-redis does not
 // report that while it goes on trying.
 func (t *Transport) Diagnose(part, parts int, err error) (server string, _ error) {
-	mute, late := isMute(err), err
-	if mute {
-		late = &diagnosed{err, fmt.Errorf("and cannot be reached in %v", diagnosis)}
-	}
-	type found struct {
-		server string
-		err    error
-	}
-	steps := make(chan found, 2) // so that a late goroutine does not block
-	go func() {
-		ctx, cancel := context.WithTimeout(context.Background(), diagnosis)
-		defer cancel()
-		nodes, unknown := t.nodes(ctx, part, parts)
-		f := found{cmp.Or(addresses(nodes), t.configured()), late}
-		steps <- f
-		f.err = err
-		if mute && (len(nodes) > 0 || unknown != nil) {
-			f.err = &diagnosed{err, reach(ctx, nodes, unknown)}
-		}
-		steps <- f
-	}()
-	f, end := found{t.configured(), late}, time.After(diagnosis)
-	for range cap(steps) {
-		select {
-		case f = <-steps:
-		case <-end:
-			return f.server, f.err
+	ctx, cancel := context.WithTimeoutCause(context.Background(), diagnosis, &silence{in: diagnosis})
+	defer cancel()
+	nodes, unknown := Call(ctx, func(ctx context.Context) ([]endpoint, error) { return t.nodes(ctx, part, parts) })
+	if server = addresses(nodes); unknown != nil {
+		if cluster, ok := t.Client.(*redis.ClusterClient); ok {
+			server = strings.Join(cluster.Options().Addrs, ", ")
 		}
 	}
-	return f.server, f.err
-}
-
-// configured is the address in the client's options, or the addresses of a Cluster.
-func (t *Transport) configured() string {
-	switch client := t.Client.(type) {
-	case *redis.Client:
-		return addresses([]endpoint{endpointOf(client)})
-	case *redis.ClusterClient:
-		return strings.Join(client.Options().Addrs, ", ")
+	if !isMute(err) || len(nodes) == 0 && unknown == nil {
+		return server, err
 	}
-	return ""
+	if unknown == nil {
+		_, unknown = Call(ctx, func(ctx context.Context) (struct{}, error) { return struct{}{}, dial(ctx, nodes) })
+	}
+	if unknown == nil {
+		return server, &diagnosed{err, errors.New("though it accepts connections")}
+	}
+	return server, &diagnosed{err, fmt.Errorf("and cannot be reached: %w", unknown)}
 }
 
 // allShardsDown is a Ring's error after its own checks have failed. It does not say why.
@@ -94,19 +70,16 @@ func endpointOf(node *redis.Client) endpoint {
 	return endpoint{o.Addr, func(ctx context.Context) (net.Conn, error) { return o.Dialer(ctx, o.Network, o.Addr) }}
 }
 
-// reach dials nodes, and returns the result as a part of a sentence.
-func reach(ctx context.Context, nodes []endpoint, unknown error) error {
-	if unknown != nil {
-		return fmt.Errorf("and cannot be reached: %w", unknown)
-	}
+// dial connects to each of the nodes, and returns the first error.
+func dial(ctx context.Context, nodes []endpoint) error {
 	for _, node := range nodes {
 		conn, err := node.dial(ctx)
 		if err != nil {
-			return fmt.Errorf("and cannot be reached: %w", err)
+			return err
 		}
 		_ = conn.Close()
 	}
-	return errors.New("though it accepts connections")
+	return nil
 }
 
 // nodes are the servers that may have a part. Of a Ring these are all, also those that it counts as
