@@ -1,21 +1,18 @@
 -- The bans that processes share. A key's tag is its digest. KEYS[1] is a hash of tags and states, which
--- are JSON, and of `born`, which differs when Redis has lost the list and a new one has begun. KEYS[2]
--- is a stream of the tags that have changed. KEYS[3] is a sorted set of tags, by class and end. All
--- times are in milliseconds.
+-- are JSON. KEYS[2] is a stream of the tags that have changed. KEYS[3] is a sorted set of tags, by class
+-- and end. All times are in milliseconds.
 --
 -- A call makes changes and reads a page. ARGV[1] is the channel to publish changes on, ARGV[2] the cap.
--- ARGV[3] is the `born` that the process has read, ARGV[4] the id of the last change that it has read,
--- ARGV[5] the cursor of its scan of the whole list, or '' to read changes. The rest are changes to make,
--- in JSON, with times from now.
+-- ARGV[3] is the id of the last change that the process has read, ARGV[4] the cursor of its scan of the
+-- whole list, or '' to read changes. The rest are changes to make, in JSON, with times from now.
 --
--- The answer is the server's time; `born`; the id of the last change read; the next cursor, '0' after
--- the last page; the gap; an answer to each change, or '!' and an error; and the page, a tag and a state
--- in turn. The gap is 'anew' if the process must scan, as the stream has dropped changes that it has not
--- read; 'lost' if Redis has lost changes that it has read; else ''.
+-- The answer is the server's time; the id of the last change read; the next cursor, '0' after the last
+-- page; '1' if the process must scan, as the stream does not have that last change any more, else '0';
+-- an answer to each change, or '!' and an error; and the page, a tag and a state in turn.
 local _ = struct.pack -- a server without struct, such as miniredis, is only tested for counters
 local list, changes, ends = KEYS[1], KEYS[2], KEYS[3]
-local channel, most, known, seen, cursor = ARGV[1], tonumber(ARGV[2]), ARGV[3], ARGV[4], ARGV[5]
-local FIRST = 6 -- of the changes
+local channel, most, seen, cursor = ARGV[1], tonumber(ARGV[2]), ARGV[3], ARGV[4]
+local FIRST = 5 -- of the changes
 local clock = redis.call('TIME')
 local now = clock[1] * 1000 + math.floor(clock[2] / 1000)
 local DAY = 24 * 60 * 60 * 1000
@@ -70,7 +67,6 @@ end
 
 local hasChanged = false
 local function change(tag)
-  redis.call('HSETNX', list, 'born', clock[1] .. '.' .. clock[2])
   redis.call('XADD', changes, 'MAXLEN', '~', KEPT, '*', 'tag', tag)
   hasChanged = true
 end
@@ -119,7 +115,7 @@ end
 -- Makes room for a new tag of a class. Returns false if nothing may give way to it.
 local function makeRoom(class)
   for _ = 1, FEW do
-    if redis.call('HLEN', list) - 1 < most then
+    if redis.call('HLEN', list) < most then
       return true
     end
     local first = redis.call('ZRANGE', ends, '0', '0', 'WITHSCORES')
@@ -182,9 +178,10 @@ function make.put(c)
 end
 
 -- Drops the first of two tags that is in the list. The answer is '1' if it was banned, else '0', and the
--- tag; or '' if neither is in the list.
+-- tag; or '' if neither is in the list. Processes may know a ban that Redis has lost, so they hear of that.
 function make.unban(c)
-  for _, tag in ipairs({c.tag, c.other}) do
+  local tags = {c.tag, c.other}
+  for _, tag in ipairs(tags) do
     if redis.call('HEXISTS', list, tag) == 1 then
       local r, ok = find(tag)
       drop(tag)
@@ -192,11 +189,14 @@ function make.unban(c)
       return ((not ok or r and inForce(r)) and '1' or '0') .. tag
     end
   end
+  for _, tag in ipairs(tags) do
+    change(tag)
+  end
   return ''
 end
 
 expire()
-local result = {text(now), '', seen, '0', ''}
+local result = {text(now), seen, '0', '0'}
 for i = FIRST, #ARGV do
   local c = cjson.decode(ARGV[i])
   local ok, said = pcall(make[c.op], c)
@@ -213,31 +213,23 @@ if redis.call('ZCOUNT', ends, text(ENDLESS * CLASS), '+inf') > 0 then
   live(366 * DAY) -- permanent bans live as long as a process reads the list
 end
 
-local born = redis.call('HGET', list, 'born') or ''
-result[2] = born
-if known ~= '' and born ~= known then
-  result[5] = 'lost'
-elseif cursor ~= '' then
+if cursor ~= '' then
   local last = redis.call('XREVRANGE', changes, '+', '-', 'COUNT', '1')[1]
   local page = redis.call('HSCAN', list, cursor, 'COUNT', PAGE)
-  result[3], result[4] = last and last[1] or '0-0', page[1]
+  result[2], result[3] = last and last[1] or '0-0', page[1]
   for i = 1, #page[2], 2 do
-    if page[2][i] ~= 'born' then
-      result[#result + 1] = page[2][i]
-      result[#result + 1] = legible(page[2][i + 1])
-    end
+    result[#result + 1] = page[2][i]
+    result[#result + 1] = legible(page[2][i + 1])
   end
-elseif born ~= known then
-  result[5] = 'anew'
-elseif seen ~= '0-0' and not redis.call('XRANGE', changes, seen, seen)[1] then
-  result[5] = redis.call('XRANGE', changes, '-', seen, 'COUNT', '1')[1] and 'lost' or 'anew'
+elseif not redis.call('XRANGE', changes, seen, seen)[1] and (seen ~= '0-0' or redis.call('XRANGE', changes, '-', '+', 'COUNT', '1')[1]) then
+  result[4] = '1'
 else
   local page = redis.call('XRANGE', changes, '(' .. seen, '+', 'COUNT', PAGE)
   for _, entry in ipairs(page) do
-    result[3] = entry[1]
+    result[2] = entry[1]
     result[#result + 1] = entry[2][2]
     result[#result + 1] = state(entry[2][2])
   end
-  result[4] = #page == PAGE and '1' or '0'
+  result[3] = #page == PAGE and '1' or '0'
 end
 return result

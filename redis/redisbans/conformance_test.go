@@ -327,12 +327,10 @@ func passInRedis(t testing.TB, b *List, d time.Duration) {
 		local function text(n) return string.format('%.0f', n) end
 		local all = redis.call('HGETALL', KEYS[1])
 		for i = 1, #all, 2 do
-			if all[i] ~= 'born' then
-				local r = cjson.decode(all[i + 1])
-				r.ends = r.ends ~= 0 and r.ends - by or 0
-				redis.call('HSET', KEYS[1], all[i], cjson.encode(r))
-				redis.call('XADD', KEYS[2], '*', 'tag', all[i])
-			end
+			local r = cjson.decode(all[i + 1])
+			r.ends = r.ends ~= 0 and r.ends - by or 0
+			redis.call('HSET', KEYS[1], all[i], cjson.encode(r))
+			redis.call('XADD', KEYS[2], '*', 'tag', all[i])
 		end
 		local queue = redis.call('ZRANGE', KEYS[3], 0, -1, 'WITHSCORES')
 		for i = 1, #queue, 2 do

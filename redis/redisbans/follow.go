@@ -81,9 +81,9 @@ func (l *List) follow(ctx context.Context) {
 // catchUp exchanges changes with Redis until neither side has more. The caller has filled l.exchange.
 func (l *List) catchUp() (err error) {
 	defer func() { <-l.exchange }()
-	if lost := l.local.Load().Stats(); lost.Evicted+lost.Forgotten > 0 {
-		l.anew.Store(true) // the copy had no room for the bans of an outage
-	}
+	l.mu.Lock()
+	l.scan = l.scan || l.gone() != l.missed // the copy had no room for the bans of an outage
+	l.mu.Unlock()
 	var refused error
 	for isDone := false; !isDone && err == nil; {
 		changes := l.next()
@@ -115,8 +115,8 @@ func (l *List) catchUp() (err error) {
 func (l *List) next() (changes []*change) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.anew.Swap(false) {
-		l.fresh, l.at.cursor = newCopy(l.redis.max), "0"
+	if l.scan {
+		l.scan, l.at.cursor = false, "0"
 	}
 	for _, c := range l.unsent {
 		if len(changes) == mostChanges {
@@ -163,26 +163,14 @@ func (l *List) settle(changes []*change, a *answer) (isDone bool, refused error)
 		case c.done != nil:
 			c.done <- outcome{k, err}
 		case errors.Is(err, bans.ErrFull): // the ban holds in this process only
-			l.apply(c.known) // to the fresh copy too
 			delete(l.unsent, c.Tag)
 			l.logFull("weir: the list of bans in Redis is full, so a ban applies in this process only", err)
 		case err != nil:
 			refused = err
 		}
 	}
-	switch a.gap {
-	case "":
+	if l.scan = l.scan || a.gap; !a.gap {
 		isDone = l.turn(a) && (refused != nil || len(l.unsent) == 0)
-	case "lost": // Redis gets all bans of the copy
-		l.local.Load().Each(func(ban bans.Ban, remember time.Duration) {
-			if l.unsent[ban.Key] == nil {
-				l.unsent[ban.Key] = put(known{ban: ban, remember: remember}, false)
-			}
-		})
-		l.at = position{}
-		fallthrough
-	default:
-		l.anew.Store(true)
 	}
 	return isDone, refused
 }
@@ -222,20 +210,13 @@ func (l *List) turn(a *answer) (isLast bool) {
 	}
 	isLast = a.cursor == "0"
 	if l.at.cursor == "" || l.at.cursor == "0" { // changes during a scan are read after the scan
-		l.at.born, l.at.seen = a.born, a.seen
+		l.at.seen = a.seen
 	}
-	if l.at.cursor != "" {
-		if l.at.cursor = a.cursor; isLast {
-			l.at.cursor = ""
-		}
-		return false
+	if l.at.cursor == "" {
+		return isLast
 	}
-	if isLast && l.fresh != nil {
-		for _, c := range l.unsent {
-			l.apply(c.known)
-		}
-		l.local.Store(l.fresh)
-		l.fresh = nil
+	if l.at.cursor = a.cursor; isLast {
+		l.at.cursor, l.missed = "", l.gone() // another scan would find no more room
 	}
-	return isLast
+	return false
 }

@@ -71,14 +71,17 @@ func newCopy(max int) *bans.Memory {
 // While Redis does not answer, the bans of the copy hold. Ban and Escalate then ban in this process and
 // return the error too. When Redis is back, the process writes those bans to Redis, if they are still
 // in force. An Unban during the outage lifts the ban in this process only, until the process has read
-// the list again. If Redis loses bans, even only the last ones, the processes that have read them write
-// them back. Bans that were lifted shortly before may then return.
+// the list again.
+//
+// If Redis loses bans, they hold in the processes that have read them, until they end or Unban lifts
+// them. The same is true of a ban that was lifted while a process could not read 10,000 changes or more.
+// Nobody writes lost bans back: processes that start later do not know them.
 //
 // The list knows a key by its digest only: a Ban has a Digest, and no Key. A ban's data in Redis
 // expires when the ban no longer matters. A permanent ban expires if no process reads the list for a
 // year.
 //
-// An ACL user needs ~weir:* &weir:* +eval +evalsha +time +hget +hset +hsetnx +hdel +hlen +hexists
+// An ACL user needs ~weir:* &weir:* +eval +evalsha +time +hget +hset +hdel +hlen +hexists
 // +hscan +zadd +zrem +zrange +zrangebyscore +zcount +xadd +xrange +xrevrange +pexpire +pttl +publish
 // +subscribe +unsubscribe +ping, and in a Cluster the commands by which go-redis finds the nodes.
 type List struct {
@@ -87,8 +90,8 @@ type List struct {
 	poll    time.Duration
 	log     *slog.Logger
 
-	local atomic.Pointer[bans.Memory]
-	down  atomic.Bool // Redis gave no answer the last time
+	local *bans.Memory // the copy
+	down  atomic.Bool  // Redis gave no answer the last time
 
 	start   time.Time
 	current atomic.Int64 // when local was last known to be the list, since start; 0: never
@@ -97,12 +100,11 @@ type List struct {
 	wake     chan struct{} // full after a message, or when there are unsent bans
 	exchange chan struct{} // full while a goroutine runs catchUp
 
-	anew atomic.Bool // the whole list must be read
-
 	mu     sync.Mutex         // guards what follows, and changes of local that must agree with it
 	asked  []*change          // changes whose callers wait for the next exchange
 	unsent map[string]*change // puts that no caller waits for, by tag
-	fresh  *bans.Memory       // the next local, while the whole list is read; else nil
+	scan   bool               // the whole list must be read
+	missed uint64             // what gone returned after the last scan
 
 	// Only the goroutine that runs catchUp uses these.
 	at    position  // in the list, up to where the process has read it
@@ -132,10 +134,10 @@ func New(ctx context.Context, client redis.UniversalClient, o Options) (*List, e
 		exchange: make(chan struct{}, 1),
 		ended:    ctx.Err,
 		unsent:   map[string]*change{},
+		local:    newCopy(o.MaxBans),
+		scan:     true,
 		start:    time.Now(),
 	}
-	l.local.Store(newCopy(o.MaxBans))
-	l.anew.Store(true)
 	go l.follow(ctx)
 	go wire.Listen(ctx, client, l.redis.channel, l.nudge)
 	return l, nil
@@ -143,7 +145,7 @@ func New(ctx context.Context, client redis.UniversalClient, o Options) (*List, e
 
 // Find implements [bans.List].
 func (l *List) Find(key string) (bans.Ban, bool) {
-	local := l.local.Load()
+	local := l.local
 	if local.Empty() {
 		return bans.Ban{}, false
 	}
@@ -159,7 +161,7 @@ func digested(b bans.Ban) bans.Ban {
 }
 
 // Empty implements [bans.List].
-func (l *List) Empty() bool { return l.local.Load().Empty() }
+func (l *List) Empty() bool { return l.local.Empty() }
 
 // Ban implements [bans.List].
 func (l *List) Ban(ctx context.Context, key string, d time.Duration, notes ...bans.Note) error {
@@ -179,7 +181,7 @@ func (l *List) Ban(ctx context.Context, key string, d time.Duration, notes ...ba
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if full := l.local.Load().Ban(ctx, tag, d, notes...); full != nil {
+	if full := l.local.Ban(ctx, tag, d, notes...); full != nil {
 		return errors.Join(err, full)
 	}
 	l.keep(put(k, true))
@@ -199,7 +201,7 @@ func (l *List) Escalate(ctx context.Context, key, rule string, e bans.Escalation
 	tag := l.tag(key)
 	// First in this process: other calls for this key then need not ask Redis.
 	l.mu.Lock()
-	local := l.local.Load()
+	local := l.local
 	ban, isKnown := local.Find(tag)
 	var err error
 	if !isKnown {
@@ -222,8 +224,8 @@ func (l *List) Escalate(ctx context.Context, key, rule string, e bans.Escalation
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if errors.Is(err, bans.ErrFull) {
-		if found, _ := l.local.Load().Find(tag); found == ban { // else there is another ban by now
-			_, _ = l.local.Load().Unban(ctx, tag) // which cannot fail
+		if found, _ := l.local.Find(tag); found == ban { // else there is another ban by now
+			_, _ = l.local.Unban(ctx, tag) // which cannot fail
 		}
 		return bans.Ban{}, err
 	}
@@ -243,7 +245,7 @@ func (l *List) Unban(ctx context.Context, key string) (lifted bool, err error) {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.anew.Store(true) // Redis may still have the ban
+	l.scan = true // Redis may still have the ban
 	l.nudge()
 	return l.forget(c.Tag, c.Other), err
 }
@@ -254,7 +256,7 @@ func (l *List) All(ctx context.Context) (list []bans.Ban, err error) {
 	if err = errEnded; l.ended() == nil {
 		_, err = l.ask(ctx, &change{Op: "read"})
 	}
-	list, _ = l.local.Load().All(ctx) // which cannot fail
+	list, _ = l.local.All(ctx) // which cannot fail
 	for i := range list {
 		list[i] = digested(list[i])
 	}
@@ -283,31 +285,26 @@ func (l *List) apply(k known) {
 		l.forget(k.ban.Key)
 		return
 	}
-	err := l.restore(k)
+	err := l.local.Restore(k.ban, k.remember)
 	if err != nil && !errors.Is(err, bans.ErrFull) {
-		err = l.restore(unreadable(k.ban.Key))
+		err = l.local.Restore(unreadable(k.ban.Key).ban, 0)
 	}
 	if err != nil {
 		l.logFull("weir: this process has no room for a ban, so the ban applies in other processes only", err)
 	}
 }
 
-func (l *List) restore(k known) error {
-	err := l.local.Load().Restore(k.ban, k.remember)
-	if l.fresh != nil {
-		err = l.fresh.Restore(k.ban, k.remember)
-	}
-	return err
+// gone is how many bans and repetitions the copy has lost for want of room.
+func (l *List) gone() uint64 {
+	stats := l.local.Stats()
+	return stats.Evicted + stats.Forgotten
 }
 
 // forget lifts bans in this process, and reports whether there was one.
 func (l *List) forget(tags ...string) (lifted bool) {
 	for _, tag := range tags {
-		here, _ := l.local.Load().Unban(context.Background(), tag) // which cannot fail
+		here, _ := l.local.Unban(context.Background(), tag) // which cannot fail
 		lifted = lifted || here
-		if l.fresh != nil {
-			_, _ = l.fresh.Unban(context.Background(), tag)
-		}
 		delete(l.unsent, tag)
 	}
 	return lifted

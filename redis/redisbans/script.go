@@ -25,7 +25,7 @@ var script = wire.NewScript(source)
 
 // format is the version of what is in Redis. It is part of all names, so that two versions of Weir
 // on one Redis do not read each other's lists. Whoever changes what is written changes the format.
-const format = "3"
+const format = "4"
 
 // under is how the names of a list begin. The braces put them in one slot of a Cluster.
 func under(prefix, format string) string { return prefix + ":" + format + ":{bans}:" }
@@ -92,15 +92,14 @@ func put(k known, isNewer bool) *change {
 
 // A position is up to where a process has read the list.
 type position struct {
-	born   string // tells a list from a list that Redis had before
 	seen   string // the id of the last change
 	cursor string // of a scan of the whole list, first "0"; "": changes are read
 }
 
 // An answer is the script's: one for each change, and a page of the list.
 type answer struct {
-	position        // after the page; the cursor is "0" after the last page
-	gap      string // not empty: there is no page, as the position is not in the list; see bans.lua
+	position      // after the page; the cursor is "0" after the last page
+	gap      bool // there is no page: Redis does not have the last change that the process has read
 	answers  []string
 	page     []known
 	strange  int // fields of the page that are no digests, which are left out
@@ -111,7 +110,7 @@ type answer struct {
 
 // exchange makes changes in Redis and reads a page from a position, within [wire.Patience].
 func (r *remote) exchange(ctx context.Context, from position, changes []*change) (*answer, error) {
-	args := []any{r.channel, r.max, from.born, from.seen, from.cursor}
+	args := []any{r.channel, r.max, from.seen, from.cursor}
 	for _, c := range changes {
 		if b := c.known.ban; c.Op == "put" {
 			c.state = state{
@@ -139,11 +138,11 @@ func (r *remote) exchange(ctx context.Context, from position, changes []*change)
 	if err != nil {
 		return nil, r.failed(err)
 	}
-	const header = 5
+	const header = 4
 	if len(said) < header+len(changes) || (len(said)-header-len(changes))%2 != 0 {
 		return nil, misspoken(said)
 	}
-	a := &answer{position: position{said[1], said[2], said[3]}, gap: said[4], received: time.Now()}
+	a := &answer{position: position{said[1], said[2]}, gap: said[3] == "1", received: time.Now()}
 	if a.now, err = strconv.ParseInt(said[0], 10, 64); err != nil {
 		return nil, misspoken(said)
 	}
