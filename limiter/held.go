@@ -20,26 +20,28 @@ type shard struct {
 	table.Shard
 	memory *Memory
 	now    int64 // Judge's time
-	held   []state
-	free   []uint64 // indexes in held
-	logs   int      // bytes of the logs of held
+	held   []*[chunk]state
+	free   uint64 // number of the first free state, or 0
+	logs   int    // bytes of the logs of held
 	budget *table.Budget
 
-	// beside has the indexes in held of states without a cell, which nothing evicts: events in
-	// flight, and the overflow counters, by the quota's salt.
+	// beside has the numbers of states without a cell, which nothing evicts: events in flight, and the
+	// overflow counters, by the quota's salt.
 	beside map[uint64]uint64
 }
 
-// A state is the state of a key in a shard, and fills a cache line.
+// chunk is how many states are allocated together. States never move.
+const chunk = 16
+
+// A state is the state of a key in a shard.
 type state struct {
-	quota       *Quota // wrote it
+	quota       *Quota // wrote it; nil: the state is free, and n is the number of the next free state
 	at, n, prev int64  // as those of usage
 	log         log
-
-	// For Judge, since the last change.
-	idle int64 // when the state is initial again
-	full int64 // when the state has a free unit again
 }
+
+// state returns the state of a number, from 1.
+func (s *shard) state(number uint64) *state { return &s.held[(number-1)/chunk][(number-1)%chunk] }
 
 // A log holds a State's log in an array of its own, of at most some 12,500 entries. The first entries of
 // the array have expired.
@@ -64,39 +66,38 @@ func (l *log) lies(entries []Entry) bool {
 }
 
 const (
-	stateBytes = int(unsafe.Sizeof(state{}))
+	chunkBytes = int(unsafe.Sizeof([chunk]state{}) + 2*unsafe.Sizeof(uintptr(0))) // and up to two places in held
 	entryBytes = int(unsafe.Sizeof(Entry{}))
 
-	fewEntries = 2  // that a log begins with
+	fewEntries = 2  // that a log grows by
 	keptLog    = 16 // the longest array that a freed state keeps
 )
 
 // newState makes the state of a new key, if there is memory for it or must is set.
-func (s *shard) newState(q *Quota, must bool) (at uint64, ok bool) {
-	states, entries := 0, q.firstEntries()
-	if n := len(s.free); n > 0 {
-		entries = max(0, entries-int(s.held[s.free[n-1]].log.room))
-	} else if n := len(s.held); n == cap(s.held) {
-		states = max(4, n/8)
+func (s *shard) newState(q *Quota, must bool) (number uint64, ok bool) {
+	bytes, entries := chunkBytes, q.firstEntries()
+	if s.free != 0 {
+		bytes, entries = 0, max(0, entries-int(s.state(s.free).log.room))
 	}
-	if !s.budget.Reserve(states*stateBytes+entries*entryBytes, must) {
+	if !s.budget.Reserve(bytes+entries*entryBytes, must) {
 		return 0, false
 	}
-	if states > 0 {
-		s.held = append(make([]state, 0, cap(s.held)+states), s.held...)
+	if s.free == 0 {
+		s.held = append(s.held, new([chunk]state))
+		for last := uint64(len(s.held) * chunk); last > uint64(len(s.held)-1)*chunk; last-- {
+			s.freeState(last)
+		}
 	}
-	if last := len(s.free) - 1; last >= 0 {
-		at, s.free = s.free[last], s.free[:last]
-	} else {
-		at, s.held = uint64(len(s.held)), append(s.held, state{})
-	}
-	of := s.held[at].log
+	number = s.free
+	known := s.state(number)
+	s.free = uint64(known.n)
+	of := known.log
 	if of.end, of.over = 0, 0; entries > 0 {
 		of.move(nil, make([]Entry, int(of.room)+entries))
 		s.logs += entries * entryBytes
 	}
-	s.held[at] = state{quota: q, log: of}
-	return at, true
+	*known = state{quota: q, log: of}
+	return number, true
 }
 
 // firstEntries returns how many entries a new log has room for.
@@ -105,34 +106,34 @@ func (q *Quota) firstEntries() int {
 	case q.hasLows():
 		return MostLows + 1
 	case q.algorithm.mostEvents > 0:
-		return int(min(q.capacity, fewEntries))
+		return 1
 	}
 	return 0
 }
 
 // freeState frees a state. A short log keeps its array.
-func (s *shard) freeState(at uint64) {
-	known := &s.held[at]
+func (s *shard) freeState(number uint64) {
+	known := s.state(number)
 	if room := int(known.log.room); room > keptLog {
 		s.budget.Release(room * entryBytes)
 		s.logs -= room * entryBytes
 		known.log = log{}
 	}
-	known.quota = nil
-	s.free = append(s.free, at)
+	known.quota, known.n, s.free = nil, int64(s.free), number
 }
 
 // bytes returns the memory that the shard takes for states and logs.
-func (s *shard) bytes() int { return cap(s.held)*stateBytes + s.logs }
+func (s *shard) bytes() int { return len(s.held)*chunkBytes + s.logs }
 
 // usage returns the usage and the log, which is s's array.
 func (s *state) usage() (usage, []Entry) {
 	return s.quota.usage(s.at, s.n, s.prev), s.log.entries()
 }
 
-// put writes them back.
-func (s *shard) put(known *state, u usage, log []Entry) {
-	known.at, known.n, known.prev = u.at, u.n, u.prev
+// put writes a usage of q. If there is no memory for another entry, it merges the last two events. The earlier
+// event then counts for longer, so no more is admitted.
+func (s *shard) put(known *state, q *Quota, u usage, log []Entry) {
+	known.quota, known.at, known.n, known.prev = q, u.at, u.n, u.prev
 	l := &known.log
 	switch room := int(l.room); {
 	case l.lies(log):
@@ -140,16 +141,26 @@ func (s *shard) put(known *state, u usage, log []Entry) {
 		l.end = l.over + uint16(len(log))
 	case len(log) <= room:
 		l.move(log, unsafe.Slice(l.array, room))
-	default:
-		more := cap(log) - room
-		s.budget.Reserve(more*entryBytes, true)
-		s.logs += more * entryBytes
+	case s.reserve(cap(log)-room, room == 0):
 		l.move(log, log[:cap(log)])
+	default:
+		n := len(log) - 1
+		log[n-1] = Entry{log[n].At, log[n-1].N + log[n].N}
+		s.memory.merged.Add(1)
+		s.put(known, q, u, log[:n])
 	}
 }
 
-// ready makes room for an entry. If there is no memory, it merges the last two events. The earlier event
-// then counts for longer, so no more is admitted.
+// reserve takes memory for entries of logs, if there is any or must is set.
+func (s *shard) reserve(entries int, must bool) bool {
+	ok := s.budget.Reserve(entries*entryBytes, must)
+	if ok {
+		s.logs += entries * entryBytes
+	}
+	return ok
+}
+
+// ready makes room for an entry, if there is memory for it.
 func (s *shard) ready(known *state) {
 	l := &known.log
 	entries := l.entries()
@@ -162,21 +173,16 @@ func (s *shard) ready(known *state) {
 		if most := int(known.quota.capacity); most <= keptLog {
 			larger = min(larger, most)
 		}
-		if more := larger - room; s.budget.Reserve(more*entryBytes, n < 2) {
-			s.logs += more * entryBytes
+		if s.reserve(larger-room, false) {
 			l.move(entries, make([]Entry, larger))
-			break
 		}
-		entries[n-2] = Entry{entries[n-1].At, entries[n-2].N + entries[n-1].N}
-		l.end--
-		s.memory.merged.Add(1)
 	}
 }
 
 // load reads a cell's usage, which may be of an earlier time, and returns the quota that wrote it.
 func (s *shard) load(tag table.Tag, word uint64) (*Quota, usage, []Entry) {
 	if tag == heldTag {
-		known := &s.held[word]
+		known := s.state(word)
 		u, log := known.usage()
 		return known.quota, u, log
 	}
@@ -185,9 +191,8 @@ func (s *shard) load(tag table.Tag, word uint64) (*Quota, usage, []Entry) {
 	return q, u, nil
 }
 
-// save writes a usage, which quota q made with decision d, and returns the cell's new word. The cell had the
-// tag before and that word.
-func (s *shard) save(q *Quota, b *binding, before table.Tag, word uint64, u usage, log []Entry, d *Decision) uint64 {
+// save writes a usage of q, and returns the cell's new word. The cell had the tag before and that word.
+func (s *shard) save(q *Quota, b *binding, before table.Tag, word uint64, u usage, log []Entry) uint64 {
 	if b.tag != heldTag {
 		if before == heldTag {
 			s.freeState(word)
@@ -197,23 +202,8 @@ func (s *shard) save(q *Quota, b *binding, before table.Tag, word uint64, u usag
 	if before != heldTag {
 		word, _ = s.newState(q, true) // must: a known key keeps its counter
 	}
-	s.hold(&s.held[word], q, u, log, d)
+	s.put(s.state(word), q, u, log)
 	return word
-}
-
-// hold writes the new state of a held key of q.
-func (s *shard) hold(known *state, q *Quota, u usage, log []Entry, d *Decision) {
-	known.quota = q
-	s.put(known, u, log)
-	s.note(known, d)
-}
-
-// note sets idle and full after decision d.
-func (s *shard) note(known *state, d *Decision) {
-	known.idle, known.full = s.now+d.ResetAfter.Microseconds(), 0
-	if d.Remaining == 0 {
-		known.full = s.now + d.NextAfter.Microseconds()
-	}
 }
 
 // decideHeld decides about one charge of a key with a state of q's limit.
@@ -224,7 +214,7 @@ func (s *shard) decideHeld(q *Quota, hash uint64, cost int64, d *Decision) bool 
 	if !ok || cell.Tag() != heldTag {
 		return false
 	}
-	known := &s.held[cell.Look()]
+	known := s.state(cell.Look())
 	if known.quota != q && known.quota.limit != q.limit {
 		return false
 	}
@@ -232,7 +222,7 @@ func (s *shard) decideHeld(q *Quota, hash uint64, cost int64, d *Decision) bool 
 	u, log, used := s.present(known, q, cost)
 	u, log = q.decide(u, log, used, cost, d)
 	if d.Allowed && cost > 0 {
-		s.hold(known, q, u, log, d)
+		s.put(known, q, u, log)
 	}
 	cell.SetMarks(marksAfter(cell.Marks(), q, cost, d))
 	return true
@@ -244,7 +234,7 @@ func (s *shard) present(known *state, q *Quota, cost int64) (_ usage, _ []Entry,
 	u, log := known.usage()
 	u, log, used = q.at(u, log, s.now)
 	if known.log.end > 0 && u.n != known.n { // at may have changed the log in place
-		s.put(known, u, log)
+		s.put(known, q, u, log)
 	}
 	if q.algorithm.mostEvents > 0 && cost > 0 && cost <= q.capacity-used {
 		s.ready(known)
@@ -256,26 +246,22 @@ func (s *shard) present(known *state, q *Quota, cost int64) (_ usage, _ []Entry,
 // key with more units used is worth more.
 const allSteps = 1 << 10
 
-func worth(used, reset int64, q *Quota) int64 {
-	return reset*allSteps + min(used, q.capacity)*(allSteps-1)/q.capacity
-}
-
 // Judge implements [table.Owner].
-func (s *shard) Judge(tag table.Tag, word uint64) (value int64, refusing bool) {
+func (s *shard) Judge(tag table.Tag, word uint64) (worth int64, refusing bool) {
 	q, u, log := s.load(tag, word)
-	_, log, used := q.algorithm.advance(q, u, log, u.at)
-	if tag == heldTag {
-		known := &s.held[word]
-		if known.idle > s.now {
-			value = worth(used, known.idle-s.now, q)
-		}
-		return value, s.now < known.full
-	}
+	u, log, used := q.algorithm.advance(q, u, log, s.now)
 	if used > 0 {
 		_, reset := q.algorithm.wait(q, u, log, 1)
-		value = worth(used, reset, q)
+		worth = reset*allSteps + min(used, q.capacity)*(allSteps-1)/q.capacity
 	}
-	return value, used >= q.capacity
+	return worth, used >= q.capacity
+}
+
+// isIdle reports whether a held state is initial again.
+func (s *shard) isIdle(number uint64) bool {
+	s.now = s.memory.now()
+	worth, _ := s.Judge(heldTag, number)
+	return worth == 0
 }
 
 // Drop implements [table.Owner].

@@ -94,7 +94,7 @@ func (m *Memory) decideLocked(charges []Charge, keys []lockedKey) {
 		overflowed = overflowed || k.overflow && cost > 0
 		switch {
 		case all && d.Allowed && cost > 0:
-			k.write(q, d)
+			k.write(q)
 		case d.Allowed && cost > 0:
 			cost = 0 // only look
 			if k.tag == 0 {
@@ -142,7 +142,7 @@ func (k *lockedKey) find(q *Quota, cost int64) {
 			k.tag, k.word = k.cell.Tag(), k.cell.Take()
 			return
 		}
-		if at, ok := s.beside[q.salt]; !ok || cost > 0 || s.held[at].idle <= s.memory.now() {
+		if number, ok := s.beside[q.salt]; !ok || cost > 0 || s.isIdle(number) {
 			return
 		}
 		k.overflow, k.hash = true, q.salt
@@ -176,7 +176,7 @@ func (k *lockedKey) before(q *Quota, cost int64) (_ usage, _ []Entry, used int64
 	}
 	from, u, log := s.load(k.tag, k.word)
 	if isSame := from == q || from.limit == q.limit; isSame && k.tag == heldTag {
-		u, log, used = s.present(&s.held[k.word], q, cost)
+		u, log, used = s.present(s.state(k.word), q, cost)
 		return u, q.own(log), used
 	} else if isSame {
 		return q.at(u, log, s.now)
@@ -184,13 +184,13 @@ func (k *lockedKey) before(q *Quota, cost int64) (_ usage, _ []Entry, used int64
 	return q.present(from.state(u, log), s.now)
 }
 
-// write writes the usage after a charge with decision d.
-func (k *lockedKey) write(q *Quota, d *Decision) {
+// write writes the usage after a charge.
+func (k *lockedKey) write(q *Quota) {
 	if !k.hasCell {
-		k.shard.hold(&k.shard.held[k.word], q, k.after, k.log, d)
+		k.shard.put(k.shard.state(k.word), q, k.after, k.log)
 		return
 	}
-	k.word = k.shard.save(q, k.binding, k.tag, k.word, k.after, k.log, d)
+	k.word = k.shard.save(q, k.binding, k.tag, k.word, k.after, k.log)
 	k.tag = k.binding.tag
 }
 
@@ -203,7 +203,7 @@ func (k *lockedKey) putBack() {
 
 // drop removes the state of events in flight, if there are none.
 func (k *lockedKey) drop(q *Quota) {
-	if q.InFlight() && k.tag != 0 && k.shard.held[k.word].n == 0 {
+	if q.InFlight() && k.tag != 0 && k.shard.state(k.word).n == 0 {
 		k.shard.freeState(k.word)
 		delete(k.shard.beside, k.hash)
 	}
@@ -276,7 +276,7 @@ func (m *Memory) reset(charges []Charge) {
 		k.putBack()
 		s.Clear(k.cell)
 	case k.tag != 0: // what is in flight is so all the same
-		s.held[k.word].prev = 0
+		s.state(k.word).prev = 0
 	}
 }
 
@@ -302,7 +302,7 @@ func (m *Memory) settle(c *Settlement) {
 	}
 	s.now = m.now() // read after the word
 	if k.tag == heldTag {
-		if known := &s.held[k.word]; known.quota.algorithm.mostEvents > 0 && (owed > 0 || known.prev > 0) {
+		if known := s.state(k.word); known.quota.algorithm.mostEvents > 0 && (owed > 0 || known.prev > 0) {
 			s.ready(known) // a debt adds an entry, and so does a refund that pays back a debt
 		}
 	}
@@ -316,11 +316,11 @@ func (m *Memory) settle(c *Settlement) {
 	var d Decision
 	q.decide(u, log, used, 0, &d)
 	if !k.hasCell {
-		s.hold(&s.held[k.word], q, u, log, &d)
+		s.put(s.state(k.word), q, u, log)
 		k.drop(q)
 		return
 	}
-	k.word, k.tag = s.save(q, b, k.tag, k.word, u, log, &d), b.tag
+	k.word, k.tag = s.save(q, b, k.tag, k.word, u, log), b.tag
 	marks := k.cell.Marks() &^ table.Pinned // makeRoom pins it again
 	if owed < 0 {
 		marks = marksAfter(marks, q, -owed, &d)
