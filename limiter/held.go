@@ -30,8 +30,9 @@ type shard struct {
 	beside map[uint64]uint64
 }
 
-// chunk is how many states are allocated together. States never move.
-const chunk = 16
+// chunk is how many states are allocated together, in 480 bytes, which is a size of Go's allocator. States
+// never move.
+const chunk = 10
 
 // A state is the state of a key in a shard.
 type state struct {

@@ -21,7 +21,7 @@ type MemoryOptions struct {
 	// MaxKeys is the most keys to remember at once, over all limits: from 1 to 2^31. Each of up to 4096
 	// shards rounds its part up to a multiple of three. Zero means a million.
 	//
-	// Memory grows with the keys: 22 to 34 bytes for each. A key takes some 70 bytes more if its state
+	// Memory grows with the keys: 22 to 34 bytes for each. A key takes some 50 bytes more if its state
 	// needs more than a word: an exact limit of at most 10 events, a bucket with [Quota.Settles], a
 	// calendar limit, or a limit above some 100,000 per second or a million per minute. Each event in a
 	// log takes 16 bytes.
