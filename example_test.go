@@ -28,7 +28,7 @@ func ExamplePerIP() {
 func ExampleNew() {
 	limits, err := weir.New(weir.Config{
 		Rules: []weir.Rule{
-			{Name: "global", Limit: weir.PerSecond(5_000)}, // no Key: one counter for all
+			{Name: "global", Key: keyfunc.Global, Limit: weir.PerSecond(5_000)}, // one counter for all
 			{Name: "ip", Key: keyfunc.IP(), Limit: weir.PerMinute(300)},
 			{Name: "plan", Key: keyfunc.First(keyfunc.User, keyfunc.IP()), Limit: weir.PerHour(100),
 				Tiers: weir.Tiers{"premium": weir.PerHour(10_000)}},
@@ -63,7 +63,7 @@ func ExampleParse() {
 }
 
 func ExampleMust() {
-	limits := weir.Must(weir.New(weir.Config{Rules: []weir.Rule{{Name: "all", Limit: weir.PerDay(1_000).With(weir.FixedWindow)}}}))
+	limits := weir.Must(weir.New(weir.Config{Rules: []weir.Rule{{Name: "all", Key: keyfunc.Global, Limit: weir.PerDay(1_000).With(weir.FixedWindow)}}}))
 	fmt.Println(limits.Rules()[0].Limit)
 	// Output: 1000/1d fixed-window
 }

@@ -243,7 +243,7 @@ func replay(t *testing.T, requests []traffic.Request, router func(*middleware.Ra
 	var rules []middleware.Rule
 	var models []model
 	for i, limit := range limits {
-		rule := middleware.Rule{Name: strconv.Itoa(i), Limit: limit}
+		rule := middleware.Rule{Name: strconv.Itoa(i), Key: keyfunc.Global, Limit: limit}
 		if i == len(limits)-1 {
 			rule.Key = keyfunc.IP()
 		}

@@ -241,7 +241,7 @@ func makeRoom(charges []Charge, keys []lockedKey) {
 }
 
 // room makes a cell with a first state for a key, if there is room for both. The empty key, under which a
-// rule without Key counts, is kept for good: there is one for each rule, and it must survive any flood of
+// rule for all clients counts, is kept for good: there is one for each rule, and it must survive any flood of
 // other keys.
 func (s *shard) room(hash uint64, b *binding, c *Charge) (cell table.Cell, ok bool) {
 	word := uint64(0)

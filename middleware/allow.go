@@ -54,7 +54,8 @@ func (set *ruleset) matchOne(r *http.Request, one *oneRule, policies []applied, 
 	if named := set.named[one.name]; named != nil {
 		rule := *named
 		rule.Match = nil
-		if rule.Key != nil || one.key != noKey {
+		key, _ := keyfunc.Classify(one.key)
+		if rule.together = rule.together && rule.counterOf(key) == noKey; !rule.together {
 			rule.Key = func(*http.Request) (string, error) { return one.key, nil }
 		}
 		m := matching{set: set, request: r, tier: Tier(r.Context())}

@@ -139,11 +139,11 @@ func TestResetForgetsTheRefusalsOfAHandlersKey(t *testing.T) {
 
 func TestAllowDecidesForNoRuleThatItCannotKeep(t *testing.T) {
 	for name, rule := range map[string]middleware.Rule{
-		"another":  {Name: "other", Limit: perHour(1)},
-		"slots":    {Name: "login", Limit: limiter.AtOnce(1)},
-		"a tier":   {Name: "login", Limit: perHour(1), Tiers: middleware.Tiers{"gold": limiter.All(perHour(1), limiter.AtOnce(1))}},
-		"outcomes": {Name: "login", Limit: perHour(1), Counts: middleware.Statuses(401)},
-		"settled":  {Name: "login", Limit: perHour(1), Cost: middleware.Reserve(func(*http.Request) int64 { return 1 })},
+		"another":  {Name: "other", Key: keyfunc.Global, Limit: perHour(1)},
+		"slots":    {Name: "login", Key: keyfunc.Global, Limit: limiter.AtOnce(1)},
+		"a tier":   {Name: "login", Key: keyfunc.Global, Limit: perHour(1), Tiers: middleware.Tiers{"gold": limiter.All(perHour(1), limiter.AtOnce(1))}},
+		"outcomes": {Name: "login", Key: keyfunc.Global, Limit: perHour(1), Counts: middleware.Statuses(401)},
+		"settled":  {Name: "login", Key: keyfunc.Global, Limit: perHour(1), Cost: middleware.Reserve(func(*http.Request) int64 { return 1 })},
 	} {
 		t.Run(name, func(t *testing.T) {
 			logger, log := logged()
@@ -167,7 +167,7 @@ func TestARefusalByAllowDoesNotFreeWhatTheHandlerReserved(t *testing.T) {
 	phase.Test(t, func(t *testing.T) {
 		inner := limited(t, middleware.Config{Rules: []middleware.Rule{{Name: "login", Mode: middleware.Deny}}})
 		outer := limited(t, middleware.Config{Rules: []middleware.Rule{
-			{Name: "tokens", Limit: perHour(10), Cost: middleware.Reserve(func(*http.Request) int64 { return 4 })}}})
+			{Name: "tokens", Key: keyfunc.Global, Limit: perHour(10), Cost: middleware.Reserve(func(*http.Request) int64 { return 4 })}}})
 		w := serve(outer.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			assert.False(t, inner.Allow(w, r, "login", "ann"))
 		})), request())
@@ -183,7 +183,7 @@ func TestAllowLeavesTheBodyToTheHandler(t *testing.T) {
 	require.NoError(t, list.Ban(t.Context(), "json:account:eve", 0))
 	l := limited(t, middleware.Config{
 		Bans:  middleware.Bans{List: list, Keys: []keyfunc.Func{keyfunc.JSONField("account", 1024)}},
-		Rules: []middleware.Rule{{Name: "login", Limit: plenty}},
+		Rules: []middleware.Rule{{Name: "login", Key: keyfunc.Global, Limit: plenty}},
 	})
 	w := httptest.NewRecorder()
 	http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -68,7 +68,7 @@ func TestABanEndsWhenItsTimeIsOver(t *testing.T) {
 	phase.Test(t, func(t *testing.T) {
 		list := bansOf(t)
 		store := &spy{}
-		h := limited(t, middleware.Config{Store: store, Bans: middleware.Bans{List: list, Keys: byIP}, Allow: always, Rules: []middleware.Rule{{Name: "r", Limit: plenty}}}).Handler(ok)
+		h := limited(t, middleware.Config{Store: store, Bans: middleware.Bans{List: list, Keys: byIP}, Allow: always, Rules: []middleware.Rule{{Name: "r", Key: keyfunc.Global, Limit: plenty}}}).Handler(ok)
 		require.Equal(t, 200, serve(h, request()).Code)
 		require.NoError(t, list.Ban(t.Context(), "192.0.2.1", time.Minute))
 		for _, edit := range []func(*http.Request){from("192.0.2.1:9"), preflight} {
@@ -132,7 +132,7 @@ func TestEachOfTheBanKeysIsLookedUp(t *testing.T) {
 func TestWhatIsAllowedIsNeverLimited(t *testing.T) {
 	phase.Test(t, func(t *testing.T) {
 		store := &spy{}
-		l := limited(t, middleware.Config{Store: store, Rules: []middleware.Rule{{Name: "r", Limit: limiter.PerHour(1)}},
+		l := limited(t, middleware.Config{Store: store, Rules: []middleware.Rule{{Name: "r", Key: keyfunc.Global, Limit: limiter.PerHour(1)}},
 			Allow: middleware.MatchFunc(func(r *http.Request) bool { return r.Pattern == "GET /healthz" })})
 		mux := http.NewServeMux()
 		mux.Handle("GET /healthz", ok)

@@ -19,7 +19,7 @@ import (
 func byRoute(limit limiter.Limit, patterns ...string) map[string][]middleware.Rule {
 	rules := map[string][]middleware.Rule{}
 	for _, pattern := range patterns {
-		rules[pattern] = []middleware.Rule{{Name: pattern, Limit: limit}}
+		rules[pattern] = []middleware.Rule{{Name: pattern, Key: keyfunc.Global, Limit: limit}}
 	}
 	return rules
 }
@@ -38,7 +38,7 @@ func TestOfTheRulesByRouteOnlyTheMostTellingApplies(t *testing.T) {
 	phase.Test(t, func(t *testing.T) {
 		l := limited(t, middleware.Config{
 			ByRoute: byRoute(plenty, "/*", "/api/*", "GET /api/*", "GET /api/search", "/api/search", "a.example/api/search", "*.example/api/*", "/api/{version}/users"),
-			Default: []middleware.Rule{{Name: "default", Limit: plenty}},
+			Default: []middleware.Rule{{Name: "default", Key: keyfunc.Global, Limit: plenty}},
 		})
 		for _, test := range []struct{ method, pattern, want string }{
 			{"GET", "/api/search", "GET /api/search"},
@@ -69,7 +69,7 @@ func TestTheDefaultIsForRequestsOfNoOtherRoute(t *testing.T) {
 	phase.Test(t, func(t *testing.T) {
 		l := limited(t, middleware.Config{
 			ByRoute: byRoute(plenty, "GET /search", "/users/{id}"),
-			Default: []middleware.Rule{{Name: "default", Limit: limiter.PerHour(3)}},
+			Default: []middleware.Rule{{Name: "default", Key: keyfunc.Global, Limit: limiter.PerHour(3)}},
 		})
 		for _, pattern := range []string{"", "/", "/unknown"} {
 			assert.Equal(t, []string{"default"}, namesOf(t, l, request(routedBy(pattern))), "%q", pattern)
@@ -89,7 +89,7 @@ func TestARuleByRouteThatDoesNotMatchLeavesNoRoomForAnother(t *testing.T) {
 	phase.Test(t, func(t *testing.T) {
 		rules := byRoute(plenty, "/api/*", "/api/search")
 		rules["/api/search"][0].Match = middleware.MatchFunc(func(r *http.Request) bool { return r.Header.Get("X-Bulk") != "" })
-		l := limited(t, middleware.Config{ByRoute: rules, Default: []middleware.Rule{{Name: "default", Limit: plenty}}})
+		l := limited(t, middleware.Config{ByRoute: rules, Default: []middleware.Rule{{Name: "default", Key: keyfunc.Global, Limit: plenty}}})
 		assert.Equal(t, []string{"/api/search"}, namesOf(t, l, request(routedBy("/api/search"), header("X-Bulk", "1"))))
 		assert.Empty(t, namesOf(t, l, request(routedBy("/api/search"))))
 	})
@@ -98,10 +98,10 @@ func TestARuleByRouteThatDoesNotMatchLeavesNoRoomForAnother(t *testing.T) {
 func TestRulesOfAllSectionsApplyTogether(t *testing.T) {
 	phase.Test(t, func(t *testing.T) {
 		l := limited(t, middleware.Config{
-			Rules:   []middleware.Rule{{Name: "global", Limit: limiter.PerHour(10)}},
-			ByTier:  map[string][]middleware.Rule{"free": {{Name: "free", Limit: limiter.PerHour(5)}}, "premium": {{Name: "premium", Limit: plenty}}},
+			Rules:   []middleware.Rule{{Name: "global", Key: keyfunc.Global, Limit: limiter.PerHour(10)}},
+			ByTier:  map[string][]middleware.Rule{"free": {{Name: "free", Key: keyfunc.Global, Limit: limiter.PerHour(5)}}, "premium": {{Name: "premium", Key: keyfunc.Global, Limit: plenty}}},
 			ByRoute: byRoute(limiter.PerHour(2), "/a", "/b"),
-			Default: []middleware.Rule{{Name: "default", Limit: plenty}},
+			Default: []middleware.Rule{{Name: "default", Key: keyfunc.Global, Limit: plenty}},
 		})
 		assert.Equal(t, []string{"global", "free", "/a"}, namesOf(t, l, request(inTier("free"), routedBy("/a"))))
 		assert.Equal(t, []string{"global", "premium"}, namesOf(t, l, request(inTier("premium"))))
@@ -155,7 +155,7 @@ func TestATierWithRulesOfItsOwnDoesNotMeetTheDefault(t *testing.T) {
 func TestTiersCountInRulesOfEverySection(t *testing.T) {
 	phase.Test(t, func(t *testing.T) {
 		rule := func(name string) middleware.Rule {
-			return middleware.Rule{Name: name, Limit: limiter.PerHour(1), Tiers: middleware.Tiers{"gold": limiter.PerHour(2)}}
+			return middleware.Rule{Name: name, Key: keyfunc.Global, Limit: limiter.PerHour(1), Tiers: middleware.Tiers{"gold": limiter.PerHour(2)}}
 		}
 		fallback := rule("default")
 		l := limited(t, middleware.Config{ByRoute: map[string][]middleware.Rule{"/a": {rule("a")}}, Default: []middleware.Rule{fallback}})
@@ -176,7 +176,7 @@ func TestARuleForEveryPathIsForThoseThatNoRouteIsFor(t *testing.T) {
 	for name, c := range map[string]middleware.Config{
 		"by route": {ByRoute: byRoute(limiter.PerHour(3), "/*", "GET /b")},
 		"by host":  {ByRoute: byRoute(limiter.PerHour(3), "example.com/*")},
-		"matching": {Rules: []middleware.Rule{{Name: "r", Limit: limiter.PerHour(3), Match: middleware.Route("example.com/*")}}},
+		"matching": {Rules: []middleware.Rule{{Name: "r", Key: keyfunc.Global, Limit: limiter.PerHour(3), Match: middleware.Route("example.com/*")}}},
 	} {
 		c.Logger = logger
 		h := limited(t, c).Handler(mux)
@@ -197,7 +197,7 @@ func TestRulesOfARouteAreForTheSameRequests(t *testing.T) {
 	byUser := middleware.Rule{Name: "account", Key: keyfunc.User, NoKey: middleware.NoKeySkip, Limit: logOf(2, plenty.Per)}
 	l := limited(t, middleware.Config{
 		ByRoute: map[string][]middleware.Rule{"/login": {{Name: "address", Key: keyfunc.IP(), Limit: logOf(10, plenty.Per)}, byUser}},
-		Default: []middleware.Rule{{Name: "default", Limit: plenty}},
+		Default: []middleware.Rule{{Name: "default", Key: keyfunc.Global, Limit: plenty}},
 	})
 	user := func(r *http.Request) { *r = *r.WithContext(keyfunc.WithUser(r.Context(), "7")) }
 	assert.Equal(t, []string{"address", "account"}, namesOf(t, l, request(routedBy("/login"), user)))

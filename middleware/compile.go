@@ -182,7 +182,7 @@ func (c *compiler) rule(at string, given Rule, info RuleInfo) *rule {
 	if shadow && given.OnOutage == limiter.FailClosed {
 		given.OnOutage = limiter.FailLocal // it refuses nothing
 	}
-	r := &rule{Rule: given, shadow: shadow, deny: deny, reply: c.reply(at, given), notes: &notes{}}
+	r := &rule{Rule: given, shadow: shadow, deny: deny, together: isGlobal(given.Key), reply: c.reply(at, given), notes: &notes{}}
 	if before := c.before.named[given.Name]; before != nil {
 		r.notes = before.notes
 	}
@@ -203,7 +203,7 @@ func (c *compiler) rule(at string, given Rule, info RuleInfo) *rule {
 		c.escalation(at, r)
 	}
 	set.all = append(set.all, r)
-	set.needsRoute = set.needsRoute || given.Match != nil || given.Key != nil || given.Cost.of != nil || given.Distinct != nil
+	set.needsRoute = set.needsRoute || given.Match != nil || given.Key != nil && !r.together || given.Cost.of != nil || given.Distinct != nil
 	set.needsTier = set.needsTier || len(r.tiers) > 0
 	set.hasHosts = set.hasHosts || !shadow && (hasHost(info.Route) || hasHost(route.PatternsOf(given.Match)...))
 	set.awaitsEnds = set.awaitsEnds || r.awaitsEnd()
@@ -225,6 +225,7 @@ func hasHost(texts ...string) bool {
 func (c *compiler) fields(at string, given Rule) {
 	counts, cost := given.Counts, given.Cost
 	c.check(at+" Match", route.Wrong(given.Match))
+	c.reject(given.Key == nil && given.Mode != Deny, "%s: Key is required; keyfunc.Global counts all requests together", at)
 	c.reject(given.Mode > Deny, "%s: Mode is %d: there is no such choice", at, given.Mode)
 	c.reject(given.NoKey > NoKeyUnauthorized, "%s: NoKey is %d: there is no such choice", at, given.NoKey)
 	c.check(at, given.OnOutage.Validate())
@@ -364,7 +365,7 @@ func (c *compiler) own(at string, r *rule) {
 		return
 	}
 	at += ": LimitFor"
-	c.reject(r.Key == nil, "%s needs a Key, as it has the limits of single keys", at)
+	c.reject(r.together, "%s has the limits of single keys, and Key is keyfunc.Global, the key of all clients", at)
 	switch of := r.LimitFor.(type) {
 	case LimitMap:
 		r.LimitFor = maps.Clone(of)
@@ -459,7 +460,7 @@ func (c *compiler) escalation(at string, r *rule) {
 		}
 	}
 	c.reject(r.Escalate.Outcomes && !r.Counts.given, "%s: Escalate.Outcomes needs Counts, which says which answers lead to a ban", at)
-	c.reject(r.Key == nil, "%s: Escalate needs a Key, as it bans keys", at)
+	c.reject(r.together, "%s: Escalate bans keys, and Key is keyfunc.Global, the key of all clients", at)
 	c.reject(c.set.Bans.List == nil, "%s: Escalate needs Config.Bans.List, which it adds to", at)
 	c.escalating = append(c.escalating, banKey{r.Key, r.OnOutage == limiter.FailOpen})
 	c.set.hasEscalation = c.set.hasEscalation || !r.shadow

@@ -110,10 +110,10 @@ func TestNoMoreRequestsOfAKeyAreInProgressThanItsRuleSays(t *testing.T) {
 	})
 }
 
-// A rule without a key says that the service is busy, and not the client.
-func TestARuleWithoutAKeyAnswers503(t *testing.T) {
+// A rule that counts all clients together says that the service is busy, and not the client.
+func TestConcurrencyOfAllClientsTogetherAnswers503(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		d := deskOf(t, middleware.Config{Rules: []middleware.Rule{{Name: "pool", Limit: limiter.AtOnce(1)}}})
+		d := deskOf(t, middleware.Config{Rules: []middleware.Rule{{Name: "pool", Key: keyfunc.Global, Limit: limiter.AtOnce(1)}}})
 		d.begin()
 		w := <-d.begin(from("198.51.100.7:1"), header("Accept", "application/problem+json"))
 		assert.Equal(t, 503, w.Code)
@@ -159,7 +159,7 @@ func TestASlotIsReturnedOnceHoweverTheRequestEnds(t *testing.T) {
 		"alone":         {},
 		"no result":     {NoResult: true},
 		"nothing shown": {NoResult: true, Headers: middleware.Headers{Send: middleware.HeadersNone}},
-		"counts":        {Rules: []middleware.Rule{{Name: "counts", Limit: limiter.PerHour(1000), Counts: middleware.StatusClass(2)}}},
+		"counts":        {Rules: []middleware.Rule{{Name: "counts", Key: keyfunc.Global, Limit: limiter.PerHour(1000), Counts: middleware.StatusClass(2)}}},
 		"overload":      {Overload: roomFor(1000)},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -221,7 +221,7 @@ func TestARequestWhoseCostComesBackReturnsOneSlot(t *testing.T) {
 		"settled":                       {Cost: middleware.Reserve(func(*http.Request) int64 { return 10 })},
 		"an answer that does not count": {Counts: middleware.Not(middleware.StatusClass(5))},
 	} {
-		rule.Name, rule.Limit = "tokens", limiter.All(perHour(100), limiter.AtOnce(2))
+		rule.Name, rule.Key, rule.Limit = "tokens", keyfunc.Global, limiter.All(perHour(100), limiter.AtOnce(2))
 		l := limited(t, middleware.Config{Logger: quiet, Rules: []middleware.Rule{rule}})
 		through(l, func(http.ResponseWriter, *http.Request) { // which holds a slot meanwhile
 			for range 3 {
@@ -367,7 +367,7 @@ func TestWaitingForASlotEnds(t *testing.T) {
 // A request that waits for a slot of one rule keeps no slot of another, and is charged nothing.
 func TestWhatWaitsHoldsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		all := middleware.Rule{Name: "all", Limit: limiter.All(limiter.PerHour(3), limiter.AtOnce(2))}
+		all := middleware.Rule{Name: "all", Key: keyfunc.Global, Limit: limiter.All(limiter.PerHour(3), limiter.AtOnce(2))}
 		slow := queued(1, 5, time.Hour)
 		slow.Match = middleware.MatchFunc(func(r *http.Request) bool { return r.URL.Path == "/slow" })
 		d := deskOf(t, middleware.Config{Rules: []middleware.Rule{all, slow}})
@@ -415,7 +415,7 @@ func TestNoSlotLeaksWhateverRequestsDo(tt *testing.T) {
 			}
 			most = append(most, slots.Max)
 			rule := middleware.Rule{
-				Name: fmt.Sprint(i), Limit: slots,
+				Name: fmt.Sprint(i), Key: keyfunc.Global, Limit: slots,
 				Match: middleware.MatchFunc(func(r *http.Request) bool { n, _ := strconv.Atoi(r.Header.Get("Rules")); return n>>i&1 == 1 }),
 				Mode:  inShadow(rapid.IntRange(0, 5).Draw(t, "shadow") == 0),
 			}
@@ -495,7 +495,7 @@ func TestShadowOfConcurrencyRefusesNothing(t *testing.T) {
 		rule := queued(1, 5, time.Hour)
 		rule.Mode = middleware.Shadow
 		var refused int
-		d := deskOf(t, middleware.Config{Rules: []middleware.Rule{rule, {Name: "all", Limit: limiter.PerHour(100)}}, Observer: observer(func(o *middleware.Observation) {
+		d := deskOf(t, middleware.Config{Rules: []middleware.Rule{rule, {Name: "all", Key: keyfunc.Global, Limit: limiter.PerHour(100)}}, Observer: observer(func(o *middleware.Observation) {
 			if !o.Rules[0].Allowed {
 				refused++
 			}
@@ -605,7 +605,7 @@ func TestAHigherConcurrencyIsForThoseThatWaitToo(t *testing.T) {
 		answers = append(answers, d.begin(), d.begin())
 		assert.EqualValues(t, 4, d.now.Load())
 
-		require.NoError(t, d.l.Reconfigure(middleware.Config{Rules: []middleware.Rule{{Name: "other", Limit: limiter.PerHour(1000)}}}))
+		require.NoError(t, d.l.Reconfigure(middleware.Config{Rules: []middleware.Rule{{Name: "other", Key: keyfunc.Global, Limit: limiter.PerHour(1000)}}}))
 		close(d.leave)
 		for _, answer := range answers {
 			assert.Equal(t, 200, (<-answer).Code)

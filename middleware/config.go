@@ -104,8 +104,8 @@ type Rule struct {
 	// keeps its counters if it keeps its name.
 	Name string
 
-	// Key returns the key of a request, which says which client it comes from. Nil: all requests that
-	// match share one counter.
+	// Key returns the key of a request, which says which client it comes from. It is required, except in
+	// Mode Deny: [keyfunc.Global] counts all requests together.
 	Key keyfunc.Func
 
 	// Limit is required, except in Mode Deny: a [limiter.Limit], [limiter.AtOnce], or [limiter.All] of
@@ -161,7 +161,7 @@ type Rule struct {
 	SoftAt int
 
 	// Escalate bans a key that is refused again and again, if the key is a client's own
-	// ([keyfunc.Own]). It needs a Key and Config.Bans.List. Zero: no bans.
+	// ([keyfunc.Own]). It needs Config.Bans.List. Zero: no bans.
 	Escalate bans.Escalation
 
 	// Mode says whether the rule refuses: [Enforce], [Shadow] or [Deny]. Zero: Enforce.

@@ -24,11 +24,11 @@ func TestRulesThatCannotBeAreErrors(t *testing.T) {
 	second, hour, few := limiter.PerSecond(1), limiter.PerHour(100), limiter.AtOnce(5)
 	leaky := hour.With(limiter.LeakyBucket)
 	two := func(*http.Request) int64 { return 2 }
-	known := newLimit(t, middleware.Rule{Name: "known", Limit: hour})
+	known := newLimit(t, middleware.Rule{Name: "known", Key: keyfunc.Global, Limit: hour})
 	for want, rule := range map[string]middleware.Rule{
-		`"é\n" has a character outside printable ASCII`: {Name: "é\n"},
-		`129 characters: at most 128`:                   {Name: strings.Repeat("n", 129)},
-		`has 131 characters: at most 128`:               {Name: strings.Repeat("x", 120), Limit: limiter.All(hour, few)},
+		`"é\n" has a character outside printable ASCII`: {Name: "é\n", Key: keyfunc.Global},
+		`129 characters: at most 128`:                   {Name: strings.Repeat("n", 129), Key: keyfunc.Global},
+		`has 131 characters: at most 128`:               {Name: strings.Repeat("x", 120), Key: keyfunc.Global, Limit: limiter.All(hour, few)},
 		`NoKey is 7`:                                    {NoKey: 7},
 		`OnOutage is 9`:                                 {OnOutage: 9},
 		`Mode is 3`:                                     {Mode: 3},
@@ -74,7 +74,7 @@ func TestRulesThatCannotBeAreErrors(t *testing.T) {
 		`Escalate.Outcomes needs Counts, which says which answers`:                  {Key: byIP[0], Escalate: bans.Escalation{After: 1, Within: time.Hour, Ban: time.Hour, Outcomes: true}},
 		`Escalate: bans: After is 0`:                                                {Key: byIP[0], Escalate: bans.Escalation{Factor: 0.5}},
 		`Within is 0s`:                                                              {Key: byIP[0], Escalate: bans.Escalation{After: 1, Ban: time.Hour}},
-		`Escalate needs a Key`:                                                      {Escalate: strict},
+		`Escalate bans keys, and Key is keyfunc.Global`:                             {Escalate: strict},
 		`Refusal.Status is 200: it must be from 400 to 599`:                         {Refusal: middleware.Refusal{Status: 200}},
 		`Refusal.Type is "a b": it is not a URI`:                                    {Refusal: middleware.Refusal{Type: "a b"}},
 		`Refusal.Title has a control character`:                                     {Refusal: middleware.Refusal{Title: "x\ny"}},
@@ -83,8 +83,7 @@ func TestRulesThatCannotBeAreErrors(t *testing.T) {
 		`Refusal.RetryAfter is 1s: it is only for a rule that denies`:               {Refusal: middleware.Refusal{RetryAfter: time.Second}},
 		`Refusal.RetryAfter is -1ns`:                                                {Mode: middleware.Deny, Refusal: middleware.Refusal{RetryAfter: -1}},
 		`Refusal.Status is 404: it must be 403, 429 or 503 for a rule`:              {Mode: middleware.Deny, Refusal: middleware.Refusal{Status: 404}},
-		`LimitFor needs a Key`:                                                      {LimitFor: middleware.LimitMap{"x": hour}},
-		`"a": LimitFor needs a Key`:                                                 {LimitFor: middleware.LimitFunc((&plans{}).limitFor)},
+		`LimitFor has the limits of single keys, and Key is keyfunc.Global`:         {LimitFor: middleware.LimitMap{"x": hour}},
 		`LimitFor has an empty key`:                                                 {Key: constant, LimitFor: middleware.LimitMap{"": hour}},
 		`LimitFor: limiter: Events is 0`:                                            {Key: constant, LimitFor: middleware.LimitMap{"secret": limiter.Limit{}}},
 		`LimitFor has the digest of a key: it must be the key`:                      {Key: constant, LimitFor: middleware.LimitMap{keyfunc.Digester{}.Digest("user:a").Key(): hour}},
@@ -104,6 +103,9 @@ func TestRulesThatCannotBeAreErrors(t *testing.T) {
 		}
 		if rule.Limit == nil {
 			rule.Limit = limiter.PerHour(1)
+		}
+		if rule.Key == nil {
+			rule.Key = keyfunc.Global
 		}
 		c := middleware.Config{Bans: middleware.Bans{List: bansOf(t), Keys: byIP}, Rules: []middleware.Rule{rule}}
 		_, err := middleware.New(c)
@@ -125,7 +127,7 @@ func TestConfigsThatCannotBeAreErrors(t *testing.T) {
 	}
 	full := func(n int) (rules []middleware.Rule) {
 		for i := range n {
-			rules = append(rules, middleware.Rule{Name: fmt.Sprint(i), Limit: limiter.Join(distinct(8), limiter.Concurrency{})})
+			rules = append(rules, middleware.Rule{Name: fmt.Sprint(i), Key: keyfunc.Global, Limit: limiter.Join(distinct(8), limiter.Concurrency{})})
 		}
 		return rules
 	}
@@ -137,8 +139,8 @@ func TestConfigsThatCannotBeAreErrors(t *testing.T) {
 	}{
 		{middleware.Config{}, []string{"Config.Rules is empty"}},
 		{middleware.Config{Allow: always}, []string{"Config.Rules is empty"}},
-		{middleware.Config{Rules: []middleware.Rule{{}, {Name: "b", NoKey: 7}}, Headers: middleware.Headers{Send: 9}},
-			[]string{"Rules[0]", "name is empty", "Limit is missing", `Rules[1] "b": NoKey is 7`, "Headers.Send is 9"}},
+		{middleware.Config{Rules: []middleware.Rule{{}, {Name: "b", Key: keyfunc.Global, NoKey: 7}}, Headers: middleware.Headers{Send: 9}},
+			[]string{"Rules[0]", "name is empty", "Limit is missing", `Rules[0] "": Key is required; keyfunc.Global counts all requests together`, `Rules[1] "b": NoKey is 7`, "Headers.Send is 9"}},
 		{middleware.Config{Headers: middleware.Headers{Send: middleware.HeadersDraft11, Prefix: "RateLimit"}, Rules: one()}, []string{"Headers.Send excludes the legacy fields"}},
 		{middleware.Config{Headers: middleware.Headers{Prefix: "X-Limit-Limit"}, Rules: one()}, []string{`Headers.Prefix is "X-Limit-Limit"`}},
 		{middleware.Config{Refusal: middleware.Refusal{RetryAfter: time.Second}, Rules: one()}, []string{`Config.Refusal.RetryAfter is 1s: it is only for a rule that denies`}},
@@ -167,23 +169,23 @@ func TestConfigsThatCannotBeAreErrors(t *testing.T) {
 		{middleware.Config{Rules: one(func(r *middleware.Rule) { r.Escalate = strict })}, []string{"Escalate needs Config.Bans.List"}},
 
 		// Where rules are.
-		{middleware.Config{ByTier: map[string][]middleware.Rule{"": one(), "free": nil, "x": {{Name: "b"}}}},
+		{middleware.Config{ByTier: map[string][]middleware.Rule{"": one(), "free": nil, "x": {{Name: "b", Key: keyfunc.Global}}}},
 			[]string{"ByTier has a tier without a name", `ByTier["free"] has no rule`, `ByTier["x"] "b": limiter: Limit is missing`}},
-		{middleware.Config{ByRoute: map[string][]middleware.Rule{"/a": {}, "GET/a": one(), "get /b": one(), "/c": {{Name: "c"}}}, Default: []middleware.Rule{}},
+		{middleware.Config{ByRoute: map[string][]middleware.Rule{"/a": {}, "GET/a": one(), "get /b": one(), "/c": {{Name: "c", Key: keyfunc.Global}}}, Default: []middleware.Rule{}},
 			[]string{`ByRoute["/a"] has no rule`, `ByRoute: pattern "GET/a" has no space behind its method`, `ByRoute: pattern "get /b" does not begin with a method in capitals`,
 				`ByRoute["/c"] "c": limiter: Limit is missing`, "Default has no rule"}},
-		{middleware.Config{ByRoute: map[string][]middleware.Rule{"/a/{id}": one(), "/a/:name": {{Name: "b", Limit: hour}}}}, []string{`ByRoute["/a/{id}"] "a": it is the same route as for "b"`}},
+		{middleware.Config{ByRoute: map[string][]middleware.Rule{"/a/{id}": one(), "/a/:name": {{Name: "b", Key: keyfunc.Global, Limit: hour}}}}, []string{`ByRoute["/a/{id}"] "a": it is the same route as for "b"`}},
 
 		// Names of counters.
 		{middleware.Config{Rules: append(one(), one()...), ByTier: map[string][]middleware.Rule{"free": one()}, ByRoute: map[string][]middleware.Rule{"/a": one()}, Default: one()},
 			[]string{`Rules[1]: there is another rule named "a"`, `ByTier["free"]: there is another rule named "a"`, `ByRoute["/a"]: there is another rule named "a"`, `Default: there is another rule named "a"`}},
-		{middleware.Config{Rules: []middleware.Rule{{Name: "a.1", Limit: hour}, {Name: "a", Limit: limiter.All(hour, limiter.PerSecond(1))}}}, []string{`there is another rule named "a.1"`}},
-		{middleware.Config{Rules: []middleware.Rule{{Name: "a", Limit: limiter.All(hour, limiter.AtOnce(5))}, {Name: "a.concurrent", Limit: hour}}}, []string{`there is another rule named "a.concurrent"`}},
+		{middleware.Config{Rules: []middleware.Rule{{Name: "a.1", Key: keyfunc.Global, Limit: hour}, {Name: "a", Key: keyfunc.Global, Limit: limiter.All(hour, limiter.PerSecond(1))}}}, []string{`there is another rule named "a.1"`}},
+		{middleware.Config{Rules: []middleware.Rule{{Name: "a", Key: keyfunc.Global, Limit: limiter.All(hour, limiter.AtOnce(5))}, {Name: "a.concurrent", Key: keyfunc.Global, Limit: hour}}}, []string{`there is another rule named "a.concurrent"`}},
 		{middleware.Config{Rules: []middleware.Rule{
-			{Name: "api", Limit: hour, Tiers: middleware.Tiers{"pro": limiter.All(limiter.PerSecond(10), limiter.PerHour(1000))}},
-			{Name: "api.3600", Limit: hour, Tiers: middleware.Tiers{"pro": hour, "free": hour}}}},
+			{Name: "api", Key: keyfunc.Global, Limit: hour, Tiers: middleware.Tiers{"pro": limiter.All(limiter.PerSecond(10), limiter.PerHour(1000))}},
+			{Name: "api.3600", Key: keyfunc.Global, Limit: hour, Tiers: middleware.Tiers{"pro": hour, "free": hour}}}},
 			[]string{`Rules[1] "api.3600" tier "pro": there is another rule named "api.3600"`}},
-		{middleware.Config{Bans: middleware.Bans{List: bansOf(t)}, Rules: append([]middleware.Rule{{Name: "a strikes", Limit: hour}}, one(func(r *middleware.Rule) { r.Escalate = strict })...)},
+		{middleware.Config{Bans: middleware.Bans{List: bansOf(t)}, Rules: append([]middleware.Rule{{Name: "a strikes", Key: keyfunc.Global, Limit: hour}}, one(func(r *middleware.Rule) { r.Escalate = strict })...)},
 			[]string{`Rules[1] "a": there is another rule named "a strikes"`}},
 
 		// A request meets at most 64 limits.
@@ -212,13 +214,13 @@ func TestAConfigAndARuleHaveFewFields(t *testing.T) {
 }
 
 func TestAConfigNeedsARuleOnlyIfItRefusesNothingElse(t *testing.T) {
-	rule := middleware.Rule{Name: "r", Limit: limiter.PerHour(1)}
+	rule := middleware.Rule{Name: "r", Key: keyfunc.Global, Limit: limiter.PerHour(1)}
 	for name, config := range map[string]middleware.Config{
 		"Bans":          {Bans: middleware.Bans{List: bansOf(t), Keys: []keyfunc.Func{keyfunc.IP()}}},
 		"ByTier":        {ByTier: map[string][]middleware.Rule{"free": {rule}}},
 		"ByRoute":       {ByRoute: map[string][]middleware.Rule{"/": {rule}}},
 		"Default":       {Default: []middleware.Rule{rule}},
-		"all that fits": {Rules: named(62), ByTier: map[string][]middleware.Rule{"free": {rule}}, ByRoute: map[string][]middleware.Rule{"/": {{Name: "s", Limit: rule.Limit}}}},
+		"all that fits": {Rules: named(62), ByTier: map[string][]middleware.Rule{"free": {rule}}, ByRoute: map[string][]middleware.Rule{"/": {{Name: "s", Key: keyfunc.Global, Limit: rule.Limit}}}},
 	} {
 		_, err := middleware.New(config)
 		assert.NoError(t, err, name)
@@ -228,7 +230,7 @@ func TestAConfigNeedsARuleOnlyIfItRefusesNothingElse(t *testing.T) {
 // named is so many rules.
 func named(n int) (rules []middleware.Rule) {
 	for i := range n {
-		rules = append(rules, middleware.Rule{Name: strconv.Itoa(i), Limit: limiter.PerHour(1)})
+		rules = append(rules, middleware.Rule{Name: strconv.Itoa(i), Key: keyfunc.Global, Limit: limiter.PerHour(1)})
 	}
 	return rules
 }
@@ -236,7 +238,7 @@ func named(n int) (rules []middleware.Rule) {
 func TestAConfigCanBeChangedAfterNew(t *testing.T) {
 	phase.Test(t, func(t *testing.T) {
 		tiers := middleware.Tiers{"premium": limiter.PerHour(2)}
-		rules := []middleware.Rule{{Name: "a", Limit: limiter.PerHour(1), Tiers: tiers}}
+		rules := []middleware.Rule{{Name: "a", Key: keyfunc.Global, Limit: limiter.PerHour(1), Tiers: tiers}}
 		l, err := middleware.New(middleware.Config{Rules: rules})
 		require.NoError(t, err)
 		rules[0] = middleware.Rule{}
@@ -244,8 +246,8 @@ func TestAConfigCanBeChangedAfterNew(t *testing.T) {
 		w := serve(l.Handler(ok), request().WithContext(middleware.WithTier(t.Context(), "premium")))
 		assert.Equal(t, "2", w.Header().Get("X-RateLimit-Limit"))
 
-		c := middleware.Config{Bans: middleware.Bans{List: bansOf(t), Keys: []keyfunc.Func{keyfunc.IP()}}, Default: []middleware.Rule{{Name: "d", Limit: limiter.PerHour(3)}},
-			ByTier: map[string][]middleware.Rule{"premium": {{Name: "t", Limit: limiter.PerHour(4)}}}, ByRoute: map[string][]middleware.Rule{"/a": {{Name: "r", Limit: limiter.PerHour(5)}}}}
+		c := middleware.Config{Bans: middleware.Bans{List: bansOf(t), Keys: []keyfunc.Func{keyfunc.IP()}}, Default: []middleware.Rule{{Name: "d", Key: keyfunc.Global, Limit: limiter.PerHour(3)}},
+			ByTier: map[string][]middleware.Rule{"premium": {{Name: "t", Key: keyfunc.Global, Limit: limiter.PerHour(4)}}}, ByRoute: map[string][]middleware.Rule{"/a": {{Name: "r", Key: keyfunc.Global, Limit: limiter.PerHour(5)}}}}
 		l = limited(t, c)
 		require.NoError(t, c.Bans.List.Ban(t.Context(), "192.0.2.1", 0))
 		clear(c.ByTier)

@@ -61,8 +61,8 @@ func TestOnlyAnswersThatCountUseUpALimit(t *testing.T) {
 
 func TestAnAdapterTellsHowARequestEnds(t *testing.T) {
 	l := limited(t, middleware.Config{Rules: []middleware.Rule{
-		{Name: "login", Limit: limiter.PerHour(1).With(limiter.SlidingLog), Counts: middleware.Statuses(401), Match: middleware.Route("POST /login")},
-		{Name: "all", Limit: limiter.PerHour(100)},
+		{Name: "login", Key: keyfunc.Global, Limit: limiter.PerHour(1).With(limiter.SlidingLog), Counts: middleware.Statuses(401), Match: middleware.Route("POST /login")},
+		{Name: "all", Key: keyfunc.Global, Limit: limiter.PerHour(100)},
 	}})
 	finish, byStatus, passed := l.Begin(httptest.NewRecorder(), request(routedBy("/other")), nil)
 	assert.True(t, passed)
@@ -132,7 +132,7 @@ func TestCountsIsOfItsStatusesAlone(t *testing.T) {
 			want   bool
 		}{{counts, named}, {middleware.Not(counts), !named}} {
 			l := limited(rt, middleware.Config{Rules: []middleware.Rule{
-				{Name: "some", Limit: limiter.PerHour(10).With(limiter.SlidingLog), Counts: c.counts},
+				{Name: "some", Key: keyfunc.Global, Limit: limiter.PerHour(10).With(limiter.SlidingLog), Counts: c.counts},
 			}})
 			finish, _, _ := l.Begin(httptest.NewRecorder(), request(), nil)
 			finish(asked)
@@ -156,7 +156,7 @@ func (s *sender) ReadFrom(r io.Reader) (int64, error) {
 
 func TestARuleThatCountsAnswersAloneHandsOnWhatIsReadFrom(t *testing.T) {
 	from := struct{ io.Reader }{strings.NewReader("whole")}
-	l := limited(t, middleware.Config{Rules: []middleware.Rule{{Name: "a", Limit: perHour(5), Counts: middleware.Statuses(401)}}})
+	l := limited(t, middleware.Config{Rules: []middleware.Rule{{Name: "a", Key: keyfunc.Global, Limit: perHour(5), Counts: middleware.Statuses(401)}}})
 	to := &sender{ResponseRecorder: httptest.NewRecorder()}
 	l.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.Copy(w, from) })).ServeHTTP(to, request())
 	assert.Equal(t, "whole", to.Body.String())
@@ -165,7 +165,7 @@ func TestARuleThatCountsAnswersAloneHandsOnWhatIsReadFrom(t *testing.T) {
 
 func TestACostAboveTheLimitNeverPassesAfterwardsEither(t *testing.T) {
 	cost := int64(6)
-	rule := middleware.Rule{Name: "r", Limit: perHour(5), Counts: middleware.Statuses(200).Afterwards(), Cost: middleware.CostOf(func(*http.Request) int64 { return cost })}
+	rule := middleware.Rule{Name: "r", Key: keyfunc.Global, Limit: perHour(5), Counts: middleware.Statuses(200).Afterwards(), Cost: middleware.CostOf(func(*http.Request) int64 { return cost })}
 	h := limited(t, middleware.Config{Rules: []middleware.Rule{rule}}).Handler(ok)
 	w := serve(h, request())
 	assert.Equal(t, 429, w.Code)

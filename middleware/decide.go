@@ -303,7 +303,7 @@ func (s *decided) full() (most int64, shared bool) {
 			return 0, false
 		default:
 			most = d.Limit
-			shared = shared && a.rule.Key == nil
+			shared = shared && a.rule.together
 		}
 	}
 	return most, shared && most > 0

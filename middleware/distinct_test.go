@@ -29,7 +29,7 @@ func TestDistinctCostsOnceForEachKeyAndValueInAPeriod(t *testing.T) {
 	phase.Test(t, func(t *testing.T) {
 		const most = 3
 		l := limited(t, middleware.Config{Rules: []middleware.Rule{
-			{Name: "all", Limit: limiter.PerSecond(1000)},
+			{Name: "all", Key: keyfunc.Global, Limit: limiter.PerSecond(1000)},
 			tries(limiter.PerMinute(most).With(limiter.SlidingLog)),
 		}})
 		h, random := l.Handler(ok), rand.New(rand.NewPCG(1, uint64(time.Now().UnixNano())))
@@ -155,7 +155,7 @@ func TestAValueForWhichTheStoreHasNoRoomIsNew(t *testing.T) {
 	phase.Test(t, func(t *testing.T) {
 		store := limiter.Must(limiter.NewMemory(limiter.MemoryOptions{MaxKeys: 1}))
 		rule := tries(perHour(40))
-		rule.Key = nil
+		rule.Key = keyfunc.Global
 		h := limited(t, middleware.Config{Store: store, Rules: []middleware.Rule{rule}}).Handler(ok)
 		passed := 0
 		for i := range 20_000 {

@@ -185,9 +185,9 @@ func TestAClientIsBannedForRefusalsByTheRuleAlone(t *testing.T) {
 	}{
 		"it refuses":                      {[]middleware.Rule{rule}, 1},
 		"it will never let it pass":       {[]middleware.Rule{with(func(r *middleware.Rule) { r.Cost = middleware.CostOf(func(*http.Request) int64 { return 2 }) })}, 1},
-		"it is in shadow":                 {[]middleware.Rule{with(func(r *middleware.Rule) { r.Mode = middleware.Shadow }), {Name: "other", Limit: limiter.PerHour(1)}}, 0},
-		"another one refuses":             {[]middleware.Rule{with(func(r *middleware.Rule) { r.Limit = plenty }), {Name: "other", Limit: limiter.PerHour(1)}}, 0},
-		"it refuses beside one in shadow": {[]middleware.Rule{rule, {Name: "other", Limit: limiter.PerHour(1), Mode: middleware.Shadow}}, 1},
+		"it is in shadow":                 {[]middleware.Rule{with(func(r *middleware.Rule) { r.Mode = middleware.Shadow }), {Name: "other", Key: keyfunc.Global, Limit: limiter.PerHour(1)}}, 0},
+		"another one refuses":             {[]middleware.Rule{with(func(r *middleware.Rule) { r.Limit = plenty }), {Name: "other", Key: keyfunc.Global, Limit: limiter.PerHour(1)}}, 0},
+		"it refuses beside one in shadow": {[]middleware.Rule{rule, {Name: "other", Key: keyfunc.Global, Limit: limiter.PerHour(1), Mode: middleware.Shadow}}, 1},
 	} {
 		phase.Run(t, name, func(t *testing.T) {
 			list := bansOf(t)

@@ -37,7 +37,7 @@ func ExamplePerIP_behindAProxy() {
 func ExampleNew() {
 	limits, err := middleware.New(middleware.Config{
 		Rules: []middleware.Rule{
-			{Name: "global", Limit: limiter.PerSecond(5_000)}, // no Key: one counter for all
+			{Name: "global", Key: keyfunc.Global, Limit: limiter.PerSecond(5_000)}, // one counter for all
 			{Name: "ip", Key: keyfunc.IP(), Limit: limiter.PerMinute(300)},
 			{Name: "plan", Key: keyfunc.First(keyfunc.User, keyfunc.IP()),
 				Limit: limiter.PerHour(100),
@@ -98,7 +98,7 @@ func ExampleFromContext() {
 		fmt.Printf("%d of %d left by rule %s\n", result.Remaining, result.Limit, result.Rule)
 	})
 	limits := middleware.Must(middleware.New(middleware.Config{Rules: []middleware.Rule{
-		{Name: "reports", Limit: limiter.PerDay(10)},
+		{Name: "reports", Key: keyfunc.Global, Limit: limiter.PerDay(10)},
 	}}))
 	limits.Handler(report).ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("GET", "/", nil))
 	// Output: 9 of 10 left by rule reports

@@ -20,7 +20,7 @@ func TestExplainTellsWhatIsAsked(t *testing.T) {
 		draw := func(name string) middleware.Rule {
 			rule := middleware.Rule{
 				Name: name, Limit: limiter.PerDay(rapid.Int64Range(1, 5).Draw(t, "limit")),
-				Key:      rapid.SampledFrom([]keyfunc.Func{nil, keyfunc.IP(), keyfunc.Header("X-Key")}).Draw(t, "key"),
+				Key:      rapid.SampledFrom([]keyfunc.Func{keyfunc.Global, keyfunc.IP(), keyfunc.Header("X-Key")}).Draw(t, "key"),
 				NoKey:    middleware.NoKey(rapid.IntRange(0, 3).Draw(t, "no key")),
 				Mode:     inShadow(rapid.Bool().Draw(t, "shadow")),
 				OnOutage: limiter.Outage(rapid.IntRange(0, 2).Draw(t, "on outage")),
@@ -118,7 +118,7 @@ func TestExplainTellsWhyNothingIsCounted(t *testing.T) {
 
 func TestExplainLogsNoBansInShadow(t *testing.T) {
 	logger, log := logged()
-	l := limited(t, middleware.Config{Logger: logger, Shadow: true, Bans: middleware.Bans{Keys: []keyfunc.Func{deniedIf(always)}, DenyKey: isDenied}, Rules: []middleware.Rule{{Name: "r", Limit: plenty}}})
+	l := limited(t, middleware.Config{Logger: logger, Shadow: true, Bans: middleware.Bans{Keys: []keyfunc.Func{deniedIf(always)}, DenyKey: isDenied}, Rules: []middleware.Rule{{Name: "r", Key: keyfunc.Global, Limit: plenty}}})
 	e := l.Explain(request())
 	assert.True(t, e.Banned)
 	assert.Len(t, e.Rules, 1, "it goes on all the same")

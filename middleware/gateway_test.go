@@ -19,8 +19,8 @@ func TestAGatewayIsRoutedByAllPatternsOfItsRules(t *testing.T) {
 	config := middleware.Config{
 		Allow:   middleware.Route("/healthz"),
 		Rules:   []middleware.Rule{{Name: "reports", Match: middleware.Route("GET /reports/{id}"), Limit: limiter.PerHour(1), Key: keyfunc.PathValue("id")}},
-		ByRoute: map[string][]middleware.Rule{"POST /login": {{Name: "login", Limit: limiter.PerHour(1)}}},
-		Default: []middleware.Rule{{Name: "rest", Limit: limiter.PerHour(100)}},
+		ByRoute: map[string][]middleware.Rule{"POST /login": {{Name: "login", Key: keyfunc.Global, Limit: limiter.PerHour(1)}}},
+		Default: []middleware.Rule{{Name: "rest", Key: keyfunc.Global, Limit: limiter.PerHour(100)}},
 	}
 	limits := middleware.Must(middleware.New(config))
 	var passed string
@@ -45,7 +45,7 @@ func TestAGatewayIsRoutedByAllPatternsOfItsRules(t *testing.T) {
 		require.Equal(t, step.pattern, pattern, step.path)
 	}
 
-	config.ByRoute = map[string][]middleware.Rule{"POST /{any}": {{Name: "login", Limit: limiter.PerHour(1)}}}
+	config.ByRoute = map[string][]middleware.Rule{"POST /{any}": {{Name: "login", Key: keyfunc.Global, Limit: limiter.PerHour(1)}}}
 	require.NoError(t, limits.Reconfigure(config))
 	status, _ := do("POST", "/signin")
 	require.Equal(t, 429, status, "routes change with the rules, and counters stay")

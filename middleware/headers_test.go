@@ -42,7 +42,7 @@ func TestHeadersOfEachDialect(t *testing.T) {
 	}
 	for name, test := range tests {
 		phase.Run(t, name, func(t *testing.T) {
-			l, err := middleware.New(middleware.Config{Headers: middleware.Headers{Send: test.headers}, Rules: []middleware.Rule{{Name: "r", Limit: limiter.PerHour(1), SoftAt: 80}}})
+			l, err := middleware.New(middleware.Config{Headers: middleware.Headers{Send: test.headers}, Rules: []middleware.Rule{{Name: "r", Key: keyfunc.Global, Limit: limiter.PerHour(1), SoftAt: 80}}})
 			require.NoError(t, err)
 			for _, code := range []int{200, 429} {
 				w := serve(l.Handler(ok), request())
@@ -64,8 +64,8 @@ func TestHeaderValues(t *testing.T) {
 	inMinute(t, func(t *testing.T) {
 		h := newLimit(t,
 			middleware.Rule{Name: "min", Key: keyfunc.IP(), Limit: limiter.PerMinute(2).With(limiter.FixedWindow)},
-			middleware.Rule{Name: `day "x"\`, Limit: limiter.PerDay(1000).With(limiter.TokenBucket)},
-			middleware.Rule{Name: "fast", Limit: limiter.Limit{Events: 100, Per: 100 * time.Millisecond}},
+			middleware.Rule{Name: `day "x"\`, Key: keyfunc.Global, Limit: limiter.PerDay(1000).With(limiter.TokenBucket)},
+			middleware.Rule{Name: "fast", Key: keyfunc.Global, Limit: limiter.Limit{Events: 100, Per: 100 * time.Millisecond}},
 		).Handler(ok)
 		reset := strconv.FormatInt(time.Now().Truncate(time.Minute).Add(time.Minute).Unix(), 10)
 
@@ -95,9 +95,9 @@ func TestHeaderValues(t *testing.T) {
 func TestStackedLimitersAgreeOnOneSetOfFields(t *testing.T) {
 	inMinute(t, func(t *testing.T) {
 		fixed := func(n int64) limiter.Limit { return limiter.PerMinute(n).With(limiter.FixedWindow) }
-		outer := newLimit(t, middleware.Rule{Name: "router", Limit: fixed(10)}, middleware.Rule{Name: "twice", Limit: fixed(8)})
-		inner := newLimit(t, middleware.Rule{Name: "route", Limit: fixed(3)}, middleware.Rule{Name: "twice", Limit: fixed(7)})
-		innermost := newLimit(t, middleware.Rule{Name: "deep", Limit: fixed(5)})
+		outer := newLimit(t, middleware.Rule{Name: "router", Key: keyfunc.Global, Limit: fixed(10)}, middleware.Rule{Name: "twice", Key: keyfunc.Global, Limit: fixed(8)})
+		inner := newLimit(t, middleware.Rule{Name: "route", Key: keyfunc.Global, Limit: fixed(3)}, middleware.Rule{Name: "twice", Key: keyfunc.Global, Limit: fixed(7)})
+		innermost := newLimit(t, middleware.Rule{Name: "deep", Key: keyfunc.Global, Limit: fixed(5)})
 		var seen middleware.Result
 		h := outer.Handler(inner.Handler(innermost.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			seen, _ = middleware.FromContext(r.Context())
@@ -169,7 +169,7 @@ func TestFieldsAreStructuredAndRetryAfterIsNotBeforeTheWindow(t *testing.T) {
 			rules := make([]middleware.Rule, n)
 			for i := range rules {
 				rules[i] = middleware.Rule{
-					Name: strconv.Itoa(i) + rapid.StringMatching(`[ -~]{0,8}[!-~]`).Draw(t, "name"),
+					Name: strconv.Itoa(i) + rapid.StringMatching(`[ -~]{0,8}[!-~]`).Draw(t, "name"), Key: keyfunc.Global,
 					Limit: limiter.Limit{
 						Events:    rapid.Int64Range(1, 8).Draw(t, "events"),
 						Per:       time.Duration(rapid.Int64Range(1, 1<<40).Draw(t, "per")) * time.Microsecond,

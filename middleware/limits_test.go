@@ -62,7 +62,7 @@ func TestEachOfSeveralLimitsBinds(t *testing.T) {
 func TestARuleWithSeveralLimitsIsOneRule(t *testing.T) {
 	var heard []middleware.RuleResult
 	l := limited(t, middleware.Config{
-		Rules:    []middleware.Rule{{Name: "all", Limit: perHour(100)}, several()},
+		Rules:    []middleware.Rule{{Name: "all", Key: keyfunc.Global, Limit: perHour(100)}, several()},
 		Observer: observer(func(o *middleware.Observation) { heard = append(heard[:0], o.Rules...) }),
 	})
 	r := request()
@@ -109,7 +109,7 @@ type observer func(o *middleware.Observation)
 func (f observer) Observe(o *middleware.Observation) { f(o) }
 
 func TestARuleGoesByTheLimitThatRefusesLongest(t *testing.T) {
-	l := limited(t, middleware.Config{Rules: []middleware.Rule{{Name: "api", Limit: limiter.All(logOf(2, time.Second), logOf(2, time.Hour))}}})
+	l := limited(t, middleware.Config{Rules: []middleware.Rule{{Name: "api", Key: keyfunc.Global, Limit: limiter.All(logOf(2, time.Second), logOf(2, time.Hour))}}})
 	for range 2 {
 		check(l, request())
 	}
@@ -123,7 +123,7 @@ func TestARuleGoesByTheLimitThatRefusesLongest(t *testing.T) {
 
 func TestWhatRemainsOfSeveralLimitsPassesNow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := limited(t, middleware.Config{Rules: []middleware.Rule{{Name: "api", Limit: limiter.All(logOf(2, time.Second), logOf(10, time.Hour))}}})
+		l := limited(t, middleware.Config{Rules: []middleware.Rule{{Name: "api", Key: keyfunc.Global, Limit: limiter.All(logOf(2, time.Second), logOf(10, time.Hour))}}})
 		for range 6 {
 			check(l, request())
 			time.Sleep(time.Second)
@@ -144,7 +144,7 @@ func TestWhatRemainsOfSeveralLimitsPassesNow(t *testing.T) {
 }
 
 func TestLimitersAroundEachOtherTellSeveralLimitsApart(t *testing.T) {
-	outer := limited(t, middleware.Config{Rules: []middleware.Rule{{Name: "api", Limit: perHour(100)}, {Name: "all", Limit: perHour(50)}}})
+	outer := limited(t, middleware.Config{Rules: []middleware.Rule{{Name: "api", Key: keyfunc.Global, Limit: perHour(100)}, {Name: "all", Key: keyfunc.Global, Limit: perHour(50)}}})
 	inner := limited(t, middleware.Config{Rules: []middleware.Rule{several()}})
 	var result middleware.Result
 	serve(outer.Handler(inner.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
@@ -184,7 +184,7 @@ func TestSeveralLimitsInShadow(t *testing.T) {
 		if settles {
 			rule.Cost = middleware.Reserve(func(*http.Request) int64 { return 1 })
 		}
-		l := limited(t, middleware.Config{Rules: []middleware.Rule{rule, {Name: "all", Limit: perHour(100)}}})
+		l := limited(t, middleware.Config{Rules: []middleware.Rule{rule, {Name: "all", Key: keyfunc.Global, Limit: perHour(100)}}})
 		for range 7 {
 			assert.Equal(t, 200, serve(l.Handler(noop), request()).Code)
 		}
@@ -211,7 +211,7 @@ func TestSeveralLimitsThatRefuseAreOneRefusal(t *testing.T) {
 
 func TestTiersWithSeveralLimits(t *testing.T) {
 	rule := middleware.Rule{
-		Name: "plan", Limit: limiter.All(logOf(1, time.Second), logOf(2, time.Hour)),
+		Name: "plan", Key: keyfunc.Global, Limit: limiter.All(logOf(1, time.Second), logOf(2, time.Hour)),
 		Tiers: middleware.Tiers{"single": perHour(5), "gold": limiter.All(logOf(3, time.Second), logOf(4, time.Minute), logOf(9, time.Hour))},
 	}
 	l := limited(t, middleware.Config{Rules: []middleware.Rule{rule}})
@@ -226,10 +226,10 @@ func TestTiersWithSeveralLimits(t *testing.T) {
 }
 
 func TestARuleKeepsItsCountersWhenItGetsMoreLimits(t *testing.T) {
-	l := limited(t, middleware.Config{Rules: []middleware.Rule{{Name: "api", Limit: perHour(10)}}})
+	l := limited(t, middleware.Config{Rules: []middleware.Rule{{Name: "api", Key: keyfunc.Global, Limit: perHour(10)}}})
 	check(l, request())
 	require.NoError(t, l.Reconfigure(middleware.Config{Rules: []middleware.Rule{
-		{Name: "api", Limit: limiter.All(perHour(10), logOf(100, 24*time.Hour))},
+		{Name: "api", Key: keyfunc.Global, Limit: limiter.All(perHour(10), logOf(100, 24*time.Hour))},
 	}, Logger: quiet}))
 	check(l, request())
 	found, err := l.Peek(t.Context(), "api", "")

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/url"
+	"reflect"
 
 	"github.com/weirgo/weir/internal/route"
 	"github.com/weirgo/weir/keyfunc"
@@ -190,7 +191,7 @@ var refusals = [...]int{refuse400: http.StatusBadRequest, refuse401: http.Status
 // keyOrNoKey returns the key that the rule counts r under or, if r has none, what the rule does with r. A
 // preflight without a key counts under its client's address.
 func (set *ruleset) keyOrNoKey(rule *rule, r *http.Request) (key string, class keyfunc.Class, use keyUse) {
-	if rule.Key == nil {
+	if rule.together {
 		return noKey, keyfunc.Shared, useKey
 	}
 	key, class, err := read(rule.Key, r)
@@ -242,8 +243,23 @@ func read(f keyfunc.Func, r *http.Request) (key string, class keyfunc.Class, err
 	return key, class, err
 }
 
-// noKey is the key of requests without a key. No key function can return it.
+// noKey is the key of requests without a key. No key function can return it. Stores never evict its counter.
 const noKey = ""
+
+// isGlobal reports whether f is keyfunc.Global itself.
+func isGlobal(f keyfunc.Func) bool {
+	return reflect.ValueOf(f).Pointer() == reflect.ValueOf(keyfunc.Global).Pointer()
+}
+
+// counterOf returns the key of the counter that r uses for the text of a key.
+func (r *rule) counterOf(key string) string {
+	if global, _ := keyfunc.Global(nil); r.together {
+		if text, _ := keyfunc.Classify(global); key == text {
+			return noKey
+		}
+	}
+	return key
+}
 
 // byRoute has the rules by route. The rules of one pattern apply to a request.
 type byRoute struct {

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weirgo/weir/internal/phase"
+	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/middleware"
 )
@@ -17,7 +18,7 @@ import (
 func byRoutes(patterns ...string) map[string][]middleware.Rule {
 	rules := map[string][]middleware.Rule{}
 	for _, pattern := range patterns {
-		rules[pattern] = []middleware.Rule{{Name: pattern, Limit: plenty}}
+		rules[pattern] = []middleware.Rule{{Name: pattern, Key: keyfunc.Global, Limit: plenty}}
 	}
 	return rules
 }
@@ -38,7 +39,7 @@ func TestARuleForARouteThatTheMuxDoesNotHaveIsWarnedOf(t *testing.T) {
 	} {
 		for name, c := range map[string]middleware.Config{
 			"ByRoute": {ByRoute: byRoutes(append(there, pattern)...)},
-			"Match":   {Rules: []middleware.Rule{{Name: pattern, Limit: plenty, Match: middleware.Route(append(there, pattern)...)}}},
+			"Match":   {Rules: []middleware.Rule{{Name: pattern, Key: keyfunc.Global, Limit: plenty, Match: middleware.Route(append(there, pattern)...)}}},
 		} {
 			phase.Run(t, name+" "+pattern, func(t *testing.T) {
 				logger, log := logged()
@@ -148,8 +149,8 @@ func TestALimiterAroundAnotherKnowsTheMuxBehind(t *testing.T) {
 	phase.Test(t, func(t *testing.T) {
 		mux := http.NewServeMux()
 		mux.Handle("POST /login", ok)
-		inner := newLimit(t, middleware.Rule{Name: "inner", Limit: plenty})
-		l := limited(t, middleware.Config{ByRoute: map[string][]middleware.Rule{"/login": {{Name: "login", Limit: limiter.PerHour(1)}}}})
+		inner := newLimit(t, middleware.Rule{Name: "inner", Key: keyfunc.Global, Limit: plenty})
+		l := limited(t, middleware.Config{ByRoute: map[string][]middleware.Rule{"/login": {{Name: "login", Key: keyfunc.Global, Limit: limiter.PerHour(1)}}}})
 		login := func(r *http.Request) { r.Method, r.URL.Path = "POST", "/login" }
 		assert.Equal(t, []int{200, 429}, statuses(l.Handler(inner.Handler(mux)), 2, login))
 	})
@@ -159,8 +160,8 @@ func TestATierThatNoRuleHasIsWarnedOfOnce(t *testing.T) {
 	phase.Test(t, func(t *testing.T) {
 		logger, log := logged()
 		l := limited(t, middleware.Config{Logger: logger,
-			Rules:  []middleware.Rule{{Name: "plan", Limit: plenty, Tiers: middleware.Tiers{"premium": plenty}}},
-			ByTier: map[string][]middleware.Rule{"free": {{Name: "free", Limit: plenty}}},
+			Rules:  []middleware.Rule{{Name: "plan", Key: keyfunc.Global, Limit: plenty, Tiers: middleware.Tiers{"premium": plenty}}},
+			ByTier: map[string][]middleware.Rule{"free": {{Name: "free", Key: keyfunc.Global, Limit: plenty}}},
 		})
 		for range 3 {
 			check(l, request())

@@ -49,7 +49,7 @@ func TestTheObserverHearsWhatBecomesOfARequest(t *testing.T) {
 			Allow: middleware.MatchFunc(func(r *http.Request) bool { return r.URL.Path == "/healthz" }),
 			Rules: []middleware.Rule{
 				{Name: "ip", Key: keyfunc.IP(), Limit: limiter.PerHour(2)},
-				{Name: "new", Limit: limiter.PerHour(1), Mode: middleware.Shadow},
+				{Name: "new", Key: keyfunc.Global, Limit: limiter.PerHour(1), Mode: middleware.Shadow},
 				{Name: "tenant", Key: keyfunc.Header("X-Tenant"), NoKey: middleware.NoKeyBadRequest, Limit: limiter.PerHour(100)},
 			},
 		})
@@ -98,7 +98,7 @@ func TestTheObserverHearsWhatBecomesOfARequest(t *testing.T) {
 func TestSeveralObserversHearInTurn(t *testing.T) {
 	phase.Test(t, func(t *testing.T) {
 		a, b := &recorder{}, &recorder{}
-		l := limited(t, middleware.Config{Observer: middleware.Observers(a, b), Rules: []middleware.Rule{{Name: "all", Limit: limiter.PerHour(1)}}})
+		l := limited(t, middleware.Config{Observer: middleware.Observers(a, b), Rules: []middleware.Rule{{Name: "all", Key: keyfunc.Global, Limit: limiter.PerHour(1)}}})
 		check(l, request())
 		assert.Len(t, a.seen, 1)
 		assert.Len(t, b.seen, 1)
@@ -130,9 +130,9 @@ func TestPeekTakesNothingAndResetForgets(t *testing.T) {
 				Name: "ip", Key: keyfunc.IP(), Limit: limiter.PerHour(2), Tiers: middleware.Tiers{"premium": limiter.PerHour(9)},
 				Escalate: bans.Escalation{After: 2, Within: time.Hour, Ban: time.Minute},
 			}},
-			ByRoute: map[string][]middleware.Rule{"GET /search": {{Name: "search", Limit: limiter.PerHour(5)}}},
-			ByTier:  map[string][]middleware.Rule{"free": {{Name: "free", Limit: limiter.PerHour(7)}}},
-			Default: []middleware.Rule{{Name: "rest", Limit: limiter.PerHour(50)}},
+			ByRoute: map[string][]middleware.Rule{"GET /search": {{Name: "search", Key: keyfunc.Global, Limit: limiter.PerHour(5)}}},
+			ByTier:  map[string][]middleware.Rule{"free": {{Name: "free", Key: keyfunc.Global, Limit: limiter.PerHour(7)}}},
+			Default: []middleware.Rule{{Name: "rest", Key: keyfunc.Global, Limit: limiter.PerHour(50)}},
 		})
 		var names []string
 		for _, info := range l.Rules() {

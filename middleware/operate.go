@@ -65,7 +65,7 @@ func (set *ruleset) counting(name string) (*rule, error) {
 }
 
 // Peek returns what a key has left of a rule, in each of its tiers, and takes nothing. The key is as
-// the rule's key function returns it, with or without its class, or empty for a rule without Key. The
+// the rule's key function returns it, with or without its class, or empty for a rule with [keyfunc.Global]. The
 // error is [bans.ErrDigest] if key is a digest and the rule has LimitFor: the key's own limit is then
 // unknown.
 func (l *RateLimit) Peek(ctx context.Context, rule, key string) ([]RuleResult, error) {
@@ -76,6 +76,7 @@ func (l *RateLimit) Peek(ctx context.Context, rule, key string) ([]RuleResult, e
 	if err != nil {
 		return nil, err
 	}
+	key = named.counterOf(key)
 	for _, p := range named.policies {
 		questions = append(questions, question{rule: named, policy: p, key: key, class: class})
 	}
@@ -106,6 +107,7 @@ func (l *RateLimit) Reset(ctx context.Context, rule, key string) error {
 	if err != nil {
 		return err
 	}
+	key = named.counterOf(key)
 	for _, p := range named.policies {
 		for _, part := range p.parts {
 			charges = append(charges, limiter.Charge{Quota: part.quota, Key: key})

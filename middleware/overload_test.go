@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/middleware"
 )
@@ -59,7 +60,7 @@ func (p counted) Streams(detached bool) {
 	}
 }
 
-var one = []middleware.Rule{{Name: "one", Limit: limiter.PerHour(1)}}
+var one = []middleware.Rule{{Name: "one", Key: keyfunc.Global, Limit: limiter.PerHour(1)}}
 
 func overloaded(t *testing.T, c *counting, config middleware.Config) *middleware.RateLimit {
 	config.Overload = c
@@ -96,8 +97,8 @@ func (s outcomesSeen) Observe(o *middleware.Observation) {
 }
 
 func TestASlotIsHeldUntilTheHandlerReturnsHoweverItDoes(t *testing.T) {
-	many := []middleware.Rule{{Name: "many", Limit: limiter.PerHour(1000)}}
-	none := []middleware.Rule{{Name: "none", Limit: limiter.PerHour(1), Match: middleware.MatchFunc(func(*http.Request) bool { return false })}}
+	many := []middleware.Rule{{Name: "many", Key: keyfunc.Global, Limit: limiter.PerHour(1000)}}
+	none := []middleware.Rule{{Name: "none", Key: keyfunc.Global, Limit: limiter.PerHour(1), Match: middleware.MatchFunc(func(*http.Request) bool { return false })}}
 	for name, config := range map[string]middleware.Config{
 		"a rule": {Rules: many}, "no rule at all": {}, "no rule for it": {Rules: none},
 		"no result": {Rules: many, NoResult: true}, "nothing shown": {Rules: many, NoResult: true, Headers: middleware.Headers{Send: middleware.HeadersNone}},
@@ -144,7 +145,7 @@ func TestNoSlotIsHeldByARequestThatWaitsForItsTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := roomFor(2)
 		h := overloaded(t, c, middleware.Config{Rules: []middleware.Rule{
-			{Name: "queue", Limit: limiter.Limit{Events: 1, Per: time.Second, Burst: 3, Algorithm: limiter.LeakyBucket}},
+			{Name: "queue", Key: keyfunc.Global, Limit: limiter.Limit{Events: 1, Per: time.Second, Burst: 3, Algorithm: limiter.LeakyBucket}},
 		}}).Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { time.Sleep(100 * time.Millisecond) }))
 		var all sync.WaitGroup
 		for range 3 {

@@ -143,7 +143,7 @@ func TestRulesAreAllOrNothing(t *testing.T) {
 		store, err := limiter.NewMemory(limiter.MemoryOptions{})
 		require.NoError(t, err)
 		l, err := middleware.New(middleware.Config{Store: store, Logger: quiet, Rules: []middleware.Rule{
-			{Name: "global", Limit: limiter.PerHour(10)},
+			{Name: "global", Key: keyfunc.Global, Limit: limiter.PerHour(10)},
 			{Name: "ip", Key: keyfunc.IP(), Limit: limiter.PerHour(2)},
 		}})
 		require.NoError(t, err)
@@ -166,9 +166,9 @@ func TestRulesAreAllOrNothing(t *testing.T) {
 func TestTheBindingRuleIsReported(t *testing.T) {
 	phase.Test(t, func(t *testing.T) {
 		l := newLimit(t,
-			middleware.Rule{Name: "global", Limit: limiter.PerHour(100)},
+			middleware.Rule{Name: "global", Key: keyfunc.Global, Limit: limiter.PerHour(100)},
 			middleware.Rule{Name: "ip", Key: keyfunc.IP(), Limit: limiter.PerHour(2)},
-			middleware.Rule{Name: "day", Limit: limiter.PerDay(2).With(limiter.SlidingLog)}, // whose day ends with no hour
+			middleware.Rule{Name: "day", Key: keyfunc.Global, Limit: limiter.PerDay(2).With(limiter.SlidingLog)}, // whose day ends with no hour
 		)
 		var seen middleware.Result
 		h := l.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { seen, _ = middleware.FromContext(r.Context()) }))
@@ -252,7 +252,7 @@ func TestAbsurdRequestsAreCounted(t *testing.T) {
 
 		mux := http.NewServeMux()
 		mux.Handle("/", ok)
-		routed := newLimit(t, middleware.Rule{Name: "r", Match: middleware.Route("/"), Limit: limiter.PerHour(1)})
+		routed := newLimit(t, middleware.Rule{Name: "r", Key: keyfunc.Global, Match: middleware.Route("/"), Limit: limiter.PerHour(1)})
 		w := httptest.NewRecorder()
 		require.True(t, passes(routed, w, bare), "a request without a URL has no route")
 	})
@@ -261,7 +261,7 @@ func TestAbsurdRequestsAreCounted(t *testing.T) {
 func TestCosts(t *testing.T) {
 	phase.Test(t, func(t *testing.T) {
 		cost := int64(0)
-		h := newLimit(t, middleware.Rule{Name: "r", Limit: limiter.PerHour(10),
+		h := newLimit(t, middleware.Rule{Name: "r", Key: keyfunc.Global, Limit: limiter.PerHour(10),
 			Cost: middleware.CostOf(func(*http.Request) int64 { return cost })}).Handler(ok)
 		remaining := func() string { return serve(h, request()).Header().Get("X-RateLimit-Remaining") }
 
@@ -283,7 +283,7 @@ func TestCosts(t *testing.T) {
 }
 
 func TestUnitsAreWhatEveryRequestCosts(t *testing.T) {
-	l := newLimit(t, middleware.Rule{Name: "r", Limit: limiter.PerHour(10), Cost: middleware.Units(4), Tiers: middleware.Tiers{"gold": limiter.PerHour(4)}})
+	l := newLimit(t, middleware.Rule{Name: "r", Key: keyfunc.Global, Limit: limiter.PerHour(10), Cost: middleware.Units(4), Tiers: middleware.Tiers{"gold": limiter.PerHour(4)}})
 	require.EqualValues(t, 4, l.Explain(request()).Rules[0].Cost)
 	for _, want := range []int{200, 200, 429} {
 		assert.Equal(t, want, serve(l.Handler(ok), request()).Code)
@@ -294,7 +294,7 @@ func TestUnitsAreWhatEveryRequestCosts(t *testing.T) {
 
 func TestALeakyBucketMakesRequestsWaitForTheirTurn(t *testing.T) {
 	phase.Test(t, func(t *testing.T) {
-		h := newLimit(t, middleware.Rule{Name: "q", Limit: limiter.PerSecond(1).With(limiter.LeakyBucket).WithBurst(2)}).Handler(ok)
+		h := newLimit(t, middleware.Rule{Name: "q", Key: keyfunc.Global, Limit: limiter.PerSecond(1).With(limiter.LeakyBucket).WithBurst(2)}).Handler(ok)
 		start := time.Now()
 		type served struct {
 			code  int
@@ -323,7 +323,7 @@ func TestClientsThatLeaveTheQueueLetNoOthersPassTogether(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			phase.Test(t, func(t *testing.T) {
-				config.Rules[0].Name, config.Rules[0].Limit = "q", limiter.PerSecond(20).With(limiter.LeakyBucket)
+				config.Rules[0].Name, config.Rules[0].Key, config.Rules[0].Limit = "q", keyfunc.Global, limiter.PerSecond(20).With(limiter.LeakyBucket)
 				l, err := middleware.New(config)
 				require.NoError(t, err)
 				times := make(chan time.Time, 400)
@@ -371,8 +371,8 @@ func (d distantStore) Settle(ctx context.Context, settlements []limiter.Settleme
 func TestRequestsThatCannotWaitForTheirTurnsDoNotFillTheQueue(t *testing.T) {
 	phase.Test(t, func(t *testing.T) {
 		l := limited(t, middleware.Config{Store: distantStore{limiter.Must(limiter.NewMemory(limiter.MemoryOptions{}))}, Rules: []middleware.Rule{
-			{Name: "ip", Limit: limiter.PerHour(100_000)},
-			{Name: "queue", Limit: limiter.PerSecond(10).With(limiter.LeakyBucket).WithBurst(100)},
+			{Name: "ip", Key: keyfunc.Global, Limit: limiter.PerHour(100_000)},
+			{Name: "queue", Key: keyfunc.Global, Limit: limiter.PerSecond(10).With(limiter.LeakyBucket).WithBurst(100)},
 		}})
 		h := l.Handler(ok)
 		var served, refused atomic.Int64
@@ -404,8 +404,8 @@ func TestRequestsThatCannotWaitForTheirTurnsDoNotFillTheQueue(t *testing.T) {
 func TestARequestThatALimitRefusesIsRefusedByItHoweverLongTheQueueIs(t *testing.T) {
 	phase.Test(t, func(t *testing.T) {
 		h := limited(t, middleware.Config{Rules: []middleware.Rule{
-			{Name: "few", Limit: limiter.PerHour(2)},
-			{Name: "queue", Limit: limiter.PerMinute(1).With(limiter.LeakyBucket).WithBurst(5)},
+			{Name: "few", Key: keyfunc.Global, Limit: limiter.PerHour(2)},
+			{Name: "queue", Key: keyfunc.Global, Limit: limiter.PerMinute(1).With(limiter.LeakyBucket).WithBurst(5)},
 		}}).Handler(ok)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
@@ -430,7 +430,7 @@ func (brokenStore) Decide(context.Context, []limiter.Charge) error {
 func TestAStoreThatCannotDecideIsNeither429NorAPass(t *testing.T) {
 	phase.Test(t, func(t *testing.T) {
 		l, err := middleware.New(middleware.Config{Store: brokenStore{}, Logger: quiet,
-			Rules: []middleware.Rule{{Name: "r", Limit: limiter.PerHour(1)}}})
+			Rules: []middleware.Rule{{Name: "r", Key: keyfunc.Global, Limit: limiter.PerHour(1)}}})
 		require.NoError(t, err)
 		w := serve(l.Handler(ok), request(header("Accept", "application/problem+json")))
 		assert.Equal(t, 503, w.Code)
@@ -449,7 +449,7 @@ func TestAroundAServeMuxRoutesAreKnown(t *testing.T) {
 		mux.Handle("GET /users/{id}", ok)
 		mux.Handle("POST /users/{id}", ok)
 		mux.Handle("/", ok)
-		l := newLimit(t, middleware.Rule{Name: "read", Match: middleware.Route("GET /users/{name}"), Limit: limiter.PerHour(2)})
+		l := newLimit(t, middleware.Rule{Name: "read", Key: keyfunc.Global, Match: middleware.Route("GET /users/{name}"), Limit: limiter.PerHour(2)})
 		h := l.Handler(mux)
 		do := func(method, path string) int {
 			r := httptest.NewRequest(method, path, nil)

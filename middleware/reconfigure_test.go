@@ -25,14 +25,14 @@ func configOf(rules ...middleware.Rule) middleware.Config {
 
 func TestABadConfigChangesNothing(t *testing.T) {
 	phase.Test(t, func(t *testing.T) {
-		l := newLimit(t, middleware.Rule{Name: "r", Limit: limiter.PerDay(3)})
+		l := newLimit(t, middleware.Rule{Name: "r", Key: keyfunc.Global, Limit: limiter.PerDay(3)})
 		_, result := check(l, request())
 		require.EqualValues(t, 2, result.Remaining)
 		for _, bad := range []middleware.Config{
 			{},
-			configOf(middleware.Rule{Name: "r"}),
-			configOf(middleware.Rule{Name: "other", Limit: limiter.PerDay(9)}, middleware.Rule{Name: "other", Limit: limiter.PerDay(9)}),
-			{Bans: middleware.Bans{Status: 404}, Rules: []middleware.Rule{{Name: "other", Limit: limiter.PerDay(9)}}},
+			configOf(middleware.Rule{Name: "r", Key: keyfunc.Global}),
+			configOf(middleware.Rule{Name: "other", Key: keyfunc.Global, Limit: limiter.PerDay(9)}, middleware.Rule{Name: "other", Key: keyfunc.Global, Limit: limiter.PerDay(9)}),
+			{Bans: middleware.Bans{Status: 404}, Rules: []middleware.Rule{{Name: "other", Key: keyfunc.Global, Limit: limiter.PerDay(9)}}},
 		} {
 			require.ErrorContains(t, l.Reconfigure(bad), "middleware: ")
 		}
@@ -59,7 +59,7 @@ func TestCountersOutliveAChangeOfConfig(t *testing.T) {
 		use(5, inTier("gold"))
 		change := func(c middleware.Config) { t.Helper(); require.NoError(t, l.Reconfigure(c)) }
 
-		change(configOf(keyed(10), middleware.Rule{Name: "new", Limit: plenty}))
+		change(configOf(keyed(10), middleware.Rule{Name: "new", Key: keyfunc.Global, Limit: plenty}))
 		assert.EqualValues(t, 5, use(1).Remaining, "the rule is as it was")
 		change(configOf(keyed(20)))
 		assert.EqualValues(t, 14, use(1).Remaining, "what was used stays used of a higher limit")
@@ -78,7 +78,7 @@ func TestCountersOutliveAChangeOfConfig(t *testing.T) {
 		change(middleware.Config{Logger: quiet, Default: []middleware.Rule{moved}})
 		assert.EqualValues(t, 11, use(1).Remaining, "and neither is another algorithm")
 
-		change(configOf(middleware.Rule{Name: "another", Limit: plenty}))
+		change(configOf(middleware.Rule{Name: "another", Key: keyfunc.Global, Limit: plenty}))
 		use(1)
 		change(configOf(keyed(20)))
 		assert.EqualValues(t, 10, use(1).Remaining, "a rule that was away finds its counters again")
@@ -112,7 +112,7 @@ func TestStrikesOutliveAChangeOfConfig(t *testing.T) {
 func TestARuleThatStaysAsItIsKeepsItsQuota(t *testing.T) {
 	phase.Test(t, func(t *testing.T) {
 		store := &spy{}
-		c := configOf(middleware.Rule{Name: "same", Limit: plenty}, middleware.Rule{Name: "other", Limit: limiter.PerDay(5)})
+		c := configOf(middleware.Rule{Name: "same", Key: keyfunc.Global, Limit: plenty}, middleware.Rule{Name: "other", Key: keyfunc.Global, Limit: limiter.PerDay(5)})
 		c.Store = store
 		l := limited(t, c)
 		check(l, request())
@@ -131,9 +131,9 @@ func TestARuleThatStaysAsItIsKeepsItsQuota(t *testing.T) {
 
 func TestEverythingButTheStoreChangesAtOnce(t *testing.T) {
 	phase.Test(t, func(t *testing.T) {
-		l := limited(t, middleware.Config{Rules: []middleware.Rule{{Name: "r", Limit: plenty}}})
+		l := limited(t, middleware.Config{Rules: []middleware.Rule{{Name: "r", Key: keyfunc.Global, Limit: plenty}}})
 		require.NoError(t, l.Reconfigure(middleware.Config{Headers: middleware.Headers{Send: middleware.HeadersLegacy}, Bans: middleware.Bans{DenyKey: isDenied, Keys: []keyfunc.Func{deniedIf(func(r *http.Request) bool { return r.Method == "PUT" })}, Status: 429},
-			Default: []middleware.Rule{{Name: "d", Limit: limiter.PerDay(1)}}}))
+			Default: []middleware.Rule{{Name: "d", Key: keyfunc.Global, Limit: limiter.PerDay(1)}}}))
 		w := serve(l.Handler(ok), request())
 		assert.Equal(t, "1", w.Header().Get("X-RateLimit-Limit"))
 		assert.NotContains(t, w.Header(), "Ratelimit")
@@ -148,7 +148,7 @@ type uncomparable struct {
 }
 
 func TestAnotherStoreIsRefused(t *testing.T) {
-	rule := middleware.Rule{Name: "r", Limit: plenty}
+	rule := middleware.Rule{Name: "r", Key: keyfunc.Global, Limit: plenty}
 	memory, err := limiter.NewMemory(limiter.MemoryOptions{})
 	require.NoError(t, err)
 	another, err := limiter.NewMemory(limiter.MemoryOptions{})
@@ -189,7 +189,7 @@ func TestReconfigureDoesNotWarnAboutItsOwnCounters(t *testing.T) {
 		config := func(names ...string) middleware.Config {
 			c := middleware.Config{Store: store, Logger: logger}
 			for _, name := range names {
-				c.Rules = append(c.Rules, middleware.Rule{Name: name, Limit: limiter.PerDay(5)})
+				c.Rules = append(c.Rules, middleware.Rule{Name: name, Key: keyfunc.Global, Limit: limiter.PerDay(5)})
 			}
 			return c
 		}
@@ -206,9 +206,9 @@ func TestReconfigureDoesNotWarnAboutItsOwnCounters(t *testing.T) {
 		assert.Equal(t, 1, strings.Count(log.String(), `code=weir-shared-counter rule=a`+"\n"), "that one is of another limiter")
 
 		broken := &claimless{Memory: store}
-		l = limited(t, middleware.Config{Store: broken, Rules: []middleware.Rule{{Name: "r", Limit: limiter.PerDay(5)}}})
+		l = limited(t, middleware.Config{Store: broken, Rules: []middleware.Rule{{Name: "r", Key: keyfunc.Global, Limit: limiter.PerDay(5)}}})
 		broken.fails = true
-		require.ErrorContains(t, l.Reconfigure(configOf(middleware.Rule{Name: "s", Limit: plenty})), "Config.Store: no more claims")
+		require.ErrorContains(t, l.Reconfigure(configOf(middleware.Rule{Name: "s", Key: keyfunc.Global, Limit: plenty})), "Config.Store: no more claims")
 		_, result := check(l, request())
 		assert.Equal(t, "r", result.Rule, "an error changes nothing")
 	})
@@ -230,14 +230,16 @@ func (c *claimless) Claim(name string) error {
 func TestExactlyTheLimitPassesWhileTheConfigChanges(t *testing.T) {
 	phase.Test(t, func(t *testing.T) {
 		const n, workers, each = 200, 6, 100
-		shared := func(l limiter.Limit) middleware.Rule { return middleware.Rule{Name: "shared", Limit: l} }
+		shared := func(l limiter.Limit) middleware.Rule {
+			return middleware.Rule{Name: "shared", Key: keyfunc.Global, Limit: l}
+		}
 		keyed := middleware.Rule{Name: "keyed", Key: keyfunc.IP(), Limit: limiter.PerDay(n)}
 		otherwise := shared(limiter.PerDay(n))
 		configs := []middleware.Config{
 			configOf(shared(limiter.PerDay(n)), keyed),
-			configOf(keyed, shared(limiter.PerDay(n)), middleware.Rule{Name: "more", Limit: plenty}),
+			configOf(keyed, shared(limiter.PerDay(n)), middleware.Rule{Name: "more", Key: keyfunc.Global, Limit: plenty}),
 			configOf(shared(limiter.Limit{Events: n, Per: 48 * time.Hour, Algorithm: limiter.FixedWindow}), keyed),
-			configOf(shared(limiter.PerDay(n).With(limiter.SlidingLog)), middleware.Rule{Name: "shadow", Limit: limiter.PerDay(1), Mode: middleware.Shadow}),
+			configOf(shared(limiter.PerDay(n).With(limiter.SlidingLog)), middleware.Rule{Name: "shadow", Key: keyfunc.Global, Limit: limiter.PerDay(1), Mode: middleware.Shadow}),
 			{Logger: quiet, Default: []middleware.Rule{otherwise}, Headers: middleware.Headers{Send: middleware.HeadersNone}},
 		}
 		logger, log := logged()
@@ -279,8 +281,8 @@ func TestARequestIsRoutedForTheRulesThatDecide(t *testing.T) {
 	phase.Test(t, func(t *testing.T) {
 		mux := http.NewServeMux()
 		mux.Handle("/a", ok)
-		unrouted := configOf(middleware.Rule{Name: "r", Limit: plenty})
-		routed := middleware.Config{Logger: quiet, ByRoute: byRoute(plenty, "/a"), Default: []middleware.Rule{{Name: "unknown", Limit: plenty}}}
+		unrouted := configOf(middleware.Rule{Name: "r", Key: keyfunc.Global, Limit: plenty})
+		routed := middleware.Config{Logger: quiet, ByRoute: byRoute(plenty, "/a"), Default: []middleware.Rule{{Name: "unknown", Key: keyfunc.Global, Limit: plenty}}}
 		l := limited(t, unrouted)
 		h := l.Handler(mux)
 		stop := make(chan struct{})

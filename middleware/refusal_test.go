@@ -16,6 +16,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/weirgo/weir/internal/phase"
+	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/middleware"
 	"github.com/weirgo/weir/middleware/bans"
@@ -55,7 +56,7 @@ func TestTheBodyIsWhatTheClientAskedFor(t *testing.T) {
 			{[]string{",,;;q,/,*"}, plain},
 		}
 		for _, test := range tests {
-			l := newLimit(t, middleware.Rule{Name: "r", Limit: limiter.PerHour(1)})
+			l := newLimit(t, middleware.Rule{Name: "r", Key: keyfunc.Global, Limit: limiter.PerHour(1)})
 			serve(l.Handler(ok), request())
 			w := serve(l.Handler(ok), request(func(r *http.Request) { r.Header["Accept"] = test.accept }))
 			require.Equal(t, 429, w.Code)
@@ -89,7 +90,7 @@ func TestBodiesAreTheJSONThatEncodingWrites(t *testing.T) {
 				name := strconv.Itoa(i) + rapid.StringMatching(`[ -~]{0,8}[!-~]`).Draw(t, "name")
 				per := time.Duration(rapid.Int64Range(1, 1<<33).Draw(t, "per")) * time.Millisecond
 				limit := limiter.Limit{Events: 1, Per: min(per, 30*24*time.Hour), Algorithm: limiter.SlidingLog}
-				rules, names = append(rules, middleware.Rule{Name: name, Limit: limit}), append(names, name)
+				rules, names = append(rules, middleware.Rule{Name: name, Key: keyfunc.Global, Limit: limit}), append(names, name)
 			}
 			units := rapid.Int64Range(1, 2).Draw(t, "units")
 			rules[0].Cost = middleware.CostOf(func(*http.Request) int64 { return units })
@@ -168,7 +169,7 @@ func TestAnAcceptFieldWithoutEndIsNotRead(t *testing.T) {
 
 func TestRefusalsSayWhatClientsNeed(t *testing.T) {
 	inMinute(t, func(t *testing.T) {
-		h := newLimit(t, middleware.Rule{Name: "login", Limit: limiter.PerMinute(1).With(limiter.FixedWindow)}).Handler(ok)
+		h := newLimit(t, middleware.Rule{Name: "login", Key: keyfunc.Global, Limit: limiter.PerMinute(1).With(limiter.FixedWindow)}).Handler(ok)
 		serve(h, request())
 
 		w := serve(h, request(header("Accept", "text/plain")))
@@ -190,7 +191,7 @@ func TestOwnAnswersToRefusals(t *testing.T) {
 		l, err := middleware.New(middleware.Config{
 			Bans: middleware.Bans{List: list, Keys: byIP},
 			Rules: []middleware.Rule{
-				{Name: "r", Limit: limiter.PerHour(1)},
+				{Name: "r", Key: keyfunc.Global, Limit: limiter.PerHour(1)},
 				{Name: "key", NoKey: middleware.NoKeyUnauthorized, Limit: limiter.PerHour(1),
 					Match: middleware.MatchFunc(func(r *http.Request) bool { return r.Method == http.MethodPut }),
 					Key:   func(*http.Request) (string, error) { return "", nil }},

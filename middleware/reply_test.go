@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/middleware"
 )
 
@@ -35,7 +36,7 @@ func TestARefusalIsInTheApplicationsWordsInEachFormat(t *testing.T) {
 	var told middleware.Result
 	c := middleware.Config{
 		Refusal: middleware.Refusal{Status: 420, Message: `Easy, "{rule}" <is> {limit}: back in {retry_after} ({seconds}).`, Type: "https://example.org/slow", Title: `Größe "x"`},
-		Rules:   []middleware.Rule{{Name: `a"b`, Limit: logOf(1, time.Hour)}},
+		Rules:   []middleware.Rule{{Name: `a"b`, Key: keyfunc.Global, Limit: logOf(1, time.Hour)}},
 	}
 	h := limited(t, c).Handler(ok)
 	require.Equal(t, 200, serve(h, request()).Code)
@@ -69,7 +70,7 @@ func TestJitterMakesRetryAfterLaterAndNeverSooner(t *testing.T) {
 			period := time.Duration(test.retryAfter) * time.Second
 			h := limited(t, middleware.Config{
 				Refusal: middleware.Refusal{Jitter: test.general, Message: "{seconds}"},
-				Rules:   []middleware.Rule{{Name: "a", Limit: logOf(1, period), Refusal: middleware.Refusal{Jitter: test.own}}},
+				Rules:   []middleware.Rule{{Name: "a", Key: keyfunc.Global, Limit: logOf(1, period), Refusal: middleware.Refusal{Jitter: test.own}}},
 			}).Handler(ok)
 			serve(h, request())
 			least, most, seen := strconv.Itoa(test.retryAfter), test.most, map[string]bool{}
@@ -89,7 +90,7 @@ func TestJitterMakesRetryAfterLaterAndNeverSooner(t *testing.T) {
 			}
 		})
 	}
-	_, err := middleware.New(middleware.Config{Refusal: middleware.Refusal{Jitter: 101}, Rules: []middleware.Rule{{Name: "a", Limit: logOf(1, time.Hour), Refusal: middleware.Refusal{Jitter: -1}}}})
+	_, err := middleware.New(middleware.Config{Refusal: middleware.Refusal{Jitter: 101}, Rules: []middleware.Rule{{Name: "a", Key: keyfunc.Global, Limit: logOf(1, time.Hour), Refusal: middleware.Refusal{Jitter: -1}}}})
 	assert.ErrorContains(t, err, "Refusal.Jitter is 101: it must be from 1 to 100 percent")
 	assert.ErrorContains(t, err, "Refusal.Jitter is -1")
 }
@@ -104,14 +105,14 @@ func TestARulesOwnRefusalGoesBeforeThatForAll(t *testing.T) {
 		{middleware.Refusal{Message: "Now."}, `{"type":"https://example.org/all","title":"All","status":503,"detail":"Now.","violated-policies":["r"]}`},
 		{middleware.Refusal{Type: "https://example.org/own", Status: 429}, `{"type":"https://example.org/own","status":429,"detail":"Later.","violated-policies":["r"]}`},
 	} {
-		h := limited(t, middleware.Config{Refusal: general, Rules: []middleware.Rule{{Name: "r", Limit: logOf(1, time.Hour), Refusal: c.own}}}).Handler(ok)
+		h := limited(t, middleware.Config{Refusal: general, Rules: []middleware.Rule{{Name: "r", Key: keyfunc.Global, Limit: logOf(1, time.Hour), Refusal: c.own}}}).Handler(ok)
 		serve(h, request())
 		assert.Equal(t, c.want, serve(h, request(header("Accept", "application/problem+json"))).Body.String())
 	}
 }
 
 func TestAMessageThatTellsATimeIsNotUsedWhereThereIsNone(t *testing.T) {
-	r := middleware.Rule{Name: "r", Limit: logOf(1, time.Hour), Cost: middleware.CostOf(func(*http.Request) int64 { return 2 }), Refusal: middleware.Refusal{Message: "In {seconds} seconds."}}
+	r := middleware.Rule{Name: "r", Key: keyfunc.Global, Limit: logOf(1, time.Hour), Cost: middleware.CostOf(func(*http.Request) int64 { return 2 }), Refusal: middleware.Refusal{Message: "In {seconds} seconds."}}
 	w := serve(newLimit(t, r).Handler(ok), request(header("Accept", "text/plain")))
 	assert.Equal(t, "The request costs more than the limit ever allows at once.\n", w.Body.String())
 	assert.Empty(t, w.Header().Get("Retry-After"))
@@ -124,7 +125,7 @@ func TestARuleThatDeniesRefusesAllAndCountsNothing(t *testing.T) {
 			heard = append(heard, o.Outcome.String()+" by "+o.Rules[0].Rule.Name+" "+o.Rules[0].Rule.LimitText())
 		}),
 		Allow: middleware.MatchFunc(func(r *http.Request) bool { return r.Header.Get("Ops") != "" }),
-		Rules: []middleware.Rule{{Name: "all", Limit: plenty}},
+		Rules: []middleware.Rule{{Name: "all", Key: keyfunc.Global, Limit: plenty}},
 		ByRoute: map[string][]middleware.Rule{
 			"/closed": {{Name: "closed", Mode: middleware.Deny, Key: constant, Limit: plenty}},
 			"/later":  {{Name: "later", Mode: middleware.Deny, Refusal: middleware.Refusal{Status: 503, RetryAfter: 10 * time.Minute, Message: "Back in {retry_after}."}}},
@@ -140,7 +141,7 @@ func TestARuleThatDeniesRefusesAllAndCountsNothing(t *testing.T) {
 	assert.Equal(t, []any{503, "600", "Back in 10 minutes.\n"}, []any{status, retryAfter, body})
 	assert.Equal(t, []string{"refused by closed none", "refused by later none"}, heard)
 
-	shadow := limited(t, middleware.Config{Logger: quiet, Shadow: true, Rules: []middleware.Rule{{Name: "all", Limit: plenty}, {Name: "closed", Mode: middleware.Deny}}})
+	shadow := limited(t, middleware.Config{Logger: quiet, Shadow: true, Rules: []middleware.Rule{{Name: "all", Key: keyfunc.Global, Limit: plenty}, {Name: "closed", Mode: middleware.Deny}}})
 	_, result := check(shadow, request())
 	assert.True(t, result.Allowed, "all is in shadow")
 	_, result = check(l, request(routedBy("/open")))

@@ -21,7 +21,7 @@ func TestWhatHandlersSetInTheirRequestIsSeenInFrontOfTheLimiter(t *testing.T) {
 		"refused": {Limit: logOf(1, plenty.Per), Match: middleware.Route("GET /users/{id}")},
 	} {
 		rule.Name, rule.Key = name, keyfunc.Global
-		outer, inner := limited(t, middleware.Config{Rules: []middleware.Rule{rule}}), limited(t, middleware.Config{Rules: []middleware.Rule{{Name: "inner", Limit: plenty}}})
+		outer, inner := limited(t, middleware.Config{Rules: []middleware.Rule{rule}}), limited(t, middleware.Config{Rules: []middleware.Rule{{Name: "inner", Key: keyfunc.Global, Limit: plenty}}})
 		mux := http.NewServeMux()
 		mux.HandleFunc("GET /users/{id}", func(_ http.ResponseWriter, r *http.Request) {
 			assert.NoError(t, r.ParseForm())

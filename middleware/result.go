@@ -22,8 +22,8 @@ type Result struct {
 
 	// Status is the status of a refusal, or zero if the request was admitted: 429 for an exceeded
 	// limit, or the status of Rule.Refusal; 403 or 429 for a banned client; 400 or 401 without a key
-	// (see NoKey); 503 if the store could not decide, or if the AtOnce of a rule without Key is
-	// exceeded; 499 if the client left while it waited.
+	// (see NoKey); 503 if the store could not decide, or if the AtOnce of a rule with
+	// keyfunc.Global is exceeded; 499 if the client left while it waited.
 	Status int
 
 	// Banned is set if the request was refused because of a ban.
@@ -42,8 +42,8 @@ type RuleResult struct {
 	// Rule describes the rule. It is shared: do not change it.
 	Rule *RuleInfo
 
-	// Key is the key that the request counts under, without its class. It is empty for a rule without
-	// Key, and for requests without a key. The client may have written it: escape it, and do not show
+	// Key is the key that the request counts under, without its class. It is empty for a rule with
+	// [keyfunc.Global], and for requests without a key. The client may have written it: escape it, and do not show
 	// it to others.
 	Key string
 

@@ -60,6 +60,7 @@ type rule struct {
 	Rule
 	shadow   bool               // it refuses nothing
 	deny     bool               // it refuses all
+	together bool               // Key is keyfunc.Global, and is not called: all requests count under noKey
 	info     *RuleInfo          // for requests in no tier
 	reply    *reply             // to requests that it refuses
 	policy   *policy            // for requests in no tier; nil with Deny

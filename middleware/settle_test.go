@@ -29,7 +29,7 @@ func perHour(events int64) limiter.Limit { return limiter.PerHour(events).With(l
 
 // tokens is a rule that reserves so many units of a limit.
 func tokens(reserved, of int64) middleware.Rule {
-	return middleware.Rule{Name: "tokens", Limit: perHour(of),
+	return middleware.Rule{Name: "tokens", Key: keyfunc.Global, Limit: perHour(of),
 		Cost: middleware.Reserve(func(*http.Request) int64 { return reserved })}
 }
 
@@ -138,7 +138,7 @@ func TestSettledWhileTheRequestEnds(t *testing.T) {
 func TestSettleFindsTheRuleOfALimiterFurtherOut(t *testing.T) {
 	outer := limited(t, middleware.Config{Rules: []middleware.Rule{tokens(60, 100)}})
 	inner := limited(t, middleware.Config{Rules: []middleware.Rule{
-		{Name: "login", Limit: perHour(10), Counts: middleware.Statuses(401)},
+		{Name: "login", Key: keyfunc.Global, Limit: perHour(10), Counts: middleware.Statuses(401)},
 	}})
 	through(outer, inner.Handler(settling(t, 10)).ServeHTTP)
 	assert.EqualValues(t, 90, left(t, outer, "tokens", ""))
@@ -146,8 +146,8 @@ func TestSettleFindsTheRuleOfALimiterFurtherOut(t *testing.T) {
 }
 
 func TestWhatAnInnerLimiterRefusesCostsTheOuterOneNothing(t *testing.T) {
-	outer := limited(t, middleware.Config{Rules: []middleware.Rule{tokens(60, 100), {Name: "plain", Limit: perHour(10)}}})
-	inner := limited(t, middleware.Config{Rules: []middleware.Rule{{Name: "one", Limit: perHour(1)}}})
+	outer := limited(t, middleware.Config{Rules: []middleware.Rule{tokens(60, 100), {Name: "plain", Key: keyfunc.Global, Limit: perHour(10)}}})
+	inner := limited(t, middleware.Config{Rules: []middleware.Rule{{Name: "one", Key: keyfunc.Global, Limit: perHour(1)}}})
 	assert.Equal(t, 200, through(outer, inner.Handler(settling(t, 10)).ServeHTTP))
 	assert.Equal(t, http.StatusTooManyRequests, through(outer, inner.Handler(settling(t, 10)).ServeHTTP))
 	assert.EqualValues(t, 90, left(t, outer, "tokens", ""), "no handler has seen it")
@@ -161,7 +161,7 @@ func TestWhatAnInnerLimiterRefusesCostsTheOuterOneNothing(t *testing.T) {
 
 func TestASubRequestThatIsRefusedIsNotTheRequestItself(t *testing.T) {
 	outer := limited(t, middleware.Config{Rules: []middleware.Rule{tokens(60, 100)}})
-	inner := limited(t, middleware.Config{Rules: []middleware.Rule{{Name: "one", Limit: perHour(1)}}})
+	inner := limited(t, middleware.Config{Rules: []middleware.Rule{{Name: "one", Key: keyfunc.Global, Limit: perHour(1)}}})
 	through(inner, noop)
 	assert.Equal(t, 200, through(outer, func(_ http.ResponseWriter, r *http.Request) {
 		sub, err := http.NewRequestWithContext(r.Context(), http.MethodGet, "/", nil)
@@ -197,7 +197,7 @@ func TestDearerInsideItIsSettledAsAWhole(t *testing.T) {
 		rule := tokens(0, 100)
 		rule.Cost = middleware.Reserve(func(*http.Request) int64 { return cost })
 		rule.Limit = limiter.All(perHour(100), limiter.PerDay(1000))
-		l := limited(t, middleware.Config{Rules: []middleware.Rule{rule, {Name: "other", Limit: perHour(9), Counts: middleware.Statuses(401)}}})
+		l := limited(t, middleware.Config{Rules: []middleware.Rule{rule, {Name: "other", Key: keyfunc.Global, Limit: perHour(9), Counts: middleware.Statuses(401)}}})
 		var ctx context.Context
 		inside := l.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 			if ctx = r.Context(); test.says >= 0 {
@@ -232,7 +232,7 @@ func TestWhatCannotBeSettledIsAnError(t *testing.T) {
 		Rules: []middleware.Rule{
 			tokens(60, 100),
 			{Name: "ip", Key: keyfunc.IP(), Limit: perHour(10)},
-			{Name: "other", Match: middleware.Route("/other"), Limit: perHour(10), Cost: middleware.Reserve(func(*http.Request) int64 { return 1 })},
+			{Name: "other", Key: keyfunc.Global, Match: middleware.Route("/other"), Limit: perHour(10), Cost: middleware.Reserve(func(*http.Request) int64 { return 1 })},
 		}})
 	through(l, func(_ http.ResponseWriter, r *http.Request) {
 		ctx := r.Context()
@@ -249,11 +249,11 @@ func TestWhatCannotBeSettledIsAnError(t *testing.T) {
 }
 
 func TestARefusedRequestLeavesNothingBehind(t *testing.T) {
-	full := middleware.Rule{Name: "full", Limit: perHour(1), Counts: middleware.Statuses(401).Afterwards()}
+	full := middleware.Rule{Name: "full", Key: keyfunc.Global, Limit: perHour(1), Counts: middleware.Statuses(401).Afterwards()}
 	for name, algorithm := range map[string]limiter.Algorithm{"log": limiter.SlidingLog, "bucket": limiter.TokenBucket} {
 		rules := []middleware.Rule{
-			tokens(60, 100), {Name: "plain", Limit: limiter.PerHour(10).With(algorithm)}, full,
-			{Name: "login", Limit: perHour(7), Counts: middleware.Statuses(401)},
+			tokens(60, 100), {Name: "plain", Key: keyfunc.Global, Limit: limiter.PerHour(10).With(algorithm)}, full,
+			{Name: "login", Key: keyfunc.Global, Limit: perHour(7), Counts: middleware.Statuses(401)},
 		}
 		l := limited(t, middleware.Config{Rules: rules})
 		assert.Equal(t, 401, through(l, func(w http.ResponseWriter, r *http.Request) {
@@ -287,8 +287,8 @@ func TestARequestThatARuleRefusesAfterwardsTakesNoTurnInAQueue(t *testing.T) {
 	phase.Test(t, func(t *testing.T) {
 		store := &spy{}
 		l := limited(t, middleware.Config{Store: store, Rules: []middleware.Rule{
-			{Name: "login", Limit: perHour(1), Counts: middleware.Statuses(401).Afterwards()},
-			{Name: "queue", Limit: limiter.PerMinute(1).With(limiter.LeakyBucket)},
+			{Name: "login", Key: keyfunc.Global, Limit: perHour(1), Counts: middleware.Statuses(401).Afterwards()},
+			{Name: "queue", Key: keyfunc.Global, Limit: limiter.PerMinute(1).With(limiter.LeakyBucket)},
 		}})
 		assert.Equal(t, 401, ask(l, 401))
 		taken := len(store.charged)
@@ -303,7 +303,7 @@ func TestARequestThatARuleRefusesAfterwardsTakesNoTurnInAQueue(t *testing.T) {
 
 func TestACostThatIsChargedAfterwards(t *testing.T) {
 	l := limited(t, middleware.Config{Rules: []middleware.Rule{
-		{Name: "tokens", Limit: perHour(100), Cost: middleware.Reserve(nil), Counts: middleware.Not(middleware.StatusClass(5)).Afterwards()},
+		{Name: "tokens", Key: keyfunc.Global, Limit: perHour(100), Cost: middleware.Reserve(nil), Counts: middleware.Not(middleware.StatusClass(5)).Afterwards()},
 	}})
 	through(l, settling(t, 30))
 	assert.EqualValues(t, 70, left(t, l, "tokens", ""))
@@ -319,8 +319,8 @@ func TestACostThatIsChargedAfterwards(t *testing.T) {
 func TestTheEndOfARuleInShadow(t *testing.T) {
 	for _, after := range []bool{false, true} {
 		l := limited(t, middleware.Config{Rules: []middleware.Rule{
-			{Name: "login", Limit: perHour(2), Counts: afterwards(middleware.Statuses(401), after), Mode: middleware.Shadow},
-			{Name: "all", Limit: perHour(100)},
+			{Name: "login", Key: keyfunc.Global, Limit: perHour(2), Counts: afterwards(middleware.Statuses(401), after), Mode: middleware.Shadow},
+			{Name: "all", Key: keyfunc.Global, Limit: perHour(100)},
 		}})
 		for range 5 {
 			assert.Equal(t, 200, ask(l, 200))
@@ -342,7 +342,7 @@ func TestRulesThatChangeMeanwhile(t *testing.T) {
 	})
 	assert.EqualValues(t, 190, left(t, l, "tokens", ""))
 	through(l, func(w http.ResponseWriter, r *http.Request) {
-		require.NoError(t, l.Reconfigure(middleware.Config{Rules: []middleware.Rule{{Name: "other", Limit: perHour(1)}}}))
+		require.NoError(t, l.Reconfigure(middleware.Config{Rules: []middleware.Rule{{Name: "other", Key: keyfunc.Global, Limit: perHour(1)}}}))
 		settling(t, 10)(w, r)
 	})
 	require.NoError(t, l.Reconfigure(middleware.Config{Rules: []middleware.Rule{tokens(60, 200)}}))
@@ -371,7 +371,7 @@ func (p picky) Unwrap() limiter.Store { return p.Store }
 func TestAClientThatLeavesFirstIsSettledAllTheSame(t *testing.T) {
 	l := limited(t, middleware.Config{
 		Store: picky{limiter.Must(limiter.NewMemory(limiter.MemoryOptions{}))},
-		Rules: []middleware.Rule{tokens(60, 100), {Name: "login", Limit: perHour(10), Counts: middleware.Statuses(401)}},
+		Rules: []middleware.Rule{tokens(60, 100), {Name: "login", Key: keyfunc.Global, Limit: perHour(10), Counts: middleware.Statuses(401)}},
 	})
 	ctx, leave := context.WithCancel(t.Context())
 	through(l, func(w http.ResponseWriter, r *http.Request) {
@@ -385,7 +385,7 @@ func TestAClientThatLeavesFirstIsSettledAllTheSame(t *testing.T) {
 func TestARequestThatTookTooLongIsNotLeftByItsClient(t *testing.T) {
 	for _, after := range []bool{false, true} {
 		l := limited(t, middleware.Config{Rules: []middleware.Rule{
-			{Name: "api", Limit: perHour(5), Counts: afterwards(middleware.Not(middleware.StatusClass(5)), after)},
+			{Name: "api", Key: keyfunc.Global, Limit: perHour(5), Counts: afterwards(middleware.Not(middleware.StatusClass(5)), after)},
 		}})
 		failing := func(ctx context.Context, end func()) {
 			through(l, func(w http.ResponseWriter, r *http.Request) {
@@ -422,8 +422,8 @@ func TestAClientThatLeavesIsBannedByItsAnswersOnly(t *testing.T) {
 func TestAClientThatLeavesBeforeItsTurnCostsNoWork(t *testing.T) {
 	phase.Test(t, func(t *testing.T) {
 		l := limited(t, middleware.Config{Rules: []middleware.Rule{
-			{Name: "queue", Limit: limiter.PerMinute(1).With(limiter.LeakyBucket).WithBurst(5)},
-			tokens(60, 100), {Name: "plain", Limit: perHour(10)},
+			{Name: "queue", Key: keyfunc.Global, Limit: limiter.PerMinute(1).With(limiter.LeakyBucket).WithBurst(5)},
+			tokens(60, 100), {Name: "plain", Key: keyfunc.Global, Limit: perHour(10)},
 		}})
 		assert.Equal(t, 200, through(l, settling(t, 0)))
 		ctx, leave := context.WithCancel(t.Context())

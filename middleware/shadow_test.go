@@ -23,8 +23,8 @@ import (
 func TestARuleInShadowRefusesNothingAndTellsClientsNothing(t *testing.T) {
 	phase.Test(t, func(t *testing.T) {
 		l := newLimit(t,
-			middleware.Rule{Name: "shady", Limit: limiter.PerHour(1), SoftAt: 1, Mode: middleware.Shadow},
-			middleware.Rule{Name: "open", Limit: limiter.PerHour(3)},
+			middleware.Rule{Name: "shady", Key: keyfunc.Global, Limit: limiter.PerHour(1), SoftAt: 1, Mode: middleware.Shadow},
+			middleware.Rule{Name: "open", Key: keyfunc.Global, Limit: limiter.PerHour(3)},
 		)
 		for n := range 3 {
 			w, result := check(l, request())
@@ -49,15 +49,15 @@ func TestARuleInShadowRefusesNothingAndTellsClientsNothing(t *testing.T) {
 
 func TestALimiterInShadowLeavesTheFieldsOfOthersAlone(t *testing.T) {
 	inMinute(t, func(t *testing.T) {
-		outer := newLimit(t, middleware.Rule{Name: "o", Limit: limiter.PerMinute(3).With(limiter.FixedWindow)},
-			middleware.Rule{Name: "p", Limit: limiter.PerMinute(4).With(limiter.FixedWindow)})
+		outer := newLimit(t, middleware.Rule{Name: "o", Key: keyfunc.Global, Limit: limiter.PerMinute(3).With(limiter.FixedWindow)},
+			middleware.Rule{Name: "p", Key: keyfunc.Global, Limit: limiter.PerMinute(4).With(limiter.FixedWindow)})
 		want := serve(outer.Handler(ok), request()).Header()
 		for name, inner := range map[string]*middleware.RateLimit{
-			"that refuses":      newLimit(t, middleware.Rule{Name: "r", Limit: limiter.PerHour(1), Mode: middleware.Shadow, Cost: middleware.CostOf(func(*http.Request) int64 { return 2 })}),
-			"without an answer": limited(t, middleware.Config{Store: brokenStore{}, Rules: []middleware.Rule{{Name: "r", Limit: plenty, Mode: middleware.Shadow}}}),
+			"that refuses":      newLimit(t, middleware.Rule{Name: "r", Key: keyfunc.Global, Limit: limiter.PerHour(1), Mode: middleware.Shadow, Cost: middleware.CostOf(func(*http.Request) int64 { return 2 })}),
+			"without an answer": limited(t, middleware.Config{Store: brokenStore{}, Rules: []middleware.Rule{{Name: "r", Key: keyfunc.Global, Limit: plenty, Mode: middleware.Shadow}}}),
 		} {
-			outer := newLimit(t, middleware.Rule{Name: "o", Limit: limiter.PerMinute(3).With(limiter.FixedWindow)},
-				middleware.Rule{Name: "p", Limit: limiter.PerMinute(4).With(limiter.FixedWindow)})
+			outer := newLimit(t, middleware.Rule{Name: "o", Key: keyfunc.Global, Limit: limiter.PerMinute(3).With(limiter.FixedWindow)},
+				middleware.Rule{Name: "p", Key: keyfunc.Global, Limit: limiter.PerMinute(4).With(limiter.FixedWindow)})
 			assert.Equal(t, want, serve(outer.Handler(inner.Handler(ok)), request()).Header(), name)
 		}
 	})
@@ -67,7 +67,7 @@ func TestALimiterInShadowLeavesTheFieldsOfOthersAlone(t *testing.T) {
 func drawRules(t *rapid.T, label string, most int, edit func(*middleware.Rule)) (rules []middleware.Rule) {
 	for i := range rapid.IntRange(0, most).Draw(t, label+"s") {
 		rule := middleware.Rule{
-			Name: fmt.Sprint(label, " ", i),
+			Name: fmt.Sprint(label, " ", i), Key: keyfunc.Global,
 			Limit: limiter.Limit{
 				Events: rapid.Int64Range(1, 8).Draw(t, "events"),
 				Per:    time.Duration(rapid.Int64Range(1, 100).Draw(t, "per")) * time.Second, Algorithm: rapid.SampledFrom(waitless).Draw(t, "algorithm"),
@@ -144,8 +144,8 @@ func TestRulesAndRulesInShadowDoNotMindEachOther(t *testing.T) {
 
 func TestAQueueInShadowDelaysNobody(t *testing.T) {
 	phase.Test(t, func(t *testing.T) {
-		l := newLimit(t, middleware.Rule{Name: "q", Limit: limiter.PerSecond(1).With(limiter.LeakyBucket).WithBurst(5), Mode: middleware.Shadow},
-			middleware.Rule{Name: "r", Limit: plenty})
+		l := newLimit(t, middleware.Rule{Name: "q", Key: keyfunc.Global, Limit: limiter.PerSecond(1).With(limiter.LeakyBucket).WithBurst(5), Mode: middleware.Shadow},
+			middleware.Rule{Name: "r", Key: keyfunc.Global, Limit: plenty})
 		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 		defer cancel()
 		start := time.Now()
@@ -199,7 +199,7 @@ func TestARuleInShadowAsksNobodyForAKey(t *testing.T) {
 			} {
 				rule := middleware.Rule{Name: "r", Key: key, NoKey: noKey, Limit: limiter.PerHour(1), Mode: middleware.Shadow}
 				logger, log := logged()
-				l := limited(t, middleware.Config{Logger: logger, Rules: []middleware.Rule{rule, {Name: "open", Limit: limiter.PerHour(2)}}})
+				l := limited(t, middleware.Config{Logger: logger, Rules: []middleware.Rule{rule, {Name: "open", Key: keyfunc.Global, Limit: limiter.PerHour(2)}}})
 				for range 2 {
 					require.Equal(t, 200, serve(l.Handler(ok), request()).Code, name)
 				}
@@ -213,18 +213,18 @@ func TestARuleInShadowAsksNobodyForAKey(t *testing.T) {
 
 func TestWithoutAnAnswerFromTheStoreRulesInShadowLetPass(t *testing.T) {
 	phase.Test(t, func(t *testing.T) {
-		shadow := middleware.Rule{Name: "s", Limit: limiter.PerHour(1), Mode: middleware.Shadow, OnOutage: limiter.FailClosed}
+		shadow := middleware.Rule{Name: "s", Key: keyfunc.Global, Limit: limiter.PerHour(1), Mode: middleware.Shadow, OnOutage: limiter.FailClosed}
 		l := limited(t, middleware.Config{Store: brokenStore{}, Rules: []middleware.Rule{shadow}})
 		w := serve(l.Handler(ok), request())
 		assert.Equal(t, 200, w.Code)
 		assert.Empty(t, w.Header().Get("RateLimit"))
 		assert.Equal(t, limiter.FailLocal, l.Explain(request()).Rules[0].Rule.OnOutage, "a rule in shadow cannot be closed")
 
-		l = limited(t, middleware.Config{Store: brokenStore{}, Rules: []middleware.Rule{shadow, {Name: "r", Limit: plenty}}})
+		l = limited(t, middleware.Config{Store: brokenStore{}, Rules: []middleware.Rule{shadow, {Name: "r", Key: keyfunc.Global, Limit: plenty}}})
 		assert.Equal(t, 503, serve(l.Handler(ok), request()).Code)
 
 		store := &spy{}
-		l = limited(t, middleware.Config{Store: store, Rules: []middleware.Rule{shadow, {Name: "r", Limit: plenty}}})
+		l = limited(t, middleware.Config{Store: store, Rules: []middleware.Rule{shadow, {Name: "r", Key: keyfunc.Global, Limit: plenty}}})
 		require.Equal(t, 200, serve(l.Handler(ok), request()).Code)
 		store.fails = func(_ context.Context, charges []limiter.Charge) error {
 			if len(charges) == 1 {
@@ -243,9 +243,9 @@ func TestAConfigInShadowRefusesNothingAtAll(t *testing.T) {
 		l := limited(t, middleware.Config{
 			Logger: logger, Shadow: true, Bans: middleware.Bans{List: list, DenyKey: isDenied, Keys: append(slices.Clone(byIP), deniedIf(func(r *http.Request) bool { return r.Header.Get("X-Bad") != "" }))},
 			Rules:   []middleware.Rule{{Name: "r", Limit: limiter.PerDay(1), Key: keyfunc.IP(), Escalate: strict}},
-			ByTier:  map[string][]middleware.Rule{"free": {{Name: "t", Limit: limiter.PerDay(1)}}},
+			ByTier:  map[string][]middleware.Rule{"free": {{Name: "t", Key: keyfunc.Global, Limit: limiter.PerDay(1)}}},
 			ByRoute: byRoute(limiter.PerDay(1), "/a"),
-			Default: []middleware.Rule{{Name: "d", Limit: limiter.PerDay(1)}},
+			Default: []middleware.Rule{{Name: "d", Key: keyfunc.Global, Limit: limiter.PerDay(1)}},
 		})
 		for range 20 {
 			for _, r := range []*http.Request{request(), request(inTier("free"), routedBy("/a")), request(header("X-Bad", "1"))} {

@@ -11,6 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/weirgo/weir/internal/phase"
+	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/limiter/failover"
 	"github.com/weirgo/weir/middleware"
@@ -21,7 +22,7 @@ func TestTheWarningBeginsExactlyAtItsPercentage(t *testing.T) {
 		rapid.Check(t, func(t *rapid.T) {
 			capacity := rapid.Int64Range(1, 150).Draw(t, "capacity")
 			percent := rapid.IntRange(1, 99).Draw(t, "percent")
-			l := limited(t, middleware.Config{Rules: []middleware.Rule{{Name: "r", Limit: limiter.PerDay(capacity), SoftAt: percent}}})
+			l := limited(t, middleware.Config{Rules: []middleware.Rule{{Name: "r", Key: keyfunc.Global, Limit: limiter.PerDay(capacity), SoftAt: percent}}})
 			for used := int64(1); used <= capacity; used++ {
 				w, result := check(l, request())
 				if w.Code != 200 {
@@ -47,11 +48,11 @@ func TestTheWarningBeginsExactlyAtItsPercentage(t *testing.T) {
 func TestOnlyRulesThatAreNearTheirLimitWarn(t *testing.T) {
 	phase.Test(t, func(t *testing.T) {
 		rules := []middleware.Rule{
-			{Name: "never", Limit: limiter.PerHour(4)},
-			{Name: "far", Limit: limiter.PerHour(1000), SoftAt: 50},
-			{Name: `a "b"`, Limit: limiter.PerHour(4), SoftAt: 50},
-			{Name: "c", Limit: limiter.PerHour(5), SoftAt: 60},
-			{Name: "shadow", Limit: limiter.PerHour(4), SoftAt: 1, Mode: middleware.Shadow},
+			{Name: "never", Key: keyfunc.Global, Limit: limiter.PerHour(4)},
+			{Name: "far", Key: keyfunc.Global, Limit: limiter.PerHour(1000), SoftAt: 50},
+			{Name: `a "b"`, Key: keyfunc.Global, Limit: limiter.PerHour(4), SoftAt: 50},
+			{Name: "c", Key: keyfunc.Global, Limit: limiter.PerHour(5), SoftAt: 60},
+			{Name: "shadow", Key: keyfunc.Global, Limit: limiter.PerHour(4), SoftAt: 1, Mode: middleware.Shadow},
 		}
 		l := newLimit(t, rules...)
 		w, result := check(l, request())
@@ -69,7 +70,7 @@ func TestOnlyRulesThatAreNearTheirLimitWarn(t *testing.T) {
 func TestDuringAnOutageTheWarningIsAboutTheShare(t *testing.T) {
 	phase.Test(t, func(t *testing.T) {
 		store := failover.Must(failover.New(brokenStore{}, failover.Options{Replicas: 10, OnDegraded: func(failover.Event) {}}))
-		l := limited(t, middleware.Config{Store: store, Rules: []middleware.Rule{{Name: "r", Limit: limiter.PerHour(100), SoftAt: 80}}})
+		l := limited(t, middleware.Config{Store: store, Rules: []middleware.Rule{{Name: "r", Key: keyfunc.Global, Limit: limiter.PerHour(100), SoftAt: 80}}})
 		for used := 1; used <= 10; used++ {
 			w, result := check(l, request())
 			assert.Equal(t, used >= 8, result.NearLimit)
@@ -81,7 +82,7 @@ func TestDuringAnOutageTheWarningIsAboutTheShare(t *testing.T) {
 func TestStackedLimitersWarnInOneField(t *testing.T) {
 	phase.Test(t, func(t *testing.T) {
 		soft := func(name string, n int64, at int) *middleware.RateLimit {
-			return newLimit(t, middleware.Rule{Name: name, Limit: limiter.PerHour(n), SoftAt: at})
+			return newLimit(t, middleware.Rule{Name: name, Key: keyfunc.Global, Limit: limiter.PerHour(n), SoftAt: at})
 		}
 		var seen middleware.Result
 		h := soft("outer", 4, 50).Handler(soft("middle", 100, 0).Handler(soft("inner", 3, 90).Handler(

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/middleware"
 )
@@ -17,7 +18,7 @@ var unclear = []string{"shop.example:80:80", "shop.example::", "shop.example:htt
 
 func TestAHostThatProgramsReadDifferentlyMeetsNoRuleLess(t *testing.T) {
 	one := func(mode middleware.Mode, match middleware.Match) middleware.Rule {
-		return middleware.Rule{Name: "one", Match: match, Mode: mode, Limit: limiter.PerHour(1)}
+		return middleware.Rule{Name: "one", Key: keyfunc.Global, Match: match, Mode: mode, Limit: limiter.PerHour(1)}
 	}
 	shop := middleware.Route("shop.example/*")
 	for name, test := range map[string]struct {
@@ -52,8 +53,8 @@ func TestAHostThatProgramsReadDifferentlyMeetsNoRuleLess(t *testing.T) {
 func TestAMethodInLowerCaseIsLimitedAndNeverExempt(t *testing.T) {
 	limits := middleware.Must(middleware.New(middleware.Config{
 		Allow:   middleware.Route("GET /login"),
-		ByRoute: map[string][]middleware.Rule{"POST /login": {{Name: "post", Limit: limiter.PerHour(1)}}},
-		Rules:   []middleware.Rule{{Name: "get", Match: middleware.Route("GET /login"), Limit: limiter.PerHour(1)}},
+		ByRoute: map[string][]middleware.Rule{"POST /login": {{Name: "post", Key: keyfunc.Global, Limit: limiter.PerHour(1)}}},
+		Rules:   []middleware.Rule{{Name: "get", Key: keyfunc.Global, Match: middleware.Route("GET /login"), Limit: limiter.PerHour(1)}},
 	}))
 	mux := http.NewServeMux()
 	mux.HandleFunc("/login", func(http.ResponseWriter, *http.Request) {})

@@ -29,7 +29,7 @@ func TestALimiterAroundItselfChargesOnce(t *testing.T) {
 		logger, log := logged()
 		heard := &recorder{}
 		l := limited(t, middleware.Config{Logger: logger, Observer: heard, Rules: []middleware.Rule{
-			{Name: "all", Limit: limiter.PerHour(4)}, {Name: "ip", Key: keyfunc.IP(), Limit: limiter.PerHour(100)},
+			{Name: "all", Key: keyfunc.Global, Limit: limiter.PerHour(4)}, {Name: "ip", Key: keyfunc.IP(), Limit: limiter.PerHour(100)},
 		}})
 		var seen middleware.Result
 		h := l.Handler(l.Handler(l.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
@@ -45,8 +45,8 @@ func TestALimiterAroundItselfChargesOnce(t *testing.T) {
 
 func TestRulesThatARequestMeetsFurtherInsideStillCount(t *testing.T) {
 	phase.Test(t, func(t *testing.T) {
-		l := newLimit(t, middleware.Rule{Name: "all", Limit: limiter.PerHour(5)},
-			middleware.Rule{Name: "login", Match: middleware.Route("POST /login"), Limit: limiter.PerHour(2)})
+		l := newLimit(t, middleware.Rule{Name: "all", Key: keyfunc.Global, Limit: limiter.PerHour(5)},
+			middleware.Rule{Name: "login", Key: keyfunc.Global, Match: middleware.Route("POST /login"), Limit: limiter.PerHour(2)})
 		mux := http.NewServeMux()
 		mux.Handle("POST /login", l.Handler(ok))
 		mux.Handle("/", l.Handler(ok))
@@ -75,7 +75,7 @@ func TestAnotherKeyFurtherInsideStillCounts(t *testing.T) {
 func TestASubRequestOfAHandlerCounts(t *testing.T) {
 	phase.Test(t, func(t *testing.T) {
 		logger, log := logged()
-		l := limited(t, middleware.Config{Logger: logger, Rules: []middleware.Rule{{Name: "all", Limit: limiter.PerHour(10)}}})
+		l := limited(t, middleware.Config{Logger: logger, Rules: []middleware.Rule{{Name: "all", Key: keyfunc.Global, Limit: limiter.PerHour(10)}}})
 		var h http.Handler
 		h = l.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if r.URL.Path != "/batch" {
@@ -104,7 +104,7 @@ func TestAChangedURLBetweenCountsTwiceAndIsSaidOnce(t *testing.T) {
 	} {
 		phase.Run(t, name, func(t *testing.T) {
 			logger, log := logged()
-			l := limited(t, middleware.Config{Logger: logger, Rules: []middleware.Rule{{Name: "all", Limit: limiter.PerHour(4)}}})
+			l := limited(t, middleware.Config{Logger: logger, Rules: []middleware.Rule{{Name: "all", Key: keyfunc.Global, Limit: limiter.PerHour(4)}}})
 			h := l.Handler(between(l.Handler(ok)))
 			assert.Equal(t, []int{200, 200, 429, 429}, statuses(h, 4, func(r *http.Request) { r.URL.Path = "/v1/x" }))
 			assert.Equal(t, 1, strings.Count(log.String(), "code=weir-counted-twice"))
@@ -117,7 +117,7 @@ func TestTwoLimitersStillCountEach(t *testing.T) {
 	phase.Test(t, func(t *testing.T) {
 		store, err := limiter.NewMemory(limiter.MemoryOptions{})
 		require.NoError(t, err)
-		c := middleware.Config{Store: store, Rules: []middleware.Rule{{Name: "shared", Limit: limiter.PerHour(4)}}}
+		c := middleware.Config{Store: store, Rules: []middleware.Rule{{Name: "shared", Key: keyfunc.Global, Limit: limiter.PerHour(4)}}}
 		h := limited(t, c).Handler(limited(t, c).Handler(ok))
 		assert.Equal(t, []int{200, 200, 429}, statuses(h, 3), "it is said that they share a counter")
 	})
@@ -125,7 +125,7 @@ func TestTwoLimitersStillCountEach(t *testing.T) {
 
 func TestWhatARequestCostsMoreInsideIsCharged(t *testing.T) {
 	phase.Test(t, func(t *testing.T) {
-		l := newLimit(t, middleware.Rule{Name: "r", Limit: limiter.PerHour(10), Cost: middleware.CostOf(func(r *http.Request) int64 { return int64(len(r.Header.Get("X-Cost"))) })})
+		l := newLimit(t, middleware.Rule{Name: "r", Key: keyfunc.Global, Limit: limiter.PerHour(10), Cost: middleware.CostOf(func(r *http.Request) int64 { return int64(len(r.Header.Get("X-Cost"))) })})
 		costs := func(inside string) http.Handler {
 			next := l.Handler(ok)
 			return l.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -143,7 +143,7 @@ func TestWhatARequestCostsMoreInsideIsCharged(t *testing.T) {
 func TestARuleThatChangesMeanwhileChargesOnce(t *testing.T) {
 	phase.Test(t, func(t *testing.T) {
 		config := func(limit int64) middleware.Config {
-			return middleware.Config{Logger: quiet, Rules: []middleware.Rule{{Name: "r", Limit: limiter.PerHour(limit)}}}
+			return middleware.Config{Logger: quiet, Rules: []middleware.Rule{{Name: "r", Key: keyfunc.Global, Limit: limiter.PerHour(limit)}}}
 		}
 		l := limited(t, config(10))
 		inside := l.Handler(ok)
@@ -166,7 +166,7 @@ func TestALimiterAdmitsTheSameHoweverOftenItIsMet(t *testing.T) {
 
 func admitsTheSame(t *rapid.T) {
 	rules := []middleware.Rule{
-		{Name: "all", Limit: limiter.PerDay(rapid.Int64Range(1, 12).Draw(t, "all"))},
+		{Name: "all", Key: keyfunc.Global, Limit: limiter.PerDay(rapid.Int64Range(1, 12).Draw(t, "all"))},
 		{Name: "ip", Key: keyfunc.IP(), Limit: limiter.PerDay(rapid.Int64Range(1, 6).Draw(t, "ip")),
 			Mode: inShadow(rapid.Bool().Draw(t, "shadow"))},
 		{Name: "user", Key: keyfunc.User, Limit: limiter.PerDay(3), NoKey: middleware.NoKey(rapid.IntRange(0, 3).Draw(t, "no key")),

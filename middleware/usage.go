@@ -170,7 +170,7 @@ func (set *ruleset) questions(r *http.Request) []question {
 
 // readKey reads the key of the client's requests, unless it depends on their route or method.
 func (q *question) readKey(set *ruleset, one, other *http.Request) {
-	if q.rule.Key == nil {
+	if q.rule.together {
 		q.class = keyfunc.Shared
 		return
 	}

@@ -111,7 +111,7 @@ func TestAskingWhatIsLeftCostsNothing(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		store := &spy{}
 		c := middleware.Config{Store: store, Logger: quiet, Rules: []middleware.Rule{
-			{Name: "all", Limit: perHour(20)},
+			{Name: "all", Key: keyfunc.Global, Limit: perHour(20)},
 			{Name: "user", Key: keyfunc.User, Limit: limiter.All(perHour(5), logOf(9, 24*time.Hour))},
 			{Name: "soft", Key: keyfunc.User, Limit: perHour(6)},
 		}}
@@ -180,10 +180,10 @@ func (h *halves) Decide(ctx context.Context, charges []limiter.Charge) error {
 
 func TestAPartOfTheRulesMayNotBeKnown(t *testing.T) {
 	l := limited(t, middleware.Config{Store: &halves{}, Rules: []middleware.Rule{
-		{Name: "good", Limit: perHour(5)},
-		{Name: "degraded", Limit: limiter.All(perHour(5), logOf(9, time.Minute)), SoftAt: 1},
-		{Name: "open", Limit: perHour(5)},
-		{Name: "crowded", Limit: perHour(5)},
+		{Name: "good", Key: keyfunc.Global, Limit: perHour(5)},
+		{Name: "degraded", Key: keyfunc.Global, Limit: limiter.All(perHour(5), logOf(9, time.Minute)), SoftAt: 1},
+		{Name: "open", Key: keyfunc.Global, Limit: perHour(5)},
+		{Name: "crowded", Key: keyfunc.Global, Limit: perHour(5)},
 	}})
 	u := usageOf(t, l)
 	assert.EqualValues(t, 5, u.left(t, "good"))
@@ -214,7 +214,6 @@ func TestOnlyTheClientsOwnKeysAreTold(t *testing.T) {
 		"an address":                      {key(keyfunc.First(keyfunc.User, keyfunc.IP())), nil, "own", ""},
 		"a proxy that tells no address":   {key(doubt), nil, "in doubt", ""},
 		"all together":                    {key(keyfunc.Global), nil, "shared", ""},
-		"no key":                          {key(nil), nil, "shared", ""},
 		"two keys":                        {key(keyfunc.APIKey("X-Api-Key")), []func(*http.Request){func(r *http.Request) { r.Header["X-Api-Key"] = []string{"a", "b"} }}, "", "ambiguous_key"},
 		"a function that fails":           {key(failing), nil, "", "key_failed"},
 		"each route":                      {key(keyfunc.Route), []func(*http.Request){routedBy("GET /usage")}, "", "no_key"},
@@ -269,9 +268,9 @@ func TestABanThatIsNotKnownIsNone(t *testing.T) {
 	list := bans.Must(bans.New(bans.Options{}))
 	require.NoError(t, list.Ban(t.Context(), "user:ann", time.Hour))
 	failing := func(*http.Request) (string, error) { return "", errors.New("no database") }
-	l := limited(t, middleware.Config{Bans: middleware.Bans{List: list, Keys: []keyfunc.Func{failing}}, Rules: []middleware.Rule{{Name: "r", Limit: perHour(5)}}})
+	l := limited(t, middleware.Config{Bans: middleware.Bans{List: list, Keys: []keyfunc.Func{failing}}, Rules: []middleware.Rule{{Name: "r", Key: keyfunc.Global, Limit: perHour(5)}}})
 	assert.Equal(t, 503, serve(l.Usage(), request()).Code)
-	l = limited(t, middleware.Config{Bans: middleware.Bans{List: list, Keys: []keyfunc.Func{failing}}, Shadow: true, Rules: []middleware.Rule{{Name: "r", Limit: perHour(5)}}})
+	l = limited(t, middleware.Config{Bans: middleware.Bans{List: list, Keys: []keyfunc.Func{failing}}, Shadow: true, Rules: []middleware.Rule{{Name: "r", Key: keyfunc.Global, Limit: perHour(5)}}})
 	assert.Empty(t, usageOf(t, l).Rules, "in shadow nothing is refused")
 }
 
@@ -291,7 +290,7 @@ func TestExemptClientsHaveNoLimits(t *testing.T) {
 func TestUsageIsForLooking(t *testing.T) {
 	heard := 0
 	l := limited(t, middleware.Config{
-		Rules:    []middleware.Rule{{Name: "r", Limit: perHour(5)}},
+		Rules:    []middleware.Rule{{Name: "r", Key: keyfunc.Global, Limit: perHour(5)}},
 		Observer: observer(func(*middleware.Observation) { heard++ }),
 	})
 	get := serve(l.Usage(), request())

@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weirgo/weir/internal/race"
+	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/middleware"
 )
@@ -50,7 +51,7 @@ type use struct{ mean, peak float64 }
 // is answered after that time.
 func useOf(t *testing.T, limit limiter.Limit, reserves reservation, answered time.Duration) (u use) {
 	synctest.Test(t, func(t *testing.T) {
-		rule := middleware.Rule{Name: "tokens", Limit: limit, Cost: middleware.Reserve(func(r *http.Request) int64 {
+		rule := middleware.Rule{Name: "tokens", Key: keyfunc.Global, Limit: limit, Cost: middleware.Reserve(func(r *http.Request) int64 {
 			if reserves == mean {
 				return meanTokens
 			}

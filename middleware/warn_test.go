@@ -91,7 +91,7 @@ func TestWarnsWhenLimitersShareAStoreAndARuleName(t *testing.T) {
 		logger, log := logged()
 		store, err := limiter.NewMemory(limiter.MemoryOptions{})
 		require.NoError(t, err)
-		config := middleware.Config{Store: store, Logger: logger, Rules: []middleware.Rule{{Name: "login", Limit: limiter.PerHour(1)}}}
+		config := middleware.Config{Store: store, Logger: logger, Rules: []middleware.Rule{{Name: "login", Key: keyfunc.Global, Limit: limiter.PerHour(1)}}}
 		middleware.Must(middleware.New(config))
 		assert.Empty(t, log.String())
 		middleware.Must(middleware.New(config))
@@ -115,7 +115,7 @@ func TestWarnsOnceWhenAKeyOrTheStoreFails(t *testing.T) {
 		code, says string
 	}{
 		"a key function": {nil, failing, "code=weir-key-failed", `rule=r error="secret detail"`}, // the application's own error, for its operator
-		"the store":      {brokenStore{}, nil, "code=weir-store-failed", "connection refused"},
+		"the store":      {brokenStore{}, keyfunc.Global, "code=weir-store-failed", "connection refused"},
 	} {
 		phase.Run(t, name, func(t *testing.T) {
 			logger, log := logged()
@@ -131,7 +131,7 @@ func TestWarnsWhenARouteNeverSeesAPattern(t *testing.T) {
 	for name, c := range map[string]func() middleware.Config{
 		"ByRoute": func() middleware.Config { return middleware.Config{ByRoute: byRoute(plenty, "/b", "/a")} },
 		"Match": func() middleware.Config {
-			return middleware.Config{Rules: []middleware.Rule{{Name: "r", Match: middleware.Route("/a"), Limit: limiter.PerHour(1)}}}
+			return middleware.Config{Rules: []middleware.Rule{{Name: "r", Key: keyfunc.Global, Match: middleware.Route("/a"), Limit: limiter.PerHour(1)}}}
 		},
 	} {
 		phase.Run(t, name, func(t *testing.T) {

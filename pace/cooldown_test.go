@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weirgo/weir/internal/phase"
+	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/middleware"
 	"github.com/weirgo/weir/middleware/bans"
@@ -342,7 +343,7 @@ type weir struct {
 }
 
 func newWeir(t *testing.T, limit limiter.Limit) *weir {
-	limits := middleware.Must(middleware.New(middleware.Config{Rules: []middleware.Rule{{Name: "api", Limit: limit}}}))
+	limits := middleware.Must(middleware.New(middleware.Config{Rules: []middleware.Rule{{Name: "api", Key: keyfunc.Global, Limit: limit}}}))
 	return &weir{handler: limits.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))}
 }
 

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/middleware"
 )
@@ -93,7 +94,7 @@ func (w *statusWriter) WriteHeader(status int) {
 // weirParty limits all clients together, as nginx does.
 func weirParty(_ context.Context, limit int64) (party, error) {
 	limits, err := middleware.New(middleware.Config{
-		Rules: []middleware.Rule{{Name: "all", Limit: limiter.PerSecond(limit).WithBurst(burst)}},
+		Rules: []middleware.Rule{{Name: "all", Key: keyfunc.Global, Limit: limiter.PerSecond(limit).WithBurst(burst)}},
 	})
 	if err != nil {
 		return nil, err

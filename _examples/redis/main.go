@@ -28,8 +28,8 @@ func instance(rdb *redis.Client) http.Handler {
 		Store: redisstore.New(rdb, redisstore.Options{Failover: failover.Options{Replicas: 2}}),
 		Rules: []weir.Rule{
 			{Name: "ip", Match: weir.Route("/{$}"), Key: keyfunc.IP(), Limit: weir.PerMinute(10).With(weir.SlidingLog)},
-			{Name: "pay", Match: weir.Route("/pay"), Limit: weir.PerMinute(10), OnOutage: weir.FailClosed},
-			{Name: "news", Match: weir.Route("/news"), Limit: weir.PerMinute(10), OnOutage: weir.FailOpen},
+			{Name: "pay", Key: keyfunc.Global, Match: weir.Route("/pay"), Limit: weir.PerMinute(10), OnOutage: weir.FailClosed},
+			{Name: "news", Key: keyfunc.Global, Match: weir.Route("/news"), Limit: weir.PerMinute(10), OnOutage: weir.FailOpen},
 		},
 	}))
 	hello := func(w http.ResponseWriter, r *http.Request) {

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weirgo/weir/adapters/chilimit"
+	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/middleware"
 )
@@ -19,7 +20,7 @@ import (
 // seeing is chilimit's middleware, with a rule that notes the pattern it is shown.
 func seeing(patterns *[]string) func(http.Handler) http.Handler {
 	return chilimit.New(middleware.Must(middleware.New(middleware.Config{Rules: []middleware.Rule{{
-		Name: "all", Limit: limiter.PerSecond(1_000_000),
+		Name: "all", Key: keyfunc.Global, Limit: limiter.PerSecond(1_000_000),
 		Match: middleware.MatchFunc(func(r *http.Request) bool {
 			*patterns = append(*patterns, r.Pattern)
 			return true

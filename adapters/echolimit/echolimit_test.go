@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weirgo/weir/adapters/echolimit"
+	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/middleware"
 )
@@ -26,11 +27,11 @@ func home(c echo.Context) error { return c.String(http.StatusOK, "home") }
 func TestInPreThereIsNoRoute(t *testing.T) {
 	patterns := []string{}
 	limits := middleware.Must(middleware.New(middleware.Config{Rules: []middleware.Rule{
-		{Name: "all", Limit: limiter.PerHour(2).With(limiter.SlidingLog), Match: middleware.MatchFunc(func(r *http.Request) bool {
+		{Name: "all", Key: keyfunc.Global, Limit: limiter.PerHour(2).With(limiter.SlidingLog), Match: middleware.MatchFunc(func(r *http.Request) bool {
 			patterns = append(patterns, r.Pattern)
 			return true
 		})},
-		{Name: "home", Limit: limiter.PerHour(1).With(limiter.SlidingLog), Match: middleware.Route("/")},
+		{Name: "home", Key: keyfunc.Global, Limit: limiter.PerHour(1).With(limiter.SlidingLog), Match: middleware.Route("/")},
 	}}))
 	e := echo.New()
 	e.Pre(echolimit.New(limits))
@@ -47,7 +48,7 @@ func TestAnErrorIsHandledOnceWhereItsStatusDoesNotCount(t *testing.T) {
 	e := echo.New()
 	e.HTTPErrorHandler = func(err error, c echo.Context) { handled = append(handled, err) }
 	limits := middleware.Must(middleware.New(middleware.Config{Rules: []middleware.Rule{
-		{Name: "tokens", Limit: limiter.PerHour(10).With(limiter.SlidingLog), Cost: middleware.Reserve(func(*http.Request) int64 { return 5 })},
+		{Name: "tokens", Key: keyfunc.Global, Limit: limiter.PerHour(10).With(limiter.SlidingLog), Cost: middleware.Reserve(func(*http.Request) int64 { return 5 })},
 	}}))
 	e.Use(echolimit.New(limits))
 	e.GET("/", func(c echo.Context) error {

@@ -21,7 +21,7 @@ import (
 )
 
 const counted = `version: 1
-global: 100/h sliding-log
+global: {limit: 100/h sliding-log, key: global}
 endpoints:
   "POST /login": {limit: 3/h sliding-log, tiers: {premium: 9/h}}
 `

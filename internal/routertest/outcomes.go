@@ -19,7 +19,7 @@ import (
 
 // login is a rule for failed logins.
 func login(events int64) middleware.Rule {
-	return middleware.Rule{Name: "login", Limit: perHour(events), Counts: middleware.Statuses(401, 403)}
+	return middleware.Rule{Name: "login", Key: keyfunc.Global, Limit: perHour(events), Counts: middleware.Statuses(401, 403)}
 }
 
 // rules is rules on the store that the suite is for.
@@ -186,7 +186,7 @@ func outcomes(s *suite) {
 		for left, counts := range map[int64]middleware.Counts{
 			9: middleware.Statuses(status), 10: middleware.Not(middleware.Statuses(status)),
 		} {
-			limit := s.rules(middleware.Rule{Name: "some", Limit: perHour(10), Counts: counts})
+			limit := s.rules(middleware.Rule{Name: "some", Key: keyfunc.Global, Limit: perHour(10), Counts: counts})
 			server, ended := s.serveToTheEnd(app([]Limit{limit}, Route{Path: "/", Handler: handler}))
 			_, _ = server.try(server.request(s.Context(), "POST /", "X-How: "+how)) // fails where the connection ends
 			ended()
@@ -211,7 +211,7 @@ func errorsAreAnswered(s *suite) {
 // heldBack has clients bring about a 5xx, which does not count, by what they send of a body.
 func heldBack(s *suite) {
 	for how, left := range map[string]int64{"whole": 10, "not asked for": 10, "in part": 9, "broken off": 9} {
-		limit, began := s.rules(middleware.Rule{Name: "some", Limit: perHour(10), Counts: middleware.Not(middleware.StatusClass(5))}), make(chan bool, 1)
+		limit, began := s.rules(middleware.Rule{Name: "some", Key: keyfunc.Global, Limit: perHour(10), Counts: middleware.Not(middleware.StatusClass(5))}), make(chan bool, 1)
 		server, ended := s.serveToTheEnd(app([]Limit{limit}, Route{Method: "POST", Path: "/", Handler: func(w http.ResponseWriter, r *http.Request) {
 			began <- true
 			switch how {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/middleware"
 )
 
@@ -36,7 +37,7 @@ func ownAnswers(s *suite) {
 		"nothing":  {func(http.ResponseWriter, *http.Request, middleware.Result) error { return nil }, 429, ""},
 		"an error": {func(http.ResponseWriter, *http.Request, middleware.Result) error { return errors.New("ours") }, 500, FailedText},
 	} {
-		config := middleware.Config{Rules: []middleware.Rule{{Name: "all", Limit: perHour(1)}}}
+		config := middleware.Config{Rules: []middleware.Rule{{Name: "all", Key: keyfunc.Global, Limit: perHour(1)}}}
 		check := func(server *server) {
 			server.wantStatus(200, "the first passes", "GET /")
 			a := server.wantStatus(test.status, name, "GET /")

@@ -181,7 +181,7 @@ var traces = []trace{
 	{
 		claim: "a handler limits by a key that it alone knows",
 		app: func(*suite) App {
-			logins := rules(middleware.Rule{Name: "login", Limit: perHour(2)}).Rules
+			logins := rules(middleware.Rule{Name: "login", Key: keyfunc.Global, Limit: perHour(2)}).Rules
 			return app([]Limit{named("all", 10)}, get("/login", func(w http.ResponseWriter, r *http.Request) {
 				if logins.Allow(w, r, "login", r.Header.Get("X-User")) {
 					fmt.Fprint(w, "welcome")

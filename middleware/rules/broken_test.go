@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/middleware"
 	"github.com/weirgo/weir/middleware/rules"
@@ -153,7 +154,7 @@ func TestRulesThatCantBeReadAreAnError(t *testing.T) {
 }
 
 func TestRulesOfTheApplicationAndOfTheFileHaveDifferentNames(t *testing.T) {
-	o := rules.Options{Config: middleware.Config{Rules: []middleware.Rule{{Name: "default", Limit: limiter.PerSecond(3)}}}}
+	o := rules.Options{Config: middleware.Config{Rules: []middleware.Rule{{Name: "default", Key: keyfunc.Global, Limit: limiter.PerSecond(3)}}}}
 	_, err := rules.Parse([]byte("version: 1\ndefault: 3/s\n"), o)
 	require.Equal(t, []string{
 		`2:1: default: there is another rule named "default", among the application's own: give one of them a name of its own`,
@@ -173,7 +174,7 @@ func TestATierThatTheApplicationDoesNotHaveIsAProblem(t *testing.T) {
 
 // What only package middleware can find out is told too, where the file begins.
 func TestProblemsOfTheApplicationsConfigAreFound(t *testing.T) {
-	o := rules.Options{Config: middleware.Config{Rules: []middleware.Rule{{Name: "mine"}}}}
+	o := rules.Options{Config: middleware.Config{Rules: []middleware.Rule{{Name: "mine", Key: keyfunc.Global}}}}
 	_, err := rules.Parse([]byte("version: 1\ndefault: 3/s\n"), o)
 	problems := problemsOf(t, err)
 	require.Len(t, problems, 1)

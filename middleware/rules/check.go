@@ -177,9 +177,6 @@ func (c *checker) rule(p *scopedRule) middleware.Rule {
 	made.Cost = c.cost(path, r.Cost)
 	c.end(path, r, &made)
 	c.name(path, made.Name)
-	if made.Key == nil && c.doc.has(sub(path, "no_key")...) && !c.doc.has(sub(path, "key")...) {
-		c.at(sub(path, "no_key"), "needs a key: without one there is one counter for all")
-	}
 	if soft := cmp.Or(r.Soft, c.file.Soft); soft != nil {
 		made.SoftAt = int(soft.At)
 	}

@@ -15,7 +15,6 @@ import (
 func TestWhatAFileSaysOfHowManyAtOnce(t *testing.T) {
 	c := parse(t, readText(t, "testdata/explain/concurrency.yaml"), rules.Options{}).Config()
 	assert.Equal(t, limiter.AtOnce(5), c.Rules[0].Limit)
-	assert.Nil(t, c.Rules[0].Key)
 	assert.Equal(t, limiter.AtOnce(1), c.ByTier["free"][0].Limit)
 	exports := c.ByRoute["GET /news"][0]
 	assert.Equal(t, limiter.AtOnce(2), exports.Limit)

@@ -113,7 +113,7 @@ func (c *checker) checkDescriptors() {
 		bare := *whole
 		bare.When, p.rule = nil, &bare // the service charges by it, and not package middleware
 		made := c.rule(p)
-		p.rule = whole
+		made.Key, p.rule = nil, whole
 		limits, _, _ := limiter.Split(made.Limit)
 		if slices.ContainsFunc(limits, func(l limiter.Limit) bool { return l.Algorithm == limiter.LeakyBucket }) {
 			c.at(at.path, "has a leaky bucket, but Envoy does not wait for a request's turn: write token_bucket")

@@ -81,7 +81,7 @@ mode: enforce
 proxies: {trusted: [10.0.0.0/8], unix_socket: true, ipv6_prefix: 56}
 ban: {cidrs: [198.51.100.0/24], keys: ["user:7"], status: 429}
 allow: {cidrs: [192.0.2.0/24], keys: ["user:8"], routes: ["GET /healthz"], preflights: true}
-global: {limit: 9000/s, concurrency: {max: 500, queue: 5, max_wait: 2s}}
+global: {limit: 9000/s, concurrency: {max: 500, queue: 5, max_wait: 2s}, key: global}
 tiers:
   free: {limit: 100/h, key: user}
   trial: {limit: 10/h}

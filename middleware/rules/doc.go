@@ -10,7 +10,7 @@
 //	proxies: {trusted: [10.0.0.0/8]}
 //	ban: {cidrs: [198.51.100.0/24]}                          # 403, before anything else
 //	allow: {cidrs: [192.0.2.0/28], routes: ["GET /healthz"]} # never limited
-//	global: 10_000/s
+//	global: {limit: 10_000/s, key: global}
 //	tiers:
 //	  free: 100/h
 //	  premium: {limit: 10_000/h, key: user}

@@ -15,7 +15,7 @@ func TestYAMLAndJSONSayTheSameHoweverTheyAreWritten(t *testing.T) {
 	t.Parallel()
 	want := parse(t, `version: 1 # a comment
 default: {requests: 10_000, window: 1m, key: ["header:X-A", ip], counts: [401, 5xx], tiers: {"a b": 5/s}}
-global: {limit: 7/s, refusal: {message: "é b"}, tiers: {"a b": 5/s}}
+global: {limit: 7/s, refusal: {message: "é b"}, tiers: {"a b": 5/s}, key: global}
 `, rules.Options{})
 	for name, text := range map[string]string{
 		"blocks and shorthand": `
@@ -28,6 +28,7 @@ global:
   tiers:
     a b:
       limit:	5/s # behind a tab
+  key: global
 default:
   requests: "10_000"
   window: 60
@@ -41,9 +42,9 @@ default:
 version: 1
 ...
 `,
-		"Windows' line ends": "\ufeffversion: 1\r\nglobal: {limit: 7/s, refusal: {message: 'é\r\n  b'}, tiers: {a b: 5/s}}\r\ndefault:\r\n  requests: 10000\r\n  window: 1m\r\n  key:\r\n  - header:X-A\r\n  - ip\r\n  counts: [401, 5xx]\r\n  tiers: {a b: 5/s}\r\n",
-		"aliases":            "version: 1\nglobal: {limit: 7/s, refusal: {message: é b}, tiers: &t {a b: 5/s}}\ndefault: {requests: 10000, window: 60, key: [header:X-A, ip], counts: [401, 5xx], tiers: *t}\n",
-		"JSON with tabs":     "{\n\t\"version\": 1,\t\"default\":{\"requests\": 10000, \"window\": \"1m\",\n\t\"key\": [\"header:X-\\u0041\", \"ip\"], \"counts\": [401, \"5xx\"], \"tiers\": {\"a b\": \"5\\/s\"}},\n\t\"global\": {\"limit\": \"7/s\", \"refusal\": {\"message\": \"\\u00e9 b\"}, \"tiers\": {\"a b\": {\"limit\": \"5/s\"}}}\n}\n",
+		"Windows' line ends": "\ufeffversion: 1\r\nglobal: {limit: 7/s, refusal: {message: 'é\r\n  b'}, tiers: {a b: 5/s}, key: global}\r\ndefault:\r\n  requests: 10000\r\n  window: 1m\r\n  key:\r\n  - header:X-A\r\n  - ip\r\n  counts: [401, 5xx]\r\n  tiers: {a b: 5/s}\r\n",
+		"aliases":            "version: 1\nglobal: {limit: 7/s, refusal: {message: é b}, tiers: &t {a b: 5/s}, key: global}\ndefault: {requests: 10000, window: 60, key: [header:X-A, ip], counts: [401, 5xx], tiers: *t}\n",
+		"JSON with tabs":     "{\n\t\"version\": 1,\t\"default\":{\"requests\": 10000, \"window\": \"1m\",\n\t\"key\": [\"header:X-\\u0041\", \"ip\"], \"counts\": [401, \"5xx\"], \"tiers\": {\"a b\": \"5\\/s\"}},\n\t\"global\": {\"limit\": \"7/s\", \"refusal\": {\"message\": \"\\u00e9 b\"}, \"tiers\": {\"a b\": {\"limit\": \"5/s\"}}, \"key\": \"global\"}\n}\n",
 	} {
 		got, err := rules.Parse([]byte(text), rules.Options{})
 		if assert.NoError(t, err, name) {

@@ -209,7 +209,7 @@ func TestABanInAFileInShadowIsExplainedWithWhatFollows(t *testing.T) {
 }
 
 func TestRulesOfTheApplicationAreExplainedAsSuch(t *testing.T) {
-	own := middleware.Config{Rules: []middleware.Rule{{Name: "mine", Limit: limiter.PerSecond(3)}}}
+	own := middleware.Config{Rules: []middleware.Rule{{Name: "mine", Key: keyfunc.Global, Limit: limiter.PerSecond(3)}}}
 	r := parse(t, "version: 1\ndefault: 3/s\n", rules.Options{Config: own})
 	require.Equal(t, []string{
 		`0 ban: not banned`, `0 allow: not on the list`,
@@ -235,7 +235,7 @@ func TestARequestThatCantBeIsNotExplained(t *testing.T) {
 }
 
 func TestAnExplanationSaysWhichTiersThereAre(t *testing.T) {
-	r := parse(t, "version: 1\nglobal: {limit: 9/s, tiers: {gold: 99/s}}\ndefault: {limit: 3/s, tiers: {silver: 5/s}}\n", rules.Options{})
+	r := parse(t, "version: 1\nglobal: {limit: 9/s, tiers: {gold: 99/s}, key: global}\ndefault: {limit: 3/s, tiers: {silver: 5/s}}\n", rules.Options{})
 	for tier, want := range map[string][]string{"": nil, "gold": nil, "glod": {`the file has no tier "glod": there are gold, silver`}} {
 		e, err := r.Explain(rules.Request{Path: "/", Tier: tier})
 		require.NoError(t, err)

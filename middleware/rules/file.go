@@ -14,7 +14,7 @@ type file struct {
 	Proxies     *proxies            `yaml:"proxies" doc:"The proxies that name the client, in one of these ways. Without it the client is the TCP peer; {} means the same, without weir check's warning."`
 	Ban         *banned             `yaml:"ban" doc:"Clients that are refused before anything else."`
 	Allow       *allowed            `yaml:"allow" doc:"Clients and routes that are never limited."`
-	Global      ruleList            `yaml:"global" doc:"Limits on every request. Without a key, all requests share a counter."`
+	Global      ruleList            `yaml:"global" doc:"Limits on every request. Each rule names its key: global counts all requests together."`
 	Tiers       map[string]ruleList `yaml:"tiers" keys:"^[!-~]([ -~]*[!-~])?$" doc:"Limits by tier, which the application sets. They replace default. Their default key is user|ip."`
 	Endpoints   map[string]ruleList `yaml:"endpoints" keys:"^([^/ a-z]+\\s+)?([^/ ^:\\[]*|\\[[0-9A-Fa-f:.]+\\])/" doc:"Limits by route, such as \"GET /users/{id}\", \"/beta/*\" or \"*.example.org/*\". The most specific applies."`
 	Default     ruleList            `yaml:"default" doc:"Limits on requests that match no endpoint and are in no tier of tiers."`
@@ -88,7 +88,7 @@ type rule struct {
 	limitFields
 	Tiers     map[string]limitFields `yaml:"tiers" keys:"^[!-~]([ -~]*[!-~])?$" doc:"Limits of some tiers, in place of the rule's."`
 	Overrides map[string]limitFields `yaml:"overrides" doc:"Limits of single keys, in place of the rule's. Keys as in ban.keys."`
-	Key       []string               `yaml:"key" min:"1" default:"ip" doc:"What has its own counter (in tiers the default is user|ip, in global none): ip, ip/24/48 (networks, IPv4 and IPv6), user, bearer, apikey:HEADER, header:NAME, cookie:NAME, path:NAME (a parameter of the route), query:NAME, route, method, host, fingerprint, global, or a key of the application. user|ip is the first that the request has. A list is a combination; a missing part is blank."`
+	Key       []string               `yaml:"key" min:"1" default:"ip" doc:"What has its own counter (in tiers the default is user|ip; global has no default): ip, ip/24/48 (networks, IPv4 and IPv6), user, bearer, apikey:HEADER, header:NAME, cookie:NAME, path:NAME (a parameter of the route), query:NAME, route, method, host, fingerprint, global, or a key of the application. user|ip is the first that the request has. A list is a combination; a missing part is blank."`
 	NoKey     string                 `yaml:"no_key" words:"share skip bad_request unauthorized" default:"share" doc:"Requests without a key share one counter, skip the rule, or are answered 400 or 401."`
 	Distinct  string                 `yaml:"distinct" doc:"Counts different values instead of requests: the values of any key, or of json:NAME, a field of a JSON body of up to 4 KiB. A value that was counted within the period costs nothing. Without a value, no_key decides."`
 	Cost      *cost                  `yaml:"cost" default:"1" doc:"The units that a request costs."`
@@ -109,7 +109,7 @@ func (l ruleList) name(i int, scope string, fallback []string) string {
 	return cmp.Or(l[i].Name, scope)
 }
 
-// parts are what the key of a rule is made of; none for one counter for all.
+// parts are what the key of a rule is made of.
 func (r *rule) parts(fallback []string) []string {
 	if r.Key != nil {
 		return r.Key

@@ -81,7 +81,7 @@ func orNone(f keyfunc.Func) keyfunc.Func {
 	}
 }
 
-// key makes a rule's key. It returns nil for one counter for all, or if something is wrong.
+// key makes a rule's key. It returns nil if the rule denies, or if something is wrong.
 func (c *checker) key(p *scopedRule) keyfunc.Func {
 	path, parts := p.path, p.parts
 	if c.noted(sub(path, "key")) {
@@ -93,8 +93,14 @@ func (c *checker) key(p *scopedRule) keyfunc.Func {
 			return nil
 		}
 	}
-	if len(parts) == 0 {
-		return nil // one counter for all
+	switch {
+	case p.section == "descriptors": // the service makes its keys
+		return keyfunc.Global
+	case len(parts) == 0 && p.Mode != "deny" && !c.noted(path):
+		c.at(sub(path, "key"), "is required in global: write key: global to count all requests together, or key: ip to count each client address")
+		return nil
+	case len(parts) == 0:
+		return nil
 	}
 	known := c.keys.get(parts, func(i int, err error) { c.at(c.doc.element(sub(path, "key"), i), "%s", err) })
 	if known == nil {

@@ -14,7 +14,7 @@ import (
 func (c *checker) doubts() {
 	// Every request meets the rules of global, and those of its tier and its endpoint, or of default.
 	held := c.limitsAll(c.scopes[0]) || slices.ContainsFunc(c.options.Config.Rules, func(r middleware.Rule) bool {
-		return r.Match == nil && r.Mode != middleware.Shadow && (r.Key == nil || r.NoKey != middleware.NoKeySkip)
+		return r.Match == nil && r.Mode != middleware.Shadow && r.NoKey != middleware.NoKeySkip
 	})
 	heldOtherwise := held || c.limitsAll(c.scopes[len(c.scopes)-1])
 	for _, at := range c.scopes {
@@ -50,7 +50,7 @@ func (c *checker) limitsAll(at *scope) bool {
 
 // skips reports whether a rule in force lets requests without its key pass.
 func (c *checker) skips(p *scopedRule) bool {
-	return p.enforces() && p.NoKey == "skip" && len(p.parts) > 0 && c.canBe(p.parts, alwaysKinds) == ""
+	return p.enforces() && p.NoKey == "skip" && c.canBe(p.parts, alwaysKinds) == ""
 }
 
 // doubtHidden warns of a limit that never refuses a request, because another one refuses it first.
@@ -86,7 +86,7 @@ func (c *checker) doubtHidden(p *scopedRule) {
 // counters or on one for all, and refuses what it does not admit.
 func (c *checker) countsAll(by, p *scopedRule) bool {
 	isLate := func(p *scopedRule) bool { return p.When != nil && p.When.Charge == "after" }
-	oneForAll := len(by.parts) == 0 || slices.Equal(by.parts, []string{"global"})
+	oneForAll := slices.Equal(by.parts, []string{"global"})
 	return by.rule != p.rule && c.file.Mode != "shadow" && by.enforces() && p.active() &&
 		(oneForAll || slices.Equal(by.parts, p.parts) && by.made.NoKey == p.made.NoKey) &&
 		(!by.isConditional() || by.scope == p.scope && reflect.DeepEqual(by.When, p.When)) && !isLate(by) && !isLate(p) &&
@@ -164,7 +164,7 @@ func (c *checker) doubtKey(p *scopedRule) {
 // holdEach reports whether one of these rules counts each client apart, whatever it sends.
 func (c *checker) holdEach(at *scope) bool {
 	return slices.ContainsFunc(at.rules, func(p scopedRule) bool {
-		return p.enforces() && p.countsEach() && len(p.parts) > 0 && c.canBe(p.parts, uncheckedKinds) == "" && !c.areAlways(p.parts, sharedKinds)
+		return p.enforces() && p.countsEach() && c.canBe(p.parts, uncheckedKinds) == "" && !c.areAlways(p.parts, sharedKinds)
 	})
 }
 

@@ -13,7 +13,7 @@ import (
 func TestNeedsAreWhatRulesReadOfRequests(t *testing.T) {
 	own := func(*http.Request) (string, error) { return "", keyfunc.ErrNoKey }
 	r, err := rules.Parse([]byte(`version: 1
-global: {limit: 9/s, cost: {header: content-length, per: 1MiB}}
+global: {limit: 9/s, cost: {header: content-length, per: 1MiB}, key: global}
 tiers:
   free: {limit: 100/h, key: ip}
   premium: 200/h

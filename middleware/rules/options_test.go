@@ -20,7 +20,7 @@ func TestOptionsThatCantBeMeantAreAnErrorOfTheirOwn(t *testing.T) {
 	keys := func(name string, f keyfunc.Func) rules.Options {
 		return rules.Options{Keys: map[string]keyfunc.Func{name: f}}
 	}
-	rule := middleware.Rule{Name: "x", Limit: limiter.PerSecond(1)}
+	rule := middleware.Rule{Name: "x", Key: keyfunc.Global, Limit: limiter.PerSecond(1)}
 	const files = "rules: Options.Config has ByTier, ByRoute, Default or Bans.Status, which belong in the file"
 	for _, of := range []struct {
 		o    rules.Options

@@ -28,9 +28,6 @@ func (c *checker) allowance(path []string, f *limitFields, limits []limiter.Limi
 // overrides makes the limits of single keys of a rule.
 func (c *checker) overrides(p *scopedRule, limits []limiter.Limit, atOnce limiter.Concurrency) middleware.LimitMap {
 	path, parts := sub(p.path, "overrides"), p.parts
-	if len(p.Overrides) > 0 && len(parts) == 0 {
-		c.at(path, "needs a key: without one there is one counter for all")
-	}
 	if len(p.Overrides) == 0 || len(parts) == 0 || c.noted(sub(p.path, "key")) {
 		return nil
 	}

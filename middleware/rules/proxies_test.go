@@ -87,7 +87,7 @@ func TestWhatAProgramLacksIsRefusedWithItsLine(t *testing.T) {
 		"queue":          "default: {limit: 5/s, algorithm: leaky_bucket}",
 		"settled":        "default: {limit: 5/s, cost: {units: 2, settle: true}}",
 		"router":         "endpoints: {\"/files/{name}.json\": 5/s}",
-		"header:X-Units": "global: {limit: 5/s, cost: {header: x-units}}",
+		"header:X-Units": "global: {limit: 5/s, cost: {header: x-units}, key: global}",
 	} {
 		o := rules.Options{Overload: shed.FromRules, Lacks: func(_ *rules.Proxies, n rules.Need) string {
 			if n.Of == need {

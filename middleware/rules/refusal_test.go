@@ -90,7 +90,7 @@ func TestWhatRefusesIsExplained(t *testing.T) {
 
 // With all rules off nothing is limited, which is what the file says.
 func TestAllRulesMayBeOff(t *testing.T) {
-	r := parse(t, "version: 1\nglobal: {limit: 3/s, mode: off}\nendpoints: {\"/*\": {limit: 3/s, mode: off}}\ndefault: [{limit: 3/s, mode: off}, {limit: 5/s, key: user}]\n", rules.Options{})
+	r := parse(t, "version: 1\nglobal: {limit: 3/s, mode: off, key: global}\nendpoints: {\"/*\": {limit: 3/s, mode: off}}\ndefault: [{limit: 3/s, mode: off}, {limit: 5/s, key: user}]\n", rules.Options{})
 	c := r.Config()
 	assert.Empty(t, c.Rules)
 	assert.Empty(t, c.ByRoute)

@@ -43,12 +43,9 @@ func plainly(r middleware.Rule) plainRule {
 	return plainRule{r.Name, r.Limit, r.Tiers, r.NoKey, r.OnOutage, r.SoftAt, r.Escalate, r.Mode}
 }
 
-// keyOf is the key of a request under a rule; "none" if the rule has one counter.
+// keyOf is the key of a request under a rule.
 func keyOf(t testing.TB, r middleware.Rule, c call) string {
 	t.Helper()
-	if r.Key == nil {
-		return "none"
-	}
 	key, err := r.Key(c.request())
 	if err != nil {
 		return err.Error()
@@ -83,7 +80,7 @@ func TestTheSampleIsWhatItSays(t *testing.T) {
 		guest := call{from: "10.1.2.3:80", header: map[string]string{"X-Forwarded-For": "192.0.2.9, 10.0.0.7", "X-Device": "d"}}
 		user := guest
 		user.user = "42"
-		assert.Equal(t, "none", keyOf(t, c.Rules[0], user))
+		assert.Equal(t, "global", keyOf(t, c.Rules[0], user))
 		assert.Equal(t, "192.0.2.9", keyOf(t, c.Default[0], user))
 		assert.Equal(t, "user:42", keyOf(t, c.ByTier["free"][0], user))
 		assert.Equal(t, "192.0.2.9", keyOf(t, c.ByTier["premium"][0], guest))
@@ -237,7 +234,7 @@ func TestASizeIsANumberAndAUnit(t *testing.T) {
 }
 
 func TestSoftOfARuleGoesBeforeThatOfTheFile(t *testing.T) {
-	c := parse(t, "version: 1\nsoft: 80%\nglobal: {limit: 3/s, soft: off}\ndefault: {limit: 3/s, soft: 50%}\ntiers: {a: 3/s}\n", rules.Options{}).Config()
+	c := parse(t, "version: 1\nsoft: 80%\nglobal: {limit: 3/s, soft: off, key: global}\ndefault: {limit: 3/s, soft: 50%}\ntiers: {a: 3/s}\n", rules.Options{}).Config()
 	assert.Equal(t, 0, c.Rules[0].SoftAt)
 	assert.Equal(t, 50, c.Default[0].SoftAt)
 	assert.Equal(t, 80, c.ByTier["a"][0].SoftAt)

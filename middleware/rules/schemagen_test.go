@@ -34,6 +34,7 @@ type says = map[string]any
 func madeSchema() []byte {
 	defs := says{}
 	whole := structSchema(defs, reflect.TypeFor[file]())
+	whole["properties"].(says)["global"].(says)["anyOf"] = oneOrMore(keyed)
 	inside := says{"type": "object", "properties": whole["properties"], "additionalProperties": false}
 	outside := says{"type": "object", "additionalProperties": false, "required": []string{wrapper}, "properties": says{
 		wrapper: says{"$ref": "#/$defs/inside", "description": "The whole of it, as a part of a larger configuration."},
@@ -70,6 +71,16 @@ func structSchema(defs says, t reflect.Type) says {
 	return says{"type": "object", "properties": properties, "required": required, "additionalProperties": false}
 }
 
+// keyed is a rule in global, which names its key or denies.
+var keyed = says{"$ref": "#/$defs/rule", "type": "object", "anyOf": []says{
+	{"required": []string{"key"}},
+	{"required": []string{"mode"}, "properties": says{"mode": says{"enum": []string{"deny"}}}},
+}}
+
+func oneOrMore(element says) []says {
+	return []says{element, {"type": "array", "items": element}}
+}
+
 // schemaOf is what can be written in a field, or in what is in it, of a t.
 func schemaOf(defs says, f field, t reflect.Type) says {
 	switch {
@@ -98,12 +109,11 @@ func schemaOf(defs says, f field, t reflect.Type) says {
 		}
 		return schema
 	case reflect.Slice:
-		element := schemaOf(defs, f, t.Elem())
-		several := says{"type": "array", "items": element}
+		either := oneOrMore(schemaOf(defs, f, t.Elem()))
 		if f.Tag.Get("min") != "" {
-			several["minItems"] = 1
+			either[1]["minItems"] = 1
 		}
-		return says{"anyOf": []says{element, several}}
+		return says{"anyOf": either}
 	case reflect.Bool:
 		return says{"type": "boolean"}
 	case reflect.String:

@@ -35,7 +35,7 @@ type scopedRule struct {
 	*rule
 	path  []string // in the document, where the rule may be in a list
 	name  string
-	parts []string // of its key; none for one counter for all
+	parts []string // of its key; none if the rule has none
 
 	made middleware.Rule // for package middleware, as if the mode were not deny
 }

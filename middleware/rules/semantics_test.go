@@ -50,7 +50,7 @@ version: 1
 default: {limit: 3/h sliding_log}
 endpoints: {"GET /a": 2/h sliding_log}
 tiers: {free: {limit: 4/h sliding_log, key: ip}}
-global: 6/h sliding_log
+global: {limit: 6/h sliding_log, key: global}
 allow: {cidrs: 198.51.100.0/28, routes: "GET /healthz"}
 ban: {cidrs: 198.51.100.7}
 `)
@@ -303,7 +303,7 @@ func TestAFileInShadowRefusesNothing(t *testing.T) {
 version: 1
 mode: shadow
 ban: {cidrs: 192.0.2.1}
-global: 1/h sliding_log
+global: {limit: 1/h sliding_log, key: global}
 tiers: {free: 1/h sliding_log}
 default: {limit: 1/h sliding_log, key: user, no_key: unauthorized, on_outage: closed}
 `, silently))
@@ -352,7 +352,7 @@ func TestTheApplicationsOwnConfigIsAddedTo(t *testing.T) {
 	phase.Test(t, func(t *testing.T) {
 		failing := errors.New("a store that is down")
 		own := middleware.Config{
-			Rules:   []middleware.Rule{{Name: "mine", Limit: limiter.PerHour(3).With(limiter.SlidingLog)}},
+			Rules:   []middleware.Rule{{Name: "mine", Key: keyfunc.Global, Limit: limiter.PerHour(3).With(limiter.SlidingLog)}},
 			Bans:    middleware.Bans{DenyKey: func(key string) bool { return key == "bearer:denied" }, Keys: []keyfunc.Func{keyfunc.Bearer}},
 			Allow:   middleware.MatchFunc(func(r *http.Request) bool { return r.Header.Get("X-Allow") != "" }),
 			Headers: middleware.Headers{Send: middleware.HeadersDraft11},
@@ -361,7 +361,7 @@ func TestTheApplicationsOwnConfigIsAddedTo(t *testing.T) {
 				w.WriteHeader(result.Status)
 			}},
 		}
-		s := open(t, parse(t, "version: 1\nglobal: 2/h sliding_log\nban: {cidrs: 192.0.2.7}\nallow: {cidrs: 192.0.2.8}\n", rules.Options{Config: own}))
+		s := open(t, parse(t, "version: 1\nglobal: {limit: 2/h sliding_log, key: global}\nban: {cidrs: 192.0.2.7}\nallow: {cidrs: 192.0.2.8}\n", rules.Options{Config: own}))
 		header := func(name string) map[string]string { return map[string]string{name: "1"} }
 		require.Equal(t, http.StatusForbidden, s.status(call{header: map[string]string{"Authorization": "Bearer denied"}}))
 		require.Equal(t, http.StatusForbidden, s.status(call{from: "192.0.2.7:1"}))
@@ -378,7 +378,7 @@ func TestTheApplicationsOwnConfigIsAddedTo(t *testing.T) {
 
 		own.Store = brokenStore{failing}
 		own.Refusal.Answer, own.Logger = nil, slog.New(slog.DiscardHandler)
-		s = open(t, parse(t, "version: 1\nglobal: 2/h\n", rules.Options{Config: own}))
+		s = open(t, parse(t, "version: 1\nglobal: {limit: 2/h, key: global}\n", rules.Options{Config: own}))
 		require.Equal(t, http.StatusServiceUnavailable, s.status(call{}))
 	})
 }

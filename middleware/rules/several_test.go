@@ -11,7 +11,7 @@ import (
 
 func TestARuleMayBeAListInEachSection(t *testing.T) {
 	r := parse(t, `version: 1
-global: [10/s, {limit: 5/s, key: ip}]
+global: [{limit: 10/s, key: global}, {limit: 5/s, key: ip}]
 tiers: {free: [3/s, {limit: 9/m, key: ip}]}
 endpoints: {"GET /a": [{limit: 3/s}]}
 default: [4/s, {limit: 9/m, key: [user, "header:X-Tenant"], name: tenants}]

@@ -223,8 +223,8 @@ func TestAKeyThatClientsShareIsNoNoisyClient(t *testing.T) {
 func TestRowsSayHowManyAreInProgressAndWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := middleware.Must(middleware.New(middleware.Config{Rules: []middleware.Rule{
-			{Name: "all", Limit: limiter.PerHour(100)},
-			{Name: "exports", Limit: limiter.AtOnce(2).Queue(5, time.Minute)},
+			{Name: "all", Key: keyfunc.Global, Limit: limiter.PerHour(100)},
+			{Name: "exports", Key: keyfunc.Global, Limit: limiter.AtOnce(2).Queue(5, time.Minute)},
 		}}))
 		d := newDashboard(t, Options{Authorize: func(*http.Request) bool { return true }})
 		d.Add(l)

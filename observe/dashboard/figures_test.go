@@ -323,7 +323,7 @@ func TestAStoreThatCannotDecideIsBadUntilItCan(t *testing.T) {
 		store := undecided{}
 		page := dashboard.Must(dashboard.New(dashboard.Options{Authorize: anybody}))
 		limits := middleware.Must(middleware.New(middleware.Config{Observer: page, Store: store, Logger: slog.New(slog.DiscardHandler),
-			Rules: []middleware.Rule{{Name: "all", Limit: limiter.PerMinute(5)}}}))
+			Rules: []middleware.Rule{{Name: "all", Key: keyfunc.Global, Limit: limiter.PerMinute(5)}}}))
 		page.Add(limits)
 		s := &service{t: t, page: page, mux: page}
 
@@ -349,7 +349,7 @@ func TestAStoreThatCannotDecideIsBadUntilItCan(t *testing.T) {
 func TestOfThousandsOfRulesSomeAreShownAndTheRestIsCounted(t *testing.T) {
 	routes := map[string][]middleware.Rule{}
 	for i := range 600 {
-		routes[fmt.Sprintf("GET /route/%d", i)] = []middleware.Rule{{Name: fmt.Sprint("route ", i), Limit: limiter.PerMinute(5)}}
+		routes[fmt.Sprintf("GET /route/%d", i)] = []middleware.Rule{{Name: fmt.Sprint("route ", i), Key: keyfunc.Global, Limit: limiter.PerMinute(5)}}
 	}
 	page := dashboard.Must(dashboard.New(dashboard.Options{Authorize: anybody}))
 	limits := middleware.Must(middleware.New(middleware.Config{Observer: page, ByRoute: routes}))

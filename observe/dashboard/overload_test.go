@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weirgo/weir/internal/phase"
+	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/middleware"
 	"github.com/weirgo/weir/middleware/shed"
@@ -80,7 +81,7 @@ func TestOverloadIsShownByLevel(t *testing.T) {
 		assert.Equal(t, 11_038, o.Levels[1].Shed+o.Levels[1].Admitted)
 		assert.Zero(t, o.Levels[0].Shed)
 
-		rules := []middleware.Rule{{Name: "all", Limit: limiter.PerHour(1000)}}
+		rules := []middleware.Rule{{Name: "all", Key: keyfunc.Global, Limit: limiter.PerHour(1000)}}
 		require.NoError(t, s.limits.Reconfigure(middleware.Config{Observer: s.page, Rules: rules}))
 		time.Sleep(time.Second)
 		assert.Nil(t, s.figures().Overload, "the rules have none any more")

@@ -77,9 +77,9 @@ func start(t *testing.T, o dashboard.Options) *service {
 		},
 		ByRoute: map[string][]middleware.Rule{
 			"/internal":   {{Name: "internal", Key: keyfunc.APIKey("X-Api-Key"), NoKey: middleware.NoKeyUnauthorized, Limit: limiter.PerMinute(100)}},
-			"POST /login": {{Name: "login", Limit: limiter.PerSecond(5), OnOutage: limiter.FailClosed}},
+			"POST /login": {{Name: "login", Key: keyfunc.Global, Limit: limiter.PerSecond(5), OnOutage: limiter.FailClosed}},
 		},
-		Default: []middleware.Rule{{Name: "rest", Limit: limiter.PerSecond(5_000)}},
+		Default: []middleware.Rule{{Name: "rest", Key: keyfunc.Global, Limit: limiter.PerSecond(5_000)}},
 	}))
 	s.page.Add(limits)
 

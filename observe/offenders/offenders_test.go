@@ -226,7 +226,7 @@ func TestInAMiddlewareEachRuleCountsWhatItRefused(t *testing.T) {
 			Observer: s,
 			Allow:    middleware.MatchFunc(func(r *http.Request) bool { return r.URL.Path == "/healthz" }),
 			Rules: []middleware.Rule{
-				{Name: "global", Limit: limiter.PerHour(100)},
+				{Name: "global", Key: keyfunc.Global, Limit: limiter.PerHour(100)},
 				{Name: "ip", Key: keyfunc.IP(), Limit: limiter.PerHour(3)},
 				{Name: "tenant", Key: keyfunc.Header("X-Tenant"), NoKey: middleware.NoKeySkip, Limit: limiter.PerHour(2), Mode: middleware.Shadow},
 			},

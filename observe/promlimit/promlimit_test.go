@@ -76,10 +76,10 @@ func TestWhatEachRuleSaysIsCountedByTier(t *testing.T) {
 		Allow:    middleware.MatchFunc(func(r *http.Request) bool { return r.URL.Path == "/healthz" }),
 		Bans:     middleware.Bans{DenyKey: func(key string) bool { return key == "path:/wp-admin" }, Keys: []keyfunc.Func{func(r *http.Request) (string, error) { return "path:" + r.URL.Path, nil }}},
 		Rules: []middleware.Rule{
-			{Name: "all", Limit: limiter.PerHour(100).With(limiter.SlidingLog)},
+			{Name: "all", Key: keyfunc.Global, Limit: limiter.PerHour(100).With(limiter.SlidingLog)},
 			{Name: "key", Key: keyfunc.APIKey("X-Api-Key"), NoKey: middleware.NoKeyUnauthorized, Limit: limiter.PerHour(1).With(limiter.SlidingLog),
 				Tiers: middleware.Tiers{"premium": limiter.PerHour(2).With(limiter.SlidingLog)}},
-			{Name: "new", Limit: limiter.PerHour(2).With(limiter.SlidingLog), Mode: middleware.Shadow},
+			{Name: "new", Key: keyfunc.Global, Limit: limiter.PerHour(2).With(limiter.SlidingLog), Mode: middleware.Shadow},
 		},
 	}))
 	h := l.Handler(noop)
@@ -208,7 +208,7 @@ func TestWhatIsInProgressAndWaitsIsShown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		metrics := newMetrics(t, promlimit.Options{})
 		limits := middleware.Must(middleware.New(middleware.Config{Observer: metrics, Rules: []middleware.Rule{
-			{Name: "exports", Limit: limiter.AtOnce(1).Queue(2, time.Minute)},
+			{Name: "exports", Key: keyfunc.Global, Limit: limiter.AtOnce(1).Queue(2, time.Minute)},
 		}}))
 		require.Error(t, metrics.FollowLimiter(nil))
 		require.NoError(t, metrics.FollowLimiter(limits))

@@ -19,6 +19,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/middleware"
 	"github.com/weirgo/weir/middleware/shed"
@@ -66,7 +67,7 @@ func everything(t testing.TB, memory *limiter.Memory) []named {
 	transport := pace.Must(pace.NewTransport(nil, pace.Options{Rules: []pace.Rule{{Host: "api.example.org", Limit: limiter.PerSecond(1)}}}))
 	require.NoError(t, inMemory.FollowTransport(transport))
 	inMemory.ObserveAttempt(&pace.Observation{Rule: "api.example.org"})
-	placing := middleware.Must(middleware.New(middleware.Config{Rules: []middleware.Rule{{Name: "exports", Limit: limiter.AtOnce(1)}}}))
+	placing := middleware.Must(middleware.New(middleware.Config{Rules: []middleware.Rule{{Name: "exports", Key: keyfunc.Global, Limit: limiter.AtOnce(1)}}}))
 	require.NoError(t, inMemory.FollowLimiter(placing))
 	return []named{{inRedis, "redis"}, {inMemory, "memory"}}
 }

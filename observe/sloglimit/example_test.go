@@ -6,6 +6,7 @@ import (
 	"net/http/httptest"
 	"os"
 
+	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/middleware"
 	"github.com/weirgo/weir/observe/sloglimit"
@@ -25,7 +26,7 @@ func Example() {
 
 	limits := middleware.Must(middleware.New(middleware.Config{
 		Observer: refusals,
-		Rules:    []middleware.Rule{{Name: "all", Limit: limiter.PerHour(1).With(limiter.SlidingLog)}},
+		Rules:    []middleware.Rule{{Name: "all", Key: keyfunc.Global, Limit: limiter.PerHour(1).With(limiter.SlidingLog)}},
 	}))
 	handler := limits.Handler(http.NotFoundHandler())
 	for range 100 {

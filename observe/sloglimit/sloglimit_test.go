@@ -185,8 +185,8 @@ func TestBeyondMaxKeysRefusalsAreLoggedByRule(t *testing.T) {
 
 func TestEveryRuleThatRefusedIsNamedAndNoneInShadow(t *testing.T) {
 	h, refusals, written := logging(t, sloglimit.Options{}, middleware.Config{Rules: []middleware.Rule{
-		byKey, {Name: "all", Limit: limiter.PerHour(1).With(limiter.SlidingLog)}, {Name: "new", Limit: limiter.PerHour(1).With(limiter.SlidingLog), Mode: middleware.Shadow},
-		{Name: "wide", Limit: limiter.PerHour(100)},
+		byKey, {Name: "all", Key: keyfunc.Global, Limit: limiter.PerHour(1).With(limiter.SlidingLog)}, {Name: "new", Key: keyfunc.Global, Limit: limiter.PerHour(1).With(limiter.SlidingLog), Mode: middleware.Shadow},
+		{Name: "wide", Key: keyfunc.Global, Limit: limiter.PerHour(100)},
 	}})
 	defer refusals.Flush()
 	ask(h, "carla")

@@ -10,6 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/weirgo/weir/internal/phase"
+	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/middleware"
 	"github.com/weirgo/weir/pace/serverlimit"
@@ -49,7 +50,7 @@ var pauses = []time.Duration{0, 0, 0, time.Microsecond, 300 * time.Millisecond, 
 var rules = rapid.Custom(func(t *rapid.T) []middleware.Rule {
 	var rules []middleware.Rule
 	for _, name := range []string{"ip", `a "quoted\" name`, "third"}[:rapid.IntRange(1, 3).Draw(t, "count")] {
-		rules = append(rules, middleware.Rule{Name: name, Limit: limiter.Limit{
+		rules = append(rules, middleware.Rule{Name: name, Key: keyfunc.Global, Limit: limiter.Limit{
 			Events: rapid.Int64Range(1, 6).Draw(t, "events"),
 			Per:    rapid.SampledFrom([]time.Duration{time.Second, 10 * time.Second, time.Hour}).Draw(t, "per"),
 			Algorithm: rapid.SampledFrom([]limiter.Algorithm{

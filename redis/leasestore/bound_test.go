@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weirgo/weir/internal/phase"
+	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/middleware"
 	"github.com/weirgo/weir/redis/redisstore"
@@ -382,7 +383,7 @@ func TestARuleThatIsNamedAndCannotBeLeasedIsRefusedWithTheReason(t *testing.T) {
 			require.Equal(t, err, s.Settle(t.Context(), []limiter.Settlement{{Charge: charges[0]}}))
 			_, err = limiter.New(limiter.Config{Name: "rule", Limit: q.Limit(), Store: s})
 			require.ErrorIs(t, err, limiter.ErrCharges, "at construction")
-			_, err = middleware.New(middleware.Config{Store: s, Rules: []middleware.Rule{{Name: "rule", Limit: q.Limit()}}})
+			_, err = middleware.New(middleware.Config{Store: s, Rules: []middleware.Rule{{Name: "rule", Key: keyfunc.Global, Limit: q.Limit()}}})
 			require.ErrorIs(t, err, limiter.ErrCharges, "at construction")
 		}
 		for _, a := range []limiter.Algorithm{limiter.TokenBucket, limiter.SlidingWindow, limiter.FixedWindow} {

@@ -75,7 +75,7 @@ func TestAServiceCanBeTestedOnMiniredis(t *testing.T) {
 		Failover:       failover.Options{Deadline: patience},
 	})
 	limits, err := middleware.New(middleware.Config{Store: store, Rules: []middleware.Rule{
-		{Name: "all", Limit: limiter.PerHour(100)},
+		{Name: "all", Key: keyfunc.Global, Limit: limiter.PerHour(100)},
 		{Name: "ip", Key: keyfunc.IP(), Limit: limiter.PerMinute(2)},
 	}})
 	require.NoError(t, err)

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/middleware"
 	"github.com/weirgo/weir/observe/otellimit"
@@ -15,7 +16,7 @@ import (
 
 func TestWhatIsInProgressIsMeasured(t *testing.T) {
 	s := serve(t, otellimit.Options{}, middleware.Config{Rules: []middleware.Rule{byKey}})
-	l, err := middleware.New(middleware.Config{Rules: []middleware.Rule{{Name: "exports", Limit: limiter.AtOnce(2)}}})
+	l, err := middleware.New(middleware.Config{Rules: []middleware.Rule{{Name: "exports", Key: keyfunc.Global, Limit: limiter.AtOnce(2)}}})
 	require.NoError(t, err)
 	require.Error(t, s.observer.FollowLimiter(nil))
 	require.NoError(t, s.observer.FollowLimiter(l))

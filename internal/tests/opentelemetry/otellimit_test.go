@@ -110,7 +110,7 @@ var byKey = middleware.Rule{
 func TestTheSpanSaysWhatBecameOfTheRequest(t *testing.T) {
 	phase.Test(t, func(t *testing.T) {
 		s := serve(t, otellimit.Options{}, middleware.Config{Rules: []middleware.Rule{
-			{Name: "all", Limit: limiter.PerHour(100).With(limiter.SlidingLog)}, byKey, {Name: "new", Limit: limiter.PerHour(2).With(limiter.SlidingLog), Mode: middleware.Shadow},
+			{Name: "all", Key: keyfunc.Global, Limit: limiter.PerHour(100).With(limiter.SlidingLog)}, byKey, {Name: "new", Key: keyfunc.Global, Limit: limiter.PerHour(2).With(limiter.SlidingLog), Mode: middleware.Shadow},
 		}})
 		span := s.ask("carla", "premium")
 		assert.Equal(t, map[string]any{
@@ -206,7 +206,7 @@ func TestAnOutageIsSeenInSpansAndMetrics(t *testing.T) {
 		closed := byKey
 		closed.OnOutage = limiter.FailClosed
 		s := serve(t, otellimit.Options{}, middleware.Config{Store: store, Rules: []middleware.Rule{closed}})
-		local := serve(t, otellimit.Options{}, middleware.Config{Store: store, Rules: []middleware.Rule{{Name: "local", Limit: limiter.PerHour(100)}}})
+		local := serve(t, otellimit.Options{}, middleware.Config{Store: store, Rules: []middleware.Rule{{Name: "local", Key: keyfunc.Global, Limit: limiter.PerHour(100)}}})
 		s.ask("finn", "")
 		before := s.metrics()
 		assert.Equal(t, 1.0, before["rate_limit.decision.duration rate_limit.store=other"])
@@ -219,7 +219,7 @@ func TestAnOutageIsSeenInSpansAndMetrics(t *testing.T) {
 		assert.Equal(t, "exception", span.Events()[0].Name)
 		assert.Equal(t, true, values(local.ask("finn", "").Attributes())["rate_limit.degraded"])
 
-		open := serve(t, otellimit.Options{}, middleware.Config{Store: store, Rules: []middleware.Rule{{Name: "open", Limit: limiter.PerHour(100), OnOutage: limiter.FailOpen}}})
+		open := serve(t, otellimit.Options{}, middleware.Config{Store: store, Rules: []middleware.Rule{{Name: "open", Key: keyfunc.Global, Limit: limiter.PerHour(100), OnOutage: limiter.FailOpen}}})
 		uncounted := values(open.ask("finn", "").Attributes())
 		assert.Equal(t, "open", uncounted["rate_limit.rule"])
 		assert.NotContains(t, uncounted, "rate_limit.limit")

@@ -100,7 +100,7 @@ func TestAnEarlyAnswerReachesAClientThatSendsItsWholeBodyFirst(t *testing.T) {
 }
 
 // slow is a file that lets one request pass at a time.
-const slow = "version: 1\nglobal: {concurrency: 1}\n"
+const slow = "version: 1\nglobal: {concurrency: 1, key: global}\n"
 
 func impatient(o *gateway.Options) { o.ClientTimeout = time.Second }
 
@@ -214,7 +214,7 @@ func TestAClientThatGoesOnKeepsItsSlotHoweverSlowItIs(t *testing.T) {
 	server.Config.Protocols.SetUnencryptedHTTP2(true)
 	server.Start()
 	t.Cleanup(server.Close)
-	g := start(t, "version: 1\nglobal: {concurrency: 100}\n", server.URL, impatient)
+	g := start(t, "version: 1\nglobal: {concurrency: 100, key: global}\n", server.URL, impatient)
 	get := func(t *testing.T, path string) string {
 		answer, err := http.Get(g.url + path)
 		require.NoError(t, err)

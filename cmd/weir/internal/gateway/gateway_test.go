@@ -535,7 +535,7 @@ func TestTheEndOfARequestIsKnown(t *testing.T) {
 	var first sync.WaitGroup
 	first.Go(func() { g.status("GET", "/slow", "Authorization: ok") })
 	<-held
-	require.Equal(t, 429, g.status("GET", "/slow", "Authorization: ok"))
+	require.Equal(t, 503, g.status("GET", "/slow", "Authorization: ok"))
 	hold <- true
 	first.Wait()
 	close(hold)

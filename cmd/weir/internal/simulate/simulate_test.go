@@ -35,7 +35,7 @@ func TestMain(m *testing.M) {
 // files are rules with fields that madeUp does not write. They meet made up traffic.
 var files = map[string]string{
 	"order": `
-global: 40/10s
+global: {limit: 40/10s, key: global}
 allow: {cidrs: [203.0.113.1], routes: ["GET /static/*"]}
 ban: {cidrs: [203.0.113.2, "2001:db8:0:7::/64"], keys: ["user:3"]}
 endpoints:
@@ -48,7 +48,7 @@ endpoints:
   "GET /articles/{id}": {limit: 4/1h, key: "path:id"}
 default: {limit: 50/1h, key: route}`,
 	"costs": `
-global: {limit: 3000/1m, cost: {header: Content-Length, per: 10, max: 400}}
+global: {limit: 3000/1m, cost: {header: Content-Length, per: 10, max: 400}, key: global}
 endpoints:
   "POST /login": {limit: 100/1m, cost: 5}
   "GET /articles/{id}": {limit: 50/1m burst 60, cost: {header: X-Cost, missing: 2}}
@@ -63,7 +63,7 @@ endpoints:
   "POST /search": {limit: 3/1m, key: "apikey:X-Key|host"}
 default: {limit: 60/1m, key: [method, "host", ip]}`,
 	"places in shadow": `
-global: {concurrency: 1, mode: shadow, name: all}
+global: {concurrency: 1, mode: shadow, name: all, key: global}
 default: {concurrency: 1, escalate: {after: 3, within: 10m, ban: 1m}}`,
 	"the calendar": `
 endpoints:
