@@ -100,8 +100,8 @@ func (l *redisLedger) Settle(ctx context.Context, leases []lease) error {
 	requests := make([]*wire.Request, len(parts))
 	encode := func(i int, now int64) *wire.Request {
 		keys, argument := l.encode(parts[i], now)
-		requests[i] = wire.NewRequest(leaseScript, keys, argument)
-		requests[i].Once = true
+		requests[i] = wire.NewRequest(leaseScript, keys)
+		requests[i].Bytes, requests[i].Once = argument, true
 		return requests[i]
 	}
 	for i := range parts {

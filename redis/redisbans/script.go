@@ -133,7 +133,7 @@ func (r *remote) exchange(ctx context.Context, from position, changes []*change)
 	})
 	var said []string
 	if err == nil {
-		said, err = request.Strings()
+		said, err = request.StringSlice()
 	}
 	if err != nil {
 		return nil, r.failed(err)

@@ -29,17 +29,9 @@ type answer struct {
 	size    int // of a record: the batch says which
 }
 
-// A record is the verdict on a charge and the state for its decision: after the charge if the
-// whole group was taken, otherwise before it.
-type record struct {
-	allowed           bool
-	last, level, prev int64
-
-	// Of a log's entries the times of those that have to go: for a unit to fit, for the charge
-	// that was refused, and for all units to be free.
-	one, event, all int64
-}
-
+// A record has whether the charge had room, in a byte, and the key's state: after the charge if the whole
+// group was taken, otherwise before it. Of a log's entries it has the times of those that have to go: for
+// a unit to fit, for the charge that was refused, and for all units to be free.
 const (
 	recordSize    = 1 + 3*8
 	logRecordSize = 1 + 6*8 // of every record in a batch with a log
@@ -163,47 +155,46 @@ func (a answer) isTaken(items []item) bool {
 	return true
 }
 
-// record returns the record of the charge at i, under q.
-func (a answer) record(i int, q *limiter.Quota) record {
-	text := a.records[i*a.size:]
-	r := record{
-		allowed: text[0] == 1,
-		last:    counters.Number(text[1:]),
-		level:   counters.Number(text[9:]),
-		prev:    counters.Number(text[17:]),
-	}
+// state returns the state of the key of the charge at i, under q, without a log's entries.
+func (a answer) state(i int, q *limiter.Quota) limiter.State {
+	text := a.records[i*a.size+1:]
+	s := limiter.State{Last: counters.Number(text), Level: counters.Number(text[8:]), Prev: counters.Number(text[16:])}
 	if isLog(q) {
-		r.level = min(max(0, r.level), 2*q.Capacity()) // what is in Redis may be anything
-		r.prev = min(max(0, r.prev), r.level/2)
-		r.one, r.event, r.all = counters.Number(text[25:]), counters.Number(text[33:]), counters.Number(text[41:])
+		s.Level = min(max(0, s.Level), 2*q.Capacity()) // what is in Redis may be anything
+		s.Prev = min(max(0, s.Prev), s.Level/2)
 	}
-	return r
+	return s
 }
 
 // logs are for the entries that describe needs.
 var logs = sync.Pool{New: func() any { return new([4]limiter.Entry) }}
 
-// describe returns the decision on c that r describes, for an event of that cost.
-func (r *record) describe(c *limiter.Charge, now, cost int64, allowed bool) limiter.Decision {
-	s := limiter.State{Last: r.last, Level: r.level, Prev: r.prev}
-	if !isLog(c.Quota) || r.level == 0 {
-		return c.Quota.Describe(s, now, cost, allowed)
+// describe returns the decision on the charge c at i, for an event of that cost.
+func (a answer) describe(i int, c *limiter.Charge, cost int64, allowed bool) limiter.Decision {
+	s := a.state(i, c.Quota)
+	if !isLog(c.Quota) || s.Level == 0 {
+		return c.Quota.Describe(s, a.now, cost, allowed)
 	}
 	entries := logs.Get().(*[4]limiter.Entry)
-	s.Log = r.log(entries[:0], c)
-	d := c.Quota.Describe(s, now, cost, allowed)
+	s.Log = a.log(entries[:0], i, s, c, allowed)
+	d := c.Quota.Describe(s, a.now, cost, allowed)
 	logs.Put(entries)
 	return d
 }
 
-// log returns a log that gives the same answers to c as the stored log. It needs no more than
-// the three times in r.
-func (r *record) log(log []limiter.Entry, c *limiter.Charge) []limiter.Entry {
-	capacity, inEntries := c.Quota.Capacity(), r.level-r.prev
+// log returns a log that gives the same answers to the charge c at i as the stored log, of which s is the
+// rest.
+func (a answer) log(log []limiter.Entry, i int, s limiter.State, c *limiter.Charge, allowed bool) []limiter.Entry {
+	times := a.records[i*a.size+recordSize:]
+	capacity, inEntries := c.Quota.Capacity(), s.Level-s.Prev
 	type point struct{ unit, time int64 }
-	points := [3]point{{max(1, r.level+1-capacity), r.one}, {r.level, r.all}, {r.level + c.Cost - capacity, r.event}}
+	points := [3]point{
+		{max(1, s.Level+1-capacity), counters.Number(times)},
+		{s.Level, counters.Number(times[16:])},
+		{s.Level + c.Cost - capacity, counters.Number(times[8:])},
+	}
 	known := points[:2]
-	if !r.allowed && c.Cost <= capacity {
+	if !allowed && c.Cost <= capacity {
 		known = points[:3]
 	}
 	for i := range known {
@@ -244,12 +235,11 @@ func (a answer) decide(charges []limiter.Charge) (taken bool) {
 	taken = limiter.Taken(charges)
 	for i := range charges {
 		c := &charges[i]
-		r := a.record(i, c.Quota)
-		cost := c.Cost
-		if !taken && r.allowed {
+		cost, allowed := c.Cost, c.Decision.Allowed
+		if !taken && allowed {
 			cost = 0 // it was only looked at
 		}
-		c.Decision = r.describe(c, a.now, cost, r.allowed)
+		c.Decision = a.describe(i, c, cost, allowed)
 	}
 	return taken
 }
@@ -261,8 +251,6 @@ func (a answer) look(charges []limiter.Charge) {
 		if c.Optional && !c.Decision.Allowed {
 			continue
 		}
-		r := a.record(i, c.Quota)
-		r.allowed = true
-		c.Decision = r.describe(c, a.now, 0, true)
+		c.Decision = a.describe(i, c, 0, true)
 	}
 }

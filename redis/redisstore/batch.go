@@ -1,79 +1,47 @@
 package redisstore
 
 import (
-	"context"
-	"sync/atomic"
+	"slices"
 	"time"
 
+	"github.com/weirgo/weir/keyfunc"
+	"github.com/weirgo/weir/redis/internal/counters"
 	"github.com/weirgo/weir/redis/internal/wire"
 )
 
-// A batch is groups that are sent together, and the context of sending them. It ends when its
-// time is up, and then another batch takes its place, so that a connection that hangs holds up
-// no others.
-//
-// go-redis asks a context for its deadline whenever it is about to dial, write or read, if it
-// keeps deadlines.
+// A batch is groups that are sent together. It ends when its time is up, and then another batch takes
+// its place, so that a connection that hangs holds up no others.
 type batch struct {
-	groups   []*group
-	waited   int  // groups for which a caller waits
-	led      bool // by a caller, which cannot leave
-	start    time.Time
-	timeout  time.Duration
-	patience time.Duration // for the answer, from when the batch is sent: at most the timeout
-	ended    chan struct{}
+	groups []*group
+	waited int // groups for which a caller waits
+	flight wire.Flight
 
 	messages []*message    // about slots
 	lease    time.Duration // of them; zero: there are none
 	requests []*request    // before it is finished
-
-	// After start:
-	sent  atomic.Int64 // when the batch was sent; zero: it is not
-	heard atomic.Int64 // when there was an answer; zero: there is none
 }
 
 func newBatch(groups []*group, led bool, start time.Time, timeout time.Duration) *batch {
-	waited := 0
+	b := &batch{groups: groups, flight: wire.Flight{
+		Start: start, Timeout: timeout, Patience: timeout, Led: led, Ended: make(chan struct{}),
+	}}
 	for _, g := range groups {
 		if g.isAwaited() {
-			waited++
+			b.waited++
 		}
 	}
-	return &batch{groups: groups, waited: waited, led: led, start: start, timeout: timeout, patience: timeout, ended: make(chan struct{})}
+	return b
 }
 
 // exclusive calls f for the counters of b's settlements, for which no caller waits, and of its slots.
 func (b *batch) exclusive(f func(name string)) {
 	for _, g := range b.groups {
 		for i := range g.items {
-			if it := &g.items[i]; it.isSlot || g.settlement != nil {
+			if it := &g.items[i]; it.isSlot || g.ended != nil {
 				f(it.name)
 			}
 		}
 	}
-}
-
-// again is for a batch that is about to be sent again, as the answer was no decision.
-func (b *batch) again() {
-	b.sent.Store(0)
-}
-
-// send is for a batch that is sent at this moment. If the client sends it again by itself,
-// the answer has no more time for that.
-func (b *batch) send() { b.sent.CompareAndSwap(0, max(1, int64(time.Since(b.start)))) }
-
-// hear is for the answer.
-func (b *batch) hear() { b.heard.Store(int64(time.Since(b.start))) }
-
-func (b *batch) isSent() bool { return b.sent.Load() != 0 }
-
-// took is how long the round trip took; zero if it is not known.
-func (b *batch) took() time.Duration {
-	heard, sent := b.heard.Load(), b.sent.Load()
-	if heard == 0 || sent == 0 {
-		return 0
-	}
-	return time.Duration(max(1, heard-sent))
 }
 
 // isOverdue reports whether to wait for b no more. A batch that is not sent has the patience of
@@ -81,34 +49,95 @@ func (b *batch) took() time.Duration {
 // answer: so there is time for several others before a lease ends, on other connections, whatever
 // the timeout is.
 func (b *batch) isOverdue(now time.Time, patience time.Duration) bool {
-	if sent := time.Duration(b.sent.Load()); sent != 0 {
-		patience = sent + b.patience
+	if written := b.flight.Written(); written != 0 {
+		patience = written + b.flight.Patience
 	} else if b.lease > 0 {
 		patience = min(patience, b.lease/4)
 	}
-	return now.Sub(b.start) >= patience
+	return now.Sub(b.flight.Start) >= patience
 }
 
-// Deadline, Done, Err and Value make a batch a context.
-func (b *batch) Deadline() (time.Time, bool) {
-	sent := time.Duration(b.sent.Load())
-	switch {
-	case !b.led: // no caller waits for a late answer, and yet the connection need not be made anew
-		return b.start.Add(max(wire.Unawaited*b.timeout, sent+b.timeout)), true
-	case sent != 0:
-		return b.start.Add(sent + b.patience), true
+// send is a [sendFunc].
+func (s *store) send(b *batch, finished func()) {
+	s.batches.Add(1)
+	requests := []*request{{groups: b.groups}}
+	if s.redis.Split {
+		requests = splitByTag(b.groups)
 	}
-	return time.Now().Add(b.timeout), true // of each step of making a connection
+	for _, r := range requests {
+		r.Flight = &b.flight
+		r.encode(s.clock.Now())
+	}
+	for rest := slices.Clone(requests); ; b.flight.Again() {
+		s.sendOnce(b, rest)
+		rest = slices.DeleteFunc(rest, func(r *request) bool {
+			if wire.IsAnswer(r.Err()) {
+				b.flight.Hear()
+			}
+			return !s.amend(r)
+		})
+		if len(rest) == 0 {
+			break
+		}
+	}
+	for _, r := range requests {
+		r.read()
+	}
+	b.requests = requests
+	finished()
+	for _, r := range requests {
+		r.deliver()
+	}
 }
 
-func (b *batch) Done() <-chan struct{} { return b.ended }
-func (b *batch) Value(any) any         { return nil }
-
-func (b *batch) Err() error {
-	select {
-	case <-b.ended:
-		return context.DeadlineExceeded
-	default:
-		return nil
+// sendOnce sends requests to Redis, in one round trip for each server.
+func (s *store) sendOnce(b *batch, requests []*request) {
+	var space [1]*wire.Request
+	all := space[:0]
+	for _, r := range requests {
+		r.Script = s.scripts.of(r.algorithms)
+		r.Once = corrects(r.groups)
+		all = append(all, &r.Request)
 	}
+	s.redis.Send(&b.flight, all)
+}
+
+// corrects reports whether there are settlements among groups, which count twice if they are sent
+// twice. A take that does only admits less.
+func corrects(groups []*group) bool {
+	return slices.ContainsFunc(groups, func(g *group) bool { return g.op == settle })
+}
+
+// amend changes r so that it can succeed where Redis did not run it, and reports whether it did.
+func (s *store) amend(r *request) bool {
+	err := r.Err()
+	if err == nil {
+		return false
+	}
+	if now, ok := s.clock.Correct(err); ok && r.dated < counters.MostCorrections {
+		r.dated++
+		r.encode(now)
+		return true
+	}
+	if isIncomplete(err) && r.algorithms&every != every {
+		r.algorithms, r.WithSource = r.algorithms|every, false
+		return true
+	}
+	return r.Amend(err)
+}
+
+// splitByTag makes a request for each tag.
+func splitByTag(groups []*group) []*request {
+	index := make(map[keyfunc.Digest]int, len(groups))
+	var requests []*request
+	for _, g := range groups {
+		i, ok := index[g.tag]
+		if !ok {
+			i = len(requests)
+			index[g.tag] = i
+			requests = append(requests, &request{})
+		}
+		requests[i].groups = append(requests[i].groups, g)
+	}
+	return requests
 }

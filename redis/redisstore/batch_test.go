@@ -27,14 +27,14 @@ func overFakeLink(t *testing.T, led bool, connect func(b *batch), test func(q *b
 			if connect != nil {
 				connect(b)
 			}
-			if b.Err() == nil {
-				b.send()
+			if b.flight.Err() == nil {
+				b.flight.Write()
 				time.Sleep(farAway)
-				b.hear()
+				b.flight.Hear()
 			}
 			finished()
 			for _, g := range b.groups {
-				g.deliver(answer{}, b.Err())
+				g.deliver(answer{}, b.flight.Err())
 			}
 		})
 		test(q)
@@ -83,7 +83,7 @@ func TestAConnectionThatNoCallerWaitsForIsMadeAllTheSame(t *testing.T) {
 		}
 		for range 30 {
 			time.Sleep(10 * time.Millisecond)
-			assert.NoError(t, b.Err(), "what was begun is to be finished")
+			assert.NoError(t, b.flight.Err(), "what was begun is to be finished")
 		}
 	}
 	overFakeLink(t, false, warm, func(q *batcher) {
@@ -98,8 +98,8 @@ func TestAConnectionThatNoCallerWaitsForIsMadeAllTheSame(t *testing.T) {
 
 	ended := make(chan time.Duration, 2)
 	hangs := func(b *batch) {
-		<-b.Done()
-		ended <- time.Since(b.start)
+		<-b.flight.Done()
+		ended <- time.Since(b.flight.Start)
 	}
 	overFakeLink(t, false, hangs, func(q *batcher) {
 		answered, took := q.call()
@@ -112,14 +112,4 @@ func TestAConnectionThatNoCallerWaitsForIsMadeAllTheSame(t *testing.T) {
 	for range 2 {
 		assert.Equal(t, wire.Unawaited*inTime, <-ended, "it does not go on for ever")
 	}
-}
-
-func TestABatchIsSentWhenItsBytesAreWritten(t *testing.T) {
-	b := newBatch(nil, true, time.Now(), inTime)
-	p := payload{b, []byte("asks")}
-	assert.False(t, b.isSent())
-	written, err := p.MarshalBinary()
-	assert.NoError(t, err)
-	assert.Equal(t, p.bytes, written)
-	assert.True(t, b.isSent(), "its deadline begins")
 }

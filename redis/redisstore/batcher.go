@@ -166,7 +166,7 @@ func (b *batcher) startNext(me *group) *batch {
 // messages about slots may be among them. The batcher is locked.
 func (b *batcher) isFree() bool {
 	inFlight := b.inFlight
-	for len(inFlight) > 0 && time.Since(inFlight[0].start) >= b.holdings.lease/8 {
+	for len(inFlight) > 0 && time.Since(inFlight[0].flight.Start) >= b.holdings.lease/8 {
 		inFlight = inFlight[1:]
 	}
 	switch n := len(inFlight); {
@@ -262,7 +262,7 @@ func (b *batcher) start(groups []*group, led bool, now time.Time) *batch {
 	b.holdings.begin(batch)
 	if len(batch.messages) > 0 {
 		batch.lease = b.holdings.lease
-		batch.patience = min(batch.patience, batch.lease/8)
+		batch.flight.Patience = min(batch.flight.Patience, batch.lease/8)
 	}
 	if !b.watched {
 		b.watched = true
@@ -293,7 +293,7 @@ func (b *batcher) finish(batch *batch) bool {
 	b.inFlight = slices.Delete(b.inFlight, i, i+1)
 	b.vacate(batch)
 	b.holdings.end(batch)
-	if took := batch.took(); took > 0 {
+	if took := batch.flight.Took(); took > 0 {
 		b.measure(took)
 	}
 	return true
@@ -315,10 +315,10 @@ func (b *batcher) look() {
 		b.vacate(batch)
 		b.holdings.lose(batch)
 		expire(batch.groups, now, 0)
-		if !batch.led && !batch.isSent() { // a connection may come of it yet
-			time.AfterFunc(wire.Unawaited*b.timeout-now.Sub(batch.start), func() { close(batch.ended) })
+		if f := &batch.flight; !f.Led && f.Written() == 0 { // a connection may come of it yet
+			time.AfterFunc(wire.Unawaited*b.timeout-now.Sub(f.Start), func() { close(f.Ended) })
 		} else {
-			close(batch.ended)
+			close(f.Ended)
 		}
 		if !b.measured {
 			b.trip = b.timeout / setup // there may be no server
@@ -341,9 +341,9 @@ func expire(groups []*group, now time.Time, patience time.Duration) {
 		if g.tells || now.Sub(g.since) < patience || !g.state.CompareAndSwap(waiting, left) {
 			continue
 		}
-		if g.settlement != nil {
+		if g.ended != nil {
 			g.err = context.DeadlineExceeded
-			g.settlement.end(g)
+			g.ended(g)
 		} else {
 			g.done <- struct{}{}
 		}

@@ -29,11 +29,11 @@ type sentBatch struct {
 }
 
 func (w fakeRedis) send(b *batch, finished func()) {
-	b.send()
+	b.flight.Write()
 	sent := &sentBatch{b, slices.Clone(b.groups), make(chan struct{})}
 	w.sent <- sent
 	<-sent.answer
-	b.hear()
+	b.flight.Hear()
 	finished()
 	for _, g := range b.groups {
 		g.deliver(answer{now: int64(len(g.items))}, nil)
@@ -205,7 +205,7 @@ func TestABatchThatHangsIsGivenUpAndOthersGoOn(t *testing.T) {
 		third := w.next(t)
 		assert.InDelta(t, timeout, time.Since(start), float64(timeout/lateness), "batches are given up in time")
 		assert.Equal(t, groupsOf(next...), third.groups, "groups that waited leave when the batches before them are given up")
-		await(t, "both to be given up", func() bool { return first.ctx.Err() != nil && second.ctx.Err() != nil })
+		await(t, "both to be given up", func() bool { return first.ctx.flight.Err() != nil && second.ctx.flight.Err() != nil })
 		if !b.led {
 			for _, c := range hung {
 				assert.False(t, c.hears(t), "callers leave when their time is up, whatever becomes of their batch")
@@ -244,14 +244,14 @@ func (b *batcher) begin(groups ...*group) *batch {
 
 func TestADecisionWaitsForASettlementOfItsCounterInFlight(t *testing.T) {
 	b := newBatcher(false, 256, 2, time.Hour, func(*batch, func()) {})
-	of := func(name string, s *settlement) *group {
-		g := &group{done: make(chan struct{}, 1), settlement: s}
+	of := func(name string, ended func(*group)) *group {
+		g := &group{done: make(chan struct{}, 1), ended: ended}
 		g.add(name, &limiter.Charge{Quota: &limiter.Quota{}, Cost: 1})
 		return g
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	first := b.begin(of("a", &settlement{}), of("a", &settlement{}))
+	first := b.begin(of("a", func(*group) {}), of("a", func(*group) {}))
 	require.Len(t, first.groups, 2)
 	waits, other := of("a", nil), of("b", nil)
 	second := b.begin(waits, other)
@@ -286,7 +286,7 @@ func TestEveryGroupIsAnsweredOrHasLeft(t *testing.T) {
 					const timeout = 4 * time.Millisecond
 					var b *batcher
 					b = newBatcher(led, most, 1, timeout, func(f *batch, finished func()) {
-						f.send()
+						f.flight.Write()
 						charges, batch := 0, f.groups
 						for _, g := range batch {
 							charges += len(g.items)
@@ -296,12 +296,12 @@ func TestEveryGroupIsAnsweredOrHasLeft(t *testing.T) {
 							t.Errorf("%d batches are on their way", inFlight)
 						}
 						if rand.IntN(20) == 0 {
-							<-f.Done()
+							<-f.flight.Done()
 							time.Sleep(time.Millisecond)
 						} else {
 							time.Sleep(time.Duration(rand.IntN(200)) * time.Microsecond)
 						}
-						f.hear()
+						f.flight.Hear()
 						finished()
 						for _, g := range batch {
 							g.deliver(answer{now: int64(len(g.items))}, nil)

@@ -26,7 +26,7 @@ func TestNearABoundTheServersClockDecidesWhichDayItIs(t *testing.T) {
 		var processes []*store
 		for _, skew := range []time.Duration{0, -11 * time.Hour, 11 * time.Hour, -time.Second, time.Second, 400 * 24 * time.Hour, -400 * 24 * time.Hour} {
 			s := onClock(t, clock, client, Options{ForgetRefusals: true})
-			s.sender.clock.Set(midnight + skew.Microseconds())
+			s.clock.Set(midnight + skew.Microseconds())
 			processes = append(processes, s)
 		}
 		used := map[int64]int64{}
@@ -57,10 +57,10 @@ func TestAProcessWithAWrongClockAsksOnceMore(t *testing.T) {
 		"alone":      {{Quota: quotaOf(t, "month", limiter.Monthly(5)), Key: "key", Cost: 1}},
 		"in a batch": {{Quota: quotaOf(t, "day", limiter.Daily(5)), Key: "key", Cost: 1}, {Quota: quotaOf(t, "hour", limiter.PerHour(5)), Key: "key", Cost: 1}},
 	} {
-		s.sender.clock.Set(0)
+		s.clock.Set(0)
 		for i := range 3 {
 			assert.EqualValues(t, 4-i, decide(t, s, charges...)[0].Remaining, name)
 		}
-		assert.InDelta(t, clock.micros.Load(), s.sender.clock.Now(), 60e6, name)
+		assert.InDelta(t, clock.micros.Load(), s.clock.Now(), 60e6, name)
 	}
 }

@@ -53,10 +53,10 @@ func (c *serverClock) args() []any {
 func onClock(t testing.TB, clock *serverClock, client redis.UniversalClient, o Options) *store {
 	t.Helper()
 	s := newStore(client, o)
-	s.sender.scripts = newScripts(structLua, patch(t, decideLua,
+	s.scripts = newScripts(structLua, patch(t, decideLua,
 		"redis.call('TIME')", "{ARGV[2], ARGV[3]}",
 		"divUp(expiry - now, 1000) + 1", "divUp(expiry - now, 1000) + 3600000"))
-	s.sender.TestClock = clock.args
+	s.redis.TestClock = clock.args
 	if s.denied != nil {
 		s.denied.clock = func() time.Duration { return time.Duration(clock.passed.Load()) * time.Microsecond }
 	}

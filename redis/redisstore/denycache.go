@@ -173,17 +173,17 @@ func (m *denyCache) decide(charges []limiter.Charge) bool {
 
 // learn remembers the states of a group that was refused, with its decisions. If the group was
 // taken, its states replace entries of the same keys.
-func (m *denyCache) learn(charges []limiter.Charge, a answer, asked asking, taken bool) {
+func (m *denyCache) learn(g *group, taken bool) {
 	if m == nil || taken && m.size.Load() == 0 {
 		return
 	}
 	heard := m.clock()
-	for i := range charges {
-		c := &charges[i]
-		r := a.record(i, c.Quota)
+	for i := range g.charges {
+		c := &g.charges[i]
+		state := g.answer.state(i, c.Quota)
 		s := denyEntry{
-			quota: c.Quota, last: r.last, level: r.level, prev: r.prev,
-			now: a.now, asked: asked.at, heard: heard,
+			quota: c.Quota, last: state.Last, level: state.Level, prev: state.Prev,
+			now: g.answer.now, asked: g.asked.at, heard: heard,
 		}
 		if isLog(c.Quota) {
 			s.one = ofOne(c.Decision)
@@ -194,7 +194,7 @@ func (m *denyCache) learn(charges []limiter.Charge, a answer, asked asking, take
 		known, ok := shard.known[key]
 		switch {
 		case ok && known.isNewer(&s):
-		case asked.changes < shard.changed: // s may be of before the change, and known of before s
+		case g.asked.changes < shard.changed: // s may be of before the change, and known of before s
 			delete(shard.known, key)
 		case ok || !taken:
 			shard.put(key, s)

@@ -225,9 +225,9 @@ func compareWithModel(t fail, c chance, s *store, clock *serverClock) *compariso
 
 func compareUnder(t fail, c chance, limit func() limiter.Limit, s *store, clock *serverClock) *comparison {
 	clock.micros.Store(clock.begun + c.draw(0, 1_000_000))
-	w := &comparison{chance: c, t: t, store: s, clock: clock, client: s.sender.Client, model: model{}}
+	w := &comparison{chance: c, t: t, store: s, clock: clock, client: s.redis.Client, model: model{}}
 	w.check(w.client.FlushAll(context.Background()).Err())
-	s.sender.clock.Set(clock.micros.Load())
+	s.clock.Set(clock.micros.Load())
 	for _, name := range []counter{{rule: "rule"}, {rule: "rule", tier: "tier"}, {rule: "GET /other"}} {
 		w.rules = append(w.rules, w.quota(name.rule, name.tier, limit()))
 		w.rules[len(w.rules)-1].Settles = w.oneIn(2)
@@ -423,7 +423,7 @@ func (w *comparison) passTime() {
 	if w.oneIn(8) {
 		wrong = w.draw(-1, 1) * w.magnitude(40*24*time.Hour.Microseconds())
 	}
-	w.store.sender.clock.Set(w.clock.micros.Load() + wrong)
+	w.store.clock.Set(w.clock.micros.Load() + wrong)
 	w.note("%d us later, at %d", step, w.clock.micros.Load())
 }
 
@@ -643,7 +643,7 @@ func compareWithGo(t *testing.T, traces int, lacksStruct bool) {
 			clock := newServerClock(t)
 			s := onClock(t, clock, client, Options{ForgetRefusals: true})
 			if lacksStruct {
-				s.sender.scripts.before = standIn(t)
+				s.scripts.before = standIn(t)
 			}
 			rapid.Check(t, func(t *rapid.T) {
 				w := compareWithModel(t, fromRapid(t, steps()), s, clock)

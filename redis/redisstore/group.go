@@ -33,13 +33,18 @@ type group struct {
 	answer answer
 	err    error
 
-	settlement *settlement // nil if a caller waits
-	tells      bool        // it is a message about slots that asks for nothing: no caller waits
-	acquired   bool        // its slots are counted as held
+	ended    func(*group) // of a settlement, for which no caller waits: what its end calls
+	tells    bool         // it is a message about slots that asks for nothing: no caller waits
+	acquired bool         // its slots are counted as held
+
+	// What follows is the caller's, and no batch reads it.
+	charges []limiter.Charge
+	indexes []int // of the charges in the decision that was split; nil: it was not
+	asked   asking
 }
 
 // isAwaited reports whether a caller waits for g.
-func (g *group) isAwaited() bool { return g.settlement == nil && !g.tells }
+func (g *group) isAwaited() bool { return g.ended == nil && !g.tells }
 
 // linger is how long a settlement, or a message about slots, waits for a decision to travel
 // with.
@@ -96,8 +101,9 @@ func newGroup(op op) *group {
 // free returns an answered group to the pool. Its caller calls it.
 func (g *group) free() {
 	clear(g.items) // to keep no key alive
-	g.items, g.answer, g.err, g.settlement = g.items[:0], answer{}, nil, nil
+	g.items, g.answer, g.err, g.ended = g.items[:0], answer{}, nil, nil
 	g.tells, g.acquired = false, false
+	g.charges, g.indexes = nil, nil
 	groupPool.Put(g)
 }
 
@@ -111,9 +117,9 @@ func (g *group) deliver(a answer, err error) bool {
 		return false
 	}
 	g.answer, g.err = a, err
-	if g.settlement != nil {
+	if g.ended != nil {
 		if g.state.CompareAndSwap(waiting, answered) {
-			g.settlement.end(g)
+			g.ended(g)
 			g.free()
 		}
 		return true

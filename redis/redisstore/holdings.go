@@ -122,11 +122,11 @@ func (h *holdings) begin(b *batch) {
 			if of.message == nil {
 				h.number++
 				of.message = &message{holding: of, number: h.number, limit: it.quota.Capacity(), held: of.held, doubted: of.doubted, ends: of.ends}
-				of.ends, of.began = nil, b.start
+				of.ends, of.began = nil, b.flight.Start
 				b.messages = append(b.messages, of.message)
 			}
 			if it.cost > 0 || of.held > 0 {
-				of.counted = b.start
+				of.counted = b.flight.Start
 			}
 			if of.queued != nil {
 				if of.queued != g {

@@ -102,5 +102,5 @@ var forgetting = Options{ForgetRefusals: true}
 
 // sendAlone brings a batch to Redis that no batcher knows of.
 func sendAlone(s *store, batch []*group) {
-	s.sender.send(newBatch(batch, true, time.Now(), patience), func() {})
+	s.send(newBatch(batch, true, time.Now(), patience), func() {})
 }

@@ -367,7 +367,7 @@ func TestADiagnosisThatIsLateNamesTheServer(t *testing.T) {
 			s := newStore(closeAfter(t, client), Options{})
 			for range 5 {
 				all.Go(func() {
-					server, err := s.Diagnose(0, s.sender.Failed("redisstore", context.DeadlineExceeded, time.Second))
+					server, err := s.Diagnose(0, s.redis.Failed("redisstore", context.DeadlineExceeded, time.Second))
 					assert.Equal(t, addr, server)
 					assert.ErrorContains(t, err, "and cannot be reached")
 				})

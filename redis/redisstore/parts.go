@@ -2,68 +2,59 @@ package redisstore
 
 import (
 	"context"
+	"slices"
 
 	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/redis/internal/wire"
 )
 
-// A keyPart is the charges of a batch on one key, and so in one slot of a Cluster and on one
-// node.
-type keyPart struct {
-	key     string
-	charges []limiter.Charge
-	indexes []int // of the charges in the batch
-	group   *group
-	taken   bool
-}
-
-func byKey(charges []limiter.Charge) []keyPart {
-	var parts []keyPart
-	for i, c := range charges {
-		p := 0
-		for p < len(parts) && parts[p].key != c.Key {
-			p++
+// split sends the charges of each key in a group of their own, all at the same time. A key is in one slot
+// of a Cluster, and so on one node.
+func (s *store) split(op op, charges []limiter.Charge) []*group {
+	var parts []*group
+	asked := s.denied.asking()
+	for i := range charges {
+		c := &charges[i]
+		tag := s.names.Tag(c.Key)
+		p := slices.IndexFunc(parts, func(g *group) bool { return g.tag == tag })
+		if p < 0 {
+			p = len(parts)
+			parts = append(parts, newGroup(op))
+			parts[p].tag, parts[p].asked = tag, asked
 		}
-		if p == len(parts) {
-			parts = append(parts, keyPart{key: c.Key})
-		}
-		parts[p].charges = append(parts[p].charges, c)
-		parts[p].indexes = append(parts[p].indexes, i)
+		g := parts[p]
+		g.add(s.names.Name(tag, c.Quota), c)
+		g.charges, g.indexes = append(g.charges, *c), append(g.indexes, i)
+	}
+	for _, g := range parts {
+		s.batcher(g.tag).enqueue(g)
 	}
 	return parts
 }
 
-// sendParts sends the charges of each key, all at the same time.
-func (s *store) sendParts(op op, charges []limiter.Charge) []keyPart {
-	parts := byKey(charges)
-	for i := range parts {
-		parts[i].group = s.send(op, parts[i].charges)
-	}
-	return parts
-}
-
-// decideSplit decides on charges that one script cannot reach together. Their parts go out at
-// the same time. If one is refused or fails, the others are refunded.
-func (s *store) decideSplit(ctx context.Context, charges []limiter.Charge, asked asking) error {
-	parts := s.sendParts(take, charges)
-	all := true
+// decideSplit decides on charges that one script cannot reach together. If a part is refused or fails,
+// the others are refunded.
+func (s *store) decideSplit(ctx context.Context, charges []limiter.Charge) error {
+	parts := s.split(take, charges)
+	all, decided := true, parts[:0]
 	var failed failures
-	for i := range parts {
-		p := &parts[i]
-		if err := s.receive(ctx, p.group); err != nil {
-			failed.add(s.Part(&p.charges[0]), err)
+	for _, g := range parts {
+		part := s.part(g.tag)
+		if err := s.receive(ctx, g); err != nil {
+			failed.add(part, err)
 			continue
 		}
-		p.taken = s.conclude(p.group, p.charges, asked)
-		all = all && p.taken
+		all = s.conclude(g) && all
+		decided = append(decided, g)
 	}
 	if !all || len(failed.errs) > 0 {
-		s.undo(parts, asked)
+		s.undo(decided)
 	}
-	for _, p := range parts {
-		for i, index := range p.indexes {
-			charges[index].Decision = p.charges[i].Decision
+	for _, g := range decided {
+		for i, index := range g.indexes {
+			charges[index].Decision = g.charges[i].Decision
 		}
+		g.free()
 	}
 	return failed.err()
 }
@@ -95,32 +86,31 @@ func (f *failures) Parts() uint64 { return f.parts }
 
 func (f *failures) Unwrap() []error { return f.errs }
 
-// undo refunds the parts that were taken, and describes them as looks. It goes on after the
-// caller has left. Units that cannot be refunded stay used, which admits nothing.
-func (s *store) undo(parts []keyPart, asked asking) {
-	for i := range parts {
-		if p := &parts[i]; p.taken {
-			for j := range p.charges {
-				if c := &p.charges[j]; c.Decision.Allowed {
-					c.Cost, c.Decision.Receipt = -c.Cost, c.Quota.Undo(&c.Decision)
-				} else {
-					c.Cost = 0 // it is optional, and took nothing
-				}
+// undo refunds the groups that were taken, and describes them as looks. It goes on after the caller has
+// left. Units that cannot be refunded stay used, which admits nothing.
+func (s *store) undo(decided []*group) {
+	var refunds []*group
+	for _, g := range decided {
+		if !limiter.Taken(g.charges) {
+			continue
+		}
+		for i := range g.charges {
+			if c := &g.charges[i]; c.Decision.Allowed {
+				c.Cost, c.Decision.Receipt = -c.Cost, c.Quota.Undo(&c.Decision)
+			} else {
+				c.Cost = 0 // it is optional, and took nothing
 			}
-			s.correctSlots(p.charges)
-			p.group = s.send(settle, p.charges)
 		}
+		s.correctSlots(g.charges)
+		refund := s.group(settle, g.charges)
+		s.batcher(g.tag).enqueue(refund)
+		refunds = append(refunds, refund)
 	}
-	for i := range parts {
-		p := &parts[i]
-		if !p.taken {
-			continue
+	for _, g := range refunds {
+		if s.receive(context.Background(), g) == nil {
+			g.answer.look(g.charges)
+			s.denied.learn(g, false)
+			g.free()
 		}
-		if s.receive(context.Background(), p.group) != nil {
-			continue
-		}
-		p.group.answer.look(p.charges)
-		s.denied.learn(p.charges, p.group.answer, asked, false)
-		p.group.free()
 	}
 }

@@ -104,7 +104,10 @@ func newStore(client redis.UniversalClient, o Options) *store {
 	}
 	s := &store{
 		names:      counters.New(o.Prefix, o.Secret, counters.Format),
-		sender:     newSender(wire.NewTransport(client), newScripts(structLua, decideLua)),
+		redis:      wire.NewTransport(client),
+		scripts:    newScripts(structLua, decideLua),
+		clock:      &counters.Clock{},
+		batches:    &atomic.Uint64{},
 		maxBatch:   o.MaxBatch,
 		batchers:   make([]*batcher, 1),
 		parallel:   parallel,
@@ -202,7 +205,7 @@ func (s *Store) Stats() Stats {
 	}
 	return Stats{
 		Stats:      s.failover.Stats(),
-		Batches:    s.store.sender.batches.Load(),
+		Batches:    s.store.batches.Load(),
 		Remembered: s.store.remembered.Load(),
 		Unsettled:  s.store.unsettled.lost.Load(),
 	}

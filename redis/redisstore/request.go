@@ -25,10 +25,8 @@ import (
 type request struct {
 	wire.Request
 	groups     []*group
-	batch      *batch
 	algorithms algorithms
 	dated      int // how often it was encoded again for the server's time
-	payload    payload
 
 	messages []*message // about slots
 	asks     int        // charges of slots
@@ -50,7 +48,7 @@ func (r *request) encode(now int64) {
 		m.index = 0
 	}
 	r.charges, r.asks, r.size, r.messages = 0, 0, recordSize, nil
-	r.Args = make([]any, wire.FirstKey, wire.FirstKey+items+1)
+	r.Arguments = make([]any, wire.FirstKey, wire.FirstKey+items+1)
 	var numbers map[string]uint16 // of keys
 	if items > 1 {
 		numbers = make(map[string]uint16, items)
@@ -68,8 +66,8 @@ func (r *request) encode(now int64) {
 			it := &g.items[i]
 			key, known := numbers[it.name]
 			if !known {
-				r.Args = append(r.Args, it.name)
-				key = uint16(len(r.Args) - wire.FirstKey)
+				r.Arguments = append(r.Arguments, it.name)
+				key = uint16(len(r.Arguments) - wire.FirstKey)
 				if numbers != nil {
 					numbers[it.name] = key
 				}
@@ -111,12 +109,10 @@ func (r *request) encode(now int64) {
 		argument = r.appendSlots(argument, asks)
 	}
 	argument = counters.AppendQuotas(argument, quotas, now)
-	r.Args[2] = len(r.Args) - wire.FirstKey
+	r.Arguments[2] = len(r.Arguments) - wire.FirstKey
 	argument = append(argument, groups...)
 	argument = append(argument, charges...)
-	argument = append(argument, times...)
-	r.payload = payload{r.batch, argument}
-	r.Args = append(r.Args, &r.payload)
+	r.Bytes = append(argument, times...)
 }
 
 // appendAsk writes a charge of a slot: the number of its group and of the message about its key,
@@ -161,21 +157,6 @@ func (r *request) appendSlots(b, asks []byte) []byte {
 		}
 	}
 	return b
-}
-
-// A payload is an argument that records when its batch is sent: go-redis asks for the bytes
-// when it writes the command to a connection, which it may have made first.
-type payload struct {
-	batch *batch // or nil
-	bytes []byte
-}
-
-// MarshalBinary implements [encoding.BinaryMarshaler].
-func (p *payload) MarshalBinary() ([]byte, error) {
-	if p.batch != nil {
-		p.batch.send()
-	}
-	return p.bytes, nil
 }
 
 // costOf returns an item's cost, or an equivalent cost below 2^53. The counter of a settlement

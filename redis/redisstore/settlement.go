@@ -9,21 +9,14 @@ import (
 	"github.com/weirgo/weir/limiter"
 )
 
-// A settlement corrects one charge, and no caller waits for it. It travels with the next batch,
-// before the next decision on its counter, or alone after a moment.
-type settlement struct {
-	store  *store
-	charge limiter.Charge
+// settled ends a settlement whose group g is answered or will not be.
+func (s *store) settled(g *group) {
+	s.denied.invalidate(g.charges) // what was heard meanwhile may be of before
+	s.unsettled.remove(g.err != nil || g.foreign() != "")
 }
 
-// end ends a settlement whose group g is answered or will not be.
-func (s *settlement) end(g *group) {
-	lost := g.err != nil || g.foreign() != ""
-	s.store.denied.invalidate([]limiter.Charge{s.charge}) // what was heard meanwhile may be of before
-	s.store.unsettled.remove(lost)
-}
-
-// settle queues a settlement's group.
+// settle queues a group that corrects a charge, and for which no caller waits. It travels with the next
+// batch, before the next decision on its counter, or alone after a moment.
 func (b *batcher) settle(g *group) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -100,7 +93,7 @@ func (s *store) Settle(ctx context.Context, settlements []limiter.Settlement) er
 			return s.change(context.WithoutCancel(ctx), settle, owed[i:])
 		}
 		g := s.group(settle, owed[i:i+1])
-		g.settlement = &settlement{s, c}
+		g.ended = s.settled
 		s.batcher(g.tag).settle(g)
 	}
 	return nil

@@ -283,14 +283,14 @@ func TestSlotsAreRenewedInTimeWhateverTheDeadlineWhereConnectionsFallSilent(t *t
 					heard, longest := time.Now(), time.Duration(0)
 					b := newBatcher(led, 100, 2, timeout, nil)
 					b.send = func(batch *batch, finished func()) {
-						batch.send()
+						batch.flight.Write()
 						if silent.Add(-1) >= 0 {
-							<-batch.Done()
+							<-batch.flight.Done()
 							finished()
 							return
 						}
 						time.Sleep(time.Millisecond)
-						batch.hear()
+						batch.flight.Hear()
 						b.mu.Lock()
 						if len(batch.messages) > 0 {
 							longest, heard = max(longest, time.Since(heard)), time.Now()
@@ -363,7 +363,7 @@ func TestOtherDecisionsWaitForTheirDeadlineBesideSlots(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const slow = 3 * time.Second // for slots too slow
 		b := holdOne(t, time.Minute, func(batch *batch, finished func()) {
-			batch.send()
+			batch.flight.Write()
 			time.Sleep(slow)
 			batch.requests = []*request{{messages: batch.messages, failed: errReset}}
 			finished()
@@ -504,7 +504,7 @@ func TestASlotWhoseCallerHasLeftIsReleasedWithoutAnEvent(t *testing.T) {
 	b.mu.Lock()
 	b.waiting = []*group{g}
 	batch := b.start(b.next(), false, time.Now())
-	r := &request{groups: batch.groups, batch: batch}
+	r := &request{groups: batch.groups}
 	r.encode(0)
 	batch.requests = []*request{r}
 	taken := string(append(make([]byte, 8), 1)) + string(make([]byte, recordSize-1))

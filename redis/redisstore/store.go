@@ -18,7 +18,10 @@ import (
 // store decides in Redis, without outage policies.
 type store struct {
 	names    counters.Names
-	sender   *sender
+	redis    *wire.Transport
+	scripts  *scripts
+	clock    *counters.Clock
+	batches  *atomic.Uint64 // sent
 	maxBatch int
 	denied   *denyCache // nil, which works: no refusal is remembered
 
@@ -37,12 +40,11 @@ type store struct {
 // Within is the store with that deadline on every decision.
 func (s *store) Within(timeout time.Duration) limiter.Store {
 	other := *s
-	sender, led := s.sender.within(timeout)
-	other.sender = sender
-	other.timeout = timeout
+	redis, led := s.redis.Within(timeout)
+	other.redis, other.timeout = redis, timeout
 	other.batchers = make([]*batcher, len(s.batchers))
 	for i := range other.batchers {
-		other.batchers[i] = newBatcher(led, s.maxBatch, s.parallel, timeout, sender.send)
+		other.batchers[i] = newBatcher(led, s.maxBatch, s.parallel, timeout, other.send)
 	}
 	s.holders.add(other.batchers)
 	return &other
@@ -88,29 +90,21 @@ func (s *store) Decide(ctx context.Context, charges []limiter.Charge) error {
 		s.remembered.Add(1)
 		return nil
 	}
-	asked := s.denied.asking()
-	if s.sender.Split && len(charges) > 1 {
-		return s.decideSplit(ctx, charges, asked)
+	if s.redis.Split && len(charges) > 1 {
+		return s.decideSplit(ctx, charges)
 	}
 	g, err := s.ask(ctx, take, charges)
-	if err != nil {
-		return err
+	if err == nil {
+		s.conclude(g)
+		g.free()
 	}
-	s.conclude(g, charges, asked)
-	return nil
+	return err
 }
 
 // ask sends charges that a script can reach together, and waits for the answer.
 func (s *store) ask(ctx context.Context, op op, charges []limiter.Charge) (*group, error) {
 	g := s.group(op, charges)
 	return g, s.check(ctx, g, s.batcher(g.tag).ask(ctx, g))
-}
-
-// send is ask without waiting.
-func (s *store) send(op op, charges []limiter.Charge) *group {
-	g := s.group(op, charges)
-	s.batcher(g.tag).enqueue(g)
-	return g
 }
 
 // receive waits for the answer to a group that was sent.
@@ -120,6 +114,7 @@ func (s *store) receive(ctx context.Context, g *group) error {
 
 func (s *store) group(op op, charges []limiter.Charge) *group {
 	g := newGroup(op)
+	g.charges, g.asked = charges, s.denied.asking()
 	for i := range charges {
 		c := &charges[i]
 		tag := s.names.Tag(c.Key)
@@ -139,12 +134,12 @@ func (s *store) check(ctx context.Context, g *group, isAnswered bool) error {
 			return err
 		}
 		s.denied.doubt()
-		return s.sender.Failed("redisstore", context.DeadlineExceeded, s.timeout)
+		return s.redis.Failed("redisstore", context.DeadlineExceeded, s.timeout)
 	}
 	if err := g.err; err != nil {
 		g.free()
 		s.denied.doubt()
-		return s.sender.Failed("redisstore", err, s.timeout)
+		return s.redis.Failed("redisstore", err, s.timeout)
 	}
 	if name := g.foreign(); name != "" {
 		g.free()
@@ -172,11 +167,10 @@ func (s *store) isForeign(name string) error {
 	return err
 }
 
-// conclude turns g's answer into decisions and ends g.
-func (s *store) conclude(g *group, charges []limiter.Charge, asked asking) (taken bool) {
-	taken = g.answer.decide(charges)
-	s.denied.learn(charges, g.answer, asked, taken)
-	g.free()
+// conclude turns g's answer into decisions, and reports whether g was taken.
+func (s *store) conclude(g *group) (taken bool) {
+	taken = g.answer.decide(g.charges)
+	s.denied.learn(g, taken)
 	return taken
 }
 
@@ -197,7 +191,7 @@ func (s *store) change(ctx context.Context, op op, charges []limiter.Charge) err
 	if op == settle {
 		s.correctSlots(charges)
 	}
-	if !s.sender.Split {
+	if !s.redis.Split {
 		g, err := s.ask(ctx, op, charges)
 		if err == nil {
 			g.free()
@@ -205,11 +199,12 @@ func (s *store) change(ctx context.Context, op op, charges []limiter.Charge) err
 		return err
 	}
 	var failed failures
-	for _, p := range s.sendParts(op, charges) {
-		if err := s.receive(ctx, p.group); err != nil {
-			failed.add(s.Part(&p.charges[0]), err)
+	for _, g := range s.split(op, charges) {
+		part := s.part(g.tag)
+		if err := s.receive(ctx, g); err != nil {
+			failed.add(part, err)
 		} else {
-			p.group.free()
+			g.free()
 		}
 	}
 	return failed.err()
@@ -245,7 +240,7 @@ const probeSuffix = "::probe"
 func (s *store) TryWrite(ctx context.Context, charges []limiter.Charge) error {
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
-	pipeline := s.sender.Client.Pipeline()
+	pipeline := s.redis.Client.Pipeline()
 	var tags []keyfunc.Digest
 	for i := range charges {
 		tag := s.names.Tag(charges[i].Key)
@@ -257,7 +252,7 @@ func (s *store) TryWrite(ctx context.Context, charges []limiter.Charge) error {
 	}
 	if _, err := pipeline.Exec(ctx); err != nil {
 		s.denied.doubt() // the refusal that came before is no sign of life
-		return s.sender.Failed("redisstore", err, s.timeout)
+		return s.redis.Failed("redisstore", err, s.timeout)
 	}
 	return nil
 }
@@ -267,5 +262,5 @@ const probeLife = time.Second
 
 // Diagnose implements what package failover asks for.
 func (s *store) Diagnose(part int, err error) (server string, _ error) {
-	return s.sender.Diagnose(part, len(s.batchers), err)
+	return s.redis.Diagnose(part, len(s.batchers), err)
 }

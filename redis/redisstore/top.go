@@ -56,7 +56,7 @@ func Usages(ctx context.Context, client redis.UniversalClient, prefix string, na
 	}
 	used := found[:0]
 	for i, r := range requests {
-		numbers, err := r.Numbers()
+		numbers, err := r.Int64Slice()
 		if err == nil && len(numbers) != 3 {
 			err = fmt.Errorf("the script of top answers %d numbers: %w", len(numbers), wire.ErrAnswer)
 		}

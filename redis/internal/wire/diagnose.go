@@ -67,7 +67,7 @@ type endpoint struct {
 
 func endpointOf(node *redis.Client) endpoint {
 	o := node.Options()
-	return endpoint{o.Addr, func(ctx context.Context) (net.Conn, error) { return o.Dialer(ctx, o.Network, o.Addr) }}
+	return endpoint{address(o), func(ctx context.Context) (net.Conn, error) { return o.Dialer(ctx, o.Network, o.Addr) }}
 }
 
 // dial connects to each of the nodes, and returns the first error.
@@ -120,7 +120,7 @@ func keyInPart(part, parts int) string {
 func addresses(nodes []endpoint) string {
 	var names []string
 	for _, node := range nodes {
-		if node.addr != sentinelAddr {
+		if node.addr != "" {
 			names = append(names, node.addr)
 		}
 	}
