@@ -74,14 +74,14 @@ const (
 	keptLog    = 16 // the longest array that a freed state keeps
 )
 
-// newState makes the state of a new key, if there is memory for it or must is set.
-func (s *shard) newState(q *Quota, must bool) (number uint64, ok bool) {
+// newState makes the state of a new key, and returns its number, or 0 if there is no memory and must is not set.
+func (s *shard) newState(q *Quota, must bool) (number uint64) {
 	bytes, entries := chunkBytes, q.firstEntries()
 	if s.free != 0 {
 		bytes, entries = 0, max(0, entries-int(s.state(s.free).log.room))
 	}
 	if !s.budget.Reserve(bytes+entries*entryBytes, must) {
-		return 0, false
+		return 0
 	}
 	if s.free == 0 {
 		s.held = append(s.held, new([chunk]state))
@@ -98,7 +98,7 @@ func (s *shard) newState(q *Quota, must bool) (number uint64, ok bool) {
 		s.logs += entries * entryBytes
 	}
 	*known = state{quota: q, log: of}
-	return number, true
+	return number
 }
 
 // firstEntries returns how many entries a new log has room for.
@@ -201,7 +201,7 @@ func (s *shard) save(q *Quota, b *binding, before table.Tag, word uint64, u usag
 		return q.pack(u, b.base)
 	}
 	if before != heldTag {
-		word, _ = s.newState(q, true) // must: a known key keeps its counter
+		word = s.newState(q, true) // must: a known key keeps its counter
 	}
 	s.put(s.state(word), q, u, log)
 	return word

@@ -86,6 +86,9 @@ func (m *Memory) decideLocked(charges []Charge, keys []lockedKey) {
 			keys[i].putBack() // Room may move cells
 		}
 		makeRoom(charges, keys)
+		if len(keys) == 1 && !keys[0].overflow {
+			break // nobody else can have charged the new state
+		}
 		all, lacking = decideAll(charges, keys)
 	}
 	overflowed := false
@@ -224,44 +227,50 @@ func makeRoom(charges []Charge, keys []lockedKey) {
 		}
 		s := k.shard
 		if !c.Quota.InFlight() {
-			if cell, ok := s.room(k.hash, k.binding, c); ok {
-				cell.SetMarks(cell.Marks() | table.Pinned)
+			if k.makeCell(c) {
+				if len(keys) > 1 {
+					k.putBack() // Room may move cells
+				}
 				continue
 			}
 			k.overflow, k.hash = true, c.Quota.salt
-			if _, ok := s.beside[k.hash]; ok {
-				continue
+		}
+		number, ok := s.beside[k.hash]
+		if !ok {
+			if s.beside == nil {
+				s.beside = map[uint64]uint64{}
 			}
+			number = s.newState(c.Quota, true)
+			s.beside[k.hash] = number
 		}
-		if s.beside == nil {
-			s.beside = map[uint64]uint64{}
-		}
-		s.beside[k.hash], _ = s.newState(c.Quota, true)
+		k.tag, k.word = heldTag, number
 	}
 }
 
-// room makes a cell with a first state for a key, if there is room for both. The empty key, under which a
-// rule for all clients counts, is kept for good: there is one for each rule, and it must survive any flood of
-// other keys.
-func (s *shard) room(hash uint64, b *binding, c *Charge) (cell table.Cell, ok bool) {
-	word := uint64(0)
-	if b.tag == heldTag {
-		if word, ok = s.newState(c.Quota, false); !ok && s.Sweep() {
-			word, ok = s.newState(c.Quota, false)
+// makeCell makes a cell with a first state for a key, if there is room for both, and takes it. The empty key,
+// under which a rule for all clients counts, is kept for good: there is one for each rule, and it must survive
+// any flood of other keys.
+func (k *lockedKey) makeCell(c *Charge) bool {
+	s, tag, number := k.shard, k.binding.tag, uint64(0)
+	if tag == heldTag {
+		if number = s.newState(c.Quota, false); number == 0 && s.Sweep() {
+			number = s.newState(c.Quota, false)
 		}
-		if !ok {
-			return cell, false
+		if number == 0 {
+			return false
 		}
 	}
-	if cell, ok = s.Room(hash, b.tag); !ok {
-		s.Drop(b.tag, word)
-		return cell, false
+	if k.cell, k.hasCell = s.Room(k.hash, tag); !k.hasCell {
+		s.Drop(tag, number)
+		return false
 	}
+	k.tag, k.word = tag, number
+	marks := table.Pinned
 	if c.Key == "" {
-		cell.SetMarks(table.Kept)
+		marks |= table.Kept
 	}
-	cell.Put(b.tag, word)
-	return cell, true
+	k.cell.SetMarks(marks)
+	return true
 }
 
 // reset resets one key.
@@ -295,7 +304,6 @@ func (m *Memory) settle(c *Settlement) {
 		if makeRoom(charges[:], keys[:]); k.overflow {
 			m.overflowed.Add(1)
 		}
-		k.find(c.Quota, 1)
 	}
 	if k.tag == 0 {
 		return
