@@ -84,9 +84,6 @@ type arithmetic struct {
 	// up to twice the capacity.
 	advance func(q *Quota, u usage, log []Entry, t int64) (_ usage, _ []Entry, used int64)
 
-	// enter returns the log after an event of that cost, which u has. It is nil if there is no log.
-	enter func(q *Quota, u usage, log []Entry, cost int64) []Entry
-
 	// owe returns the usage after an event that did not ask for room. n is up to twice the capacity.
 	// The level stops at twice the capacity.
 	owe func(q *Quota, u usage, log []Entry, n int64) (usage, []Entry)

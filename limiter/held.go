@@ -106,7 +106,7 @@ func (q *Quota) firstEntries() int {
 	switch {
 	case q.hasLows():
 		return MostLows + 1
-	case q.algorithm.mostEvents > 0:
+	case q.logs:
 		return 1
 	}
 	return 0
@@ -233,14 +233,16 @@ func (s *shard) decideHeld(q *Quota, hash uint64, cost int64, d *Decision) bool 
 // may add one.
 func (s *shard) present(known *state, q *Quota, cost int64) (_ usage, _ []Entry, used int64) {
 	u, log := known.usage()
-	u, log, used = q.at(u, log, s.now)
-	if known.log.end > 0 && u.n != known.n { // at may have changed the log in place
+	u, log, used = q.algorithm.advance(q, u, log, s.now)
+	if known.log.end > 0 && u.n != known.n { // the log may have changed in place
 		s.put(known, q, u, log)
+		log = known.log.entries()
 	}
-	if q.algorithm.mostEvents > 0 && cost > 0 && cost <= q.capacity-used {
+	if q.logs && cost > 0 && cost <= q.capacity-used {
 		s.ready(known)
+		log = known.log.entries()
 	}
-	return u, known.log.entries(), used
+	return u, log, used
 }
 
 // allSteps is the resolution of used units in the worth. Of two keys that become idle at the same time, the

@@ -310,7 +310,7 @@ func (m *Memory) settle(c *Settlement) {
 	}
 	s.now = m.now() // read after the word
 	if k.tag == heldTag {
-		if known := s.state(k.word); known.quota.algorithm.mostEvents > 0 && (owed > 0 || known.prev > 0) {
+		if known := s.state(k.word); known.quota.logs && (owed > 0 || known.prev > 0) {
 			s.ready(known) // a debt adds an entry, and so does a refund that pays back a debt
 		}
 	}

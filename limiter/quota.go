@@ -41,6 +41,7 @@ type Quota struct {
 	calendar            *calendarWindows // nil: windows are multiples of window
 
 	full                      int64 // a bucket's highest level
+	logs                      bool  // the algorithm remembers every event
 	bursts, queue, fades      bool  // as of algorithm
 	byUnit, byRefill          divisor
 	byWindow, byStep, bySteps divisor
@@ -70,6 +71,7 @@ func compiled(l Limit) *Quota {
 	q.algorithm, _ = l.algorithm().lookup()
 	q.algorithm.compile(q)
 	q.full = q.capacity * q.unit
+	q.logs = q.algorithm.mostEvents > 0
 	q.bursts, q.queue, q.fades = q.algorithm.bursts, q.algorithm.queue, q.algorithm.fades
 	q.byUnit, q.byRefill = newDivisor(q.unit), newDivisor(q.refill)
 	q.byWindow, q.byStep, q.bySteps = newDivisor(q.window), newDivisor(q.step), newDivisor(q.steps)
@@ -195,10 +197,21 @@ func (q *Quota) Take(s State, now, cost int64) (State, bool) {
 // take returns the usage after an event of that cost, for which there is room.
 func (q *Quota) take(u usage, log []Entry, cost int64) (usage, []Entry) {
 	u.n += cost * q.unit
-	if enter := q.algorithm.enter; enter != nil {
-		log = enter(q, u, log, cost)
+	if q.logs || q.Settles {
+		log = q.record(u, log, cost)
 	}
 	return u, log
+}
+
+// record returns the log after an event of that cost, which u has.
+func (q *Quota) record(u usage, log []Entry, cost int64) []Entry {
+	switch {
+	case q.logs:
+		return append(log, Entry{u.at, cost})
+	case q.hasLows():
+		return addLow(log, Entry{u.at, u.n})
+	}
+	return log
 }
 
 // present returns s as a usage of q at time now, with a log that may be changed in place.

@@ -19,7 +19,6 @@ var slidingLog = algorithm{
 
 	arithmetic: arithmetic{
 		advance: advanceLog,
-		enter:   func(_ *Quota, u usage, log []Entry, cost int64) []Entry { return append(log, Entry{u.at, cost}) },
 		owe: func(q *Quota, u usage, log []Entry, n int64) (usage, []Entry) {
 			n = min(n, 2*q.capacity-u.n)
 			u.n += n

@@ -42,7 +42,7 @@ type usage struct {
 // usage returns the usage of q with these numbers.
 func (q *Quota) usage(at, n, prev int64) usage {
 	u := usage{at: at, n: n, prev: prev}
-	if q.window > 0 && q.algorithm.mostEvents == 0 {
+	if q.window > 0 && !q.logs {
 		u.index = q.byWindow.down(at)
 	}
 	return u

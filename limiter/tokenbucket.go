@@ -29,12 +29,6 @@ var tokenBucket = algorithm{
 
 var bucket = arithmetic{
 	advance: drainBucket,
-	enter: func(q *Quota, u usage, log []Entry, _ int64) []Entry {
-		if q.hasLows() {
-			log = addLow(log, Entry{u.at, u.n})
-		}
-		return log
-	},
 	owe: func(q *Quota, u usage, log []Entry, n int64) (usage, []Entry) {
 		u.n = min(u.n+n*q.unit, 2*q.full)
 		return u, log

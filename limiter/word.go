@@ -18,7 +18,7 @@ const uptime = 15 * 366 * 24 * time.Hour
 type layout struct{ index, prev, level uint }
 
 func layoutOf(q *Quota) layout {
-	if q.bursts || q.algorithm.mostEvents > 0 || q.calendar != nil {
+	if q.bursts || q.logs || q.calendar != nil {
 		return layout{}
 	}
 	count := uint(bits.Len64(uint64(q.capacity)))
