@@ -240,17 +240,17 @@ const probeSuffix = "::probe"
 func (s *store) TryWrite(ctx context.Context, charges []limiter.Charge) error {
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
-	pipeline := s.redis.Client.Pipeline()
 	var tags []keyfunc.Digest
+	var names []string
 	for i := range charges {
 		tag := s.names.Tag(charges[i].Key)
 		if slices.Contains(tags, tag) {
 			continue
 		}
 		tags = append(tags, tag)
-		pipeline.Set(ctx, s.names.Name(tag, charges[i].Quota)+probeSuffix, "", probeLife)
+		names = append(names, s.names.Name(tag, charges[i].Quota)+probeSuffix)
 	}
-	if _, err := pipeline.Exec(ctx); err != nil {
+	if err := s.redis.TryWrite(ctx, probeLife, names...); err != nil {
 		s.denied.doubt() // the refusal that came before is no sign of life
 		return s.redis.Failed("redisstore", err, s.timeout)
 	}

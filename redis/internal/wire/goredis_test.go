@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -224,5 +225,46 @@ func TestAClientWhoseServerSentinelsNameKeepsNoDeadline(t *testing.T) {
 		assert.Equal(t, want, address(client.Options()))
 		_, keeps := NewTransport(client).Within(time.Second)
 		assert.Equal(t, want != "", keeps)
+	}
+}
+
+// Before Redis 7 the error of a script does not begin with READONLY, so only what TryWrite writes closes
+// connections.
+func TestTheConnectionsOfAnAddressThatLeadsElsewhereAreClosedAtOnce(t *testing.T) {
+	old, promoted := redistest.Start(t), redistest.Start(t)
+	var at atomic.Pointer[string]
+	at.Store(&old.Addr)
+	dial := func(ctx context.Context, network, _ string) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, network, *at.Load())
+	}
+	for name, client := range map[string]redis.UniversalClient{
+		"a client": redis.NewClient(&redis.Options{Dialer: dial, PoolSize: 10, MaxRetries: -1}),
+		"a Ring": redis.NewRing(&redis.RingOptions{
+			Addrs: map[string]string{"one": "one"}, Dialer: dial, PoolSize: 10, MaxRetries: -1, HeartbeatFrequency: time.Hour,
+		}),
+	} {
+		t.Run(name, func(t *testing.T) {
+			redistest.CloseAfter(t, client)
+			at.Store(&old.Addr)
+			old.MustDo("REPLICAOF", "NO", "ONE")
+			redistest.Await(t, "ten calls at once, each on a connection of its own", func() bool {
+				var blocked sync.WaitGroup
+				for range 10 {
+					blocked.Go(func() { _ = client.BLPop(t.Context(), 100*time.Millisecond, "nothing").Err() })
+				}
+				blocked.Wait()
+				return client.PoolStats().IdleConns == 10
+			})
+
+			host, port, err := net.SplitHostPort(promoted.Addr)
+			require.NoError(t, err)
+			old.MustDo("REPLICAOF", host, port)
+			at.Store(&promoted.Addr)
+			transport := NewTransport(client)
+			require.ErrorContains(t, transport.TryWrite(t.Context(), time.Second, "probe"), "READONLY ")
+			for range 10 {
+				require.NoError(t, transport.TryWrite(t.Context(), time.Second, "probe"))
+			}
+		})
 	}
 }
