@@ -101,11 +101,11 @@ func (s *Store) settleInner(ctx context.Context, settlements []limiter.Settlemen
 	return err
 }
 
-// corrections returns charges that cost what settlements add, or 0.
+// corrections returns charges that cost what settlements add, or 0. How much remains is not known.
 func corrections(settlements []limiter.Settlement) (charges []limiter.Charge) {
 	for i := range settlements {
 		c := settlements[i].Charge
-		c.Cost = max(0, settlements[i].Actual-c.Cost)
+		c.Cost, c.Decision = max(0, settlements[i].Actual-c.Cost), limiter.Decision{Allowed: true}
 		charges = append(charges, c)
 	}
 	return charges

@@ -34,10 +34,10 @@ type debts struct {
 // mostDebtors is how many keys may owe. A further key displaces any of them.
 const mostDebtors = 1 << 16
 
-// add changes what a key owes for an event that its share counted. Less than 0 units are a refund, which
-// cannot take back what was repaid already.
-func (d *debts) add(c *limiter.Charge, share *limiter.Quota, units int64) {
-	if units == 0 || share.InFlight() {
+// add adds to what a key owes for events that its share counted. Less than 0 units are a refund, which
+// cannot take back what was repaid already. With no units, it notes that the share refused an event.
+func (d *debts) add(c *limiter.Charge, more debt) {
+	if more.share.InFlight() {
 		return
 	}
 	who := debtorOf(c)
@@ -45,9 +45,12 @@ func (d *debts) add(c *limiter.Charge, share *limiter.Quota, units int64) {
 	defer d.mu.Unlock()
 	owed, known := d.of[who]
 	if !known {
-		owed = debt{share: share, since: time.Now()}
+		owed = more
+	} else {
+		owed.units += more.units
+		owed.isPressed = owed.isPressed || more.isPressed
 	}
-	owed.units = min(owed.units+units, 2*c.Quota.Capacity()) // servers forgive the rest
+	owed.units = min(owed.units, 2*c.Quota.Capacity()) // servers forgive the rest
 	switch {
 	case owed.units <= 0:
 		delete(d.of, who)
@@ -61,17 +64,6 @@ func (d *debts) add(c *limiter.Charge, share *limiter.Quota, units int64) {
 		d.of[who] = owed
 	}
 	d.count.Store(int64(len(d.of)))
-}
-
-// press notes that the share of a key that owes refused an event.
-func (d *debts) press(c *limiter.Charge) {
-	who := debtorOf(c)
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if owed, known := d.of[who]; known && !owed.isPressed {
-		owed.isPressed = true
-		d.of[who] = owed
-	}
 }
 
 // take removes and returns what a key owes.
@@ -122,37 +114,46 @@ func (d debt) due(local *limiter.Memory, key string) int64 {
 	return min(d.units, look[0].Decision.Limit-look[0].Decision.Remaining)
 }
 
-// repay charges the servers, which have just answered about charges, with what this process admitted by
-// itself for their keys. If it is not known whether they did it, they are charged again: that admits
-// less, never more. Looks change nothing, so that a reservation can still be refunded.
+// repay charges the servers with what this process admitted by itself for the keys of charges that they
+// have just allowed. A refusal shows that the server has no room: it would forgive what exceeds twice
+// the capacity, so a debt waits until there is room. The share of a key that owes counts these charges,
+// too: so all that a process in debt admits is within its share. If it is not known whether the servers
+// charged a debt, they are charged again: that admits less, never more. Looks change nothing, so that a
+// reservation can still be refunded.
 func (s *Store) repay(ctx context.Context, charges []limiter.Charge) {
 	s.debts.sweep(s.local)
-	var settlements []limiter.Settlement
+	var settlements, onShare []limiter.Settlement
 	var taken []debt
 	for _, c := range charges {
-		if c.Cost == 0 {
+		if c.Cost == 0 || !c.Decision.Allowed {
 			continue
 		}
 		owed := s.debts.take(&c)
-		if due := owed.due(s.local, c.Key); due > 0 {
-			c.Cost, c.Decision = 0, limiter.Decision{Receipt: limiter.Receipt{By: limiter.ByShare}}
-			settlements = append(settlements, limiter.Settlement{Charge: c, Actual: due})
-			taken = append(taken, owed)
+		due := owed.due(s.local, c.Key)
+		if due == 0 {
+			continue
 		}
+		now := min(due, c.Decision.Remaining+c.Quota.Capacity())
+		if now < due { // what the share refilled is deducted already
+			s.debts.add(&c, debt{units: due - now, share: owed.share, since: owed.since, isPressed: true})
+			owed.units = now
+		}
+		onShare = append(onShare, limiter.Settlement{Charge: limiter.Charge{Quota: owed.share, Key: c.Key}, Actual: c.Cost})
+		c.Cost, c.Decision = 0, limiter.Decision{Receipt: limiter.Receipt{By: limiter.ByShare}}
+		settlements = append(settlements, limiter.Settlement{Charge: c, Actual: now})
+		taken = append(taken, owed)
 	}
 	if len(settlements) == 0 {
 		return
 	}
+	_ = s.local.Settle(context.Background(), onShare) // which cannot fail
 	began := time.Now()
 	err := s.timed(ctx, func(ctx context.Context) error { return s.inner.Settle(ctx, settlements) })
 	if err == nil {
 		return
 	}
 	for i := range settlements {
-		s.debts.add(&settlements[i].Charge, taken[i].share, taken[i].units)
-		if taken[i].isPressed {
-			s.debts.press(&settlements[i].Charge)
-		}
+		s.debts.add(&settlements[i].Charge, taken[i])
 	}
 	_, _ = s.blame(ctx, began, s.partsOf(corrections(settlements)), err)
 }

@@ -58,12 +58,13 @@
 // server and charges another key, because a server that can be read but not written is still down. The
 // first probe that succeeds ends the outage.
 //
-// What this process counted for a key is owed to the server. It is charged with the key's next event that
-// the server decides, even if the limit has no room: later events are then refused until the debt is paid
-// ([limiter.Quota.Settle]). An event whose answer was lost may be charged twice. A refund that comes
-// after the event was charged does not reach the server. 65,536 keys can owe; the debts of other keys
-// are forgiven. A key whose share refused nothing does not owe what the share has refilled, beyond one
-// burst. After a minute a key owes at most what its share still counts.
+// What this process counted for a key is owed to the server. The debt is charged with the key's next
+// events that the server allows ([limiter.Quota.Settle]): later events are then refused until it is paid.
+// These events count on the key's share, too, so that a process in debt admits no more than its share. An
+// event whose answer was lost may be charged twice. A refund that comes after the event was charged does
+// not reach the server. A key owes at most twice its burst, or twice the events of a window, and 65,536
+// keys can owe; the rest is forgiven. A key whose share refused nothing does not owe what the share has
+// refilled, beyond one burst. After a minute a key owes at most what its share still counts.
 //
 // # How much more than the limit is admitted
 //

@@ -222,7 +222,7 @@ func (s *Store) Settle(ctx context.Context, settlements []limiter.Settlement) er
 		case isLocal(c), c.Decision.Receipt.By == 0 && down != 0 && c.Quota.OnOutage != limiter.FailClosed: // which only the server counts
 			if whole := c.Charge; s.toShare(&c.Charge) {
 				local = append(local, c)
-				s.debts.add(&whole, c.Quota, c.Actual-c.Cost)
+				s.debts.add(&whole, debt{units: c.Actual - c.Cost, share: c.Quota, since: time.Now()})
 			}
 		case down != 0 && !c.Quota.InFlight():
 			err = fmt.Errorf("%w, so what it counted could not be corrected: %w", ErrUnavailable, cause)

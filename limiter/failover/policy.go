@@ -62,9 +62,9 @@ func (s *Store) owe(ours uint64, charges []limiter.Charge, taken bool) {
 		switch {
 		case ours>>i&1 == 0 || !s.toShare(&c):
 		case taken && c.Decision.Allowed:
-			s.debts.add(&charges[i], c.Quota, c.Cost)
+			s.debts.add(&charges[i], debt{units: c.Cost, share: c.Quota, since: time.Now()})
 		case !c.Decision.Allowed:
-			s.debts.press(&charges[i])
+			s.debts.add(&charges[i], debt{isPressed: true, share: c.Quota})
 		}
 	}
 }

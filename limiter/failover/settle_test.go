@@ -104,8 +104,8 @@ func TestNothingIsForgottenOrCountedTwiceHoweverOftenTheServerGoesAndReturns(t *
 						}
 						open = append(open, event{at(c, d), isDown})
 					}
-					if !isDown {
-						onServer, owed = onServer+owed, 0
+					if !isDown && owed > 0 && d.Allowed {
+						onServer, inProcess, owed = onServer+owed, inProcess+c.Cost, 0
 					}
 					time.Sleep(time.Second)
 				case "settle":
@@ -126,8 +126,8 @@ func TestNothingIsForgottenOrCountedTwiceHoweverOftenTheServerGoesAndReturns(t *
 						owed = max(0, owed+actual-e.Cost)
 					case !isDown:
 						require.NoError(r, err)
-						if onServer += actual - e.Cost; actual > e.Cost {
-							onServer, owed = onServer+owed, 0
+						if onServer += actual - e.Cost; actual > e.Cost && owed > 0 {
+							onServer, inProcess, owed = onServer+owed, inProcess+actual-e.Cost, 0
 						}
 					case actual != e.Cost:
 						require.ErrorIs(r, err, ErrUnavailable)
@@ -269,5 +269,62 @@ func TestDebtsAreBoundedAndForgottenWhenTheyCountNoMore(t *testing.T) {
 		inner.comeBack(t, s, charge(q, "key"))
 		decide(t, s, charge(q, "key"))
 		assert.Zero(t, s.debts.count.Load(), "a store that is well again looks for no debts")
+	})
+}
+
+// Otherwise the server would forgive what it cannot owe, and each process would admit its debt anew.
+func TestADebtWaitsUntilTheServerHasRoomForIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		inner := newServer(t, fine)
+		c := charge(quota(t, "api", limiter.PerSecond(60).With(limiter.TokenBucket), limiter.FailLocal), "key")
+		var fleet []*Store
+		for range 2 {
+			fleet = append(fleet, Must(New(inner, Options{Failures: 1000, OnDegraded: func(Event) {}})))
+		}
+		admitted, asked := 0, 0
+		ask := func() { // the processes in turn
+			if asked++; decide(t, fleet[asked%2], c)[0].Allowed {
+				admitted++
+			}
+		}
+		for range 100 {
+			ask()
+		}
+		inner.is(dead)
+		for range 200 {
+			ask()
+		}
+		require.Equal(t, 60+2*60, admitted, "each process owes a burst")
+		inner.is(fine)
+		admitted = 0
+		for range 2000 {
+			ask()
+			time.Sleep(time.Millisecond)
+		}
+		assert.Positive(t, admitted)
+		assert.LessOrEqual(t, admitted, 4, "in 2 seconds two bursts are paid")
+	})
+}
+
+func TestTheShareOfAKeyThatOwesCountsWhatTheServerAllows(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		inner := newServer(t, dead)
+		s := Must(New(inner, Options{Replicas: 4, Failures: 1000, OnDegraded: func(Event) {}}))
+		c := charge(quota(t, "api", limiter.PerSecond(60).With(limiter.TokenBucket), limiter.FailLocal), "key")
+		retryAfter := func() time.Duration {
+			for {
+				if d := decide(t, s, c)[0]; !d.Allowed {
+					return d.RetryAfter
+				}
+			}
+		}
+		for range 30 { // the share is 15 a second
+			time.Sleep(retryAfter())
+		}
+		before := retryAfter()
+		inner.is(fine)
+		require.True(t, decide(t, s, c)[0].Allowed, "the server has room")
+		inner.is(dead)
+		assert.InDelta(t, before+time.Second/15, retryAfter(), float64(time.Microsecond), "for one unit more")
 	})
 }
