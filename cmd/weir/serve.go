@@ -456,7 +456,7 @@ func (f *serveFlags) store(ctx context.Context, l *limits, o *rules.Options) (re
 		return nil, err
 	}
 	l.closes = append(l.closes, client.Close)
-	stored := redisstore.Options{Prefix: f.redis.prefix, Secret: l.secret, Failover: failover.Options{Replicas: f.replicas}}
+	stored := redisstore.Options{Prefix: f.redis.prefix, Secret: l.secret, Failover: failover.Options{Replicas: f.replicas, Logger: l.Logger}}
 	if f.rls != "" {
 		stored.Failover.Deadline = rls.Deadline
 	}

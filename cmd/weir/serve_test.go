@@ -508,6 +508,12 @@ endpoints:
 	require.Eventually(t, func() bool { return goroutines() < before+3*clients }, 30*time.Second, 10*time.Millisecond, "before: %d", before)
 	server.Resume()
 	s.eventually("--proxy", "/closed", 200, "hello")
+	s.signal(os.Interrupt)
+	<-s.done
+	assert.Contains(t, s.said.String(), `"code":"weir-degraded"`)
+	for line := range strings.Lines(s.said.String()) {
+		assert.True(t, json.Valid([]byte(line)), "the log is JSON: %s", line)
+	}
 }
 
 func TestThePageIsForThisMachineOrThoseWithTheToken(t *testing.T) {

@@ -207,7 +207,8 @@ func (s *Store) announceOutage(number int, isFlaky bool) {
 	p.isFlaky = p.isFlaky || isFlaky
 	if !p.isReported {
 		p.isReported = true
-		s.announce(Event{Degraded: true, Part: number, Err: p.err, Flaky: isFlaky}, false)
+		e := Event{Degraded: true, At: time.Now(), Err: p.err, Flaky: isFlaky}
+		s.announce(func() { s.reportOutage(number, e) })
 	}
 }
 
@@ -217,7 +218,8 @@ func (s *Store) announceRecovery(number int) {
 	p := &s.parts[number]
 	if p.isReported {
 		p.isReported, p.isFlaky = false, false
-		s.announce(Event{Part: number, Err: p.err}, false)
+		e := Event{At: time.Now(), Err: p.err}
+		s.announce(func() { s.reportOutage(number, e) })
 	}
 }
 
@@ -228,7 +230,7 @@ func (s *Store) record(number int, err error) {
 	isFirst := s.open.Load()>>number&1 == 0 && now.Sub(p.failed) >= quiet
 	if isUnfit := isUnusable(err); isFirst || isUnfit && !p.unfit {
 		p.unfit = isUnfit
-		s.announce(Event{Part: number, Err: err}, true)
+		s.announce(func() { s.reportFailure(number, Event{At: now, Err: err}) })
 	}
 	p.err, p.failed = err, now
 }

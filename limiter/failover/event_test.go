@@ -45,9 +45,9 @@ func TestAnOutageIsLoggedUnlessThereIsAHook(t *testing.T) {
 		for _, tt := range []struct {
 			store limiter.Store
 			hook  func(Event)
-			part  string
+			named string
 		}{
-			{inner, nil, ""}, {inner, func(Event) {}, ""}, {cluster{inner}, nil, " part=1"},
+			{inner, nil, ""}, {inner, func(Event) {}, ""}, {cluster{inner}, nil, ` server="server 1"`},
 		} {
 			log := logged(t, func() {
 				inner.is(dead)
@@ -59,15 +59,40 @@ func TestAnOutageIsLoggedUnlessThereIsAHook(t *testing.T) {
 				decide(t, s, charge(api, "1"))
 				synctest.Wait()
 			})
-			first := `level=WARN msg="weir: a call to the store's server failed: the rules' OnOutage policies decide" code=weir-call-failed` + tt.part + ` error="connection refused"` + "\n"
+			first := `level=WARN msg="weir: a call to the store's server failed: the rules' OnOutage policies decide" code=weir-call-failed` + tt.named + ` error="connection refused"` + "\n"
 			if tt.hook != nil {
 				assert.Equal(t, first, log)
 				continue
 			}
 			assert.Equal(t, first+
-				`level=WARN msg="weir: the store's server fails, so the rules' OnOutage policies decide" code=weir-degraded`+tt.part+` error="connection refused"`+"\n"+
-				`level=INFO msg="weir: the store's server is back" code=weir-recovered`+tt.part+` after=3s`+"\n", log)
+				`level=WARN msg="weir: the store's server fails, so the rules' OnOutage policies decide" code=weir-degraded`+tt.named+` error="connection refused"`+"\n"+
+				`level=INFO msg="weir: the store's server is back" code=weir-recovered`+tt.named+` after_seconds=3`+"\n", log)
 		}
+	})
+}
+
+func TestEachRecordGoesToTheLogger(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var own bytes.Buffer
+		inner := newServer(t, dead)
+		global := logged(t, func() {
+			s := Must(New(inner, Options{Logger: slog.New(slog.NewJSONHandler(&own, nil))}))
+			api := quota(t, "api", limiter.PerMinute(1000), limiter.FailLocal)
+			breakDown(t, s, charge(api, "1"))
+			inner.comeBack(t, s, charge(api, "1"))
+			s = Must(New(inner, Options{
+				Logger:     slog.New(slog.NewJSONHandler(&own, nil)),
+				OnDegraded: func(Event) { panic("no pager") },
+			}))
+			inner.is(dead)
+			breakDown(t, s, charge(api, "1"))
+			synctest.Wait()
+		})
+		assert.Empty(t, global)
+		for _, code := range []string{"weir-call-failed", "weir-degraded", "weir-recovered", "weir-hook-panic"} {
+			assert.Contains(t, own.String(), `"code":"`+code+`"`)
+		}
+		assert.Contains(t, own.String(), `"after_seconds":2}`)
 	})
 }
 
@@ -310,11 +335,10 @@ func (s shared) Diagnose(part int, err error) (string, error) {
 func TestAnOutageOfAServerIsToldOnceHoweverManyPartsItHas(t *testing.T) {
 	for _, parts := range [][]string{{"0", "1", "2", "3"}, {"3", "1", "2", "0"}} {
 		synctest.Test(t, func(t *testing.T) {
-			heard := &diary{}
 			inner := newServer(t, downFor("0", "1", "2", "3", "9"))
 			api := quota(t, "api", limiter.PerMinute(100_000), limiter.FailLocal)
+			s := Must(New(shared{cluster{inner}}, Options{}))
 			log := logged(t, func() {
-				s := Must(New(shared{cluster{inner}}, Options{OnDegraded: func(e Event) { heard.note(e); e.log(false) }}))
 				for _, part := range append(parts, "9") {
 					breakDown(t, s, charge(api, part))
 					time.Sleep(time.Second)
@@ -327,7 +351,7 @@ func TestAnOutageOfAServerIsToldOnceHoweverManyPartsItHas(t *testing.T) {
 					}
 					synctest.Wait()
 				}
-				require.Len(t, heard.read(), 4, "two outages, and the ends of both: three parts of one have answered")
+				require.Len(t, s.Stats().Events, 4, "two outages, and the ends of both: three parts of one have answered")
 				inner.is(fine)
 				for range 5 {
 					time.Sleep(time.Second)
@@ -338,13 +362,13 @@ func TestAnOutageOfAServerIsToldOnceHoweverManyPartsItHas(t *testing.T) {
 				}
 				require.False(t, s.Stats().Degraded)
 			})
-			require.Len(t, heard.read(), 4)
+			events := s.Stats().Events
+			require.Len(t, events, 4)
 			for code, times := range map[string]int{"weir-call-failed": 2, "weir-degraded": 2, "weir-recovered": 2} {
 				assert.Equal(t, times, strings.Count(log, code), "%s:\n%s", code, log)
 			}
-			first := slices.IndexFunc(heard.read(), func(e Event) bool { return !e.Degraded && e.Part < 9 })
-			assert.Equal(t, parts[0], fmt.Sprint(heard.read()[first].Part), "it ends as it began")
-			assert.Greater(t, heard.read()[first].For, 4*time.Second)
+			end := events[slices.IndexFunc(events, func(e Event) bool { return !e.Degraded && e.Server == "10.0.0.0:6379" })]
+			assert.Greater(t, end.For, 4*time.Second)
 		})
 	}
 }
@@ -380,8 +404,8 @@ func TestTheServerThatTakesOverEndsTheOutage(t *testing.T) {
 			inner.comeBack(t, s, charge(api, part))
 		}
 		assert.Equal(t, []Event{
-			{Degraded: true, Part: 1, Server: master, Err: errDown},
-			{Part: 1, Server: replica, Err: errDown, For: 2 * time.Second},
+			{Degraded: true, Server: master, Err: errDown},
+			{Server: master, Err: errDown, For: 2 * time.Second},
 		}, heard.read())
 	})
 }
@@ -408,10 +432,10 @@ func TestAnOutageEndsThoughTheServerThatTookOverFailsToo(t *testing.T) {
 		})
 		assert.Contains(t, log, "weir-store-unusable")
 		assert.Equal(t, []Event{
-			{Degraded: true, Part: 1, Server: master, Err: errDown},
-			{Degraded: true, Part: 2, Server: replica, Err: errDown},
-			{Part: 1, Server: replica, Err: unusable("NOPERM"), Unusable: true, For: 4 * time.Second},
-			{Part: 2, Server: replica, Err: errDown, For: 4 * time.Second},
+			{Degraded: true, Server: master, Err: errDown},
+			{Degraded: true, Server: replica, Err: errDown},
+			{Server: master, Err: unusable("NOPERM"), Unusable: true, For: 4 * time.Second},
+			{Server: replica, Err: errDown, For: 4 * time.Second},
 		}, heard.read())
 	})
 }
@@ -421,38 +445,36 @@ func TestEachOutageOfAServerIsToldThoughAPartIsNotAskedForLong(t *testing.T) {
 	for name, err := range map[string]error{"silent": errDown, "unusable": unusable("NOPERM")} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				heard := &diary{}
 				inner := newServer(t, fine)
 				api := quota(t, "api", limiter.PerMinute(100_000), limiter.FailLocal)
-				var s *Store
+				s := Must(New(shared{cluster{inner}}, Options{}))
 				says := func(words ...string) {
 					time.Sleep(5 * time.Second)
 					decide(t, s, charge(api, "0"))
 					synctest.Wait()
 					var told []string
-					for _, e := range heard.read() {
-						told = append(told, fmt.Sprint(map[bool]string{true: "down", false: "back"}[e.Degraded], e.Part))
+					for _, e := range s.Stats().Events {
+						told = append(told, map[bool]string{true: "down", false: "back"}[e.Degraded])
 					}
 					require.Equal(t, words, told)
 				}
 				down := func(context.Context, string, []limiter.Charge) error { return err }
 				log := logged(t, func() {
-					s = Must(New(shared{cluster{inner}}, Options{OnDegraded: func(e Event) { heard.note(e); e.log(false) }}))
 					inner.is(down)
 					breakDown(t, s, charge(api, "0"))
 					breakDown(t, s, charge(api, "1")) // the quiet one
-					says("down0")
+					says("down")
 					inner.is(fine)
-					says("down0", "back0")
+					says("down", "back")
 					time.Sleep(time.Hour)
 					inner.is(down)
 					breakDown(t, s, charge(api, "0"))
-					says("down0", "back0", "down0")
+					says("down", "back", "down")
 					inner.is(fine)
-					says("down0", "back0", "down0", "back0")
+					says("down", "back", "down", "back")
 					decide(t, s, charge(api, "1"))
 					synctest.Wait()
-					says("down0", "back0", "down0", "back0") // that the quiet one answers is no news
+					says("down", "back", "down", "back") // that the quiet one answers is no news
 				})
 				require.False(t, s.Stats().Degraded)
 				code := map[string]string{"silent": "weir-degraded", "unusable": "weir-store-unusable"}[name]

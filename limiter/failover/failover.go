@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -42,10 +43,13 @@ type Options struct {
 
 	// OnDegraded is called once for each server when the policies begin to decide, and once when they
 	// no longer do. If a server is flaky ([Event.Flaky]), that is one outage. Calls never overlap and
-	// delay no request. A panic in it is logged. Nil logs to
-	// slog: Warn with code weir-degraded, and Info with code weir-recovered. First failures
-	// (weir-call-failed) and wrongly configured servers (weir-store-unusable) are logged in any case.
+	// delay no request. A panic in it is logged. Nil logs: Warn with code weir-degraded, and Info with
+	// code weir-recovered. First failures (weir-call-failed) and wrongly configured servers
+	// (weir-store-unusable) are logged in any case.
 	OnDegraded func(Event)
+
+	// Logger receives all of these records. Nil: slog.Default().
+	Logger *slog.Logger
 
 	// MaxKeys is the most keys that Local remembers, as in [limiter.MemoryOptions].
 	MaxKeys int
@@ -74,9 +78,6 @@ func (o Options) complete() (Options, *limiter.Memory, error) {
 	memory, err := limiter.NewMemory(limiter.MemoryOptions{MaxKeys: o.MaxKeys})
 	if err != nil {
 		errs[4] = fmt.Errorf("failover: %w", err)
-	}
-	if o.OnDegraded == nil {
-		o.OnDegraded = func(e Event) { e.log(false) }
 	}
 	return o, memory, errors.Join(errs[:]...)
 }
@@ -107,11 +108,11 @@ type Store struct {
 	since   time.Time     // when the outage began: since then, a breaker was always open
 	total   time.Duration // in which a breaker was open, before since
 	events  []Event       // the last ones that were reported
-	reports []report      // that are not made yet
+	reports []func()      // that are not made yet
 
 	// Only the reporting goroutine uses these.
-	outages map[string]Event // of servers, by their names: how they began
-	logged  Event            // the last first failure
+	outages map[string]time.Time // of servers, by their names: when they began
+	logged  Event                // the last first failure
 
 	_        [64]byte // what is counted for each decision stays off the cache line of open
 	counters struct{ decided, local, open, closed, failures atomic.Uint64 }
@@ -149,7 +150,7 @@ func New(inner limiter.Store, o Options) (*Store, error) {
 		inner:   inner,
 		options: o,
 		local:   memory, // made now, as it is small while empty and no outage should begin with work
-		outages: make(map[string]Event),
+		outages: make(map[string]time.Time),
 	}
 	s.debts.of = make(map[debtor]debt)
 	if store, ok := inner.(Bounded); ok {
@@ -282,9 +283,9 @@ type Servers interface {
 	// TryWrite writes something short-lived to the servers of these charges, for probes.
 	TryWrite(ctx context.Context, charges []limiter.Charge) error
 
-	// Diagnose returns the name of the server that Part numbers as part. It also returns err, an error
-	// of a call to that server, with details added: for example, whether a server that gave no answer
-	// can be reached.
+	// Diagnose returns the name of the server that Part numbers as part: parts with the same name are
+	// one server in [Event]s. It also returns err, an error of a call to that server, with details
+	// added: for example, whether a server that gave no answer can be reached.
 	Diagnose(part int, err error) (server string, _ error)
 }
 

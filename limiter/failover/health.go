@@ -89,11 +89,8 @@ type Event struct {
 	// At is when the Store noticed it.
 	At time.Time
 
-	// Part is the number by which the store knows the server ([Servers]), or 0 for a store with one
-	// server. If one server has several numbers, Part is the number that failed first.
-	Part int
-
-	// Server is the address of the server, if the store knows it, or several addresses.
+	// Server is the address of the server that failed, if the store knows it, or several addresses. If
+	// another server takes over, the end of an outage has the Server of its beginning.
 	Server string
 
 	// Err is the last error of the server or the network.
@@ -113,9 +110,8 @@ type Event struct {
 	For time.Duration
 }
 
-// log logs a first failure, or an event if there is no hook. The number of a part tells an operator
-// nothing if the server has a name, or if there is one server.
-func (e Event) log(isFirst bool) {
+// log logs a first failure, or an event if there is no hook.
+func (s *Store) log(e Event, isFirst bool) {
 	level, code, last := slog.LevelWarn, "weir-degraded", slog.Any("error", e.Err)
 	message := "weir: the store's server fails, so the rules' OnOutage policies decide"
 	switch {
@@ -127,35 +123,27 @@ func (e Event) log(isFirst bool) {
 	case isFirst:
 		code, message = "weir-call-failed", "weir: a call to the store's server failed: the rules' OnOutage policies decide"
 	case !e.Degraded:
-		level, code, last = slog.LevelInfo, "weir-recovered", slog.Duration("after", e.For)
+		level, code, last = slog.LevelInfo, "weir-recovered", slog.Float64("after_seconds", e.For.Seconds())
 		message = "weir: the store's server is back"
 	}
 	attrs := []slog.Attr{slog.String("code", code)}
-	switch {
-	case e.Server != "":
+	if e.Server != "" {
 		attrs = append(attrs, slog.String("server", e.Server))
-	case e.Part > 0:
-		attrs = append(attrs, slog.Int("part", e.Part))
 	}
-	slog.LogAttrs(context.Background(), level, message, append(attrs, last)...)
+	s.logger().LogAttrs(context.Background(), level, message, append(attrs, last)...)
 }
+
+func (s *Store) logger() *slog.Logger { return cmp.Or(s.options.Logger, slog.Default()) }
 
 const (
 	eventsKept = 16               // in Stats
 	together   = 10 * time.Second // in which failures of one server are logged once, though it has several parts
 )
 
-// A report is an event for the hook, or a first failure for the log.
-type report struct {
-	Event
-	isFirst bool
-}
-
-// announce has a goroutine report an event, or a first failure, as a diagnosis may take a second. The
-// goroutine makes one report after the other, and ends when all are made. It needs the lock.
-func (s *Store) announce(e Event, isFirst bool) {
-	e.At = time.Now()
-	s.reports = append(s.reports, report{e, isFirst})
+// announce has a goroutine make a report, as a diagnosis may take a second. The goroutine makes one
+// report after the other, and ends when all are made. It needs the lock.
+func (s *Store) announce(report func()) {
+	s.reports = append(s.reports, report)
 	if len(s.reports) > 1 {
 		return
 	}
@@ -164,8 +152,8 @@ func (s *Store) announce(e Event, isFirst bool) {
 			s.mu.Lock()
 			next := s.reports[0]
 			s.mu.Unlock()
-			if panicked := survive(func() { s.report(next) }); panicked != nil {
-				slog.Error("weir: OnDegraded panicked", "code", "weir-hook-panic", "panic", fmt.Sprint(panicked))
+			if panicked := survive(next); panicked != nil {
+				s.logger().Error("weir: OnDegraded panicked", "code", "weir-hook-panic", "panic", fmt.Sprint(panicked))
 			}
 			s.mu.Lock()
 			s.reports = s.reports[1:]
@@ -175,51 +163,56 @@ func (s *Store) announce(e Event, isFirst bool) {
 	}()
 }
 
-// report logs a first failure, or calls the hook, once for a server that has several parts. The first
-// part that answers ends the server's outage, as other parts may get no request for long. The server
-// that answers may be another one, which took over.
-func (s *Store) report(e report) {
-	e.Server, _ = s.examine(e.Part, nil)
+// reportFailure logs a first failure of a part, or that its server is unusable, once for the server.
+func (s *Store) reportFailure(number int, e Event) {
+	e.Server, _ = s.examine(number, nil)
 	e.Unusable = isUnusable(e.Err)
-	name, p := cmp.Or(e.Server, fmt.Sprint(e.Part)), &s.parts[e.Part]
-	if !e.isFirst && !e.Degraded {
-		name = p.server
+	last := s.logged
+	s.logged = e
+	isSame := last.Server == e.Server && last.Unusable == e.Unusable && e.At.Sub(last.At) < together
+	if _, isDown := s.outages[e.Server]; isSame || isDown && !e.Unusable {
+		return
 	}
-	began, isDown := s.outages[name]
+	e.Err = s.diagnose(number, e.Err)
+	s.log(e, true)
+}
+
+// reportOutage reports the beginning or the end of a part's outage, once for its server. The first part
+// that answers ends the server's outage, as other parts may get no request for long.
+func (s *Store) reportOutage(number int, e Event) {
+	p := &s.parts[number]
+	if e.Degraded {
+		p.server, _ = s.examine(number, nil)
+	}
+	e.Server, e.Unusable = p.server, isUnusable(e.Err)
+	began, isDown := s.outages[e.Server]
 	switch {
-	case e.isFirst:
-		last := s.logged
-		s.logged = e.Event
-		s.logged.Server = name
-		isSame := last.Server == name && last.Unusable == e.Unusable && e.At.Sub(last.At) < together
-		if isSame || isDown && !e.Unusable {
-			return
-		}
+	case isDown == e.Degraded: // another part was first
+		return
 	case e.Degraded:
-		if p.server = name; isDown {
-			return
-		}
-		s.outages[name] = e.Event
-	case !isDown:
-		return
+		s.outages[e.Server] = e.At
+		e.Err = s.diagnose(number, e.Err)
 	default:
-		delete(s.outages, name)
-		e.Part, e.For = began.Part, e.At.Sub(began.At)
-	}
-	if e.isFirst || e.Degraded {
-		_, e.Err = s.examine(e.Part, e.Err)
-		s.mu.Lock()
-		p.err = e.Err
-		s.mu.Unlock()
-	}
-	if e.isFirst {
-		e.log(true)
-		return
+		delete(s.outages, e.Server)
+		e.For = e.At.Sub(began)
 	}
 	s.mu.Lock()
-	s.events = append(s.events[max(0, len(s.events)-eventsKept+1):], e.Event)
+	s.events = append(s.events[max(0, len(s.events)-eventsKept+1):], e)
 	s.mu.Unlock()
-	s.options.OnDegraded(e.Event)
+	if s.options.OnDegraded == nil {
+		s.log(e, false)
+		return
+	}
+	s.options.OnDegraded(e)
+}
+
+// diagnose returns the error of a part with what the store finds out about it, and remembers it.
+func (s *Store) diagnose(number int, err error) error {
+	_, err = s.examine(number, err)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.parts[number].err = err
+	return err
 }
 
 // examine asks the store for the address of a server, and for more about its failure.

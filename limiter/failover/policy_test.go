@@ -119,7 +119,7 @@ func TestPartsFailApart(t *testing.T) {
 		assert.EqualValues(t, 1, inner.used(t, api, "2 b"))
 
 		synctest.Wait()
-		assert.Equal(t, []Event{{Degraded: true, Part: 1, Err: errDown}}, heard.read())
+		assert.Equal(t, []Event{{Degraded: true, Server: "server 1", Err: errDown}}, heard.read())
 	})
 }
 
@@ -153,10 +153,10 @@ func TestAProbeAsksOnlyThePartWhoseTurnItIs(t *testing.T) {
 		assert.False(t, s.Stats().Degraded)
 		assert.Equal(t, int64(2), inner.used(t, api, "1 a"), "part 1 was up, and counts, with what this process counted before")
 		assert.Equal(t, []Event{
-			{Degraded: true, Part: 1, Err: errDown},
-			{Degraded: true, Part: 2, Err: errDown},
-			{Part: 1, Err: errDown, For: 1400 * time.Millisecond},
-			{Part: 2, Err: errDown, For: 1700 * time.Millisecond},
+			{Degraded: true, Server: "server 1", Err: errDown},
+			{Degraded: true, Server: "server 2", Err: errDown},
+			{Server: "server 1", Err: errDown, For: 1400 * time.Millisecond},
+			{Server: "server 2", Err: errDown, For: 1700 * time.Millisecond},
 		}, heard.read())
 	})
 }

@@ -3,6 +3,7 @@ package failover
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -92,8 +93,10 @@ func (s *server) used(t testing.TB, q *limiter.Quota, key string) int64 {
 // A cluster is a server whose charges are on parts, by the number their key begins with.
 type cluster struct{ *server }
 
-func (c cluster) Part(charge *limiter.Charge) int           { return int(charge.Key[0] - '0') }
-func (c cluster) Diagnose(_ int, err error) (string, error) { return "", err }
+func (c cluster) Part(charge *limiter.Charge) int { return int(charge.Key[0] - '0') }
+func (c cluster) Diagnose(part int, err error) (string, error) {
+	return fmt.Sprint("server ", part), err
+}
 func (c cluster) TryWrite(ctx context.Context, charges []limiter.Charge) error {
 	return c.called(ctx, "try to write", charges)
 }

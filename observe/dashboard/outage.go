@@ -35,25 +35,19 @@ func outageOf(health failover.Stats) *outageView {
 		return nil
 	}
 	v := &outageView{Since: time.Now().Add(-health.DegradedFor).UnixMilli()}
-	last := map[int]failover.Event{}
+	last := map[string]failover.Event{}
 	for _, e := range health.Events {
-		last[e.Part] = e
+		last[e.Server] = e
 	}
-	seen := map[serverView]bool{}
 	for _, e := range health.Events {
-		if !e.Degraded || last[e.Part].At != e.At {
+		if !e.Degraded || last[e.Server].At != e.At {
 			continue
 		}
 		s := serverView{Server: cut(e.Server), Unusable: e.Unusable, Since: e.At.UnixMilli()}
 		if e.Err != nil {
 			s.Cause = cut(e.Err.Error())
 		}
-		same := s
-		same.Since = 0
-		if !seen[same] { // a server has several parts
-			seen[same] = true
-			v.Servers = append(v.Servers, s)
-		}
+		v.Servers = append(v.Servers, s)
 	}
 	return v
 }
