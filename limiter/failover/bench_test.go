@@ -1,4 +1,4 @@
-package failover
+package failover_test
 
 import (
 	"context"
@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/weirgo/weir/limiter"
+	"github.com/weirgo/weir/limiter/failover"
 )
 
 // A prompt store has its answer at once, so that what is left is the failover's own.
@@ -24,7 +25,7 @@ type patient struct{ limiter.Store }
 func (p patient) Decide(context.Context, []limiter.Charge) error { return nil }
 
 func BenchmarkDecide(b *testing.B) {
-	quiet := Options{Failures: 1, ProbeEvery: time.Hour, OnDegraded: func(Event) {}}
+	quiet := failover.Options{Failures: 1, ProbeEvery: time.Hour, OnDegraded: ignore}
 	shared := quiet
 	shared.Replicas = 3
 	for _, bb := range []struct {
@@ -33,11 +34,11 @@ func BenchmarkDecide(b *testing.B) {
 		o     limiter.Outage
 	}{
 		{"store=alone", prompt{}, limiter.FailLocal},
-		{"store=well", Must(New(prompt{}, quiet)), limiter.FailLocal},
-		{"store=well-without-Within", Must(New(patient{}, quiet)), limiter.FailLocal},
-		{"store=outage-open", Must(New(prompt{err: errDown}, quiet)), limiter.FailOpen},
-		{"store=outage-local", Must(New(prompt{err: errDown}, shared)), limiter.FailLocal},
-		{"store=outage-closed", Must(New(prompt{err: errDown}, quiet)), limiter.FailClosed},
+		{"store=well", wrap(prompt{}, quiet), limiter.FailLocal},
+		{"store=well-without-Within", wrap(patient{}, quiet), limiter.FailLocal},
+		{"store=outage-open", wrap(prompt{err: errDown}, quiet), limiter.FailOpen},
+		{"store=outage-local", wrap(prompt{err: errDown}, shared), limiter.FailLocal},
+		{"store=outage-closed", wrap(prompt{err: errDown}, quiet), limiter.FailClosed},
 	} {
 		q := quota(b, "api", limiter.PerSecond(1_000_000), bb.o)
 		decideIn := func(charges []limiter.Charge) { _ = bb.store.Decide(context.Background(), charges) }

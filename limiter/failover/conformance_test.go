@@ -1,4 +1,4 @@
-package failover
+package failover_test
 
 import (
 	"context"
@@ -8,18 +8,21 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weirgo/weir/limiter"
+	"github.com/weirgo/weir/limiter/failover"
 	"github.com/weirgo/weir/limiter/limitertest"
 )
 
 func TestAStoreAroundAnotherKeepsItsPromises(t *testing.T) {
 	limitertest.Run(t, limitertest.Harness{
-		New: func(t testing.TB) limiter.Store { return Must(New(newServer(t, fine), Options{})) },
+		New: func(t testing.TB) limiter.Store {
+			return wrap(newServer(t, fine), failover.Options{})
+		},
 	})
 }
 
 // outage hides what is different about decisions by policy: that they say so, and that a
 // reset did not reach the server.
-type outage struct{ *Store }
+type outage struct{ *failover.Store }
 
 func (o outage) Decide(ctx context.Context, charges []limiter.Charge) error {
 	err := o.Store.Decide(ctx, charges)
@@ -31,7 +34,7 @@ func (o outage) Decide(ctx context.Context, charges []limiter.Charge) error {
 
 func (o outage) Reset(ctx context.Context, charges []limiter.Charge) error {
 	err := o.Store.Reset(ctx, charges)
-	if errors.Is(err, ErrUnavailable) {
+	if errors.Is(err, failover.ErrUnavailable) {
 		return nil
 	}
 	return err
@@ -40,7 +43,7 @@ func (o outage) Reset(ctx context.Context, charges []limiter.Charge) error {
 func TestLocalDecisionsKeepAStoresPromises(t *testing.T) {
 	limitertest.Run(t, limitertest.Harness{
 		New: func(t testing.TB) limiter.Store {
-			s := Must(New(newServer(t, dead), Options{Failures: 1, OnDegraded: func(Event) {}}))
+			s := wrap(newServer(t, dead), failover.Options{Failures: 1, OnDegraded: ignore})
 			breakDown(t, s, charge(quota(t, "first", limiter.PerDay(1), limiter.FailLocal), ""))
 			require.True(t, s.Stats().Degraded)
 			return outage{s}

@@ -16,9 +16,9 @@
 // call whose client has left counts as neither failure nor success, and nor does an invalid batch.
 //
 // A server is flaky if five calls fail in a minute (fewer if Options.Failures is less), not at the same
-// time, and at least one call in a hundred, or if the policies begin to decide all calls four times in a minute. Options.OnDegraded then
-// reports one outage, which ends when no call has failed for a minute. The server still decides the
-// calls that it answers.
+// time, and at least one call in a hundred, or if the policies begin to decide all calls four times in a
+// minute. Options.OnDegraded then reports one outage, which ends when no call has failed for a minute.
+// The server still decides the calls that it answers.
 //
 // The first failure after a minute without one is logged at once (weir-call-failed), with what the
 // store finds out about its server. So a wrong address shows even in a process that makes four calls a

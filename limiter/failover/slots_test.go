@@ -1,4 +1,4 @@
-package failover
+package failover_test
 
 import (
 	"context"
@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weirgo/weir/limiter"
+	"github.com/weirgo/weir/limiter/failover"
 )
 
 func concurrency(t testing.TB, most int64, o limiter.Outage) *limiter.Quota {
@@ -44,12 +45,12 @@ func TestAnEventEndsWhereItBegan(t *testing.T) {
 			t.Run(string(began)+", "+string(ended), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					inner := newServer(t, fine)
-					s := Must(New(lazySlots{inner}, Options{Replicas: 2, OnDegraded: func(Event) {}}))
+					s := wrap(lazySlots{inner}, failover.Options{Replicas: 2, OnDegraded: ignore})
 					q := concurrency(t, 5, limiter.FailLocal)
 					other := charge(quota(t, "other", limiter.PerHour(100), limiter.FailLocal), "key")
 					c := limiter.Charge{Quota: q, Key: "key", Cost: 1}
 					var d limiter.Decision
-					used := func() int64 { return inner.used(t, q, "key") + s.inUse(t, q, "key") }
+					used := func() int64 { return inner.used(t, q, "key") + inUse(t, s, q, "key") }
 					for _, now := range []eventIn{before, during, after} {
 						switch now {
 						case during:
@@ -96,7 +97,7 @@ func TestSlotsInAnOutage(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			inner := newServer(t, fine)
-			s := Must(New(lazySlots{inner}, Options{Replicas: tt.replicas, OnDegraded: func(Event) {}}))
+			s := wrap(lazySlots{inner}, failover.Options{Replicas: tt.replicas, OnDegraded: ignore})
 			q := concurrency(t, tt.most, tt.outage)
 			inner.is(dead)
 			breakDown(t, s, charge(quota(t, "other", limiter.PerHour(100), limiter.FailLocal), "key"))
@@ -106,7 +107,7 @@ func TestSlotsInAnOutage(t *testing.T) {
 				charges := []limiter.Charge{c}
 				err := s.Decide(t.Context(), charges)
 				if tt.outage == limiter.FailClosed {
-					require.ErrorIs(t, err, ErrUnavailable)
+					require.ErrorIs(t, err, failover.ErrUnavailable)
 				} else if d := charges[0].Decision; d.Allowed {
 					taken = append(taken, d)
 				}
@@ -115,7 +116,7 @@ func TestSlotsInAnOutage(t *testing.T) {
 			for _, d := range taken {
 				require.NoError(t, settle(t, s, c, d, 0))
 			}
-			assert.Zero(t, s.inUse(t, concurrency(t, tt.most, limiter.FailLocal), "key"))
+			assert.Zero(t, inUse(t, s, concurrency(t, tt.most, limiter.FailLocal), "key"))
 			assert.Zero(t, inner.used(t, q, "key"))
 		})
 	}

@@ -1,4 +1,4 @@
-package failover
+package failover_test
 
 import (
 	"context"
@@ -12,6 +12,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/weirgo/weir/limiter"
+	"github.com/weirgo/weir/limiter/failover"
 )
 
 // frank is a cluster that says which of its parts failed.
@@ -41,40 +42,49 @@ func (f frank) Decide(ctx context.Context, charges []limiter.Charge) error {
 }
 
 func TestAServerThatIsUpCountsWhileAnotherIsDown(t *testing.T) {
-	inner := newServer(t, downFor("1"))
-	s := Must(New(frank{cluster{inner}}, Options{Failures: 3, OnDegraded: func(Event) {}}))
-	global := quota(t, "global", limiter.PerHour(10), limiter.FailLocal)
-	user := quota(t, "user", limiter.PerHour(1000), limiter.FailLocal)
-	admitted := 0
-	for i := range 40 {
-		// Every other request has a rule on the server that is down.
-		d := decide(t, s, charge(global, "0"), charge(user, fmt.Sprint(i%2, " user")))
-		if d[0].Allowed && d[1].Allowed {
-			admitted++
-		}
-		assert.False(t, d[0].Degraded, "the global rule's server answers")
-		assert.Equal(t, i%2 == 1, d[1].Degraded)
-	}
-	assert.Equal(t, 10, admitted, "a global rule on a server that is up admits its limit, before the breaker of the other opens and after it")
-	stats := s.Stats()
-	assert.EqualValues(t, 20, stats.Local)
-	assert.EqualValues(t, 20, stats.Decided)
-	assert.EqualValues(t, 3, stats.Failures)
-	assert.EqualValues(t, 1<<1, s.ailing.Load()|s.open.Load(), "a part that has answered is not held to have failed")
+	synctest.Test(t, func(t *testing.T) {
+		inner := newServer(t, downFor("1"))
+		s := wrap(frank{cluster{inner}}, failover.Options{Failures: 3, OnDegraded: ignore})
+		global := quota(t, "global", limiter.PerHour(10), limiter.FailLocal)
+		user := quota(t, "user", limiter.PerHour(1000), limiter.FailLocal)
+		admitted := 0
+		log := logged(t, func() {
+			for i := range 40 {
+				// Every other request has a rule on the server that is down.
+				d := decide(t, s, charge(global, "0"), charge(user, fmt.Sprint(i%2, " user")))
+				if d[0].Allowed && d[1].Allowed {
+					admitted++
+				}
+				assert.False(t, d[0].Degraded, "the global rule's server answers")
+				assert.Equal(t, i%2 == 1, d[1].Degraded)
+			}
+			synctest.Wait()
+		})
+		assert.Equal(t, 10, admitted, "a server that is up admits the limit, before the other breaker opens and after it")
+		stats := s.Stats()
+		assert.EqualValues(t, 20, stats.Local)
+		assert.EqualValues(t, 20, stats.Decided)
+		assert.EqualValues(t, 3, stats.Failures)
+		assert.Contains(t, log, "server 1")
+		assert.NotContains(t, log, "server 0", "a server that answered has no failure")
+	})
 }
 
 // An error that names servers of other batches says nothing about this one's.
 func TestAnErrorThatNamesNoServerOfTheBatchIsOfAllOfThem(t *testing.T) {
 	inner := newServer(t, func(context.Context, string, []limiter.Charge) error { return partsError{errDown, 1 << 7} })
-	s := Must(New(cluster{inner}, Options{OnDegraded: func(Event) {}}))
-	d := decide(t, s, charge(quota(t, "global", limiter.PerHour(10), limiter.FailLocal), "0"), charge(quota(t, "user", limiter.PerHour(10), limiter.FailLocal), "1"))
+	s := wrap(cluster{inner}, failover.Options{Failures: 1, OnDegraded: ignore})
+	api := quota(t, "api", limiter.PerHour(10), limiter.FailLocal)
+	d := decide(t, s, charge(api, "0"), charge(api, "1"))
 	assert.True(t, d[0].Degraded && d[1].Degraded)
-	assert.EqualValues(t, 1<<0|1<<1, s.ailing.Load()|s.open.Load())
+	for _, key := range []string{"0", "1"} {
+		assert.True(t, s.IsDown([]limiter.Charge{charge(api, key)}))
+	}
 }
 
 func TestAServerThatAnsweredHasNoFailuresInARow(t *testing.T) {
 	inner := newServer(t, fine)
-	s := Must(New(frank{cluster{inner}}, Options{Failures: 3, OnDegraded: func(Event) {}}))
+	s := wrap(frank{cluster{inner}}, failover.Options{Failures: 3, OnDegraded: ignore})
 	api := quota(t, "api", limiter.PerHour(1000), limiter.FailLocal)
 	login := quota(t, "login", limiter.PerHour(1000), limiter.FailClosed)
 	for range 3 {
@@ -83,9 +93,10 @@ func TestAServerThatAnsweredHasNoFailuresInARow(t *testing.T) {
 		decide(t, s, charge(api, "0"))
 		inner.is(downFor("1"))
 		both := []limiter.Charge{charge(api, "0"), charge(login, "1")}
-		require.ErrorIs(t, s.Decide(t.Context(), both), ErrUnavailable)
+		require.ErrorIs(t, s.Decide(t.Context(), both), failover.ErrUnavailable)
 	}
-	assert.EqualValues(t, 1<<1, s.open.Load())
+	assert.True(t, s.IsDown([]limiter.Charge{charge(api, "1")}))
+	assert.False(t, s.IsDown([]limiter.Charge{charge(api, "0")}))
 }
 
 func TestABatchOnServersUpAndDownIsTakenAllOrNone(t *testing.T) {
@@ -94,7 +105,7 @@ func TestABatchOnServersUpAndDownIsTakenAllOrNone(t *testing.T) {
 		require.NoError(t, err)
 		inner := &server{Memory: memory}
 		inner.is(downFor("1", "3"))
-		s := Must(New(frank{cluster{inner}}, Options{Failures: 2, OnDegraded: func(Event) {}, ProbeEvery: time.Hour}))
+		s := wrap(frank{cluster{inner}}, failover.Options{Failures: 2, OnDegraded: ignore, ProbeEvery: time.Hour})
 		policies := []limiter.Outage{limiter.FailLocal, limiter.FailOpen, limiter.FailClosed}
 		quotas := make([]*limiter.Quota, 6)
 		for i := range quotas {
@@ -108,12 +119,12 @@ func TestABatchOnServersUpAndDownIsTakenAllOrNone(t *testing.T) {
 		used := func(c limiter.Charge) [2]int64 {
 			server, local := []limiter.Charge{{Quota: c.Quota, Key: c.Key}}, []limiter.Charge{{Quota: c.Quota, Key: c.Key}}
 			require.NoError(t, inner.Memory.Decide(context.Background(), server))
-			require.NoError(t, s.local.Decide(context.Background(), local))
+			require.NoError(t, s.Local().Decide(context.Background(), local))
 			return [2]int64{4 - server[0].Decision.Remaining, 4 - local[0].Decision.Remaining}
 		}
 		for i, q := range quotas { // of an earlier outage of the servers that are up now
 			earlier := []limiter.Charge{{Quota: q, Key: []string{"0", "2"}[i%2], Cost: 1}}
-			require.NoError(t, s.local.Decide(context.Background(), earlier))
+			require.NoError(t, s.Local().Decide(context.Background(), earlier))
 		}
 		stopped := uint64(0)
 		for range rapid.IntRange(1, 30).Draw(t, "batches") {
@@ -142,7 +153,7 @@ func TestABatchOnServersUpAndDownIsTakenAllOrNone(t *testing.T) {
 			}
 			err := s.Decide(context.Background(), charges)
 			if isClosed {
-				require.ErrorIs(t, err, ErrUnavailable, "a Closed rule whose server is down stops the batch")
+				require.ErrorIs(t, err, failover.ErrUnavailable, "a Closed rule whose server is down stops the batch")
 				stopped++
 			} else {
 				require.NoError(t, err)
@@ -180,13 +191,13 @@ func TestABatchOnServersUpAndDownIsTakenAllOrNone(t *testing.T) {
 
 func TestUnitsReturnWhereTheyWereCountedOnServersUpAndDown(t *testing.T) {
 	inner := newServer(t, fine)
-	s := Must(New(cluster{inner}, Options{OnDegraded: func(Event) {}}))
+	s := wrap(cluster{inner}, failover.Options{OnDegraded: ignore})
 	api := quota(t, "api", limiter.PerHour(10), limiter.FailLocal)
 	both := []limiter.Charge{charge(api, "0"), charge(api, "1")}
 	before := decide(t, s, both...)
 	inner.is(downFor("1"))
 	breakDown(t, s, charge(api, "1"))
-	require.ErrorIs(t, s.Settle(t.Context(), []limiter.Settlement{{Charge: at(both[0], before[0])}, {Charge: at(both[1], before[1])}}), ErrUnavailable)
+	require.ErrorIs(t, s.Settle(t.Context(), []limiter.Settlement{{Charge: at(both[0], before[0])}, {Charge: at(both[1], before[1])}}), failover.ErrUnavailable)
 	assert.Zero(t, inner.used(t, api, "0"), "what can be settled is")
 	assert.EqualValues(t, 1, inner.used(t, api, "1"))
 	decide(t, s, both...)
@@ -195,14 +206,14 @@ func TestUnitsReturnWhereTheyWereCountedOnServersUpAndDown(t *testing.T) {
 	assert.Zero(t, inner.used(t, api, "0"), "the server that is up has its units back")
 	assert.EqualValues(t, 10-5, decide(t, s, limiter.Charge{Quota: api, Key: "1"})[0].Remaining, "and so has this process")
 	decide(t, s, both...)
-	require.ErrorIs(t, s.Reset(t.Context(), both), ErrUnavailable)
+	require.ErrorIs(t, s.Reset(t.Context(), both), failover.ErrUnavailable)
 	assert.Zero(t, inner.used(t, api, "0"), "what can be reset is")
 }
 
 func TestTimeInOutagesAddsUpAndTimeInWhichTwoPartsAreDownCountsOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inner := newServer(t, downFor("0"))
-		s := Must(New(cluster{inner}, Options{Failures: 1}))
+		s := wrap(cluster{inner}, failover.Options{Failures: 1})
 		api := quota(t, "api", limiter.PerMinute(1000), limiter.FailLocal)
 		ask := func() {
 			for _, part := range []string{"0", "1"} {

@@ -1,4 +1,4 @@
-package failover
+package failover_test
 
 import (
 	"context"
@@ -15,6 +15,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/weirgo/weir/limiter"
+	"github.com/weirgo/weir/limiter/failover"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -134,23 +135,30 @@ type unusable string
 func (u unusable) Error() string { return string(u) }
 func (unusable) Unusable() bool  { return true }
 
+// wrap is New for tests.
+func wrap(inner limiter.Store, o failover.Options) *failover.Store {
+	return failover.Must(failover.New(inner, o))
+}
+
+func ignore(failover.Event) {}
+
 // A diary is a hook that remembers.
 type diary struct {
 	mu     sync.Mutex
-	events []Event
+	events []failover.Event
 }
 
-func (d *diary) note(e Event) {
+func (d *diary) note(e failover.Event) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	e.At = time.Time{}
 	d.events = append(d.events, e)
 }
 
-func (d *diary) read() []Event {
+func (d *diary) read() []failover.Event {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return append([]Event(nil), d.events...)
+	return append([]failover.Event(nil), d.events...)
 }
 
 func quota(t testing.TB, rule string, l limiter.Limit, o limiter.Outage) *limiter.Quota {
@@ -185,7 +193,7 @@ func decisionsOf(charges []limiter.Charge) []limiter.Decision {
 }
 
 // comeBack makes the server well, and has a decision on c find that out.
-func (s *server) comeBack(t testing.TB, store *Store, c limiter.Charge) {
+func (s *server) comeBack(t testing.TB, store *failover.Store, c limiter.Charge) {
 	t.Helper()
 	s.is(fine)
 	time.Sleep(2 * time.Second)
@@ -194,11 +202,10 @@ func (s *server) comeBack(t testing.TB, store *Store, c limiter.Charge) {
 }
 
 // breakDown makes so many decisions on charges that the policies come into force.
-func breakDown(t testing.TB, s *Store, charges ...limiter.Charge) {
+func breakDown(t testing.TB, s *failover.Store, charges ...limiter.Charge) {
 	t.Helper()
-	for range s.options.Failures {
+	for range s.Options().Failures {
 		_ = s.Decide(t.Context(), charges)
 	}
-	_, cause := s.outage(charges)
-	require.Error(t, cause, "the policies are not in force")
+	require.True(t, s.IsDown(charges), "the policies are in force")
 }

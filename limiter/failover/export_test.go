@@ -1,0 +1,31 @@
+package failover
+
+import "github.com/weirgo/weir/limiter"
+
+// The tests are outside of this package. What follows they cannot see there, or not without changing it.
+
+// Options are with their defaults.
+func (s *Store) Options() Options { return s.options }
+
+// IsDown reports whether a breaker is open: another decision would be one more failure.
+func (s *Store) IsDown(charges []limiter.Charge) bool {
+	down, _ := s.outage(charges)
+	return down != 0
+}
+
+// Local has the counters of this process, which only an outage would show, and change.
+func (s *Store) Local() limiter.Store { return s.local }
+
+// ShareOf returns what the local counters are counted against.
+func (s *Store) ShareOf(q *limiter.Quota) *limiter.Quota { return s.share(q) }
+
+// Shares and Owing are how many shares and keys in debt are remembered: a bound of memory.
+func (s *Store) Shares() (n int) {
+	s.shares.Range(func(any, any) bool { n++; return true })
+	return n
+}
+
+func (s *Store) Owing() int { return int(s.debts.count.Load()) }
+
+// Undivided makes all further shares invalid, which New does not let happen.
+func (s *Store) Undivided() { s.options.Replicas = -1 }
