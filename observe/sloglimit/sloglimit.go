@@ -14,7 +14,7 @@
 //	key           a digest of the client's key; see Options.Secret
 //	route         the pattern of the first request, if it has one
 //	requests      how many requests were refused since the previous record
-//	retry_after   of the first request, if it is known; of weir-cooldown, the cooldown's length
+//	retry_after   in seconds, of the first request, if it is known; of weir-cooldown, the cooldown's length
 //
 // A record contains nothing else that a client sent. The same digest stands for the client in Redis,
 // in lists of bans and on the dashboard: see [Options.Secret].
@@ -156,7 +156,7 @@ func (l *Logger) write(r record) {
 	text("route", r.route)
 	attrs = append(attrs, slog.Uint64("requests", r.requests))
 	if r.retryAfter > 0 {
-		attrs = append(attrs, slog.Duration("retry_after", r.retryAfter))
+		attrs = append(attrs, slog.Float64("retry_after", r.retryAfter.Seconds()))
 	}
 	message := messages[r.code]
 	if r.crowd {

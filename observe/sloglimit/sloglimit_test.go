@@ -233,7 +233,7 @@ func TestBansAndMissingKeysAreTold(t *testing.T) {
 		require.Len(t, records, 2)
 		assert.Equal(t, "weir-banned", records[0]["code"])
 		assert.Equal(t, "login", records[0]["rule"])
-		assert.Equal(t, float64(time.Hour), records[0]["retry_after"])
+		assert.EqualValues(t, 3600, records[0]["retry_after"], "seconds")
 		assert.Equal(t, "weir-no-key", records[1]["code"])
 		refusals.Flush()
 	})
