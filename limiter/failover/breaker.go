@@ -156,7 +156,7 @@ func (s *Store) answered(parts uint64) {
 		p.calls++
 		if time.Since(p.failed) >= quiet {
 			s.ailing.And(^bit)
-			s.announceRecovery(number)
+			s.announceOutage(number, false, false)
 		}
 	}
 }
@@ -188,9 +188,9 @@ func (s *Store) failed(began time.Time, parts uint64, err error) {
 				s.since = p.failed
 			}
 			p.openings++
-			s.announceOutage(number, p.openings > mostOpenings)
+			s.announceOutage(number, true, p.openings > mostOpenings)
 		case p.apart >= min(s.options.Failures, manyFailures) && p.failures*flakyShare >= p.calls:
-			s.announceOutage(number, true)
+			s.announceOutage(number, true, true)
 		}
 	}
 }
@@ -201,24 +201,14 @@ const (
 	mostOpenings = 3           // of a breaker in a minute; a part whose breaker opens more often is flaky
 )
 
-// announceOutage announces that the policies decide on a part's charges, if that is news. It needs the lock.
-func (s *Store) announceOutage(number int, isFlaky bool) {
+// announceOutage announces that the policies decide on a part's charges, or no longer do, if that is news.
+// It needs the lock.
+func (s *Store) announceOutage(number int, isDown, isFlaky bool) {
 	p := &s.parts[number]
-	p.isFlaky = p.isFlaky || isFlaky
-	if !p.isReported {
-		p.isReported = true
-		e := Event{Degraded: true, At: time.Now(), Err: p.err, Flaky: isFlaky}
-		s.announce(func() { s.reportOutage(number, e) })
-	}
-}
-
-// announceRecovery announces that the policies no longer decide on a part's charges, if it was announced
-// that they do. It needs the lock.
-func (s *Store) announceRecovery(number int) {
-	p := &s.parts[number]
-	if p.isReported {
-		p.isReported, p.isFlaky = false, false
-		e := Event{At: time.Now(), Err: p.err}
+	p.isFlaky = isDown && (p.isFlaky || isFlaky)
+	if p.isReported != isDown {
+		p.isReported = isDown
+		e := Event{Degraded: isDown, At: time.Now(), Err: p.err, Flaky: isFlaky}
 		s.announce(func() { s.reportOutage(number, e) })
 	}
 }
@@ -312,7 +302,7 @@ func (s *Store) try(number int, looks []limiter.Charge, done chan struct{}) {
 			s.total += time.Since(s.since)
 		}
 		if !p.isFlaky {
-			s.announceRecovery(number)
+			s.announceOutage(number, false, false)
 		}
 	}
 }

@@ -45,7 +45,7 @@ func TestLocalDecisionsKeepAStoresPromises(t *testing.T) {
 		New: func(t testing.TB) limiter.Store {
 			s := wrap(newServer(t, dead), failover.Options{Failures: 1, OnDegraded: ignore})
 			breakDown(t, s, charge(quota(t, "first", limiter.PerDay(1), limiter.FailLocal), ""))
-			require.True(t, s.Stats().Degraded)
+			require.True(t, s.Health().Degraded)
 			return outage{s}
 		},
 	})

@@ -113,7 +113,7 @@ func TestTheLastEventsAreKept(t *testing.T) {
 			synctest.Wait()
 			time.Sleep(time.Minute)
 		}
-		told := s.Stats().Events
+		told := s.Health().Events
 		require.Len(t, told, 16)
 		last := told[16-2:]
 		assert.True(t, last[0].Degraded)
@@ -234,7 +234,7 @@ func testUnusable(t *testing.T, parts []string) {
 		})
 		assert.Equal(t, `level=ERROR msg="weir: the store's server cannot do what Weir needs: a wrong configuration; until it is fixed the rules' OnOutage policies decide" `+
 			`code=weir-store-unusable server=10.0.0.2:6379 error="ERR unknown command 'evalsha'"`+"\n", log)
-		require.False(t, s.Stats().Degraded)
+		require.False(t, s.Health().Degraded)
 	}
 	events := heard.read()
 	require.Len(t, events, 4)
@@ -352,7 +352,7 @@ func TestAnOutageOfAServerIsToldOnceHoweverManyPartsItHas(t *testing.T) {
 					}
 					synctest.Wait()
 				}
-				require.Len(t, s.Stats().Events, 4, "two outages, and the ends of both: three parts of one have answered")
+				require.Len(t, s.Health().Events, 4, "two outages, and the ends of both: three parts of one have answered")
 				inner.is(fine)
 				for range 5 {
 					time.Sleep(time.Second)
@@ -361,9 +361,9 @@ func TestAnOutageOfAServerIsToldOnceHoweverManyPartsItHas(t *testing.T) {
 					}
 					synctest.Wait()
 				}
-				require.False(t, s.Stats().Degraded)
+				require.False(t, s.Health().Degraded)
 			})
-			events := s.Stats().Events
+			events := s.Health().Events
 			require.Len(t, events, 4)
 			for code, times := range map[string]int{"weir-call-failed": 2, "weir-degraded": 2, "weir-recovered": 2} {
 				assert.Equal(t, times, strings.Count(log, code), "%s:\n%s", code, log)
@@ -389,26 +389,6 @@ func newPromoted(inner *server, heard *diary) (s *failover.Store, promote func()
 	at := &atomic.Pointer[string]{}
 	at.Store(&master)
 	return wrap(promoted{cluster{inner}, at}, failover.Options{OnDegraded: heard.note}), func() { at.Store(&replica) }
-}
-
-func TestTheServerThatTakesOverEndsTheOutage(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		inner, heard := newServer(t, dead), &diary{}
-		s, promote := newPromoted(inner, heard)
-		api := quota(t, "api", limiter.PerMinute(1000), limiter.FailLocal)
-		for _, part := range []string{"1", "2"} {
-			breakDown(t, s, charge(api, part))
-		}
-		synctest.Wait()
-		promote()
-		for _, part := range []string{"2", "1"} {
-			inner.comeBack(t, s, charge(api, part))
-		}
-		assert.Equal(t, []failover.Event{
-			{Degraded: true, Server: master, Err: errDown},
-			{Server: master, Err: errDown, For: 2 * time.Second},
-		}, heard.read())
-	})
 }
 
 // A server that takes over may fail too, in another way, or for a part that has failed before.
@@ -454,7 +434,7 @@ func TestEachOutageOfAServerIsToldThoughAPartIsNotAskedForLong(t *testing.T) {
 					decide(t, s, charge(api, "0"))
 					synctest.Wait()
 					var told []string
-					for _, e := range s.Stats().Events {
+					for _, e := range s.Health().Events {
 						told = append(told, map[bool]string{true: "down", false: "back"}[e.Degraded])
 					}
 					require.Equal(t, words, told)
@@ -477,7 +457,7 @@ func TestEachOutageOfAServerIsToldThoughAPartIsNotAskedForLong(t *testing.T) {
 					synctest.Wait()
 					says("down", "back", "down", "back") // that the quiet one answers is no news
 				})
-				require.False(t, s.Stats().Degraded)
+				require.False(t, s.Health().Degraded)
 				code := map[string]string{"silent": "weir-degraded", "unusable": "weir-store-unusable"}[name]
 				assert.Equal(t, 2, strings.Count(log, code), log)
 			})
@@ -511,7 +491,7 @@ func TestADiagnosisThatFailsHidesNothing(t *testing.T) {
 			for _, e := range events {
 				assert.Equal(t, errDown, e.Err)
 			}
-			assert.False(t, s.Stats().Degraded)
+			assert.False(t, s.Health().Degraded)
 		}
 	})
 }

@@ -20,7 +20,7 @@ import (
 
 // counted is what is told of a store, without its events and options.
 func counted(s *failover.Store) failover.Stats {
-	stats := s.Stats()
+	stats := s.Health()
 	stats.Events, stats.Replicas = nil, 0
 	return stats
 }
@@ -44,7 +44,7 @@ func TestAHungServerHoldsADecisionUpForTheDeadlineAndThenNotAtAll(t *testing.T) 
 		stats.LastError = nil
 		assert.Equal(t, failover.Stats{Local: 8, Failures: 5, Degraded: true}, stats)
 		time.Sleep(time.Second / 2)
-		assert.Equal(t, time.Second/2, s.Stats().DegradedFor)
+		assert.Equal(t, time.Second/2, s.Health().DegradedFor)
 	})
 }
 
@@ -54,7 +54,7 @@ func TestCallsThatFailTogetherCountOnce(t *testing.T) {
 		s := wrap(inner, failover.Options{Failures: 3})
 		api := quota(t, "api", limiter.PerMinute(1000), limiter.FailLocal)
 		for stall := range 3 {
-			assert.False(t, s.Stats().Degraded, "degraded by %d stalls, be there many callers: want 3", stall)
+			assert.False(t, s.Health().Degraded, "degraded by %d stalls, be there many callers: want 3", stall)
 			var wg sync.WaitGroup
 			for range 64 {
 				wg.Go(func() { decide(t, s, charge(api, "key")) })
@@ -62,8 +62,8 @@ func TestCallsThatFailTogetherCountOnce(t *testing.T) {
 			wg.Wait()
 			time.Sleep(time.Microsecond)
 		}
-		assert.True(t, s.Stats().Degraded, "three in a row, one after the other")
-		assert.Equal(t, uint64(3*64), s.Stats().Failures)
+		assert.True(t, s.Health().Degraded, "three in a row, one after the other")
+		assert.Equal(t, uint64(3*64), s.Health().Failures)
 	})
 }
 
@@ -162,7 +162,7 @@ func TestAServerThatStaysDownIsAskedOnceInAWhile(t *testing.T) {
 		}
 		assert.Equal(t, 10*time.Second, time.Since(start), "a request waited for a probe")
 		assert.Equal(t, int64(9), inner.calls.Load(), "each second and the deadline of 50ms, one at a time")
-		assert.Equal(t, uint64(5+9), s.Stats().Failures)
+		assert.Equal(t, uint64(5+9), s.Health().Failures)
 		assert.Len(t, heard.read(), 1, "it is still the same outage")
 	})
 }
@@ -186,7 +186,7 @@ func TestAfterTheReturnFailuresCountAnew(t *testing.T) {
 			}
 			synctest.Wait()
 		})
-		assert.False(t, s.Stats().Degraded)
+		assert.False(t, s.Health().Degraded)
 		assert.Len(t, heard.read(), 2)
 		assert.Equal(t, 1, strings.Count(log, "weir-call-failed"), "an outage goes on, and is no first failure")
 	})
@@ -213,7 +213,7 @@ func TestAClientThatGoesAwayDoesNotEndTheProbe(t *testing.T) {
 		cancel()
 		charges[0] = limiter.Charge{} // it is the caller's again
 		time.Sleep(30 * time.Millisecond)
-		assert.False(t, s.Stats().Degraded)
+		assert.False(t, s.Health().Degraded)
 	})
 }
 
@@ -241,14 +241,14 @@ func TestAClientThatGoesAwayIsNoOutage(t *testing.T) {
 		assert.Equal(t, failover.Stats{}, counted(s))
 
 		for range 5 {
-			assert.False(t, s.Stats().Degraded)
+			assert.False(t, s.Health().Degraded)
 			decide(t, s, charges...)
-			if !s.Stats().Degraded {
+			if !s.Health().Degraded {
 				flood() // keeps nothing from being noticed
 			}
 		}
-		assert.True(t, s.Stats().Degraded)
-		assert.Equal(t, uint64(5), s.Stats().Failures)
+		assert.True(t, s.Health().Degraded)
+		assert.Equal(t, uint64(5), s.Health().Failures)
 	})
 }
 
@@ -257,14 +257,14 @@ func TestRequestsWithLessTimeThanTheDeadlineNoticeAHungServerToo(t *testing.T) {
 		s := wrap(newServer(t, hung), failover.Options{})
 		api := quota(t, "api", limiter.PerHour(100), limiter.FailLocal)
 		for range 5 {
-			assert.False(t, s.Stats().Degraded)
+			assert.False(t, s.Health().Degraded)
 			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Millisecond)
 			charges := []limiter.Charge{charge(api, "key")}
 			require.NoError(t, s.Decide(ctx, charges))
 			assert.True(t, charges[0].Decision.Degraded, "the policy decides, as for any failure")
 			cancel()
 		}
-		assert.True(t, s.Stats().Degraded, "a server that never answers in time is an outage")
+		assert.True(t, s.Health().Degraded, "a server that never answers in time is an outage")
 	})
 }
 
@@ -293,15 +293,15 @@ func TestAServerThatCanBeReadButNotWrittenStaysDown(t *testing.T) {
 				return full
 			})
 			for range 3 {
-				failures := s.Stats().Failures
+				failures := s.Health().Failures
 				time.Sleep(2 * time.Second)
 				decide(t, s, c)
 				synctest.Wait()
-				assert.True(t, s.Stats().Degraded)
-				assert.Equal(t, failures+1, s.Stats().Failures)
+				assert.True(t, s.Health().Degraded)
+				assert.Equal(t, failures+1, s.Health().Failures)
 			}
 			inner.comeBack(t, s, c)
-			assert.False(t, s.Stats().Degraded)
+			assert.False(t, s.Health().Degraded)
 			events := heard.read()
 			require.Len(t, events, 2)
 			assert.Equal(t, full, events[1].Err, "what the server said last")
@@ -361,7 +361,7 @@ func TestAServerThatIsUpAndDownByTurnsCallsNobodyEachTime(t *testing.T) {
 			inner.is(dead)
 			breakDown(t, s, charge(api, "key"))
 			inner.comeBack(t, s, charge(api, "key"))
-			assert.False(t, s.Stats().Degraded)
+			assert.False(t, s.Health().Degraded)
 		}
 		assert.Len(t, heard.read(), 6+1)
 		last := heard.read()[6]
@@ -478,12 +478,12 @@ func TestAMistakeThatOnlyTheServerSeesLeavesTheProbeToTheNext(t *testing.T) {
 		time.Sleep(2 * time.Second)
 		decide(t, s, charge(api, "key"))
 		synctest.Wait()
-		assert.True(t, s.Stats().Degraded)
+		assert.True(t, s.Health().Degraded)
 		inner.is(fine)
 		decide(t, s, charge(api, "key"))
 		synctest.Wait()
-		assert.False(t, s.Stats().Degraded)
-		assert.Equal(t, uint64(5), s.Stats().Failures, "a mistake is no failure")
+		assert.False(t, s.Health().Degraded)
+		assert.Equal(t, uint64(5), s.Health().Failures, "a mistake is no failure")
 	})
 }
 
@@ -510,7 +510,7 @@ func TestAPanicOfTheStoreIsItsCallersAndWedgesNothing(t *testing.T) {
 			time.Sleep(2 * time.Second)
 			decide(t, s, charge(api, "key"))
 			synctest.Wait()
-			assert.ErrorContains(t, s.Stats().LastError, "failover: the store panicked: oh no", "nobody recovers from it in a probe")
+			assert.ErrorContains(t, s.Health().LastError, "failover: the store panicked: oh no", "nobody recovers from it in a probe")
 		}
 		inner.comeBack(t, s, charge(api, "key"))
 		assert.False(t, decide(t, s, charge(api, "key"))[0].Degraded)
@@ -532,7 +532,7 @@ func TestACallThatBeganBeforeTheOutageDoesNotEndIt(t *testing.T) {
 		inner.is(dead)
 		breakDown(t, s, charge(api, "key"))
 		wg.Wait() // by now it is time for a probe
-		assert.True(t, s.Stats().Degraded)
+		assert.True(t, s.Health().Degraded)
 	})
 }
 
@@ -569,7 +569,7 @@ func TestAnOutageIsNoticedOnceHoweverManyNoticeIt(t *testing.T) {
 		wg.Wait()
 		synctest.Wait()
 
-		stats := s.Stats()
+		stats := s.Health()
 		assert.Equal(t, uint64(callers*times), stats.Decided+stats.Local+stats.Open+stats.Closed)
 		events := heard.read()
 		require.Greater(t, len(events), 4, "the server did not flap")
@@ -685,13 +685,13 @@ func TestAKeyThatCannotBeDecidedIsNoOutageAndKeepsNoneUp(t *testing.T) {
 		time.Sleep(2 * time.Second)
 		decide(t, s, c) // is the probe, which is answered
 		synctest.Wait()
-		assert.False(t, s.Stats().Degraded)
+		assert.False(t, s.Health().Degraded)
 
 		for range 100 { // all fail, for minutes
 			assert.True(t, decide(t, s, c)[0].Degraded)
 			time.Sleep(2 * time.Second)
 		}
-		assert.False(t, s.Stats().Degraded)
+		assert.False(t, s.Health().Degraded)
 		assert.Len(t, heard.read(), 2)
 	})
 }

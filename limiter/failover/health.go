@@ -13,7 +13,7 @@ import (
 	"github.com/weirgo/weir/limiter"
 )
 
-// Stats is what [Store.Stats] returns. Each decided batch counts in one of the first four fields.
+// Stats is what [Store.Health] returns. Each decided batch counts in one of the first four fields.
 // Invalid batches count in none, and nor do batches whose client went away. If servers decided one part
 // of a batch and policies the other, it counts as decided by policy.
 type Stats struct {
@@ -56,11 +56,9 @@ type Reporter interface {
 	Health() Stats
 }
 
-// Health implements [Reporter].
-func (s *Store) Health() Stats { return s.Stats() }
-
-// Stats returns how many decisions were made so far, by whom, and whether outage policies decide now.
-func (s *Store) Stats() Stats {
+// Health implements [Reporter]: it returns how many decisions were made so far, by whom, and whether
+// outage policies decide now.
+func (s *Store) Health() Stats {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	stats := Stats{

@@ -19,8 +19,8 @@ func TestAnOpenRulePassesUncounted(t *testing.T) {
 	for range 10 {
 		assert.Equal(t, []limiter.Decision{{Allowed: true, Degraded: true, Receipt: limiter.Receipt{By: limiter.ByNobody}}}, decide(t, s, charge(search, "key")))
 	}
-	assert.Equal(t, uint64(10), s.Stats().Open)
-	assert.Zero(t, s.Stats().Local)
+	assert.Equal(t, uint64(10), s.Health().Open)
+	assert.Zero(t, s.Health().Local)
 }
 
 func TestALocalRuleCountsThisProcesssShare(t *testing.T) {
@@ -73,7 +73,7 @@ func TestAClosedRuleStopsTheWholeBatch(t *testing.T) {
 			assert.Zero(t, charges[0].Decision, "batch %d", i+1)
 		}
 	}
-	assert.Equal(t, uint64(30), s.Stats().Closed)
+	assert.Equal(t, uint64(30), s.Health().Closed)
 	assert.Equal(t, int64(9), decide(t, s, charge(api, "key"))[0].Remaining, "nothing was taken")
 }
 
@@ -145,13 +145,13 @@ func TestAProbeAsksOnlyThePartWhoseTurnItIs(t *testing.T) {
 		}
 		assert.False(t, decide(t, s, charge(api, "1"))[0].Degraded, "part 2, which is down, is not held against it")
 		assert.True(t, decide(t, s, charge(api, "2"))[0].Degraded)
-		assert.True(t, s.Stats().Degraded)
+		assert.True(t, s.Health().Degraded)
 
 		time.Sleep(time.Second)
 		inner.is(fine)
 		decide(t, s, batch...)
 		synctest.Wait()
-		assert.False(t, s.Stats().Degraded)
+		assert.False(t, s.Health().Degraded)
 		assert.Equal(t, int64(2), inner.used(t, api, "1 a"), "part 1 was up, and counts, with what this process counted before")
 		assert.Equal(t, []failover.Event{
 			{Degraded: true, Server: "server 1", Err: errDown},

@@ -60,7 +60,7 @@ func TestWhereItIsNotKnownWhenAnEventWasCountedItIsOwedNow(t *testing.T) {
 	assert.Equal(t, int64(7), inner.used(t, c.Quota, "key"))
 	inner.is(dead)
 	assert.ErrorIs(t, s.Settle(t.Context(), debt), errDown)
-	require.True(t, s.Stats().Degraded, "what cannot be owed is a sign too")
+	require.True(t, s.Health().Degraded, "what cannot be owed is a sign too")
 	require.NoError(t, s.Settle(t.Context(), debt))
 	assert.Equal(t, int64(7), inUse(t, s, c.Quota, "key"))
 	assert.Equal(t, int64(7), inner.used(t, c.Quota, "key"))
@@ -167,12 +167,12 @@ func TestAServerIsNotUpBecauseItTookNoteOfASettlement(t *testing.T) {
 	failOnce()
 	require.NoError(t, settle(t, s, c, counted, 5))
 	failOnce()
-	assert.True(t, s.Stats().Degraded)
+	assert.True(t, s.Health().Degraded)
 
 	inner.is(dead)
 	s = wrap(inner, failover.Options{Failures: 1, OnDegraded: ignore})
 	assert.ErrorIs(t, settle(t, s, c, counted, 5), errDown)
-	assert.True(t, s.Stats().Degraded, "one that had no room for it, and failed, is down")
+	assert.True(t, s.Health().Degraded, "one that had no room for it, and failed, is down")
 }
 
 // A share counts as exactly as the limit that it is of, or more so, and refunds like it.

@@ -144,7 +144,7 @@ func TestSharesOfRulesThatAreGoneAreForgottenAfterTheOutage(t *testing.T) {
 			decide(t, s, charge(quota(t, "api", limiter.PerMinute(10), limiter.FailLocal), "key"))
 		}
 		assert.Equal(t, 10, s.Shares())
-		assert.Equal(t, uint64(10), s.Stats().Local)
+		assert.Equal(t, uint64(10), s.Health().Local)
 		d := decide(t, s, charge(quota(t, "api", limiter.PerMinute(10), limiter.FailLocal), "key"))[0]
 		assert.False(t, d.Allowed, "rules that are read anew are the same counters")
 

@@ -58,7 +58,7 @@ func TestAnEventEndsWhereItBegan(t *testing.T) {
 							breakDown(t, s, other)
 						case after:
 							inner.comeBack(t, s, other)
-							require.False(t, s.Stats().Degraded)
+							require.False(t, s.Health().Degraded)
 						}
 						if now == began {
 							d = decide(t, s, c)[0]

@@ -61,7 +61,7 @@ func TestAServerThatIsUpCountsWhileAnotherIsDown(t *testing.T) {
 			synctest.Wait()
 		})
 		assert.Equal(t, 10, admitted, "a server that is up admits the limit, before the other breaker opens and after it")
-		stats := s.Stats()
+		stats := s.Health()
 		assert.EqualValues(t, 20, stats.Local)
 		assert.EqualValues(t, 20, stats.Decided)
 		assert.EqualValues(t, 3, stats.Failures)
@@ -184,7 +184,7 @@ func TestABatchOnServersUpAndDownIsTakenAllOrNone(t *testing.T) {
 				}
 				require.True(t, !c.Decision.Counted() || c.Decision.Remaining == left, "charge %d has %d left: %v", i, left, c.Decision)
 			}
-			require.Equal(t, stopped, s.Stats().Closed)
+			require.Equal(t, stopped, s.Health().Closed)
 		}
 	})
 }
@@ -226,13 +226,13 @@ func TestTimeInOutagesAddsUpAndTimeInWhichTwoPartsAreDownCountsOnce(t *testing.T
 		ask() // part 1, for 4
 		inner.is(downFor("1"))
 		ask() // this finds part 0 back
-		assert.Equal(t, 6*time.Second, s.Stats().DegradedFor, "for one server at least")
+		assert.Equal(t, 6*time.Second, s.Health().DegradedFor, "for one server at least")
 		inner.is(fine)
 		ask()
-		assert.False(t, s.Stats().Degraded)
-		assert.Equal(t, 6*time.Second, s.Stats().DegradedInAll)
+		assert.False(t, s.Health().Degraded)
+		assert.Equal(t, 6*time.Second, s.Health().DegradedInAll)
 		inner.is(downFor("1"))
 		ask()
-		assert.Equal(t, 8*time.Second, s.Stats().DegradedInAll, "with the outage that is not over")
+		assert.Equal(t, 8*time.Second, s.Health().DegradedInAll, "with the outage that is not over")
 	})
 }

@@ -204,7 +204,7 @@ func (s *Store) Stats() Stats {
 		return Stats{}
 	}
 	return Stats{
-		Stats:      s.failover.Stats(),
+		Stats:      s.failover.Health(),
 		Batches:    s.store.batches.Load(),
 		Remembered: s.store.remembered.Load(),
 		Unsettled:  s.store.unsettled.lost.Load(),
