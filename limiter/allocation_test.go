@@ -1,4 +1,4 @@
-package limiter
+package limiter_test
 
 import (
 	"context"
@@ -8,6 +8,9 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/weirgo/weir/internal/phase"
+	"github.com/weirgo/weir/limiter"
 )
 
 func TestAllowDoesNotAllocate(t *testing.T) {
@@ -15,19 +18,19 @@ func TestAllowDoesNotAllocate(t *testing.T) {
 	for _, a := range everyAlgorithm {
 		for _, tt := range []struct {
 			name string
-			l    Limit
+			l    limiter.Limit
 			want bool
 		}{
-			{"an admission", PerDay(10_000).With(a), true},
-			{"a refusal", PerDay(1).With(a), false},
+			{"an admission", limiter.PerDay(10_000).With(a), true},
+			{"a refusal", limiter.PerDay(1).With(a), false},
 		} {
 			t.Run(fmt.Sprintf("%s, %v", tt.name, a), func(t *testing.T) {
-				api := Must(New(Config{Name: "api", Limit: tt.l}))
+				api := limiter.Must(limiter.New(limiter.Config{Name: "api", Limit: tt.l}))
 				for range 3 { // the first take memory, and the limit of 1
 					_, err := api.Allow(ctx, "key")
 					require.NoError(t, err)
 				}
-				var d Decision
+				var d limiter.Decision
 				allocs := testing.AllocsPerRun(1000, func() { d, _ = api.Allow(ctx, "key") })
 				assert.Zero(t, allocs)
 				assert.Equal(t, tt.want, d.Allowed)
@@ -39,29 +42,26 @@ func TestAllowDoesNotAllocate(t *testing.T) {
 func TestALogThatMovesOnDoesNotAllocate(t *testing.T) {
 	ctx := context.Background()
 	for _, cost := range []int64{1, 2, 7, 4} {
-		m, err := NewMemory(MemoryOptions{})
-		require.NoError(t, err)
-		api := Must(New(Config{Name: "api", Limit: PerHour(100).With(SlidingLog), Store: m}))
-		step := func() {
-			m.start = m.start.Add(-time.Hour / 20)
-			_, _ = api.AllowN(ctx, "key", cost)
-		}
-		thousand := func() {
-			for range 1000 {
-				step()
+		phase.Test(t, func(t *testing.T) {
+			api := limiter.Must(limiter.New(limiter.Config{Name: "api", Limit: limiter.PerHour(100).With(limiter.SlidingLog)}))
+			thousand := func() {
+				for range 1000 {
+					time.Sleep(time.Hour / 20)
+					_, _ = api.AllowN(ctx, "key", cost)
+				}
 			}
-		}
-		thousand()                                                                               // until the log's place is large enough
-		assert.Zero(t, testing.AllocsPerRun(10, thousand), "a thousand events of cost %d", cost) // less than one in each, as others allocate too
+			thousand() // until the log's array is large enough
+			assert.Zero(t, testing.AllocsPerRun(10, thousand), "a thousand events of cost %d", cost)
+		})
 	}
 }
 
 func TestNewKeysDoNotAllocateEach(t *testing.T) {
 	ctx := context.Background()
 	for _, maxKeys := range []int{0, 1000} {
-		m, err := NewMemory(MemoryOptions{MaxKeys: maxKeys})
+		m, err := limiter.NewMemory(limiter.MemoryOptions{MaxKeys: maxKeys})
 		require.NoError(t, err)
-		api := Must(New(Config{Name: "api", Limit: PerHour(100), Store: m}))
+		api := limiter.Must(limiter.New(limiter.Config{Name: "api", Limit: limiter.PerHour(100), Store: m}))
 		keys := make([]string, 50_000)
 		for i := range keys {
 			keys[i] = fmt.Sprint("key ", i)
@@ -77,40 +77,41 @@ func TestNewKeysDoNotAllocateEach(t *testing.T) {
 
 func TestStatesDoNotAllocate(t *testing.T) {
 	ctx := context.Background()
-	m, err := NewMemory(MemoryOptions{})
-	require.NoError(t, err)
-	settling := named(t, "settling", "", PerDay(10_000).With(TokenBucket))
+	settling := named(t, "settling", "", limiter.PerDay(10_000).With(limiter.TokenBucket))
 	settling.Settles = true
-	family, err := NewQuotas("family", "", All(PerMinute(10_000), PerSecond(9), PerDay(8e11)))
+	family, err := limiter.NewQuotas("family", "", limiter.All(limiter.PerMinute(10_000), limiter.PerSecond(9), limiter.PerDay(8e11)))
 	require.NoError(t, err)
-	words, err := NewQuotas("words", "", All(PerMinute(10_000), PerDay(1_000_000)))
+	words, err := limiter.NewQuotas("words", "", limiter.All(limiter.PerMinute(10_000), limiter.PerDay(1_000_000)))
 	require.NoError(t, err)
-	for name, quotas := range map[string][]*Quota{
-		"words": words, "exact": {named(t, "exact", "", PerMinute(9))}, "settling": {settling}, "log": {named(t, "log", "", PerDay(50).With(SlidingLog))}, "calendar": {named(t, "calendar", "", Monthly(1e12))}, "family": family,
+	for name, quotas := range map[string][]*limiter.Quota{
+		"words": words, "exact": {named(t, "exact", "", limiter.PerMinute(9))}, "settling": {settling}, "log": {named(t, "log", "", limiter.PerDay(50).With(limiter.SlidingLog))}, "calendar": {named(t, "calendar", "", limiter.Monthly(1e12))}, "family": family,
 	} {
-		var charges []Charge
-		var less, more []Settlement
-		for _, q := range quotas {
-			charges = append(charges, Charge{Quota: q, Key: "key", Cost: 3})
-			less = append(less, refunds(Charge{Quota: q, Key: "key", Cost: 1})...)
-			more = append(more, debts(Charge{Quota: q, Key: "key", Cost: 1})...)
-		}
-		round := func() { // it is refused in the end, and owes what it does not get back
-			m.start = m.start.Add(-time.Second)
-			_ = m.Decide(ctx, charges)
-			for i := range less {
-				less[i].Decision = charges[i].Decision
+		phase.Run(t, name, func(t *testing.T) {
+			var charges []limiter.Charge
+			var less, more []limiter.Settlement
+			for _, q := range quotas {
+				charges = append(charges, limiter.Charge{Quota: q, Key: "key", Cost: 3})
+				less = append(less, refunds(limiter.Charge{Quota: q, Key: "key", Cost: 1})...)
+				more = append(more, debts(limiter.Charge{Quota: q, Key: "key", Cost: 1})...)
 			}
-			_ = m.Settle(ctx, less)
-			_ = m.Settle(ctx, more)
-		}
-		for range 100 {
-			round()
-		}
-		assert.Zero(t, testing.AllocsPerRun(300, round), name)
-		assert.Zero(t, testing.AllocsPerRun(300, func() {
-			m.start = m.start.Add(-24 * time.Hour)
-			round()
-		}), "%s, idle meanwhile", name)
+			m := limiter.Must(limiter.NewMemory(limiter.MemoryOptions{}))
+			round := func() { // it is refused in the end, and owes what it does not get back
+				time.Sleep(time.Second)
+				_ = m.Decide(ctx, charges)
+				for i := range less {
+					less[i].Decision = charges[i].Decision
+				}
+				_ = m.Settle(ctx, less)
+				_ = m.Settle(ctx, more)
+			}
+			for range 100 {
+				round()
+			}
+			assert.Zero(t, testing.AllocsPerRun(300, round))
+			assert.Zero(t, testing.AllocsPerRun(300, func() {
+				time.Sleep(24 * time.Hour)
+				round()
+			}), "idle meanwhile")
+		})
 	}
 }

@@ -9,7 +9,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 )
@@ -84,6 +83,12 @@ func (p *plainStore) Reset(_ context.Context, charges []Charge) error {
 		delete(p.states, plainKeyOf(c))
 	}
 	return nil
+}
+
+func named(t require.TestingT, rule, tier string, l Limit) *Quota {
+	q, err := NewQuota(rule, tier, l)
+	require.NoError(t, err)
+	return q
 }
 
 // returned is the settlement of n units that were taken at that time and not used.
@@ -188,39 +193,5 @@ func TestMemoryDecidesAsThePlainFunctionsDo(t *testing.T) {
 			PerMinute(9).With(SlidingLog), PerMinute(40).With(SlidingLog), PerMinute(1e8).With(LeakyBucket),
 			PerMinute(10), PerMinute(12),
 		}))
-	})
-}
-
-func TestEveryLimitOfUpToAMillionFitsAWord(t *testing.T) {
-	for _, a := range []Algorithm{SlidingCounter, TokenBucket, LeakyBucket, FixedWindow} {
-		for _, per := range []time.Duration{time.Minute, time.Hour, 24 * time.Hour, 366 * 24 * time.Hour} {
-			q := mustQuota(t, Limit{Events: 1_000_000, Per: per, Algorithm: a})
-			assert.True(t, q.fitsWord(), "%v", q.limit)
-		}
-	}
-	for _, events := range []int64{11, 1000, 60_000} {
-		assert.True(t, mustQuota(t, PerSecond(events)).fitsWord(), "%d/s", events)
-	}
-}
-
-func TestAPackedStateIsGoodForFifteenYears(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		q := mustQuota(t, anyLimit(SlidingCounter, TokenBucket, LeakyBucket, FixedWindow).Draw(t, "limit"))
-		if !q.fitsWord() {
-			t.Skip("not packed")
-		}
-		origin := anyStart().Draw(t, "origin")
-		now := origin + uptime.Microseconds() - rapid.Int64Range(0, 2*q.Window().Microseconds()).Draw(t, "left")
-		if now < origin {
-			t.Skip("a window longer than that")
-		}
-		cost := magnitude(1, q.capacity).Draw(t, "cost")
-		s, ok := q.Take(State{}, now, cost)
-		require.True(t, ok)
-		later := now + magnitude(1, q.Window().Microseconds()).Draw(t, "later") - 1
-		base := q.base(origin)
-		u, _, _ := q.unpack(q.pack(q.usage(s.Last, s.Level, s.Prev), base), base, later)
-		unpacked := q.state(u, nil)
-		require.Equal(t, q.Describe(s, later, 0, true), q.Describe(unpacked, later, 0, true))
 	})
 }

@@ -19,7 +19,8 @@ const regulars = 20_000
 func newSiege(t *testing.T, a limiter.Algorithm, strangers int) *limiter.Limiter {
 	t.Helper()
 	store := limiter.Must(limiter.NewMemory(limiter.MemoryOptions{MaxKeys: regulars + strangers}))
-	api := limiter.Must(limiter.New(limiter.Config{Name: "api", Limit: limiter.PerDay(100).With(a), Store: store}))
+	limit := limiter.Limit{Events: 100, Per: phase.Long(), Algorithm: a}
+	api := limiter.Must(limiter.New(limiter.Config{Name: "api", Limit: limit, Store: store}))
 	for i := range regulars {
 		d, err := api.AllowN(t.Context(), fmt.Sprint("regular ", i), 40)
 		require.NoError(t, err)
