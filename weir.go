@@ -48,12 +48,6 @@ type (
 	// Tiers are a rule's limits by tier. See [middleware.Tiers].
 	Tiers = middleware.Tiers
 
-	// LimitMap has the limits of particular keys. See [middleware.LimitMap].
-	LimitMap = middleware.LimitMap
-
-	// LimitFunc looks up the limit that a rule has for a key. See [middleware.LimitFunc].
-	LimitFunc = middleware.LimitFunc
-
 	// RateLimit decides about requests. See [middleware.RateLimit].
 	RateLimit = middleware.RateLimit
 
@@ -184,6 +178,12 @@ func Settle(ctx context.Context, rule string, n int64) error {
 // WithTier puts requests with this context in a tier. See [middleware.WithTier].
 func WithTier(ctx context.Context, tier string) context.Context {
 	return middleware.WithTier(ctx, tier)
+}
+
+// WithLimit gives requests with the returned context a limit of their own for a rule. See
+// [middleware.WithLimit].
+func WithLimit(ctx context.Context, rule string, limit Allowance) (context.Context, error) {
+	return middleware.WithLimit(ctx, rule, limit)
 }
 
 // WithUser says who the user of requests with this context is. See [keyfunc.WithUser].

@@ -58,7 +58,7 @@ func (set *ruleset) matchOne(r *http.Request, one *oneRule, policies []applied, 
 		if rule.together = rule.together && rule.counterOf(key) == noKey; !rule.together {
 			rule.Key = func(*http.Request) (string, error) { return one.key, nil }
 		}
-		m := matching{set: set, request: r, tier: Tier(r.Context())}
+		m := matching{set: set, request: r, tier: Tier(r.Context()), given: set.givenLimits(r.Context())}
 		policies, charges = m.add(policies, charges, &rule)
 		for i := range policies {
 			a := &policies[i]

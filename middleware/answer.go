@@ -22,7 +22,7 @@ func isGone(ctx context.Context) bool { return errors.Is(ctx.Err(), context.Canc
 // into the context of the request for the next handler. If a rule awaits the end of the request, or the
 // request holds a slot, it returns an ending.
 func (l *RateLimit) pass(set *ruleset, w http.ResponseWriter, r, into *http.Request, one *oneRule, outer *scope, s *decided, heap *heapSpace, slot Slot) (*http.Request, *ending) {
-	holds := set.hasSlots && s.hasSlot()
+	holds := set.hasSlots.Load() && s.hasSlot()
 	awaits := slot != nil || holds || !set.NoResult && set.awaitsEnds && s.awaitsEnd()
 	if !awaits && (set.NoResult || one != nil) {
 		if set.Headers.Send != HeadersNone {

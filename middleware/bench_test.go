@@ -1,7 +1,6 @@
 package middleware_test
 
 import (
-	"context"
 	"fmt"
 	"net/http"
 	"strings"
@@ -62,11 +61,14 @@ func costings(t testing.TB) []costing {
 	slots := rule(func(r *middleware.Rule) { r.Limit = limiter.AtOnce(1000) })
 	queue := rule(func(r *middleware.Rule) { r.Limit = limiter.AtOnce(1000).Queue(10, time.Second) })
 	counts := rule(func(r *middleware.Rule) { r.Counts = middleware.Statuses(401) })
+	with := func(rule string, limit limiter.Allowance) *http.Request {
+		ctx, err := middleware.WithLimit(t.Context(), rule, limit)
+		require.NoError(t, err)
+		return get.WithContext(ctx)
+	}
 	tiers := rule(func(r *middleware.Rule) { r.Tiers = middleware.Tiers{"premium": plenty} })
-	own := rule(func(r *middleware.Rule) {
-		r.LimitFor = middleware.LimitFunc(func(context.Context, string) (limiter.Allowance, error) {
-			return limiter.PerSecond(1_000_000), nil
-		})
+	override := rule(func(r *middleware.Rule) {
+		r.Overrides = map[string]limiter.Allowance{"192.0.2.1": limiter.PerSecond(1_000_000)}
 	})
 	banned := bansOf(t)
 	require.NoError(t, banned.Ban(t.Context(), "192.0.2.1", time.Hour))
@@ -92,7 +94,8 @@ func costings(t testing.TB) []costing {
 		{"allowed, a thousand routes", middleware.Config{ByRoute: thousand}, request(routedBy("GET /api/resource7/{id}/part30")), 1},
 		{"allowed, in a tier", middleware.Config{Rules: []middleware.Rule{tiers}}, request(inTier("premium")), 1},
 		{"allowed, in an unknown tier", middleware.Config{Rules: []middleware.Rule{tiers}}, request(inTier("free")), 1},
-		{"allowed, a key's own limit", lean(own), get, 0},
+		{"allowed, an override", lean(override), get, 0},
+		{"allowed, a client's own limit", lean(tiers), with("r", limiter.PerSecond(1_000_000)), 0},
 		// The ending, and what sees the answer.
 		{"allowed, counts answers", middleware.Config{Rules: []middleware.Rule{counts}}, get, 2},
 		{"allowed, settles", middleware.Config{Rules: []middleware.Rule{rule(func(r *middleware.Rule) { r.Cost = middleware.Reserve(func(*http.Request) int64 { return 2 }) })}}, get, 1},

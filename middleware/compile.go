@@ -13,7 +13,6 @@ import (
 
 	"github.com/weirgo/weir/internal/invalid"
 	"github.com/weirgo/weir/internal/route"
-	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/middleware/bans"
 )
@@ -22,7 +21,6 @@ import (
 type compiler struct {
 	set    *ruleset
 	before *ruleset // the ruleset that set replaces, or an empty ruleset
-	names  map[counters]bool
 	errs   []error
 
 	refusal    Refusal  // of the Config
@@ -52,8 +50,8 @@ func (c *compiler) check(at string, err error) (ok bool) {
 // compile validates config and returns its ruleset, or everything that is wrong with it. It keeps what is
 // the same in before.
 func compile(config Config, before *ruleset) (*ruleset, error) {
-	set := &ruleset{Config: config, infos: map[RuleInfo]*RuleInfo{}, families: map[family][]*limiter.Quota{}, progress: map[counters]*progress{}, tierNames: map[string]bool{}}
-	c := &compiler{set: set, before: cmp.Or(before, &ruleset{}), names: map[counters]bool{}}
+	set := &ruleset{Config: config, infos: map[RuleInfo]*RuleInfo{}, families: map[family][]*limiter.Quota{}, progress: map[counters]*progress{}, counters: map[counters]string{}, tierNames: map[string]bool{}}
+	c := &compiler{set: set, before: cmp.Or(before, &ruleset{})}
 	set.notices = cmp.Or(c.before.notices, &notices{})
 	c.settings()
 	for i, given := range config.Rules {
@@ -169,7 +167,8 @@ func (c *compiler) rules(at string, given []Rule, info RuleInfo) (all []*rule) {
 // reported.
 func (c *compiler) rule(at string, given Rule, info RuleInfo) *rule {
 	set := c.set
-	c.name(at, given.Name, "")
+	c.reject(given.Name != "" && set.counters[counters{rule: given.Name}] != "", "%s: there is another rule named %q", at, given.Name)
+	set.counters[counters{rule: given.Name}] = given.Name
 	at = fmt.Sprintf("%s %q", at, given.Name)
 	deny := given.Mode == Deny
 	if deny {
@@ -182,7 +181,7 @@ func (c *compiler) rule(at string, given Rule, info RuleInfo) *rule {
 	if shadow && given.OnOutage == limiter.FailClosed {
 		given.OnOutage = limiter.FailLocal // it refuses nothing
 	}
-	r := &rule{Rule: given, shadow: shadow, deny: deny, together: isGlobal(given.Key), reply: c.reply(at, given), notes: &notes{}}
+	r := &rule{Rule: given, shadow: shadow, deny: deny, together: isGlobal(given.Key), reply: c.reply(at, given), owns: &ownLimits{}, notes: &notes{}}
 	if before := c.before.named[given.Name]; before != nil {
 		r.notes = before.notes
 	}
@@ -198,7 +197,7 @@ func (c *compiler) rule(at string, given Rule, info RuleInfo) *rule {
 			r.info = r.policy.info
 			c.slotsAlone(at, r)
 			c.tiers(at, r, info)
-			c.own(at, r)
+			c.overrides(at, r)
 		}
 		c.escalation(at, r)
 	}
@@ -257,10 +256,11 @@ func (c *compiler) slotsAlone(at string, r *rule) {
 	c.reject(r.Counts.after, why, at, "Afterwards")
 }
 
-// name registers the name of counters. The tier may be empty.
-func (c *compiler) name(at, name, tier string) {
-	c.reject(name != "" && c.names[counters{name, tier}], "%s: there is another rule named %q", at, name)
-	c.names[counters{name, tier}] = true
+// name registers the name of a rule's counters. The tier may be empty.
+func (c *compiler) name(at string, r *rule, name, tier string) {
+	other := c.set.counters[counters{name, tier}]
+	c.reject(other != "" && other != r.Name, "%s: there is another rule named %q", at, name)
+	c.set.counters[counters{name, tier}] = r.Name
 }
 
 // tiers makes r's policies for tiers.
@@ -281,34 +281,37 @@ func (c *compiler) tiers(at string, r *rule, info RuleInfo) {
 
 // policy returns r's policy for the tier and limit of info, or nil if the limit is wrong.
 func (c *compiler) policy(at string, r *rule, info RuleInfo) *policy {
+	of := counters{r.Name, info.Tier}
+	c.set.progress[of] = cmp.Or(c.before.progress[of], &progress{})
+	p := c.newPolicy(at, r, info, c.set.progress[of])
+	if p != nil {
+		r.policies = append(r.policies, p)
+	}
+	return p
+}
+
+func (c *compiler) newPolicy(at string, r *rule, info RuleInfo, progress *progress) *policy {
 	quotas := c.quotas(at, r.family(&info))
 	if quotas == nil {
 		return nil
 	}
 	for _, quota := range quotas {
-		if name := quota.Rule(); name != r.Name || info.Tier != "" { // the rule's own name is registered
-			c.name(at, name, info.Tier)
-		}
+		c.name(at, r, quota.Rule(), info.Tier)
 		c.check(at, r.fits(quota))
 	}
-	of := counters{r.Name, info.Tier}
-	c.set.progress[of] = cmp.Or(c.before.progress[of], &progress{})
-	p := r.newPolicy(quotas, c.info(info), c.set.progress[of])
-	r.policies = append(r.policies, p)
-	c.sees(p)
+	p := r.newPolicy(quotas, c.info(info), progress)
+	r.parts = max(r.parts, len(quotas))
+	c.set.sees(p)
 	return p
 }
 
-// sees notes that requests may meet a policy.
-func (c *compiler) sees(p *policy) {
-	parts := len(p.parts)
-	if p.values != nil {
-		parts++
-	}
-	p.rule.parts = max(p.rule.parts, parts)
+// sees notes that requests may need the slots of a policy.
+func (set *ruleset) sees(p *policy) {
 	if slots := p.slots(); slots != nil {
-		c.set.hasSlots = true
-		c.set.hasQueues = c.set.hasQueues || slots.queues()
+		set.hasSlots.Store(true)
+		if slots.queues() {
+			set.hasQueues.Store(true)
+		}
 	}
 }
 
@@ -359,41 +362,6 @@ func (r *rule) fits(quota *limiter.Quota) error {
 	return nil
 }
 
-// own checks the limits of single keys. No message contains a key.
-func (c *compiler) own(at string, r *rule) {
-	if r.LimitFor == nil {
-		return
-	}
-	at += ": LimitFor"
-	c.reject(r.together, "%s has the limits of single keys, and Key is keyfunc.Global, the key of all clients", at)
-	switch of := r.LimitFor.(type) {
-	case LimitMap:
-		r.LimitFor = maps.Clone(of)
-	case LimitFunc:
-		c.reject(of == nil, "%s is a nil LimitFunc", at)
-		c.set.hasSlots, c.set.hasQueues = true, true // a key may have AtOnce
-		r.parts = max(r.parts, mostOwnParts)
-	default:
-		c.report("%s is a %T: it must be a LimitMap or a LimitFunc", at, of)
-	}
-	known, _ := r.LimitFor.(LimitMap)
-	for key, a := range known {
-		_, isDigest := keyfunc.DigestOf(key)
-		c.reject(isDigest, "%s has the digest of a key: it must be the key itself", at)
-		c.reject(key == noKey, "%s has an empty key", at)
-		if !c.check(at, r.takes(a, limiter.MaxCharges)) {
-			continue
-		}
-		if own, err := c.set.own(r.policy, a); c.check(at, err) {
-			c.sees(own)
-		}
-		if len(c.set.ownLimits.configured) > mostOwn {
-			c.report("%s: the keys of a limiter's rules can have at most %d different limits", at, mostOwn)
-			return
-		}
-	}
-}
-
 // info returns an equal RuleInfo of before, or a new one.
 func (c *compiler) info(info RuleInfo) *RuleInfo {
 	kept := cmp.Or(c.before.infos[info], &info)
@@ -424,7 +392,7 @@ func (c *compiler) quotas(at string, f family) (quotas []*limiter.Quota) {
 	}
 	if quotas == nil {
 		var err error
-		if quotas, err = f.make(); !c.check(at, err) {
+		if quotas, err = f.make(); !c.checkLimit(at, f.allows, err) {
 			return nil
 		}
 	}
@@ -453,7 +421,7 @@ func (c *compiler) escalation(at string, r *rule) {
 		return
 	}
 	if c.check(at+": Escalate", r.Escalate.Validate()) {
-		c.name(at, r.Name+strikesSuffix, "")
+		c.name(at, r, r.Name+strikesSuffix, "")
 		refusals := limiter.Limit{Events: int64(r.Escalate.After), Per: r.Escalate.Within, Algorithm: limiter.SlidingLog}
 		if quotas := c.quotas(at+" Escalate", family{rule: r.Name + strikesSuffix, allows: refusals}); quotas != nil {
 			r.strikes = quotas[0]

@@ -1,7 +1,6 @@
 package middleware
 
 import (
-	"context"
 	"log/slog"
 
 	"github.com/weirgo/weir/keyfunc"
@@ -118,9 +117,11 @@ type Rule struct {
 	// Tiers has limits that replace Limit for some clients, by the name given to [WithTier].
 	Tiers Tiers
 
-	// LimitFor has the limits of single keys, a [LimitMap] or a [LimitFunc]. They replace Limit and
-	// Tiers for these keys. What a key has used stays used when its limit changes. Nil: none.
-	LimitFor LimitFor
+	// Overrides has the limits of single keys, by the text that [keyfunc.Classify] returns. They replace
+	// Limit and Tiers for these keys. What a key has used stays used when its limit changes. A rule can
+	// have 4,096 different ones. [WithLimit] gives a client a limit of its own while requests arrive. Nil:
+	// none.
+	Overrides map[string]limiter.Allowance
 
 	// Match says which requests the rule applies to; see [Route]. If a rule of ByTier, ByRoute or
 	// Default does not match, no other rule replaces it. Nil: all requests.
@@ -175,30 +176,6 @@ type Rule struct {
 // Tiers are allowances by the name of a tier. A request that [WithTier] puts in a tier counts
 // against that allowance instead of Rule.Limit, in a counter of its own.
 type Tiers map[string]limiter.Allowance
-
-// LimitFor is a [LimitMap] or a [LimitFunc]: the limits of single keys.
-type LimitFor interface{ limitFor() }
-
-// A LimitMap has the limits of single keys. Its keys are texts as [keyfunc.Classify] returns them.
-// [New] validates the limits.
-type LimitMap map[string]limiter.Allowance
-
-// A LimitFunc looks up the limit of a key, such as the limit that a customer pays for. If it returns
-// nil, the key has no limit of its own. The result may combine up to four limits, or as many as
-// Rule.Limit if that has more.
-//
-// The result is cached for a minute, for at least the 50,000 most recently used keys. There is one call
-// for a key at a time. Requests of an unknown key wait for the call, for at most a second; requests of
-// a cached key continue with the cached limit. The context ends after a second, not with the request. A
-// client that makes up keys causes a call for each.
-//
-// If LimitFunc fails, or returns an invalid limit, the cached limit stays in force. If none is cached,
-// the rule's OnOutage decides: FailLocal applies the rule's own limit, FailOpen admits, FailClosed
-// answers 503. The same happens if the keys of the limiter would have more than 4,096 different limits.
-type LimitFunc func(ctx context.Context, key string) (limiter.Allowance, error)
-
-func (LimitMap) limitFor()  {}
-func (LimitFunc) limitFor() {}
 
 // Mode says whether a rule refuses requests.
 type Mode uint8

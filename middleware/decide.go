@@ -13,7 +13,7 @@ import (
 // decide is the third phase of a request. It asks the store once, and puts the decisions into s. If the
 // request lacks only a slot that it may wait for, s.awaits is its index, and admit goes on.
 func (l *RateLimit) decide(ctx context.Context, set *ruleset, s *decided, charges []limiter.Charge) (no *refusal, err error) {
-	if set.hasQueues {
+	if set.hasQueues.Load() {
 		s.awaits = s.occupied(&l.room) // others wait already, and come first
 	}
 	if len(charges) == 0 || s.awaits >= 0 {
@@ -22,7 +22,7 @@ func (l *RateLimit) decide(ctx context.Context, set *ruleset, s *decided, charge
 	if err := l.take(ctx, set, s, charges); err != nil {
 		return l.undecided(ctx, set, s, err), err
 	}
-	if set.hasQueues {
+	if set.hasQueues.Load() {
 		s.awaits = s.missingSlot()
 		s.asked = s.awaits >= 0
 	}
@@ -42,7 +42,7 @@ func (l *RateLimit) verdict(ctx context.Context, set *ruleset, s *decided) *refu
 			l.escalate(ctx, set, s)
 		}
 		no := &refusal{status: http.StatusTooManyRequests, outcome: OutcomeRefused}
-		if set.hasSlots {
+		if set.hasSlots.Load() {
 			var shared bool
 			if no.full, shared = s.full(); shared {
 				no.status = http.StatusServiceUnavailable
@@ -92,7 +92,7 @@ func (l *RateLimit) take(ctx context.Context, set *ruleset, s *decided, charges 
 	if set.chargesAfter && s.looksRefuse(set) && s.isAllowed() {
 		l.undo(ctx, set, s)
 	}
-	if !s.isAllowed() && set.hasQueues {
+	if !s.isAllowed() && set.hasQueues.Load() {
 		l.wakeWaiters(s)
 	}
 	return nil

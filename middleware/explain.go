@@ -23,8 +23,8 @@ type Explanation struct {
 	Status  int
 	Keyless string
 
-	// Denied is the name of the rule with Deny that refuses the request; the answer has Status. Empty:
-	// none.
+	// Denied is the name of the rule that refuses every request like this one, with Status: a rule with
+	// Deny, or one whose limit from [WithLimit] is 0 or invalid. Empty: none.
 	Denied string
 
 	// Overload is what Config.Overload says about the request, by its method Explain(*http.Request)
@@ -35,7 +35,8 @@ type Explanation struct {
 	Rules []RuleResult
 }
 
-// Explain returns which rules apply to r, with which keys and limits, and does not ask the store. If
+// Explain returns which rules apply to r, with which keys and limits, and does not ask the store. A limit
+// of [WithLimit] is shown only if r's context has it. If
 // something refuses r before any rule is checked, such as a ban, Explain stops there.
 func (l *RateLimit) Explain(r *http.Request) (e Explanation) {
 	set := l.rules.Load()
@@ -54,7 +55,7 @@ func (l *RateLimit) Explain(r *http.Request) (e Explanation) {
 	policies, _, _, no := set.match(r, scopeOf(r.Context()), nil, nil, nil)
 	switch {
 	case no == nil:
-	case no.by.deny:
+	case no.outcome != OutcomeNoKey:
 		e.Status, e.Denied = no.status, no.by.Name
 	default:
 		e.Status, e.Keyless = no.status, no.by.Name

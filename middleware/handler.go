@@ -2,6 +2,7 @@ package middleware
 
 import (
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/weirgo/weir/limiter"
@@ -166,6 +167,10 @@ func (l *RateLimit) begin(set *ruleset, w http.ResponseWriter, r, into *http.Req
 		return r, nil
 	}
 
+	if n := len(charges); n > len(decisions) { // a client's own limit has more parts than the rules
+		heap = &heapSpace{slices.Clone(policies), make([]limiter.Decision, n)}
+		policies, decisions = heap.policies, heap.decisions
+	}
 	s := decided{outer: outer, policies: policies, decisions: decisions[:len(charges)], outcome: OutcomeUndecided, awaits: -1, timed: set.isTimed(l)}
 	var slot Slot
 	passed := false

@@ -25,7 +25,7 @@ func (set *ruleset) match(r *http.Request, outer *scope, one *oneRule, policies 
 			set.vetTier(tier)
 		}
 	}
-	m := matching{set: set, request: r, outer: outer, tier: tier}
+	m := matching{set: set, request: r, outer: outer, tier: tier, given: set.givenLimits(r.Context())}
 	groups := [3][]*rule{set.always, set.byTier[tier]}
 	if set.byRoute != nil {
 		groups[2] = set.forRoute(r)
@@ -54,8 +54,9 @@ type matching struct {
 	request *http.Request
 	outer   *scope // of the limiters further out; nil: none
 	tier    string
-	no      *refusal // of the first rule that refuses
-	skipped *rule    // the last rule with NoKeySkip that skipped the request
+	given   *givenLimit // by WithLimit; nil: none
+	no      *refusal    // of the first rule that refuses
+	skipped *rule       // the last rule with NoKeySkip that skipped the request
 }
 
 // add appends the policies and charges of a rule, if it matches.
@@ -87,8 +88,8 @@ func (m *matching) apply(rule *rule, a *applied) (pair string, use keyUse) {
 		return "", use
 	}
 	a.policy = rule.policyFor(m.tier)
-	if rule.LimitFor != nil {
-		if a.policy, use = m.set.policyOf(m.request.Context(), rule, a.policy, a.key, a.class); use != useKey {
+	if m.given != nil || a.policy.overrides != nil {
+		if a.policy, use = m.set.policyOf(rule, a.policy, a.key, a.class, m.given); use != useKey {
 			return "", use
 		}
 	}
@@ -128,6 +129,10 @@ func (m *matching) refuse(rule *rule, use keyUse) {
 		rule.notes.shadowed.note(m.set.Logger, rule.info)
 	case use == refuseDenied:
 		m.no = &refusal{status: rule.reply.Status, outcome: OutcomeRefused, by: rule, rule: rule.Name, reply: rule.reply, retryAfter: rule.reply.RetryAfter}
+	case use == refuseZero:
+		m.no = &refusal{status: http.StatusTooManyRequests, outcome: OutcomeRefused, by: rule, rule: rule.Name, reply: rule.reply, retryAfter: limiter.Never}
+	case use == refuseLimit:
+		m.no = &refusal{status: http.StatusServiceUnavailable, outcome: OutcomeUndecided, by: rule, rule: rule.Name}
 	default:
 		m.no = &refusal{status: refusals[use], outcome: OutcomeNoKey, by: rule}
 	}
@@ -183,6 +188,8 @@ const (
 	refuse400                  // refuse it, with this status
 	refuse401
 	refuse503
+	refuseZero  // refuse it with 429: its client's own limit is 0
+	refuseLimit // refuse it with 503: its client's own limit is invalid
 )
 
 // refusals has the statuses of the uses that refuse for want of a key.

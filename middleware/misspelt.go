@@ -2,6 +2,7 @@ package middleware
 
 import (
 	"cmp"
+	"iter"
 	"log/slog"
 	"maps"
 	"net/http"
@@ -18,10 +19,10 @@ import (
 
 // The number of warnings is bounded, as all names of a configuration or of authentication may be wrong.
 const (
-	mostAbsent       = 8 // routes in warnings, for each change of the rules
-	mostUnknownTiers = 8 // in the life of a limiter
-	mostRouters      = 64
-	longestTier      = 64 // logged bytes of a tier
+	mostAbsent  = 8 // routes in warnings, for each change of the rules
+	mostUnknown = 8 // tiers and rules in warnings, in the life of a limiter
+	mostRouters = 64
+	longestName = 64 // logged bytes of a tier or a rule
 )
 
 // A router contains the limiter, and knows its routes.
@@ -211,12 +212,19 @@ func (m muxed) has(p *route.Pattern, r *http.Request) (bool, string) {
 
 // vetTier logs a warning for a tier that no rule has.
 func (set *ruleset) vetTier(tier string) {
-	n, shown := set.notices, tier[:min(len(tier), longestTier)]
-	if set.tierNames[tier] || n.tiers.Load() >= mostUnknownTiers || !n.isNew("", shown) || n.tiers.Add(1) > mostUnknownTiers {
+	if !set.tierNames[tier] {
+		set.notices.warnUnknown(set.Logger, "weir-unknown-tier",
+			"weir: no rule has the tier of a request, so the request is limited as if it had no tier: is the tier misspelt?",
+			"tier", tier, maps.Keys(set.tierNames))
+	}
+}
+
+// warnUnknown logs a warning for a name of a request's context that no rule has.
+func (n *notices) warnUnknown(logger *slog.Logger, code, message, kind, name string, known iter.Seq[string]) {
+	shown := name[:min(len(name), longestName)]
+	if n.unknown.Load() >= mostUnknown || !n.isNew(code, shown) || n.unknown.Add(1) > mostUnknown {
 		return
 	}
-	known := slices.Sorted(maps.Keys(set.tierNames))
-	warn(set.Logger, "weir-unknown-tier",
-		"weir: no rule has the tier of a request, so the request is limited as if it had no tier: is the tier misspelt?",
-		slog.String("tier", strings.ToValidUTF8(shown, "")), slog.String("nearest", nearest.Of(tier, known)))
+	warn(logger, code, message,
+		slog.String(kind, strings.ToValidUTF8(shown, "")), slog.String("nearest", nearest.Of(name, slices.Sorted(known))))
 }

@@ -12,11 +12,11 @@ import (
 
 // A RuleInfo describes a rule in force, for one tier or for requests without a tier. Equal rules of a
 // RateLimit have the same *RuleInfo, even after the rules change, so pointers can be compared. A limit
-// from Rule.LimitFor has a RuleInfo of its own, which lasts until the rules change.
+// of [WithLimit] has a RuleInfo of its own, which another one may replace later.
 type RuleInfo struct {
 	Name, Tier string
 	Limit      limiter.Allowance // nil: the rule denies, and counts nothing
-	Own        bool              // Limit is the limit of a single key; see Rule.LimitFor
+	Own        bool              // Limit is of Rule.Overrides or WithLimit
 	Mode       Mode              // the rule's Mode; always Shadow if Config.Shadow is set
 	OnOutage   limiter.Outage
 	Counts     Counts
@@ -65,9 +65,9 @@ func (set *ruleset) counting(name string) (*rule, error) {
 }
 
 // Peek returns what a key has left of a rule, in each of its tiers, and takes nothing. The key is as
-// the rule's key function returns it, with or without its class, or empty for a rule with [keyfunc.Global]. The
-// error is [bans.ErrDigest] if key is a digest and the rule has LimitFor: the key's own limit is then
-// unknown.
+// the rule's key function returns it, with or without its class, or empty for a rule with
+// [keyfunc.Global]. A limit of [WithLimit] is shown only if ctx has it. The error is [bans.ErrDigest] if
+// key is a digest and the rule has Overrides: the key's limit is then unknown.
 func (l *RateLimit) Peek(ctx context.Context, rule, key string) ([]RuleResult, error) {
 	key, class := keyfunc.Classify(key)
 	var questions []question
@@ -89,6 +89,11 @@ func (l *RateLimit) Peek(ctx context.Context, rule, key string) ([]RuleResult, e
 		if q.err != nil {
 			return nil, q.err
 		}
+		if q.zero != nil {
+			info := *q.policy.info
+			info.Limit, info.Own = q.zero, true
+			results = append(results, RuleResult{Rule: &info, Key: key, Class: class, Decision: limiter.Decision{RetryAfter: limiter.Never}})
+		}
 		for n, p := range q.policies {
 			a := applied{policy: p, key: key, class: class}
 			results = a.appendResult(results, q.charges[n].Decision)
@@ -97,7 +102,8 @@ func (l *RateLimit) Peek(ctx context.Context, rule, key string) ([]RuleResult, e
 	return results, nil
 }
 
-// Reset forgets what a key has used of a rule in all tiers, and how often it was refused. Requests in
+// Reset forgets what a key has used of a rule in all tiers, and how often it was refused. It covers the
+// counters of Overrides and of each limit that [WithLimit] gave the rule in this process. Requests in
 // progress keep their slots until they end. The values that a rule with Distinct has counted stay
 // counted. Reset lifts no ban; see Config.Bans.
 func (l *RateLimit) Reset(ctx context.Context, rule, key string) error {
@@ -108,10 +114,8 @@ func (l *RateLimit) Reset(ctx context.Context, rule, key string) error {
 		return err
 	}
 	key = named.counterOf(key)
-	for _, p := range named.policies {
-		for _, part := range p.parts {
-			charges = append(charges, limiter.Charge{Quota: part.quota, Key: key})
-		}
+	for _, quota := range named.quotas() {
+		charges = append(charges, limiter.Charge{Quota: quota, Key: key})
 	}
 	if named.strikes != nil {
 		charges = append(charges, limiter.Charge{Quota: named.strikes, Key: key}, limiter.Charge{Quota: named.strikes, Key: handlerKey(key)})

@@ -64,7 +64,11 @@ func (l *RateLimit) install(c Config) error {
 	}
 	set.check = l.checkQuota
 	for _, r := range set.all {
-		r.notes.limits.reload()
+		for _, p := range r.policies {
+			for _, own := range p.overrides {
+				r.notes.further.add(own.parts)
+			}
+		}
 	}
 	l.rules.Store(set)
 	l.room.Changed()

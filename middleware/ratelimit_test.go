@@ -129,7 +129,7 @@ func TestWithoutAResultHandlersFindTheirOwnRequest(t *testing.T) {
 }
 
 func TestPerIPPanicsOnWhatCannotBeMeant(t *testing.T) {
-	assert.PanicsWithError(t, `middleware: Rules[0] "ip:0/1m": limiter: Events is 0: it must be from 1 to 1000000000000`,
+	assert.PanicsWithError(t, `middleware: Rules[0] "ip:0/1m": limiter: Events is 0: it must be from 1 to 1000000000000; Mode Deny refuses all requests, and Config.Bans those of single clients`,
 		func() { middleware.PerIP(limiter.PerMinute(0)) })
 	assert.Panics(t, func() { middleware.PerIP(limiter.PerMinute(1), keyfunc.TrustProxies("0.0.0.0/0")) })
 

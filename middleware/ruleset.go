@@ -1,6 +1,7 @@
 package middleware
 
 import (
+	"sync"
 	"sync/atomic"
 
 	"github.com/weirgo/weir/internal/route"
@@ -28,23 +29,25 @@ type ruleset struct {
 	hasShadow     bool // a rule is in shadow
 	hasDistinct   bool // a rule has Distinct
 	hasEscalation bool // a rule counts its refusals
-	hasSlots      bool // a rule has AtOnce, or a key may have it
-	hasQueues     bool // requests may wait for it
 	awaitsEnds    bool // a rule depends on how a request ends
 	chargesAfter  bool // a rule has Afterwards
 
 	// Equal ones are kept when the rules change. There are quotas for refusals too.
 	infos    map[RuleInfo]*RuleInfo
 	families map[family][]*limiter.Quota
-	quotas   []*limiter.Quota // of all families
+	counters map[counters]string // by name, the rules that have them
+	quotas   []*limiter.Quota    // of all families
 	progress map[counters]*progress
 
 	banKeys       []banKey
 	banKeyFailure onceWarning
 	shadowedBans  shadowCount
 
-	check     func(*limiter.Quota) error // by the store; nil while the rules are compiled
-	ownLimits ownLimits
+	check func(*limiter.Quota) error // by the store
+
+	// Also set later, by the first own limit of a client that has AtOnce.
+	hasSlots  atomic.Bool // a rule has AtOnce
+	hasQueues atomic.Bool // requests may wait for it
 
 	addresses []keyfunc.Func // of the clients of preflights
 
@@ -70,6 +73,7 @@ type rule struct {
 
 	parts int // the most policies that it has for a key
 
+	owns  *ownLimits
 	notes *notes
 }
 
@@ -99,6 +103,10 @@ type policy struct {
 	ofValue bool    // it is that one, which is shown to nobody
 
 	progress *progress // of slots
+
+	// Of the policies of a rule and its tiers.
+	overrides map[string]*policy // by key; nil without Overrides
+	own       sync.Map           // *ownLimit by limiter.Allowance
 
 	concurrency limiter.Concurrency // if isSlot
 }

@@ -4,12 +4,14 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
 	"strings"
 	"time"
 
 	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/limiter"
+	"github.com/weirgo/weir/middleware/bans"
 )
 
 // Usage returns a handler that shows clients what they have used of the rules in force, and what they
@@ -49,7 +51,7 @@ func (l *RateLimit) serveUsage(w http.ResponseWriter, r *http.Request) {
 		writeAnswer(w, r, http.StatusOK, "application/json", []byte(`{"exempt":true,"rules":[]}`))
 		return
 	}
-	ctx, cancel := context.WithTimeout(r.Context(), limitPatience)
+	ctx, cancel := context.WithTimeout(r.Context(), usagePatience)
 	defer cancel()
 	rules, known := l.describe(ctx, set, set.questions(r))
 	if !known {
@@ -69,6 +71,9 @@ func (l *RateLimit) serveUsage(w http.ResponseWriter, r *http.Request) {
 	body, _ := json.Marshal(view) // it cannot fail
 	writeAnswer(w, r, http.StatusOK, "application/json", body)
 }
+
+// usagePatience is the deadline of a request's question to the store.
+const usagePatience = time.Second
 
 // The answer, as docs/usage.md describes it. Times are in seconds.
 type (
@@ -142,7 +147,8 @@ type question struct {
 	// Set by left.
 	policies []*policy // of the rule in its tier; nil: the store is not asked
 	charges  []limiter.Charge
-	err      error // why the key's own limit is unknown
+	zero     limiter.Allowance // the client's own limit, if it refuses all
+	err      error             // why the key's own limit is unknown
 }
 
 // questions returns a question for each rule that the client of r can meet, on any route.
@@ -220,19 +226,31 @@ func patternPath(r *http.Request) string {
 // left asks the store what is left of the rules, with charges of cost 0. Usage and Peek show its results.
 func (l *RateLimit) left(ctx context.Context, set *ruleset, questions []question) error {
 	var charges []limiter.Charge
+	given := set.givenLimits(ctx)
 	for i := range questions {
 		q := &questions[i]
-		if q.unknown != "" || q.rule.deny {
+		if q.rule.deny {
 			continue
 		}
-		if q.rule.LimitFor != nil {
-			own, err := set.policyToTell(ctx, q.rule, q.policy, q.key, q.class)
-			if err != nil {
-				q.err, q.unknown = err, unknownLimit
-				continue
-			}
-			q.policy = own
+		own, use := set.policyOf(q.rule, q.policy, q.key, q.class, given)
+		if use == refuseZero {
+			q.zero = given.of(q.rule.Name).limit
 		}
+		if q.zero != nil || q.unknown != "" {
+			continue
+		}
+		_, isDigest := keyfunc.DigestOf(q.key)
+		switch {
+		case use == refuseLimit:
+			q.err = errors.New("middleware: the client's own limit is invalid, so its requests are answered 503")
+		case isDigest && q.policy.overrides != nil:
+			q.err = fmt.Errorf("middleware: a digest does not reveal the key, which may have a limit of its own: %w", bans.ErrDigest)
+		}
+		if q.err != nil {
+			q.unknown = unknownLimit
+			continue
+		}
+		q.policy = own
 		q.policies = q.policy.parts
 		for _, p := range q.policies {
 			charges = append(charges, limiter.Charge{Quota: p.quota, Key: q.key})
@@ -273,7 +291,7 @@ func (l *RateLimit) describe(ctx context.Context, set *ruleset, questions []ques
 // describe returns what is known about the rule.
 func (q *question) describe(set *ruleset) usageRule {
 	r := q.rule
-	shown := usageRule{Rule: r.Name, Denied: r.deny, Unknown: q.unknown, Default: r.info.Default}
+	shown := usageRule{Rule: r.Name, Denied: r.deny || q.zero != nil, Unknown: q.unknown, Default: r.info.Default}
 	if m, ok := r.Match.(*routeMatcher); ok {
 		shown.Routes = m.texts
 	} else {
@@ -283,7 +301,8 @@ func (q *question) describe(set *ruleset) usageRule {
 		shown.Conditional = r.Match != nil
 		shown.Routes = []string{r.info.Route}
 	}
-	if r.deny {
+	if shown.Denied {
+		shown.Unknown = ""
 		return shown
 	}
 	shown.Tier, shown.SoftAt = q.policy.info.Tier, r.SoftAt

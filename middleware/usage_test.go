@@ -328,8 +328,8 @@ func TestMoreRulesThanABatchTakesAreTold(t *testing.T) {
 
 func TestUsageKnowsLimitsOfSingleKeys(t *testing.T) {
 	phase.Test(t, func(t *testing.T) {
-		p := &plans{limits: map[string]limiter.Allowance{"user:ann": logOf(70, time.Hour)}}
-		rule := ruleOf(p)
+		rule := customers()
+		rule.Overrides = map[string]limiter.Allowance{"user:ann": logOf(70, time.Hour)}
 		l := limited(t, middleware.Config{Rules: []middleware.Rule{rule}})
 		check(l, request(as("ann")))
 		for user, want := range map[string]int64{"ann": 69, "cleo": 3} {
@@ -340,12 +340,5 @@ func TestUsageKnowsLimitsOfSingleKeys(t *testing.T) {
 		_, err := l.Peek(t.Context(), "r", digest.Digest("user:ann").Key())
 		assert.ErrorContains(t, err, "a digest does not reveal the key")
 		assert.ErrorIs(t, err, bans.ErrDigest, "the page answers 400")
-		p.err = errors.New("no database")
-		for onOutage, unknown := range map[limiter.Outage]string{limiter.FailLocal: "", limiter.FailOpen: "no_limit", limiter.FailClosed: "no_limit"} {
-			rule.OnOutage = onOutage
-			l := limited(t, middleware.Config{Rules: []middleware.Rule{rule}})
-			u := usageOf(t, l, as("dora"))
-			assert.Equal(t, unknown, u.rule(t, "r").Unknown, onOutage)
-		}
 	})
 }

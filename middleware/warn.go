@@ -195,7 +195,7 @@ type notices struct {
 	unsettled  onceWarning
 	unreturned onceWarning
 	allow      onceWarning
-	tiers      atomic.Int32 // unknown tiers in warnings
+	unknown    atomic.Int32 // tiers and rules in warnings
 
 	mu      sync.Mutex
 	noticed map[[2]string]bool
@@ -212,8 +212,9 @@ type notes struct {
 	unlimited  onceWarning
 	patience   onceWarning
 
-	limits       limitCache // of single keys
-	limitFailure onceWarning
+	further       furtherNames
+	limitFailure  onceWarning
+	tooManyLimits onceWarning
 }
 
 // isNew reports whether this is the first notice about a name of the configuration.

@@ -192,9 +192,7 @@ func (c *checker) rule(p *scopedRule) middleware.Rule {
 			}
 		}
 	}
-	if overrides := c.overrides(p, limits, atOnce); len(overrides) > 0 {
-		made.LimitFor = overrides
-	}
+	made.Overrides = c.overrides(p, limits, atOnce)
 	c.parameters(p)
 	c.escalate(p, &made)
 	made.Refusal = c.refusal(sub(path, "refusal"), r.Refusal, r.Mode == "deny")

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/weirgo/weir/limiter"
-	"github.com/weirgo/weir/middleware"
 )
 
 // A Change is a difference between two rules files.
@@ -256,7 +255,7 @@ func (r *Rules) described() map[string]*description {
 			d.limits[limitField(tier)] = limits[tier]
 			add(limitField(tier), limitOf(limits[tier]), limitOf(limits[tier]))
 		}
-		overrides, _ := p.made.LimitFor.(middleware.LimitMap)
+		overrides := p.made.Overrides
 		var own strings.Builder
 		for _, key := range slices.Sorted(maps.Keys(overrides)) {
 			fmt.Fprintln(&own, key, limitOf(overrides[key]))

@@ -11,7 +11,6 @@ import (
 
 	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/limiter"
-	"github.com/weirgo/weir/middleware"
 )
 
 // allowance makes the limits of a tier or a single key: its own, and the rule's where it has none.
@@ -26,12 +25,12 @@ func (c *checker) allowance(path []string, f *limitFields, limits []limiter.Limi
 }
 
 // overrides makes the limits of single keys of a rule.
-func (c *checker) overrides(p *scopedRule, limits []limiter.Limit, atOnce limiter.Concurrency) middleware.LimitMap {
+func (c *checker) overrides(p *scopedRule, limits []limiter.Limit, atOnce limiter.Concurrency) map[string]limiter.Allowance {
 	path, parts := sub(p.path, "overrides"), p.parts
 	if len(p.Overrides) == 0 || len(parts) == 0 || c.noted(sub(p.path, "key")) {
 		return nil
 	}
-	made := make(middleware.LimitMap, len(p.Overrides))
+	made := make(map[string]limiter.Allowance, len(p.Overrides))
 	for _, text := range slices.Sorted(maps.Keys(p.Overrides)) {
 		at, given := sub(path, text), p.Overrides[text]
 		its := c.allowance(at, &given, limits, atOnce)

@@ -57,5 +57,5 @@ func TestARulesFileHas25000Overrides(t *testing.T) {
 	for n := range 25_000 {
 		fmt.Fprintf(&text, "    user:customer-%d: 100/h\n", n)
 	}
-	require.Len(t, parsed(t, text.String()).Config().Default[0].LimitFor, 25_000)
+	require.Len(t, parsed(t, text.String()).Config().Default[0].Overrides, 25_000)
 }

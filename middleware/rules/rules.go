@@ -230,7 +230,7 @@ func wrongIn(config middleware.Config) (texts []string) {
 // ruleFields maps how middleware's messages begin to the field of a file that they are about.
 var ruleFields = []struct{ inGo, name string }{
 	{"Units", "cost"}, {"Cost", "cost"}, {"Reserve", "cost"}, {"Counts", "counts"}, {"Afterwards", "when"},
-	{"Distinct", "distinct"}, {"Escalate.Outcomes", "escalate"}, {"Escalate", "escalate"}, {"LimitFor", "overrides"},
+	{"Distinct", "distinct"}, {"Escalate.Outcomes", "escalate"}, {"Escalate", "escalate"}, {"Overrides", "overrides"},
 }
 
 // inRule replaces the names of a middleware.Rule's fields with the file's.

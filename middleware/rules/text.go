@@ -20,7 +20,17 @@ import (
 // limitText is a limit as text.
 type limitText struct{ limiter.Limit }
 
-func (l *limitText) UnmarshalText(text []byte) error { return inWords(l.Limit.UnmarshalText(text)) }
+func (l *limitText) UnmarshalText(text []byte) error {
+	err := inWords(l.Limit.UnmarshalText(text))
+	events, _, _ := strings.Cut(string(text), "/")
+	if n, wrong := parseInteger(strings.TrimSpace(events)); err != nil && wrong == nil && n == 0 {
+		return fmt.Errorf("%w; %s", err, insteadOfZero)
+	}
+	return err
+}
+
+// insteadOfZero is what to write in place of a limit of 0.
+const insteadOfZero = "mode: deny refuses all requests, and ban those of single clients"
 
 // period is a time span.
 type period struct{ time.Duration }

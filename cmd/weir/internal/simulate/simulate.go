@@ -123,18 +123,15 @@ func (s *Simulation) slots(rule *middleware.Rule, hasTook bool) {
 	for tier, a := range rule.Tiers {
 		rule.Tiers[tier] = slots(a)
 	}
-	if known, ok := rule.LimitFor.(middleware.LimitMap); ok {
-		known = maps.Clone(known)
-		for key, a := range known {
-			known[key] = slots(a)
-		}
-		rule.LimitFor = known
+	rule.Overrides = maps.Clone(rule.Overrides)
+	for key, a := range rule.Overrides {
+		rule.Overrides[key] = slots(a)
 	}
 	if !unplaced {
 		return
 	}
 	if s.unplaced[rule.Name] = alone; alone {
-		rule.Tiers, rule.LimitFor = nil, nil
+		rule.Tiers, rule.Overrides = nil, nil
 		leaveOut(rule)
 	}
 }

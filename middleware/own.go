@@ -1,0 +1,348 @@
+package middleware
+
+import (
+	"cmp"
+	"context"
+	"log/slog"
+	"maps"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/weirgo/weir/internal/invalid"
+	"github.com/weirgo/weir/keyfunc"
+	"github.com/weirgo/weir/limiter"
+)
+
+// A client's own limit for a rule comes from [WithLimit] or Rule.Overrides. It counts under the rule's name
+// and the request's tier, so what a key has used stays used when its limit changes.
+
+type limitKey struct{}
+
+// limitsGiven is set by the first WithLimit of the process. Until then no context is searched.
+var limitsGiven atomic.Bool
+
+// A givenLimit is what WithLimit stores in a context.
+type givenLimit struct {
+	rule   string
+	limit  limiter.Allowance
+	denies bool        // the limit has 0 events in a period
+	err    error       // why the limit is invalid
+	outer  *givenLimit // of the context around
+}
+
+// WithLimit returns a context in which one rule has another limit: the client's own, such as what a
+// customer pays for. Your authentication calls it before the limiter runs:
+//
+//	ctx, err = weir.WithLimit(ctx, "plan", weir.PerHour(customer.PerHour))
+//
+// The limit replaces Overrides, Tiers and Limit of the rules with that name, in each limiter that the
+// request meets. What the key has used stays used when its limit changes. The latest call for a rule
+// wins. It has no effect on a counter that is not the client's own: if the rule's key has the class
+// [keyfunc.Shared] or [keyfunc.InDoubt], or the request has no key.
+//
+// 0 events in a period are valid here: the rule then refuses all requests with the context, without
+// Retry-After, and charges nothing. Use that for a suspended customer.
+//
+// The error says what is wrong with the limit. The returned context is usable then, too: the rule answers
+// all requests with it 503, so that nobody passes if the error is ignored. A valid limit that the rule
+// cannot have, such as a [limiter.LeakyBucket] with Counts, is answered 503 and logged with code
+// weir-limit-failed. A name that no rule has is logged with code weir-unknown-rule.
+//
+// The requests of a rule may have up to 4,096 different limits at a time. The limits that no request had
+// for a minute make room for others. Requests with a further limit are held to the rule's own, and a
+// warning is logged with code weir-too-many-limits.
+func WithLimit(ctx context.Context, rule string, limit limiter.Allowance) (context.Context, error) {
+	limitsGiven.Store(true)
+	g := &givenLimit{rule: rule, limit: limit}
+	g.outer, _ = ctx.Value(limitKey{}).(*givenLimit)
+	if g.denies = isZero(limit); !g.denies {
+		if _, _, err := limiter.Split(limit); err != nil {
+			g.err = invalid.New("middleware", "WithLimit for rule %.128q: %w", rule, err)
+		}
+	}
+	return context.WithValue(ctx, limitKey{}, g), g.err
+}
+
+// isZero reports whether an Allowance allows 0 events in a period, and is valid in all else.
+func isZero(a limiter.Allowance) bool {
+	limits, atOnce, err := limiter.Split(a)
+	zero := func(l limiter.Limit) bool { return l.Events == 0 }
+	if err == nil || !slices.ContainsFunc(limits, zero) || limiter.Join(limits, atOnce) != a {
+		return false
+	}
+	limits = slices.Clone(limits)
+	for i := range limits {
+		limits[i].Events = max(limits[i].Events, 1)
+	}
+	_, _, err = limiter.Split(limiter.Join(limits, atOnce))
+	return err == nil
+}
+
+// givenLimits returns the innermost limit that WithLimit gave the request with this context, or nil. It
+// warns of names that no rule has.
+func (set *ruleset) givenLimits(ctx context.Context) *givenLimit {
+	if !limitsGiven.Load() {
+		return nil
+	}
+	given, _ := ctx.Value(limitKey{}).(*givenLimit)
+	for g := given; g != nil; g = g.outer {
+		if set.named[g.rule] == nil {
+			set.notices.warnUnknown(set.Logger, "weir-unknown-rule",
+				"weir: WithLimit names a rule that the limiter does not have, so the limit has no effect: is the name misspelt?",
+				"rule", g.rule, maps.Keys(set.named))
+		}
+	}
+	return given
+}
+
+// of returns the limit for a rule, or nil.
+func (g *givenLimit) of(rule string) *givenLimit {
+	for g != nil && g.rule != rule {
+		g = g.outer
+	}
+	return g
+}
+
+// policyOf returns the policy of a client with that key: its own, or base, which is of its tier.
+func (set *ruleset) policyOf(r *rule, base *policy, key string, class keyfunc.Class, given *givenLimit) (*policy, keyUse) {
+	p := base
+	if own := base.overrides[key]; own != nil && class != keyfunc.InDoubt {
+		p = own
+	}
+	switch given = given.of(r.Name); {
+	case given == nil:
+		return p, useKey
+	case given.err != nil:
+		r.warnLimitFailure(set.Logger, given.err)
+		return p, refuseLimit
+	case given.denies:
+		return p, refuseZero
+	case key == noKey || class == keyfunc.Shared || class == keyfunc.InDoubt:
+		return p, useKey
+	}
+	own, err := set.own(base, given.limit)
+	switch {
+	case err != nil:
+		r.warnLimitFailure(set.Logger, err)
+		return p, refuseLimit
+	case own == nil:
+		return p, useKey
+	}
+	return own, useKey
+}
+
+func (r *rule) warnLimitFailure(logger *slog.Logger, err error) {
+	r.notes.limitFailure.warn(logger, "weir-limit-failed",
+		"weir: WithLimit gave a rule a limit that it cannot have; such requests are answered 503",
+		slog.String("rule", r.Name), shortError(err))
+}
+
+const (
+	// mostOwn bounds the different own limits of a rule at a time: each is a quota here and in the store.
+	mostOwn = 4096
+
+	// ownIdle is how long an own limit is kept at least, since its last request.
+	ownIdle = time.Minute
+
+	// sweepPause is the least time between two sweeps of a rule.
+	sweepPause = time.Second
+)
+
+// An ownLimit is a compiled limit of WithLimit.
+type ownLimit struct {
+	policy *policy
+	err    error        // why the rule cannot have the limit
+	used   atomic.Int64 // when, in seconds since 1970
+}
+
+// touch sets the time of the last request.
+func (o *ownLimit) touch() {
+	if now := time.Now().Unix(); o.used.Load() != now {
+		o.used.Store(now)
+	}
+}
+
+// ownLimits bounds the compiled limits of a rule. Its policies have them in policy.own.
+type ownLimits struct {
+	mu    sync.Mutex
+	n     int
+	swept time.Time
+}
+
+// furtherNames are the quotas with other names than the rule's that its own limits have used. They survive
+// a change of the rules, for Reset.
+type furtherNames struct {
+	mu     sync.Mutex
+	quotas map[counters]*limiter.Quota
+}
+
+// own returns a policy like base with another limit. It is nil if the rule has too many of them.
+func (set *ruleset) own(base *policy, l limiter.Allowance) (*policy, error) {
+	if l == base.info.Limit {
+		return base, nil
+	}
+	if found, ok := base.own.Load(l); ok {
+		o := found.(*ownLimit)
+		o.touch()
+		return o.policy, o.err
+	}
+	return set.newOwn(base, l)
+}
+
+func (set *ruleset) newOwn(base *policy, l limiter.Allowance) (*policy, error) {
+	r := base.rule
+	r.owns.mu.Lock()
+	defer r.owns.mu.Unlock()
+	if found, ok := base.own.Load(l); ok {
+		o := found.(*ownLimit)
+		return o.policy, o.err
+	}
+	if r.owns.n >= mostOwn {
+		r.sweep()
+	}
+	o := &ownLimit{}
+	o.touch()
+	full := r.owns.n >= mostOwn
+	if !full {
+		if o.policy, o.err = set.compileOwn(base, l); o.err == nil && !r.notes.further.add(o.policy.parts) {
+			o.policy, full = nil, true
+		}
+		base.own.Store(l, o)
+		r.owns.n++
+	}
+	if full {
+		r.notes.tooManyLimits.warn(set.Logger, "weir-too-many-limits",
+			"weir: the clients of a rule have too many different limits; further clients are held to the rule's own limit",
+			slog.String("rule", r.Name), slog.Int("limits", mostOwn))
+	}
+	return o.policy, o.err
+}
+
+// sweep forgets the own limits that no request has used for a minute.
+func (r *rule) sweep() {
+	now := time.Now()
+	if now.Sub(r.owns.swept) < sweepPause {
+		return
+	}
+	r.owns.swept = now
+	for _, base := range r.policies {
+		base.own.Range(func(l, found any) bool {
+			if found.(*ownLimit).used.Load() <= now.Add(-ownIdle).Unix() {
+				base.own.Delete(l)
+				r.owns.n--
+			}
+			return true
+		})
+	}
+}
+
+// compileOwn returns a policy like base with another limit, which the store may refuse.
+func (set *ruleset) compileOwn(base *policy, l limiter.Allowance) (*policy, error) {
+	r, info := base.rule, *base.info
+	info.Limit, info.Own = l, true
+	quotas, err := r.family(&info).make()
+	if err != nil {
+		return nil, err
+	}
+	for _, quota := range quotas {
+		if other := set.counters[counters{quota.Rule(), info.Tier}]; other != "" && other != r.Name {
+			return nil, invalid.New("middleware", "the limit %v has a counter named %q, which rule %q has", l, quota.Rule(), other)
+		}
+		if err := cmp.Or(r.fits(quota), set.check(quota)); err != nil {
+			return nil, err
+		}
+	}
+	p := r.newPolicy(quotas, &info, base.progress)
+	set.sees(p)
+	return p, nil
+}
+
+// add adds the names of further parts, or returns false if there are too many.
+func (f *furtherNames) add(parts []*policy) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, p := range parts {
+		id := counters{p.quota.Rule(), p.quota.Tier()}
+		if id.rule == p.rule.Name {
+			continue
+		}
+		if f.quotas[id] == nil && len(f.quotas) >= mostOwn {
+			return false
+		}
+		if f.quotas == nil {
+			f.quotas = map[counters]*limiter.Quota{}
+		}
+		f.quotas[id] = p.quota
+	}
+	return true
+}
+
+// quotas returns the quotas that a key may have used, once for each name.
+func (r *rule) quotas() (all []*limiter.Quota) {
+	seen := map[counters]bool{}
+	add := func(q *limiter.Quota) {
+		if id := (counters{q.Rule(), q.Tier()}); !seen[id] {
+			seen[id] = true
+			all = append(all, q)
+		}
+	}
+	for _, p := range r.policies {
+		for _, part := range p.parts {
+			add(part.quota)
+		}
+	}
+	r.notes.further.mu.Lock()
+	defer r.notes.further.mu.Unlock()
+	for _, q := range r.notes.further.quotas {
+		add(q)
+	}
+	return all
+}
+
+// overrides compiles r's limits of single keys, for each of its policies. No message contains a key.
+func (c *compiler) overrides(at string, r *rule) {
+	if r.Overrides == nil {
+		return
+	}
+	at += ": Overrides"
+	c.reject(r.together, "%s has the limits of single keys, and Key is keyfunc.Global, the key of all clients", at)
+	keys, compiled := map[limiter.Allowance][]string{}, 0
+	for _, key := range slices.Sorted(maps.Keys(r.Overrides)) {
+		_, isDigest := keyfunc.DigestOf(key)
+		c.reject(isDigest, "%s has the digest of a key: it must be the key itself", at)
+		c.reject(key == noKey, "%s has an empty key", at)
+		a := r.Overrides[key]
+		if _, _, err := limiter.Split(a); c.checkLimit(at, a, err) { // a wrong one may be no key of a map
+			keys[a] = append(keys[a], key)
+		}
+	}
+	for _, base := range r.policies {
+		base.overrides = make(map[string]*policy, len(r.Overrides))
+		for a, keys := range keys {
+			p, info := base, *base.info
+			if a != info.Limit {
+				if compiled++; compiled > mostOwn {
+					c.report("%s: the keys of a rule can have at most %d different limits", at, mostOwn)
+					return
+				}
+				info.Limit, info.Own = a, true
+				p = c.newPolicy(at, r, info, base.progress)
+			}
+			for _, key := range keys {
+				base.overrides[key] = p
+			}
+		}
+	}
+	r.Overrides = nil // the caller may change it
+}
+
+// checkLimit reports what is wrong with an Allowance, if err is not nil, and returns whether it is.
+func (c *compiler) checkLimit(at string, a limiter.Allowance, err error) (ok bool) {
+	if err != nil && isZero(a) {
+		c.report("%s: %w; %s refuses all requests, and %s those of single clients", at, err, invalid.Name("Mode Deny"), invalid.Name("Config.Bans"))
+		return false
+	}
+	return c.check(at, err)
+}
