@@ -57,7 +57,9 @@ func (s *Store) outage(charges []limiter.Charge) (down uint64, cause error) {
 
 // call calls the inner store about charges and counts the result. It returns the parts that
 // failed and the call's error, or the error for the caller, if any.
-func (s *Store) call(ctx context.Context, charges []limiter.Charge, do func(context.Context) error) (failed uint64, _ error) {
+func (s *Store) call(
+	ctx context.Context, charges []limiter.Charge, do func(context.Context) error,
+) (failed uint64, _ error) {
 	if len(charges) == 0 { // no server is asked
 		return 0, ctx.Err()
 	}
@@ -119,7 +121,8 @@ func (s *Store) blame(ctx context.Context, began time.Time, parts uint64, err er
 	}
 	// If requests have less time than Deadline, their own deadline is the only sign of a server
 	// that hangs. It counts if the server had time enough.
-	if gone := ctx.Err(); gone != nil && (!errors.Is(gone, context.DeadlineExceeded) || time.Since(began) < s.options.Deadline/4) {
+	hadTime := time.Since(began) >= s.options.Deadline/4
+	if gone := ctx.Err(); gone != nil && !(hadTime && errors.Is(gone, context.DeadlineExceeded)) {
 		return 0, gone
 	}
 	failed = parts

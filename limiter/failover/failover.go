@@ -220,7 +220,7 @@ func (s *Store) Settle(ctx context.Context, settlements []limiter.Settlement) er
 		down, cause := s.outage([]limiter.Charge{c.Charge})
 		switch {
 		case c.Actual == c.Cost:
-		case isLocal(c), c.Decision.Receipt.By == 0 && down != 0 && c.Quota.OnOutage != limiter.FailClosed: // which only the server counts
+		case isLocal(c), c.Decision.Receipt.By == 0 && down != 0 && c.Quota.OnOutage != limiter.FailClosed:
 			if whole := c.Charge; s.toShare(&c.Charge) {
 				local = append(local, c)
 				s.debts.add(&whole, debt{units: c.Actual - c.Cost, share: c.Quota, since: time.Now()})

@@ -83,7 +83,9 @@ func (s *Store) undo(ours uint64, charges []limiter.Charge) {
 
 // applyPolicies decides on a set of charges without the server. It reports whether their events
 // may happen, and which counter counts the batch.
-func (s *Store) applyPolicies(ours uint64, charges []limiter.Charge, cause error) (taken bool, counter *atomic.Uint64, _ error) {
+func (s *Store) applyPolicies(
+	ours uint64, charges []limiter.Charge, cause error,
+) (taken bool, counter *atomic.Uint64, _ error) {
 	const few = 8 // so many Local charges are decided without an allocation
 	var room [few]limiter.Charge
 	local := room[:0]
@@ -92,7 +94,8 @@ func (s *Store) applyPolicies(ours uint64, charges []limiter.Charge, cause error
 		case ours>>i&1 == 0:
 		case q.OnOutage == limiter.FailClosed && c.Optional: // it refuses nobody
 		case q.OnOutage == limiter.FailClosed:
-			return false, &s.counters.closed, fmt.Errorf("%w, and rule %q is closed meanwhile: %w", ErrUnavailable, q.Rule(), cause)
+			err := fmt.Errorf("%w, and rule %q is closed meanwhile: %w", ErrUnavailable, q.Rule(), cause)
+			return false, &s.counters.closed, err
 		case s.toShare(&c):
 			local = append(local, c)
 		}

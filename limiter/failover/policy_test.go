@@ -96,34 +96,6 @@ func TestABatchOfAnyLengthIsDecided(t *testing.T) {
 	}
 }
 
-func TestPartsFailApart(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		inner, heard := newServer(t, downFor("1")), &diary{}
-		s := wrap(cluster{inner}, failover.Options{OnDegraded: heard.note})
-		api := quota(t, "api", limiter.PerMinute(1000), limiter.FailLocal)
-		for range 10 {
-			assert.True(t, decide(t, s, charge(api, "1 a"))[0].Degraded)
-			assert.False(t, decide(t, s, charge(api, "0 a"))[0].Degraded)
-			assert.False(t, decide(t, s, charge(api, "2 a"), charge(api, "0 b"))[0].Degraded)
-		}
-		stats := counted(s)
-		assert.Error(t, stats.LastError)
-		stats.LastError = nil
-		assert.Equal(t, failover.Stats{Decided: 20, Local: 10, Failures: 5, Degraded: true}, stats)
-
-		// Of a batch on several parts, the server decides what it can.
-		calls := inner.calls.Load()
-		d := decide(t, s, charge(api, "2 b"), charge(api, "1 b"))
-		assert.False(t, d[0].Degraded, "part 2 is up, and counts")
-		assert.True(t, d[1].Degraded, "part 1 is down")
-		assert.Equal(t, calls+1, inner.calls.Load())
-		assert.EqualValues(t, 1, inner.used(t, api, "2 b"))
-
-		synctest.Wait()
-		assert.Equal(t, []failover.Event{{Degraded: true, Server: "server 1", Err: errDown}}, heard.read())
-	})
-}
-
 func TestAProbeAsksOnlyThePartWhoseTurnItIs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inner, heard := newServer(t, downFor("1", "2")), &diary{}
@@ -160,29 +132,6 @@ func TestAProbeAsksOnlyThePartWhoseTurnItIs(t *testing.T) {
 			{Server: "server 2", Err: errDown, For: 1700 * time.Millisecond},
 		}, heard.read())
 	})
-}
-
-func TestABatchThatFailsCountsAgainstAllItsParts(t *testing.T) {
-	inner := newServer(t, dead)
-	s := wrap(cluster{inner}, failover.Options{})
-	api := quota(t, "api", limiter.PerMinute(1000), limiter.FailLocal)
-	for range 4 {
-		decide(t, s, charge(api, "0"), charge(api, "1"))
-	}
-	inner.is(fine)
-	assert.False(t, decide(t, s, charge(api, "1"))[0].Degraded) // which acquits part 1
-	inner.is(dead)
-	decide(t, s, charge(api, "0"), charge(api, "1"))
-	inner.is(fine)
-	assert.True(t, decide(t, s, charge(api, "0"))[0].Degraded)
-	assert.False(t, decide(t, s, charge(api, "1"))[0].Degraded)
-
-	inner.is(dead)
-	s = wrap(cluster{inner}, failover.Options{})
-	breakDown(t, s, charge(api, "0"), charge(api, "1"))
-	inner.is(fine)
-	assert.True(t, decide(t, s, charge(api, "0"))[0].Degraded)
-	assert.True(t, decide(t, s, charge(api, "1"))[0].Degraded)
 }
 
 func TestThereCanBe64Parts(t *testing.T) {

@@ -17,14 +17,10 @@ import (
 
 const day = 24 * time.Hour
 
-func TestTheShareOfAProcessIsTold(t *testing.T) {
-	l := limiter.PerMinute(100)
-	assert.Equal(t, l, failover.Stats{Replicas: 1}.Share(l))
-	assert.Equal(t, l, failover.Stats{}.Share(l), "of a store that does not say")
-	assert.Equal(t, limiter.PerMinute(25), failover.Stats{Replicas: 4}.Share(l))
-	assert.EqualValues(t, 1, failover.Stats{Replicas: 4}.ShareSlots(3))
-	assert.EqualValues(t, 2, failover.Stats{Replicas: 4}.ShareSlots(10))
-	assert.EqualValues(t, 10, failover.Stats{}.ShareSlots(10))
+func TestSlotsAreDivided(t *testing.T) {
+	for _, tt := range []struct{ slots, replicas, want int64 }{{10, 0, 10}, {10, 1, 10}, {10, 4, 2}, {3, 4, 1}} {
+		assert.Equal(t, tt.want, failover.Stats{Replicas: int(tt.replicas)}.ShareSlots(tt.slots))
+	}
 }
 
 func TestALimitIsDividedWithoutExceedingIt(t *testing.T) {
@@ -33,6 +29,7 @@ func TestALimitIsDividedWithoutExceedingIt(t *testing.T) {
 		replicas int64
 		want     string
 	}{
+		{"100/1m", 0, "100/1m"}, // a store that does not say
 		{"100/1m", 1, "100/1m"},
 		{"100/1m", 4, "25/1m"},
 		{"100/1m", 3, "33/1m"},

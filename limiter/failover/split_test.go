@@ -70,15 +70,16 @@ func TestAServerThatIsUpCountsWhileAnotherIsDown(t *testing.T) {
 	})
 }
 
-// An error that names servers of other batches says nothing about this one's.
 func TestAnErrorThatNamesNoServerOfTheBatchIsOfAllOfThem(t *testing.T) {
-	inner := newServer(t, func(context.Context, string, []limiter.Charge) error { return partsError{errDown, 1 << 7} })
-	s := wrap(cluster{inner}, failover.Options{Failures: 1, OnDegraded: ignore})
-	api := quota(t, "api", limiter.PerHour(10), limiter.FailLocal)
-	d := decide(t, s, charge(api, "0"), charge(api, "1"))
-	assert.True(t, d[0].Degraded && d[1].Degraded)
-	for _, key := range []string{"0", "1"} {
-		assert.True(t, s.IsDown([]limiter.Charge{charge(api, key)}))
+	for _, err := range []error{errDown, partsError{errDown, 1 << 7}} { // 7 is of another batch
+		inner := newServer(t, func(context.Context, string, []limiter.Charge) error { return err })
+		s := wrap(cluster{inner}, failover.Options{Failures: 1, OnDegraded: ignore})
+		api := quota(t, "api", limiter.PerHour(10), limiter.FailLocal)
+		d := decide(t, s, charge(api, "0"), charge(api, "1"))
+		assert.True(t, d[0].Degraded && d[1].Degraded)
+		for _, key := range []string{"0", "1"} {
+			assert.True(t, s.IsDown([]limiter.Charge{charge(api, key)}))
+		}
 	}
 }
 
