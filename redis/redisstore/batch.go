@@ -96,16 +96,9 @@ func (s *store) sendOnce(b *batch, requests []*request) {
 	all := space[:0]
 	for _, r := range requests {
 		r.Script = s.scripts.of(r.algorithms)
-		r.Once = corrects(r.groups)
 		all = append(all, &r.Request)
 	}
 	s.redis.Send(&b.flight, all)
-}
-
-// corrects reports whether there are settlements among groups, which count twice if they are sent
-// twice. A take that does only admits less.
-func corrects(groups []*group) bool {
-	return slices.ContainsFunc(groups, func(g *group) bool { return g.op == settle })
 }
 
 // amend changes r so that it can succeed where Redis did not run it, and reports whether it did.

@@ -59,6 +59,7 @@ func (r *request) encode(now int64) {
 	charges := make([]byte, 0, 12*items)
 	var times, asks []byte
 	for _, g := range r.groups {
+		r.Once = r.Once || g.op == settle // which counts twice if it is sent twice; a take that does only admits less
 		if !g.tells {
 			groups = append(groups, byte(g.op), byte(len(g.items)))
 		}

@@ -142,18 +142,17 @@ var errWritten = errors.New("what Redis may have counted is not sent again")
 // A lastArgument is the Bytes of a request.
 type lastArgument struct {
 	of        *Request
-	isWritten bool
+	isWritten atomic.Bool
 }
 
 // MarshalBinary implements [encoding.BinaryMarshaler]. After an answer such as MOVED, Redis has not run the
 // command.
 func (a *lastArgument) MarshalBinary() ([]byte, error) {
 	r := a.of
-	if r.Once {
-		if err := r.Err(); a.isWritten && (err == nil || !IsAnswer(err)) {
+	if r.Once && a.isWritten.Swap(true) {
+		if err := r.Err(); err == nil || !IsAnswer(err) {
 			return nil, errWritten
 		}
-		a.isWritten = true
 	}
 	if r.Flight != nil {
 		r.Flight.Write()
