@@ -37,7 +37,8 @@ type Options struct {
 	// remembers a refusal for up to a second.
 	ForgetRefusals bool
 
-	// Failover says how to decide while Redis gives no answer.
+	// Failover says how to decide while Redis gives no answer. Its Logger gets the store's own warning
+	// too: a key holds something else than a counter (code weir-foreign-value).
 	Failover failover.Options
 }
 
@@ -116,6 +117,7 @@ func newStore(client redis.UniversalClient, o Options) *store {
 		remembered: &atomic.Uint64{},
 		claimed:    &sync.Map{},
 		warned:     &sync.Once{},
+		log:        o.Failover.Logger,
 	}
 	switch client := client.(type) {
 	case *redis.Client:

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"fmt"
+	"log/slog"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -172,8 +173,10 @@ func TestWhatIsNoCounterIsLeftAloneAndSaid(t *testing.T) {
 func TestAKeyThatHoldsSomethingElseIsNoOutage(t *testing.T) {
 	server, client := startRedis(t)
 	var degraded atomic.Int64
+	own, others := &logbook{}, keepLog(t)
 	s := New(client, Options{ForgetRefusals: true, Failover: failover.Options{
 		Deadline: 10 * time.Second, OnDegraded: func(failover.Event) { degraded.Add(1) },
+		Logger: slog.New(slog.NewTextHandler(own, nil)),
 	}})
 	local, closed, open := bounded(t, "local", 3, limiter.TokenBucket), bounded(t, "closed", 3, limiter.TokenBucket), bounded(t, "open", 3, limiter.TokenBucket)
 	closed.OnOutage, open.OnOutage = limiter.FailClosed, limiter.FailOpen
@@ -191,6 +194,8 @@ func TestAKeyThatHoldsSomethingElseIsNoOutage(t *testing.T) {
 	}
 	assert.Zero(t, degraded.Load())
 	assert.False(t, s.Stats().Degraded)
+	assert.Len(t, own.lines("weir-foreign-value"), 1)
+	assert.Empty(t, others.lines("weir-foreign-value"))
 }
 
 // What is stored is what a version means. If this fails, the format has changed: give it

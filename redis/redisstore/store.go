@@ -1,6 +1,7 @@
 package redisstore
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -35,6 +36,7 @@ type store struct {
 	remembered *atomic.Uint64 // decisions
 	claimed    *sync.Map      // names of rules
 	warned     *sync.Once     // of a foreign value
+	log        *slog.Logger   // nil: slog.Default
 }
 
 // Within is the store with that deadline on every decision.
@@ -161,7 +163,7 @@ func (e *foreignError) OfOneKey() bool { return true }
 func (s *store) isForeign(name string) error {
 	err := &foreignError{name}
 	s.warned.Do(func() {
-		slog.Warn("weir: a key in Redis holds no counter, so its rule's OnOutage decides; reset or delete the key, or give one of the applications another Options.Prefix",
+		cmp.Or(s.log, slog.Default()).Warn("weir: a key in Redis holds no counter, so its rule's OnOutage decides; reset or delete the key, or give one of the applications another Options.Prefix",
 			"code", "weir-foreign-value", "key", name)
 	})
 	return err
