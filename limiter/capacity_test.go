@@ -326,34 +326,6 @@ func TestGivingBackALittleDoesNotMakeAKeyForgettable(t *testing.T) {
 	}
 }
 
-// Whoever fills the store with keys that are being refused does not drive out the others.
-func TestThoseWhoWereThereBeforeASiegeStay(t *testing.T) {
-	for _, a := range everyAlgorithm {
-		t.Run(a.String(), func(t *testing.T) {
-			phase.Test(t, func(t *testing.T) {
-				const maxKeys, regulars = 1500, 250
-				m, q := newMemory(t, maxKeys), named(t, "q", "", limiter.PerDay(10).With(a))
-				m.flood(q, "regular ", regulars)
-				for i := range 3 * maxKeys {
-					for m.take(q, fmt.Sprint("besieger ", i), 1) {
-					}
-				}
-				m.flood(q, "late besieger ", 3*maxKeys)
-				lost := 0
-				for i := range regulars {
-					if m.remaining(q, fmt.Sprint("regular ", i)) != q.Capacity()-1 {
-						lost++
-					}
-				}
-				// Here and there most in some key's reach are regulars, by the process's seed of
-				// hashes: up to 9 were seen lost in 300 processes, and without protection all are.
-				assert.LessOrEqual(t, lost, regulars/10)
-				assert.NotZero(t, m.Stats().Overflowed)
-			})
-		})
-	}
-}
-
 // A key that hovers at its limit is refused and admitted by turns.
 func TestAKeyThatWasRefusedIsNotForgottenUntilHalfIsFreeAgain(t *testing.T) {
 	for _, tt := range []struct {
@@ -622,9 +594,13 @@ func TestABatchOfMoreNewKeysThanThereAreCellsIsDecided(t *testing.T) {
 		for _, d := range m.decide(charges...) {
 			require.True(t, d.Allowed)
 		}
-		for _, d := range m.decide(charges[3:]...) { // 122 on the shared counter, with those before
-			_ = d
+		refused := 0
+		for _, d := range m.decide(charges[3:]...) { // 61 more than the 61 on the shared counter
+			if !d.Allowed {
+				refused++
+			}
 		}
+		assert.NotZero(t, refused)
 		assert.Equal(t, 3, m.Stats().Cells)
 	})
 }

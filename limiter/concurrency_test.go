@@ -146,28 +146,6 @@ func TestConcurrentFloodsNeitherDeadlockNorSetAnExhaustedKeyFree(t *testing.T) {
 	}
 }
 
-// A limit may be used before anybody registered it, by all at once.
-func TestLimitsAreRegisteredByManyAtOnce(t *testing.T) {
-	phase.Test(t, func(t *testing.T) {
-		m := newMemory(t, 0)
-		var admitted atomic.Int64
-		var wg sync.WaitGroup
-		for range 8 {
-			wg.Go(func() {
-				for i := range int64(300) {
-					q, err := limiter.NewQuota("rule", "", limiter.PerHour(i+1))
-					assert.NoError(t, err)
-					if m.take(q, fmt.Sprint(i), i+1) {
-						admitted.Add(1)
-					}
-				}
-			})
-		}
-		wg.Wait()
-		assert.Equal(t, int64(300), admitted.Load())
-	})
-}
-
 // Were the clock read before the word, a bucket that is refilled every microsecond would soon
 // be seen fuller than full, and a window's words would be of windows to come.
 func TestNoDecisionIsBeforeOneItBuildsOn(t *testing.T) {

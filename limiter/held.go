@@ -192,21 +192,6 @@ func (s *shard) load(tag table.Tag, word uint64) (*Quota, usage, []Entry) {
 	return q, u, nil
 }
 
-// save writes a usage of q, and returns the cell's new word. The cell had the tag before and that word.
-func (s *shard) save(q *Quota, b *binding, before table.Tag, word uint64, u usage, log []Entry) uint64 {
-	if b.tag != heldTag {
-		if before == heldTag {
-			s.freeState(word)
-		}
-		return q.pack(u, b.base)
-	}
-	if before != heldTag {
-		word = s.newState(q, true) // must: a known key keeps its counter
-	}
-	s.put(s.state(word), q, u, log)
-	return word
-}
-
 // decideHeld decides about one charge of a key with a state of q's limit.
 func (s *shard) decideHeld(q *Quota, hash uint64, cost int64, d *Decision) bool {
 	s.Lock()

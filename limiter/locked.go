@@ -97,7 +97,7 @@ func (m *Memory) decideLocked(charges []Charge, keys []lockedKey) {
 		overflowed = overflowed || k.overflow && cost > 0
 		switch {
 		case all && d.Allowed && cost > 0:
-			k.write(q)
+			k.write(q, k.binding.tag, k.binding.base)
 		case d.Allowed && cost > 0:
 			cost = 0 // only look
 			if k.tag == 0 {
@@ -187,14 +187,20 @@ func (k *lockedKey) before(q *Quota, cost int64) (_ usage, _ []Entry, used int64
 	return q.present(from.state(u, log), s.now)
 }
 
-// write writes the usage after a charge.
-func (k *lockedKey) write(q *Quota) {
-	if !k.hasCell {
-		k.shard.put(k.shard.state(k.word), q, k.after, k.log)
+// write writes the usage after a charge. Tag and base are as in q's binding.
+func (k *lockedKey) write(q *Quota, tag table.Tag, base int64) {
+	s := k.shard
+	if k.hasCell && tag != heldTag {
+		if k.tag == heldTag {
+			s.freeState(k.word)
+		}
+		k.tag, k.word = tag, q.pack(k.after, base)
 		return
 	}
-	k.word = k.shard.save(q, k.binding, k.tag, k.word, k.after, k.log)
-	k.tag = k.binding.tag
+	if k.tag != heldTag {
+		k.tag, k.word = heldTag, s.newState(q, true) // must: a known key keeps its counter
+	}
+	s.put(s.state(k.word), q, k.after, k.log)
 }
 
 // putBack ends find: the cell is no longer taken.
@@ -316,23 +322,21 @@ func (m *Memory) settle(c *Settlement) {
 	}
 	from, u, log := s.load(k.tag, k.word)
 	state := c.Quota.Settle(from.state(u, log), s.now, *c)
-	q, b := state.Quota, k.binding
+	q, tag, base := state.Quota, k.binding.tag, k.binding.base
 	if q == from {
-		b = &binding{tag: k.tag, base: q.base(m.origin)}
+		tag, base = k.tag, q.base(m.origin)
 	}
 	u, log, used := q.at(q.usage(state.Last, state.Level, state.Prev), state.Log, s.now)
 	var d Decision
-	q.decide(u, log, used, 0, &d)
-	if !k.hasCell {
-		s.put(s.state(k.word), q, u, log)
-		k.drop(q)
-		return
+	k.after, k.log = q.decide(u, log, used, 0, &d)
+	k.write(q, tag, base)
+	if k.hasCell {
+		marks := k.cell.Marks() &^ table.Pinned // makeRoom pins it
+		if owed < 0 {
+			marks = marksAfter(marks, q, -owed, &d)
+		}
+		k.cell.SetMarks(marks)
 	}
-	k.word, k.tag = s.save(q, b, k.tag, k.word, u, log), b.tag
-	marks := k.cell.Marks() &^ table.Pinned // makeRoom pins it again
-	if owed < 0 {
-		marks = marksAfter(marks, q, -owed, &d)
-	}
-	k.cell.SetMarks(marks)
 	k.putBack()
+	k.drop(q)
 }

@@ -154,7 +154,13 @@ func (m *Memory) Decide(_ context.Context, charges []Charge) error {
 // decideOne decides on one charge.
 func (m *Memory) decideOne(q *Quota, key string, cost int64, d *Decision) {
 	b, hash := m.binding(q), hashOf(key)^q.salt
-	if b.tag == heldTag && m.shardOf(hash).decideHeld(q, hash, cost, d) || b.tag != heldTag && m.decideWord(q, b, hash, cost, d) {
+	decided := false
+	if b.tag == heldTag {
+		decided = m.shardOf(hash).decideHeld(q, hash, cost, d)
+	} else {
+		decided = m.decideWord(q, b, hash, cost, d)
+	}
+	if decided {
 		return
 	}
 	charges, keys := [1]Charge{{Quota: q, Key: key, Cost: cost}}, [1]lockedKey{}
