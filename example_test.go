@@ -27,6 +27,7 @@ func ExamplePerIP() {
 // Everything that rules are made of every day is in this package; keys are in keyfunc.
 func ExampleNew() {
 	limits, err := weir.New(weir.Config{
+		Results: true, // for FromContext
 		Rules: []weir.Rule{
 			{Name: "global", Key: keyfunc.Global, Limit: weir.PerSecond(5_000)}, // one counter for all
 			{Name: "ip", Key: keyfunc.IP(), Limit: weir.PerMinute(300)},

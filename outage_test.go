@@ -163,7 +163,7 @@ func TestWithADeadRedisNoResponseTellsNumbersThatNobodyCounted(t *testing.T) {
 					t.Cleanup(func() { _ = s.Close() })
 					store = s
 				}
-				limits, err := middleware.New(middleware.Config{Store: store, Headers: middleware.Headers{Send: headers}, Rules: test.rules})
+				limits, err := middleware.New(middleware.Config{Store: store, Results: true, Headers: middleware.Headers{Send: headers}, Rules: test.rules})
 				require.NoError(t, err)
 				var result middleware.Result
 				server := httptest.NewServer(limits.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
@@ -213,7 +213,7 @@ func TestAnOuterLimitersNumbersStandWhereTheInnerOneCountsNothing(t *testing.T) 
 		Rules: []middleware.Rule{{Name: "ip", Key: keyfunc.IP(), Limit: limiter.PerMinute(3), OnOutage: limiter.FailOpen}},
 	})
 	require.NoError(t, err)
-	outer, err := middleware.New(middleware.Config{Rules: []middleware.Rule{{Name: "ip", Key: keyfunc.IP(), Limit: limiter.PerMinute(100)}}})
+	outer, err := middleware.New(middleware.Config{Results: true, Rules: []middleware.Rule{{Name: "ip", Key: keyfunc.IP(), Limit: limiter.PerMinute(100)}}})
 	require.NoError(t, err)
 	var result middleware.Result
 	server := httptest.NewServer(outer.Handler(inner.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {

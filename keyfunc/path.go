@@ -130,3 +130,12 @@ func (w *parameterWarning) missing(r *http.Request, name string) {
 		slog.String("code", "weir-no-such-parameter"), slog.String("parameter", name),
 		slog.String("route", r.Pattern), slog.Any("parameters", others))
 }
+
+// WithPathValues is for adapters of routers. If r's path has more than one spelling, it keeps in r's context, in
+// place, how to get the value that the router found for a parameter of r.Pattern. [PathValue] then uses it. Get must
+// work for as long as r does.
+func WithPathValues(r *http.Request, get func(name string) (value string, found bool)) {
+	if !route.IsPlain(r.URL) {
+		route.KeepValues(r, get)
+	}
+}

@@ -5,60 +5,54 @@ import (
 	"errors"
 	"log/slog"
 	"net/http"
-	"slices"
 	"time"
 
-	"github.com/weirgo/weir/internal/waiting"
 	"github.com/weirgo/weir/limiter"
 )
 
-// admit is the fourth phase of a request. It waits for a slot of AtOnce, for the turn in a leaky bucket,
-// and for a slot of Config.Overload. If Overload refuses the request, nothing stays charged. If the
-// client leaves while it waits for its turn, keepCharges applies. The error is the store's, or err.
-func (l *RateLimit) admit(set *ruleset, r *http.Request, s *decided, charges []limiter.Charge, overload Overload, err error) (slot Slot, waited time.Duration, no *refusal, _ error) {
+// admit is the fourth phase of a request. It waits for the turn in a leaky bucket, and for a slot of
+// Config.Overload. If Overload refuses the request, nothing stays charged. If the client leaves while it waits
+// for its turn, keepCharges applies.
+func (l *RateLimit) admit(r *http.Request, v *visit, overload Overload) (slot Slot, no refusal) {
 	ctx := r.Context()
-	if s.awaits >= 0 {
-		if waited, no, err = l.queue(ctx, set, s, charges); no != nil {
-			return nil, waited, no, err
-		}
+	gone := refusal{outcome: OutcomeAllowed, status: statusClientClosedRequest} // the rules admitted it
+	if d := v.delay(); d > 0 && !l.delayed(ctx, d) {
+		v.keepCharges()
+		no = gone
 	}
-	if d := s.delay(); d > 0 && !l.delayed(ctx, d) {
-		s.keepCharges()
-		no = &refusal{status: statusClientClosedRequest, outcome: OutcomeAllowed} // the rules admitted it
-	}
-	if no == nil && overload != nil {
-		var retryAfter time.Duration
-		switch slot, retryAfter = overload.Admit(r); {
+	if no.status == 0 && overload != nil {
+		var retry time.Duration
+		switch slot, retry = overload.Admit(r); {
 		case slot != nil:
 		case isGone(ctx):
-			no = &refusal{status: statusClientClosedRequest, outcome: OutcomeAllowed}
+			no = gone
 		default:
-			no = &refusal{status: http.StatusServiceUnavailable, outcome: OutcomeShed, retryAfter: retryAfter}
+			no = refusal{outcome: OutcomeShed, status: http.StatusServiceUnavailable, retry: retry}
 		}
 	}
-	if no != nil {
-		l.giveBack(ctx, set, s, nil)
+	if no.status != 0 {
+		l.giveBack(ctx, v, nil)
 	}
-	return slot, waited, no, err
+	return slot, no
 }
 
 // keepCharges makes giveBack return only slots, and charges that the end of the request may change. If a
 // client leaves while it waits for its turn, the rest stays charged, or it could fill a queue for free.
-func (s *decided) keepCharges() {
-	for i := range s.policies {
-		p := &s.policies[i]
-		p.spared = p.spared || !p.isSlot() && !p.rule.awaitsEnd()
+func (v *visit) keepCharges() {
+	limits, _ := v.applied()
+	for i := range limits {
+		limits[i].kept = !limits[i].isSlot() && !limits[i].rule.awaitsEnd()
 	}
 }
 
 // giveBack refunds the charges of a request that goes no further, also if its client is gone, and
 // releases its slot of Config.Overload.
-func (l *RateLimit) giveBack(ctx context.Context, set *ruleset, s *decided, slot Slot) {
+func (l *RateLimit) giveBack(ctx context.Context, v *visit, slot Slot) {
 	if slot != nil {
 		slot.Leave()
 	}
-	if s.isAllowed() {
-		l.undo(ctx, set, s)
+	if v.isAllowed() {
+		l.undo(ctx, v)
 	}
 }
 
@@ -80,146 +74,75 @@ func (l *RateLimit) delayed(ctx context.Context, d time.Duration) bool {
 // A slotKey names a queue for slots.
 type slotKey struct{ rule, tier, key string }
 
-func slotKeyOf(q *limiter.Quota, key string) slotKey { return slotKey{q.Rule(), q.Tier(), key} }
+func slotKeyOf(c *limiter.Charge) slotKey { return slotKey{c.Quota.Rule(), c.Quota.Tier(), c.Key} }
 
 // queues reports whether requests may wait for a slot of p.
 func (p *policy) queues() bool { return p.concurrency.Waiting > 0 && !p.shadow }
 
-// queue makes a request wait for slots, in one queue at a time and holding nothing, until it is the
-// first and all charges can be taken. If another slot is missing then, it goes to the end of that queue.
-func (l *RateLimit) queue(ctx context.Context, set *ruleset, s *decided, charges []limiter.Charge) (waited time.Duration, no *refusal, err error) {
-	// A copy waits, as it escapes to the heap. It has no outer, or all of s would escape.
-	w := &decided{policies: slices.Clone(s.policies), decisions: slices.Clone(s.decisions), outcome: s.outcome, awaits: s.awaits, asked: s.asked, timed: s.timed}
+// queue makes a request wait for slots, in one queue at a time and holding nothing, until it is the first and all
+// charges can be taken. If another slot is missing then, it goes to the end of that queue.
+func (l *RateLimit) queue(ctx context.Context, v *visit) (no refusal, err error) {
+	w := v.clone() // it escapes to the heap, as others call its methods
 	began := l.now()
-	gone, err := l.wait(ctx, set, w, slices.Clone(charges))
-	waited = l.now().Sub(began)
-	copy(s.policies, w.policies)
-	copy(s.decisions, w.decisions)
-	s.outcome = w.outcome
-	s.elapsed += w.elapsed
-	switch {
-	case gone:
-		return waited, &refusal{status: statusClientClosedRequest, outcome: OutcomeRefused}, nil
-	case err != nil:
-		return waited, l.undecided(ctx, set, s, err), err
-	}
-	return waited, l.verdict(ctx, set, s), nil
+	no, err = l.wait(ctx, w)
+	w.waited += l.now().Sub(began)
+	*v = *w
+	return no, err
 }
 
-// occupied returns the index of the first policy with a queue that is not empty, or -1.
-func (s *decided) occupied(room *waiting.Room[slotKey]) int32 {
-	for i := range s.policies {
-		if a := &s.policies[i]; a.queues() && !room.IsEmpty(slotKeyOf(a.quota, a.key)) {
-			return int32(i)
-		}
-	}
-	return -1
-}
-
-// wait is queue for a copy of s. Gone says that the client has left.
-func (l *RateLimit) wait(ctx context.Context, set *ruleset, s *decided, charges []limiter.Charge) (gone bool, _ error) {
+func (l *RateLimit) wait(ctx context.Context, v *visit) (no refusal, err error) {
 	began := l.now()
-	for at := s.awaits; at >= 0; at = s.missingSlot() {
-		a := &s.policies[at]
-		a.warnPatience(ctx, set)
-		got, err := l.inTurn(ctx, a, a.concurrency.MaxWait-l.now().Sub(began), func() (bool, error) {
-			s.asked = true
-			for i := range s.policies {
-				s.policies[i].spared = false
+	at := v.occupied(&l.room)
+	if at < 0 {
+		at = v.missingSlot()
+	} else if err := l.look(ctx, v); err != nil { // others wait already, and come first
+		return l.undecided(ctx, v, err), err
+	}
+	for ; at >= 0; at = v.missingSlot() {
+		limits, charges := v.applied()
+		a, c := &limits[at], &charges[at]
+		a.warnPatience(ctx, v.set)
+		got, err := l.inTurn(ctx, a, c, a.concurrency.MaxWait-v.waited-l.now().Sub(began), func() (bool, error) {
+			if l.rules.Load() != v.set {
+				return false, errOutdated
 			}
-			if now := l.rules.Load(); now != set {
-				now.refresh(s, charges)
-			}
-			err := l.take(ctx, set, s, charges)
-			return s.isAllowed() || s.decisions[at].Allowed || s.missingSlot() < 0, err
+			err := l.take(ctx, v)
+			return v.isAllowed() || c.Decision.Allowed || v.missingSlot() < 0, err
 		})
 		switch {
+		case got && err == nil:
+		case errors.Is(err, errOutdated):
+			return no, err
 		case err != nil && isGone(ctx):
-			s.outcome = OutcomeRefused
-			return true, nil
-		case err != nil && errors.Is(err, ctx.Err()): // the application's deadline is over
-			s.asked = false
-			return false, l.describeFull(ctx, s, at, charges)
-		case err != nil:
-			return false, err
-		case !got:
-			return false, l.describeFull(ctx, s, at, charges)
+			return refusal{outcome: OutcomeRefused, status: statusClientClosedRequest}, nil
+		case err != nil && !errors.Is(err, ctx.Err()):
+			return l.undecided(ctx, v, err), err
+		default: // the queue is full, or the time is up
+			v.outcome = OutcomeRefused
+			if d := &c.Decision; d.Allowed { // a look
+				d.Allowed, d.RetryAfter = false, max(time.Microsecond, d.NextAfter)
+			}
+			c.Decision.RetryAfter = l.room.Behind(slotKeyOf(c), c.Decision.RetryAfter)
+			return l.verdict(ctx, v), nil
 		}
 	}
-	return false, nil
+	return l.verdict(ctx, v), nil
 }
 
 // inTurn waits in a's queue, and counts the request as waiting, also if the store panics.
-func (l *RateLimit) inTurn(ctx context.Context, a *applied, patience time.Duration, ask func() (bool, error)) (bool, error) {
+func (l *RateLimit) inTurn(ctx context.Context, a *applied, c *limiter.Charge, patience time.Duration, ask func() (bool, error)) (bool, error) {
 	a.progress.waiting.Add(1)
 	defer a.progress.waiting.Add(-1)
-	return l.room.Wait(ctx, slotKeyOf(a.quota, a.key), a.concurrency.Waiting, patience, ask)
-}
-
-// refresh makes charges of slots use the rules in force. They may have changed while the request waited:
-// if more slots are allowed now, the request must not block those behind it.
-func (set *ruleset) refresh(s *decided, charges []limiter.Charge) {
-	for i := range charges {
-		was := charges[i].Quota
-		if !was.InFlight() || s.policies[i].info.Own { // the limit of a single key is not in the rules
-			continue
-		}
-		at := slices.IndexFunc(set.quotas, func(q *limiter.Quota) bool {
-			return q.InFlight() && q.Rule() == was.Rule() && q.Tier() == was.Tier() && q.OnOutage == was.OnOutage
-		})
-		if at >= 0 {
-			charges[i].Quota = set.quotas[at]
-		}
-	}
-}
-
-// missingSlot returns the index of the policy whose slot a refused request should wait for. It returns
-// -1 if the request passes, or if anything but slots is missing.
-func (s *decided) missingSlot() (at int32) {
-	at = -1
-	if s.isAllowed() {
-		return at
-	}
-	for i := range s.policies {
-		a := &s.policies[i]
-		switch {
-		case s.decisions[i].Allowed || a.shadow:
-		case !a.queues():
-			return -1
-		case at < 0:
-			at = int32(i)
-		}
-	}
-	return at
-}
-
-// describeFull completes the decisions for a request that got no slot: its queue is full, or it has
-// waited too long.
-func (l *RateLimit) describeFull(ctx context.Context, s *decided, at int32, charges []limiter.Charge) error {
-	d := &s.decisions[at]
-	if !s.asked { // it was never the first in the queue
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settlePatience)
-		defer cancel()
-		looks := slices.Clone(charges)
-		for i := range looks {
-			looks[i].Cost = 0
-		}
-		if err := l.store.Decide(ctx, looks); err != nil {
-			return err
-		}
-		copyDecisions(s.decisions, looks)
-		s.outcome, d.Allowed, d.RetryAfter = OutcomeRefused, false, max(time.Microsecond, d.NextAfter)
-	}
-	d.RetryAfter = l.room.Behind(slotKeyOf(charges[at].Quota, charges[at].Key), d.RetryAfter)
-	return nil
+	return l.room.Wait(ctx, slotKeyOf(c), a.concurrency.Waiting, patience, ask)
 }
 
 // wakeWaiters wakes the requests that wait for slots which this refused request did not take: they may
 // have found them taken meanwhile.
-func (l *RateLimit) wakeWaiters(s *decided) {
-	for i := range s.policies {
-		if a := &s.policies[i]; a.isSlot() && s.decisions[i].Allowed {
-			l.room.Released(slotKeyOf(a.quota, a.key))
+func (l *RateLimit) wakeWaiters(v *visit) {
+	limits, charges := v.applied()
+	for i := range limits {
+		if limits[i].isSlot() && charges[i].Decision.Allowed {
+			l.room.Released(slotKeyOf(&charges[i]))
 		}
 	}
 }
@@ -235,9 +158,12 @@ func (a *applied) warnPatience(ctx context.Context, set *ruleset) {
 		slog.String("rule", a.rule.Name), slog.Duration("max_wait", a.concurrency.MaxWait), slog.Duration("write_timeout", server.WriteTimeout))
 }
 
-// overloadOf returns the Overload that r needs a slot of, or nil if r has one already.
-func (set *ruleset) overloadOf(r *http.Request) Overload {
-	for e := endingOf(r.Context()); e != nil; e = endingOf(e.Context) {
+// overloadFor returns the Overload that r needs a slot of, or nil if r has one already.
+func (set *ruleset) overloadFor(r *http.Request) Overload {
+	if set.Overload == nil {
+		return nil
+	}
+	for e := endOf(r.Context()); e != nil; e = endOf(e.Context) {
 		if e.slot != nil && e.set.Overload == set.Overload {
 			return nil
 		}

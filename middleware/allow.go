@@ -6,7 +6,7 @@ import (
 	"slices"
 
 	"github.com/weirgo/weir/keyfunc"
-	"github.com/weirgo/weir/limiter"
+	"github.com/weirgo/weir/middleware/bans"
 )
 
 // Allow limits r by one rule from within a handler, for a key that only the handler knows:
@@ -28,53 +28,87 @@ import (
 // Allow does not know how r ends, so it answers 503 for a rule with AtOnce, Counts or Reserve. It also
 // answers 503 if no rule has the name. Both log a warning with code weir-allow-rule.
 func (l *RateLimit) Allow(w http.ResponseWriter, r *http.Request, rule, key string) bool {
-	// With another URL and no request line it is a request that a handler made: the limiters that r has
-	// passed do not take it for r.
-	own := *r
-	if r.URL != nil {
-		u := *r.URL
-		own.URL = &u
+	v := visit{set: l.rules.Load()}
+	exempt, no := l.admits(v.set, r, &key)
+	if exempt {
+		return true
 	}
-	own.RequestURI = ""
-	defer func() { r.Body, r.MultipartForm = own.Body, own.MultipartForm }() // a key of Config.Bans may have read them
-	passed, _ := l.begin(l.rules.Load(), w, &own, nil, &oneRule{rule, key}, nil)
-	return passed != nil
+	if no.status == 0 {
+		no = l.allow(r, &v, rule, key)
+	}
+	if no.status != 0 {
+		v.refuse(w, r, no, nil)
+		return false
+	}
+	v.report(w.Header())
+	return true
+}
+
+// allow decides by one rule.
+func (l *RateLimit) allow(r *http.Request, v *visit, name, key string) (no refusal) {
+	rule, why := v.set.named[name], ""
+	switch {
+	case rule == nil:
+		why = "it does not exist"
+	case !rule.deny && rule.awaitsEnd():
+		why = "it has Counts or Reserve, which go by how a request ends"
+	default:
+		no = v.meetKey(r, rule, key)
+		if limits, _ := v.applied(); slices.ContainsFunc(limits, func(a applied) bool { return a.isSlot() }) {
+			why = "it has AtOnce, which goes by how a request ends"
+		}
+	}
+	if why != "" {
+		v.set.notices.allow.warn(v.set.Logger, "weir-allow-rule", "weir: RateLimit.Allow cannot decide by a rule, so it answers 503",
+			slog.String("rule", name), slog.String("reason", why))
+		if *v = (visit{set: v.set}); v.set.Shadow {
+			return refusal{}
+		}
+		return refusal{outcome: OutcomeUndecided, status: http.StatusServiceUnavailable}
+	}
+	if no.status != 0 {
+		v.set.observe(r, no, bans.Ban{})
+		return no
+	}
+	passed := false
+	defer func() {
+		if !passed { // an observer panics
+			v.keepCharges()
+			l.giveBack(r.Context(), v, nil)
+		}
+	}()
+	no, err := l.decide(r.Context(), v)
+	if no.status == 0 {
+		_, no = l.admit(r, v, nil)
+	}
+	if v.set.Observer != nil && v.n > 0 {
+		v.observe(r, no, err)
+	}
+	passed = true
+	return no
+}
+
+// meetKey is meet for a key that a handler gave, which may be what a client wrote.
+func (v *visit) meetKey(r *http.Request, rule *rule, given string) (no refusal) {
+	key, class := keyfunc.Classify(given)
+	if key = rule.counterOf(key); rule.deny || rule.together && key == noKey {
+		return v.meet(r, rule, Tier(r.Context()))
+	}
+	var err error
+	if key == noKey {
+		err = keyfunc.ErrNoKey
+	}
+	v.given = v.set.givenLimits(r.Context())
+	no = v.count(r, rule, Tier(r.Context()), key, class, err)
+	limits, _ := v.applied()
+	for i := range limits {
+		if limits[i].ofHandler = true; limits[i].class == keyfunc.Own {
+			limits[i].class = keyfunc.Claimed
+		}
+	}
+	return no
 }
 
 // handlerKey returns what a key that Allow was given is banned under. It differs from all keys of
 // requests.
 func handlerKey(key string) string { return "handler:" + key }
-
-// A oneRule is the rule and the key that Allow was given.
-type oneRule struct{ name, key string }
-
-// matchOne is match for one rule, with its key.
-func (set *ruleset) matchOne(r *http.Request, one *oneRule, policies []applied, charges []limiter.Charge) (_ []applied, _ []limiter.Charge, skipped *rule, _ *refusal) {
-	why := "it does not exist"
-	if named := set.named[one.name]; named != nil {
-		rule := *named
-		rule.Match = nil
-		key, _ := keyfunc.Classify(one.key)
-		if rule.together = rule.together && rule.counterOf(key) == noKey; !rule.together {
-			rule.Key = func(*http.Request) (string, error) { return one.key, nil }
-		}
-		m := matching{set: set, request: r, tier: Tier(r.Context()), given: set.givenLimits(r.Context())}
-		policies, charges = m.add(policies, charges, &rule)
-		for i := range policies {
-			a := &policies[i]
-			if a.ofHandler = true; a.class == keyfunc.Own {
-				a.class = keyfunc.Claimed
-			}
-		}
-		if !slices.ContainsFunc(policies, func(a applied) bool { return a.isSlot() || a.rule.awaitsEnd() }) {
-			return policies, charges, nil, m.no
-		}
-		why = "it has AtOnce, Counts or Reserve, which go by how a request ends"
-	}
-	set.notices.allow.warn(set.Logger, "weir-allow-rule", "weir: RateLimit.Allow cannot decide by a rule, so it answers 503",
-		slog.String("rule", one.name), slog.String("reason", why))
-	if set.Shadow {
-		return nil, nil, nil, nil
-	}
-	return nil, nil, nil, &refusal{status: http.StatusServiceUnavailable, outcome: OutcomeUndecided}
-}

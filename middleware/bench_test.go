@@ -48,7 +48,7 @@ func costings(t testing.TB) []costing {
 	once := limiter.PerDay(1)
 	problem, get := header("Accept", "application/problem+json"), request()
 	lean := func(rules ...middleware.Rule) middleware.Config {
-		return middleware.Config{NoResult: true, Headers: middleware.Headers{Send: middleware.HeadersNone}, Rules: rules}
+		return middleware.Config{Headers: middleware.Headers{Send: middleware.HeadersNone}, Rules: rules}
 	}
 	rule := func(edit func(*middleware.Rule)) middleware.Rule {
 		r := middleware.Rule{Name: "r", Key: keyfunc.IP(), Limit: plenty}
@@ -82,7 +82,7 @@ func costings(t testing.TB) []costing {
 		{"allowed, legacy", middleware.Config{Rules: perIP(plenty, 1), Headers: middleware.Headers{Send: middleware.HeadersLegacy}}, get, 1},
 		{"allowed, draft", middleware.Config{Rules: perIP(plenty, 1), Headers: middleware.Headers{Send: middleware.HeadersDraft11}}, get, 1},
 		{"allowed, no fields", middleware.Config{Rules: perIP(plenty, 1), Headers: middleware.Headers{Send: middleware.HeadersNone}}, get, 1},
-		{"allowed, no Result", middleware.Config{Rules: perIP(plenty, 1), NoResult: true}, get, 1},
+		{"allowed, no Result", middleware.Config{Rules: perIP(plenty, 1)}, get, 1},
 		{"allowed, lean", lean(perIP(plenty, 1)...), get, 0},
 		{"allowed, three lean", lean(perIP(plenty, 3)...), get, 0},
 		{"allowed, three limits lean", lean(several), get, 0},
@@ -117,7 +117,7 @@ func TestWhatARequestAllocates(t *testing.T) {
 		t.Skip("the race detector allocates")
 	}
 	for _, c := range costings(t) {
-		h, w := limited(t, c.config).Handler(noop), nobody{http.Header{}}
+		h, w := plainly(t, c.config).Handler(noop), nobody{http.Header{}}
 		h.ServeHTTP(w, c.request)
 		allocs := testing.AllocsPerRun(1000, func() {
 			clear(w.header)
@@ -130,7 +130,7 @@ func TestWhatARequestAllocates(t *testing.T) {
 func BenchmarkRequest(b *testing.B) {
 	for _, c := range costings(b) {
 		b.Run(c.name, func(b *testing.B) {
-			h := limited(b, c.config).Handler(noop)
+			h := plainly(b, c.config).Handler(noop)
 			h.ServeHTTP(nobody{http.Header{}}, c.request)
 			b.ReportAllocs()
 			b.RunParallel(func(pb *testing.PB) {

@@ -181,7 +181,7 @@ func (c *compiler) rule(at string, given Rule, info RuleInfo) *rule {
 	if shadow && given.OnOutage == limiter.FailClosed {
 		given.OnOutage = limiter.FailLocal // it refuses nothing
 	}
-	r := &rule{Rule: given, shadow: shadow, deny: deny, together: isGlobal(given.Key), reply: c.reply(at, given), owns: &ownLimits{}, notes: &notes{}}
+	r := &rule{Rule: given, shadow: shadow, deny: deny, together: isGlobal(given.Key), texts: c.texts(at, given), owns: &ownLimits{}, notes: &notes{}}
 	if before := c.before.named[given.Name]; before != nil {
 		r.notes = before.notes
 	}
@@ -229,12 +229,10 @@ func (c *compiler) fields(at string, given Rule) {
 	c.reject(given.NoKey > NoKeyUnauthorized, "%s: NoKey is %d: there is no such choice", at, given.NoKey)
 	c.check(at, given.OnOutage.Validate())
 	c.reject(given.SoftAt < 0 || given.SoftAt > 99, "%s: SoftAt is %d: it must be a percentage from 1 to 99, or 0 for no warning", at, given.SoftAt)
-	c.reject(given.SoftAt > 0 && c.set.NoResult && c.set.Headers.Send == HeadersNone,
-		"%s: SoftAt is %d, and with Config.NoResult and HeadersNone nobody would see the warning", at, given.SoftAt)
+	c.reject(given.SoftAt > 0 && !c.set.Results && c.set.Headers.Send == HeadersNone,
+		"%s: SoftAt is %d, and with HeadersNone and without Config.Results nobody would see the warning", at, given.SoftAt)
 	c.reject(counts.wrong != "", "%s: Counts: %s", at, counts.wrong)
-	c.reject(counts.given && c.set.NoResult, "%s: Counts is %v, and with Config.NoResult the end of a request is unknown", at, counts)
 	c.reject(cost.wrong != "", "%s: %s", at, cost.wrong)
-	c.reject(cost.settles && c.set.NoResult, "%s: Cost is a Reserve, and with Config.NoResult no handler can say what a request cost", at)
 	c.reject(cost.settles && cost.of == nil && !counts.after,
 		"%s: Reserve needs a function, whose result is reserved when a request comes, or Afterwards", at)
 	c.reject(counts.after && !counts.given && !cost.settles,
@@ -301,18 +299,7 @@ func (c *compiler) newPolicy(at string, r *rule, info RuleInfo, progress *progre
 	}
 	p := r.newPolicy(quotas, c.info(info), progress)
 	r.parts = max(r.parts, len(quotas))
-	c.set.sees(p)
 	return p
-}
-
-// sees notes that requests may need the slots of a policy.
-func (set *ruleset) sees(p *policy) {
-	if slots := p.slots(); slots != nil {
-		set.hasSlots.Store(true)
-		if slots.queues() {
-			set.hasQueues.Store(true)
-		}
-	}
 }
 
 // newPolicy returns the policy of the first quota of an Allowance. Its parts are the policies of all.

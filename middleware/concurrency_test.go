@@ -157,14 +157,14 @@ func TestALimitAndConcurrencyAreTakenTogetherOrNot(t *testing.T) {
 func TestASlotIsReturnedOnceHoweverTheRequestEnds(t *testing.T) {
 	for name, config := range map[string]middleware.Config{
 		"alone":         {},
-		"no result":     {NoResult: true},
-		"nothing shown": {NoResult: true, Headers: middleware.Headers{Send: middleware.HeadersNone}},
+		"results":       {Results: true},
+		"nothing shown": {Headers: middleware.Headers{Send: middleware.HeadersNone}},
 		"counts":        {Rules: []middleware.Rule{{Name: "counts", Key: keyfunc.Global, Limit: limiter.PerHour(1000), Counts: middleware.StatusClass(2)}}},
 		"overload":      {Overload: roomFor(1000)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			config.Rules = append(slices.Clone(config.Rules), exports(1))
-			l := limited(t, config)
+			l := plainly(t, config)
 			held := func(do func(http.ResponseWriter, *http.Request)) http.Handler {
 				return l.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 					assert.EqualValues(t, 1, inProgress(t, l, "exports", client), "it is held while the handler runs")
@@ -294,23 +294,17 @@ func TestSlotsOfRealConnectionsAreReturned(t *testing.T) {
 	assert.Eventually(t, func() bool { return inProgress(t, l, "exports", "127.0.0.1") == 0 }, 30*time.Second, time.Millisecond)
 }
 
-func TestARequestTakesOneSlotHoweverOftenItMeetsItsRule(t *testing.T) {
-	l := limited(t, middleware.Config{Rules: []middleware.Rule{queued(1, 1, time.Hour)}})
-	inner := l.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		assert.EqualValues(t, 1, inProgress(t, l, "exports", client))
-	}))
-	assert.Equal(t, 200, serve(l.Handler(inner), request()).Code)
-	parts := l.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		part := request().WithContext(r.Context()) // what a handler makes of its own request
-		assert.Equal(t, 200, serve(inner, part).Code)
-		assert.EqualValues(t, 1, inProgress(t, l, "exports", client))
-	}))
-	assert.Equal(t, 200, serve(parts, request()).Code)
-	assert.Zero(t, inProgress(t, l, "exports", client))
-
-	var outlives context.Context
-	serve(l.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { outlives = r.Context() })), request())
-	assert.Equal(t, 200, serve(inner, request().WithContext(outlives)).Code, "the slot of a request that has ended is no longer its own")
+// As it takes a unit of a limit each time.
+func TestARequestTakesASlotEachTimeItMeetsItsRule(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := limited(t, middleware.Config{Rules: []middleware.Rule{queued(2, 1, time.Second)}})
+		inner := l.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			assert.EqualValues(t, 2, inProgress(t, l, "exports", client))
+		}))
+		assert.Equal(t, 200, serve(l.Handler(inner), request()).Code)
+		assert.Equal(t, http.StatusTooManyRequests, serve(l.Handler(l.Handler(inner)), request()).Code, "it does not wait for itself without end")
+		assert.Zero(t, inProgress(t, l, "exports", client))
+	})
 }
 
 func TestRequestsWaitInTurn(t *testing.T) {
@@ -426,7 +420,7 @@ func TestNoSlotLeaksWhateverRequestsDo(tt *testing.T) {
 		}
 		var wrong []string
 		synctest.Test(tt, func(st *testing.T) {
-			l := limited(st, middleware.Config{Rules: rules, NoResult: rapid.Bool().Draw(t, "no result")})
+			l := plainly(st, middleware.Config{Logger: quiet, Rules: rules, Results: rapid.Bool().Draw(t, "results")})
 			var now [3]atomic.Int64
 			h := l.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				for i := range rules {

@@ -56,12 +56,9 @@ type Config struct {
 	// Headers says which header fields responses carry. Zero: those of both dialects.
 	Headers Headers
 
-	// NoResult leaves the request's context unchanged, so [FromContext] finds no Result. With
-	// HeadersNone a request that passes then allocates nothing. If requests meet several limiters, set
-	// NoResult only with HeadersNone: inner limiters do not see this one, and would replace or repeat
-	// its header fields. With NoResult, a request that meets this limiter twice is charged twice.
-	// False: handlers find the Result.
-	NoResult bool
+	// Results puts the decisions into the request's context, where [FromContext] finds the Result. The request
+	// is then copied, which costs more than a decision in memory. False: handlers find no Result.
+	Results bool
 
 	// Observer is called with the outcomes of requests; see [Observer]. Nil: none.
 	Observer Observer

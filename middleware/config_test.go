@@ -152,13 +152,8 @@ func TestConfigsThatCannotBeAreErrors(t *testing.T) {
 		{middleware.Config{Store: new(limiter.Memory), Rules: one()}, []string{"Config.Store"}},
 		{middleware.Config{Store: plain{limiter.Must(limiter.NewMemory(limiter.MemoryOptions{}))}, Rules: one(func(r *middleware.Rule) { r.Limit = limiter.AtOnce(5) })}, []string{"cannot count slots"}},
 
-		// With NoResult nobody learns of some things.
-		{middleware.Config{NoResult: true, Headers: middleware.Headers{Send: middleware.HeadersNone}, Rules: one(func(r *middleware.Rule) { r.SoftAt = 80 })},
-			[]string{"SoftAt is 80, and with Config.NoResult and HeadersNone nobody would see the warning"}},
-		{middleware.Config{NoResult: true, Rules: one(func(r *middleware.Rule) { r.Cost = middleware.Reserve(func(*http.Request) int64 { return 2 }) })},
-			[]string{"Cost is a Reserve, and with Config.NoResult no handler can say what a request cost"}},
-		{middleware.Config{NoResult: true, Rules: one(func(r *middleware.Rule) { r.Counts = middleware.Not(middleware.StatusClass(5)) })},
-			[]string{"Counts is all but 5xx, and with Config.NoResult the end of a request is unknown"}},
+		{middleware.Config{Headers: middleware.Headers{Send: middleware.HeadersNone}, Rules: one(func(r *middleware.Rule) { r.SoftAt = 80 })},
+			[]string{"SoftAt is 80, and with HeadersNone and without Config.Results nobody would see the warning"}},
 
 		// Bans.
 		{middleware.Config{Bans: middleware.Bans{Status: 404}, Rules: one()}, []string{"Config.Bans.Status is 404"}},

@@ -60,31 +60,32 @@ func TestOnlyAnswersThatCountUseUpALimit(t *testing.T) {
 }
 
 func TestAnAdapterTellsHowARequestEnds(t *testing.T) {
-	l := limited(t, middleware.Config{Rules: []middleware.Rule{
+	l := limited(t, middleware.Config{Results: true, Rules: []middleware.Rule{
 		{Name: "login", Key: keyfunc.Global, Limit: limiter.PerHour(1).With(limiter.SlidingLog), Counts: middleware.Statuses(401), Match: middleware.Route("POST /login")},
 		{Name: "all", Key: keyfunc.Global, Limit: limiter.PerHour(100)},
 	}})
-	finish, byStatus, passed := l.Begin(httptest.NewRecorder(), request(routedBy("/other")), nil)
-	assert.True(t, passed)
-	assert.Nil(t, finish, "no rule that applied awaits the end")
-	assert.False(t, byStatus)
+	w := http.ResponseWriter(httptest.NewRecorder())
+	entered := l.Enter(w, request(routedBy("/other")), nil)
+	require.NotNil(t, entered)
+	assert.Same(t, w, entered.Writer, "no rule that applied awaits the end")
+	entered.End(200)
 
 	login := func() *http.Request {
 		return request(routedBy("/login"), func(r *http.Request) { r.Method = http.MethodPost })
 	}
 	r := login()
-	finish, byStatus, passed = l.Begin(httptest.NewRecorder(), r, nil)
-	require.True(t, passed)
-	assert.True(t, byStatus)
-	result, ok := middleware.FromContext(r.Context())
+	entered = l.Enter(w, r, nil)
+	require.NotNil(t, entered)
+	assert.NotEqual(t, w, entered.Writer)
+	result, ok := middleware.FromContext(entered.Request.Context())
 	assert.True(t, ok)
 	assert.Equal(t, "login", result.Rule)
-	finish(200)
-	finish(401) // the first counts
+	entered.End(200)
+	entered.End(401) // the first counts
 
-	finish, _, passed = l.Begin(httptest.NewRecorder(), login(), nil)
-	require.True(t, passed)
-	finish(401)
+	entered = l.Enter(w, login(), nil)
+	require.NotNil(t, entered)
+	entered.End(401)
 
 	told, refused := refusal(l, httptest.NewRecorder(), login())
 	assert.True(t, refused)
@@ -134,8 +135,7 @@ func TestCountsIsOfItsStatusesAlone(t *testing.T) {
 			l := limited(rt, middleware.Config{Rules: []middleware.Rule{
 				{Name: "some", Key: keyfunc.Global, Limit: limiter.PerHour(10).With(limiter.SlidingLog), Counts: c.counts},
 			}})
-			finish, _, _ := l.Begin(httptest.NewRecorder(), request(), nil)
-			finish(asked)
+			l.Enter(httptest.NewRecorder(), request(), nil).End(asked)
 			found, err := l.Peek(t.Context(), "some", "")
 			require.NoError(rt, err)
 			require.Equal(rt, c.want, found[0].Remaining == 9, "%v of %d", c.counts, asked)

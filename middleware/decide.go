@@ -2,6 +2,7 @@ package middleware
 
 import (
 	"context"
+	"errors"
 	"math/rand/v2"
 	"net/http"
 	"slices"
@@ -10,148 +11,196 @@ import (
 	"github.com/weirgo/weir/limiter"
 )
 
-// decide is the third phase of a request. It asks the store once, and puts the decisions into s. If the
-// request lacks only a slot that it may wait for, s.awaits is its index, and admit goes on.
-func (l *RateLimit) decide(ctx context.Context, set *ruleset, s *decided, charges []limiter.Charge) (no *refusal, err error) {
-	if set.hasQueues.Load() {
-		s.awaits = s.occupied(&l.room) // others wait already, and come first
+// decide is the third phase of a request. It asks the store once. If the request lacks only a slot, it waits for
+// the slot and asks again. The error is the store's, or errOutdated.
+func (l *RateLimit) decide(ctx context.Context, v *visit) (no refusal, err error) {
+	if v.n == 0 {
+		v.outcome = OutcomeAllowed
+		return no, nil
 	}
-	if len(charges) == 0 || s.awaits >= 0 {
-		return nil, nil
+	if v.queues && v.occupied(&l.room) >= 0 {
+		return l.queue(ctx, v)
 	}
-	if err := l.take(ctx, set, s, charges); err != nil {
-		return l.undecided(ctx, set, s, err), err
+	if err = l.take(ctx, v); err != nil {
+		return l.undecided(ctx, v, err), err
 	}
-	if set.hasQueues.Load() {
-		s.awaits = s.missingSlot()
-		s.asked = s.awaits >= 0
+	if v.queues && v.missingSlot() >= 0 {
+		return l.queue(ctx, v)
 	}
-	if s.awaits >= 0 {
-		return nil, nil
-	}
-	return l.verdict(ctx, set, s), nil
+	return l.verdict(ctx, v), nil
 }
 
-// verdict returns the refusal of a decided request, or nil.
-func (l *RateLimit) verdict(ctx context.Context, set *ruleset, s *decided) *refusal {
-	switch s.outcome {
-	case OutcomeUndecided:
-		return &refusal{status: http.StatusServiceUnavailable, outcome: OutcomeUndecided}
-	case OutcomeRefused:
-		if set.hasEscalation {
-			l.escalate(ctx, set, s)
+// errOutdated says that the rules changed while the request waited: it begins anew with the rules in force.
+var errOutdated = errors.New("middleware: the rules have changed")
+
+// verdict returns the refusal of a decided request, if it is refused.
+func (l *RateLimit) verdict(ctx context.Context, v *visit) (no refusal) {
+	switch {
+	case v.outcome == OutcomeUndecided:
+		return refusal{outcome: OutcomeUndecided, status: http.StatusServiceUnavailable}
+	case v.outcome == OutcomeRefused:
+		if v.set.hasEscalation {
+			l.escalate(ctx, v)
 		}
-		no := &refusal{status: http.StatusTooManyRequests, outcome: OutcomeRefused}
-		if set.hasSlots.Load() {
-			var shared bool
-			if no.full, shared = s.full(); shared {
-				no.status = http.StatusServiceUnavailable
+		return v.refused()
+	case tooLate(ctx, v.delay()): // others came after lookFirst
+		l.undo(ctx, v)
+		return refusal{outcome: OutcomeUndecided, status: http.StatusServiceUnavailable}
+	}
+	return no
+}
+
+// refused returns the refusal by the tightest limit that refuses. A limit explains more than a slot.
+func (v *visit) refused() refusal {
+	no := refusal{outcome: OutcomeRefused, status: http.StatusTooManyRequests}
+	limits, charges := v.applied()
+	var tightest *limiter.Decision
+	slots, together := true, true
+	for i := range limits {
+		a, d := &limits[i], &charges[i].Decision
+		if d.Allowed || charges[i].Optional {
+			continue
+		}
+		no.retry = max(no.retry, d.RetryAfter)
+		slots, together = slots && a.isSlot(), together && a.rule.together
+		if tightest == nil || d.IsTighterThan(tightest) {
+			tightest, no.limit, no.rule = d, a.policy, a.rule
+		}
+	}
+	if slots && tightest != nil {
+		if no.full = tightest.Limit; together && no.full > 0 {
+			no.status = http.StatusServiceUnavailable
+		}
+	}
+	return no
+}
+
+// take has the store take all charges, or none. It takes no turn in a leaky bucket that the request would not
+// use: a turn can only be refunded if no other follows it, so refused requests could fill the queue.
+func (l *RateLimit) take(ctx context.Context, v *visit) error {
+	if v.set.Observer == nil || l.immediate && rand.N(64) != 0 { // reading the clock twice costs as much as a decision in memory
+		return l.takeUntimed(ctx, v)
+	}
+	began := time.Now()
+	err := l.takeUntimed(ctx, v)
+	v.elapsed += max(time.Since(began), 1)
+	return err
+}
+
+func (l *RateLimit) takeUntimed(ctx context.Context, v *visit) error {
+	set := v.set
+	limits, charges := v.applied()
+	if slices.ContainsFunc(charges, isTurn) {
+		if _, hasDeadline := ctx.Deadline(); hasDeadline || slices.ContainsFunc(limits, mayRefuseAfter) {
+			turns := l.turns.enter(charges)
+			defer l.turns.leave(turns)
+			if known, err := l.lookFirst(ctx, v, turns); known || err != nil {
+				return err
 			}
 		}
-		return no
 	}
-	if tooLate(ctx, s.delay()) { // others came after lookFirst
-		l.undo(ctx, set, s)
-		return &refusal{status: http.StatusServiceUnavailable, outcome: OutcomeUndecided}
-	}
-	return nil
-}
-
-// take has the store take all charges, or none, and puts the decisions into s. It takes no turn in a
-// leaky bucket that the request would not use: a turn can only be refunded if no other follows it, so
-// refused requests could fill the queue.
-func (l *RateLimit) take(ctx context.Context, set *ruleset, s *decided, charges []limiter.Charge) error {
-	if s.timed {
-		began := time.Now()
-		defer func() { s.elapsed += max(time.Since(began), 1) }()
-	}
-	if _, hasDeadline := ctx.Deadline(); (hasDeadline || slices.ContainsFunc(s.policies, mayRefuseAfter)) && slices.ContainsFunc(charges, isTurn) {
-		turns := l.turns.enter(charges)
-		defer l.turns.leave(turns)
-		if known, err := l.lookFirst(ctx, set, s, charges, turns); known || err != nil {
-			return err
+	err := l.ask(ctx, set, charges)
+	if err == nil && set.hasDistinct && v.hasSeen() {
+		if limiter.Taken(charges) { // a look refuses nothing
+			l.undo(ctx, v)
 		}
-	}
-	err := l.ask(ctx, set, charges, s.decisions)
-	if err == nil && set.hasDistinct && s.hasSeen() {
-		if outcomeOf(s.decisions) == OutcomeAllowed { // a look refuses nothing
-			l.undo(ctx, set, s)
-		}
-		s.forgetSeen(charges)
-		err = l.ask(ctx, set, charges, s.decisions)
+		v.forgetSeen()
+		err = l.ask(ctx, set, charges)
 	}
 	if err != nil {
 		return err
 	}
-	s.outcome = outcomeOf(s.decisions)
-	if !s.isAllowed() && set.hasShadow {
-		if err := l.passShadows(ctx, set, s, charges); err != nil {
-			return err
-		}
+	if v.outcome = OutcomeAllowed; !limiter.Taken(charges) {
+		v.outcome = OutcomeRefused
 	}
-	if set.chargesAfter && s.looksRefuse(set) && s.isAllowed() {
-		l.undo(ctx, set, s)
+	if set.hasShadow {
+		v.noteShadows()
 	}
-	if !s.isAllowed() && set.hasQueues.Load() {
-		l.wakeWaiters(s)
+	if set.chargesAfter && v.looksRefuse() && v.isAllowed() {
+		l.undo(ctx, v)
+	}
+	if !v.isAllowed() && v.queues {
+		l.wakeWaiters(v)
 	}
 	return nil
 }
 
-// mayRefuseAfter reports whether p refuses a request if its look finds no unit left.
-func mayRefuseAfter(p applied) bool { return p.looks && !p.ofValue && !p.shadow }
+// mayRefuseAfter reports whether a refuses a request if its look finds no unit left.
+func mayRefuseAfter(a applied) bool { return a.looks && !a.ofValue && !a.shadow }
 
 // lookFirst refuses a request if a rule that is charged afterwards has no unit left, or if a turn would
 // come after the deadline.
-func (l *RateLimit) lookFirst(ctx context.Context, set *ruleset, s *decided, charges []limiter.Charge, turns []inQueue) (known bool, err error) {
-	looks := slices.Clone(charges)
-	for i := range looks {
-		looks[i].Cost = 0
-	}
-	if err := l.ask(ctx, set, looks, s.decisions); err != nil {
+func (l *RateLimit) lookFirst(ctx context.Context, v *visit, turns []inQueue) (known bool, err error) {
+	if err := l.look(ctx, v); err != nil {
 		return false, err
 	}
+	limits, charges := v.applied()
 	full, refused := false, false
-	for i := range s.policies {
-		p, d := &s.policies[i], &s.decisions[i]
+	for i := range limits {
+		a, d := &limits[i], &charges[i].Decision
 		switch {
-		case p.shadow || !d.Counted():
-		case p.looks && !p.ofValue:
-			refused = refused || p.lacks(d)
+		case a.shadow || !d.Counted():
+		case a.looks && !a.ofValue:
+			refused = refused || a.lacks(d)
 		default:
-			full = full || d.Remaining < p.cost
+			full = full || d.Remaining < a.cost
 		}
 	}
 	switch {
 	case refused:
-		s.outcome = OutcomeRefused
-		s.looksRefuse(set)
+		v.outcome = OutcomeRefused
+		v.looksRefuse()
 		return true, nil
 	case full: // take counts it as the refusal of a limit
 		return false, nil
-	case l.turns.send(ctx, s, turns):
+	case l.turns.send(ctx, charges, turns):
 		return false, nil
 	}
-	s.outcome = OutcomeUndecided
+	v.outcome = OutcomeUndecided
 	return true, nil
+}
+
+// look sets the decisions of charges that take nothing.
+func (l *RateLimit) look(ctx context.Context, v *visit) error {
+	_, charges := v.applied()
+	looks := slices.Clone(charges)
+	for i := range looks {
+		looks[i].Cost = 0
+	}
+	err := l.ask(ctx, v.set, looks)
+	copyDecisions(charges, looks)
+	return err
+}
+
+// noteShadows counts the rules in shadow that would have refused the request.
+func (v *visit) noteShadows() {
+	limits, charges := v.applied()
+	var noted *rule // a rule counts once, also if several of its limits refuse
+	for i := range limits {
+		if a := &limits[i]; a.shadow && !a.ofValue && !charges[i].Decision.Allowed && a.rule != noted {
+			a.rule.notes.shadowed.note(v.set.Logger, a.info)
+			noted = a.rule
+		}
+	}
 }
 
 // looksRefuse reports whether a rule that is charged afterwards has no unit left. It then refuses the
 // request, though the store admits every look.
-func (s *decided) looksRefuse(set *ruleset) (refuse bool) {
-	for i := range s.policies {
-		p, d := &s.policies[i], &s.decisions[i]
-		if !p.looks || p.ofValue || !d.Counted() || !p.lacks(d) {
+func (v *visit) looksRefuse() (refuse bool) {
+	limits, charges := v.applied()
+	for i := range limits {
+		a, d := &limits[i], &charges[i].Decision
+		if !a.looks || a.ofValue || !d.Counted() || !a.lacks(d) {
 			continue
 		}
 		d.Allowed, d.RetryAfter = false, max(d.NextAfter, time.Microsecond)
-		if p.cost > p.quota.Capacity() {
+		if a.cost > a.quota.Capacity() {
 			d.RetryAfter = limiter.Never
 		}
-		if p.shadow {
-			p.rule.notes.shadowed.note(set.Logger, p.info)
+		if a.shadow {
+			a.rule.notes.shadowed.note(v.set.Logger, a.info)
 		}
-		refuse = refuse || !p.shadow
+		refuse = refuse || !a.shadow
 	}
 	return refuse
 }
@@ -162,16 +211,16 @@ func (a *applied) lacks(d *limiter.Decision) bool {
 }
 
 // undo refunds what was just taken. The decisions are then those of looks.
-func (l *RateLimit) undo(ctx context.Context, set *ruleset, s *decided) {
+func (l *RateLimit) undo(ctx context.Context, v *visit) {
 	var taken []limiter.Settlement
-	for i := range s.decisions {
-		d := &s.decisions[i]
-		c, ok := s.took(i)
-		if !ok || c.Cost == 0 {
+	_, charges := v.applied()
+	for i := range charges {
+		if !v.took(i) || charges[i].Cost == 0 {
 			continue
 		}
+		c, d := charges[i], &charges[i].Decision
 		if c.Decision.Receipt = c.Quota.Undo(d); c.Quota.InFlight() {
-			l.releaseSlot(ctx, set, c)
+			l.releaseSlot(ctx, v.set, c)
 		} else {
 			taken = append(taken, limiter.Settlement{Charge: c})
 		}
@@ -180,32 +229,19 @@ func (l *RateLimit) undo(ctx context.Context, set *ruleset, s *decided) {
 		}
 		d.Receipt = limiter.Receipt{} // nothing is left to refund
 	}
-	s.outcome = OutcomeRefused
+	v.outcome = OutcomeRefused
 	if len(taken) == 0 {
 		return
 	}
 	if err := l.settle(ctx, taken); err != nil {
-		l.warnStoreFailure(set, err)
+		l.warnStoreFailure(v.set, err)
 	}
 }
 
-// took returns what the request was charged by a policy, if it was.
-func (s *decided) took(rule int) (limiter.Charge, bool) {
-	p, d := &s.policies[rule], &s.decisions[rule]
-	c := limiter.Charge{Quota: p.quota, Key: p.key, Cost: p.cost, Decision: *d}
-	if p.looks {
-		c.Cost = 0
-	}
-	return c, d.Allowed && d.Counted() && !p.spared // in an outage, a rule with FailOpen takes nothing
-}
-
-// ask calls the store, and puts the charges' decisions into decisions. If the store is a Memory, the charges
-// stay on the stack.
-func (l *RateLimit) ask(ctx context.Context, set *ruleset, charges []limiter.Charge, decisions []limiter.Decision) error {
+// ask calls the store. If the store is a Memory, the charges stay on the stack.
+func (l *RateLimit) ask(ctx context.Context, set *ruleset, charges []limiter.Charge) error {
 	if l.memory != nil {
-		err := l.memory.Decide(ctx, charges)
-		copyDecisions(decisions, charges)
-		return err
+		return l.memory.Decide(ctx, charges)
 	}
 	if set.hasEscalation {
 		// A client that disconnects at once must be counted too, or it would never be banned.
@@ -218,99 +254,36 @@ func (l *RateLimit) ask(ctx context.Context, set *ruleset, charges []limiter.Cha
 	}
 	sent := slices.Clone(charges)
 	err := l.store.Decide(ctx, sent)
-	copyDecisions(decisions, sent)
+	copyDecisions(charges, sent)
 	return err
 }
 
-func copyDecisions(to []limiter.Decision, from []limiter.Charge) {
+func copyDecisions(to, from []limiter.Charge) {
 	for i := range from {
-		to[i] = from[i].Decision
+		to[i].Decision = from[i].Decision
 	}
 }
 
-// undecided returns the refusal of a request that the store could not decide about, or nil if all rules
-// are in shadow.
-func (l *RateLimit) undecided(ctx context.Context, set *ruleset, s *decided, err error) *refusal {
+// undecided returns the refusal of a request that the store could not decide about, if a rule that is not in
+// shadow applies.
+func (l *RateLimit) undecided(ctx context.Context, v *visit, err error) refusal {
 	if ctx.Err() == nil { // a client that leaves is no outage
-		l.warnStoreFailure(set, err)
+		l.warnStoreFailure(v.set, err)
 	}
-	for _, p := range s.policies {
-		if !p.shadow {
-			return &refusal{status: http.StatusServiceUnavailable, outcome: OutcomeUndecided, retryAfter: time.Second}
-		}
+	_, charges := v.applied()
+	for i := range charges {
+		charges[i].Decision = limiter.Decision{}
 	}
-	s.outcome = OutcomeAllowed
-	return nil
-}
-
-func outcomeOf(decisions []limiter.Decision) Outcome {
-	for i := range decisions {
-		if !decisions[i].Allowed {
-			return OutcomeRefused
-		}
+	if slices.ContainsFunc(charges, func(c limiter.Charge) bool { return !c.Optional }) {
+		v.outcome = OutcomeUndecided
+		return refusal{outcome: OutcomeUndecided, status: http.StatusServiceUnavailable, retry: time.Second}
 	}
-	return OutcomeAllowed
+	v.outcome = OutcomeAllowed
+	return refusal{}
 }
 
 // tooLate reports whether ctx ends before d is over.
 func tooLate(ctx context.Context, d time.Duration) bool {
 	deadline, ok := ctx.Deadline()
 	return ok && d > 0 && time.Until(deadline) < d
-}
-
-// A decided has the decisions of one limiter about a request. It stays on the stack of begin, with the
-// arrays behind its slices, until the request passes. So it has no context, which others may keep: if
-// one field of a struct escapes, the compiler lets all escape.
-type decided struct {
-	outer *scope // of the limiter further out; nil: there is none
-
-	// Both have an element for each policy that applied.
-	policies  []applied
-	decisions []limiter.Decision
-
-	outcome Outcome       // OutcomeAllowed, OutcomeRefused by a limit, or OutcomeUndecided
-	asked   bool          // the store was asked, for a request that waits for a slot
-	timed   bool          // the observer wants elapsed
-	awaits  int32         // index of the policy that it waits for a slot of; -1: none
-	elapsed time.Duration // in the store
-}
-
-// isAllowed reports whether all rules allow the request.
-func (s *decided) isAllowed() bool { return s.outcome == OutcomeAllowed }
-
-// delay returns how long the request must wait for its turn.
-func (s *decided) delay() (d time.Duration) {
-	for i := range s.decisions {
-		if !s.policies[i].shadow {
-			d = max(d, s.decisions[i].Delay)
-		}
-	}
-	return d
-}
-
-// fewRules is how many policies fit a workspace.
-const fewRules = 4
-
-// full returns how many requests may be in progress at once, if only slots are missing for a refused
-// request, and whether all clients share these slots.
-func (s *decided) full() (most int64, shared bool) {
-	shared = true
-	for i := range s.policies {
-		a, d := &s.policies[i], &s.decisions[i]
-		switch {
-		case d.Allowed || a.shadow:
-		case !a.isSlot():
-			return 0, false
-		default:
-			most = d.Limit
-			shared = shared && a.rule.together
-		}
-	}
-	return most, shared && most > 0
-}
-
-// isTimed reports whether to measure the time of a decision for the observer. Reading the clock twice
-// costs as much as a decision in memory.
-func (set *ruleset) isTimed(l *RateLimit) bool {
-	return set.Observer != nil && (!l.immediate || rand.N(64) == 0)
 }

@@ -29,42 +29,47 @@ func (f family) withValues(quotas []*limiter.Quota) ([]*limiter.Quota, error) {
 	return append(quotas, values), err
 }
 
-// pairOrNoKey returns the key of r's pair of key and value. It is empty if r costs a unit in any case:
-// NoKey decides about a missing value, and if the rule counts such requests, each one is new.
-func (set *ruleset) pairOrNoKey(rule *rule, r *http.Request, key string) (pair string, use keyUse) {
+// pairOf returns the key of r's pair of key and value. It is empty if r costs a unit in any case: NoKey decides
+// about a missing value, and if the rule counts such requests, each one is new.
+func (v *visit) pairOf(r *http.Request, rule *rule, key string) (pair string, counts bool, status int) {
 	value, _, err := read(rule.Distinct, r)
-	if err != nil {
-		use, _ = set.withoutKey(rule, r, err)
-		return "", use
+	switch {
+	case err == nil:
+		return strconv.Itoa(len(key)) + ":" + key + value, true, 0
+	case rule.takesPreflight(r, err):
+		return "", true, 0
 	}
-	return strconv.Itoa(len(key)) + ":" + key + value, useKey
+	counts, status = v.withoutKey(rule, err)
+	return "", counts, status
 }
 
 // hasSeen reports whether the value of a rule with Distinct was counted before.
-func (s *decided) hasSeen() bool {
-	for i := range s.policies {
-		if s.isSeen(i) {
+func (v *visit) hasSeen() bool {
+	for i := range v.n {
+		if v.isSeen(i) {
 			return true
 		}
 	}
 	return false
 }
 
-func (s *decided) isSeen(i int) bool {
-	p, d := &s.policies[i], &s.decisions[i]
+func (v *visit) isSeen(i int) bool {
+	limits, charges := v.applied()
+	p, d := limits[i].policy, &charges[i].Decision
 	return p.ofValue && (!d.Allowed || p.looks && d.Counted() && d.Remaining <= 0)
 }
 
 // forgetSeen removes the cost of values that were seen. If the store had no room for a value, the value counts
 // as new.
-func (s *decided) forgetSeen(charges []limiter.Charge) {
-	for i := range s.policies {
-		if !s.isSeen(i) {
+func (v *visit) forgetSeen() {
+	limits, charges := v.applied()
+	for i := range limits {
+		if !v.isSeen(i) {
 			continue
 		}
-		s.policies[i].cost, charges[i].Cost = 0, 0
-		if !s.decisions[i].Overflow {
-			s.policies[i-1].cost, charges[i-1].Cost = 0, 0
+		limits[i].cost, charges[i].Cost = 0, 0
+		if !charges[i].Decision.Overflow {
+			limits[i-1].cost, charges[i-1].Cost = 0, 0
 		}
 	}
 }

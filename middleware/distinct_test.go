@@ -135,7 +135,7 @@ func TestValuesAreShownToNobody(t *testing.T) {
 		for _, mode := range []middleware.Mode{middleware.Enforce, middleware.Shadow} {
 			rule := tries(perHour(2))
 			rule.Mode = mode
-			l := limited(t, middleware.Config{Rules: []middleware.Rule{rule}, Observer: count})
+			l := limited(t, middleware.Config{Rules: []middleware.Rule{rule}, Results: true, Observer: count})
 			var result middleware.Result
 			w := serve(l.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 				result, _ = middleware.FromContext(r.Context())
@@ -193,11 +193,11 @@ func TestAValueIsSeenOnlyWhenARequestWithItHasCounted(t *testing.T) {
 			rule.Counts = middleware.Statuses(401)
 			l := limited(t, middleware.Config{Rules: []middleware.Rule{rule}})
 			ask := func(user string) (end func(status int)) {
-				end, _, passed := l.Begin(httptest.NewRecorder(), request(header("X-Client", "a"), header("X-User", user)), nil)
-				if !passed {
+				entered := l.Enter(httptest.NewRecorder(), request(header("X-Client", "a"), header("X-User", user)), nil)
+				if entered == nil {
 					return nil
 				}
-				return end
+				return entered.End
 			}
 			guessed := 0
 			for i := range 10 {

@@ -11,36 +11,37 @@ import (
 )
 
 // escalate counts a refusal for the rules that ban a key after too many.
-func (l *RateLimit) escalate(ctx context.Context, set *ruleset, s *decided) {
+func (l *RateLimit) escalate(ctx context.Context, v *visit) {
 	var struck *rule // a rule counts once, also if several of its limits refuse
-	for i := range s.policies {
-		p, d := &s.policies[i], &s.decisions[i]
-		if d.Allowed || p.rule == struck || p.rule.Escalate.Outcomes || d.Overflow {
+	limits, charges := v.applied()
+	for i := range limits {
+		a, d := &limits[i], &charges[i].Decision
+		if d.Allowed || a.rule == struck || a.rule.Escalate.Outcomes || d.Overflow {
 			continue
 		}
-		key, ok := p.bannedKey(set)
+		key, ok := a.bannedKey(v.set, charges[i].Key)
 		if !ok {
 			continue
 		}
-		struck = p.rule
+		struck = a.rule
 		// A refusal counts also if the client disconnects at once.
-		if until := l.strike(context.WithoutCancel(ctx), set, p.rule, key); !until.IsZero() {
+		if until := l.strike(context.WithoutCancel(ctx), v.set, a.rule, key); !until.IsZero() {
 			d.RetryAfter = max(d.RetryAfter, until.Sub(l.now()))
 		}
 	}
 }
 
-// bannedKey returns the key that the rule bans for what a's request does, and whether it may ban it: only
-// a client's own key is banned.
-func (a *applied) bannedKey(set *ruleset) (key string, ok bool) {
+// bannedKey returns what the rule bans for what a key's request does, and whether it may ban it: only a client's
+// own key is banned.
+func (a *applied) bannedKey(set *ruleset, key string) (banned string, ok bool) {
 	switch {
 	case a.rule.strikes == nil || a.rule.shadow:
 		return "", false
 	case a.ofHandler && (a.class == keyfunc.Own || a.class == keyfunc.Claimed):
-		return handlerKey(a.key), true
+		return handlerKey(key), true
 	case a.class == keyfunc.Own:
-		return a.key, true
-	case a.key != noKey && a.class != keyfunc.InDoubt:
+		return key, true
+	case key != noKey && a.class != keyfunc.InDoubt:
 		a.rule.notes.notOwn.warn(set.Logger, "weir-not-banned",
 			"weir: a rule with Escalate does not ban a key that is not a client's own; use a key that no other client can send",
 			slog.String("rule", a.rule.Name), slog.String("class", a.class.String()))

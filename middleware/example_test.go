@@ -97,7 +97,7 @@ func ExampleFromContext() {
 		result, _ := middleware.FromContext(r.Context())
 		fmt.Printf("%d of %d left by rule %s\n", result.Remaining, result.Limit, result.Rule)
 	})
-	limits := middleware.Must(middleware.New(middleware.Config{Rules: []middleware.Rule{
+	limits := middleware.Must(middleware.New(middleware.Config{Results: true, Rules: []middleware.Rule{
 		{Name: "reports", Key: keyfunc.Global, Limit: limiter.PerDay(10)},
 	}}))
 	limits.Handler(report).ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("GET", "/", nil))
@@ -107,7 +107,7 @@ func ExampleFromContext() {
 // The limits of a running service are changed; what was used of them stays used.
 func ExampleRateLimit_Reconfigure() {
 	rules := func(perHour int64) middleware.Config {
-		return middleware.Config{Rules: []middleware.Rule{
+		return middleware.Config{Results: true, Rules: []middleware.Rule{
 			{Name: "ip", Key: keyfunc.IP(), Limit: limiter.PerHour(perHour).With(limiter.SlidingLog)},
 		}}
 	}
@@ -135,6 +135,7 @@ func ExampleConfig_byRoute() {
 	}
 	rest := perIP("rest", limiter.PerMinute(300))
 	limits := middleware.Must(middleware.New(middleware.Config{
+		Results: true,
 		ByRoute: map[string][]middleware.Rule{
 			"GET /search": {perIP("search", limiter.PerMinute(30))},
 			"/admin/*":    {perIP("admin", limiter.PerMinute(60))},

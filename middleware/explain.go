@@ -3,7 +3,7 @@ package middleware
 import (
 	"net/http"
 
-	"github.com/weirgo/weir/limiter"
+	"github.com/weirgo/weir/internal/route"
 	"github.com/weirgo/weir/middleware/bans"
 )
 
@@ -39,30 +39,38 @@ type Explanation struct {
 // of [WithLimit] is shown only if r's context has it. If
 // something refuses r before any rule is checked, such as a ban, Explain stops there.
 func (l *RateLimit) Explain(r *http.Request) (e Explanation) {
-	set := l.rules.Load()
-	f := set.inspect(r, nil)
-	e.Banned, e.Ban = f.banned, f.ban
-	switch f.outcome {
-	case OutcomeNoKey:
-		e.Status = f.status
+	v := visit{set: l.rules.Load()}
+	set := v.set
+	ban, no := set.findBan(r, nil, l.now)
+	e.Banned, e.Ban = no.outcome == OutcomeBanned && no.status != 0, ban
+	if set.Shadow {
+		no = refusal{}
+	}
+	switch {
+	case no.status != 0 && e.Banned:
 		return e
-	case OutcomeBanned:
-		return e
-	case OutcomeExempt:
+	case no.status == 0 && set.exempts(r):
 		e.Exempt = true
 		return e
+	case no.status == 0 && set.hasHosts && !route.IsHost(r.Host):
+		no = unknownHost
 	}
-	policies, _, _, no := set.match(r, scopeOf(r.Context()), nil, nil, nil)
-	switch {
-	case no == nil:
+	if no.status != 0 {
+		e.Status = no.status
+		return e
+	}
+	switch no := v.match(r); {
+	case no.status == 0:
 	case no.outcome != OutcomeNoKey:
-		e.Status, e.Denied = no.status, no.by.Name
+		e.Status, e.Denied = no.status, no.rule.Name
 	default:
-		e.Status, e.Keyless = no.status, no.by.Name
+		e.Status, e.Keyless = no.status, no.rule.Name
 	}
-	for i := range policies {
-		if !policies[i].other {
-			e.Rules = policies[i].appendResult(e.Rules, limiter.Decision{})
+	if limits, charges := v.applied(); e.Status == 0 {
+		for i := range limits {
+			if !limits[i].other {
+				e.Rules = limits[i].appendResult(e.Rules, &charges[i])
+			}
 		}
 	}
 	if o, ok := set.Overload.(interface {

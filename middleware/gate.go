@@ -13,50 +13,45 @@ import (
 
 // gate is the first phase of a request. It refuses a banned client and, if rules are for hosts, a request whose
 // host cannot be told. It exempts the requests that Config.Allow matches.
-func (set *ruleset) gate(r *http.Request, one *oneRule, now func() time.Time) (exempt bool, no *refusal) {
+func (l *RateLimit) gate(set *ruleset, r *http.Request) (exempt bool, no refusal) {
 	if !set.hasBans && set.Allow == nil && !set.hasHosts {
-		return false, nil
+		return false, refusal{}
 	}
-	f := set.inspect(r, one)
-	if f.spared {
-		set.shadowedBans.log(set.Logger, "weir: a ban in shadow would have refused requests")
+	switch exempt, no = l.admits(set, r, nil); {
+	case no.status != 0 || exempt:
+	case set.hasHosts && !route.IsHost(r.Host):
+		no = unknownHost
+		set.observe(r, no, bans.Ban{})
 	}
-	if f.outcome == OutcomeAllowed {
-		return false, nil
-	}
-	set.observe(r, f.outcome, f.ban, nil)
-	if f.outcome == OutcomeExempt {
-		return true, nil
-	}
-	return false, f.refusal(now())
+	return exempt, no
 }
 
-// A finding says what the gate does with a request.
-type finding struct {
-	outcome Outcome  // OutcomeBanned, OutcomeNoKey if a ban or a rule cannot be ruled out, OutcomeExempt, or OutcomeAllowed
-	status  int      // of the refusal
-	banned  bool     // in shadow too
-	ban     bans.Ban // zero if Bans.DenyKey or Bans.Deny matched
-	spared  bool     // only Config.Shadow lets the request pass
-}
+var unknownHost = refusal{outcome: OutcomeNoKey, status: http.StatusBadRequest}
 
-// inspect is gate without a refusal, for all who ask whether a request passes.
-func (set *ruleset) inspect(r *http.Request, one *oneRule) finding {
-	f := finding{outcome: OutcomeAllowed}
+// admits refuses banned clients, and exempts what Config.Allow matches. If a handler called Allow, it gave
+// handlerKey.
+func (l *RateLimit) admits(set *ruleset, r *http.Request, handlerKey *string) (exempt bool, no refusal) {
+	var ban bans.Ban
 	if set.hasBans {
-		f = set.findBan(r, one)
+		ban, no = set.findBan(r, handlerKey, l.now)
 	}
-	if f.outcome != OutcomeAllowed && set.Shadow {
-		f.outcome, f.spared = OutcomeAllowed, true
+	if no.status != 0 && set.Shadow {
+		set.shadowedBans.log(set.Logger, "weir: a ban in shadow would have refused requests")
+		no = refusal{}
 	}
 	switch {
-	case f.outcome != OutcomeAllowed:
-	case set.Allow != nil && route.IsMethod(r.Method) && set.Allow.Matches(r): // a handler may take get for any method
-		f.outcome = OutcomeExempt
-	case set.hasHosts && one == nil && !route.IsHost(r.Host):
-		f.outcome, f.status = OutcomeNoKey, http.StatusBadRequest
+	case no.status != 0:
+		set.observe(r, no, ban)
+	case set.exempts(r):
+		set.observe(r, refusal{outcome: OutcomeExempt}, ban)
+		return true, no
 	}
-	return f
+	return false, no
+}
+
+// exempts reports whether no rule limits r. A handler may take "get" for any method.
+func (set *ruleset) exempts(r *http.Request) bool {
+	return set.Allow != nil && route.IsMethod(r.Method) && set.Allow.Matches(r)
 }
 
 // A banKey is a key to look up in the list of bans. If its function fails, the request is refused, unless
@@ -66,24 +61,24 @@ type banKey struct {
 	open bool
 }
 
-// findBan looks up r's keys, and the key that Allow was given.
-func (set *ruleset) findBan(r *http.Request, one *oneRule) finding {
-	f := finding{outcome: OutcomeAllowed}
+// findBan looks up r's keys, and the key that Allow was given. It also refuses a request if it cannot rule out
+// a ban.
+func (set *ruleset) findBan(r *http.Request, given *string, now func() time.Time) (_ bans.Ban, no refusal) {
 	if set.Bans.Deny != nil && set.Bans.Deny.Matches(r) { // first, as it reads no key that could fail
-		return set.banned(bans.Ban{})
+		return bans.Ban{}, set.banned(bans.Ban{}, now)
 	}
 	listed := set.Bans.List != nil && !set.Bans.List.Empty()
 	if !listed && set.Bans.DenyKey == nil {
-		return f
+		return bans.Ban{}, no
 	}
-	if one != nil && one.key != noKey {
-		key, _ := keyfunc.Classify(one.key)
+	if given != nil && *given != noKey {
+		key, _ := keyfunc.Classify(*given)
 		ban, ok := set.findKey(handlerKey(key), listed)
 		if !ok && !isAddress(key) {
 			ban, ok = set.findKey(key, listed) // banned by hand
 		}
 		if ok {
-			return set.banned(ban)
+			return ban, set.banned(ban, now)
 		}
 	}
 	for _, look := range set.banKeys {
@@ -91,21 +86,26 @@ func (set *ruleset) findBan(r *http.Request, one *oneRule) finding {
 		switch {
 		case err == nil:
 			if ban, ok := set.findKey(key, listed); ok {
-				return set.banned(ban)
+				return ban, set.banned(ban, now)
 			}
 		case errors.Is(err, keyfunc.ErrNoKey):
 		case errors.Is(err, keyfunc.ErrAmbiguous):
-			f.outcome, f.status = OutcomeNoKey, http.StatusBadRequest
-		case !look.open && f.outcome == OutcomeAllowed:
+			no = refusal{outcome: OutcomeNoKey, status: http.StatusBadRequest}
+		case !look.open && no.status == 0:
 			set.banKeyFailure.warnKeyFailure(set.Logger, err, "its requests are refused while anything is banned")
-			f.outcome, f.status = OutcomeNoKey, http.StatusServiceUnavailable
+			no = refusal{outcome: OutcomeNoKey, status: http.StatusServiceUnavailable}
 		}
 	}
-	return f
+	return bans.Ban{}, no
 }
 
-func (set *ruleset) banned(ban bans.Ban) finding {
-	return finding{outcome: OutcomeBanned, status: set.Bans.Status, banned: true, ban: ban}
+// banned returns the refusal of a banned client.
+func (set *ruleset) banned(ban bans.Ban, now func() time.Time) refusal {
+	no := refusal{outcome: OutcomeBanned, status: set.Bans.Status, retry: limiter.Never, ban: ban.Rule}
+	if !ban.Until.IsZero() {
+		no.retry = max(ban.Until.Sub(now()), time.Microsecond)
+	}
+	return no
 }
 
 // findKey looks up a key. Listed says that the list is not empty.
@@ -117,16 +117,4 @@ func (set *ruleset) findKey(key string, listed bool) (ban bans.Ban, ok bool) {
 		}
 	}
 	return bans.Ban{}, set.Bans.DenyKey != nil && set.Bans.DenyKey(key)
-}
-
-// refusal returns the refusal of a request that does not pass.
-func (f *finding) refusal(now time.Time) *refusal {
-	no := &refusal{status: f.status, outcome: f.outcome}
-	if f.banned {
-		no.rule, no.retryAfter = f.ban.Rule, limiter.Never
-		if !f.ban.Until.IsZero() {
-			no.retryAfter = max(f.ban.Until.Sub(now), time.Microsecond)
-		}
-	}
-	return no
 }

@@ -1,11 +1,9 @@
 package middleware
 
 import (
+	"log/slog"
 	"net/http"
-	"slices"
-	"time"
 
-	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/middleware/bans"
 )
 
@@ -15,6 +13,8 @@ import (
 // an *http.ServeMux, or another limiter's Handler around one, Handler looks the pattern up in the
 // mux. It does not find the patterns of a mux inside that mux: put a limiter around the inner mux.
 // For other routers the adapters set r.Pattern (chilimit, ginlimit, echolimit, echo5limit).
+//
+// A request is charged each time it passes the limiter.
 //
 // When next returns or panics, Handler removes the temporary files of a form that was parsed behind it, as
 // net/http's server does.
@@ -31,68 +31,31 @@ func (l *RateLimit) Handler(next http.Handler) http.Handler {
 	}
 	return &handler{mux: mux, HandlerFunc: func(w http.ResponseWriter, r *http.Request) {
 		set := l.vetted(r)
-		routed, into := r, (*http.Request)(nil)
 		if mux != nil && set.needsRoute && r.URL != nil {
 			// Inside another mux, r has that one's pattern, such as "/v1/".
 			if _, pattern := mux.Handler(r); pattern != "" {
-				own := *r
-				own.Pattern = pattern
-				routed, into = &own, &own
+				r.Pattern = pattern
 			}
 		}
 		parsed := r.MultipartForm
+		e, status := Entered{}, http.StatusInternalServerError // of a panic
 		defer func() {
-			handBack(r, routed)
+			e.End(status)
 			if form := r.MultipartForm; form != nil && form != parsed {
 				_ = form.RemoveAll() // a router such as chi hides it from net/http's server, which would
 			}
 		}()
-		if admitted, end := l.begin(set, w, routed, into, nil, nil); admitted != nil {
-			routed = admitted
-			end.serve(next, w, admitted)
+		if e = l.enter(set, w, r, nil); e.Request != nil {
+			next.ServeHTTP(e.Writer, e.Request)
+			status = http.StatusOK
 		}
 	}}
-}
-
-// handBack gives r what the handlers, or a key function, set in their copy of it, such as the Pattern and the form.
-func handBack(r, copied *http.Request) {
-	if r == copied {
-		return
-	}
-	body, trailer := r.Body, r.Trailer // the server's own
-	*r = *copied.WithContext(r.Context())
-	r.Body, r.Trailer = body, trailer
 }
 
 // A handler is what Handler returns. A limiter around it finds the mux inside.
 type handler struct {
 	http.HandlerFunc
 	mux *http.ServeMux // nil: unknown
-}
-
-// Begin is [RateLimit.Handler] for adapters of routers. It decides about r, blocks while r must wait,
-// and changes r's context in place, so that [FromContext] finds the Result. If passed is false, the
-// adapter must not call the handlers: onRefused has answered r. If onRefused is nil, Begin has answered
-// r by Rule.Refusal and Config.Refusal.
-//
-// After onRefused, Begin reads what is left of an HTTP/1 request's body, for a second at most. If w has
-// a method Written() bool, as gin's has, and it reports that onRefused has answered, Begin first flushes
-// w, and reads for as long as the body arrives fast enough, for 30 seconds at most.
-//
-// If finish is not nil, the adapter must call it once, when the handlers return or panic, with the
-// status of the answer. If they sent nothing, the status is 200, 500 after a panic, or 101 if they
-// hijacked the connection. If byStatus is false, the status that finish gets does not matter.
-//
-// Begin does not watch the request's body, unlike Handler and Weir's adapters. So a body that the
-// client broke off or held back counts as complete, and a request keeps its slot of Config.Overload
-// while its handler waits for the client.
-func (l *RateLimit) Begin(w http.ResponseWriter, r *http.Request, onRefused func(Result)) (finish func(status int), byStatus, passed bool) {
-	set := l.vetted(r)
-	admitted, end := l.begin(set, w, r, r, nil, onRefused)
-	if end != nil {
-		finish, byStatus = end.finish, end.isWatched()
-	}
-	return finish, byStatus, admitted != nil
 }
 
 // Gateway is [RateLimit.Handler] for a program without routes of its own, such as one around
@@ -122,92 +85,140 @@ func (l *RateLimit) Gateway(next http.Handler, foldCase bool) http.Handler {
 			http.Error(w, reason, http.StatusBadRequest)
 			return
 		}
-		if behind, end := l.begin(set, w, r, r, nil, nil); behind != nil {
-			end.serve(next, w, behind)
+		e, status := l.enter(set, w, r, nil), http.StatusInternalServerError
+		defer func() { e.End(status) }()
+		if e.Request != nil {
+			next.ServeHTTP(e.Writer, e.Request)
+			status = http.StatusOK
 		}
 	})
 }
 
-// begin takes a request through its five phases: gate, match, decide, admit, and pass or refuse. It returns
-// the request for the next handler, and its ending if some rule awaits the end. It returns nil if it
-// has answered. If into is not nil, it changes the context of into in place and returns into. If one
-// is not nil, only that rule decides, and the context does not change.
+// An Entered is a request that a [RateLimit] has admitted.
+type Entered struct {
+	// Writer and Request are for the handlers. They are what Enter was given, unless something awaits the end of
+	// the request.
+	Writer  http.ResponseWriter
+	Request *http.Request
+
+	given *http.Request // nil: Request is the same
+	end   *end          // nil: nothing awaits it
+}
+
+// Enter is [RateLimit.Handler] for adapters of routers. It decides about r, whose Pattern must be set, and blocks
+// while r must wait. It returns nil if r goes no further: onRefused has answered it or, if onRefused is nil, Enter
+// has, by Rule.Refusal and Config.Refusal. Otherwise the adapter calls the handlers with Writer and Request, and
+// then End, also if they panic.
 //
-// The state of the request stays on the stack until it passes, so that a refusal allocates nothing but
-// its answer.
-func (l *RateLimit) begin(set *ruleset, w http.ResponseWriter, r, into *http.Request, one *oneRule, onRefused func(Result)) (*http.Request, *ending) {
-	switch exempt, no := set.gate(r, one, l.now); {
-	case no != nil:
-		return set.refuse(w, r, nil, no, onRefused)
+// After onRefused, Enter reads what is left of an HTTP/1 request's body, for a second at most. If w has
+// a method Written() bool, as gin's has, and it reports that onRefused has answered, Enter first flushes
+// w, and reads for as long as the body arrives fast enough, for 30 seconds at most.
+func (l *RateLimit) Enter(w http.ResponseWriter, r *http.Request, onRefused func(Result)) *Entered {
+	e := l.enter(l.vetted(r), w, r, onRefused)
+	if e.Request == nil {
+		return nil
+	}
+	return &e
+}
+
+// End ends a request. Status is the status of the answer if Writer has seen none: 500 after a panic, and what the
+// router sends otherwise. A second call does nothing.
+func (e *Entered) End(status int) {
+	if e.given != nil {
+		handBack(e.given, e.Request)
+	}
+	switch {
+	case e.end == nil:
+	case e.end.isWatched():
+		e.end.finish(e.end.answered.Status(status))
+	default:
+		e.end.finish(unknownStatus)
+	}
+}
+
+// handBack gives r what the handlers, or a key function, set in their copy of it, such as the Pattern and the form.
+func handBack(r, copied *http.Request) {
+	body, trailer := r.Body, r.Trailer // the server's own
+	*r = *copied.WithContext(r.Context())
+	r.Body, r.Trailer = body, trailer
+}
+
+// enter takes a request through its five phases: gate, match, decide, admit, and pass or refuse. If it has
+// answered, it returns the zero Entered.
+func (l *RateLimit) enter(set *ruleset, w http.ResponseWriter, r *http.Request, onRefused func(Result)) Entered {
+	v := visit{set: set}
+	exempt, no := l.gate(set, r)
+	switch {
+	case no.status != 0:
+		unseen(r)
+		v.refuse(w, r, no, onRefused)
+		return Entered{}
 	case exempt:
-		return r, nil
+		return Entered{Writer: w, Request: r}
 	}
 
-	var stack workspace
-	policies, charges, decisions := stack.policies[:0], stack.charges[:0], stack.decisions[:]
-	var heap *heapSpace
-	if set.most > fewRules {
-		heap = &heapSpace{make([]applied, 0, set.most), make([]limiter.Decision, set.most)}
-		policies, charges, decisions = heap.policies, make([]limiter.Charge, 0, set.most), heap.decisions
-	}
-	outer := scopeOf(r.Context())
-	policies, charges, skipped, no := set.match(r, outer, one, policies, charges)
-	if no != nil {
-		set.observe(r, no.outcome, bans.Ban{}, no.by)
-		return set.refuse(w, r, nil, no, onRefused)
-	}
-	if skipped != nil {
-		skipped.warnUnlimited(set.Logger)
-	}
-	var overload Overload
-	if set.Overload != nil && one == nil { // Allow's request has its slot, and nothing would release another
-		overload = set.overloadOf(r)
-	}
-	if len(charges) == 0 && overload == nil {
-		return r, nil
-	}
-
-	if n := len(charges); n > len(decisions) { // a client's own limit has more parts than the rules
-		heap = &heapSpace{slices.Clone(policies), make([]limiter.Decision, n)}
-		policies, decisions = heap.policies, heap.decisions
-	}
-	s := decided{outer: outer, policies: policies, decisions: decisions[:len(charges)], outcome: OutcomeUndecided, awaits: -1, timed: set.isTimed(l)}
 	var slot Slot
 	passed := false
 	defer func() {
 		if !passed { // an observer or Overload panics
-			s.keepCharges()
-			l.giveBack(r.Context(), set, &s, slot)
+			v.keepCharges()
+			l.giveBack(r.Context(), &v, slot)
 		}
 	}()
-	no, err := l.decide(r.Context(), set, &s, charges)
-	var waited time.Duration
-	if no == nil {
-		slot, waited, no, err = l.admit(set, r, &s, charges, overload, err)
+	err := errOutdated
+	for err == errOutdated {
+		if no = v.match(r); no.status != 0 {
+			v.set.observe(r, no, bans.Ban{})
+			unseen(r)
+			v.refuse(w, r, no, onRefused)
+			return Entered{}
+		}
+		if no, err = l.decide(r.Context(), &v); err == errOutdated {
+			v = visit{set: l.rules.Load(), waited: v.waited}
+		}
 	}
-	if set.Observer != nil {
-		set.observeDecided(r, &s, no, waited, err)
+	overload := v.set.overloadFor(r)
+	if v.n == 0 && overload == nil {
+		v.warnUnlimited(w)
+		passed = true
+		return Entered{Writer: w, Request: r}
 	}
-	if no != nil {
-		return set.refuse(w, r, &s, no, onRefused)
+	if no.status == 0 {
+		slot, no = l.admit(r, &v, overload)
 	}
-
-	admitted, end := l.pass(set, w, r, into, one, outer, &s, heap, slot)
+	if v.set.Observer != nil {
+		v.observe(r, no, err)
+	}
+	if no.status != 0 {
+		unseen(r)
+		v.refuse(w, r, no, onRefused)
+		return Entered{}
+	}
+	v.warnTwice(w)
+	e := l.pass(w, r, &v, slot)
 	passed = true
-	return admitted, end
+	return e
 }
 
-// A workspace has the arrays for a decision, on the stack.
-type workspace struct {
-	policies  [fewRules]applied
-	decisions [fewRules]limiter.Decision
-	charges   [fewRules]limiter.Charge
+// warnUnlimited warns that all rules skipped a request, unless a limiter further out has limits.
+func (v *visit) warnUnlimited(w http.ResponseWriter) {
+	if v.skipped != nil && len(w.Header()[fieldPolicy]) == 0 {
+		v.skipped.notes.unlimited.warn(v.set.Logger, "weir-unlimited",
+			"weir: all rules skipped a request without a key, so such requests are not limited; add a rule by address, or change NoKey",
+			slog.String("rule", v.skipped.Name))
+	}
 }
 
-// A heapSpace has the slices of a request that may meet more than fewRules policies.
-type heapSpace struct {
-	policies  []applied
-	decisions []limiter.Decision
+// warnTwice warns if the response has a limit with the name of one of this limiter's.
+func (v *visit) warnTwice(w http.ResponseWriter) {
+	if len(w.Header()[fieldPolicy]) == 0 {
+		return
+	}
+	if rule, met := v.isMet(w.Header()); met {
+		v.set.notices.twice.warn(v.set.Logger, "weir-counted-twice",
+			"weir: a request met one limiter twice, and was charged twice, or two limiters have rules of one name; remove one of the two, or rename a rule",
+			slog.String("rule", rule))
+	}
 }
 
 // vetted returns the rules in force. At their first request, r, it looks for rules whose route no known

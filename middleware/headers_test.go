@@ -42,7 +42,7 @@ func TestHeadersOfEachDialect(t *testing.T) {
 	}
 	for name, test := range tests {
 		phase.Run(t, name, func(t *testing.T) {
-			l, err := middleware.New(middleware.Config{Headers: middleware.Headers{Send: test.headers}, Rules: []middleware.Rule{{Name: "r", Key: keyfunc.Global, Limit: limiter.PerHour(1), SoftAt: 80}}})
+			l, err := middleware.New(middleware.Config{Results: true, Headers: middleware.Headers{Send: test.headers}, Rules: []middleware.Rule{{Name: "r", Key: keyfunc.Global, Limit: limiter.PerHour(1), SoftAt: 80}}})
 			require.NoError(t, err)
 			for _, code := range []int{200, 429} {
 				w := serve(l.Handler(ok), request())
@@ -109,8 +109,8 @@ func TestStackedLimitersAgreeOnOneSetOfFields(t *testing.T) {
 		assert.Equal(t, []string{`"router";r=9;t=50, "twice";r=6;t=50, "route";r=2;t=50, "deep";r=4;t=50`}, w.Header()["Ratelimit"])
 		assert.Equal(t, []string{"3"}, w.Header()["X-Ratelimit-Limit"])
 		assert.Equal(t, []string{"2"}, w.Header()["X-Ratelimit-Remaining"])
-		assert.Equal(t, "route", seen.Rule)
-		assert.Len(t, seen.Rules, 4)
+		assert.Equal(t, "deep", seen.Rule, "handlers find the Result of the nearest limiter")
+		assert.Len(t, seen.Rules, 1)
 
 		serve(h, request())
 		serve(h, request())
@@ -130,14 +130,14 @@ func TestOtherMembersOfTheListsStay(t *testing.T) {
 			inner.ServeHTTP(w, r)
 		})
 		w := serve(middleware.PerIP(limiter.PerHour(9))(between), request())
-		assert.Equal(t, []string{`"ip:9/1h";q=9;w=3600, "ip:5/1h";q=5;w=3600`, `"gateway";q=1`}, w.Header()["Ratelimit-Policy"])
+		assert.Equal(t, []string{`"ip:9/1h";q=9;w=3600, "gateway";q=1, "ip:5/1h";q=5;w=3600`}, w.Header()["Ratelimit-Policy"])
 
 		alone := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			w.Header().Add("RateLimit-Policy", `"gateway";q=1`)
 			inner.ServeHTTP(w, r)
 		})
 		w = serve(alone, request())
-		assert.Equal(t, []string{`"gateway";q=1`, `"ip:5/1h";q=5;w=3600`}, w.Header()["Ratelimit-Policy"])
+		assert.Equal(t, []string{`"gateway";q=1, "ip:5/1h";q=5;w=3600`}, w.Header()["Ratelimit-Policy"])
 	})
 }
 

@@ -3,9 +3,7 @@ package middleware
 import (
 	"context"
 	"errors"
-	"log/slog"
 	"net/http"
-	"net/url"
 	"reflect"
 
 	"github.com/weirgo/weir/internal/route"
@@ -13,19 +11,16 @@ import (
 	"github.com/weirgo/weir/limiter"
 )
 
-// match is the second phase of a request. It appends the policies and the charges of the rules that
-// match, or of the one rule that decides. If all rules skip the request, it returns one of them.
-func (set *ruleset) match(r *http.Request, outer *scope, one *oneRule, policies []applied, charges []limiter.Charge) (_ []applied, _ []limiter.Charge, skipped *rule, _ *refusal) {
-	if one != nil {
-		return set.matchOne(r, one, policies, charges)
-	}
-	tier := ""
+// match is the second phase of a request. It adds the limits and charges of the rules that match, and refuses a
+// request that a rule denies, or that lacks the key of a rule.
+func (v *visit) match(r *http.Request) (no refusal) {
+	set, tier := v.set, ""
 	if set.needsTier {
 		if tier = Tier(r.Context()); tier != "" {
 			set.vetTier(tier)
 		}
 	}
-	m := matching{set: set, request: r, outer: outer, tier: tier, given: set.givenLimits(r.Context())}
+	v.given = set.givenLimits(r.Context())
 	groups := [3][]*rule{set.always, set.byTier[tier]}
 	if set.byRoute != nil {
 		groups[2] = set.forRoute(r)
@@ -35,211 +30,139 @@ func (set *ruleset) match(r *http.Request, outer *scope, one *oneRule, policies 
 	}
 	for _, rules := range groups {
 		for _, rule := range rules {
-			policies, charges = m.add(policies, charges, rule)
-		}
-	}
-	if m.no != nil {
-		return nil, nil, nil, m.no
-	}
-	if len(policies) > 0 || outer != nil {
-		m.skipped = nil
-	}
-	return policies, charges, m.skipped, nil
-}
-
-// A matching is the state of a request while its rules are collected. Policies and charges are not part
-// of it, or they would escape from the stack with the rest.
-type matching struct {
-	set     *ruleset
-	request *http.Request
-	outer   *scope // of the limiters further out; nil: none
-	tier    string
-	given   *givenLimit // by WithLimit; nil: none
-	no      *refusal    // of the first rule that refuses
-	skipped *rule       // the last rule with NoKeySkip that skipped the request
-}
-
-// add appends the policies and charges of a rule, if it matches.
-func (m *matching) add(policies []applied, charges []limiter.Charge, rule *rule) ([]applied, []limiter.Charge) {
-	if m.no != nil || rule.Match != nil && !rule.Match.Matches(m.request) {
-		return policies, charges
-	}
-	var a applied
-	pair, use := m.apply(rule, &a)
-	switch use {
-	case useKey:
-		return m.charge(policies, charges, &a, pair)
-	case useSkip:
-		m.skipped = rule
-	case useNone:
-	default:
-		m.refuse(rule, use)
-	}
-	return policies, charges
-}
-
-// apply finds out what a rule counts: its policy, the key, and the cost, which is below 1 if nothing is left
-// to charge. The pair is the key of a rule's values, or empty.
-func (m *matching) apply(rule *rule, a *applied) (pair string, use keyUse) {
-	if rule.deny {
-		return "", refuseDenied
-	}
-	if a.key, a.class, use = m.set.keyOrNoKey(rule, m.request); use != useKey {
-		return "", use
-	}
-	a.policy = rule.policyFor(m.tier)
-	if m.given != nil || a.policy.overrides != nil {
-		if a.policy, use = m.set.policyOf(rule, a.policy, a.key, a.class, m.given); use != useKey {
-			return "", use
-		}
-	}
-	if !a.isSlot() {
-		a.cost = m.due(a.policy, a.key)
-	}
-	if rule.Distinct != nil && a.cost > 0 {
-		return m.set.pairOrNoKey(rule, m.request, a.key)
-	}
-	return "", useKey
-}
-
-// charge appends the parts of a's policy, with their charges.
-func (m *matching) charge(policies []applied, charges []limiter.Charge, a *applied, pair string) ([]applied, []limiter.Charge) {
-	for _, part := range a.parts {
-		switch {
-		case part.isSlot(): // a request takes one slot, whatever its cost, when it comes
-			if !holdsFor(m.request.Context(), part, a.key) {
-				policies, charges = a.charge(policies, charges, part, 1)
+			if rule.Match != nil && !rule.Match.Matches(r) {
+				continue
 			}
-		case a.cost > 0:
-			policies, charges = a.charge(policies, charges, part, a.cost)
+			if no = v.meet(r, rule, tier); no.status != 0 {
+				return no
+			}
 		}
+	}
+	return no
+}
+
+// meet adds the limits of a rule that applies to r, or refuses r.
+func (v *visit) meet(r *http.Request, rule *rule, tier string) (no refusal) {
+	switch {
+	case rule.deny && rule.shadow:
+		rule.notes.shadowed.note(v.set.Logger, rule.info)
+		return no
+	case rule.deny:
+		return refusal{outcome: OutcomeRefused, status: rule.texts.Status, retry: rule.texts.RetryAfter, rule: rule}
+	case rule.together:
+		return v.count(r, rule, tier, noKey, keyfunc.Shared, nil)
+	}
+	key, class, err := read(rule.Key, r)
+	return v.count(r, rule, tier, key, class, err)
+}
+
+// count adds the limits that a rule has for r's key. The error says why r has none.
+func (v *visit) count(r *http.Request, rule *rule, tier, key string, class keyfunc.Class, err error) (no refusal) {
+	counts, status := true, 0
+	switch {
+	case err == nil:
+	case rule.takesPreflight(r, err):
+		// The address may be a proxy's: it is limited, and never banned.
+		key, class = v.set.preflightKey(r), keyfunc.InDoubt
+	default:
+		key, class = noKey, keyfunc.Shared
+		counts, status = v.withoutKey(rule, err)
+	}
+	switch {
+	case counts:
+		if !rule.together {
+			rule.warnOneKey(v.set.Logger, key, class, r)
+		}
+		no = v.charge(r, rule, tier, key, class)
+	case status != 0:
+		no = refusal{outcome: OutcomeNoKey, status: status, rule: rule}
+	}
+	if no.status != 0 && rule.shadow {
+		rule.notes.shadowed.note(v.set.Logger, rule.info)
+		return refusal{}
+	}
+	return no
+}
+
+// charge adds the limits that a key has by a rule, unless the client's own limit refuses it.
+func (v *visit) charge(r *http.Request, rule *rule, tier, key string, class keyfunc.Class) (no refusal) {
+	p := rule.policyFor(tier)
+	if v.given != nil || p.overrides != nil {
+		if p, no = v.set.policyOf(rule, p, key, class, v.given); no.status != 0 {
+			return no
+		}
+	}
+	pair := ""
+	if rule.Distinct != nil {
+		var counts bool
+		var status int
+		if pair, counts, status = v.pairOf(r, rule, key); status != 0 {
+			return refusal{outcome: OutcomeNoKey, status: status, rule: rule}
+		} else if !counts {
+			return no
+		}
+	}
+	a := applied{class: class, said: unsaid}
+	cost := rule.Cost.Of(r)
+	for _, part := range p.parts {
+		n := cost
+		if part.isSlot() {
+			n = 1
+		}
+		v.take(a, part, key, n)
 	}
 	if pair != "" {
-		values := a.values
-		a.key = pair
-		policies, charges = a.charge(policies, charges, values, 1)
+		v.take(a, p.values, pair, 1)
 	}
-	return policies, charges
+	return no
 }
 
-// refuse notes that a rule refuses the request, unless it is in shadow.
-func (m *matching) refuse(rule *rule, use keyUse) {
-	switch {
-	case rule.shadow:
-		rule.notes.shadowed.note(m.set.Logger, rule.info)
-	case use == refuseDenied:
-		m.no = &refusal{status: rule.reply.Status, outcome: OutcomeRefused, by: rule, rule: rule.Name, reply: rule.reply, retryAfter: rule.reply.RetryAfter}
-	case use == refuseZero:
-		m.no = &refusal{status: http.StatusTooManyRequests, outcome: OutcomeRefused, by: rule, rule: rule.Name, reply: rule.reply, retryAfter: limiter.Never}
-	case use == refuseLimit:
-		m.no = &refusal{status: http.StatusServiceUnavailable, outcome: OutcomeUndecided, by: rule, rule: rule.Name}
-	default:
-		m.no = &refusal{status: refusals[use], outcome: OutcomeNoKey, by: rule}
+// take adds a limit and its charge. A reservation is at most what the limit allows at once, or the request would
+// never pass.
+func (v *visit) take(a applied, p *policy, key string, cost int64) {
+	if p.rule.Cost.settles && !p.isSlot() {
+		cost = min(cost, p.quota.Capacity())
 	}
-}
-
-// due returns the cost that is still to be charged. It is below 1 if this limiter has charged the request
-// further out.
-func (m *matching) due(p *policy, key string) int64 {
-	cost := p.rule.Cost.Of(m.request)
-	if m.outer == nil {
-		return cost
-	}
-	taken, elsewhere := m.outer.taken(m.request.URL, p, key)
-	if taken > 0 {
-		return p.reserved(cost) - taken
-	}
-	// A server's request and its copies have the request line. A request that a handler built has none.
-	if elsewhere && m.request.RequestURI != "" {
-		m.set.notices.twice.warn(m.set.Logger, "weir-counted-twice",
-			"weir: a request met one limiter twice, with a changed or copied URL, so it was counted twice; remove one of the two",
-			slog.String("rule", p.info.Name))
-	}
-	return cost
-}
-
-// charge appends a with the policy p, and its charge.
-func (a applied) charge(policies []applied, charges []limiter.Charge, p *policy, cost int64) ([]applied, []limiter.Charge) {
-	a.policy, a.cost = p, p.reserved(cost)
-	c := limiter.Charge{Quota: p.quota, Key: a.key, Cost: a.cost}
+	a.policy, a.cost = p, cost
+	c := limiter.Charge{Quota: p.quota, Key: key, Cost: cost, Optional: p.shadow}
 	if p.looks {
 		c.Cost = 0
 	}
-	return append(policies, a), append(charges, c)
+	v.slots = v.slots || p.isSlot()
+	v.queues = v.queues || p.queues()
+	v.add(a, c)
 }
 
-// reserved returns the units that a request takes when it comes. A reservation is at most what the limit
-// allows at once, or the request would never pass.
-func (p *policy) reserved(cost int64) int64 {
-	if p.rule.Cost.settles {
-		return min(cost, p.quota.Capacity())
-	}
-	return cost
+// takesPreflight reports whether r is a preflight without a key which the rule counts.
+func (r *rule) takesPreflight(request *http.Request, err error) bool {
+	return errors.Is(err, keyfunc.ErrNoKey) && r.NoKey != NoKeySkip && preflights{}.Matches(request)
 }
 
-// A keyUse says what a rule does with a request, given its key.
-type keyUse uint8
-
-const (
-	useKey       keyUse = iota // count it
-	useSkip                    // leave it to the other rules: it has no key
-	useNone                    // count nothing: key or limit could not be read, and the rule is FailOpen
-	refuseDenied               // refuse it: the rule refuses all
-	refuse400                  // refuse it, with this status
-	refuse401
-	refuse503
-	refuseZero  // refuse it with 429: its client's own limit is 0
-	refuseLimit // refuse it with 503: its client's own limit is invalid
-)
-
-// refusals has the statuses of the uses that refuse for want of a key.
-var refusals = [...]int{refuse400: http.StatusBadRequest, refuse401: http.StatusUnauthorized, refuse503: http.StatusServiceUnavailable}
-
-// keyOrNoKey returns the key that the rule counts r under or, if r has none, what the rule does with r. A
-// preflight without a key counts under its client's address.
-func (set *ruleset) keyOrNoKey(rule *rule, r *http.Request) (key string, class keyfunc.Class, use keyUse) {
-	if rule.together {
-		return noKey, keyfunc.Shared, useKey
-	}
-	key, class, err := read(rule.Key, r)
-	if err != nil {
-		preflight := false
-		if use, preflight = set.withoutKey(rule, r, err); preflight {
-			// The address may be a proxy's: it is limited, and never banned.
-			return set.preflightKey(r), keyfunc.InDoubt, useKey
-		}
-		key, class = noKey, keyfunc.Shared
-	}
-	if use == useKey {
-		rule.warnOneKey(set.Logger, key, class, r)
-	}
-	return key, class, use
-}
-
-// withoutKey decides about a request without a key or, for Distinct, without a value: NoKey decides, unless
-// the request is a preflight. If the key cannot be read, OnOutage decides, and FailLocal counts all such
-// requests together. An ambiguous key is answered 400.
-func (set *ruleset) withoutKey(rule *rule, r *http.Request, err error) (use keyUse, preflight bool) {
+// withoutKey decides about a request without a key or, for Distinct, without a value: NoKey decides. If the key
+// cannot be read, OnOutage decides, and FailLocal counts all such requests together. An ambiguous key is answered
+// 400. If the request does not count, it is refused with status, unless that is 0.
+func (v *visit) withoutKey(rule *rule, err error) (counts bool, status int) {
 	none := errors.Is(err, keyfunc.ErrNoKey)
 	if !none {
-		rule.warnKeyFailure(set.Logger, err)
+		rule.warnKeyFailure(v.set.Logger, err)
 	}
 	switch {
-	case none && rule.NoKey != NoKeySkip && preflights{}.Matches(r):
-		preflight = true
+	case none && rule.NoKey == NoKeySkip:
+		v.skipped = rule
+		return false, 0
+	case none && rule.NoKey == NoKeyBadRequest, errors.Is(err, keyfunc.ErrAmbiguous):
+		return false, http.StatusBadRequest
+	case none && rule.NoKey == NoKeyUnauthorized:
+		return false, http.StatusUnauthorized
 	case none:
-		use = noKeyUses[rule.NoKey]
-	case errors.Is(err, keyfunc.ErrAmbiguous):
-		use = refuse400
+		return true, 0
 	case rule.OnOutage == limiter.FailOpen:
-		use = useNone
+		return false, 0
 	case rule.OnOutage == limiter.FailClosed, rule.NoKey == NoKeyBadRequest, rule.NoKey == NoKeyUnauthorized:
-		use = refuse503
+		return false, http.StatusServiceUnavailable
 	}
-	return use, preflight
+	return true, 0
 }
-
-var noKeyUses = [...]keyUse{NoKeyShare: useKey, NoKeySkip: useSkip, NoKeyBadRequest: refuse400, NoKeyUnauthorized: refuse401}
 
 // read returns the key of r by f. An empty key is none.
 func read(f keyfunc.Func, r *http.Request) (key string, class keyfunc.Class, err error) {
@@ -295,74 +218,19 @@ func (r *rule) policyFor(tier string) *policy {
 	return r.policy
 }
 
-// An applied is a policy that applied to a request, with its charge.
-type applied struct {
-	*policy
-	key    string
-	cost   int64
-	class  keyfunc.Class
-	spared bool // nothing to refund: in shadow another limit of the rule refused, or the charge stays
-
-	ofHandler bool // a handler gave the key to Allow
-}
-
-// isOf reports whether a belongs to p's rule and tier, and to that key.
-func (a *applied) isOf(p *policy, key string) bool {
-	// A rule keeps its notes when the rules change.
-	return a.key == key && a.rule.notes == p.rule.notes && a.info.Tier == p.info.Tier
-}
-
-// taken returns what this limiter charged a key further out for the same request, by the same limit of
-// the same rule. A request is the same if its URL is the same pointer: a handler may build another
-// request from the context of its own. elsewhere reports whether such a request was charged.
-func (s *scope) taken(u *url.URL, p *policy, key string) (cost int64, elsewhere bool) {
-	for ; s != nil; s = s.outer {
-		for i := range s.policies {
-			a := &s.policies[i]
-			if !a.isOf(p, key) || a.quota.Rule() != p.quota.Rule() {
-				continue
-			}
-			if s.url == u && u != nil {
-				cost += a.cost
-			} else {
-				elsewhere = true
-			}
-		}
-	}
-	return cost, elsewhere
-}
-
-// holdsFor reports whether the request with that context, or a request around it, has a slot of p for the
-// key. If it took a second slot, it could wait for itself.
-func holdsFor(ctx context.Context, p *policy, key string) bool {
-	for e := endingOf(ctx); e != nil; e = endingOf(e.Context) {
-		if !e.holds.Load() {
-			continue
-		}
-		for i := range e.policies {
-			if _, ok := e.slotOf(i); ok && e.policies[i].isOf(p, key) {
-				return true
-			}
-		}
-	}
-	return false
-}
-
 // isSlot reports whether p is a rule's AtOnce, not one of its limits.
 func (p *policy) isSlot() bool { return p.quota.InFlight() }
-
-type tierKey struct{}
 
 // WithTier returns a context that puts its request in a tier, for Rule.Tiers and Config.ByTier. Your
 // authentication calls it before the limiter runs. If a rule does not have the tier, the request
 // counts against Rule.Limit. If no rule has it, the request is limited as if it had no tier, and a
 // warning is logged.
 func WithTier(ctx context.Context, tier string) context.Context {
-	return context.WithValue(ctx, tierKey{}, tier)
+	return context.WithValue(ctx, tierKey, tier)
 }
 
 // Tier returns the tier that WithTier set, or the empty string.
 func Tier(ctx context.Context) string {
-	tier, _ := ctx.Value(tierKey{}).(string)
+	tier, _ := ctx.Value(tierKey).(string)
 	return tier
 }

@@ -97,39 +97,39 @@ func (s several) Observe(o *Observation) {
 }
 
 // observations are reused, so that observing allocates nothing.
-var observations = sync.Pool{New: func() any { return &Observation{Rules: make([]RuleResult, 0, fewRules)} }}
+var observations = sync.Pool{New: func() any { return &Observation{Rules: make([]RuleResult, 0, fewLimits)} }}
 
-// observe reports a request that needed no decision of the store. If by denies all requests, it is
-// reported too.
-func (set *ruleset) observe(r *http.Request, outcome Outcome, ban bans.Ban, by *rule) {
+// observe reports a request that needed no decision of the store. The rule of a refusal is reported if it denies
+// all requests.
+func (set *ruleset) observe(r *http.Request, no refusal, ban bans.Ban) {
 	if set.Observer == nil {
 		return
 	}
 	o := observations.Get().(*Observation)
-	*o = Observation{Request: r, Outcome: outcome, Ban: ban, Rules: o.Rules[:0]}
-	if by != nil && by.deny {
-		o.Rules = append(o.Rules, RuleResult{Rule: by.info, Decision: limiter.Decision{RetryAfter: by.reply.RetryAfter}})
+	*o = Observation{Request: r, Outcome: no.outcome, Ban: ban, Rules: o.Rules[:0]}
+	if no.rule != nil && no.rule.deny {
+		o.Rules = append(o.Rules, RuleResult{Rule: no.rule.info, Decision: limiter.Decision{RetryAfter: no.retry}})
 	}
 	set.report(o)
 }
 
-// observeDecided reports the outcome of a request that met rules. The observer is not nil. A request
-// that was shed was charged nothing, so it has no Rules.
-func (set *ruleset) observeDecided(r *http.Request, s *decided, no *refusal, waited time.Duration, err error) {
+// observe reports the outcome of a request that met rules. The observer is not nil. A request that was shed was
+// charged nothing, so it has no Rules.
+func (v *visit) observe(r *http.Request, no refusal, err error) {
 	o := observations.Get().(*Observation)
-	*o = Observation{Request: r, Outcome: OutcomeAllowed, Rules: o.Rules[:0], Elapsed: s.elapsed, Waited: waited, Err: err}
-	if no != nil {
+	*o = Observation{Request: r, Outcome: OutcomeAllowed, Rules: o.Rules[:0], Elapsed: v.elapsed, Waited: v.waited, Err: err}
+	if no.status != 0 {
 		o.Outcome = no.outcome
 	}
 	if o.Outcome != OutcomeShed {
-		for i := range s.policies {
-			if s.policies[i].ofValue {
-				continue
+		limits, charges := v.applied()
+		for i := range limits {
+			if !limits[i].ofValue {
+				o.Rules = limits[i].appendResult(o.Rules, &charges[i])
 			}
-			o.Rules = s.policies[i].appendResult(o.Rules, s.decisions[i])
 		}
 	}
-	set.report(o)
+	v.set.report(o)
 }
 
 func (set *ruleset) report(o *Observation) {

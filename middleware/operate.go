@@ -95,8 +95,8 @@ func (l *RateLimit) Peek(ctx context.Context, rule, key string) ([]RuleResult, e
 			results = append(results, RuleResult{Rule: &info, Key: key, Class: class, Decision: limiter.Decision{RetryAfter: limiter.Never}})
 		}
 		for n, p := range q.policies {
-			a := applied{policy: p, key: key, class: class}
-			results = a.appendResult(results, q.charges[n].Decision)
+			a := applied{policy: p, class: class}
+			results = a.appendResult(results, &q.charges[n])
 		}
 	}
 	return results, nil
@@ -125,7 +125,7 @@ func (l *RateLimit) Reset(ctx context.Context, rule, key string) error {
 			return err
 		}
 		if c.Quota.InFlight() {
-			l.room.Released(slotKeyOf(c.Quota, key))
+			l.room.Released(slotKeyOf(&c))
 		}
 	}
 	return nil

@@ -101,7 +101,7 @@ func TestASlotIsHeldUntilTheHandlerReturnsHoweverItDoes(t *testing.T) {
 	none := []middleware.Rule{{Name: "none", Key: keyfunc.Global, Limit: limiter.PerHour(1), Match: middleware.MatchFunc(func(*http.Request) bool { return false })}}
 	for name, config := range map[string]middleware.Config{
 		"a rule": {Rules: many}, "no rule at all": {}, "no rule for it": {Rules: none},
-		"no result": {Rules: many, NoResult: true}, "nothing shown": {Rules: many, NoResult: true, Headers: middleware.Headers{Send: middleware.HeadersNone}},
+		"results": {Rules: many, Results: true}, "nothing shown": {Rules: many, Headers: middleware.Headers{Send: middleware.HeadersNone}},
 		"shadow": {Rules: one, Shadow: true},
 	} {
 		t.Run(name, func(t *testing.T) {

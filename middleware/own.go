@@ -5,6 +5,7 @@ import (
 	"context"
 	"log/slog"
 	"maps"
+	"net/http"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -17,8 +18,6 @@ import (
 
 // A client's own limit for a rule comes from [WithLimit] or Rule.Overrides. It counts under the rule's name
 // and the request's tier, so what a key has used stays used when its limit changes.
-
-type limitKey struct{}
 
 // limitsGiven is set by the first WithLimit of the process. Until then no context is searched.
 var limitsGiven atomic.Bool
@@ -56,13 +55,13 @@ type givenLimit struct {
 func WithLimit(ctx context.Context, rule string, limit limiter.Allowance) (context.Context, error) {
 	limitsGiven.Store(true)
 	g := &givenLimit{rule: rule, limit: limit}
-	g.outer, _ = ctx.Value(limitKey{}).(*givenLimit)
+	g.outer, _ = ctx.Value(limitKey).(*givenLimit)
 	if g.denies = isZero(limit); !g.denies {
 		if _, _, err := limiter.Split(limit); err != nil {
 			g.err = invalid.New("middleware", "WithLimit for rule %.128q: %w", rule, err)
 		}
 	}
-	return context.WithValue(ctx, limitKey{}, g), g.err
+	return context.WithValue(ctx, limitKey, g), g.err
 }
 
 // isZero reports whether an Allowance allows 0 events in a period, and is valid in all else.
@@ -86,7 +85,7 @@ func (set *ruleset) givenLimits(ctx context.Context) *givenLimit {
 	if !limitsGiven.Load() {
 		return nil
 	}
-	given, _ := ctx.Value(limitKey{}).(*givenLimit)
+	given, _ := ctx.Value(limitKey).(*givenLimit)
 	for g := given; g != nil; g = g.outer {
 		if set.named[g.rule] == nil {
 			set.notices.warnUnknown(set.Logger, "weir-unknown-rule",
@@ -105,32 +104,34 @@ func (g *givenLimit) of(rule string) *givenLimit {
 	return g
 }
 
-// policyOf returns the policy of a client with that key: its own, or base, which is of its tier.
-func (set *ruleset) policyOf(r *rule, base *policy, key string, class keyfunc.Class, given *givenLimit) (*policy, keyUse) {
-	p := base
+// policyOf returns the policy of a client with that key: its own, or base, which is of its tier. It refuses a client
+// whose own limit is 0 or invalid.
+func (set *ruleset) policyOf(r *rule, base *policy, key string, class keyfunc.Class, given *givenLimit) (p *policy, no refusal) {
+	p = base
 	if own := base.overrides[key]; own != nil && class != keyfunc.InDoubt {
 		p = own
 	}
+	invalid := refusal{outcome: OutcomeUndecided, status: http.StatusServiceUnavailable, rule: r}
 	switch given = given.of(r.Name); {
 	case given == nil:
-		return p, useKey
+		return p, no
 	case given.err != nil:
 		r.warnLimitFailure(set.Logger, given.err)
-		return p, refuseLimit
+		return p, invalid
 	case given.denies:
-		return p, refuseZero
+		return p, refusal{outcome: OutcomeRefused, status: http.StatusTooManyRequests, retry: limiter.Never, rule: r}
 	case key == noKey || class == keyfunc.Shared || class == keyfunc.InDoubt:
-		return p, useKey
+		return p, no
 	}
 	own, err := set.own(base, given.limit)
 	switch {
 	case err != nil:
 		r.warnLimitFailure(set.Logger, err)
-		return p, refuseLimit
+		return p, invalid
 	case own == nil:
-		return p, useKey
+		return p, no
 	}
-	return own, useKey
+	return own, no
 }
 
 func (r *rule) warnLimitFailure(logger *slog.Logger, err error) {
@@ -255,7 +256,6 @@ func (set *ruleset) compileOwn(base *policy, l limiter.Allowance) (*policy, erro
 		}
 	}
 	p := r.newPolicy(quotas, &info, base.progress)
-	set.sees(p)
 	return p, nil
 }
 

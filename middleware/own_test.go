@@ -163,7 +163,7 @@ func TestALimitThatARuleCannotHaveIsAnswered503(t *testing.T) {
 			rule := customers()
 			test.edit(&rule)
 			c := middleware.Config{
-				Logger: logger, Store: smallStore{limiter.Must(limiter.NewMemory(limiter.MemoryOptions{}))},
+				Logger: logger, Results: true, Store: smallStore{limiter.Must(limiter.NewMemory(limiter.MemoryOptions{}))},
 				Rules: []middleware.Rule{rule, {Name: "r.3600", Key: keyfunc.Global, Limit: perHour(50)}},
 			}
 			l := limited(t, c)

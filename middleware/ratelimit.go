@@ -33,7 +33,10 @@ type RateLimit struct {
 }
 
 // New returns a limiter with these rules. The error joins everything that is wrong with c.
-func New(c Config) (*RateLimit, error) {
+func New(c Config) (*RateLimit, error) { return newLimiter(c, false) }
+
+// newLimiter is New. If the rules go by the client's address alone, they need no route.
+func newLimiter(c Config, byAddress bool) (*RateLimit, error) {
 	l := &RateLimit{store: c.Store, claimed: map[string]bool{}}
 	if l.store == nil {
 		var err error
@@ -47,14 +50,14 @@ func New(c Config) (*RateLimit, error) {
 	}
 	l.room.Shared = !l.immediate
 	l.clock, _ = l.store.(clock)
-	if err := l.install(c); err != nil {
+	if err := l.install(c, byAddress); err != nil {
 		return nil, err
 	}
 	return l, nil
 }
 
 // install puts the rules of c in force.
-func (l *RateLimit) install(c Config) error {
+func (l *RateLimit) install(c Config, byAddress bool) error {
 	set, err := compile(c, l.rules.Load())
 	if err != nil {
 		return err
@@ -63,6 +66,7 @@ func (l *RateLimit) install(c Config) error {
 		return err
 	}
 	set.check = l.checkQuota
+	set.needsRoute = set.needsRoute && !byAddress
 	for _, r := range set.all {
 		for _, p := range r.policies {
 			for _, own := range p.overrides {
@@ -101,7 +105,7 @@ func (l *RateLimit) Reconfigure(c Config) error {
 	}
 	l.changing.Lock()
 	defer l.changing.Unlock()
-	return l.install(c)
+	return l.install(c, false)
 }
 
 func sameStore(a, b limiter.Store) bool {
@@ -122,11 +126,10 @@ func NewPerIP(limit limiter.Limit, options ...keyfunc.IPOption) (*RateLimit, err
 	key, keyErr := keyfunc.NewIP(options...)
 	// The limit is part of the name, so that the header fields distinguish a router's PerIP from a
 	// route's.
-	l, err := New(Config{Rules: []Rule{{Name: "ip:" + limit.String(), Key: key, Limit: limit}}})
+	l, err := newLimiter(Config{Rules: []Rule{{Name: "ip:" + limit.String(), Key: key, Limit: limit}}}, true)
 	if err := errors.Join(keyErr, err); err != nil {
 		return nil, err
 	}
-	l.rules.Load().needsRoute = false // an address is the same on every route
 	return l, nil
 }
 

@@ -28,13 +28,19 @@ var quiet = slog.New(slog.NewTextHandler(io.Discard, nil))
 
 func newLimit(t *testing.T, rules ...middleware.Rule) *middleware.RateLimit {
 	t.Helper()
-	l, err := middleware.New(middleware.Config{Rules: rules, Logger: quiet})
+	l, err := middleware.New(middleware.Config{Rules: rules, Results: true, Logger: quiet})
 	require.NoError(t, err)
 	return l
 }
 
-// limited is a limiter for c, whose warnings are not the point.
+// limited is a limiter for c whose handlers find the Result, and whose warnings are not the point.
 func limited(t require.TestingT, c middleware.Config) *middleware.RateLimit {
+	c.Results = true
+	return plainly(t, c)
+}
+
+// plainly is limited, with Config.Results as it is in c.
+func plainly(t require.TestingT, c middleware.Config) *middleware.RateLimit {
 	if c.Logger == nil {
 		c.Logger = quiet
 	}
@@ -71,23 +77,23 @@ func header(name, value string) func(*http.Request) {
 
 // passes is what an adapter does that is not told how requests end.
 func passes(l *middleware.RateLimit, w http.ResponseWriter, r *http.Request) bool {
-	_, _, passed := l.Begin(w, r, nil)
-	return passed
+	return l.Enter(w, r, nil) != nil
 }
 
 // refusal is passes, and the Result that a refusal is answered by.
 func refusal(l *middleware.RateLimit, w http.ResponseWriter, r *http.Request) (result middleware.Result, refused bool) {
-	_, _, passed := l.Begin(w, r, func(is middleware.Result) { result = is })
-	return result, !passed
+	entered := l.Enter(w, r, func(is middleware.Result) { result = is })
+	return result, entered == nil
 }
 
 // check is what l says about r, and the Result that the next handler finds.
 func check(l *middleware.RateLimit, r *http.Request) (*httptest.ResponseRecorder, middleware.Result) {
 	w := httptest.NewRecorder()
-	if !passes(l, w, r) {
+	entered := l.Enter(w, r, nil)
+	if entered == nil {
 		return w, middleware.Result{}
 	}
-	result, _ := middleware.FromContext(r.Context())
+	result, _ := middleware.FromContext(entered.Request.Context())
 	return w, result
 }
 
@@ -101,7 +107,7 @@ func TestWithoutAResultHandlersFindTheirOwnRequest(t *testing.T) {
 	phase.Test(t, func(t *testing.T) {
 		for _, headers := range []middleware.Dialect{middleware.HeadersBoth, middleware.HeadersNone} {
 			var refused middleware.Result
-			l := limited(t, middleware.Config{NoResult: true, Headers: middleware.Headers{Send: headers},
+			l := plainly(t, middleware.Config{Headers: middleware.Headers{Send: headers},
 				Rules: []middleware.Rule{{Name: "r", Key: keyfunc.IP(), Limit: limiter.PerHour(2)}},
 				Refusal: middleware.Refusal{Answer: func(w http.ResponseWriter, _ *http.Request, result middleware.Result) {
 					refused = result

@@ -20,7 +20,7 @@ import (
 )
 
 func configOf(rules ...middleware.Rule) middleware.Config {
-	return middleware.Config{Logger: quiet, Rules: rules}
+	return middleware.Config{Logger: quiet, Results: true, Rules: rules}
 }
 
 func TestABadConfigChangesNothing(t *testing.T) {
@@ -72,10 +72,10 @@ func TestCountersOutliveAChangeOfConfig(t *testing.T) {
 		assert.EqualValues(t, 1, use(1, from("192.0.2.2:1")).Remaining)
 
 		moved := keyed(20)
-		change(middleware.Config{Logger: quiet, Default: []middleware.Rule{moved}})
+		change(middleware.Config{Logger: quiet, Results: true, Default: []middleware.Rule{moved}})
 		assert.EqualValues(t, 12, use(1).Remaining, "another place is no other counter")
 		moved.Limit = limiter.PerDay(20).With(limiter.TokenBucket)
-		change(middleware.Config{Logger: quiet, Default: []middleware.Rule{moved}})
+		change(middleware.Config{Logger: quiet, Results: true, Default: []middleware.Rule{moved}})
 		assert.EqualValues(t, 11, use(1).Remaining, "and neither is another algorithm")
 
 		change(configOf(middleware.Rule{Name: "another", Key: keyfunc.Global, Limit: plenty}))

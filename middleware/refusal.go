@@ -4,85 +4,64 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"strconv"
-	"time"
 
 	"github.com/weirgo/weir/limiter"
 )
 
-// A refusal is the reason why a request goes no further, with the buffers of its answer.
-type refusal struct {
-	status     int
-	outcome    Outcome
-	full       int64          // if only a slot is missing: how many requests may be in progress
-	by         *rule          // the rule that denies, or that needs a key
-	rule       string         // the rule that refuses, or that led to the ban
-	quota      *limiter.Quota // the limit that refuses
-	reply      *reply         // of the rule that refuses; nil: no rule does, or it needs a key
-	retryAfter time.Duration  // Never: unknown, or waiting does not help
-
-	// Values of the header fields, those of type fields first, and their text.
-	values [9]string
-	text   [184]byte
+// texts returns the Refusal of the rule that refuses, or nil if none does, or if it needs a key.
+func (no *refusal) texts() *texts {
+	if no.outcome == OutcomeRefused && no.rule != nil {
+		return no.rule.texts
+	}
+	return nil
 }
 
 // answered returns the status that the client sees.
 func (no *refusal) answered() int {
-	if no.reply != nil && no.reply.Status != 0 {
-		return no.reply.Status
+	if t := no.texts(); t != nil && t.Status != 0 {
+		return t.Status
 	}
 	return no.status
 }
 
-// limit returns the limit that refuses, as text.
-func (no *refusal) limit() string {
+// limitText returns the limit that refuses, as text.
+func (no *refusal) limitText() string {
 	switch {
 	case no.full > 0:
 		return strconv.FormatInt(no.full, 10) + " at once"
-	case no.quota != nil:
-		return no.quota.Limit().String()
+	case no.limit != nil:
+		return no.limit.quota.Limit().String()
 	}
 	return ""
 }
 
 // isByLimits reports whether limits refuse the request. The answer then has their fields.
-func (no *refusal) isByLimits() bool { return no.outcome == OutcomeRefused && no.by == nil }
-
-// byLimits sets the tightest rule that refuses, and the longest RetryAfter. The limiters further out
-// admitted the request.
-func (no *refusal) byLimits(s *decided) {
-	var tightest *limiter.Decision
-	for i := range s.policies {
-		p, d := &s.policies[i], &s.decisions[i]
-		if p.shadow || d.Allowed {
-			continue
-		}
-		no.retryAfter = max(no.retryAfter, d.RetryAfter)
-		if tightest == nil || d.IsTighterThan(tightest) {
-			tightest, no.rule, no.quota, no.reply = d, p.rule.Name, p.quota, p.rule.reply
-		}
-	}
-}
+func (no *refusal) isByLimits() bool { return no.limit != nil }
 
 // seconds returns how long to wait, rounded up and with the rule's jitter. It is 0 if that is unknown, or
 // if waiting does not help.
 func (no *refusal) seconds() int64 {
-	if no.retryAfter == limiter.Never {
+	if no.retry == limiter.Never {
 		return 0
 	}
-	seconds := secondsUp(no.retryAfter)
-	if no.reply == nil || no.reply.Jitter == 0 || seconds == 0 {
+	seconds := secondsUp(no.retry)
+	t := no.texts()
+	if t == nil || t.Jitter == 0 || seconds == 0 {
 		return seconds
 	}
-	most := max(1, (seconds*int64(no.reply.Jitter)+99)/100)
+	most := max(1, (seconds*int64(t.Jitter)+99)/100)
 	return seconds + rand.Int64N(most+1)
 }
 
-// result returns the Result of the refusal.
-func (no *refusal) result(s *decided) (result Result) {
-	if no.isByLimits() {
-		result = s.result()
-	} else {
-		result.Rule, result.RetryAfter = no.rule, no.retryAfter
+// resultOf returns the Result of a refusal.
+func (v *visit) resultOf(no refusal) (result Result) {
+	switch {
+	case no.isByLimits():
+		result = v.result()
+	case no.outcome != OutcomeNoKey && no.rule != nil: // it denies
+		result.Rule, result.RetryAfter = no.rule.Name, no.retry
+	default:
+		result.Rule, result.RetryAfter = no.ban, no.retry
 	}
 	result.Status, result.Banned = no.answered(), no.outcome == OutcomeBanned
 	return result
@@ -140,16 +119,16 @@ var kinds = map[int]*kind{
 
 func (no *refusal) kind() *kind {
 	switch {
-	case no.reply == nil, no.full > 0 && no.status != http.StatusTooManyRequests:
+	case no.texts() == nil, no.full > 0 && no.status != http.StatusTooManyRequests:
 		return kinds[no.status]
 	case no.full > 0:
-		return &no.reply.atOnce
+		return &no.rule.texts.atOnce
 	}
-	return &no.reply.kind
+	return &no.rule.texts.kind
 }
 
 // appendProblem appends a problem object (RFC 9457). Draft-11 may still rename its last member.
-func (no *refusal) appendProblem(b []byte, s *decided, seconds int64) []byte {
+func (v *visit) appendProblem(b []byte, no *refusal, seconds int64) []byte {
 	kind := no.kind()
 	b = append(b, '{')
 	if kind.problem != "" {
@@ -161,18 +140,19 @@ func (no *refusal) appendProblem(b []byte, s *decided, seconds int64) []byte {
 	b = strconv.AppendInt(append(b, `"status":`...), int64(no.answered()), 10)
 	b = append(no.appendMessage(append(b, `,"detail":"`...), seconds, true), '"')
 	if no.isByLimits() {
-		b = s.appendViolated(b)
+		b = v.appendViolated(b)
 	}
 	return append(b, '}')
 }
 
 // appendViolated appends the names of the rules that refused, without those in shadow.
-func (s *decided) appendViolated(b []byte) []byte {
-	var space [fewRules]entry
-	list, before := s.entries(space[:0]), `,"violated-policies":[`
-	for i := range list {
-		if !list[i].Allowed {
-			b = append(append(b, before...), list[i].name...)
+func (v *visit) appendViolated(b []byte) []byte {
+	var space [limiter.MaxCharges]uint8
+	limits, charges := v.applied()
+	before := `,"violated-policies":[`
+	for _, i := range v.shown(space[:0]) {
+		if !charges[i].Decision.Allowed {
+			b = append(append(b, before...), limits[i].name...)
 			before = ","
 		}
 	}
@@ -206,7 +186,7 @@ func (no *refusal) appendMessage(b []byte, seconds int64, asJSON bool) []byte {
 		b = append(b, "A request is in progress, and no more than one is allowed at once."...)
 	case tooMany && no.full > 0:
 		b = append(strconv.AppendInt(b, no.full, 10), " requests are in progress, and no more are allowed at once."...)
-	case tooMany && seconds == 0 && no.quota != nil:
+	case tooMany && seconds == 0 && no.limit != nil:
 		return append(b, "The request costs more than the limit ever allows at once."...)
 	default:
 		b = append(b, no.kind().message...)

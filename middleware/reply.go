@@ -73,16 +73,16 @@ func (r Refusal) Validate() error {
 	return errors.Join(errs...)
 }
 
-// A reply is a validated Refusal, in the form in which it is written.
-type reply struct {
+// texts are a validated Refusal, in the form in which it is written.
+type texts struct {
 	Refusal
 	kind   kind
 	atOnce kind // if no slot is free
 }
 
 // reply returns the answer of a rule.
-func (c *compiler) reply(at string, given Rule) *reply {
-	r := &reply{Refusal: given.Refusal, kind: tooMany, atOnce: tooManyAtOnce}
+func (c *compiler) texts(at string, given Rule) *texts {
+	r := &texts{Refusal: given.Refusal, kind: tooMany, atOnce: tooManyAtOnce}
 	if !c.check(at, r.Validate()) {
 		return nil
 	}
@@ -107,7 +107,7 @@ func (c *compiler) reply(at string, given Rule) *reply {
 }
 
 // inherit fills the zero fields of r from the Refusal of the Config.
-func (r *reply) inherit(general Refusal) {
+func (r *texts) inherit(general Refusal) {
 	r.Status = cmp.Or(r.Status, general.Status)
 	if r.Type == "" && r.Title == "" { // Type and Title belong together
 		r.Type, r.Title = general.Type, general.Title
@@ -161,9 +161,10 @@ func tellsTime(message string) bool {
 
 // own returns the message of the rule that refuses, or the empty string if it has none.
 func (no *refusal) own(seconds int64) string {
-	if no.reply == nil || no.reply.Message == "" || seconds == 0 && tellsTime(no.reply.Message) {
+	t := no.texts()
+	if t == nil || t.Message == "" || seconds == 0 && tellsTime(t.Message) {
 		return ""
 	}
 	return strings.NewReplacer("{retry_after}", string(appendDuration(nil, seconds)), "{seconds}", strconv.FormatInt(seconds, 10),
-		"{rule}", no.rule, "{limit}", no.limit()).Replace(no.reply.Message)
+		"{rule}", no.rule.Name, "{limit}", no.limitText()).Replace(t.Message)
 }

@@ -7,7 +7,7 @@ import (
 	"github.com/weirgo/weir/limiter"
 )
 
-// A Result has the decisions of all limiters that a request has met so far.
+// A Result has the decisions of a limiter on a request.
 type Result struct {
 	// Decision is the decision of the binding rule. Of the rules that refused, or of all rules if none
 	// refused, the rule with the fewest units left binds. A rule that counted nothing (Limit is 0)
@@ -32,7 +32,7 @@ type Result struct {
 	// NearLimit is set if a rule has reached its SoftAt.
 	NearLimit bool
 
-	// Rules has every rule that applied, those of outer limiters first.
+	// Rules has every rule that applied, those in shadow last.
 	Rules []RuleResult
 }
 
@@ -83,58 +83,56 @@ func (r *RuleResult) Binding() limiter.Limit {
 	return r.binding
 }
 
-// FromContext returns the Result of the request with this context, for handlers behind the limiter. It
-// returns false if no limiter ran, no rule applied, or Config.NoResult is set.
+// FromContext returns the Result of the innermost limiter with Config.Results that has admitted the request with
+// this context, for handlers behind it. It returns false if there is none, or if no rule applied.
 func FromContext(ctx context.Context) (Result, bool) {
-	if s := scopeOf(ctx); s != nil {
-		return s.result(), true
+	for e := endOf(ctx); e != nil; e = endOf(e.Context) {
+		if e.set.Results && e.n > 0 {
+			return e.result(), true
+		}
 	}
 	return Result{}, false
 }
 
-// shadows appends the entries of rules in shadow.
-func (s *decided) shadows(list []entry) []entry {
-	if s.outer != nil {
-		list = s.outer.shadows(list)
-	}
-	for i := range s.policies {
-		if p := &s.policies[i]; p.shadow && !p.ofValue {
-			list = append(list, entry{*p, s.decisions[i]})
+func (v *visit) result() (result Result) {
+	limits, charges := v.applied()
+	binding := -1
+	result.Allowed = true // also if only rules in shadow applied
+	for i := range limits {
+		a, d := &limits[i], &charges[i].Decision
+		if a.shadow || a.ofValue {
+			continue
+		}
+		if binding < 0 || isStricter(d, &charges[binding].Decision) {
+			binding = i
+			result.Decision, result.Rule, result.Tier = *d, a.info.Name, a.info.Tier
 		}
 	}
-	return list
-}
-
-func (s *decided) result() (result Result) {
-	var space [fewRules]entry
-	list := s.entries(space[:0])
-	if b := strictest(list, true); b != nil {
-		result.Decision = b.Decision
-		result.Rule, result.Tier = b.info.Name, b.info.Tier
-	} else {
-		result.Allowed = true // only rules in shadow applied
-	}
-	for i := range list {
-		result.Degraded = result.Degraded || list[i].Degraded
-		result.NearLimit = result.NearLimit || list[i].isNear()
-		result.RetryAfter = max(result.RetryAfter, list[i].RetryAfter)
-	}
-	list = s.shadows(list)
-	result.Rules = make([]RuleResult, 0, len(list))
-	for i := range list {
-		result.Rules = list[i].appendResult(result.Rules, list[i].Decision)
+	for _, shadow := range [2]bool{false, true} {
+		for i := range limits {
+			a, d := &limits[i], &charges[i].Decision
+			switch {
+			case a.shadow != shadow || a.ofValue:
+				continue
+			case !shadow:
+				result.Degraded = result.Degraded || d.Degraded
+				result.NearLimit = result.NearLimit || a.isNear(d)
+				result.RetryAfter = max(result.RetryAfter, d.RetryAfter)
+			}
+			result.Rules = a.appendResult(result.Rules, &charges[i])
+		}
 	}
 	return result
 }
 
-// appendResult appends the rule's decision, or joins it with those of the rule's other policies.
-func (a *applied) appendResult(results []RuleResult, d limiter.Decision) []RuleResult {
-	first := len(results) - 1
-	for a.other && first >= 0 && (results[first].Rule != a.info || results[first].Key != a.key) {
+// appendResult appends the decision of a limit, or joins it with the rule's other decisions.
+func (a *applied) appendResult(results []RuleResult, c *limiter.Charge) []RuleResult {
+	d, first := c.Decision, len(results)-1
+	for a.other && first >= 0 && (results[first].Rule != a.info || results[first].Key != c.Key) {
 		first--
 	}
 	if !a.other || first < 0 {
-		r := RuleResult{Rule: a.info, Key: a.key, Class: a.class, Cost: a.cost, Decision: d, binding: a.quota.Limit(), atOnce: a.isSlot()}
+		r := RuleResult{Rule: a.info, Key: c.Key, Class: a.class, Cost: a.cost, Decision: d, binding: a.quota.Limit(), atOnce: a.isSlot()}
 		if a.isSlot() {
 			r.Concurrent = d
 		}

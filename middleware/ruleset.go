@@ -45,10 +45,6 @@ type ruleset struct {
 
 	check func(*limiter.Quota) error // by the store
 
-	// Also set later, by the first own limit of a client that has AtOnce.
-	hasSlots  atomic.Bool // a rule has AtOnce
-	hasQueues atomic.Bool // requests may wait for it
-
 	addresses []keyfunc.Func // of the clients of preflights
 
 	gateway [2]func() *route.Routes // of Gateway, with letters as they are and folded; made when first needed
@@ -65,7 +61,7 @@ type rule struct {
 	deny     bool               // it refuses all
 	together bool               // Key is keyfunc.Global, and is not called: all requests count under noKey
 	info     *RuleInfo          // for requests in no tier
-	reply    *reply             // to requests that it refuses
+	texts    *texts             // of its refusals
 	policy   *policy            // for requests in no tier; nil with Deny
 	tiers    map[string]*policy // nil without Tiers
 	policies []*policy          // in no tier and in tiers, in order

@@ -188,42 +188,10 @@ func TestWhatAnInnerLimiterBansCostsTheOuterOneNothing(t *testing.T) {
 	}
 }
 
-func TestDearerInsideItIsSettledAsAWhole(t *testing.T) {
-	for name, test := range map[string]struct{ says, left, late int64 }{
-		"less than outside": {5, 95, 0}, "less than inside": {25, 75, 0}, "more": {50, 50, 0}, "nothing": {0, 100, 0},
-		"unsaid": {-1, 70, 0}, "late": {-1, 70, 5},
-	} {
-		cost := int64(10)
-		rule := tokens(0, 100)
-		rule.Cost = middleware.Reserve(func(*http.Request) int64 { return cost })
-		rule.Limit = limiter.All(perHour(100), limiter.PerDay(1000))
-		l := limited(t, middleware.Config{Rules: []middleware.Rule{rule, {Name: "other", Key: keyfunc.Global, Limit: perHour(9), Counts: middleware.Statuses(401)}}})
-		var ctx context.Context
-		inside := l.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-			if ctx = r.Context(); test.says >= 0 {
-				require.NoError(t, middleware.Settle(ctx, "tokens", test.says))
-				require.ErrorIs(t, middleware.Settle(ctx, "tokens", 1), limiter.ErrSettled)
-			}
-		}))
-		through(l, func(w http.ResponseWriter, r *http.Request) {
-			cost = 30
-			inside.ServeHTTP(w, r)
-		})
-		assert.EqualValues(t, test.left, left(t, l, "tokens", ""), name)
-		if test.late > 0 {
-			require.NoError(t, middleware.Settle(ctx, "tokens", test.late))
-			assert.EqualValues(t, 100-test.late, left(t, l, "tokens", ""), name)
-		}
-		found, err := l.Peek(t.Context(), "tokens", "")
-		require.NoError(t, err)
-		assert.Equal(t, 1000-100+found[0].Limits[0].Remaining, found[0].Limits[1].Remaining, "%s: of all its limits", name)
-	}
-}
-
-func TestOneLimiterTwiceSettlesOnce(t *testing.T) {
-	l := limited(t, middleware.Config{Rules: []middleware.Rule{tokens(60, 100)}})
+func TestTheInnermostLimiterIsSettled(t *testing.T) {
+	l := limited(t, middleware.Config{Rules: []middleware.Rule{tokens(20, 100)}})
 	through(l, l.Handler(l.Handler(settling(t, 10))).ServeHTTP)
-	assert.EqualValues(t, 90, left(t, l, "tokens", ""))
+	assert.EqualValues(t, 50, left(t, l, "tokens", ""))
 }
 
 func TestWhatCannotBeSettledIsAnError(t *testing.T) {

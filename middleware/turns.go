@@ -60,21 +60,21 @@ func (t *turns) enter(charges []limiter.Charge) (all []inQueue) {
 	return all
 }
 
-// send reports whether all turns come before the end of ctx, by the look s. If so, other requests take
+// send reports whether all turns come before the end of ctx, by a look at the charges. If so, other requests take
 // them into account.
-func (t *turns) send(ctx context.Context, s *decided, all []inQueue) bool {
+func (t *turns) send(ctx context.Context, charges []limiter.Charge, all []inQueue) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for i := range all {
 		r := &all[i]
-		if !s.policies[r.charge].shadow && tooLate(ctx, s.decisions[r.charge].Delay+r.queue.sent-r.answered) {
+		if c := &charges[r.charge]; !c.Optional && tooLate(ctx, c.Decision.Delay+r.queue.sent-r.answered) {
 			return false
 		}
 	}
 	for i := range all {
 		r := &all[i]
 		limit := r.of.quota.Limit()
-		r.sent = time.Duration(float64(s.policies[r.charge].cost) * float64(limit.Per) / float64(limit.Events))
+		r.sent = time.Duration(float64(charges[r.charge].Cost) * float64(limit.Per) / float64(limit.Events))
 		r.queue.sent += r.sent
 	}
 	return true

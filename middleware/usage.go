@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/weirgo/weir/internal/route"
 	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/middleware/bans"
@@ -42,13 +43,20 @@ func (l *RateLimit) serveUsage(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	set := l.rules.Load()
-	found := set.inspect(routedBy(r, elsewhere, http.MethodGet), nil)
-	switch found.outcome {
-	case OutcomeNoKey:
-		writeProblem(w, r, found.status, "It is not known whether requests of this client are accepted.")
-		return
-	case OutcomeExempt:
+	routed := routedBy(r, elsewhere, http.MethodGet)
+	_, no := set.findBan(routed, nil, l.now)
+	if set.Shadow {
+		no = refusal{}
+	}
+	switch {
+	case no.status == 0 && set.exempts(routed):
 		writeAnswer(w, r, http.StatusOK, "application/json", []byte(`{"exempt":true,"rules":[]}`))
+		return
+	case no.status == 0 && set.hasHosts && !route.IsHost(r.Host):
+		no = unknownHost
+	}
+	if no.outcome == OutcomeNoKey {
+		writeProblem(w, r, no.status, "It is not known whether requests of this client are accepted.")
 		return
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), usagePatience)
@@ -62,10 +70,10 @@ func (l *RateLimit) serveUsage(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	view := usageView{Rules: rules}
-	if found.outcome == OutcomeBanned {
+	if no.status != 0 {
 		view.Ban = &usageBan{}
-		if until := found.ban.Until; !until.IsZero() {
-			view.Ban.Reset = max(1, secondsUp(time.Until(until)))
+		if no.retry != limiter.Never {
+			view.Ban.Reset = secondsUp(no.retry)
 		}
 	}
 	body, _ := json.Marshal(view) // it cannot fail
@@ -232,8 +240,8 @@ func (l *RateLimit) left(ctx context.Context, set *ruleset, questions []question
 		if q.rule.deny {
 			continue
 		}
-		own, use := set.policyOf(q.rule, q.policy, q.key, q.class, given)
-		if use == refuseZero {
+		own, no := set.policyOf(q.rule, q.policy, q.key, q.class, given)
+		if no.outcome == OutcomeRefused {
 			q.zero = given.of(q.rule.Name).limit
 		}
 		if q.zero != nil || q.unknown != "" {
@@ -241,7 +249,7 @@ func (l *RateLimit) left(ctx context.Context, set *ruleset, questions []question
 		}
 		_, isDigest := keyfunc.DigestOf(q.key)
 		switch {
-		case use == refuseLimit:
+		case no.status != 0:
 			q.err = errors.New("middleware: the client's own limit is invalid, so its requests are answered 503")
 		case isDigest && q.policy.overrides != nil:
 			q.err = fmt.Errorf("middleware: a digest does not reveal the key, which may have a limit of its own: %w", bans.ErrDigest)
@@ -321,8 +329,7 @@ func (q *question) describe(set *ruleset) usageRule {
 		var d *limiter.Decision // nil: unknown
 		if q.policies != nil && shown.Unknown == "" {
 			d = &q.charges[i].Decision
-			e := entry{applied{policy: p}, *d}
-			shown.Near = shown.Near || e.isNear()
+			shown.Near = shown.Near || (&applied{policy: p}).isNear(d)
 		}
 		switch {
 		case p.isSlot():

@@ -87,13 +87,6 @@ func (r *rule) warnKeyFailure(logger *slog.Logger, err error) {
 		"ambiguous requests are answered 400, and Rule.OnOutage decides about the others", slog.String("rule", r.Name))
 }
 
-// warnUnlimited warns that all rules skipped a request.
-func (r *rule) warnUnlimited(logger *slog.Logger) {
-	r.notes.unlimited.warn(logger, "weir-unlimited",
-		"weir: all rules skipped a request without a key, so such requests are not limited; add a rule by address, or change NoKey",
-		slog.String("rule", r.Name))
-}
-
 func (l *RateLimit) warnStoreFailure(set *ruleset, err error) {
 	l.storeFailure.warn(set.Logger, "weir-store-failed",
 		"weir: the store could not decide; such requests are answered 503 until it can",

@@ -55,7 +55,7 @@ var contestants = func() []contestant {
 		{Peer: peers.Peer{Name: "weir", Wrap: weirWith(nil)}},
 		{Peer: peers.Peer{Name: "weir-legacy", Wrap: weirWith(func(c *middleware.Config) { c.Headers.Send = middleware.HeadersLegacy })}},
 		{Peer: peers.Peer{Name: "weir-none", Wrap: weirWith(func(c *middleware.Config) { c.Headers.Send = middleware.HeadersNone })}},
-		{Peer: peers.Peer{Name: "weir-lean", Wrap: weirWith(func(c *middleware.Config) { c.Headers.Send, c.NoResult = middleware.HeadersNone, true })}},
+		{Peer: peers.Peer{Name: "weir-lean", Wrap: weirWith(func(c *middleware.Config) { c.Headers.Send = middleware.HeadersNone })}},
 		{Peer: peers.Peer{Name: "weir-ban", Wrap: weirWith(banClient)}, only: refused, status: http.StatusForbidden},
 		{Peer: peers.Peer{Name: "weir-rules=3", Wrap: weirWith(addRules)}, only: allowed},
 		{Peer: peers.Peer{Name: "weir-gin", Wrap: wrapGin, Frame: func(next http.Handler) http.Handler { return withGin(next, func(*gin.Context) {}) }}},

@@ -25,7 +25,7 @@ import (
 // instance returns the service. Instances share only the counters in Redis.
 func instance(rdb *redis.Client) http.Handler {
 	limits := weir.Must(weir.New(weir.Config{
-		Store: redisstore.New(rdb, redisstore.Options{Failover: failover.Options{Replicas: 2}}),
+		Results: true, Store: redisstore.New(rdb, redisstore.Options{Failover: failover.Options{Replicas: 2}}),
 		Rules: []weir.Rule{
 			{Name: "ip", Match: weir.Route("/{$}"), Key: keyfunc.IP(), Limit: weir.PerMinute(10).With(weir.SlidingLog)},
 			{Name: "pay", Key: keyfunc.Global, Match: weir.Route("/pay"), Limit: weir.PerMinute(10), OnOutage: weir.FailClosed},

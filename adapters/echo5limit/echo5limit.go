@@ -23,7 +23,6 @@ import (
 	"github.com/labstack/echo/v5"
 
 	"github.com/weirgo/weir/internal/response"
-	"github.com/weirgo/weir/internal/route"
 	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/middleware"
@@ -49,21 +48,15 @@ func NewWith(limits *middleware.RateLimit, o Options) echo.MiddlewareFunc {
 		return func(c *echo.Context) error {
 			first.Do(func() { limits.KnowRoutes(list(c)) })
 			c.Request().Pattern = c.Path()
-			if values := c.PathValues(); len(values) > 0 && !route.IsPlain(c.Request().URL) {
-				// For keyfunc.PathValue: echo may route by another spelling of the path.
-				route.KeepValues(c.Request(), values.Get)
+			if values := c.PathValues(); len(values) > 0 { // echo may route by another spelling of the path
+				keyfunc.WithPathValues(c.Request(), values.Get)
 			}
 			onRefused, failed := o.answers(c)
-			finish, byStatus, passed := limits.Begin(writer{c.Response()}, c.Request(), onRefused)
-			switch {
-			case !passed:
+			entered := limits.Enter(writer{c.Response()}, c.Request(), onRefused)
+			if entered == nil {
 				return *failed
-			case byStatus:
-				return nextAndFinish(c, next, finish)
-			case finish != nil:
-				defer finish(http.StatusOK)
 			}
-			return next(c)
+			return nextAndEnd(c, next, entered)
 		}
 	}
 }
@@ -97,22 +90,23 @@ func (o Options) answers(c *echo.Context) (func(middleware.Result), *error) {
 	}, &err
 }
 
-// nextAndFinish calls next, and then finish with the status. The HTTPErrorHandler answers an error here,
-// because finish needs its status.
-func nextAndFinish(c *echo.Context, next echo.HandlerFunc, finish func(status int)) (err error) {
-	inner, request := c.Response(), c.Request()
-	answered, w, r := response.WatchBoth(writer{inner}, request)
-	c.SetResponse(w)
-	c.SetRequest(r)
+// nextAndEnd calls next. An error is answered before the end, so that its status counts.
+func nextAndEnd(c *echo.Context, next echo.HandlerFunc, entered *middleware.Entered) (err error) {
+	inner, status := c.Response(), http.StatusInternalServerError // of a panic
+	watched := entered.Writer != http.ResponseWriter(writer{inner})
+	if watched {
+		c.SetResponse(entered.Writer)
+	}
+	c.SetRequest(entered.Request)
 	defer func() {
 		c.SetResponse(inner)
-		request.MultipartForm = cmp.Or(c.Request().MultipartForm, r.MultipartForm) // whose files the server removes
+		entered.Request.MultipartForm = cmp.Or(c.Request().MultipartForm, entered.Request.MultipartForm)
+		entered.End(status)
 	}()
-	answered.Finish(finish, func() {
-		if err = next(c); err != nil {
-			c.Echo().HTTPErrorHandler(c, err)
-		}
-	})
+	if err = next(c); err != nil && watched {
+		c.Echo().HTTPErrorHandler(c, err)
+	}
+	status = http.StatusOK
 	return err
 }
 

@@ -22,8 +22,6 @@ import (
 
 	"github.com/labstack/echo/v4"
 
-	"github.com/weirgo/weir/internal/response"
-	"github.com/weirgo/weir/internal/route"
 	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/middleware"
@@ -49,21 +47,17 @@ func NewWith(limits *middleware.RateLimit, o Options) echo.MiddlewareFunc {
 		return func(c echo.Context) error {
 			first.Do(func() { limits.KnowRoutes(list(c)) })
 			c.Request().Pattern = c.Path()
-			if len(c.ParamNames()) > 0 && !route.IsPlain(c.Request().URL) {
-				// For keyfunc.PathValue: echo may route by another spelling of the path.
-				route.KeepValues(c.Request(), values(c))
+			if names := c.ParamNames(); len(names) > 0 { // echo may route by another spelling of the path
+				keyfunc.WithPathValues(c.Request(), func(name string) (string, bool) {
+					return c.Param(name), slices.Contains(names, name)
+				})
 			}
 			onRefused, failed := o.answers(c)
-			finish, byStatus, passed := limits.Begin(writer{c.Response()}, c.Request(), onRefused)
-			switch {
-			case !passed:
+			entered := limits.Enter(writer{c.Response()}, c.Request(), onRefused)
+			if entered == nil {
 				return *failed
-			case byStatus:
-				return nextAndFinish(c, next, finish)
-			case finish != nil:
-				defer finish(http.StatusOK)
 			}
-			return next(c)
+			return nextAndEnd(c, next, entered)
 		}
 	}
 }
@@ -90,30 +84,24 @@ func (o Options) answers(c echo.Context) (func(middleware.Result), *error) {
 	}, &err
 }
 
-// nextAndFinish calls next, and then finish with the status. The HTTPErrorHandler answers an error here,
-// because finish needs its status.
-func nextAndFinish(c echo.Context, next echo.HandlerFunc, finish func(status int)) (err error) {
-	inner, request := c.Response().Writer, c.Request()
-	answered, w, r := response.WatchBoth(inner, request)
-	c.Response().Writer = w
-	c.SetRequest(r)
-	// The server removes the files of the form.
-	defer func() {
-		c.Response().Writer, request.MultipartForm = inner, cmp.Or(c.Request().MultipartForm, r.MultipartForm)
-	}()
-	answered.Finish(finish, func() {
-		if err = next(c); err != nil {
-			c.Error(err)
-		}
-	})
-	return err
-}
-
-// values returns a function for the parameters that echo found in the path.
-func values(c echo.Context) func(name string) (string, bool) {
-	return func(name string) (string, bool) {
-		return c.Param(name), slices.Contains(c.ParamNames(), name)
+// nextAndEnd calls next. An error is answered before the end, so that its status counts.
+func nextAndEnd(c echo.Context, next echo.HandlerFunc, entered *middleware.Entered) (err error) {
+	inner, status := c.Response(), http.StatusInternalServerError // of a panic
+	watched := entered.Writer != http.ResponseWriter(writer{inner})
+	if watched {
+		c.SetResponse(echo.NewResponse(entered.Writer, c.Echo()))
 	}
+	c.SetRequest(entered.Request)
+	defer func() {
+		c.SetResponse(inner)
+		entered.Request.MultipartForm = cmp.Or(c.Request().MultipartForm, entered.Request.MultipartForm)
+		entered.End(status)
+	}()
+	if err = next(c); err != nil && watched {
+		c.Error(err)
+	}
+	status = http.StatusOK
+	return err
 }
 
 // list returns the routes of the router.

@@ -14,14 +14,13 @@ package ginlimit
 import (
 	"bufio"
 	"cmp"
+	"io"
 	"net"
 	"net/http"
 	"sync"
 
 	"github.com/gin-gonic/gin"
 
-	"github.com/weirgo/weir/internal/response"
-	"github.com/weirgo/weir/internal/route"
 	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/middleware"
@@ -46,9 +45,8 @@ func NewWith(limits *middleware.RateLimit, o Options) gin.HandlerFunc {
 	return func(c *gin.Context) {
 		first.Do(func() { limits.KnowRoutes(list(c)) })
 		c.Request.Pattern = c.FullPath()
-		if len(c.Params) > 0 && !route.IsPlain(c.Request.URL) {
-			// For keyfunc.PathValue: gin routes by the unescaped path.
-			route.KeepValues(c.Request, c.Params.Get)
+		if len(c.Params) > 0 {
+			keyfunc.WithPathValues(c.Request, c.Params.Get) // gin routes by the unescaped path
 		}
 		var onRefused func(middleware.Result)
 		if o.OnRefused != nil {
@@ -58,47 +56,58 @@ func NewWith(limits *middleware.RateLimit, o Options) gin.HandlerFunc {
 				o.OnRefused(c, result)
 			}
 		}
-		finish, byStatus, passed := limits.Begin(c.Writer, c.Request, onRefused)
-		switch {
-		case !passed:
+		if entered := limits.Enter(c.Writer, c.Request, onRefused); entered != nil {
+			next(c, entered)
+		} else {
 			c.Abort()
-		case byStatus:
-			next(c, finish)
-		case finish != nil:
-			defer finish(http.StatusOK)
-			c.Next()
 		}
 	}
 }
 
-// next runs the handlers behind, and calls finish with the status.
-func next(c *gin.Context, finish func(status int)) {
-	inner, request := c.Writer, c.Request
-	answered, _, r := response.WatchBoth(inner, request)
-	c.Writer, c.Request = &writer{inner, answered}, r
-	// The server removes the files of the form.
-	defer func() { c.Writer, request.MultipartForm = inner, cmp.Or(c.Request.MultipartForm, r.MultipartForm) }()
-	answered.Finish(func(status int) {
-		set := inner.Status() // gin may not have sent it yet
-		if response.IsFinal(set) && (status == http.StatusOK || inner.Written() && status != http.StatusSwitchingProtocols) {
-			status = set
-		}
-		finish(status)
-	}, c.Next)
+// next runs the handlers behind.
+func next(c *gin.Context, entered *middleware.Entered) {
+	inner, panics := c.Writer, true
+	if entered.Writer != inner {
+		c.Writer = &writer{inner, entered.Writer}
+	}
+	c.Request = entered.Request
+	defer func() {
+		c.Writer = inner
+		entered.Request.MultipartForm = cmp.Or(c.Request.MultipartForm, entered.Request.MultipartForm)
+		entered.End(status(inner, panics))
+	}()
+	c.Next()
+	panics = false
 }
 
-// A writer is gin's writer, and watches the answer.
+// status returns the status that gin sends, or has sent past the limiter's writer.
+func status(w gin.ResponseWriter, panics bool) int {
+	if panics && !w.Written() {
+		return http.StatusInternalServerError
+	}
+	return max(http.StatusOK, w.Status()) // an early hint is no answer
+}
+
+// A writer is gin's writer, and writes through the limiter's.
 type writer struct {
 	gin.ResponseWriter
-	answered *response.Response
+	watched http.ResponseWriter
 }
 
-func (w *writer) Write(b []byte) (int, error)       { return w.answered.Write(b) }
-func (w *writer) WriteString(s string) (int, error) { return w.answered.WriteString(s) }
-func (w *writer) Flush()                            { _ = w.answered.FlushError() }
+// sent returns the limiter's writer, which sees the status that gin sends with the first bytes.
+func (w *writer) sent() http.ResponseWriter {
+	w.watched.WriteHeader(w.Status())
+	return w.watched
+}
+
+func (w *writer) Write(b []byte) (int, error)       { return w.sent().Write(b) }
+func (w *writer) WriteString(s string) (int, error) { return io.WriteString(w.sent(), s) }
+func (w *writer) Flush()                            { _ = http.NewResponseController(w.sent()).Flush() }
 func (w *writer) Unwrap() http.ResponseWriter       { return w.ResponseWriter }
 
-func (w *writer) Hijack() (net.Conn, *bufio.ReadWriter, error) { return w.answered.TakeOver() }
+func (w *writer) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	return http.NewResponseController(w.watched).Hijack()
+}
 
 // list returns the engine's routes, if the server serves the engine itself: a context has no engine.
 func list(c *gin.Context) (all []string) {

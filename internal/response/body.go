@@ -40,16 +40,6 @@ func WatchBody(r *http.Request, w Watcher) {
 	r.Body = b
 }
 
-// Watched returns r, or a copy of r whose body w watches.
-func Watched(r *http.Request, w Watcher) *http.Request {
-	if r.Body == nil || r.Body == http.NoBody {
-		return r
-	}
-	copied := *r
-	WatchBody(&copied, w)
-	return &copied
-}
-
 // WasHeldBack reports whether the client may have caused an answer with that status: its body could not be read
 // to the end, or was incomplete when the server answered 5xx. It is false for a body that no handler read.
 func (b *Body) WasHeldBack(status int) bool {

@@ -34,9 +34,6 @@ type Watcher interface {
 	Body() *Body
 }
 
-// WatcherKey is the key of a request's Watcher in its context.
-type WatcherKey struct{}
-
 // SlotKey is the key of a true value in the context of a request that holds a slot.
 type SlotKey struct{}
 
@@ -44,12 +41,6 @@ type SlotKey struct{}
 func HoldsSlot(ctx context.Context) bool {
 	holds, _ := ctx.Value(SlotKey{}).(bool)
 	return holds
-}
-
-// WatcherOf returns the Watcher of the request with that context, or nil.
-func WatcherOf(ctx context.Context) Watcher {
-	w, _ := ctx.Value(WatcherKey{}).(Watcher)
-	return w
 }
 
 // Watch returns a ResponseWriter for the handler that replaces w, and is watched by a. http.ResponseController
@@ -79,15 +70,6 @@ func (a *Response) Watch(w http.ResponseWriter) http.ResponseWriter {
 	return a
 }
 
-// WatchBoth is Watch for adapters, which change the server's request in place. It also returns r, or a copy of
-// r whose body the Watcher in its context watches.
-func WatchBoth(w http.ResponseWriter, r *http.Request) (*Response, http.ResponseWriter, *http.Request) {
-	a := &Response{}
-	w = a.Watch(w)
-	a.Watcher = WatcherOf(r.Context())
-	return a, w, Watched(r, a.Watcher)
-}
-
 // behind returns the first T among w and the writers that it wraps.
 func behind[T any](w http.ResponseWriter) (found T, ok bool) {
 	for {
@@ -103,25 +85,15 @@ func behind[T any](w http.ResponseWriter) (found T, ok bool) {
 }
 
 // Status returns the status of the answer when the handler has returned or panicked. If nothing was sent, it is
-// 101 for a hijacked connection, 500 after a panic, and 200 otherwise.
-func (a *Response) Status(panicked bool) int {
+// 101 for a hijacked connection, and otherwise what the caller says.
+func (a *Response) Status(otherwise int) int {
 	switch {
 	case a.status != 0:
 		return a.status
 	case a.hijacked:
 		return http.StatusSwitchingProtocols
-	case panicked:
-		return http.StatusInternalServerError
 	}
-	return http.StatusOK
-}
-
-// Finish calls answer, and then finish with the status, also if answer panics.
-func (a *Response) Finish(finish func(status int), answer func()) {
-	panicked := true
-	defer func() { finish(a.Status(panicked)) }()
-	answer()
-	panicked = false
+	return otherwise
 }
 
 // IsFinal reports whether a status is an answer's, unlike 103 (Early Hints), which an answer follows.

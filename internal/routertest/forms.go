@@ -41,7 +41,7 @@ func forms(s *suite) {
 		"a slot":           rules(with(func(r *middleware.Rule) { r.Limit = limiter.All(r.Limit, limiter.AtOnce(9)) })),
 		"overload":         limits(middleware.Config{Rules: []middleware.Rule{always}, Overload: service{make(chan bool, 1000), make(chan bool, 1000)}}),
 		"parsed for a key": rules(with(func(r *middleware.Rule) { r.Key = parsing })),
-		"no result":        limits(middleware.Config{Rules: []middleware.Rule{always}, NoResult: true}),
+		"results":          limits(middleware.Config{Rules: []middleware.Rule{always}, Results: true}),
 	} {
 		dir := s.TempDir()
 		s.Setenv("TMPDIR", dir)

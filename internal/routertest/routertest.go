@@ -257,7 +257,9 @@ func limits(c middleware.Config) Limit {
 	return Limit{Rules: middleware.Must(middleware.New(c))}
 }
 
-func rules(rules ...middleware.Rule) Limit { return limits(middleware.Config{Rules: rules}) }
+func rules(rules ...middleware.Rule) Limit {
+	return limits(middleware.Config{Rules: rules, Results: true})
+}
 
 // perHour is a limit without windows: real connections know no fake time, and no case may
 // depend on when the clock says that an hour begins.

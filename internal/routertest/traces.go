@@ -154,16 +154,16 @@ var traces = []trace{
 		},
 	},
 	{
-		claim: "one limiter in several places charges once",
+		claim: "one limiter in several places charges each time",
 		app: func(*suite) App {
-			limit := named("ip", 2)
+			limit := named("ip", 8)
 			return App{Group: Group{Limits: []Limit{limit, limit}, Groups: []Group{{
 				Prefix: "/v1", Limits: []Limit{limit}, Routes: []Route{get("/search", say("found"), limit)}}}}}
 		},
 		asks: []ask{
-			{"GET /v1/search", 200, "1 of 2, ip=1", "", "each request is charged once"},
-			{"GET /v1/search", 200, "0 of 2, ip=0", "", "each request is charged once"},
-			{"GET /v1/search", 429, "", "", "two are all"},
+			{"GET /v1/search", 200, "4 of 8, ip=4", "", "each request is charged in four places"},
+			{"GET /v1/search", 200, "0 of 8, ip=0", "", "each request is charged in four places"},
+			{"GET /v1/search", 429, "", "", "eight are all"},
 		},
 	},
 	{

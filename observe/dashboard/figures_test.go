@@ -330,11 +330,11 @@ func TestAStoreThatCannotDecideIsBadUntilItCan(t *testing.T) {
 		r := httptest.NewRequest("GET", "/", nil)
 		gone, cancel := context.WithCancel(t.Context())
 		cancel()
-		limits.Begin(httptest.NewRecorder(), r.WithContext(gone), nil)
+		limits.Enter(httptest.NewRecorder(), r.WithContext(gone), nil)
 		time.Sleep(time.Second)
 		assert.False(t, s.figures().Store.Bad, "a client that went away is no outage")
 
-		limits.Begin(httptest.NewRecorder(), r, nil)
+		limits.Enter(httptest.NewRecorder(), r, nil)
 		time.Sleep(time.Second)
 		f := s.figures()
 		assert.True(t, f.Store.Bad)

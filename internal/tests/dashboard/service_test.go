@@ -141,6 +141,6 @@ func ask(limits *middleware.RateLimit, thing, times int) {
 	for range times {
 		r := httptest.NewRequest("GET", fmt.Sprint("/things/", thing), nil)
 		r.Pattern = fmt.Sprint("GET /things/", thing)
-		limits.Begin(httptest.NewRecorder(), r, nil)
+		limits.Enter(httptest.NewRecorder(), r, nil)
 	}
 }

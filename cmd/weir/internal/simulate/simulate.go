@@ -70,7 +70,7 @@ func New(c middleware.Config, o Options) (*Simulation, error) {
 
 	// Most rules need neither fields nor a Result; if one does, New refuses fast.
 	fast := c
-	fast.Headers.Send, fast.NoResult = middleware.HeadersNone, true
+	fast.Headers.Send = middleware.HeadersNone
 	var err error
 	if s.limits, err = middleware.New(fast); err != nil {
 		s.limits, err = middleware.New(c)
@@ -175,14 +175,14 @@ func (s *Simulation) Do(e *accesslog.Entry, at int64) *Decision {
 	}
 	r := s.requests.Of(e)
 	d.Client = s.requests.Client()
-	finish, _, _ := s.limits.Begin(s.response, r, nil)
+	entered := s.limits.Enter(s.response, r, nil)
 	// It begins after its delay, and takes its logged duration.
 	switch ends := s.clock.now + d.Delay.Microseconds() + e.Took.Microseconds(); {
-	case finish == nil:
+	case entered == nil, entered.Request == r: // nothing awaits its end
 	case ends == s.clock.now:
-		finish(e.Status)
+		entered.End(e.Status)
 	default:
-		heap.Push(&s.ends, ending{ends, e.Status, finish})
+		heap.Push(&s.ends, ending{ends, e.Status, entered.End})
 	}
 	d.Soft = s.response["X-Ratelimit-Warning"] != nil
 	return d

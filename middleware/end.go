@@ -1,0 +1,331 @@
+package middleware
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/weirgo/weir/internal/response"
+	"github.com/weirgo/weir/limiter"
+)
+
+// An end is the context of an admitted request whose end matters: its charges may change then, and its slots are
+// released. With Config.Results it has the Result for the handlers.
+type end struct {
+	context.Context // the request's
+	visit
+	request  http.Request // for the handlers, with this context
+	limiter  *RateLimit
+	answered response.Response // the answer, if it is watched
+	body     response.Body     // the request's body, watched with the answer
+
+	slot  Slot        // of Config.Overload; nil: it needs none
+	holds atomic.Bool // slots of rules, until they are released
+
+	mu     sync.Mutex // guards what follows, and said and the charges of the visit
+	ended  bool
+	unseen bool // a limiter further in refused the request
+	left   bool // the client left before the request ended, or held its body back
+	status int  // of the answer
+
+	fields
+	text [48]byte
+}
+
+const unsaid = -1
+
+// unknownStatus stands for a status that is unknown. Such an answer counts.
+const unknownStatus = 0
+
+// contextKey is the type of this package's keys of contexts.
+type contextKey uint8
+
+const (
+	tierKey contextKey = iota
+	limitKey
+	endKey
+)
+
+// Value returns the end itself for its key, which saves a context around it.
+func (e *end) Value(key any) any {
+	switch {
+	case key == endKey:
+		return e
+	case key == (response.SlotKey{}) && (e.slot != nil || e.holds.Load()):
+		return true
+	}
+	return e.Context.Value(key)
+}
+
+// endOf returns the innermost end of the request with that context, or nil.
+func endOf(ctx context.Context) *end {
+	e, _ := ctx.Value(endKey).(*end)
+	return e
+}
+
+func (r *rule) awaitsEnd() bool { return r.Counts.given || r.Cost.settles }
+
+// isOpen reports whether the end of the request may change charge i. Slots are released.
+func (e *end) isOpen(i int) bool {
+	limits, _ := e.applied()
+	return limits[i].rule.awaitsEnd() && !limits[i].isSlot() && e.took(i)
+}
+
+// isWatched reports whether to watch the answer as it is written: for its status, if a rule goes by it, or
+// to find out whether it is a stream.
+func (e *end) isWatched() bool {
+	limits, _ := e.applied()
+	return e.slot != nil || slices.ContainsFunc(limits, func(a applied) bool { return a.rule.Counts.given })
+}
+
+// watch returns the ResponseWriter for the handler, and makes e watch the body of r.
+func (e *end) watch(w http.ResponseWriter, r *http.Request) http.ResponseWriter {
+	if !e.isWatched() {
+		return w
+	}
+	w = e.answered.Watch(w)
+	if e.slot != nil { // without a watcher, files are sent as without Weir
+		e.answered.Watcher = e
+	}
+	response.WatchBody(r, e)
+	return w
+}
+
+// finish settles the charges of the request, whose answer has that status. Only the first call does
+// anything.
+func (e *end) finish(status int) {
+	owed, first := e.close(status)
+	if !first {
+		return
+	}
+	e.releaseSlots()
+	if e.slot != nil {
+		e.slot.Leave()
+	}
+	e.settle(owed)
+	e.strike(status)
+}
+
+// close notes how the request ended, and returns what changes of its charges. Only the first call is the
+// first.
+func (e *end) close(status int) (owed []limiter.Settlement, first bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.ended {
+		return nil, false
+	}
+	e.ended, e.status = true, status
+	e.left = isGone(e.Context) || e.body.WasHeldBack(status)
+	for i := range e.n {
+		if e.isOpen(i) {
+			owed = e.correct(owed, i)
+		}
+	}
+	return owed, true
+}
+
+// correct appends the settlement of charge i, if it is not what the request cost, as far as is known. If the
+// client has left, every answer counts: a proxy answers 502 then though its backend has done the work, so clients
+// could choose not to be charged. The same holds if the client sent a broken body, or held it back.
+func (e *end) correct(owed []limiter.Settlement, i int) []limiter.Settlement {
+	limits, charges := e.applied()
+	a, c := &limits[i], &charges[i]
+	actual := a.cost
+	switch {
+	case !e.left && e.status != unknownStatus && !a.rule.Counts.counts(e.status):
+		actual = 0
+	case a.said != unsaid:
+		actual = a.said
+	case e.unseen && a.rule.Cost.settles:
+		actual = 0
+	}
+	if actual != c.Cost {
+		owed = append(owed, limiter.Settlement{Charge: *c, Actual: actual})
+		c.Cost = actual
+	}
+	return owed
+}
+
+// unseen notes that no handler sees a request that limiters further out admitted, so that it costs nothing
+// by their rules with Reserve. A server's request and its copies have the request line. A request that a handler
+// built has none, and that handler may have done work.
+func unseen(r *http.Request) {
+	if r.RequestURI == "" {
+		return
+	}
+	for e := endOf(r.Context()); e != nil; e = endOf(e.Context) {
+		e.mu.Lock()
+		e.unseen = true
+		e.mu.Unlock()
+	}
+}
+
+// settlePatience is how long the end of a request waits for the store.
+const settlePatience = time.Second
+
+// settle calls the store, also if the client is gone or the request's deadline is over.
+func (l *RateLimit) settle(ctx context.Context, owed []limiter.Settlement) error {
+	if l.memory != nil {
+		return l.memory.Settle(ctx, owed)
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settlePatience)
+	defer cancel()
+	return l.store.Settle(ctx, slices.Clone(owed)) // of a Memory owed stays on the stack
+}
+
+// settle settles what the request cost in the end.
+func (e *end) settle(owed []limiter.Settlement) {
+	if len(owed) == 0 {
+		return
+	}
+	if err := e.limiter.settle(e.Context, owed); err != nil {
+		e.set.notices.unsettled.warn(e.set.Logger, "weir-not-settled",
+			"weir: the store did not learn what a request cost in the end; the request stays charged as when it came",
+			slog.String("error", err.Error()))
+	}
+}
+
+// strike counts an answer for the rules that ban a key after too many answers that count.
+func (e *end) strike(status int) {
+	limits, charges := e.applied()
+	for i := range limits {
+		a := &limits[i]
+		if a.other || !a.rule.Escalate.Outcomes || !a.rule.Counts.counts(status) {
+			continue
+		}
+		if key, ok := a.bannedKey(e.set, charges[i].Key); ok {
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(e.Context), settlePatience)
+			e.limiter.strike(ctx, e.set, a.rule, key)
+			cancel()
+		}
+	}
+}
+
+// hold counts the request's slots as in progress.
+func (e *end) hold() {
+	e.holds.Store(true)
+	limits, _ := e.applied()
+	for i := range limits {
+		if limits[i].isSlot() && e.took(i) {
+			limits[i].progress.requests.Add(1)
+		}
+	}
+}
+
+// releaseSlots releases the slots of rules.
+func (e *end) releaseSlots() {
+	if !e.holds.Swap(false) {
+		return
+	}
+	limits, charges := e.applied()
+	for i := range limits {
+		if limits[i].isSlot() && e.took(i) {
+			limits[i].progress.requests.Add(-1)
+			e.limiter.releaseSlot(e.Context, e.set, charges[i])
+		}
+	}
+}
+
+// releaseSlot releases a slot of a rule, also if the client is gone.
+func (l *RateLimit) releaseSlot(ctx context.Context, set *ruleset, c limiter.Charge) {
+	if err := l.settle(ctx, []limiter.Settlement{{Charge: c}}); err != nil {
+		set.notices.unreturned.warn(set.Logger, "weir-not-returned",
+			"weir: the store did not learn that a request has ended; its slot is released when its lease ends",
+			slog.String("error", err.Error()))
+	}
+	l.room.Released(slotKeyOf(&c))
+}
+
+// Streams implements [response.Watcher]. A handler that goes on after the request has ended, as within
+// an http.TimeoutHandler, has no slot any more.
+func (e *end) Streams(detached bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.slot != nil && !e.ended {
+		e.slot.Streams(detached)
+	}
+}
+
+// Waits implements [response.Watcher].
+func (e *end) Waits(begins bool) {
+	if e.slot == nil {
+		return
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if !e.ended {
+		e.slot.Waits(begins)
+	}
+}
+
+// Body implements [response.Watcher].
+func (e *end) Body() *response.Body { return &e.body }
+
+// ErrNotApplied is the error of [Settle] if the rule did not apply to the request: it did not match, or
+// the request was exempt.
+var ErrNotApplied = errors.New("middleware: the rule did not apply to this request")
+
+// Settle sets the real cost of the request with this context to n units, for a rule with [Reserve].
+// Units that were reserved and not used are refunded. Units beyond the reservation are charged even if
+// the limit has no room: they become a debt, and later requests are refused until it is paid. The debt
+// is at most the units that the limit allows at once.
+//
+// The charge changes when the handlers have returned, or at once if they have returned already. If a
+// request is settled twice, the first call counts. If it is never settled, it costs what was reserved. If the
+// request has met the rule twice, its innermost limiter is settled.
+// It returns [limiter.ErrSettled], [ErrNotApplied], or an error if no rule with Reserve has the name or
+// n is negative.
+func Settle(ctx context.Context, rule string, n int64) error {
+	if n < 0 {
+		return fmt.Errorf("middleware: Settle of rule %.128q: %d units: they must not be negative", rule, n)
+	}
+	applies := false
+	for e := endOf(ctx); e != nil; e = endOf(e.Context) {
+		limits, _ := e.applied()
+		i := slices.IndexFunc(limits, func(a applied) bool { return a.rule.Name == rule })
+		if i >= 0 && limits[i].rule.Cost.settles {
+			return e.say(limits[i].rule, n)
+		}
+		applies = applies || i >= 0
+	}
+	if applies {
+		return fmt.Errorf("middleware: Settle of rule %.128q: it cannot be settled: its Cost is not a Reserve", rule)
+	}
+	return fmt.Errorf("%w: %.128q", ErrNotApplied, rule)
+}
+
+// say notes that the request cost n units of a rule, and settles them if the request has ended.
+func (e *end) say(rule *rule, n int64) error {
+	owed, first := e.said(rule, n)
+	if !first {
+		return fmt.Errorf("middleware: Settle of rule %.128q: %w", rule.Name, limiter.ErrSettled)
+	}
+	e.settle(owed)
+	return nil
+}
+
+func (e *end) said(rule *rule, n int64) (owed []limiter.Settlement, first bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	limits, _ := e.applied()
+	for i := range limits {
+		switch a := &limits[i]; {
+		case a.rule != rule || !e.isOpen(i):
+			continue
+		case a.said != unsaid:
+			return nil, false
+		default:
+			a.said = n
+		}
+		if e.ended {
+			owed = e.correct(owed, i)
+		}
+	}
+	return owed, true
+}

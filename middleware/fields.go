@@ -1,0 +1,373 @@
+package middleware
+
+import (
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"unsafe"
+
+	"github.com/weirgo/weir/limiter"
+)
+
+// concurrentUnit ends the member of AtOnce: "exports";q=5;qu="concurrent-requests".
+const concurrentUnit = `;qu="concurrent-requests"`
+
+// fields has the values of one response's header fields. Their text is behind them in the same allocation. They
+// are never shared between responses: others may append to them or overwrite them.
+type fields struct {
+	limit, remaining, reset, policy, rateLimit [1]string
+}
+
+// report sets the header fields of a request that passes.
+func (v *visit) report(h http.Header) {
+	switch {
+	case v.n == 0 || v.set.Headers.Send == HeadersNone:
+	case v.n == 1:
+		f := &struct {
+			fields
+			text [48]byte // makes it 128 bytes
+		}{}
+		v.setFields(h, &f.fields, f.text[:0])
+	default:
+		f := &struct {
+			fields
+			text [208]byte // makes it 288 bytes
+		}{}
+		v.setFields(h, &f.fields, f.text[:0])
+	}
+}
+
+// shown appends the indexes of the limits that clients see, those that refuse first. A limit that counted nothing
+// has no numbers.
+func (v *visit) shown(list []uint8) []uint8 {
+	limits, charges := v.applied()
+	for i := range limits {
+		if a, d := &limits[i], &charges[i].Decision; a.shadow || a.ofValue || !d.Counted() {
+			continue
+		} else if at := len(list); d.Allowed || at == 0 || v.isAllowed() {
+			list = append(list, uint8(i))
+		} else {
+			for at = 0; at < len(list) && !charges[list[at]].Decision.Allowed; at++ {
+			}
+			list = slices.Insert(list, at, uint8(i))
+		}
+	}
+	return list
+}
+
+// strictest returns the index of the strictest limit in a list: of those that refuse, if any does, the tightest.
+// Slots do not say when all units are back. It returns -1 if there is none.
+func (v *visit) strictest(list []uint8, slots bool) (at int) {
+	at = -1
+	limits, charges := v.applied()
+	for _, i := range list {
+		if (slots || !limits[i].isSlot()) && (at < 0 || isStricter(&charges[i].Decision, &charges[at].Decision)) {
+			at = int(i)
+		}
+	}
+	return at
+}
+
+// isStricter reports whether d matters more to the client: a decision that refuses wins, though the other
+// may have fewer units left, and then the tighter one.
+func isStricter(d, than *limiter.Decision) bool {
+	if d.Allowed != than.Allowed {
+		return !d.Allowed
+	}
+	return d.IsTighterThan(than)
+}
+
+// setFields sets the header fields. It appends their text to text, and returns it.
+func (v *visit) setFields(h http.Header, f *fields, text []byte) []byte {
+	which := v.set.Headers.Send
+	var space [limiter.MaxCharges]uint8
+	shown := v.shown(space[:0])
+	if which == HeadersNone || len(shown) == 0 {
+		return text
+	}
+	v.setWarning(h, shown)
+	switch {
+	case which == HeadersLegacy:
+	case len(h[fieldPolicy]) > 0 || len(h[fieldRateLimit]) > 0:
+		v.mergeLists(h, shown)
+	default:
+		text = v.setLists(h, f, text, shown)
+	}
+	if strict := v.strictest(shown, false); which != HeadersDraft11 && strict >= 0 {
+		text = v.setLegacy(h, f, text, strict)
+	}
+	return text
+}
+
+// setLists sets RateLimit-Policy and RateLimit, where nobody has set them.
+func (v *visit) setLists(h http.Header, f *fields, text []byte, shown []uint8) []byte {
+	limits, charges := v.applied()
+	first := shown[0]
+	f.policy[0] = limits[first].memberText(&charges[first].Decision)
+	if len(shown) > 1 {
+		from := len(text)
+		for n, i := range shown {
+			text = append(appendComma(text, n), limits[i].memberText(&charges[i].Decision)...)
+		}
+		f.policy[0] = textOf(text[from:])
+	}
+	from := len(text)
+	for n, i := range shown {
+		text = limits[i].appendMember(appendComma(text, n), &charges[i].Decision, v.isAllowed())
+	}
+	f.rateLimit[0] = textOf(text[from:])
+	h[fieldPolicy], h[fieldRateLimit] = f.policy[:], f.rateLimit[:]
+	return text
+}
+
+// setLegacy sets the X-RateLimit fields by the strictest limit, unless the response has stricter ones.
+func (v *visit) setLegacy(h http.Header, f *fields, text []byte, strict int) []byte {
+	limits, charges := v.applied()
+	a, d := &limits[strict], &charges[strict].Decision
+	names := &v.set.legacyFields
+	if present := h[names[1]]; len(present) > 0 && isStricterPresent(h, names, d) {
+		return text
+	}
+	reset := secondsUp(d.ResetAfter)
+	switch {
+	case v.set.Headers.Delta:
+	case d.Receipt.At > 0 && a.quota.Algorithm() != limiter.LeakyBucket:
+		reset = (d.Receipt.At + d.ResetAfter.Microseconds() + 999_999) / 1_000_000
+	default: // the request has waited since the decision
+		reset = (time.Now().Add(d.ResetAfter-v.delay()).UnixMicro() + 999_999) / 1_000_000
+	}
+	from := len(text)
+	text = strconv.AppendInt(text, d.Remaining, 10)
+	at := len(text)
+	text = strconv.AppendInt(text, reset, 10)
+	f.limit[0], f.remaining[0], f.reset[0] = a.limitText(d), textOf(text[from:at]), textOf(text[at:])
+	h[names[0]], h[names[1]], h[names[2]] = f.limit[:], f.remaining[:], f.reset[:]
+	return text
+}
+
+// isStricterPresent reports whether the response has X-RateLimit fields of a stricter limit, whoever wrote them.
+func isStricterPresent(h http.Header, names *[3]string, d *limiter.Decision) bool {
+	var present [3]int64
+	for i, name := range names {
+		values := h[name]
+		if len(values) != 1 {
+			return false
+		}
+		var err error
+		if present[i], err = strconv.ParseInt(values[0], 10, 64); err != nil || present[i] < 0 {
+			return false
+		}
+	}
+	if present[1] != d.Remaining {
+		return present[1] < d.Remaining
+	}
+	return d.Allowed && present[0] <= d.Limit
+}
+
+// setWarning lists the rules that have reached SoftAt, as in the RateLimit field: "search";r=3;q=30.
+func (v *visit) setWarning(h http.Header, shown []uint8) {
+	limits, charges := v.applied()
+	var text []byte
+	for _, i := range shown {
+		a, d := &limits[i], &charges[i].Decision
+		if !a.isNear(d) {
+			continue
+		}
+		text = append(appendComma(text, len(text)), a.name...)
+		text = strconv.AppendInt(append(text, ";r="...), d.Remaining, 10)
+		text = strconv.AppendInt(append(text, ";q="...), d.Limit, 10)
+	}
+	if text != nil {
+		h[fieldWarning] = []string{strings.Join(append(slices.Clone(h[fieldWarning]), textOf(text)), ", ")}
+	}
+}
+
+// mergeLists adds this limiter's members to the lists that the response has. Of two members with one name the stricter
+// stays.
+func (v *visit) mergeLists(h http.Header, shown []uint8) {
+	limits, charges := v.applied()
+	policies, left := members(h[fieldPolicy]), members(h[fieldRateLimit])
+	if !v.isAllowed() {
+		for i := range left {
+			left[i] = withoutTime(left[i])
+		}
+	}
+	var first, firstLeft []string // that refuse
+	for _, i := range shown {
+		a, d := &limits[i], &charges[i].Decision
+		policy, rest := a.memberText(d), string(a.appendMember(nil, d, v.isAllowed()))
+		at := indexOf(left, a.name)
+		switch refuses := !v.isAllowed() && !d.Allowed; {
+		case refuses:
+			first, firstLeft = append(first, policy), append(firstLeft, rest)
+			policies, left = without(policies, a.name), without(left, a.name)
+		case at >= 0 && leftOf(left[at]) <= d.Remaining:
+		default:
+			policies, left = replaced(policies, a.name, policy), replaced(left, a.name, rest)
+		}
+	}
+	h[fieldPolicy] = []string{strings.Join(append(first, policies...), ", ")}
+	h[fieldRateLimit] = []string{strings.Join(append(firstLeft, left...), ", ")}
+}
+
+// members splits a list of a Structured Field (RFC 9651). A member with an unfinished string would spoil all that
+// follow it, so it is left out.
+func members(lines []string) (all []string) {
+	for _, line := range lines {
+		from, quoted := 0, false
+		for i := 0; i < len(line); i++ {
+			switch c := line[i]; {
+			case c == '\\' && quoted:
+				i++
+			case c == '"':
+				quoted = !quoted
+			case c == ',' && !quoted:
+				all = append(all, line[from:i])
+				from = i + 1
+			}
+		}
+		if !quoted {
+			all = append(all, line[from:])
+		}
+	}
+	for i := range all {
+		all[i] = strings.Trim(all[i], " \t")
+	}
+	return slices.DeleteFunc(all, func(m string) bool { return m == "" })
+}
+
+// isNamed reports whether a member has that name, in quotes.
+func isNamed(member, name string) bool {
+	rest, ok := strings.CutPrefix(member, name)
+	return ok && (rest == "" || rest[0] == ';' || rest[0] == ' ')
+}
+
+func indexOf(members []string, name string) int {
+	return slices.IndexFunc(members, func(m string) bool { return isNamed(m, name) })
+}
+
+func without(members []string, name string) []string {
+	return slices.DeleteFunc(members, func(m string) bool { return isNamed(m, name) })
+}
+
+// replaced puts ours in the place of the members with its name, or at the end.
+func replaced(members []string, name, ours string) []string {
+	at := indexOf(members, name)
+	if at < 0 {
+		return append(members, ours)
+	}
+	members[at] = ours
+	return append(members[:at+1], without(members[at+1:], name)...)
+}
+
+// withoutTime removes the parameter t of a member of RateLimit. In a refusal only the rules that refuse have it.
+func withoutTime(member string) string {
+	name, parameters, found := strings.Cut(member, `";`)
+	if !found {
+		return member
+	}
+	kept := name + `"`
+	for parameter := range strings.SplitSeq(parameters, ";") {
+		if !strings.HasPrefix(strings.TrimSpace(parameter), "t=") {
+			kept += ";" + parameter
+		}
+	}
+	return kept
+}
+
+// leftOf returns the units that a member of RateLimit has left. What is unknown is more than any number.
+func leftOf(member string) int64 {
+	_, parameters, _ := strings.Cut(member, `";`) // a name has no ; behind a quote
+	for parameter := range strings.SplitSeq(parameters, ";") {
+		if text, ok := strings.CutPrefix(strings.TrimSpace(parameter), "r="); ok {
+			if n, err := strconv.ParseInt(text, 10, 64); err == nil && n >= 0 {
+				return n
+			}
+		}
+	}
+	return int64(limiter.Never)
+}
+
+// isMet reports whether the response has a member with the name of one of this limiter's limits.
+func (v *visit) isMet(h http.Header) (rule string, met bool) {
+	if len(h[fieldPolicy]) == 0 {
+		return "", false
+	}
+	limits, _ := v.applied()
+	all := members(h[fieldPolicy])
+	for i := range limits {
+		if a := &limits[i]; !a.shadow && !a.ofValue && indexOf(all, a.name) >= 0 {
+			return a.rule.Name, true
+		}
+	}
+	return "", false
+}
+
+// appendMember appends a member of the RateLimit list, such as "ip";r=99;t=13.
+// The draft's t is the time until the next unit comes. Retry-After must not be shorter than t, so in a
+// refusal only the rules that refused have t.
+func (a *applied) appendMember(b []byte, d *limiter.Decision, allowed bool) []byte {
+	b = append(append(b, a.name...), ";r="...)
+	b = strconv.AppendInt(b, d.Remaining, 10)
+	if d.NextAfter > 0 && d.Allowed == allowed && !a.isSlot() { // for slots it is a guess
+		b = strconv.AppendInt(append(b, ";t="...), secondsUp(d.NextAfter), 10)
+	}
+	return b
+}
+
+// limitText and memberText return the texts of the limit or, during an outage, of its share in this process.
+func (a *applied) limitText(d *limiter.Decision) string {
+	if d.Window == 0 {
+		return a.limit
+	}
+	return strconv.FormatInt(d.Limit, 10)
+}
+
+func (a *applied) memberText(d *limiter.Decision) string {
+	switch {
+	case a.isSlot() && d.Limit != a.quota.Capacity():
+		return memberOf(a.name, d.Limit, 0) + concurrentUnit
+	case d.Window == 0 && a.isCalendar:
+		return memberOf(a.name, a.quota.Capacity(), windowAt(a.quota, d.Receipt.At))
+	case d.Window == 0:
+		return a.member
+	}
+	return memberOf(a.name, d.Limit, d.Window)
+}
+
+// memberOf returns a member of the RateLimit-Policy list: "ip";q=100;w=60.
+func memberOf(name string, limit int64, window time.Duration) string {
+	member := strconv.AppendInt([]byte(name+";q="), limit, 10)
+	if window >= time.Second { // the draft knows no shorter window
+		member = strconv.AppendInt(append(member, ";w="...), secondsUp(window), 10)
+	}
+	return string(member)
+}
+
+// isNear reports whether the rule has reached its SoftAt.
+func (a *applied) isNear(d *limiter.Decision) bool {
+	softAt := a.softAt
+	// During an outage the limit is a share of the policy's. It is at most 10^12.
+	return softAt > 0 && d.Counted() && d.Remaining <= d.Limit*(100-softAt)/100
+}
+
+// textOf returns b as a string, without a copy. Nothing may write to b any more.
+func textOf(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }
+
+func appendComma(b []byte, i int) []byte {
+	if i > 0 {
+		b = append(b, ", "...)
+	}
+	return b
+}
+
+// secondsUp returns d in whole seconds, rounded up.
+func secondsUp(d time.Duration) int64 {
+	seconds := int64(d / time.Second)
+	if d%time.Second > 0 {
+		seconds++
+	}
+	return seconds
+}
