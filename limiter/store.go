@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 )
 
 // A Charge asks for Cost units of a quota for one key.
@@ -91,7 +90,12 @@ func CheckCharges(charges []Charge) error {
 // Taken reports whether a store has taken a batch that it decided on: all charges that are not Optional are
 // Allowed.
 func Taken(charges []Charge) bool {
-	return !slices.ContainsFunc(charges, func(c Charge) bool { return !c.Decision.Allowed && !c.Optional })
+	for i := range charges {
+		if c := &charges[i]; !c.Decision.Allowed && !c.Optional {
+			return false
+		}
+	}
+	return true
 }
 
 // TakeAll decides on all charges as of now, in microseconds since 1970. states[i] is the state of the

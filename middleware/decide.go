@@ -90,7 +90,7 @@ func (l *RateLimit) take(ctx context.Context, v *visit) error {
 func (l *RateLimit) takeUntimed(ctx context.Context, v *visit) error {
 	set := v.set
 	limits, charges := v.applied()
-	if slices.ContainsFunc(charges, isTurn) {
+	if v.turns {
 		if _, hasDeadline := ctx.Deadline(); hasDeadline || slices.ContainsFunc(limits, mayRefuseAfter) {
 			turns := l.turns.enter(charges)
 			defer l.turns.leave(turns)

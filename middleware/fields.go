@@ -88,21 +88,23 @@ func (v *visit) setFields(h http.Header, f *fields, text []byte) []byte {
 		return text
 	}
 	v.setWarning(h, shown)
+	strict, remaining := v.strictest(shown, false), ""
 	switch {
 	case which == HeadersLegacy:
 	case len(h[fieldPolicy]) > 0 || len(h[fieldRateLimit]) > 0:
 		v.mergeLists(h, shown)
 	default:
-		text = v.setLists(h, f, text, shown)
+		text, remaining = v.setLists(h, f, text, shown, strict)
 	}
-	if strict := v.strictest(shown, false); which != HeadersDraft11 && strict >= 0 {
-		text = v.setLegacy(h, f, text, strict)
+	if which != HeadersDraft11 && strict >= 0 {
+		text = v.setLegacy(h, f, text, strict, remaining)
 	}
 	return text
 }
 
-// setLists sets RateLimit-Policy and RateLimit, where nobody has set them.
-func (v *visit) setLists(h http.Header, f *fields, text []byte, shown []uint8) []byte {
+// setLists sets RateLimit-Policy and RateLimit, where nobody has set them. It returns the text of what limit strict
+// has left.
+func (v *visit) setLists(h http.Header, f *fields, text []byte, shown []uint8, strict int) (_ []byte, remaining string) {
 	limits, charges := v.applied()
 	first := shown[0]
 	f.policy[0] = limits[first].memberText(&charges[first].Decision)
@@ -115,15 +117,18 @@ func (v *visit) setLists(h http.Header, f *fields, text []byte, shown []uint8) [
 	}
 	from := len(text)
 	for n, i := range shown {
-		text = limits[i].appendMember(appendComma(text, n), &charges[i].Decision, v.isAllowed())
+		var left string
+		if text, left = limits[i].appendMember(appendComma(text, n), &charges[i].Decision, v.isAllowed()); int(i) == strict {
+			remaining = left
+		}
 	}
 	f.rateLimit[0] = textOf(text[from:])
 	h[fieldPolicy], h[fieldRateLimit] = f.policy[:], f.rateLimit[:]
-	return text
+	return text, remaining
 }
 
 // setLegacy sets the X-RateLimit fields by the strictest limit, unless the response has stricter ones.
-func (v *visit) setLegacy(h http.Header, f *fields, text []byte, strict int) []byte {
+func (v *visit) setLegacy(h http.Header, f *fields, text []byte, strict int, remaining string) []byte {
 	limits, charges := v.applied()
 	a, d := &limits[strict], &charges[strict].Decision
 	names := &v.set.legacyFields
@@ -138,11 +143,14 @@ func (v *visit) setLegacy(h http.Header, f *fields, text []byte, strict int) []b
 	default: // the request has waited since the decision
 		reset = (time.Now().Add(d.ResetAfter-v.delay()).UnixMicro() + 999_999) / 1_000_000
 	}
+	if remaining == "" {
+		from := len(text)
+		text = strconv.AppendInt(text, d.Remaining, 10)
+		remaining = textOf(text[from:])
+	}
 	from := len(text)
-	text = strconv.AppendInt(text, d.Remaining, 10)
-	at := len(text)
 	text = strconv.AppendInt(text, reset, 10)
-	f.limit[0], f.remaining[0], f.reset[0] = a.limitText(d), textOf(text[from:at]), textOf(text[at:])
+	f.limit[0], f.remaining[0], f.reset[0] = a.limitText(d), remaining, textOf(text[from:])
 	h[names[0]], h[names[1]], h[names[2]] = f.limit[:], f.remaining[:], f.reset[:]
 	return text
 }
@@ -197,7 +205,8 @@ func (v *visit) mergeLists(h http.Header, shown []uint8) {
 	var first, firstLeft []string // that refuse
 	for _, i := range shown {
 		a, d := &limits[i], &charges[i].Decision
-		policy, rest := a.memberText(d), string(a.appendMember(nil, d, v.isAllowed()))
+		member, _ := a.appendMember(nil, d, v.isAllowed())
+		policy, rest := a.memberText(d), textOf(member)
 		at := indexOf(left, a.name)
 		switch refuses := !v.isAllowed() && !d.Allowed; {
 		case refuses:
@@ -305,16 +314,18 @@ func (v *visit) isMet(h http.Header) (rule string, met bool) {
 	return "", false
 }
 
-// appendMember appends a member of the RateLimit list, such as "ip";r=99;t=13.
+// appendMember appends a member of the RateLimit list, such as "ip";r=99;t=13, and returns the text of r.
 // The draft's t is the time until the next unit comes. Retry-After must not be shorter than t, so in a
 // refusal only the rules that refused have t.
-func (a *applied) appendMember(b []byte, d *limiter.Decision, allowed bool) []byte {
+func (a *applied) appendMember(b []byte, d *limiter.Decision, allowed bool) (_ []byte, remaining string) {
 	b = append(append(b, a.name...), ";r="...)
+	from := len(b)
 	b = strconv.AppendInt(b, d.Remaining, 10)
+	remaining = textOf(b[from:])
 	if d.NextAfter > 0 && d.Allowed == allowed && !a.isSlot() { // for slots it is a guess
 		b = strconv.AppendInt(append(b, ";t="...), secondsUp(d.NextAfter), 10)
 	}
-	return b
+	return b, remaining
 }
 
 // limitText and memberText return the texts of the limit or, during an outage, of its share in this process.

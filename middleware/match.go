@@ -102,35 +102,33 @@ func (v *visit) charge(r *http.Request, rule *rule, tier, key string, class keyf
 			return no
 		}
 	}
-	a := applied{class: class, said: unsaid}
 	cost := rule.Cost.Of(r)
 	for _, part := range p.parts {
 		n := cost
 		if part.isSlot() {
 			n = 1
 		}
-		v.take(a, part, key, n)
+		v.take(part, key, class, n)
 	}
 	if pair != "" {
-		v.take(a, p.values, pair, 1)
+		v.take(p.values, pair, class, 1)
 	}
 	return no
 }
 
 // take adds a limit and its charge. A reservation is at most what the limit allows at once, or the request would
 // never pass.
-func (v *visit) take(a applied, p *policy, key string, cost int64) {
+func (v *visit) take(p *policy, key string, class keyfunc.Class, cost int64) {
 	if p.rule.Cost.settles && !p.isSlot() {
 		cost = min(cost, p.quota.Capacity())
 	}
-	a.policy, a.cost = p, cost
-	c := limiter.Charge{Quota: p.quota, Key: key, Cost: cost, Optional: p.shadow}
-	if p.looks {
-		c.Cost = 0
+	a, c := v.add()
+	a.policy, a.class, a.cost, a.said = p, class, cost, unsaid
+	c.Quota, c.Key, c.Optional = p.quota, key, p.shadow
+	if !p.looks {
+		c.Cost = cost
 	}
-	v.slots = v.slots || p.isSlot()
-	v.queues = v.queues || p.queues()
-	v.add(a, c)
+	v.slots, v.queues, v.turns = v.slots || p.isSlot(), v.queues || p.queues(), v.turns || isTurn(c)
 }
 
 // takesPreflight reports whether r is a preflight without a key which the rule counts.

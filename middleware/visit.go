@@ -30,6 +30,7 @@ type visit struct {
 
 	slots   bool          // a limit is AtOnce
 	queues  bool          // and the request may wait for it
+	turns   bool          // a limit is a LeakyBucket
 	given   *givenLimit   // by WithLimit; nil: none
 	skipped *rule         // the last rule with NoKeySkip that skipped the request
 	elapsed time.Duration // in the store, if the observer wants it
@@ -54,22 +55,22 @@ func (v *visit) applied() ([]applied, []limiter.Charge) {
 	return v.limits[:v.n], v.charges[:v.n]
 }
 
-// add adds a limit and its charge.
-func (v *visit) add(a applied, c limiter.Charge) {
-	switch {
-	case v.manyCharges != nil:
-		v.manyLimits, v.manyCharges = append(v.manyLimits, a), append(v.manyCharges, c)
-	case v.n < fewLimits:
-		v.limits[v.n], v.charges[v.n] = a, c
-	default:
+// add makes room for a limit and its charge, which the caller fills in.
+func (v *visit) add() (*applied, *limiter.Charge) {
+	n := v.n
+	if v.n++; v.manyCharges == nil {
+		if n < fewLimits {
+			return &v.limits[n], &v.charges[n]
+		}
 		space := &struct {
 			limits  [someLimits]applied
 			charges [someLimits]limiter.Charge
 		}{}
-		v.manyLimits = append(append(space.limits[:0], v.limits[:]...), a)
-		v.manyCharges = append(append(space.charges[:0], v.charges[:]...), c)
+		v.manyLimits = append(space.limits[:0], v.limits[:]...)
+		v.manyCharges = append(space.charges[:0], v.charges[:]...)
 	}
-	v.n++
+	v.manyLimits, v.manyCharges = append(v.manyLimits, applied{}), append(v.manyCharges, limiter.Charge{})
+	return &v.manyLimits[n], &v.manyCharges[n]
 }
 
 // clone returns a copy on the heap.
