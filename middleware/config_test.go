@@ -20,6 +20,8 @@ import (
 )
 
 // Each rule is called "a" and has a limit of one per hour, unless the row says otherwise.
+func constant(*http.Request) (string, error) { return "same-for-all", nil }
+
 func TestRulesThatCannotBeAreErrors(t *testing.T) {
 	second, hour, few := limiter.PerSecond(1), limiter.PerHour(100), limiter.AtOnce(5)
 	leaky := hour.With(limiter.LeakyBucket)

@@ -70,9 +70,6 @@ func (v *visit) count(r *http.Request, rule *rule, tier, key string, class keyfu
 	}
 	switch {
 	case counts:
-		if !rule.together {
-			rule.warnOneKey(v.set.Logger, key, class, r)
-		}
 		no = v.charge(r, rule, tier, key, class)
 	case status != 0:
 		no = refusal{outcome: OutcomeNoKey, status: status, rule: rule}

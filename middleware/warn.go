@@ -6,15 +6,11 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
-	"net"
-	"net/http"
 	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 
-	"github.com/weirgo/weir/internal/route"
-	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/limiter"
 )
 
@@ -93,68 +89,6 @@ func (l *RateLimit) warnStoreFailure(set *ruleset, err error) {
 		slog.String("error", err.Error()))
 }
 
-// A oneKeyDetector detects a rule with one key for all clients.
-type oneKeyDetector struct {
-	done     atomic.Bool // it has decided
-	mu       sync.Mutex
-	key      string
-	requests int
-	peers    []string
-}
-
-const (
-	oneKeyRequests = 100    // with fewer, there may be one busy client
-	oneKeyPeers    = 3      // different peers with the same key
-	oneKeyPatience = 10_000 // after so many requests, one key seems intended
-)
-
-// warnOneKey warns if many requests of several peers had one key whose class is not Shared.
-func (r *rule) warnOneKey(logger *slog.Logger, key string, class keyfunc.Class, request *http.Request) {
-	d := &r.notes.oneKey
-	if d.done.Load() {
-		return
-	}
-	if !d.suspicious(key, class == keyfunc.Shared && key != noKey, request.RemoteAddr) {
-		return
-	}
-	const message = "weir: a rule's key function gives every client the same key, or none, so one client can use up the limit of all"
-	if parameters := route.Parameters(request.Pattern); len(parameters) > 0 {
-		warn(logger, "weir-one-key", message+
-			"; r.PathValue and the router's own functions return nothing before the handler runs: use keyfunc.PathValue",
-			slog.String("rule", r.Name), slog.String("route", request.Pattern), slog.Any("parameters", parameters))
-		return
-	}
-	warn(logger, "weir-one-key", message, slog.String("rule", r.Name))
-}
-
-func (d *oneKeyDetector) suspicious(key string, onPurpose bool, remoteAddr string) bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.done.Load() {
-		return false
-	}
-	d.requests++
-	if d.requests == 1 {
-		d.key = strings.Clone(key)
-	}
-	if key != d.key || onPurpose || d.requests > oneKeyPatience {
-		d.done.Store(true)
-		d.key, d.peers = "", nil
-		return false
-	}
-	if len(d.peers) < oneKeyPeers {
-		host, _, err := net.SplitHostPort(remoteAddr)
-		if err == nil && !slices.Contains(d.peers, host) {
-			d.peers = append(d.peers, strings.Clone(host))
-		}
-	}
-	if d.requests < oneKeyRequests || len(d.peers) < oneKeyPeers {
-		return false
-	}
-	d.done.Store(true)
-	return true
-}
-
 // An unroutedDetector detects a Route that sees all requests before they are routed.
 type unroutedDetector struct {
 	routed atomic.Bool
@@ -197,7 +131,6 @@ type notices struct {
 // notes are what was noticed about a rule. They survive a change of the rules, so that no warning is
 // repeated.
 type notes struct {
-	oneKey     oneKeyDetector
 	failure    onceWarning
 	escalation onceWarning
 	notOwn     onceWarning

@@ -3,7 +3,6 @@ package middleware_test
 import (
 	"bytes"
 	"errors"
-	"fmt"
 	"log/slog"
 	"net/http"
 	"strings"
@@ -22,68 +21,6 @@ import (
 func logged() (*slog.Logger, *bytes.Buffer) {
 	var b bytes.Buffer
 	return slog.New(slog.NewTextHandler(&b, nil)), &b
-}
-
-func constant(*http.Request) (string, error) { return "same-for-all", nil }
-
-func TestWarnsOnceWhenAKeyIsTheSameForEverybody(t *testing.T) {
-	for name, key := range map[string]keyfunc.Func{"one key": constant, "nobody has one": keyfunc.User} {
-		phase.Run(t, name, func(t *testing.T) {
-			logger, log := logged()
-			h := limited(t, middleware.Config{Logger: logger, Rules: []middleware.Rule{{Name: "r", Key: key, Limit: limiter.PerHour(1)}}}).Handler(ok)
-			for i := range 300 {
-				if i == 99 {
-					assert.Empty(t, log.String(), "too early to tell")
-				}
-				serve(h, request(from(fmt.Sprintf("192.0.2.%d:1", i%3))))
-			}
-			assert.Equal(t, 1, strings.Count(log.String(), "code=weir-one-key"))
-			assert.Contains(t, log.String(), "rule=r")
-			assert.NotContains(t, log.String(), "same-for-all", "keys are not logged")
-		})
-	}
-}
-
-func TestTheWarningOfOneKeyNamesAPathThatIsReadTooEarly(t *testing.T) {
-	logger, log := logged()
-	l := limited(t, middleware.Config{Logger: logger, Rules: []middleware.Rule{{Name: "r", Limit: limiter.PerHour(1),
-		Key: func(r *http.Request) (string, error) { return "id:" + r.PathValue("id"), nil }}}})
-	mux := http.NewServeMux()
-	mux.Handle("GET /users/{id}", ok)
-	h := l.Handler(mux)
-	for i := range 200 {
-		serve(h, request(from(fmt.Sprintf("192.0.2.%d:1", i%3)), func(r *http.Request) { r.URL.Path = fmt.Sprintf("/users/%d", i) }))
-	}
-	assert.Equal(t, 1, strings.Count(log.String(), "code=weir-one-key"))
-	assert.Contains(t, log.String(), "use keyfunc.PathValue")
-	assert.Contains(t, log.String(), `route="GET /users/{id}" parameters=[id]`)
-}
-
-func TestDoesNotWarnAboutOneKeyWhenItMayBeMeant(t *testing.T) {
-	byTurns := 0
-	tests := map[string]struct {
-		key   keyfunc.Func
-		peers int
-	}{
-		"one client":    {keyfunc.IP(), 1},
-		"two clients":   {constant, 2},
-		"global":        {keyfunc.Global, 9},
-		"by method":     {keyfunc.Method, 9},
-		"by host":       {keyfunc.Host, 9},
-		"by address":    {keyfunc.IP(), 9},
-		"some variance": {func(*http.Request) (string, error) { byTurns++; return fmt.Sprint(byTurns / 90), nil }, 9},
-	}
-	for name, test := range tests {
-		phase.Run(t, name, func(t *testing.T) {
-			logger, log := logged()
-			l, err := middleware.New(middleware.Config{Logger: logger, Rules: []middleware.Rule{{Name: "r", Key: test.key, Limit: limiter.PerHour(1)}}})
-			require.NoError(t, err)
-			for i := range 300 {
-				serve(l.Handler(ok), request(from(fmt.Sprintf("192.0.2.%d:1", i%test.peers))))
-			}
-			assert.Empty(t, log.String())
-		})
-	}
 }
 
 func TestWarnsWhenLimitersShareAStoreAndARuleName(t *testing.T) {
