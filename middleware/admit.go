@@ -3,7 +3,6 @@ package middleware
 import (
 	"context"
 	"errors"
-	"log/slog"
 	"net/http"
 	"time"
 
@@ -101,7 +100,6 @@ func (l *RateLimit) wait(ctx context.Context, v *visit) (no refusal, err error) 
 	for ; at >= 0; at = v.missingSlot() {
 		limits, charges := v.applied()
 		a, c := &limits[at], &charges[at]
-		a.warnPatience(ctx, v.set)
 		got, err := l.inTurn(ctx, a, c, a.concurrency.MaxWait-v.waited-l.now().Sub(began), func() (bool, error) {
 			if l.rules.Load() != v.set {
 				return false, errOutdated
@@ -145,17 +143,6 @@ func (l *RateLimit) wakeWaiters(v *visit) {
 			l.room.Released(slotKeyOf(&charges[i]))
 		}
 	}
-}
-
-// warnPatience warns if a request may wait longer than its server's WriteTimeout.
-func (a *applied) warnPatience(ctx context.Context, set *ruleset) {
-	server, ok := ctx.Value(http.ServerContextKey).(*http.Server)
-	if !ok || server.WriteTimeout <= 0 || a.concurrency.MaxWait < server.WriteTimeout {
-		return
-	}
-	a.rule.notes.patience.warn(set.Logger, "weir-wait-too-long",
-		"weir: requests may wait for a slot until their server's WriteTimeout is over, and then cannot be answered; lower MaxWait",
-		slog.String("rule", a.rule.Name), slog.Duration("max_wait", a.concurrency.MaxWait), slog.Duration("write_timeout", server.WriteTimeout))
 }
 
 // overloadFor returns the Overload that r needs a slot of, or nil if r has one already.

@@ -657,21 +657,6 @@ func TestASlotIsHeldWhileARequestWaitsItsTurn(t *testing.T) {
 	})
 }
 
-func TestAWaitThatOutlastsTheServersPatienceIsWarnedOf(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		logger, lines := logged()
-		d := deskOf(t, middleware.Config{Rules: []middleware.Rule{queued(1, 1, time.Minute)}, Logger: logger})
-		d.begin()
-		waits := d.begin(func(r *http.Request) {
-			*r = *r.WithContext(context.WithValue(r.Context(), http.ServerContextKey, &http.Server{WriteTimeout: 10 * time.Second}))
-		})
-		d.leave <- struct{}{}
-		d.leave <- struct{}{}
-		assert.Equal(t, 200, (<-waits).Code)
-		assert.Contains(t, lines.String(), "weir-wait-too-long")
-	})
-}
-
 // plain is a Store without more.
 type plain struct{ limiter.Store }
 

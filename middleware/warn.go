@@ -136,7 +136,6 @@ type notes struct {
 	notOwn     onceWarning
 	shadowed   shadowCount
 	unlimited  onceWarning
-	patience   onceWarning
 
 	further       furtherNames
 	limitFailure  onceWarning
