@@ -84,7 +84,7 @@ var rooms = []room{
 	{"limiter/limitertest", []string{"limiter", "internal/phase"}, nil},
 	{"keyfunc", []string{"internal/invalid", "internal/network", "internal/route"}, nil},
 
-	{"middleware", []string{"keyfunc", "limiter", "middleware/bans", "internal/invalid", "internal/nearest", "internal/network", "internal/response", "internal/route", "internal/waiting"}, nil},
+	{"middleware", []string{"keyfunc", "limiter", "middleware/bans", "internal/invalid", "internal/network", "internal/response", "internal/route", "internal/waiting"}, nil},
 	{"middleware/bans", []string{"keyfunc", "internal/invalid"}, nil},
 	{"middleware/shed", []string{"middleware", "internal/invalid", "internal/route"}, nil},
 	{"middleware/rules", []string{

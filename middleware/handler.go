@@ -26,11 +26,8 @@ func (l *RateLimit) Handler(next http.Handler) http.Handler {
 	if around, ok := next.(*handler); ok {
 		mux = around.mux
 	}
-	if mux != nil {
-		l.know(muxed{mux})
-	}
 	return &handler{mux: mux, HandlerFunc: func(w http.ResponseWriter, r *http.Request) {
-		set := l.vetted(r)
+		set := l.vetted()
 		if mux != nil && set.needsRoute && r.URL != nil {
 			// Inside another mux, r has that one's pattern, such as "/v1/".
 			if _, pattern := mux.Handler(r); pattern != "" {
@@ -114,7 +111,7 @@ type Entered struct {
 // a method Written() bool, as gin's has, and it reports that onRefused has answered, Enter first flushes
 // w, and reads for as long as the body arrives fast enough, for 30 seconds at most.
 func (l *RateLimit) Enter(w http.ResponseWriter, r *http.Request, onRefused func(Result)) *Entered {
-	e := l.enter(l.vetted(r), w, r, onRefused)
+	e := l.enter(l.vetted(), w, r, onRefused)
 	if e.Request == nil {
 		return nil
 	}
@@ -221,15 +218,14 @@ func (v *visit) warnTwice(w http.ResponseWriter) {
 	}
 }
 
-// vetted returns the rules in force. At their first request, r, it looks for rules whose route no known
-// router has.
-func (l *RateLimit) vetted(r *http.Request) *ruleset {
+// vetted returns the rules in force. At their first request, it looks for rules whose route no known router has.
+func (l *RateLimit) vetted() *ruleset {
 	set := l.rules.Load()
 	if set.vetted.Load() {
 		return set
 	}
 	if routers := l.routers.Load(); routers != nil && set.vetted.CompareAndSwap(false, true) {
-		set.vetRoutes(*routers, r)
+		set.vetRoutes(*routers)
 	}
 	return set
 }

@@ -90,7 +90,7 @@ func (set *ruleset) givenLimits(ctx context.Context) *givenLimit {
 		if set.named[g.rule] == nil {
 			set.notices.warnUnknown(set.Logger, "weir-unknown-rule",
 				"weir: WithLimit names a rule that the limiter does not have, so the limit has no effect: is the name misspelt?",
-				"rule", g.rule, maps.Keys(set.named))
+				"rule", g.rule)
 		}
 	}
 	return given

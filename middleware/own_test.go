@@ -242,7 +242,7 @@ func TestARuleThatALimiterDoesNotHaveIsWarnedOfOnce(t *testing.T) {
 		limitOf(l, as("a"), limitedFor("R", logOf(5, time.Hour)), limitedFor("r", logOf(5, time.Hour)), limitedFor("closed", logOf(5, time.Hour)))
 	}
 	assert.Equal(t, 1, strings.Count(log.String(), "code="))
-	assert.Contains(t, log.String(), "code=weir-unknown-rule rule=R nearest=r")
+	assert.Contains(t, log.String(), "code=weir-unknown-rule rule=R")
 	for i := range 20 {
 		limitOf(l, as("a"), limitedFor(fmt.Sprint("unknown ", i), logOf(5, time.Hour)))
 	}

@@ -33,22 +33,6 @@ func Value(pattern, path string, escaped bool, name string) (value string, ok bo
 	return value, true
 }
 
-// Example returns a path that matches the pattern and hardly any other. It is escaped as the pattern is.
-func (p *Pattern) Example() string {
-	const any = "weir-0"
-	var path strings.Builder
-	rest, braces := pathOf(p.Path)
-	for rest != "" {
-		var at piece
-		at, rest = cutPiece(rest, braces)
-		path.WriteString(at.literal)
-		if at.name != "" {
-			path.WriteString(any)
-		}
-	}
-	return path.String()
-}
-
 // Parameters returns the names of a pattern's parameters.
 func Parameters(pattern string) (names []string) {
 	rest, braces := pathOf(pattern)

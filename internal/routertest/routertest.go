@@ -47,6 +47,9 @@ type Router struct {
 
 	// Nested is set if a group is a router of its own, so that outer limits do not know its routes.
 	Nested bool
+
+	// Unlisted is set if the router does not list its routes, so that rules for others are not warned of.
+	Unlisted bool
 }
 
 // An App is a program for a router.
@@ -116,7 +119,7 @@ func run(t *testing.T, router Router, cases []testCase, store func(*testing.T) l
 	for _, protocol := range []string{"HTTP/1.1", "HTTP/2.0"} {
 		t.Run(protocol, func(t *testing.T) {
 			for _, c := range cases {
-				if c.routed && router.Unrouted || c.only != "" && c.only != protocol {
+				if c.routed && router.Unrouted || c.listed && router.Unlisted || c.only != "" && c.only != protocol {
 					continue
 				}
 				t.Run(c.claim, func(t *testing.T) {
@@ -132,6 +135,7 @@ type testCase struct {
 	claim  string
 	run    func(*suite)
 	routed bool   // limits for the whole router match by route
+	listed bool   // the router lists its routes
 	only   string // protocol
 	ends   bool   // part of RunEnds
 }
@@ -140,7 +144,7 @@ var cases = []testCase{
 
 	{claim: "spellings of a path cannot evade its limit", run: spellings, routed: true},
 	{claim: "no spelling of the method or the host leaves the limit", run: requestSpellings, routed: true},
-	{claim: "a rule for a route that is not there is warned of", run: misspeltRoute, routed: true},
+	{claim: "a rule for a route that is not there is warned of", run: misspeltRoute, routed: true, listed: true},
 	{claim: "a key from the path is what the handler sees, however it is spelled", run: keySpellings},
 	{claim: "a key from the body is counted, and the handler reads the body", run: keyFromBody},
 	{claim: "no file of an upload stays on disk", run: forms},
