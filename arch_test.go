@@ -78,20 +78,22 @@ type room struct {
 var rooms = []room{
 	{".", []string{"keyfunc", "limiter", "middleware"}, nil},
 
-	{"limiter", []string{"limiter/internal/table", "internal/invalid", "internal/waiting"}, nil},
+	{"limiter", []string{"limiter/internal/shared", "limiter/internal/table", "internal/invalid", "internal/waiting"}, nil},
+	{"limiter/internal/shared", nil, nil},
 	{"limiter/internal/table", nil, nil},
-	{"limiter/failover", []string{"limiter"}, nil},
-	{"limiter/limitertest", []string{"limiter", "internal/phase"}, nil},
+	{"limiter/store", []string{"limiter", "limiter/internal/shared"}, nil},
+	{"limiter/failover", []string{"limiter", "limiter/store"}, nil},
+	{"limiter/limitertest", []string{"limiter", "limiter/store", "internal/phase"}, nil},
 	{"keyfunc", []string{"internal/invalid", "internal/network", "internal/route"}, nil},
 
-	{"middleware", []string{"keyfunc", "limiter", "middleware/bans", "internal/invalid", "internal/network", "internal/response", "internal/route", "internal/waiting"}, nil},
+	{"middleware", []string{"keyfunc", "limiter", "limiter/store", "middleware/bans", "internal/invalid", "internal/network", "internal/response", "internal/route", "internal/waiting"}, nil},
 	{"middleware/bans", []string{"keyfunc", "internal/invalid"}, nil},
 	{"middleware/shed", []string{"middleware", "internal/invalid", "internal/route"}, nil},
 	{"middleware/rules", []string{
 		"keyfunc", "limiter", "middleware", "middleware/bans", "internal/invalid", "internal/nearest", "internal/network", "internal/operate", "internal/route",
 	}, []string{"go.yaml.in/yaml/v4"}},
 
-	{"observe/internal/tally", []string{"limiter", "limiter/failover", "middleware", "middleware/shed", "pace"}, nil},
+	{"observe/internal/tally", []string{"limiter", "limiter/failover", "limiter/store", "middleware", "middleware/shed", "pace"}, nil},
 	{"observe/offenders", []string{"keyfunc", "middleware"}, nil},
 	{"observe/sloglimit", []string{"keyfunc", "limiter", "middleware", "pace"}, nil},
 	{"observe/dashboard", []string{"keyfunc", "limiter", "limiter/failover", "middleware", "middleware/bans", "middleware/shed", "observe/internal/tally", "observe/offenders", "internal/operate"}, nil},
@@ -101,7 +103,7 @@ var rooms = []room{
 		[]string{"go.opentelemetry.io/otel", "go.opentelemetry.io/otel/metric", "go.opentelemetry.io/otel/trace"}},
 
 	// All that speaks Redis.
-	{"redis", []string{"keyfunc", "limiter", "limiter/failover", "middleware/bans", "middleware/rules"}, []string{"github.com/redis/go-redis/v9"}},
+	{"redis", []string{"keyfunc", "limiter", "limiter/failover", "limiter/store", "middleware/bans", "middleware/rules"}, []string{"github.com/redis/go-redis/v9"}},
 
 	// Routers. No other room has one of these among ours.
 	{"adapters/chilimit", []string{"middleware", "internal/route"}, []string{"github.com/go-chi/chi/v5"}},
@@ -109,7 +111,7 @@ var rooms = []room{
 	{"adapters/echolimit", []string{"keyfunc", "limiter", "middleware", "internal/response", "internal/route"}, []string{"github.com/labstack/echo/v4"}},
 	{"adapters/echo5limit", []string{"keyfunc", "limiter", "middleware", "internal/response", "internal/route"}, []string{"github.com/labstack/echo/v5"}},
 
-	{"pace", []string{"keyfunc", "limiter", "middleware/bans", "pace/serverlimit", "internal/invalid", "internal/route"}, nil},
+	{"pace", []string{"keyfunc", "limiter", "limiter/store", "middleware/bans", "pace/serverlimit", "internal/invalid", "internal/route"}, nil},
 	{"pace/serverlimit", nil, []string{"github.com/dunglas/httpsfv"}}, // a reader of use without the rest
 
 	{"internal/invalid", nil, nil},

@@ -64,9 +64,6 @@ type algorithm struct {
 	queue  bool // an event waits until earlier events have left
 	fades  bool // the previous window counts too
 
-	// lua is the file of its counterpart, for stores that decide in a server.
-	lua string
-
 	// mostEvents is the most Events of an algorithm that remembers every event, or 0.
 	mostEvents int64
 

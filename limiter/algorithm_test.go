@@ -1,4 +1,4 @@
-package limiter
+package limiter_test
 
 import (
 	"math"
@@ -9,11 +9,13 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
+
+	"github.com/weirgo/weir/limiter"
 )
 
 // mustQuota is l under a name that no test looks at.
-func mustQuota(tb require.TestingT, l Limit) *Quota {
-	q, err := NewQuota("rule", "", l)
+func mustQuota(tb require.TestingT, l limiter.Limit) *limiter.Quota {
+	q, err := limiter.NewQuota("rule", "", l)
 	require.NoError(tb, err, "%v", l)
 	return q
 }
@@ -23,25 +25,25 @@ func TestEveryDecisionIsTheModels(t *testing.T) {
 		t.Run(a.String(), func(t *testing.T) {
 			rapid.Check(t, func(t *rapid.T) {
 				q := mustQuota(t, anyLimit(a).Draw(t, "limit"))
-				if q.step > 1 {
+				if stepOf(q) > 1 {
 					t.Skip("fades in steps, which is another test")
 				}
 				now := anyStart().Draw(t, "start")
 				steps, times := 25, []int64{0, 1, now, math.MaxInt64, math.MinInt64}
-				if q.Settles = a == TokenBucket && rapid.Bool().Draw(t, "settles"); q.Settles {
+				if q.Settles = a == limiter.TokenBucket && rapid.Bool().Draw(t, "settles"); q.Settles {
 					// As many takes as lows are remembered, and times of takes only.
-					steps, times = MostLows, []int64{0}
+					steps, times = 8, []int64{0}
 				}
-				m, s, d := newModel(q), State{}, Decision{}
+				m, s, d := newModel(q), limiter.State{}, limiter.Decision{}
 				taken := map[int64]int64{}
 				for range rapid.IntRange(1, steps).Draw(t, "steps") {
 					now = max(0, now+anyStep(q, d).Draw(t, "step"))
-					if q.Settles && q.isAhead(s.Last, now) { // what was taken is forgotten
+					if q.Settles && isAhead(q, s.Last, now) { // what was taken is forgotten
 						times = times[:1]
 						clear(taken)
 					}
 					if rapid.IntRange(0, 4).Draw(t, "refunds") == 0 {
-						n := anyCost(q.capacity, 1).Draw(t, "n")
+						n := anyCost(q.Capacity(), 1).Draw(t, "n")
 						at := rapid.SampledFrom(times).Draw(t, "at")
 						switch {
 						case q.Settles && at != 0: // at most what was taken then
@@ -55,14 +57,14 @@ func TestEveryDecisionIsTheModels(t *testing.T) {
 						m.refund(now, n, at)
 					}
 					if rapid.IntRange(0, 4).Draw(t, "owes") == 0 {
-						n := anyOwed(q.capacity).Draw(t, "owed")
-						s = q.Settle(s, now, Settlement{Actual: n})
+						n := anyOwed(q.Capacity()).Draw(t, "owed")
+						s = q.Settle(s, now, limiter.Settlement{Actual: n})
 						m.owes(now, n)
 					}
-					cost := anyCost(q.capacity, m.remaining(now)).Draw(t, "cost")
+					cost := anyCost(q.Capacity(), m.remaining(now)).Draw(t, "cost")
 					after, allowed := q.Take(s, now, cost)
 					d = q.Describe(after, now, cost, allowed)
-					require.Equal(t, m.decide(now, cost), d, "cost %d at %d under %v", cost, now, q.limit)
+					require.Equal(t, m.decide(now, cost), d, "cost %d at %d under %v", cost, now, q.Limit())
 					s = after
 					if !q.Settles || allowed && cost > 0 {
 						times = append(times, d.Receipt.At)
@@ -78,9 +80,10 @@ func TestAWindowThatFadesInStepsNeverAdmitsMoreThanOneThatDoesNot(t *testing.T) 
 	rapid.Check(t, func(t *rapid.T) {
 		per := rapid.Int64Range(1e9, maxPeriod.Microseconds()).Draw(t, "per")
 		events := rapid.Int64Range(1<<53/per+1, min(maxEvents, maxRate*per)).Draw(t, "events")
-		q := mustQuota(t, Limit{Events: events, Per: micros(per), Algorithm: SlidingCounter})
-		require.Greater(t, q.step, int64(1))
-		m, s, d := newModel(q), State{}, Decision{}
+		q := mustQuota(t, limiter.Limit{Events: events, Per: micros(per), Algorithm: limiter.SlidingCounter})
+		step := stepOf(q)
+		require.Greater(t, step, int64(1))
+		m, s, d := newModel(q), limiter.State{}, limiter.Decision{}
 		now := anyStart().Draw(t, "start")
 		for range rapid.IntRange(1, 25).Draw(t, "steps") {
 			now = anyNow(q, s, now, d).Draw(t, "now")
@@ -88,10 +91,10 @@ func TestAWindowThatFadesInStepsNeverAdmitsMoreThanOneThatDoesNot(t *testing.T) 
 			// What the exact window had room for two steps ago: one has not passed yet, and
 			// in a window of no whole number of steps they are a little longer.
 			var late int64
-			if at := max(now, *m.last); at%per >= 2*q.step {
-				late = floor(m.room(at - 2*q.step))
+			if at := max(now, *m.last); at%per >= 2*step {
+				late = floor(m.room(at - 2*step))
 			}
-			cost := anyCost(q.capacity, exact).Draw(t, "cost")
+			cost := anyCost(q.Capacity(), exact).Draw(t, "cost")
 			after, allowed := q.Take(s, now, cost)
 			d = q.Describe(after, now, cost, allowed)
 			if allowed && cost > 0 {
@@ -107,7 +110,7 @@ func TestAWindowThatFadesInStepsNeverAdmitsMoreThanOneThatDoesNot(t *testing.T) 
 }
 
 // checkFuture tries what a decision says of the future, on copies of the state.
-func checkFuture(t require.TestingT, q *Quota, s State, now, cost int64, d Decision) {
+func checkFuture(t require.TestingT, q *limiter.Quota, s limiter.State, now, cost int64, d limiter.Decision) {
 	remaining := func(after time.Duration) int64 {
 		return q.Describe(s, now+after.Microseconds(), 0, true).Remaining
 	}
@@ -119,8 +122,8 @@ func checkFuture(t require.TestingT, q *Quota, s State, now, cost int64, d Decis
 	switch {
 	case d.Allowed:
 		require.Zero(t, d.RetryAfter)
-	case cost > q.capacity:
-		require.Equal(t, Never, d.RetryAfter)
+	case cost > q.Capacity():
+		require.Equal(t, limiter.Never, d.RetryAfter)
 	default:
 		require.GreaterOrEqual(t, d.RetryAfter, tick)
 		require.False(t, admitted(d.RetryAfter-tick), "admitted before RetryAfter")
@@ -141,11 +144,11 @@ func checkFuture(t require.TestingT, q *Quota, s State, now, cost int64, d Decis
 
 func TestTurnsOfALeakyBucketNeverComeCloserTogether(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		q := mustQuota(t, anyLimit(LeakyBucket).Draw(t, "limit"))
+		q := mustQuota(t, anyLimit(limiter.LeakyBucket).Draw(t, "limit"))
 		q.Settles = rapid.Bool().Draw(t, "settles")
 		type turn struct{ at, cost, receipt int64 }
 		var turns []turn
-		s, d, now := State{}, Decision{Remaining: q.capacity}, anyStart().Draw(t, "start")
+		s, d, now := limiter.State{}, limiter.Decision{Remaining: q.Capacity()}, anyStart().Draw(t, "start")
 		for range rapid.IntRange(1, 40).Draw(t, "steps") {
 			if waiting := len(turns); waiting > 0 && rapid.Bool().Draw(t, "cancels") {
 				if i := rapid.IntRange(0, waiting-1).Draw(t, "which"); turns[i].at > now {
@@ -157,7 +160,7 @@ func TestTurnsOfALeakyBucketNeverComeCloserTogether(t *testing.T) {
 			if rapid.IntRange(0, 9).Draw(t, "passes") == 0 {
 				now += max(0, anyStep(q, d).Draw(t, "step"))
 			}
-			cost := anyCost(q.capacity, min(d.Remaining, 1+d.Remaining/8)).Draw(t, "cost")
+			cost := anyCost(q.Capacity(), min(d.Remaining, 1+d.Remaining/8)).Draw(t, "cost")
 			after, allowed := q.Take(s, now, cost)
 			d = q.Describe(after, now, cost, allowed)
 			if s = after; allowed && cost > 0 {
@@ -165,14 +168,15 @@ func TestTurnsOfALeakyBucketNeverComeCloserTogether(t *testing.T) {
 			}
 		}
 		for i := range turns[:max(0, len(turns)-1)] { // each is behind those before it
-			distance := turns[i].cost * q.unit / q.refill
-			require.GreaterOrEqual(t, turns[i+1].at-turns[i].at, distance, "turn %d of %+v under %v", i, turns, q.limit)
+			unit, refill := rateOf(q)
+			distance := turns[i].cost * unit / refill
+			require.GreaterOrEqual(t, turns[i+1].at-turns[i].at, distance, "turn %d of %+v under %v", i, turns, q.Limit())
 		}
 	})
 }
 
 // clone is s with a log of its own, since Take appends in place.
-func clone(s State) State {
+func clone(s limiter.State) limiter.State {
 	s.Log = slices.Clone(s.Log)
 	return s
 }
@@ -184,13 +188,13 @@ func TestAnIntervalAdmitsAtMostWhatTheAlgorithmSays(t *testing.T) {
 		t.Run(a.String(), func(t *testing.T) {
 			rapid.Check(t, func(t *rapid.T) {
 				q := mustQuota(t, anyLimit(a).Draw(t, "limit"))
-				index, per := indexer(q.limit), q.limit.Per.Microseconds()
-				book := ledger{limit: q.limit, capacity: q.capacity}
+				index, per := indexer(q.Limit()), q.Limit().Per.Microseconds()
+				book := ledger{limit: q.Limit(), capacity: q.Capacity()}
 				var admitted []taking
-				s, d, now := State{}, Decision{Remaining: q.capacity}, anyStart().Draw(t, "start")
+				s, d, now := limiter.State{}, limiter.Decision{Remaining: q.Capacity()}, anyStart().Draw(t, "start")
 				for range rapid.IntRange(1, 60).Draw(t, "steps") {
 					now = anyNow(q, s, now, d).Draw(t, "now")
-					cost := max(1, anyCost(q.capacity, d.Remaining).Draw(t, "cost"))
+					cost := max(1, anyCost(q.Capacity(), d.Remaining).Draw(t, "cost"))
 					after, allowed := q.Take(s, now, cost)
 					d = q.Describe(after, now, cost, allowed)
 					if s = after; allowed {
@@ -203,11 +207,11 @@ func TestAnIntervalAdmitsAtMostWhatTheAlgorithmSays(t *testing.T) {
 						sum += u.n
 						long := u.at - first.at
 						switch {
-						case a == FixedWindow && index(first.at) == index(u.at):
-							require.LessOrEqual(t, sum, q.capacity)
-						case a == FixedWindow || a == SlidingCounter && long > per:
+						case a == limiter.FixedWindow && index(first.at) == index(u.at):
+							require.LessOrEqual(t, sum, q.Capacity())
+						case a == limiter.FixedWindow || a == limiter.SlidingCounter && long > per:
 						default:
-							require.LessOrEqual(t, sum, book.most(a, long), "%v in %d µs: %+v", q.limit, long, admitted)
+							require.LessOrEqual(t, sum, book.most(a, long), "%v in %d µs: %+v", q.Limit(), long, admitted)
 						}
 					}
 				}
@@ -219,16 +223,16 @@ func TestAnIntervalAdmitsAtMostWhatTheAlgorithmSays(t *testing.T) {
 // A step back by up to a period grants nothing and costs itself. By more, it is as a step forward:
 // it grants one burst.
 func TestAClockThatStepsBackGrantsAtMostOneBurstAndCostsAtMostAPeriod(t *testing.T) {
-	limits := []Limit{Daily(10), Monthly(10)}
+	limits := []limiter.Limit{limiter.Daily(10), limiter.Monthly(10)}
 	for _, a := range everyAlgorithm {
-		limits = append(limits, Limit{Events: 10, Per: 10 * time.Second, Algorithm: a})
+		limits = append(limits, limiter.Limit{Events: 10, Per: 10 * time.Second, Algorithm: a})
 	}
 	for _, l := range limits {
 		t.Run(l.String(), func(t *testing.T) {
 			q := mustQuota(t, l)
 			now := time.Date(2026, 3, 1, 0, 0, 0, 1000, time.UTC).UnixMicro()
 			period := q.Window().Microseconds()
-			s, ok := q.Take(State{}, now, q.capacity)
+			s, ok := q.Take(limiter.State{}, now, q.Capacity())
 			require.True(t, ok)
 			before := q.Describe(s, now, 0, true)
 
@@ -248,14 +252,14 @@ func TestAClockThatStepsBackGrantsAtMostOneBurstAndCostsAtMostAPeriod(t *testing
 
 			for _, back := range []int64{2*period + 2, 400 * 24 * 3_600_000_000} {
 				at := now - back
-				require.Equal(t, q.Describe(State{}, at, 0, true), q.Describe(s, at, 0, true), "after a step of %d periods", back/period)
-				after, ok := q.Take(s, at, q.capacity)
+				require.Equal(t, q.Describe(limiter.State{}, at, 0, true), q.Describe(s, at, 0, true), "after a step of %d periods", back/period)
+				after, ok := q.Take(s, at, q.Capacity())
 				require.True(t, ok)
 				_, ok = q.Take(after, at, 1)
 				require.False(t, ok, "more than one burst")
 				require.LessOrEqual(t, q.Describe(after, at, 1, false).RetryAfter, micros(2*period))
-				require.Equal(t, q.Describe(State{}, at, 0, true), q.Describe(q.Settle(clone(s), at, returned(1, 0)), at, 0, true))
-				require.Equal(t, q.capacity-1, q.Describe(q.Settle(s, at, Settlement{Actual: 1}), at, 0, true).Remaining)
+				require.Equal(t, q.Describe(limiter.State{}, at, 0, true), q.Describe(q.Settle(clone(s), at, returned(1, 0)), at, 0, true))
+				require.Equal(t, q.Capacity()-1, q.Describe(q.Settle(s, at, limiter.Settlement{Actual: 1}), at, 0, true).Remaining)
 			}
 		})
 	}
@@ -263,12 +267,13 @@ func TestAClockThatStepsBackGrantsAtMostOneBurstAndCostsAtMostAPeriod(t *testing
 
 func TestTheCompiledRateIsAtMostTheOneAskedForAndHardlyLess(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		l := anyLimit(TokenBucket, LeakyBucket).Draw(t, "limit")
+		l := anyLimit(limiter.TokenBucket, limiter.LeakyBucket).Draw(t, "limit")
 		q := mustQuota(t, l)
 		asked := big.NewRat(l.Events, l.Per.Microseconds())
-		compiled := big.NewRat(q.refill, q.unit)
+		unit, refill := rateOf(q)
+		compiled := big.NewRat(refill, unit)
 		require.LessOrEqual(t, compiled.Cmp(asked), 0, "%v is compiled to a greater rate", l)
-		if micros(q.drain) > 31*24*time.Hour {
+		if q.Window() > 31*24*time.Hour {
 			return
 		}
 		tolerance := big.NewRat(1, 1000)
@@ -286,14 +291,16 @@ func TestWhatIsCountedStaysExactInAFloat64(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		q := mustQuota(t, anyLimit().Draw(t, "limit"))
 		switch q.Algorithm() {
-		case TokenBucket, LeakyBucket:
-			level := new(big.Int).Mul(big.NewInt(q.capacity), big.NewInt(q.unit))
+		case limiter.TokenBucket, limiter.LeakyBucket:
+			unit, refill := rateOf(q)
+			level := new(big.Int).Mul(big.NewInt(q.Capacity()), big.NewInt(unit))
 			require.LessOrEqual(t, level.Cmp(big.NewInt(exact)), 0, "capacity*unit")
-			drained := new(big.Int).Mul(big.NewInt(q.drain), big.NewInt(q.refill))
+			drained := new(big.Int).Mul(big.NewInt(q.Window().Microseconds()), big.NewInt(refill))
 			require.LessOrEqual(t, drained.Cmp(big.NewInt(exact)), 0, "drain*refill")
-			require.LessOrEqual(t, q.refill, int64(maxRefill))
-		case SlidingCounter:
-			weight := new(big.Int).Mul(big.NewInt(q.capacity), big.NewInt(q.steps))
+			require.LessOrEqual(t, refill, int64(1<<14), "a word holds a time in units of 1/refill for 15 years")
+		case limiter.SlidingCounter:
+			window, step := q.Window().Microseconds(), stepOf(q)
+			weight := new(big.Int).Mul(big.NewInt(q.Capacity()), big.NewInt((window+step-1)/step))
 			require.LessOrEqual(t, weight.Cmp(big.NewInt(exact)), 0, "Events*steps")
 		}
 	})

@@ -1,4 +1,4 @@
-package limiter
+package limiter_test
 
 import (
 	"context"
@@ -6,30 +6,32 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/weirgo/weir/limiter"
 )
 
 // The benchmarks follow one caller's path through Limiter and Memory, the real clock
 // included. Serial and parallel stand beside each other; -cpu varies the latter.
 
-func benchmarkLimiter(b *testing.B, l Limit, maxKeys int) *Limiter {
+func benchmarkLimiter(b *testing.B, l limiter.Limit, maxKeys int) *limiter.Limiter {
 	b.Helper()
-	m, err := NewMemory(MemoryOptions{MaxKeys: maxKeys})
+	m, err := limiter.NewMemory(limiter.MemoryOptions{MaxKeys: maxKeys})
 	if err != nil {
 		b.Fatal(err)
 	}
 	b.ReportAllocs()
-	return Must(New(Config{Name: "api", Limit: l, Store: m}))
+	return limiter.Must(limiter.New(limiter.Config{Name: "api", Limit: l, Store: m}))
 }
 
 // allow is what each benchmark repeats.
-func allow(b *testing.B, l *Limiter, key string) {
+func allow(b *testing.B, l *limiter.Limiter, key string) {
 	if _, err := l.Allow(context.Background(), key); err != nil {
 		b.Fatal(err)
 	}
 }
 
 // serialAndParallel runs f with the number of the call.
-func serialAndParallel(b *testing.B, l func() *Limiter, f func(l *Limiter, i int)) {
+func serialAndParallel(b *testing.B, l func() *limiter.Limiter, f func(l *limiter.Limiter, i int)) {
 	b.Run("serial", func(b *testing.B) {
 		l := l()
 		b.ReportAllocs()
@@ -55,55 +57,55 @@ func serialAndParallel(b *testing.B, l func() *Limiter, f func(l *Limiter, i int
 // Hot keys: no cache is missed. The log's events are gone again soon.
 func BenchmarkHotKey(b *testing.B) {
 	for _, a := range everyAlgorithm {
-		most := Limit{Events: 1<<27 - 1, Per: 30 * 24 * time.Hour, Algorithm: a}
-		if a == SlidingLog {
-			most = Limit{Events: 100, Per: time.Microsecond * 10, Algorithm: a}
+		most := limiter.Limit{Events: 1<<27 - 1, Per: 30 * 24 * time.Hour, Algorithm: a}
+		if a == limiter.SlidingLog {
+			most = limiter.Limit{Events: 100, Per: time.Microsecond * 10, Algorithm: a}
 		}
 		b.Run("algorithm="+a.String(), func(b *testing.B) {
 			serialAndParallel(b,
-				func() *Limiter { return benchmarkLimiter(b, most, 0) },
-				func(l *Limiter, _ int) { allow(b, l, "key") })
+				func() *limiter.Limiter { return benchmarkLimiter(b, most, 0) },
+				func(l *limiter.Limiter, _ int) { allow(b, l, "key") })
 		})
 	}
 	b.Run("algorithm=calendar", func(b *testing.B) {
 		serialAndParallel(b,
-			func() *Limiter { return benchmarkLimiter(b, Monthly(1e12).In("Europe/Berlin"), 0) },
-			func(l *Limiter, _ int) { allow(b, l, "key") })
+			func() *limiter.Limiter { return benchmarkLimiter(b, limiter.Monthly(1e12).In("Europe/Berlin"), 0) },
+			func(l *limiter.Limiter, _ int) { allow(b, l, "key") })
 	})
 	b.Run("algorithm=sliding-window-large", func(b *testing.B) {
 		serialAndParallel(b,
-			func() *Limiter { return benchmarkLimiter(b, PerDay(800_000_000_000), 0) },
-			func(l *Limiter, _ int) { allow(b, l, "key") })
+			func() *limiter.Limiter { return benchmarkLimiter(b, limiter.PerDay(800_000_000_000), 0) },
+			func(l *limiter.Limiter, _ int) { allow(b, l, "key") })
 	})
 }
 
 // An exact window beside a counter, as full as events come evenly: about its time where it admits
 // and where it refuses.
 func BenchmarkExactWindow(b *testing.B) {
-	for _, events := range []int64{1, 5, exactEvents, exactEvents + 1} {
-		l := PerSecond(events)
+	for _, events := range []int64{1, 5, 10, 11} {
+		l := limiter.PerSecond(events)
 		b.Run(fmt.Sprintf("events=%d/admitted", events), func(b *testing.B) {
-			m, err := NewMemory(MemoryOptions{})
+			m, err := limiter.NewMemory(limiter.MemoryOptions{})
 			if err != nil {
 				b.Fatal(err)
 			}
-			api := Must(New(Config{Name: "api", Limit: l, Store: m}))
+			api := limiter.Must(limiter.New(limiter.Config{Name: "api", Limit: l, Store: m}))
 			b.ReportAllocs()
 			for b.Loop() {
-				m.start = m.start.Add(-time.Second/time.Duration(events) - time.Microsecond)
+				m.Advance(time.Second/time.Duration(events) + time.Microsecond)
 				allow(b, api, "key")
 			}
 		})
 		b.Run(fmt.Sprintf("events=%d/refused", events), func(b *testing.B) {
 			serialAndParallel(b,
-				func() *Limiter {
-					api := benchmarkLimiter(b, Limit{Events: events, Per: 300 * 24 * time.Hour}, 0)
+				func() *limiter.Limiter {
+					api := benchmarkLimiter(b, limiter.Limit{Events: events, Per: 300 * 24 * time.Hour}, 0)
 					for range events {
 						allow(b, api, "key")
 					}
 					return api
 				},
-				func(l *Limiter, _ int) { allow(b, l, "key") })
+				func(l *limiter.Limiter, _ int) { allow(b, l, "key") })
 		})
 	}
 }
@@ -111,23 +113,23 @@ func BenchmarkExactWindow(b *testing.B) {
 // A charge of 2 units, beside one that is settled for less or more: that is to take at most as
 // much again.
 func BenchmarkSettle(b *testing.B) {
-	for _, l := range []Limit{PerDay(1_000_000), PerDay(1_000_000).With(TokenBucket), PerDay(10), PerDay(5000).With(SlidingLog)} {
-		m, err := NewMemory(MemoryOptions{})
+	for _, l := range []limiter.Limit{limiter.PerDay(1_000_000), limiter.PerDay(1_000_000).With(limiter.TokenBucket), limiter.PerDay(10), limiter.PerDay(5000).With(limiter.SlidingLog)} {
+		m, err := limiter.NewMemory(limiter.MemoryOptions{})
 		if err != nil {
 			b.Fatal(err)
 		}
 		q := named(b, "tokens", "", l)
 		q.Settles = true
-		charges := []Charge{{Quota: q, Key: "key", Cost: 2}}
+		charges := []limiter.Charge{{Quota: q, Key: "key", Cost: 2}}
 		for _, actual := range []int64{2, 1, 3} {
 			b.Run(fmt.Sprintf("limit=%v/actual=%d", l, actual), func(b *testing.B) {
 				b.ReportAllocs()
 				for b.Loop() {
-					m.start = m.start.Add(-24 * time.Hour)
+					m.Advance(24 * time.Hour)
 					if err := m.Decide(context.Background(), charges); err != nil {
 						b.Fatal(err)
 					}
-					settlements := [1]Settlement{{charges[0], actual}}
+					settlements := [1]limiter.Settlement{{charges[0], actual}}
 					err := m.Settle(context.Background(), settlements[:])
 					if err != nil {
 						b.Fatal(err)
@@ -142,16 +144,16 @@ func BenchmarkBatch(b *testing.B) {
 	for _, n := range []int{1, 3, 8, 64} {
 		for _, tt := range []struct {
 			name string
-			l    Limit
-		}{{"admitted", PerDay(1_000_000_000)}, {"refused", PerDay(1)}} {
+			l    limiter.Limit
+		}{{"admitted", limiter.PerDay(1_000_000_000)}, {"refused", limiter.PerDay(1)}} {
 			b.Run(fmt.Sprintf("charges=%d/%s", n, tt.name), func(b *testing.B) {
-				m, err := NewMemory(MemoryOptions{})
+				m, err := limiter.NewMemory(limiter.MemoryOptions{})
 				if err != nil {
 					b.Fatal(err)
 				}
-				var charges []Charge
+				var charges []limiter.Charge
 				for i := range n {
-					charges = append(charges, Charge{Quota: named(b, fmt.Sprint("rule ", i), "", tt.l.With(TokenBucket)), Key: "key", Cost: 1})
+					charges = append(charges, limiter.Charge{Quota: named(b, fmt.Sprint("rule ", i), "", tt.l.With(limiter.TokenBucket)), Key: "key", Cost: 1})
 				}
 				b.ReportAllocs()
 				for b.Loop() {

@@ -1,6 +1,7 @@
-package limiter
+package limiter_test
 
 import (
+	"strings"
 	"testing"
 	"time"
 	_ "time/tzdata"
@@ -8,6 +9,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
+
+	"github.com/weirgo/weir/limiter"
 )
 
 // zonesToTry are set forward and back by day and at midnight, by half an hour, and never.
@@ -16,14 +19,14 @@ var zonesToTry = []string{
 	"America/Havana", "Australia/Lord_Howe", "Pacific/Auckland", "Pacific/Kiritimati", "Etc/GMT+12",
 }
 
-func anyCalendar(events int64, among ...string) *rapid.Generator[Limit] {
+func anyCalendar(events int64, among ...string) *rapid.Generator[limiter.Limit] {
 	if among == nil {
 		among = zonesToTry
 	}
-	return rapid.Custom(func(t *rapid.T) Limit {
-		l := rapid.SampledFrom([]func(int64) Limit{Daily, Weekly, Monthly, Yearly}).Draw(t, "unit")(events)
+	return rapid.Custom(func(t *rapid.T) limiter.Limit {
+		l := rapid.SampledFrom([]func(int64) limiter.Limit{limiter.Daily, limiter.Weekly, limiter.Monthly, limiter.Yearly}).Draw(t, "unit")(events)
 		l.Events = min(l.Events, maxRate*l.Per.Microseconds())
-		if l.calendar.unit == week {
+		if l.Per == limiter.Weekly(1).Per {
 			l = l.From(time.Weekday(rapid.IntRange(0, 6).Draw(t, "from")))
 		}
 		return l.In(rapid.SampledFrom(among).Draw(t, "zone"))
@@ -32,31 +35,42 @@ func anyCalendar(events int64, among ...string) *rapid.Generator[Limit] {
 
 // indexer numbers windows by what a clock on the wall shows. Those of a calendar are right as long
 // as that goes from one date to a later one alone.
-func indexer(l Limit) func(t int64) int64 {
-	zone, err := time.LoadLocation(l.calendar.zone)
-	if err != nil {
-		panic(err)
+func indexer(l limiter.Limit) func(t int64) int64 {
+	if l.Calendar() == "" {
+		return func(t int64) int64 { return t / l.Per.Microseconds() }
+	}
+	zone, first := time.UTC, time.Monday
+	for _, word := range strings.Fields(l.Calendar()) {
+		if strings.Contains(word, "/") {
+			var err error
+			if zone, err = time.LoadLocation(word); err != nil {
+				panic(err)
+			}
+		}
+		for day := range time.Weekday(7) {
+			if strings.EqualFold(word, day.String()) {
+				first = day
+			}
+		}
 	}
 	shown := func(t int64) time.Time { return time.UnixMicro(t).In(zone) }
-	switch l.calendar.unit {
-	case day, week:
+	switch l.Per {
+	case limiter.Daily(1).Per, limiter.Weekly(1).Per:
 		return func(t int64) int64 {
 			y, m, d := shown(t).Date()
 			date := time.Date(y, m, d, 0, 0, 0, 0, time.UTC)
-			if l.calendar.unit == week {
-				for date.Weekday() != l.calendar.from {
-					date = date.AddDate(0, 0, -1)
-				}
-				return (date.Unix()/86400 + 70_000) / 7
+			if l.Per == limiter.Daily(1).Per {
+				return date.Unix() / 86400
 			}
-			return date.Unix() / 86400
+			for date.Weekday() != first {
+				date = date.AddDate(0, 0, -1)
+			}
+			return (date.Unix()/86400 + 70_000) / 7
 		}
-	case month:
+	case limiter.Monthly(1).Per:
 		return func(t int64) int64 { return int64(shown(t).Year()*12) + int64(shown(t).Month()) }
-	case year:
-		return func(t int64) int64 { return int64(shown(t).Year()) }
 	}
-	return func(t int64) int64 { return t / l.Per.Microseconds() }
+	return func(t int64) int64 { return int64(shown(t).Year()) }
 }
 
 // Each time is in one window, which begins where the one before ends and ends where the next one
@@ -68,63 +82,66 @@ func TestTheWindowsOfACalendarTileTime(t *testing.T) {
 			"Asia/Gaza", "America/Scoresbysund", "Antarctica/Troll", "Asia/Tehran",
 		}, zonesToTry...)
 		l := anyCalendar(1, among...).Draw(t, "limit")
-		windows := newCalendarWindows(l.calendar)
+		q := mustQuota(t, l)
 		at := rapid.Int64Range(0, 2_500_000_000).Draw(t, "seconds") * 1_000_000
 		at += rapid.Int64Range(0, 999_999).Draw(t, "microseconds")
-		w := *windows.at(at)
-		require.True(t, w.began < w.start && w.start <= at && at < w.end && w.end < w.followedTo, "%d in %+v", at, w)
-		require.Equal(t, w, *newCalendarWindows(l.calendar).at(w.start), "from its beginning")
-		require.Equal(t, w, *newCalendarWindows(l.calendar).at(w.end - 1), "from its last moment")
-		next := windows.at(w.end)
-		require.Equal(t, []int64{w.index, w.start, w.end, w.followedTo}, []int64{next.before, next.began, next.start, next.end})
-		require.Greater(t, next.index, w.index)
-		before := windows.at(w.start - 1)
-		require.Equal(t, []int64{w.before, w.began, w.start, w.end}, []int64{before.index, before.start, before.end, before.followedTo})
-		require.Equal(t, w.start, windows.start(w.index))
-		require.Zero(t, w.start%1_000_000)
+		start, end := q.WindowAt(at)
+		require.True(t, start <= at && at < end, "%d from %d to %d", at, start, end)
+		require.Zero(t, start%1_000_000)
+		for _, other := range []int64{start, end - 1} { // a Quota remembers the last window that it was asked for
+			from, to := mustQuota(t, l).WindowAt(other)
+			require.Equal(t, []int64{start, end}, []int64{from, to})
+		}
+		next, following := q.WindowAt(end)
+		require.Equal(t, end, next)
+		require.Greater(t, following, next)
+		const second = 1_000_000
+		require.Equal(t, [3]int64{1, start, (end-start)/second<<25 + (following-end)/second}, q.Numbers(at))
+		_, before := q.WindowAt(start - 1)
+		require.Equal(t, start, before)
 
 		index := indexer(l)
-		require.Greater(t, index(w.start), index(w.start-1), "the date changes where a window begins")
-		require.Greater(t, index(w.end), index(w.end-1), "and where it ends")
+		require.Greater(t, index(start), index(start-1), "the date changes where a window begins")
+		require.Greater(t, index(end), index(end-1), "and where it ends")
 	})
 }
 
 func TestTheWindowsOfACalendarAreThoseOfTheWall(t *testing.T) {
 	for _, tt := range []struct {
-		l          Limit
+		l          limiter.Limit
 		at         string // in UTC
 		start, end string
 		hours      float64
 	}{
-		{Monthly(1), "2026-02-14T12:00:00Z", "2026-02-01T00:00:00Z", "2026-03-01T00:00:00Z", 28 * 24},
-		{Monthly(1), "2028-02-14T12:00:00Z", "2028-02-01T00:00:00Z", "2028-03-01T00:00:00Z", 29 * 24},
-		{Monthly(1).In("Europe/Berlin"), "2026-02-28T22:59:59.999999Z", "2026-01-31T23:00:00Z", "2026-02-28T23:00:00Z", 28 * 24},
-		{Monthly(1).In("Europe/Berlin"), "2026-02-28T23:00:00Z", "2026-02-28T23:00:00Z", "2026-03-31T22:00:00Z", 31*24 - 1},
-		{Yearly(1).In("Asia/Kolkata"), "2026-01-01T00:00:00Z", "2025-12-31T18:30:00Z", "2026-12-31T18:30:00Z", 365 * 24},
-		{Weekly(1), "2026-11-22T23:59:59Z", "2026-11-16T00:00:00Z", "2026-11-23T00:00:00Z", 7 * 24},
-		{Weekly(1).From(time.Sunday), "2026-11-22T00:00:00Z", "2026-11-22T00:00:00Z", "2026-11-29T00:00:00Z", 7 * 24},
-		{Weekly(1).In("Europe/Berlin"), "2026-10-25T12:00:00Z", "2026-10-18T22:00:00Z", "2026-10-25T23:00:00Z", 7*24 + 1},
-		{Daily(1), "2026-03-29T12:00:00Z", "2026-03-29T00:00:00Z", "2026-03-30T00:00:00Z", 24},
-		{Daily(1).In("Europe/Berlin"), "2026-03-29T12:00:00Z", "2026-03-28T23:00:00Z", "2026-03-29T22:00:00Z", 23},
-		{Daily(1).In("Europe/Berlin"), "2026-10-25T12:00:00Z", "2026-10-24T22:00:00Z", "2026-10-25T23:00:00Z", 25},
-		{Daily(1).In("Australia/Lord_Howe"), "2026-04-05T00:00:00Z", "2026-04-04T13:00:00Z", "2026-04-05T13:30:00Z", 24.5},
+		{limiter.Monthly(1), "2026-02-14T12:00:00Z", "2026-02-01T00:00:00Z", "2026-03-01T00:00:00Z", 28 * 24},
+		{limiter.Monthly(1), "2028-02-14T12:00:00Z", "2028-02-01T00:00:00Z", "2028-03-01T00:00:00Z", 29 * 24},
+		{limiter.Monthly(1).In("Europe/Berlin"), "2026-02-28T22:59:59.999999Z", "2026-01-31T23:00:00Z", "2026-02-28T23:00:00Z", 28 * 24},
+		{limiter.Monthly(1).In("Europe/Berlin"), "2026-02-28T23:00:00Z", "2026-02-28T23:00:00Z", "2026-03-31T22:00:00Z", 31*24 - 1},
+		{limiter.Yearly(1).In("Asia/Kolkata"), "2026-01-01T00:00:00Z", "2025-12-31T18:30:00Z", "2026-12-31T18:30:00Z", 365 * 24},
+		{limiter.Weekly(1), "2026-11-22T23:59:59Z", "2026-11-16T00:00:00Z", "2026-11-23T00:00:00Z", 7 * 24},
+		{limiter.Weekly(1).From(time.Sunday), "2026-11-22T00:00:00Z", "2026-11-22T00:00:00Z", "2026-11-29T00:00:00Z", 7 * 24},
+		{limiter.Weekly(1).In("Europe/Berlin"), "2026-10-25T12:00:00Z", "2026-10-18T22:00:00Z", "2026-10-25T23:00:00Z", 7*24 + 1},
+		{limiter.Daily(1), "2026-03-29T12:00:00Z", "2026-03-29T00:00:00Z", "2026-03-30T00:00:00Z", 24},
+		{limiter.Daily(1).In("Europe/Berlin"), "2026-03-29T12:00:00Z", "2026-03-28T23:00:00Z", "2026-03-29T22:00:00Z", 23},
+		{limiter.Daily(1).In("Europe/Berlin"), "2026-10-25T12:00:00Z", "2026-10-24T22:00:00Z", "2026-10-25T23:00:00Z", 25},
+		{limiter.Daily(1).In("Australia/Lord_Howe"), "2026-04-05T00:00:00Z", "2026-04-04T13:00:00Z", "2026-04-05T13:30:00Z", 24.5},
 		// There is no midnight: the day begins at 1.
-		{Daily(1).In("Africa/Cairo"), "2026-04-24T12:00:00Z", "2026-04-23T22:00:00Z", "2026-04-24T21:00:00Z", 23},
-		{Daily(1).In("Asia/Beirut"), "2022-03-27T12:00:00Z", "2022-03-26T22:00:00Z", "2022-03-27T21:00:00Z", 23},
-		{Daily(1).In("America/Sao_Paulo"), "2018-11-04T12:00:00Z", "2018-11-04T03:00:00Z", "2018-11-05T02:00:00Z", 23},
+		{limiter.Daily(1).In("Africa/Cairo"), "2026-04-24T12:00:00Z", "2026-04-23T22:00:00Z", "2026-04-24T21:00:00Z", 23},
+		{limiter.Daily(1).In("Asia/Beirut"), "2022-03-27T12:00:00Z", "2022-03-26T22:00:00Z", "2022-03-27T21:00:00Z", 23},
+		{limiter.Daily(1).In("America/Sao_Paulo"), "2018-11-04T12:00:00Z", "2018-11-04T03:00:00Z", "2018-11-05T02:00:00Z", 23},
 		// At midnight it is 23:00 again.
-		{Daily(1).In("America/Sao_Paulo"), "2018-02-17T12:00:00Z", "2018-02-17T02:00:00Z", "2018-02-18T03:00:00Z", 25},
+		{limiter.Daily(1).In("America/Sao_Paulo"), "2018-02-17T12:00:00Z", "2018-02-17T02:00:00Z", "2018-02-18T03:00:00Z", 25},
 		// Midnight is there twice: the day begins at the first.
-		{Daily(1).In("America/Havana"), "2026-11-01T12:00:00Z", "2026-11-01T04:00:00Z", "2026-11-02T05:00:00Z", 25},
-		{Daily(1).In("Asia/Amman"), "2018-10-26T12:00:00Z", "2018-10-25T21:00:00Z", "2018-10-26T22:00:00Z", 25},
+		{limiter.Daily(1).In("America/Havana"), "2026-11-01T12:00:00Z", "2026-11-01T04:00:00Z", "2026-11-02T05:00:00Z", 25},
+		{limiter.Daily(1).In("Asia/Amman"), "2018-10-26T12:00:00Z", "2018-10-25T21:00:00Z", "2018-10-26T22:00:00Z", 25},
 		// One minute after midnight it is 23:01 on the day before again, which is over.
-		{Daily(1).In("America/St_Johns"), "2010-11-07T02:31:00Z", "2010-11-07T02:30:00Z", "2010-11-08T03:30:00Z", 25},
-		{Daily(1).In("America/St_Johns"), "2010-11-07T02:29:59Z", "2010-11-06T02:30:00Z", "2010-11-07T02:30:00Z", 24},
+		{limiter.Daily(1).In("America/St_Johns"), "2010-11-07T02:31:00Z", "2010-11-07T02:30:00Z", "2010-11-08T03:30:00Z", 25},
+		{limiter.Daily(1).In("America/St_Johns"), "2010-11-07T02:29:59Z", "2010-11-06T02:30:00Z", "2010-11-07T02:30:00Z", 24},
 		// There was no 30 December 2011, nor a 21 August 1993.
-		{Daily(1).In("Pacific/Apia"), "2011-12-30T09:59:59Z", "2011-12-29T10:00:00Z", "2011-12-30T10:00:00Z", 24},
-		{Daily(1).In("Pacific/Apia"), "2011-12-30T10:00:00Z", "2011-12-30T10:00:00Z", "2011-12-31T10:00:00Z", 24},
-		{Monthly(1).In("Pacific/Apia"), "2011-12-30T10:00:00Z", "2011-12-01T10:00:00Z", "2011-12-31T10:00:00Z", 30 * 24},
-		{Daily(1).In("Pacific/Kwajalein"), "1993-08-21T12:00:00Z", "1993-08-21T12:00:00Z", "1993-08-22T12:00:00Z", 24},
+		{limiter.Daily(1).In("Pacific/Apia"), "2011-12-30T09:59:59Z", "2011-12-29T10:00:00Z", "2011-12-30T10:00:00Z", 24},
+		{limiter.Daily(1).In("Pacific/Apia"), "2011-12-30T10:00:00Z", "2011-12-30T10:00:00Z", "2011-12-31T10:00:00Z", 24},
+		{limiter.Monthly(1).In("Pacific/Apia"), "2011-12-30T10:00:00Z", "2011-12-01T10:00:00Z", "2011-12-31T10:00:00Z", 30 * 24},
+		{limiter.Daily(1).In("Pacific/Kwajalein"), "1993-08-21T12:00:00Z", "1993-08-21T12:00:00Z", "1993-08-22T12:00:00Z", 24},
 	} {
 		t.Run(tt.l.Calendar()+" "+tt.at, func(t *testing.T) {
 			at, err := time.Parse(time.RFC3339, tt.at)
@@ -138,49 +155,51 @@ func TestTheWindowsOfACalendarAreThoseOfTheWall(t *testing.T) {
 }
 
 func TestTheWindowOfATimeIsKnownOfAllThatHaveWindows(t *testing.T) {
-	for _, l := range []Limit{PerMinute(100), PerMinute(5).With(FixedWindow)} {
+	for _, l := range []limiter.Limit{limiter.PerMinute(100), limiter.PerMinute(5).With(limiter.FixedWindow)} {
 		start, end := mustQuota(t, l).WindowAt(119_999_999)
 		assert.Equal(t, []int64{60_000_000, 120_000_000}, []int64{start, end}, "%v", l)
 	}
-	for _, l := range []Limit{PerMinute(5), PerMinute(5).With(TokenBucket), PerMinute(5).With(LeakyBucket)} {
+	for _, l := range []limiter.Limit{limiter.PerMinute(5), limiter.PerMinute(5).With(limiter.TokenBucket), limiter.PerMinute(5).With(limiter.LeakyBucket)} {
 		start, end := mustQuota(t, l).WindowAt(119_999_999)
 		assert.Equal(t, []int64{0, 0}, []int64{start, end}, "%v", l)
 	}
 }
 
 func TestEqualCalendarLimitsCompareEqual(t *testing.T) {
-	assert.Equal(t, Monthly(5).In("Europe/Berlin"), Monthly(5).In("Europe/Berlin"))
-	assert.True(t, Monthly(5).In("UTC") == Monthly(5))
-	assert.True(t, Weekly(5) == Weekly(5).From(time.Monday))
-	assert.False(t, Monthly(5) == Monthly(5).In("Europe/Berlin"))
-	assert.False(t, Monthly(5) == Limit{Events: 5, Per: 744 * time.Hour, Algorithm: FixedWindow})
+	assert.Equal(t, limiter.Monthly(5).In("Europe/Berlin"), limiter.Monthly(5).In("Europe/Berlin"))
+	assert.True(t, limiter.Monthly(5).In("UTC") == limiter.Monthly(5))
+	assert.True(t, limiter.Weekly(5) == limiter.Weekly(5).From(time.Monday))
+	assert.False(t, limiter.Monthly(5) == limiter.Monthly(5).In("Europe/Berlin"))
+	assert.False(t, limiter.Monthly(5) == limiter.Limit{Events: 5, Per: 744 * time.Hour, Algorithm: limiter.FixedWindow})
 }
 
 func TestACalendarThatMakesNoSenseIsRefused(t *testing.T) {
-	for want, l := range map[string]Limit{
-		`limiter: the time zone is "Europe/Berln": there is no such time zone, want a name such as Europe/Berlin`:             Monthly(5).In("Europe/Berln"),
-		`limiter: the time zone is "Local": it differs between processes, so name the time zone`:                              Daily(5).In("Local"),
-		`limiter: the time zone is "localtime": it differs between processes, so name the time zone`:                          Daily(5).In("localtime"),
-		`limiter: the time zone is "right/Europe/Berlin": it differs between processes, so name the time zone`:                Daily(5).In("right/Europe/Berlin"),
-		`limiter: the time zone is "../etc/passwd": there is no such time zone, want a name such as Europe/Berlin`:            Daily(5).In("../etc/passwd"),
-		`limiter: Algorithm is sliding-log: a calendar month needs fixed-window`:                                              Monthly(5).With(SlidingLog),
-		`limiter: Burst is 7: fixed-window has no burst, only token-bucket and leaky-bucket do`:                               Monthly(5).WithBurst(7),
-		`limiter: the first day is none that a calendar month can be from: only Weekly limits are From one of the seven days`: Monthly(5).From(time.Sunday),
-		`limiter: the first day is none that a calendar week can be from: only Weekly limits are From one of the seven days`:  Weekly(5).From(7),
-		`limiter: Per is 1h0m0s: a time zone and a first day need Daily, Weekly, Monthly or Yearly`:                           PerHour(5).In("Europe/Berlin"),
-		`limiter: Per is 24h0m0s: a time zone and a first day need Daily, Weekly, Monthly or Yearly`:                          PerDay(5).In("UTC"),
-		`limiter: Per is 168h0m0s: a time zone and a first day need Daily, Weekly, Monthly or Yearly`:                         Limit{Events: 5, Per: 168 * time.Hour}.In(""),
-		`limiter: Per is 24h0m0s: of a calendar month it must be 744h0m0s`:                                                    {Events: 5, Per: 24 * time.Hour, Algorithm: FixedWindow, calendar: calendar{unit: month}},
-		`limiter: Events is 0: it must be from 1 to 1000000000000`:                                                            Yearly(0),
+	dayLongMonth := limiter.Monthly(5)
+	dayLongMonth.Per = 24 * time.Hour
+	for want, l := range map[string]limiter.Limit{
+		`limiter: the time zone is "Europe/Berln": there is no such time zone, want a name such as Europe/Berlin`:             limiter.Monthly(5).In("Europe/Berln"),
+		`limiter: the time zone is "Local": it differs between processes, so name the time zone`:                              limiter.Daily(5).In("Local"),
+		`limiter: the time zone is "localtime": it differs between processes, so name the time zone`:                          limiter.Daily(5).In("localtime"),
+		`limiter: the time zone is "right/Europe/Berlin": it differs between processes, so name the time zone`:                limiter.Daily(5).In("right/Europe/Berlin"),
+		`limiter: the time zone is "../etc/passwd": there is no such time zone, want a name such as Europe/Berlin`:            limiter.Daily(5).In("../etc/passwd"),
+		`limiter: Algorithm is sliding-log: a calendar month needs fixed-window`:                                              limiter.Monthly(5).With(limiter.SlidingLog),
+		`limiter: Burst is 7: fixed-window has no burst, only token-bucket and leaky-bucket do`:                               limiter.Monthly(5).WithBurst(7),
+		`limiter: the first day is none that a calendar month can be from: only Weekly limits are From one of the seven days`: limiter.Monthly(5).From(time.Sunday),
+		`limiter: the first day is none that a calendar week can be from: only Weekly limits are From one of the seven days`:  limiter.Weekly(5).From(7),
+		`limiter: Per is 1h0m0s: a time zone and a first day need Daily, Weekly, Monthly or Yearly`:                           limiter.PerHour(5).In("Europe/Berlin"),
+		`limiter: Per is 24h0m0s: a time zone and a first day need Daily, Weekly, Monthly or Yearly`:                          limiter.PerDay(5).In("UTC"),
+		`limiter: Per is 168h0m0s: a time zone and a first day need Daily, Weekly, Monthly or Yearly`:                         limiter.Limit{Events: 5, Per: 168 * time.Hour}.In(""),
+		`limiter: Per is 24h0m0s: of a calendar month it must be 744h0m0s`:                                                    dayLongMonth,
+		`limiter: Events is 0: it must be from 1 to 1000000000000`:                                                            limiter.Yearly(0),
 	} {
 		assert.EqualError(t, l.Validate(), want)
 	}
 }
 
 func TestACalendarIsOnlyImpliedWhereItIsSure(t *testing.T) {
-	assert.True(t, Monthly(5).In("Europe/Berlin").Implies(Monthly(5).In("Europe/Berlin")))
-	assert.False(t, Monthly(5).Implies(Monthly(5).In("Europe/Berlin")), "their bounds differ")
-	assert.False(t, Daily(5).Implies(Limit{Events: 1_000_000, Per: 31 * 24 * time.Hour}))
-	assert.True(t, PerSecond(1).Implies(Daily(90_001)))
-	assert.False(t, PerSecond(1).Implies(Daily(86_400)), "a day may have 25 hours")
+	assert.True(t, limiter.Monthly(5).In("Europe/Berlin").Implies(limiter.Monthly(5).In("Europe/Berlin")))
+	assert.False(t, limiter.Monthly(5).Implies(limiter.Monthly(5).In("Europe/Berlin")), "their bounds differ")
+	assert.False(t, limiter.Daily(5).Implies(limiter.Limit{Events: 1_000_000, Per: 31 * 24 * time.Hour}))
+	assert.True(t, limiter.PerSecond(1).Implies(limiter.Daily(90_001)))
+	assert.False(t, limiter.PerSecond(1).Implies(limiter.Daily(86_400)), "a day may have 25 hours")
 }

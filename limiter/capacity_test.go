@@ -16,6 +16,7 @@ import (
 
 	"github.com/weirgo/weir/internal/phase"
 	"github.com/weirgo/weir/limiter"
+	"github.com/weirgo/weir/limiter/store"
 )
 
 // fewKeys is a MaxKeys with which all keys compete with each other: they make two lines
@@ -402,7 +403,7 @@ func TestWhatIsExhaustedStaysSoWhateverComes(t *testing.T) {
 				for range rapid.IntRange(1, 4).Draw(rt, "charges") {
 					c := limiter.Charge{Quota: rapid.SampledFrom(quotas).Draw(rt, "quota"), Key: fmt.Sprint(rapid.IntRange(0, 20).Draw(rt, "key"))}
 					c.Cost = min(c.Quota.Capacity(), rapid.SampledFrom([]int64{0, 1, 2, c.Quota.Capacity()}).Draw(rt, "cost"))
-					if limiter.CheckCharges(append(charges, c)) == nil {
+					if store.CheckCharges(append(charges, c)) == nil {
 						charges = append(charges, c)
 					}
 				}
@@ -766,5 +767,5 @@ func TestClaimIsTrueOnce(t *testing.T) {
 	m := newMemory(t, 0)
 	assert.NoError(t, m.Claim("a"))
 	assert.NoError(t, m.Claim("b"))
-	assert.ErrorIs(t, m.Claim("a"), limiter.ErrClaimed)
+	assert.ErrorIs(t, m.Claim("a"), store.ErrClaimed)
 }

@@ -17,6 +17,7 @@ import (
 
 	"github.com/weirgo/weir/internal/phase"
 	"github.com/weirgo/weir/limiter"
+	"github.com/weirgo/weir/limiter/store"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -118,7 +119,7 @@ func TestConcurrentFloodsNeitherDeadlockNorSetAnExhaustedKeyFree(t *testing.T) {
 							for range 1 + random.IntN(4) {
 								q := quotas[random.IntN(len(quotas))]
 								c := limiter.Charge{Quota: q, Key: fmt.Sprint(random.IntN(5000)), Cost: random.Int64N(4)}
-								if limiter.CheckCharges(append(charges, c)) == nil {
+								if store.CheckCharges(append(charges, c)) == nil {
 									charges = append(charges, c)
 								}
 							}
@@ -294,7 +295,7 @@ func TestWhatIsInUseIsWhatWasAdmittedLessWhatWasGivenBack(t *testing.T) {
 					for range 1 + random.IntN(4) {
 						i, key := random.IntN(len(quotas)), random.IntN(keys)
 						c := limiter.Charge{Quota: quotas[i], Key: fmt.Sprint(key), Cost: 1 + random.Int64N(3)}
-						if limiter.CheckCharges(append(charges, c)) == nil {
+						if store.CheckCharges(append(charges, c)) == nil {
 							charges, of = append(charges, c), append(of, &used[i][key])
 						}
 					}

@@ -4,9 +4,12 @@ import (
 	"math"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 )
+
+// These tests are in the package: rounding shows in no decision of an hour.
 
 func TestADivisorDivides(t *testing.T) {
 	number := rapid.OneOf(
@@ -29,4 +32,18 @@ func TestADivisorDivides(t *testing.T) {
 			require.Equal(t, divUp(n, by), d.up(n), "%d/%d rounded up", n, by)
 		}
 	})
+}
+
+func TestMulDivUpRoundsUpAndSaturates(t *testing.T) {
+	for _, tt := range []struct{ a, b, c, want int64 }{
+		{6, 7, 2, 21},
+		{6, 7, 4, 11},
+		{1, 1, math.MaxInt64, 1},
+		{math.MaxInt64, math.MaxInt64, math.MaxInt64, math.MaxInt64},
+		{math.MaxInt64, 2, 1, math.MaxInt64},
+		{math.MaxInt64, math.MaxInt64, 1, math.MaxInt64},
+		{1 << 62, 4, 2, math.MaxInt64},
+	} {
+		assert.Equal(t, tt.want, mulDivUp(tt.a, tt.b, tt.c), "%d*%d/%d", tt.a, tt.b, tt.c)
+	}
 }

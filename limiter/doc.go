@@ -61,8 +61,9 @@
 // A [Store] holds the counters. [Memory], the default, keeps them in the process. A store takes a batch
 // of charges, for several limits, entirely or not at all.
 //
-// To write a store, hold a [State] for each counter. A rule, a tier and a key identify a counter.
-// Decide calls [CheckCharges]. Then, in one step, it reads the time and the states, calls [TakeAll], which
-// sets the decisions, and writes the states if TakeAll took the charges. Settle calls [CheckSettlements] and [Quota.Settle].
-// Package limitertest tests the store. Its example is a whole store.
+// # For authors of stores
+//
+// Package store says how to write a [Store]. From this package a store needs [State], [Entry] and the methods
+// of [Quota] over them: [Quota.Take], [Quota.Describe], [Quota.Settle], [Quota.Undo], and [Quota.Numbers] for
+// the algorithms in Lua.
 package limiter

@@ -1,11 +1,48 @@
 package limiter
 
-// Helpers of the tests inside the package, for those outside it.
-var (
-	EveryAlgorithm = everyAlgorithm
-	InBubble       = inBubble
-	MustQuota      = mustQuota
-	Named          = named
-	Refunds        = refunds
-	Debts          = debts
-)
+import "time"
+
+// What tests see of the inside, because it does not show in decisions: which limits have words, whether words
+// last, who holds the shards' locks, what slots leave behind, and debts above the limit.
+
+// Uptime is how long a packed time lasts.
+const Uptime = uptime
+
+// FitsWord reports whether q's states are packed.
+func (q *Quota) FitsWord() bool { return q.fitsWord() }
+
+// Packed returns s after it has been packed and unpacked at time now, in a store of that origin.
+func (q *Quota) Packed(s State, origin, now int64) State {
+	base := q.base(origin)
+	u, _, _ := q.unpack(q.pack(q.usage(s.Last, s.Level, s.Prev), base), base, now)
+	return q.state(u, nil)
+}
+
+// Used returns how many units of s are used or owed under q, up to twice the capacity.
+func (q *Quota) Used(s State, now int64) int64 {
+	_, _, used := q.present(s, now)
+	return used
+}
+
+// LockAll locks all shards.
+func (m *Memory) LockAll() (unlock func()) {
+	for i := range m.shards {
+		m.shards[i].Lock()
+	}
+	return func() {
+		for i := range m.shards {
+			m.shards[i].Unlock()
+		}
+	}
+}
+
+// HeldKeys returns how many keys have slots or are overflow counters.
+func (m *Memory) HeldKeys() (n int) {
+	for i := range m.shards {
+		n += len(m.shards[i].beside)
+	}
+	return n
+}
+
+// Advance moves m's clock. Benchmarks have no fake clock.
+func (m *Memory) Advance(d time.Duration) { m.start = m.start.Add(-d) }

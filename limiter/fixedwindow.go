@@ -5,7 +5,6 @@ package limiter
 var fixedWindow = algorithm{
 	name:    "fixed-window",
 	aliases: []string{"fixed-window-counter"},
-	lua:     "fixedwindow.lua",
 	compile: func(q *Quota) {
 		q.capacity, q.window = q.limit.Events, q.limit.Per.Microseconds()
 		if c := q.limit.calendar; c.unit != noUnit {

@@ -105,7 +105,7 @@ func (s *shard) newState(q *Quota, must bool) (number uint64) {
 func (q *Quota) firstEntries() int {
 	switch {
 	case q.hasLows():
-		return MostLows + 1
+		return mostLows + 1
 	case q.logs:
 		return 1
 	}

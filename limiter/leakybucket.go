@@ -6,7 +6,6 @@ var leakyBucket = algorithm{
 	name:       "leaky-bucket",
 	bursts:     true,
 	queue:      true,
-	lua:        "tokenbucket.lua",
 	compile:    func(q *Quota) { compileBucket(q, q.limit.burst()+1) },
 	arithmetic: bucket,
 }

@@ -1,4 +1,4 @@
-package limiter
+package limiter_test
 
 import (
 	"errors"
@@ -13,50 +13,52 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/weirgo/weir/internal/phase"
+
+	"github.com/weirgo/weir/limiter"
 )
 
 func TestValidateNamesEveryBadFieldAndItsValue(t *testing.T) {
 	const day = 24 * time.Hour
 	for _, tt := range []struct {
 		name string
-		l    Limit
+		l    limiter.Limit
 		want []string // one for each problem
 	}{
-		{"the zero Limit", Limit{}, []string{"Events is 0", "Per is 0s"}},
-		{"no events", PerSecond(0), []string{"Events is 0: it must be from 1 to 1000000000000"}},
-		{"negative events", PerSecond(-5), []string{"Events is -5"}},
-		{"too many events", Limit{Events: 1e12 + 1, Per: 366 * day}, []string{"Events is 1000000000001"}},
-		{"as many events as there are", PerSecond(math.MaxInt64), []string{"Events is 9223372036854775807"}},
-		{"no period", Limit{Events: 1}, []string{"Per is 0s: it must be more than 0"}},
-		{"a negative period", Limit{Events: 1, Per: -time.Second}, []string{"Per is -1s"}},
-		{"a period too long", Limit{Events: 1, Per: 366*day + 1000}, []string{"at most 366 days"}},
-		{"the longest period", Limit{Events: 1, Per: math.MaxInt64}, []string{"at most 366 days"}},
-		{"nanoseconds", Limit{Events: 1, Per: 1500 * time.Nanosecond}, []string{"Per is 1.5µs: it must be a whole number of microseconds"}},
-		{"a rate too high", Limit{Events: 11, Per: time.Microsecond}, []string{"Events is 11 per 1µs: the rate must be at most 10 million per second"}},
-		{"a negative burst", PerSecond(1).WithBurst(-1), []string{"Burst is -1"}},
-		{"a burst too great", PerSecond(1e7).WithBurst(1e12 + 1), []string{"Burst is 1000000000001"}},
-		{"a burst that takes years", Limit{Events: 1, Per: 30 * day, Burst: 13, Algorithm: TokenBucket}, []string{"Burst is 13: at 1 per 720h0m0s it would take more than 366 days"}},
-		{"a queue that takes years", Limit{Events: 1, Per: 30 * day, Burst: 13, Algorithm: LeakyBucket}, []string{"Burst is 13"}},
-		{"a burst that overflows", Limit{Events: 1, Per: 366 * day, Burst: 1e12, Algorithm: TokenBucket}, []string{"Burst is 1000000000000: at 1 per"}},
-		{"a burst of a window", Limit{Events: 1, Per: time.Second, Burst: 2}, []string{"Burst is 2: sliding-window has no burst"}},
-		{"a burst of a fixed window", Limit{Events: 1, Per: time.Second, Burst: 2, Algorithm: FixedWindow}, []string{"fixed-window has no burst"}},
-		{"a burst of a log", Limit{Events: 1, Per: time.Second, Burst: 2, Algorithm: SlidingLog}, []string{"sliding-log has no burst"}},
-		{"an unknown algorithm", PerSecond(1).With(6), []string{"Algorithm is 6: there is no such algorithm"}},
-		{"the last unknown algorithm", PerSecond(1).With(255), []string{"Algorithm is 255"}},
-		{"a log too long", PerDay(10_001).With(SlidingLog), []string{"Events is 10001: sliding-log remembers every event and takes at most 10000"}},
+		{"the zero Limit", limiter.Limit{}, []string{"Events is 0", "Per is 0s"}},
+		{"no events", limiter.PerSecond(0), []string{"Events is 0: it must be from 1 to 1000000000000"}},
+		{"negative events", limiter.PerSecond(-5), []string{"Events is -5"}},
+		{"too many events", limiter.Limit{Events: 1e12 + 1, Per: 366 * day}, []string{"Events is 1000000000001"}},
+		{"as many events as there are", limiter.PerSecond(math.MaxInt64), []string{"Events is 9223372036854775807"}},
+		{"no period", limiter.Limit{Events: 1}, []string{"Per is 0s: it must be more than 0"}},
+		{"a negative period", limiter.Limit{Events: 1, Per: -time.Second}, []string{"Per is -1s"}},
+		{"a period too long", limiter.Limit{Events: 1, Per: 366*day + 1000}, []string{"at most 366 days"}},
+		{"the longest period", limiter.Limit{Events: 1, Per: math.MaxInt64}, []string{"at most 366 days"}},
+		{"nanoseconds", limiter.Limit{Events: 1, Per: 1500 * time.Nanosecond}, []string{"Per is 1.5µs: it must be a whole number of microseconds"}},
+		{"a rate too high", limiter.Limit{Events: 11, Per: time.Microsecond}, []string{"Events is 11 per 1µs: the rate must be at most 10 million per second"}},
+		{"a negative burst", limiter.PerSecond(1).WithBurst(-1), []string{"Burst is -1"}},
+		{"a burst too great", limiter.PerSecond(1e7).WithBurst(1e12 + 1), []string{"Burst is 1000000000001"}},
+		{"a burst that takes years", limiter.Limit{Events: 1, Per: 30 * day, Burst: 13, Algorithm: limiter.TokenBucket}, []string{"Burst is 13: at 1 per 720h0m0s it would take more than 366 days"}},
+		{"a queue that takes years", limiter.Limit{Events: 1, Per: 30 * day, Burst: 13, Algorithm: limiter.LeakyBucket}, []string{"Burst is 13"}},
+		{"a burst that overflows", limiter.Limit{Events: 1, Per: 366 * day, Burst: 1e12, Algorithm: limiter.TokenBucket}, []string{"Burst is 1000000000000: at 1 per"}},
+		{"a burst of a window", limiter.Limit{Events: 1, Per: time.Second, Burst: 2}, []string{"Burst is 2: sliding-window has no burst"}},
+		{"a burst of a fixed window", limiter.Limit{Events: 1, Per: time.Second, Burst: 2, Algorithm: limiter.FixedWindow}, []string{"fixed-window has no burst"}},
+		{"a burst of a log", limiter.Limit{Events: 1, Per: time.Second, Burst: 2, Algorithm: limiter.SlidingLog}, []string{"sliding-log has no burst"}},
+		{"an unknown algorithm", limiter.PerSecond(1).With(6), []string{"Algorithm is 6: there is no such algorithm"}},
+		{"the last unknown algorithm", limiter.PerSecond(1).With(255), []string{"Algorithm is 255"}},
+		{"a log too long", limiter.PerDay(10_001).With(limiter.SlidingLog), []string{"Events is 10001: sliding-log remembers every event and takes at most 10000"}},
 		{
 			"everything at once",
-			Limit{Events: -1, Per: 1500, Burst: -2, Algorithm: 77},
+			limiter.Limit{Events: -1, Per: 1500, Burst: -2, Algorithm: 77},
 			[]string{"Events is -1", "Per is 1.5µs", "Burst is -2", "Algorithm is 77"},
 		},
 		{
 			"a bad burst of a window without a period",
-			Limit{Events: 20_000_000, Burst: -3},
+			limiter.Limit{Events: 20_000_000, Burst: -3},
 			[]string{"Per is 0s", "Burst is -3: it must", "Burst is -3: sliding-window has no burst"},
 		},
 		{
 			"too fast and too large",
-			Limit{Events: 1e12, Per: time.Second, Burst: -1, Algorithm: SlidingLog},
+			limiter.Limit{Events: 1e12, Per: time.Second, Burst: -1, Algorithm: limiter.SlidingLog},
 			[]string{"Burst is -1", "sliding-log has no burst"},
 		},
 	} {
@@ -69,7 +71,7 @@ func TestValidateNamesEveryBadFieldAndItsValue(t *testing.T) {
 				assert.Contains(t, lines[i], want)
 				assert.True(t, strings.HasPrefix(lines[i], "limiter: "), lines[i])
 			}
-			_, err = NewQuota("rule", "", tt.l)
+			_, err = limiter.NewQuota("rule", "", tt.l)
 			require.ErrorContains(t, err, tt.want[0], "NewQuota says what Validate says")
 			_, err = tt.l.MarshalText()
 			require.Error(t, err, "an invalid limit must not be written where it would not be read")
@@ -79,40 +81,40 @@ func TestValidateNamesEveryBadFieldAndItsValue(t *testing.T) {
 
 func TestValidateAcceptsTheBounds(t *testing.T) {
 	const day = 24 * time.Hour
-	for _, l := range []Limit{
+	for _, l := range []limiter.Limit{
 		{Events: 1, Per: time.Microsecond},
 		{Events: 10, Per: time.Microsecond},
 		{Events: 1, Per: 366 * day},
 		{Events: 1e12, Per: 366 * day},
 		{Events: 1e12, Per: 100_000 * time.Second},
-		{Events: 1, Per: 366 * day, Algorithm: LeakyBucket},
-		{Events: 1, Per: 30 * day, Burst: 12, Algorithm: TokenBucket},
-		{Events: 10_000_000, Per: time.Second, Burst: 1e12, Algorithm: LeakyBucket},
-		{Events: 10_000, Per: 366 * day, Algorithm: SlidingLog},
+		{Events: 1, Per: 366 * day, Algorithm: limiter.LeakyBucket},
+		{Events: 1, Per: 30 * day, Burst: 12, Algorithm: limiter.TokenBucket},
+		{Events: 10_000_000, Per: time.Second, Burst: 1e12, Algorithm: limiter.LeakyBucket},
+		{Events: 10_000, Per: 366 * day, Algorithm: limiter.SlidingLog},
 	} {
 		assert.NoError(t, l.Validate(), "%v", l)
 	}
 }
 
 func TestWithBurstMakesABucketOfTheDefaultOnly(t *testing.T) {
-	assert.Equal(t, TokenBucket, PerSecond(10).WithBurst(20).Algorithm)
-	assert.Equal(t, LeakyBucket, PerSecond(10).With(LeakyBucket).WithBurst(20).Algorithm)
-	assert.Equal(t, LeakyBucket, PerSecond(10).WithBurst(20).With(LeakyBucket).Algorithm)
-	assert.Error(t, PerSecond(10).With(FixedWindow).WithBurst(20).Validate())
+	assert.Equal(t, limiter.TokenBucket, limiter.PerSecond(10).WithBurst(20).Algorithm)
+	assert.Equal(t, limiter.LeakyBucket, limiter.PerSecond(10).With(limiter.LeakyBucket).WithBurst(20).Algorithm)
+	assert.Equal(t, limiter.LeakyBucket, limiter.PerSecond(10).WithBurst(20).With(limiter.LeakyBucket).Algorithm)
+	assert.Error(t, limiter.PerSecond(10).With(limiter.FixedWindow).WithBurst(20).Validate())
 }
 
 func TestABurstDefaultsToTheEvents(t *testing.T) {
 	for _, tt := range []struct {
-		l    Limit
+		l    limiter.Limit
 		want int64
 	}{
-		{PerSecond(10), 10},
-		{PerSecond(10).With(FixedWindow), 10},
-		{PerSecond(10).With(SlidingLog), 10},
-		{PerSecond(10).With(TokenBucket), 10},
-		{PerSecond(10).WithBurst(3), 3},
-		{PerSecond(10).With(LeakyBucket), 11},
-		{PerSecond(10).With(LeakyBucket).WithBurst(3), 4},
+		{limiter.PerSecond(10), 10},
+		{limiter.PerSecond(10).With(limiter.FixedWindow), 10},
+		{limiter.PerSecond(10).With(limiter.SlidingLog), 10},
+		{limiter.PerSecond(10).With(limiter.TokenBucket), 10},
+		{limiter.PerSecond(10).WithBurst(3), 3},
+		{limiter.PerSecond(10).With(limiter.LeakyBucket), 11},
+		{limiter.PerSecond(10).With(limiter.LeakyBucket).WithBurst(3), 4},
 	} {
 		assert.Equal(t, tt.want, mustQuota(t, tt.l).Capacity(), "%v", tt.l)
 	}
@@ -126,19 +128,19 @@ func TestEveryGeneratedLimitIsValid(t *testing.T) {
 
 func TestEveryLimitIsEitherRefusedOrCounts(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		l := Limit{
+		l := limiter.Limit{
 			Events:    rapid.OneOf(rapid.Int64(), magnitude(1, math.MaxInt64)).Draw(t, "events"),
 			Per:       time.Duration(rapid.OneOf(rapid.Int64(), rapid.Map(magnitude(1, 4e13), func(n int64) int64 { return n * 1000 })).Draw(t, "per")),
 			Burst:     rapid.OneOf(rapid.Just(int64(0)), rapid.Int64(), magnitude(1, math.MaxInt64)).Draw(t, "burst"),
-			Algorithm: Algorithm(rapid.IntRange(0, 6).Draw(t, "algorithm")),
+			Algorithm: limiter.Algorithm(rapid.IntRange(0, 6).Draw(t, "algorithm")),
 		}
-		q, err := NewQuota("rule", "", l)
+		q, err := limiter.NewQuota("rule", "", l)
 		if err != nil {
 			require.Nil(t, q)
 			return
 		}
 		now := anyStart().Draw(t, "now")
-		s, ok := q.Take(State{}, now, q.capacity)
+		s, ok := q.Take(limiter.State{}, now, q.Capacity())
 		require.True(t, ok)
 		after, ok := q.Take(s, now, 1)
 		require.False(t, ok)
@@ -146,50 +148,36 @@ func TestEveryLimitIsEitherRefusedOrCounts(t *testing.T) {
 	})
 }
 
-func TestMulDivUpRoundsUpAndSaturates(t *testing.T) {
-	for _, tt := range []struct{ a, b, c, want int64 }{
-		{6, 7, 2, 21},
-		{6, 7, 4, 11},
-		{1, 1, math.MaxInt64, 1},
-		{math.MaxInt64, math.MaxInt64, math.MaxInt64, math.MaxInt64},
-		{math.MaxInt64, 2, 1, math.MaxInt64},
-		{math.MaxInt64, math.MaxInt64, 1, math.MaxInt64},
-		{1 << 62, 4, 2, math.MaxInt64},
-	} {
-		assert.Equal(t, tt.want, mulDivUp(tt.a, tt.b, tt.c), "%d*%d/%d", tt.a, tt.b, tt.c)
-	}
-}
-
 func TestValidateJoinsErrorsThatCanBeTakenApart(t *testing.T) {
-	joined, ok := Limit{Events: -1, Burst: -1}.Validate().(interface{ Unwrap() []error })
+	joined, ok := limiter.Limit{Events: -1, Burst: -1}.Validate().(interface{ Unwrap() []error })
 	require.True(t, ok)
 	require.Len(t, joined.Unwrap(), 4)
-	require.False(t, errors.Is(Limit{}.Validate(), ErrCharges))
+	require.False(t, errors.Is(limiter.Limit{}.Validate(), limiter.ErrCharges))
 }
 
 func TestALimitThatImpliesAnotherIsStricter(t *testing.T) {
 	for _, c := range []struct {
-		limit, other Limit
+		limit, other limiter.Limit
 		implies      bool
 	}{
-		{PerSecond(100), PerMinute(10_000), true},
-		{PerSecond(100), PerMinute(6_000), false}, // a counter passes a little more around a boundary
-		{PerSecond(10), PerMinute(610), true},     // a log does not, and a counter also counts a share of the minute before
-		{PerSecond(10), PerMinute(609), false},
-		{PerSecond(10), PerMinute(600).With(SlidingLog), true},
-		{PerSecond(10), PerMinute(599).With(SlidingLog), false},
-		{PerMinute(100), PerMinute(100), true},
-		{PerMinute(101), PerMinute(100), false},
-		{PerHour(1000), PerSecond(3002), true},
-		{PerHour(1000), PerSecond(3001), false},
-		{PerMinute(10_000), PerSecond(100), false},
-		{PerSecond(1).WithBurst(5), PerMinute(1000), true},
-		{PerSecond(1).WithBurst(5), PerMinute(69), false},
-		{PerMinute(60).WithBurst(5), PerSecond(1).WithBurst(5), true}, // the same rate
-		{PerMinute(60).WithBurst(6), PerSecond(1).WithBurst(5), false},
-		{PerMinute(61).WithBurst(5), PerSecond(1).WithBurst(5), false},
-		{PerMinute(60), PerMinute(1000).With(LeakyBucket), false}, // which also delays
-		{Limit{}, PerMinute(1000), false},
+		{limiter.PerSecond(100), limiter.PerMinute(10_000), true},
+		{limiter.PerSecond(100), limiter.PerMinute(6_000), false}, // a counter passes a little more around a boundary
+		{limiter.PerSecond(10), limiter.PerMinute(610), true},     // a log does not, and a counter also counts a share of the minute before
+		{limiter.PerSecond(10), limiter.PerMinute(609), false},
+		{limiter.PerSecond(10), limiter.PerMinute(600).With(limiter.SlidingLog), true},
+		{limiter.PerSecond(10), limiter.PerMinute(599).With(limiter.SlidingLog), false},
+		{limiter.PerMinute(100), limiter.PerMinute(100), true},
+		{limiter.PerMinute(101), limiter.PerMinute(100), false},
+		{limiter.PerHour(1000), limiter.PerSecond(3002), true},
+		{limiter.PerHour(1000), limiter.PerSecond(3001), false},
+		{limiter.PerMinute(10_000), limiter.PerSecond(100), false},
+		{limiter.PerSecond(1).WithBurst(5), limiter.PerMinute(1000), true},
+		{limiter.PerSecond(1).WithBurst(5), limiter.PerMinute(69), false},
+		{limiter.PerMinute(60).WithBurst(5), limiter.PerSecond(1).WithBurst(5), true}, // the same rate
+		{limiter.PerMinute(60).WithBurst(6), limiter.PerSecond(1).WithBurst(5), false},
+		{limiter.PerMinute(61).WithBurst(5), limiter.PerSecond(1).WithBurst(5), false},
+		{limiter.PerMinute(60), limiter.PerMinute(1000).With(limiter.LeakyBucket), false}, // which also delays
+		{limiter.Limit{}, limiter.PerMinute(1000), false},
 	} {
 		assert.Equal(t, c.implies, c.limit.Implies(c.other), "%v, %v", c.limit, c.other)
 	}
@@ -201,10 +189,10 @@ func TestWhatPassesALimitPassesTheLimitsThatItImplies(t *testing.T) {
 		seed := rand.Uint64()
 		t.Logf("seed: %d", seed)
 		random := rand.New(rand.NewPCG(1, seed))
-		draw := func(most int64) Limit {
-			l := Limit{Events: 1 + random.Int64N(most), Per: []time.Duration{time.Second, 2 * time.Second, 7 * time.Second}[random.IntN(3)]}
-			l.Algorithm = []Algorithm{SlidingWindow, SlidingCounter, SlidingLog, FixedWindow, TokenBucket, LeakyBucket}[random.IntN(6)]
-			if l.Algorithm == TokenBucket && random.IntN(2) == 0 {
+		draw := func(most int64) limiter.Limit {
+			l := limiter.Limit{Events: 1 + random.Int64N(most), Per: []time.Duration{time.Second, 2 * time.Second, 7 * time.Second}[random.IntN(3)]}
+			l.Algorithm = []limiter.Algorithm{limiter.SlidingWindow, limiter.SlidingCounter, limiter.SlidingLog, limiter.FixedWindow, limiter.TokenBucket, limiter.LeakyBucket}[random.IntN(6)]
+			if l.Algorithm == limiter.TokenBucket && random.IntN(2) == 0 {
 				l.Burst = 1 + random.Int64N(most)
 			}
 			return l
@@ -215,7 +203,7 @@ func TestWhatPassesALimitPassesTheLimitsThatItImplies(t *testing.T) {
 				continue
 			}
 			implied++
-			first, second := Must(New(Config{Name: "limit", Limit: l})), Must(New(Config{Name: "other", Limit: other}))
+			first, second := limiter.Must(limiter.New(limiter.Config{Name: "limit", Limit: l})), limiter.Must(limiter.New(limiter.Config{Name: "other", Limit: other}))
 			pauses := []time.Duration{0, 0, 0, 0, 0, time.Microsecond, l.Per / 15, l.Per / 2, l.Per - time.Microsecond, l.Per, other.Per - time.Microsecond, other.Per}
 			for range 100 {
 				time.Sleep(pauses[random.IntN(len(pauses))])

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/weirgo/weir/internal/invalid"
+	"github.com/weirgo/weir/limiter/internal/shared"
 )
 
 // Config is what [New] takes.
@@ -75,15 +76,15 @@ func (c *Config) quotas() ([]*Quota, error) {
 
 // register asks a store whether it can count q, and claims the rule's name.
 func register(s Store, q *Quota) error {
-	if err := CheckStore(s, q); err != nil {
+	if err := checkQuota(s, q); err != nil {
 		return err
 	}
-	store, ok := As[Claimer](s)
+	store, ok := shared.As[claimer](s)
 	if !ok {
 		return nil
 	}
 	err := store.Claim(q.rule)
-	if errors.Is(err, ErrClaimed) {
+	if errors.Is(err, shared.ErrClaimed) {
 		slog.Warn("weir: two limiters share a store and a name, so they share counters; rename one, or give each its own store",
 			"code", "weir-shared-counter", "rule", q.rule)
 		return nil

@@ -1,4 +1,4 @@
-package limiter
+package limiter_test
 
 import (
 	"context"
@@ -11,10 +11,12 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weirgo/weir/internal/phase"
+
+	"github.com/weirgo/weir/limiter"
 )
 
 func TestNewReportsEverythingAtOnce(t *testing.T) {
-	l, err := New(Config{Name: "\n", Limit: Limit{Events: -1, Burst: -1}})
+	l, err := limiter.New(limiter.Config{Name: "\n", Limit: limiter.Limit{Events: -1, Burst: -1}})
 	require.Nil(t, l)
 	for _, want := range []string{"rule name", "Events is -1", "Per is 0s", "Burst is -1"} {
 		require.ErrorContains(t, err, want)
@@ -22,21 +24,21 @@ func TestNewReportsEverythingAtOnce(t *testing.T) {
 }
 
 func TestMustPanicsWithWhatIsWrong(t *testing.T) {
-	assert.PanicsWithError(t, "limiter: the rule name is empty", func() { Must(New(Config{Limit: PerSecond(1)})) })
-	assert.NotNil(t, Must(New(Config{Name: "api", Limit: PerSecond(1)})))
+	assert.PanicsWithError(t, "limiter: the rule name is empty", func() { limiter.Must(limiter.New(limiter.Config{Limit: limiter.PerSecond(1)})) })
+	assert.NotNil(t, limiter.Must(limiter.New(limiter.Config{Name: "api", Limit: limiter.PerSecond(1)})))
 }
 
 func TestLimitersOfOneStoreCountApartByTheirNames(t *testing.T) {
 	phase.Test(t, func(t *testing.T) {
 		ctx := context.Background()
-		m, err := NewMemory(MemoryOptions{})
+		m, err := limiter.NewMemory(limiter.MemoryOptions{})
 		require.NoError(t, err)
-		mail := Must(New(Config{Name: "mail", Limit: PerHour(2), Store: m}))
-		again := Must(New(Config{Name: "mail", Limit: PerHour(2), Store: m}))
-		text := Must(New(Config{Name: "text", Limit: PerHour(2), Store: m}))
-		alone := Must(New(Config{Name: "mail", Limit: PerHour(2)}))
+		mail := limiter.Must(limiter.New(limiter.Config{Name: "mail", Limit: limiter.PerHour(2), Store: m}))
+		again := limiter.Must(limiter.New(limiter.Config{Name: "mail", Limit: limiter.PerHour(2), Store: m}))
+		text := limiter.Must(limiter.New(limiter.Config{Name: "text", Limit: limiter.PerHour(2), Store: m}))
+		alone := limiter.Must(limiter.New(limiter.Config{Name: "mail", Limit: limiter.PerHour(2)}))
 		for _, tt := range []struct {
-			l    *Limiter
+			l    *limiter.Limiter
 			want int64
 		}{{mail, 1}, {again, 0}, {text, 1}, {alone, 1}} {
 			d, err := tt.l.Allow(ctx, "user")
@@ -50,10 +52,10 @@ func TestLimitersOfOneStoreCountApartByTheirNames(t *testing.T) {
 func TestALimiterTakesLooksGivesBackAndResets(t *testing.T) {
 	phase.Test(t, func(t *testing.T) {
 		ctx := context.Background()
-		m, err := NewMemory(MemoryOptions{})
+		m, err := limiter.NewMemory(limiter.MemoryOptions{})
 		require.NoError(t, err)
-		for name, store := range map[string]Store{"Memory": m, "another store": struct{ Store }{m}} {
-			l := Must(New(Config{Name: name, Limit: PerHour(5).With(FixedWindow), Store: store}))
+		for name, store := range map[string]limiter.Store{"Memory": m, "another store": struct{ limiter.Store }{m}} {
+			l := limiter.Must(limiter.New(limiter.Config{Name: name, Limit: limiter.PerHour(5).With(limiter.FixedWindow), Store: store}))
 			remaining := func() int64 {
 				d, err := l.AllowN(ctx, "key", 0)
 				require.NoError(t, err)
@@ -66,28 +68,28 @@ func TestALimiterTakesLooksGivesBackAndResets(t *testing.T) {
 			d, err = l.AllowN(ctx, "key", 3)
 			require.NoError(t, err, "a refusal is an answer")
 			assert.False(t, d.Allowed)
-			require.NoError(t, l.Refund(ctx, "key", 1, Decision{}))
+			require.NoError(t, l.Refund(ctx, "key", 1, limiter.Decision{}))
 			assert.Equal(t, int64(3), remaining(), name)
 			require.NoError(t, l.Reset(ctx, "key"))
 			assert.Equal(t, int64(5), remaining(), name)
 
 			_, err = l.AllowN(ctx, "key", -1)
-			require.ErrorIs(t, err, ErrCharges)
-			require.ErrorIs(t, l.Refund(ctx, "key", -1, Decision{}), ErrCharges)
+			require.ErrorIs(t, err, limiter.ErrCharges)
+			require.ErrorIs(t, l.Refund(ctx, "key", -1, limiter.Decision{}), limiter.ErrCharges)
 		}
 	})
 }
 
 // brokenStore can't decide.
-type brokenStore struct{ Store }
+type brokenStore struct{ limiter.Store }
 
 var errOutage = errors.New("the store is away")
 
-func (brokenStore) Decide(context.Context, []Charge) error { return errOutage }
+func (brokenStore) Decide(context.Context, []limiter.Charge) error { return errOutage }
 
 func TestALimiterSaysThatItsStoreCouldNotDecide(t *testing.T) {
 	phase.Test(t, func(t *testing.T) {
-		l := Must(New(Config{Name: "mail", Limit: PerHour(5), Store: brokenStore{}}))
+		l := limiter.Must(limiter.New(limiter.Config{Name: "mail", Limit: limiter.PerHour(5), Store: brokenStore{}}))
 		d, err := l.Allow(context.Background(), "key")
 		require.ErrorIs(t, err, errOutage)
 		assert.False(t, d.Allowed)
@@ -98,15 +100,15 @@ func TestMemoryDoesNotLookAtTheContext(t *testing.T) {
 	phase.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(context.Background())
 		cancel()
-		d, err := Must(New(Config{Name: "mail", Limit: PerHour(5)})).Allow(ctx, "key")
+		d, err := limiter.Must(limiter.New(limiter.Config{Name: "mail", Limit: limiter.PerHour(5)})).Allow(ctx, "key")
 		require.NoError(t, err)
 		assert.True(t, d.Allowed)
 	})
 }
 
 func TestNewRefusesAMemoryThatNewMemoryDidNotMake(t *testing.T) {
-	for _, m := range []*Memory{nil, {}} {
-		_, err := New(Config{Name: "mail", Limit: PerHour(5), Store: m})
+	for _, m := range []*limiter.Memory{nil, {}} {
+		_, err := limiter.New(limiter.Config{Name: "mail", Limit: limiter.PerHour(5), Store: m})
 		assert.ErrorContains(t, err, "Store is a Memory that NewMemory did not make")
 	}
 }
@@ -117,11 +119,11 @@ func TestNewWarnsOfASharedCounter(t *testing.T) {
 	slog.SetDefault(slog.New(slog.NewTextHandler(&log, nil)))
 	t.Cleanup(func() { slog.SetDefault(before) })
 
-	m, err := NewMemory(MemoryOptions{})
+	m, err := limiter.NewMemory(limiter.MemoryOptions{})
 	require.NoError(t, err)
-	Must(New(Config{Name: "mail", Limit: PerHour(5), Store: m}))
-	Must(New(Config{Name: "sms", Limit: PerHour(5), Store: m}))
+	limiter.Must(limiter.New(limiter.Config{Name: "mail", Limit: limiter.PerHour(5), Store: m}))
+	limiter.Must(limiter.New(limiter.Config{Name: "sms", Limit: limiter.PerHour(5), Store: m}))
 	assert.Empty(t, log.String())
-	Must(New(Config{Name: "mail", Limit: PerHour(5), Store: m}))
+	limiter.Must(limiter.New(limiter.Config{Name: "mail", Limit: limiter.PerHour(5), Store: m}))
 	assert.Contains(t, log.String(), "code=weir-shared-counter rule=mail")
 }

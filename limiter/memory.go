@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/weirgo/weir/limiter/internal/shared"
 	"github.com/weirgo/weir/limiter/internal/table"
 )
 
@@ -61,7 +62,7 @@ type MemoryOptions struct {
 // Time is the process's monotonic clock, so setting the system's clock has no effect. Windows are
 // aligned to the epoch as the clock was when the store was made.
 //
-// Memory can always decide: it returns only the errors of [CheckCharges]. It ignores the context.
+// Memory can always decide: it returns only errors that wrap [ErrCharges]. It ignores the context.
 type Memory struct {
 	start  time.Time
 	origin int64 // start in microseconds since 1970
@@ -133,9 +134,9 @@ func (m *Memory) shardIndex(hash uint64) int { return int(hash) & (len(m.shards)
 
 func (m *Memory) shardOf(hash uint64) *shard { return &m.shards[m.shardIndex(hash)] }
 
-// Decide implements [Store]. Its errors are those of [CheckCharges].
+// Decide implements [Store]. Its errors wrap [ErrCharges].
 func (m *Memory) Decide(_ context.Context, charges []Charge) error {
-	if err := CheckCharges(charges); err != nil {
+	if err := checkCharges(charges); err != nil {
 		return err
 	}
 	switch n := len(charges); {
@@ -181,10 +182,10 @@ func marksAfter(marks table.Mark, q *Quota, cost int64, d *Decision) table.Mark 
 }
 
 // Settle implements [Store]. It settles one key after the other before it returns. Its errors
-// are those of [CheckSettlements]. If there is no room for a key, the debt goes to the overflow
+// wrap [ErrCharges]. If there is no room for a key, the debt goes to the overflow
 // counter.
 func (m *Memory) Settle(_ context.Context, settlements []Settlement) error {
-	if err := CheckSettlements(settlements); err != nil {
+	if err := checkSettlements(settlements); err != nil {
 		return err
 	}
 	for i := range settlements {
@@ -195,10 +196,10 @@ func (m *Memory) Settle(_ context.Context, settlements []Settlement) error {
 	return nil
 }
 
-// Reset implements [Store]. Its errors are those of [CheckCharges]. Events in flight keep their
+// Reset implements [Store]. Its errors wrap [ErrCharges]. Events in flight keep their
 // slots until they end.
 func (m *Memory) Reset(_ context.Context, charges []Charge) error {
-	if err := CheckCharges(charges); err != nil {
+	if err := checkCharges(charges); err != nil {
 		return err
 	}
 	for i := range charges {
@@ -207,7 +208,7 @@ func (m *Memory) Reset(_ context.Context, charges []Charge) error {
 	return nil
 }
 
-// Claim implements [Claimer]. It returns an error for a Memory that [NewMemory] did not make.
+// Claim implements Claimer of package store. It returns an error for a Memory that [NewMemory] did not make.
 func (m *Memory) Claim(rule string) error {
 	if m == nil || m.shards == nil {
 		return errors.New("limiter: Store is a Memory that NewMemory did not make")
@@ -215,7 +216,7 @@ func (m *Memory) Claim(rule string) error {
 	m.register.Lock()
 	defer m.register.Unlock()
 	if _, taken := m.claimed[rule]; taken {
-		return ErrClaimed
+		return shared.ErrClaimed
 	}
 	m.claimed[rule] = struct{}{}
 	return nil
@@ -244,6 +245,6 @@ func (m *Memory) Stats() MemoryStats {
 	return stats
 }
 
-// Check implements [Checker]. A process that ends loses its slots and its Memory together, so
+// Check implements Checker of package store. A process that ends loses its slots and its Memory together, so
 // Memory can count slots.
 func (m *Memory) Check(*Quota) error { return nil }

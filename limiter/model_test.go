@@ -1,18 +1,21 @@
-package limiter
+package limiter_test
 
 import (
+	"cmp"
 	"math"
 	"math/big"
 	"slices"
 	"time"
 
 	"pgregory.net/rapid"
+
+	"github.com/weirgo/weir/limiter"
 )
 
 // A model is an algorithm written down from its definition, in exact fractions and
 // without a thought for speed. What a decision says follows from room alone.
 type model struct {
-	quota    *Quota
+	quota    *limiter.Quota
 	capacity int64
 	last     *int64 // the time of the last change
 	room     func(t int64) *big.Rat
@@ -22,45 +25,61 @@ type model struct {
 	delay    func(t int64) *big.Rat
 }
 
-func newModel(q *Quota) *model {
+func newModel(q *limiter.Quota) *model {
 	m := algorithmModel(q)
 	m.quota = q
 	return m
 }
 
-func algorithmModel(q *Quota) *model {
+func algorithmModel(q *limiter.Quota) *model {
 	switch q.Algorithm() {
-	case TokenBucket:
-		return bucketModel(q, q.limit.burst())
-	case LeakyBucket:
-		m := bucketModel(q, q.limit.burst()+1)
+	case limiter.TokenBucket:
+		return bucketModel(q, cmp.Or(q.Limit().Burst, q.Limit().Events))
+	case limiter.LeakyBucket:
+		m := bucketModel(q, cmp.Or(q.Limit().Burst, q.Limit().Events)+1)
+		unit, refill := rateOf(q)
 		m.delay = func(t int64) *big.Rat {
 			queue := new(big.Rat).Sub(whole(m.capacity), m.room(t))
-			return queue.Quo(queue, big.NewRat(q.refill, q.unit))
+			return queue.Quo(queue, big.NewRat(refill, unit))
 		}
 		last := m.back
 		m.back = func(t, n, end int64) {
 			queue := m.delay(t)
-			if queue.Sign() == 0 || q.unit < q.refill || t+ceil(queue).Microseconds() != end {
+			if queue.Sign() == 0 || unit < refill || t+ceil(queue).Microseconds() != end {
 				n = 0
 			}
 			last(t, n, 0)
 		}
 		return m
-	case FixedWindow:
+	case limiter.FixedWindow:
 		return windowModel(q, func(int64) *big.Rat { return new(big.Rat) })
-	case SlidingCounter:
-		per := q.limit.Per.Microseconds()
+	case limiter.SlidingCounter:
+		per := q.Limit().Per.Microseconds()
 		return windowModel(q, func(into int64) *big.Rat { return big.NewRat(per-into, per) })
 	default:
 		return logModel(q)
 	}
 }
 
+// rateOf returns what an event adds to the level of a bucket, and what a microsecond takes away.
+func rateOf(q *limiter.Quota) (unit, refill int64) {
+	numbers := q.Numbers(0)
+	return numbers[1], numbers[2]
+}
+
+// stepOf returns how many microseconds a step takes in which the previous window fades.
+func stepOf(q *limiter.Quota) int64 {
+	if q.Algorithm() != limiter.SlidingCounter {
+		return 1
+	}
+	return q.Numbers(0)[2]
+}
+
 // bucketModel leaks at the compiled rate; that this is the rate asked for is another test.
-func bucketModel(q *Quota, capacity int64) *model {
+func bucketModel(q *limiter.Quota, capacity int64) *model {
 	m := &model{capacity: capacity, last: new(int64)}
-	rate := big.NewRat(q.refill, q.unit)
+	unit, refill := rateOf(q)
+	rate := big.NewRat(refill, unit)
 	level := new(big.Rat)
 	var past []moment
 	at := func(t int64) *big.Rat {
@@ -132,10 +151,10 @@ func lowest(past []moment, since int64, now *big.Rat) *big.Rat {
 
 // windowModel counts in windows, and the one before by its share(how far into this one),
 // in whole units.
-func windowModel(q *Quota, share func(into int64) *big.Rat) *model {
-	m := &model{capacity: q.limit.Events, last: new(int64)}
-	per := q.limit.Per.Microseconds()
-	index := indexer(q.limit)
+func windowModel(q *limiter.Quota, share func(into int64) *big.Rat) *model {
+	m := &model{capacity: q.Limit().Events, last: new(int64)}
+	per := q.Limit().Per.Microseconds()
+	index := indexer(q.Limit())
 	counts := map[int64]int64{}
 	above := func(window int64) int64 { return max(0, counts[window]-m.capacity) }
 	m.room = func(t int64) *big.Rat {
@@ -174,9 +193,9 @@ func windowModel(q *Quota, share func(into int64) *big.Rat) *model {
 	return m
 }
 
-func logModel(q *Quota) *model {
-	m := &model{capacity: q.limit.Events, last: new(int64)}
-	per := q.limit.Per.Microseconds()
+func logModel(q *limiter.Quota) *model {
+	m := &model{capacity: q.Limit().Events, last: new(int64)}
+	per := q.Limit().Per.Microseconds()
 	var log []int64 // of each unit
 	var owed int64  // those that wait for room in it
 	at := func(t int64) (live []int64, waiting int64) {
@@ -238,12 +257,14 @@ func (m *model) remaining(now int64) int64 {
 
 // isAhead reports whether the clock is behind the last change by more than a period, or before
 // the calendar's window of that by more than the window's length.
-func (m *model) isAhead(now int64) bool {
-	if m.quota.limit.calendar.unit != noUnit {
-		start, end := m.quota.WindowAt(*m.last)
+func (m *model) isAhead(now int64) bool { return isAhead(m.quota, *m.last, now) }
+
+func isAhead(q *limiter.Quota, last, now int64) bool {
+	if q.Limit().Calendar() != "" {
+		start, end := q.WindowAt(last)
 		return start-now > end-start
 	}
-	return *m.last-now > m.quota.Window().Microseconds()
+	return last-now > q.Window().Microseconds()
 }
 
 // change has something happen now, or as soon as the clock has caught up.
@@ -273,20 +294,20 @@ func (m *model) owes(now, n int64) {
 }
 
 func (m *model) refund(now, n, at int64) {
-	if _, end := m.quota.WindowAt(*m.last); n <= 0 || m.quota.limit.calendar.unit != noUnit && now >= end {
+	if _, end := m.quota.WindowAt(*m.last); n <= 0 || m.quota.Limit().Calendar() != "" && now >= end {
 		return
 	}
 	m.change(now, func(t int64) { m.back(t, min(n, m.capacity), at) })
 }
 
 // decide is a whole decision. What it says of the future is found by trying.
-func (m *model) decide(now, cost int64) Decision {
+func (m *model) decide(now, cost int64) limiter.Decision {
 	var delay time.Duration
 	if m.delay != nil && !m.isAhead(now) {
 		delay = ceil(m.delay(max(now, *m.last)))
 	}
-	d := Decision{Allowed: m.take(now, cost), Limit: m.capacity, Remaining: m.remaining(now)}
-	d.Receipt = Receipt{max(now, *m.last), ByStore}
+	d := limiter.Decision{Allowed: m.take(now, cost), Limit: m.capacity, Remaining: m.remaining(now)}
+	d.Receipt = limiter.Receipt{max(now, *m.last), limiter.ByStore}
 	if m.isAhead(now) {
 		d.Receipt.At = now
 	}
@@ -304,7 +325,7 @@ func (m *model) decide(now, cost int64) Decision {
 	case d.Allowed:
 		d.Delay = delay
 	case cost > m.capacity:
-		d.RetryAfter = Never
+		d.RetryAfter = limiter.Never
 	default:
 		d.RetryAfter = after(cost)
 	}
@@ -352,26 +373,26 @@ func least(a, b *big.Rat) *big.Rat {
 }
 
 // anyLimit draws from all valid limits, of every order of magnitude.
-func anyLimit(algorithms ...Algorithm) *rapid.Generator[Limit] {
+func anyLimit(algorithms ...limiter.Algorithm) *rapid.Generator[limiter.Limit] {
 	if len(algorithms) == 0 {
 		algorithms = everyAlgorithm
 	}
-	return rapid.Custom(func(t *rapid.T) Limit {
-		l := Limit{Algorithm: rapid.SampledFrom(algorithms).Draw(t, "algorithm")}
+	return rapid.Custom(func(t *rapid.T) limiter.Limit {
+		l := limiter.Limit{Algorithm: rapid.SampledFrom(algorithms).Draw(t, "algorithm")}
 		per := magnitude(1, maxPeriod.Microseconds()).Draw(t, "per")
 		if rapid.Bool().Draw(t, "round") {
 			per = rapid.SampledFrom([]int64{1e6, 6e7, 3.6e9, 8.64e10}).Draw(t, "unit")
 		}
 		l.Per = micros(per)
 		most := min(maxEvents, maxRate*per)
-		if l.Algorithm == SlidingLog {
+		if l.Algorithm == limiter.SlidingLog {
 			most = min(most, 60) // beyond, the model takes too long
 		}
-		if l.Algorithm == FixedWindow && rapid.Bool().Draw(t, "calendar") {
+		if l.Algorithm == limiter.FixedWindow && rapid.Bool().Draw(t, "calendar") {
 			return anyCalendar(magnitude(1, maxEvents).Draw(t, "events")).Draw(t, "limit")
 		}
 		l.Events = magnitude(1, most).Draw(t, "events")
-		if a, _ := l.Algorithm.lookup(); a.bursts && rapid.Bool().Draw(t, "bursts") {
+		if isBucket(l.Algorithm) && rapid.Bool().Draw(t, "bursts") {
 			// As many as come back in 366 days, rounded down.
 			back := new(big.Int).Mul(big.NewInt(l.Events), big.NewInt(maxPeriod.Microseconds()))
 			back.Div(back, big.NewInt(per))
@@ -397,14 +418,20 @@ func magnitude(low, high int64) *rapid.Generator[int64] {
 }
 
 // everyAlgorithm is those that a quota can have.
-var everyAlgorithm = func() (all []Algorithm) {
-	for a := range algorithms {
-		if Algorithm(a) != SlidingWindow {
-			all = append(all, Algorithm(a))
-		}
-	}
-	return all
-}()
+var everyAlgorithm = []limiter.Algorithm{
+	limiter.TokenBucket, limiter.LeakyBucket, limiter.FixedWindow, limiter.SlidingLog, limiter.SlidingCounter,
+}
+
+func isBucket(a limiter.Algorithm) bool { return a == limiter.TokenBucket || a == limiter.LeakyBucket }
+
+// The bounds of a limit.
+const (
+	maxEvents = 1_000_000_000_000
+	maxPeriod = 366 * 24 * time.Hour
+	maxRate   = 10 // events per microsecond
+)
+
+func micros(n int64) time.Duration { return time.Duration(n) * time.Microsecond }
 
 // anyCost draws a cost that matters to a key of which so many units remain.
 func anyCost(capacity, remaining int64) *rapid.Generator[int64] {
@@ -425,9 +452,9 @@ func anyOwed(capacity int64) *rapid.Generator[int64] {
 
 // anyStep draws how the clock moves: not at all, a little, to where d says that
 // something happens or just before, far, or back.
-func anyStep(q *Quota, d Decision) *rapid.Generator[int64] {
+func anyStep(q *limiter.Quota, d limiter.Decision) *rapid.Generator[int64] {
 	retry := d.RetryAfter
-	if retry == Never {
+	if retry == limiter.Never {
 		retry = 0
 	}
 	window := q.Window().Microseconds()
@@ -445,10 +472,10 @@ func anyStep(q *Quota, d Decision) *rapid.Generator[int64] {
 }
 
 // anyNow draws the time after anyStep, back by at most a period of the limit.
-func anyNow(q *Quota, s State, now int64, d Decision) *rapid.Generator[int64] {
+func anyNow(q *limiter.Quota, s limiter.State, now int64, d limiter.Decision) *rapid.Generator[int64] {
 	return rapid.Map(anyStep(q, d), func(step int64) int64 {
 		next := max(0, now+step)
-		if next < s.Last && q.isAhead(s.Last, next) {
+		if isAhead(q, s.Last, next) {
 			return s.Last
 		}
 		return next

@@ -1,4 +1,4 @@
-package limiter
+package limiter_test
 
 import (
 	"context"
@@ -11,6 +11,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
+
+	"github.com/weirgo/weir/limiter"
+	"github.com/weirgo/weir/limiter/store"
 )
 
 // inBubble runs f, which may use a rapid.T, where time is fake.
@@ -33,26 +36,26 @@ func inBubble(t *testing.T, f func()) {
 // A plainStore is what Memory has to decide like: states as they are, in a map.
 type plainStore struct {
 	mu     sync.Mutex
-	states map[plainKey]State
+	states map[plainKey]limiter.State
 }
 
-func newPlainStore() Store { return &plainStore{states: map[plainKey]State{}} }
+func newPlainStore() limiter.Store { return &plainStore{states: map[plainKey]limiter.State{}} }
 
 type plainKey struct{ rule, tier, key string }
 
-func plainKeyOf(c Charge) plainKey { return plainKey{c.Quota.rule, c.Quota.tier, c.Key} }
+func plainKeyOf(c limiter.Charge) plainKey { return plainKey{c.Quota.Rule(), c.Quota.Tier(), c.Key} }
 
-func (p *plainStore) Decide(_ context.Context, charges []Charge) error {
-	if err := CheckCharges(charges); err != nil {
+func (p *plainStore) Decide(_ context.Context, charges []limiter.Charge) error {
+	if err := store.CheckCharges(charges); err != nil {
 		return err
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	states := make([]State, len(charges))
+	states := make([]limiter.State, len(charges))
 	for i, c := range charges {
 		states[i] = clone(p.states[plainKeyOf(c)])
 	}
-	if TakeAll(charges, states, time.Now().UnixMicro()) {
+	if store.TakeAll(charges, states, time.Now().UnixMicro()) {
 		for i, c := range charges {
 			p.states[plainKeyOf(c)] = states[i]
 		}
@@ -60,8 +63,8 @@ func (p *plainStore) Decide(_ context.Context, charges []Charge) error {
 	return nil
 }
 
-func (p *plainStore) Settle(_ context.Context, settlements []Settlement) error {
-	if err := CheckSettlements(settlements); err != nil {
+func (p *plainStore) Settle(_ context.Context, settlements []limiter.Settlement) error {
+	if err := store.CheckSettlements(settlements); err != nil {
 		return err
 	}
 	p.mu.Lock()
@@ -73,8 +76,8 @@ func (p *plainStore) Settle(_ context.Context, settlements []Settlement) error {
 	return nil
 }
 
-func (p *plainStore) Reset(_ context.Context, charges []Charge) error {
-	if err := CheckCharges(charges); err != nil {
+func (p *plainStore) Reset(_ context.Context, charges []limiter.Charge) error {
+	if err := store.CheckCharges(charges); err != nil {
 		return err
 	}
 	p.mu.Lock()
@@ -85,50 +88,57 @@ func (p *plainStore) Reset(_ context.Context, charges []Charge) error {
 	return nil
 }
 
-func named(t require.TestingT, rule, tier string, l Limit) *Quota {
-	q, err := NewQuota(rule, tier, l)
+// decide returns the decision on a charge.
+func decide(tb testing.TB, store limiter.Store, c limiter.Charge) limiter.Decision {
+	charges := []limiter.Charge{c}
+	require.NoError(tb, store.Decide(tb.Context(), charges))
+	return charges[0].Decision
+}
+
+func named(t require.TestingT, rule, tier string, l limiter.Limit) *limiter.Quota {
+	q, err := limiter.NewQuota(rule, tier, l)
 	require.NoError(t, err)
 	return q
 }
 
 // returned is the settlement of n units that were taken at that time and not used.
-func returned(n, at int64) Settlement {
-	return Settlement{Charge: Charge{Cost: n, Decision: Decision{Receipt: Receipt{At: at}}}}
+func returned(n, at int64) limiter.Settlement {
+	return limiter.Settlement{Charge: limiter.Charge{Cost: n, Decision: limiter.Decision{Receipt: limiter.Receipt{At: at}}}}
 }
 
 // refunds returns what charges took.
-func refunds(charges ...Charge) (settlements []Settlement) {
+func refunds(charges ...limiter.Charge) (settlements []limiter.Settlement) {
 	for _, c := range charges {
-		settlements = append(settlements, Settlement{Charge: c})
+		settlements = append(settlements, limiter.Settlement{Charge: c})
 	}
 	return settlements
 }
 
 // debts takes what charges cost without asking for room.
-func debts(charges ...Charge) (settlements []Settlement) {
+func debts(charges ...limiter.Charge) (settlements []limiter.Settlement) {
 	for _, c := range charges {
 		actual := c.Cost
 		c.Cost = 0
-		settlements = append(settlements, Settlement{c, actual})
+		settlements = append(settlements, limiter.Settlement{c, actual})
 	}
 	return settlements
 }
 
 // sameTrace holds Memory to plainStore over a random trace under limits.
-func sameTrace(t *testing.T, limits *rapid.Generator[Limit]) {
+func sameTrace(t *testing.T, limits *rapid.Generator[limiter.Limit]) {
 	rapid.Check(t, func(rt *rapid.T) {
 		inBubble(t, func() {
 			time.Sleep(micros(rapid.Int64Range(0, 1e9).Draw(rt, "start")))
-			m, err := NewMemory(MemoryOptions{})
+			m, err := limiter.NewMemory(limiter.MemoryOptions{})
 			require.NoError(rt, err)
-			plain, d, times := newPlainStore(), Decision{}, []int64{0}
+			plain, d, times := newPlainStore(), limiter.Decision{}, []int64{0}
 			year := 366 * 24 * time.Hour
-			end := time.Now().Add(uptime - 7*year)
+			end := time.Now().Add(limiter.Uptime - 7*year)
 
 			names := []string{"a", "b", "c"}
-			quotas := make([]*Quota, len(names))
+			quotas := make([]*limiter.Quota, len(names))
 			name := func(i int) {
-				quotas[i], err = NewQuota(names[i], "", limits.Draw(rt, "limit"))
+				quotas[i], err = limiter.NewQuota(names[i], "", limits.Draw(rt, "limit"))
 				require.NoError(rt, err)
 				quotas[i].Settles = rapid.Bool().Draw(rt, "settles")
 			}
@@ -139,19 +149,19 @@ func sameTrace(t *testing.T, limits *rapid.Generator[Limit]) {
 				if step := micros(max(0, anyStep(quotas[0], d).Draw(rt, "step"))); time.Now().Add(step).Before(end) {
 					time.Sleep(step)
 				}
-				var charges []Charge
+				var charges []limiter.Charge
 				for range rapid.SampledFrom([]int{1, 1, 1, 2, 3, 9}).Draw(rt, "charges") {
 					q := rapid.SampledFrom(quotas).Draw(rt, "quota")
-					c := Charge{Quota: q, Key: rapid.SampledFrom(names).Draw(rt, "key")}
-					c.Cost, c.Optional = anyCost(q.capacity, d.Remaining).Draw(rt, "cost"), rapid.IntRange(0, 3).Draw(rt, "optional") == 0
-					if CheckCharges(append(charges, c)) == nil {
+					c := limiter.Charge{Quota: q, Key: rapid.SampledFrom(names).Draw(rt, "key")}
+					c.Cost, c.Optional = anyCost(q.Capacity(), d.Remaining).Draw(rt, "cost"), rapid.IntRange(0, 3).Draw(rt, "optional") == 0
+					if store.CheckCharges(append(charges, c)) == nil {
 						charges = append(charges, c)
 					}
 				}
 				switch rapid.IntRange(0, 15).Draw(rt, "what") {
 				case 4:
 					for i := range charges {
-						charges[i].Cost = anyOwed(charges[i].Quota.capacity).Draw(rt, "owed")
+						charges[i].Cost = anyOwed(charges[i].Quota.Capacity()).Draw(rt, "owed")
 					}
 					require.NoError(rt, plain.Settle(t.Context(), debts(charges...)))
 					require.NoError(rt, m.Settle(t.Context(), debts(charges...)))
@@ -171,7 +181,7 @@ func sameTrace(t *testing.T, limits *rapid.Generator[Limit]) {
 					require.NoError(rt, plain.Decide(t.Context(), want))
 					require.NoError(rt, m.Decide(t.Context(), charges))
 					for i, c := range charges {
-						require.Equal(rt, want[i].Decision, c.Decision, "%v, cost %d", c.Quota.limit, c.Cost)
+						require.Equal(rt, want[i].Decision, c.Decision, "%v, cost %d", c.Quota.Limit(), c.Cost)
 					}
 					d = charges[0].Decision
 					times = append(times, d.Receipt.At)
@@ -182,16 +192,18 @@ func sameTrace(t *testing.T, limits *rapid.Generator[Limit]) {
 }
 
 func TestMemoryDecidesAsThePlainFunctionsDo(t *testing.T) {
-	t.Run("any limits", func(t *testing.T) { sameTrace(t, anyLimit(append([]Algorithm{SlidingWindow}, everyAlgorithm...)...)) })
+	t.Run("any limits", func(t *testing.T) {
+		sameTrace(t, anyLimit(append([]limiter.Algorithm{limiter.SlidingWindow}, everyAlgorithm...)...))
+	})
 	for _, a := range everyAlgorithm {
 		t.Run(a.String(), func(t *testing.T) { sameTrace(t, anyLimit(a)) })
 	}
 	t.Run("boxed and not", func(t *testing.T) {
-		sameTrace(t, rapid.SampledFrom([]Limit{
-			PerMinute(1000), PerMinute(2_000_000), PerHour(5_000_000_000),
-			PerMinute(2_000_000).With(FixedWindow), PerDay(8e11), PerMinute(1e8).With(TokenBucket),
-			PerMinute(9).With(SlidingLog), PerMinute(40).With(SlidingLog), PerMinute(1e8).With(LeakyBucket),
-			PerMinute(10), PerMinute(12),
+		sameTrace(t, rapid.SampledFrom([]limiter.Limit{
+			limiter.PerMinute(1000), limiter.PerMinute(2_000_000), limiter.PerHour(5_000_000_000),
+			limiter.PerMinute(2_000_000).With(limiter.FixedWindow), limiter.PerDay(8e11), limiter.PerMinute(1e8).With(limiter.TokenBucket),
+			limiter.PerMinute(9).With(limiter.SlidingLog), limiter.PerMinute(40).With(limiter.SlidingLog), limiter.PerMinute(1e8).With(limiter.LeakyBucket),
+			limiter.PerMinute(10), limiter.PerMinute(12),
 		}))
 	})
 }

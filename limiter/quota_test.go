@@ -1,4 +1,4 @@
-package limiter
+package limiter_test
 
 import (
 	"math"
@@ -9,24 +9,26 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
+
+	"github.com/weirgo/weir/limiter"
 )
 
 func TestAQuotaKnowsWhatItWasMadeOf(t *testing.T) {
-	l := PerSecond(10).WithBurst(20)
-	q, err := NewQuota("api", "gold", l)
+	l := limiter.PerSecond(10).WithBurst(20)
+	q, err := limiter.NewQuota("api", "gold", l)
 	require.NoError(t, err)
 	assert.Equal(t, "api", q.Rule())
 	assert.Equal(t, "gold", q.Tier())
 	assert.Equal(t, l, q.Limit())
 	assert.Equal(t, int64(20), q.Capacity())
 	assert.Equal(t, 2*time.Second, q.Window())
-	assert.Equal(t, time.Minute, mustQuota(t, PerMinute(5)).Window())
+	assert.Equal(t, time.Minute, mustQuota(t, limiter.PerMinute(5)).Window())
 }
 
 func TestNamesArePrintableAndOfSomeLength(t *testing.T) {
-	l := PerSecond(1)
+	l := limiter.PerSecond(1)
 	for _, name := range []string{"a", "search", "GET /search", `with "quotes"`, "~!", strings.Repeat("n", 128)} {
-		_, err := NewQuota(name, name, l)
+		_, err := limiter.NewQuota(name, name, l)
 		assert.NoError(t, err, "%q", name)
 	}
 	for _, tt := range []struct{ name, want string }{
@@ -42,19 +44,19 @@ func TestNamesArePrintableAndOfSomeLength(t *testing.T) {
 		{strings.Repeat("n", 129), "has 129 characters: at most 128"},
 		{strings.Repeat("n", 1<<20), "at most 128"},
 	} {
-		q, err := NewQuota(tt.name, "", l)
+		q, err := limiter.NewQuota(tt.name, "", l)
 		require.ErrorContains(t, err, tt.want, "%.20q", tt.name)
 		assert.Less(t, len(err.Error()), 200)
 		assert.Nil(t, q)
 		if tt.name != "" {
-			_, err = NewQuota("rule", tt.name, l)
+			_, err = limiter.NewQuota("rule", tt.name, l)
 			require.ErrorContains(t, err, strings.ReplaceAll(tt.want, "rule", "tier"))
 		}
 	}
 }
 
 func TestNewQuotaReportsEverythingAtOnce(t *testing.T) {
-	_, err := NewQuota("", "\n", Limit{Burst: -1})
+	_, err := limiter.NewQuota("", "\n", limiter.Limit{Burst: -1})
 	for _, want := range []string{"rule name is empty", "tier name", "Events is 0", "Per is 0s", "Burst is -1"} {
 		assert.ErrorContains(t, err, want)
 	}
@@ -62,20 +64,20 @@ func TestNewQuotaReportsEverythingAtOnce(t *testing.T) {
 
 func TestTakeRefusesWhatMakesNoSense(t *testing.T) {
 	for _, a := range everyAlgorithm {
-		q := mustQuota(t, PerSecond(10).With(a))
+		q := mustQuota(t, limiter.PerSecond(10).With(a))
 		for _, cost := range []int64{-1, math.MinInt64, q.Capacity() + 1, math.MaxInt64} {
-			s, ok := q.Take(State{}, 1, cost)
+			s, ok := q.Take(limiter.State{}, 1, cost)
 			assert.False(t, ok, "%v, cost %d", a, cost)
 			assert.Zero(t, s)
-			assert.Equal(t, Never, q.Describe(s, 1, cost, false).RetryAfter, "%v, cost %d", a, cost)
+			assert.Equal(t, limiter.Never, q.Describe(s, 1, cost, false).RetryAfter, "%v, cost %d", a, cost)
 		}
 	}
 }
 
 func TestTimeBeforeTheEpochIsTheEpoch(t *testing.T) {
 	for _, a := range everyAlgorithm {
-		q := mustQuota(t, PerSecond(10).With(a))
-		s, ok := q.Take(State{}, -1_000_000, q.Capacity())
+		q := mustQuota(t, limiter.PerSecond(10).With(a))
+		s, ok := q.Take(limiter.State{}, -1_000_000, q.Capacity())
 		require.True(t, ok)
 		_, ok = q.Take(s, -1, 1)
 		assert.False(t, ok, "%v", a)
@@ -86,10 +88,10 @@ func TestTimeBeforeTheEpochIsTheEpoch(t *testing.T) {
 }
 
 func TestAnUndoneSlotSaysNothingOfHowLongOthersAreHeld(t *testing.T) {
-	q, err := NewConcurrency("rule", "", 5)
+	q, err := limiter.NewConcurrency("rule", "", 5)
 	require.NoError(t, err)
 	const now = 1_700_000_000_000_000
-	before := State{Last: now, Level: 2, Prev: time.Minute.Microseconds()}
+	before := limiter.State{Last: now, Level: 2, Prev: time.Minute.Microseconds()}
 	taken, ok := q.Take(before, now+1000, 1)
 	require.True(t, ok)
 	d := q.Describe(taken, now+1000, 1, true)
@@ -98,10 +100,10 @@ func TestAnUndoneSlotSaysNothingOfHowLongOthersAreHeld(t *testing.T) {
 
 func TestAnUndoneChargeLeavesNoTrace(t *testing.T) {
 	for _, a := range everyAlgorithm {
-		q, err := NewQuota("rule", "", Limit{Events: 10, Per: time.Minute, Algorithm: a})
+		q, err := limiter.NewQuota("rule", "", limiter.Limit{Events: 10, Per: time.Minute, Algorithm: a})
 		require.NoError(t, err)
 		const now = 1_700_000_000_000_000
-		before, ok := q.Take(State{}, now, 7)
+		before, ok := q.Take(limiter.State{}, now, 7)
 		require.True(t, ok)
 		taken, ok := q.Take(before, now+1000, 2)
 		require.True(t, ok)
@@ -115,26 +117,26 @@ func TestAnUndoneChargeLeavesNoTrace(t *testing.T) {
 // the limit changes, none admits more than it would alone.
 func TestAChangedLimitKeepsWhatWasUsed(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		quotas := []*Quota{mustQuota(t, anyLimit().Draw(t, "one")), mustQuota(t, anyLimit().Draw(t, "other"))}
-		var s State
+		quotas := []*limiter.Quota{mustQuota(t, anyLimit().Draw(t, "one")), mustQuota(t, anyLimit().Draw(t, "other"))}
+		var s limiter.State
 		now := anyStart().Draw(t, "start")
 		for range rapid.IntRange(1, 25).Draw(t, "steps") {
 			q := rapid.SampledFrom(quotas).Draw(t, "quota")
-			_, _, converted := q.present(s, now)
-			if from := s.Quota; from != nil && from.limit != q.limit {
-				used := from.usedOf(s, now)
-				want := min(used, from.capacity, q.capacity) + min(max(0, used-from.capacity), q.capacity)
-				require.Equal(t, want, converted, "%v, of which %d are used, is %v", from.limit, used, q.limit)
+			converted := q.Used(s, now)
+			if from := s.Quota; from != nil && from.Limit() != q.Limit() {
+				used := from.Used(s, now)
+				want := min(used, from.Capacity(), q.Capacity()) + min(max(0, used-from.Capacity()), q.Capacity())
+				require.Equal(t, want, converted, "%v, of which %d are used, is %v", from.Limit(), used, q.Limit())
 			}
 			if rapid.IntRange(0, 3).Draw(t, "owes") == 0 {
-				n := anyOwed(q.capacity).Draw(t, "owed")
-				least := converted + min(n, 2*q.capacity)
-				s = q.Settle(clone(s), now, Settlement{Actual: n})
-				require.GreaterOrEqual(t, s.Quota.usedOf(s, now), min(least, 2*q.capacity))
+				n := anyOwed(q.Capacity()).Draw(t, "owed")
+				least := converted + min(n, 2*q.Capacity())
+				s = q.Settle(clone(s), now, limiter.Settlement{Actual: n})
+				require.GreaterOrEqual(t, s.Quota.Used(s, now), min(least, 2*q.Capacity()))
 				continue
 			}
 			d := q.Describe(s, now, 0, true)
-			cost := anyCost(q.capacity, d.Remaining).Draw(t, "cost")
+			cost := anyCost(q.Capacity(), d.Remaining).Draw(t, "cost")
 			var ok bool
 			s, ok = q.Take(s, now, cost)
 			require.Equal(t, cost <= d.Remaining, ok)
@@ -145,9 +147,9 @@ func TestAChangedLimitKeepsWhatWasUsed(t *testing.T) {
 
 // A store's server knows a calendar no further than the window behind that of a state.
 func TestADebtAfterACalendarsWindowIsUnderTheNewLimit(t *testing.T) {
-	from, q := mustQuota(t, Daily(10)), mustQuota(t, PerHour(3).With(FixedWindow))
+	from, q := mustQuota(t, limiter.Daily(10)), mustQuota(t, limiter.PerHour(3).With(limiter.FixedWindow))
 	now := time.Date(2026, 11, 23, 12, 0, 0, 0, time.UTC)
-	s := from.Settle(State{}, now.UnixMicro(), Settlement{Actual: 15})
-	require.Same(t, from, q.Settle(clone(s), now.UnixMicro(), Settlement{Actual: 1}).Quota, "which counts more")
-	require.Same(t, q, q.Settle(s, now.Add(24*time.Hour).UnixMicro(), Settlement{Actual: 1}).Quota)
+	s := from.Settle(limiter.State{}, now.UnixMicro(), limiter.Settlement{Actual: 15})
+	require.Same(t, from, q.Settle(clone(s), now.UnixMicro(), limiter.Settlement{Actual: 1}).Quota, "which counts more")
+	require.Same(t, q, q.Settle(s, now.Add(24*time.Hour).UnixMicro(), limiter.Settlement{Actual: 1}).Quota)
 }

@@ -1,4 +1,4 @@
-package limiter
+package limiter_test
 
 import (
 	"fmt"
@@ -11,6 +11,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/weirgo/weir/limiter"
 )
 
 // How much of a limit is used by callers that reserve what a call of a language model may cost
@@ -27,7 +29,7 @@ const (
 )
 
 // completions come at twice the limit, at random: each may use a 25th of it.
-func completions(l Limit) (all []completion) {
+func completions(l limiter.Limit) (all []completion) {
 	random := rand.New(rand.NewPCG(modelSeed, 0))
 	most := l.Events / 25
 	mean := 0.0 // of what they use
@@ -49,8 +51,8 @@ func completions(l Limit) (all []completion) {
 
 // admits is how much is used of what a limiter admits that is told of each completion what to
 // reserve, and of those that it admits what they used, when they have lasted so long.
-func admits(q *Quota, all []completion, lasting time.Duration, reserve func(completion) int64) (used int64) {
-	var s State
+func admits(q *limiter.Quota, all []completion, lasting time.Duration, reserve func(completion) int64) (used int64) {
+	var s limiter.State
 	type flight struct {
 		completion
 		reserved int64
@@ -78,14 +80,14 @@ func everything(r completion) int64  { return r.most }
 func clairvoyant(r completion) int64 { return r.used }
 
 // modelLimit is 100,000 tokens a minute, or what a log can hold.
-func modelLimit(a Algorithm) Limit {
-	if a == SlidingLog {
-		return PerMinute(10_000).With(a)
+func modelLimit(a limiter.Algorithm) limiter.Limit {
+	if a == limiter.SlidingLog {
+		return limiter.PerMinute(10_000).With(a)
 	}
-	return PerMinute(100_000).With(a)
+	return limiter.PerMinute(100_000).With(a)
 }
 
-func settling(t *testing.T, a Algorithm) *Quota {
+func settling(t *testing.T, a limiter.Algorithm) *limiter.Quota {
 	q := mustQuota(t, modelLimit(a))
 	q.Settles = true
 	return q
@@ -99,9 +101,9 @@ func TestTheTableOfReservationsIsWhatIsAdmitted(t *testing.T) {
 	table := "| an answer takes | token bucket | fixed window | sliding counter | sliding log |\n|---|---|---|---|---|\n"
 	for _, lasting := range lastings {
 		table += fmt.Sprint("| ", lasting)
-		for _, a := range []Algorithm{TokenBucket, FixedWindow, SlidingCounter, SlidingLog} {
+		for _, a := range []limiter.Algorithm{limiter.TokenBucket, limiter.FixedWindow, limiter.SlidingCounter, limiter.SlidingLog} {
 			q := settling(t, a)
-			all := completions(q.limit)
+			all := completions(q.Limit())
 			table += " | " + of(admits(q, all, lasting, everything), admits(q, all, 0, clairvoyant))
 		}
 		table += " |\n"

@@ -1,4 +1,4 @@
-package limiter
+package limiter_test
 
 import (
 	"context"
@@ -14,10 +14,12 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/weirgo/weir/internal/phase"
+
+	"github.com/weirgo/weir/limiter"
 )
 
 // onEveryStore runs f with a Memory, and with a store that is none, in the middle of an hour.
-func onEveryStore(t *testing.T, f func(t *testing.T, store Store)) {
+func onEveryStore(t *testing.T, f func(t *testing.T, store limiter.Store)) {
 	for name, newStore := range newStores {
 		phase.Run(t, name, func(t *testing.T) {
 			time.Sleep(time.Until(time.Now().Truncate(time.Hour).Add(80 * time.Minute)))
@@ -26,7 +28,7 @@ func onEveryStore(t *testing.T, f func(t *testing.T, store Store)) {
 	}
 }
 
-func remaining(t *testing.T, l *Limiter, key string) int64 {
+func remaining(t *testing.T, l *limiter.Limiter, key string) int64 {
 	t.Helper()
 	d, err := l.AllowN(t.Context(), key, 0)
 	require.NoError(t, err)
@@ -34,11 +36,11 @@ func remaining(t *testing.T, l *Limiter, key string) int64 {
 }
 
 // tokens is a limiter of 100 that settles.
-func tokens(store Store, a Algorithm) *Limiter {
-	return Must(New(Config{Name: "tokens", Limit: PerHour(100).With(a), Settles: true, Store: store}))
+func tokens(store limiter.Store, a limiter.Algorithm) *limiter.Limiter {
+	return limiter.Must(limiter.New(limiter.Config{Name: "tokens", Limit: limiter.PerHour(100).With(a), Settles: true, Store: store}))
 }
 
-func mustReserve(t *testing.T, l *Limiter, n int64) (release func(actual int64) error, cancel func() error) {
+func mustReserve(t *testing.T, l *limiter.Limiter, n int64) (release func(actual int64) error, cancel func() error) {
 	t.Helper()
 	hold, d, err := l.Reserve(t.Context(), "key", n)
 	require.NoError(t, err)
@@ -47,10 +49,10 @@ func mustReserve(t *testing.T, l *Limiter, n int64) (release func(actual int64) 
 }
 
 func TestAHoldIsSettledToWhatTheEventReallyCost(t *testing.T) {
-	for a := TokenBucket; int(a) < len(algorithms); a++ {
-		onEveryStore(t, func(t *testing.T, store Store) {
+	for _, a := range everyAlgorithm {
+		onEveryStore(t, func(t *testing.T, store limiter.Store) {
 			l := tokens(store, a)
-			all := l.quota.capacity
+			all := remaining(t, l, "key")
 			settle, _ := mustReserve(t, l, 60)
 			assert.Equal(t, all-60, remaining(t, l, "key"))
 			require.NoError(t, settle(25))
@@ -68,25 +70,25 @@ func TestAHoldIsSettledToWhatTheEventReallyCost(t *testing.T) {
 }
 
 func TestTheFirstSettlementCounts(t *testing.T) {
-	onEveryStore(t, func(t *testing.T, store Store) {
-		l := tokens(store, FixedWindow)
+	onEveryStore(t, func(t *testing.T, store limiter.Store) {
+		l := tokens(store, limiter.FixedWindow)
 		settle, cancel := mustReserve(t, l, 60)
 		require.NoError(t, settle(10))
-		require.ErrorIs(t, settle(90), ErrSettled)
-		require.ErrorIs(t, cancel(), ErrSettled)
+		require.ErrorIs(t, settle(90), limiter.ErrSettled)
+		require.ErrorIs(t, cancel(), limiter.ErrSettled)
 		assert.Equal(t, int64(90), remaining(t, l, "key"))
 
 		settle, cancel = mustReserve(t, l, 60)
 		require.NoError(t, cancel())
 		assert.Equal(t, int64(90), remaining(t, l, "key"), "all was refunded")
-		require.ErrorIs(t, cancel(), ErrSettled)
-		require.ErrorIs(t, settle(60), ErrSettled)
+		require.ErrorIs(t, cancel(), limiter.ErrSettled)
+		require.ErrorIs(t, settle(60), limiter.ErrSettled)
 		assert.Equal(t, int64(90), remaining(t, l, "key"))
 	})
 }
 
 func TestOneOfManySettlementsAtOnceCounts(t *testing.T) {
-	l := tokens(nil, TokenBucket)
+	l := tokens(nil, limiter.TokenBucket)
 	hold, _, err := l.Reserve(t.Context(), "key", 100)
 	require.NoError(t, err)
 	var settled sync.WaitGroup
@@ -102,15 +104,15 @@ func TestOneOfManySettlementsAtOnceCounts(t *testing.T) {
 			first++
 			continue
 		}
-		require.ErrorIs(t, err, ErrSettled)
+		require.ErrorIs(t, err, limiter.ErrSettled)
 	}
 	assert.Equal(t, 1, first)
 	assert.Equal(t, int64(60), remaining(t, l, "key"))
 }
 
 func TestAReservationAboveTheLimitIsTheLimit(t *testing.T) {
-	onEveryStore(t, func(t *testing.T, store Store) {
-		l := tokens(store, SlidingCounter)
+	onEveryStore(t, func(t *testing.T, store limiter.Store) {
+		l := tokens(store, limiter.SlidingCounter)
 		settle, _ := mustReserve(t, l, math.MaxInt64)
 		assert.Zero(t, remaining(t, l, "key"))
 		require.NoError(t, settle(30))
@@ -121,14 +123,14 @@ func TestAReservationAboveTheLimitIsTheLimit(t *testing.T) {
 		require.NoError(t, settle(120))
 		d, err := l.AllowN(t.Context(), "key", 1)
 		require.NoError(t, err)
-		assert.Greater(t, d.RetryAfter, l.quota.Window()/100, "20 more than was taken are owed")
+		assert.Greater(t, d.RetryAfter, time.Hour/100, "20 more than was taken are owed")
 	})
 }
 
 func TestAnEstimateBelowOneIsOne(t *testing.T) {
 	for _, n := range []int64{0, -1, math.MinInt64} {
-		onEveryStore(t, func(t *testing.T, store Store) {
-			l := tokens(store, FixedWindow)
+		onEveryStore(t, func(t *testing.T, store limiter.Store) {
+			l := tokens(store, limiter.FixedWindow)
 			settle, _ := mustReserve(t, l, n)
 			assert.Equal(t, int64(99), remaining(t, l, "key"))
 			require.NoError(t, settle(8))
@@ -138,44 +140,44 @@ func TestAnEstimateBelowOneIsOne(t *testing.T) {
 }
 
 func TestAHoldOfARefusalOrAnErrorHoldsNothing(t *testing.T) {
-	onEveryStore(t, func(t *testing.T, store Store) {
-		l := tokens(store, FixedWindow)
+	onEveryStore(t, func(t *testing.T, store limiter.Store) {
+		l := tokens(store, limiter.FixedWindow)
 		mustReserve(t, l, 60)
 		hold, d, err := l.Reserve(t.Context(), "key", 50)
 		require.NoError(t, err)
 		assert.False(t, d.Allowed)
-		require.ErrorIs(t, hold.Cancel(), ErrCharges)
-		require.ErrorIs(t, hold.Settle(1), ErrCharges)
+		require.ErrorIs(t, hold.Cancel(), limiter.ErrCharges)
+		require.ErrorIs(t, hold.Settle(1), limiter.ErrCharges)
 		assert.Equal(t, int64(40), remaining(t, l, "key"))
 	})
-	l := tokens(brokenStore{}, FixedWindow)
+	l := tokens(brokenStore{}, limiter.FixedWindow)
 	hold, _, err := l.Reserve(t.Context(), "key", 50)
 	require.ErrorIs(t, err, errOutage)
-	require.ErrorIs(t, hold.Cancel(), ErrCharges)
-	require.ErrorIs(t, hold.Settle(1), ErrCharges)
+	require.ErrorIs(t, hold.Cancel(), limiter.ErrCharges)
+	require.ErrorIs(t, hold.Settle(1), limiter.ErrCharges)
 }
 
 func TestReservingHasToBeConfigured(t *testing.T) {
-	l := Must(New(Config{Name: "tokens", Limit: PerHour(100)}))
+	l := limiter.Must(limiter.New(limiter.Config{Name: "tokens", Limit: limiter.PerHour(100)}))
 	_, d, err := l.Reserve(t.Context(), "key", 1)
-	require.ErrorIs(t, err, ErrCharges)
+	require.ErrorIs(t, err, limiter.ErrCharges)
 	require.ErrorContains(t, err, `"tokens", whose Config has Settles false`)
 	assert.False(t, d.Allowed)
 	assert.Equal(t, int64(100), remaining(t, l, "key"))
 }
 
 func TestANegativeSettlementIsAnErrorAndLeavesTheHold(t *testing.T) {
-	l := tokens(nil, FixedWindow)
+	l := tokens(nil, limiter.FixedWindow)
 	settle, _ := mustReserve(t, l, 60)
-	require.ErrorIs(t, settle(-1), ErrCharges)
+	require.ErrorIs(t, settle(-1), limiter.ErrCharges)
 	require.NoError(t, settle(10))
 	assert.Equal(t, int64(90), remaining(t, l, "key"))
 }
 
 // settledStore has its settlements fail if their context has ended.
-type settledStore struct{ Store }
+type settledStore struct{ limiter.Store }
 
-func (s settledStore) Settle(ctx context.Context, settlements []Settlement) error {
+func (s settledStore) Settle(ctx context.Context, settlements []limiter.Settlement) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -186,7 +188,7 @@ func (s settledStore) Settle(ctx context.Context, settlements []Settlement) erro
 }
 
 func TestSettlingOutlivesTheContextOfTheReservation(t *testing.T) {
-	l := tokens(settledStore{Must(NewMemory(MemoryOptions{}))}, FixedWindow)
+	l := tokens(settledStore{limiter.Must(limiter.NewMemory(limiter.MemoryOptions{}))}, limiter.FixedWindow)
 	ctx, end := context.WithCancel(t.Context())
 	hold, _, err := l.Reserve(ctx, "key", 60)
 	require.NoError(t, err)
@@ -196,8 +198,8 @@ func TestSettlingOutlivesTheContextOfTheReservation(t *testing.T) {
 }
 
 func TestALimiterOfSeveralLimitsTakesFromAllOrNone(t *testing.T) {
-	onEveryStore(t, func(t *testing.T, store Store) {
-		l := Must(New(Config{Name: "api", Limit: All(PerSecond(10), PerHour(15), PerDay(1000)), Settles: true, Store: store}))
+	onEveryStore(t, func(t *testing.T, store limiter.Store) {
+		l := limiter.Must(limiter.New(limiter.Config{Name: "api", Limit: limiter.All(limiter.PerSecond(10), limiter.PerHour(15), limiter.PerDay(1000)), Settles: true, Store: store}))
 		d, err := l.AllowN(t.Context(), "key", 8)
 		require.NoError(t, err)
 		assert.True(t, d.Allowed)
@@ -219,7 +221,7 @@ func TestALimiterOfSeveralLimitsTakesFromAllOrNone(t *testing.T) {
 		assert.Zero(t, d.Remaining)
 		d, err = l.AllowN(t.Context(), "key", 11)
 		require.NoError(t, err)
-		assert.Equal(t, Never, d.RetryAfter)
+		assert.Equal(t, limiter.Never, d.RetryAfter)
 
 		require.NoError(t, l.Reset(t.Context(), "key"))
 		d, err = l.Allow(t.Context(), "key")
@@ -243,18 +245,18 @@ func TestRemainingOfSeveralLimitsIsWhatPassesNow(t *testing.T) {
 }
 
 func severalLimits(t *rapid.T) {
-	var limits []Limit
-	algorithms := rapid.SampledFrom([]Algorithm{SlidingWindow, TokenBucket, FixedWindow, SlidingLog, SlidingCounter})
+	var limits []limiter.Limit
+	algorithms := rapid.SampledFrom([]limiter.Algorithm{limiter.SlidingWindow, limiter.TokenBucket, limiter.FixedWindow, limiter.SlidingLog, limiter.SlidingCounter})
 	for _, per := range []time.Duration{time.Millisecond, 1500 * time.Microsecond, time.Second, time.Minute, time.Hour} {
 		if events := rapid.Int64Range(0, 30).Draw(t, "events"); events > 0 {
-			limits = append(limits, Limit{Events: events, Per: per, Algorithm: algorithms.Draw(t, "algorithm")})
+			limits = append(limits, limiter.Limit{Events: events, Per: per, Algorithm: algorithms.Draw(t, "algorithm")})
 		}
 	}
 	if limits == nil {
 		t.Skip("no limit")
 	}
-	l := Must(New(Config{Name: "api", Limit: Join(limits, Concurrency{})}))
-	ask := func(n int64) Decision {
+	l := limiter.Must(limiter.New(limiter.Config{Name: "api", Limit: limiter.Join(limits, limiter.Concurrency{})}))
+	ask := func(n int64) limiter.Decision {
 		d, err := l.AllowN(context.Background(), "key", n)
 		require.NoError(t, err)
 		return d
@@ -262,7 +264,7 @@ func severalLimits(t *rapid.T) {
 	d := ask(0)
 	for range rapid.IntRange(0, 5).Draw(t, "steps") {
 		d = ask(anyCost(2*d.Remaining+1, d.Remaining).Draw(t, "cost"))
-		if !d.Allowed && d.RetryAfter < Never && rapid.Bool().Draw(t, "waits") {
+		if !d.Allowed && d.RetryAfter < limiter.Never && rapid.Bool().Draw(t, "waits") {
 			time.Sleep(d.RetryAfter)
 		}
 	}
@@ -287,26 +289,26 @@ func severalLimits(t *rapid.T) {
 
 func TestSeveralLimitsThatMakeNoSense(t *testing.T) {
 	for _, tt := range []struct {
-		c    Config
+		c    limiter.Config
 		want string
 	}{
-		{Config{}, "Limit is missing"},
-		{Config{Limit: new(Limit)}, "Limit is a *limiter.Limit: it must be a Limit, AtOnce or All"},
-		{Config{Limit: All()}, "has 0 limits"},
-		{Config{Limit: Join(make([]Limit, 9), Concurrency{})}, "has 9 limits: it must have 1 to 8"},
-		{Config{Limit: All(Join(make([]Limit, 5), Concurrency{}), Join(make([]Limit, 4), Concurrency{}))}, "has 9 limits: it must have 1 to 8"},
-		{Config{Limit: All(PerHour(1), nil)}, "one of All is <nil>"},
-		{Config{Limit: All(PerHour(1), All())}, "one of All is an All of nothing"},
-		{Config{Limit: All(PerHour(1), AtOnce(2), AtOnce(2))}, "must have AtOnce once"},
-		{Config{Limit: All(PerHour(1), AtOnce(0))}, "must have AtOnce once, of at least 1"},
-		{Config{Limit: AtOnce(2)}, "AtOnce is for a Semaphore"},
-		{Config{Limit: All(PerHour(1), AtOnce(2))}, "AtOnce is for a Semaphore"},
-		{Config{Limit: All(PerHour(1), PerHour(2))}, "two limits have one period"},
-		{Config{Limit: All(PerHour(1), PerSecond(2).With(LeakyBucket))}, "leaky-bucket cannot be held to another limit"},
-		{Config{Limit: All(PerHour(1), Limit{})}, "Events is 0"},
+		{limiter.Config{}, "Limit is missing"},
+		{limiter.Config{Limit: new(limiter.Limit)}, "Limit is a *limiter.Limit: it must be a Limit, AtOnce or All"},
+		{limiter.Config{Limit: limiter.All()}, "has 0 limits"},
+		{limiter.Config{Limit: limiter.Join(make([]limiter.Limit, 9), limiter.Concurrency{})}, "has 9 limits: it must have 1 to 8"},
+		{limiter.Config{Limit: limiter.All(limiter.Join(make([]limiter.Limit, 5), limiter.Concurrency{}), limiter.Join(make([]limiter.Limit, 4), limiter.Concurrency{}))}, "has 9 limits: it must have 1 to 8"},
+		{limiter.Config{Limit: limiter.All(limiter.PerHour(1), nil)}, "one of All is <nil>"},
+		{limiter.Config{Limit: limiter.All(limiter.PerHour(1), limiter.All())}, "one of All is an All of nothing"},
+		{limiter.Config{Limit: limiter.All(limiter.PerHour(1), limiter.AtOnce(2), limiter.AtOnce(2))}, "must have AtOnce once"},
+		{limiter.Config{Limit: limiter.All(limiter.PerHour(1), limiter.AtOnce(0))}, "must have AtOnce once, of at least 1"},
+		{limiter.Config{Limit: limiter.AtOnce(2)}, "AtOnce is for a Semaphore"},
+		{limiter.Config{Limit: limiter.All(limiter.PerHour(1), limiter.AtOnce(2))}, "AtOnce is for a Semaphore"},
+		{limiter.Config{Limit: limiter.All(limiter.PerHour(1), limiter.PerHour(2))}, "two limits have one period"},
+		{limiter.Config{Limit: limiter.All(limiter.PerHour(1), limiter.PerSecond(2).With(limiter.LeakyBucket))}, "leaky-bucket cannot be held to another limit"},
+		{limiter.Config{Limit: limiter.All(limiter.PerHour(1), limiter.Limit{})}, "Events is 0"},
 	} {
 		tt.c.Name = "api"
-		l, err := New(tt.c)
+		l, err := limiter.New(tt.c)
 		require.ErrorContains(t, err, tt.want)
 		assert.Nil(t, l)
 	}
@@ -314,12 +316,12 @@ func TestSeveralLimitsThatMakeNoSense(t *testing.T) {
 
 func TestReservingAndSettlingDoesNotAllocate(t *testing.T) {
 	ctx := context.Background()
-	for a := TokenBucket; int(a) < len(algorithms); a++ {
-		if a == SlidingLog {
+	for _, a := range everyAlgorithm {
+		if a == limiter.SlidingLog {
 			continue // it grows
 		}
 		for _, actual := range []int64{2, 3, 4} {
-			l := Must(New(Config{Name: "tokens", Limit: PerDay(1_000_000).With(a), Settles: true}))
+			l := limiter.Must(limiter.New(limiter.Config{Name: "tokens", Limit: limiter.PerDay(1_000_000).With(a), Settles: true}))
 			reserve := func() {
 				hold, d, err := l.Reserve(ctx, "key", 3)
 				if err != nil || !d.Allowed {
@@ -340,7 +342,7 @@ func TestReservingAndSettlingDoesNotAllocate(t *testing.T) {
 
 func TestSeveralLimitsDoNotAllocate(t *testing.T) {
 	ctx := context.Background()
-	l := Must(New(Config{Name: "api", Limit: All(PerSecond(1000), PerHour(10_000), PerDay(100_000))}))
+	l := limiter.Must(limiter.New(limiter.Config{Name: "api", Limit: limiter.All(limiter.PerSecond(1000), limiter.PerHour(10_000), limiter.PerDay(100_000))}))
 	_, err := l.Allow(ctx, "key")
 	require.NoError(t, err)
 	assert.Zero(t, testing.AllocsPerRun(1000, func() { _, _ = l.Allow(ctx, "key") }))
@@ -349,9 +351,9 @@ func TestSeveralLimitsDoNotAllocate(t *testing.T) {
 // A day that slides is free again when the window after it has begun and enough of it is over; a day of the
 // calendar at midnight.
 func TestASlidingDayCanTakeMoreThanADayAndSaysExactlyHowLong(t *testing.T) {
-	for _, day := range []Limit{PerDay(250_000), Daily(250_000)} {
+	for _, day := range []limiter.Limit{limiter.PerDay(250_000), limiter.Daily(250_000)} {
 		synctest.Test(t, func(t *testing.T) { // at midnight
-			l := Must(New(Config{Name: "tokens", Limit: All(PerMinute(100_000), day), Settles: true}))
+			l := limiter.Must(limiter.New(limiter.Config{Name: "tokens", Limit: limiter.All(limiter.PerMinute(100_000), day), Settles: true}))
 			for left := int64(250_000); left > 0; left -= 25_000 {
 				time.Sleep(4 * time.Minute)
 				hold, d, err := l.Reserve(t.Context(), "ada", min(left, 60_000))
@@ -359,7 +361,7 @@ func TestASlidingDayCanTakeMoreThanADayAndSaysExactlyHowLong(t *testing.T) {
 				require.True(t, d.Allowed)
 				require.NoError(t, hold.Settle(25_000))
 			}
-			reserve := func() Decision {
+			reserve := func() limiter.Decision {
 				_, d, err := l.Reserve(t.Context(), "ada", 40_000)
 				require.NoError(t, err)
 				return d

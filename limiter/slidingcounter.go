@@ -14,7 +14,6 @@ var slidingCounter = algorithm{
 	name:    "sliding-window-counter",
 	aliases: []string{"sliding-counter"},
 	fades:   true,
-	lua:     "slidingcounter.lua",
 	compile: func(q *Quota) {
 		q.capacity, q.window = q.limit.Events, q.limit.Per.Microseconds()
 		q.step = divUp(q.window, (1<<53)/q.capacity)

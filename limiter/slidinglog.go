@@ -12,7 +12,6 @@ var slidingLog = algorithm{
 	name:       "sliding-log",
 	aliases:    []string{"sliding-window-log"},
 	mostEvents: 10_000,
-	lua:        "slidinglog.lua",
 	compile: func(q *Quota) {
 		q.capacity, q.window = q.limit.Events, q.limit.Per.Microseconds()
 	},

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+
+	"github.com/weirgo/weir/limiter/internal/shared"
 )
 
 // A Charge asks for Cost units of a quota for one key.
@@ -29,8 +31,8 @@ type Charge struct {
 // A Store counts. [Memory] is one. Package limitertest tests what every Store promises. Many
 // goroutines use a Store at once.
 type Store interface {
-	// Decide takes every charge or none, in one atomic step, and sets the Decision of each. [Taken]
-	// reports whether it took them. If not, nothing has changed: the charges that are not Allowed had no
+	// Decide takes every charge or none, in one atomic step, and sets the Decision of each. It took them if
+	// all that are not Optional are Allowed. If not, nothing has changed: the charges that are not Allowed had no
 	// room, and every other charge gets the decision of a charge with Cost 0. Decide changes nothing else
 	// of a charge, and nothing at all after it has returned.
 	//
@@ -38,8 +40,9 @@ type Store interface {
 	// is the refusal that it would have been.
 	//
 	// A refusal is no error. An error means that the store could not decide, and as far as it knows it
-	// has taken nothing. The decisions then mean nothing. [CheckCharges] says which batches are errors
-	// in every store.
+	// has taken nothing. The decisions then mean nothing. A batch is an error in every store if it has more
+	// than MaxCharges charges, a charge without a Quota or with a negative Cost, or two charges for one key
+	// of one quota.
 	Decide(ctx context.Context, charges []Charge) error
 
 	// Settle corrects what charges took ([Quota.Settle]). Units that were not used are refunded, if the
@@ -63,10 +66,8 @@ const MaxCharges = 64
 // calling program, not an outage of the store.
 var ErrCharges = errors.New("limiter: invalid charges")
 
-// CheckCharges must be called first in a store's Decide and Reset. It refuses a batch that is longer than
-// MaxCharges, a charge without a quota or with a negative cost, and two charges for one key of
-// one quota. Keys of different tiers of a rule are different keys.
-func CheckCharges(charges []Charge) error {
+// checkCharges is CheckCharges of package store.
+func checkCharges(charges []Charge) error {
 	if len(charges) > MaxCharges {
 		return fmt.Errorf("%w: there are %d, at most %d fit in a batch", ErrCharges, len(charges), MaxCharges)
 	}
@@ -79,53 +80,13 @@ func CheckCharges(charges []Charge) error {
 			return fmt.Errorf("%w: charge %d, of rule %q, has cost %d", ErrCharges, i, c.Quota.rule, c.Cost)
 		}
 		for j := range i {
-			if other := &charges[j]; other.Quota.salt == c.Quota.salt && other.Key == c.Key && other.Quota.rule == c.Quota.rule && other.Quota.tier == c.Quota.tier {
+			q, other := c.Quota, charges[j].Quota
+			if q.salt == other.salt && c.Key == charges[j].Key && q.rule == other.rule && q.tier == other.tier {
 				return fmt.Errorf("%w: charges %d and %d are both for one key of rule %q", ErrCharges, j, i, c.Quota.rule)
 			}
 		}
 	}
 	return nil
-}
-
-// Taken reports whether a store has taken a batch that it decided on: all charges that are not Optional are
-// Allowed.
-func Taken(charges []Charge) bool {
-	for i := range charges {
-		if c := &charges[i]; !c.Decision.Allowed && !c.Optional {
-			return false
-		}
-	}
-	return true
-}
-
-// TakeAll decides on all charges as of now, in microseconds since 1970. states[i] is the state of the
-// key of charges[i]. TakeAll sets the decisions and reports whether all charges were taken. If they were, states holds the new states, and the store writes those whose charge has a cost above 0.
-// Otherwise the store writes nothing. A store's Decide calls TakeAll between reading states and writing
-// them.
-func TakeAll(charges []Charge, states []State, now int64) (taken bool) {
-	if len(charges) == 1 { // it is taken at once if it is
-		c := &charges[0]
-		states[0], taken = c.Quota.Take(states[0], now, c.Cost)
-		c.Decision = c.Quota.Describe(states[0], now, c.Cost, taken)
-		return taken || c.Optional
-	}
-	for i := range charges {
-		c := &charges[i]
-		_, c.Decision.Allowed = c.Quota.Take(states[i], now, c.Cost)
-	}
-	taken = Taken(charges)
-	for i := range charges {
-		c := &charges[i]
-		q, cost, allowed := c.Quota, c.Cost, c.Decision.Allowed
-		switch {
-		case taken:
-			states[i], _ = q.Take(states[i], now, cost)
-		case allowed:
-			cost = 0 // it did not stand in the way: a look
-		}
-		c.Decision = q.Describe(states[i], now, cost, allowed)
-	}
-	return taken
 }
 
 // A Settlement says what a charge really cost. Its Cost is what was taken, and the Receipt of its Decision
@@ -136,15 +97,14 @@ type Settlement struct {
 	Actual int64
 }
 
-// CheckSettlements must be called first in a store's Settle. It is [CheckCharges] for
-// settlements, and refuses a negative Actual.
-func CheckSettlements(settlements []Settlement) error {
+// checkSettlements is CheckSettlements of package store.
+func checkSettlements(settlements []Settlement) error {
 	var few [4]Charge
 	charges := few[:0]
 	for i := range settlements {
 		charges = append(charges, settlements[i].Charge)
 	}
-	if err := CheckCharges(charges); err != nil {
+	if err := checkCharges(charges); err != nil {
 		return err
 	}
 	for i := range settlements {
@@ -153,4 +113,25 @@ func CheckSettlements(settlements []Settlement) error {
 		}
 	}
 	return nil
+}
+
+// A claimer and a checker are package store's Claimer and Checker.
+type (
+	claimer interface{ Claim(rule string) error }
+	checker interface{ Check(q *Quota) error }
+)
+
+// checkQuota is CheckQuota of package store.
+func checkQuota(s Store, q *Quota) error {
+	if store, ok := shared.As[checker](s); ok {
+		return store.Check(q)
+	}
+	if q.InFlight() {
+		return fmt.Errorf("limiter: a %T cannot count slots, as %q needs: it would never release the slots of a process that died", s, q.rule)
+	}
+	return nil
+}
+
+func init() {
+	shared.CheckCharges, shared.CheckSettlements, shared.CheckQuota = checkCharges, checkSettlements, checkQuota
 }

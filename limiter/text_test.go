@@ -1,4 +1,4 @@
-package limiter
+package limiter_test
 
 import (
 	"encoding/json"
@@ -9,66 +9,68 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
+
+	"github.com/weirgo/weir/limiter"
 )
 
 // good is text that Parse reads, as what, and how that is written again.
 var good = []struct {
 	text    string
-	want    Limit
+	want    limiter.Limit
 	written string
 }{
-	{"100/1m", PerMinute(100), "100/1m"},
-	{"100/m", PerMinute(100), "100/1m"},
-	{"100/minute", PerMinute(100), "100/1m"},
-	{"100/min", PerMinute(100), "100/1m"},
-	{"100/sec BURST 5", PerSecond(100).WithBurst(5), "100/1s token-bucket burst 5"},
-	{"100/60s", PerMinute(100), "100/1m"},
-	{"  100/1m\t\n", PerMinute(100), "100/1m"},
-	{"5/s", PerSecond(5), "5/1s"},
-	{"5/second", PerSecond(5), "5/1s"},
-	{"5/h", PerHour(5), "5/1h"},
-	{"5/hour", PerHour(5), "5/1h"},
-	{"5/d", PerDay(5), "5/1d"},
-	{"5/day", PerDay(5), "5/1d"},
-	{"5/24h", PerDay(5), "5/1d"},
-	{"5/ms", Limit{Events: 5, Per: time.Millisecond}, "5/1ms"},
-	{"5/us", Limit{Events: 5, Per: time.Microsecond}, "5/1us"},
-	{"5/1µs", Limit{Events: 5, Per: time.Microsecond}, "5/1us"},
-	{"5/millisecond", Limit{Events: 5, Per: time.Millisecond}, "5/1ms"},
-	{"10/1h30m", Limit{Events: 10, Per: 90 * time.Minute}, "10/1h30m"},
-	{"10/1.5h", Limit{Events: 10, Per: 90 * time.Minute}, "10/1h30m"},
-	{"10/1d12h", Limit{Events: 10, Per: 36 * time.Hour}, "10/1d12h"},
-	{"10/36h", Limit{Events: 10, Per: 36 * time.Hour}, "10/1d12h"},
-	{"10/1d1h1m1s1ms1us", Limit{Events: 10, Per: 25*time.Hour + time.Minute + time.Second + time.Millisecond + time.Microsecond}, "10/1d1h1m1s1ms1us"},
-	{"1_000_000/30d", Limit{Events: 1_000_000, Per: 30 * 24 * time.Hour}, "1000000/30d"},
-	{"1/366d", Limit{Events: 1, Per: 366 * 24 * time.Hour}, "1/366d"},
-	{"1_000_000/month", Monthly(1_000_000), "1000000/month"},
-	{"1000/month Europe/Berlin", Monthly(1000).In("Europe/Berlin"), "1000/month Europe/Berlin"},
-	{"1000/month UTC", Monthly(1000), "1000/month"},
-	{"1000/month fixed-window", Monthly(1000), "1000/month"},
-	{"1000/day UTC", Daily(1000), "1000/day UTC"},
-	{"1000/d Asia/Kolkata", Daily(1000).In("Asia/Kolkata"), "1000/day Asia/Kolkata"},
-	{"1000/day CET", Daily(1000).In("CET"), "1000/day CET"},
-	{"10_000/week", Weekly(10_000), "10000/week from monday"},
-	{"10_000/week from Sunday", Weekly(10_000).From(time.Sunday), "10000/week from sunday"},
-	{"10_000/week FROM saturday Africa/Cairo", Weekly(10_000).From(time.Saturday).In("Africa/Cairo"), "10000/week from saturday Africa/Cairo"},
-	{"5/year America/Argentina/Buenos_Aires fixed-window", Yearly(5).In("America/Argentina/Buenos_Aires"), "5/year America/Argentina/Buenos_Aires"},
-	{"007/1m", PerMinute(7), "7/1m"},
-	{"10/s burst 20", PerSecond(10).WithBurst(20), "10/1s token-bucket burst 20"},
-	{"10/s burst 2_0", PerSecond(10).WithBurst(20), "10/1s token-bucket burst 20"},
-	{"10/s burst 20 gcra", PerSecond(10).WithBurst(20), "10/1s token-bucket burst 20"},
-	{"10/s gcra burst 20", PerSecond(10).WithBurst(20), "10/1s token-bucket burst 20"},
-	{"10/s burst 10", PerSecond(10).WithBurst(10), "10/1s token-bucket burst 10"},
-	{"1000/h token-bucket", PerHour(1000).With(TokenBucket), "1000/1h token-bucket"},
-	{"1000/h TOKEN_BUCKET", PerHour(1000).With(TokenBucket), "1000/1h token-bucket"},
-	{"1000/h leaky-bucket burst 5", PerHour(1000).With(LeakyBucket).WithBurst(5), "1000/1h leaky-bucket burst 5"},
-	{"1000/h fixed-window", PerHour(1000).With(FixedWindow), "1000/1h fixed-window"},
-	{"1000/h fixed-window-counter", PerHour(1000).With(FixedWindow), "1000/1h fixed-window"},
-	{"5/10m sliding-log", Limit{Events: 5, Per: 10 * time.Minute, Algorithm: SlidingLog}, "5/10m sliding-log"},
-	{"5/10m sliding-window-log", Limit{Events: 5, Per: 10 * time.Minute, Algorithm: SlidingLog}, "5/10m sliding-log"},
-	{"5/10m sliding-window", Limit{Events: 5, Per: 10 * time.Minute}, "5/10m"},
-	{"5/10m sliding-window-counter", Limit{Events: 5, Per: 10 * time.Minute, Algorithm: SlidingCounter}, "5/10m sliding-window-counter"},
-	{"5/10m sliding-counter", Limit{Events: 5, Per: 10 * time.Minute, Algorithm: SlidingCounter}, "5/10m sliding-window-counter"},
+	{"100/1m", limiter.PerMinute(100), "100/1m"},
+	{"100/m", limiter.PerMinute(100), "100/1m"},
+	{"100/minute", limiter.PerMinute(100), "100/1m"},
+	{"100/min", limiter.PerMinute(100), "100/1m"},
+	{"100/sec BURST 5", limiter.PerSecond(100).WithBurst(5), "100/1s token-bucket burst 5"},
+	{"100/60s", limiter.PerMinute(100), "100/1m"},
+	{"  100/1m\t\n", limiter.PerMinute(100), "100/1m"},
+	{"5/s", limiter.PerSecond(5), "5/1s"},
+	{"5/second", limiter.PerSecond(5), "5/1s"},
+	{"5/h", limiter.PerHour(5), "5/1h"},
+	{"5/hour", limiter.PerHour(5), "5/1h"},
+	{"5/d", limiter.PerDay(5), "5/1d"},
+	{"5/day", limiter.PerDay(5), "5/1d"},
+	{"5/24h", limiter.PerDay(5), "5/1d"},
+	{"5/ms", limiter.Limit{Events: 5, Per: time.Millisecond}, "5/1ms"},
+	{"5/us", limiter.Limit{Events: 5, Per: time.Microsecond}, "5/1us"},
+	{"5/1µs", limiter.Limit{Events: 5, Per: time.Microsecond}, "5/1us"},
+	{"5/millisecond", limiter.Limit{Events: 5, Per: time.Millisecond}, "5/1ms"},
+	{"10/1h30m", limiter.Limit{Events: 10, Per: 90 * time.Minute}, "10/1h30m"},
+	{"10/1.5h", limiter.Limit{Events: 10, Per: 90 * time.Minute}, "10/1h30m"},
+	{"10/1d12h", limiter.Limit{Events: 10, Per: 36 * time.Hour}, "10/1d12h"},
+	{"10/36h", limiter.Limit{Events: 10, Per: 36 * time.Hour}, "10/1d12h"},
+	{"10/1d1h1m1s1ms1us", limiter.Limit{Events: 10, Per: 25*time.Hour + time.Minute + time.Second + time.Millisecond + time.Microsecond}, "10/1d1h1m1s1ms1us"},
+	{"1_000_000/30d", limiter.Limit{Events: 1_000_000, Per: 30 * 24 * time.Hour}, "1000000/30d"},
+	{"1/366d", limiter.Limit{Events: 1, Per: 366 * 24 * time.Hour}, "1/366d"},
+	{"1_000_000/month", limiter.Monthly(1_000_000), "1000000/month"},
+	{"1000/month Europe/Berlin", limiter.Monthly(1000).In("Europe/Berlin"), "1000/month Europe/Berlin"},
+	{"1000/month UTC", limiter.Monthly(1000), "1000/month"},
+	{"1000/month fixed-window", limiter.Monthly(1000), "1000/month"},
+	{"1000/day UTC", limiter.Daily(1000), "1000/day UTC"},
+	{"1000/d Asia/Kolkata", limiter.Daily(1000).In("Asia/Kolkata"), "1000/day Asia/Kolkata"},
+	{"1000/day CET", limiter.Daily(1000).In("CET"), "1000/day CET"},
+	{"10_000/week", limiter.Weekly(10_000), "10000/week from monday"},
+	{"10_000/week from Sunday", limiter.Weekly(10_000).From(time.Sunday), "10000/week from sunday"},
+	{"10_000/week FROM saturday Africa/Cairo", limiter.Weekly(10_000).From(time.Saturday).In("Africa/Cairo"), "10000/week from saturday Africa/Cairo"},
+	{"5/year America/Argentina/Buenos_Aires fixed-window", limiter.Yearly(5).In("America/Argentina/Buenos_Aires"), "5/year America/Argentina/Buenos_Aires"},
+	{"007/1m", limiter.PerMinute(7), "7/1m"},
+	{"10/s burst 20", limiter.PerSecond(10).WithBurst(20), "10/1s token-bucket burst 20"},
+	{"10/s burst 2_0", limiter.PerSecond(10).WithBurst(20), "10/1s token-bucket burst 20"},
+	{"10/s burst 20 gcra", limiter.PerSecond(10).WithBurst(20), "10/1s token-bucket burst 20"},
+	{"10/s gcra burst 20", limiter.PerSecond(10).WithBurst(20), "10/1s token-bucket burst 20"},
+	{"10/s burst 10", limiter.PerSecond(10).WithBurst(10), "10/1s token-bucket burst 10"},
+	{"1000/h token-bucket", limiter.PerHour(1000).With(limiter.TokenBucket), "1000/1h token-bucket"},
+	{"1000/h TOKEN_BUCKET", limiter.PerHour(1000).With(limiter.TokenBucket), "1000/1h token-bucket"},
+	{"1000/h leaky-bucket burst 5", limiter.PerHour(1000).With(limiter.LeakyBucket).WithBurst(5), "1000/1h leaky-bucket burst 5"},
+	{"1000/h fixed-window", limiter.PerHour(1000).With(limiter.FixedWindow), "1000/1h fixed-window"},
+	{"1000/h fixed-window-counter", limiter.PerHour(1000).With(limiter.FixedWindow), "1000/1h fixed-window"},
+	{"5/10m sliding-log", limiter.Limit{Events: 5, Per: 10 * time.Minute, Algorithm: limiter.SlidingLog}, "5/10m sliding-log"},
+	{"5/10m sliding-window-log", limiter.Limit{Events: 5, Per: 10 * time.Minute, Algorithm: limiter.SlidingLog}, "5/10m sliding-log"},
+	{"5/10m sliding-window", limiter.Limit{Events: 5, Per: 10 * time.Minute}, "5/10m"},
+	{"5/10m sliding-window-counter", limiter.Limit{Events: 5, Per: 10 * time.Minute, Algorithm: limiter.SlidingCounter}, "5/10m sliding-window-counter"},
+	{"5/10m sliding-counter", limiter.Limit{Events: 5, Per: 10 * time.Minute, Algorithm: limiter.SlidingCounter}, "5/10m sliding-window-counter"},
 }
 
 // bad is text that Parse refuses, and what the error has to say.
@@ -149,7 +151,7 @@ var bad = []struct{ text, want string }{
 func TestParseReadsWhatPeopleWrite(t *testing.T) {
 	for _, tt := range good {
 		t.Run(tt.text, func(t *testing.T) {
-			l, err := Parse(tt.text)
+			l, err := limiter.Parse(tt.text)
 			require.NoError(t, err)
 			assert.Equal(t, tt.want, l)
 			assert.Equal(t, tt.written, l.String())
@@ -160,7 +162,7 @@ func TestParseReadsWhatPeopleWrite(t *testing.T) {
 func TestParseSaysWhatItCanNotRead(t *testing.T) {
 	for _, tt := range bad {
 		t.Run(tt.text, func(t *testing.T) {
-			l, err := Parse(tt.text)
+			l, err := limiter.Parse(tt.text)
 			require.ErrorContains(t, err, tt.want)
 			assert.Zero(t, l)
 			assert.Contains(t, err.Error(), "limiter: parse ")
@@ -175,18 +177,18 @@ func TestAHostileTextDoesNotFillTheLog(t *testing.T) {
 		"10/s gcra " + long, strings.Repeat("x", 1<<20) + "/m", "10/s burst x" + long, "10/xs" + long,
 		"10/s " + strings.Repeat("\x00", 1<<20),
 	} {
-		_, err := Parse(text)
+		_, err := limiter.Parse(text)
 		require.Error(t, err)
 		assert.Less(t, len(err.Error()), 1000, "%.40q: the error repeats all of it", text)
 	}
-	var a Algorithm
+	var a limiter.Algorithm
 	assert.Less(t, len(a.UnmarshalText([]byte(long)).Error()), 1000)
 }
 
 func TestWhatStringWritesParseReads(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		l := anyLimit().Draw(t, "limit")
-		parsed, err := Parse(l.String())
+		parsed, err := limiter.Parse(l.String())
 		require.NoError(t, err)
 		require.Equal(t, l, parsed)
 	})
@@ -200,9 +202,9 @@ func FuzzParse(f *testing.F) {
 		f.Add(tt.text)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
-		l, err := Parse(text)
+		l, err := limiter.Parse(text)
 		if err != nil {
-			if l != (Limit{}) {
+			if l != (limiter.Limit{}) {
 				t.Errorf("Parse(%q) = %v with an error, want the zero Limit", text, l)
 			}
 			if len(err.Error()) > 2000 {
@@ -213,29 +215,29 @@ func FuzzParse(f *testing.F) {
 		if err := l.Validate(); err != nil {
 			t.Errorf("Parse(%q) = %v, which is not valid: %v", text, l, err)
 		}
-		if again, err := Parse(l.String()); err != nil || again != l {
+		if again, err := limiter.Parse(l.String()); err != nil || again != l {
 			t.Errorf("Parse(%q) = %v, and Parse of that is %v, %v", text, l, again, err)
 		}
-		if _, err := NewQuota("rule", "", l); err != nil {
+		if _, err := limiter.NewQuota("rule", "", l); err != nil {
 			t.Errorf("Parse(%q) = %v, of which NewQuota says %v", text, l, err)
 		}
 	})
 }
 
 func TestAnInvalidLimitIsShownAsItIs(t *testing.T) {
-	assert.Equal(t, "0/0s", Limit{}.String())
-	assert.Equal(t, "-1/-1s", Limit{Events: -1, Per: -time.Second}.String())
-	assert.Equal(t, "1/1.5µs Algorithm(9) burst -3", Limit{Events: 1, Per: 1500, Burst: -3, Algorithm: 9}.String())
+	assert.Equal(t, "0/0s", limiter.Limit{}.String())
+	assert.Equal(t, "-1/-1s", limiter.Limit{Events: -1, Per: -time.Second}.String())
+	assert.Equal(t, "1/1.5µs Algorithm(9) burst -3", limiter.Limit{Events: 1, Per: 1500, Burst: -3, Algorithm: 9}.String())
 }
 
 func TestALimitIsTextInJSON(t *testing.T) {
 	var config struct {
-		Login  Limit
-		Search *Limit
+		Login  limiter.Limit
+		Search *limiter.Limit
 	}
 	require.NoError(t, json.Unmarshal([]byte(`{"Login": "5/m", "Search": "10/s burst 20"}`), &config))
-	assert.Equal(t, PerMinute(5), config.Login)
-	assert.Equal(t, PerSecond(10).WithBurst(20), *config.Search)
+	assert.Equal(t, limiter.PerMinute(5), config.Login)
+	assert.Equal(t, limiter.PerSecond(10).WithBurst(20), *config.Search)
 
 	text, err := json.Marshal(config)
 	require.NoError(t, err)
@@ -243,33 +245,36 @@ func TestALimitIsTextInJSON(t *testing.T) {
 
 	err = json.Unmarshal([]byte(`{"Login": "5 per minute"}`), &config)
 	require.ErrorContains(t, err, `limiter: parse "5 per minute"`)
-	assert.Equal(t, PerMinute(5), config.Login, "what can't be read leaves the field alone")
+	assert.Equal(t, limiter.PerMinute(5), config.Login, "what can't be read leaves the field alone")
 }
 
 func TestAnAlgorithmIsText(t *testing.T) {
-	for a := range Algorithm(len(algorithms)) {
+	for _, a := range append(everyAlgorithm, limiter.SlidingWindow) {
 		text, err := a.MarshalText()
 		require.NoError(t, err)
 		assert.Equal(t, a.String(), string(text))
 		for _, written := range []string{a.String(), strings.ToUpper(a.String()), strings.ReplaceAll(a.String(), "-", "_")} {
-			read := Algorithm(99)
+			read := limiter.Algorithm(99)
 			require.NoError(t, read.UnmarshalText([]byte(written)))
 			assert.Equal(t, a, read)
 		}
-		for _, alias := range algorithms[a].aliases {
-			read := Algorithm(99)
-			require.NoError(t, read.UnmarshalText([]byte(alias)))
-			assert.Equal(t, a, read)
-		}
+	}
+	for alias, a := range map[string]limiter.Algorithm{
+		"gcra": limiter.TokenBucket, "fixed-window-counter": limiter.FixedWindow,
+		"sliding-window-log": limiter.SlidingLog, "sliding-counter": limiter.SlidingCounter,
+	} {
+		var read limiter.Algorithm
+		require.NoError(t, read.UnmarshalText([]byte(alias)))
+		assert.Equal(t, a, read)
 	}
 }
 
 func TestAnUnknownAlgorithmIsNoText(t *testing.T) {
-	_, err := Algorithm(9).MarshalText()
+	_, err := limiter.Algorithm(9).MarshalText()
 	require.ErrorContains(t, err, "there is no algorithm 9")
-	assert.Equal(t, "Algorithm(9)", Algorithm(9).String())
-	a := LeakyBucket
+	assert.Equal(t, "Algorithm(9)", limiter.Algorithm(9).String())
+	a := limiter.LeakyBucket
 	err = a.UnmarshalText([]byte("bucket"))
 	require.ErrorContains(t, err, `algorithm "bucket" is not one of sliding-window, token-bucket, leaky-bucket, fixed-window, sliding-log`)
-	assert.Equal(t, LeakyBucket, a, "what can't be read leaves the field alone")
+	assert.Equal(t, limiter.LeakyBucket, a, "what can't be read leaves the field alone")
 }

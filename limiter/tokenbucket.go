@@ -22,7 +22,6 @@ var tokenBucket = algorithm{
 	name:       "token-bucket",
 	aliases:    []string{"gcra"},
 	bursts:     true,
-	lua:        "tokenbucket.lua",
 	compile:    func(q *Quota) { compileBucket(q, q.limit.burst()) },
 	arithmetic: bucket,
 }
@@ -102,10 +101,10 @@ func emptyBucket(q *Quota, u usage, log []Entry, n, at int64) (usage, []Entry) {
 // returns only the last units in its queue, so it does not need them.
 func (q *Quota) hasLows() bool { return q.Settles && q.bursts && !q.queue }
 
-// MostLows is the most entries in State.Log for a TokenBucket with [Quota.Settles]. An entry is the
+// mostLows is the most entries in State.Log for a TokenBucket with [Quota.Settles]. An entry is the
 // bucket's lowest Level since the entry's time. If there would be more entries, some are left out; a
 // refund may then be smaller than it could be, but never larger.
-const MostLows = 8
+const mostLows = 8
 
 // sink returns lows after the level has been that low.
 func sink(lows []Entry, level int64) []Entry {
@@ -130,7 +129,7 @@ func addLow(lows []Entry, low Entry) []Entry {
 		n--
 	}
 	lows = append(lows[:n], low)
-	if len(lows) <= MostLows {
+	if len(lows) <= mostLows {
 		return lows
 	}
 	least, smallest := 0, int64(math.MaxInt64)

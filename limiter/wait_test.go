@@ -1,4 +1,4 @@
-package limiter
+package limiter_test
 
 import (
 	"context"
@@ -9,21 +9,23 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/weirgo/weir/limiter"
 )
 
 func TestWaitTakesUnitsWhenTheyAreThere(t *testing.T) {
-	for a := TokenBucket; int(a) < len(algorithms); a++ {
-		onEveryStore(t, func(t *testing.T, store Store) {
+	for _, a := range everyAlgorithm {
+		onEveryStore(t, func(t *testing.T, store limiter.Store) {
 			l := tokens(store, a)
 			begin := time.Now()
 			require.NoError(t, l.Wait(t.Context(), "key", 0))
 			require.NoError(t, l.Wait(t.Context(), "key", 70))
 			assert.Equal(t, begin, time.Now())
-			require.NoError(t, l.Wait(t.Context(), "other", l.quota.capacity))
+			require.NoError(t, l.Wait(t.Context(), "other", remaining(t, l, "other")))
 			d, err := l.AllowN(t.Context(), "key", 60)
 			require.NoError(t, err)
 			least := d.RetryAfter
-			if a == LeakyBucket {
+			if a == limiter.LeakyBucket {
 				least += time.Hour * 41 / 100 // until those before it have left
 			}
 			require.NoError(t, l.Wait(t.Context(), "key", 60))
@@ -33,9 +35,9 @@ func TestWaitTakesUnitsWhenTheyAreThere(t *testing.T) {
 }
 
 func TestWaitersAllGetTheirTurn(t *testing.T) {
-	for a := TokenBucket; int(a) < len(algorithms); a++ {
-		onEveryStore(t, func(t *testing.T, store Store) {
-			l := Must(New(Config{Name: "mail", Limit: PerSecond(2).With(a), Store: store}))
+	for _, a := range everyAlgorithm {
+		onEveryStore(t, func(t *testing.T, store limiter.Store) {
+			l := limiter.Must(limiter.New(limiter.Config{Name: "mail", Limit: limiter.PerSecond(2).With(a), Store: store}))
 			begin := time.Now()
 			done := make(chan error)
 			for range 20 {
@@ -51,13 +53,13 @@ func TestWaitersAllGetTheirTurn(t *testing.T) {
 }
 
 func TestACallerThatMeetsNoOtherGetsItsUnitsOnTime(t *testing.T) {
-	for a := TokenBucket; int(a) < len(algorithms); a++ {
-		if a == LeakyBucket {
+	for _, a := range everyAlgorithm {
+		if a == limiter.LeakyBucket {
 			continue // it refuses no waiter
 		}
 		for _, period := range []time.Duration{10 * time.Millisecond, time.Second, 30 * 24 * time.Hour} {
-			onEveryStore(t, func(t *testing.T, store Store) {
-				l := Must(New(Config{Name: "mail", Limit: Limit{Events: 1, Per: period, Algorithm: a}, Store: store}))
+			onEveryStore(t, func(t *testing.T, store limiter.Store) {
+				l := limiter.Must(limiter.New(limiter.Config{Name: "mail", Limit: limiter.Limit{Events: 1, Per: period, Algorithm: a}, Store: store}))
 				require.NoError(t, l.Wait(t.Context(), "key", 1))
 				d, err := l.AllowN(t.Context(), "key", 1) // a window ends when it ends
 				require.NoError(t, err)
@@ -73,17 +75,19 @@ func TestACallerThatMeetsNoOtherGetsItsUnitsOnTime(t *testing.T) {
 
 // All callers are refused at once, and again when the first of them has passed.
 func TestCallersThatAreRefusedAgainComeBackApartAndSoon(t *testing.T) {
-	for limit, latest := range map[Allowance]time.Duration{
-		PerDay(1).With(FixedWindow):                       100 * time.Millisecond,
-		PerHour(1).With(SlidingLog):                       100 * time.Millisecond,
-		PerSecond(5).With(FixedWindow):                    100 * time.Millisecond, // a tenth of a second
-		PerSecond(100).With(FixedWindow):                  10 * time.Millisecond,
-		PerSecond(1000).With(FixedWindow):                 time.Millisecond,
-		All(PerMinute(10).With(FixedWindow), PerHour(60)): 100 * time.Millisecond,
+	for limit, latest := range map[limiter.Allowance]time.Duration{
+		limiter.PerDay(1).With(limiter.FixedWindow):                                       100 * time.Millisecond,
+		limiter.PerHour(1).With(limiter.SlidingLog):                                       100 * time.Millisecond,
+		limiter.PerSecond(5).With(limiter.FixedWindow):                                    100 * time.Millisecond, // a tenth of a second
+		limiter.PerSecond(100).With(limiter.FixedWindow):                                  10 * time.Millisecond,
+		limiter.PerSecond(1000).With(limiter.FixedWindow):                                 time.Millisecond,
+		limiter.All(limiter.PerMinute(10).With(limiter.FixedWindow), limiter.PerHour(60)): 100 * time.Millisecond,
 	} {
-		onEveryStore(t, func(t *testing.T, store Store) {
-			l := Must(New(Config{Name: "mail", Limit: limit, Store: store}))
-			events := l.quota.capacity
+		onEveryStore(t, func(t *testing.T, store limiter.Store) {
+			l := limiter.Must(limiter.New(limiter.Config{Name: "mail", Limit: limit, Store: store}))
+			events := remaining(t, l, "key")
+			limits, _, err := limiter.Split(limit)
+			require.NoError(t, err)
 			require.NoError(t, l.Wait(t.Context(), "key", events))
 			d, err := l.AllowN(t.Context(), "key", events)
 			require.NoError(t, err)
@@ -100,7 +104,7 @@ func TestCallersThatAreRefusedAgainComeBackApartAndSoon(t *testing.T) {
 			}
 			var apart bool
 			for i := range time.Duration(callers) {
-				after := <-late - i*l.quota.limit.Per
+				after := <-late - i*limits[0].Per
 				assert.LessOrEqual(t, after, i*latest, "%v, caller %d", limit, i)
 				apart = apart || after > 0
 			}
@@ -110,8 +114,8 @@ func TestCallersThatAreRefusedAgainComeBackApartAndSoon(t *testing.T) {
 }
 
 func TestALeakyBucketLetsWaitersOutEvenly(t *testing.T) {
-	onEveryStore(t, func(t *testing.T, store Store) {
-		l := Must(New(Config{Name: "mail", Limit: PerSecond(10).With(LeakyBucket), Store: store}))
+	onEveryStore(t, func(t *testing.T, store limiter.Store) {
+		l := limiter.Must(limiter.New(limiter.Config{Name: "mail", Limit: limiter.PerSecond(10).With(limiter.LeakyBucket), Store: store}))
 		begin := time.Now()
 		left := make(chan time.Duration)
 		for range 10 {
@@ -129,8 +133,8 @@ func TestALeakyBucketLetsWaitersOutEvenly(t *testing.T) {
 }
 
 func TestAWaitThatDoesNotFitFailsAtOnceAndTakesNothing(t *testing.T) {
-	for a := TokenBucket; int(a) < len(algorithms); a++ {
-		onEveryStore(t, func(t *testing.T, store Store) {
+	for _, a := range everyAlgorithm {
+		onEveryStore(t, func(t *testing.T, store limiter.Store) {
 			l := tokens(store, a)
 			_, err := l.AllowN(t.Context(), "key", 90)
 			require.NoError(t, err)
@@ -140,7 +144,7 @@ func TestAWaitThatDoesNotFitFailsAtOnceAndTakesNothing(t *testing.T) {
 			defer end()
 			begin := time.Now()
 			err = l.Wait(ctx, "key", 50)
-			var wait *WaitError
+			var wait *limiter.WaitError
 			require.ErrorAs(t, err, &wait)
 			assert.Equal(t, "tokens", wait.Name)
 			require.ErrorContains(t, wait, `wait for "tokens": it would take `)
@@ -148,7 +152,7 @@ func TestAWaitThatDoesNotFitFailsAtOnceAndTakesNothing(t *testing.T) {
 			d, err := l.AllowN(t.Context(), "key", 50)
 			require.NoError(t, err)
 			least := d.RetryAfter
-			if a == LeakyBucket {
+			if a == limiter.LeakyBucket {
 				least += time.Hour * 51 / 100
 			}
 			assert.Equal(t, least, wait.Wait)
@@ -156,21 +160,22 @@ func TestAWaitThatDoesNotFitFailsAtOnceAndTakesNothing(t *testing.T) {
 			require.NoError(t, err)
 			assert.Equal(t, before, after)
 
-			require.ErrorAs(t, l.Wait(t.Context(), "key", l.quota.capacity+1), &wait)
-			assert.Equal(t, Never, wait.Wait)
+			require.ErrorAs(t, l.Wait(t.Context(), "key", remaining(t, l, "other")+1), &wait)
+			assert.Equal(t, limiter.Never, wait.Wait)
 			require.ErrorContains(t, wait, "never fit")
-			require.ErrorIs(t, l.Wait(t.Context(), "key", -1), ErrCharges)
+			require.ErrorIs(t, l.Wait(t.Context(), "key", -1), limiter.ErrCharges)
 		})
 	}
 }
 
 func TestAWaiterThatGivesUpLeavesNothingBehind(t *testing.T) {
-	for a := TokenBucket; int(a) < len(algorithms); a++ {
-		onEveryStore(t, func(t *testing.T, store Store) {
+	for _, a := range everyAlgorithm {
+		onEveryStore(t, func(t *testing.T, store limiter.Store) {
 			l := tokens(store, a)
-			_, err := l.AllowN(t.Context(), "key", l.quota.capacity-10)
+			all := remaining(t, l, "key")
+			_, err := l.AllowN(t.Context(), "key", all-10)
 			require.NoError(t, err)
-			before, err := l.AllowN(t.Context(), "key", l.quota.capacity)
+			before, err := l.AllowN(t.Context(), "key", all)
 			require.NoError(t, err)
 			ctx, end := context.WithCancel(t.Context())
 			done := make(chan error)
@@ -179,7 +184,7 @@ func TestAWaiterThatGivesUpLeavesNothingBehind(t *testing.T) {
 			time.Sleep(pause)
 			end()
 			require.ErrorIs(t, <-done, context.Canceled)
-			after, err := l.AllowN(t.Context(), "key", l.quota.capacity)
+			after, err := l.AllowN(t.Context(), "key", all)
 			require.NoError(t, err)
 			assert.Equal(t, before.RetryAfter-pause, after.RetryAfter, "%v", a)
 		})
@@ -187,18 +192,18 @@ func TestAWaiterThatGivesUpLeavesNothingBehind(t *testing.T) {
 }
 
 func TestAWaitThatHasEndedAsksNothing(t *testing.T) {
-	l := tokens(nil, FixedWindow)
+	l := tokens(nil, limiter.FixedWindow)
 	ctx, end := context.WithCancel(t.Context())
 	end()
 	require.ErrorIs(t, l.Wait(ctx, "key", 1), context.Canceled)
 	assert.Equal(t, int64(100), remaining(t, l, "key"))
-	require.ErrorIs(t, tokens(brokenStore{}, FixedWindow).Wait(t.Context(), "key", 1), errOutage)
+	require.ErrorIs(t, tokens(brokenStore{}, limiter.FixedWindow).Wait(t.Context(), "key", 1), errOutage)
 }
 
 // However many callers cannot wait, those that can leave as if the others had never been.
 func TestCallersThatCannotWaitDoNotLengthenTheQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := Must(New(Config{Name: "x", Limit: Limit{Events: 10, Per: time.Second, Burst: 600, Algorithm: LeakyBucket}}))
+		l := limiter.Must(limiter.New(limiter.Config{Name: "x", Limit: limiter.Limit{Events: 10, Per: time.Second, Burst: 600, Algorithm: limiter.LeakyBucket}}))
 		var left atomic.Int64
 		for range 50 {
 			for range 40 {

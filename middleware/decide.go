@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/weirgo/weir/limiter"
+	"github.com/weirgo/weir/limiter/store"
 )
 
 // decide is the third phase of a request. It asks the store once. If the request lacks only a slot, it waits for
@@ -101,7 +102,7 @@ func (l *RateLimit) takeUntimed(ctx context.Context, v *visit) error {
 	}
 	err := l.ask(ctx, set, charges)
 	if err == nil && set.hasDistinct && v.hasSeen() {
-		if limiter.Taken(charges) { // a look refuses nothing
+		if store.Taken(charges) { // a look refuses nothing
 			l.undo(ctx, v)
 		}
 		v.forgetSeen()
@@ -110,7 +111,7 @@ func (l *RateLimit) takeUntimed(ctx context.Context, v *visit) error {
 	if err != nil {
 		return err
 	}
-	if v.outcome = OutcomeAllowed; !limiter.Taken(charges) {
+	if v.outcome = OutcomeAllowed; !store.Taken(charges) {
 		v.outcome = OutcomeRefused
 	}
 	if set.hasShadow {

@@ -12,6 +12,7 @@ import (
 	"github.com/weirgo/weir/internal/waiting"
 	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/limiter"
+	"github.com/weirgo/weir/limiter/store"
 )
 
 // A RateLimit limits HTTP requests. [New] makes one. It is safe for use by many goroutines.
@@ -148,7 +149,7 @@ func PerIP(limit limiter.Limit, options ...keyfunc.IPOption) func(http.Handler) 
 
 // checkQuota returns why the store cannot count by q, or nil.
 func (l *RateLimit) checkQuota(q *limiter.Quota) error {
-	if err := limiter.CheckStore(l.store, q); err != nil {
+	if err := store.CheckQuota(l.store, q); err != nil {
 		return fmt.Errorf("middleware: Config.Store: %w", err)
 	}
 	return nil

@@ -11,7 +11,7 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/weirgo/weir/limiter"
+	"github.com/weirgo/weir/limiter/store"
 )
 
 // Warnings are for mistakes that New cannot see. Each is logged once, has a code that docs/warnings.md
@@ -44,7 +44,7 @@ func (l *RateLimit) claim(set *ruleset) error {
 		}
 		names[quota.Rule()] = true
 	}
-	store, ok := limiter.As[limiter.Claimer](l.store)
+	claimer, ok := store.As[store.Claimer](l.store)
 	if !ok {
 		return nil
 	}
@@ -52,9 +52,9 @@ func (l *RateLimit) claim(set *ruleset) error {
 		if l.claimed[name] {
 			continue
 		}
-		err := store.Claim(name)
+		err := claimer.Claim(name)
 		switch {
-		case errors.Is(err, limiter.ErrClaimed):
+		case errors.Is(err, store.ErrClaimed):
 			warn(set.Logger, "weir-shared-counter",
 				"weir: two limiters share a store and a rule name, so they share counters; rename one, or give each its own store",
 				slog.String("rule", name))

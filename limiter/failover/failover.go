@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/weirgo/weir/limiter"
+	"github.com/weirgo/weir/limiter/store"
 )
 
 // ErrUnavailable is wrapped by the errors that an outage causes. Decide returns one for a batch with a
@@ -157,7 +158,7 @@ func New(inner limiter.Store, o Options) (*Store, error) {
 		s.inner, s.keepsTime = store.Within(o.Deadline), true
 	}
 	var isKnown bool
-	if s.servers, isKnown = limiter.As[Servers](s.inner); !isKnown {
+	if s.servers, isKnown = store.As[Servers](s.inner); !isKnown {
 		s.servers = oneServer{s.inner}
 	}
 	return s, nil
@@ -171,13 +172,13 @@ func Must(s *Store, err error) *Store {
 	return s
 }
 
-// Unwrap implements [limiter.Wrapper].
+// Unwrap implements [store.Wrapper].
 func (s *Store) Unwrap() limiter.Store { return s.inner }
 
 // Decide implements [limiter.Store]. In an outage it follows the policies of the charges'
 // rules. If ctx ends before the server answers, it returns ctx's error.
 func (s *Store) Decide(ctx context.Context, charges []limiter.Charge) error {
-	if err := limiter.CheckCharges(charges); err != nil {
+	if err := store.CheckCharges(charges); err != nil {
 		return err // a server that is down does not get to say so
 	}
 	down, cause := s.outage(charges)
@@ -207,7 +208,7 @@ func (s *Store) Decide(ctx context.Context, charges []limiter.Charge) error {
 // reservation that was too small stays too small. Slots are an exception: the inner store tells its
 // server later that they are released.
 func (s *Store) Settle(ctx context.Context, settlements []limiter.Settlement) error {
-	if err := limiter.CheckSettlements(settlements); err != nil {
+	if err := store.CheckSettlements(settlements); err != nil {
 		return err
 	}
 	isLocal := func(c limiter.Settlement) bool { return c.Decision.Receipt.By > limiter.ByStore }
@@ -238,7 +239,7 @@ func (s *Store) Settle(ctx context.Context, settlements []limiter.Settlement) er
 // that is due, no longer than for any call. If that fails, it resets only the local counters and the
 // counters on servers that are up, and returns an error that wraps [ErrUnavailable].
 func (s *Store) Reset(ctx context.Context, charges []limiter.Charge) error {
-	if err := limiter.CheckCharges(charges); err != nil {
+	if err := store.CheckCharges(charges); err != nil {
 		return err
 	}
 	var local []limiter.Charge

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/weirgo/weir/limiter"
+	"github.com/weirgo/weir/limiter/store"
 )
 
 // decideWithout decides on a batch without asking the parts in down. Policies decide on the
@@ -29,7 +30,7 @@ func (s *Store) decideWithout(ctx context.Context, down uint64, charges []limite
 		up = looks(up) // to describe them
 	}
 	failed, err := s.call(ctx, up, func(ctx context.Context) error { return s.inner.Decide(ctx, up) })
-	if taken && (err != nil || !limiter.Taken(up)) {
+	if taken && (err != nil || !store.Taken(up)) {
 		s.undo(ours, charges)
 		seen := looks(charges)
 		_, _, _ = s.applyPolicies(ours, seen, cause) // which cannot fail, as it did not before

@@ -13,6 +13,7 @@ import (
 
 	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/limiter/failover"
+	"github.com/weirgo/weir/limiter/store"
 )
 
 // frank is a cluster that says which of its parts failed.
@@ -158,7 +159,7 @@ func TestABatchOnServersUpAndDownIsTakenAllOrNone(t *testing.T) {
 				stopped++
 			} else {
 				require.NoError(t, err)
-				require.Equal(t, fits, limiter.Taken(charges), "a batch is taken if all of it fits")
+				require.Equal(t, fits, store.Taken(charges), "a batch is taken if all of it fits")
 			}
 			for i, c := range charges {
 				want := before[i]

@@ -9,6 +9,7 @@ import (
 
 	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/limiter/limitertest"
+	"github.com/weirgo/weir/limiter/store"
 )
 
 // A MapStore is a whole store, of the plainest kind: a map behind a mutex. It never forgets a
@@ -27,7 +28,7 @@ func counterOf(c limiter.Charge) [3]string {
 }
 
 func (m *MapStore) Decide(_ context.Context, charges []limiter.Charge) error {
-	if err := limiter.CheckCharges(charges); err != nil {
+	if err := store.CheckCharges(charges); err != nil {
 		return err
 	}
 	m.mu.Lock()
@@ -36,7 +37,7 @@ func (m *MapStore) Decide(_ context.Context, charges []limiter.Charge) error {
 	for i, c := range charges {
 		states[i] = m.states[counterOf(c)]
 	}
-	if limiter.TakeAll(charges, states, time.Now().UnixMicro()) {
+	if store.TakeAll(charges, states, time.Now().UnixMicro()) {
 		for i, c := range charges {
 			if c.Cost > 0 { // a look leaves nothing behind
 				m.states[counterOf(c)] = states[i]
@@ -47,7 +48,7 @@ func (m *MapStore) Decide(_ context.Context, charges []limiter.Charge) error {
 }
 
 func (m *MapStore) Settle(_ context.Context, settlements []limiter.Settlement) error {
-	if err := limiter.CheckSettlements(settlements); err != nil {
+	if err := store.CheckSettlements(settlements); err != nil {
 		return err
 	}
 	m.mu.Lock()
@@ -60,7 +61,7 @@ func (m *MapStore) Settle(_ context.Context, settlements []limiter.Settlement) e
 }
 
 func (m *MapStore) Reset(_ context.Context, charges []limiter.Charge) error {
-	if err := limiter.CheckCharges(charges); err != nil {
+	if err := store.CheckCharges(charges); err != nil {
 		return err
 	}
 	m.mu.Lock()

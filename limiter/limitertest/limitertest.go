@@ -15,7 +15,7 @@
 //
 //	go test -run 'TestStoreKeepsItsPromises/RetryAfter_is_exact'
 //
-// The cases about slots run only on stores that count slots ([limiter.Checker]).
+// The cases about slots run only on stores that count slots (Checker of package limiter/store).
 //
 // # Time
 //

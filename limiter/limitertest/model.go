@@ -1,6 +1,9 @@
 package limitertest
 
-import "github.com/weirgo/weir/limiter"
+import (
+	"github.com/weirgo/weir/limiter"
+	"github.com/weirgo/weir/limiter/store"
+)
 
 // A model is the simplest store: its caller passes the time, and no state expires.
 type model map[counter]limiter.State
@@ -15,7 +18,7 @@ func (m model) decide(charges []limiter.Charge, now int64) []limiter.Decision {
 	for i, c := range charges {
 		states[i] = m[counter{c.Quota, c.Key}]
 	}
-	if limiter.TakeAll(charges, states, now) {
+	if store.TakeAll(charges, states, now) {
 		for i, c := range charges {
 			if c.Cost > 0 {
 				m[counter{c.Quota, c.Key}] = states[i]

@@ -8,9 +8,10 @@ import (
 	"time"
 
 	"github.com/weirgo/weir/limiter"
+	"github.com/weirgo/weir/limiter/store"
 )
 
-// slots test events in flight, on stores that count slots ([limiter.Checker]).
+// slots test events in flight, on stores that count slots ([store.Checker]).
 var slots = ofSlots([]testCase{
 	{
 		name: "RetryAfter estimates when a slot is released",
@@ -110,7 +111,7 @@ func (t *trial) concurrency(rule, tier string, most int64) *limiter.Quota {
 // countsSlots reports whether the store counts slots.
 func (t *trial) countsSlots() bool {
 	t.Helper()
-	return limiter.CheckStore(t.store, t.concurrency("slots", "", 1)) == nil
+	return store.CheckQuota(t.store, t.concurrency("slots", "", 1)) == nil
 }
 
 // leave ends an event that d admitted.

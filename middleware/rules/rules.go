@@ -246,7 +246,7 @@ func idle(c middleware.Config) (*middleware.RateLimit, error) {
 
 type nopStore struct{ limiter.Store }
 
-// Check implements limiter.Checker.
+// Check implements store.Checker.
 func (nopStore) Check(*limiter.Quota) error { return nil }
 
 // Config returns the rules for [middleware.New].

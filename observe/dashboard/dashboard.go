@@ -41,8 +41,8 @@ type Options struct {
 	Title string
 
 	// Store is the limiters' store, whose health the page shows ([failover.Reporter]). It may be
-	// wrapped ([limiter.Wrapper]). Nil, or a store that reports nothing: the page shows only what the
-	// decisions say about the store.
+	// wrapped (Wrapper of package limiter/store). Nil, or a store that reports nothing: the page shows
+	// only what the decisions say about the store.
 	Store limiter.Store
 
 	// Bans is the limiters' list of bans. Nil: the page has no bans.

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/weirgo/weir/limiter"
+	"github.com/weirgo/weir/limiter/store"
 )
 
 // How charges are decided on together: first those that can be paid for with units in hand, and
@@ -20,7 +21,7 @@ type part struct {
 // Decide implements [limiter.Store]. While the process holds enough units, a charge takes one lock and
 // one reading of the clock, and allocates nothing.
 func (s *Store) Decide(ctx context.Context, charges []limiter.Charge) error {
-	if err := limiter.CheckCharges(charges); err != nil {
+	if err := store.CheckCharges(charges); err != nil {
 		return err
 	}
 	if err := ctx.Err(); err != nil {
@@ -115,5 +116,5 @@ func (b *batch) decideExactly(ctx context.Context) (taken bool, _ error) {
 	for i, n := range numbers {
 		b.charges[n].Decision = charges[i].Decision
 	}
-	return err == nil && limiter.Taken(charges), err
+	return err == nil && store.Taken(charges), err
 }

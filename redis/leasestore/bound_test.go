@@ -13,6 +13,7 @@ import (
 	"github.com/weirgo/weir/internal/phase"
 	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/limiter"
+	"github.com/weirgo/weir/limiter/store"
 	"github.com/weirgo/weir/middleware"
 	"github.com/weirgo/weir/redis/redisstore"
 )
@@ -463,7 +464,7 @@ func TestABatchOfLeasedAndExactChargesIsTakenTogetherOrNotAtAll(t *testing.T) {
 				charges = append(charges, limiter.Charge{Quota: quotas[i], Key: "key", Cost: cost, Optional: optional})
 			}
 			require.NoError(t, s.Decide(t.Context(), charges))
-			taken := limiter.Taken(charges)
+			taken := store.Taken(charges)
 			for _, c := range charges {
 				assert.Equal(t, used[c.Quota]+c.Cost <= 100, c.Decision.Allowed, "who stands in the way is told so")
 			}

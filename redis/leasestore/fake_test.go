@@ -20,6 +20,7 @@ import (
 	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/limiter/failover"
+	"github.com/weirgo/weir/limiter/store"
 )
 
 // seeds returns the seeds of so many traces, drawn anew in each run. A trace's test has its seed in
@@ -91,7 +92,7 @@ func (f *fake) find(name counterName) limiter.State {
 }
 
 func (f *fake) Decide(_ context.Context, charges []limiter.Charge) error {
-	if err := limiter.CheckCharges(charges); err != nil {
+	if err := store.CheckCharges(charges); err != nil {
 		return err
 	}
 	if f.down.Load() {
@@ -105,7 +106,7 @@ func (f *fake) Decide(_ context.Context, charges []limiter.Charge) error {
 	for i, c := range charges {
 		states[i] = f.find(nameOf(c.Quota, tagOf(c.Key)))
 	}
-	if limiter.TakeAll(charges, states, now) {
+	if store.TakeAll(charges, states, now) {
 		for i, c := range charges {
 			if c.Cost > 0 {
 				f.states[nameOf(c.Quota, tagOf(c.Key))] = states[i]
@@ -116,7 +117,7 @@ func (f *fake) Decide(_ context.Context, charges []limiter.Charge) error {
 }
 
 func (f *fake) Settle(_ context.Context, settlements []limiter.Settlement) error {
-	if err := limiter.CheckSettlements(settlements); err != nil {
+	if err := store.CheckSettlements(settlements); err != nil {
 		return err
 	}
 	if f.down.Load() {
@@ -135,7 +136,7 @@ func (f *fake) Settle(_ context.Context, settlements []limiter.Settlement) error
 }
 
 func (f *fake) Reset(_ context.Context, charges []limiter.Charge) error {
-	if err := limiter.CheckCharges(charges); err != nil {
+	if err := store.CheckCharges(charges); err != nil {
 		return err
 	}
 	if f.down.Load() {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/limiter"
+	"github.com/weirgo/weir/limiter/store"
 	"github.com/weirgo/weir/redis/internal/counters"
 	"github.com/weirgo/weir/redis/internal/wire"
 )
@@ -22,7 +23,7 @@ var leaseLua string
 
 // The algorithms that can be leased.
 var leaseScript = wire.NewScript(
-	limiter.Lua(true, limiter.SlidingCounter, limiter.TokenBucket, limiter.FixedWindow) + counters.QuotasLua + leaseLua)
+	store.Lua(true, limiter.SlidingCounter, limiter.TokenBucket, limiter.FixedWindow) + counters.QuotasLua + leaseLua)
 
 // format is the version of the lists of holders in Redis. A change of what is written changes it.
 const format = "1"

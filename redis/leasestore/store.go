@@ -16,6 +16,7 @@ import (
 
 	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/limiter"
+	"github.com/weirgo/weir/limiter/store"
 	"github.com/weirgo/weir/redis/internal/counters"
 	"github.com/weirgo/weir/redis/internal/wire"
 	"github.com/weirgo/weir/redis/redisstore"
@@ -81,7 +82,7 @@ func newStore(exact limiter.Store, l ledger, o Options) *Store {
 	return s
 }
 
-// Unwrap implements [limiter.Wrapper]. It returns the [redisstore.Store] that makes the decisions that
+// Unwrap implements [store.Wrapper]. It returns the [redisstore.Store] that makes the decisions that
 // leases cannot make.
 func (s *Store) Unwrap() limiter.Store { return s.exact }
 
@@ -111,7 +112,7 @@ func (s *Store) planOf(q *limiter.Quota) (*plan, error) {
 // the key. Redis settles the rest later, as in redisstore. If a Receipt does not say when the units
 // were taken, a refund first sends the units that this process holds for the key back to Redis.
 func (s *Store) Settle(ctx context.Context, settlements []limiter.Settlement) error {
-	if err := limiter.CheckSettlements(settlements); err != nil {
+	if err := store.CheckSettlements(settlements); err != nil {
 		return err
 	}
 	rest := slices.Clone(settlements)
@@ -138,7 +139,7 @@ func (s *Store) Settle(ctx context.Context, settlements []limiter.Settlement) er
 // Reset implements [limiter.Store]. Until another process next asks Redis about the key, it may still
 // spend the units that it holds, or refuse the key.
 func (s *Store) Reset(ctx context.Context, charges []limiter.Charge) error {
-	if err := limiter.CheckCharges(charges); err != nil {
+	if err := store.CheckCharges(charges); err != nil {
 		return err
 	}
 	for i := range charges {

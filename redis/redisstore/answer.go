@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"github.com/weirgo/weir/limiter"
+	stores "github.com/weirgo/weir/limiter/store"
 	"github.com/weirgo/weir/redis/internal/counters"
 	"github.com/weirgo/weir/redis/internal/wire"
 )
@@ -232,7 +233,7 @@ func (a answer) decide(charges []limiter.Charge) (taken bool) {
 	for i := range charges {
 		charges[i].Decision.Allowed = a.allowed(i)
 	}
-	taken = limiter.Taken(charges)
+	taken = stores.Taken(charges)
 	for i := range charges {
 		c := &charges[i]
 		cost, allowed := c.Cost, c.Decision.Allowed

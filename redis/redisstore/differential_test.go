@@ -23,6 +23,7 @@ import (
 
 	"github.com/weirgo/weir/internal/redistest"
 	"github.com/weirgo/weir/limiter"
+	stores "github.com/weirgo/weir/limiter/store"
 )
 
 // A model says what the script must answer and store. It knows no algorithm: it holds a
@@ -64,7 +65,7 @@ func (m model) decide(charges []limiter.Charge, now int64) []limiter.Decision {
 		states[i] = m.at(c)
 	}
 	charges = slices.Clone(charges)
-	if limiter.TakeAll(charges, states, now) {
+	if stores.TakeAll(charges, states, now) {
 		for i, c := range charges {
 			if c.Cost > 0 && c.Decision.Allowed { // neither a look nor a refusal writes anything
 				m.put(c, states[i], now)
@@ -569,7 +570,7 @@ func decodeStored(value string, q *limiter.Quota) (s limiter.State, err error) {
 		if len(value) != 57 && (!isLog(q) && !hasLows(q) || len(value)%16 != 57%16) {
 			return s, fmt.Errorf("it has %d bytes", len(value))
 		}
-		if most := max(10, limiter.MostLows); len(value) > 57+16*most {
+		if most := 10; len(value) > 57+16*most {
 			return s, fmt.Errorf("it has %d bytes", len(value))
 		}
 		for at := 57; at < len(value); at += 16 {
@@ -699,7 +700,7 @@ func TestTheLowsOfABucketInLuaAreThoseInGo(t *testing.T) {
 		}, s, clock)
 		q, key := w.rules[0], w.keys[0]
 		q.Settles = true
-		for range 3 * limiter.MostLows {
+		for range 24 {
 			w.decide([]limiter.Charge{{Quota: q, Key: key, Cost: c.draw(1, 10)}})
 			if c.oneIn(3) {
 				back := []limiter.Charge{{Quota: q, Key: key, Cost: -c.draw(1, 10)}}
@@ -766,7 +767,7 @@ func TestDivisionInLuaIsGos(t *testing.T) {
 		add(top/b*b-random.Int64N(2), b)
 		add(random.Int64N(top), b)
 	}
-	source := limiter.Lua(false) + script
+	source := stores.Lua(false) + script
 	for some := range slices.Chunk(pairs, 1000) {
 		args := make([]any, 0, 2*len(some))
 		for _, p := range some {

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/weirgo/weir/limiter"
+	stores "github.com/weirgo/weir/limiter/store"
 	"github.com/weirgo/weir/redis/internal/wire"
 )
 
@@ -91,7 +92,7 @@ func (f *failures) Unwrap() []error { return f.errs }
 func (s *store) undo(decided []*group) {
 	var refunds []*group
 	for _, g := range decided {
-		if !limiter.Taken(g.charges) {
+		if !stores.Taken(g.charges) {
 			continue
 		}
 		for i := range g.charges {

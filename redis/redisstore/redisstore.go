@@ -182,8 +182,8 @@ func (s *Store) Within(deadline time.Duration) limiter.Store {
 	return s.store.Within(deadline)
 }
 
-// Claim implements [limiter.Claimer]. It looks only at the limiters of this process, because limiters
-// of other processes are meant to share counters.
+// Claim implements Claimer of package limiter/store. It looks only at the limiters of this process, because
+// limiters of other processes are meant to share counters.
 func (s *Store) Claim(rule string) error {
 	if s.invalid != nil {
 		return s.invalid

@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"github.com/weirgo/weir/limiter"
+	stores "github.com/weirgo/weir/limiter/store"
 	"github.com/weirgo/weir/redis/internal/counters"
 	"github.com/weirgo/weir/redis/internal/wire"
 )
@@ -99,7 +100,7 @@ func source(set algorithms) string {
 			of = append(of, a)
 		}
 	}
-	return limiter.Lua(set&lows != 0, of...)
+	return stores.Lua(set&lows != 0, of...)
 }
 
 // isIncomplete reports whether a script met a value that needs more algorithms than it has.

@@ -12,6 +12,7 @@ import (
 
 	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/limiter"
+	stores "github.com/weirgo/weir/limiter/store"
 	"github.com/weirgo/weir/redis/internal/counters"
 	"github.com/weirgo/weir/redis/internal/wire"
 )
@@ -75,14 +76,14 @@ func (s *store) Part(c *limiter.Charge) int {
 // Claim notes that a limiter counts under rule.
 func (s *store) Claim(rule string) error {
 	if _, taken := s.claimed.LoadOrStore(rule, struct{}{}); taken {
-		return limiter.ErrClaimed
+		return stores.ErrClaimed
 	}
 	return nil
 }
 
 // Decide implements [limiter.Store].
 func (s *store) Decide(ctx context.Context, charges []limiter.Charge) error {
-	if err := limiter.CheckCharges(charges); err != nil {
+	if err := stores.CheckCharges(charges); err != nil {
 		return err
 	}
 	if err := ctx.Err(); err != nil || len(charges) == 0 {
@@ -178,7 +179,7 @@ func (s *store) conclude(g *group) (taken bool) {
 
 // Reset implements [limiter.Store].
 func (s *store) Reset(ctx context.Context, charges []limiter.Charge) error {
-	if err := limiter.CheckCharges(charges); err != nil {
+	if err := stores.CheckCharges(charges); err != nil {
 		return err
 	}
 	return s.change(ctx, reset, charges)
@@ -230,7 +231,7 @@ func (s *store) correctSlots(charges []limiter.Charge) {
 	}
 }
 
-// Check implements [limiter.Checker].
+// Check implements [stores.Checker].
 func (s *store) Check(*limiter.Quota) error { return nil }
 
 // probeSuffix names what TryWrite writes. No counter is named like this: a tier's name is not

@@ -15,6 +15,7 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/weirgo/weir/limiter"
+	"github.com/weirgo/weir/limiter/store"
 	"github.com/weirgo/weir/middleware"
 	"github.com/weirgo/weir/middleware/rules"
 )
@@ -77,7 +78,7 @@ func (t *table) newLimit(d rules.Descriptor, allowed limiter.Allowance) (*limit,
 	if err != nil {
 		return nil, err
 	}
-	checker, checks := limiter.As[limiter.Checker](t.store)
+	checker, checks := store.As[store.Checker](t.store)
 	shadow := d.Rule.Mode == middleware.Shadow || t.rules.Config().Shadow
 	for _, q := range quotas {
 		if q.OnOutage = d.Rule.OnOutage; shadow && q.OnOutage == limiter.FailClosed {

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/weirgo/weir/limiter"
+	stores "github.com/weirgo/weir/limiter/store"
 )
 
 // A Clock is a simulation's time, in microseconds since 1970.
@@ -38,7 +39,7 @@ func (s *store) Immediate() {}
 // Now returns the Clock's time for package middleware.
 func (s *store) Now() time.Time { return time.UnixMicro(s.clock.now) }
 
-// Check implements limiter.Checker: slots are always released.
+// Check implements Checker of package limiter/store: slots are always released.
 func (s *store) Check(*limiter.Quota) error { return nil }
 
 // Decide implements limiter.Store.
@@ -47,7 +48,7 @@ func (s *store) Decide(_ context.Context, charges []limiter.Charge) error {
 	for i := range charges {
 		s.states = append(s.states, s.get(&charges[i]))
 	}
-	if limiter.TakeAll(charges, s.states, s.clock.now) {
+	if stores.TakeAll(charges, s.states, s.clock.now) {
 		for i := range charges {
 			if charges[i].Cost > 0 {
 				s.put(&charges[i], s.states[i])

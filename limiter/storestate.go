@@ -23,7 +23,7 @@ type State struct {
 
 	// Log is sorted by time. In a SlidingLog an entry is an event with its units, and there are at most
 	// Events entries. In a TokenBucket with [Quota.Settles] an entry is the bucket's lowest level since
-	// the entry's time, and there are at most [MostLows] entries. Other algorithms have none. Take
+	// the entry's time, and there are at most 8 entries. Other algorithms have none. Take
 	// appends in place if the capacity of Log allows it.
 	Log []Entry
 }

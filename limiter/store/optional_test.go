@@ -1,0 +1,46 @@
+package store_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/weirgo/weir/limiter"
+	"github.com/weirgo/weir/limiter/store"
+)
+
+// around is a store around another one; it may be around itself.
+type around struct{ limiter.Store }
+
+func (a *around) Unwrap() limiter.Store { return a.Store }
+
+func TestAsFindsWhatAStoreSaysThroughWrappers(t *testing.T) {
+	m, err := limiter.NewMemory(limiter.MemoryOptions{})
+	require.NoError(t, err)
+	for range 3 {
+		found, ok := store.As[store.Claimer](&around{&around{m}})
+		require.True(t, ok)
+		assert.Same(t, m, found)
+	}
+	_, ok := store.As[store.Claimer](struct{ limiter.Store }{m})
+	assert.False(t, ok, "it does not say that it is around another")
+	_, ok = store.As[interface{ Flush() }](&around{m})
+	assert.False(t, ok)
+	_, ok = store.As[store.Claimer](nil)
+	assert.False(t, ok)
+	_, ok = store.As[store.Claimer](&around{})
+	assert.False(t, ok, "it is around nothing")
+	loop := &around{}
+	loop.Store = loop
+	_, ok = store.As[store.Claimer](loop)
+	assert.False(t, ok, "the search ends")
+}
+
+// The rule of a wrapped store is claimed in that store.
+func TestNewAsksAWrappedStore(t *testing.T) {
+	m, err := limiter.NewMemory(limiter.MemoryOptions{})
+	require.NoError(t, err)
+	limiter.Must(limiter.New(limiter.Config{Name: "mail", Limit: limiter.PerHour(5), Store: &around{m}}))
+	assert.ErrorIs(t, m.Claim("mail"), store.ErrClaimed)
+}

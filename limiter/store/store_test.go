@@ -1,0 +1,68 @@
+package store_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/weirgo/weir/limiter"
+	"github.com/weirgo/weir/limiter/store"
+)
+
+func mustQuota(t *testing.T, l limiter.Limit) *limiter.Quota {
+	q, err := limiter.NewQuota("rule", "", l)
+	require.NoError(t, err)
+	return q
+}
+
+func TestCheckChargesNamesTheChargeThatMakesNoSense(t *testing.T) {
+	q := mustQuota(t, limiter.PerSecond(10))
+	gold, err := limiter.NewQuota("rule", "gold", limiter.PerSecond(10))
+	require.NoError(t, err)
+	good := limiter.Charge{Quota: q, Key: "key", Cost: 1}
+	long := make([]limiter.Charge, 0, limiter.MaxCharges+1)
+	for i := range limiter.MaxCharges + 1 {
+		long = append(long, limiter.Charge{Quota: q, Key: fmt.Sprint(i), Cost: 1})
+	}
+	for _, tt := range []struct {
+		name    string
+		charges []limiter.Charge
+		want    string
+	}{
+		{"none", nil, ""},
+		{"one", []limiter.Charge{good}, ""},
+		{"a look", []limiter.Charge{{Quota: q, Key: "key", Cost: 0}}, ""},
+		{"as many as fit", long[:limiter.MaxCharges], ""},
+		{"two keys", []limiter.Charge{good, {Quota: q, Key: "", Cost: 1}}, ""},
+		{"two tiers", []limiter.Charge{good, {Quota: gold, Key: "key", Cost: 1}}, ""},
+		{"too many", long, "there are 65, at most 64 fit in a batch"},
+		{"no quota", []limiter.Charge{good, {Quota: nil, Key: "key", Cost: 1}}, "charge 1 has no quota"},
+		{"a quota that NewQuota did not make", []limiter.Charge{good, {Quota: &limiter.Quota{}, Key: "key", Cost: 1}}, "charge 1 has no quota"},
+		{"a negative cost", []limiter.Charge{good, {Quota: gold, Key: "key", Cost: -1}}, `charge 1, of rule "rule", has cost -1`},
+		{"twice", []limiter.Charge{good, {Quota: gold, Key: "key", Cost: 1}, good}, `charges 0 and 2 are both for one key of rule "rule"`},
+		{"twice, through two quotas", []limiter.Charge{good, {Quota: mustQuota(t, limiter.PerHour(5)), Key: "key", Cost: 1}}, "charges 0 and 1"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			err := store.CheckCharges(tt.charges)
+			if tt.want == "" {
+				require.NoError(t, err)
+				return
+			}
+			require.ErrorIs(t, err, limiter.ErrCharges)
+			assert.ErrorContains(t, err, tt.want)
+		})
+	}
+}
+
+func TestASettlementThatMakesNoSenseIsAMistake(t *testing.T) {
+	m, err := limiter.NewMemory(limiter.MemoryOptions{})
+	require.NoError(t, err)
+	good := limiter.Charge{Quota: mustQuota(t, limiter.PerHour(100)), Key: "key", Cost: 1}
+	require.NoError(t, store.CheckSettlements([]limiter.Settlement{{Charge: good}, {Charge: limiter.Charge{Quota: good.Quota, Key: "other"}, Actual: 5}}))
+	for _, bad := range []limiter.Settlement{{}, {Charge: good}, {Charge: limiter.Charge{Quota: good.Quota, Key: "other"}, Actual: -1}} {
+		require.ErrorIs(t, store.CheckSettlements([]limiter.Settlement{{Charge: good}, bad}), limiter.ErrCharges)
+	}
+	require.ErrorIs(t, m.Settle(t.Context(), []limiter.Settlement{{Charge: good, Actual: -1}}), limiter.ErrCharges)
+}
