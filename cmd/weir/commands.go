@@ -62,9 +62,6 @@ func commands() []command {
 			name: "serve", args: "FILE", does: "limits requests by a rules file, as a gateway in front of services", declare: serve,
 			examples: []string{"limits.yaml --proxy :8080=http://127.0.0.1:3000", "limits.yaml --proxy :8080=http://127.0.0.1:3000 --redis redis://127.0.0.1:6379 --admin 127.0.0.1:9090", "redis --redis redis://127.0.0.1:6379 --proxy :8080=http://127.0.0.1:3000"},
 		}, {
-			name: "import", args: "FILE...", does: "writes a rules file with the limits of envoyproxy/ratelimit files, and names what it cannot translate", declare: importRules,
-			examples: []string{"ratelimit.yaml > limits.yaml", "config/*.yaml > limits.yaml"},
-		}, {
 			name: "schema", does: "writes the JSON Schema of rules files, for editors", declare: schema, noFiles: true,
 			examples: []string{"> limits.schema.json"},
 		}, {

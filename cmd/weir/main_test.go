@@ -140,25 +140,6 @@ func TestExplainKnowsHostsAndWhatAServeMuxMakesOfASlash(t *testing.T) {
 	}
 }
 
-func TestImportWritesAGoodFileAndSaysWhetherLimitsAreLost(t *testing.T) {
-	shop := write(t, "shop.yaml", "domain: shop\ndescriptors: [{key: user, detailed_metric: true, rate_limit: {unit: minute, requests_per_unit: 5}}]")
-	exit, out, err := weir(t, "", "import", shop)
-	assert.Equal(t, exitGood, exit, err)
-	assert.Equal(t, "not kept: \"shop/user\": its metrics by value; metrics go by the rule's name\n", err)
-	exit, _, err = weir(t, out, "check", "-")
-	assert.Equal(t, exitGood, exit, err)
-	exit, out, err = weir(t, "domain: bank\ndescriptors: [{key: user, rate_limit: {unit: minute, requests_per_unit: 0}}]", "import", shop, "-")
-	assert.Equal(t, exitBad, exit)
-	assert.Contains(t, err, "requests_per_unit 0")
-	assert.Contains(t, out, "domain: bank", "the rest is written")
-	exit, out, err = weir(t, "rules: 1", "import", "-")
-	assert.Equal(t, exitBad, exit)
-	assert.Empty(t, out)
-	assert.Regexp(t, `^weir import: -: .*rules`, err)
-	exit, _, _ = weir(t, "", "import", "-", "-")
-	assert.Equal(t, exitUsage, exit)
-}
-
 func TestSchemaIsJSON(t *testing.T) {
 	exit, out, _ := weir(t, "", "schema")
 	assert.Equal(t, exitGood, exit)

@@ -30,23 +30,22 @@ import (
 	"github.com/weirgo/weir/redis/redisstore"
 )
 
-// These are the cases of envoyproxy/ratelimit's integration tests, by its own kind of file. Its option
+// ofEnvoyproxy has the limits of envoyproxy/ratelimit's integration tests.
+const ofEnvoyproxy = `
+version: 1
+descriptors:
+  - {domain: basic, entries: {key: key1}, limit: 50/s fixed_window}
+  - {domain: another, entries: {key: key2}, limit: 20/m fixed_window}
+  - {domain: another, entries: {key: key3}, limit: 10/h fixed_window}
+  - {domain: another, entries: {key: key4}, limit: 20/1d fixed_window}
+`
+
+// These are the cases of envoyproxy/ratelimit's integration tests. Its option
 // STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT is how Weir always decides.
 func TestTheCasesOfEnvoyproxyRatelimitHold(t *testing.T) {
 	phase.Test(t, func(t *testing.T) {
-		old, err := Import([]Source{
-			{"basic.yaml", []byte("domain: basic\ndescriptors: [{key: key1, rate_limit: {unit: second, requests_per_unit: 50}}]")},
-			{"another.yaml", []byte(`
-domain: another
-descriptors:
-  - {key: key2, rate_limit: {unit: minute, requests_per_unit: 20}}
-  - {key: key3, rate_limit: {unit: hour, requests_per_unit: 10}}
-  - {key: key4, rate_limit: {unit: day, requests_per_unit: 20}}
-`)},
-		})
-		require.NoError(t, err)
 		store := limiter.Must(limiter.NewMemory(limiter.MemoryOptions{}))
-		made, err := newTable(read(t, string(old.Text)), store)
+		made, err := newTable(read(t, ofEnvoyproxy), store)
 		require.NoError(t, err)
 		d := &Decider{store: store, table: func() *table { return made }}
 		ask := func(domain string, all ...*common.RateLimitDescriptor) *pb.RateLimitResponse {

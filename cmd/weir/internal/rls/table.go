@@ -12,6 +12,7 @@ import (
 
 	common "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	envoytype "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/weirgo/weir/limiter"
@@ -134,13 +135,23 @@ func (t *table) find(domain string, d *common.RateLimitDescriptor) (*limit, stri
 	return nil, "", nil
 }
 
+// requestUnits has the lengths of the units of limits in requests. Their months and years are not the calendar's.
+var requestUnits = map[envoytype.RateLimitUnit]time.Duration{
+	envoytype.RateLimitUnit_SECOND: time.Second,
+	envoytype.RateLimitUnit_MINUTE: time.Minute,
+	envoytype.RateLimitUnit_HOUR:   time.Hour,
+	envoytype.RateLimitUnit_DAY:    24 * time.Hour,
+	envoytype.RateLimitUnit_MONTH:  30 * 24 * time.Hour,
+	envoytype.RateLimitUnit_YEAR:   365 * 24 * time.Hour,
+}
+
 // own returns l with the limit in a request.
 func (t *table) own(l *limit, given *common.RateLimitDescriptor_RateLimitOverride) (*limit, error) {
 	multiplier := int64(1)
 	if given.UnitMultiplier != nil {
 		multiplier = int64(given.UnitMultiplier.Value)
 	}
-	unit := sourceUnits[strings.ToLower(given.Unit.String())]
+	unit := requestUnits[given.Unit]
 	if unit == 0 || multiplier > int64(math.MaxInt64/unit) {
 		return nil, fmt.Errorf("the request's limit for %q: the unit is %d %v", l.name, multiplier, given.Unit)
 	}
