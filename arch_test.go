@@ -86,7 +86,7 @@ var rooms = []room{
 	{"limiter/limitertest", []string{"limiter", "limiter/store", "internal/phase"}, nil},
 	{"keyfunc", []string{"internal/invalid", "internal/network", "internal/route"}, nil},
 
-	{"middleware", []string{"keyfunc", "limiter", "limiter/store", "middleware/bans", "internal/invalid", "internal/network", "internal/response", "internal/route", "internal/waiting"}, nil},
+	{"middleware", []string{"keyfunc", "limiter", "limiter/store", "middleware/bans", "internal/answer", "internal/invalid", "internal/network", "internal/response", "internal/route", "internal/waiting"}, nil},
 	{"middleware/bans", []string{"keyfunc", "internal/invalid"}, nil},
 	{"middleware/shed", []string{"middleware", "internal/invalid", "internal/route"}, nil},
 	{"middleware/rules", []string{
@@ -114,6 +114,7 @@ var rooms = []room{
 	{"pace", []string{"keyfunc", "limiter", "limiter/store", "middleware/bans", "pace/serverlimit", "internal/invalid", "internal/route"}, nil},
 	{"pace/serverlimit", nil, []string{"github.com/dunglas/httpsfv"}}, // a reader of use without the rest
 
+	{"internal/answer", nil, nil},
 	{"internal/invalid", nil, nil},
 	{"internal/nearest", nil, nil},
 	{"internal/network", nil, nil},

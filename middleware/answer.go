@@ -6,7 +6,9 @@ import (
 	"net/http"
 	"strconv"
 
+	"github.com/weirgo/weir/internal/answer"
 	"github.com/weirgo/weir/internal/response"
+	"github.com/weirgo/weir/limiter"
 )
 
 // statusClientClosedRequest is nginx's status for a client that left. Only logs see it.
@@ -64,7 +66,7 @@ func (v *visit) refuse(w http.ResponseWriter, r *http.Request, no refusal, onRef
 		h["Retry-After"] = a.retryAfter[:]
 	}
 	if no.status == http.StatusUnauthorized && h.Get("WWW-Authenticate") == "" {
-		h.Set("WWW-Authenticate", "Bearer")
+		h.Set("WWW-Authenticate", challenge(no.rule.Key))
 	}
 	own := set.Refusal.Answer
 	if t := no.texts(); t != nil && t.Answer != nil {
@@ -87,20 +89,19 @@ func (v *visit) refuse(w http.ResponseWriter, r *http.Request, no refusal, onRef
 		response.Drain(w, r, true)
 		return
 	}
-	from := len(text)
-	switch negotiate(r.Header["Accept"]) {
-	case formatProblem:
-		a.contentType[0] = "application/problem+json"
-		text = v.appendProblem(text, &no, seconds)
-	case formatText:
-		a.contentType[0], a.options[0] = "text/plain; charset=utf-8", "nosniff"
-		h["X-Content-Type-Options"] = a.options[:]
-		text = append(no.appendMessage(text, seconds, false), '\n')
-	default:
-		a.contentType[0] = "application/json"
-		text = no.appendPlain(text, seconds)
-	}
+	format, facts := answer.Negotiate(r.Header["Accept"]), no.facts(seconds)
+	a.contentType[0] = format.ContentType()
 	h["Content-Type"] = a.contentType[:]
+	var violated [limiter.MaxCharges]string
+	switch {
+	case format == answer.Text:
+		a.options[0] = "nosniff"
+		h["X-Content-Type-Options"] = a.options[:]
+	case format == answer.Problem && no.isByLimits():
+		facts.Violated = v.appendViolated(violated[:0])
+	}
+	from := len(text)
+	text = answer.Append(text, format, &facts)
 	writeBody(w, r, no.answered(), text[from:len(text):len(text)])
 }
 

@@ -205,7 +205,7 @@ const (
 	// NoKeyBadRequest answers 400. No rule is charged.
 	NoKeyBadRequest
 
-	// NoKeyUnauthorized answers 401, with WWW-Authenticate: Bearer unless that field is set already.
-	// No rule is charged.
+	// NoKeyUnauthorized answers 401. No rule is charged. If WWW-Authenticate is not set already, it is
+	// Bearer for the Key [keyfunc.Bearer], and else Key, which is no registered scheme.
 	NoKeyUnauthorized
 )

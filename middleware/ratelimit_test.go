@@ -222,7 +222,7 @@ func TestARequestWithoutAKeyIsNeverUnlimited(t *testing.T) {
 				w := serve(h, request(from([]string{"192.0.2.1:1", "192.0.2.2:1"}[i])))
 				require.Equal(t, code, w.Code, "request %d", i)
 				if code == 401 {
-					assert.Equal(t, "Bearer", w.Header().Get("WWW-Authenticate"))
+					assert.Equal(t, "Key", w.Header().Get("WWW-Authenticate"))
 				}
 				if code >= 400 {
 					assert.Equal(t, "no-store", w.Header().Get("Cache-Control"))

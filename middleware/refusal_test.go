@@ -1,19 +1,16 @@
 package middleware_test
 
 import (
-	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
-	"slices"
-	"strconv"
-	"strings"
+	"net/http/httptest"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"pgregory.net/rapid"
 
 	"github.com/weirgo/weir/internal/phase"
 	"github.com/weirgo/weir/keyfunc"
@@ -24,147 +21,100 @@ import (
 
 func TestTheBodyIsWhatTheClientAskedFor(t *testing.T) {
 	phase.Test(t, func(t *testing.T) {
-		const problem, plain, text = "application/problem+json", "application/json", "text/plain; charset=utf-8"
-		tests := []struct {
-			accept []string
-			want   string
-		}{
-			{nil, plain},
-			{[]string{""}, plain},
-			{[]string{"*/*"}, plain},
-			{[]string{"application/json"}, plain},
-			{[]string{"application/*"}, plain},
-			{[]string{"application/problem+json"}, problem},
-			{[]string{"Application/Problem+JSON"}, problem},
-			{[]string{"application/json, application/problem+json"}, problem},
-			{[]string{"application/json", "application/problem+json"}, problem},
-			{[]string{"application/json, application/problem+json;q=0.5"}, plain},
-			{[]string{"application/problem+json;q=0, */*"}, plain},
-			{[]string{"application/problem+json;q=0"}, plain},
-			{[]string{"application/json, text/plain, */*"}, plain},
-			{[]string{"text/plain"}, text},
-			{[]string{"text/*"}, text},
-			{[]string{"text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"}, text},
-			{[]string{"text/html;q=0.1, application/json;q=0.2"}, plain},
-			{[]string{"text/html,application/xhtml+xml,application/xml;q=0.9,image/avif,image/webp,image/apng,*/*;q=0.8,application/signed-exchange;v=b3;q=0.7"}, text},
-			{[]string{"application/json;q=0, */*"}, text},
-			{[]string{"text/html;q=0, text/plain"}, text},
-			{[]string{"text/html;q=0.1, application/json;q=0.5, text/plain"}, text},
-			{[]string{"image/png"}, plain},
-			{[]string{"text/plain;q=nonsense, application/json;q=0.1"}, plain},
-			{[]string{"text/plain; charset=utf-8 ; q=1"}, text},
-			{[]string{",,;;q,/,*"}, plain},
+		var rules []middleware.Rule
+		for i, events := range []int64{1, 2, 1, 1, 2, 1, 1} { // more than a refusal has room for
+			rules = append(rules, middleware.Rule{Name: fmt.Sprint(i), Key: keyfunc.Global, Limit: logOf(events, time.Hour)})
 		}
-		for _, test := range tests {
-			l := newLimit(t, middleware.Rule{Name: "r", Key: keyfunc.Global, Limit: limiter.PerHour(1)})
-			serve(l.Handler(ok), request())
-			w := serve(l.Handler(ok), request(func(r *http.Request) { r.Header["Accept"] = test.accept }))
-			require.Equal(t, 429, w.Code)
-			require.Equal(t, test.want, w.Header().Get("Content-Type"), "Accept: %q", test.accept)
-			if test.want != text {
-				require.True(t, json.Valid(w.Body.Bytes()))
-			}
+		h := limited(t, middleware.Config{Rules: rules}).Handler(ok)
+		serve(h, request())
+		for accept, want := range map[string][2]string{
+			"application/problem+json": {"application/problem+json", `{"type":"https://iana.org/assignments/http-problem-types#quota-exceeded",` +
+				`"title":"Quota Exceeded","status":429,"detail":"Too many requests. Try again in 60 minutes.",` +
+				`"violated-policies":["0","2","3","5","6"]}`},
+			"*/*": {"application/json", `{"error":"rate_limit_exceeded",` +
+				`"message":"Too many requests. Try again in 60 minutes.","retry_after":3600}`},
+			"text/html;q=0.2, text/plain": {"text/plain; charset=utf-8", "Too many requests. Try again in 60 minutes.\n"},
+		} {
+			w := serve(h, request(header("Accept", accept)))
+			assert.Equal(t, want, [2]string{w.Header().Get("Content-Type"), w.Body.String()}, accept)
 		}
 	})
 }
 
-// Bodies are written by hand, and are what encoding/json makes.
-func TestBodiesAreTheJSONThatEncodingWrites(t *testing.T) {
-	type plain struct {
-		Error      string `json:"error"`
-		Message    string `json:"message"`
-		RetryAfter int64  `json:"retry_after,omitempty"`
+func TestEachRefusalSaysItsReason(t *testing.T) {
+	ban := func(status int) middleware.Config {
+		return middleware.Config{Bans: middleware.Bans{Keys: byIP, Status: status}}
 	}
-	type problem struct {
-		Type     string   `json:"type,omitempty"`
-		Title    string   `json:"title"`
-		Status   int      `json:"status"`
-		Detail   string   `json:"detail"`
-		Violated []string `json:"violated-policies,omitempty"`
+	rule := func(edit func(*middleware.Rule)) middleware.Config {
+		r := middleware.Rule{Name: "r", Key: keyfunc.Bearer, Limit: limiter.PerHour(1), Refusal: middleware.Refusal{Title: "Own"}}
+		edit(&r)
+		return middleware.Config{Rules: []middleware.Rule{r}, Logger: quiet}
 	}
-	phase.Test(t, func(*testing.T) {
-		rapid.Check(t, func(t *rapid.T) {
-			var rules []middleware.Rule
-			var names []string
-			for i := range rapid.IntRange(1, 6).Draw(t, "rules") {
-				name := strconv.Itoa(i) + rapid.StringMatching(`[ -~]{0,8}[!-~]`).Draw(t, "name")
-				per := time.Duration(rapid.Int64Range(1, 1<<33).Draw(t, "per")) * time.Millisecond
-				limit := limiter.Limit{Events: 1, Per: min(per, 30*24*time.Hour), Algorithm: limiter.SlidingLog}
-				rules, names = append(rules, middleware.Rule{Name: name, Key: keyfunc.Global, Limit: limit}), append(names, name)
-			}
-			units := rapid.Int64Range(1, 2).Draw(t, "units")
-			rules[0].Cost = middleware.CostOf(func(*http.Request) int64 { return units })
-			h := middleware.Must(middleware.New(middleware.Config{Rules: rules, Logger: quiet})).Handler(noop)
-			if units == 1 {
-				serve(h, request())
-			} else {
-				names = names[:1] // it asks for more than there ever is
-			}
-
-			w := serve(h, request())
-			require.Equal(t, 429, w.Code)
-			seconds, _ := strconv.ParseInt(w.Header().Get("Retry-After"), 10, 64)
-			message := "The request costs more than the limit ever allows at once."
-			if units == 1 {
-				wait, unit, units := time.Duration(seconds)*time.Second, time.Second, "seconds"
-				switch {
-				case wait == time.Second:
-					units = "second"
-				case wait >= 48*time.Hour:
-					unit, units = 24*time.Hour, "days"
-				case wait >= 2*time.Hour:
-					unit, units = time.Hour, "hours"
-				case wait >= 2*time.Minute:
-					unit, units = time.Minute, "minutes"
-				}
-				message = fmt.Sprintf("Too many requests. Try again in %d %s.", wait.Round(unit)/unit, units)
-			}
-			require.Equal(t, encoded(plain{"rate_limit_exceeded", message, seconds}), w.Body.String())
-
-			w = serve(h, request(header("Accept", "application/problem+json")))
-			require.Equal(t, encoded(problem{"https://iana.org/assignments/http-problem-types#quota-exceeded", "Quota Exceeded", 429, message, names}), w.Body.String())
-		})
-	})
-}
-
-func encoded(body any) string {
-	var text bytes.Buffer
-	e := json.NewEncoder(&text)
-	e.SetEscapeHTML(false)
-	_ = e.Encode(body)
-	return strings.TrimSuffix(text.String(), "\n")
-}
-
-// A refusal has to be cheap, whatever the client sends.
-func TestAnAcceptFieldWithoutEndIsNotRead(t *testing.T) {
-	const problem = "application/problem+json"
-	h := middleware.PerIP(limiter.PerDay(1))(noop)
-	h.ServeHTTP(nobody{http.Header{}}, request())
-	refuse := func(accept ...string) (contentType string, allocs float64) {
-		r, w := request(func(r *http.Request) { r.Header["Accept"] = accept }), nobody{http.Header{}}
-		allocs = testing.AllocsPerRun(10, func() {
-			clear(w.header)
-			h.ServeHTTP(w, r)
-		})
-		return w.header.Get("Content-Type"), allocs
+	noKey := func(n middleware.NoKey) middleware.Config { return rule(func(r *middleware.Rule) { r.NoKey = n }) }
+	deny := func(status int) middleware.Config {
+		return rule(func(r *middleware.Rule) { r.Mode, r.Refusal.Status = middleware.Deny, status })
 	}
-	_, least := refuse()
-	long := func(text string, n int) string { return strings.Repeat(text, n/len(text)) }
-	for name, accept := range map[string][]string{
-		"one line":    {problem + long(",A/B", 1<<20)},
-		"a last line": {long(",A/B", 1<<20), problem},
-		"many lines":  append(slices.Repeat([]string{"A/B"}, 1<<18), problem),
-		"empty lines": append(make([]string, 1<<18), problem),
-		"no elements": {problem, long("A", 1<<20)},
-		"parameters":  {problem + long(";A=B", 1<<20)},
-		"commas":      {problem + long(",", 1<<20)},
+	const capacity = "The service is temporarily unable to take this request."
+	for name, c := range map[string]struct {
+		config middleware.Config
+		want   string
+	}{
+		"banned":      {ban(0), "403 Forbidden: Requests from this client are not accepted. Try again in 60 seconds."},
+		"banned, 429": {ban(429), "429 Quota Exceeded: Too many requests. Try again in 60 seconds."},
+		"denied":      {deny(0), "403 Own: This request is not accepted."},
+		"denied, 429": {deny(429), "429 Own: This request is not accepted now."},
+		"denied, 503": {deny(503), "503 Own: " + capacity},
+		"no credentials": {noKey(middleware.NoKeyUnauthorized),
+			"401 Unauthorized: The request lacks credentials, such as an API key or a token."},
+		"no key": {noKey(middleware.NoKeyBadRequest), "400 Bad Request: The request lacks a value that its limits need, " +
+			"such as a user name, an API key or a host, or has several."},
+		"no database": {rule(func(r *middleware.Rule) {
+			r.OnOutage, r.Key = limiter.FailClosed, func(*http.Request) (string, error) { return "", errors.New("no database") }
+		}), "503 Temporary Reduced Capacity: " + capacity},
+		"too expensive": {rule(func(r *middleware.Rule) { r.Cost = middleware.CostOf(func(*http.Request) int64 { return 2 }) }),
+			"429 Own: The request costs more than the limit ever allows at once."},
+		"a limit of 0": {rule(func(r *middleware.Rule) { r.Name = "zero" }), "429 Own: The limit of this client is 0."},
 	} {
-		contentType, allocs := refuse(accept...)
-		assert.Equal(t, "application/json", contentType, "%s: it is answered like one that says nothing", name)
-		assert.LessOrEqual(t, allocs, least+5, "%s: what it has is not looked at", name)
+		phase.Run(t, name, func(t *testing.T) {
+			if c.config.Bans.Keys != nil {
+				list := bansOf(t)
+				require.NoError(t, list.Ban(t.Context(), "192.0.2.1", time.Minute))
+				c.config.Bans.List = list
+			}
+			r := request(limitedFor("zero", limiter.PerHour(0)), header("Accept", "application/problem+json"))
+			w := serve(limited(t, c.config).Handler(ok), r)
+			var body struct {
+				Status        int
+				Title, Detail string
+			}
+			require.NoError(t, json.Unmarshal(w.Body.Bytes(), &body))
+			assert.Equal(t, c.want, fmt.Sprintf("%d %s: %s", body.Status, body.Title, body.Detail))
+			assert.Equal(t, w.Code, body.Status)
+		})
 	}
-	contentType, _ := refuse("text/html,"+long("image/png,", 500), problem)
-	assert.Equal(t, problem, contentType, "more than any client sends is read")
+}
+
+func TestA401NamesTheSchemeOfItsKey(t *testing.T) {
+	phase.Test(t, func(t *testing.T) {
+		for _, test := range []struct {
+			key         keyfunc.Func
+			given, want string
+		}{
+			{keyfunc.Bearer, "", "Bearer"},
+			{keyfunc.APIKey("X-Api-Key"), "", "Key"},
+			{keyfunc.User, "", "Key"},
+			{keyfunc.APIKey("X-Api-Key"), "Basic", "Basic"},
+		} {
+			rule := middleware.Rule{Name: "r", Key: test.key, NoKey: middleware.NoKeyUnauthorized, Limit: limiter.PerHour(1)}
+			h, w := newLimit(t, rule).Handler(ok), httptest.NewRecorder()
+			if test.given != "" {
+				w.Header().Set("WWW-Authenticate", test.given)
+			}
+			h.ServeHTTP(w, request())
+			assert.Equal(t, 401, w.Code)
+			assert.Equal(t, []string{test.want}, w.Header()["Www-Authenticate"])
+		}
+	})
 }
 
 func TestRefusalsSayWhatClientsNeed(t *testing.T) {

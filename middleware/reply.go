@@ -2,7 +2,6 @@ package middleware
 
 import (
 	"cmp"
-	"encoding/json"
 	"errors"
 	"net/http"
 	"net/url"
@@ -12,6 +11,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/weirgo/weir/internal/answer"
 	"github.com/weirgo/weir/internal/invalid"
 )
 
@@ -62,52 +62,43 @@ func (r Refusal) Validate() error {
 	}
 	_, err := url.Parse(r.Type)
 	title, message := wrongText(r.Title), wrongText(r.Message)
-	reject(r.Status != 0 && (r.Status < 400 || r.Status > 599), "Refusal.Status", "is %d: it must be from 400 to 599", r.Status)
+	reject(r.Status != 0 && (r.Status < 400 || r.Status > 599), "Refusal.Status",
+		"is %d: it must be from 400 to 599", r.Status)
 	reject(err != nil || strings.ContainsFunc(r.Type, notInURI), "Refusal.Type", "is %.100q: it is not a URI", r.Type)
 	reject(title != "", "Refusal.Title", "%s", title)
 	reject(message != "", "Refusal.Message", "%s", message)
-	reject(message == "" && strings.Contains(placeholders.Replace(r.Message), "{"),
+	reject(message == "" && !answer.IsMessage(r.Message),
 		"Refusal.Message", "has a { that begins none of {retry_after}, {seconds}, {rule}, {limit}")
-	reject(r.RetryAfter < 0 || r.RetryAfter > 366*24*time.Hour, "Refusal.RetryAfter", "is %v: it must be from 0 to 366 days", r.RetryAfter)
-	reject(r.Jitter < 0 || r.Jitter > 100, "Refusal.Jitter", "is %d: it must be from 1 to 100 percent, or 0 for none", r.Jitter)
+	reject(r.RetryAfter < 0 || r.RetryAfter > 366*24*time.Hour, "Refusal.RetryAfter",
+		"is %v: it must be from 0 to 366 days", r.RetryAfter)
+	reject(r.Jitter < 0 || r.Jitter > 100, "Refusal.Jitter",
+		"is %d: it must be from 1 to 100 percent, or 0 for none", r.Jitter)
 	return errors.Join(errs...)
 }
 
-// texts are a validated Refusal, in the form in which it is written.
-type texts struct {
-	Refusal
-	kind   kind
-	atOnce kind // if no slot is free
-}
-
-// reply returns the answer of a rule.
-func (c *compiler) texts(at string, given Rule) *texts {
-	r := &texts{Refusal: given.Refusal, kind: tooMany, atOnce: tooManyAtOnce}
+// texts returns the Refusal of a rule, with what it inherits from the Config's.
+func (c *compiler) texts(at string, given Rule) *Refusal {
+	r := given.Refusal
 	if !c.check(at, r.Validate()) {
 		return nil
 	}
-	if given.Mode == Deny {
-		r.Status = cmp.Or(r.Status, http.StatusForbidden)
-		kind, ok := denials[r.Status]
-		c.reject(!ok, "%s: %v is %d: it must be 403, 429 or 503 for a rule that denies", at, invalid.Name("Refusal.Status"), r.Status)
-		r.kind = kind
-	} else {
-		c.reject(r.RetryAfter != 0, "%s: %v is %v: it is only for a rule that denies, as a limit computes it", at, invalid.Name("Refusal.RetryAfter"), r.RetryAfter)
+	if given.Mode != Deny {
+		c.reject(r.RetryAfter != 0, "%s: %v is %v: it is only for a rule that denies, as a limit computes it",
+			at, invalid.Name("Refusal.RetryAfter"), r.RetryAfter)
 		r.inherit(c.refusal)
+		return &r
 	}
-	for _, kind := range []*kind{&r.kind, &r.atOnce} {
-		if r.Type != "" {
-			kind.problem, kind.title = r.Type, ""
-		}
-		if r.Title != "" {
-			kind.title = escaped(r.Title)
-		}
+	switch r.Status = cmp.Or(r.Status, http.StatusForbidden); r.Status {
+	case http.StatusForbidden, http.StatusTooManyRequests, http.StatusServiceUnavailable:
+	default:
+		c.report("%s: %v is %d: it must be 403, 429 or 503 for a rule that denies",
+			at, invalid.Name("Refusal.Status"), r.Status)
 	}
-	return r
+	return &r
 }
 
 // inherit fills the zero fields of r from the Refusal of the Config.
-func (r *texts) inherit(general Refusal) {
+func (r *Refusal) inherit(general Refusal) {
 	r.Status = cmp.Or(r.Status, general.Status)
 	if r.Type == "" && r.Title == "" { // Type and Title belong together
 		r.Type, r.Title = general.Type, general.Title
@@ -128,43 +119,4 @@ func wrongText(text string) string {
 		return "has a control character, such as the end of a line"
 	}
 	return ""
-}
-
-// escaped returns text as part of a JSON string.
-func escaped(text string) string {
-	quoted, _ := json.Marshal(text) // a string always can be
-	return string(quoted[1 : len(quoted)-1])
-}
-
-// denials are the answers of rules with Deny, by status.
-var denials = map[int]kind{
-	http.StatusForbidden: {
-		title:   "Forbidden",
-		code:    "denied",
-		message: "This request is not accepted.",
-	},
-	http.StatusTooManyRequests: {
-		title:   "Too Many Requests",
-		code:    "denied",
-		message: "This request is not accepted now.",
-	},
-	http.StatusServiceUnavailable: *kinds[http.StatusServiceUnavailable],
-}
-
-// placeholders are those that a message may have.
-var placeholders = strings.NewReplacer("{retry_after}", "", "{seconds}", "", "{rule}", "", "{limit}", "")
-
-// tellsTime reports whether a message has a placeholder for the time to wait.
-func tellsTime(message string) bool {
-	return strings.Contains(message, "{retry_after}") || strings.Contains(message, "{seconds}")
-}
-
-// own returns the message of the rule that refuses, or the empty string if it has none.
-func (no *refusal) own(seconds int64) string {
-	t := no.texts()
-	if t == nil || t.Message == "" || seconds == 0 && tellsTime(t.Message) {
-		return ""
-	}
-	return strings.NewReplacer("{retry_after}", string(appendDuration(nil, seconds)), "{seconds}", strconv.FormatInt(seconds, 10),
-		"{rule}", no.rule.Name, "{limit}", no.limitText()).Replace(t.Message)
 }

@@ -61,7 +61,7 @@ type rule struct {
 	deny     bool               // it refuses all
 	together bool               // Key is keyfunc.Global, and is not called: all requests count under noKey
 	info     *RuleInfo          // for requests in no tier
-	texts    *texts             // of its refusals
+	texts    *Refusal           // of its refusals
 	policy   *policy            // for requests in no tier; nil with Deny
 	tiers    map[string]*policy // nil without Tiers
 	policies []*policy          // in no tier and in tiers, in order

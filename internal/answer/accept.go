@@ -1,26 +1,38 @@
-package middleware
+package answer
 
 import (
 	"strconv"
 	"strings"
 )
 
-// The formats of a refusal's body. If a client accepts several with the same weight, the first one wins.
+// A Format is the format of an answer's body.
+type Format uint8
+
+// If a client accepts several formats with the same weight, the first one wins.
 const (
-	formatProblem = iota // only if the client names it
-	formatJSON           // also for clients that accept anything or send no Accept
-	formatText           // also for text/html, for browsers
+	Problem Format = iota // only if the client names it
+	JSON                  // also for clients that accept anything or send no Accept
+	Text                  // also for text/html, for browsers
 )
 
+var contentTypes = [...]string{
+	Problem: "application/problem+json",
+	JSON:    "application/json",
+	Text:    "text/plain; charset=utf-8",
+}
+
+// ContentType returns the value of the header field Content-Type.
+func (f Format) ContentType() string { return contentTypes[f] }
+
 // ranges says how specifically each media range names each format; 0: not at all.
-var ranges = map[string][3]int{
-	"application/problem+json": {formatProblem: 3},
-	"application/json":         {formatJSON: 3},
-	"text/plain":               {formatText: 3},
-	"text/html":                {formatText: 3},
-	"application/*":            {formatJSON: 2},
-	"text/*":                   {formatText: 2},
-	"*/*":                      {formatJSON: 1, formatText: 1},
+var ranges = map[string][len(contentTypes)]int{
+	"application/problem+json": {Problem: 3},
+	"application/json":         {JSON: 3},
+	"text/plain":               {Text: 3},
+	"text/html":                {Text: 3},
+	"application/*":            {JSON: 2},
+	"text/*":                   {Text: 2},
+	"*/*":                      {JSON: 1, Text: 1},
 }
 
 // The longest Accept field that is read, over all its lines. Browsers send some 150 bytes and ten
@@ -44,14 +56,14 @@ func isReadable(accept []string) bool {
 	return true
 }
 
-// negotiate picks the format for an Accept field (RFC 9110 section 12.5.1). For each format the most
-// specific range counts, and the highest weight wins. A field that is too long is ignored.
-func negotiate(accept []string) int {
+// Negotiate returns the format for the lines of an Accept field (RFC 9110 section 12.5.1). For each format
+// the most specific range counts, and the highest weight wins. A field that is too long is ignored.
+func Negotiate(accept []string) Format {
 	if !isReadable(accept) {
-		return formatJSON
+		return JSON
 	}
-	var weights [3]float64
-	var specific [3]int
+	var weights [len(contentTypes)]float64
+	var specific [len(contentTypes)]int
 	for _, line := range accept {
 		for element := range strings.SplitSeq(line, ",") {
 			media, params, _ := strings.Cut(element, ";")
@@ -66,10 +78,10 @@ func negotiate(accept []string) int {
 			}
 		}
 	}
-	best := formatJSON
-	for _, format := range []int{formatText, formatProblem} {
-		if weights[format] > weights[best] || weights[format] == weights[best] && format < best && weights[format] > 0 {
-			best = format
+	best, most := JSON, 0.0
+	for format, weight := range weights {
+		if weight > most {
+			best, most = Format(format), weight
 		}
 	}
 	return best
