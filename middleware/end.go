@@ -81,7 +81,12 @@ func (e *end) isOpen(i int) bool {
 // to find out whether it is a stream.
 func (e *end) isWatched() bool {
 	limits, _ := e.applied()
-	return e.slot != nil || slices.ContainsFunc(limits, func(a applied) bool { return a.rule.Counts.given })
+	for i := range limits { // no copy: Settle may write to a limit at the same time
+		if limits[i].rule.Counts.given {
+			return true
+		}
+	}
+	return e.slot != nil
 }
 
 // watch returns the ResponseWriter for the handler, and makes e watch the body of r.
@@ -287,17 +292,27 @@ func Settle(ctx context.Context, rule string, n int64) error {
 	}
 	applies := false
 	for e := endOf(ctx); e != nil; e = endOf(e.Context) {
-		limits, _ := e.applied()
-		i := slices.IndexFunc(limits, func(a applied) bool { return a.rule.Name == rule })
-		if i >= 0 && limits[i].rule.Cost.settles {
-			return e.say(limits[i].rule, n)
+		found := e.ruleNamed(rule)
+		if found != nil && found.Cost.settles {
+			return e.say(found, n)
 		}
-		applies = applies || i >= 0
+		applies = applies || found != nil
 	}
 	if applies {
 		return fmt.Errorf("middleware: Settle of rule %.128q: it cannot be settled: its Cost is not a Reserve", rule)
 	}
 	return fmt.Errorf("%w: %.128q", ErrNotApplied, rule)
+}
+
+// ruleNamed returns the rule with that name if it applies, or nil.
+func (e *end) ruleNamed(name string) *rule {
+	limits, _ := e.applied()
+	for i := range limits { // no copy: another Settle may write to a limit at the same time
+		if r := limits[i].rule; r.Name == name {
+			return r
+		}
+	}
+	return nil
 }
 
 // say notes that the request cost n units of a rule, and settles them if the request has ended.
