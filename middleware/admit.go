@@ -40,7 +40,7 @@ func (l *RateLimit) admit(r *http.Request, v *visit, overload Overload) (slot Sl
 func (v *visit) keepCharges() {
 	limits, _ := v.applied()
 	for i := range limits {
-		limits[i].kept = !limits[i].isSlot() && !limits[i].rule.awaitsEnd()
+		limits[i].kept = !limits[i].slot && !limits[i].rule.awaitsEnd()
 	}
 }
 
@@ -74,9 +74,6 @@ func (l *RateLimit) delayed(ctx context.Context, d time.Duration) bool {
 type slotKey struct{ rule, tier, key string }
 
 func slotKeyOf(c *limiter.Charge) slotKey { return slotKey{c.Quota.Rule(), c.Quota.Tier(), c.Key} }
-
-// queues reports whether requests may wait for a slot of p.
-func (p *policy) queues() bool { return p.concurrency.Waiting > 0 && !p.shadow }
 
 // queue makes a request wait for slots, in one queue at a time and holding nothing, until it is the first and all
 // charges can be taken. If another slot is missing then, it goes to the end of that queue.
@@ -139,7 +136,7 @@ func (l *RateLimit) inTurn(ctx context.Context, a *applied, c *limiter.Charge, p
 func (l *RateLimit) wakeWaiters(v *visit) {
 	limits, charges := v.applied()
 	for i := range limits {
-		if limits[i].isSlot() && charges[i].Decision.Allowed {
+		if limits[i].slot && charges[i].Decision.Allowed {
 			l.room.Released(slotKeyOf(&charges[i]))
 		}
 	}

@@ -54,7 +54,7 @@ func (l *RateLimit) allow(r *http.Request, v *visit, name, key string) (no refus
 		why = "it has Counts or Reserve, which go by how a request ends"
 	default:
 		no = v.meetKey(r, rule, key)
-		if limits, _ := v.applied(); slices.ContainsFunc(limits, func(a applied) bool { return a.isSlot() }) {
+		if limits, _ := v.applied(); slices.ContainsFunc(limits, func(a applied) bool { return a.slot }) {
 			why = "it has AtOnce, which goes by how a request ends"
 		}
 	}

@@ -21,14 +21,17 @@ func isGone(ctx context.Context) bool { return errors.Is(ctx.Err(), context.Canc
 // pass is the last phase of a request that passes. It sets the header fields. The request goes on as it came,
 // unless something awaits its end or its handlers want the Result.
 func (l *RateLimit) pass(w http.ResponseWriter, r *http.Request, v *visit, slot Slot) Entered {
-	set := v.set
+	set, h := v.set, w.Header()
+	if len(h[fieldPolicy]) > 0 {
+		v.warnTwice(h)
+	}
 	holds := v.slots && v.hasSlot()
 	if slot == nil && !holds && !set.Results && !(set.awaitsEnds && v.awaitsEnd()) {
-		v.report(w.Header())
+		v.report(h)
 		return Entered{Writer: w, Request: r}
 	}
 	e := &end{Context: r.Context(), visit: *v, limiter: l, slot: slot}
-	v.setFields(w.Header(), &e.fields, e.text[:0])
+	v.setFields(h, &e.fields, e.text[:0])
 	e.request = *r.WithContext(e)
 	w = e.watch(w, &e.request)
 	if holds {
@@ -53,7 +56,7 @@ func (v *visit) refuse(w http.ResponseWriter, r *http.Request, no refusal, onRef
 	}
 	set, h, a := v.set, w.Header(), &reply{}
 	text := a.text[:0]
-	if no.isByLimits() {
+	if no.limit != nil {
 		text = v.setFields(h, &a.fields, text)
 	}
 	a.cacheControl[0] = "no-store"
@@ -97,7 +100,7 @@ func (v *visit) refuse(w http.ResponseWriter, r *http.Request, no refusal, onRef
 	case format == answer.Text:
 		a.options[0] = "nosniff"
 		h["X-Content-Type-Options"] = a.options[:]
-	case format == answer.Problem && no.isByLimits():
+	case format == answer.Problem && no.limit != nil:
 		facts.Violated = v.appendViolated(violated[:0])
 	}
 	from := len(text)

@@ -99,6 +99,7 @@ func compile(config Config, before *ruleset) (*ruleset, error) {
 	set.needsTier = set.needsTier || set.byTier != nil
 	set.hasBans = set.Bans.List != nil || set.Bans.DenyKey != nil || set.Bans.Deny != nil
 	set.hasHosts = set.hasHosts || !set.Shadow && hasHost(route.PatternsOf(set.Bans.Deny)...)
+	set.hasGate = set.hasBans || set.hasHosts || set.Allow != nil
 	set.needsRoute = set.needsRoute || set.hasBans || set.Allow != nil || set.byRoute != nil || set.Overload != nil
 	c.reject(set.most == 0 && !set.hasBans && set.Overload == nil, "Config.Rules is empty: at least one rule is needed")
 	c.reject(set.most > limiter.MaxCharges, "Config.Rules has %d rules: one request can meet at most %d limits, those of ByTier and ByRoute included",
@@ -181,7 +182,7 @@ func (c *compiler) rule(at string, given Rule, info RuleInfo) *rule {
 	if shadow && given.OnOutage == limiter.FailClosed {
 		given.OnOutage = limiter.FailLocal // it refuses nothing
 	}
-	r := &rule{Rule: given, shadow: shadow, deny: deny, together: isGlobal(given.Key), texts: c.texts(at, given), owns: &ownLimits{}, notes: &notes{}}
+	r := &rule{Rule: given, shadow: shadow, deny: deny, together: isGlobal(given.Key), costs: given.Cost.isGiven(), texts: c.texts(at, given), owns: &ownLimits{}, notes: &notes{}}
 	if before := c.before.named[given.Name]; before != nil {
 		r.notes = before.notes
 	}
@@ -208,6 +209,7 @@ func (c *compiler) rule(at string, given Rule, info RuleInfo) *rule {
 	set.awaitsEnds = set.awaitsEnds || r.awaitsEnd()
 	set.chargesAfter = set.chargesAfter || r.Counts.after
 	set.hasShadow = set.hasShadow || shadow
+	set.hasSoft = set.hasSoft || r.SoftAt > 0
 	set.hasDistinct = set.hasDistinct || r.Distinct != nil
 	return r
 }
@@ -245,7 +247,7 @@ func (c *compiler) fields(at string, given Rule) {
 
 // slotsAlone checks the fields of a rule that has AtOnce alone.
 func (c *compiler) slotsAlone(at string, r *rule) {
-	if !r.policy.isSlot() {
+	if !r.policy.slot {
 		return
 	}
 	const why = "%s: %s needs a Limit: a request always takes one slot of AtOnce"
@@ -314,12 +316,15 @@ func (r *rule) newPolicy(quotas []*limiter.Quota, info *RuleInfo, progress *prog
 			quota: quota, limit: strconv.FormatInt(quota.Capacity(), 10),
 			name:       strconv.Quote(shown), // of printable ASCII, so it escapes only quotes and backslashes
 			isCalendar: quota.Limit().Calendar() != "",
+			slot:       quota.InFlight(),
+			turn:       quota.Algorithm() == limiter.LeakyBucket,
 		}
 		p.member = memberOf(p.name, quota.Capacity(), quota.Window())
-		p.softAt, p.looks = int64(r.SoftAt), r.Counts.after && !p.isSlot()
-		if p.isSlot() {
+		p.softAt, p.looks = int64(r.SoftAt), r.Counts.after && !p.slot
+		if p.slot {
 			p.member += concurrentUnit
 			_, p.concurrency, _ = limiter.Split(info.Limit)
+			p.queued = p.concurrency.Waiting > 0 && !p.shadow
 		}
 		if i == 0 {
 			first = p

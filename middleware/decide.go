@@ -25,7 +25,10 @@ func (l *RateLimit) decide(ctx context.Context, v *visit) (no refusal, err error
 	if err = l.take(ctx, v); err != nil {
 		return l.undecided(ctx, v, err), err
 	}
-	if v.queues && v.missingSlot() >= 0 {
+	switch {
+	case v.outcome == OutcomeAllowed && !v.turns:
+		return no, nil
+	case v.queues && v.missingSlot() >= 0:
 		return l.queue(ctx, v)
 	}
 	return l.verdict(ctx, v), nil
@@ -63,7 +66,7 @@ func (v *visit) refused() refusal {
 			continue
 		}
 		no.retry = max(no.retry, d.RetryAfter)
-		slots, together = slots && a.isSlot(), together && a.rule.together
+		slots, together = slots && a.slot, together && a.rule.together
 		if tightest == nil || d.IsTighterThan(tightest) {
 			tightest, no.limit, no.rule = d, a.policy, a.rule
 		}
@@ -79,21 +82,14 @@ func (v *visit) refused() refusal {
 // take has the store take all charges, or none. It takes no turn in a leaky bucket that the request would not
 // use: a turn can only be refunded if no other follows it, so refused requests could fill the queue.
 func (l *RateLimit) take(ctx context.Context, v *visit) error {
-	if v.set.Observer == nil || l.immediate && rand.N(64) != 0 { // reading the clock twice costs as much as a decision in memory
-		return l.takeUntimed(ctx, v)
+	if v.set.Observer != nil && (!l.immediate || rand.N(64) == 0) { // reading the clock twice costs as much as a decision in memory
+		defer v.elapse(time.Now())
 	}
-	began := time.Now()
-	err := l.takeUntimed(ctx, v)
-	v.elapsed += max(time.Since(began), 1)
-	return err
-}
-
-func (l *RateLimit) takeUntimed(ctx context.Context, v *visit) error {
 	set := v.set
 	limits, charges := v.applied()
 	if v.turns {
 		if _, hasDeadline := ctx.Deadline(); hasDeadline || slices.ContainsFunc(limits, mayRefuseAfter) {
-			turns := l.turns.enter(charges)
+			turns := l.turns.enter(limits, charges)
 			defer l.turns.leave(turns)
 			if known, err := l.lookFirst(ctx, v, turns); known || err != nil {
 				return err
@@ -125,6 +121,8 @@ func (l *RateLimit) takeUntimed(ctx context.Context, v *visit) error {
 	}
 	return nil
 }
+
+func (v *visit) elapse(since time.Time) { v.elapsed += max(time.Since(since), 1) }
 
 // mayRefuseAfter reports whether a refuses a request if its look finds no unit left.
 func mayRefuseAfter(a applied) bool { return a.looks && !a.ofValue && !a.shadow }

@@ -31,16 +31,16 @@ func (f family) withValues(quotas []*limiter.Quota) ([]*limiter.Quota, error) {
 
 // pairOf returns the key of r's pair of key and value. It is empty if r costs a unit in any case: NoKey decides
 // about a missing value, and if the rule counts such requests, each one is new.
-func (v *visit) pairOf(r *http.Request, rule *rule, key string) (pair string, counts bool, status int) {
+func (v *visit) pairOf(r *http.Request, rule *rule, key string) (pair string, counts bool, no refusal) {
 	value, _, err := read(rule.Distinct, r)
 	switch {
 	case err == nil:
-		return strconv.Itoa(len(key)) + ":" + key + value, true, 0
+		return strconv.Itoa(len(key)) + ":" + key + value, true, no
 	case rule.takesPreflight(r, err):
-		return "", true, 0
+		return "", true, no
 	}
-	counts, status = v.withoutKey(rule, err)
-	return "", counts, status
+	counts, no = v.without(rule, err)
+	return "", counts, no
 }
 
 // hasSeen reports whether the value of a rule with Distinct was counted before.

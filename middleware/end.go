@@ -74,7 +74,7 @@ func (r *rule) awaitsEnd() bool { return r.Counts.given || r.Cost.settles }
 // isOpen reports whether the end of the request may change charge i. Slots are released.
 func (e *end) isOpen(i int) bool {
 	limits, _ := e.applied()
-	return limits[i].rule.awaitsEnd() && !limits[i].isSlot() && e.took(i)
+	return limits[i].rule.awaitsEnd() && !limits[i].slot && e.took(i)
 }
 
 // isWatched reports whether to watch the answer as it is written: for its status, if a rule goes by it, or
@@ -161,10 +161,7 @@ func (e *end) correct(owed []limiter.Settlement, i int) []limiter.Settlement {
 // by their rules with Reserve. A server's request and its copies have the request line. A request that a handler
 // built has none, and that handler may have done work.
 func unseen(r *http.Request) {
-	if r.RequestURI == "" {
-		return
-	}
-	for e := endOf(r.Context()); e != nil; e = endOf(e.Context) {
+	for e := endOf(r.Context()); e != nil && r.RequestURI != ""; e = endOf(e.Context) {
 		e.mu.Lock()
 		e.unseen = true
 		e.mu.Unlock()
@@ -217,7 +214,7 @@ func (e *end) hold() {
 	e.holds.Store(true)
 	limits, _ := e.applied()
 	for i := range limits {
-		if limits[i].isSlot() && e.took(i) {
+		if limits[i].slot && e.took(i) {
 			limits[i].progress.requests.Add(1)
 		}
 	}
@@ -230,7 +227,7 @@ func (e *end) releaseSlots() {
 	}
 	limits, charges := e.applied()
 	for i := range limits {
-		if limits[i].isSlot() && e.took(i) {
+		if limits[i].slot && e.took(i) {
 			limits[i].progress.requests.Add(-1)
 			e.limiter.releaseSlot(e.Context, e.set, charges[i])
 		}

@@ -1,6 +1,7 @@
 package middleware
 
 import (
+	"log/slog"
 	"net/http"
 	"slices"
 	"strconv"
@@ -40,34 +41,29 @@ func (v *visit) report(h http.Header) {
 }
 
 // shown appends the indexes of the limits that clients see, those that refuse first. A limit that counted nothing
-// has no numbers.
-func (v *visit) shown(list []uint8) []uint8 {
+// has no numbers. It also returns the index of the strictest limit: of those that refuse, if any does, the tightest.
+// Slots do not say when all units are back. It is -1 if there is none.
+func (v *visit) shown(list []uint8) (_ []uint8, strict int) {
+	strict = -1
 	limits, charges := v.applied()
 	for i := range limits {
-		if a, d := &limits[i], &charges[i].Decision; a.shadow || a.ofValue || !d.Counted() {
+		a, d := &limits[i], &charges[i].Decision
+		if a.shadow || a.ofValue || !d.Counted() {
 			continue
-		} else if at := len(list); d.Allowed || at == 0 || v.isAllowed() {
-			list = append(list, uint8(i))
-		} else {
-			for at = 0; at < len(list) && !charges[list[at]].Decision.Allowed; at++ {
+		}
+		if !a.slot && (strict < 0 || isStricter(d, &charges[strict].Decision)) {
+			strict = i
+		}
+		at := len(list)
+		if !d.Allowed && v.outcome != OutcomeAllowed {
+			at = slices.IndexFunc(list, func(i uint8) bool { return charges[i].Decision.Allowed })
+			if at < 0 {
+				at = len(list)
 			}
-			list = slices.Insert(list, at, uint8(i))
 		}
+		list = slices.Insert(list, at, uint8(i))
 	}
-	return list
-}
-
-// strictest returns the index of the strictest limit in a list: of those that refuse, if any does, the tightest.
-// Slots do not say when all units are back. It returns -1 if there is none.
-func (v *visit) strictest(list []uint8, slots bool) (at int) {
-	at = -1
-	limits, charges := v.applied()
-	for _, i := range list {
-		if (slots || !limits[i].isSlot()) && (at < 0 || isStricter(&charges[i].Decision, &charges[at].Decision)) {
-			at = int(i)
-		}
-	}
-	return at
+	return list, strict
 }
 
 // isStricter reports whether d matters more to the client: a decision that refuses wins, though the other
@@ -83,12 +79,14 @@ func isStricter(d, than *limiter.Decision) bool {
 func (v *visit) setFields(h http.Header, f *fields, text []byte) []byte {
 	which := v.set.Headers.Send
 	var space [limiter.MaxCharges]uint8
-	shown := v.shown(space[:0])
+	shown, strict := v.shown(space[:0])
 	if which == HeadersNone || len(shown) == 0 {
 		return text
 	}
-	v.setWarning(h, shown)
-	strict, remaining := v.strictest(shown, false), ""
+	if v.set.hasSoft {
+		v.setWarning(h, shown)
+	}
+	remaining := ""
 	switch {
 	case which == HeadersLegacy:
 	case len(h[fieldPolicy]) > 0 || len(h[fieldRateLimit]) > 0:
@@ -106,23 +104,26 @@ func (v *visit) setFields(h http.Header, f *fields, text []byte) []byte {
 // has left.
 func (v *visit) setLists(h http.Header, f *fields, text []byte, shown []uint8, strict int) (_ []byte, remaining string) {
 	limits, charges := v.applied()
-	first := shown[0]
-	f.policy[0] = limits[first].memberText(&charges[first].Decision)
-	if len(shown) > 1 {
-		from := len(text)
-		for n, i := range shown {
-			text = append(appendComma(text, n), limits[i].memberText(&charges[i].Decision)...)
-		}
-		f.policy[0] = textOf(text[from:])
-	}
 	from := len(text)
 	for n, i := range shown {
+		a, d := &limits[i], &charges[i].Decision
+		if n > 0 {
+			text = append(text, ", "...)
+		}
 		var left string
-		if text, left = limits[i].appendMember(appendComma(text, n), &charges[i].Decision, v.isAllowed()); int(i) == strict {
+		if text, left = a.appendMember(text, d, v.outcome == OutcomeAllowed); int(i) == strict {
 			remaining = left
 		}
 	}
 	f.rateLimit[0] = textOf(text[from:])
+	f.policy[0], _ = limits[shown[0]].texts(&charges[shown[0]].Decision)
+	if from = len(text); len(shown) > 1 {
+		for n, i := range shown {
+			member, _ := limits[i].texts(&charges[i].Decision)
+			text = append(appendComma(text, n), member...)
+		}
+		f.policy[0] = textOf(text[from:])
+	}
 	h[fieldPolicy], h[fieldRateLimit] = f.policy[:], f.rateLimit[:]
 	return text, remaining
 }
@@ -150,7 +151,8 @@ func (v *visit) setLegacy(h http.Header, f *fields, text []byte, strict int, rem
 	}
 	from := len(text)
 	text = strconv.AppendInt(text, reset, 10)
-	f.limit[0], f.remaining[0], f.reset[0] = a.limitText(d), remaining, textOf(text[from:])
+	_, f.limit[0] = a.texts(d)
+	f.remaining[0], f.reset[0] = remaining, textOf(text[from:])
 	h[names[0]], h[names[1]], h[names[2]] = f.limit[:], f.remaining[:], f.reset[:]
 	return text
 }
@@ -206,7 +208,8 @@ func (v *visit) mergeLists(h http.Header, shown []uint8) {
 	for _, i := range shown {
 		a, d := &limits[i], &charges[i].Decision
 		member, _ := a.appendMember(nil, d, v.isAllowed())
-		policy, rest := a.memberText(d), textOf(member)
+		policy, _ := a.texts(d)
+		rest := textOf(member)
 		at := indexOf(left, a.name)
 		switch refuses := !v.isAllowed() && !d.Allowed; {
 		case refuses:
@@ -299,19 +302,17 @@ func leftOf(member string) int64 {
 	return int64(limiter.Never)
 }
 
-// isMet reports whether the response has a member with the name of one of this limiter's limits.
-func (v *visit) isMet(h http.Header) (rule string, met bool) {
-	if len(h[fieldPolicy]) == 0 {
-		return "", false
-	}
+// warnTwice warns if the response has a limit with the name of one of this limiter's.
+func (v *visit) warnTwice(h http.Header) {
 	limits, _ := v.applied()
 	all := members(h[fieldPolicy])
 	for i := range limits {
-		if a := &limits[i]; !a.shadow && !a.ofValue && indexOf(all, a.name) >= 0 {
-			return a.rule.Name, true
+		if a := &limits[i]; !a.shadow && !a.ofValue && indexOf(all, a.name) >= 0 && v.set.Headers.Send != HeadersNone {
+			v.set.notices.twice.warn(v.set.Logger, "weir-counted-twice",
+				"weir: a request met one limiter twice, and was charged twice, or two limiters have rules of one name; remove one of the two, or rename a rule",
+				slog.String("rule", a.rule.Name))
 		}
 	}
-	return "", false
 }
 
 // appendMember appends a member of the RateLimit list, such as "ip";r=99;t=13, and returns the text of r.
@@ -322,30 +323,24 @@ func (a *applied) appendMember(b []byte, d *limiter.Decision, allowed bool) (_ [
 	from := len(b)
 	b = strconv.AppendInt(b, d.Remaining, 10)
 	remaining = textOf(b[from:])
-	if d.NextAfter > 0 && d.Allowed == allowed && !a.isSlot() { // for slots it is a guess
+	if d.NextAfter > 0 && d.Allowed == allowed && !a.slot { // for slots it is a guess
 		b = strconv.AppendInt(append(b, ";t="...), secondsUp(d.NextAfter), 10)
 	}
 	return b, remaining
 }
 
-// limitText and memberText return the texts of the limit or, during an outage, of its share in this process.
-func (a *applied) limitText(d *limiter.Decision) string {
-	if d.Window == 0 {
-		return a.limit
-	}
-	return strconv.FormatInt(d.Limit, 10)
-}
-
-func (a *applied) memberText(d *limiter.Decision) string {
+// texts returns the member of RateLimit-Policy and the X-RateLimit-Limit of the limit or, during an outage, of its
+// share in this process.
+func (a *applied) texts(d *limiter.Decision) (member, limit string) {
 	switch {
-	case a.isSlot() && d.Limit != a.quota.Capacity():
-		return memberOf(a.name, d.Limit, 0) + concurrentUnit
-	case d.Window == 0 && a.isCalendar:
-		return memberOf(a.name, a.quota.Capacity(), windowAt(a.quota, d.Receipt.At))
-	case d.Window == 0:
-		return a.member
+	case a.slot && d.Limit != a.quota.Capacity():
+		return memberOf(a.name, d.Limit, 0) + concurrentUnit, a.limit
+	case d.Window != 0:
+		return memberOf(a.name, d.Limit, d.Window), strconv.FormatInt(d.Limit, 10)
+	case a.isCalendar:
+		return memberOf(a.name, a.quota.Capacity(), windowAt(a.quota, d.Receipt.At)), a.limit
 	}
-	return memberOf(a.name, d.Limit, d.Window)
+	return a.member, a.limit
 }
 
 // memberOf returns a member of the RateLimit-Policy list: "ip";q=100;w=60.

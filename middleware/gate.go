@@ -14,9 +14,6 @@ import (
 // gate is the first phase of a request. It refuses a banned client and, if rules are for hosts, a request whose
 // host cannot be told. It exempts the requests that Config.Allow matches.
 func (l *RateLimit) gate(set *ruleset, r *http.Request) (exempt bool, no refusal) {
-	if !set.hasBans && set.Allow == nil && !set.hasHosts {
-		return false, refusal{}
-	}
 	switch exempt, no = l.admits(set, r, nil); {
 	case no.status != 0 || exempt:
 	case set.hasHosts && !route.IsHost(r.Host):

@@ -27,7 +27,10 @@ func (l *RateLimit) Handler(next http.Handler) http.Handler {
 		mux = around.mux
 	}
 	return &handler{mux: mux, HandlerFunc: func(w http.ResponseWriter, r *http.Request) {
-		set := l.vetted()
+		set := l.rules.Load()
+		if !set.vetted.Load() {
+			l.vet(set)
+		}
 		if mux != nil && set.needsRoute && r.URL != nil {
 			// Inside another mux, r has that one's pattern, such as "/v1/".
 			if _, pattern := mux.Handler(r); pattern != "" {
@@ -111,7 +114,11 @@ type Entered struct {
 // a method Written() bool, as gin's has, and it reports that onRefused has answered, Enter first flushes
 // w, and reads for as long as the body arrives fast enough, for 30 seconds at most.
 func (l *RateLimit) Enter(w http.ResponseWriter, r *http.Request, onRefused func(Result)) *Entered {
-	e := l.enter(l.vetted(), w, r, onRefused)
+	set := l.rules.Load()
+	if !set.vetted.Load() {
+		l.vet(set)
+	}
+	e := l.enter(set, w, r, onRefused)
 	if e.Request == nil {
 		return nil
 	}
@@ -144,28 +151,30 @@ func handBack(r, copied *http.Request) {
 // answered, it returns the zero Entered.
 func (l *RateLimit) enter(set *ruleset, w http.ResponseWriter, r *http.Request, onRefused func(Result)) Entered {
 	v := visit{set: set}
-	exempt, no := l.gate(set, r)
-	switch {
-	case no.status != 0:
-		unseen(r)
-		v.refuse(w, r, no, onRefused)
-		return Entered{}
-	case exempt:
-		return Entered{Writer: w, Request: r}
+	if set.hasGate {
+		switch exempt, no := l.gate(set, r); {
+		case no.status != 0:
+			unseen(r)
+			v.refuse(w, r, no, onRefused)
+			return Entered{}
+		case exempt:
+			return Entered{Writer: w, Request: r}
+		}
 	}
 
 	var slot Slot
-	passed := false
+	done := false
 	defer func() {
-		if !passed { // an observer or Overload panics
+		if !done { // an observer or Overload panics
 			v.keepCharges()
 			l.giveBack(r.Context(), &v, slot)
 		}
 	}()
-	err := errOutdated
+	no, err := refusal{}, errOutdated
 	for err == errOutdated {
 		if no = v.match(r); no.status != 0 {
 			v.set.observe(r, no, bans.Ban{})
+			done = true
 			unseen(r)
 			v.refuse(w, r, no, onRefused)
 			return Entered{}
@@ -174,58 +183,46 @@ func (l *RateLimit) enter(set *ruleset, w http.ResponseWriter, r *http.Request, 
 			v = visit{set: l.rules.Load(), waited: v.waited}
 		}
 	}
-	overload := v.set.overloadFor(r)
+	var overload Overload
+	if v.set.Overload != nil {
+		overload = v.set.overloadFor(r)
+	}
 	if v.n == 0 && overload == nil {
-		v.warnUnlimited(w)
-		passed = true
+		if v.skipped != nil {
+			v.warnUnlimited(w)
+		}
+		done = true
 		return Entered{Writer: w, Request: r}
 	}
-	if no.status == 0 {
+	if no.status == 0 && (v.turns || overload != nil) {
 		slot, no = l.admit(r, &v, overload)
 	}
 	if v.set.Observer != nil {
 		v.observe(r, no, err)
 	}
 	if no.status != 0 {
+		done = true
 		unseen(r)
 		v.refuse(w, r, no, onRefused)
 		return Entered{}
 	}
-	v.warnTwice(w)
 	e := l.pass(w, r, &v, slot)
-	passed = true
+	done = true
 	return e
 }
 
 // warnUnlimited warns that all rules skipped a request, unless a limiter further out has limits.
 func (v *visit) warnUnlimited(w http.ResponseWriter) {
-	if v.skipped != nil && len(w.Header()[fieldPolicy]) == 0 {
+	if len(w.Header()[fieldPolicy]) == 0 {
 		v.skipped.notes.unlimited.warn(v.set.Logger, "weir-unlimited",
 			"weir: all rules skipped a request without a key, so such requests are not limited; add a rule by address, or change NoKey",
 			slog.String("rule", v.skipped.Name))
 	}
 }
 
-// warnTwice warns if the response has a limit with the name of one of this limiter's.
-func (v *visit) warnTwice(w http.ResponseWriter) {
-	if len(w.Header()[fieldPolicy]) == 0 {
-		return
-	}
-	if rule, met := v.isMet(w.Header()); met {
-		v.set.notices.twice.warn(v.set.Logger, "weir-counted-twice",
-			"weir: a request met one limiter twice, and was charged twice, or two limiters have rules of one name; remove one of the two, or rename a rule",
-			slog.String("rule", rule))
-	}
-}
-
-// vetted returns the rules in force. At their first request, it looks for rules whose route no known router has.
-func (l *RateLimit) vetted() *ruleset {
-	set := l.rules.Load()
-	if set.vetted.Load() {
-		return set
-	}
+// vet looks for rules whose route no known router has, at the first request under them.
+func (l *RateLimit) vet(set *ruleset) {
 	if routers := l.routers.Load(); routers != nil && set.vetted.CompareAndSwap(false, true) {
 		set.vetRoutes(*routers)
 	}
-	return set
 }

@@ -20,7 +20,9 @@ func (v *visit) match(r *http.Request) (no refusal) {
 			set.vetTier(tier)
 		}
 	}
-	v.given = set.givenLimits(r.Context())
+	if limitsGiven.Load() {
+		v.given = set.givenLimits(r.Context())
+	}
 	groups := [3][]*rule{set.always, set.byTier[tier]}
 	if set.byRoute != nil {
 		groups[2] = set.forRoute(r)
@@ -56,56 +58,35 @@ func (v *visit) meet(r *http.Request, rule *rule, tier string) (no refusal) {
 	return v.count(r, rule, tier, key, class, err)
 }
 
-// count adds the limits that a rule has for r's key. The error says why r has none.
+// count adds the limits and charges that a rule has for r's key. The error says why r has no key.
 func (v *visit) count(r *http.Request, rule *rule, tier, key string, class keyfunc.Class, err error) (no refusal) {
-	counts, status := true, 0
-	switch {
-	case err == nil:
-	case rule.takesPreflight(r, err):
-		// The address may be a proxy's: it is limited, and never banned.
-		key, class = v.set.preflightKey(r), keyfunc.InDoubt
-	default:
-		key, class = noKey, keyfunc.Shared
-		counts, status = v.withoutKey(rule, err)
+	pair, counts := "", true
+	if err != nil {
+		key, class, counts, no = v.withoutKey(r, rule, err)
+	}
+	p := rule.policy
+	if rule.tiers != nil {
+		p = rule.policyFor(tier)
+	}
+	if counts && (v.given != nil || p.overrides != nil) {
+		p, no = v.set.policyOf(rule, p, key, class, v.given)
+	}
+	if counts && no.status == 0 && rule.Distinct != nil {
+		pair, counts, no = v.pairOf(r, rule, key)
 	}
 	switch {
-	case counts:
-		no = v.charge(r, rule, tier, key, class)
-	case status != 0:
-		no = refusal{outcome: OutcomeNoKey, status: status, rule: rule}
-	}
-	if no.status != 0 && rule.shadow {
+	case no.status != 0 && rule.shadow:
 		rule.notes.shadowed.note(v.set.Logger, rule.info)
 		return refusal{}
+	case no.status != 0 || !counts:
+		return no
 	}
-	return no
-}
-
-// charge adds the limits that a key has by a rule, unless the client's own limit refuses it.
-func (v *visit) charge(r *http.Request, rule *rule, tier, key string, class keyfunc.Class) (no refusal) {
-	p := rule.policyFor(tier)
-	if v.given != nil || p.overrides != nil {
-		if p, no = v.set.policyOf(rule, p, key, class, v.given); no.status != 0 {
-			return no
-		}
+	cost := int64(1)
+	if rule.costs {
+		cost = rule.Cost.Of(r)
 	}
-	pair := ""
-	if rule.Distinct != nil {
-		var counts bool
-		var status int
-		if pair, counts, status = v.pairOf(r, rule, key); status != 0 {
-			return refusal{outcome: OutcomeNoKey, status: status, rule: rule}
-		} else if !counts {
-			return no
-		}
-	}
-	cost := rule.Cost.Of(r)
 	for _, part := range p.parts {
-		n := cost
-		if part.isSlot() {
-			n = 1
-		}
-		v.take(part, key, class, n)
+		v.take(part, key, class, cost)
 	}
 	if pair != "" {
 		v.take(p.values, pair, class, 1)
@@ -113,19 +94,27 @@ func (v *visit) charge(r *http.Request, rule *rule, tier, key string, class keyf
 	return no
 }
 
-// take adds a limit and its charge. A reservation is at most what the limit allows at once, or the request would
-// never pass.
+// take adds a limit and its charge. A request takes one slot, whatever it costs. A reservation is at most what the
+// limit allows at once, or the request would never pass.
 func (v *visit) take(p *policy, key string, class keyfunc.Class, cost int64) {
-	if p.rule.Cost.settles && !p.isSlot() {
+	switch {
+	case p.slot:
+		cost = 1
+	case p.rule.Cost.settles:
 		cost = min(cost, p.quota.Capacity())
 	}
-	a, c := v.add()
+	if v.n >= fewLimits {
+		v.grow()
+	}
+	v.n++
+	limits, charges := v.applied()
+	a, c := &limits[v.n-1], &charges[v.n-1]
 	a.policy, a.class, a.cost, a.said = p, class, cost, unsaid
 	c.Quota, c.Key, c.Optional = p.quota, key, p.shadow
 	if !p.looks {
 		c.Cost = cost
 	}
-	v.slots, v.queues, v.turns = v.slots || p.isSlot(), v.queues || p.queues(), v.turns || isTurn(c)
+	v.slots, v.queues, v.turns = v.slots || p.slot, v.queues || p.queued, v.turns || p.turn
 }
 
 // takesPreflight reports whether r is a preflight without a key which the rule counts.
@@ -133,30 +122,42 @@ func (r *rule) takesPreflight(request *http.Request, err error) bool {
 	return errors.Is(err, keyfunc.ErrNoKey) && r.NoKey != NoKeySkip && preflights{}.Matches(request)
 }
 
-// withoutKey decides about a request without a key or, for Distinct, without a value: NoKey decides. If the key
-// cannot be read, OnOutage decides, and FailLocal counts all such requests together. An ambiguous key is answered
-// 400. If the request does not count, it is refused with status, unless that is 0.
-func (v *visit) withoutKey(rule *rule, err error) (counts bool, status int) {
+// withoutKey decides about a request without a key: NoKey decides. A preflight counts under its client's address,
+// which may be a proxy's: it is limited, and never banned. If the key cannot be read, OnOutage decides, and FailLocal
+// counts all such requests together. An ambiguous key is answered 400.
+func (v *visit) withoutKey(r *http.Request, rule *rule, err error) (key string, class keyfunc.Class, counts bool, no refusal) {
+	if rule.takesPreflight(r, err) {
+		return v.set.preflightKey(r), keyfunc.InDoubt, true, no
+	}
+	counts, no = v.without(rule, err)
+	return noKey, keyfunc.Shared, counts, no
+}
+
+// without is withoutKey for a value of Distinct, and for requests that are no preflights.
+func (v *visit) without(rule *rule, err error) (counts bool, no refusal) {
 	none := errors.Is(err, keyfunc.ErrNoKey)
 	if !none {
 		rule.warnKeyFailure(v.set.Logger, err)
 	}
+	no = refusal{outcome: OutcomeNoKey, rule: rule}
 	switch {
 	case none && rule.NoKey == NoKeySkip:
 		v.skipped = rule
-		return false, 0
+		return false, refusal{}
 	case none && rule.NoKey == NoKeyBadRequest, errors.Is(err, keyfunc.ErrAmbiguous):
-		return false, http.StatusBadRequest
+		no.status = http.StatusBadRequest
 	case none && rule.NoKey == NoKeyUnauthorized:
-		return false, http.StatusUnauthorized
+		no.status = http.StatusUnauthorized
 	case none:
-		return true, 0
+		return true, refusal{}
 	case rule.OnOutage == limiter.FailOpen:
-		return false, 0
+		return false, refusal{}
 	case rule.OnOutage == limiter.FailClosed, rule.NoKey == NoKeyBadRequest, rule.NoKey == NoKeyUnauthorized:
-		return false, http.StatusServiceUnavailable
+		no.status = http.StatusServiceUnavailable
+	default:
+		return true, refusal{}
 	}
-	return true, 0
+	return false, no
 }
 
 // read returns the key of r by f. An empty key is none.
@@ -212,9 +213,6 @@ func (r *rule) policyFor(tier string) *policy {
 	}
 	return r.policy
 }
-
-// isSlot reports whether p is a rule's AtOnce, not one of its limits.
-func (p *policy) isSlot() bool { return p.quota.InFlight() }
 
 // WithTier returns a context that puts its request in a tier, for Rule.Tiers and Config.ByTier. Your
 // authentication calls it before the limiter runs. If a rule does not have the tier, the request

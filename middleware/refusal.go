@@ -38,9 +38,6 @@ func (no *refusal) limitText() string {
 	return ""
 }
 
-// isByLimits reports whether limits refuse the request. The answer then has their fields.
-func (no *refusal) isByLimits() bool { return no.limit != nil }
-
 // seconds returns how long to wait, rounded up and with the rule's jitter. It is 0 if that is unknown, or
 // if waiting does not help.
 func (no *refusal) seconds() int64 {
@@ -59,7 +56,7 @@ func (no *refusal) seconds() int64 {
 // resultOf returns the Result of a refusal.
 func (v *visit) resultOf(no refusal) (result Result) {
 	switch {
-	case no.isByLimits():
+	case no.limit != nil:
 		result = v.result()
 	case no.outcome != OutcomeNoKey && no.rule != nil: // it denies
 		result.Rule, result.RetryAfter = no.rule.Name, no.retry
@@ -121,7 +118,8 @@ func challenge(key keyfunc.Func) string {
 func (v *visit) appendViolated(names []string) []string {
 	var space [limiter.MaxCharges]uint8
 	limits, charges := v.applied()
-	for _, i := range v.shown(space[:0]) {
+	shown, _ := v.shown(space[:0])
+	for _, i := range shown {
 		if !charges[i].Decision.Allowed {
 			names = append(names, limits[i].name)
 		}

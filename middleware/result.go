@@ -132,8 +132,8 @@ func (a *applied) appendResult(results []RuleResult, c *limiter.Charge) []RuleRe
 		first--
 	}
 	if !a.other || first < 0 {
-		r := RuleResult{Rule: a.info, Key: c.Key, Class: a.class, Cost: a.cost, Decision: d, binding: a.quota.Limit(), atOnce: a.isSlot()}
-		if a.isSlot() {
+		r := RuleResult{Rule: a.info, Key: c.Key, Class: a.class, Cost: a.cost, Decision: d, binding: a.quota.Limit(), atOnce: a.slot}
+		if a.slot {
 			r.Concurrent = d
 		}
 		return append(results, r)
@@ -142,13 +142,13 @@ func (a *applied) appendResult(results []RuleResult, c *limiter.Charge) []RuleRe
 	if r.Limits == nil {
 		r.Limits = append(make([]limiter.Decision, 0, 2), r.Decision)
 	}
-	if a.isSlot() {
+	if a.slot {
 		r.Concurrent = d
 	} else {
 		r.Limits = append(r.Limits, d)
 	}
 	if d.IsTighterThan(&r.Decision) {
-		r.binding, r.atOnce = a.quota.Limit(), a.isSlot()
+		r.binding, r.atOnce = a.quota.Limit(), a.slot
 	}
 	r.Decision.Join(&d)
 	return results

@@ -26,7 +26,9 @@ type ruleset struct {
 	needsTier     bool // a rule depends on the tier
 	hasHosts      bool // a rule that is not in shadow, or Bans.Deny, has a pattern with a host
 	hasBans       bool // some requests may be banned
+	hasGate       bool // something may refuse or exempt a request before its rules
 	hasShadow     bool // a rule is in shadow
+	hasSoft       bool // a rule has SoftAt
 	hasDistinct   bool // a rule has Distinct
 	hasEscalation bool // a rule counts its refusals
 	awaitsEnds    bool // a rule depends on how a request ends
@@ -59,6 +61,7 @@ type rule struct {
 	Rule
 	shadow   bool               // it refuses nothing
 	deny     bool               // it refuses all
+	costs    bool               // Cost is given
 	together bool               // Key is keyfunc.Global, and is not called: all requests count under noKey
 	info     *RuleInfo          // for requests in no tier
 	texts    *Refusal           // of its refusals
@@ -87,6 +90,9 @@ type policy struct {
 	isCalendar bool // its windows differ in length
 
 	rule   *rule
+	slot   bool  // it is the rule's AtOnce, not one of its limits
+	queued bool  // requests may wait for the slot
+	turn   bool  // it is a LeakyBucket
 	shadow bool  // the rule's
 	softAt int64 // percent, here as each response needs it
 	looks  bool  // requests are charged when their answer is known
@@ -109,7 +115,7 @@ type policy struct {
 
 // slots returns the part of p that is the rule's AtOnce, or nil.
 func (p *policy) slots() *policy {
-	if last := p.parts[len(p.parts)-1]; last.isSlot() {
+	if last := p.parts[len(p.parts)-1]; last.slot {
 		return last
 	}
 	return nil

@@ -35,15 +35,13 @@ type inQueue struct {
 	sent     time.Duration // by this request
 }
 
-func isTurn(c *limiter.Charge) bool { return c.Quota.Algorithm() == limiter.LeakyBucket }
-
 // enter must be called before the look, and leave when the turns are taken or refused.
-func (t *turns) enter(charges []limiter.Charge) (all []inQueue) {
+func (t *turns) enter(limits []applied, charges []limiter.Charge) (all []inQueue) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for i := range charges {
 		c := &charges[i]
-		if !isTurn(c) {
+		if !limits[i].turn {
 			continue
 		}
 		of := queueKey{c.Quota, c.Key}

@@ -332,7 +332,7 @@ func (q *question) describe(set *ruleset) usageRule {
 			shown.Near = shown.Near || (&applied{policy: p}).isNear(d)
 		}
 		switch {
-		case p.isSlot():
+		case p.slot:
 			shown.Concurrency = &usageProgress{Max: p.quota.Capacity()}
 			if d != nil {
 				inProgress := d.Limit - d.Remaining

@@ -55,13 +55,9 @@ func (v *visit) applied() ([]applied, []limiter.Charge) {
 	return v.limits[:v.n], v.charges[:v.n]
 }
 
-// add makes room for a limit and its charge, which the caller fills in.
-func (v *visit) add() (*applied, *limiter.Charge) {
-	n := v.n
-	if v.n++; v.manyCharges == nil {
-		if n < fewLimits {
-			return &v.limits[n], &v.charges[n]
-		}
+// grow makes room for one limit more than the arrays have.
+func (v *visit) grow() {
+	if v.manyCharges == nil {
 		space := &struct {
 			limits  [someLimits]applied
 			charges [someLimits]limiter.Charge
@@ -70,7 +66,6 @@ func (v *visit) add() (*applied, *limiter.Charge) {
 		v.manyCharges = append(space.charges[:0], v.charges[:]...)
 	}
 	v.manyLimits, v.manyCharges = append(v.manyLimits, applied{}), append(v.manyCharges, limiter.Charge{})
-	return &v.manyLimits[n], &v.manyCharges[n]
 }
 
 // clone returns a copy on the heap.
@@ -94,7 +89,7 @@ func (v *visit) took(i int) bool {
 func (v *visit) hasSlot() bool {
 	limits, _ := v.applied()
 	for i := range limits {
-		if limits[i].isSlot() && v.took(i) {
+		if limits[i].slot && v.took(i) {
 			return true
 		}
 	}
@@ -122,7 +117,7 @@ func (v *visit) delay() (d time.Duration) {
 func (v *visit) occupied(room *waiting.Room[slotKey]) int {
 	limits, charges := v.applied()
 	for i := range limits {
-		if limits[i].queues() && !room.IsEmpty(slotKeyOf(&charges[i])) {
+		if limits[i].queued && !room.IsEmpty(slotKeyOf(&charges[i])) {
 			return i
 		}
 	}
@@ -140,7 +135,7 @@ func (v *visit) missingSlot() int {
 	for i := range limits {
 		switch {
 		case charges[i].Decision.Allowed || charges[i].Optional:
-		case !limits[i].queues():
+		case !limits[i].queued:
 			return -1
 		case at < 0:
 			at = i
