@@ -30,15 +30,26 @@ const (
 	year
 )
 
-// calendarUnits has the name and Per of each unit.
+// calendarUnits has the names and Per of each unit, and the length that a limit without calendar would have.
 var calendarUnits = [...]struct {
-	name string
-	per  time.Duration
+	name, word string
+	per        time.Duration
+	length     string
 }{
-	day:   {"day", 24 * time.Hour},
-	week:  {"week", 7 * 24 * time.Hour},
-	month: {"month", 31 * 24 * time.Hour},
-	year:  {"year", 366 * 24 * time.Hour},
+	day:   {"day", "daily", 24 * time.Hour, "24h"},
+	week:  {"week", "weekly", 7 * 24 * time.Hour, "7d"},
+	month: {"month", "monthly", 31 * 24 * time.Hour, "30d"},
+	year:  {"year", "yearly", 366 * 24 * time.Hour, "365d"},
+}
+
+// calendarNamed returns the unit whose calendar has that word, or noUnit.
+func calendarNamed(word string) unit {
+	for u := day; u <= year; u++ {
+		if calendarUnits[u].word == word {
+			return u
+		}
+	}
+	return noUnit
 }
 
 // Daily is a limit of events in a day from midnight to midnight, in UTC unless [Limit.In] sets a time
@@ -88,7 +99,7 @@ func (l Limit) From(day time.Weekday) Limit {
 }
 
 // Calendar returns the period of a limit of [Daily], [Weekly], [Monthly] or [Yearly] as text:
-// "day Europe/Berlin", "week from monday", "month". For other limits it is empty.
+// "daily Europe/Berlin", "weekly from monday", "monthly". For other limits it is empty.
 func (l Limit) Calendar() string {
 	if l.calendar.unit == noUnit {
 		return ""
@@ -97,15 +108,12 @@ func (l Limit) Calendar() string {
 }
 
 func (c calendar) String() string {
-	text := calendarUnits[c.unit].name
+	text := calendarUnits[c.unit].word
 	if c.unit == week {
 		text += " from " + strings.ToLower(c.from.String())
 	}
-	switch {
-	case c.zone != "":
+	if c.zone != "" {
 		text += " " + c.zone
-	case c.unit == day: // which is else any 24 hours
-		text += " UTC"
 	}
 	return text
 }

@@ -13,7 +13,7 @@
 //
 // A [Limit] is a number of events in a period. Written as text it is 100/1m, or "10/s burst 20", or
 // "1000/h token-bucket"; [Parse] and [Limit.String] read and write that. A period may be a calendar
-// period, as in [Monthly] or "1000/day Europe/Berlin": then the limit is a FixedWindow that begins and
+// period, as in [Monthly] or "1000 daily Europe/Berlin": then the limit is a FixedWindow that begins and
 // ends at midnight in that time zone. How events are counted is the limit's [Algorithm]. With N for
 // Events, P for Per and B for Burst:
 //

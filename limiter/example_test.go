@@ -48,7 +48,7 @@ func ExampleParse() {
 	// 10 in 1s by token-bucket
 	// 1000 in 1h0m0s by token-bucket
 	// 1000000 in 720h0m0s by sliding-window
-	// limiter: parse "100 per minute": it does not begin with events/period, such as 100/1m
+	// limiter: parse "100 per minute": it does not begin with events/period, such as 100/1m, or with events and a calendar, such as 100 daily
 }
 
 func ExamplePerMinute() {

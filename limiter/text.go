@@ -12,22 +12,23 @@ import (
 
 // Parse reads a limit written as text and checks it:
 //
-//	100/1m                    100 in a sliding minute
-//	10/s burst 20             a token bucket; a burst makes it one
-//	1000/h token-bucket       a token bucket with a burst of 1000
-//	5/10m sliding-log         exact
-//	1_000_000/30d             underscores may group digits
-//	1_000_000/month           a month of the calendar, in UTC
-//	1000/day Europe/Berlin    from midnight to midnight, there
-//	10_000/week from sunday   weeks begin on monday unless it is said otherwise
+//	100/1m                     100 in a sliding minute
+//	10/s burst 20              a token bucket; a burst makes it one
+//	1000/h token-bucket        a token bucket with a burst of 1000
+//	5/10m sliding-log          exact
+//	1_000_000/30d              underscores may group digits
+//	1000/day                   in any 24 hours
+//	1000 daily                 in a day of the calendar, from midnight to midnight UTC
+//	1000 daily Europe/Berlin   from midnight to midnight in that time zone
+//	1_000_000 monthly          in a month of the calendar
+//	10_000 weekly from sunday  weeks begin on monday by default
 //
-// The period is a unit (s, m, h, d, or sec, min, second, minute, hour, day) or a number with a unit
-// (ms, us and sums such as 1h30m too). Two parts may follow, in either order: "burst" with a number,
-// and the name of an algorithm. "gcra" is another name for token-bucket.
+// The period after a slash is a length: a unit (s, m, h, d, or sec, min, second, minute, hour, day,
+// week) or a number with a unit (ms, us and sums such as 1h30m too). A limit may end with "burst" and a
+// number, and with the name of an algorithm, in either order. "gcra" is another name for token-bucket.
 //
-// The period may also be a week, month or year of the calendar ([Weekly]), or a day if a time zone
-// follows: 1000/day is any 24 hours, 1000/day UTC from midnight to midnight. Zones have their IANA
-// names.
+// The words daily, weekly, monthly and yearly are periods of the calendar ([Daily]). They have no slash.
+// A time zone with its IANA name may follow.
 func Parse(text string) (Limit, error) {
 	l, err := parse(text)
 	if err == nil {
@@ -44,23 +45,25 @@ func parse(text string) (Limit, error) {
 	if len(words) == 0 {
 		return Limit{}, fmt.Errorf("it is empty, want something like 100/1m")
 	}
-	events, period, ok := strings.Cut(words[0], "/")
-	if !ok {
-		return Limit{}, fmt.Errorf("it does not begin with events/period, such as 100/1m")
+	count, period, isLength := strings.Cut(words[0], "/")
+	if !isLength && (len(words) == 1 || calendarNamed(words[1]) == noUnit) {
+		return Limit{}, fmt.Errorf("it does not begin with events/period, such as 100/1m, " +
+			"or with events and a calendar, such as 100 daily")
+	}
+	events, err := parseCount("events", count)
+	if err != nil {
+		return Limit{}, err
 	}
 	var l Limit
-	var err error
-	if l.Events, err = parseCount("events", events); err != nil {
-		return Limit{}, err
+	var rest []string
+	if isLength {
+		l.Events, rest = events, words[1:]
+		l.Per, err = parseLength(count, period, rest)
+	} else {
+		l, rest, err = parseCalendar(events, words[1], words[2:])
 	}
-	rest := words[1:]
-	if l, rest, err = parseCalendar(l.Events, period, rest); err != nil {
+	if err != nil {
 		return Limit{}, err
-	}
-	if l.calendar.unit == noUnit {
-		if l.Per, err = parsePeriod(period); err != nil {
-			return Limit{}, err
-		}
 	}
 
 	var burst int64
@@ -98,26 +101,42 @@ func parse(text string) (Limit, error) {
 	return l, nil
 }
 
-// parseCalendar reads the period of a calendar, which goes on in the words behind it: "from" with
-// a day of the week, and a time zone. It returns a limit of so many events alone for others.
-func parseCalendar(events int64, period string, words []string) (l Limit, rest []string, _ error) {
-	switch period {
-	case "week":
+// parseLength reads the period after a slash. Its error shows how to write a length and a calendar where
+// the words could mean either.
+func parseLength(events, period string, words []string) (time.Duration, error) {
+	length, err := parsePeriod(period)
+	isCalendar := len(words) > 0 && (strings.EqualFold(words[0], "from") || isZone(words[0]))
+	if period == "d" && isCalendar {
+		period = "day"
+	}
+	meant := noUnit
+	for u := day; u <= year; u++ {
+		if n := calendarUnits[u]; period == n.word || period == n.name && (err != nil || isCalendar) {
+			period, meant = n.length, u
+		}
+	}
+	switch {
+	case meant == noUnit && (err != nil || !isCalendar):
+		return length, err
+	case meant == noUnit && strings.EqualFold(words[0], "from"):
+		meant = week
+	case meant == noUnit:
+		meant = day
+	}
+	calendar := calendarUnits[meant].word
+	if isCalendar {
+		calendar += " " + strings.Join(words, " ")
+	}
+	return 0, fmt.Errorf("is it a length or a calendar? Write %s/%s for any %s, or %s %s for a %s of the calendar",
+		shorten(events), shorten(period), shorten(period), shorten(events), shorten(calendar), calendarUnits[meant].name)
+}
+
+// parseCalendar reads a calendar, which goes on in the words behind it: "from" with a day of the week,
+// and a time zone.
+func parseCalendar(events int64, word string, words []string) (l Limit, rest []string, _ error) {
+	l = calendarLimit(events, calendar{unit: calendarNamed(word)})
+	if l.calendar.unit == week {
 		l = Weekly(events)
-	case "month":
-		l = Monthly(events)
-	case "year":
-		l = Yearly(events)
-	case "day", "d":
-		if len(words) == 0 || !isZone(words[0]) {
-			return Limit{Events: events}, words, nil
-		}
-		l = Daily(events)
-	default:
-		if len(words) > 0 && isZone(words[0]) {
-			return l, nil, fmt.Errorf("%q is a time zone, which stands behind day, week, month or year, not behind %q", shorten(words[0]), shorten(period))
-		}
-		return Limit{Events: events}, words, nil
 	}
 	if len(words) > 0 && strings.EqualFold(words[0], "from") {
 		if len(words) == 1 {
@@ -126,7 +145,7 @@ func parseCalendar(events int64, period string, words []string) (l Limit, rest [
 		from, ok := parseWeekday(words[1])
 		switch {
 		case l.calendar.unit != week:
-			return l, nil, fmt.Errorf("from %s is for a week, and not for a %s", shorten(words[1]), period)
+			return l, nil, fmt.Errorf("from %s is for weekly, and not for %s", shorten(words[1]), word)
 		case !ok:
 			return l, nil, fmt.Errorf("from is %q: it must be a day of the week, such as monday", shorten(words[1]))
 		}
@@ -196,7 +215,7 @@ var units = []struct {
 	{"us", []string{"microsecond"}, time.Microsecond},
 }
 
-// ParsePeriod reads a period as [Parse] does: 60s, 1m, 1h30m, 30d, hour. It is from a
+// ParsePeriod reads a length as [Parse] does: 60s, 1m, 1h30m, 30d, hour, week. It is from a
 // microsecond to 366 days.
 func ParsePeriod(text string) (time.Duration, error) {
 	d, err := parsePeriod(text)
@@ -214,6 +233,12 @@ func parsePeriod(text string) (time.Duration, error) {
 		if text == unit.short || slices.Contains(unit.words, text) {
 			return unit.length, nil
 		}
+	}
+	switch text {
+	case calendarUnits[week].name:
+		return calendarUnits[week].per, nil
+	case calendarUnits[month].name, calendarUnits[year].name:
+		return 0, fmt.Errorf("period %q differs in length: write it in days, such as 30d or 365d", text)
 	}
 	// time.ParseDuration knows no days: whole ones may stand in front.
 	rest := text
@@ -242,16 +267,17 @@ func parsePeriod(text string) (time.Duration, error) {
 }
 
 // String writes l so that [Parse] reads it back: 100/1m, 10/1s token-bucket burst 20,
-// 1000/month Europe/Berlin.
+// 1000 monthly Europe/Berlin.
 func (l Limit) String() string {
 	var b strings.Builder
 	b.WriteString(strconv.FormatInt(l.Events, 10))
-	b.WriteByte('/')
-	period, usual := formatPeriod(l.Per), SlidingWindow
+	usual := SlidingWindow
 	if c := l.Calendar(); c != "" {
-		period, usual = c, FixedWindow
+		usual = FixedWindow
+		b.WriteString(" " + c)
+	} else {
+		b.WriteString("/" + formatPeriod(l.Per))
 	}
-	b.WriteString(period)
 	if l.Algorithm != usual {
 		b.WriteByte(' ')
 		b.WriteString(l.Algorithm.String())

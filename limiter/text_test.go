@@ -44,17 +44,20 @@ var good = []struct {
 	{"10/1d1h1m1s1ms1us", limiter.Limit{Events: 10, Per: 25*time.Hour + time.Minute + time.Second + time.Millisecond + time.Microsecond}, "10/1d1h1m1s1ms1us"},
 	{"1_000_000/30d", limiter.Limit{Events: 1_000_000, Per: 30 * 24 * time.Hour}, "1000000/30d"},
 	{"1/366d", limiter.Limit{Events: 1, Per: 366 * 24 * time.Hour}, "1/366d"},
-	{"1_000_000/month", limiter.Monthly(1_000_000), "1000000/month"},
-	{"1000/month Europe/Berlin", limiter.Monthly(1000).In("Europe/Berlin"), "1000/month Europe/Berlin"},
-	{"1000/month UTC", limiter.Monthly(1000), "1000/month"},
-	{"1000/month fixed-window", limiter.Monthly(1000), "1000/month"},
-	{"1000/day UTC", limiter.Daily(1000), "1000/day UTC"},
-	{"1000/d Asia/Kolkata", limiter.Daily(1000).In("Asia/Kolkata"), "1000/day Asia/Kolkata"},
-	{"1000/day CET", limiter.Daily(1000).In("CET"), "1000/day CET"},
-	{"10_000/week", limiter.Weekly(10_000), "10000/week from monday"},
-	{"10_000/week from Sunday", limiter.Weekly(10_000).From(time.Sunday), "10000/week from sunday"},
-	{"10_000/week FROM saturday Africa/Cairo", limiter.Weekly(10_000).From(time.Saturday).In("Africa/Cairo"), "10000/week from saturday Africa/Cairo"},
-	{"5/year America/Argentina/Buenos_Aires fixed-window", limiter.Yearly(5).In("America/Argentina/Buenos_Aires"), "5/year America/Argentina/Buenos_Aires"},
+	{"5/week", limiter.Limit{Events: 5, Per: 7 * 24 * time.Hour}, "5/7d"},
+	{"5/day fixed-window", limiter.PerDay(5).With(limiter.FixedWindow), "5/1d fixed-window"},
+	{"1_000_000 monthly", limiter.Monthly(1_000_000), "1000000 monthly"},
+	{"1000 monthly Europe/Berlin", limiter.Monthly(1000).In("Europe/Berlin"), "1000 monthly Europe/Berlin"},
+	{"1000 monthly UTC", limiter.Monthly(1000), "1000 monthly"},
+	{"1000 monthly fixed-window", limiter.Monthly(1000), "1000 monthly"},
+	{"1000 daily", limiter.Daily(1000), "1000 daily"},
+	{"\t1000   daily UTC ", limiter.Daily(1000), "1000 daily"},
+	{"1000 daily Asia/Kolkata", limiter.Daily(1000).In("Asia/Kolkata"), "1000 daily Asia/Kolkata"},
+	{"1000 daily CET", limiter.Daily(1000).In("CET"), "1000 daily CET"},
+	{"10_000 weekly", limiter.Weekly(10_000), "10000 weekly from monday"},
+	{"10_000 weekly from Sunday", limiter.Weekly(10_000).From(time.Sunday), "10000 weekly from sunday"},
+	{"10_000 weekly FROM saturday Africa/Cairo", limiter.Weekly(10_000).From(time.Saturday).In("Africa/Cairo"), "10000 weekly from saturday Africa/Cairo"},
+	{"5 yearly America/Argentina/Buenos_Aires fixed-window", limiter.Yearly(5).In("America/Argentina/Buenos_Aires"), "5 yearly America/Argentina/Buenos_Aires"},
 	{"007/1m", limiter.PerMinute(7), "7/1m"},
 	{"10/s burst 20", limiter.PerSecond(10).WithBurst(20), "10/1s token-bucket burst 20"},
 	{"10/s burst 2_0", limiter.PerSecond(10).WithBurst(20), "10/1s token-bucket burst 20"},
@@ -108,15 +111,36 @@ var bad = []struct{ text, want string }{
 	{"10/1d1d", `period "1d1d"`},
 	{"10/fortnight", `period "fortnight"`},
 	{"10/months", `period "months"`},
-	{"10/month Europe/Berln", `the time zone is "Europe/Berln": there is no such time zone`},
-	{"10/month from monday", `from monday is for a week, and not for a month`},
-	{"10/week from", "from has no day after it, such as monday"},
-	{"10/week from 1", `from is "1": it must be a day of the week, such as monday`},
-	{"10/week Europe/Berlin from monday", `"from" is neither burst nor one of`},
-	{"10/day Europe/Berlin UTC", `"UTC" is neither burst nor one of`},
-	{"10/24h Europe/Berlin", `"Europe/Berlin" is a time zone, which stands behind day, week, month or year, not behind "24h"`},
-	{"10/month sliding-window", "Algorithm is sliding-window: a calendar month needs fixed-window"},
-	{"10/month burst 5", "Burst is 5: fixed-window has no burst"},
+	{"10/month", "is it a length or a calendar? Write 10/30d for any 30d, or 10 monthly for a month of the calendar"},
+	{"10/year", "Write 10/365d for any 365d, or 10 yearly for a year of the calendar"},
+	{"10/month Europe/Berlin", "Write 10/30d for any 30d, or 10 monthly Europe/Berlin for a month of the calendar"},
+	{"10/month fixed-window", "Write 10/30d for any 30d, or 10 monthly for a month of the calendar"},
+	{"10/day Europe/Berlin", "Write 10/24h for any 24h, or 10 daily Europe/Berlin for a day of the calendar"},
+	{"10/day UTC", "or 10 daily UTC for a day"},
+	{"10/week from sunday", "Write 10/7d for any 7d, or 10 weekly from sunday for a week of the calendar"},
+	{"10/week Africa/Cairo", "or 10 weekly Africa/Cairo for a week"},
+	{"10/daily", "Write 10/24h for any 24h, or 10 daily for a day of the calendar"},
+	{"10/monthly Europe/Berlin", "or 10 monthly Europe/Berlin for a month"},
+	{"10/24h Europe/Berlin", "Write 10/24h for any 24h, or 10 daily Europe/Berlin for a day of the calendar"},
+	{"10/d UTC", "Write 10/24h for any 24h, or 10 daily UTC"},
+	{"10/7d from monday", "Write 10/7d for any 7d, or 10 weekly from monday"},
+	{"10/1m CET", "Write 10/1m for any 1m, or 10 daily CET"},
+	{"10/xs Europe/Berlin", `period "xs"`},
+	{"10 month", "it does not begin with events/period, such as 100/1m, or with events and a calendar, such as 100 daily"},
+	{"10 burst 5", "it does not begin with"},
+	{"daily 10", "it does not begin with"},
+	{"daily", "it does not begin with"},
+	{"ten daily", `events is "ten": it must be a whole number`},
+	{"0 daily", "Events is 0"},
+	{"10 daily daily", `"daily" is neither burst nor one of`},
+	{"10 monthly Europe/Berln", `the time zone is "Europe/Berln": there is no such time zone`},
+	{"10 monthly from monday", `from monday is for weekly, and not for monthly`},
+	{"10 weekly from", "from has no day after it, such as monday"},
+	{"10 weekly from 1", `from is "1": it must be a day of the week, such as monday`},
+	{"10 weekly Europe/Berlin from monday", `"from" is neither burst nor one of`},
+	{"10 daily Europe/Berlin UTC", `"UTC" is neither burst nor one of`},
+	{"10 monthly sliding-window", "Algorithm is sliding-window: a calendar month needs fixed-window"},
+	{"10 monthly burst 5", "Burst is 5: fixed-window has no burst"},
 	{"10/M", `period "M"`},
 	{"10/1w", `period "1w"`},
 	{"10/5", `period "5"`},
@@ -170,12 +194,30 @@ func TestParseSaysWhatItCanNotRead(t *testing.T) {
 	}
 }
 
+func TestAPeriodIsALength(t *testing.T) {
+	for text, want := range map[string]time.Duration{"week": 7 * 24 * time.Hour, "day": 24 * time.Hour, "30d": 30 * 24 * time.Hour} {
+		got, err := limiter.ParsePeriod(text)
+		require.NoError(t, err)
+		assert.Equal(t, want, got)
+	}
+	for text, want := range map[string]string{
+		"month":   `limiter: period "month" differs in length: write it in days, such as 30d or 365d`,
+		"year":    `limiter: period "year" differs in length`,
+		"daily":   `limiter: period "daily": days must be a whole number up to 366`,
+		"day UTC": `limiter: period "day UTC": days must be a whole number`,
+	} {
+		_, err := limiter.ParsePeriod(text)
+		assert.ErrorContains(t, err, want)
+	}
+}
+
 func TestAHostileTextDoesNotFillTheLog(t *testing.T) {
 	long := strings.Repeat("9", 1<<20)
 	for _, text := range []string{
 		long, long + "/m", "10/" + long, "10/" + long + "d", "10/-" + long, "10/s " + long, "10/s burst " + long,
 		"10/s gcra " + long, strings.Repeat("x", 1<<20) + "/m", "10/s burst x" + long, "10/xs" + long,
-		"10/s " + strings.Repeat("\x00", 1<<20),
+		"10/s " + strings.Repeat("\x00", 1<<20), long + "/month", "10/day " + long + "/x", "10/" + long + "h UTC", long + " daily",
+		"10 daily " + long + "/x", "10 weekly from " + long,
 	} {
 		_, err := limiter.Parse(text)
 		require.Error(t, err)

@@ -20,8 +20,8 @@ import (
 //
 //	mux.Handle("GET /usage", limits.Usage())
 //
-//	{"rules":[{"rule":"month","tier":"premium","key":"own","limits":[{"limit":"10000/month",
-//	"events":10000,"per":2678400,"calendar":"month","algorithm":"fixed-window","quota":10000,
+//	{"rules":[{"rule":"month","tier":"premium","key":"own","limits":[{"limit":"10000 monthly",
+//	"events":10000,"per":2678400,"calendar":"monthly","algorithm":"fixed-window","quota":10000,
 //	"window":2592000,"used":7200,"remaining":2800,"next":864000,"reset":864000}]}]}
 //
 // Asking uses nothing up: the handler reads all limits with one decision of cost 0, and calls no

@@ -99,7 +99,7 @@ func TestTheMonthOfACalendarIsToldWithItsLength(t *testing.T) {
 		end := begin.AddDate(0, 1, 0)
 		u := usageOf(t, l, as("ann"))
 		month := u.rule(t, "month").Limits[0]
-		assert.Equal(t, "month Europe/Berlin", month.Calendar)
+		assert.Equal(t, "monthly Europe/Berlin", month.Calendar)
 		assert.Equal(t, end.Sub(begin).Seconds(), month.Window)
 		assert.EqualValues(t, []int64{10_000, 7_200, 2_800}, []int64{month.Quota, *month.Used, *month.Remaining})
 		assert.InDelta(t, time.Until(end).Seconds(), *month.Reset, 1)

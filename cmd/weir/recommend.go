@@ -84,11 +84,11 @@ func recommend(s *session, flags *pflag.FlagSet) action {
 
 // newMeter returns a meter for limits with a period.
 func newMeter(per string) (*demand.Meter, error) {
-	limit, err := limiter.Parse("1/" + per)
-	if err != nil || limit.Burst != 0 || limit.Calendar() != "" || strings.ContainsAny(per, " \t") {
+	period, err := limiter.ParsePeriod(per)
+	if err != nil {
 		return nil, usageError{fmt.Errorf("--per is %q: want a period such as 10s, 1m, 1h or 1d", per)}
 	}
-	meter, err := demand.NewMeter(limit.Per)
+	meter, err := demand.NewMeter(period)
 	if err != nil {
 		return nil, usageError{fmt.Errorf("--per: %w", err)}
 	}

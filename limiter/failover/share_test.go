@@ -45,9 +45,9 @@ func TestALimitIsDividedWithoutExceedingIt(t *testing.T) {
 		{"10/1s leaky-bucket", 20, "10/20s leaky-bucket burst 1"},
 		{"11/366d token-bucket", 2, "5/28747636363637us token-bucket burst 5"},
 		{"2/366d token-bucket", 3, "1/366d token-bucket burst 1"}, // the floor
-		{"1000/month Europe/Berlin", 4, "250/month Europe/Berlin"},
-		{"4/day UTC", 4, "1/day UTC"},
-		{"3/day UTC", 4, "1/32h fixed-window"},
+		{"1000 monthly Europe/Berlin", 4, "250 monthly Europe/Berlin"},
+		{"4 daily", 4, "1 daily"},
+		{"3 daily", 4, "1/32h fixed-window"},
 		{"1000000000000/30d token-bucket", 100_000, "122000000/366d token-bucket burst 10000000"},
 	} {
 		t.Run(fmt.Sprint(tt.limit, " by ", tt.replicas), func(t *testing.T) {

@@ -64,10 +64,10 @@ type overload struct {
 
 // limitFields is a limit in either spelling, or several, and how many requests at once.
 type limitFields struct {
-	Limit     *limitText  `yaml:"limit" short:"true" doc:"The limit in one piece: 100/1m, 10/s burst 20, 10_000/month Europe/Berlin."`
+	Limit     *limitText  `yaml:"limit" short:"true" doc:"The limit in one piece: 100/1m, 10/s burst 20, 10_000 monthly Europe/Berlin."`
 	Limits    []limitText `yaml:"limits" min:"1" doc:"Several limits: [10/s, 1000/h]. Clients see the second limit of a rule api as api.3600, with the window in seconds."`
 	Requests  *int64      `yaml:"requests" min:"1" max:"1000000000000" doc:"How many units fit in the window. requests and window are limit in two pieces."`
-	Window    *window     `yaml:"window" doc:"The period. A plain number is in seconds; week, month and year are the calendar's."`
+	Window    *window     `yaml:"window" doc:"The period. A plain number is in seconds; daily, weekly, monthly and yearly are of the calendar."`
 	Algorithm *algorithm  `yaml:"algorithm" default:"sliding_window" doc:"sliding_window, sliding_window_counter, sliding_window_log (or sliding_log), token_bucket (or gcra), leaky_bucket or fixed_window. With a burst, the default is token_bucket."`
 	Burst     *int64      `yaml:"burst" min:"1" default:"requests" doc:"How many requests can pass at once (token_bucket), or wait (leaky_bucket)."`
 

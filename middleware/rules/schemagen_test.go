@@ -148,7 +148,7 @@ func fallbackValue(t reflect.Type, fallback string) any {
 }
 
 // periodPattern is how package limiter reads periods.
-const periodPattern = `(micro|milli)?second|sec|minute|min|hour|day|us|ms|[smhd]|([0-9]+\.?[0-9]*(ns|us|µs|μs|ms|s|m|h|d)|\.[0-9]+(ns|us|µs|μs|ms|s|m|h))+`
+const periodPattern = `(micro|milli)?second|sec|minute|min|hour|day|week|us|ms|[smhd]|([0-9]+\.?[0-9]*(ns|us|µs|μs|ms|s|m|h|d)|\.[0-9]+(ns|us|µs|μs|ms|s|m|h))+`
 
 // anyCase is a pattern of these words in any case, with - or _ between their parts.
 func anyCase(words []string) string {
@@ -159,12 +159,12 @@ func anyCase(words []string) string {
 
 // scalars are how types are written that read themselves, by their names.
 var scalars = map[string]says{
-	"limitText": {"type": "string", "title": "limit", "pattern": "^\\s*0*[1-9][0-9_]*\\s*/\\s*(" + periodPattern + "|week|month|year)(\\s.*)?$",
-		"examples": []string{"100/1m", "10/s burst 20", "1000/h token_bucket", "10000/month Europe/Berlin"}},
+	"limitText": {"type": "string", "title": "limit", "pattern": "^\\s*0*[1-9][0-9_]*(\\s*/\\s*(" + periodPattern + ")|\\s+(daily|weekly|monthly|yearly))(\\s.*)?$",
+		"examples": []string{"100/1m", "10/s burst 20", "1000/h token_bucket", "10000 monthly Europe/Berlin"}},
 	"period": {"type": []string{"string", "integer"}, "title": "duration", "minimum": 1, "maximum": 366 * 24 * 60 * 60, "pattern": "^(" + periodPattern + "|[1-9][0-9_]*)$",
 		"examples": []any{"60s", "1m", "24h", "30d", 60}},
-	"window": {"type": []string{"string", "integer"}, "title": "duration", "minimum": 1, "maximum": 366 * 24 * 60 * 60, "pattern": "^(" + periodPattern + "|[1-9][0-9_]*|(day|week|month|year)( .*)?)$",
-		"examples": []any{"60s", "1m", "24h", "30d", 60, "month Europe/Berlin"}},
+	"window": {"type": []string{"string", "integer"}, "title": "duration", "minimum": 1, "maximum": 366 * 24 * 60 * 60, "pattern": "^(" + periodPattern + "|[1-9][0-9_]*|(daily|weekly|monthly|yearly)( .*)?)$",
+		"examples": []any{"60s", "1m", "24h", "30d", 60, "monthly Europe/Berlin"}},
 	"algorithm": {"title": "algorithm", "anyOf": []any{says{"enum": algorithms}, says{"type": "string", "pattern": "^(" + anyCase(algorithms) + ")$"}}},
 	"answers": {"title": "status or class", "anyOf": []any{says{"type": "integer", "minimum": 100, "maximum": 599}, says{"type": "string", "pattern": "^!?[1-5]([0-9]{2}|xx)$"}},
 		"examples": []any{401, "2xx", "!5xx"}},

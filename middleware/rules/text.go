@@ -22,8 +22,8 @@ type limitText struct{ limiter.Limit }
 
 func (l *limitText) UnmarshalText(text []byte) error {
 	err := inWords(l.Limit.UnmarshalText(text))
-	events, _, _ := strings.Cut(string(text), "/")
-	if n, wrong := parseInteger(strings.TrimSpace(events)); err != nil && wrong == nil && n == 0 {
+	events, _, _ := strings.Cut(strings.TrimSpace(strings.ReplaceAll(string(text), "/", " ")), " ")
+	if n, wrong := parseInteger(events); err != nil && wrong == nil && n == 0 {
 		return fmt.Errorf("%w; %s", err, insteadOfZero)
 	}
 	return err
@@ -48,14 +48,25 @@ func (p *period) UnmarshalText(text []byte) (err error) {
 	return inWords(err)
 }
 
-// window is a period, or a week, month or year of the calendar.
+// window is a length, or a day, week, month or year of the calendar.
 type window struct{ of limiter.Limit }
 
+// calendars has the word for each unit of the calendar, and a length in its place.
+var calendars = map[string]struct{ word, length string }{
+	"day": {"daily", "24h"}, "week": {"weekly", "7d"}, "month": {"monthly", "30d"}, "year": {"yearly", "365d"},
+}
+
 func (w *window) UnmarshalText(text []byte) (err error) {
-	switch first, where, _ := strings.Cut(string(text), " "); {
-	case first == "week", first == "month", first == "year", first == "day" && where != "":
-		w.of, err = limiter.Parse("1/" + string(text))
-		return inWords(err)
+	unit, where, isLonger := strings.Cut(string(text), " ")
+	for name, c := range calendars {
+		switch {
+		case unit == c.word:
+			w.of, err = limiter.Parse("1 " + string(text))
+			return inWords(err)
+		case unit == name && (isLonger || name == "month" || name == "year"):
+			return fmt.Errorf("is it a length or a calendar? Write %s for any %[1]s, or %s for a %s of the calendar",
+				c.length, strings.TrimSpace(fmt.Sprintf("%s %.64s", c.word, where)), name)
+		}
 	}
 	var p period
 	err = p.UnmarshalText(text)

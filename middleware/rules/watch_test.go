@@ -114,7 +114,7 @@ func TestABadFileChangesNothingAndIsToldOfOnce(t *testing.T) {
 		w.write(limitOf("5 per hour"))
 		settle()
 		require.Len(t, w.all(), 2, "the refusal")
-		want := w.path + `:2:18: default.limit: parse "5 per hour": it does not begin with events/period, such as 100/1m`
+		want := w.path + `:2:18: default.limit: parse "5 per hour": it does not begin with events/period, such as 100/1m, or with events and a calendar, such as 100 daily`
 		require.EqualError(t, w.all()[1].Err, want)
 		require.EqualError(t, w.Status().Err, want)
 		require.Equal(t, "5", w.limit())

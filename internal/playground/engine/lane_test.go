@@ -143,6 +143,6 @@ func TestWhatParseRefusesIsNoLane(t *testing.T) {
 		_, err := newLane(text)
 		require.EqualError(t, err, want.Error())
 	}
-	_, err := newLane("1000/month")
-	require.ErrorContains(t, err, "1000/month follows the calendar, which this page does not draw")
+	_, err := newLane("1000 monthly")
+	require.ErrorContains(t, err, "1000 monthly follows the calendar, which this page does not draw")
 }

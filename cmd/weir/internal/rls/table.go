@@ -198,12 +198,12 @@ func (l *limit) key(entries []rules.Entry) string {
 var units = []struct {
 	of   pb.RateLimitResponse_RateLimit_Unit
 	long time.Duration
-	word string // of a calendar window in a limit's text
+	word string // of a calendar, if there is one
 }{
-	{pb.RateLimitResponse_RateLimit_YEAR, math.MaxInt64, "year"},
-	{pb.RateLimitResponse_RateLimit_MONTH, math.MaxInt64, "month"},
-	{pb.RateLimitResponse_RateLimit_WEEK, 7 * 24 * time.Hour, "week"},
-	{pb.RateLimitResponse_RateLimit_DAY, 24 * time.Hour, "day"},
+	{pb.RateLimitResponse_RateLimit_YEAR, math.MaxInt64, "yearly"},
+	{pb.RateLimitResponse_RateLimit_MONTH, math.MaxInt64, "monthly"},
+	{pb.RateLimitResponse_RateLimit_WEEK, 7 * 24 * time.Hour, "weekly"},
+	{pb.RateLimitResponse_RateLimit_DAY, 24 * time.Hour, "daily"},
 	{pb.RateLimitResponse_RateLimit_HOUR, time.Hour, ""},
 	{pb.RateLimitResponse_RateLimit_MINUTE, time.Minute, ""},
 	{pb.RateLimitResponse_RateLimit_SECOND, time.Second, ""},
@@ -212,10 +212,10 @@ var units = []struct {
 // describe returns a limit in Envoy's form. If no unit fits its period, the unit is left out.
 func describe(name string, l limiter.Limit) *pb.RateLimitResponse_RateLimit {
 	d := &pb.RateLimitResponse_RateLimit{Name: name, RequestsPerUnit: uint32(min(l.Events, math.MaxUint32))}
-	_, window, _ := strings.Cut(l.String(), "/")
+	calendar, _, _ := strings.Cut(l.Calendar(), " ")
 	for _, u := range units {
 		switch {
-		case u.word != "" && strings.HasPrefix(window, u.word):
+		case u.word != "" && u.word == calendar:
 			d.Unit = u.of
 			return d
 		case l.Per%u.long == 0:

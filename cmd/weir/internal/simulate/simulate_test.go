@@ -67,9 +67,9 @@ global: {concurrency: 1, mode: shadow, name: all, key: global}
 default: {concurrency: 1, escalate: {after: 3, within: 10m, ban: 1m}}`,
 	"the calendar": `
 endpoints:
-  "POST /login": {limit: 25/month}
-  "/static/*": {limits: [5/1m, 40/day Europe/Berlin], counts: "!5xx"}
-default: {limit: 12/week America/New_York}`,
+  "POST /login": {limit: 25 monthly}
+  "/static/*": {limits: [5/1m, 40 daily Europe/Berlin], counts: "!5xx"}
+default: {limit: 12 weekly America/New_York}`,
 	"overload": `
 overload: {priority: [premium], max_wait: 10ms}
 default: 9/1m`,
