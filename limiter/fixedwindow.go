@@ -23,7 +23,7 @@ var windows = arithmetic{
 		return u, nil
 	},
 	refund: func(q *Quota, u usage, _ []Entry, n, at int64) (usage, []Entry) {
-		switch began, start, end, _ := q.windowsAround(u.at); {
+		switch began, start, end, _ := q.windowsAround(u); {
 		case at == 0:
 			current := min(n, u.n)
 			u.n -= current
@@ -74,7 +74,7 @@ func waitWindow(q *Quota, u usage, _ []Entry, n int64) (fit, reset int64) {
 		elapsed := u.at - u.index*q.window
 		return q.faded(u.prev, q.capacity-n) - elapsed, q.faded(u.prev, 0) - elapsed
 	}
-	end, followedTo := q.ends(u)
+	_, _, end, followedTo := q.windowsAround(u)
 	owed := max(0, u.n-q.capacity)
 	if owed > 0 {
 		reset = followedTo - u.at + q.faded(owed, 0)
@@ -92,23 +92,13 @@ func waitWindow(q *Quota, u usage, _ []Entry, n int64) (fit, reset int64) {
 	return fit, reset
 }
 
-// windowsAround returns the start of the window before a time's window, the start and the end of that
-// window, and the end of the next one.
-func (q *Quota) windowsAround(t int64) (began, start, end, followedTo int64) {
-	if q.calendar != nil {
-		w := q.calendar.at(t)
-		return w.began, w.start, w.end, w.followedTo
-	}
-	start = q.byWindow.down(t) * q.window
-	return start - q.window, start, start + q.window, start + 2*q.window
-}
-
-// ends returns the ends of the window of u.at and of the next one.
-func (q *Quota) ends(u usage) (end, followedTo int64) {
+// windowsAround returns the start of the window before u's window, the start and the end of u's window, and
+// the end of the next one.
+func (q *Quota) windowsAround(u usage) (began, start, end, followedTo int64) {
 	if q.calendar != nil {
 		w := q.calendar.at(u.at)
-		return w.end, w.followedTo
+		return w.began, w.start, w.end, w.followedTo
 	}
-	end = (u.index + 1) * q.window
-	return end, end + q.window
+	start = u.index * q.window
+	return start - q.window, start, start + q.window, start + 2*q.window
 }
