@@ -20,6 +20,12 @@ func mustQuota(tb require.TestingT, l limiter.Limit) *limiter.Quota {
 	return q
 }
 
+// event returns the state and the decision after an event of that cost.
+func event(q *limiter.Quota, s limiter.State, now, cost int64) (limiter.State, limiter.Decision) {
+	s, allowed := q.Take(s, now, cost)
+	return s, q.Describe(s, now, cost, allowed)
+}
+
 func TestEveryDecisionIsTheModels(t *testing.T) {
 	for _, a := range everyAlgorithm {
 		t.Run(a.String(), func(t *testing.T) {
@@ -62,11 +68,9 @@ func TestEveryDecisionIsTheModels(t *testing.T) {
 						m.owes(now, n)
 					}
 					cost := anyCost(q.Capacity(), m.remaining(now)).Draw(t, "cost")
-					after, allowed := q.Take(s, now, cost)
-					d = q.Describe(after, now, cost, allowed)
+					s, d = event(q, s, now, cost)
 					require.Equal(t, m.decide(now, cost), d, "cost %d at %d under %v", cost, now, q.Limit())
-					s = after
-					if !q.Settles || allowed && cost > 0 {
+					if !q.Settles || d.Allowed && cost > 0 {
 						times = append(times, d.Receipt.At)
 						taken[d.Receipt.At] += cost
 					}
@@ -95,15 +99,13 @@ func TestAWindowThatFadesInStepsNeverAdmitsMoreThanOneThatDoesNot(t *testing.T) 
 				late = floor(m.room(at - 2*step))
 			}
 			cost := anyCost(q.Capacity(), exact).Draw(t, "cost")
-			after, allowed := q.Take(s, now, cost)
-			d = q.Describe(after, now, cost, allowed)
-			if allowed && cost > 0 {
+			s, d = event(q, s, now, cost)
+			if d.Allowed && cost > 0 {
 				require.LessOrEqual(t, cost, exact, "admitted although the exact window has no room")
 				require.True(t, m.take(now, cost))
 			} else if cost > 0 {
 				require.Greater(t, cost, late, "refused although the exact window had room two steps ago")
 			}
-			s = after
 			checkFuture(t, q, s, now, cost, d)
 		}
 	})
@@ -161,9 +163,8 @@ func TestTurnsOfALeakyBucketNeverComeCloserTogether(t *testing.T) {
 				now += max(0, anyStep(q, d).Draw(t, "step"))
 			}
 			cost := anyCost(q.Capacity(), min(d.Remaining, 1+d.Remaining/8)).Draw(t, "cost")
-			after, allowed := q.Take(s, now, cost)
-			d = q.Describe(after, now, cost, allowed)
-			if s = after; allowed && cost > 0 {
+			s, d = event(q, s, now, cost)
+			if d.Allowed && cost > 0 {
 				turns = append(turns, turn{now + d.Delay.Microseconds(), cost, d.Receipt.At})
 			}
 		}
@@ -195,9 +196,8 @@ func TestAnIntervalAdmitsAtMostWhatTheAlgorithmSays(t *testing.T) {
 				for range rapid.IntRange(1, 60).Draw(t, "steps") {
 					now = anyNow(q, s, now, d).Draw(t, "now")
 					cost := max(1, anyCost(q.Capacity(), d.Remaining).Draw(t, "cost"))
-					after, allowed := q.Take(s, now, cost)
-					d = q.Describe(after, now, cost, allowed)
-					if s = after; allowed {
+					s, d = event(q, s, now, cost)
+					if d.Allowed {
 						admitted = append(admitted, taking{s.Last, cost})
 					}
 				}

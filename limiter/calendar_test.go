@@ -111,37 +111,36 @@ func TestTheWindowsOfACalendarAreThoseOfTheWall(t *testing.T) {
 		l          limiter.Limit
 		at         string // in UTC
 		start, end string
-		hours      float64
 	}{
-		{limiter.Monthly(1), "2026-02-14T12:00:00Z", "2026-02-01T00:00:00Z", "2026-03-01T00:00:00Z", 28 * 24},
-		{limiter.Monthly(1), "2028-02-14T12:00:00Z", "2028-02-01T00:00:00Z", "2028-03-01T00:00:00Z", 29 * 24},
-		{limiter.Monthly(1).In("Europe/Berlin"), "2026-02-28T22:59:59.999999Z", "2026-01-31T23:00:00Z", "2026-02-28T23:00:00Z", 28 * 24},
-		{limiter.Monthly(1).In("Europe/Berlin"), "2026-02-28T23:00:00Z", "2026-02-28T23:00:00Z", "2026-03-31T22:00:00Z", 31*24 - 1},
-		{limiter.Yearly(1).In("Asia/Kolkata"), "2026-01-01T00:00:00Z", "2025-12-31T18:30:00Z", "2026-12-31T18:30:00Z", 365 * 24},
-		{limiter.Weekly(1), "2026-11-22T23:59:59Z", "2026-11-16T00:00:00Z", "2026-11-23T00:00:00Z", 7 * 24},
-		{limiter.Weekly(1).From(time.Sunday), "2026-11-22T00:00:00Z", "2026-11-22T00:00:00Z", "2026-11-29T00:00:00Z", 7 * 24},
-		{limiter.Weekly(1).In("Europe/Berlin"), "2026-10-25T12:00:00Z", "2026-10-18T22:00:00Z", "2026-10-25T23:00:00Z", 7*24 + 1},
-		{limiter.Daily(1), "2026-03-29T12:00:00Z", "2026-03-29T00:00:00Z", "2026-03-30T00:00:00Z", 24},
-		{limiter.Daily(1).In("Europe/Berlin"), "2026-03-29T12:00:00Z", "2026-03-28T23:00:00Z", "2026-03-29T22:00:00Z", 23},
-		{limiter.Daily(1).In("Europe/Berlin"), "2026-10-25T12:00:00Z", "2026-10-24T22:00:00Z", "2026-10-25T23:00:00Z", 25},
-		{limiter.Daily(1).In("Australia/Lord_Howe"), "2026-04-05T00:00:00Z", "2026-04-04T13:00:00Z", "2026-04-05T13:30:00Z", 24.5},
+		{limiter.Monthly(1), "2026-02-14T12:00:00Z", "2026-02-01T00:00:00Z", "2026-03-01T00:00:00Z"},
+		{limiter.Monthly(1), "2028-02-14T12:00:00Z", "2028-02-01T00:00:00Z", "2028-03-01T00:00:00Z"},
+		{limiter.Monthly(1).In("Europe/Berlin"), "2026-02-28T22:59:59.999999Z", "2026-01-31T23:00:00Z", "2026-02-28T23:00:00Z"},
+		{limiter.Monthly(1).In("Europe/Berlin"), "2026-02-28T23:00:00Z", "2026-02-28T23:00:00Z", "2026-03-31T22:00:00Z"},
+		{limiter.Yearly(1).In("Asia/Kolkata"), "2026-01-01T00:00:00Z", "2025-12-31T18:30:00Z", "2026-12-31T18:30:00Z"},
+		{limiter.Weekly(1), "2026-11-22T23:59:59Z", "2026-11-16T00:00:00Z", "2026-11-23T00:00:00Z"},
+		{limiter.Weekly(1).From(time.Sunday), "2026-11-22T00:00:00Z", "2026-11-22T00:00:00Z", "2026-11-29T00:00:00Z"},
+		{limiter.Weekly(1).In("Europe/Berlin"), "2026-10-25T12:00:00Z", "2026-10-18T22:00:00Z", "2026-10-25T23:00:00Z"},
+		{limiter.Daily(1), "2026-03-29T12:00:00Z", "2026-03-29T00:00:00Z", "2026-03-30T00:00:00Z"},
+		{limiter.Daily(1).In("Europe/Berlin"), "2026-03-29T12:00:00Z", "2026-03-28T23:00:00Z", "2026-03-29T22:00:00Z"},
+		{limiter.Daily(1).In("Europe/Berlin"), "2026-10-25T12:00:00Z", "2026-10-24T22:00:00Z", "2026-10-25T23:00:00Z"},
+		{limiter.Daily(1).In("Australia/Lord_Howe"), "2026-04-05T00:00:00Z", "2026-04-04T13:00:00Z", "2026-04-05T13:30:00Z"},
 		// There is no midnight: the day begins at 1.
-		{limiter.Daily(1).In("Africa/Cairo"), "2026-04-24T12:00:00Z", "2026-04-23T22:00:00Z", "2026-04-24T21:00:00Z", 23},
-		{limiter.Daily(1).In("Asia/Beirut"), "2022-03-27T12:00:00Z", "2022-03-26T22:00:00Z", "2022-03-27T21:00:00Z", 23},
-		{limiter.Daily(1).In("America/Sao_Paulo"), "2018-11-04T12:00:00Z", "2018-11-04T03:00:00Z", "2018-11-05T02:00:00Z", 23},
+		{limiter.Daily(1).In("Africa/Cairo"), "2026-04-24T12:00:00Z", "2026-04-23T22:00:00Z", "2026-04-24T21:00:00Z"},
+		{limiter.Daily(1).In("Asia/Beirut"), "2022-03-27T12:00:00Z", "2022-03-26T22:00:00Z", "2022-03-27T21:00:00Z"},
+		{limiter.Daily(1).In("America/Sao_Paulo"), "2018-11-04T12:00:00Z", "2018-11-04T03:00:00Z", "2018-11-05T02:00:00Z"},
 		// At midnight it is 23:00 again.
-		{limiter.Daily(1).In("America/Sao_Paulo"), "2018-02-17T12:00:00Z", "2018-02-17T02:00:00Z", "2018-02-18T03:00:00Z", 25},
+		{limiter.Daily(1).In("America/Sao_Paulo"), "2018-02-17T12:00:00Z", "2018-02-17T02:00:00Z", "2018-02-18T03:00:00Z"},
 		// Midnight is there twice: the day begins at the first.
-		{limiter.Daily(1).In("America/Havana"), "2026-11-01T12:00:00Z", "2026-11-01T04:00:00Z", "2026-11-02T05:00:00Z", 25},
-		{limiter.Daily(1).In("Asia/Amman"), "2018-10-26T12:00:00Z", "2018-10-25T21:00:00Z", "2018-10-26T22:00:00Z", 25},
+		{limiter.Daily(1).In("America/Havana"), "2026-11-01T12:00:00Z", "2026-11-01T04:00:00Z", "2026-11-02T05:00:00Z"},
+		{limiter.Daily(1).In("Asia/Amman"), "2018-10-26T12:00:00Z", "2018-10-25T21:00:00Z", "2018-10-26T22:00:00Z"},
 		// One minute after midnight it is 23:01 on the day before again, which is over.
-		{limiter.Daily(1).In("America/St_Johns"), "2010-11-07T02:31:00Z", "2010-11-07T02:30:00Z", "2010-11-08T03:30:00Z", 25},
-		{limiter.Daily(1).In("America/St_Johns"), "2010-11-07T02:29:59Z", "2010-11-06T02:30:00Z", "2010-11-07T02:30:00Z", 24},
+		{limiter.Daily(1).In("America/St_Johns"), "2010-11-07T02:31:00Z", "2010-11-07T02:30:00Z", "2010-11-08T03:30:00Z"},
+		{limiter.Daily(1).In("America/St_Johns"), "2010-11-07T02:29:59Z", "2010-11-06T02:30:00Z", "2010-11-07T02:30:00Z"},
 		// There was no 30 December 2011, nor a 21 August 1993.
-		{limiter.Daily(1).In("Pacific/Apia"), "2011-12-30T09:59:59Z", "2011-12-29T10:00:00Z", "2011-12-30T10:00:00Z", 24},
-		{limiter.Daily(1).In("Pacific/Apia"), "2011-12-30T10:00:00Z", "2011-12-30T10:00:00Z", "2011-12-31T10:00:00Z", 24},
-		{limiter.Monthly(1).In("Pacific/Apia"), "2011-12-30T10:00:00Z", "2011-12-01T10:00:00Z", "2011-12-31T10:00:00Z", 30 * 24},
-		{limiter.Daily(1).In("Pacific/Kwajalein"), "1993-08-21T12:00:00Z", "1993-08-21T12:00:00Z", "1993-08-22T12:00:00Z", 24},
+		{limiter.Daily(1).In("Pacific/Apia"), "2011-12-30T09:59:59Z", "2011-12-29T10:00:00Z", "2011-12-30T10:00:00Z"},
+		{limiter.Daily(1).In("Pacific/Apia"), "2011-12-30T10:00:00Z", "2011-12-30T10:00:00Z", "2011-12-31T10:00:00Z"},
+		{limiter.Monthly(1).In("Pacific/Apia"), "2011-12-30T10:00:00Z", "2011-12-01T10:00:00Z", "2011-12-31T10:00:00Z"},
+		{limiter.Daily(1).In("Pacific/Kwajalein"), "1993-08-21T12:00:00Z", "1993-08-21T12:00:00Z", "1993-08-22T12:00:00Z"},
 	} {
 		t.Run(tt.l.Calendar()+" "+tt.at, func(t *testing.T) {
 			at, err := time.Parse(time.RFC3339, tt.at)
@@ -149,7 +148,6 @@ func TestTheWindowsOfACalendarAreThoseOfTheWall(t *testing.T) {
 			start, end := mustQuota(t, tt.l).WindowAt(at.UnixMicro())
 			assert.Equal(t, tt.start, time.UnixMicro(start).UTC().Format(time.RFC3339))
 			assert.Equal(t, tt.end, time.UnixMicro(end).UTC().Format(time.RFC3339))
-			assert.Equal(t, tt.hours, float64(end-start)/3.6e9)
 		})
 	}
 }
@@ -176,23 +174,26 @@ func TestEqualCalendarLimitsCompareEqual(t *testing.T) {
 func TestACalendarThatMakesNoSenseIsRefused(t *testing.T) {
 	dayLongMonth := limiter.Monthly(5)
 	dayLongMonth.Per = 24 * time.Hour
-	for want, l := range map[string]limiter.Limit{
-		`limiter: the time zone is "Europe/Berln": there is no such time zone, want a name such as Europe/Berlin`:             limiter.Monthly(5).In("Europe/Berln"),
-		`limiter: the time zone is "Local": it differs between processes, so name the time zone`:                              limiter.Daily(5).In("Local"),
-		`limiter: the time zone is "localtime": it differs between processes, so name the time zone`:                          limiter.Daily(5).In("localtime"),
-		`limiter: the time zone is "right/Europe/Berlin": it differs between processes, so name the time zone`:                limiter.Daily(5).In("right/Europe/Berlin"),
-		`limiter: the time zone is "../etc/passwd": there is no such time zone, want a name such as Europe/Berlin`:            limiter.Daily(5).In("../etc/passwd"),
-		`limiter: Algorithm is sliding-log: a calendar month needs fixed-window`:                                              limiter.Monthly(5).With(limiter.SlidingLog),
-		`limiter: Burst is 7: fixed-window has no burst, only token-bucket and leaky-bucket do`:                               limiter.Monthly(5).WithBurst(7),
-		`limiter: the first day is none that a calendar month can be from: only Weekly limits are From one of the seven days`: limiter.Monthly(5).From(time.Sunday),
-		`limiter: the first day is none that a calendar week can be from: only Weekly limits are From one of the seven days`:  limiter.Weekly(5).From(7),
-		`limiter: Per is 1h0m0s: a time zone and a first day need Daily, Weekly, Monthly or Yearly`:                           limiter.PerHour(5).In("Europe/Berlin"),
-		`limiter: Per is 24h0m0s: a time zone and a first day need Daily, Weekly, Monthly or Yearly`:                          limiter.PerDay(5).In("UTC"),
-		`limiter: Per is 168h0m0s: a time zone and a first day need Daily, Weekly, Monthly or Yearly`:                         limiter.Limit{Events: 5, Per: 168 * time.Hour}.In(""),
-		`limiter: Per is 24h0m0s: of a calendar month it must be 744h0m0s`:                                                    dayLongMonth,
-		`limiter: Events is 0: it must be from 1 to 1000000000000`:                                                            limiter.Yearly(0),
+	for _, tt := range []struct {
+		l    limiter.Limit
+		want string
+	}{
+		{limiter.Monthly(5).In("Europe/Berln"), `the time zone is "Europe/Berln": there is no such time zone, want a name such as Europe/Berlin`},
+		{limiter.Daily(5).In("Local"), `the time zone is "Local": it differs between processes, so name the time zone`},
+		{limiter.Daily(5).In("localtime"), `the time zone is "localtime": it differs between processes, so name the time zone`},
+		{limiter.Daily(5).In("right/Europe/Berlin"), `the time zone is "right/Europe/Berlin": it differs between processes, so name the time zone`},
+		{limiter.Daily(5).In("../etc/passwd"), `the time zone is "../etc/passwd": there is no such time zone, want a name such as Europe/Berlin`},
+		{limiter.Monthly(5).With(limiter.SlidingLog), `Algorithm is sliding-log: a calendar month needs fixed-window`},
+		{limiter.Monthly(5).WithBurst(7), `Burst is 7: fixed-window has no burst, only token-bucket and leaky-bucket do`},
+		{limiter.Monthly(5).From(time.Sunday), `the first day is none that a calendar month can be from: only Weekly limits are From one of the seven days`},
+		{limiter.Weekly(5).From(7), `the first day is none that a calendar week can be from: only Weekly limits are From one of the seven days`},
+		{limiter.PerHour(5).In("Europe/Berlin"), `Per is 1h0m0s: a time zone and a first day need Daily, Weekly, Monthly or Yearly`},
+		{limiter.PerDay(5).In("UTC"), `Per is 24h0m0s: a time zone and a first day need Daily, Weekly, Monthly or Yearly`},
+		{limiter.Limit{Events: 5, Per: 168 * time.Hour}.In(""), `Per is 168h0m0s: a time zone and a first day need Daily, Weekly, Monthly or Yearly`},
+		{dayLongMonth, `Per is 24h0m0s: of a calendar month it must be 744h0m0s`},
+		{limiter.Yearly(0), `Events is 0: it must be from 1 to 1000000000000`},
 	} {
-		assert.EqualError(t, l.Validate(), want)
+		assert.EqualError(t, tt.l.Validate(), "limiter: "+tt.want)
 	}
 }
 

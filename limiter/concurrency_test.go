@@ -193,29 +193,16 @@ func TestNoDecisionIsBeforeOneItBuildsOn(t *testing.T) {
 // both is as much as was admitted, and no batch sees one key ahead of the other.
 func TestBatchesAreOneStepAmongThoseWithoutLocks(t *testing.T) {
 	const callers, calls = 4, 20_000
-	pair := func(t *testing.T, a limiter.Algorithm) (x, y *limiter.Quota) {
-		return named(t, "x", "", limiter.PerHour(callers*calls).With(a)), named(t, "y", "", limiter.PerHour(callers*calls/4).With(a))
-	}
-	for name, quotas := range map[string]func(t *testing.T, a limiter.Algorithm) (x, y *limiter.Quota){
-		"words": pair,
-		"one a state": func(t *testing.T, a limiter.Algorithm) (x, y *limiter.Quota) {
-			x, y = pair(t, a)
-			x.Settles = true
-			return x, y
-		},
-		"both states": func(t *testing.T, a limiter.Algorithm) (x, y *limiter.Quota) {
-			x, y = pair(t, a)
-			x.Settles, y.Settles = true, true
-			return x, y
-		},
-	} {
+	for name, settles := range map[string][2]bool{"words": {}, "one a state": {true, false}, "both states": {true, true}} {
 		for _, a := range []limiter.Algorithm{limiter.SlidingCounter, limiter.TokenBucket, limiter.FixedWindow} {
 			if name != "words" && a != limiter.TokenBucket {
 				continue // only a bucket's state is another
 			}
 			phase.Run(t, name+"/"+a.String(), func(t *testing.T) { // where time stands still
 				m := newMemory(t, 0)
-				x, y := quotas(t, a)
+				x := named(t, "x", "", limiter.PerHour(callers*calls).With(a))
+				y := named(t, "y", "", limiter.PerHour(callers*calls/4).With(a))
+				x.Settles, y.Settles = settles[0], settles[1]
 				never := named(t, "never", "", limiter.PerHour(1).With(a))
 				require.True(t, m.take(never, "key", 1))
 				var onBoth, onX atomic.Int64

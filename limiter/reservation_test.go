@@ -5,6 +5,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -49,35 +50,25 @@ func completions(l limiter.Limit) (all []completion) {
 	return all
 }
 
-// admits is how much is used of what a limiter admits that is told of each completion what to
-// reserve, and of those that it admits what they used, when they have lasted so long.
-func admits(q *limiter.Quota, all []completion, lasting time.Duration, reserve func(completion) int64) (used int64) {
+// admits returns how many units are used by the completions that q admits. Each reserves the most that it may
+// use, and is settled when it has lasted so long.
+func admits(q *limiter.Quota, all []completion, lasting time.Duration) (used int64) {
 	var s limiter.State
-	type flight struct {
-		completion
-		reserved int64
-	}
-	var flying []flight
+	var flying []completion
 	for _, r := range all {
 		for len(flying) > 0 && flying[0].at+lasting.Microseconds() <= r.at {
 			f := flying[0]
 			flying = flying[1:]
-			s = q.Settle(s, f.at+lasting.Microseconds(), returned(f.reserved-f.used, f.at))
+			s = q.Settle(s, f.at+lasting.Microseconds(), returned(f.most-f.used, f.at))
 		}
-		reserved := reserve(r)
-		after, ok := q.Take(s, r.at, reserved)
-		if !ok {
-			continue
+		if after, ok := q.Take(s, r.at, r.most); ok {
+			s = after
+			flying = append(flying, r)
+			used += r.used
 		}
-		s = after
-		flying = append(flying, flight{r, reserved})
-		used += r.used
 	}
 	return used
 }
-
-func everything(r completion) int64  { return r.most }
-func clairvoyant(r completion) int64 { return r.used }
 
 // modelLimit is 100,000 tokens a minute, or what a log can hold.
 func modelLimit(a limiter.Algorithm) limiter.Limit {
@@ -87,24 +78,22 @@ func modelLimit(a limiter.Algorithm) limiter.Limit {
 	return limiter.PerMinute(100_000).With(a)
 }
 
-func settling(t *testing.T, a limiter.Algorithm) *limiter.Quota {
-	q := mustQuota(t, modelLimit(a))
-	q.Settles = true
-	return q
-}
-
-var lastings = []time.Duration{500 * time.Millisecond, time.Second, 2 * time.Second, 5 * time.Second, 10 * time.Second, 30 * time.Second}
-
 // The table in docs/algorithms.md. WEIR_UPDATE=1 go test -run Table ./limiter writes it again.
 func TestTheTableOfReservationsIsWhatIsAdmitted(t *testing.T) {
 	of := func(part, whole int64) string { return fmt.Sprintf("%d%%", (100*part+whole/2)/whole) }
 	table := "| an answer takes | token bucket | fixed window | sliding counter | sliding log |\n|---|---|---|---|---|\n"
-	for _, lasting := range lastings {
+	const second = time.Second
+	for _, lasting := range []time.Duration{second / 2, second, 2 * second, 5 * second, 10 * second, 30 * second} {
 		table += fmt.Sprint("| ", lasting)
 		for _, a := range []limiter.Algorithm{limiter.TokenBucket, limiter.FixedWindow, limiter.SlidingCounter, limiter.SlidingLog} {
-			q := settling(t, a)
+			q := mustQuota(t, modelLimit(a))
+			q.Settles = true
 			all := completions(q.Limit())
-			table += " | " + of(admits(q, all, lasting, everything), admits(q, all, 0, clairvoyant))
+			known := slices.Clone(all)
+			for i := range known {
+				known[i].most = known[i].used
+			}
+			table += " | " + of(admits(q, all, lasting), admits(q, known, 0))
 		}
 		table += " |\n"
 	}

@@ -18,32 +18,18 @@ import (
 // A taking is so many units of the list, at a time in microseconds.
 type taking struct{ at, n int64 }
 
-// A ledger is everything that was really used, in the order of time: of an event, at the time at
-// which it was taken, what it used of its reservation; and at the time at which it was settled
-// what it used beyond.
+// A ledger is everything that was really used, in the order of time: what an event used of its reservation, at
+// the time of the reservation, and what it used beyond, at the time of its settlement.
 type ledger struct {
 	limit    limiter.Limit
 	capacity int64
-	taken    []taking
-	owed     []taking
-}
-
-func inOrder(a, b []taking) []taking {
-	var all []taking
-	for len(a)+len(b) > 0 {
-		if len(b) == 0 || len(a) > 0 && a[0].at <= b[0].at {
-			all, a = append(all, a[0]), a[1:]
-		} else {
-			all, b = append(all, b[0]), b[1:]
-		}
-	}
-	return all
+	used     []taking
 }
 
 // check fails if more was used than the algorithm promises. It is called where an event was
 // admitted, so that all that was owed before has been paid back or waited for.
 func (l *ledger) check(t require.TestingT, a limiter.Algorithm) {
-	all := inOrder(l.taken, l.owed)
+	all := l.used
 	per := l.limit.Per.Microseconds()
 	now := all[len(all)-1].at
 	switch a {
@@ -153,7 +139,7 @@ func settleTrace(t *rapid.T, a limiter.Algorithm, owing bool, newStore func() li
 				budget -= more
 			}
 			// What is owed is in the ledger when it is settled.
-			book.taken = append(book.taken, taking{time.Now().UnixMicro(), min(reserved, actual)})
+			book.used = append(book.used, taking{time.Now().UnixMicro(), min(reserved, actual)})
 			flying = append(flying, limiter.Settlement{limiter.Charge{Quota: q, Key: "key", Cost: reserved, Decision: d}, actual})
 			book.check(t, algorithm)
 		case 3:
@@ -165,7 +151,7 @@ func settleTrace(t *rapid.T, a limiter.Algorithm, owing bool, newStore func() li
 			flying = append(flying[:i], flying[i+1:]...)
 			require.NoError(t, store.Settle(ctx, []limiter.Settlement{s}))
 			if more := s.Actual - s.Cost; more > 0 {
-				book.owed = append(book.owed, taking{time.Now().UnixMicro(), more})
+				book.used = append(book.used, taking{time.Now().UnixMicro(), more})
 			}
 		}
 	}
