@@ -116,7 +116,7 @@ func (l *RateLimit) take(ctx context.Context, v *visit) error {
 	if set.chargesAfter && v.looksRefuse() && v.isAllowed() {
 		l.undo(ctx, v)
 	}
-	if !v.isAllowed() && v.queues {
+	if v.queues && !v.isAllowed() {
 		l.wakeWaiters(v)
 	}
 	return nil

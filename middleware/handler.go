@@ -28,8 +28,8 @@ func (l *RateLimit) Handler(next http.Handler) http.Handler {
 	}
 	return &handler{mux: mux, HandlerFunc: func(w http.ResponseWriter, r *http.Request) {
 		set := l.rules.Load()
-		if !set.vetted.Load() {
-			l.vet(set)
+		if routers := l.routers.Load(); routers != nil && !set.vetted.Load() {
+			set.vet(*routers)
 		}
 		if mux != nil && set.needsRoute && r.URL != nil {
 			// Inside another mux, r has that one's pattern, such as "/v1/".
@@ -115,8 +115,8 @@ type Entered struct {
 // w, and reads for as long as the body arrives fast enough, for 30 seconds at most.
 func (l *RateLimit) Enter(w http.ResponseWriter, r *http.Request, onRefused func(Result)) *Entered {
 	set := l.rules.Load()
-	if !set.vetted.Load() {
-		l.vet(set)
+	if routers := l.routers.Load(); routers != nil && !set.vetted.Load() {
+		set.vet(*routers)
 	}
 	e := l.enter(set, w, r, onRefused)
 	if e.Request == nil {
@@ -217,12 +217,5 @@ func (v *visit) warnUnlimited(w http.ResponseWriter) {
 		v.skipped.notes.unlimited.warn(v.set.Logger, "weir-unlimited",
 			"weir: all rules skipped a request without a key, so such requests are not limited; add a rule by address, or change NoKey",
 			slog.String("rule", v.skipped.Name))
-	}
-}
-
-// vet looks for rules whose route no known router has, at the first request under them.
-func (l *RateLimit) vet(set *ruleset) {
-	if routers := l.routers.Load(); routers != nil && set.vetted.CompareAndSwap(false, true) {
-		set.vetRoutes(*routers)
 	}
 }

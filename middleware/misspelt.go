@@ -40,8 +40,11 @@ func (l *RateLimit) KnowRoutes(patterns []string) {
 	l.routers.Store(&all)
 }
 
-// vetRoutes warns of the rules whose route no router has.
-func (set *ruleset) vetRoutes(routers [][]string) {
+// vet warns of the rules whose route no router has, at the first request under them.
+func (set *ruleset) vet(routers [][]string) {
+	if !set.vetted.CompareAndSwap(false, true) {
+		return
+	}
 	var known []route.Pattern
 	for _, text := range slices.Concat(routers...) {
 		known = append(known, route.Parse(text))
