@@ -3,7 +3,6 @@ package limiter_test
 import (
 	"context"
 	"fmt"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -13,14 +12,8 @@ import (
 // The benchmarks follow one caller's path through Limiter and Memory, the real clock
 // included. Serial and parallel stand beside each other; -cpu varies the latter.
 
-func benchmarkLimiter(b *testing.B, l limiter.Limit, maxKeys int) *limiter.Limiter {
-	b.Helper()
-	m, err := limiter.NewMemory(limiter.MemoryOptions{MaxKeys: maxKeys})
-	if err != nil {
-		b.Fatal(err)
-	}
-	b.ReportAllocs()
-	return limiter.Must(limiter.New(limiter.Config{Name: "api", Limit: l, Store: m}))
+func api(l limiter.Limit, store limiter.Store) *limiter.Limiter {
+	return limiter.Must(limiter.New(limiter.Config{Name: "api", Limit: l, Store: store}))
 }
 
 // allow is what each benchmark repeats.
@@ -30,25 +23,22 @@ func allow(b *testing.B, l *limiter.Limiter, key string) {
 	}
 }
 
-// serialAndParallel runs f with the number of the call.
-func serialAndParallel(b *testing.B, l func() *limiter.Limiter, f func(l *limiter.Limiter, i int)) {
+// serialAndParallel asks for one key of a new limiter.
+func serialAndParallel(b *testing.B, newLimiter func() *limiter.Limiter) {
 	b.Run("serial", func(b *testing.B) {
-		l := l()
+		l := newLimiter()
 		b.ReportAllocs()
-		i := 0
 		for b.Loop() {
-			f(l, i)
-			i++
+			allow(b, l, "key")
 		}
 	})
 	b.Run("parallel", func(b *testing.B) {
-		l := l()
+		l := newLimiter()
 		b.ReportAllocs()
 		b.ResetTimer()
-		var from atomic.Int64
 		b.RunParallel(func(p *testing.PB) {
-			for i := int(from.Add(1)) * 1_000_003; p.Next(); i++ {
-				f(l, i)
+			for p.Next() {
+				allow(b, l, "key")
 			}
 		})
 	})
@@ -56,27 +46,19 @@ func serialAndParallel(b *testing.B, l func() *limiter.Limiter, f func(l *limite
 
 // Hot keys: no cache is missed. The log's events are gone again soon.
 func BenchmarkHotKey(b *testing.B) {
+	limits := map[string]limiter.Limit{
+		"calendar":             limiter.Monthly(1e12).In("Europe/Berlin"),
+		"sliding-window-large": limiter.PerDay(800_000_000_000),
+	}
 	for _, a := range everyAlgorithm {
-		most := limiter.Limit{Events: 1<<27 - 1, Per: 30 * 24 * time.Hour, Algorithm: a}
-		if a == limiter.SlidingLog {
-			most = limiter.Limit{Events: 100, Per: time.Microsecond * 10, Algorithm: a}
-		}
-		b.Run("algorithm="+a.String(), func(b *testing.B) {
-			serialAndParallel(b,
-				func() *limiter.Limiter { return benchmarkLimiter(b, most, 0) },
-				func(l *limiter.Limiter, _ int) { allow(b, l, "key") })
+		limits[a.String()] = limiter.Limit{Events: 1<<27 - 1, Per: 30 * 24 * time.Hour, Algorithm: a}
+	}
+	limits["sliding-log"] = limiter.Limit{Events: 100, Per: 10 * time.Microsecond, Algorithm: limiter.SlidingLog}
+	for name, l := range limits {
+		b.Run("algorithm="+name, func(b *testing.B) {
+			serialAndParallel(b, func() *limiter.Limiter { return api(l, nil) })
 		})
 	}
-	b.Run("algorithm=calendar", func(b *testing.B) {
-		serialAndParallel(b,
-			func() *limiter.Limiter { return benchmarkLimiter(b, limiter.Monthly(1e12).In("Europe/Berlin"), 0) },
-			func(l *limiter.Limiter, _ int) { allow(b, l, "key") })
-	})
-	b.Run("algorithm=sliding-window-large", func(b *testing.B) {
-		serialAndParallel(b,
-			func() *limiter.Limiter { return benchmarkLimiter(b, limiter.PerDay(800_000_000_000), 0) },
-			func(l *limiter.Limiter, _ int) { allow(b, l, "key") })
-	})
 }
 
 // An exact window beside a counter, as full as events come evenly: about its time where it admits
@@ -85,11 +67,8 @@ func BenchmarkExactWindow(b *testing.B) {
 	for _, events := range []int64{1, 5, 10, 11} {
 		l := limiter.PerSecond(events)
 		b.Run(fmt.Sprintf("events=%d/admitted", events), func(b *testing.B) {
-			m, err := limiter.NewMemory(limiter.MemoryOptions{})
-			if err != nil {
-				b.Fatal(err)
-			}
-			api := limiter.Must(limiter.New(limiter.Config{Name: "api", Limit: l, Store: m}))
+			m := limiter.Must(limiter.NewMemory(limiter.MemoryOptions{}))
+			api := api(l, m)
 			b.ReportAllocs()
 			for b.Loop() {
 				m.Advance(time.Second/time.Duration(events) + time.Microsecond)
@@ -97,15 +76,13 @@ func BenchmarkExactWindow(b *testing.B) {
 			}
 		})
 		b.Run(fmt.Sprintf("events=%d/refused", events), func(b *testing.B) {
-			serialAndParallel(b,
-				func() *limiter.Limiter {
-					api := benchmarkLimiter(b, limiter.Limit{Events: events, Per: 300 * 24 * time.Hour}, 0)
-					for range events {
-						allow(b, api, "key")
-					}
-					return api
-				},
-				func(l *limiter.Limiter, _ int) { allow(b, l, "key") })
+			serialAndParallel(b, func() *limiter.Limiter {
+				api := api(limiter.Limit{Events: events, Per: 300 * 24 * time.Hour}, nil)
+				for range events {
+					allow(b, api, "key")
+				}
+				return api
+			})
 		})
 	}
 }
@@ -114,10 +91,7 @@ func BenchmarkExactWindow(b *testing.B) {
 // much again.
 func BenchmarkSettle(b *testing.B) {
 	for _, l := range []limiter.Limit{limiter.PerDay(1_000_000), limiter.PerDay(1_000_000).With(limiter.TokenBucket), limiter.PerDay(10), limiter.PerDay(5000).With(limiter.SlidingLog)} {
-		m, err := limiter.NewMemory(limiter.MemoryOptions{})
-		if err != nil {
-			b.Fatal(err)
-		}
+		m := limiter.Must(limiter.NewMemory(limiter.MemoryOptions{}))
 		q := named(b, "tokens", "", l)
 		q.Settles = true
 		charges := []limiter.Charge{{Quota: q, Key: "key", Cost: 2}}
@@ -147,10 +121,7 @@ func BenchmarkBatch(b *testing.B) {
 			l    limiter.Limit
 		}{{"admitted", limiter.PerDay(1_000_000_000)}, {"refused", limiter.PerDay(1)}} {
 			b.Run(fmt.Sprintf("charges=%d/%s", n, tt.name), func(b *testing.B) {
-				m, err := limiter.NewMemory(limiter.MemoryOptions{})
-				if err != nil {
-					b.Fatal(err)
-				}
+				m := limiter.Must(limiter.NewMemory(limiter.MemoryOptions{}))
 				var charges []limiter.Charge
 				for i := range n {
 					charges = append(charges, limiter.Charge{Quota: named(b, fmt.Sprint("rule ", i), "", tt.l.With(limiter.TokenBucket)), Key: "key", Cost: 1})

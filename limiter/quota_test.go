@@ -55,9 +55,13 @@ func TestNamesArePrintableAndOfSomeLength(t *testing.T) {
 	}
 }
 
-func TestNewQuotaReportsEverythingAtOnce(t *testing.T) {
+func TestNewAndNewQuotaReportEverythingAtOnce(t *testing.T) {
 	_, err := limiter.NewQuota("", "\n", limiter.Limit{Burst: -1})
 	for _, want := range []string{"rule name is empty", "tier name", "Events is 0", "Per is 0s", "Burst is -1"} {
+		assert.ErrorContains(t, err, want)
+	}
+	_, err = limiter.New(limiter.Config{Limit: limiter.Limit{Burst: -1}})
+	for _, want := range []string{"rule name is empty", "Events is 0", "Per is 0s", "Burst is -1"} {
 		assert.ErrorContains(t, err, want)
 	}
 }
@@ -87,29 +91,24 @@ func TestTimeBeforeTheEpochIsTheEpoch(t *testing.T) {
 	}
 }
 
-func TestAnUndoneSlotSaysNothingOfHowLongOthersAreHeld(t *testing.T) {
-	q, err := limiter.NewConcurrency("rule", "", 5)
-	require.NoError(t, err)
-	const now = 1_700_000_000_000_000
-	before := limiter.State{Last: now, Level: 2, Prev: time.Minute.Microseconds()}
-	taken, ok := q.Take(before, now+1000, 1)
-	require.True(t, ok)
-	d := q.Describe(taken, now+1000, 1, true)
-	assert.Equal(t, before.Prev, q.Settle(taken, now+3000, returned(1, q.Undo(&d).At)).Prev)
-}
-
+// Slots would otherwise learn how long the event was in flight.
 func TestAnUndoneChargeLeavesNoTrace(t *testing.T) {
+	slots, err := limiter.NewConcurrency("rule", "", 10)
+	require.NoError(t, err)
+	quotas := []*limiter.Quota{slots}
 	for _, a := range everyAlgorithm {
-		q, err := limiter.NewQuota("rule", "", limiter.Limit{Events: 10, Per: time.Minute, Algorithm: a})
-		require.NoError(t, err)
+		quotas = append(quotas, mustQuota(t, limiter.PerMinute(10).With(a)))
+	}
+	for _, q := range quotas {
 		const now = 1_700_000_000_000_000
 		before, ok := q.Take(limiter.State{}, now, 7)
 		require.True(t, ok)
-		taken, ok := q.Take(before, now+1000, 2)
+		before = q.Settle(before, now+1e7, returned(1, now)) // held for a while
+		taken, ok := q.Take(before, now+1e7, 2)
 		require.True(t, ok)
-		d := q.Describe(taken, now+1000, 2, true)
-		undone := q.Settle(taken, now+3000, returned(2, q.Undo(&d).At))
-		assert.Equal(t, q.Describe(before, now+3000, 0, true), q.Describe(undone, now+3000, 0, true), a)
+		d := q.Describe(taken, now+1e7, 2, true)
+		undone := q.Settle(taken, now+1e7+3000, returned(2, q.Undo(&d).At))
+		assert.Equal(t, q.Describe(before, now+1e7+3000, 0, true), q.Describe(undone, now+1e7+3000, 0, true), "%v", q.Limit())
 	}
 }
 

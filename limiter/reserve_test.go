@@ -28,11 +28,17 @@ func onEveryStore(t *testing.T, f func(t *testing.T, store limiter.Store)) {
 	}
 }
 
+// ask asks for n units.
+func ask(t *testing.T, l *limiter.Limiter, key string, n int64) limiter.Decision {
+	t.Helper()
+	d, err := l.AllowN(t.Context(), key, n)
+	require.NoError(t, err)
+	return d
+}
+
 func remaining(t *testing.T, l *limiter.Limiter, key string) int64 {
 	t.Helper()
-	d, err := l.AllowN(t.Context(), key, 0)
-	require.NoError(t, err)
-	return d.Remaining
+	return ask(t, l, key, 0).Remaining
 }
 
 // tokens is a limiter of 100 that settles.
@@ -73,6 +79,7 @@ func TestTheFirstSettlementCounts(t *testing.T) {
 	onEveryStore(t, func(t *testing.T, store limiter.Store) {
 		l := tokens(store, limiter.FixedWindow)
 		settle, cancel := mustReserve(t, l, 60)
+		require.ErrorIs(t, settle(-1), limiter.ErrCharges, "the hold is as before")
 		require.NoError(t, settle(10))
 		require.ErrorIs(t, settle(90), limiter.ErrSettled)
 		require.ErrorIs(t, cancel(), limiter.ErrSettled)
@@ -121,8 +128,7 @@ func TestAReservationAboveTheLimitIsTheLimit(t *testing.T) {
 		require.NoError(t, l.Reset(t.Context(), "key"))
 		settle, _ = mustReserve(t, l, 150)
 		require.NoError(t, settle(120))
-		d, err := l.AllowN(t.Context(), "key", 1)
-		require.NoError(t, err)
+		d := ask(t, l, "key", 1)
 		assert.Greater(t, d.RetryAfter, time.Hour/100, "20 more than was taken are owed")
 	})
 }
@@ -166,14 +172,6 @@ func TestReservingHasToBeConfigured(t *testing.T) {
 	assert.Equal(t, int64(100), remaining(t, l, "key"))
 }
 
-func TestANegativeSettlementIsAnErrorAndLeavesTheHold(t *testing.T) {
-	l := tokens(nil, limiter.FixedWindow)
-	settle, _ := mustReserve(t, l, 60)
-	require.ErrorIs(t, settle(-1), limiter.ErrCharges)
-	require.NoError(t, settle(10))
-	assert.Equal(t, int64(90), remaining(t, l, "key"))
-}
-
 // settledStore has its settlements fail if their context has ended.
 type settledStore struct{ limiter.Store }
 
@@ -200,32 +198,26 @@ func TestSettlingOutlivesTheContextOfTheReservation(t *testing.T) {
 func TestALimiterOfSeveralLimitsTakesFromAllOrNone(t *testing.T) {
 	onEveryStore(t, func(t *testing.T, store limiter.Store) {
 		l := limiter.Must(limiter.New(limiter.Config{Name: "api", Limit: limiter.All(limiter.PerSecond(10), limiter.PerHour(15), limiter.PerDay(1000)), Settles: true, Store: store}))
-		d, err := l.AllowN(t.Context(), "key", 8)
-		require.NoError(t, err)
+		d := ask(t, l, "key", 8)
 		assert.True(t, d.Allowed)
 		assert.Equal(t, int64(10), d.Limit, "the fewest are left of the second's")
 		assert.Equal(t, int64(2), d.Remaining)
 
-		d, err = l.AllowN(t.Context(), "key", 8)
-		require.NoError(t, err)
+		d = ask(t, l, "key", 8)
 		assert.False(t, d.Allowed)
 		assert.Equal(t, int64(2), d.Remaining)
 		assert.Equal(t, int64(10), d.Limit)
 		assert.Greater(t, d.RetryAfter, time.Minute, "the hour's refusal lasts longest")
 		time.Sleep(10 * time.Second)
 
-		d, err = l.AllowN(t.Context(), "key", 7)
-		require.NoError(t, err)
+		d = ask(t, l, "key", 7)
 		assert.True(t, d.Allowed)
 		assert.Equal(t, int64(15), d.Limit)
 		assert.Zero(t, d.Remaining)
-		d, err = l.AllowN(t.Context(), "key", 11)
-		require.NoError(t, err)
-		assert.Equal(t, limiter.Never, d.RetryAfter)
+		assert.Equal(t, limiter.Never, ask(t, l, "key", 11).RetryAfter)
 
 		require.NoError(t, l.Reset(t.Context(), "key"))
-		d, err = l.Allow(t.Context(), "key")
-		require.NoError(t, err)
+		d = ask(t, l, "key", 1)
 		assert.Equal(t, int64(9), d.Remaining)
 		require.NoError(t, l.Refund(t.Context(), "key", 1, d))
 		hold, d, err := l.Reserve(t.Context(), "key", 12)
@@ -233,9 +225,7 @@ func TestALimiterOfSeveralLimitsTakesFromAllOrNone(t *testing.T) {
 		assert.True(t, d.Allowed, "each limit takes as much as it can")
 		require.NoError(t, hold.Settle(11))
 		time.Sleep(time.Minute)
-		d, err = l.AllowN(t.Context(), "key", 0)
-		require.NoError(t, err)
-		assert.Equal(t, int64(4), d.Remaining, "of the hour's 15")
+		assert.Equal(t, int64(4), remaining(t, l, "key"), "of the hour's 15")
 	})
 }
 
@@ -343,8 +333,7 @@ func TestReservingAndSettlingDoesNotAllocate(t *testing.T) {
 func TestSeveralLimitsDoNotAllocate(t *testing.T) {
 	ctx := context.Background()
 	l := limiter.Must(limiter.New(limiter.Config{Name: "api", Limit: limiter.All(limiter.PerSecond(1000), limiter.PerHour(10_000), limiter.PerDay(100_000))}))
-	_, err := l.Allow(ctx, "key")
-	require.NoError(t, err)
+	ask(t, l, "key", 1)
 	assert.Zero(t, testing.AllocsPerRun(1000, func() { _, _ = l.Allow(ctx, "key") }))
 }
 

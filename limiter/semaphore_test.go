@@ -163,36 +163,6 @@ func TestSlotsAreNeverMoreAndAllReturn(tt *testing.T) {
 	})
 }
 
-// A limit that falls below what is under way admits none until enough have ended.
-func TestALowerMaxWaitsForEventsToEnd(t *testing.T) {
-	m := limiter.Must(limiter.NewMemory(limiter.MemoryOptions{}))
-	before, _ := limiter.NewConcurrency("exports", "", 5)
-	after, _ := limiter.NewConcurrency("exports", "", 2)
-	for range 5 {
-		decide(t, m, limiter.Charge{Quota: before, Key: "key", Cost: 1})
-	}
-	for left := 5; left > 1; left-- {
-		d := decide(t, m, limiter.Charge{Quota: after, Key: "key", Cost: 1})
-		assert.Equal(t, left < 2, d.Allowed, "%d are under way", left)
-		assert.Zero(t, d.Remaining)
-		require.NoError(t, m.Settle(t.Context(), refunds(limiter.Charge{Quota: after, Key: "key", Cost: 1})))
-	}
-	d := decide(t, m, limiter.Charge{Quota: after, Key: "key", Cost: 1})
-	assert.True(t, d.Allowed)
-}
-
-func TestMoreSlotsThanALowerMaxAreReleasedAtOnce(t *testing.T) {
-	m := limiter.Must(limiter.NewMemory(limiter.MemoryOptions{}))
-	before, _ := limiter.NewConcurrency("exports", "", 5)
-	after, _ := limiter.NewConcurrency("exports", "", 2)
-	d := decide(t, m, limiter.Charge{Quota: before, Key: "key", Cost: 3})
-	require.True(t, d.Allowed)
-	require.NoError(t, m.Settle(t.Context(), debts(limiter.Charge{Quota: after, Key: "key", Cost: 1})))
-	require.NoError(t, m.Settle(t.Context(), refunds(limiter.Charge{Quota: before, Key: "key", Cost: 3})))
-	d = decide(t, m, limiter.Charge{Quota: after, Key: "key", Cost: 0})
-	assert.Equal(t, int64(1), d.Remaining)
-}
-
 func TestSlotsLeaveNothingBehind(t *testing.T) {
 	m := limiter.Must(limiter.NewMemory(limiter.MemoryOptions{}))
 	s := semaphore(t, limiter.SemaphoreConfig{Limit: limiter.AtOnce(1), Store: m})

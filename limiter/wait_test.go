@@ -22,9 +22,7 @@ func TestWaitTakesUnitsWhenTheyAreThere(t *testing.T) {
 			require.NoError(t, l.Wait(t.Context(), "key", 70))
 			assert.Equal(t, begin, time.Now())
 			require.NoError(t, l.Wait(t.Context(), "other", remaining(t, l, "other")))
-			d, err := l.AllowN(t.Context(), "key", 60)
-			require.NoError(t, err)
-			least := d.RetryAfter
+			least := ask(t, l, "key", 60).RetryAfter
 			if a == limiter.LeakyBucket {
 				least += time.Hour * 41 / 100 // until those before it have left
 			}
@@ -89,9 +87,7 @@ func TestCallersThatAreRefusedAgainComeBackApartAndSoon(t *testing.T) {
 			limits, _, err := limiter.Split(limit)
 			require.NoError(t, err)
 			require.NoError(t, l.Wait(t.Context(), "key", events))
-			d, err := l.AllowN(t.Context(), "key", events)
-			require.NoError(t, err)
-			next := time.Now().Add(d.RetryAfter)
+			next := time.Now().Add(ask(t, l, "key", events).RetryAfter)
 			const callers = 5
 			late := make(chan time.Duration)
 			for range callers {
@@ -136,29 +132,23 @@ func TestAWaitThatDoesNotFitFailsAtOnceAndTakesNothing(t *testing.T) {
 	for _, a := range everyAlgorithm {
 		onEveryStore(t, func(t *testing.T, store limiter.Store) {
 			l := tokens(store, a)
-			_, err := l.AllowN(t.Context(), "key", 90)
-			require.NoError(t, err)
-			before, err := l.AllowN(t.Context(), "key", 0)
-			require.NoError(t, err)
+			ask(t, l, "key", 90)
+			before := ask(t, l, "key", 0)
 			ctx, end := context.WithTimeout(t.Context(), time.Millisecond)
 			defer end()
 			begin := time.Now()
-			err = l.Wait(ctx, "key", 50)
+			err := l.Wait(ctx, "key", 50)
 			var wait *limiter.WaitError
 			require.ErrorAs(t, err, &wait)
 			assert.Equal(t, "tokens", wait.Name)
 			require.ErrorContains(t, wait, `wait for "tokens": it would take `)
 			assert.Equal(t, begin, time.Now())
-			d, err := l.AllowN(t.Context(), "key", 50)
-			require.NoError(t, err)
-			least := d.RetryAfter
+			least := ask(t, l, "key", 50).RetryAfter
 			if a == limiter.LeakyBucket {
 				least += time.Hour * 51 / 100
 			}
 			assert.Equal(t, least, wait.Wait)
-			after, err := l.AllowN(t.Context(), "key", 0)
-			require.NoError(t, err)
-			assert.Equal(t, before, after)
+			assert.Equal(t, before, ask(t, l, "key", 0))
 
 			require.ErrorAs(t, l.Wait(t.Context(), "key", remaining(t, l, "other")+1), &wait)
 			assert.Equal(t, limiter.Never, wait.Wait)
@@ -173,10 +163,8 @@ func TestAWaiterThatGivesUpLeavesNothingBehind(t *testing.T) {
 		onEveryStore(t, func(t *testing.T, store limiter.Store) {
 			l := tokens(store, a)
 			all := remaining(t, l, "key")
-			_, err := l.AllowN(t.Context(), "key", all-10)
-			require.NoError(t, err)
-			before, err := l.AllowN(t.Context(), "key", all)
-			require.NoError(t, err)
+			ask(t, l, "key", all-10)
+			before := ask(t, l, "key", all)
 			ctx, end := context.WithCancel(t.Context())
 			done := make(chan error)
 			go func() { done <- l.Wait(ctx, "key", 50) }()
@@ -184,9 +172,7 @@ func TestAWaiterThatGivesUpLeavesNothingBehind(t *testing.T) {
 			time.Sleep(pause)
 			end()
 			require.ErrorIs(t, <-done, context.Canceled)
-			after, err := l.AllowN(t.Context(), "key", all)
-			require.NoError(t, err)
-			assert.Equal(t, before.RetryAfter-pause, after.RetryAfter, "%v", a)
+			assert.Equal(t, before.RetryAfter-pause, ask(t, l, "key", all).RetryAfter, "%v", a)
 		})
 	}
 }
