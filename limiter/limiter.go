@@ -102,12 +102,8 @@ func Must[T *Limiter | *Memory](made T, err error) T {
 }
 
 // Allow is AllowN with a cost of one.
-func (l *Limiter) Allow(ctx context.Context, key string) (d Decision, err error) {
-	if l.memory == nil {
-		return l.AllowN(ctx, key, 1)
-	}
-	l.memory.decideOne(l.quota, key, 1, &d)
-	return d, err
+func (l *Limiter) Allow(ctx context.Context, key string) (Decision, error) {
+	return l.AllowN(ctx, key, 1)
 }
 
 // AllowN takes cost units for key if they are there. A refusal is a Decision and not an error.

@@ -139,7 +139,11 @@ func (q *Quota) Undo(d *Decision) Receipt {
 // of Take.
 func (q *Quota) Describe(s State, now, cost int64, allowed bool) (d Decision) {
 	u, log, used := q.present(s, now)
-	q.decide(u, log, used, 0, &d)
+	asked := cost
+	if allowed || cost <= q.capacity-used { // s has the event, or has room for it by now
+		asked = 0
+	}
+	q.decide(u, log, used, asked, &d)
 	behind := micros(u.at - now) // nothing drains until the clock has caught up
 	if d.Remaining < d.Limit {
 		d.NextAfter += behind
@@ -149,15 +153,10 @@ func (q *Quota) Describe(s State, now, cost int64, allowed bool) (d Decision) {
 	case allowed && q.queue:
 		d.Delay = micros(q.byRefill.up(max(0, u.n-cost*q.unit)))
 	case allowed:
-	case cost < 0 || cost > q.capacity:
+	case cost < 0:
 		d.RetryAfter, d.Delay = Never, 0
-	default:
-		d.RetryAfter, d.Delay = behind, 0
-		if used+cost > q.capacity {
-			fit, _ := q.algorithm.wait(q, u, log, cost)
-			d.RetryAfter += micros(fit)
-		}
-		d.RetryAfter = max(time.Microsecond, d.RetryAfter)
+	case d.RetryAfter < Never:
+		d.RetryAfter, d.Delay = max(time.Microsecond, d.RetryAfter+behind), 0
 	}
 	return d
 }
