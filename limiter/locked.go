@@ -326,9 +326,10 @@ func (m *Memory) settle(c *Settlement) {
 	if q == from {
 		tag, base = k.tag, q.base(m.origin)
 	}
-	u, log, used := q.at(q.usage(state.Last, state.Level, state.Prev), state.Log, s.now)
+	k.after, k.log = q.usage(state.Last, state.Level, state.Prev), state.Log // at state.Last: see Quota.isOver
+	u, log, used := q.at(k.after, k.log, s.now)
 	var d Decision
-	k.after, k.log = q.decide(u, log, used, 0, &d)
+	q.decide(u, log, used, 0, &d)
 	k.write(q, tag, base)
 	if k.hasCell {
 		marks := k.cell.Marks() &^ table.Pinned // makeRoom pins it
