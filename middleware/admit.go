@@ -70,10 +70,7 @@ func (l *RateLimit) delayed(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// A slotKey names a queue for slots.
-type slotKey struct{ rule, tier, key string }
-
-func slotKeyOf(c *limiter.Charge) slotKey { return slotKey{c.Quota.Rule(), c.Quota.Tier(), c.Key} }
+func keyOf(c *limiter.Charge) counterKey { return counterKey{c.Quota.Rule(), c.Quota.Tier(), c.Key} }
 
 // queue makes a request wait for slots, in one queue at a time and holding nothing, until it is the first and all
 // charges can be taken. If another slot is missing then, it goes to the end of that queue.
@@ -117,7 +114,7 @@ func (l *RateLimit) wait(ctx context.Context, v *visit) (no refusal, err error) 
 			if d := &c.Decision; d.Allowed { // a look
 				d.Allowed, d.RetryAfter = false, max(time.Microsecond, d.NextAfter)
 			}
-			c.Decision.RetryAfter = l.room.Behind(slotKeyOf(c), c.Decision.RetryAfter)
+			c.Decision.RetryAfter = l.room.Behind(keyOf(c), c.Decision.RetryAfter)
 			return l.verdict(ctx, v), nil
 		}
 	}
@@ -128,7 +125,7 @@ func (l *RateLimit) wait(ctx context.Context, v *visit) (no refusal, err error) 
 func (l *RateLimit) inTurn(ctx context.Context, a *applied, c *limiter.Charge, patience time.Duration, ask func() (bool, error)) (bool, error) {
 	a.progress.waiting.Add(1)
 	defer a.progress.waiting.Add(-1)
-	return l.room.Wait(ctx, slotKeyOf(c), a.concurrency.Waiting, patience, ask)
+	return l.room.Wait(ctx, keyOf(c), a.concurrency.Waiting, patience, ask)
 }
 
 // wakeWaiters wakes the requests that wait for slots which this refused request did not take: they may
@@ -137,7 +134,7 @@ func (l *RateLimit) wakeWaiters(v *visit) {
 	limits, charges := v.applied()
 	for i := range limits {
 		if limits[i].slot && charges[i].Decision.Allowed {
-			l.room.Released(slotKeyOf(&charges[i]))
+			l.room.Released(keyOf(&charges[i]))
 		}
 	}
 }

@@ -27,8 +27,8 @@ type compiler struct {
 	escalating []banKey // keys of the rules with Escalate
 }
 
-// counters is the name of counters in a store.
-type counters struct{ rule, tier string }
+// A counterKey names a counter of a rule in one tier.
+type counterKey struct{ rule, tier, key string }
 
 func (c *compiler) report(format string, args ...any) {
 	c.errs = append(c.errs, invalid.New("middleware", format, args...))
@@ -50,7 +50,10 @@ func (c *compiler) check(at string, err error) (ok bool) {
 // compile validates config and returns its ruleset, or everything that is wrong with it. It keeps what is
 // the same in before.
 func compile(config Config, before *ruleset) (*ruleset, error) {
-	set := &ruleset{Config: config, infos: map[RuleInfo]*RuleInfo{}, families: map[family][]*limiter.Quota{}, progress: map[counters]*progress{}, counters: map[counters]string{}, tierNames: map[string]bool{}}
+	set := &ruleset{
+		Config: config, infos: map[RuleInfo]*RuleInfo{}, families: map[counterKey][]*limiter.Quota{},
+		progress: map[counterKey]*progress{}, counters: map[counterKey]string{}, tierNames: map[string]bool{},
+	}
 	c := &compiler{set: set, before: cmp.Or(before, &ruleset{})}
 	set.notices = cmp.Or(c.before.notices, &notices{})
 	c.settings()
@@ -168,8 +171,8 @@ func (c *compiler) rules(at string, given []Rule, info RuleInfo) (all []*rule) {
 // reported.
 func (c *compiler) rule(at string, given Rule, info RuleInfo) *rule {
 	set := c.set
-	c.reject(given.Name != "" && set.counters[counters{rule: given.Name}] != "", "%s: there is another rule named %q", at, given.Name)
-	set.counters[counters{rule: given.Name}] = given.Name
+	c.reject(given.Name != "" && set.counters[counterKey{rule: given.Name}] != "", "%s: there is another rule named %q", at, given.Name)
+	set.counters[counterKey{rule: given.Name}] = given.Name
 	at = fmt.Sprintf("%s %q", at, given.Name)
 	deny := given.Mode == Deny
 	if deny {
@@ -258,9 +261,9 @@ func (c *compiler) slotsAlone(at string, r *rule) {
 
 // name registers the name of a rule's counters. The tier may be empty.
 func (c *compiler) name(at string, r *rule, name, tier string) {
-	other := c.set.counters[counters{name, tier}]
+	other := c.set.counters[counterKey{rule: name, tier: tier}]
 	c.reject(other != "" && other != r.Name, "%s: there is another rule named %q", at, name)
-	c.set.counters[counters{name, tier}] = r.Name
+	c.set.counters[counterKey{rule: name, tier: tier}] = r.Name
 }
 
 // tiers makes r's policies for tiers.
@@ -281,7 +284,7 @@ func (c *compiler) tiers(at string, r *rule, info RuleInfo) {
 
 // policy returns r's policy for the tier and limit of info, or nil if the limit is wrong.
 func (c *compiler) policy(at string, r *rule, info RuleInfo) *policy {
-	of := counters{r.Name, info.Tier}
+	of := counterKey{rule: r.Name, tier: info.Tier}
 	c.set.progress[of] = cmp.Or(c.before.progress[of], &progress{})
 	p := c.newPolicy(at, r, info, c.set.progress[of])
 	if p != nil {
@@ -291,10 +294,11 @@ func (c *compiler) policy(at string, r *rule, info RuleInfo) *policy {
 }
 
 func (c *compiler) newPolicy(at string, r *rule, info RuleInfo, progress *progress) *policy {
-	quotas := c.quotas(at, r.family(&info))
-	if quotas == nil {
+	quotas, err := r.quotasFor(info.Tier, info.Limit)
+	if !c.checkLimit(at, info.Limit, err) {
 		return nil
 	}
+	quotas = c.keep(info.Tier, info.Limit, quotas)
 	for _, quota := range quotas {
 		c.name(at, r, quota.Rule(), info.Tier)
 		c.check(at, r.fits(quota))
@@ -364,47 +368,35 @@ func (c *compiler) info(info RuleInfo) *RuleInfo {
 // strikesSuffix ends the name of the counters of a rule's refusals.
 const strikesSuffix = " strikes"
 
-// A family identifies the quotas of one rule in one tier.
-type family struct {
-	rule, tier string
-	allows     limiter.Allowance
-	onOutage   limiter.Outage
-	settles    bool
-	distinct   bool
-}
-
-func (r *rule) family(info *RuleInfo) family {
-	return family{r.Name, info.Tier, info.Limit, r.OnOutage, r.awaitsEnd(), r.Distinct != nil}
-}
-
-// quotas returns the quotas of before, or new ones, or nil if f is wrong.
-func (c *compiler) quotas(at string, f family) (quotas []*limiter.Quota) {
-	if _, _, err := limiter.Split(f.allows); err == nil { // a wrong one may be no key of a map
-		quotas = c.before.families[f]
-	}
-	if quotas == nil {
-		var err error
-		if quotas, err = f.make(); !c.checkLimit(at, f.allows, err) {
-			return nil
-		}
-	}
-	c.set.families[f] = quotas
-	c.set.quotas = append(c.set.quotas, quotas...)
-	return quotas
-}
-
-func (f family) make() ([]*limiter.Quota, error) {
-	quotas, err := limiter.NewQuotas(f.rule, f.tier, f.allows)
-	if err == nil && f.distinct {
-		quotas, err = f.withValues(quotas)
+// quotasFor returns the quotas of an Allowance of r.
+func (r *rule) quotasFor(tier string, a limiter.Allowance) ([]*limiter.Quota, error) {
+	quotas, err := limiter.NewQuotas(r.Name, tier, a)
+	if err == nil && r.Distinct != nil {
+		quotas, err = withValues(quotas, a)
 	}
 	if err != nil {
 		return nil, err
 	}
 	for _, quota := range quotas {
-		quota.OnOutage, quota.Settles = f.onOutage, f.settles && !quota.InFlight()
+		quota.OnOutage, quota.Settles = r.OnOutage, r.awaitsEnd() && !quota.InFlight()
 	}
 	return quotas, nil
+}
+
+// keep returns the same quotas of before, if there are any: stores hold something for each quota.
+func (c *compiler) keep(tier string, a limiter.Allowance, quotas []*limiter.Quota) []*limiter.Quota {
+	of := counterKey{quotas[0].Rule(), tier, a.String()} // of two limits with one text, one is made anew
+	if before := c.before.families[of]; slices.EqualFunc(before, quotas, isSameQuota) {
+		quotas = before
+	}
+	c.set.families[of] = quotas
+	c.set.quotas = append(c.set.quotas, quotas...)
+	return quotas
+}
+
+func isSameQuota(a, b *limiter.Quota) bool {
+	return a.Rule() == b.Rule() && a.Limit() == b.Limit() && a.InFlight() == b.InFlight() && a.Capacity() == b.Capacity() &&
+		a.OnOutage == b.OnOutage && a.Settles == b.Settles
 }
 
 // escalation checks r's Escalate.
@@ -415,8 +407,8 @@ func (c *compiler) escalation(at string, r *rule) {
 	if c.check(at+": Escalate", r.Escalate.Validate()) {
 		c.name(at, r, r.Name+strikesSuffix, "")
 		refusals := limiter.Limit{Events: int64(r.Escalate.After), Per: r.Escalate.Within, Algorithm: limiter.SlidingLog}
-		if quotas := c.quotas(at+" Escalate", family{rule: r.Name + strikesSuffix, allows: refusals}); quotas != nil {
-			r.strikes = quotas[0]
+		if strikes, err := limiter.NewQuota(r.Name+strikesSuffix, "", refusals); c.check(at+" Escalate", err) {
+			r.strikes = c.keep("", refusals, []*limiter.Quota{strikes})[0]
 		}
 	}
 	c.reject(r.Escalate.Outcomes && !r.Counts.given, "%s: Escalate.Outcomes needs Counts, which says which answers lead to a ban", at)

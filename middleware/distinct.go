@@ -16,16 +16,17 @@ import (
 const valuesSuffix = " values"
 
 // withValues appends the quota that counts each value of Distinct, in the same period.
-func (f family) withValues(quotas []*limiter.Quota) ([]*limiter.Quota, error) {
-	limit := quotas[0].Limit()
-	if len(quotas) > 1 || quotas[0].InFlight() || limit.Algorithm == limiter.LeakyBucket {
-		return nil, invalid.New("middleware", "%v is set, and the limit is %v: it must be a single limit, and not a leaky-bucket", invalid.Name("Distinct"), f.allows)
+func withValues(quotas []*limiter.Quota, a limiter.Allowance) ([]*limiter.Quota, error) {
+	first := quotas[0]
+	limit := first.Limit()
+	if len(quotas) > 1 || first.InFlight() || limit.Algorithm == limiter.LeakyBucket {
+		return nil, invalid.New("middleware", "%v is set, and the limit is %v: it must be a single limit, and not a leaky-bucket", invalid.Name("Distinct"), a)
 	}
 	limit.Events, limit.Burst = 1, 0
 	if limit.Algorithm != limiter.FixedWindow { // whose windows are the same
 		limit.Algorithm = limiter.SlidingLog
 	}
-	values, err := limiter.NewQuota(f.rule+valuesSuffix, f.tier, limit)
+	values, err := limiter.NewQuota(first.Rule()+valuesSuffix, first.Tier(), limit)
 	return append(quotas, values), err
 }
 

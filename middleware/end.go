@@ -241,7 +241,7 @@ func (l *RateLimit) releaseSlot(ctx context.Context, set *ruleset, c limiter.Cha
 			"weir: the store did not learn that a request has ended; its slot is released when its lease ends",
 			slog.String("error", err.Error()))
 	}
-	l.room.Released(slotKeyOf(&c))
+	l.room.Released(keyOf(&c))
 }
 
 // Streams implements [response.Watcher]. A handler that goes on after the request has ended, as within

@@ -125,7 +125,7 @@ func (l *RateLimit) Reset(ctx context.Context, rule, key string) error {
 			return err
 		}
 		if c.Quota.InFlight() {
-			l.room.Released(slotKeyOf(&c))
+			l.room.Released(keyOf(&c))
 		}
 	}
 	return nil

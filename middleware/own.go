@@ -176,7 +176,7 @@ type ownLimits struct {
 // a change of the rules, for Reset.
 type furtherNames struct {
 	mu     sync.Mutex
-	quotas map[counters]*limiter.Quota
+	quotas map[counterKey]*limiter.Quota
 }
 
 // own returns a policy like base with another limit. It is nil if the rule has too many of them.
@@ -243,12 +243,12 @@ func (r *rule) sweep() {
 func (set *ruleset) compileOwn(base *policy, l limiter.Allowance) (*policy, error) {
 	r, info := base.rule, *base.info
 	info.Limit, info.Own = l, true
-	quotas, err := r.family(&info).make()
+	quotas, err := r.quotasFor(info.Tier, l)
 	if err != nil {
 		return nil, err
 	}
 	for _, quota := range quotas {
-		if other := set.counters[counters{quota.Rule(), info.Tier}]; other != "" && other != r.Name {
+		if other := set.counters[counterKey{rule: quota.Rule(), tier: info.Tier}]; other != "" && other != r.Name {
 			return nil, invalid.New("middleware", "the limit %v has a counter named %q, which rule %q has", l, quota.Rule(), other)
 		}
 		if err := cmp.Or(r.fits(quota), set.check(quota)); err != nil {
@@ -264,7 +264,7 @@ func (f *furtherNames) add(parts []*policy) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, p := range parts {
-		id := counters{p.quota.Rule(), p.quota.Tier()}
+		id := counterKey{rule: p.quota.Rule(), tier: p.quota.Tier()}
 		if id.rule == p.rule.Name {
 			continue
 		}
@@ -272,7 +272,7 @@ func (f *furtherNames) add(parts []*policy) bool {
 			return false
 		}
 		if f.quotas == nil {
-			f.quotas = map[counters]*limiter.Quota{}
+			f.quotas = map[counterKey]*limiter.Quota{}
 		}
 		f.quotas[id] = p.quota
 	}
@@ -281,9 +281,9 @@ func (f *furtherNames) add(parts []*policy) bool {
 
 // quotas returns the quotas that a key may have used, once for each name.
 func (r *rule) quotas() (all []*limiter.Quota) {
-	seen := map[counters]bool{}
+	seen := map[counterKey]bool{}
 	add := func(q *limiter.Quota) {
-		if id := (counters{q.Rule(), q.Tier()}); !seen[id] {
+		if id := (counterKey{rule: q.Rule(), tier: q.Tier()}); !seen[id] {
 			seen[id] = true
 			all = append(all, q)
 		}

@@ -21,7 +21,7 @@ type RateLimit struct {
 	store   limiter.Store
 	memory  *limiter.Memory            // the store, if it is a Memory: charges then stay on the stack
 	routers atomic.Pointer[[][]string] // the routes of each router, sorted
-	room    waiting.Room[slotKey]      // requests that wait for a slot
+	room    waiting.Room[counterKey]   // requests that wait for a slot
 	turns   turns
 
 	immediate bool  // the store is a Memory, or an [immediate]

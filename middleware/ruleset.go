@@ -34,12 +34,12 @@ type ruleset struct {
 	awaitsEnds    bool // a rule depends on how a request ends
 	chargesAfter  bool // a rule has Afterwards
 
-	// Equal ones are kept when the rules change. There are quotas for refusals too.
+	// Equal ones are kept when the rules change.
 	infos    map[RuleInfo]*RuleInfo
-	families map[family][]*limiter.Quota
-	counters map[counters]string // by name, the rules that have them
-	quotas   []*limiter.Quota    // of all families
-	progress map[counters]*progress
+	families map[counterKey][]*limiter.Quota // of a rule in a tier, by the text of their limits
+	counters map[counterKey]string           // by name, the rules that have them
+	quotas   []*limiter.Quota                // of all limits, and of refusals
+	progress map[counterKey]*progress
 
 	banKeys       []banKey
 	banKeyFailure onceWarning

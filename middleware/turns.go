@@ -12,12 +12,7 @@ import (
 // turns that others are about to take, so many requests that look at once would all find room.
 type turns struct {
 	mu     sync.Mutex
-	queues map[queueKey]*queue
-}
-
-type queueKey struct {
-	quota *limiter.Quota
-	key   string
+	queues map[counterKey]*queue
 }
 
 // A queue is a leaky bucket's queue, which requests of this process are deciding about.
@@ -29,7 +24,7 @@ type queue struct {
 // An inQueue is a request at a queue, from before its look until it has a turn there, or none.
 type inQueue struct {
 	queue    *queue
-	of       queueKey
+	of       counterKey
 	charge   int           // index in the request's charges
 	answered time.Duration // of the queue before the look, which sees that and maybe more
 	sent     time.Duration // by this request
@@ -44,12 +39,12 @@ func (t *turns) enter(limits []applied, charges []limiter.Charge) (all []inQueue
 		if !limits[i].turn {
 			continue
 		}
-		of := queueKey{c.Quota, c.Key}
+		of := keyOf(c)
 		q := t.queues[of]
 		if q == nil {
 			q = &queue{}
 			if t.queues == nil {
-				t.queues = map[queueKey]*queue{}
+				t.queues = map[counterKey]*queue{}
 			}
 			t.queues[of] = q
 		}
@@ -72,8 +67,9 @@ func (t *turns) send(ctx context.Context, charges []limiter.Charge, all []inQueu
 	}
 	for i := range all {
 		r := &all[i]
-		limit := r.of.quota.Limit()
-		r.sent = time.Duration(float64(charges[r.charge].Cost) * float64(limit.Per) / float64(limit.Events))
+		c := &charges[r.charge]
+		limit := c.Quota.Limit()
+		r.sent = time.Duration(float64(c.Cost) * float64(limit.Per) / float64(limit.Events))
 		r.queue.sent += r.sent
 	}
 	return true

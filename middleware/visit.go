@@ -114,10 +114,10 @@ func (v *visit) delay() (d time.Duration) {
 }
 
 // occupied returns the index of the first slot whose queue is not empty, or -1: others come first.
-func (v *visit) occupied(room *waiting.Room[slotKey]) int {
+func (v *visit) occupied(room *waiting.Room[counterKey]) int {
 	limits, charges := v.applied()
 	for i := range limits {
-		if limits[i].queued && !room.IsEmpty(slotKeyOf(&charges[i])) {
+		if limits[i].queued && !room.IsEmpty(keyOf(&charges[i])) {
 			return i
 		}
 	}
