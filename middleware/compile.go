@@ -23,8 +23,8 @@ type compiler struct {
 	before *ruleset // the ruleset that set replaces, or an empty ruleset
 	errs   []error
 
-	refusal    Refusal  // of the Config
-	escalating []banKey // keys of the rules with Escalate
+	refusal    Refusal // of the Config
+	escalating []*rule // with Escalate
 }
 
 // A counterKey names a counter of a rule in one tier.
@@ -72,17 +72,17 @@ func compile(config Config, before *ruleset) (*ruleset, error) {
 		mostByTier = max(mostByTier, mostOf(rules))
 	}
 	if len(config.ByRoute) > 0 {
-		set.byRoute = &byRoute{}
+		set.byRoute = &route.Tree[[]*rule]{}
 	}
 	for _, text := range slices.Sorted(maps.Keys(config.ByRoute)) {
 		rules := c.rules(fmt.Sprintf("ByRoute[%q]", text), config.ByRoute[text], RuleInfo{Route: text})
 		mostByRoute = max(mostByRoute, mostOf(rules))
 		pattern, err := route.ParseRule(text)
 		if !pattern.IsForAll() {
-			set.byRoute.first = cmp.Or(set.byRoute.first, text)
+			set.unrouted.pattern = cmp.Or(set.unrouted.pattern, text)
 		}
 		if c.check("ByRoute", err) {
-			if other, ok := set.byRoute.tree.Add(pattern, rules); !ok && len(rules) > 0 && len(other) > 0 {
+			if other, ok := set.byRoute.Add(pattern, rules); !ok && len(rules) > 0 && len(other) > 0 {
 				c.report("ByRoute[%q] %q: it is the same route as for %q", text, rules[0].Name, other[0].Name)
 			}
 		}
@@ -153,7 +153,7 @@ func (c *compiler) settings() {
 	c.check("Config.Bans.Deny", route.Wrong(set.Bans.Deny))
 	for i, key := range set.Bans.Keys {
 		c.reject(key == nil, "Config.Bans.Keys[%d] is nil", i)
-		set.banKeys = append(set.banKeys, banKey{read: key})
+		set.banKeys = append(set.banKeys, &rule{Rule: Rule{Key: key}})
 	}
 	c.reject(len(set.Bans.Keys) > 0 && !looksUp, "Config.Bans.Keys is set, and needs a List or DenyKey")
 }
@@ -414,6 +414,6 @@ func (c *compiler) escalation(at string, r *rule) {
 	c.reject(r.Escalate.Outcomes && !r.Counts.given, "%s: Escalate.Outcomes needs Counts, which says which answers lead to a ban", at)
 	c.reject(r.together, "%s: Escalate bans keys, and Key is keyfunc.Global, the key of all clients", at)
 	c.reject(c.set.Bans.List == nil, "%s: Escalate needs Config.Bans.List, which it adds to", at)
-	c.escalating = append(c.escalating, banKey{r.Key, r.OnOutage == limiter.FailOpen})
+	c.escalating = append(c.escalating, r)
 	c.set.hasEscalation = c.set.hasEscalation || !r.shadow
 }

@@ -51,13 +51,6 @@ func (set *ruleset) exempts(r *http.Request) bool {
 	return set.Allow != nil && route.IsMethod(r.Method) && set.Allow.Matches(r)
 }
 
-// A banKey is a key to look up in the list of bans. If its function fails, the request is refused, unless
-// its rule is FailOpen.
-type banKey struct {
-	read keyfunc.Func
-	open bool
-}
-
 // findBan looks up r's keys, and the key that Allow was given. It also refuses a request if it cannot rule out
 // a ban.
 func (set *ruleset) findBan(r *http.Request, given *string, now func() time.Time) (_ bans.Ban, no refusal) {
@@ -78,8 +71,8 @@ func (set *ruleset) findBan(r *http.Request, given *string, now func() time.Time
 			return ban, set.banned(ban, now)
 		}
 	}
-	for _, look := range set.banKeys {
-		key, _, err := read(look.read, r)
+	for _, by := range set.banKeys {
+		key, _, err := read(by.Key, r)
 		switch {
 		case err == nil:
 			if ban, ok := set.findKey(key, listed); ok {
@@ -88,7 +81,7 @@ func (set *ruleset) findBan(r *http.Request, given *string, now func() time.Time
 		case errors.Is(err, keyfunc.ErrNoKey):
 		case errors.Is(err, keyfunc.ErrAmbiguous):
 			no = refusal{outcome: OutcomeNoKey, status: http.StatusBadRequest}
-		case !look.open && no.status == 0:
+		case by.OnOutage != limiter.FailOpen && no.status == 0:
 			set.banKeyFailure.warnKeyFailure(set.Logger, err, "its requests are refused while anything is banned")
 			no = refusal{outcome: OutcomeNoKey, status: http.StatusServiceUnavailable}
 		}

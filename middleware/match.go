@@ -6,7 +6,6 @@ import (
 	"net/http"
 	"reflect"
 
-	"github.com/weirgo/weir/internal/route"
 	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/limiter"
 )
@@ -119,7 +118,7 @@ func (v *visit) take(p *policy, key string, class keyfunc.Class, cost int64) {
 
 // takesPreflight reports whether r is a preflight without a key which the rule counts.
 func (r *rule) takesPreflight(request *http.Request, err error) bool {
-	return errors.Is(err, keyfunc.ErrNoKey) && r.NoKey != NoKeySkip && preflights{}.Matches(request)
+	return errors.Is(err, keyfunc.ErrNoKey) && r.NoKey != NoKeySkip && isPreflight(request)
 }
 
 // withoutKey decides about a request without a key: NoKey decides. A preflight counts under its client's address,
@@ -187,22 +186,14 @@ func (r *rule) counterOf(key string) string {
 	return key
 }
 
-// byRoute has the rules by route. The rules of one pattern apply to a request.
-type byRoute struct {
-	tree     route.Tree[[]*rule]
-	first    string // a pattern that needs a route, to name in a warning
-	unrouted unroutedDetector
-}
-
 // forRoute returns the rules of ByRoute for r's route, or nil.
 func (set *ruleset) forRoute(r *http.Request) []*rule {
-	by := set.byRoute
 	if r.Pattern == "" {
-		by.unrouted.blank(set.Logger, by.first)
+		set.unrouted.blank(set.Logger)
 	} else {
-		by.unrouted.seen()
+		set.unrouted.seen()
 	}
-	rules, _ := by.tree.Find(r.Method, r.Host, r.Pattern)
+	rules, _ := set.byRoute.Find(r.Method, r.Host, r.Pattern)
 	return rules
 }
 

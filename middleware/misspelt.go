@@ -50,69 +50,61 @@ func (set *ruleset) vet(routers [][]string) {
 		known = append(known, route.Parse(text))
 	}
 	absent := 0
-	for _, given := range set.routes() {
-		if !set.notices.isNew(given.rule, given.text) {
-			continue
+	set.routes(func(rule, text string, p *route.Pattern) {
+		if !set.notices.isNew(rule, text) {
+			return
 		}
-		wanted := given.pattern
+		wanted := *p
 		wanted.Host = "" // routers do not list hosts
-		if slices.ContainsFunc(known, func(p route.Pattern) bool { return wanted.Matches(cmp.Or(p.Method, wanted.Method), "", &p) }) {
-			continue
+		if slices.ContainsFunc(known, func(p route.Pattern) bool {
+			return wanted.Matches(cmp.Or(p.Method, wanted.Method), "", &p)
+		}) {
+			return
 		}
-		if absent++; absent > mostAbsent {
-			continue
+		if absent++; absent <= mostAbsent {
+			warn(set.Logger, "weir-no-such-route",
+				"weir: the router does not have the route of a rule, so the rule never applies: is the route misspelt? "+
+					"Ignore this if the route is added later, or is in another router",
+				slog.String("rule", rule), slog.String("route", text))
 		}
-		warn(set.Logger, "weir-no-such-route",
-			"weir: the router does not have the route of a rule, so the rule never applies: is the route misspelt? "+
-				"Ignore this if the route is added later, or is in another router",
-			slog.String("rule", given.rule), slog.String("route", given.text))
-	}
+	})
 	if absent > mostAbsent {
 		warn(set.Logger, "weir-no-such-route", "weir: more rules have routes that the router does not have", slog.Int("rules", absent-mostAbsent))
 	}
 }
 
-// A givenRoute is a pattern in a Config.
-type givenRoute struct {
-	rule, text string
-	pattern    route.Pattern
-}
-
-// configAllow is givenRoute.rule for Config.Allow.
-const configAllow = "Config.Allow"
-
-// routes returns the patterns of ByRoute, and of each Match, Config.Allow and Config.Overload that knows
-// its patterns, if they need a route.
-func (set *ruleset) routes() (all []givenRoute) {
+// routes calls f with each pattern that needs a route: of ByRoute, and of each Match, Config.Allow and
+// Config.Overload that knows its patterns. The rule of the latter two is their name.
+func (set *ruleset) routes(f func(rule, text string, p *route.Pattern)) {
 	add := func(rule string, texts ...string) {
 		for _, text := range texts {
 			if p, err := route.ParseRule(text); err == nil && !p.IsForAll() {
-				all = append(all, givenRoute{rule, text, p})
+				f(rule, text, &p)
 			}
 		}
 	}
-	matched := func(rule string, match any) { add(rule, route.PatternsOf(match)...) }
 	for _, r := range set.all {
 		if r.info.Route != "" {
 			add(r.Name, r.info.Route)
 		}
-		matched(r.Name, r.Match)
+		add(r.Name, route.PatternsOf(r.Match)...)
 	}
-	matched(configAllow, set.Allow)
-	matched("Config.Overload", set.Overload)
-	return all
+	add(configAllow, route.PatternsOf(set.Allow)...)
+	add("Config.Overload", route.PatternsOf(set.Overload)...)
 }
+
+const configAllow = "Config.Allow"
 
 // gatewayRoutes returns the routes that Gateway routes requests by.
 func (set *ruleset) gatewayRoutes(foldCase bool) *route.Routes {
 	var patterns, exempt []route.Pattern
-	for _, given := range set.routes() {
-		if given.rule == configAllow {
-			exempt = append(exempt, given.pattern)
+	set.routes(func(rule, _ string, p *route.Pattern) {
+		if rule == configAllow {
+			exempt = append(exempt, *p)
 		} else {
-			patterns = append(patterns, given.pattern)
+			patterns = append(patterns, *p)
 		}
-	}
+	})
 	return route.NewRoutes(patterns, exempt, foldCase)
 }
 

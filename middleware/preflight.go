@@ -15,11 +15,9 @@ import (
 // is safe in Config.Allow only if no handler behind the limiter runs on OPTIONS: the CORS handling must
 // answer every preflight itself, whatever the origin. A handler for all methods, such as
 // mux.Handle("/x", h), runs on OPTIONS too. docs/http.md says how to check.
-var IsPreflight Match = preflights{}
+var IsPreflight Match = MatchFunc(isPreflight)
 
-type preflights struct{}
-
-func (preflights) Matches(r *http.Request) bool {
+func isPreflight(r *http.Request) bool {
 	return r.Method == http.MethodOptions &&
 		r.Header.Get("Origin") != "" &&
 		r.Header.Get("Access-Control-Request-Method") != ""
@@ -43,9 +41,7 @@ func (set *ruleset) addressKeys() (keys []keyfunc.Func) {
 	}
 	add(set.always)
 	add(set.fallback)
-	for _, key := range set.banKeys {
-		keys = append(keys, key.read)
-	}
+	add(set.banKeys)
 	add(set.all)
 	return append(keys[:min(len(keys), mostAddressKeys)], keyfunc.IP())
 }

@@ -24,7 +24,7 @@ type RateLimit struct {
 	room    waiting.Room[counterKey]   // requests that wait for a slot
 	turns   turns
 
-	immediate bool  // the store is a Memory, or an [immediate]
+	immediate bool  // the store decides in this process
 	clock     clock // nil: the process's clock
 
 	changing sync.Mutex
@@ -46,11 +46,9 @@ func newLimiter(c Config, byAddress bool) (*RateLimit, error) {
 		}
 	}
 	l.memory, _ = l.store.(*limiter.Memory)
-	if _, l.immediate = l.store.(immediate); l.memory != nil {
-		l.immediate = true
-	}
-	l.room.Shared = !l.immediate
 	l.clock, _ = l.store.(clock)
+	l.immediate = l.memory != nil || l.clock != nil
+	l.room.Shared = !l.immediate
 	if err := l.install(c, byAddress); err != nil {
 		return nil, err
 	}
@@ -80,10 +78,8 @@ func (l *RateLimit) install(c Config, byAddress bool) error {
 	return nil
 }
 
-// An immediate store decides and settles in this process and waits for nothing, like limiter.Memory.
-type immediate interface{ Immediate() }
-
-// A clock is a store with its own time, such as a simulation's. Its requests do not wait.
+// A clock is a store with its own time, such as a simulation's. It decides in this process, and its requests
+// do not wait.
 type clock interface{ Now() time.Time }
 
 // now returns the time of the store's clock, or of the process's.

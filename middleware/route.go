@@ -60,8 +60,8 @@ func Route(patterns ...string) Match {
 		if m.rules[i], err = route.ParseRule(pattern); err != nil {
 			m.wrong = errors.Join(m.wrong, fmt.Errorf("Route: %w", err))
 		}
-		if m.first == "" && !m.rules[i].IsForAll() {
-			m.first = pattern
+		if m.unrouted.pattern == "" && !m.rules[i].IsForAll() {
+			m.unrouted.pattern = pattern
 		}
 		m.hosts = m.hosts || m.rules[i].Host != ""
 	}
@@ -72,9 +72,8 @@ func Route(patterns ...string) Match {
 type routeMatcher struct {
 	texts    []string
 	rules    []route.Pattern
-	first    string // the first text that needs a route; empty: none does
-	hosts    bool   // a pattern has a host
-	wrong    error  // what is wrong with the patterns, or nil
+	hosts    bool  // a pattern has a host
+	wrong    error // what is wrong with the patterns, or nil
 	unrouted unroutedDetector
 }
 
@@ -90,7 +89,7 @@ func (m *routeMatcher) Matches(r *http.Request) bool {
 	}
 	switch r.Pattern {
 	case "": // "/*" matches it too
-		m.unrouted.blank(nil, m.first)
+		m.unrouted.blank(nil)
 	case elsewhere:
 	default:
 		m.unrouted.seen()

@@ -16,8 +16,9 @@ type ruleset struct {
 	named    map[string]*rule // all, for Allow
 	always   []*rule
 	byTier   map[string][]*rule
-	byRoute  *byRoute // nil without Config.ByRoute
-	fallback []*rule  // Config.Default
+	byRoute  *route.Tree[[]*rule] // nil without Config.ByRoute
+	unrouted unroutedDetector     // of byRoute
+	fallback []*rule              // Config.Default
 
 	legacyFields [3]string // limit, remaining, reset
 
@@ -41,7 +42,7 @@ type ruleset struct {
 	quotas   []*limiter.Quota                // of all limits, and of refusals
 	progress map[counterKey]*progress
 
-	banKeys       []banKey
+	banKeys       []*rule // whose keys are looked up in the list of bans
 	banKeyFailure onceWarning
 	shadowedBans  shadowCount
 

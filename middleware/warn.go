@@ -91,8 +91,9 @@ func (l *RateLimit) warnStoreFailure(set *ruleset, err error) {
 
 // An unroutedDetector detects a Route that sees all requests before they are routed.
 type unroutedDetector struct {
-	routed atomic.Bool
-	blanks atomic.Int32
+	pattern string // that needs a route; empty: none does
+	routed  atomic.Bool
+	blanks  atomic.Int32
 }
 
 // unroutedRequests is how many requests must lack a pattern, and none have one, before the detector warns:
@@ -105,15 +106,14 @@ func (d *unroutedDetector) seen() {
 	}
 }
 
-// blank notes a request without a pattern. The argument is the pattern of a rule that needs a route, or
-// empty.
-func (d *unroutedDetector) blank(logger *slog.Logger, pattern string) {
-	if pattern == "" || d.routed.Load() || d.blanks.Load() >= unroutedRequests || d.blanks.Add(1) != unroutedRequests {
+// blank counts a request without a pattern.
+func (d *unroutedDetector) blank(logger *slog.Logger) {
+	if d.pattern == "" || d.routed.Load() || d.blanks.Load() >= unroutedRequests || d.blanks.Add(1) != unroutedRequests {
 		return
 	}
 	warn(logger, "weir-unrouted",
 		"weir: a rule matches a route, but requests reach the limiter before they are routed, so it never applies; use the router's adapter",
-		slog.String("route", pattern))
+		slog.String("route", d.pattern))
 }
 
 // notices are the warnings about a limiter. They survive a change of its rules.

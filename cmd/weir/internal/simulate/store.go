@@ -33,10 +33,7 @@ func (s *store) put(c *limiter.Charge, state limiter.State) {
 	s.keys[counter{c.Quota, strings.Clone(c.Key)}] = state // the key is part of the log's line
 }
 
-// Immediate says that the store never waits, and keeps no argument.
-func (s *store) Immediate() {}
-
-// Now returns the Clock's time for package middleware.
+// Now returns the Clock's time for package middleware, which then never waits.
 func (s *store) Now() time.Time { return time.UnixMicro(s.clock.now) }
 
 // Check implements Checker of package limiter/store: slots are always released.
