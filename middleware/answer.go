@@ -8,7 +8,6 @@ import (
 
 	"github.com/weirgo/weir/internal/answer"
 	"github.com/weirgo/weir/internal/response"
-	"github.com/weirgo/weir/limiter"
 )
 
 // statusClientClosedRequest is nginx's status for a client that left. Only logs see it.
@@ -95,7 +94,7 @@ func (v *visit) refuse(w http.ResponseWriter, r *http.Request, no refusal, onRef
 	format, facts := answer.Negotiate(r.Header["Accept"]), no.facts(seconds)
 	a.contentType[0] = format.ContentType()
 	h["Content-Type"] = a.contentType[:]
-	var violated [limiter.MaxCharges]string
+	var violated [fewLimits]string
 	switch {
 	case format == answer.Text:
 		a.options[0] = "nosniff"
