@@ -2,6 +2,7 @@ package limiter
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -131,15 +132,9 @@ func (a Algorithm) MarshalText() ([]byte, error) {
 func (a *Algorithm) UnmarshalText(text []byte) error {
 	name := strings.ReplaceAll(strings.ToLower(string(text)), "_", "-")
 	for i, known := range algorithms {
-		if name == known.name {
+		if name == known.name || slices.Contains(known.aliases, name) {
 			*a = Algorithm(i)
 			return nil
-		}
-		for _, alias := range known.aliases {
-			if name == alias {
-				*a = Algorithm(i)
-				return nil
-			}
 		}
 	}
 	return fmt.Errorf("limiter: algorithm %q is not one of %s", shorten(string(text)), algorithmNames())

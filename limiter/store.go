@@ -28,8 +28,8 @@ type Charge struct {
 	Decision Decision
 }
 
-// A Store counts. [Memory] is one. Package limitertest tests what every Store promises. Many
-// goroutines use a Store at once.
+// A Store counts. [Memory] is one. Package store is for authors of others, and package limitertest tests what
+// every Store promises. Many goroutines use a Store at once.
 type Store interface {
 	// Decide takes every charge or none, in one atomic step, and sets the Decision of each. It took them if
 	// all that are not Optional are Allowed. If not, nothing has changed: the charges that are not Allowed had no
@@ -40,9 +40,8 @@ type Store interface {
 	// is the refusal that it would have been.
 	//
 	// A refusal is no error. An error means that the store could not decide, and as far as it knows it
-	// has taken nothing. The decisions then mean nothing. A batch is an error in every store if it has more
-	// than MaxCharges charges, a charge without a Quota or with a negative Cost, or two charges for one key
-	// of one quota.
+	// has taken nothing. The decisions then mean nothing. An invalid batch is an error in every store
+	// ([ErrCharges]).
 	Decide(ctx context.Context, charges []Charge) error
 
 	// Settle corrects what charges took ([Quota.Settle]). Units that were not used are refunded, if the
@@ -62,8 +61,10 @@ type Store interface {
 // MaxCharges is the most charges in a batch.
 const MaxCharges = 64
 
-// ErrCharges is wrapped by every error about an invalid batch. Such a batch is a mistake in the
-// calling program, not an outage of the store.
+// ErrCharges is wrapped by every error about an invalid batch: one with more than MaxCharges charges, with a
+// charge that has no Quota or a negative Cost, or with two charges for one key of one quota. Keys of different
+// tiers of a rule are different keys. Such a batch is a mistake in the calling program, not an outage of the
+// store.
 var ErrCharges = errors.New("limiter: invalid charges")
 
 // checkCharges is CheckCharges of package store.
@@ -90,8 +91,7 @@ func checkCharges(charges []Charge) error {
 }
 
 // A Settlement says what a charge really cost. Its Cost is what was taken, and the Receipt of its Decision
-// says when.
-// If Actual is 0, all of it is refunded. If Cost is 0, Actual units are a debt.
+// says when. If Actual is 0, all of it is refunded. If Cost is 0, Actual units are a debt.
 type Settlement struct {
 	Charge
 	Actual int64

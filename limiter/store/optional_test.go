@@ -1,6 +1,7 @@
 package store_test
 
 import (
+	"errors"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -18,12 +19,10 @@ func (a *around) Unwrap() limiter.Store { return a.Store }
 func TestAsFindsWhatAStoreSaysThroughWrappers(t *testing.T) {
 	m, err := limiter.NewMemory(limiter.MemoryOptions{})
 	require.NoError(t, err)
-	for range 3 {
-		found, ok := store.As[store.Claimer](&around{&around{m}})
-		require.True(t, ok)
-		assert.Same(t, m, found)
-	}
-	_, ok := store.As[store.Claimer](struct{ limiter.Store }{m})
+	found, ok := store.As[store.Claimer](&around{&around{m}})
+	require.True(t, ok)
+	assert.Same(t, m, found)
+	_, ok = store.As[store.Claimer](struct{ limiter.Store }{m})
 	assert.False(t, ok, "it does not say that it is around another")
 	_, ok = store.As[interface{ Flush() }](&around{m})
 	assert.False(t, ok)
@@ -35,6 +34,37 @@ func TestAsFindsWhatAStoreSaysThroughWrappers(t *testing.T) {
 	loop.Store = loop
 	_, ok = store.As[store.Claimer](loop)
 	assert.False(t, ok, "the search ends")
+}
+
+// choosy is a store that counts no quota.
+type choosy struct{ limiter.Store }
+
+var errChoosy = errors.New("not this one")
+
+func (choosy) Check(*limiter.Quota) error { return errChoosy }
+
+// limiter has interfaces of its own for Checker and Claimer, as it cannot import this package.
+func TestNewAsksAWrappedChecker(t *testing.T) {
+	s := &around{choosy{}}
+	var _ store.Checker = choosy{}
+	_, err := limiter.New(limiter.Config{Name: "mail", Limit: limiter.PerHour(5), Store: s})
+	require.ErrorIs(t, err, errChoosy)
+	require.ErrorIs(t, store.CheckQuota(s, mustQuota(t, limiter.PerHour(5))), errChoosy)
+}
+
+func TestAStoreWithoutCheckCountsAllButSlots(t *testing.T) {
+	s := struct{ limiter.Store }{}
+	require.NoError(t, store.CheckQuota(s, mustQuota(t, limiter.PerHour(5))))
+	slots, err := limiter.NewConcurrency("exports", "", 5)
+	require.NoError(t, err)
+	require.ErrorContains(t, store.CheckQuota(s, slots), `cannot count slots, as "exports" needs`)
+}
+
+func TestLuaPanicsForAnAlgorithmThatNoQuotaHas(t *testing.T) {
+	for _, a := range []limiter.Algorithm{limiter.SlidingWindow, 99} {
+		assert.Panics(t, func() { store.Lua(false, a) }, "%v", a)
+	}
+	assert.NotPanics(t, func() { store.Lua(true, limiter.SlidingLog) })
 }
 
 // The rule of a wrapped store is claimed in that store.

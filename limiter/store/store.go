@@ -22,13 +22,12 @@ var (
 	checkQuota       = shared.CheckQuota.(func(limiter.Store, *limiter.Quota) error)
 )
 
-// CheckCharges must be called first in a store's Decide and Reset. It refuses a batch that is longer than
-// [limiter.MaxCharges], a charge without a quota or with a negative cost, and two charges for one key of one
-// quota. Keys of different tiers of a rule are different keys. Its errors wrap [limiter.ErrCharges].
+// CheckCharges returns an error for an invalid batch, as [limiter.ErrCharges] says. A store's Decide and Reset
+// call it first.
 func CheckCharges(charges []limiter.Charge) error { return checkCharges(charges) }
 
-// CheckSettlements must be called first in a store's Settle. It is [CheckCharges] for settlements, and refuses
-// a negative Actual.
+// CheckSettlements is [CheckCharges] for settlements. An error is also a negative Actual. A store's Settle
+// calls it first.
 func CheckSettlements(settlements []limiter.Settlement) error { return checkSettlements(settlements) }
 
 // Taken reports whether a store has taken a batch that it decided on: all charges that are not Optional are
