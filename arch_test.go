@@ -90,7 +90,8 @@ var rooms = []room{
 	{"middleware/bans", []string{"keyfunc", "internal/invalid"}, nil},
 	{"middleware/shed", []string{"middleware", "internal/invalid", "internal/route"}, nil},
 	{"middleware/rules", []string{
-		"keyfunc", "limiter", "middleware", "middleware/bans", "internal/invalid", "internal/nearest", "internal/network", "internal/operate", "internal/route",
+		"keyfunc", "limiter", "middleware", "middleware/bans",
+		"internal/envoy", "internal/invalid", "internal/nearest", "internal/network", "internal/operate", "internal/route",
 	}, []string{"go.yaml.in/yaml/v4"}},
 
 	{"observe/internal/tally", []string{"limiter", "limiter/failover", "limiter/store", "middleware", "middleware/shed", "pace"}, nil},
@@ -115,6 +116,7 @@ var rooms = []room{
 	{"pace/serverlimit", nil, []string{"github.com/dunglas/httpsfv"}}, // a reader of use without the rest
 
 	{"internal/answer", nil, nil},
+	{"internal/envoy", []string{"limiter"}, nil},
 	{"internal/invalid", nil, nil},
 	{"internal/nearest", nil, nil},
 	{"internal/network", nil, nil},

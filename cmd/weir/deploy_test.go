@@ -22,6 +22,7 @@ import (
 	"google.golang.org/protobuf/encoding/protojson"
 
 	"github.com/weirgo/weir/cmd/weir/internal/rls"
+	"github.com/weirgo/weir/internal/envoy"
 	"github.com/weirgo/weir/middleware/rules"
 )
 
@@ -165,8 +166,9 @@ func TestEnvoysConfigurationIsValidAndMeetsTheRules(t *testing.T) {
 	require.NoError(t, err)
 	r, err := rules.Parse(limits, rules.Options{})
 	require.NoError(t, err)
-	require.Len(t, r.Descriptors(), 1)
-	assert.Equal(t, filter.Domain, r.Descriptors()[0].Domain)
-	assert.Equal(t, []rules.Entry{{Key: "remote_address"}}, r.Descriptors()[0].Entries)
+	of := envoy.Descriptors(r)
+	require.Len(t, of, 1)
+	assert.Equal(t, filter.Domain, of[0].Domain)
+	assert.Equal(t, []envoy.Entry{{Key: "remote_address"}}, of[0].Entries)
 	assert.NotNil(t, http.GetRouteConfig().VirtualHosts[0].RateLimits[0].Actions[0].GetRemoteAddress())
 }

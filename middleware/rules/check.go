@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/weirgo/weir/internal/envoy"
 	"github.com/weirgo/weir/internal/route"
 	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/limiter"
@@ -22,7 +23,7 @@ type checker struct {
 	file        *file
 	scopes      []*scope
 	descriptors []*scope
-	made        []Descriptor
+	made        []envoy.Descriptor
 	keys        *keys
 	ip          []keyfunc.IPOption
 	config      middleware.Config

@@ -6,56 +6,14 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/weirgo/weir/internal/envoy"
 	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/middleware"
 )
 
-// A Descriptor is a limit for descriptors that Envoy, or another client of its rate limit service,
-// sends. `weir serve --rls` decides by them.
-type Descriptor struct {
-	Domain  string
-	Entries []Entry
-
-	// Rule has a Name, a Limit, an OnOutage and a Mode; its other fields are zero.
-	Rule middleware.Rule
-
-	// After charges a request when it has ended. When it arrives, the service only checks the limit.
-	After bool
-
-	// FromRequest lets a limit in the request replace the Rule's.
-	FromRequest bool
+func init() {
+	envoy.Descriptors = func(r any) []envoy.Descriptor { return slices.Clone(r.(*Rules).descriptors) }
 }
-
-// An Entry is a part of a descriptor. An Entry without a value matches any value, and each value has
-// its own counter.
-type Entry struct {
-	Key   string
-	Value string // empty: any
-}
-
-// Matches reports whether the limit is for a descriptor with these entries.
-func (d *Descriptor) Matches(entries []Entry) bool {
-	return slices.EqualFunc(d.Entries, entries, func(want, e Entry) bool {
-		return want.Key == e.Key && (want.Value == "" || want.Value == e.Value)
-	})
-}
-
-// CompareExactness orders two descriptors with the same keys. At the first entry where only one of them
-// has a value, the descriptor with the value comes first.
-func (d *Descriptor) CompareExactness(other *Descriptor) int {
-	return slices.CompareFunc(d.Entries, other.Entries, func(a, b Entry) int {
-		switch {
-		case (a.Value == "") == (b.Value == ""):
-			return 0
-		case a.Value == "":
-			return 1
-		}
-		return -1
-	})
-}
-
-// Descriptors returns the descriptors of the file in its order, without those that are off.
-func (r *Rules) Descriptors() []Descriptor { return slices.Clone(r.descriptors) }
 
 type descriptor struct {
 	Domain  string  `yaml:"domain" required:"true" doc:"The domain that the client's filter names."`
@@ -113,7 +71,7 @@ func (c *checker) checkDescriptors() {
 		bare := *whole
 		bare.When, p.rule = nil, &bare // the service charges by it, and not package middleware
 		made := c.rule(p)
-		made.Key, p.rule = nil, whole
+		p.rule = whole
 		limits, _, _ := limiter.Split(made.Limit)
 		if slices.ContainsFunc(limits, func(l limiter.Limit) bool { return l.Algorithm == limiter.LeakyBucket }) {
 			c.at(at.path, "has a leaky bucket, but Envoy does not wait for a request's turn: write token_bucket")
@@ -121,13 +79,16 @@ func (c *checker) checkDescriptors() {
 		if d.Mode == "off" {
 			continue
 		}
-		of := Descriptor{Domain: d.Domain, Rule: made, After: after, FromRequest: d.FromRequest}
+		of := envoy.Descriptor{
+			Domain: d.Domain, Name: made.Name, Limit: made.Limit, OnOutage: made.OnOutage, Shadow: made.Mode == middleware.Shadow,
+			After: after, FromRequest: d.FromRequest,
+		}
 		for _, e := range d.Entries {
 			var value string
 			if e.Value != nil {
 				value = *e.Value
 			}
-			of.Entries = append(of.Entries, Entry{e.Key, value})
+			of.Entries = append(of.Entries, envoy.Entry{Key: e.Key, Value: value})
 		}
 		c.made = append(c.made, of)
 	}

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/weirgo/weir/internal/envoy"
 	"github.com/weirgo/weir/internal/route"
 	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/limiter"
@@ -113,7 +114,7 @@ type Rules struct {
 	file             *file
 	scopes           []*scope
 	descriptorScopes []*scope
-	descriptors      []Descriptor
+	descriptors      []envoy.Descriptor
 	files            []string // that were read beside it
 	tiers            []string // that there are; nil: unknown
 	proxies          Proxies

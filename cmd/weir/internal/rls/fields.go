@@ -30,7 +30,7 @@ func fieldsAndBody(all []asked, refuses bool, now time.Time) (fields []*core.Hea
 			continue
 		}
 		policies = append(policies, a.limit.policy)
-		left = append(left, quoted(a.limit.name)+";r="+strconv.FormatInt(max(0, a.decision.Remaining), 10)+";t="+strconv.FormatInt(seconds(a.decision.NextAfter), 10))
+		left = append(left, quoted(a.limit.Name)+";r="+strconv.FormatInt(max(0, a.decision.Remaining), 10)+";t="+strconv.FormatInt(seconds(a.decision.NextAfter), 10))
 		if binding == nil || a.decision.IsTighterThan(&binding.decision) {
 			binding = a
 		}

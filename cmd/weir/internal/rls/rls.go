@@ -122,7 +122,7 @@ func (d *Decider) take(ctx context.Context, all []asked, means func(*asked) bool
 			continue
 		}
 		cost := a.hits
-		if a.refund || a.limit.after {
+		if a.refund || a.limit.After {
 			cost = 0
 		}
 		for _, q := range a.limit.quotas {
@@ -204,7 +204,7 @@ func (d *Decider) settle(ctx context.Context, all []asked) error {
 	var shares []share
 	for i := range all {
 		a := &all[i]
-		if a.limit == nil || a.hits == 0 || !a.refund && !a.limit.after {
+		if a.limit == nil || a.hits == 0 || !a.refund && !a.limit.After {
 			continue
 		}
 		for _, q := range a.limit.quotas {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -20,6 +21,7 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 	"pgregory.net/rapid"
 
+	"github.com/weirgo/weir/internal/envoy"
 	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/limiter/failover"
 	"github.com/weirgo/weir/middleware/rules"
@@ -149,8 +151,8 @@ func TestTheMostExactLimitAppliesAndOpenValuesAreCountedApart(t *testing.T) {
 
 func TestKeysOfSeveralValuesDoNotCollide(t *testing.T) {
 	l := &limit{}
-	l.Entries = []rules.Entry{{Key: "a"}, {Key: "b"}}
-	key := func(a, b string) string { return l.key([]rules.Entry{{Key: "a", Value: a}, {Key: "b", Value: b}}) }
+	l.Entries = []envoy.Entry{{Key: "a"}, {Key: "b"}}
+	key := func(a, b string) string { return l.key([]envoy.Entry{{Key: "a", Value: a}, {Key: "b", Value: b}}) }
 	rapid.Check(t, func(t *rapid.T) {
 		some := rapid.StringMatching(`[0-9:,]{0,4}`)
 		a, b, c, d := some.Draw(t, "a"), some.Draw(t, "b"), some.Draw(t, "c"), some.Draw(t, "d")
@@ -359,4 +361,33 @@ func TestAnOutageIsDecidedByPolicyOrUnavailable(t *testing.T) {
 	require.NoError(t, err)
 	d.table = func() *table { return all }
 	says(t, d, "O", of("closed", "ann")) // in shadow
+}
+
+// Of descriptors that match the same entries, the one with the earliest value goes first.
+func TestTheExactnessOfDescriptorsIsAnOrder(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		given := []envoy.Entry{{Key: "a", Value: "1"}, {Key: "b", Value: "2"}, {Key: "c", Value: "3"}}
+		draw := func(label string) limit {
+			d := limit{Descriptor: envoy.Descriptor{Entries: slices.Clone(given)}}
+			for i, has := range rapid.SliceOfN(rapid.Bool(), len(given), len(given)).Draw(t, label) {
+				if !has {
+					d.Entries[i].Value = ""
+				}
+			}
+			return d
+		}
+		p, q := draw("one"), draw("other")
+		assert.True(t, p.matches(given) && q.matches(given))
+		assert.Equal(t, p.compareExactness(&q), -q.compareExactness(&p))
+		assert.Equal(t, slices.Equal(p.Entries, q.Entries), p.compareExactness(&q) == 0)
+		first := slices.IndexFunc(given, func(e envoy.Entry) bool {
+			i := slices.Index(given, e)
+			return p.Entries[i] != q.Entries[i]
+		})
+		if first >= 0 {
+			assert.Equal(t, p.Entries[first].Value != "", p.compareExactness(&q) < 0)
+		}
+		assert.False(t, p.matches(given[:2]), "fewer entries")
+		assert.False(t, p.matches(append(slices.Clone(given), envoy.Entry{Key: "d"})), "more entries")
+	})
 }

@@ -15,9 +15,9 @@ import (
 	envoytype "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
+	"github.com/weirgo/weir/internal/envoy"
 	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/limiter/store"
-	"github.com/weirgo/weir/middleware"
 	"github.com/weirgo/weir/middleware/rules"
 )
 
@@ -43,11 +43,9 @@ const mostFromRequest = 1000
 
 // A limit is the limit of a descriptor.
 type limit struct {
-	rules.Descriptor
-	name      string
+	envoy.Descriptor
 	quotas    []*limiter.Quota
-	shadow    bool
-	after     bool
+	shadow    bool // also if all rules are
 	described *pb.RateLimitResponse_RateLimit
 	policy    string // its item of RateLimit-Policy
 }
@@ -56,8 +54,8 @@ type limit struct {
 // lift all limits.
 func newTable(r *rules.Rules, store limiter.Store) (*table, error) {
 	t := &table{rules: r, limits: map[string][]*limit{}, store: store, fromRequest: map[ownLimit]*limit{}}
-	for _, d := range r.Descriptors() {
-		l, err := t.newLimit(d, d.Rule.Limit)
+	for _, d := range envoy.Descriptors(r) {
+		l, err := t.newLimit(d, d.Limit)
 		if err != nil {
 			return nil, err
 		}
@@ -68,38 +66,38 @@ func newTable(r *rules.Rules, store limiter.Store) (*table, error) {
 		return nil, errors.New("--rls: the rules have no descriptors, and without them nothing is limited")
 	}
 	for _, list := range t.limits {
-		slices.SortStableFunc(list, func(a, b *limit) int { return a.CompareExactness(&b.Descriptor) })
+		slices.SortStableFunc(list, func(a, b *limit) int { return a.compareExactness(b) })
 	}
 	return t, nil
 }
 
 // newLimit returns the limit of a descriptor, with the quotas of allowed.
-func (t *table) newLimit(d rules.Descriptor, allowed limiter.Allowance) (*limit, error) {
-	quotas, err := limiter.NewQuotas(d.Rule.Name, "", allowed)
+func (t *table) newLimit(d envoy.Descriptor, allowed limiter.Allowance) (*limit, error) {
+	quotas, err := limiter.NewQuotas(d.Name, "", allowed)
 	if err != nil {
 		return nil, err
 	}
 	checker, checks := store.As[store.Checker](t.store)
-	shadow := d.Rule.Mode == middleware.Shadow || t.rules.Config().Shadow
+	shadow := d.Shadow || t.rules.Config().Shadow
 	for _, q := range quotas {
-		if q.OnOutage = d.Rule.OnOutage; shadow && q.OnOutage == limiter.FailClosed {
+		if q.OnOutage = d.OnOutage; shadow && q.OnOutage == limiter.FailClosed {
 			q.OnOutage = limiter.FailOpen // shadow limits refuse nothing
 		}
 		if checks {
 			if err := checker.Check(q); err != nil {
-				return nil, fmt.Errorf("descriptors: %q: %w", d.Rule.Name, err)
+				return nil, fmt.Errorf("descriptors: %q: %w", d.Name, err)
 			}
 		}
 	}
 	first := quotas[0].Limit()
-	l := &limit{Descriptor: d, name: d.Rule.Name, quotas: quotas, after: d.After, shadow: shadow}
-	l.described = describe(l.name, first)
-	l.policy = quoted(l.name) + ";q=" + strconv.FormatInt(first.Events, 10) + ";w=" + strconv.FormatInt(seconds(first.Per), 10)
+	l := &limit{Descriptor: d, quotas: quotas, shadow: shadow}
+	l.described = describe(l.Name, first)
+	l.policy = quoted(l.Name) + ";q=" + strconv.FormatInt(first.Events, 10) + ";w=" + strconv.FormatInt(seconds(first.Per), 10)
 	return l, nil
 }
 
 // domainAndKeys joins a domain and the keys of entries, without collisions.
-func domainAndKeys(domain string, entries []rules.Entry) string {
+func domainAndKeys(domain string, entries []envoy.Entry) string {
 	var b strings.Builder
 	b.Grow(128)
 	part := func(s string) {
@@ -117,12 +115,12 @@ func domainAndKeys(domain string, entries []rules.Entry) string {
 // find returns the limit for a descriptor, or nil, and the key to count: the values that the limit leaves
 // open. The error is about the limit in the request.
 func (t *table) find(domain string, d *common.RateLimitDescriptor) (*limit, string, error) {
-	entries := make([]rules.Entry, len(d.Entries))
+	entries := make([]envoy.Entry, len(d.Entries))
 	for i, e := range d.Entries {
-		entries[i] = rules.Entry{Key: e.Key, Value: e.Value}
+		entries[i] = envoy.Entry{Key: e.Key, Value: e.Value}
 	}
 	for _, l := range t.limits[domainAndKeys(domain, entries)] {
-		if !l.Matches(entries) {
+		if !l.matches(entries) {
 			continue
 		}
 		key := l.key(entries)
@@ -153,11 +151,11 @@ func (t *table) own(l *limit, given *common.RateLimitDescriptor_RateLimitOverrid
 	}
 	unit := requestUnits[given.Unit]
 	if unit == 0 || multiplier > int64(math.MaxInt64/unit) {
-		return nil, fmt.Errorf("the request's limit for %q: the unit is %d %v", l.name, multiplier, given.Unit)
+		return nil, fmt.Errorf("the request's limit for %q: the unit is %d %v", l.Name, multiplier, given.Unit)
 	}
 	is := limiter.Limit{Events: int64(given.RequestsPerUnit), Per: unit * time.Duration(multiplier), Algorithm: l.quotas[0].Limit().Algorithm}
 	if err := is.Validate(); err != nil {
-		return nil, fmt.Errorf("the request's limit for %q: %w", l.name, err)
+		return nil, fmt.Errorf("the request's limit for %q: %w", l.Name, err)
 	}
 	at := ownLimit{l, is}
 	t.mu.Lock()
@@ -175,9 +173,30 @@ func (t *table) own(l *limit, given *common.RateLimitDescriptor_RateLimitOverrid
 	return made, err
 }
 
+// matches reports whether the limit is for a descriptor with these entries.
+func (l *limit) matches(entries []envoy.Entry) bool {
+	return slices.EqualFunc(l.Entries, entries, func(want, e envoy.Entry) bool {
+		return want.Key == e.Key && (want.Value == "" || want.Value == e.Value)
+	})
+}
+
+// compareExactness orders two limits with the same keys. At the first entry where only one of them has a value,
+// the limit with the value comes first.
+func (l *limit) compareExactness(other *limit) int {
+	return slices.CompareFunc(l.Entries, other.Entries, func(a, b envoy.Entry) int {
+		switch {
+		case (a.Value == "") == (b.Value == ""):
+			return 0
+		case a.Value == "":
+			return 1
+		}
+		return -1
+	})
+}
+
 // key joins the values of the entries without a value in the file. Several values have their lengths
 // before them, against collisions.
-func (l *limit) key(entries []rules.Entry) string {
+func (l *limit) key(entries []envoy.Entry) string {
 	var open []string
 	for i, e := range entries {
 		if l.Entries[i].Value == "" {
