@@ -175,6 +175,7 @@ func TestWhatIsNoLogIsAnError(t *testing.T) {
 		"no time":          {combinedLine, Options{Format: "$remote_addr $request"}, "the format has no time"},
 		"nothing between":  {combinedLine, Options{Format: "$remote_addr$time_local"}, "cannot be told apart"},
 		"no variables":     {combinedLine, Options{Format: "log_format main 'x';"}, "has no variables"},
+		"no known time":    {`{"when":1709294400,"client_ip":"192.0.2.1"}`, Options{}, `"192.0.2.1\"}", which has no time in a place that is known: say where with --map time=PLACE`},
 		"unknown field":    {caddyLine, Options{Map: map[string]string{"usr": "$.x"}}, `"usr" is not a field of a log`},
 		"two addresses":    {"203.0.113.9 " + combinedLine, Options{}, `fails at byte 13: $ident "192.0.2.1" is an address behind an address, and either may be the client`},
 		"two as combined":  {"203.0.113.9 " + combinedLine, Options{Format: "combined"}, `is an address behind an address`},
@@ -253,6 +254,86 @@ func TestALogWithoutOneGoodLineBeyondTheFirstIsRead(t *testing.T) {
 	entries, stats := readAll(t, strings.Repeat("broken\n", 50)+combinedLine, Options{})
 	require.Len(t, entries, 1)
 	require.EqualValues(t, 50, stats.Broken)
+}
+
+// Rotated logs often begin with other lines, such as those of a start script.
+func TestALogMayBeginWithManyOtherLines(t *testing.T) {
+	entries, stats := readAll(t, strings.Repeat("starting\n", 10*sample)+combinedLine, Options{})
+	require.Len(t, entries, 1)
+	require.EqualValues(t, 10*sample, stats.Broken)
+
+	long := strings.Repeat("starting\n", longestLine/4)
+	entries, _ = readAll(t, long+caddyLine, Options{Format: "caddy"})
+	require.Len(t, entries, 1, "a format with a name needs no line at the beginning")
+	r, err := NewReader(strings.NewReader(long+strings.Replace(caddyLine, `"uri"`, `"iru"`, 1)), Options{Format: "caddy"})
+	require.NoError(t, err)
+	_, err = r.Next()
+	require.ErrorContains(t, err, "no line could be read")
+	_, err = NewReader(strings.NewReader(long+combinedLine), Options{})
+	require.ErrorContains(t, err, "no line fits a known format")
+}
+
+func TestAHostInEveryTargetIsOneThatTheLogHas(t *testing.T) {
+	absolute := strings.Replace(combinedLine, "GET /", "GET http://example.org/", 1)
+	for log, want := range map[string]bool{
+		albLine: true, combinedLine: false, absolute: true,
+		absolute + "\n" + combinedLine: false, // as any client can send one
+	} {
+		r, err := NewReader(strings.NewReader(log), Options{})
+		require.NoError(t, err)
+		require.Equal(t, want, r.Has("host"), log)
+	}
+}
+
+// The format of ingress-nginx, and a line of a request that it tried three times.
+const (
+	ingressFormat = `$remote_addr - $remote_user [$time_local] "$request" $status $body_bytes_sent "$http_referer" "$http_user_agent" ` +
+		`$request_length $request_time [$proxy_upstream_name] [$proxy_alternative_upstream_name] $upstream_addr ` +
+		`$upstream_response_length $upstream_response_time $upstream_status $req_id`
+	ingressLine = `192.0.2.1 - - [17/May/2015:10:05:03 +0000] "GET / HTTP/1.1" 200 9 "-" "curl" 70 0.250 [a-80] [] ` +
+		`10.0.0.1:80, 10.0.0.2:80 : 10.0.0.3:80 0, 0 : 9 0.1, 0.1 : 0.05 502, 502 : 200 u-1`
+)
+
+func TestListsOfUpstreamServersAreOneValue(t *testing.T) {
+	for _, format := range []string{ingressFormat, strings.TrimSuffix(ingressFormat, " $req_id"), `$remote_addr - $remote_user [$time_local] "$request"`} {
+		options := Options{Format: format}
+		if strings.Contains(format, "$req_id") {
+			options.Map = map[string]string{"user": "$req_id"}
+		}
+		entries, stats := readAll(t, ingressLine, options)
+		require.Empty(t, stats.First)
+		require.Len(t, entries, 1)
+		require.Equal(t, "/", entries[0].Target)
+		if options.Map != nil {
+			require.Equal(t, "u-1", entries[0].User)
+		}
+	}
+	lists := Options{Format: "$msec $request_method $remote_addr"}
+	for line, want := range map[string]string{
+		"1431857103.250 GET 198.51.100.7, 192.0.2.1":     "192.0.2.1",
+		"1431857103.250 GET 198.51.100.7, 192.0.2.1 and": "192.0.2.1",
+		"1431857103.250 GET 192.0.2.1":                   "192.0.2.1",
+	} {
+		entries, stats := readAll(t, line, lists)
+		require.Empty(t, stats.First)
+		require.Equal(t, want, entries[0].Client)
+	}
+	for _, line := range []string{"1431857103.250 GET 192.0.2.1,", "1431857103.250 GET 192.0.2.1,  "} {
+		_, err := NewReader(strings.NewReader(line), lists)
+		require.ErrorContains(t, err, "is not an address", line)
+	}
+}
+
+func TestMoreFieldsMayFollowCommon(t *testing.T) {
+	line := `192.0.2.1 - - [17/May/2015:10:05:03 +0000] "GET / HTTP/1.0" 304 -`
+	for _, more := range []string{"", " 0.250", " 12 \"x\""} {
+		_, stats := readAll(t, line+more, Options{})
+		require.Equal(t, "common", stats.Format, more)
+	}
+	// A line of combined that cannot be read does not make common the better format.
+	broken := strings.TrimSuffix(combinedLine, "\"") + " [\n"
+	_, stats := readAll(t, broken+combinedLine+"\n"+strings.Replace(combinedLine, `"-" `, `"-`, 1), Options{})
+	require.Equal(t, "combined", stats.Format)
 }
 
 // A line of nginx with the end of a request and how long it took.

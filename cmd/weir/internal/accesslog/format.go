@@ -39,7 +39,10 @@ type member struct {
 // anything is the name of the format for JSON objects with any members.
 const anything = "json"
 
-const combined = `$remote_addr $ident $remote_user [$time_local] "$request" $status $body_bytes_sent "$http_referer" "$http_user_agent"`
+const (
+	common   = `$remote_addr $ident $remote_user [$time_local] "$request" $status $body_bytes_sent`
+	combined = common + ` "$http_referer" "$http_user_agent"`
+)
 
 // formats are the formats with names. If several fit a log equally well, the first is used.
 var formats = []format{
@@ -47,7 +50,7 @@ var formats = []format{
 	{name: "main", text: combined + ` "$http_x_forwarded_for"`, more: true, speaks: endsWithAddresses},
 	{name: "combined", text: combined, more: true},
 	{name: "combined", text: "$vhost " + combined, more: true, speaks: beginsWithName},
-	{name: "common", text: `$remote_addr $ident $remote_user [$time_local] "$request" $status $body_bytes_sent`},
+	{name: "common", text: common, more: true, speaks: endsWithoutQuotes},
 	{name: "alb", more: true, text: `$type $time_iso8601 $elb $remote_addr $target $request_time $request_time $request_time ` +
 		`$status $target_status $received $sent "$request" "$http_user_agent"`},
 	{name: "caddy", known: caddy},
@@ -81,6 +84,16 @@ func endsWithAddresses(line string) int {
 		return 0
 	}
 	return -1
+}
+
+var refererLine = regexp.MustCompile(`^[^"]*` + quoted + ` \S+ \S+ "`)
+
+// endsWithoutQuotes is for lines of the format common. Other fields may follow, but not the referer of combined.
+func endsWithoutQuotes(line string) int {
+	if refererLine.MatchString(line) {
+		return -1
+	}
+	return 1
 }
 
 // beginsWithName is for lines that begin with a virtual host, which may be an address, but not in all.
@@ -313,7 +326,10 @@ func (p *parser) parse(e *Entry, line []byte) (at int, wrong string) {
 	if at, wrong := p.lines.parse(p, e, line); wrong != "" {
 		return at, wrong
 	}
-	if e.At == 0 {
+	switch _, isObject := p.lines.(*object); {
+	case e.At == 0 && isObject:
+		return 0, noTime
+	case e.At == 0:
 		return 0, "has no time"
 	}
 	if e.Chain != "" {
@@ -342,6 +358,8 @@ func (p *parser) parse(e *Entry, line []byte) (at int, wrong string) {
 	return 0, ""
 }
 
+const noTime = "has no time in a place that is known: say where with --map time=PLACE"
+
 // mostNeeded are the fields without which a request cannot be simulated.
 var mostNeeded = []string{"client", "method", "target"}
 
@@ -358,27 +376,36 @@ func (e *Entry) text(name string) string {
 	return e.Target
 }
 
-// begin determines from the first lines of a log what its lines have. A text format says so itself;
-// objects have any members, or those of Options.Map.
+// begin determines from the first lines of a log what its lines have. A text format says so itself, except
+// for hosts in targets; objects have any members, or those of Options.Map.
 func (p *parser) begin(lines [][]byte) {
-	of, ok := p.lines.(*object)
-	if !ok {
-		return
+	of, isObject := p.lines.(*object)
+	if isObject {
+		clear(p.has)
+		for i := range of.paths {
+			of.paths[i].met = false
+		}
 	}
-	clear(p.has)
-	for i := range of.paths {
-		of.paths[i].met = false
-	}
+	read, hosts := 0, 0
 	for _, line := range lines {
 		var e Entry
 		if _, wrong := p.parse(&e, line); wrong != "" {
 			continue
+		}
+		if read++; e.Host != "" {
+			hosts++
 		}
 		for _, name := range mostNeeded {
 			if e.text(name) != "" {
 				p.has[slot{field: fieldNames[name]}] = true
 			}
 		}
+	}
+	if read > 0 && hosts == read {
+		p.note(slot{field: fieldHost})
+	}
+	if !isObject {
+		return
 	}
 	for i := range of.paths {
 		for _, to := range of.paths[i].slots {
@@ -419,7 +446,7 @@ func candidates(o Options) ([]*parser, error) {
 	case o.Format == "":
 		these = formats
 	case strings.ContainsAny(o.Format, "$ "):
-		these = []format{{name: "its own", text: strings.TrimSpace(o.Format)}}
+		these = []format{{name: "its own", text: strings.TrimSpace(o.Format), more: true}}
 	default:
 		for _, f := range formats {
 			if f.name == o.Format {

@@ -87,10 +87,9 @@ func NewReader(from io.Reader, o Options) (*Reader, error) {
 	for line := range bytes.Lines(begin) {
 		first = append(first, trimmed(line))
 	}
-	if r.parser, err = fitting(found, first[:min(len(first), sample)]); err != nil {
+	if r.parser, err = fitting(found, first, err == nil); err != nil {
 		return nil, err
 	}
-	r.parser.begin(first)
 	r.stats.Format = r.parser.name
 	return r, nil
 }
@@ -119,28 +118,35 @@ var errEmpty = errors.New("the log is empty")
 
 const (
 	longestLine = 1 << 20
-	sample      = 100 // lines by which the format is chosen
+	sample      = 100 // lines by which the format is chosen, if one fits a format
 )
 
-// fitting returns the parser that reads the most of these lines.
-func fitting(found []*parser, lines [][]byte) (*parser, error) {
-	var best *parser
-	most := 0
+// fitting returns the parser that reads the most of the lines in the first sample of which one fits. further
+// says that the log has more lines than these: one that is named may then have its first good line there.
+func fitting(found []*parser, lines [][]byte, further bool) (*parser, error) {
 	first := slices.IndexFunc(lines, func(line []byte) bool { return len(bytes.TrimSpace(line)) > 0 && line[0] != '#' })
 	if first < 0 {
 		return nil, errEmpty
 	}
-	for _, p := range found {
-		if fit := p.fit(lines); fit > most && (best == nil || p.name != anything) {
-			best, most = p, fit
+	for some := range slices.Chunk(lines, sample) {
+		var best *parser
+		most := 0
+		for _, p := range found {
+			if fit := p.fit(some); fit > most && (best == nil || p.name != anything) {
+				best, most = p, fit
+			}
+		}
+		if best != nil {
+			best.begin(lines)
+			return best, nil
 		}
 	}
-	if best != nil {
-		return best, nil
+	if p := found[0]; further && len(found) == 1 && p.name != anything {
+		return p, nil // it requires all fields that the format has
 	}
 	at, wrong := found[0].parse(&Entry{}, lines[first])
 	for _, p := range found[1:] { // of the format that reads the most of the line
-		if to, why := p.parse(&Entry{}, lines[first]); to > at {
+		if to, why := p.parse(&Entry{}, lines[first]); to > at || why == noTime {
 			at, wrong = to, why
 		}
 	}
@@ -149,7 +155,9 @@ func fitting(found []*parser, lines [][]byte) (*parser, error) {
 	}
 	text := fmt.Sprintf("no line fits a known format: name one with --format (%s, or a log_format), to see where it fails; line %d is %.100q",
 		strings.Join(Formats(), ", "), first+1, lines[first])
-	if at > 0 {
+	if wrong == noTime {
+		text += ", which " + noTime
+	} else if at > 0 {
 		text += fmt.Sprintf(", which fails at byte %d: %s", at+1, wrong)
 	}
 	return nil, errors.New(text)

@@ -23,7 +23,7 @@ type part struct {
 	slots   []slot // which its value is read into
 	literal string
 
-	isClient bool // one of the slots is fieldClient
+	isList bool // the value may be a list, as nginx writes those of upstream servers
 }
 
 // parse implements lineParser.
@@ -36,11 +36,11 @@ func (t *template) parse(in *parser, e *Entry, text []byte) (at int, wrong strin
 	for i := range t.parts {
 		p := &t.parts[i]
 		at = len(line) - len(rest)
-		value, behind, found := cutLiteral(rest, p.literal)
-		for found && p.isClient && strings.HasSuffix(strings.TrimRight(value, " "), ",") { // a list of addresses, with spaces
-			_, behind, found = cutLiteral(behind, p.literal)
-			value = strings.TrimSuffix(rest[:len(rest)-len(behind)], p.literal)
+		cut := cutLiteral
+		if p.isList {
+			cut = cutList
 		}
+		value, behind, found := cut(rest, p.literal)
 		last := i == len(t.parts)-1
 		if !found && last && p.literal == `"` && len(rest) > 0 { // the line was cut off there
 			value, behind, found = cutLiteral(rest+`"`, p.literal)
@@ -67,6 +67,21 @@ func (t *template) parse(in *parser, e *Entry, text []byte) (at int, wrong strin
 		}
 	}
 	return 0, ""
+}
+
+// cutList cuts a line at the first literal behind a list. Its elements are separated by commas, and those of
+// nginx's upstream servers also by " : ".
+func cutList(line, literal string) (value, rest string, found bool) {
+	value, rest, found = cutLiteral(line, literal)
+	for found && rest != "" {
+		before := strings.TrimRight(value, " ")
+		if !strings.HasSuffix(before, ",") && !strings.HasSuffix(before, " :") && !strings.HasPrefix(rest, ": ") {
+			break
+		}
+		_, rest, found = cutLiteral(strings.TrimLeft(rest, " "), literal)
+		value = strings.TrimSuffix(line[:len(line)-len(rest)], literal)
+	}
+	return value, rest, found
 }
 
 // cutLiteral cuts a line at the first literal. If the literal begins with a quote, a quote behind a
@@ -100,6 +115,9 @@ func cutLiteral(line, literal string) (value, rest string, found bool) {
 
 var nginxVariable = regexp.MustCompile(`\$(?:\{([a-z0-9_]+)\}|([a-z0-9_]+))`)
 
+// upstreamList matches the variables of nginx that have a value for each upstream server that was tried.
+var upstreamList = regexp.MustCompile(`^upstream_(addr|status|bytes_[a-z]+|[a-z]+_(time|length))$`)
+
 // newTemplate reads a log_format of nginx. slotsOf returns the slots of a variable.
 func newTemplate(text string, slotsOf func(name string) []slot) (*template, error) {
 	found := nginxVariable.FindAllStringIndex(text, -1)
@@ -116,8 +134,8 @@ func newTemplate(text string, slotsOf func(name string) []slot) (*template, erro
 		}
 		name := text[at[0]:at[1]]
 		slots := slotsOf(name)
-		isClient := slices.ContainsFunc(slots, func(to slot) bool { return to.field == fieldClient })
-		t.parts = append(t.parts, part{name, slots, text[at[1]:end], isClient})
+		isList := upstreamList.MatchString(variableName(name)) || slices.ContainsFunc(slots, func(to slot) bool { return to.field == fieldClient })
+		t.parts = append(t.parts, part{name, slots, text[at[1]:end], isList})
 	}
 	return t, nil
 }
