@@ -12,7 +12,8 @@ import (
 // The benchmarks follow one caller's path through Limiter and Memory, the real clock
 // included. Serial and parallel stand beside each other; -cpu varies the latter.
 
-func api(l limiter.Limit, store limiter.Store) *limiter.Limiter {
+// api is a limiter under a name that no test looks at. A nil store is a new Memory.
+func api(l limiter.Allowance, store limiter.Store) *limiter.Limiter {
 	return limiter.Must(limiter.New(limiter.Config{Name: "api", Limit: l, Store: store}))
 }
 

@@ -194,7 +194,7 @@ func TestWhatPassesALimitPassesTheLimitsThatItImplies(t *testing.T) {
 				continue
 			}
 			implied++
-			first, second := limiter.Must(limiter.New(limiter.Config{Name: "limit", Limit: l})), limiter.Must(limiter.New(limiter.Config{Name: "other", Limit: other}))
+			first, second := api(l, nil), api(other, nil)
 			pauses := []time.Duration{0, 0, 0, 0, 0, time.Microsecond, l.Per / 15, l.Per / 2, l.Per - time.Microsecond, l.Per, other.Per - time.Microsecond, other.Per}
 			for range 100 {
 				time.Sleep(pauses[random.IntN(len(pauses))])

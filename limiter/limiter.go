@@ -44,34 +44,33 @@ type Limiter struct {
 
 // New returns a Limiter, or an error with everything that is wrong with c.
 func New(c Config) (*Limiter, error) {
-	quotas, err := c.quotas()
+	quotas, err := NewQuotas(c.Name, "", c.Limit)
+	if err == nil && quotas[len(quotas)-1].InFlight() {
+		err = invalid.New("limiter", "%s of %q is %v: AtOnce is for a Semaphore, which learns when an event ends",
+			invalid.Name("Limit"), c.Name, c.Limit)
+	}
 	if err := errors.Join(err, c.OnOutage.Validate()); err != nil {
 		return nil, err
 	}
-	if c.Store == nil {
-		if c.Store, err = NewMemory(MemoryOptions{}); err != nil {
-			return nil, err
-		}
-	}
+	l := &Limiter{quotas: quotas, quota: quotas[0], store: orMemory(c.Store)}
 	for _, q := range quotas {
 		q.OnOutage, q.Settles = c.OnOutage, c.Settles
-		if err := register(c.Store, q); err != nil {
+		if err := register(l.store, q); err != nil {
 			return nil, err
 		}
 	}
-	l := &Limiter{quotas: quotas, quota: quotas[0], store: c.Store}
 	if len(quotas) == 1 {
-		l.memory, _ = c.Store.(*Memory)
+		l.memory, _ = l.store.(*Memory)
 	}
 	return l, nil
 }
 
-func (c *Config) quotas() ([]*Quota, error) {
-	quotas, err := NewQuotas(c.Name, "", c.Limit)
-	if err == nil && quotas[len(quotas)-1].InFlight() {
-		return nil, invalid.New("limiter", "%s of %q is %v: AtOnce is for a Semaphore, which learns when an event ends", invalid.Name("Limit"), c.Name, c.Limit)
+// orMemory returns s, or a new Memory if s is nil.
+func orMemory(s Store) Store {
+	if s == nil {
+		return Must(NewMemory(MemoryOptions{}))
 	}
-	return quotas, err
+	return s
 }
 
 // register asks a store whether it can count q, and claims the rule's name.

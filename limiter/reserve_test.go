@@ -197,7 +197,8 @@ func TestSettlingOutlivesTheContextOfTheReservation(t *testing.T) {
 
 func TestALimiterOfSeveralLimitsTakesFromAllOrNone(t *testing.T) {
 	onEveryStore(t, func(t *testing.T, store limiter.Store) {
-		l := limiter.Must(limiter.New(limiter.Config{Name: "api", Limit: limiter.All(limiter.PerSecond(10), limiter.PerHour(15), limiter.PerDay(1000)), Settles: true, Store: store}))
+		limits := limiter.All(limiter.PerSecond(10), limiter.PerHour(15), limiter.PerDay(1000))
+		l := limiter.Must(limiter.New(limiter.Config{Name: "api", Limit: limits, Settles: true, Store: store}))
 		d := ask(t, l, "key", 8)
 		assert.True(t, d.Allowed)
 		assert.Equal(t, int64(10), d.Limit, "the fewest are left of the second's")
@@ -245,7 +246,7 @@ func severalLimits(t *rapid.T) {
 	if limits == nil {
 		t.Skip("no limit")
 	}
-	l := limiter.Must(limiter.New(limiter.Config{Name: "api", Limit: limiter.Join(limits, limiter.Concurrency{})}))
+	l := api(limiter.Join(limits, limiter.Concurrency{}), nil)
 	ask := func(n int64) limiter.Decision {
 		d, err := l.AllowN(context.Background(), "key", n)
 		require.NoError(t, err)
@@ -331,10 +332,9 @@ func TestReservingAndSettlingDoesNotAllocate(t *testing.T) {
 }
 
 func TestSeveralLimitsDoNotAllocate(t *testing.T) {
-	ctx := context.Background()
-	l := limiter.Must(limiter.New(limiter.Config{Name: "api", Limit: limiter.All(limiter.PerSecond(1000), limiter.PerHour(10_000), limiter.PerDay(100_000))}))
+	l := api(limiter.All(limiter.PerSecond(1000), limiter.PerHour(10_000), limiter.PerDay(100_000)), nil)
 	ask(t, l, "key", 1)
-	assert.Zero(t, testing.AllocsPerRun(1000, func() { _, _ = l.Allow(ctx, "key") }))
+	assert.Zero(t, testing.AllocsPerRun(1000, func() { _, _ = l.Allow(t.Context(), "key") }))
 }
 
 // A day that slides is free again when the window after it has begun and enough of it is over; a day of the

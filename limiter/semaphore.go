@@ -52,16 +52,11 @@ func NewSemaphore(c SemaphoreConfig) (*Semaphore, error) {
 		return nil, err
 	}
 	quota.OnOutage = c.OnOutage
-	if c.Store == nil {
-		if c.Store, err = NewMemory(MemoryOptions{}); err != nil {
-			return nil, err
-		}
-	}
-	if err := register(c.Store, quota); err != nil {
+	s := &Semaphore{quota: quota, store: orMemory(c.Store), most: c.Limit.Waiting, maxWait: c.Limit.MaxWait}
+	if err := register(s.store, quota); err != nil {
 		return nil, err
 	}
-	s := &Semaphore{quota: quota, store: c.Store, most: c.Limit.Waiting, maxWait: c.Limit.MaxWait}
-	_, isMemory := c.Store.(*Memory)
+	_, isMemory := s.store.(*Memory)
 	s.room.Shared = !isMemory
 	return s, nil
 }

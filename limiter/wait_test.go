@@ -35,7 +35,7 @@ func TestWaitTakesUnitsWhenTheyAreThere(t *testing.T) {
 func TestWaitersAllGetTheirTurn(t *testing.T) {
 	for _, a := range everyAlgorithm {
 		onEveryStore(t, func(t *testing.T, store limiter.Store) {
-			l := limiter.Must(limiter.New(limiter.Config{Name: "mail", Limit: limiter.PerSecond(2).With(a), Store: store}))
+			l := api(limiter.PerSecond(2).With(a), store)
 			begin := time.Now()
 			done := make(chan error)
 			for range 20 {
@@ -57,7 +57,7 @@ func TestACallerThatMeetsNoOtherGetsItsUnitsOnTime(t *testing.T) {
 		}
 		for _, period := range []time.Duration{10 * time.Millisecond, time.Second, 30 * 24 * time.Hour} {
 			onEveryStore(t, func(t *testing.T, store limiter.Store) {
-				l := limiter.Must(limiter.New(limiter.Config{Name: "mail", Limit: limiter.Limit{Events: 1, Per: period, Algorithm: a}, Store: store}))
+				l := api(limiter.Limit{Events: 1, Per: period, Algorithm: a}, store)
 				require.NoError(t, l.Wait(t.Context(), "key", 1))
 				d, err := l.AllowN(t.Context(), "key", 1) // a window ends when it ends
 				require.NoError(t, err)
@@ -82,7 +82,7 @@ func TestCallersThatAreRefusedAgainComeBackApartAndSoon(t *testing.T) {
 		limiter.All(limiter.PerMinute(10).With(limiter.FixedWindow), limiter.PerHour(60)): 100 * time.Millisecond,
 	} {
 		onEveryStore(t, func(t *testing.T, store limiter.Store) {
-			l := limiter.Must(limiter.New(limiter.Config{Name: "mail", Limit: limit, Store: store}))
+			l := api(limit, store)
 			events := remaining(t, l, "key")
 			limits, _, err := limiter.Split(limit)
 			require.NoError(t, err)
@@ -111,7 +111,7 @@ func TestCallersThatAreRefusedAgainComeBackApartAndSoon(t *testing.T) {
 
 func TestALeakyBucketLetsWaitersOutEvenly(t *testing.T) {
 	onEveryStore(t, func(t *testing.T, store limiter.Store) {
-		l := limiter.Must(limiter.New(limiter.Config{Name: "mail", Limit: limiter.PerSecond(10).With(limiter.LeakyBucket), Store: store}))
+		l := api(limiter.PerSecond(10).With(limiter.LeakyBucket), store)
 		begin := time.Now()
 		left := make(chan time.Duration)
 		for range 10 {
@@ -189,7 +189,7 @@ func TestAWaitThatHasEndedAsksNothing(t *testing.T) {
 // However many callers cannot wait, those that can leave as if the others had never been.
 func TestCallersThatCannotWaitDoNotLengthenTheQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := limiter.Must(limiter.New(limiter.Config{Name: "x", Limit: limiter.Limit{Events: 10, Per: time.Second, Burst: 600, Algorithm: limiter.LeakyBucket}}))
+		l := api(limiter.Limit{Events: 10, Per: time.Second, Burst: 600, Algorithm: limiter.LeakyBucket}, nil)
 		var left atomic.Int64
 		for range 50 {
 			for range 40 {
