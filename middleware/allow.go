@@ -59,7 +59,7 @@ func (l *RateLimit) allow(r *http.Request, v *visit, name, key string) (no refus
 		}
 	}
 	if why != "" {
-		v.set.notices.allow.warn(v.set.Logger, "weir-allow-rule", "weir: RateLimit.Allow cannot decide by a rule, so it answers 503",
+		v.set.warnOnce("weir-allow-rule", "", "weir: RateLimit.Allow cannot decide by a rule, so it answers 503",
 			slog.String("rule", name), slog.String("reason", why))
 		if *v = (visit{set: v.set}); v.set.Shadow {
 			return refusal{}

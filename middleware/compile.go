@@ -185,7 +185,7 @@ func (c *compiler) rule(at string, given Rule, info RuleInfo) *rule {
 	if shadow && given.OnOutage == limiter.FailClosed {
 		given.OnOutage = limiter.FailLocal // it refuses nothing
 	}
-	r := &rule{Rule: given, shadow: shadow, deny: deny, together: isGlobal(given.Key), costs: given.Cost.isGiven(), texts: c.texts(at, given), owns: &ownLimits{}, notes: &notes{}}
+	r := &rule{Rule: given, shadow: shadow, deny: deny, together: isGlobal(given.Key), costs: given.Cost.isGiven(), texts: c.texts(at, given), notes: &notes{}}
 	if before := c.before.named[given.Name]; before != nil {
 		r.notes = before.notes
 	}

@@ -177,7 +177,7 @@ func (v *visit) noteShadows() {
 	var noted *rule // a rule counts once, also if several of its limits refuse
 	for i := range limits {
 		if a := &limits[i]; a.shadow && !a.ofValue && !charges[i].Decision.Allowed && a.rule != noted {
-			a.rule.notes.shadowed.note(v.set.Logger, a.info)
+			a.rule.notes.wouldRefuse(v.set.Logger, a.info)
 			noted = a.rule
 		}
 	}
@@ -197,7 +197,7 @@ func (v *visit) looksRefuse() (refuse bool) {
 			d.RetryAfter = limiter.Never
 		}
 		if a.shadow {
-			a.rule.notes.shadowed.note(v.set.Logger, a.info)
+			a.rule.notes.wouldRefuse(v.set.Logger, a.info)
 		}
 		refuse = refuse || !a.shadow
 	}
@@ -233,7 +233,7 @@ func (l *RateLimit) undo(ctx context.Context, v *visit) {
 		return
 	}
 	if err := l.settle(ctx, taken); err != nil {
-		l.warnStoreFailure(v.set, err)
+		v.set.warnStoreFailure(err)
 	}
 }
 
@@ -267,7 +267,7 @@ func copyDecisions(to, from []limiter.Charge) {
 // shadow applies.
 func (l *RateLimit) undecided(ctx context.Context, v *visit, err error) refusal {
 	if ctx.Err() == nil { // a client that leaves is no outage
-		l.warnStoreFailure(v.set, err)
+		v.set.warnStoreFailure(err)
 	}
 	_, charges := v.applied()
 	for i := range charges {

@@ -187,7 +187,7 @@ func (e *end) settle(owed []limiter.Settlement) {
 		return
 	}
 	if err := e.limiter.settle(e.Context, owed); err != nil {
-		e.set.notices.unsettled.warn(e.set.Logger, "weir-not-settled",
+		e.set.warnOnce("weir-not-settled", "",
 			"weir: the store did not learn what a request cost in the end; the request stays charged as when it came",
 			slog.String("error", err.Error()))
 	}
@@ -237,7 +237,7 @@ func (e *end) releaseSlots() {
 // releaseSlot releases a slot of a rule, also if the client is gone.
 func (l *RateLimit) releaseSlot(ctx context.Context, set *ruleset, c limiter.Charge) {
 	if err := l.settle(ctx, []limiter.Settlement{{Charge: c}}); err != nil {
-		set.notices.unreturned.warn(set.Logger, "weir-not-returned",
+		set.warnOnce("weir-not-returned", "",
 			"weir: the store did not learn that a request has ended; its slot is released when its lease ends",
 			slog.String("error", err.Error()))
 	}

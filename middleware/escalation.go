@@ -42,9 +42,9 @@ func (a *applied) bannedKey(set *ruleset, key string) (banned string, ok bool) {
 	case a.class == keyfunc.Own:
 		return key, true
 	case key != noKey && a.class != keyfunc.InDoubt:
-		a.rule.notes.notOwn.warn(set.Logger, "weir-not-banned",
+		set.warnOnce("weir-not-banned", a.rule.Name,
 			"weir: a rule with Escalate does not ban a key that is not a client's own; use a key that no other client can send",
-			slog.String("rule", a.rule.Name), slog.String("class", a.class.String()))
+			slog.String("class", a.class.String()))
 	}
 	return "", false
 }
@@ -58,7 +58,7 @@ const banPatience = 50 * time.Millisecond
 func (l *RateLimit) strike(ctx context.Context, set *ruleset, rule *rule, key string) (until time.Time) {
 	charges := []limiter.Charge{{Quota: rule.strikes, Key: key, Cost: 1}}
 	if err := l.store.Decide(ctx, charges); err != nil {
-		l.warnStoreFailure(set, err)
+		set.warnStoreFailure(err)
 		return time.Time{}
 	}
 	switch d := &charges[0].Decision; {
@@ -72,9 +72,9 @@ func (l *RateLimit) strike(ctx context.Context, set *ruleset, rule *rule, key st
 	ban, err := set.Bans.List.Escalate(inTime, key, rule.Name, rule.Escalate)
 	err = errors.Join(err, l.store.Reset(ctx, charges)) // after the ban the count begins anew
 	if err != nil {
-		rule.notes.escalation.warn(set.Logger, "weir-ban-failed",
+		set.warnOnce("weir-ban-failed", rule.Name,
 			"weir: other processes may not see a ban, or the count of its refusals was not reset",
-			slog.String("rule", rule.Name), slog.String("error", err.Error()))
+			slog.String("error", err.Error()))
 	}
 	return ban.Until
 }

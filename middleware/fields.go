@@ -308,7 +308,7 @@ func (v *visit) warnTwice(h http.Header) {
 	all := members(h[fieldPolicy])
 	for i := range limits {
 		if a := &limits[i]; !a.shadow && !a.ofValue && indexOf(all, a.name) >= 0 && v.set.Headers.Send != HeadersNone {
-			v.set.notices.twice.warn(v.set.Logger, "weir-counted-twice",
+			v.set.warnOnce("weir-counted-twice", "",
 				"weir: a request met one limiter twice, and was charged twice, or two limiters have rules of one name; remove one of the two, or rename a rule",
 				slog.String("rule", a.rule.Name))
 		}

@@ -33,7 +33,7 @@ func (l *RateLimit) admits(set *ruleset, r *http.Request, handlerKey *string) (e
 		ban, no = set.findBan(r, handlerKey, l.now)
 	}
 	if no.status != 0 && set.Shadow {
-		set.shadowedBans.log(set.Logger, "weir: a ban in shadow would have refused requests")
+		set.bansNotes.logShadow(set.Logger, "weir: a ban in shadow would have refused requests")
 		no = refusal{}
 	}
 	switch {
@@ -82,7 +82,7 @@ func (set *ruleset) findBan(r *http.Request, given *string, now func() time.Time
 		case errors.Is(err, keyfunc.ErrAmbiguous):
 			no = refusal{outcome: OutcomeNoKey, status: http.StatusBadRequest}
 		case by.OnOutage != limiter.FailOpen && no.status == 0:
-			set.banKeyFailure.warnKeyFailure(set.Logger, err, "its requests are refused while anything is banned")
+			set.warnKeyOnce("", err, "its requests are refused while anything is banned")
 			no = refusal{outcome: OutcomeNoKey, status: http.StatusServiceUnavailable}
 		}
 	}

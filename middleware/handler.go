@@ -1,7 +1,6 @@
 package middleware
 
 import (
-	"log/slog"
 	"net/http"
 
 	"github.com/weirgo/weir/middleware/bans"
@@ -214,8 +213,7 @@ func (l *RateLimit) enter(set *ruleset, w http.ResponseWriter, r *http.Request, 
 // warnUnlimited warns that all rules skipped a request, unless a limiter further out has limits.
 func (v *visit) warnUnlimited(w http.ResponseWriter) {
 	if len(w.Header()[fieldPolicy]) == 0 {
-		v.skipped.notes.unlimited.warn(v.set.Logger, "weir-unlimited",
-			"weir: all rules skipped a request without a key, so such requests are not limited; add a rule by address, or change NoKey",
-			slog.String("rule", v.skipped.Name))
+		v.set.warnOnce("weir-unlimited", v.skipped.Name,
+			"weir: all rules skipped a request without a key, so such requests are not limited; add a rule by address, or change NoKey")
 	}
 }

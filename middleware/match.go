@@ -46,7 +46,7 @@ func (v *visit) match(r *http.Request) (no refusal) {
 func (v *visit) meet(r *http.Request, rule *rule, tier string) (no refusal) {
 	switch {
 	case rule.deny && rule.shadow:
-		rule.notes.shadowed.note(v.set.Logger, rule.info)
+		rule.notes.wouldRefuse(v.set.Logger, rule.info)
 		return no
 	case rule.deny:
 		return refusal{outcome: OutcomeRefused, status: rule.texts.Status, retry: rule.texts.RetryAfter, rule: rule}
@@ -75,7 +75,7 @@ func (v *visit) count(r *http.Request, rule *rule, tier, key string, class keyfu
 	}
 	switch {
 	case no.status != 0 && rule.shadow:
-		rule.notes.shadowed.note(v.set.Logger, rule.info)
+		rule.notes.wouldRefuse(v.set.Logger, rule.info)
 		return refusal{}
 	case no.status != 0 || !counts:
 		return no
@@ -136,7 +136,7 @@ func (v *visit) withoutKey(r *http.Request, rule *rule, err error) (key string, 
 func (v *visit) without(rule *rule, err error) (counts bool, no refusal) {
 	none := errors.Is(err, keyfunc.ErrNoKey)
 	if !none {
-		rule.warnKeyFailure(v.set.Logger, err)
+		v.set.warnKeyFailure(rule, err)
 	}
 	no = refusal{outcome: OutcomeNoKey, rule: rule}
 	switch {

@@ -51,7 +51,7 @@ func (set *ruleset) vet(routers [][]string) {
 	}
 	absent := 0
 	set.routes(func(rule, text string, p *route.Pattern) {
-		if !set.notices.isNew(rule, text) {
+		if !set.notices.isNew("weir-no-such-route "+rule, text) {
 			return
 		}
 		wanted := *p

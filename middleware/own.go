@@ -7,7 +7,6 @@ import (
 	"maps"
 	"net/http"
 	"slices"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -116,28 +115,26 @@ func (set *ruleset) policyOf(r *rule, base *policy, key string, class keyfunc.Cl
 	case given == nil:
 		return p, no
 	case given.err != nil:
-		r.warnLimitFailure(set.Logger, given.err)
+		set.warnLimitFailure(r, given.err)
 		return p, invalid
 	case given.denies:
 		return p, refusal{outcome: OutcomeRefused, status: http.StatusTooManyRequests, retry: limiter.Never, rule: r}
 	case key == noKey || class == keyfunc.Shared || class == keyfunc.InDoubt:
 		return p, no
 	}
-	own, err := set.own(base, given.limit)
-	switch {
-	case err != nil:
-		r.warnLimitFailure(set.Logger, err)
+	switch own := set.own(base, given.limit); {
+	case own.err != nil:
+		set.warnLimitFailure(r, own.err)
 		return p, invalid
-	case own == nil:
-		return p, no
+	case own.parts != nil:
+		return own, no
 	}
-	return own, no
+	return p, no
 }
 
-func (r *rule) warnLimitFailure(logger *slog.Logger, err error) {
-	r.notes.limitFailure.warn(logger, "weir-limit-failed",
-		"weir: WithLimit gave a rule a limit that it cannot have; such requests are answered 503",
-		slog.String("rule", r.Name), shortError(err))
+func (set *ruleset) warnLimitFailure(r *rule, err error) {
+	set.warnOnce("weir-limit-failed", r.Name,
+		"weir: WithLimit gave a rule a limit that it cannot have; such requests are answered 503", shortError(err))
 }
 
 const (
@@ -151,88 +148,68 @@ const (
 	sweepPause = time.Second
 )
 
-// An ownLimit is a compiled limit of WithLimit.
-type ownLimit struct {
-	policy *policy
-	err    error        // why the rule cannot have the limit
-	used   atomic.Int64 // when, in seconds since 1970
-}
-
 // touch sets the time of the last request.
-func (o *ownLimit) touch() {
-	if now := time.Now().Unix(); o.used.Load() != now {
-		o.used.Store(now)
+func (p *policy) touch() {
+	if now := time.Now().Unix(); p.used.Load() != now {
+		p.used.Store(now)
 	}
 }
 
-// ownLimits bounds the compiled limits of a rule. Its policies have them in policy.own.
-type ownLimits struct {
-	mu    sync.Mutex
-	n     int
-	swept time.Time
-}
-
-// furtherNames are the quotas with other names than the rule's that its own limits have used. They survive
-// a change of the rules, for Reset.
-type furtherNames struct {
-	mu     sync.Mutex
-	quotas map[counterKey]*limiter.Quota
-}
-
-// own returns a policy like base with another limit. It is nil if the rule has too many of them.
-func (set *ruleset) own(base *policy, l limiter.Allowance) (*policy, error) {
+// own returns a policy like base with another limit. It has an err, or no parts if the rule has too many of them.
+func (set *ruleset) own(base *policy, l limiter.Allowance) *policy {
 	if l == base.info.Limit {
-		return base, nil
+		return base
 	}
 	if found, ok := base.own.Load(l); ok {
-		o := found.(*ownLimit)
-		o.touch()
-		return o.policy, o.err
+		p := found.(*policy)
+		p.touch()
+		return p
 	}
 	return set.newOwn(base, l)
 }
 
-func (set *ruleset) newOwn(base *policy, l limiter.Allowance) (*policy, error) {
+func (set *ruleset) newOwn(base *policy, l limiter.Allowance) *policy {
 	r := base.rule
-	r.owns.mu.Lock()
-	defer r.owns.mu.Unlock()
+	r.ownMu.Lock()
+	defer r.ownMu.Unlock()
 	if found, ok := base.own.Load(l); ok {
-		o := found.(*ownLimit)
-		return o.policy, o.err
+		return found.(*policy)
 	}
-	if r.owns.n >= mostOwn {
+	if r.owns >= mostOwn {
 		r.sweep()
 	}
-	o := &ownLimit{}
-	o.touch()
-	full := r.owns.n >= mostOwn
+	p, full := &policy{}, r.owns >= mostOwn
 	if !full {
-		if o.policy, o.err = set.compileOwn(base, l); o.err == nil && !r.notes.further.add(o.policy.parts) {
-			o.policy, full = nil, true
+		var err error
+		if p, err = set.compileOwn(base, l); err != nil {
+			p = &policy{err: err}
+		} else if !r.notes.add(p.parts) {
+			p, full = &policy{}, true
 		}
-		base.own.Store(l, o)
-		r.owns.n++
+		p.touch()
+		base.own.Store(l, p)
+		r.owns++
 	}
 	if full {
-		r.notes.tooManyLimits.warn(set.Logger, "weir-too-many-limits",
+		set.warnOnce("weir-too-many-limits", r.Name,
 			"weir: the clients of a rule have too many different limits; further clients are held to the rule's own limit",
-			slog.String("rule", r.Name), slog.Int("limits", mostOwn))
+			slog.Int("limits", mostOwn))
 	}
-	return o.policy, o.err
+	return p
 }
 
 // sweep forgets the own limits that no request has used for a minute.
 func (r *rule) sweep() {
 	now := time.Now()
-	if now.Sub(r.owns.swept) < sweepPause {
+	if now.Sub(r.ownSwept) < sweepPause {
 		return
 	}
-	r.owns.swept = now
+	r.ownSwept = now
 	for _, base := range r.policies {
 		base.own.Range(func(l, found any) bool {
-			if found.(*ownLimit).used.Load() <= now.Add(-ownIdle).Unix() {
+			if found.(*policy).used.Load() <= now.Add(-ownIdle).Unix() {
 				base.own.Delete(l)
-				r.owns.n--
+				r.owns--
 			}
 			return true
 		})
@@ -260,21 +237,21 @@ func (set *ruleset) compileOwn(base *policy, l limiter.Allowance) (*policy, erro
 }
 
 // add adds the names of further parts, or returns false if there are too many.
-func (f *furtherNames) add(parts []*policy) bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
+func (n *notes) add(parts []*policy) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
 	for _, p := range parts {
 		id := counterKey{rule: p.quota.Rule(), tier: p.quota.Tier()}
 		if id.rule == p.rule.Name {
 			continue
 		}
-		if f.quotas[id] == nil && len(f.quotas) >= mostOwn {
+		if n.further[id] == nil && len(n.further) >= mostOwn {
 			return false
 		}
-		if f.quotas == nil {
-			f.quotas = map[counterKey]*limiter.Quota{}
+		if n.further == nil {
+			n.further = map[counterKey]*limiter.Quota{}
 		}
-		f.quotas[id] = p.quota
+		n.further[id] = p.quota
 	}
 	return true
 }
@@ -293,9 +270,9 @@ func (r *rule) quotas() (all []*limiter.Quota) {
 			add(part.quota)
 		}
 	}
-	r.notes.further.mu.Lock()
-	defer r.notes.further.mu.Unlock()
-	for _, q := range r.notes.further.quotas {
+	r.notes.mu.Lock()
+	defer r.notes.mu.Unlock()
+	for _, q := range r.notes.further {
 		add(q)
 	}
 	return all

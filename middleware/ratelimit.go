@@ -29,8 +29,6 @@ type RateLimit struct {
 
 	changing sync.Mutex
 	claimed  map[string]bool // names of counters in the store that this limiter claimed
-
-	storeFailure onceWarning
 }
 
 // New returns a limiter with these rules. The error joins everything that is wrong with c.
@@ -69,7 +67,7 @@ func (l *RateLimit) install(c Config, byAddress bool) error {
 	for _, r := range set.all {
 		for _, p := range r.policies {
 			for _, own := range p.overrides {
-				r.notes.further.add(own.parts)
+				r.notes.add(own.parts)
 			}
 		}
 	}

@@ -3,6 +3,7 @@ package middleware
 import (
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/weirgo/weir/internal/route"
 	"github.com/weirgo/weir/keyfunc"
@@ -42,9 +43,8 @@ type ruleset struct {
 	quotas   []*limiter.Quota                // of all limits, and of refusals
 	progress map[counterKey]*progress
 
-	banKeys       []*rule // whose keys are looked up in the list of bans
-	banKeyFailure onceWarning
-	shadowedBans  shadowCount
+	banKeys   []*rule // whose keys are looked up in the list of bans
+	bansNotes notes   // of bans in shadow
 
 	check func(*limiter.Quota) error // by the store
 
@@ -73,8 +73,11 @@ type rule struct {
 
 	parts int // the most policies that it has for a key
 
-	owns  *ownLimits
 	notes *notes
+
+	ownMu    sync.Mutex // guards what follows
+	owns     int        // limits of clients that its policies have in own
+	ownSwept time.Time
 }
 
 // A progress counts the requests in progress of a rule in one tier. It survives a change of the rules.
@@ -109,9 +112,13 @@ type policy struct {
 
 	// Of the policies of a rule and its tiers.
 	overrides map[string]*policy // by key; nil without Overrides
-	own       sync.Map           // *ownLimit by limiter.Allowance
+	own       sync.Map           // *policy by limiter.Allowance: the limits of clients
 
-	concurrency limiter.Concurrency // if isSlot
+	concurrency limiter.Concurrency // of a slot
+
+	// Of a client's own limit.
+	err  error        // why the rule cannot have it
+	used atomic.Int64 // when, in seconds since 1970
 }
 
 // slots returns the part of p that is the rule's AtOnce, or nil.

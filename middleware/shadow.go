@@ -3,34 +3,41 @@ package middleware
 import (
 	"context"
 	"log/slog"
+	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/weirgo/weir/limiter"
 )
 
-// A shadowCount counts the requests that would have been refused, and logs the count at most once a
-// minute.
-type shadowCount struct {
+// notes survive a change of the rules. Each rule has some, and the bans in shadow.
+type notes struct {
+	// Requests that would have been refused are counted, and the count is logged at most once a minute.
 	refused atomic.Uint64 // since the last log
-	next    atomic.Int64  // time of the next log, in nanoseconds since 1970
+	nextLog atomic.Int64  // in nanoseconds since 1970
+
+	// The quotas with other names than the rule's that its own limits have used, for Reset.
+	mu      sync.Mutex
+	further map[counterKey]*limiter.Quota
 }
 
 const shadowLogEvery = time.Minute
 
-func (c *shadowCount) note(logger *slog.Logger, rule *RuleInfo) {
-	c.log(logger, "weir: a rule in shadow would have refused requests",
+func (n *notes) wouldRefuse(logger *slog.Logger, rule *RuleInfo) {
+	n.logShadow(logger, "weir: a rule in shadow would have refused requests",
 		slog.String("rule", rule.Name), slog.String("tier", rule.Tier))
 }
 
-func (c *shadowCount) log(logger *slog.Logger, message string, attrs ...slog.Attr) {
-	c.refused.Add(1)
-	now, next := time.Now().UnixNano(), c.next.Load()
+func (n *notes) logShadow(logger *slog.Logger, message string, attrs ...slog.Attr) {
+	n.refused.Add(1)
+	now, next := time.Now().UnixNano(), n.nextLog.Load()
 	isEarly := now < next && next-now <= int64(shadowLogEvery) // otherwise the clock was set back
-	if isEarly || !c.next.CompareAndSwap(next, now+int64(shadowLogEvery)) {
+	if isEarly || !n.nextLog.CompareAndSwap(next, now+int64(shadowLogEvery)) {
 		return
 	}
 	if logger == nil {
 		logger = slog.Default()
 	}
-	attrs = append(attrs, slog.String("code", "weir-shadow"), slog.Uint64("requests", c.refused.Swap(0)))
+	attrs = append(attrs, slog.String("code", "weir-shadow"), slog.Uint64("requests", n.refused.Swap(0)))
 	logger.LogAttrs(context.Background(), slog.LevelInfo, message, attrs...)
 }

@@ -197,7 +197,7 @@ func (q *question) readKey(set *ruleset, one, other *http.Request) {
 		q.unknown = unknownKey
 		return
 	case err != nil:
-		q.rule.warnKeyFailure(set.Logger, err)
+		set.warnKeyFailure(q.rule, err)
 		q.unknown = unknownFailed
 		return
 	}
@@ -281,7 +281,7 @@ func (l *RateLimit) left(ctx context.Context, set *ruleset, questions []question
 func (l *RateLimit) describe(ctx context.Context, set *ruleset, questions []question) (shown []usageRule, known bool) {
 	if err := l.left(ctx, set, questions); err != nil {
 		if !isGone(ctx) {
-			l.warnStoreFailure(set, err)
+			set.warnStoreFailure(err)
 		}
 		return nil, false
 	}

@@ -17,13 +17,33 @@ import (
 // Warnings are for mistakes that New cannot see. Each is logged once, has a code that docs/warnings.md
 // explains, and never contains a key.
 
-// A onceWarning is logged once.
-type onceWarning struct{ given atomic.Bool }
+// notices are the warnings that were given. They survive a change of the rules.
+type notices struct {
+	given   sync.Map     // true by [2]string: a code, and what the warning is about
+	unknown atomic.Int32 // tiers and rules in warnings
+}
 
-func (o *onceWarning) warn(logger *slog.Logger, code, message string, attrs ...slog.Attr) {
-	if !o.given.Load() && o.given.CompareAndSwap(false, true) {
-		warn(logger, code, message, attrs...)
+// isNew reports whether this is the first warning with that code about a name, such as a rule's.
+func (n *notices) isNew(code, about string) bool {
+	if _, given := n.given.Load([2]string{code, about}); given {
+		return false
 	}
+	_, given := n.given.LoadOrStore([2]string{code, strings.Clone(about)}, true)
+	return !given
+}
+
+// warnOnce warns once of each rule, or once if the rule is empty.
+func (set *ruleset) warnOnce(code, rule, message string, attrs ...slog.Attr) {
+	if set.notices.isNew(code, rule) {
+		set.warnOf(code, rule, message, attrs...)
+	}
+}
+
+func (set *ruleset) warnOf(code, rule, message string, attrs ...slog.Attr) {
+	if rule != "" {
+		attrs = append([]slog.Attr{slog.String("rule", rule)}, attrs...)
+	}
+	warn(set.Logger, code, message, attrs...)
 }
 
 func warn(logger *slog.Logger, code, message string, attrs ...slog.Attr) {
@@ -66,26 +86,26 @@ func (l *RateLimit) claim(set *ruleset) error {
 	return nil
 }
 
-func (w *onceWarning) warnKeyFailure(logger *slog.Logger, err error, what string, attrs ...slog.Attr) {
-	if !w.given.Load() {
-		w.warn(logger, "weir-key-failed", "weir: a key function failed; "+what, append(attrs, shortError(err))...)
-	}
-}
-
 // shortError returns the first 200 bytes of an error whose text may come from clients.
 func shortError(err error) slog.Attr {
 	text := err.Error()
 	return slog.String("error", text[:min(len(text), 200)])
 }
 
-func (r *rule) warnKeyFailure(logger *slog.Logger, err error) {
-	r.notes.failure.warnKeyFailure(logger, err,
-		"ambiguous requests are answered 400, and Rule.OnOutage decides about the others", slog.String("rule", r.Name))
+func (set *ruleset) warnKeyFailure(r *rule, err error) {
+	set.warnKeyOnce(r.Name, err, "ambiguous requests are answered 400, and Rule.OnOutage decides about the others")
 }
 
-func (l *RateLimit) warnStoreFailure(set *ruleset, err error) {
-	l.storeFailure.warn(set.Logger, "weir-store-failed",
-		"weir: the store could not decide; such requests are answered 503 until it can",
+// warnKeyOnce formats no error in vain, as clients can cause any number of them.
+func (set *ruleset) warnKeyOnce(rule string, err error, what string) {
+	const code = "weir-key-failed"
+	if set.notices.isNew(code, rule) {
+		set.warnOf(code, rule, "weir: a key function failed; "+what, shortError(err))
+	}
+}
+
+func (set *ruleset) warnStoreFailure(err error) {
+	set.warnOnce("weir-store-failed", "", "weir: the store could not decide; such requests are answered 503 until it can",
 		slog.String("error", err.Error()))
 }
 
@@ -114,44 +134,4 @@ func (d *unroutedDetector) blank(logger *slog.Logger) {
 	warn(logger, "weir-unrouted",
 		"weir: a rule matches a route, but requests reach the limiter before they are routed, so it never applies; use the router's adapter",
 		slog.String("route", d.pattern))
-}
-
-// notices are the warnings about a limiter. They survive a change of its rules.
-type notices struct {
-	twice      onceWarning
-	unsettled  onceWarning
-	unreturned onceWarning
-	allow      onceWarning
-	unknown    atomic.Int32 // tiers and rules in warnings
-
-	mu      sync.Mutex
-	noticed map[[2]string]bool
-}
-
-// notes are what was noticed about a rule. They survive a change of the rules, so that no warning is
-// repeated.
-type notes struct {
-	failure    onceWarning
-	escalation onceWarning
-	notOwn     onceWarning
-	shadowed   shadowCount
-	unlimited  onceWarning
-
-	further       furtherNames
-	limitFailure  onceWarning
-	tooManyLimits onceWarning
-}
-
-// isNew reports whether this is the first notice about a name of the configuration.
-func (n *notices) isNew(rule, what string) bool {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if n.noticed[[2]string{rule, what}] {
-		return false
-	}
-	if n.noticed == nil {
-		n.noticed = map[[2]string]bool{}
-	}
-	n.noticed[[2]string{rule, strings.Clone(what)}] = true
-	return true
 }
