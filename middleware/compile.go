@@ -120,10 +120,10 @@ func compile(config Config, before *ruleset) (*ruleset, error) {
 	return set, nil
 }
 
-// mostOf returns how many policies a request can meet by rules for the same requests.
+// mostOf returns how many limits a request can meet by rules for the same requests.
 func mostOf(rules []*rule) (most int) {
 	for _, r := range rules {
-		most += max(1, r.parts) // a rule that denies counts as one
+		most += max(1, r.mostLimits) // a rule that denies counts as one
 	}
 	return most
 }
@@ -197,8 +197,8 @@ func (c *compiler) rule(at string, given Rule, info RuleInfo) *rule {
 		r.info = c.info(info)
 	} else {
 		info.Limit, info.OnOutage, info.Counts, info.Escalate = given.Limit, given.OnOutage, given.Counts, given.Escalate
-		if r.policy = c.policy(at, r, info); r.policy != nil {
-			r.info = r.policy.info
+		if r.limits = c.limitsFor(at, r, info); r.limits != nil {
+			r.info = r.limits.info
 			c.slotsAlone(at, r)
 			c.tiers(at, r, info)
 			c.overrides(at, r)
@@ -250,7 +250,7 @@ func (c *compiler) fields(at string, given Rule) {
 
 // slotsAlone checks the fields of a rule that has AtOnce alone.
 func (c *compiler) slotsAlone(at string, r *rule) {
-	if !r.policy.slot {
+	if !r.limits.slot {
 		return
 	}
 	const why = "%s: %s needs a Limit: a request always takes one slot of AtOnce"
@@ -266,10 +266,10 @@ func (c *compiler) name(at string, r *rule, name, tier string) {
 	c.set.counters[counterKey{rule: name, tier: tier}] = r.Name
 }
 
-// tiers makes r's policies for tiers.
+// tiers makes r's limits for tiers.
 func (c *compiler) tiers(at string, r *rule, info RuleInfo) {
 	if len(r.Tiers) > 0 {
-		r.tiers = make(map[string]*policy, len(r.Tiers))
+		r.tiers = make(map[string]*limit, len(r.Tiers))
 	}
 	for _, tier := range slices.Sorted(maps.Keys(r.Tiers)) {
 		if tier == "" {
@@ -278,22 +278,22 @@ func (c *compiler) tiers(at string, r *rule, info RuleInfo) {
 		}
 		c.set.tierNames[tier] = true
 		info.Tier, info.Limit = tier, r.Tiers[tier]
-		r.tiers[tier] = c.policy(fmt.Sprintf("%s tier %q", at, tier), r, info)
+		r.tiers[tier] = c.limitsFor(fmt.Sprintf("%s tier %q", at, tier), r, info)
 	}
 }
 
-// policy returns r's policy for the tier and limit of info, or nil if the limit is wrong.
-func (c *compiler) policy(at string, r *rule, info RuleInfo) *policy {
+// limitsFor returns r's limits for the tier and Allowance of info, or nil if they are wrong.
+func (c *compiler) limitsFor(at string, r *rule, info RuleInfo) *limit {
 	of := counterKey{rule: r.Name, tier: info.Tier}
 	c.set.progress[of] = cmp.Or(c.before.progress[of], &progress{})
-	p := c.newPolicy(at, r, info, c.set.progress[of])
+	p := c.newLimits(at, r, info, c.set.progress[of])
 	if p != nil {
-		r.policies = append(r.policies, p)
+		r.allLimits = append(r.allLimits, p)
 	}
 	return p
 }
 
-func (c *compiler) newPolicy(at string, r *rule, info RuleInfo, progress *progress) *policy {
+func (c *compiler) newLimits(at string, r *rule, info RuleInfo, progress *progress) *limit {
 	quotas, err := r.quotasFor(info.Tier, info.Limit)
 	if !c.checkLimit(at, info.Limit, err) {
 		return nil
@@ -303,21 +303,21 @@ func (c *compiler) newPolicy(at string, r *rule, info RuleInfo, progress *progre
 		c.name(at, r, quota.Rule(), info.Tier)
 		c.check(at, r.fits(quota))
 	}
-	p := r.newPolicy(quotas, c.info(info), progress)
-	r.parts = max(r.parts, len(quotas))
+	p := r.newLimits(quotas, c.info(info), progress)
+	r.mostLimits = max(r.mostLimits, len(quotas))
 	return p
 }
 
-// newPolicy returns the policy of the first quota of an Allowance. Its parts are the policies of all.
-func (r *rule) newPolicy(quotas []*limiter.Quota, info *RuleInfo, progress *progress) (first *policy) {
+// newLimits returns the limit of the first quota of an Allowance. It has all of them.
+func (r *rule) newLimits(quotas []*limiter.Quota, info *RuleInfo, progress *progress) (first *limit) {
 	for i, quota := range quotas {
 		shown := quota.Rule()
 		if i == 0 {
 			shown = r.Name // also if it has AtOnce alone
 		}
-		p := &policy{
+		p := &limit{
 			info: info, rule: r, shadow: r.shadow, progress: progress, other: i > 0,
-			quota: quota, limit: strconv.FormatInt(quota.Capacity(), 10),
+			quota: quota, capacity: strconv.FormatInt(quota.Capacity(), 10),
 			name:       strconv.Quote(shown), // of printable ASCII, so it escapes only quotes and backslashes
 			isCalendar: quota.Limit().Calendar() != "",
 			slot:       quota.InFlight(),
@@ -337,7 +337,7 @@ func (r *rule) newPolicy(quotas []*limiter.Quota, info *RuleInfo, progress *prog
 			first.values, p.ofValue, p.looks = p, true, r.Counts.given
 			continue
 		}
-		first.parts = append(first.parts, p)
+		first.all = append(first.all, p)
 	}
 	return first
 }

@@ -68,7 +68,7 @@ func (v *visit) refused() refusal {
 		no.retry = max(no.retry, d.RetryAfter)
 		slots, together = slots && a.slot, together && a.rule.together
 		if tightest == nil || d.IsTighterThan(tightest) {
-			tightest, no.limit, no.rule = d, a.policy, a.rule
+			tightest, no.limit, no.rule = d, a.limit, a.rule
 		}
 	}
 	if slots && tightest != nil {

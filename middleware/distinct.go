@@ -56,7 +56,7 @@ func (v *visit) hasSeen() bool {
 
 func (v *visit) isSeen(i int) bool {
 	limits, charges := v.applied()
-	p, d := limits[i].policy, &charges[i].Decision
+	p, d := limits[i].limit, &charges[i].Decision
 	return p.ofValue && (!d.Allowed || p.looks && d.Counted() && d.Remaining <= 0)
 }
 

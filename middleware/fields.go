@@ -334,13 +334,13 @@ func (a *applied) appendMember(b []byte, d *limiter.Decision, allowed bool) (_ [
 func (a *applied) texts(d *limiter.Decision) (member, limit string) {
 	switch {
 	case a.slot && d.Limit != a.quota.Capacity():
-		return memberOf(a.name, d.Limit, 0) + concurrentUnit, a.limit
+		return memberOf(a.name, d.Limit, 0) + concurrentUnit, a.capacity
 	case d.Window != 0:
 		return memberOf(a.name, d.Limit, d.Window), strconv.FormatInt(d.Limit, 10)
 	case a.isCalendar:
-		return memberOf(a.name, a.quota.Capacity(), windowAt(a.quota, d.Receipt.At)), a.limit
+		return memberOf(a.name, a.quota.Capacity(), windowAt(a.quota, d.Receipt.At)), a.capacity
 	}
-	return a.member, a.limit
+	return a.member, a.capacity
 }
 
 // memberOf returns a member of the RateLimit-Policy list: "ip";q=100;w=60.
@@ -355,7 +355,7 @@ func memberOf(name string, limit int64, window time.Duration) string {
 // isNear reports whether the rule has reached its SoftAt.
 func (a *applied) isNear(d *limiter.Decision) bool {
 	softAt := a.softAt
-	// During an outage the limit is a share of the policy's. It is at most 10^12.
+	// During an outage the limit is a share of the rule's. It is at most 10^12.
 	return softAt > 0 && d.Counted() && d.Remaining <= d.Limit*(100-softAt)/100
 }
 

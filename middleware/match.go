@@ -63,12 +63,12 @@ func (v *visit) count(r *http.Request, rule *rule, tier, key string, class keyfu
 	if err != nil {
 		key, class, counts, no = v.withoutKey(r, rule, err)
 	}
-	p := rule.policy
+	p := rule.limits
 	if rule.tiers != nil {
-		p = rule.policyFor(tier)
+		p = rule.limitsFor(tier)
 	}
 	if counts && (v.given != nil || p.overrides != nil) {
-		p, no = v.set.policyOf(rule, p, key, class, v.given)
+		p, no = v.set.limitsOf(rule, p, key, class, v.given)
 	}
 	if counts && no.status == 0 && rule.Distinct != nil {
 		pair, counts, no = v.pairOf(r, rule, key)
@@ -84,8 +84,8 @@ func (v *visit) count(r *http.Request, rule *rule, tier, key string, class keyfu
 	if rule.costs {
 		cost = rule.Cost.Of(r)
 	}
-	for _, part := range p.parts {
-		v.take(part, key, class, cost)
+	for _, l := range p.all {
+		v.take(l, key, class, cost)
 	}
 	if pair != "" {
 		v.take(p.values, pair, class, 1)
@@ -95,7 +95,7 @@ func (v *visit) count(r *http.Request, rule *rule, tier, key string, class keyfu
 
 // take adds a limit and its charge. A request takes one slot, whatever it costs. A reservation is at most what the
 // limit allows at once, or the request would never pass.
-func (v *visit) take(p *policy, key string, class keyfunc.Class, cost int64) {
+func (v *visit) take(p *limit, key string, class keyfunc.Class, cost int64) {
 	switch {
 	case p.slot:
 		cost = 1
@@ -108,7 +108,7 @@ func (v *visit) take(p *policy, key string, class keyfunc.Class, cost int64) {
 	v.n++
 	limits, charges := v.applied()
 	a, c := &limits[v.n-1], &charges[v.n-1]
-	a.policy, a.class, a.cost, a.said = p, class, cost, unsaid
+	a.limit, a.class, a.cost, a.said = p, class, cost, unsaid
 	c.Quota, c.Key, c.Optional = p.quota, key, p.shadow
 	if !p.looks {
 		c.Cost = cost
@@ -197,12 +197,12 @@ func (set *ruleset) forRoute(r *http.Request) []*rule {
 	return rules
 }
 
-// policyFor returns the policy for requests in that tier.
-func (r *rule) policyFor(tier string) *policy {
+// limitsFor returns the limits for requests in that tier.
+func (r *rule) limitsFor(tier string) *limit {
 	if p, ok := r.tiers[tier]; ok {
 		return p
 	}
-	return r.policy
+	return r.limits
 }
 
 // WithTier returns a context that puts its request in a tier, for Rule.Tiers and Config.ByTier. Your

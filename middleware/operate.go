@@ -43,7 +43,7 @@ func (l *RateLimit) Rules() []RuleInfo {
 		if r.deny {
 			all = append(all, *r.info)
 		}
-		for _, p := range r.policies {
+		for _, p := range r.allLimits {
 			all = append(all, *p.info)
 		}
 	}
@@ -77,7 +77,7 @@ func (l *RateLimit) Peek(ctx context.Context, rule, key string) ([]RuleResult, e
 		return nil, err
 	}
 	key = named.counterOf(key)
-	for _, p := range named.policies {
+	for _, p := range named.allLimits {
 		questions = append(questions, question{rule: named, policy: p, key: key, class: class})
 	}
 	if err := l.left(ctx, set, questions); err != nil {
@@ -95,7 +95,7 @@ func (l *RateLimit) Peek(ctx context.Context, rule, key string) ([]RuleResult, e
 			results = append(results, RuleResult{Rule: &info, Key: key, Class: class, Decision: limiter.Decision{RetryAfter: limiter.Never}})
 		}
 		for n, p := range q.policies {
-			a := applied{policy: p, class: class}
+			a := applied{limit: p, class: class}
 			results = a.appendResult(results, &q.charges[n])
 		}
 	}
@@ -142,7 +142,7 @@ type InProgress struct {
 func (l *RateLimit) InProgress() []InProgress {
 	var all []InProgress
 	for _, r := range l.rules.Load().all {
-		for _, p := range r.policies {
+		for _, p := range r.allLimits {
 			if p.slots() != nil {
 				all = append(all, InProgress{p.info, p.progress.requests.Load(), p.progress.waiting.Load()})
 			}

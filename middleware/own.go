@@ -103,9 +103,9 @@ func (g *givenLimit) of(rule string) *givenLimit {
 	return g
 }
 
-// policyOf returns the policy of a client with that key: its own, or base, which is of its tier. It refuses a client
+// limitsOf returns the limits of a client with that key: its own, or base, which are of its tier. It refuses a client
 // whose own limit is 0 or invalid.
-func (set *ruleset) policyOf(r *rule, base *policy, key string, class keyfunc.Class, given *givenLimit) (p *policy, no refusal) {
+func (set *ruleset) limitsOf(r *rule, base *limit, key string, class keyfunc.Class, given *givenLimit) (p *limit, no refusal) {
 	p = base
 	if own := base.overrides[key]; own != nil && class != keyfunc.InDoubt {
 		p = own
@@ -126,7 +126,7 @@ func (set *ruleset) policyOf(r *rule, base *policy, key string, class keyfunc.Cl
 	case own.err != nil:
 		set.warnLimitFailure(r, own.err)
 		return p, invalid
-	case own.parts != nil:
+	case own.all != nil:
 		return own, no
 	}
 	return p, no
@@ -149,42 +149,42 @@ const (
 )
 
 // touch sets the time of the last request.
-func (p *policy) touch() {
+func (p *limit) touch() {
 	if now := time.Now().Unix(); p.used.Load() != now {
 		p.used.Store(now)
 	}
 }
 
-// own returns a policy like base with another limit. It has an err, or no parts if the rule has too many of them.
-func (set *ruleset) own(base *policy, l limiter.Allowance) *policy {
+// own returns limits like base for another Allowance. They have an err, or none if the rule has too many of them.
+func (set *ruleset) own(base *limit, l limiter.Allowance) *limit {
 	if l == base.info.Limit {
 		return base
 	}
 	if found, ok := base.own.Load(l); ok {
-		p := found.(*policy)
+		p := found.(*limit)
 		p.touch()
 		return p
 	}
 	return set.newOwn(base, l)
 }
 
-func (set *ruleset) newOwn(base *policy, l limiter.Allowance) *policy {
+func (set *ruleset) newOwn(base *limit, l limiter.Allowance) *limit {
 	r := base.rule
 	r.ownMu.Lock()
 	defer r.ownMu.Unlock()
 	if found, ok := base.own.Load(l); ok {
-		return found.(*policy)
+		return found.(*limit)
 	}
 	if r.owns >= mostOwn {
 		r.sweep()
 	}
-	p, full := &policy{}, r.owns >= mostOwn
+	p, full := &limit{}, r.owns >= mostOwn
 	if !full {
 		var err error
 		if p, err = set.compileOwn(base, l); err != nil {
-			p = &policy{err: err}
-		} else if !r.notes.add(p.parts) {
-			p, full = &policy{}, true
+			p = &limit{err: err}
+		} else if !r.notes.add(p.all) {
+			p, full = &limit{}, true
 		}
 		p.touch()
 		base.own.Store(l, p)
@@ -205,9 +205,9 @@ func (r *rule) sweep() {
 		return
 	}
 	r.ownSwept = now
-	for _, base := range r.policies {
+	for _, base := range r.allLimits {
 		base.own.Range(func(l, found any) bool {
-			if found.(*policy).used.Load() <= now.Add(-ownIdle).Unix() {
+			if found.(*limit).used.Load() <= now.Add(-ownIdle).Unix() {
 				base.own.Delete(l)
 				r.owns--
 			}
@@ -216,8 +216,8 @@ func (r *rule) sweep() {
 	}
 }
 
-// compileOwn returns a policy like base with another limit, which the store may refuse.
-func (set *ruleset) compileOwn(base *policy, l limiter.Allowance) (*policy, error) {
+// compileOwn returns limits like base for another Allowance, which the store may refuse.
+func (set *ruleset) compileOwn(base *limit, l limiter.Allowance) (*limit, error) {
 	r, info := base.rule, *base.info
 	info.Limit, info.Own = l, true
 	quotas, err := r.quotasFor(info.Tier, l)
@@ -232,15 +232,15 @@ func (set *ruleset) compileOwn(base *policy, l limiter.Allowance) (*policy, erro
 			return nil, err
 		}
 	}
-	p := r.newPolicy(quotas, &info, base.progress)
+	p := r.newLimits(quotas, &info, base.progress)
 	return p, nil
 }
 
-// add adds the names of further parts, or returns false if there are too many.
-func (n *notes) add(parts []*policy) bool {
+// add adds the further names of limits, or returns false if there are too many.
+func (n *notes) add(limits []*limit) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	for _, p := range parts {
+	for _, p := range limits {
 		id := counterKey{rule: p.quota.Rule(), tier: p.quota.Tier()}
 		if id.rule == p.rule.Name {
 			continue
@@ -265,9 +265,9 @@ func (r *rule) quotas() (all []*limiter.Quota) {
 			all = append(all, q)
 		}
 	}
-	for _, p := range r.policies {
-		for _, part := range p.parts {
-			add(part.quota)
+	for _, p := range r.allLimits {
+		for _, l := range p.all {
+			add(l.quota)
 		}
 	}
 	r.notes.mu.Lock()
@@ -278,7 +278,7 @@ func (r *rule) quotas() (all []*limiter.Quota) {
 	return all
 }
 
-// overrides compiles r's limits of single keys, for each of its policies. No message contains a key.
+// overrides compiles r's limits of single keys, for each of its tiers. No message contains a key.
 func (c *compiler) overrides(at string, r *rule) {
 	if r.Overrides == nil {
 		return
@@ -295,8 +295,8 @@ func (c *compiler) overrides(at string, r *rule) {
 			keys[a] = append(keys[a], key)
 		}
 	}
-	for _, base := range r.policies {
-		base.overrides = make(map[string]*policy, len(r.Overrides))
+	for _, base := range r.allLimits {
+		base.overrides = make(map[string]*limit, len(r.Overrides))
 		for a, keys := range keys {
 			p, info := base, *base.info
 			if a != info.Limit {
@@ -305,7 +305,7 @@ func (c *compiler) overrides(at string, r *rule) {
 					return
 				}
 				info.Limit, info.Own = a, true
-				p = c.newPolicy(at, r, info, base.progress)
+				p = c.newLimits(at, r, info, base.progress)
 			}
 			for _, key := range keys {
 				base.overrides[key] = p

@@ -65,9 +65,9 @@ func (l *RateLimit) install(c Config, byAddress bool) error {
 	set.check = l.checkQuota
 	set.needsRoute = set.needsRoute && !byAddress
 	for _, r := range set.all {
-		for _, p := range r.policies {
+		for _, p := range r.allLimits {
 			for _, own := range p.overrides {
-				r.notes.add(own.parts)
+				r.notes.add(own.all)
 			}
 		}
 	}

@@ -23,7 +23,7 @@ type ruleset struct {
 
 	legacyFields [3]string // limit, remaining, reset
 
-	most          int  // policies that one request can meet
+	most          int  // limits that one request can meet
 	needsRoute    bool // something may read r.Pattern
 	needsTier     bool // a rule depends on the tier
 	hasHosts      bool // a rule that is not in shadow, or Bans.Deny, has a pattern with a host
@@ -60,36 +60,37 @@ type ruleset struct {
 // A rule is a validated Rule.
 type rule struct {
 	Rule
-	shadow   bool               // it refuses nothing
-	deny     bool               // it refuses all
-	costs    bool               // Cost is given
-	together bool               // Key is keyfunc.Global, and is not called: all requests count under noKey
-	info     *RuleInfo          // for requests in no tier
-	texts    *Refusal           // of its refusals
-	policy   *policy            // for requests in no tier; nil with Deny
-	tiers    map[string]*policy // nil without Tiers
-	policies []*policy          // in no tier and in tiers, in order
-	strikes  *limiter.Quota     // counts refusals; nil without Escalate
+	shadow    bool              // it refuses nothing
+	deny      bool              // it refuses all
+	costs     bool              // Cost is given
+	together  bool              // Key is keyfunc.Global, and is not called: all requests count under noKey
+	info      *RuleInfo         // for requests in no tier
+	texts     *Refusal          // of its refusals
+	limits    *limit            // for requests in no tier; nil with Deny
+	tiers     map[string]*limit // nil without Tiers
+	allLimits []*limit          // in no tier and in tiers, in order
+	strikes   *limiter.Quota    // counts refusals; nil without Escalate
 
-	parts int // the most policies that it has for a key
+	mostLimits int // that it has for a key
 
 	notes *notes
 
 	ownMu    sync.Mutex // guards what follows
-	owns     int        // limits of clients that its policies have in own
+	owns     int        // own limits of clients
 	ownSwept time.Time
 }
 
 // A progress counts the requests in progress of a rule in one tier. It survives a change of the rules.
 type progress struct{ requests, waiting atomic.Int64 }
 
-// A policy is a quota with the parts of the header fields that never change.
-type policy struct {
-	info   *RuleInfo
-	quota  *limiter.Quota
-	limit  string // X-RateLimit-Limit
-	name   string // as clients see it, in quotes: the same in Structured Fields (RFC 9651) and in JSON
-	member string // in RateLimit-Policy: "ip";q=100;w=60
+// A limit is a quota with the texts of the header fields that never change. A rule has one for each limit and AtOnce of
+// its Allowance; the first stands for all of them.
+type limit struct {
+	info     *RuleInfo
+	quota    *limiter.Quota
+	capacity string // X-RateLimit-Limit
+	name     string // as clients see it, in quotes: the same in Structured Fields (RFC 9651) and in JSON
+	member   string // in RateLimit-Policy: "ip";q=100;w=60
 
 	isCalendar bool // its windows differ in length
 
@@ -101,18 +102,17 @@ type policy struct {
 	softAt int64 // percent, here as each response needs it
 	looks  bool  // requests are charged when their answer is known
 
-	// Each limit of a rule is a policy.
-	parts []*policy // of the first policy: all of them, slots last; of the others nil
-	other bool      // it is not the first
+	all   []*limit // of the first: all of the rule, slots last; of the others nil
+	other bool     // it is not the first
 
-	values  *policy // of the first policy of a rule with Distinct: the policy that counts values
-	ofValue bool    // it is that one, which is shown to nobody
+	values  *limit // of the first of a rule with Distinct: the limit that counts values
+	ofValue bool   // it counts values, and is shown to nobody
 
 	progress *progress // of slots
 
-	// Of the policies of a rule and its tiers.
-	overrides map[string]*policy // by key; nil without Overrides
-	own       sync.Map           // *policy by limiter.Allowance: the limits of clients
+	// Of the first limits of a rule and its tiers.
+	overrides map[string]*limit // by key; nil without Overrides
+	own       sync.Map          // *limit by limiter.Allowance: the limits of clients
 
 	concurrency limiter.Concurrency // of a slot
 
@@ -121,9 +121,9 @@ type policy struct {
 	used atomic.Int64 // when, in seconds since 1970
 }
 
-// slots returns the part of p that is the rule's AtOnce, or nil.
-func (p *policy) slots() *policy {
-	if last := p.parts[len(p.parts)-1]; last.slot {
+// slots returns the limit of p that is the rule's AtOnce, or nil.
+func (p *limit) slots() *limit {
+	if last := p.all[len(p.all)-1]; last.slot {
 		return last
 	}
 	return nil

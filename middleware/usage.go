@@ -147,13 +147,13 @@ const (
 // A question is about one rule.
 type question struct {
 	rule    *rule
-	policy  *policy // nil if the rule denies
+	policy  *limit // the first; nil if the rule denies
 	key     string
 	class   keyfunc.Class
 	unknown string // why the store is not asked
 
 	// Set by left.
-	policies []*policy // of the rule in its tier; nil: the store is not asked
+	policies []*limit // of the rule in its tier; nil: the store is not asked
 	charges  []limiter.Charge
 	zero     limiter.Allowance // the client's own limit, if it refuses all
 	err      error             // why the key's own limit is unknown
@@ -174,7 +174,7 @@ func (set *ruleset) questions(r *http.Request) []question {
 		}
 		q := question{rule: rule}
 		if !rule.deny {
-			q.policy = rule.policyFor(tier)
+			q.policy = rule.limitsFor(tier)
 			q.readKey(set, one, other)
 		}
 		questions = append(questions, q)
@@ -240,7 +240,7 @@ func (l *RateLimit) left(ctx context.Context, set *ruleset, questions []question
 		if q.rule.deny {
 			continue
 		}
-		own, no := set.policyOf(q.rule, q.policy, q.key, q.class, given)
+		own, no := set.limitsOf(q.rule, q.policy, q.key, q.class, given)
 		if no.outcome == OutcomeRefused {
 			q.zero = given.of(q.rule.Name).limit
 		}
@@ -259,7 +259,7 @@ func (l *RateLimit) left(ctx context.Context, set *ruleset, questions []question
 			continue
 		}
 		q.policy = own
-		q.policies = q.policy.parts
+		q.policies = q.policy.all
 		for _, p := range q.policies {
 			charges = append(charges, limiter.Charge{Quota: p.quota, Key: q.key})
 		}
@@ -325,11 +325,11 @@ func (q *question) describe(set *ruleset) usageRule {
 			shown.Unknown = unknownRoom
 		}
 	}
-	for i, p := range q.policy.parts {
+	for i, p := range q.policy.all {
 		var d *limiter.Decision // nil: unknown
 		if q.policies != nil && shown.Unknown == "" {
 			d = &q.charges[i].Decision
-			shown.Near = shown.Near || (&applied{policy: p}).isNear(d)
+			shown.Near = shown.Near || (&applied{limit: p}).isNear(d)
 		}
 		switch {
 		case p.slot:

@@ -39,7 +39,7 @@ type visit struct {
 
 // An applied is a limit that applies to a request.
 type applied struct {
-	*policy
+	*limit
 	class     keyfunc.Class
 	ofHandler bool  // a handler gave the key to Allow
 	kept      bool  // it stays charged if the request goes no further
@@ -150,7 +150,7 @@ type refusal struct {
 	status  int           // without Rule.Refusal
 	retry   time.Duration // Never: unknown, or waiting does not help
 	rule    *rule         // that denies, that needs a key, or whose limit refuses
-	limit   *policy       // the tightest limit that refuses; nil: none does
+	limit   *limit        // the tightest limit that refuses; nil: none does
 	full    int64         // if only slots are missing: how many requests may be in progress
 	ban     string        // the rule that led to the ban
 }
