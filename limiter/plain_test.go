@@ -88,13 +88,6 @@ func (p *plainStore) Reset(_ context.Context, charges []limiter.Charge) error {
 	return nil
 }
 
-// decide returns the decision on a charge.
-func decide(tb testing.TB, store limiter.Store, c limiter.Charge) limiter.Decision {
-	charges := []limiter.Charge{c}
-	require.NoError(tb, store.Decide(tb.Context(), charges))
-	return charges[0].Decision
-}
-
 func named(t require.TestingT, rule, tier string, l limiter.Limit) *limiter.Quota {
 	q, err := limiter.NewQuota(rule, tier, l)
 	require.NoError(t, err)
