@@ -10,7 +10,7 @@
 //
 //	limits, err := middleware.New(middleware.Config{
 //		Rules: []middleware.Rule{
-//			{Name: "global", Limit: limiter.PerSecond(5_000)},
+//			{Name: "global", Key: keyfunc.Global, Limit: limiter.PerSecond(5_000)}, // one counter for all
 //			{Name: "ip", Key: keyfunc.IP(), Limit: limiter.PerMinute(300)},
 //			{Name: "plan", Key: keyfunc.First(keyfunc.User, keyfunc.IP()),
 //				Limit: limiter.PerHour(100),
@@ -34,11 +34,11 @@
 //
 // Nested limiters, one for the router and one for a route, agree on one set of fields. If the inner
 // limiter refuses, the outer limiter's charge stays. Within one Config, all rules are charged or none
-// is.
+// is. A limiter charges a request each time the request passes it.
 //
 // # What handlers see
 //
-// [FromContext] returns the decision. Handlers get the server's own ResponseWriter, so that flushing,
+// With Config.Results, [FromContext] returns the decision. Handlers get the server's own ResponseWriter, so that flushing,
 // hijacking and http.ResponseController work as without Weir. If a rule with [Rule.Counts] applied, or
 // Config.Overload is set, the ResponseWriter is wrapped and keeps these methods.
 //

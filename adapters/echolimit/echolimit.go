@@ -37,7 +37,7 @@ type Options struct {
 }
 
 // New returns an echo middleware for limits. In handlers, middleware.FromContext(c.Request().Context())
-// returns the decision.
+// returns the decision, with Config.Results.
 func New(limits *middleware.RateLimit) echo.MiddlewareFunc { return NewWith(limits, Options{}) }
 
 // NewWith is New with options.

@@ -36,7 +36,7 @@ type Options struct {
 }
 
 // New returns a gin middleware for limits. In handlers, middleware.FromContext(c.Request.Context())
-// returns the decision.
+// returns the decision, with Config.Results.
 func New(limits *middleware.RateLimit) gin.HandlerFunc { return NewWith(limits, Options{}) }
 
 // NewWith is New with options.
