@@ -11,8 +11,7 @@ const Never time.Duration = math.MaxInt64
 // A Decision is the answer to "may this happen now?". Its fields mean the same
 // for every algorithm and store. All durations are whole microseconds.
 type Decision struct {
-	// Allowed says whether the event may happen. A look, which is an event of cost 0, is always
-	// allowed.
+	// Allowed says whether the event may happen. An event of cost 0 is always allowed.
 	Allowed bool
 
 	// Degraded says that the store's server gave no answer and the rule's [Outage] policy

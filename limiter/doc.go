@@ -33,7 +33,7 @@
 // windows with counts that are too large, and buckets with [Quota.Settles].
 //
 // An event may cost more than one unit ([Limiter.AllowN]). A cost above what the limit ever allows is
-// refused with RetryAfter [Never]. Cost 0 looks without taking.
+// refused with RetryAfter [Never]. [Limiter.Look] asks without taking.
 //
 // [NewSemaphore] limits how many events are in flight at once, whatever their rate.
 //

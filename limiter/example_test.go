@@ -115,7 +115,7 @@ func ExampleLimiter_Refund() {
 			_ = mail.Refund(ctx, "user:42", 1, d)
 		}
 	}
-	d, _ := mail.AllowN(ctx, "user:42", 0) // a look
+	d, _ := mail.Look(ctx, "user:42", 1)
 	fmt.Println(d.Remaining)
 	// Output:
 	// 50
@@ -140,7 +140,7 @@ func ExampleLimiter_Reserve() {
 		fmt.Println("meanwhile", d.Remaining)
 		_ = hold.Settle(complete())
 	}()
-	d, _ := tokens.AllowN(ctx, "user:42", 0)
+	d, _ := tokens.Look(ctx, "user:42", 1)
 	fmt.Println("afterwards", d.Remaining)
 	// Output:
 	// meanwhile 6000

@@ -36,6 +36,7 @@ type Config struct {
 type Limiter struct {
 	quotas []*Quota
 	store  Store
+	never  *Quota // of charges that never fit, for Look
 
 	// If there is one limit: the compiler sees that nothing escapes into a Memory.
 	quota  *Quota
@@ -59,6 +60,10 @@ func New(c Config) (*Limiter, error) {
 			return nil, err
 		}
 	}
+	if l.never, err = NewQuota(c.Name, "look", quotas[0].limit); err != nil {
+		return nil, err
+	}
+	l.never.OnOutage = c.OnOutage
 	if len(quotas) == 1 {
 		l.memory, _ = l.store.(*Memory)
 	}
@@ -106,8 +111,8 @@ func (l *Limiter) Allow(ctx context.Context, key string) (Decision, error) {
 }
 
 // AllowN takes cost units for key if they are there. A refusal is a Decision and not an error.
-// An error means that the store could not decide, or that cost is negative. Cost 0 looks
-// without taking.
+// An error means that the store could not decide, or that cost is negative. Cost 0 takes
+// nothing and is always allowed. To ask whether units are there, use [Limiter.Look].
 //
 // If the Limiter has several limits, the Decision says what all of them let pass together
 // ([Decision.Join]).
@@ -118,6 +123,26 @@ func (l *Limiter) AllowN(ctx context.Context, key string, cost int64) (d Decisio
 	}
 	var b batch
 	return b.decide(ctx, l, key, cost, false)
+}
+
+// Look returns a Decision as if key took n units now and gave them back at once. Allowed reports whether n
+// units fit now. If not, RetryAfter is when they fit, if no other event comes first. RetryAfter is [Never] if
+// n is more than the limit ever allows at once. Remaining is what is left now. Look takes nothing, so another
+// event may take the units before a later AllowN. It asks the store once, and again if n does not fit. The
+// errors are those of AllowN.
+func (l *Limiter) Look(ctx context.Context, key string, n int64) (Decision, error) {
+	d, err := l.AllowN(ctx, key, min(n, 0))
+	if err != nil || !d.Counted() || n <= d.Remaining {
+		return d, err
+	}
+	// Beside a charge that never fits, the store takes nothing, even if units have returned meanwhile.
+	charges := make([]Charge, 0, maxLimits+1)
+	for _, q := range l.quotas {
+		charges = append(charges, Charge{Quota: q, Key: key, Cost: n})
+	}
+	charges = append(charges, Charge{Quota: l.never, Key: key, Cost: l.never.capacity + 1})
+	err = l.store.Decide(ctx, charges)
+	return joined(charges[:len(l.quotas)]), err
 }
 
 // Refund gives key back n of the units that d took, for events that did not happen after all. Remaining
@@ -161,11 +186,16 @@ func (b *batch) decide(ctx context.Context, l *Limiter, key string, cost int64, 
 	} else {
 		err = decideElsewhere(ctx, l.store, charges)
 	}
+	return joined(charges), err
+}
+
+// joined returns the decision of all charges together.
+func joined(charges []Charge) Decision {
 	d := charges[0].Decision
 	for i := range charges[1:] {
 		d.Join(&charges[1+i].Decision)
 	}
-	return d, err
+	return d
 }
 
 // decideElsewhere has a store decide on a copy, because arguments of an interface's method escape.
