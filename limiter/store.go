@@ -83,7 +83,7 @@ func checkCharges(charges []Charge) error {
 		for j := range i {
 			q, other := c.Quota, charges[j].Quota
 			if q.salt == other.salt && c.Key == charges[j].Key && q.rule == other.rule && q.tier == other.tier {
-				return fmt.Errorf("%w: charges %d and %d are both for one key of rule %q", ErrCharges, j, i, c.Quota.rule)
+				return fmt.Errorf("%w: charges %d and %d are both for one key of rule %q", ErrCharges, j, i, q.rule)
 			}
 		}
 	}
@@ -127,7 +127,8 @@ func checkQuota(s Store, q *Quota) error {
 		return store.Check(q)
 	}
 	if q.InFlight() {
-		return fmt.Errorf("limiter: a %T cannot count slots, as %q needs: it would never release the slots of a process that died", s, q.rule)
+		return fmt.Errorf("limiter: a %T cannot count slots, as %q needs: "+
+			"it would never release the slots of a process that died", s, q.rule)
 	}
 	return nil
 }

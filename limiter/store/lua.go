@@ -63,7 +63,8 @@ func Lua(settles bool, of ...limiter.Algorithm) string {
 		if !ok {
 			panic(fmt.Sprintf("store: there is no Lua for %v", a))
 		}
-		fmt.Fprintf(&source, "algorithms[%d] = (function(isQueue)\n%send)(%t)\n", a, readLua(file), a == limiter.LeakyBucket)
+		isQueue := a == limiter.LeakyBucket
+		fmt.Fprintf(&source, "algorithms[%d] = (function(isQueue)\n%send)(%t)\n", a, readLua(file), isQueue)
 	}
 	if settles {
 		source.Write(readLua("settles.lua"))

@@ -17,14 +17,19 @@ func mustQuota(t *testing.T, l limiter.Limit) *limiter.Quota {
 	return q
 }
 
+func charge(q *limiter.Quota, key string, cost int64) limiter.Charge {
+	return limiter.Charge{Quota: q, Key: key, Cost: cost}
+}
+
 func TestCheckChargesNamesTheChargeThatMakesNoSense(t *testing.T) {
 	q := mustQuota(t, limiter.PerSecond(10))
 	gold, err := limiter.NewQuota("rule", "gold", limiter.PerSecond(10))
 	require.NoError(t, err)
-	good := limiter.Charge{Quota: q, Key: "key", Cost: 1}
+	good := charge(q, "key", 1)
+	again := mustQuota(t, limiter.PerHour(5))
 	long := make([]limiter.Charge, 0, limiter.MaxCharges+1)
 	for i := range limiter.MaxCharges + 1 {
-		long = append(long, limiter.Charge{Quota: q, Key: fmt.Sprint(i), Cost: 1})
+		long = append(long, charge(q, fmt.Sprint(i), 1))
 	}
 	for _, tt := range []struct {
 		name    string
@@ -33,16 +38,16 @@ func TestCheckChargesNamesTheChargeThatMakesNoSense(t *testing.T) {
 	}{
 		{"none", nil, ""},
 		{"one", []limiter.Charge{good}, ""},
-		{"a look", []limiter.Charge{{Quota: q, Key: "key", Cost: 0}}, ""},
+		{"a look", []limiter.Charge{charge(q, "key", 0)}, ""},
 		{"as many as fit", long[:limiter.MaxCharges], ""},
-		{"two keys", []limiter.Charge{good, {Quota: q, Key: "", Cost: 1}}, ""},
-		{"two tiers", []limiter.Charge{good, {Quota: gold, Key: "key", Cost: 1}}, ""},
+		{"two keys", []limiter.Charge{good, charge(q, "", 1)}, ""},
+		{"two tiers", []limiter.Charge{good, charge(gold, "key", 1)}, ""},
 		{"too many", long, "there are 65, at most 64 fit in a batch"},
-		{"no quota", []limiter.Charge{good, {Quota: nil, Key: "key", Cost: 1}}, "charge 1 has no quota"},
-		{"a quota that NewQuota did not make", []limiter.Charge{good, {Quota: &limiter.Quota{}, Key: "key", Cost: 1}}, "charge 1 has no quota"},
-		{"a negative cost", []limiter.Charge{good, {Quota: gold, Key: "key", Cost: -1}}, `charge 1, of rule "rule", has cost -1`},
-		{"twice", []limiter.Charge{good, {Quota: gold, Key: "key", Cost: 1}, good}, `charges 0 and 2 are both for one key of rule "rule"`},
-		{"twice, through two quotas", []limiter.Charge{good, {Quota: mustQuota(t, limiter.PerHour(5)), Key: "key", Cost: 1}}, "charges 0 and 1"},
+		{"no quota", []limiter.Charge{good, charge(nil, "key", 1)}, "charge 1 has no quota"},
+		{"a quota that NewQuota did not make", []limiter.Charge{good, charge(&limiter.Quota{}, "key", 1)}, "charge 1 has no quota"},
+		{"a negative cost", []limiter.Charge{good, charge(gold, "key", -1)}, `charge 1, of rule "rule", has cost -1`},
+		{"twice", []limiter.Charge{good, charge(gold, "key", 1), good}, `charges 0 and 2 are both for one key of rule "rule"`},
+		{"twice, through two quotas", []limiter.Charge{good, charge(again, "key", 1)}, "charges 0 and 1"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			err := store.CheckCharges(tt.charges)
@@ -59,9 +64,10 @@ func TestCheckChargesNamesTheChargeThatMakesNoSense(t *testing.T) {
 func TestASettlementThatMakesNoSenseIsAMistake(t *testing.T) {
 	m, err := limiter.NewMemory(limiter.MemoryOptions{})
 	require.NoError(t, err)
-	good := limiter.Charge{Quota: mustQuota(t, limiter.PerHour(100)), Key: "key", Cost: 1}
-	require.NoError(t, store.CheckSettlements([]limiter.Settlement{{Charge: good}, {Charge: limiter.Charge{Quota: good.Quota, Key: "other"}, Actual: 5}}))
-	for _, bad := range []limiter.Settlement{{}, {Charge: good}, {Charge: limiter.Charge{Quota: good.Quota, Key: "other"}, Actual: -1}} {
+	q := mustQuota(t, limiter.PerHour(100))
+	good, other := charge(q, "key", 1), charge(q, "other", 0)
+	require.NoError(t, store.CheckSettlements([]limiter.Settlement{{Charge: good}, {Charge: other, Actual: 5}}))
+	for _, bad := range []limiter.Settlement{{}, {Charge: good}, {Charge: other, Actual: -1}} {
 		require.ErrorIs(t, store.CheckSettlements([]limiter.Settlement{{Charge: good}, bad}), limiter.ErrCharges)
 	}
 	require.ErrorIs(t, m.Settle(t.Context(), []limiter.Settlement{{Charge: good, Actual: -1}}), limiter.ErrCharges)
