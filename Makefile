@@ -32,13 +32,13 @@ RUN = WEIR_REQUIRE_REDIS=1 go test -vet=off -p 4 -timeout 15m
 
 unit: ## tests, with the race detector where goroutines meet
 	$(RUN) -race $(CONCURRENT)
-	$(RUN) ./middleware -run 'Allocates|TheTable' # which the race detector cannot say
+	$(RUN) ./middleware ./limiter -run 'Allocates|TheTable|Stranger' # which the race detector cannot say
 	$(RUN) $(filter-out $(shell go list $(CONCURRENT)),$(shell go list ./...))
 	WEIR_REQUIRE_REDIS=1 go -C cmd/weir test ./...
 
 unit-race: ## tests with the race detector, of all packages
 	$(RUN) -race ./...
-	$(RUN) ./middleware -run 'Allocates|TheTable'
+	$(RUN) ./middleware ./limiter -run 'Allocates|TheTable|Stranger'
 	WEIR_REQUIRE_REDIS=1 go -C cmd/weir test -race ./...
 
 narrow: ## tests where an int has 32 bits, which has no race detector; most kernels of Linux on amd64 run them

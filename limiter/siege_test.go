@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weirgo/weir/internal/phase"
+	"github.com/weirgo/weir/internal/race"
 	"github.com/weirgo/weir/limiter"
 )
 
@@ -18,6 +19,9 @@ const regulars = 20_000
 // newSiege returns a limiter whose store has the regulars, and room for as many strangers.
 func newSiege(t *testing.T, a limiter.Algorithm, strangers int) *limiter.Limiter {
 	t.Helper()
+	if race.Enabled {
+		t.Skip("one goroutine decides, for which the race detector takes minutes; make runs it without")
+	}
 	store := limiter.Must(limiter.NewMemory(limiter.MemoryOptions{MaxKeys: regulars + strangers}))
 	limit := limiter.Limit{Events: 100, Per: phase.Long(), Algorithm: a}
 	api := limiter.Must(limiter.New(limiter.Config{Name: "api", Limit: limit, Store: store}))
