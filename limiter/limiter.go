@@ -128,8 +128,8 @@ func (l *Limiter) AllowN(ctx context.Context, key string, cost int64) (d Decisio
 // Look returns a Decision as if key took n units now and gave them back at once. Allowed reports whether n
 // units fit now. If not, RetryAfter is when they fit, if no other event comes first. RetryAfter is [Never] if
 // n is more than the limit ever allows at once. Remaining is what is left now. Look takes nothing, so another
-// event may take the units before a later AllowN. It asks the store once, and again if n does not fit. The
-// errors are those of AllowN.
+// event may take the units before a later AllowN. It asks the store once, and again if n does not fit. It
+// returns the same errors as AllowN.
 func (l *Limiter) Look(ctx context.Context, key string, n int64) (Decision, error) {
 	d, err := l.AllowN(ctx, key, min(n, 0))
 	if err != nil || !d.Counted() || n <= d.Remaining {

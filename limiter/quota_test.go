@@ -125,7 +125,7 @@ func TestAChangedLimitKeepsWhatWasUsed(t *testing.T) {
 			if from := s.Quota; from != nil && from.Limit() != q.Limit() {
 				used := from.Used(s, now)
 				want := min(used, from.Capacity(), q.Capacity()) + min(max(0, used-from.Capacity()), q.Capacity())
-				require.Equal(t, want, converted, "%v, of which %d are used, is %v", from.Limit(), used, q.Limit())
+				require.Equal(t, want, converted, "%v with %d used becomes %v", from.Limit(), used, q.Limit())
 			}
 			if rapid.IntRange(0, 3).Draw(t, "owes") == 0 {
 				n := anyOwed(q.Capacity()).Draw(t, "owed")

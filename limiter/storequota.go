@@ -29,7 +29,7 @@ func (q *Quota) present(s State, now int64) (_ usage, _ []Entry, used int64) {
 	return q.at(u, q.own(log), now)
 }
 
-// convert returns s as a usage of q, as [Quota.Take] says. Under an equal limit it is that of s.
+// convert returns s as a usage of q, as [Quota.Take] says. Under an equal limit the usage stays the same.
 func (q *Quota) convert(s State, now int64) (usage, []Entry) {
 	u, log := q.usage(s.Last, s.Level, s.Prev), s.Log
 	switch from := s.Quota; {

@@ -62,7 +62,7 @@ func TestKnownKeysAreDecidedOnWithoutALock(t *testing.T) {
 			require.False(t, take(own, "other", own.Capacity()) && take(own, "other", 1), "it is marked as refused")
 
 			unlock := m.LockAll()
-			for range 3 { // one that waited for a lock would never end
+			for range 3 { // a decision that waits for a lock never ends
 				assert.True(t, take(own, "key", 1))
 				assert.False(t, take(exhausted, "", 1))
 				assert.False(t, take(own, "other", 1))

@@ -50,7 +50,7 @@ func (l *RateLimit) giveBack(ctx context.Context, v *visit, slot Slot) {
 	if slot != nil {
 		slot.Leave()
 	}
-	if v.isAllowed() {
+	if v.outcome == OutcomeAllowed {
 		l.undo(ctx, v)
 	}
 }
@@ -99,7 +99,7 @@ func (l *RateLimit) wait(ctx context.Context, v *visit) (no refusal, err error) 
 				return false, errOutdated
 			}
 			err := l.take(ctx, v)
-			return v.isAllowed() || c.Decision.Allowed || v.missingSlot() < 0, err
+			return v.outcome == OutcomeAllowed || c.Decision.Allowed || v.missingSlot() < 0, err
 		})
 		switch {
 		case got && err == nil:

@@ -609,6 +609,30 @@ func TestAHigherConcurrencyIsForThoseThatWaitToo(t *testing.T) {
 	})
 }
 
+func TestNobodyWaitsLongerBecauseTheRulesChange(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		config := configOf(queued(1, 1, time.Second))
+		l := limited(t, config)
+		ended := make(chan struct{})
+		go serve(l.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-ended })), request())
+		synctest.Wait()
+		go func() {
+			for reload := time.NewTicker(2 * time.Millisecond); ; {
+				select {
+				case <-reload.C:
+					assert.NoError(t, l.Reconfigure(config))
+				case <-ended:
+					return
+				}
+			}
+		}()
+		began := time.Now()
+		assert.Equal(t, http.StatusTooManyRequests, serve(l.Handler(ok), request()).Code)
+		assert.Equal(t, time.Second, time.Since(began))
+		close(ended)
+	})
+}
+
 // A panic of an observer, or in Config.Overload, comes after the slot was taken.
 func TestAPanicOfOthersReleasesTheSlots(t *testing.T) {
 	c := roomFor(1)

@@ -113,10 +113,10 @@ func (l *RateLimit) take(ctx context.Context, v *visit) error {
 	if set.hasShadow {
 		v.noteShadows()
 	}
-	if set.chargesAfter && v.looksRefuse() && v.isAllowed() {
+	if set.chargesAfter && v.looksRefuse() && v.outcome == OutcomeAllowed {
 		l.undo(ctx, v)
 	}
-	if v.queues && !v.isAllowed() {
+	if v.queues && v.outcome != OutcomeAllowed {
 		l.wakeWaiters(v)
 	}
 	return nil

@@ -199,7 +199,7 @@ func (v *visit) setWarning(h http.Header, shown []uint8) {
 func (v *visit) mergeLists(h http.Header, shown []uint8) {
 	limits, charges := v.applied()
 	policies, left := members(h[fieldPolicy]), members(h[fieldRateLimit])
-	if !v.isAllowed() {
+	if v.outcome != OutcomeAllowed {
 		for i := range left {
 			left[i] = withoutTime(left[i])
 		}
@@ -207,11 +207,11 @@ func (v *visit) mergeLists(h http.Header, shown []uint8) {
 	var first, firstLeft []string // that refuse
 	for _, i := range shown {
 		a, d := &limits[i], &charges[i].Decision
-		member, _ := a.appendMember(nil, d, v.isAllowed())
+		member, _ := a.appendMember(nil, d, v.outcome == OutcomeAllowed)
 		policy, _ := a.texts(d)
 		rest := textOf(member)
 		at := indexOf(left, a.name)
-		switch refuses := !v.isAllowed() && !d.Allowed; {
+		switch refuses := v.outcome != OutcomeAllowed && !d.Allowed; {
 		case refuses:
 			first, firstLeft = append(first, policy), append(firstLeft, rest)
 			policies, left = without(policies, a.name), without(left, a.name)

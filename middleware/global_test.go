@@ -14,7 +14,7 @@ import (
 	"github.com/weirgo/weir/middleware"
 )
 
-// The rule's counter is the one of the empty key, which stores never evict for other keys. Operators name it by
+// The rule counts under the empty key, whose counter stores never evict for other keys. Operators name it by
 // no key, or as the key function returns it.
 func TestARuleWithGlobalHasOneCounterHoweverItIsNamed(t *testing.T) {
 	global, _ := keyfunc.Global(nil)

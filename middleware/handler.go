@@ -27,9 +27,6 @@ func (l *RateLimit) Handler(next http.Handler) http.Handler {
 	}
 	return &handler{mux: mux, HandlerFunc: func(w http.ResponseWriter, r *http.Request) {
 		set := l.rules.Load()
-		if routers := l.routers.Load(); routers != nil && !set.vetted.Load() {
-			set.vet(*routers)
-		}
 		if mux != nil && set.needsRoute && r.URL != nil {
 			// Inside another mux, r has that one's pattern, such as "/v1/".
 			if _, pattern := mux.Handler(r); pattern != "" {
@@ -113,11 +110,7 @@ type Entered struct {
 // a method Written() bool, as gin's has, and it reports that onRefused has answered, Enter first flushes
 // w, and reads for as long as the body arrives fast enough, for 30 seconds at most.
 func (l *RateLimit) Enter(w http.ResponseWriter, r *http.Request, onRefused func(Result)) *Entered {
-	set := l.rules.Load()
-	if routers := l.routers.Load(); routers != nil && !set.vetted.Load() {
-		set.vet(*routers)
-	}
-	e := l.enter(set, w, r, onRefused)
+	e := l.enter(l.rules.Load(), w, r, onRefused)
 	if e.Request == nil {
 		return nil
 	}
@@ -149,6 +142,9 @@ func handBack(r, copied *http.Request) {
 // enter takes a request through its five phases: gate, match, decide, admit, and pass or refuse. If it has
 // answered, it returns the zero Entered.
 func (l *RateLimit) enter(set *ruleset, w http.ResponseWriter, r *http.Request, onRefused func(Result)) Entered {
+	if routers := l.routers.Load(); routers != nil && !set.vetted.Load() {
+		set.vet(*routers)
+	}
 	v := visit{set: set}
 	if set.hasGate {
 		switch exempt, no := l.gate(set, r); {

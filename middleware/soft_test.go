@@ -92,7 +92,7 @@ func TestStackedLimitersWarnInOneField(t *testing.T) {
 		assert.False(t, seen.NearLimit)
 		w = serve(h, request())
 		assert.Equal(t, []string{`"outer";r=2;q=4`}, w.Header()["X-Ratelimit-Warning"])
-		assert.False(t, seen.NearLimit, "not that of the nearest limiter")
+		assert.False(t, seen.NearLimit, "the nearest limiter is not near its limit")
 		w = serve(h, request())
 		assert.Equal(t, []string{`"outer";r=1;q=4, "inner";r=0;q=3`}, w.Header()["X-Ratelimit-Warning"])
 		assert.True(t, seen.NearLimit)

@@ -76,8 +76,6 @@ func (v *visit) clone() *visit {
 	return w
 }
 
-func (v *visit) isAllowed() bool { return v.outcome == OutcomeAllowed }
-
 // took reports whether the request has what charge i takes. In an outage, a rule with FailOpen takes nothing.
 func (v *visit) took(i int) bool {
 	limits, charges := v.applied()
@@ -128,7 +126,7 @@ func (v *visit) occupied(room *waiting.Room[counterKey]) int {
 // request passes, or if anything but slots is missing.
 func (v *visit) missingSlot() int {
 	at := -1
-	if v.isAllowed() {
+	if v.outcome == OutcomeAllowed {
 		return at
 	}
 	limits, charges := v.applied()

@@ -200,7 +200,7 @@ func TestAnAcceptFieldWithoutEndIsNotRead(t *testing.T) {
 	} {
 		var format answer.Format
 		allocs := testing.AllocsPerRun(10, func() { format = answer.Negotiate(accept) })
-		assert.Equal(t, answer.JSON, format, "%s: it is answered like one that says nothing", name)
+		assert.Equal(t, answer.JSON, format, "%s: the answer is as without Accept", name)
 		assert.Zero(t, allocs, name)
 	}
 	most := []string{"text/html," + long("image/png,", 500), problem}

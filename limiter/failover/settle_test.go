@@ -172,7 +172,7 @@ func TestAServerIsNotUpBecauseItTookNoteOfASettlement(t *testing.T) {
 	inner.is(dead)
 	s = wrap(inner, failover.Options{Failures: 1, OnDegraded: ignore})
 	assert.ErrorIs(t, settle(t, s, c, counted, 5), errDown)
-	assert.True(t, s.Health().Degraded, "one that had no room for it, and failed, is down")
+	assert.True(t, s.Health().Degraded, "a server that has no room for a debt, and fails, is down")
 }
 
 // A share counts as exactly as the limit that it is of, or more so, and refunds like it.

@@ -31,7 +31,7 @@ func readLua(name string) []byte {
 // Lua returns the source of these algorithms, for a store that decides inside a server which runs Lua,
 // as Redis does. The chunk sets the local table algorithms, indexed by the number of the
 // [limiter.Algorithm]. Each entry has functions over a quota q and a state s, whose fields last, level and
-// prev are those of [limiter.State]. They decide as the algorithms in Go do:
+// prev mean the same as in [limiter.State]. They decide as the algorithms in Go do:
 //
 //	compile(a, b, c)     makes a quota from its [limiter.Quota.Numbers]; the fields algorithm and
 //	                     bytes are the store's

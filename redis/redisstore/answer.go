@@ -183,8 +183,8 @@ func (a answer) describe(i int, c *limiter.Charge, cost int64, allowed bool) lim
 	return d
 }
 
-// log returns a log that gives the same answers to the charge c at i as the stored log, of which s is the
-// rest.
+// log returns a log that gives the same answers to the charge c at i as the stored log. s has the rest of
+// the stored state.
 func (a answer) log(log []limiter.Entry, i int, s limiter.State, c *limiter.Charge, allowed bool) []limiter.Entry {
 	times := a.records[i*a.size+recordSize:]
 	capacity, inEntries := c.Quota.Capacity(), s.Level-s.Prev

@@ -69,7 +69,7 @@ func TestCorrectionsFollowAMovingSlotAndCountOnce(t *testing.T) {
 	assert.Equal(t, len(requests)+1, n, "once")
 }
 
-// The first of a pipeline is the one for which a Cluster repeats all.
+// A Cluster repeats a whole pipeline if its first command is to be tried again.
 func TestACommandToTryAgainRepeatsNoOtherOfItsPipeline(t *testing.T) {
 	nodes := redistest.StartCluster(t)
 	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: redistest.Addrs(nodes)})

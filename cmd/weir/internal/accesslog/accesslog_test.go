@@ -256,7 +256,7 @@ func TestALogWithoutOneGoodLineBeyondTheFirstIsRead(t *testing.T) {
 	require.EqualValues(t, 50, stats.Broken)
 }
 
-// Rotated logs often begin with other lines, such as those of a start script.
+// Rotated logs often begin with other lines, such as a start script's output.
 func TestALogMayBeginWithManyOtherLines(t *testing.T) {
 	entries, stats := readAll(t, strings.Repeat("starting\n", 10*sample)+combinedLine, Options{})
 	require.Len(t, entries, 1)

@@ -377,7 +377,7 @@ func (e *Entry) text(name string) string {
 }
 
 // begin determines from the first lines of a log what its lines have. A text format says so itself, except
-// for hosts in targets; objects have any members, or those of Options.Map.
+// for hosts in targets; an object may have any members, and with Options.Map has the members named there.
 func (p *parser) begin(lines [][]byte) {
 	of, isObject := p.lines.(*object)
 	if isObject {

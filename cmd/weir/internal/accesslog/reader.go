@@ -121,8 +121,8 @@ const (
 	sample      = 100 // lines by which the format is chosen, if one fits a format
 )
 
-// fitting returns the parser that reads the most of the lines in the first sample of which one fits. further
-// says that the log has more lines than these: one that is named may then have its first good line there.
+// fitting looks for the first sample in which some parser reads a line, and returns the parser that reads most lines
+// of it. further says that the log has more lines: the first good line of a named format may then come later.
 func fitting(found []*parser, lines [][]byte, further bool) (*parser, error) {
 	first := slices.IndexFunc(lines, func(line []byte) bool { return len(bytes.TrimSpace(line)) > 0 && line[0] != '#' })
 	if first < 0 {

@@ -23,7 +23,7 @@ type part struct {
 	slots   []slot // which its value is read into
 	literal string
 
-	isList bool // the value may be a list, as nginx writes those of upstream servers
+	isList bool // the value may be a list, as in nginx's $upstream_ variables
 }
 
 // parse implements lineParser.
@@ -69,7 +69,7 @@ func (t *template) parse(in *parser, e *Entry, text []byte) (at int, wrong strin
 	return 0, ""
 }
 
-// cutList cuts a line at the first literal behind a list. Its elements are separated by commas, and those of
+// cutList cuts a line at the first literal behind a list. Its elements are separated by commas, or for
 // nginx's upstream servers also by " : ".
 func cutList(line, literal string) (value, rest string, found bool) {
 	value, rest, found = cutLiteral(line, literal)

@@ -363,7 +363,7 @@ func TestAnOutageIsDecidedByPolicyOrUnavailable(t *testing.T) {
 	says(t, d, "O", of("closed", "ann")) // in shadow
 }
 
-// Of descriptors that match the same entries, the one with the earliest value goes first.
+// If several descriptors match the same entries, the descriptor with the earliest value goes first.
 func TestTheExactnessOfDescriptorsIsAnOrder(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		given := []envoy.Entry{{Key: "a", Value: "1"}, {Key: "b", Value: "2"}, {Key: "c", Value: "3"}}
