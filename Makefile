@@ -29,16 +29,17 @@ vet: ## go vet, gofmt and staticcheck, over the examples too
 # Where goroutines meet. Those that wait for a Redis come first.
 CONCURRENT = ./redis/... ./limiter/... ./middleware ./middleware/bans ./middleware/shed ./observe/... ./pace/...
 RUN = WEIR_REQUIRE_REDIS=1 go test -vet=off -p 4 -timeout 15m
+RUN_RACELESS = $(RUN) ./middleware ./limiter ./internal/answer -run 'Allocates|TheTable|Stranger' # tests that skip under the race detector
 
 unit: ## tests, with the race detector where goroutines meet
 	$(RUN) -race $(CONCURRENT)
-	$(RUN) ./middleware ./limiter -run 'Allocates|TheTable|Stranger' # which the race detector cannot say
+	$(RUN_RACELESS)
 	$(RUN) $(filter-out $(shell go list $(CONCURRENT)),$(shell go list ./...))
 	WEIR_REQUIRE_REDIS=1 go -C cmd/weir test ./...
 
 unit-race: ## tests with the race detector, of all packages
 	$(RUN) -race ./...
-	$(RUN) ./middleware ./limiter -run 'Allocates|TheTable|Stranger'
+	$(RUN_RACELESS)
 	WEIR_REQUIRE_REDIS=1 go -C cmd/weir test -race ./...
 
 narrow: ## tests where an int has 32 bits, which has no race detector; most kernels of Linux on amd64 run them
