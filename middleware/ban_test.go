@@ -32,22 +32,10 @@ func preflight(r *http.Request) {
 	r.Header.Set("Access-Control-Request-Method", "PUT")
 }
 
-// deniedIf is a key of requests that isDenied denies.
-func deniedIf(denies func(*http.Request) bool) keyfunc.Func {
-	return func(r *http.Request) (string, error) {
-		if denies(r) {
-			return "denied", nil
-		}
-		return "", keyfunc.ErrNoKey
-	}
-}
-
-func isDenied(key string) bool { return key == "denied" }
-
 func TestADeniedRequestIsRefusedBeforeAnythingElse(t *testing.T) {
 	phase.Test(t, func(t *testing.T) {
 		store := &spy{}
-		l := limited(t, middleware.Config{Store: store, Bans: middleware.Bans{Keys: []keyfunc.Func{deniedIf(always)}, DenyKey: isDenied}, Allow: always, Rules: []middleware.Rule{
+		l := limited(t, middleware.Config{Store: store, Bans: middleware.Bans{Deny: always}, Allow: always, Rules: []middleware.Rule{
 			{Name: "r", Limit: limiter.PerHour(1), Key: func(*http.Request) (string, error) { return "", keyfunc.ErrNoKey }, NoKey: middleware.NoKeyUnauthorized},
 		}})
 		for _, r := range []*http.Request{request(), request(preflight)} {

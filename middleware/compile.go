@@ -93,14 +93,14 @@ func compile(config Config, before *ruleset) (*ruleset, error) {
 	if set.banKeys == nil {
 		set.banKeys = c.escalating
 	}
-	c.reject((set.Bans.List != nil || set.Bans.DenyKey != nil) && len(set.banKeys) == 0,
-		"Config.Bans has a List or DenyKey, but no key is looked up: it needs Keys, or a rule with Escalate")
+	c.reject(set.Bans.List != nil && len(set.banKeys) == 0,
+		"Config.Bans has a List, but no key is looked up: it needs Keys, or a rule with Escalate")
 	set.addresses = set.addressKeys()
 	set.Rules, set.ByTier, set.ByRoute, set.Default, set.Bans.Keys = nil, nil, nil, nil, nil // the caller may change them
 
 	set.most = mostOf(set.always) + max(mostByTier+mostByRoute, mostOf(set.fallback))
 	set.needsTier = set.needsTier || set.byTier != nil
-	set.hasBans = set.Bans.List != nil || set.Bans.DenyKey != nil || set.Bans.Deny != nil
+	set.hasBans = set.Bans.List != nil || set.Bans.Deny != nil
 	set.hasHosts = set.hasHosts || !set.Shadow && hasHost(route.PatternsOf(set.Bans.Deny)...)
 	set.hasGate = set.hasBans || set.hasHosts || set.Allow != nil
 	set.needsRoute = set.needsRoute || set.hasBans || set.Allow != nil || set.byRoute != nil || set.Overload != nil
@@ -133,12 +133,12 @@ func (c *compiler) settings() {
 	set := c.set
 	c.check("Config", set.Headers.Validate())
 	set.legacyFields = set.Headers.names()
-	looksUp := set.Bans.List != nil || set.Bans.DenyKey != nil
 	switch set.Bans.Status {
 	case 0:
 		set.Bans.Status = http.StatusForbidden
 	case http.StatusForbidden, http.StatusTooManyRequests:
-		c.reject(!looksUp && set.Bans.Deny == nil, "Config.Bans.Status is %d, and nothing bans: it needs List, DenyKey or Deny", set.Bans.Status)
+		c.reject(set.Bans.List == nil && set.Bans.Deny == nil,
+			"Config.Bans.Status is %d, and nothing bans: it needs List or Deny", set.Bans.Status)
 	default:
 		c.report("Config.Bans.Status is %d: it must be 403 or 429", set.Bans.Status)
 	}
@@ -155,7 +155,7 @@ func (c *compiler) settings() {
 		c.reject(key == nil, "Config.Bans.Keys[%d] is nil", i)
 		set.banKeys = append(set.banKeys, &rule{Rule: Rule{Key: key}})
 	}
-	c.reject(len(set.Bans.Keys) > 0 && !looksUp, "Config.Bans.Keys is set, and needs a List or DenyKey")
+	c.reject(len(set.Bans.Keys) > 0 && set.Bans.List == nil, "Config.Bans.Keys is set, and needs a List")
 }
 
 // rules compiles the rules for the same requests.

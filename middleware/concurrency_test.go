@@ -204,7 +204,7 @@ func TestASlotIsReturnedOnceHoweverTheRequestEnds(t *testing.T) {
 			}), r.WithContext(ctx))
 			free("the client leaves")
 
-			refuses := limited(t, middleware.Config{Bans: middleware.Bans{Keys: []keyfunc.Func{deniedIf(always)}, DenyKey: isDenied}})
+			refuses := limited(t, middleware.Config{Bans: middleware.Bans{Deny: always}})
 			assert.Equal(t, 403, serve(l.Handler(refuses.Handler(noop)), request()).Code)
 			free("another limiter refuses it")
 			tight := limited(t, middleware.Config{Rules: one})

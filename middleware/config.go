@@ -74,19 +74,15 @@ type Bans struct {
 	// List has the banned keys. Rules with Escalate add to it. Nil: none.
 	List bans.List
 
-	// Keys read the keys of a request that are looked up in List and passed to DenyKey. While List has
-	// bans or DenyKey is set, a request whose key cannot be read is refused: with 400 if the key is
-	// ambiguous, and with 503 if its function fails. Nil: the Key functions of all rules with Escalate.
-	// They then read the key of every request, even of a request that the rule does not match. If the
-	// OnOutage of such a rule is FailOpen, an error of its function is ignored.
+	// Keys read the keys of a request that are looked up in List. While List has bans, a request whose
+	// key cannot be read is refused: with 400 if the key is ambiguous, and with 503 if its function
+	// fails. Nil: the Key functions of all rules with Escalate. They then read the key of every request,
+	// even of a request that the rule does not match. If the OnOutage of such a rule is FailOpen, an
+	// error of its function is ignored.
 	Keys []keyfunc.Func
 
-	// DenyKey reports whether a key is banned, by a fixed list for example. It is passed the text
-	// of the key, as keyfunc.Classify returns it. Nil: List alone decides.
-	DenyKey func(key string) bool
-
-	// Deny bans the requests that it matches, such as those from a network. It needs no keys. Nil:
-	// none.
+	// Deny bans the requests that it matches, such as those from a network. It comes before Config.Allow,
+	// which the Mode Deny of a rule does not, and reads no keys. Nil: none.
 	Deny Match
 
 	// Status is the status for banned clients: 403 or 429. Zero: 403.

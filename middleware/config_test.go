@@ -149,7 +149,7 @@ func TestConfigsThatCannotBeAreErrors(t *testing.T) {
 		{middleware.Config{Allow: middleware.Route("health"), Rules: one()}, []string{"Config.Allow: Route: "}},
 		{middleware.Config{Allow: middleware.MatchFunc(nil), Rules: one()}, []string{"Config.Allow: it is a nil middleware.MatchFunc"}},
 		{middleware.Config{Bans: middleware.Bans{Deny: middleware.Route("health")}, Rules: one()}, []string{"Config.Bans.Deny: Route: "}},
-		{middleware.Config{Bans: middleware.Bans{Status: 429}, Rules: one()}, []string{"Config.Bans.Status is 429, and nothing bans: it needs List, DenyKey or Deny"}},
+		{middleware.Config{Bans: middleware.Bans{Status: 429}, Rules: one()}, []string{"Config.Bans.Status is 429, and nothing bans: it needs List or Deny"}},
 		{middleware.Config{Overload: incomparable{}}, []string{"Config.Overload is a middleware_test.incomparable"}},
 		{middleware.Config{Store: new(limiter.Memory), Rules: one()}, []string{"Config.Store"}},
 		{middleware.Config{Store: plain{limiter.Must(limiter.NewMemory(limiter.MemoryOptions{}))}, Rules: one(func(r *middleware.Rule) { r.Limit = limiter.AtOnce(5) })}, []string{"cannot count slots"}},
@@ -160,9 +160,8 @@ func TestConfigsThatCannotBeAreErrors(t *testing.T) {
 		// Bans.
 		{middleware.Config{Bans: middleware.Bans{Status: 404}, Rules: one()}, []string{"Config.Bans.Status is 404"}},
 		{middleware.Config{Bans: middleware.Bans{List: bansOf(t), Keys: []keyfunc.Func{keyfunc.IP(), nil}}, Rules: one()}, []string{"Config.Bans.Keys[1] is nil"}},
-		{middleware.Config{Bans: middleware.Bans{Keys: byIP}, Rules: one()}, []string{"Config.Bans.Keys is set, and needs a List or DenyKey"}},
-		{middleware.Config{Bans: middleware.Bans{List: bansOf(t)}, Rules: one()}, []string{"Config.Bans has a List or DenyKey, but no key is looked up"}},
-		{middleware.Config{Bans: middleware.Bans{DenyKey: isDenied}, Rules: one()}, []string{"Config.Bans has a List or DenyKey, but no key is looked up"}},
+		{middleware.Config{Bans: middleware.Bans{Keys: byIP}, Rules: one()}, []string{"Config.Bans.Keys is set, and needs a List"}},
+		{middleware.Config{Bans: middleware.Bans{List: bansOf(t)}, Rules: one()}, []string{"Config.Bans has a List, but no key is looked up"}},
 		{middleware.Config{Rules: one(func(r *middleware.Rule) { r.Escalate = strict })}, []string{"Escalate needs Config.Bans.List"}},
 
 		// Where rules are.

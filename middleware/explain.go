@@ -10,7 +10,7 @@ import (
 // An Explanation says what a [RateLimit] would ask the store about a request.
 type Explanation struct {
 	// Banned is true if the request is banned. It is then refused before any rule is checked, unless
-	// Config.Shadow is set. Ban is zero if Bans.DenyKey or Bans.Deny banned it.
+	// Config.Shadow is set. Ban is zero if Bans.Deny banned it.
 	Banned bool
 	Ban    bans.Ban
 

@@ -40,7 +40,7 @@ func TestExplainTellsWhatIsAsked(t *testing.T) {
 		list := bansOf(t)
 		otherwise := draw("default")
 		c := middleware.Config{
-			Store: store, Bans: middleware.Bans{List: list, Keys: append(slices.Clone(byIP), deniedIf(func(r *http.Request) bool { return r.Pattern == "/bad" })), DenyKey: isDenied},
+			Store: store, Bans: middleware.Bans{List: list, Keys: byIP, Deny: middleware.MatchFunc(func(r *http.Request) bool { return r.Pattern == "/bad" })},
 			Shadow:  rapid.Bool().Draw(t, "all in shadow"),
 			Rules:   []middleware.Rule{draw("a"), draw("b")},
 			ByTier:  map[string][]middleware.Rule{"gold": {draw("gold")}},
@@ -103,7 +103,7 @@ func TestExplainTellsWhyNothingIsCounted(t *testing.T) {
 	list := bansOf(t)
 	require.NoError(t, list.Ban(t.Context(), "192.0.2.9", 0))
 	l := limited(t, middleware.Config{
-		Bans:  middleware.Bans{List: list, Keys: append(slices.Clone(byIP), deniedIf(func(r *http.Request) bool { return r.Pattern == "/bad" })), DenyKey: isDenied},
+		Bans:  middleware.Bans{List: list, Keys: byIP, Deny: middleware.MatchFunc(func(r *http.Request) bool { return r.Pattern == "/bad" })},
 		Allow: middleware.MatchFunc(func(r *http.Request) bool { return r.Pattern == "/free" }),
 		Rules: []middleware.Rule{{Name: "r", Limit: plenty, Key: keyfunc.Header("X-Key"), NoKey: middleware.NoKeyBadRequest}},
 	})
@@ -118,7 +118,7 @@ func TestExplainTellsWhyNothingIsCounted(t *testing.T) {
 
 func TestExplainLogsNoBansInShadow(t *testing.T) {
 	logger, log := logged()
-	l := limited(t, middleware.Config{Logger: logger, Shadow: true, Bans: middleware.Bans{Keys: []keyfunc.Func{deniedIf(always)}, DenyKey: isDenied}, Rules: []middleware.Rule{{Name: "r", Key: keyfunc.Global, Limit: plenty}}})
+	l := limited(t, middleware.Config{Logger: logger, Shadow: true, Bans: middleware.Bans{Deny: always}, Rules: []middleware.Rule{{Name: "r", Key: keyfunc.Global, Limit: plenty}}})
 	e := l.Explain(request())
 	assert.True(t, e.Banned)
 	assert.Len(t, e.Rules, 1, "it goes on all the same")

@@ -57,15 +57,14 @@ func (set *ruleset) findBan(r *http.Request, given *string, now func() time.Time
 	if set.Bans.Deny != nil && set.Bans.Deny.Matches(r) { // first, as it reads no key that could fail
 		return bans.Ban{}, set.banned(bans.Ban{}, now)
 	}
-	listed := set.Bans.List != nil && !set.Bans.List.Empty()
-	if !listed && set.Bans.DenyKey == nil {
+	if set.Bans.List == nil || set.Bans.List.Empty() {
 		return bans.Ban{}, no
 	}
 	if given != nil && *given != noKey {
 		key, _ := keyfunc.Classify(*given)
-		ban, ok := set.findKey(handlerKey(key), listed)
+		ban, ok := set.findKey(handlerKey(key))
 		if !ok && !isAddress(key) {
-			ban, ok = set.findKey(key, listed) // banned by hand
+			ban, ok = set.findKey(key) // banned by hand
 		}
 		if ok {
 			return ban, set.banned(ban, now)
@@ -75,7 +74,7 @@ func (set *ruleset) findBan(r *http.Request, given *string, now func() time.Time
 		key, _, err := read(by.Key, r)
 		switch {
 		case err == nil:
-			if ban, ok := set.findKey(key, listed); ok {
+			if ban, ok := set.findKey(key); ok {
 				return ban, set.banned(ban, now)
 			}
 		case errors.Is(err, keyfunc.ErrNoKey):
@@ -98,13 +97,10 @@ func (set *ruleset) banned(ban bans.Ban, now func() time.Time) refusal {
 	return no
 }
 
-// findKey looks up a key. Listed says that the list is not empty.
-func (set *ruleset) findKey(key string, listed bool) (ban bans.Ban, ok bool) {
-	if listed {
-		if ban, ok = set.Bans.List.Find(key); ok {
-			ban.Key = key // a shared list has only its digest
-			return ban, true
-		}
+// findKey looks up a key.
+func (set *ruleset) findKey(key string) (ban bans.Ban, ok bool) {
+	if ban, ok = set.Bans.List.Find(key); ok {
+		ban.Key = key // a shared list has only its digest
 	}
-	return bans.Ban{}, set.Bans.DenyKey != nil && set.Bans.DenyKey(key)
+	return ban, ok
 }

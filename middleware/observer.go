@@ -30,7 +30,7 @@ type Observation struct {
 	Rules []RuleResult
 
 	// Ban is the ban that refused the request, if the Outcome is OutcomeBanned. It is zero if
-	// Bans.DenyKey or Bans.Deny refused it.
+	// Bans.Deny refused it.
 	Ban bans.Ban
 
 	// Elapsed is how long the decision took, or zero if it was not measured. With a store in memory,

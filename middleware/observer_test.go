@@ -45,7 +45,7 @@ func TestTheObserverHearsWhatBecomesOfARequest(t *testing.T) {
 		heard := &recorder{}
 		store := &spy{}
 		l := limited(t, middleware.Config{
-			Observer: heard, Bans: middleware.Bans{List: list, DenyKey: isDenied, Keys: []keyfunc.Func{keyfunc.IP(), deniedIf(func(r *http.Request) bool { return r.URL.Path == "/wp-admin" })}}, Store: store,
+			Observer: heard, Bans: middleware.Bans{List: list, Keys: byIP, Deny: middleware.MatchFunc(func(r *http.Request) bool { return r.URL.Path == "/wp-admin" })}, Store: store,
 			Allow: middleware.MatchFunc(func(r *http.Request) bool { return r.URL.Path == "/healthz" }),
 			Rules: []middleware.Rule{
 				{Name: "ip", Key: keyfunc.IP(), Limit: limiter.PerHour(2)},

@@ -132,7 +132,7 @@ func TestARuleThatStaysAsItIsKeepsItsQuota(t *testing.T) {
 func TestEverythingButTheStoreChangesAtOnce(t *testing.T) {
 	phase.Test(t, func(t *testing.T) {
 		l := limited(t, middleware.Config{Rules: []middleware.Rule{{Name: "r", Key: keyfunc.Global, Limit: plenty}}})
-		require.NoError(t, l.Reconfigure(middleware.Config{Headers: middleware.Headers{Send: middleware.HeadersLegacy}, Bans: middleware.Bans{DenyKey: isDenied, Keys: []keyfunc.Func{deniedIf(func(r *http.Request) bool { return r.Method == "PUT" })}, Status: 429},
+		require.NoError(t, l.Reconfigure(middleware.Config{Headers: middleware.Headers{Send: middleware.HeadersLegacy}, Bans: middleware.Bans{Deny: middleware.MatchFunc(func(r *http.Request) bool { return r.Method == "PUT" }), Status: 429},
 			Default: []middleware.Rule{{Name: "d", Key: keyfunc.Global, Limit: limiter.PerDay(1)}}}))
 		w := serve(l.Handler(ok), request())
 		assert.Equal(t, "1", w.Header().Get("X-RateLimit-Limit"))

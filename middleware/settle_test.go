@@ -179,7 +179,7 @@ func TestWhatAnInnerLimiterBansCostsTheOuterOneNothing(t *testing.T) {
 	list := bans.Must(bans.New(bans.Options{}))
 	require.NoError(t, list.Ban(t.Context(), "x", time.Hour))
 	for status, c := range map[int]middleware.Config{
-		http.StatusForbidden:          {Bans: middleware.Bans{Keys: []keyfunc.Func{deniedIf(always)}, DenyKey: isDenied}},
+		http.StatusForbidden:          {Bans: middleware.Bans{Deny: always}},
 		http.StatusServiceUnavailable: {Bans: middleware.Bans{List: list, Keys: []keyfunc.Func{failing}}},
 	} {
 		c.Logger = quiet

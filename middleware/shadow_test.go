@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -230,7 +229,7 @@ func TestAConfigInShadowRefusesNothingAtAll(t *testing.T) {
 		logger, log := logged()
 		list := bansOf(t)
 		l := limited(t, middleware.Config{
-			Logger: logger, Shadow: true, Bans: middleware.Bans{List: list, DenyKey: isDenied, Keys: append(slices.Clone(byIP), deniedIf(func(r *http.Request) bool { return r.Header.Get("X-Bad") != "" }))},
+			Logger: logger, Shadow: true, Bans: middleware.Bans{List: list, Keys: byIP, Deny: middleware.MatchFunc(func(r *http.Request) bool { return r.Header.Get("X-Bad") != "" })},
 			Rules:   []middleware.Rule{{Name: "r", Limit: limiter.PerDay(1), Key: keyfunc.IP(), Escalate: strict}},
 			ByTier:  map[string][]middleware.Rule{"free": {{Name: "t", Key: keyfunc.Global, Limit: limiter.PerDay(1)}}},
 			ByRoute: byRoute(limiter.PerDay(1), "/a"),

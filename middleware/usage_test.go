@@ -238,14 +238,17 @@ func TestOnlyTheClientsOwnKeysAreTold(t *testing.T) {
 func TestABanIsToldAsOne(t *testing.T) {
 	phase.Test(t, func(t *testing.T) {
 		list := bans.Must(bans.New(bans.Options{}))
-		denied := map[string]bool{}
+		isCleo := func(r *http.Request) bool {
+			user, _ := keyfunc.User(r)
+			text, _ := keyfunc.Classify(user)
+			return text == "user:cleo"
+		}
 		l := limited(t, middleware.Config{
-			Bans:  middleware.Bans{List: list, Keys: []keyfunc.Func{keyfunc.User}, DenyKey: func(key string) bool { return denied[key] }},
+			Bans:  middleware.Bans{List: list, Keys: []keyfunc.Func{keyfunc.User}, Deny: middleware.MatchFunc(isCleo)},
 			Rules: []middleware.Rule{{Name: "r", Key: keyfunc.User, Limit: perHour(5)}},
 		})
 		require.NoError(t, list.Ban(t.Context(), "user:ann", 90*time.Second))
 		require.NoError(t, list.Ban(t.Context(), "user:ben", 0))
-		denied["user:cleo"] = true
 		ann := usageOf(t, l, as("ann"))
 		require.NotNil(t, ann.Ban)
 		assert.EqualValues(t, 90, ann.Ban.Reset)

@@ -15,6 +15,7 @@ import (
 	"github.com/weirgo/weir/internal/operate"
 	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/middleware"
+	"github.com/weirgo/weir/middleware/bans"
 )
 
 // A clientList is the networks and keys that a file bans, or never limits.
@@ -208,15 +209,30 @@ func (c *checker) ban() {
 	c.keys.add("ip")
 	c.config.Bans.Keys = append(slices.Clone(c.config.Bans.Keys), c.keys.all()...)
 
-	if own := c.config.Bans.DenyKey; len(list.keys) > 0 {
-		c.config.Bans.DenyKey = func(key string) bool {
-			_, banned := list.keys[key]
-			return banned || own != nil && own(key)
-		}
+	if len(list.keys) > 0 {
+		c.config.Bans.List = fileBans{List: c.config.Bans.List, keys: list.keys}
 	}
-	// Networks are not in DenyKey: it reads all keys of a request, and refuses the request if one fails.
+	// Networks are not in the list: while it has bans, a request is refused if one of its keys cannot be read.
 	c.config.Bans.Deny = union(c.config.Bans.Deny, c.inNetworks(&list.networks))
 }
+
+// fileBans adds the keys that a file bans to the list of bans. Nothing lifts them but a change of the file.
+type fileBans struct {
+	bans.List
+	keys map[string]struct{}
+}
+
+func (f fileBans) Empty() bool { return false }
+
+func (f fileBans) Find(key string) (bans.Ban, bool) {
+	if _, banned := f.keys[key]; banned {
+		return bans.Ban{Key: key}, true
+	}
+	return f.List.Find(key)
+}
+
+// Unwrap returns the list of Options.Config.
+func (f fileBans) Unwrap() bans.List { return f.List }
 
 // allowed returns the clients that a file never limits, and the functions that read their keys.
 func (c *checker) allowed(a *allowed) (list *clientList, from map[string]keyfunc.Func) {

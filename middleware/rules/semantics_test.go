@@ -18,6 +18,7 @@ import (
 	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/middleware"
+	"github.com/weirgo/weir/middleware/bans"
 	"github.com/weirgo/weir/middleware/rules"
 )
 
@@ -351,9 +352,11 @@ ban: {cidrs: [198.51.100.0/24, 10.0.0.0/16, 203.0.113.7], status: 429}
 func TestTheApplicationsOwnConfigIsAddedTo(t *testing.T) {
 	phase.Test(t, func(t *testing.T) {
 		failing := errors.New("a store that is down")
+		list := bans.Must(bans.New(bans.Options{}))
+		require.NoError(t, list.Ban(t.Context(), "bearer:denied", 0))
 		own := middleware.Config{
 			Rules:   []middleware.Rule{{Name: "mine", Key: keyfunc.Global, Limit: limiter.PerHour(3).With(limiter.SlidingLog)}},
-			Bans:    middleware.Bans{DenyKey: func(key string) bool { return key == "bearer:denied" }, Keys: []keyfunc.Func{keyfunc.Bearer}},
+			Bans:    middleware.Bans{List: list, Keys: []keyfunc.Func{keyfunc.Bearer}},
 			Allow:   middleware.MatchFunc(func(r *http.Request) bool { return r.Header.Get("X-Allow") != "" }),
 			Headers: middleware.Headers{Send: middleware.HeadersDraft11},
 			Refusal: middleware.Refusal{Answer: func(w http.ResponseWriter, _ *http.Request, result middleware.Result) {
@@ -361,9 +364,11 @@ func TestTheApplicationsOwnConfigIsAddedTo(t *testing.T) {
 				w.WriteHeader(result.Status)
 			}},
 		}
-		s := open(t, parse(t, "version: 1\nglobal: {limit: 2/h sliding_log, key: global}\nban: {cidrs: 192.0.2.7}\nallow: {cidrs: 192.0.2.8}\n", rules.Options{Config: own}))
+		s := open(t, parse(t, "version: 1\nglobal: {limit: 2/h sliding_log, key: global}\nban: {cidrs: 192.0.2.7, keys: [bearer:listed]}\nallow: {cidrs: 192.0.2.8}\n", rules.Options{Config: own}))
 		header := func(name string) map[string]string { return map[string]string{name: "1"} }
-		require.Equal(t, http.StatusForbidden, s.status(call{header: map[string]string{"Authorization": "Bearer denied"}}))
+		for _, token := range []string{"denied", "listed"} {
+			require.Equal(t, http.StatusForbidden, s.status(call{header: map[string]string{"Authorization": "Bearer " + token}}))
+		}
 		require.Equal(t, http.StatusForbidden, s.status(call{from: "192.0.2.7:1"}))
 		for range 5 {
 			require.Equal(t, http.StatusOK, s.status(call{header: header("X-Allow")}))

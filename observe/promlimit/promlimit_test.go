@@ -74,7 +74,7 @@ func TestWhatEachRuleSaysIsCountedByTier(t *testing.T) {
 	l := middleware.Must(middleware.New(middleware.Config{
 		Observer: metrics,
 		Allow:    middleware.MatchFunc(func(r *http.Request) bool { return r.URL.Path == "/healthz" }),
-		Bans:     middleware.Bans{DenyKey: func(key string) bool { return key == "path:/wp-admin" }, Keys: []keyfunc.Func{func(r *http.Request) (string, error) { return "path:" + r.URL.Path, nil }}},
+		Bans:     middleware.Bans{Deny: middleware.MatchFunc(func(r *http.Request) bool { return r.URL.Path == "/wp-admin" })},
 		Rules: []middleware.Rule{
 			{Name: "all", Key: keyfunc.Global, Limit: limiter.PerHour(100).With(limiter.SlidingLog)},
 			{Name: "key", Key: keyfunc.APIKey("X-Api-Key"), NoKey: middleware.NoKeyUnauthorized, Limit: limiter.PerHour(1).With(limiter.SlidingLog),

@@ -16,6 +16,7 @@ import (
 	"github.com/weirgo/weir/cmd/weir/internal/accesslog"
 	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/middleware"
+	"github.com/weirgo/weir/middleware/bans"
 )
 
 // A Simulation is a service with a log's clock. Only one goroutine may use it.
@@ -50,7 +51,11 @@ func (d *Decision) Passed() bool {
 
 // New returns a service with these rules. Their Bans.List must be from [NewBans], and not be shared.
 func New(c middleware.Config, o Options) (*Simulation, error) {
-	list, ok := c.Bans.List.(*Bans)
+	listed := c.Bans.List
+	if around, ok := listed.(interface{ Unwrap() bans.List }); ok { // a rules file's
+		listed = around.Unwrap()
+	}
+	list, ok := listed.(*Bans)
 	if !ok {
 		return nil, errors.New("simulate: Config.Bans.List is not from NewBans")
 	}
