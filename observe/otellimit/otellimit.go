@@ -19,8 +19,9 @@ import (
 
 	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/middleware"
+	"github.com/weirgo/weir/middleware/bans"
 	"github.com/weirgo/weir/middleware/shed"
-	"github.com/weirgo/weir/observe/internal/tally"
+	"github.com/weirgo/weir/observe/metrics"
 	"github.com/weirgo/weir/pace"
 )
 
@@ -33,6 +34,10 @@ type Options struct {
 	// redisstore, leasestore or failover, or a wrapper with a method Unwrap() limiter.Store.
 	// Nil: the store that a RateLimit makes for itself, which has no metrics but its latency.
 	Store limiter.Store
+
+	// Bans is the list of bans, whose length is a metric. Nil: the list of the rules given to
+	// [Observer.Follow], or none.
+	Bans bans.List
 
 	// Overload, if set, is exported as metrics. Nil: the overload limit of the rules given to
 	// [Observer.Follow], or none.
@@ -51,27 +56,21 @@ const scope = "github.com/weirgo/weir/observe/otellimit"
 
 // An Observer is a [middleware.Observer] and a [pace.Observer] that reports to OpenTelemetry.
 type Observer struct {
-	from     *tally.Tally[Watcher]
+	from     *metrics.Table
 	duration metric.Float64Histogram
 	waits    metric.Float64Histogram
 	store    []metric.RecordOption
 	callback metric.Registration
-	metrics  bool // or spans only
-}
-
-// A Watcher has rules that may change: a rules.Watcher, or a RateLimit whose rules the program changes.
-type Watcher interface {
-	// Overload returns the overload limit in force, or nil.
-	Overload() middleware.Overload
+	measures bool // or spans only
 }
 
 // New returns an Observer, or an error if the options are wrong or the MeterProvider fails.
 func New(o Options) (*Observer, error) {
-	from, err := tally.New[Watcher]("otellimit", o.Store, o.Overload, o.MaxRules)
+	from, err := metrics.New(metrics.Options{Store: o.Store, Bans: o.Bans, Overload: o.Overload, MaxRules: o.MaxRules})
 	if err != nil {
 		return nil, err
 	}
-	observer := &Observer{from: from, metrics: !o.SpansOnly}
+	observer := &Observer{from: from, measures: !o.SpansOnly}
 	if o.SpansOnly {
 		return observer, nil
 	}
@@ -100,8 +99,9 @@ func (t *Observer) Close() error {
 	return t.callback.Unregister()
 }
 
-// Follow adds metrics of w's overload limit, if Options.Overload is nil. A further call replaces w.
-func (t *Observer) Follow(w Watcher) error { return t.from.Follow(w) }
+// Follow adds metrics of w: its reloads, its bans if Options.Bans is nil, and its overload limit if
+// Options.Overload is nil. A further call replaces w.
+func (t *Observer) Follow(w metrics.Watcher) error { return t.from.Follow(w) }
 
 // FollowLimiter adds metrics of how many requests are in progress and how many wait, for l's rules with
 // AtOnce. Call it for each limiter.
@@ -116,7 +116,7 @@ func (t *Observer) FollowTransport(transport *pace.Transport) error {
 // Observe implements [middleware.Observer].
 func (t *Observer) Observe(o *middleware.Observation) {
 	ctx := o.Request.Context()
-	if t.metrics {
+	if t.measures {
 		t.from.Observe(o)
 		if o.Elapsed != 0 {
 			t.duration.Record(ctx, o.Elapsed.Seconds(), t.store...)

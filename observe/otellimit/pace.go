@@ -18,8 +18,8 @@ const (
 // attempt waited, was not sent, failed or was refused.
 func (t *Observer) ObserveAttempt(o *pace.Observation) {
 	ctx := o.Request.Context()
-	if t.metrics {
-		rule := t.from.ObserveAttempt(o)
+	if t.measures {
+		rule := t.from.CountAttempt(o)
 		if o.Outcome.Sent() {
 			t.waits.Record(ctx, o.Waited.Seconds(), metric.WithAttributes(ruleKey.String(rule)))
 		}

@@ -16,15 +16,13 @@
 package promlimit
 
 import (
-	"time"
-
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/middleware"
 	"github.com/weirgo/weir/middleware/bans"
 	"github.com/weirgo/weir/middleware/shed"
-	"github.com/weirgo/weir/observe/internal/tally"
+	"github.com/weirgo/weir/observe/metrics"
 	"github.com/weirgo/weir/pace"
 )
 
@@ -52,8 +50,7 @@ type Options struct {
 // Metrics is a [middleware.Observer] and a [pace.Observer] that counts, and a
 // [prometheus.Collector] of the counts. It may observe several limiters on one store.
 type Metrics struct {
-	options Options
-	from    *tally.Tally[Watcher]
+	from    *metrics.Table
 	latency prometheus.Histogram
 	turns   prometheus.Histogram
 	waits   *prometheus.HistogramVec
@@ -61,11 +58,11 @@ type Metrics struct {
 
 // New returns Metrics, or an error about the options.
 func New(o Options) (*Metrics, error) {
-	from, err := tally.New[Watcher]("promlimit", o.Store, o.Overload, o.MaxRules)
+	from, err := metrics.New(metrics.Options{Store: o.Store, Bans: o.Bans, Overload: o.Overload, MaxRules: o.MaxRules})
 	if err != nil {
 		return nil, err
 	}
-	return &Metrics{options: o, from: from, latency: newLatency(from.Store.Kind), turns: newTurns(), waits: newWaits()}, nil
+	return &Metrics{from: from, latency: newLatency(from.StoreKind()), turns: newTurns(), waits: newWaits()}, nil
 }
 
 // Must returns m, or panics on an error of [New].
@@ -76,22 +73,9 @@ func Must(m *Metrics, err error) *Metrics {
 	return m
 }
 
-// A Watcher reloads the rules when their source changes. The rules.Watcher is one.
-type Watcher interface {
-	// Reloads returns how often rules were loaded and how often refused, when the rules in force
-	// were loaded, and why the last attempt failed, or nil.
-	Reloads() (loaded, refused uint64, last time.Time, err error)
-
-	// Bans returns the list of the rules' bans, or nil.
-	Bans() bans.List
-
-	// Overload returns the overload limit of the rules in force, or nil.
-	Overload() middleware.Overload
-}
-
 // Follow adds metrics of w: its reloads, its bans if Options.Bans is nil, and its overload limit if
 // Options.Overload is nil. A further call replaces w.
-func (m *Metrics) Follow(w Watcher) error { return m.from.Follow(w) }
+func (m *Metrics) Follow(w metrics.Watcher) error { return m.from.Follow(w) }
 
 // FollowLimiter adds metrics of how many requests are in progress and how many wait, for l's rules with
 // AtOnce. Call it for each limiter.
@@ -114,7 +98,7 @@ func (m *Metrics) Observe(o *middleware.Observation) {
 
 // ObserveAttempt implements [pace.Observer].
 func (m *Metrics) ObserveAttempt(o *pace.Observation) {
-	rule := m.from.ObserveAttempt(o)
+	rule := m.from.CountAttempt(o)
 	if o.Outcome.Sent() {
 		m.waits.WithLabelValues(rule).Observe(o.Waited.Seconds())
 	}
@@ -124,7 +108,7 @@ func newWaits() *prometheus.HistogramVec {
 	return prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Name:    "rate_limit_pace_wait_seconds",
 		Help:    "How long attempts waited before they were sent.",
-		Buckets: tally.WaitBounds,
+		Buckets: metrics.WaitBounds(),
 	}, []string{"rule"})
 }
 
@@ -132,7 +116,7 @@ func newTurns() prometheus.Histogram {
 	return prometheus.NewHistogram(prometheus.HistogramOpts{
 		Name:    "rate_limit_concurrency_wait_seconds",
 		Help:    "How long requests waited for a slot, whether they got it or not. Requests that did not wait are not counted.",
-		Buckets: tally.WaitBounds,
+		Buckets: metrics.WaitBounds(),
 	})
 }
 
@@ -140,7 +124,7 @@ func newLatency(store string) prometheus.Histogram {
 	return prometheus.NewHistogram(prometheus.HistogramOpts{
 		Name:        "rate_limit_latency_seconds",
 		Help:        "How long decisions took in the store. Of a store in memory, one decision in 64 is measured.",
-		Buckets:     tally.LatencyBounds,
+		Buckets:     metrics.LatencyBounds(),
 		ConstLabels: prometheus.Labels{"store": store},
 	})
 }

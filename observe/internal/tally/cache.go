@@ -1,3 +1,5 @@
+// Package tally is what observers share: a cache of what they keep for each rule, and what a store
+// reports.
 package tally
 
 import (

@@ -1,12 +1,7 @@
-package tally_test
+// Package stores tests what metrics say of a store, through all stores of Weir.
+package stores_test
 
 import (
-	"errors"
-	"fmt"
-	"net/http"
-	"net/http/httptest"
-	"strings"
-	"sync"
 	"testing"
 
 	"github.com/redis/go-redis/v9"
@@ -15,72 +10,23 @@ import (
 
 	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/limiter/failover"
-	"github.com/weirgo/weir/middleware"
-	"github.com/weirgo/weir/observe/internal/tally"
+	"github.com/weirgo/weir/observe/metrics"
 	"github.com/weirgo/weir/redis/leasestore"
 	"github.com/weirgo/weir/redis/redisstore"
 )
 
-func observation(t testing.TB, rule, tier string) *middleware.Observation {
-	return &middleware.Observation{
-		Request: httptest.NewRequest(http.MethodGet, "/", nil), Outcome: middleware.OutcomeAllowed,
-		Rules: []middleware.RuleResult{{Rule: &middleware.RuleInfo{Name: rule, Tier: tier}, Cost: 1, Decision: limiter.Decision{Allowed: true}}},
-	}
-}
-
-func newTally(t testing.TB, store limiter.Store, most int) *tally.Tally[tally.Watcher] {
-	counted, err := tally.New[tally.Watcher]("test", store, nil, most)
+// read returns the metrics of a store, by name.
+func read(t testing.TB, store limiter.Store) map[string]float64 {
+	table, err := metrics.New(metrics.Options{Store: store})
 	require.NoError(t, err)
-	return counted
-}
-
-// read are the values of metrics, by name and labels.
-func read(t *tally.Tally[tally.Watcher]) map[string]float64 {
 	values := map[string]float64{}
-	t.Read(func(m *tally.Metric, value float64, labels ...string) {
-		values[strings.Join(append([]string{m.Prometheus}, labels...), " ")] = value
-	})
+	table.Read(func(m *metrics.Metric, value float64, _ ...string) { values[m.Prometheus] = value })
 	return values
 }
 
-func TestThousandsOfQuotasAreToldApart(t *testing.T) {
-	const rules, rounds = 2000, 5 // many more than have a place by address
-	counted := newTally(t, nil, rules)
-	var observations []*middleware.Observation
-	for i := range rules {
-		observations = append(observations, observation(t, fmt.Sprint("rule", i), ""))
-	}
-	var all sync.WaitGroup
-	for range 4 {
-		all.Go(func() {
-			for range rounds {
-				for _, o := range observations {
-					own := *o
-					counted.Observe(&own)
-				}
-			}
-		})
-	}
-	all.Wait()
-	values := read(counted)
-	for i := range rules {
-		require.EqualValues(t, 4*rounds, values[fmt.Sprintf("rate_limit_requests_total rule%d allowed ", i)])
-	}
-	assert.EqualValues(t, 4*rounds*rules, values["rate_limit_outcomes_total allowed"])
-	assert.Zero(t, values["rate_limit_rules_over_cap_total"])
-}
-
-func TestARequestIsUndecidedForAllOfItsRules(t *testing.T) {
-	counted := newTally(t, nil, 10)
-	o := observation(t, "ip", "")
-	o.Outcome, o.Err = middleware.OutcomeUndecided, errors.New("broken")
-	counted.Observe(o)
-	o.Outcome, o.Rules[0].Rule.Mode = middleware.OutcomeAllowed, middleware.Shadow // as where all rules are in shadow
-	counted.Observe(o)
-	o.Err, o.Outcome = nil, middleware.OutcomeUndecided // its turn would come too late
-	counted.Observe(o)
-	assert.Equal(t, 3.0, read(counted)["rate_limit_requests_total ip undecided "])
-	assert.Equal(t, 2.0, read(counted)["rate_limit_store_errors_total memory"])
+func has(values map[string]float64, name string) bool {
+	_, ok := values[name]
+	return ok
 }
 
 func TestStoresAreKnownByKind(t *testing.T) {
@@ -108,10 +54,10 @@ func TestStoresAreKnownByKind(t *testing.T) {
 		{"around nothing", around{}, "other", false, false},
 		{"around itself", itself{}, "other", false, false},
 	} {
-		s := tally.NewStore(c.store)
-		assert.Equal(t, c.kind, s.Kind, c.name)
-		assert.Equal(t, c.memory, s.Memory != nil, c.name)
-		assert.Equal(t, c.failover, s.Failover != nil, c.name)
+		values := read(t, c.store)
+		assert.Equal(t, c.kind, metrics.Must(metrics.New(metrics.Options{Store: c.store})).StoreKind(), c.name)
+		assert.Equal(t, c.memory, has(values, "rate_limit_table_cells"), c.name)
+		assert.Equal(t, c.failover, has(values, "rate_limit_degraded"), c.name)
 	}
 }
 
@@ -138,6 +84,6 @@ func TestAnOutageIsSeenThroughLeasesAndWrappers(t *testing.T) {
 	require.NoError(t, leases.Decide(t.Context(), []limiter.Charge{{Quota: q, Key: "key", Cost: 1}}))
 	require.NoError(t, exact.Decide(t.Context(), []limiter.Charge{{Quota: q, Key: "key", Cost: 1}}))
 	for _, store := range []limiter.Store{leases, around{leases}, around{around{exact}}} {
-		assert.True(t, tally.NewStore(store).Failover().Degraded, "%T", store)
+		assert.Equal(t, 1.0, read(t, store)["rate_limit_degraded"], "%T", store)
 	}
 }

@@ -1,23 +1,28 @@
-package tally
+package metrics
 
 import (
+	"context"
+	"slices"
 	"time"
 
 	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/middleware"
+	"github.com/weirgo/weir/middleware/bans"
 	"github.com/weirgo/weir/middleware/shed"
+	"github.com/weirgo/weir/observe/internal/tally"
 	"github.com/weirgo/weir/pace"
 )
 
-// A Metric is exported to Prometheus and to OpenTelemetry, with a name for each.
+// A Metric is a counter or a gauge, with the values of its labels as series.
 type Metric struct {
-	Prometheus    string
-	OpenTelemetry string
-	Unit          string // for OpenTelemetry
-	Help          string
-	Gauge         bool     // or a counter
-	OfStore       bool     // OpenTelemetry gets the kind of store as an attribute, whatever the labels
-	Labels        []string // names, as in Prometheus
+	Prometheus    string // its name in Prometheus
+	OpenTelemetry string // its name in OpenTelemetry
+	Unit          string // as in UCUM, for OpenTelemetry: "s", "By" or "{request}"
+	Help          string // one sentence
+	Gauge         bool   // else it is a counter
+	OfStore       bool   // it describes the store, also where no label names the store
+
+	Labels []string // names of the labels
 }
 
 var (
@@ -85,14 +90,27 @@ var (
 	paceInFlight = Metric{"rate_limit_pace_in_flight", "rate_limit.pace.in_flight", "{request}",
 		"Outgoing requests that were sent and have no response yet.", true, false, []string{"rule"}}
 
-	// Metrics are all metrics.
-	Metrics = []*Metric{
+	reloads = Metric{"rate_limit_reloads_total", "rate_limit.reloads", "{reload}",
+		"Attempts to load rules, the first one included.", false, false, []string{"result"}}
+	reloadOK = Metric{"rate_limit_last_reload_successful", "rate_limit.last_reload.successful", "1",
+		"1 if the rules as they are written are in force.", true, false, nil}
+	reloadAt = Metric{"rate_limit_last_reload_success_timestamp_seconds", "rate_limit.last_reload.success.time", "s",
+		"When the rules in force were loaded, since 1970.", true, false, nil}
+	banned = Metric{"rate_limit_bans_active", "rate_limit.bans.active", "{ban}",
+		"Bans in force in this process.", true, false, nil}
+	stale = Metric{"rate_limit_bans_stale_seconds", "rate_limit.bans.stale", "s",
+		"For how long this process may have missed bans of the shared list; 0 while it follows the list.", true, false, nil}
+
+	all = []*Metric{
 		&requests, &exceeded, &outcomes, &overCap, &storeErrors, &degraded, &degradedFor, &failures, &byServer,
 		&cells, &bytes, &evicted, &overflowed, &inProgress, &inQueue, &atOnce, &overloadLimit, &overloadInFlight, &overloadStreams, &overloadWaiting,
 		&overloadRequests, &overloaded, &paceAttempts, &paceRetries, &paceCooldowns,
-		&paceCooldown, &paceWaiting, &paceInFlight,
+		&paceCooldown, &paceWaiting, &paceInFlight, &reloads, &reloadOK, &reloadAt, &banned, &stale,
 	}
 )
+
+// All returns all metrics. They are the same in each call, so they may be keys of a map.
+func All() []*Metric { return slices.Clone(all) }
 
 // An Emit receives a value of a metric, with the values of its labels.
 type Emit func(m *Metric, value float64, labels ...string)
@@ -105,8 +123,8 @@ func (emit Emit) is(m *Metric, yes bool, labels ...string) {
 	emit(m, value, labels...)
 }
 
-// Read emits all metrics.
-func (t *Tally[W]) Read(emit Emit) {
+// Read emits the values of all metrics. A metric whose value is not known has none.
+func (t *Table) Read(emit Emit) {
 	for _, o := range middleware.Outcomes() {
 		emit(&outcomes, float64(t.outcomes[o].Load()), o.String())
 	}
@@ -121,8 +139,8 @@ func (t *Tally[W]) Read(emit Emit) {
 		emit(&exceeded, n, rule)
 	}
 	emit(&overCap, float64(t.rules.dropped.Load()))
-	emit(&storeErrors, float64(t.errors.Load()), t.Store.Kind)
-	t.Store.read(emit)
+	emit(&storeErrors, float64(t.errors.Load()), t.store.Kind)
+	readStore(emit, t.store)
 	for _, p := range t.inProgress() {
 		emit(&inProgress, float64(p.Requests), p.Rule.Name, p.Rule.Tier)
 		emit(&inQueue, float64(p.Waiting), p.Rule.Name, p.Rule.Tier)
@@ -144,9 +162,52 @@ func (t *Tally[W]) Read(emit Emit) {
 		emit(&paceInFlight, float64(s.InFlight), s.Rule)
 		emit(&paceCooldown, max(0, time.Until(s.Until).Seconds()), s.Rule)
 	}
+	t.readRules(emit)
 }
 
-func (s *Store) read(emit Emit) {
+// readRules emits the reloads of the rules that are followed, and their bans.
+func (t *Table) readRules(emit Emit) {
+	list := t.options.Bans
+	if w := t.watcher.Load(); w != nil {
+		if r, ok := (*w).(reloader); ok {
+			loaded, refused, last, err := r.Reloads()
+			emit(&reloads, float64(loaded), "loaded")
+			emit(&reloads, float64(refused), "refused")
+			emit.is(&reloadOK, err == nil)
+			emit(&reloadAt, float64(last.UnixMilli())/1000)
+		}
+		if r, ok := (*w).(interface{ Bans() bans.List }); ok && list == nil {
+			list = r.Bans()
+		}
+	}
+	if list == nil {
+		return
+	}
+	if n, ok := countBans(list); ok {
+		emit(&banned, float64(n))
+	}
+	if shared, ok := list.(interface{ Stale() time.Duration }); ok {
+		emit(&stale, shared.Stale().Seconds())
+	}
+}
+
+type reloader interface {
+	Reloads() (loaded, refused uint64, last time.Time, err error)
+}
+
+const bansPatience = 250 * time.Millisecond
+
+func countBans(list bans.List) (n int, ok bool) {
+	if list.Empty() {
+		return 0, true
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), bansPatience)
+	defer cancel()
+	all, err := list.All(ctx)
+	return len(all), err == nil || len(all) > 0 // with an error, all are those that this process knows
+}
+
+func readStore(emit Emit, s *tally.Store) {
 	if s.Memory != nil {
 		stats := s.Memory()
 		emit(&cells, float64(stats.Cells))

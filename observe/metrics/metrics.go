@@ -1,0 +1,319 @@
+// Package metrics counts what limiters decide and what package pace does, for an exporter to a
+// system of metrics. For Prometheus and OpenTelemetry there are promlimit and otellimit. Another exporter
+// is a loop around [Table.Read]:
+//
+//	table := metrics.Must(metrics.New(metrics.Options{Store: store}))
+//	limits, err := middleware.New(middleware.Config{Observer: table, Store: store, Rules: ...})
+//	table.Read(func(m *metrics.Metric, value float64, labels ...string) { ... }) // every ten seconds
+//
+// Labels never contain what a client sends: they are names of rules and tiers, bounded by
+// [Options.MaxRules], and words of this package.
+package metrics
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"github.com/weirgo/weir/limiter"
+	"github.com/weirgo/weir/middleware"
+	"github.com/weirgo/weir/middleware/bans"
+	"github.com/weirgo/weir/middleware/shed"
+	"github.com/weirgo/weir/observe/internal/tally"
+	"github.com/weirgo/weir/pace"
+)
+
+// A decision is a rule's verdict on a request.
+type decision uint8
+
+const (
+	allowed       decision = iota
+	refused                // and the request with it
+	shadowRefused          // by a rule in shadow: the request went on
+	undecided              // the store gave no decision
+)
+
+var decisions = [...]string{"allowed", "refused", "shadow_refused", "undecided"}
+
+// LatencyBounds returns histogram buckets for [middleware.Observation] Elapsed, in seconds: from 100 ns, for
+// memory, to a second.
+func LatencyBounds() []float64 {
+	return []float64{
+		100e-9, 200e-9, 500e-9, 1e-6, 2e-6, 5e-6, 10e-6, 50e-6, 100e-6, 200e-6, 500e-6,
+		1e-3, 2e-3, 5e-3, 10e-3, 25e-3, 50e-3, 100e-3, 1,
+	}
+}
+
+// WaitBounds returns histogram buckets for waits, in seconds: from a millisecond to an hour.
+func WaitBounds() []float64 {
+	return []float64{1e-3, 10e-3, 50e-3, 100e-3, 250e-3, 500e-3, 1, 2.5, 5, 10, 30, 60, 300, 3600}
+}
+
+// Options is what [New] takes. The zero Options are the defaults.
+type Options struct {
+	// Store is the store of the observed limiters: a [limiter.Memory], a Store of package
+	// redisstore, leasestore or failover, or a wrapper with a method Unwrap() limiter.Store.
+	// Nil: the store that a RateLimit makes for itself, which has no metrics.
+	Store limiter.Store
+
+	// Bans is the list of bans, whose length is a metric. Nil: the list of the rules given to
+	// [Table.Follow], or none.
+	Bans bans.List
+
+	// Overload, if set, has metrics. Nil: the overload limit of the rules given to [Table.Follow], or
+	// none.
+	Overload *shed.Limiter
+
+	// MaxRules bounds how many rules and tiers have series of their own, up to 100,000. All others
+	// count as the rule "other", and rate_limit_rules_over_cap_total increases. Zero: 1000.
+	MaxRules int
+}
+
+// A Watcher has rules that may change: a rules.Watcher, or a RateLimit whose rules the program changes.
+// The methods Reloads and Bans of a rules.Watcher are used where a Watcher has them.
+type Watcher interface {
+	// Overload returns the overload limit of the rules in force, or nil.
+	Overload() middleware.Overload
+}
+
+// A Table is a [middleware.Observer] and a [pace.Observer] that counts. Counting takes no lock and no
+// memory, except for the first request of a rule. It may observe several limiters on one store.
+type Table struct {
+	options Options
+	store   *tally.Store
+
+	outcomes counts // by middleware.Outcome
+	errors   atomic.Uint64
+	rules    series // by decision
+	paced    series // by pace.Outcome, retried and cooldown
+	cache    tally.Cache[counts]
+
+	watcher atomic.Pointer[Watcher]
+
+	mu         sync.Mutex
+	limits     []*middleware.RateLimit
+	transports []*pace.Transport
+}
+
+// counts are counters by decision, or by outcome.
+type counts [16]atomic.Uint64
+
+// Counters beside the ones of pace's outcomes.
+const (
+	retried = len(counts{}) - 2 + iota
+	cooldown
+)
+
+// series are counters by name: most names have their own, all further names share one.
+type series struct {
+	most    int
+	dropped atomic.Uint64 // uses of further names
+
+	mu    sync.Mutex
+	known map[name]*counts
+}
+
+type name struct{ rule, tier string }
+
+// other is the rule that requests of rules beyond the cap are counted under.
+const other = "other"
+
+// of returns the counters of a name, and the name that they are under.
+func (s *series) of(n name) (name, *counts) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c, ok := s.known[n]
+	if !ok && len(s.known) >= s.most {
+		s.dropped.Add(1)
+		n = name{rule: other} // shared with the user's rule of that name, if there is one
+		c, ok = s.known[n]
+	}
+	if !ok {
+		c = &counts{}
+		s.known[n] = c
+	}
+	return n, c
+}
+
+// each calls f for all counters, by name.
+func (s *series) each(f func(name, *counts)) {
+	s.mu.Lock()
+	known := maps.Clone(s.known)
+	s.mu.Unlock()
+	byName := func(a, b name) int { return cmp.Or(cmp.Compare(a.rule, b.rule), cmp.Compare(a.tier, b.tier)) }
+	for _, n := range slices.SortedFunc(maps.Keys(known), byName) {
+		f(n, known[n])
+	}
+}
+
+const (
+	defaultMaxRules = 1000
+	mostMaxRules    = 100_000
+)
+
+// New returns a Table, or an error about MaxRules.
+func New(o Options) (*Table, error) {
+	if o.MaxRules < 0 || o.MaxRules > mostMaxRules {
+		return nil, fmt.Errorf("metrics: MaxRules is %d: it must be from 1 to %d, or 0 for %d", o.MaxRules, mostMaxRules, defaultMaxRules)
+	}
+	t := &Table{options: o, store: tally.NewStore(o.Store)}
+	for _, s := range []*series{&t.rules, &t.paced} {
+		s.most, s.known = cmp.Or(o.MaxRules, defaultMaxRules), map[name]*counts{}
+	}
+	return t, nil
+}
+
+// Must returns t, or panics on an error of [New].
+func Must(t *Table, err error) *Table {
+	if err != nil {
+		panic(err)
+	}
+	return t
+}
+
+// StoreKind returns the kind of the store, the value of the label store: memory, redis or other.
+func (t *Table) StoreKind() string { return t.store.Kind }
+
+// Observe implements [middleware.Observer].
+func (t *Table) Observe(o *middleware.Observation) {
+	t.outcomes[o.Outcome].Add(1)
+	for i := range o.Rules {
+		r := &o.Rules[i]
+		t.cache.Of(r.Rule, 16*t.rules.most, t.named)[decisionOf(o, r)].Add(1)
+	}
+	if o.Err != nil && o.Request.Context().Err() == nil { // a client that went away is no error of the store's
+		t.errors.Add(1)
+	}
+}
+
+func (t *Table) named(rule *middleware.RuleInfo) *counts {
+	_, c := t.rules.of(name{rule.Name, rule.Tier})
+	return c
+}
+
+func decisionOf(o *middleware.Observation, r *middleware.RuleResult) decision {
+	switch {
+	case o.Err != nil || o.Outcome == middleware.OutcomeUndecided:
+		return undecided
+	case r.Allowed:
+		return allowed
+	case r.Rule.Mode == middleware.Shadow:
+		return shadowRefused
+	}
+	return refused
+}
+
+// ObserveAttempt implements [pace.Observer].
+func (t *Table) ObserveAttempt(o *pace.Observation) { t.CountAttempt(o) }
+
+// CountAttempt is ObserveAttempt, and returns the rule that the attempt was counted under: o.Rule, or
+// "other" beyond MaxRules.
+func (t *Table) CountAttempt(o *pace.Observation) (rule string) {
+	n, c := t.paced.of(name{rule: o.Rule})
+	c[o.Outcome].Add(1)
+	if o.Retried {
+		c[retried].Add(1)
+	}
+	if o.Cooldown > 0 {
+		c[cooldown].Add(1)
+	}
+	return n.rule
+}
+
+// Follow adds metrics of w: its reloads, its bans if Options.Bans is nil, and its overload limit if
+// Options.Overload is nil. A further call replaces w. A nil w is an error.
+func (t *Table) Follow(w Watcher) error {
+	if v := reflect.ValueOf(w); !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil() {
+		return errors.New("metrics: Follow needs a Watcher")
+	}
+	t.watcher.Store(&w)
+	return nil
+}
+
+// FollowLimiter adds metrics of how many requests are in progress and how many wait, for l's rules with
+// AtOnce. Call it for each limiter. A nil l is an error.
+func (t *Table) FollowLimiter(l *middleware.RateLimit) error {
+	if l == nil {
+		return errors.New("metrics: FollowLimiter needs a RateLimit")
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !slices.Contains(t.limits, l) {
+		t.limits = append(t.limits, l)
+	}
+	return nil
+}
+
+// FollowTransport adds metrics of how many outgoing requests wait, how many are in flight, and how long
+// cooldowns still last. Call it for each transport. A nil transport is an error.
+func (t *Table) FollowTransport(transport *pace.Transport) error {
+	if transport == nil {
+		return errors.New("metrics: FollowTransport needs a Transport")
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !slices.Contains(t.transports, transport) {
+		t.transports = append(t.transports, transport)
+	}
+	return nil
+}
+
+// inProgress returns the requests in progress of all followed limiters, for as many rules and tiers as
+// have counters. Rules of one name in several limiters are added up, with the Rule of the first.
+func (t *Table) inProgress() (all []middleware.InProgress) {
+	t.mu.Lock()
+	limits := slices.Clip(t.limits)
+	t.mu.Unlock()
+	at := map[name]int{}
+	for _, l := range limits {
+		for _, of := range l.InProgress() {
+			n := name{of.Rule.Name, of.Rule.Tier}
+			i, known := at[n]
+			switch {
+			case known:
+				all[i].Requests += of.Requests
+				all[i].Waiting += of.Waiting
+			case len(all) < t.rules.most:
+				at[n] = len(all)
+				all = append(all, of)
+			}
+		}
+	}
+	return all
+}
+
+// waiting returns the Stats of all followed transports. Rules of one name are added up.
+func (t *Table) waiting() (all []pace.Stats) {
+	t.mu.Lock()
+	transports := slices.Clip(t.transports)
+	t.mu.Unlock()
+	for _, transport := range transports {
+		for _, s := range transport.Stats() {
+			i := slices.IndexFunc(all, func(known pace.Stats) bool { return known.Rule == s.Rule })
+			if i < 0 {
+				all = append(all, s)
+				continue
+			}
+			all[i].Waiting += s.Waiting
+			all[i].InFlight += s.InFlight
+			if s.Until.After(all[i].Until) {
+				all[i].Until = s.Until
+			}
+		}
+	}
+	return all
+}
+
+// inForce returns the overload limit in force, or nil.
+func (t *Table) inForce() *shed.Limiter {
+	l := t.options.Overload
+	if w := t.watcher.Load(); w != nil && l == nil {
+		l, _ = (*w).Overload().(*shed.Limiter)
+	}
+	return l
+}
