@@ -112,7 +112,6 @@ var imported = map[string]string{
 	"keyfunc":    module + "/keyfunc",
 	"leasestore": module + "/redis/leasestore",
 	"limiter":    module + "/limiter",
-	"metrics":    module + "/observe/metrics",
 	"middleware": module + "/middleware",
 	"offenders":  module + "/observe/offenders",
 	"promlimit":  module + "/observe/promlimit",
