@@ -13,14 +13,14 @@ import (
 	"github.com/anishathalye/porcupine"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
 
+	"github.com/weirgo/weir/internal/leak"
 	"github.com/weirgo/weir/internal/phase"
 	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/limiter/store"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leak.VerifyMain(m) }
 
 // What callers of one key ask and are told.
 type (

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -18,14 +19,17 @@ import (
 	"github.com/weirgo/weir/redis/redisstore"
 )
 
-func TestMain(m *testing.M) { redistest.Main(m) }
+func TestMain(m *testing.M) {
+	redis.SetLogger(redistest.Silent{})
+	redistest.Main(m)
+}
 
 // onRedis are the transports of processes that share a Redis.
 func onRedis(t *testing.T, n int, base http.RoundTripper, o pace.Options) (all []*pace.Transport, lists []*redisbans.List) {
 	t.Helper()
 	server := redistest.Start(t)
 	for range n {
-		client := server.Connect(t)
+		client := redistest.CloseAfter(t, redis.NewClient(&redis.Options{Addr: server.Addr}))
 		list, err := redisbans.New(t.Context(), client, redisbans.Options{})
 		require.NoError(t, err)
 		redistest.Await(t, "the list of cooldowns", func() bool {
@@ -93,7 +97,7 @@ func TestProcessesShareTheSlotsOfARule(t *testing.T) {
 func TestPacingOutlivesRedis(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	client := server.Connect(t)
+	client := redistest.CloseAfter(t, redis.NewClient(&redis.Options{Addr: server.Addr}))
 	list, err := redisbans.New(t.Context(), client, redisbans.Options{})
 	require.NoError(t, err)
 	store := redisstore.New(client, redisstore.Options{})

@@ -17,11 +17,16 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/weirgo/weir/internal/redistest"
 	"github.com/weirgo/weir/limiter"
 )
 
-func TestMain(m *testing.M) { redistest.Main(m) }
+func TestMain(m *testing.M) {
+	redis.SetLogger(redistest.Silent{})
+	redistest.Main(m)
+}
 
 const (
 	processes = 3

@@ -25,7 +25,10 @@ import (
 	"github.com/weirgo/weir/redis/redisstore"
 )
 
-func TestMain(m *testing.M) { redistest.Main(m) }
+func TestMain(m *testing.M) {
+	redis.SetLogger(redistest.Silent{})
+	redistest.Main(m)
+}
 
 const (
 	burst  = 30_000_000

@@ -6,13 +6,13 @@ import (
 
 	"github.com/go-chi/chi/v5"
 	chimiddleware "github.com/go-chi/chi/v5/middleware"
-	"go.uber.org/goleak"
 
 	"github.com/weirgo/weir/adapters/chilimit"
+	"github.com/weirgo/weir/internal/leak"
 	"github.com/weirgo/weir/internal/routertest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leak.VerifyMain(m) }
 
 // A shape is a way to write an App for chi.
 type shape struct {

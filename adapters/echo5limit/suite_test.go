@@ -6,14 +6,14 @@ import (
 	"testing"
 
 	"github.com/labstack/echo/v5"
-	"go.uber.org/goleak"
 
 	"github.com/weirgo/weir/adapters/echo5limit"
+	"github.com/weirgo/weir/internal/leak"
 	"github.com/weirgo/weir/internal/routertest"
 	"github.com/weirgo/weir/middleware"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leak.VerifyMain(m) }
 
 func TestEcho5(t *testing.T) {
 	routertest.Run(t, routertest.Router{Build: build(echo.New), Pattern: routertest.ColonParams, Fails: fails, Refuses: refuses})

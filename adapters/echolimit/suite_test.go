@@ -6,14 +6,14 @@ import (
 	"testing"
 
 	"github.com/labstack/echo/v4"
-	"go.uber.org/goleak"
 
 	"github.com/weirgo/weir/adapters/echolimit"
+	"github.com/weirgo/weir/internal/leak"
 	"github.com/weirgo/weir/internal/routertest"
 	"github.com/weirgo/weir/middleware"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leak.VerifyMain(m) }
 
 func TestEcho(t *testing.T) {
 	routertest.Run(t, routertest.Router{Build: build(echo.New), Pattern: routertest.ColonParams, Fails: fails, Refuses: refuses})

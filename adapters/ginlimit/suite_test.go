@@ -6,16 +6,16 @@ import (
 	"testing"
 
 	"github.com/gin-gonic/gin"
-	"go.uber.org/goleak"
 
 	"github.com/weirgo/weir/adapters/ginlimit"
+	"github.com/weirgo/weir/internal/leak"
 	"github.com/weirgo/weir/internal/routertest"
 	"github.com/weirgo/weir/middleware"
 )
 
 func TestMain(m *testing.M) {
 	gin.SetMode(gin.TestMode)
-	goleak.VerifyTestMain(m)
+	leak.VerifyMain(m)
 }
 
 func TestGin(t *testing.T) {

@@ -30,6 +30,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/spf13/pflag"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -373,7 +374,7 @@ func TestProcessesShareARedis(t *testing.T) {
 // A process that starts without rules lets nothing pass, says why, and takes the rules when they come.
 func TestAProcessAwaitsItsRulesInRedis(t *testing.T) {
 	server := redistest.Start(t, "--databases", "1") // its own: it is killed
-	client := server.Connect(t)
+	client := redistest.CloseAfter(t, redis.NewClient(&redis.Options{Addr: server.Addr}))
 	var reached atomic.Int64
 	upstream := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		reached.Add(1)

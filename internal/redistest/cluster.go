@@ -5,8 +5,6 @@ import (
 	"os/exec"
 	"strings"
 	"testing"
-
-	"github.com/redis/go-redis/v9"
 )
 
 // StartCluster runs a cluster of three masters, with the slots spread over them.
@@ -78,14 +76,18 @@ func BeginMove(nodes []*Server, key string, to *Server) (finish func()) {
 	if err != nil {
 		to.t.Fatal(err)
 	}
-	clients := make(map[*Server]*redis.Client)
+	conns := make(map[*Server]*conn)
 	for _, node := range nodes {
-		clients[node] = node.open()
-		to.t.Cleanup(func() { _ = clients[node].Close() })
+		conn, err := node.open()
+		if err != nil {
+			to.t.Fatal(err)
+		}
+		to.t.Cleanup(func() { _ = conn.Close() })
+		conns[node] = conn
 	}
 	must := func(node *Server, command ...string) string {
 		to.t.Helper()
-		answer, err := do(clients[node], command...)
+		answer, err := conns[node].do(command...)
 		if err != nil {
 			to.t.Fatalf("redistest: %s: %v", strings.Join(command, " "), err)
 		}

@@ -4,40 +4,32 @@ import (
 	"bytes"
 	"context"
 	"flag"
-	"fmt"
-	"os"
+	"io"
 	"runtime"
 	"strconv"
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-	"go.uber.org/goleak"
+	"github.com/weirgo/weir/internal/leak"
 )
 
 // Patience is longer than anything that a test waits for takes on a busy machine.
 const Patience = 30 * time.Second
 
-// Main is the TestMain of packages that use Redis. It silences go-redis, which logs the outages that
-// tests make, and checks that no goroutine outlives the tests. It waits for goroutines longer than
-// goleak does, as a client that hangs ends with its own timeouts.
+// Main is the TestMain of packages that use Redis. It checks that no goroutine outlives the tests. Packages
+// whose tests make outages silence go-redis before: redis.SetLogger(redistest.Silent{}).
 func Main(m *testing.M) {
-	Silence()
 	setFlags()
 	pooled = true
-	code := m.Run()
-	endPools()
-	var leak error
-	for deadline := time.Now().Add(Patience); code == 0 && time.Now().Before(deadline); {
-		if leak = goleak.Find(OfTheClient); leak == nil {
-			break
-		}
-	}
-	if leak != nil {
-		fmt.Fprintln(os.Stderr, "goroutines that outlived the tests:", leak)
-		code = 1
-	}
-	os.Exit(code)
+	leak.VerifyMain(pools{m})
+}
+
+// pools are tests that end what they share.
+type pools struct{ *testing.M }
+
+func (p pools) Run() int {
+	defer endPools()
+	return p.M.Run()
 }
 
 // setFlags sets flags that the command line does not set. More tests run in parallel than there are
@@ -55,15 +47,11 @@ func setFlags() {
 	}
 }
 
-// OfTheClient is a goroutine that go-redis 9.23 leaves when a client is closed.
-var OfTheClient = goleak.IgnoreTopFunction("github.com/redis/go-redis/v9/maintnotifications.(*CircuitBreakerManager).cleanupLoop")
+// Silent is a logger of go-redis that writes nothing.
+type Silent struct{}
 
-// Silence stops go-redis from logging.
-func Silence() { redis.SetLogger(silent{}) }
-
-type silent struct{}
-
-func (silent) Printf(context.Context, string, ...any) {}
+// Printf does nothing.
+func (Silent) Printf(context.Context, string, ...any) {}
 
 // Await polls until done returns true, and fails the test after half of Patience.
 func Await(t testing.TB, what string, done func() bool) {
@@ -80,7 +68,7 @@ func Await(t testing.TB, what string, done func() bool) {
 // CloseAfter closes a client when the test ends, unless the test has. A connection that is being made
 // ends first: if a client of go-redis 9.7.3 is closed while it asks a sentinel for the master, it begins
 // to listen to that sentinel, and dials it for ever.
-func CloseAfter(t testing.TB, client redis.UniversalClient) redis.UniversalClient {
+func CloseAfter[C io.Closer](t testing.TB, client C) C {
 	t.Cleanup(func() {
 		for end := time.Now().Add(Patience); asksSentinel() && time.Now().Before(end); {
 			time.Sleep(10 * time.Millisecond)
@@ -94,9 +82,4 @@ func CloseAfter(t testing.TB, client redis.UniversalClient) redis.UniversalClien
 func asksSentinel() bool {
 	stacks := make([]byte, 4<<20)
 	return bytes.Contains(stacks[:runtime.Stack(stacks, true)], []byte("(*sentinelFailover).MasterAddr"))
-}
-
-// Connect returns a client for the server, which is closed when the test ends.
-func (s *Server) Connect(t testing.TB) redis.UniversalClient {
-	return CloseAfter(t, redis.NewClient(&redis.Options{Addr: s.Addr}))
 }

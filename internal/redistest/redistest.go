@@ -7,9 +7,6 @@
 package redistest
 
 import (
-	"context"
-	"errors"
-	"fmt"
 	"math/rand/v2"
 	"net"
 	"os"
@@ -21,8 +18,6 @@ import (
 	"syscall"
 	"testing"
 	"time"
-
-	"github.com/redis/go-redis/v9"
 )
 
 // A Server is a redis-server process, or a sentinel.
@@ -131,42 +126,12 @@ func (s *Server) Do(command ...string) (string, error) {
 	if command[0] == "ACL" || command[0] == "REPLICAOF" || command[0] == "CONFIG" && command[1] == "SET" {
 		s.altered.Store(true)
 	}
-	client := s.open()
-	defer client.Close()
-	return do(client, command...)
-}
-
-// open returns a client for commands of the test's own, which have no deadline but Patience.
-func (s *Server) open() *redis.Client {
-	return redis.NewClient(&redis.Options{
-		Addr: s.Addr, Protocol: 2, MaxRetries: -1, DialTimeout: Patience, ReadTimeout: Patience, PoolTimeout: Patience,
-	})
-}
-
-func do(client *redis.Client, command ...string) (string, error) {
-	args := make([]any, len(command))
-	for i, word := range command {
-		args[i] = word
-	}
-	answer, err := client.Do(context.Background(), args...).Result()
-	if err != nil && !errors.Is(err, redis.Nil) {
+	conn, err := s.open()
+	if err != nil {
 		return "", err
 	}
-	return text(answer), nil
-}
-
-func text(answer any) string {
-	switch a := answer.(type) {
-	case nil:
-		return ""
-	case []any:
-		lines := make([]string, len(a))
-		for i := range a {
-			lines[i] = text(a[i])
-		}
-		return strings.Join(lines, "\n")
-	}
-	return fmt.Sprint(answer)
+	defer conn.Close()
+	return conn.do(command...)
 }
 
 // MustDo is Do, and fails the test on an error.

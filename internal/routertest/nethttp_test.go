@@ -6,9 +6,10 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
 
+	"github.com/weirgo/weir/internal/leak"
 	"github.com/weirgo/weir/internal/redistest"
 	"github.com/weirgo/weir/internal/routertest"
 	"github.com/weirgo/weir/limiter"
@@ -17,7 +18,7 @@ import (
 	"github.com/weirgo/weir/redis/redisstore"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leak.VerifyMain(m) }
 
 // One mux has all routes; the limits of a group are around each of them.
 func TestServeMux(t *testing.T) {
@@ -42,7 +43,7 @@ func flat(mux *http.ServeMux, group routertest.Group, prefix string, outer []rou
 }
 
 func TestServeMuxOnRedisAndOnLeases(t *testing.T) {
-	client := redistest.Start(t).Connect(t)
+	client := redistest.CloseAfter(t, redis.NewClient(&redis.Options{Addr: redistest.Start(t).Addr}))
 	run := func(store func(*testing.T) limiter.Store) {
 		routertest.RunEnds(t, routertest.Router{Build: buildMux}, func(t *testing.T) limiter.Store {
 			require.NoError(t, client.FlushAll(t.Context()).Err())

@@ -12,13 +12,13 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
 
+	"github.com/weirgo/weir/internal/leak"
 	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/limiter/failover"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leak.VerifyMain(m) }
 
 var errDown = errors.New("connection refused")
 

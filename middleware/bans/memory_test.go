@@ -12,16 +12,16 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
 	"pgregory.net/rapid"
 
+	"github.com/weirgo/weir/internal/leak"
 	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/middleware/bans"
 )
 
 // What every list promises is tried in package redisbans, on this one too.
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leak.VerifyMain(m) }
 
 var _ bans.List = (*bans.Memory)(nil)
 

@@ -12,15 +12,15 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
 
+	"github.com/weirgo/weir/internal/leak"
 	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/middleware"
 	"github.com/weirgo/weir/middleware/rules"
 )
 
 func TestMain(m *testing.M) {
-	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("os/signal.signal_recv")) // which listens for the end of go test -fuzz
+	leak.VerifyMain(m)
 }
 
 // parse is the rules of a text without mistakes.

@@ -17,8 +17,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
 
+	"github.com/weirgo/weir/internal/leak"
 	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/middleware"
 	"github.com/weirgo/weir/middleware/rules"
@@ -338,21 +338,21 @@ func readText(t testing.TB, path string) string {
 }
 
 func TestWatchEndsWithItsContextOrClose(t *testing.T) {
-	before := goleak.IgnoreCurrent()
+	before := leak.Now()
 	dir := write(t, map[string]string{"limits.yaml": limitOf("5/h")})
 	path := filepath.Join(dir, "limits.yaml")
 	ctx, cancel := context.WithCancel(t.Context())
 	w, err := rules.Watch(ctx, path, rules.Options{OnReload: func(rules.Reload) {}})
 	require.NoError(t, err)
 	cancel()
-	goleak.VerifyNone(t, before)
+	before.Verify(t)
 	require.NoError(t, w.Close())
 
 	w, err = rules.Watch(t.Context(), path, rules.Options{OnReload: func(rules.Reload) {}})
 	require.NoError(t, err)
 	require.NoError(t, w.Close())
 	require.NoError(t, w.Close())
-	goleak.VerifyNone(t, before)
+	before.Verify(t)
 	require.Equal(t, "5", (&site{t, w.RateLimit}).ask(call{}).Header.Get("X-Ratelimit-Limit"), "the rules stay")
 
 	for name, of := range map[string]struct {
@@ -362,11 +362,11 @@ func TestWatchEndsWithItsContextOrClose(t *testing.T) {
 		require.NoError(t, os.WriteFile(path, []byte(of.text), 0o600))
 		_, err = rules.Watch(of.ctx, path, rules.Options{})
 		require.Error(t, err, name)
-		goleak.VerifyNone(t, before)
+		before.Verify(t)
 	}
 	_, err = rules.Watch(t.Context(), filepath.Join(dir, "none.yaml"), rules.Options{})
 	require.ErrorIs(t, err, fs.ErrNotExist)
 	_, err = rules.Watch(t.Context(), "", rules.Options{})
 	require.Error(t, err)
-	goleak.VerifyNone(t, before)
+	before.Verify(t)
 }

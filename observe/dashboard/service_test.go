@@ -11,8 +11,7 @@ import (
 	"sync"
 	"testing"
 
-	"go.uber.org/goleak"
-
+	"github.com/weirgo/weir/internal/leak"
 	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/middleware"
@@ -48,7 +47,7 @@ func (s *syncedBuffer) String() string {
 	return s.b.String()
 }
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leak.VerifyMain(m) }
 
 func anybody(*http.Request) bool { return true }
 

@@ -14,8 +14,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
 
+	"github.com/weirgo/weir/internal/leak"
 	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/middleware"
@@ -25,7 +25,7 @@ import (
 	"github.com/weirgo/weir/pace"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leak.VerifyMain(m) }
 
 func newMetrics(t testing.TB, o promlimit.Options) *promlimit.Metrics {
 	m := promlimit.Must(promlimit.New(o))

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"github.com/weirgo/weir/internal/race"
@@ -39,7 +40,10 @@ func seeds(t testing.TB, all, underRace int) []uint64 {
 	return drawn
 }
 
-func TestMain(m *testing.M) { redistest.Main(m) }
+func TestMain(m *testing.M) {
+	redis.SetLogger(redistest.Silent{})
+	redistest.Main(m)
+}
 
 // A fake is a Redis in this process, on Go's clock: the store of exact decisions, and what
 // lease.lua does. A test on a real Redis holds the latter equal.

@@ -25,7 +25,7 @@ func ledgerOf(client redis.UniversalClient, percent int, life time.Duration) *re
 func TestLeasesTakeWhatIsNoCounterForNothing(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	client := server.Connect(t)
+	client := redistest.CloseAfter(t, redis.NewClient(&redis.Options{Addr: server.Addr}))
 	l := ledgerOf(client, 50, time.Minute)
 	for what, command := range map[string][]string{
 		"a list": {"RPUSH", "@", "a"}, "text": {"SET", "@", "text"}, "57 bytes of text": {"SET", "@", strings.Repeat("x", 57)},
@@ -47,7 +47,7 @@ func TestLeasesTakeWhatIsNoCounterForNothing(t *testing.T) {
 
 func TestALeaseOfACounterAheadOfTheClockIsWhatItsQuotaSays(t *testing.T) {
 	t.Parallel()
-	client := redistest.Start(t).Connect(t)
+	client := redistest.CloseAfter(t, redis.NewClient(&redis.Options{Addr: redistest.Start(t).Addr}))
 	l := ledgerOf(client, 50, time.Minute)
 	for _, a := range []limiter.Algorithm{limiter.SlidingCounter, limiter.TokenBucket, limiter.FixedWindow} {
 		q := quotaOf(t, "rule "+a.String(), limiter.Limit{Events: 100, Per: time.Hour, Algorithm: a})

@@ -3,6 +3,7 @@ package leasestore
 import (
 	"testing"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -13,9 +14,9 @@ import (
 // A slot is decided on with what Redis is asked about.
 func TestSlotsGoToRedisInTheSameRoundTrip(t *testing.T) {
 	server := redistest.Start(t)
-	s, err := New(server.Connect(t), Options{})
+	s, err := New(redistest.CloseAfter(t, redis.NewClient(&redis.Options{Addr: server.Addr})), Options{})
 	require.NoError(t, err)
-	other, err := New(server.Connect(t), Options{})
+	other, err := New(redistest.CloseAfter(t, redis.NewClient(&redis.Options{Addr: server.Addr})), Options{})
 	require.NoError(t, err)
 	q, err := limiter.NewConcurrency("slots", "", 2)
 	require.NoError(t, err)

@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"github.com/weirgo/weir/internal/redistest"
@@ -17,7 +18,10 @@ const (
 	never = time.Hour
 )
 
-func TestMain(m *testing.M) { redistest.Main(m) }
+func TestMain(m *testing.M) {
+	redis.SetLogger(redistest.Silent{})
+	redistest.Main(m)
+}
 
 func awaitNudge(t testing.TB, s *source) {
 	t.Helper()

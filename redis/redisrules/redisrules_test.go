@@ -11,8 +11,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
 
+	"github.com/weirgo/weir/internal/leak"
 	"github.com/weirgo/weir/internal/redistest"
 	"github.com/weirgo/weir/middleware/rules"
 	"github.com/weirgo/weir/redis/redisrules"
@@ -69,7 +69,7 @@ func fromRedis(t *testing.T, server *redistest.Server, o rules.Options) *watched
 	if o.Poll == 0 {
 		o.Poll = time.Hour
 	}
-	w, err := redisrules.Watch(t.Context(), server.Connect(t), inRedis, o)
+	w, err := redisrules.Watch(t.Context(), redistest.CloseAfter(t, redis.NewClient(&redis.Options{Addr: server.Addr})), inRedis, o)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, w.Close()) })
 	return &watched{w, t}
@@ -77,7 +77,7 @@ func fromRedis(t *testing.T, server *redistest.Server, o rules.Options) *watched
 
 func publish(t testing.TB, server *redistest.Server, text string) {
 	t.Helper()
-	require.NoError(t, redisrules.Publish(t.Context(), server.Connect(t), inRedis, []byte(text), rules.Options{}))
+	require.NoError(t, redisrules.Publish(t.Context(), redistest.CloseAfter(t, redis.NewClient(&redis.Options{Addr: server.Addr})), inRedis, []byte(text), rules.Options{}))
 }
 
 func TestAFleetChangesTogether(t *testing.T) {
@@ -108,7 +108,7 @@ func TestWhatIsWrittenByHandIsFoundByPolling(t *testing.T) {
 func TestRulesThatAreWrongAreNotPublished(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	client := server.Connect(t)
+	client := redistest.CloseAfter(t, redis.NewClient(&redis.Options{Addr: server.Addr}))
 	err := redisrules.Publish(t.Context(), client, inRedis, []byte("version: 2\ndefault: 3/s\n"), rules.Options{})
 	require.Equal(t, []string{"1:10: version: is 2: it must be 1"}, problemsOf(t, err))
 	require.Error(t, redisrules.Publish(t.Context(), client, inRedis, []byte(limitOf("5/h")+"ban: {file: banned.txt}\n"), rules.Options{}))
@@ -131,7 +131,7 @@ func TestWithoutRedisOrRulesInItAProcessStartsWithItsFallback(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 
-	client := server.Connect(t)
+	client := redistest.CloseAfter(t, redis.NewClient(&redis.Options{Addr: server.Addr}))
 	_, err := redisrules.Watch(t.Context(), client, inRedis, rules.Options{})
 	require.ErrorContains(t, err, "rules: app:limits: redisrules: read Redis key \"app:limits\": the key does not exist")
 	empty := fromRedis(t, server, rules.Options{Fallback: []byte(limitOf("3/h"))})
@@ -160,7 +160,7 @@ func TestFollowingRedisEndsWithItsContextOrClose(t *testing.T) {
 		"its context": func(_ *rules.Watcher, cancel func()) { cancel() },
 		"Close":       func(w *rules.Watcher, _ func()) { _ = w.Close() },
 	} {
-		before := goleak.IgnoreCurrent()
+		before := leak.Now()
 		client := redis.NewClient(&redis.Options{Addr: server.Addr})
 		ctx, cancel := context.WithCancel(t.Context())
 		w, err := redisrules.Watch(ctx, client, inRedis, rules.Options{OnReload: func(rules.Reload) {}})
@@ -168,7 +168,7 @@ func TestFollowingRedisEndsWithItsContextOrClose(t *testing.T) {
 		end(w, cancel)
 		require.NoError(t, w.Close())
 		require.NoError(t, client.Close())
-		redistest.Await(t, fmt.Sprintf("all to end with %s", name), func() bool { return goleak.Find(before, redistest.OfTheClient) == nil })
+		before.Verify(t)
 		cancel()
 	}
 }

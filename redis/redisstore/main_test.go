@@ -18,7 +18,10 @@ import (
 // patience is how long a test waits for what has to happen, on a busy machine.
 const patience = redistest.Patience
 
-func TestMain(m *testing.M) { redistest.Main(m) }
+func TestMain(m *testing.M) {
+	redis.SetLogger(redistest.Silent{})
+	redistest.Main(m)
+}
 
 func await(t testing.TB, what string, done func() bool) { t.Helper(); redistest.Await(t, what, done) }
 
@@ -35,7 +38,7 @@ func connectWith(t testing.TB, server *redistest.Server, hook redis.Hook) redis.
 }
 
 func connect(t testing.TB, server *redistest.Server) redis.UniversalClient {
-	return server.Connect(t)
+	return redistest.CloseAfter(t, redis.NewClient(&redis.Options{Addr: server.Addr}))
 }
 
 // bounded is a quota that nothing comes back to while a test lasts.

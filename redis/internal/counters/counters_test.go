@@ -31,7 +31,7 @@ func tiered(t testing.TB, rule, tier string) *limiter.Quota {
 
 func TestASlotIsWhereRedisPutsTheKey(t *testing.T) {
 	server := redistest.Start(t, "--cluster-enabled", "yes", "--cluster-config-file", "nodes.conf")
-	client := server.Connect(t)
+	client := redistest.CloseAfter(t, redis.NewClient(&redis.Options{Addr: server.Addr}))
 	random := rand.New(rand.NewPCG(7, 8))
 	keys := New("weir", nil, Format)
 	q := tiered(t, "rule", "tier")

@@ -197,7 +197,7 @@ func TestAFlightEndsAtItsDeadlineThoughTheServerHangs(t *testing.T) {
 
 func TestATransportWithinADeadlineSharesConnectionsAndLeavesItsClientAlone(t *testing.T) {
 	server := redistest.Start(t)
-	client := redistest.CloseAfter(t, redis.NewClient(&redis.Options{Addr: server.Addr})).(*redis.Client)
+	client := redistest.CloseAfter(t, redis.NewClient(&redis.Options{Addr: server.Addr}))
 	before := *client.Options()
 	transport, keeps := NewTransport(client).Within(time.Second)
 	require.True(t, keeps)
