@@ -4,7 +4,7 @@ import "cmp"
 
 // The types of this file are the format. A field's tags are its name (yaml), whether it is
 // required, min and max of an integer, min of a list that may not be empty, words that can be written, whether it is what a scalar in place
-// of the mapping says (short), and what schema.json and the table in docs/rules.md say of it: doc,
+// of the mapping says (short), and what schema.json and the table in docs/fields.md say of it: doc,
 // default, pattern of text, and keys, the pattern of a mapping's keys.
 
 // file is a whole rules file.

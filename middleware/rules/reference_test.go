@@ -9,10 +9,10 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The tables of fields in docs/rules.md are those that files are read by. To write them anew:
+// The tables of fields in docs/fields.md are those that files are read by. To write them anew:
 // WEIR_UPDATE=1 go test ./middleware/rules -run EveryField
 func TestTheDocsListEveryField(t *testing.T) {
-	const path = "../../docs/rules.md"
+	const path = "../../docs/fields.md"
 	text, err := os.ReadFile(path)
 	require.NoError(t, err)
 	before, rest, ok := strings.Cut(string(text), "<!-- fields -->\n")
