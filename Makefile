@@ -3,7 +3,7 @@
 EXAMPLES = $(filter-out ./_examples/later/,$(wildcard ./_examples/*/)) # which is a module of its own
 STATICCHECK = honnef.co/go/tools/cmd/staticcheck@v0.7.0
 
-.PHONY: test quick setup vet unit unit-race narrow apart goals differential phases hours fuzz bench bench-compare race race-memory race-http race-pace newest benchmarks playground tidy help
+.PHONY: test quick setup vet unit unit-race narrow apart goals differential phases fuzz bench bench-compare race race-memory race-http race-pace newest benchmarks playground tidy help
 
 ifdef CI
 test: ; @.ci/steps setup vet unit-race narrow apart goals differential newest benchmarks
@@ -62,9 +62,6 @@ differential: ## whether Lua on Redis decides what Go does, and whether edits of
 
 phases: ## tests that meet a window, in every hour of the day and where each begins
 	WEIR_PHASE=all go test -timeout 60m ./limiter/... ./middleware/... ./adapters/...
-
-hours: ## tests that do not, with the clock moved to just before each hour
-	.ci/hours
 
 fuzz: ## every fuzz target for FUZZTIME (20s)
 	.ci/fuzz $(or $(FUZZTIME),20s)
