@@ -15,6 +15,7 @@ import (
 	"github.com/weirgo/weir/cmd/weir/internal/accesslog"
 	"github.com/weirgo/weir/cmd/weir/internal/demand"
 	"github.com/weirgo/weir/cmd/weir/internal/simulate"
+	"github.com/weirgo/weir/internal/operate"
 	"github.com/weirgo/weir/internal/route"
 	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/limiter"
@@ -70,7 +71,7 @@ func recommend(s *session, flags *pflag.FlagSet) action {
 			}
 			var notes []string
 			if counts.keyless > 0 {
-				notes = append(notes, fmt.Sprintf("%s requests have no %s, and are left out.", number(counts.keyless), *key))
+				notes = append(notes, fmt.Sprintf("%s requests have no %s, and are left out.", operate.Number(counts.keyless), *key))
 			}
 			verdict, detail := recommended(result, spared, subjectOf(*key))
 			r := &recommendation{
@@ -199,19 +200,19 @@ func (r *recommendation) write(table io.Writer, subject string) {
 		if p == r.Chosen {
 			mark = "recommended"
 		}
-		fmt.Fprintf(table, "%s\t%s\t%s\t%s\n", limitText(p.Limit, r.Per), number(p.Keys), share(p.Keys, r.Keys), mark)
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\n", limitText(p.Limit, r.Per), operate.Number(p.Keys), share(p.Keys, r.Keys), mark)
 	}
 	if refused := r.Refused[:min(len(r.Refused), mostOnTerminal)]; len(refused) > 0 {
-		fmt.Fprintf(table, "\n%s REFUSED\tMOST IN A %s\tUNTIL\t\n", strings.ToUpper(subject), strings.ToUpper(period(r.Per)))
+		fmt.Fprintf(table, "\n%s REFUSED\tMOST PER %s\tUNTIL\t\n", strings.ToUpper(subject), strings.ToUpper(period(r.Per)))
 		for _, c := range refused {
 			mark := ""
 			if c.Apart {
 				mark = "set apart"
 			}
-			fmt.Fprintf(table, "%s\t%s\t%s\t%s\n", c.Client, number(c.Most), c.At.Format(time.DateTime), mark)
+			fmt.Fprintf(table, "%s\t%s\t%s\t%s\n", c.Client, operate.Number(c.Most), c.At.Format(time.DateTime), mark)
 		}
 		if more := r.Chosen.Keys - int64(len(refused)); more > 0 {
-			fmt.Fprintf(table, "and %s more\n", number(more))
+			fmt.Fprintf(table, "and %s more\n", operate.Number(more))
 		}
 	}
 	fmt.Fprintf(table, "\nin a rules file:\n%s\n", r.Rules)

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/weirgo/weir/cmd/weir/internal/simulate"
+	"github.com/weirgo/weir/internal/operate"
 	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/middleware/rules"
 )
@@ -207,17 +208,17 @@ func (r *run) write(notes []string, shown func(string) string) error {
 			if rule.Shadow {
 				name += ", in shadow"
 			}
-			fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\n", name, rule.Limit, number(rule.Asked), number(rule.Refused), number(rule.Keys))
+			fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\n", name, rule.Limit, operate.Number(rule.Asked), operate.Number(rule.Refused), operate.Number(rule.Keys))
 		}
 		if change != nil && len(change.Clients) > 0 {
 			fmt.Fprintln(table, "\nCLIENT\tREQUESTS\tREFUSED, OLD\tNEW")
 			for _, c := range change.Clients[:min(mostOnTerminal, len(change.Clients))] {
-				fmt.Fprintf(table, "%s\t%s\t%s\t%s\n", c.Client, number(c.Requests), number(c.Old), number(c.New))
+				fmt.Fprintf(table, "%s\t%s\t%s\t%s\n", c.Client, operate.Number(c.Requests), operate.Number(c.Old), operate.Number(c.New))
 			}
 		} else if change == nil && len(summary.Hit) > 0 {
 			fmt.Fprintln(table, "\nCLIENT\tREFUSED\tOF\tBY\tFIRST")
 			for _, c := range summary.Hit[:min(mostOnTerminal, len(summary.Hit))] {
-				fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\n", c.Client, number(c.Stopped), number(c.Requests), c.By, c.First.Format(time.DateTime))
+				fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\n", c.Client, operate.Number(c.Stopped), operate.Number(c.Requests), c.By, c.First.Format(time.DateTime))
 			}
 		}
 	})

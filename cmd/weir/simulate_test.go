@@ -126,7 +126,7 @@ func TestSimulateTellsWhatAChangeChanges(t *testing.T) {
 	exit, out, err := weir(t, attacked(), "simulate", before, after, "-", "--show=address")
 	require.Equal(t, exitGood, exit, err)
 	assert.Contains(t, out, "The new rules would refuse 10 requests where the old refuse 13: 1 client in place of 2.\n"+
-		"0 requests are refused that were not, and 3 that were are not. 0 clients are refused for the first time, and 1 no longer.")
+		"0 requests are refused that were not, and 3 no longer. 0 clients are refused for the first time, and 1 no longer.")
 	assert.Contains(t, out, "\n192.0.2.2  12        3             0\n")
 	_, out, _ = weir(t, attacked(), "simulate", before, before, "-")
 	assert.Contains(t, out, "The new rules would refuse the same 13 of 30 requests as the old.")
@@ -388,8 +388,8 @@ func TestRecommendTellsALimitAndWhatItCosts(t *testing.T) {
 	exit, out, err = weir(t, log, "recommend", "-", "--show=address")
 	require.Equal(t, exitGood, exit, err)
 	assert.Contains(t, out, "4 per minute for each client address spares 97.6% of 41 clients.")
-	assert.Contains(t, out, "1 client is set apart, which asks for far more than all others: 198.51.100.1 for 30 in one minute until 2024-03-01 12:00:29 UTC, and no other for more than 4. Check whether they are attackers: with them the limit would be 30 per minute.")
-	assert.Regexp(t, `CLIENT ADDRESS REFUSED\s+MOST IN A MINUTE\s+UNTIL\s*\n198.51.100.1\s+30\s+2024-03-01 12:00:29\s+set apart\n`, out)
+	assert.Contains(t, out, "1 client is set apart, which asks for far more than all others: 198.51.100.1 for 30 in the minute until 2024-03-01 12:00:29 UTC, and no other for more than 4. Check whether they are attackers: with them the limit would be 30 per minute.")
+	assert.Regexp(t, `CLIENT ADDRESS REFUSED\s+MOST PER MINUTE\s+UNTIL\s*\n198.51.100.1\s+30\s+2024-03-01 12:00:29\s+set apart\n`, out)
 
 	exit, out, err = weir(t, log, "recommend", "-", "--key=ip/24/48")
 	require.Equal(t, exitGood, exit, err)

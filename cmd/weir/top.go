@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/weirgo/weir/internal/operate"
 	"github.com/weirgo/weir/redis/redisstore"
 )
 
@@ -72,7 +73,7 @@ func top(s *session, flags *pflag.FlagSet) action {
 		defer stop()
 		survey := newSurvey(client, *n, *rate, server.prefix, *rule)
 		survey.progress = func(looked int64) {
-			fmt.Fprintf(s.err, "looked at %s of %s keys\n", number(looked), number(survey.keys))
+			fmt.Fprintf(s.err, "looked at %s of %s keys\n", operate.Number(looked), operate.Number(survey.keys))
 		}
 		err = survey.run(ctx)
 		isInterrupted := err != nil && ctx.Err() != nil
@@ -104,7 +105,7 @@ func top(s *session, flags *pflag.FlagSet) action {
 			}
 		})
 		if err == nil && isInterrupted {
-			err = fmt.Errorf("%w: at %s of %s", errInterrupted, number(view.Looked), number(view.Keys))
+			err = fmt.Errorf("%w: at %s of %s", errInterrupted, operate.Number(view.Looked), operate.Number(view.Keys))
 		}
 		return err
 	}

@@ -2,15 +2,14 @@ package main
 
 import (
 	"fmt"
-	"math"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
 	"github.com/weirgo/weir/cmd/weir/internal/accesslog"
 	"github.com/weirgo/weir/cmd/weir/internal/demand"
 	"github.com/weirgo/weir/cmd/weir/internal/simulate"
+	"github.com/weirgo/weir/internal/operate"
 )
 
 // simulated describes the result of a simulation: the verdict first, then details.
@@ -19,10 +18,10 @@ func simulated(s *simulate.Summary) (verdict, detail string) {
 		{s.Warned, "carries a warning that the limit is near", "carry a warning that the limit is near"},
 		{s.Exempt, "is never limited", "are never limited"}, {s.Unlimited, "meets no rule", "meet no rule"}})
 	if s.Stopped() == 0 {
-		return fmt.Sprintf("These rules would have let all %s requests pass.", number(s.Requests)), sentences(span(s), passing)
+		return fmt.Sprintf("These rules would have let all %s requests pass.", operate.Number(s.Requests)), sentences(span(s), passing)
 	}
-	return fmt.Sprintf("These rules would have refused %s of %s requests (%s), of %s of %s.", number(s.Stopped()), number(s.Requests),
-		share(s.Stopped(), s.Requests), number(s.ClientsStopped), count(s.Clients, "client", "clients")), sentences(reasons(s), passing, span(s))
+	return fmt.Sprintf("These rules would have refused %s of %s requests (%s), of %s of %s.", operate.Number(s.Stopped()), operate.Number(s.Requests),
+		share(s.Stopped(), s.Requests), operate.Number(s.ClientsStopped), count(s.Clients, "client", "clients")), sentences(reasons(s), passing, span(s))
 }
 
 // reasons returns a sentence on why requests were refused.
@@ -58,13 +57,13 @@ func span(s *simulate.Summary) string {
 func changed(c *simulate.Change) (verdict, detail string) {
 	before, after := c.Old.Stopped(), c.New.Stopped()
 	verdict = fmt.Sprintf("The new rules would refuse %s requests where the old refuse %s: %s in place of %s.",
-		number(after), number(before), count(c.New.ClientsStopped, "client", "clients"), number(c.Old.ClientsStopped))
+		operate.Number(after), operate.Number(before), count(c.New.ClientsStopped, "client", "clients"), operate.Number(c.Old.ClientsStopped))
 	if c.Newly == 0 && c.NoLonger == 0 {
-		verdict = fmt.Sprintf("The new rules would refuse the same %s of %s requests as the old.", number(after), number(c.New.Requests))
+		verdict = fmt.Sprintf("The new rules would refuse the same %s of %s requests as the old.", operate.Number(after), operate.Number(c.New.Requests))
 	}
 	return verdict, sentences(
-		fmt.Sprintf("%s refused that were not, and %s that were are not.", count(c.Newly, "request is", "requests are"), number(c.NoLonger)),
-		fmt.Sprintf("%s refused for the first time, and %s no longer.", count(c.ClientsNewly, "client is", "clients are"), number(c.ClientsNoLonger)),
+		fmt.Sprintf("%s refused that were not, and %s no longer.", count(c.Newly, "request is", "requests are"), operate.Number(c.NoLonger)),
+		fmt.Sprintf("%s refused for the first time, and %s no longer.", count(c.ClientsNewly, "client is", "clients are"), operate.Number(c.ClientsNoLonger)),
 		reasons(&c.New), span(&c.New))
 }
 
@@ -73,11 +72,11 @@ func recommended(r *demand.Result, spare float64, key string) (verdict, detail s
 	verdict = fmt.Sprintf("%s for each %s spares %s of %s.", perPeriod(r.Chosen.Limit, r.Per), key, share(r.Keys-r.Chosen.Keys, r.Keys), count(r.Keys, "client", "clients"))
 	refuses := fmt.Sprintf("It would have refused requests of %s.", count(r.Chosen.Keys, "client", "clients"))
 	if r.Chosen.Keys == 0 {
-		refuses = fmt.Sprintf("It would have refused none of %s requests.", number(r.Requests))
+		refuses = fmt.Sprintf("It would have refused none of %s requests.", operate.Number(r.Requests))
 	}
 	few := ""
 	if float64(r.Keys)*(1-spare) < 1 {
-		few = fmt.Sprintf("With %s, %s is all of them.", count(r.Keys, "client", "clients"), percentage(spare))
+		few = fmt.Sprintf("With %s, %s is all of them.", count(r.Keys, "client", "clients"), operate.Percent(spare))
 	}
 	return verdict, sentences(refuses, outliers(r), few)
 }
@@ -92,16 +91,16 @@ func outliers(r *demand.Result) string {
 		with = "with them the limit would be " + perPeriod(r.With, r.Per)
 	}
 	c := r.Refused[0]
-	return fmt.Sprintf("%s for far more than all others: %s for %s in one %s until %s UTC, and no other for more than %s. Check whether they are attackers: %s.",
+	return fmt.Sprintf("%s for far more than all others: %s for %s in the %s until %s UTC, and no other for more than %s. Check whether they are attackers: %s.",
 		count(int64(r.Apart), "client is set apart, which asks", "clients are set apart, which ask"),
-		c.Client, number(c.Most), period(r.Per), c.At.Format(time.DateTime), number(r.Next), with)
+		c.Client, operate.Number(c.Most), period(r.Per), c.At.Format(time.DateTime), operate.Number(r.Next), with)
 }
 
 // peaks describes how much clients ask for.
 func peaks(r *demand.Result) string {
 	p := r.Peaks
 	text := fmt.Sprintf("The most that a client asked for in any %s: half of them %s, nine in ten at most %s, 99%% at most %s, 99.9%% at most %s, and one %s.",
-		period(r.Per), number(p.P50), number(p.P90), number(p.P99), number(p.P999), number(p.Most))
+		period(r.Per), operate.Number(p.P50), operate.Number(p.P90), operate.Number(p.P99), operate.Number(p.P999), operate.Number(p.Most))
 	if slices.ContainsFunc(r.Curve, func(at demand.Point) bool { return at.Limit > p.Most && at.Keys > 0 }) {
 		text += " Limits above that still refuse something: a sliding window counts what came in the window before as if it had come evenly. A sliding log counts exactly."
 	}
@@ -111,7 +110,7 @@ func peaks(r *demand.Result) string {
 // readings returns notes on how the log was read.
 func readings(s *accesslog.Stats, answered int64) (notes []string) {
 	if s.Broken > 0 {
-		text := fmt.Sprintf("%s could not be read, of %s:", count(s.Broken, "line", "lines"), number(s.Broken+s.Entries))
+		text := fmt.Sprintf("%s could not be read, of %s:", count(s.Broken, "line", "lines"), operate.Number(s.Broken+s.Entries))
 		shown := map[string]bool{}
 		for _, broken := range s.First {
 			if !shown[broken.Why] {
@@ -148,37 +147,14 @@ func count(n int64, one, many string) string {
 	if n == 1 {
 		return "1 " + one
 	}
-	return number(n) + " " + many
-}
-
-// number formats n like 1,234,567.
-func number(n int64) string {
-	text := strconv.FormatInt(n, 10)
-	for at := len(text) - 3; at > 0; at -= 3 {
-		text = text[:at] + "," + text[at:]
-	}
-	return text
+	return operate.Number(n) + " " + many
 }
 
 // share returns n of all as a percentage.
-func share(n, all int64) string { return percentage(float64(n) / float64(max(1, all))) }
-
-// percentage formats a share. Only 0 is 0%, and only 1 is 100%.
-func percentage(share float64) string {
-	p, digits := 100*share, 10.0
-	switch {
-	case p > 0 && p < 0.01:
-		return "<0.01%"
-	case p > 99.99 && p < 100:
-		return ">99.99%"
-	case p < 1 || p > 99:
-		digits = 100
-	}
-	return strconv.FormatFloat(math.Round(p*digits)/digits, 'f', -1, 64) + "%"
-}
+func share(n, all int64) string { return operate.Percent(float64(n) / float64(max(1, all))) }
 
 // perPeriod formats a limit for people: 60 per minute.
-func perPeriod(n int64, per time.Duration) string { return number(n) + " per " + period(per) }
+func perPeriod(n int64, per time.Duration) string { return operate.Number(n) + " per " + period(per) }
 
 // period formats a period like minute, or 10 minutes.
 func period(per time.Duration) string {
@@ -190,7 +166,7 @@ func period(per time.Duration) string {
 		case per == unit.length:
 			return unit.name
 		case per%unit.length == 0:
-			return number(n) + " " + unit.name + "s"
+			return operate.Number(n) + " " + unit.name + "s"
 		}
 	}
 	return per.String()

@@ -1,5 +1,5 @@
-// Package operate reads keys as people write them, for the command, the dashboard and rules
-// files.
+// Package operate reads keys as people write them, and writes numbers for people. It is for the command, the
+// dashboard and rules files.
 package operate
 
 import (
