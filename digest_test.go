@@ -41,7 +41,7 @@ func TestAClientHasOneDigestEverywhere(t *testing.T) {
 	var logged bytes.Buffer
 	logger := sloglimit.Must(sloglimit.New(sloglimit.Options{Secret: secret, Logger: slog.New(slog.NewJSONHandler(&logged, nil))}))
 	page, err := dashboard.New(dashboard.Options{
-		Secret: secret, Offenders: sketch, Bans: list, Store: store, Authorize: func(*http.Request) bool { return true },
+		Secret: secret, Bans: list, Store: store, Authorize: func(*http.Request) bool { return true },
 	})
 	require.NoError(t, err)
 	limits, err := middleware.New(middleware.Config{

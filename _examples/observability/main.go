@@ -33,7 +33,6 @@ import (
 	"github.com/weirgo/weir/middleware"
 	"github.com/weirgo/weir/middleware/bans"
 	"github.com/weirgo/weir/observe/dashboard"
-	"github.com/weirgo/weir/observe/offenders"
 	"github.com/weirgo/weir/observe/promlimit"
 	"github.com/weirgo/weir/observe/sloglimit"
 	"github.com/weirgo/weir/redis/redisbans"
@@ -73,13 +72,12 @@ func main() {
 	metrics := promlimit.Must(promlimit.New(promlimit.Options{Store: store, Bans: list}))
 	prometheus.MustRegister(metrics)
 	refusals := sloglimit.Must(sloglimit.New(sloglimit.Options{}))
-	top := must(offenders.New(offenders.Options{ShowKeys: true}))
-	page := must(dashboard.New(dashboard.Options{Authorize: isOperator, Store: store, Bans: list, Offenders: top, ShowKeys: true}))
+	page := must(dashboard.New(dashboard.Options{Authorize: isOperator, Store: store, Bans: list, ShowKeys: true}))
 
 	address, tenant := keyfunc.IP(keyfunc.TrustProxies("127.0.0.1")), keyfunc.Header("X-Tenant")
 	limits := weir.Must(weir.New(weir.Config{
 		Store: store, Bans: weir.Bans{List: list, Keys: []keyfunc.Func{address, tenant}},
-		Observer: middleware.Observers(metrics, refusals, page, top),
+		Observer: middleware.Observers(metrics, refusals, page),
 		Rules: []weir.Rule{
 			{Name: "ip", Key: address, Limit: weir.PerSecond(50)},
 			{Name: "tenant", Key: tenant, NoKey: middleware.NoKeySkip, Limit: weir.PerSecond(20)},

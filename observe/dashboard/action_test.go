@@ -22,7 +22,6 @@ import (
 	"github.com/weirgo/weir/middleware"
 	"github.com/weirgo/weir/middleware/bans"
 	"github.com/weirgo/weir/observe/dashboard"
-	"github.com/weirgo/weir/observe/offenders"
 	"github.com/weirgo/weir/redis/redisbans"
 	"github.com/weirgo/weir/redis/redisstore"
 )
@@ -243,13 +242,8 @@ func TestADigestStandsForItsKeyInActions(t *testing.T) {
 	assert.Equal(t, http.StatusNotFound, code)
 }
 
-func TestADigestIsNotToBeUnderTwoSecrets(t *testing.T) {
-	secret := []byte("0123456789abcdef")
-	_, err := dashboard.New(dashboard.Options{Offenders: offenders.Must(offenders.New(offenders.Options{Secret: secret}))})
-	assert.ErrorContains(t, err, "dashboard: Secret differs from that of Offenders")
-	_, err = dashboard.New(dashboard.Options{Secret: secret, Offenders: offenders.Must(offenders.New(offenders.Options{Secret: secret}))})
-	assert.NoError(t, err)
-	_, err = dashboard.New(dashboard.Options{Secret: secret[:3]})
+func TestAShortSecretIsRefused(t *testing.T) {
+	_, err := dashboard.New(dashboard.Options{Secret: []byte("abc")})
 	assert.ErrorContains(t, err, "dashboard: Secret has 3 bytes")
 }
 

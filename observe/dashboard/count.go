@@ -7,7 +7,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/middleware"
 	"github.com/weirgo/weir/observe/internal/tally"
 )
@@ -45,7 +44,7 @@ type seriesName struct{ rule, tier string }
 type series struct {
 	seriesName
 	asked, refused counter
-	latest         sample // of refused keys
+	keysOf         atomic.Pointer[string] // the rule that has the refused clients' keys
 }
 
 // A counter counts events, by the second.
@@ -90,29 +89,14 @@ func (d *Dashboard) Observe(o *middleware.Observation) {
 		}
 		if !rule.Allowed && o.Err == nil { // with an error there is no decision
 			s.refused.total.Add(1)
-			c.note(s, o.Rules, i)
+			d.countRefusal(s, o.Rules, i)
 		}
 		degraded = degraded || rule.Degraded
 	}
 	if degraded {
 		c.degraded.total.Add(1)
 	}
-}
-
-// note adds the refused key to the rule's sample. If the rule has one counter for all, it adds the key
-// of another rule that applied.
-func (c *counts) note(s *series, rules []middleware.RuleResult, i int) {
-	hasKey := func(r *middleware.RuleResult) bool { return r.Key != "" && r.Class != keyfunc.Shared }
-	if r := &rules[i]; hasKey(r) {
-		s.latest.add(r.Key, r.Class, s)
-		return
-	}
-	for j := range rules {
-		if r := &rules[j]; hasKey(r) {
-			s.latest.add(r.Key, r.Class, c.of(r.Rule))
-			return
-		}
-	}
+	d.top.Observe(o)
 }
 
 // now is the present second.

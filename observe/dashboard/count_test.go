@@ -165,27 +165,39 @@ func TestWhoIsRefusedIsSaidInWords(t *testing.T) {
 		says   string
 	}{
 		{[]int{15}, ""},
-		{[]int{64}, "100% of its latest 64 refusals are of one key: one noisy client, no reason to raise the limit."},
-		{append([]int{32}, times(32)...), "50% of its latest 64 refusals are of one key: one noisy client, no reason to raise the limit."},
-		{[]int{50, 5, 5, 4}, "78% of its latest 64 refusals are of one key: one noisy client, no reason to raise the limit."},
-		{[]int{32, 32}, "Its latest 64 refusals are of 2 keys: a few noisy clients."},
-		{[]int{22, 21, 21}, "Its latest 64 refusals are of 3 keys: a few noisy clients."},
-		{[]int{6, 10}, "Its latest 16 refusals are of 2 keys: a few noisy clients."},
-		{append([]int{20, 18, 18}, times(8)...), "88% of its latest 64 refusals are of 3 keys: a few noisy clients."},
-		{[]int{8, 8, 8, 8, 8, 8, 8, 8}, "Its latest 64 refusals are of 8 keys: a few noisy clients."},
-		{[]int{8, 7, 7, 7, 7, 7, 7, 7, 7}, "Its latest 64 refusals are of 9 keys."},
-		{[]int{2, 2, 2, 2, 2, 2, 2, 2}, "Its latest 16 refusals are of 8 keys: many clients at once. Either the limit is too low, or an attacker rotates keys."},
-		{times(64), "Its latest 64 refusals are of 64 keys: many clients at once. Either the limit is too low, or an attacker rotates keys."},
+		{[]int{64}, "100% of its 64 refusals of the last 10 s are of one key, user:0: one noisy client, no reason to raise the limit."},
+		{append([]int{32}, times(32)...), "50% of its 64 refusals of the last 10 s are of one key, user:0: one noisy client, no reason to raise the limit."},
+		{[]int{5000, 500, 500, 400}, "78.1% of its 6,400 refusals of the last 10 s are of one key, user:0: one noisy client, no reason to raise the limit."},
+		{append([]int{1200}, times(1000)...), "54.5% of its 2,200 refusals of the last 10 s are of one key, user:0: one noisy client, no reason to raise the limit."},
+		{[]int{32, 32}, "Its 64 refusals of the last 10 s are of 2 keys, user:0 and user:1: a few noisy clients."},
+		{[]int{22, 21, 21}, "Its 64 refusals of the last 10 s are of 3 keys, user:0, user:1 and user:2: a few noisy clients."},
+		{[]int{6, 10}, "Its 16 refusals of the last 10 s are of 2 keys, user:0 and user:1: a few noisy clients."},
+		{append([]int{20, 18, 18}, times(8)...), "87.5% of its 64 refusals of the last 10 s are of 3 keys, user:0, user:1 and user:2: a few noisy clients."},
+		{[]int{8, 8, 8, 8, 8, 8, 8, 8}, "Its 64 refusals of the last 10 s are of 8 keys, among them user:0, user:1 and user:2: a few noisy clients."},
+		{[]int{8, 7, 7, 7, 7, 7, 7, 7, 7}, "Its 64 refusals of the last 10 s are of 9 keys."},
+		{[]int{2, 2, 2, 2, 2, 2, 2, 2}, "Its 16 refusals of the last 10 s are of 8 keys: many clients at once. Either the limit is too low, or an attacker rotates keys."},
+		{times(32), "Its 32 refusals of the last 10 s are of 32 keys: many clients at once. Either the limit is too low, or an attacker rotates keys."},
+		{times(640), "Its 640 refusals of the last 10 s are of 32 or more keys: many clients at once. Either the limit is too low, or an attacker rotates keys."},
 	} {
-		d := newDashboard(t, Options{})
-		s := &series{seriesName: seriesName{rule: "ip"}}
+		d := newDashboard(t, Options{ShowKeys: true})
+		rule := &middleware.RuleInfo{Name: "ip"}
 		for key, n := range tt.counts {
+			o := observed(rule, fmt.Sprint("user:", key), false)
 			for range n {
-				s.latest.add(fmt.Sprint("key ", key), keyfunc.Own, s)
+				d.Observe(o)
 			}
 		}
-		assert.Equal(t, tt.says, d.clients(refusing{rule: "ip", latest: s.latest.spread()}).Text, "%v", tt.counts)
+		assert.Equal(t, tt.says, said(d, rule).Text)
 	}
+}
+
+// said returns the finding about a rule.
+func said(d *Dashboard, rule *middleware.RuleInfo) finding {
+	r := refusing{rule: rule.Name}
+	if keysOf := d.counts.of(rule).keysOf.Load(); keysOf != nil {
+		r.keysOf = *keysOf
+	}
+	return d.clients(r, d.spread(rule.Name))
 }
 
 // Clients that share a key did nothing together: the page neither calls them one noisy client, nor
@@ -194,12 +206,12 @@ func TestAKeyThatClientsShareIsNoNoisyClient(t *testing.T) {
 	list := bans.Must(bans.New(bans.Options{}))
 	d := newDashboard(t, Options{ShowKeys: true, Bans: list})
 	ask := func(rule *middleware.RuleInfo, key string, class keyfunc.Class) finding {
-		for range sampleSize {
+		for range 64 {
 			o := observed(rule, key, false)
 			o.Rules[0].Class = class
 			d.Observe(o)
 		}
-		return d.clients(refusing{rule: rule.Name, latest: d.counts.of(rule).latest.spread()})
+		return said(d, rule)
 	}
 	assert.Empty(t, ask(&middleware.RuleInfo{Name: "route"}, "route:GET /", keyfunc.Shared).Text, "it says nothing of clients")
 
@@ -210,7 +222,7 @@ func TestAKeyThatClientsShareIsNoNoisyClient(t *testing.T) {
 	require.Len(t, f.Known, 1)
 	assert.True(t, f.Known[0].Shared)
 
-	f = ask(ip, "203.0.113.9", keyfunc.Own)
+	f = ask(&middleware.RuleInfo{Name: "other"}, "203.0.113.9", keyfunc.Own)
 	assert.Contains(t, f.Text, "one noisy client")
 	assert.False(t, f.Known[0].Shared)
 

@@ -1,7 +1,6 @@
 package dashboard
 
 import (
-	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -48,17 +47,11 @@ type Options struct {
 	// Bans is the limiters' list of bans. Nil: the page has no bans.
 	Bans bans.List
 
-	// Offenders finds the keys with the most requests and refusals. Its own ShowKeys decides
-	// whether the page names them. Nil: the page has no such list.
-	Offenders *offenders.Sketch
-
-	// ShowKeys shows the keys of bans on the page, and the keys of actions in the log: addresses,
-	// names of users, API keys. False: digests stand for them. A list in Redis has digests only;
+	// ShowKeys shows keys on the page and, for actions, in the log: addresses, names of users, API keys. False: digests stand for them. A list in Redis has digests only;
 	// the page adds the key if this process has met it lately.
 	ShowKeys bool
 
-	// Secret is the HMAC key of the digests: 16 bytes or more, and the same as in offenders.Options and
-	// redisstore.Options, so that a client has one digest everywhere. Empty: the digests are SHA-256,
+	// Secret is the HMAC key of the digests: 16 bytes or more, and the same as in redisstore.Options, so that a client has one digest everywhere. Empty: the digests are SHA-256,
 	// so whoever tries all addresses finds the address; see [keyfunc.Digester].
 	Secret []byte
 
@@ -67,8 +60,9 @@ type Options struct {
 }
 
 // A Dashboard is the page, and the [middleware.Observer] that counts for it. Its memory is bounded:
-// some 3 KB for each of up to 500 rules and tiers, and 100 KB for the keys of the 512 clients that
-// were refused last. Further rules are counted together.
+// some 3 KB for each of up to 500 rules and tiers, 220 KB for the keys of each of up to 100 rules
+// ([offenders.Options]), and 100 KB for the 512 clients that were refused last. Further rules are counted
+// together, and their keys are not.
 type Dashboard struct {
 	options Options
 	page    []byte
@@ -81,7 +75,8 @@ type Dashboard struct {
 	store  *tally.Store
 	counts counts
 
-	followed followed
+	top, noisy *offenders.Sketch // clients of the last hour, and refused clients of the last seconds
+	followed   followed
 
 	mu       sync.Mutex
 	limiters []*middleware.RateLimit
@@ -92,11 +87,10 @@ type Dashboard struct {
 // New returns a Dashboard, or an error about the options. Make it the Observer of limiters, and pass
 // the limiters to Add.
 func New(o Options) (*Dashboard, error) {
-	err := keyfunc.CheckSecret("dashboard", o.Secret)
-	digests := keyfunc.NewDigester(o.Secret)
-	if o.Offenders != nil && o.Offenders.Digest("") != digests.Digest("").String() {
-		err = errors.Join(err, errors.New("dashboard: Secret differs from that of Offenders: a key would have two digests"))
+	if err := keyfunc.CheckSecret("dashboard", o.Secret); err != nil {
+		return nil, err
 	}
+	top, noisy, err := newSketches(o.Secret)
 	if err != nil {
 		return nil, err
 	}
@@ -109,16 +103,17 @@ func New(o Options) (*Dashboard, error) {
 	}
 	d := &Dashboard{
 		options: o, page: page, policy: policy,
-		digests: digests,
+		digests: keyfunc.NewDigester(o.Secret),
 		origin:  http.NewCrossOriginProtection(),
 		log:     o.Logger,
 		start:   time.Now(),
 		store:   tally.NewStore(o.Store),
+		top:     top, noisy: noisy,
 	}
 	if d.log == nil {
 		d.log = slog.Default()
 	}
-	d.followed.digests = digests
+	d.followed.digests = d.digests
 	d.counts.init()
 	return d, nil
 }

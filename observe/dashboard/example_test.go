@@ -11,15 +11,10 @@ import (
 	"github.com/weirgo/weir/middleware"
 	"github.com/weirgo/weir/middleware/bans"
 	"github.com/weirgo/weir/observe/dashboard"
-	"github.com/weirgo/weir/observe/offenders"
 )
 
 func Example() {
 	list, err := bans.New(bans.Options{})
-	if err != nil {
-		log.Fatal(err)
-	}
-	top, err := offenders.New(offenders.Options{})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -28,13 +23,13 @@ func Example() {
 			user, password, _ := r.BasicAuth()
 			return user == "ann" && password == "s3cret"
 		},
-		Bans: list, Offenders: top,
+		Bans: list,
 	})
 	if err != nil {
 		log.Fatal(err)
 	}
 	limits, err := middleware.New(middleware.Config{
-		Observer: middleware.Observers(page, top),
+		Observer: page,
 		Bans:     middleware.Bans{List: list, Keys: []keyfunc.Func{keyfunc.IP()}},
 		Rules:    []middleware.Rule{{Name: "ip", Key: keyfunc.IP(), Limit: limiter.PerMinute(300)}},
 	})

@@ -1,6 +1,7 @@
 package dashboard
 
 import (
+	"hash/maphash"
 	"net/netip"
 	"slices"
 	"strings"
@@ -51,6 +52,11 @@ type sender struct {
 	address string // empty: free
 	refused int
 }
+
+var seed = maphash.MakeSeed()
+
+// hash is a key's hash. It is never 0.
+func hash(key string) uint64 { return maphash.String(seed, key) | 1 }
 
 func (f *followed) set(hash uint64) *clientSet { return &f.sets[hash>>32%uint64(len(f.sets))] }
 

@@ -54,8 +54,8 @@ func (d *Dashboard) names() map[string]string {
 	return names
 }
 
-// keyOf returns the key of a digest, if this process knows it from its latest requests, from
-// Offenders or from the list of bans. Otherwise it returns [keyfunc.Digest.Key] if the action accepts
+// keyOf returns the key of a digest, if this process knows it from its requests or from
+// the list of bans. Otherwise it returns [keyfunc.Digest.Key] if the action accepts
 // that: bans leave it to the list, and Redis finds counters by it.
 func (d *Dashboard) keyOf(ctx context.Context, a action, digest keyfunc.Digest) (string, error) {
 	if k, ok := d.followed.byDigest(digest); ok {
@@ -66,10 +66,8 @@ func (d *Dashboard) keyOf(ctx context.Context, a action, digest keyfunc.Digest) 
 			return digest.Key(), nil // of a key that is too long to be kept
 		}
 	}
-	if top := d.options.Offenders; top != nil {
-		if key, ok := top.KeyOf(digest.String()); ok {
-			return key, nil
-		}
+	if key, ok := d.top.KeyOf(digest.String()); ok {
+		return key, nil
 	}
 	if list := d.options.Bans; list != nil {
 		all, _ := list.All(ctx) // with an error, the bans that this process knows

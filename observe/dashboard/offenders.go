@@ -38,7 +38,7 @@ type unlisted struct {
 
 // lookAtTop returns the top keys of the rules with the most refusals, then of the rules with the most
 // requests, and last of rules in shadow, which refuse nothing.
-func (d *Dashboard) lookAtTop(rows []row) ([]topView, *unlisted) {
+func (d *Dashboard) lookAtTop(rows []row) ([]topView, unlisted) {
 	live := map[string]bool{}
 	for _, r := range rows {
 		live[r.Rule] = live[r.Rule] || !r.Shadow
@@ -49,28 +49,29 @@ func (d *Dashboard) lookAtTop(rows []row) ([]topView, *unlisted) {
 		}
 		return 0
 	}
-	rules := d.options.Offenders.Rules()
+	rules := d.top.Rules()
 	slices.SortStableFunc(rules, func(a, b offenders.Rule) int {
 		return cmp.Or(cmp.Compare(inShadow(a), inShadow(b)), cmp.Compare(b.Refused, a.Refused), cmp.Compare(b.All, a.All))
 	})
 	top := []topView{}
 	for _, r := range rules[:min(len(rules), topRules)] {
-		most, busiest := d.options.Offenders.Top(r.Name, topKeys), d.options.Offenders.Busiest(r.Name, topKeys)
+		most, busiest := d.top.Top(r.Name, topKeys), d.top.Busiest(r.Name, topKeys)
 		top = append(top, topView{r.Name, r.All, r.Refused,
-			topOf(most, func(o *offenders.Offender) uint64 { return o.Refused.Error }),
-			topOf(busiest, func(o *offenders.Offender) uint64 { return o.All.Error })})
+			d.topOf(most, func(o *offenders.Offender) uint64 { return o.Refused.Error }),
+			d.topOf(busiest, func(o *offenders.Offender) uint64 { return o.All.Error })})
 	}
-	return top, &unlisted{max(0, len(rules)-topRules), d.options.Offenders.Unfollowed()}
+	return top, unlisted{max(0, len(rules)-topRules), d.top.Unfollowed()}
 }
 
 // topOf returns keys as they are shown.
-func topOf(all []offenders.Offender, mayBeLess func(*offenders.Offender) uint64) []topKey {
+func (d *Dashboard) topOf(all []offenders.Offender, mayBeLess func(*offenders.Offender) uint64) []topKey {
 	top := make([]topKey, len(all))
 	for i, o := range all {
-		if o.Whole && o.Key != "" {
-			o.Key = typedKey(o.Key)
+		whole := o.Whole && (d.options.ShowKeys || o.Key == "")
+		if o.Whole {
+			o.Key = d.shown(o.Key)
 		}
-		top[i] = topKey{o.Key, o.Digest, o.Whole, o.All.N, o.Refused.N, mayBeLess(&o)}
+		top[i] = topKey{o.Key, o.Digest, whole, o.All.N, o.Refused.N, mayBeLess(&o)}
 	}
 	return top
 }

@@ -47,12 +47,12 @@ func join(names []string) string {
 func render(o Options) (page []byte, policy string, err error) {
 	var b bytes.Buffer
 	err = pageTemplate.ExecuteTemplate(&b, "page.html", struct {
-		Title, Process  string
-		Style           template.CSS
-		Script          template.JS
-		Bans, Offenders bool
-		Span            int
-	}{o.Title, processName, template.CSS(style), template.JS(script), o.Bans != nil, o.Offenders != nil, span})
+		Title, Process string
+		Style          template.CSS
+		Script         template.JS
+		Bans           bool
+		Span, Judged   int
+	}{o.Title, processName, template.CSS(style), template.JS(script), o.Bans != nil, span, judged})
 	policy = "default-src 'none'; connect-src 'self'; img-src data:; " +
 		"style-src " + digestOf(style) + "; script-src " + digestOf(script) + "; " +
 		"base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'"

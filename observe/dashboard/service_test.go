@@ -17,7 +17,6 @@ import (
 	"github.com/weirgo/weir/middleware"
 	"github.com/weirgo/weir/middleware/bans"
 	"github.com/weirgo/weir/observe/dashboard"
-	"github.com/weirgo/weir/observe/offenders"
 )
 
 // A service is one with limits, and a page that shows them.
@@ -55,17 +54,16 @@ func start(t *testing.T, o dashboard.Options) *service {
 	t.Helper()
 	s := &service{t: t, log: &syncedBuffer{}}
 	s.bans = bans.Must(bans.New(bans.Options{}))
-	top := offenders.Must(offenders.New(offenders.Options{ShowKeys: o.ShowKeys}))
 	if o.Authorize == nil {
 		o.Authorize = anybody
 	}
 	if o.Store == nil {
 		o.Store = limiter.Must(limiter.NewMemory(limiter.MemoryOptions{}))
 	}
-	o.Title, o.Bans, o.Offenders, o.Logger = "checkout", s.bans, top, slog.New(slog.NewTextHandler(s.log, nil))
+	o.Title, o.Bans, o.Logger = "checkout", s.bans, slog.New(slog.NewTextHandler(s.log, nil))
 	s.page = dashboard.Must(dashboard.New(o))
 	limits := middleware.Must(middleware.New(middleware.Config{
-		Store: o.Store, Observer: middleware.Observers(s.page, top),
+		Store: o.Store, Observer: s.page,
 		Bans:   middleware.Bans{List: s.bans, Keys: []keyfunc.Func{keyfunc.IP()}},
 		Logger: slog.New(slog.DiscardHandler),
 		Rules: []middleware.Rule{

@@ -28,8 +28,8 @@ type state struct {
 
 	Verdict  verdict       `json:"verdict"`
 	Store    storeView     `json:"store"`
-	Top      []topView     `json:"top,omitempty"`
-	Unlisted *unlisted     `json:"unlisted,omitempty"`
+	Top      []topView     `json:"top"`
+	Unlisted unlisted      `json:"unlisted"`
 	Bans     *bansView     `json:"bans,omitempty"`
 	Overload *overloadView `json:"overload,omitempty"`
 	Outage   *outageView   `json:"outage,omitempty"`
@@ -125,9 +125,7 @@ func (d *Dashboard) look(now int64, bans *bansView) *state {
 		s.Names = append(s.Names, o.String())
 	}
 	d.count(s, health)
-	if d.options.Offenders != nil {
-		s.Top, s.Unlisted = d.lookAtTop(s.Rows)
-	}
+	s.Top, s.Unlisted = d.lookAtTop(s.Rows)
 	s.Verdict = d.judge(s)
 	return s
 }

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/weirgo/weir/internal/operate"
 	"github.com/weirgo/weir/middleware"
 )
 
@@ -21,11 +22,9 @@ type verdict struct {
 
 // A finding says which clients one rule refuses.
 type finding struct {
-	Rule string `json:"rule"`
-	Text string `json:"text"`
-
-	Clients int          `json:"clients,omitempty"` // if they are few enough for an operator to ban
-	Known   []clientView `json:"known,omitempty"`   // the clients whose key or digest is known
+	Rule  string       `json:"rule"`
+	Text  string       `json:"text"`
+	Known []clientView `json:"known,omitempty"` // if they are few enough for an operator to ban
 }
 
 type level string
@@ -65,14 +64,15 @@ func (d *Dashboard) judgeTraffic(s *state) verdict {
 	rules := refusals(s)
 	c.mu.Unlock()
 
-	rate := perSecond(all, min(judged, s.Second)) + " requests a second"
+	seconds := min(judged, s.Second)
+	rate := fmt.Sprintf("%s requests a second in the last %d s", perSecond(all, seconds), seconds)
 	if s.Store.Bad {
 		v := storeVerdict(s, rate, all, became)
 		v.Findings = d.findings(rules)
 		return v
 	}
 	if all == 0 {
-		return verdict{Level: idle, Text: "No requests in the last ten seconds."}
+		return verdict{Level: idle, Text: fmt.Sprintf("No requests in the last %d s.", judged)}
 	}
 	troubles := troublesOf(all, became, rules)
 	if len(troubles) == 0 {
@@ -154,27 +154,11 @@ func sumOf(rules []refusing) (sum uint64) {
 	return sum
 }
 
-// findings returns the findings about the worst rules.
-func (d *Dashboard) findings(rules []refusing) (found []finding) {
-	for _, r := range rules[:min(len(rules), maxFindings)] {
-		if f := d.clients(r); f.Text != "" && r.refused*20 >= sumOf(rules) {
-			found = append(found, f)
-		}
-	}
-	return found
-}
-
-const (
-	maxFindings = 3
-	fewRefusals = 16 // too few to say anything about clients
-)
-
 // A refusing is a rule that refused requests.
 type refusing struct {
 	rule    string
 	refused uint64
-	latest  spread // of the tier that refused most
-	most    uint64 // in that tier
+	keysOf  string // the rule that has the clients' keys: itself, unless it has one counter for everybody
 }
 
 // refusals returns the rules that refused, the worst first. The counts are locked.
@@ -192,100 +176,13 @@ func refusals(s *state) []refusing {
 		if at < 0 {
 			at, all = len(all), append(all, refusing{rule: series.rule})
 		}
-		r := &all[at]
-		if r.refused += n; n > r.most {
-			r.most, r.latest = n, series.latest.spread()
+		all[at].refused += n
+		if keysOf := series.keysOf.Load(); keysOf != nil {
+			all[at].keysOf = *keysOf
 		}
 	}
 	slices.SortStableFunc(all, func(a, b refusing) int { return cmp.Compare(b.refused, a.refused) })
 	return all
-}
-
-// clients says which clients a rule refuses: a noisy one, a few, or many.
-func (d *Dashboard) clients(r refusing) finding {
-	l := r.latest
-	f := finding{Rule: r.rule}
-	if l.refusals < fewRefusals {
-		return f
-	}
-	begin, its, of := "", "Its", ""
-	one, crowd := "one noisy client, no reason to raise the limit", "many clients at once. Either the limit is too low, or an attacker rotates keys"
-	if l.by != r.rule {
-		begin, its, of = "One counter for everybody, and ", "its", " of "+l.by
-		one, crowd = "one noisy client", "a crowd, or an attacker who rotates keys"
-	}
-	latest := fmt.Sprintf("latest %d refusals", l.refusals)
-	part := func(n int) string { return percent(uint64(n), uint64(l.refusals)) + " of its " + latest }
-	all := its + " " + latest
-
-	most := l.keys[0].refusals
-	noisy, theirs := l.noisy()
-	alone := 2*most >= l.refusals
-	few := len(noisy) > 1 && len(noisy) <= maxFew && 4*theirs >= 3*l.refusals && theirs >= 4*len(noisy)
-	switch {
-	case alone && l.keys[0].shared:
-		f.Clients, f.Known = 1, d.known(noisy[:1])
-		f.Text = begin + fmt.Sprintf("%s are of one key%s%s, which belongs to a proxy that does not name its clients: they share it.", part(most), of, f.named())
-	case few:
-		if theirs < l.refusals {
-			all = part(theirs)
-		}
-		f.Clients, f.Known = len(noisy), d.known(noisy)
-		f.Text = begin + fmt.Sprintf("%s are of %d keys%s%s: a few noisy clients.", all, len(noisy), of, f.named())
-		if slices.ContainsFunc(noisy, func(k share) bool { return k.shared }) {
-			f.Text += " Some of these keys belong to proxies that do not name their clients, who share them."
-		}
-	case alone:
-		f.Clients, f.Known = 1, d.known(noisy[:1])
-		f.Text = begin + fmt.Sprintf("%s are of one key%s%s: %s.", part(most), of, f.named(), one)
-	case 2*len(l.keys) >= l.refusals:
-		f.Text = begin + fmt.Sprintf("%s are of %d keys%s: %s.", all, len(l.keys), of, crowd)
-	default:
-		f.Text = begin + fmt.Sprintf("%s are of %d keys%s.", all, len(l.keys), of)
-	}
-	return f
-}
-
-const (
-	maxFew   = 8 // keys: more are many
-	maxNamed = 3
-)
-
-// known returns the clients of these keys that are followed.
-func (d *Dashboard) known(keys []share) (known []clientView) {
-	for _, k := range keys {
-		if client, ok := d.followed.find(k.key); ok {
-			v := d.viewOf(client.key)
-			v.Shared = v.Shared || k.shared
-			known = append(known, v)
-		}
-	}
-	slices.SortFunc(known, func(a, b clientView) int { return cmp.Compare(a.Key, b.Key) }) // so that the order is stable
-	return known
-}
-
-// named names the first known clients, in words.
-func (f *finding) named() string {
-	if len(f.Known) == 0 {
-		return ""
-	}
-	var names []string
-	for _, k := range f.Known[:min(len(f.Known), maxNamed)] {
-		names = append(names, k.Key)
-	}
-	if len(names) < f.Clients {
-		return ", among them " + and(names)
-	}
-	return ", " + and(names)
-}
-
-// and joins names in words.
-func and(names []string) string {
-	last := len(names) - 1
-	if last == 0 {
-		return names[0]
-	}
-	return strings.Join(names[:last], ", ") + " and " + names[last]
 }
 
 func perSecond(n uint64, seconds int64) string {
@@ -293,7 +190,7 @@ func perSecond(n uint64, seconds int64) string {
 	if rate < 10 {
 		return strconv.FormatFloat(rate, 'g', 2, 64)
 	}
-	return grouped(strconv.FormatInt(int64(rate+0.5), 10))
+	return operate.Number(int64(rate + 0.5))
 }
 
 func noneOr(n, of uint64) string {
@@ -303,33 +200,6 @@ func noneOr(n, of uint64) string {
 	return percent(n, of)
 }
 
-func percent(n, of uint64) string {
-	if of == 0 {
-		return "0%"
-	}
-	return percentOf(float64(n) / float64(of))
-}
+func percent(n, of uint64) string { return operate.Percent(float64(n) / float64(max(1, of))) }
 
-// percentOf rounds a share, but never to 0% or 100% if it is more or less.
-func percentOf(share float64) string {
-	p := min(max(share, 0), 1) * 100
-	switch {
-	case p == 0:
-		return "0%"
-	case p < 1:
-		return "less than 1%"
-	case p < 10:
-		return strconv.FormatFloat(p, 'f', 1, 64) + "%"
-	case p < 100 && p > 99:
-		return "over 99%"
-	}
-	return strconv.FormatFloat(p, 'f', 0, 64) + "%"
-}
-
-// grouped puts a comma between thousands.
-func grouped(digits string) string {
-	for i := len(digits) - 3; i > 0; i -= 3 {
-		digits = digits[:i] + "," + digits[i:]
-	}
-	return digits
-}
+func number(n uint64) string { return operate.Number(int64(n)) }

@@ -117,13 +117,21 @@ func (s *Sketch) Observe(o *middleware.Observation) {
 	now := s.now()
 	for i := range o.Rules {
 		seen := &o.Rules[i]
-		r := s.rule(seen.Rule.Name, now)
-		if r == nil {
-			s.unfollowed.Add(1)
-			continue
-		}
-		r.add(now, maphash.String(s.seed, seen.Key), seen.Key, o.Err == nil && !seen.Decision.Allowed)
+		s.count(now, seen.Rule.Name, seen.Key, o.Err == nil && !seen.Decision.Allowed)
 	}
+}
+
+// Count counts one request of a key, as Observe does for each rule of an observation. It is for a caller that
+// chooses the key, such as the client's address where the rule has one counter for everybody.
+func (s *Sketch) Count(rule, key string, refused bool) { s.count(s.now(), rule, key, refused) }
+
+func (s *Sketch) count(now int64, rule, key string, refused bool) {
+	r := s.rule(rule, now)
+	if r == nil {
+		s.unfollowed.Add(1)
+		return
+	}
+	r.add(now, maphash.String(s.seed, key), key, refused)
 }
 
 // now is the current step, from 1.

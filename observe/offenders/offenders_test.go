@@ -48,6 +48,13 @@ func tell(t testing.TB, s *offenders.Sketch, rule, key string, refused bool, n i
 
 func exactly(n uint64) offenders.Count { return offenders.Count{N: n} }
 
+func TestACallerMayChooseTheKey(t *testing.T) {
+	s := sketch(t, offenders.Options{ShowKeys: true})
+	s.Count("login", "a", true)
+	s.Count("login", "a", false)
+	assert.Equal(t, []offenders.Offender{{Digest: s.Digest("a"), Key: "a", Whole: true, Refused: exactly(1), All: exactly(2)}}, s.Top("login", 2))
+}
+
 func TestWhoIsRefusedMostIsOnTopAndWhoAsksMostIsBusiest(t *testing.T) {
 	s := sketch(t, offenders.Options{ShowKeys: true})
 	tell(t, s, "ip", "a", false, 30)

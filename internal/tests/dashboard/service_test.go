@@ -15,7 +15,6 @@ import (
 	"github.com/weirgo/weir/middleware"
 	"github.com/weirgo/weir/middleware/bans"
 	"github.com/weirgo/weir/observe/dashboard"
-	"github.com/weirgo/weir/observe/offenders"
 )
 
 // A service is one with limits, and a page that shows them.
@@ -34,8 +33,6 @@ func start(t *testing.T, o dashboard.Options) *service {
 	var err error
 	s.bans, err = bans.New(bans.Options{})
 	require.NoError(t, err)
-	top, err := offenders.New(offenders.Options{ShowKeys: o.ShowKeys})
-	require.NoError(t, err)
 	if o.Authorize == nil {
 		o.Authorize = anybody
 	}
@@ -43,11 +40,11 @@ func start(t *testing.T, o dashboard.Options) *service {
 		o.Store, err = limiter.NewMemory(limiter.MemoryOptions{})
 		require.NoError(t, err)
 	}
-	o.Title, o.Bans, o.Offenders, o.Logger = "checkout", s.bans, top, slog.New(slog.DiscardHandler)
+	o.Title, o.Bans, o.Logger = "checkout", s.bans, slog.New(slog.DiscardHandler)
 	s.page, err = dashboard.New(o)
 	require.NoError(t, err)
 	limits, err := middleware.New(middleware.Config{
-		Store: o.Store, Observer: middleware.Observers(s.page, top),
+		Store: o.Store, Observer: s.page,
 		Bans:   middleware.Bans{List: s.bans, Keys: []keyfunc.Func{keyfunc.IP()}},
 		Logger: slog.New(slog.DiscardHandler),
 		Rules: []middleware.Rule{
@@ -120,17 +117,17 @@ func (s *service) serve() (page string) {
 	return server.URL + "/ops/limits"
 }
 
+const things = 110 // more rules than the page counts keys of
+
 func manyRules(t *testing.T) (*dashboard.Dashboard, *middleware.RateLimit) {
 	routes := map[string][]middleware.Rule{}
-	for i := range 40 {
+	for i := range things {
 		pattern := fmt.Sprintf("GET /things/%d", i)
 		routes[pattern] = []middleware.Rule{{Name: fmt.Sprint("thing ", i), Key: keyfunc.IP(), Limit: limiter.PerHour(2).With(limiter.SlidingLog)}}
 	}
-	top, err := offenders.New(offenders.Options{MaxRules: 30, ShowKeys: true})
+	page, err := dashboard.New(dashboard.Options{Authorize: anybody, ShowKeys: true})
 	require.NoError(t, err)
-	page, err := dashboard.New(dashboard.Options{Authorize: anybody, Offenders: top})
-	require.NoError(t, err)
-	limits, err := middleware.New(middleware.Config{Observer: middleware.Observers(page, top), ByRoute: routes})
+	limits, err := middleware.New(middleware.Config{Observer: page, ByRoute: routes})
 	require.NoError(t, err)
 	page.Add(limits)
 	return page, limits

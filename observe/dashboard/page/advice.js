@@ -3,7 +3,7 @@
 const left = new Set(); // findings that the operator leaves alone
 
 function actionsOf(finding) {
-  const n = finding.clients || 0, known = finding.known || [];
+  const known = finding.known || [], n = known.length;
   if (!n || left.has(leftAs(finding))) return [];
   const button = (text, click, grave) => el("button", { type: "button", class: grave ? "grave" : false, on: { click } }, text);
   const actions = [];
@@ -11,10 +11,10 @@ function actionsOf(finding) {
   const senders = [...new Set(open.flatMap((k) => k.senders || []))];
   const propose1h = (keys) => (e) => propose(e.target, keys, "1h", "refused by " + finding.rule);
   if (acts && free.length && $("bans")) {
-    const those = n === 1 ? "Ban this one" : known.length < n ? "Ban the " + free.length + " known ones" : free.length < n ? "Ban the other " + free.length : "Ban these " + n;
+    const those = n === 1 ? "Ban this one" : free.length < n ? "Ban the other " + free.length : "Ban these " + n;
     actions.push(button(those + " for an hour", propose1h(free.map((k) => k.key)), true));
-  } else if (known.length && !open.length) {
-    actions.push(el("p", { class: "quiet" }, n === 1 ? "It is banned." : known.length < n ? "The known ones are banned." : "They are banned."));
+  } else if (!open.length) {
+    actions.push(el("p", { class: "quiet" }, n === 1 ? "It is banned." : "They are banned."));
   }
   if (acts && open.some((k) => k.claimed) && $("bans")) {
     actions.push(el("p", { class: "quiet" }, "Any client can send such a key: a ban would lock out its owner."));
@@ -23,8 +23,8 @@ function actionsOf(finding) {
     const those = senders.length === 1 ? "the address" : "the " + senders.length + " addresses";
     actions.push(button("Ban " + those + " behind " + (n === 1 ? "it" : "them") + " for an hour", propose1h(senders), true));
   }
-  if (acts && known.length) actions.push(button(n === 1 ? "Look it up" : "Look one up", () => lookAt(finding.rule, known[0].key)));
-  actions.push(button("Leave it: keep the limit", () => {
+  if (acts) actions.push(button(n === 1 ? "Look it up" : "Look one up", () => lookAt(finding.rule, known[0].key)));
+  actions.push(button("Dismiss", () => {
     const limit = rows.filter((r) => r.rule === finding.rule).map((r) => r.limit)[0];
     left.add(leftAs(finding));
     drawVerdict();
@@ -36,7 +36,7 @@ function actionsOf(finding) {
 const leftAs = (finding) => finding.rule + "\n" + (finding.known || []).map((k) => k.digest).sort().join();
 
 function drawActions(box, finding) {
-  const drawn = JSON.stringify([acts, finding.clients, finding.known, left.has(leftAs(finding))]);
+  const drawn = JSON.stringify([acts, finding.known, left.has(leftAs(finding))]);
   if (box.dataset.drawn === drawn || box.querySelector(".plan")) return;
   box.dataset.drawn = drawn;
   box.replaceChildren(...actionsOf(finding));

@@ -1,5 +1,5 @@
 const $ = (id) => document.getElementById(id);
-const span = Number(document.body.dataset.span);
+const span = Number(document.body.dataset.span), judged = Number(document.body.dataset.judged); // seconds
 const address = location.pathname + location.search;
 
 // What the page knows, and draws.
@@ -51,9 +51,9 @@ const until = (ms) => {
 const clock = (ms, seconds) => new Date(ms).toLocaleTimeString([], { hour: "2-digit", minute: "2-digit", second: seconds ? "2-digit" : undefined, hourCycle: "h23" }) +
   (Math.abs(ms - Date.now()) > 12 * 3600e3 ? " on " + new Date(ms).toLocaleDateString() : "");
 const zeros = () => new Array(span).fill(0);
-// The mean of up to five seconds is steadier than the last second.
+// The mean of the seconds that the verdict is about.
 const mean = (list) => {
-  const n = Math.max(1, Math.min(5, last.second));
+  const n = Math.max(1, Math.min(judged, last.second));
   let sum = 0;
   for (let i = list.length - n; i < list.length; i++) sum += list[i] || 0;
   return sum / n;

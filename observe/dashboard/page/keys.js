@@ -2,7 +2,6 @@
 
 let drawnKeys = "";
 function drawKeys() {
-  if (!$("top")) return;
   const top = last.top || [];
   const row = rows.find((r) => identity(r) === selected);
   // Without a chosen rule: the worst rule that has keys.
@@ -20,8 +19,8 @@ function drawKeys() {
   else if (!keys.length) note = order === "most" ? "No request was refused in the last hour." : "No request came in the last hour.";
   else if (keys.length === 1 && keys[0].key === "" && row) note = "This rule has one counter for everybody. Rules with a key show the clients.";
   else note = "Of " + count(all) + (order === "most" ? " refusals" : " requests") + " in the last hour." +
-    (keys.some((k) => !k.whole) ? " Digests stand for keys (offenders.Options.ShowKeys)." : "");
-  if (unfollowed) note += " Keys of further rules are not counted: requests met these rules " + count(unfollowed) + " times since the start (offenders.Options.MaxRules).";
+    (keys.some((k) => !k.whole) ? " Digests stand for keys (dashboard.Options.ShowKeys)." : "");
+  if (unfollowed) note += " Keys of further rules are not counted: requests met these rules " + count(unfollowed) + " times since the start.";
   say($("top-note"), note);
   const drawn = JSON.stringify([seen && seen.rule, order, all, keys]);
   if (drawn === drawnKeys) return;
@@ -45,14 +44,12 @@ function keyItem(rule, k, all) {
     el("span", { class: "count" }, percent(n, all) + " ", el("small", {}, count(n))),
     el("span", { class: "bar" }, bar)));
 }
-if ($("top")) {
-  const by = (which) => {
-    order = which;
-    $("by-refused").setAttribute("aria-pressed", which === "most");
-    $("by-asked").setAttribute("aria-pressed", which === "busiest");
-    if (last) drawKeys();
-  };
-  $("by-refused").addEventListener("click", () => by("most"));
-  $("by-asked").addEventListener("click", () => by("busiest"));
-}
+const by = (which) => {
+  order = which;
+  $("by-refused").setAttribute("aria-pressed", which === "most");
+  $("by-asked").setAttribute("aria-pressed", which === "busiest");
+  if (last) drawKeys();
+};
+$("by-refused").addEventListener("click", () => by("most"));
+$("by-asked").addEventListener("click", () => by("busiest"));
 cards.push(drawKeys);
