@@ -1,13 +1,14 @@
 package rls
 
 import (
-	"encoding/json"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 
+	"github.com/weirgo/weir/internal/answer"
 	"github.com/weirgo/weir/limiter"
 )
 
@@ -22,44 +23,56 @@ func fieldsAndBody(all []asked, refuses bool, now time.Time) (fields []*core.Hea
 		fields = append(fields, field)
 	}
 	var policies, left []string
-	var binding *asked
-	wait := time.Duration(0)
+	var strictest *asked
+	wait, refusing := time.Duration(0), 0
 	for i := range all {
 		a := &all[i]
 		if !a.found || !a.decision.Counted() || a.limit.shadow {
 			continue
 		}
-		policies = append(policies, a.limit.policy)
-		left = append(left, quoted(a.limit.Name)+";r="+strconv.FormatInt(max(0, a.decision.Remaining), 10)+";t="+strconv.FormatInt(seconds(a.decision.NextAfter), 10))
-		if binding == nil || a.decision.IsTighterThan(&binding.decision) {
-			binding = a
-		}
-		if a.refused {
+		at := len(policies)
+		if a.refused { // the limits that refuse come first
+			at, refusing = refusing, refusing+1
 			wait = max(wait, a.decision.RetryAfter, a.decision.NextAfter, time.Microsecond)
 		}
+		policies, left = slices.Insert(policies, at, a.limit.policy), slices.Insert(left, at, a.left(refuses))
+		if strictest == nil || a.isStricter(strictest) {
+			strictest = a
+		}
 	}
-	if binding != nil {
-		set("X-RateLimit-Limit", strconv.FormatInt(binding.decision.Limit, 10))
-		set("X-RateLimit-Remaining", strconv.FormatInt(max(0, binding.decision.Remaining), 10))
-		set("X-RateLimit-Reset", strconv.FormatInt(now.Add(binding.decision.ResetAfter+time.Second-1).Unix(), 10))
+	if strictest != nil {
+		set("X-RateLimit-Limit", strconv.FormatInt(strictest.decision.Limit, 10))
+		set("X-RateLimit-Remaining", strconv.FormatInt(max(0, strictest.decision.Remaining), 10))
+		set("X-RateLimit-Reset", strconv.FormatInt(now.Add(strictest.decision.ResetAfter+time.Second-1).Unix(), 10))
 		set("RateLimit-Policy", strings.Join(policies, ", "))
 		set("RateLimit", strings.Join(left, ", "))
 	}
 	if !refuses {
 		return fields, nil
 	}
-	refusal := struct {
-		Error      string `json:"error"`
-		Message    string `json:"message"`
-		RetryAfter int64  `json:"retry_after,omitempty"`
-	}{"rate_limit_exceeded", "Rate limit exceeded.", 0}
+	facts := answer.Facts{Kind: answer.Cost}
 	if wait < limiter.Never {
-		refusal.RetryAfter = seconds(wait)
-		refusal.Message += " Try again in " + strconv.FormatInt(refusal.RetryAfter, 10) + " s."
-		set("Retry-After", strconv.FormatInt(refusal.RetryAfter, 10))
+		facts = answer.Facts{Kind: answer.Quota, Seconds: seconds(wait)}
+		set("Retry-After", strconv.FormatInt(facts.Seconds, 10))
 	}
 	set("Cache-Control", "no-store")
-	set("Content-Type", "application/json")
-	body, _ = json.Marshal(refusal) // cannot fail
-	return fields, body
+	set("Content-Type", answer.JSON.ContentType())
+	return fields, answer.Append(nil, answer.JSON, &facts)
+}
+
+// isStricter reports whether a matters more to the client: the limit that refuses, then the tighter one.
+func (a *asked) isStricter(than *asked) bool {
+	if a.refused != than.refused {
+		return a.refused
+	}
+	return a.decision.IsTighterThan(&than.decision)
+}
+
+// left returns the limit's item of RateLimit. In a refusal only the limits that refuse have a time.
+func (a *asked) left(refuses bool) string {
+	item := quoted(a.limit.Name) + ";r=" + strconv.FormatInt(max(0, a.decision.Remaining), 10)
+	if a.decision.NextAfter > 0 && a.refused == refuses {
+		item += ";t=" + strconv.FormatInt(seconds(a.decision.NextAfter), 10)
+	}
+	return item
 }

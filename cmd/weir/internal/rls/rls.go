@@ -64,7 +64,7 @@ func (d *Decider) ShouldRateLimit(ctx context.Context, r *pb.RateLimitRequest) (
 	if err := d.decide(ctx, all); err != nil {
 		return nil, status.Error(codes.Unavailable, "weir: the store could not decide: "+err.Error())
 	}
-	return answer(all, time.Now()), nil
+	return respond(all, time.Now()), nil
 }
 
 // hitsOf returns the cost of a descriptor. A request's hits_addend of 0 means 1; a descriptor's hits_addend
@@ -230,8 +230,8 @@ func (d *Decider) settle(ctx context.Context, all []asked) error {
 	return d.store.Settle(ctx, settlements)
 }
 
-// answer returns the response to Envoy.
-func answer(all []asked, now time.Time) *pb.RateLimitResponse {
+// respond returns the response to Envoy.
+func respond(all []asked, now time.Time) *pb.RateLimitResponse {
 	r := &pb.RateLimitResponse{OverallCode: pb.RateLimitResponse_OK, Statuses: make([]*pb.RateLimitResponse_DescriptorStatus, 0, len(all))}
 	for i := range all {
 		a := &all[i]

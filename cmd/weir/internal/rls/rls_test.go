@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"math"
+	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strconv"
 	"strings"
@@ -22,8 +24,11 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/weirgo/weir/internal/envoy"
+	"github.com/weirgo/weir/internal/phase"
+	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/limiter/failover"
+	"github.com/weirgo/weir/middleware"
 	"github.com/weirgo/weir/middleware/rules"
 )
 
@@ -123,12 +128,38 @@ func TestARefusalIsToldWithItsFieldsAndBody(t *testing.T) {
 		_, r = ask(t, d, of("user", "ann"))
 		assert.Equal(t, "20", header(r, "Retry-After"), "rounded up")
 		assert.Equal(t, "no-store", header(r, "Cache-Control"))
-		assert.JSONEq(t, `{"error": "rate_limit_exceeded", "message": "Rate limit exceeded. Try again in 20 s.", "retry_after": 20}`, string(r.RawBody))
+		assert.JSONEq(t, `{"error": "rate_limit_exceeded", "message": "Too many requests. Try again in 20 seconds.", "retry_after": 20}`, string(r.RawBody))
 		_, r = ask(t, d, hits(of("user", "ann"), 4))
 		assert.Empty(t, header(r, "Retry-After"), "it is never admitted")
 		_, r = ask(t, d, of("kind", "checkout", "user", "ann"))
 		assert.Equal(t, uint32(10), r.Statuses[0].CurrentLimit.UnitMultiplier.GetValue())
 		assert.Equal(t, pb.RateLimitResponse_RateLimit_MINUTE, r.Statuses[0].CurrentLimit.Unit)
+	})
+}
+
+// Behind Envoy and in Go, a client reads the same fields and the same body.
+func TestFieldsAndBodyAreMiddlewares(t *testing.T) {
+	phase.Test(t, func(t *testing.T) {
+		d := decider(t, nil)
+		inGo := middleware.Must(middleware.New(middleware.Config{Rules: []middleware.Rule{
+			{Name: "kinds", Key: keyfunc.Global, Limit: limiter.PerHour(100)},
+			{Name: "users", Key: keyfunc.Global, Limit: limiter.PerMinute(3).With(limiter.TokenBucket)},
+		}}))
+		h := inGo.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+		for range 8 {
+			_, r := ask(t, d, of("kind", "other", "user", "ann"), of("user", "ann"))
+			w := httptest.NewRecorder()
+			h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/", nil))
+			if !assert.Equal(t, w.Code == http.StatusTooManyRequests, r.OverallCode == pb.RateLimitResponse_OVER_LIMIT) {
+				return
+			}
+			for _, name := range []string{"X-RateLimit-Limit", "X-RateLimit-Remaining", "X-RateLimit-Reset",
+				"RateLimit-Policy", "RateLimit", "Retry-After", "Cache-Control"} {
+				assert.Equal(t, w.Header().Get(name), header(r, name), name)
+			}
+			assert.Equal(t, w.Body.String(), string(r.RawBody))
+			time.Sleep(7 * time.Second)
+		}
 	})
 }
 
