@@ -29,7 +29,6 @@ import (
 
 	"github.com/go-chi/chi/v5"
 
-	"github.com/weirgo/weir/internal/route"
 	"github.com/weirgo/weir/middleware"
 )
 
@@ -94,7 +93,9 @@ func pattern(rctx *chi.Context, r *http.Request, routers map[string]chi.Routes) 
 	if found == "" {
 		return ""
 	}
-	route.SetValues(r, rest, params.URLParams.Keys, params.URLParams.Values)
+	for i, name := range params.URLParams.Keys { // as chi will, before it calls the route's handler
+		r.SetPathValue(name, params.URLParams.Values[i])
+	}
 	if root := at + strings.TrimSuffix(found, "/"); routers[root] != nil {
 		return root + "/" // "/v1" and "/v1/" are one route
 	}

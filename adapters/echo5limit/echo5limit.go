@@ -22,7 +22,6 @@ import (
 
 	"github.com/labstack/echo/v5"
 
-	"github.com/weirgo/weir/internal/response"
 	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/middleware"
@@ -80,12 +79,13 @@ func (o Options) answers(c *echo.Context) (func(middleware.Result), *error) {
 	}
 	var err error
 	return func(result middleware.Result) {
-		inner, answered := c.Response(), response.Response{}
-		c.SetResponse(answered.Watch(inner))
-		defer c.SetResponse(inner)
-		answered.Unsaid = result.Status
-		if err = o.OnRefused(c, result); err == nil {
-			answered.Begin()
+		var w *echo.Response
+		if w, err = echo.UnwrapResponse(c.Response()); err != nil {
+			return // so echo answers 500
+		}
+		w.Status = result.Status
+		if err = o.OnRefused(c, result); err == nil && !w.Committed {
+			c.Response().WriteHeader(w.Status)
 		}
 	}, &err
 }

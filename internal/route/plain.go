@@ -32,17 +32,6 @@ func KeepValues(r *http.Request, values func(name string) (string, bool)) {
 	*r = *r.WithContext(context.WithValue(r.Context(), valuesKey{}, foundValues{r.Pattern, values}))
 }
 
-// SetValues sets the values that r's router found for the parameters of path, unless that is r's path and
-// plain: keyfunc.PathValue then reads it itself, and r needs no map.
-func SetValues(r *http.Request, path string, names, values []string) {
-	if path == r.URL.Path && IsPlain(r.URL) {
-		return
-	}
-	for i, name := range names {
-		r.SetPathValue(name, values[i])
-	}
-}
-
 // FoundBy returns the value that r's router found for a parameter, if r's context has it.
 func FoundBy(r *http.Request, name string) (string, bool) {
 	found, ok := r.Context().Value(valuesKey{}).(foundValues)
