@@ -88,6 +88,7 @@ var rooms = []room{
 
 	{"middleware", []string{"keyfunc", "limiter", "limiter/store", "middleware/bans", "internal/answer", "internal/invalid", "internal/network", "internal/response", "internal/route", "internal/waiting"}, nil},
 	{"middleware/bans", []string{"keyfunc", "internal/invalid"}, nil},
+	{"middleware/routertest", []string{"keyfunc", "limiter", "middleware"}, nil},
 	{"middleware/shed", []string{"middleware", "internal/invalid", "internal/route"}, nil},
 	{"middleware/rules", []string{
 		"keyfunc", "limiter", "middleware", "middleware/bans",
@@ -108,10 +109,10 @@ var rooms = []room{
 	{"redis", []string{"keyfunc", "limiter", "limiter/failover", "limiter/store", "middleware/bans", "middleware/rules"}, []string{"github.com/redis/go-redis/v9"}},
 
 	// Routers. No other room has one of these among ours.
-	{"adapters/chilimit", []string{"middleware", "internal/route"}, []string{"github.com/go-chi/chi/v5"}},
-	{"adapters/ginlimit", []string{"keyfunc", "limiter", "middleware", "internal/response", "internal/route"}, []string{"github.com/gin-gonic/gin"}},
-	{"adapters/echolimit", []string{"keyfunc", "limiter", "middleware", "internal/response", "internal/route"}, []string{"github.com/labstack/echo/v4"}},
-	{"adapters/echo5limit", []string{"keyfunc", "limiter", "middleware", "internal/response", "internal/route"}, []string{"github.com/labstack/echo/v5"}},
+	{"adapters/chilimit", []string{"middleware"}, []string{"github.com/go-chi/chi/v5"}},
+	{"adapters/ginlimit", []string{"keyfunc", "limiter", "middleware"}, []string{"github.com/gin-gonic/gin"}},
+	{"adapters/echolimit", []string{"keyfunc", "limiter", "middleware"}, []string{"github.com/labstack/echo/v4"}},
+	{"adapters/echo5limit", []string{"keyfunc", "limiter", "middleware"}, []string{"github.com/labstack/echo/v5"}},
 
 	{"pace", []string{"keyfunc", "limiter", "limiter/store", "middleware/bans", "pace/serverlimit", "internal/invalid", "internal/route"}, nil},
 	{"pace/serverlimit", nil, []string{"github.com/dunglas/httpsfv"}}, // a reader of use without the rest
@@ -132,8 +133,6 @@ var rooms = []room{
 	{"internal/route", nil, nil},
 	{"internal/traffic", nil, nil},
 	{"internal/waiting", nil, nil},
-	{"internal/routertest", []string{"keyfunc", "limiter", "middleware"},
-		[]string{"github.com/stretchr/testify", "github.com/dunglas/httpsfv"}},
 }
 
 // roomOf is the room of a package of ours, or nil: the nearest folder that is one. The root

@@ -9,7 +9,7 @@ import (
 
 	"github.com/weirgo/weir/adapters/chilimit"
 	"github.com/weirgo/weir/internal/leak"
-	"github.com/weirgo/weir/internal/routertest"
+	"github.com/weirgo/weir/middleware/routertest"
 )
 
 func TestMain(m *testing.M) { leak.VerifyMain(m) }
@@ -80,10 +80,10 @@ func (s shape) fill(r chi.Router, g routertest.Group) {
 func (s shape) limits(all []routertest.Limit) []func(http.Handler) http.Handler {
 	var handlers []func(http.Handler) http.Handler
 	for _, limit := range all {
-		if limit.Rules != nil && !s.plain {
-			handlers = append(handlers, chilimit.New(limit.Rules))
+		if s.plain {
+			handlers = append(handlers, limit.Rules.Handler)
 		} else {
-			handlers = append(handlers, limit.NetHTTP())
+			handlers = append(handlers, chilimit.New(limit.Rules))
 		}
 	}
 	return handlers

@@ -9,8 +9,8 @@ import (
 
 	"github.com/weirgo/weir/adapters/ginlimit"
 	"github.com/weirgo/weir/internal/leak"
-	"github.com/weirgo/weir/internal/routertest"
 	"github.com/weirgo/weir/middleware"
+	"github.com/weirgo/weir/middleware/routertest"
 )
 
 func TestMain(m *testing.M) {
@@ -19,37 +19,46 @@ func TestMain(m *testing.M) {
 }
 
 func TestGin(t *testing.T) {
-	routertest.Run(t, routertest.Router{Build: build(func() *gin.Engine { return gin.New() }), Pattern: routertest.ColonParams, Refuses: refuses})
+	routertest.Run(t, routertest.Router{Pattern: pattern, OnRefused: true, Build: func(app routertest.App) http.Handler {
+		return build(gin.New(), app)
+	}})
 }
 
 func TestGinThatCorrectsPaths(t *testing.T) {
-	routertest.Run(t, routertest.Router{Pattern: routertest.ColonParams, Build: build(func() *gin.Engine {
+	routertest.Run(t, routertest.Router{Pattern: pattern, OnRefused: true, Build: func(app routertest.App) http.Handler {
 		engine := gin.New()
 		engine.RedirectFixedPath = true
 		engine.RemoveExtraSlash = true
 		engine.UseRawPath = true
 		engine.HandleMethodNotAllowed = true
-		return engine
-	})})
+		return build(engine, app)
+	}})
 }
 
-func build(engine func() *gin.Engine) func(routertest.App) http.Handler {
-	return func(app routertest.App) http.Handler {
-		r := engine()
-		if app.Authenticate != nil {
-			r.Use(func(c *gin.Context) { c.Request = c.Request.WithContext(app.Authenticate(c.Request)) })
-		}
-		r.Use(limits(app.Limits)...)
-		fill(&r.RouterGroup, app.Group)
-		return r
+func pattern(path string) string {
+	if below, ok := strings.CutSuffix(path, "/*"); ok {
+		path = below + "/*rest"
 	}
+	return routertest.ColonParams(path)
+}
+
+func build(r *gin.Engine, app routertest.App) http.Handler {
+	r.Use(func(c *gin.Context) {
+		if app.Authenticate != nil {
+			c.Request = c.Request.WithContext(app.Authenticate(c.Request))
+		}
+		c.Next()
+		if app.OnStatus != nil {
+			app.OnStatus(c.Writer.Status())
+		}
+	})
+	r.Use(limits(app.Limits)...)
+	fill(&r.RouterGroup, app.Group)
+	return r
 }
 
 func fill(r *gin.RouterGroup, g routertest.Group) {
 	for _, route := range g.Routes {
-		if below, ok := strings.CutSuffix(route.Path, "/*"); ok {
-			route.Path = below + "/*rest"
-		}
 		handlers := append(limits(route.Limits), func(c *gin.Context) {
 			for _, p := range c.Params {
 				c.Request.SetPathValue(p.Key, p.Value)
@@ -57,36 +66,25 @@ func fill(r *gin.RouterGroup, g routertest.Group) {
 			route.Handler(c.Writer, c.Request)
 		})
 		if route.Method == "" {
-			r.Any(routertest.ColonParams(route.Path), handlers...)
+			r.Any(route.Path, handlers...)
 		} else {
-			r.Handle(route.Method, routertest.ColonParams(route.Path), handlers...)
+			r.Handle(route.Method, route.Path, handlers...)
 		}
 	}
 	for _, sub := range g.Groups {
-		fill(r.Group(routertest.ColonParams(sub.Prefix), limits(sub.Limits)...), sub)
+		fill(r.Group(sub.Prefix, limits(sub.Limits)...), sub)
 	}
 }
 
-func limits(all []routertest.Limit) []gin.HandlerFunc {
-	var handlers []gin.HandlerFunc
+func limits(all []routertest.Limit) (handlers []gin.HandlerFunc) {
 	for _, limit := range all {
-		if limit.Rules != nil {
-			handlers = append(handlers, ginlimit.New(limit.Rules))
-		} else {
-			handlers = append(handlers, ginlimit.PerIP(limit.PerIP))
+		var options ginlimit.Options
+		if limit.OnRefused != nil {
+			options.OnRefused = func(c *gin.Context, result middleware.Result) {
+				_ = limit.OnRefused(c.Writer, c.Request, result)
+			}
 		}
+		handlers = append(handlers, ginlimit.NewWith(limit.Rules, options))
 	}
 	return handlers
-}
-
-func refuses(limits *middleware.RateLimit, answer routertest.Answer, seen func(status int)) http.Handler {
-	r := gin.New()
-	r.Use(func(c *gin.Context) {
-		c.Next()
-		seen(c.Writer.Status())
-	}, ginlimit.NewWith(limits, ginlimit.Options{OnRefused: func(c *gin.Context, result middleware.Result) {
-		_ = answer(c.Writer, c.Request, result)
-	}}))
-	r.GET("/", func(c *gin.Context) { c.String(http.StatusOK, "home") })
-	return r
 }

@@ -5,14 +5,12 @@ import (
 	"net/http"
 	"strings"
 
-	"github.com/stretchr/testify/require"
-
 	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/middleware"
 )
 
-// keyFromBody has one limit around the router and one around the route read the body before the
-// handler does, of a declared length and in chunks.
+// keyFromBody has a limit of the router and a limit of the route read the body before the handler does. The body
+// has a declared length or comes in chunks.
 func keyFromBody(s *suite) {
 	echo := func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(r.Body) // first: HTTP/1.1 does not go on with it once an answer has begun
@@ -22,9 +20,12 @@ func keyFromBody(s *suite) {
 		_, _ = w.Write(body)
 	}
 	by := func(field string, events int64) Limit {
-		return rules(middleware.Rule{Name: field, Key: keyfunc.JSONField(field, 256), Limit: perHour(events), NoKey: middleware.NoKeySkip})
+		return rules(middleware.Rule{
+			Name: field, Key: keyfunc.JSONField(field, 256), Limit: perHour(events), NoKey: middleware.NoKeySkip,
+		})
 	}
-	server := s.serve(app([]Limit{by("account", 2)}, Route{Method: http.MethodPost, Path: "/login", Handler: echo, Limits: []Limit{by("device", 100)}}))
+	server := s.serve(app([]Limit{by("account", 2)},
+		Route{Method: http.MethodPost, Path: "/login", Handler: echo, Limits: []Limit{by("device", 100)}}))
 	for _, test := range []struct {
 		body   string
 		status int
@@ -44,10 +45,10 @@ func keyFromBody(s *suite) {
 			r.ContentLength = int64(len(test.body))
 		}
 		a, err := server.try(r)
-		require.NoError(s, err)
-		require.Equal(s, test.status, a.StatusCode, test.why)
+		must(s, err, test.why)
+		equal(s, test.status, a.StatusCode, test.why)
 		if test.status == 200 {
-			require.Equal(s, test.body, a.body, test.why)
+			equal(s, test.body, a.body, test.why)
 		}
 	}
 }

@@ -2,7 +2,6 @@ package routertest
 
 import (
 	"bytes"
-	"fmt"
 	"io"
 	"mime/multipart"
 	"net/http"
@@ -10,36 +9,36 @@ import (
 	"strings"
 	"time"
 
-	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
-
 	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/middleware"
 )
 
-// forms has handlers, and a key function, parse forms with a file.
+// forms parses forms with a file, in handlers and in a key function.
 func forms(s *suite) {
 	form := &bytes.Buffer{}
 	parts := multipart.NewWriter(form)
 	file, err := parts.CreateFormFile("file", "f")
-	require.NoError(s, err)
+	must(s, err, "a form")
 	_, _ = file.Write(make([]byte, 1000))
-	require.NoError(s, parts.Close())
+	must(s, parts.Close(), "a form")
 	parse := func(r *http.Request) error { return r.ParseMultipartForm(0) }
 
-	always := middleware.Rule{Name: "some", Key: func(r *http.Request) (string, error) { return r.URL.Path, nil }, Limit: perHour(1)}
+	byPath := func(r *http.Request) (string, error) { return r.URL.Path, nil }
+	always := middleware.Rule{Name: "some", Key: byPath, Limit: perHour(1)}
 	with := func(change func(*middleware.Rule)) middleware.Rule {
 		rule := always
 		change(&rule)
 		return rule
 	}
 	parsing := func(r *http.Request) (string, error) { return r.URL.Path, parse(r) }
+	one := func(*http.Request) int64 { return 1 }
+	busy := service{make(chan bool, 1000), make(chan bool, 1000)}
 	for name, limit := range map[string]Limit{
 		"the result":       rules(always),
 		"counted":          rules(with(func(r *middleware.Rule) { r.Counts = middleware.Not(middleware.Statuses(404)) })),
-		"reserved":         rules(with(func(r *middleware.Rule) { r.Cost = middleware.Reserve(func(*http.Request) int64 { return 1 }) })),
+		"reserved":         rules(with(func(r *middleware.Rule) { r.Cost = middleware.Reserve(one) })),
 		"a slot":           rules(with(func(r *middleware.Rule) { r.Limit = limiter.All(r.Limit, limiter.AtOnce(9)) })),
-		"overload":         limits(middleware.Config{Rules: []middleware.Rule{always}, Overload: service{make(chan bool, 1000), make(chan bool, 1000)}}),
+		"overload":         limits(middleware.Config{Rules: []middleware.Rule{always}, Overload: busy}),
 		"parsed for a key": rules(with(func(r *middleware.Rule) { r.Key = parsing })),
 		"results":          limits(middleware.Config{Rules: []middleware.Rule{always}, Results: true}),
 	} {
@@ -47,16 +46,20 @@ func forms(s *suite) {
 		s.Setenv("TMPDIR", dir)
 		left := func() int {
 			files, err := os.ReadDir(dir)
-			assert.NoError(s, err)
+			if err != nil {
+				s.Errorf("files on disk: %v", err)
+			}
 			return len(files)
 		}
-		handler := s.router.Build(app([]Limit{limit}, Route{Method: "POST", Path: "/{dir}/upload", Handler: func(w http.ResponseWriter, r *http.Request) {
-			assert.NoError(s, parse(r))
-			assert.Positive(s, left(), "a form without a file on disk shows nothing")
+		upload := func(_ http.ResponseWriter, r *http.Request) {
+			if err := parse(r); err != nil || left() == 0 {
+				s.Errorf("%s: parsed with error %v and %d files on disk, want none and a file", name, err, left())
+			}
 			if strings.HasPrefix(r.URL.Path, "/panic") {
 				panic("on purpose")
 			}
-		}}))
+		}
+		handler := s.build(app([]Limit{limit}, Route{Method: "POST", Path: "/{dir}/upload", Handler: upload}))
 		server := s.serveHandler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			defer func() {
 				if recover() != nil {
@@ -70,13 +73,17 @@ func forms(s *suite) {
 				r := server.request(s.Context(), "POST "+path, "Content-Type: "+parts.FormDataContentType())
 				r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(form.Bytes())), int64(form.Len())
 				a, err := server.try(r)
-				require.NoError(s, err)
+				must(s, err, name)
 				if i == 1 {
 					want = http.StatusTooManyRequests
 				}
-				require.Equal(s, want, a.StatusCode, "%s, %s", name, path)
+				equal(s, want, a.StatusCode, name+", "+path)
 				// The server removes files after its answer.
-				require.Eventually(s, func() bool { return left() == 0 }, 30*time.Second, time.Millisecond, fmt.Sprint(name, ", ", path))
+				for end := time.Now().Add(30 * time.Second); left() > 0; time.Sleep(time.Millisecond) {
+					if time.Now().After(end) {
+						s.Fatalf("%s, %s: %d files stay on disk", name, path, left())
+					}
+				}
 			}
 		}
 	}

@@ -1,18 +1,17 @@
 package routertest
 
 import (
+	"fmt"
 	"net/http"
+	"regexp"
 	"strconv"
+	"strings"
 	"time"
-
-	"github.com/dunglas/httpsfv"
-	"github.com/stretchr/testify/require"
 )
 
-// fields is what a response says about limits.
+// fields is what the fields of a response say about limits.
 type fields struct {
 	limit, remaining int64
-	policies         map[string]int64 // q by name
 	left             map[string]int64 // r by name
 	order            []string         // names in RateLimit
 }
@@ -21,38 +20,49 @@ type fields struct {
 func readFields(s *suite, h http.Header) fields {
 	s.Helper()
 	legacy := func(name string) int64 {
-		require.Len(s, h.Values(name), 1, "%s is there once", name)
+		equal(s, 1, len(h.Values(name)), "number of fields "+name)
 		n, err := strconv.ParseInt(h.Get(name), 10, 64)
-		require.NoError(s, err, name)
+		must(s, err, name)
 		return n
 	}
-	f := fields{
-		limit: legacy("X-RateLimit-Limit"), remaining: legacy("X-RateLimit-Remaining"),
-		policies: map[string]int64{}, left: map[string]int64{},
+	f := fields{limit: legacy("X-RateLimit-Limit"), remaining: legacy("X-RateLimit-Remaining"), left: map[string]int64{}}
+	reset := time.Until(time.Unix(legacy("X-RateLimit-Reset"), 0))
+	if reset < -time.Minute || reset > 3*time.Hour {
+		s.Fatalf("X-RateLimit-Reset is in %v, want seconds since 1970, from now to two periods on", reset)
 	}
-	reset := time.Unix(legacy("X-RateLimit-Reset"), 0)
-	require.False(s, reset.Before(time.Now().Add(-time.Minute)), "X-RateLimit-Reset is seconds since 1970, not behind us: %v", reset)
-	require.False(s, reset.After(time.Now().Add(3*time.Hour)), "X-RateLimit-Reset is within two periods: %v", reset)
-
-	list := func(name, param string, into map[string]int64) (names []string) {
-		members, err := httpsfv.UnmarshalList(h.Values(name))
-		require.NoError(s, err, "%s is a list of RFC 9651: %q", name, h.Values(name))
-		for _, member := range members {
-			item, ok := member.(httpsfv.Item)
-			require.True(s, ok, "%s has items: %v", name, member)
-			rule, ok := item.Value.(string)
-			require.True(s, ok, "%s has strings: %v", name, item.Value)
-			require.NotContains(s, into, rule, "%s lists a policy once: %q", name, h.Values(name))
-			value, ok := item.Params.Get(param)
-			require.True(s, ok, "%s has %s: %q", name, param, h.Values(name))
-			into[rule], ok = value.(int64)
-			require.True(s, ok, "%s is an integer: %v", param, value)
-			names = append(names, rule)
-		}
-		return names
-	}
-	names := list("RateLimit-Policy", "q", f.policies)
-	f.order = list("RateLimit", "r", f.left)
-	require.Equal(s, names, f.order, "RateLimit and RateLimit-Policy list the same rules")
+	policies := readList(s, h, "RateLimit-Policy", "q", map[string]int64{})
+	f.order = readList(s, h, "RateLimit", "r", f.left)
+	equalLists(s, policies, f.order, "RateLimit lists the rules of RateLimit-Policy")
 	return f
+}
+
+// A structured field (RFC 9651), as far as Weir needs it: a list of strings with parameters, which are integers or
+// strings.
+const aMember = `"([^"\\]*)"((?:;[a-z]+=(?:[0-9]{1,15}|"[^"\\]*"))*)`
+
+var (
+	members = regexp.MustCompile(aMember)
+	list    = regexp.MustCompile(`^` + aMember + `(?:, ` + aMember + `)*$`)
+)
+
+// readList reads a field, and puts the values of a parameter into values, by name.
+func readList(s *suite, h http.Header, name, param string, values map[string]int64) (names []string) {
+	s.Helper()
+	text := strings.Join(h.Values(name), ", ")
+	if !list.MatchString(text) {
+		s.Fatalf("%s: %s, want a list of strings with parameters", name, text)
+	}
+	for _, member := range members.FindAllStringSubmatch(text, -1) {
+		rule, params := member[1], strings.Split(member[2], ";"+param+"=")
+		if _, twice := values[rule]; twice {
+			s.Fatalf("%s lists %q twice: %s", name, rule, text)
+		}
+		equal(s, 2, len(params), fmt.Sprintf("%s has one parameter %s: %s: parts", name, param, text))
+		value, _, _ := strings.Cut(params[1], ";")
+		n, err := strconv.ParseInt(value, 10, 64)
+		must(s, err, name)
+		values[rule] = n
+		names = append(names, rule)
+	}
+	return names
 }

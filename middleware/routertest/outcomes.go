@@ -10,8 +10,6 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/stretchr/testify/require"
-
 	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/middleware"
@@ -19,14 +17,16 @@ import (
 
 // login is a rule for failed logins.
 func login(events int64) middleware.Rule {
-	return middleware.Rule{Name: "login", Key: keyfunc.Global, Limit: perHour(events), Counts: middleware.Statuses(401, 403)}
+	return middleware.Rule{
+		Name: "login", Key: keyfunc.Global, Limit: perHour(events), Counts: middleware.Statuses(401, 403),
+	}
 }
 
-// rules is rules on the store that the suite is for.
+// rules is rules on the router's Store.
 func (s *suite) rules(rule middleware.Rule) Limit {
 	c := middleware.Config{Rules: []middleware.Rule{rule}}
-	if s.store != nil {
-		c.Store = s.store(s.T)
+	if s.router.Store != nil {
+		c.Store = s.router.Store(s.T)
 	}
 	return limits(c)
 }
@@ -37,16 +37,15 @@ func answerAsAsked(w http.ResponseWriter, r *http.Request) {
 	w.WriteHeader(status)
 }
 
-// serveToTheEnd serves app, and lets a client wait for the end of a request, which may come
-// after its answer.
+// serveToTheEnd serves app. Ended waits for the end of a request, which may come after its answer.
 func (s *suite) serveToTheEnd(app App) (_ *server, ended func()) {
 	ends := make(chan struct{}, 1000)
-	handler := s.router.Build(app)
+	handler := s.build(app)
 	server := s.serveHandler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		defer func() { ends <- struct{}{} }()
 		handler.ServeHTTP(w, r)
 	}))
-	return server, func() { s.Helper(); receive(s.T, ends, "the end of a request") }
+	return server, func() { s.Helper(); receive(s, ends, "the end of a request") }
 }
 
 func failedLogins(s *suite) {
@@ -55,7 +54,7 @@ func failedLogins(s *suite) {
 		if i%2 == 1 {
 			rule.Counts = rule.Counts.Afterwards()
 		}
-		if i >= 2 { // slots are free again whatever counts
+		if i >= 2 { // whatever counts, slots are released
 			rule.Limit = limiter.All(rule.Limit, limiter.AtOnce(2))
 		}
 		server, ended := s.serveToTheEnd(app([]Limit{s.rules(rule)}, Route{Path: "/login", Handler: answerAsAsked}))
@@ -66,13 +65,13 @@ func failedLogins(s *suite) {
 		}
 		for i := range 5 {
 			for range 7 {
-				ask(200, "right ones use nothing up", 200)
+				ask(200, "right ones do not count", 200)
 			}
 			wrong := 401 + 2*(i%2)
 			ask(wrong, "five wrong ones pass", wrong)
 		}
 		ask(429, "five wrong ones are all", 200)
-		ask(429, "whatever would be answered", 401)
+		ask(429, "whatever its answer would be", 401)
 	}
 }
 
@@ -87,12 +86,13 @@ func distinctValues(s *suite) {
 		{"ann", 200, 200}, {"ann", 401, 401}, {"ann", 401, 401}, {"bob", 200, 200}, {"bob", 403, 403},
 		{"eve", 401, 429}, {"ann", 401, 401}, {"bob", 200, 200}, {"eve", 200, 429},
 	} {
-		server.wantStatus(test.want, fmt.Sprint("request ", i, " of ", test.user), "POST /login", fmt.Sprint("X-Status: ", test.answer), "X-User: "+test.user)
+		server.wantStatus(test.want, fmt.Sprint("request ", i, " of ", test.user),
+			"POST /login", fmt.Sprint("X-Status: ", test.answer), "X-User: "+test.user)
 		ended()
 	}
 }
 
-// inParallel asks for n logins that are all under way at once, and returns how many passed.
+// inParallel sends n logins at once, all in progress together, and returns how many passed.
 func (s *suite) inParallel(rule middleware.Rule, n, status int) (passed int) {
 	var decided, passes atomic.Int32
 	allDecided := make(chan struct{})
@@ -101,13 +101,13 @@ func (s *suite) inParallel(rule middleware.Rule, n, status int) (passed int) {
 			close(allDecided)
 		}
 	}
-	handler := s.router.Build(app([]Limit{s.rules(rule)}, Route{Path: "/login", Handler: func(w http.ResponseWriter, r *http.Request) {
+	handler := func(w http.ResponseWriter, r *http.Request) {
 		passes.Add(1)
 		decide()
 		<-allDecided
 		answerAsAsked(w, r)
-	}}))
-	server := s.serveHandler(handler)
+	}
+	server := s.serve(app([]Limit{s.rules(rule)}, Route{Path: "/login", Handler: handler}))
 	var all sync.WaitGroup
 	for range n {
 		r := server.request(s.Context(), "POST /login", fmt.Sprint("X-Status: ", status))
@@ -125,12 +125,12 @@ func (s *suite) inParallel(rule middleware.Rule, n, status int) (passed int) {
 	return int(passes.Load())
 }
 
-func loginsAtOnce(s *suite) {
+func concurrentLogins(s *suite) {
 	rule := login(5)
-	require.Equal(s, 5, s.inParallel(rule, 40, 401), "wrong ones")
-	require.Equal(s, 5, s.inParallel(rule, 40, 200), "right ones, of which five can be under way")
+	equal(s, 5, s.inParallel(rule, 40, 401), "wrong ones that pass")
+	equal(s, 5, s.inParallel(rule, 40, 200), "right ones that pass, of which five can be in progress")
 	rule.Counts = rule.Counts.Afterwards()
-	require.Equal(s, 40, s.inParallel(rule, 40, 200), "right ones that are charged afterwards")
+	equal(s, 40, s.inParallel(rule, 40, 200), "right ones that pass if they are charged afterwards")
 }
 
 func outcomes(s *suite) {
@@ -188,31 +188,43 @@ func outcomes(s *suite) {
 		} {
 			limit := s.rules(middleware.Rule{Name: "some", Key: keyfunc.Global, Limit: perHour(10), Counts: counts})
 			server, ended := s.serveToTheEnd(app([]Limit{limit}, Route{Path: "/", Handler: handler}))
-			_, _ = server.try(server.request(s.Context(), "POST /", "X-How: "+how)) // fails where the connection ends
+			_, _ = server.try(server.request(s.Context(), "POST /", "X-How: "+how)) // fails if the connection ends
 			ended()
 			found, err := limit.Rules.Peek(s.Context(), "some", "")
-			require.NoError(s, err)
-			require.Equal(s, left, found[0].Remaining, "%s is %d, and %v counts", how, status, counts)
+			must(s, err, how)
+			why := fmt.Sprintf("%s is status %d, and %v counts: remaining", how, status, counts)
+			equal(s, left, found[0].Remaining, why)
 		}
 	}
 }
 
 func errorsAreAnswered(s *suite) {
-	if s.router.Fails == nil {
+	if !s.router.ReturnsErrors {
 		s.Skip("its handlers return no errors")
 	}
-	server := s.serveHandler(s.router.Fails([]Limit{s.rules(login(2))}))
-	for range 2 {
-		server.wantStatus(401, "the router's own handling of errors answers", "GET /")
+	failing := get("/", func(http.ResponseWriter, *http.Request) {})
+	failing.Err = errors.New("a wrong password")
+	with := app([]Limit{s.rules(login(2))}, failing)
+	with.OnError = func(w http.ResponseWriter, err error) {
+		if errors.Is(err, failing.Err) {
+			w.WriteHeader(http.StatusUnauthorized)
+		}
 	}
-	server.wantStatus(429, "what it answers counts", "GET /")
+	server := s.serve(with)
+	for range 2 {
+		server.wantStatus(401, "the router's error handling answers", "GET /")
+	}
+	server.wantStatus(429, "its status counts", "GET /")
 }
 
-// heldBack has clients bring about a 5xx, which does not count, by what they send of a body.
+// heldBack has clients cause a 5xx, which does not count, by sending only a part of a body.
 func heldBack(s *suite) {
 	for how, left := range map[string]int64{"whole": 10, "not asked for": 10, "in part": 9, "broken off": 9} {
-		limit, began := s.rules(middleware.Rule{Name: "some", Key: keyfunc.Global, Limit: perHour(10), Counts: middleware.Not(middleware.StatusClass(5))}), make(chan bool, 1)
-		server, ended := s.serveToTheEnd(app([]Limit{limit}, Route{Method: "POST", Path: "/", Handler: func(w http.ResponseWriter, r *http.Request) {
+		rule := middleware.Rule{
+			Name: "some", Key: keyfunc.Global, Limit: perHour(10), Counts: middleware.Not(middleware.StatusClass(5)),
+		}
+		limit, began := s.rules(rule), make(chan bool, 1)
+		handler := func(w http.ResponseWriter, r *http.Request) {
 			began <- true
 			switch how {
 			case "whole", "in part":
@@ -221,17 +233,18 @@ func heldBack(s *suite) {
 				_, _ = io.ReadAll(r.Body)
 			}
 			w.WriteHeader(http.StatusServiceUnavailable)
-		}}))
+		}
+		server, ended := s.serveToTheEnd(app([]Limit{limit}, Route{Method: "POST", Path: "/", Handler: handler}))
 		body, send := io.Pipe()
 		r := server.request(s.Context(), "POST /")
 		r.Body, r.ContentLength = body, 8
 		if how == "whole" {
-			r.ContentLength = 4 // no more is asked for to find that it is
+			r.ContentLength = 4 // so the handler need not read on to reach the end
 		}
 		answered := make(chan struct{})
 		go func() {
 			defer close(answered)
-			_, _ = server.try(r) // fails where the client does
+			_, _ = server.try(r) // fails if the client does
 		}()
 		go func() {
 			_, _ = send.Write([]byte("four"))
@@ -247,7 +260,7 @@ func heldBack(s *suite) {
 		_ = send.Close() // HTTP/1 answers when it has read what is left
 		<-answered
 		found, err := limit.Rules.Peek(s.Context(), "some", "")
-		require.NoError(s, err)
-		require.Equal(s, left, found[0].Remaining, how)
+		must(s, err, how)
+		equal(s, left, found[0].Remaining, how+": remaining")
 	}
 }

@@ -5,23 +5,14 @@ import (
 	"io"
 	"net/http"
 
-	"github.com/stretchr/testify/require"
-
 	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/middleware"
 )
 
-// An Answer is OnRefused of an adapter's options, with the ResponseWriter and the request of the
-// router's context. A router whose OnRefused returns no error does without its result.
-type Answer func(w http.ResponseWriter, r *http.Request, result middleware.Result) error
-
-// FailedText is what Router.Refuses answers for an error of its OnRefused, with status 500.
-const FailedText = "handled"
-
 // ownAnswers has applications answer refusals: by Refusal.Answer, and by the adapter's OnRefused.
 func ownAnswers(s *suite) {
 	for name, test := range map[string]struct {
-		answer Answer
+		answer func(w http.ResponseWriter, r *http.Request, result middleware.Result) error
 		status int
 		body   string
 	}{
@@ -34,34 +25,49 @@ func ownAnswers(s *suite) {
 			_, err := io.WriteString(w, "slower")
 			return err
 		}, 429, "slower"},
-		"nothing":  {func(http.ResponseWriter, *http.Request, middleware.Result) error { return nil }, 429, ""},
-		"an error": {func(http.ResponseWriter, *http.Request, middleware.Result) error { return errors.New("ours") }, 500, FailedText},
+		"nothing": {func(http.ResponseWriter, *http.Request, middleware.Result) error { return nil }, 429, ""},
+		"an error": {func(http.ResponseWriter, *http.Request, middleware.Result) error {
+			return errors.New("ours")
+		}, 500, "handled ours"},
 	} {
 		config := middleware.Config{Rules: []middleware.Rule{{Name: "all", Key: keyfunc.Global, Limit: perHour(1)}}}
 		check := func(server *server) {
 			server.wantStatus(200, "the first passes", "GET /")
 			a := server.wantStatus(test.status, name, "GET /")
-			require.Equal(s, test.body, a.body, name)
-			require.NotEmpty(s, a.Header.Get("Retry-After"), name)
-			require.Equal(s, []string{"no-store"}, a.Header.Values("Cache-Control"), name)
+			equal(s, test.body, a.body, name)
+			if a.Header.Get("Retry-After") == "" {
+				s.Errorf("%s: the answer has no Retry-After", name)
+			}
+			equalLists(s, []string{"no-store"}, a.Header.Values("Cache-Control"), name)
 		}
 		if name != "an error" {
 			config.Refusal.Answer = func(w http.ResponseWriter, r *http.Request, result middleware.Result) {
-				require.NoError(s, test.answer(w, r, result))
+				if err := test.answer(w, r, result); err != nil {
+					s.Errorf("%s: %v", name, err)
+				}
 			}
 			check(s.serve(app(nil, get("/", say("home"), limits(config)))))
 		}
-		if s.router.Refuses == nil || name == "an error" && s.router.Fails == nil {
+		if !s.router.OnRefused || name == "an error" && !s.router.ReturnsErrors {
 			continue
 		}
 		config.Refusal.Answer = func(http.ResponseWriter, *http.Request, middleware.Result) {
-			s.Error("OnRefused goes before Refusal.Answer")
+			s.Error("Refusal.Answer was called, want OnRefused alone")
 		}
 		seen := make(chan int, 2)
-		check(s.serveHandler(s.router.Refuses(limits(config).Rules, test.answer, func(status int) { seen <- status })))
-		require.Equal(s, 200, receive(s.T, seen, "the first"))
-		if status := receive(s.T, seen, "the refusal"); name != "an error" { // which is answered in front of all middleware
-			require.Equal(s, test.status, status, "the router's own loggers see the status: %s", name)
+		limit := limits(config)
+		limit.OnRefused = test.answer
+		with := app([]Limit{limit}, get("/", say("home")))
+		with.OnStatus = func(status int) { seen <- status }
+		with.OnError = func(w http.ResponseWriter, err error) {
+			w.WriteHeader(http.StatusInternalServerError)
+			_, _ = io.WriteString(w, "handled "+err.Error())
+		}
+		check(s.serve(with))
+		equal(s, 200, receive(s, seen, "the first answer's status"), "the status that the router's middleware sees")
+		status := receive(s, seen, "the refusal's status")
+		if name != "an error" { // an error is answered in front of all middleware
+			equal(s, test.status, status, "the status that the router's middleware sees: "+name)
 		}
 	}
 }

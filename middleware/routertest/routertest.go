@@ -1,8 +1,18 @@
-// Package routertest is the suite that Weir passes behind every router, over real
-// connections in HTTP/1.1 and HTTP/2.
+// Package routertest tests whether Weir keeps its promises behind a router. It is for authors of adapters.
 //
-// A [Router] describes a router: its Build turns an [App] into a handler, as a user of that router would write
-// it. [Run] runs the suite.
+// An adapter gives the router's pattern and path values to a [middleware.RateLimit], asks it, and reports how
+// the request ended. The suite tests all of that over real connections, in HTTP/1.1 and HTTP/2:
+//
+//	func TestTheAdapterKeepsItsPromises(t *testing.T) {
+//		routertest.Run(t, routertest.Router{
+//			Build: func(app routertest.App) http.Handler { ... },
+//		})
+//	}
+//
+// Build writes an [App] for the router, as its users would. Each case begins with a new App. The case's name is a
+// promise. Run one like any subtest:
+//
+//	go test -run 'TestTheAdapterKeepsItsPromises/HTTP/1.1/HEAD_counts_as_GET'
 package routertest
 
 import (
@@ -15,51 +25,56 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
-
-	"github.com/stretchr/testify/require"
 
 	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/middleware"
 )
 
-// A Router describes how to write an App for a router.
+// A Router describes a router and its adapter. Build is required.
 type Router struct {
 	// Build returns a handler that serves app.
 	Build func(app App) http.Handler
 
-	// Pattern spells a path as the router does: "/users/:id" for "/users/{id}", for example. Nil: the
-	// router uses braces.
+	// Pattern spells a path as the router does, such as "/users/:id" for "/users/{id}". Prefixes and paths of
+	// an App are spelled by it. It also gets patterns with a method, such as "GET /users/{id}". Nil: the router
+	// spells paths as [Route] does.
 	Pattern func(path string) string
 
-	// Unrouted is set if limits for the whole router or a group run before routing, so that rules
-	// there cannot match by route.
+	// Unrouted is set if limits for the whole router or a group run before routing, so that their rules cannot
+	// match by route.
 	Unrouted bool
-
-	// Fails returns a handler whose route "GET /" returns an error, which the router's own error
-	// handling answers with 401. Nil: handlers of the router return no errors.
-	Fails func(limits []Limit) http.Handler
-
-	// Refuses returns a handler with the route "GET /", and a limit in front of it whose OnRefused
-	// is answer. A middleware of the router's further out passes the status that it sees to seen.
-	// Nil: the adapter has no OnRefused.
-	Refuses func(limits *middleware.RateLimit, answer Answer, seen func(status int)) http.Handler
 
 	// Nested is set if a group is a router of its own, so that outer limits do not know its routes.
 	Nested bool
 
-	// Unlisted is set if the router does not list its routes, so that rules for others are not warned of.
+	// Unlisted is set if the adapter does not call RateLimit.KnowRoutes, so that no warning names a rule whose
+	// route does not exist.
 	Unlisted bool
+
+	// ReturnsErrors is set if handlers return errors and the adapter passes them to the router's error handling
+	// before the request ends. Then the suite uses Route.Err and App.OnError.
+	ReturnsErrors bool
+
+	// OnRefused is set if the adapter has an option for the application's own answer. Then the suite uses
+	// Limit.OnRefused and App.OnStatus.
+	OnRefused bool
+
+	// Store returns an empty store for the cases about the end of requests. Nil: a store in memory.
+	Store func(*testing.T) limiter.Store
 }
 
-// An App is a program for a router.
+// An App is a program for a router. Build leaves out what is nil or empty.
 type App struct {
-	// Authenticate returns the context that a middleware in front of all limits sets. Nil: no such
-	// middleware.
+	// Authenticate returns the context that a middleware in front of all limits sets.
 	Authenticate func(*http.Request) context.Context
 
-	// Group has the limits of the whole router, its routes and its groups.
-	// Its prefix is empty.
+	// OnError answers an error in place of the router's error handling, unless the response has begun.
+	OnError func(w http.ResponseWriter, err error)
+
+	// OnStatus gets the status that a middleware in front of all limits sees when the rest has returned.
+	OnStatus func(status int)
+
+	// Group has the limits of the whole router, its routes and its groups. Its prefix is empty.
 	Group
 }
 
@@ -74,103 +89,103 @@ type Group struct {
 // A Route is one method and one path.
 type Route struct {
 	Method  string           // empty: all methods
-	Path    string           // within its group, with parameters such as {id}; "/*" ends one for all that follows
+	Path    string           // within its group, with parameters such as {id}; "/*" ends a path for all that follows
 	Limits  []Limit          // for this route alone
-	Handler http.HandlerFunc // finds the parameters as the router does, with r.PathValue
+	Handler http.HandlerFunc // gets the path's parameters from r.PathValue
+	Err     error            // what the router's handler returns after Handler
 }
 
-// A Limit is one middleware of the adapter's: New(Rules), or PerIP(PerIP).
+// A Limit is one middleware of the adapter.
 type Limit struct {
 	Rules *middleware.RateLimit
-	PerIP limiter.Limit
+
+	// OnRefused is for the adapter's option, with the ResponseWriter and the request of the router's context. An
+	// adapter whose option returns no error ignores the error.
+	OnRefused func(w http.ResponseWriter, r *http.Request, result middleware.Result) error
 }
 
-// NetHTTP returns l as middleware of net/http.
-func (l Limit) NetHTTP() func(http.Handler) http.Handler {
-	if l.Rules != nil {
-		return l.Rules.Handler
-	}
-	return middleware.PerIP(l.PerIP)
-}
-
-// ColonParams spells {id} as :id, and a "/*" at the end as it is.
+// ColonParams is the Pattern of routers that spell {id} as :id. It leaves a "/*" at the end.
 func ColonParams(path string) string {
 	return strings.NewReplacer("{", ":", "}", "").Replace(path)
 }
 
-// Run runs the suite.
+// Run tests the adapter of a router.
 func Run(t *testing.T, router Router) {
-	all := slices.Clone(cases)
-	for _, trace := range traces {
-		all = append(all, testCase{claim: trace.claim, run: trace.run, routed: trace.routed})
+	t.Helper()
+	if router.Build == nil {
+		t.Fatal("routertest: a Router needs Build")
 	}
-	run(t, router, all, nil)
-}
-
-// RunEnds runs the cases about the end of requests. Each case calls store for an empty store.
-func RunEnds(t *testing.T, router Router, store func(*testing.T) limiter.Store) {
-	run(t, router, slices.DeleteFunc(slices.Clone(cases), func(c testCase) bool { return !c.ends }), store)
-}
-
-func run(t *testing.T, router Router, cases []testCase, store func(*testing.T) limiter.Store) {
 	if router.Pattern == nil {
 		router.Pattern = func(path string) string { return path }
 	}
 	for _, protocol := range []string{"HTTP/1.1", "HTTP/2.0"} {
 		t.Run(protocol, func(t *testing.T) {
-			for _, c := range cases {
+			for _, c := range slices.Concat(cases, traceCases()) {
 				if c.routed && router.Unrouted || c.listed && router.Unlisted || c.only != "" && c.only != protocol {
 					continue
 				}
-				t.Run(c.claim, func(t *testing.T) {
-					c.run(&suite{T: t, router: router, protocol: protocol, store: store})
-				})
+				t.Run(c.name, func(t *testing.T) { c.run(&suite{T: t, router: router, protocol: protocol}) })
 			}
 		})
 	}
 }
 
-// A testCase is one claim about every router.
+// A testCase tests a promise.
 type testCase struct {
-	claim  string
+	name   string // what is promised
 	run    func(*suite)
-	routed bool   // limits for the whole router match by route
-	listed bool   // the router lists its routes
-	only   string // protocol
-	ends   bool   // part of RunEnds
+	routed bool   // needs limits for the whole router that match by route
+	listed bool   // needs the router's list of routes
+	only   string // the only protocol; empty: both
 }
 
 var cases = []testCase{
+	{name: "spellings of a path cannot evade its limit", run: spellings, routed: true},
+	{name: "no spelling of the method or the host evades the limit", run: requestSpellings, routed: true},
+	{name: "a rule for a route that does not exist logs a warning", run: misspeltRoute, routed: true, listed: true},
+	{name: "a key from the path is what the handler sees, however the path is spelled", run: keySpellings},
+	{name: "a key from the body counts, and the handler reads the body", run: keyFromBody},
+	{name: "no file of an upload stays on disk", run: forms},
+	{name: "unknown paths count and have no pattern", run: unknownPaths},
+	{name: "a client that sends its whole body first gets its refusal", run: refusedUploads, only: "HTTP/1.1"},
+	{name: "an application's answer has the refusal's status unless it sets another", run: ownAnswers},
 
-	{claim: "spellings of a path cannot evade its limit", run: spellings, routed: true},
-	{claim: "no spelling of the method or the host leaves the limit", run: requestSpellings, routed: true},
-	{claim: "a rule for a route that is not there is warned of", run: misspeltRoute, routed: true, listed: true},
-	{claim: "a key from the path is what the handler sees, however it is spelled", run: keySpellings},
-	{claim: "a key from the body is counted, and the handler reads the body", run: keyFromBody},
-	{claim: "no file of an upload stays on disk", run: forms},
-	{claim: "unknown paths are counted and have no pattern", run: unknownPaths},
-	{claim: "a refused upload gets its answer, whoever sends it", run: refusedUploads, only: "HTTP/1.1"},
-	{claim: "an application's answer has the refusal's status unless it says another", run: ownAnswers},
+	{name: "only failed logins count", run: failedLogins},
+	{name: "a distinct value counts once, and not if its answer does not count", run: distinctValues},
+	{name: "logins at the same time do not exceed the limit", run: concurrentLogins},
+	{name: "the status that was sent counts, however the handler ends", run: outcomes},
+	{name: "a client that breaks off or holds back its body gets no refund", run: heldBack},
+	{name: "the status that answers a handler's error counts", run: errorsAreAnswered},
 
-	{claim: "five failed logins, and right ones without end", run: failedLogins, ends: true},
-	{claim: "values are counted once, and not at all where the answer does not count", run: distinctValues, ends: true},
-	{claim: "logins at once", run: loginsAtOnce, ends: true},
-	{claim: "what counts is the status that was sent, however the handler ends", run: outcomes, ends: true},
-	{claim: "a client that breaks its body off, or holds it back, is charged whatever is answered", run: heldBack, ends: true},
-	{claim: "an error that a handler returns counts as it is answered", run: errorsAreAnswered},
-
-	{claim: "a slot learns when its handler waits for its client", run: slotsKnowOfSlowClients},
-	{claim: "server-sent events arrive one by one", run: events},
-	{claim: "the ResponseWriter is what it is without a limit", run: sameResponseWriter},
-	{claim: "an upgraded connection is the handler's", run: upgrade, only: "HTTP/1.1"},
+	{name: "a slot learns when its handler waits for its client", run: slotsKnowOfSlowClients},
+	{name: "server-sent events arrive one by one", run: events},
+	{name: "the ResponseWriter can do what it can without a limit", run: sameResponseWriter},
+	{name: "an upgraded connection is the handler's", run: upgrade, only: "HTTP/1.1"},
 }
 
-// A suite is one case's view of the router.
+// A suite runs one case.
 type suite struct {
 	*testing.T
 	router   Router
 	protocol string
-	store    func(*testing.T) limiter.Store // nil: memory
+}
+
+// build returns the router's handler for app, whose paths it spells as the router does.
+func (s *suite) build(app App) http.Handler {
+	app.Group = s.spelled(app.Group)
+	return s.router.Build(app)
+}
+
+func (s *suite) spelled(g Group) Group {
+	spelled := Group{Prefix: s.router.Pattern(g.Prefix), Limits: g.Limits}
+	for _, route := range g.Routes {
+		route.Path = s.router.Pattern(route.Path)
+		spelled.Routes = append(spelled.Routes, route)
+	}
+	for _, group := range g.Groups {
+		spelled.Groups = append(spelled.Groups, s.spelled(group))
+	}
+	return spelled
 }
 
 // A server serves an App.
@@ -180,7 +195,7 @@ type server struct {
 	client *http.Client
 }
 
-func (s *suite) serve(app App) *server { return s.serveHandler(s.router.Build(app)) }
+func (s *suite) serve(app App) *server { return s.serveHandler(s.build(app)) }
 
 func (s *suite) serveHandler(h http.Handler) *server {
 	srv := httptest.NewUnstartedServer(h)
@@ -197,7 +212,7 @@ func (s *suite) serveHandler(h http.Handler) *server {
 	return &server{t: s.T, url: srv.URL, client: client}
 }
 
-// An answer is a response that was read to its end.
+// An answer is a response and its whole body.
 type answer struct {
 	*http.Response
 	body string
@@ -208,7 +223,7 @@ func (s *server) request(ctx context.Context, target string, header ...string) *
 	s.t.Helper()
 	method, path, _ := strings.Cut(target, " ")
 	r, err := http.NewRequestWithContext(ctx, method, s.url+path, nil)
-	require.NoError(s.t, err)
+	must(s.t, err, target)
 	for _, line := range header {
 		name, value, _ := strings.Cut(line, ": ")
 		if name == "Host" {
@@ -224,17 +239,17 @@ func (s *server) request(ctx context.Context, target string, header ...string) *
 func (s *server) ask(target string, header ...string) answer {
 	s.t.Helper()
 	a, err := s.try(s.request(s.t.Context(), target, header...))
-	require.NoError(s.t, err, target)
+	must(s.t, err, target)
 	return a
 }
 
-// askRaw asks for a path as it is spelled here, which package http would correct.
+// askRaw requests a path with a spelling that package http would correct.
 func (s *server) askRaw(path string) {
 	s.t.Helper()
 	r := s.request(s.t.Context(), "GET /")
 	r.URL.Opaque = path
 	_, err := s.try(r)
-	require.NoError(s.t, err, path)
+	must(s.t, err, path)
 }
 
 func (s *server) try(r *http.Request) (answer, error) {
@@ -251,11 +266,11 @@ func (s *server) try(r *http.Request) (answer, error) {
 func (s *server) wantStatus(want int, why, target string, header ...string) answer {
 	s.t.Helper()
 	a := s.ask(target, header...)
-	require.Equal(s.t, want, a.StatusCode, "%s: %s", target, why)
+	equal(s.t, want, a.StatusCode, target+": "+why)
 	return a
 }
 
-// limits makes a limiter that keeps its warnings to itself.
+// limits makes a limiter that discards its warnings.
 func limits(c middleware.Config) Limit {
 	c.Logger = slog.New(slog.DiscardHandler)
 	return Limit{Rules: middleware.Must(middleware.New(c))}
@@ -265,13 +280,15 @@ func rules(rules ...middleware.Rule) Limit {
 	return limits(middleware.Config{Rules: rules, Results: true})
 }
 
-// perHour is a limit without windows: real connections know no fake time, and no case may
-// depend on when the clock says that an hour begins.
+// perHour is a limit without windows: real connections have no fake time, and no case may depend on when an hour
+// begins.
 func perHour(events int64) limiter.Limit { return limiter.PerHour(events).With(limiter.SlidingLog) }
 
-func perIP(limit limiter.Limit) Limit { return Limit{PerIP: limit} }
+func perIP(limit limiter.Limit) Limit {
+	return Limit{Rules: middleware.Must(middleware.NewPerIP(limit))}
+}
 
-// say is a handler that answers 200 with a text.
+// say returns a handler that answers 200 with a text.
 func say(text string) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, text) }
 }
@@ -280,18 +297,7 @@ func get(path string, handler http.HandlerFunc, limits ...Limit) Route {
 	return Route{Method: http.MethodGet, Path: path, Handler: handler, Limits: limits}
 }
 
-// app is an App of these routes.
+// app returns an App of these routes.
 func app(limit []Limit, routes ...Route) App {
 	return App{Group: Group{Limits: limit, Routes: routes}}
-}
-
-// receive waits for something that must happen. The half minute only ends a broken test.
-func receive[T any](t *testing.T, from <-chan T, what string) (value T) {
-	t.Helper()
-	select {
-	case value = <-from:
-	case <-time.After(30 * time.Second):
-		t.Fatalf("waited half a minute for %s", what)
-	}
-	return value
 }

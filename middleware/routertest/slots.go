@@ -5,15 +5,13 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/stretchr/testify/require"
-
 	"github.com/weirgo/weir/middleware"
 )
 
-// A service is an Overload that admits every request, and reports what its slots learn.
+// A service is an Overload that admits every request, and reports its slots' events.
 type service struct {
-	waits chan bool // that a handler begins to wait for its client
-	left  chan bool // that it has returned
+	waits chan bool // a handler begins to wait for its client
+	left  chan bool // a handler has returned
 }
 
 func (s service) Admit(*http.Request) (middleware.Slot, time.Duration) { return s, 0 }
@@ -38,18 +36,18 @@ func slotsKnowOfSlowClients(s *suite) {
 			}
 			_, _ = io.WriteString(w, "x")
 			if len(service.waits) == 0 {
-				s.Error("the slot did not learn that its handler waits to be read from")
+				s.Error("the slot did not learn that its handler waits for the client to read")
 			}
 		}}))
 	body, send := io.Pipe()
 	go func() {
-		receive(s.T, service.waits, "the handler to wait for its client")
+		receive(s, service.waits, "the handler to wait for its client")
 		_ = send.Close()
 	}()
 	r := server.request(s.Context(), "POST /")
 	r.Body = body
 	a, err := server.try(r)
-	require.NoError(s, err)
-	require.Equal(s, "x", a.body)
-	receive(s.T, service.left, "the slot to be released")
+	must(s, err, "POST /")
+	equal(s, "x", a.body, "body")
+	receive(s, service.left, "the slot to be released")
 }

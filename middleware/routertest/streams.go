@@ -2,14 +2,14 @@ package routertest
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
-
-	"github.com/stretchr/testify/require"
 )
 
 func events(s *suite) {
@@ -30,7 +30,7 @@ func events(s *suite) {
 						s.Errorf("flush with %s: %v", flush.with, err)
 						return
 					}
-					// Only a client that has this event lets the next one begin.
+					// The next event begins when the client has this one.
 					select {
 					case got := <-seen:
 						if want := fmt.Sprintf("data: %d", i); got != want {
@@ -43,21 +43,21 @@ func events(s *suite) {
 				}
 			}, perIP(perHour(10)))))
 		response, err := server.client.Do(server.request(s.Context(), "GET /events"))
-		require.NoError(s, err)
-		require.EqualValues(s, 9, readFields(s, response.Header).remaining, "the fields come with the first event")
+		must(s, err, "GET /events")
+		equal(s, 9, readFields(s, response.Header).remaining, "the fields come with the first event")
 		lines := bufio.NewScanner(response.Body)
 		for lines.Scan() {
 			if lines.Text() != "" {
 				seen <- lines.Text()
 			}
 		}
-		require.NoError(s, lines.Err())
-		require.NoError(s, response.Body.Close())
+		must(s, lines.Err(), "read events")
+		must(s, response.Body.Close(), "close the events")
 	}
 }
 
-// sameResponseWriter compares what a handler has to write to without a limit, with one, and with
-// one that awaits the end of the request.
+// sameResponseWriter compares the ResponseWriter of a handler without a limit, with a limit, and with a limit that
+// awaits the end of the request.
 func sameResponseWriter(s *suite) {
 	probe := func(w http.ResponseWriter, _ *http.Request) {
 		can := []string{}
@@ -82,16 +82,21 @@ func sameResponseWriter(s *suite) {
 		note("SetWriteDeadline", controller.SetWriteDeadline(soon) == nil)
 		note("EnableFullDuplex", controller.EnableFullDuplex() == nil)
 		note("Flush", controller.Flush() == nil)
-		_, _ = io.Copy(w, strings.NewReader(fmt.Sprintf("%T ", w)+strings.Join(can, " "))) // through ReaderFrom where there is one
+		said := fmt.Sprintf("%T ", w) + strings.Join(can, " ")
+		_, _ = io.Copy(w, strings.NewReader(said)) // through ReaderFrom if w has it
 	}
 	can := func(outer []Limit, limits ...Limit) []string {
 		return strings.Fields(s.serve(app(outer, get("/", probe, limits...))).ask("GET /").body)
 	}
 	without := can(nil)
-	require.NotEmpty(s, without)
-	require.Equal(s, without, can([]Limit{perIP(perHour(100)), named("all", 50)}, perIP(perHour(20))), "a limit takes nothing away, and leaves it as it is")
+	limited := can([]Limit{perIP(perHour(100)), named("all", 50)}, perIP(perHour(20)))
+	equalLists(s, without, limited, "the type of the ResponseWriter, and what it can do, with a limit")
 	watched := can([]Limit{rules(login(5)), rules(login(7))}, rules(login(3)))
-	require.Subset(s, watched, without[1:], "what it can do it can do still")
+	for _, what := range without[1:] {
+		if !slices.Contains(watched, what) {
+			s.Errorf("the ResponseWriter cannot %s with a limit that awaits the end of the request", what)
+		}
+	}
 }
 
 func upgrade(s *suite) {
@@ -113,27 +118,30 @@ func upgrade(s *suite) {
 	address := strings.TrimPrefix(server.url, "http://")
 	shake := func() (*http.Response, net.Conn, *bufio.Reader) {
 		conn, err := net.Dial("tcp", address)
-		require.NoError(s, err)
+		must(s, err, "dial")
 		s.Cleanup(func() { conn.Close() })
 		fmt.Fprintf(conn, "GET /socket HTTP/1.1\r\nHost: %s\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"+
 			"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n", address)
 		reader := bufio.NewReader(conn)
 		response, err := http.ReadResponse(reader, nil)
-		require.NoError(s, err)
+		must(s, err, "handshake")
 		return response, conn, reader
 	}
 	response, conn, reader := shake()
-	require.Equal(s, http.StatusSwitchingProtocols, response.StatusCode)
-	require.Equal(s, "websocket", response.Header.Get("Upgrade"))
-	require.Equal(s, "from the handler", response.Header.Get("Sec-WebSocket-Accept"))
+	equal(s, http.StatusSwitchingProtocols, response.StatusCode, "status of the handshake")
+	equal(s, "websocket", response.Header.Get("Upgrade"), "Upgrade")
+	equal(s, "from the handler", response.Header.Get("Sec-WebSocket-Accept"), "Sec-WebSocket-Accept")
 	fmt.Fprint(conn, "hello\n")
 	line, err := reader.ReadString('\n')
-	require.NoError(s, err)
-	require.Equal(s, "echo hello\n", line)
-	_, err = reader.ReadByte()
-	require.ErrorIs(s, err, io.EOF, "nothing is written to a connection that was taken over")
+	must(s, err, "read the echo")
+	equal(s, "echo hello\n", line, "the echo")
+	if _, err = reader.ReadByte(); !errors.Is(err, io.EOF) {
+		s.Errorf("after the echo: error %v, want EOF: the limiter writes nothing to a hijacked connection", err)
+	}
 
 	response, _, _ = shake()
-	require.Equal(s, http.StatusTooManyRequests, response.StatusCode, "a handshake counts like a request")
-	require.NotEmpty(s, response.Header.Get("Retry-After"))
+	equal(s, http.StatusTooManyRequests, response.StatusCode, "a handshake counts like a request: status")
+	if response.Header.Get("Retry-After") == "" {
+		s.Error("a refused handshake has no Retry-After")
+	}
 }

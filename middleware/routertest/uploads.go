@@ -9,32 +9,27 @@ import (
 	"strings"
 	"time"
 
-	"github.com/stretchr/testify/require"
-
 	"github.com/weirgo/weir/middleware"
 )
 
-// refusedUploads sends bodies as proxies and clients do: all of the body first, and only then they read.
+// refusedUploads sends bodies as proxies and clients do: they read only when the whole body is sent.
 func refusedUploads(s *suite) {
 	config := middleware.Config{Rules: []middleware.Rule{{Name: "all", Mode: middleware.Deny}}}
-	answers := map[string]http.Handler{"Weir": s.router.Build(app(nil, Route{Path: "/", Handler: say("home"), Limits: []Limit{limits(config)}}))}
-	config.Refusal.Answer = func(w http.ResponseWriter, _ *http.Request, _ middleware.Result) { _, _ = io.WriteString(w, "ours") }
-	answers["Refusal.Answer"] = s.router.Build(app(nil, Route{Path: "/", Handler: say("home"), Limits: []Limit{limits(config)}}))
-	if s.router.Refuses != nil {
-		write := func(w http.ResponseWriter, _ *http.Request, _ middleware.Result) error {
-			_, err := io.WriteString(w, "ours")
-			return err
-		}
-		answers["OnRefused"] = s.router.Refuses(limits(config).Rules, write, func(int) {})
+	answers := map[string]Limit{"Weir": limits(config)}
+	write := func(w http.ResponseWriter, _ *http.Request, _ middleware.Result) error {
+		_, err := io.WriteString(w, "ours")
+		return err
 	}
-	for name, handler := range answers {
-		server := s.serveHandler(handler)
-		method := "POST"
-		if name == "OnRefused" {
-			method = "GET" // the route that Refuses has
-		}
-		nginx := fmt.Sprintf("%s / HTTP/1.0\r\nHost: a\r\nConnection: close\r\n", method)
-		kept := fmt.Sprintf("%s / HTTP/1.1\r\nHost: a\r\n", method)
+	config.Refusal.Answer = func(w http.ResponseWriter, r *http.Request, result middleware.Result) {
+		_ = write(w, r, result)
+	}
+	answers["Refusal.Answer"] = limits(config)
+	if s.router.OnRefused {
+		answers["OnRefused"] = Limit{Rules: limits(config).Rules, OnRefused: write}
+	}
+	const nginx, kept = "POST / HTTP/1.0\r\nHost: a\r\nConnection: close\r\n", "POST / HTTP/1.1\r\nHost: a\r\n"
+	for name, limit := range answers {
+		server := s.serve(app(nil, Route{Path: "/", Handler: say("home"), Limits: []Limit{limit}}))
 		sizes := []int{1, 100 << 10, 1 << 20}
 		if name == "Weir" {
 			sizes = append(sizes, 20<<20)
@@ -43,22 +38,24 @@ func refusedUploads(s *suite) {
 			for _, head := range []string{nginx, kept} {
 				c := server.dial()
 				_, err := fmt.Fprintf(c, "%sContent-Length: %d\r\n\r\n%s", head, size, strings.Repeat("x", size))
-				require.NoError(s, err, "%s: the server reads %d bytes: %s", name, size, head)
-				require.Equal(s, 403, c.answer().StatusCode, "%s: %d bytes: %s", name, size, head)
+				what := fmt.Sprintf("%s: %d bytes: %s", name, size, head)
+				must(s, err, what)
+				equal(s, 403, c.answer().StatusCode, what)
 			}
 		}
 		c := server.dial()
-		_, err := fmt.Fprintf(c, "%sTransfer-Encoding: chunked\r\n\r\n%x\r\n%s\r\n0\r\n\r\n", kept, 4<<20, strings.Repeat("x", 4<<20))
-		require.NoError(s, err, name)
-		require.Equal(s, 403, c.answer().StatusCode, "%s: a chunked body", name)
+		_, err := fmt.Fprintf(c, "%sTransfer-Encoding: chunked\r\n\r\n%x\r\n%s\r\n0\r\n\r\n",
+			kept, 4<<20, strings.Repeat("x", 4<<20))
+		must(s, err, name+": a chunked body")
+		equal(s, 403, c.answer().StatusCode, name+": a chunked body")
 
 		c = server.dial()
 		for range 3 {
 			_, err := fmt.Fprintf(c, "%sContent-Length: 100\r\n\r\n%s", kept, strings.Repeat("x", 100))
-			require.NoError(s, err)
+			must(s, err, name+": the connection is kept")
 			answer := c.answer()
-			require.Equal(s, 403, answer.StatusCode, "%s: the connection is kept", name)
-			require.False(s, answer.Close, "%s: the connection is kept", name)
+			equal(s, 403, answer.StatusCode, name+": the connection is kept")
+			equal(s, false, answer.Close, name+": the connection is kept: closed")
 		}
 	}
 }
@@ -73,9 +70,9 @@ type rawConn struct {
 func (s *server) dial() *rawConn {
 	s.t.Helper()
 	c, err := net.Dial("tcp", strings.TrimPrefix(s.url, "http://"))
-	require.NoError(s.t, err)
+	must(s.t, err, "dial")
 	s.t.Cleanup(func() { _ = c.Close() })
-	require.NoError(s.t, c.SetDeadline(time.Now().Add(30*time.Second))) // which only ends a broken test
+	must(s.t, c.SetDeadline(time.Now().Add(30*time.Second)), "deadline") // only ends a broken test
 	return &rawConn{c, s, bufio.NewReader(c)}
 }
 
@@ -83,9 +80,11 @@ func (s *server) dial() *rawConn {
 func (c *rawConn) answer() *http.Response {
 	c.server.t.Helper()
 	answer, err := http.ReadResponse(c.read, nil)
-	require.NoError(c.server.t, err)
+	must(c.server.t, err, "read the answer")
 	body, err := io.ReadAll(answer.Body)
-	require.NoError(c.server.t, err)
-	require.NotEmpty(c.server.t, body)
+	must(c.server.t, err, "read the answer's body")
+	if len(body) == 0 {
+		c.server.t.Fatal("the answer has no body")
+	}
 	return answer
 }
