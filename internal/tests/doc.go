@@ -1,3 +1,3 @@
-// Package tests is a module of its own, for tests that need more than Weir does: miniredis,
-// OpenTelemetry's SDK, and chromedp, which drives a browser. What is here is in no user's module graph.
+// Package tests is a module of its own, for tests that need more than Weir does: miniredis, OpenTelemetry's SDK,
+// bunrouter, and chromedp, which drives a browser. What is here is in no user's module graph.
 package tests
