@@ -35,6 +35,9 @@ type Options struct {
 
 	// HasTook says that entries have durations. Without them concurrency is left out.
 	HasTook bool
+
+	// Answers makes decisions with the header fields of responses, for [Simulation.Serve].
+	Answers bool
 }
 
 // Requests makes requests of a log's entries. Only one goroutine may use it.

@@ -71,8 +71,15 @@ func New(c middleware.Config, o Options) (*Simulation, error) {
 			leaveOut(rule)
 		}
 		s.slots(rule, o.HasTook)
+		rule.Refusal.Jitter = 0 // a test goes by the least time to wait
 	})
+	c.Refusal.Jitter = 0
 
+	if o.Answers {
+		var err error
+		s.limits, err = middleware.New(c)
+		return s, err
+	}
 	// Most rules need neither fields nor a Result; if one does, New refuses fast.
 	fast := c
 	fast.Headers.Send = middleware.HeadersNone
@@ -167,30 +174,39 @@ func eachRule(c *middleware.Config, do func(*middleware.Rule)) {
 // Do decides on a request at a time in microseconds since 1970, no earlier than the last. The Decision is
 // valid until the next call.
 func (s *Simulation) Do(e *accesslog.Entry, at int64) *Decision {
-	for len(s.ends) > 0 && s.ends[0].at < at {
-		ended := heap.Pop(&s.ends).(ending)
-		s.clock.now = max(s.clock.now, ended.at)
-		ended.finish(ended.status)
-	}
-	s.clock.now = max(s.clock.now, at)
-	d := &s.decision
-	*d = Decision{Outcome: middleware.OutcomeAllowed, Rules: d.Rules[:0]}
+	d := s.advance(at, at)
 	if len(s.response) > 0 {
 		clear(s.response)
 	}
 	r := s.requests.Of(e)
 	d.Client = s.requests.Client()
-	entered := s.limits.Enter(s.response, r, nil)
-	// It begins after its delay, and takes its logged duration.
-	switch ends := s.clock.now + d.Delay.Microseconds() + e.Took.Microseconds(); {
-	case entered == nil, entered.Request == r: // nothing awaits its end
-	case ends == s.clock.now:
-		entered.End(e.Status)
-	default:
-		heap.Push(&s.ends, ending{ends, e.Status, entered.End})
+	if entered := s.limits.Enter(s.response, r, nil); entered != nil && entered.Request != r { // something awaits its end
+		status := e.Status // the next entry overwrites it
+		s.endAfter(e.Took, func() { entered.End(status) })
 	}
 	d.Soft = s.response["X-Ratelimit-Warning"] != nil
 	return d
+}
+
+// advance ends the requests that end before a time, and returns the Decision for a request at the time at.
+func (s *Simulation) advance(before, at int64) *Decision {
+	for len(s.ends) > 0 && s.ends[0].at < before {
+		ended := heap.Pop(&s.ends).(ending)
+		s.clock.now = max(s.clock.now, ended.at)
+		ended.finish()
+	}
+	s.clock.now = max(s.clock.now, at)
+	s.decision = Decision{Outcome: middleware.OutcomeAllowed, Rules: s.decision.Rules[:0]}
+	return &s.decision
+}
+
+// endAfter ends the request that was just decided: it begins after its delay, and takes its duration.
+func (s *Simulation) endAfter(took time.Duration, finish func()) {
+	if ends := s.clock.now + s.decision.Delay.Microseconds() + took.Microseconds(); ends > s.clock.now {
+		heap.Push(&s.ends, ending{ends, finish})
+		return
+	}
+	finish()
 }
 
 // Observe implements middleware.Observer.
@@ -225,8 +241,7 @@ func (d discarding) WriteHeader(int)             {}
 // An ending is the end of a request, for rules to which it matters.
 type ending struct {
 	at     int64
-	status int
-	finish func(status int)
+	finish func()
 }
 
 // endings is a heap ordered by time.

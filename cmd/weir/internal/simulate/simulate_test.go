@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"hash/fnv"
 	"log/slog"
+	"maps"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -180,6 +181,73 @@ func TestWhatBoundsRequestsInProgressIsLeftOutAndNamed(t *testing.T) {
 	}
 }
 
+// A seen is what the client of a gateway sees.
+type seen struct {
+	status                int
+	retryAfter, remaining string
+}
+
+func seenIn(status int, h http.Header) seen {
+	return seen{status, h.Get("Retry-After"), h.Get("X-RateLimit-Remaining")}
+}
+
+func TestServeAnswersAsAGatewayDoes(t *testing.T) {
+	all := maps.Clone(files)
+	all["settled"] = `default: {limits: [5/1m, 40/1h], key: ip, cost: {header: X-Cost, settle: true}, concurrency: 1}`
+	entries := traffic(400)
+	for name, text := range all {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			phase.Test(t, func(t *testing.T) {
+				entries := fromNow(entries)
+				load := func(o rules.Options) *rules.Rules {
+					o.Keys, o.Overload = map[string]keyfunc.Func{"tenant": tenant}, roomy
+					loaded, err := rules.Parse([]byte("version: 1\n"+text), o)
+					require.NoError(t, err)
+					return loaded
+				}
+				handler := func(e *accesslog.Entry, takes time.Duration) http.HandlerFunc {
+					return func(w http.ResponseWriter, r *http.Request) {
+						_ = middleware.Settle(r.Context(), "default", 2) // of other rules it is an error
+						time.Sleep(takes)
+						w.WriteHeader(e.Status)
+					}
+				}
+				limits := middleware.Must(middleware.New(load(rules.Options{}).Config()))
+				want, answered := make([]seen, len(entries)), sync.WaitGroup{}
+				for i := range entries {
+					e := &entries[i]
+					time.Sleep(time.Until(e.Time()))
+					answered.Go(func() {
+						w := httptest.NewRecorder()
+						limits.Gateway(handler(e, e.Took), false).ServeHTTP(w, request(t, e))
+						want[i] = seenIn(w.Code, w.Header())
+					})
+					synctest.Wait()
+				}
+				answered.Wait()
+
+				of := load(rules.Options{Config: middleware.Config{Bans: middleware.Bans{List: NewBans()}}})
+				s, err := New(of.Config(), Options{HasTook: true, Answers: true})
+				require.NoError(t, err)
+				defer s.Close()
+				refused := 0
+				for i := range entries {
+					e := &entries[i]
+					d, h := s.Serve(request(t, e), e.At, e.Took, handler(e, 0))
+					got := seenIn(e.Status, h)
+					if !d.Passed() {
+						got.status = d.Refusal.Status
+						refused++
+					}
+					require.Equal(t, want[i], got, "request %d, %+v", i, e)
+				}
+				require.Positive(t, refused)
+			})
+		})
+	}
+}
+
 // fromNow is the same traffic, which begins now.
 func fromNow(entries []accesslog.Entry) []accesslog.Entry {
 	entries = slices.Clone(entries)
@@ -291,31 +359,38 @@ func serve(t *testing.T, text string) func(*accesslog.Entry, *answer) {
 	}
 	handler := limits.Handler(mux)
 	return func(e *accesslog.Entry, got *answer) {
-		r := httptest.NewRequest(e.Method, e.Target, nil)
-		r.Host, r.RemoteAddr, r.ContentLength = e.Host, net.JoinHostPort(e.Client, "4711"), -1
-		for name, value := range map[string]string{
-			"User-Agent": e.UserAgent, "X-Forwarded-For": e.Headers[6], "X-Device": e.Headers[0], "X-Cost": e.Headers[1], "X-Key": e.Headers[2], "X-Tenant": e.Headers[5],
-		} {
-			if value != "" {
-				r.Header.Set(name, value)
-			}
-		}
-		if length := e.Headers[3]; length != "" {
-			_, err := fmt.Sscan(length, &r.ContentLength)
-			require.NoError(t, err)
-		}
-		if session := e.Headers[4]; session != "" {
-			r.AddCookie(&http.Cookie{Name: "session", Value: session})
-		}
+		r := request(t, e)
 		ctx := context.WithValue(context.WithValue(r.Context(), entryKey{}, e), answerKey{}, got)
-		if e.Tier != "" {
-			ctx = middleware.WithTier(ctx, e.Tier)
-		}
-		if e.User != "" {
-			ctx = keyfunc.WithUser(ctx, e.User)
-		}
 		handler.ServeHTTP(httptest.NewRecorder(), r.WithContext(ctx))
 	}
+}
+
+// request is an entry as a server receives it.
+func request(t *testing.T, e *accesslog.Entry) *http.Request {
+	r := httptest.NewRequest(e.Method, e.Target, nil)
+	r.Host, r.RemoteAddr, r.ContentLength = e.Host, net.JoinHostPort(e.Client, "4711"), -1
+	for name, value := range map[string]string{
+		"User-Agent": e.UserAgent, "X-Forwarded-For": e.Headers[6], "X-Device": e.Headers[0], "X-Cost": e.Headers[1], "X-Key": e.Headers[2], "X-Tenant": e.Headers[5],
+	} {
+		if value != "" {
+			r.Header.Set(name, value)
+		}
+	}
+	if length := e.Headers[3]; length != "" {
+		_, err := fmt.Sscan(length, &r.ContentLength)
+		require.NoError(t, err)
+	}
+	if session := e.Headers[4]; session != "" {
+		r.AddCookie(&http.Cookie{Name: "session", Value: session})
+	}
+	ctx := r.Context()
+	if e.Tier != "" {
+		ctx = middleware.WithTier(ctx, e.Tier)
+	}
+	if e.User != "" {
+		ctx = keyfunc.WithUser(ctx, e.User)
+	}
+	return r.WithContext(ctx)
 }
 
 // warned notes whether a response warns that a limit is near.
