@@ -104,7 +104,7 @@ endpoints: {"/off": {limit: 1/s, mode: off}, "/static/": {limit: 9/s, mode: shad
 	run := func(args ...string) {
 		t.Helper()
 		exit, out, said := weir(t, "", append(args, "--json")...)
-		require.Contains(t, []int{exitGood, exitBad}, exit, said)
+		require.Contains(t, []int{exitGood, exitBad, exitUsage}, exit, said)
 		var v any
 		require.NoError(t, json.Unmarshal([]byte(out), &v), "%s: %s%s", args, out, said)
 		if byCommand[args[0]] == nil {
@@ -118,6 +118,8 @@ endpoints: {"/off": {limit: 1/s, mode: off}, "/static/": {limit: 9/s, mode: shad
 	run("explain", file, "--path=/", "--user=42", "--tier=free")
 	run("diff", file, other)
 	run("diff", file, file)
+	run("test", writeTests(t, "{request: GET /, expect: refused}"), "--rules", file)
+	run("test", writeTests(t, "{request: GET /}"))
 	simulated := write(t, "limited.yaml", limited)
 	run("simulate", simulated, log)
 	run("simulate", simulated, write(t, "looser.yaml", strings.ReplaceAll(limited, "2/1m", "9/1m")), log)

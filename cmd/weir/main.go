@@ -22,7 +22,7 @@ import (
 const (
 	exitGood    = 0
 	exitBad     = 1 // the command failed, or a file has problems
-	exitUsage   = 2 // the command line is wrong
+	exitUsage   = 2 // the command line is wrong, or a test cannot run
 	exitDiffers = 3 // diff --exit-code: the rules differ
 
 	exitInterrupted = 130 // top was stopped before it had scanned all keys
@@ -58,8 +58,9 @@ func main() {
 }
 
 var (
-	errBad     = errors.New("the file has problems") // already written
-	errDiffers = errors.New("the rules differ")      // already written
+	errBad        = errors.New("the file has problems") // already written
+	errDiffers    = errors.New("the rules differ")      // already written
+	errUnreadable = errors.New("a test cannot run")     // already written
 )
 
 // A usageError is a mistake on the command line.
@@ -101,6 +102,8 @@ func (s *session) command(args []string) int {
 		return exitBad
 	case errors.Is(err, errDiffers):
 		return exitDiffers
+	case errors.Is(err, errUnreadable):
+		return exitUsage
 	case c == root: // no such command
 		fmt.Fprintf(s.err, "weir: %s\n", inWords(err))
 		return exitUsage

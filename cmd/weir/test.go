@@ -1,0 +1,240 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+	"regexp"
+	"strings"
+
+	"github.com/spf13/pflag"
+
+	"github.com/weirgo/weir/middleware/rules"
+)
+
+// testFlags are the flags of test.
+type testFlags struct {
+	*session
+	rules, tiers, keys *string
+	run                string
+	only               *regexp.Regexp
+	verbose            bool
+}
+
+// A testReport is the result of test on a file, as JSON.
+type testReport struct {
+	File     string          `json:"file"`
+	Passed   bool            `json:"passed"`
+	Tests    []testResult    `json:"tests"`
+	Problems []rules.Problem `json:"problems"` // why the tests cannot run
+	Notes    []string        `json:"notes"`    // what of the rules is not tested
+}
+
+func testRules(s *session, flags *pflag.FlagSet) action {
+	f := &testFlags{session: s}
+	out := s.output(flags)
+	f.rules = flags.String("rules", "", "the `file` with the rules, in place of the test files' own")
+	flags.StringVar(&f.run, "run", "", "only tests whose name matches this regular `expression`")
+	flags.BoolVarP(&f.verbose, "verbose", "v", false, "show the decisions of each step, and what explain says about it")
+	first := flags.Bool("init", false, "print a first test file for the rules in FILE")
+	f.tiers, f.keys = knowing(flags)
+	return func(files []string) (err error) {
+		if *first {
+			return f.init(files)
+		}
+		if f.only, err = regexp.Compile(f.run); err != nil {
+			return usageError{fmt.Errorf("--run: %w", err)}
+		}
+		var reports []*testReport
+		tests, failed, unreadable := 0, false, false
+		for _, file := range files {
+			r := f.test(file)
+			reports, tests = append(reports, r), tests+len(r.Tests)
+			failed, unreadable = failed || !r.Passed, unreadable || len(r.Problems) > 0
+		}
+		err = out.write(reports, func(table io.Writer) {
+			for _, r := range reports {
+				r.write(table, f.verbose)
+			}
+		})
+		switch {
+		case err != nil:
+			return err
+		case unreadable:
+			return errUnreadable
+		case tests == 0:
+			return usageError{errors.New("--run matches no test")}
+		case failed:
+			return errBad
+		}
+		return nil
+	}
+}
+
+// load reads rules for a service with the clock of tests or of a log.
+func (f *testFlags) load(file string) (*rules.Rules, error) {
+	o := (&logFlags{keys: *f.keys}).options()
+	o.Tiers = list(*f.tiers)
+	return rules.Load(file, o)
+}
+
+// test runs the tests of a file.
+func (f *testFlags) test(file string) *testReport {
+	r := &testReport{File: file, Tests: []testResult{}, Problems: []rules.Problem{}, Notes: []string{}}
+	err := f.runAll(r)
+	var wrong *rules.Error
+	switch {
+	case errors.As(err, &wrong):
+		r.Problems = wrong.Problems
+	case err != nil:
+		r.Problems = []rules.Problem{{File: file, Message: file + ": " + inWords(err)}}
+	}
+	r.Passed = err == nil
+	for _, test := range r.Tests {
+		r.Passed = r.Passed && test.Passed
+	}
+	return r
+}
+
+func (f *testFlags) runAll(r *testReport) error {
+	text, err := f.read(r.File)
+	if err != nil {
+		return err
+	}
+	tests, err := parseTests(r.File, text)
+	if err != nil {
+		return err
+	}
+	beside := func(name string) string {
+		if filepath.IsAbs(name) {
+			return name
+		}
+		return filepath.Join(filepath.Dir(r.File), name)
+	}
+	file := *f.rules
+	if file == "" {
+		if file = beside(tests.Rules); tests.Rules == "" {
+			return errors.New("it names no rules: add rules: FILE, or use --rules FILE")
+		}
+	}
+	load := func() (*rules.Rules, error) { return f.load(file) }
+	service, err := newTested(load, tests.Start)
+	if err != nil {
+		return err
+	}
+	if tests.checkNames(service.Rules(), list(*f.tiers)); tests.err() != nil {
+		return tests.err()
+	}
+	r.Notes = append(r.Notes, service.notes()...)
+	for i := range tests.Tests {
+		test := &tests.Tests[i]
+		if !f.only.MatchString(test.of.Name) {
+			continue
+		}
+		result := testResult{}
+		if test.of.Log != "" {
+			result, err = f.runLog(service.rules, beside(test.of.Log), test)
+		} else if service, err = newTested(load, tests.Start); err == nil {
+			result = service.run(test)
+		}
+		if err != nil {
+			tests.problem(test.line, test.column, "%s", inWords(err))
+			return tests.err()
+		}
+		r.Tests = append(r.Tests, result)
+	}
+	return nil
+}
+
+// inTestFile replaces simulate's flags with the fields of a test.
+var inTestFile = strings.NewReplacer("--map ", "map: ", ", or leave such rules out with --partial", "")
+
+// runLog runs a test with a log.
+func (f *testFlags) runLog(loaded *rules.Rules, name string, at *placed[ruleTest]) (testResult, error) {
+	t := &at.of
+	r := testResult{Name: t.Name, Line: at.line, Passed: true, Failures: []testFailure{}}
+	flags := &logFlags{session: f.session, format: t.Format, mapped: t.Map, trusted: t.Trust, keys: *f.keys}
+	needs := loaded.Needs()
+	if t.Tier != "" {
+		needs = append(needs, rules.Need{Rule: t.Name, Of: "tier"})
+	}
+	var got tally
+	err := flags.read(name, needs, []string{loaded.Proxies().Header()}, func(log *weblog) error {
+		if _, err := leftOut(log); err != nil {
+			return errors.New(inTestFile.Replace(err.Error()))
+		}
+		run, err := newRun(log, []*rules.Rules{loaded})
+		if err != nil {
+			return err
+		}
+		for {
+			e, err := log.next()
+			if errors.Is(err, io.EOF) {
+				return nil
+			}
+			if err != nil {
+				return err
+			}
+			if d := run.services[0].Do(e, e.At); t.Tier == "" || t.Tier == e.Tier {
+				got.add(d)
+				r.Requests++
+			}
+			if err := log.lacksClients(0, run.services[0].Peers().Unnamed); err != nil {
+				return err
+			}
+		}
+	})
+	if err == nil && r.Requests == 0 {
+		err = errors.New("the log has no such request")
+	}
+	if unmet := got.unmet(t.Expect, ""); unmet != "" {
+		r.fail(at.line, at.column, unmet)
+	}
+	return r, err
+}
+
+// notes say what of the rules is not tested.
+func (t *tested) notes() (notes []string) {
+	for _, name := range t.Unqueued() {
+		notes = append(notes, fmt.Sprintf(
+			"Not tested: the queue of %q. A request that would wait there for a slot counts as refused.", name))
+	}
+	if t.rules.Config().Overload != nil {
+		notes = append(notes, "Not tested: the overload section.")
+	}
+	return notes
+}
+
+// write writes what failed, in the format of compilers, and a line for the file.
+func (r *testReport) write(out io.Writer, verbose bool) {
+	requests, failed := int64(0), int64(0)
+	for _, t := range r.Tests {
+		requests += t.Requests
+		if !t.Passed {
+			failed++
+		}
+		if verbose {
+			fmt.Fprintf(out, "=== %s\n", t.Name)
+			for _, line := range t.shown {
+				fmt.Fprintf(out, "    %s\n", line)
+			}
+		}
+		for _, f := range t.Failures {
+			fmt.Fprintf(out, "%s:%d:%d: %s: %s\n", r.File, f.Line, f.Column, t.Name, f.Message)
+		}
+	}
+	(&report{Problems: r.Problems}).writeProblems(out)
+	for _, note := range r.Notes {
+		fmt.Fprintln(out, "note:", note)
+	}
+	of := fmt.Sprintf("%s, %s", count(int64(len(r.Tests)), "test", "tests"), count(requests, "request", "requests"))
+	switch {
+	case len(r.Problems) > 0:
+		fmt.Fprintf(out, "FAIL  %s  cannot run\n", r.File)
+	case failed > 0:
+		fmt.Fprintf(out, "FAIL  %s  %d of %s\n", r.File, failed, of)
+	default:
+		fmt.Fprintf(out, "ok  %s  %s\n", r.File, of)
+	}
+}

@@ -1,0 +1,289 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+const testedRules = `version: 1
+proxies: {trusted: [10.0.0.0/8]}
+ban: {cidrs: [203.0.113.0/24]}
+allow: {cidrs: [198.18.0.0/24], routes: ["GET /healthz"]}
+tiers:
+  premium: {limit: 1000/m, key: user}
+  blocked: {mode: deny, refusal: {status: 503, retry_after: 30m}}
+endpoints:
+  "POST /login": {name: login, limit: 5/m, counts: [401, 403], key: ip}
+  "GET /search": {name: search, limit: 30/10s, key: user|ip, tiers: {premium: 100/10s}}
+  "POST /exports": {name: exports, limits: [100/h], concurrency: 2, key: user, no_key: unauthorized}
+  "POST /complete": {name: tokens, limit: 100/m, key: user, cost: {header: X-Tokens, settle: true}}
+  "POST /try": {name: tries, limit: 2/m, distinct: "json:user", key: ip}
+  "GET /items/{id}": {name: items, limit: 2/m, key: "path:id", refusal: {jitter: 20%}}
+  "POST /pay": {name: pay, limit: 2/m, key: ip, escalate: {after: 2, within: 10m, ban: 1h}}
+default: {limit: 100/m, key: ip, overrides: {192.0.2.99: 5/m}}
+`
+
+// writeTests writes the rules and a file of tests, and returns the file's path.
+func writeTests(t *testing.T, steps string) string {
+	t.Helper()
+	dir := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "weir.yaml"), []byte(testedRules), 0o600))
+	path := filepath.Join(dir, "weir.test.yaml")
+	if !strings.HasPrefix(steps, "rules") {
+		steps = "rules: weir.yaml\ntests:\n- name: it\n  steps:\n  - " + strings.ReplaceAll(strings.TrimSpace(steps), "\n", "\n  - ")
+	}
+	require.NoError(t, os.WriteFile(path, []byte(steps), 0o600))
+	return path
+}
+
+func TestRequestsAreDecidedAsTestsExpect(t *testing.T) {
+	for name, steps := range map[string]string{
+		"failed logins": `{request: POST /login, ip: 192.0.2.1, answer: 401, times: 5, expect: allowed}
+			{request: POST /login, ip: 192.0.2.1, expect: refused, rule: login, status: 429, retry_after: 1m}
+			{request: POST /login, ip: 192.0.2.2, expect: allowed, remaining: 4}
+			{at: 1m, request: POST /login, ip: 192.0.2.1, expect: allowed}`,
+		"logins that succeed do not count": `{request: POST /login, ip: 192.0.2.1, times: 50, expect: {allowed: 50}}`,
+		"tiers and intervals": `{request: GET /search, user: "42", tier: premium, every: 100ms, times: 40, expect: allowed, rule: search}
+			{request: GET /search, user: "42", every: 100ms, times: 40, expect: {allowed: 30, refused: 10}}`,
+		"a step without ip has an address of its own": strings.TrimSpace(strings.Repeat("{request: GET /, times: 100, expect: allowed}\n", 300)),
+		"lists":  "{request: GET /, ip: 203.0.113.9, expect: banned, status: 403}\n{request: GET /, ip: 198.18.0.7, times: 200, expect: allowed}\n{request: GET /healthz, times: 200, expect: allowed}",
+		"denied": `{request: GET /, tier: blocked, expect: denied, rule: "tier:blocked", status: 503, retry_after: 30m}`,
+		"no key": `{request: POST /exports, expect: refused, rule: exports, status: 401}`,
+		"in flight": `{request: POST /exports, user: a, takes: 10s, times: 2, expect: allowed}
+			{request: POST /exports, user: a, takes: 10s, expect: refused, rule: exports}
+			{at: 9999ms, request: POST /exports, user: a, takes: 10s, expect: refused}
+			{at: 10s, request: POST /exports, user: a, takes: 10s, expect: allowed}`,
+		"a cost that the service settles": `{request: POST /complete, user: a, headers: {x-tokens: "90"}, cost: 10, expect: allowed}
+			{request: POST /complete, user: a, headers: {x-tokens: "90"}, cost: 90, expect: allowed, remaining: 0}
+			{request: POST /complete, user: a, expect: refused}`,
+		"bodies": `{request: POST /try, ip: 192.0.2.1, headers: {Content-Type: application/json}, body: '{"user": "a"}', times: 9, expect: allowed}
+			{request: POST /try, ip: 192.0.2.1, headers: {Content-Type: application/json}, body: '{"user": "b"}', expect: allowed}
+			{request: POST /try, ip: 192.0.2.1, headers: {Content-Type: application/json}, body: '{"user": "c"}', expect: refused}`,
+		"parameters, and no jitter": `{request: GET /items/1, times: 2, expect: allowed}
+			{request: GET /items/1?x=y, expect: refused, retry_after: 1m}
+			{request: GET /items/2, expect: allowed}`,
+		"bans": `{request: POST /pay, ip: 192.0.2.1, times: 5, expect: {allowed: 2, refused: 2, banned: 1}}
+			{at: 59m, request: GET /, ip: 192.0.2.1, expect: banned, rule: pay, retry_after: 1m}
+			{at: 61m, request: GET /, ip: 192.0.2.1, expect: allowed}`,
+		"clients behind a proxy": `{request: GET /, ip: 10.0.0.1, headers: {X-Forwarded-For: 192.0.2.1}, times: 100, expect: allowed}
+			{request: GET /, ip: 192.0.2.1, expect: refused}
+			{request: GET /, ip: 10.0.0.1, headers: {X-Forwarded-For: 192.0.2.2}, expect: allowed}`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			steps = regexp.MustCompile(`\n\t+`).ReplaceAllString(steps, "\n")
+			exit, out, err := weir(t, "", "test", writeTests(t, steps))
+			assert.Equal(t, exitGood, exit, out+err)
+			assert.Regexp(t, `^ok  \S+weir.test.yaml  1 test, [\d,]+ requests?\n$`, out)
+		})
+	}
+}
+
+func TestAnExpectationThatIsNotMetIsShownWithItsPlace(t *testing.T) {
+	for steps, want := range map[string]string{
+		`{request: POST /login, expect: refused, rule: login}`:             `expected refused by login, but allowed (login: 4 of 5 left)`,
+		`{request: GET /, times: 101, expect: allowed}`:                    `expected 101 allowed, but 100 allowed (default: 99 of 100 left) and 1 refused by default (429, retry after 1m1s)`,
+		`{request: GET /search, expect: allowed, rule: login}`:             `expected a decision of login, but allowed (search: 29 of 30 left)`,
+		`{request: GET /, expect: allowed, remaining: 98}`:                 `expected remaining 98, but it is 99`,
+		`{request: GET /, ip: 203.0.113.9, expect: banned, status: 429}`:   `expected status 429, but it is 403`,
+		`{request: GET /, tier: blocked, expect: denied, retry_after: 1m}`: `expected retry_after 1m0s, but it is 30m0s`,
+		`{request: GET /, tier: blocked, expect: refused}`:                 `expected refused, but denied by tier:blocked (503, retry after 30m0s)`,
+		`{request: GET /a//b, expect: refused}`:                            `expected refused, but answered 400 by the gateway: it cannot tell which path or host is requested`,
+		`{request: GET /healthz, expect: refused}`:                         `expected refused, but allowed (never limited)`,
+		`{request: POST /exports, expect: allowed}`:                        `expected allowed, but refused by exports (401)`,
+		`{request: GET /, cost: 5, expect: allowed}`:                       `the step has a cost, and no rule with cost.settle applies`,
+		`{request: GET /, times: 2, expect: {banned: 1, allowed: 1}}`:      `expected 1 allowed and 1 banned, but 2 allowed (default: 99 of 100 left)`,
+	} {
+		path := writeTests(t, steps)
+		exit, out, _ := weir(t, "", "test", path)
+		assert.Equal(t, exitBad, exit)
+		assert.Contains(t, out, path+":5:5: it: "+want+"\nFAIL  "+path+"  1 of 1 test, ")
+	}
+}
+
+func TestATestThatCannotRunIsAnErrorWithItsPlace(t *testing.T) {
+	for text, want := range map[string]string{
+		`{request: GET /, tims: 3, expect: allowed}`:                                                          `5:22: unknown field "tims" here: did you mean "times"?`,
+		`{request: GET /, times: x, expect: allowed}`:                                                         `5:29: a value of type str is not allowed here`,
+		`{request: GET /, at: soon, expect: allowed}`:                                                         `5:26: period "soon" is not a duration such as 10s, 1m, 24h or 30d`,
+		`{request: GET /, expect: alowed}`:                                                                    `5:5: the step expects "alowed": want allowed, refused, banned, denied, or numbers of them`,
+		`{request: GET /}`:                                                                                    `5:5: the step has no expect`,
+		`{request: GET /, expect: {}}`:                                                                        `5:5: the step has no expect`,
+		`{request: GET /, expect: {allowed: 2}}`:                                                              `5:5: the step expects more outcomes than its requests, which are 1, or less than 0`,
+		`{request: GET /, times: 0, expect: allowed}`:                                                         `5:5: the step is sent 0 times: want 1 to 1,000,000`,
+		`{request: GET /, times: 2000000, expect: allowed}`:                                                   `5:5: the step is sent 2000000 times: want 1 to 1,000,000`,
+		`{request: get /, expect: allowed}`:                                                                   `5:5: the step has request "get /": want a method and a path, such as GET /search?q=1`,
+		`{request: "GET http://x/", expect: allowed}`:                                                         `5:5: the step has request "GET http://x/": want a method and a path, such as GET /search?q=1`,
+		`{request: GET /, ip: 192.0.2, expect: allowed}`:                                                      `5:5: the step has ip "192.0.2", which is not an address`,
+		`{request: GET /, every: 1s, expect: allowed}`:                                                        `5:5: the step has every, and is sent once`,
+		`{request: GET /, answer: 42, expect: allowed}`:                                                       `5:5: the step has answer 42: want a status from 200 to 599`,
+		`{request: GET /, cost: -1, expect: allowed}`:                                                         `5:5: the step has a cost below 0`,
+		`{request: GET /, expect: allowed, status: 200}`:                                                      `5:5: the step expects allowed, and status or retry_after, which are of refusals`,
+		`{request: GET /, expect: allowed, rule: serch}`:                                                      `5:5: the rules have no rule "serch": did you mean "search"?`,
+		`{request: GET /, expect: allowed, tier: gold}`:                                                       `5:5: the rules have no tier "gold"`,
+		"{request: GET /, times: 3, every: 1m, expect: allowed}\n{at: 119s, request: GET /, expect: allowed}": `6:5: at 1m59s is before the step before has ended, at 2m0s`,
+		"rules: weir.yaml\ntests: []\n":                                                                       `1:1: has no tests`,
+		"rules: weir.yaml\ntests: [{name: a}]\n":                                                              `2:9: a test has steps, or a log`,
+		"rules: weir.yaml\ntests: [{name: a, tier: premium, steps: [{request: GET /, expect: allowed}]}]\n":   `2:9: format, map, trust, tier and expect of a test are for its log`,
+		"rules: weir.yaml\ntests: [{name: a, log: access.log}]\n":                                             `2:9: the test has no expect`,
+		"rules: weir.yaml\ntests: [\n":                                                                        `3:1: did not find expected node content`,
+		"rules: weir.yaml\n---\nrules: weir.yaml\n":                                                           `1:1: yaml: expected single document, found multiple`,
+		"rules: weir.yaml\nstart: today\n":                                                                    `2:8: parsing time "today"`,
+	} {
+		path := writeTests(t, text)
+		exit, out, _ := weir(t, "", "test", path)
+		assert.Equal(t, exitUsage, exit, text)
+		assert.Contains(t, out, path+":"+want)
+		assert.Contains(t, out, "FAIL  "+path+"  cannot run\n")
+	}
+	for text, want := range map[string]string{
+		"rules: none.yaml\ntests: [{name: a, steps: [{request: GET /, expect: allowed}]}]\n": "none.yaml: no such file",
+		"rules:\ntests: [{name: a, steps: [{request: GET /, expect: allowed}]}]\n":           "it names no rules: add rules: FILE, or use --rules FILE",
+	} {
+		exit, out, _ := weir(t, "", "test", writeTests(t, text))
+		assert.Equal(t, exitUsage, exit)
+		assert.Contains(t, out, want)
+	}
+	exit, out, _ := weir(t, "", "test", writeTests(t, "{request: GET /, expect: allowed}"), "--rules", write(t, "bad.yaml", bad))
+	assert.Equal(t, exitUsage, exit)
+	assert.Contains(t, out, `bad.yaml:4:14: endpoints."GET /a".limt: unknown field "limt": did you mean "limit"?`)
+}
+
+const testedLog = `{"time":"2026-03-02T10:00:00Z","ip":"192.0.2.1","m":"GET","p":"/","tier":"premium","user":"a"}
+{"time":"2026-03-02T10:00:01Z","ip":"192.0.2.2","m":"POST","p":"/pay"}
+{"time":"2026-03-02T10:00:02Z","ip":"192.0.2.2","m":"POST","p":"/pay"}
+`
+
+func TestATestOfALogCountsItsRequests(t *testing.T) {
+	rules := "version: 1\nproxies: {}\ntiers: {premium: {limit: 1/m, key: user}}\nendpoints: {\"POST /pay\": 1/m}\ndefault: 100/m\n"
+	run := func(test string) (int, string) {
+		dir := t.TempDir()
+		for name, text := range map[string]string{"weir.yaml": rules, "access.log": testedLog, "t.yaml": "rules: weir.yaml\ntests:\n- {name: it, log: access.log, " + test + "}\n"} {
+			require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
+		}
+		exit, out, _ := weir(t, "", "test", filepath.Join(dir, "t.yaml"))
+		return exit, strings.ReplaceAll(out, dir+string(filepath.Separator), "")
+	}
+	places := `map: {client: $.ip, method: $.m, target: $.p, tier: $.tier, user: $.user, time: $.time}, `
+	exit, out := run(places + "expect: {allowed: 2, refused: 1}")
+	assert.Equal(t, exitGood, exit, out)
+	assert.Equal(t, "ok  t.yaml  1 test, 3 requests\n", out)
+	exit, out = run(places + "tier: premium, expect: {refused: 0}")
+	assert.Equal(t, exitGood, exit, out)
+	assert.Equal(t, "ok  t.yaml  1 test, 1 request\n", out)
+	exit, out = run(places + "expect: allowed")
+	assert.Equal(t, exitBad, exit)
+	assert.Contains(t, out, "t.yaml:3:3: it: expected 3 allowed, but 2 allowed (")
+	exit, out = run(`map: {client: $.ip, method: $.m, target: $.p, time: $.time}, tier: premium, expect: {refused: 0}`)
+	assert.Equal(t, exitUsage, exit, "a log without tiers says nothing of a tier")
+	assert.Contains(t, out, "need tier, which the log does not have: say where with map: tier=PLACE\n")
+	exit, out = run(strings.Replace(places, "$.tier", "$.m", 1) + "tier: premium, expect: {refused: 0}")
+	assert.Equal(t, exitUsage, exit)
+	assert.Contains(t, out, "t.yaml:3:3: the log has no such request")
+	exit, out = run(strings.Replace(places, "$.ip", "$.who", 1) + "expect: allowed")
+	assert.Equal(t, exitUsage, exit)
+	assert.Contains(t, out, "access.log: ")
+}
+
+func TestTheFlagsOfTest(t *testing.T) {
+	path := writeTests(t, `rules: weir.yaml
+start: 2026-03-29T00:30:00Z
+tests:
+  - {name: good, steps: [{request: GET /, expect: allowed, rule: default}]}
+  - {name: bad, steps: [{request: GET /, ip: 192.0.2.1, expect: refused}]}
+`)
+	exit, out, _ := weir(t, "", "test", path, "--run", "^good$", path)
+	assert.Equal(t, exitGood, exit)
+	assert.Equal(t, strings.Repeat("ok  "+path+"  1 test, 1 request\n", 2), out)
+	exit, _, err := weir(t, "", "test", path, "--run", "none")
+	assert.Equal(t, exitUsage, exit)
+	assert.Contains(t, err, "--run matches no test")
+	exit, _, err = weir(t, "", "test", path, "--run", "(")
+	assert.Equal(t, exitUsage, exit)
+	assert.Contains(t, err, "--run: error parsing regexp")
+	exit, out, _ = weir(t, "", "test", "-v", path)
+	assert.Equal(t, exitBad, exit)
+	assert.Equal(t, `=== good
+    4:26: at 0s, 1 × GET / from 100.18.0.1: allowed (default: 99 of 100 left)
+    default default: 100/1m for "100.18.0.1"
+=== bad
+    5:25: at 0s, 1 × GET / from 192.0.2.1: allowed (default: 99 of 100 left)
+    default default: 100/1m for "192.0.2.1"
+`+path+":5:25: bad: expected refused, but allowed (default: 99 of 100 left)\nFAIL  "+path+"  1 of 2 tests, 2 requests\n", out,
+		"198.18.0.1 is on a list")
+
+	exit, out, _ = weir(t, "", "test", "--json", path, filepath.Join(t.TempDir(), "none.yaml"))
+	assert.Equal(t, exitUsage, exit)
+	var reports []testReport
+	require.NoError(t, json.Unmarshal([]byte(out), &reports))
+	assert.Equal(t, []testFailure{{5, 25, "expected refused, but allowed (default: 99 of 100 left)"}}, reports[0].Tests[1].Failures)
+	assert.True(t, reports[0].Tests[0].Passed)
+	assert.False(t, reports[0].Passed)
+	assert.Contains(t, reports[1].Problems[0].Message, "none.yaml")
+
+	other := write(t, "other.yaml", "version: 1\nproxies: {}\noverload: {}\ndefault: {limit: 1/h, concurrency: {max: 1, queue: 5, max_wait: 1s}}\n")
+	exit, out, _ = weir(t, "", "test", path, "--rules", other, "--run", "good")
+	assert.Equal(t, exitGood, exit)
+	assert.Contains(t, out, "note: Not tested: the queue of \"default\".")
+	assert.Contains(t, out, "note: Not tested: the overload section.\n")
+}
+
+// limitOf is a number of a rules file that a first test depends on.
+var limitOf = regexp.MustCompile(`(limits?: \[?|concurrency: |requests: |burst: |burst |/1s, )(\d[\d_]*)`)
+
+// First tests pass, and each number of a limit, changed by one, lets one of them fail.
+func TestFirstTestsPassAndDependOnEachLimit(t *testing.T) {
+	for text, missing := range map[string]int{
+		testedRules: 0,
+		"version: 1\nproxies: {}\ndefault: {limits: [10/1s, 300/1m, 1000 daily], key: user|ip}\n":                                                             0,
+		"version: 1\nproxies: {}\ndefault: {limit: 30/1m burst 10}\nendpoints: {\"/a/*\": {limit: 7/1h leaky-bucket, burst: 3}}\n":                            0,
+		"version: 1\nproxies: {}\nendpoints:\n  \"*.example.org/*\": {limit: 12/1m, key: [\"query:a\", \"cookie:b\", bearer]}\n":                              0,
+		"version: 1\nproxies: {}\nglobal: {limit: 10_000/s, key: global}\ndefault: 100/1h\nendpoints: {\"/a\": {limit: 100/1h, cost: 3, counts: \"!2xx\"}}\n": 1,
+		"version: 1\nproxies: {}\nendpoints: {\"/a\": {limit: 5/1h, mode: shadow}, \"/b\": {limit: 5/1h, refusal: {status: 503}}}\n":                          1,
+		"version: 1\nproxies: {}\ndefault: {limit: 20/1h, escalate: {after: 1, within: 1h, ban: 2h}, concurrency: 4}\n":                                       0,
+	} {
+		dir := t.TempDir()
+		rules, tests := filepath.Join(dir, "weir.yaml"), filepath.Join(dir, "weir.test.yaml")
+		require.NoError(t, os.WriteFile(rules, []byte(text), 0o600))
+		exit, first, err := weir(t, "", "test", "--init", rules)
+		require.Equal(t, exitGood, exit, err)
+		require.NoError(t, os.WriteFile(tests, []byte(first), 0o600))
+		exit, out, _ := weir(t, "", "test", tests)
+		require.Equal(t, exitGood, exit, out+first)
+		missed := []string{}
+		for _, at := range limitOf.FindAllStringSubmatchIndex(text, -1) {
+			n, err := strconv.Atoi(strings.ReplaceAll(text[at[4]:at[5]], "_", ""))
+			require.NoError(t, err)
+			for _, n := range []int{max(n-1, 1), n + 1} {
+				changed := write(t, "changed.yaml", fmt.Sprint(text[:at[4]], n, text[at[5]:]))
+				if exit, out, _ := weir(t, "", "test", tests, "--rules", changed); exit != exitBad {
+					missed = append(missed, fmt.Sprintf("%s%d: %s", text[at[2]:at[3]], n, out))
+				}
+			}
+		}
+		assert.Len(t, missed, 2*missing, "%s\n%s\n%s", text, first, strings.Join(missed, "\n"))
+	}
+}
+
+// docs/rules.md shows a test of its first file.
+func TestTheFirstFileOfThePageHasItsTest(t *testing.T) {
+	page, err := os.ReadFile("../../docs/rules.md")
+	require.NoError(t, err)
+	_, rules, _ := strings.Cut(string(page), "```yaml\n")
+	rules, _, _ = strings.Cut(rules, "```\n")
+	files := filesOfPage.FindAllStringSubmatch(string(page), -1)
+	require.Len(t, files, 1)
+	dir := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "limits.yaml"), []byte(rules), 0o600))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, files[0][1]), []byte(files[0][2]), 0o600))
+	exit, out, _ := weir(t, "", "test", filepath.Join(dir, files[0][1]))
+	assert.Equal(t, exitGood, exit, out)
+}
