@@ -57,7 +57,7 @@ func commands() []command {
 			examples: []string{"limits.yaml access.log", "limits.yaml new.yaml access.log"},
 		}, {
 			name: "test", args: "FILE...", does: "sends requests of test files to rules, at stated times, and compares what is decided", declare: testRules,
-			examples: []string{"weir.test.yaml", "weir.test.yaml -v --run login", "*.test.yaml --rules new.yaml", "--init limits.yaml > weir.test.yaml"},
+			examples: []string{"weir.test.yaml", "weir.test.yaml --verbose --run login", "*.test.yaml --rules new.yaml", "--init limits.yaml > weir.test.yaml"},
 		}, {
 			name: "recommend", args: "LOG", does: "shows what limit the clients in a log need, and which clients any limit would have refused", declare: recommend,
 			examples: []string{"access.log --per 1m --spare 99.9%"},
