@@ -147,9 +147,9 @@ func Split(a Allowance) ([]Limit, Concurrency, error) {
 		limits := a.limits[:min(a.n, maxLimits)]
 		return limits, a.atOnce, a.validate()
 	case nil:
-		return nil, Concurrency{}, invalid.New("limiter", "%s is missing", invalid.Name("Limit"))
+		return nil, Concurrency{}, invalid.Field("limiter", "Limit", "is missing")
 	}
-	return nil, Concurrency{}, invalid.New("limiter", "%s is a %T: it must be a Limit, AtOnce or All", invalid.Name("Limit"), a)
+	return nil, Concurrency{}, invalid.Field("limiter", "Limit", "is a %T: it must be a Limit, AtOnce or All", a)
 }
 
 func (a *several) validate() error {
@@ -188,7 +188,7 @@ const mostPlaces = 1_000_000_000
 
 func checkMax(most int64) error {
 	if most < 1 || most > mostPlaces {
-		return invalid.New("limiter", "%s is %d: it must be from 1 to %d", invalid.Name("Max"), most, int64(mostPlaces))
+		return invalid.Field("limiter", "Max", "is %d: it must be from 1 to %d", most, int64(mostPlaces))
 	}
 	return nil
 }
@@ -197,13 +197,13 @@ func (c Concurrency) checkQueue() error {
 	queue, maxWait := c.Waiting, c.MaxWait
 	switch {
 	case queue < 0 || queue > waiting.Most:
-		return invalid.New("limiter", "%s is %d: it must be from 1 to %d, or 0 for none", invalid.Name("Queue"), queue, waiting.Most)
+		return invalid.Field("limiter", "Queue", "is %d: it must be from 1 to %d, or 0 for none", queue, waiting.Most)
 	case maxWait < 0:
-		return invalid.New("limiter", "%s is %v: it must not be negative", invalid.Name("MaxWait"), maxWait)
+		return invalid.Field("limiter", "MaxWait", "is %v: it must not be negative", maxWait)
 	case queue > 0 && maxWait == 0:
-		return invalid.New("limiter", "%s is missing: %s is %d, and a wait must have an end", invalid.Name("MaxWait"), invalid.Name("Queue"), queue)
+		return invalid.Field("limiter", "MaxWait", "is missing: %s is %d, and a wait must have an end", invalid.Name("Queue"), queue)
 	case queue == 0 && maxWait > 0:
-		return invalid.New("limiter", "%s is %v, and there is no %s to wait in", invalid.Name("MaxWait"), maxWait, invalid.Name("Queue"))
+		return invalid.Field("limiter", "MaxWait", "is %v, and there is no %s to wait in", maxWait, invalid.Name("Queue"))
 	}
 	return nil
 }

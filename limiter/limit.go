@@ -81,7 +81,7 @@ func (l Limit) WithBurst(burst int64) Limit {
 func (l Limit) Validate() error {
 	var errs []error
 	report := func(field invalid.Name, reason string, args ...any) {
-		errs = append(errs, invalid.New("limiter", "%s is "+reason, append([]any{field}, args...)...))
+		errs = append(errs, invalid.Field("limiter", field, "is "+reason, args...))
 	}
 	if l.Events < 1 || l.Events > maxEvents {
 		report("Events", "%d: it must be from 1 to %d", l.Events, int64(maxEvents))

@@ -30,22 +30,25 @@ type compiler struct {
 // A counterKey names a counter of a rule in one tier.
 type counterKey struct{ rule, tier, key string }
 
-func (c *compiler) report(format string, args ...any) {
-	c.errs = append(c.errs, invalid.New("middleware", format, args...))
+func (c *compiler) report(at invalid.Place, reason string, args ...any) {
+	c.errs = append(c.errs, invalid.At("middleware", at, reason, args...))
 }
 
 // reject reports a setting that is wrong.
-func (c *compiler) reject(wrong bool, format string, args ...any) {
+func (c *compiler) reject(wrong bool, at invalid.Place, reason string, args ...any) {
 	if wrong {
-		c.report(format, args...)
+		c.report(at, reason, args...)
 	}
 }
 
-// check reports err, if it is not nil, and returns whether it is.
-func (c *compiler) check(at string, err error) (ok bool) {
-	c.reject(err != nil, "%s: %w", at, err)
+// check reports err, if it is not nil, and returns whether it is nil.
+func (c *compiler) check(at invalid.Place, err error) (ok bool) {
+	c.errs = append(c.errs, invalid.Within("middleware", at, err))
 	return err == nil
 }
+
+// inConfig is the place of the fields that are not of rules.
+var inConfig = invalid.Place{Field: "Config"}
 
 // compile validates config and returns its ruleset, or everything that is wrong with it. It keeps what is
 // the same in before.
@@ -65,7 +68,7 @@ func compile(config Config, before *ruleset) (*ruleset, error) {
 		set.byTier = make(map[string][]*rule, len(config.ByTier))
 	}
 	for _, tier := range slices.Sorted(maps.Keys(config.ByTier)) {
-		c.reject(tier == "", "ByTier has a tier without a name; use Rules for requests in any tier")
+		c.reject(tier == "", inConfig.Of("ByTier"), "has a tier without a name; use Rules for requests in any tier")
 		rules := c.rules(fmt.Sprintf("ByTier[%q]", tier), config.ByTier[tier], RuleInfo{ForTier: tier})
 		set.byTier[tier] = rules
 		set.tierNames[tier] = true
@@ -81,9 +84,9 @@ func compile(config Config, before *ruleset) (*ruleset, error) {
 		if !pattern.IsForAll() {
 			set.unrouted.pattern = cmp.Or(set.unrouted.pattern, text)
 		}
-		if c.check("ByRoute", err) {
+		if c.check(inConfig.Of("ByRoute"), err) {
 			if other, ok := set.byRoute.Add(pattern, rules); !ok && len(rules) > 0 && len(other) > 0 {
-				c.report("ByRoute[%q] %q: it is the same route as for %q", text, rules[0].Name, other[0].Name)
+				c.report(invalid.Place{Rule: fmt.Sprintf("ByRoute[%q] %q", text, rules[0].Name)}, "it is the same route as for %q", other[0].Name)
 			}
 		}
 	}
@@ -94,7 +97,7 @@ func compile(config Config, before *ruleset) (*ruleset, error) {
 		set.banKeys = c.escalating
 	}
 	c.reject(set.Bans.List != nil && len(set.banKeys) == 0,
-		"Config.Bans has a List, but no key is looked up: it needs Keys, or a rule with Escalate")
+		inConfig.Of("Bans"), "has a List, but no key is looked up: it needs Keys, or a rule with Escalate")
 	set.addresses = set.addressKeys()
 	set.Rules, set.ByTier, set.ByRoute, set.Default, set.Bans.Keys = nil, nil, nil, nil, nil // the caller may change them
 
@@ -104,8 +107,8 @@ func compile(config Config, before *ruleset) (*ruleset, error) {
 	set.hasHosts = set.hasHosts || !set.Shadow && hasHost(route.PatternsOf(set.Bans.Deny)...)
 	set.hasGate = set.hasBans || set.hasHosts || set.Allow != nil
 	set.needsRoute = set.needsRoute || set.hasBans || set.Allow != nil || set.byRoute != nil || set.Overload != nil
-	c.reject(set.most == 0 && !set.hasBans && set.Overload == nil, "Config.Rules is empty: at least one rule is needed")
-	c.reject(set.most > limiter.MaxCharges, "Config.Rules has %d rules: one request can meet at most %d limits, those of ByTier and ByRoute included",
+	c.reject(set.most == 0 && !set.hasBans && set.Overload == nil, inConfig.Of("Rules"), "is empty: at least one rule is needed")
+	c.reject(set.most > limiter.MaxCharges, inConfig.Of("Rules"), "has %d rules: one request can meet at most %d limits, those of ByTier and ByRoute included",
 		len(set.always), limiter.MaxCharges)
 	if err := errors.Join(c.errs...); err != nil {
 		return nil, err
@@ -131,49 +134,48 @@ func mostOf(rules []*rule) (most int) {
 // settings checks the fields that are not of rules.
 func (c *compiler) settings() {
 	set := c.set
-	c.check("Config", set.Headers.Validate())
+	c.check(inConfig, set.Headers.Validate())
 	set.legacyFields = set.Headers.names()
 	switch set.Bans.Status {
 	case 0:
 		set.Bans.Status = http.StatusForbidden
 	case http.StatusForbidden, http.StatusTooManyRequests:
 		c.reject(set.Bans.List == nil && set.Bans.Deny == nil,
-			"Config.Bans.Status is %d, and nothing bans: it needs List or Deny", set.Bans.Status)
+			inConfig.Of("Bans.Status"), "is %d, and nothing bans: it needs List or Deny", set.Bans.Status)
 	default:
-		c.report("Config.Bans.Status is %d: it must be 403 or 429", set.Bans.Status)
+		c.report(inConfig.Of("Bans.Status"), "is %d: it must be 403 or 429", set.Bans.Status)
 	}
 	c.reject(set.Overload != nil && !reflect.TypeOf(set.Overload).Comparable(),
-		"Config.Overload is a %T: its type must be comparable, such as a pointer", set.Overload)
-	if c.check("Config", set.Refusal.Validate()) {
+		inConfig.Of("Overload"), "is a %T: its type must be comparable, such as a pointer", set.Overload)
+	if c.check(inConfig, set.Refusal.Validate()) {
 		c.refusal = set.Refusal
 		c.reject(set.Refusal.RetryAfter != 0,
-			"Config.Refusal.RetryAfter is %v: it is only for a rule that denies, as a limit computes it", set.Refusal.RetryAfter)
+			inConfig.Of("Refusal.RetryAfter"), "is %v: it is only for a rule that denies, as a limit computes it", set.Refusal.RetryAfter)
 	}
-	c.check("Config.Allow", route.Wrong(set.Allow))
-	c.check("Config.Bans.Deny", route.Wrong(set.Bans.Deny))
+	c.check(inConfig.Of("Allow"), route.Wrong(set.Allow))
+	c.check(inConfig.Of("Bans.Deny"), route.Wrong(set.Bans.Deny))
 	for i, key := range set.Bans.Keys {
-		c.reject(key == nil, "Config.Bans.Keys[%d] is nil", i)
+		c.reject(key == nil, invalid.Place{Field: invalid.Name(fmt.Sprintf("Config.Bans.Keys[%d]", i))}, "is nil")
 		set.banKeys = append(set.banKeys, &rule{Rule: Rule{Key: key}})
 	}
-	c.reject(len(set.Bans.Keys) > 0 && set.Bans.List == nil, "Config.Bans.Keys is set, and needs a List")
+	c.reject(len(set.Bans.Keys) > 0 && set.Bans.List == nil, inConfig.Of("Bans.Keys"), "is set, and needs a List")
 }
 
 // rules compiles the rules for the same requests.
-func (c *compiler) rules(at string, given []Rule, info RuleInfo) (all []*rule) {
-	c.reject(len(given) == 0, "%s has no rule: remove it, or add a rule", at)
+func (c *compiler) rules(in string, given []Rule, info RuleInfo) (all []*rule) {
+	c.reject(len(given) == 0, invalid.Place{Field: invalid.Name(in)}, "has no rule: remove it, or add a rule")
 	for _, r := range given {
-		all = append(all, c.rule(at, r, info))
+		all = append(all, c.rule(in, r, info))
 	}
 	return all
 }
 
 // rule compiles a Rule, for the Route, ForTier or Default of info. The result must not be used if an error was
 // reported.
-func (c *compiler) rule(at string, given Rule, info RuleInfo) *rule {
-	set := c.set
-	c.reject(given.Name != "" && set.counters[counterKey{rule: given.Name}] != "", "%s: there is another rule named %q", at, given.Name)
+func (c *compiler) rule(in string, given Rule, info RuleInfo) *rule {
+	set, at := c.set, invalid.Place{Rule: fmt.Sprintf("%s %q", in, given.Name)}
+	c.reject(given.Name != "" && set.counters[counterKey{rule: given.Name}] != "", at, "there is another rule named %q", given.Name)
 	set.counters[counterKey{rule: given.Name}] = given.Name
-	at = fmt.Sprintf("%s %q", at, given.Name)
 	deny := given.Mode == Deny
 	if deny {
 		_, err := limiter.NewQuota(given.Name, "", limiter.PerSecond(1)) // checks the name
@@ -226,64 +228,69 @@ func hasHost(texts ...string) bool {
 }
 
 // fields checks the fields of a rule, except for its limits, Escalate and Refusal.
-func (c *compiler) fields(at string, given Rule) {
+func (c *compiler) fields(at invalid.Place, given Rule) {
 	counts, cost := given.Counts, given.Cost
-	c.check(at+" Match", route.Wrong(given.Match))
-	c.reject(given.Key == nil && given.Mode != Deny, "%s: Key is required; keyfunc.Global counts all requests together", at)
-	c.reject(given.Mode > Deny, "%s: Mode is %d: there is no such choice", at, given.Mode)
-	c.reject(given.NoKey > NoKeyUnauthorized, "%s: NoKey is %d: there is no such choice", at, given.NoKey)
+	c.check(at.Of("Match"), route.Wrong(given.Match))
+	c.reject(given.Key == nil && given.Mode != Deny, at.Of("Key"), "is required; keyfunc.Global counts all requests together")
+	c.reject(given.Mode > Deny, at.Of("Mode"), "is %d: there is no such choice", given.Mode)
+	c.reject(given.NoKey > NoKeyUnauthorized, at.Of("NoKey"), "is %d: there is no such choice", given.NoKey)
 	c.check(at, given.OnOutage.Validate())
-	c.reject(given.SoftAt < 0 || given.SoftAt > 99, "%s: SoftAt is %d: it must be a percentage from 1 to 99, or 0 for no warning", at, given.SoftAt)
+	c.reject(given.SoftAt < 0 || given.SoftAt > 99,
+		at.Of("SoftAt"), "is %d: it must be a percentage from 1 to 99, or 0 for no warning", given.SoftAt)
 	c.reject(given.SoftAt > 0 && !c.set.Results && c.set.Headers.Send == HeadersNone,
-		"%s: SoftAt is %d, and with HeadersNone and without Config.Results nobody would see the warning", at, given.SoftAt)
-	c.reject(counts.wrong != "", "%s: Counts: %s", at, counts.wrong)
-	c.reject(cost.wrong != "", "%s: %s", at, cost.wrong)
+		at.Of("SoftAt"), "is %d, and with HeadersNone and without Config.Results nobody would see the warning", given.SoftAt)
+	c.reject(counts.wrong != "", at.Of("Counts"), ": %s", counts.wrong)
+	c.check(at, cost.wrong)
 	c.reject(cost.settles && cost.of == nil && !counts.after,
-		"%s: Reserve needs a function, whose result is reserved when a request comes, or Afterwards", at)
+		at.Of("Reserve"), "needs %s for when a request comes, or %s", invalid.Name("an estimate"), invalid.Name("Counts.Afterwards"))
 	c.reject(counts.after && !counts.given && !cost.settles,
-		"%s: Afterwards needs statuses in Counts, or Reserve: nothing else is known only afterwards", at)
+		at.Of("Afterwards"), "needs %s or %s: nothing else is known only afterwards",
+		invalid.Name("Counts"), invalid.Name("a Cost by Reserve"))
 	if given.Distinct != nil {
-		c.reject(cost.isGiven(), "%s: Cost is set, and with Distinct a new value costs one unit", at)
-		c.reject(counts.after, "%s: Afterwards is set, and with Distinct requests are charged when they come", at)
+		c.reject(cost.isGiven(), at.Of("Cost"), "is set, and with %s a new value costs one unit", invalid.Name("Distinct"))
+		c.reject(counts.after, at.Of("Afterwards"), "is set, and with %s requests are charged when they come", invalid.Name("Distinct"))
 	}
 }
 
 // slotsAlone checks the fields of a rule that has AtOnce alone.
-func (c *compiler) slotsAlone(at string, r *rule) {
+func (c *compiler) slotsAlone(at invalid.Place, r *rule) {
 	if !r.limits.slot {
 		return
 	}
-	const why = "%s: %s needs a Limit: a request always takes one slot of AtOnce"
-	c.reject(r.Cost.isGiven(), why, at, "Cost")
-	c.reject(r.Counts.given, why, at, "Counts")
-	c.reject(r.Counts.after, why, at, "Afterwards")
+	reject := func(wrong bool, field invalid.Name) {
+		c.reject(wrong, at.Of(field), "needs %s: a request always takes one slot of %s", invalid.Name("a Limit"), invalid.Name("AtOnce"))
+	}
+	reject(r.Cost.isGiven(), "Cost")
+	reject(r.Counts.given, "Counts")
+	reject(r.Counts.after, "Afterwards")
 }
 
 // name registers the name of a rule's counters. The tier may be empty.
-func (c *compiler) name(at string, r *rule, name, tier string) {
+func (c *compiler) name(at invalid.Place, r *rule, name, tier string) {
+	at.Field = ""
 	other := c.set.counters[counterKey{rule: name, tier: tier}]
-	c.reject(other != "" && other != r.Name, "%s: there is another rule named %q", at, name)
+	c.reject(other != "" && other != r.Name, at, "there is another rule named %q", name)
 	c.set.counters[counterKey{rule: name, tier: tier}] = r.Name
 }
 
 // tiers makes r's limits for tiers.
-func (c *compiler) tiers(at string, r *rule, info RuleInfo) {
+func (c *compiler) tiers(at invalid.Place, r *rule, info RuleInfo) {
 	if len(r.Tiers) > 0 {
 		r.tiers = make(map[string]*limit, len(r.Tiers))
 	}
 	for _, tier := range slices.Sorted(maps.Keys(r.Tiers)) {
 		if tier == "" {
-			c.report("%s: Tiers has a tier without a name; Limit is for requests in no tier", at)
+			c.report(at.Of("Tiers"), "has a tier without a name; Limit is for requests in no tier")
 			continue
 		}
 		c.set.tierNames[tier] = true
-		info.Tier, info.Limit = tier, r.Tiers[tier]
-		r.tiers[tier] = c.limitsFor(fmt.Sprintf("%s tier %q", at, tier), r, info)
+		at.Tier, info.Tier, info.Limit = tier, tier, r.Tiers[tier]
+		r.tiers[tier] = c.limitsFor(at, r, info)
 	}
 }
 
 // limitsFor returns r's limits for the tier and Allowance of info, or nil if they are wrong.
-func (c *compiler) limitsFor(at string, r *rule, info RuleInfo) *limit {
+func (c *compiler) limitsFor(at invalid.Place, r *rule, info RuleInfo) *limit {
 	of := counterKey{rule: r.Name, tier: info.Tier}
 	c.set.progress[of] = cmp.Or(c.before.progress[of], &progress{})
 	p := c.newLimits(at, r, info, c.set.progress[of])
@@ -293,7 +300,7 @@ func (c *compiler) limitsFor(at string, r *rule, info RuleInfo) *limit {
 	return p
 }
 
-func (c *compiler) newLimits(at string, r *rule, info RuleInfo, progress *progress) *limit {
+func (c *compiler) newLimits(at invalid.Place, r *rule, info RuleInfo, progress *progress) *limit {
 	quotas, err := r.quotasFor(info.Tier, info.Limit)
 	if !c.checkLimit(at, info.Limit, err) {
 		return nil
@@ -349,11 +356,11 @@ func (r *rule) fits(quota *limiter.Quota) error {
 	switch {
 	case quota.InFlight() || r.Distinct != nil: // requests cost one
 	case r.Cost.units > quota.Capacity():
-		return fmt.Errorf("%s is %d: %v allows at most %d at once, so no request would ever pass", invalid.Name("Units"), r.Cost.units, limit, quota.Capacity())
+		return invalid.Field("middleware", "Units", "is %d: %v allows at most %d at once, so no request would ever pass", r.Cost.units, limit, quota.Capacity())
 	case leaks && r.Counts.given:
-		return fmt.Errorf("%s is %v: %s", invalid.Name("Counts"), r.Counts, why)
+		return invalid.Field("middleware", "Counts", "is %v: %s", r.Counts, why)
 	case leaks && r.Counts.after:
-		return fmt.Errorf("%s is set: %s", invalid.Name("Afterwards"), why)
+		return invalid.Field("middleware", "Afterwards", "is set: %s", why)
 	}
 	return nil
 }
@@ -400,20 +407,21 @@ func isSameQuota(a, b *limiter.Quota) bool {
 }
 
 // escalation checks r's Escalate.
-func (c *compiler) escalation(at string, r *rule) {
+func (c *compiler) escalation(at invalid.Place, r *rule) {
 	if r.Escalate == (bans.Escalation{}) {
 		return
 	}
-	if c.check(at+": Escalate", r.Escalate.Validate()) {
+	field := at.Of("Escalate")
+	if c.check(field, r.Escalate.Validate()) {
 		c.name(at, r, r.Name+strikesSuffix, "")
 		refusals := limiter.Limit{Events: int64(r.Escalate.After), Per: r.Escalate.Within, Algorithm: limiter.SlidingLog}
-		if strikes, err := limiter.NewQuota(r.Name+strikesSuffix, "", refusals); c.check(at+" Escalate", err) {
+		if strikes, err := limiter.NewQuota(r.Name+strikesSuffix, "", refusals); c.check(field, err) {
 			r.strikes = c.keep("", refusals, []*limiter.Quota{strikes})[0]
 		}
 	}
-	c.reject(r.Escalate.Outcomes && !r.Counts.given, "%s: Escalate.Outcomes needs Counts, which says which answers lead to a ban", at)
-	c.reject(r.together, "%s: Escalate bans keys, and Key is keyfunc.Global, the key of all clients", at)
-	c.reject(c.set.Bans.List == nil, "%s: Escalate needs Config.Bans.List, which it adds to", at)
+	c.reject(r.Escalate.Outcomes && !r.Counts.given, field.Of("Outcomes"), "needs %s, which says which answers lead to a ban", invalid.Name("Counts"))
+	c.reject(r.together, field, "bans keys, and Key is keyfunc.Global, the key of all clients")
+	c.reject(c.set.Bans.List == nil, field, "needs Config.Bans.List, which it adds to")
 	c.escalating = append(c.escalating, r)
 	c.set.hasEscalation = c.set.hasEscalation || !r.shadow
 }

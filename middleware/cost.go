@@ -1,8 +1,9 @@
 package middleware
 
 import (
-	"fmt"
 	"net/http"
+
+	"github.com/weirgo/weir/internal/invalid"
 )
 
 // Cost says how many units a request takes: [Units], [CostOf] or [Reserve]. The zero Cost is one
@@ -11,14 +12,14 @@ type Cost struct {
 	units   int64 // 0: what of returns, or 1
 	of      func(*http.Request) int64
 	settles bool
-	wrong   string // what is wrong with it, if anything
+	wrong   error // what is wrong with it, or nil
 }
 
 // Units is the same cost for every request, at least 1. [New] returns an error for a cost that a
 // limit of the rule never allows at once.
 func Units(n int64) Cost {
 	if n < 1 {
-		return Cost{wrong: fmt.Sprintf("Units is %d: it must be at least 1", n)}
+		return Cost{wrong: invalid.Field("middleware", "Units", "is %d: it must be at least 1", n)}
 	}
 	return Cost{units: n}
 }
@@ -28,7 +29,7 @@ func Units(n int64) Cost {
 // clients can influence.
 func CostOf(f func(*http.Request) int64) Cost {
 	if f == nil {
-		return Cost{wrong: "Cost: CostOf needs a function"}
+		return Cost{wrong: invalid.Field("middleware", "Cost", ": CostOf needs a function")}
 	}
 	return Cost{of: f}
 }
@@ -40,7 +41,7 @@ func CostOf(f func(*http.Request) int64) Cost {
 func Reserve(estimate func(*http.Request) int64) Cost { return Cost{of: estimate, settles: true} }
 
 // isGiven reports whether c is not the zero Cost.
-func (c *Cost) isGiven() bool { return c.units != 0 || c.of != nil || c.settles || c.wrong != "" }
+func (c *Cost) isGiven() bool { return c.units != 0 || c.of != nil || c.settles || c.wrong != nil }
 
 // Of returns how many units r takes when it arrives.
 func (c Cost) Of(r *http.Request) int64 {

@@ -20,7 +20,7 @@ func withValues(quotas []*limiter.Quota, a limiter.Allowance) ([]*limiter.Quota,
 	first := quotas[0]
 	limit := first.Limit()
 	if len(quotas) > 1 || first.InFlight() || limit.Algorithm == limiter.LeakyBucket {
-		return nil, invalid.New("middleware", "%v is set, and the limit is %v: it must be a single limit, and not a leaky-bucket", invalid.Name("Distinct"), a)
+		return nil, invalid.Field("middleware", "Distinct", "is set, and the limit is %v: it must be a single limit, and not a leaky-bucket", a)
 	}
 	limit.Events, limit.Burst = 1, 0
 	if limit.Algorithm != limiter.FixedWindow { // whose windows are the same

@@ -48,22 +48,22 @@ const (
 func (f Headers) Validate() error {
 	const most = 64
 	if f.Send > HeadersNone {
-		return invalid.New("middleware", "%v is %d: there is no such choice", invalid.Name("Headers.Send"), f.Send)
+		return invalid.Field("middleware", "Headers.Send", "is %d: there is no such choice", f.Send)
 	}
 	if (f.Prefix != "" || f.Delta) && (f.Send == HeadersDraft11 || f.Send == HeadersNone) {
-		return invalid.New("middleware", "%v excludes the legacy fields, which Headers.Prefix and Delta change", invalid.Name("Headers.Send"))
+		return invalid.Field("middleware", "Headers.Send", "excludes the legacy fields, which Headers.Prefix and Delta change")
 	}
 	if len(f.Prefix) > most || strings.ContainsFunc(f.Prefix, func(c rune) bool {
 		return !('a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || c == '-')
 	}) {
-		return invalid.New("middleware", "%v is %.64q: it must be up to 64 letters, digits and -", invalid.Name("Headers.Prefix"), f.Prefix)
+		return invalid.Field("middleware", "Headers.Prefix", "is %.64q: it must be up to 64 letters, digits and -", f.Prefix)
 	}
 	// X-Rate-Limit is a prefix, and X-Rate-Limit-Limit the name of a field.
 	name := strings.ToLower(f.Prefix)
 	whole, isLimit := strings.CutSuffix(name, "-limit")
 	if isLimit && strings.HasSuffix(whole, "limit") || strings.HasSuffix(name, "-remaining") || strings.HasSuffix(name, "-reset") {
-		return invalid.New("middleware", "%v is %q, a whole field name: it must be the prefix of the three names, such as %q",
-			invalid.Name("Headers.Prefix"), f.Prefix, f.Prefix[:strings.LastIndexByte(f.Prefix, '-')])
+		return invalid.Field("middleware", "Headers.Prefix", "is %q, a whole field name: it must be the prefix of the three names, such as %q",
+			f.Prefix, f.Prefix[:strings.LastIndexByte(f.Prefix, '-')])
 	}
 	return nil
 }

@@ -279,17 +279,17 @@ func (r *rule) quotas() (all []*limiter.Quota) {
 }
 
 // overrides compiles r's limits of single keys, for each of its tiers. No message contains a key.
-func (c *compiler) overrides(at string, r *rule) {
+func (c *compiler) overrides(at invalid.Place, r *rule) {
 	if r.Overrides == nil {
 		return
 	}
-	at += ": Overrides"
-	c.reject(r.together, "%s has the limits of single keys, and Key is keyfunc.Global, the key of all clients", at)
+	at = at.Of("Overrides")
+	c.reject(r.together, at, "has the limits of single keys, and Key is keyfunc.Global, the key of all clients")
 	keys, compiled := map[limiter.Allowance][]string{}, 0
 	for _, key := range slices.Sorted(maps.Keys(r.Overrides)) {
 		_, isDigest := keyfunc.DigestOf(key)
-		c.reject(isDigest, "%s has the digest of a key: it must be the key itself", at)
-		c.reject(key == noKey, "%s has an empty key", at)
+		c.reject(isDigest, at, "has the digest of a key: it must be the key itself")
+		c.reject(key == noKey, at, "has an empty key")
 		a := r.Overrides[key]
 		if _, _, err := limiter.Split(a); c.checkLimit(at, a, err) { // a wrong one may be no key of a map
 			keys[a] = append(keys[a], key)
@@ -301,7 +301,7 @@ func (c *compiler) overrides(at string, r *rule) {
 			p, info := base, *base.info
 			if a != info.Limit {
 				if compiled++; compiled > mostOwn {
-					c.report("%s: the keys of a rule can have at most %d different limits", at, mostOwn)
+					c.report(at, "has more than the %d different limits that the keys of a rule can have", mostOwn)
 					return
 				}
 				info.Limit, info.Own = a, true
@@ -316,9 +316,9 @@ func (c *compiler) overrides(at string, r *rule) {
 }
 
 // checkLimit reports what is wrong with an Allowance, if err is not nil, and returns whether it is.
-func (c *compiler) checkLimit(at string, a limiter.Allowance, err error) (ok bool) {
+func (c *compiler) checkLimit(at invalid.Place, a limiter.Allowance, err error) (ok bool) {
 	if err != nil && isZero(a) {
-		c.report("%s: %w; %s refuses all requests, and %s those of single clients", at, err, invalid.Name("Mode Deny"), invalid.Name("Config.Bans"))
+		c.report(at, "%w; %s refuses all requests, and %s those of single clients", err, invalid.Name("Mode Deny"), invalid.Name("Config.Bans"))
 		return false
 	}
 	return c.check(at, err)

@@ -301,7 +301,7 @@ func TestReloadsLeaveNoLimitBehind(t *testing.T) {
 	l, err := middleware.New(config(limits(2, 0)))
 	require.NoError(t, err)
 	for range 3 {
-		require.ErrorContains(t, l.Reconfigure(config(limits(4097, 100_000))), "at most 4096 different limits")
+		require.ErrorContains(t, l.Reconfigure(config(limits(4097, 100_000))), "more than the 4096 different limits")
 	}
 	for version := range 4200 {
 		require.NoError(t, l.Reconfigure(config(limits(2, version))))

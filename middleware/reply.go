@@ -57,7 +57,7 @@ func (r Refusal) Validate() error {
 	var errs []error
 	reject := func(wrong bool, field invalid.Name, format string, args ...any) {
 		if wrong {
-			errs = append(errs, invalid.New("middleware", "%v "+format, append([]any{field}, args...)...))
+			errs = append(errs, invalid.Field("middleware", field, format, args...))
 		}
 	}
 	_, err := url.Parse(r.Type)
@@ -77,22 +77,21 @@ func (r Refusal) Validate() error {
 }
 
 // texts returns the Refusal of a rule, with what it inherits from the Config's.
-func (c *compiler) texts(at string, given Rule) *Refusal {
+func (c *compiler) texts(at invalid.Place, given Rule) *Refusal {
 	r := given.Refusal
 	if !c.check(at, r.Validate()) {
 		return nil
 	}
 	if given.Mode != Deny {
-		c.reject(r.RetryAfter != 0, "%s: %v is %v: it is only for a rule that denies, as a limit computes it",
-			at, invalid.Name("Refusal.RetryAfter"), r.RetryAfter)
+		c.reject(r.RetryAfter != 0, at.Of("Refusal.RetryAfter"),
+			"is %v: it is only for a rule that denies, as a limit computes it", r.RetryAfter)
 		r.inherit(c.refusal)
 		return &r
 	}
 	switch r.Status = cmp.Or(r.Status, http.StatusForbidden); r.Status {
 	case http.StatusForbidden, http.StatusTooManyRequests, http.StatusServiceUnavailable:
 	default:
-		c.report("%s: %v is %d: it must be 403, 429 or 503 for a rule that denies",
-			at, invalid.Name("Refusal.Status"), r.Status)
+		c.report(at.Of("Refusal.Status"), "is %d: it must be 403, 429 or 503 for a rule that denies", r.Status)
 	}
 	return &r
 }

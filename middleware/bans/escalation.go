@@ -59,7 +59,9 @@ func (e Escalation) Validate() error {
 func (e Escalation) checkBan() error {
 	e = e.WithDefaults()
 	var errs []error
-	report := func(field, reason string, args ...any) { errs = append(errs, wrong(field, reason, args...)) }
+	report := func(field invalid.Name, reason string, args ...any) {
+		errs = append(errs, wrong(field, reason, args...))
+	}
 	if e.Ban <= 0 || e.Ban%time.Millisecond != 0 {
 		report("Ban", "is %v: it must be whole milliseconds, at least one", e.Ban)
 	}
@@ -77,8 +79,8 @@ func (e Escalation) checkBan() error {
 	return errors.Join(errs...)
 }
 
-func wrong(field, reason string, args ...any) error {
-	return invalid.New("bans", "%s "+reason, append([]any{invalid.Name(field)}, args...)...)
+func wrong(field invalid.Name, reason string, args ...any) error {
+	return invalid.Field("bans", field, reason, args...)
 }
 
 // CheckEscalation returns the error of [List.Escalate] for wrong arguments, or nil.

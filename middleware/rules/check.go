@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/weirgo/weir/internal/envoy"
 	"github.com/weirgo/weir/internal/route"
 	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/limiter"
@@ -15,24 +14,15 @@ import (
 	"github.com/weirgo/weir/middleware/bans"
 )
 
-// A checker makes a middleware.Config of a decoded file, and records what is wrong with the file.
+// A checker makes Rules of a file, and records what is wrong with the file.
 type checker struct {
+	*Rules
 	problems
-	warnings    problems // what can't be meant, but is no mistake
-	options     Options
-	file        *file
-	scopes      []*scope
-	descriptors []*scope
-	made        []envoy.Descriptor
-	keys        *keys
-	ip          []keyfunc.IPOption
-	config      middleware.Config
-	bound       bound
-	names       map[string][]string                                     // of rules, and where
-	tiers       []string                                                // those there are; nil: unknown
-	files       []string                                                // read beside this one
-	listed      map[Need]bool                                           // see Rules.listed
-	readFile    func(name string) (path string, text []byte, err error) // nil: no file may be named
+	warnings problems // what can't be meant, but is no mistake
+	options  Options
+	keys     *keys
+	names    map[string][]string                                     // of rules, and where
+	readFile func(name string) (path string, text []byte, err error) // nil: no file may be named
 }
 
 // check turns the file into c.config.
@@ -40,13 +30,12 @@ func (c *checker) check() {
 	if !c.doc.has("version") && c.doc.wrapped {
 		c.warnings.at(nil, "is read as version 1: write version: 1 above %s, so that later versions of this program read it the same way", wrapper)
 	}
-	c.names, c.listed = map[string][]string{}, map[Need]bool{}
 	for i := range c.config.Rules {
 		c.names[c.config.Rules[i].Name] = nil
 	}
 	c.config.Rules = slices.Clone(c.config.Rules)
 	c.config.Shadow = c.config.Shadow || c.file.Mode == "shadow"
-	c.proxies()
+	c.findProxies()
 	c.fileTiers()
 	c.headers()
 	c.scopes = c.file.scopes(c.doc)
@@ -80,7 +69,7 @@ func (c *checker) headers() {
 	}
 	legacy := middleware.Headers{Prefix: h.Limit, Delta: h.Reset == "delta"}
 	if err := legacy.Validate(); err != nil {
-		c.at([]string{"headers", "limit"}, "%s", strings.TrimPrefix(inFile(err), "limit "))
+		c.reject([]string{"headers"}, err)
 	} else if legacy != (middleware.Headers{}) {
 		if c.config.Headers.Prefix, c.config.Headers.Delta = legacy.Prefix, legacy.Delta; h.Send == "draft" || h.Send == "none" {
 			c.at([]string{"headers", "send"}, "is %s, but limit and reset are only for the legacy fields", h.Send)
@@ -93,21 +82,13 @@ func (c *checker) refusal(path []string, given *refusal, denies bool) (made midd
 	if given == nil {
 		return made
 	}
-	check := func(field string, r middleware.Refusal) {
-		if err := r.Validate(); err != nil {
-			c.at(sub(path, field), "%s", strings.TrimPrefix(inFile(err), field+" "))
-		}
-	}
 	made.Type, made.Title, made.Message = given.Type, given.Title, given.Message
-	if given.Status != nil {
+	if given.Status != nil && !c.noted(sub(path, "status")) {
 		made.Status = int(*given.Status)
-		if denies && !c.noted(sub(path, "status")) && made.Status != http.StatusForbidden && made.Status != http.StatusTooManyRequests && made.Status != http.StatusServiceUnavailable {
+		if denies && made.Status != http.StatusForbidden && made.Status != http.StatusTooManyRequests && made.Status != http.StatusServiceUnavailable {
 			c.at(sub(path, "status"), "is %d: with mode: deny it must be 403, 429 or 503", made.Status)
 		}
 	}
-	check("type", middleware.Refusal{Type: given.Type})
-	check("title", middleware.Refusal{Title: given.Title})
-	check("message", middleware.Refusal{Message: given.Message})
 	if given.Jitter != nil {
 		made.Jitter = int(*given.Jitter)
 		if all := c.file.Refusal; made.Jitter == 0 && !c.noted(sub(path, "jitter")) && given != all && all != nil && all.Jitter != nil && *all.Jitter != 0 {
@@ -120,6 +101,7 @@ func (c *checker) refusal(path []string, given *refusal, denies bool) (made midd
 			c.at(sub(path, "retry_after"), "is only for mode: deny: a limit computes it")
 		}
 	}
+	c.reject(path, made.Validate())
 	return made
 }
 
@@ -298,17 +280,19 @@ func (c *checker) tier(path []string, tier string) {
 	}
 }
 
-// proxies sets whose headers name the client.
-func (c *checker) proxies() {
+// findProxies sets whose headers name the client.
+func (c *checker) findProxies() {
+	c.proxies = proxiesOf(c.file.Proxies)
 	p := c.file.Proxies
 	if p == nil {
 		p = &proxies{}
 	}
 	var ways []string
+	var options []keyfunc.IPOption
 	way := func(name string, given bool, option func() keyfunc.IPOption) {
 		if given {
 			ways = append(ways, name)
-			c.ip = append(c.ip, option())
+			options = append(options, option())
 		}
 	}
 	way("trusted", c.doc.has("proxies", "trusted"), func() keyfunc.IPOption { return keyfunc.TrustProxies(texts(p.Trusted)...) })
@@ -325,26 +309,25 @@ func (c *checker) proxies() {
 		c.warnings.at([]string{"proxies", "hops"}, "a client that bypasses a proxy can claim any address, such as an address in allow.cidrs")
 	}
 	if p.UnixSocket {
-		c.ip = append(c.ip, keyfunc.TrustUnixSocket())
+		options = append(options, keyfunc.TrustUnixSocket())
 	}
 	if p.IPv6Prefix != nil {
-		c.ip = append(c.ip, keyfunc.IPv6Prefix(int(*p.IPv6Prefix)))
+		options = append(options, keyfunc.IPv6Prefix(int(*p.IPv6Prefix)))
 	}
-	ip, err := keyfunc.NewIP(c.ip...)
+	ip, err := keyfunc.NewIP(options...)
 	if err != nil {
 		if !c.noted([]string{"proxies"}) {
 			c.at([]string{"proxies"}, "%s", inFile(err))
 		}
-		c.ip = nil
-		ip = keyfunc.IP()
+		options, ip = nil, keyfunc.IP()
 	}
 	named := maps.Clone(c.options.Keys)
 	if named == nil {
 		named = map[string]keyfunc.Func{}
 	}
 	named["ip"] = ip // one function, which warns once
-	c.keys = &keys{named: named, ip: c.ip, known: map[string]*knownKey{}}
-	c.keys.add("ip") // the first where a client's address is looked for
+	c.keys = &keys{named: named, ip: options, known: map[string]*knownKey{}}
+	c.ip = c.keys.add("ip").f // the first where a client's address is looked for
 }
 
 func texts(networks []network) (list []string) {

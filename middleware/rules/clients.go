@@ -50,8 +50,7 @@ func (c *checker) clientList(section string, cidrs []network, keys []string, fil
 			}
 		}
 		if (kind == "user" || kind == "header") && c.options.Lacks != nil {
-			named := proxiesOf(c.file.Proxies)
-			if why := c.options.Lacks(&named, Need{section, source}); why != "" {
+			if why := c.options.Lacks(&c.proxies, Need{section, source}); why != "" {
 				return "", errors.New(why)
 			}
 		}
@@ -283,7 +282,7 @@ func (c *checker) inNetworks(set *netw.Set) middleware.Match {
 	if set.Len() == 0 {
 		return nil
 	}
-	address, err := keyfunc.NewAddress(c.ip...)
+	address, err := keyfunc.NewAddress(c.keys.ip...)
 	if err != nil { // noted when the options were made
 		return middleware.MatchFunc(func(*http.Request) bool { return false })
 	}

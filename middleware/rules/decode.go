@@ -27,7 +27,6 @@ const wrapper, beside = "rate_limits", "version"
 // A field without a value ("limit:" and nothing after it) is a problem: an empty value is written as
 // [] or {}. A single element may be written without the list around it.
 func (c *checker) decode(text []byte) {
-	c.doc = &document{}
 	root := readYAML(text, &c.problems)
 	if root == nil {
 		return

@@ -56,9 +56,9 @@ func (f *file) descriptorScopes(doc *document) (all []*scope) {
 
 // checkDescriptors makes what the section says.
 func (c *checker) checkDescriptors() {
-	c.descriptors = c.file.descriptorScopes(c.doc)
+	c.descriptorScopes = c.file.descriptorScopes(c.doc)
 	first := map[string][]string{}
-	for i, at := range c.descriptors {
+	for i, at := range c.descriptorScopes {
 		d, p := &c.file.Descriptors[i], &at.rules[0]
 		if other := first[at.of]; other != nil {
 			c.at(at.path, "is for the same descriptor as %s: keep one", joinPath(other))
@@ -90,7 +90,7 @@ func (c *checker) checkDescriptors() {
 			}
 			of.Entries = append(of.Entries, envoy.Entry{Key: e.Key, Value: value})
 		}
-		c.made = append(c.made, of)
+		c.descriptors = append(c.descriptors, of)
 	}
 }
 

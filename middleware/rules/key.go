@@ -125,7 +125,7 @@ func (c *checker) distinct(path []string, text string) keyfunc.Func {
 	case isJSON:
 		return keyfunc.JSONField(name, mostDistinct)
 	default:
-		f, err := keyfunc.Parse(text, c.keys.named, c.ip...)
+		f, err := keyfunc.Parse(text, c.keys.named, c.keys.ip...)
 		if err == nil {
 			return f
 		}

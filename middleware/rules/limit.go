@@ -47,7 +47,6 @@ func (c *checker) limit(path []string, f *limitFields) (l limiter.Limit) {
 			return limiter.Limit{}
 		}
 	}
-	at := sub(path, "limit")
 	switch {
 	case f.Limit != nil && (f.Requests != nil || f.Window != nil):
 		c.at(path, "has limit beside requests or window: keep one of the two spellings")
@@ -55,7 +54,6 @@ func (c *checker) limit(path []string, f *limitFields) (l limiter.Limit) {
 	case f.Limit != nil:
 		l = f.Limit.Limit
 	case f.Requests != nil && f.Window != nil:
-		at = sub(path, "requests")
 		l = f.Window.of
 		l.Events = *f.Requests
 	case f.Requests != nil:
@@ -90,11 +88,11 @@ func (c *checker) limit(path []string, f *limitFields) (l limiter.Limit) {
 		l.Burst = *f.Burst
 	}
 	if err := l.Validate(); err != nil {
-		bare := l
-		if bare.Burst = 0; f.Burst != nil && bare.Validate() == nil {
-			at = sub(path, "burst")
+		at := path
+		if f.Limit != nil && f.Burst == nil {
+			at = sub(path, "limit")
 		}
-		c.at(at, "%s", inFile(err))
+		c.reject(at, err)
 		return limiter.Limit{}
 	}
 	return l
@@ -115,7 +113,7 @@ func (c *checker) concurrency(path []string, f *limitFields) (of limiter.Concurr
 		of.MaxWait = given.MaxWait.Duration
 	}
 	if err := of.Validate(); err != nil {
-		c.at(path, "%s", inFile(err))
+		c.reject(path, err)
 		return limiter.Concurrency{}
 	}
 	return of

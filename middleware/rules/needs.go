@@ -75,16 +75,16 @@ func (r *Rules) needsOfRule(p *scopedRule, need func(of string)) {
 }
 
 // lacking records the rules with needs that the program does not meet. See Options.Lacks.
-func (c *checker) lacking(r *Rules) {
+func (c *checker) lacking() {
 	if c.options.Lacks == nil {
 		return
 	}
 	lacks := func(at []string, rule, of string) {
-		if why := c.options.Lacks(&r.proxies, Need{rule, of}); why != "" {
+		if why := c.options.Lacks(&c.proxies, Need{rule, of}); why != "" {
 			c.atKey(at, "%s", why)
 		}
 	}
-	for _, p := range r.rules() {
+	for _, p := range c.rules() {
 		if p.Mode == "off" {
 			continue
 		}
@@ -98,7 +98,7 @@ func (c *checker) lacking(r *Rules) {
 				lacks(p.path, p.name, of)
 			}
 		}
-		r.needsOfRule(p, need)
+		c.needsOfRule(p, need)
 		fields := []limitFields{p.limitFields}
 		fields = slices.AppendSeq(fields, maps.Values(p.rule.Tiers))
 		fields = slices.AppendSeq(fields, maps.Values(p.Overrides))

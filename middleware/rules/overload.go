@@ -43,7 +43,7 @@ func (c *checker) overload() {
 		is, err := c.options.Overload(options)
 		switch {
 		case err != nil:
-			c.at(path, "%s", inFile(err))
+			c.reject(path, err)
 			return
 		case is == nil:
 			c.at(path, "needs a limiter, and rules.Options.Overload returned nil")

@@ -42,25 +42,25 @@ func (e *Error) Error() string {
 
 // problems collects the mistakes in a document.
 type problems struct {
-	file   string
-	doc    *document
-	list   []Problem
-	fields map[string]bool // the fields with a mistake, or with one inside
+	name    string    // of the file; empty: unknown
+	written *document // where
+	list    []Problem
+	fields  map[string]bool // the fields with a mistake, or with one inside
 }
 
 // at records a problem with the value at path, or with its absence.
 func (p *problems) at(path []string, format string, args ...any) {
-	p.add(p.doc.position(path...), path, format, args...)
+	p.add(p.written.position(path...), path, format, args...)
 }
 
 // atKey records a problem with the key of that value.
 func (p *problems) atKey(path []string, format string, args ...any) {
-	p.add(p.doc.key(path...), path, format, args...)
+	p.add(p.written.key(path...), path, format, args...)
 }
 
 func (p *problems) add(at position, path []string, format string, args ...any) {
 	p.list = append(p.list, Problem{
-		File: p.file, Line: at.line, Column: at.column,
+		File: p.name, Line: at.line, Column: at.column,
 		Field: joinPath(withoutKeys(path)), Message: fmt.Sprintf(format, args...),
 	})
 	if p.fields == nil {

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/weirgo/weir/internal/envoy"
+	"github.com/weirgo/weir/internal/invalid"
 	"github.com/weirgo/weir/internal/route"
 	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/limiter"
@@ -152,7 +153,11 @@ func parse(name string, text []byte, o Options, readFile func(name string) (path
 	}
 	digest, sums := sha256.New(), map[string][sha256.Size]byte{}
 	digest.Write(text)
-	c := &checker{problems: problems{file: name}, warnings: problems{file: name}, options: o, file: &file{}, config: o.Config}
+	rules := &Rules{
+		config: o.Config, doc: &document{}, file: &file{}, own: o.Keys, listed: map[Need]bool{}, sums: sums,
+	}
+	in := problems{name: name, written: rules.doc}
+	c := &checker{Rules: rules, problems: in, warnings: in, options: o, names: map[string][]string{}}
 	if readFile != nil {
 		c.readFile = func(name string) (string, []byte, error) {
 			path, text, err := readFile(name)
@@ -162,47 +167,32 @@ func parse(name string, text []byte, o Options, readFile func(name string) (path
 		}
 	}
 	c.decode(text)
-	c.warnings.doc = c.doc
 	if c.doc.has() { // it could be read
 		c.check()
 		c.checkAll()
 	}
-	rules := &Rules{config: c.config, warnings: c.warnings.list, doc: c.doc, file: c.file, scopes: c.scopes, descriptorScopes: c.descriptors, descriptors: c.made, files: c.files, tiers: c.tiers, own: o.Keys, bound: c.bound, sums: sums, proxies: proxiesOf(c.file.Proxies), listed: c.listed}
-	if c.keys != nil {
-		rules.ip = c.keys.add("ip").f
-	}
 	if len(c.list) == 0 {
-		c.lacking(rules)
+		c.lacking()
 	}
+	rules.warnings = c.warnings.list
 	digest.Sum(rules.digest[:0])
 	return rules, c.err()
 }
 
-// checkRule records what else package middleware finds wrong with a rule, in the file's words.
+// checkRule records what else package middleware finds wrong with a rule.
 func (c *checker) checkRule(p *scopedRule, made middleware.Rule) {
 	if c.noted(p.path) {
 		return // what middleware finds would follow from that
 	}
 	config := c.config
 	config.Rules, config.ByTier, config.ByRoute, config.Default = []middleware.Rule{made}, nil, nil, nil
-	for _, text := range wrongIn(config) {
-		text, ok := strings.CutPrefix(text, fmt.Sprintf("Rules[0] %q", made.Name))
-		tier, said, colon := strings.Cut(text, ": ")
-		if !ok || !colon {
-			continue // it is not about the rule
-		}
-		at := p.path
-		for _, f := range ruleFields {
-			if rest, ok := strings.CutPrefix(said, f.inGo); ok && c.doc.has(sub(at, f.name)...) {
-				at, said = sub(at, f.name), strings.TrimLeft(rest, ": ")
-				break
-			}
-		}
-		if said = inRule.Replace(said); tier != "" {
-			said += ":" + tier
-		}
-		c.at(at, "%s", said)
-	}
+	_, err := idle(config)
+	ofRule := invalid.All(err)
+	ofRule = slices.DeleteFunc(ofRule, func(err error) bool {
+		var e *invalid.Error
+		return !errors.As(err, &e) || e.Rule != fmt.Sprintf("Rules[0] %q", made.Name)
+	})
+	c.reject(p.path, errors.Join(ofRule...))
 }
 
 // checkAll records what package middleware finds wrong with the whole Config, if no part is wrong.
@@ -210,33 +200,34 @@ func (c *checker) checkAll() {
 	if len(c.list) > 0 {
 		return
 	}
-	for _, text := range wrongIn(c.config) {
-		c.at(nil, "%s", text)
+	_, err := idle(c.config)
+	for _, err := range invalid.All(err) {
+		c.at(nil, "%s", inFile(err))
 	}
 }
 
-// wrongIn returns everything that is wrong with a Config.
-func wrongIn(config middleware.Config) (texts []string) {
-	_, err := idle(config)
-	if joined, ok := err.(interface{ Unwrap() []error }); ok {
-		for _, err := range joined.Unwrap() {
-			texts = append(texts, inFile(err))
+// reject records what another package finds wrong with the value at path, each error at the field that it
+// names if the file has that field.
+func (c *checker) reject(path []string, err error) {
+	for _, err := range invalid.All(err) {
+		var e *invalid.Error
+		if !errors.As(err, &e) {
+			c.at(path, "%s", err)
+			continue
 		}
-	} else if err != nil {
-		texts = append(texts, inFile(err))
+		at, fields, said := path, fieldsIn(e.Field), e.Reason(words)
+		for len(fields) > 0 && c.doc.has(sub(at, fields[0])...) {
+			at, fields = sub(at, fields[0]), fields[1:]
+		}
+		if len(fields) > 0 {
+			said = strings.Join(fields, ".") + " " + said
+		}
+		if e.Tier != "" {
+			said += fmt.Sprintf(": tier %q", e.Tier)
+		}
+		c.at(at, "%s", said)
 	}
-	return texts
 }
-
-// ruleFields maps how middleware's messages begin to the field of a file that they are about.
-var ruleFields = []struct{ inGo, name string }{
-	{"Units", "cost"}, {"Cost", "cost"}, {"Reserve", "cost"}, {"Counts", "counts"}, {"Afterwards", "when"},
-	{"Distinct", "distinct"}, {"Escalate.Outcomes", "escalate"}, {"Escalate", "escalate"}, {"Overrides", "overrides"},
-}
-
-// inRule replaces the names of a middleware.Rule's fields with the file's.
-var inRule = strings.NewReplacer("a function, whose result is", "units or a header, which say what is", "Afterwards", "when: after", "statuses in Counts, or Reserve", "counts or cost.settle",
-	"Counts", "counts", "Distinct", "distinct", "Units is", "the cost is", "a Key", "a key", "a Limit", "a limit", "no Limit", "no limit", "of AtOnce", "of a concurrency")
 
 // idle returns a RateLimit that answers questions about a Config and decides nothing.
 func idle(c middleware.Config) (*middleware.RateLimit, error) {

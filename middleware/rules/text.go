@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
@@ -82,10 +83,24 @@ var words = map[invalid.Name]string{
 	"Events": "requests", "Per": "window", "Burst": "burst", "Algorithm": "algorithm",
 	"After": "after", "Within": "within", "Ban": "ban", "Factor": "factor", "Max": "max",
 	"Queue": "queue", "MaxWait": "max_wait",
+	"Units": "cost", "Cost": "cost", "Reserve": "cost", "Counts": "counts", "Afterwards": "when", "Distinct": "distinct",
+	"Escalate": "escalate", "Outcomes": "of", "Overrides": "overrides",
+	"Counts.Afterwards": "when: after", "an estimate": "units or a header", "a Cost by Reserve": "cost.settle", "a Limit": "a limit", "AtOnce": "a concurrency",
 	"Options.MaxWait": "max_wait", "Options.Priority": "priority",
 	"TrustHeader": "header ", "TrustProxies": "trusted", "TrustForwarded": "forwarded",
 	"Headers.Prefix": "limit", "Headers.Send": "send", "Refusal.Status": "status", "Refusal.Type": "type", "Refusal.Title": "title", "Refusal.Message": "message", "Refusal.RetryAfter": "retry_after",
 	"TrustUnixSocket()": "unix_socket", "TrustProxies or another option": "trusted or another way",
+}
+
+// fieldsIn returns a file's name for a field, after those of the fields around it.
+func fieldsIn(field invalid.Name) (names []string) {
+	if word, ok := words[field]; ok {
+		return []string{word}
+	}
+	for name := range strings.FieldsFuncSeq(string(field), func(c rune) bool { return c == '.' }) {
+		names = append(names, cmp.Or(words[invalid.Name(name)], name))
+	}
+	return names
 }
 
 // inWords is an error with that text, or nil.

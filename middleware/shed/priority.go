@@ -18,7 +18,7 @@ const (
 // levelsOf returns the levels for these tiers, or everything that is wrong with them.
 func levelsOf(tiers []string) (levels []string, errs []error) {
 	report := func(format string, args ...any) {
-		errs = append(errs, invalid.New("shed", "%v "+format, append([]any{invalid.Name("Options.Priority")}, args...)...))
+		errs = append(errs, invalid.Field("shed", "Options.Priority", format, args...))
 	}
 	if len(tiers) >= mostLevels || tiers != nil && len(tiers) == 0 {
 		report("has %d tiers: it must have from 1 to %d", len(tiers), mostLevels-1)

@@ -56,11 +56,11 @@ func New(o Options) (*Limiter, error) {
 		o.MaxWait = defaultMaxWait
 	}
 	if o.MaxWait < shortestMaxWait || o.MaxWait > longestMaxWait {
-		errs = append(errs, invalid.New("shed", "%s is %v: it must be from %v to %v; the default is %v",
-			invalid.Name("Options.MaxWait"), o.MaxWait, shortestMaxWait, longestMaxWait, defaultMaxWait))
+		errs = append(errs, invalid.Field("shed", "Options.MaxWait", "is %v: it must be from %v to %v; the default is %v",
+			o.MaxWait, shortestMaxWait, longestMaxWait, defaultMaxWait))
 	}
 	if err := route.Wrong(o.Exempt); err != nil {
-		errs = append(errs, invalid.New("shed", "%s: %w", invalid.Name("Options.Exempt"), err))
+		errs = append(errs, invalid.Field("shed", "Options.Exempt", ": %w", err))
 	}
 	if err := errors.Join(errs...); err != nil {
 		return nil, err
