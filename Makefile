@@ -35,6 +35,7 @@ unit: ## tests, with the race detector where goroutines meet
 	$(RUN) -race $(CONCURRENT)
 	$(RUN_RACELESS)
 	$(RUN) $(filter-out $(shell go list $(CONCURRENT)),$(shell go list ./...))
+	WEIR_REQUIRE_REDIS=1 go -C internal/tests test ./house
 	WEIR_REQUIRE_REDIS=1 go -C cmd/weir test ./...
 
 unit-race: ## tests with the race detector, of all packages

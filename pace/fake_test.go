@@ -11,8 +11,11 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/weirgo/weir/internal/leak"
 	"github.com/weirgo/weir/pace"
 )
+
+func TestMain(m *testing.M) { leak.VerifyMain(m) }
 
 // A server is a third party in fake time. It is the RoundTripper itself.
 type server struct {

@@ -6,25 +6,17 @@ import (
 	"log"
 	"net/http"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/middleware"
+	"github.com/weirgo/weir/middleware/bans"
 	"github.com/weirgo/weir/middleware/rules"
-	"github.com/weirgo/weir/redis/redisbans"
-	"github.com/weirgo/weir/redis/redisstore"
 )
 
-// A service whose limits are in a file, counted in Redis.
+// A service whose limits are in a file. For counters in Redis, set Config.Store.
 func ExampleWatch() {
 	ctx := context.Background() // the service's
-	rdb := redis.NewClient(&redis.Options{Addr: "localhost:6379"})
-	bans, err := redisbans.New(ctx, rdb, redisbans.Options{})
-	if err != nil {
-		log.Fatal(err)
-	}
 	limits, err := rules.Watch(ctx, "limits.yaml", rules.Options{
-		Config: middleware.Config{Store: redisstore.New(rdb, redisstore.Options{}), Bans: middleware.Bans{List: bans}},
+		Config: middleware.Config{Bans: middleware.Bans{List: bans.Must(bans.New(bans.Options{}))}},
 		Keys:   map[string]keyfunc.Func{"tenant": keyfunc.Header("X-Tenant")}, // key: tenant
 		Tiers:  []string{"free", "premium"},                                   // that authentication assigns
 	})

@@ -1,10 +1,12 @@
 package rules_test
 
 import (
+	"context"
 	"fmt"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 
@@ -12,11 +14,25 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/middleware"
 	"github.com/weirgo/weir/middleware/rules"
 )
 
 // rules are the names of those that were charged last.
+// A ledger is a store that takes everything and remembers the last that it took.
+type ledger struct{ charges []limiter.Charge }
+
+func (l *ledger) Decide(_ context.Context, charges []limiter.Charge) error {
+	l.charges = slices.Clone(charges)
+	for i := range charges {
+		charges[i].Decision = limiter.Decision{Allowed: true, Limit: 1}
+	}
+	return nil
+}
+func (*ledger) Settle(context.Context, []limiter.Settlement) error { return nil }
+func (*ledger) Reset(context.Context, []limiter.Charge) error      { return nil }
+
 func (l *ledger) rules() (names []string) {
 	for _, c := range l.charges {
 		names = append(names, c.Quota.Rule())

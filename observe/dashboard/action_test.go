@@ -11,19 +11,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/weirgo/weir/internal/redistest"
 	"github.com/weirgo/weir/keyfunc"
-	"github.com/weirgo/weir/limiter"
-	"github.com/weirgo/weir/limiter/failover"
-	"github.com/weirgo/weir/middleware"
 	"github.com/weirgo/weir/middleware/bans"
 	"github.com/weirgo/weir/observe/dashboard"
-	"github.com/weirgo/weir/redis/redisbans"
-	"github.com/weirgo/weir/redis/redisstore"
 )
 
 func TestAnOperatorLetsACustomerThrough(t *testing.T) {
@@ -270,49 +263,4 @@ func TestABanThatOnlyThisProcessKnowsIsSaidToBeOne(t *testing.T) {
 	list := s.figures().Bans
 	assert.Equal(t, 1, list.Total)
 	assert.Contains(t, list.Error, "connection refused")
-}
-
-// What a list has for a key may be a digest, of which Find knows nothing.
-func TestABanThatIsListedIsLiftedAndSaidToBe(t *testing.T) {
-	server := redistest.Start(t)
-	client := redis.NewClient(&redis.Options{Addr: server.Addr})
-	t.Cleanup(func() { _ = client.Close() })
-	shared, err := redisbans.New(t.Context(), client, redisbans.Options{})
-	require.NoError(t, err)
-	for _, shown := range []bool{false, true} {
-		page := dashboard.Must(dashboard.New(dashboard.Options{Authorize: anybody, Bans: shared, ShowKeys: shown, Logger: slog.New(slog.DiscardHandler)}))
-		s := &service{t: t, page: page, mux: page}
-		for _, key := range []string{"203.0.113.9", "user:" + strings.Repeat("x", 300)} {
-			require.NoError(t, shared.Ban(t.Context(), key, 0))
-			listed := s.figures().Bans.List
-			require.Len(t, listed, 1)
-			assert.True(t, listed[0].Permanent)
-			assert.Zero(t, listed[0].Until)
-			code, said := s.ask(map[string]any{"action": "unban", "key": listed[0].Key})
-			assert.Equal(t, http.StatusOK, code)
-			assert.Equal(t, "The ban is lifted.", said.Text)
-			_, banned := shared.Find(key)
-			assert.False(t, banned)
-			code, said = s.ask(map[string]any{"action": "unban", "key": key})
-			assert.Equal(t, http.StatusNotFound, code)
-			assert.Contains(t, said.Error, "was not banned")
-		}
-	}
-}
-
-func TestALookAtWhatNobodyCountsShowsNoNumbers(t *testing.T) {
-	client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
-	t.Cleanup(func() { _ = client.Close() })
-	store := redisstore.New(client, redisstore.Options{Failover: failover.Options{Failures: 1, Replicas: 4, OnDegraded: func(failover.Event) {}}})
-	page := dashboard.Must(dashboard.New(dashboard.Options{Authorize: anybody, Store: store, Logger: slog.New(slog.DiscardHandler)}))
-	limits := middleware.Must(middleware.New(middleware.Config{Store: store, Rules: []middleware.Rule{
-		{Name: "open", Key: keyfunc.IP(), Limit: limiter.PerMinute(8), OnOutage: limiter.FailOpen},
-		{Name: "local", Key: keyfunc.IP(), Limit: limiter.PerMinute(8)},
-	}}))
-	page.Add(limits)
-	s := &service{t: t, page: page, mux: page}
-	_, said := s.do(`{"action":"look","rule":"open","key":"203.0.113.9"}`)
-	assert.Contains(t, said, `"limit":0,"remaining":0,"degraded":true,"uncounted":true`)
-	_, said = s.do(`{"action":"look","rule":"local","key":"203.0.113.9"}`)
-	assert.Contains(t, said, `"limit":2,"remaining":2,"degraded":true}`)
 }

@@ -7,16 +7,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/weirgo/weir/internal/phase"
-	"github.com/weirgo/weir/internal/redistest"
 	"github.com/weirgo/weir/keyfunc"
-	"github.com/weirgo/weir/middleware/bans"
 	"github.com/weirgo/weir/observe/dashboard"
-	"github.com/weirgo/weir/redis/redisbans"
 )
 
 // A looked is what an operator learns of a client.
@@ -124,26 +120,4 @@ func TestAKeyThatIsTooLongIsFoundByItsDigest(t *testing.T) {
 	assert.Equal(t, "tenant", l.Client.Seen.Rule)
 	assert.Equal(t, l.Client.Digest, l.Client.Key)
 	assert.Empty(t, l.Counts, "what is counted in memory is not found by a digest: unknown is not all")
-}
-
-func TestABanInRedisHasANameWhereTheKeyWasMet(t *testing.T) {
-	server := redistest.Start(t)
-	rdb := redis.NewClient(&redis.Options{Addr: server.Addr})
-	t.Cleanup(func() { rdb.Close() })
-	list, err := redisbans.New(t.Context(), rdb, redisbans.Options{})
-	require.NoError(t, err)
-	for _, shown := range []bool{true, false} {
-		page := dashboard.Must(dashboard.New(dashboard.Options{Authorize: anybody, Bans: list, ShowKeys: shown}))
-		s := &service{t: t, page: page, mux: page}
-		for _, key := range []string{"203.0.113.9", "203.0.113.10"} {
-			require.NoError(t, list.Ban(t.Context(), key, time.Hour, bans.By("ada")))
-		}
-		_, _ = s.look("203.0.113.9", "")
-		names := map[string]string{}
-		for _, ban := range s.figures().Bans.List {
-			names[ban.Key] = ban.Name
-		}
-		met, other := keyfunc.NewDigester(nil).Digest("203.0.113.9"), keyfunc.NewDigester(nil).Digest("203.0.113.10")
-		assert.Equal(t, map[string]string{met.String(): map[bool]string{true: "203.0.113.9"}[shown], other.String(): ""}, names)
-	}
 }

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"log/slog"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -15,18 +14,16 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/common/expfmt"
-	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/middleware"
+	"github.com/weirgo/weir/middleware/bans"
 	"github.com/weirgo/weir/middleware/shed"
 	"github.com/weirgo/weir/observe/promlimit"
 	"github.com/weirgo/weir/pace"
-	"github.com/weirgo/weir/redis/redisbans"
-	"github.com/weirgo/weir/redis/redisstore"
 )
 
 const example = "../../_examples/observability/"
@@ -51,14 +48,10 @@ type named struct {
 	kind string
 }
 
-// everything is Metrics that have all there can be between them. Their Redis is down.
+// everything is Metrics that have all there can be between them.
 func everything(t testing.TB, memory *limiter.Memory) []named {
-	client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
-	t.Cleanup(func() { _ = client.Close() })
-	store := redisstore.New(client, redisstore.Options{})
-	list, err := redisbans.New(t.Context(), client, redisbans.Options{Logger: slog.New(slog.DiscardHandler)})
-	require.NoError(t, err)
-	inRedis := newMetrics(t, promlimit.Options{Store: store, Bans: list})
+	list := &shared{List: bans.Must(bans.New(bans.Options{}))}
+	inRedis := newMetrics(t, promlimit.Options{Store: &telling{}, Bans: list})
 	require.NoError(t, inRedis.Follow(&written{}))
 	inMemory := newMetrics(t, promlimit.Options{Store: memory, Overload: shed.Must(shed.New(shed.Options{}))})
 	for _, m := range []middleware.Observer{inRedis, inMemory} {

@@ -1,6 +1,6 @@
-// Package weir_test holds what is promised of the module as a whole: which package may
-// import which, that the examples work, and what becomes of real traffic.
-package weir_test
+// Package house tests what is promised of Weir as a whole: which package may import which, that the
+// docs and the examples work, and how limits treat real traffic. Tests run in the root of the repository.
+package house_test
 
 import (
 	"bytes"
@@ -19,6 +19,13 @@ import (
 )
 
 const module = "github.com/weirgo/weir"
+
+func TestMain(m *testing.M) {
+	if err := os.Chdir("../../.."); err != nil {
+		panic(err)
+	}
+	os.Exit(m.Run())
+}
 
 // A listedPackage is what go list tells about a package. Its imports do not include
 // those of tests.

@@ -1,7 +1,9 @@
+// Package pace tests transports of several processes that share a Redis.
 package pace_test
 
 import (
 	"net/http"
+	"net/http/httptest"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -24,12 +26,55 @@ func TestMain(m *testing.M) {
 	redistest.Main(m)
 }
 
+const api = "https://api.example.org/things"
+
+var fast = limiter.PerSecond(1_000_000).WithBurst(1000)
+
+type round func(*http.Request) (*http.Response, error)
+
+func (f round) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+// A server answers, and counts what it answered.
+type server struct {
+	answer func() *http.Response
+	n      atomic.Int64
+}
+
+func (s *server) RoundTrip(*http.Request) (*http.Response, error) {
+	s.n.Add(1)
+	return s.answer(), nil
+}
+
+// respond is a response with these fields, name and value in turns.
+func respond(status int, fields ...string) *http.Response {
+	r := httptest.NewRecorder()
+	for i := 0; i < len(fields); i += 2 {
+		r.Header().Set(fields[i], fields[i+1])
+	}
+	r.WriteHeader(status)
+	return r.Result()
+}
+
+func get(t testing.TB, transport *pace.Transport, token string) error {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), "GET", api, nil)
+	require.NoError(t, err)
+	if token != "" {
+		r.Header.Set("Authorization", "Bearer "+token)
+	}
+	resp, err := transport.RoundTrip(r)
+	if err == nil {
+		err = resp.Body.Close()
+	}
+	return err
+}
+
 // onRedis are the transports of processes that share a Redis.
 func onRedis(t *testing.T, n int, base http.RoundTripper, o pace.Options) (all []*pace.Transport, lists []*redisbans.List) {
 	t.Helper()
-	server := redistest.Start(t)
+	shared := redistest.Start(t)
 	for range n {
-		client := redistest.CloseAfter(t, redis.NewClient(&redis.Options{Addr: server.Addr}))
+		client := redistest.CloseAfter(t, redis.NewClient(&redis.Options{Addr: shared.Addr}))
 		list, err := redisbans.New(t.Context(), client, redisbans.Options{})
 		require.NoError(t, err)
 		redistest.Await(t, "the list of cooldowns", func() bool {
@@ -39,7 +84,7 @@ func onRedis(t *testing.T, n int, base http.RoundTripper, o pace.Options) (all [
 		store := redisstore.New(client, redisstore.Options{Failover: failover.Options{Deadline: time.Minute}}) // on a busy machine
 		t.Cleanup(func() { require.NoError(t, store.Close()) })
 		o.Store, o.Cooldowns = store, list
-		all, lists = append(all, newTransport(t, base, o)), append(lists, list)
+		all, lists = append(all, pace.Must(pace.NewTransport(base, o))), append(lists, list)
 	}
 	return all, lists
 }
@@ -47,25 +92,19 @@ func onRedis(t *testing.T, n int, base http.RoundTripper, o pace.Options) (all [
 // What one process was told, all keep to; and no token is stored.
 func TestACooldownIsKnownToAllProcesses(t *testing.T) {
 	t.Parallel()
-	s := newServer(func(*http.Request, int) *http.Response { return respond(429, "Retry-After", "600") })
+	s := &server{answer: func() *http.Response { return respond(429, "Retry-After", "600") }}
 	all, lists := onRedis(t, 3, s, pace.Options{Rules: []pace.Rule{{Host: "api.example.org", Limit: fast, Key: pace.Token}}})
-	send := func(process *pace.Transport, token string) error {
-		r := request(t, "GET", api)
-		r.Header.Set("Authorization", "Bearer "+token)
-		_, err := do(process, r)
-		return err
-	}
-	require.NoError(t, send(all[0], "a"))
+	require.NoError(t, get(t, all[0], "a"))
 	for i := range all {
 		redistest.Await(t, "the cooldown", func() bool { return !lists[i].Empty() })
 		var tooLong *pace.WaitError
-		require.ErrorAs(t, send(all[i], "a"), &tooLong)
+		require.ErrorAs(t, get(t, all[i], "a"), &tooLong)
 		require.True(t, tooLong.Cooldown)
 		require.InDelta(t, 600*time.Second, tooLong.Wait, float64(redistest.Patience))
 	}
-	require.Equal(t, 1, s.count())
-	require.NoError(t, send(all[1], "b"))
-	require.Equal(t, 2, s.count(), "another key is not cooled down")
+	require.EqualValues(t, 1, s.n.Load())
+	require.NoError(t, get(t, all[1], "b"))
+	require.EqualValues(t, 2, s.n.Load(), "another key is not cooled down")
 }
 
 func TestProcessesShareTheSlotsOfARule(t *testing.T) {
@@ -85,8 +124,7 @@ func TestProcessesShareTheSlotsOfARule(t *testing.T) {
 	var wg sync.WaitGroup
 	for i := range 12 {
 		wg.Go(func() {
-			_, err := get(t, all[i%len(all)], api)
-			assert.NoError(t, err, "who waits gets a slot that another process has released")
+			assert.NoError(t, get(t, all[i%len(all)], ""), "who waits gets a slot that another process has released")
 		})
 	}
 	wg.Wait()
@@ -96,30 +134,31 @@ func TestProcessesShareTheSlotsOfARule(t *testing.T) {
 // In an outage of Redis requests are paced on, and the cooldown that is known holds.
 func TestPacingOutlivesRedis(t *testing.T) {
 	t.Parallel()
-	server := redistest.Start(t)
-	client := redistest.CloseAfter(t, redis.NewClient(&redis.Options{Addr: server.Addr}))
+	shared := redistest.Start(t)
+	client := redistest.CloseAfter(t, redis.NewClient(&redis.Options{Addr: shared.Addr}))
 	list, err := redisbans.New(t.Context(), client, redisbans.Options{})
 	require.NoError(t, err)
 	store := redisstore.New(client, redisstore.Options{})
 	t.Cleanup(func() { _ = store.Close() })
 	refuse := false
-	s := newServer(func(*http.Request, int) *http.Response {
+	s := &server{answer: func() *http.Response {
 		if refuse {
 			return respond(429, "Retry-After", "600")
 		}
 		return respond(200)
-	})
-	transport := newTransport(t, s, pace.Options{Rules: rules(fast), Store: store, Cooldowns: list})
-	mustGet(t, transport)
-	server.Kill()
+	}}
+	transport := pace.Must(pace.NewTransport(s, pace.Options{
+		Rules: []pace.Rule{{Host: "api.example.org", Limit: fast}}, Store: store, Cooldowns: list,
+	}))
+	require.NoError(t, get(t, transport, ""))
+	shared.Kill()
 	for range 10 {
-		mustGet(t, transport)
+		require.NoError(t, get(t, transport, ""))
 	}
 	refuse = true
-	mustGet(t, transport)
-	_, err = get(t, transport, api)
+	require.NoError(t, get(t, transport, ""))
 	var tooLong *pace.WaitError
-	require.ErrorAs(t, err, &tooLong)
+	require.ErrorAs(t, get(t, transport, ""), &tooLong)
 	require.True(t, tooLong.Cooldown)
-	require.Equal(t, 12, s.count())
+	require.EqualValues(t, 12, s.n.Load())
 }

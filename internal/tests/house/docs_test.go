@@ -1,4 +1,4 @@
-package weir_test
+package house_test
 
 import (
 	"go/ast"
