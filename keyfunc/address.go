@@ -20,7 +20,7 @@ const (
 // keyOf is the key of ip, a whole IPv4 address or a network. The class is Own or InDoubt.
 func (c *clientIP) keyOf(ip netip.Addr, class Class) string {
 	// Only here, not where trust is decided: 64:ff9b::10.0.0.1 is not 10.0.0.1.
-	ip = network.FromNAT64(ip)
+	ip = network.OfClient(ip)
 	bits, own := c.ipv6Prefix, ownIPv6
 	if ip.Is4() {
 		if bits, own = c.ipv4Prefix, ownIPv4; bits == ownIPv4 {

@@ -39,8 +39,9 @@ import (
 // One address has one key, however it is spelled: IPv4 in IPv6 (::ffff:192.0.2.1) is IPv4, and zones
 // and ports do not count. An address under the NAT64 prefix 64:ff9b::/96 counts as the IPv4 address in
 // it, or all translated clients would share a key. That prefix is not routed on the internet, so such
-// an address comes from your own translator. Whether a peer is trusted is decided by its address before
-// this translation.
+// an address comes from your own translator. A 6to4 address (2002::/16) counts as the IPv4 address in it
+// too: each host with an IPv4 address has 65,536 such /64 networks. Whether a peer is trusted is decided
+// by its address before this translation.
 //
 // Many people can share an IPv4 address, as in an office or a mobile network: choose the limit for
 // that, or count users. One customer can hold many /64 networks, or an IPv4 network: a second rule with
@@ -332,14 +333,14 @@ func (c *clientIP) address(r *http.Request) netip.Addr {
 	if c.header != "" && c.trusted(client, r.RemoteAddr) {
 		// Without a list, the request is the proxy's own.
 		if lines := r.Header[c.header]; len(lines) > 0 || c.cut == nil {
-			return network.FromNAT64(c.named(lines))
+			return network.OfClient(c.named(lines))
 		}
 	}
 	if isRewritten(client, r.RemoteAddr) {
 		c.warning.rewritten(r)
 		return netip.Addr{}
 	}
-	return network.FromNAT64(client)
+	return network.OfClient(client)
 }
 
 // trusted reports whether the peer's header is to be read.

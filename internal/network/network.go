@@ -10,23 +10,31 @@ import (
 	"slices"
 )
 
-// nat64 is the well-known prefix of RFC 6052. The last 32 bits of an address under it are
-// an IPv4 address.
-var nat64 = netip.MustParsePrefix("64:ff9b::/96")
+// Prefixes under which an address has an IPv4 address in it. Under nat64 (RFC 6052) these are the last 32 bits. A
+// host with an IPv4 address has all 2^80 addresses under sixToFour (RFC 3056) with those 32 bits behind the prefix.
+var (
+	nat64     = netip.MustParsePrefix("64:ff9b::/96")
+	sixToFour = netip.MustParsePrefix("2002::/16")
+)
 
-// FromNAT64 returns the IPv4 address in a NAT64 address, or else ip itself.
-func FromNAT64(ip netip.Addr) netip.Addr {
-	if !nat64.Contains(ip) {
+// OfClient returns the IPv4 address in a NAT64 or 6to4 address, or else ip itself.
+func OfClient(ip netip.Addr) netip.Addr {
+	if !nat64.Contains(ip) && !sixToFour.Contains(ip) {
 		return ip
 	}
 	bytes := ip.As16()
+	if sixToFour.Contains(ip) {
+		return netip.AddrFrom4([4]byte(bytes[2:6]))
+	}
 	return netip.AddrFrom4([4]byte(bytes[12:]))
 }
 
-// OfClients returns the network as [FromNAT64] writes its addresses.
+// OfClients returns the network as [OfClient] writes its addresses.
 func OfClients(prefix netip.Prefix) netip.Prefix {
-	if ip := FromNAT64(prefix.Addr()); ip.Is4() && prefix.Addr().Is6() && prefix.Bits() >= nat64.Bits() {
-		return netip.PrefixFrom(ip, prefix.Bits()-nat64.Bits())
+	for _, around := range []netip.Prefix{nat64, sixToFour} {
+		if around.Contains(prefix.Addr()) && prefix.Bits() >= around.Bits() {
+			return netip.PrefixFrom(OfClient(prefix.Addr()), min(prefix.Bits()-around.Bits(), 32))
+		}
 	}
 	return prefix
 }
@@ -56,13 +64,15 @@ func Parse(s string) (netip.Prefix, error) {
 }
 
 // Widest returns the shortest prefix length that one owner can have, as in 10.0.0.0/8 and
-// fc00::/7. All of IPv4 is under the NAT64 prefix.
+// fc00::/7. All of IPv4 is under the NAT64 prefix, and under that of 6to4.
 func Widest(prefix netip.Prefix) int {
-	switch {
-	case prefix.Addr().Is4():
+	if prefix.Addr().Is4() {
 		return 8
-	case prefix.Bits() >= 7 && prefix.Overlaps(nat64):
-		return nat64.Bits() + 8
+	}
+	for _, around := range []netip.Prefix{nat64, sixToFour} {
+		if prefix.Bits() >= 7 && prefix.Overlaps(around) {
+			return around.Bits() + 8
+		}
 	}
 	return 7
 }

@@ -68,9 +68,11 @@ func TestParse(t *testing.T) {
 	}
 }
 
-func TestFromNAT64(t *testing.T) {
-	assert.Equal(t, "192.0.2.1", network.FromNAT64(netip.MustParseAddr("64:ff9b::192.0.2.1")).String())
-	assert.Equal(t, "2001:db8::1", network.FromNAT64(netip.MustParseAddr("2001:db8::1")).String())
+func TestAnAddressWithAnIPv4AddressInItIsOfIPv4(t *testing.T) {
+	assert.Equal(t, "192.0.2.1", network.OfClient(netip.MustParseAddr("64:ff9b::192.0.2.1")).String())
+	assert.Equal(t, "192.0.2.1", network.OfClient(netip.MustParseAddr("2002:c000:201:ffff::1")).String())
+	assert.Equal(t, "2003:c000:201::1", network.OfClient(netip.MustParseAddr("2003:c000:201::1")).String())
+	assert.Equal(t, "2001:db8::1", network.OfClient(netip.MustParseAddr("2001:db8::1")).String())
 }
 
 func setOf(networks ...string) *network.Set {
@@ -125,17 +127,21 @@ func TestNetworksThatTogetherContainMostAddressesAreNoList(t *testing.T) {
 	}
 }
 
-func TestANetworkUnderTheNAT64PrefixIsOfIPv4(t *testing.T) {
+func TestANetworkWithIPv4AddressesInItIsOfIPv4(t *testing.T) {
 	for text, want := range map[string]string{
 		"64:ff9b::192.0.2.1/128": "192.0.2.1/32",
 		"64:ff9b::c000:200/120":  "192.0.2.0/24",
 		"64:ff9b::/64":           "64:ff9b::/64",
+		"2002:c000:200::/40":     "192.0.2.0/24",
+		"2002:c000:201::/48":     "192.0.2.1/32",
+		"2002:c000:201:1::/64":   "192.0.2.1/32",
+		"2002::/15":              "2002::/15",
 		"2001:db8::/32":          "2001:db8::/32",
 		"192.0.2.0/24":           "192.0.2.0/24",
 	} {
 		assert.Equal(t, want, network.OfClients(netip.MustParsePrefix(text)).String())
 	}
-	for text, widest := range map[string]int{"10.0.0.0/8": 8, "fc00::/7": 7, "64:ff9b::/96": 104, "64:ff9b::/64": 104, "::/7": 104, "::/0": 7} {
+	for text, widest := range map[string]int{"10.0.0.0/8": 8, "fc00::/7": 7, "64:ff9b::/96": 104, "64:ff9b::/64": 104, "::/7": 104, "::/0": 7, "2002::/16": 24, "2000::/7": 24, "2002:c000:201::/48": 24, "2003::/16": 7} {
 		assert.Equal(t, widest, network.Widest(netip.MustParsePrefix(text)), text)
 	}
 }
