@@ -51,7 +51,7 @@ func fieldsAndBody(all []asked, refuses bool, now time.Time) (fields []*core.Hea
 		return fields, nil
 	}
 	facts := answer.Facts{Kind: answer.Cost}
-	if wait < limiter.Never {
+	if wait > 0 && wait < limiter.Never {
 		facts = answer.Facts{Kind: answer.Quota, Seconds: seconds(wait)}
 		set("Retry-After", strconv.FormatInt(facts.Seconds, 10))
 	}

@@ -4,9 +4,12 @@ package rls
 
 import (
 	"context"
+	"errors"
+	"log/slog"
 	"math"
 	"slices"
 	"strconv"
+	"sync"
 	"time"
 
 	common "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
@@ -21,8 +24,10 @@ import (
 // A Decider decides about requests.
 type Decider struct {
 	pb.UnimplementedRateLimitServiceServer
-	store limiter.Store
-	table func() *table // returns the table of the rules in force
+	store  limiter.Store
+	table  func() *table // returns the table of the rules in force
+	logger *slog.Logger
+	warned sync.Once // of a request with too many counters
 }
 
 // An asked is a descriptor of a request, with its limit and decision.
@@ -61,7 +66,16 @@ func (d *Decider) ShouldRateLimit(ctx context.Context, r *pb.RateLimitRequest) (
 			return nil, status.Error(codes.InvalidArgument, "weir: "+err.Error())
 		}
 	}
-	if err := d.decide(ctx, all); err != nil {
+	switch err := d.decide(ctx, all); {
+	case errors.Is(err, limiter.ErrCharges): // Envoy admits a request after an error, and this one is not the store's
+		d.warned.Do(func() {
+			d.logger.Error("weir: a request with descriptors for too many counters is refused", slog.String("code", "weir-too-many-counters"),
+				slog.String("domain", r.Domain), slog.Int("descriptors", len(all)), slog.Int("most", limiter.MaxCharges))
+		})
+		for i := range all {
+			all[i].refused = true
+		}
+	case err != nil:
 		return nil, status.Error(codes.Unavailable, "weir: the store could not decide: "+err.Error())
 	}
 	return respond(all, time.Now()), nil

@@ -3,6 +3,7 @@ package rls
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"math"
 	"net/http"
 	"net/http/httptest"
@@ -365,6 +366,25 @@ func TestARequestThatMakesNoSenseIsRefusedAsThat(t *testing.T) {
 		assert.Equal(t, codes.InvalidArgument, status.Code(err), name)
 	}
 	says(t, d, "XX", hits(of("user", "ann"), math.MaxInt64), hits(of("user", "ann"), math.MaxInt64)) // their sum is no less
+}
+
+func TestARequestWithTooManyCountersIsRefusedAndLogged(t *testing.T) {
+	var log strings.Builder
+	d := decider(t, nil)
+	d.logger = slog.New(slog.NewTextHandler(&log, nil))
+	all := []*common.RateLimitDescriptor{of("none", "ann"), of("new", "ann")} // without a limit, and in shadow
+	for i := range limiter.MaxCharges {
+		all = append(all, of("user", strconv.Itoa(i)))
+	}
+	for range 2 { // Envoy admits a request after an error
+		said, r := ask(t, d, all...)
+		assert.Equal(t, "OO"+strings.Repeat("X", limiter.MaxCharges), said)
+		assert.Empty(t, header(r, "Retry-After"), "no time helps")
+		assert.NotContains(t, string(r.RawBody), "Try again")
+	}
+	assert.Equal(t, 1, strings.Count(log.String(), "code=weir-too-many-counters"))
+	all = all[:limiter.MaxCharges+1]
+	says(t, d, strings.Repeat("O", len(all)), all...)
 }
 
 // A dead store has no server to ask.

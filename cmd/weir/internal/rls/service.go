@@ -20,9 +20,6 @@ import (
 // Deadline is the store's deadline for a decision: Envoy gives up after 20 ms.
 const Deadline = 15 * time.Millisecond
 
-// mostAsked is the size of the largest request, in bytes.
-const mostAsked = 64 << 10
-
 // A Service is the serving.Service of --rls.
 type Service struct {
 	listen   string
@@ -30,6 +27,7 @@ type Service struct {
 
 	server *grpc.Server
 	health *health.Server
+	end    context.CancelFunc // ends await
 }
 
 // Addr is the address that the service listens on.
@@ -58,9 +56,17 @@ func (s *Service) Start(l serving.Limits, failed func(error)) (err error) {
 	if s.listener, err = net.Listen("tcp", s.listen); err != nil {
 		return fmt.Errorf("--rls: %w", err)
 	}
-	s.server, s.health = grpc.NewServer(grpc.MaxRecvMsgSize(mostAsked)), health.NewServer()
-	pb.RegisterRateLimitServiceServer(s.server, &Decider{store: l.Store, table: current.get})
+	// Envoy admits a request whose descriptors are too long for gRPC, and clients can send long fields: gRPC's
+	// default bound, 4 MiB, is far more than Envoy accepts from a client.
+	s.server, s.health = grpc.NewServer(), health.NewServer()
+	pb.RegisterRateLimitServiceServer(s.server, &Decider{store: l.Store, table: current.get, logger: l.Logger})
 	grpc_health_v1.RegisterHealthServer(s.server, s.health)
+	if current.inForce == nil {
+		s.health.SetServingStatus("", grpc_health_v1.HealthCheckResponse_NOT_SERVING)
+	}
+	ctx, end := context.WithCancel(context.Background())
+	s.end = end
+	go s.await(ctx, current)
 	go func() {
 		if err := s.server.Serve(s.listener); err != nil {
 			failed(fmt.Errorf("--rls: %w", err))
@@ -69,11 +75,30 @@ func (s *Service) Start(l serving.Limits, failed func(error)) (err error) {
 	return nil
 }
 
+// awaitEvery is the time between two looks at the rules, while there are none.
+const awaitEvery = 100 * time.Millisecond
+
+// await reports that the service is healthy once there are rules. Until then it cannot decide, and Envoy would
+// admit every request.
+func (s *Service) await(ctx context.Context, current *tables) {
+	look := time.NewTicker(awaitEvery)
+	defer look.Stop()
+	for current.get() == nil {
+		select {
+		case <-ctx.Done():
+			return
+		case <-look.C:
+		}
+	}
+	s.health.SetServingStatus("", grpc_health_v1.HealthCheckResponse_SERVING) // no effect after Drain
+}
+
 // Drain implements serving.Service.
 func (s *Service) Drain(ctx context.Context, grace time.Duration) {
 	if s.server == nil {
 		return
 	}
+	s.end()
 	s.health.Shutdown() // answers NOT_SERVING from now on
 	select {
 	case <-time.After(grace):

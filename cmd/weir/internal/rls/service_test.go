@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -54,6 +55,14 @@ func TestEnvoyAsksOverGRPC(t *testing.T) {
 	is, err := health.Check(t.Context(), &grpc_health_v1.HealthCheckRequest{})
 	require.NoError(t, err)
 	assert.Equal(t, grpc_health_v1.HealthCheckResponse_SERVING, is.Status)
+
+	var long []*common.RateLimitDescriptor // Envoy admits a request after an error
+	for range 10 {
+		long = append(long, of("user", strings.Repeat("x", 100<<10)))
+	}
+	r, err := client.ShouldRateLimit(t.Context(), &pb.RateLimitRequest{Domain: "shop", Descriptors: long})
+	require.NoError(t, err)
+	assert.Equal(t, pb.RateLimitResponse_OVER_LIMIT, r.OverallCode, "ten units of a limit of one")
 
 	write("3/1h token_bucket")
 	require.Eventually(t, func() bool { loaded, _, _, _ := watcher.Reloads(); return loaded == 2 }, 30*time.Second, 10*time.Millisecond)
@@ -116,7 +125,15 @@ func TestBeforeThereAreRulesTheServiceIsUnavailable(t *testing.T) {
 		_, err := pb.NewRateLimitServiceClient(conn).ShouldRateLimit(t.Context(), &pb.RateLimitRequest{Domain: "shop", Descriptors: []*common.RateLimitDescriptor{of("user", "ann")}})
 		return err
 	}
+	health := func() grpc_health_v1.HealthCheckResponse_ServingStatus {
+		is, err := grpc_health_v1.NewHealthClient(conn).Check(t.Context(), &grpc_health_v1.HealthCheckRequest{})
+		require.NoError(t, err)
+		return is.Status
+	}
 	require.Equal(t, codes.Unavailable, status.Code(ask()))
+	require.Equal(t, grpc_health_v1.HealthCheckResponse_NOT_SERVING, health(), "Envoy admits requests that the service cannot decide")
 	require.NoError(t, os.WriteFile(path, []byte("version: 1\ndescriptors: {domain: shop, entries: {key: user}, limit: 1/h}\n"), 0o600))
-	require.Eventually(t, func() bool { return ask() == nil }, 30*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return health() == grpc_health_v1.HealthCheckResponse_SERVING }, 30*time.Second, 10*time.Millisecond,
+		"also if nobody asks the service meanwhile")
+	require.NoError(t, ask())
 }
