@@ -163,13 +163,25 @@ func (a *admin) readyz(w http.ResponseWriter, _ *http.Request) {
 	}
 	status := a.limits.Watcher.Status()
 	if status.Fallback {
-		http.Error(w, "The rules in Redis cannot be used yet: "+inWords(status.Err), http.StatusServiceUnavailable)
+		http.Error(w, "The rules in Redis cannot be used yet: "+shownToAll(status.Err), http.StatusServiceUnavailable)
 		return
 	}
 	_, _ = io.WriteString(w, "ok\n")
 	if status.Err != nil {
-		fmt.Fprintf(w, "The rules were not reloaded, those before are in force: %v\n", inWords(status.Err))
+		fmt.Fprintf(w, "The rules were not reloaded, those before are in force: %v\n", shownToAll(status.Err))
 	}
+}
+
+// mostShown is how many bytes of an error /readyz shows. The error may quote a whole line of a file.
+const mostShown = 1 << 10
+
+// shownToAll returns the text of an error for everybody who reaches --admin. The log has the whole text.
+func shownToAll(err error) string {
+	text := inWords(err)
+	if len(text) > mostShown {
+		text = strings.ToValidUTF8(text[:mostShown], "") + " ... (the log has the rest)"
+	}
+	return text
 }
 
 // Drain implements serving.Service. The admin service drains as long as the others.

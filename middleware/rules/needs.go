@@ -121,6 +121,9 @@ func (c *checker) lacking() {
 			}
 		}
 	}
+	if p := c.file.Proxies; p != nil && p.UnixSocket {
+		lacks([]string{"proxies", "unix_socket"}, "proxies", "unix_socket")
+	}
 	if o := c.file.Overload; o != nil {
 		lacks([]string{"overload"}, "overload", "overload")
 		if len(o.Priority) > 0 {

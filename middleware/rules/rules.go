@@ -42,9 +42,9 @@ type Options struct {
 
 	// Lacks returns why the program cannot meet a rule's need, such as "needs a user, and this program
 	// knows none", or "" if it can. A file with an unmet need is refused. Lacks is called for the needs
-	// that Rules.Needs returns, and for concurrency, queue (a leaky bucket), overload and router (a
-	// route with a parameter within a segment). For these four, Need.Rule may name a section instead of
-	// a rule. The Proxies are the file's. Nil: the program meets all needs.
+	// that Rules.Needs returns, and for concurrency, queue (a leaky bucket), overload, router (a route
+	// with a parameter within a segment) and unix_socket (of proxies). For these five, Need.Rule may name
+	// a section instead of a rule. The Proxies are the file's. Nil: the program meets all needs.
 	Lacks func(*Proxies, Need) string
 
 	// Fallback is the text of a rules file. Watch and WatchSource start with it if the rules are

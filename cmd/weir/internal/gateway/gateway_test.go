@@ -193,6 +193,18 @@ func TestWhatCannotBeJudgedIs400(t *testing.T) {
 	}
 }
 
+func TestARequestWithTwoMethodsIs400(t *testing.T) {
+	const text = "version: 1\nendpoints:\n  \"DELETE /account\": {mode: deny}\n"
+	for paths, want := range map[string]int{gateway.PathsStrict: 400, gateway.PathsFold: 400, gateway.PathsAsIs: 200} {
+		g := start(t, text, upstream(t, echo), func(o *gateway.Options) { o.Paths = paths })
+		for _, field := range []string{"X-HTTP-Method-Override", "x-http-method", "X-Method-Override", "X_HTTP.Method-Override"} {
+			assert.Equal(t, want, g.status("POST", "/account", field+": DELETE"), "%s %s", paths, field)
+		}
+		assert.Equal(t, 200, g.status("POST", "/account", "X-HTTP-Method-Override: POST"))
+		assert.Equal(t, want, g.status("POST", "/account", "X-HTTP-Method: POST", "X-HTTP-Method: DELETE"))
+	}
+}
+
 func TestWhatCannotBeJudgedInHTTP2Is400(t *testing.T) {
 	g := start(t, "version: 1\nendpoints: {\"POST shop.example/login\": {limit: 1/h, key: global}}\n", upstream(t, echo), nil)
 	plain := [][2]string{{":method", "POST"}, {":scheme", "http"}, {":authority", "shop.example"}, {":path", "/login"}}
@@ -290,12 +302,13 @@ func TestOnlyNamedProxiesSayWhoAsks(t *testing.T) {
 	up := upstream(t, func(_ http.ResponseWriter, r *http.Request) { seen <- r.Header.Clone() })
 	const text = "version: 1\nproxies: {trusted: [%s]}\ndefault: {limit: 1/h, key: user|ip}\ntiers: {gold: {limit: 1/h, key: user}}\n"
 	headers := func(o *gateway.Options) { o.UserHeader, o.TierHeader = "X-User", "x-tier" }
-	given := []string{"X-User: ann", "X-Tier: gold", "X-Forwarded-For: 203.0.113.9", "X-Forwarded-Proto: https", "Forwarded: for=203.0.113.9", "X_User: eve", "x-forwarded_for: 1.1.1.1"}
+	given := []string{"X-User: ann", "X-Tier: gold", "X-Forwarded-For: 203.0.113.9", "X-Forwarded-Proto: https", "Forwarded: for=203.0.113.9", "X_User: eve", "X.User: eve", "x-forwarded_for: 1.1.1.1",
+		"Proxy: evil.example", "X-Original-URL: /admin", "X_Rewrite.URL: /admin"}
 
 	stranger := start(t, fmt.Sprintf(text, "192.0.2.1"), up, headers)
 	require.Equal(t, 200, stranger.status("GET", "/", given...))
 	got := <-seen
-	for _, name := range []string{"X-User", "X-Tier", "X_user", "X_User", "Forwarded", "X-Forwarded_for", "X-Forwarded_For"} {
+	for _, name := range []string{"X-User", "X-Tier", "X_user", "X_User", "X.user", "Forwarded", "X-Forwarded_for", "X-Forwarded_For", "Proxy", "X-Original-Url", "X_rewrite.url"} {
 		assert.NotContains(t, got, name)
 	}
 	assert.Equal(t, []string{"127.0.0.1"}, got["X-Forwarded-For"])
@@ -306,7 +319,9 @@ func TestOnlyNamedProxiesSayWhoAsks(t *testing.T) {
 	require.Equal(t, 200, proxy.status("GET", "/", append(given, "Connection: X-User, X-Forwarded-For")...))
 	got = <-seen
 	assert.Equal(t, []string{"ann"}, got["X-User"])
-	assert.NotContains(t, got, "X_User")
+	for _, name := range []string{"X_user", "X_User", "X.user", "Forwarded", "Proxy", "X-Original-Url", "X_rewrite.url"} {
+		assert.NotContains(t, got, name, "a proxy passes a client's fields on")
+	}
 	assert.Equal(t, []string{"203.0.113.9, 127.0.0.1"}, got["X-Forwarded-For"])
 	assert.Equal(t, []string{"https"}, got["X-Forwarded-Proto"])
 	assert.Equal(t, 429, proxy.status("GET", "/", "X-User: ann", "X-Tier: gold"))
@@ -334,6 +349,7 @@ func TestEachWayToNameTheClientWorksBehindTheGateway(t *testing.T) {
 		}
 		got := <-seen
 		assert.NotContains(t, got, "X-Forwarded_for")
+		assert.Equal(t, strings.HasPrefix(proxies, "forwarded"), got["Forwarded"] != nil, proxies)
 		if strings.HasPrefix(proxies, "hops") || strings.HasPrefix(proxies, "trusted") {
 			assert.Contains(t, got.Get("X-Forwarded-For"), "203.0.113.8")
 			assert.Equal(t, "https", got.Get("X-Forwarded-Proto"))
@@ -365,6 +381,11 @@ func TestARuleByAFieldThatTheGatewayRemovesIsRefused(t *testing.T) {
 		{"hops: 1", "default: {limit: 5/s, key: \"header:X-User\"}", removed},
 		{"trusted: [192.0.2.1]", "default: {limit: 5/s, key: \"header:X-Forwarded-For\"}", ""},
 		{"hops: 1", "default: {limit: 5/s, key: \"header:X-Forwarded-For\"}", ""},
+		{"trusted: [192.0.2.1]", "default: {limit: 5/s, key: \"header:Forwarded\"}", removed + ", as proxies pass a client's on"},
+		{"forwarded: [192.0.2.1]", "default: {limit: 5/s, key: \"header:X-Forwarded-For\"}", removed + ", as proxies.forwarded says"},
+		{"forwarded: [192.0.2.1]", "default: {limit: 5/s, key: \"header:Forwarded\"}", ""},
+		{"trusted: [192.0.2.1]", "default: {limit: 5/s, key: \"header:X-Original-URL\"}", removed + ", as services may take it"},
+		{"trusted: [192.0.2.1]", "default: {limit: 5/s, key: \"header:X.User\"}", "services may read it as X-User"},
 		{"", "default: {limit: 5/s, key: \"header:X-Tenant\"}", ""},
 	} {
 		_, err := rules.Parse([]byte("version: 1\nproxies: {"+test.proxies+"}\n"+test.rest+"\n"), rules.Options{Lacks: plain.Lacks})

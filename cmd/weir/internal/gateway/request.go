@@ -4,10 +4,10 @@ import (
 	"errors"
 	"net/http"
 	"net/http/httputil"
-	"net/textproto"
 	"slices"
 	"strings"
 
+	"github.com/weirgo/weir/cmd/weir/internal/serving"
 	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/middleware"
 	"github.com/weirgo/weir/middleware/rules"
@@ -17,23 +17,36 @@ import (
 // proxy that the rules file trusts sends them. If the file trusts a number of hops, every peer is one.
 var forwarded = []string{"Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto"}
 
-// plain returns the name that some servers, which read _ as -, take name for.
-func plain(name string) string {
-	if strings.IndexByte(name, '_') < 0 {
-		return name
+// unwanted are fields that only harm a service: a path that replaces the request's, and a field that CGI programs
+// take for $HTTP_PROXY. A trusted proxy may pass a client's on, so it does not matter who sends them.
+var unwanted = []string{"Proxy", "X-Original-Url", "X-Rewrite-Url"}
+
+// removed returns why identified removes a field before rules read it, or "" if a trusted proxy may send it.
+func removed(proxies *rules.Proxies, field string) string {
+	named := proxies.Header()
+	switch {
+	case slices.Contains(unwanted, field):
+		return "as services may take it for the request's path or a proxy's address"
+	case field == "Forwarded" && named != "Forwarded":
+		return "as proxies pass a client's on: if yours replace it, name them in proxies.forwarded"
+	case field == "X-Forwarded-For" && named == "Forwarded":
+		return "as proxies.forwarded says that proxies write Forwarded"
 	}
-	return textproto.CanonicalMIMEHeaderKey(strings.ReplaceAll(name, "_", "-"))
+	return ""
 }
 
 // lacksField returns why identified removes a field before rules read it, or "" if it does not.
 func (g *Gateway) lacksField(proxies *rules.Proxies, name string) string {
-	field := plain(name)
+	field := serving.Plain(name)
 	isForwarded := slices.Contains(forwarded, field)
+	why := removed(proxies, field)
 	switch {
-	case !isForwarded && !slices.Contains(g.asserted, field):
+	case why == "" && !isForwarded && !slices.Contains(g.asserted, field):
 		return ""
 	case field != name:
 		return "needs " + name + ", which a gateway removes: services may read it as " + field
+	case why != "":
+		return "needs " + name + ", which a gateway removes, " + why
 	case proxies.None() && !(isForwarded && proxies.Hops()):
 		return "needs " + name + ", which a gateway removes, unless a proxy sends it: name the proxies in proxies.trusted"
 	}
@@ -50,15 +63,16 @@ func (g *Gateway) identified(w http.ResponseWriter, r *http.Request) (*http.Requ
 	}
 	var proxies *rules.Proxies
 	for name := range r.Header {
-		field := plain(name)
+		field := serving.Plain(name)
 		isForwarded := slices.Contains(forwarded, field)
-		if !isForwarded && !slices.Contains(g.asserted, field) {
+		if !isForwarded && !slices.Contains(g.asserted, field) && !slices.Contains(unwanted, field) {
 			continue
 		}
 		if proxies == nil {
 			proxies = g.Watcher.Rules().Proxies()
 		}
-		if field != name || !proxies.Has(r.RemoteAddr) && !(isForwarded && proxies.Hops()) {
+		isTrusted := proxies.Has(r.RemoteAddr) || isForwarded && proxies.Hops()
+		if field != name || !isTrusted || removed(proxies, field) != "" {
 			delete(r.Header, name)
 		}
 	}

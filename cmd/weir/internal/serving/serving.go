@@ -6,6 +6,8 @@ import (
 	"context"
 	"log/slog"
 	"net/http"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/weirgo/weir/internal/route"
@@ -24,17 +26,52 @@ type Limits struct {
 	Waiting   bool // whether Start is called before there are rules: RateLimit refuses every request
 }
 
-// Gateway is RateLimit.Gateway. If strict is set, it answers 400 for every ambiguous path too.
+// Gateway is RateLimit.Gateway. If strict is set, it answers 400 for every ambiguous path and method too.
 func (l Limits) Gateway(next http.Handler, strict, foldCase bool) http.Handler {
 	limited := l.RateLimit.Gateway(next, foldCase)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if strict && route.IsAmbiguous(r.URL) {
+		why := ""
+		switch {
+		case !strict:
+		case route.IsAmbiguous(r.URL):
+			why = "The path can be read in more than one way."
+		case hasOtherMethod(r):
+			why = "The request has two methods: send the second as the method itself."
+		}
+		if why != "" {
 			w.Header().Set("Cache-Control", "no-store")
-			http.Error(w, "The path can be read in more than one way.", http.StatusBadRequest)
+			http.Error(w, why, http.StatusBadRequest)
 			return
 		}
 		limited.ServeHTTP(w, r)
 	})
+}
+
+// overrides are the fields in which a request has a method that replaces its own, for services that want it.
+var overrides = []string{"X-Http-Method", "X-Http-Method-Override", "X-Method-Override"}
+
+// hasOtherMethod reports whether a service may read the request as one with another method.
+func hasOtherMethod(r *http.Request) bool {
+	for name, values := range r.Header {
+		if slices.Contains(overrides, Plain(name)) && !slices.Equal(values, []string{r.Method}) {
+			return true
+		}
+	}
+	return false
+}
+
+// Plain returns the name that some servers take a field's name for. CGI reads all but letters and digits as _.
+func Plain(name string) string {
+	replaced := strings.Map(func(c rune) rune {
+		if c != '-' && (c < '0' || c > '9') && (c < 'A' || c > 'Z') && (c < 'a' || c > 'z') {
+			return '-'
+		}
+		return c
+	}, name)
+	if replaced == name {
+		return name
+	}
+	return http.CanonicalHeaderKey(replaced)
 }
 
 // A Service is one way to ask for decisions, with a listener of its own. Its constructor checks the
