@@ -39,7 +39,7 @@ type admin struct {
 
 // observe makes the observers of requests. Without --admin it makes only the log of refusals.
 func (f *serveFlags) observe(l *limits, config *middleware.Config) error {
-	refused, err := sloglimit.New(sloglimit.Options{Logger: l.Logger, Secret: l.secret})
+	refused, err := sloglimit.New(sloglimit.Options{Logger: l.Logger, ShowKeys: f.showKeys, Secret: l.secret})
 	if err != nil {
 		return fmt.Errorf("--secret-file: %w", err)
 	}
@@ -56,7 +56,9 @@ func (f *serveFlags) observe(l *limits, config *middleware.Config) error {
 		if a.metrics, err = promlimit.New(promlimit.Options{Store: l.Store}); err != nil {
 			return err
 		}
-		a.page, err = dashboard.New(dashboard.Options{Authorize: a.authorize, Store: l.Store, Bans: config.Bans.List, Secret: l.secret, Logger: l.Logger})
+		a.page, err = dashboard.New(dashboard.Options{
+			Authorize: a.authorize, Store: l.Store, Bans: config.Bans.List, ShowKeys: f.showKeys, Secret: l.secret, Logger: l.Logger,
+		})
 		if err != nil {
 			return err
 		}

@@ -49,6 +49,7 @@ type serveFlags struct {
 	adminToken      string
 	tlsCert, tlsKey string
 	accessLog       string
+	showKeys        bool
 
 	replicas int
 	leases   bool
@@ -72,6 +73,7 @@ func serve(s *session, flags *pflag.FlagSet) action {
 	flags.StringVar(&f.accessLog, "access-log", "", "a `file` to log requests to as JSON, which weir recommend and weir simulate read; - for the standard output")
 	flags.StringVar(&f.admin, "admin", "", "an `address` for /livez, /readyz, /metrics and the page, such as 127.0.0.1:9090")
 	flags.StringVar(&f.adminToken, "admin-token-file", "", "a `file` with the token that the page needs, as a password; without it only this machine may open the page")
+	flags.BoolVar(&f.showKeys, "show-keys", false, "show the keys of clients in the log and on the page: addresses, users, and API keys too; without it their digests")
 	flags.IntVar(&f.replicas, "replicas", 1, "how many processes share the Redis: in an outage each process applies its part of a limit")
 	flags.BoolVar(&f.leases, "leases", false, "decide in memory, with units that Redis grants in advance")
 	flags.DurationVar(&f.drain, "drain", 5*time.Second, "how long requests are served after SIGTERM, while /readyz says 503")

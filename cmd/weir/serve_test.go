@@ -12,6 +12,7 @@ import (
 	"crypto/x509/pkix"
 	"encoding/json"
 	"encoding/pem"
+	"fmt"
 	"io"
 	"math/big"
 	"net"
@@ -179,6 +180,37 @@ func TestAProcessIsOperated(t *testing.T) {
 	s.signal(syscall.SIGTERM)
 	<-s.done
 	require.Zero(t, exitOf(t, s.cmd.Wait()))
+}
+
+func TestClientsAreShownByTheirKeysIfTheOperatorSaysSo(t *testing.T) {
+	file := write(t, "limits.yaml", "version: 1\ndefault: 1/h\n")
+	for _, shows := range []bool{false, true} {
+		s := startServing(t, []string{fmt.Sprint("WEIR_SHOW_KEYS=", shows), "WEIR_DRAIN=0s"}, file, "--proxy=127.0.0.1:0="+hello(t), "--admin=127.0.0.1:0")
+		for _, want := range []int{200, 429} {
+			status, _ := s.get("--proxy", "/")
+			require.Equal(t, want, status)
+		}
+		r, err := http.NewRequest(http.MethodGet, "http://"+s.addr["--admin"]+"/", nil)
+		require.NoError(t, err)
+		r.Header.Set("Accept", "application/json")
+		answer, err := http.DefaultClient.Do(r)
+		require.NoError(t, err)
+		page, err := io.ReadAll(answer.Body)
+		require.NoError(t, err)
+		require.NoError(t, answer.Body.Close())
+		s.signal(syscall.SIGTERM)
+		<-s.done
+		require.Zero(t, exitOf(t, s.cmd.Wait()))
+		_, refused, _ := strings.Cut(s.said.String(), `"code":"weir-refused"`)
+		refused, _, _ = strings.Cut(refused, "\n")
+		const address, digest = "127.0.0.1", "EsoXtJryKJQ28wPgFmAwog"
+		key := digest
+		if shows {
+			key = address
+		}
+		require.Contains(t, refused, `"key":"`+key+`"`)
+		require.Contains(t, string(page), `"key":"`+key+`","digest"`, "the page lists those that are refused most")
+	}
 }
 
 // A load balancer looks at /readyz and sends no more once it says 503. Then no request is lost.

@@ -660,6 +660,7 @@ func TestTheLogHasWhatRecommendReads(t *testing.T) {
 	assert.Equal(t, "refused", lines[1]["weir_outcome"])
 	assert.Equal(t, "a", lines[1]["weir_rule"])
 	assert.Equal(t, digest, lines[1]["weir_user"])
+	assert.Equal(t, digest, lines[1]["weir_key"], "so that a refusal in the log of errors leads to its address here")
 	assert.Equal(t, 400.0, lines[2]["status"])
 }
 

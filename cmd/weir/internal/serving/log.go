@@ -41,6 +41,7 @@ type line struct {
 	Route        string  `json:"weir_route,omitempty"`
 	Outcome      string  `json:"weir_outcome,omitempty"`
 	Rule         string  `json:"weir_rule,omitempty"` // the rule that refused the request
+	Key          string  `json:"weir_key,omitempty"`  // the digest of the key that the rule, or a ban, refused
 }
 
 type lineKey struct{}
@@ -57,11 +58,19 @@ func (l *Log) Identify(ctx context.Context) {
 	}
 	if of := lineOf(ctx); of != nil {
 		if user, err := keyfunc.User((&http.Request{}).WithContext(ctx)); err == nil {
-			text, _ := keyfunc.Classify(user)
-			of.User = l.digest.Digest(text).String()
+			of.User = l.digestOf(user)
 		}
 		of.Tier = middleware.Tier(ctx)
 	}
+}
+
+// digestOf returns the digest of a key, or "" for the key of all requests.
+func (l *Log) digestOf(key string) string {
+	if key == "" {
+		return ""
+	}
+	text, _ := keyfunc.Classify(key)
+	return l.digest.Digest(text).String()
 }
 
 // Observe implements middleware.Observer.
@@ -71,9 +80,12 @@ func (l *Log) Observe(o *middleware.Observation) {
 		return
 	}
 	of.Outcome, of.Route = o.Outcome.String(), o.Request.Pattern
+	if o.Outcome == middleware.OutcomeBanned && o.Ban.ID() != "" {
+		of.Key = l.digestOf(o.Ban.ID())
+	}
 	for i := range o.Rules {
 		if rule := &o.Rules[i]; o.Outcome == middleware.OutcomeRefused && !rule.Allowed && rule.Rule.Mode != middleware.Shadow {
-			of.Rule = rule.Rule.Name
+			of.Rule, of.Key = rule.Rule.Name, l.digestOf(rule.Key)
 			break
 		}
 	}

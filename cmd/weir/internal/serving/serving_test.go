@@ -8,6 +8,8 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/http/httptest"
+	"strings"
 	"testing"
 	"time"
 
@@ -16,6 +18,9 @@ import (
 	"golang.org/x/net/http2/hpack"
 
 	"github.com/weirgo/weir/cmd/weir/internal/serving"
+	"github.com/weirgo/weir/keyfunc"
+	"github.com/weirgo/weir/middleware"
+	"github.com/weirgo/weir/middleware/bans"
 )
 
 func listen(t *testing.T, handler http.HandlerFunc) *serving.Server {
@@ -190,4 +195,17 @@ func TestAClientThatSendsItsHeaderSlowlyIsLeft(t *testing.T) {
 	require.NoError(t, c.SetReadDeadline(time.Now().Add(time.Minute)))
 	_, err = io.ReadAll(c)
 	require.NoError(t, err, "the server closes the connection")
+}
+
+func TestTheLogHasTheDigestOfABannedKey(t *testing.T) {
+	var out bytes.Buffer
+	log := serving.NewLog(&out, nil)
+	for _, ban := range []bans.Ban{{Key: "203.0.113.7"}, {}} { // a rules file bans without a key
+		log.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			log.Observe(&middleware.Observation{Request: r, Outcome: middleware.OutcomeBanned, Ban: ban})
+		})).ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/", nil))
+	}
+	banned, other, _ := strings.Cut(out.String(), "\n")
+	require.Contains(t, banned, `"weir_outcome":"banned","weir_key":"`+keyfunc.NewDigester(nil).Digest("203.0.113.7").String()+`"`)
+	require.NotContains(t, other, "weir_key")
 }
