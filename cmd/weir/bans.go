@@ -92,7 +92,11 @@ func ban(s *session, flags *pflag.FlagSet) action {
 	})
 	reason := flags.String("reason", "", "the `reason`, which the list of bans shows")
 	by := flags.String("by", "", "your `name`, which the list of bans shows")
+	counted := flags.Bool("counted", false, "the key is a network that rules count as one key, as key: ip/24/48 or proxies.ipv6_prefix: 56 says; ban.cidrs bans any other network")
 	return onBan(flags, s, func(ctx context.Context, c *banCommand) error {
+		if operate.IsNetwork(c.key) && !*counted {
+			return usageError{errNetworkBan}
+		}
 		notes := []bans.Note{bans.Reason(*reason), bans.By(*by)}
 		if _, err := bans.Noted(notes...); err != nil {
 			return usageError{err}
@@ -105,12 +109,16 @@ func ban(s *session, flags *pflag.FlagSet) action {
 		if length > 0 {
 			b.Until, how = now().Add(length), fmt.Sprintf("for %v", length)
 		}
-		if note := operate.BanNote(c.key); note != "" {
+		if note := operate.BanNote(c.key); note != "" && !*counted {
 			fmt.Fprintln(s.err, "note:", note)
 		}
 		return c.write(b, func(table io.Writer) { fmt.Fprintf(table, "%s is banned %s\n", c.keyed.shown(), how) })
 	})
 }
+
+// errNetworkBan is the error of ban for a network. A list of bans has keys, and a request's keys do not include
+// every network around its address.
+var errNetworkBan = errors.New("the key is a network: to ban every address in it, list it in ban.cidrs of the rules file; if rules count such a network as one key (key: ip/24/48, or proxies.ipv6_prefix), give --counted")
 
 // errNotBanned is the error of unban if no ban was in force.
 var errNotBanned = errors.New("it was not banned; what led to earlier bans is forgotten")

@@ -127,6 +127,8 @@ func TestTheCommandIsAHandOnTheCountersOfAService(t *testing.T) {
 		assert.Empty(t, out)
 		assert.Contains(t, err, "weir unban: it was not banned")
 	}
+	assert.Equal(t, "203.0.113.0/24 is banned for 1h0m0s\n", run("ban", "203.0.113.0/24", "--counted"))
+	run("unban", "203.0.113.0/24")
 	assert.Contains(t, run("ban", "2001:db8::7", "--for=1d"), "2001:db8::/64 is banned for 24h0m0s", "that is what an IPv6 client is counted under")
 	assert.Contains(t, run("unban", "2001:db8::8"), "2001:db8::/64: the ban is lifted")
 	assert.Equal(t, "[]\n", run("bans", "--json"))
@@ -179,6 +181,7 @@ func TestWhatRedisCannotBeAskedIsTold(t *testing.T) {
 		{[]string{"peek", file, "--key", "usr:42"}, exitUsage, "no request can have this key"},
 		{[]string{"reset", file, "--key", "203.0.113"}, exitUsage, "no request can have this key"},
 		{[]string{"ban", "198.51.100.7/24"}, exitUsage, "ban.cidrs"},
+		{[]string{"ban", "10.0.0.0/8"}, exitUsage, "to ban every address in it, list it in ban.cidrs"},
 		{[]string{"peek", file, "--key", "198.51.100.7/24"}, exitUsage, "ban.cidrs"},
 		{[]string{"bans", "--secret-file", "none"}, exitBad, "none"},
 	} {

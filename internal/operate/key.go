@@ -42,11 +42,15 @@ func Key(text string, own ...string) (string, error) {
 		return key, nil
 	}
 	if ip, err := netip.ParseAddr(text); err == nil {
-		r := &http.Request{RemoteAddr: netip.AddrPortFrom(ip, 1).String()}
-		return keyfunc.IP()(r)
+		return ofAddress(ip)
 	}
 	if prefix, err := netip.ParsePrefix(text); err == nil {
-		if isNetwork(text, prefix) {
+		own, err := ofAddress(prefix.Addr())
+		if err != nil {
+			return "", err
+		}
+		isIPv4 := !strings.Contains(own, ":") // of an address under 2002::/16, too
+		if isNetwork(text, prefix) && isIPv4 == prefix.Addr().Is4() {
 			return text, nil
 		}
 		return "", ErrNetwork
@@ -71,6 +75,10 @@ func Key(text string, own ...string) (string, error) {
 	return spelled, nil
 }
 
+func ofAddress(ip netip.Addr) (string, error) {
+	return keyfunc.IP()(&http.Request{RemoteAddr: netip.AddrPortFrom(ip, 1).String()})
+}
+
 // isNetwork reports whether text is spelled as [keyfunc.IP] spells a network.
 func isNetwork(text string, prefix netip.Prefix) bool {
 	least, most := 32, 128
@@ -86,11 +94,18 @@ func BanNote(keys ...string) string {
 		if _, class := keyfunc.Classify(key); class == keyfunc.Claimed {
 			return "Any client can send this key: the ban locks out its owner, and the client that sent it can send another. To stop that client, ban its address."
 		}
-		if prefix, err := netip.ParsePrefix(key); err == nil && prefix.Bits() != 64 {
+		if IsNetwork(key) {
 			return "A ban on a network holds where a rule counts networks of that length, as key: ip/24/48 does. List the network in ban.cidrs to ban it everywhere."
 		}
 	}
 	return ""
+}
+
+// IsNetwork reports whether the key is a network, which only rules with such networks as keys count, and not an
+// address or the /64 of one.
+func IsNetwork(key string) bool {
+	prefix, err := netip.ParsePrefix(key)
+	return err == nil && prefix.Bits() != 64
 }
 
 func withoutSpaces(text string) string { return strings.ReplaceAll(text, " ", "") }

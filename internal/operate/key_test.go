@@ -28,7 +28,7 @@ func TestAnAddressIsTheKeyThatItIsCountedUnder(t *testing.T) {
 		require.NoError(t, err, text)
 		assert.Equal(t, want, key, text)
 	}
-	for _, network := range []string{"198.51.100.7/24", "203.0.113.7/32", "0.0.0.0/0", "2001:db8::7/64", "::/0"} {
+	for _, network := range []string{"198.51.100.7/24", "203.0.113.7/32", "0.0.0.0/0", "2001:db8::7/64", "::/0", "2002:c000:201::/64", "64:ff9b::c000:200/120"} {
 		_, err := operate.Key(network)
 		assert.ErrorIs(t, err, operate.ErrNetwork, network)
 	}
