@@ -63,6 +63,7 @@ type report struct {
 func check(s *session, flags *pflag.FlagSet) action {
 	out := s.output(flags)
 	tiers, keys := knowing(flags)
+	strict := flags.Bool("strict", false, "exit with 1 if a file has warnings too")
 	return func(files []string) error {
 		var reports []report
 		bad := false
@@ -73,13 +74,17 @@ func check(s *session, flags *pflag.FlagSet) action {
 			switch {
 			case errors.As(err, &wrong):
 				r.Problems = wrong.Problems
+			case err != nil && !*out.asJSON: // the file cannot be read
+				fmt.Fprintf(s.err, "weir check: %s\n", inWords(err))
+				bad = true
+				continue
 			case err != nil:
 				r.Problems = []rules.Problem{{File: file, Message: inWords(err)}}
 			default:
 				r.Warnings = append(r.Warnings, loaded.Warnings()...)
 			}
 			r.Good = err == nil
-			bad = bad || err != nil
+			bad = bad || err != nil || *strict && len(r.Warnings) > 0
 			reports = append(reports, r)
 		}
 		err := out.write(reports, func(table io.Writer) {

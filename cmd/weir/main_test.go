@@ -182,14 +182,36 @@ func TestAMistakeOnTheCommandLineIsTold(t *testing.T) {
 	assert.Contains(t, err, `did you mean "limit"?`)
 }
 
+func TestCheckFailsOnWarningsIfTheyAreStrict(t *testing.T) {
+	const warned = "version: 1\nproxies: {header: {name: X-Real-IP}}\ndefault: 5/s\n"
+	file := write(t, "good.yaml", "version: 1\nproxies: {}\ndefault: 5/s\n")
+	for _, test := range []struct {
+		text string
+		args []string
+		exit int
+	}{
+		{warned, []string{"check", "-"}, exitGood},
+		{warned, []string{"check", "--strict", "-", file}, exitBad},
+		{"", []string{"check", "--strict", file}, exitGood},
+	} {
+		exit, out, err := weir(t, test.text, test.args...)
+		assert.Equal(t, test.exit, exit, "%v %s %s", test.args, out, err)
+		assert.Equal(t, test.text != "", strings.Contains(out, "warning: "), out)
+	}
+	exit, out, err := weir(t, "", "check", "nowhere.yaml", file)
+	assert.Equal(t, exitBad, exit)
+	assert.Equal(t, file+": good\n", out)
+	assert.Equal(t, "weir check: stat nowhere.yaml: no such file or directory\n", err)
+}
+
 func TestErrorsHaveNoNamesOfPackages(t *testing.T) {
 	const nowhere = "--redis=redis://127.0.0.1:1"
 	for want, args := range map[string][]string{
-		"weir ban: dial tcp 127.0.0.1:1: ":                                      {"ban", nowhere, "--for", "1m", "user:1"},
-		"weir ban: --for: period \"-1m\" has a sign\n":                          {"ban", nowhere, "--for", "-1m", "user:1"},
-		"weir rules: read Redis key \"limits\": dial tcp 127.0.0.1:1: ":         {"rules", nowhere},
-		"weir explain: stat nowhere.yaml: no such file or directory\n":          {"explain", "nowhere.yaml", "--path", "/"},
-		"stat nowhere.yaml: no such file or directory\nnowhere.yaml: 1 problem": {"check", "nowhere.yaml"},
+		"weir ban: dial tcp 127.0.0.1:1: ":                              {"ban", nowhere, "--for", "1m", "user:1"},
+		"weir ban: --for: period \"-1m\" has a sign\n":                  {"ban", nowhere, "--for", "-1m", "user:1"},
+		"weir rules: read Redis key \"limits\": dial tcp 127.0.0.1:1: ": {"rules", nowhere},
+		"weir explain: stat nowhere.yaml: no such file or directory\n":  {"explain", "nowhere.yaml", "--path", "/"},
+		"weir check: stat nowhere.yaml: no such file or directory\n":    {"check", "nowhere.yaml"},
 	} {
 		exit, out, err := weir(t, "", args...)
 		require.NotZero(t, exit)
