@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/labstack/echo/v5"
+	echomiddleware "github.com/labstack/echo/v5/middleware"
 	"github.com/stretchr/testify/require"
 
 	"github.com/weirgo/weir/adapters/echo5limit"
@@ -60,4 +61,43 @@ func TestAnErrorIsHandledOnceWhereItsStatusDoesNotCount(t *testing.T) {
 	found, err := limits.Peek(t.Context(), "tokens", "")
 	require.NoError(t, err)
 	require.EqualValues(t, 9, found[0].Remaining)
+}
+
+// denied returns a limiter that refuses every request, for an application that answers with a body and no status.
+func denied(body string) echo.MiddlewareFunc {
+	deny := middleware.Config{Rules: []middleware.Rule{{Name: "all", Mode: middleware.Deny}}}
+	answer := func(c *echo.Context, _ middleware.Result) error {
+		_, err := c.Response().Write([]byte(body))
+		return err
+	}
+	return echo5limit.NewWith(middleware.Must(middleware.New(deny)), echo5limit.Options{OnRefused: answer})
+}
+
+func TestAnAnswerBehindGzipHasTheRefusalsStatus(t *testing.T) {
+	for _, body := range []string{"", "slower"} {
+		e := echo.New()
+		e.Use(echomiddleware.Gzip(), denied(body))
+		e.GET("/", home)
+		r := httptest.NewRequest(http.MethodGet, "/", nil)
+		r.Header.Set("Accept-Encoding", "gzip")
+		w := httptest.NewRecorder()
+		e.ServeHTTP(w, r)
+		require.Equal(t, http.StatusForbidden, w.Code, body)
+		require.Equal(t, "gzip", w.Header().Get("Content-Encoding"))
+	}
+}
+
+// A hidden writer has no Unwrap, so no status can be set on echo's own Response.
+type hidden struct{ http.ResponseWriter }
+
+func TestARefusalToAWriterWithoutUnwrapIsAnError(t *testing.T) {
+	e := echo.New()
+	e.Use(func(next echo.HandlerFunc) echo.HandlerFunc {
+		return func(c *echo.Context) error {
+			c.SetResponse(hidden{c.Response()})
+			return next(c)
+		}
+	}, denied("slower"))
+	e.GET("/", home)
+	require.Equal(t, http.StatusInternalServerError, serve(e, "/").Code, "a refusal is never answered 200")
 }

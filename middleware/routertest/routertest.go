@@ -1,7 +1,7 @@
 // Package routertest tests whether Weir keeps its promises behind a router. It is for authors of adapters.
 //
-// An adapter gives the router's pattern and path values to a [middleware.RateLimit], asks it, and reports how
-// the request ended. The suite tests all of that over real connections, in HTTP/1.1 and HTTP/2:
+// An adapter gives the router's pattern and path values to a [middleware.RateLimit], asks for a decision, and
+// reports how the request ended. The suite tests all of that over real connections, in HTTP/1.1 and HTTP/2:
 //
 //	func TestTheAdapterKeepsItsPromises(t *testing.T) {
 //		routertest.Run(t, routertest.Router{
