@@ -60,13 +60,6 @@ func TestAStoreWithoutCheckCountsAllButSlots(t *testing.T) {
 	require.ErrorContains(t, store.CheckQuota(s, slots), `cannot count slots, as "exports" needs`)
 }
 
-func TestLuaPanicsForAnAlgorithmThatNoQuotaHas(t *testing.T) {
-	for _, a := range []limiter.Algorithm{limiter.SlidingWindow, 99} {
-		assert.Panics(t, func() { store.Lua(false, a) }, "%v", a)
-	}
-	assert.NotPanics(t, func() { store.Lua(true, limiter.SlidingLog) })
-}
-
 // The rule of a wrapped store is claimed in that store.
 func TestNewAsksAWrappedStore(t *testing.T) {
 	m, err := limiter.NewMemory(limiter.MemoryOptions{})

@@ -13,7 +13,6 @@ import (
 
 	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/limiter"
-	"github.com/weirgo/weir/limiter/store"
 	"github.com/weirgo/weir/redis/internal/counters"
 	"github.com/weirgo/weir/redis/internal/wire"
 )
@@ -21,9 +20,7 @@ import (
 //go:embed lease.lua
 var leaseLua string
 
-// The algorithms that can be leased.
-var leaseScript = wire.NewScript(
-	store.Lua(true, limiter.SlidingCounter, limiter.TokenBucket, limiter.FixedWindow) + counters.QuotasLua + leaseLua)
+var leaseScript = wire.NewScript(counters.Lua + leaseLua)
 
 // format is the version of the lists of holders in Redis. A change of what is written changes it.
 const format = "1"

@@ -17,11 +17,6 @@ func isLog(q *limiter.Quota) bool { return !q.InFlight() && q.Algorithm() == lim
 // isLong reports whether q's entries are not read as a whole.
 func isLong(q *limiter.Quota) bool { return isLog(q) && q.Capacity() > 10 }
 
-// hasLows reports whether q's buckets remember how low they were.
-func hasLows(q *limiter.Quota) bool {
-	return q.Settles && q.Algorithm() == limiter.TokenBucket
-}
-
 // An answer is the script's answer for one group: the server's time, and a record for each
 // charge.
 type answer struct {

@@ -95,7 +95,7 @@ func (s *store) sendOnce(b *batch, requests []*request) {
 	var space [1]*wire.Request
 	all := space[:0]
 	for _, r := range requests {
-		r.Script = s.scripts.of(r.algorithms)
+		r.Script = s.script
 		all = append(all, &r.Request)
 	}
 	s.redis.Send(&b.flight, all)
@@ -110,10 +110,6 @@ func (s *store) amend(r *request) bool {
 	if now, ok := s.clock.Correct(err); ok && r.dated < counters.MostCorrections {
 		r.dated++
 		r.encode(now)
-		return true
-	}
-	if isIncomplete(err) && r.algorithms&every != every {
-		r.algorithms, r.WithSource = r.algorithms|every, false
 		return true
 	}
 	return r.Amend(err)

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weirgo/weir/internal/phase"
+	"github.com/weirgo/weir/redis/internal/wire"
 )
 
 // A serverClock stands in for Redis's, which no test can move. It stands still unless it
@@ -53,15 +54,19 @@ func (c *serverClock) args() []any {
 func onClock(t testing.TB, clock *serverClock, client redis.UniversalClient, o Options) *store {
 	t.Helper()
 	s := newStore(client, o)
-	s.scripts = newScripts(structLua, patch(t, decideLua,
-		"redis.call('TIME')", "{ARGV[2], ARGV[3]}",
-		"divUp(expiry - now, 1000) + 1", "divUp(expiry - now, 1000) + 3600000"))
+	s.script = onTestClock(t, scriptLua)
 	s.redis.TestClock = clock.args
 	if s.denied != nil {
 		s.denied.clock = func() time.Duration { return time.Duration(clock.passed.Load()) * time.Microsecond }
 	}
 	t.Cleanup(func() { s.holders.close() }) // or it would tell what it holds after the test, too
 	return s.Within(10 * time.Second).(*store)
+}
+
+func onTestClock(t testing.TB, script string) *wire.Script {
+	return wire.NewScript(patch(t, script,
+		"redis.call('TIME')", "{ARGV[2], ARGV[3]}",
+		"divUp(expiry - now, 1000) + 1", "divUp(expiry - now, 1000) + 3600000"))
 }
 
 // patch is a script with words in place of others, each of which it has once.

@@ -9,7 +9,7 @@ import (
 	"github.com/weirgo/weir/limiter"
 )
 
-// An op is what a group does. decide.lua knows ops by their numbers.
+// An op is what a group does. request.lua, state.lua and slots.lua know ops by their numbers.
 type op uint8
 
 const (

@@ -106,7 +106,7 @@ func newStore(client redis.UniversalClient, o Options) *store {
 	s := &store{
 		names:      counters.New(o.Prefix, o.Secret, counters.Format),
 		redis:      wire.NewTransport(client),
-		scripts:    newScripts(structLua, decideLua),
+		script:     script,
 		clock:      &counters.Clock{},
 		batches:    &atomic.Uint64{},
 		maxBatch:   o.MaxBatch,

@@ -13,8 +13,8 @@ import (
 //
 // The argument has, in this order:
 //
-//	how many quotas, groups and charges follow, in 2 bytes each
-//	messages about slots and charges of slots, if there are any (appendSlots)
+//	how many quotas, groups, charges and messages about slots follow, in 2 bytes each
+//	the messages and charges of slots, if there are any (appendSlots)
 //	quotas, in 26 bytes each (counters.AppendQuotas)
 //	groups: an op and a size, in a byte each
 //	charges: the numbers of the key and of the quota, from 1, in 2 bytes each, and the cost in 8;
@@ -24,9 +24,8 @@ import (
 // Integers are little-endian. Numbers that may be large are doubles, as all numbers are in Lua.
 type request struct {
 	wire.Request
-	groups     []*group
-	algorithms algorithms
-	dated      int // how often it was encoded again for the server's time
+	groups []*group
+	dated  int // how often it was encoded again for the server's time
 
 	messages []*message // about slots
 	asks     int        // charges of slots
@@ -74,7 +73,6 @@ func (r *request) encode(now int64) {
 				}
 			}
 			if it.isSlot {
-				r.algorithms = r.algorithms.withQuota(it.quota)
 				if m := it.message; m.index == 0 {
 					r.messages = append(r.messages, m)
 					m.key, m.index = key, len(r.messages)
@@ -92,7 +90,6 @@ func (r *request) encode(now int64) {
 			if quota < 0 {
 				quota = len(quotas)
 				quotas = append(quotas, it.quota)
-				r.algorithms = r.algorithms.withQuota(it.quota)
 			}
 			charges = binary.LittleEndian.AppendUint16(charges, key)
 			charges = binary.LittleEndian.AppendUint16(charges, uint16(quota+1))
@@ -102,8 +99,8 @@ func (r *request) encode(now int64) {
 			}
 		}
 	}
-	argument := make([]byte, 0, 6+26*len(quotas)+len(groups)+len(charges)+len(times)+100*len(r.messages))
-	for _, n := range []int{len(quotas), len(groups) / 2, r.charges} {
+	argument := make([]byte, 0, 8+26*len(quotas)+len(groups)+len(charges)+len(times)+100*len(r.messages))
+	for _, n := range []int{len(quotas), len(groups) / 2, r.charges, len(r.messages)} {
 		argument = binary.LittleEndian.AppendUint16(argument, uint16(n))
 	}
 	if len(r.messages) > 0 {
@@ -128,7 +125,7 @@ func appendAsk(b []byte, group int, op op, it *item) []byte {
 // appendSlots writes, in this order:
 //
 //	which process this is, and the lease, in 8 bytes each
-//	how many messages and charges of slots follow, in 2 bytes each
+//	how many charges of slots follow, in 2 bytes
 //	messages: the number of the key in 2 bytes; the limit, how many slots are held and the
 //	message's number in 8 each; whether the message before is in doubt, and how many events have
 //	ended, in a byte each
@@ -138,7 +135,6 @@ func (r *request) appendSlots(b, asks []byte) []byte {
 	h := &r.messages[0].batcher.holdings
 	b = counters.AppendNumber(b, h.process)
 	b = counters.AppendNumber(b, h.lease.Microseconds())
-	b = binary.LittleEndian.AppendUint16(b, uint16(len(r.messages)))
 	b = binary.LittleEndian.AppendUint16(b, uint16(r.asks))
 	for _, m := range r.messages {
 		doubted := byte(0)

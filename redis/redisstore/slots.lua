@@ -1,13 +1,13 @@
--- Counts slots. It stands before decide.lua if a batch has charges of slots. A key's value is the
--- limit, the mean time for which a slot is held, and when the key expires, 8 bytes each; then 32
--- bytes for each process that held slots lately: which process, the number of its last message
--- about the key, how many slots it holds, and until when they count. A process that holds none
--- stays until then, for its number, and a key that is used again need not be made again.
+-- Counts slots, in a batch that has charges of slots. A key's value is the limit, the mean time for
+-- which a slot is held, and when the key expires, 8 bytes each; then 32 bytes for each process that held
+-- slots lately: which process, the number of its last message about the key, how many slots it holds, and
+-- until when they count. A process that holds none stays until then, for its number, and a key that is
+-- used again need not be made again.
 --
 -- A message says how many slots of a key its process holds, whatever Redis counted before. So the
 -- next message mends one that was lost or came twice, and a message that is older than the last
 -- one is void. Slots are acquired on top of what the message says.
-do
+local function newSlots(put, lifeUntil)
   local read, pack, sub, rep, min, max = struct.unpack, struct.pack, string.sub, string.rep, math.min, math.max
   local TAKE, RESET = 0, 2
   local HELD, FOREIGN, VOID = 0, 2, 3 -- what becomes of a message
@@ -23,12 +23,12 @@ do
   local mine, means, expiries, sizes = {}, {}, {}, {}
   local others, lasts, rests, states, changed = {}, {}, {}, {}, {}
 
-  slots = {}
+  local slots = {keys = false, read = false, open = false, fit = false, take = false, store = false, reply = false}
 
   -- Reads what request.go encodes.
-  function slots.read(request, at)
-    local messageCount, askCount
-    process, lease, messageCount, askCount, at = read('<ddHH', request, at)
+  function slots.read(request, at, messageCount)
+    local askCount
+    process, lease, askCount, at = read('<ddH', request, at)
     messages = {read('<' .. rep('HdddBB', messageCount), request, at)}
     at = table.remove(messages)
     asks = {read('<' .. rep('HHdd', askCount), request, at)}
@@ -39,6 +39,15 @@ do
     end
     ends = {read('<' .. rep('d', endCount), request, at)}
     return table.remove(ends)
+  end
+
+  -- The numbers of the keys of slots.
+  function slots.keys()
+    local keys = {}
+    for i = 1, #messages, 6 do
+      keys[messages[i]] = true
+    end
+    return keys
   end
 
   -- The mean time of slots of which one more was held since that time.
@@ -55,17 +64,12 @@ do
   end
 
   -- Brings each key to the present, with what its message says.
-  function slots.open(values, names, now)
+  function slots.open(values, now)
     local nextEnd, latest = 1, now + lease
     for m = 1, #messages / 6 do
       local at = 6 * m
       local key, held, number, endCount = messages[at - 5], messages[at - 3], messages[at - 2], messages[at]
-      local value
-      if values then
-        value = values[key]
-      else
-        value = readValue(names[key], '-1')
-      end
+      local value = values[key]
       local known, knownUntil, mean = 0, 0, 0
       mine[m], expiries[m], sizes[m] = held, 0, 0
       if value and #value % 32 ~= 24 then
@@ -124,7 +128,8 @@ do
         code = 0
       end
       fit = fit and (code == 1 or code == 0 and optional)
-      answers[answered + 1], answers[answered + 2], answers[answered + 3], answers[answered + 4] = code, now, used, means[m]
+      answers[answered + 1], answers[answered + 2] = code, now
+      answers[answered + 3], answers[answered + 4] = used, means[m]
       answered = answered + 4
     end
     return fit
@@ -143,30 +148,26 @@ do
     end
   end
 
-  -- Says what is to be stored, and for how long, as decide.lua does.
-  function slots.store(names, values, lives, KEPT, RESIZED, lifeUntil, now)
+  function slots.store(names, now)
     local latest = now + lease
     for m = 1, #mine do
       local at = 6 * m
-      local key = messages[at - 5]
+      local name = names[messages[at - 5]]
       if states[m] == FOREIGN then
-        if redis.call('PTTL', names[key]) == -1 then
-          redis.call('PEXPIRE', names[key], 3600000)
+        if redis.call('PTTL', name) == -1 then
+          redis.call('PEXPIRE', name, 3600000)
         end
       elseif changed[m] and not states[m] then
-        local last, life, expiry = max(lasts[m] or 0, latest), KEPT, expiries[m]
+        local last, life, expiry = max(lasts[m] or 0, latest), false, expiries[m]
         if last > expiry then
           expiry = last + lease / 2 -- so that it need not be set each time
-          life = lifeUntil(expiry)
+          life = lifeUntil(expiry, now)
         end
         local value = pack('<ddddddd', messages[at - 4], means[m], expiry, process, messages[at - 2], mine[m], latest)
         if rests[m] then
           value = value .. rests[m]
         end
-        if life == KEPT and #value ~= sizes[m] then
-          life = RESIZED
-        end
-        values[key], lives[key] = value, life
+        put(name, value, life, sizes[m])
       end
     end
   end
@@ -178,4 +179,5 @@ do
     end
     return pack('<' .. rep('Bddd', answered / 4) .. rep('B', #mine), unpack(answers, 1, answered + #mine))
   end
+  return slots
 end

@@ -21,7 +21,7 @@ import (
 type store struct {
 	names    counters.Names
 	redis    *wire.Transport
-	scripts  *scripts
+	script   *wire.Script
 	clock    *counters.Clock
 	batches  *atomic.Uint64 // sent
 	maxBatch int

@@ -2,7 +2,6 @@ package redisstore
 
 import (
 	"context"
-	_ "embed"
 	"fmt"
 	"strings"
 	"time"
@@ -13,11 +12,6 @@ import (
 	"github.com/weirgo/weir/redis/internal/counters"
 	"github.com/weirgo/weir/redis/internal/wire"
 )
-
-//go:embed top.lua
-var topLua string
-
-var topScript = wire.NewScript(partNames + source(every) + logLua + topLua)
 
 // A Usage is how much of a limit a key has used.
 type Usage struct {

@@ -1,14 +1,15 @@
 -- Shows how much of their quotas the counters KEYS have used, and changes nothing. What is above
--- this line is limiter.Lua with all algorithms, and log.lua. ARGV[1] ends the names of counters of
+-- this line is store.Lua and log.lua. ARGV[1] ends the names of counters of
 -- slots. The reply has three numbers for each key: units used, the capacity, and the microseconds
 -- until all units are free. They are zeros for a value that is no counter, and for a counter that
 -- no longer counts because the clock was set back.
+makeLongLogs()
 local clock = redis.call('TIME')
 local now = clock[1] * 1000000 + clock[2]
 
 -- A value that slots.lua wrote.
 local function lookAtSlots(key)
-  local value = readValue(key, '-1')
+  local value = longLogs.read(key, '-1')
   if not value or #value % 32 ~= 24 then
     return 0, 0, 0
   end
@@ -27,17 +28,17 @@ local function lookAtSlots(key)
 end
 
 local function look(key)
-  local value = readValue(key, '216')
+  local value = longLogs.read(key, '216')
   if not value or #value < 57 then
     return 0, 0, 0
   end
   local kind, a, b, c = struct.unpack('<Bddd', value)
-  local algorithm = algorithms[kind]
+  local algorithm = algorithmOf(kind)
   if not algorithm then
     return 0, 0, 0
   end
   local q = algorithm.compile(a, b, c)
-  local s = {key = key, quota = q, log = '', kept = 0, first = 0}
+  local s = {name = key, quota = q, log = '', kept = 0, first = 0}
   s.last, s.level, s.prev = struct.unpack('<ddd', value, 26)
   if q.isLong and #value >= 65 then
     s.first, s.kept = struct.unpack('<dd', value, 50)
@@ -45,7 +46,7 @@ local function look(key)
     s.log = string.sub(value, 58)
   end
   if s.last > now and algorithm.isAhead(q, s, now) then
-    return 0, 0, 0 -- it counts no more: see decide.lua
+    return 0, 0, 0 -- it counts no more: see state.lua
   end
   algorithm.advance(q, s, math.max(now, s.last))
   local remaining, reset = algorithm.remaining(q, s), algorithm.resetAfter(q, s)

@@ -11,10 +11,11 @@ import (
 
 	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/limiter"
+	"github.com/weirgo/weir/limiter/store"
 	"github.com/weirgo/weir/redis/internal/wire"
 )
 
-// Format is the version of a counter's value: a quota and a state, as decide.lua and lease.lua write
+// Format is the version of a counter's value: a quota and a state, as state.lua, plain.lua and lease.lua write
 // them. It is part of the names, so two versions of Weir on one Redis count apart and never read or
 // reset each other's values. Whoever changes what is written changes the version.
 const Format = "2"
@@ -88,7 +89,7 @@ func AppendQuota(b []byte, q *limiter.Quota, at int64) []byte {
 	return b
 }
 
-// AppendQuotas writes quotas for [QuotasLua]: each in 25 bytes, and in one whether it settles.
+// AppendQuotas writes quotas for [Lua]: each in 25 bytes, and in one whether it settles.
 func AppendQuotas(b []byte, quotas []*limiter.Quota, at int64) []byte {
 	for _, q := range quotas {
 		settles := byte(0)
@@ -100,10 +101,11 @@ func AppendQuotas(b []byte, quotas []*limiter.Quota, at int64) []byte {
 	return b
 }
 
-// QuotasLua is the function that reads what AppendQuotas wrote. It follows [limiter.Lua].
-//
 //go:embed quotas.lua
-var QuotasLua string
+var quotasLua string
+
+// Lua has the algorithms, and the function that reads what AppendQuotas wrote.
+var Lua = store.Lua() + quotasLua
 
 // AppendNumber writes an integer up to 2^53 as a double, Lua's only number.
 func AppendNumber(b []byte, n int64) []byte {
