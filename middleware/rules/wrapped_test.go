@@ -52,6 +52,9 @@ func TestTheFilesOfTheDocsAreGood(t *testing.T) {
 	require.Greater(t, len(blocks), 5)
 	for i, block := range blocks {
 		file := block[1]
+		if strings.HasPrefix(file, "rules: ") {
+			continue // tests, which weir test reads
+		}
 		if !strings.HasPrefix(file, "version: 1\n") {
 			require.NotZero(t, i, "the first is a whole file")
 			file = "version: 1\n" + file
