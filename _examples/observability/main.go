@@ -22,6 +22,7 @@ import (
 	"net"
 	"net/http"
 	"strings"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
@@ -33,6 +34,7 @@ import (
 	"github.com/weirgo/weir/middleware"
 	"github.com/weirgo/weir/middleware/bans"
 	"github.com/weirgo/weir/observe/dashboard"
+	"github.com/weirgo/weir/observe/offenders"
 	"github.com/weirgo/weir/observe/promlimit"
 	"github.com/weirgo/weir/observe/sloglimit"
 	"github.com/weirgo/weir/redis/redisbans"
@@ -69,7 +71,8 @@ func main() {
 	flag.Parse()
 
 	store, list := open(*server)
-	metrics := promlimit.Must(promlimit.New(promlimit.Options{Store: store, Bans: list}))
+	top := offenders.Must(offenders.New(offenders.Options{Window: time.Minute})) // whom does each rule refuse most?
+	metrics := promlimit.Must(promlimit.New(promlimit.Options{Store: store, Bans: list, Top: top}))
 	prometheus.MustRegister(metrics)
 	refusals := sloglimit.Must(sloglimit.New(sloglimit.Options{}))
 	page := must(dashboard.New(dashboard.Options{Authorize: isOperator, Store: store, Bans: list, ShowKeys: true}))
@@ -77,7 +80,7 @@ func main() {
 	address, tenant := keyfunc.IP(keyfunc.TrustProxies("127.0.0.1")), keyfunc.Header("X-Tenant")
 	limits := weir.Must(weir.New(weir.Config{
 		Store: store, Bans: weir.Bans{List: list, Keys: []keyfunc.Func{address, tenant}},
-		Observer: middleware.Observers(metrics, refusals, page),
+		Observer: middleware.Observers(metrics, refusals, page, top),
 		Rules: []weir.Rule{
 			{Name: "ip", Key: address, Limit: weir.PerSecond(50)},
 			{Name: "tenant", Key: tenant, NoKey: middleware.NoKeySkip, Limit: weir.PerSecond(20)},

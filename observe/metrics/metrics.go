@@ -6,8 +6,8 @@
 //	limits, err := middleware.New(middleware.Config{Observer: table, Store: store, Rules: ...})
 //	table.Read(func(m *metrics.Metric, value float64, labels ...string) { ... }) // every ten seconds
 //
-// Labels never contain what a client sends: they are names of rules and tiers, bounded by
-// [Options.MaxRules], and words of this package.
+// Labels are names of rules and tiers, bounded by [Options.MaxRules], and words of this package. They never
+// contain what a client sends, unless [Options.Top] shows keys.
 package metrics
 
 import (
@@ -25,6 +25,7 @@ import (
 	"github.com/weirgo/weir/middleware/bans"
 	"github.com/weirgo/weir/middleware/shed"
 	"github.com/weirgo/weir/observe/internal/tally"
+	"github.com/weirgo/weir/observe/offenders"
 	"github.com/weirgo/weir/pace"
 )
 
@@ -72,6 +73,14 @@ type Options struct {
 	// MaxRules bounds how many rules and tiers have series of their own, up to 100,000. All others
 	// count as the rule "other", and rate_limit_rules_over_cap_total increases. Zero: 1000.
 	MaxRules int
+
+	// Top, if set, adds the clients that each rule refuses most: rate_limit_top_client_refused, the refusals in
+	// the Window of Top, with the client as Top shows it. Make Top an Observer of the limiters too. Nil: no
+	// metric names clients.
+	Top *offenders.Sketch
+
+	// TopClients bounds the clients of Top for each of its rules: from 1 to 100. Zero: 10.
+	TopClients int
 }
 
 // A Watcher has rules that may change: a rules.Watcher, or a RateLimit whose rules the program changes.
@@ -154,12 +163,25 @@ func (s *series) each(f func(name, *counts)) {
 const (
 	defaultMaxRules = 1000
 	mostMaxRules    = 100_000
+
+	defaultTopClients = 10
+	mostTopClients    = 100
 )
 
-// New returns a Table, or an error about MaxRules.
+// New returns a Table, or an error with everything that is wrong with o.
 func New(o Options) (*Table, error) {
+	var errs []error
 	if o.MaxRules < 0 || o.MaxRules > mostMaxRules {
-		return nil, fmt.Errorf("metrics: MaxRules is %d: it must be from 1 to %d, or 0 for %d", o.MaxRules, mostMaxRules, defaultMaxRules)
+		errs = append(errs, fmt.Errorf("metrics: MaxRules is %d: it must be from 1 to %d, or 0 for %d", o.MaxRules, mostMaxRules, defaultMaxRules))
+	}
+	if o.TopClients < 0 || o.TopClients > mostTopClients {
+		errs = append(errs, fmt.Errorf("metrics: TopClients is %d: it must be from 1 to %d, or 0 for %d", o.TopClients, mostTopClients, defaultTopClients))
+	}
+	if o.TopClients != 0 && o.Top == nil {
+		errs = append(errs, fmt.Errorf("metrics: TopClients is %d and Top is nil: it needs the Sketch that finds the clients", o.TopClients))
+	}
+	if err := errors.Join(errs...); err != nil {
+		return nil, err
 	}
 	t := &Table{options: o, store: tally.NewStore(o.Store)}
 	for _, s := range []*series{&t.rules, &t.paced} {

@@ -8,13 +8,17 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
+	"unicode/utf8"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
 
 	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/middleware"
 	"github.com/weirgo/weir/observe/metrics"
+	"github.com/weirgo/weir/observe/offenders"
 )
 
 func observation(t testing.TB, rule, tier string) *middleware.Observation {
@@ -77,4 +81,63 @@ func TestARequestIsUndecidedForAllOfItsRules(t *testing.T) {
 	counted.Observe(o)
 	assert.Equal(t, 3.0, read(counted)["rate_limit_requests_total ip undecided "])
 	assert.Equal(t, 2.0, read(counted)["rate_limit_store_errors_total memory"])
+}
+
+func refusedOf(rule, key string) *middleware.Observation {
+	return &middleware.Observation{Rules: []middleware.RuleResult{{Rule: &middleware.RuleInfo{Name: rule}, Key: key, Cost: 1}}}
+}
+
+func TestTheClientsThatAreRefusedMostAreNamedAndBounded(t *testing.T) {
+	for shown, keyOf := range map[bool]func(s *offenders.Sketch, key string) string{
+		true: func(_ *offenders.Sketch, key string) string { return key }, false: (*offenders.Sketch).Digest,
+	} {
+		top := offenders.Must(offenders.New(offenders.Options{ShowKeys: shown, Window: time.Minute}))
+		counted := metrics.Must(metrics.New(metrics.Options{Top: top, TopClients: 2}))
+		for _, rule := range []string{"ip", "user"} {
+			for i, key := range []string{"a", "b", "c"} {
+				for range 3 - i {
+					top.Observe(refusedOf(rule, key))
+				}
+			}
+		}
+		found := map[string]float64{}
+		for name, value := range read(counted) {
+			if labels, ok := strings.CutPrefix(name, "rate_limit_top_client_refused "); ok {
+				found[labels] = value
+			}
+		}
+		a, b := keyOf(top, "a"), keyOf(top, "b")
+		assert.Equal(t, map[string]float64{"ip " + a: 3, "ip " + b: 2, "user " + a: 3, "user " + b: 2}, found)
+	}
+}
+
+// Clients choose their keys. A key must not make two series alike, or be no UTF-8: a scrape would fail.
+func TestNoKeySpoilsTheMetrics(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		top := offenders.Must(offenders.New(offenders.Options{ShowKeys: true}))
+		counted := metrics.Must(metrics.New(metrics.Options{Top: top, TopClients: 100}))
+		long := strings.Repeat("x", 200)
+		keys := rapid.SliceOf(rapid.OneOf(rapid.String(),
+			rapid.SampledFrom([]string{"\xff", "\xfe", top.Digest("\xff"), long, top.Digest(long), ""}))).Draw(t, "keys")
+		for _, key := range keys {
+			top.Observe(refusedOf("ip", key))
+		}
+		shown := map[string]bool{}
+		counted.Read(func(m *metrics.Metric, _ float64, labels ...string) {
+			if m.Prometheus != "rate_limit_top_client_refused" {
+				return
+			}
+			assert.False(t, shown[labels[1]], "%q", labels)
+			assert.True(t, utf8.ValidString(labels[1]), "%q", labels)
+			shown[labels[1]] = true
+		})
+		assert.Equal(t, len(keys) > 0, len(shown) > 0)
+	})
+}
+
+func TestOptionsOfTopClientsAreChecked(t *testing.T) {
+	_, err := metrics.New(metrics.Options{MaxRules: -1, TopClients: 101})
+	assert.ErrorContains(t, err, "metrics: MaxRules is -1: it must be from 1 to 100000, or 0 for 1000")
+	assert.ErrorContains(t, err, "metrics: TopClients is 101: it must be from 1 to 100, or 0 for 10")
+	assert.ErrorContains(t, err, "metrics: TopClients is 101 and Top is nil")
 }

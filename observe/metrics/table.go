@@ -1,9 +1,11 @@
 package metrics
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"time"
+	"unicode/utf8"
 
 	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/middleware"
@@ -101,11 +103,15 @@ var (
 	stale = Metric{"rate_limit_bans_stale_seconds", "rate_limit.bans.stale", "s",
 		"For how long this process may have missed bans of the shared list; 0 while it follows the list.", true, false, nil}
 
+	topRefused = Metric{"rate_limit_top_client_refused", "rate_limit.top_client.refused", "{request}",
+		"Refusals of the clients that a rule refused most in the last minutes, as far back as the window of package offenders.",
+		true, false, []string{"rule", "client"}}
+
 	all = []*Metric{
 		&requests, &exceeded, &outcomes, &overCap, &storeErrors, &degraded, &degradedFor, &failures, &byServer,
 		&cells, &bytes, &evicted, &overflowed, &inProgress, &inQueue, &atOnce, &overloadLimit, &overloadInFlight, &overloadStreams, &overloadWaiting,
 		&overloadRequests, &overloaded, &paceAttempts, &paceRetries, &paceCooldowns,
-		&paceCooldown, &paceWaiting, &paceInFlight, &reloads, &reloadOK, &reloadAt, &banned, &stale,
+		&paceCooldown, &paceWaiting, &paceInFlight, &reloads, &reloadOK, &reloadAt, &banned, &stale, &topRefused,
 	}
 )
 
@@ -163,6 +169,27 @@ func (t *Table) Read(emit Emit) {
 		emit(&paceCooldown, max(0, time.Until(s.Until).Seconds()), s.Rule)
 	}
 	t.readRules(emit)
+	if t.options.Top != nil {
+		t.readTop(emit)
+	}
+}
+
+// readTop emits the clients that are refused most. Clients choose their keys, and a system of metrics may refuse
+// everything if a label is no UTF-8 or if two series have the same labels. So a digest stands for such a key, and of
+// two keys that look alike, one is left out.
+func (t *Table) readTop(emit Emit) {
+	for _, rule := range t.options.Top.Rules() {
+		shown := map[string]bool{}
+		for _, o := range t.options.Top.Top(rule.Name, cmp.Or(t.options.TopClients, defaultTopClients)) {
+			if !utf8.ValidString(o.Key) {
+				o.Key = o.Digest
+			}
+			if !shown[o.Key] {
+				emit(&topRefused, float64(o.Refused.N), rule.Name, o.Key)
+			}
+			shown[o.Key] = true
+		}
+	}
 }
 
 // readRules emits the reloads of the rules that are followed, and their bans.

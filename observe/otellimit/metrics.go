@@ -16,7 +16,7 @@ const storeKey = attribute.Key("rate_limit.store")
 // attributes are the attributes of metrics, by the labels of Prometheus that they stand for.
 var attributes = map[string]attribute.Key{
 	"rule": ruleKey, "tier": tierKey, "outcome": outcomeKey, "store": storeKey,
-	"result": "rate_limit.reload.result", "decision": "rate_limit.decision", "by": "rate_limit.by", "route": "http.route", "level": "rate_limit.overload.level",
+	"client": "rate_limit.client", "result": "rate_limit.reload.result", "decision": "rate_limit.decision", "by": "rate_limit.by", "route": "http.route", "level": "rate_limit.overload.level",
 }
 
 // measure makes the instruments, which are read when a reader collects.

@@ -5,8 +5,8 @@
 //	limits, err := middleware.New(middleware.Config{Observer: telemetry, Store: store, Rules: ...})
 //
 // It begins no span: wrap the limiter in a middleware that does, such as otelhttp. Attributes and
-// events never contain what a client sends: they are names of rules and tiers, numbers, words of
-// this package, and the error of a store that could not decide. A refusal does not change the span's
+// events never contain what a client sends, unless [Options.Top] shows keys: they are names of rules and tiers,
+// numbers, words of this package, and the error of a store that could not decide. A refusal does not change the span's
 // status, as it is no error of the server.
 package otellimit
 
@@ -22,6 +22,7 @@ import (
 	"github.com/weirgo/weir/middleware/bans"
 	"github.com/weirgo/weir/middleware/shed"
 	"github.com/weirgo/weir/observe/metrics"
+	"github.com/weirgo/weir/observe/offenders"
 	"github.com/weirgo/weir/pace"
 )
 
@@ -47,6 +48,14 @@ type Options struct {
 	// All others count as the rule "other". Zero: 1000.
 	MaxRules int
 
+	// Top, if set, adds the gauge rate_limit.top_client.refused: the clients that each rule refuses most,
+	// and their refusals in the Window of Top, for which a minute fits. The client is as Top shows it: a digest, unless
+	// its Options.ShowKeys is set. Make Top an Observer of the limiters too. Nil: no metric names clients.
+	Top *offenders.Sketch
+
+	// TopClients bounds the clients of Top for each of its rules: from 1 to 100. Zero: 10.
+	TopClients int
+
 	// SpansOnly leaves metrics out.
 	SpansOnly bool
 }
@@ -66,7 +75,7 @@ type Observer struct {
 
 // New returns an Observer, or an error if the options are wrong or the MeterProvider fails.
 func New(o Options) (*Observer, error) {
-	from, err := metrics.New(metrics.Options{Store: o.Store, Bans: o.Bans, Overload: o.Overload, MaxRules: o.MaxRules})
+	from, err := metrics.New(metrics.Options{Store: o.Store, Bans: o.Bans, Overload: o.Overload, MaxRules: o.MaxRules, Top: o.Top, TopClients: o.TopClients})
 	if err != nil {
 		return nil, err
 	}

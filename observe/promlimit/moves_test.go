@@ -15,6 +15,7 @@ import (
 	"github.com/weirgo/weir/limiter/failover"
 	"github.com/weirgo/weir/middleware"
 	"github.com/weirgo/weir/middleware/bans"
+	"github.com/weirgo/weir/observe/offenders"
 	"github.com/weirgo/weir/observe/promlimit"
 )
 
@@ -68,7 +69,8 @@ func (s *shared) Stale() time.Duration { return s.stale }
 
 func TestEveryMetricMoves(t *testing.T) {
 	store, file := &telling{}, &written{list: &shared{List: bans.Must(bans.New(bans.Options{}))}}
-	metrics := newMetrics(t, promlimit.Options{Store: store, MaxRules: 1})
+	top := offenders.Must(offenders.New(offenders.Options{ShowKeys: true}))
+	metrics := newMetrics(t, promlimit.Options{Store: store, MaxRules: 1, Top: top})
 	assert.NotContains(t, samples(t, metrics), "rate_limit_last_reload_successful", "what is not known has no series")
 	require.NoError(t, metrics.Follow(file))
 	before := samples(t, metrics)
@@ -86,12 +88,12 @@ func TestEveryMetricMoves(t *testing.T) {
 	o.Err = errors.New("no answer")
 	metrics.Observe(o)
 	o = observation(t, "ip", "")
-	o.Rules[0].Allowed = false
-	metrics.Observe(o)
+	o.Rules[0].Allowed, o.Rules[0].Key = false, "203.0.113.9"
+	middleware.Observers(metrics, top).Observe(o)
 	now := samples(t, metrics)
 	for name, want := range map[string]float64{
 		`rate_limit_bans_active`: 1, `rate_limit_bans_stale_seconds`: 90,
-		`rate_limit_exceeded_total{rule="ip"}`: 1, `rate_limit_reloads_total{result="loaded"}`: 2, `rate_limit_reloads_total{result="refused"}`: 1,
+		`rate_limit_exceeded_total{rule="ip"}`: 1, `rate_limit_top_client_refused{client="203.0.113.9",rule="ip"}`: 1, `rate_limit_reloads_total{result="loaded"}`: 2, `rate_limit_reloads_total{result="refused"}`: 1,
 		`rate_limit_last_reload_successful`: 0, `rate_limit_last_reload_success_timestamp_seconds`: 1.5,
 		`rate_limit_degraded{store="redis"}`: 1, `rate_limit_store_failures_total{store="redis"}`: 2, `rate_limit_store_errors_total{store="redis"}`: 1,
 		`rate_limit_store_decisions_total{by="server",store="redis"}`: 3, `rate_limit_store_decisions_total{by="fail_closed",store="redis"}`: 6,

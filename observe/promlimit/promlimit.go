@@ -7,8 +7,8 @@
 // With rules from a file, metrics.Follow(watcher) adds reloads and bans. The same Metrics may be
 // the Observer of a pace.Transport.
 //
-// Labels never contain what a client sends: they are names of rules and tiers, bounded by
-// [Options.MaxRules], and words of this package. If limiters have stores of their own, give each
+// Labels are names of rules and tiers, bounded by [Options.MaxRules], and words of this package. They never
+// contain what a client sends, unless [Options.Top] shows keys. If limiters have stores of their own, give each
 // its own Metrics, and register them with a label: prometheus.WrapRegistererWith.
 //
 // A request costs some 25 ns for each rule, and no memory. All other work is done when Prometheus
@@ -23,6 +23,7 @@ import (
 	"github.com/weirgo/weir/middleware/bans"
 	"github.com/weirgo/weir/middleware/shed"
 	"github.com/weirgo/weir/observe/metrics"
+	"github.com/weirgo/weir/observe/offenders"
 	"github.com/weirgo/weir/pace"
 )
 
@@ -45,6 +46,14 @@ type Options struct {
 	// series and takes up to 2 KiB. All others count as rule="other", and
 	// rate_limit_rules_over_cap_total increases. Zero: 1000.
 	MaxRules int
+
+	// Top, if set, adds the gauge rate_limit_top_client_refused{rule, client}: the clients that each rule refuses most,
+	// and their refusals in the Window of Top, for which a minute fits. The client is as Top shows it: a digest, unless
+	// its Options.ShowKeys is set. Make Top an Observer of the limiters too. Nil: no metric names clients.
+	Top *offenders.Sketch
+
+	// TopClients bounds the clients of Top for each of its rules: from 1 to 100. Zero: 10.
+	TopClients int
 }
 
 // Metrics is a [middleware.Observer] and a [pace.Observer] that counts, and a
@@ -58,7 +67,7 @@ type Metrics struct {
 
 // New returns Metrics, or an error about the options.
 func New(o Options) (*Metrics, error) {
-	from, err := metrics.New(metrics.Options{Store: o.Store, Bans: o.Bans, Overload: o.Overload, MaxRules: o.MaxRules})
+	from, err := metrics.New(metrics.Options{Store: o.Store, Bans: o.Bans, Overload: o.Overload, MaxRules: o.MaxRules, Top: o.Top, TopClients: o.TopClients})
 	if err != nil {
 		return nil, err
 	}

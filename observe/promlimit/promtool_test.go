@@ -22,6 +22,7 @@ import (
 	"github.com/weirgo/weir/middleware"
 	"github.com/weirgo/weir/middleware/bans"
 	"github.com/weirgo/weir/middleware/shed"
+	"github.com/weirgo/weir/observe/offenders"
 	"github.com/weirgo/weir/observe/promlimit"
 	"github.com/weirgo/weir/pace"
 )
@@ -51,7 +52,9 @@ type named struct {
 // everything is Metrics that have all there can be between them.
 func everything(t testing.TB, memory *limiter.Memory) []named {
 	list := &shared{List: bans.Must(bans.New(bans.Options{}))}
-	inRedis := newMetrics(t, promlimit.Options{Store: &telling{}, Bans: list})
+	top := offenders.Must(offenders.New(offenders.Options{}))
+	top.Count("ip", "203.0.113.9", true)
+	inRedis := newMetrics(t, promlimit.Options{Store: &telling{}, Bans: list, Top: top})
 	require.NoError(t, inRedis.Follow(&written{}))
 	inMemory := newMetrics(t, promlimit.Options{Store: memory, Overload: shed.Must(shed.New(shed.Options{}))})
 	for _, m := range []middleware.Observer{inRedis, inMemory} {

@@ -103,13 +103,13 @@ var rooms = []room{
 	}, []string{"go.yaml.in/yaml/v4"}},
 
 	{"observe/internal/tally", []string{"limiter", "limiter/failover", "limiter/store", "middleware"}, nil},
-	{"observe/metrics", []string{"limiter", "middleware", "middleware/bans", "middleware/shed", "observe/internal/tally", "pace"}, nil},
+	{"observe/metrics", []string{"limiter", "middleware", "middleware/bans", "middleware/shed", "observe/internal/tally", "observe/offenders", "pace"}, nil},
 	{"observe/offenders", []string{"keyfunc", "middleware"}, nil},
 	{"observe/sloglimit", []string{"keyfunc", "limiter", "middleware", "pace"}, nil},
 	{"observe/dashboard", []string{"keyfunc", "limiter", "limiter/failover", "middleware", "middleware/bans", "middleware/shed", "observe/internal/tally", "observe/offenders", "internal/operate"}, nil},
-	{"observe/promlimit", []string{"limiter", "middleware", "middleware/bans", "middleware/shed", "observe/metrics", "pace"},
+	{"observe/promlimit", []string{"limiter", "middleware", "middleware/bans", "middleware/shed", "observe/metrics", "observe/offenders", "pace"},
 		[]string{"github.com/prometheus/client_golang"}},
-	{"observe/otellimit", []string{"limiter", "middleware", "middleware/bans", "middleware/shed", "observe/metrics", "pace"},
+	{"observe/otellimit", []string{"limiter", "middleware", "middleware/bans", "middleware/shed", "observe/metrics", "observe/offenders", "pace"},
 		[]string{"go.opentelemetry.io/otel", "go.opentelemetry.io/otel/metric", "go.opentelemetry.io/otel/trace"}},
 
 	// All that speaks Redis.

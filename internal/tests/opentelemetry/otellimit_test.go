@@ -25,6 +25,7 @@ import (
 	"github.com/weirgo/weir/middleware"
 	"github.com/weirgo/weir/middleware/bans"
 	"github.com/weirgo/weir/middleware/shed"
+	"github.com/weirgo/weir/observe/offenders"
 	"github.com/weirgo/weir/observe/otellimit"
 )
 
@@ -252,6 +253,13 @@ func TestTheTableIsMeasured(t *testing.T) {
 		}
 	}
 	assert.Positive(t, got["rate_limit.decision.duration rate_limit.store=memory"], "one in 64 is measured")
+}
+
+func TestTheClientsThatAreRefusedMostAreMeasured(t *testing.T) {
+	top := offenders.Must(offenders.New(offenders.Options{}))
+	top.Count("key", "apikey:a", true)
+	s := serve(t, otellimit.Options{Top: top}, middleware.Config{Rules: []middleware.Rule{byKey}})
+	assert.Equal(t, 1.0, s.metrics()["rate_limit.top_client.refused rate_limit.client="+top.Digest("apikey:a")+",rate_limit.rule=key"])
 }
 
 func TestTheOverloadLimitIsMeasuredWhereItIsGivenOrFollowed(t *testing.T) {
