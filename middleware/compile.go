@@ -361,6 +361,8 @@ func (r *rule) fits(quota *limiter.Quota) error {
 		return invalid.Field("middleware", "Counts", "is %v: %s", r.Counts, why)
 	case leaks && r.Counts.after:
 		return invalid.Field("middleware", "Afterwards", "is set: %s", why)
+	case leaks && r.Cost.settles:
+		return invalid.Field("middleware", "Reserve", "cannot go with a leaky-bucket: a request's turn would depend on what others reserved")
 	}
 	return nil
 }

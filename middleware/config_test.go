@@ -67,6 +67,7 @@ func TestRulesThatCannotBeAreErrors(t *testing.T) {
 		`Afterwards needs Counts or a Cost by Reserve`:                              {Counts: middleware.Counts{}.Afterwards()},
 		`Afterwards is set: a leaky-bucket cannot have it`:                          {Limit: leaky, Counts: middleware.Counts{}.Afterwards(), Cost: middleware.Reserve(nil)},
 		`Counts is 401: a leaky-bucket cannot have it, as its requests have`:        {Limit: leaky, Counts: middleware.Statuses(401)},
+		`Reserve cannot go with a leaky-bucket`:                                     {Limit: leaky, Cost: middleware.Reserve(two)},
 		`Counts: the status 99 must be from 100 to 599`:                             {Counts: middleware.Statuses(401, 99)},
 		`Counts: the status 600 must be from 100 to 599`:                            {Counts: middleware.Not(middleware.Statuses(600))},
 		`Counts: the class of statuses 20 must be from 1 to 5`:                      {Counts: middleware.StatusClass(20)},

@@ -37,7 +37,7 @@ func CostOf(f func(*http.Request) int64) Cost {
 // Reserve reserves the units that estimate returns when the request comes, at most as many as the
 // limit allows at once. The handler calls [Settle] with the real cost. A request that is never
 // settled costs what was reserved. Estimate may be nil with [Counts.Afterwards], which reserves
-// nothing.
+// nothing. [New] returns an error for a rule with Reserve and a [limiter.LeakyBucket].
 func Reserve(estimate func(*http.Request) int64) Cost { return Cost{of: estimate, settles: true} }
 
 // isGiven reports whether c is not the zero Cost.

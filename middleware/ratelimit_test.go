@@ -324,7 +324,6 @@ func TestALeakyBucketMakesRequestsWaitForTheirTurn(t *testing.T) {
 func TestClientsThatLeaveTheQueueLetNoOthersPassTogether(t *testing.T) {
 	for name, config := range map[string]middleware.Config{
 		"plain":    {Rules: []middleware.Rule{{}}},
-		"settles":  {Rules: []middleware.Rule{{Cost: middleware.Reserve(func(*http.Request) int64 { return 1 })}}},
 		"overload": {Rules: []middleware.Rule{{}}, Overload: roomFor(1000)},
 	} {
 		t.Run(name, func(t *testing.T) {
