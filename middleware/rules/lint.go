@@ -168,18 +168,27 @@ func (c *checker) holdEach(at *scope) bool {
 	})
 }
 
-// doubtNetworks warns of allowed networks with a trusted proxy in them.
+// doubtNetworks warns of allowed networks with banned clients or a trusted proxy in them.
 func (c *checker) doubtNetworks() {
-	a, p := c.file.Allow, c.file.Proxies
-	if a == nil || p == nil {
+	if b := c.file.Ban; b != nil {
+		c.doubtAllowed(b.CIDRs, "contains clients of %v, which is in ban.cidrs: a ban applies first, so they are refused")
+	}
+	if p := c.file.Proxies; p != nil {
+		c.doubtAllowed(slices.Concat(p.Trusted, p.Forwarded), "contains the proxies of %v: a request without their header counts as the proxy's own and is never limited, and a client may be able to make a proxy drop the header")
+	}
+}
+
+// doubtAllowed warns of allowed networks that overlap with others.
+func (c *checker) doubtAllowed(others []network, warning string) {
+	if c.file.Allow == nil {
 		return
 	}
 	const enough = 1000 // to be written by a person, and each is compared with all others
-	proxies := slices.Concat(p.Trusted, p.Forwarded)
-	for i, n := range a.CIDRs[:min(len(a.CIDRs), enough)] {
-		for _, proxy := range proxies[:min(len(proxies), enough)] {
-			if n.IsValid() && proxy.IsValid() && n.Overlaps(proxy.Prefix) {
-				c.warnings.at(c.doc.element([]string{"allow", "cidrs"}, i), "contains the proxies of %v: a request without their header counts as the proxy's own and is never limited, and a client may be able to make a proxy drop the header", proxy.Prefix)
+	allowed := c.file.Allow.CIDRs
+	for i, n := range allowed[:min(len(allowed), enough)] {
+		for _, other := range others[:min(len(others), enough)] {
+			if n.IsValid() && other.IsValid() && n.Overlaps(other.Prefix) {
+				c.warnings.at(c.doc.element([]string{"allow", "cidrs"}, i), warning, other.Prefix)
 				break
 			}
 		}
