@@ -112,6 +112,8 @@ func (d *decoder) decode(n *yaml.Node, v reflect.Value, f field) {
 	case isObject(t) && is.scalar() && shortOf(t) != nil:
 		short := *shortOf(t)
 		d.within(short.name, d.at.key, n, func() { d.decode(n, v.FieldByIndex(short.Index), short) })
+	case t == reflect.TypeFor[limitFields]() && is == listKind:
+		d.complain(d.at.value, "is a list: write several limits as {limits: [10/s, 1000/h]}")
 	case t.Kind() == reflect.Map && is == mappingKind:
 		d.mapping(n, v)
 	case t.Kind() == reflect.Slice && is == listKind && len(n.Content) == 0 && f.min != "":

@@ -65,7 +65,7 @@ type overload struct {
 // limitFields is a limit in either spelling, or several, and how many requests at once.
 type limitFields struct {
 	Limit     *limitText  `yaml:"limit" short:"true" doc:"The limit in one piece: 100/1m, 10/s burst 20, 10_000 monthly Europe/Berlin."`
-	Limits    []limitText `yaml:"limits" min:"1" doc:"Several limits: [10/s, 1000/h]. Clients see the second limit of a rule api as api.3600, with the window in seconds."`
+	Limits    []limitText `yaml:"limits" min:"1" doc:"Several limits: [10/s, 1000/h]. An algorithm beside them is for each. Clients see the second limit of a rule api as api.3600, with the window in seconds."`
 	Requests  *int64      `yaml:"requests" min:"1" max:"1000000000000" doc:"How many units fit in the window. requests and window are limit in two pieces."`
 	Window    *window     `yaml:"window" doc:"The period. A plain number is in seconds; daily, weekly, monthly and yearly are of the calendar."`
 	Algorithm *algorithm  `yaml:"algorithm" default:"sliding_window" doc:"sliding_window, sliding_window_counter, sliding_window_log (or sliding_log), token_bucket (or gcra), leaky_bucket or fixed_window. With a burst, the default is token_bucket."`
@@ -119,8 +119,8 @@ func (r *rule) parts(fallback []string) []string {
 
 type when struct {
 	Charge string `yaml:"charge" short:"true" words:"before after" default:"before" doc:"With counts or cost.settle: before charges a request when it arrives; after charges it when its answer is known. With after, requests in flight can exceed the limit."`
-	Header values `yaml:"header" doc:"Only requests with these header fields; * is any value. A client that leaves one out escapes the rule."`
-	Query  values `yaml:"query" doc:"Only requests with these query parameters; * is any value."`
+	Header values `yaml:"header" doc:"Only requests with these header fields. * stands for any text, and case then does not matter: *bot*. A client that leaves one out escapes the rule."`
+	Query  values `yaml:"query" doc:"Only requests with these query parameters, as in header."`
 }
 
 type cost struct {

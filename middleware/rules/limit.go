@@ -15,16 +15,20 @@ func (c *checker) limits(path []string, f *limitFields, none bool) (several []li
 		return nil
 	}
 	for _, field := range limitNames {
-		if field != "limits" && c.doc.has(sub(path, field)...) {
+		if field != "limits" && field != "algorithm" && c.doc.has(sub(path, field)...) {
 			c.at(at, "stands beside %s: keep one of the two", field)
 			return nil
 		}
 	}
-	if c.noted(at) {
+	if c.noted(at) || c.noted(sub(path, "algorithm")) {
 		return nil
 	}
-	for _, l := range f.Limits {
-		several = append(several, l.Limit)
+	for _, given := range f.Limits {
+		l, ok := c.withAlgorithm(path, given, f.Algorithm)
+		if !ok {
+			return nil
+		}
+		several = append(several, l)
 	}
 	if _, err := limiter.NewQuotas("rule", "", limiter.Join(several, limiter.Concurrency{})); err != nil {
 		c.at(at, "%s", inFile(err))
@@ -41,7 +45,8 @@ func (c *checker) limits(path []string, f *limitFields, none bool) (several []li
 }
 
 // limit makes the limit of f, in either spelling. It returns the zero Limit if something is wrong.
-func (c *checker) limit(path []string, f *limitFields) (l limiter.Limit) {
+func (c *checker) limit(path []string, f *limitFields) limiter.Limit {
+	var given limitText
 	for _, field := range limitNames {
 		if c.noted(sub(path, field)) {
 			return limiter.Limit{}
@@ -52,30 +57,32 @@ func (c *checker) limit(path []string, f *limitFields) (l limiter.Limit) {
 		c.at(path, "has limit beside requests or window: keep one of the two spellings")
 		return limiter.Limit{}
 	case f.Limit != nil:
-		l = f.Limit.Limit
+		given = *f.Limit
 	case f.Requests != nil && f.Window != nil:
-		l = f.Window.of
-		l.Events = *f.Requests
+		given.Limit, given.named = f.Window.of, f.Window.of.Algorithm != limiter.SlidingWindow
+		given.Events = *f.Requests
 	case f.Requests != nil:
 		c.at(sub(path, "requests"), "needs a window, the period in which so many requests are allowed")
 		return limiter.Limit{}
 	case f.Window != nil:
 		c.at(sub(path, "window"), "needs requests, the number that is allowed in the window")
 		return limiter.Limit{}
-	case f.Algorithm == nil && f.Burst == nil && c.doc.has(sub(path, "concurrency")...):
-		return limiter.Limit{} // there is nothing else
+	case c.doc.has(sub(path, "concurrency")...):
+		for _, field := range []string{"algorithm", "burst"} {
+			if c.doc.has(sub(path, field)...) {
+				c.at(sub(path, field), "needs a limit: concurrency has none")
+			}
+		}
+		return limiter.Limit{}
 	default:
 		if !c.noted(path) { // which may be no mapping at all
 			c.at(path, "has no limit: write limit: 100/1m, or requests and window, or concurrency: 5")
 		}
 		return limiter.Limit{}
 	}
-	if a := f.Algorithm; a != nil {
-		if l.Algorithm != limiter.SlidingWindow && l.Algorithm != a.Algorithm {
-			c.at(sub(path, "algorithm"), "is %v, but limit says %v: keep one", a.Algorithm, l.Algorithm)
-			return limiter.Limit{}
-		}
-		l.Algorithm = a.Algorithm
+	l, ok := c.withAlgorithm(path, given, f.Algorithm)
+	if !ok {
+		return limiter.Limit{}
 	}
 	switch {
 	case f.Burst == nil:
@@ -96,6 +103,19 @@ func (c *checker) limit(path []string, f *limitFields) (l limiter.Limit) {
 		return limiter.Limit{}
 	}
 	return l
+}
+
+// withAlgorithm returns a limit with the algorithm beside it, if there is one, or false if it has another one.
+func (c *checker) withAlgorithm(path []string, given limitText, a *algorithm) (limiter.Limit, bool) {
+	if a == nil {
+		return given.Limit, true
+	}
+	if given.named && given.Algorithm != a.Algorithm {
+		c.at(sub(path, "algorithm"), "is %v, but the limit %v has another algorithm: keep one", a.Algorithm, given.Limit)
+		return limiter.Limit{}, false
+	}
+	given.Algorithm = a.Algorithm
+	return given.Limit, true
 }
 
 // concurrency makes the Concurrency of f. It returns the zero Concurrency if something is wrong.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -19,9 +20,15 @@ import (
 // The types of this file read themselves from one word or text.
 
 // limitText is a limit as text.
-type limitText struct{ limiter.Limit }
+type limitText struct {
+	limiter.Limit
+	named bool // the text names the algorithm
+}
 
 func (l *limitText) UnmarshalText(text []byte) error {
+	l.named = slices.ContainsFunc(strings.Fields(string(text)), func(word string) bool {
+		return new(limiter.Algorithm).UnmarshalText([]byte(word)) == nil
+	})
 	err := inWords(l.Limit.UnmarshalText(text))
 	events, _, _ := strings.Cut(strings.TrimSpace(strings.ReplaceAll(string(text), "/", " ")), " ")
 	if n, wrong := parseInteger(events); err != nil && wrong == nil && n == 0 {

@@ -11,7 +11,7 @@ import (
 	"github.com/weirgo/weir/middleware"
 )
 
-// values are what header fields or parameters have to be, by name. "*" is any value.
+// values are what header fields or parameters have to be, by name; see newGlob.
 type values map[string]string
 
 func (v values) String() string {
@@ -22,15 +22,49 @@ func (v values) String() string {
 	return strings.Join(texts, ", ")
 }
 
-// match reports whether a request has all of the values. given returns the values that it has for a
-// name, one of which is enough, and false if programs may find other values: then it may have the value.
-func (v values) match(given func(name string) ([]string, bool)) bool {
-	for name, want := range v {
-		if has, clear := given(name); clear && (len(has) == 0 || want != "*" && !slices.Contains(has, want)) {
-			return false
+// matcher returns a function that reports whether a request has all of the values. given returns the values
+// that it has for a name, one of which is enough, and false if programs may find other values: then it may
+// have the value.
+func (v values) matcher() func(given func(name string) ([]string, bool)) bool {
+	wanted := make(map[string]glob, len(v))
+	for name, text := range v {
+		wanted[name] = newGlob(text)
+	}
+	return func(given func(name string) ([]string, bool)) bool {
+		for name, want := range wanted {
+			if has, clear := given(name); clear && !slices.ContainsFunc(has, want.matches) {
+				return false
+			}
+		}
+		return true
+	}
+}
+
+// A glob has the texts around the * of a pattern, or a single text, which is compared as it is.
+type glob []string
+
+// newGlob reads a value in which * stands for any text and \* for a star. With a *, case does not matter.
+func newGlob(text string) glob {
+	texts := strings.Split(strings.ReplaceAll(text, `\*`, "\x00"), "*")
+	for i := range texts {
+		if texts[i] = strings.ReplaceAll(texts[i], "\x00", "*"); len(texts) > 1 {
+			texts[i] = strings.ToLower(texts[i])
 		}
 	}
-	return true
+	return texts
+}
+
+func (g glob) matches(text string) bool {
+	if len(g) == 1 {
+		return text == g[0]
+	}
+	text, ok := strings.CutPrefix(strings.ToLower(text), g[0])
+	for _, part := range g[1 : len(g)-1] {
+		if ok {
+			_, text, ok = strings.Cut(text, part)
+		}
+	}
+	return ok && strings.HasSuffix(text, g[len(g)-1])
 }
 
 // isConditional reports whether a rule is not for all requests of its scope.
@@ -67,8 +101,9 @@ func (c *checker) match(path []string, r *rule) middleware.Match {
 			c.atKey(sub(path, "query", name), "is not the name of a parameter")
 		}
 	}
+	inHeader, inQuery := header.matcher(), query.matcher()
 	return middleware.MatchFunc(func(r *http.Request) bool {
-		return header.match(func(name string) ([]string, bool) { return r.Header[name], true }) &&
-			query.match(func(name string) ([]string, bool) { return route.Query(nil, r.URL.RawQuery, name) })
+		return inHeader(func(name string) ([]string, bool) { return r.Header[name], true }) &&
+			inQuery(func(name string) ([]string, bool) { return route.Query(nil, r.URL.RawQuery, name) })
 	})
 }

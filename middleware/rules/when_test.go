@@ -1,6 +1,7 @@
 package rules_test
 
 import (
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"testing"
@@ -10,6 +11,29 @@ import (
 
 	"github.com/weirgo/weir/middleware/rules"
 )
+
+func TestAStarInAWhenStandsForAnyText(t *testing.T) {
+	for value, agents := range map[string]map[string]bool{
+		"*bot*":   {"Googlebot/2.1": true, "BOT": true, "bingBot": true, "curl/8": false, "": false, "bo t": false},
+		"curl/*":  {"curl/8.1": true, "CURL/": true, "libcurl/8": false, "curl": false},
+		"*/1.0":   {"a/1.0": true, "/1.0": true, "a/1.0.1": false},
+		"a*b*b":   {"abb": true, "aXbYb": true, "ab": false, "abbc": false},
+		"*a*ab*":  {"aab": true, "ab": false},
+		"*":       {"": true, "x": true},
+		`\\*/\\*`: {"*/*": true, "text/html": false},
+		`\\**`:    {"*/*": true, "text/html": false},
+		"Exact":   {"Exact": true, "exact": false},
+	} {
+		r := parse(t, `{version: 1, global: {limit: 9/s, key: ip}, default: {mode: deny, when: {header: {User-Agent: "`+value+`"}}}}`, rules.Options{})
+		s := open(t, r)
+		for agent, matches := range agents {
+			want := map[bool]int{true: http.StatusForbidden, false: http.StatusOK}[matches]
+			got := s.status(call{from: fmt.Sprintf("192.0.2.%d:1", len(agent)), header: map[string]string{"User-Agent": agent}})
+			assert.Equal(t, want, got, "%q for %q", value, agent)
+		}
+		assert.Equal(t, http.StatusOK, s.status(call{from: "192.0.2.99:1"}), "%q without the field", value)
+	}
+}
 
 func TestAWhenSaysWhichRequestsARuleIsFor(t *testing.T) {
 	bubble(t, func(t *testing.T) {
