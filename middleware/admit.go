@@ -111,8 +111,8 @@ func (l *RateLimit) wait(ctx context.Context, v *visit) (no refusal, err error) 
 			return l.undecided(ctx, v, err), err
 		default: // the queue is full, or the time is up
 			v.outcome = OutcomeRefused
-			if d := &c.Decision; d.Allowed { // a look
-				d.Allowed, d.RetryAfter = false, max(time.Microsecond, d.NextAfter)
+			if c.Decision.Allowed { // a look
+				refuseLook(&c.Decision)
 			}
 			c.Decision.RetryAfter = l.room.Behind(keyOf(c), c.Decision.RetryAfter)
 			return l.verdict(ctx, v), nil

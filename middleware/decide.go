@@ -192,7 +192,7 @@ func (v *visit) looksRefuse() (refuse bool) {
 		if !a.looks || a.ofValue || !d.Counted() || !a.lacks(d) {
 			continue
 		}
-		d.Allowed, d.RetryAfter = false, max(d.NextAfter, time.Microsecond)
+		refuseLook(d)
 		if a.cost > a.quota.Capacity() {
 			d.RetryAfter = limiter.Never
 		}
@@ -202,6 +202,11 @@ func (v *visit) looksRefuse() (refuse bool) {
 		refuse = refuse || !a.shadow
 	}
 	return refuse
+}
+
+// refuseLook makes the decision of a look a refusal until the next unit comes.
+func refuseLook(d *limiter.Decision) {
+	d.Allowed, d.RetryAfter = false, max(d.NextAfter, time.Microsecond)
 }
 
 // lacks reports whether a look finds no unit left, or a cost that the limit never allows at once.

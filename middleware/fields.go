@@ -353,10 +353,9 @@ func memberOf(name string, limit int64, window time.Duration) string {
 }
 
 // isNear reports whether the rule has reached its SoftAt.
-func (a *applied) isNear(d *limiter.Decision) bool {
-	softAt := a.softAt
+func (p *limit) isNear(d *limiter.Decision) bool {
 	// During an outage the limit is a share of the rule's. It is at most 10^12.
-	return softAt > 0 && d.Counted() && d.Remaining <= d.Limit*(100-softAt)/100
+	return p.softAt > 0 && d.Counted() && d.Remaining <= d.Limit*(100-p.softAt)/100
 }
 
 // textOf returns b as a string, without a copy. Nothing may write to b any more.

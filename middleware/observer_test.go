@@ -173,3 +173,47 @@ func TestPeekTakesNothingAndResetForgets(t *testing.T) {
 		assert.ErrorIs(t, l.Reset(context.Background(), "ip strikes", "x"), middleware.ErrNoRule)
 	})
 }
+
+// Peek and the next request agree about whether a unit is left, and when.
+func TestPeekSaysWhetherAUnitIsLeft(t *testing.T) {
+	for _, limit := range []limiter.Allowance{
+		limiter.PerMinute(2), limiter.PerMinute(20), limiter.PerMinute(2).With(limiter.TokenBucket),
+		limiter.PerMinute(2).With(limiter.FixedWindow), limiter.All(limiter.PerMinute(5), limiter.PerHour(2)),
+	} {
+		phase.Test(t, func(t *testing.T) {
+			l := newLimit(t, middleware.Rule{Name: "ip", Key: keyfunc.IP(), Limit: limit})
+			peek := func() middleware.RuleResult {
+				results, err := l.Peek(t.Context(), "ip", "192.0.2.1")
+				require.NoError(t, err)
+				require.Len(t, results, 1)
+				return results[0]
+			}
+			for peek().Allowed {
+				require.Zero(t, peek().RetryAfter)
+				w, _ := check(l, request())
+				require.Equal(t, 200, w.Code, "%v", limit)
+			}
+			w, _ := check(l, request())
+			require.Equal(t, 429, w.Code, "%v", limit)
+			time.Sleep(peek().RetryAfter - time.Microsecond)
+			require.False(t, peek().Allowed, "%v", limit)
+			time.Sleep(time.Microsecond)
+			require.True(t, peek().Allowed, "%v", limit)
+			w, _ = check(l, request())
+			require.Equal(t, 200, w.Code, "%v", limit)
+		})
+	}
+}
+
+func TestPeekSaysThatNoSlotIsFree(t *testing.T) {
+	phase.Test(t, func(t *testing.T) {
+		l := newLimit(t, middleware.Rule{Name: "ip", Key: keyfunc.IP(), Limit: limiter.AtOnce(1)})
+		isFree := func() bool {
+			results, err := l.Peek(t.Context(), "ip", "192.0.2.1")
+			require.NoError(t, err)
+			return results[0].Allowed && results[0].Concurrent.Allowed
+		}
+		serve(l.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { assert.False(t, isFree()) })), request())
+		assert.True(t, isFree())
+	})
+}

@@ -64,13 +64,14 @@ func (set *ruleset) counting(name string) (*rule, error) {
 	return nil, fmt.Errorf("%w: %.128q", ErrNoRule, name)
 }
 
-// Peek returns what a key has left of a rule, in each of its tiers, and takes nothing. The key is as
+// Peek returns what a key has left of a rule, in each of its tiers, and takes nothing. A Decision is not
+// Allowed if no unit is left; RetryAfter is then when the next one comes. The key is as
 // the rule's key function returns it, with or without its class, or empty for a rule with
 // [keyfunc.Global]. A limit of [WithLimit] is shown only if ctx has it. The error is [bans.ErrDigest] if
 // key is a digest and the rule has Overrides: the key's limit is then unknown.
 func (l *RateLimit) Peek(ctx context.Context, rule, key string) ([]RuleResult, error) {
 	key, class := keyfunc.Classify(key)
-	var questions []question
+	var usages []usage
 	set := l.rules.Load()
 	named, err := set.counting(rule)
 	if err != nil {
@@ -78,25 +79,25 @@ func (l *RateLimit) Peek(ctx context.Context, rule, key string) ([]RuleResult, e
 	}
 	key = named.counterOf(key)
 	for _, p := range named.allLimits {
-		questions = append(questions, question{rule: named, policy: p, key: key, class: class})
+		usages = append(usages, usage{rule: named, limits: p, key: key, class: class})
 	}
-	if err := l.left(ctx, set, questions); err != nil {
+	if err := l.left(ctx, set, usages); err != nil {
 		return nil, err
 	}
 	var results []RuleResult
-	for i := range questions {
-		q := &questions[i]
-		if q.err != nil {
-			return nil, q.err
+	for i := range usages {
+		u := &usages[i]
+		if u.err != nil {
+			return nil, u.err
 		}
-		if q.zero != nil {
-			info := *q.policy.info
-			info.Limit, info.Own = q.zero, true
+		if u.zero != nil {
+			info := *u.limits.info
+			info.Limit, info.Own = u.zero, true
 			results = append(results, RuleResult{Rule: &info, Key: key, Class: class, Decision: limiter.Decision{RetryAfter: limiter.Never}})
 		}
-		for n, p := range q.policies {
-			a := applied{limit: p, class: class}
-			results = a.appendResult(results, &q.charges[n])
+		for n := range u.charges {
+			a := applied{limit: u.limits.all[n], class: class}
+			results = a.appendResult(results, &u.charges[n])
 		}
 	}
 	return results, nil

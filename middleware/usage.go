@@ -61,20 +61,21 @@ func (l *RateLimit) serveUsage(w http.ResponseWriter, r *http.Request) {
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), usagePatience)
 	defer cancel()
-	rules, known := l.describe(ctx, set, set.questions(r))
-	if !known {
+	rules := set.usages(r)
+	if !l.describe(ctx, set, rules) {
 		if r.Context().Err() == nil {
 			w.Header().Set("Retry-After", "1")
 			writeProblem(w, r, http.StatusServiceUnavailable, "The remaining quota is not known at the moment.")
 		}
 		return
 	}
-	view := usageView{Rules: rules}
+	view := map[string]any{"rules": rules}
 	if no.status != 0 {
-		view.Ban = &usageBan{}
+		ban := map[string]int64{} // without a reset it is permanent
 		if no.retry != limiter.Never {
-			view.Ban.Reset = secondsUp(no.retry)
+			ban["reset"] = secondsUp(no.retry)
 		}
+		view["ban"] = ban
 	}
 	body, _ := json.Marshal(view) // it cannot fail
 	writeAnswer(w, r, http.StatusOK, "application/json", body)
@@ -83,56 +84,49 @@ func (l *RateLimit) serveUsage(w http.ResponseWriter, r *http.Request) {
 // usagePatience is the deadline of a request's question to the store.
 const usagePatience = time.Second
 
-// The answer, as docs/usage.md describes it. Times are in seconds.
-type (
-	usageView struct {
-		Ban   *usageBan   `json:"ban,omitempty"`
-		Rules []usageRule `json:"rules"`
-	}
+// A usage is what a client has used of a rule, as docs/usage.md describes it. Times are in seconds.
+type usage struct {
+	Rule        string           `json:"rule"`
+	Tier        string           `json:"tier,omitempty"`
+	Routes      []string         `json:"routes,omitempty"`      // the rule applies to these alone
+	Default     bool             `json:"default,omitempty"`     // it applies to routes without rules of their own
+	Conditional bool             `json:"conditional,omitempty"` // a Match of the service decides
+	Denied      bool             `json:"denied,omitempty"`
+	Key         string           `json:"key,omitempty"`     // its class
+	Unknown     string           `json:"unknown,omitempty"` // why the numbers are
+	Limits      []limitUsage     `json:"limits,omitempty"`
+	Concurrency map[string]int64 `json:"concurrency,omitempty"` // max, and in_progress if it is known
+	SoftAt      int              `json:"soft_at,omitempty"`
+	Near        bool             `json:"near_limit,omitempty"`
 
-	usageBan struct {
-		Reset int64 `json:"reset,omitempty"` // 0: permanent
-	}
+	rule   *rule
+	limits *limit // the first of the rule in its tier, or of the key's own; nil if the rule denies
+	key    string
+	class  keyfunc.Class
 
-	usageRule struct {
-		Rule        string         `json:"rule"`
-		Tier        string         `json:"tier,omitempty"`
-		Routes      []string       `json:"routes,omitempty"`      // the rule applies to these alone
-		Default     bool           `json:"default,omitempty"`     // it applies to routes without rules of their own
-		Conditional bool           `json:"conditional,omitempty"` // a Match of the service decides
-		Denied      bool           `json:"denied,omitempty"`
-		Key         string         `json:"key,omitempty"` // its class
-		Unknown     string         `json:"unknown,omitempty"`
-		Limits      []usageLimit   `json:"limits,omitempty"`
-		Concurrency *usageProgress `json:"concurrency,omitempty"`
-		SoftAt      int            `json:"soft_at,omitempty"`
-		Near        bool           `json:"near_limit,omitempty"`
-	}
+	// Set by look.
+	charges []limiter.Charge  // of all limits; nil: the store is not asked
+	zero    limiter.Allowance // the client's own limit, if it refuses all
+	err     error             // why the key's own limit is unknown
+}
 
-	usageLimit struct {
-		Limit      string  `json:"limit"`
-		Events     int64   `json:"events"`
-		Per        float64 `json:"per"`
-		Calendar   string  `json:"calendar,omitempty"` // Per is then the usual length
-		Burst      int64   `json:"burst,omitempty"`
-		Algorithm  string  `json:"algorithm"`
-		Quota      int64   `json:"quota"`  // the most that can be left
-		Window     float64 `json:"window"` // until all of it is back
-		*usageLeft         // nil: unknown
-	}
+// A limitUsage is the part of a usage about one limit.
+type limitUsage struct {
+	Limit     string  `json:"limit"`
+	Events    int64   `json:"events"`
+	Per       float64 `json:"per"`
+	Calendar  string  `json:"calendar,omitempty"` // Per is then the usual length
+	Burst     int64   `json:"burst,omitempty"`
+	Algorithm string  `json:"algorithm"`
+	Quota     int64   `json:"quota"`  // the most that can be left
+	Window    float64 `json:"window"` // until all of it is back
 
-	usageLeft struct {
-		Used      int64 `json:"used"`
-		Remaining int64 `json:"remaining"`
-		Next      int64 `json:"next"`
-		Reset     int64 `json:"reset"`
-	}
-
-	usageProgress struct {
-		Max        int64  `json:"max"`
-		InProgress *int64 `json:"in_progress,omitempty"` // nil: unknown
-	}
-)
+	// Nil: unknown.
+	Used      *int64 `json:"used,omitempty"`
+	Remaining *int64 `json:"remaining,omitempty"`
+	Next      *int64 `json:"next,omitempty"`
+	Reset     *int64 `json:"reset,omitempty"`
+}
 
 // Why the numbers of a rule are unknown.
 const (
@@ -144,68 +138,53 @@ const (
 	unknownRoom      = "no_room"       // the store had no room for the key
 )
 
-// A question is about one rule.
-type question struct {
-	rule    *rule
-	policy  *limit // the first; nil if the rule denies
-	key     string
-	class   keyfunc.Class
-	unknown string // why the store is not asked
-
-	// Set by left.
-	policies []*limit // of the rule in its tier; nil: the store is not asked
-	charges  []limiter.Charge
-	zero     limiter.Allowance // the client's own limit, if it refuses all
-	err      error             // why the key's own limit is unknown
-}
-
-// questions returns a question for each rule that the client of r can meet, on any route.
-func (set *ruleset) questions(r *http.Request) []question {
+// usages returns a usage for each rule that the client of r can meet, on any route.
+func (set *ruleset) usages(r *http.Request) []usage {
 	tier := ""
 	if set.needsTier {
 		tier = Tier(r.Context())
 	}
 	one, other := routedBy(r, "GET "+patternPath(r), http.MethodGet), routedBy(r, "OTHER "+patternPath(r), "OTHER")
-	questions := make([]question, 0, len(set.all))
+	usages := make([]usage, 0, len(set.all))
 	for _, rule := range set.all {
 		info := rule.info
 		if rule.shadow || info.ForTier != "" && info.ForTier != tier || info.Default && set.byTier[tier] != nil {
 			continue
 		}
-		q := question{rule: rule}
+		u := usage{Rule: rule.Name, rule: rule, Default: info.Default}
 		if !rule.deny {
-			q.policy = rule.limitsFor(tier)
-			q.readKey(set, one, other)
+			u.limits = rule.limitsFor(tier)
+			u.readKey(set, one, other)
 		}
-		questions = append(questions, q)
+		usages = append(usages, u)
 	}
-	return questions
+	return usages
 }
 
 // readKey reads the key of the client's requests, unless it depends on their route or method.
-func (q *question) readKey(set *ruleset, one, other *http.Request) {
-	if q.rule.together {
-		q.class = keyfunc.Shared
+func (u *usage) readKey(set *ruleset, one, other *http.Request) {
+	if u.rule.together {
+		u.class = keyfunc.Shared
 		return
 	}
-	key, class, err := read(q.rule.Key, one)
+	key, class, err := read(u.rule.Key, one)
 	switch {
 	case errors.Is(err, keyfunc.ErrAmbiguous):
-		q.unknown = unknownAmbiguous
+		u.Unknown = unknownAmbiguous
 		return
 	case errors.Is(err, keyfunc.ErrNoKey):
-		q.unknown = unknownKey
+		u.Unknown = unknownKey
 		return
 	case err != nil:
-		set.warnKeyFailure(q.rule, err)
-		q.unknown = unknownFailed
+		set.warnKeyFailure(u.rule, err)
+		u.Unknown = unknownFailed
 		return
 	}
-	if same, _, err := read(q.rule.Key, other); err != nil || same != key {
-		q.unknown = unknownKey
+	if same, _, err := read(u.rule.Key, other); err != nil || same != key {
+		u.Unknown = unknownKey
 		return
 	}
-	q.key, q.class = key, class
+	u.key, u.class = key, class
 }
 
 // elsewhere is a pattern that no route has: Allow and Deny decide about the client, not about the route of
@@ -231,37 +210,34 @@ func patternPath(r *http.Request) string {
 	return r.Pattern
 }
 
-// left asks the store what is left of the rules, with charges of cost 0. Usage and Peek show its results.
-func (l *RateLimit) left(ctx context.Context, set *ruleset, questions []question) error {
+// left asks the store what is left of the rules, with charges of cost 0. Usage and Peek show its results. A decision
+// is a refusal if no unit is left.
+func (l *RateLimit) left(ctx context.Context, set *ruleset, usages []usage) error {
+	var asked []*usage
 	var charges []limiter.Charge
 	given := set.givenLimits(ctx)
-	for i := range questions {
-		q := &questions[i]
-		if q.rule.deny {
+	for i := range usages {
+		u := &usages[i]
+		if u.rule.deny {
 			continue
 		}
-		own, no := set.limitsOf(q.rule, q.policy, q.key, q.class, given)
-		if no.outcome == OutcomeRefused {
-			q.zero = given.of(q.rule.Name).limit
-		}
-		if q.zero != nil || q.unknown != "" {
-			continue
-		}
-		_, isDigest := keyfunc.DigestOf(q.key)
+		own, no := set.limitsOf(u.rule, u.limits, u.key, u.class, given)
+		_, isDigest := keyfunc.DigestOf(u.key)
 		switch {
+		case no.outcome == OutcomeRefused:
+			u.zero = given.of(u.rule.Name).limit
+		case u.Unknown != "":
 		case no.status != 0:
-			q.err = errors.New("middleware: the client's own limit is invalid, so its requests are answered 503")
-		case isDigest && q.policy.overrides != nil:
-			q.err = fmt.Errorf("middleware: a digest does not reveal the key, which may have a limit of its own: %w", bans.ErrDigest)
-		}
-		if q.err != nil {
-			q.unknown = unknownLimit
-			continue
-		}
-		q.policy = own
-		q.policies = q.policy.all
-		for _, p := range q.policies {
-			charges = append(charges, limiter.Charge{Quota: p.quota, Key: q.key})
+			u.Unknown = unknownLimit
+			u.err = errors.New("middleware: the client's own limit is invalid, so its requests are answered 503")
+		case isDigest && u.limits.overrides != nil:
+			u.Unknown = unknownLimit
+			u.err = fmt.Errorf("middleware: a digest does not reveal the key, which may have a limit of its own: %w", bans.ErrDigest)
+		default:
+			u.limits, asked = own, append(asked, u)
+			for _, p := range own.all {
+				charges = append(charges, limiter.Charge{Quota: p.quota, Key: u.key})
+			}
 		}
 	}
 	for from := 0; from < len(charges); from += limiter.MaxCharges {
@@ -270,95 +246,97 @@ func (l *RateLimit) left(ctx context.Context, set *ruleset, questions []question
 			return err
 		}
 	}
-	for i := range questions {
-		n := len(questions[i].policies)
-		questions[i].charges, charges = charges[:n], charges[n:]
+	for i := range charges {
+		if d := &charges[i].Decision; d.Counted() && d.Remaining <= 0 {
+			refuseLook(d)
+		}
+	}
+	for _, u := range asked {
+		n := len(u.limits.all)
+		u.charges, charges = charges[:n], charges[n:]
 	}
 	return nil
 }
 
-// describe returns the results of left for the answer, or false if the store knows no rule's numbers.
-func (l *RateLimit) describe(ctx context.Context, set *ruleset, questions []question) (shown []usageRule, known bool) {
-	if err := l.left(ctx, set, questions); err != nil {
+// describe completes the usages with the results of left. It returns false if the store knows no rule's numbers.
+func (l *RateLimit) describe(ctx context.Context, set *ruleset, usages []usage) (known bool) {
+	if err := l.left(ctx, set, usages); err != nil {
 		if !isGone(ctx) {
 			set.warnStoreFailure(err)
 		}
-		return nil, false
+		return false
 	}
-	shown = make([]usageRule, len(questions))
 	asks := false
-	for i := range questions {
-		q := &questions[i]
-		shown[i] = q.describe(set)
-		asks = asks || q.policies != nil
-		known = known || q.policies != nil && shown[i].Unknown != unknownOutage
+	for i := range usages {
+		u := &usages[i]
+		u.describe()
+		asks = asks || u.charges != nil
+		known = known || u.charges != nil && u.Unknown != unknownOutage
 	}
-	return shown, known || !asks
+	return known || !asks
 }
 
-// describe returns what is known about the rule.
-func (q *question) describe(set *ruleset) usageRule {
-	r := q.rule
-	shown := usageRule{Rule: r.Name, Denied: r.deny || q.zero != nil, Unknown: q.unknown, Default: r.info.Default}
+// describe sets what clients see.
+func (u *usage) describe() {
+	r := u.rule
+	u.Denied = r.deny || u.zero != nil
 	if m, ok := r.Match.(*routeMatcher); ok {
-		shown.Routes = m.texts
+		u.Routes = m.texts
 	} else {
-		shown.Conditional = r.Match != nil
+		u.Conditional = r.Match != nil
 	}
 	if r.info.Route != "" {
-		shown.Conditional = r.Match != nil
-		shown.Routes = []string{r.info.Route}
+		u.Conditional = r.Match != nil
+		u.Routes = []string{r.info.Route}
 	}
-	if shown.Denied {
-		shown.Unknown = ""
-		return shown
+	if u.Denied {
+		u.Unknown = ""
+		return
 	}
-	shown.Tier, shown.SoftAt = q.policy.info.Tier, r.SoftAt
-	if q.unknown == "" {
-		shown.Key = q.class.String()
+	u.Tier, u.SoftAt = u.limits.info.Tier, r.SoftAt
+	if u.Unknown == "" {
+		u.Key = u.class.String()
 	}
-	for i := range q.charges {
-		switch d := &q.charges[i].Decision; {
+	for i := range u.charges {
+		switch d := &u.charges[i].Decision; {
 		case d.Degraded || !d.Counted():
-			shown.Unknown = unknownOutage
-		case d.Overflow && shown.Unknown == "":
-			shown.Unknown = unknownRoom
+			u.Unknown = unknownOutage
+		case d.Overflow && u.Unknown == "":
+			u.Unknown = unknownRoom
 		}
 	}
-	for i, p := range q.policy.all {
+	for i, p := range u.limits.all {
 		var d *limiter.Decision // nil: unknown
-		if q.policies != nil && shown.Unknown == "" {
-			d = &q.charges[i].Decision
-			shown.Near = shown.Near || (&applied{limit: p}).isNear(d)
+		if u.charges != nil && u.Unknown == "" {
+			d = &u.charges[i].Decision
+			u.Near = u.Near || p.isNear(d)
 		}
 		switch {
 		case p.slot:
-			shown.Concurrency = &usageProgress{Max: p.quota.Capacity()}
+			u.Concurrency = map[string]int64{"max": p.quota.Capacity()}
 			if d != nil {
-				inProgress := d.Limit - d.Remaining
-				shown.Concurrency.InProgress = &inProgress
+				u.Concurrency["in_progress"] = d.Limit - d.Remaining
 			}
-		case q.unknown != unknownLimit:
-			shown.Limits = append(shown.Limits, describeLimit(p.quota, d))
+		case u.Unknown != unknownLimit:
+			u.Limits = append(u.Limits, describeLimit(p.quota, d))
 		}
 	}
-	return shown
 }
 
-func describeLimit(q *limiter.Quota, d *limiter.Decision) usageLimit {
+func describeLimit(q *limiter.Quota, d *limiter.Decision) limitUsage {
 	limit, at := q.Limit(), int64(0)
-	var left *usageLeft
 	if d != nil {
-		left = &usageLeft{
-			Used: d.Limit - d.Remaining, Remaining: d.Remaining,
-			Next: secondsUp(d.NextAfter), Reset: secondsUp(d.ResetAfter),
-		}
 		at = d.Receipt.At // by the clock of its windows
 	}
-	return usageLimit{
+	u := limitUsage{
 		Limit: limit.String(), Events: limit.Events, Per: limit.Per.Seconds(), Calendar: limit.Calendar(), Burst: limit.Burst,
-		Algorithm: q.Algorithm().String(), Quota: q.Capacity(), Window: windowAt(q, at).Seconds(), usageLeft: left,
+		Algorithm: q.Algorithm().String(), Quota: q.Capacity(), Window: windowAt(q, at).Seconds(),
 	}
+	if d != nil {
+		u.Used, u.Remaining = new(d.Limit-d.Remaining), &d.Remaining
+		u.Next, u.Reset = new(secondsUp(d.NextAfter)), new(secondsUp(d.ResetAfter))
+	}
+	return u
 }
 
 // windowAt returns the length of the window at that time. Windows of a calendar differ in length.
