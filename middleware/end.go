@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"reflect"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -158,10 +159,15 @@ func (e *end) correct(owed []limiter.Settlement, i int) []limiter.Settlement {
 }
 
 // unseen notes that no handler sees a request that limiters further out admitted, so that it costs nothing
-// by their rules with Reserve. A server's request and its copies have the request line. A request that a handler
-// built has none, and that handler may have done work.
+// by their rules with Reserve. Copies of a request share its map of header fields, as http.StripPrefix and
+// WithContext make them. A request that a handler has built or cloned has a map of its own, and that handler may
+// have done work.
 func unseen(r *http.Request) {
-	for e := endOf(r.Context()); e != nil && r.RequestURI != ""; e = endOf(e.Context) {
+	fields := reflect.ValueOf(r.Header).Pointer()
+	for e := endOf(r.Context()); e != nil; e = endOf(e.Context) {
+		if reflect.ValueOf(e.request.Header).Pointer() != fields {
+			continue
+		}
 		e.mu.Lock()
 		e.unseen = true
 		e.mu.Unlock()

@@ -163,14 +163,35 @@ func TestASubRequestThatIsRefusedIsNotTheRequestItself(t *testing.T) {
 	outer := limited(t, middleware.Config{Rules: []middleware.Rule{tokens(60, 100)}})
 	inner := limited(t, middleware.Config{Rules: []middleware.Rule{{Name: "one", Key: keyfunc.Global, Limit: perHour(1)}}})
 	through(inner, noop)
-	assert.Equal(t, 200, through(outer, func(_ http.ResponseWriter, r *http.Request) {
-		sub, err := http.NewRequestWithContext(r.Context(), http.MethodGet, "/", nil)
-		require.NoError(t, err)
-		w := httptest.NewRecorder()
-		inner.Handler(noop).ServeHTTP(w, sub)
-		assert.Equal(t, http.StatusTooManyRequests, w.Code)
-	}))
-	assert.EqualValues(t, 40, left(t, outer, "tokens", ""), "its handler may have done the work")
+	for i, sub := range []func(*http.Request) *http.Request{
+		func(r *http.Request) *http.Request {
+			built, err := http.NewRequestWithContext(r.Context(), http.MethodGet, "/", nil)
+			require.NoError(t, err)
+			return built
+		},
+		func(r *http.Request) *http.Request { return r.Clone(r.Context()) },
+	} {
+		require.NoError(t, outer.Reset(t.Context(), "tokens", ""))
+		assert.Equal(t, 200, through(outer, func(_ http.ResponseWriter, r *http.Request) {
+			w := httptest.NewRecorder()
+			inner.Handler(noop).ServeHTTP(w, sub(r))
+			assert.Equal(t, http.StatusTooManyRequests, w.Code)
+		}))
+		assert.EqualValues(t, 40, left(t, outer, "tokens", ""), "its handler may have done the work: %d", i)
+	}
+}
+
+func TestACopyOfARequestThatIsRefusedIsTheRequestItself(t *testing.T) {
+	outer := limited(t, middleware.Config{Rules: []middleware.Rule{tokens(60, 100)}})
+	inner := limited(t, middleware.Config{Rules: []middleware.Rule{{Name: "one", Key: keyfunc.Global, Limit: perHour(1)}}})
+	through(inner, noop)
+	for _, between := range []http.Handler{
+		http.StripPrefix("/", inner.Handler(noop)),
+		http.TimeoutHandler(inner.Handler(noop), time.Hour, ""),
+	} {
+		assert.Equal(t, http.StatusTooManyRequests, through(outer, between.ServeHTTP))
+		assert.EqualValues(t, 100, left(t, outer, "tokens", ""))
+	}
 }
 
 func TestWhatAnInnerLimiterBansCostsTheOuterOneNothing(t *testing.T) {
