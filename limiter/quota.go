@@ -54,7 +54,8 @@ type Quota struct {
 
 // NewQuota returns a quota for l, after it has checked l. Rule and tier name the quota's counters: each
 // tier of a rule has counters of its own. The tier is empty for a rule without tiers. A name has 1 to
-// 128 characters of printable ASCII, without a space at either end.
+// 128 characters of printable ASCII, without a space at either end. A rule's may have 16 more, for the
+// further counters of one rule, such as "api.3600" ([NewQuotas]).
 func NewQuota(rule, tier string, l Limit) (*Quota, error) {
 	if err := errors.Join(checkNames(rule, tier), l.Validate()); err != nil {
 		return nil, err
@@ -89,6 +90,9 @@ const concurrentSuffix = ".concurrent"
 // for each of these quotas, one after the other.
 func NewQuotas(rule, tier string, a Allowance) ([]*Quota, error) {
 	limits, atOnce, err := Split(a)
+	if len(rule) > mostName {
+		err = errors.Join(checkName("rule name", rule, mostName), err)
+	}
 	if err != nil {
 		return nil, errors.Join(checkNames(rule, tier), err)
 	}
@@ -124,20 +128,25 @@ func NewQuotas(rule, tier string, a Allowance) ([]*Quota, error) {
 // the only one. A store may hold their states of a key together.
 func (q *Quota) Family() []*Quota { return q.family }
 
+const (
+	mostName   = 128 // characters of a rule or a tier
+	mostSuffix = 16  // that NewQuotas appends, and package middleware
+)
+
 func checkNames(rule, tier string) error {
-	err := checkName("rule name", rule)
+	err := checkName("rule name", rule, mostName+mostSuffix)
 	if tier == "" {
 		return err
 	}
-	return errors.Join(err, checkName("tier name", tier))
+	return errors.Join(err, checkName("tier name", tier, mostName))
 }
 
-func checkName(what, name string) error {
+func checkName(what, name string, most int) error {
 	if name == "" {
 		return invalid.New("limiter", "the %s is empty", what)
 	}
-	if len(name) > 128 {
-		return invalid.New("limiter", "the %s %.20q... has %d characters: at most 128 are allowed", what, name, len(name))
+	if len(name) > most {
+		return invalid.New("limiter", "the %s %.20q... has %d characters: at most %d are allowed", what, name, len(name), most)
 	}
 	for _, c := range []byte(name) {
 		if c < ' ' || c > '~' {

@@ -41,8 +41,8 @@ func TestNamesArePrintableAndOfSomeLength(t *testing.T) {
 		{"\x7f", "outside printable ASCII"},
 		{"größe", "outside printable ASCII"},
 		{"\xff", "outside printable ASCII"},
-		{strings.Repeat("n", 129), "has 129 characters: at most 128"},
-		{strings.Repeat("n", 1<<20), "at most 128"},
+		{strings.Repeat("n", 145), "has 145 characters: at most 1"},
+		{strings.Repeat("n", 1<<20), "at most 1"},
 	} {
 		q, err := limiter.NewQuota(tt.name, "", l)
 		require.ErrorContains(t, err, tt.want, "%.20q", tt.name)
@@ -53,6 +53,19 @@ func TestNamesArePrintableAndOfSomeLength(t *testing.T) {
 			require.ErrorContains(t, err, strings.ReplaceAll(tt.want, "rule", "tier"))
 		}
 	}
+}
+
+func TestTheCountersOfTheLongestNameHaveNames(t *testing.T) {
+	longest := strings.Repeat("n", 128)
+	odd := limiter.Limit{Events: 5, Per: 366*24*time.Hour - time.Microsecond} // its suffix has 16 characters
+	quotas, err := limiter.NewQuotas(longest, longest, limiter.All(limiter.PerSecond(1), odd, limiter.AtOnce(1)))
+	require.NoError(t, err)
+	assert.Equal(t, longest+".31622399.999999", quotas[1].Rule())
+	assert.Equal(t, longest+".concurrent", quotas[2].Rule())
+	_, err = limiter.NewQuotas(longest+"n", "", limiter.PerSecond(1))
+	require.ErrorContains(t, err, "has 129 characters: at most 128")
+	_, err = limiter.NewQuotas("rule", longest+"n", limiter.PerSecond(1))
+	require.ErrorContains(t, err, "has 129 characters: at most 128")
 }
 
 func TestNewAndNewQuotaReportEverythingAtOnce(t *testing.T) {

@@ -22,35 +22,42 @@ import (
 // Each rule is called "a" and has a limit of one per hour, unless the row says otherwise.
 func constant(*http.Request) (string, error) { return "same-for-all", nil }
 
+func TestTheLongestNameCanHaveEveryCounter(t *testing.T) {
+	longest := strings.Repeat("n", 128)
+	limited(t, middleware.Config{Bans: middleware.Bans{List: bansOf(t)}, Rules: []middleware.Rule{
+		{Name: longest, Key: keyfunc.IP(), Limit: limiter.All(limiter.PerSecond(1), limiter.PerHour(9), limiter.AtOnce(1)), Escalate: strict},
+		{Name: longest[1:] + "d", Key: keyfunc.IP(), Limit: limiter.PerHour(1), Distinct: keyfunc.User},
+	}})
+}
+
 func TestRulesThatCannotBeAreErrors(t *testing.T) {
 	second, hour, few := limiter.PerSecond(1), limiter.PerHour(100), limiter.AtOnce(5)
 	leaky := hour.With(limiter.LeakyBucket)
 	two := func(*http.Request) int64 { return 2 }
 	known := newLimit(t, middleware.Rule{Name: "known", Key: keyfunc.Global, Limit: hour})
 	for want, rule := range map[string]middleware.Rule{
-		`"é\n" has a character outside printable ASCII`:     {Name: "é\n", Key: keyfunc.Global},
-		`129 characters: at most 128`:                       {Name: strings.Repeat("n", 129), Key: keyfunc.Global},
-		`has 131 characters: at most 128`:                   {Name: strings.Repeat("x", 120), Key: keyfunc.Global, Limit: limiter.All(hour, few)},
-		`NoKey is 7`:                                        {NoKey: 7},
-		`OnOutage is 9`:                                     {OnOutage: 9},
-		`Mode is 3`:                                         {Mode: 3},
-		`SoftAt is -1`:                                      {SoftAt: -1},
-		`SoftAt is 100`:                                     {SoftAt: 100},
-		`Rules[0] "a": Events is 4611686018427387904`:       {Limit: limiter.PerSecond(1 << 62)},
-		`Algorithm is 200`:                                  {Limit: hour.With(200)},
-		`Rules[0] "a": All has 0 limits`:                    {Limit: limiter.All()},
-		`Rules[0] "a": Limit is a *limiter.Limit`:           {Limit: &hour},
-		`Rules[0] "a": Limit is a middleware_test.plan`:     {Limit: plan{hour, []string{"export"}}},
-		`Events is 0: it must be from`:                      {Limit: limiter.All(hour, limiter.Limit{})},
-		`Max is -1`:                                         {Limit: limiter.AtOnce(-1)},
-		`Max is 0`:                                          {Limit: limiter.AtOnce(0).Queue(5, 1)},
-		`MaxWait is missing`:                                {Limit: few.Queue(5, 0)},
-		`no Queue`:                                          {Limit: few.Queue(0, 5)},
-		`"a" tier "x": Limit is missing`:                    {Tiers: middleware.Tiers{"x": nil}},
-		`"a" tier "y": Events is 0`:                         {Tiers: middleware.Tiers{"y": limiter.Limit{}}},
-		`"a" tier "z": Max is 0`:                            {Limit: few, Tiers: middleware.Tiers{"z": limiter.Concurrency{}}},
-		`Tiers has a tier without a name`:                   {Tiers: middleware.Tiers{"": few}},
-		`"bad\x00" has a character outside printable ASCII`: {Tiers: middleware.Tiers{"bad\x00": hour}},
+		`"é\n" has a character outside printable ASCII`: {Name: "é\n", Key: keyfunc.Global},
+		`129 characters: at most 128`:                   {Name: strings.Repeat("n", 129), Key: keyfunc.Global},
+		`NoKey is 7`:                                    {NoKey: 7},
+		`OnOutage is 9`:                                 {OnOutage: 9},
+		`Mode is 3`:                                     {Mode: 3},
+		`SoftAt is -1`:                                  {SoftAt: -1},
+		`SoftAt is 100`:                                 {SoftAt: 100},
+		`Rules[0] "a": Events is 4611686018427387904`:                               {Limit: limiter.PerSecond(1 << 62)},
+		`Algorithm is 200`:                                                          {Limit: hour.With(200)},
+		`Rules[0] "a": All has 0 limits`:                                            {Limit: limiter.All()},
+		`Rules[0] "a": Limit is a *limiter.Limit`:                                   {Limit: &hour},
+		`Rules[0] "a": Limit is a middleware_test.plan`:                             {Limit: plan{hour, []string{"export"}}},
+		`Events is 0: it must be from`:                                              {Limit: limiter.All(hour, limiter.Limit{})},
+		`Max is -1`:                                                                 {Limit: limiter.AtOnce(-1)},
+		`Max is 0`:                                                                  {Limit: limiter.AtOnce(0).Queue(5, 1)},
+		`MaxWait is missing`:                                                        {Limit: few.Queue(5, 0)},
+		`no Queue`:                                                                  {Limit: few.Queue(0, 5)},
+		`"a" tier "x": Limit is missing`:                                            {Tiers: middleware.Tiers{"x": nil}},
+		`"a" tier "y": Events is 0`:                                                 {Tiers: middleware.Tiers{"y": limiter.Limit{}}},
+		`"a" tier "z": Max is 0`:                                                    {Limit: few, Tiers: middleware.Tiers{"z": limiter.Concurrency{}}},
+		`Tiers has a tier without a name`:                                           {Tiers: middleware.Tiers{"": few}},
+		`"bad\x00" has a character outside printable ASCII`:                         {Tiers: middleware.Tiers{"bad\x00": hour}},
 		`Units is 20: 10/1s allows at most 10 at once, so no request`:               {Limit: limiter.PerSecond(10), Cost: middleware.Units(20)},
 		`Units is 4: 10/1s token-bucket burst 3 allows at most 3 at once`:           {Limit: limiter.PerSecond(10).WithBurst(3), Cost: middleware.Units(4)},
 		`Units is 5: 1/1s allows at most 1 at once`:                                 {Limit: limiter.All(hour, second), Cost: middleware.Units(5)},
@@ -163,7 +170,7 @@ func TestConfigsThatCannotBeAreErrors(t *testing.T) {
 		{middleware.Config{Bans: middleware.Bans{List: bansOf(t), Keys: []keyfunc.Func{keyfunc.IP(), nil}}, Rules: one()}, []string{"Config.Bans.Keys[1] is nil"}},
 		{middleware.Config{Bans: middleware.Bans{Keys: byIP}, Rules: one()}, []string{"Config.Bans.Keys is set, and needs a List"}},
 		{middleware.Config{Bans: middleware.Bans{List: bansOf(t)}, Rules: one()}, []string{"Config.Bans has a List, but no key is looked up"}},
-		{middleware.Config{Rules: one(func(r *middleware.Rule) { r.Escalate = strict })}, []string{"Escalate needs Config.Bans.List"}},
+		{middleware.Config{Rules: one(func(r *middleware.Rule) { r.Escalate = strict })}, []string{"Escalate needs Config.Bans.List", "Bans: middleware.Bans{List: bans.Must(bans.New(bans.Options{}))}"}},
 
 		// Where rules are.
 		{middleware.Config{ByTier: map[string][]middleware.Rule{"": one(), "free": nil, "x": {{Name: "b", Key: keyfunc.Global}}}},

@@ -219,7 +219,7 @@ func (c *checker) name(path []string, name string) {
 		c.atKey(at, "there is another rule named %q, %s: give one of them a name of its own", name, where)
 	}
 	c.names[name] = path
-	if _, err := limiter.NewQuota(name, "", limiter.PerSecond(1)); err != nil {
+	if _, err := limiter.NewQuotas(name, "", limiter.PerSecond(1)); err != nil {
 		c.atKey(at, "%s", inFile(err))
 	}
 }
