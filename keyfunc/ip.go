@@ -17,8 +17,8 @@ import (
 //
 // Without options the client is the TCP peer, which cannot be forged. No header is read. That is safe
 // anywhere, but behind a proxy all clients have the proxy's key. If a request carries X-Forwarded-For
-// or a similar header, the function logs one warning (code weir-untrusted-proxy) and ignores the
-// header.
+// or a similar header, IP ignores the header, and logs one warning for the whole process (code
+// weir-untrusted-proxy).
 //
 // At most one option may say whom to trust: [TrustProxies], [TrustForwarded], [TrustHeader] or
 // [TrustHops]. The header is read only if the peer is trusted, and no other header is tried. If the
@@ -286,13 +286,12 @@ type clientIP struct {
 	unixSocket bool        // and from peers on a unix socket
 	ipv4Prefix int
 	ipv6Prefix int
-	warning    proxyWarning
 }
 
 func (c *clientIP) key(r *http.Request) (string, error) {
 	if c.header == "" && c.ipv4Prefix == ownIPv4 {
 		if host := plainIPv4(r.RemoteAddr); host != "" {
-			c.warning.check(r)
+			proxies.check(r)
 			return host, nil
 		}
 	}
@@ -306,11 +305,11 @@ func (c *clientIP) key(r *http.Request) (string, error) {
 	rewritten := isRewritten(peer, r.RemoteAddr)
 	switch {
 	case rewritten:
-		if header := c.warning.rewritten(r); header != "" {
+		if header := proxies.rewritten(r); header != "" {
 			return noIP, nil
 		}
 	case c.header == "":
-		c.warning.check(r)
+		proxies.check(r)
 	}
 	if !peer.IsValid() {
 		return noIP, nil
@@ -337,7 +336,7 @@ func (c *clientIP) address(r *http.Request) netip.Addr {
 		}
 	}
 	if isRewritten(client, r.RemoteAddr) {
-		c.warning.rewritten(r)
+		proxies.rewritten(r)
 		return netip.Addr{}
 	}
 	return network.OfClient(client)

@@ -20,6 +20,9 @@ type proxyWarning struct {
 	givenRewritten atomic.Bool
 }
 
+// proxies is of all functions, as several limiters behind one proxy are one mistake.
+var proxies proxyWarning
+
 // rewritten warns that RemoteAddr was rewritten, and returns the header that may hold the address.
 func (w *proxyWarning) rewritten(r *http.Request) (header string) {
 	for _, name := range forwardingHeaders {

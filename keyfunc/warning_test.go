@@ -17,6 +17,7 @@ func logged(t *testing.T) *bytes.Buffer {
 	t.Helper()
 	before := slog.Default()
 	t.Cleanup(func() { slog.SetDefault(before) })
+	keyfunc.ForgetProxyWarnings()
 	var log bytes.Buffer
 	slog.SetDefault(slog.New(slog.NewJSONHandler(&log, nil)))
 	return &log
@@ -42,6 +43,14 @@ func TestAnUntrustedProxyIsReportedOnce(t *testing.T) {
 			})
 		}
 	}
+}
+
+func TestAnUntrustedProxyOfSeveralLimitsIsReportedOnce(t *testing.T) {
+	log := logged(t)
+	for range 3 {
+		keyOf(t, keyfunc.IP(), from("10.0.0.1:1", "X-Forwarded-For", "198.51.100.7"))
+	}
+	assert.Equal(t, 1, bytes.Count(log.Bytes(), []byte("weir-untrusted-proxy")))
 }
 
 func TestAProxyThatComesLateIsStillReported(t *testing.T) {
