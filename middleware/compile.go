@@ -178,7 +178,7 @@ func (c *compiler) rule(in string, given Rule, info RuleInfo) *rule {
 	set.counters[counterKey{rule: given.Name}] = given.Name
 	deny := given.Mode == Deny
 	if deny {
-		_, err := limiter.NewQuota(given.Name, "", limiter.PerSecond(1)) // checks the name
+		_, err := limiter.NewQuotas(given.Name, "", limiter.PerSecond(1)) // checks the name
 		c.check(at, err)
 		given = Rule{Name: given.Name, Match: given.Match, Mode: Deny, Refusal: given.Refusal}
 	}
@@ -423,7 +423,8 @@ func (c *compiler) escalation(at invalid.Place, r *rule) {
 	}
 	c.reject(r.Escalate.Outcomes && !r.Counts.given, field.Of("Outcomes"), "needs %s, which says which answers lead to a ban", invalid.Name("Counts"))
 	c.reject(r.together, field, "bans keys, and Key is keyfunc.Global, the key of all clients")
-	c.reject(c.set.Bans.List == nil, field, "needs Config.Bans.List, which it adds to")
+	c.reject(c.set.Bans.List == nil, field, "needs Config.Bans.List, which it adds to: "+
+		"Bans: middleware.Bans{List: bans.Must(bans.New(bans.Options{}))}, of package middleware/bans")
 	c.escalating = append(c.escalating, r)
 	c.set.hasEscalation = c.set.hasEscalation || !r.shadow
 }

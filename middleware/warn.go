@@ -116,9 +116,9 @@ type unroutedDetector struct {
 	blanks  atomic.Int32
 }
 
-// unroutedRequests is how many requests must lack a pattern, and none have one, before the detector warns:
-// fewer may be unknown paths.
-const unroutedRequests = 20
+// unroutedRequests is how many requests must lack a pattern, and none have one, before the detector warns. Whoever
+// tries a new rule sends as many. They may all be unknown paths.
+const unroutedRequests = 5
 
 func (d *unroutedDetector) seen() {
 	if !d.routed.Load() {
@@ -132,6 +132,7 @@ func (d *unroutedDetector) blank(logger *slog.Logger) {
 		return
 	}
 	warn(logger, "weir-unrouted",
-		"weir: a rule matches a route, but requests reach the limiter before they are routed, so it never applies; use the router's adapter",
+		"weir: a rule matches a route, and the first five requests had none: if they were for routes that exist, requests reach the "+
+			"limiter before they are routed, so the rule never applies; use the router's adapter",
 		slog.String("route", d.pattern))
 }

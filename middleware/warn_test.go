@@ -83,7 +83,7 @@ func TestWarnsWhenARouteNeverSeesAPattern(t *testing.T) {
 				if routed {
 					check(l, request(routedBy("/c")))
 				}
-				for range 19 {
+				for range 4 {
 					check(l, request())
 				}
 				assert.Empty(t, log.String(), "too early to tell")
