@@ -91,6 +91,15 @@ func (v *visit) refuse(w http.ResponseWriter, r *http.Request, no refusal, onRef
 		response.Drain(w, r, true)
 		return
 	}
+	if protocol := answer.ProtocolOf(r); protocol != answer.HTTP {
+		facts := no.facts(seconds)
+		status, body := protocol.Refuse(h, r, &facts)
+		if status == http.StatusOK {
+			countsAs(r, no.answered())
+		}
+		writeBody(w, r, status, body)
+		return
+	}
 	format, facts := answer.Negotiate(r.Header["Accept"]), no.facts(seconds)
 	a.contentType[0] = format.ContentType()
 	h["Content-Type"] = a.contentType[:]

@@ -33,7 +33,9 @@ type end struct {
 	ended  bool
 	unseen bool // a limiter further in refused the request
 	left   bool // the client left before the request ended, or held its body back
-	status int  // of the answer
+
+	refusedAs int32 // what a refusal with status 200 counts as; 0: there is none
+	status    int   // of the answer
 
 	fields
 	text [48]byte
@@ -115,7 +117,7 @@ func (e *end) finish(status int) {
 		e.slot.Leave()
 	}
 	e.settle(owed)
-	e.strike(status)
+	e.strike(e.status)
 }
 
 // close notes how the request ended, and returns what changes of its charges. Only the first call is the
@@ -125,6 +127,9 @@ func (e *end) close(status int) (owed []limiter.Settlement, first bool) {
 	defer e.mu.Unlock()
 	if e.ended {
 		return nil, false
+	}
+	if e.refusedAs != 0 && status == http.StatusOK {
+		status = int(e.refusedAs)
 	}
 	e.ended, e.status = true, status
 	e.left = isGone(e.Context) || e.body.WasHeldBack(status)
@@ -163,13 +168,24 @@ func (e *end) correct(owed []limiter.Settlement, i int) []limiter.Settlement {
 // WithContext make them. A request that a handler has built or cloned has a map of its own, and that handler may
 // have done work.
 func unseen(r *http.Request) {
+	eachEnd(r, func(e *end) { e.unseen = true })
+}
+
+// countsAs notes that an answer to r with status 200 is a refusal with that status: in gRPC, and in streams of
+// Connect. Otherwise a client could hide from Counts behind its Content-Type.
+func countsAs(r *http.Request, status int) {
+	eachEnd(r, func(e *end) { e.refusedAs = int32(status) })
+}
+
+// eachEnd calls f with the ends of r itself.
+func eachEnd(r *http.Request, f func(*end)) {
 	fields := reflect.ValueOf(r.Header).Pointer()
 	for e := endOf(r.Context()); e != nil; e = endOf(e.Context) {
 		if reflect.ValueOf(e.request.Header).Pointer() != fields {
 			continue
 		}
 		e.mu.Lock()
-		e.unseen = true
+		f(e)
 		e.mu.Unlock()
 	}
 }

@@ -82,6 +82,25 @@ func TestAnAnswerIsTheRefusalItself(t *testing.T) {
 	assert.NotEmpty(t, resp.Header.Get("WWW-Authenticate"))
 }
 
+// A proxy takes 200 for a yes, which is the status of a refusal in gRPC and in streams of Connect.
+func TestAQuestionAboutAnRPCIsNotRefusedWithAYes(t *testing.T) {
+	h := asked(t).Config.Handler
+	for _, path := range []string{"/forward", "/nginx"} {
+		for _, media := range []string{"application/grpc", "application/connect+json", "application/proto"} {
+			for _, protocol := range []int{1, 2} {
+				r := httptest.NewRequest(http.MethodPost, path, strings.NewReader("x")) // with a body, as no proxy asks
+				r.ProtoMajor = protocol
+				r.Header = question("POST", "/limited", "203.0.113.7")
+				r.Header.Set("Content-Type", media)
+				r.Header.Set("X-User", "mallory")
+				w := httptest.NewRecorder()
+				h.ServeHTTP(w, r)
+				assert.Equal(t, 403, w.Code, "%s %s", path, media)
+			}
+		}
+	}
+}
+
 func TestForNginxEachRefusalIs403(t *testing.T) {
 	at := asked(t).URL + "/nginx"
 	mallory := question("GET", "/", "203.0.113.7")

@@ -107,6 +107,9 @@ func (l *Log) Handler(next http.Handler) http.Handler {
 			if counted.status != 0 {
 				of.Status = counted.status
 			}
+			if status, refused := refusals[of.Outcome]; refused && of.Status == http.StatusOK {
+				of.Status = status
+			}
 			now := time.Now()
 			of.Time, of.Took, of.Bytes = now.UTC().Format(time.RFC3339Nano), now.Sub(began).Seconds(), counted.bytes
 			l.write(of)
@@ -147,6 +150,15 @@ func (c *counted) Write(p []byte) (int, error) {
 	n, err := c.ResponseWriter.Write(p)
 	c.bytes += int64(n)
 	return n, err
+}
+
+// refusals are the statuses of refusals whose status line says 200: in gRPC, and in streams of Connect.
+var refusals = map[string]int{
+	middleware.OutcomeBanned.String():    http.StatusForbidden,
+	middleware.OutcomeNoKey.String():     http.StatusBadRequest,
+	middleware.OutcomeUndecided.String(): http.StatusServiceUnavailable,
+	middleware.OutcomeRefused.String():   http.StatusTooManyRequests,
+	middleware.OutcomeShed.String():      http.StatusServiceUnavailable,
 }
 
 // host returns an address without its port.

@@ -1,0 +1,70 @@
+package middleware_test
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/weirgo/weir/keyfunc"
+	"github.com/weirgo/weir/limiter"
+	"github.com/weirgo/weir/middleware"
+	"github.com/weirgo/weir/middleware/bans"
+)
+
+func rpc(media string) *http.Request {
+	r := httptest.NewRequest(http.MethodPost, "/shop.Cart/Add", strings.NewReader("a message"))
+	r.ProtoMajor, r.ProtoMinor = 2, 0
+	r.Header.Set("Content-Type", media)
+	r.Header.Set("Connect-Protocol-Version", "1")
+	return r
+}
+
+// A client cannot hide from a count of refusals behind its Content-Type, with whose refusals the status is 200.
+func TestARefusalOfAnRPCCountsAs429(t *testing.T) {
+	for media, status := range map[string]int{"application/grpc": 200, "application/connect+json": 200, "application/proto": 429, "text/plain": 429} {
+		list := bans.Must(bans.New(bans.Options{}))
+		outer := limited(t, middleware.Config{Bans: middleware.Bans{List: list}, Rules: []middleware.Rule{
+			{Name: "refused", Key: keyfunc.IP(), Limit: perHour(9), Counts: middleware.Statuses(429),
+				Escalate: bans.Escalation{After: 2, Within: time.Hour, Ban: time.Hour, Outcomes: true}},
+		}})
+		heard := &recorder{}
+		inner := limited(t, middleware.Config{Observer: heard, Rules: []middleware.Rule{
+			{Name: "one", Match: middleware.Route("POST /shop.Cart/Add"), Key: keyfunc.Global, Limit: perHour(1)},
+		}})
+		route := func(h http.Handler) http.Handler {
+			mux := http.NewServeMux()
+			mux.Handle("POST /shop.Cart/Add", h)
+			return outer.Handler(mux)
+		}
+		h := route(inner.Handler(ok))
+		require.Equal(t, 200, serve(h, rpc(media)).Code, media)
+		assert.EqualValues(t, 9, left(t, outer, "refused", "192.0.2.1"), media)
+		for range 2 {
+			w := serve(h, rpc(media))
+			require.Equal(t, status, w.Code, media)
+			require.NotEmpty(t, w.Header().Get("Retry-After"), media)
+			require.NotEmpty(t, w.Header().Get("RateLimit"), media)
+		}
+		assert.EqualValues(t, 7, left(t, outer, "refused", "192.0.2.1"), media)
+		assert.Equal(t, middleware.OutcomeRefused, heard.last(t).Outcome, media)
+		_, banned := list.Find("192.0.2.1")
+		assert.True(t, banned, media)
+		w := serve(h, rpc(media))
+		assert.Equal(t, media == "application/grpc", w.Header().Get("Grpc-Status") == "7", "a ban is a permission that is denied")
+	}
+}
+
+// The application's own answer is not changed.
+func TestAnAnswerOfTheApplicationIsForEachProtocol(t *testing.T) {
+	l := limited(t, middleware.Config{Rules: []middleware.Rule{{Name: "one", Key: keyfunc.Global, Limit: limiter.PerHour(1),
+		Refusal: middleware.Refusal{Answer: func(w http.ResponseWriter, _ *http.Request, result middleware.Result) { w.WriteHeader(result.Status) }}}}})
+	serve(l.Handler(ok), rpc("application/grpc"))
+	w := serve(l.Handler(ok), rpc("application/grpc"))
+	assert.Equal(t, 429, w.Code)
+	assert.Empty(t, w.Header().Get("Grpc-Status"))
+}
