@@ -4,10 +4,33 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"strings"
 
 	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/middleware"
 )
+
+// rpcRefusals refuses a client of gRPC, which reads a refusal only with status 200. A limiter further out counts it as
+// 429.
+func rpcRefusals(s *suite) {
+	refusals := middleware.Rule{Name: "refusals", Key: keyfunc.Global, Limit: perHour(2), Counts: middleware.Statuses(429)}
+	cart := middleware.Rule{Name: "cart", Key: keyfunc.Global, Limit: perHour(1)}
+	server, ended := s.serveToTheEnd(app([]Limit{rules(refusals), rules(cart)},
+		Route{Method: http.MethodPost, Path: "/cart", Handler: say("added")}))
+	for i, want := range []struct{ code, refuses string }{{"", ""}, {"8", "cart"}, {"8", "cart"}, {"8", "refusals"}} {
+		r := server.request(s.Context(), "POST /cart", "Content-Type: application/grpc")
+		r.Body, r.ContentLength = io.NopCloser(strings.NewReader("message")), -1
+		a, err := server.try(r)
+		must(s, err, "a request")
+		ended()
+		equal(s, 200, a.StatusCode, "the status in gRPC")
+		equal(s, want.code, a.Header.Get("Grpc-Status"), "the code in gRPC")
+		if i > 0 {
+			equal(s, "", a.body, "the body of a refusal")
+			equal(s, want.refuses, readFields(s, a.Header).order[0], "the rule that refuses")
+		}
+	}
+}
 
 // ownAnswers has applications answer refusals: by Refusal.Answer, and by the adapter's OnRefused.
 func ownAnswers(s *suite) {

@@ -148,6 +148,7 @@ var cases = []testCase{
 	{name: "no file of an upload stays on disk", run: forms},
 	{name: "unknown paths count and have no pattern", run: unknownPaths},
 	{name: "a client that sends its whole body first gets its refusal", run: refusedUploads, only: "HTTP/1.1"},
+	{name: "a client of gRPC can read its refusal, which counts as 429", run: rpcRefusals, only: "HTTP/2.0"},
 	{name: "an application's answer has the refusal's status unless it sets another", run: ownAnswers},
 
 	{name: "only failed logins count", run: failedLogins},
