@@ -165,19 +165,19 @@ func TestWhoIsRefusedIsSaidInWords(t *testing.T) {
 		says   string
 	}{
 		{[]int{15}, ""},
-		{[]int{64}, "100% of its 64 refusals of the last 10 s are of one key, user:0: one noisy client, no reason to raise the limit."},
-		{append([]int{32}, times(32)...), "50% of its 64 refusals of the last 10 s are of one key, user:0: one noisy client, no reason to raise the limit."},
-		{[]int{5000, 500, 500, 400}, "78.1% of its 6,400 refusals of the last 10 s are of one key, user:0: one noisy client, no reason to raise the limit."},
-		{append([]int{1200}, times(1000)...), "54.5% of its 2,200 refusals of the last 10 s are of one key, user:0: one noisy client, no reason to raise the limit."},
-		{[]int{32, 32}, "Its 64 refusals of the last 10 s are of 2 keys, user:0 and user:1: a few noisy clients."},
-		{[]int{22, 21, 21}, "Its 64 refusals of the last 10 s are of 3 keys, user:0, user:1 and user:2: a few noisy clients."},
-		{[]int{6, 10}, "Its 16 refusals of the last 10 s are of 2 keys, user:0 and user:1: a few noisy clients."},
-		{append([]int{20, 18, 18}, times(8)...), "87.5% of its 64 refusals of the last 10 s are of 3 keys, user:0, user:1 and user:2: a few noisy clients."},
-		{[]int{8, 8, 8, 8, 8, 8, 8, 8}, "Its 64 refusals of the last 10 s are of 8 keys, among them user:0, user:1 and user:2: a few noisy clients."},
-		{[]int{8, 7, 7, 7, 7, 7, 7, 7, 7}, "Its 64 refusals of the last 10 s are of 9 keys."},
-		{[]int{2, 2, 2, 2, 2, 2, 2, 2}, "Its 16 refusals of the last 10 s are of 8 keys: many clients at once. Either the limit is too low, or an attacker rotates keys."},
-		{times(32), "Its 32 refusals of the last 10 s are of 32 keys: many clients at once. Either the limit is too low, or an attacker rotates keys."},
-		{times(640), "Its 640 refusals of the last 10 s are of 32 or more keys: many clients at once. Either the limit is too low, or an attacker rotates keys."},
+		{[]int{64}, "100% of its refusals of the last 10 s are of one key, user:0: one noisy client, no reason to raise the limit."},
+		{append([]int{32}, times(32)...), "50% of its refusals of the last 10 s are of one key, user:0: one noisy client, no reason to raise the limit."},
+		{[]int{5000, 500, 500, 400}, "78.1% of its refusals of the last 10 s are of one key, user:0: one noisy client, no reason to raise the limit."},
+		{append([]int{1200}, times(1000)...), "54.5% of its refusals of the last 10 s are of one key, user:0: one noisy client, no reason to raise the limit."},
+		{[]int{32, 32}, "Its refusals of the last 10 s are of 2 keys, user:0 and user:1: a few noisy clients."},
+		{[]int{22, 21, 21}, "Its refusals of the last 10 s are of 3 keys, user:0, user:1 and user:2: a few noisy clients."},
+		{[]int{6, 10}, "Its refusals of the last 10 s are of 2 keys, user:0 and user:1: a few noisy clients."},
+		{append([]int{20, 18, 18}, times(8)...), "87.5% of its refusals of the last 10 s are of 3 keys, user:0, user:1 and user:2: a few noisy clients."},
+		{[]int{8, 8, 8, 8, 8, 8, 8, 8}, "Its refusals of the last 10 s are of 8 keys, among them user:0, user:1 and user:2: a few noisy clients."},
+		{[]int{8, 7, 7, 7, 7, 7, 7, 7, 7}, "Its refusals of the last 10 s are of 9 keys."},
+		{[]int{2, 2, 2, 2, 2, 2, 2, 2}, "Its refusals of the last 10 s are of 8 keys: many clients at once. Either the limit is too low, or an attacker rotates keys."},
+		{times(32), "Its refusals of the last 10 s are of 32 keys: many clients at once. Either the limit is too low, or an attacker rotates keys."},
+		{times(640), "Its refusals of the last 10 s are of 32 or more keys: many clients at once. Either the limit is too low, or an attacker rotates keys."},
 	} {
 		d := newDashboard(t, Options{ShowKeys: true})
 		rule := &middleware.RuleInfo{Name: "ip"}

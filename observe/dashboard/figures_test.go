@@ -192,9 +192,9 @@ func TestTheVerdictTellsOneNoisyClientFromManyAndFromAnOutage(t *testing.T) {
 			}
 		}, "good", []string{"All is well: 21 requests a second in the last 10 s, none refused, 3.8% did not pass for other reasons."}},
 		"a noisy tenant": {func(s *service, i int) { s.good(i); s.noisy() }, "warning",
-			[]string{"nearly all by tenant", "% of its ", " refusals of the last 10 s are of one key, header:X-Tenant:acme"}},
+			[]string{"nearly all by tenant", "100% of its refusals of the last 10 s are of one key, header:X-Tenant:acme"}},
 		"an attacker who rotates keys": {func(s *service, i int) { s.good(i); s.attack() }, "warning",
-			[]string{"nearly all by login", "One counter for everybody, and its ", "refusals of the last 10 s are of ", "keys of ip: a crowd, or an attacker"}},
+			[]string{"nearly all by login", "One counter for everybody, and its refusals of the last 10 s are of ", "keys of ip: a crowd, or an attacker"}},
 		"a limit that is too low": {func(s *service, i int) {
 			for j := range 4 {
 				n := (4*i + j) % 40
@@ -225,7 +225,7 @@ func TestTheVerdictTellsOneNoisyClientFromManyAndFromAnOutage(t *testing.T) {
 			if i%3 == 0 {
 				s.attack()
 			}
-		}, "warning", []string{"One counter for everybody, and 7", " refusals of the last 10 s are of one key of ip, 203.0.113.0: one noisy client."}},
+		}, "warning", []string{"One counter for everybody, and 7", "% of its refusals of the last 10 s are of one key of ip, 203.0.113.0: one noisy client."}},
 		"one who is noisy after another": {func(s *service, i int) {
 			switch {
 			case i < 140:

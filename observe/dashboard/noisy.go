@@ -121,7 +121,7 @@ func (d *Dashboard) clients(r refusing, s spread) finding {
 		begin, its, of = "One counter for everybody, and ", "its", " of "+r.keysOf
 		one, crowd = "one noisy client", "a crowd, or an attacker who rotates keys"
 	}
-	latest := fmt.Sprintf("%s refusals of the last %d s", number(s.refusals), judged)
+	latest := fmt.Sprintf("refusals of the last %d s", judged) // how many, the figures say
 	part := func(n uint64) string { return percent(n, s.refusals) + " of its " + latest }
 	all := its + " " + latest
 	keys := number(uint64(len(s.keys)))
