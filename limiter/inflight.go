@@ -64,7 +64,7 @@ func (u usage) holding() int64 {
 //
 // The store must implement Checker of package store. Other stores would never release the slots of a process that died.
 func NewConcurrency(rule, tier string, most int64) (*Quota, error) {
-	if err := errors.Join(checkNames(rule, tier), checkMax(most)); err != nil {
+	if err := errors.Join(checkNames(rule, tier, mostName+mostSuffix), checkMax(most)); err != nil {
 		return nil, err
 	}
 	q := &Quota{rule: rule, tier: tier, limit: Limit{Events: most}, algorithm: &inFlight, capacity: most, unit: 1}

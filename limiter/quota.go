@@ -57,7 +57,7 @@ type Quota struct {
 // 128 characters of printable ASCII, without a space at either end. A rule's may have 16 more, for the
 // further counters of one rule, such as "api.3600" ([NewQuotas]).
 func NewQuota(rule, tier string, l Limit) (*Quota, error) {
-	if err := errors.Join(checkNames(rule, tier), l.Validate()); err != nil {
+	if err := errors.Join(checkNames(rule, tier, mostName+mostSuffix), l.Validate()); err != nil {
 		return nil, err
 	}
 	q := compiled(l)
@@ -90,11 +90,8 @@ const concurrentSuffix = ".concurrent"
 // for each of these quotas, one after the other.
 func NewQuotas(rule, tier string, a Allowance) ([]*Quota, error) {
 	limits, atOnce, err := Split(a)
-	if len(rule) > mostName {
-		err = errors.Join(checkName("rule name", rule, mostName), err)
-	}
-	if err != nil {
-		return nil, errors.Join(checkNames(rule, tier), err)
+	if err := errors.Join(checkNames(rule, tier, mostName), err); err != nil {
+		return nil, err
 	}
 	var quotas []*Quota
 	var errs []error
@@ -133,8 +130,8 @@ const (
 	mostSuffix = 16  // that NewQuotas appends, and package middleware
 )
 
-func checkNames(rule, tier string) error {
-	err := checkName("rule name", rule, mostName+mostSuffix)
+func checkNames(rule, tier string, most int) error {
+	err := checkName("rule name", rule, most)
 	if tier == "" {
 		return err
 	}
