@@ -1,4 +1,4 @@
-package shed
+package shed_test
 
 import (
 	"context"
@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weirgo/weir/middleware"
+	"github.com/weirgo/weir/middleware/shed"
 )
 
 // Clients that keep their requests waiting: they hold a slot only while a handler works.
@@ -26,13 +27,13 @@ func TestARequestCountsWhileItsHandlerWorks(t *testing.T) {
 			assert.Equal(t, [2]int{want, 1 - want}, [2]int{s.InFlight, s.Streams}, why)
 		}
 		p.Waits(true)
-		time.Sleep(slowTime / 2)
+		time.Sleep(shed.SlowTime / 2)
 		counted(1, "that is not long")
 		p.Waits(false)
 		time.Sleep(time.Minute)
 		counted(1, "it works")
 		p.Waits(true)
-		time.Sleep(slowTime/2 + sweepEvery)
+		time.Sleep(shed.SlowTime/2 + shed.SweepEvery)
 		counted(0, "its client has kept it waiting for long, in all")
 		p.Waits(false)
 		counted(1, "it works, whenever its client has come")
@@ -56,8 +57,8 @@ func TestARequestCountsWhileItsHandlerWorks(t *testing.T) {
 // A client that is slow is no slow service.
 func TestLatencyIsWithoutTheTimeThatAHandlerWaitsForItsClient(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := Must(New(Options{}))
-		for range 20 * cohortSize {
+		l := shed.Must(shed.New(shed.Options{}))
+		for range 20 * shed.CohortSize {
 			p, _ := l.Admit(tiered(""))
 			go func() {
 				p.Waits(true)
@@ -69,15 +70,15 @@ func TestLatencyIsWithoutTheTimeThatAHandlerWaitsForItsClient(t *testing.T) {
 			time.Sleep(20 * time.Millisecond)
 		}
 		time.Sleep(time.Minute)
-		assert.InDelta(t, 0.05, l.Stats()[0].Latency.Seconds(), sweepEvery.Seconds())
+		assert.InDelta(t, 0.05, l.Stats()[0].Latency.Seconds(), shed.SweepEvery.Seconds())
 	})
 }
 
 func TestClientsThatDripHoldNoPlaces(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := Must(New(Options{}))
+		l := shed.Must(shed.New(shed.Options{}))
 		var all sync.WaitGroup
-		for range mostSlow * initialLimit {
+		for range shed.MostSlow * shed.InitialLimit {
 			p, _ := l.Admit(tiered(""))
 			require.NotNil(t, p)
 			all.Go(func() {
@@ -89,7 +90,7 @@ func TestClientsThatDripHoldNoPlaces(t *testing.T) {
 				p.Leave()
 			})
 		}
-		time.Sleep(slowTime + sweepEvery)
+		time.Sleep(shed.SlowTime + shed.SweepEvery)
 		synctest.Wait()
 		assert.Zero(t, l.Stats()[0].InFlight)
 		all.Wait()
@@ -98,13 +99,13 @@ func TestClientsThatDripHoldNoPlaces(t *testing.T) {
 
 func TestSlowClientsThatComeBackTogetherAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		const apart = mostSlow * initialLimit
-		l := Must(New(Options{}))
+		const apart = shed.MostSlow * shed.InitialLimit
+		l := shed.Must(shed.New(shed.Options{}))
 		ctx, cancel := context.WithCancel(t.Context())
 		var mu sync.Mutex
 		var held []middleware.Slot
 		for range 20 {
-			for range initialLimit {
+			for range shed.InitialLimit {
 				go func() {
 					if p, _ := l.Admit(tiered("").WithContext(ctx)); p != nil {
 						p.Waits(true)
@@ -114,7 +115,7 @@ func TestSlowClientsThatComeBackTogetherAreBounded(t *testing.T) {
 					}
 				}()
 			}
-			time.Sleep(slowTime + 2*sweepEvery)
+			time.Sleep(shed.SlowTime + 2*shed.SweepEvery)
 		}
 		stands := func(inFlight, apart int, why string) {
 			t.Helper()
@@ -122,32 +123,32 @@ func TestSlowClientsThatComeBackTogetherAreBounded(t *testing.T) {
 			s := l.Stats()[0]
 			assert.Equal(t, [2]int{inFlight, apart}, [2]int{s.InFlight, s.Streams}, why)
 		}
-		stands(initialLimit, apart, "the last ones are slow too, and count")
+		stands(shed.InitialLimit, apart, "the last ones are slow too, and count")
 		cancel()
 		for _, p := range held[:10] {
 			p.Leave()
 		}
 		held = held[10:]
-		time.Sleep(2 * sweepEvery)
-		stands(initialLimit-10, apart, "others have their room")
+		time.Sleep(2 * shed.SweepEvery)
+		stands(shed.InitialLimit-10, apart, "others have their room")
 		for _, p := range held {
 			p.Waits(false)
 		}
-		stands(initialLimit-10+apart, 0, "all have sent the last byte")
+		stands(shed.InitialLimit-10+apart, 0, "all have sent the last byte")
 		for _, p := range held {
 			p.Waits(true)
 		}
-		stands(initialLimit-10, apart, "they wait once more")
-		time.Sleep(slowTime + 2*sweepEvery)
+		stands(shed.InitialLimit-10, apart, "they wait once more")
+		time.Sleep(shed.SlowTime + 2*shed.SweepEvery)
 		for _, p := range held[:30] {
 			p.Streams(true)
 		}
-		time.Sleep(2 * sweepEvery)
+		time.Sleep(2 * shed.SweepEvery)
 		stands(0, len(held), "streams leave their room to others")
 		for _, p := range held {
 			p.Leave()
 		}
 		stands(0, 0, "all have gone")
-		assert.Zero(t, l.all.slow)
+		assert.Zero(t, l.Slow())
 	})
 }

@@ -1,11 +1,10 @@
-package shed
+package shed_test
 
 import (
 	"context"
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -14,13 +13,13 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
-	"pgregory.net/rapid"
 
 	"github.com/weirgo/weir/middleware"
+	"github.com/weirgo/weir/middleware/shed"
 )
 
 func TestOptionsThatAreWrongAreNamed(t *testing.T) {
-	for want, o := range map[string]Options{
+	for want, o := range map[string]shed.Options{
 		"Options.MaxWait is -1s":                      {MaxWait: -time.Second},
 		`Options.Exempt: Route: pattern "GET health"`: {Exempt: middleware.Route("GET health")},
 		"Options.MaxWait is 1m0s":                     {MaxWait: time.Minute},
@@ -30,27 +29,20 @@ func TestOptionsThatAreWrongAreNamed(t *testing.T) {
 		`Options.Priority has "others"`:               {Priority: []string{"others"}},
 		"Options.Priority has 16 tiers":               {Priority: strings.Split("abcdefghijklmnop", "")},
 	} {
-		_, err := New(o)
+		_, err := shed.New(o)
 		assert.ErrorContains(t, err, "shed: ")
 		assert.ErrorContains(t, err, want)
-		assert.Panics(t, func() { Must(New(o)) })
+		assert.Panics(t, func() { shed.Must(shed.New(o)) })
 	}
-	_, err := New(Options{MaxWait: -1, Priority: []string{}})
+	_, err := shed.New(shed.Options{MaxWait: -1, Priority: []string{}})
 	assert.ErrorContains(t, err, "MaxWait")
 	assert.ErrorContains(t, err, "Priority", "all that is wrong is said")
-}
-
-func TestLevelsAreThoseOfTheTier(t *testing.T) {
-	l := Must(New(Options{Priority: []string{"premium", "free"}}))
-	for tier, want := range map[string]int{"premium": 0, "free": 1, "": 2, "unknown": 2} {
-		assert.Equal(t, want, l.level(tiered(tier)), tier)
-	}
 }
 
 // What the limiter holds is what is in flight, whatever comes and goes in whatever order.
 func TestEachPlaceIsTakenAndGivenBackOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := Must(New(Options{Priority: []string{"premium", "free"}, MaxWait: 20 * time.Millisecond}))
+		l := shed.Must(shed.New(shed.Options{Priority: []string{"premium", "free"}, MaxWait: 20 * time.Millisecond}))
 		var all sync.WaitGroup
 		var held, most, admitted atomic.Int64
 		var refused atomic.Uint64
@@ -97,39 +89,6 @@ func TestEachPlaceIsTakenAndGivenBackOnce(t *testing.T) {
 	})
 }
 
-func TestRequestsThatCannotBeServedInTimeAreRefusedAtOnceTheOldestFirst(t *testing.T) {
-	g := newGate(2, 300*time.Millisecond)
-	g.planSweep = func() {}
-	g.meter.limit, g.meter.rate, g.meter.shrunk = 1, 100, true // 30 requests in MaxWait, 500 in patience
-	var refused []time.Duration
-	g.answer = func(p *slot, admitted bool) {
-		assert.False(t, admitted)
-		assert.Equal(t, 1, p.level, "the first level is in no overload")
-		refused = append(refused, p.came)
-	}
-	now := time.Duration(0)
-	enter := func(level, n int) {
-		for range n {
-			now++
-			g.enter(&slot{gate: g, level: level}, now)
-		}
-	}
-	enter(0, 1) // is admitted
-	enter(0, 10)
-	enter(1, 490)
-	assert.Empty(t, refused, "chance makes such queues too")
-	enter(1, 1)
-	assert.Len(t, refused, 471, "10 of the first level wait, and 20 of the second")
-	assert.True(t, slices.IsSorted(refused))
-	assert.Equal(t, time.Duration(12), refused[0])
-	assert.Equal(t, []uint64{0, 471}, []uint64{g.counts[0].Shed, g.counts[1].Shed})
-	enter(1, 1)
-	assert.Len(t, refused, 472)
-	enter(0, 31)
-	assert.Len(t, refused, 492, "the first level's take their room")
-	assert.Equal(t, 41, g.queue.n)
-}
-
 func TestAStreamIsCountedUntilItIsLongerThanOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := premium()
@@ -138,7 +97,7 @@ func TestAStreamIsCountedUntilItIsLongerThanOthers(t *testing.T) {
 		detached, _ := l.Admit(tiered(""))
 		detached.Streams(true)
 		assert.Equal(t, [2]int{1, 1}, [2]int{l.Stats()[0].InFlight, l.Stats()[0].Streams}, "a connection that is taken over is no request")
-		time.Sleep(slowTime + sweepEvery)
+		time.Sleep(shed.SlowTime + shed.SweepEvery)
 		synctest.Wait()
 		assert.Equal(t, [2]int{0, 2}, [2]int{l.Stats()[0].InFlight, l.Stats()[0].Streams})
 		flushed.Leave()
@@ -154,13 +113,13 @@ func TestAStreamIsCountedUntilItIsLongerThanOthers(t *testing.T) {
 }
 
 func TestRoutesHaveLimitsOfTheirOwn(t *testing.T) {
-	l := Must(New(Options{PerRoute: true}))
+	l := shed.Must(shed.New(shed.Options{PerRoute: true}))
 	on := func(pattern string) *http.Request {
 		r := httptest.NewRequest("GET", "/", nil)
 		r.Pattern = pattern
 		return r
 	}
-	for range initialLimit {
+	for range shed.InitialLimit {
 		_, _ = l.Admit(on("GET /slow"))
 	}
 	ctx, cancel := context.WithCancel(t.Context())
@@ -173,17 +132,17 @@ func TestRoutesHaveLimitsOfTheirOwn(t *testing.T) {
 	assert.NotNil(t, p)
 	assert.Len(t, l.Stats(), 3)
 	assert.Equal(t, "acquires a slot of its route's overload limit", l.Explain(on("GET /slow")))
-	for range 3 * mostRoutes {
+	for range 3 * shed.MostRoutes {
 		p, _ := l.Admit(on("GET /" + strings.Repeat("x", rand.IntN(1<<14))))
 		if p != nil {
 			p.Leave()
 		}
 	}
-	assert.LessOrEqual(t, len(l.Stats()), mostRoutes+1, "patterns that a client makes up are bounded")
+	assert.LessOrEqual(t, len(l.Stats()), shed.MostRoutes+1, "patterns that a client makes up are bounded")
 }
 
 func TestExemptRequestsAreNotCounted(t *testing.T) {
-	l := Must(New(Options{Exempt: middleware.MatchFunc(func(r *http.Request) bool { return r.URL.Path == "/health" })}))
+	l := shed.Must(shed.New(shed.Options{Exempt: middleware.MatchFunc(func(r *http.Request) bool { return r.URL.Path == "/health" })}))
 	r := httptest.NewRequest("GET", "/health", nil)
 	p, _ := l.Admit(r)
 	p.Streams(true)
@@ -191,25 +150,6 @@ func TestExemptRequestsAreNotCounted(t *testing.T) {
 	p.Leave()
 	assert.Equal(t, "exempt from the overload limit", l.Explain(r))
 	assert.Equal(t, `acquires a slot of the service's overload limit, in level "others", 2 of 2`, premium().Explain(tiered("free")))
-}
-
-func TestALatencyIsKnownToASixteenth(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		d := time.Duration(rapid.Int64Range(int64(10*time.Microsecond), int64(time.Hour)).Draw(t, "latency"))
-		of := middleOf(bucketOf(d))
-		assert.InEpsilon(t, d.Seconds(), of, 1.0/14)
-	})
-}
-
-func TestTheSlowestQuarterSaysNothing(t *testing.T) {
-	var l latencies
-	for range 75 {
-		l.add(10 * time.Millisecond)
-	}
-	for range 25 {
-		l.add(time.Hour)
-	}
-	assert.InEpsilon(t, 0.01, l.lower(100), 0.06)
 }
 
 func TestAnAdmittedRequestAllocatesNothing(t *testing.T) {
@@ -241,11 +181,11 @@ func BenchmarkAdmitParallel(b *testing.B) {
 	})
 }
 
-var _ middleware.Overload = (*Limiter)(nil)
+var _ middleware.Overload = (*shed.Limiter)(nil)
 
 func tiered(tier string) *http.Request {
 	r := httptest.NewRequest("GET", "/", nil)
 	return r.WithContext(middleware.WithTier(context.Background(), tier))
 }
 
-func premium() *Limiter { return Must(New(Options{Priority: []string{"premium"}})) }
+func premium() *shed.Limiter { return shed.Must(shed.New(shed.Options{Priority: []string{"premium"}})) }
