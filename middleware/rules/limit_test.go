@@ -5,7 +5,6 @@ import (
 
 	"github.com/stretchr/testify/assert"
 
-	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/middleware/rules"
 )
 
@@ -27,7 +26,7 @@ func TestAnAlgorithmStandsBesideALimitOrSeveral(t *testing.T) {
 			continue
 		}
 		if assert.NoError(t, err, text) {
-			assert.Equal(t, want, r.Config().Default[0].Limit.(limiter.Allowance).String(), text)
+			assert.Equal(t, want, r.Config().Default[0].Limit.String(), text)
 		}
 	}
 }
