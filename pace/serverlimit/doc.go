@@ -12,6 +12,9 @@
 // "RateLimit" or "Rate-Limit", with any prefix, and with the name of a quota between or after them, as
 // in Anthropic-Ratelimit-Tokens-Remaining and X-RateLimit-Limit-Minute.
 //
+// Fields that begin with Beta-, Preview- or Report-Only- are about quotas that are announced and not in
+// force. They count only in the response to a request that was refused.
+//
 // # Times
 //
 // Times in a Reading are durations from the moment at which the server answered. If a server names an

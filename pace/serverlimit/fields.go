@@ -97,6 +97,16 @@ func mayTell(field string) bool {
 	return strings.Contains(field, "Rate") || strings.Contains(field, "Retry") || strings.HasSuffix(field, "-Call-Limit")
 }
 
+// announcements begin fields about quotas that a server announces before they are in force.
+var announcements = []string{"Beta-", "Preview-", "Report-Only-"}
+
+// isAnnounced reports whether a field is about a quota that is not in force, unless a request was refused.
+func isAnnounced(field string) bool {
+	return slices.ContainsFunc(announcements, func(begin string) bool {
+		return strings.HasPrefix(strings.TrimPrefix(field, "X-"), begin)
+	})
+}
+
 // meaningOf reads a field's name, in net/http's canonical form.
 func meaningOf(field string) meaning {
 	if m, ok := special[field]; ok {

@@ -3,6 +3,7 @@ package serverlimit
 import (
 	"cmp"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 )
@@ -112,6 +113,9 @@ func read(r *http.Response, fields []string, body []byte) Reading {
 	said := Reading{Quota: unsaid("")}
 	if !failed && fromCache(r.Header) {
 		return said // it says how things were when the cache was filled
+	}
+	if !failed {
+		fields = slices.DeleteFunc(fields, isAnnounced)
 	}
 	c := collector{clock: clock{header: r.Header}}
 	c.clock.date, _ = http.ParseTime(r.Header.Get("Date"))

@@ -339,7 +339,16 @@ var vectors = []vector{
 		X-Beta-Ratelimit-Nearlimit: true
 		X-Ratelimit-Limit: 350
 		X-Ratelimit-Remaining: 349`, "",
-		"served | tenant-app-quota 17842/100100 in 35m7s ±1s per 1h0m0s of requests | - 349/350"},
+		"served | - 349/350"},
+	{"a quota that is not in force, used up", "https://community.developer.atlassian.com/t/2026-point-based-rate-limits/97828", "200 OK", `
+		Report-Only-RateLimit: "a";r=0;t=60
+		Preview-RateLimit-Remaining: 0
+		Preview-RateLimit-Reset: 60
+		X-Beta-RateLimit-Remaining: 0`, "",
+		"served"},
+	{"a refusal by a quota in beta", "https://community.developer.atlassian.com/t/2026-point-based-rate-limits/97828", "429 Too Many Requests", `
+		Beta-RateLimit: "a";r=0;t=60`, "",
+		"limited, wait 1m0s ±1s | a 0/? in 1m0s ±1s"},
 	{"Azure Resource Manager", "https://learn.microsoft.com/azure/azure-resource-manager/management/request-limits-and-throttling", "200 OK", `
 		x-ms-ratelimit-remaining-subscription-reads: 11999
 		x-ms-ratelimit-remaining-resource: Microsoft.Compute/GetVMScaleSet3Min;197,Microsoft.Compute/GetVMScaleSet30Min;1297`, "",
