@@ -34,6 +34,7 @@
 //	limiter       may this happen now? limits, algorithms, counters in memory; without HTTP
 //	redis         all that speaks Redis: counters, leases, bans, rules
 //	adapters      for gin and echo, and for chi if rules match by its routes
+//	pace          the other side: an http.RoundTripper that keeps to the limits of other services
 //	observe       metrics, traces, logs, top offenders, a live page
-//	cmd/weir      checks and explains rules, and operates on a Redis
+//	cmd/weir      checks and explains rules, operates on a Redis, and is a gateway for services in any language
 package weir

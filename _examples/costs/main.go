@@ -2,8 +2,8 @@
 //
 //	go run ./_examples/costs
 //	curl -i -d 'a prompt' 'http://127.0.0.1:8080/complete?max_tokens=500'                        # 500 are reserved
-//	for i in $(seq 6); do curl -si -d password=wrong http://127.0.0.1:8080/login; done           # five wrong ones a minute
 //	for i in $(seq 6); do curl -si -d password=correct-horse http://127.0.0.1:8080/login; done   # right ones without end
+//	for i in $(seq 6); do curl -si -d password=wrong http://127.0.0.1:8080/login; done           # five wrong ones a minute
 package main
 
 import (

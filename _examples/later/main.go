@@ -1,7 +1,7 @@
 // Later queues the requests that a limit refuses, and runs them later. A report beyond the limit is
 // answered 202 with its address and the time when it is likely to run. Later needs a Redis.
 //
-//	go run -C _examples/later .
+//	GOWORK=off go run -C _examples/later .
 //	for i in $(seq 5); do curl -si -X POST http://127.0.0.1:8080/reports; done # twice 200, then 202
 //	curl -si http://127.0.0.1:8080/reports/ID # from the Location of a 202
 package main
@@ -98,7 +98,7 @@ func (l later) enqueue(w http.ResponseWriter, r *http.Request, _ weir.Result) {
 	w.Header().Del("Retry-After") // the client need not repeat this request
 	w.Header().Set("Location", "/reports/"+task.ID)
 	w.WriteHeader(http.StatusAccepted)
-	wait := time.Duration(waiting+1) * limit.Per / time.Duration(limit.Events)
+	wait := time.Duration(max(0, int64(waiting)+1-limit.Burst)) * limit.Per / time.Duration(limit.Events) // an idle worker has a burst
 	fmt.Fprintf(w, "likely to run at %s\n", time.Now().Add(wait).Format(time.TimeOnly))
 }
 

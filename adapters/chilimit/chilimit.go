@@ -1,12 +1,12 @@
 // Package chilimit is for chi routers with rules that match by route.
 //
-// For all other rules, use package middleware itself:
+// For all other rules, use package weir alone:
 //
-//	r.Use(middleware.PerIP(limiter.PerMinute(100)))
-//	r.With(middleware.PerIP(limiter.PerSecond(2))).Get("/search", search)
+//	r.Use(weir.PerIP(weir.PerMinute(100)))
+//	r.With(weir.PerIP(weir.PerSecond(2))).Get("/search", search)
 //
 // But chi routes a request after the middleware added with Use has run. So a rule with Match:
-// middleware.Route("GET /search") needs
+// weir.Route("GET /search") needs
 //
 //	r.Use(chilimit.New(limits))
 //

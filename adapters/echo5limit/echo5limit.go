@@ -1,8 +1,8 @@
 // Package echo5limit is Weir's middleware for echo v5:
 //
-//	e.Use(echo5limit.PerIP(limiter.PerMinute(100)))                               // the router
-//	e.GET("/search", search, echo5limit.PerIP(limiter.PerSecond(2)))              // one route
-//	e.Use(echo5limit.New(middleware.Must(middleware.New(middleware.Config{...})))) // rules
+//	e.Use(echo5limit.PerIP(weir.PerMinute(100)))                  // the router
+//	e.GET("/search", search, echo5limit.PerIP(weir.PerSecond(2))) // one route
+//	e.Use(echo5limit.New(weir.Must(weir.New(weir.Config{...}))))  // rules
 //
 // A route is echo's pattern, such as "/users/:id". Middleware added with e.Pre runs before routing, so
 // it does not know the route. Package keyfunc finds the client's address, whatever echo's IPExtractor

@@ -1,8 +1,8 @@
 // Package echolimit is Weir's middleware for echo v4:
 //
-//	e.Use(echolimit.PerIP(limiter.PerMinute(100)))                               // the router
-//	e.GET("/search", search, echolimit.PerIP(limiter.PerSecond(2)))              // one route
-//	e.Use(echolimit.New(middleware.Must(middleware.New(middleware.Config{...})))) // rules
+//	e.Use(echolimit.PerIP(weir.PerMinute(100)))                  // the router
+//	e.GET("/search", search, echolimit.PerIP(weir.PerSecond(2))) // one route
+//	e.Use(echolimit.New(weir.Must(weir.New(weir.Config{...}))))  // rules
 //
 // A route is echo's pattern, such as "/users/:id". Middleware added with e.Pre runs before routing, so
 // it does not know the route. Package keyfunc finds the client's address, whatever echo's IPExtractor

@@ -1,8 +1,8 @@
 // Package ginlimit is Weir's middleware for gin:
 //
-//	r.Use(ginlimit.PerIP(limiter.PerMinute(100)))                              // the router
-//	r.GET("/search", ginlimit.PerIP(limiter.PerSecond(2)), search)             // one route
-//	r.Use(ginlimit.New(middleware.Must(middleware.New(middleware.Config{...})))) // rules
+//	r.Use(ginlimit.PerIP(weir.PerMinute(100)))                  // the router
+//	r.GET("/search", ginlimit.PerIP(weir.PerSecond(2)), search) // one route
+//	r.Use(ginlimit.New(weir.Must(weir.New(weir.Config{...}))))  // rules
 //
 // A route is gin's pattern, such as "/users/:id". Package keyfunc finds the client's address, whatever
 // gin's TrustedProxies are: gin's default trusts every header, so do not use c.ClientIP as a key.
