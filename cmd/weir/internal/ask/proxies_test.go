@@ -109,6 +109,10 @@ func TestProxiesAskAndHandTheAnswerOn(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			service := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if name == "nginx" {
+					assert.Equal(t, "127.0.0.1", r.Host)
+					assert.Regexp(t, `127\.0\.0\.1$`, r.Header.Get("X-Forwarded-For"))
+				}
 				_, _ = w.Write([]byte("served " + r.Method + " " + r.RequestURI))
 			}))
 			t.Cleanup(service.Close)
