@@ -135,7 +135,8 @@ func NewPerIP(limit limiter.Limit, options ...keyfunc.IPOption) (*RateLimit, err
 // The client is the peer of the connection, and all addresses of an IPv6 /64 are one client. Behind a
 // proxy the peer is the proxy, so name it: PerIP(limit, keyfunc.TrustProxies("10.0.0.0/8")).
 //
-// Each call makes a limiter with counters of its own. PerIP panics if the limit is invalid; use
+// Each call makes a limiter with counters of its own: two handlers that one call's result wraps share
+// one limit, and handlers with a call each have a limit each. PerIP panics if the limit is invalid; use
 // [NewPerIP] for a limit that comes from a file.
 func PerIP(limit limiter.Limit, options ...keyfunc.IPOption) func(http.Handler) http.Handler {
 	return Must(NewPerIP(limit, options...)).Handler

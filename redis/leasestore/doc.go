@@ -68,6 +68,7 @@
 //	nothing happens                          A
 //	Redis forgets: FLUSHALL, a restart       B
 //	without persistence
+//	Redis's clock steps, back or forward     B
 //	a process is killed, or its Close fails  0
 //	one process cannot reach Redis for T,    (B + rate x T) / Replicas; one event at least
 //	and decides by policy Local
