@@ -19,7 +19,7 @@ func explain(s *session, flags *pflag.FlagSet) action {
 	flags.StringVar(&q.Query, "query", "", "the request's `query`, such as tenant=acme")
 	flags.StringVar(&q.Host, "host", "", "the requested `host`, for endpoints that begin with one")
 	flags.BoolVar(&q.ServeMux, "servemux", false, "the router is an http.ServeMux, where \"/static/\" matches all paths below it")
-	flags.StringVar(&q.IP, "ip", "192.0.2.1", "the `address` of the TCP peer")
+	flags.StringVar(&q.IP, "ip", "", "the `address` of the TCP peer; by default 192.0.2.1")
 	flags.StringVar(&q.Tier, "tier", "", "the `tier` that the application gives the request")
 	flags.StringVar(&q.User, "user", "", "the `id` of the user that the application finds")
 	flags.Int64Var(&q.ContentLength, "length", 0, "the length of its body in `bytes`; -1: unknown")

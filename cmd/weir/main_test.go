@@ -113,6 +113,12 @@ func TestExplainTellsTheRulesOfARequest(t *testing.T) {
 	_, out, _ = weir(t, good, "explain", "-", "--keys=tenant", "--path", "/", "--ip", "198.51.100.4")
 	assert.Equal(t, "GET /, routed as /\n1.  ban  line 2  banned: answered 403\n", out)
 
+	const internal = "version: 1\nproxies: {}\nallow: {cidrs: [192.0.2.0/24]}\ndefault: 5/s\n"
+	_, out, _ = weir(t, internal, "explain", "-", "--path", "/")
+	assert.Contains(t, out, "on the list: not limited\nnote: the request comes from 192.0.2.1, as none was named: set IP (--ip)\n")
+	_, out, _ = weir(t, internal, "explain", "-", "--path", "/", "--ip", "192.0.2.1")
+	assert.NotContains(t, out, "note")
+
 	exit, out, _ = weir(t, good, "explain", "-", "--keys=tenant", "--json", "--method", "POST", "--path", "/login", "--header", "X-Device: 7")
 	assert.Equal(t, exitGood, exit)
 	var explanation struct {

@@ -39,6 +39,11 @@ type Request struct {
 	ServeMux bool
 }
 
+const (
+	defaultIP = "192.0.2.1"
+	anotherIP = "198.51.100.1"
+)
+
 // An Explanation lists, step by step, how the rules decide about a request.
 type Explanation struct {
 	Route string   `json:"route"` // the route that a router with the file's routes chooses
@@ -94,6 +99,9 @@ func (r *Rules) Explain(q Request) (Explanation, error) {
 	step := func(s Step) { e.Steps = append(e.Steps, s) }
 	found := limits.Explain(request)
 
+	if q.IP == "" && (found.Exempt && !r.exempts(q, anotherIP) || found.Ban.Key == defaultIP) {
+		e.Notes = append(e.Notes, "the request comes from "+defaultIP+", as none was named: set IP (--ip)")
+	}
 	banned := Step{Section: "ban", Line: r.line("ban"), Says: "not banned"}
 	if found.Banned {
 		banned.Says = fmt.Sprintf("banned: answered %d", cmp.Or(config.Bans.Status, http.StatusForbidden))
@@ -141,6 +149,13 @@ func (r *Rules) Explain(q Request) (Explanation, error) {
 		step(Step{Section: "overload", Line: r.line("overload"), Says: found.Overload})
 	}
 	return e, nil
+}
+
+// exempts reports whether a request from ip is on the list of allow.
+func (r *Rules) exempts(q Request, ip string) bool {
+	q.IP = ip
+	request, err := r.request(q)
+	return err == nil && r.Config().Allow.Matches(request)
 }
 
 // applications stands for the rules of Options.Config.
@@ -197,7 +212,7 @@ func (r *Rules) request(q Request) (*http.Request, error) {
 	if strings.ContainsAny(q.Path, "?#") {
 		errs = append(errs, fmt.Errorf("rules: path %q has a ? or #: put the query into Query (--query)", q.Path))
 	}
-	ip, err := netip.ParseAddr(cmp.Or(q.IP, "192.0.2.1"))
+	ip, err := netip.ParseAddr(cmp.Or(q.IP, defaultIP))
 	if err != nil {
 		errs = append(errs, fmt.Errorf("rules: ip %q is not an address", q.IP))
 	}
