@@ -12,7 +12,9 @@ import (
 
 // A command is a subcommand of weir.
 type command struct {
+	group            string
 	name, args, does string
+	more             string   // sentences for its own help
 	examples         []string // without "weir" and the name
 
 	// declare declares the flags, and returns the action.
@@ -41,55 +43,64 @@ func (c *command) takes(n int) bool {
 // An action runs a command with the arguments that are not flags.
 type action func(args []string) error
 
+// The groups of commands in the help, as docs/command.md has them.
+const (
+	beforeADeploy = "Before a deploy"
+	withoutCode   = "Without Go code"
+	rulesInRedis  = "Rules in Redis"
+	whoIsLimited  = "Who is limited, and why"
+)
+
 func commands() []command {
 	return []command{
 		{
-			name: "check", args: "FILE...", does: "reports everything that is wrong with rules files", declare: check,
+			group: beforeADeploy, name: "check", args: "FILE...", does: "reports everything that is wrong with rules files", declare: check,
 			examples: []string{"limits.yaml", "--json limits.yaml", "--tiers free,premium limits.yaml", "- < limits.yaml"},
 		}, {
-			name: "explain", args: "FILE --path PATH", does: "shows which rules apply to a request, in what order, with which keys and limits", declare: explain,
+			group: beforeADeploy, name: "explain", args: "FILE --path PATH", does: "shows which rules apply to a request, in what order, with which keys and limits", declare: explain,
 			examples: []string{"limits.yaml --path /users/42", "limits.yaml --method POST --path /login --ip 203.0.113.7 --tier free"},
 		}, {
-			name: "diff", args: "OLD NEW", does: "shows what changes for which requests between two rules files, or between the rules in a Redis and a file", declare: diff,
+			group: beforeADeploy, name: "diff", args: "OLD NEW", does: "shows what changes for which requests between two rules files, or between the rules in a Redis and a file", declare: diff,
 			examples: []string{"limits.yaml new.yaml", "redis new.yaml", "--exit-code --json old.yaml new.yaml"},
 		}, {
-			name: "simulate", args: "FILE [NEW-FILE] LOG", does: "shows which requests of a log rules would have refused, or what new rules change", declare: simulateLog,
+			group: beforeADeploy, name: "simulate", args: "FILE [NEW-FILE] LOG", does: "shows which requests of a log rules would have refused, or what new rules change", declare: simulateLog,
 			examples: []string{"limits.yaml access.log", "limits.yaml new.yaml access.log"},
 		}, {
-			name: "test", args: "FILE...", does: "sends requests of test files to rules, at stated times, and compares what is decided", declare: testRules,
+			group: beforeADeploy, name: "test", args: "FILE...", does: "sends requests of test files to rules, at stated times, and compares what is decided", declare: testRules,
 			examples: []string{"weir.test.yaml", "weir.test.yaml --verbose --run login", "*.test.yaml --rules new.yaml", "--init limits.yaml > weir.test.yaml"},
 		}, {
-			name: "recommend", args: "LOG", does: "shows what limit the clients in a log need, and which clients any limit would have refused", declare: recommend,
+			group: beforeADeploy, name: "recommend", args: "LOG", does: "shows what limit the clients in a log need, and which clients any limit would have refused", declare: recommend,
 			examples: []string{"access.log --per 1m --spare 99.9%"},
 		}, {
-			name: "serve", args: "FILE", does: "limits requests by a rules file, as a gateway in front of services", declare: serve,
+			group: withoutCode, name: "serve", args: "FILE", does: "limits requests by a rules file, as a gateway in front of services", declare: serve,
+			more:     "Each flag is also an environment variable: --user-header is $WEIR_USER_HEADER. Commas separate several values.",
 			examples: []string{"limits.yaml --proxy :8080=http://127.0.0.1:3000", "limits.yaml --proxy :8080=http://127.0.0.1:3000 --redis redis://127.0.0.1:6379 --admin 127.0.0.1:9090", "redis --redis redis://127.0.0.1:6379 --proxy :8080=http://127.0.0.1:3000"},
 		}, {
-			name: "schema", does: "writes the JSON Schema of rules files, for editors", declare: schema, noFiles: true,
+			group: beforeADeploy, name: "schema", does: "writes the JSON Schema of rules files, for editors", declare: schema, noFiles: true,
 			examples: []string{"> limits.schema.json"},
 		}, {
-			name: "publish", args: "FILE", does: "checks a rules file and writes it to the key in Redis that a fleet reads", declare: publish,
+			group: rulesInRedis, name: "publish", args: "FILE", does: "checks a rules file and writes it to the key in Redis that a fleet reads", declare: publish,
 			examples: []string{"limits.yaml", "limits.yaml --if-version 3f9c0a71d2be", "limits.yaml --rules-key api:limits --strict"},
 		}, {
-			name: "rules", does: "prints the rules in a Redis, and their version on the standard error", declare: inForce, noFiles: true,
+			group: rulesInRedis, name: "rules", does: "prints the rules in a Redis, and their version on the standard error", declare: inForce, noFiles: true,
 			examples: []string{"", "> limits.yaml"},
 		}, {
-			name: "top", does: "lists the keys in a Redis that have used most of their limit", declare: top, noFiles: true,
+			group: whoIsLimited, name: "top", does: "lists the keys in a Redis that have used most of their limit", declare: top, noFiles: true,
 			examples: []string{"", "--rule 'POST /login' -n 50", "--names users.txt", "--json"},
 		}, {
-			name: "peek", args: "FILE --key KEY", does: "shows what a key has left of each rule, and uses nothing", declare: peek,
+			group: whoIsLimited, name: "peek", args: "FILE --key KEY", does: "shows what a key has left of each rule, and uses nothing", declare: peek,
 			examples: []string{"limits.yaml --key user:42", "limits.yaml --key 203.0.113.7 --rule 'POST /login'"},
 		}, {
-			name: "reset", args: "FILE --key KEY", does: "sets all counters of a key to zero", declare: reset,
+			group: whoIsLimited, name: "reset", args: "FILE --key KEY", does: "sets all counters of a key to zero", declare: reset,
 			examples: []string{"limits.yaml --key user:42 --rule 'POST /login'"},
 		}, {
-			name: "ban", args: "KEY", does: "bans a key in all processes that share the list of bans", declare: ban, noFiles: true,
+			group: whoIsLimited, name: "ban", args: "KEY", does: "bans a key in all processes that share the list of bans", declare: ban, noFiles: true,
 			examples: []string{"203.0.113.7 --for 1h", "user:42 --reason 'card testing' --by ann"},
 		}, {
-			name: "unban", args: "KEY", does: "lifts the ban of a key; exits with 1 if it was not banned", declare: unban, noFiles: true,
+			group: whoIsLimited, name: "unban", args: "KEY", does: "lifts the ban of a key; exits with 1 if it was not banned", declare: unban, noFiles: true,
 			examples: []string{"203.0.113.7", "EsoXtJryKJQ28wPgFmAwog"},
 		}, {
-			name: "bans", does: "lists the banned keys", declare: listBans, noFiles: true,
+			group: whoIsLimited, name: "bans", does: "lists the banned keys", declare: listBans, noFiles: true,
 			examples: []string{"", "--names users.txt", "--json"},
 		}, {
 			name: "version", does: "prints the version and how it was built", declare: showVersion, noFiles: true,
@@ -110,9 +121,20 @@ func (s *session) cobra() *cobra.Command {
 	root.SetIn(s.in)
 	root.SetOut(s.out)
 	root.SetErr(s.err)
-	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{withoutText(err)} })
+	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
+		if missing := (*pflag.NotExistError)(nil); errors.As(err, &missing) {
+			return usageError{fmt.Errorf("%w: %s --help lists the flags", withoutText(err), c.CommandPath())}
+		}
+		return usageError{withoutText(err)}
+	})
+	for _, group := range []string{beforeADeploy, withoutCode, rulesInRedis, whoIsLimited} {
+		root.AddGroup(&cobra.Group{ID: group, Title: group + ":"})
+	}
 	for _, c := range commands() {
-		made := &cobra.Command{Use: strings.TrimSpace(c.name + " " + c.args), Short: c.does}
+		made := &cobra.Command{Use: strings.TrimSpace(c.name + " " + c.args), Short: c.does, GroupID: c.group}
+		if c.more != "" {
+			made.Long = c.does + "\n\n" + c.more
+		}
 		for _, example := range c.examples {
 			made.Example += strings.TrimRight("  weir "+c.name+" "+example, " ") + "\n"
 		}

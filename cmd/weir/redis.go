@@ -40,8 +40,8 @@ func connectionFlags(flags *pflag.FlagSet) *server {
 // serverFlags declares the flags of connectionFlags, --prefix and --secret-file.
 func serverFlags(flags *pflag.FlagSet) *server {
 	s := connectionFlags(flags)
-	flags.StringVar(&s.prefix, "prefix", "", "redisstore.Options.Prefix of the service")
-	flags.StringVar(&s.secretFile, "secret-file", "", "a `file` with redisstore.Options.Secret of the service; or $WEIR_SECRET")
+	flags.StringVar(&s.prefix, "prefix", "", "how the names of the service's keys in Redis begin, if it sets redisstore.Options.Prefix")
+	flags.StringVar(&s.secretFile, "secret-file", "", "a `file` with the secret of the digests in Redis, if the service sets redisstore.Options.Secret; or $WEIR_SECRET")
 	return s
 }
 

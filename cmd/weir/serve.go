@@ -50,6 +50,7 @@ type serveFlags struct {
 	tlsCert, tlsKey string
 	accessLog       string
 	showKeys        bool
+	logLevel        slog.Level
 
 	replicas int
 	leases   bool
@@ -73,6 +74,7 @@ func serve(s *session, flags *pflag.FlagSet) action {
 	flags.StringVar(&f.accessLog, "access-log", "", "a `file` to log requests to as JSON, which weir recommend and weir simulate read; - for the standard output")
 	flags.StringVar(&f.admin, "admin", "", "an `address` for /livez, /readyz, /metrics and the page, such as 127.0.0.1:9090")
 	flags.StringVar(&f.adminToken, "admin-token-file", "", "a `file` with the token that the page needs, as a password; without it only this machine may open the page")
+	flags.TextVar(&f.logLevel, "log-level", slog.LevelInfo, "the lowest `level` that is logged: debug, which has mistakes of clients too, info, warn or error")
 	flags.BoolVar(&f.showKeys, "show-keys", false, "show the keys of clients in the log and on the page: addresses, users, and API keys too; without it their digests")
 	flags.IntVar(&f.replicas, "replicas", 1, "how many processes share the Redis: in an outage each process applies its part of a limit")
 	flags.BoolVar(&f.leases, "leases", false, "decide in memory, with units that Redis grants in advance")
@@ -165,7 +167,7 @@ func (f *serveFlags) complete(file string) error {
 		flags []string
 	}{
 		{proxy, "--proxy", []string{"upstream-timeout", "client-timeout", "user-header", "tier-header", "tls-cert", "tls-key", "access-log"}},
-		{proxy || f.ask != "", "--proxy or --ask", []string{"paths"}},
+		{proxy || f.ask != "", "--proxy or --ask", []string{"paths", "show-keys"}},
 		{f.tlsKey != "", "--tls-key", []string{"tls-cert"}},
 		{f.tlsCert != "", "--tls-cert", []string{"tls-key"}},
 		{f.admin != "", "--admin", []string{"admin-token-file"}},
@@ -193,7 +195,7 @@ func (f *serveFlags) serve(file string) error {
 		return err
 	}
 	signal.Ignore(syscall.SIGPIPE) // which a log whose reader has ended would raise
-	logger := slog.New(slog.NewJSONHandler(f.err, nil))
+	logger := slog.New(slog.NewJSONHandler(f.err, &slog.HandlerOptions{Level: f.logLevel}))
 	l := &limits{Limits: serving.Limits{Logger: logger}, logs: map[string]*serving.Lines{"error": f.err.inBackground()}}
 	if built := runtime.Version(); lacksHTTP2Fix(built) {
 		logger.Warn("weir: clients can crash this process: its Go lacks the fix of CVE-2026-97032, which go1.26.9 and go1.27.2 have",

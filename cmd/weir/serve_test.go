@@ -378,8 +378,8 @@ func TestBadInputOfServeIsNamed(t *testing.T) {
 func TestAFlagIsRefusedWithoutTheFlagThatItNeeds(t *testing.T) {
 	t.Setenv("WEIR_REDIS", "")
 	file := write(t, "limits.yaml", "version: 1\ndefault: 100/h\n") // without descriptors, --rls serves nothing
-	alone := []string{"proxy", "ask", "rls", "admin", "redis", "drain", "help"}
-	needs := map[string]string{"paths": "--proxy or --ask", "admin-token-file": "--admin", "fallback": "the rules in Redis, as in weir serve redis"}
+	alone := []string{"proxy", "ask", "rls", "admin", "redis", "drain", "log-level", "help"}
+	needs := map[string]string{"paths": "--proxy or --ask", "show-keys": "--proxy or --ask", "admin-token-file": "--admin", "fallback": "the rules in Redis, as in weir serve redis"}
 	for _, name := range []string{"upstream-timeout", "client-timeout", "user-header", "tier-header", "tls-cert", "tls-key", "access-log"} {
 		needs[name] = "--proxy"
 	}
