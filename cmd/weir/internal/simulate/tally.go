@@ -25,14 +25,14 @@ type Tally struct {
 // Counts are numbers of requests.
 type Counts struct {
 	Requests  int64 `json:"requests"`
-	Refused   int64 `json:"refused"`    // refused by a limit
-	Banned    int64 `json:"banned"`     // refused because of a ban
-	NoKey     int64 `json:"no_key"`     // refused without a key
-	Delayed   int64 `json:"delayed"`    // allowed after a delay
-	Warned    int64 `json:"warned"`     // allowed with a warning that the limit is near
-	Exempt    int64 `json:"exempt"`     // allowed by allow
-	Unlimited int64 `json:"unlimited"`  // allowed because no rule applies
-	Answered  int64 `json:"log_has429"` // answered 429 according to the log
+	Refused   int64 `json:"refused"`          // refused by a limit
+	Banned    int64 `json:"banned"`           // refused because of a ban
+	NoKey     int64 `json:"no_key"`           // refused without a key
+	Delayed   int64 `json:"delayed"`          // allowed after a delay
+	Warned    int64 `json:"warned"`           // allowed with a warning that the limit is near
+	Exempt    int64 `json:"exempt"`           // allowed by allow
+	Unlimited int64 `json:"unlimited"`        // allowed because no rule applies
+	Answered  int64 `json:"log_answered_429"` // answered 429 according to the log
 }
 
 // Stopped returns how many requests did not reach their handler.
