@@ -16,7 +16,7 @@ const (
 	// and a key of your own [Func].
 	Own Class = iota
 
-	// Shared is the key of unrelated clients: [Global], [Route], [Method], [Host], an unknown address,
+	// Shared is the key of unrelated clients: [Global], [Route], [Method], [Host], [Tool], an unknown address,
 	// and keys that [Join] made of such keys only.
 	Shared
 

@@ -18,6 +18,7 @@
 //	field of a JSON body                     JSONField("account", 4096)
 //	address and headers of the client        Fingerprint()
 //	route, method, host, all clients together Route, Method, Host, Global
+//	tool that an agent calls                 Tool
 //	two things at once                       Join(User, Route), JoinPresent(User, IP())
 //	anything, without storing it in clear    Hash(secret, APIKey("X-Api-Key"))
 //

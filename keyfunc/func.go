@@ -48,6 +48,7 @@ const (
 	joinTag        = "join:"
 	hashTag        = "hash:"
 	fingerprintTag = "fp:"
+	toolTag        = "tool:"
 
 	globalKey = "global"
 )

@@ -15,7 +15,7 @@ import (
 //
 //	ip                the client's address, as [IP]
 //	ip/24/48          its network, as IP with [Prefixes]
-//	user              [User]; likewise bearer, route, method, host, global, fingerprint
+//	user              [User]; likewise bearer, route, method, host, tool, global, fingerprint
 //	apikey:X-Api-Key  [APIKey] of that header; likewise header:X-Tenant, cookie:session
 //	path:id           [PathValue] of that parameter
 //	query:tenant      [Query] of that parameter
@@ -47,7 +47,7 @@ func Parse(text string, named map[string]Func, opts ...IPOption) (Func, error) {
 
 // plainKeys are the keys that are written as one word.
 var plainKeys = map[string]Func{
-	"user": User, "bearer": Bearer, "route": Route, "method": Method, "host": Host, "global": Global,
+	"user": User, "bearer": Bearer, "route": Route, "method": Method, "host": Host, "tool": Tool, "global": Global,
 }
 
 // keysOf are the keys that are written as a word, a colon and a name.
@@ -117,7 +117,7 @@ func KindOf(text string) (kind, source, value string) {
 	case headerTag, cookieTag, pathTag, queryTag:
 		name, value, _ := strings.Cut(rest, ":")
 		return kind, kind + ":" + name, value
-	case userTag, bearerTag, routeTag, methodTag, hostTag:
+	case userTag, bearerTag, routeTag, methodTag, hostTag, toolTag:
 		return kind, kind, rest
 	case apiKeyTag, joinTag, hashTag, fingerprintTag:
 		return kind, "", rest

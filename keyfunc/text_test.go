@@ -63,7 +63,7 @@ func TestParseReadsEveryKey(t *testing.T) {
 
 func TestParseSaysWhatIsWrong(t *testing.T) {
 	for text, want := range map[string]string{
-		"":            `keyfunc: the key is not one of apikey:NAME, bearer, cookie:NAME, fingerprint, global, header:NAME, host, ip, ip/24/48, method, path:NAME, query:NAME, route, tenant, user`,
+		"":            `keyfunc: the key is not one of apikey:NAME, bearer, cookie:NAME, fingerprint, global, header:NAME, host, ip, ip/24/48, method, path:NAME, query:NAME, route, tenant, tool, user`,
 		"IP":          "is not one of",
 		"user|":       "keyfunc: choice 2 of the key is not one of",
 		"user||ip":    "choice 2 of the key is not one of",
@@ -91,6 +91,8 @@ func TestAKeyIsOfTheKindThatMadeIt(t *testing.T) {
 	r := httptest.NewRequest("GET", "http://example.com/users/42", nil)
 	r.Pattern = "/users/{id}"
 	r.Header.Set("X-Tenant", "acme:1")
+	r.Header.Set("Mcp-Method", "tools/call")
+	r.Header.Set("Mcp-Name", "search:1")
 	r.Header.Set("X-Api-Key", "k")
 	r.Header.Set("Authorization", "Bearer token")
 	r.AddCookie(&http.Cookie{Name: "session", Value: "8f3a"})
@@ -104,6 +106,7 @@ func TestAKeyIsOfTheKindThatMadeIt(t *testing.T) {
 		"route":            {"route", "route", "/users/{id}"},
 		"method":           {"method", "method", "GET"},
 		"host":             {"host", "host", "example.com"},
+		"tool":             {"tool", "tool", "search:1"},
 		"apikey:X-Api-Key": {"apikey", "", "k"},
 		"global":           {"", "", "global"},
 		"ip":               {"", "", "192.0.2.1"},

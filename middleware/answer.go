@@ -101,6 +101,9 @@ func (v *visit) refuse(w http.ResponseWriter, r *http.Request, no refusal, onRef
 		return
 	}
 	format, facts := answer.Negotiate(r.Header["Accept"]), no.facts(seconds)
+	if len(r.Header["Mcp-Method"]) > 0 {
+		format = answer.ForAgents(format)
+	}
 	a.contentType[0] = format.ContentType()
 	h["Content-Type"] = a.contentType[:]
 	var violated [fewLimits]string

@@ -41,6 +41,39 @@ func TestTheBodyIsWhatTheClientAskedFor(t *testing.T) {
 	})
 }
 
+func TestAgentsGetAnErrorOfJSONRPC(t *testing.T) {
+	phase.Test(t, func(t *testing.T) {
+		day := logOf(1, time.Hour)
+		config := middleware.Config{Rules: []middleware.Rule{{Name: "day", Key: keyfunc.Global, Limit: day}}}
+		h := limited(t, config).Handler(ok)
+		serve(h, request())
+		const rpc = `{"jsonrpc":"2.0","id":null,"error":{"code":-32000,` +
+			`"message":"Too many requests. Try again in 60 minutes.","data":{"retryAfter":3600}}}`
+		held := held{make(chan struct{})}
+		for accept, want := range map[string]string{
+			"application/json, text/event-stream": rpc,
+			"*/*":                                 rpc,
+			"text/plain":                          "Too many requests. Try again in 60 minutes.\n",
+		} {
+			r := request(header("Accept", accept), header("Mcp-Method", "tools/call"))
+			r.Body, r.ProtoMajor = held, 2 // the client holds its body back
+			w := serve(h, r)
+			assert.Equal(t, http.StatusTooManyRequests, w.Code)
+			assert.Equal(t, "3600", w.Header().Get("Retry-After"))
+			assert.Equal(t, want, w.Body.String(), accept)
+		}
+		close(held.closed)
+		w := serve(h, request(header("Accept", "application/problem+json"), header("Mcp-Method", "tools/call")))
+		assert.Equal(t, "application/problem+json", w.Header().Get("Content-Type"), "it was asked for by name")
+	})
+}
+
+// A held body is read by nobody.
+type held struct{ closed chan struct{} }
+
+func (h held) Read([]byte) (int, error) { <-h.closed; return 0, errors.New("a refusal reads the body") }
+func (h held) Close() error             { return nil }
+
 func TestEachRefusalSaysItsReason(t *testing.T) {
 	ban := func(status int) middleware.Config {
 		return middleware.Config{Bans: middleware.Bans{Keys: byIP, Status: status}}

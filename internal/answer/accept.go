@@ -13,12 +13,14 @@ const (
 	Problem Format = iota // only if the client names it
 	JSON                  // also for clients that accept anything or send no Accept
 	Text                  // also for text/html, for browsers
+	RPC                   // an error of JSON-RPC, in place of JSON; see ForAgents
 )
 
 var contentTypes = [...]string{
 	Problem: "application/problem+json",
 	JSON:    "application/json",
 	Text:    "text/plain; charset=utf-8",
+	RPC:     "application/json",
 }
 
 // ContentType returns the value of the header field Content-Type.
@@ -85,6 +87,14 @@ func Negotiate(accept []string) Format {
 		}
 	}
 	return best
+}
+
+// ForAgents returns the format for a client that calls methods by MCP if it accepts JSON, and else format.
+func ForAgents(format Format) Format {
+	if format == JSON {
+		return RPC
+	}
+	return format
 }
 
 // weight returns the q of a media range's parameters: 1 if there is none, 0 if it is malformed.

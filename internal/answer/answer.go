@@ -29,6 +29,8 @@ func Append(b []byte, format Format, f *Facts) []byte {
 		return f.appendProblem(b)
 	case JSON:
 		return f.appendJSON(b)
+	case RPC:
+		return f.appendRPC(b)
 	}
 	return append(f.appendMessage(b, false), '\n')
 }
@@ -73,6 +75,17 @@ func (f *Facts) appendJSON(b []byte) []byte {
 		b = strconv.AppendInt(append(b, `,"retry_after":`...), f.Seconds, 10)
 	}
 	return append(b, '}')
+}
+
+// appendRPC appends an error of JSON-RPC 2.0. The id of the request is in its body, which is not read: a client that
+// holds its body back would hold the refusal. The code is the first that is for implementations.
+func (f *Facts) appendRPC(b []byte) []byte {
+	b = append(b, `{"jsonrpc":"2.0","id":null,"error":{"code":-32000,"message":"`...)
+	b = append(f.appendMessage(b, true), '"')
+	if f.Seconds > 0 {
+		b = append(strconv.AppendInt(append(b, `,"data":{"retryAfter":`...), f.Seconds, 10), '}')
+	}
+	return append(b, "}}"...)
 }
 
 // appendMessage appends the application's message or the sentences of the kind, which JSON need not escape.

@@ -55,6 +55,16 @@ func TestBodiesAreTheJSONThatEncodingWrites(t *testing.T) {
 		Detail   string            `json:"detail"`
 		Violated []json.RawMessage `json:"violated-policies,omitempty"`
 	}
+	type rpcError struct {
+		Code    int              `json:"code"`
+		Message string           `json:"message"`
+		Data    map[string]int64 `json:"data,omitempty"`
+	}
+	type rpc struct {
+		Version string   `json:"jsonrpc"`
+		ID      *int     `json:"id"`
+		Error   rpcError `json:"error"`
+	}
 	text, placeholder := rapid.StringMatching(`[ -~äß€😀]{0,12}`), rapid.SampledFrom(placeholders)
 	rapid.Check(t, func(t *rapid.T) {
 		f := answer.Facts{
@@ -85,6 +95,11 @@ func TestBodiesAreTheJSONThatEncodingWrites(t *testing.T) {
 		require.Equal(t, encoded(problem{uri, title, f.Status, message, violated}), string(answer.Append(nil, answer.Problem, &f)))
 		require.Equal(t, encoded(plain{kind.code, message, f.Seconds}), string(answer.Append(nil, answer.JSON, &f)))
 		require.Equal(t, message+"\n", string(answer.Append(nil, answer.Text, &f)))
+		agents := rpc{Version: "2.0", Error: rpcError{Code: -32000, Message: message}}
+		if f.Seconds > 0 {
+			agents.Error.Data = map[string]int64{"retryAfter": f.Seconds}
+		}
+		require.Equal(t, encoded(agents), string(answer.Append(nil, answer.RPC, &f)))
 	})
 }
 

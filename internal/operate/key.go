@@ -19,7 +19,7 @@ import (
 var (
 	ErrNetwork = errors.New("this is a network, and no key: networks go into ban.cidrs of a rules file")
 	ErrQuotes  = errors.New("the key begins with a quotation mark, and is not a string in quotation marks")
-	ErrNoKey   = errors.New("no request can have this key: want an address (203.0.113.7, 2001:db8::1); or what the key is, a colon and its text (user:42, apikey:KEY, bearer:TOKEN, header:X-Tenant:acme, cookie:session:8f3a, path:id:42, query:tenant:acme, host:example.com, method:GET, route:GET /search), or join:, hash: or fp: as weir explain shows them; or a key of the application's own, in quotation marks")
+	ErrNoKey   = errors.New("no request can have this key: want an address (203.0.113.7, 2001:db8::1); or what the key is, a colon and its text (user:42, apikey:KEY, bearer:TOKEN, header:X-Tenant:acme, cookie:session:8f3a, path:id:42, query:tenant:acme, host:example.com, method:GET, route:GET /search, tool:search), or join:, hash: or fp: as weir explain shows them; or a key of the application's own, in quotation marks")
 )
 
 // Key returns the key that a person means by text:
@@ -171,6 +171,9 @@ func request(kind, name, value string) *http.Request {
 		r.Header.Set("Cookie", name+"="+value)
 	case "method":
 		r.Method = value
+	case "tool":
+		r.Header.Set("Mcp-Method", "tools/call")
+		r.Header.Set("Mcp-Name", "=?base64?"+base64.StdEncoding.EncodeToString([]byte(value))+"?=")
 	case "host":
 		r.Host = value
 	case "route":

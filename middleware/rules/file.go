@@ -88,7 +88,7 @@ type rule struct {
 	limitFields
 	Tiers     map[string]limitFields `yaml:"tiers" keys:"^[!-~]([ -~]*[!-~])?$" doc:"Limits of some tiers, in place of the rule's."`
 	Overrides map[string]limitFields `yaml:"overrides" doc:"Limits of single keys, in place of the rule's. Keys as in ban.keys."`
-	Key       []string               `yaml:"key" min:"1" default:"ip" doc:"What has its own counter (in tiers the default is user|ip; global has no default): ip, ip/24/48 (networks, IPv4 and IPv6), user, bearer, apikey:HEADER, header:NAME, cookie:NAME, path:NAME (a parameter of the route), query:NAME, route, method, host, fingerprint, global, or a key of the application. user|ip is the first that the request has. A list is a combination; a missing part is blank."`
+	Key       []string               `yaml:"key" min:"1" default:"ip" doc:"What has its own counter (in tiers the default is user|ip; global has no default): ip, ip/24/48 (networks, IPv4 and IPv6), user, bearer, apikey:HEADER, header:NAME, cookie:NAME, path:NAME (a parameter of the route), query:NAME, route, method, host, tool (that an agent calls by MCP), fingerprint, global, or a key of the application. user|ip is the first that the request has. A list is a combination; a missing part is blank."`
 	NoKey     string                 `yaml:"no_key" words:"share skip bad_request unauthorized" default:"share" doc:"Requests without a key share one counter, skip the rule, or are answered 400 or 401."`
 	Distinct  string                 `yaml:"distinct" doc:"Counts different values instead of requests: the values of any key, or of json:NAME, a field of a JSON body of up to 4 KiB. A value that was counted within the period costs nothing. Without a value, no_key decides."`
 	Cost      *cost                  `yaml:"cost" default:"1" doc:"The units that a request costs."`
@@ -121,6 +121,7 @@ type when struct {
 	Charge string `yaml:"charge" short:"true" words:"before after" default:"before" doc:"With counts or cost.settle: before charges a request when it arrives; after charges it when its answer is known. With after, requests in flight can exceed the limit."`
 	Header values `yaml:"header" doc:"Only requests with these header fields. * stands for any text, and case then does not matter: *bot*. A client that leaves one out escapes the rule."`
 	Query  values `yaml:"query" doc:"Only requests with these query parameters, as in header."`
+	Tool   string `yaml:"tool" doc:"Only calls of this tool by MCP, as key: tool reads it; * as in header."`
 }
 
 type cost struct {

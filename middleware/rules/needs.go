@@ -59,6 +59,9 @@ func (r *Rules) needsOfRule(p *scopedRule, need func(of string)) {
 		need("header:" + http.CanonicalHeaderKey(p.Cost.Header))
 	}
 	if p.isConditional() {
+		if p.When.Tool != "" {
+			r.needsOf("tool", p, need)
+		}
 		for name := range p.When.Header {
 			need("header:" + http.CanonicalHeaderKey(name))
 		}
@@ -155,6 +158,9 @@ func (r *Rules) needsOf(choice string, p *scopedRule, need func(string)) {
 		need("header:" + http.CanonicalHeaderKey(name))
 	case "cookie", "query":
 		need(strings.TrimSpace(kind) + ":" + name)
+	case "tool":
+		need("header:Mcp-Method")
+		need("header:Mcp-Name")
 	case "fingerprint":
 		for _, header := range []string{"User-Agent", "Accept", "Accept-Language", "Accept-Encoding"} { // see keyfunc.Fingerprint
 			need("header:" + header)

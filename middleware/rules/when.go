@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"errors"
 	"maps"
 	"net/http"
 	"slices"
@@ -69,7 +70,7 @@ func (g glob) matches(text string) bool {
 
 // isConditional reports whether a rule is not for all requests of its scope.
 func (r *rule) isConditional() bool {
-	return r.When != nil && len(r.When.Header)+len(r.When.Query) > 0
+	return r.When != nil && (len(r.When.Header)+len(r.When.Query) > 0 || r.When.Tool != "")
 }
 
 // countsEach reports whether a rule counts each request of its scope.
@@ -101,9 +102,25 @@ func (c *checker) match(path []string, r *rule) middleware.Match {
 			c.atKey(sub(path, "query", name), "is not the name of a parameter")
 		}
 	}
-	inHeader, inQuery := header.matcher(), query.matcher()
+	tool := values{}
+	if r.When.Tool != "" {
+		tool[""] = r.When.Tool
+	}
+	inHeader, inQuery, inTool := header.matcher(), query.matcher(), tool.matcher()
 	return middleware.MatchFunc(func(r *http.Request) bool {
-		return inHeader(func(name string) ([]string, bool) { return r.Header[name], true }) &&
+		return inTool(func(string) ([]string, bool) { return toolOf(r) }) &&
+			inHeader(func(name string) ([]string, bool) { return r.Header[name], true }) &&
 			inQuery(func(name string) ([]string, bool) { return route.Query(nil, r.URL.RawQuery, name) })
 	})
+}
+
+// toolOf returns the tool that a request calls, and false if programs may find different ones.
+func toolOf(r *http.Request) ([]string, bool) {
+	key, err := keyfunc.Tool(r)
+	if err != nil {
+		return nil, !errors.Is(err, keyfunc.ErrAmbiguous)
+	}
+	text, _ := keyfunc.Classify(key)
+	_, _, tool := keyfunc.KindOf(text)
+	return []string{tool}, true
 }
