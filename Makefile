@@ -3,7 +3,7 @@
 EXAMPLES = $(filter-out ./_examples/later/,$(wildcard ./_examples/*/)) # which is a module of its own
 STATICCHECK = honnef.co/go/tools/cmd/staticcheck@v0.7.0
 
-.PHONY: test quick setup vet unit unit-race narrow apart goals differential phases fuzz bench bench-compare race race-memory race-http race-pace newest benchmarks playground tidy help
+.PHONY: test quick setup vet unit unit-race narrow apart goals differential phases fuzz bench bench-compare race race-memory race-http race-pace newest benchmarks playground site tidy help
 
 ifdef CI
 test: ; @.ci/steps setup vet unit-race narrow apart goals differential newest benchmarks
@@ -93,6 +93,14 @@ benchmarks: ## checks the module of the race, and has every contestant do a litt
 
 playground: ## playground.html, a page to open in a browser, of limiter and of its own sources
 	go run ./internal/playground
+
+SITE = $(CURDIR)/docs/.vitepress/dist
+
+site: ## the site of the docs and the playground, in docs/.vitepress/dist, opened in Chromium; needs npm
+	npm --prefix docs ci --no-audit --no-fund
+	npm --prefix docs run build
+	go run ./internal/playground $(SITE)/playground.html
+	WEIR_SITE=$(SITE) WEIR_AXE=$(CURDIR)/docs/node_modules/axe-core/axe.min.js go -C internal/tests test -count=1 ./site
 
 tidy: ## go mod tidy in every module; the command's has no replacement, as go install refuses one
 	GOWORK=off go mod tidy

@@ -195,6 +195,21 @@ func (b *Browser) Await(within time.Duration, expression string) {
 	}
 }
 
+// Axe returns what axe-core finds wrong with the page. Without its script, which WEIR_AXE names
+// (`make site` installs it), nothing is looked for.
+func (b *Browser) Axe() []string {
+	b.t.Helper()
+	path := os.Getenv("WEIR_AXE")
+	if path == "" {
+		return nil
+	}
+	script, err := os.ReadFile(path)
+	require.NoError(b.t, err)
+	b.Run(string(script))
+	return Eval[[]string](b, `axe.run().then((r) => r.violations.flatMap(
+		(v) => v.nodes.map((n) => v.id + ": " + n.html + " " + n.failureSummary)))`)
+}
+
 // Picture takes a picture of the whole page, to be looked at, into the directory that
 // WEIR_PICTURES names. Without one it does nothing: a large picture takes longer than most tests.
 func (b *Browser) Picture(name string) {

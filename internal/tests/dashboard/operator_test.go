@@ -55,24 +55,13 @@ func look(b *browser.Browser, name string) {
 			b.Look(width, 900, dark)
 			assert.LessOrEqual(t, browser.Eval[int64](b, "document.documentElement.scrollWidth"), width, "%s at %d", name, width)
 			assert.Empty(t, browser.Eval[[]string](b, `[...document.querySelectorAll("button, h2, h3, summary")].filter((e) => e.checkVisibility() && !e.innerText.trim()).map((e) => e.outerHTML)`), name)
-			assert.Empty(t, axe(b), "%s at %d, dark: %v", name, width, dark)
+			assert.Empty(t, b.Axe(), "%s at %d, dark: %v", name, width, dark)
 			if width > 320 {
 				b.Picture(fmt.Sprintf("%s-%d-%v", name, width, map[bool]string{true: "dark", false: "light"}[dark]))
 			}
 		}
 	}
 	b.Look(1280, 900, false)
-}
-
-func axe(b *browser.Browser) (found []string) {
-	path := os.Getenv("WEIR_AXE")
-	if path == "" {
-		return nil
-	}
-	script, err := os.ReadFile(path)
-	require.NoError(b.T(), err)
-	b.Run(string(script))
-	return browser.Eval[[]string](b, `axe.run().then((r) => r.violations.flatMap((v) => v.nodes.map((n) => v.id + ": " + n.html + " " + n.failureSummary)))`)
 }
 
 func TestAFindingSaysWhatMayBeDoneAndDoesIt(t *testing.T) {
