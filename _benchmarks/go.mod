@@ -2,7 +2,19 @@ module github.com/weirgo/weir/benchmarks
 
 go 1.26.0
 
-replace github.com/weirgo/weir => ../
+replace (
+	github.com/weirgo/weir => ..
+	github.com/weirgo/weir/adapters/echolimit => ../adapters/echolimit
+	github.com/weirgo/weir/adapters/ginlimit => ../adapters/ginlimit
+	github.com/weirgo/weir/redis => ../redis
+)
+
+require (
+	github.com/weirgo/weir v0.0.0
+	github.com/weirgo/weir/adapters/echolimit v0.0.0
+	github.com/weirgo/weir/adapters/ginlimit v0.0.0
+	github.com/weirgo/weir/redis v0.0.0
+)
 
 require (
 	github.com/didip/tollbooth/v8 v8.0.1
@@ -20,7 +32,6 @@ require (
 	github.com/stretchr/testify v1.12.1
 	github.com/throttled/throttled/v2 v2.15.0
 	github.com/ulule/limiter/v3 v3.11.2
-	github.com/weirgo/weir v0.0.0-00010101000000-000000000000
 	golang.org/x/time v0.16.0
 )
 
@@ -101,7 +112,6 @@ require (
 	go.etcd.io/etcd/client/v3 v3.6.12 // indirect
 	go.mongodb.org/mongo-driver/v2 v2.5.0 // indirect
 	go.uber.org/atomic v1.12.0 // indirect
-	go.uber.org/goleak v1.3.0 // indirect
 	go.uber.org/multierr v1.11.0 // indirect
 	go.uber.org/zap v1.27.0 // indirect
 	go.yaml.in/yaml/v3 v3.0.5 // indirect

@@ -3,10 +3,15 @@ module github.com/weirgo/weir/cmd/weir
 go 1.26.0
 
 require (
+	github.com/weirgo/weir v0.0.0
+	github.com/weirgo/weir/observe/promlimit v0.0.0
+	github.com/weirgo/weir/redis v0.0.0
+)
+
+require (
 	github.com/prometheus/client_golang v1.19.1
 	github.com/redis/go-redis/v9 v9.7.3
 	github.com/stretchr/testify v1.11.1
-	github.com/weirgo/weir v0.0.0
 	golang.org/x/net v0.62.0
 	google.golang.org/protobuf v1.36.12
 	pgregory.net/rapid v1.2.0
@@ -38,7 +43,6 @@ require (
 	github.com/spf13/cobra v1.10.2
 	github.com/spf13/pflag v1.0.10
 	github.com/valyala/fastjson v1.6.10
-	go.uber.org/goleak v1.3.0 // indirect
 	go.yaml.in/yaml/v4 v4.0.0
 	google.golang.org/grpc v1.85.0
 	gopkg.in/yaml.v3 v3.0.1 // indirect

@@ -1,7 +1,6 @@
 package redistest_test
 
 import (
-	"context"
 	"fmt"
 	"net"
 	"os"
@@ -9,11 +8,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/weirgo/weir/internal/leak"
 	"github.com/weirgo/weir/internal/redistest"
 )
 
@@ -126,26 +123,4 @@ func TestSentinelsReplaceAMasterThatWasKilled(t *testing.T) {
 	s.AwaitFailover()
 	assert.Equal(t, "value", s.Replica.MustDo("GET", "key"))
 	assert.True(t, strings.HasPrefix(s.Replica.MustDo("ROLE"), "master"))
-}
-
-// A dial that takes longer than its test is no reason for a goroutine that dials for ever.
-func TestAClientOfSentinelsIsClosedAfterItHasDialled(t *testing.T) {
-	sentinel := redistest.StartSentinel(t)
-	before := leak.Now()
-	dialled := make(chan struct{}, 100)
-	t.Run("a test that ends while its client dials", func(t *testing.T) {
-		client := redistest.CloseAfter(t, redis.NewFailoverClient(&redis.FailoverOptions{
-			MasterName: sentinel.Name, SentinelAddrs: redistest.Addrs(sentinel.Sentinels),
-			Dialer: func(ctx context.Context, network, addr string) (net.Conn, error) {
-				dialled <- struct{}{}
-				time.Sleep(300 * time.Millisecond)
-				return new(net.Dialer).DialContext(ctx, network, addr)
-			},
-		}))
-		for range 5 {
-			go client.Ping(context.Background())
-		}
-		<-dialled
-	})
-	before.Verify(t)
 }

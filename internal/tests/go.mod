@@ -2,7 +2,26 @@ module github.com/weirgo/weir/internal/tests
 
 go 1.26.0
 
-replace github.com/weirgo/weir => ../..
+replace (
+	github.com/weirgo/weir => ../..
+	github.com/weirgo/weir/adapters/chilimit => ../../adapters/chilimit
+	github.com/weirgo/weir/adapters/echo5limit => ../../adapters/echo5limit
+	github.com/weirgo/weir/adapters/echolimit => ../../adapters/echolimit
+	github.com/weirgo/weir/adapters/ginlimit => ../../adapters/ginlimit
+	github.com/weirgo/weir/observe/otellimit => ../../observe/otellimit
+	github.com/weirgo/weir/observe/promlimit => ../../observe/promlimit
+	github.com/weirgo/weir/redis => ../../redis
+)
+
+require (
+	github.com/weirgo/weir v0.0.0
+	github.com/weirgo/weir/adapters/chilimit v0.0.0
+	github.com/weirgo/weir/adapters/echo5limit v0.0.0
+	github.com/weirgo/weir/adapters/echolimit v0.0.0
+	github.com/weirgo/weir/adapters/ginlimit v0.0.0
+	github.com/weirgo/weir/observe/otellimit v0.0.0
+	github.com/weirgo/weir/redis v0.0.0
+)
 
 require (
 	connectrpc.com/connect v1.18.1
@@ -18,7 +37,6 @@ require (
 	github.com/redis/go-redis/v9 v9.7.3
 	github.com/stretchr/testify v1.11.1
 	github.com/uptrace/bunrouter v1.0.23
-	github.com/weirgo/weir v0.0.0-00010101000000-000000000000
 	go.opentelemetry.io/otel v1.32.0
 	go.opentelemetry.io/otel/sdk v1.32.0
 	go.opentelemetry.io/otel/sdk/metric v1.32.0
@@ -51,6 +69,7 @@ require (
 	github.com/json-iterator/go v1.1.12 // indirect
 	github.com/klauspost/cpuid/v2 v2.2.4 // indirect
 	github.com/kr/pretty v0.1.0 // indirect
+	github.com/kr/text v0.2.0 // indirect
 	github.com/labstack/gommon v0.4.2 // indirect
 	github.com/leodido/go-urn v1.2.4 // indirect
 	github.com/mattn/go-colorable v0.1.13 // indirect
