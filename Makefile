@@ -1,6 +1,8 @@
 # `make test` is the whole check: what it needs it sets up, or says how to.
 
-EXAMPLES = $(filter-out ./_examples/later/,$(wildcard ./_examples/*/)) # which is a module of its own
+# All packages of the modules in go.work. ./... would end at the root's.
+OURS = github.com/weirgo/weir
+ALL = $(OURS)/...
 STATICCHECK = honnef.co/go/tools/cmd/staticcheck@v0.7.0
 
 .PHONY: test quick setup vet unit unit-race narrow apart goals differential phases fuzz bench bench-compare race race-memory race-http race-pace newest benchmarks playground site tidy help
@@ -20,33 +22,30 @@ setup: ## installs redis-server where it is missing, and in CI Chromium, promtoo
 
 vet: ## go vet, gofmt and staticcheck, over the examples too
 	@unformatted=$$(gofmt -l .); if [ -n "$$unformatted" ]; then echo "not gofmt-ed:"; echo "$$unformatted"; exit 1; fi
-	go vet ./... $(EXAMPLES)
+	go vet $(ALL)
 	GOARCH=386 go vet ./limiter/... ./keyfunc ./middleware # where an int has 32 bits
-	go run $(STATICCHECK) ./... $(EXAMPLES)
-	go -C cmd/weir vet ./...
-	cd cmd/weir && go run $(STATICCHECK) ./...
+	go run $(STATICCHECK) $(ALL)
 
 # Where goroutines meet. Those that wait for a Redis come first.
-CONCURRENT = ./redis/... ./limiter/... ./middleware ./middleware/bans ./middleware/shed ./observe/... ./pace/...
+CONCURRENT = $(addprefix $(OURS)/,redis/... limiter/... middleware middleware/bans middleware/shed observe/... pace/...)
 RUN = WEIR_REQUIRE_REDIS=1 go test -vet=off -p 4 -timeout 15m
 RUN_RACELESS = $(RUN) ./middleware ./limiter ./internal/answer -run 'Allocates|TheTable|Stranger' # tests that skip under the race detector
 
 unit: ## tests, with the race detector where goroutines meet
 	$(RUN) -race $(CONCURRENT)
 	$(RUN_RACELESS)
-	$(RUN) $(filter-out $(shell go list $(CONCURRENT)),$(shell go list ./...))
+	$(RUN) $(filter-out $(shell go list $(CONCURRENT)),$(shell go list $(ALL)))
 	WEIR_REQUIRE_REDIS=1 go -C internal/tests test ./house
-	WEIR_REQUIRE_REDIS=1 go -C cmd/weir test ./...
 
 unit-race: ## tests with the race detector, of all packages
-	$(RUN) -race ./...
+	$(RUN) -race $(ALL)
 	$(RUN_RACELESS)
-	WEIR_REQUIRE_REDIS=1 go -C cmd/weir test -race ./...
 
 narrow: ## tests where an int has 32 bits, which has no race detector; most kernels of Linux on amd64 run them
 	.ci/narrow
 
-apart: ## tests in modules of their own: on miniredis, with OpenTelemetry's SDK, in a browser, and of the example with a queue
+apart: ## each module without its workspace; tests that need what no user needs: routers of others, miniredis, a browser, a queue
+	.ci/modules
 	go -C internal/tests vet ./...
 	cd internal/tests && go run $(STATICCHECK) ./...
 	GOWORK=off go -C _examples/later vet .
@@ -62,17 +61,16 @@ differential: ## whether Lua on Redis decides what Go does, and whether edits of
 	WEIR_DRAWS=$(or $(DRAWS),$(if $(CI),2500,100)) go test -vet=off -count=1 ./middleware/rules -run '^TestAnEditOfTheSampleIsReadOrItsProblemsAreInTheText$$'
 
 phases: ## tests that meet a window, in every hour of the day and where each begins
-	WEIR_PHASE=all go test -timeout 60m ./limiter/... ./middleware/... ./adapters/...
+	WEIR_PHASE=all go test -timeout 60m $(addprefix $(OURS)/,limiter/... middleware/... adapters/...)
 
 fuzz: ## every fuzz target for FUZZTIME (20s)
 	.ci/fuzz $(or $(FUZZTIME),20s)
 
 bench: ## the benchmarks beside the code
-	go test -run '^$$' -bench . -benchmem ./...
-	go -C cmd/weir test -run '^$$' -bench . -benchmem ./...
+	go test -run '^$$' -bench . -benchmem $(ALL)
 
 bench-compare: ## those benchmarks beside BASE's, in turns, with benchstat: BASE=main [PACKAGES=./limiter] [BENCH=Take] [COUNT=6]
-	.ci/bench-compare '$(BASE)' '$(or $(PACKAGES),./...)' '$(or $(BENCH),.)' '$(or $(COUNT),6)'
+	.ci/bench-compare '$(BASE)' '$(or $(PACKAGES),$(ALL))' '$(or $(BENCH),.)' '$(or $(COUNT),6)'
 
 race: ## Weir beside its peers on a Redis, in one run of twenty minutes
 	go -C _benchmarks run ./race -time 300ms -base redis_rate ./redis
@@ -102,12 +100,8 @@ site: ## the site of the docs and the playground, in docs/.vitepress/dist, opene
 	go run ./internal/playground $(SITE)/playground.html
 	WEIR_SITE=$(SITE) WEIR_AXE=$(CURDIR)/docs/node_modules/axe-core/axe.min.js go -C internal/tests test -count=1 ./site
 
-tidy: ## go mod tidy in every module; the command's has no replacement, as go install refuses one
-	GOWORK=off go mod tidy
-	go -C internal/tests mod tidy
-	GOWORK=off go -C _examples/later mod tidy
-	go -C _benchmarks mod tidy
-	.ci/tidy-command
+tidy: ## go mod tidy in every module
+	.ci/modules tidy
 
 newest: ## tests against the newest versions of what Weir uses, in a scratch copy
 	.ci/newest

@@ -38,8 +38,14 @@ type listedPackage struct {
 	Module     struct{ Path string }
 }
 
-func (p *listedPackage) ours() bool {
-	return p.ImportPath == module || strings.HasPrefix(p.ImportPath, module+"/")
+func isOurs(path string) bool { return path == module || strings.HasPrefix(path, module+"/") }
+
+// all are the packages of all modules in go.work.
+const all = module + "/..."
+
+// isProgram reports whether nobody imports a package of this module.
+func isProgram(module string) bool {
+	return strings.HasSuffix(module, "/cmd/weir") || strings.HasSuffix(module, "/examples")
 }
 
 // goList runs go list and returns what it printed.
@@ -161,11 +167,11 @@ func roomOf(path string) *room {
 }
 
 func (r *room) mayImport(path string, moduleOf map[string]string) bool {
-	of, ours := moduleOf[path]
+	of, known := moduleOf[path]
 	switch {
-	case !ours:
+	case !known:
 		return true // the standard library
-	case of == module:
+	case isOurs(path):
 		to := roomOf(path)
 		return to == r || to != nil && slices.Contains(r.ours, to.folder)
 	}
@@ -175,13 +181,16 @@ func (r *room) mayImport(path string, moduleOf map[string]string) bool {
 func TestEveryPackageKeepsToTheRuleOfItsRoom(t *testing.T) {
 	t.Parallel()
 	moduleOf := make(map[string]string) // of packages that are not in the standard library
-	for _, p := range goList(t, "-deps", "./...") {
+	for _, p := range goList(t, "-deps", all) {
 		if !p.Standard {
 			moduleOf[p.ImportPath] = p.Module.Path
 		}
 	}
 	used := make(map[*room]bool)
-	for _, p := range goList(t, "./...") {
+	for _, p := range goList(t, all) {
+		if isProgram(p.Module.Path) {
+			continue
+		}
 		r := roomOf(p.ImportPath)
 		if r == nil {
 			t.Errorf("%s is in no room: say what it may import", p.ImportPath)
@@ -192,6 +201,9 @@ func TestEveryPackageKeepsToTheRuleOfItsRoom(t *testing.T) {
 			t.Errorf("the room %q may import an adapter: arrows point from adapters to the rest, never back", r.folder)
 		}
 		for _, path := range p.Imports {
+			if isOurs(path) && strings.Contains(path, "/internal/") && moduleOf[path] != p.Module.Path {
+				t.Errorf("%s imports %s: only exported API crosses the boundary of a module", p.ImportPath, path)
+			}
 			if !r.mayImport(path, moduleOf) {
 				t.Errorf("%s imports %s: the room %q may import the standard library and %s",
 					p.ImportPath, path, r.folder, strings.Join(slices.Concat(r.ours, r.foreign), ", "))
@@ -275,7 +287,7 @@ func TestPackagesCompileWhatTheirUsersExpect(t *testing.T) {
 		for _, of := range row.of {
 			for _, p := range goList(t, "-deps", "./"+of) {
 				begins := func(prefix string) bool { return strings.HasPrefix(p.ImportPath, prefix) }
-				if !p.Standard && !p.ours() && !slices.ContainsFunc(row.foreign, begins) || slices.Contains(row.without, p.ImportPath) {
+				if !p.Standard && !isOurs(p.ImportPath) && !slices.ContainsFunc(row.foreign, begins) || slices.Contains(row.without, p.ImportPath) {
 					t.Errorf("package %s compiles %s", of, p.ImportPath)
 				}
 			}
