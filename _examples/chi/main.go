@@ -33,7 +33,7 @@ func main() {
 
 	listener, err := net.Listen("tcp", *addr)
 	if err != nil {
-		log.Fatal(err)
+		log.Fatal("-addr: ", err)
 	}
 	log.Printf("listening on http://%s", listener.Addr())
 	log.Fatal(http.Serve(listener, r))

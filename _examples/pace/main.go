@@ -102,7 +102,7 @@ func main() {
 	flag.Parse()
 	listener, err := net.Listen("tcp", *addr)
 	if err != nil {
-		log.Fatal(err)
+		log.Fatal("-addr: ", err)
 	}
 	host := listener.Addr().String()
 	store := limiter.Must(limiter.NewMemory(limiter.MemoryOptions{}))
