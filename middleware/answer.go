@@ -66,6 +66,9 @@ func (v *visit) refuse(w http.ResponseWriter, r *http.Request, no refusal, onRef
 		text = strconv.AppendInt(text, seconds, 10)
 		a.retryAfter[0] = textOf(text[from:])
 		h["Retry-After"] = a.retryAfter[:]
+		if set.retryField != "" {
+			h[set.retryField] = []string{a.retryAfter[0]}
+		}
 	}
 	if no.status == http.StatusUnauthorized && h.Get("WWW-Authenticate") == "" {
 		h.Set("WWW-Authenticate", challenge(no.rule.Key))

@@ -135,7 +135,10 @@ func mostOf(rules []*rule) (most int) {
 func (c *compiler) settings() {
 	set := c.set
 	c.check(inConfig, set.Headers.Validate())
-	set.legacyFields = set.Headers.names()
+	set.legacyFields = [3]string{set.Headers.name("-Limit"), set.Headers.name("-Remaining"), set.Headers.name("-Reset")}
+	if set.Headers.RetryAfter {
+		set.retryField = set.Headers.name("-Retry-After")
+	}
 	switch set.Bans.Status {
 	case 0:
 		set.Bans.Status = http.StatusForbidden

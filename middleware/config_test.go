@@ -152,6 +152,8 @@ func TestConfigsThatCannotBeAreErrors(t *testing.T) {
 		{middleware.Config{Rules: []middleware.Rule{{}, {Name: "b", Key: keyfunc.Global, NoKey: 7}}, Headers: middleware.Headers{Send: 9}},
 			[]string{"Rules[0]", "name is empty", "Limit is missing", `Rules[0] "": Key is required; keyfunc.Global counts all requests together`, `Rules[1] "b": NoKey is 7`, "Headers.Send is 9"}},
 		{middleware.Config{Headers: middleware.Headers{Send: middleware.HeadersDraft11, Prefix: "RateLimit"}, Rules: one()}, []string{"Headers.Send excludes the legacy fields"}},
+		{middleware.Config{Headers: middleware.Headers{Send: middleware.HeadersNone, RetryAfter: true}, Rules: one()}, []string{"Headers.Send excludes the legacy fields"}},
+		{middleware.Config{Headers: middleware.Headers{Prefix: "X-Limit-Retry-After"}, Rules: one()}, []string{`it must be the prefix of the names, such as "X-Limit"`}},
 		{middleware.Config{Headers: middleware.Headers{Prefix: "X-Limit-Limit"}, Rules: one()}, []string{`Headers.Prefix is "X-Limit-Limit"`}},
 		{middleware.Config{Refusal: middleware.Refusal{RetryAfter: time.Second}, Rules: one()}, []string{`Config.Refusal.RetryAfter is 1s: it is only for a rule that denies`}},
 		{middleware.Config{Allow: middleware.Route("health"), Rules: one()}, []string{"Config.Allow: Route: "}},

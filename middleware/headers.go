@@ -14,13 +14,17 @@ type Headers struct {
 	// Send says which fields responses carry. Zero: HeadersBoth.
 	Send Dialect
 
-	// Prefix begins the names of the HeadersLegacy fields, before -Limit, -Remaining and -Reset:
-	// X-Rate-Limit or RateLimit, for example. Empty: X-RateLimit.
+	// Prefix begins the names of the HeadersLegacy fields, before -Limit, -Remaining, -Reset and
+	// -Retry-After: X-Rate-Limit or RateLimit, for example. Empty: X-RateLimit.
 	Prefix string
 
 	// Delta makes X-RateLimit-Reset a number of seconds from now. False: it is a time, in seconds since
 	// 1970.
 	Delta bool
+
+	// RetryAfter repeats Retry-After, in each refusal that has it, as a HeadersLegacy field with Prefix:
+	// X-RateLimit-Retry-After. False: no such field.
+	RetryAfter bool
 }
 
 // A Dialect is a family of header fields.
@@ -50,8 +54,8 @@ func (f Headers) Validate() error {
 	if f.Send > HeadersNone {
 		return invalid.Field("middleware", "Headers.Send", "is %d: there is no such choice", f.Send)
 	}
-	if (f.Prefix != "" || f.Delta) && (f.Send == HeadersDraft11 || f.Send == HeadersNone) {
-		return invalid.Field("middleware", "Headers.Send", "excludes the legacy fields, which Headers.Prefix and Delta change")
+	if (f.Prefix != "" || f.Delta || f.RetryAfter) && (f.Send == HeadersDraft11 || f.Send == HeadersNone) {
+		return invalid.Field("middleware", "Headers.Send", "excludes the legacy fields, which Headers.Prefix, Delta and RetryAfter change")
 	}
 	if len(f.Prefix) > most || strings.ContainsFunc(f.Prefix, func(c rune) bool {
 		return !('a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || c == '-')
@@ -61,17 +65,16 @@ func (f Headers) Validate() error {
 	// X-Rate-Limit is a prefix, and X-Rate-Limit-Limit the name of a field.
 	name := strings.ToLower(f.Prefix)
 	whole, isLimit := strings.CutSuffix(name, "-limit")
-	if isLimit && strings.HasSuffix(whole, "limit") || strings.HasSuffix(name, "-remaining") || strings.HasSuffix(name, "-reset") {
-		return invalid.Field("middleware", "Headers.Prefix", "is %q, a whole field name: it must be the prefix of the three names, such as %q",
-			f.Prefix, f.Prefix[:strings.LastIndexByte(f.Prefix, '-')])
+	if isLimit && strings.HasSuffix(whole, "limit") || strings.HasSuffix(name, "-remaining") || strings.HasSuffix(name, "-reset") || strings.HasSuffix(name, "-retry-after") {
+		return invalid.Field("middleware", "Headers.Prefix", "is %q, a whole field name: it must be the prefix of the names, such as %q",
+			f.Prefix, f.Prefix[:strings.LastIndexByte(strings.TrimSuffix(name, "-after"), '-')])
 	}
 	return nil
 }
 
-// names returns the names of the three fields, in canonical form.
-func (f Headers) names() [3]string {
-	name := func(end string) string { return http.CanonicalHeaderKey(cmp.Or(f.Prefix, "X-RateLimit") + end) }
-	return [3]string{name("-Limit"), name("-Remaining"), name("-Reset")}
+// name returns the name of a field, in canonical form.
+func (f Headers) name(end string) string {
+	return http.CanonicalHeaderKey(cmp.Or(f.Prefix, "X-RateLimit") + end)
 }
 
 // The fields' names in net/http's canonical form, under which Header.Get finds them.

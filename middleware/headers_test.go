@@ -18,6 +18,7 @@ import (
 	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/middleware"
+	"github.com/weirgo/weir/middleware/bans"
 )
 
 // inMinute runs f in fake time, ten seconds into a minute of its calendar.
@@ -58,6 +59,42 @@ func TestHeadersOfEachDialect(t *testing.T) {
 			}
 		})
 	}
+}
+
+func TestRetryAfterIsRepeatedUnderThePrefixOfTheOtherFields(t *testing.T) {
+	for prefix, field := range map[string]string{"": "X-RateLimit-Retry-After", "X-Rate-Limit": "X-Rate-Limit-Retry-After"} {
+		phase.Run(t, prefix, func(t *testing.T) {
+			list := bans.Must(bans.New(bans.Options{}))
+			c := middleware.Config{
+				Headers: middleware.Headers{Prefix: prefix, RetryAfter: true},
+				Rules: []middleware.Rule{
+					{Name: "hour", Key: keyfunc.IP(), Limit: limiter.PerHour(1)},
+					{Name: "maintenance", Match: middleware.MatchFunc(func(r *http.Request) bool { return r.URL.Path == "/down" }),
+						Mode: middleware.Deny, Refusal: middleware.Refusal{RetryAfter: time.Minute}},
+					{Name: "forever", Match: middleware.MatchFunc(func(r *http.Request) bool { return r.URL.Path == "/gone" }), Mode: middleware.Deny},
+				},
+				Bans: middleware.Bans{List: list, Keys: []keyfunc.Func{keyfunc.User}},
+			}
+			require.NoError(t, list.Ban(t.Context(), "user:eve", time.Hour))
+			l, err := middleware.New(c)
+			require.NoError(t, err)
+			ask := func(path, user string) http.Header {
+				r := httptest.NewRequestWithContext(keyfunc.WithUser(t.Context(), user), http.MethodGet, path, nil)
+				return serve(l.Handler(ok), r).Header()
+			}
+			assert.Empty(t, ask("/", "ann").Values(field), "it passes")
+			for _, h := range []http.Header{ask("/", "ann"), ask("/down", "ann"), ask("/", "eve")} {
+				assert.NotEmpty(t, h.Get("Retry-After"))
+				assert.Equal(t, h.Values("Retry-After"), h.Values(field))
+			}
+			h := ask("/gone", "ann")
+			assert.Empty(t, h.Values("Retry-After"))
+			assert.Empty(t, h.Values(field), "waiting does not help")
+		})
+	}
+	l := newLimit(t, middleware.Rule{Name: "hour", Key: keyfunc.IP(), Limit: limiter.PerHour(1)})
+	serve(l.Handler(ok), request())
+	assert.Empty(t, serve(l.Handler(ok), request()).Header().Values("X-RateLimit-Retry-After"), "off by default")
 }
 
 func TestHeaderValues(t *testing.T) {

@@ -22,6 +22,7 @@ type ruleset struct {
 	fallback []*rule              // Config.Default
 
 	legacyFields [3]string // limit, remaining, reset
+	retryField   string    // repeats Retry-After; empty without Headers.RetryAfter
 
 	most          int  // limits that one request can meet
 	needsRoute    bool // something may read r.Pattern

@@ -53,7 +53,10 @@ func ownAnswers(s *suite) {
 			return errors.New("ours")
 		}, 500, "handled ours"},
 	} {
-		config := middleware.Config{Rules: []middleware.Rule{{Name: "all", Key: keyfunc.Global, Limit: perHour(1)}}}
+		config := middleware.Config{
+			Rules:   []middleware.Rule{{Name: "all", Key: keyfunc.Global, Limit: perHour(1)}},
+			Headers: middleware.Headers{RetryAfter: true},
+		}
 		check := func(server *server) {
 			server.wantStatus(200, "the first passes", "GET /")
 			a := server.wantStatus(test.status, name, "GET /")
@@ -61,6 +64,7 @@ func ownAnswers(s *suite) {
 			if a.Header.Get("Retry-After") == "" {
 				s.Errorf("%s: the answer has no Retry-After", name)
 			}
+			equalLists(s, a.Header.Values("Retry-After"), a.Header.Values("X-RateLimit-Retry-After"), name)
 			equalLists(s, []string{"no-store"}, a.Header.Values("Cache-Control"), name)
 		}
 		if name != "an error" {

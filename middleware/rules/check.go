@@ -67,12 +67,13 @@ func (c *checker) headers() {
 	if h.Send != "" {
 		c.config.Headers.Send = families[h.Send]
 	}
-	legacy := middleware.Headers{Prefix: h.Limit, Delta: h.Reset == "delta"}
+	legacy := middleware.Headers{Prefix: h.Limit, Delta: h.Reset == "delta", RetryAfter: h.RetryAfter}
 	if err := legacy.Validate(); err != nil {
 		c.reject([]string{"headers"}, err)
 	} else if legacy != (middleware.Headers{}) {
-		if c.config.Headers.Prefix, c.config.Headers.Delta = legacy.Prefix, legacy.Delta; h.Send == "draft" || h.Send == "none" {
-			c.at([]string{"headers", "send"}, "is %s, but limit and reset are only for the legacy fields", h.Send)
+		legacy.Send = c.config.Headers.Send
+		if c.config.Headers = legacy; h.Send == "draft" || h.Send == "none" {
+			c.at([]string{"headers", "send"}, "is %s, but limit, reset and retry_after are only for the legacy fields", h.Send)
 		}
 	}
 }

@@ -141,6 +141,8 @@ type headers struct {
 	Send  string `yaml:"send" words:"both legacy draft none" default:"both" doc:"legacy: X-RateLimit-Limit, -Remaining and -Reset. draft: RateLimit-Policy and RateLimit."`
 	Limit string `yaml:"limit" pattern:"^[A-Za-z0-9-]{1,64}$" default:"X-RateLimit" doc:"The prefix of the legacy fields: X-Rate-Limit."`
 	Reset string `yaml:"reset" words:"unix delta" default:"unix" doc:"The legacy Reset in seconds since 1970, or from now."`
+
+	RetryAfter bool `yaml:"retry_after" default:"false" doc:"Refusals repeat Retry-After as a legacy field: X-RateLimit-Retry-After."`
 }
 
 type refusal struct {

@@ -29,7 +29,7 @@ default: {limit: 3/h sliding_log}
 
 func TestAFileSaysHowRefusalsAreAnswered(t *testing.T) {
 	phase.Test(t, func(t *testing.T) {
-		s := openText(t, "headers: {send: legacy, limit: X-Rate-Limit, reset: delta}\n"+refusalFile)
+		s := openText(t, "headers: {send: legacy, limit: X-Rate-Limit, reset: delta, retry_after: true}\n"+refusalFile)
 		says := func(c call) (int, http.Header, string) {
 			answer := s.ask(c)
 			body, err := io.ReadAll(answer.Body)
@@ -61,7 +61,7 @@ func TestAFileSaysHowRefusalsAreAnswered(t *testing.T) {
 		for range 4 {
 			status, h, body = says(call{route: "POST /api/v1/upload", header: plain})
 			require.Equal(t, 503, status)
-			require.Equal(t, "600", h.Get("Retry-After"))
+			require.Equal(t, []string{"600", "600"}, []string{h.Get("Retry-After"), h.Get("X-Rate-Limit-Retry-After")})
 			require.Equal(t, "Uploads are back in 10 minutes.\n", body)
 		}
 		require.Equal(t, 200, s.status(call{route: "POST /api/v1/upload", from: "10.0.0.9:1"}), "allow comes before deny")
