@@ -124,7 +124,7 @@ var imported = map[string]string{
 	"redisbans":   module + "/redis/redisbans",
 	"serverlimit": module + "/pace/serverlimit",
 
-	"bytes": "bytes", "json": "encoding/json", "io": "io", "strings": "strings", "url": "net/url", "httputil": "net/http/httputil",
+	"bytes": "bytes", "json": "encoding/json", "io": "io", "strings": "strings", "url": "net/url", "mime": "mime", "httputil": "net/http/httputil",
 	"context": "context", "errors": "errors", "fmt": "fmt", "http": "net/http", "log": "log",
 	"slog": "log/slog", "time": "time",
 }
