@@ -136,7 +136,7 @@ var examples = map[string]example{
 	"observability": {
 		request: "GET /search", limit: 10, within: time.Minute, free: "GET /", lines: 110,
 		shows: []string{
-			"promlimit.Must(promlimit.New(promlimit.Options{Store: store, Bans: list}))", "prometheus.MustRegister(metrics)",
+			"promlimit.Must(promlimit.New(promlimit.Options{Store: store, Bans: list, Top: top}))", "prometheus.MustRegister(metrics)",
 			"middleware.Observers(metrics, refusals, page, top)", "page.Add(limits)",
 		},
 		after: metricsTellWhoIsRefused,
