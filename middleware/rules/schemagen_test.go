@@ -46,7 +46,7 @@ func madeSchema() []byte {
 	encoder.SetEscapeHTML(false)
 	encoder.SetIndent("", "  ")
 	err := encoder.Encode(says{
-		"$schema": "https://json-schema.org/draft/2020-12/schema", "$id": "https://github.com/weirgo/weir/rules.schema.json", "title": "Weir rules",
+		"$schema": "https://json-schema.org/draft/2020-12/schema", "$id": "https://raw.githubusercontent.com/weirgo/weir/main/middleware/rules/schema.json", "title": "Weir rules",
 		"if": says{"required": []string{wrapper}}, "then": outside, "else": says{"$ref": "#/$defs/whole"}, "$defs": defs,
 	})
 	if err != nil {
