@@ -119,7 +119,7 @@ func TestTheSystemdUnitStartsTheCommand(t *testing.T) {
 func TestTheBuildsHaveAGoThatIsFixedAndTheModulesNone(t *testing.T) {
 	text, err := os.ReadFile("deploy/Dockerfile")
 	require.NoError(t, err)
-	from := regexp.MustCompile(`(?m)^FROM golang:(\S+) AS build$`).FindSubmatch(text)
+	from := regexp.MustCompile(`(?m)^FROM --platform=\$BUILDPLATFORM golang:(\S+) AS build$`).FindSubmatch(text)
 	require.NotNil(t, from, "%s", text)
 	require.True(t, version.IsValid("go"+string(from[1])), "%s", from[1])
 	assert.Equal(t, 3, len(strings.Split(string(from[1]), ".")), "an image of golang:1.26 may be an old one")
