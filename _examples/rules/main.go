@@ -1,9 +1,9 @@
-// Rules reads its limits from limits.yaml, which you can edit while it runs. The folder files
+// Rules reads its limits from weir.yaml, which you can edit while it runs. The folder files
 // has ten more rules files, each with the output of weir explain.
 //
 //	go run ./_examples/rules
 //	for i in $(seq 11); do curl -i http://127.0.0.1:8080/api/v1/search; done # a burst of 10
-//	sed -i.bak 's/burst: 10/burst: 20/' _examples/rules/limits.yaml          # 10 more
+//	sed -i.bak 's/burst: 10/burst: 20/' _examples/rules/weir.yaml            # 10 more
 //	curl -i -H 'X-Api-Key: finn' http://127.0.0.1:8080/                      # the plan's limit: tier:free
 //	curl -i -H 'X-Api-Key: mallory' http://127.0.0.1:8080/                   # 403: in banned.txt
 //	for i in $(seq 9); do curl -i -X POST http://127.0.0.1:8080/login; done  # 5 pass; the 9th is banned
@@ -38,7 +38,7 @@ func authenticate(next http.Handler) http.Handler {
 
 func main() {
 	addr := flag.String("addr", "127.0.0.1:8080", "address to listen on")
-	file := flag.String("rules", "_examples/rules/limits.yaml", "file of limits")
+	file := flag.String("rules", "_examples/rules/weir.yaml", "file of limits")
 	flag.Parse()
 
 	limits, err := rules.Watch(context.Background(), *file, rules.Options{Tiers: []string{"free", "premium"}})

@@ -55,44 +55,44 @@ func commands() []command {
 	return []command{
 		{
 			group: beforeADeploy, name: "check", args: "FILE...", does: "reports everything that is wrong with rules files", declare: check,
-			examples: []string{"limits.yaml", "--json limits.yaml", "--tiers free,premium limits.yaml", "- < limits.yaml"},
+			examples: []string{"weir.yaml", "--json weir.yaml", "--tiers free,premium weir.yaml", "- < weir.yaml"},
 		}, {
 			group: beforeADeploy, name: "explain", args: "FILE --path PATH", does: "shows which rules apply to a request, in what order, with which keys and limits", declare: explain,
-			examples: []string{"limits.yaml --path /users/42", "limits.yaml --method POST --path /login --ip 203.0.113.7 --tier free"},
+			examples: []string{"weir.yaml --path /users/42", "weir.yaml --method POST --path /login --ip 203.0.113.7 --tier free"},
 		}, {
 			group: beforeADeploy, name: "diff", args: "OLD NEW", does: "shows what changes for which requests between two rules files, or between the rules in a Redis and a file", declare: diff,
-			examples: []string{"limits.yaml new.yaml", "redis new.yaml", "--exit-code --json old.yaml new.yaml"},
+			examples: []string{"weir.yaml new.yaml", "redis new.yaml", "--exit-code --json old.yaml new.yaml"},
 		}, {
 			group: beforeADeploy, name: "simulate", args: "FILE [NEW-FILE] LOG", does: "shows which requests of a log rules would have refused, or what new rules change", declare: simulateLog,
-			examples: []string{"limits.yaml access.log", "limits.yaml new.yaml access.log"},
+			examples: []string{"weir.yaml access.log", "weir.yaml new.yaml access.log"},
 		}, {
 			group: beforeADeploy, name: "test", args: "FILE...", does: "sends requests of test files to rules, at stated times, and compares what is decided", declare: testRules,
-			examples: []string{"weir.test.yaml", "weir.test.yaml --verbose --run login", "*.test.yaml --rules new.yaml", "--init limits.yaml > weir.test.yaml"},
+			examples: []string{"weir.test.yaml", "weir.test.yaml --verbose --run login", "*.test.yaml --rules new.yaml", "--init weir.yaml > weir.test.yaml"},
 		}, {
 			group: beforeADeploy, name: "recommend", args: "LOG", does: "shows what limit the clients in a log need, and which clients any limit would have refused", declare: recommend,
 			examples: []string{"access.log --per 1m --spare 99.9%"},
 		}, {
 			group: withoutCode, name: "serve", args: "FILE", does: "limits requests by a rules file, as a gateway in front of services", declare: serve,
 			more:     "Each flag is also an environment variable: --user-header is $WEIR_USER_HEADER. Commas separate several values.",
-			examples: []string{"limits.yaml --proxy :8080=http://127.0.0.1:3000", "limits.yaml --proxy :8080=http://127.0.0.1:3000 --redis redis://127.0.0.1:6379 --admin 127.0.0.1:9090", "redis --redis redis://127.0.0.1:6379 --proxy :8080=http://127.0.0.1:3000"},
+			examples: []string{"weir.yaml --proxy :8080=http://127.0.0.1:3000", "weir.yaml --proxy :8080=http://127.0.0.1:3000 --redis redis://127.0.0.1:6379 --admin 127.0.0.1:9090", "redis --redis redis://127.0.0.1:6379 --proxy :8080=http://127.0.0.1:3000"},
 		}, {
 			group: beforeADeploy, name: "schema", does: "writes the JSON Schema of rules files, for editors", declare: schema, noFiles: true,
-			examples: []string{"> limits.schema.json"},
+			examples: []string{"> weir.schema.json"},
 		}, {
 			group: rulesInRedis, name: "publish", args: "FILE", does: "checks a rules file and writes it to the key in Redis that a fleet reads", declare: publish,
-			examples: []string{"limits.yaml", "limits.yaml --if-version 3f9c0a71d2be", "limits.yaml --rules-key api:limits --strict"},
+			examples: []string{"weir.yaml", "weir.yaml --if-version 3f9c0a71d2be", "weir.yaml --rules-key api:limits --strict"},
 		}, {
 			group: rulesInRedis, name: "rules", does: "prints the rules in a Redis, and their version on the standard error", declare: inForce, noFiles: true,
-			examples: []string{"", "> limits.yaml"},
+			examples: []string{"", "> weir.yaml"},
 		}, {
 			group: whoIsLimited, name: "top", does: "lists the keys in a Redis that have used most of their limit", declare: top, noFiles: true,
 			examples: []string{"", "--rule 'POST /login' -n 50", "--names users.txt", "--json"},
 		}, {
 			group: whoIsLimited, name: "peek", args: "FILE --key KEY", does: "shows what a key has left of each rule, and uses nothing", declare: peek,
-			examples: []string{"limits.yaml --key user:42", "limits.yaml --key 203.0.113.7 --rule 'POST /login'"},
+			examples: []string{"weir.yaml --key user:42", "weir.yaml --key 203.0.113.7 --rule 'POST /login'"},
 		}, {
 			group: whoIsLimited, name: "reset", args: "FILE --key KEY", does: "sets all counters of a key to zero", declare: reset,
-			examples: []string{"limits.yaml --key user:42 --rule 'POST /login'"},
+			examples: []string{"weir.yaml --key user:42 --rule 'POST /login'"},
 		}, {
 			group: whoIsLimited, name: "ban", args: "KEY", does: "bans a key in all processes that share the list of bans", declare: ban, noFiles: true,
 			examples: []string{"203.0.113.7 --for 1h", "user:42 --reason 'card testing' --by ann"},

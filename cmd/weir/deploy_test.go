@@ -106,7 +106,7 @@ func TestTheSystemdUnitStartsTheCommand(t *testing.T) {
 		of[name] = value
 	}
 	flags, args := parsed(t, strings.Fields(of["ExecStart"]))
-	assert.Equal(t, []string{"/usr/local/bin/weir", "serve", "/etc/weir/limits.yaml"}, args)
+	assert.Equal(t, []string{"/usr/local/bin/weir", "serve", "/etc/weir/weir.yaml"}, args)
 	assert.Equal(t, "127.0.0.1:9090", flags.Lookup("admin").Value.String())
 	assert.Equal(t, "/bin/kill -HUP $MAINPID", of["ExecReload"])
 	assert.Equal(t, "always", of["Restart"])
@@ -162,7 +162,7 @@ func TestEnvoysConfigurationIsValidAndMeetsTheRules(t *testing.T) {
 	assert.EqualValues(t, 8081, address.GetPortValue())
 	assert.Contains(t, string(compose), `--rls, ":8081"`)
 
-	limits, err := os.ReadFile("deploy/limits.envoy.yaml")
+	limits, err := os.ReadFile("deploy/weir.envoy.yaml")
 	require.NoError(t, err)
 	r, err := rules.Parse(limits, rules.Options{})
 	require.NoError(t, err)

@@ -17,13 +17,13 @@ const rulesExample = "../../_examples/rules"
 var mistakes = []struct{ file, old, new, what string }{
 	{"files/logins.yaml", `"POST /login"`, `"GET /login"`, "the wrong method"},
 	{"files/customers.yaml", "limit: 100/1m", "limit: 100/1h", "per hour in place of per minute"},
-	{"limits.yaml", "  premium:    {limit: 10_000/h}\n", "", "a tier without its limit"},
+	{"weir.yaml", "  premium:    {limit: 10_000/h}\n", "", "a tier without its limit"},
 	{"files/keys.yaml", "proxies: {trusted: [10.0.0.0/8]}", "proxies: {}", "a proxy left out"},
 	{"files/logins.yaml", "counts: 2xx, ", "", "counts forgotten"},
 	{"files/logins.yaml", "counts: [401, 403]", "counts: [401]", "an outcome forgotten"},
 	{"files/keys.yaml", "key: user, no_key: skip", "key: ip", "an account counted by address"},
 	{"files/tenants.yaml", "key: [user, model]", "key: user", "half of a key"},
-	{"limits.yaml", "algorithm: token_bucket, burst: 10", "algorithm: token_bucket", "a burst forgotten"},
+	{"weir.yaml", "algorithm: token_bucket, burst: 10", "algorithm: token_bucket", "a burst forgotten"},
 	{"files/words.yaml", "{limit: 1/s,", "{limit: 1/s, mode: shadow,", "a rule left in shadow"},
 	{"files/tokens.yaml", "missing: 1_000, settle: true", "missing: 1_000", "a reservation that is not settled"},
 	{"files/plans.yaml", "100 daily America/New_York", "100 daily", "a time zone forgotten"},
@@ -33,8 +33,8 @@ var mistakes = []struct{ file, old, new, what string }{
 	{"files/hosts.yaml", `"api.example.org/*"`, `"api.example.com/*"`, "a host misspelt"},
 	{"files/keys.yaml", "ban: 15m", "ban: 15s", "seconds in place of minutes"},
 	{"files/switch.yaml", `"POST /export"`, `"/export"`, "a method forgotten"},
-	{"limits.yaml", "global:  {limit: 10_000/s", "global:  {limit: 1_000/s", "a zero forgotten"},
-	{"limits.yaml", "on_outage: closed,", "on_outage: open,", "the wrong policy for outages"},
+	{"weir.yaml", "global:  {limit: 10_000/s", "global:  {limit: 1_000/s", "a zero forgotten"},
+	{"weir.yaml", "on_outage: closed,", "on_outage: open,", "the wrong policy for outages"},
 }
 
 func testOfExample(t *testing.T, file, text string) (exit int, out string) {
@@ -51,7 +51,7 @@ func testOfExample(t *testing.T, file, text string) (exit int, out string) {
 func TestTheExamplesAreAsTheirTestsExpect(t *testing.T) {
 	files, err := filepath.Glob(rulesExample + "/files/*.yaml")
 	require.NoError(t, err)
-	for _, path := range append(files, rulesExample+"/limits.yaml") {
+	for _, path := range append(files, rulesExample+"/weir.yaml") {
 		if filepath.Base(path) == "part.yaml" {
 			continue // it is about how a file is written
 		}

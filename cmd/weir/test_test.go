@@ -282,7 +282,7 @@ func TestTheFirstFileOfThePageHasItsTest(t *testing.T) {
 	files := filesOfPage.FindAllStringSubmatch(string(page), -1)
 	require.Len(t, files, 1)
 	dir := t.TempDir()
-	require.NoError(t, os.WriteFile(filepath.Join(dir, "limits.yaml"), []byte(rules), 0o600))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "weir.yaml"), []byte(rules), 0o600))
 	require.NoError(t, os.WriteFile(filepath.Join(dir, files[0][1]), []byte(files[0][2]), 0o600))
 	exit, out, _ := weir(t, "", "test", filepath.Join(dir, files[0][1]))
 	assert.Equal(t, exitGood, exit, out)

@@ -1,6 +1,6 @@
 // Package rules reads limits from a file, so that operators can change them without a deploy:
 //
-//	limits, err := rules.Watch(ctx, "limits.yaml", rules.Options{})
+//	limits, err := rules.Watch(ctx, "weir.yaml", rules.Options{})
 //	...
 //	r.Use(chilimit.New(limits.RateLimit))   // likewise for the other routers
 //

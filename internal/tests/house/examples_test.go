@@ -128,7 +128,7 @@ var examples = map[string]example{
 		request: "GET /api/v1/search", limit: 10, within: 20 * time.Second, free: "GET /healthz",
 		shows: []string{
 			"limits, err := rules.Watch(", "r.Use(authenticate, chilimit.New(limits.RateLimit))",
-			"sed -i.bak 's/burst: 10/burst: 20/' _examples/rules/limits.yaml",
+			"sed -i.bak 's/burst: 10/burst: 20/' _examples/rules/weir.yaml",
 		},
 		args:  func(t *testing.T) []string { return []string{"-rules", copyOfRules(t)} },
 		after: rulesCanBeEdited,
@@ -241,7 +241,7 @@ func twoRunAndTwoWait(t *testing.T, server string, _ []string) {
 func copyOfRules(t *testing.T) string {
 	folder := t.TempDir()
 	require.NoError(t, os.CopyFS(folder, os.DirFS("_examples/rules")))
-	return filepath.Join(folder, "limits.yaml")
+	return filepath.Join(folder, "weir.yaml")
 }
 
 // rulesCanBeEdited does what the comment on top of the example does.

@@ -201,7 +201,7 @@ func TestNoSpellingPassesAProxyUnlimited(t *testing.T) {
 func TestRefusedUploadsTakeNoWeirBehindNginxOutOfService(t *testing.T) {
 	service := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {}))
 	t.Cleanup(service.Close)
-	file := filepath.Join(t.TempDir(), "limits.yaml")
+	file := filepath.Join(t.TempDir(), "weir.yaml")
 	require.NoError(t, os.WriteFile(file, []byte("version: 1\nendpoints:\n  \"POST /upload\": {mode: deny}\ndefault: 1000/s\n"), 0o600))
 	var addresses []string
 	for range 2 {
