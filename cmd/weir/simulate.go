@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/weirgo/weir/cmd/weir/internal/accesslog"
 	"github.com/weirgo/weir/cmd/weir/internal/simulate"
 	"github.com/weirgo/weir/internal/operate"
 	"github.com/weirgo/weir/limiter"
@@ -57,7 +58,13 @@ func simulateLog(s *session, flags *pflag.FlagSet) action {
 			if err != nil {
 				return err
 			}
-			if err := run.all(); err != nil {
+			err = run.each(func(e *accesslog.Entry, decisions []*simulate.Decision) {
+				for i, d := range decisions {
+					run.tallies[i].Add(e, e.At, d)
+				}
+				run.changes.Add(decisions[0].Passed(), decisions[len(decisions)-1].Passed())
+			})
+			if err != nil {
 				return err
 			}
 			return run.write(append(notes, run.notes(loaded)...), shown)
@@ -126,9 +133,9 @@ func newRun(log *weblog, loaded []*rules.Rules) (*run, error) {
 	return r, nil
 }
 
-// all decides about all requests of the log.
-func (r *run) all() error {
-	passed := make([]bool, len(r.services))
+// each calls do with each request of the log, and the decision of each service.
+func (r *run) each(do func(*accesslog.Entry, []*simulate.Decision)) error {
+	decisions := make([]*simulate.Decision, len(r.services))
 	for {
 		e, err := r.log.next()
 		if errors.Is(err, io.EOF) {
@@ -138,14 +145,12 @@ func (r *run) all() error {
 			return err
 		}
 		for i, service := range r.services {
-			d := service.Do(e, e.At)
-			r.tallies[i].Add(e, e.At, d)
-			passed[i] = d.Passed()
+			decisions[i] = service.Do(e, e.At)
 			if err := r.log.lacksClients(i, service.Peers().Unnamed); err != nil {
 				return err
 			}
 		}
-		r.changes.Add(passed[0], passed[len(passed)-1])
+		do(e, decisions)
 	}
 }
 

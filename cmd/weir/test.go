@@ -1,15 +1,20 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/spf13/pflag"
 
+	"github.com/weirgo/weir/cmd/weir/internal/accesslog"
+	"github.com/weirgo/weir/cmd/weir/internal/simulate"
+	"github.com/weirgo/weir/middleware"
 	"github.com/weirgo/weir/middleware/rules"
 )
 
@@ -72,13 +77,6 @@ func testRules(s *session, flags *pflag.FlagSet) action {
 	}
 }
 
-// load reads rules for a service with the clock of tests or of a log.
-func (f *testFlags) load(file string) (*rules.Rules, error) {
-	o := (&logFlags{keys: *f.keys}).options()
-	o.Tiers = list(*f.tiers)
-	return rules.Load(file, o)
-}
-
 // test runs the tests of a file.
 func (f *testFlags) test(file string) *testReport {
 	r := &testReport{File: file, Tests: []testResult{}, Problems: []rules.Problem{}, Notes: []string{}}
@@ -90,10 +88,7 @@ func (f *testFlags) test(file string) *testReport {
 	case err != nil:
 		r.Problems = []rules.Problem{{File: file, Message: file + ": " + inWords(err)}}
 	}
-	r.Passed = err == nil
-	for _, test := range r.Tests {
-		r.Passed = r.Passed && test.Passed
-	}
+	r.Passed = err == nil && !slices.ContainsFunc(r.Tests, func(t testResult) bool { return !t.Passed })
 	return r
 }
 
@@ -106,20 +101,11 @@ func (f *testFlags) runAll(r *testReport) error {
 	if err != nil {
 		return err
 	}
-	beside := func(name string) string {
-		if filepath.IsAbs(name) {
-			return name
-		}
-		return filepath.Join(filepath.Dir(r.File), name)
-	}
-	file := *f.rules
+	file := cmp.Or(*f.rules, beside(r.File, tests.Rules))
 	if file == "" {
-		if file = beside(tests.Rules); tests.Rules == "" {
-			return errors.New("it names no rules: add rules: FILE, or use --rules FILE")
-		}
+		return errors.New("it names no rules: add rules: FILE, or use --rules FILE")
 	}
-	load := func() (*rules.Rules, error) { return f.load(file) }
-	service, err := newTested(load, tests.Start)
+	service, err := f.service(file, tests.Start)
 	if err != nil {
 		return err
 	}
@@ -128,18 +114,18 @@ func (f *testFlags) runAll(r *testReport) error {
 	}
 	r.Notes = append(r.Notes, service.notes()...)
 	for i := range tests.Tests {
-		test := &tests.Tests[i]
-		if !f.only.MatchString(test.of.Name) {
+		t := &tests.Tests[i]
+		if !f.only.MatchString(t.Name) {
 			continue
 		}
-		result := testResult{}
-		if test.of.Log != "" {
-			result, err = f.runLog(service.rules, beside(test.of.Log), test)
-		} else if service, err = newTested(load, tests.Start); err == nil {
-			result = service.run(test)
+		if service, err = f.service(file, tests.Start); err != nil {
+			return err
 		}
-		if err != nil {
-			tests.problem(test.line, test.column, "%s", inWords(err))
+		result := testResult{Name: t.Name, Line: t.line, Passed: true, Failures: []testFailure{}}
+		if t.Log == "" {
+			service.run(t, &result)
+		} else if err := f.runLog(service.rules, beside(r.File, t.Log), t, &result); err != nil {
+			tests.problem(t.place, "%s", inWords(err))
 			return tests.err()
 		}
 		r.Tests = append(r.Tests, result)
@@ -147,13 +133,39 @@ func (f *testFlags) runAll(r *testReport) error {
 	return nil
 }
 
+// beside returns the path of a file that another file names, or "" for no name.
+func beside(file, name string) string {
+	if name == "" || filepath.IsAbs(name) {
+		return name
+	}
+	return filepath.Join(filepath.Dir(file), name)
+}
+
+// checkNames reports the rules and tiers that the tests name and the rules do not have.
+func (f *testFile) checkNames(infos []middleware.RuleInfo, tiers []string) {
+	var names []string
+	for _, info := range infos {
+		names, tiers = append(names, info.Name), append(tiers, info.Tier, info.ForTier)
+	}
+	unknown := func(at place, what, name string, known []string) {
+		if name != "" && !slices.Contains(known, name) {
+			f.problem(at, "the rules have no %s %q%s", what, name, didYouMean(name, known))
+		}
+	}
+	for _, t := range f.Tests {
+		unknown(t.place, "tier", t.Tier, tiers)
+		for _, s := range t.Steps {
+			unknown(s.place, "tier", s.Tier, tiers)
+			unknown(s.place, "rule", s.Rule, names)
+		}
+	}
+}
+
 // inTestFile replaces simulate's flags with the fields of a test.
 var inTestFile = strings.NewReplacer("--map ", "map: ", ", or leave such rules out with --partial", "")
 
 // runLog runs a test with a log.
-func (f *testFlags) runLog(loaded *rules.Rules, name string, at *placed[ruleTest]) (testResult, error) {
-	t := &at.of
-	r := testResult{Name: t.Name, Line: at.line, Passed: true, Failures: []testFailure{}}
+func (f *testFlags) runLog(loaded *rules.Rules, name string, t *ruleTest, r *testResult) error {
 	flags := &logFlags{session: f.session, format: t.Format, mapped: t.Map, trusted: t.Trust, keys: *f.keys}
 	needs := loaded.Needs()
 	if t.Tier != "" {
@@ -168,30 +180,20 @@ func (f *testFlags) runLog(loaded *rules.Rules, name string, at *placed[ruleTest
 		if err != nil {
 			return err
 		}
-		for {
-			e, err := log.next()
-			if errors.Is(err, io.EOF) {
-				return nil
-			}
-			if err != nil {
-				return err
-			}
-			if d := run.services[0].Do(e, e.At); t.Tier == "" || t.Tier == e.Tier {
-				got.add(d)
+		return run.each(func(e *accesslog.Entry, decisions []*simulate.Decision) {
+			if t.Tier == "" || t.Tier == e.Tier {
+				got.add(decisions[0])
 				r.Requests++
 			}
-			if err := log.lacksClients(0, run.services[0].Peers().Unnamed); err != nil {
-				return err
-			}
-		}
+		})
 	})
 	if err == nil && r.Requests == 0 {
 		err = errors.New("the log has no such request")
 	}
 	if unmet := got.unmet(t.Expect, ""); unmet != "" {
-		r.fail(at.line, at.column, unmet)
+		r.fail(t.place, unmet)
 	}
-	return r, err
+	return err
 }
 
 // notes say what of the rules is not tested.

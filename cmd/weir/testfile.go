@@ -22,16 +22,20 @@ import (
 type testFile struct {
 	Rules string    // a path, relative to the file
 	Start time.Time // of each test
-	Tests []placed[ruleTest]
+	Tests []ruleTest
 
 	name     string
 	problems []rules.Problem
 }
 
+// A place is where a value begins in a file.
+type place struct{ line, column int }
+
 // A ruleTest has steps, or a log.
 type ruleTest struct {
+	place `yaml:"-"`
 	Name  string
-	Steps []placed[testStep]
+	Steps []testStep
 
 	Log, Format string
 	Map         map[string]string
@@ -42,6 +46,7 @@ type ruleTest struct {
 
 // A testStep is a request that is sent once or several times.
 type testStep struct {
+	place   `yaml:"-"`
 	At      *timespan         `yaml:",omitempty"` // since the start; nil: when the step before ended
 	Request string            // method and target
 	Host    string            `yaml:",omitempty"`
@@ -54,7 +59,7 @@ type testStep struct {
 	Cost    *int64            `yaml:",omitempty"` // that the service settles
 	Takes   timespan          `yaml:",omitempty"`
 	Every   timespan          `yaml:",omitempty"`
-	Times   *int64            `yaml:",omitempty"` // nil: 1
+	Times   int64             `yaml:",omitempty"` // a file's default is 1
 
 	Expect     *expectation
 	Rule       string    `yaml:",omitempty"`
@@ -63,24 +68,18 @@ type testStep struct {
 	Remaining  *int64    `yaml:",omitempty"`
 }
 
-// times returns how often the request is sent.
-func (s *testStep) times() int64 {
-	if s.Times == nil {
-		return 1
-	}
-	return *s.Times
-}
-
-// A placed value is written at a line and column of a file.
-type placed[T any] struct {
-	of           T
-	line, column int
+// UnmarshalYAML implements yaml.Unmarshaler.
+func (t *ruleTest) UnmarshalYAML(n *yaml.Node) error {
+	type fields ruleTest
+	t.place = place{n.Line, n.Column}
+	return n.Load((*fields)(t), yaml.WithKnownFields())
 }
 
 // UnmarshalYAML implements yaml.Unmarshaler.
-func (p *placed[T]) UnmarshalYAML(n *yaml.Node) error {
-	p.line, p.column = n.Line, n.Column
-	return n.Load(&p.of, yaml.WithKnownFields())
+func (s *testStep) UnmarshalYAML(n *yaml.Node) error {
+	type fields testStep
+	s.place, s.Times = place{n.Line, n.Column}, 1
+	return n.Load((*fields)(s), yaml.WithKnownFields())
 }
 
 // A timespan is a duration, as in rules files, or 0.
@@ -97,7 +96,7 @@ func (s *timespan) UnmarshalText(text []byte) (err error) {
 // MarshalText implements encoding.TextMarshaler.
 func (s timespan) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
-// outcomes are what is expected of requests, in the order in which they are shown.
+// outcomes are what can be expected of requests.
 var outcomes = []string{"allowed", "refused", "banned", "denied"}
 
 // An expectation is the outcome of all requests, or the numbers of some outcomes.
@@ -160,14 +159,14 @@ func parseTests(name string, text []byte) (*testFile, error) {
 	switch {
 	case errors.As(err, &several):
 		for _, err := range several.Errors {
-			f.problem(err.Mark.Line, err.Mark.Column, "%s", inTestWords(err.Message))
+			f.problem(place{err.Mark.Line, err.Mark.Column}, "%s", inTestWords(err.Message))
 		}
 	case errors.As(err, &one):
-		f.problem(one.Mark.Line, one.Mark.Column, "%s", one.Message)
+		f.problem(place{one.Mark.Line, one.Mark.Column}, "%s", one.Message)
 	case err != nil:
-		f.problem(1, 1, "%s", err)
+		f.problem(place{}, "%s", err)
 	case len(f.Tests) == 0:
-		f.problem(1, 1, "has no tests")
+		f.problem(place{}, "has no tests")
 	}
 	for i := range f.Tests {
 		f.check(&f.Tests[i])
@@ -185,17 +184,22 @@ var (
 // inTestWords returns a message of the YAML library without names of Go types.
 func inTestWords(message string) string {
 	if m := unknownField.FindStringSubmatch(message); m != nil {
-		message = fmt.Sprintf("unknown field %q here", m[1])
-		if near := nearest.Of(m[1], testFields); near != "" && near != m[1] {
-			message += fmt.Sprintf(": did you mean %q?", near)
-		}
+		message = fmt.Sprintf("unknown field %q here%s", m[1], didYouMean(m[1], testFields))
 	}
 	return inWords(errors.New(wrongKind.ReplaceAllString(message, "a value of type $1 is not allowed here")))
 }
 
-func (f *testFile) problem(line, column int, format string, args ...any) {
+// didYouMean returns a question for the end of an error, if a name is nearly one that is known.
+func didYouMean(name string, known []string) string {
+	if near := nearest.Of(name, known); near != "" && near != name {
+		return fmt.Sprintf(": did you mean %q?", near)
+	}
+	return ""
+}
+
+func (f *testFile) problem(at place, format string, args ...any) {
 	f.problems = append(f.problems,
-		rules.Problem{File: f.name, Line: max(line, 1), Column: max(column, 1), Message: fmt.Sprintf(format, args...)})
+		rules.Problem{File: f.name, Line: max(at.line, 1), Column: max(at.column, 1), Message: fmt.Sprintf(format, args...)})
 }
 
 func (f *testFile) err() error {
@@ -206,30 +210,28 @@ func (f *testFile) err() error {
 }
 
 // check reports what is wrong with a test, whatever the rules are.
-func (f *testFile) check(at *placed[ruleTest]) {
-	t := &at.of
+func (f *testFile) check(t *ruleTest) {
 	switch isLog := t.Format != "" || t.Map != nil || t.Trust != nil || t.Tier != "" || t.Expect != nil; {
 	case t.Name == "":
-		f.problem(at.line, at.column, "a test has no name")
+		f.problem(t.place, "a test has no name")
 	case (len(t.Steps) > 0) == (t.Log != ""):
-		f.problem(at.line, at.column, "a test has steps, or a log")
+		f.problem(t.place, "a test has steps, or a log")
 	case t.Log == "" && isLog:
-		f.problem(at.line, at.column, "format, map, trust, tier and expect of a test are for its log")
+		f.problem(t.place, "format, map, trust, tier and expect of a test are for its log")
 	case t.Log != "" && t.Expect.wrong(1e9) != "":
-		f.problem(at.line, at.column, "the test %s", t.Expect.wrong(1e9))
+		f.problem(t.place, "the test %s", t.Expect.wrong(1e9))
 	}
 	var end time.Duration
 	for i := range t.Steps {
-		at := &t.Steps[i]
-		s := &at.of
+		s := &t.Steps[i]
 		if s.At != nil && s.At.Duration < end {
-			f.problem(at.line, at.column, "at %v is before the step before has ended, at %v", s.At, end)
+			f.problem(s.place, "at %v is before the step before has ended, at %v", s.At, end)
 		} else if s.At != nil {
 			end = s.At.Duration
 		}
-		end += time.Duration(s.times()-1) * s.Every.Duration
+		end += time.Duration(s.Times-1) * s.Every.Duration
 		if wrong := s.wrong(); wrong != "" {
-			f.problem(at.line, at.column, "the step %s", wrong)
+			f.problem(s.place, "the step %s", wrong)
 		}
 	}
 }
@@ -244,17 +246,17 @@ func (s *testStep) wrong() string {
 		return fmt.Sprintf("has request %q: want a method and a path, such as GET /search?q=1", s.Request)
 	case s.IP != "" && badIP != nil:
 		return fmt.Sprintf("has ip %q, which is not an address", s.IP)
-	case s.times() < 1 || s.times() > 1e6:
-		return fmt.Sprintf("is sent %d times: want 1 to 1,000,000", s.times())
-	case s.Every.Duration > 0 && s.times() == 1:
+	case s.Times < 1 || s.Times > 1e6:
+		return fmt.Sprintf("is sent %d times: want 1 to 1,000,000", s.Times)
+	case s.Every.Duration > 0 && s.Times == 1:
 		return "has every, and is sent once"
 	case s.Answer != 0 && (s.Answer < 200 || s.Answer > 599):
 		return fmt.Sprintf("has answer %d: want a status from 200 to 599", s.Answer)
 	case s.Cost != nil && *s.Cost < 0:
 		return "has a cost below 0"
-	case s.Expect.wrong(s.times()) != "":
-		return s.Expect.wrong(s.times())
-	case s.Expect.of(s.times())["allowed"] == s.times() && (s.Status != 0 || s.RetryAfter != nil):
+	case s.Expect.wrong(s.Times) != "":
+		return s.Expect.wrong(s.Times)
+	case s.Expect.of(s.Times)["allowed"] == s.Times && (s.Status != 0 || s.RetryAfter != nil):
 		return "expects allowed, and status or retry_after, which are of refusals"
 	}
 	return ""

@@ -26,33 +26,23 @@ func (f *testFlags) init(files []string) error {
 	if len(files) != 1 {
 		return usageError{errors.New("--init is for one file of rules")}
 	}
-	w := &firstTests{load: func() (*rules.Rules, error) { return f.load(files[0]) }, pauses: []time.Duration{0}}
-	service, err := newTested(w.load, firstMonday)
+	service, err := f.service(files[0], firstMonday)
 	if err != nil {
 		return err
 	}
 	fmt.Fprintf(f.out, "rules: %s\ntests:\n", inYAML(filepath.Base(files[0])))
-	infos := service.Rules()
-	for _, info := range infos {
-		limits, _, _ := limiter.Split(info.Limit)
-		for _, l := range limits {
-			w.pauses = append(w.pauses, (2 * l.Per / time.Duration(l.Events)).Round(time.Millisecond))
-		}
-	}
-	slices.Sort(w.pauses)
-	w.pauses = slices.Compact(w.pauses)
-	for i := range infos {
-		limits, atOnce, _ := limiter.Split(infos[i].Limit)
+	for _, info := range service.Rules() {
+		limits, atOnce, _ := limiter.Split(info.Limit)
 		goals := make([]goal, 0, len(limits)+1)
 		for _, l := range limits {
-			goals = append(goals, goal{info: &infos[i], limit: l})
+			goals = append(goals, goal{info: info, limit: l, name: l.String()})
 		}
 		if atOnce.Max > 0 {
-			goals = append(goals, goal{info: &infos[i], slots: atOnce.Max})
+			goals = append(goals, goal{info: info, slots: atOnce.Max, name: atOnce.String()})
 		}
 		for _, g := range goals {
-			name := strings.TrimSpace(infos[i].Name+" "+infos[i].Tier) + ": " + g.String()
-			steps, why := w.test(&g, service.rules.Needs())
+			name := strings.TrimSpace(info.Name+" "+info.Tier) + ": " + g.name
+			steps, why := f.firstTest(files[0], &g, service.rules.Needs())
 			if steps == nil {
 				fmt.Fprintf(f.out, "  # %s is not tested: %s\n", name, why)
 				continue
@@ -80,16 +70,10 @@ func inYAML(v any) string {
 
 // A goal is a limit that a first test reaches, or the slots of a rule.
 type goal struct {
-	info  *middleware.RuleInfo
+	info  middleware.RuleInfo
 	limit limiter.Limit
 	slots int64
-}
-
-func (g *goal) String() string {
-	if g.slots > 0 {
-		return fmt.Sprintf("%d at once", g.slots)
-	}
-	return g.limit.String()
+	name  string
 }
 
 // refuses reports whether it refused a request by the limit.
@@ -98,17 +82,11 @@ func (g *goal) refuses(r middleware.RuleResult) bool {
 	return isIt && !r.Allowed && r.Binding() == g.limit && r.IsConcurrency() == (g.slots > 0)
 }
 
-// A firstTests finds tests that reach limits.
-type firstTests struct {
-	load   func() (*rules.Rules, error)
-	pauses []time.Duration // between requests, so that shorter limits do not refuse
-}
-
 // mostInFirstTest is the most requests that a first test sends.
 const mostInFirstTest = 100_000
 
-// test returns steps that reach a limit, or why there are none.
-func (w *firstTests) test(g *goal, needs []rules.Need) (steps []testStep, why string) {
+// firstTest returns steps that reach a limit, or why there are none.
+func (f *testFlags) firstTest(file string, g *goal, needs []rules.Need) (steps []testStep, why string) {
 	switch most := max(g.limit.Events, g.limit.Burst, g.slots); {
 	case g.info.Mode == middleware.Shadow:
 		return nil, "it is in shadow"
@@ -119,17 +97,19 @@ func (w *firstTests) test(g *goal, needs []rules.Need) (steps []testStep, why st
 	if slices.Contains(needs, rules.Need{Rule: g.info.Name, Of: "status"}) {
 		statuses = []int{http.StatusOK, http.StatusUnauthorized, http.StatusInternalServerError}
 	}
+	pauses := []time.Duration{0}
+	if g.limit.Events > 0 { // a pause keeps shorter limits from refusing
+		pace := g.limit.Per / time.Duration(g.limit.Events)
+		pauses = append(pauses, pace/2, pace*9/10)
+	}
 	for _, status := range statuses {
-		for _, pause := range w.pauses {
-			if pause > 0 && (g.slots > 0 || g.limit.Per > 0 && pause > g.limit.Per/time.Duration(g.limit.Events)) {
-				break // the limit refuses nobody
-			}
-			service, err := newTested(w.load, firstMonday)
+		for _, pause := range pauses {
+			service, err := f.service(file, firstMonday)
 			if err != nil {
 				return nil, err.Error()
 			}
 			s := g.request(needs)
-			s.IP, s.Answer, s.Every.Duration = service.address(&s, 0, nil), status, pause
+			s.IP, s.Answer, s.Every.Duration = service.address(s, 0, nil), status, pause.Truncate(time.Microsecond)
 			steps, reason := service.reach(g, s)
 			if service.Close(); steps != nil {
 				return steps, ""
@@ -145,13 +125,12 @@ var parameter = regexp.MustCompile(`\{[^/]*\}|[:*][^/]*`)
 // request returns a request that meets the rule.
 func (g *goal) request(needs []rules.Need) testStep {
 	p, _ := route.ParseRule(cmp.Or(g.info.Route, "/"))
-	path := parameter.ReplaceAllString(p.Path, "1")
+	path, query := parameter.ReplaceAllString(p.Path, "1"), ""
 	if p.Below {
 		path += "/1"
 	}
 	s := testStep{Host: strings.Replace(p.Host, "*", "www", 1), Tier: cmp.Or(g.info.Tier, g.info.ForTier)}
 	s.Headers = map[string]string{}
-	mark := "?"
 	for _, need := range needs {
 		kind, name, _ := strings.Cut(need.Of, ":")
 		switch {
@@ -169,13 +148,13 @@ func (g *goal) request(needs []rules.Need) testStep {
 		case kind == "key":
 			s.Headers[need.Of] = "1"
 		case kind == "query":
-			path, mark = path+mark+name+"=1", "&"
+			query += "&" + name + "=1"
 		}
 	}
 	if g.slots > 0 {
 		s.Takes.Duration = time.Hour
 	}
-	s.Request = cmp.Or(p.Method, http.MethodGet) + " " + path
+	s.Request = cmp.Or(p.Method, http.MethodGet) + " " + path + strings.Replace(query, "&", "?", 1)
 	return s
 }
 
@@ -183,7 +162,7 @@ func (g *goal) request(needs []rules.Need) testStep {
 func (t *tested) reach(g *goal, s testStep) (steps []testStep, reason string) {
 	fit, more := s, s
 	for n := range 2*(g.limit.Events+g.limit.Burst+g.slots) + 1 {
-		d, h, _ := t.send(&s, &tally{})
+		d, h, _ := t.send(&s)
 		if d.Passed() {
 			if left, err := strconv.ParseInt(t.left(h), 10, 64); err == nil {
 				fit.Remaining = &left
@@ -195,13 +174,13 @@ func (t *tested) reach(g *goal, s testStep) (steps []testStep, reason string) {
 		if n == 0 || !isBan && !slices.ContainsFunc(d.Rules, g.refuses) {
 			return nil, described(d) + " first"
 		}
-		fit.Times, fit.Expect, fit.Rule = &n, &expectation{all: "allowed"}, g.info.Name
+		fit.Times, fit.Expect, fit.Rule = n, &expectation{all: "allowed"}, g.info.Name
 		if n == 1 {
-			fit.Every.Duration = 0
+			fit.Every = timespan{}
 		}
-		more.At, more.Every = &timespan{t.at}, timespan{}
+		after := retryAfter(h)
+		more.At, more.Every, more.RetryAfter = &timespan{t.at}, timespan{}, &after
 		more.Expect, more.Rule, more.Status = &expectation{all: outcomeOf(d)}, g.info.Name, d.Refusal.Status
-		more.RetryAfter = &timespan{retryAfter(h)}
 		steps = []testStep{fit, more}
 		if a := g.limit.Algorithm; a == limiter.TokenBucket || a == limiter.LeakyBucket {
 			steps = append(steps, t.refill(g, s))
@@ -213,10 +192,10 @@ func (t *tested) reach(g *goal, s testStep) (steps []testStep, reason string) {
 
 // refill sends twice as many requests as a bucket, which is used up, refills in a period. It returns the step.
 func (t *tested) refill(g *goal, s testStep) testStep {
-	times := 2 * g.limit.Events
-	s.Every.Duration = max(g.limit.Per/time.Duration(times), time.Microsecond).Truncate(time.Microsecond)
+	s.Times = 2 * g.limit.Events
+	s.Every.Duration = max(g.limit.Per/time.Duration(s.Times), time.Microsecond).Truncate(time.Microsecond)
 	t.at += s.Every.Duration
-	s.At, s.Times = &timespan{t.at}, &times
+	s.At = &timespan{t.at}
 	got, _ := t.step(&s)
 	s.Expect = &expectation{counts: got.counts}
 	return s

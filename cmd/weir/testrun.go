@@ -2,9 +2,10 @@ package main
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
-	"io"
+	"maps"
 	"net/http"
 	"net/netip"
 	"net/url"
@@ -14,7 +15,6 @@ import (
 	"time"
 
 	"github.com/weirgo/weir/cmd/weir/internal/simulate"
-	"github.com/weirgo/weir/internal/nearest"
 	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/middleware"
@@ -39,114 +39,80 @@ type testFailure struct {
 	Message string `json:"message"`
 }
 
-func (r *testResult) fail(line, column int, message string) {
-	r.Passed, r.Failures = false, append(r.Failures, testFailure{line, column, message})
-}
-
-// checkNames reports the rules and tiers that the tests name and the rules do not have.
-func (f *testFile) checkNames(infos []middleware.RuleInfo, tiers []string) {
-	var names []string
-	for _, info := range infos {
-		names, tiers = append(names, info.Name), append(tiers, info.Tier, info.ForTier)
-	}
-	unknown := func(line, column int, what, name string, known []string) {
-		if name == "" || slices.Contains(known, name) {
-			return
-		}
-		message := fmt.Sprintf("the rules have no %s %q", what, name)
-		if near := nearest.Of(name, known); near != "" {
-			message += fmt.Sprintf(": did you mean %q?", near)
-		}
-		f.problem(line, column, "%s", message)
-	}
-	for _, t := range f.Tests {
-		unknown(t.line, t.column, "tier", t.of.Tier, tiers)
-		for _, s := range t.of.Steps {
-			unknown(s.line, s.column, "tier", s.of.Tier, tiers)
-			unknown(s.line, s.column, "rule", s.of.Rule, names)
-		}
-	}
+func (r *testResult) fail(at place, message string) {
+	r.Passed, r.Failures = false, append(r.Failures, testFailure{at.line, at.column, message})
 }
 
 // A tested service has rules that no request has met.
 type tested struct {
 	*simulate.Simulation
-	rules   *rules.Rules
-	settled []string // the rules with cost.settle
-	start   time.Time
-	at      time.Duration // when the last step ended
+	rules *rules.Rules
+	start time.Time
+	at    time.Duration // when the last step ended
 }
 
-func newTested(load func() (*rules.Rules, error), start time.Time) (*tested, error) {
-	loaded, err := load()
+// service returns a service with the rules in a file.
+func (f *testFlags) service(file string, start time.Time) (*tested, error) {
+	o := (&logFlags{keys: *f.keys}).options()
+	o.Tiers = list(*f.tiers)
+	loaded, err := rules.Load(file, o)
 	if err != nil {
 		return nil, err
 	}
-	t := &tested{rules: loaded, start: start}
-	for _, need := range loaded.Needs() {
-		if need.Of == "settled" {
-			t.settled = append(t.settled, need.Rule)
-		}
-	}
-	t.Simulation, err = simulate.New(loaded.Config(), simulate.Options{HasTook: true, Answers: true})
-	return t, err
+	simulation, err := simulate.New(loaded.Config(), simulate.Options{HasTook: true, Answers: true})
+	return &tested{Simulation: simulation, rules: loaded, start: start}, err
 }
 
-// run runs a test with steps.
-func (t *tested) run(test *placed[ruleTest]) testResult {
+// run sends the requests of a test with steps.
+func (t *tested) run(test *ruleTest, r *testResult) {
 	defer t.Close()
-	r := testResult{Name: test.of.Name, Line: test.line, Passed: true, Failures: []testFailure{}}
-	for i := range test.of.Steps {
-		at := &test.of.Steps[i]
-		s := at.of
-		if s.IP == "" {
-			s.IP = t.address(&s, i, test.of.Steps)
-		}
+	for i, s := range test.Steps {
+		s.IP = cmp.Or(s.IP, t.address(s, i, test.Steps))
 		if s.At != nil {
 			t.at = s.At.Duration
 		}
 		why, began := t.explain(&s), t.at
 		got, wrong := t.step(&s)
-		r.Requests += s.times()
-		r.shown = append(r.shown, fmt.Sprintf("%d:%d: at %v, %d × %s from %s: %s",
-			at.line, at.column, began, s.times(), s.Request, s.IP, &got))
-		for i, step := range why.Steps {
-			if step.Rule != "" || i+1 == len(why.Steps) {
-				r.shown = append(r.shown, strings.TrimSpace(fmt.Sprintf("    %s %s", step.Section, step.Rule))+": "+step.Says)
+		r.Requests += s.Times
+		r.shown = append(r.shown,
+			fmt.Sprintf("%d:%d: at %v, %d × %s from %s: %s", s.line, s.column, began, s.Times, s.Request, s.IP, &got))
+		for i, step := range why {
+			if step.Rule != "" || i+1 == len(why) {
+				r.shown = append(r.shown, strings.TrimSpace("    "+step.Section+" "+step.Rule)+": "+step.Says)
 			}
 		}
 		if unmet := got.unmet(s.Expect, s.Rule); unmet != "" {
 			wrong = []string{unmet}
 		}
 		for _, message := range wrong {
-			r.fail(at.line, at.column, message)
+			r.fail(s.place, message)
 		}
 	}
-	return r
 }
 
 // step sends the requests of a step. It returns what was decided, and what else is not as expected.
 func (t *tested) step(s *testStep) (got tally, wrong []string) {
-	for i := range s.times() {
+	for i := range s.Times {
 		if i > 0 {
 			t.at += s.Every.Duration
 		}
-		d, h, err := t.send(s, &got)
+		d, h, err := t.send(s)
+		got.add(d)
 		switch {
 		case len(wrong) > 0:
 		case err != nil:
 			wrong = append(wrong, err.Error())
 		case s.Rule != "" && !hasMet(d, s.Rule):
 			wrong = append(wrong, fmt.Sprintf("expected a decision of %s, but %s", s.Rule, described(d)))
-		case i+1 == s.times():
+		case i+1 == s.Times:
 			wrong = t.compare(s, d, h)
 		}
 	}
 	return got, wrong
 }
 
-// send sends the request of a step, and adds the decision to a tally. The error says why its cost was not settled.
-func (t *tested) send(s *testStep, to *tally) (d *simulate.Decision, h http.Header, err error) {
+// send sends the request of a step. The error says why its cost was not settled.
+func (t *tested) send(s *testStep) (d *simulate.Decision, h http.Header, err error) {
 	service := func(w http.ResponseWriter, r *http.Request) {
 		if s.Cost != nil {
 			err = t.settle(r, *s.Cost)
@@ -154,14 +120,14 @@ func (t *tested) send(s *testStep, to *tally) (d *simulate.Decision, h http.Head
 		w.WriteHeader(cmp.Or(s.Answer, http.StatusOK))
 	}
 	d, h = t.Serve(s.http(), t.start.Add(t.at).UnixMicro(), s.Takes.Duration, service)
-	to.add(d)
 	return d, h, err
 }
 
+// settle settles the cost under each rule with cost.settle that applies.
 func (t *tested) settle(r *http.Request, cost int64) error {
 	err := errors.New("the step has a cost, and no rule with cost.settle applies")
-	for _, rule := range t.settled {
-		if settled := middleware.Settle(r.Context(), rule, cost); settled == nil {
+	for _, need := range t.rules.Needs() {
+		if need.Of == "settled" && middleware.Settle(r.Context(), need.Rule, cost) == nil {
 			err = nil
 		}
 	}
@@ -176,18 +142,17 @@ func (t *tested) compare(s *testStep, d *simulate.Decision, h http.Header) (wron
 		}
 	}
 	differs(s.Status != 0 && s.Status != d.Refusal.Status, "status", s.Status, d.Refusal.Status)
-	differs(s.RetryAfter != nil && s.RetryAfter.Duration != retryAfter(h), "retry_after", s.RetryAfter, retryAfter(h))
-	left := cmp.Or(t.left(h), "missing")
-	if s.Remaining != nil {
-		differs(left != strconv.FormatInt(*s.Remaining, 10), "remaining", *s.Remaining, left)
+	differs(s.RetryAfter != nil && *s.RetryAfter != retryAfter(h), "retry_after", s.RetryAfter, retryAfter(h))
+	if left := t.left(h); s.Remaining != nil {
+		differs(left != strconv.FormatInt(*s.Remaining, 10), "remaining", *s.Remaining, cmp.Or(left, "missing"))
 	}
 	return wrong
 }
 
 // retryAfter returns the Retry-After of an answer; 0: it has none.
-func retryAfter(h http.Header) time.Duration {
+func retryAfter(h http.Header) timespan {
 	seconds, _ := strconv.ParseInt(h.Get("Retry-After"), 10, 64)
-	return time.Duration(seconds) * time.Second
+	return timespan{time.Duration(seconds) * time.Second}
 }
 
 // left returns the X-RateLimit-Remaining of an answer.
@@ -197,56 +162,50 @@ func (t *tested) left(h http.Header) string {
 
 // http returns the request as a server receives it.
 func (s *testStep) http() *http.Request {
-	method, target, _ := strings.Cut(s.Request, " ")
-	at, _ := url.ParseRequestURI(target) // was checked
-	r := &http.Request{
-		Method: method, URL: at, RequestURI: target, Host: s.Host, RemoteAddr: s.peer(), Header: http.Header{},
-		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
-		Body: io.NopCloser(strings.NewReader(s.Body)), ContentLength: int64(len(s.Body)),
-	}
-	for name, value := range s.Headers {
-		r.Header.Set(name, value)
-	}
-	if n, err := strconv.ParseInt(r.Header.Get("Content-Length"), 10, 64); err == nil {
-		r.ContentLength = n
-	}
-	ctx := r.Context()
+	ctx := context.Background()
 	if s.User != "" {
 		ctx = keyfunc.WithUser(ctx, s.User)
 	}
 	if s.Tier != "" {
 		ctx = middleware.WithTier(ctx, s.Tier)
 	}
-	return r.WithContext(ctx)
+	method, target, _ := strings.Cut(s.Request, " ")
+	r, _ := http.NewRequestWithContext(ctx, method, "/", strings.NewReader(s.Body)) // the method was checked
+	r.URL, _ = url.ParseRequestURI(target)                                          // so was the target
+	r.RequestURI, r.Host, r.RemoteAddr = target, s.Host, s.peer()
+	for name, value := range s.Headers {
+		r.Header.Set(name, value)
+	}
+	if n, err := strconv.ParseInt(r.Header.Get("Content-Length"), 10, 64); err == nil {
+		r.ContentLength = n
+	}
+	return r
 }
 
 func (s *testStep) peer() string { return netip.AddrPortFrom(netip.MustParseAddr(s.IP), 1024).String() }
 
 // explain returns what explain says about a step. A request that the gateway cannot read has no steps.
-func (t *tested) explain(s *testStep) rules.Explanation {
+func (t *tested) explain(s *testStep) []rules.Step {
 	r := s.http()
 	e, _ := t.rules.Explain(rules.Request{
 		Method: r.Method, Path: r.URL.Path, Query: r.URL.RawQuery, Host: s.Host, IP: s.IP, Tier: s.Tier, User: s.User,
 		Header: r.Header, ContentLength: r.ContentLength,
 	})
-	return e
+	return e.Steps
 }
 
 // address returns an address for the i-th step, which no other step has. If the rules list it, another one is taken.
-func (t *tested) address(s *testStep, i int, all []placed[testStep]) (ip string) {
+func (t *tested) address(s testStep, i int, all []testStep) string {
 	for _, network := range []byte{198, 100, 44} {
-		given := *s
-		given.IP = netip.AddrFrom4([4]byte{network, byte(18 + i>>8), byte(i), 1}).String()
-		ip = cmp.Or(ip, given.IP)
-		steps := t.explain(&given).Steps
-		isListed := len(steps) <= 2 || t.rules.Proxies().Has(given.peer()) || // banned, exempt, a proxy, or in overrides
+		s.IP = netip.AddrFrom4([4]byte{network, byte(18 + i>>8), byte(i), 1}).String()
+		steps := t.explain(&s)
+		isListed := len(steps) <= 2 || t.rules.Proxies().Has(s.peer()) || // banned, exempt, a proxy, or in overrides
 			slices.ContainsFunc(steps, func(step rules.Step) bool { return step.Own })
-		isTaken := slices.ContainsFunc(all, func(other placed[testStep]) bool { return other.of.IP == given.IP })
-		if !isListed && !isTaken {
-			return given.IP
+		if !isListed && !slices.ContainsFunc(all, func(other testStep) bool { return other.IP == s.IP }) {
+			break
 		}
 	}
-	return ip
+	return s.IP
 }
 
 // A tally is how many requests had each outcome.
@@ -285,13 +244,12 @@ func (t *tally) add(d *simulate.Decision) {
 // String describes the decision, or how many there were with each outcome.
 func (t *tally) String() string {
 	var texts []string
-	for _, outcome := range append(slices.Clone(outcomes), unread) {
-		switch n := t.counts[outcome]; {
-		case n == 1 && len(t.counts) == 1:
-			return t.first[outcome]
-		case n > 0:
-			texts = append(texts, fmt.Sprintf("%d %s", n, t.first[outcome]))
+	for _, outcome := range slices.Sorted(maps.Keys(t.counts)) {
+		text := t.first[outcome]
+		if n := t.counts[outcome]; n > 1 || len(t.counts) > 1 {
+			text = fmt.Sprintf("%d %s", n, text)
 		}
+		texts = append(texts, text)
 	}
 	return strings.Join(texts, " and ")
 }
@@ -303,12 +261,9 @@ func (t *tally) unmet(e *expectation, rule string) string {
 		total += n
 	}
 	var texts []string
-	differs, want := false, e.of(total)
-	for _, outcome := range outcomes {
-		n, ok := want[outcome]
-		if !ok {
-			continue
-		}
+	want, differs := e.of(total), false
+	for _, outcome := range slices.Sorted(maps.Keys(want)) {
+		n := want[outcome]
 		differs = differs || n != t.counts[outcome]
 		if rule != "" && outcome != "allowed" {
 			outcome += " by " + rule
@@ -347,13 +302,14 @@ func described(d *simulate.Decision) string {
 			r := &d.Rules[i]
 			parts = append(parts, fmt.Sprintf("%s: %d of %d left", r.Rule.Name, r.Remaining, r.Limit))
 		}
-		return text + " (" + strings.Join(parts, ", ") + ")"
-	case d.Refusal.Rule != "":
-		text += " by " + d.Refusal.Rule
-	}
-	parts = append(parts, strconv.Itoa(d.Refusal.Status))
-	if after := d.Refusal.RetryAfter; after > 0 && after != limiter.Never {
-		parts = append(parts, "retry after "+(after+time.Second-1).Truncate(time.Second).String())
+	default:
+		if d.Refusal.Rule != "" {
+			text += " by " + d.Refusal.Rule
+		}
+		parts = append(parts, strconv.Itoa(d.Refusal.Status))
+		if after := d.Refusal.RetryAfter; after > 0 && after != limiter.Never {
+			parts = append(parts, "retry after "+(after+time.Second-1).Truncate(time.Second).String())
+		}
 	}
 	return text + " (" + strings.Join(parts, ", ") + ")"
 }
