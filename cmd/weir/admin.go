@@ -122,9 +122,6 @@ func isLoopback(hostport string) bool {
 // Lacks implements serving.Service.
 func (a *admin) Lacks(*rules.Proxies, rules.Need) string { return "" }
 
-// Reread implements serving.Service.
-func (a *admin) Reread() error { return nil }
-
 // Start implements serving.Service.
 func (a *admin) Start(l serving.Limits, failed func(error)) error {
 	registry := prometheus.NewRegistry()

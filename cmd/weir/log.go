@@ -120,7 +120,10 @@ func (f *logFlags) read(name string, needs []rules.Need, naming []string, do fun
 }
 
 func (f *logFlags) newLog(in io.Reader, needs []rules.Need, naming []string) (l *weblog, err error) {
-	l = &weblog{flags: f, naming: naming, needed: headersOf(needs)}
+	l = &weblog{flags: f, naming: naming}
+	for _, need := range needs {
+		l.needed = append(l.needed, headersOf(need.Of)...)
+	}
 	if len(f.trusted) > 0 {
 		if slices.ContainsFunc(naming, func(header string) bool { return header != "" }) {
 			return nil, usageError{errors.New("the rules have proxies, which say who the client is: leave out --trust")}
@@ -166,31 +169,24 @@ func (l *weblog) options(file int) simulate.Options {
 	return simulate.Options{Routes: l.flags.routes, ServeMux: l.flags.serveMux, Headers: headers, Trust: l.trust}
 }
 
-// headersOf returns the headers that rules need.
-func headersOf(needs []rules.Need) (headers []string) {
-	for _, need := range needs {
-		name, isHeader := strings.CutPrefix(need.Of, "header:")
-		isCookie := strings.HasPrefix(need.Of, "cookie:")
-		if isHeader || isCookie || strings.HasPrefix(need.Of, "key:") {
-			headers = append(headers, name)
-		}
-		if isCookie {
-			headers = append(headers, "Cookie")
-		}
+// headersOf returns the headers of a log that may have an input of a rule; nil: the input is not in a header.
+func headersOf(need string) []string {
+	header, isHeader := strings.CutPrefix(need, "header:")
+	switch {
+	case isHeader, strings.HasPrefix(need, "key:"):
+		return []string{header}
+	case strings.HasPrefix(need, "cookie:"):
+		return []string{need, "Cookie"}
 	}
-	return headers
+	return nil
 }
 
 // satisfies reports whether the log has an input that a rule needs.
 func (l *weblog) satisfies(need string) bool {
-	header, isHeader := strings.CutPrefix(need, "header:")
+	headers := headersOf(need)
 	switch {
-	case isHeader:
-		return l.HasHeader(header)
-	case strings.HasPrefix(need, "cookie:"):
-		return l.HasHeader(need) || l.HasHeader("Cookie")
-	case strings.HasPrefix(need, "key:"):
-		return l.HasHeader(need)
+	case headers != nil:
+		return slices.ContainsFunc(headers, l.HasHeader)
 	case strings.HasPrefix(need, "query:"):
 		return l.Has("target")
 	case need == "settled":
@@ -216,30 +212,21 @@ func (l *weblog) next() (*accesslog.Entry, error) {
 
 // hasIn reports whether a request has an input of a rule, or whether that is unknown.
 func (l *weblog) hasIn(e *accesslog.Entry, of string) bool {
-	value := func(name string) string {
-		if i := slices.Index(l.Headers(), name); i >= 0 && e.Headers != nil {
-			return e.Headers[i]
-		}
-		return ""
-	}
-	header, isHeader := strings.CutPrefix(of, "header:")
-	switch {
-	case of == "user":
+	switch of {
+	case "user":
 		return e.User != ""
-	case of == "tier":
+	case "tier":
 		return e.Tier != ""
-	case of == "host":
+	case "host":
 		return e.Host != ""
-	case header == "User-Agent":
+	case "header:User-Agent":
 		return e.UserAgent != ""
-	case isHeader:
-		return value(header) != ""
-	case strings.HasPrefix(of, "cookie:"):
-		return value(of) != "" || value("Cookie") != ""
-	case strings.HasPrefix(of, "key:"):
-		return value(of) != ""
 	}
-	return true
+	headers := headersOf(of)
+	return headers == nil || slices.ContainsFunc(headers, func(name string) bool {
+		i := slices.Index(l.Headers(), name)
+		return i >= 0 && e.Headers != nil && e.Headers[i] != ""
+	})
 }
 
 // lacksClients returns an error if the proxies of a rules file sent requests without naming their clients,

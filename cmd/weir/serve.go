@@ -246,7 +246,7 @@ func (f *serveFlags) serve(file string) error {
 			return err
 		case got := <-signals:
 			if got == syscall.SIGHUP {
-				l.reread(services)
+				l.reread(f.gateway.Certificates)
 				continue
 			}
 			logger.Info("weir: draining", slog.String("signal", got.String()))
@@ -489,14 +489,11 @@ func (f *serveFlags) store(ctx context.Context, l *limits, o *rules.Options) (re
 }
 
 // reread reads the rules, certificates and other files again.
-func (l *limits) reread(services []serving.Service) {
+func (l *limits) reread(certificates *serving.Certificates) {
 	l.Watcher.Reread()
-	var errs []error
+	errs := []error{certificates.Reread()}
 	for _, lines := range l.logs {
 		errs = append(errs, lines.Reopen())
-	}
-	for _, service := range services {
-		errs = append(errs, service.Reread())
 	}
 	if err := errors.Join(errs...); err != nil {
 		l.Logger.Warn("weir: the earlier version stays in use: " + err.Error())

@@ -121,7 +121,7 @@ func (f *testFlags) runAll(r *testReport) error {
 		if service, err = f.service(file, tests.Start); err != nil {
 			return err
 		}
-		result := testResult{Name: t.Name, Line: t.line, Passed: true, Failures: []testFailure{}}
+		result := testResult{Name: t.Name, Line: t.line, Passed: true, Failures: []rules.Problem{}}
 		if t.Log == "" {
 			service.run(t, &result)
 		} else if err := f.runLog(service.rules, beside(r.File, t.Log), t, &result); err != nil {

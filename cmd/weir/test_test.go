@@ -12,6 +12,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/weirgo/weir/middleware/rules"
 )
 
 const testedRules = `version: 1
@@ -224,7 +226,7 @@ tests:
 	assert.Equal(t, exitUsage, exit)
 	var reports []testReport
 	require.NoError(t, json.Unmarshal([]byte(out), &reports))
-	assert.Equal(t, []testFailure{{5, 25, "expected refused, but allowed (default: 99 of 100 left)"}}, reports[0].Tests[1].Failures)
+	assert.Equal(t, []rules.Problem{{Line: 5, Column: 25, Message: "expected refused, but allowed (default: 99 of 100 left)"}}, reports[0].Tests[1].Failures)
 	assert.True(t, reports[0].Tests[0].Passed)
 	assert.False(t, reports[0].Passed)
 	assert.Contains(t, reports[1].Problems[0].Message, "none.yaml")

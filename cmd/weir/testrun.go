@@ -23,24 +23,17 @@ import (
 
 // A testResult is the result of a test.
 type testResult struct {
-	Name     string        `json:"name"`
-	Line     int           `json:"line"`
-	Passed   bool          `json:"passed"`
-	Requests int64         `json:"requests"`
-	Failures []testFailure `json:"failures"`
+	Name     string          `json:"name"`
+	Line     int             `json:"line"`
+	Passed   bool            `json:"passed"`
+	Requests int64           `json:"requests"`
+	Failures []rules.Problem `json:"failures"` // expectations that were not met
 
 	shown []string // what was decided on each step, and why
 }
 
-// A testFailure is an expectation that was not met.
-type testFailure struct {
-	Line    int    `json:"line"`
-	Column  int    `json:"column"`
-	Message string `json:"message"`
-}
-
 func (r *testResult) fail(at place, message string) {
-	r.Passed, r.Failures = false, append(r.Failures, testFailure{at.line, at.column, message})
+	r.Passed, r.Failures = false, append(r.Failures, rules.Problem{Line: at.line, Column: at.column, Message: message})
 }
 
 // A tested service has rules that no request has met.

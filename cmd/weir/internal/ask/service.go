@@ -68,6 +68,3 @@ func (s *Service) Drain(ctx context.Context, grace time.Duration) {
 		s.server.Drain(ctx, grace)
 	}
 }
-
-// Reread implements serving.Service.
-func (s *Service) Reread() error { return nil }

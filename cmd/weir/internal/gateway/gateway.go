@@ -221,14 +221,6 @@ func (g *Gateway) Drain(ctx context.Context, grace time.Duration) {
 	}
 }
 
-// Reread implements serving.Service.
-func (g *Gateway) Reread() error {
-	if g.options.Certificates == nil {
-		return nil
-	}
-	return g.options.Certificates.Reread()
-}
-
 // checked refuses requests that must not reach the upstream, and removes fields that only a trusted
 // proxy may send.
 func (g *Gateway) checked(limited http.Handler) http.Handler {

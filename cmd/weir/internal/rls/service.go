@@ -108,9 +108,6 @@ func (s *Service) Drain(ctx context.Context, grace time.Duration) {
 	s.server.GracefulStop()
 }
 
-// Reread implements serving.Service.
-func (s *Service) Reread() error { return nil }
-
 // tables has the table of the rules in force.
 type tables struct {
 	limits serving.Limits

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// Certificates reads a certificate and its key from files, and reads them again when they change.
+// Certificates reads a certificate and its key from files, and reads them again when they change. Nil has no files.
 type Certificates struct {
 	cert, key string
 	logger    *slog.Logger
@@ -49,6 +49,9 @@ func (c *Certificates) Config() *tls.Config {
 
 // Reread reads the files. If it fails, the present certificate stays in use.
 func (c *Certificates) Reread() error {
+	if c == nil {
+		return nil
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.looked = time.Now()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"io"
+	"net"
 	"net/http"
 	"strings"
 	"time"
@@ -101,8 +102,9 @@ func (l *Log) Handler(next http.Handler) http.Handler {
 		counted := &counted{ResponseWriter: w}
 		r = r.WithContext(context.WithValue(r.Context(), lineKey{}, of))
 		of.ForwardedFor, of.UserAgent = strings.Join(r.Header["X-Forwarded-For"], ", "), r.UserAgent()
-		of.Client, of.Method, of.Target, of.Host = host(r.RemoteAddr), r.Method, r.RequestURI, r.Host
-		of.Status = http.StatusInternalServerError // unless next returns or answers
+		of.Method, of.Target, of.Host = r.Method, r.RequestURI, r.Host
+		of.Client, _, _ = net.SplitHostPort(r.RemoteAddr) // net/http's, of a connection over TCP
+		of.Status = http.StatusInternalServerError        // unless next returns or answers
 		defer func() {
 			if counted.status != 0 {
 				of.Status = counted.status
@@ -159,17 +161,4 @@ var refusals = map[string]int{
 	middleware.OutcomeUndecided.String(): http.StatusServiceUnavailable,
 	middleware.OutcomeRefused.String():   http.StatusTooManyRequests,
 	middleware.OutcomeShed.String():      http.StatusServiceUnavailable,
-}
-
-// host returns an address without its port.
-func host(remoteAddr string) string {
-	for i := len(remoteAddr) - 1; i >= 0; i-- {
-		if remoteAddr[i] == ':' {
-			if remoteAddr[0] == '[' && i > 2 {
-				return remoteAddr[1 : i-1]
-			}
-			return remoteAddr[:i]
-		}
-	}
-	return remoteAddr
 }

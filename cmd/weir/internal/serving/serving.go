@@ -89,7 +89,4 @@ type Service interface {
 	// it accepts nothing new, and returns when all requests have ended. When ctx ends, Drain breaks
 	// off the requests that are left. It may be called if Start was not.
 	Drain(ctx context.Context, grace time.Duration)
-
-	// Reread is called on SIGHUP. It reads files other than the rules again, such as certificates.
-	Reread() error
 }
