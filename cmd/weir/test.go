@@ -180,6 +180,10 @@ func (f *testFlags) runLog(loaded *rules.Rules, name string, t *ruleTest, r *tes
 		if err != nil {
 			return err
 		}
+		if names := run.services[0].Unplaced(); len(names) > 0 {
+			return fmt.Errorf("%s needs how long requests took, which the log does not have: say where with map: took_ms=PLACE",
+				strings.Join(names, ", "))
+		}
 		return run.each(func(e *accesslog.Entry, decisions []*simulate.Decision) {
 			if t.Tier == "" || t.Tier == e.Tier {
 				got.add(decisions[0])

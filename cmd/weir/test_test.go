@@ -193,6 +193,28 @@ func TestATestOfALogCountsItsRequests(t *testing.T) {
 	exit, out = run(strings.Replace(places, "$.ip", "$.who", 1) + "expect: allowed")
 	assert.Equal(t, exitUsage, exit)
 	assert.Contains(t, out, "access.log: ")
+	rules = strings.Replace(rules, "default: 100/m", "default: {concurrency: 2, key: ip}", 1)
+	exit, out = run(places + "expect: {refused: 0}")
+	assert.Equal(t, exitUsage, exit, "a log without durations says nothing of slots")
+	assert.Contains(t, out, "default needs how long requests took, which the log does not have: say where with map: took_ms=PLACE\n")
+}
+
+func TestATestOfALogHasNoBansOfTheTestBefore(t *testing.T) {
+	dir := t.TempDir()
+	for name, text := range map[string]string{
+		"weir.yaml":  "version: 1\nproxies: {}\nendpoints: {\"POST /pay\": {limit: 1/m, key: ip, escalate: {after: 1, within: 10m, ban: 1h}}}\n",
+		"access.log": testedLog,
+		"t.yaml": `rules: weir.yaml
+start: 2026-03-02T09:59:00Z
+tests:
+  - {name: banned, steps: [{request: POST /pay, ip: 192.0.2.2, times: 3, expect: {allowed: 1, refused: 1, banned: 1}}]}
+  - {name: log, log: access.log, map: {client: $.ip, method: $.m, target: $.p, time: $.time}, expect: {allowed: 2, refused: 1, banned: 0}}
+`,
+	} {
+		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
+	}
+	exit, out, err := weir(t, "", "test", filepath.Join(dir, "t.yaml"))
+	assert.Equal(t, exitGood, exit, out+err)
 }
 
 func TestTheFlagsOfTest(t *testing.T) {
