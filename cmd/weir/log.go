@@ -197,17 +197,24 @@ func (l *weblog) satisfies(need string) bool {
 	return l.Has(need)
 }
 
-// next returns the next request.
-func (l *weblog) next() (*accesslog.Entry, error) {
-	e, err := l.Next()
-	if err != nil {
-		return nil, err
+// each calls do with each request, until an error.
+func (l *weblog) each(do func(*accesslog.Entry) error) error {
+	for {
+		e, err := l.Next()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if e.Chain != "" && slices.ContainsFunc(l.naming, func(header string) bool { return header != forwardedFor }) {
+			return fmt.Errorf("%q is a list of addresses in the client's place: which is the client depends on your proxies, which --trust names, or proxies in the rules", e.Chain)
+		}
+		l.unmet = slices.DeleteFunc(l.unmet, func(of string) bool { return l.hasIn(e, of) })
+		if err := do(e); err != nil {
+			return err
+		}
 	}
-	if e.Chain != "" && slices.ContainsFunc(l.naming, func(header string) bool { return header != forwardedFor }) {
-		return nil, fmt.Errorf("%q is a list of addresses in the client's place: which is the client depends on your proxies, which --trust names, or proxies in the rules", e.Chain)
-	}
-	l.unmet = slices.DeleteFunc(l.unmet, func(of string) bool { return l.hasIn(e, of) })
-	return e, nil
 }
 
 // hasIn reports whether a request has an input of a rule, or whether that is unknown.

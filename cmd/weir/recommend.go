@@ -144,17 +144,9 @@ type unmeasured struct {
 
 func measure(meter *demand.Meter, log *weblog, of keyfunc.Func, matches func(*accesslog.Entry) bool) (counts unmeasured, err error) {
 	requests := simulate.NewRequests(log.options(0))
-	for {
-		e, err := log.next()
-		if errors.Is(err, io.EOF) {
-			counts.peers = requests.Peers()
-			return counts, nil
-		}
-		if err != nil {
-			return counts, err
-		}
+	err = log.each(func(e *accesslog.Entry) error {
 		if !matches(e) {
-			continue
+			return nil
 		}
 		if e.Status == http.StatusTooManyRequests {
 			counts.answered++
@@ -162,10 +154,13 @@ func measure(meter *demand.Meter, log *weblog, of keyfunc.Func, matches func(*ac
 		key, err := of(requests.Of(e))
 		if key, _ = keyfunc.Classify(key); err != nil || key == "" {
 			counts.keyless++
-			continue
+		} else {
+			meter.Add(key, e.At, 1)
 		}
-		meter.Add(key, e.At, 1)
-	}
+		return nil
+	})
+	counts.peers = requests.Peers()
+	return counts, err
 }
 
 // A recommendation is the result of recommend.

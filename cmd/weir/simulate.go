@@ -136,14 +136,7 @@ func newRun(log *weblog, loaded []*rules.Rules) (*run, error) {
 // each calls do with each request of the log, and the decision of each service.
 func (r *run) each(do func(*accesslog.Entry, []*simulate.Decision)) error {
 	decisions := make([]*simulate.Decision, len(r.services))
-	for {
-		e, err := r.log.next()
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
+	return r.log.each(func(e *accesslog.Entry) error {
 		for i, service := range r.services {
 			decisions[i] = service.Do(e, e.At)
 			if err := r.log.lacksClients(i, service.Peers().Unnamed); err != nil {
@@ -151,7 +144,8 @@ func (r *run) each(do func(*accesslog.Entry, []*simulate.Decision)) error {
 			}
 		}
 		do(e, decisions)
-	}
+		return nil
+	})
 }
 
 // notes returns what a simulation leaves out or takes from the log: overload, and the number of

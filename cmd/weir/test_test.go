@@ -138,7 +138,9 @@ func TestATestThatCannotRunIsAnErrorWithItsPlace(t *testing.T) {
 		"rules: weir.yaml\ntests: [{name: a, log: access.log}]\n":                                             `2:9: the test has no expect`,
 		"rules: weir.yaml\ntests: [\n":                                                                        `3:1: did not find expected node content`,
 		"rules: weir.yaml\n---\nrules: weir.yaml\n":                                                           `1:1: yaml: expected single document, found multiple`,
-		"rules: weir.yaml\nstart: today\n":                                                                    `2:8: parsing time "today"`,
+		`{request: GET /, times: 10000, every: 30d, expect: allowed}`:                                         `5:5: the step ends more than a hundred years after the start`,
+		"rules: weir.yaml\nstart: 1066-10-14T09:00:00Z\ntests: [{name: a, steps: [{request: GET /, expect: allowed}]}]\n": `1:1: start is 1066-10-14 09:00:00 +0000 UTC: want a year from 1970 to 2100`,
+		"rules: weir.yaml\nstart: today\n": `2:8: parsing time "today"`,
 	} {
 		path := writeTests(t, text)
 		exit, out, _ := weir(t, "", "test", path)

@@ -167,6 +167,8 @@ func parseTests(name string, text []byte) (*testFile, error) {
 		f.problem(place{}, "%s", err)
 	case len(f.Tests) == 0:
 		f.problem(place{}, "has no tests")
+	case f.Start.Year() < 1970 || f.Start.Year() > 2100:
+		f.problem(place{}, "start is %v: want a year from 1970 to 2100", f.Start)
 	}
 	for i := range f.Tests {
 		f.check(&f.Tests[i])
@@ -209,6 +211,8 @@ func (f *testFile) err() error {
 	return &rules.Error{Problems: f.problems}
 }
 
+const longestTest = 100 * 365 * 24 * time.Hour
+
 // check reports what is wrong with a test, whatever the rules are.
 func (f *testFile) check(t *ruleTest) {
 	switch isLog := t.Format != "" || t.Map != nil || t.Trust != nil || t.Tier != "" || t.Expect != nil; {
@@ -228,6 +232,10 @@ func (f *testFile) check(t *ruleTest) {
 			f.problem(s.place, "at %v is before the step before has ended, at %v", s.At, end)
 		} else if s.At != nil {
 			end = s.At.Duration
+		}
+		if s.Every.Duration > (longestTest-end)/time.Duration(max(s.Times, 1)) {
+			f.problem(s.place, "the step ends more than a hundred years after the start")
+			return
 		}
 		end += time.Duration(s.Times-1) * s.Every.Duration
 		if wrong := s.wrong(); wrong != "" {
