@@ -79,15 +79,37 @@ func (o Options) answers(c *echo.Context) (func(middleware.Result), *error) {
 	}
 	var err error
 	return func(result middleware.Result) {
+		inner := c.Response()
 		var w *echo.Response
-		if w, err = echo.UnwrapResponse(c.Response()); err != nil {
+		if w, err = echo.UnwrapResponse(inner); err != nil {
 			return // so echo answers 500
 		}
 		w.Status = result.Status
-		if err = o.OnRefused(c, result); err == nil && !w.Committed {
-			c.Response().WriteHeader(w.Status)
+		answered := &answer{ResponseWriter: inner}
+		c.SetResponse(answered)
+		defer c.SetResponse(inner)
+		if err = o.OnRefused(c, result); err == nil && !answered.begun && !w.Committed {
+			inner.WriteHeader(w.Status)
 		}
 	}, &err
+}
+
+// An answer knows whether it has begun, which echo does not know while gzip holds it back.
+type answer struct {
+	http.ResponseWriter
+	begun bool
+}
+
+func (a *answer) Unwrap() http.ResponseWriter { return a.ResponseWriter }
+
+func (a *answer) WriteHeader(status int) {
+	a.begun = a.begun || status >= http.StatusOK
+	a.ResponseWriter.WriteHeader(status)
+}
+
+func (a *answer) Write(b []byte) (int, error) {
+	a.begun = true
+	return a.ResponseWriter.Write(b)
 }
 
 // nextAndEnd calls next. An error is answered before the end, so that its status counts.

@@ -87,6 +87,28 @@ func TestAnAnswerBehindGzipHasTheRefusalsStatus(t *testing.T) {
 	}
 }
 
+func TestAStatusOfTheApplicationStaysBehindGzip(t *testing.T) {
+	for name, answer := range map[string]func(*echo.Context) error{
+		"text":    func(c *echo.Context) error { return c.String(http.StatusTeapot, "slower") },
+		"JSON":    func(c *echo.Context) error { return c.JSON(http.StatusTeapot, "slower") },
+		"no body": func(c *echo.Context) error { return c.NoContent(http.StatusTeapot) },
+		"error":   func(*echo.Context) error { return echo.NewHTTPError(http.StatusTeapot, "slower") },
+	} {
+		for _, shortest := range []int{0, 1000} { // gzip holds shorter answers back
+			deny := middleware.Must(middleware.New(middleware.Config{Rules: []middleware.Rule{{Name: "all", Mode: middleware.Deny}}}))
+			e := echo.New()
+			e.Use(echomiddleware.GzipWithConfig(echomiddleware.GzipConfig{MinLength: shortest}), echo5limit.NewWith(deny,
+				echo5limit.Options{OnRefused: func(c *echo.Context, _ middleware.Result) error { return answer(c) }}))
+			e.GET("/", home)
+			r := httptest.NewRequest(http.MethodGet, "/", nil)
+			r.Header.Set("Accept-Encoding", "gzip")
+			w := httptest.NewRecorder()
+			e.ServeHTTP(w, r)
+			require.Equal(t, http.StatusTeapot, w.Code, "%s, %d", name, shortest)
+		}
+	}
+}
+
 // A hidden writer has no Unwrap, so no status can be set on echo's own Response.
 type hidden struct{ http.ResponseWriter }
 
