@@ -40,8 +40,8 @@ import (
 // and ports do not count. An address under the NAT64 prefix 64:ff9b::/96 counts as the IPv4 address in
 // it, or all translated clients would share a key. That prefix is not routed on the internet, so such
 // an address comes from your own translator. A 6to4 address (2002::/16) counts as the IPv4 address in it
-// too: each host with an IPv4 address has 65,536 such /64 networks. Whether a peer is trusted is decided
-// by its address before this translation.
+// too, unless that is private: each host with an IPv4 address has 65,536 such /64 networks. Whether a peer
+// is trusted is decided by its address before this translation.
 //
 // Many people can share an IPv4 address, as in an office or a mobile network: choose the limit for
 // that, or count users. One customer can hold many /64 networks, or an IPv4 network: a second rule with

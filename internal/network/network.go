@@ -17,23 +17,26 @@ var (
 	sixToFour = netip.MustParsePrefix("2002::/16")
 )
 
-// OfClient returns the IPv4 address in a NAT64 or 6to4 address, or else ip itself.
+// OfClient returns the IPv4 address in a NAT64 or 6to4 address, or else ip itself. No host has a 6to4 address of an
+// IPv4 address that is not global (RFC 3056): a sender who forges one is not in a private network.
 func OfClient(ip netip.Addr) netip.Addr {
-	if !nat64.Contains(ip) && !sixToFour.Contains(ip) {
-		return ip
-	}
 	bytes := ip.As16()
-	if sixToFour.Contains(ip) {
-		return netip.AddrFrom4([4]byte(bytes[2:6]))
+	switch {
+	case nat64.Contains(ip):
+		return netip.AddrFrom4([4]byte(bytes[12:]))
+	case sixToFour.Contains(ip):
+		if host := netip.AddrFrom4([4]byte(bytes[2:6])); host.IsGlobalUnicast() && !host.IsPrivate() {
+			return host
+		}
 	}
-	return netip.AddrFrom4([4]byte(bytes[12:]))
+	return ip
 }
 
 // OfClients returns the network as [OfClient] writes its addresses.
 func OfClients(prefix netip.Prefix) netip.Prefix {
 	for _, around := range []netip.Prefix{nat64, sixToFour} {
-		if around.Contains(prefix.Addr()) && prefix.Bits() >= around.Bits() {
-			return netip.PrefixFrom(OfClient(prefix.Addr()), min(prefix.Bits()-around.Bits(), 32))
+		if host := OfClient(prefix.Addr()); host.Is4() && around.Contains(prefix.Addr()) && prefix.Bits() >= around.Bits() {
+			return netip.PrefixFrom(host, min(prefix.Bits()-around.Bits(), 32))
 		}
 	}
 	return prefix

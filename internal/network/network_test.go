@@ -73,6 +73,9 @@ func TestAnAddressWithAnIPv4AddressInItIsOfIPv4(t *testing.T) {
 	assert.Equal(t, "192.0.2.1", network.OfClient(netip.MustParseAddr("2002:c000:201:ffff::1")).String())
 	assert.Equal(t, "2003:c000:201::1", network.OfClient(netip.MustParseAddr("2003:c000:201::1")).String())
 	assert.Equal(t, "2001:db8::1", network.OfClient(netip.MustParseAddr("2001:db8::1")).String())
+	for _, forged := range []string{"2002:a00:1::1", "2002:7f00:1::1", "2002:c0a8:101::1", "2002:a9fe:a9fe::1", "2002::1", "2002:ffff:ffff::1"} {
+		assert.Equal(t, forged, network.OfClient(netip.MustParseAddr(forged)).String())
+	}
 }
 
 func setOf(networks ...string) *network.Set {
@@ -135,6 +138,7 @@ func TestANetworkWithIPv4AddressesInItIsOfIPv4(t *testing.T) {
 		"2002:c000:200::/40":     "192.0.2.0/24",
 		"2002:c000:201::/48":     "192.0.2.1/32",
 		"2002:c000:201:1::/64":   "192.0.2.1/32",
+		"2002:a00::/24":          "2002:a00::/24",
 		"2002::/15":              "2002::/15",
 		"2001:db8::/32":          "2001:db8::/32",
 		"192.0.2.0/24":           "192.0.2.0/24",

@@ -79,6 +79,15 @@ func TestABannedAddressUnderAPrefixForIPv4IsOneOfIPv4(t *testing.T) {
 	require.Equal(t, http.StatusOK, s.status(call{from: "[2002:c633:6408::1]:1"}))
 }
 
+// A translator writes 64:ff9b::10.1.2.3, but anybody can send from 2002:a01:203::1.
+func TestAPrivateAddressIn6to4IsNotAllowed(t *testing.T) {
+	s := openText(t, "version: 1\nallow: {cidrs: [10.0.0.0/8, 127.0.0.0/8]}\ndefault: 1/h\n")
+	for peer, second := range map[string]int{"10.1.2.3:1": 200, "[64:ff9b::10.1.2.3]:1": 200, "[2002:a01:203::1]:1": 429, "[2002:7f00:1::1]:1": 429} {
+		require.Equal(t, http.StatusOK, s.status(call{from: peer}), peer)
+		require.Equal(t, second, s.status(call{from: peer}), peer)
+	}
+}
+
 func TestWhatAProgramLacksIsRefusedWithItsLine(t *testing.T) {
 	for need, text := range map[string]string{
 		"user":           "default: {limit: 5/s, key: user}",
