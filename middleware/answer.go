@@ -98,7 +98,7 @@ func (v *visit) refuse(w http.ResponseWriter, r *http.Request, no refusal, onRef
 		facts := no.facts(seconds)
 		status, body := protocol.Refuse(h, r, &facts)
 		if status == http.StatusOK {
-			countsAs(r, no.answered())
+			countsAs(w, r, no.answered())
 		}
 		writeBody(w, r, status, body)
 		return

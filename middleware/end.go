@@ -168,26 +168,31 @@ func (e *end) correct(owed []limiter.Settlement, i int) []limiter.Settlement {
 // WithContext make them. A request that a handler has built or cloned has a map of its own, and that handler may
 // have done work.
 func unseen(r *http.Request) {
-	eachEnd(r, func(e *end) { e.unseen = true })
+	for e := endOf(r.Context()); e != nil; e = endOf(e.Context) {
+		if e.isOf(r) {
+			e.mu.Lock()
+			e.unseen = true
+			e.mu.Unlock()
+		}
+	}
 }
 
 // countsAs notes that an answer to r with status 200 is a refusal with that status: in gRPC, and in streams of
-// Connect. Otherwise a client could hide from Counts behind its Content-Type.
-func countsAs(r *http.Request, status int) {
-	eachEnd(r, func(e *end) { e.refusedAs = int32(status) })
+// Connect. Otherwise a client could hide from Counts behind its Content-Type. It is also the answer to a request
+// of which r is a clone, if it is written there.
+func countsAs(w http.ResponseWriter, r *http.Request, status int) {
+	for e := endOf(r.Context()); e != nil; e = endOf(e.Context) {
+		if e.isOf(r) || e.answered.Covers(w) {
+			e.mu.Lock()
+			e.refusedAs = int32(status)
+			e.mu.Unlock()
+		}
+	}
 }
 
-// eachEnd calls f with the ends of r itself.
-func eachEnd(r *http.Request, f func(*end)) {
-	fields := reflect.ValueOf(r.Header).Pointer()
-	for e := endOf(r.Context()); e != nil; e = endOf(e.Context) {
-		if reflect.ValueOf(e.request.Header).Pointer() != fields {
-			continue
-		}
-		e.mu.Lock()
-		f(e)
-		e.mu.Unlock()
-	}
+// isOf reports whether e is an end of r itself.
+func (e *end) isOf(r *http.Request) bool {
+	return reflect.ValueOf(e.request.Header).Pointer() == reflect.ValueOf(r.Header).Pointer()
 }
 
 // settlePatience is how long the end of a request waits for the store.

@@ -59,6 +59,28 @@ func TestARefusalOfAnRPCCountsAs429(t *testing.T) {
 	}
 }
 
+// A clone's answer is the request's, unless a handler made it for an answer of its own.
+func TestARefusalOfACloneOfAnRPCCountsAs429(t *testing.T) {
+	for media, status := range map[string]int{"application/grpc": 200, "application/connect+json": 200, "text/plain": 429} {
+		for name, want := range map[string]int64{"passed on": 8, "of a batch": 9} {
+			outer := limited(t, middleware.Config{Rules: []middleware.Rule{
+				{Name: "refused", Key: keyfunc.IP(), Limit: perHour(9), Counts: middleware.Statuses(429)},
+			}})
+			inner := limited(t, middleware.Config{Rules: []middleware.Rule{{Name: "none", Mode: middleware.Deny,
+				Refusal: middleware.Refusal{Status: 429}}}}).Handler(ok)
+			h := outer.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if name == "of a batch" {
+					w = httptest.NewRecorder()
+				}
+				inner.ServeHTTP(w, r.Clone(r.Context()))
+			}))
+			w := serve(h, rpc(media))
+			assert.Equal(t, name == "passed on" && status == 429, w.Code == 429, media)
+			assert.Equal(t, want, left(t, outer, "refused", "192.0.2.1"), "%s %s", media, name)
+		}
+	}
+}
+
 // The application's own answer is not changed.
 func TestAnAnswerOfTheApplicationIsForEachProtocol(t *testing.T) {
 	l := limited(t, middleware.Config{Rules: []middleware.Rule{{Name: "one", Key: keyfunc.Global, Limit: limiter.PerHour(1),

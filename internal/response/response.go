@@ -84,6 +84,19 @@ func behind[T any](w http.ResponseWriter) (found T, ok bool) {
 	}
 }
 
+func (a *Response) self() *Response { return a }
+
+// Covers reports whether a watches what is written to w.
+func (a *Response) Covers(w http.ResponseWriter) bool {
+	for {
+		watched, ok := behind[interface{ self() *Response }](w)
+		if !ok || watched.self() == a {
+			return ok
+		}
+		w = watched.self().ResponseWriter
+	}
+}
+
 // Status returns the status of the answer when the handler has returned or panicked. If nothing was sent, it is
 // 101 for a hijacked connection, and otherwise what the caller says.
 func (a *Response) Status(otherwise int) int {
