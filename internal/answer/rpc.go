@@ -4,7 +4,6 @@ import (
 	"encoding/base64"
 	"encoding/binary"
 	"net/http"
-	"slices"
 	"strconv"
 	"strings"
 )
@@ -27,8 +26,13 @@ const connectGet = "connect=v1"
 func ProtocolOf(r *http.Request) Protocol {
 	switch r.Method {
 	case http.MethodGet:
-		if r.URL != nil && strings.Contains(r.URL.RawQuery, connectGet) && slices.Contains(strings.Split(r.URL.RawQuery, "&"), connectGet) {
-			return Connect
+		if r.URL == nil || !strings.Contains(r.URL.RawQuery, connectGet) {
+			return HTTP
+		}
+		for parameter := range strings.SplitSeq(r.URL.RawQuery, "&") {
+			if parameter == connectGet {
+				return Connect
+			}
 		}
 	case http.MethodPost:
 		media, _, _ := strings.Cut(r.Header.Get("Content-Type"), ";")

@@ -53,6 +53,11 @@ func TestTheProtocolOfARequest(t *testing.T) {
 	}
 }
 
+func TestALongQueryTakesNoMemory(t *testing.T) {
+	r := rpc("GET", "/p.S/M?"+strings.Repeat("&", 100_000)+"connect=v1", "", 1)
+	assert.Zero(t, testing.AllocsPerRun(10, func() { answer.ProtocolOf(r) }))
+}
+
 // A proxy that asks takes 200 for a yes.
 func TestARequestWithoutABodyIsNeverRefusedWith200(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
