@@ -22,7 +22,8 @@ const (
 const connectGet = "connect=v1"
 
 // ProtocolOf returns the protocol of a request. Refusals of gRPC and of streams have status 200. A proxy that asks
-// about a request would take that for a yes, and sends no body, so a request without a body is HTTP.
+// about a request would take that for a yes. Most send no body, so a request without a body is HTTP. Traefik
+// (forwardBody) and Envoy (with_request_body) may send one, beside a field that no other request has from them.
 func ProtocolOf(r *http.Request) Protocol {
 	switch r.Method {
 	case http.MethodGet:
@@ -37,14 +38,15 @@ func ProtocolOf(r *http.Request) Protocol {
 	case http.MethodPost:
 		media, _, _ := strings.Cut(r.Header.Get("Content-Type"), ";")
 		media = strings.ToLower(strings.TrimSpace(media))
-		hasBody := r.ContentLength != 0 && r.Body != nil && r.Body != http.NoBody
+		isQuestion := len(r.Header["X-Forwarded-Uri"]) > 0 || len(r.Header["X-Envoy-Auth-Partial-Body"]) > 0
+		isCall := r.ContentLength != 0 && r.Body != nil && r.Body != http.NoBody && !isQuestion
 		switch rest, isGRPC := strings.CutPrefix(media, "application/grpc"); {
 		case strings.HasPrefix(media, "application/connect+"):
-			if hasBody {
+			if isCall {
 				return ConnectStream
 			}
 		case isGRPC && (rest == "" || rest[0] == '+'):
-			if hasBody && r.ProtoMajor == 2 {
+			if isCall && r.ProtoMajor == 2 {
 				return GRPC
 			}
 		case len(r.Header["Connect-Protocol-Version"]) > 0:
