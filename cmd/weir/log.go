@@ -8,6 +8,7 @@ import (
 	"runtime/debug"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/pflag"
 
@@ -29,6 +30,7 @@ type logFlags struct {
 	*session
 	*output
 	format, keys, show, secretFile string
+	zone                           *time.Location
 	mapped                         map[string]string
 	trusted, routes                []string
 	serveMux, partial              bool
@@ -37,12 +39,19 @@ type logFlags struct {
 func newLogFlags(s *session, flags *pflag.FlagSet) *logFlags {
 	f := &logFlags{session: s, output: s.output(flags), mapped: map[string]string{}}
 	flags.StringVar(&f.format, "format", "", "the log's `format`: "+strings.Join(accesslog.Formats(), ", ")+", or a log_format of nginx; by default the format that fits")
-	flags.Func("map", "`NAME=PLACE` says where a line has the user, tier, time, took, client, method, target, host, status, header:NAME, cookie:NAME or key:NAME: user=$.sub in JSON, user=$remote_user in a format; may be repeated", func(text string) error {
+	flags.Func("map", "`NAME=PLACE` says where a line has the user, tier, time, date, took, client, method, target, host, status, header:NAME, cookie:NAME or key:NAME: user=$.sub in JSON, user=$remote_user in a format; may be repeated", func(text string) error {
 		name, place, ok := strings.Cut(text, "=")
 		if !ok || name == "" || place == "" {
 			return errors.New("want a name, = and a place, such as user=$.sub")
 		}
 		f.mapped[name] = place
+		return nil
+	})
+	flags.Func("zone", "the time `zone` of times without one, such as UTC or Europe/Berlin; "+
+		"where clocks are set back, an ambiguous time is the first of two", func(name string) (err error) {
+		if f.zone, err = time.LoadLocation(name); err != nil || name == "" || f.zone == time.Local {
+			return fmt.Errorf("there is no time zone %q: want UTC or a name such as Europe/Berlin", name)
+		}
 		return nil
 	})
 	flags.StringSliceVar(&f.trusted, "trust", nil, "`addresses` of proxies, comma-separated: their clients are taken from X-Forwarded-For in the log")
@@ -135,7 +144,9 @@ func (f *logFlags) newLog(in io.Reader, needs []rules.Need, naming []string) (l 
 	}
 	headers := slices.DeleteFunc(slices.Concat(l.naming, l.needed), func(header string) bool { return header == "" })
 	slices.Sort(headers)
-	if l.Reader, err = accesslog.NewReader(in, accesslog.Options{Format: f.format, Map: f.mapped, Headers: slices.Compact(headers)}); err != nil {
+	if l.Reader, err = accesslog.NewReader(in, accesslog.Options{
+		Format: f.format, Map: f.mapped, Zone: f.zone, Headers: slices.Compact(headers),
+	}); err != nil {
 		return nil, err
 	}
 	if !l.Has("client") {

@@ -422,6 +422,20 @@ func TestRecommendTellsALimitAndWhatItCosts(t *testing.T) {
 	assert.Contains(t, out, "for each user spares 100% of 1 client.")
 }
 
+// A line of HAProxy.
+const unzoned = `10.0.1.2:33317 [06/Feb/2009:12:14:14.655] in static/srv1 10/0/30/69/109 200 2750 - - ---- 1/1/1/1/0 0/0 "GET / HTTP/1.1"` + "\n"
+
+func TestTheZoneOfALogIsNamed(t *testing.T) {
+	file := write(t, "limits.yaml", limited)
+	for zone, want := range map[string]string{"UTC": "12:14:14", "Europe/Berlin": "11:14:14", "America/New_York": "17:14:14"} {
+		exit, out, err := weir(t, unzoned, "simulate", file, "-", "--zone="+zone, "--json")
+		require.Equal(t, exitGood, exit, err)
+		var found struct{ From time.Time }
+		require.NoError(t, json.Unmarshal([]byte(out), &found))
+		require.Equal(t, want, found.From.UTC().Format(time.TimeOnly))
+	}
+}
+
 func TestALogThatCannotBeUsedIsTold(t *testing.T) {
 	file, bad := write(t, "limits.yaml", limited), write(t, "bad.yaml", bad)
 	for _, test := range []struct {
@@ -440,6 +454,10 @@ func TestALogThatCannotBeUsedIsTold(t *testing.T) {
 		{attacked(), []string{"simulate", file, "-", "--map=user"}, exitUsage, "--map: want a name, = and a place"},
 		{attacked(), []string{"simulate", file, "-", "--trust=all"}, exitUsage, "--trust: "},
 		{attacked(), []string{"simulate", file, "-", "--trust=10.0.0.0/8"}, exitBad, "--trust needs X-Forwarded-For"},
+		{attacked(), []string{"simulate", file, "-", "--zone=Berlin"}, exitUsage, `there is no time zone "Berlin": want UTC or a name such as Europe/Berlin`},
+		{attacked(), []string{"simulate", file, "-", "--zone=Local"}, exitUsage, `there is no time zone "Local"`},
+		{attacked(), []string{"recommend", "-", "--zone="}, exitUsage, `there is no time zone ""`},
+		{unzoned, []string{"simulate", file, "-"}, exitBad, "line 1 fails at byte 17: $time_local \"06/Feb/2009:12:14:14.655\" is a time without a zone: say which with --zone, such as --zone UTC"},
 		{attacked(), []string{"simulate", file, "-", "--show=all"}, exitUsage, `--show is "all": want digest or address`},
 		{attacked(), []string{"recommend", "-", "--per=x"}, exitUsage, `--per is "x": want a period`},
 		{attacked(), []string{"recommend", "-", "--per=1m burst 3"}, exitUsage, "want a period"},

@@ -6,6 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -123,6 +126,149 @@ func TestTheFormatsOfServersAreKnownByTheirLines(t *testing.T) {
 	}
 }
 
+// The samples in testdata are as the servers' documentation and sources have them.
+func TestServersWhoseTimesHaveNoZone(t *testing.T) {
+	berlin, err := time.LoadLocation("Europe/Berlin")
+	require.NoError(t, err)
+	for name, test := range map[string]struct {
+		zone   *time.Location
+		want   []Entry
+		broken []string
+	}{
+		"haproxy": {berlin, []Entry{
+			{At: at("2009-02-06T11:14:14.655Z"), Client: "192.0.2.33", Method: "GET", Target: "/index.html?a=b", Status: 200, Took: 109 * time.Millisecond},
+			{At: at("2009-02-06T11:14:15.9Z"), Client: "2001:db8::1", Method: "POST", Target: "/login", Status: 206, Took: 227 * time.Millisecond},
+			{At: at("2009-02-06T11:14:18.25Z"), Client: UnixSocket, Method: "GET", Target: "/a", Host: "example.org", Status: 503, Took: 5 * time.Millisecond},
+		}, []string{`has no " [" behind $weir_address_port`, `$request "<BADREQ>" is not a request line`}},
+		"iis": {nil, []Entry{
+			{At: at("2026-05-01T00:00:07.25Z"), Client: "192.0.2.7", Method: "GET", Target: "/search?q=1&p=a+b", UserAgent: "Mozilla/5.0 (Windows NT 10.0; Win64; x64)",
+				Status: 200, Took: 250 * time.Millisecond},
+			{At: at("2026-05-01T09:30:02.485Z"), Client: "2001:db8::7", Method: "POST", Target: "/login", Host: "example.org", Status: 401, Took: 15 * time.Millisecond,
+				Headers: []string{"198.51.100.9", ""}},
+		}, nil},
+		"cloudfront": {nil, []Entry{
+			{At: at("2026-05-01T21:02:31.25Z"), Client: "192.0.2.100", Method: "GET", Target: "/a%20b?q=1", Host: "www.example.org", UserAgent: "Mozilla/5.0 (X11; Linux)",
+				Status: 200, Took: 250 * time.Millisecond, Headers: []string{"198.51.100.9", ""}},
+			{At: at("2026-05-01T21:02:32.5Z"), Client: "2001:db8::7", Method: "GET", Target: "/", Host: "d111111abcdef8.cloudfront.net"},
+		}, nil},
+		"zoraxy": {berlin, []Entry{
+			{At: at("2026-05-01T05:57:03.2Z"), Client: "192.0.2.7", Method: "POST", Target: "/xmlrpc.php?a=b", Host: "example.org",
+				UserAgent: "Mozilla/5.0 (X11; Linux x86_64) [en]", Status: 404},
+			{At: at("2026-05-01T10:01:50.912318Z"), Client: "2001:db8::7", Method: "GET", Target: "/.git/config", Host: "192.0.2.1", Status: 444},
+		}, []string{`has no "] [router:" behind $time`}},
+	} {
+		log, err := os.ReadFile(filepath.Join("testdata", name+".log"))
+		require.NoError(t, err)
+		for _, format := range []string{"", name} {
+			entries, stats := readAll(t, string(log), Options{Format: format, Zone: test.zone, Headers: []string{"X-Forwarded-For", "User-Agent"}})
+			require.Equal(t, test.want, entries, name)
+			require.Equal(t, name, stats.Format)
+			require.Len(t, stats.First, len(test.broken), name)
+			for i, broken := range stats.First {
+				require.Contains(t, broken.Why, test.broken[i], name)
+			}
+		}
+		if test.zone == nil { // a zone that is named counts
+			entries, _ := readAll(t, string(log), Options{Zone: berlin})
+			require.Equal(t, test.want[0].At-2*time.Hour.Microseconds(), entries[0].At, name)
+			continue
+		}
+		for _, format := range []string{"", name} {
+			_, err := NewReader(strings.NewReader(string(log)), Options{Format: format})
+			require.ErrorContains(t, err, noZone, name)
+		}
+	}
+}
+
+func TestTheColumnsOfALogAreThoseThatItNames(t *testing.T) {
+	const fields, line = "#Fields: date time cs-method cs-uri-stem c-ip cs-username sc-win32-status\n", "2026-05-01 10:00:00 GET / 192.0.2.7 ada 0\n"
+	entries, _ := readAll(t, fields+line, Options{Map: map[string]string{"user": "$cs_username"}})
+	require.Equal(t, "ada", entries[0].User)
+	for name, test := range map[string]struct {
+		log     string
+		options Options
+		want    string
+	}{
+		"no names":       {line, Options{Format: "iis"}, "has no #Fields line before it, which names its columns"},
+		"only names":     {fields, Options{}, "the log is empty"},
+		"no such column": {fields + line, Options{Format: "iis", Map: map[string]string{"user": "$sub"}}, `the format has no "$sub": it has $date, $time, $request_method`},
+		"more columns":   {fields + strings.TrimSuffix(line, "\n") + " 0", Options{Format: "iis"}, "continues after the format's end"},
+		"no date":        {strings.Replace(fields+line, "date ", "x-date ", 1), Options{Format: "iis"}, "has a time without a date"},
+		"no time":        {strings.Replace(fields+line, " time", " x-time", 1), Options{Format: "iis"}, "has no time"},
+		"another server": {strings.Replace(fields, "sc-win32-status", "sc-servicename", 1) + line, Options{}, "no line fits a known format"},
+	} {
+		_, err := NewReader(strings.NewReader(test.log), test.options)
+		require.ErrorContains(t, err, test.want, name)
+	}
+	unmarked := strings.Replace(fields, "sc-win32-status", "sc-substatus", 1) + line
+	entries, _ = readAll(t, unmarked, Options{Format: "iis"})
+	require.Len(t, entries, 1, "a format that is named needs no mark")
+}
+
+func TestTimesWithoutAZoneAreInTheZoneOfTheOptions(t *testing.T) {
+	newYork, err := time.LoadLocation("America/New_York")
+	require.NoError(t, err)
+	for line, test := range map[string]struct {
+		format       string
+		whole, zoned bool
+	}{
+		`192.0.2.1 [17/May/2015:06:05:03]`:                                {"$remote_addr [$time_local]", true, false},
+		`192.0.2.1 2015-05-17 06:05:03`:                                   {"$remote_addr $date $time", true, false},
+		`06:05:03.000|192.0.2.1|2015-05-17`:                               {"$clock|$remote_addr|$day", false, false},
+		`192.0.2.1 2015-05-17T06:05:03,000`:                               {"$remote_addr $time_iso8601", false, false},
+		`192.0.2.1 [2015-05-17 06:05:03]`:                                 {"$remote_addr [$time_local]", true, false},
+		`192.0.2.1 [2015-05-17 10:05:03 +0000]`:                           {"$remote_addr [$time_local]", true, true},
+		`192.0.2.1 2015-05-17 10:05:03.0Z`:                                {"$remote_addr $date $time", false, true},
+		`{"client_ip":"192.0.2.1","time":"2015-05-17 06:05:03.0"}`:        {"json", false, false},
+		`{"client_ip":"192.0.2.1","date":"2015-05-17","time":"06:05:03"}`: {"json", true, false},
+	} {
+		options := Options{Format: test.format, Zone: newYork}
+		if strings.Contains(test.format, "$day") {
+			options.Map = map[string]string{"date": "$day", "time": "$clock"}
+		}
+		entries, stats := readAll(t, line, options)
+		require.Len(t, entries, 1, line)
+		require.Equal(t, at("2015-05-17T10:05:03Z"), entries[0].At/second*second, line)
+		require.Equal(t, test.whole, stats.Whole, line)
+		options.Zone = nil
+		if _, err = NewReader(strings.NewReader(line), options); test.zoned {
+			require.NoError(t, err, line)
+		} else {
+			require.ErrorContains(t, err, "is a time without a zone: say which with --zone", line)
+		}
+	}
+}
+
+// Where clocks are set back, two times look the same, and where they are set forward, some are of no time.
+func TestATimeWithoutAZoneIsTheFirstThatLooksLikeIt(t *testing.T) {
+	changes := map[string]string{
+		"Europe/Berlin": "2026-10-25T01:00:00Z", "America/New_York": "2026-11-01T06:00:00Z", "Australia/Lord_Howe": "2026-04-04T15:00:00Z",
+		"Africa/Casablanca": "2026-02-15T02:00:00Z", "UTC": "2026-01-01T00:00:00Z",
+	}
+	const looks = "2006-01-02 15:04:05"
+	rapid.Check(t, func(t *rapid.T) {
+		name := rapid.SampledFrom(slices.Sorted(maps.Keys(changes))).Draw(t, "zone")
+		zone, err := time.LoadLocation(name)
+		require.NoError(t, err)
+		when := time.UnixMicro(at(changes[name])).In(zone).Add(time.Duration(rapid.IntRange(-3*3600, 3*3600).Draw(t, "seconds")) * time.Second)
+		first := when
+		for _, earlier := range []time.Duration{30 * time.Minute, time.Hour} {
+			if same := when.Add(-earlier); same.Format(looks) == when.Format(looks) {
+				first = same
+			}
+		}
+		got, _, wrong := timeOf(when.Format(looks), zone)
+		require.Empty(t, wrong)
+		require.Equal(t, first.UnixMicro(), got)
+	})
+	berlin, err := time.LoadLocation("Europe/Berlin")
+	require.NoError(t, err)
+	got, _, _ := timeOf("2026-10-25 02:30:00", berlin)
+	require.Equal(t, at("2026-10-25T00:30:00Z"), got)
+	got, _, _ = timeOf("29/Mar/2026:02:30:00", berlin)
+	require.Equal(t, time.Date(2026, 3, 29, 2, 30, 0, 0, berlin).UnixMicro(), got)
+}
+
 func TestALineThatCannotBeReadIsCountedAndShown(t *testing.T) {
 	bad := []string{
 		"192.0.2.1 - -",
@@ -165,13 +311,13 @@ func TestWhatIsNoLogIsAnError(t *testing.T) {
 	}{
 		"empty":            {"", Options{}, "the log is empty"},
 		"empty lines":      {"\n \n", Options{}, "the log is empty"},
-		"no format":        {"#\nhello\n", Options{}, `name one with --format (alb, caddy, combined, common, json, main, traefik, or a log_format), to see where it fails; line 2 is "hello"`},
+		"no format":        {"#\nhello\n", Options{}, `name one with --format (alb, caddy, cloudfront, combined, common, haproxy, iis, json, main, traefik, zoraxy, or a log_format), to see where it fails; line 2 is "hello"`},
 		"nearly a format":  {strings.Replace(combinedLine, "2015", "3015", 1), Options{Format: "common"}, `no line fits the format; line 1 fails at byte 18: $time_local "17/May/3015:10:05:03 +0200" is a time out of range`},
 		"a place in JSON":  {combinedLine, Options{Format: "combined", Map: map[string]string{"user": "$.sub"}}, `the format has no "$.sub": it has $remote_addr, $ident, $remote_user, `},
 		"a variable":       {caddyLine, Options{Format: "caddy", Map: map[string]string{"user": "$remote_user"}}, `"$remote_user" is no path in JSON`},
 		"another format":   {caddyLine, Options{Format: "combined"}, "no line fits the format; line 1 fails at byte "},
 		"its own format":   {combinedLine, Options{Format: "$remote_addr|$time_local"}, `line 1 fails at byte 1: has no "|" behind $remote_addr`},
-		"unknown format":   {combinedLine, Options{Format: "combind"}, `there is no format "combind": want one of alb, caddy, combined`},
+		"unknown format":   {combinedLine, Options{Format: "combind"}, `there is no format "combind": want one of alb, caddy, cloudfront, combined`},
 		"no time":          {combinedLine, Options{Format: "$remote_addr $request"}, "the format has no time"},
 		"nothing between":  {combinedLine, Options{Format: "$remote_addr$time_local"}, "cannot be told apart"},
 		"no variables":     {combinedLine, Options{Format: "log_format main 'x';"}, "has no variables"},
@@ -467,8 +613,14 @@ func FuzzLinesOfAnyFormat(f *testing.F) {
 	for _, line := range []string{combinedLine, caddyLine, traefikText, traefikLine, albLine, nginxJSON} {
 		f.Add(line, line[:len(line)/2])
 	}
+	for _, name := range []string{"haproxy", "iis", "cloudfront", "zoraxy"} {
+		log, err := os.ReadFile(filepath.Join("testdata", name+".log"))
+		require.NoError(f, err)
+		before, line, _ := strings.Cut(string(log), "\n2")
+		f.Add(before, "2"+line)
+	}
 	f.Fuzz(func(t *testing.T, first, second string) {
-		r, err := NewReader(strings.NewReader(first+"\n"+second), Options{})
+		r, err := NewReader(strings.NewReader(first+"\n"+second), Options{Zone: time.UTC})
 		for err == nil {
 			var e *Entry
 			if e, err = r.Next(); err == nil {

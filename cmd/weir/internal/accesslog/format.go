@@ -28,6 +28,9 @@ type format struct {
 	// begins says that the time of a line is the request's beginning. False: it is the time of the
 	// answer.
 	begins bool
+
+	columns *columns // of W3C's extended format; nil: another format
+	utc     bool     // the server's documentation says that its times are in UTC
 }
 
 // A member is the path of a value in a line of JSON. If several are for the same slot, the last counts.
@@ -42,6 +45,10 @@ const anything = "json"
 const (
 	common   = `$remote_addr $ident $remote_user [$time_local] "$request" $status $body_bytes_sent`
 	combined = common + ` "$http_referer" "$http_user_agent"`
+
+	// haproxy is HAProxy's httplog. Captured headers, which stand before the request, have no quotes.
+	haproxy = `$weir_address_port [$time_local] $frontend $backend $tr/$tw/$tc/$response/$weir_milliseconds ` +
+		`$status $bytes $request_cookie $response_cookie $state $connections $queues $captured"$request"`
 )
 
 // formats are the formats with names. If several fit a log equally well, the first is used.
@@ -53,6 +60,12 @@ var formats = []format{
 	{name: "common", text: common, more: true, speaks: endsWithoutQuotes},
 	{name: "alb", more: true, text: `$type $time_iso8601 $elb $remote_addr $target $request_time $request_time $request_time ` +
 		`$status $target_status $received $sent "$request" "$http_user_agent"`},
+	{name: "haproxy", text: "${syslog}haproxy[$pid]: " + haproxy, more: true, begins: true},
+	{name: "haproxy", text: haproxy, more: true, begins: true},
+	{name: "zoraxy", text: `${go_log}[$date $time] [router:$router] [origin:$host] [client: $remote_addr] ` +
+		`[useragent: $http_user_agent] $request_method $request_uri $status`},
+	{name: "iis", columns: iis, utc: true},
+	{name: "cloudfront", columns: cloudFront, utc: true},
 	{name: "caddy", known: caddy},
 	{name: "traefik", begins: true, known: []member{
 		{"$.StartUTC", slot{field: fieldTime}}, {"$.Duration", slot{field: fieldTook, unit: time.Nanosecond}}, {"$.DownstreamStatus", slot{field: fieldStatus}},
@@ -132,7 +145,7 @@ func plainMembers() []member {
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(variables)) { // which have more, such as a path's query
-		if to := variables[name].field; to != fieldVhost && to != fieldIdent {
+		if to := variables[name].field; to != fieldVhost && to != fieldIdent && to != fieldGoLog {
 			members = append(members, member{"$." + name, variables[name]})
 		}
 	}
@@ -160,10 +173,13 @@ type parser struct {
 	*format
 	lines    lineParser
 	headers  []string
-	has      map[slot]bool // without units
-	required []string      // the fields that every line has
-	mapped   []mapping     // Options.Map
-	whole    bool          // the time of the last line has whole seconds
+	has      map[slot]bool  // without units
+	required []string       // the fields that every line has
+	mapped   []mapping      // Options.Map
+	whole    bool           // the time of the last line has whole seconds
+	zone     *time.Location // of times without a zone; nil: not known
+
+	date, clock, query string // of the last line, if the format has them apart
 
 	forwarded int // the index of forwardedFor in headers
 }
@@ -178,7 +194,10 @@ type mapping struct {
 
 // newParser returns a parser for a format and the options.
 func newParser(f *format, o Options) (*parser, error) {
-	p := &parser{format: f, headers: slices.Clone(o.Headers), has: map[slot]bool{}}
+	p := &parser{format: f, headers: slices.Clone(o.Headers), has: map[slot]bool{}, zone: o.Zone}
+	if f.utc && p.zone == nil {
+		p.zone = time.UTC
+	}
 	if p.forwarded = slices.Index(p.headers, forwardedFor); p.forwarded < 0 {
 		p.forwarded = len(p.headers)
 		p.headers = append(p.headers, forwardedFor)
@@ -191,10 +210,14 @@ func newParser(f *format, o Options) (*parser, error) {
 		p.note(to)
 		p.mapped = append(p.mapped, mapping{o.Map[name], to})
 	}
-	if f.text == "" {
+	switch {
+	case f.columns != nil:
+		p.lines = noColumns("has no #Fields line before it, which names its columns")
+		return p, nil
+	case f.text == "":
 		return p, p.readObjects()
 	}
-	return p, p.readText()
+	return p, p.readText(f.text)
 }
 
 // readObjects makes the parser read JSON.
@@ -234,13 +257,13 @@ func (p *parser) readObjects() error {
 	return nil
 }
 
-// readText makes the parser read text.
-func (p *parser) readText() error {
+// readText makes the parser read lines of a log_format.
+func (p *parser) readText(format string) error {
 	unused := map[string]bool{}
 	for _, m := range p.mapped {
 		unused[m.place] = true
 	}
-	t, err := newTemplate(p.text, func(name string) (slots []slot) {
+	t, err := newTemplate(format, func(name string) (slots []slot) {
 		plain := "$" + variableName(name)
 		delete(unused, plain)
 		for _, m := range p.mapped {
@@ -323,10 +346,17 @@ func (p *parser) slotNamed(name string) (slot, error) {
 
 // parse reads a line, and checks that it has the required fields.
 func (p *parser) parse(e *Entry, line []byte) (at int, wrong string) {
+	p.date, p.clock, p.query = "", "", ""
 	if at, wrong := p.lines.parse(p, e, line); wrong != "" {
 		return at, wrong
 	}
 	switch _, isObject := p.lines.(*object); {
+	case e.At == 0 && p.clock != "" && p.date != "":
+		if wrong := p.putTime(e, p.date+" "+p.clock); wrong != "" {
+			return 0, fmt.Sprintf("%.80q %s", p.date+" "+p.clock, wrong)
+		}
+	case e.At == 0 && p.clock != "":
+		return 0, "has a time without a date: say where with --map date=PLACE"
 	case e.At == 0 && isObject:
 		return 0, noTime
 	case e.At == 0:
@@ -341,6 +371,9 @@ func (p *parser) parse(e *Entry, line []byte) (at int, wrong string) {
 		}
 		e.Headers[p.forwarded] = e.Chain
 		p.note(slot{field: fieldHeader, header: p.forwarded})
+	}
+	if p.query != "" {
+		e.Target += "?" + p.query
 	}
 	if strings.HasPrefix(e.Target, "http://") || strings.HasPrefix(e.Target, "https://") { // as in a request to a proxy
 		_, target, _ := strings.Cut(e.Target, "//")
@@ -389,6 +422,9 @@ func (p *parser) begin(lines [][]byte) {
 	read, hosts := 0, 0
 	for _, line := range lines {
 		var e Entry
+		if p.directive(line) {
+			continue
+		}
 		if _, wrong := p.parse(&e, line); wrong != "" {
 			continue
 		}
@@ -458,6 +494,9 @@ func candidates(o Options) ([]*parser, error) {
 		}
 		if len(these) == 1 {
 			these[0].speaks = nil
+			if c := these[0].columns; c != nil {
+				these[0].columns = c.withoutMark()
+			}
 		}
 	}
 	var found []*parser
@@ -468,8 +507,8 @@ func candidates(o Options) ([]*parser, error) {
 			errs = append(errs, err)
 			continue
 		}
-		if !p.has[slot{field: fieldTime}] {
-			errs = append(errs, errors.New("the format has no time: want $time_local, $time_iso8601 or $msec, or say where it is"))
+		if !p.has[slot{field: fieldTime}] && p.columns == nil {
+			errs = append(errs, errors.New("the format has no time: want $time_local, $time_iso8601, $msec or $date and $time, or say where it is"))
 			continue
 		}
 		found = append(found, p)

@@ -29,7 +29,9 @@ type path struct {
 func (o *object) add(text string, to slot) error {
 	for i := range o.paths {
 		if o.paths[i].text == text {
-			o.paths[i].slots = append(o.paths[i].slots, to)
+			if !slices.Contains(o.paths[i].slots, to) {
+				o.paths[i].slots = append(o.paths[i].slots, to)
+			}
 			return nil
 		}
 	}

@@ -21,6 +21,10 @@ type Options struct {
 	// format of nginx.
 	Map map[string]string
 
+	// Zone is the zone of times that have none. Nil: such a time is an error, but in formats whose times are in
+	// UTC. Where clocks are set back, an ambiguous time is the first of two.
+	Zone *time.Location
+
 	// Headers lists the headers to read, in canonical form, cookie:NAME for a cookie, and key:NAME
 	// for a value that Map names. [Entry.UserAgent] is read only if User-Agent is listed.
 	Headers []string
@@ -141,6 +145,13 @@ func fitting(found []*parser, lines [][]byte, further bool) (*parser, error) {
 			return best, nil
 		}
 	}
+	for i, line := range lines { // the first may be no request
+		for _, p := range found {
+			if at, wrong := p.parse(&Entry{}, line); strings.HasSuffix(wrong, noZone) {
+				return nil, fmt.Errorf("line %d fails at byte %d: %s", i+1, at+1, wrong)
+			}
+		}
+	}
 	if p := found[0]; further && len(found) == 1 && p.name != anything {
 		return p, nil // it requires all fields that the format has
 	}
@@ -167,6 +178,9 @@ func fitting(found []*parser, lines [][]byte, further bool) (*parser, error) {
 func (p *parser) fit(lines [][]byte) (fit int) {
 	speaks := false
 	for _, line := range lines {
+		if p.directive(line) {
+			continue
+		}
 		if _, wrong := p.parse(&Entry{}, line); wrong != "" {
 			continue
 		}
@@ -232,7 +246,7 @@ func (r *Reader) parse() (*Entry, error) {
 		if err != nil {
 			return nil, err
 		}
-		if len(bytes.TrimSpace(line)) == 0 {
+		if len(bytes.TrimSpace(line)) == 0 || r.parser.directive(line) {
 			continue
 		}
 		e := &Entry{line: r.lines}

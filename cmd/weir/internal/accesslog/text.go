@@ -61,6 +61,9 @@ func (t *template) parse(in *parser, e *Entry, text []byte) (at int, wrong strin
 			}
 		}
 		for _, to := range p.slots {
+			if in.columns != nil {
+				value = in.columns.decode(to.field, value)
+			}
 			if wrong := in.put(e, to, value); wrong != "" {
 				return at, fmt.Sprintf("%s %.80q %s", p.name, value, wrong)
 			}
@@ -148,9 +151,12 @@ var variables = map[string]slot{
 	"remote_addr":       {field: fieldClient},
 	"vhost":             {field: fieldVhost},
 	"ident":             {field: fieldIdent},
+	"go_log":            {field: fieldGoLog},
 	"time_local":        {field: fieldTime},
 	"time_iso8601":      {field: fieldTime},
 	"msec":              {field: fieldTime},
+	"date":              {field: fieldDate},
+	"time":              {field: fieldTime},
 	"request":           {field: fieldRequest},
 	"request_method":    {field: fieldMethod},
 	"request_uri":       {field: fieldTarget},
@@ -159,6 +165,8 @@ var variables = map[string]slot{
 	"http_user_agent":   {field: fieldUserAgent},
 	"status":            {field: fieldStatus},
 	"request_time":      {field: fieldTook, unit: time.Second},
+	"weir_address_port": {field: fieldClient, port: true},
+	"weir_query":        {field: fieldQuery},
 	"weir_milliseconds": {field: fieldTook, unit: time.Millisecond},
 	"weir_user":         {field: fieldUser},
 	"weir_tier":         {field: fieldTier},

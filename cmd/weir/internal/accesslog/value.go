@@ -13,9 +13,10 @@ type slot struct {
 	field  field
 	header int           // of Options.Headers, for fieldHeader
 	unit   time.Duration // of a number; 0: a text says its own
+	port   bool          // a colon and a port follow an address, which has no brackets
 }
 
-// of returns the slot without its unit.
+// of returns the slot without its unit and port.
 func (s slot) of() slot { return slot{field: s.field, header: s.header} }
 
 // A field is a property of a request that a log may have.
@@ -23,14 +24,17 @@ type field uint8
 
 const (
 	fieldNone field = iota
-	fieldTime
+	fieldTime       // or a time of day, if the log also has a date
+	fieldDate
 	fieldTook
 	fieldClient
 	fieldVhost  // is no list of addresses
 	fieldIdent  // is no address
+	fieldGoLog  // is a time before a line, as Go's package log has it
 	fieldLogger // of Caddy
 	fieldMethod
 	fieldTarget
+	fieldQuery   // if fieldTarget has none
 	fieldRequest // method, target and protocol
 	fieldHost
 	fieldUserAgent
@@ -42,7 +46,7 @@ const (
 
 // fieldNames are the names of fields in Options.Map.
 var fieldNames = map[string]field{
-	"time": fieldTime, "took": fieldTook, "client": fieldClient, "method": fieldMethod, "target": fieldTarget,
+	"time": fieldTime, "date": fieldDate, "took": fieldTook, "client": fieldClient, "method": fieldMethod, "target": fieldTarget,
 	"request": fieldRequest, "host": fieldHost, "status": fieldStatus, "user": fieldUser, "tier": fieldTier,
 }
 
@@ -50,14 +54,13 @@ var fieldNames = map[string]field{
 func (p *parser) put(e *Entry, to slot, value string) (wrong string) {
 	switch to.field {
 	case fieldTime:
-		micros, whole, ok := timeOf(value)
-		if !ok {
-			return "is not a time in a known format"
+		if len(value) >= len("10:05:03") && value[2] == ':' && value[5] == ':' {
+			p.clock = value
+			return ""
 		}
-		if micros < 0 || micros > latest {
-			return "is a time out of range: it must be from 1970 to 2255"
-		}
-		e.At, p.whole = micros, whole
+		return p.putTime(e, value)
+	case fieldDate:
+		p.date = value
 	case fieldTook:
 		took, ok := duration(value, to.unit)
 		if _, err := strconv.ParseFloat(value, 64); !ok && err == nil && to.unit == 0 {
@@ -68,6 +71,9 @@ func (p *parser) put(e *Entry, to slot, value string) (wrong string) {
 		}
 		e.Took += took
 	case fieldClient:
+		if colon := strings.LastIndexByte(value, ':'); to.port && colon >= 0 && !strings.HasPrefix(value, "unix:") {
+			value = value[:colon]
+		}
 		last := value
 		if comma := strings.LastIndexByte(value, ','); comma >= 0 {
 			last, e.Chain = strings.TrimSpace(value[comma+1:]), value
@@ -88,6 +94,10 @@ func (p *parser) put(e *Entry, to slot, value string) (wrong string) {
 		if _, isAddress := addressOf(value); isAddress {
 			return "is an address behind an address, and either may be the client: write the log_format"
 		}
+	case fieldGoLog:
+		if _, err := time.Parse("2006/01/02 15:04:05 ", value); err != nil {
+			return "is not a time as Go's package log writes it"
+		}
 	case fieldLogger:
 		if !strings.HasPrefix(value, "http.log.access") {
 			return "is not the logger of an access log: a failed request is in both logs"
@@ -96,6 +106,8 @@ func (p *parser) put(e *Entry, to slot, value string) (wrong string) {
 		e.Method = value
 	case fieldTarget:
 		e.Target = value
+	case fieldQuery:
+		p.query = value
 	case fieldRequest:
 		method, rest, _ := strings.Cut(value, " ")
 		target, ok := rest, false
@@ -132,56 +144,103 @@ func (p *parser) put(e *Entry, to slot, value string) (wrong string) {
 // latest is the time from which on stores do not count: 2^53 microseconds since 1970.
 const latest = 1<<53 - 1
 
-// timeOf reads a time: 17/May/2015:10:05:03 +0000, RFC 3339, or a number of seconds, milliseconds,
-// microseconds or nanoseconds since 1970, depending on its size. whole reports whole seconds.
-func timeOf(text string) (micros int64, whole, ok bool) {
-	layout := ""
-	switch {
-	case len(text) == len("17/May/2015:10:05:03 +0000") && text[2] == '/':
-		layout, whole = "02/Jan/2006:15:04:05 -0700", true
-	case len(text) >= len("2015-05-17T10:05:03Z") && text[4] == '-':
-		layout, whole = time.RFC3339, text[19] != '.' && text[19] != ','
-		if zone := text[len(text)-5:]; zone[0] == '+' || zone[0] == '-' {
-			layout = "2006-01-02T15:04:05Z0700"
-		}
-		if text[10] == ' ' {
-			text = text[:10] + "T" + text[11:]
-		}
-	default:
-		return epoch(text)
+// noZone is wrong with a time if neither the log nor Options.Zone says its zone.
+const noZone = "is a time without a zone: say which with --zone, such as --zone UTC"
+
+// putTime reads a time into e, and returns what is wrong with it, or "".
+func (p *parser) putTime(e *Entry, text string) (wrong string) {
+	micros, whole, wrong := timeOf(text, p.zone)
+	if wrong == "" && (micros < 0 || micros > latest) {
+		wrong = "is a time out of range: it must be from 1970 to 2255"
 	}
-	at, err := time.Parse(layout, text)
-	return at.UnixMicro(), whole, err == nil
+	if wrong == "" {
+		e.At, p.whole = micros, whole
+	}
+	return wrong
+}
+
+// timeOf reads a time: 17/May/2015:10:05:03 +0000, RFC 3339, either of them with a fraction or without a
+// zone, or a number of seconds, milliseconds, microseconds or nanoseconds since 1970, depending on its
+// size. whole reports whole seconds.
+func timeOf(text string, zone *time.Location) (micros int64, whole bool, wrong string) {
+	layout := "2006-01-02T15:04:05"
+	switch {
+	case len(text) >= len("17/May/2015:10:05:03") && text[2] == '/':
+		layout = "02/Jan/2006:15:04:05"
+	case len(text) < len(layout) || text[4] != '-':
+		return epoch(text)
+	case text[10] == ' ':
+		layout = "2006-01-02 15:04:05"
+	}
+	behind := text[len(layout):]
+	whole = behind == "" || behind[0] != '.' && behind[0] != ','
+	offset := strings.TrimLeft(behind, ".,0123456789") // a layout needs no fraction
+	var at time.Time
+	var err error
+	switch {
+	case offset == "" && zone == nil:
+		return 0, false, noZone
+	case offset == "":
+		at, err = time.ParseInLocation(layout, text, zone)
+		at = firstOf(at)
+	case offset[0] == ' ':
+		at, err = time.Parse(layout+" -0700", text)
+	case len(offset) == len("+0000"):
+		at, err = time.Parse(layout+"Z0700", text)
+	default:
+		at, err = time.Parse(layout+"Z07:00", text)
+	}
+	if err != nil {
+		return 0, false, notATime
+	}
+	return at.UnixMicro(), whole, ""
+}
+
+const notATime = "is not a time in a known format"
+
+// firstOf returns the first of the times that have the time of day of at: where clocks are set back, there are
+// two.
+func firstOf(at time.Time) time.Time {
+	begin, _ := at.ZoneBounds()
+	if begin.IsZero() {
+		return at
+	}
+	_, before := begin.Add(-1).Zone()
+	_, after := at.Zone()
+	if first := at.Add(time.Duration(after-before) * time.Second); before > after && first.Before(begin) {
+		return first
+	}
+	return at
 }
 
 // epoch reads a time such as 1431857103.123.
-func epoch(text string) (micros int64, whole, ok bool) {
+func epoch(text string) (micros int64, whole bool, wrong string) {
 	units, fraction, _ := strings.Cut(text, ".")
 	n, err := strconv.ParseInt(units, 10, 64)
 	if err != nil {
 		f, err := strconv.ParseFloat(text, 64) // as in 1.431857103123e9
 		if err != nil || !(math.Abs(f) < 1e15) {
-			return 0, false, false
+			return 0, false, notATime
 		}
-		return int64(math.Round(f * 1e6)), false, true
+		return int64(math.Round(f * 1e6)), false, ""
 	}
 	switch {
 	case n < 1e11: // seconds, until the year 5138
 		scale := int64(100_000)
 		for i := range len(fraction) {
 			if fraction[i]-'0' > 9 {
-				return 0, false, false
+				return 0, false, notATime
 			}
 			micros += int64(fraction[i]-'0') * scale
 			scale /= 10
 		}
-		return n*1_000_000 + micros, fraction == "", true
+		return n*1_000_000 + micros, fraction == "", ""
 	case n < 1e14:
-		return n * 1000, false, true
+		return n * 1000, false, ""
 	case n < 1e17:
-		return n, false, true
+		return n, false, ""
 	}
-	return n / 1000, false, true
+	return n / 1000, false, ""
 }
 
 // duration reads a number of units, or a text such as 12ms. ALB writes a negative number for no duration:
@@ -198,7 +257,7 @@ const longest = 366 * 24 * time.Hour
 
 // addressOf returns an address without its port, brackets and zone.
 func addressOf(text string) (string, bool) {
-	if text == "unix:" || text == "@" {
+	if strings.HasPrefix(text, "unix:") || text == "@" {
 		return UnixSocket, true
 	}
 	at, err := netip.ParseAddrPort(text)
