@@ -114,9 +114,6 @@ func (f *serveFlags) services(l *limits) (all []serving.Service, err error) {
 	if f.drain < 0 {
 		return nil, fmt.Errorf("--drain is %v: want 0 or more", f.drain)
 	}
-	if f.gateway.ClientTimeout <= 0 {
-		return nil, fmt.Errorf("--client-timeout is %v: want more than 0", f.gateway.ClientTimeout)
-	}
 	if err := gateway.CheckPaths(f.gateway.Paths); err != nil {
 		return nil, err
 	}

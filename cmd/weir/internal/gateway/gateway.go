@@ -2,7 +2,6 @@
 package gateway
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -33,7 +32,7 @@ type Options struct {
 	Timeout time.Duration
 
 	// ClientTimeout bounds how long one read of a request's body, and one write of its answer, may wait
-	// for the client while the request holds a slot. gRPC may wait longer. Zero: 10 seconds.
+	// for the client while the request holds a slot. gRPC may wait longer.
 	ClientTimeout time.Duration
 
 	// UserHeader and TierHeader name the request fields that have the user and the tier. The gateway
@@ -96,10 +95,9 @@ func New(o Options) (*Gateway, error) {
 	if o.Timeout <= 0 {
 		return nil, fmt.Errorf("--upstream-timeout is %v: want more than 0", o.Timeout)
 	}
-	if o.ClientTimeout < 0 {
+	if o.ClientTimeout <= 0 {
 		return nil, fmt.Errorf("--client-timeout is %v: want more than 0", o.ClientTimeout)
 	}
-	g.options.ClientTimeout = cmp.Or(o.ClientTimeout, 10*time.Second)
 	for flag, name := range map[string]string{"--user-header": o.UserHeader, "--tier-header": o.TierHeader} {
 		if strings.Trim(strings.ToLower(name), "abcdefghijklmnopqrstuvwxyz0123456789-") != "" {
 			return nil, fmt.Errorf("%s is %q: want the name of a header of letters, digits and -", flag, name)

@@ -46,7 +46,7 @@ type started struct {
 // start starts a gateway for an upstream, on a port of its own.
 func start(t *testing.T, text, upstream string, change func(*gateway.Options)) *started {
 	t.Helper()
-	o := gateway.Options{Proxy: "127.0.0.1:0=" + upstream, Paths: gateway.PathsStrict, Timeout: 10 * time.Second}
+	o := gateway.Options{Proxy: "127.0.0.1:0=" + upstream, Paths: gateway.PathsStrict, Timeout: 10 * time.Second, ClientTimeout: 10 * time.Second}
 	if change != nil {
 		change(&o)
 	}
@@ -282,7 +282,7 @@ default: {limit: 5/h, name: rest}
 }
 
 func TestARuleThatTheGatewayCannotServeIsRefusedWithItsLine(t *testing.T) {
-	plain, err := gateway.New(gateway.Options{Proxy: ":0=http://127.0.0.1:1", Paths: gateway.PathsStrict, Timeout: 1})
+	plain, err := gateway.New(gateway.Options{Proxy: ":0=http://127.0.0.1:1", Paths: gateway.PathsStrict, Timeout: 1, ClientTimeout: 1})
 	require.NoError(t, err)
 	for text, want := range map[string]string{
 		"default: {limit: 5/s, key: user}":                        "3:1: default: needs a user: say with --user-header which header field has it",
@@ -364,7 +364,7 @@ func TestEachWayToNameTheClientWorksBehindTheGateway(t *testing.T) {
 
 // A rule by a field that never reaches it would count all clients as one, or none.
 func TestARuleByAFieldThatTheGatewayRemovesIsRefused(t *testing.T) {
-	plain, err := gateway.New(gateway.Options{Proxy: ":0=http://127.0.0.1:1", Paths: gateway.PathsStrict, Timeout: 1, UserHeader: "X-User"})
+	plain, err := gateway.New(gateway.Options{Proxy: ":0=http://127.0.0.1:1", Paths: gateway.PathsStrict, Timeout: 1, ClientTimeout: 1, UserHeader: "X-User"})
 	require.NoError(t, err)
 	const removed = "which a gateway removes"
 	for _, test := range []struct{ proxies, rest, want string }{
@@ -665,7 +665,7 @@ func TestTheLogHasWhatRecommendReads(t *testing.T) {
 }
 
 func TestBadOptionsAreNamed(t *testing.T) {
-	good := gateway.Options{Proxy: ":8080=http://127.0.0.1:3000", Paths: gateway.PathsStrict, Timeout: time.Second}
+	good := gateway.Options{Proxy: ":8080=http://127.0.0.1:3000", Paths: gateway.PathsStrict, Timeout: time.Second, ClientTimeout: time.Second}
 	for want, change := range map[string]func(*gateway.Options){
 		`--proxy "8080": want ADDRESS=URL`:                   func(o *gateway.Options) { o.Proxy = "8080" },
 		`--proxy: "8080" is not an address`:                  func(o *gateway.Options) { o.Proxy = "8080=http://127.0.0.1:3000" },
@@ -674,6 +674,7 @@ func TestBadOptionsAreNamed(t *testing.T) {
 		"--proxy: the service behind :3 is not a URL":        func(o *gateway.Options) { o.Proxy = ":3=http://u:secret@a" },
 		`--paths is "loose": want strict, fold or as-is`:     func(o *gateway.Options) { o.Paths = "loose" },
 		"--upstream-timeout is 0s: want more than 0":         func(o *gateway.Options) { o.Timeout = 0 },
+		"--client-timeout is 0s: want more than 0":           func(o *gateway.Options) { o.ClientTimeout = 0 },
 		`--user-header is "X User": want the name`:           func(o *gateway.Options) { o.UserHeader = "X User" },
 		`--tier-header is "X_Tier": want the name of a head`: func(o *gateway.Options) { o.TierHeader = "X_Tier" },
 	} {
