@@ -48,6 +48,9 @@ type (
 	// Tiers are a rule's limits by tier. See [middleware.Tiers].
 	Tiers = middleware.Tiers
 
+	// Override is the limit of a single key, in Rule.Overrides. See [middleware.Override].
+	Override = middleware.Override
+
 	// RateLimit decides about requests. See [middleware.RateLimit].
 	RateLimit = middleware.RateLimit
 

@@ -68,7 +68,7 @@ func costings(t testing.TB) []costing {
 	}
 	tiers := rule(func(r *middleware.Rule) { r.Tiers = middleware.Tiers{"premium": plenty} })
 	override := rule(func(r *middleware.Rule) {
-		r.Overrides = map[string]limiter.Allowance{"192.0.2.1": limiter.PerSecond(1_000_000)}
+		r.Overrides = map[string]middleware.Override{"192.0.2.1": {Limit: limiter.PerSecond(1_000_000)}}
 	})
 	banned := bansOf(t)
 	require.NoError(t, banned.Ban(t.Context(), "192.0.2.1", time.Hour))

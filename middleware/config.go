@@ -2,6 +2,7 @@ package middleware
 
 import (
 	"log/slog"
+	"time"
 
 	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/limiter"
@@ -114,7 +115,7 @@ type Rule struct {
 	// Limit and Tiers for these keys. What a key has used stays used when its limit changes. A rule can
 	// have 4,096 different ones. [WithLimit] gives a client a limit of its own while requests arrive. Nil:
 	// none.
-	Overrides map[string]limiter.Allowance
+	Overrides map[string]Override
 
 	// Match says which requests the rule applies to; see [Route]. If a rule of ByTier, ByRoute or
 	// Default does not match, no other rule replaces it. Nil: all requests.
@@ -169,6 +170,19 @@ type Rule struct {
 // Tiers are allowances by the name of a tier. A request that [WithTier] puts in a tier counts
 // against that allowance instead of Rule.Limit, in a counter of its own.
 type Tiers map[string]limiter.Allowance
+
+// An Override is the limit of a single key, in Rule.Overrides.
+type Override struct {
+	// Limit is required.
+	Limit limiter.Allowance
+
+	// Until is when the override ends, by the clock of each process. From then on the key has the limit of
+	// the rule again. Zero: it does not end.
+	Until time.Time
+
+	// Because says for operators why there is the override. Empty: no reason is given.
+	Because string
+}
 
 // Mode says whether a rule refuses requests.
 type Mode uint8

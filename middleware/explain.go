@@ -41,7 +41,7 @@ type Explanation struct {
 func (l *RateLimit) Explain(r *http.Request) (e Explanation) {
 	v := visit{set: l.rules.Load()}
 	set := v.set
-	ban, no := set.findBan(r, nil, l.now)
+	ban, no := set.findBan(r, nil)
 	e.Banned, e.Ban = no.outcome == OutcomeBanned && no.status != 0, ban
 	if set.Shadow {
 		no = refusal{}

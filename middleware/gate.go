@@ -30,7 +30,7 @@ var unknownHost = refusal{outcome: OutcomeNoKey, status: http.StatusBadRequest}
 func (l *RateLimit) admits(set *ruleset, r *http.Request, handlerKey *string) (exempt bool, no refusal) {
 	var ban bans.Ban
 	if set.hasBans {
-		ban, no = set.findBan(r, handlerKey, l.now)
+		ban, no = set.findBan(r, handlerKey)
 	}
 	if no.status != 0 && set.Shadow {
 		set.bansNotes.logShadow(set.Logger, "weir: a ban in shadow would have refused requests")
@@ -53,9 +53,9 @@ func (set *ruleset) exempts(r *http.Request) bool {
 
 // findBan looks up r's keys, and the key that Allow was given. It also refuses a request if it cannot rule out
 // a ban.
-func (set *ruleset) findBan(r *http.Request, given *string, now func() time.Time) (_ bans.Ban, no refusal) {
+func (set *ruleset) findBan(r *http.Request, given *string) (_ bans.Ban, no refusal) {
 	if set.Bans.Deny != nil && set.Bans.Deny.Matches(r) { // first, as it reads no key that could fail
-		return bans.Ban{}, set.banned(bans.Ban{}, now)
+		return bans.Ban{}, set.banned(bans.Ban{})
 	}
 	if set.Bans.List == nil || set.Bans.List.Empty() {
 		return bans.Ban{}, no
@@ -67,7 +67,7 @@ func (set *ruleset) findBan(r *http.Request, given *string, now func() time.Time
 			ban, ok = set.findKey(key) // banned by hand
 		}
 		if ok {
-			return ban, set.banned(ban, now)
+			return ban, set.banned(ban)
 		}
 	}
 	for _, by := range set.banKeys {
@@ -75,7 +75,7 @@ func (set *ruleset) findBan(r *http.Request, given *string, now func() time.Time
 		switch {
 		case err == nil:
 			if ban, ok := set.findKey(key); ok {
-				return ban, set.banned(ban, now)
+				return ban, set.banned(ban)
 			}
 		case errors.Is(err, keyfunc.ErrNoKey):
 		case errors.Is(err, keyfunc.ErrAmbiguous):
@@ -89,10 +89,10 @@ func (set *ruleset) findBan(r *http.Request, given *string, now func() time.Time
 }
 
 // banned returns the refusal of a banned client.
-func (set *ruleset) banned(ban bans.Ban, now func() time.Time) refusal {
+func (set *ruleset) banned(ban bans.Ban) refusal {
 	no := refusal{outcome: OutcomeBanned, status: set.Bans.Status, retry: limiter.Never, ban: ban.Rule}
 	if !ban.Until.IsZero() {
-		no.retry = max(ban.Until.Sub(now()), time.Microsecond)
+		no.retry = max(ban.Until.Sub(set.now()), time.Microsecond)
 	}
 	return no
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/limiter"
@@ -17,6 +18,8 @@ type RuleInfo struct {
 	Name, Tier string
 	Limit      limiter.Allowance // nil: the rule denies, and counts nothing
 	Own        bool              // Limit is of Rule.Overrides or WithLimit
+	Until      time.Time         // of the Override; zero: it does not end
+	Because    string            // of the Override
 	Mode       Mode              // the rule's Mode; always Shadow if Config.Shadow is set
 	OnOutage   limiter.Outage
 	Counts     Counts

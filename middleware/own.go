@@ -108,7 +108,9 @@ func (g *givenLimit) of(rule string) *givenLimit {
 func (set *ruleset) limitsOf(r *rule, base *limit, key string, class keyfunc.Class, given *givenLimit) (p *limit, no refusal) {
 	p = base
 	if own := base.overrides[key]; own != nil && class != keyfunc.InDoubt {
-		p = own
+		if end := own.info.Until; end.IsZero() || set.now().Before(end) {
+			p = own
+		}
 	}
 	invalid := refusal{outcome: OutcomeUndecided, status: http.StatusServiceUnavailable, rule: r}
 	switch given = given.of(r.Name); {
@@ -285,26 +287,28 @@ func (c *compiler) overrides(at invalid.Place, r *rule) {
 	}
 	at = at.Of("Overrides")
 	c.reject(r.together, at, "has the limits of single keys, and Key is keyfunc.Global, the key of all clients")
-	keys, compiled := map[limiter.Allowance][]string{}, 0
+	keys, compiled := map[Override][]string{}, 0
 	for _, key := range slices.Sorted(maps.Keys(r.Overrides)) {
 		_, isDigest := keyfunc.DigestOf(key)
 		c.reject(isDigest, at, "has the digest of a key: it must be the key itself")
 		c.reject(key == noKey, at, "has an empty key")
-		a := r.Overrides[key]
-		if _, _, err := limiter.Split(a); c.checkLimit(at, a, err) { // a wrong one may be no key of a map
-			keys[a] = append(keys[a], key)
+		o := r.Overrides[key]
+		// Equal times must be equal values.
+		o.Until = o.Until.Round(0).UTC()
+		if _, _, err := limiter.Split(o.Limit); c.checkLimit(at, o.Limit, err) { // a wrong one may be no key of a map
+			keys[o] = append(keys[o], key)
 		}
 	}
 	for _, base := range r.allLimits {
 		base.overrides = make(map[string]*limit, len(r.Overrides))
-		for a, keys := range keys {
+		for o, keys := range keys {
 			p, info := base, *base.info
-			if a != info.Limit {
+			if o.Limit != info.Limit {
 				if compiled++; compiled > mostOwn {
 					c.report(at, "has more than the %d different limits that the keys of a rule can have", mostOwn)
 					return
 				}
-				info.Limit, info.Own = a, true
+				info.Limit, info.Own, info.Until, info.Because = o.Limit, true, o.Until, o.Because
 				p = c.newLimits(at, r, info, base.progress)
 			}
 			for _, key := range keys {

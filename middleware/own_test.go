@@ -48,7 +48,7 @@ func limitOf(l *middleware.RateLimit, edits ...func(*http.Request)) (limit, rema
 func TestAClientMayHaveALimitOfItsOwn(t *testing.T) {
 	phase.Test(t, func(t *testing.T) {
 		rule := customers()
-		rule.Overrides = map[string]limiter.Allowance{"user:big": logOf(50, time.Hour)}
+		rule.Overrides = map[string]middleware.Override{"user:big": {Limit: logOf(50, time.Hour)}}
 		l := newLimit(t, rule)
 		big := limitedTo(logOf(100, time.Hour))
 		for i := range int64(5) {
@@ -225,7 +225,9 @@ func TestAZeroLimitInAConfigIsAnErrorThatNamesOtherWays(t *testing.T) {
 	for _, edit := range []func(*middleware.Rule){
 		func(r *middleware.Rule) { r.Limit = limiter.PerHour(0) },
 		func(r *middleware.Rule) { r.Tiers = middleware.Tiers{"gold": limiter.PerHour(0)} },
-		func(r *middleware.Rule) { r.Overrides = map[string]limiter.Allowance{"user:a": limiter.PerHour(0)} },
+		func(r *middleware.Rule) {
+			r.Overrides = map[string]middleware.Override{"user:a": {Limit: limiter.PerHour(0)}}
+		},
 	} {
 		rule := customers()
 		edit(&rule)
@@ -284,16 +286,64 @@ func TestARuleHas4096OwnLimitsAtATime(t *testing.T) {
 	})
 }
 
+// Two processes that share a store, whose rules never change.
+func TestAnOverrideEndsInAllProcessesAtOneInstant(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store, err := limiter.NewMemory(limiter.MemoryOptions{})
+		require.NoError(t, err)
+		until := time.Now().Add(10 * time.Minute)
+		rule := customers()
+		rule.Overrides = map[string]middleware.Override{
+			"user:import": {Limit: logOf(50, time.Hour), Until: until, Because: "ticket 815"},
+			"user:long":   {Limit: logOf(50, time.Hour), Until: until.Add(time.Minute), Because: "ticket 815"},
+			"user:big":    {Limit: logOf(50, time.Hour)},
+		}
+		var processes []*middleware.RateLimit
+		for range 2 {
+			c := configOf(rule)
+			c.Store = store
+			processes = append(processes, middleware.Must(middleware.New(c)))
+		}
+		limits := func(user string) (all []int64) {
+			for _, l := range processes {
+				limit, remaining := limitOf(l, as(user))
+				all = append(all, limit, remaining)
+			}
+			return all
+		}
+		peek := func() middleware.RuleInfo {
+			results, err := processes[1].Peek(t.Context(), "r", "user:import")
+			require.NoError(t, err)
+			require.Len(t, results, 2)
+			require.Equal(t, results[0].Rule.Own, results[1].Rule.Own, "in both tiers")
+			return *results[0].Rule
+		}
+		time.Sleep(10*time.Minute - 1)
+		assert.Equal(t, []int64{50, 49, 50, 48}, limits("import"))
+		info := peek()
+		assert.True(t, info.Own && info.Until.Equal(until), info)
+		assert.Equal(t, "ticket 815", info.Because)
+		time.Sleep(1)
+		assert.Equal(t, []int64{3, 0, 0, 0}, limits("import"), "what was used stays used, so the second is refused")
+		assert.False(t, peek().Own)
+		assert.Equal(t, []int64{50, 49, 50, 48}, limits("long"))
+		assert.Equal(t, []int64{50, 49, 50, 48}, limits("big"))
+		time.Sleep(time.Minute)
+		assert.Equal(t, []int64{3, 0, 0, 0}, limits("long"))
+		assert.Equal(t, []int64{50, 47, 50, 46}, limits("big"))
+	})
+}
+
 // A file whose overrides change for years, and versions of it that were refused.
 func TestReloadsLeaveNoLimitBehind(t *testing.T) {
-	limits := func(n, from int) map[string]limiter.Allowance {
-		m := map[string]limiter.Allowance{}
+	limits := func(n, from int) map[string]middleware.Override {
+		m := map[string]middleware.Override{}
 		for i := range n {
-			m[fmt.Sprint("user:", i)] = limiter.PerDay(int64(1_000 + from + i))
+			m[fmt.Sprint("user:", i)] = middleware.Override{Limit: limiter.PerDay(int64(1_000 + from + i))}
 		}
 		return m
 	}
-	config := func(m map[string]limiter.Allowance) middleware.Config {
+	config := func(m map[string]middleware.Override) middleware.Config {
 		rule := customers()
 		rule.Tiers, rule.Overrides = nil, m
 		return configOf(rule)
@@ -320,7 +370,7 @@ func TestResetCoversTheFurtherCountersOfOwnLimits(t *testing.T) {
 				return []func(*http.Request){as("a"), limitedTo(several)}
 			},
 			"Overrides": func(r *middleware.Rule) []func(*http.Request) {
-				r.Overrides = map[string]limiter.Allowance{"user:a": several}
+				r.Overrides = map[string]middleware.Override{"user:a": {Limit: several}}
 				return []func(*http.Request){as("a")}
 			},
 		} {
@@ -350,7 +400,7 @@ func TestAClientMayHaveSeveralLimitsAndSlotsOfItsOwn(t *testing.T) {
 			client := []func(*http.Request){as("big")}
 			switch name {
 			case "Overrides":
-				rule.Overrides = map[string]limiter.Allowance{"user:big": big}
+				rule.Overrides = map[string]middleware.Override{"user:big": {Limit: big}}
 			case "WithLimit, of a rule without slots":
 				rule.Limit = logOf(100, time.Hour)
 				fallthrough

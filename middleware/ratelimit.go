@@ -62,7 +62,7 @@ func (l *RateLimit) install(c Config, byAddress bool) error {
 	if err := l.claim(set); err != nil {
 		return err
 	}
-	set.check = l.checkQuota
+	set.check, set.now = l.checkQuota, l.now
 	set.needsRoute = set.needsRoute && !byAddress
 	for _, r := range set.all {
 		for _, p := range r.allLimits {

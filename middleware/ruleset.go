@@ -48,6 +48,7 @@ type ruleset struct {
 	bansNotes notes   // of bans in shadow
 
 	check func(*limiter.Quota) error // by the store
+	now   func() time.Time           // of the limiter
 
 	addresses []keyfunc.Func // of the clients of preflights
 

@@ -44,7 +44,7 @@ func (l *RateLimit) serveUsage(w http.ResponseWriter, r *http.Request) {
 	}
 	set := l.rules.Load()
 	routed := routedBy(r, elsewhere, http.MethodGet)
-	_, no := set.findBan(routed, nil, l.now)
+	_, no := set.findBan(routed, nil)
 	if set.Shadow {
 		no = refusal{}
 	}

@@ -332,7 +332,7 @@ func TestMoreRulesThanABatchTakesAreTold(t *testing.T) {
 func TestUsageKnowsLimitsOfSingleKeys(t *testing.T) {
 	phase.Test(t, func(t *testing.T) {
 		rule := customers()
-		rule.Overrides = map[string]limiter.Allowance{"user:ann": logOf(70, time.Hour)}
+		rule.Overrides = map[string]middleware.Override{"user:ann": {Limit: logOf(70, time.Hour)}}
 		l := limited(t, middleware.Config{Rules: []middleware.Rule{rule}})
 		check(l, request(as("ann")))
 		for user, want := range map[string]int64{"ann": 69, "cleo": 3} {

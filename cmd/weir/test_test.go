@@ -18,7 +18,7 @@ import (
 
 const testedRules = `version: 1
 proxies: {trusted: [10.0.0.0/8]}
-ban: {cidrs: [203.0.113.0/24]}
+ban: {cidrs: [203.0.113.0/24, {198.51.100.0/24: {until: 2020-01-02}}]}
 allow: {cidrs: [198.18.0.0/24], routes: ["GET /healthz"]}
 tiers:
   premium: {limit: 1000/m, key: user}
@@ -31,7 +31,7 @@ endpoints:
   "POST /try": {name: tries, limit: 2/m, distinct: "json:user", key: ip}
   "GET /items/{id}": {name: items, limit: 2/m, key: "path:id", refusal: {jitter: 20%}}
   "POST /pay": {name: pay, limit: 2/m, key: ip, escalate: {after: 2, within: 10m, ban: 1h}}
-default: {limit: 100/m, key: ip, overrides: {192.0.2.99: 5/m}}
+default: {limit: 100/m, key: ip, overrides: {192.0.2.99: 5/m, 192.0.2.98: {limit: 9/m, until: 2020-01-02}}}
 `
 
 // writeTests writes the rules and a file of tests, and returns the file's path.
@@ -60,6 +60,9 @@ func TestRequestsAreDecidedAsTestsExpect(t *testing.T) {
 		"lists":  "{request: GET /, ip: 203.0.113.9, expect: banned, status: 403}\n{request: GET /, ip: 198.18.0.7, times: 200, expect: allowed}\n{request: GET /healthz, times: 200, expect: allowed}",
 		"denied": `{request: GET /, tier: blocked, expect: denied, rule: "tier:blocked", status: 503, retry_after: 30m}`,
 		"no key": `{request: POST /exports, expect: refused, rule: exports, status: 401}`,
+		"ends, by the clock of the tests": "rules: weir.yaml\nstart: 2020-01-01T23:59:00Z\ntests:\n- name: it\n  steps:\n" +
+			"  - {request: GET /, ip: 198.51.100.1, expect: banned}\n  - {request: GET /, ip: 192.0.2.98, times: 10, expect: {allowed: 9, refused: 1}}\n" +
+			"  - {at: 1m, request: GET /, ip: 198.51.100.1, expect: allowed}\n  - {request: GET /, ip: 192.0.2.98, times: 50, expect: allowed}\n",
 		"in flight": `{request: POST /exports, user: a, takes: 10s, times: 2, expect: allowed}
 			{request: POST /exports, user: a, takes: 10s, expect: refused, rule: exports}
 			{at: 9999ms, request: POST /exports, user: a, takes: 10s, expect: refused}

@@ -143,13 +143,15 @@ var (
 	public6 = netip.MustParsePrefix("2000::/3")
 )
 
-// Check returns an error if the networks together contain more than half of the public addresses of IPv4,
-// or of IPv6: the set then stands for everybody, and not for a list. No network may be wider than
+// Check returns an error if the networks, with those of more, contain more than half of the public addresses of
+// IPv4, or of IPv6: the set then stands for everybody, and not for a list. No network may be wider than
 // [Widest].
-func (s *Set) Check() error {
+func (s *Set) Check(more ...*Set) error {
 	var all Set
-	for prefix := range s.prefixes {
-		all.Add(OfClients(prefix))
+	for _, set := range append(more, s) {
+		for prefix := range set.prefixes {
+			all.Add(OfClients(prefix))
+		}
 	}
 	public4 := 1.0
 	for _, prefix := range notPublic4 {

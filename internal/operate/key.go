@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/weirgo/weir/keyfunc"
 )
@@ -106,6 +107,17 @@ func BanNote(keys ...string) string {
 func IsNetwork(key string) bool {
 	prefix, err := netip.ParsePrefix(key)
 	return err == nil && prefix.Bits() != 64
+}
+
+// Ends returns when an override or a ban ends, and why there is one: ` until 2026-12-24, because "scraper"`.
+func Ends(until time.Time, because string) (text string) {
+	if !until.IsZero() {
+		text = " until " + strings.TrimSuffix(until.UTC().Format(time.RFC3339), "T00:00:00Z")
+	}
+	if because != "" {
+		text += ", because " + strconv.Quote(because)
+	}
+	return text
 }
 
 func withoutSpaces(text string) string { return strings.ReplaceAll(text, " ", "") }

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/weirgo/weir/internal/route"
 	"github.com/weirgo/weir/keyfunc"
@@ -21,7 +22,8 @@ type checker struct {
 	warnings problems // what can't be meant, but is no mistake
 	options  Options
 	keys     *keys
-	names    map[string][]string                                     // of rules, and where
+	names    map[string][]string // of rules, and where
+	now      func() time.Time
 	readFile func(name string) (path string, text []byte, err error) // nil: no file may be named
 }
 
@@ -351,6 +353,7 @@ func (c *checker) allow() {
 		preflight = middleware.IsPreflight
 	}
 	exempt, from := c.allowed(a)
+	c.exempt = exempt
 	routes := c.routes([]string{"allow", "routes"}, a.Routes, ", or the clients in cidrs", "so nothing is limited: name some routes, or write mode: shadow")
 	for _, text := range routes {
 		pattern, _ := route.ParseRule(text)
@@ -364,7 +367,7 @@ func (c *checker) allow() {
 	if len(routes) > 0 {
 		onRoute = middleware.Route(routes...)
 	}
-	c.config.Allow = union(c.config.Allow, preflight, c.inNetworks(&exempt.networks), exempt.hasKey(from), onRoute)
+	c.config.Allow = union(c.config.Allow, preflight, c.inNetworks(exempt), exempt.hasKey(from), onRoute)
 }
 
 // routes returns the valid routes of a list. A route with a host is a problem, whose message ends with

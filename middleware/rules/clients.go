@@ -9,6 +9,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"time"
 	"unicode/utf8"
 
 	netw "github.com/weirgo/weir/internal/network"
@@ -20,16 +21,27 @@ import (
 
 // A clientList is the networks and keys that a file bans, or never limits.
 type clientList struct {
-	networks netw.Set
+	networks netw.Set // that do not end
+	ending   netw.Set
+	ends     []client // of ending
 	keys     map[string]struct{}
+
+	address func(*http.Request) netip.Addr // nil without networks
+	now     func() time.Time
 }
 
 // clientList reads cidrs, keys and file of a section, and calls check for each key.
-func (c *checker) clientList(section string, cidrs []network, keys []string, file string, check func(key string) (warning string, err error)) *clientList {
-	list := &clientList{keys: map[string]struct{}{}}
-	for _, n := range cidrs {
-		if n.IsValid() { // or it is noted
-			list.networks.Add(netw.OfClients(n.Prefix))
+func (c *checker) clientList(section string, cidrs []client, keys []string, file string, check func(key string) (warning string, err error)) *clientList {
+	list := &clientList{keys: map[string]struct{}{}, now: c.now}
+	for i, n := range cidrs {
+		switch n.Prefix = netw.OfClients(n.Prefix); {
+		case !n.IsValid(): // it is noted
+		case n.Until.IsZero():
+			list.networks.Add(n.Prefix)
+		default:
+			list.ending.Add(n.Prefix)
+			list.ends = append(list.ends, n)
+			c.doubtEnd(sub(c.doc.element([]string{section, "cidrs"}, i), "until"), n.Until)
 		}
 	}
 	add := func(text string) (warning string, err error) {
@@ -72,7 +84,7 @@ func (c *checker) clientList(section string, cidrs []network, keys []string, fil
 	if file != "" {
 		c.keyFile([]string{section, "file"}, file, add)
 	}
-	if err := list.networks.Check(); err != nil {
+	if err := list.networks.Check(&list.ending); err != nil {
 		c.at([]string{section}, "%s", err)
 	}
 	return list
@@ -212,7 +224,8 @@ func (c *checker) ban() {
 		c.config.Bans.List = fileBans{List: c.config.Bans.List, keys: list.keys}
 	}
 	// Networks are not in the list: while it has bans, a request is refused if one of its keys cannot be read.
-	c.config.Bans.Deny = union(c.config.Bans.Deny, c.inNetworks(&list.networks))
+	c.config.Bans.Deny = union(c.config.Bans.Deny, c.inNetworks(list))
+	c.banned = list
 }
 
 // fileBans adds the keys that a file bans to the list of bans. Nothing lifts them but a change of the file.
@@ -277,17 +290,40 @@ func (l *clientList) hasKey(from map[string]keyfunc.Func) middleware.Match {
 	})
 }
 
-// inNetworks matches clients with an address in one of the networks. It is nil without networks.
-func (c *checker) inNetworks(set *netw.Set) middleware.Match {
-	if set.Len() == 0 {
+// inNetworks matches clients with an address in one of the list's networks. It is nil without networks.
+func (c *checker) inNetworks(list *clientList) middleware.Match {
+	if list.networks.Len()+list.ending.Len() == 0 {
 		return nil
 	}
 	address, err := keyfunc.NewAddress(c.keys.ip...)
 	if err != nil { // noted when the options were made
 		return middleware.MatchFunc(func(*http.Request) bool { return false })
 	}
+	list.address = address
 	return middleware.MatchFunc(func(r *http.Request) bool {
-		ip := address(r)
-		return ip != (netip.Addr{}) && set.Contains(ip)
+		_, found := list.find(r)
+		return found
 	})
+}
+
+// find returns whether r comes from one of the networks, and the latest end of these networks. The end is zero if one
+// of them does not end.
+func (l *clientList) find(r *http.Request) (latest dated, found bool) {
+	if l == nil || l.address == nil {
+		return latest, false
+	}
+	ip := l.address(r)
+	if known := ip != (netip.Addr{}); !known || l.networks.Contains(ip) {
+		return latest, known
+	}
+	if !l.ending.Contains(ip) {
+		return latest, false
+	}
+	now := l.now()
+	for i := range l.ends {
+		if n := &l.ends[i]; n.Contains(ip) && n.Until.After(now) && n.Until.After(latest.Until.Time) {
+			latest, found = n.dated, true
+		}
+	}
+	return latest, found
 }

@@ -103,6 +103,13 @@ func (d *decoder) decode(n *yaml.Node, v reflect.Value, f field) {
 		}
 	case is == nullKind:
 		d.complain(d.at.key, "has no value")
+	case t == reflect.TypeFor[client]() && is == mappingKind:
+		if len(n.Content) != 2 || kindOf(n.Content[1]) != mappingKind {
+			d.complain(d.at.value, "is a mapping: want a network alone, or {198.51.100.0/24: {until: 2026-12-24}}")
+			return
+		}
+		d.decode(n.Content[0], v, f)
+		d.fields(n.Content[1], v.FieldByName("dated"))
 	case isText(t) && is.scalar():
 		if err := v.Addr().Interface().(encoding.TextUnmarshaler).UnmarshalText([]byte(n.Value)); err != nil {
 			d.complain(d.at.value, "%s", err.Error())
@@ -112,7 +119,7 @@ func (d *decoder) decode(n *yaml.Node, v reflect.Value, f field) {
 	case isObject(t) && is.scalar() && shortOf(t) != nil:
 		short := *shortOf(t)
 		d.within(short.name, d.at.key, n, func() { d.decode(n, v.FieldByIndex(short.Index), short) })
-	case t == reflect.TypeFor[limitFields]() && is == listKind:
+	case (t == reflect.TypeFor[limitFields]() || t == reflect.TypeFor[override]()) && is == listKind:
 		d.complain(d.at.value, "is a list: write several limits as {limits: [10/s, 1000/h]}")
 	case t.Kind() == reflect.Map && is == mappingKind:
 		d.mapping(n, v)

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/weirgo/weir/internal/operate"
 	"github.com/weirgo/weir/limiter"
 )
 
@@ -84,6 +85,8 @@ func Diff(before, after *Rules) []Change {
 }
 
 const none = "none"
+
+const mostEnds = 5 // of overrides, that a change shows
 
 // A leaf is a value in a file, or an element of a list: the text to compare, which is "" for no value, and
 // the text to show.
@@ -257,10 +260,16 @@ func (r *Rules) described() map[string]*description {
 		}
 		overrides := p.made.Overrides
 		var own strings.Builder
+		var ends []string
 		for _, key := range slices.Sorted(maps.Keys(overrides)) {
-			fmt.Fprintln(&own, key, limitOf(overrides[key]))
+			o := overrides[key]
+			end := operate.Ends(o.Until, o.Because)
+			fmt.Fprintln(&own, key, limitOf(o.Limit)+end)
+			if end != "" && len(ends) < mostEnds && !slices.Contains(ends, end) {
+				ends = append(ends, end)
+			}
 		}
-		add("overrides", own.String(), keysOf(len(overrides)))
+		add("overrides", own.String(), keysOf(len(overrides))+strings.Join(ends, ";"))
 		d.leaves = append(d.leaves, r.others(path+".", p.rule)...)
 		all[path] = d
 	}

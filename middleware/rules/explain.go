@@ -53,18 +53,20 @@ type Explanation struct {
 
 // A Step is the effect of one section on a request. Steps are in the order of evaluation.
 type Step struct {
-	Section string   `json:"section"`             // ban, allow, global, tiers, endpoints, default, application, overload
-	Line    int      `json:"line,omitempty"`      // in the file; 0: not in the file
-	Rule    string   `json:"rule,omitempty"`      // the rule that applies
-	Tier    string   `json:"tier,omitempty"`      // the tier that the limit is for
-	Own     bool     `json:"own,omitempty"`       // the limit is from overrides
-	Key     string   `json:"key,omitempty"`       // the key that is charged; empty: one counter for all clients
-	Limit   string   `json:"limit,omitempty"`     // as text; several limits are separated by commas
-	Cost    int64    `json:"cost,omitempty"`      // in units
-	Outage  string   `json:"on_outage,omitempty"` // the rule's policy while Redis does not answer
-	Shadow  bool     `json:"shadow,omitempty"`    // the rule is in shadow: it refuses nothing
-	Fields  []string `json:"fields,omitempty"`    // the rule's other fields, such as counts: 401
-	Says    string   `json:"says"`                // the step in words
+	Section string    `json:"section"`             // ban, allow, global, tiers, endpoints, default, application, overload
+	Line    int       `json:"line,omitempty"`      // in the file; 0: not in the file
+	Rule    string    `json:"rule,omitempty"`      // the rule that applies
+	Tier    string    `json:"tier,omitempty"`      // the tier that the limit is for
+	Own     bool      `json:"own,omitempty"`       // the limit is from overrides
+	Until   time.Time `json:"until,omitzero"`      // when the override ends; zero: never
+	Because string    `json:"because,omitempty"`   // why there is an override
+	Key     string    `json:"key,omitempty"`       // the key that is charged; empty: one counter for all clients
+	Limit   string    `json:"limit,omitempty"`     // as text; several limits are separated by commas
+	Cost    int64     `json:"cost,omitempty"`      // in units
+	Outage  string    `json:"on_outage,omitempty"` // the rule's policy while Redis does not answer
+	Shadow  bool      `json:"shadow,omitempty"`    // the rule is in shadow: it refuses nothing
+	Fields  []string  `json:"fields,omitempty"`    // the rule's other fields, such as counts: 401
+	Says    string    `json:"says"`                // the step in words
 }
 
 // Explain returns which rules apply to a request, in what order, with which keys and limits. It looks
@@ -106,13 +108,14 @@ func (r *Rules) Explain(q Request) (Explanation, error) {
 	if found.Banned {
 		banned.Says = fmt.Sprintf("banned: answered %d", cmp.Or(config.Bans.Status, http.StatusForbidden))
 		banned.Key, banned.Rule, banned.Shadow = found.Ban.Key, found.Ban.Rule, config.Shadow
-		switch until := found.Ban.Until; {
-		case banned.Key == "":
-		case until.IsZero():
+		until, because := found.Ban.Until, found.Ban.Reason
+		if banned.Key == "" {
+			end, _ := r.banned.find(request)
+			until, because = end.Until.Time, end.Because
+		} else if until.IsZero() {
 			banned.Says += ", permanently"
-		default:
-			banned.Says += " until " + until.Format(time.RFC3339)
 		}
+		banned.Says += operate.Ends(until, because)
 	}
 	step(banned)
 	denying := cmp.Or(byName[found.Denied], &applications)
@@ -120,7 +123,8 @@ func (r *Rules) Explain(q Request) (Explanation, error) {
 	case found.Banned && !config.Shadow:
 		return e, nil
 	case found.Exempt:
-		allow.Says = "on the list: not limited"
+		end, _ := r.exempt.find(request)
+		allow.Says = "on the list: not limited" + operate.Ends(end.Until.Time, end.Because)
 		step(allow)
 		return e, nil
 	default:
@@ -139,7 +143,8 @@ func (r *Rules) Explain(q Request) (Explanation, error) {
 	for _, c := range found.Rules {
 		p := cmp.Or(byName[c.Rule.Name], &applications)
 		s := Step{
-			Section: p.section, Line: r.line(p.path...), Rule: c.Rule.Name, Tier: c.Rule.Tier, Own: c.Rule.Own, Key: c.Key,
+			Section: p.section, Line: r.line(p.path...), Rule: c.Rule.Name, Tier: c.Rule.Tier, Key: c.Key,
+			Own: c.Rule.Own, Until: c.Rule.Until, Because: c.Rule.Because,
 			Limit: limitOf(c.Rule.Limit), Cost: c.Cost, Shadow: c.Rule.Mode == middleware.Shadow, Outage: c.Rule.OnOutage.String(), Fields: r.saidBy(p),
 		}
 		s.Says = s.words()
@@ -172,7 +177,7 @@ func (s *Step) words() string {
 	text := s.Limit + " " + whom
 	switch {
 	case s.Own:
-		text += ", a limit of its own"
+		text += ", a limit of its own" + operate.Ends(s.Until, s.Because)
 	case s.Tier != "":
 		text += ", the limit of tier " + s.Tier
 	}

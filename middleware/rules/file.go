@@ -1,6 +1,10 @@
 package rules
 
-import "cmp"
+import (
+	"cmp"
+
+	"github.com/weirgo/weir/internal/operate"
+)
 
 // The types of this file are the format. A field's tags are its name (yaml), whether it is
 // required, min and max of an integer, min of a list that may not be empty, words that can be written, whether it is what a scalar in place
@@ -40,19 +44,33 @@ type clientHeader struct {
 }
 
 type banned struct {
-	CIDRs  []network `yaml:"cidrs" doc:"Addresses and networks."`
-	Keys   []string  `yaml:"keys" doc:"Keys as weir explain shows them: user:42. Weir's messages never quote them."`
-	File   string    `yaml:"file" doc:"A file with more addresses and keys, one a line, # for comments. Its path is relative to this file. Changes are loaded."`
-	Status *int64    `yaml:"status" default:"403" doc:"403 or 429, for all bans."`
+	CIDRs  []client `yaml:"cidrs" doc:"Addresses and networks. To end a ban: {198.51.100.0/24: {until: 2026-12-24, because: scraper}}."`
+	Keys   []string `yaml:"keys" doc:"Keys as weir explain shows them: user:42. Weir's messages never quote them."`
+	File   string   `yaml:"file" doc:"A file with more addresses and keys, one a line, # for comments. Its path is relative to this file. Changes are loaded."`
+	Status *int64   `yaml:"status" default:"403" doc:"403 or 429, for all bans."`
 }
 
 type allowed struct {
-	CIDRs  []network `yaml:"cidrs" doc:"Addresses and networks."`
-	Keys   []string  `yaml:"keys" doc:"Keys, as in ban.keys."`
-	File   string    `yaml:"file" doc:"A file, as in ban.file."`
-	Routes []string  `yaml:"routes" doc:"Routes, as in endpoints, without a host."`
+	CIDRs  []client `yaml:"cidrs" doc:"Addresses and networks, as in ban.cidrs."`
+	Keys   []string `yaml:"keys" doc:"Keys, as in ban.keys."`
+	File   string   `yaml:"file" doc:"A file, as in ban.file."`
+	Routes []string `yaml:"routes" doc:"Routes, as in endpoints, without a host."`
 
 	Preflights bool `yaml:"preflights" default:"false" doc:"CORS preflights, for a limiter outside CORS handling. Safe only if no handler behind it runs on OPTIONS: see weir.IsPreflight."`
+}
+
+// A client is an address or a network, alone or as the only key of a mapping to a dated.
+type client struct {
+	network
+	dated
+}
+
+func (n client) String() string { return n.Prefix.String() + operate.Ends(n.Until.Time, n.Because) }
+
+// dated is when a client of a list or an override ends, and why there is one.
+type dated struct {
+	Until   date   `yaml:"until" default:"it does not end" doc:"When it ends: 2026-12-24 (from 00:00 UTC), or a time, such as 2026-12-24T18:00:00+01:00."`
+	Because string `yaml:"because" doc:"Why, for operators."`
 }
 
 type overload struct {
@@ -80,6 +98,12 @@ type concurrency struct {
 	MaxWait *period `yaml:"max_wait" doc:"The longest wait. Keep it below the server's write timeout."`
 }
 
+// An override is the limit of a single key.
+type override struct {
+	limitFields
+	dated
+}
+
 // A ruleList is one rule, or several for the same requests.
 type ruleList []rule
 
@@ -87,7 +111,7 @@ type rule struct {
 	Name string `yaml:"name" pattern:"^[!-~]([ -~]{0,126}[!-~])?$" doc:"The name for clients, metrics and counters. Default: the endpoint, tier:NAME, global or default; later rules of a list add the key: POST /login by user."`
 	limitFields
 	Tiers     map[string]limitFields `yaml:"tiers" keys:"^[!-~]([ -~]*[!-~])?$" doc:"Limits of some tiers, in place of the rule's."`
-	Overrides map[string]limitFields `yaml:"overrides" doc:"Limits of single keys, in place of the rule's. Keys as in ban.keys."`
+	Overrides map[string]override    `yaml:"overrides" doc:"Limits of single keys, in place of the rule's. Keys as in ban.keys. To end an override: {limit: 500/m, until: 2026-12-24, because: import}."`
 	Key       []string               `yaml:"key" min:"1" default:"ip" doc:"What has its own counter (in tiers the default is user|ip; global has no default): ip, ip/24/48 (networks, IPv4 and IPv6), user, bearer, apikey:HEADER, header:NAME, cookie:NAME, path:NAME (a parameter of the route), query:NAME, route, method, host, tool (that an agent calls by MCP), fingerprint, global, or a key of the application. user|ip is the first that the request has. A list is a combination; a missing part is blank."`
 	NoKey     string                 `yaml:"no_key" words:"share skip bad_request unauthorized" default:"share" doc:"Requests without a key share one counter, skip the rule, or are answered 400 or 401."`
 	Distinct  string                 `yaml:"distinct" doc:"Counts different values instead of requests: the values of any key, or of json:NAME, a field of a JSON body of up to 4 KiB. A value that was counted within the period costs nothing. Without a value, no_key decides."`

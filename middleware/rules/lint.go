@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/weirgo/weir/internal/operate"
 	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/middleware"
 )
@@ -168,10 +169,21 @@ func (c *checker) holdEach(at *scope) bool {
 	})
 }
 
+// doubtEnd warns of a client of a list or an override that has ended.
+func (c *checker) doubtEnd(path []string, end date) {
+	if !end.IsZero() && !c.now().Before(end.Time) {
+		c.warnings.at(path, "is over since%s: remove it", strings.TrimPrefix(operate.Ends(end.Time, ""), " until"))
+	}
+}
+
 // doubtNetworks warns of allowed networks with banned clients or a trusted proxy in them.
 func (c *checker) doubtNetworks() {
 	if b := c.file.Ban; b != nil {
-		c.doubtAllowed(b.CIDRs, "contains clients of %v, which is in ban.cidrs: a ban applies first, so they are refused")
+		var banned []network
+		for _, n := range b.CIDRs {
+			banned = append(banned, n.network)
+		}
+		c.doubtAllowed(banned, "contains clients of %v, which is in ban.cidrs: a ban applies first, so they are refused")
 	}
 	if p := c.file.Proxies; p != nil {
 		c.doubtAllowed(slices.Concat(p.Trusted, p.Forwarded), "contains the proxies of %v: a request without their header counts as the proxy's own and is never limited, and a client may be able to make a proxy drop the header")

@@ -104,7 +104,9 @@ func (c *checker) lacking() {
 		c.needsOfRule(p, need)
 		fields := []limitFields{p.limitFields}
 		fields = slices.AppendSeq(fields, maps.Values(p.rule.Tiers))
-		fields = slices.AppendSeq(fields, maps.Values(p.Overrides))
+		for _, o := range p.Overrides {
+			fields = append(fields, o.limitFields)
+		}
 		for _, f := range fields {
 			if f.Concurrency != nil {
 				need("concurrency")

@@ -11,6 +11,7 @@ import (
 
 	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/limiter"
+	"github.com/weirgo/weir/middleware"
 )
 
 // allowance makes the limits of a tier or a single key: its own, and the rule's where it has none.
@@ -25,21 +26,25 @@ func (c *checker) allowance(path []string, f *limitFields, limits []limiter.Limi
 }
 
 // overrides makes the limits of single keys of a rule.
-func (c *checker) overrides(p *scopedRule, limits []limiter.Limit, atOnce limiter.Concurrency) map[string]limiter.Allowance {
+func (c *checker) overrides(
+	p *scopedRule, limits []limiter.Limit, atOnce limiter.Concurrency,
+) map[string]middleware.Override {
 	path, parts := sub(p.path, "overrides"), p.parts
 	if len(p.Overrides) == 0 || len(parts) == 0 || c.noted(sub(p.path, "key")) {
 		return nil
 	}
-	made := make(map[string]limiter.Allowance, len(p.Overrides))
+	made := make(map[string]middleware.Override, len(p.Overrides))
 	for _, text := range slices.Sorted(maps.Keys(p.Overrides)) {
 		at, given := sub(path, text), p.Overrides[text]
-		its := c.allowance(at, &given, limits, atOnce)
+		its := middleware.Override{Until: given.Until.Time, Because: given.Because}
+		its.Limit = c.allowance(at, &given.limitFields, limits, atOnce)
+		c.doubtEnd(sub(at, "until"), given.Until)
 		key, err := c.keyOf(parts, text)
 		if err != nil {
 			c.atKey(at, "%s", err)
 			continue
 		}
-		if made[key] != nil {
+		if _, twice := made[key]; twice {
 			c.atKey(at, "is the same key as another entry")
 		}
 		made[key] = its

@@ -71,7 +71,7 @@ func reference() string {
 	for _, f := range fieldsBelow("", reflect.TypeFor[rule]()) {
 		switch section, _, below := strings.Cut(f.path, "."); {
 		case below && (section == "tiers" || section == "overrides"):
-			continue // a limit's fields, once more
+			continue // a limit's fields, once more; until and because are in the first table
 		case below && (section == "refusal" || section == "soft"):
 			continue // those of the first table
 		}
@@ -120,6 +120,9 @@ func fieldsBelow(prefix string, t reflect.Type) (rows []referenceRow) {
 // written is how a t is written in the field.
 func written(f field, t reflect.Type) string {
 	title, _ := scalars[t.Name()]["title"].(string)
+	if t == reflect.TypeFor[client]() {
+		title = "network"
+	}
 	short := shortOf(t)
 	switch {
 	case t.Kind() == reflect.Pointer:

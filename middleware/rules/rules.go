@@ -121,6 +121,7 @@ type Rules struct {
 	proxies          Proxies
 	own              map[string]keyfunc.Func // keys of the application's
 	ip               keyfunc.Func
+	banned, exempt   *clientList   // exempt is nil without allow
 	listed           map[Need]bool // the keys, in place of inputs, that the sections ban and allow list values of
 	bound            bound
 	digest           [sha256.Size]byte            // of all that was read
@@ -157,7 +158,10 @@ func parse(name string, text []byte, o Options, readFile func(name string) (path
 		config: o.Config, doc: &document{}, file: &file{}, own: o.Keys, listed: map[Need]bool{}, sums: sums,
 	}
 	in := problems{name: name, written: rules.doc}
-	c := &checker{Rules: rules, problems: in, warnings: in, options: o, names: map[string][]string{}}
+	c := &checker{Rules: rules, problems: in, warnings: in, options: o, names: map[string][]string{}, now: time.Now}
+	if clock, ok := o.Config.Bans.List.(interface{ Now() time.Time }); ok { // a simulation's
+		c.now = clock.Now
+	}
 	if readFile != nil {
 		c.readFile = func(name string) (string, []byte, error) {
 			path, text, err := readFile(name)

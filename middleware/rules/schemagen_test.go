@@ -90,6 +90,9 @@ func schemaOf(defs says, f field, t reflect.Type) says {
 		return says{"enum": f.words}
 	case scalars[t.Name()] != nil && isText(t):
 		return maps.Clone(scalars[t.Name()])
+	case t == reflect.TypeFor[client]():
+		return says{"anyOf": []says{scalars["network"], {"type": "object",
+			"propertyNames": says{"pattern": scalars["network"]["pattern"]}, "additionalProperties": structSchema(defs, reflect.TypeFor[dated]())}}}
 	case isObject(t):
 		if defs[t.Name()] == nil {
 			defs[t.Name()] = says{} // for what is made of itself
@@ -170,6 +173,7 @@ var scalars = map[string]says{
 		"examples": []any{401, "2xx", "!5xx"}},
 	"percent": {"type": "string", "pattern": "^([1-9][0-9]?%|off)$", "title": "percentage", "examples": []string{"80%", "off"}},
 	"factor":  {"type": "number", "minimum": 1, "maximum": 1000, "title": "number"},
+	"date":    {"type": "string", "title": "date or time", "pattern": "^[2-9][0-9]{3}-[01][0-9]-[0-3][0-9](T[0-9:.]+(Z|[+-][0-9:]+))?$", "examples": []string{"2026-12-24", "2026-12-24T18:00:00+01:00"}},
 	"size":    {"type": []string{"string", "integer"}, "title": "size", "minimum": 1, "pattern": "^[1-9][0-9_]*([kK]?B|[MG]B|[KMG]iB)?$", "examples": []any{"1MiB", "500KB", 4096}},
 	"network": {"type": "string", "title": "network", "pattern": "^[0-9A-Fa-f:.]+(/[0-9]{1,3})?$", "examples": []string{"10.0.0.0/8", "192.0.2.7", "2001:db8::/32"}},
 }

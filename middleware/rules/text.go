@@ -223,4 +223,17 @@ func (n *network) UnmarshalText(text []byte) (err error) {
 	return nil
 }
 
+// date is a time, or the beginning of a day in UTC.
+type date struct{ time.Time }
+
+func (d *date) UnmarshalText(text []byte) (err error) {
+	if d.Time, err = time.Parse(time.DateOnly, string(text)); err != nil {
+		d.Time, err = time.Parse(time.RFC3339, string(text))
+	}
+	if err != nil || d.Year() < 2000 {
+		return fmt.Errorf("%.64q is not a date such as 2026-12-24, or a time such as 2026-12-24T18:00:00Z", text)
+	}
+	return nil
+}
+
 var errEveryone = errors.New("it contains nearly all addresses")

@@ -53,6 +53,7 @@ type peekView struct {
 	Reset     string `json:"reset,omitempty"` // when there is all
 	Shadow    bool   `json:"shadow,omitempty"`
 	Degraded  bool   `json:"degraded,omitempty"`
+	Own       string `json:"own,omitempty"`       // that the key has a limit of its own, until when and why
 	Uncounted bool   `json:"uncounted,omitempty"` // then there is no Limit, and no Remaining
 }
 
@@ -216,8 +217,12 @@ func (d *Dashboard) peek(ctx context.Context, rule, key string) (counts []peekVi
 			if r.IsConcurrency() { // nobody knows when requests end
 				r.NextAfter, r.ResetAfter = 0, 0
 			}
+			own := ""
+			if r.Rule.Own {
+				own = "a limit of its own" + operate.Ends(r.Rule.Until, r.Rule.Because)
+			}
 			counts = append(counts, peekView{
-				Rule: r.Rule.Name, Tier: r.Rule.Tier, Limit: r.Limit, Remaining: r.Remaining,
+				Own: own, Rule: r.Rule.Name, Tier: r.Rule.Tier, Limit: r.Limit, Remaining: r.Remaining,
 				Next: wait(r.NextAfter), Reset: wait(r.ResetAfter), Shadow: r.Rule.Mode == middleware.Shadow, Degraded: r.Degraded, Uncounted: !r.Counted(),
 			})
 		}

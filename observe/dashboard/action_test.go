@@ -47,6 +47,16 @@ func TestAnOperatorLetsACustomerThrough(t *testing.T) {
 	assert.Equal(t, http.StatusOK, s.send("GET", "/", "198.51.100.1", "acme"))
 }
 
+func TestALookSaysUntilWhenAKeyHasALimitOfItsOwn(t *testing.T) {
+	s := start(t, dashboard.Options{})
+	code, said := s.do(`{"action":"look","rule":"internal","key":"apikey:import"}`)
+	require.Equal(t, http.StatusOK, code, said)
+	assert.Contains(t, said, `"own":"a limit of its own until 2999-12-24, because \"ticket 815\""`)
+	code, said = s.do(`{"action":"look","rule":"internal","key":"apikey:another"}`)
+	require.Equal(t, http.StatusOK, code, said)
+	assert.NotContains(t, said, `"own"`)
+}
+
 func TestAnOperatorBansAndLiftsBans(t *testing.T) {
 	for _, shown := range []bool{false, true} {
 		s := start(t, dashboard.Options{ShowKeys: shown})

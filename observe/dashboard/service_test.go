@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/weirgo/weir/internal/leak"
 	"github.com/weirgo/weir/keyfunc"
@@ -73,7 +74,10 @@ func start(t *testing.T, o dashboard.Options) *service {
 			{Name: "strict", Key: keyfunc.IP(), Limit: limiter.PerMinute(5).With(limiter.SlidingLog), Mode: middleware.Shadow},
 		},
 		ByRoute: map[string][]middleware.Rule{
-			"/internal":   {{Name: "internal", Key: keyfunc.APIKey("X-Api-Key"), NoKey: middleware.NoKeyUnauthorized, Limit: limiter.PerMinute(100)}},
+			"/internal": {{Name: "internal", Key: keyfunc.APIKey("X-Api-Key"), NoKey: middleware.NoKeyUnauthorized, Limit: limiter.PerMinute(100),
+				Overrides: map[string]middleware.Override{"apikey:import": {
+					Limit: limiter.PerMinute(500), Until: time.Date(2999, 12, 24, 0, 0, 0, 0, time.UTC), Because: "ticket 815",
+				}}}},
 			"POST /login": {{Name: "login", Key: keyfunc.Global, Limit: limiter.PerSecond(5), OnOutage: limiter.FailClosed}},
 		},
 		Default: []middleware.Rule{{Name: "rest", Key: keyfunc.Global, Limit: limiter.PerSecond(5_000)}},

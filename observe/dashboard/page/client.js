@@ -48,6 +48,7 @@ function countText(c) {
   const parts = [c.uncounted ? "not counted, as the store does not answer" : whole.format(c.remaining) + " of " + whole.format(c.limit) + " left"];
   if (c.next && c.remaining === 0) parts.push("the next in " + c.next);
   if (c.reset) parts.push("all of it in " + c.reset);
+  if (c.own) parts.push(c.own);
   if (c.shadow) parts.push("in shadow");
   if (c.degraded && !c.uncounted) parts.push("by its outage policy");
   return el("p", {}, c.tier ? c.tier + ": " : "", parts.join(", ") + ".");

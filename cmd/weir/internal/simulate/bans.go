@@ -28,6 +28,9 @@ type ban struct {
 // NewBans returns an empty list.
 func NewBans() *Bans { return &Bans{keys: map[string]*ban{}} }
 
+// Now is the simulation's time, by which networks in a rules file are banned or allowed.
+func (l *Bans) Now() time.Time { return time.UnixMicro(l.clock.now) }
+
 // Find implements bans.List.
 func (l *Bans) Find(key string) (bans.Ban, bool) {
 	key, _ = keyfunc.Classify(key)

@@ -136,8 +136,9 @@ func (s *Simulation) slots(rule *middleware.Rule, hasTook bool) {
 		rule.Tiers[tier] = slots(a)
 	}
 	rule.Overrides = maps.Clone(rule.Overrides)
-	for key, a := range rule.Overrides {
-		rule.Overrides[key] = slots(a)
+	for key, o := range rule.Overrides {
+		o.Limit = slots(o.Limit)
+		rule.Overrides[key] = o
 	}
 	if !unplaced {
 		return
