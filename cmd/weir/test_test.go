@@ -18,7 +18,7 @@ import (
 
 const testedRules = `version: 1
 proxies: {trusted: [10.0.0.0/8]}
-ban: {cidrs: [203.0.113.0/24, {198.51.100.0/24: {until: 2020-01-02}}]}
+ban: {cidrs: [203.0.113.0/24]}
 allow: {cidrs: [198.18.0.0/24], routes: ["GET /healthz"]}
 tiers:
   premium: {limit: 1000/m, key: user}
@@ -31,7 +31,7 @@ endpoints:
   "POST /try": {name: tries, limit: 2/m, distinct: "json:user", key: ip}
   "GET /items/{id}": {name: items, limit: 2/m, key: "path:id", refusal: {jitter: 20%}}
   "POST /pay": {name: pay, limit: 2/m, key: ip, escalate: {after: 2, within: 10m, ban: 1h}}
-default: {limit: 100/m, key: ip, overrides: {192.0.2.99: 5/m, 192.0.2.98: {limit: 9/m, until: 2020-01-02}}}
+default: {limit: 100/m, key: ip, overrides: {192.0.2.99: 5/m}}
 `
 
 // writeTests writes the rules and a file of tests, and returns the file's path.
@@ -60,9 +60,6 @@ func TestRequestsAreDecidedAsTestsExpect(t *testing.T) {
 		"lists":  "{request: GET /, ip: 203.0.113.9, expect: banned, status: 403}\n{request: GET /, ip: 198.18.0.7, times: 200, expect: allowed}\n{request: GET /healthz, times: 200, expect: allowed}",
 		"denied": `{request: GET /, tier: blocked, expect: denied, rule: "tier:blocked", status: 503, retry_after: 30m}`,
 		"no key": `{request: POST /exports, expect: refused, rule: exports, status: 401}`,
-		"ends, by the clock of the tests": "rules: weir.yaml\nstart: 2020-01-01T23:59:00Z\ntests:\n- name: it\n  steps:\n" +
-			"  - {request: GET /, ip: 198.51.100.1, expect: banned}\n  - {request: GET /, ip: 192.0.2.98, times: 10, expect: {allowed: 9, refused: 1}}\n" +
-			"  - {at: 1m, request: GET /, ip: 198.51.100.1, expect: allowed}\n  - {request: GET /, ip: 192.0.2.98, times: 50, expect: allowed}\n",
 		"in flight": `{request: POST /exports, user: a, takes: 10s, times: 2, expect: allowed}
 			{request: POST /exports, user: a, takes: 10s, expect: refused, rule: exports}
 			{at: 9999ms, request: POST /exports, user: a, takes: 10s, expect: refused}
@@ -90,6 +87,26 @@ func TestRequestsAreDecidedAsTestsExpect(t *testing.T) {
 			assert.Regexp(t, `^ok  \S+weir.test.yaml  1 test, [\d,]+ requests?\n$`, out)
 		})
 	}
+}
+
+func TestOverridesAndBansEndByTheClockOfTheTests(t *testing.T) {
+	path := writeTests(t, `rules: weir.yaml
+start: 2020-01-01T23:59:00Z
+tests:
+- name: it
+  steps:
+  - {request: GET /, ip: 198.51.100.1, expect: banned}
+  - {request: GET /, ip: 192.0.2.98, times: 10, expect: {allowed: 9, refused: 1}}
+  - {at: 1m, request: GET /, ip: 198.51.100.1, expect: allowed}
+  - {request: GET /, ip: 192.0.2.98, times: 50, expect: allowed}
+`)
+	require.NoError(t, os.WriteFile(filepath.Join(filepath.Dir(path), "weir.yaml"), []byte(`version: 1
+proxies: {}
+ban: {cidrs: {198.51.100.0/24: {until: 2020-01-02}}}
+default: {limit: 100/m, overrides: {192.0.2.98: {limit: 9/m, until: 2020-01-02}}}
+`), 0o600))
+	exit, out, err := weir(t, "", "test", path)
+	assert.Equal(t, exitGood, exit, out+err)
 }
 
 func TestAnExpectationThatIsNotMetIsShownWithItsPlace(t *testing.T) {
