@@ -123,30 +123,20 @@ func (f *serveFlags) services(l *limits) (all []serving.Service, err error) {
 		}
 	}
 	f.gateway.Log = l.log
+	var errs []error
+	add := func(one serving.Service, err error) { all, errs = append(all, one), append(errs, err) }
 	for _, proxy := range f.proxies {
 		o := f.gateway
 		o.Proxy = proxy
-		one, err := gateway.New(o)
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, one)
+		add(gateway.New(o))
 	}
 	if f.ask != "" {
-		one, err := ask.New(f.ask, f.gateway.Paths != gateway.PathsAsIs, f.gateway.Paths == gateway.PathsFold)
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, one)
+		add(ask.New(f.ask, f.gateway.Paths != gateway.PathsAsIs, f.gateway.Paths == gateway.PathsFold))
 	}
 	if f.rls != "" {
-		one, err := rls.New(f.rls)
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, one)
+		add(rls.New(f.rls))
 	}
-	return all, nil
+	return all, errors.Join(errs...)
 }
 
 // complete returns an error if a flag was given without the flag that it needs.
