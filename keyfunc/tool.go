@@ -15,7 +15,8 @@ import (
 // Requests of other methods than tools/call, and requests without a name, have no key. Fields that occur twice,
 // and names that programs may read differently, are [ErrAmbiguous].
 //
-// A client can make up names, each of which is a new key. Put a rule on the client beside it.
+// A client can make up names, each of which is a new key. If the server accepts earlier versions of MCP, a client can
+// leave the fields out. Put a rule on the client beside it.
 func Tool(r *http.Request) (string, error) {
 	methods, names := r.Header["Mcp-Method"], r.Header["Mcp-Name"]
 	if len(methods) > 1 || len(names) > 1 {

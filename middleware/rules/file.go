@@ -145,7 +145,7 @@ type when struct {
 	Charge string `yaml:"charge" short:"true" words:"before after" default:"before" doc:"With counts or cost.settle: before charges a request when it arrives; after charges it when its answer is known. With after, requests in flight can exceed the limit."`
 	Header values `yaml:"header" doc:"Only requests with these header fields. * stands for any text, and case then does not matter: *bot*. A client that leaves one out escapes the rule."`
 	Query  values `yaml:"query" doc:"Only requests with these query parameters, as in header."`
-	Tool   string `yaml:"tool" doc:"Only calls of this tool by MCP, as key: tool reads it; * as in header."`
+	Tool   string `yaml:"tool" doc:"Only calls of this tool by MCP, as key: tool reads it; * as in header. A call in an MCP before 2026-07-28 escapes the rule."`
 }
 
 type cost struct {
