@@ -28,7 +28,9 @@ func Tool(r *http.Request) (string, error) {
 		return "", err
 	case strings.Contains(method, ","): // as some proxies join two fields
 		return "", errTwoTools
-	case method != "tools/call":
+	case strings.HasPrefix(method, "=?"), method != toolCall && strings.EqualFold(method, toolCall):
+		return "", errToolName // a server that reads it as tools/call would find the tool
+	case method != toolCall:
 		return "", ErrNoKey
 	}
 	name, err := only(names, errTwoTools)
@@ -41,9 +43,11 @@ func Tool(r *http.Request) (string, error) {
 	return sharedMark + toolTag + name, nil
 }
 
+const toolCall = "tools/call"
+
 var (
 	errTwoTools error = ambiguous("an Mcp-Method or Mcp-Name twice")
-	errToolName error = ambiguous("an Mcp-Name that can be read in more than one way")
+	errToolName error = ambiguous("an Mcp-Method or Mcp-Name that can be read in more than one way")
 )
 
 // decodeTool returns the name that a field has. A name in base64 that is plain text already is the same name.

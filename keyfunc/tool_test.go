@@ -34,6 +34,8 @@ func TestAToolIsAKeyInBothItsSpellings(t *testing.T) {
 		{[]string{"tools/list", "tools/call"}, []string{"search"}, "?"},
 		{[]string{"tools/call", "tools/call"}, []string{"search"}, "?"},
 		{[]string{"tools/list, tools/call"}, []string{"search"}, "?"},
+		{[]string{"Tools/Call"}, []string{"search"}, "?"},
+		{[]string{"=?base64?dG9vbHMvY2FsbA==?="}, []string{"search"}, "?"},
 		{[]string{"tools/call"}, []string{"search", "fetch"}, "?"},
 		{[]string{"tools/call"}, []string{"search", "search"}, "?"},
 		{[]string{"tools/call"}, []string{"=?base64?c2VhcmNo"}, "?"},
