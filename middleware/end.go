@@ -188,6 +188,9 @@ func countsAs(w http.ResponseWriter, r *http.Request, status int) {
 			e.mu.Unlock()
 		}
 	}
+	if log, ok := response.Behind[interface{ RefusedAs(status int) }](w); ok { // of weir serve
+		log.RefusedAs(status)
+	}
 }
 
 // isOf reports whether e is an end of r itself.

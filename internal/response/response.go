@@ -47,8 +47,8 @@ func HoldsSlot(ctx context.Context) bool {
 // finds all other methods of w.
 func (a *Response) Watch(w http.ResponseWriter) http.ResponseWriter {
 	*a = Response{ResponseWriter: w}
-	_, flushes := behind[http.Flusher](w)
-	_, hijacks := behind[http.Hijacker](w)
+	_, flushes := Behind[http.Flusher](w)
+	_, hijacks := Behind[http.Hijacker](w)
 	switch {
 	case flushes && hijacks: // HTTP/1
 		return struct {
@@ -70,8 +70,8 @@ func (a *Response) Watch(w http.ResponseWriter) http.ResponseWriter {
 	return a
 }
 
-// behind returns the first T among w and the writers that it wraps.
-func behind[T any](w http.ResponseWriter) (found T, ok bool) {
+// Behind returns the first T among w and the writers that it wraps.
+func Behind[T any](w http.ResponseWriter) (found T, ok bool) {
 	for {
 		if found, ok = w.(T); ok {
 			return found, true
@@ -89,7 +89,7 @@ func (a *Response) self() *Response { return a }
 // Covers reports whether a watches what is written to w.
 func (a *Response) Covers(w http.ResponseWriter) bool {
 	for {
-		watched, ok := behind[interface{ self() *Response }](w)
+		watched, ok := Behind[interface{ self() *Response }](w)
 		if !ok || watched.self() == a {
 			return ok
 		}
@@ -213,7 +213,7 @@ func (a *Response) FlushError() error {
 
 // CloseNotify is for gin, which needs it of every ResponseWriter.
 func (a *Response) CloseNotify() <-chan bool {
-	if w, ok := behind[interface{ CloseNotify() <-chan bool }](a.ResponseWriter); ok {
+	if w, ok := Behind[interface{ CloseNotify() <-chan bool }](a.ResponseWriter); ok {
 		return w.CloseNotify()
 	}
 	return make(chan bool) // unknown

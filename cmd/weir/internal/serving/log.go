@@ -109,9 +109,6 @@ func (l *Log) Handler(next http.Handler) http.Handler {
 			if counted.status != 0 {
 				of.Status = counted.status
 			}
-			if status, refused := refusals[of.Outcome]; refused && of.Status == http.StatusOK {
-				of.Status = status
-			}
 			now := time.Now()
 			of.Time, of.Took, of.Bytes = now.UTC().Format(time.RFC3339Nano), now.Sub(began).Seconds(), counted.bytes
 			l.write(of)
@@ -154,11 +151,5 @@ func (c *counted) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// refusals are the statuses of refusals whose status line says 200: in gRPC, and in streams of Connect.
-var refusals = map[string]int{
-	middleware.OutcomeBanned.String():    http.StatusForbidden,
-	middleware.OutcomeNoKey.String():     http.StatusBadRequest,
-	middleware.OutcomeUndecided.String(): http.StatusServiceUnavailable,
-	middleware.OutcomeRefused.String():   http.StatusTooManyRequests,
-	middleware.OutcomeShed.String():      http.StatusServiceUnavailable,
-}
+// RefusedAs is called before a refusal whose status line says 200: in gRPC, and in streams of Connect.
+func (c *counted) RefusedAs(status int) { c.status = status }
