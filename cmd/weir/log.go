@@ -49,10 +49,8 @@ func newLogFlags(s *session, flags *pflag.FlagSet) *logFlags {
 	})
 	flags.Func("zone", "the time `zone` of times without one, such as UTC or Europe/Berlin; "+
 		"where clocks are set back, an ambiguous time is the first of two", func(name string) (err error) {
-		if f.zone, err = time.LoadLocation(name); err != nil || name == "" || f.zone == time.Local {
-			return fmt.Errorf("there is no time zone %q: want UTC or a name such as Europe/Berlin", name)
-		}
-		return nil
+		f.zone, err = zoneNamed(name)
+		return err
 	})
 	flags.StringSliceVar(&f.trusted, "trust", nil, "`addresses` of proxies, comma-separated: their clients are taken from X-Forwarded-For in the log")
 	flags.StringArrayVar(&f.routes, "route", nil, "a `route` of the service that the rules do not name, such as \"GET /users/{id}\", for keys with routes; may be repeated")
@@ -61,6 +59,14 @@ func newLogFlags(s *session, flags *pflag.FlagSet) *logFlags {
 	flags.StringVar(&f.show, "show", "digest", "how clients are shown: digest or address")
 	flags.StringVar(&f.secretFile, "secret-file", "", "a `file` with the Secret of the service's digests; or $WEIR_SECRET")
 	return f
+}
+
+func zoneNamed(name string) (*time.Location, error) {
+	zone, err := time.LoadLocation(name)
+	if err != nil || name == "" || zone == time.Local {
+		return nil, fmt.Errorf("there is no time zone %q: want UTC or a name such as Europe/Berlin", name)
+	}
+	return zone, nil
 }
 
 // options returns options for a rules file. Bans follow the log's time.

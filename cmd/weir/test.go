@@ -162,11 +162,16 @@ func (f *testFile) checkNames(infos []middleware.RuleInfo, tiers []string) {
 }
 
 // inTestFile replaces simulate's flags with the fields of a test.
-var inTestFile = strings.NewReplacer("--map ", "map: ", ", or leave such rules out with --partial", "")
+var inTestFile = strings.NewReplacer("--map ", "map: ", "--zone UTC", "zone: UTC", "--zone", "zone", "--trust", "trust",
+	", or leave such rules out with --partial", "", ": leave such rules out with --partial", "",
+	", or count the proxy with --partial", "", "--format", "format")
 
 // runLog runs a test with a log.
 func (f *testFlags) runLog(loaded *rules.Rules, name string, t *ruleTest, r *testResult) error {
 	flags := &logFlags{session: f.session, format: t.Format, mapped: t.Map, trusted: t.Trust, keys: *f.keys}
+	if t.Zone != "" {
+		flags.zone, _ = zoneNamed(t.Zone) // was checked
+	}
 	needs := loaded.Needs()
 	if t.Tier != "" {
 		needs = append(needs, rules.Need{Rule: t.Name, Of: "tier"})
@@ -174,7 +179,7 @@ func (f *testFlags) runLog(loaded *rules.Rules, name string, t *ruleTest, r *tes
 	var got tally
 	err := flags.read(name, needs, []string{loaded.Proxies().Header()}, func(log *weblog) error {
 		if _, err := leftOut(log); err != nil {
-			return errors.New(inTestFile.Replace(err.Error()))
+			return err
 		}
 		run, err := newRun(log, []*rules.Rules{loaded})
 		if err != nil {
@@ -191,13 +196,16 @@ func (f *testFlags) runLog(loaded *rules.Rules, name string, t *ruleTest, r *tes
 			}
 		})
 	})
-	if err == nil && r.Requests == 0 {
-		err = errors.New("the log has no such request")
+	switch {
+	case err != nil:
+		return errors.New(inTestFile.Replace(err.Error()))
+	case r.Requests == 0:
+		return errors.New("the log has no such request")
 	}
 	if unmet := got.unmet(t.Expect, ""); unmet != "" {
 		r.fail(t.place, unmet)
 	}
-	return err
+	return nil
 }
 
 // notes say what of the rules is not tested.

@@ -154,7 +154,7 @@ func TestATestThatCannotRunIsAnErrorWithItsPlace(t *testing.T) {
 		"{request: GET /, times: 3, every: 1m, expect: allowed}\n{at: 119s, request: GET /, expect: allowed}": `6:5: at 1m59s is before the step before has ended, at 2m0s`,
 		"rules: weir.yaml\ntests: []\n":                                                                       `1:1: has no tests`,
 		"rules: weir.yaml\ntests: [{name: a}]\n":                                                              `2:9: a test has steps, or a log`,
-		"rules: weir.yaml\ntests: [{name: a, tier: premium, steps: [{request: GET /, expect: allowed}]}]\n":   `2:9: format, map, trust, tier and expect of a test are for its log`,
+		"rules: weir.yaml\ntests: [{name: a, tier: premium, steps: [{request: GET /, expect: allowed}]}]\n":   `2:9: format, zone, map, trust, tier and expect of a test are for its log`,
 		"rules: weir.yaml\ntests: [{name: a, log: access.log}]\n":                                             `2:9: the test has no expect`,
 		"rules: weir.yaml\ntests: [\n":                                                                        `3:1: did not find expected node content`,
 		"rules: weir.yaml\n---\nrules: weir.yaml\n":                                                           `1:1: yaml: expected single document, found multiple`,
@@ -181,9 +181,9 @@ func TestATestThatCannotRunIsAnErrorWithItsPlace(t *testing.T) {
 	assert.Contains(t, out, `bad.yaml:4:14: endpoints."GET /a".limt: unknown field "limt": did you mean "limit"?`)
 }
 
-const testedLog = `{"time":"2026-03-02T10:00:00Z","ip":"192.0.2.1","m":"GET","p":"/","tier":"premium","user":"a"}
-{"time":"2026-03-02T10:00:01Z","ip":"192.0.2.2","m":"POST","p":"/pay"}
-{"time":"2026-03-02T10:00:02Z","ip":"192.0.2.2","m":"POST","p":"/pay"}
+const testedLog = `{"time":"2026-03-02T10:00:00Z","local":"2026-03-02 10:00:00","ip":"192.0.2.1","m":"GET","p":"/","tier":"premium","user":"a"}
+{"time":"2026-03-02T10:00:01Z","local":"2026-03-02 10:00:01","ip":"192.0.2.2","m":"POST","p":"/pay"}
+{"time":"2026-03-02T10:00:02Z","local":"2026-03-02 10:00:02","ip":"192.0.2.2","m":"POST","p":"/pay"}
 `
 
 func TestATestOfALogCountsItsRequests(t *testing.T) {
@@ -215,6 +215,15 @@ func TestATestOfALogCountsItsRequests(t *testing.T) {
 	exit, out = run(strings.Replace(places, "$.ip", "$.who", 1) + "expect: allowed")
 	assert.Equal(t, exitUsage, exit)
 	assert.Contains(t, out, "access.log: ")
+	withoutZone := strings.Replace(places, "time: $.time", "time: $.local", 1)
+	exit, out = run(withoutZone + "expect: {refused: 1}")
+	assert.Equal(t, exitUsage, exit)
+	assert.Contains(t, out, "is a time without a zone: say which with zone, such as zone: UTC")
+	exit, out = run("zone: Europe/Berlin, " + withoutZone + "expect: {refused: 1}")
+	assert.Equal(t, exitGood, exit, out)
+	exit, out = run("zone: Berlin, " + places + "expect: {refused: 1}")
+	assert.Equal(t, exitUsage, exit)
+	assert.Contains(t, out, "t.yaml:3:3: there is no time zone \"Berlin\"")
 	rules = strings.Replace(rules, "default: 100/m", "default: {concurrency: 2, key: ip}", 1)
 	exit, out = run(places + "expect: {refused: 0}")
 	assert.Equal(t, exitUsage, exit, "a log without durations says nothing of slots")

@@ -37,11 +37,11 @@ type ruleTest struct {
 	Name  string
 	Steps []testStep
 
-	Log, Format string
-	Map         map[string]string
-	Trust       []string
-	Tier        string // only the requests of this tier
-	Expect      *expectation
+	Log, Format, Zone string
+	Map               map[string]string
+	Trust             []string
+	Tier              string // only the requests of this tier
+	Expect            *expectation
 }
 
 // A testStep is a request that is sent once or several times.
@@ -179,7 +179,7 @@ func parseTests(name string, text []byte) (*testFile, error) {
 var (
 	unknownField = regexp.MustCompile(`^field (.+) not found in type .*`)
 	wrongKind    = regexp.MustCompile(`(?s)^cannot construct !!(\w+) .* into .*`)
-	testFields   = strings.Fields("rules start tests name steps log format map trust tier expect " +
+	testFields   = strings.Fields("rules start tests name steps log format zone map trust tier expect " +
 		"request host ip user body headers at times every takes cost answer rule status retry_after remaining")
 )
 
@@ -215,13 +215,16 @@ const longestTest = 100 * 365 * 24 * time.Hour
 
 // check reports what is wrong with a test, whatever the rules are.
 func (f *testFile) check(t *ruleTest) {
-	switch isLog := t.Format != "" || t.Map != nil || t.Trust != nil || t.Tier != "" || t.Expect != nil; {
+	_, badZone := zoneNamed(t.Zone)
+	switch isLog := t.Format+t.Zone != "" || t.Map != nil || t.Trust != nil || t.Tier != "" || t.Expect != nil; {
 	case t.Name == "":
 		f.problem(t.place, "a test has no name")
 	case (len(t.Steps) > 0) == (t.Log != ""):
 		f.problem(t.place, "a test has steps, or a log")
 	case t.Log == "" && isLog:
-		f.problem(t.place, "format, map, trust, tier and expect of a test are for its log")
+		f.problem(t.place, "format, zone, map, trust, tier and expect of a test are for its log")
+	case t.Zone != "" && badZone != nil:
+		f.problem(t.place, "%v", badZone)
 	case t.Log != "" && t.Expect.wrong(1e9) != "":
 		f.problem(t.place, "the test %s", t.Expect.wrong(1e9))
 	}
