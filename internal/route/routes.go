@@ -199,29 +199,13 @@ func (t *Tree[T]) route(method, host, path string) *leaf[T] {
 	if len(t.hosts) == 0 {
 		return anywhere
 	}
-	at, here := t.chooseHost(method, host, path)
+	at, here := t.atHost(host, func(n *node[T]) *leaf[T] { return n.choose(method, path, true) })
 	if here == nil || here.pattern.Below && anywhere != nil && !strings.ContainsAny(here.pattern.Path, "{:*") && at.find(method, anywhere.pattern.Path) == here {
 		// As a route for all that is below is for this path too, a list of routes without hosts may
 		// name it: allow.routes.
 		return anywhere
 	}
 	return here
-}
-
-// chooseHost is choose among the patterns for a host, and those with a wildcard, the longest first.
-func (t *Tree[T]) chooseHost(method, host, path string) (*node[T], *leaf[T]) {
-	for at, name := 0, host; ; name = host[at:] {
-		if n := t.hosts[name]; n != nil && (at == 0 || strings.Count(name, ".") <= t.dots) {
-			if found := n.choose(method, path, true); found != nil {
-				return n, found
-			}
-		}
-		next := strings.IndexByte(host[min(at+1, len(host)):], '.')
-		if next < 0 {
-			return nil, nil
-		}
-		at += 1 + next
-	}
 }
 
 // choose is the leaf that says most about a path, behind the segments that lead to n: letters

@@ -114,7 +114,7 @@ func (t *Tree[T]) Find(method, host, pattern string) (value T, ok bool) {
 	route := Parse(pattern)
 	var found *leaf[T]
 	if len(t.hosts) > 0 {
-		found = t.findHost(method, Host(host), route.Path)
+		_, found = t.atHost(Host(host), func(n *node[T]) *leaf[T] { return n.find(method, route.Path) })
 	}
 	if found == nil {
 		found = t.any.find(method, route.Path)
@@ -125,11 +125,13 @@ func (t *Tree[T]) Find(method, host, pattern string) (value T, ok bool) {
 	return found.value, true
 }
 
-// findHost tries the patterns for a host, then those with a wildcard, the longest first. It tries no more labels
-// of the host than wildcards have.
-func (t *Tree[T]) findHost(method, host, path string) *leaf[T] {
-	if found := t.hosts[host].find(method, path); found != nil {
-		return found
+// atHost returns the first leaf that find returns: of the patterns for a host, then of those with a wildcard, the
+// longest first. It tries no more labels of the host than wildcards have.
+func (t *Tree[T]) atHost(host string, find func(*node[T]) *leaf[T]) (*node[T], *leaf[T]) {
+	if n := t.hosts[host]; n != nil {
+		if found := find(n); found != nil {
+			return n, found
+		}
 	}
 	at := len(host)
 	for range t.dots {
@@ -140,8 +142,10 @@ func (t *Tree[T]) findHost(method, host, path string) *leaf[T] {
 		at = dot
 	}
 	for at < len(host) {
-		if found := t.hosts[host[at:]].find(method, path); found != nil {
-			return found
+		if n := t.hosts[host[at:]]; n != nil {
+			if found := find(n); found != nil {
+				return n, found
+			}
 		}
 		dot := strings.IndexByte(host[at+1:], '.')
 		if dot < 0 {
@@ -149,14 +153,11 @@ func (t *Tree[T]) findHost(method, host, path string) *leaf[T] {
 		}
 		at += 1 + dot
 	}
-	return nil
+	return nil, nil
 }
 
 // find returns the most specific leaf for a path, or nil.
 func (n *node[T]) find(method, path string) (found *leaf[T]) {
-	if n == nil {
-		return nil
-	}
 	for more := true; more; {
 		var segment string
 		segment, path, more = cut(path)
