@@ -36,31 +36,24 @@ const (
 
 // String is the class in words: "own", "shared", "in doubt", "network" or "claimed".
 func (c Class) String() string {
-	switch c {
-	case Own:
-		return "own"
-	case Shared:
-		return "shared"
-	case InDoubt:
-		return "in doubt"
-	case Network:
-		return "network"
-	case Claimed:
-		return "claimed"
+	if int(c) < len(classes) {
+		return classes[c].name
 	}
 	return fmt.Sprintf("Class(%d)", uint8(c))
 }
 
-// The marks of keys that are not Own. No client can write a mark: the functions of this package put a
-// tag before a client's text, and a client that chooses the whole key would have to guess random
-// text. Marks belong to this process and are never stored.
-var (
-	drawn       = rand.Text()[:10]
-	sharedMark  = "\x00shared:" + drawn + ":"
-	inDoubtMark = "\x00in-doubt:" + drawn + ":"
-	networkMark = "\x00network:" + drawn + ":"
-	claimedMark = "\x00claimed:" + drawn + ":"
-)
+// classes have the marks of keys that are not Own. No client can write a mark: the functions of this
+// package put a tag before a client's text, and a client that chooses the whole key would have to guess
+// random text. Marks belong to this process and are never stored.
+var classes = [...]struct{ name, mark string }{
+	Own:     {name: "own"},
+	Shared:  {"shared", "\x00shared:" + drawn + ":"},
+	InDoubt: {"in doubt", "\x00in-doubt:" + drawn + ":"},
+	Network: {"network", "\x00network:" + drawn + ":"},
+	Claimed: {"claimed", "\x00claimed:" + drawn + ":"},
+}
+
+var drawn = rand.Text()[:10]
 
 // Classify splits a key into its class and the text that it is counted and banned under. The functions
 // of this package write a mark of the class before the text; your own [Func] does so with
@@ -93,15 +86,8 @@ func isClaimed(key string) bool {
 func (c Class) Mark(text string) string { return c.mark() + text }
 
 func (c Class) mark() string {
-	switch c {
-	case Shared:
-		return sharedMark
-	case InDoubt:
-		return inDoubtMark
-	case Network:
-		return networkMark
-	case Claimed:
-		return claimedMark
+	if int(c) < len(classes) {
+		return classes[c].mark
 	}
 	return ""
 }

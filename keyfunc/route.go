@@ -17,7 +17,7 @@ func Route(r *http.Request) (string, error) {
 	if r.Pattern == "" {
 		return "", ErrNoKey
 	}
-	return sharedMark + routeTag + r.Pattern, nil
+	return Shared.mark() + routeTag + r.Pattern, nil
 }
 
 // Method is the request's method: "method:GET". Methods that net/http has no
@@ -66,5 +66,5 @@ func Host(r *http.Request) (string, error) {
 		}
 		host = "other"
 	}
-	return sharedMark + hostTag + host, nil
+	return Shared.mark() + hostTag + host, nil
 }

@@ -40,7 +40,7 @@ func Tool(r *http.Request) (string, error) {
 	if name, err = decodeTool(name); err != nil {
 		return "", err
 	}
-	return sharedMark + toolTag + name, nil
+	return Shared.mark() + toolTag + name, nil
 }
 
 const toolCall = "tools/call"

@@ -12,6 +12,16 @@ var forwardingHeaders = [...]string{
 	"X-Forwarded-For", "Forwarded", "X-Real-Ip", "Cf-Connecting-Ip", "True-Client-Ip",
 }
 
+// forwardingHeader returns the first of them that r has, or the empty string.
+func forwardingHeader(r *http.Request) string {
+	for _, name := range forwardingHeaders {
+		if len(r.Header[name]) > 0 {
+			return name
+		}
+	}
+	return ""
+}
+
 // A proxyWarning logs once that an untrusted proxy may be in front, whose clients would all share a
 // key. It also logs once that RemoteAddr was rewritten.
 type proxyWarning struct {
@@ -25,12 +35,7 @@ var proxies proxyWarning
 
 // rewritten warns that RemoteAddr was rewritten, and returns the header that may hold the address.
 func (w *proxyWarning) rewritten(r *http.Request) (header string) {
-	for _, name := range forwardingHeaders {
-		if len(r.Header[name]) > 0 {
-			header = name
-			break
-		}
-	}
+	header = forwardingHeader(r)
 	if !w.givenRewritten.Load() && w.givenRewritten.CompareAndSwap(false, true) {
 		slog.Default().LogAttrs(r.Context(), slog.LevelWarn,
 			"keyfunc: a request's RemoteAddr has no port, so it is not the TCP peer: a middleware in front, such "+
@@ -54,16 +59,13 @@ func (w *proxyWarning) check(r *http.Request) {
 	} else if rand.Uint32()%64 != 0 {
 		return
 	}
-	for _, name := range forwardingHeaders {
-		if len(r.Header[name]) > 0 && w.given.CompareAndSwap(false, true) {
-			// Never the value: it is the client's text.
-			slog.Default().LogAttrs(r.Context(), slog.LevelWarn,
-				"keyfunc: a request names a client address, but no proxy is trusted, so it is counted on "+
-					"its TCP peer. If the server is behind a proxy, all clients share one limit: name the "+
-					"proxy with TrustProxies, TrustForwarded, TrustHeader or TrustHops. "+
-					"If it is not, the client made the header up and all is well.",
-				slog.String("code", "weir-untrusted-proxy"), slog.String("header", name))
-			return
-		}
+	if name := forwardingHeader(r); name != "" && w.given.CompareAndSwap(false, true) {
+		// Never the value: it is the client's text.
+		slog.Default().LogAttrs(r.Context(), slog.LevelWarn,
+			"keyfunc: a request names a client address, but no proxy is trusted, so it is counted on "+
+				"its TCP peer. If the server is behind a proxy, all clients share one limit: name the "+
+				"proxy with TrustProxies, TrustForwarded, TrustHeader or TrustHops. "+
+				"If it is not, the client made the header up and all is well.",
+			slog.String("code", "weir-untrusted-proxy"), slog.String("header", name))
 	}
 }
