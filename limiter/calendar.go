@@ -176,7 +176,6 @@ type calendarWindows struct {
 
 // A calendarWindow is a window, with its neighbors.
 type calendarWindow struct {
-	index, before          int64 // the number since 1970 of the window and of the previous one
 	began                  int64 // the start of the previous window
 	start, end, followedTo int64 // followedTo is the end of the next window
 }
@@ -195,18 +194,17 @@ func (c *calendarWindows) at(t int64) *calendarWindow {
 }
 
 func (c *calendarWindows) find(t int64) *calendarWindow {
-	w := &calendarWindow{index: c.indexOf(time.UnixMicro(t).In(c.zone).Date())}
-	for w.end = c.start(w.index + 1); w.end <= t; w.end = c.start(w.index + 1) {
-		w.index++ // clocks were set back over midnight: the day had begun
+	w, index := &calendarWindow{}, c.indexOf(time.UnixMicro(t).In(c.zone).Date()) // the number since 1970
+	for w.end = c.start(index + 1); w.end <= t; w.end = c.start(index + 1) {
+		index++ // clocks were set back over midnight: the day had begun
 	}
-	w.start = c.start(w.index)
-	w.before = w.index - 1
-	for w.began = c.start(w.before); w.began == w.start; w.began = c.start(w.before) {
-		w.before-- // a day that there was not
+	w.start = c.start(index)
+	w.began, w.followedTo = w.start, w.end
+	for before := index - 1; w.began == w.start; before-- { // of a day that there was not, it is the same
+		w.began = c.start(before)
 	}
-	next := w.index + 2
-	for w.followedTo = c.start(next); w.followedTo == w.end; w.followedTo = c.start(next) {
-		next++
+	for next := index + 2; w.followedTo == w.end; next++ {
+		w.followedTo = c.start(next)
 	}
 	c.last.Store(w)
 	return w
