@@ -217,21 +217,15 @@ func (c *checker) doubtCost(path []string, given *cost, header string) {
 // keyText returns a key for messages and names, without the text after apikey: it should be a header's name, and may be
 // a credential by mistake.
 func keyText(and string, parts []string) string {
-	var b strings.Builder
+	texts := make([]string, len(parts))
 	for i, part := range parts {
-		if i > 0 {
-			b.WriteString(and)
-		}
-		for j, choice := range strings.Split(part, "|") {
-			if j > 0 {
-				b.WriteString("|")
-			}
-			kind, name, _ := strings.Cut(strings.TrimSpace(choice), ":")
-			b.WriteString(kind)
-			if name != "" && strings.TrimSpace(kind) != "apikey" {
-				b.WriteString(":" + name)
+		all := choices(part)
+		for j, choice := range all {
+			if kind, _, _ := strings.Cut(choice, ":"); strings.TrimSpace(kind) == "apikey" {
+				all[j] = kind
 			}
 		}
+		texts[i] = strings.Join(all, "|")
 	}
-	return b.String()
+	return strings.Join(texts, and)
 }
