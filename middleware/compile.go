@@ -101,15 +101,15 @@ func compile(config Config, before *ruleset) (*ruleset, error) {
 	set.addresses = set.addressKeys()
 	set.Rules, set.ByTier, set.ByRoute, set.Default, set.Bans.Keys = nil, nil, nil, nil, nil // the caller may change them
 
-	set.most = mostOf(set.always) + max(mostByTier+mostByRoute, mostOf(set.fallback))
+	most := mostOf(set.always) + max(mostByTier+mostByRoute, mostOf(set.fallback))
 	set.needsTier = set.needsTier || set.byTier != nil
 	set.hasBans = set.Bans.List != nil || set.Bans.Deny != nil
 	set.hasHosts = set.hasHosts || !set.Shadow && hasHost(route.PatternsOf(set.Bans.Deny)...)
 	set.hasGate = set.hasBans || set.hasHosts || set.Allow != nil
 	set.needsRoute = set.needsRoute || set.hasBans || set.Allow != nil || set.byRoute != nil || set.Overload != nil
-	c.reject(set.most == 0 && !set.hasBans && set.Overload == nil, inConfig.Of("Rules"), "is empty: at least one rule is needed")
-	c.reject(set.most > limiter.MaxCharges, inConfig.Of("Rules"), "has %d rules: one request can meet at most %d limits, those of ByTier and ByRoute included",
-		len(set.always), limiter.MaxCharges)
+	c.reject(most == 0 && !set.hasBans && set.Overload == nil, inConfig.Of("Rules"), "is empty: at least one rule is needed")
+	c.reject(most > limiter.MaxCharges, inConfig.Of("Rules"),
+		"has %d rules: one request can meet at most %d limits, those of ByTier and ByRoute included", len(set.always), limiter.MaxCharges)
 	if err := errors.Join(c.errs...); err != nil {
 		return nil, err
 	}

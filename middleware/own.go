@@ -81,9 +81,6 @@ func isZero(a limiter.Allowance) bool {
 // givenLimits returns the innermost limit that WithLimit gave the request with this context, or nil. It
 // warns of names that no rule has.
 func (set *ruleset) givenLimits(ctx context.Context) *givenLimit {
-	if !limitsGiven.Load() {
-		return nil
-	}
 	given, _ := ctx.Value(limitKey).(*givenLimit)
 	for g := given; g != nil; g = g.outer {
 		if set.named[g.rule] == nil {
@@ -234,8 +231,7 @@ func (set *ruleset) compileOwn(base *limit, l limiter.Allowance) (*limit, error)
 			return nil, err
 		}
 	}
-	p := r.newLimits(quotas, &info, base.progress)
-	return p, nil
+	return r.newLimits(quotas, &info, base.progress), nil
 }
 
 // add adds the further names of limits, or returns false if there are too many.

@@ -24,7 +24,6 @@ type ruleset struct {
 	legacyFields [3]string // limit, remaining, reset
 	retryField   string    // repeats Retry-After; empty without Headers.RetryAfter
 
-	most          int  // limits that one request can meet
 	needsRoute    bool // something may read r.Pattern
 	needsTier     bool // a rule depends on the tier
 	hasHosts      bool // a rule that is not in shadow, or Bans.Deny, has a pattern with a host

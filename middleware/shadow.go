@@ -1,6 +1,7 @@
 package middleware
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"sync"
@@ -35,9 +36,6 @@ func (n *notes) logShadow(logger *slog.Logger, message string, attrs ...slog.Att
 	if isEarly || !n.nextLog.CompareAndSwap(next, now+int64(shadowLogEvery)) {
 		return
 	}
-	if logger == nil {
-		logger = slog.Default()
-	}
 	attrs = append(attrs, slog.String("code", "weir-shadow"), slog.Uint64("requests", n.refused.Swap(0)))
-	logger.LogAttrs(context.Background(), slog.LevelInfo, message, attrs...)
+	cmp.Or(logger, slog.Default()).LogAttrs(context.Background(), slog.LevelInfo, message, attrs...)
 }

@@ -1,6 +1,7 @@
 package middleware
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -47,11 +48,8 @@ func (set *ruleset) warnOf(code, rule, message string, attrs ...slog.Attr) {
 }
 
 func warn(logger *slog.Logger, code, message string, attrs ...slog.Attr) {
-	if logger == nil {
-		logger = slog.Default()
-	}
 	attrs = append([]slog.Attr{slog.String("code", code)}, attrs...)
-	logger.LogAttrs(context.Background(), slog.LevelWarn, message, attrs...)
+	cmp.Or(logger, slog.Default()).LogAttrs(context.Background(), slog.LevelWarn, message, attrs...)
 }
 
 // claim claims the names of the rules' counters in the store, and warns if another limiter has claimed one:

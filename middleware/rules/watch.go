@@ -310,10 +310,7 @@ func (w *Watcher) Close() error {
 }
 
 func (w *Watcher) logger() *slog.Logger {
-	if w.options.Config.Logger != nil {
-		return w.options.Config.Logger
-	}
-	return slog.Default()
+	return cmp.Or(w.options.Config.Logger, slog.Default())
 }
 
 // tell calls OnReload, or logs.
