@@ -2,7 +2,6 @@ package limiter
 
 import (
 	"fmt"
-	"strings"
 
 	"github.com/weirgo/weir/internal/invalid"
 )
@@ -40,23 +39,4 @@ func (o Outage) Validate() error {
 		return invalid.New("limiter", "OnOutage is %d: it must be FailLocal, FailOpen or FailClosed", uint8(o))
 	}
 	return nil
-}
-
-// MarshalText writes what String returns. An unknown value is an error.
-func (o Outage) MarshalText() ([]byte, error) {
-	if err := o.Validate(); err != nil {
-		return nil, err
-	}
-	return []byte(o.String()), nil
-}
-
-// UnmarshalText reads what MarshalText writes, in upper or lower case.
-func (o *Outage) UnmarshalText(text []byte) error {
-	for i, name := range outages {
-		if strings.EqualFold(name, string(text)) {
-			*o = Outage(i)
-			return nil
-		}
-	}
-	return invalid.New("limiter", "outage policy %q is not one of %s", shorten(string(text)), strings.Join(outages[:], ", "))
 }
