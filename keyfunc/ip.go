@@ -97,11 +97,7 @@ type IPOption func(*ipConfig)
 // with more than half of the public addresses of IPv4 or of IPv6. cidrs may be empty only with
 // [TrustUnixSocket].
 func TrustProxies(cidrs ...string) IPOption {
-	return func(c *ipConfig) {
-		c.trust("TrustProxies", "X-Forwarded-For", cutForwardedFor)
-		c.trustPeers("TrustProxies", cidrs)
-		c.needPeers = len(cidrs) == 0
-	}
+	return trustList("TrustProxies", "X-Forwarded-For", cutForwardedFor, cidrs)
 }
 
 // TrustForwarded reads the client's address from the Forwarded header (RFC 7239) if the peer is in
@@ -113,9 +109,14 @@ func TrustProxies(cidrs ...string) IPOption {
 // The client is the peer if an element has no address: "unknown", an obfuscated name, no "for", a
 // parameter twice, and IPv6 or a port without quotes.
 func TrustForwarded(cidrs ...string) IPOption {
+	return trustList("TrustForwarded", "Forwarded", cutForwarded, cidrs)
+}
+
+// trustList reads a header with a list of hops, if the peer is in cidrs.
+func trustList(option, header string, cut cut, cidrs []string) IPOption {
 	return func(c *ipConfig) {
-		c.trust("TrustForwarded", "Forwarded", cutForwarded)
-		c.trustPeers("TrustForwarded", cidrs)
+		c.trust(option, header, cut)
+		c.trustPeers(option, cidrs)
 		c.needPeers = len(cidrs) == 0
 	}
 }
