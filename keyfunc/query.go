@@ -25,7 +25,8 @@ func Query(name string) Func { return must(newQuery(name)) }
 var errNoQueryName = errors.New("it is not the name of a parameter")
 
 func newQuery(name string) (Func, error) {
-	if name == "" || strings.ContainsFunc(name, func(c rune) bool { return c <= ' ' || c == 0x7f || strings.ContainsRune(":&=#+%;", c) }) {
+	isOdd := func(c rune) bool { return c <= ' ' || c == 0x7f || strings.ContainsRune(":&=#+%;", c) }
+	if name == "" || strings.ContainsFunc(name, isOdd) {
 		return nil, fmt.Errorf("keyfunc: Query(%q): %w", name, errNoQueryName)
 	}
 	prefix := queryTag + name + ":"

@@ -86,7 +86,8 @@ func compile(config Config, before *ruleset) (*ruleset, error) {
 		}
 		if c.check(inConfig.Of("ByRoute"), err) {
 			if other, ok := set.byRoute.Add(pattern, rules); !ok && len(rules) > 0 && len(other) > 0 {
-				c.report(invalid.Place{Rule: fmt.Sprintf("ByRoute[%q] %q", text, rules[0].Name)}, "it is the same route as for %q", other[0].Name)
+				at := invalid.Place{Rule: fmt.Sprintf("ByRoute[%q] %q", text, rules[0].Name)}
+				c.report(at, "it is the same route as for %q", other[0].Name)
 			}
 		}
 	}
@@ -107,9 +108,11 @@ func compile(config Config, before *ruleset) (*ruleset, error) {
 	set.hasHosts = set.hasHosts || !set.Shadow && hasHost(route.PatternsOf(set.Bans.Deny)...)
 	set.hasGate = set.hasBans || set.hasHosts || set.Allow != nil
 	set.needsRoute = set.needsRoute || set.hasBans || set.Allow != nil || set.byRoute != nil || set.Overload != nil
-	c.reject(most == 0 && !set.hasBans && set.Overload == nil, inConfig.Of("Rules"), "is empty: at least one rule is needed")
+	c.reject(most == 0 && !set.hasBans && set.Overload == nil,
+		inConfig.Of("Rules"), "is empty: at least one rule is needed")
 	c.reject(most > limiter.MaxCharges, inConfig.Of("Rules"),
-		"has %d rules: one request can meet at most %d limits, those of ByTier and ByRoute included", len(set.always), limiter.MaxCharges)
+		"has %d rules: one request can meet at most %d limits, those of ByTier and ByRoute included",
+		len(set.always), limiter.MaxCharges)
 	if err := errors.Join(c.errs...); err != nil {
 		return nil, err
 	}
@@ -177,7 +180,8 @@ func (c *compiler) rules(in string, given []Rule, info RuleInfo) (all []*rule) {
 // reported.
 func (c *compiler) rule(in string, given Rule, info RuleInfo) *rule {
 	set, at := c.set, invalid.Place{Rule: fmt.Sprintf("%s %q", in, given.Name)}
-	c.reject(given.Name != "" && set.counters[counterKey{rule: given.Name}] != "", at, "there is another rule named %q", given.Name)
+	c.reject(given.Name != "" && set.counters[counterKey{rule: given.Name}] != "",
+		at, "there is another rule named %q", given.Name)
 	set.counters[counterKey{rule: given.Name}] = given.Name
 	deny := given.Mode == Deny
 	if deny {
@@ -190,7 +194,10 @@ func (c *compiler) rule(in string, given Rule, info RuleInfo) *rule {
 	if shadow && given.OnOutage == limiter.FailClosed {
 		given.OnOutage = limiter.FailLocal // it refuses nothing
 	}
-	r := &rule{Rule: given, shadow: shadow, deny: deny, together: isGlobal(given.Key), costs: given.Cost.isGiven(), texts: c.texts(at, given), notes: &notes{}}
+	r := &rule{
+		Rule: given, shadow: shadow, deny: deny, together: isGlobal(given.Key), costs: given.Cost.isGiven(),
+		texts: c.texts(at, given), notes: &notes{},
+	}
 	if before := c.before.named[given.Name]; before != nil {
 		r.notes = before.notes
 	}
@@ -211,7 +218,8 @@ func (c *compiler) rule(in string, given Rule, info RuleInfo) *rule {
 		c.escalation(at, r)
 	}
 	set.all = append(set.all, r)
-	set.needsRoute = set.needsRoute || given.Match != nil || given.Key != nil && !r.together || given.Cost.of != nil || given.Distinct != nil
+	set.needsRoute = set.needsRoute || given.Match != nil || given.Key != nil && !r.together ||
+		given.Cost.of != nil || given.Distinct != nil
 	set.needsTier = set.needsTier || len(r.tiers) > 0
 	set.hasHosts = set.hasHosts || !shadow && (hasHost(info.Route) || hasHost(route.PatternsOf(given.Match)...))
 	set.awaitsEnds = set.awaitsEnds || r.awaitsEnd()
@@ -234,7 +242,8 @@ func hasHost(texts ...string) bool {
 func (c *compiler) fields(at invalid.Place, given Rule) {
 	counts, cost := given.Counts, given.Cost
 	c.check(at.Of("Match"), route.Wrong(given.Match))
-	c.reject(given.Key == nil && given.Mode != Deny, at.Of("Key"), "is required; keyfunc.Global counts all requests together")
+	c.reject(given.Key == nil && given.Mode != Deny,
+		at.Of("Key"), "is required; keyfunc.Global counts all requests together")
 	c.reject(given.Mode > Deny, at.Of("Mode"), "is %d: there is no such choice", given.Mode)
 	c.reject(given.NoKey > NoKeyUnauthorized, at.Of("NoKey"), "is %d: there is no such choice", given.NoKey)
 	c.check(at, given.OnOutage.Validate())
@@ -261,7 +270,8 @@ func (c *compiler) slotsAlone(at invalid.Place, r *rule) {
 		return
 	}
 	reject := func(wrong bool, field invalid.Name) {
-		c.reject(wrong, at.Of(field), "needs %s: a request always takes one slot of %s", invalid.Name("a Limit"), invalid.Name("AtOnce"))
+		c.reject(wrong, at.Of(field),
+			"needs %s: a request always takes one slot of %s", invalid.Name("a Limit"), invalid.Name("AtOnce"))
 	}
 	reject(r.Cost.isGiven(), "Cost")
 	reject(r.Counts.given, "Counts")
@@ -359,13 +369,15 @@ func (r *rule) fits(quota *limiter.Quota) error {
 	switch {
 	case quota.InFlight() || r.Distinct != nil: // requests cost one
 	case r.Cost.units > quota.Capacity():
-		return invalid.Field("middleware", "Units", "is %d: %v allows at most %d at once, so no request would ever pass", r.Cost.units, limit, quota.Capacity())
+		return invalid.Field("middleware", "Units", "is %d: %v allows at most %d at once, so no request would ever pass",
+			r.Cost.units, limit, quota.Capacity())
 	case leaks && r.Counts.given:
 		return invalid.Field("middleware", "Counts", "is %v: %s", r.Counts, why)
 	case leaks && r.Counts.after:
 		return invalid.Field("middleware", "Afterwards", "is set: %s", why)
 	case leaks && r.Cost.settles:
-		return invalid.Field("middleware", "Reserve", "cannot go with a leaky-bucket: a request's turn would depend on what others reserved")
+		return invalid.Field("middleware", "Reserve",
+			"cannot go with a leaky-bucket: a request's turn would depend on what others reserved")
 	}
 	return nil
 }
@@ -424,7 +436,8 @@ func (c *compiler) escalation(at invalid.Place, r *rule) {
 			r.strikes = c.keep("", refusals, []*limiter.Quota{strikes})[0]
 		}
 	}
-	c.reject(r.Escalate.Outcomes && !r.Counts.given, field.Of("Outcomes"), "needs %s, which says which answers lead to a ban", invalid.Name("Counts"))
+	c.reject(r.Escalate.Outcomes && !r.Counts.given, field.Of("Outcomes"),
+		"needs %s, which says which answers lead to a ban", invalid.Name("Counts"))
 	c.reject(r.together, field, "bans keys, and Key is keyfunc.Global, the key of all clients")
 	c.reject(c.set.Bans.List == nil, field, "needs Config.Bans.List, which it adds to: "+
 		"Bans: middleware.Bans{List: bans.Must(bans.New(bans.Options{}))}, of package middleware/bans")

@@ -82,7 +82,8 @@ func (v *visit) refused() refusal {
 // take has the store take all charges, or none. It takes no turn in a leaky bucket that the request would not
 // use: a turn can only be refunded if no other follows it, so refused requests could fill the queue.
 func (l *RateLimit) take(ctx context.Context, v *visit) error {
-	if v.set.Observer != nil && (!l.immediate || rand.N(64) == 0) { // reading the clock twice costs as much as a decision in memory
+	// Reading the clock twice costs as much as a decision in memory.
+	if v.set.Observer != nil && (!l.immediate || rand.N(64) == 0) {
 		defer v.elapse(time.Now())
 	}
 	set := v.set

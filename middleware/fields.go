@@ -107,8 +107,11 @@ func (v *visit) setLists(h http.Header, f *fields, text []byte, shown []uint8, s
 	from := len(text)
 	for n, i := range shown {
 		a, d := &limits[i], &charges[i].Decision
+		if n > 0 {
+			text = append(text, ", "...)
+		}
 		var left string
-		if text, left = a.appendMember(appendComma(text, n), d, v.outcome == OutcomeAllowed); int(i) == strict {
+		if text, left = a.appendMember(text, d, v.outcome == OutcomeAllowed); int(i) == strict {
 			remaining = left
 		}
 	}

@@ -65,7 +65,8 @@ func (f Headers) Validate() error {
 	// X-Rate-Limit is a prefix, and X-Rate-Limit-Limit the name of a field.
 	name := strings.ToLower(f.Prefix)
 	whole, isLimit := strings.CutSuffix(name, "-limit")
-	if isLimit && strings.HasSuffix(whole, "limit") || strings.HasSuffix(name, "-remaining") || strings.HasSuffix(name, "-reset") || strings.HasSuffix(name, "-retry-after") {
+	if isLimit && strings.HasSuffix(whole, "limit") || strings.HasSuffix(name, "-remaining") ||
+		strings.HasSuffix(name, "-reset") || strings.HasSuffix(name, "-retry-after") {
 		return invalid.Field("middleware", "Headers.Prefix", "is %q, a whole field name: it must be the prefix of the names, such as %q",
 			f.Prefix, f.Prefix[:strings.LastIndexByte(strings.TrimSuffix(name, "-after"), '-')])
 	}

@@ -53,7 +53,7 @@ const (
 	OutcomeBanned    Outcome = iota // refused because of a ban
 	OutcomeExempt                   // admitted by Config.Allow
 	OutcomeNoKey                    // refused without a key: 400, 401, or 503 if the key function failed
-	OutcomeUndecided                // refused, 503: the store could not decide, or the request's turn in a LeakyBucket would come after its deadline
+	OutcomeUndecided                // refused, 503: the store could not decide, or a LeakyBucket's turn is too late
 	OutcomeRefused                  // refused by a limit, or by a rule with Deny
 	OutcomeShed                     // refused by Config.Overload, and charged nothing: 503
 	OutcomeAllowed                  // admitted

@@ -96,7 +96,8 @@ func (l *RateLimit) Peek(ctx context.Context, rule, key string) ([]RuleResult, e
 		if u.zero != nil {
 			info := *u.limits.info
 			info.Limit, info.Own = u.zero, true
-			results = append(results, RuleResult{Rule: &info, Key: key, Class: class, Decision: limiter.Decision{RetryAfter: limiter.Never}})
+			never := limiter.Decision{RetryAfter: limiter.Never}
+			results = append(results, RuleResult{Rule: &info, Key: key, Class: class, Decision: never})
 		}
 		for n := range u.charges {
 			a := applied{limit: u.limits.all[n], class: class}
@@ -122,7 +123,8 @@ func (l *RateLimit) Reset(ctx context.Context, rule, key string) error {
 		charges = append(charges, limiter.Charge{Quota: quota, Key: key})
 	}
 	if named.strikes != nil {
-		charges = append(charges, limiter.Charge{Quota: named.strikes, Key: key}, limiter.Charge{Quota: named.strikes, Key: handlerKey(key)})
+		charges = append(charges,
+			limiter.Charge{Quota: named.strikes, Key: key}, limiter.Charge{Quota: named.strikes, Key: handlerKey(key)})
 	}
 	for _, c := range charges {
 		if err := l.store.Reset(ctx, []limiter.Charge{c}); err != nil {

@@ -225,7 +225,8 @@ func (set *ruleset) compileOwn(base *limit, l limiter.Allowance) (*limit, error)
 	}
 	for _, quota := range quotas {
 		if other := set.counters[counterKey{rule: quota.Rule(), tier: info.Tier}]; other != "" && other != r.Name {
-			return nil, invalid.New("middleware", "the limit %v has a counter named %q, which rule %q has", l, quota.Rule(), other)
+			return nil, invalid.New("middleware", "the limit %v has a counter named %q, which rule %q has",
+				l, quota.Rule(), other)
 		}
 		if err := cmp.Or(r.fits(quota), set.check(quota)); err != nil {
 			return nil, err
@@ -318,7 +319,8 @@ func (c *compiler) overrides(at invalid.Place, r *rule) {
 // checkLimit reports what is wrong with an Allowance, if err is not nil, and returns whether it is.
 func (c *compiler) checkLimit(at invalid.Place, a limiter.Allowance, err error) (ok bool) {
 	if err != nil && isZero(a) {
-		c.report(at, "%w; %s refuses all requests, and %s those of single clients", err, invalid.Name("Mode Deny"), invalid.Name("Config.Bans"))
+		c.report(at, "%w; %s refuses all requests, and %s those of single clients",
+			err, invalid.Name("Mode Deny"), invalid.Name("Config.Bans"))
 		return false
 	}
 	return c.check(at, err)

@@ -132,7 +132,9 @@ func (a *applied) appendResult(results []RuleResult, c *limiter.Charge) []RuleRe
 		first--
 	}
 	if !a.other || first < 0 {
-		r := RuleResult{Rule: a.info, Key: c.Key, Class: a.class, Cost: a.cost, Decision: d, binding: a.quota.Limit(), atOnce: a.slot}
+		r := RuleResult{
+			Rule: a.info, Key: c.Key, Class: a.class, Cost: a.cost, Decision: d, binding: a.quota.Limit(), atOnce: a.slot,
+		}
 		if a.slot {
 			r.Concurrent = d
 		}

@@ -63,7 +63,8 @@ func IsAmbiguous(u *url.URL) bool {
 		return given != "*" // of OPTIONS
 	}
 	escaped := strings.ToLower(u.RawPath)
-	if strings.Contains(escaped, "%2f") || strings.Contains(given, `\`) || strings.ToValidUTF8(given, "") != given || strings.ContainsFunc(given, isControl) {
+	if strings.Contains(escaped, "%2f") || strings.Contains(given, `\`) ||
+		strings.ToValidUTF8(given, "") != given || strings.ContainsFunc(given, isControl) {
 		return true
 	}
 	named := bare(given)

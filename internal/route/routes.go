@@ -200,7 +200,11 @@ func (t *Tree[T]) route(method, host, path string) *leaf[T] {
 		return anywhere
 	}
 	at, here := t.atHost(host, func(n *node[T]) *leaf[T] { return n.choose(method, path, true) })
-	if here == nil || here.pattern.Below && anywhere != nil && !strings.ContainsAny(here.pattern.Path, "{:*") && at.find(method, anywhere.pattern.Path) == here {
+	if here == nil {
+		return anywhere
+	}
+	isPlain := here.pattern.Below && !strings.ContainsAny(here.pattern.Path, "{:*")
+	if isPlain && anywhere != nil && at.find(method, anywhere.pattern.Path) == here {
 		// As a route for all that is below is for this path too, a list of routes without hosts may
 		// name it: allow.routes.
 		return anywhere

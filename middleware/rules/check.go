@@ -88,13 +88,15 @@ func (c *checker) refusal(path []string, given *refusal, denies bool) (made midd
 	made.Type, made.Title, made.Message = given.Type, given.Title, given.Message
 	if given.Status != nil && !c.noted(sub(path, "status")) {
 		made.Status = int(*given.Status)
-		if denies && made.Status != http.StatusForbidden && made.Status != http.StatusTooManyRequests && made.Status != http.StatusServiceUnavailable {
+		if denies && made.Status != http.StatusForbidden && made.Status != http.StatusTooManyRequests &&
+			made.Status != http.StatusServiceUnavailable {
 			c.at(sub(path, "status"), "is %d: with mode: deny it must be 403, 429 or 503", made.Status)
 		}
 	}
 	if given.Jitter != nil {
 		made.Jitter = int(*given.Jitter)
-		if all := c.file.Refusal; made.Jitter == 0 && !c.noted(sub(path, "jitter")) && given != all && all != nil && all.Jitter != nil && *all.Jitter != 0 {
+		all, isOff := c.file.Refusal, made.Jitter == 0 && !c.noted(sub(path, "jitter"))
+		if isOff && given != all && all != nil && all.Jitter != nil && *all.Jitter != 0 {
 			c.at(sub(path, "jitter"), "is off, but the file's refusal.jitter is for all rules: set jitter in the rules that need it instead")
 		}
 	}
@@ -110,8 +112,8 @@ func (c *checker) refusal(path []string, given *refusal, denies bool) (made midd
 
 func (c *checker) nothing() bool {
 	f := c.file
-	return len(f.Global) == 0 && len(f.Tiers) == 0 && len(f.Endpoints) == 0 && len(f.Default) == 0 && len(f.Descriptors) == 0 && f.Ban == nil && f.Overload == nil &&
-		len(c.config.Rules) == 0
+	return len(f.Global)+len(f.Tiers)+len(f.Endpoints)+len(f.Default)+len(f.Descriptors)+len(c.config.Rules) == 0 &&
+		f.Ban == nil && f.Overload == nil
 }
 
 // scope puts the rules of a scope into the Config.

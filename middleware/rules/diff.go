@@ -39,8 +39,12 @@ type Used string
 const (
 	StaysUsed  Used = "stays used"
 	BeginsAnew Used = "begins anew"
-	UsedBySame Used = "stays used where the key is the same"                            // keys that stay the same keep their counters: the users', if user|ip becomes user
-	UsedPartly Used = "stays used, except in windows that are new or are now the first" // some of the rule's limits keep their counters, the others get new ones
+
+	// UsedBySame: keys that stay the same keep their counters, such as those of users, if user|ip becomes user.
+	UsedBySame Used = "stays used where the key is the same"
+
+	// UsedPartly: some of the rule's limits keep their counters, the others get new ones.
+	UsedPartly Used = "stays used, except in windows that are new or are now the first"
 )
 
 // Diff returns the changes from before to after, in the order of a file. It compares meanings: 60/1m
@@ -112,7 +116,8 @@ func compare(before, after []leaf) (changes []Change) {
 			continue
 		}
 		reported[l.path] = true
-		c := Change{Path: l.path, Old: cmp.Or(strings.Join(gone[l.path], ", "), none), New: cmp.Or(strings.Join(came[l.path], ", "), none)}
+		was, is := strings.Join(gone[l.path], ", "), strings.Join(came[l.path], ", ")
+		c := Change{Path: l.path, Old: cmp.Or(was, none), New: cmp.Or(is, none)}
 		if c.Old == c.New {
 			c.New += ", with other contents"
 		}
@@ -286,7 +291,8 @@ func limitField(tier string) string {
 
 // others are the leaves of a rule's fields beside its name, key, mode and limits.
 func (r *Rules) others(prefix string, of *rule) []leaf {
-	return r.leavesIn(prefix, reflect.ValueOf(of).Elem(), append([]string{"name", "key", "mode", "tiers", "overrides", "concurrency"}, limitNames...)...)
+	except := append([]string{"name", "key", "mode", "tiers", "overrides", "concurrency"}, limitNames...)
+	return r.leavesIn(prefix, reflect.ValueOf(of).Elem(), except...)
 }
 
 // saidBy lists a rule's fields beside its limits that are not the default.

@@ -132,7 +132,8 @@ func (r *Rules) Explain(q Request) (Explanation, error) {
 	}
 	switch {
 	case found.Denied != "":
-		step(Step{Section: denying.section, Line: r.line(denying.path...), Rule: found.Denied, Says: fmt.Sprintf("every request is denied: answered %d", found.Status)})
+		says := fmt.Sprintf("every request is denied: answered %d", found.Status)
+		step(Step{Section: denying.section, Line: r.line(denying.path...), Rule: found.Denied, Says: says})
 		return e, nil
 	case found.Status != 0:
 		step(Step{Section: "rules", Says: fmt.Sprintf("%q has no key for it: answered %d", found.Keyless, found.Status)})
@@ -145,7 +146,8 @@ func (r *Rules) Explain(q Request) (Explanation, error) {
 		s := Step{
 			Section: p.section, Line: r.line(p.path...), Rule: c.Rule.Name, Tier: c.Rule.Tier, Key: c.Key,
 			Own: c.Rule.Own, Until: c.Rule.Until, Because: c.Rule.Because,
-			Limit: limitOf(c.Rule.Limit), Cost: c.Cost, Shadow: c.Rule.Mode == middleware.Shadow, Outage: c.Rule.OnOutage.String(), Fields: r.saidBy(p),
+			Limit: limitOf(c.Rule.Limit), Cost: c.Cost, Shadow: c.Rule.Mode == middleware.Shadow,
+			Outage: c.Rule.OnOutage.String(), Fields: r.saidBy(p),
 		}
 		s.Says = s.words()
 		step(s)

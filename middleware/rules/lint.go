@@ -20,7 +20,8 @@ func (c *checker) doubts() {
 	heldOtherwise := held || c.limitsAll(c.scopes[len(c.scopes)-1])
 	for _, at := range c.scopes {
 		unheld := !held && !c.limitsAll(at) && !(heldOtherwise && at.section == "global")
-		if unheld && heldOtherwise && !at.isOff() && !slices.ContainsFunc(at.rules, func(p scopedRule) bool { return p.Mode != "off" && p.Mode != "shadow" }) {
+		refuses := slices.ContainsFunc(at.rules, func(p scopedRule) bool { return p.Mode != "off" && p.Mode != "shadow" })
+		if unheld && heldOtherwise && !at.isOff() && !refuses {
 			c.warnings.atKey(at.path, "is in shadow, and default is not for its requests: they are unlimited. Give global a limit")
 		}
 		for i := range at.rules {
