@@ -40,7 +40,7 @@ func (l *RateLimit) admits(set *ruleset, r *http.Request, handlerKey *string) (e
 	case no.status != 0:
 		set.observe(r, no, ban)
 	case set.exempts(r):
-		set.observe(r, refusal{outcome: OutcomeExempt}, ban)
+		set.observe(r, refusal{outcome: OutcomeExempt}, bans.Ban{}) // a ban in shadow refused nothing
 		return true, no
 	}
 	return false, no

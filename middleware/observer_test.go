@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"net/http/httptest"
 	"slices"
 	"sync"
 	"testing"
@@ -93,6 +94,22 @@ func TestTheObserverHearsWhatBecomesOfARequest(t *testing.T) {
 		assert.Equal(t, middleware.OutcomeUndecided, outcome())
 		assert.ErrorIs(t, heard.last(t).Err, broken)
 	})
+}
+
+func TestAnExemptRequestIsObservedWithoutItsBanInShadow(t *testing.T) {
+	list := bans.Must(bans.New(bans.Options{}))
+	require.NoError(t, list.Ban(t.Context(), "192.0.2.1", time.Hour))
+	seen := &recorder{}
+	limits := middleware.Must(middleware.New(middleware.Config{
+		Rules:    []middleware.Rule{{Name: "ip", Key: keyfunc.IP(), Limit: limiter.PerHour(5)}},
+		Allow:    middleware.MatchFunc(func(*http.Request) bool { return true }),
+		Bans:     middleware.Bans{List: list, Keys: []keyfunc.Func{keyfunc.IP()}},
+		Shadow:   true,
+		Observer: seen,
+	}))
+	limits.Handler(http.NotFoundHandler()).ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("GET", "/", nil))
+	assert.Equal(t, middleware.OutcomeExempt, seen.last(t).Outcome)
+	assert.Zero(t, seen.last(t).Ban)
 }
 
 func TestSeveralObserversHearInTurn(t *testing.T) {
