@@ -37,8 +37,8 @@ func built(t testing.TB) string {
 }
 
 // file returns the file of an address, as GitHub Pages does: /rules is rules.html.
-func file(t testing.TB, address string) string {
-	path := filepath.Join(built(t), filepath.FromSlash(strings.TrimPrefix(address, base)))
+func file(site, address string) string {
+	path := filepath.Join(site, filepath.FromSlash(strings.TrimPrefix(address, base)))
 	if info, err := os.Stat(path); err == nil && info.IsDir() {
 		return filepath.Join(path, "index.html")
 	} else if err != nil {
@@ -49,8 +49,10 @@ func file(t testing.TB, address string) string {
 
 // serve returns the site's address on a server of its own.
 func serve(t testing.TB) string {
+	t.Helper()
+	site := built(t)
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		http.ServeFile(w, &http.Request{Method: r.Method, Header: r.Header, URL: &url.URL{Path: "/"}}, file(t, r.URL.Path))
+		http.ServeFile(w, &http.Request{Method: r.Method, Header: r.Header, URL: &url.URL{Path: "/"}}, file(site, r.URL.Path))
 	}))
 	t.Cleanup(server.Close)
 	return server.URL + base
@@ -98,7 +100,7 @@ func TestEveryLinkOfTheSiteLeadsSomewhere(t *testing.T) {
 				continue
 			}
 			target := (&url.URL{Path: address}).ResolveReference(link)
-			if _, err := os.Stat(file(t, target.Path)); err != nil {
+			if _, err := os.Stat(file(built(t), target.Path)); err != nil {
 				t.Errorf("%s: %s leads nowhere", address, match[1])
 			} else if target.Fragment != "" {
 				assert.Contains(t, ids(pages[target.Path]), target.Fragment, "%s: %s", address, match[1])
@@ -129,8 +131,8 @@ func TestLanguageModelsFindEveryPage(t *testing.T) {
 
 // On a phone in the light, and on a desk in the dark.
 func TestPagesAreLegible(t *testing.T) {
-	b := browser.Start(t, 1280, 900, false)
 	site := serve(t)
+	b := browser.Start(t, 1280, 900, false)
 	for _, address := range slices.Sorted(maps.Keys(pages(t))) {
 		t.Run(strings.TrimPrefix(address, base), func(t *testing.T) {
 			b.Visit(site + strings.TrimPrefix(address, base))
