@@ -80,10 +80,20 @@ function emptyCorners(md) {
   })
 }
 
+// Pages load nothing from elsewhere: a picture on another site, such as a badge, is its words.
+function wordsOfForeignPictures(md) {
+  md.core.ruler.push('foreign-pictures', ({ tokens }) => {
+    for (const token of tokens.flatMap((token) => token.children ?? [])) {
+      if (token.type === 'image' && /^https?:/.test(token.attrGet('src'))) token.type = 'text'
+    }
+  })
+}
+
 // Diagrams are drawn in the browser, and tables that do not fit can be scrolled by keyboard.
 function render(md) {
   rewriteLinks(md)
   emptyCorners(md)
+  wordsOfForeignPictures(md)
   const fence = md.renderer.rules.fence
   md.renderer.rules.fence = (tokens, i, ...rest) => tokens[i].info.trim() === 'mermaid'
     ? `<Diagram code="${encodeURIComponent(tokens[i].content)}"/>`
