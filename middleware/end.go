@@ -178,8 +178,8 @@ func unseen(r *http.Request) {
 }
 
 // countsAs notes that an answer to r with status 200 is a refusal with that status: in gRPC, and in streams of
-// Connect. Otherwise a client could hide from Counts behind its Content-Type. It is also the answer to a request
-// of which r is a clone, if it is written there.
+// Connect. Otherwise a client could hide from Counts behind its Content-Type. If r is a clone, and the
+// answer goes to the request that was cloned, the limiters around that request count it too.
 func countsAs(w http.ResponseWriter, r *http.Request, status int) {
 	for e := endOf(r.Context()); e != nil; e = endOf(e.Context) {
 		if e.isOf(r) || e.answered.Covers(w) {

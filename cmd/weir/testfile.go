@@ -191,7 +191,7 @@ func inTestWords(message string) string {
 	return inWords(errors.New(wrongKind.ReplaceAllString(message, "a value of type $1 is not allowed here")))
 }
 
-// didYouMean returns a question for the end of an error, if a name is nearly one that is known.
+// didYouMean returns a question for the end of an error, if a name resembles a known name.
 func didYouMean(name string, known []string) string {
 	if near := nearest.Of(name, known); near != "" && near != name {
 		return fmt.Sprintf(": did you mean %q?", near)

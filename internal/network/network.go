@@ -67,7 +67,7 @@ func Parse(s string) (netip.Prefix, error) {
 }
 
 // Widest returns the shortest prefix length that one owner can have, as in 10.0.0.0/8 and
-// fc00::/7. All of IPv4 is under the NAT64 prefix, and under that of 6to4.
+// fc00::/7. The NAT64 prefix and the 6to4 prefix each contain all of IPv4.
 func Widest(prefix netip.Prefix) int {
 	if prefix.Addr().Is4() {
 		return 8

@@ -24,8 +24,7 @@ func (v values) String() string {
 }
 
 // matcher returns a function that reports whether a request has all of the values. given returns the values
-// that it has for a name, one of which is enough, and false if programs may find other values: then it may
-// have the value.
+// of a name, and false if programs may find others. One equal value is enough, and so is the doubt.
 func (v values) matcher() func(given func(name string) ([]string, bool)) bool {
 	wanted := make(map[string]glob, len(v))
 	for name, text := range v {

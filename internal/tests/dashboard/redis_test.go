@@ -58,7 +58,7 @@ func bansOf(t *testing.T, page http.Handler) []listedBan {
 	return said.State.Bans.List
 }
 
-// What a list has for a key may be a digest, of which Find knows nothing.
+// A list may have a digest in place of a key, and Find does not know it.
 func TestABanThatIsListedIsLiftedAndSaidToBe(t *testing.T) {
 	server := redistest.Start(t)
 	client := redis.NewClient(&redis.Options{Addr: server.Addr})

@@ -168,7 +168,7 @@ func TestServersWhoseTimesHaveNoZone(t *testing.T) {
 				require.Contains(t, broken.Why, test.broken[i], name)
 			}
 		}
-		if test.zone == nil { // a zone that is named counts
+		if test.zone == nil { // Options.Zone replaces the UTC of a format
 			entries, _ := readAll(t, string(log), Options{Zone: berlin})
 			require.Equal(t, test.want[0].At-2*time.Hour.Microseconds(), entries[0].At, name)
 			continue
