@@ -128,7 +128,7 @@ func (s *suite) inParallel(rule middleware.Rule, n, status int) (passed int) {
 func concurrentLogins(s *suite) {
 	rule := login(5)
 	equal(s, 5, s.inParallel(rule, 40, 401), "wrong ones that pass")
-	equal(s, 5, s.inParallel(rule, 40, 200), "right ones that pass, of which five can be in progress")
+	equal(s, 5, s.inParallel(rule, 40, 200), "right ones pass; five can be in progress")
 	rule.Counts = rule.Counts.Afterwards()
 	equal(s, 40, s.inParallel(rule, 40, 200), "right ones that pass if they are charged afterwards")
 }

@@ -1,5 +1,5 @@
 -- The fast path, a block of decide.lua: as a function it would take up to a tenth more of Redis's time. It
--- decides on a group if it is plain: each key has no value, or one that was written under the quota of its
+-- decides on a group if it is plain: each key has no value, or a value that was written under the quota of its
 -- charge. Such a key has no state in a table. Its value is unpacked and packed for each charge, and lives
 -- has its life: the key's name until the value changes, and then for how many milliseconds the key lives,
 -- KEPT if its expiry is late enough, RESIZED if the value may also have another length, or GONE. It is
