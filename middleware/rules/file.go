@@ -120,8 +120,8 @@ type rule struct {
 	When      *when                  `yaml:"when" doc:"Which requests the rule is for, and when it charges them."`
 	OnOutage  string                 `yaml:"on_outage" words:"local open closed" default:"local" doc:"If Redis does not answer: local counts in the process, open admits requests, closed answers 503."`
 	Mode      string                 `yaml:"mode" words:"enforce shadow off deny" default:"enforce" doc:"shadow counts and logs, and refuses nothing. off removes the rule. deny refuses every request, counts none, and needs no limit."`
-	Refusal   *refusal               `yaml:"refusal" default:"that of the file" doc:"The rule's own refusal. Each field replaces the file's."`
-	Soft      *soft                  `yaml:"soft" default:"that of the file" doc:"The rule's own soft."`
+	Refusal   *refusal               `yaml:"refusal" default:"the file's refusal" doc:"The rule's own refusal. Each field replaces the file's."`
+	Soft      *soft                  `yaml:"soft" default:"the file's soft" doc:"The rule's own soft."`
 	Escalate  *escalate              `yaml:"escalate" doc:"A ban for keys that are refused again and again."`
 }
 
