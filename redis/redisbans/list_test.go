@@ -814,8 +814,14 @@ func TestAProcessThatMissedChangesReadsTheWholeList(t *testing.T) {
 	}
 	awaitBanned(t, there, "lifted")
 	all(t, there)
+	for _, l := range []*List{here, there} {
+		l.exchange <- struct{}{} // no late message makes it read the change before Redis forgets it
+	}
 	silently(t, here, &change{Op: "unban", Tag: here.tag("lifted")}, banOf(here, "missed", time.Hour))
 	server.MustDo("XTRIM", here.redis.names[1], "MAXLEN", "0")
+	for _, l := range []*List{here, there} {
+		<-l.exchange
+	}
 	silently(t, here, banOf(here, "new", time.Hour))
 	all(t, there)
 	for _, key := range []string{"first", "missed", "new"} {
