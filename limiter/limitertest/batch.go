@@ -21,10 +21,11 @@ var batches = []testCase{
 		},
 	},
 	{
-		name: "charges can be decided again",
-		why:  "A caller that waits sends the same charges again. Decide sets each Decision anew, whatever it was, and changes nothing else of a charge.",
-		each: func(t *trial, l limiter.Limit) {
-			q := t.quota(scaled(l, 4))
+		name:   "charges can be decided again",
+		why:    "A caller that waits sends the same charges again. Decide sets each Decision anew, whatever it was, and changes nothing else of a charge.",
+		limits: samples,
+		run: func(t *trial) {
+			q := t.quota(scaled(t.limit, 4))
 			full := t.named("full", "", limiter.PerHour(1))
 			t.take(full, "key", 1)
 			charges := []limiter.Charge{{Quota: q, Key: "key", Cost: 2}, {Quota: full, Key: "key", Cost: 1}}

@@ -135,18 +135,19 @@ func TestEveryFlawIsCaught(t *testing.T) {
 
 // failure is how a store with that flaw fails the case, or empty.
 func (c testCase) failure(t *testing.T, flaw string) string {
-	if c.run != nil {
-		return failure(t, flaw, c.why, c.run)
+	limits := c.limits
+	if limits == nil {
+		limits = []limiter.Limit{{}}
 	}
-	for _, l := range samples {
-		if text := failure(t, flaw, c.why, func(t *trial) { c.each(t, l) }); text != "" {
+	for _, l := range limits {
+		if text := c.failureUnder(t, flaw, l); text != "" {
 			return text
 		}
 	}
 	return ""
 }
 
-func failure(t *testing.T, flaw, why string, run func(*trial)) string {
+func (c testCase) failureUnder(t *testing.T, flaw string, l limiter.Limit) string {
 	r := &recorder{}
 	synctest.Test(t, func(t *testing.T) {
 		r.TB = t
@@ -155,17 +156,15 @@ func failure(t *testing.T, flaw, why string, run func(*trial)) string {
 			defer close(ended)
 			defer func() {
 				if p := recover(); p != nil {
-					r.text = fmt.Sprint("panic: ", p, why)
+					r.text = fmt.Sprint("panic: ", p, c.why)
 				}
 			}()
 			store := newFlawed(flaw)
 			time.Sleep(3_456_789 * tick) // not to begin where a window does
-			tr := newTrial(r, why, store, func(d time.Duration) {
+			c.test(&trial{TB: r, store: store, limit: l, stepsBack: true, sleep: func(d time.Duration) {
 				store.behind += max(0, -d)
 				time.Sleep(d)
-			})
-			tr.stepsBack = true
-			run(tr)
+			}})
 		}()
 		<-ended
 	})

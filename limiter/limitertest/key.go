@@ -10,9 +10,10 @@ import (
 // keys test that clients are told apart.
 var keys = []testCase{
 	{
-		name: "rules and tiers count separately",
-		why:  "The names of the rule and the tier and the key identify a counter. Joined, they must not collide.",
-		each: func(t *trial, l limiter.Limit) {
+		name:   "rules and tiers count separately",
+		why:    "The names of the rule and the tier and the key identify a counter. Joined, they must not collide.",
+		limits: samples,
+		run: func(t *trial) {
 			var charges []limiter.Charge
 			for _, names := range [][3]string{
 				{"a", "", "k"}, {"b", "", "k"}, {"a", "a", "k"}, {"a", "b", "k"}, {"b", "a", "k"},
@@ -21,7 +22,7 @@ var keys = []testCase{
 				{"a", "", ""}, {"a", "k", ""}, {"ak", "", ""}, {"a", "", "\x00k"}, {"A", "", "k"}, {"a", "", "K"},
 				{"a", "", "a"}, {"{a}", "", "k"}, {"a", "{k}", ""}, {"a|b", "", "k"}, {"a", "", "|b|k"},
 			} {
-				charges = append(charges, limiter.Charge{Quota: t.named(names[0], names[1], l), Key: names[2], Cost: 1})
+				charges = append(charges, limiter.Charge{Quota: t.named(names[0], names[1], t.limit), Key: names[2], Cost: 1})
 			}
 			t.distinct(charges)
 		},

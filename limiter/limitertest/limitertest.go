@@ -30,6 +30,7 @@
 package limitertest
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -50,26 +51,21 @@ type Harness struct {
 	Sleep func(time.Duration)
 }
 
-// A testCase tests a promise. One of run and each is set.
+// A testCase tests a promise.
 type testCase struct {
 	name string // what is promised
 
 	// why says what breaks for users, or what is likely wrong in the store.
 	why string
 
-	run  func(t *trial)
-	each func(t *trial, l limiter.Limit) // for each of the sample limits
+	slots     bool            // only for stores that count slots
+	stepsBack bool            // only for stores whose clock can step back
+	limits    []limiter.Limit // it runs once for each of these, or once if there is none
+	run       func(t *trial)
 }
 
 // cases has all cases: the traces of promises.txt, and the cases that each file declares.
-var cases = concat(traces(), exacts, calendars, batches, optionals, keys, mistakes, returns, debts, changes, slots, races)
-
-func concat(lists ...[]testCase) (all []testCase) {
-	for _, list := range lists {
-		all = append(all, list...)
-	}
-	return all
-}
+var cases = slices.Concat(traces(), calendars, batches, keys, mistakes, changes, slots, races)
 
 // Run tests the stores that h.New returns. It tests everything that a [limiter.Store] promises.
 func Run(t *testing.T, h Harness) {
@@ -79,30 +75,34 @@ func Run(t *testing.T, h Harness) {
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
-			if c.run != nil {
-				h.try(t, c.why, c.run)
-				return
+			if c.limits == nil {
+				h.try(t, c, limiter.Limit{})
 			}
-			for _, l := range samples {
-				t.Run(l.Algorithm.String(), func(t *testing.T) {
-					h.try(t, c.why, func(t *trial) { c.each(t, l) })
-				})
+			for _, l := range c.limits {
+				t.Run(l.Algorithm.String(), func(t *testing.T) { h.try(t, c, l) })
 			}
 		})
 	}
 }
 
 // try runs one case on a new store, in a bubble if the store reads time.Now.
-func (h Harness) try(t *testing.T, why string, run func(t *trial)) {
+func (h Harness) try(t *testing.T, c testCase, l limiter.Limit) {
 	if h.Sleep != nil {
 		store := h.New(t)
 		h.Sleep(phase.Draw(t))
-		tr := newTrial(t, why, store, h.Sleep)
-		tr.stepsBack = true
-		run(tr)
+		c.test(&trial{TB: t, store: store, limit: l, sleep: h.Sleep, stepsBack: true})
 		return
 	}
 	phase.Test(t, func(t *testing.T) {
-		run(newTrial(t, why, h.New(t), time.Sleep))
+		c.test(&trial{TB: t, store: h.New(t), limit: l, sleep: time.Sleep})
 	})
+}
+
+// test runs the case, unless it is for other stores.
+func (c testCase) test(t *trial) {
+	if c.slots && !t.countsSlots() || c.stepsBack && !t.stepsBack {
+		return
+	}
+	t.why = c.why
+	c.run(t)
 }

@@ -16,10 +16,11 @@ const callers = 16
 // step, though maybe not in the first run. go test -race helps.
 var races = []testCase{
 	{
-		name: "exactly N of many callers are admitted",
-		why:  "Of M callers at once, exactly N are admitted. Reading the state, deciding and writing must be one step.",
-		each: func(t *trial, l limiter.Limit) {
-			q := t.quota(scaled(l, 100))
+		name:   "exactly N of many callers are admitted",
+		why:    "Of M callers at once, exactly N are admitted. Reading the state, deciding and writing must be one step.",
+		limits: samples,
+		run: func(t *trial) {
+			q := t.quota(scaled(t.limit, 100))
 			var admitted atomic.Int64
 			t.race(20, func(ctx context.Context, _ *rand.Rand) error {
 				d, err := t.try(ctx, limiter.Charge{Quota: q, Key: "key", Cost: 1})
@@ -35,10 +36,11 @@ var races = []testCase{
 		},
 	},
 	{
-		name: "exactly N of many batches are taken",
-		why:  "All or nothing holds in a race too, whatever keys batches share and in whatever order. If the case never ends, locks are taken in different orders.",
-		each: func(t *trial, l limiter.Limit) {
-			shared := t.named("shared", "", scaled(l, 60))
+		name:   "exactly N of many batches are taken",
+		why:    "All or nothing holds in a race too, whatever keys batches share and in whatever order. If the case never ends, locks are taken in different orders.",
+		limits: samples,
+		run: func(t *trial) {
+			shared := t.named("shared", "", scaled(t.limit, 60))
 			wide := t.named("wide", "", limiter.PerHour(1000))
 			names := []string{"a", "b", "c", "d", "e"}
 			taken := make([]atomic.Int64, len(names))
@@ -71,11 +73,12 @@ var races = []testCase{
 		},
 	},
 	{
-		name: "charges, debts and refunds of many callers add up",
-		why:  "Settling is one step too: no unit is lost, and none is refunded twice.",
-		each: func(t *trial, l limiter.Limit) {
-			q := t.quota(scaled(l, 2000))
-			returns := l.Algorithm != limiter.LeakyBucket // where units return of the last event alone
+		name:   "charges, debts and refunds of many callers add up",
+		why:    "Settling is one step too: no unit is lost, and none is refunded twice.",
+		limits: samples,
+		run: func(t *trial) {
+			q := t.quota(scaled(t.limit, 2000))
+			returns := t.limit.Algorithm != limiter.LeakyBucket // where units return of the last event alone
 			var used atomic.Int64
 			t.race(30, func(ctx context.Context, random *rand.Rand) error {
 				charge := limiter.Charge{Quota: q, Key: "key", Cost: 1 + random.Int64N(2)}

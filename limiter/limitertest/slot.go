@@ -12,10 +12,11 @@ import (
 )
 
 // slots test events in flight, on stores that count slots ([store.Checker]).
-var slots = ofSlots([]testCase{
+var slots = []testCase{
 	{
-		name: "RetryAfter estimates when a slot is released",
-		why:  "If N slots are each held for time d, one of them is released after d/N.",
+		name:  "RetryAfter estimates when a slot is released",
+		slots: true,
+		why:   "If N slots are each held for time d, one of them is released after d/N.",
 		run: func(t *trial) {
 			q := t.concurrency("rule", "", 4)
 			if d := t.take(q, "key", 3); d.Receipt == (limiter.Receipt{}) {
@@ -33,8 +34,9 @@ var slots = ofSlots([]testCase{
 		},
 	},
 	{
-		name: "a context that has ended takes no slot",
-		why:  "Nobody would release it.",
+		name:  "a context that has ended takes no slot",
+		slots: true,
+		why:   "Nobody would release it.",
 		run: func(t *trial) {
 			q := t.concurrency("rule", "", 1)
 			ctx, cancel := context.WithCancel(t.Context())
@@ -49,8 +51,9 @@ var slots = ofSlots([]testCase{
 		},
 	},
 	{
-		name: "at most the limit is in flight in a race",
-		why:  "Reading, deciding and writing are one step, and so is releasing, in batches with other charges too.",
+		name:  "at most the limit is in flight in a race",
+		slots: true,
+		why:   "Reading, deciding and writing are one step, and so is releasing, in batches with other charges too.",
 		run: func(t *trial) {
 			const most = 3
 			q, rate := t.concurrency("slots", "", most), t.named("rate", "", limiter.PerHour(1_000_000))
@@ -84,19 +87,6 @@ var slots = ofSlots([]testCase{
 			}
 		},
 	},
-})
-
-// ofSlots makes cases that are skipped for stores that do not count slots.
-func ofSlots(cases []testCase) []testCase {
-	for i := range cases {
-		run := cases[i].run
-		cases[i].run = func(t *trial) {
-			if t.countsSlots() {
-				run(t)
-			}
-		}
-	}
-	return cases
 }
 
 func (t *trial) concurrency(rule, tier string, most int64) *limiter.Quota {

@@ -20,19 +20,22 @@ var promises string
 // A declaration names a quota of a trace.
 type declaration struct {
 	name, rule, tier string
-	text             string // the limit; empty: each of the samples
+	text             string // the limit, or the number of slots
 	slots            bool
+}
+
+// A script is a trace as it is written.
+type script struct {
+	quotas  []declaration
+	settles bool
+	steps   []string
 }
 
 // traces has the cases in promises.
 func traces() (cases []testCase) {
 	for _, text := range strings.Split(promises, "\n== ")[1:] {
-		c := testCase{}
 		name, rest, _ := strings.Cut(text, "\n")
-		c.name = name
-		var quotas []declaration
-		var steps, limits []string
-		settles, back := false, false
+		c, s := testCase{name: name}, script{}
 		for line := range strings.Lines(rest) {
 			line = strings.TrimSpace(line)
 			switch verb, rest, _ := strings.Cut(line, " "); verb {
@@ -41,120 +44,103 @@ func traces() (cases []testCase) {
 				c.why = rest
 			case "limit", "slots":
 				names, text, _ := strings.Cut(rest, " = ")
-				d := declaration{text: text, slots: verb == "slots"}
-				d.name, d.rule, _ = strings.Cut(names, " of ")
-				if d.rule == "" {
-					d.rule = d.name
+				name, rule, isOther := strings.Cut(names, " of ")
+				if !isOther {
+					rule = name
 				}
-				d.rule, d.tier, _ = strings.Cut(d.rule, "/")
-				quotas = append(quotas, d)
+				rule, tier, _ := strings.Cut(rule, "/")
+				s.quotas = append(s.quotas, declaration{name, rule, tier, text, verb == "slots"})
 			case "for":
 				all, algorithms, _ := strings.Cut(rest, " in ")
 				for _, l := range strings.Split(all, ", ") {
 					for _, a := range strings.Split(algorithms, " ") {
-						limits = append(limits, l+" "+a)
+						c.limits = append(c.limits, must(limiter.Parse(l+" "+a)))
 					}
 				}
 			case "settles":
-				settles = true
+				s.settles = true
 			case "steps":
-				back = true
+				c.stepsBack = true
 			default:
-				steps = append(steps, line)
+				s.steps = append(s.steps, line)
 			}
 		}
-		if quotas == nil {
-			quotas = []declaration{{name: "rule", rule: "rule"}}
+		if s.quotas == nil {
+			s.quotas = []declaration{{name: "rule", rule: "rule"}}
 		}
-		others := slices.ContainsFunc(quotas, func(d declaration) bool { return strings.HasPrefix(d.text, "other") })
-		run := func(t *trial, each limiter.Limit) {
-			if back && !t.stepsBack {
-				return
-			}
-			if quotas[0].slots && !t.countsSlots() {
-				return
-			}
-			for _, other := range samples {
-				t.runs++ // each has rules of its own
-				tr := &trace{trial: t, ids: map[string]decided{}}
-				for _, d := range quotas {
-					d.rule += fmt.Sprint(" ", t.runs)
-					q := t.declared(d, each, other)
-					q.Settles = settles
-					tr.quotas = append(tr.quotas, named{d.name, q})
-				}
-				for _, step := range steps {
-					t.step = step
-					tr.do(step)
-				}
-				t.step = ""
-				if !others {
-					break
-				}
-			}
+		if c.limits == nil && s.uses("", "each") {
+			c.limits = samples
 		}
-		switch {
-		case limits != nil:
-			c.run = func(t *trial) {
-				for _, text := range limits {
-					run(t, t.parsed(text))
-				}
-			}
-		case slices.ContainsFunc(quotas, func(d declaration) bool { return d.text == "" || strings.HasPrefix(d.text, "each") }):
-			c.each = run
-		default:
-			c.run = func(t *trial) { run(t, limiter.Limit{}) }
-		}
+		c.slots, c.run = s.quotas[0].slots, s.run
 		cases = append(cases, c)
 	}
 	return cases
 }
 
-func (t *trial) parsed(text string) limiter.Limit {
-	t.Helper()
-	l, err := limiter.Parse(text)
-	if err != nil {
-		t.Fatalf("limitertest: %v", err)
-	}
-	return l
+// uses reports whether a limit is one of these, slow or not.
+func (s *script) uses(texts ...string) bool {
+	return slices.ContainsFunc(s.quotas, func(d declaration) bool {
+		text, _, _ := strings.Cut(d.text, " slow ")
+		return slices.Contains(texts, text)
+	})
 }
 
-func (t *trial) declared(d declaration, each, other limiter.Limit) *limiter.Quota {
+func (s *script) run(t *trial) {
+	others := samples[:1]
+	if s.uses("other") {
+		others = samples
+	}
+	for i, other := range others {
+		tr := &trace{trial: t, quotas: map[string]*limiter.Quota{}, ids: map[string]limiter.Charge{}}
+		for _, d := range s.quotas {
+			d.rule += fmt.Sprint(" ", i) // each of others has rules of its own
+			q := t.declared(d, other)
+			q.Settles = s.settles
+			tr.quotas[d.name] = q
+		}
+		tr.first = tr.quotas[s.quotas[0].name]
+		for _, step := range s.steps {
+			t.step = step
+			tr.do(step)
+		}
+		t.step = ""
+	}
+}
+
+func (t *trial) declared(d declaration, other limiter.Limit) *limiter.Quota {
 	t.Helper()
+	if d.slots {
+		return t.concurrency(d.rule, d.tier, must(strconv.ParseInt(d.text, 10, 64)))
+	}
 	text, events, isSlow := strings.Cut(d.text, " slow ")
-	n, _ := strconv.ParseInt(events, 10, 64)
-	l := each
-	switch {
-	case d.slots:
-		n, _ = strconv.ParseInt(d.text, 10, 64)
-		return t.concurrency(d.rule, d.tier, n)
-	case text == "other":
+	l := t.limit
+	switch text {
+	case "", "each":
+	case "other":
 		l = other
-	case text != "" && text != "each":
-		l = t.parsed(text)
+	default:
+		l = must(limiter.Parse(text))
 	}
 	if isSlow {
-		l = slow(l, n)
+		l = slow(l, must(strconv.ParseInt(events, 10, 64)))
 	}
 	return t.named(d.rule, d.tier, l)
 }
 
-// A trace is a running case of promises.
+// must panics if promises are wrong.
+func must[T any](value T, err error) T {
+	if err != nil {
+		panic(fmt.Sprintf("limitertest: promises.txt: %v", err))
+	}
+	return value
+}
+
+// A trace is a running script.
 type trace struct {
 	*trial
-	quotas []named
-	ids    map[string]decided
-}
-
-type named struct {
-	name  string
-	quota *limiter.Quota
-}
-
-// decided is a charge with its decision.
-type decided struct {
-	limiter.Charge
-	limiter.Decision
+	first  *limiter.Quota
+	quotas map[string]*limiter.Quota // by name
+	ids    map[string]limiter.Charge // with their decisions
 }
 
 // do runs one step.
@@ -162,81 +148,75 @@ func (t *trace) do(step string) {
 	t.Helper()
 	verb, rest, _ := strings.Cut(step, " ")
 	if times, ok := strings.CutSuffix(verb, "x"); ok {
-		for range t.number(times, limiter.Charge{}) {
+		for range must(strconv.Atoi(times)) {
 			t.do(rest)
 		}
 		return
 	}
 	if verb == "sleep" {
-		t.sleep(t.duration(rest))
+		t.sleep(must(time.ParseDuration(rest)))
 		return
 	}
-	var all []limiter.Charge
+	var charges []limiter.Charge
 	var settlements []limiter.Settlement
-	var last []string    // fields of the last charge behind its cost
-	var lasts [][]string // and of all
+	var fields [][]string // of each charge, behind its cost
 	for part := range strings.SplitSeq(rest, ", ") {
-		fields := strings.Fields(part)
+		words := strings.Fields(part)
 		if verb == "settle" {
-			d := t.ids[fields[0]]
-			d.Charge.Decision = d.Decision
-			settlements = append(settlements, limiter.Settlement{Charge: d.Charge, Actual: t.number(fields[1], d.Charge)})
+			c := t.ids[words[0]]
+			settlements = append(settlements, limiter.Settlement{Charge: c, Actual: t.number(words[1], c)})
 			continue
 		}
-		c := t.charge(fields[0])
-		last = fields[1:]
-		if len(last) > 0 && !slices.Contains([]string{"look", "same", "longer"}, verb) {
-			c.Cost = t.number(last[0], c)
-			last = last[1:]
+		c, more := t.charge(words[0]), words[1:]
+		if len(more) > 0 && !slices.Contains([]string{"look", "same", "longer"}, verb) {
+			c.Cost, more = t.number(more[0], c), more[1:]
 		}
-		if len(last) == 2 && last[0] == "of" {
-			c.Decision = t.ids[last[1]].Decision
+		if len(more) == 2 && more[0] == "of" {
+			c.Decision = t.ids[more[1]].Decision
 		}
-		all, lasts = append(all, c), append(lasts, last)
+		charges, fields = append(charges, c), append(fields, more)
 	}
 	if verb == "settle" {
 		t.settle(settlements...)
 		return
 	}
-	c := all[0]
+	c, more := charges[0], fields[0]
 	switch verb {
 	case "take":
-		t.note(c, t.take(c.Quota, c.Key, c.Cost), last)
+		t.note(c, t.take(c.Quota, c.Key, c.Cost), more)
 	case "refuse":
-		t.note(c, t.refuse(c.Quota, c.Key, c.Cost), last)
-	case "never":
-		if d := t.refuse(c.Quota, c.Key, c.Cost); d.RetryAfter != limiter.Never {
-			t.broken("cost %d under %v: RetryAfter is %v, want Never", c.Cost, c.Quota.Limit(), d.RetryAfter)
-		}
+		t.note(c, t.refuse(c.Quota, c.Key, c.Cost), more)
 	case "left":
 		t.remaining(c.Quota, c.Key, c.Cost, "then")
 	case "look":
-		t.note(c, t.look(c.Quota, c.Key), last)
+		t.note(c, t.look(c.Quota, c.Key), more)
 	case "same":
-		if d, want := t.look(c.Quota, c.Key), t.ids[last[0]].Decision; d != want {
+		if d, want := t.look(c.Quota, c.Key), t.ids[more[0]].Decision; d != want {
 			t.broken("under %v a look says %+v, want %+v", c.Quota.Limit(), d, want)
 		}
 	case "longer":
-		other := t.charge(last[0])
-		n := t.number(last[1], c)
+		other := t.charge(more[0])
+		n := t.number(more[1], c)
 		long, short := t.refuse(c.Quota, c.Key, n).RetryAfter, t.refuse(other.Quota, other.Key, n).RetryAfter
 		if long <= short {
-			t.broken("under %v, %d units are free after %v, and under another key after %v, want later", c.Quota.Limit(), n, long, short)
+			t.broken("under %v, %d units are free after %v, and under another key after %v, want later",
+				c.Quota.Limit(), n, long, short)
 		}
 	case "batch":
-		t.batch(all, lasts)
+		t.batch(charges, fields)
 	case "owe":
-		t.settle(owing(all...)...)
+		t.settle(owing(charges...)...)
 	case "refund":
-		t.settle(returning(all...)...)
+		t.settle(returning(charges...)...)
 	case "reset":
-		t.reset(all...)
+		t.reset(charges...)
 	case "begin":
 		t.begin(c.Quota, float64(c.Cost))
 	case "drain":
 		for n := t.look(c.Quota, c.Key).Limit; n > 0; n-- {
 			if d := t.take(c.Quota, c.Key, 1); d.Limit != c.Quota.Capacity() || d.Remaining != n-1 {
-				t.broken("after an admitted event %d of %d remain, want %d of %d", d.Remaining, d.Limit, n-1, c.Quota.Capacity())
+				t.broken("after an admitted event %d of %d remain, want %d of %d",
+					d.Remaining, d.Limit, n-1, c.Quota.Capacity())
 			}
 		}
 	case "retry":
@@ -250,21 +230,18 @@ func (t *trace) do(step string) {
 	}
 }
 
-// charge parses "key" or "limit:key".
+// charge reads "key" or "limit:key".
 func (t *trace) charge(text string) limiter.Charge {
-	for _, n := range t.quotas {
-		if key, ok := strings.CutPrefix(text, n.name+":"); ok {
-			return limiter.Charge{Quota: n.quota, Key: key}
-		}
+	if name, key, ok := strings.Cut(text, ":"); ok {
+		return limiter.Charge{Quota: t.quotas[name], Key: key}
 	}
-	return limiter.Charge{Quota: t.quotas[0].quota, Key: text}
+	return limiter.Charge{Quota: t.first, Key: text}
 }
 
-func (t *trace) number(text string, c limiter.Charge) int64 {
+func (t *trace) number(text string, c limiter.Charge) (n int64) {
 	t.Helper()
 	text, less, _ := strings.Cut(text, "-")
 	text, more, _ := strings.Cut(text, "+")
-	n, err := int64(0), error(nil)
 	switch text {
 	case "all":
 		n = c.Quota.Capacity()
@@ -275,10 +252,7 @@ func (t *trace) number(text string, c limiter.Charge) int64 {
 	case "max":
 		n = math.MaxInt64
 	default:
-		n, err = strconv.ParseInt(text, 10, 64)
-	}
-	if err != nil {
-		t.Fatalf("limitertest: %v", err)
+		n = must(strconv.ParseInt(text, 10, 64))
 	}
 	if less != "" {
 		n -= t.number(less, c)
@@ -289,48 +263,47 @@ func (t *trace) number(text string, c limiter.Charge) int64 {
 	return n
 }
 
-func (t *trace) duration(text string) time.Duration {
-	t.Helper()
-	d, err := time.ParseDuration(text)
-	if err != nil {
-		t.Fatalf("limitertest: %v", err)
-	}
-	return d
-}
-
 // note stores a decision for "as ID", and checks "FIELD=TIME".
 func (t *trace) note(c limiter.Charge, d limiter.Decision, fields []string) {
 	t.Helper()
+	times := map[string]time.Duration{
+		"RetryAfter": d.RetryAfter, "NextAfter": d.NextAfter, "ResetAfter": d.ResetAfter, "Delay": d.Delay,
+	}
 	for i, field := range fields {
-		name, value, is := strings.Cut(field, "=")
+		name, value, isTime := strings.Cut(field, "=")
 		switch {
 		case field == "as":
-			t.ids[fields[i+1]] = decided{c, d}
-		case is:
-			got := map[string]time.Duration{"RetryAfter": d.RetryAfter, "NextAfter": d.NextAfter, "ResetAfter": d.ResetAfter, "Delay": d.Delay}[name]
-			if want := t.duration(value); got != want {
+			c.Decision = d
+			t.ids[fields[i+1]] = c
+		case isTime:
+			if got, want := times[name], must(time.ParseDuration(value)); got != want {
 				t.broken("under %v %s is %v, want %v: %+v", c.Quota.Limit(), name, got, want, d)
 			}
 		}
 	}
 }
 
-// batch decides about charges together. A field of each charge is "yes" or "no". If one is no, nothing
-// must be taken, and each decision must be the one for the charge alone, or for a look if it is yes.
+// batch decides about charges together. The first field of each charge is "yes" or "no", with a "?" if the charge
+// is optional. If another one is no, nothing must be taken. Then each decision must be the one for the charge alone,
+// or for a look if it is yes.
 func (t *trace) batch(charges []limiter.Charge, fields [][]string) {
 	t.Helper()
-	decisions := t.decide(charges...)
-	refused := slices.ContainsFunc(decisions, func(d limiter.Decision) bool { return !d.Allowed })
-	for i, d := range decisions {
+	refused := false
+	for i := range charges {
+		charges[i].Optional = strings.HasSuffix(fields[i][0], "?")
+		refused = refused || fields[i][0] == "no"
+	}
+	for i, d := range t.decide(charges...) {
 		c := charges[i]
-		if want := fields[i][0] == "yes"; d.Allowed != want {
+		if want := strings.HasPrefix(fields[i][0], "yes"); d.Allowed != want {
 			t.broken("charge %d of a batch: the decision is %+v, want Allowed %v", i+1, d, want)
 		}
 		if d.Allowed {
 			c.Cost = 0
 		}
-		if alone := t.decide(c)[0]; refused && d != alone {
-			t.broken("charge %d of a refused batch, under %v: the decision is %+v, and alone %+v", i+1, c.Quota.Limit(), d, alone)
+		if alone := t.decide(c)[0]; (refused || !d.Allowed) && d != alone {
+			t.broken("charge %d of a batch that was not taken, under %v: the decision is %+v, and alone %+v",
+				i+1, c.Quota.Limit(), d, alone)
 		}
 		t.note(charges[i], d, fields[i])
 	}

@@ -26,22 +26,12 @@ const tick = time.Microsecond
 type trial struct {
 	testing.TB
 	store limiter.Store
+	limit limiter.Limit // one of the case's
 	why   string
-	clock func(time.Duration) // moves it
-	slept time.Duration       // in all
+	step  string // of a trace
 
-	stepsBack bool   // the clock can
-	step      string // of a trace
-	runs      int    // of traces
-}
-
-func newTrial(tb testing.TB, why string, store limiter.Store, sleep func(time.Duration)) *trial {
-	return &trial{TB: tb, store: store, why: why, clock: sleep}
-}
-
-func (t *trial) sleep(d time.Duration) {
-	t.clock(d)
-	t.slept += d
+	sleep     func(time.Duration) // moves the clock
+	stepsBack bool                // the clock can
 }
 
 // broken ends the case: the store breaks its promise.
@@ -116,6 +106,9 @@ func (t *trial) refuse(q *limiter.Quota, key string, cost int64) limiter.Decisio
 	}
 	if d.RetryAfter < tick {
 		t.broken("cost %d under %v was refused with RetryAfter %v, want at least 1µs", cost, q.Limit(), d.RetryAfter)
+	}
+	if isNever := d.RetryAfter == limiter.Never; isNever != (cost > q.Capacity()) {
+		t.broken("cost %d under %v was refused with RetryAfter %v, want Never if it is above the limit", cost, q.Limit(), d.RetryAfter)
 	}
 	return d
 }
