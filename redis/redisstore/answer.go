@@ -14,9 +14,6 @@ import (
 
 func isLog(q *limiter.Quota) bool { return !q.InFlight() && q.Algorithm() == limiter.SlidingLog }
 
-// isLong reports whether q's entries are not read as a whole.
-func isLong(q *limiter.Quota) bool { return isLog(q) && q.Capacity() > 10 }
-
 // An answer is the script's answer for one group: the server's time, and a record for each
 // charge.
 type answer struct {

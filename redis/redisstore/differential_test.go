@@ -566,7 +566,7 @@ func decodeStored(value string, q *limiter.Quota) (s limiter.State, err error) {
 	entry := func(at int) {
 		s.Log = append(s.Log, limiter.Entry{At: double(at), N: double(at + 8)})
 	}
-	if !isLong(q) {
+	if !isLog(q) || q.Capacity() <= 10 {
 		if len(value) != 57 && (!isLog(q) && !hasLows(q) || len(value)%16 != 57%16) {
 			return s, fmt.Errorf("it has %d bytes", len(value))
 		}
