@@ -35,12 +35,8 @@ func (s *Store) Decide(ctx context.Context, charges []limiter.Charge) error {
 	parts = parts[:len(charges)]
 	isExact := true
 	for i := range charges {
-		p, err := s.planOf(charges[i].Quota)
-		if err != nil {
-			return err
-		}
-		parts[i].plan = p
-		isExact = isExact && p == nil
+		parts[i].plan = s.planOf(charges[i].Quota)
+		isExact = isExact && parts[i].plan == nil
 	}
 	if isExact {
 		return s.exact.Decide(ctx, charges)

@@ -11,10 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weirgo/weir/internal/phase"
-	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/limiter/store"
-	"github.com/weirgo/weir/middleware"
 	"github.com/weirgo/weir/redis/redisstore"
 )
 
@@ -328,12 +326,14 @@ func TestALimitThatIsTightOrOfAColdKeyIsDecidedExactly(t *testing.T) {
 	t.Parallel()
 	phase.Test(t, func(t *testing.T) {
 		f := newFake()
-		s := f.instance(t, 1, Options{Rules: []string{"login", "cold"}})
+		s := f.instance(t, 1, Options{Rules: []string{"login", "queue", "log", "cold"}})
 		for name, tt := range map[string]struct {
 			q    *limiter.Quota
 			keys int
 		}{
 			"tight": {quotaOf(t, "login", limiter.PerMinute(5)), 1},
+			"queue": {quotaOf(t, "queue", limiter.PerMinute(5000).With(limiter.LeakyBucket)), 1},
+			"log":   {quotaOf(t, "log", limiter.PerMinute(5000).With(limiter.SlidingLog)), 1},
 			"exact": {quotaOf(t, "exact", limiter.PerMinute(5000)), 1},
 			"cold":  {quotaOf(t, "cold", limiter.PerMinute(5000)), 100},
 		} {
@@ -360,36 +360,6 @@ func TestMostDecisionsOnAHotKeyCostNoTrip(t *testing.T) {
 		}
 		trips := f.decided.Load() + f.trips.Load()
 		assert.Less(t, trips, uint64(20_000/20))
-	})
-}
-
-func TestARuleThatIsNamedAndCannotBeLeasedIsRefusedWithTheReason(t *testing.T) {
-	t.Parallel()
-	phase.Test(t, func(t *testing.T) {
-		f := newFake()
-		s, all := f.instance(t, 1, Options{Rules: []string{"rule"}}), f.instance(t, 2, Options{})
-		for _, a := range []limiter.Algorithm{limiter.LeakyBucket, limiter.SlidingLog} {
-			other := quotaOf(t, "other", limiter.PerSecond(100).With(a))
-			require.NoError(t, s.Check(other), "it is not named")
-			require.NoError(t, all.Check(other), "no rule is named")
-			require.True(t, decideOne(t, all, other, "key", 1).Allowed)
-			require.True(t, decideOne(t, s, other, "key", 1).Allowed)
-			q := quotaOf(t, "rule", limiter.PerSecond(100).With(a))
-			err := s.Check(q)
-			require.ErrorContains(t, err, fmt.Sprintf(`rule "rule": leasestore: limit %v cannot be leased: `, q.Limit()))
-			charges := []limiter.Charge{{Quota: q, Key: "key", Cost: 1}}
-			got := s.Decide(t.Context(), charges)
-			require.ErrorIs(t, got, limiter.ErrCharges, "a mistake in the program, and no outage")
-			require.Equal(t, err, got)
-			require.Equal(t, err, s.Settle(t.Context(), []limiter.Settlement{{Charge: charges[0]}}))
-			_, err = limiter.New(limiter.Config{Name: "rule", Limit: q.Limit(), Store: s})
-			require.ErrorIs(t, err, limiter.ErrCharges, "at construction")
-			_, err = middleware.New(middleware.Config{Store: s, Rules: []middleware.Rule{{Name: "rule", Key: keyfunc.Global, Limit: q.Limit()}}})
-			require.ErrorIs(t, err, limiter.ErrCharges, "at construction")
-		}
-		for _, a := range []limiter.Algorithm{limiter.TokenBucket, limiter.SlidingWindow, limiter.FixedWindow} {
-			require.NoError(t, s.Check(quotaOf(t, "rule", limiter.PerSecond(100).With(a))))
-		}
 	})
 }
 

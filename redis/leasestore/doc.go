@@ -37,16 +37,13 @@
 //
 // On some limits Redis makes every decision, as in redisstore, even if Options.Rules names the rule:
 //
+//   - a LeakyBucket, because a queue has one order, in which units taken ahead would leave gaps
+//   - a SlidingLog, and limits of at most 10 events without an algorithm, because these are exact
 //   - limits whose Ahead comes to fewer than two units, such as "5 per minute" on a login
-//   - limits of at most 10 events without an algorithm, because these are exact
 //   - slots of AtOnce
 //   - all limits of a rule that has several, because they are taken together
 //
 // So changing a limit from 12 to 10, or adding a second limit to a rule, is no error.
-//
-// LeakyBucket and SlidingLog cannot be leased. A queue has one order, in which units taken ahead would
-// leave gaps. A log never admits more than N in any period. If Options.Rules names a rule with such a
-// limit, limiter.New and the middleware's New return an error.
 //
 // # What an event really cost
 //

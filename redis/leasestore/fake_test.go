@@ -164,7 +164,6 @@ type fakeLedger struct {
 }
 
 func (l fakeLedger) Tag(key string) keyfunc.Digest { return tagOf(key) }
-func (l fakeLedger) Trips() uint64                 { return l.trips.Load() }
 
 func (l fakeLedger) Settle(_ context.Context, leases []lease) error {
 	if l.down.Load() {

@@ -6,7 +6,6 @@ import (
 	_ "embed"
 	"encoding/binary"
 	"slices"
-	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -33,7 +32,6 @@ type redisLedger struct {
 	holder    [8]byte // that this process is
 	percent   int
 	life      time.Duration
-	trips     atomic.Uint64
 }
 
 // newLedger returns the ledger of a process. Its leases last for life at most, and its trips
@@ -52,9 +50,6 @@ func newLedger(client redis.UniversalClient, names counters.Names, percent int, 
 // holdersOf returns the name of the list of a counter's holders. No counter has such a name: a
 // tier's name is not empty, and has no colon.
 func holdersOf(counter string) string { return counter + "::lease:" + format }
-
-// Trips returns how many scripts were sent to Redis.
-func (l *redisLedger) Trips() uint64 { return l.trips.Load() }
 
 // Tag stands for a key in Redis.
 func (l *redisLedger) Tag(key string) keyfunc.Digest { return l.names.Tag(key) }
@@ -105,7 +100,7 @@ func (l *redisLedger) Settle(ctx context.Context, leases []lease) error {
 	for i := range parts {
 		encode(i, l.clock.Now())
 	}
-	l.run(ctx, requests)
+	l.transport.Run(ctx, requests...)
 	for range counters.MostCorrections {
 		var again []*wire.Request
 		for i, r := range requests {
@@ -116,7 +111,7 @@ func (l *redisLedger) Settle(ctx context.Context, leases []lease) error {
 		if len(again) == 0 {
 			break
 		}
-		l.run(ctx, again)
+		l.transport.Run(ctx, again...)
 	}
 	var errs []error
 	for i, r := range requests {
@@ -129,11 +124,6 @@ func (l *redisLedger) Settle(ctx context.Context, leases []lease) error {
 		}
 	}
 	return wire.Join(errs)
-}
-
-func (l *redisLedger) run(ctx context.Context, requests []*wire.Request) {
-	l.trips.Add(uint64(len(requests)))
-	l.transport.Run(ctx, requests...)
 }
 
 func (l *redisLedger) encode(leases []lease, now int64) (keys []string, argument []byte) {

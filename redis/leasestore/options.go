@@ -15,9 +15,8 @@ type Options struct {
 	// no answer. A [redisstore.Store] with the same Prefix and Secret uses the same counters.
 	Redis redisstore.Options
 
-	// Rules names the rules to lease. On all other rules, Redis makes every decision. If a rule named
-	// here is a LeakyBucket or a SlidingLog, limiter.New and the middleware's New return an error. Nil
-	// means all rules, except those whose limit cannot be leased.
+	// Rules names the rules to lease, if their limits can be leased. On all other rules, Redis makes
+	// every decision. Nil means all rules.
 	Rules []string
 
 	// Ahead is how many units of a limit all processes together may hold in leases, as a percentage of

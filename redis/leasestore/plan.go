@@ -1,7 +1,6 @@
 package leasestore
 
 import (
-	"fmt"
 	"hash/maphash"
 	"slices"
 	"sync"
@@ -14,8 +13,7 @@ import (
 type plan struct {
 	planName
 	quota    *limiter.Quota
-	exact    bool  // the rule is not leased, or its limit cannot be
-	err      error // why a rule that Options.Rules names cannot be leased
+	exact    bool // the rule is not leased, or its limit cannot be
 	salt     uint64
 	capacity int64
 	room     int64 // units that all processes together may hold
@@ -69,24 +67,15 @@ func (ps *plans) of(q *limiter.Quota) *plan {
 }
 
 func (ps *plans) make(q *limiter.Quota) *plan {
-	isNamed := slices.Contains(ps.options.Rules, q.Rule())
 	p := &plan{
 		planName: planName{q.Rule(), q.Tier(), q.Limit(), q.Settles, q.Family() != nil, q.InFlight()},
 		quota:    q, capacity: q.Capacity(),
-		exact:   ps.options.Rules != nil && !isNamed,
 		windows: q.Algorithm() != limiter.TokenBucket,
 		salt:    maphash.String(ps.seed, q.Rule()+"\x00"+q.Tier()),
 	}
-	isSmall := q.Limit().Algorithm == limiter.SlidingWindow && q.Algorithm() == limiter.SlidingLog
-	if p.exact || q.InFlight() || q.Family() != nil || isSmall {
+	isListed := ps.options.Rules == nil || slices.Contains(ps.options.Rules, q.Rule())
+	if !isListed || q.InFlight() || q.Family() != nil || q.Algorithm() == limiter.LeakyBucket || q.Algorithm() == limiter.SlidingLog {
 		p.exact = true
-		return p
-	}
-	if err := check(q.Limit()); err != nil {
-		p.exact = true
-		if isNamed {
-			p.err = fmt.Errorf("%w: rule %q: %w", limiter.ErrCharges, q.Rule(), err)
-		}
 		return p
 	}
 	p.room = p.capacity / 100 * int64(ps.options.Ahead)
@@ -94,18 +83,6 @@ func (ps *plans) make(q *limiter.Quota) *plan {
 	p.chunk = min(mostChunk, max(1, p.room/3))
 	p.exact = p.room < tight
 	return p
-}
-
-// check returns why a limit cannot be leased, or nil. A limit that is too tight is no error: it is
-// decided exactly.
-func check(l limiter.Limit) error {
-	switch l.Algorithm {
-	case limiter.LeakyBucket:
-		return fmt.Errorf("leasestore: limit %v cannot be leased: a leaky-bucket's delays come from one queue, in which units taken ahead would leave gaps", l)
-	case limiter.SlidingLog:
-		return fmt.Errorf("leasestore: limit %v cannot be leased: a sliding-log admits exactly N in any period, and units taken ahead have no time of their own", l)
-	}
-	return nil
 }
 
 // sameWindow reports whether two of Redis's times are in the same window of p.

@@ -306,8 +306,6 @@ func TestARuleWhoseLimitBecomesExactGoesOnWithWhatWasUsed(t *testing.T) {
 			f := newFake()
 			s := f.instance(t, 1, o)
 			many, few := quotaOf(t, "rule", limiter.PerHour(12)), quotaOf(t, "rule", limiter.PerHour(10))
-			require.NoError(t, s.Check(many))
-			require.NoError(t, s.Check(few), "it is decided exactly")
 			admitted := map[*limiter.Quota]int{}
 			var last limiter.Decision
 			for i, q := range []*limiter.Quota{many, few, many, few} {
@@ -362,7 +360,6 @@ func TestARuleWithSeveralLimitsIsDecidedExactlyAsAWhole(t *testing.T) {
 			alone := quotaOf(t, "api", limiter.PerDay(10_000))
 			var charges []limiter.Charge
 			for _, q := range family {
-				require.NoError(t, s.Check(q))
 				charges = append(charges, limiter.Charge{Quota: q, Key: "key", Cost: 1})
 			}
 			decideOne(t, s, alone, "another", 1)

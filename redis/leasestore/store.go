@@ -37,7 +37,6 @@ const (
 type ledger interface {
 	Tag(key string) keyfunc.Digest
 	Settle(ctx context.Context, leases []lease) error
-	Trips() uint64
 }
 
 // Store is a [limiter.Store] that decides in memory, with units that Redis granted in advance.
@@ -93,19 +92,14 @@ func (s *Store) hash(p *plan, key string) uint64 {
 	return maphash.String(s.plans.seed, key) ^ p.salt
 }
 
-// Check returns an error if Options.Rules contains q's rule, but q's limit cannot be leased.
-// [limiter.New] and the middleware's New call it. Decide returns the same error, which wraps
-// [limiter.ErrCharges].
-func (s *Store) Check(q *limiter.Quota) error { return s.plans.of(q).err }
-
 // planOf returns q's plan, or nil if Redis decides each time: because of the limit, or because
-// the Store is closed. Its error is the error of [Store.Check].
-func (s *Store) planOf(q *limiter.Quota) (*plan, error) {
+// the Store is closed.
+func (s *Store) planOf(q *limiter.Quota) *plan {
 	p := s.plans.of(q)
-	if p.err != nil || p.exact || s.closed.Load() {
-		return nil, p.err
+	if p.exact || s.closed.Load() {
+		return nil
 	}
-	return p, nil
+	return p
 }
 
 // Settle implements [limiter.Store]. A debt is first paid from the units that this process holds for
@@ -116,16 +110,9 @@ func (s *Store) Settle(ctx context.Context, settlements []limiter.Settlement) er
 		return err
 	}
 	rest := slices.Clone(settlements)
-	plans := make([]*plan, len(rest))
 	for i := range rest {
-		var err error
-		if plans[i], err = s.planOf(rest[i].Quota); err != nil {
-			return err
-		}
-	}
-	for i, p := range plans {
 		c := &rest[i]
-		switch {
+		switch p := s.planOf(c.Quota); {
 		case p == nil || c.Decision.Receipt.By > limiter.ByStore:
 		case c.Decision.Receipt.By == 0 && c.Actual < c.Cost:
 			c.Cost += min(s.surrender(p, c.Key, false), math.MaxInt64-c.Cost)
@@ -143,12 +130,7 @@ func (s *Store) Reset(ctx context.Context, charges []limiter.Charge) error {
 		return err
 	}
 	for i := range charges {
-		if _, err := s.planOf(charges[i].Quota); err != nil {
-			return err
-		}
-	}
-	for i := range charges {
-		if p, _ := s.planOf(charges[i].Quota); p != nil {
+		if p := s.planOf(charges[i].Quota); p != nil {
 			s.surrender(p, charges[i].Key, true)
 		}
 	}
@@ -178,7 +160,6 @@ func (s *Store) Close() error {
 type Stats struct {
 	Local uint64 // charges of leased rules that were decided here
 	Asked uint64 // charges of leased rules that Redis was asked about
-	Trips uint64 // calls of the script that settles leases
 	Keys  int    // keys that the store remembers
 	Held  int64  // units held in leases
 }
@@ -186,7 +167,7 @@ type Stats struct {
 // Stats returns what the store has done since it was made. It locks each shard for a moment,
 // one after the other.
 func (s *Store) Stats() Stats {
-	stats := Stats{Trips: s.ledger.Trips()}
+	var stats Stats
 	for i := range s.table.shards {
 		sh := &s.table.shards[i]
 		sh.mu.Lock()
