@@ -24,10 +24,10 @@ func (h hand) date(p *plan, d *limiter.Decision) {
 // spend decides on a charge with the units in hand, if there are enough. Otherwise it takes all
 // units in hand, and Redis must add the rest.
 func (s *Store) spend(p *plan, c *limiter.Charge) (done bool, h hand) {
-	sh, e, cell := s.table.lock(s.hash(p, c.Key))
+	sh, e := s.table.lock(s.hash(p, c.Key))
 	defer sh.mu.Unlock()
 	if e != nil {
-		done, h = s.spendFrom(sh, e, cell, p, c.Cost, &c.Decision)
+		done, h = s.spendFrom(sh, e, p, c.Cost, &c.Decision)
 	}
 	if done {
 		sh.local++
@@ -37,12 +37,12 @@ func (s *Store) spend(p *plan, c *limiter.Charge) (done bool, h hand) {
 	return done, h
 }
 
-func (s *Store) spendFrom(sh *shard, e *entry, cell uint32, p *plan, cost int64, d *limiter.Decision) (done bool, h hand) {
+func (s *Store) spendFrom(sh *shard, e *entry, p *plan, cost int64, d *limiter.Decision) (done bool, h hand) {
 	now := s.now()
 	if !e.plan.isOf(p) {
 		// The limit has changed. Redis converts what was used, for exact decisions.
 		e.expire(now, true)
-		s.list(sh, e, cell)
+		s.list(sh, e)
 		if e.back == 0 && e.settling == idle {
 			e.plan, e.said, e.fresh, e.sights = p, answer{}, false, 0
 		}
@@ -64,7 +64,7 @@ func (s *Store) spendFrom(sh *shard, e *entry, cell uint32, p *plan, cost int64,
 		e.stock -= cost
 		e.describe(p, now, d)
 		d.Receipt.At = e.since // when Redis counted them
-		s.list(sh, e, cell)
+		s.list(sh, e)
 		return true, hand{cost, e.since}
 	}
 	h = hand{e.stock, e.since}
@@ -114,12 +114,11 @@ func (e *entry) describe(p *plan, now int64, d *limiter.Decision) {
 // and its earlier answer is out of date.
 func (s *Store) asked(p *plan, key string, cost int64, h hand, taken, undecided bool) (inHand int64) {
 	hash := s.hash(p, key)
-	sh, e, cell := s.table.lock(hash)
+	sh, e := s.table.lock(hash)
 	defer sh.mu.Unlock()
 	now := s.now()
 	if e == nil && cost > 0 {
 		if e = sh.add(hash, s.table.most); e != nil {
-			_, cell = sh.find(hash)
 			e.tag, e.plan, e.counted = s.ledger.Tag(key), p, now-memory.Microseconds()
 			e.touch(p, cost, now)
 		}
@@ -139,7 +138,7 @@ func (s *Store) asked(p *plan, key string, cost int64, h hand, taken, undecided 
 	}
 	e.expire(now, false)
 	if cost > 0 || e.back > 0 {
-		s.list(sh, e, cell)
+		s.list(sh, e)
 	}
 	return e.stock
 }
@@ -162,13 +161,13 @@ func addHand(d *limiter.Decision, p *plan, inHand int64) {
 // Redis said. Units of a window that has ended do not count. Units that Redis is granting at
 // this moment are kept, unless the key is reset.
 func (s *Store) surrender(p *plan, key string, isReset bool) (units int64) {
-	sh, e, cell := s.table.lock(s.hash(p, key))
+	sh, e := s.table.lock(s.hash(p, key))
 	defer sh.mu.Unlock()
 	if e == nil {
 		return 0
 	}
 	e.expire(s.now(), false)
-	s.list(sh, e, cell) // the others may hold that much more
+	s.list(sh, e) // the others may hold that much more
 	units = min(e.stock, p.capacity)
 	e.stock, e.said, e.fresh = 0, answer{}, false
 	if isReset {
@@ -183,7 +182,7 @@ func (s *Store) surrender(p *plan, key string, isReset bool) (units int64) {
 // settleInHand pays a settlement's debt with units in hand, as far as there are any, and leaves
 // the rest for Redis.
 func (s *Store) settleInHand(p *plan, c *limiter.Settlement) {
-	sh, e, cell := s.table.lock(s.hash(p, c.Key))
+	sh, e := s.table.lock(s.hash(p, c.Key))
 	defer sh.mu.Unlock()
 	if e == nil || !e.plan.isOf(p) {
 		return
@@ -196,5 +195,5 @@ func (s *Store) settleInHand(p *plan, c *limiter.Settlement) {
 		c.Actual -= paid
 	}
 	e.count(p, max(-p.capacity, min(c.Actual-c.Cost, 2*p.capacity)), now)
-	s.list(sh, e, cell)
+	s.list(sh, e)
 }

@@ -3,6 +3,7 @@ package leasestore
 import (
 	"context"
 	"math"
+	"slices"
 	"time"
 )
 
@@ -49,10 +50,10 @@ func (s *Store) wakeLoop() {
 }
 
 // list makes the loop check an entry next. The shard is locked.
-func (s *Store) list(sh *shard, e *entry, cell uint32) {
+func (s *Store) list(sh *shard, e *entry) {
 	if !e.listed {
 		e.listed = true
-		sh.listed = append(sh.listed, cell)
+		sh.listed = append(sh.listed, e)
 		s.wakeLoop()
 	}
 }
@@ -95,12 +96,12 @@ func (s *Store) gather(isClosing bool) {
 		list := sh.listed
 		n := 0
 		for ; n < len(list) && len(s.round) < mostInRound; n++ {
-			if e := &sh.cells[list[n]]; e.listed { // a freed cell may be listed
+			if e := list[n]; e.listed { // it was not removed
 				e.listed = false
 				s.propose(e, now, isClosing || e.isIdle(now))
 			}
 		}
-		if sh.listed = append(list[:0], list[n:]...); len(sh.listed) > 0 {
+		if sh.listed = slices.Delete(list, 0, n); len(sh.listed) > 0 {
 			s.wakeLoop()
 		}
 		sh.mu.Unlock()
@@ -112,16 +113,15 @@ func (e *entry) isIdle(now int64) bool { return now-e.touched > life.Microsecond
 
 // sweep lists entries that hold units and that nobody asks for, and later removes them.
 func (s *Store) sweep(sh *shard, now int64, isClosing bool) {
-	for i := range sh.cells {
-		e := &sh.cells[i]
+	for _, e := range sh.entries {
 		switch {
-		case e.touched == 0 || e.settling != idle || e.listed:
+		case e.settling != idle || e.listed:
 		case e.stock > 0 || e.back > 0:
 			if isClosing || e.isIdle(now) {
-				s.list(sh, e, uint32(i))
+				s.list(sh, e)
 			}
 		case now-e.touched > life.Microseconds():
-			sh.remove(uint32(i))
+			sh.remove(e)
 		}
 	}
 }
@@ -188,7 +188,7 @@ func (e *entry) measure(now int64) {
 
 // settled applies Redis's answer about a lease.
 func (s *Store) settled(l *lease, asked, heard int64) {
-	sh, e, cell := s.table.lock(l.hash)
+	sh, e := s.table.lock(l.hash)
 	defer sh.mu.Unlock()
 	if e == nil || e.settling == idle {
 		return
@@ -225,7 +225,7 @@ func (s *Store) settled(l *lease, asked, heard int64) {
 	e.said = answer{l.state.Last, l.state.Level, l.state.Prev, redisNow, heard}
 	e.fresh = !hasCrossed
 	if e.stock == 0 && heard-e.touched < hungry.Microseconds() {
-		s.list(sh, e, cell) // ask again, before a request needs it
+		s.list(sh, e) // ask again, before a request needs it
 	}
 }
 

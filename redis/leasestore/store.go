@@ -173,9 +173,9 @@ func (s *Store) Stats() Stats {
 		sh.mu.Lock()
 		stats.Local += sh.local
 		stats.Asked += sh.asked
-		stats.Keys += len(sh.index)
-		for j := range sh.cells {
-			stats.Held += sh.cells[j].stock
+		stats.Keys += len(sh.entries)
+		for _, e := range sh.entries {
+			stats.Held += e.stock
 		}
 		sh.mu.Unlock()
 	}

@@ -22,7 +22,7 @@ type entry struct {
 	said                answer // what Redis said last, and what it counted for this process since
 	stock, until, since int64  // units in hand until then, the last of them granted at Redis's time since
 	back                int64  // units to return, granted by then too
-	touched             int64  // when it was last asked for; 0: the cell is free
+	touched             int64  // when it was last asked for
 
 	// The demand: units asked for since counted, and in a second.
 	recent, counted int64
@@ -76,12 +76,9 @@ type table struct {
 const shardCount = 64
 
 type shard struct {
-	mu     sync.Mutex
-	index  map[uint64]uint32 // of cells, by hash
-	cells  []entry
-	free   []uint32
-	listed []uint32 // cells to settle
-	hand   int      // where eviction looks next
+	mu      sync.Mutex
+	entries map[uint64]*entry // by hash
+	listed  []*entry          // to settle
 
 	local, asked uint64 // decisions taken here, and those that asked Redis
 	_            [64]byte
@@ -90,17 +87,16 @@ type shard struct {
 func newTable(maxKeys int) *table {
 	t := &table{most: (maxKeys + shardCount - 1) / shardCount}
 	for i := range t.shards {
-		t.shards[i].index = map[uint64]uint32{}
+		t.shards[i].entries = map[uint64]*entry{}
 	}
 	return t
 }
 
-// lock locks the shard of a hash, for the caller to unlock, and returns it with what find returns.
-func (t *table) lock(hash uint64) (sh *shard, e *entry, cell uint32) {
-	sh = &t.shards[hash>>58]
+// lock locks the shard of a hash, for the caller to unlock, and returns it with the hash's entry, or nil.
+func (t *table) lock(hash uint64) (*shard, *entry) {
+	sh := &t.shards[hash>>58]
 	sh.mu.Lock()
-	e, cell = sh.find(hash)
-	return sh, e, cell
+	return sh, sh.entries[hash]
 }
 
 // keys returns how many entries there are.
@@ -108,65 +104,46 @@ func (t *table) keys() (n int) {
 	for i := range t.shards {
 		sh := &t.shards[i]
 		sh.mu.Lock()
-		n += len(sh.index)
+		n += len(sh.entries)
 		sh.mu.Unlock()
 	}
 	return n
 }
 
-// find returns the entry with that hash, or nil, and its cell.
-func (sh *shard) find(hash uint64) (*entry, uint32) {
-	if i, ok := sh.index[hash]; ok {
-		return &sh.cells[i], i
-	}
-	return nil, 0
-}
-
 // add makes an entry. If the shard is full it replaces another entry, or returns nil if none
 // can be replaced.
 func (sh *shard) add(hash uint64, most int) *entry {
-	if len(sh.index) >= most && !sh.evict() {
+	if len(sh.entries) >= most && !sh.evict() {
 		return nil
 	}
-	var i uint32
-	if n := len(sh.free); n > 0 {
-		i, sh.free = sh.free[n-1], sh.free[:n-1]
-	} else {
-		i = uint32(len(sh.cells))
-		sh.cells = append(sh.cells, entry{})
-	}
-	sh.index[hash] = i
-	sh.cells[i] = entry{hash: hash}
-	return &sh.cells[i]
+	e := &entry{hash: hash}
+	sh.entries[hash] = e
+	return e
 }
 
 // inReach is how many entries eviction chooses from.
 const inReach = 16
 
-// evict removes, among the entries in reach without units, the one that was asked for longest
-// ago.
+// evict removes, among some entries without units, the one that was asked for longest ago.
 func (sh *shard) evict() bool {
-	oldest, found := int64(0), -1
-	for range min(inReach, len(sh.cells)) {
-		sh.hand = (sh.hand + 1) % len(sh.cells)
-		e := &sh.cells[sh.hand]
-		if e.touched == 0 || e.settling != idle || e.stock != 0 || e.back != 0 {
-			continue
+	var oldest *entry
+	seen := 0
+	for _, e := range sh.entries { // from a random one
+		if isFree := e.settling == idle && e.stock == 0 && e.back == 0; isFree && (oldest == nil || e.touched < oldest.touched) {
+			oldest = e
 		}
-		if found < 0 || e.touched < oldest {
-			oldest, found = e.touched, sh.hand
+		if seen++; seen == inReach {
+			break
 		}
 	}
-	if found < 0 {
+	if oldest == nil {
 		return false
 	}
-	sh.remove(uint32(found))
+	sh.remove(oldest)
 	return true
 }
 
-// remove frees a cell. The list may still have it, so a reader of the list checks.
-func (sh *shard) remove(i uint32) {
-	delete(sh.index, sh.cells[i].hash)
-	sh.cells[i] = entry{}
-	sh.free = append(sh.free, i)
+func (sh *shard) remove(e *entry) {
+	delete(sh.entries, e.hash)
+	e.listed = false // though the list may have it
 }
