@@ -47,8 +47,7 @@ func newLogFlags(s *session, flags *pflag.FlagSet) *logFlags {
 		f.mapped[name] = place
 		return nil
 	})
-	flags.Func("zone", "the time `zone` of times without one, such as UTC or Europe/Berlin; "+
-		"where clocks are set back, an ambiguous time is the first of two", func(name string) (err error) {
+	flags.Func("zone", "the time `zone` of times without one, such as UTC or Europe/Berlin", func(name string) (err error) {
 		f.zone, err = zoneNamed(name)
 		return err
 	})
@@ -158,7 +157,7 @@ func (f *logFlags) newLog(in io.Reader, needs []rules.Need, naming []string) (l 
 	if !l.Has("client") {
 		return nil, errors.New("the log has no clients' addresses: say where with --map client=PLACE")
 	}
-	if l.trust != nil && !l.HasHeader(forwardedFor) {
+	if l.trust != nil && !l.Has(forwardedFor) {
 		return nil, fmt.Errorf("--trust needs X-Forwarded-For, which the log does not have: %s", whereIs(forwardedFor))
 	}
 	for _, need := range needs {
@@ -203,7 +202,7 @@ func (l *weblog) satisfies(need string) bool {
 	headers := headersOf(need)
 	switch {
 	case headers != nil:
-		return slices.ContainsFunc(headers, l.HasHeader)
+		return slices.ContainsFunc(headers, l.Has)
 	case strings.HasPrefix(need, "query:"):
 		return l.Has("target")
 	case need == "settled":
@@ -243,8 +242,6 @@ func (l *weblog) hasIn(e *accesslog.Entry, of string) bool {
 		return e.Tier != ""
 	case "host":
 		return e.Host != ""
-	case "header:User-Agent":
-		return e.UserAgent != ""
 	}
 	headers := headersOf(of)
 	return headers == nil || slices.ContainsFunc(headers, func(name string) bool {
@@ -257,7 +254,7 @@ func (l *weblog) hasIn(e *accesslog.Entry, of string) bool {
 // because the log does not have the header for that.
 func (l *weblog) lacksClients(file int, unnamed int64) error {
 	header := l.naming[file]
-	if unnamed == 0 || l.HasHeader(header) || l.flags.partial {
+	if unnamed == 0 || l.Has(header) || l.flags.partial {
 		return nil
 	}
 	return fmt.Errorf("a request comes from a proxy that the rules trust, and the log does not have %s, which names its client: %s, or count the proxy with --partial",

@@ -14,24 +14,22 @@ type Entry struct {
 	// answer and the duration, At is the difference.
 	At int64
 
-	Client    string // the TCP peer's address without port, or UnixSocket
-	Method    string
-	Target    string // path and query, as they were sent
-	Host      string
-	UserAgent string
-	User      string
-	Tier      string
-	Status    int           // 0: not in the log
-	Took      time.Duration // 0: not in the log
-	Headers   []string      // the values of Reader.Headers, lines of one header joined by \n; nil: the line has none
+	Client  string // the TCP peer's address without port, or UnixSocket
+	Method  string
+	Target  string // path and query, as they were sent
+	Host    string
+	User    string
+	Tier    string
+	Status  int           // 0: not in the log
+	Took    time.Duration // 0: not in the log
+	Headers []string      // the values of Reader.Headers, lines of one header joined by \n; nil: the line has none
 
 	// Chain, if not empty, is a list of addresses that the log has in the client's place, as some
 	// servers log X-Forwarded-For there. It is the value of that header too, and Client is its last
 	// address: who the client is depends on which of them are proxies.
 	Chain string
 
-	status string // as it is in the log
-	line   int64
+	line int64
 }
 
 // UnixSocket is the Client of a request that came over a unix socket.

@@ -3,8 +3,8 @@ package accesslog
 import (
 	"bytes"
 	"fmt"
+	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/valyala/fastjson"
@@ -40,35 +40,19 @@ func (o *object) add(text string, to slot) error {
 	return err
 }
 
+// step is one name of a path, or an index.
+var step = regexp.MustCompile(`^(?:\.([^.\[]+)|\["(.+?)"\]|\[([0-9]{1,5})\])`)
+
 func splitPath(path string) (names []string, err error) {
-	wrong := fmt.Errorf("%q is no path in JSON such as $.user.id or $.headers[\"X-Device\"][0]", path)
 	rest, ok := strings.CutPrefix(path, "$")
-	if !ok || rest == "" {
-		return nil, wrong
+	for ok && rest != "" {
+		found := step.FindStringSubmatch(rest)
+		if ok = found != nil; ok {
+			names, rest = append(names, found[1]+found[2]+found[3]), rest[len(found[0]):]
+		}
 	}
-	for rest != "" {
-		var name string
-		switch {
-		case strings.HasPrefix(rest, `["`):
-			name, rest, ok = strings.Cut(rest[2:], `"]`)
-		case rest[0] == '[':
-			if name, rest, ok = strings.Cut(rest[1:], "]"); ok {
-				_, err := strconv.ParseUint(name, 10, 16)
-				ok = err == nil
-			}
-		case rest[0] == '.':
-			end := strings.IndexAny(rest[1:], ".[")
-			if end < 0 {
-				end = len(rest) - 1
-			}
-			name, rest = rest[1:1+end], rest[1+end:]
-		default:
-			ok = false
-		}
-		if !ok || name == "" {
-			return nil, wrong
-		}
-		names = append(names, name)
+	if names == nil || !ok {
+		return nil, fmt.Errorf("%q is no path in JSON such as $.user.id or $.headers[\"X-Device\"][0]", path)
 	}
 	return names, nil
 }
@@ -92,7 +76,7 @@ func (o *object) parse(p *parser, e *Entry, line []byte) (at int, wrong string) 
 		text, ok := o.text(found), true
 		if elements := found.GetArray(); elements != nil {
 			text, ok = o.lines(elements)
-			ok = ok && path.slots[0].field == fieldHeader
+			ok = ok && slices.Contains(p.headers, path.slots[0].name)
 		}
 		if (!ok || found.Type() == fastjson.TypeObject) && p.isMapped(path) {
 			name := path.names[len(path.names)-1]

@@ -21,12 +21,11 @@ type Options struct {
 	// format of nginx.
 	Map map[string]string
 
-	// Zone is the zone of times that have none. Nil: such a time is an error, but in formats whose times are in
-	// UTC. Where clocks are set back, an ambiguous time is the first of two.
+	// Zone is the zone of times that have none. Nil: such a time is an error, but in formats whose times are in UTC.
 	Zone *time.Location
 
 	// Headers lists the headers to read, in canonical form, cookie:NAME for a cookie, and key:NAME
-	// for a value that Map names. [Entry.UserAgent] is read only if User-Agent is listed.
+	// for a value that Map names.
 	Headers []string
 }
 
@@ -125,50 +124,49 @@ const (
 	sample      = 100 // lines by which the format is chosen, if one fits a format
 )
 
-// fitting looks for the first sample in which some parser reads a line, and returns the parser that reads most lines
-// of it. further says that the log has more lines: the first good line of a named format may then come later.
+// fitting looks for the first sample in which some parser reads a line, and returns the first parser that reads
+// more than half as many lines of it as any other. further says that the log has more lines: the first good line of a
+// named format may then come later.
 func fitting(found []*parser, lines [][]byte, further bool) (*parser, error) {
 	first := slices.IndexFunc(lines, func(line []byte) bool { return len(bytes.TrimSpace(line)) > 0 && line[0] != '#' })
 	if first < 0 {
 		return nil, errEmpty
 	}
 	for some := range slices.Chunk(lines, sample) {
-		var best *parser
-		most := 0
-		for _, p := range found {
-			if fit := p.fit(some); fit > most && (best == nil || p.name != anything) {
-				best, most = p, fit
+		fits, most := make([]int, len(found)), 0
+		for i, p := range found {
+			if fits[i] = p.fit(some); p.name != anything || most == 0 {
+				most = max(most, fits[i])
 			}
 		}
-		if best != nil {
-			best.begin(lines)
-			return best, nil
+		for i, p := range found {
+			if fits[i] > 0 && 2*fits[i] > most {
+				p.begin(lines)
+				return p, nil
+			}
 		}
 	}
-	for i, line := range lines { // the first may be no request
+	at, wrong := 0, "" // of the format that reads the most of the first line, which may be no request
+	for i, line := range lines {
 		for _, p := range found {
-			if at, wrong := p.parse(&Entry{}, line); strings.HasSuffix(wrong, noZone) {
-				return nil, fmt.Errorf("line %d fails at byte %d: %s", i+1, at+1, wrong)
+			to, why := p.parse(&Entry{}, line)
+			if strings.HasSuffix(why, noZone) {
+				return nil, fmt.Errorf("line %d fails at byte %d: %s", i+1, to+1, why)
+			}
+			if i == first && (wrong == "" || to > at || why == noTime) {
+				at, wrong = to, why
 			}
 		}
 	}
 	if p := found[0]; further && len(found) == 1 && p.name != anything {
 		return p, nil // it requires all fields that the format has
 	}
-	at, wrong := found[0].parse(&Entry{}, lines[first])
-	for _, p := range found[1:] { // of the format that reads the most of the line
-		if to, why := p.parse(&Entry{}, lines[first]); to > at || why == noTime {
-			at, wrong = to, why
-		}
-	}
 	if found[0].name == found[len(found)-1].name {
 		return nil, fmt.Errorf("no line fits the format; line %d fails at byte %d: %s: %.100q", first+1, at+1, wrong, lines[first])
 	}
 	text := fmt.Sprintf("no line fits a known format: name one with --format (%s, or a log_format), to see where it fails; line %d is %.100q",
 		strings.Join(Formats(), ", "), first+1, lines[first])
-	if wrong == noTime {
-		text += ", which " + noTime
-	} else if at > 0 {
+	if at > 0 || wrong == noTime {
 		text += fmt.Sprintf(", which fails at byte %d: %s", at+1, wrong)
 	}
 	return nil, errors.New(text)
@@ -199,14 +197,8 @@ func (p *parser) fit(lines [][]byte) (fit int) {
 	return fit
 }
 
-// Has reports whether the log has user, tier, host, client, method, target or status.
-func (r *Reader) Has(name string) bool { return r.parser.has[slot{field: fieldNames[name]}] }
-
-// HasHeader reports whether the log has a header.
-func (r *Reader) HasHeader(name string) bool {
-	p := r.parser
-	return name == "User-Agent" && p.has[slot{field: fieldUserAgent}] || p.has[slot{field: fieldHeader, header: slices.Index(p.headers, name)}]
-}
+// Has reports whether the log has a header, or a field such as user, tier, host or took.
+func (r *Reader) Has(name string) bool { return r.parser.has[name] }
 
 // Headers returns the names of [Entry.Headers].
 func (r *Reader) Headers() []string { return r.parser.headers }

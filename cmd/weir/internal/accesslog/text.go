@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 )
 
 // A template describes a line of text: variables, and the text between them.
@@ -62,7 +61,7 @@ func (t *template) parse(in *parser, e *Entry, text []byte) (at int, wrong strin
 		}
 		for _, to := range p.slots {
 			if in.columns != nil {
-				value = in.columns.decode(to.field, value)
+				value = in.columns.decode(slices.Contains(in.headers, to.name), value)
 			}
 			if wrong := in.put(e, to, value); wrong != "" {
 				return at, fmt.Sprintf("%s %.80q %s", p.name, value, wrong)
@@ -119,7 +118,7 @@ func cutLiteral(line, literal string) (value, rest string, found bool) {
 var nginxVariable = regexp.MustCompile(`\$(?:\{([a-z0-9_]+)\}|([a-z0-9_]+))`)
 
 // upstreamList matches the variables of nginx that have a value for each upstream server that was tried.
-var upstreamList = regexp.MustCompile(`^upstream_(addr|status|bytes_[a-z]+|[a-z]+_(time|length))$`)
+var upstreamList = regexp.MustCompile(`^\$\{?upstream_(addr|status|bytes_[a-z]+|[a-z]+_(time|length))\}?$`)
 
 // newTemplate reads a log_format of nginx. slotsOf returns the slots of a variable.
 func newTemplate(text string, slotsOf func(name string) []slot) (*template, error) {
@@ -136,62 +135,38 @@ func newTemplate(text string, slotsOf func(name string) []slot) (*template, erro
 			}
 		}
 		name := text[at[0]:at[1]]
-		slots := slotsOf(name)
-		isList := upstreamList.MatchString(variableName(name)) || slices.ContainsFunc(slots, func(to slot) bool { return to.field == fieldClient })
+		slots := slotsOf(strings.Trim(name, "${}"))
+		isList := upstreamList.MatchString(name) || slices.ContainsFunc(slots, func(to slot) bool { return to.name == "client" })
 		t.parts = append(t.parts, part{name, slots, text[at[1]:end], isList})
 	}
 	return t, nil
 }
 
-// variableName returns a variable's name without $ and braces.
-func variableName(name string) string { return strings.Trim(name, "${}") }
-
-// variables maps variables of nginx, and of our own formats, to slots.
-var variables = map[string]slot{
-	"remote_addr":       {field: fieldClient},
-	"vhost":             {field: fieldVhost},
-	"ident":             {field: fieldIdent},
-	"go_log":            {field: fieldGoLog},
-	"time_local":        {field: fieldTime},
-	"time_iso8601":      {field: fieldTime},
-	"msec":              {field: fieldTime},
-	"date":              {field: fieldDate},
-	"time":              {field: fieldTime},
-	"request":           {field: fieldRequest},
-	"request_method":    {field: fieldMethod},
-	"request_uri":       {field: fieldTarget},
-	"host":              {field: fieldHost},
-	"http_host":         {field: fieldHost},
-	"http_user_agent":   {field: fieldUserAgent},
-	"status":            {field: fieldStatus},
-	"request_time":      {field: fieldTook, unit: time.Second},
-	"weir_address_port": {field: fieldClient, port: true},
-	"weir_query":        {field: fieldQuery},
-	"weir_milliseconds": {field: fieldTook, unit: time.Millisecond},
-	"weir_user":         {field: fieldUser},
-	"weir_tier":         {field: fieldTier},
+// variables maps variables of nginx, and of our own formats, to names of slots.
+var variables = map[string]string{
+	"remote_addr": "client", "weir_address_port": "client_port",
+	"time_local": "time", "time_iso8601": "time", "msec": "time", "time": "time", "date": "date",
+	"request": "request", "request_method": "method", "request_uri": "target", "weir_query": "query",
+	"host": "host", "http_host": "host", "status": "status",
+	"request_time": "took_s", "weir_milliseconds": "took_ms",
+	"weir_user": "user", "weir_tier": "tier",
 }
 
 // known returns the slot of a variable that Options.Map does not name.
 func known(name string, headers []string) (slot, bool) {
-	name = variableName(name)
-	if to, ok := variables[name]; ok {
-		return to, true
+	header, isHeader := strings.CutPrefix(name, "http_")
+	cookie, isCookie := strings.CutPrefix(name, "cookie_")
+	switch to := variables[name]; {
+	case to != "":
+		return slotOf(to), true
+	case name == "vhost", name == "ident", name == "go_log":
+		return slot{name: name}, true
+	case isHeader:
+		name = http.CanonicalHeaderKey(strings.ReplaceAll(header, "_", "-"))
+	case isCookie:
+		name = "cookie:" + cookie
+	case name == "content_length":
+		name = "Content-Length"
 	}
-	if header, ok := strings.CutPrefix(name, "http_"); ok {
-		return headerSlot(http.CanonicalHeaderKey(strings.ReplaceAll(header, "_", "-")), headers)
-	}
-	if cookie, ok := strings.CutPrefix(name, "cookie_"); ok {
-		return headerSlot("cookie:"+cookie, headers)
-	}
-	if name == "content_length" {
-		return headerSlot("Content-Length", headers)
-	}
-	return slot{}, false
-}
-
-// headerSlot returns the slot of a header that Options.Headers lists.
-func headerSlot(name string, headers []string) (slot, bool) {
-	i := slices.Index(headers, name)
-	return slot{field: fieldHeader, header: i}, i >= 0
+	return slot{name: name}, slices.Contains(headers, name)
 }

@@ -3,6 +3,7 @@ package accesslog
 import (
 	"math"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -10,58 +11,44 @@ import (
 
 // A slot says where a value of a line belongs.
 type slot struct {
-	field  field
-	header int           // of Options.Headers, for fieldHeader
-	unit   time.Duration // of a number; 0: a text says its own
-	port   bool          // a colon and a port follow an address, which has no brackets
+	name string        // one of fields, the name of a header, or a part of a line that parser.put checks
+	unit time.Duration // of a number; 0: a text says its own
+	port bool          // a colon and a port follow an address, which has no brackets
 }
 
-// of returns the slot without its unit and port.
-func (s slot) of() slot { return slot{field: s.field, header: s.header} }
+// fields are the names of an Entry's fields in Options.Map.
+var fields = []string{
+	"client", "date", "host", "method", "request", "status", "target", "tier", "time",
+	"took", "took_s", "took_ms", "took_us", "took_ns", "user",
+}
 
-// A field is a property of a request that a log may have.
-type field uint8
+var units = map[string]time.Duration{
+	"took_s": time.Second, "took_ms": time.Millisecond, "took_us": time.Microsecond, "took_ns": time.Nanosecond,
+}
 
-const (
-	fieldNone field = iota
-	fieldTime       // or a time of day, if the log also has a date
-	fieldDate
-	fieldTook
-	fieldClient
-	fieldVhost  // is no list of addresses
-	fieldIdent  // is no address
-	fieldGoLog  // is a time before a line, as Go's package log has it
-	fieldLogger // of Caddy
-	fieldMethod
-	fieldTarget
-	fieldQuery   // if fieldTarget has none
-	fieldRequest // method, target and protocol
-	fieldHost
-	fieldUserAgent
-	fieldUser
-	fieldTier
-	fieldStatus
-	fieldHeader
-)
-
-// fieldNames are the names of fields in Options.Map.
-var fieldNames = map[string]field{
-	"time": fieldTime, "date": fieldDate, "took": fieldTook, "client": fieldClient, "method": fieldMethod, "target": fieldTarget,
-	"request": fieldRequest, "host": fieldHost, "status": fieldStatus, "user": fieldUser, "tier": fieldTier,
+// slotOf returns the slot for a name, which may have a unit.
+func slotOf(name string) slot {
+	switch unit := units[name]; {
+	case unit != 0:
+		return slot{name: "took", unit: unit}
+	case name == "client_port":
+		return slot{name: "client", port: true}
+	}
+	return slot{name: name}
 }
 
 // put reads a value into e, and returns what is wrong with it, or "".
 func (p *parser) put(e *Entry, to slot, value string) (wrong string) {
-	switch to.field {
-	case fieldTime:
+	switch to.name {
+	case "time":
 		if len(value) >= len("10:05:03") && value[2] == ':' && value[5] == ':' {
 			p.clock = value
 			return ""
 		}
 		return p.putTime(e, value)
-	case fieldDate:
+	case "date":
 		p.date = value
-	case fieldTook:
+	case "took":
 		took, ok := duration(value, to.unit)
 		if _, err := strconv.ParseFloat(value, 64); !ok && err == nil && to.unit == 0 {
 			return "is a number without a unit: say took_s, took_ms, took_us or took_ns in place of took"
@@ -70,7 +57,7 @@ func (p *parser) put(e *Entry, to slot, value string) (wrong string) {
 			return "is not a duration in a known format"
 		}
 		e.Took += took
-	case fieldClient:
+	case "client":
 		if colon := strings.LastIndexByte(value, ':'); to.port && colon >= 0 && !strings.HasPrefix(value, "unix:") {
 			value = value[:colon]
 		}
@@ -86,29 +73,29 @@ func (p *parser) put(e *Entry, to slot, value string) (wrong string) {
 			return "is another client than " + e.Client + ": say which counts with --map client=PLACE"
 		}
 		e.Client = client
-	case fieldVhost:
+	case "vhost":
 		if strings.HasSuffix(value, ",") {
-			return "is not a host"
+			return "is not a host" // of a list of addresses
 		}
-	case fieldIdent:
+	case "ident":
 		if _, isAddress := addressOf(value); isAddress {
 			return "is an address behind an address, and either may be the client: write the log_format"
 		}
-	case fieldGoLog:
+	case "go_log":
 		if _, err := time.Parse("2006/01/02 15:04:05 ", value); err != nil {
 			return "is not a time as Go's package log writes it"
 		}
-	case fieldLogger:
+	case "logger":
 		if !strings.HasPrefix(value, "http.log.access") {
 			return "is not the logger of an access log: a failed request is in both logs"
 		}
-	case fieldMethod:
+	case "method":
 		e.Method = value
-	case fieldTarget:
+	case "target":
 		e.Target = value
-	case fieldQuery:
+	case "query":
 		p.query = value
-	case fieldRequest:
+	case "request":
 		method, rest, _ := strings.Cut(value, " ")
 		target, ok := rest, false
 		if space := strings.LastIndexByte(rest, ' '); space > 0 {
@@ -118,25 +105,23 @@ func (p *parser) put(e *Entry, to slot, value string) (wrong string) {
 			return "is not a request line"
 		}
 		e.Method, e.Target = method, target
-	case fieldHost:
+	case "host":
 		e.Host = value
-	case fieldUserAgent:
-		e.UserAgent = value
-	case fieldUser:
+	case "user":
 		e.User = value
-	case fieldTier:
+	case "tier":
 		e.Tier = value
-	case fieldStatus:
+	case "status":
 		status, err := strconv.Atoi(value)
 		if err != nil || status < 0 || status > 999 {
 			return "is not a status"
 		}
-		e.Status, e.status = status, value
-	case fieldHeader:
+		e.Status, p.status = status, value
+	default:
 		if e.Headers == nil {
 			e.Headers = make([]string, len(p.headers))
 		}
-		e.Headers[to.header] = value
+		e.Headers[slices.Index(p.headers, to.name)] = value
 	}
 	return ""
 }
@@ -182,7 +167,6 @@ func timeOf(text string, zone *time.Location) (micros int64, whole bool, wrong s
 		return 0, false, noZone
 	case offset == "":
 		at, err = time.ParseInLocation(layout, text, zone)
-		at = firstOf(at)
 	case offset[0] == ' ':
 		at, err = time.Parse(layout+" -0700", text)
 	case len(offset) == len("+0000"):
@@ -197,21 +181,6 @@ func timeOf(text string, zone *time.Location) (micros int64, whole bool, wrong s
 }
 
 const notATime = "is not a time in a known format"
-
-// firstOf returns the first of the times that have the time of day of at: where clocks are set back, there are
-// two.
-func firstOf(at time.Time) time.Time {
-	begin, _ := at.ZoneBounds()
-	if begin.IsZero() {
-		return at
-	}
-	_, before := begin.Add(-1).Zone()
-	_, after := at.Zone()
-	if first := at.Add(time.Duration(after-before) * time.Second); before > after && first.Before(begin) {
-		return first
-	}
-	return at
-}
 
 // epoch reads a time such as 1431857103.123.
 func epoch(text string) (micros int64, whole bool, wrong string) {

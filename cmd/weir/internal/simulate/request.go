@@ -52,7 +52,6 @@ type Requests struct {
 	request http.Request             // with its parts, which the next request reuses
 	url     url.URL
 	header  http.Header
-	agent   [1]string
 }
 
 // remoteAddr returns an address as net/http writes it.
@@ -127,10 +126,6 @@ func (s *Requests) Of(e *accesslog.Entry) *http.Request {
 	r.Method, r.URL, r.RequestURI, r.Host, r.RemoteAddr = e.Method, &s.url, e.Target, e.Host, remoteAddr(e.Client)
 	r.Header, r.ContentLength = s.header, -1
 	r.Pattern = s.route(r)
-	if e.UserAgent != "" {
-		s.agent[0] = e.UserAgent
-		r.Header["User-Agent"] = s.agent[:]
-	}
 	for i, value := range e.Headers {
 		if value != "" {
 			s.setHeader(r, s.o.Headers[i], value)

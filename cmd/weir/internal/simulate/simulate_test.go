@@ -85,13 +85,14 @@ default: 2/1s`,
 // routes are those of the service, beside what a file names.
 var routes = []string{"GET /articles/{id}", "/static/{file...}", "POST /search", "POST /login"}
 
-var headers = []string{"X-Device", "X-Cost", "X-Key", "Content-Length", "cookie:session", "key:tenant", "X-Forwarded-For"}
+var headers = []string{"X-Device", "X-Cost", "X-Key", "Content-Length", "cookie:session", "key:tenant", "X-Forwarded-For", "User-Agent"}
 
 // generate makes up what a log says about n requests to a website.
 func generate(seed uint64, n int) (entries []accesslog.Entry) {
 	for _, r := range madeup.Generate(seed, n) {
 		entries = append(entries, accesslog.Entry{
-			At: r.At, Client: r.Client, Method: r.Method, Target: r.Target, UserAgent: r.UserAgent, Status: http.StatusOK,
+			At: r.At, Client: r.Client, Method: r.Method, Target: r.Target, Status: http.StatusOK,
+			Headers: []string{"", "", "", "", "", "", "", r.UserAgent},
 		})
 	}
 	return entries
@@ -121,7 +122,7 @@ func traffic(n int) []accesslog.Entry {
 		}
 		e.Tier = []string{"", "free", "premium", "other"}[say>>4%4]
 		e.Host = []string{"example.org", "a.example.org", "b.example.org:8080", "other.example"}[say>>6%4]
-		e.Headers = []string{value(8, "d%d"), value(9, "%d"), value(10, "k%d"), value(11, "%d00"), value(12, "s%d"), value(13, "t%d"), ""}
+		e.Headers = []string{value(8, "d%d"), value(9, "%d"), value(10, "k%d"), value(11, "%d00"), value(12, "s%d"), value(13, "t%d"), "", e.Headers[7]}
 		if strings.HasPrefix(e.Client, "203.0.113.") {
 			e.Headers[6] = value(14, "198.51.100.%d")
 		}
@@ -370,7 +371,7 @@ func request(t *testing.T, e *accesslog.Entry) *http.Request {
 	r := httptest.NewRequest(e.Method, e.Target, nil)
 	r.Host, r.RemoteAddr, r.ContentLength = e.Host, net.JoinHostPort(e.Client, "4711"), -1
 	for name, value := range map[string]string{
-		"User-Agent": e.UserAgent, "X-Forwarded-For": e.Headers[6], "X-Device": e.Headers[0], "X-Cost": e.Headers[1], "X-Key": e.Headers[2], "X-Tenant": e.Headers[5],
+		"User-Agent": e.Headers[7], "X-Forwarded-For": e.Headers[6], "X-Device": e.Headers[0], "X-Cost": e.Headers[1], "X-Key": e.Headers[2], "X-Tenant": e.Headers[5],
 	} {
 		if value != "" {
 			r.Header.Set(name, value)
