@@ -82,19 +82,19 @@ func TestAReloadKeepsTheOverloadThatItDoesNotChange(t *testing.T) {
 			settle()
 			return w.Status().Err
 		}
-		first := w.Overload()
+		first := w.RateLimit.Overload()
 		require.NoError(t, reloads(limitOf("20/s")+section))
-		assert.Same(t, first, w.Overload())
+		assert.Same(t, first, w.RateLimit.Overload())
 		require.Error(t, reloads(limitOf("20/x")+"overload: {priority: [vip]}\n"))
 		require.Error(t, reloads(limitOf("20/s")+"overload: {priority: [vip], max_wait: 1h}\n"))
 		require.NoError(t, reloads("soft: 80%\n"+limitOf("20/s")+section))
-		assert.Same(t, first, w.Overload(), "what was refused changes nothing")
+		assert.Same(t, first, w.RateLimit.Overload(), "what was refused changes nothing")
 
 		require.NoError(t, reloads(limitOf("20/s")+"overload: {priority: [vip]}\n"))
-		assert.NotSame(t, first, w.Overload())
-		assert.Equal(t, "vip", w.Overload().(*shed.Limiter).Stats()[0].Levels[0].Name)
+		assert.NotSame(t, first, w.RateLimit.Overload())
+		assert.Equal(t, "vip", w.RateLimit.Overload().(*shed.Limiter).Stats()[0].Levels[0].Name)
 		require.NoError(t, reloads(limitOf("20/s")))
-		assert.Nil(t, w.Overload())
+		assert.Nil(t, w.RateLimit.Overload())
 		assert.Equal(t, http.StatusOK, w.status(call{}))
 	})
 }

@@ -298,9 +298,6 @@ func (w *Watcher) Rules() *Rules {
 // Bans returns the list of bans. Reloads keep it.
 func (w *Watcher) Bans() bans.List { return w.options.Config.Bans.List }
 
-// Overload returns the limiter of the overload section in force, or nil.
-func (w *Watcher) Overload() middleware.Overload { return w.RateLimit.Overload() }
-
 // Close stops the Watcher. The rules in force stay. Close waits until OnReload has returned, so
 // OnReload must not call Close. It returns nil.
 func (w *Watcher) Close() error {

@@ -19,6 +19,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/middleware"
@@ -59,35 +60,35 @@ func WaitBounds() []float64 {
 type Options struct {
 	// Store is the store of the observed limiters: a [limiter.Memory], a Store of package
 	// redisstore, leasestore or failover, or a wrapper with a method Unwrap() limiter.Store.
-	// Nil: the store that a RateLimit makes for itself, which has no metrics.
+	// Nil: the store that a RateLimit makes for itself, which has no metrics but its latency.
 	Store limiter.Store
 
 	// Bans is the list of bans, whose length is a metric. Nil: the list of the rules given to
 	// [Table.Follow], or none.
 	Bans bans.List
 
-	// Overload, if set, has metrics. Nil: the overload limit of the rules given to [Table.Follow], or
-	// none.
-	Overload *shed.Limiter
-
-	// MaxRules bounds how many rules and tiers have series of their own, up to 100,000. All others
-	// count as the rule "other", and rate_limit_rules_over_cap_total increases. Zero: 1000.
+	// MaxRules bounds how many rules and tiers have series of their own, up to 100,000. Each has four
+	// series and takes up to 2 KiB. All others count as the rule "other", and
+	// rate_limit_rules_over_cap_total increases. Zero: 1000.
 	MaxRules int
 
-	// Top, if set, adds the clients that each rule refuses most: rate_limit_top_client_refused, the refusals in
-	// the Window of Top, with the client as Top shows it. Make Top an Observer of the limiters too. Nil: no
-	// metric names clients.
+	// Top, if set, adds the gauge rate_limit_top_client_refused{rule, client}: the clients that each rule refuses most,
+	// and their refusals in the Window of Top, for which a minute fits. The client is as Top shows it: a digest, unless
+	// its Options.ShowKeys is set. Make Top an Observer of the limiters too. Nil: no metric names clients.
 	Top *offenders.Sketch
 
 	// TopClients bounds the clients of Top for each of its rules: from 1 to 100. Zero: 10.
 	TopClients int
 }
 
-// A Watcher has rules that may change: a rules.Watcher, or a RateLimit whose rules the program changes.
-// The methods Reloads and Bans of a rules.Watcher are used where a Watcher has them.
+// A Watcher reloads rules when their file changes, like rules.Watcher.
 type Watcher interface {
-	// Overload returns the overload limit of the rules in force, or nil.
-	Overload() middleware.Overload
+	// Reloads returns how often rules were loaded and how often refused, when the rules in force
+	// were loaded, and why the last attempt failed, or nil.
+	Reloads() (loaded, refused uint64, last time.Time, err error)
+
+	// Bans returns the list of bans of the rules, or nil.
+	Bans() bans.List
 }
 
 // A Table is a [middleware.Observer] and a [pace.Observer] that counts. Counting takes no lock and no
@@ -247,8 +248,8 @@ func (t *Table) CountAttempt(o *pace.Observation) (rule string) {
 	return n.rule
 }
 
-// Follow adds metrics of w: its reloads, its bans if Options.Bans is nil, and its overload limit if
-// Options.Overload is nil. A further call replaces w. A nil w is an error.
+// Follow adds metrics of w: its reloads, and its bans if Options.Bans is nil. A further call replaces
+// w. A nil w is an error.
 func (t *Table) Follow(w Watcher) error {
 	if v := reflect.ValueOf(w); !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil() {
 		return errors.New("metrics: Follow needs a Watcher")
@@ -257,8 +258,9 @@ func (t *Table) Follow(w Watcher) error {
 	return nil
 }
 
-// FollowLimiter adds metrics of how many requests are in progress and how many wait, for l's rules with
-// AtOnce. Call it for each limiter. A nil l is an error.
+// FollowLimiter adds metrics of l: how many requests are in progress and how many wait, for rules with
+// AtOnce; and its overload limit, if l is the first with a [shed.Limiter]. Call it for each limiter. A nil l is
+// an error.
 func (t *Table) FollowLimiter(l *middleware.RateLimit) error {
 	if l == nil {
 		return errors.New("metrics: FollowLimiter needs a RateLimit")
@@ -285,14 +287,17 @@ func (t *Table) FollowTransport(transport *pace.Transport) error {
 	return nil
 }
 
+func (t *Table) limiters() []*middleware.RateLimit {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return slices.Clip(t.limits)
+}
+
 // inProgress returns the requests in progress of all followed limiters, for as many rules and tiers as
 // have counters. Rules of one name in several limiters are added up, with the Rule of the first.
 func (t *Table) inProgress() (all []middleware.InProgress) {
-	t.mu.Lock()
-	limits := slices.Clip(t.limits)
-	t.mu.Unlock()
 	at := map[name]int{}
-	for _, l := range limits {
+	for _, l := range t.limiters() {
 		for _, of := range l.InProgress() {
 			n := name{of.Rule.Name, of.Rule.Tier}
 			i, known := at[n]
@@ -331,11 +336,12 @@ func (t *Table) waiting() (all []pace.Stats) {
 	return all
 }
 
-// inForce returns the overload limit in force, or nil.
-func (t *Table) inForce() *shed.Limiter {
-	l := t.options.Overload
-	if w := t.watcher.Load(); w != nil && l == nil {
-		l, _ = (*w).Overload().(*shed.Limiter)
+// overload returns the overload limit in force of the first limiter that has one, or nil.
+func (t *Table) overload() *shed.Limiter {
+	for _, l := range t.limiters() {
+		if limit, ok := l.Overload().(*shed.Limiter); ok {
+			return limit
+		}
 	}
-	return l
+	return nil
 }

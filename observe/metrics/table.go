@@ -153,7 +153,7 @@ func (t *Table) Read(emit Emit) {
 		_, most, _ := limiter.Split(p.Rule.Limit)
 		emit(&atOnce, float64(most.Max), p.Rule.Name, p.Rule.Tier)
 	}
-	if l := t.inForce(); l != nil {
+	if l := t.overload(); l != nil {
 		readOverload(emit, l.Stats())
 	}
 	t.paced.each(func(n name, c *counts) {
@@ -196,15 +196,13 @@ func (t *Table) readTop(emit Emit) {
 func (t *Table) readRules(emit Emit) {
 	list := t.options.Bans
 	if w := t.watcher.Load(); w != nil {
-		if r, ok := (*w).(reloader); ok {
-			loaded, refused, last, err := r.Reloads()
-			emit(&reloads, float64(loaded), "loaded")
-			emit(&reloads, float64(refused), "refused")
-			emit.is(&reloadOK, err == nil)
-			emit(&reloadAt, float64(last.UnixMilli())/1000)
-		}
-		if r, ok := (*w).(interface{ Bans() bans.List }); ok && list == nil {
-			list = r.Bans()
+		loaded, refused, last, err := (*w).Reloads()
+		emit(&reloads, float64(loaded), "loaded")
+		emit(&reloads, float64(refused), "refused")
+		emit.is(&reloadOK, err == nil)
+		emit(&reloadAt, float64(last.UnixMilli())/1000)
+		if list == nil {
+			list = (*w).Bans()
 		}
 	}
 	if list == nil {
@@ -216,10 +214,6 @@ func (t *Table) readRules(emit Emit) {
 	if shared, ok := list.(interface{ Stale() time.Duration }); ok {
 		emit(&stale, shared.Stale().Seconds())
 	}
-}
-
-type reloader interface {
-	Reloads() (loaded, refused uint64, last time.Time, err error)
 }
 
 const bansPatience = 250 * time.Millisecond

@@ -45,10 +45,10 @@ func (t *Observer) measure(meter metric.Meter) error {
 	if err := errors.Join(append(errs, err)...); err != nil {
 		return err
 	}
-	store := storeKey.String(t.from.StoreKind())
+	store := storeKey.String(t.StoreKind())
 	t.store = []metric.RecordOption{metric.WithAttributeSet(attribute.NewSet(store))}
 	t.callback, err = meter.RegisterCallback(func(_ context.Context, to metric.Observer) error {
-		t.from.Read(func(m *metrics.Metric, value float64, labels ...string) {
+		t.Read(func(m *metrics.Metric, value float64, labels ...string) {
 			with := metric.WithAttributes(attributesOf(m, labels, store)...)
 			if m.Gauge {
 				to.ObserveFloat64(gauges[m], value, with)

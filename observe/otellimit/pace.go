@@ -18,11 +18,9 @@ const (
 // attempt waited, was not sent, failed or was refused.
 func (t *Observer) ObserveAttempt(o *pace.Observation) {
 	ctx := o.Request.Context()
-	if t.measures {
-		rule := t.from.CountAttempt(o)
-		if o.Outcome.Sent() {
-			t.waits.Record(ctx, o.Waited.Seconds(), metric.WithAttributes(ruleKey.String(rule)))
-		}
+	rule := t.CountAttempt(o)
+	if o.Outcome.Sent() {
+		t.waits.Record(ctx, o.Waited.Seconds(), metric.WithAttributes(ruleKey.String(rule)))
 	}
 	if o.Outcome == pace.OutcomeServed && o.Waited == 0 || o.Outcome == pace.OutcomeUnmatched {
 		return

@@ -29,7 +29,7 @@ func (m *Metrics) Collect(to chan<- prometheus.Metric) {
 	m.latency.Collect(to)
 	m.turns.Collect(to)
 	m.waits.Collect(to)
-	m.from.Read(func(of *metrics.Metric, value float64, labels ...string) {
+	m.Read(func(of *metrics.Metric, value float64, labels ...string) {
 		kind := prometheus.CounterValue
 		if of.Gauge {
 			kind = prometheus.GaugeValue

@@ -50,14 +50,12 @@ type written struct {
 	last            time.Time
 	err             error
 	list            *shared
-	overload        middleware.Overload
 }
 
 func (w *written) Reloads() (loaded, refused uint64, last time.Time, err error) {
 	return w.loaded, w.refused, w.last, w.err
 }
-func (w *written) Bans() bans.List               { return w.list }
-func (w *written) Overload() middleware.Overload { return w.overload }
+func (w *written) Bans() bans.List { return w.list }
 
 // shared is a list that processes share, or have not for so long.
 type shared struct {
@@ -78,7 +76,7 @@ func TestEveryMetricMoves(t *testing.T) {
 
 	store.health = failover.Stats{Degraded: true, DegradedInAll: time.Minute, Failures: 2, Decided: 3, Local: 4, Open: 5, Closed: 6}
 	store.memory = limiter.MemoryStats{Cells: 1, Bytes: 2, Evicted: 3, Overflowed: 4}
-	*file = written{2, 1, time.UnixMilli(1500), errors.New("line 3"), file.list, nil}
+	*file = written{2, 1, time.UnixMilli(1500), errors.New("line 3"), file.list}
 	file.list.stale = 90 * time.Second
 	require.NoError(t, file.list.Ban(t.Context(), "mallory", 0))
 	o := observation(t, "ip", "")

@@ -19,7 +19,6 @@ import (
 	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/middleware"
-	"github.com/weirgo/weir/middleware/bans"
 	"github.com/weirgo/weir/middleware/shed"
 	"github.com/weirgo/weir/observe/promlimit"
 	"github.com/weirgo/weir/pace"
@@ -168,7 +167,7 @@ func TestWhatTheServiceHasRoomForIsShown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		overload := shed.Must(shed.New(shed.Options{Priority: []string{"premium"}}))
 		m := newMetrics(t, promlimit.Options{})
-		require.NoError(t, m.Follow(&written{overload: overload, list: &shared{List: bans.Must(bans.New(bans.Options{}))}}))
+		require.NoError(t, m.FollowLimiter(middleware.Must(middleware.New(middleware.Config{Overload: overload}))))
 		before := samples(t, m)
 		r := httptest.NewRequest(http.MethodGet, "/", nil)
 		stream, _ := overload.Admit(r.WithContext(middleware.WithTier(t.Context(), "premium")))

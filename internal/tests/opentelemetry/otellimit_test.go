@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/otel/attribute"
+	noopmetric "go.opentelemetry.io/otel/metric/noop"
 	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
@@ -160,7 +161,7 @@ func TestTheSpanSaysWhoIsBanned(t *testing.T) {
 }
 
 func TestASpanThatIsNotRecordedIsLeftAlone(t *testing.T) {
-	o, err := otellimit.New(otellimit.Options{SpansOnly: true})
+	o, err := otellimit.New(otellimit.Options{MeterProvider: noopmetric.NewMeterProvider()})
 	require.NoError(t, err)
 	observation := &middleware.Observation{Request: httptest.NewRequest(http.MethodGet, "/", nil), Outcome: middleware.OutcomeAllowed}
 	assert.Zero(t, testing.AllocsPerRun(100, func() { o.Observe(observation) }))
@@ -262,38 +263,33 @@ func TestTheClientsThatAreRefusedMostAreMeasured(t *testing.T) {
 	assert.Equal(t, 1.0, s.metrics()["rate_limit.top_client.refused rate_limit.client="+top.Digest("apikey:a")+",rate_limit.rule=key"])
 }
 
-func TestTheOverloadLimitIsMeasuredWhereItIsGivenOrFollowed(t *testing.T) {
+func TestTheOverloadLimitOfAFollowedLimiterIsMeasured(t *testing.T) {
 	overload := shed.Must(shed.New(shed.Options{Priority: []string{"premium"}, PerRoute: true}))
 	limits := middleware.Must(middleware.New(middleware.Config{Overload: overload}))
-	given := serve(t, otellimit.Options{Overload: overload}, middleware.Config{Overload: overload})
-	followed := serve(t, otellimit.Options{}, middleware.Config{Overload: overload})
-	require.NoError(t, followed.observer.Follow(limits))
+	s := serve(t, otellimit.Options{}, middleware.Config{Overload: overload})
+	require.NoError(t, s.observer.FollowLimiter(limits))
 	r := httptest.NewRequest(http.MethodGet, "/", nil)
 	r.Pattern = "GET /report"
 	_, _ = overload.Admit(r)
-	given.ask("", "premium")
-	for _, s := range []*service{given, followed} {
-		got := s.metrics()
-		for name, want := range map[string]float64{
-			"limit http.route=GET /report":     32,
-			"in_flight http.route=GET /report": 1,
-			"in_flight ":                       0,
-			"waiting ":                         0,
-			"streams ":                         0,
-			"requests rate_limit.decision=admitted,rate_limit.overload.level=premium":                       1,
-			"requests rate_limit.decision=shed,rate_limit.overload.level=premium":                           0,
-			"requests http.route=GET /report,rate_limit.decision=admitted,rate_limit.overload.level=others": 1,
-		} {
-			value, ok := got["rate_limit.overload."+name]
-			assert.True(t, ok, name)
-			assert.Equal(t, want, value, name)
-		}
-		assert.Contains(t, got, "rate_limit.overloaded rate_limit.overload.level=premium")
+	s.ask("", "premium")
+	got := s.metrics()
+	for name, want := range map[string]float64{
+		"limit http.route=GET /report":     32,
+		"in_flight http.route=GET /report": 1,
+		"in_flight ":                       0,
+		"waiting ":                         0,
+		"streams ":                         0,
+		"requests rate_limit.decision=admitted,rate_limit.overload.level=premium":                       1,
+		"requests rate_limit.decision=shed,rate_limit.overload.level=premium":                           0,
+		"requests http.route=GET /report,rate_limit.decision=admitted,rate_limit.overload.level=others": 1,
+	} {
+		value, ok := got["rate_limit.overload."+name]
+		assert.True(t, ok, name)
+		assert.Equal(t, want, value, name)
 	}
+	assert.Contains(t, got, "rate_limit.overloaded rate_limit.overload.level=premium")
 	require.NoError(t, limits.Reconfigure(middleware.Config{Rules: []middleware.Rule{byKey}}))
-	assert.NotContains(t, followed.metrics(), "rate_limit.overload.limit ")
-	assert.Error(t, followed.observer.Follow(nil))
-	assert.Error(t, followed.observer.Follow((*middleware.RateLimit)(nil)))
+	assert.NotContains(t, s.metrics(), "rate_limit.overload.limit ")
 }
 
 func TestOptionsAreChecked(t *testing.T) {
@@ -306,7 +302,8 @@ func TestOptionsAreChecked(t *testing.T) {
 
 func BenchmarkObserve(b *testing.B) {
 	for name, options := range map[string]otellimit.Options{
-		"metrics": {MeterProvider: sdkmetric.NewMeterProvider()}, "spans": {SpansOnly: true},
+		"metrics": {MeterProvider: sdkmetric.NewMeterProvider()},
+		"spans":   {MeterProvider: noopmetric.NewMeterProvider()},
 	} {
 		b.Run(name, func(b *testing.B) {
 			t := otellimit.Must(otellimit.New(options))
