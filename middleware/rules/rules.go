@@ -76,10 +76,8 @@ func (o *Options) Validate() error {
 			errs = append(errs, fmt.Errorf("rules: Options.Config.%s: %w", name, err))
 		}
 	}
-	for _, name := range []string{"ip", "fingerprint"} {
-		if o.Keys[name] != nil {
-			errs = append(errs, fmt.Errorf("rules: Options.Keys has %q, which the file's proxies section defines", name))
-		}
+	if o.Keys["ip"] != nil {
+		errs = append(errs, errors.New(`rules: Options.Keys has "ip", which the file's proxies section defines`))
 	}
 	for _, name := range slices.Sorted(maps.Keys(o.Keys)) {
 		switch {
