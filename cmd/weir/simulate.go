@@ -148,33 +148,35 @@ func (r *run) each(do func(*accesslog.Entry, []*simulate.Decision)) error {
 	})
 }
 
-// notes returns what a simulation leaves out or takes from the log: overload, and the number of
-// requests in progress.
+// notes returns what a simulation leaves out or takes from the log.
 func (r *run) notes(loaded []*rules.Rules) (notes []string) {
-	if slices.ContainsFunc(loaded, func(of *rules.Rules) bool { return of.Config().Overload != nil }) {
-		notes = append(notes, "The overload section is left out: a log does not show how much the service could do.")
-	}
-	var left, queued []string
 	bounded := false
-	for _, service := range r.services {
-		left, queued = append(left, service.Unplaced()...), append(queued, service.Unqueued()...)
+	for i, service := range r.services {
+		notes = append(notes, notSimulated(loaded[i], service)...)
 		for _, rule := range service.Rules() {
 			_, atOnce, _ := limiter.Split(rule.Limit)
 			bounded = bounded || atOnce.Max > 0
 		}
 	}
-	named := func(names []string) string {
-		slices.Sort(names)
-		return strings.Trim(fmt.Sprintf("%q", slices.Compact(names)), "[]")
-	}
-	if len(left) > 0 {
-		return append(notes, "Not simulated: the concurrency of "+named(left)+". The log does not have how long requests took: say where with --map took_ms=PLACE.")
-	}
 	if bounded {
 		notes = append(notes, "A request has its slot for as long as the log says that it took.")
 	}
-	if len(queued) > 0 {
-		notes = append(notes, "Not simulated: the queue of "+named(queued)+". A request that would wait there for a slot counts as refused.")
+	slices.Sort(notes)
+	return slices.Compact(notes)
+}
+
+// notSimulated returns notes on the parts of rules that a simulation leaves out.
+func notSimulated(of *rules.Rules, service *simulate.Simulation) (notes []string) {
+	if of.Config().Overload != nil {
+		notes = append(notes, "Not simulated: the overload section.")
+	}
+	for _, name := range service.Unplaced() {
+		notes = append(notes, fmt.Sprintf("Not simulated: the concurrency of %q. "+
+			"The log does not have how long requests took: say where with --map took_ms=PLACE.", name))
+	}
+	for _, name := range service.Unqueued() {
+		notes = append(notes, fmt.Sprintf(
+			"Not simulated: the queue of %q. A request that would wait there for a slot counts as refused.", name))
 	}
 	return notes
 }

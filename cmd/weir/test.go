@@ -22,9 +22,6 @@ import (
 type testFlags struct {
 	*session
 	rules, tiers, keys *string
-	run                string
-	only               *regexp.Regexp
-	verbose            bool
 }
 
 // A testReport is the result of test on a file, as JSON.
@@ -36,31 +33,48 @@ type testReport struct {
 	Notes    []string        `json:"notes"`    // what of the rules is not tested
 }
 
+// A testResult is the result of a test.
+type testResult struct {
+	Name     string          `json:"name"`
+	Line     int             `json:"line"`
+	Passed   bool            `json:"passed"`
+	Requests int64           `json:"requests"`
+	Failures []rules.Problem `json:"failures"` // expectations that were not met
+
+	shown []string // what was decided on each step
+}
+
+func (r *testResult) fail(at place, message string) {
+	r.Passed = false
+	r.Failures = append(r.Failures, rules.Problem{Line: at.line, Column: at.column, Message: message})
+}
+
 func testRules(s *session, flags *pflag.FlagSet) action {
 	f := &testFlags{session: s}
 	out := s.output(flags)
 	f.rules = flags.String("rules", "", "the `file` with the rules, in place of the test files' own")
-	flags.StringVar(&f.run, "run", "", "only tests whose name matches this regular `expression`")
-	flags.BoolVarP(&f.verbose, "verbose", "v", false, "show the decisions of each step, and what explain says about it")
+	run := flags.String("run", "", "only tests whose name matches this regular `expression`")
+	verbose := flags.BoolP("verbose", "v", false, "show the decisions of each step")
 	first := flags.Bool("init", false, "print a first test file for the rules in FILE")
 	f.tiers, f.keys = knowing(flags)
-	return func(files []string) (err error) {
+	return func(files []string) error {
 		if *first {
 			return f.init(files)
 		}
-		if f.only, err = regexp.Compile(f.run); err != nil {
+		only, err := regexp.Compile(*run)
+		if err != nil {
 			return usageError{fmt.Errorf("--run: %w", err)}
 		}
 		var reports []*testReport
 		tests, failed, unreadable := 0, false, false
 		for _, file := range files {
-			r := f.test(file)
+			r := f.test(file, only)
 			reports, tests = append(reports, r), tests+len(r.Tests)
 			failed, unreadable = failed || !r.Passed, unreadable || len(r.Problems) > 0
 		}
 		err = out.write(reports, func(table io.Writer) {
 			for _, r := range reports {
-				r.write(table, f.verbose)
+				r.write(table, *verbose)
 			}
 		})
 		switch {
@@ -78,9 +92,9 @@ func testRules(s *session, flags *pflag.FlagSet) action {
 }
 
 // test runs the tests of a file.
-func (f *testFlags) test(file string) *testReport {
+func (f *testFlags) test(file string, only *regexp.Regexp) *testReport {
 	r := &testReport{File: file, Tests: []testResult{}, Problems: []rules.Problem{}, Notes: []string{}}
-	err := f.runAll(r)
+	err := f.runAll(r, only)
 	var wrong *rules.Error
 	switch {
 	case errors.As(err, &wrong):
@@ -92,7 +106,7 @@ func (f *testFlags) test(file string) *testReport {
 	return r
 }
 
-func (f *testFlags) runAll(r *testReport) error {
+func (f *testFlags) runAll(r *testReport, only *regexp.Regexp) error {
 	text, err := f.read(r.File)
 	if err != nil {
 		return err
@@ -112,10 +126,10 @@ func (f *testFlags) runAll(r *testReport) error {
 	if tests.checkNames(service.Rules(), list(*f.tiers)); tests.err() != nil {
 		return tests.err()
 	}
-	r.Notes = append(r.Notes, service.notes()...)
+	r.Notes = append(r.Notes, notSimulated(service.rules, service.Simulation)...)
 	for i := range tests.Tests {
 		t := &tests.Tests[i]
-		if !f.only.MatchString(t.Name) {
+		if !only.MatchString(t.Name) {
 			continue
 		}
 		if service, err = f.service(file, tests.Start); err != nil {
@@ -143,41 +157,36 @@ func beside(file, name string) string {
 
 // checkNames reports the rules and tiers that the tests name and the rules do not have.
 func (f *testFile) checkNames(infos []middleware.RuleInfo, tiers []string) {
-	var names []string
+	names := []string{""}
 	for _, info := range infos {
 		names, tiers = append(names, info.Name), append(tiers, info.Tier, info.ForTier)
 	}
-	unknown := func(at place, what, name string, known []string) {
-		if name != "" && !slices.Contains(known, name) {
-			f.problem(at, "the rules have no %s %q%s", what, name, didYouMean(name, known))
-		}
-	}
 	for _, t := range f.Tests {
-		unknown(t.place, "tier", t.Tier, tiers)
-		for _, s := range t.Steps {
-			unknown(s.place, "tier", s.Tier, tiers)
-			unknown(s.place, "rule", s.Rule, names)
+		for _, s := range append(t.Steps, testStep{place: t.place, Tier: t.Tier}) {
+			if !slices.Contains(tiers, s.Tier) {
+				f.problem(s.place, "the rules have no tier %q", s.Tier)
+			}
+			if !slices.Contains(names, s.Rule) {
+				f.problem(s.place, "the rules have no rule %q", s.Rule)
+			}
 		}
 	}
 }
 
-// inTestFile replaces simulate's flags with the fields of a test.
-var inTestFile = strings.NewReplacer("--map ", "map: ", "--zone UTC", "zone: UTC", "--zone", "zone", "--trust", "trust",
-	", or leave such rules out with --partial", "", ": leave such rules out with --partial", "",
-	", or count the proxy with --partial", "", "--format", "format")
-
 // runLog runs a test with a log.
-func (f *testFlags) runLog(loaded *rules.Rules, name string, t *ruleTest, r *testResult) error {
+func (f *testFlags) runLog(loaded *rules.Rules, name string, t *ruleTest, r *testResult) (err error) {
 	flags := &logFlags{session: f.session, format: t.Format, mapped: t.Map, trusted: t.Trust, keys: *f.keys}
-	if t.Zone != "" {
-		flags.zone, _ = zoneNamed(t.Zone) // was checked
-	}
 	needs := loaded.Needs()
+	if t.Zone != "" {
+		if flags.zone, err = zoneNamed(t.Zone); err != nil {
+			return err
+		}
+	}
 	if t.Tier != "" {
 		needs = append(needs, rules.Need{Rule: t.Name, Of: "tier"})
 	}
 	var got tally
-	err := flags.read(name, needs, []string{loaded.Proxies().Header()}, func(log *weblog) error {
+	err = flags.read(name, needs, []string{loaded.Proxies().Header()}, func(log *weblog) error {
 		if _, err := leftOut(log); err != nil {
 			return err
 		}
@@ -186,7 +195,7 @@ func (f *testFlags) runLog(loaded *rules.Rules, name string, t *ruleTest, r *tes
 			return err
 		}
 		if names := run.services[0].Unplaced(); len(names) > 0 {
-			return fmt.Errorf("%s needs how long requests took, which the log does not have: say where with map: took_ms=PLACE",
+			return fmt.Errorf("%s needs how long requests took, which the log does not have: say where with --map took_ms=PLACE",
 				strings.Join(names, ", "))
 		}
 		return run.each(func(e *accesslog.Entry, decisions []*simulate.Decision) {
@@ -198,7 +207,7 @@ func (f *testFlags) runLog(loaded *rules.Rules, name string, t *ruleTest, r *tes
 	})
 	switch {
 	case err != nil:
-		return errors.New(inTestFile.Replace(err.Error()))
+		return fmt.Errorf("%w (a test has fields in place of these flags)", err)
 	case r.Requests == 0:
 		return errors.New("the log has no such request")
 	}
@@ -206,18 +215,6 @@ func (f *testFlags) runLog(loaded *rules.Rules, name string, t *ruleTest, r *tes
 		r.fail(t.place, unmet)
 	}
 	return nil
-}
-
-// notes say what of the rules is not tested.
-func (t *tested) notes() (notes []string) {
-	for _, name := range t.Unqueued() {
-		notes = append(notes, fmt.Sprintf(
-			"Not tested: the queue of %q. A request that would wait there for a slot counts as refused.", name))
-	}
-	if t.rules.Config().Overload != nil {
-		notes = append(notes, "Not tested: the overload section.")
-	}
-	return notes
 }
 
 // write writes what failed, in the format of compilers, and a line for the file.
@@ -229,10 +226,7 @@ func (r *testReport) write(out io.Writer, verbose bool) {
 			failed++
 		}
 		if verbose {
-			fmt.Fprintf(out, "=== %s\n", t.Name)
-			for _, line := range t.shown {
-				fmt.Fprintf(out, "    %s\n", line)
-			}
+			fmt.Fprintf(out, "=== %s\n%s", t.Name, strings.Join(t.shown, ""))
 		}
 		for _, f := range t.Failures {
 			fmt.Fprintf(out, "%s:%d:%d: %s: %s\n", r.File, f.Line, f.Column, t.Name, f.Message)

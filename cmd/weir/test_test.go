@@ -19,7 +19,7 @@ import (
 const testedRules = `version: 1
 proxies: {trusted: [10.0.0.0/8]}
 ban: {cidrs: [203.0.113.0/24]}
-allow: {cidrs: [198.18.0.0/24], routes: ["GET /healthz"]}
+allow: {cidrs: [198.51.100.0/24], routes: ["GET /healthz"]}
 tiers:
   premium: {limit: 1000/m, key: user}
   blocked: {mode: deny, refusal: {status: 503, retry_after: 30m}}
@@ -57,7 +57,7 @@ func TestRequestsAreDecidedAsTestsExpect(t *testing.T) {
 		"tiers and intervals": `{request: GET /search, user: "42", tier: premium, every: 100ms, times: 40, expect: allowed, rule: search}
 			{request: GET /search, user: "42", every: 100ms, times: 40, expect: {allowed: 30, refused: 10}}`,
 		"a step without ip has an address of its own": strings.TrimSpace(strings.Repeat("{request: GET /, times: 100, expect: allowed}\n", 300)),
-		"lists":  "{request: GET /, ip: 203.0.113.9, expect: banned, status: 403}\n{request: GET /, ip: 198.18.0.7, times: 200, expect: allowed}\n{request: GET /healthz, times: 200, expect: allowed}",
+		"lists":  "{request: GET /, ip: 203.0.113.9, expect: banned, status: 403}\n{request: GET /, ip: 198.51.100.7, times: 200, expect: allowed}\n{request: GET /healthz, times: 200, expect: allowed}",
 		"denied": `{request: GET /, tier: blocked, expect: denied, rule: "tier:blocked", status: 503, retry_after: 30m}`,
 		"no key": `{request: POST /exports, expect: refused, rule: exports, status: 401}`,
 		"in flight": `{request: POST /exports, user: a, takes: 10s, times: 2, expect: allowed}
@@ -133,7 +133,7 @@ func TestAnExpectationThatIsNotMetIsShownWithItsPlace(t *testing.T) {
 
 func TestATestThatCannotRunIsAnErrorWithItsPlace(t *testing.T) {
 	for text, want := range map[string]string{
-		`{request: GET /, tims: 3, expect: allowed}`:                                                          `5:22: unknown field "tims" here: did you mean "times"?`,
+		`{request: GET /, tims: 3, expect: allowed}`:                                                          `5:22: unknown field "tims" here`,
 		`{request: GET /, times: x, expect: allowed}`:                                                         `5:29: a value of type str is not allowed here`,
 		`{request: GET /, at: soon, expect: allowed}`:                                                         `5:26: period "soon" is not a duration such as 10s, 1m, 24h or 30d`,
 		`{request: GET /, expect: alowed}`:                                                                    `5:5: the step expects "alowed": want allowed, refused, banned, denied, or numbers of them`,
@@ -145,11 +145,10 @@ func TestATestThatCannotRunIsAnErrorWithItsPlace(t *testing.T) {
 		`{request: get /, expect: allowed}`:                                                                   `5:5: the step has request "get /": want a method and a path, such as GET /search?q=1`,
 		`{request: "GET http://x/", expect: allowed}`:                                                         `5:5: the step has request "GET http://x/": want a method and a path, such as GET /search?q=1`,
 		`{request: GET /, ip: 192.0.2, expect: allowed}`:                                                      `5:5: the step has ip "192.0.2", which is not an address`,
-		`{request: GET /, every: 1s, expect: allowed}`:                                                        `5:5: the step has every, and is sent once`,
 		`{request: GET /, answer: 42, expect: allowed}`:                                                       `5:5: the step has answer 42: want a status from 200 to 599`,
 		`{request: GET /, cost: -1, expect: allowed}`:                                                         `5:5: the step has a cost below 0`,
 		`{request: GET /, expect: allowed, status: 200}`:                                                      `5:5: the step expects allowed, and status or retry_after, which are of refusals`,
-		`{request: GET /, expect: allowed, rule: serch}`:                                                      `5:5: the rules have no rule "serch": did you mean "search"?`,
+		`{request: GET /, expect: allowed, rule: serch}`:                                                      `5:5: the rules have no rule "serch"`,
 		`{request: GET /, expect: allowed, tier: gold}`:                                                       `5:5: the rules have no tier "gold"`,
 		"{request: GET /, times: 3, every: 1m, expect: allowed}\n{at: 119s, request: GET /, expect: allowed}": `6:5: at 1m59s is before the step before has ended, at 2m0s`,
 		"rules: weir.yaml\ntests: []\n":                                                                       `1:1: has no tests`,
@@ -208,7 +207,7 @@ func TestATestOfALogCountsItsRequests(t *testing.T) {
 	assert.Contains(t, out, "t.yaml:3:3: it: expected 3 allowed, but 2 allowed (")
 	exit, out = run(`map: {client: $.ip, method: $.m, target: $.p, time: $.time}, tier: premium, expect: {refused: 0}`)
 	assert.Equal(t, exitUsage, exit, "a log without tiers says nothing of a tier")
-	assert.Contains(t, out, "need tier, which the log does not have: say where with map: tier=PLACE\n")
+	assert.Contains(t, out, "need tier, which the log does not have: say where with --map tier=PLACE")
 	exit, out = run(strings.Replace(places, "$.tier", "$.m", 1) + "tier: premium, expect: {refused: 0}")
 	assert.Equal(t, exitUsage, exit)
 	assert.Contains(t, out, "t.yaml:3:3: the log has no such request")
@@ -218,7 +217,7 @@ func TestATestOfALogCountsItsRequests(t *testing.T) {
 	withoutZone := strings.Replace(places, "time: $.time", "time: $.local", 1)
 	exit, out = run(withoutZone + "expect: {refused: 1}")
 	assert.Equal(t, exitUsage, exit)
-	assert.Contains(t, out, "is a time without a zone: say which with zone, such as zone: UTC")
+	assert.Contains(t, out, "is a time without a zone: say which with --zone")
 	exit, out = run("zone: Europe/Berlin, " + withoutZone + "expect: {refused: 1}")
 	assert.Equal(t, exitGood, exit, out)
 	exit, out = run("zone: Berlin, " + places + "expect: {refused: 1}")
@@ -227,7 +226,7 @@ func TestATestOfALogCountsItsRequests(t *testing.T) {
 	rules = strings.Replace(rules, "default: 100/m", "default: {concurrency: 2, key: ip}", 1)
 	exit, out = run(places + "expect: {refused: 0}")
 	assert.Equal(t, exitUsage, exit, "a log without durations says nothing of slots")
-	assert.Contains(t, out, "default needs how long requests took, which the log does not have: say where with map: took_ms=PLACE\n")
+	assert.Contains(t, out, "default needs how long requests took, which the log does not have: say where with --map took_ms=PLACE (a test has fields in place of these flags)\n")
 }
 
 func TestATestOfALogHasNoBansOfTheTestBefore(t *testing.T) {
@@ -267,13 +266,10 @@ tests:
 	exit, out, _ = weir(t, "", "test", "-v", path)
 	assert.Equal(t, exitBad, exit)
 	assert.Equal(t, `=== good
-    4:26: at 0s, 1 × GET / from 100.18.0.1: allowed (default: 99 of 100 left)
-    default default: 100/1m for "100.18.0.1"
+    4:26: at 0s, 1 × GET / from 198.18.0.1: allowed (default: 99 of 100 left)
 === bad
     5:25: at 0s, 1 × GET / from 192.0.2.1: allowed (default: 99 of 100 left)
-    default default: 100/1m for "192.0.2.1"
-`+path+":5:25: bad: expected refused, but allowed (default: 99 of 100 left)\nFAIL  "+path+"  1 of 2 tests, 2 requests\n", out,
-		"198.18.0.1 is on a list")
+`+path+":5:25: bad: expected refused, but allowed (default: 99 of 100 left)\nFAIL  "+path+"  1 of 2 tests, 2 requests\n", out)
 
 	exit, out, _ = weir(t, "", "test", "--json", path, filepath.Join(t.TempDir(), "none.yaml"))
 	assert.Equal(t, exitUsage, exit)
@@ -287,12 +283,12 @@ tests:
 	other := write(t, "other.yaml", "version: 1\nproxies: {}\noverload: {}\ndefault: {limit: 1/h, concurrency: {max: 1, queue: 5, max_wait: 1s}}\n")
 	exit, out, _ = weir(t, "", "test", path, "--rules", other, "--run", "good")
 	assert.Equal(t, exitGood, exit)
-	assert.Contains(t, out, "note: Not tested: the queue of \"default\".")
-	assert.Contains(t, out, "note: Not tested: the overload section.\n")
+	assert.Contains(t, out, "note: Not simulated: the queue of \"default\".")
+	assert.Contains(t, out, "note: Not simulated: the overload section.\n")
 }
 
 // limitOf is a number of a rules file that a first test depends on.
-var limitOf = regexp.MustCompile(`(limits?: \[?|concurrency: |requests: |burst: |burst |/1s, )(\d[\d_]*)`)
+var limitOf = regexp.MustCompile(`(limits?: \[?|concurrency: |requests: |burst: |burst |/1s, |overrides: \{.*: )(\d[\d_]*)`)
 
 // First tests pass, and each number of a limit, changed by one, lets one of them fail.
 func TestFirstTestsPassAndDependOnEachLimit(t *testing.T) {
@@ -304,6 +300,8 @@ func TestFirstTestsPassAndDependOnEachLimit(t *testing.T) {
 		"version: 1\nproxies: {}\nglobal: {limit: 10_000/s, key: global}\ndefault: 100/1h\nendpoints: {\"/a\": {limit: 100/1h, cost: 3, counts: \"!2xx\"}}\n": 1,
 		"version: 1\nproxies: {}\nendpoints: {\"/a\": {limit: 5/1h, mode: shadow}, \"/b\": {limit: 5/1h, refusal: {status: 503}}}\n":                          1,
 		"version: 1\nproxies: {}\ndefault: {limit: 20/1h, escalate: {after: 1, within: 1h, ban: 2h}, concurrency: 4}\n":                                       0,
+		"version: 1\nproxies: {}\ndefault: {limit: 9/1m, key: user|ip, tiers: {a: 8/1m}, overrides: {\"user:42\": 5/1m}}\n":                                   0,
+		"version: 1\nproxies: {}\ndefault: {limit: 9/1m, key: \"header:X-A\", overrides: {\"header:X-A:b\": 5/1m}}\n":                                         0,
 	} {
 		dir := t.TempDir()
 		rules, tests := filepath.Join(dir, "weir.yaml"), filepath.Join(dir, "weir.test.yaml")

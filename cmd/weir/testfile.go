@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -12,7 +13,6 @@ import (
 
 	"go.yaml.in/yaml/v4"
 
-	"github.com/weirgo/weir/internal/nearest"
 	"github.com/weirgo/weir/internal/route"
 	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/middleware/rules"
@@ -114,12 +114,7 @@ func (e *expectation) UnmarshalYAML(n *yaml.Node) error {
 }
 
 // MarshalYAML implements yaml.Marshaler.
-func (e *expectation) MarshalYAML() (any, error) {
-	if e.all != "" {
-		return e.all, nil
-	}
-	return e.counts, nil
-}
+func (e *expectation) MarshalYAML() (any, error) { return e.counts, nil }
 
 // of returns the numbers of outcomes that are expected of n requests.
 func (e *expectation) of(n int64) map[string]int64 {
@@ -176,32 +171,25 @@ func parseTests(name string, text []byte) (*testFile, error) {
 	return f, f.err()
 }
 
-var (
-	unknownField = regexp.MustCompile(`^field (.+) not found in type .*`)
-	wrongKind    = regexp.MustCompile(`(?s)^cannot construct !!(\w+) .* into .*`)
-	testFields   = strings.Fields("rules start tests name steps log format zone map trust tier expect " +
-		"request host ip user body headers at times every takes cost answer rule status retry_after remaining")
-)
+// goTypes are the names of this program's types in messages of the YAML library.
+var goTypes = regexp.MustCompile(`(?s)^field (.+) (not found) in type .*|^cannot construct !!(\w+) .* into .*`)
 
 // inTestWords returns a message of the YAML library without names of Go types.
 func inTestWords(message string) string {
-	if m := unknownField.FindStringSubmatch(message); m != nil {
-		message = fmt.Sprintf("unknown field %q here%s", m[1], didYouMean(m[1], testFields))
+	switch found := goTypes.FindStringSubmatch(message); {
+	case found == nil:
+		return inWords(errors.New(message))
+	case found[1] != "":
+		return fmt.Sprintf("unknown field %q here", found[1])
+	default:
+		return fmt.Sprintf("a value of type %s is not allowed here", found[3])
 	}
-	return inWords(errors.New(wrongKind.ReplaceAllString(message, "a value of type $1 is not allowed here")))
-}
-
-// didYouMean returns a question for the end of an error, if a name resembles a known name.
-func didYouMean(name string, known []string) string {
-	if near := nearest.Of(name, known); near != "" && near != name {
-		return fmt.Sprintf(": did you mean %q?", near)
-	}
-	return ""
 }
 
 func (f *testFile) problem(at place, format string, args ...any) {
-	f.problems = append(f.problems,
-		rules.Problem{File: f.name, Line: max(at.line, 1), Column: max(at.column, 1), Message: fmt.Sprintf(format, args...)})
+	f.problems = append(f.problems, rules.Problem{
+		File: f.name, Line: max(at.line, 1), Column: max(at.column, 1), Message: fmt.Sprintf(format, args...),
+	})
 }
 
 func (f *testFile) err() error {
@@ -215,35 +203,35 @@ const longestTest = 100 * 365 * 24 * time.Hour
 
 // check reports what is wrong with a test, whatever the rules are.
 func (f *testFile) check(t *ruleTest) {
-	_, badZone := zoneNamed(t.Zone)
-	switch isLog := t.Format+t.Zone != "" || t.Map != nil || t.Trust != nil || t.Tier != "" || t.Expect != nil; {
+	isOfLog := t.Format+t.Zone+t.Tier != "" || t.Map != nil || t.Trust != nil || t.Expect != nil
+	switch {
 	case t.Name == "":
 		f.problem(t.place, "a test has no name")
 	case (len(t.Steps) > 0) == (t.Log != ""):
 		f.problem(t.place, "a test has steps, or a log")
-	case t.Log == "" && isLog:
+	case t.Log == "" && isOfLog:
 		f.problem(t.place, "format, zone, map, trust, tier and expect of a test are for its log")
-	case t.Zone != "" && badZone != nil:
-		f.problem(t.place, "%v", badZone)
 	case t.Log != "" && t.Expect.wrong(1e9) != "":
 		f.problem(t.place, "the test %s", t.Expect.wrong(1e9))
 	}
 	var end time.Duration
 	for i := range t.Steps {
 		s := &t.Steps[i]
-		if s.At != nil && s.At.Duration < end {
-			f.problem(s.place, "at %v is before the step before has ended, at %v", s.At, end)
-		} else if s.At != nil {
-			end = s.At.Duration
+		at := end
+		if s.At != nil {
+			at = s.At.Duration
 		}
-		if s.Every.Duration > (longestTest-end)/time.Duration(max(s.Times, 1)) {
+		between := time.Duration(max(s.Times, 1) - 1)
+		switch wrong := s.wrong(); {
+		case wrong != "":
+			f.problem(s.place, "the step %s", wrong)
+		case at < end:
+			f.problem(s.place, "at %v is before the step before has ended, at %v", at, end)
+		case s.Every.Duration > (longestTest-at)/max(between, 1):
 			f.problem(s.place, "the step ends more than a hundred years after the start")
 			return
 		}
-		end += time.Duration(s.Times-1) * s.Every.Duration
-		if wrong := s.wrong(); wrong != "" {
-			f.problem(s.place, "the step %s", wrong)
-		}
+		end = at + between*s.Every.Duration
 	}
 }
 
@@ -251,16 +239,14 @@ func (f *testFile) check(t *ruleTest) {
 func (s *testStep) wrong() string {
 	method, target, _ := strings.Cut(s.Request, " ")
 	url, badTarget := url.ParseRequestURI(target)
-	_, badIP := netip.ParseAddr(s.IP)
+	_, badIP := netip.ParseAddr(cmp.Or(s.IP, "::"))
 	switch {
 	case badTarget != nil || url.Host != "" || method == "" || !route.IsMethod(method):
 		return fmt.Sprintf("has request %q: want a method and a path, such as GET /search?q=1", s.Request)
-	case s.IP != "" && badIP != nil:
+	case badIP != nil:
 		return fmt.Sprintf("has ip %q, which is not an address", s.IP)
 	case s.Times < 1 || s.Times > 1e6:
 		return fmt.Sprintf("is sent %d times: want 1 to 1,000,000", s.Times)
-	case s.Every.Duration > 0 && s.Times == 1:
-		return "has every, and is sent once"
 	case s.Answer != 0 && (s.Answer < 200 || s.Answer > 599):
 		return fmt.Sprintf("has answer %d: want a status from 200 to 599", s.Answer)
 	case s.Cost != nil && *s.Cost < 0:

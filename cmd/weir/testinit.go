@@ -4,24 +4,27 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
+	"net/netip"
+	"net/url"
 	"path/filepath"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
 	"go.yaml.in/yaml/v4"
 
 	"github.com/weirgo/weir/internal/route"
+	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/middleware"
 	"github.com/weirgo/weir/middleware/rules"
 )
 
-// init writes first tests of a rules file: for each limit, the requests that fit, and one more. It finds them by
-// sending requests. A limit that one client does not reach is a comment.
+// init writes first tests of a rules file: for each limit, the requests that fit, and one more. It sends the requests,
+// and expects what was decided. A limit that one client does not reach is a comment.
 func (f *testFlags) init(files []string) error {
 	if len(files) != 1 {
 		return usageError{errors.New("--init is for one file of rules")}
@@ -31,27 +34,13 @@ func (f *testFlags) init(files []string) error {
 		return err
 	}
 	fmt.Fprintf(f.out, "rules: %s\ntests:\n", inYAML(filepath.Base(files[0])))
-	for _, info := range service.Rules() {
-		limits, atOnce, _ := limiter.Split(info.Limit)
-		goals := make([]goal, 0, len(limits)+1)
-		for _, l := range limits {
-			goals = append(goals, goal{info: info, limit: l, name: l.String()})
+	for _, g := range goals(service) {
+		step, why := f.firstStep(files[0], &g, service.rules.Needs())
+		if step == nil {
+			fmt.Fprintf(f.out, "  # %s is not tested: %s\n", g.name, why)
+			continue
 		}
-		if atOnce.Max > 0 {
-			goals = append(goals, goal{info: info, slots: atOnce.Max, name: atOnce.String()})
-		}
-		for _, g := range goals {
-			name := strings.TrimSpace(info.Name+" "+info.Tier) + ": " + g.name
-			steps, why := f.firstTest(files[0], &g, service.rules.Needs())
-			if steps == nil {
-				fmt.Fprintf(f.out, "  # %s is not tested: %s\n", name, why)
-				continue
-			}
-			fmt.Fprintf(f.out, "  - name: %s\n    steps:\n", strconv.Quote(name))
-			for _, s := range steps {
-				fmt.Fprintf(f.out, "      - %s\n", inYAML(s))
-			}
-		}
+		fmt.Fprintf(f.out, "  - name: %q\n    steps:\n      - %s\n", g.name, inYAML(step))
 	}
 	return nil
 }
@@ -68,25 +57,63 @@ func inYAML(v any) string {
 	return strings.TrimSpace(string(text))
 }
 
-// A goal is a limit that a first test reaches, or the slots of a rule.
+// A goal is a limit, or the slots of a rule, that a first test reaches.
 type goal struct {
+	name  string
 	info  middleware.RuleInfo
+	key   string // of an override; empty: any key without one
 	limit limiter.Limit
 	slots int64
-	name  string
 }
 
-// refuses reports whether it refused a request by the limit.
-func (g *goal) refuses(r middleware.RuleResult) bool {
-	isIt := r.Rule.Name == g.info.Name && r.Rule.Tier == g.info.Tier && r.Rule.Mode != middleware.Shadow
-	return isIt && !r.Allowed && r.Binding() == g.limit && r.IsConcurrency() == (g.slots > 0)
+// goals returns a goal for each limit of the rules.
+func goals(t *tested) (all []goal) {
+	add := func(info middleware.RuleInfo, key string) {
+		name := strings.Join(strings.Fields(info.Name+" "+info.Tier+" "+key), " ") + ": "
+		limits, atOnce, _ := limiter.Split(info.Limit)
+		for _, l := range limits {
+			all = append(all, goal{name: name + l.String(), info: info, key: key, limit: l})
+		}
+		if atOnce.Max > 0 {
+			all = append(all, goal{name: name + atOnce.String(), info: info, key: key, slots: atOnce.Max})
+		}
+	}
+	overrides := overridesOf(t.rules.Config())
+	for _, info := range t.Rules() {
+		add(info, "")
+		of := overrides[info.Name]
+		delete(overrides, info.Name) // they hold in each tier
+		for _, key := range slices.Sorted(maps.Keys(of)) {
+			info.Limit, info.Own = of[key].Limit, true
+			add(info, key)
+		}
+	}
+	return all
+}
+
+// overridesOf returns the overrides of each rule by its name.
+func overridesOf(c middleware.Config) map[string]map[string]middleware.Override {
+	lists := [][]middleware.Rule{c.Rules, c.Default}
+	lists = slices.AppendSeq(lists, maps.Values(c.ByTier))
+	lists = slices.AppendSeq(lists, maps.Values(c.ByRoute))
+	found := map[string]map[string]middleware.Override{}
+	for _, r := range slices.Concat(lists...) {
+		found[r.Name] = r.Overrides
+	}
+	return found
+}
+
+// refused reports whether the limit, or a ban by its rule, refused a request.
+func (g *goal) refused(r middleware.RuleResult) bool {
+	isIt := r.Rule.Name == g.info.Name && r.Rule.Tier == g.info.Tier && r.Rule.Own == g.info.Own
+	return isIt && r.Rule.Mode != middleware.Shadow && !r.Allowed && r.Binding() == g.limit && r.IsConcurrency() == (g.slots > 0)
 }
 
 // mostInFirstTest is the most requests that a first test sends.
 const mostInFirstTest = 100_000
 
-// firstTest returns steps that reach a limit, or why there are none.
-func (f *testFlags) firstTest(file string, g *goal, needs []rules.Need) (steps []testStep, why string) {
+// firstStep returns a step in which the limit refuses requests, or why there is none.
+func (f *testFlags) firstStep(file string, g *goal, needs []rules.Need) (step *testStep, why string) {
 	switch most := max(g.limit.Events, g.limit.Burst, g.slots); {
 	case g.info.Mode == middleware.Shadow:
 		return nil, "it is in shadow"
@@ -98,9 +125,11 @@ func (f *testFlags) firstTest(file string, g *goal, needs []rules.Need) (steps [
 		statuses = []int{http.StatusOK, http.StatusUnauthorized, http.StatusInternalServerError}
 	}
 	pauses := []time.Duration{0}
-	if g.limit.Events > 0 { // a pause keeps shorter limits from refusing
-		pace := g.limit.Per / time.Duration(g.limit.Events)
-		pauses = append(pauses, pace/2, pace*9/10)
+	switch {
+	case g.isBucket():
+		pauses = []time.Duration{g.limit.Per / time.Duration(2*g.limit.Events)}
+	case g.limit.Events > 0: // a pause keeps shorter limits from refusing
+		pauses = append(pauses, g.limit.Per/time.Duration(g.limit.Events)*9/10)
 	}
 	for _, status := range statuses {
 		for _, pause := range pauses {
@@ -109,46 +138,55 @@ func (f *testFlags) firstTest(file string, g *goal, needs []rules.Need) (steps [
 				return nil, err.Error()
 			}
 			s := g.request(needs)
-			s.IP, s.Answer, s.Every.Duration = service.address(s, 0, nil), status, pause.Truncate(time.Microsecond)
-			steps, reason := service.reach(g, s)
-			if service.Close(); steps != nil {
-				return steps, ""
+			s.Answer, s.Every.Duration = status, pause.Truncate(time.Microsecond)
+			why = service.reach(g, &s)
+			if service.Close(); why == "" {
+				return &s, ""
 			}
-			why = cmp.Or(reason, why)
 		}
 	}
-	return nil, cmp.Or(why, "it refuses no request")
+	return nil, why
+}
+
+func (g *goal) isBucket() bool {
+	return g.limit.Algorithm == limiter.TokenBucket || g.limit.Algorithm == limiter.LeakyBucket
 }
 
 var parameter = regexp.MustCompile(`\{[^/]*\}|[:*][^/]*`)
 
-// request returns a request that meets the rule.
+// request returns a request that meets the rule, with the key of the override.
 func (g *goal) request(needs []rules.Need) testStep {
 	p, _ := route.ParseRule(cmp.Or(g.info.Route, "/"))
-	path, query := parameter.ReplaceAllString(p.Path, "1"), ""
+	path, query, value := parameter.ReplaceAllString(p.Path, "1"), "", "1"
 	if p.Below {
 		path += "/1"
 	}
-	s := testStep{Host: strings.Replace(p.Host, "*", "www", 1), Tier: cmp.Or(g.info.Tier, g.info.ForTier)}
+	s := testStep{IP: addressOf(0), Host: strings.Replace(p.Host, "*", "www", 1), Tier: cmp.Or(g.info.Tier, g.info.ForTier)}
 	s.Headers = map[string]string{}
+	if address, _, _ := strings.Cut(g.key, "/"); g.key != "" {
+		if _, err := netip.ParseAddr(address); err == nil {
+			s.IP, needs = address, nil
+		}
+		_, _, value = keyfunc.KindOf(g.key)
+	}
 	for _, need := range needs {
 		kind, name, _ := strings.Cut(need.Of, ":")
 		switch {
 		case need.Rule != g.info.Name:
 		case kind == "user":
-			s.User = "somebody"
+			s.User = value
 		case kind == "host":
 			s.Host = cmp.Or(s.Host, "example.org")
 		case name == "Authorization":
-			s.Headers[name] = "Bearer 1"
+			s.Headers[name] = "Bearer " + value
 		case kind == "header":
-			s.Headers[name] = "1"
+			s.Headers[name] = value
 		case kind == "cookie":
-			s.Headers["Cookie"] = name + "=1"
+			s.Headers["Cookie"] = name + "=" + value
 		case kind == "key":
-			s.Headers[need.Of] = "1"
+			s.Headers[need.Of] = strings.TrimPrefix(value, name+":")
 		case kind == "query":
-			query += "&" + name + "=1"
+			query += "&" + url.Values{name: {value}}.Encode()
 		}
 	}
 	if g.slots > 0 {
@@ -158,45 +196,32 @@ func (g *goal) request(needs []rules.Need) testStep {
 	return s
 }
 
-// reach sends requests until the limit refuses one. It returns steps that do the same, or what refuses first.
-func (t *tested) reach(g *goal, s testStep) (steps []testStep, reason string) {
-	fit, more := s, s
-	for n := range 2*(g.limit.Events+g.limit.Burst+g.slots) + 1 {
-		d, h, _ := t.send(&s)
-		if d.Passed() {
-			if left, err := strconv.ParseInt(t.left(h), 10, 64); err == nil {
-				fit.Remaining = &left
-			}
-			t.at += s.Every.Duration
-			continue
-		}
+// reach sends the request of s until the limit refuses it; to a bucket, for longer than it takes to refill. It makes s
+// a step that expects the same decisions, or returns what refuses first.
+func (t *tested) reach(g *goal, s *testStep) (why string) {
+	var got tally
+	most := 2*(g.limit.Events+g.limit.Burst+g.slots) + 1
+	for s.Times = 1; ; s.Times++ {
+		d, h, _ := t.send(s)
+		got.add(d)
 		isBan := d.Outcome == middleware.OutcomeBanned && d.Refusal.Rule == g.info.Name
-		if n == 0 || !isBan && !slices.ContainsFunc(d.Rules, g.refuses) {
-			return nil, described(d) + " first"
+		isOurs := isBan || slices.ContainsFunc(d.Rules, g.refused)
+		if !d.Passed() && (s.Times == 1 || !isOurs) {
+			return described(d) + " first"
 		}
-		fit.Times, fit.Expect, fit.Rule = n, &expectation{all: "allowed"}, g.info.Name
-		if n == 1 {
-			fit.Every = timespan{}
+		s.Status, s.RetryAfter = d.Refusal.Status, nil
+		if !d.Passed() {
+			after := retryAfter(h)
+			s.RetryAfter = &after
 		}
-		after := retryAfter(h)
-		more.At, more.Every, more.RetryAfter = &timespan{t.at}, timespan{}, &after
-		more.Expect, more.Rule, more.Status = &expectation{all: outcomeOf(d)}, g.info.Name, d.Refusal.Status
-		steps = []testStep{fit, more}
-		if a := g.limit.Algorithm; a == limiter.TokenBucket || a == limiter.LeakyBucket {
-			steps = append(steps, t.refill(g, s))
+		if s.Times == most || !d.Passed() && !g.isBucket() {
+			break
 		}
-		return steps, ""
+		t.at += s.Every.Duration
 	}
-	return nil, ""
-}
-
-// refill sends twice as many requests as a bucket, which is used up, refills in a period. It returns the step.
-func (t *tested) refill(g *goal, s testStep) testStep {
-	s.Times = 2 * g.limit.Events
-	s.Every.Duration = max(g.limit.Per/time.Duration(s.Times), time.Microsecond).Truncate(time.Microsecond)
-	t.at += s.Every.Duration
-	s.At = &timespan{t.at}
-	got, _ := t.step(&s)
-	s.Expect = &expectation{counts: got.counts}
-	return s
+	if got.counts["allowed"] == got.total {
+		return "it refuses no request"
+	}
+	s.Expect, s.Rule = &expectation{counts: got.counts}, g.info.Name
+	return ""
 }

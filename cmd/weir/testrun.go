@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net"
 	"net/http"
 	"net/netip"
 	"net/url"
@@ -20,21 +21,6 @@ import (
 	"github.com/weirgo/weir/middleware"
 	"github.com/weirgo/weir/middleware/rules"
 )
-
-// A testResult is the result of a test.
-type testResult struct {
-	Name     string          `json:"name"`
-	Line     int             `json:"line"`
-	Passed   bool            `json:"passed"`
-	Requests int64           `json:"requests"`
-	Failures []rules.Problem `json:"failures"` // expectations that were not met
-
-	shown []string // what was decided on each step, and why
-}
-
-func (r *testResult) fail(at place, message string) {
-	r.Passed, r.Failures = false, append(r.Failures, rules.Problem{Line: at.line, Column: at.column, Message: message})
-}
 
 // A tested service has rules that no request has met.
 type tested struct {
@@ -59,32 +45,30 @@ func (f *testFlags) service(file string, start time.Time) (*tested, error) {
 // run sends the requests of a test with steps.
 func (t *tested) run(test *ruleTest, r *testResult) {
 	defer t.Close()
-	for i, s := range test.Steps {
-		s.IP = cmp.Or(s.IP, t.address(s, i, test.Steps))
+	for i := range test.Steps {
+		s := &test.Steps[i]
+		s.IP = cmp.Or(s.IP, addressOf(i))
 		if s.At != nil {
 			t.at = s.At.Duration
 		}
-		why, began := t.explain(&s), t.at
-		got, wrong := t.step(&s)
+		began := t.at
+		got, wrong := t.step(s)
 		r.Requests += s.Times
 		r.shown = append(r.shown,
-			fmt.Sprintf("%d:%d: at %v, %d × %s from %s: %s", s.line, s.column, began, s.Times, s.Request, s.IP, &got))
-		for i, step := range why {
-			if step.Rule != "" || i+1 == len(why) {
-				r.shown = append(r.shown, strings.TrimSpace("    "+step.Section+" "+step.Rule)+": "+step.Says)
-			}
-		}
-		if unmet := got.unmet(s.Expect, s.Rule); unmet != "" {
-			wrong = []string{unmet}
-		}
-		for _, message := range wrong {
-			r.fail(s.place, message)
+			fmt.Sprintf("    %d:%d: at %v, %d × %s from %s: %s\n", s.line, s.column, began, s.Times, s.Request, s.IP, &got))
+		if wrong = cmp.Or(got.unmet(s.Expect, s.Rule), wrong); wrong != "" {
+			r.fail(s.place, wrong)
 		}
 	}
 }
 
+// addressOf returns an address for the i-th step, in a network that nobody uses and no other step has.
+func addressOf(i int) string {
+	return netip.AddrFrom4([4]byte{198, byte(18 + i>>8), byte(i), 1}).String()
+}
+
 // step sends the requests of a step. It returns what was decided, and what else is not as expected.
-func (t *tested) step(s *testStep) (got tally, wrong []string) {
+func (t *tested) step(s *testStep) (got tally, wrong string) {
 	for i := range s.Times {
 		if i > 0 {
 			t.at += s.Every.Duration
@@ -92,11 +76,11 @@ func (t *tested) step(s *testStep) (got tally, wrong []string) {
 		d, h, err := t.send(s)
 		got.add(d)
 		switch {
-		case len(wrong) > 0:
+		case wrong != "":
 		case err != nil:
-			wrong = append(wrong, err.Error())
+			wrong = err.Error()
 		case s.Rule != "" && !hasMet(d, s.Rule):
-			wrong = append(wrong, fmt.Sprintf("expected a decision of %s, but %s", s.Rule, described(d)))
+			wrong = fmt.Sprintf("expected a decision of %s, but %s", s.Rule, described(d))
 		case i+1 == s.Times:
 			wrong = t.compare(s, d, h)
 		}
@@ -127,19 +111,19 @@ func (t *tested) settle(r *http.Request, cost int64) error {
 	return err
 }
 
-// compare compares what the client of a step's last request sees.
-func (t *tested) compare(s *testStep, d *simulate.Decision, h http.Header) (wrong []string) {
-	differs := func(is bool, field string, want, got any) {
-		if is {
-			wrong = append(wrong, fmt.Sprintf("expected %s %v, but it is %v", field, want, got))
-		}
+// compare returns the first difference in what the client of a step's last request sees, or "".
+func (t *tested) compare(s *testStep, d *simulate.Decision, h http.Header) string {
+	const differs = "expected %s %v, but it is %v"
+	left, after := t.left(h), retryAfter(h)
+	switch {
+	case s.Status != 0 && s.Status != d.Refusal.Status:
+		return fmt.Sprintf(differs, "status", s.Status, d.Refusal.Status)
+	case s.RetryAfter != nil && *s.RetryAfter != after:
+		return fmt.Sprintf(differs, "retry_after", s.RetryAfter, after)
+	case s.Remaining != nil && left != strconv.FormatInt(*s.Remaining, 10):
+		return fmt.Sprintf(differs, "remaining", *s.Remaining, cmp.Or(left, "missing"))
 	}
-	differs(s.Status != 0 && s.Status != d.Refusal.Status, "status", s.Status, d.Refusal.Status)
-	differs(s.RetryAfter != nil && *s.RetryAfter != retryAfter(h), "retry_after", s.RetryAfter, retryAfter(h))
-	if left := t.left(h); s.Remaining != nil {
-		differs(left != strconv.FormatInt(*s.Remaining, 10), "remaining", *s.Remaining, cmp.Or(left, "missing"))
-	}
-	return wrong
+	return ""
 }
 
 // retryAfter returns the Retry-After of an answer; 0: it has none.
@@ -165,7 +149,8 @@ func (s *testStep) http() *http.Request {
 	method, target, _ := strings.Cut(s.Request, " ")
 	r, _ := http.NewRequestWithContext(ctx, method, "/", strings.NewReader(s.Body)) // the method was checked
 	r.URL, _ = url.ParseRequestURI(target)                                          // so was the target
-	r.RequestURI, r.Host, r.RemoteAddr = target, s.Host, s.peer()
+	r.RequestURI, r.Host = target, s.Host
+	r.RemoteAddr = net.JoinHostPort(s.IP, "1024")
 	for name, value := range s.Headers {
 		r.Header.Set(name, value)
 	}
@@ -175,34 +160,9 @@ func (s *testStep) http() *http.Request {
 	return r
 }
 
-func (s *testStep) peer() string { return netip.AddrPortFrom(netip.MustParseAddr(s.IP), 1024).String() }
-
-// explain returns what explain says about a step. A request that the gateway cannot read has no steps.
-func (t *tested) explain(s *testStep) []rules.Step {
-	r := s.http()
-	e, _ := t.rules.Explain(rules.Request{
-		Method: r.Method, Path: r.URL.Path, Query: r.URL.RawQuery, Host: s.Host, IP: s.IP, Tier: s.Tier, User: s.User,
-		Header: r.Header, ContentLength: r.ContentLength,
-	})
-	return e.Steps
-}
-
-// address returns an address for the i-th step, which no other step has. If the rules list it, another one is taken.
-func (t *tested) address(s testStep, i int, all []testStep) string {
-	for _, network := range []byte{198, 100, 44} {
-		s.IP = netip.AddrFrom4([4]byte{network, byte(18 + i>>8), byte(i), 1}).String()
-		steps := t.explain(&s)
-		isListed := len(steps) <= 2 || t.rules.Proxies().Has(s.peer()) || // banned, exempt, a proxy, or in overrides
-			slices.ContainsFunc(steps, func(step rules.Step) bool { return step.Own })
-		if !isListed && !slices.ContainsFunc(all, func(other testStep) bool { return other.IP == s.IP }) {
-			break
-		}
-	}
-	return s.IP
-}
-
 // A tally is how many requests had each outcome.
 type tally struct {
+	total  int64
 	counts map[string]int64
 	first  map[string]string // describes the first
 }
@@ -228,6 +188,7 @@ func (t *tally) add(d *simulate.Decision) {
 	if t.counts == nil {
 		t.counts, t.first = map[string]int64{}, map[string]string{}
 	}
+	t.total++
 	outcome := outcomeOf(d)
 	if t.counts[outcome]++; t.counts[outcome] == 1 {
 		t.first[outcome] = described(d)
@@ -236,11 +197,16 @@ func (t *tally) add(d *simulate.Decision) {
 
 // String describes the decision, or how many there were with each outcome.
 func (t *tally) String() string {
+	return t.text(t.counts, func(outcome string) string { return t.first[outcome] })
+}
+
+// text returns the number of each outcome. If there was one decision, it returns the outcome alone.
+func (t *tally) text(counts map[string]int64, named func(outcome string) string) string {
 	var texts []string
-	for _, outcome := range slices.Sorted(maps.Keys(t.counts)) {
-		text := t.first[outcome]
-		if n := t.counts[outcome]; n > 1 || len(t.counts) > 1 {
-			text = fmt.Sprintf("%d %s", n, text)
+	for _, outcome := range slices.Sorted(maps.Keys(counts)) {
+		text := named(outcome)
+		if t.total > 1 {
+			text = fmt.Sprintf("%d %s", counts[outcome], text)
 		}
 		texts = append(texts, text)
 	}
@@ -249,27 +215,19 @@ func (t *tally) String() string {
 
 // unmet returns what was expected and what there was in its place, or "". Rule is expected to refuse.
 func (t *tally) unmet(e *expectation, rule string) string {
-	total := int64(0)
-	for _, n := range t.counts {
-		total += n
-	}
-	var texts []string
-	want, differs := e.of(total), false
-	for _, outcome := range slices.Sorted(maps.Keys(want)) {
-		n := want[outcome]
-		differs = differs || n != t.counts[outcome]
-		if rule != "" && outcome != "allowed" {
-			outcome += " by " + rule
+	want := e.of(t.total)
+	for outcome, n := range want {
+		if n == t.counts[outcome] {
+			continue
 		}
-		if total > 1 {
-			outcome = fmt.Sprintf("%d %s", n, outcome)
-		}
-		texts = append(texts, outcome)
+		return fmt.Sprintf("expected %s, but %s", t.text(want, func(outcome string) string {
+			if rule != "" && outcome != "allowed" {
+				return outcome + " by " + rule
+			}
+			return outcome
+		}), t)
 	}
-	if !differs {
-		return ""
-	}
-	return fmt.Sprintf("expected %s, but %s", strings.Join(texts, " and "), t)
+	return ""
 }
 
 // hasMet reports whether a rule led to a decision: it refused the request, or is among those that admitted it.
