@@ -7,7 +7,6 @@ import (
 	"errors"
 	"log/slog"
 	"math"
-	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -93,76 +92,50 @@ func hitsOf(r *pb.RateLimitRequest, d *common.RateLimitDescriptor) (int64, error
 	return int64(d.HitsAddend.Value), nil
 }
 
-// decide sets the decisions. The store decides about all limits in one batch. A shadow limit must refuse
-// nothing: if only shadow limits refuse, decide charges the others without them, and each shadow limit
-// alone.
-func (d *Decider) decide(ctx context.Context, all []asked) error {
-	refused, err := d.take(ctx, all, func(*asked) bool { return true })
-	switch {
-	case err != nil:
-		return err
-	case !refused:
-		return d.settle(ctx, all)
-	case slices.ContainsFunc(all, func(a asked) bool { return a.refused && !a.limit.shadow }):
-		return nil
-	}
-	for i := range all {
-		all[i].refused, all[i].found = false, false
-	}
-	if refused, err := d.take(ctx, all, func(a *asked) bool { return !a.limit.shadow }); err != nil || refused {
-		return err
-	}
-	for i := range all {
-		if _, err := d.take(ctx, all[i:i+1], func(a *asked) bool { return a.limit.shadow }); err != nil {
-			return err
-		}
-	}
-	return d.settle(ctx, all)
-}
-
 // A share is a charge with its descriptors. Several descriptors may count on one key.
 type share struct {
 	limiter.Charge
 	of []*asked
 }
 
-// take charges the descriptors that means accepts in one batch, and reports whether one is refused. For
+// decide sets the decisions. The store decides about all limits in one batch, which shadow limits do not refuse. For
 // refunds, and for limits that are charged afterwards, it only looks.
-func (d *Decider) take(ctx context.Context, all []asked, means func(*asked) bool) (refused bool, err error) {
+func (d *Decider) decide(ctx context.Context, all []asked) error {
 	shares := make([]share, 0, len(all))
+	looks, charges := false, false
 	for i := range all {
 		a := &all[i]
-		if a.limit == nil || !means(a) {
+		if a.limit == nil {
 			continue
 		}
 		cost := a.hits
 		if a.refund || a.limit.After {
 			cost = 0
 		}
+		looks, charges = looks || a.isLook(), charges || cost > 0
 		for _, q := range a.limit.quotas {
-			shares = add(shares, limiter.Charge{Quota: q, Key: a.key, Cost: cost}, a)
+			shares = add(shares, limiter.Charge{Quota: q, Key: a.key, Cost: cost, Optional: a.limit.shadow}, a)
 		}
 	}
-	looks, charges := slices.ContainsFunc(all, func(a asked) bool { return a.isLook() && a.limit != nil && means(&a) }), false
-	for i := range shares {
-		charges = charges || shares[i].Cost > 0
+	if len(shares) == 0 {
+		return nil
 	}
 	if looks && charges { // if a look finds no unit left, nothing must be charged
 		if refused, err := d.ask(ctx, shares, true); refused || err != nil {
-			return refused, err
+			return err
 		}
 		for i := range all {
-			all[i].found = all[i].found && (all[i].limit == nil || !means(&all[i]))
+			all[i].found = false
 		}
 	}
-	return d.ask(ctx, shares, !charges)
+	if refused, err := d.ask(ctx, shares, !charges); refused || err != nil {
+		return err
+	}
+	return d.settle(ctx, all)
 }
 
-// ask has the store decide about shares, or only look, and reports whether one is refused.
+// ask has the store decide about shares, or only look, and reports whether a limit that is not in shadow refuses.
 func (d *Decider) ask(ctx context.Context, shares []share, look bool) (refused bool, err error) {
-	if len(shares) == 0 {
-		return false, nil
-	}
 	charges := make([]limiter.Charge, len(shares))
 	for i := range shares {
 		charges[i] = shares[i].Charge
@@ -176,7 +149,7 @@ func (d *Decider) ask(ctx context.Context, shares []share, look bool) (refused b
 	for i := range shares {
 		for _, a := range shares[i].of {
 			a.note(&charges[i].Decision, look)
-			refused = refused || a.refused
+			refused = refused || a.refused && !a.limit.shadow
 		}
 	}
 	return refused, nil
