@@ -196,11 +196,3 @@ func TestACalendarThatMakesNoSenseIsRefused(t *testing.T) {
 		assert.EqualError(t, tt.l.Validate(), "limiter: "+tt.want)
 	}
 }
-
-func TestACalendarIsOnlyImpliedWhereItIsSure(t *testing.T) {
-	assert.True(t, limiter.Monthly(5).In("Europe/Berlin").Implies(limiter.Monthly(5).In("Europe/Berlin")))
-	assert.False(t, limiter.Monthly(5).Implies(limiter.Monthly(5).In("Europe/Berlin")), "their bounds differ")
-	assert.False(t, limiter.Daily(5).Implies(limiter.Limit{Events: 1_000_000, Per: 31 * 24 * time.Hour}))
-	assert.True(t, limiter.PerSecond(1).Implies(limiter.Daily(90_001)))
-	assert.False(t, limiter.PerSecond(1).Implies(limiter.Daily(86_400)), "a day may have 25 hours")
-}

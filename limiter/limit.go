@@ -116,42 +116,6 @@ func (l Limit) Validate() error {
 	return errors.Join(errs...)
 }
 
-// Implies reports whether every event that passes l also passes other at once, so that other has no
-// effect beside l. If that is uncertain, it returns false.
-func (l Limit) Implies(other Limit) bool {
-	by, to := l.algorithm(), other.algorithm()
-	switch {
-	case l.Validate() != nil || other.Validate() != nil || to == LeakyBucket: // which delays, too
-		return false
-	case by == to && l.Per == other.Per && l.calendar == other.calendar:
-		return l.Events <= other.Events && l.burst() <= other.burst()
-	case l.calendar != (calendar{}): // the length of its windows varies
-		return false
-	case other.calendar != (calendar{}):
-		other.Per += time.Hour // clocks are set back
-	}
-	// At one moment l passes at most atOnce, and in k of its periods at most Events*k + extra.
-	atOnce := l.burst()
-	switch by {
-	case SlidingCounter, LeakyBucket:
-		atOnce++ // a counter rounds down, and a queue has its head
-	case FixedWindow:
-		atOnce *= 2 // at a boundary
-	}
-	extra := atOnce
-	if by == SlidingLog {
-		extra = 0
-	}
-	room, periods := other.Events-extra, int64((other.Per-1)/l.Per)+1
-	switch to {
-	case SlidingCounter:
-		room -= atOnce // it also counts a share of the window before
-	case TokenBucket:
-		return atOnce <= other.burst() && mulDivUp(l.Events, other.Per.Microseconds(), l.Per.Microseconds()) <= other.Events
-	}
-	return l.Events <= room/periods
-}
-
 // checkPeriod says what is wrong with a period, beginning with what it is.
 func checkPeriod(d time.Duration) error {
 	switch {

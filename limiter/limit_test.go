@@ -3,7 +3,6 @@ package limiter_test
 import (
 	"errors"
 	"math"
-	"math/rand/v2"
 	"strings"
 	"testing"
 	"time"
@@ -11,8 +10,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
-
-	"github.com/weirgo/weir/internal/phase"
 
 	"github.com/weirgo/weir/limiter"
 )
@@ -144,68 +141,4 @@ func TestValidateJoinsErrorsThatCanBeTakenApart(t *testing.T) {
 	require.True(t, ok)
 	require.Len(t, joined.Unwrap(), 4)
 	require.False(t, errors.Is(limiter.Limit{}.Validate(), limiter.ErrCharges))
-}
-
-func TestALimitThatImpliesAnotherIsStricter(t *testing.T) {
-	for _, c := range []struct {
-		limit, other limiter.Limit
-		implies      bool
-	}{
-		{limiter.PerSecond(100), limiter.PerMinute(10_000), true},
-		{limiter.PerSecond(100), limiter.PerMinute(6_000), false}, // a counter passes a little more around a boundary
-		{limiter.PerSecond(10), limiter.PerMinute(610), true},     // a log does not, and a counter also counts a share of the minute before
-		{limiter.PerSecond(10), limiter.PerMinute(609), false},
-		{limiter.PerSecond(10), limiter.PerMinute(600).With(limiter.SlidingLog), true},
-		{limiter.PerSecond(10), limiter.PerMinute(599).With(limiter.SlidingLog), false},
-		{limiter.PerMinute(100), limiter.PerMinute(100), true},
-		{limiter.PerMinute(101), limiter.PerMinute(100), false},
-		{limiter.PerHour(1000), limiter.PerSecond(3002), true},
-		{limiter.PerHour(1000), limiter.PerSecond(3001), false},
-		{limiter.PerMinute(10_000), limiter.PerSecond(100), false},
-		{limiter.PerSecond(1).WithBurst(5), limiter.PerMinute(1000), true},
-		{limiter.PerSecond(1).WithBurst(5), limiter.PerMinute(69), false},
-		{limiter.PerMinute(60).WithBurst(5), limiter.PerSecond(1).WithBurst(5), true}, // the same rate
-		{limiter.PerMinute(60).WithBurst(6), limiter.PerSecond(1).WithBurst(5), false},
-		{limiter.PerMinute(61).WithBurst(5), limiter.PerSecond(1).WithBurst(5), false},
-		{limiter.PerMinute(60), limiter.PerMinute(1000).With(limiter.LeakyBucket), false}, // which also delays
-		{limiter.Limit{}, limiter.PerMinute(1000), false},
-	} {
-		assert.Equal(t, c.implies, c.limit.Implies(c.other), "%v, %v", c.limit, c.other)
-	}
-}
-
-// No traffic, such as bursts around a boundary, shows that there is another limit.
-func TestWhatPassesALimitPassesTheLimitsThatItImplies(t *testing.T) {
-	phase.Test(t, func(t *testing.T) {
-		seed := rand.Uint64()
-		t.Logf("seed: %d", seed)
-		random := rand.New(rand.NewPCG(1, seed))
-		draw := func(most int64) limiter.Limit {
-			l := limiter.Limit{Events: 1 + random.Int64N(most), Per: []time.Duration{time.Second, 2 * time.Second, 7 * time.Second}[random.IntN(3)]}
-			l.Algorithm = []limiter.Algorithm{limiter.SlidingWindow, limiter.SlidingCounter, limiter.SlidingLog, limiter.FixedWindow, limiter.TokenBucket, limiter.LeakyBucket}[random.IntN(6)]
-			if l.Algorithm == limiter.TokenBucket && random.IntN(2) == 0 {
-				l.Burst = 1 + random.Int64N(most)
-			}
-			return l
-		}
-		for implied := 0; implied < 200; {
-			l, other := draw(15), draw(60)
-			if !l.Implies(other) {
-				continue
-			}
-			implied++
-			first, second := api(l, nil), api(other, nil)
-			pauses := []time.Duration{0, 0, 0, 0, 0, time.Microsecond, l.Per / 15, l.Per / 2, l.Per - time.Microsecond, l.Per, other.Per - time.Microsecond, other.Per}
-			for range 100 {
-				time.Sleep(pauses[random.IntN(len(pauses))])
-				if d, err := first.Allow(t.Context(), "k"); err != nil || !d.Allowed {
-					require.NoError(t, err)
-					continue
-				}
-				d, err := second.Allow(t.Context(), "k")
-				require.NoError(t, err)
-				require.True(t, d.Allowed, "%v passed what %v refused", l, other)
-			}
-		}
-	})
 }

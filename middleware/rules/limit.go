@@ -34,13 +34,6 @@ func (c *checker) limits(path []string, f *limitFields, none bool) (several []li
 		c.at(at, "%s", inFile(err))
 		return nil
 	}
-	for _, l := range several {
-		for _, by := range several {
-			if by != l && by.Implies(l) {
-				c.warnings.at(at, "has %v, which has no effect beside %v, a stricter one in any period", l, by)
-			}
-		}
-	}
 	return several
 }
 

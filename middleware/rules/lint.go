@@ -1,13 +1,10 @@
 package rules
 
 import (
-	"maps"
-	"reflect"
 	"slices"
 	"strings"
 
 	"github.com/weirgo/weir/internal/operate"
-	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/middleware"
 )
 
@@ -28,7 +25,6 @@ func (c *checker) doubts() {
 			p := &at.rules[i]
 			c.doubtChoices(p)
 			c.doubtKey(p)
-			c.doubtHidden(p)
 			if unheld && p.isConditional() && p.enforces() {
 				c.warnings.at(sub(p.path, "when"), "depends on what the client sends, and no other limit applies without these values: a client that leaves one out is unlimited. Add a limit without when, or a limit in global")
 			}
@@ -53,67 +49,6 @@ func (c *checker) limitsAll(at *scope) bool {
 // skips reports whether a rule in force lets requests without its key pass.
 func (c *checker) skips(p *scopedRule) bool {
 	return p.enforces() && p.NoKey == "skip" && c.canBe(p.parts, alwaysKinds) == ""
-}
-
-// doubtHidden warns of a limit that never refuses a request, because another one refuses it first.
-func (c *checker) doubtHidden(p *scopedRule) {
-	var others []*scopedRule // they apply to all requests of p
-	onlyDefault := len(c.file.Tiers)+len(c.file.Endpoints) == 0
-	for _, at := range c.scopes {
-		for i := range at.rules {
-			if at.section == "global" || at == p.scope || onlyDefault {
-				others = append(others, &at.rules[i])
-			}
-		}
-	}
-	for _, tier := range slices.Sorted(maps.Keys(p.limits())) {
-		path := p.path
-		if tier != "" {
-			path = sub(path, "tiers", tier)
-		}
-		for _, l := range p.limitsIn(tier) {
-			after := false
-			for _, by := range others {
-				after = after || by.rule == p.rule
-				if c.countsAll(by, p) && by.hides(l, p, tier, after) {
-					c.warnings.at(path, "has %v, which has no effect: %q is as strict, for all of these requests", l, by.name)
-					break
-				}
-			}
-		}
-	}
-}
-
-// countsAll reports whether a rule that applies to all requests of p counts at least what p counts, on the same
-// counters or on one for all, and refuses what it does not admit.
-func (c *checker) countsAll(by, p *scopedRule) bool {
-	isLate := func(p *scopedRule) bool { return p.When != nil && p.When.Charge == "after" }
-	oneForAll := slices.Equal(by.parts, []string{"global"})
-	return by.rule != p.rule && c.file.Mode != "shadow" && by.enforces() && p.active() &&
-		(oneForAll || slices.Equal(by.parts, p.parts) && by.made.NoKey == p.made.NoKey) &&
-		(!by.isConditional() || by.scope == p.scope && reflect.DeepEqual(by.When, p.When)) && !isLate(by) && !isLate(p) &&
-		by.Distinct == "" && reflect.DeepEqual(by.Cost, p.Cost) && (p.Cost == nil || !p.Cost.Settle) &&
-		(len(by.Counts) == 0 || by.made.Counts == p.made.Counts) && (by.OnOutage != "open" || p.OnOutage == "open") &&
-		len(by.Overrides)+len(p.Overrides) == 0 && (p.Escalate == nil || p.Escalate.Of != "outcomes")
-}
-
-// hides reports whether by admits nothing that l would refuse, where l is p's limit for a tier ("": for all tiers
-// that p does not name). Of two equal limits the first hides the other one; after says that by is not the first.
-func (by *scopedRule) hides(l limiter.Limit, p *scopedRule, tier string, after bool) bool {
-	tiers := []string{tier}
-	switch {
-	case p.section == "tiers":
-		tiers[0] = p.of
-	case tier == "":
-		for other := range by.made.Tiers {
-			if p.made.Tiers[other] == nil {
-				tiers = append(tiers, other)
-			}
-		}
-	}
-	return !slices.ContainsFunc(tiers, func(tier string) bool {
-		return !slices.ContainsFunc(by.limitsIn(tier), func(m limiter.Limit) bool { return m.Implies(l) && !(after && m == l) })
-	})
 }
 
 // doubtHosts warns of the first limit for a host without a limit for other hosts: clients can send any

@@ -14,7 +14,7 @@ import (
 func TestReadingRulesLogsNothing(t *testing.T) {
 	var log strings.Builder
 	o := rules.Options{Config: middleware.Config{Logger: slog.New(slog.NewTextHandler(&log, nil))}}
-	r := parse(t, "version: 1\ndefault: {limits: [10/s, 1000/m]}\n", o)
+	r := parse(t, "version: 1\ndefault: {limit: 10/s, key: [ip|user]}\n", o)
 	assert.Empty(t, log.String())
 	assert.Len(t, r.Warnings(), 1)
 }
