@@ -403,7 +403,7 @@ func TestWhatIsExhaustedStaysSoWhateverComes(t *testing.T) {
 				for range rapid.IntRange(1, 4).Draw(rt, "charges") {
 					c := limiter.Charge{Quota: rapid.SampledFrom(quotas).Draw(rt, "quota"), Key: fmt.Sprint(rapid.IntRange(0, 20).Draw(rt, "key"))}
 					c.Cost = min(c.Quota.Capacity(), rapid.SampledFrom([]int64{0, 1, 2, c.Quota.Capacity()}).Draw(rt, "cost"))
-					if store.CheckCharges(append(charges, c)) == nil {
+					if limiter.CheckCharges(append(charges, c)) == nil {
 						charges = append(charges, c)
 					}
 				}

@@ -15,7 +15,6 @@ import (
 	"github.com/weirgo/weir/internal/leak"
 	"github.com/weirgo/weir/internal/phase"
 	"github.com/weirgo/weir/limiter"
-	"github.com/weirgo/weir/limiter/store"
 )
 
 func TestMain(m *testing.M) { leak.VerifyMain(m) }
@@ -42,7 +41,7 @@ func TestConcurrentFloodsNeitherDeadlockNorSetAnExhaustedKeyFree(t *testing.T) {
 							for range 1 + random.IntN(4) {
 								q := quotas[random.IntN(len(quotas))]
 								c := limiter.Charge{Quota: q, Key: fmt.Sprint(random.IntN(5000)), Cost: random.Int64N(4)}
-								if store.CheckCharges(append(charges, c)) == nil {
+								if limiter.CheckCharges(append(charges, c)) == nil {
 									charges = append(charges, c)
 								}
 							}
@@ -205,7 +204,7 @@ func TestWhatIsInUseIsWhatWasAdmittedLessWhatWasGivenBack(t *testing.T) {
 					for range 1 + random.IntN(4) {
 						i, key := random.IntN(len(quotas)), random.IntN(keys)
 						c := limiter.Charge{Quota: quotas[i], Key: fmt.Sprint(key), Cost: 1 + random.Int64N(3)}
-						if store.CheckCharges(append(charges, c)) == nil {
+						if limiter.CheckCharges(append(charges, c)) == nil {
 							charges, of = append(charges, c), append(of, &used[i][key])
 						}
 					}

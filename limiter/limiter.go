@@ -80,10 +80,10 @@ func orMemory(s Store) Store {
 
 // register asks a store whether it can count q, and claims the rule's name.
 func register(s Store, q *Quota) error {
-	if err := checkQuota(s, q); err != nil {
+	if err := shared.CheckQuota(s, q); err != nil {
 		return err
 	}
-	store, ok := shared.As[claimer](s)
+	store, ok := shared.As[interface{ Claim(rule string) error }](s) // Claimer of package store
 	if !ok {
 		return nil
 	}

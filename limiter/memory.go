@@ -136,7 +136,7 @@ func (m *Memory) shardOf(hash uint64) *shard { return &m.shards[m.shardIndex(has
 
 // Decide implements [Store]. Its errors wrap [ErrCharges].
 func (m *Memory) Decide(_ context.Context, charges []Charge) error {
-	if err := checkCharges(charges); err != nil {
+	if err := CheckCharges(charges); err != nil {
 		return err
 	}
 	switch n := len(charges); {
@@ -185,7 +185,7 @@ func marksAfter(marks table.Mark, q *Quota, cost int64, d *Decision) table.Mark 
 // wrap [ErrCharges]. If there is no room for a key, the debt goes to the overflow
 // counter.
 func (m *Memory) Settle(_ context.Context, settlements []Settlement) error {
-	if err := checkSettlements(settlements); err != nil {
+	if err := CheckSettlements(settlements); err != nil {
 		return err
 	}
 	for i := range settlements {
@@ -199,7 +199,7 @@ func (m *Memory) Settle(_ context.Context, settlements []Settlement) error {
 // Reset implements [Store]. Its errors wrap [ErrCharges]. Events in flight keep their
 // slots until they end.
 func (m *Memory) Reset(_ context.Context, charges []Charge) error {
-	if err := checkCharges(charges); err != nil {
+	if err := CheckCharges(charges); err != nil {
 		return err
 	}
 	for i := range charges {

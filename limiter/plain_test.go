@@ -46,7 +46,7 @@ type plainKey struct{ rule, tier, key string }
 func plainKeyOf(c limiter.Charge) plainKey { return plainKey{c.Quota.Rule(), c.Quota.Tier(), c.Key} }
 
 func (p *plainStore) Decide(_ context.Context, charges []limiter.Charge) error {
-	if err := store.CheckCharges(charges); err != nil {
+	if err := limiter.CheckCharges(charges); err != nil {
 		return err
 	}
 	p.mu.Lock()
@@ -64,7 +64,7 @@ func (p *plainStore) Decide(_ context.Context, charges []limiter.Charge) error {
 }
 
 func (p *plainStore) Settle(_ context.Context, settlements []limiter.Settlement) error {
-	if err := store.CheckSettlements(settlements); err != nil {
+	if err := limiter.CheckSettlements(settlements); err != nil {
 		return err
 	}
 	p.mu.Lock()
@@ -77,7 +77,7 @@ func (p *plainStore) Settle(_ context.Context, settlements []limiter.Settlement)
 }
 
 func (p *plainStore) Reset(_ context.Context, charges []limiter.Charge) error {
-	if err := store.CheckCharges(charges); err != nil {
+	if err := limiter.CheckCharges(charges); err != nil {
 		return err
 	}
 	p.mu.Lock()
@@ -147,7 +147,7 @@ func sameTrace(t *testing.T, limits *rapid.Generator[limiter.Limit]) {
 					q := rapid.SampledFrom(quotas).Draw(rt, "quota")
 					c := limiter.Charge{Quota: q, Key: rapid.SampledFrom(names).Draw(rt, "key")}
 					c.Cost, c.Optional = anyCost(q.Capacity(), d.Remaining).Draw(rt, "cost"), rapid.IntRange(0, 3).Draw(rt, "optional") == 0
-					if store.CheckCharges(append(charges, c)) == nil {
+					if limiter.CheckCharges(append(charges, c)) == nil {
 						charges = append(charges, c)
 					}
 				}

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-
-	"github.com/weirgo/weir/limiter/internal/shared"
 )
 
 // A Charge asks for Cost units of a quota for one key.
@@ -67,8 +65,8 @@ const MaxCharges = 64
 // store.
 var ErrCharges = errors.New("limiter: invalid charges")
 
-// checkCharges is CheckCharges of package store.
-func checkCharges(charges []Charge) error {
+// CheckCharges returns an error for an invalid batch, as [ErrCharges] says. A store's Decide and Reset call it first.
+func CheckCharges(charges []Charge) error {
 	if len(charges) > MaxCharges {
 		return fmt.Errorf("%w: there are %d, at most %d fit in a batch", ErrCharges, len(charges), MaxCharges)
 	}
@@ -97,14 +95,15 @@ type Settlement struct {
 	Actual int64
 }
 
-// checkSettlements is CheckSettlements of package store.
-func checkSettlements(settlements []Settlement) error {
+// CheckSettlements is [CheckCharges] for settlements. An error is also a negative Actual. A store's Settle calls it
+// first.
+func CheckSettlements(settlements []Settlement) error {
 	var few [4]Charge
 	charges := few[:0]
 	for i := range settlements {
 		charges = append(charges, settlements[i].Charge)
 	}
-	if err := checkCharges(charges); err != nil {
+	if err := CheckCharges(charges); err != nil {
 		return err
 	}
 	for i := range settlements {
@@ -113,26 +112,4 @@ func checkSettlements(settlements []Settlement) error {
 		}
 	}
 	return nil
-}
-
-// A claimer and a checker are package store's Claimer and Checker.
-type (
-	claimer interface{ Claim(rule string) error }
-	checker interface{ Check(q *Quota) error }
-)
-
-// checkQuota is CheckQuota of package store.
-func checkQuota(s Store, q *Quota) error {
-	if store, ok := shared.As[checker](s); ok {
-		return store.Check(q)
-	}
-	if q.InFlight() {
-		return fmt.Errorf("limiter: a %T cannot count slots, as %q needs: "+
-			"it would never release the slots of a process that died", s, q.rule)
-	}
-	return nil
-}
-
-func init() {
-	shared.CheckCharges, shared.CheckSettlements, shared.CheckQuota = checkCharges, checkSettlements, checkQuota
 }

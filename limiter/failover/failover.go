@@ -178,7 +178,7 @@ func (s *Store) Unwrap() limiter.Store { return s.inner }
 // Decide implements [limiter.Store]. In an outage it follows the policies of the charges'
 // rules. If ctx ends before the server answers, it returns ctx's error.
 func (s *Store) Decide(ctx context.Context, charges []limiter.Charge) error {
-	if err := store.CheckCharges(charges); err != nil {
+	if err := limiter.CheckCharges(charges); err != nil {
 		return err // a server that is down does not get to say so
 	}
 	down, cause := s.outage(charges)
@@ -208,7 +208,7 @@ func (s *Store) Decide(ctx context.Context, charges []limiter.Charge) error {
 // reservation that was too small stays too small. Slots are an exception: the inner store tells its
 // server later that they are released.
 func (s *Store) Settle(ctx context.Context, settlements []limiter.Settlement) error {
-	if err := store.CheckSettlements(settlements); err != nil {
+	if err := limiter.CheckSettlements(settlements); err != nil {
 		return err
 	}
 	isLocal := func(c limiter.Settlement) bool { return c.Decision.Receipt.By > limiter.ByStore }
@@ -239,7 +239,7 @@ func (s *Store) Settle(ctx context.Context, settlements []limiter.Settlement) er
 // that is due, no longer than for any call. If that fails, it resets only the local counters and the
 // counters on servers that are up, and returns an error that wraps [ErrUnavailable].
 func (s *Store) Reset(ctx context.Context, charges []limiter.Charge) error {
-	if err := store.CheckCharges(charges); err != nil {
+	if err := limiter.CheckCharges(charges); err != nil {
 		return err
 	}
 	var local []limiter.Charge

@@ -28,7 +28,7 @@ func counterOf(c limiter.Charge) [3]string {
 }
 
 func (m *MapStore) Decide(_ context.Context, charges []limiter.Charge) error {
-	if err := store.CheckCharges(charges); err != nil {
+	if err := limiter.CheckCharges(charges); err != nil {
 		return err
 	}
 	m.mu.Lock()
@@ -48,7 +48,7 @@ func (m *MapStore) Decide(_ context.Context, charges []limiter.Charge) error {
 }
 
 func (m *MapStore) Settle(_ context.Context, settlements []limiter.Settlement) error {
-	if err := store.CheckSettlements(settlements); err != nil {
+	if err := limiter.CheckSettlements(settlements); err != nil {
 		return err
 	}
 	m.mu.Lock()
@@ -61,7 +61,7 @@ func (m *MapStore) Settle(_ context.Context, settlements []limiter.Settlement) e
 }
 
 func (m *MapStore) Reset(_ context.Context, charges []limiter.Charge) error {
-	if err := store.CheckCharges(charges); err != nil {
+	if err := limiter.CheckCharges(charges); err != nil {
 		return err
 	}
 	m.mu.Lock()

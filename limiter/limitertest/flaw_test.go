@@ -15,7 +15,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weirgo/weir/limiter"
-	"github.com/weirgo/weir/limiter/store"
 )
 
 func TestASoundStorePasses(t *testing.T) {
@@ -260,7 +259,7 @@ func (s *flawed) counted(charges []limiter.Charge) []limiter.Charge {
 }
 
 func (s *flawed) check(charges []limiter.Charge) error {
-	err := store.CheckCharges(charges)
+	err := limiter.CheckCharges(charges)
 	switch {
 	case s.flaw == "charges are not checked":
 		return nil
@@ -433,7 +432,7 @@ func (s *flawed) Decide(_ context.Context, charges []limiter.Charge) error {
 }
 
 func (s *flawed) Settle(_ context.Context, settlements []limiter.Settlement) error {
-	if err := store.CheckSettlements(settlements); err != nil && s.flaw != "charges are not checked" {
+	if err := limiter.CheckSettlements(settlements); err != nil && s.flaw != "charges are not checked" {
 		return err
 	}
 	var refunds, debts []limiter.Charge

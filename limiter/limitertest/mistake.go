@@ -11,7 +11,7 @@ import (
 var mistakes = []testCase{
 	{
 		name: "an invalid batch is an error",
-		why:  "Before they change anything, Decide and Reset call store.CheckCharges, and Settle calls store.CheckSettlements.",
+		why:  "Before they change anything, Decide and Reset call limiter.CheckCharges, and Settle calls limiter.CheckSettlements.",
 		run: func(t *trial) {
 			q := t.quota(samples[0])
 			gold := t.named("rule", "gold", samples[0])

@@ -34,7 +34,7 @@ type Checker interface {
 }
 
 // CheckQuota returns why s cannot count q, or nil: the error of the [Checker] that s is or wraps.
-func CheckQuota(s limiter.Store, q *limiter.Quota) error { return checkQuota(s, q) }
+func CheckQuota(s limiter.Store, q *limiter.Quota) error { return shared.CheckQuota(s, q) }
 
 // As returns the first store that is a T: s itself, the store that s wraps ([Wrapper]), and so
 // on.

@@ -43,18 +43,22 @@ var errChoosy = errors.New("not this one")
 
 func (choosy) Check(*limiter.Quota) error { return errChoosy }
 
-// limiter has interfaces of its own for Checker and Claimer, as it cannot import this package.
+// limiter cannot import this package, so it writes Checker and Claimer out.
 func TestNewAsksAWrappedChecker(t *testing.T) {
 	s := &around{choosy{}}
 	var _ store.Checker = choosy{}
-	_, err := limiter.New(limiter.Config{Name: "mail", Limit: limiter.PerHour(5), Store: s})
+	quota, err := limiter.NewQuota("mail", "", limiter.PerHour(5))
+	require.NoError(t, err)
+	require.ErrorIs(t, store.CheckQuota(s, quota), errChoosy)
+	_, err = limiter.New(limiter.Config{Name: "mail", Limit: limiter.PerHour(5), Store: s})
 	require.ErrorIs(t, err, errChoosy)
-	require.ErrorIs(t, store.CheckQuota(s, mustQuota(t, limiter.PerHour(5))), errChoosy)
 }
 
 func TestAStoreWithoutCheckCountsAllButSlots(t *testing.T) {
 	s := struct{ limiter.Store }{}
-	require.NoError(t, store.CheckQuota(s, mustQuota(t, limiter.PerHour(5))))
+	rate, err := limiter.NewQuota("mail", "", limiter.PerHour(5))
+	require.NoError(t, err)
+	require.NoError(t, store.CheckQuota(s, rate))
 	slots, err := limiter.NewConcurrency("exports", "", 5)
 	require.NoError(t, err)
 	require.ErrorContains(t, store.CheckQuota(s, slots), `cannot count slots, as "exports" needs`)

@@ -1,34 +1,17 @@
-// Package store is for authors of stores: the checks that every [limiter.Store] makes first, the decision on
-// a whole batch, the algorithms in Lua, and the interfaces that a store may implement besides.
+// Package store is for authors of stores: the decision on a whole batch, the algorithms in Lua, and the interfaces
+// that a store may implement besides.
 //
 // To write a store, hold a [limiter.State] for each counter. A rule, a tier and a key identify a counter.
-// Decide calls [CheckCharges]. Then, in one step, it reads the time and the states, calls [TakeAll], which sets
-// the decisions, and writes the states if TakeAll took the charges. Settle calls [CheckSettlements] and
-// [limiter.Quota.Settle]. Reset calls CheckCharges. Package limitertest tests the store. Its example is a whole
+// Decide calls [limiter.CheckCharges]. Then, in one step, it reads the time and the states, calls [TakeAll], which sets
+// the decisions, and writes the states if TakeAll took the charges. Settle calls
+// [limiter.CheckSettlements] and [limiter.Quota.Settle]. Reset calls CheckCharges. Package limitertest tests the store. Its example is a whole
 // store.
 //
 // A store may implement [Claimer], [Checker] and, if it is around another store, [Wrapper]. Package failover
 // says what it asks of stores.
 package store
 
-import (
-	"github.com/weirgo/weir/limiter"
-	"github.com/weirgo/weir/limiter/internal/shared"
-)
-
-var (
-	checkCharges     = shared.CheckCharges.(func([]limiter.Charge) error)
-	checkSettlements = shared.CheckSettlements.(func([]limiter.Settlement) error)
-	checkQuota       = shared.CheckQuota.(func(limiter.Store, *limiter.Quota) error)
-)
-
-// CheckCharges returns an error for an invalid batch, as [limiter.ErrCharges] says. A store's Decide and Reset
-// call it first.
-func CheckCharges(charges []limiter.Charge) error { return checkCharges(charges) }
-
-// CheckSettlements is [CheckCharges] for settlements. An error is also a negative Actual. A store's Settle
-// calls it first.
-func CheckSettlements(settlements []limiter.Settlement) error { return checkSettlements(settlements) }
+import "github.com/weirgo/weir/limiter"
 
 // Taken reports whether a store has taken a batch that it decided on: all charges that are not Optional are
 // Allowed.

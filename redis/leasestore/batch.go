@@ -21,7 +21,7 @@ type part struct {
 // Decide implements [limiter.Store]. While the process holds enough units, a charge takes one lock and
 // one reading of the clock, and allocates nothing.
 func (s *Store) Decide(ctx context.Context, charges []limiter.Charge) error {
-	if err := store.CheckCharges(charges); err != nil {
+	if err := limiter.CheckCharges(charges); err != nil {
 		return err
 	}
 	if err := ctx.Err(); err != nil {

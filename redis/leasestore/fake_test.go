@@ -96,7 +96,7 @@ func (f *fake) find(name counterName) limiter.State {
 }
 
 func (f *fake) Decide(_ context.Context, charges []limiter.Charge) error {
-	if err := store.CheckCharges(charges); err != nil {
+	if err := limiter.CheckCharges(charges); err != nil {
 		return err
 	}
 	if f.down.Load() {
@@ -121,7 +121,7 @@ func (f *fake) Decide(_ context.Context, charges []limiter.Charge) error {
 }
 
 func (f *fake) Settle(_ context.Context, settlements []limiter.Settlement) error {
-	if err := store.CheckSettlements(settlements); err != nil {
+	if err := limiter.CheckSettlements(settlements); err != nil {
 		return err
 	}
 	if f.down.Load() {
@@ -140,7 +140,7 @@ func (f *fake) Settle(_ context.Context, settlements []limiter.Settlement) error
 }
 
 func (f *fake) Reset(_ context.Context, charges []limiter.Charge) error {
-	if err := store.CheckCharges(charges); err != nil {
+	if err := limiter.CheckCharges(charges); err != nil {
 		return err
 	}
 	if f.down.Load() {

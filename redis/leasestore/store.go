@@ -16,7 +16,6 @@ import (
 
 	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/limiter"
-	"github.com/weirgo/weir/limiter/store"
 	"github.com/weirgo/weir/redis/internal/counters"
 	"github.com/weirgo/weir/redis/internal/wire"
 	"github.com/weirgo/weir/redis/redisstore"
@@ -106,7 +105,7 @@ func (s *Store) planOf(q *limiter.Quota) *plan {
 // the key. Redis settles the rest later, as in redisstore. If a Receipt does not say when the units
 // were taken, a refund first sends the units that this process holds for the key back to Redis.
 func (s *Store) Settle(ctx context.Context, settlements []limiter.Settlement) error {
-	if err := store.CheckSettlements(settlements); err != nil {
+	if err := limiter.CheckSettlements(settlements); err != nil {
 		return err
 	}
 	rest := slices.Clone(settlements)
@@ -126,7 +125,7 @@ func (s *Store) Settle(ctx context.Context, settlements []limiter.Settlement) er
 // Reset implements [limiter.Store]. Until another process next asks Redis about the key, it may still
 // spend the units that it holds, or refuse the key.
 func (s *Store) Reset(ctx context.Context, charges []limiter.Charge) error {
-	if err := store.CheckCharges(charges); err != nil {
+	if err := limiter.CheckCharges(charges); err != nil {
 		return err
 	}
 	for i := range charges {

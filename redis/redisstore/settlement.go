@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/weirgo/weir/limiter"
-	stores "github.com/weirgo/weir/limiter/store"
 )
 
 // settled ends a settlement whose group g is answered or will not be.
@@ -74,7 +73,7 @@ func (s *store) close(patience time.Duration) error {
 // mostUnsettled and of events that this process counted in an outage, as package failover needs to know
 // whether Redis has those.
 func (s *store) Settle(ctx context.Context, settlements []limiter.Settlement) error {
-	if err := stores.CheckSettlements(settlements); err != nil {
+	if err := limiter.CheckSettlements(settlements); err != nil {
 		return err
 	}
 	owed := make([]limiter.Charge, 0, len(settlements)) // or refunded, where the cost is below 0

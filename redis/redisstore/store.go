@@ -83,7 +83,7 @@ func (s *store) Claim(rule string) error {
 
 // Decide implements [limiter.Store].
 func (s *store) Decide(ctx context.Context, charges []limiter.Charge) error {
-	if err := stores.CheckCharges(charges); err != nil {
+	if err := limiter.CheckCharges(charges); err != nil {
 		return err
 	}
 	if err := ctx.Err(); err != nil || len(charges) == 0 {
@@ -179,7 +179,7 @@ func (s *store) conclude(g *group) (taken bool) {
 
 // Reset implements [limiter.Store].
 func (s *store) Reset(ctx context.Context, charges []limiter.Charge) error {
-	if err := stores.CheckCharges(charges); err != nil {
+	if err := limiter.CheckCharges(charges); err != nil {
 		return err
 	}
 	return s.change(ctx, reset, charges)

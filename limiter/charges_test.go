@@ -1,4 +1,4 @@
-package store_test
+package limiter_test
 
 import (
 	"fmt"
@@ -8,14 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weirgo/weir/limiter"
-	"github.com/weirgo/weir/limiter/store"
 )
-
-func mustQuota(t *testing.T, l limiter.Limit) *limiter.Quota {
-	q, err := limiter.NewQuota("rule", "", l)
-	require.NoError(t, err)
-	return q
-}
 
 func charge(q *limiter.Quota, key string, cost int64) limiter.Charge {
 	return limiter.Charge{Quota: q, Key: key, Cost: cost}
@@ -50,7 +43,7 @@ func TestCheckChargesNamesTheChargeThatMakesNoSense(t *testing.T) {
 		{"twice, through two quotas", []limiter.Charge{good, charge(again, "key", 1)}, "charges 0 and 1"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			err := store.CheckCharges(tt.charges)
+			err := limiter.CheckCharges(tt.charges)
 			if tt.want == "" {
 				require.NoError(t, err)
 				return
@@ -66,9 +59,9 @@ func TestASettlementThatMakesNoSenseIsAMistake(t *testing.T) {
 	require.NoError(t, err)
 	q := mustQuota(t, limiter.PerHour(100))
 	good, other := charge(q, "key", 1), charge(q, "other", 0)
-	require.NoError(t, store.CheckSettlements([]limiter.Settlement{{Charge: good}, {Charge: other, Actual: 5}}))
+	require.NoError(t, limiter.CheckSettlements([]limiter.Settlement{{Charge: good}, {Charge: other, Actual: 5}}))
 	for _, bad := range []limiter.Settlement{{}, {Charge: good}, {Charge: other, Actual: -1}} {
-		require.ErrorIs(t, store.CheckSettlements([]limiter.Settlement{{Charge: good}, bad}), limiter.ErrCharges)
+		require.ErrorIs(t, limiter.CheckSettlements([]limiter.Settlement{{Charge: good}, bad}), limiter.ErrCharges)
 	}
 	require.ErrorIs(t, m.Settle(t.Context(), []limiter.Settlement{{Charge: good, Actual: -1}}), limiter.ErrCharges)
 }
