@@ -22,7 +22,7 @@ import (
 type action struct {
 	Action string `json:"action"` // look, reset, ban or unban
 	Rule   string `json:"rule"`   // of look and reset
-	Key    string `json:"key"`    // as operate.Key reads it, or its digest; of unban also as the page shows it
+	Key    string `json:"key"`    // as operate.Key reads it, or its digest
 
 	// Of ban.
 	Keys    []string `json:"keys"`    // or Key: all are banned, or none if one is wrong
@@ -153,38 +153,15 @@ func cut(text string) string { return fmt.Sprintf("%.300s", text) }
 // With an error it returns the text.
 func (d *Dashboard) key(ctx context.Context, a action) (string, error) {
 	text := strings.TrimSpace(a.Key)
-	key, wrong := operate.Key(text)
-	if wrong != nil {
-		key = text
-	}
-	if a.Action == "unban" {
-		if banned, ok := d.listed(ctx, text, key); ok { // whatever text that is
-			return banned, nil
-		}
-	}
 	if digest, ok := keyfunc.ParseDigest(text); ok {
 		key, err := d.keyOf(ctx, a, digest)
 		return cmp.Or(key, text), err
 	}
+	key, wrong := operate.Key(text)
 	if wrong != nil {
 		return text, mistake{wrong}
 	}
 	return key, nil
-}
-
-// listed returns the key of a ban, by the text that the page shows or by the key itself.
-func (d *Dashboard) listed(ctx context.Context, shown, key string) (string, bool) {
-	if d.options.Bans == nil || key == "" {
-		return "", false
-	}
-	all, _ := d.options.Bans.All(ctx) // with an error, the bans that this process knows
-	for _, ban := range all {
-		if d.shownBan(ban) == shown {
-			return ban.ID(), true
-		}
-	}
-	_, ok := d.options.Bans.Find(key)
-	return key, ok
 }
 
 // do performs an action on a key.

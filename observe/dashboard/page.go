@@ -14,23 +14,19 @@ import (
 //go:embed page
 var parts embed.FS
 
-// The page's script is one function, made of these files in this order, which share their names. The
-// style is made in the same way. page.html includes sections from files of their own, by
-// {{template "name.html" .}}.
+// The page's script is one function, made of these files in this order, which share their names.
 var (
 	scripts = []string{
 		"core.js", "live.js", "advice.js", "verdict.js", "store.js", "overload.js", "chart.js", "rules.js",
 		"written.js", "keys.js", "bans.js", "client.js",
 	}
-	styles = []string{"style.css"}
+	script = "\"use strict\";\n(() => {\n" + join(scripts...) + "refresh();\n})();\n"
+	style  = join("style.css")
 
-	script = "\"use strict\";\n(() => {\n" + join(scripts) + "refresh();\n})();\n"
-	style  = join(styles)
-
-	pageTemplate = template.Must(template.ParseFS(parts, "page/*.html"))
+	pageTemplate = template.Must(template.ParseFS(parts, "page/page.html"))
 )
 
-func join(names []string) string {
+func join(names ...string) string {
 	var b strings.Builder
 	for _, name := range names {
 		text, err := parts.ReadFile("page/" + name)
@@ -46,7 +42,7 @@ func join(names []string) string {
 // render makes the page, and the policy under which browsers run this script and no other.
 func render(o Options) (page []byte, policy string, err error) {
 	var b bytes.Buffer
-	err = pageTemplate.ExecuteTemplate(&b, "page.html", struct {
+	err = pageTemplate.Execute(&b, struct {
 		Title, Process string
 		Style          template.CSS
 		Script         template.JS
