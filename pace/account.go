@@ -55,9 +55,6 @@ var seed = maphash.MakeSeed()
 
 // accountOf is the account that a request is counted under.
 func (t *Transport) accountOf(r *rule, request *http.Request) (*account, error) {
-	if r.only != nil {
-		return r.only, nil
-	}
 	key := ""
 	if r.key != nil {
 		var err error
@@ -125,9 +122,6 @@ func (a *account) isIdle() bool {
 
 // known returns how many keys of the rule are remembered, and the latest end of their cooldowns.
 func (r *rule) known() (keys int, end int64) {
-	if r.only != nil {
-		return 1, r.only.cooldown.ended.Load()
-	}
 	r.accounts.mu.Lock()
 	defer r.accounts.mu.Unlock()
 	for _, a := range r.accounts.of {

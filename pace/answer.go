@@ -12,8 +12,7 @@ type answer struct {
 	response *http.Response
 	err      error
 	said     serverlimit.Reading
-	sent     int64         // as cooldown.sent counts it
-	took     time.Duration // to answer, if there is an Observer
+	sent     int64 // as cooldown.sent counts it
 }
 
 // drop closes the body of a response that is not returned.

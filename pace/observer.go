@@ -36,9 +36,6 @@ type Observation struct {
 	// Wait is the least time that an attempt with OutcomeTooLong would have waited.
 	Wait time.Duration
 
-	// Took is how long the server took to answer; zero if nothing was sent.
-	Took time.Duration
-
 	// Response is the server's response, or nil. Field Said is what the response says about the
 	// server's limits.
 	Response *http.Response

@@ -37,7 +37,6 @@ type rule struct {
 
 	budget   budget
 	accounts accounts
-	only     *account // of all requests, if there is no key
 
 	waiting, inFlight atomic.Int64
 }
@@ -73,9 +72,6 @@ func newRule(r Rule, t *Transport) (*rule, error) {
 	}
 	if err := errors.Join(errs...); err != nil {
 		return nil, err
-	}
-	if r.Key == nil && made.host.name != "" {
-		made.only = newAccount(made, "")
 	}
 	if made.quota == nil {
 		return made, nil

@@ -130,9 +130,7 @@ func (t *Transport) unmatched(request *http.Request) (*http.Response, error) {
 		o.Err = fmt.Errorf("%w: its host is %.253q", ErrNoRule, host)
 	} else {
 		t.warnUnpaced(request.Context(), host)
-		began := t.now()
 		o.Response, o.Err = t.base.RoundTrip(request)
-		o.Took = time.Duration(t.now() - began)
 	}
 	t.observe(o)
 	return o.Response, o.Err
@@ -203,7 +201,7 @@ func (c *call) attempt(request, attempt *http.Request, n int, release func(), go
 	if c.t.options.Observer != nil {
 		c.t.observe(Observation{
 			Request: request, Outcome: got.outcome(), Rule: c.rule.name, Key: c.a.key, Attempt: n, Waited: c.waited,
-			Took: got.took, Response: got.response, Said: got.said, Cooldown: cooldown, Retried: next != nil, Err: got.err,
+			Response: got.response, Said: got.said, Cooldown: cooldown, Retried: next != nil, Err: got.err,
 		})
 	}
 	if next == nil && c.rule.slots != nil && got.response != nil && got.response.Body != nil && got.response.Body != http.NoBody {
@@ -220,14 +218,7 @@ func (c *call) send(attempt *http.Request, got *answer) {
 		defer c.rule.inFlight.Add(-1)
 	}
 	got.sent = c.a.cooldown.sent()
-	began := int64(0)
-	if c.t.options.Observer != nil {
-		began = c.t.now()
-	}
 	got.response, got.err = c.t.base.RoundTrip(attempt)
-	if c.t.options.Observer != nil {
-		got.took = time.Duration(c.t.now() - began)
-	}
 	if got.said = (serverlimit.Reading{}); got.err == nil {
 		got.said = read(got.response)
 	}
