@@ -413,26 +413,6 @@ func (e endless) Close() error {
 	return nil
 }
 
-func TestABodyThatDoesNotEndHoldsNoResponseBack(t *testing.T) {
-	for status, fields := range map[int][]string{503: nil, 429: nil, 403: {"X-GitHub-Request-Id", "1"}} {
-		synctest.Test(t, func(t *testing.T) {
-			base := round(func(r *http.Request) (*http.Response, error) {
-				resp := respond(status, fields...)
-				ctx, cancel := context.WithCancel(r.Context())
-				resp.Body = endless{ctx, cancel}
-				return resp, nil
-			})
-			transport := newTransport(t, base, pace.Options{Rules: rules(limiter.PerSecond(10)), Retry: pace.Retry{Attempts: 2}})
-			began := time.Now()
-			resp, err := transport.RoundTrip(request(t, "GET", api))
-			require.NoError(t, err)
-			require.Equal(t, status, resp.StatusCode)
-			require.LessOrEqual(t, time.Since(began), 2*time.Second)
-			require.NoError(t, resp.Body.Close())
-		})
-	}
-}
-
 // A trickle is a body that takes three seconds to arrive.
 type trickle struct{ io.Reader }
 
@@ -454,41 +434,39 @@ func (drip) Read(p []byte) (int, error) {
 
 func (drip) Close() error { return nil }
 
-func TestABodyThatDripsIsReturnedAsItComes(t *testing.T) {
-	for status, fields := range map[int][]string{503: nil, 429: {"Content-Type", "application/json"}, 403: {"X-GitHub-Request-Id", "1"}} {
-		synctest.Test(t, func(t *testing.T) {
-			base := round(func(*http.Request) (*http.Response, error) {
-				resp := respond(status, fields...)
-				resp.Body = drip{}
-				return resp, nil
+// A response with a slow body is returned within two seconds, and its body as it comes.
+func TestASlowBodyHoldsNoResponseBack(t *testing.T) {
+	for name, c := range map[string]struct {
+		body func(*http.Request) io.ReadCloser
+		want string // what can be read of it within two seconds more
+	}{
+		"without end": {func(r *http.Request) io.ReadCloser {
+			ctx, cancel := context.WithCancel(r.Context())
+			return endless{ctx, cancel}
+		}, ""},
+		"byte by byte":   {func(*http.Request) io.ReadCloser { return drip{} }, strings.Repeat(".", 30)},
+		"four by second": {func(*http.Request) io.ReadCloser { return trickle{strings.NewReader("slow and whole")} }, "slow and whole"},
+	} {
+		for status, fields := range map[int][]string{503: nil, 429: {"Content-Type", "application/json"}, 403: {"X-GitHub-Request-Id", "1"}} {
+			synctest.Test(t, func(t *testing.T) {
+				base := round(func(r *http.Request) (*http.Response, error) {
+					resp := respond(status, fields...)
+					resp.Body = c.body(r)
+					return resp, nil
+				})
+				transport := newTransport(t, base, pace.Options{Rules: rules(limiter.PerSecond(10)), Retry: pace.Retry{Attempts: 2}})
+				began := time.Now()
+				resp, err := transport.RoundTrip(request(t, "GET", api))
+				require.NoError(t, err, name)
+				require.Equal(t, status, resp.StatusCode)
+				require.LessOrEqual(t, time.Since(began), 2*time.Second, name)
+				text := make([]byte, len(c.want))
+				_, err = io.ReadFull(resp.Body, text)
+				require.NoError(t, err, name)
+				require.Equal(t, c.want, string(text))
+				require.LessOrEqual(t, time.Since(began), 4*time.Second, "%s: not when 16 KiB have come", name)
+				require.NoError(t, resp.Body.Close())
 			})
-			transport := newTransport(t, base, pace.Options{Rules: rules(limiter.PerSecond(10)), Retry: pace.Retry{Attempts: 2}})
-			began := time.Now()
-			resp, err := transport.RoundTrip(request(t, "GET", api))
-			require.NoError(t, err)
-			require.LessOrEqual(t, time.Since(began), 2*time.Second)
-			_, err = io.ReadFull(resp.Body, make([]byte, 30))
-			require.NoError(t, err)
-			require.LessOrEqual(t, time.Since(began), 4*time.Second, "byte by byte, and not when 16 KiB have come")
-			require.NoError(t, resp.Body.Close())
-		})
-	}
-}
-
-func TestABodyThatIsSlowIsReturnedWhole(t *testing.T) {
-	for status, fields := range map[int][]string{503: nil, 429: {"Content-Type", "application/json"}, 403: {"X-GitHub-Request-Id", "1"}} {
-		synctest.Test(t, func(t *testing.T) {
-			base := round(func(*http.Request) (*http.Response, error) {
-				resp := respond(status, fields...)
-				resp.Body = trickle{strings.NewReader("slow and whole")}
-				return resp, nil
-			})
-			transport := newTransport(t, base, pace.Options{Rules: rules(limiter.PerSecond(10)), Retry: pace.Retry{Attempts: 2}})
-			resp, err := transport.RoundTrip(request(t, "GET", api))
-			require.NoError(t, err)
-			text, err := io.ReadAll(resp.Body)
-			require.NoError(t, err)
-			require.Equal(t, "slow and whole", string(text))
-		})
+		}
 	}
 }
