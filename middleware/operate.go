@@ -119,9 +119,11 @@ func (l *RateLimit) Reset(ctx context.Context, rule, key string) error {
 		return err
 	}
 	key = named.counterOf(key)
-	for _, quota := range named.quotas() {
+	named.notes.mu.Lock()
+	for _, quota := range named.notes.quotas {
 		charges = append(charges, limiter.Charge{Quota: quota, Key: key})
 	}
+	named.notes.mu.Unlock()
 	if named.strikes != nil {
 		charges = append(charges,
 			limiter.Charge{Quota: named.strikes, Key: key}, limiter.Charge{Quota: named.strikes, Key: handlerKey(key)})

@@ -3,12 +3,10 @@ package middleware
 import (
 	"cmp"
 	"context"
-	"log/slog"
 	"maps"
 	"net/http"
 	"slices"
 	"sync/atomic"
-	"time"
 
 	"github.com/weirgo/weir/internal/invalid"
 	"github.com/weirgo/weir/keyfunc"
@@ -47,10 +45,6 @@ type givenLimit struct {
 // all requests with it 503, so that nobody passes if the error is ignored. A valid limit that the rule
 // cannot have, such as a [limiter.LeakyBucket] with Counts, is answered 503 and logged with code
 // weir-limit-failed. A name that no rule has is logged with code weir-unknown-rule.
-//
-// The requests of a rule may have up to 4,096 different limits at a time. The limits that no request had
-// for a minute make room for others. Requests with a further limit are held to the rule's own, and a
-// warning is logged with code weir-too-many-limits.
 func WithLimit(ctx context.Context, rule string, limit limiter.Allowance) (context.Context, error) {
 	limitsGiven.Store(true)
 	g := &givenLimit{rule: rule, limit: limit}
@@ -121,14 +115,12 @@ func (set *ruleset) limitsOf(r *rule, base *limit, key string, class keyfunc.Cla
 	case key == noKey || class == keyfunc.Shared || class == keyfunc.InDoubt:
 		return p, no
 	}
-	switch own := set.own(base, given.limit); {
-	case own.err != nil:
+	own := set.own(base, given.limit)
+	if own.err != nil {
 		set.warnLimitFailure(r, own.err)
 		return p, invalid
-	case own.all != nil:
-		return own, no
 	}
-	return p, no
+	return own, no
 }
 
 func (set *ruleset) warnLimitFailure(r *rule, err error) {
@@ -136,83 +128,27 @@ func (set *ruleset) warnLimitFailure(r *rule, err error) {
 		"weir: WithLimit gave a rule a limit that it cannot have; such requests are answered 503", shortError(err))
 }
 
-const (
-	// mostOwn bounds the different own limits of a rule at a time: each is a quota here and in the store.
-	mostOwn = 4096
+// mostOwn bounds the own limits that are kept of a rule in a tier, and the keys' different overrides.
+const mostOwn = 4096
 
-	// ownIdle is how long an own limit is kept at least, since its last request.
-	ownIdle = time.Minute
-
-	// sweepPause is the least time between two sweeps of a rule.
-	sweepPause = time.Second
-)
-
-// touch sets the time of the last request.
-func (p *limit) touch() {
-	if now := time.Now().Unix(); p.used.Load() != now {
-		p.used.Store(now)
-	}
-}
-
-// own returns limits like base for another Allowance. They have an err, or none if the rule has too many of them.
+// own returns limits like base for another Allowance. They have an err if the rule cannot have them.
 func (set *ruleset) own(base *limit, l limiter.Allowance) *limit {
 	if l == base.info.Limit {
 		return base
 	}
 	if found, ok := base.own.Load(l); ok {
-		p := found.(*limit)
-		p.touch()
-		return p
-	}
-	return set.newOwn(base, l)
-}
-
-func (set *ruleset) newOwn(base *limit, l limiter.Allowance) *limit {
-	r := base.rule
-	r.ownMu.Lock()
-	defer r.ownMu.Unlock()
-	if found, ok := base.own.Load(l); ok {
 		return found.(*limit)
 	}
-	if r.owns >= mostOwn {
-		r.sweep()
+	if base.owns.Add(1) > mostOwn { // compiled anew, they find their counters by name
+		base.own.Clear()
+		base.owns.Store(1)
 	}
-	p, full := &limit{}, r.owns >= mostOwn
-	if !full {
-		var err error
-		if p, err = set.compileOwn(base, l); err != nil {
-			p = &limit{err: err}
-		} else if !r.notes.add(p.all) {
-			p, full = &limit{}, true
-		}
-		p.touch()
-		base.own.Store(l, p)
-		r.owns++
+	p, err := set.compileOwn(base, l)
+	if err != nil {
+		p = &limit{err: err}
 	}
-	if full {
-		set.warnOnce("weir-too-many-limits", r.Name,
-			"weir: the clients of a rule have too many different limits; further clients are held to the rule's own limit",
-			slog.Int("limits", mostOwn))
-	}
-	return p
-}
-
-// sweep forgets the own limits that no request has used for a minute.
-func (r *rule) sweep() {
-	now := time.Now()
-	if now.Sub(r.ownSwept) < sweepPause {
-		return
-	}
-	r.ownSwept = now
-	for _, base := range r.allLimits {
-		base.own.Range(func(l, found any) bool {
-			if found.(*limit).used.Load() <= now.Add(-ownIdle).Unix() {
-				base.own.Delete(l)
-				r.owns--
-			}
-			return true
-		})
-	}
+	found, _ := base.own.LoadOrStore(l, p)
+	return found.(*limit)
 }
 
 // compileOwn returns limits like base for another Allowance, which the store may refuse.
@@ -232,49 +168,30 @@ func (set *ruleset) compileOwn(base *limit, l limiter.Allowance) (*limit, error)
 			return nil, err
 		}
 	}
-	return r.newLimits(quotas, &info, base.progress), nil
+	p := r.newLimits(quotas, &info, base.progress)
+	if !r.notes.add(p.all, mostOwn) {
+		return nil, invalid.New("middleware", "the rule has had limits with too many different periods, and %v has another", l)
+	}
+	return p, nil
 }
 
-// add adds the further names of limits, or returns false if there are too many.
-func (n *notes) add(limits []*limit) bool {
+// add adds the names of limits for Reset, or returns false if there are more than most.
+func (n *notes) add(limits []*limit, most int) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for _, p := range limits {
 		id := counterKey{rule: p.quota.Rule(), tier: p.quota.Tier()}
-		if id.rule == p.rule.Name {
+		switch known := n.quotas[id] != nil; {
+		case known && p.info.Own: // the rule's may be of another kind
 			continue
-		}
-		if n.further[id] == nil && len(n.further) >= mostOwn {
+		case !known && len(n.quotas) >= most:
 			return false
+		case n.quotas == nil:
+			n.quotas = map[counterKey]*limiter.Quota{}
 		}
-		if n.further == nil {
-			n.further = map[counterKey]*limiter.Quota{}
-		}
-		n.further[id] = p.quota
+		n.quotas[id] = p.quota
 	}
 	return true
-}
-
-// quotas returns the quotas that a key may have used, once for each name.
-func (r *rule) quotas() (all []*limiter.Quota) {
-	seen := map[counterKey]bool{}
-	add := func(q *limiter.Quota) {
-		if id := (counterKey{rule: q.Rule(), tier: q.Tier()}); !seen[id] {
-			seen[id] = true
-			all = append(all, q)
-		}
-	}
-	for _, p := range r.allLimits {
-		for _, l := range p.all {
-			add(l.quota)
-		}
-	}
-	r.notes.mu.Lock()
-	defer r.notes.mu.Unlock()
-	for _, q := range r.notes.further {
-		add(q)
-	}
-	return all
 }
 
 // overrides compiles r's limits of single keys, for each of its tiers. No message contains a key.

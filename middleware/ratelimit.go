@@ -3,6 +3,7 @@ package middleware
 import (
 	"errors"
 	"fmt"
+	"math"
 	"net/http"
 	"reflect"
 	"sync"
@@ -66,8 +67,9 @@ func (l *RateLimit) install(c Config, byAddress bool) error {
 	set.needsRoute = set.needsRoute && !byAddress
 	for _, r := range set.all {
 		for _, p := range r.allLimits {
+			r.notes.add(p.all, math.MaxInt)
 			for _, own := range p.overrides {
-				r.notes.add(own.all)
+				r.notes.add(own.all, math.MaxInt)
 			}
 		}
 	}

@@ -75,10 +75,6 @@ type rule struct {
 	mostLimits int // that it has for a key
 
 	notes *notes
-
-	ownMu    sync.Mutex // guards what follows
-	owns     int        // own limits of clients
-	ownSwept time.Time
 }
 
 // A progress counts the requests in progress of a rule in one tier. It survives a change of the rules.
@@ -114,12 +110,11 @@ type limit struct {
 	// Of the first limits of a rule and its tiers.
 	overrides map[string]*limit // by key; nil without Overrides
 	own       sync.Map          // *limit by limiter.Allowance: the limits of clients
+	owns      atomic.Int64      // how many own has
 
 	concurrency limiter.Concurrency // of a slot
 
-	// Of a client's own limit.
-	err  error        // why the rule cannot have it
-	used atomic.Int64 // when, in seconds since 1970
+	err error // why the rule cannot have a client's own limit
 }
 
 // slots returns the limit of p that is the rule's AtOnce, or nil.
