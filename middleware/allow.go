@@ -29,7 +29,7 @@ import (
 // answers 503 if no rule has the name. Both log a warning with code weir-allow-rule.
 func (l *RateLimit) Allow(w http.ResponseWriter, r *http.Request, rule, key string) bool {
 	v := visit{set: l.rules.Load()}
-	exempt, no := l.admits(v.set, r, &key)
+	exempt, no := v.set.gate(r, &key)
 	if exempt {
 		return true
 	}

@@ -3,7 +3,6 @@ package middleware
 import (
 	"net/http"
 
-	"github.com/weirgo/weir/internal/route"
 	"github.com/weirgo/weir/middleware/bans"
 )
 
@@ -40,23 +39,12 @@ type Explanation struct {
 // something refuses r before any rule is checked, such as a ban, Explain stops there.
 func (l *RateLimit) Explain(r *http.Request) (e Explanation) {
 	v := visit{set: l.rules.Load()}
-	set := v.set
-	ban, no := set.findBan(r, nil)
-	e.Banned, e.Ban = no.outcome == OutcomeBanned && no.status != 0, ban
-	if set.Shadow {
-		no = refusal{}
-	}
-	switch {
-	case no.status != 0 && e.Banned:
-		return e
-	case no.status == 0 && set.exempts(r):
-		e.Exempt = true
-		return e
-	case no.status == 0 && set.hasHosts && !route.IsHost(r.Host):
-		no = unknownHost
-	}
-	if no.status != 0 {
-		e.Status = no.status
+	before := v.set.screen(r, nil)
+	e.Banned, e.Ban, e.Exempt = before.banned, before.ban, before.exempt
+	if no := before.no; no.status != 0 || e.Exempt {
+		if no.outcome != OutcomeBanned {
+			e.Status = no.status
+		}
 		return e
 	}
 	switch no := v.match(r); {
@@ -73,7 +61,7 @@ func (l *RateLimit) Explain(r *http.Request) (e Explanation) {
 			}
 		}
 	}
-	if o, ok := set.Overload.(interface {
+	if o, ok := v.set.Overload.(interface {
 		Explain(*http.Request) string
 	}); ok && e.Status == 0 {
 		e.Overload = o.Explain(r)

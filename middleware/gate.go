@@ -11,44 +11,47 @@ import (
 	"github.com/weirgo/weir/middleware/bans"
 )
 
-// gate is the first phase of a request. It refuses a banned client and, if rules are for hosts, a request whose
-// host cannot be told. It exempts the requests that Config.Allow matches.
-func (l *RateLimit) gate(set *ruleset, r *http.Request) (exempt bool, no refusal) {
-	switch exempt, no = l.admits(set, r, nil); {
-	case no.status != 0 || exempt:
-	case set.hasHosts && !route.IsHost(r.Host):
-		no = unknownHost
-		set.observe(r, no, bans.Ban{})
-	}
-	return exempt, no
-}
-
-var unknownHost = refusal{outcome: OutcomeNoKey, status: http.StatusBadRequest}
-
-// admits refuses banned clients, and exempts what Config.Allow matches. If a handler called Allow, it gave
-// handlerKey.
-func (l *RateLimit) admits(set *ruleset, r *http.Request, handlerKey *string) (exempt bool, no refusal) {
-	var ban bans.Ban
-	if set.hasBans {
-		ban, no = set.findBan(r, handlerKey)
-	}
-	if no.status != 0 && set.Shadow {
+// gate is the first phase of a request. It refuses a banned client, exempts the requests that Config.Allow
+// matches, and refuses a request whose host cannot be told, if rules are for hosts. If a handler called Allow, it
+// gave handlerKey.
+func (set *ruleset) gate(r *http.Request, handlerKey *string) (exempt bool, no refusal) {
+	s := set.screen(r, handlerKey)
+	if s.inShadow {
 		set.bansNotes.logShadow(set.Logger, "weir: a ban in shadow would have refused requests")
-		no = refusal{}
 	}
 	switch {
-	case no.status != 0:
-		set.observe(r, no, ban)
-	case set.exempts(r):
+	case s.no.status != 0:
+		set.observe(r, s.no, s.ban)
+	case s.exempt:
 		set.observe(r, refusal{outcome: OutcomeExempt}, bans.Ban{}) // a ban in shadow refused nothing
-		return true, no
 	}
-	return false, no
+	return s.exempt, s.no
 }
 
-// exempts reports whether no rule limits r. A handler may take "get" for any method.
-func (set *ruleset) exempts(r *http.Request) bool {
-	return set.Allow != nil && route.IsMethod(r.Method) && set.Allow.Matches(r)
+// A screening is what is known of a request before its rules.
+type screening struct {
+	ban      bans.Ban
+	banned   bool // also in shadow
+	inShadow bool // but for Config.Shadow, the request would be refused because of a ban
+	exempt   bool
+	no       refusal
+}
+
+// screen is gate without logs and observers.
+func (set *ruleset) screen(r *http.Request, handlerKey *string) (s screening) {
+	s.ban, s.no = set.findBan(r, handlerKey)
+	s.banned = s.no.status != 0 && s.no.outcome == OutcomeBanned
+	if s.inShadow = s.no.status != 0 && set.Shadow; s.inShadow {
+		s.no = refusal{}
+	}
+	switch {
+	case s.no.status != 0:
+	case set.Allow != nil && route.IsMethod(r.Method) && set.Allow.Matches(r): // a handler may take "get" for any method
+		s.exempt = true
+	case set.hasHosts && !route.IsHost(r.Host):
+		s.no = refusal{outcome: OutcomeNoKey, status: http.StatusBadRequest}
+	}
+	return s
 }
 
 // findBan looks up r's keys, and the key that Allow was given. It also refuses a request if it cannot rule out

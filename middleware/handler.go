@@ -147,7 +147,7 @@ func (l *RateLimit) enter(set *ruleset, w http.ResponseWriter, r *http.Request, 
 	}
 	v := visit{set: set}
 	if set.hasGate {
-		switch exempt, no := l.gate(set, r); {
+		switch exempt, no := set.gate(r, nil); {
 		case no.status != 0:
 			unseen(r)
 			v.refuse(w, r, no, onRefused)

@@ -9,7 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/weirgo/weir/internal/route"
 	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/middleware/bans"
@@ -43,19 +42,13 @@ func (l *RateLimit) serveUsage(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	set := l.rules.Load()
-	routed := routedBy(r, elsewhere, http.MethodGet)
-	_, no := set.findBan(routed, nil)
-	if set.Shadow {
-		no = refusal{}
-	}
+	before := set.screen(routedBy(r, elsewhere, http.MethodGet), nil)
+	no := before.no
 	switch {
-	case no.status == 0 && set.exempts(routed):
+	case before.exempt:
 		writeAnswer(w, r, http.StatusOK, "application/json", []byte(`{"exempt":true,"rules":[]}`))
 		return
-	case no.status == 0 && set.hasHosts && !route.IsHost(r.Host):
-		no = unknownHost
-	}
-	if no.outcome == OutcomeNoKey {
+	case no.outcome == OutcomeNoKey:
 		writeProblem(w, r, no.status, "It is not known whether requests of this client are accepted.")
 		return
 	}
