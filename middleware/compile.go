@@ -50,12 +50,11 @@ func (c *compiler) check(at invalid.Place, err error) (ok bool) {
 // inConfig is the place of the fields that are not of rules.
 var inConfig = invalid.Place{Field: "Config"}
 
-// compile validates config and returns its ruleset, or everything that is wrong with it. It keeps what is
-// the same in before.
+// compile validates config and returns its ruleset, or everything that is wrong with it. The ruleset goes on with
+// the notes and the requests in progress of before.
 func compile(config Config, before *ruleset) (*ruleset, error) {
 	set := &ruleset{
-		Config: config, infos: map[RuleInfo]*RuleInfo{}, families: map[counterKey][]*limiter.Quota{},
-		progress: map[counterKey]*progress{}, counters: map[counterKey]string{}, tierNames: map[string]bool{},
+		Config: config, progress: map[counterKey]*progress{}, counters: map[counterKey]string{}, tierNames: map[string]bool{},
 	}
 	c := &compiler{set: set, before: cmp.Or(before, &ruleset{})}
 	set.notices = cmp.Or(c.before.notices, &notices{})
@@ -206,7 +205,7 @@ func (c *compiler) rule(in string, given Rule, info RuleInfo) *rule {
 		info.Mode = Shadow
 	}
 	if deny {
-		r.info = c.info(info)
+		r.info = &info
 	} else {
 		info.Limit, info.OnOutage, info.Counts, info.Escalate = given.Limit, given.OnOutage, given.Counts, given.Escalate
 		if r.limits = c.limitsFor(at, r, info); r.limits != nil {
@@ -318,12 +317,12 @@ func (c *compiler) newLimits(at invalid.Place, r *rule, info RuleInfo, progress 
 	if !c.checkLimit(at, info.Limit, err) {
 		return nil
 	}
-	quotas = c.keep(info.Tier, info.Limit, quotas)
+	c.set.quotas = append(c.set.quotas, quotas...)
 	for _, quota := range quotas {
 		c.name(at, r, quota.Rule(), info.Tier)
 		c.check(at, r.fits(quota))
 	}
-	p := r.newLimits(quotas, c.info(info), progress)
+	p := r.newLimits(quotas, &info, progress)
 	r.mostLimits = max(r.mostLimits, len(quotas))
 	return p
 }
@@ -382,13 +381,6 @@ func (r *rule) fits(quota *limiter.Quota) error {
 	return nil
 }
 
-// info returns an equal RuleInfo of before, or a new one.
-func (c *compiler) info(info RuleInfo) *RuleInfo {
-	kept := cmp.Or(c.before.infos[info], &info)
-	c.set.infos[info] = kept
-	return kept
-}
-
 // strikesSuffix ends the name of the counters of a rule's refusals.
 const strikesSuffix = " strikes"
 
@@ -407,22 +399,6 @@ func (r *rule) quotasFor(tier string, a limiter.Allowance) ([]*limiter.Quota, er
 	return quotas, nil
 }
 
-// keep returns the same quotas of before, if there are any: stores hold something for each quota.
-func (c *compiler) keep(tier string, a limiter.Allowance, quotas []*limiter.Quota) []*limiter.Quota {
-	of := counterKey{quotas[0].Rule(), tier, a.String()} // of two limits with one text, one is made anew
-	if before := c.before.families[of]; slices.EqualFunc(before, quotas, isSameQuota) {
-		quotas = before
-	}
-	c.set.families[of] = quotas
-	c.set.quotas = append(c.set.quotas, quotas...)
-	return quotas
-}
-
-func isSameQuota(a, b *limiter.Quota) bool {
-	return a.Rule() == b.Rule() && a.Limit() == b.Limit() && a.InFlight() == b.InFlight() && a.Capacity() == b.Capacity() &&
-		a.OnOutage == b.OnOutage && a.Settles == b.Settles
-}
-
 // escalation checks r's Escalate.
 func (c *compiler) escalation(at invalid.Place, r *rule) {
 	if r.Escalate == (bans.Escalation{}) {
@@ -433,7 +409,8 @@ func (c *compiler) escalation(at invalid.Place, r *rule) {
 		c.name(at, r, r.Name+strikesSuffix, "")
 		refusals := limiter.Limit{Events: int64(r.Escalate.After), Per: r.Escalate.Within, Algorithm: limiter.SlidingLog}
 		if strikes, err := limiter.NewQuota(r.Name+strikesSuffix, "", refusals); c.check(field, err) {
-			r.strikes = c.keep("", refusals, []*limiter.Quota{strikes})[0]
+			r.strikes = strikes
+			c.set.quotas = append(c.set.quotas, strikes)
 		}
 	}
 	c.reject(r.Escalate.Outcomes && !r.Counts.given, field.Of("Outcomes"),

@@ -11,9 +11,9 @@ import (
 	"github.com/weirgo/weir/middleware/bans"
 )
 
-// A RuleInfo describes a rule in force, for one tier or for requests without a tier. Equal rules of a
-// RateLimit have the same *RuleInfo, even after the rules change, so pointers can be compared. A limit
-// of [WithLimit] has a RuleInfo of its own, which another one may replace later.
+// A RuleInfo describes a rule in force, for one tier or for requests without a tier. A RateLimit has one
+// *RuleInfo for them until its rules change. A limit of [WithLimit] has a RuleInfo of its own, which
+// another one may replace at any time.
 type RuleInfo struct {
 	Name, Tier string
 	Limit      limiter.Allowance // nil: the rule denies, and counts nothing

@@ -109,23 +109,18 @@ func TestStrikesOutliveAChangeOfConfig(t *testing.T) {
 	})
 }
 
-func TestARuleThatStaysAsItIsKeepsItsQuota(t *testing.T) {
+func TestARequestIsDecidedByTheOutagePolicyThatItCameUnder(t *testing.T) {
 	phase.Test(t, func(t *testing.T) {
 		store := &spy{}
-		c := configOf(middleware.Rule{Name: "same", Key: keyfunc.Global, Limit: plenty}, middleware.Rule{Name: "other", Key: keyfunc.Global, Limit: limiter.PerDay(5)})
+		c := configOf(middleware.Rule{Name: "same", Key: keyfunc.Global, Limit: plenty})
 		c.Store = store
 		l := limited(t, c)
 		check(l, request())
-		c.Rules[0].SoftAt, c.Rules[1].Limit = 80, limiter.PerDay(6)
-		require.NoError(t, l.Reconfigure(c))
-		check(l, request())
-		assert.Same(t, store.charged[0].Quota, store.charged[2].Quota, "so that the store finds at once how it counts")
-		assert.NotSame(t, store.charged[1].Quota, store.charged[3].Quota)
 		c.Rules[0].OnOutage = limiter.FailClosed
 		require.NoError(t, l.Reconfigure(c))
 		check(l, request())
-		assert.Equal(t, limiter.FailClosed, store.charged[4].Quota.OnOutage)
-		assert.Equal(t, limiter.FailLocal, store.charged[2].Quota.OnOutage, "requests that came before are decided as they came")
+		assert.Equal(t, limiter.FailClosed, store.charged[1].Quota.OnOutage)
+		assert.Equal(t, limiter.FailLocal, store.charged[0].Quota.OnOutage, "requests that came before are decided as they came")
 	})
 }
 

@@ -36,12 +36,9 @@ type ruleset struct {
 	awaitsEnds    bool // a rule depends on how a request ends
 	chargesAfter  bool // a rule has Afterwards
 
-	// Equal ones are kept when the rules change.
-	infos    map[RuleInfo]*RuleInfo
-	families map[counterKey][]*limiter.Quota // of a rule in a tier, by the text of their limits
-	counters map[counterKey]string           // by name, the rules that have them
-	quotas   []*limiter.Quota                // of all limits, and of refusals
-	progress map[counterKey]*progress
+	counters map[counterKey]string    // by name, the rules that have them
+	quotas   []*limiter.Quota         // of all limits, and of refusals
+	progress map[counterKey]*progress // kept when the rules change
 
 	banKeys   []*rule // whose keys are looked up in the list of bans
 	bansNotes notes   // of bans in shadow
