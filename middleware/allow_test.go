@@ -163,21 +163,6 @@ func TestAllowDecidesForNoRuleThatItCannotKeep(t *testing.T) {
 	}
 }
 
-func TestARefusalByAllowDoesNotFreeWhatTheHandlerReserved(t *testing.T) {
-	phase.Test(t, func(t *testing.T) {
-		inner := limited(t, middleware.Config{Rules: []middleware.Rule{{Name: "login", Mode: middleware.Deny}}})
-		outer := limited(t, middleware.Config{Rules: []middleware.Rule{
-			{Name: "tokens", Key: keyfunc.Global, Limit: perHour(10), Cost: middleware.Reserve(func(*http.Request) int64 { return 4 })}}})
-		w := serve(outer.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			assert.False(t, inner.Allow(w, r, "login", "ann"))
-		})), request())
-		assert.Equal(t, 403, w.Code)
-		found, err := outer.Peek(t.Context(), "tokens", "")
-		require.NoError(t, err)
-		assert.Equal(t, int64(6), found[0].Remaining, "the handler ran, and may have done work")
-	})
-}
-
 func TestAllowLeavesTheBodyToTheHandler(t *testing.T) {
 	list := bansOf(t)
 	require.NoError(t, list.Ban(t.Context(), "json:account:eve", 0))

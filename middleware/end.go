@@ -29,10 +29,9 @@ type end struct {
 	slot  Slot        // of Config.Overload; nil: it needs none
 	holds atomic.Bool // slots of rules, until they are released
 
-	mu     sync.Mutex // guards what follows, and said and the charges of the visit
-	ended  bool
-	unseen bool // a limiter further in refused the request
-	left   bool // the client left before the request ended, or held its body back
+	mu    sync.Mutex // guards what follows, and said and the charges of the visit
+	ended bool
+	left  bool // the client left before the request ended, or held its body back
 
 	refusedAs int32 // what a refusal with status 200 counts as; 0: there is none
 	status    int   // of the answer
@@ -153,28 +152,12 @@ func (e *end) correct(owed []limiter.Settlement, i int) []limiter.Settlement {
 		actual = 0
 	case a.said != unsaid:
 		actual = a.said
-	case e.unseen && a.rule.Cost.settles:
-		actual = 0
 	}
 	if actual != c.Cost {
 		owed = append(owed, limiter.Settlement{Charge: *c, Actual: actual})
 		c.Cost = actual
 	}
 	return owed
-}
-
-// unseen notes that no handler sees a request that limiters further out admitted, so that it costs nothing
-// by their rules with Reserve. Copies of a request share its map of header fields, as http.StripPrefix and
-// WithContext make them. A request that a handler has built or cloned has a map of its own, and that handler may
-// have done work.
-func unseen(r *http.Request) {
-	for e := endOf(r.Context()); e != nil; e = endOf(e.Context) {
-		if e.isOf(r) {
-			e.mu.Lock()
-			e.unseen = true
-			e.mu.Unlock()
-		}
-	}
 }
 
 // countsAs notes that an answer to r with status 200 is a refusal with that status: in gRPC, and in streams of
@@ -193,7 +176,8 @@ func countsAs(w http.ResponseWriter, r *http.Request, status int) {
 	}
 }
 
-// isOf reports whether e is an end of r itself.
+// isOf reports whether e is an end of r itself. Copies of a request share its map of header fields, as
+// http.StripPrefix and WithContext make them. A request that a handler has built or cloned has a map of its own.
 func (e *end) isOf(r *http.Request) bool {
 	return reflect.ValueOf(e.request.Header).Pointer() == reflect.ValueOf(r.Header).Pointer()
 }

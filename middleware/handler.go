@@ -149,7 +149,6 @@ func (l *RateLimit) enter(set *ruleset, w http.ResponseWriter, r *http.Request, 
 	if set.hasGate {
 		switch exempt, no := set.gate(r, nil); {
 		case no.status != 0:
-			unseen(r)
 			v.refuse(w, r, no, onRefused)
 			return Entered{}
 		case exempt:
@@ -170,7 +169,6 @@ func (l *RateLimit) enter(set *ruleset, w http.ResponseWriter, r *http.Request, 
 		if no = v.match(r); no.status != 0 {
 			v.set.observe(r, no, bans.Ban{})
 			done = true
-			unseen(r)
 			v.refuse(w, r, no, onRefused)
 			return Entered{}
 		}
@@ -197,7 +195,6 @@ func (l *RateLimit) enter(set *ruleset, w http.ResponseWriter, r *http.Request, 
 	}
 	if no.status != 0 {
 		done = true
-		unseen(r)
 		v.refuse(w, r, no, onRefused)
 		return Entered{}
 	}

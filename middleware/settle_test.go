@@ -145,68 +145,16 @@ func TestSettleFindsTheRuleOfALimiterFurtherOut(t *testing.T) {
 	assert.EqualValues(t, 10, left(t, inner, "login", ""))
 }
 
-func TestWhatAnInnerLimiterRefusesCostsTheOuterOneNothing(t *testing.T) {
-	outer := limited(t, middleware.Config{Rules: []middleware.Rule{tokens(60, 100), {Name: "plain", Key: keyfunc.Global, Limit: perHour(10)}}})
+func TestWhatAnInnerLimiterRefusesCostsTheOuterOneWhatItReserved(t *testing.T) {
+	answered := tokens(60, 100)
+	answered.Name, answered.Counts = "answered", middleware.Not(middleware.Statuses(http.StatusTooManyRequests))
+	outer := limited(t, middleware.Config{Rules: []middleware.Rule{tokens(30, 100), answered}})
 	inner := limited(t, middleware.Config{Rules: []middleware.Rule{{Name: "one", Key: keyfunc.Global, Limit: perHour(1)}}})
-	assert.Equal(t, 200, through(outer, inner.Handler(settling(t, 10)).ServeHTTP))
-	assert.Equal(t, http.StatusTooManyRequests, through(outer, inner.Handler(settling(t, 10)).ServeHTTP))
-	assert.EqualValues(t, 90, left(t, outer, "tokens", ""), "no handler has seen it")
-	assert.EqualValues(t, 8, left(t, outer, "plain", ""), "what it took as a request stays")
-	assert.Equal(t, http.StatusTooManyRequests, through(outer, func(w http.ResponseWriter, r *http.Request) {
-		inner.Handler(noop).ServeHTTP(w, r)
-		settling(t, 7)(w, r)
-	}))
-	assert.EqualValues(t, 83, left(t, outer, "tokens", ""), "unless it is said")
-}
-
-func TestASubRequestThatIsRefusedIsNotTheRequestItself(t *testing.T) {
-	outer := limited(t, middleware.Config{Rules: []middleware.Rule{tokens(60, 100)}})
-	inner := limited(t, middleware.Config{Rules: []middleware.Rule{{Name: "one", Key: keyfunc.Global, Limit: perHour(1)}}})
-	through(inner, noop)
-	for i, sub := range []func(*http.Request) *http.Request{
-		func(r *http.Request) *http.Request {
-			built, err := http.NewRequestWithContext(r.Context(), http.MethodGet, "/", nil)
-			require.NoError(t, err)
-			return built
-		},
-		func(r *http.Request) *http.Request { return r.Clone(r.Context()) },
-	} {
-		require.NoError(t, outer.Reset(t.Context(), "tokens", ""))
-		assert.Equal(t, 200, through(outer, func(_ http.ResponseWriter, r *http.Request) {
-			w := httptest.NewRecorder()
-			inner.Handler(noop).ServeHTTP(w, sub(r))
-			assert.Equal(t, http.StatusTooManyRequests, w.Code)
-		}))
-		assert.EqualValues(t, 40, left(t, outer, "tokens", ""), "its handler may have done the work: %d", i)
-	}
-}
-
-func TestACopyOfARequestThatIsRefusedIsTheRequestItself(t *testing.T) {
-	outer := limited(t, middleware.Config{Rules: []middleware.Rule{tokens(60, 100)}})
-	inner := limited(t, middleware.Config{Rules: []middleware.Rule{{Name: "one", Key: keyfunc.Global, Limit: perHour(1)}}})
-	through(inner, noop)
-	for _, between := range []http.Handler{
-		http.StripPrefix("/", inner.Handler(noop)),
-		http.TimeoutHandler(inner.Handler(noop), time.Hour, ""),
-	} {
-		assert.Equal(t, http.StatusTooManyRequests, through(outer, between.ServeHTTP))
-		assert.EqualValues(t, 100, left(t, outer, "tokens", ""))
-	}
-}
-
-func TestWhatAnInnerLimiterBansCostsTheOuterOneNothing(t *testing.T) {
-	outer := limited(t, middleware.Config{Rules: []middleware.Rule{tokens(60, 100)}})
-	failing := func(*http.Request) (string, error) { return "", errors.New("no key") }
-	list := bans.Must(bans.New(bans.Options{}))
-	require.NoError(t, list.Ban(t.Context(), "x", time.Hour))
-	for status, c := range map[int]middleware.Config{
-		http.StatusForbidden:          {Bans: middleware.Bans{Deny: always}},
-		http.StatusServiceUnavailable: {Bans: middleware.Bans{List: list, Keys: []keyfunc.Func{failing}}},
-	} {
-		c.Logger = quiet
-		assert.Equal(t, status, through(outer, limited(t, c).Handler(noop).ServeHTTP))
-		assert.EqualValues(t, 100, left(t, outer, "tokens", ""))
-	}
+	assert.Equal(t, 200, through(outer, inner.Handler(noop).ServeHTTP))
+	require.NoError(t, outer.Reset(t.Context(), "answered", ""))
+	assert.Equal(t, http.StatusTooManyRequests, through(outer, inner.Handler(noop).ServeHTTP))
+	assert.EqualValues(t, 40, left(t, outer, "tokens", ""))
+	assert.EqualValues(t, 100, left(t, outer, "answered", ""), "unless Counts says otherwise")
 }
 
 func TestTheInnermostLimiterIsSettled(t *testing.T) {
