@@ -29,7 +29,7 @@ func (l *RateLimit) pass(w http.ResponseWriter, r *http.Request, v *visit, slot 
 		v.report(h)
 		return Entered{Writer: w, Request: r}
 	}
-	e := &end{Context: r.Context(), visit: *v, limiter: l, slot: slot}
+	e := &end{Context: r.Context(), visit: *v, limiter: l, slot: slot, holds: holds}
 	v.setFields(h, &e.fields, e.text[:0])
 	e.request = *r.WithContext(e)
 	w = e.watch(w, &e.request)

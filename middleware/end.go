@@ -9,7 +9,6 @@ import (
 	"reflect"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/weirgo/weir/internal/response"
@@ -26,15 +25,15 @@ type end struct {
 	answered response.Response // the answer, if it is watched
 	body     response.Body     // the request's body, watched with the answer
 
-	slot  Slot        // of Config.Overload; nil: it needs none
-	holds atomic.Bool // slots of rules, until they are released
+	slot  Slot // of Config.Overload; nil: it needs none
+	holds bool // slots of rules
 
 	mu    sync.Mutex // guards what follows, and said and the charges of the visit
 	ended bool
 	left  bool // the client left before the request ended, or held its body back
 
-	refusedAs int32 // what a refusal with status 200 counts as; 0: there is none
-	status    int   // of the answer
+	refusedAs int // what a refusal with status 200 counts as; 0: there is none
+	status    int // of the answer
 
 	fields
 	text [48]byte
@@ -59,7 +58,7 @@ func (e *end) Value(key any) any {
 	switch {
 	case key == endKey:
 		return e
-	case key == (response.SlotKey{}) && (e.slot != nil || e.holds.Load()):
+	case key == (response.SlotKey{}) && (e.slot != nil || e.holds):
 		return true
 	}
 	return e.Context.Value(key)
@@ -107,40 +106,30 @@ func (e *end) watch(w http.ResponseWriter, r *http.Request) http.ResponseWriter 
 // finish settles the charges of the request, whose answer has that status. Only the first call does
 // anything.
 func (e *end) finish(status int) {
-	owed, first := e.close(status)
-	if !first {
+	e.mu.Lock()
+	if e.ended {
+		e.mu.Unlock()
 		return
 	}
+	if e.refusedAs != 0 && status == http.StatusOK {
+		status = e.refusedAs
+	}
+	e.ended, e.status = true, status
+	e.left = isGone(e.Context) || e.body.WasHeldBack(status)
+	var owed []limiter.Settlement
+	for i := range e.n {
+		owed = e.correct(owed, i)
+	}
+	e.mu.Unlock()
 	e.releaseSlots()
 	if e.slot != nil {
 		e.slot.Leave()
 	}
 	e.settle(owed)
-	e.strike(e.status)
+	e.strike(status)
 }
 
-// close notes how the request ended, and returns what changes of its charges. Only the first call is the
-// first.
-func (e *end) close(status int) (owed []limiter.Settlement, first bool) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.ended {
-		return nil, false
-	}
-	if e.refusedAs != 0 && status == http.StatusOK {
-		status = int(e.refusedAs)
-	}
-	e.ended, e.status = true, status
-	e.left = isGone(e.Context) || e.body.WasHeldBack(status)
-	for i := range e.n {
-		if e.isOpen(i) {
-			owed = e.correct(owed, i)
-		}
-	}
-	return owed, true
-}
-
-// correct appends the settlement of charge i, if it is not what the request cost, as far as is known. If the
+// correct appends the settlement of charge i, if it can change and is not what the request cost. If the
 // client has left, every answer counts: a proxy answers 502 then though its backend has done the work, so clients
 // could choose not to be charged. The same holds if the client sent a broken body, or held it back.
 func (e *end) correct(owed []limiter.Settlement, i int) []limiter.Settlement {
@@ -148,6 +137,8 @@ func (e *end) correct(owed []limiter.Settlement, i int) []limiter.Settlement {
 	a, c := &limits[i], &charges[i]
 	actual := a.cost
 	switch {
+	case !e.isOpen(i):
+		return owed
 	case !e.left && e.status != unknownStatus && !a.rule.Counts.counts(e.status):
 		actual = 0
 	case a.said != unsaid:
@@ -167,7 +158,7 @@ func countsAs(w http.ResponseWriter, r *http.Request, status int) {
 	for e := endOf(r.Context()); e != nil; e = endOf(e.Context) {
 		if e.isOf(r) || e.answered.Covers(w) {
 			e.mu.Lock()
-			e.refusedAs = int32(status)
+			e.refusedAs = status
 			e.mu.Unlock()
 		}
 	}
@@ -225,7 +216,6 @@ func (e *end) strike(status int) {
 
 // hold counts the request's slots as in progress.
 func (e *end) hold() {
-	e.holds.Store(true)
 	limits, _ := e.applied()
 	for i := range limits {
 		if limits[i].slot && e.took(i) {
@@ -236,12 +226,9 @@ func (e *end) hold() {
 
 // releaseSlots releases the slots of rules.
 func (e *end) releaseSlots() {
-	if !e.holds.Swap(false) {
-		return
-	}
 	limits, charges := e.applied()
 	for i := range limits {
-		if limits[i].slot && e.took(i) {
+		if e.holds && limits[i].slot && e.took(i) {
 			limits[i].progress.requests.Add(-1)
 			e.limiter.releaseSlot(e.Context, e.set, charges[i])
 		}
@@ -328,30 +315,25 @@ func (e *end) ruleNamed(name string) *rule {
 
 // say notes that the request cost n units of a rule, and settles them if the request has ended.
 func (e *end) say(rule *rule, n int64) error {
-	owed, first := e.said(rule, n)
-	if !first {
+	var owed []limiter.Settlement
+	settled := false
+	e.mu.Lock()
+	limits, _ := e.applied()
+	for i := range limits {
+		if a := &limits[i]; a.rule == rule && e.isOpen(i) {
+			if settled = settled || a.said != unsaid; settled {
+				continue
+			}
+			a.said = n
+			if e.ended {
+				owed = e.correct(owed, i)
+			}
+		}
+	}
+	e.mu.Unlock()
+	if settled {
 		return fmt.Errorf("middleware: Settle of rule %.128q: %w", rule.Name, limiter.ErrSettled)
 	}
 	e.settle(owed)
 	return nil
-}
-
-func (e *end) said(rule *rule, n int64) (owed []limiter.Settlement, first bool) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	limits, _ := e.applied()
-	for i := range limits {
-		switch a := &limits[i]; {
-		case a.rule != rule || !e.isOpen(i):
-			continue
-		case a.said != unsaid:
-			return nil, false
-		default:
-			a.said = n
-		}
-		if e.ended {
-			owed = e.correct(owed, i)
-		}
-	}
-	return owed, true
 }
