@@ -89,7 +89,7 @@ func (v *visit) setFields(h http.Header, f *fields, text []byte) []byte {
 	remaining := ""
 	switch {
 	case which == HeadersLegacy:
-	case len(h[fieldPolicy]) > 0 || len(h[fieldRateLimit]) > 0:
+	case v.outcome == OutcomeAllowed && (len(h[fieldPolicy]) > 0 || len(h[fieldRateLimit]) > 0):
 		v.mergeLists(h, shown)
 	default:
 		text, remaining = v.setLists(h, f, text, shown, strict)
@@ -100,8 +100,8 @@ func (v *visit) setFields(h http.Header, f *fields, text []byte) []byte {
 	return text
 }
 
-// setLists sets RateLimit-Policy and RateLimit, where nobody has set them. It returns the text of what limit strict
-// has left.
+// setLists sets RateLimit-Policy and RateLimit, where nobody has set them, or for a refusal: it lists the rules of the
+// limiter that refuses. It returns the text of what limit strict has left.
 func (v *visit) setLists(h http.Header, f *fields, text []byte, shown []uint8, strict int) (_ []byte, remaining string) {
 	limits, charges := v.applied()
 	from := len(text)
@@ -199,29 +199,19 @@ func (v *visit) setWarning(h http.Header, shown []uint8) {
 func (v *visit) mergeLists(h http.Header, shown []uint8) {
 	limits, charges := v.applied()
 	policies, left := members(h[fieldPolicy]), members(h[fieldRateLimit])
-	if v.outcome != OutcomeAllowed {
-		for i := range left {
-			left[i] = withoutTime(left[i])
-		}
-	}
-	var first, firstLeft []string // that refuse
 	for _, i := range shown {
 		a, d := &limits[i], &charges[i].Decision
-		member, _ := a.appendMember(nil, d, v.outcome == OutcomeAllowed)
-		policy, _ := a.texts(d)
-		rest := textOf(member)
-		at := indexOf(left, a.name)
-		switch refuses := v.outcome != OutcomeAllowed && !d.Allowed; {
-		case refuses:
-			first, firstLeft = append(first, policy), append(firstLeft, rest)
-			policies, left = without(policies, a.name), without(left, a.name)
-		case at >= 0 && leftOf(left[at]) <= d.Remaining:
-		default:
-			policies, left = replaced(policies, a.name, policy), replaced(left, a.name, rest)
+		isOurs := func(m string) bool { return isNamed(m, a.name) }
+		if at := slices.IndexFunc(left, isOurs); at >= 0 && leftOf(left[at]) <= d.Remaining {
+			continue
 		}
+		policy, _ := a.texts(d)
+		member, _ := a.appendMember(nil, d, true)
+		policies = append(slices.DeleteFunc(policies, isOurs), policy)
+		left = append(slices.DeleteFunc(left, isOurs), textOf(member))
 	}
-	h[fieldPolicy] = []string{strings.Join(append(first, policies...), ", ")}
-	h[fieldRateLimit] = []string{strings.Join(append(firstLeft, left...), ", ")}
+	h[fieldPolicy] = []string{strings.Join(policies, ", ")}
+	h[fieldRateLimit] = []string{strings.Join(left, ", ")}
 }
 
 // members splits a list of a Structured Field (RFC 9651). A member with an unfinished string would spoil all that
@@ -256,39 +246,6 @@ func isNamed(member, name string) bool {
 	return ok && (rest == "" || rest[0] == ';' || rest[0] == ' ')
 }
 
-func indexOf(members []string, name string) int {
-	return slices.IndexFunc(members, func(m string) bool { return isNamed(m, name) })
-}
-
-func without(members []string, name string) []string {
-	return slices.DeleteFunc(members, func(m string) bool { return isNamed(m, name) })
-}
-
-// replaced puts ours in the place of the members with its name, or at the end.
-func replaced(members []string, name, ours string) []string {
-	at := indexOf(members, name)
-	if at < 0 {
-		return append(members, ours)
-	}
-	members[at] = ours
-	return append(members[:at+1], without(members[at+1:], name)...)
-}
-
-// withoutTime removes the parameter t of a member of RateLimit. In a refusal only the rules that refuse have it.
-func withoutTime(member string) string {
-	name, parameters, found := strings.Cut(member, `";`)
-	if !found {
-		return member
-	}
-	kept := name + `"`
-	for parameter := range strings.SplitSeq(parameters, ";") {
-		if !strings.HasPrefix(strings.TrimSpace(parameter), "t=") {
-			kept += ";" + parameter
-		}
-	}
-	return kept
-}
-
 // leftOf returns the units that a member of RateLimit has left. What is unknown is more than any number.
 func leftOf(member string) int64 {
 	_, parameters, _ := strings.Cut(member, `";`) // a name has no ; behind a quote
@@ -307,7 +264,9 @@ func (v *visit) warnTwice(h http.Header) {
 	limits, _ := v.applied()
 	all := members(h[fieldPolicy])
 	for i := range limits {
-		if a := &limits[i]; !a.shadow && !a.ofValue && indexOf(all, a.name) >= 0 && v.set.Headers.Send != HeadersNone {
+		a := &limits[i]
+		isMet := slices.ContainsFunc(all, func(m string) bool { return isNamed(m, a.name) })
+		if isMet && !a.shadow && !a.ofValue && v.set.Headers.Send != HeadersNone {
 			v.set.warnOnce("weir-counted-twice", "",
 				"weir: a request met one limiter twice, and was charged twice, or two limiters have rules of one name; remove one of the two, or rename a rule",
 				slog.String("rule", a.rule.Name))
