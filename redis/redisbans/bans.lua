@@ -221,8 +221,9 @@ if cursor ~= '' then
     result[#result + 1] = page[2][i]
     result[#result + 1] = legible(page[2][i + 1])
   end
-elseif not redis.call('XRANGE', changes, seen, seen)[1] and (seen ~= '0-0' or redis.call('XRANGE', changes, '-', '+', 'COUNT', '1')[1]) then
-  result[4] = '1'
+elseif not redis.call('XRANGE', changes, seen, seen)[1]
+  and (seen ~= '0-0' or redis.call('XRANGE', changes, '-', '+', 'COUNT', PAGE)[PAGE]) then
+  result[4] = '1' -- if there was no change before, the first few are still in the stream
 else
   local page = redis.call('XRANGE', changes, '(' .. seen, '+', 'COUNT', PAGE)
   for _, entry in ipairs(page) do

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/weirgo/weir/middleware/bans"
-	"github.com/weirgo/weir/redis/internal/wire"
 )
 
 const (
@@ -27,12 +26,12 @@ type outcome struct {
 }
 
 // ask makes a change, or with the Op read waits until the copy is up to date. Callers that come
-// during an exchange with Redis share the next exchange. If ctx has no deadline, ask waits for two.
+// during an exchange with Redis share the next exchange. If ctx has no deadline, ask has patience for two.
 func (l *List) ask(ctx context.Context, c *change) (known, error) {
 	limited := ctx
 	if _, has := ctx.Deadline(); !has {
 		var cancel context.CancelFunc
-		limited, cancel = context.WithTimeout(ctx, 2*wire.Patience)
+		limited, cancel = context.WithTimeout(ctx, 2*l.redis.patience)
 		defer cancel()
 	}
 	c.done = make(chan outcome, 1)

@@ -118,6 +118,11 @@ type List struct {
 // When ctx ends, the goroutines end, and the process learns nothing from others any more. New's
 // caller closes the client.
 func New(ctx context.Context, client redis.UniversalClient, o Options) (*List, error) {
+	return open(ctx, client, o, wire.Patience)
+}
+
+// open is New with another patience. Tests have more of it, as a busy machine may take a second.
+func open(ctx context.Context, client redis.UniversalClient, o Options, patience time.Duration) (*List, error) {
 	if wire.IsNil(client) {
 		return nil, errors.New("redisbans: New needs a client")
 	}
@@ -126,7 +131,7 @@ func New(ctx context.Context, client redis.UniversalClient, o Options) (*List, e
 	}
 	o.MaxBans = cmp.Or(o.MaxBans, defaultMaxBans)
 	l := &List{
-		redis:    newRemote(client, under(cmp.Or(o.Prefix, wire.DefaultPrefix), format), o.MaxBans),
+		redis:    newRemote(client, under(cmp.Or(o.Prefix, wire.DefaultPrefix), format), o.MaxBans, patience),
 		digests:  keyfunc.NewDigester(o.Secret),
 		poll:     cmp.Or(o.Poll, defaultPoll),
 		log:      cmp.Or(o.Logger, slog.Default()),

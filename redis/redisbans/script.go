@@ -33,18 +33,20 @@ func under(prefix, format string) string { return prefix + ":" + format + ":{ban
 // A remote is the list in Redis.
 type remote struct {
 	*wire.Transport
-	names   []string
-	channel string
-	max     int
+	names    []string
+	channel  string
+	max      int
+	patience time.Duration // with Redis, for one exchange
 }
 
 // newRemote returns the list whose names begin with prefix.
-func newRemote(client redis.UniversalClient, prefix string, max int) *remote {
+func newRemote(client redis.UniversalClient, prefix string, max int, patience time.Duration) *remote {
 	return &remote{
 		Transport: wire.NewTransport(client),
 		names:     []string{prefix + "list", prefix + "changes", prefix + "ends"},
 		channel:   prefix + "changed",
 		max:       max,
+		patience:  patience,
 	}
 }
 
@@ -108,7 +110,7 @@ type answer struct {
 	received time.Time // the same moment by this process's clock
 }
 
-// exchange makes changes in Redis and reads a page from a position, within [wire.Patience].
+// exchange makes changes in Redis and reads a page from a position, within the patience.
 func (r *remote) exchange(ctx context.Context, from position, changes []*change) (*answer, error) {
 	args := []any{r.channel, r.max, from.seen, from.cursor}
 	for _, c := range changes {
@@ -125,7 +127,7 @@ func (r *remote) exchange(ctx context.Context, from position, changes []*change)
 		args = append(args, string(text))
 	}
 	request := wire.NewRequest(script, r.names, args...)
-	ctx, cancel := context.WithTimeout(ctx, wire.Patience)
+	ctx, cancel := context.WithTimeout(ctx, r.patience)
 	defer cancel()
 	_, err := wire.Call(ctx, func(ctx context.Context) (struct{}, error) {
 		r.Run(ctx, request)
