@@ -16,18 +16,24 @@ type part struct {
 	err    error         // the last error
 	failed time.Time     // when err was recorded
 	inRow  int           // failures since the last success
+	apart  int           // failures in recent.minute that were not at the same time as others
 	probe  chan struct{} // closed when the probe in progress ends; nil: there is none
-	unfit  bool          // the last announcement was that the server is unusable
-	server string        // whose outage the part is in, for report alone
+}
 
-	// While the part is in Store.ailing, in the minute that began at a failure.
+// recent is what the calls of the last time say about the inner store as a whole. It decides on what is
+// logged and reported, and on nothing else.
+type recent struct {
+	failed time.Time // when a call or a probe last failed
+	part   int       // that failed then
+
+	// In the minute that began at a failure.
 	minute          time.Time
 	calls, failures int
-	apart           int // failures that were not at the same time as others
-	openings        int // of the breaker
+	openings        int // of a breaker while no other was open
 
-	isReported bool // that the policies decide
-	isFlaky    bool // only a minute without a failure ends what is reported
+	isUnfit    bool // the last announcement of a failure was that the server is unusable
+	isReported bool // an outage
+	isFlaky    bool // only a minute without a failure ends the outage
 }
 
 // partOf returns what Part says, kept within bounds.
@@ -67,7 +73,7 @@ func (s *Store) call(
 	if err := s.timed(ctx, do); err != nil {
 		return s.blame(ctx, began, s.partsOf(charges), err)
 	}
-	if s.ailing.Load() != 0 {
+	if s.ailing.Load() {
 		s.answered(s.partsOf(charges))
 	}
 	if s.debts.count.Load() != 0 {
@@ -144,23 +150,25 @@ func isOfOneKey(err error) bool {
 }
 
 // answered counts a call that these parts have answered. If a breaker has opened since the call began,
-// it stays open. A part that fails now and then is well again after a minute without a failure.
+// it stays open. A minute without a failure ends an outage, even if a breaker is open because nobody
+// asks for its part.
 func (s *Store) answered(parts uint64) {
-	parts &= s.ailing.Load()
-	if parts == 0 {
+	if parts == 0 || !s.ailing.Load() {
 		return
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for parts &^= s.open.Load(); parts != 0; parts &= parts - 1 {
-		number, bit := bits.TrailingZeros64(parts), parts&-parts
-		p := &s.parts[number]
-		p.inRow = 0
-		p.calls++
-		if time.Since(p.failed) >= quiet {
-			s.ailing.And(^bit)
-			s.announceOutage(number, false, false)
-		}
+	if parts &^= s.open.Load(); parts == 0 {
+		return
+	}
+	if time.Since(s.recent.failed) >= quiet {
+		parts = ^uint64(0)
+		s.ailing.Store(false)
+		s.announceOutage(false, false)
+	}
+	s.recent.calls++
+	for ; parts != 0; parts &= parts - 1 {
+		s.parts[bits.TrailingZeros64(parts)].inRow = 0
 	}
 }
 
@@ -170,48 +178,55 @@ func (s *Store) failed(began time.Time, parts uint64, err error) {
 	s.counters.failures.Add(1)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for rest := parts &^ s.open.Load(); rest != 0; rest &= rest - 1 {
-		number, bit := bits.TrailingZeros64(rest), rest&-rest
-		p := &s.parts[number]
-		if time.Since(p.minute) >= quiet {
-			p.minute, p.calls, p.failures, p.apart, p.openings = time.Now(), 0, 0, 0, 0
+	if parts &^= s.open.Load(); parts == 0 {
+		return
+	}
+	r := &s.recent
+	if time.Since(r.minute) >= quiet {
+		r.minute, r.calls, r.failures, r.openings = time.Now(), 0, 0, 0
+		for i := range s.parts {
+			s.parts[i].apart = 0
 		}
-		p.calls++
-		p.failures++
+	}
+	r.calls++
+	r.failures++
+	for ; parts != 0; parts &= parts - 1 {
+		number, bit := bits.TrailingZeros64(parts), parts&-parts
+		p := &s.parts[number]
 		if began.Before(p.failed) {
 			continue
 		}
 		s.record(number, err)
-		s.ailing.Or(bit)
-		p.apart++
 		p.inRow++
+		p.apart++
 		switch {
 		case p.inRow >= s.options.Failures:
 			if s.open.Or(bit) == 0 {
 				s.since = p.failed
+				r.openings++
 			}
-			p.openings++
-			s.announceOutage(number, true, p.openings > mostOpenings)
-		case p.apart >= min(s.options.Failures, manyFailures) && p.failures*flakyShare >= p.calls:
-			s.announceOutage(number, true, true)
+			s.announceOutage(true, r.openings > mostOpenings)
+		case p.apart >= min(s.options.Failures, manyFailures) && r.failures*flakyShare >= r.calls:
+			s.announceOutage(true, true)
 		}
 	}
 }
 
 const (
-	quiet        = time.Minute // the time without a failure after which a part is well
-	flakyShare   = 100         // of so many calls one fails at least, if the part is flaky
-	mostOpenings = 3           // of a breaker in a minute; a part whose breaker opens more often is flaky
+	quiet        = time.Minute // the time without a failure after which the store is well
+	flakyShare   = 100         // of so many calls one fails at least, if the store is flaky
+	mostOpenings = 3           // in a minute; if breakers open more often, the store is flaky
 )
 
-// announceOutage announces that the policies decide on a part's charges, or no longer do, if that is news.
-// It needs the lock.
-func (s *Store) announceOutage(number int, isDown, isFlaky bool) {
-	p := &s.parts[number]
-	p.isFlaky = isDown && (p.isFlaky || isFlaky)
-	if p.isReported != isDown {
-		p.isReported = isDown
-		e := Event{Degraded: isDown, At: time.Now(), Err: p.err, Flaky: isFlaky}
+// announceOutage announces that an outage began, or that it ended, if that is news. It needs the lock.
+func (s *Store) announceOutage(isDown, isFlaky bool) {
+	r := &s.recent
+	r.isFlaky = isDown && (r.isFlaky || isFlaky)
+	r.isUnfit = r.isUnfit && isDown
+	if r.isReported != isDown {
+		r.isReported = isDown
+		number := r.part
+		e := Event{Degraded: isDown, At: time.Now(), Err: s.parts[number].err, Flaky: isFlaky}
 		s.announce(func() { s.reportOutage(number, e) })
 	}
 }
@@ -219,13 +234,16 @@ func (s *Store) announceOutage(number int, isDown, isFlaky bool) {
 // record remembers the error of a part. It announces the first failure after a time without any,
 // and that the server is unusable. It needs the lock.
 func (s *Store) record(number int, err error) {
-	p, now := &s.parts[number], time.Now()
-	isFirst := s.open.Load()>>number&1 == 0 && now.Sub(p.failed) >= quiet
-	if isUnfit := isUnusable(err); isFirst || isUnfit && !p.unfit {
-		p.unfit = isUnfit
-		s.announce(func() { s.reportFailure(number, Event{At: now, Err: err}) })
+	p, r, now := &s.parts[number], &s.recent, time.Now()
+	s.ailing.Store(true)
+	isFirst := !r.isReported && now.Sub(r.failed) >= quiet
+	if isUnfit := isUnusable(err); isFirst || isUnfit && !r.isUnfit {
+		r.isUnfit = isUnfit
+		e := Event{At: now, Err: err}
+		s.announce(func() { s.log(s.diagnose(number, e), true) })
 	}
 	p.err, p.failed = err, now
+	r.failed, r.part = now, number
 }
 
 // probe starts the probes that are due for these parts. Each has the charges of its own part, so that
@@ -285,7 +303,7 @@ func (s *Store) try(number int, looks []limiter.Charge, done chan struct{}) {
 	if err != nil && !isMistake {
 		close(done) // who waits needs no diagnosis
 		s.counters.failures.Add(1)
-		_, err = s.examine(number, err)
+		err = s.diagnose(number, Event{Err: err}).Err
 	} else {
 		defer close(done)
 	}
@@ -298,14 +316,17 @@ func (s *Store) try(number int, looks []limiter.Charge, done chan struct{}) {
 	case isMistake:
 	case err != nil:
 		s.record(number, err)
+		s.announceOutage(true, false)
 	default:
-		p.unfit, p.inRow, p.apart, p.calls, p.failures = false, 0, 0, 0, 0
+		p.inRow, p.apart = 0, 0
 		s.shares.Clear() // rules may have been read anew since they were first needed
-		if s.open.And(^bit) == bit {
-			s.total += time.Since(s.since)
+		if s.open.And(^bit) != bit {
+			return
 		}
-		if !p.isFlaky {
-			s.announceOutage(number, false, false)
+		s.total += time.Since(s.since)
+		s.recent.calls, s.recent.failures = 0, 0
+		if !s.recent.isFlaky {
+			s.announceOutage(false, false)
 		}
 	}
 }

@@ -33,7 +33,8 @@
 // If the store has several servers, each server has its own breaker. Policies decide only on the
 // charges of servers that are down, and the other servers go on counting. A rule on a server that is up
 // admits its limit, whatever happens to other servers. A batch is still taken entirely or not at all.
-// This needs a store whose errors say which of its servers failed ([New]), as redisstore's do.
+// This needs a store whose errors say which of its servers failed ([New]), as redisstore's do. One
+// outage is reported, which ends when no server is down, or when no call has failed for a minute.
 //
 // # The share of a process
 //

@@ -42,9 +42,8 @@ type Options struct {
 	// background: at most an hour. Zero means 1s.
 	ProbeEvery time.Duration
 
-	// OnDegraded is called once for each server when the policies begin to decide, and once when they
-	// no longer do. If a server is flaky ([Event.Flaky]), that is one outage. Calls never overlap and
-	// delay no request. A panic in it is logged. Nil logs: Warn with code weir-degraded, and Info with
+	// OnDegraded is called once when an outage begins, and once when it ends. If the store has several
+	// servers, an outage lasts while any of them is down. Calls never overlap and delay no request. A panic in it is logged. Nil logs: Warn with code weir-degraded, and Info with
 	// code weir-recovered. First failures (weir-call-failed) and wrongly configured servers
 	// (weir-store-unusable) are logged in any case.
 	OnDegraded func(Event)
@@ -93,7 +92,7 @@ func checked[T int | time.Duration](field string, v, least, most T, bounds strin
 
 // Store is a [limiter.Store] around another store, whose counters are in a server.
 type Store struct {
-	ailing atomic.Uint64 // parts that failed in the last minute
+	ailing atomic.Bool   // a call failed in the last minute
 	open   atomic.Uint64 // parts with an open breaker
 	debts  debts
 
@@ -106,14 +105,13 @@ type Store struct {
 
 	mu      sync.Mutex // for what follows, and changes of open
 	parts   [64]part
+	recent  recent
 	since   time.Time     // when the outage began: since then, a breaker was always open
 	total   time.Duration // in which a breaker was open, before since
 	events  []Event       // the last ones that were reported
 	reports []func()      // that are not made yet
 
-	// Only the reporting goroutine uses these.
-	outages map[string]time.Time // of servers, by their names: when they began
-	logged  Event                // the last first failure
+	began Event // of the outage in progress; only the reporting goroutine uses it
 
 	_        [64]byte // what is counted for each decision stays off the cache line of open
 	counters struct{ decided, local, open, closed, failures atomic.Uint64 }
@@ -151,7 +149,6 @@ func New(inner limiter.Store, o Options) (*Store, error) {
 		inner:   inner,
 		options: o,
 		local:   memory, // made now, as it is small while empty and no outage should begin with work
-		outages: make(map[string]time.Time),
 	}
 	s.debts.of = make(map[debtor]debt)
 	if store, ok := inner.(Bounded); ok {
@@ -284,9 +281,9 @@ type Servers interface {
 	// TryWrite writes something short-lived to the servers of these charges, for probes.
 	TryWrite(ctx context.Context, charges []limiter.Charge) error
 
-	// Diagnose returns the name of the server that Part numbers as part: parts with the same name are
-	// one server in [Event]s. It also returns err, an error of a call to that server, with details
-	// added: for example, whether a server that gave no answer can be reached.
+	// Diagnose returns the name of the server that Part numbers as part, for [Event]s and logs. It also
+	// returns err, an error of a call to that server, with details added: for example, whether a server
+	// that gave no answer can be reached.
 	Diagnose(part int, err error) (server string, _ error)
 }
 

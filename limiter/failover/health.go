@@ -80,15 +80,15 @@ func (s *Store) Health() Stats {
 
 // An Event is the beginning or the end of an outage.
 type Event struct {
-	// Degraded reports that an outage began: the policies decide from now on. If it is false, the
-	// server answers again.
+	// Degraded reports that an outage began: the policies decide from now on. If it is false, all
+	// servers that were asked answer again.
 	Degraded bool
 
 	// At is when the Store noticed it.
 	At time.Time
 
-	// Server is the address of the server that failed, if the store knows it, or several addresses. If
-	// another server takes over, the end of an outage has the Server of its beginning.
+	// Server is the address of the server that failed first, if the store knows it, or several
+	// addresses. The end of an outage has the Server of its beginning.
 	Server string
 
 	// Err is the last error of the server or the network.
@@ -133,10 +133,7 @@ func (s *Store) log(e Event, isFirst bool) {
 
 func (s *Store) logger() *slog.Logger { return cmp.Or(s.options.Logger, slog.Default()) }
 
-const (
-	eventsKept = 16               // in Stats
-	together   = 10 * time.Second // in which failures of one server are logged once, though it has several parts
-)
+const eventsKept = 16 // in Stats
 
 // announce has a goroutine make a report, as a diagnosis may take a second. The goroutine makes one
 // report after the other, and ends when all are made. It needs the lock.
@@ -161,38 +158,13 @@ func (s *Store) announce(report func()) {
 	}()
 }
 
-// reportFailure logs a first failure of a part, or that its server is unusable, once for the server.
-func (s *Store) reportFailure(number int, e Event) {
-	e.Server, _ = s.examine(number, nil)
-	e.Unusable = isUnusable(e.Err)
-	last := s.logged
-	s.logged = e
-	isSame := last.Server == e.Server && last.Unusable == e.Unusable && e.At.Sub(last.At) < together
-	if _, isDown := s.outages[e.Server]; isSame || isDown && !e.Unusable {
-		return
-	}
-	e.Err = s.diagnose(number, e.Err)
-	s.log(e, true)
-}
-
-// reportOutage reports the beginning or the end of a part's outage, once for its server. The first part
-// that answers ends the server's outage, as other parts may get no request for long.
+// reportOutage reports the beginning or the end of an outage.
 func (s *Store) reportOutage(number int, e Event) {
-	p := &s.parts[number]
 	if e.Degraded {
-		p.server, _ = s.examine(number, nil)
-	}
-	e.Server, e.Unusable = p.server, isUnusable(e.Err)
-	began, isDown := s.outages[e.Server]
-	switch {
-	case isDown == e.Degraded: // another part was first
-		return
-	case e.Degraded:
-		s.outages[e.Server] = e.At
-		e.Err = s.diagnose(number, e.Err)
-	default:
-		delete(s.outages, e.Server)
-		e.For = e.At.Sub(began)
+		e = s.diagnose(number, e)
+		s.began = e
+	} else {
+		e.Server, e.Unusable, e.For = s.began.Server, isUnusable(e.Err), e.At.Sub(s.began.At)
 	}
 	s.mu.Lock()
 	s.events = append(s.events[max(0, len(s.events)-eventsKept+1):], e)
@@ -204,19 +176,16 @@ func (s *Store) reportOutage(number int, e Event) {
 	s.options.OnDegraded(e)
 }
 
-// diagnose returns the error of a part with what the store finds out about it, and remembers it.
-func (s *Store) diagnose(number int, err error) error {
-	_, err = s.examine(number, err)
+// diagnose adds to e what the store finds out about the failure of a part, which remembers the error.
+func (s *Store) diagnose(number int, e Event) Event {
+	var found error
+	survive(func() { e.Server, found = s.servers.Diagnose(number, e.Err) })
+	e.Err = cmp.Or(found, e.Err)
+	e.Unusable = isUnusable(e.Err)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.parts[number].err = err
-	return err
-}
-
-// examine asks the store for the address of a server, and for more about its failure.
-func (s *Store) examine(part int, err error) (server string, found error) {
-	survive(func() { server, found = s.servers.Diagnose(part, err) })
-	return server, cmp.Or(found, err)
+	s.parts[number].err = e.Err
+	return e
 }
 
 // isUnusable reports whether err says that the server cannot do what the store needs.
