@@ -14,7 +14,6 @@ import (
 	"github.com/weirgo/weir/cmd/weir/internal/accesslog"
 	"github.com/weirgo/weir/cmd/weir/internal/simulate"
 	"github.com/weirgo/weir/internal/operate"
-	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/middleware/rules"
 )
 
@@ -122,7 +121,7 @@ func newRun(log *weblog, loaded []*rules.Rules) (*run, error) {
 	}
 	for i, of := range loaded {
 		o := log.options(i)
-		o.LeftOut, o.Routes, o.Client, o.HasTook = left, append(of.Routes(), o.Routes...), of.IP(), log.Has("took")
+		o.LeftOut, o.Routes, o.Client = left, append(of.Routes(), o.Routes...), of.IP()
 		service, err := simulate.New(of.Config(), o)
 		if err != nil {
 			return nil, err
@@ -150,16 +149,16 @@ func (r *run) each(do func(*accesslog.Entry, []*simulate.Decision)) error {
 
 // notes returns what a simulation leaves out or takes from the log.
 func (r *run) notes(loaded []*rules.Rules) (notes []string) {
-	bounded := false
 	for i, service := range r.services {
 		notes = append(notes, notSimulated(loaded[i], service)...)
-		for _, rule := range service.Rules() {
-			_, atOnce, _ := limiter.Split(rule.Limit)
-			bounded = bounded || atOnce.Max > 0
+		for _, name := range service.Bounded() {
+			note := "A request has its slot for as long as the log says that it took."
+			if !r.log.Has("took") {
+				note = fmt.Sprintf("Not simulated: the concurrency of %q. "+
+					"The log does not have how long requests took: say where with --map took_ms=PLACE.", name)
+			}
+			notes = append(notes, note)
 		}
-	}
-	if bounded {
-		notes = append(notes, "A request has its slot for as long as the log says that it took.")
 	}
 	slices.Sort(notes)
 	return slices.Compact(notes)
@@ -169,10 +168,6 @@ func (r *run) notes(loaded []*rules.Rules) (notes []string) {
 func notSimulated(of *rules.Rules, service *simulate.Simulation) (notes []string) {
 	if of.Config().Overload != nil {
 		notes = append(notes, "Not simulated: the overload section.")
-	}
-	for _, name := range service.Unplaced() {
-		notes = append(notes, fmt.Sprintf("Not simulated: the concurrency of %q. "+
-			"The log does not have how long requests took: say where with --map took_ms=PLACE.", name))
 	}
 	for _, name := range service.Unqueued() {
 		notes = append(notes, fmt.Sprintf(

@@ -38,7 +38,7 @@ func (f *testFlags) service(file string, start time.Time) (*tested, error) {
 	if err != nil {
 		return nil, err
 	}
-	simulation, err := simulate.New(loaded.Config(), simulate.Options{HasTook: true, Answers: true})
+	simulation, err := simulate.New(loaded.Config(), simulate.Options{Answers: true})
 	return &tested{Simulation: simulation, rules: loaded, start: start}, err
 }
 

@@ -33,9 +33,6 @@ type Options struct {
 	// LeftOut names rules that no request meets.
 	LeftOut []string
 
-	// HasTook says that entries have durations. Without them concurrency is left out.
-	HasTook bool
-
 	// Answers makes decisions with the header fields of responses, for [Simulation.Serve].
 	Answers bool
 }

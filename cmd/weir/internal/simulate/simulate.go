@@ -28,7 +28,7 @@ type Simulation struct {
 	decision Decision
 	ends     endings // of requests whose end matters to a rule
 
-	unplaced map[string]bool // see Unplaced; true if the rule has no limit either
+	bounded  map[string]bool // see Bounded
 	unqueued map[string]bool // see Unqueued
 }
 
@@ -61,16 +61,16 @@ func New(c middleware.Config, o Options) (*Simulation, error) {
 	}
 	s := &Simulation{
 		clock: &list.clock, requests: NewRequests(o), response: discarding{},
-		unplaced: map[string]bool{}, unqueued: map[string]bool{},
+		bounded: map[string]bool{}, unqueued: map[string]bool{},
 	}
 	c.Store, c.Observer, c.Refusal.Answer = newStore(s.clock), s, s.refused
 	c.Logger = slog.New(slog.DiscardHandler)
 	c.Overload = nil // nothing can be overloaded
 	eachRule(&c, func(rule *middleware.Rule) {
-		if slices.Contains(o.LeftOut, rule.Name) {
-			leaveOut(rule)
+		if slices.Contains(o.LeftOut, rule.Name) { // it applies to no request, without another rule taking over
+			rule.Match = middleware.MatchFunc(func(*http.Request) bool { return false })
 		}
-		s.slots(rule, o.HasTook)
+		s.slots(rule)
 		rule.Refusal.Jitter = 0 // a test goes by the least time to wait
 	})
 	c.Refusal.Jitter = 0
@@ -89,42 +89,30 @@ func New(c middleware.Config, o Options) (*Simulation, error) {
 }
 
 // Rules returns the rules in force.
-func (s *Simulation) Rules() []middleware.RuleInfo {
-	return slices.DeleteFunc(s.limits.Rules(), func(r middleware.RuleInfo) bool { return s.unplaced[r.Name] })
-}
+func (s *Simulation) Rules() []middleware.RuleInfo { return s.limits.Rules() }
 
 // Peers returns how many requests count as their TCP peer's, though another may be the client.
 func (s *Simulation) Peers() Peers { return s.requests.peers }
 
-// Unplaced returns the names of the rules with concurrency, if the log has no durations: their
-// concurrency is left out.
-func (s *Simulation) Unplaced() []string { return slices.Sorted(maps.Keys(s.unplaced)) }
+// Bounded returns the names of the rules with concurrency, which refuses nothing if the log has no durations.
+func (s *Simulation) Bounded() []string { return slices.Sorted(maps.Keys(s.bounded)) }
 
 // Unqueued returns the names of the rules with a queue for slots. In a simulation they refuse instead.
 func (s *Simulation) Unqueued() []string { return slices.Sorted(maps.Keys(s.unqueued)) }
 
-// slots removes from a rule's concurrency what is not simulated: its queue, or all of it without
-// durations.
-func (s *Simulation) slots(rule *middleware.Rule, hasTook bool) {
-	unplaced := false
+// slots removes a rule's queues for slots, which are not simulated.
+func (s *Simulation) slots(rule *middleware.Rule) {
 	slots := func(a limiter.Allowance) limiter.Allowance {
 		limits, atOnce, err := limiter.Split(a)
-		switch {
-		case err != nil || atOnce == (limiter.Concurrency{}):
+		if err != nil || atOnce == (limiter.Concurrency{}) {
 			return a // New returns the error
-		case hasTook:
-			if atOnce.Waiting > 0 {
-				s.unqueued[rule.Name] = true
-			}
-			return limiter.Join(limits, limiter.AtOnce(atOnce.Max))
 		}
-		unplaced = true
-		if limits == nil {
-			return limiter.PerSecond(10_000_000) // allows everything
+		s.bounded[rule.Name] = true
+		if atOnce.Waiting > 0 {
+			s.unqueued[rule.Name] = true
 		}
-		return limiter.Join(limits, limiter.Concurrency{})
+		return limiter.Join(limits, limiter.AtOnce(atOnce.Max))
 	}
-	_, alone := rule.Limit.(limiter.Concurrency)
 	rule.Limit = slots(rule.Limit)
 	rule.Tiers = maps.Clone(rule.Tiers)
 	for tier, a := range rule.Tiers {
@@ -135,18 +123,6 @@ func (s *Simulation) slots(rule *middleware.Rule, hasTook bool) {
 		o.Limit = slots(o.Limit)
 		rule.Overrides[key] = o
 	}
-	if !unplaced {
-		return
-	}
-	if s.unplaced[rule.Name] = alone; alone {
-		rule.Tiers, rule.Overrides = nil, nil
-		leaveOut(rule)
-	}
-}
-
-// leaveOut makes a rule apply to no request, without another rule taking over.
-func leaveOut(rule *middleware.Rule) {
-	rule.Match = middleware.MatchFunc(func(*http.Request) bool { return false })
 }
 
 // eachRule copies c's rules, as they may be the caller's, and calls do with each.

@@ -150,35 +150,24 @@ func TestASimulationIsWhatAServiceDecidesRequestByRequest(t *testing.T) {
 	}
 }
 
-func TestWhatBoundsRequestsInProgressIsLeftOutAndNamed(t *testing.T) {
-	minute := func(name string, n int64) middleware.Rule {
-		return middleware.Rule{Name: name, Limit: limiter.PerMinute(n), Key: keyfunc.IP()}
-	}
-	both := minute("both", 3)
-	both.Limit = limiter.All(both.Limit, limiter.AtOnce(1))
-	tiered := minute("tiered", 100)
-	tiered.Tiers = middleware.Tiers{"free": limiter.All(tiered.Limit, limiter.AtOnce(1))}
+func TestConcurrencyIsNamedAndRefusesNothingWithoutDurations(t *testing.T) {
+	tiered := middleware.Rule{Name: "tiered", Limit: limiter.PerMinute(3), Key: keyfunc.IP()}
+	tiered.Tiers = middleware.Tiers{"free": limiter.All(tiered.Limit, limiter.AtOnce(1).Queue(1, time.Second))}
 	alone := middleware.Rule{Name: "alone", Limit: limiter.AtOnce(1), Key: keyfunc.IP()}
-	fallback := minute("rest", 1)
 	config := middleware.Config{
-		Bans: middleware.Bans{List: NewBans(), Keys: []keyfunc.Func{keyfunc.IP()}}, Rules: []middleware.Rule{both}, Default: []middleware.Rule{fallback}, ByRoute: map[string][]middleware.Rule{"/exports": {alone, tiered}},
+		Bans:  middleware.Bans{List: NewBans(), Keys: []keyfunc.Func{keyfunc.IP()}},
+		Rules: []middleware.Rule{alone, tiered},
 	}
-	s, err := New(config, Options{Routes: []string{"/exports"}})
+	s, err := New(config, Options{})
 	require.NoError(t, err)
-	require.Equal(t, []string{"alone", "both", "tiered"}, s.Unplaced())
-	var names []string
-	for _, r := range s.Rules() {
-		names = append(names, r.Name)
-	}
-	slices.Sort(names)
-	require.Equal(t, []string{"both", "rest", "tiered", "tiered"}, names)
-	require.Equal(t, alone.Limit, config.ByRoute["/exports"][0].Limit, "the caller's rules stay as they are")
-
-	// Two in progress at once, and the limits as ever: both of them apply, and not the default.
+	require.Equal(t, []string{"alone", "tiered"}, s.Bounded())
+	require.Equal(t, []string{"tiered"}, s.Unqueued())
+	_, slots, err := limiter.Split(tiered.Tiers["free"])
+	require.NoError(t, err)
+	require.Equal(t, 1, slots.Waiting, "the caller's rules stay as they are")
 	for i, want := range []bool{true, true, true, false} {
-		d := s.Do(&accesslog.Entry{Client: "192.0.2.1", Method: "GET", Target: "/exports", Took: time.Minute}, 1e15+int64(i))
+		d := s.Do(&accesslog.Entry{Client: "192.0.2.1", Method: "GET", Target: "/", Tier: "free"}, 1e15+int64(i))
 		require.Equal(t, want, d.Passed(), i)
-		require.Len(t, d.Rules, 2)
 	}
 }
 
@@ -229,7 +218,7 @@ func TestServeAnswersAsAGatewayDoes(t *testing.T) {
 				answered.Wait()
 
 				of := load(rules.Options{Config: middleware.Config{Bans: middleware.Bans{List: NewBans()}}})
-				s, err := New(of.Config(), Options{HasTook: true, Answers: true})
+				s, err := New(of.Config(), Options{Answers: true})
 				require.NoError(t, err)
 				defer s.Close()
 				refused := 0
@@ -329,7 +318,7 @@ func simulate(t testing.TB, text string) *Simulation {
 		Overload: roomy,
 	})
 	require.NoError(t, err)
-	s, err := New(loaded.Config(), Options{Routes: append(loaded.Routes(), routes...), ServeMux: strings.Contains(text, "key: route"), Headers: headers, HasTook: true})
+	s, err := New(loaded.Config(), Options{Routes: append(loaded.Routes(), routes...), ServeMux: strings.Contains(text, "key: route"), Headers: headers})
 	require.NoError(t, err)
 	return s
 }
