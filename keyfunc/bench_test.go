@@ -53,6 +53,8 @@ func costs() []cost {
 		{"Host", keyfunc.Host, browser, 1},
 		{"First", keyfunc.First(keyfunc.User, keyfunc.IP()), browser, 1},
 		{"Join", keyfunc.Join(keyfunc.User, keyfunc.Route), browser, 2},
+		{"Hash", keyfunc.Hash(secret, keyfunc.User), browser, 8}, // from a pool
+		{"Fingerprint", keyfunc.Fingerprint(), browser, 1},
 		{"IP/stranger", keyfunc.IP(keyfunc.TrustProxies("10.0.0.0/8")), browser, 0},
 		{"IP/in doubt", keyfunc.IP(keyfunc.TrustProxies("192.0.2.0/24")), browser, 1}, // which the key says
 		{"IP/in doubt by hops", keyfunc.IP(keyfunc.TrustHops(1)), browser, 1},

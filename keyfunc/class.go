@@ -12,7 +12,7 @@ type Class uint8
 
 const (
 	// Own is the key of one client, as far as the function knows: an address, the user, an API key or a
-	// token, which nobody but its owner knows, a key that [Join] made with one of these,
+	// token, which nobody but its owner knows, a [Fingerprint], a key that [Join] made with one of these,
 	// and a key of your own [Func].
 	Own Class = iota
 
@@ -25,7 +25,7 @@ const (
 	InDoubt
 
 	// Network is the key of several neighbors: an IPv4 network, or an IPv6 network wider than /64
-	// ([Prefixes]).
+	// ([Prefixes], [IPv6Prefix]).
 	Network
 
 	// Claimed is a key that any client can send, such as the name of another client: [Header], [Cookie],

@@ -17,8 +17,9 @@ func combined(fs ...keyfunc.Func) map[string]keyfunc.Func {
 	all := map[string]keyfunc.Func{
 		"Join":              keyfunc.Join(fs...),
 		"JoinPresent":       keyfunc.JoinPresent(fs...),
+		"Hash(Join)":        keyfunc.Hash(secret, keyfunc.Join(fs...)),
 		"First(User, Join)": keyfunc.First(keyfunc.User, keyfunc.Join(fs...)),
-		"Join(JoinPresent)": keyfunc.Join(keyfunc.JoinPresent(fs...)),
+		"Join(Hash)":        keyfunc.Join(keyfunc.Hash(secret, keyfunc.JoinPresent(fs...))),
 	}
 	if len(fs) == 1 {
 		all["alone"] = fs[0]
@@ -48,11 +49,13 @@ func TestAKeyOfClientsThatHaveNothingToDoWithEachOtherIsShared(t *testing.T) {
 	assertClass(t, keyfunc.Shared, r, keyfunc.Host, keyfunc.Global)
 	assertClass(t, keyfunc.Shared, onSocket, ip)
 	assertClass(t, keyfunc.Shared, onSocket, ip, keyfunc.Route)
+	assertClass(t, keyfunc.Shared, onSocket, keyfunc.Fingerprint())
 	assert.Equal(t, keyfunc.Shared, classOf(t, keyfunc.JoinPresent(keyfunc.User, keyfunc.Route), r), "what is missing is no client's own")
 
 	assertClass(t, keyfunc.Own, r, ip)
 	assertClass(t, keyfunc.Own, r, ip, keyfunc.Route)
 	assertClass(t, keyfunc.Own, r, keyfunc.Global, key)
+	assertClass(t, keyfunc.Own, r, keyfunc.Fingerprint())
 	assert.Equal(t, keyfunc.Own, classOf(t, keyfunc.JoinPresent(key, keyfunc.Route), r))
 }
 
@@ -82,6 +85,7 @@ func TestAClientThatItsProxyDoesNotNameIsInDoubt(t *testing.T) {
 			tt.r = tt.r.WithContext(keyfunc.WithUser(tt.r.Context(), ""))
 			assertClass(t, tt.want, tt.r, keyfunc.IP(tt.option))
 			assertClass(t, tt.want, tt.r, keyfunc.IP(tt.option), keyfunc.Route)
+			assertClass(t, tt.want, tt.r, keyfunc.Fingerprint(tt.option))
 			signedIn := tt.r.WithContext(keyfunc.WithUser(tt.r.Context(), "42"))
 			assert.Equal(t, tt.want, classOf(t, keyfunc.Join(keyfunc.User, keyfunc.IP(tt.option)), signedIn))
 		})
@@ -97,11 +101,12 @@ func TestANetworkThatNeighborsShareIsNoClientsOwn(t *testing.T) {
 		for _, option := range []keyfunc.IPOption{keyfunc.Prefixes(24, 48), keyfunc.Prefixes(31, 63)} {
 			assertClass(t, keyfunc.Network, r, keyfunc.IP(option))
 			assertClass(t, keyfunc.Network, r, keyfunc.IP(option), keyfunc.Route)
+			assertClass(t, keyfunc.Network, r, keyfunc.Fingerprint(option))
 			assertClass(t, keyfunc.Own, r, keyfunc.IP(option), keyfunc.IP())
 		}
 	}
-	assertClass(t, keyfunc.Network, ipv6, keyfunc.IP(keyfunc.Prefixes(32, 56)))
-	assertClass(t, keyfunc.Own, ipv4, keyfunc.IP(keyfunc.Prefixes(32, 56)))
+	assertClass(t, keyfunc.Network, ipv6, keyfunc.IP(keyfunc.IPv6Prefix(56)))
+	assertClass(t, keyfunc.Own, ipv4, keyfunc.IP(keyfunc.IPv6Prefix(56)))
 	behind := keyfunc.IP(keyfunc.Prefixes(24, 48), keyfunc.TrustProxies("10.0.0.0/8"))
 	assertClass(t, keyfunc.Network, from("10.0.0.1:1", "X-Forwarded-For", "203.0.113.9"), behind)
 	assertClass(t, keyfunc.InDoubt, from("10.0.0.1:1"), behind)

@@ -13,6 +13,8 @@ import (
 	"github.com/weirgo/weir/keyfunc"
 )
 
+var secret = []byte("0123456789abcdef")
+
 // is a Func that always says key.
 func is(key string) keyfunc.Func {
 	return func(*http.Request) (string, error) { return key, nil }
@@ -22,8 +24,6 @@ func is(key string) keyfunc.Func {
 func fails(err error) keyfunc.Func {
 	return func(*http.Request) (string, error) { return "not to be used", err }
 }
-
-var secret = []byte("0123456789abcdef") // of digests
 
 var errBroken = errors.New("broken")
 
@@ -103,12 +103,42 @@ func recut(t *rapid.T, parts []string) []string {
 	return cut
 }
 
+func TestHashHidesTheKey(t *testing.T) {
+	r := from("192.0.2.1:1", "X-Key", "s3cret")
+	key := keyOf(t, keyfunc.Hash(secret, keyfunc.APIKey("X-Key")), r)
+	// printf 'apikey:s3cret' | openssl dgst -sha256 -hmac 0123456789abcdef -binary | basenc --base64url
+	assert.Equal(t, "hash:hzR_271uLI3YHJ72L2Y3c4d-m1PJNRprU1KJSoEj6W4", key)
+	assert.Len(t, key, 48)
+
+	assert.Equal(t, key, keyOf(t, keyfunc.Hash(secret, keyfunc.APIKey("X-Key")), r), "replicas agree")
+	assert.NotEqual(t, key, keyOf(t, keyfunc.Hash(secret, keyfunc.Header("X-Key")), r))
+	assert.NotEqual(t, key, keyOf(t, keyfunc.Hash([]byte("fedcba9876543210"), keyfunc.APIKey("X-Key")), r))
+}
+
+func TestHashKeepsItsOwnSecret(t *testing.T) {
+	mine := slices.Clone(secret)
+	f := keyfunc.Hash(mine, keyfunc.IP())
+	clear(mine)
+	r := from("192.0.2.1:1")
+	assert.Equal(t, keyOf(t, keyfunc.Hash(secret, keyfunc.IP()), r), keyOf(t, f, r))
+}
+
+func TestHashPassesErrorsOn(t *testing.T) {
+	assertNoKey(t, keyfunc.Hash(secret, keyfunc.User), from("192.0.2.1:1"))
+	assertNoKey(t, keyfunc.Hash(secret, is("")), from("192.0.2.1:1"))
+	_, err := keyfunc.Hash(secret, fails(errBroken))(from("192.0.2.1:1"))
+	assert.ErrorIs(t, err, errBroken)
+}
+
 func TestCompositionsOfNothingPanic(t *testing.T) {
 	for want, compose := range map[string]func(){
-		"keyfunc: First needs at least one function": func() { keyfunc.First() },
-		"keyfunc: First: function 2 is nil":          func() { keyfunc.First(is("a"), nil) },
-		"keyfunc: Join needs at least one function":  func() { keyfunc.Join() },
-		"keyfunc: Join: function 1 is nil":           func() { keyfunc.Join(nil) },
+		"keyfunc: First needs at least one function":                                  func() { keyfunc.First() },
+		"keyfunc: First: function 2 is nil":                                           func() { keyfunc.First(is("a"), nil) },
+		"keyfunc: Join needs at least one function":                                   func() { keyfunc.Join() },
+		"keyfunc: Join: function 1 is nil":                                            func() { keyfunc.Join(nil) },
+		"keyfunc: Hash: function 1 is nil":                                            func() { keyfunc.Hash(secret, nil) },
+		"keyfunc: Hash: the secret has 15 bytes; it needs at least 16 of random data": func() { keyfunc.Hash(secret[1:], is("a")) },
+		"keyfunc: Hash: the secret has 0 bytes; it needs at least 16 of random data":  func() { keyfunc.Hash(nil, is("a")) },
 	} {
 		assert.PanicsWithValue(t, want, compose)
 	}
@@ -129,17 +159,19 @@ func TestKeysOfDifferentFunctionsDiffer(t *testing.T) {
 	r = r.WithContext(keyfunc.WithUser(r.Context(), "42"))
 	seen := map[string]string{}
 	for name, f := range map[string]keyfunc.Func{
-		"IP":     keyfunc.IP(),
-		"APIKey": keyfunc.APIKey("X-Key"),
-		"Bearer": keyfunc.Bearer,
-		"Header": keyfunc.Header("X-Key"),
-		"Cookie": keyfunc.Cookie("session"),
-		"User":   keyfunc.User,
-		"Route":  keyfunc.Route,
-		"Method": keyfunc.Method,
-		"Host":   keyfunc.Host,
-		"Global": keyfunc.Global,
-		"Join":   keyfunc.Join(keyfunc.User),
+		"IP":          keyfunc.IP(),
+		"APIKey":      keyfunc.APIKey("X-Key"),
+		"Bearer":      keyfunc.Bearer,
+		"Header":      keyfunc.Header("X-Key"),
+		"Cookie":      keyfunc.Cookie("session"),
+		"User":        keyfunc.User,
+		"Route":       keyfunc.Route,
+		"Method":      keyfunc.Method,
+		"Host":        keyfunc.Host,
+		"Global":      keyfunc.Global,
+		"Join":        keyfunc.Join(keyfunc.User),
+		"Hash":        keyfunc.Hash(secret, keyfunc.User),
+		"Fingerprint": keyfunc.Fingerprint(),
 	} {
 		key := keyOf(t, f, r)
 		assert.Empty(t, seen[key], "%s and %s are both %q", name, seen[key], key)

@@ -70,9 +70,6 @@ func NewDigester(secret []byte) Digester {
 	return Digester{&sync.Pool{New: func() any { return hmac.New(sha256.New, secret) }}}
 }
 
-// minSecret is 128 bits: too many to try out.
-const minSecret = 16
-
 // CheckSecret returns an error, whose text begins with pkg, if secret is so short that it could be
 // guessed. An empty secret is no error.
 func CheckSecret(pkg string, secret []byte) error {

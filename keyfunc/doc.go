@@ -16,10 +16,11 @@
 //	any other header, a cookie               Header("X-Tenant"), Cookie("session")
 //	parameter of the route, of the query     PathValue("id"), Query("tenant")
 //	field of a JSON body                     JSONField("account", 4096)
-//	address and browser of the client        JoinPresent(IP(), Header("User-Agent"))
+//	address and headers of the client        Fingerprint()
 //	route, method, host, all clients together Route, Method, Host, Global
 //	tool that an agent calls                 Tool
 //	two things at once                       Join(User, Route), JoinPresent(User, IP())
+//	anything, without storing it in clear    Hash(secret, APIKey("X-Api-Key"))
 //
 // A Func of your own is any function of the same shape.
 //
@@ -46,7 +47,7 @@
 // # Keys that any client can forge
 //
 // A client can change a header more easily than its address. APIKey, Bearer, Header, Cookie, Query,
-// PathValue, JSONField and Host read what the client wrote. A client that writes something
+// PathValue, JSONField, Host and Fingerprint read what the client wrote. A client that writes something
 // new in each request has a new key each time. Use such a key only after your code has checked its
 // value, or together with a rule on IP. A rule never bans a header, cookie, query, path value or field;
 // see [Class].

@@ -148,6 +148,14 @@ func ExampleJoin() {
 	// Output: join:9:192.0.2.117:route:POST /login <nil>
 }
 
+func ExampleHash() {
+	secret := []byte("sixteen bytes or more, at random")
+	key := keyfunc.Hash(secret, keyfunc.APIKey("X-Api-Key"))
+
+	show(key, "192.0.2.1:4711", "X-Api-Key", "s3cret")
+	// Output: hash:NgvTKPPRmUSBdWMS7HIWr7IfMXPWLGbf24FvSFmqVcw <nil>
+}
+
 // A Func of your own is a function. It says ErrNoKey when there is nothing to say.
 func ExampleFunc() {
 	tenant := func(r *http.Request) (string, error) {

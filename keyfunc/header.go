@@ -10,8 +10,8 @@ import (
 // APIKey is the value of a header that holds an API key: "apikey:s3cret".
 //
 // It is safe after your authentication has checked the key. A limiter in front of that also counts
-// forged keys, each with a new counter: put a rule on [IP] beside it.
-// Redis stores a digest of the key, under the Secret of its store.
+// forged keys, each with a new counter: put a rule on [IP] beside it. To keep the key out of the
+// store, wrap the function in [Hash].
 //
 // A header with two different values is [ErrAmbiguous], not [ErrNoKey]: a client must not escape its
 // limit, or its ban, by sending a second value. For a token in Authorization use [Bearer], which

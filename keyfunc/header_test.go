@@ -121,6 +121,8 @@ func TestALongValueIsAKey(t *testing.T) {
 	} {
 		assert.Contains(t, keyOf(t, f, r), long, "%s: a long key is not cut", name)
 	}
+	assert.Len(t, keyOf(t, keyfunc.Hash(secret, keyfunc.APIKey("X-Key")), r), 48)
+	assert.Len(t, keyOf(t, keyfunc.Fingerprint(), r), 46)
 }
 
 // Handlers are called with requests that no server made.
@@ -131,6 +133,7 @@ func TestAnEmptyRequestIsNoPanic(t *testing.T) {
 		"TrustForwarded": keyfunc.IP(keyfunc.TrustForwarded("10.0.0.0/8"), keyfunc.TrustUnixSocket()),
 		"TrustHops":      keyfunc.IP(keyfunc.TrustHops(1), keyfunc.TrustUnixSocket()),
 		"TrustHeader":    keyfunc.IP(keyfunc.TrustHeader("X-Real-IP"), keyfunc.TrustUnixSocket()),
+		"Fingerprint":    keyfunc.Fingerprint(),
 		"Method":         keyfunc.Method,
 		"Global":         keyfunc.Global,
 	} {
@@ -146,6 +149,7 @@ func TestAnEmptyRequestIsNoPanic(t *testing.T) {
 		"Host":   keyfunc.Host,
 		"First":  keyfunc.First(keyfunc.User, keyfunc.Route),
 		"Join":   keyfunc.Join(keyfunc.IP(), keyfunc.User),
+		"Hash":   keyfunc.Hash(secret, keyfunc.User),
 	} {
 		t.Run(name, func(t *testing.T) { assertNoKey(t, f, new(http.Request)) })
 	}

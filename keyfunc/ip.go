@@ -73,7 +73,7 @@ func NewAddress(opts ...IPOption) (func(*http.Request) netip.Addr, error) {
 	return ip.address, nil
 }
 
-// An IPOption sets how [IP], [NewIP] and [NewAddress] find the client's address.
+// An IPOption sets how [IP], [NewIP], [NewAddress] and [Fingerprint] find the client's address.
 type IPOption func(*ipConfig)
 
 // TrustProxies reads the client's address from X-Forwarded-For if the peer is in cidrs. From the right,
@@ -188,19 +188,28 @@ func TrustUnixSocket() IPOption {
 // trustHeader is the option's name in errors.
 const trustHeader = invalid.Name("TrustHeader")
 
-// Prefixes sets how many bits of an address count: ipv4 from 8 to 32, where 32 is the default, and ipv6 from 32
-// to 128, where 64 is. The key is the network, such as "203.0.113.0/24" or "2001:db8:1::/48". It is for a second
-// rule beside one on the address, against a client that sends from all of its network:
+// IPv6Prefix sets how many bits of an IPv6 address count, from 32 to 128; the default
+// is 64. Providers assign a /64, a /56 or a /48: with fewer bits, neighbors share a key, and its class
+// is [Network]. With more than 64 a client can have as many keys as it likes, unless you assign the
+// addresses.
+func IPv6Prefix(bits int) IPOption {
+	return func(c *ipConfig) {
+		c.ipv6Prefix = bits
+		if bits < 32 || bits > 128 {
+			c.report("IPv6Prefix(%d): it must be from 32 to 128", bits)
+		}
+	}
+}
+
+// Prefixes sets how many bits of an address count: ipv4 from 8 to 32, and ipv6 as in [IPv6Prefix].
+// The key is the network, such as "203.0.113.0/24" or "2001:db8:1::/48". It is for a second rule
+// beside one on the address, against a client that sends from all of its network:
 //
 //	keyfunc.IP(keyfunc.Prefixes(24, 48))
 //
 // The clients of a network share its counter, so choose a limit that they do not reach together. The
 // key of an IPv4 network, and of an IPv6 network wider than /64, has the class [Network]: a rule never
 // bans it for what one of its clients did.
-//
-// Providers assign a /64, a /56 or a /48: Prefixes(32, 56) counts customers with a /56 as one client each, and
-// neighbors with a /64 share a key. With more than 64 bits a client can have as many keys as it likes, unless you
-// assign the addresses.
 func Prefixes(ipv4, ipv6 int) IPOption {
 	return func(c *ipConfig) {
 		c.ipv4Prefix, c.ipv6Prefix = ipv4, ipv6

@@ -50,14 +50,14 @@ func addressesBy(t *testing.T, option string, args []string) (f keyfunc.Func, he
 
 func TestPrefixesFoldNeighbours(t *testing.T) {
 	for _, tt := range []struct {
-		ipv4, ipv6 int
+		ipv4, ipv6 int // 0: IPv6Prefix
 		peer, want string
 	}{
-		{32, 32, "[2001:db8:1:2:3::4]:1", "2001:db8::/32"},
-		{32, 48, "[2001:db8:1:2:3::4]:1", "2001:db8:1::/48"},
+		{0, 32, "[2001:db8:1:2:3::4]:1", "2001:db8::/32"},
+		{0, 48, "[2001:db8:1:2:3::4]:1", "2001:db8:1::/48"},
 		{24, 48, "[2001:db8:1:2:3::4]:1", "2001:db8:1::/48"},
-		{32, 56, "[2001:db8:1:2ff:3::4]:1", "2001:db8:1:200::/56"},
-		{32, 128, "[2001:db8:1:2:3::4]:1", "2001:db8:1:2:3::4/128"},
+		{0, 56, "[2001:db8:1:2ff:3::4]:1", "2001:db8:1:200::/56"},
+		{0, 128, "[2001:db8:1:2:3::4]:1", "2001:db8:1:2:3::4/128"},
 		{24, 48, "203.0.113.9:1", "203.0.113.0/24"},
 		{20, 64, "203.0.113.9:1", "203.0.112.0/20"},
 		{8, 64, "203.0.113.9", "203.0.0.0/8"},
@@ -65,15 +65,18 @@ func TestPrefixesFoldNeighbours(t *testing.T) {
 		{24, 48, "@", "no-ip"},
 
 		// CVE-2026-30827: a mask on an IPv4-mapped address made ::/56 of everybody
-		{32, 32, "[::ffff:192.0.2.1]:1", "192.0.2.1"},
-		{32, 56, "[::ffff:c000:201]:1", "192.0.2.1"},
-		{32, 56, "192.0.2.1:1", "192.0.2.1"},
+		{0, 32, "[::ffff:192.0.2.1]:1", "192.0.2.1"},
+		{0, 56, "[::ffff:c000:201]:1", "192.0.2.1"},
+		{0, 56, "192.0.2.1:1", "192.0.2.1"},
 		{24, 48, "[::ffff:c000:201]:1", "192.0.2.0/24"},
 		{24, 48, "[64:ff9b::192.0.2.1]:1", "192.0.2.0/24"},
-		{32, 64, "[2002:c000:201:1::1]:1", "192.0.2.1"},
-		{32, 128, "[2002:c000:201:2::1]:1", "192.0.2.1"},
+		{0, 64, "[2002:c000:201:1::1]:1", "192.0.2.1"},
+		{0, 128, "[2002:c000:201:2::1]:1", "192.0.2.1"},
 	} {
 		opt := keyfunc.Prefixes(tt.ipv4, tt.ipv6)
+		if tt.ipv4 == 0 {
+			opt = keyfunc.IPv6Prefix(tt.ipv6)
+		}
 		assert.Equal(t, tt.want, keyOf(t, keyfunc.IP(opt), from(tt.peer)), "%s at /%d/%d", tt.peer, tt.ipv4, tt.ipv6)
 	}
 	behind := keyfunc.IP(keyfunc.TrustProxies("10.0.0.0/8"), keyfunc.Prefixes(24, 48))
@@ -241,21 +244,20 @@ func TestNewIPRefusesWhatCannotBeMeant(t *testing.T) {
 			`keyfunc: TrustHeader(""): it is not the name of a header`},
 		{"not a header", opts(keyfunc.TrustHeader("X-Real-IP: ")),
 			`keyfunc: TrustHeader("X-Real-IP: "): it is not the name of a header`},
-		{"IPv4 bits", opts(keyfunc.Prefixes(7, 64)), `keyfunc: Prefixes(7, 64): they must be from 8 to 32, and from 32 to 128`},
-		{"more IPv4 bits", opts(keyfunc.Prefixes(33, 64)), `keyfunc: Prefixes(33, 64): they must be from 8 to 32, and from 32 to 128`},
-		{"IPv6 bits", opts(keyfunc.Prefixes(32, 31)), `keyfunc: Prefixes(32, 31): they must be from 8 to 32, and from 32 to 128`},
-		{"more IPv6 bits", opts(keyfunc.Prefixes(32, 129)), `keyfunc: Prefixes(32, 129): they must be from 8 to 32, and from 32 to 128`},
+		{"bits", opts(keyfunc.IPv6Prefix(31)), `keyfunc: IPv6Prefix(31): it must be from 32 to 128`},
+		{"more bits", opts(keyfunc.IPv6Prefix(129)), `keyfunc: IPv6Prefix(129): it must be from 32 to 128`},
+		{"widths", opts(keyfunc.Prefixes(7, 129)), `keyfunc: Prefixes(7, 129): they must be from 8 to 32, and from 32 to 128`},
 		{"two ways", opts(keyfunc.TrustProxies("10.0.0.0/8"), keyfunc.TrustHops(1)),
 			`keyfunc: TrustProxies, TrustHops: an address is found in one way; keep one of them`},
 		{"one way twice", opts(keyfunc.TrustProxies("10.0.0.1"), keyfunc.TrustProxies("10.0.0.2")),
 			`keyfunc: TrustProxies, TrustProxies: an address is found in one way; keep one of them`},
 		{"a socket and no way", opts(keyfunc.TrustUnixSocket()),
 			`keyfunc: TrustUnixSocket(): it needs TrustProxies or another option that says which header to read`},
-		{"nil", opts(keyfunc.Prefixes(32, 48), nil), `keyfunc: option 2 is nil`},
-		{"everything at once", opts(keyfunc.TrustProxies("x", "10.0.0.0/7"), keyfunc.Prefixes(32, 1)),
+		{"nil", opts(keyfunc.IPv6Prefix(48), nil), `keyfunc: option 2 is nil`},
+		{"everything at once", opts(keyfunc.TrustProxies("x", "10.0.0.0/7"), keyfunc.IPv6Prefix(1)),
 			`keyfunc: TrustProxies("x"): it is neither an address nor a CIDR` + "\n" +
 				`keyfunc: TrustProxies("10.0.0.0/7"): it trusts strangers; networks wider than /8 are refused` + "\n" +
-				`keyfunc: Prefixes(32, 1): they must be from 8 to 32, and from 32 to 128`},
+				`keyfunc: IPv6Prefix(1): it must be from 32 to 128`},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			f, err := keyfunc.NewIP(tt.opts...)
@@ -265,6 +267,7 @@ func TestNewIPRefusesWhatCannotBeMeant(t *testing.T) {
 			require.EqualError(t, err, tt.want)
 			assert.Nil(t, address)
 			assert.PanicsWithValue(t, tt.want, func() { keyfunc.IP(tt.opts...) })
+			assert.PanicsWithValue(t, tt.want, func() { keyfunc.Fingerprint(tt.opts...) })
 		})
 	}
 }

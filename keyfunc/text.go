@@ -15,15 +15,15 @@ import (
 //
 //	ip                the client's address, as [IP]
 //	ip/24/48          its network, as IP with [Prefixes]
-//	user              [User]; likewise bearer, route, method, host, tool, global
+//	user              [User]; likewise bearer, route, method, host, tool, global, fingerprint
 //	apikey:X-Api-Key  [APIKey] of that header; likewise header:X-Tenant, cookie:session
 //	path:id           [PathValue] of that parameter
 //	query:tenant      [Query] of that parameter
 //	user|ip           the first of these that the request has, as [First]
 //
 // named has functions of your own by their names in the text: letters, digits, - and _. They take
-// precedence over the names above. named may be nil. opts say how ip and ip/24/48 find the client's
-// address.
+// precedence over the names above. named may be nil. opts say how ip, ip/24/48 and fingerprint find the
+// client's address.
 //
 // The error says which of the keys between bars is wrong, and does not quote it: it may be a
 // credential.
@@ -69,6 +69,8 @@ func parseOne(text string, named map[string]Func, opts []IPOption) (Func, error)
 	switch widths, isNetwork := strings.CutPrefix(text, "ip/"); {
 	case text == "ip":
 		return NewIP(opts...)
+	case text == "fingerprint":
+		return newFingerprint(opts)
 	case isNetwork:
 		return newNetwork(widths, opts)
 	}
@@ -103,8 +105,8 @@ func newNetwork(widths string, opts []IPOption) (Func, error) {
 }
 
 // KindOf splits the text of a key (see [Classify]) into its kind, such as "header", its source as
-// [Parse] reads it, such as "header:X-Tenant", and its value. Keys of the kinds apikey and join
-// do not have their source in them: source is "". Other texts, such as addresses, have no
+// [Parse] reads it, such as "header:X-Tenant", and its value. Keys of the kinds apikey, join, hash
+// and fp do not have their source in them: source is "". Other texts, such as addresses, have no
 // kind.
 func KindOf(text string) (kind, source, value string) {
 	kind, rest, ok := strings.Cut(text, ":")
@@ -117,7 +119,7 @@ func KindOf(text string) (kind, source, value string) {
 		return kind, kind + ":" + name, value
 	case userTag, bearerTag, routeTag, methodTag, hostTag, toolTag:
 		return kind, kind, rest
-	case apiKeyTag, joinTag:
+	case apiKeyTag, joinTag, hashTag, fingerprintTag:
 		return kind, "", rest
 	}
 	return "", "", text
@@ -125,7 +127,7 @@ func KindOf(text string) (kind, source, value string) {
 
 // keyNames are all keys that can be written.
 func keyNames(named map[string]Func) []string {
-	names := map[string]bool{"ip": true, "ip/24/48": true}
+	names := map[string]bool{"ip": true, "ip/24/48": true, "fingerprint": true}
 	for name, f := range named {
 		if f != nil && isName(name) {
 			names[name] = true

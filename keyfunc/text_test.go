@@ -24,7 +24,7 @@ func TestParseReadsEveryKey(t *testing.T) {
 	r = r.WithContext(keyfunc.WithUser(r.Context(), "42"))
 	named := map[string]keyfunc.Func{
 		"tenant_1": is("tenant:7"),
-		"ip":       keyfunc.IP(keyfunc.Prefixes(32, 48)),
+		"ip":       keyfunc.IP(keyfunc.IPv6Prefix(48)),
 		"a:b":      is("no name"),
 		"nil":      nil,
 	}
@@ -51,8 +51,11 @@ func TestParseReadsEveryKey(t *testing.T) {
 		require.NoError(t, err, text)
 		assert.Equal(t, want, keyOf(t, f, r), text)
 	}
+	f, err := keyfunc.Parse("fingerprint", nil)
+	require.NoError(t, err)
+	assert.Equal(t, keyOf(t, keyfunc.Fingerprint(), r), keyOf(t, f, r))
 	for text, want := range map[string]string{"ip": "198.51.100.7", "ip/24/48": "198.51.100.0/24"} {
-		f, err := keyfunc.Parse(text, nil, keyfunc.TrustHeader("X-Real-IP"))
+		f, err = keyfunc.Parse(text, nil, keyfunc.TrustHeader("X-Real-IP"))
 		require.NoError(t, err)
 		assert.Equal(t, want, keyOf(t, f, from("192.0.2.1:1", "X-Real-IP", "198.51.100.7")))
 	}
@@ -60,7 +63,7 @@ func TestParseReadsEveryKey(t *testing.T) {
 
 func TestParseSaysWhatIsWrong(t *testing.T) {
 	for text, want := range map[string]string{
-		"":            `keyfunc: the key is not one of apikey:NAME, bearer, cookie:NAME, global, header:NAME, host, ip, ip/24/48, method, path:NAME, query:NAME, route, tenant, tool, user`,
+		"":            `keyfunc: the key is not one of apikey:NAME, bearer, cookie:NAME, fingerprint, global, header:NAME, host, ip, ip/24/48, method, path:NAME, query:NAME, route, tenant, tool, user`,
 		"IP":          "is not one of",
 		"user|":       "keyfunc: choice 2 of the key is not one of",
 		"user||ip":    "choice 2 of the key is not one of",
@@ -116,10 +119,12 @@ func TestAKeyIsOfTheKindThatMadeIt(t *testing.T) {
 		kind, from, value := keyfunc.KindOf(text)
 		assert.Equal(t, want, struct{ kind, source, value string }{kind, from, value}, source)
 	}
-	key, err := keyfunc.Join(keyfunc.User, keyfunc.Method)(r)
-	require.NoError(t, err)
-	text, _ := keyfunc.Classify(key)
-	kind, from, _ := keyfunc.KindOf(text)
-	assert.Equal(t, "join", kind)
-	assert.Empty(t, from)
+	for _, f := range []keyfunc.Func{keyfunc.Join(keyfunc.User, keyfunc.Method), keyfunc.Hash(make([]byte, 16), keyfunc.User), keyfunc.Fingerprint()} {
+		key, err := f(r)
+		require.NoError(t, err)
+		text, _ := keyfunc.Classify(key)
+		kind, from, _ := keyfunc.KindOf(text)
+		assert.Contains(t, []string{"join", "hash", "fp"}, kind)
+		assert.Empty(t, from)
+	}
 }

@@ -124,9 +124,11 @@ func TestWhoIsNotOneClientIsNeverBanned(t *testing.T) {
 		"a preflight without a key":  {keyfunc.Bearer, []func(*http.Request){preflight}}, // any page has browsers send them
 		"a shared key":               {keyfunc.Join(keyfunc.Route, keyfunc.Method), nil},
 		"a network":                  {keyfunc.IP(keyfunc.Prefixes(24, 48)), nil},
-		"a network of many homes":    {keyfunc.IP(keyfunc.Prefixes(32, 56)), []func(*http.Request){from("[2001:db8::1]:1")}},
+		"a network of many homes":    {keyfunc.IP(keyfunc.IPv6Prefix(56)), []func(*http.Request){from("[2001:db8::1]:1")}},
+		"a network, hashed":          {keyfunc.Hash([]byte("0123456789abcdef"), keyfunc.IP(keyfunc.Prefixes(24, 48))), nil},
 		"a network and a route":      {keyfunc.Join(keyfunc.IP(keyfunc.Prefixes(24, 48)), keyfunc.Route), nil},
 		"a header":                   {keyfunc.Header("X-Tenant"), []func(*http.Request){header("X-Tenant", "acme")}},
+		"a header, hashed":           {keyfunc.Hash([]byte("0123456789abcdef"), keyfunc.Header("X-Tenant")), []func(*http.Request){header("X-Tenant", "acme")}},
 		"a header and a network":     {keyfunc.JoinPresent(keyfunc.IP(keyfunc.Prefixes(24, 48)), keyfunc.Header("X-Tenant")), []func(*http.Request){header("X-Tenant", "acme")}},
 		"a header before an address": {keyfunc.First(keyfunc.Header("X-Tenant"), keyfunc.IP()), []func(*http.Request){header("X-Tenant", "acme")}},
 		"a cookie":                   {keyfunc.Cookie("session"), []func(*http.Request){header("Cookie", "session=8f3a")}},

@@ -219,6 +219,7 @@ func TestOnlyTheClientsOwnKeysAreTold(t *testing.T) {
 		"each route":                      {key(keyfunc.Route), []func(*http.Request){routedBy("GET /usage")}, "", "no_key"},
 		"each route, unrouted":            {key(keyfunc.Route), nil, "", "no_key"},
 		"each user and route":             {key(keyfunc.JoinPresent(keyfunc.User, keyfunc.Route)), []func(*http.Request){as("ann")}, "", "no_key"},
+		"each user and route, hashed":     {key(keyfunc.Hash([]byte("0123456789abcdef"), keyfunc.Join(keyfunc.User, keyfunc.Route))), []func(*http.Request){as("ann"), routedBy("GET /usage")}, "", "no_key"},
 		"each method":                     {key(keyfunc.Method), nil, "", "no_key"},
 		"a parameter of other routes":     {key(keyfunc.PathValue("id")), []func(*http.Request){routedBy("GET /usage")}, "", "no_key"},
 		"a parameter of this one":         {key(keyfunc.PathValue("id")), []func(*http.Request){routedBy("GET /projects/{id}/usage"), func(r *http.Request) { r.URL.Path = "/projects/7/usage" }}, "claimed", ""},

@@ -142,7 +142,7 @@ func (f *logFlags) newLog(in io.Reader, needs []rules.Need, naming []string) (l 
 		if slices.ContainsFunc(naming, func(header string) bool { return header != "" }) {
 			return nil, usageError{errors.New("the rules have proxies, which say who the client is: leave out --trust")}
 		}
-		if l.trust, err = keyfunc.NewIP(keyfunc.TrustProxies(f.trusted...), keyfunc.Prefixes(32, 128)); err != nil {
+		if l.trust, err = keyfunc.NewIP(keyfunc.TrustProxies(f.trusted...), keyfunc.IPv6Prefix(128)); err != nil {
 			return nil, usageError{fmt.Errorf("--trust: %w", err)}
 		}
 		l.naming = slices.Repeat([]string{forwardedFor}, len(naming))

@@ -20,7 +20,7 @@ import (
 var (
 	ErrNetwork = errors.New("this is a network, and no key: networks go into ban.cidrs of a rules file")
 	ErrQuotes  = errors.New("the key begins with a quotation mark, and is not a string in quotation marks")
-	ErrNoKey   = errors.New("no request can have this key: want an address (203.0.113.7, 2001:db8::1); or what the key is, a colon and its text (user:42, apikey:KEY, bearer:TOKEN, header:X-Tenant:acme, cookie:session:8f3a, path:id:42, query:tenant:acme, host:example.com, method:GET, route:GET /search, tool:search), or join: as weir explain shows it; or a key of the application's own, in quotation marks")
+	ErrNoKey   = errors.New("no request can have this key: want an address (203.0.113.7, 2001:db8::1); or what the key is, a colon and its text (user:42, apikey:KEY, bearer:TOKEN, header:X-Tenant:acme, cookie:session:8f3a, path:id:42, query:tenant:acme, host:example.com, method:GET, route:GET /search, tool:search), or join:, hash: or fp: as weir explain shows them; or a key of the application's own, in quotation marks")
 )
 
 // Key returns the key that a person means by text:
@@ -66,7 +66,7 @@ func Key(text string, own ...string) (string, error) {
 		return text, nil
 	case kind != text && (kind == "handler" || slices.Contains(own, kind)): // given to RateLimit.Allow, or the application's own
 		return text, nil
-	case Parts(text) != nil:
+	case isMade(text):
 		return text, nil
 	}
 	spelled, err := Spelled(text)
@@ -121,6 +121,16 @@ func Ends(until time.Time, because string) (text string) {
 }
 
 func withoutSpaces(text string) string { return strings.ReplaceAll(text, " ", "") }
+
+// isMade reports whether text is a key that keyfunc makes from other keys.
+func isMade(text string) bool {
+	switch kind, _, rest := keyfunc.KindOf(text); kind {
+	case "hash", "fp":
+		sum, err := base64.RawURLEncoding.Strict().DecodeString(rest)
+		return err == nil && len(sum) == 32
+	}
+	return Parts(text) != nil
+}
 
 // Parts returns the keys in a joined key, or nil if text is no joined key. In text, each part
 // follows its length and a colon. A part that the request lacked is empty.

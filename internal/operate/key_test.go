@@ -92,6 +92,7 @@ func TestWhatNoRequestCanHaveIsNoKeyAndIsNotQuoted(t *testing.T) {
 // Key accepts every key that package keyfunc returns, unchanged. A new kind of key fails here
 // until package operate has it.
 func TestTheKeyOfARequestIsTakenAsItIs(t *testing.T) {
+	secret := []byte("0123456789abcdef")
 	rapid.Check(t, func(t *rapid.T) {
 		word := rapid.StringMatching(`[!-~]([ -~]{0,20}[!-~])?`)
 		token := rapid.StringMatching(`[!#-+\-./0-:<-\[\]-~]{1,20}`)
@@ -106,11 +107,11 @@ func TestTheKeyOfARequestIsTakenAsItIs(t *testing.T) {
 
 		fs := []keyfunc.Func{
 			keyfunc.IP(), keyfunc.IP(keyfunc.Prefixes(20, 48)), keyfunc.User, keyfunc.Bearer, keyfunc.APIKey("X-Tenant"), keyfunc.Header("X-Tenant"),
-			keyfunc.Cookie("session"), keyfunc.Host, keyfunc.Method, keyfunc.Route, keyfunc.Global,
+			keyfunc.Cookie("session"), keyfunc.Host, keyfunc.Method, keyfunc.Route, keyfunc.Global, keyfunc.Fingerprint(),
 		}
 		f := rapid.SampledFrom(fs).Draw(t, "key")
 		g := rapid.SampledFrom(fs).Draw(t, "other")
-		f = rapid.SampledFrom([]keyfunc.Func{f, keyfunc.Join(f, g), keyfunc.JoinPresent(f, g), keyfunc.First(f, g)}).Draw(t, "made")
+		f = rapid.SampledFrom([]keyfunc.Func{f, keyfunc.Join(f, g), keyfunc.JoinPresent(f, g), keyfunc.First(f, g), keyfunc.Hash(secret, f)}).Draw(t, "made")
 		key, err := f(r)
 		if err != nil {
 			return // a request without it

@@ -317,7 +317,7 @@ func (c *checker) findProxies() {
 		options = append(options, keyfunc.TrustUnixSocket())
 	}
 	if p.IPv6Prefix != nil {
-		options = append(options, keyfunc.Prefixes(32, int(*p.IPv6Prefix)))
+		options = append(options, keyfunc.IPv6Prefix(int(*p.IPv6Prefix)))
 	}
 	ip, err := keyfunc.NewIP(options...)
 	if err != nil {

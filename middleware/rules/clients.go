@@ -141,7 +141,7 @@ func (c *checker) readers(text string) (map[string]keyfunc.Func, error) {
 			return nil, fmt.Errorf("is a key of kind %s that no request can have: want something like %s", kind, keySamples[kind])
 		}
 		from[source] = f
-	case kind == "apikey", kind == "join":
+	case kind == "apikey", kind == "fp", kind == "join":
 		for _, known := range c.keys.order {
 			if isOfKind(known.id, kind) {
 				from[known.id] = known.f
@@ -167,13 +167,17 @@ var keySamples = map[string]string{
 	"method": "method:GET", "host": "host:example.com, in lower case and without a port", "route": "route:GET /search", "tool": "tool:search",
 }
 
-// isOfKind reports whether a key with this id may be of the kind join or apikey.
+// isOfKind reports whether a key with this id may be of the kind join, apikey or fp.
 func isOfKind(id, kind string) bool {
-	joined := strings.Contains(id, partsSeparator)
-	if kind == "join" {
+	switch joined := strings.Contains(id, partsSeparator); kind {
+	case "join":
 		return joined
+	case "apikey":
+		return strings.Contains(id, "apikey:") && !joined
+	case "fp":
+		return strings.Contains(id, "fingerprint") && !joined
 	}
-	return strings.Contains(id, "apikey:") && !joined
+	return false
 }
 
 // namesHeader reports whether the value of an API key begins with the name of the header that a
@@ -253,7 +257,7 @@ func (c *checker) allowed(a *allowed) (list *clientList, from map[string]keyfunc
 		}
 		its, err := c.readers(text)
 		maps.Copy(from, its)
-		if slices.Contains(madeUpKinds, kind) && !own {
+		if slices.Contains(madeUpKinds, kind) && !own || kind == "fp" {
 			warning = fmt.Sprintf("is a key of kind %s: any client can send it and is then never limited", kind)
 		}
 		return warning, err

@@ -163,5 +163,9 @@ func (r *Rules) needsOf(choice string, p *scopedRule, need func(string)) {
 	case "tool":
 		need("header:Mcp-Method")
 		need("header:Mcp-Name")
+	case "fingerprint":
+		for _, header := range []string{"User-Agent", "Accept", "Accept-Language", "Accept-Encoding"} { // see keyfunc.Fingerprint
+			need("header:" + header)
+		}
 	}
 }

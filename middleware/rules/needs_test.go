@@ -25,16 +25,18 @@ endpoints:
   "/a": {limit: 5/m, key: "bearer|user|ip"}
   "/b": {limit: 5/m, key: [method, route], distinct: "json:name"}
   "/c": {limit: 5/m, distinct: user|tenant}
-default: {limit: 100/m, key: tool}
+default: {limit: 100/m, key: fingerprint}
 `), rules.Options{Keys: map[string]keyfunc.Func{"tenant": own}})
 	require.NoError(t, err)
 	require.Equal(t, []rules.Need{
 		{"login", "cookie:session"},
+		{"default", "header:Accept"},
+		{"default", "header:Accept-Encoding"},
+		{"default", "header:Accept-Language"},
 		{"/a", "header:Authorization"},
 		{"global", "header:Content-Length"},
-		{"default", "header:Mcp-Method"},
-		{"default", "header:Mcp-Name"},
 		{"login", "header:Tenant"},
+		{"default", "header:User-Agent"},
 		{"GET /users/{id}", "header:X-Key"},
 		{"example.org/*", "host"},
 		{"/b", "json:name"},

@@ -33,6 +33,7 @@ func TestOptionsThatCantBeMeantAreAnErrorOfTheirOwn(t *testing.T) {
 		{rules.Options{Config: middleware.Config{Allow: middleware.Route("health")}}, `rules: Options.Config.Allow: Route: pattern "health" has no path: want something like /search, or example.com/*`},
 		{rules.Options{Config: middleware.Config{Bans: middleware.Bans{Deny: middleware.Route("health")}}}, `rules: Options.Config.Bans.Deny: Route: pattern "health" has no path: want something like /search, or example.com/*`},
 		{keys("ip", key), `rules: Options.Keys has "ip", which the file's proxies section defines`},
+		{keys("fingerprint", key), `rules: Options.Keys has "fingerprint", which the file's proxies section defines`},
 		{keys("org", nil), `rules: Options.Keys["org"] is nil`},
 		{keys("", key), `rules: Options.Keys has "": a name is letters, digits, - and _`},
 		{keys("my org", key), `rules: Options.Keys has "my org": a name is letters, digits, - and _`},

@@ -102,7 +102,7 @@ func (c *checker) addressKey(choice, text string) (string, error) {
 func (c *checker) ipKey(choice string, ip netip.Addr) (key string, class keyfunc.Class) {
 	var widths []keyfunc.IPOption
 	if p := c.file.Proxies; p != nil && p.IPv6Prefix != nil {
-		widths = append(widths, keyfunc.Prefixes(32, int(*p.IPv6Prefix)))
+		widths = append(widths, keyfunc.IPv6Prefix(int(*p.IPv6Prefix)))
 	}
 	if f, err := keyfunc.Parse(choice, nil, widths...); err == nil {
 		key, _ = f(&http.Request{RemoteAddr: netip.AddrPortFrom(ip, 1).String()}) // always has a key

@@ -76,8 +76,10 @@ func (o *Options) Validate() error {
 			errs = append(errs, fmt.Errorf("rules: Options.Config.%s: %w", name, err))
 		}
 	}
-	if o.Keys["ip"] != nil {
-		errs = append(errs, errors.New(`rules: Options.Keys has "ip", which the file's proxies section defines`))
+	for _, name := range []string{"ip", "fingerprint"} {
+		if o.Keys[name] != nil {
+			errs = append(errs, fmt.Errorf("rules: Options.Keys has %q, which the file's proxies section defines", name))
+		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(o.Keys)) {
 		switch {

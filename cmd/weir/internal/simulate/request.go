@@ -23,7 +23,7 @@ type Options struct {
 	Headers []string
 
 	// Trust, if set, finds the client before the rules meet a request, as their proxies section would. It
-	// is from [keyfunc.NewIP], with Prefixes(32, 128).
+	// is from [keyfunc.NewIP], with an IPv6Prefix of 128.
 	Trust keyfunc.Func
 
 	// Client returns the key of a client in the tally, from its address and the header fields that

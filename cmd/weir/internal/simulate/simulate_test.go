@@ -59,7 +59,7 @@ proxies: {trusted: [203.0.113.0/24]}
 default: {limit: 5/1m, escalate: {after: 5, within: 10m, ban: 5m}}`,
 	"keys": `
 endpoints:
-  "GET /articles/{id}": {limit: 5/1m, key: "header:User-Agent"}
+  "GET /articles/{id}": {limit: 5/1m, key: fingerprint}
   "POST /login": {limit: 30/1m, key: [ip, "cookie:session", tenant]}
   "POST /search": {limit: 3/1m, key: "apikey:X-Key|host"}
 default: {limit: 60/1m, key: [method, "host", ip]}`,
