@@ -41,7 +41,7 @@ type admin struct {
 func (f *serveFlags) observe(l *limits, config *middleware.Config) error {
 	refused, err := sloglimit.New(sloglimit.Options{Logger: l.Logger, ShowKeys: f.showKeys, Secret: l.secret})
 	if err != nil {
-		return fmt.Errorf("--secret-file: %w", err)
+		return err
 	}
 	l.closes = append(l.closes, func() error { refused.Flush(); return nil })
 	observers := []middleware.Observer{refused}

@@ -53,12 +53,13 @@ func onBan(flags *pflag.FlagSet, s *session, do func(ctx context.Context, c *ban
 		if err != nil {
 			return err
 		}
-		c := &banCommand{output: out, key: key, text: key}
+		digests, err := s.readNames("", server, *keys)
+		if err != nil {
+			return err
+		}
+		c := &banCommand{output: out, key: key, text: key, keyed: digests.keyed(key)}
 		if _, ok := keyfunc.DigestOf(key); ok {
 			c.text = text
-		}
-		if c.keyed, err = server.keyed(key, nil); err != nil {
-			return err
 		}
 		return onBans(server, func(ctx context.Context, list bans.List) error {
 			c.list = list
@@ -153,7 +154,7 @@ func listBans(s *session, flags *pflag.FlagSet) action {
 	own := ownKeys(flags)
 	out := s.output(flags)
 	return func([]string) error {
-		known, err := s.readNames(*file, server, *own)
+		names, err := s.readNames(*file, server, *own)
 		if err != nil {
 			return err
 		}
@@ -165,7 +166,7 @@ func listBans(s *session, flags *pflag.FlagSet) action {
 			listed := []listedBan{}
 			for _, b := range all {
 				listed = append(listed, listedBan{
-					Key: known[b.Digest], Digest: b.Digest, Rule: b.Rule, Until: inUTC(b.Until), Permanent: b.Until.IsZero(),
+					Key: names.known[b.Digest], Digest: b.Digest, Rule: b.Rule, Until: inUTC(b.Until), Permanent: b.Until.IsZero(),
 					Times: b.Times, Since: inUTC(b.Since), Reason: b.Reason, By: b.By,
 				})
 			}

@@ -45,11 +45,28 @@ func (s *session) load(name string, o rules.Options) (*rules.Rules, error) {
 	if name != "-" {
 		return rules.Load(name, o)
 	}
+	_, loaded, err := s.parse(name, o)
+	return loaded, err
+}
+
+// parse reads a file without those that it includes.
+func (s *session) parse(name string, o rules.Options) ([]byte, *rules.Rules, error) {
 	text, err := s.read(name)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	return rules.Parse(text, o)
+	loaded, err := rules.Parse(text, o)
+	if wrong := (*rules.Error)(nil); errors.As(err, &wrong) {
+		inFile(wrong.Problems, name)
+	}
+	return text, loaded, err
+}
+
+// inFile sets the file of problems.
+func inFile(problems []rules.Problem, name string) {
+	for i := range problems {
+		problems[i].File = name
+	}
 }
 
 // A report is the result of check on a file, as JSON.
@@ -93,7 +110,7 @@ func check(s *session, flags *pflag.FlagSet) action {
 			}
 		})
 		if bad && err == nil {
-			err = errBad
+			err = exitError(exitBad)
 		}
 		return err
 	}

@@ -62,7 +62,7 @@ func diff(s *session, flags *pflag.FlagSet) action {
 			}
 		})
 		if err == nil && found.Differ && *exitCode {
-			err = errDiffers
+			err = exitError(exitDiffers)
 		}
 		return err
 	}

@@ -67,7 +67,7 @@ func onKey(flags *pflag.FlagSet, s *session, do func(ctx context.Context, c *key
 			if err != nil {
 				return err
 			}
-			c := &keyCommand{output: out, limits: limits, key: counted}
+			c := &keyCommand{output: out, limits: limits, key: counted, keyed: known.keyed(counted)}
 			seen := map[string]bool{}
 			for _, info := range limits.Rules() {
 				if info.Limit == nil && *rule == info.Name {
@@ -84,25 +84,9 @@ func onKey(flags *pflag.FlagSet, s *session, do func(ctx context.Context, c *key
 				}
 				return usageError{fmt.Errorf("the file has no rule named %q", *rule)}
 			}
-			if c.keyed, err = server.keyed(counted, known); err != nil {
-				return err
-			}
 			return do(ctx, c)
 		})
 	}
-}
-
-// keyed returns key and its digest. If key stands for a digest, the key is looked up in known.
-func (s *server) keyed(key string, known names) (keyed, error) {
-	secret, err := s.secret()
-	if err != nil {
-		return keyed{}, err
-	}
-	digest := keyfunc.NewDigester(secret).Digest(key).String()
-	if _, isDigest := keyfunc.DigestOf(key); isDigest {
-		key = known[digest]
-	}
-	return keyed{key, digest}, nil
 }
 
 // A peeked is the result of peek as JSON.

@@ -57,11 +57,10 @@ func main() {
 	os.Exit(execute(os.Stdin, os.Stdout, os.Stderr, os.Args[1:]))
 }
 
-var (
-	errBad        = errors.New("the file has problems") // already written
-	errDiffers    = errors.New("the rules differ")      // already written
-	errUnreadable = errors.New("a test cannot run")     // already written
-)
+// An exitError is the exit code of a command that has already written why it failed.
+type exitError int
+
+func (exitError) Error() string { return "" }
 
 // A usageError is a mistake on the command line.
 type usageError struct{ error }
@@ -95,15 +94,12 @@ func (s *session) command(args []string) int {
 	root.SetArgs(args)
 	c, err := root.ExecuteC()
 	var usage usageError
+	var exit exitError
 	switch {
 	case err == nil:
 		return exitGood
-	case errors.Is(err, errBad):
-		return exitBad
-	case errors.Is(err, errDiffers):
-		return exitDiffers
-	case errors.Is(err, errUnreadable):
-		return exitUsage
+	case errors.As(err, &exit):
+		return int(exit)
 	case c == root: // no such command
 		fmt.Fprintf(s.err, "weir: %s\n", inWords(err))
 		return exitUsage

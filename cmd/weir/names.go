@@ -17,45 +17,54 @@ func namesFlag(flags *pflag.FlagSet) *string {
 	return flags.String("names", "", "a `file` with keys, one a line, such as user:42, to show in place of their digests; - for the standard input")
 }
 
-// names are keys by their digests.
-type names map[string]string
+// names are the keys of a service, by their digests.
+type names struct {
+	digester keyfunc.Digester
+	known    map[string]string
+}
+
+// keyed returns the key that a command asks about, which may be known only by its digest.
+func (n *names) keyed(key string) keyed {
+	digest := n.digester.Digest(key).String()
+	if _, isDigest := keyfunc.DigestOf(key); isDigest {
+		key = n.known[digest]
+	}
+	return keyed{key, digest}
+}
 
 // longestName is the greatest length of a line, in bytes.
 const longestName = 64 << 10
 
-// readNames reads the file of keys. own are the kinds of --keys.
-func (s *session) readNames(file string, server *server, own string) (names, error) {
-	if file == "" {
-		return nil, nil
-	}
+// readNames reads the file of keys, if there is one. own are the kinds of --keys.
+func (s *session) readNames(file string, server *server, own string) (*names, error) {
 	secret, err := server.secret()
 	if err != nil {
 		return nil, err
 	}
-	if err := keyfunc.CheckSecret("weir", secret); err != nil {
-		return nil, usageError{err}
+	n := &names{keyfunc.NewDigester(secret), map[string]string{}}
+	if file == "" {
+		return n, nil
 	}
 	in, err := s.open(file)
 	if err != nil {
 		return nil, err
 	}
 	defer in.Close()
-	digester, known := keyfunc.NewDigester(secret), names{}
 	lines := bufio.NewScanner(in)
 	lines.Buffer(nil, longestName)
-	for n := 1; lines.Scan(); n++ {
+	for at := 1; lines.Scan(); at++ {
 		text := strings.TrimSpace(lines.Text())
 		if text == "" {
 			continue
 		}
 		key, err := keyOf(text, own)
 		if err != nil {
-			return nil, fmt.Errorf("--names: line %d: %w", n, err)
+			return nil, fmt.Errorf("--names: line %d: %w", at, err)
 		}
-		known[digester.Digest(key).String()] = key
+		n.known[n.digester.Digest(key).String()] = key
 	}
 	if errors.Is(lines.Err(), bufio.ErrTooLong) {
 		return nil, fmt.Errorf("--names: a line is longer than %d bytes", longestName)
 	}
-	return known, lines.Err()
+	return n, lines.Err()
 }

@@ -43,16 +43,9 @@ func publish(s *session, flags *pflag.FlagSet) action {
 	out := s.output(flags)
 	tiers, keys := knowing(flags)
 	return func(files []string) error {
-		text, err := s.read(files[0])
-		if err != nil {
-			return err
-		}
 		o := options(*tiers, *keys)
-		loaded, err := rules.Parse(text, o) // as text, which is what it becomes
+		text, loaded, err := s.parse(files[0], o)
 		if err != nil {
-			if wrong := (*rules.Error)(nil); errors.As(err, &wrong) {
-				inFile(wrong.Problems, files[0])
-			}
 			return err
 		}
 		report := report{File: files[0], Good: true, Warnings: loaded.Warnings()}
@@ -79,12 +72,5 @@ func publish(s *session, flags *pflag.FlagSet) action {
 			said := published{*at, loaded.Version(), append([]rules.Problem{}, report.Warnings...)}
 			return out.write(said, func(table io.Writer) { fmt.Fprintf(table, "%s is version %s from now on\n", *at, said.Version) })
 		})
-	}
-}
-
-// inFile sets the file of problems.
-func inFile(problems []rules.Problem, name string) {
-	for i := range problems {
-		problems[i].File = name
 	}
 }

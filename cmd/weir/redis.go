@@ -1,16 +1,17 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"log/slog"
 	"os"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/spf13/pflag"
 
+	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/middleware"
 	"github.com/weirgo/weir/middleware/bans"
 	"github.com/weirgo/weir/middleware/rules"
@@ -45,12 +46,20 @@ func serverFlags(flags *pflag.FlagSet) *server {
 	return s
 }
 
+// secret returns the secret of --secret-file or $WEIR_SECRET, or nothing.
 func (s *server) secret() ([]byte, error) {
-	if s.secretFile == "" {
-		return []byte(os.Getenv("WEIR_SECRET")), nil
+	secret := []byte(os.Getenv("WEIR_SECRET"))
+	if s.secretFile != "" {
+		text, err := os.ReadFile(s.secretFile)
+		if err != nil {
+			return nil, err
+		}
+		secret = bytes.TrimRight(text, "\r\n")
 	}
-	secret, err := os.ReadFile(s.secretFile)
-	return []byte(strings.TrimRight(string(secret), "\r\n")), err
+	if err := keyfunc.CheckSecret("weir", secret); err != nil {
+		return nil, usageError{err}
+	}
+	return secret, nil
 }
 
 // bans returns the list of bans that the service's processes share.

@@ -60,6 +60,7 @@ type serveFlags struct {
 func serve(s *session, flags *pflag.FlagSet) action {
 	f := &serveFlags{session: s, flags: flags, redis: serverFlags(flags), rulesKey: rulesKey(flags)}
 	flags.Lookup("redis").Usage = "`URL` of a Redis to count in, as in redis://user:password@host:6379/0; without it $WEIR_REDIS, or else in memory"
+	flags.Lookup("secret-file").Usage = "a `file` with the secret of the digests of keys, in Redis, in logs and on the page; or $WEIR_SECRET"
 	flags.StringVar(&f.fallback, "fallback", "", "a `file` with rules that hold until the rules in Redis can be read; without it every request is answered 503 until then")
 	flags.StringArrayVar(&f.proxies, "proxy", nil, "limit requests on an address and pass them on to a service: `ADDRESS=URL`, such as :8080=http://127.0.0.1:3000; may be repeated")
 	flags.StringVar(&f.ask, "ask", "", "an `address` where nginx, Caddy, Traefik or HAProxy ask about each request, such as 127.0.0.1:8082")
@@ -158,7 +159,7 @@ func (f *serveFlags) complete(file string) error {
 		{f.tlsKey != "", "--tls-key", []string{"tls-cert"}},
 		{f.tlsCert != "", "--tls-cert", []string{"tls-key"}},
 		{f.admin != "", "--admin", []string{"admin-token-file"}},
-		{redis, "--redis", []string{"cluster", "sentinel", "prefix", "secret-file", "replicas", "leases", "rules-key"}},
+		{redis, "--redis", []string{"cluster", "sentinel", "prefix", "replicas", "leases", "rules-key"}},
 		{file == "redis", "the rules in Redis, as in weir serve redis", []string{"rules-key", "fallback"}},
 	} {
 		for _, name := range need.flags {
@@ -408,14 +409,8 @@ global: {mode: deny, refusal: {status: 503, retry_after: 10s, message: "The limi
 func (f *serveFlags) watchRedis(ctx context.Context, client redis.UniversalClient, l *limits, o rules.Options) (*rules.Watcher, error) {
 	meanwhile := "the rules of --fallback hold"
 	if f.fallback != "" {
-		text, err := f.read(f.fallback)
+		text, _, err := f.parse(f.fallback, o)
 		if err != nil {
-			return nil, fmt.Errorf("--fallback: %w", err)
-		}
-		if _, err := rules.Parse(text, o); err != nil {
-			if wrong := (*rules.Error)(nil); errors.As(err, &wrong) {
-				inFile(wrong.Problems, f.fallback)
-			}
 			return nil, fmt.Errorf("--fallback: %w", err)
 		}
 		o.Fallback = text

@@ -81,11 +81,11 @@ func testRules(s *session, flags *pflag.FlagSet) action {
 		case err != nil:
 			return err
 		case unreadable:
-			return errUnreadable
+			return exitError(exitUsage)
 		case tests == 0:
 			return usageError{errors.New("--run matches no test")}
 		case failed:
-			return errBad
+			return exitError(exitBad)
 		}
 		return nil
 	}

@@ -57,7 +57,7 @@ func top(s *session, flags *pflag.FlagSet) action {
 		case *rate < 1 || *rate > 1_000_000:
 			return usageError{fmt.Errorf("--rate is %d: it must be from 1 to 1000000", *rate)}
 		}
-		known, err := s.readNames(*file, server, *own)
+		names, err := s.readNames(*file, server, *own)
 		if err != nil {
 			return err
 		}
@@ -90,7 +90,7 @@ func top(s *session, flags *pflag.FlagSet) action {
 		}
 		for _, u := range found {
 			view.Top = append(view.Top, topKey{
-				Key: known[u.Digest], Digest: u.Digest, Rule: u.Rule, Tier: u.Tier, InProgress: u.InFlight,
+				Key: names.known[u.Digest], Digest: u.Digest, Rule: u.Rule, Tier: u.Tier, InProgress: u.InFlight,
 				Used: u.Used, Limit: u.Limit, Share: shareOfLimit(u), FreeIn: inSeconds(u.ResetAfter),
 			})
 		}
