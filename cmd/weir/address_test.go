@@ -3,7 +3,6 @@ package main
 import (
 	"net/url"
 	"strings"
-	"syscall"
 	"testing"
 
 	"github.com/redis/go-redis/v9"
@@ -99,9 +98,7 @@ func TestSentinelsHaveSeveralAddressesAndTheirOwnCredentials(t *testing.T) {
 			assert.Equal(t, exitGood, exit, "%s: %s", args, said)
 		}
 		served := startServing(t, nil, "redis", "--ask=127.0.0.1:0", "--drain=0s", at(credentials...), name)
-		served.signal(syscall.SIGTERM)
-		<-served.done
-		require.Zero(t, exitOf(t, served.cmd.Wait()))
+		served.stop()
 	}
 
 	for _, test := range []struct {

@@ -9,13 +9,10 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/weirgo/weir/internal/redistest"
 	"github.com/weirgo/weir/limiter"
-	"github.com/weirgo/weir/redis/redisstore"
 )
 
 var (
@@ -37,12 +34,8 @@ func TestTheExamplesOfThePageAreTrue(t *testing.T) {
 	for _, c := range commands() {
 		assert.Regexp(t, "(?s)(`|weir )"+c.name+"\\b", string(page), "the page has each command")
 	}
-	server := redistest.Start(t)
-	client := redis.NewClient(&redis.Options{Addr: server.Addr})
-	t.Cleanup(func() { _ = client.Close() })
-	q, err := limiter.NewQuota("default", "", limiter.PerMinute(100).With(limiter.SlidingLog))
-	require.NoError(t, err)
-	charge := []limiter.Charge{{Quota: q, Key: "user:42", Cost: 80}}
+	url, client := startRedis(t)
+	store, limit := patientStore(t, client, ""), limiter.PerMinute(100).With(limiter.SlidingLog)
 
 	self, err := os.Executable()
 	require.NoError(t, err)
@@ -58,13 +51,12 @@ func TestTheExamplesOfThePageAreTrue(t *testing.T) {
 		for _, part := range strings.Split(console[1], "$ ")[1:] {
 			line, want, _ := strings.Cut(part, "\n")
 			if strings.HasPrefix(line, "weir peek") || strings.HasPrefix(line, "weir top") { // all in this minute
-				store := redisstore.New(client, redisstore.Options{})
-				require.NoError(t, store.Reset(t.Context(), charge))
-				require.NoError(t, store.Decide(t.Context(), charge))
+				require.NoError(t, client.FlushDB(t.Context()).Err())
+				use(t, store, "", limit, "user:42", 80)
 			}
 			cmd := exec.Command(bash, "-c", line)
 			cmd.Dir = dir
-			cmd.Env = append(os.Environ(), asCommand+"=1", "GORACE=atexit_sleep_ms=0", "PATH="+dir+":"+os.Getenv("PATH"), "WEIR_REDIS=redis://"+server.Addr, "WEIR_SECRET=", "TZ=UTC")
+			cmd.Env = append(os.Environ(), asCommand+"=1", "GORACE=atexit_sleep_ms=0", "PATH="+dir+":"+os.Getenv("PATH"), "WEIR_REDIS="+strings.TrimPrefix(url, "--redis="), "WEIR_SECRET=", "TZ=UTC")
 			got, err := cmd.CombinedOutput()
 			require.NoError(t, err, "%s\n%s", line, got)
 			pattern := strings.ReplaceAll(regexp.QuoteMeta(want), `\.\.\.`, `[^\n]+`)

@@ -11,15 +11,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/weirgo/weir/internal/redistest"
 	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/middleware/bans"
 	"github.com/weirgo/weir/redis/redisbans"
-	"github.com/weirgo/weir/redis/redisstore"
 )
 
 var (
@@ -68,16 +65,11 @@ func requireForm(t *testing.T, v any, path, name string, paths map[string]bool) 
 // The JSON of all commands has one form, and docs/command.md lists its fields. To update the list:
 // WEIR_UPDATE=1 go test ./cmd/weir -run OneForm
 func TestTheJSONOfAllCommandsHasOneForm(t *testing.T) {
-	server := redistest.Start(t)
-	t.Setenv("WEIR_REDIS", "redis://"+server.Addr)
-	client := redis.NewClient(&redis.Options{Addr: server.Addr})
-	t.Cleanup(func() { _ = client.Close() })
-	store := redisstore.New(client, redisstore.Options{})
-	t.Cleanup(func() { _ = store.Close() })
+	url, client := startRedis(t)
+	t.Setenv("WEIR_REDIS", strings.TrimPrefix(url, "--redis="))
+	store := patientStore(t, client, "")
 	for _, tier := range []string{"", "free"} {
-		q, err := limiter.NewQuota("default", tier, limiter.PerHour(10))
-		require.NoError(t, err)
-		require.NoError(t, store.Decide(t.Context(), []limiter.Charge{{Quota: q, Key: "user:42", Cost: 10}}))
+		use(t, store, tier, limiter.PerHour(10), "user:42", 10)
 	}
 	running, err := limiter.NewConcurrency("default", "", 5)
 	require.NoError(t, err)

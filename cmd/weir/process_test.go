@@ -13,14 +13,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
 	"github.com/spf13/pflag"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/weirgo/weir/internal/redistest"
 	"github.com/weirgo/weir/limiter"
-	"github.com/weirgo/weir/redis/redisstore"
 )
 
 // asCommand in the environment makes the test binary run as the command.
@@ -159,31 +156,15 @@ func TestAReaderThatLeavesEndsTheCommandAsItEndsOthers(t *testing.T) {
 	assert.Empty(t, said.String())
 }
 
-// counters starts a Redis with so many counters.
-func counters(t *testing.T, n int) (url string) {
-	t.Helper()
-	server := redistest.Start(t)
-	client := redis.NewClient(&redis.Options{Addr: server.Addr})
-	t.Cleanup(func() { _ = client.Close() })
-	store := redisstore.New(client, redisstore.Options{})
-	q, err := limiter.NewQuota("default", "", limiter.PerHour(10).With(limiter.SlidingLog))
-	require.NoError(t, err)
-	for i := range n {
-		charges := []limiter.Charge{{Quota: q, Key: fmt.Sprintf("user:%d", i), Cost: int64(1 + i%10)}}
-		require.NoError(t, store.Decide(t.Context(), charges))
-	}
-	return "--redis=redis://" + server.Addr
-}
-
 func TestTopThatIsStoppedTellsWhatItHasFound(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("there are no signals")
 	}
-	url := counters(t, 300)
-	options, err := redis.ParseURL(strings.TrimPrefix(url, "--redis="))
-	require.NoError(t, err)
-	client := redis.NewClient(options)
-	t.Cleanup(func() { _ = client.Close() })
+	url, client := startRedis(t)
+	store := patientStore(t, client, "")
+	for i := range 300 {
+		use(t, store, "", limiter.PerHour(10).With(limiter.SlidingLog), fmt.Sprintf("user:%d", i), int64(1+i%10))
+	}
 	cmd := process(t, "top", "--rate=5", url) // for a minute
 	var out, said bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &said

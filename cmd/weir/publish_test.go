@@ -5,11 +5,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/weirgo/weir/internal/redistest"
 	"github.com/weirgo/weir/middleware/rules"
 	"github.com/weirgo/weir/redis/redisrules"
 )
@@ -17,8 +15,7 @@ import (
 const loose = "version: 1\ndefault: 200/m\n"
 
 func TestPublishedRulesAreThoseOfTheFleet(t *testing.T) {
-	server := redistest.Start(t)
-	url := "--redis=redis://" + server.Addr
+	url, client := startRedis(t)
 	old, newer := write(t, "old.yaml", "version: 1\ndefault: 100/m\n"), write(t, "new.yaml", loose)
 	run := func(want int, args ...string) (out, err string) {
 		t.Helper()
@@ -36,8 +33,6 @@ func TestPublishedRulesAreThoseOfTheFleet(t *testing.T) {
 	out, _ := run(exitGood, "publish", old, "--if-version", "none")
 	first := rules.VersionOf([]byte("version: 1\ndefault: 100/m\n"))
 	assert.Equal(t, "limits is version "+first+" from now on\n", out)
-	client := redis.NewClient(&redis.Options{Addr: server.Addr})
-	t.Cleanup(func() { _ = client.Close() })
 	service, err := redisrules.Watch(t.Context(), client, "limits", rules.Options{})
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = service.Close() })

@@ -14,6 +14,7 @@ import (
 
 	"github.com/weirgo/weir/internal/redistest"
 	"github.com/weirgo/weir/keyfunc"
+	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/limiter/failover"
 	"github.com/weirgo/weir/middleware/rules"
 	"github.com/weirgo/weir/redis/redisbans"
@@ -26,21 +27,41 @@ endpoints:
   "POST /login": {limit: 3/h sliding-log, tiers: {premium: 9/h}}
 `
 
+// startRedis starts a Redis. It returns the flag for its address, and a client.
+func startRedis(t *testing.T) (flag string, client *redis.Client) {
+	t.Helper()
+	server := redistest.Start(t)
+	return "--redis=redis://" + server.Addr, redistest.CloseAfter(t, redis.NewClient(&redis.Options{Addr: server.Addr}))
+}
+
+// patientStore returns a service's store. A busy machine is no outage.
+func patientStore(t *testing.T, client redis.UniversalClient, secret string) *redisstore.Store {
+	t.Helper()
+	store := redisstore.New(client, redisstore.Options{
+		Secret: []byte(secret), ForgetRefusals: true, Failover: failover.Options{Deadline: 10 * time.Second},
+	})
+	t.Cleanup(func() { _ = store.Close() })
+	return store
+}
+
+// use charges a key of the rule default.
+func use(t *testing.T, store limiter.Store, tier string, limit limiter.Limit, key string, cost int64) {
+	t.Helper()
+	q, err := limiter.NewQuota("default", tier, limit)
+	require.NoError(t, err)
+	require.NoError(t, store.Decide(t.Context(), []limiter.Charge{{Quota: q, Key: key, Cost: cost}}))
+}
+
 // The command reads the counters of a service in Redis.
 func TestTheCommandIsAHandOnTheCountersOfAService(t *testing.T) {
-	redisServer := redistest.Start(t)
-	url := "--redis=redis://" + redisServer.Addr
+	url, client := startRedis(t)
 	t.Setenv("WEIR_SECRET", "0123456789abcdef")
-	client := redis.NewClient(&redis.Options{Addr: redisServer.Addr})
-	t.Cleanup(func() { _ = client.Close() })
 	secret := []byte("0123456789abcdef")
 	list, err := redisbans.New(t.Context(), client, redisbans.Options{Secret: secret})
 	require.NoError(t, err)
 	path := write(t, "limits.yaml", counted)
 	o := rules.Options{}
-	o.Config.Store = redisstore.New(client, redisstore.Options{
-		Secret: secret, ForgetRefusals: true, Failover: failover.Options{Deadline: 10 * time.Second}, // a busy machine is no outage
-	})
+	o.Config.Store = patientStore(t, client, string(secret))
 	o.Config.Bans.List = list
 	limits, err := rules.Watch(t.Context(), path, o)
 	require.NoError(t, err)

@@ -8,14 +8,11 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
-	"github.com/weirgo/weir/internal/redistest"
 	"github.com/weirgo/weir/limiter"
-	"github.com/weirgo/weir/redis/redisstore"
 )
 
 // secretArgs are command lines that have a credential and end with an error.
@@ -85,13 +82,8 @@ func requirePrintable(t require.TestingT, text string) {
 }
 
 func TestWhatIsInRedisIsShownAndNotDone(t *testing.T) {
-	server := redistest.Start(t)
-	client := redis.NewClient(&redis.Options{Addr: server.Addr})
-	t.Cleanup(func() { _ = client.Close() })
-	store := redisstore.New(client, redisstore.Options{})
-	q, err := limiter.NewQuota("rule", "", limiter.PerHour(10))
-	require.NoError(t, err)
-	require.NoError(t, store.Decide(t.Context(), []limiter.Charge{{Quota: q, Key: "key", Cost: 3}}))
+	url, client := startRedis(t)
+	use(t, patientStore(t, client, ""), "", limiter.PerHour(10), "key", 3)
 	names, err := client.Keys(t.Context(), "*").Result()
 	require.NoError(t, err)
 	require.Len(t, names, 1)
@@ -99,14 +91,13 @@ func TestWhatIsInRedisIsShownAndNotDone(t *testing.T) {
 	value, err := client.Dump(t.Context(), names[0]).Result()
 	require.NoError(t, err)
 	copies := []string{
-		strings.Replace(names[0], ":rule", ":"+hostile, 1),
-		strings.Replace(names[0], ":rule", ":rule:"+hostile, 1),
-		names[0][:len("weir:{")] + (hostile + strings.Repeat("x", 22))[:22] + "}:rule",
+		strings.Replace(names[0], ":default", ":"+hostile, 1),
+		strings.Replace(names[0], ":default", ":default:"+hostile, 1),
+		names[0][:len("weir:{")] + (hostile + strings.Repeat("x", 22))[:22] + "}:default",
 	}
 	for _, name := range copies {
 		require.NoError(t, client.RestoreReplace(t.Context(), name, 0, value).Err())
 	}
-	url := "--redis=redis://" + server.Addr
 	exit, out, said := weir(t, "", "top", url)
 	require.Equal(t, exitGood, exit, said)
 	requirePrintable(t, out+said)

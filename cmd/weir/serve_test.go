@@ -103,6 +103,28 @@ func (s *served) signal(signal os.Signal) {
 	require.NoError(s.t, s.cmd.Process.Signal(signal))
 }
 
+// stop ends the process, and waits until its log ends.
+func (s *served) stop() {
+	s.t.Helper()
+	s.signal(syscall.SIGTERM)
+	<-s.done
+	require.Zero(s.t, exitOf(s.t, s.cmd.Wait()))
+}
+
+// figures returns the figures of the page.
+func (s *served) figures() string {
+	s.t.Helper()
+	r, err := http.NewRequestWithContext(s.t.Context(), http.MethodGet, "http://"+s.addr["--admin"]+"/", nil)
+	require.NoError(s.t, err)
+	r.Header.Set("Accept", "application/json")
+	answer, err := http.DefaultClient.Do(r)
+	require.NoError(s.t, err)
+	defer answer.Body.Close()
+	text, err := io.ReadAll(answer.Body)
+	require.NoError(s.t, err)
+	return string(text)
+}
+
 // get returns the answer to a GET, and its body.
 func (s *served) get(flag, path string) (int, string) {
 	s.t.Helper()
@@ -147,15 +169,7 @@ func TestAProcessIsOperated(t *testing.T) {
 	require.NoError(t, err)
 	require.Greater(t, bytes, 2*float64(32<<20), "the collector counts the ballast")
 	s.eventually("--admin", "/", 200, "<!doctype html>")
-	figures, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+s.addr["--admin"]+"/", nil)
-	require.NoError(t, err)
-	figures.Header.Set("Accept", "application/json")
-	answer, err := http.DefaultClient.Do(figures)
-	require.NoError(t, err)
-	text, err := io.ReadAll(answer.Body)
-	require.NoError(t, err)
-	require.NoError(t, answer.Body.Close())
-	require.Contains(t, string(text), `"top":[{"rule":"default","asked":1,`, "the page lists clients")
+	require.Contains(t, s.figures(), `"top":[{"rule":"default","asked":1,`, "the page lists clients")
 
 	require.NoError(t, os.WriteFile(file, []byte("version: 1\ndefault: {limit: 1/h, key: user}\n"), 0o600))
 	require.NoError(t, os.Rename(log, log+".1"))
@@ -186,9 +200,7 @@ func TestAProcessIsOperated(t *testing.T) {
 	s.eventually("--admin", "/readyz", 503, "")
 	status, _ = s.get("--proxy", "/")
 	require.Equal(t, 429, status, "requests are answered still")
-	s.signal(syscall.SIGTERM)
-	<-s.done
-	require.Zero(t, exitOf(t, s.cmd.Wait()))
+	s.stop()
 }
 
 func TestClientsAreShownByTheirKeysIfTheOperatorSaysSo(t *testing.T) {
@@ -199,17 +211,8 @@ func TestClientsAreShownByTheirKeysIfTheOperatorSaysSo(t *testing.T) {
 			status, _ := s.get("--proxy", "/")
 			require.Equal(t, want, status)
 		}
-		r, err := http.NewRequest(http.MethodGet, "http://"+s.addr["--admin"]+"/", nil)
-		require.NoError(t, err)
-		r.Header.Set("Accept", "application/json")
-		answer, err := http.DefaultClient.Do(r)
-		require.NoError(t, err)
-		page, err := io.ReadAll(answer.Body)
-		require.NoError(t, err)
-		require.NoError(t, answer.Body.Close())
-		s.signal(syscall.SIGTERM)
-		<-s.done
-		require.Zero(t, exitOf(t, s.cmd.Wait()))
+		page := s.figures()
+		s.stop()
 		_, refused, _ := strings.Cut(s.said.String(), `"code":"weir-refused"`)
 		refused, _, _ = strings.Cut(refused, "\n")
 		const address, digest = "127.0.0.1", "EsoXtJryKJQ28wPgFmAwog"
@@ -218,7 +221,7 @@ func TestClientsAreShownByTheirKeysIfTheOperatorSaysSo(t *testing.T) {
 			key = address
 		}
 		require.Contains(t, refused, `"key":"`+key+`"`)
-		require.Contains(t, string(page), `"key":"`+key+`","digest"`, "the page lists those that are refused most")
+		require.Contains(t, page, `"key":"`+key+`","digest"`, "the page lists those that are refused most")
 	}
 }
 
@@ -263,9 +266,7 @@ func TestNoRequestIsLostWhenProcessesAreReplaced(t *testing.T) {
 		sending.Lock() // all that was sent to the old one is answered
 		target.Store(replacement)
 		sending.Unlock()
-		old.signal(syscall.SIGTERM)
-		<-old.done
-		require.Zero(t, exitOf(t, old.cmd.Wait()))
+		old.stop()
 	}
 	stop()
 	load.Wait()
@@ -308,9 +309,7 @@ func TestCertificatesAreReadAnewAndABadOneIsKeptOut(t *testing.T) {
 	certificate(t, cert, key, "two.example")
 	s.signal(syscall.SIGHUP)
 	require.Eventually(t, func() bool { return name() == "two.example" }, 20*time.Second, 5*time.Millisecond)
-	s.signal(os.Interrupt)
-	<-s.done
-	require.Zero(t, exitOf(t, s.cmd.Wait()))
+	s.stop()
 }
 
 // A mistake ends weir serve with one line that names the flag. It serves nothing.
@@ -378,12 +377,12 @@ func TestBadInputOfServeIsNamed(t *testing.T) {
 func TestAFlagIsRefusedWithoutTheFlagThatItNeeds(t *testing.T) {
 	t.Setenv("WEIR_REDIS", "")
 	file := write(t, "limits.yaml", "version: 1\ndefault: 100/h\n") // without descriptors, --rls serves nothing
-	alone := []string{"proxy", "ask", "rls", "admin", "redis", "drain", "log-level", "help"}
+	alone := []string{"proxy", "ask", "rls", "admin", "redis", "secret-file", "drain", "log-level", "help"}
 	needs := map[string]string{"paths": "--proxy or --ask", "show-keys": "--proxy or --ask", "admin-token-file": "--admin", "fallback": "the rules in Redis, as in weir serve redis"}
 	for _, name := range []string{"upstream-timeout", "client-timeout", "user-header", "tier-header", "tls-cert", "tls-key", "access-log"} {
 		needs[name] = "--proxy"
 	}
-	for _, name := range []string{"cluster", "sentinel", "prefix", "secret-file", "replicas", "leases", "rules-key"} {
+	for _, name := range []string{"cluster", "sentinel", "prefix", "replicas", "leases", "rules-key"} {
 		needs[name] = "--redis"
 	}
 	values := map[string]string{"bool": "true", "int": "2", "duration": "1s", "string": "x"}
@@ -413,9 +412,7 @@ func TestProcessesShareARedis(t *testing.T) {
 				passed++
 			}
 		}
-		s.signal(syscall.SIGTERM)
-		<-s.done
-		require.Zero(t, exitOf(t, s.cmd.Wait()))
+		s.stop()
 	}
 	require.Equal(t, 5, passed)
 }
@@ -480,9 +477,7 @@ func TestAProcessAwaitsItsRulesInRedis(t *testing.T) {
 	for _, each := range s {
 		each.eventually("--admin", "/readyz", 200, "ok")
 		each.eventually("--proxy", "/", 200, "hello")
-		each.signal(syscall.SIGTERM)
-		<-each.done
-		require.Zero(t, exitOf(t, each.cmd.Wait()))
+		each.stop()
 	}
 }
 
@@ -614,7 +609,7 @@ func TestWhatDocumentationSaysOfServeIsThere(t *testing.T) {
 				assert.NotNil(t, flags.Lookup(given[1]), "%s: --%s", file, given[1])
 			}
 		}
-		if strings.HasPrefix(filepath.Base(file), "limits") {
+		if base := filepath.Base(file); strings.HasPrefix(base, "weir.") && filepath.Ext(base) == ".yaml" {
 			exit, out, said := weir(t, "", "check", file)
 			assert.Equal(t, exitGood, exit, out+said)
 		}

@@ -7,27 +7,18 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/redis/go-redis/v9"
-
-	"github.com/weirgo/weir/internal/redistest"
 	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/redis/redisbans"
-	"github.com/weirgo/weir/redis/redisstore"
 )
 
 func TestNamesStandInPlaceOfDigests(t *testing.T) {
-	server := redistest.Start(t)
-	url := "--redis=redis://" + server.Addr
+	url, client := startRedis(t)
 	t.Setenv("WEIR_SECRET", "0123456789abcdef")
 	secret := []byte("0123456789abcdef")
-	client := redis.NewClient(&redis.Options{Addr: server.Addr})
-	t.Cleanup(func() { _ = client.Close() })
-	store := redisstore.New(client, redisstore.Options{Secret: secret})
-	q, err := limiter.NewQuota("default", "", limiter.PerHour(10).With(limiter.SlidingLog))
-	require.NoError(t, err)
+	store := patientStore(t, client, string(secret))
 	for key, cost := range map[string]int64{"user:known": 10, "2001:db8::/64": 5, "user:unknown": 1} {
-		require.NoError(t, store.Decide(t.Context(), []limiter.Charge{{Quota: q, Key: key, Cost: cost}}))
+		use(t, store, "", limiter.PerHour(10).With(limiter.SlidingLog), key, cost)
 	}
 	list, err := redisbans.New(t.Context(), client, redisbans.Options{Secret: secret})
 	require.NoError(t, err)
