@@ -1,6 +1,7 @@
 package leasestore
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	_ "embed"
@@ -113,17 +114,15 @@ func (l *redisLedger) Settle(ctx context.Context, leases []lease) error {
 		}
 		l.transport.Run(ctx, again...)
 	}
-	var errs []error
+	var failed error // the first
 	for i, r := range requests {
 		reply, err := r.Text()
 		if err == nil && !read(reply, parts[i]) {
 			err = wire.ErrAnswer
 		}
-		if err != nil {
-			errs = append(errs, l.transport.Failed("leasestore", err, 0))
-		}
+		failed = cmp.Or(failed, err)
 	}
-	return wire.Join(errs)
+	return l.transport.Failed("leasestore", failed, 0)
 }
 
 func (l *redisLedger) encode(leases []lease, now int64) (keys []string, argument []byte) {

@@ -1,12 +1,12 @@
 package redisstore
 
 import (
+	"cmp"
 	"context"
 	"slices"
 
 	"github.com/weirgo/weir/limiter"
 	stores "github.com/weirgo/weir/limiter/store"
-	"github.com/weirgo/weir/redis/internal/wire"
 )
 
 // split sends the charges of each key in a group of their own, all at the same time. A key is in one slot
@@ -48,7 +48,7 @@ func (s *store) decideSplit(ctx context.Context, charges []limiter.Charge) error
 		all = s.conclude(g) && all
 		decided = append(decided, g)
 	}
-	if !all || len(failed.errs) > 0 {
+	if !all || failed.error != nil {
 		s.undo(decided)
 	}
 	for _, g := range decided {
@@ -60,32 +60,30 @@ func (s *store) decideSplit(ctx context.Context, charges []limiter.Charge) error
 	return failed.err()
 }
 
-// failures are the errors of the parts of a batch. As an error they tell package failover which
-// parts of the store failed, so that it goes on asking the others.
+// failures are the first error of the parts of a batch, and the parts that failed. As an error they tell
+// package failover to go on asking the other parts.
 type failures struct {
 	error
-	errs  []error
 	parts uint64
 }
 
 func (f *failures) add(part int, err error) {
-	f.errs = append(f.errs, err)
+	f.error = cmp.Or(f.error, err)
 	f.parts |= 1 << part
 }
 
 // err returns f if there was a failure, or nil.
 func (f *failures) err() error {
-	if f.errs == nil {
+	if f.error == nil {
 		return nil
 	}
-	f.error = wire.Join(f.errs)
 	return f
 }
 
 // Parts returns the set of parts of the store that failed.
 func (f *failures) Parts() uint64 { return f.parts }
 
-func (f *failures) Unwrap() []error { return f.errs }
+func (f *failures) Unwrap() error { return f.error }
 
 // undo refunds the groups that were taken, and describes them as looks. It goes on after the caller has
 // left. Units that cannot be refunded stay used, which admits nothing.

@@ -101,20 +101,3 @@ func (t *Transport) isUnusable(said string) bool {
 	return slices.ContainsFunc(unfit, within) ||
 		!t.Split && slices.ContainsFunc(elsewhere, func(s string) bool { return strings.HasPrefix(said, s) })
 }
-
-// Join is errors.Join without errors of the same text: a node that is down fails each script that
-// was sent to it.
-func Join(errs []error) error {
-	said := make(map[string]bool, len(errs))
-	var different []error
-	for _, err := range errs {
-		if text := err.Error(); !said[text] {
-			said[text] = true
-			different = append(different, err)
-		}
-	}
-	if len(different) == 1 {
-		return different[0]
-	}
-	return errors.Join(different...)
-}
