@@ -47,21 +47,26 @@ func explain(s *session, flags *pflag.FlagSet) action {
 		}
 		return out.write(explanation, func(table io.Writer) {
 			fmt.Fprintf(table, "%s %s%s, routed as %s\n", q.Method, q.Host, q.Path, explanation.Route)
-			for i, step := range explanation.Steps {
-				line := ""
-				if step.Line > 0 {
-					line = fmt.Sprintf("line %d", step.Line)
-				}
-				says := step.Says
-				if step.Rule != "" && step.Rule != step.Section {
-					says = fmt.Sprintf("%q: %s", step.Rule, says)
-				}
-				fmt.Fprintf(table, "%d.\t%s\t%s\t%s\n", i+1, step.Section, line, says)
-			}
+			writeSteps(table, explanation.Steps, "")
 			for _, note := range explanation.Notes {
 				fmt.Fprintf(table, "note: %s\n", note)
 			}
 		})
+	}
+}
+
+// writeSteps writes the steps of an explanation, each in a line that begins with indent.
+func writeSteps(table io.Writer, steps []rules.Step, indent string) {
+	for i, step := range steps {
+		line := ""
+		if step.Line > 0 {
+			line = fmt.Sprintf("line %d", step.Line)
+		}
+		says := step.Says
+		if step.Rule != "" && step.Rule != step.Section {
+			says = fmt.Sprintf("%q: %s", step.Rule, says)
+		}
+		fmt.Fprintf(table, "%s%d.\t%s\t%s\t%s\n", indent, i+1, step.Section, line, says)
 	}
 }
 

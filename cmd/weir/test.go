@@ -28,7 +28,7 @@ type testFlags struct {
 type testReport struct {
 	File     string          `json:"file"`
 	Passed   bool            `json:"passed"`
-	Tests    []testResult    `json:"tests"`
+	Tests    []*testResult   `json:"tests"`
 	Problems []rules.Problem `json:"problems"` // why the tests cannot run
 	Notes    []string        `json:"notes"`    // what of the rules is not tested
 }
@@ -41,7 +41,7 @@ type testResult struct {
 	Requests int64           `json:"requests"`
 	Failures []rules.Problem `json:"failures"` // expectations that were not met
 
-	shown []string // what was decided on each step
+	shown strings.Builder // what was decided on each step, and what explain says about it
 }
 
 func (r *testResult) fail(at place, message string) {
@@ -54,7 +54,7 @@ func testRules(s *session, flags *pflag.FlagSet) action {
 	out := s.output(flags)
 	f.rules = flags.String("rules", "", "the `file` with the rules, in place of the test files' own")
 	run := flags.String("run", "", "only tests whose name matches this regular `expression`")
-	verbose := flags.BoolP("verbose", "v", false, "show the decisions of each step")
+	verbose := flags.BoolP("verbose", "v", false, "show the decisions of each step, and what explain says about it")
 	first := flags.Bool("init", false, "print a first test file for the rules in FILE")
 	f.tiers, f.keys = knowing(flags)
 	return func(files []string) error {
@@ -93,7 +93,7 @@ func testRules(s *session, flags *pflag.FlagSet) action {
 
 // test runs the tests of a file.
 func (f *testFlags) test(file string, only *regexp.Regexp) *testReport {
-	r := &testReport{File: file, Tests: []testResult{}, Problems: []rules.Problem{}, Notes: []string{}}
+	r := &testReport{File: file, Tests: []*testResult{}, Problems: []rules.Problem{}, Notes: []string{}}
 	err := f.runAll(r, only)
 	var wrong *rules.Error
 	switch {
@@ -102,7 +102,7 @@ func (f *testFlags) test(file string, only *regexp.Regexp) *testReport {
 	case err != nil:
 		r.Problems = []rules.Problem{{File: file, Message: file + ": " + inWords(err)}}
 	}
-	r.Passed = err == nil && !slices.ContainsFunc(r.Tests, func(t testResult) bool { return !t.Passed })
+	r.Passed = err == nil && !slices.ContainsFunc(r.Tests, func(t *testResult) bool { return !t.Passed })
 	return r
 }
 
@@ -135,10 +135,10 @@ func (f *testFlags) runAll(r *testReport, only *regexp.Regexp) error {
 		if service, err = f.service(file, tests.Start); err != nil {
 			return err
 		}
-		result := testResult{Name: t.Name, Line: t.line, Passed: true, Failures: []rules.Problem{}}
+		result := &testResult{Name: t.Name, Line: t.line, Passed: true, Failures: []rules.Problem{}}
 		if t.Log == "" {
-			service.run(t, &result)
-		} else if err := f.runLog(service.rules, beside(r.File, t.Log), t, &result); err != nil {
+			service.run(t, result)
+		} else if err := f.runLog(service.rules, beside(r.File, t.Log), t, result); err != nil {
 			tests.problem(t.place, "%s", inWords(err))
 			return tests.err()
 		}
@@ -226,7 +226,7 @@ func (r *testReport) write(out io.Writer, verbose bool) {
 			failed++
 		}
 		if verbose {
-			fmt.Fprintf(out, "=== %s\n%s", t.Name, strings.Join(t.shown, ""))
+			fmt.Fprintf(out, "=== %s\n%s", t.Name, &t.shown)
 		}
 		for _, f := range t.Failures {
 			fmt.Fprintf(out, "%s:%d:%d: %s: %s\n", r.File, f.Line, f.Column, t.Name, f.Message)

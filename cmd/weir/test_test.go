@@ -19,7 +19,7 @@ import (
 const testedRules = `version: 1
 proxies: {trusted: [10.0.0.0/8]}
 ban: {cidrs: [203.0.113.0/24]}
-allow: {cidrs: [198.51.100.0/24], routes: ["GET /healthz"]}
+allow: {cidrs: [198.18.0.0/24], routes: ["GET /healthz"]}
 tiers:
   premium: {limit: 1000/m, key: user}
   blocked: {mode: deny, refusal: {status: 503, retry_after: 30m}}
@@ -57,7 +57,7 @@ func TestRequestsAreDecidedAsTestsExpect(t *testing.T) {
 		"tiers and intervals": `{request: GET /search, user: "42", tier: premium, every: 100ms, times: 40, expect: allowed, rule: search}
 			{request: GET /search, user: "42", every: 100ms, times: 40, expect: {allowed: 30, refused: 10}}`,
 		"a step without ip has an address of its own": strings.TrimSpace(strings.Repeat("{request: GET /, times: 100, expect: allowed}\n", 300)),
-		"lists":  "{request: GET /, ip: 203.0.113.9, expect: banned, status: 403}\n{request: GET /, ip: 198.51.100.7, times: 200, expect: allowed}\n{request: GET /healthz, times: 200, expect: allowed}",
+		"lists":  "{request: GET /, ip: 203.0.113.9, expect: banned, status: 403}\n{request: GET /, ip: 198.18.0.7, times: 200, expect: allowed}\n{request: GET /healthz, times: 200, expect: allowed}",
 		"denied": `{request: GET /, tier: blocked, expect: denied, rule: "tier:blocked", status: 503, retry_after: 30m}`,
 		"no key": `{request: POST /exports, expect: refused, rule: exports, status: 401}`,
 		"in flight": `{request: POST /exports, user: a, takes: 10s, times: 2, expect: allowed}
@@ -266,10 +266,17 @@ tests:
 	exit, out, _ = weir(t, "", "test", "-v", path)
 	assert.Equal(t, exitBad, exit)
 	assert.Equal(t, `=== good
-    4:26: at 0s, 1 × GET / from 198.18.0.1: allowed (default: 99 of 100 left)
+    4:26: at 0s, 1 × GET / from 100.18.0.1: allowed (default: 99 of 100 left)
+        1.  ban      line 3   not banned
+        2.  allow    line 4   not on the list
+        3.  default  line 16  100/1m for "100.18.0.1"
 === bad
     5:25: at 0s, 1 × GET / from 192.0.2.1: allowed (default: 99 of 100 left)
-`+path+":5:25: bad: expected refused, but allowed (default: 99 of 100 left)\nFAIL  "+path+"  1 of 2 tests, 2 requests\n", out)
+        1.  ban      line 3   not banned
+        2.  allow    line 4   not on the list
+        3.  default  line 16  100/1m for "192.0.2.1"
+`+path+":5:25: bad: expected refused, but allowed (default: 99 of 100 left)\nFAIL  "+path+"  1 of 2 tests, 2 requests\n", out,
+		"198.18.0.1 is on a list")
 
 	exit, out, _ = weir(t, "", "test", "--json", path, filepath.Join(t.TempDir(), "none.yaml"))
 	assert.Equal(t, exitUsage, exit)

@@ -138,6 +138,7 @@ func (f *testFlags) firstStep(file string, g *goal, needs []rules.Need) (step *t
 				return nil, err.Error()
 			}
 			s := g.request(needs)
+			s.IP = cmp.Or(s.IP, service.address(s, 0, nil))
 			s.Answer, s.Every.Duration = status, pause.Truncate(time.Microsecond)
 			why = service.reach(g, &s)
 			if service.Close(); why == "" {
@@ -161,7 +162,7 @@ func (g *goal) request(needs []rules.Need) testStep {
 	if p.Below {
 		path += "/1"
 	}
-	s := testStep{IP: addressOf(0), Host: strings.Replace(p.Host, "*", "www", 1), Tier: cmp.Or(g.info.Tier, g.info.ForTier)}
+	s := testStep{Host: strings.Replace(p.Host, "*", "www", 1), Tier: cmp.Or(g.info.Tier, g.info.ForTier)}
 	s.Headers = map[string]string{}
 	if address, _, _ := strings.Cut(g.key, "/"); g.key != "" {
 		if _, err := netip.ParseAddr(address); err == nil {

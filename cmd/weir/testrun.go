@@ -47,24 +47,43 @@ func (t *tested) run(test *ruleTest, r *testResult) {
 	defer t.Close()
 	for i := range test.Steps {
 		s := &test.Steps[i]
-		s.IP = cmp.Or(s.IP, addressOf(i))
+		s.IP = cmp.Or(s.IP, t.address(*s, i, test.Steps))
 		if s.At != nil {
 			t.at = s.At.Duration
 		}
-		began := t.at
+		why, began := t.explain(s), t.at
 		got, wrong := t.step(s)
 		r.Requests += s.Times
-		r.shown = append(r.shown,
-			fmt.Sprintf("    %d:%d: at %v, %d × %s from %s: %s\n", s.line, s.column, began, s.Times, s.Request, s.IP, &got))
+		fmt.Fprintf(&r.shown, "    %d:%d: at %v, %d × %s from %s: %s\n", s.line, s.column, began, s.Times, s.Request, s.IP, &got)
+		writeSteps(&r.shown, why, "        ")
 		if wrong = cmp.Or(got.unmet(s.Expect, s.Rule), wrong); wrong != "" {
 			r.fail(s.place, wrong)
 		}
 	}
 }
 
-// addressOf returns an address for the i-th step, in a network that nobody uses and no other step has.
-func addressOf(i int) string {
-	return netip.AddrFrom4([4]byte{198, byte(18 + i>>8), byte(i), 1}).String()
+// explain returns what explain says about a step. A request that the gateway cannot read has no steps.
+func (t *tested) explain(s *testStep) []rules.Step {
+	r := s.http()
+	e, _ := t.rules.Explain(rules.Request{
+		Method: r.Method, Path: r.URL.Path, Query: r.URL.RawQuery, Host: s.Host, IP: s.IP, Tier: s.Tier, User: s.User,
+		Header: r.Header, ContentLength: r.ContentLength,
+	})
+	return e.Steps
+}
+
+// address returns an address for the i-th step, which no other step has and, if one of three will do, no list.
+func (t *tested) address(s testStep, i int, all []testStep) string {
+	for _, network := range []byte{198, 100, 44} {
+		s.IP = netip.AddrFrom4([4]byte{network, byte(18 + i>>8), byte(i), 1}).String()
+		steps := t.explain(&s)
+		isListed := len(steps) <= 2 || t.rules.Proxies().Has(s.peer()) || // banned, exempt, a proxy, or in overrides
+			slices.ContainsFunc(steps, func(step rules.Step) bool { return step.Own })
+		if !isListed && !slices.ContainsFunc(all, func(other testStep) bool { return other.IP == s.IP }) {
+			break
+		}
+	}
+	return s.IP
 }
 
 // step sends the requests of a step. It returns what was decided, and what else is not as expected.
@@ -149,8 +168,7 @@ func (s *testStep) http() *http.Request {
 	method, target, _ := strings.Cut(s.Request, " ")
 	r, _ := http.NewRequestWithContext(ctx, method, "/", strings.NewReader(s.Body)) // the method was checked
 	r.URL, _ = url.ParseRequestURI(target)                                          // so was the target
-	r.RequestURI, r.Host = target, s.Host
-	r.RemoteAddr = net.JoinHostPort(s.IP, "1024")
+	r.RequestURI, r.Host, r.RemoteAddr = target, s.Host, s.peer()
 	for name, value := range s.Headers {
 		r.Header.Set(name, value)
 	}
@@ -159,6 +177,8 @@ func (s *testStep) http() *http.Request {
 	}
 	return r
 }
+
+func (s *testStep) peer() string { return net.JoinHostPort(s.IP, "1024") }
 
 // A tally is how many requests had each outcome.
 type tally struct {
