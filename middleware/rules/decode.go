@@ -267,8 +267,6 @@ func (f *field) bounds(n int64) error {
 		return fmt.Errorf("is %d: it must be at least %s", n, f.min)
 	case f.min == f.max:
 		return fmt.Errorf("is %d: it must be %s", n, f.min)
-	case n == 0 && f.name == "requests":
-		return fmt.Errorf("is 0: it must be from %s to %s; %s", f.min, f.max, insteadOfZero)
 	}
 	return fmt.Errorf("is %d: it must be from %s to %s", n, f.min, f.max)
 }

@@ -4,7 +4,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/weirgo/weir/internal/nearest"
 	"github.com/weirgo/weir/internal/route"
 )
 
@@ -38,30 +37,22 @@ func (c *checker) patterns() []*scope {
 // everything is the pattern of every request.
 var everything = route.Pattern{Below: true}
 
-// pattern parses a route, and reports problems and doubts.
+// pattern parses a route. It reports why the route is invalid, and warns of a valid one that is probably not intended.
 func (c *checker) pattern(at []string, text string) (route.Pattern, bool) {
 	pattern, err := route.ParseRule(text)
 	if err != nil {
 		c.atKey(at, "%s", err)
 		return pattern, false
 	}
-	c.doubtPattern(at, text, &pattern)
-	return pattern, true
-}
-
-// doubtPattern warns of a valid route that is probably not intended.
-func (c *checker) doubtPattern(at []string, text string, p *route.Pattern) {
 	bare, slash := strings.CutSuffix(text, "/")
 	switch {
-	case p.Below:
-	case slash && p.Path != "/":
+	case pattern.Below:
+	case slash && pattern.Path != "/":
 		c.warnings.atKey(at, "matches all paths below it on http.ServeMux, and one path on chi, gin and echo: write %q to match all paths below on each of them", bare+"/*")
-	case strings.HasSuffix(p.Path, "*") && !strings.HasSuffix(p.Path, "/*"):
+	case strings.HasSuffix(pattern.Path, "*") && !strings.HasSuffix(pattern.Path, "/*"):
 		c.warnings.atKey(at, "matches only a route that is registered with this *: write %q to match all paths below", strings.TrimRight(text, "*")+"/*")
 	}
-	if near := nearest.Of(p.Method, methods); near != "" && near != p.Method {
-		c.warnings.atKey(at, "has the unknown method %q: did you mean %q?", p.Method, near)
-	}
+	return pattern, true
 }
 
 // parameters checks that an endpoint has the parameters that its rules count by. Routes below a pattern
@@ -84,10 +75,4 @@ func (c *checker) parameters(p *scopedRule) {
 			c.at(c.doc.element(sub(p.path, "key"), i), "names the parameter %q, which the endpoint does not have: %s", name, meant)
 		}
 	}
-}
-
-// methods are the methods of HTTP and WebDAV.
-var methods = []string{
-	"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "CONNECT", "OPTIONS", "TRACE", "QUERY",
-	"COPY", "LOCK", "MKCOL", "MOVE", "PROPFIND", "PROPPATCH", "REPORT", "SEARCH", "UNLOCK",
 }

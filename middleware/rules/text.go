@@ -29,16 +29,8 @@ func (l *limitText) UnmarshalText(text []byte) error {
 	l.named = slices.ContainsFunc(strings.Fields(string(text)), func(word string) bool {
 		return new(limiter.Algorithm).UnmarshalText([]byte(word)) == nil
 	})
-	err := inWords(l.Limit.UnmarshalText(text))
-	events, _, _ := strings.Cut(strings.TrimSpace(strings.ReplaceAll(string(text), "/", " ")), " ")
-	if n, wrong := parseInteger(events); err != nil && wrong == nil && n == 0 {
-		return fmt.Errorf("%w; %s", err, insteadOfZero)
-	}
-	return err
+	return inWords(l.Limit.UnmarshalText(text))
 }
-
-// insteadOfZero is what to write in place of a limit of 0.
-const insteadOfZero = "mode: deny refuses all requests, and ban those of single clients"
 
 // period is a time span.
 type period struct{ time.Duration }
@@ -59,22 +51,13 @@ func (p *period) UnmarshalText(text []byte) (err error) {
 // window is a length, or a day, week, month or year of the calendar.
 type window struct{ of limiter.Limit }
 
-// calendars has the word for each unit of the calendar, and a length in its place.
-var calendars = map[string]struct{ word, length string }{
-	"day": {"daily", "24h"}, "week": {"weekly", "7d"}, "month": {"monthly", "30d"}, "year": {"yearly", "365d"},
-}
+// calendars are the words for windows of the calendar.
+var calendars = []string{"daily", "weekly", "monthly", "yearly"}
 
 func (w *window) UnmarshalText(text []byte) (err error) {
-	unit, where, isLonger := strings.Cut(string(text), " ")
-	for name, c := range calendars {
-		switch {
-		case unit == c.word:
-			w.of, err = limiter.Parse("1 " + string(text))
-			return inWords(err)
-		case unit == name && (isLonger || name == "month" || name == "year"):
-			return fmt.Errorf("is it a length or a calendar? Write %s for any %[1]s, or %s for a %s of the calendar",
-				c.length, strings.TrimSpace(fmt.Sprintf("%s %.64s", c.word, where)), name)
-		}
+	if word, _, _ := strings.Cut(string(text), " "); slices.Contains(calendars, word) {
+		w.of, err = limiter.Parse("1 " + string(text))
+		return inWords(err)
 	}
 	var p period
 	err = p.UnmarshalText(text)
