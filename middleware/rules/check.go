@@ -357,12 +357,15 @@ func (c *checker) allow() {
 	exempt, from := c.allowed(a)
 	c.exempt = exempt
 	routes := c.routes([]string{"allow", "routes"}, a.Routes, ", or the clients in cidrs", "so nothing is limited: name some routes, or write mode: shadow")
+	var allowed route.Tree[string]
 	for _, text := range routes {
 		pattern, _ := route.ParseRule(text)
-		for _, at := range c.patterns() {
-			if pattern.Covers(at.pattern) {
-				c.atKey(at.path, "is never limited, as %q is in allow.routes: keep one", text)
-			}
+		allowed.Add(pattern, text)
+	}
+	for _, at := range c.patterns() {
+		text, _ := allowed.Find(at.pattern.Method, "", at.of)
+		if pattern, err := route.ParseRule(text); err == nil && pattern.Covers(at.pattern) {
+			c.atKey(at.path, "is never limited, as %q is in allow.routes: keep one", text)
 		}
 	}
 	var onRoute middleware.Match
