@@ -40,7 +40,9 @@ func (c *checker) cost(path []string, given *cost) (none middleware.Cost) {
 		return none
 	}
 	name := http.CanonicalHeaderKey(given.Header)
-	c.doubtCost(path, given, name)
+	if name != contentLength && !given.Settle {
+		c.warnings.at(sub(path, "header"), "comes from the client, so a client that sends a smaller number pays less: let your proxy set it, or settle what a request really cost")
+	}
 	per, missing, most := int64(1), int64(1), int64(math.MaxInt64)
 	if given.Per != nil {
 		per = given.Per.n

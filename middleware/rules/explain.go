@@ -39,10 +39,7 @@ type Request struct {
 	ServeMux bool
 }
 
-const (
-	defaultIP = "192.0.2.1"
-	anotherIP = "198.51.100.1"
-)
+const defaultIP = "192.0.2.1"
 
 // An Explanation lists, step by step, how the rules decide about a request.
 type Explanation struct {
@@ -101,7 +98,7 @@ func (r *Rules) Explain(q Request) (Explanation, error) {
 	step := func(s Step) { e.Steps = append(e.Steps, s) }
 	found := limits.Explain(request)
 
-	if q.IP == "" && (found.Exempt && !r.exempts(q, anotherIP) || found.Ban.Key == defaultIP) {
+	if _, onList := r.exempt.find(request); q.IP == "" && (onList || found.Ban.Key == defaultIP) {
 		e.Notes = append(e.Notes, "the request comes from "+defaultIP+", as none was named: set IP (--ip)")
 	}
 	banned := Step{Section: "ban", Line: r.line("ban"), Says: "not banned"}
@@ -156,13 +153,6 @@ func (r *Rules) Explain(q Request) (Explanation, error) {
 		step(Step{Section: "overload", Line: r.line("overload"), Says: found.Overload})
 	}
 	return e, nil
-}
-
-// exempts reports whether a request from ip is on the list of allow.
-func (r *Rules) exempts(q Request, ip string) bool {
-	q.IP = ip
-	request, err := r.request(q)
-	return err == nil && r.Config().Allow.Matches(request)
 }
 
 // applications stands for the rules of Options.Config.

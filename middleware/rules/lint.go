@@ -143,13 +143,6 @@ func (c *checker) doubtAllowed(others []network, warning string) {
 	}
 }
 
-// doubtCost warns of a cost that the client chooses.
-func (c *checker) doubtCost(path []string, given *cost, header string) {
-	if header != contentLength && !given.Settle {
-		c.warnings.at(sub(path, "header"), "comes from the client, so a client that sends a smaller number pays less: let your proxy set it, or settle what a request really cost")
-	}
-}
-
 // keyText returns a key for messages and names, without the text after apikey: it should be a header's name, and may be
 // a credential by mistake.
 func keyText(and string, parts []string) string {

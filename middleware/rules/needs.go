@@ -102,18 +102,15 @@ func (c *checker) lacking() {
 			}
 		}
 		c.needsOfRule(p, need)
-		fields := []limitFields{p.limitFields}
-		fields = slices.AppendSeq(fields, maps.Values(p.rule.Tiers))
-		for _, o := range p.Overrides {
-			fields = append(fields, o.limitFields)
+		allowances := slices.Collect(maps.Values(p.limits()))
+		for _, own := range p.made.Overrides {
+			allowances = append(allowances, own.Limit)
 		}
-		for _, f := range fields {
-			if f.Concurrency != nil {
+		for _, a := range allowances {
+			limits, atOnce, _ := limiter.Split(a)
+			if atOnce != (limiter.Concurrency{}) {
 				need("concurrency")
 			}
-		}
-		for _, a := range p.limits() {
-			limits, _, _ := limiter.Split(a)
 			if slices.ContainsFunc(limits, func(l limiter.Limit) bool { return l.Algorithm == limiter.LeakyBucket }) {
 				need("queue")
 			}
