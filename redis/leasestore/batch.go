@@ -85,14 +85,12 @@ func (b *batch) ask(ctx context.Context) error {
 	return err
 }
 
-// look describes a charge whose units were put back as a look.
-func (b *batch) look(p *plan, c *limiter.Charge) {
-	free, d := *c, &c.Decision
-	free.Cost = 0
-	if known, _ := b.spend(p, &free); known {
-		*d = free.Decision
-	} else { // what is known is too old; what is in hand is there at least
-		d.Remaining = min(d.Limit, d.Remaining+c.Cost)
+// look describes a charge whose units were put back.
+func (s *Store) look(p *plan, c *limiter.Charge) {
+	sh, e := s.table.lock(s.hash(p, c.Key))
+	defer sh.mu.Unlock()
+	if e != nil && e.plan.isOf(p) {
+		e.describe(p, s.now(), &c.Decision)
 	}
 }
 

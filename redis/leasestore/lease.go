@@ -43,18 +43,14 @@ func (s *Store) spendFrom(sh *shard, e *entry, p *plan, cost int64, d *limiter.D
 		// The limit has changed. Redis converts what was used, for exact decisions.
 		e.expire(now, true)
 		s.list(sh, e)
-		if e.back == 0 && e.settling == idle {
-			e.plan, e.said, e.fresh, e.sights = p, answer{}, false, 0
+		if e.back == 0 && !e.settling {
+			e.plan, e.said, e.sights = p, answer{}, 0
 		}
 		return false, hand{}
 	}
 	e.expire(now, false)
 	if cost == 0 {
-		isKnown := e.fresh && now-e.said.heard < memory.Microseconds()
-		if isKnown {
-			e.describe(p, now, d)
-		}
-		return isKnown, hand{}
+		return false, hand{} // a look
 	}
 	e.touch(p, cost, now)
 	switch {
@@ -101,7 +97,7 @@ func (e *entry) view(p *plan, at int64) limiter.State {
 	return p.quota.Settle(s, at, limiter.Settlement{Charge: limiter.Charge{Cost: e.stock}})
 }
 
-// describe fills in the decision on an admitted event or a look: the last answer of Redis, less
+// describe fills in the decision on an admitted event, or on one that was put back: the last answer of Redis, less
 // what this process has spent since.
 func (e *entry) describe(p *plan, now int64, d *limiter.Decision) {
 	at := e.earliest(now)
@@ -110,8 +106,7 @@ func (e *entry) describe(p *plan, now int64, d *limiter.Decision) {
 
 // asked notes the result of a charge that Redis was asked about, and returns how many units are
 // in hand. Units that the charge used are put back unless the charge was taken. An unknown key
-// becomes known, but one request leases nothing. If Redis did not decide, it charged nothing,
-// and its earlier answer is out of date.
+// becomes known, but one request leases nothing. If Redis did not decide, it charged nothing.
 func (s *Store) asked(p *plan, key string, cost int64, h hand, taken, undecided bool) (inHand int64) {
 	hash := s.hash(p, key)
 	sh, e := s.table.lock(hash)
@@ -119,15 +114,12 @@ func (s *Store) asked(p *plan, key string, cost int64, h hand, taken, undecided 
 	now := s.now()
 	if e == nil && cost > 0 {
 		if e = sh.add(hash, s.table.most); e != nil {
-			e.tag, e.plan, e.counted = s.ledger.Tag(key), p, now-memory.Microseconds()
+			e.tag, e.plan, e.counted = s.ledger.Tag(key), p, now-time.Second.Microseconds()
 			e.touch(p, cost, now)
 		}
 	}
 	if e == nil || !e.plan.isOf(p) {
 		return 0 // it is lost, and comes back as if it had been spent
-	}
-	if undecided {
-		e.fresh = false
 	}
 	switch {
 	case taken && undecided:
@@ -169,9 +161,9 @@ func (s *Store) surrender(p *plan, key string, isReset bool) (units int64) {
 	e.expire(s.now(), false)
 	s.list(sh, e) // the others may hold that much more
 	units = min(e.stock, p.capacity)
-	e.stock, e.said, e.fresh = 0, answer{}, false
+	e.stock, e.said = 0, answer{}
 	if isReset {
-		e.back, e.settling = 0, idle
+		e.back, e.settling = 0, false
 	}
 	if !e.plan.isOf(p) {
 		return 0
@@ -189,11 +181,11 @@ func (s *Store) settleInHand(p *plan, c *limiter.Settlement) {
 	}
 	now := s.now()
 	e.expire(now, false)
-	if c.Actual > c.Cost {
-		paid := min(c.Actual-c.Cost, e.stock)
+	if debt := c.Actual - c.Cost; debt > 0 {
+		paid := min(debt, e.stock)
 		e.stock -= paid
 		c.Actual -= paid
+		e.count(p, min(debt-paid, 2*p.capacity), now)
 	}
-	e.count(p, max(-p.capacity, min(c.Actual-c.Cost, 2*p.capacity)), now)
 	s.list(sh, e)
 }

@@ -115,7 +115,7 @@ func (e *entry) isIdle(now int64) bool { return now-e.touched > life.Microsecond
 func (s *Store) sweep(sh *shard, now int64, isClosing bool) {
 	for _, e := range sh.entries {
 		switch {
-		case e.settling != idle || e.listed:
+		case e.settling || e.listed:
 		case e.stock > 0 || e.back > 0:
 			if isClosing || e.isIdle(now) {
 				s.list(sh, e)
@@ -128,7 +128,7 @@ func (s *Store) sweep(sh *shard, now int64, isClosing bool) {
 
 // propose adds an entry's lease to the round, if one is due.
 func (s *Store) propose(e *entry, now int64, isIdle bool) {
-	if e.settling != idle {
+	if e.settling {
 		return
 	}
 	p := e.plan
@@ -140,7 +140,7 @@ func (s *Store) propose(e *entry, now int64, isIdle bool) {
 	}
 	l.back, l.keep = e.back, e.stock
 	e.back = 0
-	e.settling = busy
+	e.settling = true
 	s.round = append(s.round, l)
 }
 
@@ -190,11 +190,10 @@ func (e *entry) measure(now int64) {
 func (s *Store) settled(l *lease, asked, heard int64) {
 	sh, e := s.table.lock(l.hash)
 	defer sh.mu.Unlock()
-	if e == nil || e.settling == idle {
+	if e == nil || !e.settling {
 		return
 	}
-	hasCrossed := e.settling == crossed
-	e.settling = idle
+	e.settling = false
 	p := e.plan
 	if l.quota != p.quota {
 		return
@@ -203,7 +202,7 @@ func (s *Store) settled(l *lease, asked, heard int64) {
 	case !l.done:
 		return // what was returned is gone, what was granted too
 	case l.foreign:
-		e.said, e.fresh = answer{}, false
+		e.said = answer{}
 		e.stock, e.back = 0, 0 // the other limit may have forgotten that they were charged
 		return
 	}
@@ -223,7 +222,6 @@ func (s *Store) settled(l *lease, asked, heard int64) {
 	}
 	e.stock += l.granted
 	e.said = answer{l.state.Last, l.state.Level, l.state.Prev, redisNow, heard}
-	e.fresh = !hasCrossed
 	if e.stock == 0 && heard-e.touched < hungry.Microseconds() {
 		s.list(sh, e) // ask again, before a request needs it
 	}

@@ -29,7 +29,6 @@ const (
 	life     = 5 * time.Second        // of a lease, and of what is known of a key
 	grace    = time.Second            // after it, in which what was not spent can be returned
 	patience = 250 * time.Millisecond // of a trip in the background
-	memory   = time.Second            // for how long what Redis said answers a look
 )
 
 // A ledger is where units are leased: a [redisLedger], or a fake in tests.

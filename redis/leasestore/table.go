@@ -16,8 +16,7 @@ type entry struct {
 	plan     *plan
 	sights   uint8 // how often it was asked for, up to 2
 	listed   bool  // in the shard's list of those to settle
-	settling settling
-	fresh    bool // said has all that this process counted in Redis
+	settling bool  // Redis is being asked about it
 
 	said                answer // what Redis said last, and what it counted for this process since
 	stock, until, since int64  // units in hand until then, the last of them granted at Redis's time since
@@ -28,15 +27,6 @@ type entry struct {
 	recent, counted int64
 	rate            float64
 }
-
-// settling says whether Redis is being asked about an entry.
-type settling uint8
-
-const (
-	idle    settling = iota
-	busy             // Redis is asked
-	crossed          // an exact decision was taken meanwhile, which the answer may have or not
-)
 
 // An answer is a counter's state at Redis's time now. heard is when it arrived, or 0 if nothing
 // is known.
@@ -52,17 +42,8 @@ func (e *entry) state() limiter.State {
 // earliest returns a lower bound of Redis's time.
 func (e *entry) earliest(now int64) int64 { return e.said.now + max(0, now-e.said.heard) }
 
-// count adds units that Redis charged for this process to its last answer. Refunded units are
-// still on their way to Redis, so they make the answer out of date instead. If Redis is being
-// asked at the moment, its answer may include the units or not.
+// count adds units that Redis charges for this process to its last answer.
 func (e *entry) count(p *plan, units, now int64) {
-	if e.settling == busy {
-		e.settling = crossed
-	}
-	if units < 0 {
-		e.fresh = false
-		return
-	}
 	s := p.quota.Settle(e.state(), e.earliest(now), limiter.Settlement{Actual: units}) // which needs no room
 	e.said.last, e.said.level, e.said.prev = s.Last, s.Level, s.Prev
 }
@@ -129,7 +110,7 @@ func (sh *shard) evict() bool {
 	var oldest *entry
 	seen := 0
 	for _, e := range sh.entries { // from a random one
-		if isFree := e.settling == idle && e.stock == 0 && e.back == 0; isFree && (oldest == nil || e.touched < oldest.touched) {
+		if isFree := !e.settling && e.stock == 0 && e.back == 0; isFree && (oldest == nil || e.touched < oldest.touched) {
 			oldest = e
 		}
 		if seen++; seen == inReach {
