@@ -16,7 +16,6 @@ import (
 
 	"github.com/weirgo/weir/internal/phase"
 	"github.com/weirgo/weir/limiter"
-	"github.com/weirgo/weir/limiter/store"
 )
 
 // fewKeys is a MaxKeys with which all keys compete with each other: they make two lines
@@ -62,6 +61,26 @@ func (m memory) take(q *limiter.Quota, key string, cost int64) bool {
 func (m memory) remaining(q *limiter.Quota, key string) int64 {
 	m.t.Helper()
 	return m.decide(limiter.Charge{Quota: q, Key: key, Cost: 0})[0].Remaining
+}
+
+// owe charges n units to a key that it was not asked for.
+func (m memory) owe(q *limiter.Quota, key string, n int64) {
+	m.t.Helper()
+	require.NoError(m.t, m.Settle(m.t.Context(), debts(limiter.Charge{Quota: q, Key: key, Cost: n})))
+}
+
+// refund gives n units back to a key.
+func (m memory) refund(q *limiter.Quota, key string, n int64) {
+	m.t.Helper()
+	require.NoError(m.t, m.Settle(m.t.Context(), refunds(limiter.Charge{Quota: q, Key: key, Cost: n})))
+}
+
+// underEach runs f for each algorithm, at a random time of day.
+func underEach(t *testing.T, f func(t *testing.T, a limiter.Algorithm)) {
+	t.Helper()
+	for _, a := range everyAlgorithm {
+		phase.Run(t, a.String(), func(t *testing.T) { f(t, a) })
+	}
 }
 
 // flood sends events of so many new keys.
@@ -119,7 +138,7 @@ func TestAKeyThatBeganWithADebtGivesWay(t *testing.T) {
 	phase.Run(t, "", func(t *testing.T) {
 		m, q := newMemory(t, fewKeys), mustQuota(t, limiter.PerMinute(5))
 		for i := range 10 * fewKeys {
-			require.NoError(t, m.Settle(t.Context(), debts(limiter.Charge{Quota: q, Key: fmt.Sprint("owes", i), Cost: 1})))
+			m.owe(q, fmt.Sprint("owes", i), 1)
 		}
 		time.Sleep(time.Hour)
 		for i := range fewKeys {
@@ -198,7 +217,7 @@ func TestWithoutMemoryWhatIsOwedTakesNone(t *testing.T) {
 		const keys, owed = 100, 900
 		for range owed {
 			for key := range keys {
-				require.NoError(t, m.Settle(t.Context(), debts(limiter.Charge{Quota: q, Key: fmt.Sprint(key), Cost: 1})))
+				m.owe(q, fmt.Sprint(key), 1)
 			}
 			time.Sleep(time.Second)
 		}
@@ -237,21 +256,19 @@ func TestAFloodOfNewKeysTakesNoMoreMemory(t *testing.T) {
 		limiter.PerMinute(5).With(limiter.TokenBucket), limiter.PerMinute(5).With(limiter.LeakyBucket), limiter.PerMinute(5).With(limiter.FixedWindow),
 		limiter.PerMinute(5).With(limiter.SlidingLog),
 	} {
-		t.Run(l.String(), func(t *testing.T) {
-			phase.Test(t, func(t *testing.T) {
-				m, q := newMemory(t, maxKeys), mustQuota(t, l)
-				m.flood(q, "first ", 4*maxKeys)
-				before := m.Stats()
-				require.LessOrEqual(t, before.Cells, maxKeys+64*3, "MaxKeys, but for whole lines")
-				require.NotZero(t, before.Evicted)
-				for round := range 3 {
-					time.Sleep(time.Duration(round) * time.Hour)
-					m.flood(q, fmt.Sprint("round ", round, " "), 3*maxKeys)
-				}
-				after := m.Stats()
-				assert.Equal(t, before.Cells, after.Cells)
-				assert.Equal(t, before.Bytes, after.Bytes)
-			})
+		phase.Run(t, l.String(), func(t *testing.T) {
+			m, q := newMemory(t, maxKeys), mustQuota(t, l)
+			m.flood(q, "first ", 4*maxKeys)
+			before := m.Stats()
+			require.LessOrEqual(t, before.Cells, maxKeys+64*3, "MaxKeys, but for whole lines")
+			require.NotZero(t, before.Evicted)
+			for round := range 3 {
+				time.Sleep(time.Duration(round) * time.Hour)
+				m.flood(q, fmt.Sprint("round ", round, " "), 3*maxKeys)
+			}
+			after := m.Stats()
+			assert.Equal(t, before.Cells, after.Cells)
+			assert.Equal(t, before.Bytes, after.Bytes)
 		})
 	}
 }
@@ -318,7 +335,7 @@ func TestGivingBackALittleDoesNotMakeAKeyForgettable(t *testing.T) {
 			m, q := newMemory(t, fewKeys), named(t, "q", "", limiter.Limit{Events: 10, Per: 10 * time.Hour, Algorithm: limiter.TokenBucket})
 			m.take(q, "key", 10)
 			require.False(t, m.take(q, "key", 1))
-			require.NoError(t, m.Settle(t.Context(), refunds(limiter.Charge{Quota: q, Key: "key", Cost: tt.back})))
+			m.refund(q, "key", tt.back)
 			for i := range 10 * fewKeys { // these are further from idle
 				m.take(q, fmt.Sprint(i), 9)
 			}
@@ -437,97 +454,85 @@ func overflowing(t *testing.T) memory {
 }
 
 func TestNewKeysWithoutRoomShareOneCounterOfTheirRuleAndTier(t *testing.T) {
-	for _, a := range everyAlgorithm {
-		t.Run(a.String(), func(t *testing.T) {
-			phase.Test(t, func(t *testing.T) {
-				m := overflowing(t)
-				silver, gold := named(t, "api", "silver", limiter.PerHour(5).With(a)), named(t, "api", "gold", limiter.PerHour(7).With(a))
-				other := named(t, "other", "", limiter.PerHour(5).With(a))
-				for _, q := range []*limiter.Quota{silver, gold, other} {
-					admitted := int64(0)
-					for i := range 50 {
-						d := m.decide(limiter.Charge{Quota: q, Key: fmt.Sprint("new ", i), Cost: 1})[0]
-						require.True(t, d.Overflow, "the decision does not say that it is of a shared counter")
-						if d.Allowed {
-							admitted++
-						}
-					}
-					assert.Equal(t, q.Capacity(), admitted, "of all new keys of %s/%s", q.Rule(), q.Tier())
+	underEach(t, func(t *testing.T, a limiter.Algorithm) {
+		m := overflowing(t)
+		silver, gold := named(t, "api", "silver", limiter.PerHour(5).With(a)), named(t, "api", "gold", limiter.PerHour(7).With(a))
+		other := named(t, "other", "", limiter.PerHour(5).With(a))
+		for _, q := range []*limiter.Quota{silver, gold, other} {
+			admitted := int64(0)
+			for i := range 50 {
+				d := m.decide(limiter.Charge{Quota: q, Key: fmt.Sprint("new ", i), Cost: 1})[0]
+				require.True(t, d.Overflow, "the decision does not say that it is of a shared counter")
+				if d.Allowed {
+					admitted++
 				}
-				earlier := limiter.Decision{Overflow: true, Degraded: true}
-				known := m.decide(limiter.Charge{Quota: named(t, "exhausted", "", limiter.PerHour(1)), Key: "0", Cost: 1, Decision: earlier})[0]
-				assert.False(t, known.Overflow || known.Degraded, "a key with a counter of its own")
-				assert.Equal(t, uint64(150), m.Stats().Overflowed)
+			}
+			assert.Equal(t, q.Capacity(), admitted, "of all new keys of %s/%s", q.Rule(), q.Tier())
+		}
+		earlier := limiter.Decision{Overflow: true, Degraded: true}
+		known := m.decide(limiter.Charge{Quota: named(t, "exhausted", "", limiter.PerHour(1)), Key: "0", Cost: 1, Decision: earlier})[0]
+		assert.False(t, known.Overflow || known.Degraded, "a key with a counter of its own")
+		assert.Equal(t, uint64(150), m.Stats().Overflowed)
 
-				time.Sleep(3 * time.Hour)
-				again := m.decide(limiter.Charge{Quota: silver, Key: "new 0", Cost: silver.Capacity()})[0]
-				assert.True(t, again.Allowed && !again.Overflow, "there is room again")
-				assert.True(t, m.take(silver, "new 1", silver.Capacity()), "and keys count apart again")
-			})
-		})
-	}
+		time.Sleep(3 * time.Hour)
+		again := m.decide(limiter.Charge{Quota: silver, Key: "new 0", Cost: silver.Capacity()})[0]
+		assert.True(t, again.Allowed && !again.Overflow, "there is room again")
+		assert.True(t, m.take(silver, "new 1", silver.Capacity()), "and keys count apart again")
+	})
 }
 
 func TestABatchWithoutRoomIsAllOrNothingOnOverflowCounters(t *testing.T) {
-	for _, a := range everyAlgorithm {
-		t.Run(a.String(), func(t *testing.T) {
-			phase.Test(t, func(t *testing.T) {
-				m := newMemory(t, fewKeys)
-				q, kept := named(t, "api", "", limiter.PerHour(5).With(a)), named(t, "kept", "", limiter.PerHour(10).With(a))
-				require.True(t, m.take(kept, "key", kept.Capacity()-4))
-				// The kept key is far from idle, but it is found: no batch may evict it.
-				exhausted := named(t, "exhausted", "", limiter.PerHour(1))
-				for i := range fewKeys - 1 {
-					require.True(t, m.take(exhausted, fmt.Sprint(i), 1))
-				}
-				admitted := int64(0)
-				for i := range 10 {
-					d := m.decide(limiter.Charge{Quota: kept, Key: "key", Cost: 1}, limiter.Charge{Quota: q, Key: fmt.Sprint("new ", i), Cost: 2})
-					assert.True(t, !d[0].Overflow && d[1].Overflow)
-					if d[0].Allowed && d[1].Allowed {
-						admitted++
-						continue
-					}
-					assert.True(t, d[0].Allowed, "what does not stand in the way is described as a look")
-					assert.False(t, d[1].Allowed)
-				}
-				assert.Equal(t, q.Capacity()/2, admitted)
-				assert.Equal(t, 4-admitted, m.remaining(kept, "key"))
-			})
-		})
-	}
+	underEach(t, func(t *testing.T, a limiter.Algorithm) {
+		m := newMemory(t, fewKeys)
+		q, kept := named(t, "api", "", limiter.PerHour(5).With(a)), named(t, "kept", "", limiter.PerHour(10).With(a))
+		require.True(t, m.take(kept, "key", kept.Capacity()-4))
+		// The kept key is far from idle, but it is found: no batch may evict it.
+		exhausted := named(t, "exhausted", "", limiter.PerHour(1))
+		for i := range fewKeys - 1 {
+			require.True(t, m.take(exhausted, fmt.Sprint(i), 1))
+		}
+		admitted := int64(0)
+		for i := range 10 {
+			d := m.decide(limiter.Charge{Quota: kept, Key: "key", Cost: 1}, limiter.Charge{Quota: q, Key: fmt.Sprint("new ", i), Cost: 2})
+			assert.True(t, !d[0].Overflow && d[1].Overflow)
+			if d[0].Allowed && d[1].Allowed {
+				admitted++
+				continue
+			}
+			assert.True(t, d[0].Allowed, "what does not stand in the way is described as a look")
+			assert.False(t, d[1].Allowed)
+		}
+		assert.Equal(t, q.Capacity()/2, admitted)
+		assert.Equal(t, 4-admitted, m.remaining(kept, "key"))
+	})
 }
 
 func TestTwoKeysOfABatchThatShareAnOverflowCounterBothCount(t *testing.T) {
-	for _, a := range everyAlgorithm {
-		t.Run(a.String(), func(t *testing.T) {
-			phase.Test(t, func(t *testing.T) {
-				m, q := overflowing(t), named(t, "api", "", limiter.PerHour(7).With(a))
-				if q.Capacity() > 7 {
-					require.True(t, m.take(q, "new", q.Capacity()-7))
-				}
-				d := m.decide(limiter.Charge{Quota: q, Key: "a", Cost: 4}, limiter.Charge{Quota: q, Key: "b", Cost: 4})
-				assert.True(t, d[0].Allowed, "it alone would fit, so it is a look")
-				assert.Equal(t, int64(7), d[0].Remaining)
-				assert.False(t, d[1].Allowed, "8 of 7 were admitted")
-				assert.GreaterOrEqual(t, d[1].RetryAfter, time.Microsecond)
+	underEach(t, func(t *testing.T, a limiter.Algorithm) {
+		m, q := overflowing(t), named(t, "api", "", limiter.PerHour(7).With(a))
+		if q.Capacity() > 7 {
+			require.True(t, m.take(q, "new", q.Capacity()-7))
+		}
+		d := m.decide(limiter.Charge{Quota: q, Key: "a", Cost: 4}, limiter.Charge{Quota: q, Key: "b", Cost: 4})
+		assert.True(t, d[0].Allowed, "it alone would fit, so it is a look")
+		assert.Equal(t, int64(7), d[0].Remaining)
+		assert.False(t, d[1].Allowed, "8 of 7 were admitted")
+		assert.GreaterOrEqual(t, d[1].RetryAfter, time.Microsecond)
 
-				d = m.decide(limiter.Charge{Quota: q, Key: "a", Cost: 3}, limiter.Charge{Quota: q, Key: "b", Cost: 2}, limiter.Charge{Quota: q, Key: "c", Cost: 1})
-				for i := range d {
-					assert.True(t, d[i].Allowed)
-				}
-				assert.True(t, m.take(q, "d", 1))
-				assert.False(t, m.take(q, "e", 1), "6 and 1 of 7 were taken")
-			})
-		})
-	}
+		d = m.decide(limiter.Charge{Quota: q, Key: "a", Cost: 3}, limiter.Charge{Quota: q, Key: "b", Cost: 2}, limiter.Charge{Quota: q, Key: "c", Cost: 1})
+		for i := range d {
+			assert.True(t, d[i].Allowed)
+		}
+		assert.True(t, m.take(q, "d", 1))
+		assert.False(t, m.take(q, "e", 1), "6 and 1 of 7 were taken")
+	})
 }
 
 func TestGivingBackToAKeyWithoutACellIsHarmless(t *testing.T) {
 	phase.Test(t, func(t *testing.T) {
 		m, q := overflowing(t), named(t, "api", "", limiter.PerHour(5))
 		require.True(t, m.take(q, "new", 5))
-		require.NoError(t, m.Settle(t.Context(), refunds(limiter.Charge{Quota: q, Key: "new", Cost: 5})))
+		m.refund(q, "new", 5)
 		assert.False(t, m.take(q, "newer", 1), "what a shared counter holds is not one key's to give back")
 		require.NoError(t, m.Reset(t.Context(), []limiter.Charge{{Quota: q, Key: "new", Cost: 0}}))
 		assert.False(t, m.take(q, "newer", 1))
@@ -535,54 +540,43 @@ func TestGivingBackToAKeyWithoutACellIsHarmless(t *testing.T) {
 }
 
 func TestWhatIsOwedIsCountedWhateverRoomThereIs(t *testing.T) {
-	for _, a := range everyAlgorithm {
-		t.Run(a.String(), func(t *testing.T) {
-			phase.Test(t, func(t *testing.T) {
-				owe := func(m memory, q *limiter.Quota, key string, n int64) {
-					require.NoError(t, m.Settle(t.Context(), debts(limiter.Charge{Quota: q, Key: key, Cost: n})))
-				}
-				m, q := newMemory(t, fewKeys), named(t, "api", "", limiter.PerHour(15).With(a))
-				owe(m, q, "new", 0)
-				assert.Zero(t, m.Stats().Cells, "nothing is owed")
-				owe(m, q, "", q.Capacity())
-				m.flood(q, "other ", 10*fewKeys)
-				assert.False(t, m.take(q, "", 1), "the key of a rule without keys was forgotten")
+	underEach(t, func(t *testing.T, a limiter.Algorithm) {
+		m, q := newMemory(t, fewKeys), named(t, "api", "", limiter.PerHour(15).With(a))
+		m.owe(q, "new", 0)
+		assert.Zero(t, m.Stats().Cells, "nothing is owed")
+		m.owe(q, "", q.Capacity())
+		m.flood(q, "other ", 10*fewKeys)
+		assert.False(t, m.take(q, "", 1), "the key of a rule without keys was forgotten")
 
-				full := overflowing(t)
-				owe(full, q, "new", q.Capacity()-1)
-				d := full.decide(limiter.Charge{Quota: q, Key: "newer", Cost: 2})[0]
-				assert.True(t, !d.Allowed && d.Overflow, "without room, all keys of the rule owe it")
-				assert.Equal(t, uint64(2), full.Stats().Overflowed)
-				require.ErrorIs(t, full.Settle(t.Context(), debts(limiter.Charge{Quota: q, Key: "new", Cost: -1})), limiter.ErrCharges)
-			})
-		})
-	}
+		full := overflowing(t)
+		full.owe(q, "new", q.Capacity()-1)
+		d := full.decide(limiter.Charge{Quota: q, Key: "newer", Cost: 2})[0]
+		assert.True(t, !d.Allowed && d.Overflow, "without room, all keys of the rule owe it")
+		assert.Equal(t, uint64(2), full.Stats().Overflowed)
+		require.ErrorIs(t, full.Settle(t.Context(), debts(limiter.Charge{Quota: q, Key: "new", Cost: -1})), limiter.ErrCharges)
+	})
 }
 
 // As rules do that are charged when their events are over.
 func TestWithoutRoomALookShowsWhatAllOwe(t *testing.T) {
-	for _, a := range everyAlgorithm {
-		t.Run(a.String(), func(t *testing.T) {
-			phase.Test(t, func(t *testing.T) {
-				m, q, other := overflowing(t), named(t, "api", "", limiter.PerHour(15).With(a)), named(t, "exhausted", "", limiter.PerHour(1))
-				before := m.Stats()
-				fresh := m.decide(limiter.Charge{Quota: q, Key: "new"})[0]
-				assert.True(t, !fresh.Overflow && fresh.Remaining == q.Capacity(), "nobody owes anything")
-				assert.Equal(t, before, m.Stats(), "a look takes no room")
-				for i := range 3 {
-					require.NoError(t, m.Settle(t.Context(), debts(limiter.Charge{Quota: q, Key: fmt.Sprint("new ", i), Cost: q.Capacity() / 2})))
-				}
-				alone := m.decide(limiter.Charge{Quota: q, Key: "new"})[0]
-				assert.True(t, alone.Allowed && alone.Overflow && alone.Remaining == 0)
-				assert.Zero(t, m.decide(limiter.Charge{Quota: q, Key: "new"}, limiter.Charge{Quota: q, Key: "newer"})[1].Remaining)
-				beside := m.decide(limiter.Charge{Quota: other, Key: "0"}, limiter.Charge{Quota: q, Key: "new"})
-				assert.False(t, beside[0].Overflow)
-				assert.Equal(t, alone, beside[1], "in a batch")
-				refused := m.decide(limiter.Charge{Quota: other, Key: "0", Cost: 1}, limiter.Charge{Quota: q, Key: "new", Cost: 1})
-				assert.Equal(t, alone, refused[1], "beside one that is refused")
-			})
-		})
-	}
+	underEach(t, func(t *testing.T, a limiter.Algorithm) {
+		m, q, other := overflowing(t), named(t, "api", "", limiter.PerHour(15).With(a)), named(t, "exhausted", "", limiter.PerHour(1))
+		before := m.Stats()
+		fresh := m.decide(limiter.Charge{Quota: q, Key: "new"})[0]
+		assert.True(t, !fresh.Overflow && fresh.Remaining == q.Capacity(), "nobody owes anything")
+		assert.Equal(t, before, m.Stats(), "a look takes no room")
+		for i := range 3 {
+			m.owe(q, fmt.Sprint("new ", i), q.Capacity()/2)
+		}
+		alone := m.decide(limiter.Charge{Quota: q, Key: "new"})[0]
+		assert.True(t, alone.Allowed && alone.Overflow && alone.Remaining == 0)
+		assert.Zero(t, m.decide(limiter.Charge{Quota: q, Key: "new"}, limiter.Charge{Quota: q, Key: "newer"})[1].Remaining)
+		beside := m.decide(limiter.Charge{Quota: other, Key: "0"}, limiter.Charge{Quota: q, Key: "new"})
+		assert.False(t, beside[0].Overflow)
+		assert.Equal(t, alone, beside[1], "in a batch")
+		refused := m.decide(limiter.Charge{Quota: other, Key: "0", Cost: 1}, limiter.Charge{Quota: q, Key: "new", Cost: 1})
+		assert.Equal(t, alone, refused[1], "beside one that is refused")
+	})
 }
 
 func TestABatchOfMoreNewKeysThanThereAreCellsIsDecided(t *testing.T) {
@@ -761,11 +755,4 @@ func TestALimitMayChangeWhileItsKeysAreInUse(t *testing.T) {
 		assert.InDelta(t, admitted.Load(), q.Capacity()-m.remaining(q, "key"), 5, "which may have refilled meanwhile")
 		assert.EqualValues(t, 4*4000, admitted.Load())
 	})
-}
-
-func TestClaimIsTrueOnce(t *testing.T) {
-	m := newMemory(t, 0)
-	assert.NoError(t, m.Claim("a"))
-	assert.NoError(t, m.Claim("b"))
-	assert.ErrorIs(t, m.Claim("a"), store.ErrClaimed)
 }

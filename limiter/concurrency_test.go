@@ -22,49 +22,47 @@ func TestMain(m *testing.M) { leak.VerifyMain(m) }
 // At the cap everything happens at once: eviction, growth, overflow and batches.
 func TestConcurrentFloodsNeitherDeadlockNorSetAnExhaustedKeyFree(t *testing.T) {
 	for _, maxKeys := range []int{1, fewKeys, 3000} {
-		t.Run(fmt.Sprint("MaxKeys ", maxKeys), func(t *testing.T) {
-			phase.Test(t, func(t *testing.T) {
-				m := newMemory(t, maxKeys)
-				quotas := []*limiter.Quota{
-					named(t, "a", "", limiter.PerHour(3)), named(t, "b", "", limiter.PerHour(3).With(limiter.SlidingLog)),
-					named(t, "c", "", limiter.PerHour(80_000_000)), named(t, "d", "", limiter.PerHour(3).With(limiter.TokenBucket)),
-				}
-				quotas[3].Settles = true
-				victim := named(t, "victim", "", limiter.PerHour(5))
-				require.True(t, m.take(victim, "key", 5))
-				var wg sync.WaitGroup
-				for id := range 8 {
-					wg.Go(func() {
-						random := rand.New(rand.NewPCG(5, uint64(id)))
-						for range 400 {
-							var charges []limiter.Charge
-							for range 1 + random.IntN(4) {
-								q := quotas[random.IntN(len(quotas))]
-								c := limiter.Charge{Quota: q, Key: fmt.Sprint(random.IntN(5000)), Cost: random.Int64N(4)}
-								if limiter.CheckCharges(append(charges, c)) == nil {
-									charges = append(charges, c)
-								}
-							}
-							if random.IntN(20) == 0 {
-								charges = append(charges, limiter.Charge{Quota: victim, Key: "key", Cost: 1})
-							}
-							assert.NoError(t, m.Decide(t.Context(), charges))
-							if last := charges[len(charges)-1]; last.Quota == victim {
-								assert.False(t, last.Decision.Allowed)
-							}
-							switch random.IntN(10) {
-							case 0:
-								assert.NoError(t, m.Settle(t.Context(), refunds(charges[:1]...)))
-							case 1:
-								m.Stats()
+		phase.Run(t, fmt.Sprint("MaxKeys ", maxKeys), func(t *testing.T) {
+			m := newMemory(t, maxKeys)
+			quotas := []*limiter.Quota{
+				named(t, "a", "", limiter.PerHour(3)), named(t, "b", "", limiter.PerHour(3).With(limiter.SlidingLog)),
+				named(t, "c", "", limiter.PerHour(80_000_000)), named(t, "d", "", limiter.PerHour(3).With(limiter.TokenBucket)),
+			}
+			quotas[3].Settles = true
+			victim := named(t, "victim", "", limiter.PerHour(5))
+			require.True(t, m.take(victim, "key", 5))
+			var wg sync.WaitGroup
+			for id := range 8 {
+				wg.Go(func() {
+					random := rand.New(rand.NewPCG(5, uint64(id)))
+					for range 400 {
+						var charges []limiter.Charge
+						for range 1 + random.IntN(4) {
+							q := quotas[random.IntN(len(quotas))]
+							c := limiter.Charge{Quota: q, Key: fmt.Sprint(random.IntN(5000)), Cost: random.Int64N(4)}
+							if limiter.CheckCharges(append(charges, c)) == nil {
+								charges = append(charges, c)
 							}
 						}
-					})
-				}
-				wg.Wait()
-				assert.False(t, m.take(victim, "key", 1))
-				m.Stats() // takes each lock
-			})
+						if random.IntN(20) == 0 {
+							charges = append(charges, limiter.Charge{Quota: victim, Key: "key", Cost: 1})
+						}
+						assert.NoError(t, m.Decide(t.Context(), charges))
+						if last := charges[len(charges)-1]; last.Quota == victim {
+							assert.False(t, last.Decision.Allowed)
+						}
+						switch random.IntN(10) {
+						case 0:
+							assert.NoError(t, m.Settle(t.Context(), refunds(charges[:1]...)))
+						case 1:
+							m.Stats()
+						}
+					}
+				})
+			}
+			wg.Wait()
+			assert.False(t, m.take(victim, "key", 1))
+			m.Stats() // takes each lock
 		})
 	}
 }

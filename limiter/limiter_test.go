@@ -63,15 +63,6 @@ var errOutage = errors.New("the store is away")
 
 func (brokenStore) Decide(context.Context, []limiter.Charge) error { return errOutage }
 
-func TestALimiterSaysThatItsStoreCouldNotDecide(t *testing.T) {
-	phase.Test(t, func(t *testing.T) {
-		l := limiter.Must(limiter.New(limiter.Config{Name: "mail", Limit: limiter.PerHour(5), Store: brokenStore{}}))
-		d, err := l.Allow(context.Background(), "key")
-		require.ErrorIs(t, err, errOutage)
-		assert.False(t, d.Allowed)
-	})
-}
-
 func TestMemoryDoesNotLookAtTheContext(t *testing.T) {
 	phase.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(context.Background())
