@@ -68,21 +68,17 @@ func onKey(flags *pflag.FlagSet, s *session, do func(ctx context.Context, c *key
 				return err
 			}
 			c := &keyCommand{output: out, limits: limits, key: counted, keyed: known.keyed(counted)}
-			seen := map[string]bool{}
 			for _, info := range limits.Rules() {
-				if info.Limit == nil && *rule == info.Name {
-					return usageError{fmt.Errorf("the rule %q denies every request, and counts none", *rule)}
-				}
-				if info.Limit != nil && !seen[info.Name] && (*rule == "" || *rule == info.Name) {
+				counts := info.Limit != nil && !slices.Contains(c.rules, info.Name) // a rule with mode deny has no Limit
+				if counts && (*rule == "" || *rule == info.Name) {
 					c.rules = append(c.rules, info.Name)
 				}
-				seen[info.Name] = true
 			}
-			if len(c.rules) == 0 {
-				if *rule == "" {
-					return usageError{errors.New("the file has no rule that counts")}
-				}
-				return usageError{fmt.Errorf("the file has no rule named %q", *rule)}
+			switch {
+			case len(c.rules) == 0 && *rule == "":
+				return usageError{errors.New("the file has no rule that counts requests")}
+			case len(c.rules) == 0:
+				return usageError{fmt.Errorf("the file has no rule named %q that counts requests", *rule)}
 			}
 			return do(ctx, c)
 		})

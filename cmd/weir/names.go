@@ -1,8 +1,6 @@
 package main
 
 import (
-	"bufio"
-	"errors"
 	"fmt"
 	"strings"
 
@@ -32,9 +30,6 @@ func (n *names) keyed(key string) keyed {
 	return keyed{key, digest}
 }
 
-// longestName is the greatest length of a line, in bytes.
-const longestName = 64 << 10
-
 // readNames reads the file of keys, if there is one. own are the kinds of --keys.
 func (s *session) readNames(file string, server *server, own string) (*names, error) {
 	secret, err := server.secret()
@@ -45,26 +40,19 @@ func (s *session) readNames(file string, server *server, own string) (*names, er
 	if file == "" {
 		return n, nil
 	}
-	in, err := s.open(file)
+	text, err := s.read(file)
 	if err != nil {
 		return nil, err
 	}
-	defer in.Close()
-	lines := bufio.NewScanner(in)
-	lines.Buffer(nil, longestName)
-	for at := 1; lines.Scan(); at++ {
-		text := strings.TrimSpace(lines.Text())
-		if text == "" {
+	for at, line := range strings.Split(string(text), "\n") {
+		if line = strings.TrimSpace(line); line == "" {
 			continue
 		}
-		key, err := keyOf(text, own)
+		key, err := keyOf(line, own)
 		if err != nil {
-			return nil, fmt.Errorf("--names: line %d: %w", at, err)
+			return nil, fmt.Errorf("--names: line %d: %w", at+1, err)
 		}
 		n.known[n.digester.Digest(key).String()] = key
 	}
-	if errors.Is(lines.Err(), bufio.ErrTooLong) {
-		return nil, fmt.Errorf("--names: a line is longer than %d bytes", longestName)
-	}
-	return n, lines.Err()
+	return n, nil
 }

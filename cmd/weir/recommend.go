@@ -52,7 +52,7 @@ func recommend(s *session, flags *pflag.FlagSet) action {
 		return f.read(names[0], needs, []string{""}, func(log *weblog) error {
 			if len(log.missing) > 0 {
 				need := log.missing[0].Of
-				return fmt.Errorf("--key %s needs %s, which the log does not have: say where with --map %s=PLACE", *key, need, need)
+				return fmt.Errorf("--key %s: the log does not have %s: say where with --map %s=PLACE", *key, need, need)
 			}
 			if *only != "" && (!log.Has("method") || !log.Has("target")) {
 				return errors.New("--for needs methods and paths, which the log does not have")

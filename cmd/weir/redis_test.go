@@ -189,7 +189,7 @@ func TestWhatRedisCannotBeAskedIsTold(t *testing.T) {
 		{[]string{"top", "--rate", "0"}, exitUsage, "from 1 to 1000000"},
 		{[]string{"top", "--names", "none"}, exitBad, "none"},
 		{[]string{"peek", file, "--key=user:x", "--rule", "none"}, exitUsage, `no rule named "none"`},
-		{[]string{"peek", write(t, "deny.yaml", "version: 1\ndefault: 1/s\nendpoints: {/a: {mode: deny}}\n"), "--key=user:x", "--rule", "/a"}, exitUsage, "denies every request"},
+		{[]string{"peek", write(t, "deny.yaml", "version: 1\ndefault: 1/s\nendpoints: {/a: {mode: deny}}\n"), "--key=user:x", "--rule", "/a"}, exitUsage, `no rule named "/a" that counts requests`},
 		{[]string{"peek", file, "--key=user:x", "--prefix", "a b"}, exitUsage, "a b"},
 		{[]string{"reset", file}, exitUsage, "name the --key"},
 		{[]string{"reset", "none.yaml", "--key=user:x"}, exitBad, "none.yaml"},

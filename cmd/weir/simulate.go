@@ -80,24 +80,19 @@ func leftOut(log *weblog) (notes []string, err error) {
 	}
 	var errs []error
 	for _, need := range slices.Sorted(maps.Keys(of)) {
-		names, verb := strings.Join(of[need], ", "), "needs"
-		if len(of[need]) > 1 {
-			verb = "need"
-		}
-		note := fmt.Sprintf("Left out: %s, which %s %s. The log does not have it.", names, verb, need)
+		names := strings.Join(of[need], ", ")
+		note := fmt.Sprintf("Left out: %s. The log does not have %s.", names, need)
 		if need == "tier" { // default is not for a tier with rules of its own
 			note += " Every request counts as if it had no tier."
 		}
 		notes = append(notes, note)
-		where := "--map " + need + "=PLACE"
+		where := "say where with --map " + need + "=PLACE, or "
 		if need == "route" {
-			where = "--route PATTERN which the service has"
+			where = "say with --route PATTERN which the service has, or "
+		} else if strings.HasPrefix(need, "json:") {
+			where = "" // no log has bodies
 		}
-		if strings.HasPrefix(need, "json:") {
-			errs = append(errs, fmt.Errorf("%s %s %s, which no log has: leave such rules out with --partial", names, verb, need))
-			continue
-		}
-		errs = append(errs, fmt.Errorf("%s %s %s, which the log does not have: say where with %s, or leave such rules out with --partial", names, verb, need, where))
+		errs = append(errs, fmt.Errorf("%s: the log does not have %s: %sleave such rules out with --partial", names, need, where))
 	}
 	if log.flags.partial {
 		return notes, nil

@@ -145,19 +145,19 @@ default: 1/1h
 	assert.Equal(t, exitBad, exit)
 	assert.Empty(t, out)
 	for _, want := range []string{
-		`"GET /a" needs header:X-Device, which the log does not have: say where with --map header:X-Device=PLACE`,
-		`"GET /b" needs key:tenant, which the log does not have: say where with --map key:tenant=PLACE`,
-		`"tier:premium" needs tier, which the log does not have: say where with --map tier=PLACE`,
-		`"POST /login", "tier:premium" need user, which`,
+		`"GET /a": the log does not have header:X-Device: say where with --map header:X-Device=PLACE`,
+		`"GET /b": the log does not have key:tenant: say where with --map key:tenant=PLACE`,
+		`"tier:premium": the log does not have tier: say where with --map tier=PLACE`,
+		`"POST /login", "tier:premium": the log does not have user: say`,
 	} {
 		assert.Contains(t, err, want)
 	}
 
 	exit, out, err = weir(t, attacked(), "simulate", file, "-", "--keys=tenant", "--partial")
 	require.Equal(t, exitGood, exit, err)
-	assert.Contains(t, out, `note: Left out: "GET /a", which needs header:X-Device. The log does not have it.`)
+	assert.Contains(t, out, `note: Left out: "GET /a". The log does not have header:X-Device.`)
 	assert.Contains(t, out, `These rules would have refused 5 of 30 requests`, "of the default alone")
-	assert.Contains(t, out, `The log does not have it. Every request counts as if it had no tier.`, "so the default counts requests that it is not for")
+	assert.Contains(t, out, `The log does not have tier. Every request counts as if it had no tier.`, "so the default counts requests that it is not for")
 
 	// With --map, the log has every input.
 	json := ""
@@ -181,11 +181,11 @@ func TestAHeaderThatNoLineOfJSONHasIsNotGuessed(t *testing.T) {
 		plain += fmt.Sprintf(`{"time":%d,"client_ip":"192.0.2.%d","method":"GET","path":"/"}`+"\n", 1709294400+i, i)
 		caddy += fmt.Sprintf(`{"ts":%d.5,"request":{"remote_ip":"192.0.2.%d","method":"GET","uri":"/","headers":{"Accept":["a"]}}}`+"\n", 1709294400+i, i)
 	}
-	const want = "needs header:X-Api-Key, which the log does not have: say where with --map header:X-Api-Key=PLACE"
+	const want = "the log does not have header:X-Api-Key: say where with --map header:X-Api-Key=PLACE"
 	for _, log := range []string{plain, caddy} {
 		exit, out, err := weir(t, log, "simulate", file, "-")
 		require.Equal(t, exitBad, exit, out)
-		assert.Contains(t, err, `"default" `+want)
+		assert.Contains(t, err, `"default": `+want)
 		exit, out, err = weir(t, log, "recommend", "-", "--key=header:X-Api-Key")
 		require.Equal(t, exitBad, exit, out)
 		assert.Contains(t, err, want)
@@ -234,7 +234,7 @@ func TestAnInputThatNoRequestHasIsTold(t *testing.T) {
 		file = write(t, "limits.yaml", "version: 1\n"+section+": {keys: [\"user:ada\"]}\ndefault: 1/1h\n")
 		exit, _, err = weir(t, log, "simulate", file, "-")
 		assert.Equal(t, exitBad, exit)
-		assert.Contains(t, err, `"`+section+`" needs user, which the log does not have: say where with --map user=PLACE`)
+		assert.Contains(t, err, `"`+section+`": the log does not have user: say where with --map user=PLACE`)
 		exit, out, err = weir(t, log, "simulate", file, "-", "--map=user=$remote_user")
 		require.Equal(t, exitGood, exit, err)
 		assert.Contains(t, out, map[string]string{"ban": "30 are refused for a ban", "allow": "30 are never limited"}[section])
@@ -258,7 +258,7 @@ endpoints:
 
 	exit, _, err = weir(t, log, "simulate", file, "-", "--map=header:X-Tokens=$body", "--format=$remote_addr $ident $remote_user [$time_local] \"$request\" $code $body \"$r\" \"$u\"")
 	assert.Equal(t, exitBad, exit)
-	assert.Contains(t, err, `"POST /login" needs status, which the log does not have: say where with --map status=PLACE`)
+	assert.Contains(t, err, `"POST /login": the log does not have status: say where with --map status=PLACE`)
 }
 
 func TestClientsBehindAProxyThatIsTrustedAreTheClients(t *testing.T) {
@@ -465,7 +465,7 @@ func TestALogThatCannotBeUsedIsTold(t *testing.T) {
 		{attacked(), []string{"recommend", "-", "--spare=0"}, exitUsage, `--spare is "0": want a percentage`},
 		{attacked(), []string{"recommend", "-", "--spare=101%"}, exitUsage, "want a percentage"},
 		{attacked(), []string{"recommend", "-", "--key=usr"}, exitUsage, "--key: "},
-		{attacked(), []string{"recommend", "-", "--key=user"}, exitBad, "needs user, which the log does not have"},
+		{attacked(), []string{"recommend", "-", "--key=user"}, exitBad, "--key user: the log does not have user"},
 		{attacked(), []string{"recommend", "-", "--for=login"}, exitUsage, "--for: "},
 		{attacked(), []string{"recommend", "-", "--for=GET example.org/x"}, exitUsage, "leave the host out"},
 		{attacked(), []string{"recommend", "-", "--for=GET /none"}, exitBad, "there are no requests"},

@@ -20,8 +20,8 @@ type survey struct {
 	client       redis.UniversalClient
 	n            int
 	prefix, rule string
-	every        time.Duration      // from one page of a server to the next
-	progress     func(looked int64) // called every ten seconds
+	every        time.Duration            // from one page of a server to the next
+	progress     func(looked, keys int64) // called every ten seconds
 
 	mu              sync.Mutex
 	begun, reported time.Time
@@ -32,17 +32,10 @@ type survey struct {
 // page is how many keys Redis visits for one SCAN.
 const page = 50
 
-func newSurvey(client redis.UniversalClient, n, rate int, prefix, rule string) *survey {
-	return &survey{
-		client: client, n: n, prefix: prefix, rule: rule, every: page * time.Second / time.Duration(rate),
-		top: map[string]redisstore.Usage{},
-	}
-}
-
 // run scans all keys.
 func (s *survey) run(ctx context.Context) error {
 	s.begun = time.Now()
-	s.reported = s.begun
+	s.reported, s.top = s.begun, map[string]redisstore.Usage{}
 	nodes, keys, err := s.nodes(ctx)
 	if err != nil {
 		return err
@@ -90,7 +83,7 @@ func (s *survey) scan(ctx context.Context, node *redis.Client) error {
 		s.looked += page
 		if time.Since(s.reported) >= 10*time.Second {
 			s.reported = time.Now()
-			s.progress(min(s.looked, s.keys))
+			s.progress(min(s.looked, s.keys), s.keys)
 		}
 		s.keep(found)
 		s.mu.Unlock()

@@ -207,7 +207,7 @@ func TestATestOfALogCountsItsRequests(t *testing.T) {
 	assert.Contains(t, out, "t.yaml:3:3: it: expected 3 allowed, but 2 allowed (")
 	exit, out = run(`map: {client: $.ip, method: $.m, target: $.p, time: $.time}, tier: premium, expect: {refused: 0}`)
 	assert.Equal(t, exitUsage, exit, "a log without tiers says nothing of a tier")
-	assert.Contains(t, out, "need tier, which the log does not have: say where with --map tier=PLACE")
+	assert.Contains(t, out, "the log does not have tier: say where with --map tier=PLACE")
 	exit, out = run(strings.Replace(places, "$.tier", "$.m", 1) + "tier: premium, expect: {refused: 0}")
 	assert.Equal(t, exitUsage, exit)
 	assert.Contains(t, out, "t.yaml:3:3: the log has no such request")

@@ -71,9 +71,11 @@ func top(s *session, flags *pflag.FlagSet) action {
 		}
 		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 		defer stop()
-		survey := newSurvey(client, *n, *rate, server.prefix, *rule)
-		survey.progress = func(looked int64) {
-			fmt.Fprintf(s.err, "looked at %s of %s keys\n", operate.Number(looked), operate.Number(survey.keys))
+		survey := &survey{
+			client: client, n: *n, prefix: server.prefix, rule: *rule, every: page * time.Second / time.Duration(*rate),
+			progress: func(looked, keys int64) {
+				fmt.Fprintf(s.err, "looked at %s of %s keys\n", operate.Number(looked), operate.Number(keys))
+			},
 		}
 		err = survey.run(ctx)
 		isInterrupted := err != nil && ctx.Err() != nil
