@@ -32,41 +32,49 @@ var farClients = map[string]func(testing.TB, *redistest.Link) redis.UniversalCli
 	},
 }
 
-// A link so long that a new connection takes a multiple of the deadline, and a decision that
-// waits for another batch more than it. Both are a multiple of what is common, as such times
-// suffer less from a busy machine.
-const (
-	farTrip     = 400 * time.Millisecond
-	farDeadline = 700 * time.Millisecond
-)
+// farTrip is a round trip so long that a new connection takes a multiple of the deadline, which is shorter than
+// two, and a decision that waits for another batch takes more than it.
+const farTrip = 400 * time.Millisecond
 
 func TestALongWayToRedisIsNoOutage(t *testing.T) {
 	for name, connect := range farClients {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			link := &redistest.Link{RoundTrip: farTrip}
-			client := closeAfter(t, connect(t, link))
-			s := newStore(client, Options{}).Within(farDeadline).(*store)
-			q := bounded(t, "rule", 1_000_000, limiter.TokenBucket)
-			var failed, answered atomic.Int64
-			var wg sync.WaitGroup
-			for range 32 {
-				wg.Go(func() {
-					for range 8 {
-						if err := s.Decide(t.Context(), []limiter.Charge{charge(q, "key", 1)}); err != nil {
-							failed.Add(1)
-						} else {
-							answered.Add(1)
-						}
-					}
-				})
-			}
-			wg.Wait()
 			// A Cluster and the sentinels are asked for the servers first, which may take
 			// longer than the first of a caller's decisions waits.
-			assert.LessOrEqual(t, failed.Load(), int64(2*32), "connections are made although they take longer than the deadline")
-			assert.GreaterOrEqual(t, answered.Load(), int64(6*32))
-			assert.LessOrEqual(t, link.Dials(), 20, "connections are kept")
+			const most = 2 * farCallers
+			var failed int64
+			for _, trip := range []time.Duration{farTrip, 3 * farTrip, 5 * farTrip} { // go-redis itself waits for 3s
+				var dials int
+				if failed, dials = decideFarAway(t, connect, trip); failed <= most {
+					assert.LessOrEqual(t, dials, 20, "connections are kept")
+					return
+				}
+				t.Logf("%d of %d failed: a busy machine may be late, less so the longer the way is", failed, farCallers*farTimes)
+			}
+			assert.LessOrEqual(t, failed, int64(most), "connections are made although they take longer than the deadline")
 		})
 	}
+}
+
+const farCallers, farTimes = 32, 8
+
+// decideFarAway has callers decide on a server that is so far away, and returns how many decisions failed.
+func decideFarAway(t *testing.T, connect func(testing.TB, *redistest.Link) redis.UniversalClient, trip time.Duration) (failed int64, dials int) {
+	link := &redistest.Link{RoundTrip: trip}
+	s := newStore(closeAfter(t, connect(t, link)), Options{}).Within(trip * 7 / 4).(*store)
+	q := bounded(t, "rule", 1_000_000, limiter.TokenBucket)
+	var failures atomic.Int64
+	var wg sync.WaitGroup
+	for range farCallers {
+		wg.Go(func() {
+			for range farTimes {
+				if s.Decide(t.Context(), []limiter.Charge{charge(q, "key", 1)}) != nil {
+					failures.Add(1)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	return failures.Load(), link.Dials()
 }

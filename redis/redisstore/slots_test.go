@@ -33,7 +33,9 @@ func concurrency(t testing.TB, rule string, most int64) *limiter.Quota {
 // leases changes how long the leases of a store are, before it is used.
 func (s *store) leases(d time.Duration) *store {
 	for _, b := range s.batchers {
+		b.mu.Lock()
 		b.holdings.lease = d
+		b.mu.Unlock()
 	}
 	return s
 }
@@ -163,6 +165,9 @@ func TestSlotsAreExactWhateverIsLostOrComesTwiceOrLate(t *testing.T) {
 	}
 	for i, s := range stores {
 		await(t, fmt.Sprint("nothing to be held by process ", i), s.isIdle)
+	}
+	for _, s := range stores {
+		s.leases(8 * patience) // an eighth is how long a message waits for its answer
 	}
 	for _, key := range keys {
 		for range most {
