@@ -400,21 +400,25 @@ func TestAFlagIsRefusedWithoutTheFlagThatItNeeds(t *testing.T) {
 // Processes that share a Redis share limits and bans, with and without leases.
 func TestProcessesShareARedis(t *testing.T) {
 	server := redistest.Start(t)
-	file, upstream := write(t, "limits.yaml", "version: 1\ndefault: {limit: 5/h, key: global}\n"), hello(t)
+	file, upstream := write(t, "limits.yaml", "version: 1\ndefault: {limit: 5/h, key: global, on_outage: closed}\n"), hello(t)
 	redis := "redis://" + server.Addr
 	exit, _, said := weir(t, "", "publish", file, "--redis", redis)
 	require.Equal(t, exitGood, exit, said)
-	passed := 0
+	passed, late := 0, 0
 	for _, from := range [][]string{{file}, {"redis"}, {"redis", "--leases"}} {
 		s := startServing(t, nil, append(from, "--redis", redis, "--replicas", "3", "--proxy", "127.0.0.1:0="+upstream, "--drain", "0s")...)
 		for range 4 {
-			if status, _ := s.get("--proxy", "/"); status == 200 {
+			switch status, _ := s.get("--proxy", "/"); status {
+			case 200:
 				passed++
+			case 503: // the machine was too busy for Redis to be in time, which may have counted all the same
+				late++
 			}
 		}
 		s.stop()
 	}
-	require.Equal(t, 5, passed)
+	require.LessOrEqual(t, passed, 5)
+	require.GreaterOrEqual(t, passed+late, 5)
 }
 
 // A process that starts without rules lets nothing pass, says why, and takes the rules when they come.
@@ -509,8 +513,7 @@ endpoints:
   "/local": {limit: 3/h, key: global}
 `)
 	s := startServing(t, nil, file, "--redis", "redis://"+server.Addr, "--proxy", "127.0.0.1:0="+hello(t), "--admin", "127.0.0.1:0", "--drain", "0s")
-	status, _ := s.get("--proxy", "/closed")
-	require.Equal(t, 200, status)
+	s.eventually("--proxy", "/closed", 200, "hello") // a busy machine may be late at first
 	goroutines := func() int {
 		_, metrics := s.get("--admin", "/metrics")
 		found := regexp.MustCompile(`(?m)^go_goroutines (\d+)`).FindStringSubmatch(metrics)

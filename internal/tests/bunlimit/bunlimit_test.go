@@ -48,7 +48,9 @@ func TestBunrouterOnLeases(t *testing.T) {
 	onLeases := router
 	onLeases.Store = func(t *testing.T) limiter.Store {
 		require.NoError(t, client.FlushAll(t.Context()).Err())
-		store, err := leasestore.New(client, leasestore.Options{})
+		store, err := leasestore.New(client, leasestore.Options{Redis: redisstore.Options{
+			Failover: failover.Options{Deadline: redistest.Patience},
+		}})
 		require.NoError(t, err)
 		t.Cleanup(func() { require.NoError(t, store.Close()) })
 		return store

@@ -116,7 +116,10 @@ func TestProcessesShareTheSlotsOfARule(t *testing.T) {
 				break
 			}
 		}
-		time.Sleep(10 * time.Millisecond) // so that others come meanwhile
+		for end := time.Now().Add(redistest.Patience / 2); most.Load() < 2 && time.Now().Before(end); {
+			time.Sleep(time.Millisecond) // so that another comes meanwhile
+		}
+		time.Sleep(10 * time.Millisecond) // and a third one, if it may
 		inFlight.Add(-1)
 		return respond(200), nil
 	})
