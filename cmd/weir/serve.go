@@ -234,7 +234,7 @@ func (f *serveFlags) serve(file string) error {
 			return err
 		case got := <-signals:
 			if got == syscall.SIGHUP {
-				l.reread(f.gateway.Certificates)
+				l.reread()
 				continue
 			}
 			logger.Info("weir: draining", slog.String("signal", got.String()))
@@ -470,14 +470,14 @@ func (f *serveFlags) store(ctx context.Context, l *limits, o *rules.Options) (re
 	return client, nil
 }
 
-// reread reads the rules, certificates and other files again.
-func (l *limits) reread(certificates *serving.Certificates) {
+// reread reads the rules again, and opens the logs again.
+func (l *limits) reread() {
 	l.Watcher.Reread()
-	errs := []error{certificates.Reread()}
+	var errs []error
 	for _, lines := range l.logs {
 		errs = append(errs, lines.Reopen())
 	}
 	if err := errors.Join(errs...); err != nil {
-		l.Logger.Warn("weir: the earlier version stays in use: " + err.Error())
+		l.Logger.Warn("weir: the earlier log stays in use: " + err.Error())
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"encoding/pem"
 	"fmt"
 	"io"
+	"log/slog"
 	"math/big"
 	"net"
 	"net/http"
@@ -29,6 +30,7 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -36,6 +38,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/weirgo/weir/cmd/weir/internal/serving"
 	"github.com/weirgo/weir/internal/redistest"
 )
 
@@ -286,30 +289,39 @@ func certificate(t *testing.T, cert, key, name string) {
 	require.NoError(t, os.WriteFile(key, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: encoded}), 0o600))
 }
 
-func TestCertificatesAreReadAnewAndABadOneIsKeptOut(t *testing.T) {
+func TestTheGatewaySpeaksHTTP2WithItsCertificate(t *testing.T) {
 	cert, key := filepath.Join(t.TempDir(), "cert.pem"), filepath.Join(t.TempDir(), "key.pem")
 	certificate(t, cert, key, "one.example")
 	s := startServing(t, nil, write(t, "limits.yaml", "version: 1\ndefault: 100/h\n"), "--proxy", "127.0.0.1:0="+hello(t), "--tls-cert", cert, "--tls-key", key, "--drain", "0s")
-	name := func() string {
-		c, err := tls.Dial("tcp", s.addr["--proxy"], &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2"}})
-		require.NoError(t, err)
-		defer c.Close()
-		require.Equal(t, "h2", c.ConnectionState().NegotiatedProtocol)
-		return c.ConnectionState().PeerCertificates[0].Subject.CommonName
-	}
-	require.Equal(t, "one.example", name())
-	require.NoError(t, os.WriteFile(key, []byte("no key"), 0o600))
-	s.signal(syscall.SIGHUP)
-	require.Eventually(t, func() bool {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		return strings.Contains(s.said.String(), "the earlier version stays in use: --tls-cert")
-	}, 20*time.Second, 5*time.Millisecond)
-	require.Equal(t, "one.example", name())
-	certificate(t, cert, key, "two.example")
-	s.signal(syscall.SIGHUP)
-	require.Eventually(t, func() bool { return name() == "two.example" }, 20*time.Second, 5*time.Millisecond)
+	c, err := tls.Dial("tcp", s.addr["--proxy"], &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2"}})
+	require.NoError(t, err)
+	require.Equal(t, "h2", c.ConnectionState().NegotiatedProtocol)
+	require.Equal(t, "one.example", c.ConnectionState().PeerCertificates[0].Subject.CommonName)
+	require.NoError(t, c.Close())
 	s.stop()
+}
+
+func TestCertificatesAreReadAnewAndABadOneIsKeptOut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cert, key := filepath.Join(t.TempDir(), "cert.pem"), filepath.Join(t.TempDir(), "key.pem")
+		certificate(t, cert, key, "one.example")
+		var said bytes.Buffer
+		c, err := serving.NewCertificates(cert, key, slog.New(slog.NewTextHandler(&said, nil)))
+		require.NoError(t, err)
+		name := func() string {
+			used, err := c.Config().GetCertificate(nil)
+			require.NoError(t, err)
+			return used.Leaf.Subject.CommonName
+		}
+		require.NoError(t, os.WriteFile(key, []byte("no key"), 0o600))
+		time.Sleep(5 * time.Second)
+		require.Equal(t, "one.example", name())
+		require.Contains(t, said.String(), "the certificate in use is kept: --tls-cert")
+		certificate(t, cert, key, "two.example")
+		require.Equal(t, "one.example", name(), "a handshake reads the files only if none has read them lately")
+		time.Sleep(5 * time.Second)
+		require.Equal(t, "two.example", name())
+	})
 }
 
 // A mistake ends weir serve with one line that names the flag. It serves nothing.
@@ -339,7 +351,7 @@ func TestBadInputOfServeIsNamed(t *testing.T) {
 		{[]string{proxy, "--tier-header", "a_b"}, "--tier-header"},
 		{[]string{proxy, "--tls-cert", file}, "--tls-cert needs --tls-key"},
 		{[]string{proxy, "--tls-key", file}, "--tls-key needs --tls-cert"},
-		{[]string{proxy, "--tls-cert", file + "x", "--tls-key", file}, "--tls-cert: open "},
+		{[]string{proxy, "--tls-cert", file + "x", "--tls-key", file}, "--tls-cert " + file + "x and --tls-key " + file + ": open "},
 		{[]string{proxy, "--tls-cert", file, "--tls-key", file}, "--tls-cert"},
 		{[]string{proxy, "--access-log", filepath.Join(file, "x")}, "--access-log: "},
 		{[]string{proxy, "--drain", "-1s"}, "--drain"},
