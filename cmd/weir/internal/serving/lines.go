@@ -23,6 +23,10 @@ type Lines struct {
 	dropped uint64
 	err     error // of the last write
 	ended   bool
+
+	current io.Writer // of the last write, like the fields below only for the goroutine
+	spare   []byte
+	torn    bool // the last line is incomplete
 }
 
 const (
@@ -115,44 +119,34 @@ func (l *Lines) Close() error {
 
 func (l *Lines) run() {
 	defer close(l.done)
-	w := lineWriter{lines: l}
 	for {
 		select {
 		case <-l.wake:
-			w.writeAll()
+			l.writeAll()
 		case <-l.end:
-			w.writeAll()
-			w.close()
+			l.writeAll()
+			l.closeFile()
 			return
 		}
 	}
 }
 
-// A lineWriter is the state of the goroutine of Lines.
-type lineWriter struct {
-	lines *Lines
-	to    io.Writer
-	spare []byte
-	torn  bool // the last line is incomplete
-}
-
 // writeAll writes what waits, until nothing does.
-func (w *lineWriter) writeAll() {
-	l := w.lines
+func (l *Lines) writeAll() {
 	for {
 		l.mu.Lock()
 		to, text := l.to, l.waiting
-		l.waiting = w.spare[:0]
+		l.waiting = l.spare[:0]
 		l.mu.Unlock()
-		w.spare = text
-		if to != w.to {
-			w.close()
-			w.to, w.torn = to, false
+		l.spare = text
+		if to != l.current {
+			l.closeFile()
+			l.current, l.torn = to, false
 		}
 		if len(text) == 0 {
 			return
 		}
-		lost, err := w.write(text)
+		lost, err := l.write(text)
 		l.mu.Lock()
 		l.dropped += lost
 		l.err = err
@@ -161,23 +155,23 @@ func (w *lineWriter) writeAll() {
 }
 
 // write writes lines, and returns how many of them it lost.
-func (w *lineWriter) write(text []byte) (lost uint64, err error) {
-	if w.torn {
-		if _, err := io.WriteString(w.to, "\n"); err != nil {
+func (l *Lines) write(text []byte) (lost uint64, err error) {
+	if l.torn {
+		if _, err := io.WriteString(l.current, "\n"); err != nil {
 			return countLines(text), err
 		}
-		w.torn = false
+		l.torn = false
 	}
-	n, err := w.to.Write(text)
+	n, err := l.current.Write(text)
 	if err != nil {
-		w.torn = n > 0 && text[n-1] != '\n'
+		l.torn = n > 0 && text[n-1] != '\n'
 	}
 	return countLines(text[n:]), err
 }
 
-// close closes the file, if it is one.
-func (w *lineWriter) close() {
-	if file, ok := w.to.(*os.File); ok && w.lines.name != "" {
+// closeFile closes the file that was written last.
+func (l *Lines) closeFile() {
+	if file, ok := l.current.(*os.File); ok && l.name != "" {
 		_ = file.Close()
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/weirgo/weir/internal/response"
 	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/middleware"
 )
@@ -111,19 +112,12 @@ func (l *Log) Handler(next http.Handler) http.Handler {
 			}
 			now := time.Now()
 			of.Time, of.Took, of.Bytes = now.UTC().Format(time.RFC3339Nano), now.Sub(began).Seconds(), counted.bytes
-			l.write(of)
+			text, _ := json.Marshal(of) // of strings and numbers: it cannot fail
+			_, _ = l.to.Write(append(text, '\n'))
 		}()
 		next.ServeHTTP(counted, r)
 		of.Status = http.StatusOK // net/http's, if next writes nothing
 	})
-}
-
-func (l *Log) write(of *line) {
-	text, err := json.Marshal(of)
-	if err != nil {
-		return // cannot happen: a line has only strings and numbers
-	}
-	_, _ = l.to.Write(append(text, '\n'))
 }
 
 // A counted ResponseWriter keeps the status, and counts the bytes of the body.
@@ -136,7 +130,7 @@ type counted struct {
 func (c *counted) Unwrap() http.ResponseWriter { return c.ResponseWriter }
 
 func (c *counted) WriteHeader(status int) {
-	if c.status == 0 && (status >= http.StatusOK || status == http.StatusSwitchingProtocols) {
+	if c.status == 0 && response.IsFinal(status) {
 		c.status = status
 	}
 	c.ResponseWriter.WriteHeader(status)
