@@ -96,20 +96,20 @@ func (t *table) newLimit(d envoy.Descriptor, allowed limiter.Allowance) (*limit,
 	return l, nil
 }
 
-// domainAndKeys joins a domain and the keys of entries, without collisions.
+// domainAndKeys joins a domain and the keys of entries.
 func domainAndKeys(domain string, entries []envoy.Entry) string {
-	var b strings.Builder
-	b.Grow(128)
-	part := func(s string) {
-		b.WriteString(strconv.Itoa(len(s)))
-		b.WriteByte(':')
-		b.WriteString(s)
-	}
-	part(domain)
+	b := make([]byte, 0, 128)
+	b = appendPart(b, domain)
 	for _, e := range entries {
-		part(e.Key)
+		b = appendPart(b, e.Key)
 	}
-	return b.String()
+	return string(b)
+}
+
+// appendPart appends a part of a text, with its length before it, against collisions.
+func appendPart(b []byte, part string) []byte {
+	b = append(strconv.AppendInt(b, int64(len(part)), 10), ':')
+	return append(b, part...)
 }
 
 // find returns the limit for a descriptor, or nil, and the key to count: the values that the limit leaves
@@ -184,18 +184,11 @@ func (l *limit) matches(entries []envoy.Entry) bool {
 // the limit with the value comes first.
 func (l *limit) compareExactness(other *limit) int {
 	return slices.CompareFunc(l.Entries, other.Entries, func(a, b envoy.Entry) int {
-		switch {
-		case (a.Value == "") == (b.Value == ""):
-			return 0
-		case a.Value == "":
-			return 1
-		}
-		return -1
+		return min(1, len(b.Value)) - min(1, len(a.Value))
 	})
 }
 
-// key joins the values of the entries without a value in the file. Several values have their lengths
-// before them, against collisions.
+// key joins the values of the entries without a value in the file. One value stands alone.
 func (l *limit) key(entries []envoy.Entry) string {
 	var open []string
 	for i, e := range entries {
@@ -206,11 +199,11 @@ func (l *limit) key(entries []envoy.Entry) string {
 	if len(open) == 1 {
 		return open[0]
 	}
-	var b strings.Builder
+	var b []byte
 	for _, value := range open {
-		b.WriteString(strconv.Itoa(len(value)) + ":" + value)
+		b = appendPart(b, value)
 	}
-	return b.String()
+	return string(b)
 }
 
 // units has Envoy's units, the longest first.
