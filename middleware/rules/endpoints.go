@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/weirgo/weir/internal/nearest"
 	"github.com/weirgo/weir/internal/route"
 )
 
@@ -52,6 +53,9 @@ func (c *checker) pattern(at []string, text string) (route.Pattern, bool) {
 	case strings.HasSuffix(pattern.Path, "*") && !strings.HasSuffix(pattern.Path, "/*"):
 		c.warnings.atKey(at, "matches only a route that is registered with this *: write %q to match all paths below", strings.TrimRight(text, "*")+"/*")
 	}
+	if near := nearest.Of(pattern.Method, methods); near != "" && near != pattern.Method {
+		c.warnings.atKey(at, "has the unknown method %q: did you mean %q?", pattern.Method, near)
+	}
 	return pattern, true
 }
 
@@ -75,4 +79,10 @@ func (c *checker) parameters(p *scopedRule) {
 			c.at(c.doc.element(sub(p.path, "key"), i), "names the parameter %q, which the endpoint does not have: %s", name, meant)
 		}
 	}
+}
+
+// methods are the methods of HTTP and WebDAV. No request has a method such as GTE, so its endpoint would have no limit.
+var methods = []string{
+	"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "CONNECT", "OPTIONS", "TRACE", "QUERY",
+	"COPY", "LOCK", "MKCOL", "MOVE", "PROPFIND", "PROPPATCH", "REPORT", "SEARCH", "UNLOCK",
 }
