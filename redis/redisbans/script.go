@@ -166,17 +166,11 @@ func (a *answer) read(tag, text string) known {
 	}
 	var s state
 	longest := bans.MaxDuration.Milliseconds()
-	if json.Unmarshal([]byte(text), &s) != nil || s.Ends > a.now+longest {
+	within := func(n, most int64) bool { return 0 <= n && n <= most } // else it could overflow, and end a ban
+	if json.Unmarshal([]byte(text), &s) != nil ||
+		!within(s.Ends, a.now+longest) || !within(s.Since, a.now+longest) || !within(s.Remember, longest) {
 		return unreadable(tag)
 	}
-	// Times that bans.lua has not written could overflow, and end a ban.
-	if s.Ends < 0 {
-		s.Ends = 1 // long ago
-	}
-	if s.Since < 0 || s.Since > a.now+longest {
-		s.Since = 0
-	}
-	s.Remember = min(max(s.Remember, 0), longest)
 	return known{
 		ban:      bans.Ban{Key: tag, Rule: s.Rule, Until: a.at(s.Ends), Times: s.Times, Since: a.at(s.Since), Reason: s.Reason, By: s.By},
 		remember: time.Duration(s.Remember) * time.Millisecond,
