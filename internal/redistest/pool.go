@@ -16,12 +16,6 @@ func Cluster(t testing.TB) []*Server {
 	})
 }
 
-// Sentinels is StartSentinel for tests that change nothing but keys, and needs Main.
-func Sentinels(t testing.TB) *Sentinel {
-	t.Helper()
-	return sentinels.take(t, StartSentinel, func(s *Sentinel) bool { return s.Master.forget() })
-}
-
 // forget empties a server, and reports whether it is like a new one.
 func (s *Server) forget() bool {
 	for _, command := range [][]string{{"FLUSHALL"}, {"SCRIPT", "FLUSH"}, {"CONFIG", "RESETSTAT"}} {
@@ -36,16 +30,14 @@ func (s *Server) forget() bool {
 }
 
 var (
-	pooled    bool // Main ends the pools
-	servers   pool[*Server]
-	clusters  pool[[]*Server]
-	sentinels pool[*Sentinel]
+	pooled   bool // Main ends the pools
+	servers  pool[*Server]
+	clusters pool[[]*Server]
 )
 
 func endPools() {
 	servers.end()
 	clusters.end()
-	sentinels.end()
 }
 
 // A pool is servers that tests share, one test at a time.

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"net"
 	"os"
-	"strings"
 	"testing"
 	"time"
 
@@ -45,19 +44,6 @@ func TestAServerIsUsedAgainEmptyUnlessATestHasChangedMoreThanKeys(t *testing.T) 
 	t.Run("", func(t *testing.T) { assert.NotEqual(t, addr, redistest.Start(t).Addr) })
 }
 
-func TestServersOfOneTestAreApart(t *testing.T) {
-	a, b := redistest.Start(t), redistest.Start(t)
-	a.MustDo("SET", "key", "a")
-	assert.Equal(t, "0", b.MustDo("EXISTS", "key"))
-}
-
-func TestOptionsReachTheServer(t *testing.T) {
-	s := redistest.Start(t, "--maxmemory", "3mb")
-	assert.Equal(t, "maxmemory\n3145728", s.MustDo("CONFIG", "GET", "maxmemory"))
-	_, err := s.Do("NONSENSE")
-	assert.ErrorContains(t, err, "unknown command")
-}
-
 func TestAPausedServerAnswersOnlyWhenResumed(t *testing.T) {
 	s := redistest.Start(t)
 	s.Pause()
@@ -76,22 +62,6 @@ func TestAPausedServerAnswersOnlyWhenResumed(t *testing.T) {
 	n, err := conn.Read(answer)
 	require.NoError(t, err)
 	assert.Equal(t, "+PONG\r\n", string(answer[:n]))
-}
-
-func TestAClusterHasAllSlots(t *testing.T) {
-	nodes := redistest.StartCluster(t)
-	require.Len(t, redistest.Addrs(nodes), 3)
-	info := nodes[0].MustDo("CLUSTER", "INFO")
-	assert.Contains(t, info, "cluster_slots_ok:16384")
-	assert.Contains(t, info, "cluster_size:3")
-	moved := 0
-	for _, node := range nodes {
-		if _, err := node.Do("SET", "key", "value"); err != nil {
-			require.ErrorContains(t, err, "MOVED")
-			moved++
-		}
-	}
-	assert.Equal(t, 2, moved, "a slot belongs to one node")
 }
 
 func TestASlotMovesWithItsKeys(t *testing.T) {
@@ -113,14 +83,4 @@ func TestASlotMovesWithItsKeys(t *testing.T) {
 	assert.ErrorContains(t, err, "MOVED")
 	redistest.MoveSlot(nodes, "{slot}0", to) // where it is already
 	assert.Equal(t, "value", to.MustDo("GET", "{slot}0"))
-}
-
-func TestSentinelsReplaceAMasterThatWasKilled(t *testing.T) {
-	s := redistest.StartSentinel(t)
-	s.Master.MustDo("SET", "key", "value")
-	assert.Equal(t, "1", s.Master.MustDo("WAIT", "1", "5000"))
-	s.Master.Kill()
-	s.AwaitFailover()
-	assert.Equal(t, "value", s.Replica.MustDo("GET", "key"))
-	assert.True(t, strings.HasPrefix(s.Replica.MustDo("ROLE"), "master"))
 }

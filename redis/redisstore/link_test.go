@@ -22,7 +22,7 @@ var farClients = map[string]func(testing.TB, *redistest.Link) redis.UniversalCli
 		return redis.NewClient(&redis.Options{Addr: redistest.Start(t).Addr, Dialer: link.Dial, ContextTimeoutEnabled: true})
 	},
 	"Sentinel": func(t testing.TB, link *redistest.Link) redis.UniversalClient {
-		sentinel := redistest.Sentinels(t)
+		sentinel := redistest.StartSentinel(t)
 		return redis.NewFailoverClient(&redis.FailoverOptions{
 			MasterName: sentinel.Name, SentinelAddrs: redistest.Addrs(sentinel.Sentinels), Dialer: link.Dial,
 		})
