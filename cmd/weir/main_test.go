@@ -44,6 +44,14 @@ func weir(t *testing.T, in string, args ...string) (exit int, out, err string) {
 	return exit, stdout.String(), stderr.String()
 }
 
+// succeed runs the command, which must end with 0, and returns its output.
+func succeed(t *testing.T, in string, args ...string) (out string) {
+	t.Helper()
+	exit, out, err := weir(t, in, args...)
+	require.Equal(t, exitGood, exit, out+err)
+	return out
+}
+
 func write(t *testing.T, name, text string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), name)
@@ -62,12 +70,10 @@ func TestCheckTellsWhatIsWrongAndWhere(t *testing.T) {
 
 func TestCheckOfAGoodFileEndsWithZero(t *testing.T) {
 	path := write(t, "good.yaml", good)
-	exit, out, err := weir(t, "", "check", path, "--keys", "tenant")
-	require.Equal(t, exitGood, exit, out+err)
+	out := succeed(t, "", "check", path, "--keys", "tenant")
 	assert.Equal(t, path+`:6:36: endpoints."POST /login".key: warning: a client that sends another user|header:X-Device each time has a new key each time: no limit stops it (a limit under global with key: ip would), it is never banned
 `+path+": good\n", out)
-	exit, out, _ = weir(t, good, "check", "--keys=tenant", "-")
-	assert.Equal(t, exitGood, exit)
+	out = succeed(t, good, "check", "--keys=tenant", "-")
 	assert.Contains(t, out, "-: good\n")
 }
 
@@ -93,16 +99,14 @@ func TestCheckAsJSONIsReadByPrograms(t *testing.T) {
 	assert.Equal(t, `endpoints."GET /a".limt`, reports[1].Problems[1].Field)
 	assert.Contains(t, reports[2].Problems[0].Message, "none.yaml")
 
-	exit, out, _ = weir(t, good, "check", "--json", "--keys", "tenant", "-")
-	assert.Equal(t, exitGood, exit)
+	out = succeed(t, good, "check", "--json", "--keys", "tenant", "-")
 	require.NoError(t, json.Unmarshal([]byte(out), &reports))
 	assert.True(t, reports[0].Good)
 	assert.Len(t, reports[0].Warnings, 1)
 }
 
 func TestExplainTellsTheRulesOfARequest(t *testing.T) {
-	exit, out, err := weir(t, good, "explain", "-", "--path", "/users/42", "--tier", "free", "--ip", "203.0.113.7", "--keys", "tenant")
-	require.Equal(t, exitGood, exit, err)
+	out := succeed(t, good, "explain", "-", "--path", "/users/42", "--tier", "free", "--ip", "203.0.113.7", "--keys", "tenant")
 	assert.Equal(t, `GET /users/42, routed as /users/{id}
 1.  ban        line 2  not banned
 2.  allow              not on the list
@@ -119,8 +123,7 @@ func TestExplainTellsTheRulesOfARequest(t *testing.T) {
 	_, out, _ = weir(t, internal, "explain", "-", "--path", "/", "--ip", "192.0.2.1")
 	assert.NotContains(t, out, "note")
 
-	exit, out, _ = weir(t, good, "explain", "-", "--keys=tenant", "--json", "--method", "POST", "--path", "/login", "--header", "X-Device: 7")
-	assert.Equal(t, exitGood, exit)
+	out = succeed(t, good, "explain", "-", "--keys=tenant", "--json", "--method", "POST", "--path", "/login", "--header", "X-Device: 7")
 	var explanation struct {
 		Steps []struct{ Section, Key, Limit string }
 	}
@@ -139,16 +142,14 @@ func TestExplainKnowsHostsAndWhatAServeMuxMakesOfASlash(t *testing.T) {
 		{[]string{"--path", "/static/a", "--host", "example.org", "--servemux"}, `"/static/": 2/1s for "192.0.2.1"`},
 		{[]string{"--path", "/news"}, "note: some endpoints are for one host, but the request names no host: set Host (--host)"},
 	} {
-		exit, out, err := weir(t, hosted, append([]string{"explain", "-"}, test.args...)...)
-		require.Equal(t, exitGood, exit, err)
+		out := succeed(t, hosted, append([]string{"explain", "-"}, test.args...)...)
 		lines := strings.Split(strings.TrimSpace(out), "\n")
 		assert.True(t, strings.HasSuffix(lines[len(lines)-1], test.last), out)
 	}
 }
 
 func TestSchemaIsJSON(t *testing.T) {
-	exit, out, _ := weir(t, "", "schema")
-	assert.Equal(t, exitGood, exit)
+	out := succeed(t, "", "schema")
 	assert.True(t, json.Valid([]byte(out)))
 }
 

@@ -194,8 +194,7 @@ func TestAProcessIsOperated(t *testing.T) {
 		text, err := os.ReadFile(name)
 		require.NoError(t, err)
 		require.NotEmpty(t, text, "lines are in the file of that time")
-		exit, out, said := weir(t, "", "recommend", name, "--per", "1m")
-		require.Equal(t, exitGood, exit, said)
+		out := succeed(t, "", "recommend", name, "--per", "1m")
 		require.Contains(t, out, "request")
 	}
 
@@ -414,8 +413,7 @@ func TestProcessesShareARedis(t *testing.T) {
 	server := redistest.Start(t)
 	file, upstream := write(t, "limits.yaml", "version: 1\ndefault: {limit: 5/h, key: global, on_outage: closed}\n"), hello(t)
 	redis := "redis://" + server.Addr
-	exit, _, said := weir(t, "", "publish", file, "--redis", redis)
-	require.Equal(t, exitGood, exit, said)
+	succeed(t, "", "publish", file, "--redis", redis)
 	passed, late := 0, 0
 	for _, from := range [][]string{{file}, {"redis"}, {"redis", "--leases"}} {
 		s := startServing(t, nil, append(from, "--redis", redis, "--replicas", "3", "--proxy", "127.0.0.1:0="+upstream, "--drain", "0s")...)
@@ -488,8 +486,7 @@ func TestAProcessAwaitsItsRulesInRedis(t *testing.T) {
 	}
 	status, _ = waiting.get("--proxy", "/")
 	assert.Equal(t, 503, status)
-	exit, _, said := weir(t, "", "publish", write(t, "limits.yaml", "version: 1\ndefault: {limit: 1000/h, key: global}\n"), url)
-	require.Equal(t, exitGood, exit, said)
+	succeed(t, "", "publish", write(t, "limits.yaml", "version: 1\ndefault: {limit: 1000/h, key: global}\n"), url)
 	for _, each := range s {
 		each.eventually("--admin", "/readyz", 200, "ok")
 		each.eventually("--proxy", "/", 200, "hello")
@@ -625,8 +622,7 @@ func TestWhatDocumentationSaysOfServeIsThere(t *testing.T) {
 			}
 		}
 		if base := filepath.Base(file); strings.HasPrefix(base, "weir.") && filepath.Ext(base) == ".yaml" {
-			exit, out, said := weir(t, "", "check", file)
-			assert.Equal(t, exitGood, exit, out+said)
+			succeed(t, "", "check", file)
 		}
 	}
 	assert.Greater(t, found, 10)

@@ -54,8 +54,7 @@ CLIENT         REFUSED  OF  BY       FIRST
 192.0.2.2      3        12  default  2024-03-01 12:00:30
 `, out)
 
-	exit, out, _ = weir(t, attacked(), "simulate", file, "-", "--json")
-	require.Equal(t, exitGood, exit)
+	out = succeed(t, attacked(), "simulate", file, "-", "--json")
 	var said struct {
 		Verdict  string
 		Requests int64
@@ -74,8 +73,7 @@ CLIENT         REFUSED  OF  BY       FIRST
 
 func TestASimulationHasNoOverload(t *testing.T) {
 	file := write(t, "limits.yaml", limited+"overload: {}\n")
-	exit, out, err := weir(t, attacked(), "simulate", file, "-")
-	require.Equal(t, exitGood, exit, err)
+	out := succeed(t, attacked(), "simulate", file, "-")
 	assert.Contains(t, out, "note: Not simulated: the overload section.")
 }
 
@@ -88,8 +86,7 @@ default: [{limit: 100/1m}, {limit: 9/1s, name: each, tiers: {free: {limit: 1/1s}
 `
 	const want = `Not simulated: the concurrency of "/exports". The log does not have how long requests took: say where with --map took_ms=PLACE.`
 	file := write(t, "limits.yaml", bounded)
-	exit, out, err := weir(t, attacked(), "simulate", file, "-", "--partial")
-	require.Equal(t, exitGood, exit, err)
+	out := succeed(t, attacked(), "simulate", file, "-", "--partial")
 	assert.Contains(t, out, "note: "+want)
 	assert.Contains(t, out, "note: "+strings.Replace(want, "/exports", "POST /login", 1))
 
@@ -109,22 +106,19 @@ func TestPlacesAreHeldForAsLongAsTheLogSays(t *testing.T) {
 		return write(t, "limits.yaml", "version: 1\ndefault: {limit: 100/1m, concurrency: "+concurrency+"}\n")
 	}
 	one, queue := bounded("1"), bounded("{max: 1, queue: 1, max_wait: 6s}")
-	exit, out, err := weir(t, log, "simulate", one, "-", format)
-	require.Equal(t, exitGood, exit, err)
+	out := succeed(t, log, "simulate", one, "-", format)
 	assert.Contains(t, out, "refused 2 of 4 requests", "the second and third come while the first goes on")
 	assert.Contains(t, out, "note: A request has its slot for as long as the log says that it took.")
 	assert.Contains(t, out, `"default"  100/1m, 1 at once  4      2        1`)
 
-	exit, out, err = weir(t, log, "simulate", queue, "-", format)
-	require.Equal(t, exitGood, exit, err)
+	out = succeed(t, log, "simulate", queue, "-", format)
 	assert.Contains(t, out, "refused 2 of 4 requests")
 	assert.Contains(t, out, `note: Not simulated: the queue of "default". A request that would wait there for a slot counts as refused.`)
 }
 
 func TestSimulateTellsWhatAChangeChanges(t *testing.T) {
 	before, after := write(t, "old.yaml", limited), write(t, "new.yaml", strings.Replace(limited, "3/1m", "4/1m", 1))
-	exit, out, err := weir(t, attacked(), "simulate", before, after, "-", "--show=address")
-	require.Equal(t, exitGood, exit, err)
+	out := succeed(t, attacked(), "simulate", before, after, "-", "--show=address")
 	assert.Contains(t, out, "The new rules would refuse 10 requests where the old refuse 13: 1 client in place of 2.\n"+
 		"0 requests are refused that were not, and 3 no longer. 0 clients are refused for the first time, and 1 no longer.")
 	assert.Contains(t, out, "\n192.0.2.2  12        3             0\n")
@@ -153,8 +147,7 @@ default: 1/1h
 		assert.Contains(t, err, want)
 	}
 
-	exit, out, err = weir(t, attacked(), "simulate", file, "-", "--keys=tenant", "--partial")
-	require.Equal(t, exitGood, exit, err)
+	out = succeed(t, attacked(), "simulate", file, "-", "--keys=tenant", "--partial")
 	assert.Contains(t, out, `note: Left out: "GET /a". The log does not have header:X-Device.`)
 	assert.Contains(t, out, `These rules would have refused 5 of 30 requests`, "of the default alone")
 	assert.Contains(t, out, `The log does not have tier. Every request counts as if it had no tier.`, "so the default counts requests that it is not for")
@@ -165,8 +158,7 @@ default: 1/1h
 		json += fmt.Sprintf(`{"time":%d,"client_ip":"192.0.2.1","method":"POST","path":"/login","sub":"u%d","plan":%q,"d":"7","org":"acme"}`+"\n", 1709294400+i, i%2, []string{"", "premium"}[i%2])
 		json += fmt.Sprintf(`{"time":%d,"client_ip":"192.0.2.%d","method":"GET","path":"/%c","d":"7","org":"acme"}`+"\n", 1709294400+i, i, 'a'+rune(i%2))
 	}
-	exit, out, err = weir(t, json, "simulate", file, "-", "--keys=tenant", "--map=user=$.sub", "--map=header:X-Device=$.d", "--map=key:tenant=$.org", "--map=tier=$.plan")
-	require.Equal(t, exitGood, exit, err)
+	out = succeed(t, json, "simulate", file, "-", "--keys=tenant", "--map=user=$.sub", "--map=header:X-Device=$.d", "--map=key:tenant=$.org", "--map=tier=$.plan")
 	assert.Regexp(t, `"tier:premium"\s+9/1h\s+2\s+0`, out)
 	assert.Regexp(t, `"POST /login"\s+1/1h\s+4\s+2\s+2`, out)
 	assert.Regexp(t, `"GET /a"\s+1/1h\s+2\s+1`, out)
@@ -194,8 +186,7 @@ func TestAHeaderThatNoLineOfJSONHasIsNotGuessed(t *testing.T) {
 		assert.Contains(t, err, "no line has anything at $.key")
 	}
 	some := plain + strings.Replace(plain, `"method"`, `"http_x_api_key":"k","method"`, 1)
-	exit, _, err := weir(t, some, "simulate", file, "-")
-	require.Equal(t, exitGood, exit, err)
+	succeed(t, some, "simulate", file, "-")
 }
 
 // One line with a wrong year makes the log two years long.
@@ -203,9 +194,8 @@ func TestALogOfAnyLengthEnds(t *testing.T) {
 	file := write(t, "limits.yaml", limited)
 	for _, year := range []string{"2025", "2254", "1970"} {
 		log := attacked() + strings.Replace(line("192.0.2.3", 0, "GET /"), "2024", year, 1)
-		exit, _, err := weir(t, log, "simulate", file, "-")
-		require.Equal(t, exitGood, exit, err)
-		exit, _, err = weir(t, log, "recommend", "-")
+		succeed(t, log, "simulate", file, "-")
+		exit, _, err := weir(t, log, "recommend", "-")
 		require.Equal(t, exitGood, exit, err)
 	}
 }
@@ -224,19 +214,17 @@ func TestAnInputThatNoRequestHasIsTold(t *testing.T) {
 	log := strings.ReplaceAll(attacked(), `"agent"`, `"-"`)
 	file := write(t, "limits.yaml", "version: 1\ndefault: {limit: 1/1h, key: \"header:X-Tenant|ip\"}\n")
 	const note = "note: No request in the log has a header:X-Tenant."
-	exit, out, err := weir(t, log, "simulate", file, "-", format)
-	require.Equal(t, exitGood, exit, err)
+	out := succeed(t, log, "simulate", file, "-", format)
 	assert.Contains(t, out, note)
 	_, out, _ = weir(t, strings.Replace(log, `"-" "-"`, `"-" "acme"`, 1), "simulate", file, "-", format)
 	assert.NotContains(t, out, note)
 
 	for _, section := range []string{"ban", "allow"} {
 		file = write(t, "limits.yaml", "version: 1\n"+section+": {keys: [\"user:ada\"]}\ndefault: 1/1h\n")
-		exit, _, err = weir(t, log, "simulate", file, "-")
+		exit, _, err := weir(t, log, "simulate", file, "-")
 		assert.Equal(t, exitBad, exit)
 		assert.Contains(t, err, `"`+section+`": the log does not have user: say where with --map user=PLACE`)
-		exit, out, err = weir(t, log, "simulate", file, "-", "--map=user=$remote_user")
-		require.Equal(t, exitGood, exit, err)
+		out = succeed(t, log, "simulate", file, "-", "--map=user=$remote_user")
 		assert.Contains(t, out, map[string]string{"ban": "30 are refused for a ban", "allow": "30 are never limited"}[section])
 	}
 }
@@ -251,12 +239,11 @@ endpoints:
 	for i := range 4 {
 		log += strings.Replace(line("192.0.2.1", i, "POST /login"), " 200 ", " 401 ", 1) + line("192.0.2.2", i, "POST /login") + line("192.0.2.1", i, "GET /ask")
 	}
-	exit, out, err := weir(t, log, "simulate", file, "-", "--map=header:X-Tokens=$body_bytes_sent", "--show=address")
-	require.Equal(t, exitGood, exit, err)
+	out := succeed(t, log, "simulate", file, "-", "--map=header:X-Tokens=$body_bytes_sent", "--show=address")
 	assert.Regexp(t, `"POST /login"\s+2/1h\s+8\s+2\s+1\n`, out, "those that were let in count nothing")
 	assert.Contains(t, out, `note: "GET /ask" settles what a request really cost, which the log does not have: each costs what it reserves.`)
 
-	exit, _, err = weir(t, log, "simulate", file, "-", "--map=header:X-Tokens=$body", "--format=$remote_addr $ident $remote_user [$time_local] \"$request\" $code $body \"$r\" \"$u\"")
+	exit, _, err := weir(t, log, "simulate", file, "-", "--map=header:X-Tokens=$body", "--format=$remote_addr $ident $remote_user [$time_local] \"$request\" $code $body \"$r\" \"$u\"")
 	assert.Equal(t, exitBad, exit)
 	assert.Contains(t, err, `"POST /login": the log does not have status: say where with --map status=PLACE`)
 }
@@ -273,12 +260,10 @@ func TestClientsBehindAProxyThatIsTrustedAreTheClients(t *testing.T) {
 	_, out, _ := weir(t, log, "simulate", file, "-", format)
 	assert.Contains(t, out, "refused 6 of 8 requests (75%), of 2 of 2 clients")
 	for _, args := range [][]string{{file, "-", format, "--trust=10.0.0.0/8"}, {behind, "-", format}} {
-		exit, out, err := weir(t, log, append([]string{"simulate"}, args...)...)
-		require.Equal(t, exitGood, exit, err)
+		out := succeed(t, log, append([]string{"simulate"}, args...)...)
 		assert.Contains(t, out, "refused 3 of 8 requests (37.5%), of 1 of 5 clients", args)
 	}
-	exit, out, err := weir(t, log, "recommend", "-", format, "--trust=10.0.0.0/8", "--spare=60%")
-	require.Equal(t, exitGood, exit, err)
+	out = succeed(t, log, "recommend", "-", format, "--trust=10.0.0.0/8", "--spare=60%")
 	assert.Contains(t, out, "1 per minute for each client address spares 80% of 5 clients.")
 }
 
@@ -377,27 +362,23 @@ func TestRecommendTellsALimitAndWhatItCosts(t *testing.T) {
 	for second := range 30 {
 		log += line("198.51.100.1", second, "POST /login")
 	}
-	exit, out, err := weir(t, log, "recommend", "-", "--spare=97")
-	require.Equal(t, exitGood, exit, err)
+	out := succeed(t, log, "recommend", "-", "--spare=97")
 	assert.Contains(t, out, "4 per minute for each client address spares 97.6% of 41 clients.\nIt would have refused requests of 1 client.")
 	assert.Contains(t, out, "half of them 3, nine in ten at most 4, 99% at most 30, 99.9% at most 30, and one 30.")
 	assert.Contains(t, out, "default: {limit: 4/1m, key: ip}\n")
 	assert.Regexp(t, `4/1m\s+1\s+2.4%\s+recommended`, out)
 
 	// One client asks for far more than the others: it does not choose the limit, and is named.
-	exit, out, err = weir(t, log, "recommend", "-", "--show=address")
-	require.Equal(t, exitGood, exit, err)
+	out = succeed(t, log, "recommend", "-", "--show=address")
 	assert.Contains(t, out, "4 per minute for each client address spares 97.6% of 41 clients.")
 	assert.Contains(t, out, "1 client is set apart, which asks for far more than all others: 198.51.100.1 for 30 in the minute until 2024-03-01 12:00:29 UTC, and no other for more than 4. Check whether they are attackers: with them the limit would be 30 per minute.")
 	assert.Regexp(t, `CLIENT ADDRESS REFUSED\s+MOST PER MINUTE\s+UNTIL\s*\n198.51.100.1\s+30\s+2024-03-01 12:00:29\s+set apart\n`, out)
 
-	exit, out, err = weir(t, log, "recommend", "-", "--key=ip/24/48")
-	require.Equal(t, exitGood, exit, err)
+	out = succeed(t, log, "recommend", "-", "--key=ip/24/48")
 	assert.Contains(t, out, "for each network spares 100% of 2 clients", "192.0.2.0/24 and 198.51.100.0/24")
 	assert.Contains(t, out, "key: ip/24/48}")
 
-	exit, out, err = weir(t, log, "recommend", "-", "--for=GET /search", "--per=1h", "--json", "--key=ip")
-	require.Equal(t, exitGood, exit, err)
+	out = succeed(t, log, "recommend", "-", "--for=GET /search", "--per=1h", "--json", "--key=ip")
 	var said struct {
 		Limit, Rules string
 		Keys         int64
@@ -414,11 +395,10 @@ func TestRecommendTellsALimitAndWhatItCosts(t *testing.T) {
 	assert.Zero(t, said.Chosen.Keys)
 	assert.Len(t, said.Curve, 4)
 	file := write(t, "limits.yaml", "version: 1\n"+said.Rules+"\n")
-	exit, _, err = weir(t, log, "check", file)
+	exit, _, err := weir(t, log, "check", file)
 	assert.Equal(t, exitGood, exit, "what is recommended can be pasted: %s", err)
 
-	exit, out, err = weir(t, log, "recommend", "-", "--key=user", "--map=user=$remote_user", "--spare=100%")
-	require.Equal(t, exitGood, exit, err)
+	out = succeed(t, log, "recommend", "-", "--key=user", "--map=user=$remote_user", "--spare=100%")
 	assert.Contains(t, out, "for each user spares 100% of 1 client.")
 }
 
@@ -428,8 +408,7 @@ const unzoned = `10.0.1.2:33317 [06/Feb/2009:12:14:14.655] in static/srv1 10/0/3
 func TestTheZoneOfALogIsNamed(t *testing.T) {
 	file := write(t, "limits.yaml", limited)
 	for zone, want := range map[string]string{"UTC": "12:14:14", "Europe/Berlin": "11:14:14", "America/New_York": "17:14:14"} {
-		exit, out, err := weir(t, unzoned, "simulate", file, "-", "--zone="+zone, "--json")
-		require.Equal(t, exitGood, exit, err)
+		out := succeed(t, unzoned, "simulate", file, "-", "--zone="+zone, "--json")
 		var found struct{ From time.Time }
 		require.NoError(t, json.Unmarshal([]byte(out), &found))
 		require.Equal(t, want, found.From.UTC().Format(time.TimeOnly))

@@ -82,8 +82,7 @@ func TestRequestsAreDecidedAsTestsExpect(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			steps = regexp.MustCompile(`\n\t+`).ReplaceAllString(steps, "\n")
-			exit, out, err := weir(t, "", "test", writeTests(t, steps))
-			assert.Equal(t, exitGood, exit, out+err)
+			out := succeed(t, "", "test", writeTests(t, steps))
 			assert.Regexp(t, `^ok  \S+weir.test.yaml  1 test, [\d,]+ requests?\n$`, out)
 		})
 	}
@@ -105,8 +104,7 @@ proxies: {}
 ban: {cidrs: {198.51.100.0/24: {until: 2020-01-02}}}
 default: {limit: 100/m, overrides: {192.0.2.98: {limit: 9/m, until: 2020-01-02}}}
 `), 0o600))
-	exit, out, err := weir(t, "", "test", path)
-	assert.Equal(t, exitGood, exit, out+err)
+	succeed(t, "", "test", path)
 }
 
 func TestAnExpectationThatIsNotMetIsShownWithItsPlace(t *testing.T) {
@@ -243,8 +241,7 @@ tests:
 	} {
 		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
 	}
-	exit, out, err := weir(t, "", "test", filepath.Join(dir, "t.yaml"))
-	assert.Equal(t, exitGood, exit, out+err)
+	succeed(t, "", "test", filepath.Join(dir, "t.yaml"))
 }
 
 func TestTheFlagsOfTest(t *testing.T) {
@@ -254,8 +251,7 @@ tests:
   - {name: good, steps: [{request: GET /, expect: allowed, rule: default}]}
   - {name: bad, steps: [{request: GET /, ip: 192.0.2.1, expect: refused}]}
 `)
-	exit, out, _ := weir(t, "", "test", path, "--run", "^good$", path)
-	assert.Equal(t, exitGood, exit)
+	out := succeed(t, "", "test", path, "--run", "^good$", path)
 	assert.Equal(t, strings.Repeat("ok  "+path+"  1 test, 1 request\n", 2), out)
 	exit, _, err := weir(t, "", "test", path, "--run", "none")
 	assert.Equal(t, exitUsage, exit)
@@ -288,8 +284,7 @@ tests:
 	assert.Contains(t, reports[1].Problems[0].Message, "none.yaml")
 
 	other := write(t, "other.yaml", "version: 1\nproxies: {}\noverload: {}\ndefault: {limit: 1/h, concurrency: {max: 1, queue: 5, max_wait: 1s}}\n")
-	exit, out, _ = weir(t, "", "test", path, "--rules", other, "--run", "good")
-	assert.Equal(t, exitGood, exit)
+	out = succeed(t, "", "test", path, "--rules", other, "--run", "good")
 	assert.Contains(t, out, "note: Not simulated: the queue of \"default\".")
 	assert.Contains(t, out, "note: Not simulated: the overload section.\n")
 }
@@ -344,6 +339,5 @@ func TestTheFirstFileOfThePageHasItsTest(t *testing.T) {
 	dir := t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "weir.yaml"), []byte(rules), 0o600))
 	require.NoError(t, os.WriteFile(filepath.Join(dir, files[0][1]), []byte(files[0][2]), 0o600))
-	exit, out, _ := weir(t, "", "test", filepath.Join(dir, files[0][1]))
-	assert.Equal(t, exitGood, exit, out)
+	succeed(t, "", "test", filepath.Join(dir, files[0][1]))
 }

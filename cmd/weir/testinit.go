@@ -37,7 +37,7 @@ func (f *testFlags) init(files []string) error {
 	for _, g := range goals(service) {
 		step, why := f.firstStep(files[0], &g, service.rules.Needs())
 		if step == nil {
-			fmt.Fprintf(f.out, "  # %s is not tested: %s\n", g.name, why)
+			fmt.Fprintf(f.out, "  # %q is not tested: %s\n", g.name, why)
 			continue
 		}
 		fmt.Fprintf(f.out, "  - name: %q\n    steps:\n      - %s\n", g.name, inYAML(step))
