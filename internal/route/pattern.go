@@ -78,44 +78,42 @@ func (p *Pattern) IsForAll() bool { return p.Below && p.Path == "" }
 // Fit returns the route of a request for path in a router that has the route p, or routes below p: p with
 // its parameters, and the part of path below it. It returns false if p does not match.
 func (p *Pattern) Fit(path string) (string, bool) {
-	route, _, ok := p.fit(path)
-	return route, ok
-}
-
-// fit is Fit, and returns a number for each segment. If several patterns match a path, the one with the
-// greater numbers is more specific.
-func (p *Pattern) fit(path string) (_ string, says []byte, ok bool) {
 	var route strings.Builder
 	want := p.Path
 	for {
 		wantSegment, wantRest, wantMore := cut(want)
 		segment, rest, more := strings.Cut(path, "/")
-		kind, exact := parameter(wantSegment), byte(3)
-		switch {
-		case kind == many:
-			exact = 1
-		case kind == one && wantSegment != segment:
-			exact = 2
-		}
-		if kind == literal && wantSegment != segment && (wantSegment != "{$}" || segment != "") || kind == one && segment == "" {
-			return "", nil, false
+		isSame := wantSegment == segment || wantSegment == "{$}" && segment == ""
+		kind := parameter(wantSegment)
+		if kind == literal && !isSame || kind == one && segment == "" {
+			return "", false
 		}
 		route.WriteString(wantSegment)
-		says = append(says, exact)
 		switch {
 		case kind == many, !wantMore && !more:
-			if p.Below {
-				says = append(says, 1)
-			}
-			return route.String(), says, true
+			return route.String(), true
 		case !wantMore && p.Below:
-			return route.String() + "/" + rest, append(says, 1), true
+			return route.String() + "/" + rest, true
 		case !wantMore, !more:
-			return "", nil, false
+			return "", false
 		}
 		route.WriteByte('/')
 		want, path = wantRest, rest
 	}
+}
+
+// rank returns a number for each segment. Of the patterns that fit a path, the one with the greatest numbers is
+// the most specific.
+func (p *Pattern) rank() (rank []int) {
+	for rest, more := p.Path, true; more; {
+		var segment string
+		segment, rest, more = cut(rest)
+		rank = append(rank, many-parameter(segment))
+	}
+	if p.Below {
+		rank = append(rank, 0)
+	}
+	return rank
 }
 
 // Takes reports whether p matches requests with that method, in upper or lower case. GET matches HEAD too, as in

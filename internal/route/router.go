@@ -9,7 +9,7 @@ import (
 // A Router chooses routes for requests as a router of a program with these routes would. Only one goroutine
 // may use it at a time.
 type Router struct {
-	routes []Pattern
+	routes []Pattern      // the most specific first
 	mux    *http.ServeMux // made by OfMux
 }
 
@@ -21,23 +21,20 @@ func NewRouter(texts []string) *Router {
 			r.routes = append(r.routes, pattern)
 		}
 	}
+	slices.SortStableFunc(r.routes, func(a, b Pattern) int { return slices.Compare(b.rank(), a.rank()) })
 	return r
 }
 
 // Route returns the route that a router without hosts chooses: literal segments win over parameters, and
 // parameters over routes for everything below. It returns the path itself if no route matches.
 func (r *Router) Route(method, path string) string {
-	best, most := path, []byte(nil)
 	for i := range r.routes {
-		pattern := &r.routes[i]
-		if !pattern.Takes(method) {
-			continue
-		}
-		if fit, says, ok := pattern.fit(path); ok && slices.Compare(says, most) > 0 {
-			best, most = fit, says
+		p := &r.routes[i]
+		if route, ok := p.Fit(path); ok && p.Takes(method) {
+			return route
 		}
 	}
-	return best
+	return path
 }
 
 // OfMux returns the route that an http.ServeMux with the routes chooses, or the path itself. It leaves out

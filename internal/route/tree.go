@@ -35,29 +35,17 @@ func (t *Tree[T]) Add(p Pattern, value T) (T, bool) {
 		segment, rest, more = cut(rest)
 		at = at.grow(segment)
 	}
-	if other := at.same(&p); other != nil {
-		return other.value, false
-	}
-	place := &at.here
+	leaves := &at.here
 	if p.Below {
-		place = &at.below
+		leaves = &at.below
 	}
-	*place = append(*place, leaf[T]{p, value})
-	return value, true
-}
-
-// same returns the leaf at n for the same requests, or nil.
-func (n *node[T]) same(p *Pattern) *leaf[T] {
-	leaves := n.here
-	if p.Below {
-		leaves = n.below
-	}
-	for i := range leaves {
-		if leaves[i].pattern.Method == p.Method {
-			return &leaves[i]
+	for _, other := range *leaves {
+		if other.pattern.Method == p.Method {
+			return other.value, false
 		}
 	}
-	return nil
+	*leaves = append(*leaves, leaf[T]{p, value})
+	return value, true
 }
 
 // host returns the root of the paths of a pattern's host.
