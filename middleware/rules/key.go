@@ -2,10 +2,13 @@ package rules
 
 import (
 	"errors"
+	"fmt"
+	"maps"
 	"net/http"
 	"slices"
 	"strings"
 
+	"github.com/weirgo/weir/internal/nearest"
 	"github.com/weirgo/weir/keyfunc"
 )
 
@@ -39,7 +42,7 @@ func (k *keys) get(parts []string, report func(i int, err error)) *knownKey {
 	for i, part := range parts {
 		f, err := keyfunc.Parse(part, k.named, k.ip...)
 		if err != nil {
-			report(i, inWords(err))
+			report(i, k.meant(part, inWords(err)))
 			ok = false
 		}
 		fs[i] = f
@@ -54,6 +57,19 @@ func (k *keys) get(parts []string, report func(i int, err error)) *knownKey {
 	k.known[id] = made
 	k.order = append(k.order, made)
 	return made
+}
+
+// meant returns err with the key that was probably meant. Only a word close to a kind of key is quoted: any other text
+// may be a credential.
+func (k *keys) meant(part string, err error) error {
+	kinds := slices.Concat(uncheckedKinds, sharedKinds, []string{"ip", "user", "bearer"}, slices.Sorted(maps.Keys(k.named)))
+	for choice := range strings.SplitSeq(part, "|") {
+		word, _, _ := strings.Cut(strings.TrimSpace(choice), ":")
+		if near := nearest.Of(word, kinds); near != "" && near != word {
+			return fmt.Errorf("%w; did you mean %q in place of %q?", err, near, word)
+		}
+	}
+	return err
 }
 
 // add makes the key of these parts, or returns nil if one is invalid.
@@ -129,7 +145,7 @@ func (c *checker) distinct(path []string, text string) keyfunc.Func {
 		if err == nil {
 			return f
 		}
-		c.at(path, "%s, or json:NAME", inFile(err))
+		c.at(path, "%s", c.keys.meant(text, fmt.Errorf("%w, or json:NAME", inWords(err))))
 	}
 	return nil
 }
