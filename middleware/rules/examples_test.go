@@ -13,6 +13,7 @@ import (
 
 	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/middleware/rules"
+	"github.com/weirgo/weir/middleware/shed"
 )
 
 // Each file of the example, and of testdata/explain, ends with requests, and below each of them is what the file makes
@@ -27,7 +28,7 @@ func TestTheExamplesSayWhatTheyDo(t *testing.T) {
 	paths = append(paths, more...)
 	for _, path := range paths {
 		t.Run(filepath.Base(path), func(t *testing.T) {
-			r, err := rules.Load(path, rules.Options{Keys: map[string]keyfunc.Func{"model": model}})
+			r, err := rules.Load(path, rules.Options{Keys: map[string]keyfunc.Func{"model": model}, Overload: shed.FromRules})
 			require.NoError(t, err)
 			text, err := os.ReadFile(path)
 			require.NoError(t, err)

@@ -84,6 +84,9 @@ func (r *Rules) Explain(q Request) (Explanation, error) {
 	}
 	byName := map[string]*scopedRule{}
 	tiers := slices.Clone(r.tiers)
+	if o := r.file.Overload; o != nil {
+		tiers = append(tiers, o.Priority...)
+	}
 	for _, p := range r.rules() {
 		byName[p.name] = p
 		tiers = slices.AppendSeq(tiers, maps.Keys(p.Tiers))

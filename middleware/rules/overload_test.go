@@ -56,22 +56,6 @@ func TestWhatIsWrongWithOverloadIsTold(t *testing.T) {
 	}
 }
 
-func TestOverloadIsExplained(t *testing.T) {
-	r := parse(t, "version: 1\noverload: {priority: [premium, free], exempt: \"GET /poll\"}\ndefault: 3/s\nallow: {routes: /healthz}\n", rules.Options{Overload: shed.FromRules})
-	for _, of := range []struct {
-		q    rules.Request
-		want string
-	}{
-		{rules.Request{Path: "/", Tier: "free"}, `2 overload: acquires a slot of the service's overload limit, in level "free", 2 of 3`},
-		{rules.Request{Path: "/"}, `2 overload: acquires a slot of the service's overload limit, in level "others", 3 of 3`},
-		{rules.Request{Path: "/poll"}, "2 overload: exempt from the overload limit"},
-		{rules.Request{Path: "/healthz"}, "4 allow: on the list: not limited"},
-	} {
-		said := steps(t, r, of.q)
-		assert.Equal(t, of.want, said[len(said)-1])
-	}
-}
-
 // What a limit has learned is kept over reloads, and over attempts that are refused.
 func TestAReloadKeepsTheOverloadThatItDoesNotChange(t *testing.T) {
 	const section = "overload: {priority: [premium]}\n"
