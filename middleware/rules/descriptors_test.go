@@ -31,24 +31,3 @@ func TestDescriptorsAreLimitsOfTheirEntries(t *testing.T) {
 	}}, envoy.Descriptors(r))
 	assert.Empty(t, r.Config().Rules, "a program of HTTP ignores them")
 }
-
-func TestDiffKnowsDescriptorsByTheirEntries(t *testing.T) {
-	before, err := rules.Parse([]byte(shop), rules.Options{})
-	require.NoError(t, err)
-	after, err := rules.Parse([]byte(`
-version: 1
-descriptors:
-  - {domain: shop, entries: {key: user}, name: users, limits: [5/s, 9/h], mode: shadow, on_outage: open}
-  - {domain: shop, entries: [{key: kind, value: checkout}, {key: user}], limit: 6/m}
-`), rules.Options{})
-	require.NoError(t, err)
-	var said []string
-	for _, c := range rules.Diff(before, after) {
-		said = append(said, c.String())
-	}
-	assert.Equal(t, []string{
-		`descriptors."shop/gone": mode off → none`,
-		`descriptors."shop/kind=checkout,user".limit: 5/1m → 6/1m; what was used stays used`,
-		`descriptors."shop/user".when.charge: after → before`,
-	}, said)
-}

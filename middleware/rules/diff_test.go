@@ -3,7 +3,6 @@ package rules_test
 import (
 	"fmt"
 	"os"
-	"path/filepath"
 	"runtime"
 	"strconv"
 	"strings"
@@ -60,16 +59,11 @@ func TestADiffSaysWhatChangesForWhichRequests(t *testing.T) {
 
 func TestADiffKnowsWhatIsInFilesOfBans(t *testing.T) {
 	t.Parallel()
-	load := func(bans string) *rules.Rules {
-		dir := t.TempDir()
-		require.NoError(t, os.WriteFile(filepath.Join(dir, "limits.yaml"), []byte("version: 1\nban: {file: bans.txt}\n"), 0o600))
-		require.NoError(t, os.WriteFile(filepath.Join(dir, "bans.txt"), []byte(bans), 0o600))
-		r, err := rules.Load(filepath.Join(dir, "limits.yaml"), rules.Options{})
-		require.NoError(t, err)
-		return r
+	loaded := func(bans string) *rules.Rules {
+		return load(t, map[string]string{"limits.yaml": "version: 1\nban: {file: bans.txt}\n", "bans.txt": bans}, rules.Options{})
 	}
-	a, b := load("user:1\n"), load("user:2\n")
-	assert.Empty(t, rules.Diff(a, load("user:1\n")))
+	a, b := loaded("user:1\n"), loaded("user:2\n")
+	assert.Empty(t, rules.Diff(a, loaded("user:1\n")))
 	assert.Equal(t, []string{"ban.file: bans.txt → bans.txt, with other contents"}, says(rules.Diff(a, b)))
 	assert.NotEqual(t, a.Version(), b.Version())
 }

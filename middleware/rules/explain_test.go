@@ -118,11 +118,6 @@ func TestRulesOfTheApplicationAreExplainedAsSuch(t *testing.T) {
 	}, steps(t, r, rules.Request{Path: "/"}))
 }
 
-func TestNothingThatAppliesIsSaid(t *testing.T) {
-	r := parse(t, "version: 1\nendpoints: {\"GET /a\": 3/s}\n", rules.Options{})
-	require.Equal(t, []string{`0 ban: not banned`, `0 allow: not on the list`, `0 rules: none applies: not limited`}, steps(t, r, rules.Request{Path: "/b"}))
-}
-
 func TestARequestThatCantBeIsNotExplained(t *testing.T) {
 	r := parse(t, "version: 1\ndefault: 3/s\n", rules.Options{})
 	_, err := r.Explain(rules.Request{Method: "get /x", Path: "users", IP: "localhost", Host: "https://example.org"})
@@ -132,13 +127,4 @@ func TestARequestThatCantBeIsNotExplained(t *testing.T) {
 		errors.New(`rules: host "https://example.org" is not a host such as example.org`),
 		errors.New(`rules: method "get /x" is not in capitals`),
 	).Error())
-}
-
-func TestAnExplanationSaysWhichTiersThereAre(t *testing.T) {
-	r := parse(t, "version: 1\nglobal: {limit: 9/s, tiers: {gold: 99/s}, key: global}\ndefault: {limit: 3/s, tiers: {silver: 5/s}}\n", rules.Options{})
-	for tier, want := range map[string][]string{"": nil, "gold": nil, "glod": {`the file has no tier "glod": there are gold, silver`}} {
-		e, err := r.Explain(rules.Request{Path: "/", Tier: tier})
-		require.NoError(t, err)
-		require.Equal(t, want, e.Notes)
-	}
 }

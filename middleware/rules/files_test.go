@@ -2,11 +2,9 @@ package rules_test
 
 import (
 	"fmt"
-	"io/fs"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -147,36 +145,6 @@ func TestPollIsTheTimeBetweenLooks(t *testing.T) {
 	})
 }
 
-func TestAFileThatMayNotBeReadIsAMistakeUntilItMay(t *testing.T) {
-	if os.Getuid() == 0 {
-		t.Skip("root may read all files")
-	}
-	bubble(t, func(t *testing.T) {
-		path := layFile(t, t.TempDir(), limitOf("5/h"))
-		w, events := watchFile(t, path, rules.Options{})
-		require.NoError(t, os.Chmod(path, 0))
-		settle()
-		require.ErrorIs(t, w.Status().Err, fs.ErrPermission)
-		require.EqualValues(t, 5, events())
-		require.NoError(t, os.Chmod(path, 0o600))
-		settle()
-		require.NoError(t, w.Status().Err)
-	})
-}
-
-func TestAFileMayComeAfterTheFallback(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		path := filepath.Join(t.TempDir(), "limits.yaml")
-		w, events := watchFile(t, path, rules.Options{Fallback: []byte(limitOf("5/h"))})
-		require.ErrorIs(t, w.Status().Err, fs.ErrNotExist)
-		require.EqualValues(t, 5, events())
-		writeFile(t, path, limitOf("6/h"))
-		settle()
-		require.EqualValues(t, 6, events())
-		require.NoError(t, w.Status().Err)
-	})
-}
-
 func TestARelativePathStaysWithItsDirectory(t *testing.T) {
 	dir := t.TempDir()
 	t.Chdir(dir)
@@ -189,16 +157,5 @@ func TestARelativePathStaysWithItsDirectory(t *testing.T) {
 		settle()
 		require.NoError(t, w.Status().Err)
 		require.EqualValues(t, 6, events())
-	})
-}
-
-func TestAFileThatBecomesTooLongChangesNothing(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		path := layFile(t, t.TempDir(), limitOf("5/h"))
-		w, events := watchFile(t, path, rules.Options{})
-		writeFile(t, path, limitOf("6/h")+strings.Repeat("#", 1<<20))
-		settle()
-		require.EqualError(t, w.Status().Err, "rules: "+path+" is larger than 1 MiB")
-		require.EqualValues(t, 5, events())
 	})
 }

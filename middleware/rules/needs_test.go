@@ -71,16 +71,3 @@ default: 5/s
 	require.NoError(t, err)
 	require.Equal(t, []rules.Need{{"allow", "header:X-Device"}, {"allow", "key:tenant"}, {"ban", "user"}}, r.Needs())
 }
-
-func TestTheHeaderThatNamesClientsIsKnown(t *testing.T) {
-	for proxies, want := range map[string]string{
-		"{}": "", "{ipv6_prefix: 56}": "",
-		"{trusted: [10.0.0.0/8]}": "X-Forwarded-For", "{trusted: [], unix_socket: true}": "X-Forwarded-For", "{hops: 2}": "X-Forwarded-For",
-		"{forwarded: [10.0.0.0/8]}": "Forwarded", "{forwarded: [], unix_socket: true}": "Forwarded",
-		"{header: {name: cf-connecting-ip}}": "Cf-Connecting-Ip",
-	} {
-		r, err := rules.Parse([]byte("version: 1\nproxies: "+proxies+"\ndefault: 5/s\n"), rules.Options{})
-		require.NoError(t, err, proxies)
-		require.Equal(t, want, r.Proxies().Header(), proxies)
-	}
-}

@@ -13,27 +13,28 @@ import (
 )
 
 func TestProxiesAreThoseThatTheFileNames(t *testing.T) {
-	for text, want := range map[string]string{
-		"{}":                          "",
-		"{hops: 1}":                   "",
-		"{header: {name: X-Real-IP}}": "",
-		"{trusted: [10.0.0.0/8, \"2001:db8::/64\"]}":                          "10.1.2.3:80 [2001:db8::7]:80 [::ffff:10.1.2.3]:80",
-		"{forwarded: [10.1.2.3]}":                                             "10.1.2.3:80 [::ffff:10.1.2.3]:80",
-		"{header: {name: X-Real-IP, cidrs: [10.0.0.0/8]}, unix_socket: true}": "10.1.2.3:80 [::ffff:10.1.2.3]:80 @ /run/weir.sock",
+	for text, want := range map[string]struct{ header, has string }{
+		"{}":                          {},
+		"{ipv6_prefix: 56}":           {},
+		"{hops: 1}":                   {"X-Forwarded-For", ""},
+		"{header: {name: x-real-ip}}": {"X-Real-Ip", ""},
+		"{trusted: [10.0.0.0/8, \"2001:db8::/64\"]}":                          {"X-Forwarded-For", "10.1.2.3:80 [2001:db8::7]:80 [::ffff:10.1.2.3]:80"},
+		"{trusted: [], unix_socket: true}":                                    {"X-Forwarded-For", "@ /run/weir.sock"},
+		"{forwarded: [10.1.2.3]}":                                             {"Forwarded", "10.1.2.3:80 [::ffff:10.1.2.3]:80"},
+		"{forwarded: [], unix_socket: true}":                                  {"Forwarded", "@ /run/weir.sock"},
+		"{header: {name: X-Real-IP, cidrs: [10.0.0.0/8]}, unix_socket: true}": {"X-Real-Ip", "10.1.2.3:80 [::ffff:10.1.2.3]:80 @ /run/weir.sock"},
 	} {
 		r, err := rules.Parse([]byte("version: 1\nproxies: "+text+"\ndefault: 5/s\n"), rules.Options{})
 		require.NoError(t, err, text)
-		has := ""
+		var has []string
 		for _, peer := range []string{"10.1.2.3:80", "[2001:db8::7]:80", "[::ffff:10.1.2.3]:80", "@", "/run/weir.sock", "192.0.2.1:80", "10.1.2.3", "x"} {
 			if r.Proxies().Has(peer) {
-				has += " " + peer
+				has = append(has, peer)
 			}
 		}
-		if has != "" {
-			has = has[1:]
-		}
-		require.Equal(t, want, has, text)
-		require.Equal(t, want == "", r.Proxies().None(), text)
+		require.Equal(t, want.has, strings.Join(has, " "), text)
+		require.Equal(t, want.has == "", r.Proxies().None(), text)
+		require.Equal(t, want.header, r.Proxies().Header(), text)
 	}
 }
 

@@ -12,24 +12,10 @@ import (
 	"github.com/weirgo/weir/middleware/rules"
 )
 
-const refusalFile = `version: 1
-proxies: {trusted: [127.0.0.1]}
-allow: {cidrs: [10.0.0.0/8]}
-refusal: {status: 503, message: "Slow down: {limit}, try again in {retry_after}."}
-endpoints:
-  "GET /news": {limit: 2/h sliding_log}
-  "GET /login": {limit: 2/h sliding_log, refusal: {status: 429, type: "https://example.org/slow", title: Slow, message: "{rule}: {seconds}"}}
-  "GET /feed": {limit: 1/h sliding_log, refusal: {jitter: 50%, message: "{seconds}"}}
-  "GET /api/v1/search": {mode: off, limit: 1/h sliding_log}
-  "POST /api/v1/upload": {mode: deny, refusal: {status: 503, retry_after: 10m, message: "Uploads are back in {retry_after}."}}
-tiers:
-  free: {mode: deny, limit: 5/h}
-default: {limit: 3/h sliding_log}
-`
-
 func TestAFileSaysHowRefusalsAreAnswered(t *testing.T) {
 	phase.Test(t, func(t *testing.T) {
-		s := openText(t, "headers: {send: legacy, limit: X-Rate-Limit, reset: delta, retry_after: true}\n"+refusalFile)
+		file := readText(t, "testdata/explain/refusal.yaml")
+		s := openText(t, "headers: {send: legacy, limit: X-Rate-Limit, reset: delta, retry_after: true}\n"+file)
 		says := func(c call) (int, http.Header, string) {
 			answer := s.ask(c)
 			body, err := io.ReadAll(answer.Body)
@@ -66,26 +52,12 @@ func TestAFileSaysHowRefusalsAreAnswered(t *testing.T) {
 		}
 		require.Equal(t, 200, s.status(call{route: "POST /api/v1/upload", from: "10.0.0.9:1"}), "allow comes before deny")
 		require.Equal(t, 403, s.status(call{route: "GET /other", tier: "free"}))
-		s = openText(t, refusalFile)
+		s = openText(t, file)
 		for range 3 {
 			require.Equal(t, 200, s.status(call{route: "GET /api/v1/search"}), "the default's limit, as its own is off")
 		}
 		require.Equal(t, 503, s.status(call{route: "GET /api/v1/search"}))
 	})
-}
-
-func TestWhatRefusesIsExplained(t *testing.T) {
-	r := parse(t, refusalFile, rules.Options{})
-	says := func(q rules.Request) string {
-		e, err := r.Explain(q)
-		require.NoError(t, err)
-		require.Equal(t, []string{`endpoints."GET /api/v1/search" is off (line 9)`}, e.Notes)
-		last := e.Steps[len(e.Steps)-1]
-		return last.Section + ": " + last.Says
-	}
-	assert.Equal(t, "endpoints: every request is denied: answered 503", says(rules.Request{Method: "POST", Path: "/api/v1/upload"}))
-	assert.Equal(t, "tiers: every request is denied: answered 403", says(rules.Request{Path: "/news", Tier: "free"}))
-	assert.Equal(t, `default: 3/1h sliding-log for "192.0.2.1"`, says(rules.Request{Path: "/api/v1/search"}))
 }
 
 // With all rules off nothing is limited, which is what the file says.

@@ -143,6 +143,11 @@ func TestBothSpellingsOfALimitAreEqual(t *testing.T) {
 		"{limit: 10/s, burst: 20}":      "requests: 10, window: 1s, algorithm: token_bucket, burst: 20",
 		"{limit: 10/s burst 20}":        "limit: 10/s, algorithm: token_bucket, burst: 20",
 		"{limit: 7/s, algorithm: gcra}": "limit: 7/s token_bucket",
+		"{limit: 60/s burst 200, algorithm: leaky_bucket}":          "limit: 60/s leaky_bucket burst 200",
+		"{limit: 60/s, burst: 200, algorithm: leaky_bucket}":        "limit: 60/s leaky_bucket burst 200",
+		"{limits: [3/1s, 20/10s], algorithm: sliding_log}":          "limits: [3/s sliding_log, 20/10s sliding_log]",
+		"{limits: [3/1s burst 9, 20/10s], algorithm: token_bucket}": "limits: [3/s burst 9, 20/10s token_bucket]",
+		"{limits: [3/1s token_bucket, 20/10s], algorithm: gcra}":    "limits: [3/s token_bucket, 20/10s token_bucket]",
 	} {
 		one := parse(t, "version: 1\ndefault: "+short+"\n", rules.Options{}).Config().Default[0].Limit
 		other := parse(t, "version: 1\ndefault: {"+long+"}\n", rules.Options{}).Config().Default[0].Limit

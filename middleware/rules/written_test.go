@@ -32,17 +32,25 @@ func TestAWatcherTellsWhatTheLastLoadChangedAndWhereRulesComeFrom(t *testing.T) 
 	})
 }
 
-func TestAFallbackIsNotSaidToBeWritten(t *testing.T) {
+func TestAFallbackIsInForceAndNotSaidToBeWritten(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		w := watch(t, map[string]string{"limits.yaml": limitOf("many")}, rules.Options{Fallback: []byte(limitOf("7/1m"))})
-		source, _, _ := w.Written()
-		require.Empty(t, source)
-		require.True(t, w.Status().Fallback)
-		w.write(limitOf("8/1m"))
-		settle()
-		source, _, changes := w.Written()
-		require.Equal(t, w.path, source)
-		require.False(t, w.Status().Fallback)
-		require.Len(t, changes, 1)
+		for want, files := range map[string]map[string]string{
+			"no such file":   {},
+			"default.limit:": {"limits.yaml": limitOf("many")},
+		} {
+			w := watch(t, files, rules.Options{Fallback: []byte(limitOf("7/1m"))})
+			source, _, _ := w.Written()
+			require.Empty(t, source)
+			require.True(t, w.Status().Fallback)
+			require.ErrorContains(t, w.Status().Err, want)
+			require.Equal(t, "7", w.limit())
+			w.write(limitOf("8/1m"))
+			w.becomes("8")
+			source, _, changes := w.Written()
+			require.Equal(t, w.path, source)
+			require.False(t, w.Status().Fallback)
+			require.NoError(t, w.Status().Err)
+			require.Len(t, changes, 1)
+		}
 	})
 }
