@@ -89,7 +89,7 @@ func (v *visit) setFields(h http.Header, f *fields, text []byte) []byte {
 	remaining := ""
 	switch {
 	case which == HeadersLegacy:
-	case v.outcome == OutcomeAllowed && (len(h[fieldPolicy]) > 0 || len(h[fieldRateLimit]) > 0):
+	case len(h[fieldPolicy]) > 0 || len(h[fieldRateLimit]) > 0:
 		v.mergeLists(h, shown)
 	default:
 		text, remaining = v.setLists(h, f, text, shown, strict)
@@ -100,8 +100,8 @@ func (v *visit) setFields(h http.Header, f *fields, text []byte) []byte {
 	return text
 }
 
-// setLists sets RateLimit-Policy and RateLimit, where nobody has set them, or for a refusal: it lists the rules of the
-// limiter that refuses. It returns the text of what limit strict has left.
+// setLists sets RateLimit-Policy and RateLimit, where nobody has set them. It returns the text of what limit strict
+// has left.
 func (v *visit) setLists(h http.Header, f *fields, text []byte, shown []uint8, strict int) (_ []byte, remaining string) {
 	limits, charges := v.applied()
 	from := len(text)
@@ -194,24 +194,41 @@ func (v *visit) setWarning(h http.Header, shown []uint8) {
 	}
 }
 
-// mergeLists adds this limiter's members to the lists that the response has. Of two members with one name the stricter
-// stays.
+// mergeLists adds this limiter's members to the lists that the response has: in front of them if it refuses. Of two
+// members with one name the stricter stays.
 func (v *visit) mergeLists(h http.Header, shown []uint8) {
 	limits, charges := v.applied()
 	policies, left := members(h[fieldPolicy]), members(h[fieldRateLimit])
+	var ownPolicies, own []string
 	for _, i := range shown {
 		a, d := &limits[i], &charges[i].Decision
-		isOurs := func(m string) bool { return isNamed(m, a.name) }
-		if at := slices.IndexFunc(left, isOurs); at >= 0 && leftOf(left[at]) <= d.Remaining {
+		isOwn := func(m string) bool { return isNamed(m, a.name) }
+		if at := slices.IndexFunc(left, isOwn); at >= 0 && leftOf(left[at]) < d.Remaining {
 			continue
 		}
+		policies, left = slices.DeleteFunc(policies, isOwn), slices.DeleteFunc(left, isOwn)
 		policy, _ := a.texts(d)
-		member, _ := a.appendMember(nil, d, true)
-		policies = append(slices.DeleteFunc(policies, isOurs), policy)
-		left = append(slices.DeleteFunc(left, isOurs), textOf(member))
+		member, _ := a.appendMember(nil, d, v.outcome == OutcomeAllowed)
+		ownPolicies, own = append(ownPolicies, policy), append(own, textOf(member))
+	}
+	if v.outcome == OutcomeAllowed {
+		policies, left = append(policies, ownPolicies...), append(left, own...)
+	} else {
+		for i := range left {
+			left[i] = withoutTime(left[i])
+		}
+		policies, left = append(ownPolicies, policies...), append(own, left...)
 	}
 	h[fieldPolicy] = []string{strings.Join(policies, ", ")}
 	h[fieldRateLimit] = []string{strings.Join(left, ", ")}
+}
+
+// withoutTime removes t, the last parameter of a member of RateLimit. In a refusal only the rules that refuse have it.
+func withoutTime(member string) string {
+	if at := strings.LastIndex(member, ";t="); at > strings.LastIndexByte(member, '"') {
+		return member[:at]
+	}
+	return member
 }
 
 // members splits a list of a Structured Field (RFC 9651). A member with an unfinished string would spoil all that

@@ -153,8 +153,8 @@ func TestStackedLimitersAgreeOnOneSetOfFields(t *testing.T) {
 		serve(h, request())
 		w = serve(h, request())
 		require.Equal(t, 429, w.Code)
-		assert.Equal(t, []string{`"route";q=3;w=60, "twice";q=7;w=60`}, w.Header()["Ratelimit-Policy"], "a refusal lists the rules of its limiter")
-		assert.Equal(t, []string{`"route";r=0;t=50, "twice";r=4`}, w.Header()["Ratelimit"])
+		assert.Equal(t, []string{`"route";q=3;w=60, "twice";q=7;w=60, "router";q=10;w=60`}, w.Header()["Ratelimit-Policy"])
+		assert.Equal(t, []string{`"route";r=0;t=50, "twice";r=4, "router";r=6`}, w.Header()["Ratelimit"])
 		assert.Equal(t, []string{"50"}, w.Header()["Retry-After"])
 	})
 }

@@ -182,7 +182,7 @@ var traces = []trace{
 			{"GET /", 200, "9 of 10, all=9", "", "the router's limit alone"},
 			{"GET /search", 200, "1 of 2, all=8, search=1", "", "outer limits come first; X-RateLimit is the stricter"},
 			{"GET /search", 200, "0 of 2, all=7, search=0", "", "and so on"},
-			{"GET /search", 429, "0 of 2, search=0", "", "a refusal lists the rules of its limiter"},
+			{"GET /search", 429, "0 of 2, search=0, all=6", "", "a refusing rule comes first; the outer is charged"},
 		},
 	},
 	{
@@ -198,7 +198,7 @@ var traces = []trace{
 		asks: []ask{
 			{"GET /login; X-User: ann", 200, "1 of 2, all=9, login=1", "welcome", "the router's limit comes first"},
 			{"GET /login; X-User: ann", 200, "0 of 2, all=8, login=0", "welcome", "the second of ann"},
-			{"GET /login; X-User: ann", 429, "0 of 2, login=0", "application/json", "the answer is whole"},
+			{"GET /login; X-User: ann", 429, "0 of 2, login=0, all=7", "application/json", "the answer is whole"},
 			{"GET /login; X-User: bob", 200, "1 of 2, all=6, login=1", "welcome", "bob is counted apart"},
 		},
 	},
