@@ -54,7 +54,7 @@ var inConfig = invalid.Place{Field: "Config"}
 // the notes and the requests in progress of before.
 func compile(config Config, before *ruleset) (*ruleset, error) {
 	set := &ruleset{
-		Config: config, progress: map[counterKey]*progress{}, counters: map[counterKey]string{}, tierNames: map[string]bool{},
+		Config: config, progress: map[counterKey]*progress{}, counters: map[string]string{}, tierNames: map[string]bool{},
 	}
 	c := &compiler{set: set, before: cmp.Or(before, &ruleset{})}
 	set.notices = cmp.Or(c.before.notices, &notices{})
@@ -179,9 +179,9 @@ func (c *compiler) rules(in string, given []Rule, info RuleInfo) (all []*rule) {
 // reported.
 func (c *compiler) rule(in string, given Rule, info RuleInfo) *rule {
 	set, at := c.set, invalid.Place{Rule: fmt.Sprintf("%s %q", in, given.Name)}
-	c.reject(given.Name != "" && set.counters[counterKey{rule: given.Name}] != "",
+	c.reject(given.Name != "" && set.counters[given.Name] != "",
 		at, "there is another rule named %q", given.Name)
-	set.counters[counterKey{rule: given.Name}] = given.Name
+	set.counters[given.Name] = given.Name
 	deny := given.Mode == Deny
 	if deny {
 		_, err := limiter.NewQuotas(given.Name, "", limiter.PerSecond(1)) // checks the name
@@ -277,12 +277,12 @@ func (c *compiler) slotsAlone(at invalid.Place, r *rule) {
 	reject(r.Counts.after, "Afterwards")
 }
 
-// name registers the name of a rule's counters. The tier may be empty.
-func (c *compiler) name(at invalid.Place, r *rule, name, tier string) {
+// name registers the name of a rule's counters.
+func (c *compiler) name(at invalid.Place, r *rule, name string) {
 	at.Field = ""
-	other := c.set.counters[counterKey{rule: name, tier: tier}]
+	other := c.set.counters[name]
 	c.reject(other != "" && other != r.Name, at, "there is another rule named %q", name)
-	c.set.counters[counterKey{rule: name, tier: tier}] = r.Name
+	c.set.counters[name] = r.Name
 }
 
 // tiers makes r's limits for tiers.
@@ -319,7 +319,7 @@ func (c *compiler) newLimits(at invalid.Place, r *rule, info RuleInfo, progress 
 	}
 	c.set.quotas = append(c.set.quotas, quotas...)
 	for _, quota := range quotas {
-		c.name(at, r, quota.Rule(), info.Tier)
+		c.name(at, r, quota.Rule())
 		c.check(at, r.fits(quota))
 	}
 	p := r.newLimits(quotas, &info, progress)
@@ -406,7 +406,7 @@ func (c *compiler) escalation(at invalid.Place, r *rule) {
 	}
 	field := at.Of("Escalate")
 	if c.check(field, r.Escalate.Validate()) {
-		c.name(at, r, r.Name+strikesSuffix, "")
+		c.name(at, r, r.Name+strikesSuffix)
 		refusals := limiter.Limit{Events: int64(r.Escalate.After), Per: r.Escalate.Within, Algorithm: limiter.SlidingLog}
 		if strikes, err := limiter.NewQuota(r.Name+strikesSuffix, "", refusals); c.check(field, err) {
 			r.strikes = strikes

@@ -84,7 +84,7 @@ func (set *ruleset) findBan(r *http.Request, given *string) (_ bans.Ban, no refu
 		case errors.Is(err, keyfunc.ErrAmbiguous):
 			no = refusal{outcome: OutcomeNoKey, status: http.StatusBadRequest}
 		case by.OnOutage != limiter.FailOpen && no.status == 0:
-			set.warnKeyOnce("", err, "its requests are refused while anything is banned")
+			set.warnKeyFailure("", err)
 			no = refusal{outcome: OutcomeNoKey, status: http.StatusServiceUnavailable}
 		}
 	}

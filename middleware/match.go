@@ -136,7 +136,7 @@ func (v *visit) withoutKey(r *http.Request, rule *rule, err error) (key string, 
 func (v *visit) without(rule *rule, err error) (counts bool, no refusal) {
 	none := errors.Is(err, keyfunc.ErrNoKey)
 	if !none {
-		v.set.warnKeyFailure(rule, err)
+		v.set.warnKeyFailure(rule.Name, err)
 	}
 	no = refusal{outcome: OutcomeNoKey, rule: rule}
 	switch {

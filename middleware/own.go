@@ -103,29 +103,25 @@ func (set *ruleset) limitsOf(r *rule, base *limit, key string, class keyfunc.Cla
 			p = own
 		}
 	}
-	invalid := refusal{outcome: OutcomeUndecided, status: http.StatusServiceUnavailable, rule: r}
-	switch given = given.of(r.Name); {
+	given = given.of(r.Name)
+	switch {
 	case given == nil:
 		return p, no
-	case given.err != nil:
-		set.warnLimitFailure(r, given.err)
-		return p, invalid
 	case given.denies:
 		return p, refusal{outcome: OutcomeRefused, status: http.StatusTooManyRequests, retry: limiter.Never, rule: r}
-	case key == noKey || class == keyfunc.Shared || class == keyfunc.InDoubt:
+	case given.err == nil && (key == noKey || class == keyfunc.Shared || class == keyfunc.InDoubt):
 		return p, no
 	}
-	own := set.own(base, given.limit)
+	own := &limit{err: given.err}
+	if own.err == nil {
+		own = set.own(base, given.limit)
+	}
 	if own.err != nil {
-		set.warnLimitFailure(r, own.err)
-		return p, invalid
+		set.warnOnce("weir-limit-failed", r.Name,
+			"weir: WithLimit gave a rule a limit that it cannot have; such requests are answered 503", shortError(own.err))
+		return p, refusal{outcome: OutcomeUndecided, status: http.StatusServiceUnavailable, rule: r}
 	}
 	return own, no
-}
-
-func (set *ruleset) warnLimitFailure(r *rule, err error) {
-	set.warnOnce("weir-limit-failed", r.Name,
-		"weir: WithLimit gave a rule a limit that it cannot have; such requests are answered 503", shortError(err))
 }
 
 // mostOwn bounds the own limits that are kept of a rule in a tier, and the keys' different overrides.
@@ -160,7 +156,7 @@ func (set *ruleset) compileOwn(base *limit, l limiter.Allowance) (*limit, error)
 		return nil, err
 	}
 	for _, quota := range quotas {
-		if other := set.counters[counterKey{rule: quota.Rule(), tier: info.Tier}]; other != "" && other != r.Name {
+		if other := set.counters[quota.Rule()]; other != "" && other != r.Name {
 			return nil, invalid.New("middleware", "the limit %v has a counter named %q, which rule %q has",
 				l, quota.Rule(), other)
 		}

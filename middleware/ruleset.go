@@ -36,7 +36,7 @@ type ruleset struct {
 	awaitsEnds    bool // a rule depends on how a request ends
 	chargesAfter  bool // a rule has Afterwards
 
-	counters map[counterKey]string    // by name, the rules that have them
+	counters map[string]string        // by name, the rules that have them
 	quotas   []*limiter.Quota         // of all limits, and of refusals
 	progress map[counterKey]*progress // kept when the rules change
 

@@ -38,9 +38,8 @@ import (
 func (l *RateLimit) Usage() http.Handler { return http.HandlerFunc(l.serveUsage) }
 
 func (l *RateLimit) serveUsage(w http.ResponseWriter, r *http.Request) {
-	if !isLook(w, r) {
-		return
-	}
+	w.Header().Set("Cache-Control", "no-store")
+	w.Header().Set("X-Content-Type-Options", "nosniff")
 	set := l.rules.Load()
 	before := set.screen(routedBy(r, elsewhere, http.MethodGet), nil)
 	no := before.no
@@ -169,7 +168,7 @@ func (u *usage) readKey(set *ruleset, one, other *http.Request) {
 		u.Unknown = unknownKey
 		return
 	case err != nil:
-		set.warnKeyFailure(u.rule, err)
+		set.warnKeyFailure(u.rule.Name, err)
 		u.Unknown = unknownFailed
 		return
 	}
@@ -342,18 +341,6 @@ func windowAt(q *limiter.Quota, at int64) time.Duration {
 	}
 	start, end := q.WindowAt(at)
 	return time.Duration(end-start) * time.Microsecond
-}
-
-// isLook sets the common header fields, and answers requests whose method is not GET or HEAD.
-func isLook(w http.ResponseWriter, r *http.Request) bool {
-	w.Header().Set("Cache-Control", "no-store")
-	w.Header().Set("X-Content-Type-Options", "nosniff")
-	if r.Method == http.MethodGet || r.Method == http.MethodHead {
-		return true
-	}
-	w.Header().Set("Allow", "GET, HEAD")
-	writeProblem(w, r, http.StatusMethodNotAllowed, "The remaining quota can be read with GET or HEAD.")
-	return false
 }
 
 // writeProblem answers with a problem object (RFC 9457).

@@ -35,12 +35,9 @@ func (n *notices) isNew(code, about string) bool {
 
 // warnOnce warns once of each rule, or once if the rule is empty.
 func (set *ruleset) warnOnce(code, rule, message string, attrs ...slog.Attr) {
-	if set.notices.isNew(code, rule) {
-		set.warnOf(code, rule, message, attrs...)
+	if !set.notices.isNew(code, rule) {
+		return
 	}
-}
-
-func (set *ruleset) warnOf(code, rule, message string, attrs ...slog.Attr) {
 	if rule != "" {
 		attrs = append([]slog.Attr{slog.String("rule", rule)}, attrs...)
 	}
@@ -90,16 +87,9 @@ func shortError(err error) slog.Attr {
 	return slog.String("error", text[:min(len(text), 200)])
 }
 
-func (set *ruleset) warnKeyFailure(r *rule, err error) {
-	set.warnKeyOnce(r.Name, err, "ambiguous requests are answered 400, and Rule.OnOutage decides about the others")
-}
-
-// warnKeyOnce formats no error in vain, as clients can cause any number of them.
-func (set *ruleset) warnKeyOnce(rule string, err error, what string) {
-	const code = "weir-key-failed"
-	if set.notices.isNew(code, rule) {
-		set.warnOf(code, rule, "weir: a key function failed; "+what, shortError(err))
-	}
+func (set *ruleset) warnKeyFailure(rule string, err error) {
+	set.warnOnce("weir-key-failed", rule, "weir: a key function failed; ambiguous requests are answered 400, Rule.OnOutage decides "+
+		"about the others, and if a ban may be missed, they are answered 503", shortError(err))
 }
 
 func (set *ruleset) warnStoreFailure(err error) {
