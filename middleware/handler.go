@@ -142,8 +142,8 @@ func handBack(r, copied *http.Request) {
 // enter takes a request through its five phases: gate, match, decide, admit, and pass or refuse. If it has
 // answered, it returns the zero Entered.
 func (l *RateLimit) enter(set *ruleset, w http.ResponseWriter, r *http.Request, onRefused func(Result)) Entered {
-	if routers := l.routers.Load(); routers != nil && !set.vetted.Load() {
-		set.vet(*routers)
+	if routes := l.routes.Load(); routes != nil && !set.vetted.Load() {
+		set.vet(*routes)
 	}
 	v := visit{set: set}
 	if set.hasGate {

@@ -14,39 +14,35 @@ import (
 
 // The number of warnings is bounded, as all names of a configuration or of authentication may be wrong.
 const (
-	mostAbsent  = 8 // routes in warnings, for each change of the rules
-	mostUnknown = 8 // tiers and rules in warnings, in the life of a limiter
-	mostRouters = 64
-	longestName = 64 // logged bytes of a tier or a rule
+	mostAbsent  = 8       // routes in warnings, for each change of the rules
+	mostUnknown = 8       // tiers and rules in warnings, in the life of a limiter
+	mostRoutes  = 100_000 // of all routers
+	longestName = 64      // logged bytes of a tier or a rule
 )
 
 // KnowRoutes gives l the routes of its router, such as "GET /users/{id}", or "/users/{id}" for all
 // methods. It logs a warning for a rule whose route does not exist. Adapters call it before the first
-// request. Without patterns it does nothing.
+// request, for each router. Without patterns it does nothing.
 func (l *RateLimit) KnowRoutes(patterns []string) {
-	routes := slices.Sorted(slices.Values(patterns))
 	l.changing.Lock()
 	defer l.changing.Unlock()
-	var all [][]string
-	if known := l.routers.Load(); known != nil {
-		all = *known
+	var known []string
+	if before := l.routes.Load(); before != nil {
+		known = *before
 	}
-	// A limiter around every route of a router gets the same routes each time.
-	same := func(other []string) bool { return slices.Equal(other, routes) }
-	if len(routes) == 0 || len(all) == mostRouters || slices.ContainsFunc(all, same) {
-		return
+	all := slices.Compact(slices.Sorted(slices.Values(slices.Concat(known, patterns))))
+	if len(all) > len(known) && len(all) <= mostRoutes { // a limiter around every route gets the same routes each time
+		l.routes.Store(&all)
 	}
-	all = append(slices.Clip(all), routes)
-	l.routers.Store(&all)
 }
 
 // vet warns of the rules whose route no router has, at the first request under them.
-func (set *ruleset) vet(routers [][]string) {
+func (set *ruleset) vet(routes []string) {
 	if !set.vetted.CompareAndSwap(false, true) {
 		return
 	}
 	var known []route.Pattern
-	for _, text := range slices.Concat(routers...) {
+	for _, text := range routes {
 		known = append(known, route.Parse(text))
 	}
 	absent := 0

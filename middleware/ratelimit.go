@@ -18,12 +18,12 @@ import (
 
 // A RateLimit limits HTTP requests. [New] makes one. It is safe for use by many goroutines.
 type RateLimit struct {
-	rules   atomic.Pointer[ruleset]
-	store   limiter.Store
-	memory  *limiter.Memory            // the store, if it is a Memory: charges then stay on the stack
-	routers atomic.Pointer[[][]string] // the routes of each router, sorted
-	room    waiting.Room[counterKey]   // requests that wait for a slot
-	turns   turns
+	rules  atomic.Pointer[ruleset]
+	store  limiter.Store
+	memory *limiter.Memory          // the store, if it is a Memory: charges then stay on the stack
+	routes atomic.Pointer[[]string] // of all routers, sorted
+	room   waiting.Room[counterKey] // requests that wait for a slot
+	turns  turns
 
 	immediate bool  // the store decides in this process
 	clock     clock // nil: the process's clock
