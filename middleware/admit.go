@@ -12,7 +12,7 @@ import (
 // admit is the fourth phase of a request. It waits for the turn in a leaky bucket, and for a slot of
 // Config.Overload. If Overload refuses the request, nothing stays charged. If the client leaves while it waits
 // for its turn, keepCharges applies.
-func (l *RateLimit) admit(r *http.Request, v *visit, overload Overload) (slot Slot, no refusal) {
+func (l *RateLimit) admit(r *http.Request, v *visit, overload Overload) (no refusal) {
 	ctx := r.Context()
 	gone := refusal{outcome: OutcomeAllowed, status: statusClientClosedRequest} // the rules admitted it
 	if d := v.delay(); d > 0 && !l.delayed(ctx, d) {
@@ -21,8 +21,8 @@ func (l *RateLimit) admit(r *http.Request, v *visit, overload Overload) (slot Sl
 	}
 	if no.status == 0 && overload != nil {
 		var retry time.Duration
-		switch slot, retry = overload.Admit(r); {
-		case slot != nil:
+		switch v.slot, retry = overload.Admit(r); {
+		case v.slot != nil:
 		case isGone(ctx):
 			no = gone
 		default:
@@ -30,9 +30,9 @@ func (l *RateLimit) admit(r *http.Request, v *visit, overload Overload) (slot Sl
 		}
 	}
 	if no.status != 0 {
-		l.giveBack(ctx, v, nil)
+		l.giveBack(ctx, v)
 	}
-	return slot, no
+	return no
 }
 
 // keepCharges makes giveBack return only slots, and charges that the end of the request may change. If a
@@ -46,9 +46,9 @@ func (v *visit) keepCharges() {
 
 // giveBack refunds the charges of a request that goes no further, also if its client is gone, and
 // releases its slot of Config.Overload.
-func (l *RateLimit) giveBack(ctx context.Context, v *visit, slot Slot) {
-	if slot != nil {
-		slot.Leave()
+func (l *RateLimit) giveBack(ctx context.Context, v *visit) {
+	if v.slot != nil {
+		v.slot.Leave()
 	}
 	if v.outcome == OutcomeAllowed {
 		l.undo(ctx, v)

@@ -3,7 +3,6 @@ package middleware
 import (
 	"log/slog"
 	"net/http"
-	"slices"
 
 	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/middleware/bans"
@@ -50,11 +49,10 @@ func (l *RateLimit) allow(r *http.Request, v *visit, name, key string) (no refus
 	switch {
 	case rule == nil:
 		why = "it does not exist"
-	case !rule.deny && rule.awaitsEnd():
+	case rule.awaitsEnd():
 		why = "it has Counts or Reserve, which go by how a request ends"
 	default:
-		no = v.meetKey(r, rule, key)
-		if limits, _ := v.applied(); slices.ContainsFunc(limits, func(a applied) bool { return a.slot }) {
+		if no = v.meetKey(r, rule, key); v.slots {
 			why = "it has AtOnce, which goes by how a request ends"
 		}
 	}
@@ -74,16 +72,10 @@ func (l *RateLimit) allow(r *http.Request, v *visit, name, key string) (no refus
 	defer func() {
 		if !passed { // an observer panics
 			v.keepCharges()
-			l.giveBack(r.Context(), v, nil)
+			l.giveBack(r.Context(), v)
 		}
 	}()
-	no, err := l.decide(r.Context(), v)
-	if no.status == 0 {
-		_, no = l.admit(r, v, nil)
-	}
-	if v.set.Observer != nil && v.n > 0 {
-		v.observe(r, no, err)
-	}
+	no, _ = l.charge(r, v, nil)
 	passed = true
 	return no
 }
@@ -91,15 +83,16 @@ func (l *RateLimit) allow(r *http.Request, v *visit, name, key string) (no refus
 // meetKey is meet for a key that a handler gave, which may be what a client wrote.
 func (v *visit) meetKey(r *http.Request, rule *rule, given string) (no refusal) {
 	key, class := keyfunc.Classify(given)
-	if key = rule.counterOf(key); rule.deny || rule.together && key == noKey {
-		return v.meet(r, rule, Tier(r.Context()))
-	}
+	key = rule.counterOf(key)
 	var err error
-	if key == noKey {
+	switch {
+	case key == noKey && rule.together:
+		class = keyfunc.Shared
+	case key == noKey:
 		err = keyfunc.ErrNoKey
 	}
 	v.given = v.set.givenLimits(r.Context())
-	no = v.count(r, rule, Tier(r.Context()), key, class, err)
+	no = v.meet(r, rule, Tier(r.Context()), key, class, err)
 	limits, _ := v.applied()
 	for i := range limits {
 		if limits[i].ofHandler = true; limits[i].class == keyfunc.Own {

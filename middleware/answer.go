@@ -19,17 +19,17 @@ func isGone(ctx context.Context) bool { return errors.Is(ctx.Err(), context.Canc
 
 // pass is the last phase of a request that passes. It sets the header fields. The request goes on as it came,
 // unless something awaits its end or its handlers want the Result.
-func (l *RateLimit) pass(w http.ResponseWriter, r *http.Request, v *visit, slot Slot) Entered {
+func (l *RateLimit) pass(w http.ResponseWriter, r *http.Request, v *visit) Entered {
 	set, h := v.set, w.Header()
 	if len(h[fieldPolicy]) > 0 {
 		v.warnTwice(h)
 	}
 	holds := v.slots && v.hasSlot()
-	if slot == nil && !holds && !set.Results && !(set.awaitsEnds && v.awaitsEnd()) {
+	if v.slot == nil && !holds && !set.Results && !(set.awaitsEnds && v.awaitsEnd()) {
 		v.report(h)
 		return Entered{Writer: w, Request: r}
 	}
-	e := &end{Context: r.Context(), visit: *v, limiter: l, slot: slot, holds: holds}
+	e := &end{Context: r.Context(), visit: *v, limiter: l, holds: holds}
 	v.setFields(h, &e.fields, e.text[:0])
 	e.request = *r.WithContext(e)
 	w = e.watch(w, &e.request)

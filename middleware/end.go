@@ -25,7 +25,6 @@ type end struct {
 	answered response.Response // the answer, if it is watched
 	body     response.Body     // the request's body, watched with the answer
 
-	slot  Slot // of Config.Overload; nil: it needs none
 	holds bool // slots of rules
 
 	mu    sync.Mutex // guards what follows, and said and the charges of the visit

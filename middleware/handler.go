@@ -156,51 +156,56 @@ func (l *RateLimit) enter(set *ruleset, w http.ResponseWriter, r *http.Request, 
 		}
 	}
 
-	var slot Slot
 	done := false
 	defer func() {
 		if !done { // an observer or Overload panics
 			v.keepCharges()
-			l.giveBack(r.Context(), &v, slot)
+			l.giveBack(r.Context(), &v)
 		}
 	}()
 	no, err := refusal{}, errOutdated
 	for err == errOutdated {
 		if no = v.match(r); no.status != 0 {
 			v.set.observe(r, no, bans.Ban{})
-			done = true
-			v.refuse(w, r, no, onRefused)
-			return Entered{}
+			break
 		}
-		if no, err = l.decide(r.Context(), &v); err == errOutdated {
+		var overload Overload
+		if v.set.Overload != nil {
+			overload = v.set.overloadFor(r)
+		}
+		if no, err = l.charge(r, &v, overload); err == errOutdated {
 			v = visit{set: l.rules.Load(), waited: v.waited}
 		}
 	}
-	var overload Overload
-	if v.set.Overload != nil {
-		overload = v.set.overloadFor(r)
-	}
-	if v.n == 0 && overload == nil {
+	switch {
+	case no.status != 0:
+		done = true
+		v.refuse(w, r, no, onRefused)
+		return Entered{}
+	case v.n == 0 && v.slot == nil:
 		if v.skipped != nil {
 			v.warnUnlimited(w)
 		}
 		done = true
 		return Entered{Writer: w, Request: r}
 	}
-	if no.status == 0 && (v.turns || overload != nil) {
-		slot, no = l.admit(r, &v, overload)
-	}
-	if v.set.Observer != nil {
-		v.observe(r, no, err)
-	}
-	if no.status != 0 {
-		done = true
-		v.refuse(w, r, no, onRefused)
-		return Entered{}
-	}
-	e := l.pass(w, r, &v, slot)
+	e := l.pass(w, r, &v)
 	done = true
 	return e
+}
+
+// charge takes a request that has met its rules through the phases decide and admit, and reports it to the observer.
+func (l *RateLimit) charge(r *http.Request, v *visit, overload Overload) (no refusal, err error) {
+	if no, err = l.decide(r.Context(), v); err == errOutdated {
+		return no, err
+	}
+	if no.status == 0 && (v.turns || overload != nil) {
+		no = l.admit(r, v, overload)
+	}
+	if v.set.Observer != nil && (v.n > 0 || overload != nil) {
+		v.observe(r, no, err)
+	}
+	return no, err
 }
 
 // warnUnlimited warns that all rules skipped a request, unless a limiter further out has limits.

@@ -34,7 +34,11 @@ func (v *visit) match(r *http.Request) (no refusal) {
 			if rule.Match != nil && !rule.Match.Matches(r) {
 				continue
 			}
-			if no = v.meet(r, rule, tier); no.status != 0 {
+			key, class, err := noKey, keyfunc.Shared, error(nil)
+			if !rule.deny && !rule.together {
+				key, class, err = read(rule.Key, r)
+			}
+			if no = v.meet(r, rule, tier, key, class, err); no.status != 0 {
 				return no
 			}
 		}
@@ -42,23 +46,15 @@ func (v *visit) match(r *http.Request) (no refusal) {
 	return no
 }
 
-// meet adds the limits of a rule that applies to r, or refuses r.
-func (v *visit) meet(r *http.Request, rule *rule, tier string) (no refusal) {
+// meet adds the limits and charges that a rule has for r's key, or refuses r. The error says why r has no key.
+func (v *visit) meet(r *http.Request, rule *rule, tier, key string, class keyfunc.Class, err error) (no refusal) {
 	switch {
 	case rule.deny && rule.shadow:
 		rule.notes.wouldRefuse(v.set.Logger, rule.info)
 		return no
 	case rule.deny:
 		return refusal{outcome: OutcomeRefused, status: rule.texts.Status, retry: rule.texts.RetryAfter, rule: rule}
-	case rule.together:
-		return v.count(r, rule, tier, noKey, keyfunc.Shared, nil)
 	}
-	key, class, err := read(rule.Key, r)
-	return v.count(r, rule, tier, key, class, err)
-}
-
-// count adds the limits and charges that a rule has for r's key. The error says why r has no key.
-func (v *visit) count(r *http.Request, rule *rule, tier, key string, class keyfunc.Class, err error) (no refusal) {
 	pair, counts := "", true
 	if err != nil {
 		key, class, counts, no = v.withoutKey(r, rule, err)

@@ -112,13 +112,14 @@ func (set *ruleset) limitsOf(r *rule, base *limit, key string, class keyfunc.Cla
 	case given.err == nil && (key == noKey || class == keyfunc.Shared || class == keyfunc.InDoubt):
 		return p, no
 	}
-	own := &limit{err: given.err}
-	if own.err == nil {
+	own, err := base, given.err
+	if err == nil {
 		own = set.own(base, given.limit)
+		err = own.err
 	}
-	if own.err != nil {
+	if err != nil {
 		set.warnOnce("weir-limit-failed", r.Name,
-			"weir: WithLimit gave a rule a limit that it cannot have; such requests are answered 503", shortError(own.err))
+			"weir: WithLimit gave a rule a limit that it cannot have; such requests are answered 503", shortError(err))
 		return p, refusal{outcome: OutcomeUndecided, status: http.StatusServiceUnavailable, rule: r}
 	}
 	return own, no

@@ -28,6 +28,7 @@ type visit struct {
 	manyLimits  []applied
 	manyCharges []limiter.Charge
 
+	slot    Slot          // of Config.Overload; nil: the request needs none
 	slots   bool          // a limit is AtOnce
 	queues  bool          // and the request may wait for it
 	turns   bool          // a limit is a LeakyBucket
