@@ -25,7 +25,7 @@ func (l *RateLimit) pass(w http.ResponseWriter, r *http.Request, v *visit) Enter
 		v.warnTwice(h)
 	}
 	holds := v.slots && v.hasSlot()
-	if v.slot == nil && !holds && !set.Results && !(set.awaitsEnds && v.awaitsEnd()) {
+	if v.slot == nil && !holds && !set.Results && !v.ends {
 		v.report(h)
 		return Entered{Writer: w, Request: r}
 	}

@@ -221,7 +221,6 @@ func (c *compiler) rule(in string, given Rule, info RuleInfo) *rule {
 		given.Cost.of != nil || given.Distinct != nil
 	set.needsTier = set.needsTier || len(r.tiers) > 0
 	set.hasHosts = set.hasHosts || !shadow && (hasHost(info.Route) || hasHost(route.PatternsOf(given.Match)...))
-	set.awaitsEnds = set.awaitsEnds || r.awaitsEnd()
 	set.chargesAfter = set.chargesAfter || r.Counts.after
 	set.hasShadow = set.hasShadow || shadow
 	set.hasSoft = set.hasSoft || r.SoftAt > 0

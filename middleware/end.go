@@ -79,15 +79,7 @@ func (e *end) isOpen(i int) bool {
 
 // isWatched reports whether to watch the answer as it is written: for its status, if a rule goes by it, or
 // to find out whether it is a stream.
-func (e *end) isWatched() bool {
-	limits, _ := e.applied()
-	for i := range limits { // no copy: Settle may write to a limit at the same time
-		if limits[i].rule.Counts.given {
-			return true
-		}
-	}
-	return e.slot != nil
-}
+func (e *end) isWatched() bool { return e.counts || e.slot != nil }
 
 // watch returns the ResponseWriter for the handler, and makes e watch the body of r.
 func (e *end) watch(w http.ResponseWriter, r *http.Request) http.ResponseWriter {

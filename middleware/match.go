@@ -110,6 +110,8 @@ func (v *visit) take(p *limit, key string, class keyfunc.Class, cost int64) {
 		c.Cost = cost
 	}
 	v.slots, v.queues, v.turns = v.slots || p.slot, v.queues || p.queued, v.turns || p.turn
+	v.counts = v.counts || p.rule.Counts.given
+	v.ends = v.ends || v.counts || p.rule.Cost.settles
 }
 
 // takesPreflight reports whether r is a preflight without a key which the rule counts.

@@ -33,7 +33,6 @@ type ruleset struct {
 	hasSoft       bool // a rule has SoftAt
 	hasDistinct   bool // a rule has Distinct
 	hasEscalation bool // a rule counts its refusals
-	awaitsEnds    bool // a rule depends on how a request ends
 	chargesAfter  bool // a rule has Afterwards
 
 	counters map[string]string        // by name, the rules that have them

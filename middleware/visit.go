@@ -32,6 +32,8 @@ type visit struct {
 	slots   bool          // a limit is AtOnce
 	queues  bool          // and the request may wait for it
 	turns   bool          // a limit is a LeakyBucket
+	counts  bool          // a rule goes by the answer
+	ends    bool          // a rule goes by how the request ends
 	given   *givenLimit   // by WithLimit; nil: none
 	skipped *rule         // the last rule with NoKeySkip that skipped the request
 	elapsed time.Duration // in the store, if the observer wants it
@@ -93,12 +95,6 @@ func (v *visit) hasSlot() bool {
 		}
 	}
 	return false
-}
-
-// awaitsEnd reports whether a rule that applies goes by how the request ends.
-func (v *visit) awaitsEnd() bool {
-	limits, _ := v.applied()
-	return slices.ContainsFunc(limits, func(a applied) bool { return a.rule.awaitsEnd() })
 }
 
 // delay returns how long the request must wait for its turn.

@@ -201,10 +201,10 @@ func (m *Memory) Unban(_ context.Context, key string) (lifted bool, err error) {
 // All implements [List]. Its error is nil.
 func (m *Memory) All(context.Context) ([]Ban, error) {
 	var list []Ban
-	now := m.now()
-	m.each(func(e *entry) {
-		if now < e.until {
-			list = append(list, m.ban(e))
+	now := time.Now()
+	m.Each(func(b Ban, _ time.Duration) {
+		if b.Until.IsZero() || now.Before(b.Until) {
+			list = append(list, b)
 		}
 	})
 	sortBans(list)
@@ -215,15 +215,10 @@ func (m *Memory) All(context.Context) ([]Ban, error) {
 // longer, which they do until b.Until plus remember. Each is for copying the list elsewhere. f must not
 // call m.
 func (m *Memory) Each(f func(b Ban, remember time.Duration)) {
-	m.each(func(e *entry) { f(m.ban(e), e.remember) })
-}
-
-// each calls f for each entry, under the lock.
-func (m *Memory) each(f func(*entry)) {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
 	for _, e := range m.entries {
-		f(e)
+		f(m.ban(e), e.remember)
 	}
 }
 
