@@ -47,11 +47,10 @@
 //
 // # What an event really cost
 //
-// An event is settled where it was counted ([Store.Settle]). A debt is first paid from the units that
-// the process holds, which Redis has charged already. Redis charges the rest in the background.
-// Refunded units return to Redis, unless the grant that they came from no longer counts. While Redis is
-// down, charging the rest and refunding return an error. Events that an outage policy counted are
-// settled in this process ([failover.Store.Settle]).
+// An event is settled where it was counted ([Store.Settle]). Redis charges debts and refunds units in
+// the background. Units whose grant no longer counts are not refunded. While Redis is down, settling
+// returns an error. Events that an outage policy counted are settled in this process
+// ([failover.Store.Settle]).
 //
 // A debt is charged even if the limit has no room, so it adds to the bounds below.
 //

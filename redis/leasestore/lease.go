@@ -170,22 +170,3 @@ func (s *Store) surrender(p *plan, key string, isReset bool) (units int64) {
 	}
 	return units
 }
-
-// settleInHand pays a settlement's debt with units in hand, as far as there are any, and leaves
-// the rest for Redis.
-func (s *Store) settleInHand(p *plan, c *limiter.Settlement) {
-	sh, e := s.table.lock(s.hash(p, c.Key))
-	defer sh.mu.Unlock()
-	if e == nil || !e.plan.isOf(p) {
-		return
-	}
-	now := s.now()
-	e.expire(now, false)
-	if debt := c.Actual - c.Cost; debt > 0 {
-		paid := min(debt, e.stock)
-		e.stock -= paid
-		c.Actual -= paid
-		e.count(p, min(debt-paid, 2*p.capacity), now)
-	}
-	s.list(sh, e)
-}

@@ -100,25 +100,21 @@ func (s *Store) planOf(q *limiter.Quota) *plan {
 	return p
 }
 
-// Settle implements [limiter.Store]. A debt is first paid from the units that this process holds for
-// the key. Redis settles the rest later, as in redisstore. If a Receipt does not say when the units
-// were taken, a refund first sends the units that this process holds for the key back to Redis.
+// Settle implements [limiter.Store]. Redis settles later, as in redisstore. If a Receipt does not say
+// when the units were taken, a refund first sends the units that this process holds for the key back to
+// Redis.
 func (s *Store) Settle(ctx context.Context, settlements []limiter.Settlement) error {
 	if err := limiter.CheckSettlements(settlements); err != nil {
 		return err
 	}
-	rest := slices.Clone(settlements)
-	for i := range rest {
-		c := &rest[i]
-		switch p := s.planOf(c.Quota); {
-		case p == nil || c.Decision.Receipt.By > limiter.ByStore:
-		case c.Decision.Receipt.By == 0 && c.Actual < c.Cost:
+	settlements = slices.Clone(settlements)
+	for i := range settlements {
+		c := &settlements[i]
+		if p := s.planOf(c.Quota); p != nil && c.Decision.Receipt.By == 0 && c.Actual < c.Cost {
 			c.Cost += min(s.surrender(p, c.Key, false), math.MaxInt64-c.Cost)
-		default:
-			s.settleInHand(p, c)
 		}
 	}
-	return s.exact.Settle(ctx, rest)
+	return s.exact.Settle(ctx, settlements)
 }
 
 // Reset implements [limiter.Store]. Until another process next asks Redis about the key, it may still
