@@ -34,26 +34,21 @@ type refusal struct {
 // An id identifies a burst. Clients choose their keys, so keys are hashed under a seed.
 type id struct {
 	code, rule, tier string
-	key              uint64
-	crowd            bool // of all keys beyond MaxKeys
+	hash             uint64 // of the key; 0: without a key
+	crowd            bool   // of all keys beyond MaxKeys
 }
 
 var seed = maphash.MakeSeed()
 
-// A burst counts the refusals of one key by one rule.
+// A burst counts the refusals of one key by one rule, since its last record.
 type burst struct {
-	id     id
-	record record // the next one
-	due    time.Time
-}
+	id
+	key string // as it is logged
+	due time.Time
 
-// A record is what is logged of a burst.
-type record struct {
-	code, rule, tier, limit, key, route string
-
-	requests   uint64
-	retryAfter time.Duration
-	crowd      bool
+	requests     uint64
+	limit, route string // of the first of them
+	retryAfter   time.Duration
 }
 
 // noRetry is longer than any client waits: limiter.Never, or a permanent ban.
@@ -63,44 +58,44 @@ const noRetry = 100 * 366 * 24 * time.Hour
 func (l *Logger) note(r *http.Request, f refusal) {
 	which := id{code: f.code, rule: f.rule, tier: f.tier}
 	if f.key != "" {
-		which.key = maphash.String(seed, f.key)
+		which.hash = maphash.String(seed, f.key)
 	}
 	if first, ok := l.count(which, r, &f); ok {
 		l.write(first) // without the lock: a handler may be slow, or log a request of its own
 	}
 }
 
-func (l *Logger) count(which id, r *http.Request, f *refusal) (first record, ok bool) {
+// count counts a refusal. If it is the first of its burst, count returns what to log of it.
+func (l *Logger) count(which id, r *http.Request, f *refusal) (first burst, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	b, known := l.bursts[which]
 	isKey := f.key != ""
 	if !known && isKey && l.keys >= l.options.MaxKeys {
-		isKey, which.key, which.crowd = false, 0, true
+		isKey, which.hash, which.crowd = false, 0, true
 		b, known = l.bursts[which]
 	}
 	if known {
-		b.record.add(r, f)
-		return record{}, false
+		b.add(r, f)
+		return burst{}, false
 	}
-	b = &burst{id: which, record: record{code: f.code, rule: f.rule, tier: f.tier, crowd: which.crowd}}
+	b = &burst{id: which, due: time.Now().Add(l.options.Interval)}
 	if isKey {
-		b.record.key = l.show(f)
+		b.key = l.show(f)
 		l.keys++
 	}
-	b.due = time.Now().Add(l.options.Interval)
 	l.bursts[which] = b
 	l.queue = append(l.queue, b)
 	if len(l.queue) == 1 {
 		l.timer = time.AfterFunc(l.options.Interval, l.wake)
 	}
-	first = b.record
+	first = *b
 	first.add(r, f)
 	return first, true
 }
 
 // add counts a refusal. The first refusal sets the attributes.
-func (b *record) add(r *http.Request, f *refusal) {
+func (b *burst) add(r *http.Request, f *refusal) {
 	b.requests++
 	if b.requests > 1 {
 		return
@@ -134,51 +129,47 @@ func (l *Logger) wake() { l.flush(false) }
 func (l *Logger) Flush() { l.flush(true) }
 
 func (l *Logger) flush(all bool) {
-	for _, r := range l.due(all) {
-		l.write(r)
+	for _, b := range l.due(all) {
+		l.write(b)
 	}
 }
 
-// due returns the records that are due, and sets the timer for the next.
-func (l *Logger) due(all bool) []record {
+// due returns the bursts that are due, as they are to be logged, and sets the timer for the next.
+func (l *Logger) due(all bool) (bursts []burst) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.timer == nil {
 		return nil
 	}
 	l.timer.Stop()
-	var records []record
 	now := time.Now()
 	n := 0
 	for ; n < len(l.queue) && (all || !l.queue[n].due.After(now)); n++ {
 		b := l.queue[n]
-		if b.record.requests == 0 {
+		if b.requests > 0 {
+			bursts = append(bursts, *b)
+		}
+		if all || b.requests == 0 {
 			l.end(b)
 			continue
 		}
-		records = append(records, b.record)
-		b.record.requests = 0
-		if all {
-			l.end(b)
-			continue
-		}
-		b.due = now.Add(l.options.Interval)
+		b.requests, b.due = 0, now.Add(l.options.Interval)
 		l.queue = append(l.queue, b)
 	}
 	clear(l.queue[:n])
 	l.queue = l.queue[n:]
 	if len(l.queue) == 0 {
 		l.queue, l.timer = nil, nil
-		return records
+		return bursts
 	}
 	l.timer = time.AfterFunc(time.Until(l.queue[0].due), l.wake)
-	return records
+	return bursts
 }
 
 // end removes a burst. The next refusal begins a new one.
 func (l *Logger) end(b *burst) {
 	delete(l.bursts, b.id)
-	if b.record.key != "" {
+	if b.key != "" {
 		l.keys--
 	}
 }

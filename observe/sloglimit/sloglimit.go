@@ -127,18 +127,10 @@ func (l *Logger) ObserveAttempt(o *pace.Observation) {
 	}
 }
 
-// logger returns the logger now, as the default may change.
-func (l *Logger) logger() *slog.Logger {
-	if l.options.Logger != nil {
-		return l.options.Logger
-	}
-	return slog.Default()
-}
-
-// write logs a record.
-func (l *Logger) write(r record) {
+// write logs a burst.
+func (l *Logger) write(b burst) {
 	ctx := context.Background()
-	logger := l.logger()
+	logger := cmp.Or(l.options.Logger, slog.Default()) // the default now, as it may change
 	if !logger.Enabled(ctx, l.options.Level) {
 		return
 	}
@@ -148,18 +140,18 @@ func (l *Logger) write(r record) {
 			attrs = append(attrs, slog.String(name, value))
 		}
 	}
-	text("code", r.code)
-	text("rule", r.rule)
-	text("tier", r.tier)
-	text("limit", r.limit)
-	text("key", r.key)
-	text("route", r.route)
-	attrs = append(attrs, slog.Uint64("requests", r.requests))
-	if r.retryAfter > 0 {
-		attrs = append(attrs, slog.Float64("retry_after", r.retryAfter.Seconds()))
+	text("code", b.code)
+	text("rule", b.rule)
+	text("tier", b.tier)
+	text("limit", b.limit)
+	text("key", b.key)
+	text("route", b.route)
+	attrs = append(attrs, slog.Uint64("requests", b.requests))
+	if b.retryAfter > 0 {
+		attrs = append(attrs, slog.Float64("retry_after", b.retryAfter.Seconds()))
 	}
-	message := messages[r.code]
-	if r.crowd {
+	message := messages[b.code]
+	if b.crowd {
 		message += ", for more keys than MaxKeys"
 	}
 	logger.LogAttrs(ctx, l.options.Level, message, attrs...)
