@@ -56,7 +56,7 @@ type figures struct {
 		Most, Busiest  []struct {
 			Key            string
 			Whole          bool
-			Asked, Refused int
+			Asked, Refused struct{ N int }
 		}
 	}
 	Overload *struct {
@@ -148,7 +148,7 @@ func TestTheFiguresAreWhatHappened(t *testing.T) {
 			if top.Rule == "tenant" {
 				assert.Equal(t, 5, top.Refused)
 				assert.Equal(t, "header:X-Tenant:acme", top.Most[0].Key)
-				assert.Equal(t, 5, top.Most[0].Refused)
+				assert.Equal(t, 5, top.Most[0].Refused.N)
 				assert.True(t, top.Most[0].Whole)
 			}
 		}

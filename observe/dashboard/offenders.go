@@ -22,12 +22,11 @@ type topView struct {
 }
 
 type topKey struct {
-	Key     string `json:"key"` // empty: all clients together
-	Digest  string `json:"digest"`
-	Whole   bool   `json:"whole,omitempty"`
-	Asked   uint64 `json:"asked"`
-	Refused uint64 `json:"refused"`
-	Error   uint64 `json:"error,omitempty"` // by how much the count that orders the list may be too high
+	Key     string          `json:"key"` // empty: all clients together
+	Digest  string          `json:"digest"`
+	Whole   bool            `json:"whole,omitempty"`
+	Asked   offenders.Count `json:"asked"`
+	Refused offenders.Count `json:"refused"`
 }
 
 // unlisted counts the rules whose keys are not shown.
@@ -55,23 +54,21 @@ func (d *Dashboard) lookAtTop(rows []row) ([]topView, unlisted) {
 	})
 	top := []topView{}
 	for _, r := range rules[:min(len(rules), topRules)] {
-		most, busiest := d.top.Top(r.Name, topKeys), d.top.Busiest(r.Name, topKeys)
-		top = append(top, topView{r.Name, r.All, r.Refused,
-			d.topOf(most, func(o *offenders.Offender) uint64 { return o.Refused.Error }),
-			d.topOf(busiest, func(o *offenders.Offender) uint64 { return o.All.Error })})
+		most, busiest := d.topOf(d.top.Top(r.Name, topKeys)), d.topOf(d.top.Busiest(r.Name, topKeys))
+		top = append(top, topView{r.Name, r.All, r.Refused, most, busiest})
 	}
 	return top, unlisted{max(0, len(rules)-topRules), d.top.Unfollowed()}
 }
 
 // topOf returns keys as they are shown.
-func (d *Dashboard) topOf(all []offenders.Offender, mayBeLess func(*offenders.Offender) uint64) []topKey {
+func (d *Dashboard) topOf(all []offenders.Offender) []topKey {
 	top := make([]topKey, len(all))
 	for i, o := range all {
 		whole := o.Whole && (d.options.ShowKeys || o.Key == "")
 		if o.Whole {
 			o.Key = d.shown(o.Key)
 		}
-		top[i] = topKey{o.Key, o.Digest, whole, o.All.N, o.Refused.N, mayBeLess(&o)}
+		top[i] = topKey{o.Key, o.Digest, whole, o.All, o.Refused}
 	}
 	return top
 }

@@ -30,15 +30,15 @@ function drawKeys() {
   if (focused !== undefined) for (const b of $("keys").querySelectorAll("button")) if (b.dataset.key === focused) b.focus();
 }
 function keyItem(rule, k, all) {
-  const n = order === "most" ? k.refused : k.asked;
+  const { N: n, Error: error } = order === "most" ? k.refused : k.asked, asked = count(k.asked.N), refused = count(k.refused.N);
   const bar = svg("svg", { viewBox: "0 0 100 5", preserveAspectRatio: "none" });
   const part = all ? Math.min(100, 100 * n / all) : 0;
   bar.append(svg("rect", { class: order === "most" ? "r" : "a", width: part, height: 5 }));
-  if (order !== "most" && n) bar.append(svg("rect", { class: "r", width: Math.min(part, part * k.refused / n), height: 5 }));
+  if (order !== "most" && n) bar.append(svg("rect", { class: "r", width: Math.min(part, part * k.refused.N / n), height: 5 }));
   return el("li", {}, el("button", {
     type: "button", class: "key", "data-key": k.key,
-    title: order === "most" ? count(k.refused) + " refused of " + count(k.asked) + " asked" + (k.error ? ", up to " + count(k.error) + " fewer" : "") + "; digest " + k.digest
-      : count(k.asked) + " asked, " + count(k.refused) + " refused" + (k.error ? ", up to " + count(k.error) + " fewer" : "") + "; digest " + k.digest,
+    title: (order === "most" ? refused + " refused of " + asked + " asked" : asked + " asked, " + refused + " refused") +
+      (error ? ", up to " + count(error) + " fewer" : "") + "; digest " + k.digest,
     on: { click: () => lookAt(rule, k.whole ? k.key : k.digest) },
   }, el("code", {}, k.key === "" ? "all clients together" : k.key),
     el("span", { class: "count" }, percent(n, all) + " ", el("small", {}, count(n))),
