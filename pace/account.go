@@ -120,12 +120,12 @@ func (a *account) isIdle() bool {
 	return a.slowdown.Load() == nil && a.cooldown.isIdle()
 }
 
-// known returns how many keys of the rule are remembered, and the latest end of their cooldowns.
-func (r *rule) known() (keys int, end int64) {
-	r.accounts.mu.Lock()
-	defer r.accounts.mu.Unlock()
-	for _, a := range r.accounts.of {
+// ended returns the latest end of the cooldowns of all keys; 0: there was none.
+func (s *accounts) ended() (end int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, a := range s.of {
 		end = max(end, a.cooldown.ended.Load())
 	}
-	return len(r.accounts.of), end
+	return end
 }

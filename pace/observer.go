@@ -118,7 +118,6 @@ type Stats struct {
 	Rule     string // its name
 	Waiting  int64  // requests that wait: for a turn, for a slot, for a cooldown to end, or before a retry
 	InFlight int64  // requests that were sent and have no response yet; with AtOnce, until the body ends
-	Keys     int    // keys that this process remembers
 
 	// Until is the latest end of the cooldowns that this process began or met. It is in the past
 	// once they are over. Zero: there was none.
@@ -129,9 +128,8 @@ type Stats struct {
 func (t *Transport) Stats() []Stats {
 	all := make([]Stats, len(t.rules))
 	for i, r := range t.rules {
-		keys, end := r.known()
-		all[i] = Stats{Rule: r.name, Waiting: r.waiting.Load(), InFlight: r.inFlight.Load(), Keys: keys}
-		if end > 0 {
+		all[i] = Stats{Rule: r.name, Waiting: r.waiting.Load(), InFlight: r.inFlight.Load()}
+		if end := r.accounts.ended(); end > 0 {
 			all[i].Until = t.start.Add(time.Duration(end - 1))
 		}
 	}

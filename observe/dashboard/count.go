@@ -27,7 +27,6 @@ const (
 type counts struct {
 	second   atomic.Int64 // that is being counted, since the start
 	cache    tally.Cache[series]
-	find     func(*middleware.RuleInfo) *series
 	outcome  [outcomes]counter
 	degraded counter // decisions by outage policies
 	lastErr  atomic.Pointer[storeError]
@@ -57,12 +56,6 @@ type counter struct {
 type storeError struct {
 	second int64
 	err    error
-}
-
-func (c *counts) init() {
-	c.byName = map[seriesName]*series{}
-	c.other = &series{}
-	c.find = c.named
 }
 
 // Observe implements [middleware.Observer].
@@ -102,7 +95,7 @@ func (d *Dashboard) Observe(o *middleware.Observation) {
 // now is the present second.
 func (d *Dashboard) now() int64 { return int64(time.Since(d.start) / time.Second) }
 
-func (c *counts) of(rule *middleware.RuleInfo) *series { return c.cache.Of(rule, maxRules, c.find) }
+func (c *counts) of(rule *middleware.RuleInfo) *series { return c.cache.Of(rule, maxRules, c.named) }
 
 // named returns the series of a rule by its name, so a changed rule keeps its series.
 func (c *counts) named(rule *middleware.RuleInfo) *series {

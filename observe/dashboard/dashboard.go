@@ -114,7 +114,7 @@ func New(o Options) (*Dashboard, error) {
 		d.log = slog.Default()
 	}
 	d.followed.digests = d.digests
-	d.counts.init()
+	d.counts.byName, d.counts.other = map[seriesName]*series{}, &series{}
 	return d, nil
 }
 

@@ -41,7 +41,25 @@ func New(o Options) (*Metrics, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Metrics{Table: table, latency: newLatency(table.StoreKind()), turns: newTurns(), waits: newWaits()}, nil
+	return &Metrics{
+		Table: table,
+		latency: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name:        "rate_limit_latency_seconds",
+			Help:        "How long decisions took in the store. Of a store in memory, one decision in 64 is measured.",
+			Buckets:     metrics.LatencyBounds(),
+			ConstLabels: prometheus.Labels{"store": table.StoreKind()},
+		}),
+		turns: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name:    "rate_limit_concurrency_wait_seconds",
+			Help:    "How long requests waited for a slot, whether they got it or not. Requests that did not wait are not counted.",
+			Buckets: metrics.WaitBounds(),
+		}),
+		waits: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name:    "rate_limit_pace_wait_seconds",
+			Help:    "How long attempts waited before they were sent.",
+			Buckets: metrics.WaitBounds(),
+		}, []string{"rule"}),
+	}, nil
 }
 
 // Must returns m, or panics on an error of [New].
@@ -69,29 +87,4 @@ func (m *Metrics) ObserveAttempt(o *pace.Observation) {
 	if o.Outcome.Sent() {
 		m.waits.WithLabelValues(rule).Observe(o.Waited.Seconds())
 	}
-}
-
-func newWaits() *prometheus.HistogramVec {
-	return prometheus.NewHistogramVec(prometheus.HistogramOpts{
-		Name:    "rate_limit_pace_wait_seconds",
-		Help:    "How long attempts waited before they were sent.",
-		Buckets: metrics.WaitBounds(),
-	}, []string{"rule"})
-}
-
-func newTurns() prometheus.Histogram {
-	return prometheus.NewHistogram(prometheus.HistogramOpts{
-		Name:    "rate_limit_concurrency_wait_seconds",
-		Help:    "How long requests waited for a slot, whether they got it or not. Requests that did not wait are not counted.",
-		Buckets: metrics.WaitBounds(),
-	})
-}
-
-func newLatency(store string) prometheus.Histogram {
-	return prometheus.NewHistogram(prometheus.HistogramOpts{
-		Name:        "rate_limit_latency_seconds",
-		Help:        "How long decisions took in the store. Of a store in memory, one decision in 64 is measured.",
-		Buckets:     metrics.LatencyBounds(),
-		ConstLabels: prometheus.Labels{"store": store},
-	})
 }
