@@ -58,8 +58,3 @@ func TestHostHasOneSpelling(t *testing.T) {
 		assertNoKey(t, keyfunc.Host, &http.Request{URL: &url.URL{Host: host}})
 	}
 }
-
-func TestGlobalIsOneKey(t *testing.T) {
-	assert.Equal(t, "global", keyOf(t, keyfunc.Global, from("192.0.2.1:1")))
-	assert.Equal(t, "global", keyOf(t, keyfunc.Global, from("192.0.2.2:1", "X-Key", "x")))
-}

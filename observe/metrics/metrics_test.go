@@ -135,9 +135,11 @@ func TestNoKeySpoilsTheMetrics(t *testing.T) {
 	})
 }
 
-func TestOptionsOfTopClientsAreChecked(t *testing.T) {
+func TestOptionsAreChecked(t *testing.T) {
 	_, err := metrics.New(metrics.Options{MaxRules: -1, TopClients: 101})
 	assert.ErrorContains(t, err, "metrics: MaxRules is -1: it must be from 1 to 100000, or 0 for 1000")
 	assert.ErrorContains(t, err, "metrics: TopClients is 101: it must be from 1 to 100, or 0 for 10")
 	assert.ErrorContains(t, err, "metrics: TopClients is 101 and Top is nil")
+	_, err = metrics.New(metrics.Options{MaxRules: 100_001})
+	assert.ErrorContains(t, err, "metrics: MaxRules is 100001")
 }

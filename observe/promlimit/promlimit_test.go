@@ -152,14 +152,13 @@ func TestReloadsKeepTheSeriesOfARuleAndOneNamedOtherSharesItsWithTheRest(t *test
 	assert.Equal(t, 1001.0, samples(t, metrics)[series])
 }
 
-func TestOptionsAreChecked(t *testing.T) {
-	for _, most := range []int{-1, 100_001} {
-		_, err := promlimit.New(promlimit.Options{MaxRules: most})
-		assert.ErrorContains(t, err, fmt.Sprintf("MaxRules is %d", most))
-	}
+func TestWhatIsNotThereCannotBeFollowed(t *testing.T) {
 	assert.Panics(t, func() { promlimit.Must(promlimit.New(promlimit.Options{MaxRules: -1})) })
-	assert.Error(t, newMetrics(t, promlimit.Options{}).Follow(nil))
-	assert.Error(t, newMetrics(t, promlimit.Options{}).Follow((*written)(nil)))
+	metrics := newMetrics(t, promlimit.Options{})
+	assert.Error(t, metrics.Follow(nil))
+	assert.Error(t, metrics.Follow((*written)(nil)))
+	assert.Error(t, metrics.FollowLimiter(nil))
+	assert.Error(t, metrics.FollowTransport(nil))
 }
 
 // Five times as much is asked of a service as it can do.
@@ -209,7 +208,6 @@ func TestWhatIsInProgressAndWaitsIsShown(t *testing.T) {
 		limits := middleware.Must(middleware.New(middleware.Config{Observer: metrics, Rules: []middleware.Rule{
 			{Name: "exports", Key: keyfunc.Global, Limit: limiter.AtOnce(1).Queue(2, time.Minute)},
 		}}))
-		require.Error(t, metrics.FollowLimiter(nil))
 		require.NoError(t, metrics.FollowLimiter(limits))
 		require.NoError(t, metrics.FollowLimiter(limits), "once is enough")
 		h := limits.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { time.Sleep(2 * time.Second) }))
