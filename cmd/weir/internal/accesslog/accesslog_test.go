@@ -88,7 +88,7 @@ func TestTheFormatsOfServersAreKnownByTheirLines(t *testing.T) {
 		"common": {`2001:db8::1 - - [17/May/2015:10:05:03 +0000] "HEAD / HTTP/1.0" 304 -`, Options{}, "common", Entry{
 			At: at("2015-05-17T10:05:03.5Z"), Client: "2001:db8::1", Method: "HEAD", Target: "/", Status: 304}},
 		"caddy": {caddyLine, device, "caddy", Entry{
-			At: at("2022-03-09T21:30:01.524102Z") - 500_929, Client: "2001:db8::7", Method: "GET", Target: "/abc?d", Host: "localhost:8443",
+			At: at("2022-03-09T21:30:01.524103Z") - 500_929, Client: "2001:db8::7", Method: "GET", Target: "/abc?d", Host: "localhost:8443",
 			Status: 200, Took: 500_929_675, Headers: []string{"7", "curl/7.82.0"}}},
 		"traefik's text": {traefikText, Options{}, "traefik", Entry{
 			At: at("2015-05-17T10:05:03.5Z"), Client: "10.0.0.9", Method: "POST", Target: "/login",

@@ -62,7 +62,7 @@ var formats = []format{
 	{name: "traefik", begins: true, object: `time=$.StartUTC took_ns=$.Duration status=$.DownstreamStatus ` +
 		`client=$.ClientAddr client=$.ClientHost method=$.RequestMethod target=$.RequestPath host=$.RequestAddr`,
 		header: "$.request_*"},
-	{name: anything, object: "time=$.time time=$.timestamp time=$.@timestamp time=$.ts client=$.remote_ip " +
+	{name: anything, object: "time=$.timestamp time=$.@timestamp time=$.ts client=$.remote_ip " +
 		"client=$.client_ip method=$.method target=$.path target=$.uri", header: "$.http_*"}, // and variables
 }
 

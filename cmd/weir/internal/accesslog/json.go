@@ -19,25 +19,10 @@ type object struct {
 
 // A path leads to a value, such as $.request.headers["User-Agent"][0].
 type path struct {
-	text  string
-	names []string // of members, and indexes of elements
-	slots []slot   // which the value is read into
-	met   bool     // a line had it, perhaps as null
-}
-
-// add reads the value at a path into a slot from now on.
-func (o *object) add(text string, to slot) error {
-	for i := range o.paths {
-		if o.paths[i].text == text {
-			if !slices.Contains(o.paths[i].slots, to) {
-				o.paths[i].slots = append(o.paths[i].slots, to)
-			}
-			return nil
-		}
-	}
-	names, err := splitPath(text)
-	o.paths = append(o.paths, path{text: text, names: names, slots: []slot{to}})
-	return err
+	mapping
+	names    []string // of members, and indexes of elements
+	isMapped bool     // by Options.Map
+	met      bool     // a line had it, perhaps as null
 }
 
 // step is one name of a path, or an index.
@@ -76,27 +61,20 @@ func (o *object) parse(p *parser, e *Entry, line []byte) (at int, wrong string) 
 		text, ok := o.text(found), true
 		if elements := found.GetArray(); elements != nil {
 			text, ok = o.lines(elements)
-			ok = ok && slices.Contains(p.headers, path.slots[0].name)
+			ok = ok && slices.Contains(p.headers, path.slot.name)
 		}
-		if (!ok || found.Type() == fastjson.TypeObject) && p.isMapped(path) {
+		if (!ok || found.Type() == fastjson.TypeObject) && path.isMapped {
 			name := path.names[len(path.names)-1]
-			return max(1, bytes.Index(line, []byte(name))), fmt.Sprintf("%s is an %v: say where in it", path.text, found.Type())
+			return max(1, bytes.Index(line, []byte(name))), fmt.Sprintf("%s is an %v: say where in it", path.place, found.Type())
 		}
 		if !ok || text == "" || text == "-" { // as if there were nothing
 			continue
 		}
-		for _, to := range path.slots {
-			if wrong := p.put(e, to, text); wrong != "" {
-				return max(1, bytes.Index(line, []byte(text))), fmt.Sprintf("%s %.80q %s", path.text, text, wrong)
-			}
+		if wrong := p.put(e, path.slot, text); wrong != "" {
+			return max(1, bytes.Index(line, []byte(text))), fmt.Sprintf("%s %.80q %s", path.place, text, wrong)
 		}
 	}
 	return 0, ""
-}
-
-// isMapped reports whether Options.Map names the path.
-func (p *parser) isMapped(of *path) bool {
-	return slices.ContainsFunc(p.mapped, func(m mapping) bool { return m.place == of.text })
 }
 
 // lines joins the lines of a header. It is not ok if an element is not a text.

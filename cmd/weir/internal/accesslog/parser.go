@@ -107,10 +107,12 @@ func (p *parser) readObjects() error {
 	}
 	members = slices.DeleteFunc(members, func(m mapping) bool { return !p.wants(m.slot) })
 	lines := &object{}
-	for _, m := range append(members, p.mapped...) {
-		if err := lines.add(m.place, m.slot); err != nil {
+	for i, m := range append(members, p.mapped...) {
+		names, err := splitPath(m.place)
+		if err != nil {
 			return err
 		}
+		lines.paths = append(lines.paths, path{mapping: m, names: names, isMapped: i >= len(members)})
 	}
 	p.lines = lines
 	if p.name != anything {
@@ -265,11 +267,9 @@ func (p *parser) begin(lines [][]byte) {
 	if !isObject {
 		return
 	}
-	for i := range of.paths {
-		for _, to := range of.paths[i].slots {
-			if of.paths[i].met && to.name != "request" && !slices.Contains(mostNeeded, to.name) {
-				p.note(to)
-			}
+	for _, path := range of.paths {
+		if to := path.slot; path.met && to.name != "request" && !slices.Contains(mostNeeded, to.name) {
+			p.note(to)
 		}
 	}
 	p.require()
@@ -284,9 +284,9 @@ func (p *parser) unmet() (place string) {
 	if !ok {
 		return "" // the format has it
 	}
-	for i := range of.paths {
-		if p.isMapped(&of.paths[i]) && !of.paths[i].met {
-			return of.paths[i].text
+	for _, path := range of.paths {
+		if path.isMapped && !path.met {
+			return path.place
 		}
 	}
 	return ""

@@ -184,32 +184,20 @@ const notATime = "is not a time in a known format"
 
 // epoch reads a time such as 1431857103.123.
 func epoch(text string) (micros int64, whole bool, wrong string) {
-	units, fraction, _ := strings.Cut(text, ".")
-	n, err := strconv.ParseInt(units, 10, 64)
-	if err != nil {
-		f, err := strconv.ParseFloat(text, 64) // as in 1.431857103123e9
-		if err != nil || !(math.Abs(f) < 1e15) {
-			return 0, false, notATime
-		}
-		return int64(math.Round(f * 1e6)), false, ""
+	n, err := strconv.ParseFloat(text, 64)
+	if err != nil || !(math.Abs(n) < 1e20) {
+		return 0, false, notATime
 	}
+	whole = n < 1e11 && !strings.ContainsAny(text, ".eE")
 	switch {
 	case n < 1e11: // seconds, until the year 5138
-		scale := int64(100_000)
-		for i := range len(fraction) {
-			if fraction[i]-'0' > 9 {
-				return 0, false, notATime
-			}
-			micros += int64(fraction[i]-'0') * scale
-			scale /= 10
-		}
-		return n*1_000_000 + micros, fraction == "", ""
+		n *= 1e6
 	case n < 1e14:
-		return n * 1000, false, ""
-	case n < 1e17:
-		return n, false, ""
+		n *= 1e3
+	case n >= 1e17:
+		n /= 1e3
 	}
-	return n / 1000, false, ""
+	return int64(math.Round(n)), whole, ""
 }
 
 // duration reads a number of units, or a text such as 12ms. ALB writes a negative number for no duration:

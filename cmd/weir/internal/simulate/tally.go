@@ -17,8 +17,8 @@ type Tally struct {
 	Counts
 	began, last int64
 
-	rules   map[[2]string]*ruleTally // by name and tier
-	order   []*ruleTally
+	rules   []RuleCounts
+	numbers map[[2]string]int // of rules, by name and tier
 	clients map[string]*client
 }
 
@@ -44,11 +44,6 @@ type client struct {
 	by                map[string]int64 // stopped requests by what stopped them; nil without any
 }
 
-type ruleTally struct {
-	RuleCounts
-	refusedKeys map[string]struct{}
-}
-
 // RuleCounts are the decisions of a rule, or of the limit of one of its tiers.
 type RuleCounts struct {
 	Rule   string `json:"rule"`
@@ -59,6 +54,8 @@ type RuleCounts struct {
 	Asked   int64 `json:"asked"`
 	Refused int64 `json:"refused"`
 	Keys    int64 `json:"keys_refused"` // how many keys it refused at least once
+
+	refusedKeys map[string]struct{}
 }
 
 // What stops requests that no rule refuses. No rule has these names, which end with a space.
@@ -69,11 +66,12 @@ const (
 
 // NewTally returns an empty Tally.
 func NewTally(rules []middleware.RuleInfo) *Tally {
-	t := &Tally{rules: map[[2]string]*ruleTally{}, clients: map[string]*client{}}
-	for _, info := range rules {
-		r := &ruleTally{RuleCounts{Rule: info.Name, Tier: info.Tier, Limit: info.LimitText(), Shadow: info.Mode == middleware.Shadow}, map[string]struct{}{}}
-		t.order = append(t.order, r)
-		t.rules[[2]string{r.Rule, r.Tier}] = r
+	t := &Tally{numbers: map[[2]string]int{}, clients: map[string]*client{}}
+	for i, r := range rules {
+		t.numbers[[2]string{r.Name, r.Tier}] = i
+		t.rules = append(t.rules, RuleCounts{
+			Rule: r.Name, Tier: r.Tier, Limit: r.LimitText(), Shadow: r.Mode == middleware.Shadow, refusedKeys: map[string]struct{}{},
+		})
 	}
 	return t
 }
@@ -130,7 +128,7 @@ func (t *Tally) Add(e *accesslog.Entry, at int64, d *Decision) {
 }
 
 func (t *Tally) addRule(d *middleware.RuleResult) {
-	r := t.rules[[2]string{d.Rule.Name, d.Rule.Tier}]
+	r := &t.rules[t.numbers[[2]string{d.Rule.Name, d.Rule.Tier}]]
 	r.Asked++
 	if d.Allowed {
 		return
@@ -166,10 +164,7 @@ type Hit struct {
 func (t *Tally) Summary(most int, shown func(client string) string) *Summary {
 	s := &Summary{
 		From: time.UnixMicro(t.began).UTC(), To: time.UnixMicro(t.last).UTC(), Counts: t.Counts,
-		Clients: int64(len(t.clients)), Hit: []Hit{},
-	}
-	for _, r := range t.order {
-		s.Rules = append(s.Rules, r.RuleCounts)
+		Clients: int64(len(t.clients)), Rules: t.rules, Hit: []Hit{},
 	}
 	for name, c := range t.clients {
 		if c.stopped > 0 {
