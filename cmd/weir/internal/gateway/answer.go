@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -15,11 +16,7 @@ import (
 // client of a request that holds a slot may block a read or a write.
 func (g *Gateway) answered(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		a := &answer{ResponseWriter: w, informs: r.ProtoAtLeast(1, 1)}
-		a.own = a.space[:0]
-		for name, values := range w.Header() {
-			a.own = append(a.own, field{name, values})
-		}
+		a := &answer{ResponseWriter: w, informs: r.ProtoAtLeast(1, 1), own: maps.Clone(w.Header())}
 		if response.HoldsSlot(r.Context()) && !g.isGRPC(r) {
 			serving.BoundBody(r.Context(), g.options.ClientTimeout)
 			a.bound(r, g.options.ClientTimeout)
@@ -41,13 +38,7 @@ type answer struct {
 	patience serving.Patience // of writes
 	informs  bool             // the client knows responses such as 103, which came with HTTP/1.1
 	lost     bool             // such a response has dropped the fields
-	own      []field
-	space    [8]field
-}
-
-type field struct {
-	name   string
-	values []string
+	own      http.Header      // the limiter's fields
 }
 
 // lists are fields of the limiter whose values add up with the upstream's.
@@ -79,13 +70,13 @@ func (a *answer) WriteHeader(status int) {
 	switch {
 	case status >= http.StatusOK, status == http.StatusSwitchingProtocols:
 		header := a.Header()
-		for _, own := range a.own {
-			switch there := header[own.name]; {
-			case slices.Equal(there, own.values):
-			case !slices.Contains(lists, own.name):
-				header[own.name] = own.values
+		for name, own := range a.own {
+			switch there := header[name]; {
+			case slices.Equal(there, own):
+			case !slices.Contains(lists, name):
+				header[name] = own
 			case a.lost:
-				header[own.name] = slices.Concat(own.values, there)
+				header[name] = slices.Concat(own, there)
 			}
 		}
 	default:
