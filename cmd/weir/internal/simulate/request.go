@@ -1,6 +1,8 @@
 package simulate
 
 import (
+	"context"
+	"net"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -45,27 +47,22 @@ type Requests struct {
 	client string // see Client
 	peers  Peers
 
-	blank   map[string]*http.Request // by tier
-	request http.Request             // with its parts, which the next request reuses
+	request http.Request // with its parts, which the next request reuses
 	url     url.URL
 	header  http.Header
 }
 
 // remoteAddr returns an address as net/http writes it.
 func remoteAddr(client string) string {
-	switch {
-	case client == accesslog.UnixSocket || client == "":
+	if client == accesslog.UnixSocket || client == "" {
 		return "@"
-	case strings.IndexByte(client, ':') >= 0:
-		return "[" + client + "]:1024"
 	}
-	return client + ":1024"
+	return net.JoinHostPort(client, "1024")
 }
 
 // NewRequests returns Requests for these options.
 func NewRequests(o Options) *Requests {
-	blank := &http.Request{Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, Body: http.NoBody}
-	return &Requests{o: o, router: route.NewRouter(o.Routes), blank: map[string]*http.Request{"": blank}, header: http.Header{}}
+	return &Requests{o: o, router: route.NewRouter(o.Routes), header: http.Header{}}
 }
 
 // Client returns the client of the request that Of returned last, by Options.Client; "": unknown.
@@ -111,25 +108,25 @@ func (s *Requests) Of(e *accesslog.Entry) *http.Request {
 	if len(s.header) > 0 {
 		clear(s.header)
 	}
-	tier := e.Tier
-	blank := s.blank[tier]
-	if blank == nil {
-		tier = strings.Clone(tier)
-		blank = s.blank[""]
-		blank = blank.WithContext(middleware.WithTier(blank.Context(), tier))
-		s.blank[tier] = blank
+	ctx := context.Background()
+	if e.Tier != "" {
+		ctx = middleware.WithTier(ctx, e.Tier)
 	}
-	*r = *blank
-	r.Method, r.URL, r.RequestURI, r.Host, r.RemoteAddr = e.Method, &s.url, e.Target, e.Host, remoteAddr(e.Client)
-	r.Header, r.ContentLength = s.header, -1
+	if e.User != "" {
+		ctx = keyfunc.WithUser(ctx, e.User)
+	}
+	*r = http.Request{
+		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, Method: e.Method, URL: &s.url, RequestURI: e.Target, Host: e.Host,
+		RemoteAddr: remoteAddr(e.Client), Header: s.header, Body: http.NoBody, ContentLength: -1,
+	}
+	if ctx != context.Background() {
+		*r = *r.WithContext(ctx)
+	}
 	r.Pattern = s.route(r)
 	for i, value := range e.Headers {
 		if value != "" {
 			s.setHeader(r, s.o.Headers[i], value)
 		}
-	}
-	if e.User != "" {
-		*r = *r.WithContext(keyfunc.WithUser(r.Context(), e.User))
 	}
 	s.findClient(r)
 	return r

@@ -5,7 +5,7 @@
 package simulate
 
 import (
-	"container/heap"
+	"cmp"
 	"errors"
 	"log/slog"
 	"maps"
@@ -26,7 +26,7 @@ type Simulation struct {
 	requests *Requests
 	response discarding
 	decision Decision
-	ends     endings // of requests whose end matters to a rule
+	ends     []ending // of requests whose end matters to a rule, the next one last
 
 	bounded  map[string]bool // see Bounded
 	unqueued map[string]bool // see Unqueued
@@ -162,8 +162,9 @@ func (s *Simulation) Do(e *accesslog.Entry, at int64) *Decision {
 
 // advance ends the requests that end before a time, and returns the Decision for a request at the time at.
 func (s *Simulation) advance(before, at int64) *Decision {
-	for len(s.ends) > 0 && s.ends[0].at < before {
-		ended := heap.Pop(&s.ends).(ending)
+	for next := len(s.ends) - 1; next >= 0 && s.ends[next].at < before; next = len(s.ends) - 1 {
+		ended := s.ends[next]
+		s.ends = slices.Delete(s.ends, next, next+1)
 		s.clock.now = max(s.clock.now, ended.at)
 		ended.finish()
 	}
@@ -175,7 +176,8 @@ func (s *Simulation) advance(before, at int64) *Decision {
 // endAfter ends the request that was just decided: it begins after its delay, and takes its duration.
 func (s *Simulation) endAfter(took time.Duration, finish func()) {
 	if ends := s.clock.now + s.decision.Delay.Microseconds() + took.Microseconds(); ends > s.clock.now {
-		heap.Push(&s.ends, ending{ends, finish})
+		i, _ := slices.BinarySearchFunc(s.ends, ends, func(e ending, at int64) int { return cmp.Compare(at, e.at) })
+		s.ends = slices.Insert(s.ends, i, ending{ends, finish})
 		return
 	}
 	finish()
@@ -214,18 +216,4 @@ func (d discarding) WriteHeader(int)             {}
 type ending struct {
 	at     int64
 	finish func()
-}
-
-// endings is a heap ordered by time.
-type endings []ending
-
-func (e endings) Len() int           { return len(e) }
-func (e endings) Less(i, j int) bool { return e[i].at < e[j].at }
-func (e endings) Swap(i, j int)      { e[i], e[j] = e[j], e[i] }
-func (e *endings) Push(x any)        { *e = append(*e, x.(ending)) }
-func (e *endings) Pop() any {
-	last := (*e)[len(*e)-1]
-	(*e)[len(*e)-1] = ending{}
-	*e = (*e)[:len(*e)-1]
-	return last
 }
