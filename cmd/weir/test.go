@@ -14,7 +14,6 @@ import (
 
 	"github.com/weirgo/weir/cmd/weir/internal/accesslog"
 	"github.com/weirgo/weir/cmd/weir/internal/simulate"
-	"github.com/weirgo/weir/middleware"
 	"github.com/weirgo/weir/middleware/rules"
 )
 
@@ -123,7 +122,14 @@ func (f *testFlags) runAll(r *testReport, only *regexp.Regexp) error {
 	if err != nil {
 		return err
 	}
-	if tests.checkNames(service.Rules(), list(*f.tiers)); tests.err() != nil {
+	names, tiers := []string{""}, list(*f.tiers)
+	for _, info := range service.Rules() {
+		names, tiers = append(names, info.Name), append(tiers, info.Tier, info.ForTier)
+	}
+	for i := range tests.Tests {
+		tests.check(&tests.Tests[i], names, tiers)
+	}
+	if tests.err() != nil {
 		return tests.err()
 	}
 	r.Notes = append(r.Notes, notSimulated(service.rules, service.Simulation)...)
@@ -153,24 +159,6 @@ func beside(file, name string) string {
 		return name
 	}
 	return filepath.Join(filepath.Dir(file), name)
-}
-
-// checkNames reports the rules and tiers that the tests name and the rules do not have.
-func (f *testFile) checkNames(infos []middleware.RuleInfo, tiers []string) {
-	names := []string{""}
-	for _, info := range infos {
-		names, tiers = append(names, info.Name), append(tiers, info.Tier, info.ForTier)
-	}
-	for _, t := range f.Tests {
-		for _, s := range append(t.Steps, testStep{place: t.place, Tier: t.Tier}) {
-			if !slices.Contains(tiers, s.Tier) {
-				f.problem(s.place, "the rules have no tier %q", s.Tier)
-			}
-			if !slices.Contains(names, s.Rule) {
-				f.problem(s.place, "the rules have no rule %q", s.Rule)
-			}
-		}
-	}
 }
 
 // runLog runs a test with a log.

@@ -165,9 +165,6 @@ func parseTests(name string, text []byte) (*testFile, error) {
 	case f.Start.Year() < 1970 || f.Start.Year() > 2100:
 		f.problem(place{}, "start is %v: want a year from 1970 to 2100", f.Start)
 	}
-	for i := range f.Tests {
-		f.check(&f.Tests[i])
-	}
 	return f, f.err()
 }
 
@@ -201,8 +198,8 @@ func (f *testFile) err() error {
 
 const longestTest = 100 * 365 * 24 * time.Hour
 
-// check reports what is wrong with a test, whatever the rules are.
-func (f *testFile) check(t *ruleTest) {
+// check reports what is wrong with a test of rules that have these names and tiers.
+func (f *testFile) check(t *ruleTest, names, tiers []string) {
 	isOfLog := t.Format+t.Zone+t.Tier != "" || t.Map != nil || t.Trust != nil || t.Expect != nil
 	switch {
 	case t.Name == "":
@@ -211,6 +208,8 @@ func (f *testFile) check(t *ruleTest) {
 		f.problem(t.place, "a test has steps, or a log")
 	case t.Log == "" && isOfLog:
 		f.problem(t.place, "format, zone, map, trust, tier and expect of a test are for its log")
+	case !slices.Contains(tiers, t.Tier):
+		f.problem(t.place, "the rules have no tier %q", t.Tier)
 	case t.Log != "" && t.Expect.wrong(1e9) != "":
 		f.problem(t.place, "the test %s", t.Expect.wrong(1e9))
 	}
@@ -225,6 +224,10 @@ func (f *testFile) check(t *ruleTest) {
 		switch wrong := s.wrong(); {
 		case wrong != "":
 			f.problem(s.place, "the step %s", wrong)
+		case !slices.Contains(tiers, s.Tier):
+			f.problem(s.place, "the rules have no tier %q", s.Tier)
+		case !slices.Contains(names, s.Rule):
+			f.problem(s.place, "the rules have no rule %q", s.Rule)
 		case at < end:
 			f.problem(s.place, "at %v is before the step before has ended, at %v", at, end)
 		case s.Every.Duration > (longestTest-at)/max(between, 1):
