@@ -3,8 +3,10 @@ package ask
 import (
 	"bufio"
 	"context"
+	"fmt"
 	"io"
 	"log/slog"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -61,7 +63,7 @@ func behind(t *testing.T, asker, service string, files []string, command string,
 			t.Log(output)
 		}
 	})
-	for range 100 {
+	for range 600 {
 		if c, err := net.Dial("tcp", at); err == nil {
 			require.NoError(t, c.Close())
 			return "http://" + at
@@ -85,12 +87,17 @@ func status(t *testing.T, at, request string) int {
 	return answer.StatusCode
 }
 
-// free is an address that nobody listens at.
+// free is an address that nobody listens at, and that no system gives to a connection meanwhile.
 func free(t *testing.T) string {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	defer l.Close()
-	return l.Addr().String()
+	for range 1000 {
+		at := fmt.Sprint("127.0.0.1:", 31_100+rand.IntN(1600))
+		if l, err := net.Listen("tcp", at); err == nil {
+			require.NoError(t, l.Close())
+			return at
+		}
+	}
+	require.Fail(t, "there is no free port")
+	return ""
 }
 
 var proxies = map[string]struct {

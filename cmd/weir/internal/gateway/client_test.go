@@ -67,10 +67,10 @@ func (s *started) nginx(t *testing.T, target string, size int) *http.Response {
 	return answer
 }
 
+// nobody listens at this address. One that was free a moment ago may be another test's by now.
+const nobody = "127.0.0.1:1"
+
 func TestAnEarlyAnswerReachesAClientThatSendsItsWholeBodyFirst(t *testing.T) {
-	closed, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	require.NoError(t, closed.Close())
 	const text = "version: 1\nendpoints:\n  \"POST /refused\": {mode: deny}\ndefault: 100/h\n"
 	g := start(t, text, upstream(t, func(w http.ResponseWriter, _ *http.Request) {
 		_ = http.NewResponseController(w).EnableFullDuplex() // or it would wait for a small body
@@ -78,7 +78,7 @@ func TestAnEarlyAnswerReachesAClientThatSendsItsWholeBodyFirst(t *testing.T) {
 		w.WriteHeader(http.StatusRequestEntityTooLarge)
 		_ = http.NewResponseController(w).Flush()
 	}), nil)
-	dead := start(t, text, "http://"+closed.Addr().String(), nil)
+	dead := start(t, text, "http://"+nobody, nil)
 	for _, size := range []int{100 << 10, 1 << 20, 20 << 20} {
 		assert.Equal(t, 403, g.nginx(t, "/refused", size).StatusCode, "the limiter's")
 		assert.Equal(t, 400, g.nginx(t, "//refused", size).StatusCode, "the gateway's")
@@ -183,20 +183,22 @@ func TestAClientThatBlocksLosesItsSlot(t *testing.T) {
 }
 
 func TestAClientThatGoesOnKeepsItsSlotHoweverSlowItIs(t *testing.T) {
-	const parts = 15 // one each 100 ms takes longer than a client may block
-	pause := func() { time.Sleep(100 * time.Millisecond) }
+	const parts = 15 // one each 200 ms takes longer than a client may block
+	const long = parts * 200 * time.Millisecond
+	pause := func() { time.Sleep(long / parts) }
+	patient := func(o *gateway.Options) { o.ClientTimeout = 2 * time.Second } // a busy machine may pause too
 	service := func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case "/upload", "/grpc":
 			body, err := io.ReadAll(r.Body)
 			fmt.Fprintf(w, "%s %v", body, err)
 		case "/poll":
-			time.Sleep(1500 * time.Millisecond)
+			time.Sleep(long)
 			_, _ = io.WriteString(w, "news")
 		case "/events":
 			w.Header().Set("Content-Type", "text/event-stream")
 			_ = http.NewResponseController(w).Flush()
-			time.Sleep(1500 * time.Millisecond)
+			time.Sleep(long)
 			_, _ = io.WriteString(w, "event")
 		case "/socket":
 			c, both, _ := http.NewResponseController(w).Hijack()
@@ -214,7 +216,7 @@ func TestAClientThatGoesOnKeepsItsSlotHoweverSlowItIs(t *testing.T) {
 	server.Config.Protocols.SetUnencryptedHTTP2(true)
 	server.Start()
 	t.Cleanup(server.Close)
-	g := start(t, "version: 1\nglobal: {concurrency: 100, key: global}\n", server.URL, impatient)
+	g := start(t, "version: 1\nglobal: {concurrency: 100, key: global}\n", server.URL, patient)
 	get := func(t *testing.T, path string) string {
 		answer, err := http.Get(g.url + path)
 		require.NoError(t, err)
@@ -262,7 +264,7 @@ func TestAClientThatGoesOnKeepsItsSlotHoweverSlowItIs(t *testing.T) {
 		answer, err := http.ReadResponse(read, nil)
 		require.NoError(t, err)
 		require.Equal(t, 101, answer.StatusCode)
-		time.Sleep(1500 * time.Millisecond)
+		time.Sleep(long)
 		_, err = io.WriteString(c, "late\n")
 		require.NoError(t, err)
 		line, err := read.ReadString('\n')
@@ -271,10 +273,10 @@ func TestAClientThatGoesOnKeepsItsSlotHoweverSlowItIs(t *testing.T) {
 	})
 	t.Run("gRPC", func(t *testing.T) {
 		t.Parallel()
-		g := start(t, slow, "h2c"+strings.TrimPrefix(server.URL, "http"), impatient)
+		g := start(t, slow, "h2c"+strings.TrimPrefix(server.URL, "http"), patient)
 		_, framer := g.dial2(t, 1<<16)
 		begin2(t, framer, 1, "POST", "/grpc", false, "content-type", "application/grpc", "te", "trailers")
-		time.Sleep(1500 * time.Millisecond)
+		time.Sleep(long)
 		require.NoError(t, framer.WriteData(1, true, []byte("late")))
 		for {
 			frame, err := framer.ReadFrame()

@@ -512,10 +512,6 @@ func TestHTTP2WithoutTLSOnBothSides(t *testing.T) {
 }
 
 func TestAnUpstreamThatDoesNotAnswerIs502Or504WithoutItsAddress(t *testing.T) {
-	closed, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	dead := closed.Addr().String()
-	require.NoError(t, closed.Close())
 	hanging, err := net.Listen("tcp", "127.0.0.1:0") // connections are made, and nobody reads
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = hanging.Close() })
@@ -525,9 +521,10 @@ func TestAnUpstreamThatDoesNotAnswerIs502Or504WithoutItsAddress(t *testing.T) {
 	})
 	for _, test := range []struct {
 		upstream string
+		timeout  time.Duration
 		status   int
-	}{{"http://" + dead, 502}, {"http://" + hanging.Addr().String(), 504}, {broken, 502}} {
-		g := start(t, "version: 1\ndefault: 100/h\n", test.upstream, func(o *gateway.Options) { o.Timeout = 50 * time.Millisecond })
+	}{{"http://" + nobody, time.Minute, 502}, {"http://" + hanging.Addr().String(), 50 * time.Millisecond, 504}, {broken, time.Minute, 502}} {
+		g := start(t, "version: 1\ndefault: 100/h\n", test.upstream, func(o *gateway.Options) { o.Timeout = test.timeout })
 		answer := g.raw("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\nhi")
 		body, _ := io.ReadAll(answer.Body)
 		assert.Equal(t, test.status, answer.StatusCode, test.upstream)
