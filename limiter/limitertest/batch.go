@@ -25,36 +25,30 @@ var batches = []testCase{
 		why:    "A caller that waits sends the same charges again. Decide sets each Decision anew, whatever it was, and changes nothing else of a charge.",
 		limits: samples,
 		run: func(t *trial) {
-			q := t.quota(scaled(t.limit, 4))
-			full := t.named("full", "", limiter.PerHour(1))
+			q, full := t.quota(scaled(t.limit, 4)), t.named("full", "", limiter.PerHour(1))
 			t.take(full, "key", 1)
 			charges := []limiter.Charge{{Quota: q, Key: "key", Cost: 2}, {Quota: full, Key: "key", Cost: 1}}
-			sent := slices.Clone(charges)
-			for _, n := range []int{2, 2, 1, 2} {
-				if err := t.store.Decide(t.Context(), sent[:n]); err != nil {
-					t.broken("Decide(%s) returned error %q, want none", describe(sent[:n]), err)
-				}
-				for i := range n {
-					if c := sent[i]; c.Quota != charges[i].Quota || c.Key != charges[i].Key || c.Cost != charges[i].Cost {
-						t.broken("Decide changed charge %d from %s to %s", i+1, describe(charges[i:i+1]), describe(sent[i:i+1]))
+			again := func(allowed ...bool) {
+				before := slices.Clone(charges)
+				for i, d := range t.decide(charges[:len(allowed)]...) {
+					c := charges[i]
+					if c.Decision = before[i].Decision; c != before[i] {
+						t.broken("Decide changed charge %d from %+v to %+v", i+1, before[i], c)
+					}
+					if d.Allowed != allowed[i] || d.Allowed != (d.RetryAfter == 0) {
+						t.broken("charge %d, decided again: %+v, want Allowed %v, and a RetryAfter if it is refused", i+1, d, allowed[i])
 					}
 				}
-				if d := sent[0].Decision; !d.Allowed || d.RetryAfter != 0 {
-					t.broken("a charge with room, decided again: %+v, want allowed with RetryAfter 0", d)
-				}
-				if d := sent[1].Decision; d.Allowed || d.RetryAfter == 0 {
-					t.broken("a charge without room, decided again: %+v, want refused with a RetryAfter", d)
-				}
 			}
+			again(true, false)
+			again(true, false)
+			again(true)
+			again(true, false)
 			t.remaining(q, "key", q.Capacity()-2, "after one of four batches was taken")
 			t.take(q, "key", q.Capacity()-2)
-			if d := t.decide(sent[:1]...)[0]; d.Allowed {
-				t.broken("a charge that was admitted before, and has no room now: %+v, want refused", d)
-			}
+			again(false)
 			t.reset(limiter.Charge{Quota: q, Key: "key"})
-			if d := t.decide(sent[:1]...)[0]; !d.Allowed || d.RetryAfter != 0 {
-				t.broken("a charge that was refused before, and has room now: %+v, want allowed with RetryAfter 0", d)
-			}
+			again(true)
 		},
 	},
 	{

@@ -134,61 +134,60 @@ func concurrentLogins(s *suite) {
 }
 
 func outcomes(s *suite) {
-	handler := func(w http.ResponseWriter, r *http.Request) {
-		switch r.Header.Get("X-How") {
-		case "body":
+	send := func(w http.ResponseWriter, statuses ...int) {
+		for _, status := range statuses {
+			w.WriteHeader(status)
+		}
+	}
+	flush := func(w http.ResponseWriter) { _ = http.NewResponseController(w).Flush() }
+	for how, test := range map[string]struct {
+		status int // 0: routers differ
+		answer func(w http.ResponseWriter)
+	}{
+		"nothing":      {200, func(http.ResponseWriter) {}},
+		"body":         {200, func(w http.ResponseWriter) { _, _ = io.WriteString(w, "200") }},
+		"copied":       {200, func(w http.ResponseWriter) { _, _ = io.Copy(w, strings.NewReader("200")) }},
+		"flushed":      {200, flush},
+		"early status": {0, func(w http.ResponseWriter) { send(w, 102, 103, 401, 418) }},
+		"early body": {0, func(w http.ResponseWriter) {
+			send(w, 103)
 			_, _ = io.WriteString(w, "200")
-		case "copied":
-			_, _ = io.Copy(w, strings.NewReader("200"))
-		case "flushed":
-			_ = http.NewResponseController(w).Flush()
-		case "early status":
-			w.WriteHeader(http.StatusProcessing)
-			w.WriteHeader(http.StatusEarlyHints)
-			w.WriteHeader(http.StatusUnauthorized)
-			w.WriteHeader(http.StatusTeapot)
-		case "early body":
-			w.WriteHeader(http.StatusEarlyHints)
-			_, _ = io.WriteString(w, "200")
-		case "early and flushed":
-			w.WriteHeader(http.StatusEarlyHints)
-			_ = http.NewResponseController(w).Flush()
-			w.WriteHeader(http.StatusUnauthorized)
-		case "early alone":
-			w.WriteHeader(http.StatusEarlyHints)
-		case "panic":
-			panic("on purpose")
-		case "abort":
+		}},
+		"early and flushed": {0, func(w http.ResponseWriter) {
+			send(w, 103)
+			flush(w)
+			send(w, 401)
+		}},
+		"early alone": {0, func(w http.ResponseWriter) { send(w, 103) }},
+		"panic":       {500, func(http.ResponseWriter) { panic("on purpose") }},
+		"abort":       {500, func(http.ResponseWriter) { panic(http.ErrAbortHandler) }},
+		"sent and abort": {201, func(w http.ResponseWriter) {
+			send(w, 201)
+			flush(w)
 			panic(http.ErrAbortHandler)
-		case "sent and abort":
-			w.WriteHeader(http.StatusCreated)
-			_ = http.NewResponseController(w).Flush()
-			panic(http.ErrAbortHandler)
-		case "hijack":
+		}},
+		"hijack": {101, func(w http.ResponseWriter) {
 			conn, _, err := http.NewResponseController(w).Hijack()
 			if err != nil {
 				panic(err)
 			}
 			_ = conn.Close()
-		}
-	}
-	for how, status := range map[string]int{
-		"nothing": 200, "body": 200, "copied": 200, "flushed": 200,
-		"early status": 0, "early body": 0, "early and flushed": 0, "early alone": 0, // routers differ
-		"panic": 500, "abort": 500, "sent and abort": 201, "hijack": 101,
+		}},
 	} {
 		if how == "hijack" && s.protocol != "HTTP/1.1" {
 			continue
 		}
+		route := Route{Path: "/", Handler: func(w http.ResponseWriter, _ *http.Request) { test.answer(w) }}
+		status := test.status
 		if status == 0 {
-			status = s.serve(app(nil, Route{Path: "/", Handler: handler})).ask("POST /", "X-How: "+how).StatusCode
+			status = s.serve(app(nil, route)).ask("POST /").StatusCode
 		}
 		for left, counts := range map[int64]middleware.Counts{
 			9: middleware.Statuses(status), 10: middleware.Not(middleware.Statuses(status)),
 		} {
 			limit := s.rules(middleware.Rule{Name: "some", Key: keyfunc.Global, Limit: perHour(10), Counts: counts})
-			server, ended := s.serveToTheEnd(app([]Limit{limit}, Route{Path: "/", Handler: handler}))
-			_, _ = server.try(server.request(s.Context(), "POST /", "X-How: "+how)) // fails if the connection ends
+			server, ended := s.serveToTheEnd(app([]Limit{limit}, route))
+			_, _ = server.try(server.request(s.Context(), "POST /")) // fails if the connection ends
 			ended()
 			found, err := limit.Rules.Peek(s.Context(), "some", "")
 			must(s, err, how)
