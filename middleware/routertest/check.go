@@ -1,7 +1,9 @@
 package routertest
 
 import (
+	"net/http"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -38,4 +40,23 @@ func receive[T any](t testing.TB, from <-chan T, what string) (value T) {
 		t.Fatalf("waited half a minute for %s", what)
 	}
 	return value
+}
+
+// runs counts the runs of handlers by name.
+type runs map[string]*atomic.Int32
+
+func (r runs) handler(name string) http.HandlerFunc {
+	n := &atomic.Int32{}
+	r[name] = n
+	return func(http.ResponseWriter, *http.Request) { n.Add(1) }
+}
+
+// check requires that each handler ran, and at most that often.
+func (r runs) check(t testing.TB, most int32) {
+	t.Helper()
+	for name, n := range r {
+		if ran := n.Load(); ran < 1 || ran > most {
+			t.Errorf("the handler of %s ran %d times in all spellings, want from 1 to %d", name, ran, most)
+		}
+	}
 }

@@ -6,7 +6,6 @@ import (
 	"net/http"
 	"strings"
 	"sync"
-	"sync/atomic"
 
 	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/middleware"
@@ -19,69 +18,51 @@ func byRoute(name string, patterns ...string) middleware.Rule {
 	}
 }
 
+// strictly is byRoute with a limit that is met.
+func strictly(events int64, pattern string) middleware.Rule {
+	rule := byRoute(pattern, pattern)
+	rule.Limit = perHour(events)
+	return rule
+}
+
 func spellings(s *suite) {
 	const limit = 3
-	strict := func(name, pattern string) middleware.Rule {
-		rule := byRoute(name, pattern)
-		rule.Limit = perHour(limit)
-		return rule
-	}
-	var searches, users, items atomic.Int32
-	count := func(n *atomic.Int32) http.HandlerFunc {
-		return func(http.ResponseWriter, *http.Request) { n.Add(1) }
-	}
-	everywhere := []Limit{rules(
-		strict("search", "GET /search"), strict("user", "/users/{id}"), strict("item", "/v1/items/{item}"))}
+	ran := runs{}
+	item := strictly(limit, "/v1/items/{item}")
+	everywhere := []Limit{rules(strictly(limit, "GET /search"), strictly(limit, "/users/{id}"), item)}
 	var inGroup []Limit
 	if s.router.Nested {
-		inGroup = []Limit{rules(strict("item", "/v1/items/{item}"))}
+		inGroup = []Limit{rules(item)}
 	}
 	server := s.serve(App{Group: Group{
 		Limits: everywhere,
-		Routes: []Route{get("/search", count(&searches)), get("/users/{id}", count(&users))},
-		Groups: []Group{{Prefix: "/v1", Limits: inGroup, Routes: []Route{get("/items/{item}", count(&items))}}},
+		Routes: []Route{get("/search", ran.handler("/search")), get("/users/{id}", ran.handler("/users/{id}"))},
+		Groups: []Group{{Prefix: "/v1", Limits: inGroup, Routes: []Route{get("/items/{item}", ran.handler("/v1/items/{item}"))}}},
 	}})
 	for range limit + 1 {
 		for _, path := range []string{
 			"/search", "//search", "/search/", "//search//", "/SEARCH", "/Search", "/./search", "/x/../search",
 			"/%73earch", "/%2Fsearch", "/search%2F", "/search%2f..", "/search;v=1", "/search?page=2", "/search%20",
-		} {
-			server.ask("GET " + path)
-		}
-		for _, path := range []string{
+
 			"/users/1", "/users/2/", "//users/3", "/users//4", "/users/%35", "/users/a%2Fb", "/users/a%2F..%2Fsearch",
 			"/USERS/6", "/users/{id}",
-		} {
-			server.ask("GET " + path)
-		}
-		for _, path := range []string{
+
 			"/v1/items/1", "/v1/items/2/", "//v1/items/3", "/v1//items/4", "/v1/%69tems/5", "/%761/items/6",
 			"/v1/items/a%2Fb", "/v1/./items/7", "/V1/Items/8",
 		} {
 			server.ask("GET " + path)
 		}
 	}
-	for route, n := range map[string]*atomic.Int32{
-		"/search": &searches, "/users/{id}": &users, "/v1/items/{item}": &items,
-	} {
-		// A spelling may count on a route without reaching it: a redirect to it does.
-		if ran := n.Load(); ran < 1 || ran > limit {
-			s.Errorf("the handler of %s ran %d times in all spellings, want from 1 to %d", route, ran, limit)
-		}
-	}
+	ran.check(s, limit) // a spelling may count on a route without reaching it: a redirect to it does
 }
 
 // requestSpellings spells the method and the host in ways that some handlers understand.
 func requestSpellings(s *suite) {
 	const limit = 3
-	var logins, shops atomic.Int32
-	count := func(n *atomic.Int32) http.HandlerFunc {
-		return func(http.ResponseWriter, *http.Request) { n.Add(1) }
-	}
-	login, shop := byRoute("login", "POST /login"), byRoute("shop", "shop.example/*")
-	login.Limit, shop.Limit = perHour(limit), perHour(limit)
-	server := s.serve(app([]Limit{rules(login)}, Route{Path: "/login", Handler: count(&logins)}))
-	ofHost := s.serve(app([]Limit{rules(shop)}, get("/cart", count(&shops))))
+	ran := runs{}
+	login, shop := []Limit{rules(strictly(limit, "POST /login"))}, []Limit{rules(strictly(limit, "shop.example/*"))}
+	server := s.serve(app(login, Route{Path: "/login", Handler: ran.handler("POST /login")}))
+	ofHost := s.serve(app(shop, get("/cart", ran.handler("shop.example"))))
 	for range limit + 1 {
 		for _, method := range []string{"POST", "post", "Post", "pOsT"} {
 			server.ask(method + " /login")
@@ -92,11 +73,7 @@ func requestSpellings(s *suite) {
 			ofHost.ask("GET /cart", "Host: "+host)
 		}
 	}
-	for what, ran := range map[string]int32{"POST /login": logins.Load(), "shop.example": shops.Load()} {
-		if ran < 1 || ran > limit {
-			s.Errorf("the handler of %s ran %d times, want from 1 to %d", what, ran, limit)
-		}
-	}
+	ran.check(s, limit)
 	for _, host := range []string{
 		"shop.example:80:80", "shop.example::", "shop.example:8o", "shop.example:+80", "shop.example..",
 		"shop.example,other.example", "shop%2eexample", "other.example;shop.example",

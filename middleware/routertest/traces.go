@@ -274,16 +274,14 @@ var traces = []trace{
 	{
 		name: "HEAD counts as GET", routed: true,
 		app: func(*suite) App {
-			rule := byRoute("search", "GET /search")
-			rule.Limit = perHour(2)
-			return app([]Limit{rules(rule)}, get("/search", say("found")),
+			return app([]Limit{rules(strictly(2, "GET /search"))}, get("/search", say("found")),
 				Route{Method: http.MethodHead, Path: "/search", Handler: say("")})
 		},
 		asks: []ask{
 			{"GET /search", 200, "1 of 2", "", "the first"},
 			{"HEAD /search", 200, "0 of 2", "", "the second"},
 			{"GET /search", 429, "", "", "HEAD took what GET would have"},
-			{"HEAD /search", 429, "0 of 2, search=0", "-", "HEAD is refused as GET is, with its fields and without a body"},
+			{"HEAD /search", 429, "0 of 2, GET /search=0", "-", "HEAD is refused as GET is, with its fields and without a body"},
 		},
 	},
 	{
