@@ -9,17 +9,12 @@ import (
 	"github.com/weirgo/weir/middleware"
 )
 
-// An outageView describes a present outage.
-type outageView struct {
-	Since   int64        `json:"since"`             // Unix milliseconds
-	Servers []serverView `json:"servers,omitempty"` // that do not answer, as far as the store knows
-}
-
+// A serverView is a server of the store that does not answer.
 type serverView struct {
 	Server   string `json:"server,omitempty"` // empty: not known
 	Cause    string `json:"cause,omitempty"`
 	Unusable bool   `json:"unusable,omitempty"` // by a wrong configuration, which does not pass by itself
-	Since    int64  `json:"since"`
+	Since    int64  `json:"since"`              // Unix milliseconds
 }
 
 // A mark is a moment on the chart.
@@ -29,12 +24,11 @@ type mark struct {
 	Bad  bool   `json:"bad,omitempty"`
 }
 
-// outageOf is nil if the store answers, or reports nothing.
-func outageOf(health failover.Stats) *outageView {
+// downOf returns the servers that do not answer, as far as the store knows.
+func downOf(health failover.Stats) (down []serverView) {
 	if !health.Degraded {
 		return nil
 	}
-	v := &outageView{Since: time.Now().Add(-health.DegradedFor).UnixMilli()}
 	last := map[string]failover.Event{}
 	for _, e := range health.Events {
 		last[e.Server] = e
@@ -47,9 +41,9 @@ func outageOf(health failover.Stats) *outageView {
 		if e.Err != nil {
 			s.Cause = cut(e.Err.Error())
 		}
-		v.Servers = append(v.Servers, s)
+		down = append(down, s)
 	}
-	return v
+	return down
 }
 
 // inOutage is what a rule does while its store gives no answer.

@@ -32,7 +32,7 @@ type state struct {
 	Unlisted unlisted      `json:"unlisted"`
 	Bans     *bansView     `json:"bans,omitempty"`
 	Overload *overloadView `json:"overload,omitempty"`
-	Outage   *outageView   `json:"outage,omitempty"`
+	Outage   bool          `json:"outage,omitempty"`
 	Marks    []mark        `json:"marks,omitempty"`
 	Written  []writtenView `json:"written,omitempty"`
 
@@ -57,10 +57,13 @@ type seriesView struct {
 }
 
 type storeView struct {
-	Bad      bool   `json:"bad"`
-	Text     string `json:"text"`
-	Error    string `json:"error,omitempty"`
-	Degraded uint64 `json:"degraded"` // decisions by outage policies in the last ten seconds
+	Bad   bool   `json:"bad"`
+	Text  string `json:"text"`
+	Error string `json:"error,omitempty"`
+
+	Servers []serverView `json:"servers,omitempty"` // that do not answer
+
+	degraded uint64 // decisions by outage policies in the last ten seconds
 }
 
 type bansView struct {
@@ -120,7 +123,7 @@ func (d *Dashboard) look(now int64, bans *bansView) *state {
 	s := &state{Now: time.Now().Unix(), Second: now, Bans: bans, Written: d.lookAtWritten()}
 	health := d.health()
 	s.Rows, s.Hidden = d.rows(health)
-	s.Outage, s.Marks = outageOf(health), marksOf(health)
+	s.Outage, s.Marks = health.Degraded, marksOf(health)
 	for _, o := range middleware.Outcomes() {
 		s.Names = append(s.Names, o.String())
 	}
@@ -216,7 +219,7 @@ func (d *Dashboard) places(rows []row) (places [][3]int) {
 func (d *Dashboard) lookAtStore(now int64, health failover.Stats) storeView {
 	const recent = 5 // seconds
 	c := &d.counts
-	v := storeView{Degraded: c.degraded.sum(now, 10)}
+	v := storeView{Servers: downOf(health), degraded: c.degraded.sum(now, 10)}
 	failed := false
 	if last := c.lastErr.Load(); last != nil && now-last.second < 60+int64(health.DegradedFor/time.Second) {
 		v.Error = fmt.Sprintf("%.300s", last.err.Error())

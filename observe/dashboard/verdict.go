@@ -103,7 +103,7 @@ func storeVerdict(s *state, rate string, all uint64, became [outcomes]uint64) ve
 	switch undecided := became[middleware.OutcomeUndecided]; {
 	case undecided > 0:
 		v.Detail = percent(undecided, all) + " of requests are answered with 503. "
-	case s.Store.Degraded > 0:
+	case s.Store.degraded > 0:
 		v.Detail = "Each rule's outage policy decides. "
 	}
 	v.Detail += fmt.Sprintf("%s, %s refused.", rate, noneOr(became[middleware.OutcomeRefused], all))

@@ -2,7 +2,7 @@ function drawStore() {
   const s = last.store;
   $("store").dataset.bad = s.bad;
   say($("store-state"), s.text);
-  const servers = last.outage && last.outage.servers || [];
+  const servers = s.servers || [];
   say($("store-error"), servers.length ? "" : s.error || "");
   items($("store-servers"), servers.length, () => el("li", {}, el("b"), el("span"), el("code"))).forEach((item, i) => {
     const server = servers[i];
