@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/weirgo/weir/internal/route"
-	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/middleware"
 	"github.com/weirgo/weir/middleware/bans"
@@ -283,65 +282,6 @@ func (c *checker) tier(path []string, tier string) {
 	case c.tiers != nil && !slices.Contains(c.tiers, tier):
 		c.atKey(path, "the tier %q is never used: %s", tier, suggest(tier, c.tiers))
 	}
-}
-
-// findProxies sets whose headers name the client.
-func (c *checker) findProxies() {
-	c.proxies = proxiesOf(c.file.Proxies)
-	p := c.file.Proxies
-	if p == nil {
-		p = &proxies{}
-	}
-	var ways []string
-	var options []keyfunc.IPOption
-	way := func(name string, given bool, option func() keyfunc.IPOption) {
-		if given {
-			ways = append(ways, name)
-			options = append(options, option())
-		}
-	}
-	way("trusted", c.doc.has("proxies", "trusted"), func() keyfunc.IPOption { return keyfunc.TrustProxies(texts(p.Trusted)...) })
-	way("forwarded", c.doc.has("proxies", "forwarded"), func() keyfunc.IPOption { return keyfunc.TrustForwarded(texts(p.Forwarded)...) })
-	way("header", p.Header != nil, func() keyfunc.IPOption { return keyfunc.TrustHeader(p.Header.Name, texts(p.Header.CIDRs)...) })
-	way("hops", p.Hops != nil, func() keyfunc.IPOption { return keyfunc.TrustHops(int(*p.Hops)) })
-	if len(ways) > 1 {
-		c.at([]string{"proxies"}, "has %s: an address is found in one way, keep one of them", strings.Join(ways, " and "))
-	}
-	if h := p.Header; h != nil && len(h.CIDRs) == 0 {
-		c.warnings.at([]string{"proxies", "header"}, "any peer can claim any address, such as an address in allow.cidrs: name the proxies in cidrs")
-	}
-	if p.Hops != nil && c.doc.has("allow", "cidrs") {
-		c.warnings.at([]string{"proxies", "hops"}, "a client that bypasses a proxy can claim any address, such as an address in allow.cidrs")
-	}
-	if p.UnixSocket {
-		options = append(options, keyfunc.TrustUnixSocket())
-	}
-	if p.IPv6Prefix != nil {
-		options = append(options, keyfunc.IPv6Prefix(int(*p.IPv6Prefix)))
-	}
-	ip, err := keyfunc.NewIP(options...)
-	if err != nil {
-		if !c.noted([]string{"proxies"}) {
-			c.at([]string{"proxies"}, "%s", inFile(err))
-		}
-		options, ip = nil, keyfunc.IP()
-	}
-	named := maps.Clone(c.options.Keys)
-	if named == nil {
-		named = map[string]keyfunc.Func{}
-	}
-	named["ip"] = ip // one function, which warns once
-	c.keys = &keys{named: named, ip: options, known: map[string]*knownKey{}}
-	c.ip = c.keys.add("ip").f // the first where a client's address is looked for
-}
-
-func texts(networks []network) (list []string) {
-	for _, n := range networks {
-		if n.IsValid() { // or it is noted
-			list = append(list, n.String())
-		}
-	}
-	return list
 }
 
 // allow makes Config.Allow, and reports endpoints that it makes useless.

@@ -295,11 +295,7 @@ func (c *checker) inNetworks(list *clientList) middleware.Match {
 	if list.networks.Len()+list.ending.Len() == 0 {
 		return nil
 	}
-	address, err := keyfunc.NewAddress(c.keys.ip...)
-	if err != nil { // noted when the options were made
-		return middleware.MatchFunc(func(*http.Request) bool { return false })
-	}
-	list.address = address
+	list.address, _ = keyfunc.NewAddress(c.keys.ip...) // findProxies has checked the options
 	return middleware.MatchFunc(func(r *http.Request) bool {
 		_, found := list.find(r)
 		return found

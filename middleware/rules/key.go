@@ -20,6 +20,13 @@ type keys struct {
 	order []*knownKey
 }
 
+// newKeys returns keys with the application's own and the client's address, which the options find.
+func newKeys(own map[string]keyfunc.Func, ip keyfunc.Func, options []keyfunc.IPOption) *keys {
+	named := map[string]keyfunc.Func{"ip": ip} // one function, which warns once
+	maps.Copy(named, own)
+	return &keys{named: named, ip: options, known: map[string]*knownKey{}}
+}
+
 // A knownKey is a key that was made.
 type knownKey struct {
 	id     string

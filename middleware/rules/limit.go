@@ -2,100 +2,80 @@ package rules
 
 import "github.com/weirgo/weir/limiter"
 
-// limits makes the limits of f. With none, f may have no limit. It returns nil if something is wrong.
-func (c *checker) limits(path []string, f *limitFields, none bool) (several []limiter.Limit) {
-	at := sub(path, "limits")
-	if !c.doc.has(at...) {
-		if none && f.Limit == nil && f.Requests == nil && f.Window == nil {
-			return nil
-		}
-		if l := c.limit(path, f); l != (limiter.Limit{}) {
-			return []limiter.Limit{l}
-		}
-		return nil
-	}
-	for _, field := range limitNames {
-		if field != "limits" && field != "algorithm" && c.doc.has(sub(path, field)...) {
-			c.at(at, "stands beside %s: keep one of the two", field)
-			return nil
-		}
-	}
-	if c.noted(at) || c.noted(sub(path, "algorithm")) {
-		return nil
-	}
-	for _, given := range f.Limits {
-		l, ok := c.withAlgorithm(path, given, f.Algorithm)
-		if !ok {
-			return nil
-		}
-		several = append(several, l)
-	}
-	if _, err := limiter.NewQuotas("rule", "", limiter.Join(several, limiter.Concurrency{})); err != nil {
-		c.at(at, "%s", inFile(err))
-		return nil
-	}
-	return several
-}
-
-// limit makes the limit of f, in either spelling. It returns the zero Limit if something is wrong.
-func (c *checker) limit(path []string, f *limitFields) limiter.Limit {
-	var given limitText
+// limits makes the limits of f, in any of its spellings. With none, f may have no limit. It returns nil if something is
+// wrong.
+func (c *checker) limits(path []string, f *limitFields, none bool) (made []limiter.Limit) {
+	has := func(field string) bool { return c.doc.has(sub(path, field)...) }
 	for _, field := range limitNames {
 		if c.noted(sub(path, field)) {
-			return limiter.Limit{}
+			return nil
 		}
 	}
+	var given []limitText
+	at := path
 	switch {
+	case has("limits"):
+		at, given = sub(path, "limits"), f.Limits
+		for _, field := range []string{"limit", "requests", "window", "burst"} {
+			if has(field) {
+				c.at(at, "stands beside %s: keep one of the two", field)
+				return nil
+			}
+		}
 	case f.Limit != nil && (f.Requests != nil || f.Window != nil):
 		c.at(path, "has limit beside requests or window: keep one of the two spellings")
-		return limiter.Limit{}
 	case f.Limit != nil:
-		given = *f.Limit
+		at, given = sub(path, "limit"), []limitText{*f.Limit}
 	case f.Requests != nil && f.Window != nil:
-		given.Limit, given.named = f.Window.of, f.Window.of.Algorithm != limiter.SlidingWindow
-		given.Events = *f.Requests
+		l := limitText{f.Window.of, f.Window.of.Algorithm != limiter.SlidingWindow}
+		l.Events = *f.Requests
+		given = []limitText{l}
 	case f.Requests != nil:
 		c.at(sub(path, "requests"), "needs a window, the period in which so many requests are allowed")
-		return limiter.Limit{}
 	case f.Window != nil:
 		c.at(sub(path, "window"), "needs requests, the number that is allowed in the window")
-		return limiter.Limit{}
-	case c.doc.has(sub(path, "concurrency")...):
+	case none:
+	case has("concurrency"):
 		for _, field := range []string{"algorithm", "burst"} {
-			if c.doc.has(sub(path, field)...) {
+			if has(field) {
 				c.at(sub(path, field), "needs a limit: concurrency has none")
 			}
 		}
-		return limiter.Limit{}
-	default:
-		if !c.noted(path) { // which may be no mapping at all
-			c.at(path, "has no limit: write limit: 100/1m, or requests and window, or concurrency: 5")
+	case !c.noted(path): // or it is no mapping at all
+		c.at(path, "has no limit: write limit: 100/1m, or requests and window, or concurrency: 5")
+	}
+	for _, text := range given {
+		l, ok := c.withAlgorithm(path, text, f.Algorithm)
+		if !ok {
+			return nil
 		}
-		return limiter.Limit{}
+		made = append(made, l)
 	}
-	l, ok := c.withAlgorithm(path, given, f.Algorithm)
-	if !ok {
-		return limiter.Limit{}
+	if len(made) == 0 {
+		return nil
 	}
-	switch {
-	case f.Burst == nil:
-	case l.Burst != 0:
-		c.at(sub(path, "burst"), "is given in limit too: keep one")
-		return limiter.Limit{}
-	case f.Algorithm == nil:
-		l = l.WithBurst(*f.Burst)
-	default:
-		l.Burst = *f.Burst
+	if has("limits") {
+		if _, err := limiter.NewQuotas("rule", "", limiter.Join(made, limiter.Concurrency{})); err != nil {
+			c.at(at, "%s", inFile(err))
+			return nil
+		}
+		return made
+	}
+	l := &made[0]
+	if f.Burst != nil {
+		if at = path; l.Burst != 0 {
+			c.at(sub(path, "burst"), "is given in limit too: keep one")
+			return nil
+		}
+		if l.Burst = *f.Burst; f.Algorithm == nil {
+			*l = l.WithBurst(*f.Burst)
+		}
 	}
 	if err := l.Validate(); err != nil {
-		at := path
-		if f.Limit != nil && f.Burst == nil {
-			at = sub(path, "limit")
-		}
 		c.reject(at, err)
-		return limiter.Limit{}
+		return nil
 	}
-	return l
+	return made
 }
 
 // withAlgorithm returns a limit with the algorithm beside it, if there is one, or false if it has another one.

@@ -3,8 +3,10 @@ package rules
 import (
 	"net/http"
 	"net/netip"
+	"strings"
 
 	netw "github.com/weirgo/weir/internal/network"
+	"github.com/weirgo/weir/keyfunc"
 )
 
 // Proxies are the trusted proxies of a file. A program can ask whether a request comes from one of
@@ -16,32 +18,67 @@ type Proxies struct {
 	hops       bool
 }
 
-func proxiesOf(p *proxies) (named Proxies) {
+// findProxies sets whose headers name the client.
+func (c *checker) findProxies() {
+	p := c.file.Proxies
 	if p == nil {
-		return named
+		p = &proxies{}
 	}
-	named.unixSocket, named.hops = p.UnixSocket, p.Hops != nil
-	switch {
-	case p.Header != nil:
-		named.header = http.CanonicalHeaderKey(p.Header.Name)
-	case p.Forwarded != nil:
-		named.header = "Forwarded"
-	case p.Trusted != nil, p.Hops != nil:
-		named.header = "X-Forwarded-For"
-	}
-	lists := [][]network{p.Trusted, p.Forwarded}
-	if p.Header != nil {
-		lists = append(lists, p.Header.CIDRs)
-	}
-	for _, list := range lists {
-		for _, n := range list {
+	c.proxies.unixSocket, c.proxies.hops = p.UnixSocket, p.Hops != nil
+	var ways []string
+	var options []keyfunc.IPOption
+	way := func(name, header string, networks []network, option func(networks ...string) keyfunc.IPOption) {
+		var texts []string
+		for _, n := range networks {
 			if n.IsValid() { // or it is noted
-				named.networks.Add(n.Prefix)
+				texts = append(texts, n.String())
+				c.proxies.networks.Add(n.Prefix)
 			}
 		}
+		ways, options = append(ways, name), append(options, option(texts...))
+		c.proxies.header = header
 	}
-	return named
+	if c.doc.has("proxies", "trusted") {
+		way("trusted", forwardedFor, p.Trusted, keyfunc.TrustProxies)
+	}
+	if c.doc.has("proxies", "forwarded") {
+		way("forwarded", "Forwarded", p.Forwarded, keyfunc.TrustForwarded)
+	}
+	if h := p.Header; h != nil {
+		way("header", http.CanonicalHeaderKey(h.Name), h.CIDRs, func(networks ...string) keyfunc.IPOption {
+			return keyfunc.TrustHeader(h.Name, networks...)
+		})
+		if len(h.CIDRs) == 0 {
+			c.warnings.at([]string{"proxies", "header"}, "any peer can claim any address, such as an address in allow.cidrs: name the proxies in cidrs")
+		}
+	}
+	if p.Hops != nil {
+		way("hops", forwardedFor, nil, func(...string) keyfunc.IPOption { return keyfunc.TrustHops(int(*p.Hops)) })
+		if c.doc.has("allow", "cidrs") {
+			c.warnings.at([]string{"proxies", "hops"}, "a client that bypasses a proxy can claim any address, such as an address in allow.cidrs")
+		}
+	}
+	if len(ways) > 1 {
+		c.at([]string{"proxies"}, "has %s: an address is found in one way, keep one of them", strings.Join(ways, " and "))
+	}
+	if p.UnixSocket {
+		options = append(options, keyfunc.TrustUnixSocket())
+	}
+	if p.IPv6Prefix != nil {
+		options = append(options, keyfunc.IPv6Prefix(int(*p.IPv6Prefix)))
+	}
+	ip, err := keyfunc.NewIP(options...)
+	if err != nil {
+		if !c.noted([]string{"proxies"}) {
+			c.at([]string{"proxies"}, "%s", inFile(err))
+		}
+		options, ip = nil, keyfunc.IP()
+	}
+	c.keys = newKeys(c.options.Keys, ip, options)
+	c.ip = c.keys.add("ip").f // the first where a client's address is looked for
 }
+
+const forwardedFor = "X-Forwarded-For"
 
 // Header returns the canonical name of the header that names the client, or "" if the client is the TCP
 // peer.
