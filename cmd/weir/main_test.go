@@ -47,9 +47,16 @@ func weir(t *testing.T, in string, args ...string) (exit int, out, err string) {
 // succeed runs the command, which must end with 0, and returns its output.
 func succeed(t *testing.T, in string, args ...string) (out string) {
 	t.Helper()
-	exit, out, err := weir(t, in, args...)
-	require.Equal(t, exitGood, exit, out+err)
+	out, _ = ends(t, exitGood, in, args...)
 	return out
+}
+
+// ends runs the command, which must end with this exit code, and returns its output.
+func ends(t *testing.T, want int, in string, args ...string) (out, err string) {
+	t.Helper()
+	exit, out, err := weir(t, in, args...)
+	require.Equal(t, want, exit, "%v: %s", args, out+err)
+	return out, err
 }
 
 func write(t *testing.T, name, text string) string {
@@ -61,8 +68,7 @@ func write(t *testing.T, name, text string) string {
 
 func TestCheckTellsWhatIsWrongAndWhere(t *testing.T) {
 	path := write(t, "bad.yaml", bad)
-	exit, out, _ := weir(t, "", "check", path)
-	assert.Equal(t, exitBad, exit)
+	out, _ := ends(t, exitBad, "", "check", path)
 	assert.Equal(t, path+`:2:31: default.mode: "shadwo" is not allowed here: did you mean "shadow"?
 `+path+`:4:14: endpoints."GET /a".limt: unknown field "limt": did you mean "limit"?
 `+path+": 2 problems\n", out)
@@ -78,17 +84,14 @@ func TestCheckOfAGoodFileEndsWithZero(t *testing.T) {
 }
 
 func TestCheckKnowsWhatItIsTold(t *testing.T) {
-	exit, out, _ := weir(t, good, "check", "-")
-	assert.Equal(t, exitBad, exit)
+	out, _ := ends(t, exitBad, good, "check", "-")
 	assert.Contains(t, out, `endpoints."GET /users/{id}".key.1: the key is not one of`)
-	exit, out, _ = weir(t, good, "check", "-", "--keys", "tenant", "--tiers", "fre, premium")
-	assert.Equal(t, exitBad, exit)
+	out, _ = ends(t, exitBad, good, "check", "-", "--keys", "tenant", "--tiers", "fre, premium")
 	assert.Contains(t, out, `the tier "free" is never used: did you mean "fre"?`)
 }
 
 func TestCheckAsJSONIsReadByPrograms(t *testing.T) {
-	exit, out, _ := weir(t, "", "check", "--json", write(t, "good.yaml", good), write(t, "bad.yaml", bad), "none.yaml")
-	assert.Equal(t, exitBad, exit)
+	out, _ := ends(t, exitBad, "", "check", "--json", write(t, "good.yaml", good), write(t, "bad.yaml", bad), "none.yaml")
 	var reports []report
 	require.NoError(t, json.Unmarshal([]byte(out), &reports), out)
 	require.Len(t, reports, 3)
@@ -185,8 +188,7 @@ func TestAMistakeOnTheCommandLineIsTold(t *testing.T) {
 		assert.Contains(t, err, test.want, test.args)
 		assert.Empty(t, out, test.args)
 	}
-	exit, _, err := weir(t, bad, "explain", "-", "--path", "/")
-	assert.Equal(t, exitBad, exit)
+	_, err := ends(t, exitBad, bad, "explain", "-", "--path", "/")
 	assert.Contains(t, err, `did you mean "limit"?`)
 }
 
@@ -206,8 +208,7 @@ func TestCheckFailsOnWarningsIfTheyAreStrict(t *testing.T) {
 		assert.Equal(t, test.exit, exit, "%v %s %s", test.args, out, err)
 		assert.Equal(t, test.text != "", strings.Contains(out, "warning: "), out)
 	}
-	exit, out, err := weir(t, "", "check", "nowhere.yaml", file)
-	assert.Equal(t, exitBad, exit)
+	out, err := ends(t, exitBad, "", "check", "nowhere.yaml", file)
 	assert.Equal(t, file+": good\n", out)
 	assert.Equal(t, "weir check: stat nowhere.yaml: no such file or directory\n", err)
 }

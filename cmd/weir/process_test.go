@@ -100,13 +100,8 @@ func TestAProcessEndsWithWhatCameOfIt(t *testing.T) {
 		args []string
 		exit int
 	}{
-		{[]string{"check", file}, exitGood},
-		{[]string{"check", write(t, "bad.yaml", bad)}, exitBad},
-		{[]string{"check"}, exitUsage},
 		{[]string{"chek"}, exitUsage},
-		{[]string{"version"}, exitGood},
 		{[]string{"--version"}, exitGood},
-		{[]string{"help", "top"}, exitGood},
 		{[]string{"top", "--redis=redis://127.0.0.1:1"}, exitBad},
 		{[]string{"diff", file, write(t, "new.yaml", "version: 1\ndefault: 1/s\n"), "--exit-code"}, exitDiffers},
 	} {

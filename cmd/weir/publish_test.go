@@ -89,7 +89,6 @@ func TestADiffIsOfFilesAndOfTheStandardInput(t *testing.T) {
 	assert.Equal(t, "they are written differently but mean the same\n", out)
 	_, out, _ = weir(t, "version: 1\ndefault: {requests: 100, window: 60}\n", "diff", old, "-", "--json")
 	assert.Contains(t, out, `"changes": []`)
-	exit, _, said := weir(t, bad, "diff", old, "-")
-	assert.Equal(t, exitBad, exit)
+	_, said := ends(t, exitBad, bad, "diff", old, "-")
 	assert.True(t, strings.Contains(said, `did you mean "shadow"?`), said)
 }

@@ -365,22 +365,17 @@ func TestBadInputOfServeIsNamed(t *testing.T) {
 		lines := strings.Split(strings.TrimSpace(said), "\n")
 		assert.Contains(t, lines[len(lines)-1], "weir serve: "+test.want, test.args)
 	}
-	exit, _, said := weir(t, "", "serve", file, proxy, "--redis", "redis://127.0.0.1:1", "--cluster", "--sentinel", "x")
-	assert.Equal(t, exitUsage, exit)
+	_, said := ends(t, exitUsage, "", "serve", file, proxy, "--redis", "redis://127.0.0.1:1", "--cluster", "--sentinel", "x")
 	assert.Contains(t, said, "--cluster and --sentinel exclude each other")
-	exit, _, said = weir(t, "", "serve", file+"x", proxy)
-	assert.Equal(t, exitBad, exit)
+	_, said = ends(t, exitBad, "", "serve", file+"x", proxy)
 	assert.Contains(t, said, "weir serve: stat ")
-	exit, _, said = weir(t, "", "serve", write(t, "user.yaml", "version: 1\ndefault: {limit: 5/s, key: user}\n"), proxy, "--user-header", "X-User")
-	assert.Equal(t, exitBad, exit)
+	_, said = ends(t, exitBad, "", "serve", write(t, "user.yaml", "version: 1\ndefault: {limit: 5/s, key: user}\n"), proxy, "--user-header", "X-User")
 	assert.Contains(t, said, "user.yaml:2:1: default: needs a user, which a client must not set itself")
-	exit, _, said = weir(t, "", "serve", "redis", proxy)
-	assert.Equal(t, exitBad, exit)
+	_, said = ends(t, exitBad, "", "serve", "redis", proxy)
 	assert.Contains(t, said, "the rules are in a Redis: give --redis too")
 
 	t.Setenv("WEIR_UPSTREAM_TIMEOUT", "soon")
-	exit, _, said = weir(t, "", "serve", file, proxy)
-	assert.Equal(t, exitBad, exit)
+	_, said = ends(t, exitBad, "", "serve", file, proxy)
 	assert.Equal(t, "weir serve: $WEIR_UPSTREAM_TIMEOUT: want a value of type duration\n", said)
 }
 
@@ -499,16 +494,13 @@ func TestAFallbackIsCheckedAtTheStart(t *testing.T) {
 		"version: 1\ndefault: {limt: 1/s}\n":             "fallback.yaml:2:11: default.limt: unknown field",
 		"version: 1\ndefault: {limit: 1/s, key: user}\n": "fallback.yaml:2:1: default: needs a user",
 	} {
-		exit, _, said := weir(t, "", "serve", "redis", "--redis=redis://127.0.0.1:1", "--ask=127.0.0.1:0", "--fallback", write(t, "fallback.yaml", text))
-		assert.Equal(t, exitBad, exit)
+		_, said := ends(t, exitBad, "", "serve", "redis", "--redis=redis://127.0.0.1:1", "--ask=127.0.0.1:0", "--fallback", write(t, "fallback.yaml", text))
 		assert.Contains(t, said, "weir serve: --fallback: ")
 		assert.Contains(t, said, want)
 	}
-	exit, _, said := weir(t, "", "serve", "redis", "--redis=redis://127.0.0.1:1", "--ask=127.0.0.1:0", "--fallback", "none.yaml")
-	assert.Equal(t, exitBad, exit)
+	_, said := ends(t, exitBad, "", "serve", "redis", "--redis=redis://127.0.0.1:1", "--ask=127.0.0.1:0", "--fallback", "none.yaml")
 	assert.Contains(t, said, "weir serve: --fallback: open none.yaml")
-	exit, _, said = weir(t, "", "serve", "redis", "--redis=redis://127.0.0.1:1", "--rls=127.0.0.1:0", "--fallback", write(t, "fallback.yaml", loose))
-	assert.Equal(t, exitBad, exit)
+	_, said = ends(t, exitBad, "", "serve", "redis", "--redis=redis://127.0.0.1:1", "--rls=127.0.0.1:0", "--fallback", write(t, "fallback.yaml", loose))
 	assert.Contains(t, said, "the rules have no descriptors")
 }
 

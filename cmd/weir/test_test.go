@@ -123,8 +123,7 @@ func TestAnExpectationThatIsNotMetIsShownWithItsPlace(t *testing.T) {
 		`{request: GET /, times: 2, expect: {banned: 1, allowed: 1}}`:      `expected 1 allowed and 1 banned, but 2 allowed (default: 99 of 100 left)`,
 	} {
 		path := writeTests(t, steps)
-		exit, out, _ := weir(t, "", "test", path)
-		assert.Equal(t, exitBad, exit)
+		out, _ := ends(t, exitBad, "", "test", path)
 		assert.Contains(t, out, path+":5:5: it: "+want+"\nFAIL  "+path+"  1 of 1 test, ")
 	}
 }
@@ -160,8 +159,7 @@ func TestATestThatCannotRunIsAnErrorWithItsPlace(t *testing.T) {
 		"rules: weir.yaml\nstart: today\n": `2:8: parsing time "today"`,
 	} {
 		path := writeTests(t, text)
-		exit, out, _ := weir(t, "", "test", path)
-		assert.Equal(t, exitUsage, exit, text)
+		out, _ := ends(t, exitUsage, "", "test", path)
 		assert.Contains(t, out, path+":"+want)
 		assert.Contains(t, out, "FAIL  "+path+"  cannot run\n")
 	}
@@ -169,12 +167,10 @@ func TestATestThatCannotRunIsAnErrorWithItsPlace(t *testing.T) {
 		"rules: none.yaml\ntests: [{name: a, steps: [{request: GET /, expect: allowed}]}]\n": "none.yaml: no such file",
 		"rules:\ntests: [{name: a, steps: [{request: GET /, expect: allowed}]}]\n":           "it names no rules: add rules: FILE, or use --rules FILE",
 	} {
-		exit, out, _ := weir(t, "", "test", writeTests(t, text))
-		assert.Equal(t, exitUsage, exit)
+		out, _ := ends(t, exitUsage, "", "test", writeTests(t, text))
 		assert.Contains(t, out, want)
 	}
-	exit, out, _ := weir(t, "", "test", writeTests(t, "{request: GET /, expect: allowed}"), "--rules", write(t, "bad.yaml", bad))
-	assert.Equal(t, exitUsage, exit)
+	out, _ := ends(t, exitUsage, "", "test", writeTests(t, "{request: GET /, expect: allowed}"), "--rules", write(t, "bad.yaml", bad))
 	assert.Contains(t, out, `bad.yaml:4:14: endpoints."GET /a".limt: unknown field "limt": did you mean "limit"?`)
 }
 
@@ -253,14 +249,11 @@ tests:
 `)
 	out := succeed(t, "", "test", path, "--run", "^good$", path)
 	assert.Equal(t, strings.Repeat("ok  "+path+"  1 test, 1 request\n", 2), out)
-	exit, _, err := weir(t, "", "test", path, "--run", "none")
-	assert.Equal(t, exitUsage, exit)
+	_, err := ends(t, exitUsage, "", "test", path, "--run", "none")
 	assert.Contains(t, err, "--run matches no test")
-	exit, _, err = weir(t, "", "test", path, "--run", "(")
-	assert.Equal(t, exitUsage, exit)
+	_, err = ends(t, exitUsage, "", "test", path, "--run", "(")
 	assert.Contains(t, err, "--run: error parsing regexp")
-	exit, out, _ = weir(t, "", "test", "-v", path)
-	assert.Equal(t, exitBad, exit)
+	out, _ = ends(t, exitBad, "", "test", "-v", path)
 	assert.Equal(t, `=== good
     4:26: at 0s, 1 × GET / from 100.18.0.1: allowed (default: 99 of 100 left)
         1.  ban      line 3   not banned
@@ -274,8 +267,7 @@ tests:
 `+path+":5:25: bad: expected refused, but allowed (default: 99 of 100 left)\nFAIL  "+path+"  1 of 2 tests, 2 requests\n", out,
 		"198.18.0.1 is on a list")
 
-	exit, out, _ = weir(t, "", "test", "--json", path, filepath.Join(t.TempDir(), "none.yaml"))
-	assert.Equal(t, exitUsage, exit)
+	out, _ = ends(t, exitUsage, "", "test", "--json", path, filepath.Join(t.TempDir(), "none.yaml"))
 	var reports []testReport
 	require.NoError(t, json.Unmarshal([]byte(out), &reports))
 	assert.Equal(t, []rules.Problem{{Line: 5, Column: 25, Message: "expected refused, but allowed (default: 99 of 100 left)"}}, reports[0].Tests[1].Failures)

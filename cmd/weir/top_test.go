@@ -43,8 +43,7 @@ func TestNamesStandInPlaceOfDigests(t *testing.T) {
 			assert.NotContains(t, out, "user:known", "under another secret it is another digest")
 		}
 		t.Setenv("WEIR_SECRET", "0123456789abcdef")
-		exit, _, said := weir(t, "user:1\nsome:secret\n", append(args, url, "--names=-")...)
-		assert.Equal(t, exitUsage, exit)
+		_, said := ends(t, exitUsage, "user:1\nsome:secret\n", append(args, url, "--names=-")...)
 		assert.Contains(t, said, "--names: line 2: no request can have this key")
 		assert.NotContains(t, said, "some:secret")
 	}
