@@ -18,8 +18,12 @@ type Allowance interface {
 	// String returns the Allowance as text, such as "10/1s, 1000/1h, 5 at once".
 	String() string
 
-	add(to *several)
+	isAllowance()
 }
+
+func (Limit) isAllowance()       {}
+func (Concurrency) isAllowance() {}
+func (several) isAllowance()     {}
 
 // Concurrency is how many events may be in flight at once, and how many may wait for a slot. It
 // is an [Allowance]. Make one with [AtOnce].
@@ -62,12 +66,7 @@ func All(parts ...Allowance) Allowance {
 	}
 	var all several
 	for _, part := range parts {
-		switch part := part.(type) {
-		case Limit, Concurrency, several:
-			part.add(&all)
-		default:
-			all.wrong = fmt.Sprintf("one of All is %T: it must be a Limit, AtOnce or All", part)
-		}
+		all.add(part)
 	}
 	return all
 }
@@ -80,32 +79,32 @@ type several struct {
 	wrong  string
 }
 
-func (l Limit) add(to *several) {
-	if to.n < maxLimits {
-		to.limits[to.n] = l
-	}
-	to.n++
-}
-
-func (c Concurrency) add(to *several) {
-	if to.atOnce != (Concurrency{}) || c == (Concurrency{}) {
-		to.wrong = fmt.Sprintf("All has %v, and must have AtOnce once, of at least 1", c)
-	}
-	to.atOnce = c
-}
-
-func (a several) add(to *several) {
-	if a == (several{}) {
-		to.wrong = "one of All is an All of nothing"
-	}
-	for i := range a.n {
-		a.limits[min(i, maxLimits-1)].add(to)
-	}
-	if a.atOnce != (Concurrency{}) {
-		a.atOnce.add(to)
-	}
-	if a.wrong != "" {
-		to.wrong = a.wrong
+func (a *several) add(part Allowance) {
+	switch part := part.(type) {
+	case Limit:
+		if a.n < maxLimits {
+			a.limits[a.n] = part
+		}
+		a.n++
+	case Concurrency:
+		if a.atOnce != (Concurrency{}) || part == (Concurrency{}) {
+			a.wrong = fmt.Sprintf("All has %v, and must have AtOnce once, of at least 1", part)
+		}
+		a.atOnce = part
+	case several:
+		for i := range part.n {
+			a.add(part.limits[min(i, maxLimits-1)])
+		}
+		if part.atOnce != (Concurrency{}) {
+			a.add(part.atOnce)
+		}
+		if part == (several{}) {
+			a.wrong = "one of All is an All of nothing"
+		} else if part.wrong != "" {
+			a.wrong = part.wrong
+		}
+	default:
+		a.wrong = fmt.Sprintf("one of All is %T: it must be a Limit, AtOnce or All", part)
 	}
 }
 

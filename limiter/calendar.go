@@ -269,13 +269,8 @@ func (c *calendarWindows) midnight(y int, m time.Month, d int) int64 {
 // since 1970. Windows of a calendar limit differ in length. For algorithms without windows (buckets, a
 // log) both are 0.
 func (q *Quota) WindowAt(at int64) (start, end int64) {
-	switch {
-	case q.calendar != nil:
-		w := q.calendar.at(at)
-		return w.start, w.end
-	case q.algorithm == &fixedWindow || q.algorithm == &slidingCounter:
-		start = at - at%q.window
-		return start, start + q.window
+	if q.window > 0 && !q.logs {
+		_, start, end, _ = q.windowsAround(q.usage(at, 0, 0))
 	}
-	return 0, 0
+	return start, end
 }
