@@ -188,7 +188,7 @@ func (d *Dashboard) do(ctx context.Context, a action, key string) (o outcome, er
 
 // peek returns what a key has left under a rule, in each tier.
 func (d *Dashboard) peek(ctx context.Context, rule, key string) (counts []peekView, err error) {
-	found, err := d.each(rule, func(l *middleware.RateLimit) error {
+	err = d.each(rule, func(l *middleware.RateLimit) error {
 		results, err := l.Peek(ctx, rule, key)
 		for _, r := range results {
 			if r.IsConcurrency() { // nobody knows when requests end
@@ -205,41 +205,35 @@ func (d *Dashboard) peek(ctx context.Context, rule, key string) (counts []peekVi
 		}
 		return err
 	})
-	if err != nil || !found {
-		return nil, orNoRule(err, rule)
+	if err != nil {
+		return nil, err
 	}
 	return counts, nil
 }
 
 func (d *Dashboard) reset(ctx context.Context, rule, key string) (outcome, error) {
-	found, err := d.each(rule, func(l *middleware.RateLimit) error {
-		return l.Reset(ctx, rule, key)
-	})
-	if err != nil || !found {
-		return outcome{}, orNoRule(err, rule)
+	if err := d.each(rule, func(l *middleware.RateLimit) error { return l.Reset(ctx, rule, key) }); err != nil {
+		return outcome{}, err
 	}
 	return outcome{Text: "The key has all of its limit again under " + rule + "."}, nil
 }
 
-// each calls f for all limiters, and reports whether one has the rule.
-func (d *Dashboard) each(rule string, f func(*middleware.RateLimit) error) (found bool, err error) {
+// each calls f for all limiters. It returns an error if none has the rule.
+func (d *Dashboard) each(rule string, f func(*middleware.RateLimit) error) error {
+	found := false
 	for _, l := range d.all() {
 		switch err := f(l); {
 		case errors.Is(err, middleware.ErrNoRule):
 		case err != nil:
-			return found, err
+			return err
 		default:
 			found = true
 		}
 	}
-	return found, nil
-}
-
-func orNoRule(err error, rule string) error {
-	if err != nil {
-		return err
-	}
-	if rule == "" {
+	switch {
+	case found:
+		return nil
+	case rule == "":
 		return mistakef("choose a rule")
 	}
 	return fmt.Errorf("%w: %.128q", middleware.ErrNoRule, rule)
