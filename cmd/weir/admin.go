@@ -87,10 +87,11 @@ func readToken(file string) ([]byte, error) {
 }
 
 // follow connects metrics and the page to the rules in force.
-func (a *admin) follow(w *rules.Watcher) error {
+func (a *admin) follow(w *rules.Watcher) {
 	a.page.Add(w.RateLimit)
 	a.page.FollowRules(w)
-	return errors.Join(a.metrics.Follow(w), a.metrics.FollowLimiter(w.RateLimit))
+	a.metrics.Follow(w)
+	a.metrics.FollowLimiter(w.RateLimit)
 }
 
 // authorize reports whether a request has the token, as a bearer token or as the password of basic

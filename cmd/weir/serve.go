@@ -392,10 +392,10 @@ func (f *serveFlags) watch(ctx context.Context, file string, services []serving.
 	}
 	l.RateLimit = l.Watcher.RateLimit
 	l.closes = append(l.closes, l.Watcher.Close)
-	if l.admin == nil {
-		return nil
+	if l.admin != nil {
+		l.admin.follow(l.Watcher)
 	}
-	return l.admin.follow(l.Watcher)
+	return nil
 }
 
 // noRules refuses every request.

@@ -249,42 +249,39 @@ func (t *Table) CountAttempt(o *pace.Observation) (rule string) {
 }
 
 // Follow adds metrics of w: its reloads, and its bans if Options.Bans is nil. A further call replaces
-// w. A nil w is an error.
-func (t *Table) Follow(w Watcher) error {
+// w. It panics on nil.
+func (t *Table) Follow(w Watcher) {
 	if v := reflect.ValueOf(w); !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil() {
-		return errors.New("metrics: Follow needs a Watcher")
+		panic("metrics: Follow needs a Watcher, not nil")
 	}
 	t.watcher.Store(&w)
-	return nil
 }
 
 // FollowLimiter adds metrics of l: how many requests are in progress and how many wait, for rules with
-// AtOnce; and its overload limit, if l is the first with a [shed.Limiter]. Call it for each limiter. A nil l is
-// an error.
-func (t *Table) FollowLimiter(l *middleware.RateLimit) error {
+// AtOnce; and its overload limit, if l is the first with a [shed.Limiter]. Call it for each limiter. It panics
+// on nil.
+func (t *Table) FollowLimiter(l *middleware.RateLimit) {
 	if l == nil {
-		return errors.New("metrics: FollowLimiter needs a RateLimit")
+		panic("metrics: FollowLimiter needs a RateLimit, not nil")
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if !slices.Contains(t.limits, l) {
 		t.limits = append(t.limits, l)
 	}
-	return nil
 }
 
 // FollowTransport adds metrics of how many outgoing requests wait, how many are in flight, and how long
-// cooldowns still last. Call it for each transport. A nil transport is an error.
-func (t *Table) FollowTransport(transport *pace.Transport) error {
+// cooldowns still last. Call it for each transport. It panics on nil.
+func (t *Table) FollowTransport(transport *pace.Transport) {
 	if transport == nil {
-		return errors.New("metrics: FollowTransport needs a Transport")
+		panic("metrics: FollowTransport needs a Transport, not nil")
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if !slices.Contains(t.transports, transport) {
 		t.transports = append(t.transports, transport)
 	}
-	return nil
 }
 
 func (t *Table) limiters() []*middleware.RateLimit {

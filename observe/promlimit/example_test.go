@@ -39,8 +39,6 @@ func ExampleMetrics_Follow() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	if err := metrics.Follow(watcher); err != nil {
-		log.Fatal(err)
-	}
+	metrics.Follow(watcher)
 	prometheus.MustRegister(metrics)
 }

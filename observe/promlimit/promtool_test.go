@@ -55,19 +55,19 @@ func everything(t testing.TB, memory *limiter.Memory) []named {
 	top := offenders.Must(offenders.New(offenders.Options{}))
 	top.Count("ip", "203.0.113.9", true)
 	inRedis := newMetrics(t, promlimit.Options{Store: &telling{}, Bans: list, Top: top})
-	require.NoError(t, inRedis.Follow(&written{}))
+	inRedis.Follow(&written{})
 	inMemory := newMetrics(t, promlimit.Options{Store: memory})
 	for _, m := range []middleware.Observer{inRedis, inMemory} {
 		m.Observe(observation(t, "ip", "premium"))
 	}
 	transport := pace.Must(pace.NewTransport(nil, pace.Options{Rules: []pace.Rule{{Host: "api.example.org", Limit: limiter.PerSecond(1)}}}))
-	require.NoError(t, inMemory.FollowTransport(transport))
+	inMemory.FollowTransport(transport)
 	inMemory.ObserveAttempt(&pace.Observation{Rule: "api.example.org"})
 	placing := middleware.Must(middleware.New(middleware.Config{
 		Overload: shed.Must(shed.New(shed.Options{})),
 		Rules:    []middleware.Rule{{Name: "exports", Key: keyfunc.Global, Limit: limiter.AtOnce(1)}},
 	}))
-	require.NoError(t, inMemory.FollowLimiter(placing))
+	inMemory.FollowLimiter(placing)
 	return []named{{inRedis, "redis"}, {inMemory, "memory"}}
 }
 
