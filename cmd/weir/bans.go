@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"strconv"
 	"strings"
 	"time"
@@ -17,14 +18,21 @@ import (
 	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/middleware/bans"
+	"github.com/weirgo/weir/redis/redisbans"
 )
 
-// onBans calls do with the list of bans.
+// onBans calls do with the list of bans that the service's processes share.
 func onBans(server *server, do func(ctx context.Context, list bans.List) error) error {
+	secret, err := server.secret()
+	if err != nil {
+		return err
+	}
 	return server.with(time.Minute, func(ctx context.Context, client redis.UniversalClient) error {
-		list, err := server.bans(ctx, client)
+		list, err := redisbans.New(ctx, client, redisbans.Options{
+			Prefix: server.prefix, Secret: secret, Logger: slog.New(slog.DiscardHandler), // errors are returned
+		})
 		if err != nil {
-			return err
+			return usageError{err}
 		}
 		return do(ctx, list)
 	})

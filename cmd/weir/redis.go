@@ -13,9 +13,7 @@ import (
 
 	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/middleware"
-	"github.com/weirgo/weir/middleware/bans"
 	"github.com/weirgo/weir/middleware/rules"
-	"github.com/weirgo/weir/redis/redisbans"
 	"github.com/weirgo/weir/redis/redisstore"
 )
 
@@ -60,21 +58,6 @@ func (s *server) secret() ([]byte, error) {
 		return nil, usageError{err}
 	}
 	return secret, nil
-}
-
-// bans returns the list of bans that the service's processes share.
-func (s *server) bans(ctx context.Context, client redis.UniversalClient) (bans.List, error) {
-	secret, err := s.secret()
-	if err != nil {
-		return nil, err
-	}
-	list, err := redisbans.New(ctx, client, redisbans.Options{
-		Prefix: s.prefix, Secret: secret, Logger: slog.New(slog.DiscardHandler), // errors are returned
-	})
-	if err != nil {
-		return nil, usageError{err}
-	}
-	return list, nil
 }
 
 // limits returns a limiter with the file's rules and the service's counters.
