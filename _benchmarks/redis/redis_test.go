@@ -47,7 +47,6 @@ type contestant struct {
 // contestants are all of them. To add one, add it here.
 var contestants = []contestant{
 	{"weir", openWeir(1, redisstore.Options{})},
-	{"weir-unbatched", openWeir(1, redisstore.Options{MaxBatch: 1})},
 	{"weir-rules=3", openWeir(3, redisstore.Options{})},
 	{"weir-limits=3", openLimits},
 	{"weir-settles", openWeirSettles},                      // each decision reserves 2 units, and is settled to 1

@@ -23,7 +23,7 @@ import (
 // other batches and making a connection, has as many measured round trips as it may take.
 type batcher struct {
 	led      bool
-	most     int           // charges in a batch; 1: each group starts at once, alone
+	most     int           // charges in a batch
 	parallel int           // batches in flight, where a round trip is long
 	timeout  time.Duration // of an answer
 	long     time.Duration // longTrip, but in tests
@@ -170,7 +170,7 @@ func (b *batcher) isFree() bool {
 		inFlight = inFlight[1:]
 	}
 	switch n := len(inFlight); {
-	case n == 0 || b.most == 1:
+	case n == 0:
 		return true
 	case n == 1 && len(b.waiting) >= inFlight[0].waited:
 		return true

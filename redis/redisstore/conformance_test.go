@@ -36,8 +36,8 @@ func TestAStoreOnOneServerKeepsItsPromises(t *testing.T) {
 	t.Cleanup(func() { _ = client.Close() })
 	flush := func() { server.MustDo("FLUSHALL") }
 	for name, o := range map[string]Options{
-		"by default": {Secret: []byte("a secret of 16 bytes"), Prefix: "other"},
-		"one by one": {MaxBatch: 1, ForgetRefusals: true},
+		"by default":            {Secret: []byte("a secret of 16 bytes"), Prefix: "other"},
+		"each refusal by Redis": {ForgetRefusals: true},
 	} {
 		t.Run(name, func(t *testing.T) { conforms(t, client, o, flush) })
 	}

@@ -68,11 +68,9 @@ func TestOptionsThatMakeNoSenseAreNamedWithTheirValue(t *testing.T) {
 		{Options{Prefix: "\x7f"}, []string{`redisstore: Prefix "\x7f" has`}},
 		{Options{Secret: []byte("123456789012345")}, []string{"redisstore: Secret has 15 bytes", "at least 16, or none"}},
 		{Options{Secret: []byte("1")}, []string{"redisstore: Secret has 1 bytes"}},
-		{Options{MaxBatch: -1}, []string{"redisstore: MaxBatch is -1", "from 1 to 1000"}},
-		{Options{MaxBatch: 1001}, []string{"redisstore: MaxBatch is 1001", "from 1 to 1000"}},
 		{Options{Failover: failover.Options{Deadline: -1}}, []string{"redisstore: Failover: failover: Deadline is -1ns"}},
-		{Options{Prefix: " ", Secret: []byte("short"), MaxBatch: 5000, Failover: failover.Options{Replicas: -2}},
-			[]string{`Prefix " "`, "Secret has 5 bytes", "MaxBatch is 5000", "Replicas is -2"}},
+		{Options{Prefix: " ", Secret: []byte("short"), Failover: failover.Options{Replicas: -2}},
+			[]string{`Prefix " "`, "Secret has 5 bytes", "Replicas is -2"}},
 	} {
 		err := tt.options.Validate()
 		require.Error(t, err, "%+v", tt.options)
@@ -89,11 +87,11 @@ func TestOptionsThatMakeNoSenseAreNamedWithTheirValue(t *testing.T) {
 
 func TestAStoreWithoutAClientCannotBeUsed(t *testing.T) {
 	for _, client := range []redis.UniversalClient{nil, (*redis.Client)(nil), (*redis.ClusterClient)(nil), (*redis.Ring)(nil)} {
-		s := New(client, Options{MaxBatch: -1})
+		s := New(client, Options{Prefix: " "})
 		for _, store := range []limiter.Store{s, s.Within(time.Second), failover.Must(failover.New(s, failover.Options{}))} {
 			_, err := limiter.New(limiter.Config{Name: "mail", Limit: limiter.PerHour(50), Store: store})
 			require.ErrorContains(t, err, "redisstore: New needs a client")
-			require.ErrorContains(t, err, "redisstore: MaxBatch is -1", "all that is wrong is told at once")
+			require.ErrorContains(t, err, `redisstore: Prefix " "`, "all that is wrong is told at once")
 		}
 		charges := []limiter.Charge{charge(bounded(t, "rule", 10, limiter.TokenBucket), "key", 1)}
 		want := "redisstore: New needs a client"

@@ -28,11 +28,6 @@ type Options struct {
 	// same secret. A new secret starts all counters anew. It has 16 bytes or more, or none.
 	Secret []byte
 
-	// MaxBatch is the most charges in one batch, from 1 to 1000. The charges of one decision are never
-	// split. It bounds how long a script runs: some 4 microseconds for each charge. With 1, each
-	// decision travels alone. Zero means 256.
-	MaxBatch int
-
 	// ForgetRefusals makes every request of a refused key reach Redis. Otherwise the process
 	// remembers a refusal for up to a second.
 	ForgetRefusals bool
@@ -42,23 +37,12 @@ type Options struct {
 	Failover failover.Options
 }
 
-const (
-	defaultMaxBatch = 256
-	mostMaxBatch    = 1000
-)
-
 // Validate returns everything that is wrong with o, joined, or nil. A [Store] with such options
 // cannot be used.
 func (o Options) Validate() error {
 	errs := wire.Check("redisstore", o.Prefix, o.Secret)
-	report := func(format string, args ...any) {
-		errs = append(errs, fmt.Errorf("redisstore: "+format, args...))
-	}
-	if o.MaxBatch < 0 || o.MaxBatch > mostMaxBatch {
-		report("MaxBatch is %d: it must be from 1 to %d, or 0 for %d", o.MaxBatch, mostMaxBatch, defaultMaxBatch)
-	}
 	if err := o.Failover.Validate(); err != nil {
-		report("Failover: %w", err)
+		errs = append(errs, fmt.Errorf("redisstore: Failover: %w", err))
 	}
 	return errors.Join(errs...)
 }
@@ -95,21 +79,21 @@ const (
 	// clusterBatchers is how many ranges of slots have a batcher of their own.
 	clusterBatchers = 32
 
+	// maxBatch is the most charges in one batch. The charges of one decision are never split. It bounds
+	// how long a script runs: some 4 microseconds for each charge.
+	maxBatch = 256
+
 	// parallel is how many batches are in flight at once where a round trip is long.
 	parallel = 8
 )
 
 func newStore(client redis.UniversalClient, o Options) *store {
-	if o.MaxBatch == 0 {
-		o.MaxBatch = defaultMaxBatch
-	}
 	s := &store{
 		names:      counters.New(o.Prefix, o.Secret, counters.Format),
 		redis:      wire.NewTransport(client),
 		script:     script,
 		clock:      &counters.Clock{},
 		batches:    &atomic.Uint64{},
-		maxBatch:   o.MaxBatch,
 		batchers:   make([]*batcher, 1),
 		parallel:   parallel,
 		unsettled:  &unsettled{},

@@ -89,7 +89,7 @@ func (s *store) Settle(ctx context.Context, settlements []limiter.Settlement) er
 			s.correctSlots(owed[i : i+1])
 			continue
 		}
-		if s.maxBatch == 1 || c.Decision.Receipt.By == limiter.ByShare || !s.unsettled.add() {
+		if c.Decision.Receipt.By == limiter.ByShare || !s.unsettled.add() {
 			return s.change(context.WithoutCancel(ctx), settle, owed[i:])
 		}
 		g := s.group(settle, owed[i:i+1])

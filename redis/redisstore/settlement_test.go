@@ -58,9 +58,10 @@ func TestTheNextDecisionMeetsWhatWasSettled(t *testing.T) {
 
 func TestASettlementIsMadeThoughItsCallersContextHasEnded(t *testing.T) {
 	_, client := startRedis(t)
-	for _, o := range []Options{{}, {MaxBatch: 1}} { // with the latter its caller waits
-		s := newStore(client, o).Within(10 * time.Second).(*store)
-		q := bounded(t, fmt.Sprint("rule ", o.MaxBatch), 10, limiter.TokenBucket)
+	for _, waits := range []bool{false, true} {
+		s := newStore(client, Options{}).Within(10 * time.Second).(*store)
+		s.unsettled.closed.Store(waits)
+		q := bounded(t, fmt.Sprint("rule ", waits), 10, limiter.TokenBucket)
 		d := decideOne(t, s, q, "key", 8)
 		ended, end := context.WithCancel(t.Context())
 		end()
@@ -96,7 +97,7 @@ func TestSettlementsAmongDecisionsOfManyAddUp(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := newStore(connect(), Options{MaxBatch: 16}).Within(10 * time.Second).(*store)
+			s := newStore(connect(), Options{}).Within(10 * time.Second).(*store)
 			q := []*limiter.Quota{bounded(t, "a", 1_000_000, limiter.TokenBucket), bounded(t, "b", 1_000_000, limiter.SlidingCounter), bounded(t, "c", 10_000, limiter.SlidingLog)}
 			q[0].Settles = true
 			var mu sync.Mutex

@@ -19,13 +19,12 @@ import (
 
 // store decides in Redis, without outage policies.
 type store struct {
-	names    counters.Names
-	redis    *wire.Transport
-	script   *wire.Script
-	clock    *counters.Clock
-	batches  *atomic.Uint64 // sent
-	maxBatch int
-	denied   *denyCache // nil, which works: no refusal is remembered
+	names   counters.Names
+	redis   *wire.Transport
+	script  *wire.Script
+	clock   *counters.Clock
+	batches *atomic.Uint64 // sent
+	denied  *denyCache     // nil, which works: no refusal is remembered
 
 	timeout  time.Duration // of a decision
 	batchers []*batcher    // one, or a power of two of them in a Cluster
@@ -47,7 +46,7 @@ func (s *store) Within(timeout time.Duration) limiter.Store {
 	other.redis, other.timeout = redis, timeout
 	other.batchers = make([]*batcher, len(s.batchers))
 	for i := range other.batchers {
-		other.batchers[i] = newBatcher(led, s.maxBatch, s.parallel, timeout, other.send)
+		other.batchers[i] = newBatcher(led, maxBatch, s.parallel, timeout, other.send)
 	}
 	s.holders.add(other.batchers)
 	return &other

@@ -42,9 +42,10 @@ func connect(t testing.TB, addr string) *redis.Client {
 }
 
 // counting is a store without outage policies: what miniredis says, or an error.
-func counting(client redis.UniversalClient, o redisstore.Options) limiter.Store {
-	o.ForgetRefusals = true
-	return redisstore.New(client, o).Within(patience)
+func counting(client redis.UniversalClient) limiter.Store {
+	store := redisstore.New(client, redisstore.Options{ForgetRefusals: true})
+	_ = store.Close() // so that callers wait for what they settle, and the clock does not move before
+	return store.Within(patience)
 }
 
 func TestAStoreOnMiniredisKeepsItsPromises(t *testing.T) {
@@ -55,7 +56,7 @@ func TestAStoreOnMiniredisKeepsItsPromises(t *testing.T) {
 	limitertest.Run(t, limitertest.Harness{
 		New: func(testing.TB) limiter.Store {
 			server.FlushAll()
-			return counting(client, redisstore.Options{MaxBatch: 1}) // which settles before the clock moves
+			return counting(client)
 		},
 		Sleep: func(d time.Duration) {
 			now = now.Add(d)
@@ -117,7 +118,7 @@ func TestBansAndLeasesAreRefusedClearly(t *testing.T) {
 	q, err := limiter.NewQuota("rule", "", limiter.PerSecond(1000))
 	require.NoError(t, err)
 	charges := []limiter.Charge{{Quota: q, Key: "key", Cost: 1}}
-	require.NoError(t, counting(client, redisstore.Options{}).Decide(ctx, charges))
+	require.NoError(t, counting(client).Decide(ctx, charges))
 	_, err = redisstore.Usages(ctx, client, "", client.Keys(ctx, redisstore.CounterNames("")).Val())
 	require.ErrorContains(t, err, why)
 }
