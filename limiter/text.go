@@ -58,7 +58,11 @@ func parse(text string) (Limit, error) {
 	var rest []string
 	if isLength {
 		l.Events, rest = events, words[1:]
-		l.Per, err = parseLength(count, period, rest)
+		l.Per, err = parsePeriod(period)
+		if err == nil && len(rest) > 0 && (strings.EqualFold(rest[0], "from") || isZone(rest[0])) {
+			err = fmt.Errorf("%q belongs to a calendar, which has no slash, as in %s daily Europe/Berlin or %[2]s weekly from sunday",
+				shorten(rest[0]), shorten(count))
+		}
 	} else {
 		l, rest, err = parseCalendar(events, words[1], words[2:])
 	}
@@ -99,36 +103,6 @@ func parse(text string) (Limit, error) {
 		l = l.WithBurst(burst)
 	}
 	return l, nil
-}
-
-// parseLength reads the period after a slash. Its error shows how to write a length and a calendar where
-// the words could mean either.
-func parseLength(events, period string, words []string) (time.Duration, error) {
-	length, err := parsePeriod(period)
-	isCalendar := len(words) > 0 && (strings.EqualFold(words[0], "from") || isZone(words[0]))
-	if period == "d" && isCalendar {
-		period = "day"
-	}
-	meant := noUnit
-	for u := day; u <= year; u++ {
-		if n := calendarUnits[u]; period == n.word || period == n.name && (err != nil || isCalendar) {
-			period, meant = n.length, u
-		}
-	}
-	switch {
-	case meant == noUnit && (err != nil || !isCalendar):
-		return length, err
-	case meant == noUnit && strings.EqualFold(words[0], "from"):
-		meant = week
-	case meant == noUnit:
-		meant = day
-	}
-	calendar := calendarUnits[meant].word
-	if isCalendar {
-		calendar += " " + strings.Join(words, " ")
-	}
-	return 0, fmt.Errorf("is it a length or a calendar? Write %s/%s for any %s, or %s %s for a %s of the calendar",
-		shorten(events), shorten(period), shorten(period), shorten(events), shorten(calendar), calendarUnits[meant].name)
 }
 
 // parseCalendar reads a calendar, which goes on in the words behind it: "from" with a day of the week,
@@ -234,11 +208,13 @@ func parsePeriod(text string) (time.Duration, error) {
 			return unit.length, nil
 		}
 	}
-	switch text {
-	case calendarUnits[week].name:
+	if text == calendarUnits[week].name {
 		return calendarUnits[week].per, nil
-	case calendarUnits[month].name, calendarUnits[year].name:
-		return 0, fmt.Errorf("period %q differs in length: write it in days, such as 30d or 365d", text)
+	}
+	for u := day; u <= year; u++ {
+		if n := calendarUnits[u]; text == n.name || text == n.word {
+			return 0, fmt.Errorf("period %q is of the calendar: write %s without a slash, or a length such as %s", text, n.word, n.length)
+		}
 	}
 	// time.ParseDuration knows no days: whole ones may stand in front.
 	rest := text
