@@ -48,6 +48,7 @@ type serveFlags struct {
 
 	adminToken      string
 	tlsCert, tlsKey string
+	rlsTLS          bool
 	accessLog       string
 	showKeys        bool
 	logLevel        slog.Level
@@ -70,8 +71,9 @@ func serve(s *session, flags *pflag.FlagSet) action {
 	flags.DurationVar(&f.gateway.ClientTimeout, "client-timeout", 10*time.Second, "how long a client whose request holds a slot of concurrency or overload may block one read of its body or one write of the answer")
 	flags.StringVar(&f.gateway.UserHeader, "user-header", "", "the `header` field in which the proxies of the rules file send a request's user; it is removed if another client sends it")
 	flags.StringVar(&f.gateway.TierHeader, "tier-header", "", "the `header` field in which they send the request's tier")
-	flags.StringVar(&f.tlsCert, "tls-cert", "", "a `file` with the certificate chain of --proxy, in PEM; it is read again when it changes")
+	flags.StringVar(&f.tlsCert, "tls-cert", "", "a `file` with the certificate chain of --proxy, and of --rls with --rls-tls, in PEM; it is read again when it changes")
 	flags.StringVar(&f.tlsKey, "tls-key", "", "a `file` with the key of --tls-cert, in PEM")
+	flags.BoolVar(&f.rlsTLS, "rls-tls", false, "speak TLS with --tls-cert on the address of --rls too")
 	flags.StringVar(&f.accessLog, "access-log", "", "a `file` to log requests to as JSON, which weir recommend and weir simulate read; - for the standard output")
 	flags.StringVar(&f.admin, "admin", "", "an `address` for /livez, /readyz, /metrics and the page, such as 127.0.0.1:9090")
 	flags.StringVar(&f.adminToken, "admin-token-file", "", "a `file` with the token that the page needs, as a password; without it only this machine may open the page")
@@ -135,7 +137,11 @@ func (f *serveFlags) services(l *limits) (all []serving.Service, err error) {
 		add(ask.New(f.ask, f.gateway.Paths != gateway.PathsAsIs, f.gateway.Paths == gateway.PathsFold))
 	}
 	if f.rls != "" {
-		add(rls.New(f.rls))
+		var certificates *serving.Certificates
+		if f.rlsTLS {
+			certificates = f.gateway.Certificates
+		}
+		add(rls.New(f.rls, certificates))
 	}
 	return all, errors.Join(errs...)
 }
@@ -154,10 +160,12 @@ func (f *serveFlags) complete(file string) error {
 		of    string
 		flags []string
 	}{
-		{proxy, "--proxy", []string{"upstream-timeout", "client-timeout", "user-header", "tier-header", "tls-cert", "tls-key", "access-log"}},
+		{proxy, "--proxy", []string{"upstream-timeout", "client-timeout", "user-header", "tier-header", "access-log"}},
+		{proxy || f.rlsTLS, "--proxy or --rls-tls", []string{"tls-cert", "tls-key"}},
+		{f.rls != "", "--rls", []string{"rls-tls"}},
 		{proxy || f.ask != "", "--proxy or --ask", []string{"paths", "show-keys"}},
 		{f.tlsKey != "", "--tls-key", []string{"tls-cert"}},
-		{f.tlsCert != "", "--tls-cert", []string{"tls-key"}},
+		{f.tlsCert != "", "--tls-cert", []string{"tls-key", "rls-tls"}},
 		{f.admin != "", "--admin", []string{"admin-token-file"}},
 		{redis, "--redis", []string{"cluster", "sentinel", "prefix", "replicas", "leases", "rules-key"}},
 		{file == "redis", "the rules in Redis, as in weir serve redis", []string{"rules-key", "fallback"}},

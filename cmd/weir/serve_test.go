@@ -37,6 +37,10 @@ import (
 	"github.com/spf13/pflag"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/health/grpc_health_v1"
 
 	"github.com/weirgo/weir/cmd/weir/internal/serving"
 	"github.com/weirgo/weir/internal/redistest"
@@ -300,6 +304,27 @@ func TestTheGatewaySpeaksHTTP2WithItsCertificate(t *testing.T) {
 	s.stop()
 }
 
+func TestTheRateLimitServiceSpeaksTLSWithTheCertificate(t *testing.T) {
+	cert, key := filepath.Join(t.TempDir(), "cert.pem"), filepath.Join(t.TempDir(), "key.pem")
+	certificate(t, cert, key, "one.example")
+	file := write(t, "limits.yaml", "version: 1\ndescriptors: {domain: shop, entries: {key: user}, limit: 1/h}\n")
+	s := startServing(t, nil, file, "--rls", "127.0.0.1:0", "--rls-tls", "--tls-cert", cert, "--tls-key", key, "--drain", "0s")
+	trusted, err := credentials.NewClientTLSFromFile(cert, "one.example")
+	require.NoError(t, err)
+	check := func(c credentials.TransportCredentials) error {
+		conn, err := grpc.NewClient(s.addr["--rls"], grpc.WithTransportCredentials(c))
+		require.NoError(t, err)
+		defer conn.Close()
+		_, err = grpc_health_v1.NewHealthClient(conn).Check(t.Context(), &grpc_health_v1.HealthCheckRequest{})
+		return err
+	}
+	require.NoError(t, check(trusted))
+	require.Error(t, check(insecure.NewCredentials()), "plain text")
+	_, _, said := weir(t, "", "serve", file, "--rls", s.addr["--rls"])
+	require.Contains(t, said, "--rls: cannot listen on "+s.addr["--rls"])
+	s.stop()
+}
+
 func TestCertificatesAreReadAnewAndABadOneIsKeptOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cert, key := filepath.Join(t.TempDir(), "cert.pem"), filepath.Join(t.TempDir(), "key.pem")
@@ -350,6 +375,7 @@ func TestBadInputOfServeIsNamed(t *testing.T) {
 		{[]string{proxy, "--tier-header", "a_b"}, "--tier-header"},
 		{[]string{proxy, "--tls-cert", file}, "--tls-cert needs --tls-key"},
 		{[]string{proxy, "--tls-key", file}, "--tls-key needs --tls-cert"},
+		{[]string{proxy, "--rls-tls", "--tls-cert", file, "--tls-key", file}, "--rls-tls needs --rls"},
 		{[]string{proxy, "--tls-cert", file + "x", "--tls-key", file}, "--tls-cert " + file + "x and --tls-key " + file + ": open "},
 		{[]string{proxy, "--tls-cert", file, "--tls-key", file}, "--tls-cert"},
 		{[]string{proxy, "--access-log", filepath.Join(file, "x")}, "--access-log: "},
@@ -385,9 +411,10 @@ func TestAFlagIsRefusedWithoutTheFlagThatItNeeds(t *testing.T) {
 	file := write(t, "limits.yaml", "version: 1\ndefault: 100/h\n") // without descriptors, --rls serves nothing
 	alone := []string{"proxy", "ask", "rls", "admin", "redis", "secret-file", "drain", "log-level", "help"}
 	needs := map[string]string{"paths": "--proxy or --ask", "show-keys": "--proxy or --ask", "admin-token-file": "--admin", "fallback": "the rules in Redis, as in weir serve redis"}
-	for _, name := range []string{"upstream-timeout", "client-timeout", "user-header", "tier-header", "tls-cert", "tls-key", "access-log"} {
+	for _, name := range []string{"upstream-timeout", "client-timeout", "user-header", "tier-header", "access-log"} {
 		needs[name] = "--proxy"
 	}
+	needs["tls-cert"], needs["tls-key"], needs["rls-tls"] = "--proxy or --rls-tls", "--proxy or --rls-tls", "--tls-cert"
 	for _, name := range []string{"cluster", "sentinel", "prefix", "replicas", "leases", "rules-key"} {
 		needs[name] = "--redis"
 	}

@@ -90,7 +90,7 @@ func served(t *testing.T, path string, store limiter.Store) (pb.RateLimitService
 	watcher, err := rules.Watch(t.Context(), path, rules.Options{Config: middleware.Config{Store: store}, OnReload: func(rules.Reload) {}})
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = watcher.Close() })
-	s, err := New("127.0.0.1:0")
+	s, err := New("127.0.0.1:0", nil)
 	require.NoError(t, err)
 	require.NoError(t, s.Start(serving.Limits{RateLimit: watcher.RateLimit, Watcher: watcher, Store: store, Logger: slog.New(slog.DiscardHandler)}, func(err error) { t.Error(err) }))
 	t.Cleanup(s.server.Stop)

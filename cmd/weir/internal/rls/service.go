@@ -10,6 +10,7 @@ import (
 
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/health"
 	"google.golang.org/grpc/health/grpc_health_v1"
 
@@ -22,7 +23,9 @@ const Deadline = 15 * time.Millisecond
 
 // A Service is the serving.Service of --rls.
 type Service struct {
-	listen   string
+	listen       string
+	certificates *serving.Certificates // nil: no TLS
+
 	listener net.Listener // nil before Start, like the fields below
 
 	server *grpc.Server
@@ -33,12 +36,12 @@ type Service struct {
 // Addr is the address that the service listens on.
 func (s *Service) Addr() net.Addr { return s.listener.Addr() }
 
-// New checks the value of --rls.
-func New(listen string) (*Service, error) {
+// New checks the value of --rls. Without certificates the service speaks plain text.
+func New(listen string, certificates *serving.Certificates) (*Service, error) {
 	if _, _, err := net.SplitHostPort(listen); err != nil {
 		return nil, fmt.Errorf("--rls: %q is not an address to listen on, such as :8081", listen)
 	}
-	return &Service{listen: listen}, nil
+	return &Service{listen: listen, certificates: certificates}, nil
 }
 
 // Lacks implements serving.Service. The service does not use rules for HTTP requests.
@@ -53,12 +56,16 @@ func (s *Service) Start(l serving.Limits, failed func(error)) (err error) {
 	} else if current.inForce, err = newTable(first, l.Store); err != nil {
 		return err
 	}
-	if s.listener, err = net.Listen("tcp", s.listen); err != nil {
-		return fmt.Errorf("--rls: %w", err)
+	if s.listener, err = serving.Open("--rls", s.listen, l.Logger); err != nil {
+		return err
+	}
+	var options []grpc.ServerOption
+	if s.certificates != nil {
+		options = append(options, grpc.Creds(credentials.NewTLS(s.certificates.Config())))
 	}
 	// Envoy admits a request whose descriptors are too long for gRPC, and clients can send long fields: gRPC's
 	// default bound, 4 MiB, is far more than Envoy accepts from a client.
-	s.server, s.health = grpc.NewServer(), health.NewServer()
+	s.server, s.health = grpc.NewServer(options...), health.NewServer()
 	pb.RegisterRateLimitServiceServer(s.server, &Decider{store: l.Store, table: current.get, logger: l.Logger})
 	grpc_health_v1.RegisterHealthServer(s.server, s.health)
 	if current.inForce == nil {

@@ -38,7 +38,7 @@ func TestEnvoyAsksOverGRPC(t *testing.T) {
 	})
 	require.NoError(t, err)
 	defer watcher.Close()
-	s, err := New("127.0.0.1:0")
+	s, err := New("127.0.0.1:0", nil)
 	require.NoError(t, err)
 	require.NoError(t, s.Start(serving.Limits{RateLimit: watcher.RateLimit, Watcher: watcher, Store: memory, Logger: slog.New(slog.DiscardHandler)}, func(err error) { t.Error(err) }))
 	conn, err := grpc.NewClient(s.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
@@ -98,7 +98,7 @@ func TestDescriptorsThatTheStoreCannotCountAreNotInForce(t *testing.T) {
 	assert.ErrorIs(t, err, assert.AnError)
 	assert.ErrorContains(t, err, `descriptors: "shop/user"`)
 	for _, addr := range []string{"", "8081", "nowhere"} {
-		_, err := New(addr)
+		_, err := New(addr, nil)
 		assert.ErrorContains(t, err, "--rls")
 	}
 }
@@ -112,7 +112,7 @@ func TestBeforeThereAreRulesTheServiceIsUnavailable(t *testing.T) {
 	require.NoError(t, err)
 	defer watcher.Close()
 	limits := serving.Limits{RateLimit: watcher.RateLimit, Watcher: watcher, Store: memory, Logger: slog.New(slog.DiscardHandler)}
-	s, err := New("127.0.0.1:0")
+	s, err := New("127.0.0.1:0", nil)
 	require.NoError(t, err)
 	require.ErrorContains(t, s.Start(limits, nil), "the rules have no descriptors", "rules without descriptors are not awaited")
 	limits.Waiting = true

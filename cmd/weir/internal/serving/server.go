@@ -33,8 +33,8 @@ const (
 	mostHeader     = 64 << 10
 )
 
-// Listen returns a server for handler that listens on addr, the value of flag.
-func Listen(flag, addr string, handler http.Handler, logger *slog.Logger) (*Server, error) {
+// Open listens on addr, the value of flag, and logs the address.
+func Open(flag, addr string, logger *slog.Logger) (net.Listener, error) {
 	listener, err := net.Listen("tcp", addr)
 	if err != nil {
 		var call *os.SyscallError
@@ -44,6 +44,15 @@ func Listen(flag, addr string, handler http.Handler, logger *slog.Logger) (*Serv
 		return nil, fmt.Errorf("%s: cannot listen on %s: %w", flag, addr, err)
 	}
 	logger.Info("weir: listening", slog.String("flag", flag), slog.String("address", listener.Addr().String()))
+	return listener, nil
+}
+
+// Listen returns a server for handler that listens on addr, the value of flag.
+func Listen(flag, addr string, handler http.Handler, logger *slog.Logger) (*Server, error) {
+	listener, err := Open(flag, addr, logger)
+	if err != nil {
+		return nil, err
+	}
 	s := &Server{listener: listener, fresh: map[net.Conn]bool{}}
 	all, end := context.WithCancel(context.Background())
 	s.end = end
