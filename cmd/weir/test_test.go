@@ -296,12 +296,14 @@ func TestFirstTestsPassAndDependOnEachLimit(t *testing.T) {
 		"version: 1\nproxies: {}\ndefault: {limit: 20/1h, escalate: {after: 1, within: 1h, ban: 2h}, concurrency: 4}\n":                                       0,
 		"version: 1\nproxies: {}\ndefault: {limit: 9/1m, key: user|ip, tiers: {a: 8/1m}, overrides: {\"user:42\": 5/1m}}\n":                                   0,
 		"version: 1\nproxies: {}\ndefault: {limit: 9/1m, key: \"header:X-A\", overrides: {\"header:X-A:b\": 5/1m}}\n":                                         0,
+		"version: 1\nproxies: {}\ndefault: {limit: 9/1m, key: \"apikey:X-Api-Key\", overrides: {\"apikey:secret\": 5/1m}}\n":                                  1,
 	} {
 		dir := t.TempDir()
 		rules, tests := filepath.Join(dir, "weir.yaml"), filepath.Join(dir, "weir.test.yaml")
 		require.NoError(t, os.WriteFile(rules, []byte(text), 0o600))
 		exit, first, err := weir(t, "", "test", "--init", rules)
 		require.Equal(t, exitGood, exit, err)
+		assert.NotContains(t, first, "secret", "a credential stays in the rules")
 		require.NoError(t, os.WriteFile(tests, []byte(first), 0o600))
 		exit, out, _ := weir(t, "", "test", tests)
 		require.Equal(t, exitGood, exit, out+first)

@@ -69,7 +69,12 @@ type goal struct {
 // goals returns a goal for each limit of the rules.
 func goals(t *tested) (all []goal) {
 	add := func(info middleware.RuleInfo, key string) {
-		name := strings.Join(strings.Fields(info.Name+" "+info.Tier+" "+key), " ") + ": "
+		shown := key
+		if isCredential(key) {
+			shown = "override"
+		}
+		of := slices.DeleteFunc([]string{info.Name, info.Tier, shown}, func(part string) bool { return part == "" })
+		name := strings.Join(of, " ") + ": "
 		limits, atOnce, _ := limiter.Split(info.Limit)
 		for _, l := range limits {
 			all = append(all, goal{name: name + l.String(), info: info, key: key, limit: l})
@@ -81,14 +86,20 @@ func goals(t *tested) (all []goal) {
 	overrides := overridesOf(t.rules.Config())
 	for _, info := range t.Rules() {
 		add(info, "")
-		of := overrides[info.Name]
+		own := overrides[info.Name]
 		delete(overrides, info.Name) // they hold in each tier
-		for _, key := range slices.Sorted(maps.Keys(of)) {
-			info.Limit, info.Own = of[key].Limit, true
+		for _, key := range slices.Sorted(maps.Keys(own)) {
+			info.Limit, info.Own = own[key].Limit, true
 			add(info, key)
 		}
 	}
 	return all
+}
+
+// isCredential reports whether a key may be one, or may have one in it.
+func isCredential(key string) bool {
+	kind, _, _ := keyfunc.KindOf(key)
+	return slices.Contains([]string{"apikey", "bearer", "cookie", "join"}, kind)
 }
 
 // overridesOf returns the overrides of each rule by its name.
@@ -117,6 +128,8 @@ func (f *testFlags) firstStep(file string, g *goal, needs []rules.Need) (step *t
 	switch most := max(g.limit.Events, g.limit.Burst, g.slots); {
 	case g.info.Mode == middleware.Shadow:
 		return nil, "it is in shadow"
+	case isCredential(g.key):
+		return nil, "its key may be a credential"
 	case most > mostInFirstTest:
 		return nil, fmt.Sprintf("it takes more than %d requests", mostInFirstTest)
 	}
