@@ -19,30 +19,24 @@ const maxPlaces = 6
 // bounded is an Overload that reports its state, such as a shed.Limiter.
 type bounded interface{ Stats() []shed.Stats }
 
-// bounds returns the overload limits of all limiters, each once.
-func (d *Dashboard) bounds() (all []bounded) {
-	for _, l := range d.all() {
-		if b, ok := l.Overload().(bounded); ok && !slices.Contains(all, b) {
-			all = append(all, b)
-		}
-	}
-	return all
-}
-
-// lookAtOverload is nil if no limiter has an overload limit.
+// lookAtOverload is nil if no limiter has an overload limit. It looks once at one that several limiters have.
 func (d *Dashboard) lookAtOverload() *overloadView {
-	all := d.bounds()
-	if len(all) == 0 {
-		return nil
-	}
-	v := &overloadView{}
-	for _, b := range all {
-		v.Places = append(v.Places, b.Stats()...)
-	}
-	for _, p := range v.Places {
-		for _, l := range p.Levels {
-			v.add(l)
+	v, known := &overloadView{}, []bounded{}
+	for _, limits := range d.all() {
+		b, ok := limits.Overload().(bounded)
+		if !ok || slices.Contains(known, b) {
+			continue
 		}
+		known = append(known, b)
+		for _, place := range b.Stats() {
+			v.Places = append(v.Places, place)
+			for _, level := range place.Levels {
+				v.add(level)
+			}
+		}
+	}
+	if len(known) == 0 {
+		return nil
 	}
 	slices.SortStableFunc(v.Places, func(a, b shed.Stats) int {
 		return cmp.Or(cmp.Compare(b.Waiting, a.Waiting), cmp.Compare(b.InFlight*a.Limit, a.InFlight*b.Limit))
