@@ -47,7 +47,6 @@ type figures struct {
 		List  []struct {
 			Key, Name, Rule, Reason, By string
 			Until, Since                int64
-			Permanent                   bool
 		}
 	}
 	Top []struct {

@@ -76,14 +76,12 @@ type banView struct {
 	Key   string `json:"key"`
 	Name  string `json:"name,omitempty"` // the key, if Key is a digest and keys may be shown
 	Rule  string `json:"rule,omitempty"`
-	Until int64  `json:"until,omitempty"` // Unix milliseconds
+	Until int64  `json:"until,omitempty"` // Unix milliseconds; 0: until it is lifted
 	Times int    `json:"times,omitempty"`
 	Since int64  `json:"since,omitempty"` // Unix milliseconds; 0: not known
 
 	Reason string `json:"reason,omitempty"` // the operator's, or what the rule bans for
 	By     string `json:"by,omitempty"`
-
-	Permanent bool `json:"permanent,omitempty"` // there is no Until
 }
 
 const (
@@ -222,10 +220,10 @@ func (d *Dashboard) lookAtStore(now int64, health failover.Stats) storeView {
 	v := storeView{Servers: downOf(health), degraded: c.degraded.sum(now, 10)}
 	failed := false
 	if last := c.lastErr.Load(); last != nil && now-last.second < 60+int64(health.DegradedFor/time.Second) {
-		v.Error = fmt.Sprintf("%.300s", last.err.Error())
+		v.Error = cut(last.err.Error())
 		failed = now-last.second < recent
 	} else if health.LastError != nil {
-		v.Error = fmt.Sprintf("%.300s", health.LastError.Error())
+		v.Error = cut(health.LastError.Error())
 	}
 	switch {
 	case health.Degraded:
@@ -251,7 +249,7 @@ func (d *Dashboard) lookAtBans() *bansView {
 	all, err := d.options.Bans.All(ctx)
 	v := &bansView{Total: len(all), List: []banView{}}
 	if err != nil {
-		v.Error = fmt.Sprintf("%.300s", err.Error())
+		v.Error = cut(err.Error())
 	}
 	names, rules := d.names(), d.rulesByName()
 	for _, ban := range all[:min(len(all), maxBansSeen)] {
@@ -264,8 +262,7 @@ func (d *Dashboard) lookAtBans() *bansView {
 
 func (d *Dashboard) banView(ban bans.Ban, rules map[string]*middleware.RuleInfo) banView {
 	v := banView{
-		Key: d.shownBan(ban), Rule: ban.Rule, Times: ban.Times, Permanent: ban.Until.IsZero(),
-		Reason: ban.Reason, By: ban.By,
+		Key: d.shownBan(ban), Rule: ban.Rule, Times: ban.Times, Reason: ban.Reason, By: ban.By,
 	}
 	if rule := rules[ban.Rule]; rule != nil && rule.Escalate.After > 0 {
 		v.Reason = escalated(rule)

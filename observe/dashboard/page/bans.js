@@ -27,7 +27,7 @@ function drawBans() {
     say(small, leftOf(ban) + ", " + whyOf(ban));
   });
 }
-const leftOf = (ban) => ban.permanent ? "permanent" : until(ban.until);
+const leftOf = (ban) => ban.until ? until(ban.until) : "permanent";
 // whyOf says since when, by whom and why a client is banned, as far as that is known.
 const whyOf = (ban) => (ban.since ? "since " + clock(ban.since) : "since an unknown time") + ", by " +
   (ban.rule ? "rule " + ban.rule + (ban.reason ? ": " + ban.reason : "") + (ban.times > 1 ? ", for the " + ordinal(ban.times) + " time" : "")

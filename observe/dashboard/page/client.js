@@ -58,7 +58,7 @@ function showClient(c) {
   history.replaceState(null, "", "#" + c.digest);
   say($("client-key"), c.key);
   say($("client-digest"), c.key === c.digest ? "its digest, as keys are not shown" : "digest " + c.digest);
-  const ban = c.ban && (c.ban.permanent ? "Banned permanently" : "Banned, " + leftOf(c.ban)) + ", " + whyOf(c.ban) + "." +
+  const ban = c.ban && (c.ban.until ? "Banned, " + leftOf(c.ban) : "Banned permanently") + ", " + whyOf(c.ban) + "." +
     (c.seen.missed ? " But its requests still pass: no limiter looks this key up in the list of bans (Config.Bans.Keys)." : "");
   say($("client-ban"), ban || "");
   const seen = c.seen;
