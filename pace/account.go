@@ -62,7 +62,7 @@ func (t *Transport) accountOf(r *rule, request *http.Request) (*account, error) 
 			return nil, fmt.Errorf("pace: %s: the key of the request: %w", r.name, err)
 		}
 	}
-	if r.host.name == "" { // or one server could stop requests to all
+	if r.host.name.Host == "" { // or one server could stop requests to all
 		key = serverOf(request) + "\x00" + key
 	}
 	if key == "" {

@@ -11,8 +11,8 @@ import (
 
 // A host is the pattern of a rule's hosts.
 type host struct {
-	name string // as route.Host spells it; ".example.org" for all hosts below; "" for any
-	port string // "": any
+	name route.Pattern // has no Host for any
+	port string        // "": any
 }
 
 func parseHost(text string) (host, error) {
@@ -29,7 +29,7 @@ func parseHost(text string) (host, error) {
 	}
 	field, below := strings.CutPrefix(text, "*.")
 	name := route.Host(field)
-	if name == "" || !isHost(name) {
+	if name == "" {
 		return wrong(`it must be a name such as api.example.org, "*.example.org", or an address, in ASCII`)
 	}
 	port := ""
@@ -40,34 +40,14 @@ func parseHost(text string) (host, error) {
 		}
 	}
 	if below {
-		name = "." + name
+		name = "*." + name
 	}
-	return host{name, port}, nil
-}
-
-// isHost reports whether name can be the name or address of a host.
-func isHost(name string) bool {
-	for _, c := range []byte(name) {
-		if !('a' <= c && c <= 'z' || '0' <= c && c <= '9' || c == '.' || c == '-' || c == '_' || c == ':') {
-			return false
-		}
-	}
-	return true
+	return host{route.Pattern{Host: name}, port}, nil
 }
 
 // isFor reports whether h matches u, whose host route.Host spells name.
-func (h host) isFor(name string, u *url.URL) bool {
-	switch {
-	case h.name == "":
-		return true
-	case h.name[0] == '.':
-		if len(name) <= len(h.name) || !strings.HasSuffix(name, h.name) {
-			return false
-		}
-	case h.name != name:
-		return false
-	}
-	return h.port == "" || h.port == portOf(u)
+func (h *host) isFor(name string, u *url.URL) bool {
+	return h.name.IsFor(name) && (h.port == "" || h.port == portOf(u))
 }
 
 func portOf(u *url.URL) string {
@@ -84,14 +64,6 @@ func portOf(u *url.URL) string {
 }
 
 // covers reports whether h matches all that other matches.
-func (h host) covers(other host) bool {
-	switch {
-	case h.name == "":
-		return true
-	case h.port != "" && h.port != other.port:
-		return false
-	case h.name[0] == '.':
-		return other.name == h.name || len(other.name) > len(h.name) && strings.HasSuffix(other.name, h.name)
-	}
-	return h.name == other.name
+func (h *host) covers(other *host) bool {
+	return h.name.Covers(&other.name) && (h.port == "" || h.port == other.port)
 }

@@ -126,7 +126,7 @@ func register(s limiter.Store, q *limiter.Quota) error {
 }
 
 // covers reports whether r matches all requests that a later rule matches.
-func (r *rule) covers(later *rule) bool { return r.match == nil && r.host.covers(later.host) }
+func (r *rule) covers(later *rule) bool { return r.match == nil && r.host.covers(&later.host) }
 
 // requestsIn is how many requests the limit lets out in d.
 func (r *rule) requestsIn(d time.Duration) int64 { return mulDiv(r.events, int64(d), int64(r.per)) }
