@@ -124,7 +124,7 @@ func (l Limit) checkCalendar(report func(field invalid.Name, reason string, args
 	switch {
 	case c == calendar{}:
 		return
-	case int(c.unit) >= len(calendarUnits) || c.unit == noUnit:
+	case c.unit == noUnit:
 		report("Per", "%v: a time zone and a first day need Daily, Weekly, Monthly or Yearly", l.Per)
 		return
 	case l.Per != calendarUnits[c.unit].per:

@@ -29,7 +29,7 @@ func Taken(charges []limiter.Charge) bool {
 // the new states, and the store writes those whose charge has a cost above 0. Otherwise the store writes
 // nothing. A store's Decide calls TakeAll between reading states and writing them.
 func TakeAll(charges []limiter.Charge, states []limiter.State, now int64) (taken bool) {
-	if len(charges) == 1 { // it is taken at once if it is
+	if len(charges) == 1 { // no other charge can refuse it
 		c := &charges[0]
 		states[0], taken = c.Quota.Take(states[0], now, c.Cost)
 		c.Decision = c.Quota.Describe(states[0], now, c.Cost, taken)
