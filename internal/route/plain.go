@@ -4,18 +4,13 @@ import (
 	"context"
 	"net/http"
 	"net/url"
-	"path"
 	"strings"
 )
 
 // IsPlain reports whether all routers read a path alike: it has no unnecessary escapes, and no empty, "." or
 // ".." segments.
 func IsPlain(u *url.URL) bool {
-	if u.RawPath != "" || u.Path == "" || u.Path[0] != '/' {
-		return false
-	}
-	clean := path.Clean(u.Path)
-	return clean == u.Path || len(clean)+1 == len(u.Path) && u.Path[len(clean)] == '/'
+	return u.RawPath == "" && strings.HasPrefix(u.Path, "/") && clean(u.Path) == u.Path
 }
 
 type valuesKey struct{}

@@ -284,13 +284,13 @@ func clean(given string) string {
 		return given
 	}
 	short := path.Clean(given)
-	if strings.HasSuffix(given, "/") && short != "/" {
-		short += "/"
-		if short == given {
-			return given
-		}
+	switch {
+	case !strings.HasSuffix(given, "/") || short == "/":
+		return short
+	case len(given) == len(short)+1: // only the slash is gone
+		return given
 	}
-	return short
+	return short + "/"
 }
 
 // IsWhole reports whether a gateway can route by p, whose parameters have to be whole segments.
