@@ -38,31 +38,24 @@ import (
 func (l *RateLimit) Usage() http.Handler { return http.HandlerFunc(l.serveUsage) }
 
 func (l *RateLimit) serveUsage(w http.ResponseWriter, r *http.Request) {
-	w.Header().Set("Cache-Control", "no-store")
-	w.Header().Set("X-Content-Type-Options", "nosniff")
-	set := l.rules.Load()
-	before := set.screen(routedBy(r, elsewhere, http.MethodGet), nil)
-	no := before.no
-	switch {
-	case before.exempt:
-		writeAnswer(w, r, http.StatusOK, "application/json", []byte(`{"exempt":true,"rules":[]}`))
-		return
-	case no.outcome == OutcomeNoKey:
-		writeProblem(w, r, no.status, "It is not known whether requests of this client are accepted.")
+	v := visit{set: l.rules.Load()}
+	before := v.set.screen(routedBy(r, elsewhere, http.MethodGet), nil)
+	if before.no.outcome == OutcomeNoKey {
+		v.refuse(w, r, before.no, nil)
 		return
 	}
-	ctx, cancel := context.WithTimeout(r.Context(), usagePatience)
-	defer cancel()
-	rules := set.usages(r)
-	if !l.describe(ctx, set, rules) {
-		if r.Context().Err() == nil {
-			w.Header().Set("Retry-After", "1")
-			writeProblem(w, r, http.StatusServiceUnavailable, "The remaining quota is not known at the moment.")
+	view := map[string]any{"exempt": true, "rules": []usage{}}
+	if !before.exempt {
+		ctx, cancel := context.WithTimeout(r.Context(), usagePatience)
+		defer cancel()
+		rules := v.set.usages(r)
+		if !l.describe(ctx, v.set, rules) {
+			v.refuse(w, r, refusal{outcome: OutcomeUndecided, status: http.StatusServiceUnavailable, retry: time.Second}, nil)
+			return
 		}
-		return
+		view = map[string]any{"rules": rules}
 	}
-	view := map[string]any{"rules": rules}
-	if no.status != 0 {
+	if no := before.no; no.status != 0 {
 		ban := map[string]int64{} // without a reset it is permanent
 		if no.retry != limiter.Never {
 			ban["reset"] = secondsUp(no.retry)
@@ -70,7 +63,10 @@ func (l *RateLimit) serveUsage(w http.ResponseWriter, r *http.Request) {
 		view["ban"] = ban
 	}
 	body, _ := json.Marshal(view) // it cannot fail
-	writeAnswer(w, r, http.StatusOK, "application/json", body)
+	w.Header().Set("Cache-Control", "no-store")
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	w.Header().Set("Content-Type", "application/json")
+	writeBody(w, r, http.StatusOK, body)
 }
 
 // usagePatience is the deadline of a request's question to the store.
@@ -160,23 +156,22 @@ func (u *usage) readKey(set *ruleset, one, other *http.Request) {
 		return
 	}
 	key, class, err := read(u.rule.Key, one)
+	if err == nil {
+		if same, _, err2 := read(u.rule.Key, other); err2 != nil || same != key {
+			err = keyfunc.ErrNoKey
+		}
+	}
 	switch {
+	case err == nil:
+		u.key, u.class = key, class
 	case errors.Is(err, keyfunc.ErrAmbiguous):
 		u.Unknown = unknownAmbiguous
-		return
 	case errors.Is(err, keyfunc.ErrNoKey):
 		u.Unknown = unknownKey
-		return
-	case err != nil:
+	default:
 		set.warnKeyFailure(u.rule.Name, err)
 		u.Unknown = unknownFailed
-		return
 	}
-	if same, _, err := read(u.rule.Key, other); err != nil || same != key {
-		u.Unknown = unknownKey
-		return
-	}
-	u.key, u.class = key, class
 }
 
 // elsewhere is a pattern that no route has: Allow and Deny decide about the client, not about the route of
@@ -341,19 +336,4 @@ func windowAt(q *limiter.Quota, at int64) time.Duration {
 	}
 	start, end := q.WindowAt(at)
 	return time.Duration(end-start) * time.Microsecond
-}
-
-// writeProblem answers with a problem object (RFC 9457).
-func writeProblem(w http.ResponseWriter, r *http.Request, status int, detail string) {
-	body, _ := json.Marshal(struct { // it cannot fail
-		Title  string `json:"title"`
-		Status int    `json:"status"`
-		Detail string `json:"detail"`
-	}{http.StatusText(status), status, detail})
-	writeAnswer(w, r, status, "application/problem+json", body)
-}
-
-func writeAnswer(w http.ResponseWriter, r *http.Request, status int, kind string, body []byte) {
-	w.Header().Set("Content-Type", kind)
-	writeBody(w, r, status, body)
 }

@@ -152,9 +152,8 @@ func TestWhatIsNotKnownIsNeverToldAsUnused(t *testing.T) {
 				l := limited(t, middleware.Config{Store: store, Rules: []middleware.Rule{rule}})
 				w := serve(l.Usage(), request(as("ann")))
 				assert.Equal(t, 503, w.Code, "%s, %s: %s", name, what, w.Body)
-				assert.Equal(t, "application/problem+json", w.Header().Get("Content-Type"))
 				assert.Equal(t, "1", w.Header().Get("Retry-After"))
-				assert.JSONEq(t, `{"title":"Service Unavailable","status":503,"detail":"The remaining quota is not known at the moment."}`, w.Body.String())
+				assert.JSONEq(t, `{"error":"temporary_reduced_capacity","message":"The service is temporarily unable to take this request. Try again in 1 second.","retry_after":1}`, w.Body.String())
 			}
 		}
 	})
