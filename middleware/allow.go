@@ -20,15 +20,14 @@ import (
 // of the limiters that r has passed. For a LeakyBucket it waits for r's turn. If it returns false, it has
 // answered r.
 //
-// The key may be what a client wrote, so it is no client's address and no user: if Rule.Escalate bans the
-// name "203.0.113.7", only later calls of Allow with that name are refused. The list of bans has the key
-// with "handler:" in front. With Escalate any client that can send a name can lock it out of Allow.
+// The key may be what a client wrote, so it is no client's address and no user, and Rule.Escalate does not
+// ban it: any client that can send a name could lock it out.
 //
 // Allow does not know how r ends, so it answers 503 for a rule with AtOnce, Counts or Reserve. It also
 // answers 503 if no rule has the name. Both log a warning with code weir-allow-rule.
 func (l *RateLimit) Allow(w http.ResponseWriter, r *http.Request, rule, key string) bool {
 	v := visit{set: l.rules.Load()}
-	exempt, no := v.set.gate(r, &key)
+	exempt, no := v.set.gate(r, key)
 	if exempt {
 		return true
 	}
@@ -52,7 +51,19 @@ func (l *RateLimit) allow(r *http.Request, v *visit, name, key string) (no refus
 	case rule.awaitsEnd():
 		why = "it has Counts or Reserve, which go by how a request ends"
 	default:
-		if no = v.meetKey(r, rule, key); v.slots {
+		key, class := keyfunc.Classify(key)
+		key = rule.counterOf(key)
+		var err error
+		switch {
+		case key == noKey && rule.together:
+			class = keyfunc.Shared
+		case key == noKey:
+			err = keyfunc.ErrNoKey
+		case class == keyfunc.Own:
+			class = keyfunc.Claimed
+		}
+		v.given = v.set.givenLimits(r.Context())
+		if no = v.meet(r, rule, Tier(r.Context()), key, class, err); v.slots {
 			why = "it has AtOnce, which goes by how a request ends"
 		}
 	}
@@ -79,29 +90,3 @@ func (l *RateLimit) allow(r *http.Request, v *visit, name, key string) (no refus
 	passed = true
 	return no
 }
-
-// meetKey is meet for a key that a handler gave, which may be what a client wrote.
-func (v *visit) meetKey(r *http.Request, rule *rule, given string) (no refusal) {
-	key, class := keyfunc.Classify(given)
-	key = rule.counterOf(key)
-	var err error
-	switch {
-	case key == noKey && rule.together:
-		class = keyfunc.Shared
-	case key == noKey:
-		err = keyfunc.ErrNoKey
-	}
-	v.given = v.set.givenLimits(r.Context())
-	no = v.meet(r, rule, Tier(r.Context()), key, class, err)
-	limits, _ := v.applied()
-	for i := range limits {
-		if limits[i].ofHandler = true; limits[i].class == keyfunc.Own {
-			limits[i].class = keyfunc.Claimed
-		}
-	}
-	return no
-}
-
-// handlerKey returns what a key that Allow was given is banned under. It differs from all keys of
-// requests.
-func handlerKey(key string) string { return "handler:" + key }

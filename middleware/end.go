@@ -197,7 +197,7 @@ func (e *end) strike(status int) {
 		if a.other || !a.rule.Escalate.Outcomes || !a.rule.Counts.counts(status) {
 			continue
 		}
-		if key, ok := a.bannedKey(e.set, charges[i].Key); ok {
+		if key := charges[i].Key; a.bans(e.set, key) {
 			ctx, cancel := context.WithTimeout(context.WithoutCancel(e.Context), settlePatience)
 			e.limiter.strike(ctx, e.set, a.rule, key)
 			cancel()

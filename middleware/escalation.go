@@ -16,11 +16,8 @@ func (l *RateLimit) escalate(ctx context.Context, v *visit) {
 	limits, charges := v.applied()
 	for i := range limits {
 		a, d := &limits[i], &charges[i].Decision
-		if d.Allowed || a.rule == struck || a.rule.Escalate.Outcomes || d.Overflow {
-			continue
-		}
-		key, ok := a.bannedKey(v.set, charges[i].Key)
-		if !ok {
+		key := charges[i].Key
+		if d.Allowed || a.rule == struck || a.rule.Escalate.Outcomes || d.Overflow || !a.bans(v.set, key) {
 			continue
 		}
 		struck = a.rule
@@ -31,22 +28,19 @@ func (l *RateLimit) escalate(ctx context.Context, v *visit) {
 	}
 }
 
-// bannedKey returns what the rule bans for what a key's request does, and whether it may ban it: only a client's
-// own key is banned.
-func (a *applied) bannedKey(set *ruleset, key string) (banned string, ok bool) {
+// bans reports whether the rule bans a key for what its requests do: only a client's own key is banned.
+func (a *applied) bans(set *ruleset, key string) bool {
 	switch {
 	case a.rule.strikes == nil || a.rule.shadow:
-		return "", false
-	case a.ofHandler && (a.class == keyfunc.Own || a.class == keyfunc.Claimed):
-		return handlerKey(key), true
+		return false
 	case a.class == keyfunc.Own:
-		return key, true
+		return true
 	case key != noKey && a.class != keyfunc.InDoubt:
 		set.warnOnce("weir-not-banned", a.rule.Name,
 			"weir: a rule with Escalate does not ban a key that is not a client's own; use a key that no other client can send",
 			slog.String("class", a.class.String()))
 	}
-	return "", false
+	return false
 }
 
 // banPatience is how long a refused request waits until all processes know its ban. A slower list informs

@@ -39,7 +39,7 @@ type Explanation struct {
 // something refuses r before any rule is checked, such as a ban, Explain stops there.
 func (l *RateLimit) Explain(r *http.Request) (e Explanation) {
 	v := visit{set: l.rules.Load()}
-	before := v.set.screen(r, nil)
+	before := v.set.screen(r, noKey)
 	e.Banned, e.Ban, e.Exempt = before.banned, before.ban, before.exempt
 	if no := before.no; no.status != 0 || e.Exempt {
 		if no.outcome != OutcomeBanned {

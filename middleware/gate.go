@@ -14,7 +14,7 @@ import (
 // gate is the first phase of a request. It refuses a banned client, exempts the requests that Config.Allow
 // matches, and refuses a request whose host cannot be told, if rules are for hosts. If a handler called Allow, it
 // gave handlerKey.
-func (set *ruleset) gate(r *http.Request, handlerKey *string) (exempt bool, no refusal) {
+func (set *ruleset) gate(r *http.Request, handlerKey string) (exempt bool, no refusal) {
 	s := set.screen(r, handlerKey)
 	if s.inShadow {
 		set.bansNotes.logShadow(set.Logger, "weir: a ban in shadow would have refused requests")
@@ -38,7 +38,7 @@ type screening struct {
 }
 
 // screen is gate without logs and observers.
-func (set *ruleset) screen(r *http.Request, handlerKey *string) (s screening) {
+func (set *ruleset) screen(r *http.Request, handlerKey string) (s screening) {
 	s.ban, s.no = set.findBan(r, handlerKey)
 	s.banned = s.no.status != 0 && s.no.outcome == OutcomeBanned
 	if s.inShadow = s.no.status != 0 && set.Shadow; s.inShadow {
@@ -54,22 +54,17 @@ func (set *ruleset) screen(r *http.Request, handlerKey *string) (s screening) {
 	return s
 }
 
-// findBan looks up r's keys, and the key that Allow was given. It also refuses a request if it cannot rule out
-// a ban.
-func (set *ruleset) findBan(r *http.Request, given *string) (_ bans.Ban, no refusal) {
+// findBan looks up r's keys, and the key that Allow was given, which is nobody's address. It also refuses a request
+// if it cannot rule out a ban.
+func (set *ruleset) findBan(r *http.Request, handlerKey string) (_ bans.Ban, no refusal) {
 	if set.Bans.Deny != nil && set.Bans.Deny.Matches(r) { // first, as it reads no key that could fail
 		return bans.Ban{}, set.banned(bans.Ban{})
 	}
 	if set.Bans.List == nil || set.Bans.List.Empty() {
 		return bans.Ban{}, no
 	}
-	if given != nil && *given != noKey {
-		key, _ := keyfunc.Classify(*given)
-		ban, ok := set.findKey(handlerKey(key))
-		if !ok && !isAddress(key) {
-			ban, ok = set.findKey(key) // banned by hand
-		}
-		if ok {
+	if key, _ := keyfunc.Classify(handlerKey); key != noKey && !isAddress(key) {
+		if ban, ok := set.findKey(key); ok {
 			return ban, set.banned(ban)
 		}
 	}

@@ -147,7 +147,7 @@ func (l *RateLimit) enter(set *ruleset, w http.ResponseWriter, r *http.Request, 
 	}
 	v := visit{set: set}
 	if set.hasGate {
-		switch exempt, no := set.gate(r, nil); {
+		switch exempt, no := set.gate(r, noKey); {
 		case no.status != 0:
 			v.refuse(w, r, no, onRefused)
 			return Entered{}

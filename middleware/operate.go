@@ -125,8 +125,7 @@ func (l *RateLimit) Reset(ctx context.Context, rule, key string) error {
 	}
 	named.notes.mu.Unlock()
 	if named.strikes != nil {
-		charges = append(charges,
-			limiter.Charge{Quota: named.strikes, Key: key}, limiter.Charge{Quota: named.strikes, Key: handlerKey(key)})
+		charges = append(charges, limiter.Charge{Quota: named.strikes, Key: key})
 	}
 	for _, c := range charges {
 		if err := l.store.Reset(ctx, []limiter.Charge{c}); err != nil {

@@ -39,7 +39,7 @@ func (l *RateLimit) Usage() http.Handler { return http.HandlerFunc(l.serveUsage)
 
 func (l *RateLimit) serveUsage(w http.ResponseWriter, r *http.Request) {
 	v := visit{set: l.rules.Load()}
-	before := v.set.screen(routedBy(r, elsewhere, http.MethodGet), nil)
+	before := v.set.screen(routedBy(r, elsewhere, http.MethodGet), noKey)
 	if before.no.outcome == OutcomeNoKey {
 		v.refuse(w, r, before.no, nil)
 		return

@@ -43,11 +43,10 @@ type visit struct {
 // An applied is a limit that applies to a request.
 type applied struct {
 	*limit
-	class     keyfunc.Class
-	ofHandler bool  // a handler gave the key to Allow
-	kept      bool  // it stays charged if the request goes no further
-	cost      int64 // of the request; a look charges nothing yet
-	said      int64 // the cost that Settle was given, or unsaid
+	class keyfunc.Class
+	kept  bool  // it stays charged if the request goes no further
+	cost  int64 // of the request; a look charges nothing yet
+	said  int64 // the cost that Settle was given, or unsaid
 }
 
 // applied returns the limits that apply, and their charges.
