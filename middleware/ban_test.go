@@ -76,22 +76,6 @@ func TestABanEndsWhenItsTimeIsOver(t *testing.T) {
 	})
 }
 
-func TestABanWithoutAnEndLastsUntilItIsLifted(t *testing.T) {
-	phase.Test(t, func(t *testing.T) {
-		list := bansOf(t)
-		h := limited(t, middleware.Config{Bans: middleware.Bans{List: list, Keys: byIP, Status: 429}}).Handler(ok)
-		require.NoError(t, list.Ban(t.Context(), "192.0.2.1", 0))
-		w := serve(h, request())
-		assert.Equal(t, 429, w.Code)
-		assert.JSONEq(t, `{"error":"rate_limit_exceeded","message":"Too many requests."}`, w.Body.String())
-		assert.NotContains(t, w.Header(), "Retry-After")
-		lifted, err := list.Unban(t.Context(), "192.0.2.1")
-		require.NoError(t, err)
-		require.True(t, lifted)
-		assert.Equal(t, 200, serve(h, request()).Code)
-	})
-}
-
 func TestEachOfTheBanKeysIsLookedUp(t *testing.T) {
 	phase.Test(t, func(t *testing.T) {
 		list := bansOf(t)

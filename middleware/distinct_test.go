@@ -108,26 +108,6 @@ func TestAMissingValueIsTreatedAsNoKeySaysAndNeverCostsNothing(t *testing.T) {
 	}
 }
 
-func TestAValueWhoseRequestDidNotCountIsNew(t *testing.T) {
-	phase.Test(t, func(t *testing.T) {
-		rule := tries(perHour(1))
-		rule.Counts = middleware.Statuses(401)
-		l := limited(t, middleware.Config{Rules: []middleware.Rule{rule}})
-		h := l.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			if r.Header.Get("X-Wrong") != "" {
-				w.WriteHeader(401)
-			}
-		}))
-		ask := func(user, wrong string) int {
-			return serve(h, request(header("X-Client", "a"), header("X-User", user), header("X-Wrong", wrong))).Code
-		}
-		assert.Equal(t, 200, ask("ann", ""), "a right password uses nothing up")
-		assert.Equal(t, 401, ask("ann", "x"), "and so the wrong one counts")
-		assert.Equal(t, 429, ask("bob", "x"))
-		assert.Equal(t, 401, ask("ann", "x"), "ann was counted")
-	})
-}
-
 func TestValuesAreShownToNobody(t *testing.T) {
 	phase.Test(t, func(t *testing.T) {
 		var observed int

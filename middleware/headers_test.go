@@ -303,7 +303,7 @@ func TestThePolicyOfACalendarSaysHowLongItsWindowIs(t *testing.T) {
 			assert.Contains(t, w.Header().Get("RateLimit"), `"day";r=4;t=43200`)
 			assert.Equal(t, strconv.FormatInt(step.midnight.Unix(), 10), w.Header().Get("X-RateLimit-Reset"))
 			assert.Contains(t, serve(limits.Usage(), request()).Body.String(), fmt.Sprintf(
-				`"limit":"5 daily Europe/Berlin","events":5,"per":86400,"calendar":"daily Europe/Berlin","algorithm":"fixed-window","quota":5,"window":%d,"used":1`, step.day))
+				`"limit":"5 daily Europe/Berlin","events":5,"per":86400,"calendar":"daily Europe/Berlin","algorithm":"fixed-window","quota":5,"window":%d,"used":1,"remaining":4,"next":43200,"reset":43200`, step.day))
 		}
 	})
 }

@@ -86,26 +86,6 @@ func usageOf(t require.TestingT, l *middleware.RateLimit, edits ...func(*http.Re
 	return read(t, serve(l.Usage(), request(edits...)))
 }
 
-func TestTheMonthOfACalendarIsToldWithItsLength(t *testing.T) {
-	phase.Test(t, func(t *testing.T) {
-		l := limited(t, middleware.Config{Rules: []middleware.Rule{{Name: "month", Key: keyfunc.User, Limit: limiter.Monthly(10_000).In("Europe/Berlin"),
-			Cost: middleware.CostOf(func(*http.Request) int64 { return 7_200 })}}})
-		_, result := check(l, request(as("ann")))
-		require.True(t, result.Allowed)
-		berlin, err := time.LoadLocation("Europe/Berlin")
-		require.NoError(t, err)
-		now := time.Now().In(berlin)
-		begin := time.Date(now.Year(), now.Month(), 1, 0, 0, 0, 0, berlin)
-		end := begin.AddDate(0, 1, 0)
-		u := usageOf(t, l, as("ann"))
-		month := u.rule(t, "month").Limits[0]
-		assert.Equal(t, "monthly Europe/Berlin", month.Calendar)
-		assert.Equal(t, end.Sub(begin).Seconds(), month.Window)
-		assert.EqualValues(t, []int64{10_000, 7_200, 2_800}, []int64{month.Quota, *month.Used, *month.Remaining})
-		assert.InDelta(t, time.Until(end).Seconds(), *month.Reset, 1)
-	})
-}
-
 // Whatever is asked between requests, they meet the limits that they would have met.
 func TestAskingWhatIsLeftCostsNothing(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
