@@ -90,9 +90,9 @@ func TestStatesDoNotAllocate(t *testing.T) {
 			var charges []limiter.Charge
 			var less, more []limiter.Settlement
 			for _, q := range quotas {
-				charges = append(charges, limiter.Charge{Quota: q, Key: "key", Cost: 3})
-				less = append(less, refunds(limiter.Charge{Quota: q, Key: "key", Cost: 1})...)
-				more = append(more, debts(limiter.Charge{Quota: q, Key: "key", Cost: 1})...)
+				charges = append(charges, charge(q, "key", 3))
+				less = append(less, refunds(charge(q, "key", 1))...)
+				more = append(more, debts(charge(q, "key", 1))...)
 			}
 			m := limiter.Must(limiter.NewMemory(limiter.MemoryOptions{}))
 			round := func() { // it is refused in the end, and owes what it does not get back

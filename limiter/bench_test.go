@@ -125,7 +125,7 @@ func BenchmarkBatch(b *testing.B) {
 				m := limiter.Must(limiter.NewMemory(limiter.MemoryOptions{}))
 				var charges []limiter.Charge
 				for i := range n {
-					charges = append(charges, limiter.Charge{Quota: named(b, fmt.Sprint("rule ", i), "", tt.l.With(limiter.TokenBucket)), Key: "key", Cost: 1})
+					charges = append(charges, charge(named(b, fmt.Sprint("rule ", i), "", tt.l.With(limiter.TokenBucket)), "key", 1))
 				}
 				b.ReportAllocs()
 				for b.Loop() {

@@ -55,24 +55,24 @@ func (m memory) decide(charges ...limiter.Charge) []limiter.Decision {
 
 func (m memory) take(q *limiter.Quota, key string, cost int64) bool {
 	m.t.Helper()
-	return m.decide(limiter.Charge{Quota: q, Key: key, Cost: cost})[0].Allowed
+	return m.decide(charge(q, key, cost))[0].Allowed
 }
 
 func (m memory) remaining(q *limiter.Quota, key string) int64 {
 	m.t.Helper()
-	return m.decide(limiter.Charge{Quota: q, Key: key, Cost: 0})[0].Remaining
+	return m.decide(charge(q, key, 0))[0].Remaining
 }
 
 // owe charges n units to a key that it was not asked for.
 func (m memory) owe(q *limiter.Quota, key string, n int64) {
 	m.t.Helper()
-	require.NoError(m.t, m.Settle(m.t.Context(), debts(limiter.Charge{Quota: q, Key: key, Cost: n})))
+	require.NoError(m.t, m.Settle(m.t.Context(), debts(charge(q, key, n))))
 }
 
 // refund gives n units back to a key.
 func (m memory) refund(q *limiter.Quota, key string, n int64) {
 	m.t.Helper()
-	require.NoError(m.t, m.Settle(m.t.Context(), refunds(limiter.Charge{Quota: q, Key: key, Cost: n})))
+	require.NoError(m.t, m.Settle(m.t.Context(), refunds(charge(q, key, n))))
 }
 
 // underEach runs f for each algorithm, at a random time of day.
@@ -87,7 +87,7 @@ func underEach(t *testing.T, f func(t *testing.T, a limiter.Algorithm)) {
 func (m memory) flood(q *limiter.Quota, prefix string, n int) {
 	m.t.Helper()
 	for i := range n {
-		m.decide(limiter.Charge{Quota: q, Key: fmt.Sprint(prefix, i), Cost: 1})
+		m.decide(charge(q, fmt.Sprint(prefix, i), 1))
 	}
 }
 
@@ -129,7 +129,7 @@ func wideLimits(t *testing.T) map[string][]*limiter.Quota {
 
 func chargesOf(quotas []*limiter.Quota, key string, cost int64) (charges []limiter.Charge) {
 	for _, q := range quotas {
-		charges = append(charges, limiter.Charge{Quota: q, Key: key, Cost: cost})
+		charges = append(charges, charge(q, key, cost))
 	}
 	return charges
 }
@@ -142,7 +142,7 @@ func TestAKeyThatBeganWithADebtGivesWay(t *testing.T) {
 		}
 		time.Sleep(time.Hour)
 		for i := range fewKeys {
-			d := m.decide(limiter.Charge{Quota: q, Key: fmt.Sprint("new", i), Cost: 1})
+			d := m.decide(charge(q, fmt.Sprint("new", i), 1))
 			require.False(t, d[0].Overflow, "idle keys kept their places")
 		}
 	})
@@ -197,7 +197,7 @@ func TestWithoutMemoryALogNeverAdmitsMore(t *testing.T) {
 		var admitted []time.Time
 		for range 1000 {
 			time.Sleep(time.Minute / 4)
-			if d := m.decide(limiter.Charge{Quota: q, Key: "0", Cost: 1})[0]; d.Allowed {
+			if d := m.decide(charge(q, "0", 1))[0]; d.Allowed {
 				require.False(t, d.Overflow)
 				admitted = append(admitted, time.Now())
 			}
@@ -224,7 +224,7 @@ func TestWithoutMemoryWhatIsOwedTakesNone(t *testing.T) {
 		assert.LessOrEqual(t, m.Stats().Bytes, maxBytes)
 		assert.NotZero(t, m.Stats().Merged)
 		for key := range keys {
-			assert.EqualValues(t, 1000-owed, m.decide(limiter.Charge{Quota: q, Key: fmt.Sprint(key)})[0].Remaining)
+			assert.EqualValues(t, 1000-owed, m.decide(charge(q, fmt.Sprint(key), 0))[0].Remaining)
 		}
 	})
 }
@@ -317,7 +317,7 @@ func TestAKeyThatRefusesACostIsNotForgottenEither(t *testing.T) {
 		require.True(t, m.take(q, "single", 90))
 		require.False(t, m.take(q, "single", 30))
 		require.True(t, m.take(q, "batch", 90))
-		require.False(t, m.decide(limiter.Charge{Quota: q, Key: "batch", Cost: 30}, limiter.Charge{Quota: other, Key: "x", Cost: 1})[0].Allowed)
+		require.False(t, m.decide(charge(q, "batch", 30), charge(other, "x", 1))[0].Allowed)
 		m.flood(other, "new ", 1000)
 		assert.Equal(t, int64(10), m.remaining(q, "single"))
 		assert.Equal(t, int64(10), m.remaining(q, "batch"))
@@ -355,7 +355,7 @@ func TestAKeyThatWasRefusedIsNotForgottenUntilHalfIsFreeAgain(t *testing.T) {
 				m, q := newMemory(t, fewKeys), named(t, "q", "", limiter.Limit{Events: 10, Per: 10 * time.Hour, Algorithm: limiter.TokenBucket})
 				charges := []limiter.Charge{{Quota: q, Key: "key", Cost: 1}}
 				if batch {
-					charges = append(charges, limiter.Charge{Quota: named(t, "p", "", limiter.PerDay(1_000_000)), Key: "", Cost: 1})
+					charges = append(charges, charge(named(t, "p", "", limiter.PerDay(1_000_000)), "", 1))
 				}
 				m.take(q, "key", 10)
 				require.False(t, m.decide(charges...)[0].Allowed)
@@ -383,7 +383,7 @@ func TestTheCounterOfARuleWithoutAKeyIsNeverForgotten(t *testing.T) {
 				admitted++
 			}
 			m.flood(ip, fmt.Sprint(i, " "), 5)
-			m.decide(limiter.Charge{Quota: ip, Key: fmt.Sprint("batch ", i), Cost: 1}, limiter.Charge{Quota: global, Key: "", Cost: 0})
+			m.decide(charge(ip, fmt.Sprint("batch ", i), 1), charge(global, "", 0))
 		}
 		assert.Equal(t, 100, admitted)
 		assert.NotZero(t, m.Stats().Evicted)
@@ -418,7 +418,7 @@ func TestWhatIsExhaustedStaysSoWhateverComes(t *testing.T) {
 			for range rapid.IntRange(1, 150).Draw(rt, "batches") {
 				var charges []limiter.Charge
 				for range rapid.IntRange(1, 4).Draw(rt, "charges") {
-					c := limiter.Charge{Quota: rapid.SampledFrom(quotas).Draw(rt, "quota"), Key: fmt.Sprint(rapid.IntRange(0, 20).Draw(rt, "key"))}
+					c := charge(rapid.SampledFrom(quotas).Draw(rt, "quota"), fmt.Sprint(rapid.IntRange(0, 20).Draw(rt, "key")), 0)
 					c.Cost = min(c.Quota.Capacity(), rapid.SampledFrom([]int64{0, 1, 2, c.Quota.Capacity()}).Draw(rt, "cost"))
 					if limiter.CheckCharges(append(charges, c)) == nil {
 						charges = append(charges, c)
@@ -426,14 +426,14 @@ func TestWhatIsExhaustedStaysSoWhateverComes(t *testing.T) {
 				}
 				require.NoError(rt, m.Decide(t.Context(), charges))
 				for _, c := range charges {
-					at := limiter.Charge{Quota: c.Quota, Key: c.Key}
+					at := charge(c.Quota, c.Key, 0)
 					if exhausted[at] {
 						require.Zero(rt, c.Decision.Remaining, "an exhausted key was forgotten")
 						require.True(rt, c.Cost == 0 || !c.Decision.Allowed)
 					}
 				}
 				for _, c := range charges {
-					at := limiter.Charge{Quota: c.Quota, Key: c.Key}
+					at := charge(c.Quota, c.Key, 0)
 					if look := (memory{m, t}).decide(at)[0]; look.Remaining == 0 && !look.Overflow {
 						exhausted[at] = true
 					}
@@ -461,7 +461,7 @@ func TestNewKeysWithoutRoomShareOneCounterOfTheirRuleAndTier(t *testing.T) {
 		for _, q := range []*limiter.Quota{silver, gold, other} {
 			admitted := int64(0)
 			for i := range 50 {
-				d := m.decide(limiter.Charge{Quota: q, Key: fmt.Sprint("new ", i), Cost: 1})[0]
+				d := m.decide(charge(q, fmt.Sprint("new ", i), 1))[0]
 				require.True(t, d.Overflow, "the decision does not say that it is of a shared counter")
 				if d.Allowed {
 					admitted++
@@ -475,7 +475,7 @@ func TestNewKeysWithoutRoomShareOneCounterOfTheirRuleAndTier(t *testing.T) {
 		assert.Equal(t, uint64(150), m.Stats().Overflowed)
 
 		time.Sleep(3 * time.Hour)
-		again := m.decide(limiter.Charge{Quota: silver, Key: "new 0", Cost: silver.Capacity()})[0]
+		again := m.decide(charge(silver, "new 0", silver.Capacity()))[0]
 		assert.True(t, again.Allowed && !again.Overflow, "there is room again")
 		assert.True(t, m.take(silver, "new 1", silver.Capacity()), "and keys count apart again")
 	})
@@ -493,7 +493,7 @@ func TestABatchWithoutRoomIsAllOrNothingOnOverflowCounters(t *testing.T) {
 		}
 		admitted := int64(0)
 		for i := range 10 {
-			d := m.decide(limiter.Charge{Quota: kept, Key: "key", Cost: 1}, limiter.Charge{Quota: q, Key: fmt.Sprint("new ", i), Cost: 2})
+			d := m.decide(charge(kept, "key", 1), charge(q, fmt.Sprint("new ", i), 2))
 			assert.True(t, !d[0].Overflow && d[1].Overflow)
 			if d[0].Allowed && d[1].Allowed {
 				admitted++
@@ -513,13 +513,13 @@ func TestTwoKeysOfABatchThatShareAnOverflowCounterBothCount(t *testing.T) {
 		if q.Capacity() > 7 {
 			require.True(t, m.take(q, "new", q.Capacity()-7))
 		}
-		d := m.decide(limiter.Charge{Quota: q, Key: "a", Cost: 4}, limiter.Charge{Quota: q, Key: "b", Cost: 4})
+		d := m.decide(charge(q, "a", 4), charge(q, "b", 4))
 		assert.True(t, d[0].Allowed, "it alone would fit, so it is a look")
 		assert.Equal(t, int64(7), d[0].Remaining)
 		assert.False(t, d[1].Allowed, "8 of 7 were admitted")
 		assert.GreaterOrEqual(t, d[1].RetryAfter, time.Microsecond)
 
-		d = m.decide(limiter.Charge{Quota: q, Key: "a", Cost: 3}, limiter.Charge{Quota: q, Key: "b", Cost: 2}, limiter.Charge{Quota: q, Key: "c", Cost: 1})
+		d = m.decide(charge(q, "a", 3), charge(q, "b", 2), charge(q, "c", 1))
 		for i := range d {
 			assert.True(t, d[i].Allowed)
 		}
@@ -550,10 +550,10 @@ func TestWhatIsOwedIsCountedWhateverRoomThereIs(t *testing.T) {
 
 		full := overflowing(t)
 		full.owe(q, "new", q.Capacity()-1)
-		d := full.decide(limiter.Charge{Quota: q, Key: "newer", Cost: 2})[0]
+		d := full.decide(charge(q, "newer", 2))[0]
 		assert.True(t, !d.Allowed && d.Overflow, "without room, all keys of the rule owe it")
 		assert.Equal(t, uint64(2), full.Stats().Overflowed)
-		require.ErrorIs(t, full.Settle(t.Context(), debts(limiter.Charge{Quota: q, Key: "new", Cost: -1})), limiter.ErrCharges)
+		require.ErrorIs(t, full.Settle(t.Context(), debts(charge(q, "new", -1))), limiter.ErrCharges)
 	})
 }
 
@@ -562,19 +562,19 @@ func TestWithoutRoomALookShowsWhatAllOwe(t *testing.T) {
 	underEach(t, func(t *testing.T, a limiter.Algorithm) {
 		m, q, other := overflowing(t), named(t, "api", "", limiter.PerHour(15).With(a)), named(t, "exhausted", "", limiter.PerHour(1))
 		before := m.Stats()
-		fresh := m.decide(limiter.Charge{Quota: q, Key: "new"})[0]
+		fresh := m.decide(charge(q, "new", 0))[0]
 		assert.True(t, !fresh.Overflow && fresh.Remaining == q.Capacity(), "nobody owes anything")
 		assert.Equal(t, before, m.Stats(), "a look takes no room")
 		for i := range 3 {
 			m.owe(q, fmt.Sprint("new ", i), q.Capacity()/2)
 		}
-		alone := m.decide(limiter.Charge{Quota: q, Key: "new"})[0]
+		alone := m.decide(charge(q, "new", 0))[0]
 		assert.True(t, alone.Allowed && alone.Overflow && alone.Remaining == 0)
-		assert.Zero(t, m.decide(limiter.Charge{Quota: q, Key: "new"}, limiter.Charge{Quota: q, Key: "newer"})[1].Remaining)
-		beside := m.decide(limiter.Charge{Quota: other, Key: "0"}, limiter.Charge{Quota: q, Key: "new"})
+		assert.Zero(t, m.decide(charge(q, "new", 0), charge(q, "newer", 0))[1].Remaining)
+		beside := m.decide(charge(other, "0", 0), charge(q, "new", 0))
 		assert.False(t, beside[0].Overflow)
 		assert.Equal(t, alone, beside[1], "in a batch")
-		refused := m.decide(limiter.Charge{Quota: other, Key: "0", Cost: 1}, limiter.Charge{Quota: q, Key: "new", Cost: 1})
+		refused := m.decide(charge(other, "0", 1), charge(q, "new", 1))
 		assert.Equal(t, alone, refused[1], "beside one that is refused")
 	})
 }
@@ -584,7 +584,7 @@ func TestABatchOfMoreNewKeysThanThereAreCellsIsDecided(t *testing.T) {
 		m, q := newMemory(t, 1), mustQuota(t, limiter.PerHour(100))
 		var charges []limiter.Charge
 		for i := range limiter.MaxCharges {
-			charges = append(charges, limiter.Charge{Quota: q, Key: fmt.Sprint(i), Cost: 1})
+			charges = append(charges, charge(q, fmt.Sprint(i), 1))
 		}
 		for _, d := range m.decide(charges...) {
 			require.True(t, d.Allowed)
@@ -607,14 +607,14 @@ func TestAStoreMadeOutsideABubbleGrantsNothingInside(t *testing.T) {
 			require.True(t, m.take(q, "key", q.Capacity()))
 			// In a bubble it is the year 2000.
 			synctest.Test(t, func(t *testing.T) {
-				d := memory{m.Memory, t}.decide(limiter.Charge{Quota: q, Key: "key", Cost: 1})[0]
+				d := memory{m.Memory, t}.decide(charge(q, "key", 1))[0]
 				assert.False(t, d.Allowed)
 				assert.Positive(t, d.RetryAfter)
 				assert.LessOrEqual(t, d.ResetAfter, 3*q.Limit().Per)
 				for i := range 100 { // in all shards, among them such as no time has passed in
 					key := fmt.Sprint("new ", i)
 					assert.True(t, memory{m.Memory, t}.take(q, key, q.Capacity()))
-					refused := memory{m.Memory, t}.decide(limiter.Charge{Quota: q, Key: key, Cost: 1})[0]
+					refused := memory{m.Memory, t}.decide(charge(q, key, 1))[0]
 					assert.False(t, refused.Allowed)
 					assert.LessOrEqual(t, refused.ResetAfter, 3*q.Limit().Per)
 				}
@@ -630,7 +630,7 @@ func TestWhatABatchHeldInPlaceMakesRoomLater(t *testing.T) {
 		for round := range 3 {
 			for i := range fewKeys / 2 { // both new, then both known
 				for range 2 {
-					m.decide(limiter.Charge{Quota: q, Key: fmt.Sprint(round, "a", i), Cost: 1}, limiter.Charge{Quota: q, Key: fmt.Sprint(round, "b", i), Cost: 1})
+					m.decide(charge(q, fmt.Sprint(round, "a", i), 1), charge(q, fmt.Sprint(round, "b", i), 1))
 				}
 			}
 			time.Sleep(2 * time.Hour)
@@ -743,7 +743,7 @@ func TestALimitMayChangeWhileItsKeysAreInUse(t *testing.T) {
 					if i%2 == 0 {
 						q = named(t, "rule", "", limiter.PerDay(1_000_000+random.Int64N(1e6)).With(limiter.TokenBucket))
 					}
-					d := m.decide(limiter.Charge{Quota: q, Key: "key", Cost: 1}, limiter.Charge{Quota: named(t, "other", "", limiter.PerDay(1_000_000+random.Int64N(1e6))), Key: fmt.Sprint(i), Cost: 1})
+					d := m.decide(charge(q, "key", 1), limiter.Charge{Quota: named(t, "other", "", limiter.PerDay(1_000_000+random.Int64N(1e6))), Key: fmt.Sprint(i), Cost: 1})
 					if d[0].Allowed && d[1].Allowed {
 						admitted.Add(1)
 					}

@@ -39,13 +39,13 @@ func TestConcurrentFloodsNeitherDeadlockNorSetAnExhaustedKeyFree(t *testing.T) {
 						var charges []limiter.Charge
 						for range 1 + random.IntN(4) {
 							q := quotas[random.IntN(len(quotas))]
-							c := limiter.Charge{Quota: q, Key: fmt.Sprint(random.IntN(5000)), Cost: random.Int64N(4)}
+							c := charge(q, fmt.Sprint(random.IntN(5000)), random.Int64N(4))
 							if limiter.CheckCharges(append(charges, c)) == nil {
 								charges = append(charges, c)
 							}
 						}
 						if random.IntN(20) == 0 {
-							charges = append(charges, limiter.Charge{Quota: victim, Key: "key", Cost: 1})
+							charges = append(charges, charge(victim, "key", 1))
 						}
 						assert.NoError(t, m.Decide(t.Context(), charges))
 						if last := charges[len(charges)-1]; last.Quota == victim {
@@ -86,7 +86,7 @@ func TestNoDecisionIsBeforeOneItBuildsOn(t *testing.T) {
 					wg.Go(func() {
 						var charges []limiter.Charge
 						for _, q := range quotas {
-							charges = append(charges, limiter.Charge{Quota: q, Key: "key", Cost: 1})
+							charges = append(charges, charge(q, "key", 1))
 						}
 						for range 15_000 {
 							if err := m.Decide(t.Context(), charges); !assert.NoError(t, err) {
@@ -136,7 +136,7 @@ func TestBatchesAreOneStepAmongThoseWithoutLocks(t *testing.T) {
 						case 1:
 							charges[0].Cost, charges[1].Cost = 0, 0
 						case 2:
-							charges = append(charges, limiter.Charge{Quota: never, Key: "key", Cost: 1})
+							charges = append(charges, charge(never, "key", 1))
 						case 3:
 							charges = charges[:1]
 						}
@@ -169,7 +169,7 @@ func TestBatchesAreOneStepAmongThoseWithoutLocks(t *testing.T) {
 				}
 				wg.Wait()
 				used := func(q *limiter.Quota) int64 {
-					d := m.decide(limiter.Charge{Quota: q, Key: "key", Cost: 0})[0]
+					d := m.decide(charge(q, "key", 0))[0]
 					return d.Limit - d.Remaining
 				}
 				assert.Equal(t, onBoth.Load()+onX.Load(), used(x))
@@ -201,7 +201,7 @@ func TestWhatIsInUseIsWhatWasAdmittedLessWhatWasGivenBack(t *testing.T) {
 					var of []*atomic.Int64
 					for range 1 + random.IntN(4) {
 						i, key := random.IntN(len(quotas)), random.IntN(keys)
-						c := limiter.Charge{Quota: quotas[i], Key: fmt.Sprint(key), Cost: 1 + random.Int64N(3)}
+						c := charge(quotas[i], fmt.Sprint(key), 1+random.Int64N(3))
 						if limiter.CheckCharges(append(charges, c)) == nil {
 							charges, of = append(charges, c), append(of, &used[i][key])
 						}

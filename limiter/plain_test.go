@@ -145,7 +145,7 @@ func sameTrace(t *testing.T, limits *rapid.Generator[limiter.Limit]) {
 				var charges []limiter.Charge
 				for range rapid.SampledFrom([]int{1, 1, 1, 2, 3, 9}).Draw(rt, "charges") {
 					q := rapid.SampledFrom(quotas).Draw(rt, "quota")
-					c := limiter.Charge{Quota: q, Key: rapid.SampledFrom(names).Draw(rt, "key")}
+					c := charge(q, rapid.SampledFrom(names).Draw(rt, "key"), 0)
 					c.Cost, c.Optional = anyCost(q.Capacity(), d.Remaining).Draw(rt, "cost"), rapid.IntRange(0, 3).Draw(rt, "optional") == 0
 					if limiter.CheckCharges(append(charges, c)) == nil {
 						charges = append(charges, c)
