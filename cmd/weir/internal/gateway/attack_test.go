@@ -1,7 +1,6 @@
 package gateway_test
 
 import (
-	"bytes"
 	"cmp"
 	"io"
 	"net"
@@ -18,7 +17,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/net/http2"
-	"golang.org/x/net/http2/hpack"
 
 	"github.com/weirgo/weir/cmd/weir/internal/gateway"
 )
@@ -59,24 +57,15 @@ func TestAClientThatResetsItsStreamsHoldsLittleAndHarmsNoOther(t *testing.T) {
 	require.Equal(t, 200, g.status("GET", "/"))
 	before := runtime.NumGoroutine()
 
-	c, err := net.Dial("tcp", g.Addr().String())
-	require.NoError(t, err)
-	defer c.Close()
+	c, framer := g.dial2(t, 1<<16)
+	require.NoError(t, c.SetDeadline(time.Time{}))
 	go func() { _, _ = io.Copy(io.Discard, c) }()
-	_, err = io.WriteString(c, http2.ClientPreface)
-	require.NoError(t, err)
-	var fields bytes.Buffer
-	encoder := hpack.NewEncoder(&fields)
-	for _, field := range [][2]string{{":method", "GET"}, {":scheme", "http"}, {":authority", "a"}, {":path", "/hang"}} {
-		require.NoError(t, encoder.WriteField(hpack.HeaderField{Name: field[0], Value: field[1], Sensitive: true})) // so that it stays the same
-	}
-	framer := http2.NewFramer(c, nil)
-	require.NoError(t, framer.WriteSettings())
+	block := block2(t, ":method", "GET", ":scheme", "http", ":authority", "a", ":path", "/hang")
 	const streams = 10_000
 	sent := 0
 	for ; sent < streams; sent++ {
 		id := uint32(2*sent + 1)
-		if framer.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: fields.Bytes(), EndStream: true, EndHeaders: true}) != nil ||
+		if framer.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: block, EndStream: true, EndHeaders: true}) != nil ||
 			framer.WriteRSTStream(id, http2.ErrCodeCancel) != nil {
 			break // the server has closed the connection, as it may
 		}

@@ -42,16 +42,22 @@ func (s *started) dial2(t *testing.T, window uint32) (net.Conn, *http2.Framer) {
 	return c, framer
 }
 
-// begin2 begins a request of HTTP/2.
-func begin2(t *testing.T, framer *http2.Framer, id uint32, method, path string, ends bool, more ...string) {
+// block2 returns the fields of a request of HTTP/2, names and values in turns. It is the same each time.
+func block2(t *testing.T, fields ...string) []byte {
 	t.Helper()
-	var fields bytes.Buffer
-	encoder := hpack.NewEncoder(&fields)
-	list := append([]string{":method", method, ":scheme", "http", ":authority", "a", ":path", path}, more...)
-	for i := 0; i < len(list); i += 2 {
-		require.NoError(t, encoder.WriteField(hpack.HeaderField{Name: list[i], Value: list[i+1], Sensitive: true}))
+	var block bytes.Buffer
+	encoder := hpack.NewEncoder(&block)
+	for i := 0; i < len(fields); i += 2 {
+		require.NoError(t, encoder.WriteField(hpack.HeaderField{Name: fields[i], Value: fields[i+1], Sensitive: true}))
 	}
-	require.NoError(t, framer.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: fields.Bytes(), EndStream: ends, EndHeaders: true}))
+	return block.Bytes()
+}
+
+// begin2 begins a request of HTTP/2.
+func begin2(t *testing.T, framer *http2.Framer, method, path string, ends bool, more ...string) {
+	t.Helper()
+	block := block2(t, append([]string{":method", method, ":scheme", "http", ":authority", "a", ":path", path}, more...)...)
+	require.NoError(t, framer.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: block, EndStream: ends, EndHeaders: true}))
 }
 
 // nginx sends its whole request, as nginx does by default, and then reads the answer.
@@ -133,11 +139,11 @@ func TestAClientThatBlocksLosesItsSlot(t *testing.T) {
 		},
 		"no gRPC": func(t *testing.T, g *started) {
 			_, framer := g.dial2(t, 1<<16)
-			begin2(t, framer, 1, "POST", "/upload", false, "content-type", "application/grpc")
+			begin2(t, framer, "POST", "/upload", false, "content-type", "application/grpc")
 		},
 		"a body of HTTP/2": func(t *testing.T, g *started) {
 			_, framer := g.dial2(t, 1<<16)
-			begin2(t, framer, 1, "POST", "/upload", false)
+			begin2(t, framer, "POST", "/upload", false)
 			require.NoError(t, framer.WriteData(1, false, []byte("x")))
 		},
 		"an answer of HTTP/1": func(t *testing.T, g *started) {
@@ -146,13 +152,13 @@ func TestAClientThatBlocksLosesItsSlot(t *testing.T) {
 		},
 		"a stream of HTTP/2": func(t *testing.T, g *started) {
 			c, framer := g.dial2(t, 10_000)
-			begin2(t, framer, 1, "GET", "/download", true)
+			begin2(t, framer, "GET", "/download", true)
 			go func() { _, _ = io.Copy(io.Discard, c) }()
 		},
 		"a connection of HTTP/2": func(t *testing.T, g *started) {
 			_, framer := g.dial2(t, 1<<30)
 			require.NoError(t, framer.WriteWindowUpdate(0, 1<<30))
-			begin2(t, framer, 1, "GET", "/download", true)
+			begin2(t, framer, "GET", "/download", true)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -275,7 +281,7 @@ func TestAClientThatGoesOnKeepsItsSlotHoweverSlowItIs(t *testing.T) {
 		t.Parallel()
 		g := start(t, slow, "h2c"+strings.TrimPrefix(server.URL, "http"), patient)
 		_, framer := g.dial2(t, 1<<16)
-		begin2(t, framer, 1, "POST", "/grpc", false, "content-type", "application/grpc", "te", "trailers")
+		begin2(t, framer, "POST", "/grpc", false, "content-type", "application/grpc", "te", "trailers")
 		time.Sleep(long)
 		require.NoError(t, framer.WriteData(1, true, []byte("late")))
 		for {

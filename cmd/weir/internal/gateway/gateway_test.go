@@ -228,20 +228,13 @@ func TestWhatCannotBeJudgedInHTTP2Is400(t *testing.T) {
 // inHTTP2 sends a request with these fields, and returns the status, or reset.
 func (s *started) inHTTP2(fields [][2]string) string {
 	s.t.Helper()
-	c, err := net.Dial("tcp", s.Addr().String())
-	require.NoError(s.t, err)
-	defer c.Close()
-	var block bytes.Buffer
-	encoder := hpack.NewEncoder(&block)
-	for _, field := range fields {
-		require.NoError(s.t, encoder.WriteField(hpack.HeaderField{Name: field[0], Value: field[1]}))
-	}
-	_, err = io.WriteString(c, http2.ClientPreface)
-	require.NoError(s.t, err)
-	framer := http2.NewFramer(c, c)
+	_, framer := s.dial2(s.t, 1<<16)
 	framer.ReadMetaHeaders = hpack.NewDecoder(4096, nil)
-	require.NoError(s.t, framer.WriteSettings())
-	require.NoError(s.t, framer.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: block.Bytes(), EndStream: true, EndHeaders: true}))
+	var list []string
+	for _, field := range fields {
+		list = append(list, field[0], field[1])
+	}
+	require.NoError(s.t, framer.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: block2(s.t, list...), EndStream: true, EndHeaders: true}))
 	for {
 		frame, err := framer.ReadFrame()
 		require.NoError(s.t, err)
@@ -616,16 +609,6 @@ func TestReloadsUnderLoadLoseNoRequestAndNoRule(t *testing.T) {
 	stop()
 	load.Wait()
 	require.Zero(t, wrong.Load(), "of %d", requests.Load())
-}
-
-func TestAFileThatIsWrongIsKeptOut(t *testing.T) {
-	g := start(t, "version: 1\ndefault: 1/h\n", upstream(t, echo), nil)
-	require.NoError(t, os.WriteFile(g.file, []byte("version: 1\ndefault: {limit: 9/h, key: user}\n"), 0o600))
-	g.watcher.Reread()
-	require.Eventually(t, func() bool { return g.watcher.Status().Err != nil }, 30*time.Second, time.Millisecond)
-	require.ErrorContains(t, g.watcher.Status().Err, "limits.yaml:2:1: default: needs a user")
-	require.Equal(t, 200, g.status("GET", "/"))
-	require.Equal(t, 429, g.status("GET", "/"))
 }
 
 func TestTheLogHasWhatRecommendReads(t *testing.T) {
