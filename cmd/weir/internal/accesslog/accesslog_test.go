@@ -365,12 +365,6 @@ func TestALineOfJSONWithoutTheStatusThatOthersHaveIsNoRequest(t *testing.T) {
 	require.Len(t, entries, 2)
 }
 
-func TestALogWithoutOneGoodLineBeyondTheFirstIsRead(t *testing.T) {
-	entries, stats := readAll(t, strings.Repeat("broken\n", 50)+combinedLine, Options{})
-	require.Len(t, entries, 1)
-	require.EqualValues(t, 50, stats.Broken)
-}
-
 // Rotated logs often begin with other lines, such as a start script's output.
 func TestALogMayBeginWithManyOtherLines(t *testing.T) {
 	entries, stats := readAll(t, strings.Repeat("starting\n", 10*sample)+combinedLine, Options{})

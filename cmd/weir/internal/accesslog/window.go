@@ -17,18 +17,12 @@ const second = 1_000_000 // in microseconds
 // A window sorts entries by when their requests began, if no entry is more than windowSize entries out
 // of order.
 type window struct {
-	held  []placed
+	held  []*Entry
 	ready int   // how many of held are sorted and final
 	taken int   // how many of these were returned
 	floor int64 // the time of the last one returned
 
 	lines map[int64]uint32 // the number of lines of each whole second that is not over
-}
-
-// A placed entry has its sort key beside it, so that sorting reads one array.
-type placed struct {
-	at, line int64
-	*Entry
 }
 
 // next returns the next of from's entries, in order.
@@ -38,7 +32,7 @@ func (w *window) next(from func() (*Entry, error)) (*Entry, error) {
 			return nil, err
 		}
 	}
-	e := w.held[w.taken].Entry
+	e := w.held[w.taken]
 	w.taken++
 	return e, nil
 }
@@ -50,22 +44,17 @@ func (w *window) fill(from func() (*Entry, error)) error {
 	for len(w.held) < 2*windowSize && err == nil {
 		var e *Entry
 		if e, err = from(); err == nil {
-			w.held = append(w.held, placed{e.At, e.line, e})
+			w.held = append(w.held, e)
 		}
 	}
 	if err != nil && (!errors.Is(err, io.EOF) || len(w.held) == 0) {
 		return err
 	}
-	slices.SortFunc(w.held, func(a, b placed) int {
-		if a.at != b.at {
-			return cmp.Compare(a.at, b.at)
-		}
-		return cmp.Compare(a.line, b.line)
-	})
+	slices.SortFunc(w.held, func(a, b *Entry) int { return cmp.Or(cmp.Compare(a.At, b.At), cmp.Compare(a.line, b.line)) })
 	if w.ready = len(w.held); err == nil {
 		w.ready = windowSize
 	}
-	w.floor = w.held[w.ready-1].at
+	w.floor = w.held[w.ready-1].At
 	for at := range w.lines {
 		if at+second < w.floor {
 			delete(w.lines, at)
