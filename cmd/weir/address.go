@@ -145,12 +145,12 @@ func (s *server) throughSentinels(options *redis.Options, query url.Values) redi
 		MinIdleConns: options.MinIdleConns, MaxIdleConns: options.MaxIdleConns, MaxActiveConns: options.MaxActiveConns,
 		ConnMaxIdleTime: options.ConnMaxIdleTime, ConnMaxLifetime: options.ConnMaxLifetime,
 	})
-	client.AddHook(sentinelHook{s.master})
+	client.AddHook(sentinelHook{})
 	return client
 }
 
 // A sentinelHook adds the errors of Sentinels to the error of a dial. go-redis only logs them.
-type sentinelHook struct{ master string }
+type sentinelHook struct{}
 
 // ProcessHook implements [redis.Hook].
 func (sentinelHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
@@ -161,12 +161,14 @@ func (sentinelHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Pr
 }
 
 // DialHook implements [redis.Hook].
-func (h sentinelHook) DialHook(next redis.DialHook) redis.DialHook {
+func (sentinelHook) DialHook(next redis.DialHook) redis.DialHook {
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
 		var logged loggedErrors
 		conn, err := next(context.WithValue(ctx, loggedKey{}, &logged), network, addr)
-		if said := logged.texts(h.master); err != nil && len(said) > 0 {
-			err = fmt.Errorf("%w: %s", err, strings.Join(said, ", "))
+		logged.mu.Lock()
+		defer logged.mu.Unlock()
+		if err != nil && len(logged.texts) > 0 {
+			err = fmt.Errorf("%w: %s", err, strings.Join(logged.texts, ", "))
 		}
 		return conn, err
 	}
@@ -174,26 +176,11 @@ func (h sentinelHook) DialHook(next redis.DialHook) redis.DialHook {
 
 type loggedKey struct{}
 
-// loggedErrors are the errors that go-redis logs during a dial. The dial's context has them.
+// loggedErrors are the different errors that go-redis logs during a dial, whose context has them. They are texts,
+// because an error that is redis.Nil would be read as "not there".
 type loggedErrors struct {
-	mu   sync.Mutex
-	errs []error
-}
-
-// texts returns the different errors. Only texts: an error that is redis.Nil would be read as "not there".
-func (l *loggedErrors) texts(master string) (texts []string) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for _, err := range l.errs {
-		text := err.Error()
-		if errors.Is(err, redis.Nil) {
-			text = fmt.Sprintf("a Sentinel knows no master %q", master)
-		}
-		if !slices.Contains(texts, text) {
-			texts = append(texts, text)
-		}
-	}
-	return texts
+	mu    sync.Mutex
+	texts []string
 }
 
 // A silence keeps go-redis from logging: commands report its errors themselves.
@@ -207,8 +194,16 @@ func (silence) Printf(ctx context.Context, _ string, args ...any) {
 	logged.mu.Lock()
 	defer logged.mu.Unlock()
 	for _, arg := range args {
-		if err, ok := arg.(error); ok {
-			logged.errs = append(logged.errs, err)
+		err, ok := arg.(error)
+		if !ok {
+			continue
+		}
+		text := err.Error()
+		if errors.Is(err, redis.Nil) {
+			text = "a Sentinel knows no master of this name"
+		}
+		if !slices.Contains(logged.texts, text) {
+			logged.texts = append(logged.texts, text)
 		}
 	}
 }
