@@ -37,14 +37,20 @@ default: {limit: 100/m, key: ip, overrides: {192.0.2.99: 5/m}}
 // writeTests writes the rules and a file of tests, and returns the file's path.
 func writeTests(t *testing.T, steps string) string {
 	t.Helper()
-	dir := t.TempDir()
-	require.NoError(t, os.WriteFile(filepath.Join(dir, "weir.yaml"), []byte(testedRules), 0o600))
-	path := filepath.Join(dir, "weir.test.yaml")
 	if !strings.HasPrefix(steps, "rules") {
 		steps = "rules: weir.yaml\ntests:\n- name: it\n  steps:\n  - " + strings.ReplaceAll(strings.TrimSpace(steps), "\n", "\n  - ")
 	}
-	require.NoError(t, os.WriteFile(path, []byte(steps), 0o600))
-	return path
+	return filepath.Join(folder(t, map[string]string{"weir.yaml": testedRules, "weir.test.yaml": steps}), "weir.test.yaml")
+}
+
+// folder writes files, and returns their folder.
+func folder(t *testing.T, files map[string]string) string {
+	t.Helper()
+	dir := t.TempDir()
+	for name, text := range files {
+		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
+	}
+	return dir
 }
 
 func TestRequestsAreDecidedAsTestsExpect(t *testing.T) {
@@ -181,51 +187,36 @@ const testedLog = `{"time":"2026-03-02T10:00:00Z","local":"2026-03-02 10:00:00",
 
 func TestATestOfALogCountsItsRequests(t *testing.T) {
 	rules := "version: 1\nproxies: {}\ntiers: {premium: {limit: 1/m, key: user}}\nendpoints: {\"POST /pay\": 1/m}\ndefault: 100/m\n"
-	run := func(test string) (int, string) {
-		dir := t.TempDir()
-		for name, text := range map[string]string{"weir.yaml": rules, "access.log": testedLog, "t.yaml": "rules: weir.yaml\ntests:\n- {name: it, log: access.log, " + test + "}\n"} {
-			require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
-		}
-		exit, out, _ := weir(t, "", "test", filepath.Join(dir, "t.yaml"))
-		return exit, strings.ReplaceAll(out, dir+string(filepath.Separator), "")
-	}
-	places := `map: {client: $.ip, method: $.m, target: $.p, tier: $.tier, user: $.user, time: $.time}, `
-	exit, out := run(places + "expect: {allowed: 2, refused: 1}")
-	assert.Equal(t, exitGood, exit, out)
-	assert.Equal(t, "ok  t.yaml  1 test, 3 requests\n", out)
-	exit, out = run(places + "tier: premium, expect: {refused: 0}")
-	assert.Equal(t, exitGood, exit, out)
-	assert.Equal(t, "ok  t.yaml  1 test, 1 request\n", out)
-	exit, out = run(places + "expect: allowed")
-	assert.Equal(t, exitBad, exit)
-	assert.Contains(t, out, "t.yaml:3:3: it: expected 3 allowed, but 2 allowed (")
-	exit, out = run(`map: {client: $.ip, method: $.m, target: $.p, time: $.time}, tier: premium, expect: {refused: 0}`)
-	assert.Equal(t, exitUsage, exit, "a log without tiers says nothing of a tier")
-	assert.Contains(t, out, "the log does not have tier: say where with --map tier=PLACE")
-	exit, out = run(strings.Replace(places, "$.tier", "$.m", 1) + "tier: premium, expect: {refused: 0}")
-	assert.Equal(t, exitUsage, exit)
-	assert.Contains(t, out, "t.yaml:3:3: the log has no such request")
-	exit, out = run(strings.Replace(places, "$.ip", "$.who", 1) + "expect: allowed")
-	assert.Equal(t, exitUsage, exit)
-	assert.Contains(t, out, "access.log: ")
+	const places = `map: {client: $.ip, method: $.m, target: $.p, tier: $.tier, user: $.user, time: $.time}, `
 	withoutZone := strings.Replace(places, "time: $.time", "time: $.local", 1)
-	exit, out = run(withoutZone + "expect: {refused: 1}")
-	assert.Equal(t, exitUsage, exit)
-	assert.Contains(t, out, "is a time without a zone: say which with --zone")
-	exit, out = run("zone: Europe/Berlin, " + withoutZone + "expect: {refused: 1}")
-	assert.Equal(t, exitGood, exit, out)
-	exit, out = run("zone: Berlin, " + places + "expect: {refused: 1}")
-	assert.Equal(t, exitUsage, exit)
-	assert.Contains(t, out, "t.yaml:3:3: there is no time zone \"Berlin\"")
-	rules = strings.Replace(rules, "default: 100/m", "default: {concurrency: 2, key: ip}", 1)
-	exit, out = run(places + "expect: {refused: 0}")
-	assert.Equal(t, exitUsage, exit, "a log without durations says nothing of slots")
-	assert.Contains(t, out, "default needs how long requests took, which the log does not have: say where with --map took_ms=PLACE (a test has fields in place of these flags)\n")
+	slots := strings.Replace(rules, "default: 100/m", "default: {concurrency: 2, key: ip}", 1)
+	for _, test := range []struct {
+		rules, test string
+		exit        int
+		want        string
+	}{
+		{rules, places + "expect: {allowed: 2, refused: 1}", exitGood, "ok  t.yaml  1 test, 3 requests\n"},
+		{rules, places + "tier: premium, expect: {refused: 0}", exitGood, "ok  t.yaml  1 test, 1 request\n"},
+		{rules, places + "expect: allowed", exitBad, "t.yaml:3:3: it: expected 3 allowed, but 2 allowed ("},
+		{rules, "map: {client: $.ip, method: $.m, target: $.p, time: $.time}, tier: premium, expect: {refused: 0}", exitUsage,
+			"the log does not have tier: say where with --map tier=PLACE"},
+		{rules, strings.Replace(places, "$.tier", "$.m", 1) + "tier: premium, expect: {refused: 0}", exitUsage, "t.yaml:3:3: the log has no such request"},
+		{rules, strings.Replace(places, "$.ip", "$.who", 1) + "expect: allowed", exitUsage, "access.log: "},
+		{rules, withoutZone + "expect: {refused: 1}", exitUsage, "is a time without a zone: say which with --zone"},
+		{rules, "zone: Europe/Berlin, " + withoutZone + "expect: {refused: 1}", exitGood, "ok  "},
+		{rules, "zone: Berlin, " + places + "expect: {refused: 1}", exitUsage, "t.yaml:3:3: there is no time zone \"Berlin\""},
+		{slots, places + "expect: {refused: 0}", exitUsage, "default needs how long requests took, which the log does not have: " +
+			"say where with --map took_ms=PLACE (a test has fields in place of these flags)\n"},
+	} {
+		tests := "rules: weir.yaml\ntests:\n- {name: it, log: access.log, " + test.test + "}\n"
+		dir := folder(t, map[string]string{"weir.yaml": test.rules, "access.log": testedLog, "t.yaml": tests})
+		out, _ := ends(t, test.exit, "", "test", filepath.Join(dir, "t.yaml"))
+		assert.Contains(t, strings.ReplaceAll(out, dir+string(filepath.Separator), ""), test.want)
+	}
 }
 
 func TestATestOfALogHasNoBansOfTheTestBefore(t *testing.T) {
-	dir := t.TempDir()
-	for name, text := range map[string]string{
+	dir := folder(t, map[string]string{
 		"weir.yaml":  "version: 1\nproxies: {}\nendpoints: {\"POST /pay\": {limit: 1/m, key: ip, escalate: {after: 1, within: 10m, ban: 1h}}}\n",
 		"access.log": testedLog,
 		"t.yaml": `rules: weir.yaml
@@ -234,9 +225,7 @@ tests:
   - {name: banned, steps: [{request: POST /pay, ip: 192.0.2.2, times: 3, expect: {allowed: 1, refused: 1, banned: 1}}]}
   - {name: log, log: access.log, map: {client: $.ip, method: $.m, target: $.p, time: $.time}, expect: {allowed: 2, refused: 1, banned: 0}}
 `,
-	} {
-		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
-	}
+	})
 	succeed(t, "", "test", filepath.Join(dir, "t.yaml"))
 }
 
@@ -330,8 +319,6 @@ func TestTheFirstFileOfThePageHasItsTest(t *testing.T) {
 	rules, _, _ = strings.Cut(rules, "```\n")
 	files := filesOfPage.FindAllStringSubmatch(string(page), -1)
 	require.Len(t, files, 1)
-	dir := t.TempDir()
-	require.NoError(t, os.WriteFile(filepath.Join(dir, "weir.yaml"), []byte(rules), 0o600))
-	require.NoError(t, os.WriteFile(filepath.Join(dir, files[0][1]), []byte(files[0][2]), 0o600))
+	dir := folder(t, map[string]string{"weir.yaml": rules, files[0][1]: files[0][2]})
 	succeed(t, "", "test", filepath.Join(dir, files[0][1]))
 }
