@@ -26,6 +26,3 @@ func (s *Store) Shares() (n int) {
 }
 
 func (s *Store) Owing() int { return int(s.debts.count.Load()) }
-
-// Undivided makes all further shares invalid, which New does not let happen.
-func (s *Store) Undivided() { s.options.Replicas = -1 }

@@ -647,14 +647,11 @@ func TestADecisionDoesNotAllocate(t *testing.T) {
 	}
 }
 
-func TestNewSaysEverythingThatIsWrong(t *testing.T) {
+func TestEverythingThatIsWrongIsNamed(t *testing.T) {
 	_, err := failover.New(nil, failover.Options{Replicas: -1})
 	require.ErrorContains(t, err, "failover: New needs a store")
 	require.ErrorContains(t, err, "failover: Replicas is -1: it must be from 1 to 100000, or 0 for 1")
 	assert.Panics(t, func() { failover.Must(failover.New(nil, failover.Options{})) })
-}
-
-func TestValidateNamesEverythingThatIsWrong(t *testing.T) {
 	require.NoError(t, failover.Options{}.Validate())
 	require.NoError(t, failover.Options{Deadline: time.Minute, Replicas: 100_000, Failures: 1_000_000, ProbeEvery: time.Hour, MaxKeys: 1}.Validate())
 	assert.EqualError(t, failover.Options{Deadline: -1, Replicas: -2, Failures: -3, ProbeEvery: -4, MaxKeys: -5}.Validate(), ""+
@@ -663,7 +660,7 @@ func TestValidateNamesEverythingThatIsWrong(t *testing.T) {
 		"failover: Failures is -3: it must be from 1 to 1000000, or 0 for 5\n"+
 		"failover: ProbeEvery is -4ns: it must be more than 0 and at most 1h0m0s, or 0 for 1s\n"+
 		"failover: limiter: MaxKeys is -5: it must be from 1 to 2147483648, or 0 for 1000000")
-	err := failover.Options{Deadline: time.Minute + 1, Replicas: 100_001, Failures: 1_000_001, ProbeEvery: time.Hour + 1}.Validate()
+	err = failover.Options{Deadline: time.Minute + 1, Replicas: 100_001, Failures: 1_000_001, ProbeEvery: time.Hour + 1}.Validate()
 	for _, field := range []string{"Deadline is 1m0", "Replicas is 100001", "Failures is 1000001", "ProbeEvery is 1h0m0"} {
 		assert.ErrorContains(t, err, field)
 	}

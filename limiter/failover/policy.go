@@ -179,15 +179,11 @@ func (s *Store) share(q *limiter.Quota) *limiter.Quota {
 	if known, ok := s.shares.Load(q); ok {
 		return known.(*limiter.Quota)
 	}
-	var divided *limiter.Quota
-	var err error
+	var divided *limiter.Quota // not nil: each share is a valid limit
 	if replicas := s.options.Replicas; q.InFlight() {
-		divided, err = limiter.NewConcurrency(q.Rule(), q.Tier(), Stats{Replicas: replicas}.ShareSlots(q.Capacity()))
+		divided, _ = limiter.NewConcurrency(q.Rule(), q.Tier(), Stats{Replicas: replicas}.ShareSlots(q.Capacity()))
 	} else {
-		divided, err = limiter.NewQuota(q.Rule(), q.Tier(), divide(q.Limit(), int64(replicas)))
-	}
-	if err != nil {
-		return &limiter.Quota{} // which no store counts: a test holds that this does not happen
+		divided, _ = limiter.NewQuota(q.Rule(), q.Tier(), divide(q.Limit(), int64(replicas)))
 	}
 	divided.Settles = q.Settles
 	known, _ := s.shares.LoadOrStore(q, divided)

@@ -119,20 +119,6 @@ func TestEveryShareIsALimitAndAllTogetherAreNoMore(t *testing.T) {
 	})
 }
 
-func TestALimitThatCannotBeDividedAdmitsNothing(t *testing.T) {
-	s := wrap(newServer(t, dead), failover.Options{})
-	s.Undivided()
-	api := quota(t, "api", limiter.PerMinute(10), limiter.FailLocal)
-	for _, settles := range []bool{false, true} {
-		api.Settles = settles
-		c := charge(api, "key")
-		require.Error(t, s.Decide(t.Context(), []limiter.Charge{c}))
-		c.Decision.Receipt.By = limiter.ByShare
-		require.Error(t, s.Settle(t.Context(), []limiter.Settlement{{Charge: c}}))
-		require.Error(t, s.Reset(t.Context(), []limiter.Charge{c}))
-	}
-}
-
 func TestSharesOfRulesThatAreGoneAreForgottenAfterTheOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inner := newServer(t, dead)

@@ -53,7 +53,7 @@ func newLedger(client redis.UniversalClient, names counters.Names, percent int, 
 func holdersOf(counter string) string { return counter + "::lease:" + format }
 
 // Tag stands for a key in Redis.
-func (l *redisLedger) Tag(key string) keyfunc.Digest { return l.names.Tag(key) }
+func (l *redisLedger) Tag(key string) keyfunc.Digest { return l.names.Digest(key) }
 
 // A lease is what is settled about one counter.
 type lease struct {

@@ -415,7 +415,7 @@ func scattered(t *testing.T, nodes []*redistest.Server, s *store, q *limiter.Quo
 	for _, node := range nodes {
 		for i := 0; ; i++ {
 			key := fmt.Sprint("key ", len(keys), " ", i)
-			if name := s.names.Name(s.names.Tag(key), q); redistest.Owner(nodes, name) == node {
+			if name := s.names.Name(s.names.Digest(key), q); redistest.Owner(nodes, name) == node {
 				keys, names = append(keys, key), append(names, name)
 				break
 			}
@@ -489,7 +489,7 @@ func TestWhatANodeTookIsGivenBackIfAnotherFails(t *testing.T) {
 		key := fmt.Sprint("key ", i)
 		decideOne(t, s, q, key, 1)
 		for at, server := range servers {
-			if server.MustDo("EXISTS", s.names.Name(s.names.Tag(key), q)) == "1" {
+			if server.MustDo("EXISTS", s.names.Name(s.names.Digest(key), q)) == "1" {
 				keys[at] = key
 			}
 		}

@@ -470,7 +470,7 @@ func (w *comparison) batch() {
 		g := newGroup(op)
 		for i := range charges {
 			c := &charges[i]
-			g.tag = w.store.names.Tag(c.Key)
+			g.tag = w.store.names.Digest(c.Key)
 			g.add(w.store.names.Name(g.tag, c.Quota), c)
 		}
 		batch = append(batch, g)
@@ -520,7 +520,7 @@ func (w *comparison) compareStored(rules []*limiter.Quota, keys []string) {
 	for _, q := range rules {
 		for _, key := range keys {
 			of = append(of, counter{q.Rule(), q.Tier(), key})
-			names = append(names, w.store.names.Name(w.store.names.Tag(key), q))
+			names = append(names, w.store.names.Name(w.store.names.Digest(key), q))
 		}
 	}
 	values, err := w.client.MGet(context.Background(), names...).Result()

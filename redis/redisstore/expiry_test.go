@@ -38,7 +38,7 @@ func ask(t testing.TB, s *store, op op, charges ...limiter.Charge) (decisions []
 	g := newGroup(op)
 	for i := range charges {
 		c := &charges[i]
-		g.tag = s.names.Tag(c.Key)
+		g.tag = s.names.Digest(c.Key)
 		g.add(s.names.Name(g.tag, c.Quota), c)
 	}
 	sendAlone(s, []*group{g})
@@ -55,7 +55,7 @@ func ask(t testing.TB, s *store, op op, charges ...limiter.Charge) (decisions []
 }
 
 func nameOf(s *store, q *limiter.Quota, key string) string {
-	return s.names.Name(s.names.Tag(key), q)
+	return s.names.Name(s.names.Digest(key), q)
 }
 
 func integer(t testing.TB, text string) int64 {

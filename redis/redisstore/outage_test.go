@@ -298,7 +298,7 @@ func TestAServerThatCannotRunTheScriptsIsAWrongConfiguration(t *testing.T) {
 			key := func() string { // of which a node of a Cluster has none
 				for {
 					n++
-					if tag := s.store.names.Tag(fmt.Sprint("key ", n)); wire.SlotOf(tag[:]) > wire.Slots*2/3 {
+					if tag := s.store.names.Digest(fmt.Sprint("key ", n)); wire.SlotOf(tag[:]) > wire.Slots*2/3 {
 						return fmt.Sprint("key ", n)
 					}
 				}
@@ -326,7 +326,7 @@ func TestANodeOfAClusterIsNamedByItsAddressAndItsErrorOnce(t *testing.T) {
 	keys := map[*redistest.Server][]string{}
 	for i := 0; len(keys[nodes[0]]) < 3; i++ {
 		key := fmt.Sprint("key ", i)
-		tag := s.store.names.Tag(key)
+		tag := s.store.names.Digest(key)
 		owner := redistest.Owner(nodes, s.store.names.Name(tag, q))
 		keys[owner] = append(keys[owner], key)
 		assert.False(t, decideOne(t, s, q, key, 1).Degraded)

@@ -16,7 +16,7 @@ func (s *store) split(op op, charges []limiter.Charge) []*group {
 	asked := s.denied.asking()
 	for i := range charges {
 		c := &charges[i]
-		tag := s.names.Tag(c.Key)
+		tag := s.names.Digest(c.Key)
 		p := slices.IndexFunc(parts, func(g *group) bool { return g.tag == tag })
 		if p < 0 {
 			p = len(parts)

@@ -29,7 +29,7 @@ func sendAll(t testing.TB, s *store, op op, charges []limiter.Charge) []limiter.
 	for i := range charges {
 		c := &charges[i]
 		batch[i] = newGroup(op)
-		batch[i].tag = s.names.Tag(c.Key)
+		batch[i].tag = s.names.Digest(c.Key)
 		batch[i].add(s.names.Name(batch[i].tag, c.Quota), c)
 	}
 	sendAlone(s, batch)
@@ -407,7 +407,7 @@ func TestACorruptLogIsAnAnswerAndNoPanic(t *testing.T) {
 	server, client := startRedis(t)
 	s := forgetful(client)
 	q := quotaOf(t, "log", limiter.PerMinute(5).With(limiter.SlidingLog))
-	name := s.names.Name(s.names.Tag("key"), q)
+	name := s.names.Name(s.names.Digest("key"), q)
 	for _, level := range []int64{-1, -1 << 40, 6, 1 << 40} {
 		value := counters.AppendQuota(nil, q, 0)
 		for _, n := range []int64{serverMillis(t, server) * 1000, level, 0, 0} {

@@ -59,7 +59,7 @@ func TestSlotsAreExactWhileHashSlotsOfAClusterMove(t *testing.T) {
 	for round := range 4 {
 		for i, key := range keys {
 			before := began.Load()
-			redistest.MoveSlot(nodes, stores[0].names.Name(stores[0].names.Tag(key), q), nodes[(round+i)%3])
+			redistest.MoveSlot(nodes, stores[0].names.Name(stores[0].names.Digest(key), q), nodes[(round+i)%3])
 			await(t, "events while slots move", func() bool { return began.Load() > before+50 || t.Failed() })
 		}
 	}

@@ -397,7 +397,7 @@ func TestAResetReleasesNoSlots(t *testing.T) {
 	require.NoError(t, other.Reset(t.Context(), charges))
 	assert.EqualValues(t, 2, decideOne(t, other, q, "key", 0).Remaining, "events in flight go on, in every process")
 
-	name := one.store.names.Name(one.store.names.Tag("foreign"), q)
+	name := one.store.names.Name(one.store.names.Digest("foreign"), q)
 	server.MustDo("SET", name, "no counter of slots")
 	charges[0].Key = "foreign"
 	assert.True(t, decideOne(t, one, q, "foreign", 1).Degraded, "nobody knows which slots are held")
@@ -452,7 +452,7 @@ func TestWhatCountsSlotsExpires(t *testing.T) {
 	q := concurrency(t, "exports", 3)
 	end(t, s, q, "key", decideOne(t, s, q, "key", 1))
 	require.NoError(t, s.Close())
-	name := s.store.names.Name(s.store.names.Tag("key"), q)
+	name := s.store.names.Name(s.store.names.Digest("key"), q)
 	life := server.MustDo("PTTL", name)
 	var ms int
 	_, err := fmt.Sscan(life, &ms)

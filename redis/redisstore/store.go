@@ -69,7 +69,7 @@ func (s *store) Part(c *limiter.Charge) int {
 	if len(s.batchers) == 1 {
 		return 0
 	}
-	return s.part(s.names.Tag(c.Key))
+	return s.part(s.names.Digest(c.Key))
 }
 
 // Claim notes that a limiter counts under rule.
@@ -119,7 +119,7 @@ func (s *store) group(op op, charges []limiter.Charge) *group {
 	g.charges, g.asked = charges, s.denied.asking()
 	for i := range charges {
 		c := &charges[i]
-		tag := s.names.Tag(c.Key)
+		tag := s.names.Digest(c.Key)
 		if i == 0 {
 			g.tag = tag
 		}
@@ -220,7 +220,7 @@ func (s *store) correctSlots(charges []limiter.Charge) {
 		if !c.Quota.InFlight() {
 			continue
 		}
-		tag := s.names.Tag(c.Key)
+		tag := s.names.Digest(c.Key)
 		name, b := s.names.Name(tag, c.Quota), s.batcher(tag)
 		if c.Cost < 0 {
 			b.release(name, -c.Cost, c.Decision.Receipt.At)
@@ -245,7 +245,7 @@ func (s *store) TryWrite(ctx context.Context, charges []limiter.Charge) error {
 	var tags []keyfunc.Digest
 	var names []string
 	for i := range charges {
-		tag := s.names.Tag(charges[i].Key)
+		tag := s.names.Digest(charges[i].Key)
 		if slices.Contains(tags, tag) {
 			continue
 		}

@@ -315,14 +315,14 @@ func TestSlotsOfAClusterMoveUnderTraffic(t *testing.T) {
 	names := newStore(client, Options{})
 	var keys []string
 	for i := 0; len(keys) < 3; i++ {
-		if key := fmt.Sprint("key ", i); names.part(names.names.Tag(key)) == 0 {
+		if key := fmt.Sprint("key ", i); names.part(names.names.Digest(key)) == 0 {
 			keys = append(keys, key)
 		}
 	}
 	c := gather(t, client, 10*time.Second, keys...)
 	for round := range 4 {
 		for i, key := range keys {
-			name := names.names.Name(names.names.Tag(key), c.quotas[hot][0])
+			name := names.names.Name(names.names.Digest(key), c.quotas[hot][0])
 			redistest.MoveSlot(nodes, name, nodes[(round+i)%3])
 			c.awaitMore("decisions", &c.byRedis, 50)
 		}

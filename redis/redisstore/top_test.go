@@ -49,7 +49,7 @@ func TestUsagesAreOfAllCountersAndOfNothingElse(t *testing.T) {
 	found := usages(t, client, "", server)
 	require.Len(t, found, 3*len(everyAlgorithm))
 	keys := counters.New("weir", nil, counters.Format)
-	exhausted := keys.Tag("key2")
+	exhausted := keys.Digest("key2")
 	for i, u := range found {
 		if i >= 2*len(everyAlgorithm) {
 			assert.Equal(t, u.Limit, u.Used, u.Rule)
@@ -98,7 +98,7 @@ func TestUsagesSayWhatTheStoreSays(t *testing.T) {
 func TestUsagesOfACounterAheadOfTheClockAreShownUnlessItCountsNoMore(t *testing.T) {
 	server, client := startRedis(t)
 	q := quotaOf(t, "rule", limiter.PerMinute(100).With(limiter.TokenBucket))
-	name := forgetful(client).names.Name(forgetful(client).names.Tag("key"), q)
+	name := forgetful(client).names.Name(forgetful(client).names.Digest("key"), q)
 	for ahead, want := range map[time.Duration]int{30 * time.Second: 1, time.Hour: 0} {
 		value := counters.AppendQuota(nil, q, 0)
 		last := serverMillis(t, server)*1000 + ahead.Microseconds()

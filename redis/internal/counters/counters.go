@@ -40,10 +40,7 @@ func New(prefix string, secret []byte, format string) Names {
 	return Names{cmp.Or(prefix, wire.DefaultPrefix) + ":" + format, keyfunc.NewDigester(secret)}
 }
 
-// Tag is the digest of a key, which is in the names of its counters.
-func (n *Names) Tag(key string) keyfunc.Digest { return n.Digest(key) }
-
-// Name is the name of a key's counter under q. tag is the key's.
+// Name is the name of a key's counter under q. tag is the key's digest.
 func (n *Names) Name(tag keyfunc.Digest, q *limiter.Quota) string {
 	var space [128]byte
 	b := append(space[:0], n.Prefix...)

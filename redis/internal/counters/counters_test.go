@@ -39,7 +39,7 @@ func TestASlotIsWhereRedisPutsTheKey(t *testing.T) {
 	var want []int64
 	var got []*redis.IntCmd
 	for i := range 2000 {
-		tag := keys.Tag(fmt.Sprint("key ", i))
+		tag := keys.Digest(fmt.Sprint("key ", i))
 		if i%2 == 0 { // slot takes any bytes, and names are made of few
 			for j := range tag {
 				tag[j] = byte(random.IntN(256))
@@ -67,7 +67,7 @@ func TestANameIsAPrefixADigestAndTheRule(t *testing.T) {
 		{"weir", "{a}", "}{", "weir:2:{ypeBEsobvcr6wjGzmiPcTQ}:{a}:}{"},
 	} {
 		keys := New(tt.prefix, nil, Format)
-		assert.Equal(t, tt.want, keys.Name(keys.Tag("a"), tiered(t, tt.rule, tt.tier)))
+		assert.Equal(t, tt.want, keys.Name(keys.Digest("a"), tiered(t, tt.rule, tt.tier)))
 	}
 }
 
@@ -90,7 +90,7 @@ func TestADigestIsTheBeginningOfAnHMACUnderTheSecret(t *testing.T) {
 		require.NoError(t, err)
 		keys := New("weir", []byte(tt.secret), Format)
 		for range 3 { // the hashes are used again
-			tag := keys.Tag(tt.key)
+			tag := keys.Digest(tt.key)
 			got, err := base64.RawURLEncoding.DecodeString(string(tag[:]))
 			require.NoError(t, err)
 			assert.Equal(t, want, got, "of %q under %q", tt.key, tt.secret)
@@ -113,7 +113,7 @@ func TestTwoCountersNeverShareAName(t *testing.T) {
 				t.Fatal(err)
 			}
 			keys := New("weir", nil, Format)
-			return keys.Name(keys.Tag("key"), q)
+			return keys.Name(keys.Digest("key"), q)
 		}
 		if name(rule, tier) == name(other, otherTier) {
 			t.Fatalf("rule %q tier %q and rule %q tier %q share the name %q", rule, tier, other, otherTier, name(rule, tier))
@@ -126,7 +126,7 @@ func TestASecretCanBeWipedAfterNew(t *testing.T) {
 	keys := New("weir", secret, Format)
 	clear(secret)
 	want := New("weir", []byte("0123456789abcdef"), Format)
-	assert.Equal(t, want.Tag("key"), keys.Tag("key"))
+	assert.Equal(t, want.Digest("key"), keys.Digest("key"))
 }
 
 func TestATagIsTheDigestOfTheWholeKey(t *testing.T) {
@@ -139,7 +139,7 @@ func TestATagIsTheDigestOfTheWholeKey(t *testing.T) {
 				digest = hmac.New(sha256.New, []byte(secret))
 			}
 			digest.Write(key)
-			tag := keys.Tag(string(key))
+			tag := keys.Digest(string(key))
 			require.Equal(t, base64.RawURLEncoding.EncodeToString(digest.Sum(nil)[:16]), string(tag[:]))
 		})
 	}
