@@ -65,18 +65,14 @@ func (c *checker) headers() {
 	if h == nil {
 		return
 	}
+	made := &c.config.Headers
+	if h.Limit != "" || h.Reset == "delta" || h.RetryAfter {
+		*made = middleware.Headers{Send: made.Send, Prefix: h.Limit, Delta: h.Reset == "delta", RetryAfter: h.RetryAfter}
+	}
 	if h.Send != "" {
-		c.config.Headers.Send = families[h.Send]
+		made.Send = families[h.Send]
 	}
-	legacy := middleware.Headers{Prefix: h.Limit, Delta: h.Reset == "delta", RetryAfter: h.RetryAfter}
-	if err := legacy.Validate(); err != nil {
-		c.reject([]string{"headers"}, err)
-	} else if legacy != (middleware.Headers{}) {
-		legacy.Send = c.config.Headers.Send
-		if c.config.Headers = legacy; h.Send == "draft" || h.Send == "none" {
-			c.at([]string{"headers", "send"}, "is %s, but limit, reset and retry_after are only for the legacy fields", h.Send)
-		}
-	}
+	c.reject([]string{"headers"}, made.Validate())
 }
 
 // refusal makes the Refusal of a rule, or of the whole file.

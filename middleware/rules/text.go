@@ -78,7 +78,7 @@ var words = map[invalid.Name]string{
 	"Counts.Afterwards": "when: after", "an estimate": "units or a header", "a Cost by Reserve": "cost.settle", "a Limit": "a limit", "AtOnce": "a concurrency",
 	"Options.MaxWait": "max_wait", "Options.Priority": "priority",
 	"TrustHeader": "header ", "TrustProxies": "trusted", "TrustForwarded": "forwarded",
-	"Headers.Prefix": "limit", "Headers.Send": "send", "Headers.RetryAfter": "retry_after",
+	"Headers.Prefix": "limit", "Headers.Send": "send", "Headers.Delta": "reset", "Headers.RetryAfter": "retry_after",
 	"Refusal.Status": "status", "Refusal.Type": "type", "Refusal.Title": "title", "Refusal.Message": "message",
 	"Refusal.RetryAfter": "retry_after",
 	"TrustUnixSocket()":  "unix_socket", "TrustProxies or another option": "trusted or another way",
