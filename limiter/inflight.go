@@ -67,9 +67,12 @@ func NewConcurrency(rule, tier string, most int64) (*Quota, error) {
 	if err := errors.Join(checkNames(rule, tier, mostName+mostSuffix), checkMax(most)); err != nil {
 		return nil, err
 	}
-	q := &Quota{rule: rule, tier: tier, limit: Limit{Events: most}, algorithm: &inFlight, capacity: most, unit: 1}
-	q.salt = saltOf(rule, tier)
-	return q, nil
+	return slots(most).named(rule, tier), nil
+}
+
+// slots returns a quota of slots without a name, for a valid number.
+func slots(most int64) *Quota {
+	return &Quota{limit: Limit{Events: most}, algorithm: &inFlight, capacity: most, unit: 1}
 }
 
 // InFlight reports whether q counts slots, as a quota of [NewConcurrency] does.

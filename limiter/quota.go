@@ -60,10 +60,13 @@ func NewQuota(rule, tier string, l Limit) (*Quota, error) {
 	if err := errors.Join(checkNames(rule, tier, mostName+mostSuffix), l.Validate()); err != nil {
 		return nil, err
 	}
-	q := compiled(l)
-	q.rule, q.tier = rule, tier
-	q.salt = saltOf(rule, tier)
-	return q, nil
+	return compiled(l).named(rule, tier), nil
+}
+
+// named gives q its name.
+func (q *Quota) named(rule, tier string) *Quota {
+	q.rule, q.tier, q.salt = rule, tier, saltOf(rule, tier)
+	return q
 }
 
 // compiled returns a quota without a name, for a valid limit.
@@ -94,29 +97,20 @@ func NewQuotas(rule, tier string, a Allowance) ([]*Quota, error) {
 		return nil, err
 	}
 	var quotas []*Quota
-	var errs []error
 	for i, l := range limits {
 		name := rule
 		if i > 0 {
 			name += "." + strconv.FormatFloat(l.Per.Seconds(), 'f', -1, 64)
 		}
-		q, err := NewQuota(name, tier, l)
-		errs = append(errs, err)
-		quotas = append(quotas, q)
+		quotas = append(quotas, compiled(l).named(name, tier))
 	}
-	family := quotas
-	if atOnce != (Concurrency{}) {
-		q, err := NewConcurrency(rule+concurrentSuffix, tier, atOnce.Max)
-		errs = append(errs, err)
-		quotas = append(quotas, q)
-	}
-	if err := errors.Join(errs...); err != nil {
-		return nil, err
-	}
-	if len(family) > 1 {
-		for _, q := range family {
-			q.family = family
+	if len(quotas) > 1 {
+		for _, q := range quotas {
+			q.family = quotas
 		}
+	}
+	if atOnce != (Concurrency{}) {
+		quotas = append(quotas, slots(atOnce.Max).named(rule+concurrentSuffix, tier))
 	}
 	return quotas, nil
 }
