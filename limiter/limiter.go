@@ -60,9 +60,7 @@ func New(c Config) (*Limiter, error) {
 			return nil, err
 		}
 	}
-	if l.never, err = NewQuota(c.Name, "look", quotas[0].limit); err != nil {
-		return nil, err
-	}
+	l.never = compiled(quotas[0].limit).named(c.Name, "look")
 	l.never.OnOutage = c.OnOutage
 	if len(quotas) == 1 {
 		l.memory, _ = l.store.(*Memory)
