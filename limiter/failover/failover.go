@@ -43,9 +43,10 @@ type Options struct {
 	ProbeEvery time.Duration
 
 	// OnDegraded is called once when an outage begins, and once when it ends. If the store has several
-	// servers, an outage lasts while any of them is down. Calls never overlap and delay no request. A panic in it is logged. Nil logs: Warn with code weir-degraded, and Info with
-	// code weir-recovered. First failures (weir-call-failed) and wrongly configured servers
-	// (weir-store-unusable) are logged in any case.
+	// servers, an outage lasts while any of them is down. Calls never overlap and delay no request. A
+	// panic in it is logged. Nil logs: Warn with code weir-degraded, and Info with code weir-recovered.
+	// First failures (weir-call-failed) and wrongly configured servers (weir-store-unusable) are logged
+	// in any case.
 	OnDegraded func(Event)
 
 	// Logger receives all of these records. Nil: slog.Default().

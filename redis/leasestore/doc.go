@@ -30,8 +30,8 @@
 //
 // Redis makes every decision on a key that has at most one event in five seconds. It also decides on an
 // event that costs more than the units that the process holds, and on looks, which cost 0. Refusals are
-// remembered as redisstore says, and have the exact RetryAfter. Remaining is as of the last settlement, less what this process
-// has spent since.
+// remembered as redisstore says, and have the exact RetryAfter. Remaining is as of the last settlement,
+// less what this process has spent since.
 //
 // # What is decided exactly
 //

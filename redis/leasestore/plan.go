@@ -74,7 +74,8 @@ func (ps *plans) make(q *limiter.Quota) *plan {
 		salt:    maphash.String(ps.seed, q.Rule()+"\x00"+q.Tier()),
 	}
 	isListed := ps.options.Rules == nil || slices.Contains(ps.options.Rules, q.Rule())
-	if !isListed || q.InFlight() || q.Family() != nil || q.Algorithm() == limiter.LeakyBucket || q.Algorithm() == limiter.SlidingLog {
+	a := q.Algorithm()
+	if !isListed || q.InFlight() || q.Family() != nil || a == limiter.LeakyBucket || a == limiter.SlidingLog {
 		p.exact = true
 		return p
 	}

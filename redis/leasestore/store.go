@@ -72,7 +72,8 @@ func New(client redis.UniversalClient, options Options) (*Store, error) {
 
 func newStore(exact limiter.Store, l ledger, o Options) *Store {
 	s := &Store{
-		exact: exact, ledger: l, plans: &plans{seed: maphash.MakeSeed(), options: &o}, table: newTable(o.MaxKeys), start: time.Now(),
+		exact: exact, ledger: l, plans: &plans{seed: maphash.MakeSeed(), options: &o},
+		table: newTable(o.MaxKeys), start: time.Now(),
 		wake: make(chan struct{}, 1), stop: make(chan struct{}), ended: make(chan struct{}),
 	}
 	go s.loop()

@@ -62,7 +62,10 @@ const (
 // newBatcher is a batcher of which no round trip is known. Until one is, or a batch was sent in
 // vain, it is assumed to take as long as it may.
 func newBatcher(led bool, most, parallel int, timeout time.Duration, send sendFunc) *batcher {
-	b := &batcher{led: led, most: most, parallel: parallel, timeout: timeout, long: longTrip, send: send, trip: timeout, busy: make(map[string]struct{})}
+	b := &batcher{
+		led: led, most: most, parallel: parallel, timeout: timeout, long: longTrip, send: send,
+		trip: timeout, busy: make(map[string]struct{}),
+	}
 	b.holdings = newHoldings(b, slotLease)
 	return b
 }

@@ -108,7 +108,10 @@ func (g *group) free() {
 }
 
 func (g *group) add(name string, c *limiter.Charge) {
-	g.items = append(g.items, item{name: name, quota: c.Quota, cost: c.Cost, at: c.Decision.Receipt.At, isSlot: c.Quota.InFlight(), optional: c.Optional})
+	g.items = append(g.items, item{
+		name: name, quota: c.Quota, cost: c.Cost, at: c.Decision.Receipt.At,
+		isSlot: c.Quota.InFlight(), optional: c.Optional,
+	})
 }
 
 // deliver gives g its answer, and reports whether the caller still waits for it.

@@ -121,7 +121,10 @@ func (h *holdings) begin(b *batch) {
 			}
 			if of.message == nil {
 				h.number++
-				of.message = &message{holding: of, number: h.number, limit: it.quota.Capacity(), held: of.held, doubted: of.doubted, ends: of.ends}
+				of.message = &message{
+					holding: of, number: h.number, limit: it.quota.Capacity(),
+					held: of.held, doubted: of.doubted, ends: of.ends,
+				}
 				of.ends, of.began = nil, b.flight.Start
 				b.messages = append(b.messages, of.message)
 			}

@@ -223,9 +223,9 @@ func (f *Flight) Err() error {
 	}
 }
 
-// TryWrite writes keys that live as long: one, or in a Cluster and a Ring all. If the server answers that it is a replica, TryWrite writes on
-// each idle connection, so that go-redis closes those that lead to a replica: the address may lead to
-// another server since they were made.
+// TryWrite writes keys that live as long: one, or in a Cluster and a Ring all. If the server answers that
+// it is a replica, TryWrite writes on each idle connection, so that go-redis closes those that lead to a
+// replica: the address may lead to another server since they were made.
 func (t *Transport) TryWrite(ctx context.Context, life time.Duration, names ...string) error {
 	var err error
 	if len(names) == 1 || !t.Split {
