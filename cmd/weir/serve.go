@@ -127,21 +127,21 @@ func (f *serveFlags) services(l *limits) (all []serving.Service, err error) {
 	}
 	f.gateway.Log = l.log
 	var errs []error
-	add := func(one serving.Service, err error) { all, errs = append(all, one), append(errs, err) }
 	for _, proxy := range f.proxies {
 		o := f.gateway
 		o.Proxy = proxy
-		add(gateway.New(o))
+		one, err := gateway.New(o)
+		all, errs = append(all, one), append(errs, err)
 	}
 	if f.ask != "" {
-		add(ask.New(f.ask, f.gateway.Paths != gateway.PathsAsIs, f.gateway.Paths == gateway.PathsFold))
+		all = append(all, ask.New(f.ask, f.gateway.Paths != gateway.PathsAsIs, f.gateway.Paths == gateway.PathsFold))
 	}
 	if f.rls != "" {
 		var certificates *serving.Certificates
 		if f.rlsTLS {
 			certificates = f.gateway.Certificates
 		}
-		add(rls.New(f.rls, certificates))
+		all = append(all, rls.New(f.rls, certificates))
 	}
 	return all, errors.Join(errs...)
 }

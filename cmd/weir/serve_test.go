@@ -369,6 +369,7 @@ func TestBadInputOfServeIsNamed(t *testing.T) {
 		{[]string{proxy, "--admin", "127.0.0.1:0", "--admin-token-file", file + "x"}, "--admin-token-file: "},
 		{[]string{proxy, "--paths", "x"}, "--paths"},
 		{[]string{"--ask", "127.0.0.1:0", "--paths", "x"}, "--paths is \"x\""},
+		{[]string{"--ask", "8082"}, "--ask: cannot listen on 8082: "},
 		{[]string{proxy, "--upstream-timeout", "-1s"}, "--upstream-timeout"},
 		{[]string{proxy, "--client-timeout", "0s"}, "--client-timeout"},
 		{[]string{proxy, "--user-header", "a b"}, "--user-header"},

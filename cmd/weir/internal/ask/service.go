@@ -2,8 +2,6 @@ package ask
 
 import (
 	"context"
-	"fmt"
-	"net"
 	"net/http"
 	"slices"
 	"strings"
@@ -21,12 +19,9 @@ type Service struct {
 	server   *serving.Server // nil before Start
 }
 
-// New checks the value of --ask. strict and foldCase follow from --paths.
-func New(listen string, strict, foldCase bool) (*Service, error) {
-	if _, _, err := net.SplitHostPort(listen); err != nil {
-		return nil, fmt.Errorf("--ask: %q is not an address to listen on, such as 127.0.0.1:8082", listen)
-	}
-	return &Service{listen: listen, strict: strict, foldCase: foldCase}, nil
+// New returns a service for the value of --ask. strict and foldCase follow from --paths.
+func New(listen string, strict, foldCase bool) *Service {
+	return &Service{listen: listen, strict: strict, foldCase: foldCase}
 }
 
 // Lacks implements serving.Service.

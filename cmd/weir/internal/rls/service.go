@@ -36,12 +36,9 @@ type Service struct {
 // Addr is the address that the service listens on.
 func (s *Service) Addr() net.Addr { return s.listener.Addr() }
 
-// New checks the value of --rls. Without certificates the service speaks plain text.
-func New(listen string, certificates *serving.Certificates) (*Service, error) {
-	if _, _, err := net.SplitHostPort(listen); err != nil {
-		return nil, fmt.Errorf("--rls: %q is not an address to listen on, such as :8081", listen)
-	}
-	return &Service{listen: listen, certificates: certificates}, nil
+// New returns a service for the value of --rls. Without certificates it speaks plain text.
+func New(listen string, certificates *serving.Certificates) *Service {
+	return &Service{listen: listen, certificates: certificates}
 }
 
 // Lacks implements serving.Service. The service does not use rules for HTTP requests.
