@@ -8,13 +8,13 @@ import (
 // The services.
 var (
 	// Quick has 8 workers and answers in 5 to 15 ms.
-	Quick = World{Workers: 8, Service: Uniform(10 * time.Millisecond), Mean: 10 * time.Millisecond}
+	Quick = World{Workers: 8, Service: uniform, Mean: 10 * time.Millisecond}
 
 	// Mixed has 32 workers. One request in fifty takes two seconds, the others 10 ms.
-	Mixed = World{Workers: 32, Service: Bimodal(0.02), Mean: 49800 * time.Microsecond}
+	Mixed = World{Workers: 32, Service: bimodal, Mean: 49800 * time.Microsecond}
 
 	// Processors has 4 shared processors. A request needs 5 to 15 ms of one.
-	Processors = World{Workers: 4, Shared: true, Service: Uniform(10 * time.Millisecond), Mean: 10 * time.Millisecond}
+	Processors = World{Workers: 4, Shared: true, Service: uniform, Mean: 10 * time.Millisecond}
 )
 
 // Loads are the loads that goals are stated for, as multiples of the capacity.
@@ -26,19 +26,17 @@ func (w World) With(high, load float64) *World {
 	return &w
 }
 
-// Uniform draws durations from half the mean to one and a half times the mean.
-func Uniform(mean time.Duration) func(*rand.Rand) time.Duration {
-	return func(r *rand.Rand) time.Duration { return time.Duration((0.5 + r.Float64()) * float64(mean)) }
+// uniform draws 5 to 15 ms.
+func uniform(r *rand.Rand) time.Duration {
+	return time.Duration((0.5 + r.Float64()) * float64(10*time.Millisecond))
 }
 
-// Bimodal draws two seconds for a share of the requests, and 10 ms for the others.
-func Bimodal(part float64) func(*rand.Rand) time.Duration {
-	return func(r *rand.Rand) time.Duration {
-		if r.Float64() < part {
-			return 2 * time.Second
-		}
-		return 10 * time.Millisecond
+// bimodal draws two seconds for one request in fifty, and 10 ms for the others.
+func bimodal(r *rand.Rand) time.Duration {
+	if r.Float64() < 0.02 {
+		return 2 * time.Second
 	}
+	return 10 * time.Millisecond
 }
 
 // Fixed refuses a job if no slot is free. Free is the number of free slots.

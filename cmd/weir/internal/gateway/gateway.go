@@ -72,7 +72,7 @@ type Gateway struct {
 	failures  failures
 }
 
-// New returns a gateway, or an error that names the flag.
+// New returns a gateway, or an error that names the flag. CheckPaths has checked Options.Paths.
 func New(o Options) (*Gateway, error) {
 	g := &Gateway{options: o}
 	listen, target, ok := strings.Cut(o.Proxy, "=")
@@ -88,9 +88,6 @@ func New(o Options) (*Gateway, error) {
 	}
 	if err != nil || upstream.Scheme != "http" && upstream.Scheme != "https" || upstream.Hostname() == "" || upstream.RawQuery != "" || upstream.Fragment != "" || upstream.User != nil {
 		return nil, fmt.Errorf("--proxy: the service behind %s is not a URL such as http://127.0.0.1:3000, or with https or h2c", listen)
-	}
-	if err := CheckPaths(o.Paths); err != nil {
-		return nil, err
 	}
 	if o.Timeout <= 0 {
 		return nil, fmt.Errorf("--upstream-timeout is %v: want more than 0", o.Timeout)

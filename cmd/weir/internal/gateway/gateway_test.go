@@ -652,7 +652,6 @@ func TestBadOptionsAreNamed(t *testing.T) {
 		"--proxy: the service behind :1 is not a URL":        func(o *gateway.Options) { o.Proxy = ":1=127.0.0.1:3000" },
 		"--proxy: the service behind :2 is not a URL":        func(o *gateway.Options) { o.Proxy = ":2=http://" },
 		"--proxy: the service behind :3 is not a URL":        func(o *gateway.Options) { o.Proxy = ":3=http://u:secret@a" },
-		`--paths is "loose": want strict, fold or as-is`:     func(o *gateway.Options) { o.Paths = "loose" },
 		"--upstream-timeout is 0s: want more than 0":         func(o *gateway.Options) { o.Timeout = 0 },
 		"--client-timeout is 0s: want more than 0":           func(o *gateway.Options) { o.ClientTimeout = 0 },
 		`--user-header is "X User": want the name`:           func(o *gateway.Options) { o.UserHeader = "X User" },
