@@ -66,7 +66,7 @@ func serve(s *session, flags *pflag.FlagSet) action {
 	flags.StringArrayVar(&f.proxies, "proxy", nil, "limit requests on an address and pass them on to a service: `ADDRESS=URL`, such as :8080=http://127.0.0.1:3000; may be repeated")
 	flags.StringVar(&f.ask, "ask", "", "an `address` where nginx, Caddy, Traefik or HAProxy ask about each request, such as 127.0.0.1:8082")
 	flags.StringVar(&f.rls, "rls", "", "an `address` for Envoy's rate limit service, such as :8081, by the file's descriptors")
-	flags.StringVar(&f.gateway.Paths, "paths", gateway.PathsStrict, "what to do with a path that a service may read as another, such as //login, or a field such as X-HTTP-Method-Override: strict answers 400, fold does too and ignores case, as-is passes it on")
+	flags.StringVar(&f.gateway.Paths, "paths", serving.PathsStrict, "what to do with a path that a service may read as another, such as //login, or a field such as X-HTTP-Method-Override: strict answers 400, fold does too and ignores case, as-is passes it on")
 	flags.DurationVar(&f.gateway.Timeout, "upstream-timeout", time.Minute, "how long a service has to begin its answer, and to read each part of a request")
 	flags.DurationVar(&f.gateway.ClientTimeout, "client-timeout", 10*time.Second, "how long a client whose request holds a slot of concurrency or overload may block one read of its body or one write of the answer")
 	flags.StringVar(&f.gateway.UserHeader, "user-header", "", "the `header` field in which the proxies of the rules file send a request's user; it is removed if another client sends it")
@@ -117,7 +117,7 @@ func (f *serveFlags) services(l *limits) (all []serving.Service, err error) {
 	if f.drain < 0 {
 		return nil, fmt.Errorf("--drain is %v: want 0 or more", f.drain)
 	}
-	if err := gateway.CheckPaths(f.gateway.Paths); err != nil {
+	if err := serving.CheckPaths(f.gateway.Paths); err != nil {
 		return nil, err
 	}
 	if f.tlsCert != "" {
@@ -134,7 +134,7 @@ func (f *serveFlags) services(l *limits) (all []serving.Service, err error) {
 		all, errs = append(all, one), append(errs, err)
 	}
 	if f.ask != "" {
-		all = append(all, ask.New(f.ask, f.gateway.Paths != gateway.PathsAsIs, f.gateway.Paths == gateway.PathsFold))
+		all = append(all, ask.New(f.ask, f.gateway.Paths))
 	}
 	if f.rls != "" {
 		var certificates *serving.Certificates

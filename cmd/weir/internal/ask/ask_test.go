@@ -33,7 +33,7 @@ func asked(t testing.TB) *httptest.Server {
 	})
 	require.NoError(t, err)
 	server := httptest.NewServer(handler(func(next http.Handler) http.Handler {
-		return serving.Limits{RateLimit: limits}.Gateway(next, true, false)
+		return serving.Limits{RateLimit: limits}.Gateway(next, serving.PathsStrict)
 	}))
 	t.Cleanup(server.Close)
 	return server
@@ -181,7 +181,7 @@ func TestWhatCannotBeJudgedIsAnswered400(t *testing.T) {
 
 // A rule that needs what a proxy does not say is refused when it is loaded, and would not hold.
 func TestTheServiceLacksWhatAProxyDoesNotSay(t *testing.T) {
-	s := New("127.0.0.1:0", true, false)
+	s := New("127.0.0.1:0", serving.PathsStrict)
 	for of, lacks := range map[string]bool{
 		"user": true, "tier": true, "status": true, "settled": true, "concurrency": true, "overload": true, "json:user": true, "header:Content-Length": true,
 		"header:Upgrade": true, "header:Te": true, "header:X-Forwarded-For": true, "header:X-Forwarded-Host": true,

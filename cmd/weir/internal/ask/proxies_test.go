@@ -212,7 +212,7 @@ func TestRefusedUploadsTakeNoWeirBehindNginxOutOfService(t *testing.T) {
 	require.NoError(t, os.WriteFile(file, []byte("version: 1\nendpoints:\n  \"POST /upload\": {mode: deny}\ndefault: 1000/s\n"), 0o600))
 	var addresses []string
 	for range 2 {
-		g, err := gateway.New(gateway.Options{Proxy: "127.0.0.1:0=" + service.URL, Paths: gateway.PathsStrict, Timeout: time.Minute, ClientTimeout: 10 * time.Second})
+		g, err := gateway.New(gateway.Options{Proxy: "127.0.0.1:0=" + service.URL, Paths: serving.PathsStrict, Timeout: time.Minute, ClientTimeout: 10 * time.Second})
 		require.NoError(t, err)
 		logger := slog.New(slog.DiscardHandler)
 		watcher, err := rules.Watch(t.Context(), file, rules.Options{Config: middleware.Config{Logger: logger}})

@@ -13,16 +13,13 @@ import (
 
 // A Service is a serving.Service that other proxies ask.
 type Service struct {
-	listen   string
-	strict   bool // ambiguous paths are refused
-	foldCase bool
-	server   *serving.Server // nil before Start
+	listen string
+	paths  string          // the value of --paths
+	server *serving.Server // nil before Start
 }
 
-// New returns a service for the value of --ask. strict and foldCase follow from --paths.
-func New(listen string, strict, foldCase bool) *Service {
-	return &Service{listen: listen, strict: strict, foldCase: foldCase}
-}
+// New returns a service for the values of --ask and --paths.
+func New(listen, paths string) *Service { return &Service{listen: listen, paths: paths} }
 
 // Lacks implements serving.Service.
 func (s *Service) Lacks(proxies *rules.Proxies, need rules.Need) string {
@@ -47,7 +44,7 @@ var ofConnections = []string{"Connection", "Expect", "Keep-Alive", "Proxy-Author
 // Start implements serving.Service.
 func (s *Service) Start(l serving.Limits, failed func(error)) error {
 	server, err := serving.Listen("--ask", s.listen, handler(func(next http.Handler) http.Handler {
-		return l.Gateway(next, s.strict, s.foldCase)
+		return l.Gateway(next, s.paths)
 	}), l.Logger)
 	if err != nil {
 		return err

@@ -23,8 +23,7 @@ type Options struct {
 	// Proxy has the address to listen on and the upstream's URL: ":8080=http://127.0.0.1:3000".
 	Proxy string
 
-	// Paths says what happens to an ambiguous path, which servers may read as another path:
-	// PathsStrict, PathsFold or PathsAsIs.
+	// Paths is an argument of serving.Limits.Gateway, which serving.CheckPaths has checked.
 	Paths string
 
 	// Timeout bounds how long the upstream takes to begin its response, and to read each part of a
@@ -43,21 +42,6 @@ type Options struct {
 	Log          *serving.Log          // nil: requests are not logged
 }
 
-// The values of Options.Paths.
-const (
-	PathsStrict = "strict" // an ambiguous path is answered 400
-	PathsFold   = "fold"   // the same, and routes ignore upper and lower case
-	PathsAsIs   = "as-is"  // an ambiguous path is passed on
-)
-
-// CheckPaths returns an error if paths is no value of Options.Paths.
-func CheckPaths(paths string) error {
-	if paths != PathsStrict && paths != PathsFold && paths != PathsAsIs {
-		return fmt.Errorf("--paths is %q: want %s, %s or %s", paths, PathsStrict, PathsFold, PathsAsIs)
-	}
-	return nil
-}
-
 // A Gateway is a serving.Service.
 type Gateway struct {
 	options  Options
@@ -72,7 +56,7 @@ type Gateway struct {
 	failures  failures
 }
 
-// New returns a gateway, or an error that names the flag. CheckPaths has checked Options.Paths.
+// New returns a gateway, or an error that names the flag.
 func New(o Options) (*Gateway, error) {
 	g := &Gateway{options: o}
 	listen, target, ok := strings.Cut(o.Proxy, "=")
@@ -163,7 +147,7 @@ func (g *Gateway) Start(l serving.Limits, failed func(error)) error {
 		BufferPool:     &buffers{},
 		ErrorLog:       slog.NewLogLogger(l.Logger.Handler(), slog.LevelDebug),
 	}
-	limited := l.Gateway(g.answered(proxy), g.options.Paths != PathsAsIs, g.options.Paths == PathsFold)
+	limited := l.Gateway(g.answered(proxy), g.options.Paths)
 	server, err := serving.Listen("--proxy", g.listen, g.options.Log.Handler(g.checked(limited)), l.Logger)
 	if err != nil {
 		return err

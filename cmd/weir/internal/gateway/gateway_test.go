@@ -46,7 +46,7 @@ type started struct {
 // start starts a gateway for an upstream, on a port of its own.
 func start(t *testing.T, text, upstream string, change func(*gateway.Options)) *started {
 	t.Helper()
-	o := gateway.Options{Proxy: "127.0.0.1:0=" + upstream, Paths: gateway.PathsStrict, Timeout: 10 * time.Second, ClientTimeout: 10 * time.Second}
+	o := gateway.Options{Proxy: "127.0.0.1:0=" + upstream, Paths: serving.PathsStrict, Timeout: 10 * time.Second, ClientTimeout: 10 * time.Second}
 	if change != nil {
 		change(&o)
 	}
@@ -128,7 +128,7 @@ func TestNoSpellingOfAPathEvadesItsLimit(t *testing.T) {
 	}
 	assert.Equal(t, 200, strict.status("GET", "/users/A"))
 
-	fold := start(t, text, upstream(t, echo), func(o *gateway.Options) { o.Paths = gateway.PathsFold })
+	fold := start(t, text, upstream(t, echo), func(o *gateway.Options) { o.Paths = serving.PathsFold })
 	require.Equal(t, 200, fold.status("POST", "/LogIn"))
 	for _, path := range append(same, "/login", "/LOGIN", "/LOGIN/") {
 		assert.Equal(t, 429, fold.status("POST", path), path)
@@ -137,7 +137,7 @@ func TestNoSpellingOfAPathEvadesItsLimit(t *testing.T) {
 	assert.Equal(t, 200, fold.status("GET", "/users/a"))
 	assert.Equal(t, 429, fold.status("GET", "/Users/A"))
 
-	asIs := start(t, text, upstream(t, echo), func(o *gateway.Options) { o.Paths = gateway.PathsAsIs })
+	asIs := start(t, text, upstream(t, echo), func(o *gateway.Options) { o.Paths = serving.PathsAsIs })
 	answer := asIs.raw("POST //login HTTP/1.1\r\nHost: a\r\n\r\n")
 	body, _ := io.ReadAll(answer.Body)
 	require.Equal(t, "POST //login", string(body), "it is passed on as it is")
@@ -156,7 +156,7 @@ func TestNoSpellingOfAPathEvadesItsLimit(t *testing.T) {
 // A service that reads paths literally may serve anything at a spelling of an exempt path.
 func TestNoSpellingTakesAnExemption(t *testing.T) {
 	const text = "version: 1\nallow: {routes: [/healthz]}\nendpoints: {\"/graphql/*\": {limit: 1/h, key: global, name: graphql}}\ndefault: {limit: 1000/h, name: rest}\n"
-	for _, paths := range []string{gateway.PathsStrict, gateway.PathsFold, gateway.PathsAsIs} {
+	for _, paths := range []string{serving.PathsStrict, serving.PathsFold, serving.PathsAsIs} {
 		g := start(t, text, upstream(t, echo), func(o *gateway.Options) { o.Paths = paths })
 		for _, path := range []string{"/healthz/", "/healthz;a", "//healthz", "/healthz%2f", "/graphql/../healthz", "/graphql;/healthz", "/graphql%2f..%2fhealthz", "/%68ealthz;", `/\healthz`, "/graphql#/../healthz", "/HEALTHZ;"} {
 			answer := g.raw("GET " + path + " HTTP/1.1\r\nHost: a\r\n\r\n")
@@ -169,7 +169,7 @@ func TestNoSpellingTakesAnExemption(t *testing.T) {
 // Some service would read another request line or host than the rules do.
 func TestWhatCannotBeJudgedIs400(t *testing.T) {
 	const text = "version: 1\nendpoints:\n  \"POST /login\": {limit: 1/h, key: global}\n  \"shop.example/*\": {limit: 1/h, key: global}\n"
-	for _, paths := range []string{gateway.PathsStrict, gateway.PathsFold, gateway.PathsAsIs} {
+	for _, paths := range []string{serving.PathsStrict, serving.PathsFold, serving.PathsAsIs} {
 		g := start(t, text, upstream(t, echo), func(o *gateway.Options) { o.Paths = paths })
 		for _, line := range []string{
 			"post /login", "Post /login", "POSt /login", "pOST /login", "P0ST /login", "POST' /login",
@@ -195,7 +195,7 @@ func TestWhatCannotBeJudgedIs400(t *testing.T) {
 
 func TestARequestWithTwoMethodsIs400(t *testing.T) {
 	const text = "version: 1\nendpoints:\n  \"DELETE /account\": {mode: deny}\n"
-	for paths, want := range map[string]int{gateway.PathsStrict: 400, gateway.PathsFold: 400, gateway.PathsAsIs: 200} {
+	for paths, want := range map[string]int{serving.PathsStrict: 400, serving.PathsFold: 400, serving.PathsAsIs: 200} {
 		g := start(t, text, upstream(t, echo), func(o *gateway.Options) { o.Paths = paths })
 		for _, field := range []string{"X-HTTP-Method-Override", "x-http-method", "X-Method-Override", "X_HTTP.Method-Override"} {
 			assert.Equal(t, want, g.status("POST", "/account", field+": DELETE"), "%s %s", paths, field)
@@ -275,7 +275,7 @@ default: {limit: 5/h, name: rest}
 }
 
 func TestARuleThatTheGatewayCannotServeIsRefusedWithItsLine(t *testing.T) {
-	plain, err := gateway.New(gateway.Options{Proxy: ":0=http://127.0.0.1:1", Paths: gateway.PathsStrict, Timeout: 1, ClientTimeout: 1})
+	plain, err := gateway.New(gateway.Options{Proxy: ":0=http://127.0.0.1:1", Paths: serving.PathsStrict, Timeout: 1, ClientTimeout: 1})
 	require.NoError(t, err)
 	for text, want := range map[string]string{
 		"default: {limit: 5/s, key: user}":                        "3:1: default: needs a user: say with --user-header which header field has it",
@@ -357,7 +357,7 @@ func TestEachWayToNameTheClientWorksBehindTheGateway(t *testing.T) {
 
 // A rule by a field that never reaches it would count all clients as one, or none.
 func TestARuleByAFieldThatTheGatewayRemovesIsRefused(t *testing.T) {
-	plain, err := gateway.New(gateway.Options{Proxy: ":0=http://127.0.0.1:1", Paths: gateway.PathsStrict, Timeout: 1, ClientTimeout: 1, UserHeader: "X-User"})
+	plain, err := gateway.New(gateway.Options{Proxy: ":0=http://127.0.0.1:1", Paths: serving.PathsStrict, Timeout: 1, ClientTimeout: 1, UserHeader: "X-User"})
 	require.NoError(t, err)
 	const removed = "which a gateway removes"
 	for _, test := range []struct{ proxies, rest, want string }{
@@ -645,7 +645,7 @@ func TestTheLogHasWhatRecommendReads(t *testing.T) {
 }
 
 func TestBadOptionsAreNamed(t *testing.T) {
-	good := gateway.Options{Proxy: ":8080=http://127.0.0.1:3000", Paths: gateway.PathsStrict, Timeout: time.Second, ClientTimeout: time.Second}
+	good := gateway.Options{Proxy: ":8080=http://127.0.0.1:3000", Paths: serving.PathsStrict, Timeout: time.Second, ClientTimeout: time.Second}
 	for want, change := range map[string]func(*gateway.Options){
 		`--proxy "8080": want ADDRESS=URL`:                   func(o *gateway.Options) { o.Proxy = "8080" },
 		`--proxy: "8080" is not an address`:                  func(o *gateway.Options) { o.Proxy = "8080=http://127.0.0.1:3000" },

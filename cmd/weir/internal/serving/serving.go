@@ -4,6 +4,7 @@ package serving
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"slices"
@@ -26,13 +27,30 @@ type Limits struct {
 	Waiting   bool // whether Start is called before there are rules: RateLimit refuses every request
 }
 
-// Gateway is RateLimit.Gateway. If strict is set, it answers 400 for every ambiguous path and method too.
-func (l Limits) Gateway(next http.Handler, strict, foldCase bool) http.Handler {
-	limited := l.RateLimit.Gateway(next, foldCase)
+// What happens to an ambiguous path, which servers may read as another path, and to a request with two methods.
+const (
+	PathsStrict = "strict" // the answer is 400
+	PathsFold   = "fold"   // the same, and routes ignore upper and lower case
+	PathsAsIs   = "as-is"  // it is passed on, unless RateLimit.Gateway refuses it
+)
+
+// CheckPaths returns an error if paths, the value of --paths, is none of these.
+func CheckPaths(paths string) error {
+	if paths != PathsStrict && paths != PathsFold && paths != PathsAsIs {
+		return fmt.Errorf("--paths is %q: want %s, %s or %s", paths, PathsStrict, PathsFold, PathsAsIs)
+	}
+	return nil
+}
+
+// Gateway is RateLimit.Gateway, with --paths.
+func (l Limits) Gateway(next http.Handler, paths string) http.Handler {
+	limited := l.RateLimit.Gateway(next, paths == PathsFold)
+	if paths == PathsAsIs {
+		return limited
+	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		why := ""
 		switch {
-		case !strict:
 		case route.IsAmbiguous(r.URL):
 			why = "The path can be read in more than one way."
 		case hasOtherMethod(r):

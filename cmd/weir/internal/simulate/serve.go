@@ -22,7 +22,7 @@ func (s *Simulation) Serve(
 		serving.Limits{RateLimit: s.limits}.Gateway(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			service(w, r)
 			passed(struct{}{}) // until it ends
-		}), true, false).ServeHTTP(w, r)
+		}), serving.PathsStrict).ServeHTTP(w, r)
 	})
 	_, passed := next()
 	switch {
