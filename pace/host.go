@@ -1,6 +1,7 @@
 package pace
 
 import (
+	"cmp"
 	"net/url"
 	"strconv"
 	"strings"
@@ -47,21 +48,11 @@ func parseHost(text string) (host, error) {
 
 // isFor reports whether h matches u, whose host route.Host spells name.
 func (h *host) isFor(name string, u *url.URL) bool {
-	return h.name.IsFor(name) && (h.port == "" || h.port == portOf(u))
+	return h.name.IsFor(name) && (h.port == "" || h.port == cmp.Or(u.Port(), usualPorts[u.Scheme]))
 }
 
-func portOf(u *url.URL) string {
-	if port := u.Port(); port != "" {
-		return port
-	}
-	switch u.Scheme {
-	case "http":
-		return "80"
-	case "https":
-		return "443"
-	}
-	return ""
-}
+// usualPorts are the ports of addresses that name none.
+var usualPorts = map[string]string{"http": "80", "https": "443"}
 
 // covers reports whether h matches all that other matches.
 func (h *host) covers(other *host) bool {
