@@ -49,17 +49,11 @@ func (d *Dashboard) countRefusal(s *series, rules []middleware.RuleResult, i int
 	}
 }
 
-// A share is the part of a key in a rule's refusals.
-type share struct {
-	key      string // or keyfunc.Digest.Key of a long one
-	refusals uint64 // at least
-}
-
 // A spread is how the latest refusals of a rule are spread over keys.
 type spread struct {
 	refusals uint64
-	keys     []share // the largest first
-	more     bool    // there may be other keys
+	keys     []offenders.Offender // the most refused first, by AtLeast; a long key is a keyfunc.Digest.Key
+	more     bool                 // there may be other keys
 }
 
 // spread returns the refusals of a rule in the last seconds.
@@ -72,20 +66,22 @@ func (d *Dashboard) spread(rule string) (found spread) {
 		if digest, ok := keyfunc.ParseDigest(o.Digest); ok && !o.Whole {
 			o.Key = digest.Key()
 		}
-		found.keys = append(found.keys, share{o.Key, o.Refused.AtLeast()})
+		found.keys = append(found.keys, o)
 		found.more = found.more || o.Refused.Error > 0
 	}
-	slices.SortStableFunc(found.keys, func(a, b share) int { return cmp.Compare(b.refusals, a.refusals) })
+	slices.SortStableFunc(found.keys, func(a, b offenders.Offender) int {
+		return cmp.Compare(b.Refused.AtLeast(), a.Refused.AtLeast())
+	})
 	return found
 }
 
 // noisy returns the keys that come near the first, and their refusals.
-func (s *spread) noisy() (keys []share, refusals uint64) {
+func (s *spread) noisy() (keys []offenders.Offender, refusals uint64) {
 	for i, k := range s.keys {
-		if 4*k.refusals < s.keys[0].refusals {
+		if 4*k.Refused.AtLeast() < s.keys[0].Refused.AtLeast() {
 			return s.keys[:i], refusals
 		}
-		refusals += k.refusals
+		refusals += k.Refused.AtLeast()
 	}
 	return s.keys, refusals
 }
@@ -94,7 +90,7 @@ func (s *spread) noisy() (keys []share, refusals uint64) {
 func (s *spread) isCrowd() bool {
 	first := uint64(0)
 	for _, k := range s.keys[:min(len(s.keys), maxFew)] {
-		first += k.refusals
+		first += k.Refused.AtLeast()
 	}
 	return 2*uint64(len(s.keys)) >= s.refusals || 4*first < s.refusals
 }
@@ -129,7 +125,7 @@ func (d *Dashboard) clients(r refusing, s spread) finding {
 		keys += " or more"
 	}
 
-	most := s.keys[0].refusals
+	most := s.keys[0].Refused.AtLeast()
 	noisy, theirs := s.noisy()
 	alone := 2*most >= s.refusals
 	few := len(noisy) > 1 && len(noisy) <= maxFew && 4*theirs >= 3*s.refusals && theirs >= 4*uint64(len(noisy))
@@ -161,9 +157,9 @@ func (d *Dashboard) clients(r refusing, s spread) finding {
 }
 
 // known returns the clients of these keys.
-func (d *Dashboard) known(keys []share) (known []clientView) {
+func (d *Dashboard) known(keys []offenders.Offender) (known []clientView) {
 	for _, k := range keys {
-		known = append(known, d.viewOf(k.key))
+		known = append(known, d.viewOf(k.Key))
 	}
 	slices.SortFunc(known, func(a, b clientView) int { return cmp.Compare(a.Key, b.Key) }) // so that the order is stable
 	return known
