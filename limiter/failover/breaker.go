@@ -287,7 +287,7 @@ func (s *Store) try(number int, looks []limiter.Charge, done chan struct{}) {
 	panicked := survive(func() {
 		err = s.timed(context.Background(), func(ctx context.Context) error {
 			err := s.inner.Decide(ctx, looks)
-			if err == nil || isOfOneKey(err) {
+			if err == nil || isOfOneKey(err) || errors.Is(err, limiter.ErrCharges) { // an answer
 				err = s.servers.TryWrite(ctx, looks)
 			}
 			return err
@@ -297,10 +297,9 @@ func (s *Store) try(number int, looks []limiter.Charge, done chan struct{}) {
 	case panicked != nil:
 		err = fmt.Errorf("failover: the store panicked: %v", panicked)
 	case isOfOneKey(err):
-		err = nil // an answer
+		err = nil
 	}
-	isMistake := errors.Is(err, limiter.ErrCharges) // which says nothing about the server
-	if err != nil && !isMistake {
+	if err != nil {
 		close(done) // who waits needs no diagnosis
 		s.counters.failures.Add(1)
 		err = s.diagnose(number, Event{Err: err}).Err
@@ -312,22 +311,20 @@ func (s *Store) try(number int, looks []limiter.Charge, done chan struct{}) {
 	defer s.mu.Unlock()
 	p, bit := &s.parts[number], uint64(1)<<number
 	p.probe = nil
-	switch {
-	case isMistake:
-	case err != nil:
+	if err != nil {
 		s.record(number, err)
 		s.announceOutage(true, false)
-	default:
-		p.inRow, p.apart = 0, 0
-		s.shares.Clear() // rules may have been read anew since they were first needed
-		if s.open.And(^bit) != bit {
-			return
-		}
-		s.total += time.Since(s.since)
-		s.recent.calls, s.recent.failures = 0, 0
-		if !s.recent.isFlaky {
-			s.announceOutage(false, false)
-		}
+		return
+	}
+	p.inRow, p.apart = 0, 0
+	s.shares.Clear() // rules may have been read anew since they were first needed
+	if s.open.And(^bit) != bit {
+		return
+	}
+	s.total += time.Since(s.since)
+	s.recent.calls, s.recent.failures = 0, 0
+	if !s.recent.isFlaky {
+		s.announceOutage(false, false)
 	}
 }
 

@@ -468,22 +468,24 @@ func TestAMistakeIsTheCallersAndNoOutage(t *testing.T) {
 	assert.Equal(t, refusing, s.Decide(t.Context(), []limiter.Charge{charge(api, "key")}))
 }
 
-func TestAMistakeThatOnlyTheServerSeesLeavesTheProbeToTheNext(t *testing.T) {
+func TestAMistakeThatOnlyTheServerSeesIsAnAnswerToAProbe(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inner := newServer(t, dead)
 		s := wrap(inner, failover.Options{})
-		api := quota(t, "api", limiter.PerHour(100), limiter.FailLocal)
-		breakDown(t, s, charge(api, "key"))
-		inner.is(func(context.Context, string, []limiter.Charge) error { return limiter.ErrCharges })
-		time.Sleep(2 * time.Second)
-		decide(t, s, charge(api, "key"))
-		synctest.Wait()
-		assert.True(t, s.Health().Degraded)
-		inner.is(fine)
-		decide(t, s, charge(api, "key"))
-		synctest.Wait()
-		assert.False(t, s.Health().Degraded)
-		assert.Equal(t, uint64(5), s.Health().Failures, "a mistake is no failure")
+		c := charge(quota(t, "api", limiter.PerHour(100), limiter.FailLocal), "key")
+		breakDown(t, s, c)
+		for _, written := range []error{errDown, nil} {
+			inner.is(func(_ context.Context, _ string, charges []limiter.Charge) error {
+				if charges[0].Quota == c.Quota {
+					return limiter.ErrCharges
+				}
+				return written
+			})
+			time.Sleep(2 * time.Second)
+			decide(t, s, c)
+			synctest.Wait()
+			assert.Equal(t, written != nil, s.Health().Degraded)
+		}
 	})
 }
 
