@@ -86,10 +86,16 @@ func (l *RateLimit) queue(ctx context.Context, v *visit) (no refusal, err error)
 func (l *RateLimit) wait(ctx context.Context, v *visit) (no refusal, err error) {
 	began := l.now()
 	at := v.occupied(&l.room)
+	if at >= 0 { // others wait already, and come first
+		err = l.look(ctx, v)
+	} else if v.outcome != OutcomeRefused { // others waited, and have left since
+		err = l.take(ctx, v)
+	}
+	if err != nil {
+		return l.undecided(ctx, v, err), err
+	}
 	if at < 0 {
 		at = v.missingSlot()
-	} else if err := l.look(ctx, v); err != nil { // others wait already, and come first
-		return l.undecided(ctx, v, err), err
 	}
 	for ; at >= 0; at = v.missingSlot() {
 		limits, charges := v.applied()

@@ -40,13 +40,13 @@ var errOutdated = errors.New("middleware: the rules have changed")
 // verdict returns the refusal of a decided request, if it is refused.
 func (l *RateLimit) verdict(ctx context.Context, v *visit) (no refusal) {
 	switch {
-	case v.outcome == OutcomeUndecided:
-		return refusal{outcome: OutcomeUndecided, status: http.StatusServiceUnavailable}
 	case v.outcome == OutcomeRefused:
 		if v.set.hasEscalation {
 			l.escalate(ctx, v)
 		}
 		return v.refused()
+	case v.outcome != OutcomeAllowed:
+		return refusal{outcome: OutcomeUndecided, status: http.StatusServiceUnavailable}
 	case tooLate(ctx, v.delay()): // others came after lookFirst
 		l.undo(ctx, v)
 		return refusal{outcome: OutcomeUndecided, status: http.StatusServiceUnavailable}
