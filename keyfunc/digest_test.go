@@ -1,18 +1,45 @@
 package keyfunc_test
 
 import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/base64"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
 
 	"github.com/weirgo/weir/keyfunc"
 )
 
-// The text is in Redis and in logs: another one would be another client.
+// The text is in Redis and in logs: another one would be another client. These are from another program:
+//
+//	printf 203.0.113.7 | openssl dgst -sha256 -binary | head -c 16 | basenc --base64url
 func TestTheTextOfADigestStays(t *testing.T) {
 	assert.Equal(t, "_sUlZaoM8Y9X189bOscoUA", keyfunc.NewDigester(nil).Digest("203.0.113.7").String())
 	assert.Equal(t, "4l56oV8Y55o_0CqPo1sRwg", keyfunc.NewDigester(secret).Digest("203.0.113.7").String())
+}
+
+func TestADigestIsOfTheWholeKeyUnderTheSecretOfThen(t *testing.T) {
+	for _, secret := range []string{"", "a secret of 16 bytes"} {
+		wiped := []byte(secret)
+		d := keyfunc.NewDigester(wiped)
+		clear(wiped)
+		rapid.Check(t, func(t *rapid.T) {
+			key := rapid.SliceOfN(rapid.Byte(), 0, 600).Draw(t, "key")
+			if len(key) > 0 && key[0] == 0 {
+				t.Skip("a class")
+			}
+			digest := sha256.New()
+			if secret != "" {
+				digest = hmac.New(sha256.New, []byte(secret))
+			}
+			digest.Write(key)
+			require.Equal(t, base64.RawURLEncoding.EncodeToString(digest.Sum(nil)[:16]), d.Digest(string(key)).String())
+		})
+	}
 }
 
 func TestADigestIsOfAKeysTextAndNotOfItsClass(t *testing.T) {
