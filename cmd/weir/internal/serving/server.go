@@ -21,9 +21,7 @@ type Server struct {
 	end      context.CancelFunc // cancels the context of all requests
 	leaving  atomic.Bool
 	active   atomic.Int64 // requests in progress, and connections that were upgraded
-
-	mu    sync.Mutex
-	fresh map[net.Conn]bool // accepted connections that have sent no request yet
+	fresh    sync.Map     // the keys are accepted connections that have sent no request yet
 }
 
 // The bounds of every Server.
@@ -53,7 +51,7 @@ func Listen(flag, addr string, handler http.Handler, logger *slog.Logger) (*Serv
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{listener: listener, fresh: map[net.Conn]bool{}}
+	s := &Server{listener: listener}
 	all, end := context.WithCancel(context.Background())
 	s.end = end
 	s.BaseContext = func(net.Listener) context.Context { return all }
@@ -98,19 +96,19 @@ func (s *Server) Start(failed func(error)) {
 
 // note keeps track of fresh connections.
 func (s *Server) note(c net.Conn, state http.ConnState) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	if state == http.StateNew {
-		s.fresh[c] = true
+		s.fresh.Store(c, nil)
 	} else {
-		delete(s.fresh, c)
+		s.fresh.Delete(c)
 	}
 }
 
-func (s *Server) hasFresh() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return len(s.fresh) > 0
+func (s *Server) hasFresh() (has bool) {
+	s.fresh.Range(func(any, any) bool {
+		has = true
+		return false
+	})
+	return has
 }
 
 // freshPatience is how long Drain waits for the first request of a fresh connection.
