@@ -51,8 +51,6 @@ type key struct {
 	peak, peakAt, recent int64
 	slots                []slot
 	gone                 int
-
-	apart bool // see setApart
 }
 
 type slot struct{ at, n uint32 }

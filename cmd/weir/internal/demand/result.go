@@ -3,6 +3,7 @@ package demand
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"time"
@@ -60,25 +61,24 @@ func (m *Meter) Result(spare float64) (*Result, error) {
 		return nil, fmt.Errorf("there are no requests to choose a limit by")
 	}
 	r := &Result{Per: m.per, Keys: int64(len(m.keys)), Requests: m.requests, Refused: []Client{}}
-	all := m.refusedKeys(false)
+	sorted := m.byPeak()
+	r.Apart = m.outliers(sorted, spare)
+	all, rest := m.refusedKeys(sorted), m.refusedKeys(sorted[r.Apart:])
 	for i, keys := range all {
 		r.Curve = append(r.Curve, Point{limits[i], keys})
 		if keys == 0 {
 			break
 		}
 	}
-	var sorted []string
-	sorted, r.Apart = m.setApart(spare)
-	rest := m.refusedKeys(true)
 	chosen, ok := choose(rest, r.Keys-int64(r.Apart), spare)
 	if !ok {
 		return nil, fmt.Errorf("some %.4g%% of the clients ask for more than %d in %v: no limit up to that spares %.4g%%",
 			100*float64(rest[len(rest)-1])/float64(r.Keys), limits[len(rest)-1], m.per, 100*spare)
 	}
 	r.Chosen = r.Curve[chosen]
-	for _, name := range sorted {
-		if k := m.keys[name]; k.apart || m.need(k) > r.Chosen.Limit {
-			r.Refused = append(r.Refused, Client{name, k.peak, time.UnixMicro(k.peakAt).UTC(), k.apart})
+	for i, name := range sorted {
+		if k, apart := m.keys[name], i < r.Apart; apart || m.need(k) > r.Chosen.Limit {
+			r.Refused = append(r.Refused, Client{name, k.peak, time.UnixMicro(k.peakAt).UTC(), apart})
 		}
 	}
 	if r.Apart > 0 {
@@ -101,39 +101,34 @@ const (
 	mostApart     = 50 // at most one client in 50 is set apart, and at least one
 )
 
-// setApart marks outliers, which would otherwise choose the limit. It returns the keys by their peaks, the
-// highest first, and how many are set apart: none if spare leaves as many out anyway.
-func (m *Meter) setApart(spare float64) (sorted []string, apart int) {
-	for name, k := range m.keys {
-		k.apart = false
-		sorted = append(sorted, name)
-	}
-	slices.SortFunc(sorted, func(a, b string) int {
+// byPeak returns the keys by their peaks, the highest first.
+func (m *Meter) byPeak() []string {
+	return slices.SortedFunc(maps.Keys(m.keys), func(a, b string) int {
 		return cmp.Or(cmp.Compare(m.keys[b].peak, m.keys[a].peak), cmp.Compare(a, b))
 	})
+}
+
+// outliers returns how many of the sorted keys would otherwise choose the limit: none if spare leaves as many out
+// anyway.
+func (m *Meter) outliers(sorted []string, spare float64) int {
 	if len(sorted) < fewestToJudge || spare == 1 {
-		return sorted, 0
+		return 0
 	}
 	for n := max(1, len(sorted)/mostApart); n > int(mayRefuse(int64(len(sorted)), spare)); n-- {
 		if m.keys[sorted[n-1]].peak > farOff*(m.keys[sorted[n]].peak+slack) {
-			for _, name := range sorted[:n] {
-				m.keys[name].apart = true
-			}
-			return sorted, n
+			return n
 		}
 	}
-	return sorted, 0
+	return 0
 }
 
-// refusedKeys returns how many keys each limit would refuse, with or without those set apart.
-func (m *Meter) refusedKeys(without bool) []int64 {
+// refusedKeys returns how many of these keys each limit would refuse.
+func (m *Meter) refusedKeys(names []string) []int64 {
 	refused := make([]int64, len(limits))
-	for _, k := range m.keys {
-		if !(without && k.apart) {
-			need := m.need(k)
-			for i := 0; i < len(limits) && limits[i] < need; i++ {
-				refused[i]++
-			}
+	for _, name := range names {
+		need := m.need(m.keys[name])
+		for i := 0; i < len(limits) && limits[i] < need; i++ {
+			refused[i]++
 		}
 	}
 	return refused
