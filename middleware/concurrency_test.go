@@ -508,28 +508,6 @@ func TestNoSlotLeaksWhateverRequestsDo(tt *testing.T) {
 	})
 }
 
-func TestTiersHaveConcurrencyOfTheirOwn(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		rule := exports(1)
-		rule.Tiers = middleware.Tiers{"premium": limiter.AtOnce(3), "metered": limiter.All(limiter.PerHour(5), limiter.AtOnce(1))}
-		d := deskOf(t, middleware.Config{Rules: []middleware.Rule{rule}})
-		for tier, most := range map[string]int{"": 1, "premium": 3, "metered": 1} {
-			for range most {
-				assert.Empty(t, d.begin(inTier(tier)), tier)
-			}
-			assert.Equal(t, 429, (<-d.begin(inTier(tier))).Code, tier)
-		}
-		var texts []string
-		for _, info := range d.l.Rules() {
-			texts = append(texts, info.Tier+": "+info.LimitText())
-		}
-		assert.Equal(t, []string{": 1 at once", "metered: 5/1h, 1 at once", "premium: 3 at once"}, texts)
-		for range 5 {
-			d.leave <- struct{}{}
-		}
-	})
-}
-
 func TestShadowOfConcurrencyRefusesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rule := queued(1, 5, time.Hour)

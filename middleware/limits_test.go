@@ -143,18 +143,6 @@ func TestWhatRemainsOfSeveralLimitsPassesNow(t *testing.T) {
 	})
 }
 
-func TestLimitersAroundEachOtherTellSeveralLimitsApart(t *testing.T) {
-	outer := limited(t, middleware.Config{Results: true, Rules: []middleware.Rule{{Name: "api", Key: keyfunc.Global, Limit: perHour(100)}, {Name: "all", Key: keyfunc.Global, Limit: perHour(50)}}})
-	inner := limited(t, middleware.Config{Results: true, Rules: []middleware.Rule{several()}})
-	var result middleware.Result
-	serve(outer.Handler(inner.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-		result, _ = middleware.FromContext(r.Context())
-	}))), request())
-	require.Len(t, result.Rules, 1)
-	assert.Equal(t, "api", result.Rules[0].Rule.Name)
-	assert.Len(t, result.Rules[0].Limits, 3)
-}
-
 func TestSeveralLimitsAreSettledEachByItsOwn(t *testing.T) {
 	rule := several()
 	rule.Cost = middleware.Reserve(func(*http.Request) int64 { return 7 })
@@ -221,19 +209,6 @@ func TestTiersWithSeveralLimits(t *testing.T) {
 		w := serve(l.Handler(noop), request(inTier(tier)))
 		assert.Equal(t, want, w.Header().Get("RateLimit-Policy"), tier)
 	}
-}
-
-func TestARuleKeepsItsCountersWhenItGetsMoreLimits(t *testing.T) {
-	l := limited(t, middleware.Config{Rules: []middleware.Rule{{Name: "api", Key: keyfunc.Global, Limit: perHour(10)}}})
-	check(l, request())
-	require.NoError(t, l.Reconfigure(middleware.Config{Rules: []middleware.Rule{
-		{Name: "api", Key: keyfunc.Global, Limit: limiter.All(perHour(10), logOf(100, 24*time.Hour))},
-	}, Logger: quiet}))
-	check(l, request())
-	found, err := l.Peek(t.Context(), "api", "")
-	require.NoError(t, err)
-	assert.EqualValues(t, 8, found[0].Limits[0].Remaining)
-	assert.EqualValues(t, 99, found[0].Limits[1].Remaining)
 }
 
 // A plan is an Allowance by what it embeds, and no map's key.
