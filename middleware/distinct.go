@@ -34,13 +34,10 @@ func withValues(quotas []*limiter.Quota, a limiter.Allowance) ([]*limiter.Quota,
 // about a missing value, and if the rule counts such requests, each one is new.
 func (v *visit) pairOf(r *http.Request, rule *rule, key string) (pair string, counts bool, no refusal) {
 	value, _, err := read(rule.Distinct, r)
-	switch {
-	case err == nil:
+	if err == nil {
 		return strconv.Itoa(len(key)) + ":" + key + value, true, no
-	case rule.takesPreflight(r, err):
-		return "", true, no
 	}
-	counts, no = v.without(rule, err)
+	counts, no = v.without(r, rule, err)
 	return "", counts, no
 }
 

@@ -57,7 +57,11 @@ func (v *visit) meet(r *http.Request, rule *rule, tier, key string, class keyfun
 	}
 	pair, counts := "", true
 	if err != nil {
-		key, class, counts, no = v.withoutKey(r, rule, err)
+		counts, no = v.without(r, rule, err)
+		if key, class = noKey, keyfunc.Shared; rule.takesPreflight(r, err) {
+			// Its client's address may be a proxy's: it is limited, and never banned.
+			key, class = v.set.preflightKey(r), keyfunc.InDoubt
+		}
 	}
 	p := rule.limits
 	if rule.tiers != nil {
@@ -119,19 +123,12 @@ func (r *rule) takesPreflight(request *http.Request, err error) bool {
 	return errors.Is(err, keyfunc.ErrNoKey) && r.NoKey != NoKeySkip && isPreflight(request)
 }
 
-// withoutKey decides about a request without a key: NoKey decides. A preflight counts under its client's address,
-// which may be a proxy's: it is limited, and never banned. If the key cannot be read, OnOutage decides, and FailLocal
-// counts all such requests together. An ambiguous key is answered 400.
-func (v *visit) withoutKey(r *http.Request, rule *rule, err error) (key string, class keyfunc.Class, counts bool, no refusal) {
+// without decides about a request without a key, or without a value of Distinct: NoKey decides. If the key cannot be
+// read, OnOutage decides, and FailLocal counts all such requests together. An ambiguous key is answered 400.
+func (v *visit) without(r *http.Request, rule *rule, err error) (counts bool, no refusal) {
 	if rule.takesPreflight(r, err) {
-		return v.set.preflightKey(r), keyfunc.InDoubt, true, no
+		return true, no
 	}
-	counts, no = v.without(rule, err)
-	return noKey, keyfunc.Shared, counts, no
-}
-
-// without is withoutKey for a value of Distinct, and for requests that are no preflights.
-func (v *visit) without(rule *rule, err error) (counts bool, no refusal) {
 	none := errors.Is(err, keyfunc.ErrNoKey)
 	if !none {
 		v.set.warnKeyFailure(rule.Name, err)
@@ -176,10 +173,9 @@ func isGlobal(f keyfunc.Func) bool {
 
 // counterOf returns the key of the counter that r uses for the text of a key.
 func (r *rule) counterOf(key string) string {
-	if global, _ := keyfunc.Global(nil); r.together {
-		if text, _ := keyfunc.Classify(global); key == text {
-			return noKey
-		}
+	global, _ := keyfunc.Global(nil)
+	if text, _ := keyfunc.Classify(global); r.together && key == text {
+		return noKey
 	}
 	return key
 }
