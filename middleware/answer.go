@@ -24,7 +24,7 @@ func (l *RateLimit) pass(w http.ResponseWriter, r *http.Request, v *visit) Enter
 	if len(h[fieldPolicy]) > 0 {
 		v.warnTwice(h)
 	}
-	holds := v.slots && v.hasSlot()
+	holds := v.slots && v.hold()
 	if v.slot == nil && !holds && !set.Results && !v.ends {
 		v.report(h)
 		return Entered{Writer: w, Request: r}
@@ -33,9 +33,6 @@ func (l *RateLimit) pass(w http.ResponseWriter, r *http.Request, v *visit) Enter
 	v.setFields(h, &e.fields, e.text[:0])
 	e.request = *r.WithContext(e)
 	w = e.watch(w, &e.request)
-	if holds {
-		e.hold()
-	}
 	return Entered{Writer: w, Request: &e.request, given: r, end: e}
 }
 

@@ -205,16 +205,6 @@ func (e *end) strike(status int) {
 	}
 }
 
-// hold counts the request's slots as in progress.
-func (e *end) hold() {
-	limits, _ := e.applied()
-	for i := range limits {
-		if limits[i].slot && e.took(i) {
-			limits[i].progress.requests.Add(1)
-		}
-	}
-}
-
 // releaseSlots releases the slots of rules.
 func (e *end) releaseSlots() {
 	limits, charges := e.applied()

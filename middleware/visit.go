@@ -85,15 +85,16 @@ func (v *visit) took(i int) bool {
 	return d.Allowed && d.Counted() && !limits[i].kept
 }
 
-// hasSlot reports whether the request has taken a slot of AtOnce.
-func (v *visit) hasSlot() bool {
+// hold counts the request's slots of AtOnce as in progress, and reports whether it has any.
+func (v *visit) hold() (holds bool) {
 	limits, _ := v.applied()
 	for i := range limits {
 		if limits[i].slot && v.took(i) {
-			return true
+			limits[i].progress.requests.Add(1)
+			holds = true
 		}
 	}
-	return false
+	return holds
 }
 
 // delay returns how long the request must wait for its turn.
