@@ -190,7 +190,7 @@ func TestConfigsThatCannotBeAreErrors(t *testing.T) {
 		{middleware.Config{Rules: []middleware.Rule{
 			{Name: "api", Key: keyfunc.Global, Limit: hour, Tiers: middleware.Tiers{"pro": limiter.All(limiter.PerSecond(10), limiter.PerHour(1000))}},
 			{Name: "api.3600", Key: keyfunc.Global, Limit: hour, Tiers: middleware.Tiers{"pro": hour, "free": hour}}}},
-			[]string{`Rules[1] "api.3600" tier "pro": there is another rule named "api.3600"`}},
+			[]string{`Rules[1] "api.3600": there is another rule named "api.3600"`}},
 		{middleware.Config{Rules: []middleware.Rule{
 			{Name: "api", Key: keyfunc.User, Limit: hour, Overrides: map[string]middleware.Override{"user:a": {Limit: limiter.All(limiter.PerSecond(10), hour)}}},
 			{Name: "api.3600", Key: keyfunc.Global, Limit: hour}}},
