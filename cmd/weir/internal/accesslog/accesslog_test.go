@@ -202,6 +202,10 @@ func TestTheColumnsOfALogAreThoseThatItNames(t *testing.T) {
 	unmarked := strings.Replace(fields, "sc-win32-status", "sc-substatus", 1) + line
 	entries, _ = readAll(t, unmarked, Options{Format: "iis"})
 	require.Len(t, entries, 1, "a format that is named needs no mark")
+
+	const edge = "#Fields: date time c-ip cs-method cs-uri-stem cs(X-User) x-edge-location\n2026-05-01\t10:00:00\t192.0.2.7\tGET\t/\ta%252Fb\tFRA"
+	entries, _ = readAll(t, edge, Options{Headers: []string{"X-User"}, Map: map[string]string{"user": "$http_x_user"}})
+	require.Equal(t, []string{"a%2Fb", "a%2Fb"}, []string{entries[0].User, entries[0].Headers[0]}, "it is decoded once")
 }
 
 func TestTimesWithoutAZoneAreInTheZoneOfTheOptions(t *testing.T) {

@@ -60,11 +60,12 @@ func (t *template) parse(in *parser, e *Entry, text []byte) (at int, wrong strin
 			}
 		}
 		for _, to := range p.slots {
+			plain := value
 			if in.columns != nil {
-				value = in.columns.decode(slices.Contains(in.headers, to.name), value)
+				plain = in.columns.decode(slices.Contains(in.headers, to.name), value)
 			}
-			if wrong := in.put(e, to, value); wrong != "" {
-				return at, fmt.Sprintf("%s %.80q %s", p.name, value, wrong)
+			if wrong := in.put(e, to, plain); wrong != "" {
+				return at, fmt.Sprintf("%s %.80q %s", p.name, plain, wrong)
 			}
 		}
 	}
