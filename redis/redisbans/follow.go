@@ -197,6 +197,11 @@ func (l *List) settleOne(c *change, a *answer, text string) (k known, err error)
 
 // turn applies a page, and reports whether it was the last page.
 func (l *List) turn(a *answer) (isLast bool) {
+	if a.strange > 0 && !l.hasStrange {
+		l.hasStrange = true
+		l.log.Warn("weir: the list of bans in Redis has fields that are not digests, so Weir did not write them; they ban nobody. Remove them, and ban keys with weir ban",
+			"code", "weir-bans-strange", "hash", l.redis.names[0], "fields", a.strange)
+	}
 	for _, k := range a.page {
 		if l.unsent[k.ban.Key] == nil {
 			l.apply(k)

@@ -109,6 +109,8 @@ type List struct {
 	// Only the goroutine that runs catchUp uses these.
 	at    position  // in the list, up to where the process has read it
 	reads []*change // whose callers wait for the end of catchUp
+
+	hasStrange bool // a warning about strange fields was logged
 }
 
 // New returns the list in Redis, through any client of go-redis. It does not wait for Redis,

@@ -749,7 +749,9 @@ func TestAStateThatCannotBeReadIsABan(t *testing.T) {
 // Somebody wrote into the list by hand, or another program uses its name.
 func TestAFieldThatIsNoDigestIsLeftOutAndTheRestHolds(t *testing.T) {
 	server := redistest.Start(t)
-	before := readList(t, connect(t, server), Options{})
+	var log syncBuffer
+	o := Options{Logger: slog.New(slog.NewTextHandler(&log, nil))}
+	before := readList(t, connect(t, server), o)
 	require.NoError(t, before.Ban(t.Context(), "key", 0))
 	list, changes, ends := before.redis.names[0], before.redis.names[1], before.redis.names[2]
 	for _, field := range []string{"203.0.113.7", "", "x", before.tag("other") + "=", strings.Repeat("~", 22)} {
@@ -757,8 +759,9 @@ func TestAFieldThatIsNoDigestIsLeftOutAndTheRestHolds(t *testing.T) {
 		server.MustDo("XADD", changes, "*", "tag", field)
 		server.MustDo("ZADD", ends, "1", field) // it is over
 	}
+	server.MustDo("HSET", list, "s3cr3t", `{"ends":0}`)
 	server.MustDo("XADD", changes, "*", "one", "1", "two", "2")
-	after := readList(t, connect(t, server), Options{})
+	after := readList(t, connect(t, server), o)
 	for _, l := range []*List{before, after} {
 		assert.True(t, isBanned(l, "key"))
 		assert.Len(t, all(t, l), 1)
@@ -766,6 +769,8 @@ func TestAFieldThatIsNoDigestIsLeftOutAndTheRestHolds(t *testing.T) {
 		require.NoError(t, l.Ban(t.Context(), "further", time.Hour))
 		unban(t, l, "further", true)
 	}
+	assert.Equal(t, 2, strings.Count(log.String(), "code=weir-bans-strange"), "each process says so once")
+	assert.NotContains(t, log.String(), "s3cr3t")
 }
 
 // A process that was away for so long that a lifted ban is forgotten reads all, and so does each

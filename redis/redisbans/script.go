@@ -104,6 +104,7 @@ type answer struct {
 	gap      bool // there is no page: Redis does not have the last change that the process has read
 	answers  []string
 	page     []known
+	strange  int // fields of the page that are no digests, which are left out
 
 	now      int64     // the server's time, in milliseconds since 1970
 	received time.Time // the same moment by this process's clock
@@ -150,7 +151,9 @@ func (r *remote) exchange(ctx context.Context, from position, changes []*change)
 	a.answers, said = said[header:header+len(changes)], said[header+len(changes):]
 	for of := range slices.Chunk(said, 2) {
 		if _, ok := keyfunc.ParseDigest(of[0]); ok {
-			a.page = append(a.page, a.read(of[0], of[1])) // other fields were not written by Weir
+			a.page = append(a.page, a.read(of[0], of[1]))
+		} else {
+			a.strange++
 		}
 	}
 	return a, nil
