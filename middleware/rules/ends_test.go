@@ -2,11 +2,13 @@ package rules_test
 
 import (
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 
 	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/middleware"
+	"github.com/weirgo/weir/middleware/bans"
 	"github.com/weirgo/weir/middleware/rules"
 )
 
@@ -18,5 +20,5 @@ func TestWhatAFileSaysOfHowRequestsEnd(t *testing.T) {
 	assert.NotZero(t, tokens.Cost)
 	assert.Equal(t, limiter.All(limiter.PerHour(3), limiter.PerDay(5)), api.Limit)
 	assert.Equal(t, limiter.All(limiter.PerHour(4), limiter.PerDay(50).With(limiter.SlidingLog)), api.Tiers["premium"])
-	assert.True(t, c.ByRoute["GET /api/v1/search"][0].Escalate.Outcomes)
+	assert.Equal(t, bans.Escalation{After: 3, Within: time.Hour, Ban: 2 * time.Hour, Outcomes: true}, c.ByRoute["GET /api/v1/search"][0].Escalate)
 }

@@ -41,9 +41,8 @@ func FuzzParse(f *testing.F) {
 
 func sample(t testing.TB) []byte {
 	t.Helper()
-	text, err := os.ReadFile("testdata/sample.yaml")
-	require.NoError(t, err)
-	return text
+	text, _, _ := strings.Cut(readText(t, "testdata/explain/sample.yaml"), "\n# explain")
+	return []byte(text)
 }
 
 // requireSense reads a text and requires what is promised of any: rules that can be used,

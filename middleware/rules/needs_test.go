@@ -13,6 +13,8 @@ import (
 func TestNeedsAreWhatRulesReadOfRequests(t *testing.T) {
 	own := func(*http.Request) (string, error) { return "", keyfunc.ErrNoKey }
 	r, err := rules.Parse([]byte(`version: 1
+ban: {keys: ["user:42", 192.0.2.1]}
+allow: {keys: ["header:X-Device:7", "acme"], cidrs: [198.51.100.0/24]}
 global: {limit: 9/s, cost: {header: content-length, per: 1MiB}, key: global}
 tiers:
   free: {limit: 100/h, key: ip}
@@ -37,10 +39,12 @@ default: {limit: 100/m, key: fingerprint}
 		{"global", "header:Content-Length"},
 		{"login", "header:Tenant"},
 		{"default", "header:User-Agent"},
+		{"allow", "header:X-Device"},
 		{"GET /users/{id}", "header:X-Key"},
 		{"example.org/*", "host"},
 		{"/b", "json:name"},
 		{"/c", "key:tenant"},
+		{"allow", "key:tenant"},
 		{"login", "key:tenant"},
 		{"/b", "route"},
 		{"GET /*", "route"},
@@ -49,6 +53,7 @@ default: {limit: 100/m, key: fingerprint}
 		{"tier:premium", "tier"},
 		{"/a", "user"},
 		{"/c", "user"},
+		{"ban", "user"},
 		{"tier:premium", "user"},
 	}, r.Needs())
 	require.Equal(t, []string{"/a", "/b", "/c", "GET /*", "GET /users/{id}", "POST /login", "example.org/*"}, r.Routes())
@@ -59,15 +64,4 @@ default: {limit: 100/m, key: fingerprint}
 	key, err := r.IP()(&http.Request{RemoteAddr: "[2001:db8::7]:1024"})
 	require.NoError(t, err)
 	require.Equal(t, "2001:db8::/64", key)
-}
-
-func TestKeysThatAreBannedOrAllowedAreNeeds(t *testing.T) {
-	own := func(*http.Request) (string, error) { return "", keyfunc.ErrNoKey }
-	r, err := rules.Parse([]byte(`version: 1
-ban: {keys: ["user:42", 192.0.2.1]}
-allow: {keys: ["header:X-Device:7", "acme"], cidrs: [198.51.100.0/24]}
-default: 5/s
-`), rules.Options{Keys: map[string]keyfunc.Func{"tenant": own}})
-	require.NoError(t, err)
-	require.Equal(t, []rules.Need{{"allow", "header:X-Device"}, {"allow", "key:tenant"}, {"ban", "user"}}, r.Needs())
 }

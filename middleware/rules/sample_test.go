@@ -2,9 +2,7 @@ package rules_test
 
 import (
 	"fmt"
-	"maps"
 	"net/http"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -12,36 +10,11 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/weirgo/weir/internal/phase"
 	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/middleware"
-	"github.com/weirgo/weir/middleware/bans"
 	"github.com/weirgo/weir/middleware/rules"
 )
-
-func loadSample(t testing.TB, o rules.Options) *rules.Rules {
-	t.Helper()
-	r, err := rules.Load("testdata/sample.yaml", o)
-	require.NoError(t, err)
-	return r
-}
-
-// A plainRule is a rule without its functions, which can't be compared.
-type plainRule struct {
-	Name     string
-	Limit    limiter.Allowance
-	Tiers    middleware.Tiers
-	NoKey    middleware.NoKey
-	OnOutage limiter.Outage
-	SoftAt   int
-	Escalate bans.Escalation
-	Mode     middleware.Mode
-}
-
-func plainly(r middleware.Rule) plainRule {
-	return plainRule{r.Name, r.Limit, r.Tiers, r.NoKey, r.OnOutage, r.SoftAt, r.Escalate, r.Mode}
-}
 
 // keyOf is the key of a request under a rule.
 func keyOf(t testing.TB, r middleware.Rule, c call) string {
@@ -52,78 +25,6 @@ func keyOf(t testing.TB, r middleware.Rule, c call) string {
 	}
 	key, _ = keyfunc.Classify(key)
 	return key
-}
-
-func TestTheSampleIsWhatItSays(t *testing.T) {
-	phase.Test(t, func(t *testing.T) {
-		r := loadSample(t, rules.Options{})
-		c := r.Config()
-
-		const hour = time.Hour
-		require.Len(t, c.Rules, 1)
-		assert.Equal(t, plainRule{Name: "global", Limit: limiter.PerSecond(10_000), SoftAt: 80}, plainly(c.Rules[0]))
-		require.NotNil(t, c.Default)
-		assert.Equal(t, plainRule{Name: "default", Limit: limiter.PerMinute(100).With(limiter.SlidingCounter), SoftAt: 80}, plainly(c.Default[0]))
-		require.Equal(t, []string{"free", "premium"}, slices.Sorted(maps.Keys(c.ByTier)))
-		assert.Equal(t, plainRule{Name: "tier:free", Limit: limiter.PerHour(100), SoftAt: 80}, plainly(c.ByTier["free"][0]))
-		assert.Equal(t, plainRule{Name: "tier:premium", Limit: limiter.PerHour(10_000), SoftAt: 80}, plainly(c.ByTier["premium"][0]))
-		require.Len(t, c.ByRoute, 4)
-		search, upload, login, beta := c.ByRoute["GET /api/v1/search"][0], c.ByRoute["POST /api/v1/upload"][0], c.ByRoute["POST /login"][0], c.ByRoute["/beta/*"][0]
-		assert.Equal(t, plainRule{Name: "GET /api/v1/search", SoftAt: 80,
-			Limit: limiter.Limit{Events: 30, Per: time.Minute, Burst: 10, Algorithm: limiter.TokenBucket}}, plainly(search))
-		assert.Equal(t, plainRule{Name: "POST /api/v1/upload", SoftAt: 80,
-			Limit: limiter.Limit{Events: 10, Per: hour, Algorithm: limiter.SlidingLog}}, plainly(upload))
-		assert.Equal(t, plainRule{Name: "POST /login", Limit: limiter.PerMinute(5), SoftAt: 80, OnOutage: limiter.FailClosed,
-			Escalate: bans.Escalation{After: 3, Within: 10 * time.Minute, Ban: time.Minute, Factor: 2, Max: 24 * hour}}, plainly(login))
-		assert.Equal(t, plainRule{Name: "/beta/*", Limit: limiter.PerSecond(10), SoftAt: 80, Mode: middleware.Shadow}, plainly(beta))
-
-		guest := call{from: "10.1.2.3:80", header: map[string]string{"X-Forwarded-For": "192.0.2.9, 10.0.0.7", "X-Device": "d"}}
-		user := guest
-		user.user = "42"
-		assert.Equal(t, "global", keyOf(t, c.Rules[0], user))
-		assert.Equal(t, "192.0.2.9", keyOf(t, c.Default[0], user))
-		assert.Equal(t, "user:42", keyOf(t, c.ByTier["free"][0], user))
-		assert.Equal(t, "192.0.2.9", keyOf(t, c.ByTier["premium"][0], guest))
-		assert.Equal(t, "join:7:user:429:192.0.2.9", keyOf(t, search, user))
-		assert.Equal(t, "join:0:9:192.0.2.9", keyOf(t, search, guest))
-		assert.Equal(t, "192.0.2.9", keyOf(t, upload, user))
-		assert.Equal(t, "join:9:192.0.2.917:header:X-Device:d", keyOf(t, login, guest))
-		assert.Equal(t, "192.0.2.9", keyOf(t, beta, guest))
-
-		for _, rule := range []middleware.Rule{c.Rules[0], c.Default[0], c.ByTier["free"][0], c.ByTier["premium"][0], search, login, beta} {
-			assert.Zero(t, rule.Cost, rule.Name)
-			assert.Nil(t, rule.Match, rule.Name)
-		}
-		assert.EqualValues(t, 3, upload.Cost.Of(call{length: 2<<20 + 1}.request()))
-
-		for from, banned := range map[string]bool{
-			"198.51.100.7": true, "198.51.101.1": false, "203.0.113.66": true, "203.0.113.67": false,
-			"192.0.2.200": true, "192.0.2.9": false, "2001:db8:bad:1::7": true, "2001:db8:bae::7": false,
-		} {
-			asked := call{from: "10.1.2.3:80", header: map[string]string{"X-Forwarded-For": from}}
-			assert.Equal(t, banned, denies(t, c, asked), from)
-		}
-		for user, banned := range map[string]bool{"user:eve": true, "user:ev": false} {
-			_, found := c.Bans.List.Find(user)
-			assert.Equal(t, banned, found, user)
-		}
-		require.NotNil(t, c.Allow)
-		assert.True(t, c.Allow.Matches(call{from: "10.1.2.3:80"}.request()))
-		assert.False(t, c.Allow.Matches(guest.request()))
-		assert.True(t, c.Allow.Matches(call{route: "GET /healthz"}.request()))
-		assert.True(t, c.Allow.Matches(call{route: "HEAD /healthz"}.request()))
-		assert.False(t, c.Allow.Matches(call{route: "POST /healthz"}.request()))
-
-		assert.NotNil(t, c.Bans.List)
-		assert.Zero(t, c.Bans.Status)
-		assert.False(t, c.Shadow)
-		require.Len(t, r.Warnings(), 3)
-		assert.Equal(t, `testdata/sample.yaml:12:90: endpoints."POST /api/v1/upload".cost: a chunked body has no Content-Length, so it costs 1 whatever its length: set its cost with missing`,
-			r.Warnings()[0].String())
-		assert.Equal(t, `testdata/sample.yaml:13:37: endpoints."POST /login".key: a client that sends another header:X-Device each time has a new key each time: no limit stops it (a limit under global with key: ip would), it is never banned`,
-			r.Warnings()[1].String())
-		assert.Contains(t, r.Warnings()[2].String(), `testdata/sample.yaml:4:17: allow.cidrs.0: contains the proxies of 10.0.0.0/8: `)
-	})
 }
 
 // What both make of a limit is what package limiter reads in its own words.
@@ -245,11 +146,4 @@ func TestSoftOfARuleGoesBeforeThatOfTheFile(t *testing.T) {
 	assert.Equal(t, 0, c.Rules[0].SoftAt)
 	assert.Equal(t, 50, c.Default[0].SoftAt)
 	assert.Equal(t, 80, c.ByTier["a"][0].SoftAt)
-}
-
-// denies reports whether a request is refused as banned.
-func denies(t testing.TB, c middleware.Config, asked call) bool {
-	limits, err := middleware.New(c)
-	require.NoError(t, err)
-	return limits.Explain(asked.request()).Banned
 }
