@@ -23,6 +23,10 @@ func TestMain(m *testing.M) {
 	redistest.Main(m)
 }
 
+func clientOf(t testing.TB, server *redistest.Server) *redis.Client {
+	return redistest.CloseAfter(t, redis.NewClient(&redis.Options{Addr: server.Addr}))
+}
+
 func awaitNudge(t testing.TB, s *source) {
 	t.Helper()
 	select {

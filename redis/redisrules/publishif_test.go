@@ -19,7 +19,7 @@ func rulesOf(n int) []byte { return fmt.Appendf(nil, "version: 1\ndefault: %d/s\
 
 func TestRulesArePublishedInPlaceOfAVersionAlone(t *testing.T) {
 	t.Parallel()
-	client := redistest.CloseAfter(t, redis.NewClient(&redis.Options{Addr: redistest.Start(t).Addr}))
+	client := clientOf(t, redistest.Start(t))
 	ctx, none := t.Context(), rules.Options{}
 	_, err := redisrules.Read(ctx, client, inRedis)
 	require.ErrorIs(t, err, redisrules.ErrNone)
@@ -51,12 +51,12 @@ func TestNoPublishedChangeIsLostToAnother(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	ctx, none := t.Context(), rules.Options{}
-	require.NoError(t, redisrules.Publish(ctx, redistest.CloseAfter(t, redis.NewClient(&redis.Options{Addr: server.Addr})), inRedis, rulesOf(1), none))
+	require.NoError(t, redisrules.Publish(ctx, clientOf(t, server), inRedis, rulesOf(1), none))
 	const editors, each = 6, 5
 	var lost atomic.Int64
 	var all sync.WaitGroup
 	for range editors {
-		client := redistest.CloseAfter(t, redis.NewClient(&redis.Options{Addr: server.Addr}))
+		client := clientOf(t, server)
 		all.Go(func() {
 			for made := 0; made < each; {
 				text, err := redisrules.Read(ctx, client, inRedis)
@@ -80,7 +80,7 @@ func TestNoPublishedChangeIsLostToAnother(t *testing.T) {
 		})
 	}
 	all.Wait()
-	text, err := redisrules.Read(ctx, redistest.CloseAfter(t, redis.NewClient(&redis.Options{Addr: server.Addr})), inRedis)
+	text, err := redisrules.Read(ctx, clientOf(t, server), inRedis)
 	require.NoError(t, err)
 	assert.Equal(t, string(rulesOf(1+editors*each)), string(text))
 	t.Logf("%d attempts were told that they came too late", lost.Load())

@@ -69,15 +69,19 @@ func fromRedis(t *testing.T, server *redistest.Server, o rules.Options) *watched
 	if o.Poll == 0 {
 		o.Poll = time.Hour
 	}
-	w, err := redisrules.Watch(t.Context(), redistest.CloseAfter(t, redis.NewClient(&redis.Options{Addr: server.Addr})), inRedis, o)
+	w, err := redisrules.Watch(t.Context(), clientOf(t, server), inRedis, o)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, w.Close()) })
 	return &watched{w, t}
 }
 
+func clientOf(t testing.TB, server *redistest.Server) *redis.Client {
+	return redistest.CloseAfter(t, redis.NewClient(&redis.Options{Addr: server.Addr}))
+}
+
 func publish(t testing.TB, server *redistest.Server, text string) {
 	t.Helper()
-	require.NoError(t, redisrules.Publish(t.Context(), redistest.CloseAfter(t, redis.NewClient(&redis.Options{Addr: server.Addr})), inRedis, []byte(text), rules.Options{}))
+	require.NoError(t, redisrules.Publish(t.Context(), clientOf(t, server), inRedis, []byte(text), rules.Options{}))
 }
 
 func TestAFleetChangesTogether(t *testing.T) {
@@ -108,7 +112,7 @@ func TestWhatIsWrittenByHandIsFoundByPolling(t *testing.T) {
 func TestRulesThatAreWrongAreNotPublished(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	client := redistest.CloseAfter(t, redis.NewClient(&redis.Options{Addr: server.Addr}))
+	client := clientOf(t, server)
 	err := redisrules.Publish(t.Context(), client, inRedis, []byte("version: 2\ndefault: 3/s\n"), rules.Options{})
 	require.Equal(t, []string{"1:10: version: is 2: it must be 1"}, problemsOf(t, err))
 	require.Error(t, redisrules.Publish(t.Context(), client, inRedis, []byte(limitOf("5/h")+"ban: {file: banned.txt}\n"), rules.Options{}))
@@ -131,7 +135,7 @@ func TestWithoutRedisOrRulesInItAProcessStartsWithItsFallback(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 
-	client := redistest.CloseAfter(t, redis.NewClient(&redis.Options{Addr: server.Addr}))
+	client := clientOf(t, server)
 	_, err := redisrules.Watch(t.Context(), client, inRedis, rules.Options{})
 	require.ErrorContains(t, err, "rules: app:limits: redisrules: read Redis key \"app:limits\": the key does not exist")
 	empty := fromRedis(t, server, rules.Options{Fallback: []byte(limitOf("3/h"))})

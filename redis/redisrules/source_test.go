@@ -35,7 +35,7 @@ func write(t testing.TB, client redis.UniversalClient, text string) {
 func TestAKeyThatIsMissingIsAnErrorOfItsOwn(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	r := follow(t, redistest.CloseAfter(t, redis.NewClient(&redis.Options{Addr: server.Addr})))
+	r := follow(t, clientOf(t, server))
 	_, err := r.Read(t.Context())
 	require.ErrorIs(t, err, ErrNone)
 	require.EqualError(t, err, `redisrules: read Redis key "weir:rules": the key does not exist`)
@@ -51,7 +51,7 @@ func TestAKeyThatIsMissingIsAnErrorOfItsOwn(t *testing.T) {
 func TestAKeyHasAtMostOneMebibyte(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	client := redistest.CloseAfter(t, redis.NewClient(&redis.Options{Addr: server.Addr}))
+	client := clientOf(t, server)
 	r := follow(t, client)
 	largest := strings.Repeat("x", maxText)
 	write(t, client, largest)
@@ -68,7 +68,7 @@ func TestAKeyHasAtMostOneMebibyte(t *testing.T) {
 func TestASourceMayBeginWhileRedisIsDown(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	client := redistest.CloseAfter(t, redis.NewClient(&redis.Options{Addr: server.Addr}))
+	client := clientOf(t, server)
 	server.Kill()
 	r := newSource(client, key, never)
 	closeAfter(t, r)
@@ -83,7 +83,7 @@ func TestASourceMayBeginWhileRedisIsDown(t *testing.T) {
 func TestARedisThatHangsHoldsNobody(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	client := redistest.CloseAfter(t, redis.NewClient(&redis.Options{Addr: server.Addr}))
+	client := clientOf(t, server)
 	r := follow(t, client)
 	server.Pause()
 	for range 2 { // the second finds the first one still on its way
@@ -107,7 +107,7 @@ func TestASourceMayBeClosedAgainAndByMany(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	for range 20 {
-		r := newSource(redistest.CloseAfter(t, redis.NewClient(&redis.Options{Addr: server.Addr})), key, 0)
+		r := newSource(clientOf(t, server), key, 0)
 		var wg sync.WaitGroup
 		for range 3 {
 			wg.Go(func() {
