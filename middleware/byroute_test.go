@@ -152,6 +152,21 @@ func TestATierWithRulesOfItsOwnDoesNotMeetTheDefault(t *testing.T) {
 	})
 }
 
+func TestTiersCountInRulesOfEverySection(t *testing.T) {
+	phase.Test(t, func(t *testing.T) {
+		rule := func(name string) middleware.Rule {
+			return middleware.Rule{Name: name, Key: keyfunc.Global, Limit: limiter.PerHour(1), Tiers: middleware.Tiers{"gold": limiter.PerHour(2)}}
+		}
+		fallback := rule("default")
+		l := limited(t, middleware.Config{ByRoute: map[string][]middleware.Rule{"/a": {rule("a")}}, Default: []middleware.Rule{fallback}})
+		for _, pattern := range []string{"/a", "/b"} {
+			_, result := check(l, request(routedBy(pattern), inTier("gold")))
+			assert.Equal(t, "gold", result.Tier)
+			assert.EqualValues(t, 2, result.Limit)
+		}
+	})
+}
+
 // A rule for everything is for what no route is for too: 404s are a flood like any other.
 func TestARuleForEveryPathIsForThoseThatNoRouteIsFor(t *testing.T) {
 	logger, log := logged()
