@@ -97,12 +97,13 @@ type Store struct {
 	open   atomic.Uint64 // parts with an open breaker
 	debts  debts
 
-	inner     limiter.Store
-	keepsTime bool // inner returns within the deadline by itself
-	servers   Servers
-	options   Options
-	local     *limiter.Memory
-	shares    sync.Map // of local: *limiter.Quota -> its share, also a *limiter.Quota
+	inner      limiter.Store
+	keepsTime  bool // inner returns within the deadline by itself
+	servers    Servers
+	options    Options
+	local      *limiter.Memory
+	shares     sync.Map     // of local: *limiter.Quota -> its share, also a *limiter.Quota
+	sharesKept atomic.Int64 // how many shares has
 
 	mu      sync.Mutex // for what follows, and changes of open
 	parts   [64]part

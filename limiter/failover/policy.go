@@ -169,6 +169,10 @@ func (s *Store) toShare(c *limiter.Charge) bool {
 
 const longest = 366 * 24 * time.Hour // the longest period of a limit
 
+// mostShares bounds the shares that are kept. A program makes any number of quotas if its clients have limits of their
+// own.
+const mostShares = 10_000
+
 // share returns the quota that Local counts against, under the same names. A small share is exact, even
 // if the whole limit is not: otherwise each process would admit the extra unit that a counter admits
 // around a boundary. Each limit of a rule has its own share, because different periods can become equal.
@@ -186,6 +190,10 @@ func (s *Store) share(q *limiter.Quota) *limiter.Quota {
 		divided, _ = limiter.NewQuota(q.Rule(), q.Tier(), divide(q.Limit(), int64(replicas)))
 	}
 	divided.Settles = q.Settles
+	if s.sharesKept.Add(1) > mostShares { // made anew, they find their counters by name
+		s.shares.Clear()
+		s.sharesKept.Store(1)
+	}
 	known, _ := s.shares.LoadOrStore(q, divided)
 	return known.(*limiter.Quota)
 }

@@ -139,6 +139,17 @@ func TestSharesOfRulesThatAreGoneAreForgottenAfterTheOutage(t *testing.T) {
 	})
 }
 
+// If clients have limits of their own, a program goes on making quotas during an outage.
+func TestSharesAreBoundedDuringAnOutage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := wrap(newServer(t, dead), failover.Options{Replicas: 2})
+		for range 10_100 {
+			s.ShareOf(quota(t, "api", limiter.PerMinute(10), limiter.FailLocal))
+		}
+		assert.LessOrEqual(t, s.Shares(), 10_000)
+	})
+}
+
 // What the documentation says of an outage that all processes see: a burst of the local counters.
 func TestAnOutageAdmitsOneBurstMoreThanTheLimitAtMost(t *testing.T) {
 	const processes, burst, rate = 3, 240, 90.0
