@@ -122,7 +122,7 @@ func (f *testFlags) runAll(r *testReport, only *regexp.Regexp) error {
 	if err != nil {
 		return err
 	}
-	names, tiers := []string{""}, list(*f.tiers)
+	names, tiers := []string{""}, append(list(*f.tiers), "")
 	for _, info := range service.Rules() {
 		names, tiers = append(names, info.Name), append(tiers, info.Tier, info.ForTier)
 	}

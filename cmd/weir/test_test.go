@@ -94,6 +94,15 @@ func TestRequestsAreDecidedAsTestsExpect(t *testing.T) {
 	}
 }
 
+func TestRulesThatLimitNothingAreTestedToo(t *testing.T) {
+	dir := folder(t, map[string]string{
+		"weir.yaml": "version: 1\nban: {cidrs: [192.0.2.0/24]}\n",
+		"weir.test.yaml": "rules: weir.yaml\ntests: [{name: banned, steps: [" +
+			"{request: GET /, ip: 192.0.2.1, expect: banned}, {request: GET /, expect: allowed}]}]\n",
+	})
+	succeed(t, "", "test", filepath.Join(dir, "weir.test.yaml"))
+}
+
 func TestOverridesAndBansEndByTheClockOfTheTests(t *testing.T) {
 	path := writeTests(t, `rules: weir.yaml
 start: 2020-01-01T23:59:00Z
