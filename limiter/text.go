@@ -60,8 +60,8 @@ func parse(text string) (Limit, error) {
 		l.Events, rest = events, words[1:]
 		l.Per, err = parsePeriod(period)
 		if err == nil && len(rest) > 0 && (strings.EqualFold(rest[0], "from") || isZone(rest[0])) {
-			err = fmt.Errorf("%q belongs to a calendar, which has no slash, as in %s daily Europe/Berlin or %[2]s weekly from sunday",
-				shorten(rest[0]), shorten(count))
+			err = fmt.Errorf("is it a length or a calendar? Write %[1]s/%[2]s for any such length, or a calendar without a slash, "+
+				"as in %[1]s daily Europe/Berlin or %[1]s weekly from sunday", shorten(count), shorten(period))
 		}
 	} else {
 		l, rest, err = parseCalendar(events, words[1], words[2:])

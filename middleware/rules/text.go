@@ -55,11 +55,17 @@ type window struct{ of limiter.Limit }
 var calendars = []string{"daily", "weekly", "monthly", "yearly"}
 
 func (w *window) UnmarshalText(text []byte) (err error) {
-	if word, _, _ := strings.Cut(string(text), " "); slices.Contains(calendars, word) {
+	var p period
+	switch word, _, isLonger := strings.Cut(string(text), " "); {
+	case slices.Contains(calendars, word):
 		w.of, err = limiter.Parse("1 " + string(text))
 		return inWords(err)
+	case isLonger && slices.Contains([]string{"day", "week", "month", "year"}, word):
+		if err = p.UnmarshalText([]byte(word)); err == nil {
+			err = fmt.Errorf("is it a length or a calendar? Write %s for any such length, or a calendar such as daily Europe/Berlin or weekly from sunday", word)
+		}
+		return err
 	}
-	var p period
 	err = p.UnmarshalText(text)
 	w.of.Per = p.Duration
 	return err
