@@ -64,7 +64,7 @@ func Key(text string, own ...string) (string, error) {
 	switch {
 	case text == "", text == "global", text == "no-ip":
 		return text, nil
-	case kind != text && (kind == "handler" || slices.Contains(own, kind)): // given to RateLimit.Allow, or the application's own
+	case kind != text && slices.Contains(own, kind): // the application's
 		return text, nil
 	case isMade(text):
 		return text, nil
