@@ -476,7 +476,11 @@ func TestAProcessAwaitsItsRulesInRedis(t *testing.T) {
 	for _, each := range s {
 		each.eventually("--admin", "/livez", 200, "ok")
 		each.eventually("--admin", "/readyz", 503, "connection refused")
-		assert.Contains(t, each.said.String(), "weir-rules-awaited")
+		require.Eventually(t, func() bool {
+			each.mu.Lock()
+			defer each.mu.Unlock()
+			return strings.Contains(each.said.String(), "weir-rules-awaited")
+		}, 20*time.Second, 5*time.Millisecond)
 	}
 	for _, each := range s[:2] {
 		answer, err := http.Get("http://" + each.addr["--proxy"] + "/")
