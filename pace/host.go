@@ -2,6 +2,7 @@ package pace
 
 import (
 	"cmp"
+	"net/netip"
 	"net/url"
 	"strconv"
 	"strings"
@@ -30,7 +31,8 @@ func parseHost(text string) (host, error) {
 	}
 	field, below := strings.CutPrefix(text, "*.")
 	name := route.Host(field)
-	if name == "" {
+	_, notAddress := netip.ParseAddr(name)
+	if name == "" || below && notAddress == nil {
 		return wrong(`it must be a name such as api.example.org, "*.example.org", or an address, in ASCII`)
 	}
 	port := ""

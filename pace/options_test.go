@@ -33,12 +33,12 @@ func TestOptionsAreCheckedAllAtOnce(t *testing.T) {
 			[]string{"MaxWait is -1ns", "Retry.Attempts is 11", "Retry.Budget is 101", "Secret has 5 bytes"}},
 		"a budget for nothing": {pace.Options{Rules: []pace.Rule{rule}, Retry: pace.Retry{Budget: 10}}, []string{"Retry.Budget is 10"}},
 		"rules": {pace.Options{Rules: []pace.Rule{
-			{}, {Host: "https://a.org"}, {Host: "a.org/b", Limit: per}, {Host: "ä.org", Limit: per}, {Host: "a.org:http", Limit: per}, {Host: "*.", Limit: per}, {Host: "a b", Limit: per},
+			{}, {Host: "https://a.org"}, {Host: "a.org/b", Limit: per}, {Host: "ä.org", Limit: per}, {Host: "a.org:http", Limit: per}, {Host: "*.", Limit: per}, {Host: "*.192.0.2.1", Limit: per}, {Host: "a b", Limit: per},
 			{Host: "b.org", Limit: limiter.Limit{Events: -1, Per: time.Second}}, {Host: "c.org", Limit: per.With(limiter.SlidingLog)},
 			{Host: "d.org", Limit: limiter.All(per, limiter.AtOnce(-1))}, {Host: "e.org", Limit: per, OnOutage: 9},
 			{Host: "f.org", Name: "\x01", Limit: per}, {Host: "g.org"},
 		}}, []string{
-			"rule 1: pace: Host is missing", "Limit is missing", `rule "https://a.org": pace: Host is "https://a.org"`, `"a.org/b"`, `"ä.org"`, `"a.org:http"`, `"*."`, `"a b"`,
+			"rule 1: pace: Host is missing", "Limit is missing", `rule "https://a.org": pace: Host is "https://a.org"`, `"a.org/b"`, `"ä.org"`, `"a.org:http"`, `"*."`, `"*.192.0.2.1"`, `"a b"`,
 			`rule "b.org": limiter: Events is -1`, `rule "c.org": pace: Limit is 1/1s sliding-log`, `rule "d.org": limiter: Max is -1`, `rule "e.org": limiter: OnOutage is 9`,
 			"outside printable ASCII", `rule "g.org": limiter: Limit is missing`,
 		}},

@@ -2,6 +2,7 @@ package route
 
 import (
 	"fmt"
+	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
@@ -110,6 +111,7 @@ func hostOf(text string) (host, reason string) {
 		}
 	}
 	host = Host(name)
+	_, notAddress := netip.ParseAddr(host)
 	if strings.Contains(host, ":") {
 		if wild || strings.Contains(name, "]:") {
 			return "", "has a host that is not one: want one such as example.com or *.example.com"
@@ -119,7 +121,7 @@ func hostOf(text string) (host, reason string) {
 	switch {
 	case strings.Contains(name, ":"):
 		return "", "has a port, which no host is compared with: leave it out"
-	case host == "":
+	case host == "", wild && notAddress == nil:
 		return "", "has a host that is not one: want one such as example.com or *.example.com"
 	case !wild && !strings.Contains(host, ".") && host != "localhost" && !strings.HasSuffix(name, "."):
 		return "", "begins with " + strconv.Quote(text) + ", which reads as a host: write " + strconv.Quote("/"+text) + " for a path, and " + strconv.Quote(text+".") + " for a host"

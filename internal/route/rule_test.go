@@ -59,6 +59,7 @@ func TestAPatternThatNoRequestMatchesIsRefusedWithTheReason(t *testing.T) {
 		"a.*.example/x":                   "has a host that is not one",
 		"*/x":                             "has a host that is not one",
 		"*.0.0.1/x":                       "has a host that is not one",
+		"*.192.0.2.1/x":                   "has a host that is not one",
 		"*.[::1]/x":                       "has a host that is not one",
 		"a..example/x":                    "has a host that is not one",
 		strings.Repeat("a", 64) + ".org/": "has a host that is not one",
