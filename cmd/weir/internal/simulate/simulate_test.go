@@ -411,3 +411,15 @@ func (observer) Observe(seen *middleware.Observation) {
 		got.Rules = append(got.Rules, told(r))
 	}
 }
+
+func TestARuleThatATallyDoesNotKnowIsCountedByItself(t *testing.T) {
+	known := middleware.RuleInfo{Name: "known", Limit: limiter.PerHour(1)}
+	further := middleware.RuleInfo{Name: "further", Limit: limiter.PerHour(2)}
+	tally := NewTally([]middleware.RuleInfo{known})
+	tally.Add(&accesslog.Entry{}, 0, &Decision{Outcome: middleware.OutcomeAllowed, Rules: []middleware.RuleResult{{Rule: &further}}})
+	rows := tally.Summary(1, func(client string) string { return client }).Rules
+	require.Len(t, rows, 2)
+	require.Zero(t, rows[0].Asked, "known")
+	require.Equal(t, "further", rows[1].Rule)
+	require.EqualValues(t, 1, rows[1].Asked)
+}

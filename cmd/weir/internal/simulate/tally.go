@@ -67,11 +67,8 @@ const (
 // NewTally returns an empty Tally.
 func NewTally(rules []middleware.RuleInfo) *Tally {
 	t := &Tally{numbers: map[[2]string]int{}, clients: map[string]*client{}}
-	for i, r := range rules {
-		t.numbers[[2]string{r.Name, r.Tier}] = i
-		t.rules = append(t.rules, RuleCounts{
-			Rule: r.Name, Tier: r.Tier, Limit: r.LimitText(), Shadow: r.Mode == middleware.Shadow, refusedKeys: map[string]struct{}{},
-		})
+	for i := range rules {
+		t.row(&rules[i])
 	}
 	return t
 }
@@ -127,8 +124,22 @@ func (t *Tally) Add(e *accesslog.Entry, at int64, d *Decision) {
 	c.by[by]++
 }
 
+// row returns the counts of a rule, which are new if it has none.
+func (t *Tally) row(r *middleware.RuleInfo) *RuleCounts {
+	name := [2]string{r.Name, r.Tier}
+	number, ok := t.numbers[name]
+	if !ok {
+		number = len(t.rules)
+		t.numbers[name] = number
+		t.rules = append(t.rules, RuleCounts{
+			Rule: r.Name, Tier: r.Tier, Limit: r.LimitText(), Shadow: r.Mode == middleware.Shadow, refusedKeys: map[string]struct{}{},
+		})
+	}
+	return &t.rules[number]
+}
+
 func (t *Tally) addRule(d *middleware.RuleResult) {
-	r := &t.rules[t.numbers[[2]string{d.Rule.Name, d.Rule.Tier}]]
+	r := t.row(d.Rule)
 	r.Asked++
 	if d.Allowed {
 		return
