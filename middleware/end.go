@@ -300,11 +300,12 @@ func (e *end) say(rule *rule, n int64) error {
 	settled := false
 	e.mu.Lock()
 	limits, _ := e.applied()
-	for i := range limits {
-		if a := &limits[i]; a.rule == rule && e.isOpen(i) {
-			if settled = settled || a.said != unsaid; settled {
-				continue
-			}
+	for i := range limits { // of one rule all are settled, or none
+		switch a := &limits[i]; {
+		case a.rule != rule || !e.isOpen(i):
+		case a.said != unsaid:
+			settled = true
+		default:
 			a.said = n
 			if e.ended {
 				owed = e.correct(owed, i)
