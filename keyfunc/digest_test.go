@@ -27,11 +27,10 @@ func TestADigestIsOfTheWholeKeyUnderTheSecretOfThen(t *testing.T) {
 		wiped := []byte(secret)
 		d := keyfunc.NewDigester(wiped)
 		clear(wiped)
+		hasNoClass := func(key []byte) bool { return len(key) == 0 || key[0] != 0 }
+		keys := rapid.SliceOfN(rapid.Byte(), 0, 600).Filter(hasNoClass)
 		rapid.Check(t, func(t *rapid.T) {
-			key := rapid.SliceOfN(rapid.Byte(), 0, 600).Draw(t, "key")
-			if len(key) > 0 && key[0] == 0 {
-				t.Skip("a class")
-			}
+			key := keys.Draw(t, "key")
 			digest := sha256.New()
 			if secret != "" {
 				digest = hmac.New(sha256.New, []byte(secret))

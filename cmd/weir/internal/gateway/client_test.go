@@ -188,6 +188,7 @@ func TestAClientThatBlocksLosesItsSlot(t *testing.T) {
 	})
 }
 
+// Its time is real, as a bubble has no network. Nothing bounds it from above but the client's patience.
 func TestAClientThatGoesOnKeepsItsSlotHoweverSlowItIs(t *testing.T) {
 	const parts = 15 // one each 200 ms takes longer than a client may block
 	const long = parts * 200 * time.Millisecond
