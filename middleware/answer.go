@@ -21,9 +21,6 @@ func isGone(ctx context.Context) bool { return errors.Is(ctx.Err(), context.Canc
 // unless something awaits its end or its handlers want the Result.
 func (l *RateLimit) pass(w http.ResponseWriter, r *http.Request, v *visit) Entered {
 	set, h := v.set, w.Header()
-	if len(h[fieldPolicy]) > 0 {
-		v.warnTwice(h)
-	}
 	holds := v.slots && v.hold()
 	if v.slot == nil && !holds && !set.Results && !v.ends {
 		v.report(h)

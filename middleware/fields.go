@@ -1,7 +1,6 @@
 package middleware
 
 import (
-	"log/slog"
 	"net/http"
 	"slices"
 	"strconv"
@@ -87,11 +86,7 @@ func (v *visit) setFields(h http.Header, f *fields, text []byte) []byte {
 		v.setWarning(h, shown)
 	}
 	remaining := ""
-	switch {
-	case which == HeadersLegacy:
-	case len(h[fieldPolicy]) > 0 || len(h[fieldRateLimit]) > 0:
-		v.mergeLists(h, shown)
-	default:
+	if which != HeadersLegacy {
 		text, remaining = v.setLists(h, f, text, shown, strict)
 	}
 	if which != HeadersDraft11 && strict >= 0 {
@@ -100,8 +95,7 @@ func (v *visit) setFields(h http.Header, f *fields, text []byte) []byte {
 	return text
 }
 
-// setLists sets RateLimit-Policy and RateLimit, where nobody has set them. It returns the text of what limit strict
-// has left.
+// setLists sets RateLimit-Policy and RateLimit. It returns the text of what limit strict has left.
 func (v *visit) setLists(h http.Header, f *fields, text []byte, shown []uint8, strict int) (_ []byte, remaining string) {
 	limits, charges := v.applied()
 	from := len(text)
@@ -123,6 +117,9 @@ func (v *visit) setLists(h http.Header, f *fields, text []byte, shown []uint8, s
 			text = append(appendComma(text, n), member...)
 		}
 		f.policy[0] = textOf(text[from:])
+	}
+	if len(h[fieldPolicy]) > 0 || len(h[fieldRateLimit]) > 0 {
+		v.joinLists(h, f)
 	}
 	h[fieldPolicy], h[fieldRateLimit] = f.policy[:], f.rateLimit[:]
 	return text, remaining
@@ -170,10 +167,7 @@ func isStricterPresent(h http.Header, names *[3]string, d *limiter.Decision) boo
 			return false
 		}
 	}
-	if present[1] != d.Remaining {
-		return present[1] < d.Remaining
-	}
-	return d.Allowed && present[0] <= d.Limit
+	return present[1] < d.Remaining || present[1] == d.Remaining && d.Allowed
 }
 
 // setWarning lists the rules that have reached SoftAt, as in the RateLimit field: "search";r=3;q=30.
@@ -194,101 +188,25 @@ func (v *visit) setWarning(h http.Header, shown []uint8) {
 	}
 }
 
-// mergeLists adds this limiter's members to the lists that the response has: in front of them if it refuses. Of two
-// members with one name the stricter stays.
-func (v *visit) mergeLists(h http.Header, shown []uint8) {
-	limits, charges := v.applied()
-	policies, left := members(h[fieldPolicy]), members(h[fieldRateLimit])
-	var ownPolicies, own []string
-	for _, i := range shown {
-		a, d := &limits[i], &charges[i].Decision
-		isOwn := func(m string) bool { return isNamed(m, a.name) }
-		if at := slices.IndexFunc(left, isOwn); at >= 0 && leftOf(left[at]) < d.Remaining {
-			continue
-		}
-		policies, left = slices.DeleteFunc(policies, isOwn), slices.DeleteFunc(left, isOwn)
-		policy, _ := a.texts(d)
-		member, _ := a.appendMember(nil, d, v.outcome == OutcomeAllowed)
-		ownPolicies, own = append(ownPolicies, policy), append(own, textOf(member))
+// joinLists adds this limiter's members to the fields that the response has, without reading those. Members that refuse
+// come first, and replace RateLimit: in a refusal only the rules that refuse are listed there.
+func (v *visit) joinLists(h http.Header, f *fields) {
+	policy, left := strings.Join(h[fieldPolicy], ", "), strings.Join(h[fieldRateLimit], ", ")
+	switch {
+	case v.outcome == OutcomeAllowed:
+		policy, left = joinFields(policy, f.policy[0]), joinFields(left, f.rateLimit[0])
+	default:
+		policy, left = joinFields(f.policy[0], policy), f.rateLimit[0]
 	}
-	if v.outcome == OutcomeAllowed {
-		policies, left = append(policies, ownPolicies...), append(left, own...)
-	} else {
-		for i := range left {
-			left[i] = withoutTime(left[i])
-		}
-		policies, left = append(ownPolicies, policies...), append(own, left...)
-	}
-	h[fieldPolicy] = []string{strings.Join(policies, ", ")}
-	h[fieldRateLimit] = []string{strings.Join(left, ", ")}
+	f.policy[0], f.rateLimit[0] = policy, left
 }
 
-// withoutTime removes t, the last parameter of a member of RateLimit. In a refusal only the rules that refuse have it.
-func withoutTime(member string) string {
-	if at := strings.LastIndex(member, ";t="); at > strings.LastIndexByte(member, '"') {
-		return member[:at]
+// joinFields joins two lists of a field, which may be empty.
+func joinFields(first, second string) string {
+	if first == "" || second == "" {
+		return first + second
 	}
-	return member
-}
-
-// members splits a list of a Structured Field (RFC 9651). A member with an unfinished string would spoil all that
-// follow it, so it is left out.
-func members(lines []string) (all []string) {
-	for _, line := range lines {
-		from, quoted := 0, false
-		for i := 0; i < len(line); i++ {
-			switch c := line[i]; {
-			case c == '\\' && quoted:
-				i++
-			case c == '"':
-				quoted = !quoted
-			case c == ',' && !quoted:
-				all = append(all, line[from:i])
-				from = i + 1
-			}
-		}
-		if !quoted {
-			all = append(all, line[from:])
-		}
-	}
-	for i := range all {
-		all[i] = strings.Trim(all[i], " \t")
-	}
-	return slices.DeleteFunc(all, func(m string) bool { return m == "" })
-}
-
-// isNamed reports whether a member has that name, in quotes.
-func isNamed(member, name string) bool {
-	rest, ok := strings.CutPrefix(member, name)
-	return ok && (rest == "" || rest[0] == ';' || rest[0] == ' ')
-}
-
-// leftOf returns the units that a member of RateLimit has left. What is unknown is more than any number.
-func leftOf(member string) int64 {
-	_, parameters, _ := strings.Cut(member, `";`) // a name has no ; behind a quote
-	for parameter := range strings.SplitSeq(parameters, ";") {
-		if text, ok := strings.CutPrefix(strings.TrimSpace(parameter), "r="); ok {
-			if n, err := strconv.ParseInt(text, 10, 64); err == nil && n >= 0 {
-				return n
-			}
-		}
-	}
-	return int64(limiter.Never)
-}
-
-// warnTwice warns if the response has a limit with the name of one of this limiter's.
-func (v *visit) warnTwice(h http.Header) {
-	limits, _ := v.applied()
-	all := members(h[fieldPolicy])
-	for i := range limits {
-		a := &limits[i]
-		isMet := slices.ContainsFunc(all, func(m string) bool { return isNamed(m, a.name) })
-		if isMet && !a.shadow && !a.ofValue && v.set.Headers.Send != HeadersNone {
-			v.set.warnOnce("weir-counted-twice", "",
-				"weir: a request met one limiter twice, and was charged twice, or two limiters have rules of one name; remove one of the two, or rename a rule",
-				slog.String("rule", a.rule.Name))
-		}
-	}
+	return first + ", " + second
 }
 
 // appendMember appends a member of the RateLimit list, such as "ip";r=99;t=13, and returns the text of r.

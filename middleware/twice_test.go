@@ -2,7 +2,6 @@ package middleware_test
 
 import (
 	"net/http"
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -31,41 +30,15 @@ func TestALimiterChargesARequestEachTimeItPasses(t *testing.T) {
 		},
 	} {
 		phase.Run(t, name, func(t *testing.T) {
-			logger, log := logged()
 			heard := &recorder{}
-			l := limited(t, middleware.Config{Logger: logger, Observer: heard, Rules: []middleware.Rule{
+			l := limited(t, middleware.Config{Observer: heard, Rules: []middleware.Rule{
 				{Name: "all", Key: keyfunc.Global, Limit: limiter.PerHour(4)}, {Name: "ip", Key: keyfunc.IP(), Limit: limiter.PerHour(100)},
 			}})
 			h := l.Handler(between(l.Handler(ok)))
 			assert.Equal(t, []int{200, 200, 429}, statuses(h, 3, func(r *http.Request) { r.URL.Path = "/v1/x" }))
 			assert.Len(t, heard.seen, 5, "the third request did not pass the first limiter")
-			assert.Equal(t, 1, strings.Count(log.String(), "code=weir-counted-twice"))
-			assert.Contains(t, log.String(), "rule=all")
 		})
 	}
-}
-
-// Fields of another prefix or none say nothing, and neither do rules of other names, rules in shadow, or Allow.
-func TestNothingIsSaidOfWhatIsNotMetTwice(t *testing.T) {
-	phase.Test(t, func(t *testing.T) {
-		logger, log := logged()
-		named := func(name string, mode middleware.Mode, send middleware.Dialect) *middleware.RateLimit {
-			return limited(t, middleware.Config{Logger: logger, Headers: middleware.Headers{Send: send},
-				Rules: []middleware.Rule{{Name: name, Key: keyfunc.Global, Limit: limiter.PerHour(4), Mode: mode}}})
-		}
-		a := named("a", middleware.Enforce, middleware.HeadersBoth)
-		allow := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { a.Allow(w, r, "a", "") })
-		for _, h := range []http.Handler{
-			a.Handler(named("b", middleware.Enforce, middleware.HeadersBoth).Handler(ok)),
-			a.Handler(named("a", middleware.Shadow, middleware.HeadersBoth).Handler(ok)),
-			named("a", middleware.Enforce, middleware.HeadersLegacy).Handler(a.Handler(ok)),
-			named("a", middleware.Enforce, middleware.HeadersNone).Handler(a.Handler(ok)),
-			a.Handler(allow),
-		} {
-			serve(h, request())
-		}
-		assert.NotContains(t, log.String(), "weir-counted-twice")
-	})
 }
 
 func TestRulesThatARequestMeetsFurtherInsideStillCount(t *testing.T) {

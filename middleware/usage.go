@@ -29,8 +29,8 @@ import (
 //
 // The answer lists the rules for all requests, for the client's tier, and for each route, with names
 // and patterns, but no rules in shadow. A rule is listed without numbers if the request to this handler
-// lacks the rule's key, such as a parameter of another path, or if the rule counts each route or method
-// separately. If clients choose a rule's key themselves, such as a header's value, every client that
+// lacks the rule's key, such as a parameter of another path. The numbers of a rule that counts each route
+// or method separately are of the route of this handler, which by_route says. If clients choose a rule's key themselves, such as a header's value, every client that
 // sends the value sees its numbers, as in the header fields of limited responses.
 //
 // If the store's server does not answer, the handler answers 503. It never shows an unknown number as
@@ -39,7 +39,7 @@ func (l *RateLimit) Usage() http.Handler { return http.HandlerFunc(l.serveUsage)
 
 func (l *RateLimit) serveUsage(w http.ResponseWriter, r *http.Request) {
 	v := visit{set: l.rules.Load()}
-	before := v.set.screen(routedBy(r, elsewhere, http.MethodGet), noKey)
+	before := v.set.screen(routedBy(r, elsewhere), noKey)
 	if before.no.outcome == OutcomeNoKey {
 		v.refuse(w, r, before.no, nil)
 		return
@@ -80,8 +80,9 @@ type usage struct {
 	Default     bool             `json:"default,omitempty"`     // it applies to routes without rules of their own
 	Conditional bool             `json:"conditional,omitempty"` // a Match of the service decides
 	Denied      bool             `json:"denied,omitempty"`
-	Key         string           `json:"key,omitempty"`     // its class
-	Unknown     string           `json:"unknown,omitempty"` // why the numbers are
+	Key         string           `json:"key,omitempty"`      // its class
+	ByRoute     bool             `json:"by_route,omitempty"` // the numbers are of this route or method
+	Unknown     string           `json:"unknown,omitempty"`  // why the numbers are
 	Limits      []limitUsage     `json:"limits,omitempty"`
 	Concurrency map[string]int64 `json:"concurrency,omitempty"` // max, and in_progress if it is known
 	SoftAt      int              `json:"soft_at,omitempty"`
@@ -132,7 +133,7 @@ func (set *ruleset) usages(r *http.Request) []usage {
 	if set.needsTier {
 		tier = Tier(r.Context())
 	}
-	one, other := routedBy(r, "GET "+patternPath(r), http.MethodGet), routedBy(r, "OTHER "+patternPath(r), "OTHER")
+	r = routedBy(r, r.Pattern)
 	usages := make([]usage, 0, len(set.all))
 	for _, rule := range set.all {
 		info := rule.info
@@ -142,28 +143,24 @@ func (set *ruleset) usages(r *http.Request) []usage {
 		u := usage{Rule: rule.Name, rule: rule, Default: info.Default}
 		if !rule.deny {
 			u.limits = rule.limitsFor(tier)
-			u.readKey(set, one, other)
+			u.readKey(set, r)
 		}
 		usages = append(usages, u)
 	}
 	return usages
 }
 
-// readKey reads the key of the client's requests, unless it depends on their route or method.
-func (u *usage) readKey(set *ruleset, one, other *http.Request) {
+// readKey reads the key of r.
+func (u *usage) readKey(set *ruleset, r *http.Request) {
 	if u.rule.together {
 		u.class = keyfunc.Shared
 		return
 	}
-	key, class, err := read(u.rule.Key, one)
-	if err == nil {
-		if same, _, err2 := read(u.rule.Key, other); err2 != nil || same != key {
-			err = keyfunc.ErrNoKey
-		}
-	}
+	key, class, err := read(u.rule.Key, r)
 	switch {
 	case err == nil:
 		u.key, u.class = key, class
+		u.ByRoute = strings.Contains(key, "route:") || strings.Contains(key, "method:")
 	case errors.Is(err, keyfunc.ErrAmbiguous):
 		u.Unknown = unknownAmbiguous
 	case errors.Is(err, keyfunc.ErrNoKey):
@@ -178,23 +175,12 @@ func (u *usage) readKey(set *ruleset, one, other *http.Request) {
 // the handler.
 const elsewhere = "/\x00"
 
-// routedBy returns a copy of r with this pattern and method. It has no body: nobody would remove the files of a form
-// that a key function parses.
-func routedBy(r *http.Request, pattern, method string) *http.Request {
+// routedBy returns a copy of r with this pattern. It has no body: nobody would remove the files of a form that a key
+// function parses.
+func routedBy(r *http.Request, pattern string) *http.Request {
 	routed := *r
-	routed.Pattern, routed.Method, routed.Body = pattern, method, http.NoBody
+	routed.Pattern, routed.Body = pattern, http.NoBody
 	return &routed
-}
-
-// patternPath returns r's pattern without the method. Key functions read parameters by it.
-func patternPath(r *http.Request) string {
-	if r.Pattern == "" {
-		return elsewhere
-	}
-	if _, path, found := strings.Cut(r.Pattern, " "); found {
-		return strings.TrimLeft(path, " \t")
-	}
-	return r.Pattern
 }
 
 // left asks the store what is left of the rules, with charges of cost 0. Usage and Peek show its results. A decision

@@ -35,6 +35,7 @@ type usageOfRule struct {
 	Rule, Tier, Key, Unknown             string
 	Routes                               []string
 	Default, Conditional, Shadow, Denied bool
+	ByRoute                              bool `json:"by_route"`
 	SoftAt                               int  `json:"soft_at"`
 	Near                                 bool `json:"near_limit"`
 	Limits                               []usageOfLimit
@@ -195,11 +196,7 @@ func TestOnlyTheClientsOwnKeysAreTold(t *testing.T) {
 		"all together":                    {key(keyfunc.Global), nil, "shared", ""},
 		"two keys":                        {key(keyfunc.APIKey("X-Api-Key")), []func(*http.Request){func(r *http.Request) { r.Header["X-Api-Key"] = []string{"a", "b"} }}, "", "ambiguous_key"},
 		"a function that fails":           {key(failing), nil, "", "key_failed"},
-		"each route":                      {key(keyfunc.Route), []func(*http.Request){routedBy("GET /usage")}, "", "no_key"},
 		"each route, unrouted":            {key(keyfunc.Route), nil, "", "no_key"},
-		"each user and route":             {key(keyfunc.JoinPresent(keyfunc.User, keyfunc.Route)), []func(*http.Request){as("ann")}, "", "no_key"},
-		"each user and route, hashed":     {key(keyfunc.Hash([]byte("0123456789abcdef"), keyfunc.Join(keyfunc.User, keyfunc.Route))), []func(*http.Request){as("ann"), routedBy("GET /usage")}, "", "no_key"},
-		"each method":                     {key(keyfunc.Method), nil, "", "no_key"},
 		"a parameter of other routes":     {key(keyfunc.PathValue("id")), []func(*http.Request){routedBy("GET /usage")}, "", "no_key"},
 		"a parameter of this one":         {key(keyfunc.PathValue("id")), []func(*http.Request){routedBy("GET /projects/{id}/usage"), func(r *http.Request) { r.URL.Path = "/projects/7/usage" }}, "claimed", ""},
 		"a parameter, in gin":             {key(keyfunc.PathValue("id")), []func(*http.Request){routedBy("/projects/:id/usage"), func(r *http.Request) { r.URL.Path = "/projects/7/usage" }}, "claimed", ""},
@@ -211,6 +208,26 @@ func TestOnlyTheClientsOwnKeysAreTold(t *testing.T) {
 		assert.Equal(t, c.key, told.Key, name)
 		assert.Equal(t, c.unknown, told.Unknown, name)
 		assert.Equal(t, c.unknown == "", told.Limits[0].Remaining != nil, name)
+	}
+}
+
+// A rule by route or method shows its number for the request as it is, and is marked.
+func TestARuleByRouteShowsThisRoute(t *testing.T) {
+	for name, c := range map[string]struct {
+		key     keyfunc.Func
+		byRoute bool
+	}{
+		"user":           {keyfunc.User, false},
+		"route":          {keyfunc.Route, true},
+		"method":         {keyfunc.Method, true},
+		"user and route": {keyfunc.Join(keyfunc.User, keyfunc.Route), true},
+	} {
+		l := limited(t, middleware.Config{Rules: []middleware.Rule{{Name: "r", Key: c.key, Limit: perHour(5)}}})
+		edits := []func(*http.Request){as("ann"), routedBy("GET /usage")}
+		check(l, request(edits...))
+		u := usageOf(t, l, edits...)
+		assert.Equal(t, int64(4), u.left(t, "r"), name)
+		assert.Equal(t, c.byRoute, u.rule(t, "r").ByRoute, name)
 	}
 }
 

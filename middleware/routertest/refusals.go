@@ -27,7 +27,7 @@ func rpcRefusals(s *suite) {
 		equal(s, want.code, a.Header.Get("Grpc-Status"), "the code in gRPC")
 		if i > 0 {
 			equal(s, "", a.body, "the body of a refusal")
-			equal(s, want.refuses, readFields(s, a.Header).order[0], "the rule that refuses")
+			equal(s, want.refuses, readFields(s, a.Header).names[0], "the rule that refuses")
 		}
 	}
 }
