@@ -184,7 +184,6 @@ func (f *serveFlags) hasRedis() bool { return f.redis.url != "" || os.Getenv("WE
 
 // serve serves by the rules in file until a signal ends it.
 func (f *serveFlags) serve(file string) error {
-	defer runtime.KeepAlive(ballast())
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	if err := f.complete(file); err != nil {
@@ -253,16 +252,6 @@ func (f *serveFlags) serve(file string) error {
 			return nil
 		}
 	}
-}
-
-// ballast is a part of the heap that nothing touches, so it takes no memory itself. It makes the garbage
-// collector run once in 40 MiB of garbage instead of 5: a third of the CPU time under load. It is nil if
-// the operator has configured the collector.
-func ballast() []byte {
-	if os.Getenv("GOGC") != "" || os.Getenv("GOMEMLIMIT") != "" {
-		return nil
-	}
-	return make([]byte, 32<<20)
 }
 
 // requestPatience is how long requests in progress may take after the drain.
