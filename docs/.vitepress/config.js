@@ -11,6 +11,7 @@ const root = path.resolve(import.meta.dirname, '../..')
 const groups = [
   ['Start', [
     ['index', 'Overview'],
+    ['start', 'The first hour'],
     ['placement', 'Where does the limiter stand?'],
     ['migrating', 'Coming from another limiter?'],
     ['recipes', 'Recipes'],
