@@ -12,8 +12,7 @@ const groups = [
   ['Start', [
     ['index', 'Overview'],
     ['start', 'The first hour'],
-    ['placement', 'Where does the limiter stand?'],
-    ['migrating', 'Coming from another limiter?'],
+    ['migrating', 'Where it stands, and coming to it'],
     ['recipes', 'Recipes'],
     ['troubleshooting', 'Something does not work?'],
   ]],

@@ -152,8 +152,8 @@ func TestPagesAreLegible(t *testing.T) {
 }
 
 func TestDiagramsAreDrawn(t *testing.T) {
-	b := browser.Open(t, serve(t)+"placement", 1280, 900, false)
-	b.Await(patience, `document.querySelectorAll(".diagram svg").length === 4`)
+	b := browser.Open(t, serve(t)+"migrating", 1280, 900, false)
+	b.Await(patience, `document.querySelectorAll(".diagram svg").length === 1`)
 	assert.Contains(t, b.Text(".diagram"), "limit by address")
 }
 
