@@ -105,7 +105,7 @@ type Rule struct {
 	// several. Requests in one of Tiers have the tier's limit instead. Clients see the first limit of a
 	// rule "api" as "api", each other limit with its period in seconds, such as "api.3600", and an
 	// AtOnce beside limits as "api.concurrent". AtOnce needs a Config.Store that counts
-	// slots; see docs/concurrency.md.
+	// slots; see docs/costs.md.
 	Limit limiter.Allowance
 
 	// Tiers has limits that replace Limit for some clients, by the name given to [WithTier].

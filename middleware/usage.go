@@ -15,7 +15,7 @@ import (
 )
 
 // Usage returns a handler that shows clients what they have used of the rules in force, and what they
-// have left, as JSON. docs/usage.md describes all members:
+// have left, as JSON. docs/costs.md describes all members:
 //
 //	mux.Handle("GET /usage", limits.Usage())
 //
@@ -72,7 +72,7 @@ func (l *RateLimit) serveUsage(w http.ResponseWriter, r *http.Request) {
 // usagePatience is the deadline of a request's question to the store.
 const usagePatience = time.Second
 
-// A usage is what a client has used of a rule, as docs/usage.md describes it. Times are in seconds.
+// A usage is what a client has used of a rule, as docs/costs.md describes it. Times are in seconds.
 type usage struct {
 	Rule        string           `json:"rule"`
 	Tier        string           `json:"tier,omitempty"`

@@ -20,9 +20,7 @@ const groups = [
     ['which-limit', 'Which limit?'],
     ['algorithms', 'Which algorithm?'],
     ['rules', 'Limits as a file?'],
-    ['costs', 'Costs and outcomes?'],
-    ['usage', 'What is left to a client?'],
-    ['concurrency', 'How many at once?'],
+    ['costs', 'Costs, slots, what is left?'],
     ['overload', 'An overloaded service?'],
   ]],
   ['Services', [
