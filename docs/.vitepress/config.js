@@ -38,7 +38,6 @@ const groups = [
     ['command', 'The command'],
     ['performance', 'Benchmarks'],
     ['architecture', 'Architecture'],
-    ['glossary', 'Glossary'],
     ['security', 'Security'],
     ['changelog', 'Changelog'],
   ]],
