@@ -14,7 +14,7 @@ import (
 // Any client can send these two headers, with any query and body, as often as it likes. So IsPreflight
 // is safe in Config.Allow only if no handler behind the limiter runs on OPTIONS: the CORS handling must
 // answer every preflight itself, whatever the origin. A handler for all methods, such as
-// mux.Handle("/x", h), runs on OPTIONS too. docs/http.md says how to check.
+// mux.Handle("/x", h), runs on OPTIONS too. docs/routes.md says how to check.
 var IsPreflight Match = MatchFunc(isPreflight)
 
 func isPreflight(r *http.Request) bool {

@@ -7,45 +7,18 @@ const repository = 'https://github.com/weirgo/weir'
 const site = 'https://weirgo.github.io/weir/'
 const root = path.resolve(import.meta.dirname, '../..')
 
-// The pages by the question that each answers. The sidebar and llms.txt list them in this order.
-const groups = [
-  ['Start', [
-    ['index', 'Overview'],
-    ['start', 'The first hour'],
-    ['migrating', 'Where it stands, and coming to it'],
-    ['recipes', 'Recipes'],
-    ['troubleshooting', 'Something does not work?'],
-  ]],
-  ['Limits', [
-    ['which-limit', 'Which limit?'],
-    ['algorithms', 'Which algorithm?'],
-    ['rules', 'Limits as a file?'],
-    ['costs', 'Costs, slots, what is left?'],
-    ['overload', 'An overloaded service?'],
-  ]],
-  ['Services', [
-    ['http', 'What do clients see?'],
-    ['routers', 'Another router?'],
-    ['redis', 'Several processes?'],
-    ['gateway', 'A service that is not in Go?'],
-    ['pace', 'Calls to other servers?'],
-    ['observability', 'Metrics, logs, the page?'],
-    ['testing', 'How to test limits?'],
-  ]],
-  ['Reference', [
-    ['fields', 'Fields, in Go and in the file'],
-    ['warnings', 'Warnings'],
-    ['command', 'The command'],
-    ['performance', 'Benchmarks'],
-    ['architecture', 'Architecture'],
-    ['security', 'Security'],
-    ['changelog', 'Changelog'],
-  ]],
-]
+// The sidebar and llms.txt list the pages in this order, by their headings.
+const groups = {
+  Start: ['index', 'start', 'migrating', 'recipes', 'troubleshooting'],
+  Limits: ['which-limit', 'algorithms', 'rules', 'costs', 'overload'],
+  Services: ['routes', 'keys', 'responses', 'redis', 'gateway', 'pace', 'observability', 'testing'],
+  Reference: ['fields', 'warnings', 'command', 'performance', 'architecture', 'security', 'changelog'],
+}
 
 const sources = { index: 'README.md', security: 'SECURITY.md', changelog: 'CHANGELOG.md' }
 const source = (page) => sources[page] ?? `docs/${page}.md`
-const pages = groups.flatMap(([, list]) => list.map(([page]) => page))
+const pages = Object.values(groups).flat()
+const title = (page) => fs.readFileSync(path.join(root, source(page)), 'utf8').match(/^# (.*)$/m)[1]
 const pageOf = Object.fromEntries(pages.map((page) => [source(page), page]))
 
 // GitHub's anchors, so that links into the Markdown files hold in both places.
@@ -121,15 +94,15 @@ export default defineConfig({
       { text: 'Benchmarks', link: '/performance' },
       { text: 'Playground', link: '/playground.html', target: '_self' },
     ],
-    sidebar: groups.map(([text, list]) => ({
-      text, items: list.map(([page, text]) => ({ text, link: `/${page === 'index' ? '' : page}` })),
+    sidebar: Object.entries(groups).map(([text, list]) => ({
+      text, items: list.map((page) => ({ text: title(page), link: `/${page === 'index' ? '' : page}` })),
     })),
   },
 
   buildEnd({ outDir }) {
     const raw = 'https://raw.githubusercontent.com/weirgo/weir/main'
-    const lists = groups.map(([title, list]) => `## ${title}\n\n` +
-      list.map(([page, text]) => `- [${text}](${raw}/${source(page)}): ${site}${page === 'index' ? '' : page}\n`).join(''))
+    const lists = Object.entries(groups).map(([group, list]) => `## ${group}\n\n` +
+      list.map((page) => `- [${title(page)}](${raw}/${source(page)}): ${site}${page === 'index' ? '' : page}\n`).join(''))
     const about = fs.readFileSync(path.join(root, 'README.md'), 'utf8').match(/^Weir is .*$/m)[0]
     fs.writeFileSync(path.join(outDir, 'llms.txt'), `# Weir\n\n> ${about}\n\n${lists.join('\n')}`)
   },

@@ -20,7 +20,7 @@ import (
 )
 
 func TestThePageShowsThisAdapter(t *testing.T) {
-	page, err := os.ReadFile("../../../docs/routers.md")
+	page, err := os.ReadFile("../../../docs/routes.md")
 	require.NoError(t, err)
 	code, err := os.ReadFile("bunlimit.go")
 	require.NoError(t, err)
