@@ -5,7 +5,7 @@ OURS = github.com/weirgo/weir
 ALL = $(OURS)/...
 STATICCHECK = honnef.co/go/tools/cmd/staticcheck@v0.7.0
 
-.PHONY: test quick setup vet unit unit-race narrow apart goals differential phases fuzz bench bench-compare race race-memory race-http race-pace newest benchmarks playground site tidy help
+.PHONY: test quick setup vet unit unit-race narrow apart goals differential phases fuzz bench bench-compare race race-memory race-http race-pace newest benchmarks walk size playground site tidy help
 
 ifdef CI
 test: ; @.ci/steps setup vet unit-race narrow apart goals differential newest benchmarks
@@ -88,6 +88,12 @@ benchmarks: ## checks the module of the race, and has every contestant do a litt
 	go -C _benchmarks vet ./...
 	cd _benchmarks && go run $(STATICCHECK) ./...
 	WEIR_REQUIRE_REDIS=1 go -C _benchmarks test -short -bench . -benchtime 1x ./...
+
+walk: ## the functions that an allowed and a refused request enter
+	.ci/walk
+
+size: ## what a limit adds to a server's binary
+	.ci/size
 
 playground: ## playground.html, a page to open in a browser, of limiter and of its own sources
 	go run ./internal/playground
