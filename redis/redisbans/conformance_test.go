@@ -1,7 +1,6 @@
-package redisbans
+package redisbans_test
 
 import (
-	"context"
 	"fmt"
 	"strings"
 	"sync"
@@ -14,7 +13,9 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/weirgo/weir/internal/redistest"
+	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/middleware/bans"
+	"github.com/weirgo/weir/redis/redisbans"
 )
 
 // A banWorld is where a list is tried. Time passes in it without anybody waiting.
@@ -286,9 +287,10 @@ func TestBansInMemoryKeepTheClaims(t *testing.T) {
 
 func TestAListInRedisIsWhatAModelOfItSays(t *testing.T) {
 	t.Parallel()
-	list := readList(t, connect(t, redistest.Start(t)), Options{}) // a first read has no times that passed
-	pass := func(d time.Duration) { passInRedis(t, list, d) }
-	rapid.Check(t, func(rt *rapid.T) { compareWithModel(t, rt, banWorld{list, pass, list.tag}) })
+	server := redistest.Start(t)
+	list := readList(t, connect(t, server), redisbans.Options{}) // a first read has no times that passed
+	pass := func(d time.Duration) { passInRedis(t, server, d, list) }
+	rapid.Check(t, func(rt *rapid.T) { compareWithModel(t, rt, banWorld{list, pass, digest}) })
 }
 
 // idInMemory is the key that a Memory lists.
@@ -308,43 +310,37 @@ func TestBansInRedisKeepTheClaims(t *testing.T) {
 		for _, tt := range banClaims {
 			t.Run(fmt.Sprint(tt.claim, secret), func(t *testing.T) {
 				server.MustDo("FLUSHALL")
-				ctx, cancel := context.WithCancel(t.Context())
-				defer cancel()
-				list := newList(t, ctx, client, Options{MaxBans: tt.max, Secret: []byte(secret)})
-				_, err := list.All(ctx)
-				require.NoError(t, err)
-				tt.check(t, banWorld{list, func(d time.Duration) { passInRedis(t, list, d) }, list.tag})
+				list := readList(t, client, redisbans.Options{MaxBans: tt.max, Secret: []byte(secret)})
+				id := func(key string) string { return keyfunc.NewDigester([]byte(secret)).Digest(key).String() }
+				tt.check(t, banWorld{list, func(d time.Duration) { passInRedis(t, server, d, list) }, id})
 			})
 		}
 	}
 }
 
-// passInRedis has time pass for what is in Redis, by moving all of it into the past, and
-// for the copy of a list.
-func passInRedis(t testing.TB, b *List, d time.Duration) {
+// passInRedis has time pass for what is in Redis, by moving all of it into the past, and for the
+// copies of lists, which hear of it.
+func passInRedis(t testing.TB, server *redistest.Server, d time.Duration, lists ...*redisbans.List) {
 	t.Helper()
 	const shift = `
-		local by = tonumber(ARGV[1])
-		local function text(n) return string.format('%.0f', n) end
+		local by, clock = tonumber(ARGV[1]), redis.call('TIME')
 		local all = redis.call('HGETALL', KEYS[1])
 		for i = 1, #all, 2 do
 			local r = cjson.decode(all[i + 1])
-			r.ends = r.ends ~= 0 and r.ends - by or 0
-			redis.call('HSET', KEYS[1], all[i], cjson.encode(r))
-			redis.call('XADD', KEYS[2], '*', 'tag', all[i])
-		end
-		local queue = redis.call('ZRANGE', KEYS[3], 0, -1, 'WITHSCORES')
-		for i = 1, #queue, 2 do
-			if tonumber(queue[i + 1]) < 3 * 2 ^ 43 then -- it has an end
-				redis.call('ZINCRBY', KEYS[3], -by, queue[i])
+			if r.ends ~= 0 then
+				r.ends, r.remembered = r.ends - by, r.remembered - by
+				local score = redis.call('ZSCORE', KEYS[3], all[i])
+				redis.call('ZADD', KEYS[3], string.format('%.0f', score < '0' and score + by or score - by), all[i])
 			end
-		end
-		for i = 1, 3 do
-			local life = redis.call('PTTL', KEYS[i])
-			if life >= 0 then redis.call('PEXPIRE', KEYS[i], text(math.max(life - by, 60000))) end
-		end
-		return redis.status_reply('OK')`
-	require.NoError(t, b.redis.Client.Eval(t.Context(), shift, b.redis.names, d.Milliseconds()).Err())
-	_, err := b.All(t.Context())
-	require.NoError(t, err)
+			all[i + 1] = cjson.encode(r)
+			redis.call('HSET', KEYS[1], all[i], all[i + 1])
+			local before = redis.call('GET', KEYS[2])
+			redis.call('INCR', KEYS[2])
+			local now = clock[1] .. string.format('%03d', clock[2] / 1000)
+			redis.call('PUBLISH', ARGV[2], table.concat({before, redis.call('GET', KEYS[2]), now, all[i], all[i + 1]}, ' '))
+		end`
+	server.MustDo("EVAL", shift, "3", names[0], names[1], names[2], fmt.Sprint(d.Milliseconds()), "weir:5:{bans}:changes")
+	for _, list := range lists {
+		all(t, list)
+	}
 }

@@ -3,219 +3,231 @@ package redisbans
 import (
 	"context"
 	"errors"
-	"slices"
-	"strings"
 	"time"
 
+	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/middleware/bans"
 )
 
 const (
-	// retryAfter is how soon the list asks a Redis again that did not answer.
-	retryAfter = time.Second
-
-	// mostChanges bounds the unsent bans of an exchange, and the changes of callers.
-	mostChanges = 100
+	retryAfter = time.Second            // how soon the list asks a Redis again that did not answer
+	inFlight   = 100 * time.Millisecond // how long the list waits for messages before it counts them as lost
 )
 
-// An outcome is what the list has of a key after a change. After unban, lifted reports whether there
-// was a ban.
-type outcome struct {
-	known
-	err error
+// change makes a change in Redis and in the copy.
+func (l *List) change(ctx context.Context, op, tag string, values any) (n news, lifted bool, err error) {
+	n, lifted, err = l.run(ctx, op, tag, values)
+	if err != nil {
+		if ctx.Err() == nil && !errors.Is(err, bans.ErrFull) {
+			l.goDown(err)
+		}
+		return n, false, err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.unsent, tag)
+	l.settle(n)
+	return n, lifted, nil
 }
 
-// ask makes a change, or with the Op read waits until the copy is up to date. Callers that come
-// during an exchange with Redis share the next exchange. If ctx has no deadline, ask has patience for two.
-func (l *List) ask(ctx context.Context, c *change) (known, error) {
-	limited := ctx
-	if _, has := ctx.Deadline(); !has {
-		var cancel context.CancelFunc
-		limited, cancel = context.WithTimeout(ctx, 2*l.redis.patience)
-		defer cancel()
+// settle applies news, which may come before news of earlier versions, or after news of later ones.
+func (l *List) settle(n news) {
+	if n.version < max(l.version, l.ahead[n.tag]) || l.unsent[n.tag] != nil {
+		return
 	}
-	c.done = make(chan outcome, 1)
-	if ctx.Err() == nil {
-		l.mu.Lock()
-		l.asked = append(l.asked, c)
-		l.mu.Unlock()
+	if n.version > l.version {
+		l.ahead[n.tag] = n.version
 	}
-	for limited.Err() == nil {
-		select {
-		case o := <-c.done:
-			return o.known, o.err
-		case l.exchange <- struct{}{}:
-			if len(c.done) > 0 {
-				<-l.exchange
-			} else {
-				go l.catchUp() // for other callers too, so this caller may leave
-			}
-		case <-limited.Done():
+	k, ok := n.read()
+	if !ok {
+		l.warnStrange("weir: the list of bans in Redis has states that cannot be read; they are permanent bans")
+	}
+	if k.isOver {
+		_, _ = l.local.Unban(context.Background(), n.tag) // which cannot fail
+	} else if err := l.local.Restore(k.ban, k.remember); err != nil {
+		l.warnFull("weir: this process has no room for a ban, so the ban applies in other processes only", err)
+	}
+}
+
+// advance is called when the copy has all news up to a version.
+func (l *List) advance(version int64) {
+	l.version = version
+	for tag, of := range l.ahead {
+		if of <= version {
+			delete(l.ahead, tag)
 		}
 	}
-	return known{}, l.redis.failed(context.Cause(limited))
 }
 
 // follow keeps the copy of the list up to date.
 func (l *List) follow(ctx context.Context) {
+	wake, wait := l.wake, min(l.poll, retryAfter) // by then, Redis has begun to send messages
 	for {
+		var caller chan error
 		select {
 		case <-ctx.Done():
 			return
-		case l.exchange <- struct{}{}:
-		}
-		wake, wait := l.wake, l.poll
-		if l.catchUp() != nil {
-			wake, wait = nil, min(l.poll, retryAfter) // an outage's bans do not wake it
-		}
-		select {
-		case <-ctx.Done():
-			return
+		case message := <-l.messages:
+			l.hear(ctx, message)
+			continue
+		case caller = <-l.asked:
 		case <-wake:
 		case <-time.After(wait):
 		}
+		wake, wait = l.wake, l.poll
+		unsent, err := l.send(ctx), l.update(ctx)
+		switch failed := errors.Join(unsent, err); {
+		case ctx.Err() != nil:
+		case failed == nil:
+			l.goUp()
+		default:
+			l.goDown(failed)
+			wake, wait = nil, min(l.poll, retryAfter) // an outage's bans do not wake it
+		}
+		if caller != nil {
+			caller <- err
+		}
 	}
 }
 
-// catchUp exchanges changes with Redis until neither side has more. The caller has filled l.exchange.
-func (l *List) catchUp() (err error) {
-	defer func() { <-l.exchange }()
+// hear applies a message. If one before it is missing, the list must be read.
+func (l *List) hear(ctx context.Context, message string) {
+	n, err := readNews(message)
+	if err == nil && n.state == none && n.version < l.version { // it was in the list, and may be again
+		n, _, err = l.run(ctx, "check", n.tag, struct{}{})
+	}
+	if _, ok := keyfunc.ParseDigest(n.tag); err != nil || !ok {
+		return
+	}
 	l.mu.Lock()
-	l.scan = l.scan || l.gone() != l.missed // the copy had no room for the bans of an outage
-	l.mu.Unlock()
-	var refused error
-	for isDone := false; !isDone && err == nil; {
-		changes := l.next()
-		var a *answer
-		if a, err = l.redis.exchange(context.Background(), l.at, changes); err != nil {
-			l.end(changes, err)
-		} else if isDone, refused = l.settle(changes, a); l.ended() != nil {
-			err = errEnded
-		}
-	}
-	if err == nil {
-		err = refused
-	}
-	switch {
-	case err == nil:
-		l.goUp()
-	case err != errEnded:
-		l.goDown(err)
+	defer l.mu.Unlock()
+	l.settle(n)
+	if l.isRead && l.version == n.before {
+		l.advance(n.version)
+	} else if l.version < n.version {
 		l.nudge()
 	}
-	for _, c := range l.reads {
-		c.done <- outcome{err: err}
-	}
-	l.reads = nil
-	return err
 }
 
-// next returns the changes of the next exchange: unsent bans, and those that callers wait for.
-func (l *List) next() (changes []*change) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.scan {
-		l.scan, l.at.cursor = false, "0"
-	}
-	for _, c := range l.unsent {
-		if len(changes) == mostChanges {
+// send sends unsent bans. A Redis that refuses them, without memory say, can still be read.
+func (l *List) send(ctx context.Context) error {
+	for {
+		var k *known
+		l.mu.Lock()
+		for _, k = range l.unsent {
 			break
 		}
-		changes = append(changes, c)
+		l.mu.Unlock()
+		if k == nil {
+			return nil
+		}
+		n, _, err := l.run(ctx, "put", k.ban.Key, k.values())
+		if err != nil && !errors.Is(err, bans.ErrFull) {
+			return err
+		}
+		l.mu.Lock()
+		if l.unsent[k.ban.Key] == k { // else there is a newer one
+			delete(l.unsent, k.ban.Key)
+			if err == nil {
+				l.settle(n)
+			} else {
+				l.warnFull("weir: the list of bans in Redis is full, so a ban applies in this process only", err)
+			}
+		}
+		l.mu.Unlock()
 	}
-	n := min(len(l.asked), mostChanges)
-	for _, c := range l.asked[:n] {
-		if c.Op == "read" {
-			l.reads = append(l.reads, c)
+}
+
+// update reads the list, unless the copy has its version. What Redis does not have stays in the copy:
+// Redis may have lost it. What was lifted has a state that says so.
+func (l *List) update(ctx context.Context) error {
+	now, _, err := l.run(ctx, "check", "", struct{}{})
+	if err != nil {
+		return err
+	}
+	l.mu.Lock()
+	isRead := l.isRead && l.version <= now.version // else Redis has lost versions
+	l.isRead = true                                // unless mustRead is called meanwhile
+	l.mu.Unlock()
+	for late := time.After(inFlight); isRead && l.version < now.version; {
+		select {
+		case message := <-l.messages:
+			l.hear(ctx, message)
+		case <-late:
+			isRead = false
+		}
+	}
+	if isRead {
+		return nil
+	}
+	list, err := l.readAll(ctx, now)
+	if err != nil {
+		l.mustRead()
+		return err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.advance(now.version)
+	for _, n := range list {
+		if _, ok := keyfunc.ParseDigest(n.tag); ok {
+			l.settle(n)
 		} else {
-			changes = append(changes, c)
+			l.warnStrange("weir: the list of bans in Redis has fields that are not digests, so Weir did not write them; they ban nobody")
 		}
 	}
-	l.asked = slices.Delete(l.asked, 0, n)
-	return changes
+	return nil
 }
 
-// end ends the calls of an exchange that failed, and calls that came meanwhile: Redis is down.
-func (l *List) end(changes []*change, err error) {
+// mustRead has the list read, though it may have the version of the copy.
+func (l *List) mustRead() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.goDown(err)
-	for _, c := range slices.Concat(changes, l.asked) {
-		if c.done != nil {
-			c.done <- outcome{err: err}
-		}
-	}
-	l.asked = nil
+	l.isRead = false
+	l.nudge()
 }
 
-// settle applies an answer. It reports whether neither side has more, and returns why Redis refused
-// an unsent ban. Such a Redis, without memory say, can still be read.
-func (l *List) settle(changes []*change, a *answer) (isDone bool, refused error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for i, c := range changes {
-		if c.done == nil && l.unsent[c.Tag] != c { // there is a newer one
-			continue
+// keep has a ban written to Redis later. If there are more than the copy can hold, it drops any.
+func (l *List) keep(k *known) {
+	l.unsent[k.ban.Key] = k
+	for tag := range l.unsent {
+		if len(l.unsent) > 2*l.max {
+			delete(l.unsent, tag)
 		}
-		k, err := l.settleOne(c, a, a.answers[i])
-		switch {
-		case c.done != nil:
-			c.done <- outcome{k, err}
-		case errors.Is(err, bans.ErrFull): // the ban holds in this process only
-			delete(l.unsent, c.Tag)
-			l.logFull("weir: the list of bans in Redis is full, so a ban applies in this process only", err)
-		case err != nil:
-			refused = err
-		}
+		break
 	}
-	if l.scan = l.scan || a.gap; !a.gap {
-		isDone = l.turn(a) && (refused != nil || len(l.unsent) == 0)
-	}
-	return isDone, refused
+	l.nudge()
 }
 
-// settleOne applies the answer to one change.
-func (l *List) settleOne(c *change, a *answer, text string) (k known, err error) {
-	said, failed := strings.CutPrefix(text, "!")
-	switch {
-	case failed:
-		return k, l.redis.failed(errors.New(said))
-	case text == "full":
-		return k, bans.ErrFull
-	case c.Op != "unban":
-		k = a.read(c.Tag, text)
-		delete(l.unsent, c.Tag)
-		l.apply(k)
-	case text == "": // Redis has no ban, but this process may
-		k.lifted = l.forget(c.Tag, c.Other)
-	default:
-		k.lifted = text[0] == '1'
-		l.forget(text[1:])
+func (l *List) nudge() {
+	select {
+	case l.wake <- struct{}{}:
+	default: // it is full
 	}
-	return k, err
 }
 
-// turn applies a page, and reports whether it was the last page.
-func (l *List) turn(a *answer) (isLast bool) {
-	if a.strange > 0 && !l.hasStrange {
-		l.hasStrange = true
-		l.log.Warn("weir: the list of bans in Redis has fields that are not digests, so Weir did not write them; they ban nobody. Remove them, and ban keys with weir ban",
-			"code", "weir-bans-strange", "hash", l.redis.names[0], "fields", a.strange)
+func (l *List) goDown(err error) {
+	if !l.down.Swap(true) {
+		l.log.Warn("weir: the list of bans cannot be shared through Redis, so the bans that are known here hold",
+			"code", "weir-bans-stale", "error", err)
 	}
-	for _, k := range a.page {
-		if l.unsent[k.ban.Key] == nil {
-			l.apply(k)
-		}
+	l.nudge()
+}
+
+func (l *List) goUp() {
+	l.current.Store(int64(max(1, time.Since(l.start))))
+	if l.down.Swap(false) {
+		l.log.Info("weir: the list of bans is shared through Redis again", "code", "weir-bans-current")
 	}
-	isLast = a.cursor == "0"
-	if l.at.cursor == "" || l.at.cursor == "0" { // changes during a scan are read after the scan
-		l.at.seen = a.seen
+}
+
+func (l *List) warnFull(message string, err error) {
+	l.log.Warn(message, "code", "weir-bans-full", "error", err)
+}
+
+// warnStrange warns once of what Weir has not written.
+func (l *List) warnStrange(message string) {
+	if !l.hasWarned {
+		l.hasWarned = true
+		l.log.Warn(message, "code", "weir-bans-strange", "hash", l.names[0])
 	}
-	if l.at.cursor == "" {
-		return isLast
-	}
-	if l.at.cursor = a.cursor; isLast {
-		l.at.cursor, l.missed = "", l.gone() // another scan would find no more room
-	}
-	return false
 }

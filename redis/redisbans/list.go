@@ -25,16 +25,18 @@ type Options struct {
 	Secret []byte
 
 	// MaxBans bounds the list in Redis, as in [bans.Options]. Zero: 100,000. In Redis a ban takes some
-	// 520 bytes plus its notes (By, Reason). A process may hold up to twice as many bans, because some
+	// 330 bytes plus its notes (By, Reason). A process may hold up to twice as many bans, because some
 	// may not be in Redis yet.
 	MaxBans int
 
-	// Poll is the longest time between two reads of the changes: from 10ms to an hour. Zero: 1s.
-	// Redis also publishes a message for each change, so a process learns of most changes at once.
+	// Poll is how often a process asks Redis for the version of the list: from 10ms to an hour. Zero: a
+	// minute. Redis publishes each change, so a process learns of it at once. Poll bounds how long it
+	// misses a change whose message was lost.
 	Poll time.Duration
 
 	// Logger gets a warning when Redis does not answer (code weir-bans-stale), and an Info when
-	// it does again (weir-bans-current). Nil: slog.Default.
+	// it does again (weir-bans-current). It also gets weir-bans-full and weir-bans-strange. Nil:
+	// slog.Default.
 	Logger *slog.Logger
 }
 
@@ -42,7 +44,7 @@ const (
 	defaultMaxBans = 100_000 // both as in package bans
 	mostMaxBans    = 10_000_000
 
-	defaultPoll = time.Second
+	defaultPoll = time.Minute
 	minPoll     = 10 * time.Millisecond
 	maxPoll     = time.Hour
 )
@@ -59,58 +61,52 @@ func (o Options) Validate() error {
 	return errors.Join(errs...)
 }
 
-// newCopy returns an empty copy of a list of at most max bans, which New has checked. The copy has
-// more room, as Redis decides which bans give way.
-func newCopy(max int) *bans.Memory {
-	return bans.Must(bans.New(bans.Options{MaxBans: min(2*max, mostMaxBans)}))
-}
-
 // A List is a [bans.List] in Redis that processes share. Each process keeps a copy, so Find does not
-// ask Redis. The process reads changes every Options.Poll, and when Redis publishes a message.
+// ask Redis. Each change in Redis has a version, and is published with it. A process that misses a version
+// reads the whole list again, as after a lost connection.
 //
 // While Redis does not answer, the bans of the copy hold. Ban and Escalate then ban in this process and
-// return the error too. When Redis is back, the process writes those bans to Redis, if they are still
-// in force. An Unban during the outage lifts the ban in this process only, until the process has read
-// the list again.
+// return the error too. When Redis is back, the process writes those bans to Redis, unless they have ended
+// or were lifted. An Unban during the outage lifts the ban in this process only, until the process has
+// read the list again.
 //
 // If Redis loses bans, they hold in the processes that have read them, until they end or Unban lifts
-// them. The same is true of a ban that was lifted while a process could not read 10,000 changes or more.
+// them. The same is true of a ban that was lifted over a day before a process could read Redis again.
 // Nobody writes lost bans back: processes that start later do not know them.
 //
-// The list knows a key by its digest only: a Ban has a Digest, and no Key. A ban's data in Redis
-// expires when the ban no longer matters. A permanent ban expires if no process reads the list for a
-// year.
+// The list knows a key by its digest only: a Ban has a Digest, and no Key. A state in Redis that makes no
+// sense is a permanent ban, which All lists and Unban lifts. A ban's data in Redis expires when the ban no
+// longer matters. A permanent ban expires if no process reads the list for a year.
 //
-// An ACL user needs ~weir:* &weir:* +eval +evalsha +time +hget +hset +hdel +hlen +hexists
-// +hscan +zadd +zrem +zrange +zrangebyscore +zcount +xadd +xrange +xrevrange +pexpire +pttl +publish
+// An ACL user needs ~weir:* &weir:* +eval +evalsha +time +get +set +hget +hset +hdel +hlen +hexists
+// +hscan +zadd +zrem +zcard +zrangebyscore +zrevrangebyscore +pexpire +pttl +publish
 // +subscribe +unsubscribe +ping, and in a Cluster the commands by which go-redis finds the nodes.
 type List struct {
-	digests keyfunc.Digester
-	redis   *remote
-	poll    time.Duration
-	log     *slog.Logger
+	digests  keyfunc.Digester
+	max      int
+	poll     time.Duration
+	patience time.Duration // with Redis, for one call
+	log      *slog.Logger
+	redis    *wire.Transport
+	names    []string
+	channel  string
+	start    time.Time
 
-	local *bans.Memory // the copy
-	down  atomic.Bool  // Redis gave no answer the last time
-
-	start   time.Time
+	local   *bans.Memory // the copy
+	down    atomic.Bool  // Redis gave no answer the last time
 	current atomic.Int64 // when local was last known to be the list, since start; 0: never
 
-	ended    func() error  // the context's Err
-	wake     chan struct{} // full after a message, or when there are unsent bans
-	exchange chan struct{} // full while a goroutine runs catchUp
+	ended    func() error    // the context's Err
+	wake     chan struct{}   // full if follow must update the copy
+	asked    chan chan error // calls that wait until follow has updated the copy
+	messages chan string     // from Redis
 
-	mu     sync.Mutex         // guards what follows, and changes of local that must agree with it
-	asked  []*change          // changes whose callers wait for the next exchange
-	unsent map[string]*change // puts that no caller waits for, by tag
-	scan   bool               // the whole list must be read
-	missed uint64             // what gone returned after the last scan
-
-	// Only the goroutine that runs catchUp uses these.
-	at    position  // in the list, up to where the process has read it
-	reads []*change // whose callers wait for the end of catchUp
-
-	hasStrange bool // a warning about strange fields was logged
+	mu        sync.Mutex        // guards what follows, and changes of local that must agree with it
+	isRead    bool              // the copy has all of version
+	version   int64             // of the list
+	ahead     map[string]int64  // by tag, the version of what the copy has, if it is later than version
+	unsent    map[string]*known // bans that Redis does not have yet, by tag
+	hasWarned bool              // of strange fields or states
 }
 
 // New returns the list in Redis, through any client of go-redis. It does not wait for Redis,
@@ -130,21 +126,33 @@ func open(ctx context.Context, client redis.UniversalClient, o Options, patience
 		return nil, err
 	}
 	o.MaxBans = cmp.Or(o.MaxBans, defaultMaxBans)
+	prefix := cmp.Or(o.Prefix, wire.DefaultPrefix) + ":" + format + ":{bans}:" // in one slot of a Cluster
 	l := &List{
-		redis:    newRemote(client, under(cmp.Or(o.Prefix, wire.DefaultPrefix), format), o.MaxBans, patience),
 		digests:  keyfunc.NewDigester(o.Secret),
+		max:      o.MaxBans,
 		poll:     cmp.Or(o.Poll, defaultPoll),
+		patience: patience,
 		log:      cmp.Or(o.Logger, slog.Default()),
-		wake:     make(chan struct{}, 1),
-		exchange: make(chan struct{}, 1),
-		ended:    ctx.Err,
-		unsent:   map[string]*change{},
-		local:    newCopy(o.MaxBans),
-		scan:     true,
+		redis:    wire.NewTransport(client),
+		names:    []string{prefix + "list", prefix + "version", prefix + "ends"},
+		channel:  prefix + "changes",
 		start:    time.Now(),
+		// The copy has more room, as Redis decides which bans give way.
+		local:    bans.Must(bans.New(bans.Options{MaxBans: min(2*o.MaxBans, mostMaxBans)})),
+		ended:    ctx.Err,
+		wake:     make(chan struct{}, 1),
+		asked:    make(chan chan error),
+		messages: make(chan string),
+		ahead:    map[string]int64{},
+		unsent:   map[string]*known{},
 	}
 	go l.follow(ctx)
-	go wire.Listen(ctx, client, l.redis.channel, l.nudge)
+	go wire.Listen(ctx, client, l.channel, l.mustRead, func(message string) {
+		select {
+		case l.messages <- message:
+		case <-ctx.Done():
+		}
+	})
 	return l, nil
 }
 
@@ -174,23 +182,21 @@ func (l *List) Ban(ctx context.Context, key string, d time.Duration, notes ...ba
 	if err = errors.Join(bans.CheckDuration(d), err); err != nil {
 		return err
 	}
-	tag := l.tag(key)
-	noted.Key, noted.Since = tag, time.Now()
+	noted.Key, noted.Since = l.tag(key), time.Now()
 	if d > 0 {
 		noted.Until = noted.Since.Add(d)
 	}
-	k := known{ban: noted}
-	_, err = l.ask(ctx, put(k, true))
-	if err == nil || errors.Is(err, bans.ErrFull) {
+	k := &known{ban: noted, isNewer: true}
+	if _, _, err = l.change(ctx, "put", noted.Key, k.values()); err == nil || errors.Is(err, bans.ErrFull) {
 		return err
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if full := l.local.Ban(ctx, tag, d, notes...); full != nil {
-		return errors.Join(err, full)
+	full := l.local.Ban(ctx, noted.Key, d, notes...)
+	if full == nil {
+		l.keep(k)
 	}
-	l.keep(put(k, true))
-	return err
+	return errors.Join(err, full)
 }
 
 // errDown is the error of a call that does not ask Redis, as Redis did not answer the last time.
@@ -203,72 +209,78 @@ func (l *List) Escalate(ctx context.Context, key, rule string, e bans.Escalation
 		return bans.Ban{}, err
 	}
 	e = e.WithDefaults()
-	tag := l.tag(key)
-	// First in this process: other calls for this key then need not ask Redis.
-	l.mu.Lock()
-	local := l.local
-	ban, isKnown := local.Find(tag)
-	var err error
-	if !isKnown {
-		ban, err = local.Escalate(ctx, tag, rule, e)
+	tag, err := l.tag(key), errDown
+	if ban, ok := l.local.Find(tag); ok {
+		return digested(ban), nil
 	}
-	l.mu.Unlock()
-	if err != nil || isKnown {
-		return digested(ban), err
-	}
-	var k known
-	if err = errDown; !l.down.Load() {
-		k, err = l.ask(ctx, &change{
-			Op: "escalate", Tag: tag, state: state{Rule: rule},
-			First: e.Ban.Milliseconds(), Factor: e.Factor, Max: e.Max.Milliseconds(),
+	if !l.down.Load() {
+		var n news
+		n, _, err = l.change(ctx, "escalate", tag, map[string]any{
+			"rule": rule, "first": e.Ban.Milliseconds(), "factor": e.Factor, "max": e.Max.Milliseconds(),
 		})
-	}
-	if err == nil {
-		return digested(k.ban), nil
+		if err == nil {
+			k, _ := n.read()
+			return digested(k.ban), nil
+		}
+		if errors.Is(err, bans.ErrFull) {
+			return bans.Ban{}, err
+		}
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if errors.Is(err, bans.ErrFull) {
-		if found, _ := l.local.Find(tag); found == ban { // else there is another ban by now
-			_, _ = l.local.Unban(ctx, tag) // which cannot fail
-		}
-		return bans.Ban{}, err
+	ban, full := l.local.Escalate(ctx, tag, rule, e)
+	if full == nil && l.unsent[tag] == nil {
+		l.keep(&known{ban: ban, remember: e.Max})
 	}
-	l.keep(put(known{ban: ban, remember: e.Max}, false))
-	return digested(ban), err
+	return digested(ban), errors.Join(err, full)
 }
 
 // Unban implements [bans.List]. It takes a key, or the Digest of a ban.
 func (l *List) Unban(ctx context.Context, key string) (lifted bool, err error) {
-	c := &change{Op: "unban", Tag: l.tag(key)}
+	tags := []string{l.tag(key)}
 	if _, ok := keyfunc.ParseDigest(key); ok {
-		c.Other = key
+		tags = append(tags, key) // unless the key itself is banned
 	}
-	k, err := l.ask(ctx, c)
-	if err == nil {
-		return k.lifted, nil
+	for _, tag := range tags {
+		_, isKnown := l.local.Find(tag) // Redis may have lost it
+		if _, lifted, err = l.change(ctx, "unban", tag, struct{}{}); err != nil {
+			l.mu.Lock()
+			_, _ = l.local.Unban(ctx, tag) // which cannot fail
+			delete(l.unsent, tag)
+			l.mu.Unlock()
+			l.mustRead() // Redis may still have the ban
+		}
+		if lifted = lifted || isKnown; lifted {
+			break
+		}
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.scan = true // Redis may still have the ban
-	l.nudge()
-	return l.forget(c.Tag, c.Other), err
+	return lifted, err
 }
 
 // All implements [bans.List]. It first reads from Redis what has changed. If that fails, it returns
 // the bans of the copy, and the error.
 func (l *List) All(ctx context.Context) (list []bans.Ban, err error) {
-	if err = errEnded; l.ended() == nil {
-		_, err = l.ask(ctx, &change{Op: "read"})
+	limited, cancel := context.WithTimeout(ctx, 2*l.patience)
+	defer cancel()
+	answer := make(chan error, 1)
+	if err = l.ended(); err == nil {
+		select {
+		case l.asked <- answer:
+			select {
+			case err = <-answer:
+			case <-limited.Done():
+				err = context.Cause(limited)
+			}
+		case <-limited.Done():
+			err = context.Cause(limited)
+		}
 	}
 	list, _ = l.local.All(ctx) // which cannot fail
 	for i := range list {
 		list[i] = digested(list[i])
 	}
-	return list, err
+	return list, l.failed(err)
 }
-
-var errEnded = errors.New("redisbans: the context of the List has ended")
 
 // Stale is how old the copy of this process is. It is 0 while Redis answers; the copy then lacks
 // changes of the last Options.Poll at most. Otherwise it is the time since the last answer or, if
@@ -282,72 +294,3 @@ func (l *List) Stale() time.Duration {
 }
 
 func (l *List) tag(key string) string { return l.digests.Digest(key).String() }
-
-// apply writes to the copy what Redis has of a key. If the copy has no room, the ban holds in other
-// processes only: the copy is full of permanent bans.
-func (l *List) apply(k known) {
-	if k.lifted {
-		l.forget(k.ban.Key)
-		return
-	}
-	err := l.local.Restore(k.ban, k.remember)
-	if err != nil && !errors.Is(err, bans.ErrFull) {
-		err = l.local.Restore(unreadable(k.ban.Key).ban, 0)
-	}
-	if err != nil {
-		l.logFull("weir: this process has no room for a ban, so the ban applies in other processes only", err)
-	}
-}
-
-// gone is how many bans and repetitions the copy has lost for want of room.
-func (l *List) gone() uint64 {
-	stats := l.local.Stats()
-	return stats.Evicted + stats.Forgotten
-}
-
-// forget lifts bans in this process, and reports whether there was one.
-func (l *List) forget(tags ...string) (lifted bool) {
-	for _, tag := range tags {
-		here, _ := l.local.Unban(context.Background(), tag) // which cannot fail
-		lifted = lifted || here
-		delete(l.unsent, tag)
-	}
-	return lifted
-}
-
-func (l *List) logFull(message string, err error) {
-	l.log.Warn(message, "code", "weir-bans-full", "error", err)
-}
-
-// keep has a ban written to Redis later. If there are more than the copy can hold, it drops any.
-func (l *List) keep(c *change) {
-	l.unsent[c.Tag] = c
-	for tag := range l.unsent {
-		if len(l.unsent) > 2*l.redis.max {
-			delete(l.unsent, tag)
-		}
-		break
-	}
-	l.nudge()
-}
-
-func (l *List) goDown(err error) {
-	if !l.down.Swap(true) {
-		l.log.Warn("weir: the list of bans cannot be shared through Redis, so the bans that are known here hold",
-			"code", "weir-bans-stale", "error", err)
-	}
-}
-
-func (l *List) goUp() {
-	l.current.Store(int64(max(1, time.Since(l.start))))
-	if l.down.Swap(false) {
-		l.log.Info("weir: the list of bans is shared through Redis again", "code", "weir-bans-current")
-	}
-}
-
-func (l *List) nudge() {
-	select {
-	case l.wake <- struct{}{}:
-	default: // it is full
-	}
-}

@@ -1,4 +1,4 @@
-package redisbans
+package redisbans_test
 
 import (
 	"testing"

@@ -7,13 +7,12 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
-	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/middleware/bans"
 	"github.com/weirgo/weir/redis/internal/wire"
 )
@@ -25,184 +24,136 @@ var script = wire.NewScript(source)
 
 // format is the version of what is in Redis. It is part of all names, so that two versions of Weir
 // on one Redis do not read each other's lists. Whoever changes what is written changes the format.
-const format = "4"
+const format = "5"
 
-// under is how the names of a list begin. The braces put them in one slot of a Cluster.
-func under(prefix, format string) string { return prefix + ":" + format + ":{bans}:" }
-
-// A remote is the list in Redis.
-type remote struct {
-	*wire.Transport
-	names    []string
-	channel  string
-	max      int
-	patience time.Duration // with Redis, for one exchange
-}
-
-// newRemote returns the list whose names begin with prefix.
-func newRemote(client redis.UniversalClient, prefix string, max int, patience time.Duration) *remote {
-	return &remote{
-		Transport: wire.NewTransport(client),
-		names:     []string{prefix + "list", prefix + "changes", prefix + "ends"},
-		channel:   prefix + "changed",
-		max:       max,
-		patience:  patience,
+// run runs an operation of bans.lua, which says what each does. lifted reports that unban lifted a ban.
+func (l *List) run(ctx context.Context, op, tag string, values any) (n news, lifted bool, err error) {
+	text, err := json.Marshal(values)
+	if err != nil {
+		return n, false, l.failed(err)
 	}
+	ctx, cancel := context.WithTimeout(ctx, l.patience)
+	defer cancel()
+	said, err := wire.Call(ctx, func(ctx context.Context) ([]string, error) {
+		request := wire.NewRequest(script, l.names, l.channel, l.max, op, tag, string(text))
+		l.redis.Run(ctx, request)
+		return request.StringSlice()
+	})
+	switch {
+	case err != nil:
+		return n, false, l.failed(err)
+	case len(said) != 2:
+		return n, false, fmt.Errorf("redisbans: the answer is not one of bans.lua: %.200q", said)
+	case said[0] == "full":
+		return n, false, bans.ErrFull
+	}
+	n, err = readNews(said[1])
+	return n, said[0] == "lifted", err
 }
 
-// A known is what the list has of a key. The ban's Key is the digest.
-type known struct {
-	ban      bans.Ban
-	remember time.Duration
-	lifted   bool // there is nothing
-}
-
-// A state is what Redis has of a key, in JSON. Times are in milliseconds: since 1970 in Redis, and
-// from now in a change.
-type state struct {
-	Ends     int64  `json:"ends"`  // 0: never
-	Since    int64  `json:"since"` // 0: not known
-	Remember int64  `json:"remember"`
-	Times    int    `json:"times"`
-	Rule     string `json:"rule"`
-	By       string `json:"by"`
-	Reason   string `json:"reason"`
-}
-
-// A change is what a process asks of the list. bans.lua says what each Op does.
-type change struct {
-	Op  string `json:"op"` // put, escalate or unban; read is not sent
-	Tag string `json:"tag"`
-
-	known known // of put
-	state       // of put, made of known when the change is sent; of escalate, the rule
-	Newer bool  `json:"newer"` // of put: the ban replaces any that Redis has
-
-	First  int64   `json:"first,omitempty"` // of escalate, and what follows
-	Factor float64 `json:"factor,omitempty"`
-	Max    int64   `json:"max,omitempty"`
-
-	Other string `json:"other,omitempty"` // of unban: the key itself, where it can be a digest
-
-	done chan outcome // nil: no caller waits
-}
-
-// put returns a change that writes a ban.
-func put(k known, isNewer bool) *change {
-	return &change{Op: "put", Tag: k.ban.Key, known: k, Newer: isNewer}
-}
-
-// A position is up to where a process has read the list.
-type position struct {
-	seen   string // the id of the last change
-	cursor string // of a scan of the whole list, first "0"; "": changes are read
-}
-
-// An answer is the script's: one for each change, and a page of the list.
-type answer struct {
-	position      // after the page; the cursor is "0" after the last page
-	gap      bool // there is no page: Redis does not have the last change that the process has read
-	answers  []string
-	page     []known
-	strange  int // fields of the page that are no digests, which are left out
-
-	now      int64     // the server's time, in milliseconds since 1970
-	received time.Time // the same moment by this process's clock
-}
-
-// exchange makes changes in Redis and reads a page from a position, within the patience.
-func (r *remote) exchange(ctx context.Context, from position, changes []*change) (*answer, error) {
-	args := []any{r.channel, r.max, from.seen, from.cursor}
-	for _, c := range changes {
-		if b := c.known.ban; c.Op == "put" {
-			c.state = state{
-				Ends: fromNow(b.Until), Since: fromNow(b.Since), Remember: c.known.remember.Milliseconds(),
-				Times: b.Times, Rule: b.Rule, By: b.By, Reason: b.Reason,
+// readAll returns the state of each digest, of some of them twice. It asks a single server: another one has
+// other cursors, so that digests would be left out.
+func (l *List) readAll(ctx context.Context, now news) (list []news, err error) {
+	ctx, cancel := context.WithTimeout(ctx, 30*l.patience)
+	defer cancel()
+	list, err = wire.Call(ctx, func(ctx context.Context) (list []news, err error) {
+		var client redis.Cmdable = l.redis.Client
+		if cluster, ok := l.redis.Client.(*redis.ClusterClient); ok {
+			if client, err = cluster.MasterForKey(ctx, l.names[0]); err != nil {
+				return nil, err
 			}
 		}
-		text, err := json.Marshal(c)
-		if err != nil {
-			return nil, fmt.Errorf("redisbans: %w", err)
+		of := client.HScan(ctx, l.names[0], 0, "", 1000).Iterator()
+		for of.Next(ctx) {
+			if now.tag = of.Val(); of.Next(ctx) {
+				now.state = of.Val()
+				list = append(list, now)
+			}
 		}
-		args = append(args, string(text))
-	}
-	request := wire.NewRequest(script, r.names, args...)
-	ctx, cancel := context.WithTimeout(ctx, r.patience)
-	defer cancel()
-	_, err := wire.Call(ctx, func(ctx context.Context) (struct{}, error) {
-		r.Run(ctx, request)
-		return struct{}{}, nil
+		return list, of.Err()
 	})
-	var said []string
-	if err == nil {
-		said, err = request.StringSlice()
-	}
-	if err != nil {
-		return nil, r.failed(err)
-	}
-	const header = 4
-	if len(said) < header+len(changes) || (len(said)-header-len(changes))%2 != 0 {
-		return nil, misspoken(said)
-	}
-	a := &answer{position: position{said[1], said[2]}, gap: said[3] == "1", received: time.Now()}
-	if a.now, err = strconv.ParseInt(said[0], 10, 64); err != nil {
-		return nil, misspoken(said)
-	}
-	a.answers, said = said[header:header+len(changes)], said[header+len(changes):]
-	for of := range slices.Chunk(said, 2) {
-		if _, ok := keyfunc.ParseDigest(of[0]); ok {
-			a.page = append(a.page, a.read(of[0], of[1]))
-		} else {
-			a.strange++
-		}
-	}
-	return a, nil
+	return list, l.failed(err)
 }
 
 // failed is err as this package returns it.
-func (r *remote) failed(err error) error { return r.Failed("redisbans", err, 0) }
+func (l *List) failed(err error) error { return l.redis.Failed("redisbans", err, l.patience) }
 
-// read reads what Redis has of a digest.
-func (a *answer) read(tag, text string) known {
-	if text == "" {
-		return known{ban: bans.Ban{Key: tag}, lifted: true}
-	}
-	var s state
-	longest := bans.MaxDuration.Milliseconds()
-	within := func(n, most int64) bool { return 0 <= n && n <= most } // else it could overflow, and end a ban
-	if json.Unmarshal([]byte(text), &s) != nil ||
-		!within(s.Ends, a.now+longest) || !within(s.Since, a.now+longest) || !within(s.Remember, longest) {
-		return unreadable(tag)
-	}
-	return known{
-		ban:      bans.Ban{Key: tag, Rule: s.Rule, Until: a.at(s.Ends), Times: s.Times, Since: a.at(s.Since), Reason: s.Reason, By: s.By},
-		remember: time.Duration(s.Remember) * time.Millisecond,
-	}
+// A news is the state of a digest in a version of the list.
+type news struct {
+	before, version int64 // before: of the change before
+	now             int64 // the server's time, in milliseconds since 1970
+	received        time.Time
+	tag, state      string
 }
 
-// unreadable is what holds for a digest if its state in Redis makes no sense: a permanent ban, which an
-// operator sees and can lift.
-func unreadable(tag string) known {
-	return known{ban: bans.Ban{Key: tag, Reason: "its state in Redis cannot be read"}}
+// none is the state of a digest that is not in the list.
+const none = "none"
+
+// readNews reads what bans.lua answers and publishes.
+func readNews(text string) (n news, err error) {
+	of := strings.SplitN(text, " ", 5)
+	if len(of) != 5 {
+		return n, fmt.Errorf("redisbans: this is not from bans.lua: %.200q", text)
+	}
+	n = news{received: time.Now(), tag: of[3], state: of[4]}
+	for i, number := range []*int64{&n.before, &n.version, &n.now} {
+		if *number, err = strconv.ParseInt(of[i], 10, 64); err != nil {
+			return n, fmt.Errorf("redisbans: this is not from bans.lua: %.200q: %w", text, err)
+		}
+	}
+	return n, nil
 }
 
 // at is a time of the server's by this process's clock; 0 is none.
-func (a *answer) at(ms int64) time.Time {
+func (n news) at(ms int64) time.Time {
 	if ms == 0 {
 		return time.Time{}
 	}
-	return a.received.Add(time.Duration(ms-a.now) * time.Millisecond)
+	return n.received.Add(time.Duration(ms-n.now) * time.Millisecond)
 }
 
-func misspoken(said []string) error {
-	return fmt.Errorf("redisbans: the answer is not one of bans.lua: %.200q", said)
+// A known is what the list has of a digest, which is the Key of the ban.
+type known struct {
+	ban      bans.Ban
+	remember time.Duration
+	isOver   bool // there is no ban, and none is remembered
+	isNewer  bool // than what Redis has
 }
 
-// fromNow is how many milliseconds there are until t, rounded up; 0 is none.
-func fromNow(t time.Time) int64 {
-	if t.IsZero() {
-		return 0
+// read reads the state. If it makes no sense, it returns false and a permanent ban, which an operator sees
+// and can lift.
+func (n news) read() (k known, ok bool) {
+	if n.state == none {
+		return known{isOver: true}, true
 	}
-	ms := math.Ceil(float64(time.Until(t)) / float64(time.Millisecond))
-	return cmp.Or(int64(ms), -1)
+	var s struct {
+		Ends, Remembered, Since int64 // in milliseconds since 1970; 0 is never, unknown
+		Times                   int
+		Rule, By, Reason        string
+	}
+	err := json.Unmarshal([]byte(n.state), &s)
+	_, wrong := bans.Noted(bans.Reason(s.Reason), bans.By(s.By))
+	longest := bans.MaxDuration.Milliseconds()
+	within := func(ms, most int64) bool { return 0 <= ms && ms <= most } // else it could overflow, and end a ban
+	if err != nil || wrong != nil || s.Times < 0 ||
+		!within(s.Ends, n.now+longest) || !within(s.Since, n.now+longest) || !within(s.Remembered-s.Ends, longest) {
+		return known{ban: bans.Ban{Key: n.tag, Reason: "its state in Redis cannot be read"}}, false
+	}
+	return known{
+		ban:      bans.Ban{Key: n.tag, Rule: s.Rule, Until: n.at(s.Ends), Times: s.Times, Since: n.at(s.Since), Reason: s.Reason, By: s.By},
+		remember: time.Duration(s.Remembered-s.Ends) * time.Millisecond,
+		isOver:   s.Ends != 0 && s.Ends <= n.now && s.Times == 0,
+	}, true
+}
+
+// values are those of put.
+func (k known) values() map[string]any {
+	left := int64(0) // permanent
+	if !k.ban.Until.IsZero() {
+		left = cmp.Or(int64(math.Ceil(float64(time.Until(k.ban.Until))/float64(time.Millisecond))), -1)
+	}
+	return map[string]any{
+		"ends": left, "age": time.Since(k.ban.Since).Milliseconds(), "remember": k.remember.Milliseconds(), "newer": k.isNewer,
+		"times": k.ban.Times, "rule": k.ban.Rule, "by": k.ban.By, "reason": k.ban.Reason,
+	}
 }

@@ -126,7 +126,7 @@ func (s *source) follow(ctx context.Context, poll time.Duration) {
 	defer close(s.ended)
 	var listening sync.WaitGroup
 	defer listening.Wait()
-	listening.Go(func() { wire.Listen(ctx, s.client, channelOf(s.key), s.nudge) })
+	listening.Go(func() { wire.Listen(ctx, s.client, channelOf(s.key), s.nudge, func(string) { s.nudge() }) })
 	ticker := time.NewTicker(poll)
 	defer ticker.Stop()
 	for {

@@ -7,14 +7,18 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Listen calls heard for each message on a channel, until ctx ends. It also calls heard whenever
+// Listen calls heard for each message on a channel, until ctx ends. It calls subscribed whenever
 // go-redis has subscribed, as it may have missed messages before.
-func Listen(ctx context.Context, client redis.UniversalClient, channel string, heard func()) {
+func Listen(ctx context.Context, client redis.UniversalClient, channel string, subscribed func(), heard func(message string)) {
 	for ctx.Err() == nil {
 		if s := subscribe(ctx, client, channel); s != nil {
 			stop := context.AfterFunc(ctx, func() { _ = s.Close() })
-			for range s.ChannelWithSubscriptions() {
-				heard()
+			for of := range s.ChannelWithSubscriptions() {
+				if message, ok := of.(*redis.Message); ok {
+					heard(message.Payload)
+				} else {
+					subscribed()
+				}
 			}
 			stop() // the client was closed, or a Ring has other shards now
 			_ = s.Close()

@@ -28,7 +28,7 @@ func TestListenFollowsARing(t *testing.T) {
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		Listen(ctx, ring, "channel", func() { heard.Add(1) })
+		Listen(ctx, ring, "channel", func() { heard.Add(1) }, func(string) { heard.Add(1) })
 	}()
 	hears := func(what string, begin func()) {
 		heard.Store(0)

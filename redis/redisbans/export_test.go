@@ -1,0 +1,4 @@
+package redisbans
+
+// Open is New with another patience.
+var Open = open
