@@ -2,44 +2,88 @@ package rules
 
 import (
 	"crypto/sha256"
+	"errors"
 	"fmt"
 	"hash"
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 )
 
 // defaultPoll is the default time between two checks of files.
 const defaultPoll = time.Second
 
-// files are a rules file and the files that it names. They are read at intervals, because not every file
-// system reports changes or their times.
+// files are a rules file and the files that it names. They are looked at in intervals, because not every file
+// system reports changes.
 type files struct {
 	path   string
 	others []string // that the rules named when they were last parsed
+
+	stamps  []stamp // of the last look
+	since   time.Time
+	isFinal bool // the contents have been read since changes have another time
 
 	found [sha256.Size]byte // at the last look
 	known [sha256.Size]byte // what was last parsed
 }
 
+// sameTime is how long a file may change without a change of its time: file systems round times, up to two
+// seconds.
+const sameTime = 2 * time.Second
+
+// A stamp is what a file system says of a file.
+type stamp struct {
+	path string
+	info os.FileInfo // nil: there is none
+}
+
+// is reports whether the file is the same, and has not changed unless within sameTime.
+func (s stamp) is(other stamp) bool {
+	a, b := s.info, other.info
+	if s.path != other.path || a == nil || b == nil {
+		return false
+	}
+	return os.SameFile(a, b) && a.Size() == b.Size() && a.ModTime().Equal(b.ModTime()) && a.Mode() == b.Mode()
+}
+
 // look reports whether the files have changed and are complete: two looks in a row found the same contents,
-// and these were not parsed yet.
+// and these were not parsed yet. It reads the files if one has another stamp, and once more after sameTime.
 func (f *files) look() bool {
+	var stamps []stamp
+	for _, path := range append([]string{f.path}, f.others...) {
+		info, _ := os.Stat(path) // an error is found again when the file is read
+		stamps = append(stamps, stamp{path, info})
+	}
+	isSame := slices.EqualFunc(stamps, f.stamps, stamp.is)
+	if !isSame {
+		f.stamps, f.since, f.isFinal = stamps, time.Now(), false
+	}
 	before := f.found
+	if !f.isFinal {
+		isFinal := isSame && time.Since(f.since) >= sameTime
+		f.isFinal = f.readAll() && isFinal
+	}
+	return f.found == before && f.found != f.known
+}
+
+// readAll reads the files into found, and reports whether that was possible.
+func (f *files) readAll() bool {
 	text, err := readFile(f.path, maxBytes)
 	if err != nil {
 		f.found = digestOf(fmt.Errorf("rules: %w", err))
-	} else {
-		sum := sha256.New()
-		sum.Write(text)
-		for _, path := range f.others {
-			text, err := readFile(path, mostBans)
-			addOther(sum, text, err)
-		}
-		sum.Sum(f.found[:0])
+		return false
 	}
-	return f.found == before && f.found != f.known
+	sum := sha256.New()
+	sum.Write(text)
+	for _, path := range f.others {
+		text, wrong := readFile(path, mostBans)
+		addOther(sum, text, wrong)
+		err = errors.Join(err, wrong)
+	}
+	sum.Sum(f.found[:0])
+	return err == nil
 }
 
 // read reads and checks the files.

@@ -5,6 +5,8 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"runtime"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -141,6 +143,61 @@ func TestPollIsTheTimeBetweenLooks(t *testing.T) {
 		require.EqualValues(t, 5, events())
 		time.Sleep(time.Nanosecond)
 		synctest.Wait()
+		require.EqualValues(t, 6, events())
+	})
+}
+
+func TestFilesThatDoNotChangeAreNotRead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) { // no other test allocates meanwhile
+		dir := t.TempDir()
+		writeFile(t, filepath.Join(dir, "bans.txt"), strings.Repeat("# nobody yet\n", 1<<17))
+		path := layFile(t, dir, "version: 1\nban: {file: bans.txt}\n"+strings.TrimPrefix(limitOf("5/h"), "version: 1\n"))
+		w, _ := watchFile(t, path, rules.Options{})
+		settle()
+		time.Sleep(10 * time.Second)
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		time.Sleep(100 * time.Second)
+		runtime.ReadMemStats(&after)
+		require.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(1<<20), "bytes")
+		require.EqualValues(t, 1, w.Status().Loads)
+	})
+}
+
+// File systems round times, so the second of two changes may have the time of the first.
+func TestAChangeWithoutAnotherTimeTakesEffect(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		path := layFile(t, t.TempDir(), limitOf("5/h"))
+		_, events := watchFile(t, path, rules.Options{Poll: 100 * time.Millisecond})
+		settle()
+		for i, late := range []time.Duration{0, 50 * time.Millisecond, time.Second, 1900 * time.Millisecond} {
+			written := time.Now()
+			writeFile(t, path, limitOf("7/h"))
+			time.Sleep(late)
+			require.NoError(t, os.WriteFile(path, []byte(limitOf(fmt.Sprint(i+1, "/h"))), 0o600))
+			require.NoError(t, os.Chtimes(path, written, written))
+			settle()
+			require.EqualValues(t, i+1, events())
+		}
+	})
+}
+
+// A change of the mode has no time.
+func TestAFileThatCanBeReadAgainTakesEffect(t *testing.T) {
+	if os.Geteuid() == 0 {
+		t.Skip("root may read every file")
+	}
+	bubble(t, func(t *testing.T) {
+		path := layFile(t, t.TempDir(), limitOf("5/h"))
+		w, events := watchFile(t, path, rules.Options{})
+		require.NoError(t, os.Chmod(path, 0))
+		writeFile(t, path+"~", limitOf("6/h"))
+		require.NoError(t, os.Chmod(path+"~", 0))
+		require.NoError(t, os.Rename(path+"~", path))
+		settle()
+		require.Error(t, w.Status().Err)
+		require.NoError(t, os.Chmod(path, 0o600))
+		settle()
 		require.EqualValues(t, 6, events())
 	})
 }

@@ -66,9 +66,10 @@ type Status struct {
 // options or, without a Fallback, about the file. After that, a file that is wrong or missing leaves
 // the rules in force as they are, and OnReload is called.
 //
-// Watch checks the file, and the files that it names, every Options.Poll. It loads a change once two
-// checks in a row have found the same contents: within two seconds by default. So it does not load a
-// file that is being written, unless the writing pauses for that long.
+// Watch checks the file, and the files that it names, every Options.Poll. It reads them if the size, time,
+// inode or mode of one has changed, and once more two seconds later, as file systems round times. It loads a
+// change once two checks in a row have found the same contents: within two seconds by default. So it does
+// not load a file that is being written, unless the writing pauses for that long.
 //
 // A request is decided by the rules in force when it arrives. Counters belong to a rule's name and
 // stay: if a limit changes, what was used stays used.
