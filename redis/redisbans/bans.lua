@@ -2,16 +2,14 @@
 -- each change raises, KEYS[3] a sorted set of the digests by end. There, a ban by hand has minus its end,
 -- and no permanent ban is. Times are in milliseconds: since 1970 in Redis, from now in arguments.
 --
--- ARGV is the channel, the cap, the operation (put, escalate, unban or check), its digest, and its values in
--- JSON. The answer is 'full', 'lifted' or '', and news: the version before, the version, the time, the digest
--- and its state or 'none'. The channel gets the news of each change.
+-- ARGV: the channel, the cap, the operation (put, escalate, unban, check), its digest, its values in JSON. The
+-- answer is 'full', 'lifted' or '', and news. The channel gets the news of each change.
 local _ = struct.pack -- a server without struct, such as miniredis, is only tested for counters
 local list, version, ends = KEYS[1], KEYS[2], KEYS[3]
 local op, tag, c = ARGV[3], ARGV[4], cjson.decode(ARGV[5])
 local clock = redis.call('TIME')
 local now = clock[1] * 1000 + math.floor(clock[2] / 1000)
-local DAY = 24 * 60 * 60 * 1000
-local FEW = 16 -- how many other digests a call drops, at most
+local DAY, FEW = 24 * 60 * 60 * 1000, 16 -- a call drops a few other digests at most
 local function text(n) return string.format('%.0f', n) end
 
 -- Returns a state, and whether it bans. A state that cannot be read is nil, and bans.
@@ -31,8 +29,9 @@ local function live(life)
   end
 end
 
-local before = tonumber(redis.call('GET', version) or 0) -- the version before the last change
-local after = before
+-- News are the version before the last change, the version, the time, a digest, and its state or 'none'.
+local after = tonumber(redis.call('GET', version) or 0)
+local before = after
 local function news(tag)
   return table.concat({text(before), text(after), text(now), tag, redis.call('HGET', list, tag) or 'none'}, ' ')
 end
@@ -59,10 +58,8 @@ local function makeRoom(r)
   for _ = 1, FEW do
     if redis.call('HLEN', list) < tonumber(ARGV[2]) then return true end
     local victim = redis.call('ZRANGEBYSCORE', ends, text(-now), text(now), 'LIMIT', 0, 1)[1]
-    if not victim and (r.ends == 0 or now < r.ends) then
-      victim = redis.call('ZRANGEBYSCORE', ends, text(now), '+inf', 'LIMIT', 0, 1)[1]
-        or r.rule == '' and redis.call('ZREVRANGEBYSCORE', ends, text(-now), '-inf', 'LIMIT', 0, 1)[1]
-    end
+      or (r.ends == 0 or now < r.ends) and (redis.call('ZRANGEBYSCORE', ends, text(now), '+inf', 'LIMIT', 0, 1)[1]
+      or r.rule == '' and redis.call('ZREVRANGEBYSCORE', ends, text(-now), '-inf', 'LIMIT', 0, 1)[1])
     if not victim then return false end
     change(victim)
   end
@@ -70,7 +67,7 @@ local function makeRoom(r)
 end
 
 local old, banned = find(tag)
-local outcome, new = '', nil
+local outcome, new = ''
 if op == 'put' then -- the newer of two bans holds, else the one by hand, else the one that ends a second later
   local since, till, times, remember = now - c.age, c.ends ~= 0 and now + c.ends or 0, c.times, c.remember
   local wins = till == 0 or now < till + remember
@@ -89,8 +86,7 @@ elseif op == 'escalate' and not banned then
     power = n % 2 == 1 and power * square or power
     square, n = square * square, math.floor(n / 2)
   end
-  local ms = c.first * power
-  local till = now + (ms < c.max and math.floor(ms) or c.max)
+  local till = now + math.floor(math.min(c.first * power, c.max))
   new = {ends = till, remembered = till + c.max, times = times, since = now, rule = c.rule, by = '', reason = ''}
 elseif op == 'unban' then -- is remembered for a day, for processes that miss the message
   outcome = banned and 'lifted' or ''
@@ -102,13 +98,12 @@ if new then
   if fits or op == 'unban' then change(tag, fits and new or nil) else outcome = 'full' end
 end
 
-local over = op == 'check' and {} or redis.call('ZRANGEBYSCORE', ends, text(-now), text(now), 'LIMIT', 0, FEW)
-for _, t in ipairs(over) do
+for _, t in ipairs(op == 'check' and {} or redis.call('ZRANGEBYSCORE', ends, text(-now), text(now), 'LIMIT', 0, FEW)) do
   local r, banned = find(t)
-  local counts = r and now < r.remembered
   redis.call('ZREM', ends, t)
+  local counts = banned or r and now < r.remembered
+  if not counts then redis.call('HDEL', list, t) end
   if counts and not banned then redis.call('ZADD', ends, text(now), t) end -- behind the others
-  if not counts and not banned then redis.call('HDEL', list, t) end
 end
 if redis.call('HLEN', list) > redis.call('ZCARD', ends) then live(365 * DAY) end -- permanent bans live while they are read
 return {outcome, news(tag)}

@@ -1,4 +1,9 @@
 package redisbans
 
-// Open is New with another patience.
-var Open = open
+import "time"
+
+// Patient returns o with more patience with Redis.
+func (o Options) Patient(d time.Duration) Options {
+	o.patience = d
+	return o
+}

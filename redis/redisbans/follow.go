@@ -38,14 +38,12 @@ func (l *List) settle(n news) {
 	if n.version > l.version {
 		l.ahead[n.tag] = n.version
 	}
-	k, ok := n.read()
+	ban, remember, ok := n.read()
 	if !ok {
 		l.warnStrange("weir: the list of bans in Redis has states that cannot be read; they are permanent bans")
 	}
-	if k.isOver {
-		_, _ = l.local.Unban(context.Background(), n.tag) // which cannot fail
-	} else if err := l.local.Restore(k.ban, k.remember); err != nil {
-		l.warnFull("weir: this process has no room for a ban, so the ban applies in other processes only", err)
+	if err := l.local.Restore(ban, remember); err != nil {
+		l.log.Warn("weir: this process has no room for a ban, so the ban applies in other processes only", "code", "weir-bans-full", "error", err)
 	}
 }
 
@@ -94,7 +92,7 @@ func (l *List) follow(ctx context.Context) {
 func (l *List) hear(ctx context.Context, message string) {
 	n, err := readNews(message)
 	if err == nil && n.state == none && n.version < l.version { // it was in the list, and may be again
-		n, _, err = l.run(ctx, "check", n.tag, struct{}{})
+		n, _, err = l.run(ctx, "check", n.tag, nil)
 	}
 	if _, ok := keyfunc.ParseDigest(n.tag); err != nil || !ok {
 		return
@@ -112,26 +110,26 @@ func (l *List) hear(ctx context.Context, message string) {
 // send sends unsent bans. A Redis that refuses them, without memory say, can still be read.
 func (l *List) send(ctx context.Context) error {
 	for {
-		var k *known
+		var p *put
 		l.mu.Lock()
-		for _, k = range l.unsent {
+		for _, p = range l.unsent {
 			break
 		}
 		l.mu.Unlock()
-		if k == nil {
+		if p == nil {
 			return nil
 		}
-		n, _, err := l.run(ctx, "put", k.ban.Key, k.values())
+		n, _, err := l.run(ctx, "put", p.ban.Key, p.values())
 		if err != nil && !errors.Is(err, bans.ErrFull) {
 			return err
 		}
 		l.mu.Lock()
-		if l.unsent[k.ban.Key] == k { // else there is a newer one
-			delete(l.unsent, k.ban.Key)
+		if l.unsent[p.ban.Key] == p { // else there is a newer one
+			delete(l.unsent, p.ban.Key)
 			if err == nil {
 				l.settle(n)
 			} else {
-				l.warnFull("weir: the list of bans in Redis is full, so a ban applies in this process only", err)
+				l.log.Warn("weir: the list of bans in Redis is full, so a ban applies in this process only", "code", "weir-bans-full", "error", err)
 			}
 		}
 		l.mu.Unlock()
@@ -141,7 +139,7 @@ func (l *List) send(ctx context.Context) error {
 // update reads the list, unless the copy has its version. What Redis does not have stays in the copy:
 // Redis may have lost it. What was lifted has a state that says so.
 func (l *List) update(ctx context.Context) error {
-	now, _, err := l.run(ctx, "check", "", struct{}{})
+	now, _, err := l.run(ctx, "check", "", nil)
 	if err != nil {
 		return err
 	}
@@ -186,14 +184,10 @@ func (l *List) mustRead() {
 	l.nudge()
 }
 
-// keep has a ban written to Redis later. If there are more than the copy can hold, it drops any.
-func (l *List) keep(k *known) {
-	l.unsent[k.ban.Key] = k
-	for tag := range l.unsent {
-		if len(l.unsent) > 2*l.max {
-			delete(l.unsent, tag)
-		}
-		break
+// keep has a ban written to Redis later, unless there are more than the copy can hold.
+func (l *List) keep(p *put) {
+	if len(l.unsent) < 2*l.max {
+		l.unsent[p.ban.Key] = p
 	}
 	l.nudge()
 }
@@ -218,10 +212,6 @@ func (l *List) goUp() {
 	if l.down.Swap(false) {
 		l.log.Info("weir: the list of bans is shared through Redis again", "code", "weir-bans-current")
 	}
-}
-
-func (l *List) warnFull(message string, err error) {
-	l.log.Warn(message, "code", "weir-bans-full", "error", err)
 }
 
 // warnStrange warns once of what Weir has not written.

@@ -38,6 +38,8 @@ type Options struct {
 	// it does again (weir-bans-current). It also gets weir-bans-full and weir-bans-strange. Nil:
 	// slog.Default.
 	Logger *slog.Logger
+
+	patience time.Duration // tests have more, as a busy machine may take a second
 }
 
 const (
@@ -101,12 +103,12 @@ type List struct {
 	asked    chan chan error // calls that wait until follow has updated the copy
 	messages chan string     // from Redis
 
-	mu        sync.Mutex        // guards what follows, and changes of local that must agree with it
-	isRead    bool              // the copy has all of version
-	version   int64             // of the list
-	ahead     map[string]int64  // by tag, the version of what the copy has, if it is later than version
-	unsent    map[string]*known // bans that Redis does not have yet, by tag
-	hasWarned bool              // of strange fields or states
+	mu        sync.Mutex       // guards what follows, and changes of local that must agree with it
+	isRead    bool             // the copy has all of version
+	version   int64            // of the list
+	ahead     map[string]int64 // by tag, the version of what the copy has, if it is later than version
+	unsent    map[string]*put  // bans that Redis does not have yet, by tag
+	hasWarned bool             // of strange fields or states
 }
 
 // New returns the list in Redis, through any client of go-redis. It does not wait for Redis,
@@ -114,11 +116,6 @@ type List struct {
 // When ctx ends, the goroutines end, and the process learns nothing from others any more. New's
 // caller closes the client.
 func New(ctx context.Context, client redis.UniversalClient, o Options) (*List, error) {
-	return open(ctx, client, o, wire.Patience)
-}
-
-// open is New with another patience. Tests have more of it, as a busy machine may take a second.
-func open(ctx context.Context, client redis.UniversalClient, o Options, patience time.Duration) (*List, error) {
 	if wire.IsNil(client) {
 		return nil, errors.New("redisbans: New needs a client")
 	}
@@ -131,7 +128,7 @@ func open(ctx context.Context, client redis.UniversalClient, o Options, patience
 		digests:  keyfunc.NewDigester(o.Secret),
 		max:      o.MaxBans,
 		poll:     cmp.Or(o.Poll, defaultPoll),
-		patience: patience,
+		patience: cmp.Or(o.patience, wire.Patience),
 		log:      cmp.Or(o.Logger, slog.Default()),
 		redis:    wire.NewTransport(client),
 		names:    []string{prefix + "list", prefix + "version", prefix + "ends"},
@@ -144,7 +141,7 @@ func open(ctx context.Context, client redis.UniversalClient, o Options, patience
 		asked:    make(chan chan error),
 		messages: make(chan string),
 		ahead:    map[string]int64{},
-		unsent:   map[string]*known{},
+		unsent:   map[string]*put{},
 	}
 	go l.follow(ctx)
 	go wire.Listen(ctx, client, l.channel, l.mustRead, func(message string) {
@@ -186,15 +183,15 @@ func (l *List) Ban(ctx context.Context, key string, d time.Duration, notes ...ba
 	if d > 0 {
 		noted.Until = noted.Since.Add(d)
 	}
-	k := &known{ban: noted, isNewer: true}
-	if _, _, err = l.change(ctx, "put", noted.Key, k.values()); err == nil || errors.Is(err, bans.ErrFull) {
+	p := &put{ban: noted, isNewer: true}
+	if _, _, err = l.change(ctx, "put", noted.Key, p.values()); err == nil || errors.Is(err, bans.ErrFull) {
 		return err
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	full := l.local.Ban(ctx, noted.Key, d, notes...)
 	if full == nil {
-		l.keep(k)
+		l.keep(p)
 	}
 	return errors.Join(err, full)
 }
@@ -219,8 +216,8 @@ func (l *List) Escalate(ctx context.Context, key, rule string, e bans.Escalation
 			"rule": rule, "first": e.Ban.Milliseconds(), "factor": e.Factor, "max": e.Max.Milliseconds(),
 		})
 		if err == nil {
-			k, _ := n.read()
-			return digested(k.ban), nil
+			ban, _, _ := n.read()
+			return digested(ban), nil
 		}
 		if errors.Is(err, bans.ErrFull) {
 			return bans.Ban{}, err
@@ -230,7 +227,7 @@ func (l *List) Escalate(ctx context.Context, key, rule string, e bans.Escalation
 	defer l.mu.Unlock()
 	ban, full := l.local.Escalate(ctx, tag, rule, e)
 	if full == nil && l.unsent[tag] == nil {
-		l.keep(&known{ban: ban, remember: e.Max})
+		l.keep(&put{ban: ban, remember: e.Max})
 	}
 	return digested(ban), errors.Join(err, full)
 }
@@ -243,7 +240,7 @@ func (l *List) Unban(ctx context.Context, key string) (lifted bool, err error) {
 	}
 	for _, tag := range tags {
 		_, isKnown := l.local.Find(tag) // Redis may have lost it
-		if _, lifted, err = l.change(ctx, "unban", tag, struct{}{}); err != nil {
+		if _, lifted, err = l.change(ctx, "unban", tag, nil); err != nil {
 			l.mu.Lock()
 			_, _ = l.local.Unban(ctx, tag) // which cannot fail
 			delete(l.unsent, tag)

@@ -42,7 +42,7 @@ func newList(t testing.TB, ctx context.Context, client redis.UniversalClient, o 
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	list, err := redisbans.Open(ctx, client, o, redistest.Patience)
+	list, err := redisbans.New(ctx, client, o.Patient(redistest.Patience))
 	require.NoError(t, err)
 	return list
 }

@@ -28,10 +28,7 @@ const format = "5"
 
 // run runs an operation of bans.lua, which says what each does. lifted reports that unban lifted a ban.
 func (l *List) run(ctx context.Context, op, tag string, values any) (n news, lifted bool, err error) {
-	text, err := json.Marshal(values)
-	if err != nil {
-		return n, false, l.failed(err)
-	}
+	text, _ := json.Marshal(values) // which cannot fail
 	ctx, cancel := context.WithTimeout(ctx, l.patience)
 	defer cancel()
 	said, err := wire.Call(ctx, func(ctx context.Context) ([]string, error) {
@@ -112,19 +109,11 @@ func (n news) at(ms int64) time.Time {
 	return n.received.Add(time.Duration(ms-n.now) * time.Millisecond)
 }
 
-// A known is what the list has of a digest, which is the Key of the ban.
-type known struct {
-	ban      bans.Ban
-	remember time.Duration
-	isOver   bool // there is no ban, and none is remembered
-	isNewer  bool // than what Redis has
-}
-
-// read reads the state. If it makes no sense, it returns false and a permanent ban, which an operator sees
-// and can lift.
-func (n news) read() (k known, ok bool) {
+// read returns the ban of the state, whose Key is the digest, and how long its repetitions count after its
+// end. If the state makes no sense, it returns false and a permanent ban, which an operator sees and can lift.
+func (n news) read() (ban bans.Ban, remember time.Duration, ok bool) {
 	if n.state == none {
-		return known{isOver: true}, true
+		return bans.Ban{Key: n.tag, Until: n.received}, 0, true
 	}
 	var s struct {
 		Ends, Remembered, Since int64 // in milliseconds since 1970; 0 is never, unknown
@@ -137,23 +126,29 @@ func (n news) read() (k known, ok bool) {
 	within := func(ms, most int64) bool { return 0 <= ms && ms <= most } // else it could overflow, and end a ban
 	if err != nil || wrong != nil || s.Times < 0 ||
 		!within(s.Ends, n.now+longest) || !within(s.Since, n.now+longest) || !within(s.Remembered-s.Ends, longest) {
-		return known{ban: bans.Ban{Key: n.tag, Reason: "its state in Redis cannot be read"}}, false
+		return bans.Ban{Key: n.tag, Reason: "its state in Redis cannot be read"}, 0, false
 	}
-	return known{
-		ban:      bans.Ban{Key: n.tag, Rule: s.Rule, Until: n.at(s.Ends), Times: s.Times, Since: n.at(s.Since), Reason: s.Reason, By: s.By},
-		remember: time.Duration(s.Remembered-s.Ends) * time.Millisecond,
-		isOver:   s.Ends != 0 && s.Ends <= n.now && s.Times == 0,
-	}, true
+	if s.Times > 0 { // else what is remembered is that it was lifted
+		remember = time.Duration(s.Remembered-s.Ends) * time.Millisecond
+	}
+	return bans.Ban{Key: n.tag, Rule: s.Rule, Until: n.at(s.Ends), Times: s.Times, Since: n.at(s.Since), Reason: s.Reason, By: s.By}, remember, true
 }
 
-// values are those of put.
-func (k known) values() map[string]any {
+// A put is a ban that a process writes into the list. The ban's Key is the digest.
+type put struct {
+	ban      bans.Ban
+	remember time.Duration
+	isNewer  bool // than what Redis has
+}
+
+// values are the times from now, rounded so that no ban ends too early.
+func (p *put) values() map[string]any {
 	left := int64(0) // permanent
-	if !k.ban.Until.IsZero() {
-		left = cmp.Or(int64(math.Ceil(float64(time.Until(k.ban.Until))/float64(time.Millisecond))), -1)
+	if !p.ban.Until.IsZero() {
+		left = cmp.Or(int64(math.Ceil(float64(time.Until(p.ban.Until))/float64(time.Millisecond))), -1)
 	}
 	return map[string]any{
-		"ends": left, "age": time.Since(k.ban.Since).Milliseconds(), "remember": k.remember.Milliseconds(), "newer": k.isNewer,
-		"times": k.ban.Times, "rule": k.ban.Rule, "by": k.ban.By, "reason": k.ban.Reason,
+		"ends": left, "age": time.Since(p.ban.Since).Milliseconds(), "remember": p.remember.Milliseconds(), "newer": p.isNewer,
+		"times": p.ban.Times, "rule": p.ban.Rule, "by": p.ban.By, "reason": p.ban.Reason,
 	}
 }

@@ -21,7 +21,7 @@ import (
 func scripted(t *testing.T) (*List, *redistest.Server) {
 	server := redistest.Start(t)
 	client := redistest.CloseAfter(t, redis.NewClient(&redis.Options{Addr: server.Addr}))
-	list, err := open(t.Context(), client, Options{Logger: slog.New(slog.DiscardHandler)}, redistest.Patience)
+	list, err := New(t.Context(), client, Options{Logger: slog.New(slog.DiscardHandler), patience: redistest.Patience})
 	require.NoError(t, err)
 	return list, server
 }
@@ -48,19 +48,19 @@ func TestOfTwoBansTheNewerHoldsElseByHandElseTheLonger(t *testing.T) {
 		{oldH: 1, newH: 2},
 	} {
 		tag := list.tag(fmt.Sprint(i))
-		put := func(b bans.Ban, hours int, by string, isNewer bool) news {
+		write := func(b bans.Ban, hours int, by string, isNewer bool) news {
 			b.By, b.Since = by, time.Now()
 			if hours > 0 {
 				b.Until = b.Since.Add(time.Duration(hours) * time.Hour)
 			}
-			n, _, err := list.run(t.Context(), "put", tag, known{ban: b, isNewer: isNewer}.values())
+			n, _, err := list.run(t.Context(), "put", tag, (&put{ban: b, isNewer: isNewer}).values())
 			require.NoError(t, err)
 			return n
 		}
-		put(tt.old, tt.oldH, "old", true)
-		k, ok := put(tt.new, tt.newH, "new", tt.isNewer).read()
+		write(tt.old, tt.oldH, "old", true)
+		got, _, ok := write(tt.new, tt.newH, "new", tt.isNewer).read()
 		require.True(t, ok)
-		assert.Equal(t, map[bool]string{true: "new", false: "old"}[tt.newHolds], k.ban.By, "%+v", tt)
+		assert.Equal(t, map[bool]string{true: "new", false: "old"}[tt.newHolds], got.By, "%+v", tt)
 	}
 }
 
@@ -78,20 +78,20 @@ func TestLuaAndGoAgreeHowLongABanIs(t *testing.T) {
 		times := rapid.OneOf(rapid.IntRange(1, 20), rapid.IntRange(1, 1<<31-1)).Draw(t, "times")
 		require.NoError(t, e.Validate())
 		tag := list.tag("key")
-		_, _, err := list.run(context.Background(), "unban", tag, struct{}{})
+		_, _, err := list.run(context.Background(), "unban", tag, nil)
 		require.NoError(t, err)
 		if times > 1 {
 			now := time.Now()
-			over := known{ban: bans.Ban{Until: now.Add(-time.Second), Since: now, Times: times - 1}, remember: time.Hour}
+			over := &put{ban: bans.Ban{Until: now.Add(-time.Second), Since: now, Times: times - 1}, remember: time.Hour}
 			_, _, err = list.run(context.Background(), "put", tag, over.values())
 			require.NoError(t, err)
 		}
 		n, _, err := list.run(context.Background(), "escalate", tag, escalation(e))
 		require.NoError(t, err)
-		k, ok := n.read()
+		got, _, ok := n.read()
 		require.True(t, ok)
-		if got, want := k.ban.Until.Sub(n.received), e.Duration(times); got != want || k.ban.Times != times {
-			t.Fatalf("Lua says %v for time %d of %+v, Go %v for %d", got, k.ban.Times, e, want, times)
+		if d, want := got.Until.Sub(n.received), e.Duration(times); d != want || got.Times != times {
+			t.Fatalf("Lua says %v for time %d of %+v, Go %v for %d", d, got.Times, e, want, times)
 		}
 	})
 }
@@ -105,11 +105,11 @@ func TestNothingOfAListExpiresBeforeItsLongestBan(t *testing.T) {
 		for _, key := range rapid.SliceOfN(rapid.SampledFrom([]string{"a", "b", "c"}), 1, 8).Draw(rt, "keys") {
 			tag, now := keyfunc.NewDigester(nil).Digest(key).String(), time.Now()
 			d := time.Duration(rapid.IntRange(1, 366*24).Draw(rt, "hours")) * time.Hour
-			op, values := "unban", any(struct{}{})
+			op, values := "unban", any(nil)
 			switch rapid.SampledFrom([]string{"put", "escalate", "unban"}).Draw(rt, "op") {
 			case "put":
 				ends[key] = now.Add(d)
-				op, values = "put", known{ban: bans.Ban{Until: ends[key], Since: now}, isNewer: true}.values()
+				op, values = "put", (&put{ban: bans.Ban{Until: ends[key], Since: now}, isNewer: true}).values()
 			case "unban":
 				delete(ends, key)
 			case "escalate":
