@@ -25,7 +25,7 @@ end
 
 local function live(life)
   for _, key in ipairs(KEYS) do
-    if redis.call('PTTL', key) < life then redis.call('PEXPIRE', key, text(life + DAY)) end
+    if redis.call('PTTL', key) < life + 1000 then redis.call('PEXPIRE', key, text(life + DAY)) end
   end
 end
 
