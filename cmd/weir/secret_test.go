@@ -107,7 +107,14 @@ func TestWhatIsInRedisIsShownAndNotDone(t *testing.T) {
 	requirePrintable(t, out+said)
 	require.True(t, json.Valid([]byte(out)), out)
 
-	client.HSet(t.Context(), "weir:{bans}:list", strings.Repeat("A", 22), "0 0 1 "+hostile, hostile, "0 0 0 ")
+	exit, _, said = weir(t, "", "ban", "user:42", url)
+	require.Equal(t, exitGood, exit, said)
+	lists, err := client.Keys(t.Context(), "*{bans}:list").Result()
+	require.NoError(t, err)
+	require.Len(t, lists, 1)
+	require.NoError(t, client.HSet(t.Context(), lists[0], strings.Repeat("A", 22), `{"ends":0,"rule":"`+hostile, hostile, "{}").Err())
+	_, out, _ = weir(t, "", "bans", url)
+	require.Contains(t, out, strings.Repeat("A", 22), "a state that cannot be read is a ban")
 	for _, args := range [][]string{{"bans", url}, {"bans", "--json", url}, {"unban", "user:" + hostile, url}, {"check", hostile}, {hostile}} {
 		_, out, said := weir(t, "", args...)
 		requirePrintable(t, out+said)
