@@ -72,50 +72,50 @@ func (l *RateLimit) delayed(ctx context.Context, d time.Duration) bool {
 
 func keyOf(c *limiter.Charge) counterKey { return counterKey{c.Quota.Rule(), c.Quota.Tier(), c.Key} }
 
-// queue makes a request wait for slots, in one queue at a time and holding nothing, until it is the first and all
-// charges can be taken. If another slot is missing then, it goes to the end of that queue.
+// queue makes a request wait for slots, in one queue at a time and holding nothing, until all charges can be taken. It
+// waits only while it lacks nothing but slots. If another slot is missing in its turn, it goes to the end of that
+// queue. If the rules change meanwhile, the error is errOutdated, and the request keeps its place.
 func (l *RateLimit) queue(ctx context.Context, v *visit) (no refusal, err error) {
-	w := v.clone() // it escapes to the heap, as others call its methods
-	began := l.now()
-	no, err = l.wait(ctx, w)
-	w.waited += l.now().Sub(began)
-	*v = *w
-	return no, err
-}
-
-func (l *RateLimit) wait(ctx context.Context, v *visit) (no refusal, err error) {
-	began := l.now()
-	at := v.occupied(&l.room)
-	if at >= 0 { // others wait already, and come first
-		err = l.look(ctx, v)
-	} else if v.outcome != OutcomeRefused { // others waited, and have left since
-		err = l.take(ctx, v)
-	}
-	if err != nil {
-		return l.undecided(ctx, v, err), err
-	}
-	if at < 0 {
-		at = v.missingSlot()
-	}
-	for ; at >= 0; at = v.missingSlot() {
-		limits, charges := v.applied()
-		a, c := &limits[at], &charges[at]
-		got, err := l.inTurn(ctx, a, c, a.concurrency.MaxWait-v.waited-l.now().Sub(began), func() (bool, error) {
-			if l.rules.Load() != v.set {
-				return false, errOutdated
-			}
-			err := l.take(ctx, v)
-			return v.outcome == OutcomeAllowed || c.Decision.Allowed || v.missingSlot() < 0, err
-		})
+	began, before := l.now(), v.waited
+	var in *progress // nil: it has not waited yet
+	last := -1
+	defer func() {
+		v.waited = before + l.now().Sub(began)
+		if in != nil {
+			in.waiting.Add(-1)
+		}
+	}()
+	for decided := v.outcome == OutcomeRefused; ; decided = false {
+		at, called := v.missingSlot(), false
+		if !decided {
+			at, err = l.attempt(ctx, v)
+		}
 		switch {
-		case got && err == nil:
-		case errors.Is(err, errOutdated):
-			return no, err
+		case err == nil && at < 0:
+			return l.verdict(ctx, v), nil
+		case err == nil:
+			last, called = l.join(v, at)
+		case in == nil || ctx.Err() == nil || !errors.Is(err, ctx.Err()):
+			return l.undecided(ctx, v, err), err
+		}
+		limits, charges := v.applied()
+		a, c := &limits[last], &charges[last]
+		if called {
+			if in != nil {
+				in.waiting.Add(-1)
+			}
+			in = a.progress
+			in.waiting.Add(1)
+			called, err = v.place.Wait(ctx, a.concurrency.MaxWait-before-l.now().Sub(began))
+		}
+		switch {
+		case called && l.rules.Load() != v.set:
+			return no, errOutdated
+		case called:
 		case err != nil && isGone(ctx):
 			return refusal{outcome: OutcomeRefused, status: statusClientClosedRequest}, nil
-		case err != nil && !errors.Is(err, ctx.Err()):
-			return l.undecided(ctx, v, err), err
 		default: // the queue is full, or the time is up
+			v.place.Leave()
 			v.outcome = OutcomeRefused
 			if c.Decision.Allowed { // a look
 				refuseLook(&c.Decision)
@@ -124,14 +124,65 @@ func (l *RateLimit) wait(ctx context.Context, v *visit) (no refusal, err error) 
 			return l.verdict(ctx, v), nil
 		}
 	}
-	return l.verdict(ctx, v), nil
 }
 
-// inTurn waits in a's queue, and counts the request as waiting, also if the store panics.
-func (l *RateLimit) inTurn(ctx context.Context, a *applied, c *limiter.Charge, patience time.Duration, ask func() (bool, error)) (bool, error) {
-	a.progress.waiting.Add(1)
-	defer a.progress.waiting.Add(-1)
-	return l.room.Wait(ctx, keyOf(c), a.concurrency.Waiting, patience, ask)
+// attempt takes all charges, or looks at them while others come first. It returns the slot to wait for, or -1 if the
+// request is decided.
+func (l *RateLimit) attempt(ctx context.Context, v *visit) (at int, err error) {
+	first := v.occupied(&l.room)
+	if first < 0 {
+		err = l.take(ctx, v)
+		return v.missingSlot(), err
+	}
+	if err = l.look(ctx, v); err != nil {
+		return -1, err
+	}
+	if v.lacksMore() {
+		if fits, err := l.takeRest(ctx, v); !fits {
+			return -1, err
+		}
+	}
+	_, charges := v.applied()
+	return v.firstQueued(func(i int) bool { return i == first || charges[i].Decision.Remaining <= 0 }), nil
+}
+
+// takeRest decides about a request without the slots for which others wait. It keeps nothing of what fits.
+func (l *RateLimit) takeRest(ctx context.Context, v *visit) (fits bool, err error) {
+	limits, charges := v.applied()
+	for i := range limits {
+		if limits[i].queued {
+			charges[i].Cost = 0
+		}
+	}
+	if err = l.take(ctx, v); err == nil && v.outcome == OutcomeAllowed {
+		fits = true
+		l.undo(ctx, v)
+	}
+	for i := range limits {
+		if limits[i].queued {
+			charges[i].Cost = 1
+		}
+	}
+	return fits, err
+}
+
+// join gives a request a place in the queue of slot at or, if its client's slots are for others in that queue, of
+// that slot. It returns false if there is no place.
+func (l *RateLimit) join(v *visit, at int) (_ int, ok bool) {
+	limits, _ := v.applied()
+	for {
+		terms, of := v.terms(at), []int(nil)
+		terms.Claims, of = v.claims(at)
+		place, lacks := l.room.Join(terms, v.place)
+		switch {
+		case place != nil:
+			v.place = place
+			return at, true
+		case lacks < 0 || !limits[of[lacks]].queued:
+			return at, false
+		}
+		at = of[lacks]
+	}
 }
 
 // wakeWaiters wakes the requests that wait for slots which this refused request did not take: they may
@@ -139,7 +190,7 @@ func (l *RateLimit) inTurn(ctx context.Context, a *applied, c *limiter.Charge, p
 func (l *RateLimit) wakeWaiters(v *visit) {
 	limits, charges := v.applied()
 	for i := range limits {
-		if limits[i].slot && charges[i].Decision.Allowed {
+		if limits[i].slot && charges[i].Decision.Allowed && charges[i].Cost > 0 {
 			l.room.Released(keyOf(&charges[i]))
 		}
 	}
@@ -147,9 +198,6 @@ func (l *RateLimit) wakeWaiters(v *visit) {
 
 // overloadFor returns the Overload that r needs a slot of, or nil if r has one already.
 func (set *ruleset) overloadFor(r *http.Request) Overload {
-	if set.Overload == nil {
-		return nil
-	}
 	for e := endOf(r.Context()); e != nil; e = endOf(e.Context) {
 		if e.slot != nil && e.set.Overload == set.Overload {
 			return nil

@@ -67,6 +67,7 @@ func (l *RateLimit) allow(r *http.Request, v *visit, name, key string) (no refus
 			why = "it has AtOnce, which goes by how a request ends"
 		}
 	}
+	v.noteShadowed()
 	if why != "" {
 		v.set.warnOnce("weir-allow-rule", "", "weir: RateLimit.Allow cannot decide by a rule, so it answers 503",
 			slog.String("rule", name), slog.String("reason", why))

@@ -36,8 +36,8 @@ func CostOf(f func(*http.Request) int64) Cost {
 
 // Reserve reserves the units that estimate returns when the request comes, at most as many as the
 // limit allows at once. The handler calls [Settle] with the real cost. A request that is never
-// settled costs what was reserved, also if a limiter further in refuses it; Rule.Counts can refund
-// it by its status. Estimate may be nil with [Counts.Afterwards], which reserves
+// settled costs what was reserved. If a limiter further in refuses the request, so that no handler sees it,
+// it costs nothing. Estimate may be nil with [Counts.Afterwards], which reserves
 // nothing. [New] returns an error for a rule with Reserve and a [limiter.LeakyBucket].
 func Reserve(estimate func(*http.Request) int64) Cost { return Cost{of: estimate, settles: true} }
 

@@ -111,9 +111,6 @@ func (l *RateLimit) take(ctx context.Context, v *visit) error {
 	if v.outcome = OutcomeAllowed; !store.Taken(charges) {
 		v.outcome = OutcomeRefused
 	}
-	if set.hasShadow {
-		v.noteShadows()
-	}
 	if set.chargesAfter && v.looksRefuse() && v.outcome == OutcomeAllowed {
 		l.undo(ctx, v)
 	}
@@ -172,6 +169,13 @@ func (l *RateLimit) look(ctx context.Context, v *visit) error {
 	return err
 }
 
+// noteShadowed counts the rules in shadow that would have refused the request before its decision.
+func (v *visit) noteShadowed() {
+	for _, rule := range v.shadowed {
+		rule.notes.wouldRefuse(v.set.Logger, rule.info)
+	}
+}
+
 // noteShadows counts the rules in shadow that would have refused the request.
 func (v *visit) noteShadows() {
 	limits, charges := v.applied()
@@ -196,9 +200,6 @@ func (v *visit) looksRefuse() (refuse bool) {
 		refuseLook(d)
 		if a.cost > a.quota.Capacity() {
 			d.RetryAfter = limiter.Never
-		}
-		if a.shadow {
-			a.rule.notes.wouldRefuse(v.set.Logger, a.info)
 		}
 		refuse = refuse || !a.shadow
 	}

@@ -33,7 +33,7 @@
 // allows at once, the refusal has no Retry-After.
 //
 // Nested limiters, one for the router and one for a route, agree on one set of fields. If the inner
-// limiter refuses, the outer limiter's charge stays. Within one Config, all rules are charged or none
+// limiter refuses, the outer limiter's charge stays, but for what a rule with [Reserve] reserved. Within one Config, all rules are charged or none
 // is. A limiter charges a request each time the request passes it.
 //
 // # What handlers see

@@ -31,6 +31,9 @@ type end struct {
 	ended bool
 	left  bool // the client left before the request ended, or held its body back
 
+	header http.Header // of the answer; nil if no rule goes by how the request ends
+	unseen bool        // a limiter further in refused the request
+
 	refusedAs int // what a refusal with status 200 counts as; 0: there is none
 	status    int // of the answer
 
@@ -106,6 +109,7 @@ func (e *end) finish(status int) {
 		status = e.refusedAs
 	}
 	e.ended, e.status = true, status
+	_, e.unseen = e.header[unseenMark]
 	e.left = isGone(e.Context) || e.body.WasHeldBack(status)
 	var owed []limiter.Settlement
 	for i := range e.n {
@@ -134,12 +138,27 @@ func (e *end) correct(owed []limiter.Settlement, i int) []limiter.Settlement {
 		actual = 0
 	case a.said != unsaid:
 		actual = a.said
+	case e.unseen && a.rule.Cost.settles:
+		actual = 0
 	}
 	if actual != c.Cost {
 		owed = append(owed, limiter.Settlement{Charge: *c, Actual: actual})
 		c.Cost = actual
 	}
 	return owed
+}
+
+// unseenMark is a key without a value in the header map of an answer that a limiter wrote, so no server sends it.
+// Writers that answer for another one, such as http.TimeoutHandler's, copy it.
+const unseenMark = "Weir-Unseen"
+
+// markUnseen notes that no handler sees a request that limiters further out admitted, so that it costs nothing by their
+// rules with Reserve. They find the mark if the refusal was written to the writer that they passed on. A handler that
+// calls a limiter with a writer of its own may have done work.
+func markUnseen(w http.ResponseWriter, r *http.Request) {
+	if e := endOf(r.Context()); e != nil {
+		w.Header()[unseenMark] = nil
+	}
 }
 
 // countsAs notes that an answer to r with status 200 is a refusal with that status: in gRPC, and in streams of

@@ -25,28 +25,36 @@ func (l *RateLimit) Handler(next http.Handler) http.Handler {
 	if around, ok := next.(*handler); ok {
 		mux = around.mux
 	}
-	return &handler{mux: mux, HandlerFunc: func(w http.ResponseWriter, r *http.Request) {
-		set := l.rules.Load()
+	route := func(set *ruleset, r *http.Request) (wrong string) {
 		if mux != nil && set.needsRoute && r.URL != nil {
 			// Inside another mux, r has that one's pattern, such as "/v1/".
 			if _, pattern := mux.Handler(r); pattern != "" {
 				r.Pattern = pattern
 			}
 		}
-		parsed := r.MultipartForm
-		e, status := Entered{}, http.StatusInternalServerError // of a panic
-		defer func() {
-			e.End(status)
-			if form := r.MultipartForm; form != nil && form != parsed {
-				_ = form.RemoveAll() // a router such as chi hides it from net/http's server, which would
-			}
-		}()
-		if e = l.enter(set, w, r, nil); e.Request != nil {
-			next.ServeHTTP(e.Writer, e.Request)
-			status = http.StatusOK
-		}
-	}}
+		return wrong
+	}
+	return &handler{mux: mux, HandlerFunc: func(w http.ResponseWriter, r *http.Request) { l.serve(w, r, route, next) }}
 }
+
+// serve limits r, and calls next if it passes.
+func (l *RateLimit) serve(w http.ResponseWriter, r *http.Request, route router, next http.Handler) {
+	parsed := r.MultipartForm
+	e, status := Entered{}, http.StatusInternalServerError // of a panic
+	defer func() {
+		e.End(status)
+		if form := r.MultipartForm; form != nil && form != parsed {
+			_ = form.RemoveAll() // a handler in front may hide it from net/http's server, which would, as chi does
+		}
+	}()
+	if e = l.enter(w, r, route, nil); e.Request != nil {
+		next.ServeHTTP(e.Writer, e.Request)
+		status = http.StatusOK
+	}
+}
+
+// A router sets the Pattern of a request for these rules, or returns why the request cannot be routed.
+type router func(*ruleset, *http.Request) (wrong string)
 
 // A handler is what Handler returns. A limiter around it finds the mux inside.
 type handler struct {
@@ -74,20 +82,8 @@ func (l *RateLimit) Gateway(next http.Handler, foldCase bool) http.Handler {
 	if foldCase {
 		fold = 1
 	}
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		set := l.rules.Load()
-		if reason := set.gateway[fold]().Set(r); reason != "" {
-			w.Header().Set("Cache-Control", "no-store")
-			http.Error(w, reason, http.StatusBadRequest)
-			return
-		}
-		e, status := l.enter(set, w, r, nil), http.StatusInternalServerError
-		defer func() { e.End(status) }()
-		if e.Request != nil {
-			next.ServeHTTP(e.Writer, e.Request)
-			status = http.StatusOK
-		}
-	})
+	route := func(set *ruleset, r *http.Request) (wrong string) { return set.gateway[fold]().Set(r) }
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { l.serve(w, r, route, next) })
 }
 
 // An Entered is a request that a [RateLimit] has admitted.
@@ -110,7 +106,7 @@ type Entered struct {
 // a method Written() bool, as gin's has, and it reports that onRefused has answered, Enter first flushes
 // w, and reads for as long as the body arrives fast enough, for 30 seconds at most.
 func (l *RateLimit) Enter(w http.ResponseWriter, r *http.Request, onRefused func(Result)) *Entered {
-	e := l.enter(l.rules.Load(), w, r, onRefused)
+	e := l.enter(w, r, nil, onRefused)
 	if e.Request == nil {
 		return nil
 	}
@@ -130,6 +126,7 @@ func (e *Entered) End(status int) {
 	default:
 		e.end.finish(unknownStatus)
 	}
+	e.given, e.end = nil, nil
 }
 
 // handBack gives r what the handlers, or a key function, set in their copy of it, such as the Pattern and the form.
@@ -141,46 +138,41 @@ func handBack(r, copied *http.Request) {
 
 // enter takes a request through its five phases: gate, match, decide, admit, and pass or refuse. If it has
 // answered, it returns the zero Entered.
-func (l *RateLimit) enter(set *ruleset, w http.ResponseWriter, r *http.Request, onRefused func(Result)) Entered {
-	if routes := l.routes.Load(); routes != nil && !set.vetted.Load() {
-		set.vet(*routes)
-	}
-	v := visit{set: set}
-	if set.hasGate {
-		switch exempt, no := set.gate(r, noKey); {
-		case no.status != 0:
-			v.refuse(w, r, no, onRefused)
-			return Entered{}
-		case exempt:
-			return Entered{Writer: w, Request: r}
-		}
-	}
-
-	done := false
+func (l *RateLimit) enter(w http.ResponseWriter, r *http.Request, route router, onRefused func(Result)) Entered {
+	v, done := visit{}, false
 	defer func() {
 		if !done { // an observer or Overload panics
+			v.place.Leave()
 			v.keepCharges()
 			l.giveBack(r.Context(), &v)
 		}
 	}()
-	no, err := refusal{}, errOutdated
-	for err == errOutdated {
-		if no = v.match(r); no.status != 0 {
-			v.set.observe(r, no, bans.Ban{})
+	var no refusal
+	for {
+		v = visit{set: l.rules.Load(), waited: v.waited, place: v.place}
+		wrong := ""
+		if route != nil {
+			wrong = route(v.set, r)
+		}
+		if wrong != "" {
+			no, done = refusal{status: http.StatusBadRequest}, true
+			v.place.Leave()
+			w.Header().Set("Cache-Control", "no-store")
+			http.Error(w, wrong, no.status)
 			break
 		}
-		var overload Overload
-		if v.set.Overload != nil {
-			overload = v.set.overloadFor(r)
-		}
-		if no, err = l.charge(r, &v, overload); err == errOutdated {
-			v = visit{set: l.rules.Load(), waited: v.waited}
+		var err error
+		if no, err = l.admitted(r, &v); err != errOutdated {
+			v.place.Leave()
+			if done = no.status != 0; done {
+				v.refuse(w, r, no, onRefused)
+			}
+			break
 		}
 	}
 	switch {
 	case no.status != 0:
-		done = true
-		v.refuse(w, r, no, onRefused)
+		markUnseen(w, r)
 		return Entered{}
 	case v.n == 0 && v.slot == nil:
 		if v.skipped != nil {
@@ -194,6 +186,36 @@ func (l *RateLimit) enter(set *ruleset, w http.ResponseWriter, r *http.Request, 
 	return e
 }
 
+// admitted takes a request through the phases from gate to admit. The error is errOutdated if the rules have changed
+// while the request waited for a slot: it begins again then.
+func (l *RateLimit) admitted(r *http.Request, v *visit) (no refusal, err error) {
+	set := v.set
+	if routes := l.routes.Load(); routes != nil && !set.vetted.Load() {
+		set.vet(*routes)
+	}
+	if set.hasGate {
+		if exempt, no := set.gate(r, noKey); exempt || no.status != 0 {
+			return no, nil
+		}
+	}
+	if set.byRoute != nil {
+		set.unrouted.note(r, set.Logger)
+	}
+	no = v.match(r)
+	if set.hasShadow {
+		v.noteShadowed()
+	}
+	if no.status != 0 {
+		set.observe(r, no, bans.Ban{})
+		return no, nil
+	}
+	var overload Overload
+	if set.Overload != nil {
+		overload = set.overloadFor(r)
+	}
+	return l.charge(r, v, overload)
+}
+
 // charge takes a request that has met its rules through the phases decide and admit, and reports it to the observer.
 func (l *RateLimit) charge(r *http.Request, v *visit, overload Overload) (no refusal, err error) {
 	if no, err = l.decide(r.Context(), v); err == errOutdated {
@@ -201,6 +223,9 @@ func (l *RateLimit) charge(r *http.Request, v *visit, overload Overload) (no ref
 	}
 	if no.status == 0 && (v.turns || overload != nil) {
 		no = l.admit(r, v, overload)
+	}
+	if v.set.hasShadow && err == nil {
+		v.noteShadows()
 	}
 	if v.set.Observer != nil && (v.n > 0 || overload != nil) {
 		v.observe(r, no, err)

@@ -50,7 +50,7 @@ func (v *visit) match(r *http.Request) (no refusal) {
 func (v *visit) meet(r *http.Request, rule *rule, tier, key string, class keyfunc.Class, err error) (no refusal) {
 	switch {
 	case rule.deny && rule.shadow:
-		rule.notes.wouldRefuse(v.set.Logger, rule.info)
+		v.shadowed = append(v.shadowed, rule)
 		return no
 	case rule.deny:
 		return refusal{outcome: OutcomeRefused, status: rule.texts.Status, retry: rule.texts.RetryAfter, rule: rule}
@@ -75,7 +75,7 @@ func (v *visit) meet(r *http.Request, rule *rule, tier, key string, class keyfun
 	}
 	switch {
 	case no.status != 0 && rule.shadow:
-		rule.notes.wouldRefuse(v.set.Logger, rule.info)
+		v.shadowed = append(v.shadowed, rule)
 		return refusal{}
 	case no.status != 0 || !counts:
 		return no
@@ -182,11 +182,6 @@ func (r *rule) counterOf(key string) string {
 
 // forRoute returns the rules of ByRoute for r's route, or nil.
 func (set *ruleset) forRoute(r *http.Request) []*rule {
-	if r.Pattern == "" {
-		set.unrouted.blank(set.Logger)
-	} else {
-		set.unrouted.seen()
-	}
 	rules, _ := set.byRoute.Find(r.Method, r.Host, r.Pattern)
 	return rules
 }

@@ -92,7 +92,7 @@ func (l *RateLimit) now() time.Time {
 
 // Reconfigure replaces the rules at once, for all requests that come later. If c is wrong, it returns
 // everything that is wrong and changes nothing. Requests in progress keep the rules that they came
-// under.
+// under. Requests that wait for a slot begin again with the new rules, bans first, and keep their places.
 //
 // Counters stay: they are stored under the rule's name, tier and key. What was used of a limit that
 // changes stays used. Config.Store must be nil, or the store that the limiter has.

@@ -1,7 +1,6 @@
 package middleware
 
 import (
-	"slices"
 	"time"
 
 	"github.com/weirgo/weir/internal/waiting"
@@ -38,6 +37,9 @@ type visit struct {
 	skipped *rule         // the last rule with NoKeySkip that skipped the request
 	elapsed time.Duration // in the store, if the observer wants it
 	waited  time.Duration // for a slot
+
+	place    *waiting.Waiter[counterKey] // in the queue of a slot; nil: none
+	shadowed []*rule                     // in shadow, which would have refused the request before its decision
 }
 
 // An applied is a limit that applies to a request.
@@ -70,14 +72,6 @@ func (v *visit) grow() {
 	v.manyLimits, v.manyCharges = append(v.manyLimits, applied{}), append(v.manyCharges, limiter.Charge{})
 }
 
-// clone returns a copy on the heap.
-func (v *visit) clone() *visit {
-	w := new(visit)
-	*w = *v
-	w.manyLimits, w.manyCharges = slices.Clone(v.manyLimits), slices.Clone(v.manyCharges)
-	return w
-}
-
 // took reports whether the request has what charge i takes. In an outage, a rule with FailOpen takes nothing.
 func (v *visit) took(i int) bool {
 	limits, charges := v.applied()
@@ -108,35 +102,97 @@ func (v *visit) delay() (d time.Duration) {
 	return d
 }
 
-// occupied returns the index of the first slot whose queue is not empty, or -1: others come first.
-func (v *visit) occupied(room *waiting.Room[counterKey]) int {
+// isShared reports whether different clients share the counter of a charge: a slot in its queue is not one client's.
+func (a *applied) isShared(c *limiter.Charge) bool {
+	return a.rule.together || a.class == keyfunc.Shared && c.Key != noKey
+}
+
+// firstQueued returns the index of the first slot with a queue for which is returns true, or -1. A request waits for
+// the slots of its own client first, so that its client has no place in the queue of others until then.
+func (v *visit) firstQueued(is func(i int) bool) int {
 	limits, charges := v.applied()
-	for i := range limits {
-		if limits[i].queued && !room.IsEmpty(keyOf(&charges[i])) {
-			return i
+	for _, shared := range [...]bool{false, true} {
+		for i := range limits {
+			if limits[i].queued && limits[i].isShared(&charges[i]) == shared && is(i) {
+				return i
+			}
 		}
 	}
 	return -1
 }
 
+// terms returns what a waiter for slot i waits for.
+func (v *visit) terms(i int) waiting.Terms[counterKey] {
+	limits, charges := v.applied()
+	return waiting.Terms[counterKey]{
+		Key: keyOf(&charges[i]), Most: limits[i].concurrency.Waiting, Slots: limits[i].quota.Capacity(), Plan: v.set,
+	}
+}
+
+// hasPlace reports whether the request waits in the queue of slot i.
+func (v *visit) hasPlace(i int) bool {
+	_, charges := v.applied()
+	return v.place != nil && v.place.Key == keyOf(&charges[i])
+}
+
+// occupied returns the index of the first slot for which others wait who come first, or -1. A request with a place has
+// been through the queues before it.
+func (v *visit) occupied(room *waiting.Room[counterKey]) int {
+	isNext := v.firstQueued(v.hasPlace) < 0
+	return v.firstQueued(func(i int) bool {
+		isNext = isNext || v.hasPlace(i)
+		return isNext && room.Comes(v.terms(i), v.place)
+	})
+}
+
+// claims returns what the request will take beside slot at, by its last look, and the indexes of these charges: of
+// a queue that clients share, one client gets no more than its other limits have left. Slots for which the request
+// waits later are not among them.
+func (v *visit) claims(at int) (claims []waiting.Claim[counterKey], of []int) {
+	limits, charges := v.applied()
+	later := limits[at].isShared(&charges[at])
+	for i := range limits {
+		a, c := &limits[i], &charges[i]
+		isOther := !a.isShared(c) && (later || c.Key != charges[at].Key)
+		switch {
+		case i == at, !isOther, c.Optional, a.ofValue, !c.Decision.Counted():
+		case a.queued && !later && i > at:
+		case i+1 < len(limits) && limits[i+1].ofValue && charges[i+1].Decision.Remaining <= 0: // a value that was seen
+		default:
+			claims = append(claims, waiting.Claim[counterKey]{Key: keyOf(c), Cost: a.cost, Left: c.Decision.Remaining})
+			of = append(of, i)
+		}
+	}
+	return claims, of
+}
+
+// lacksMore reports whether, by a look, anything but slots with a queue is missing.
+func (v *visit) lacksMore() bool {
+	limits, charges := v.applied()
+	for i := range limits {
+		a, c := &limits[i], &charges[i]
+		switch d := &c.Decision; {
+		case a.queued, c.Optional, a.ofValue, !d.Counted():
+		case a.looks && a.lacks(d), !a.looks && d.Remaining < a.cost:
+			return true
+		}
+	}
+	return false
+}
+
 // missingSlot returns the index of the slot that a refused request should wait for. It returns -1 if the
 // request passes, or if anything but slots is missing.
 func (v *visit) missingSlot() int {
-	at := -1
-	if v.outcome == OutcomeAllowed {
-		return at
-	}
 	limits, charges := v.applied()
 	for i := range limits {
-		switch {
-		case charges[i].Decision.Allowed || charges[i].Optional:
-		case !limits[i].queued:
+		if !charges[i].Decision.Allowed && !charges[i].Optional && !limits[i].queued {
 			return -1
-		case at < 0:
-			at = i
 		}
 	}
-	return at
+	if v.outcome == OutcomeAllowed {
+		return -1
+	}
+	return v.firstQueued(func(i int) bool { return !charges[i].Decision.Allowed })
 }
 
 // A refusal says why a request goes no further. The zero refusal is none.

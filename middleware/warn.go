@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"net/http"
 	"slices"
 	"strings"
 	"sync"
@@ -107,6 +108,15 @@ type unroutedDetector struct {
 // unroutedRequests is how many requests must lack a pattern, and none have one, before the detector warns. Whoever
 // tries a new rule sends as many. They may all be unknown paths.
 const unroutedRequests = 5
+
+// note notes whether a request has a pattern.
+func (d *unroutedDetector) note(r *http.Request, logger *slog.Logger) {
+	if r.Pattern == "" {
+		d.blank(logger)
+	} else {
+		d.seen()
+	}
+}
 
 func (d *unroutedDetector) seen() {
 	if !d.routed.Load() {
