@@ -148,16 +148,19 @@ func (e *end) correct(owed []limiter.Settlement, i int) []limiter.Settlement {
 	return owed
 }
 
-// unseenMark is a key without a value in the header map of an answer that a limiter wrote, so no server sends it.
-// Writers that answer for another one, such as http.TimeoutHandler's, copy it.
+// unseenMark is a key in the header map of a refusal. It has no value, so no server sends it.
 const unseenMark = "Weir-Unseen"
 
 // markUnseen notes that no handler sees a request that limiters further out admitted, so that it costs nothing by their
-// rules with Reserve. They find the mark if the refusal was written to the writer that they passed on. A handler that
-// calls a limiter with a writer of its own may have done work.
+// rules with Reserve. They find the mark if the refusal was written to the writer that they passed on, or to one that
+// http.TimeoutHandler copies to it. A handler that calls a limiter with a request and a writer of its own may have done
+// work.
 func markUnseen(w http.ResponseWriter, r *http.Request) {
-	if e := endOf(r.Context()); e != nil {
-		w.Header()[unseenMark] = nil
+	for e := endOf(r.Context()); e != nil; e = endOf(e.Context) {
+		if h := w.Header(); e.header != nil && (e.isOf(r) || isSame(h, e.header)) {
+			h[unseenMark] = nil
+			return
+		}
 	}
 }
 
@@ -179,9 +182,10 @@ func countsAs(w http.ResponseWriter, r *http.Request, status int) {
 
 // isOf reports whether e is an end of r itself. Copies of a request share its map of header fields, as
 // http.StripPrefix and WithContext make them. A request that a handler has built or cloned has a map of its own.
-func (e *end) isOf(r *http.Request) bool {
-	return reflect.ValueOf(e.request.Header).Pointer() == reflect.ValueOf(r.Header).Pointer()
-}
+func (e *end) isOf(r *http.Request) bool { return isSame(e.request.Header, r.Header) }
+
+// isSame reports whether a and b are one map.
+func isSame(a, b http.Header) bool { return reflect.ValueOf(a).Pointer() == reflect.ValueOf(b).Pointer() }
 
 // settlePatience is how long the end of a request waits for the store.
 const settlePatience = time.Second

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -145,16 +146,131 @@ func TestSettleFindsTheRuleOfALimiterFurtherOut(t *testing.T) {
 	assert.EqualValues(t, 10, left(t, inner, "login", ""))
 }
 
-func TestWhatAnInnerLimiterRefusesCostsTheOuterOneWhatItReserved(t *testing.T) {
-	answered := tokens(60, 100)
-	answered.Name, answered.Counts = "answered", middleware.Not(middleware.Statuses(http.StatusTooManyRequests))
-	outer := limited(t, middleware.Config{Rules: []middleware.Rule{tokens(30, 100), answered}})
+func TestWhatAnInnerLimiterRefusesCostsTheOuterOneNothing(t *testing.T) {
+	outer := limited(t, middleware.Config{Rules: []middleware.Rule{tokens(60, 100), {Name: "plain", Key: keyfunc.Global, Limit: perHour(10)}}})
 	inner := limited(t, middleware.Config{Rules: []middleware.Rule{{Name: "one", Key: keyfunc.Global, Limit: perHour(1)}}})
-	assert.Equal(t, 200, through(outer, inner.Handler(noop).ServeHTTP))
-	require.NoError(t, outer.Reset(t.Context(), "answered", ""))
-	assert.Equal(t, http.StatusTooManyRequests, through(outer, inner.Handler(noop).ServeHTTP))
+	assert.Equal(t, 200, through(outer, inner.Handler(settling(t, 10)).ServeHTTP))
+	assert.Equal(t, http.StatusTooManyRequests, through(outer, inner.Handler(settling(t, 10)).ServeHTTP))
+	assert.EqualValues(t, 90, left(t, outer, "tokens", ""), "no handler has seen it")
+	assert.EqualValues(t, 8, left(t, outer, "plain", ""), "what it took as a request stays")
+	assert.Equal(t, http.StatusTooManyRequests, through(outer, func(w http.ResponseWriter, r *http.Request) {
+		inner.Handler(noop).ServeHTTP(w, r)
+		settling(t, 7)(w, r)
+	}))
+	assert.EqualValues(t, 83, left(t, outer, "tokens", ""), "unless it is said")
+}
+
+// However a limiter further in refuses a request.
+func TestARefusalOfAnyKindCostsNoReservation(t *testing.T) {
+	failing := func(*http.Request) (string, error) { return "", errors.New("no key") }
+	list := bans.Must(bans.New(bans.Options{}))
+	require.NoError(t, list.Ban(t.Context(), "x", time.Hour))
+	rule := func(r middleware.Rule) middleware.Config {
+		r.Name, r.Key = "narrow", keyfunc.Global
+		return middleware.Config{Rules: []middleware.Rule{r}}
+	}
+	own := rule(middleware.Rule{Mode: middleware.Deny, Refusal: middleware.Refusal{
+		Answer: func(w http.ResponseWriter, _ *http.Request, _ middleware.Result) { w.WriteHeader(http.StatusOK) }}})
+	outage := func(context.Context, []limiter.Charge) error { return errors.New("no store") }
+	noStore := rule(middleware.Rule{Limit: perHour(9)})
+	noStore.Store = &spy{fails: outage}
+	for name, c := range map[string]middleware.Config{
+		"deny":         rule(middleware.Rule{Mode: middleware.Deny}),
+		"own answer":   own,
+		"a cost":       rule(middleware.Rule{Limit: perHour(5), Cost: middleware.CostOf(func(*http.Request) int64 { return 6 })}),
+		"a limit of 0": {Rules: []middleware.Rule{{Name: "suspended", Key: keyfunc.IP(), Limit: perHour(5)}}},
+		"no key":       {Rules: []middleware.Rule{{Name: "k", Key: failing, Limit: perHour(9), OnOutage: limiter.FailClosed}}},
+		"banned":       {Bans: middleware.Bans{Deny: always}},
+		"in doubt":     {Bans: middleware.Bans{List: list, Keys: []keyfunc.Func{failing}}},
+		"no store":     noStore,
+		"overload":     {Overload: roomFor(0)},
+	} {
+		c.Logger = quiet
+		inner := limited(t, c)
+		for _, edit := range []func(*http.Request){
+			header("Accept", "text/plain"), header("Content-Type", "application/grpc"),
+			func(r *http.Request) {
+				ctx, leave := context.WithCancel(r.Context())
+				leave()
+				*r = *r.WithContext(ctx)
+			},
+		} {
+			outer := limited(t, middleware.Config{Rules: []middleware.Rule{tokens(60, 100)}})
+			reserved := tokens(50, 100)
+			reserved.Name = "middle"
+			middle := limited(t, middleware.Config{Results: true, Rules: []middleware.Rule{reserved}})
+			for _, h := range []http.Handler{inner.Handler(noop), inner.Gateway(noop, false)} {
+				through(outer, middle.Handler(h).ServeHTTP, edit, func(r *http.Request) {
+					ctx, err := middleware.WithLimit(r.Context(), "suspended", limiter.PerHour(0))
+					require.NoError(t, err)
+					*r = *r.WithContext(ctx)
+				})
+				assert.EqualValues(t, 100, left(t, outer, "tokens", ""), name)
+				assert.EqualValues(t, 100, left(t, middle, "middle", ""), name)
+			}
+		}
+	}
+}
+
+func TestWhoMayHaveWorkedKeepsTheReservation(t *testing.T) {
+	rules := []middleware.Rule{{Name: "narrow", Mode: middleware.Deny}}
+	inner := limited(t, middleware.Config{Rules: rules})
+	shadow := limited(t, middleware.Config{Rules: rules, Shadow: true, Logger: quiet})
+	ask := func(w http.ResponseWriter, r *http.Request) *httptest.ResponseRecorder {
+		sub := httptest.NewRecorder()
+		inner.Handler(noop).ServeHTTP(sub, r)
+		assert.Equal(t, http.StatusForbidden, sub.Code)
+		return sub
+	}
+	for name, h := range map[string]http.HandlerFunc{
+		"a request that it built": func(w http.ResponseWriter, r *http.Request) {
+			built, err := http.NewRequestWithContext(r.Context(), http.MethodGet, "/", nil)
+			require.NoError(t, err)
+			ask(w, built)
+		},
+		"a clone": func(w http.ResponseWriter, r *http.Request) { ask(w, r.Clone(r.Context())) },
+		"a clone, whose answer is passed on": func(w http.ResponseWriter, r *http.Request) {
+			sub := ask(w, r.Clone(r.Context()))
+			maps.Copy(w.Header(), sub.Header())
+			w.WriteHeader(sub.Code)
+		},
+		"the same request":    func(w http.ResponseWriter, r *http.Request) { ask(w, r) },
+		"Allow":               func(w http.ResponseWriter, r *http.Request) { assert.False(t, inner.Allow(w, r, "narrow", "ann")) },
+		"a limiter in shadow": func(w http.ResponseWriter, r *http.Request) { shadow.Handler(noop).ServeHTTP(w, r) },
+	} {
+		outer := limited(t, middleware.Config{Rules: []middleware.Rule{tokens(60, 100)}})
+		through(outer, h)
+		assert.EqualValues(t, 40, left(t, outer, "tokens", ""), name)
+	}
+}
+
+// A plainWriter hides the methods of another writer.
+type plainWriter struct{ http.ResponseWriter }
+
+func TestARefusalIsTheRequestsOwnWhateverIsBetween(t *testing.T) {
+	inner := limited(t, middleware.Config{Rules: []middleware.Rule{{Name: "narrow", Mode: middleware.Deny}}}).Handler(noop)
+	for name, between := range map[string]http.Handler{
+		"StripPrefix":    http.StripPrefix("/", inner),
+		"TimeoutHandler": http.TimeoutHandler(inner, time.Hour, ""),
+		"a clone":        http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { inner.ServeHTTP(w, r.Clone(r.Context())) }),
+		"a writer":       http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { inner.ServeHTTP(plainWriter{w}, r) }),
+	} {
+		outer := limited(t, middleware.Config{Rules: []middleware.Rule{tokens(60, 100)}})
+		assert.Equal(t, http.StatusForbidden, through(outer, between.ServeHTTP), name)
+		assert.EqualValues(t, 100, left(t, outer, "tokens", ""), name)
+	}
+}
+
+// A writer may be used for several requests.
+func TestARefusalRefundsNoLaterRequest(t *testing.T) {
+	inner := limited(t, middleware.Config{Rules: []middleware.Rule{{Name: "one", Key: keyfunc.Global, Limit: perHour(1), Mode: middleware.Enforce}}})
+	outer := limited(t, middleware.Config{Rules: []middleware.Rule{tokens(60, 100)}})
+	through(inner, noop)
+	w := httptest.NewRecorder()
+	outer.Handler(inner.Handler(noop)).ServeHTTP(w, request())
+	outer.Handler(noop).ServeHTTP(w, request())
 	assert.EqualValues(t, 40, left(t, outer, "tokens", ""))
-	assert.EqualValues(t, 100, left(t, outer, "answered", ""), "unless Counts says otherwise")
+	assert.NotContains(t, w.Result().Header, "Weir-Unseen", "it is not sent")
 }
 
 func TestTheInnermostLimiterIsSettled(t *testing.T) {

@@ -263,3 +263,41 @@ func heldBack(s *suite) {
 		equal(s, left, found[0].Remaining, how+": remaining")
 	}
 }
+
+// unseenReservations has limiters refuse requests for which one further out has reserved units.
+func unseenReservations(s *suite) {
+	for how, refuses := range map[string]middleware.Rule{
+		"limit":       {Limit: perHour(1)},
+		"cost":        {Limit: perHour(3), Cost: middleware.Units(2)},
+		"a slot":      {Limit: limiter.All(perHour(1), limiter.AtOnce(1))},
+		"deny":        {Mode: middleware.Deny},
+		"no key":      {Key: keyfunc.APIKey("X-Api-Key"), Limit: perHour(9), NoKey: middleware.NoKeyUnauthorized},
+		"reservation": {Limit: perHour(3), Cost: middleware.Reserve(func(*http.Request) int64 { return 3 })},
+	} {
+		outer := s.rules(middleware.Rule{
+			Name: "tokens", Key: keyfunc.Global, Limit: perHour(100), Cost: middleware.Reserve(func(*http.Request) int64 { return 30 }),
+		})
+		refuses.Name = "narrow"
+		if refuses.Key == nil {
+			refuses.Key = keyfunc.Global
+		}
+		between := s.rules(middleware.Rule{Name: "between", Key: keyfunc.Global, Limit: perHour(100), Counts: middleware.Statuses(200)})
+		handled := int64(0)
+		route := Route{Path: "/", Limits: []Limit{s.rules(refuses)}, Handler: func(_ http.ResponseWriter, r *http.Request) {
+			handled++
+			if err := middleware.Settle(r.Context(), "tokens", 10); err != nil {
+				s.Error(err)
+			}
+		}}
+		server, ended := s.serveToTheEnd(app([]Limit{outer, between}, route))
+		for _, accept := range []string{"application/json", "text/plain", "application/problem+json"} {
+			server.ask("GET /", "Accept: "+accept)
+			ended()
+		}
+		server.ask("POST /", "Content-Type: application/grpc")
+		ended()
+		found, err := outer.Rules.Peek(s.Context(), "tokens", "")
+		must(s, err, how)
+		equal(s, 100-10*handled, found[0].Remaining, how+": remaining")
+	}
+}

@@ -157,6 +157,7 @@ var cases = []testCase{
 	{name: "the status that was sent counts, however the handler ends", run: outcomes},
 	{name: "a client that breaks off or holds back its body gets no refund", run: heldBack},
 	{name: "the status that answers a handler's error counts", run: errorsAreAnswered},
+	{name: "a reservation is refunded if a limiter further in refuses the request", run: unseenReservations},
 
 	{name: "a slot learns when its handler waits for its client", run: slotsKnowOfSlowClients},
 	{name: "server-sent events arrive one by one", run: events},
