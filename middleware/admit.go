@@ -10,7 +10,7 @@ import (
 )
 
 // admit is the fourth phase of a request. It waits for the turn in a leaky bucket, and for a slot of
-// Config.Overload. If Overload refuses the request, nothing stays charged. If the client leaves while it waits
+// Config.Overload. If Overload refuses the request, or new rules ban it meanwhile, nothing stays charged. If the client leaves while it waits
 // for its turn, keepCharges applies.
 func (l *RateLimit) admit(r *http.Request, v *visit, overload Overload) (no refusal) {
 	ctx := r.Context()
@@ -28,6 +28,9 @@ func (l *RateLimit) admit(r *http.Request, v *visit, overload Overload) (no refu
 		default:
 			no = refusal{outcome: OutcomeShed, status: http.StatusServiceUnavailable, retry: retry}
 		}
+	}
+	if set := l.rules.Load(); no.status == 0 && set != v.set {
+		no = set.screen(r, noKey).no // it was charged by the rules before, and is banned by now
 	}
 	if no.status != 0 {
 		l.giveBack(ctx, v)

@@ -185,7 +185,9 @@ func countsAs(w http.ResponseWriter, r *http.Request, status int) {
 func (e *end) isOf(r *http.Request) bool { return isSame(e.request.Header, r.Header) }
 
 // isSame reports whether a and b are one map.
-func isSame(a, b http.Header) bool { return reflect.ValueOf(a).Pointer() == reflect.ValueOf(b).Pointer() }
+func isSame(a, b http.Header) bool {
+	return reflect.ValueOf(a).Pointer() == reflect.ValueOf(b).Pointer()
+}
 
 // settlePatience is how long the end of a request waits for the store.
 const settlePatience = time.Second

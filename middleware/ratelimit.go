@@ -93,6 +93,8 @@ func (l *RateLimit) now() time.Time {
 // Reconfigure replaces the rules at once, for all requests that come later. If c is wrong, it returns
 // everything that is wrong and changes nothing. Requests in progress keep the rules that they came
 // under. Requests that wait for a slot begin again with the new rules, bans first, and keep their places.
+// Requests that wait for a turn in a LeakyBucket or for Config.Overload are charged already: of the new rules
+// only bans apply to them.
 //
 // Counters stay: they are stored under the rule's name, tier and key. What was used of a limit that
 // changes stays used. Config.Store must be nil, or the store that the limiter has.
