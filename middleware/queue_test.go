@@ -323,6 +323,7 @@ func TestABanReachesRequestsThatWaitForTheirTurn(t *testing.T) {
 				banning.Bans = middleware.Bans{Deny: always}
 				require.NoError(t, d.l.Reconfigure(banning))
 				assert.Equal(t, 403, (<-second).Code)
+				synctest.Wait()
 				assert.NotZero(t, seen[middleware.OutcomeBanned], "observers see the ban")
 				assert.Zero(t, inProgress(t, d.l, "exports", ""))
 			})
