@@ -108,7 +108,8 @@ func (l *RateLimit) Peek(ctx context.Context, rule, key string) ([]RuleResult, e
 }
 
 // Reset forgets what a key has used of a rule in all tiers, and how often it was refused. It covers the
-// counters of Overrides and of each limit that [WithLimit] gave the rule in this process. Requests in
+// counters of Overrides, and of limits that [WithLimit] gave the rule in this process or that it had before
+// [RateLimit.Reconfigure]: of at least the last 4,096 names, which differ by period and tier. Requests in
 // progress keep their slots until they end. The values that a rule with Distinct has counted stay
 // counted. Reset lifts no ban; see Config.Bans.
 func (l *RateLimit) Reset(ctx context.Context, rule, key string) error {
@@ -119,11 +120,9 @@ func (l *RateLimit) Reset(ctx context.Context, rule, key string) error {
 		return err
 	}
 	key = named.counterOf(key)
-	named.notes.mu.Lock()
-	for _, quota := range named.notes.quotas {
+	for _, quota := range named.quotasForReset() {
 		charges = append(charges, limiter.Charge{Quota: quota, Key: key})
 	}
-	named.notes.mu.Unlock()
 	if named.strikes != nil {
 		charges = append(charges, limiter.Charge{Quota: named.strikes, Key: key})
 	}

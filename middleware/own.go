@@ -166,29 +166,55 @@ func (set *ruleset) compileOwn(base *limit, l limiter.Allowance) (*limit, error)
 		}
 	}
 	p := r.newLimits(quotas, &info, base.progress)
-	if !r.notes.add(p.all, mostOwn) {
-		return nil, invalid.New("middleware", "the rule has had limits with too many different periods, and %v has another", l)
+	if r.notes.add(p.all) {
+		for _, base := range r.allLimits { // those that are in use add their names again
+			base.own.Clear()
+		}
 	}
 	return p, nil
 }
 
-// add adds the names of limits for Reset, or returns false if there are more than most.
-func (n *notes) add(limits []*limit, most int) bool {
+// add adds the names of limits for Reset. It reports whether it has begun to forget: it keeps mostOwn names, and as
+// many as it had before these.
+func (n *notes) add(limits []*limit) (forgets bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for _, p := range limits {
 		id := counterKey{rule: p.quota.Rule(), tier: p.quota.Tier()}
-		switch known := n.quotas[id] != nil; {
-		case known && p.info.Own: // the rule's may be of another kind
-			continue
-		case !known && len(n.quotas) >= most:
-			return false
-		case n.quotas == nil:
-			n.quotas = map[counterKey]*limiter.Quota{}
+		if n.quotas[id] == nil && (n.quotas == nil || len(n.quotas) >= mostOwn) {
+			forgets = n.older != nil
+			n.older, n.quotas = n.quotas, map[counterKey]*limiter.Quota{}
 		}
-		n.quotas[id] = p.quota
+		if n.quotas[id] == nil || !p.info.Own { // the rule's own may be of another kind
+			n.quotas[id] = p.quota
+		}
 	}
-	return true
+	return forgets
+}
+
+// quotasForReset returns a quota for each name and tier that r's limits have, or had.
+func (r *rule) quotasForReset() map[counterKey]*limiter.Quota {
+	r.notes.mu.Lock()
+	all := maps.Clone(r.notes.older)
+	if all == nil {
+		all = map[counterKey]*limiter.Quota{}
+	}
+	maps.Copy(all, r.notes.quotas)
+	r.notes.mu.Unlock()
+	add := func(first *limit) {
+		for _, p := range first.all {
+			all[counterKey{rule: p.quota.Rule(), tier: p.quota.Tier()}] = p.quota
+		}
+	}
+	for _, base := range r.allLimits {
+		for _, own := range base.overrides {
+			add(own)
+		}
+	}
+	for _, base := range r.allLimits {
+		add(base)
+	}
+	return all
 }
 
 // overrides compiles r's limits of single keys, for each of its tiers. No message contains a key.

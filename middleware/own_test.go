@@ -266,25 +266,54 @@ func TestAnyNumberOfClientsHaveLimitsOfTheirOwn(t *testing.T) {
 	})
 }
 
-// Reset takes one call of the store for each period, so their number is bounded.
-func TestARuleHas4096PeriodsOfOwnLimits(t *testing.T) {
+// Reset takes one call of the store for each name, so their number is bounded. No client pays for that.
+func TestLimitsMayHaveAnyNumberOfPeriods(t *testing.T) {
 	phase.Test(t, func(t *testing.T) {
 		logger, log := logged()
-		l := limited(t, middleware.Config{Logger: logger, Rules: []middleware.Rule{customers()}})
+		rule := customers()
+		rule.Overrides = map[string]middleware.Override{"user:vip": {Limit: limiter.All(perHour(9), logOf(1, 5*time.Hour))}}
+		l := limited(t, middleware.Config{Logger: logger, Rules: []middleware.Rule{rule}})
 		ask := func(n int) int {
-			two := limiter.All(perHour(9), limiter.Limit{Events: 9, Per: 2*time.Hour + time.Duration(n)*time.Second})
+			two := limiter.All(perHour(9), logOf(1, 24*time.Hour+time.Duration(n)*time.Second))
 			w, _ := check(l, request(as(fmt.Sprint(n)), limitedTo(two)))
 			return w.Code
 		}
-		for n := range 4100 {
-			want := 200
-			if n >= 4096-2 { // the rule has two names, in its tiers
-				want = 503
+		vip := func() int { w, _ := check(l, request(as("vip"))); return w.Code }
+		require.Equal(t, []int{200, 429}, []int{vip(), vip()})
+		for n := range 13_000 {
+			require.Equal(t, 200, ask(n), n)
+			if n%1000 == 0 {
+				require.Equal(t, 429, ask(0), "it is always in use")
 			}
-			require.Equal(t, want, ask(n), n)
 		}
-		require.Equal(t, 200, ask(0))
-		require.Contains(t, log.String(), "code=weir-limit-failed rule=r")
+		for _, n := range []int{0, 9_000, 12_999} {
+			require.Equal(t, 429, ask(n))
+			require.NoError(t, l.Reset(t.Context(), "r", fmt.Sprint("user:", n)))
+			assert.Equal(t, 200, ask(n), "%d has a counter of its own name", n)
+		}
+		require.NoError(t, l.Reset(t.Context(), "r", "user:vip"))
+		assert.Equal(t, 200, vip())
+		assert.Empty(t, log.String())
+	})
+}
+
+// A limit's name, which has its period, is known as long as the rules change.
+func TestResetKnowsTheNamesOfLimitsBeforeReconfigure(t *testing.T) {
+	phase.Test(t, func(t *testing.T) {
+		of := func(n int) middleware.Config {
+			rule := customers()
+			rule.Tiers, rule.Limit = nil, limiter.All(perHour(1000), logOf(1, 24*time.Hour+time.Duration(n)*time.Second))
+			return configOf(rule)
+		}
+		l := limited(t, of(0))
+		code := func() int { w, _ := check(l, request(as("a"))); return w.Code }
+		assert.Equal(t, []int{200, 429}, []int{code(), code()})
+		for n := 1; n <= 3000; n++ {
+			require.NoError(t, l.Reconfigure(of(n)))
+		}
+		require.NoError(t, l.Reset(t.Context(), "r", "user:a"))
+		require.NoError(t, l.Reconfigure(of(0)))
+		assert.Equal(t, 200, code())
 	})
 }
 

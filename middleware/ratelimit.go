@@ -3,7 +3,6 @@ package middleware
 import (
 	"errors"
 	"fmt"
-	"math"
 	"net/http"
 	"reflect"
 	"sync"
@@ -67,9 +66,9 @@ func (l *RateLimit) install(c Config, byAddress bool) error {
 	set.needsRoute = set.needsRoute && !byAddress
 	for _, r := range set.all {
 		for _, p := range r.allLimits {
-			r.notes.add(p.all, math.MaxInt)
+			r.notes.add(p.all)
 			for _, own := range p.overrides {
-				r.notes.add(own.all, math.MaxInt)
+				r.notes.add(own.all)
 			}
 		}
 	}

@@ -17,9 +17,9 @@ type notes struct {
 	refused atomic.Uint64 // since the last log
 	nextLog atomic.Int64  // in nanoseconds since 1970
 
-	// A quota for each name and tier that the rule and its own limits have used, for Reset.
-	mu     sync.Mutex
-	quotas map[counterKey]*limiter.Quota
+	// A quota for each name and tier that the rule and its own limits have used lately, for Reset.
+	mu            sync.Mutex
+	quotas, older map[counterKey]*limiter.Quota
 }
 
 const shadowLogEvery = time.Minute
