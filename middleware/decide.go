@@ -3,6 +3,7 @@ package middleware
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"math/rand/v2"
 	"net/http"
 	"slices"
@@ -273,7 +274,14 @@ func copyDecisions(to, from []limiter.Charge) {
 // undecided returns the refusal of a request that the store could not decide about, if a rule that is not in
 // shadow applies.
 func (l *RateLimit) undecided(ctx context.Context, v *visit, err error) refusal {
-	if ctx.Err() == nil { // a client that leaves is no outage
+	retry := time.Second
+	switch {
+	case v.n > limiter.MaxCharges: // by WithLimit: New refuses rules that have as many
+		retry = limiter.Never
+		v.set.warnOnce("weir-too-many-limits", "",
+			"weir: WithLimit gave a rule so many limits that a request meets more than a store can decide about; such requests are answered 503",
+			slog.Int("limits", v.n), slog.Int("most", limiter.MaxCharges))
+	case ctx.Err() == nil: // a client that leaves is no outage
 		v.set.warnStoreFailure(err)
 	}
 	_, charges := v.applied()
@@ -282,7 +290,7 @@ func (l *RateLimit) undecided(ctx context.Context, v *visit, err error) refusal 
 	}
 	if slices.ContainsFunc(charges, func(c limiter.Charge) bool { return !c.Optional }) {
 		v.outcome = OutcomeUndecided
-		return refusal{outcome: OutcomeUndecided, status: http.StatusServiceUnavailable, retry: time.Second}
+		return refusal{outcome: OutcomeUndecided, status: http.StatusServiceUnavailable, retry: retry}
 	}
 	v.outcome = OutcomeAllowed
 	return refusal{}

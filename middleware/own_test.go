@@ -297,6 +297,35 @@ func TestLimitsMayHaveAnyNumberOfPeriods(t *testing.T) {
 	})
 }
 
+// The store is not to blame, and waiting does not help.
+func TestMoreLimitsThanAStoreDecidesAboutAreSaid(t *testing.T) {
+	phase.Test(t, func(t *testing.T) {
+		for _, shadow := range []bool{false, true} {
+			logger, log := logged()
+			rules := []middleware.Rule{customers()}
+			for i := range 60 {
+				rules = append(rules, middleware.Rule{Name: fmt.Sprint("more", i), Key: keyfunc.Global, Limit: plenty})
+			}
+			l := limited(t, middleware.Config{Logger: logger, Rules: rules, Shadow: shadow})
+			var many []limiter.Allowance
+			for n := range 8 {
+				many = append(many, logOf(5, time.Duration(n+1)*time.Hour))
+			}
+			w, _ := check(l, request(as("a"), limitedTo(limiter.All(many...))))
+			if shadow {
+				assert.Equal(t, 200, w.Code)
+			} else {
+				assert.Equal(t, 503, w.Code)
+				assert.Empty(t, w.Header().Get("Retry-After"))
+			}
+			assert.Contains(t, log.String(), "code=weir-too-many-limits limits=68 most=64")
+			assert.NotContains(t, log.String(), "weir-store-failed")
+			w, _ = check(l, request(as("b")))
+			assert.Equal(t, 200, w.Code, "other clients meet fewer")
+		}
+	})
+}
+
 // A limit's name, which has its period, is known as long as the rules change.
 func TestResetKnowsTheNamesOfLimitsBeforeReconfigure(t *testing.T) {
 	phase.Test(t, func(t *testing.T) {
