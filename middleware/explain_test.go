@@ -4,6 +4,8 @@ import (
 	"net/http"
 	"slices"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -123,4 +125,36 @@ func TestExplainLogsNoBansInShadow(t *testing.T) {
 	assert.True(t, e.Banned)
 	assert.Len(t, e.Rules, 1, "it goes on all the same")
 	assert.Empty(t, log.String())
+}
+
+// It asks what would happen, and changes nothing.
+func TestExplainCountsAndLogsNoRefusal(t *testing.T) {
+	none := func(*http.Request) (string, error) { return "", keyfunc.ErrNoKey }
+	for name, rule := range map[string]middleware.Rule{
+		"deny":         {Mode: middleware.Deny},
+		"no key":       {Key: none, Limit: plenty, NoKey: middleware.NoKeyUnauthorized},
+		"no value":     {Key: keyfunc.Global, Limit: plenty, Distinct: none, NoKey: middleware.NoKeyBadRequest},
+		"a zero limit": {Key: keyfunc.IP(), Limit: plenty},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				logger, log := logged()
+				rule.Name = "shadow"
+				l := limited(t, middleware.Config{Shadow: true, Logger: logger, Rules: []middleware.Rule{rule},
+					ByRoute: map[string][]middleware.Rule{"/a": {{Name: "a", Key: keyfunc.Global, Limit: plenty}}}})
+				suspended := func(r *http.Request) {
+					ctx, err := middleware.WithLimit(r.Context(), "shadow", limiter.PerHour(0))
+					require.NoError(t, err)
+					*r = *r.WithContext(ctx)
+				}
+				for range 10 {
+					l.Explain(request(suspended))
+				}
+				assert.Empty(t, log.String())
+				time.Sleep(time.Hour)
+				assert.Equal(t, 200, serve(l.Handler(noop), request(suspended)).Code)
+				assert.Contains(t, log.String(), "code=weir-shadow requests=1\n")
+			})
+		})
+	}
 }

@@ -1,13 +1,17 @@
 package middleware_test
 
 import (
+	"bytes"
 	"fmt"
+	"mime/multipart"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
 	"net/url"
+	"os"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/weirgo/weir/keyfunc"
@@ -77,4 +81,44 @@ func ExampleRateLimit_Gateway() {
 	// /login 200
 	// /login/ 429
 	// /about 200
+}
+
+// Whatever stands in front of the limiter, and whoever parses the form.
+func TestNoFileOfAFormStays(t *testing.T) {
+	var form bytes.Buffer
+	parts := multipart.NewWriter(&form)
+	file, err := parts.CreateFormFile("f", "f")
+	require.NoError(t, err)
+	_, _ = file.Write(make([]byte, 1000))
+	require.NoError(t, parts.Close())
+	parse := func(r *http.Request) error { return r.ParseMultipartForm(0) }
+	parsing := func(r *http.Request) (string, error) { return "k", parse(r) }
+	panics := observer(func(*middleware.Observation) { panic("on purpose") })
+	for name, test := range map[string]struct {
+		config  middleware.Config
+		handler http.HandlerFunc
+	}{
+		"a key":                   {middleware.Config{Rules: []middleware.Rule{{Name: "x", Key: parsing, Limit: perHour(1)}}}, noop},
+		"a handler":               {middleware.Config{Rules: one}, func(_ http.ResponseWriter, r *http.Request) { assert.NoError(t, parse(r)) }},
+		"a handler with a copy":   {middleware.Config{Results: true, Rules: one}, func(_ http.ResponseWriter, r *http.Request) { assert.NoError(t, parse(r)) }},
+		"a handler that panics":   {middleware.Config{Rules: one}, func(_ http.ResponseWriter, r *http.Request) { _ = parse(r); panic("on purpose") }},
+		"an observer that panics": {middleware.Config{Observer: panics, Rules: []middleware.Rule{{Name: "x", Key: parsing, Limit: perHour(1)}}}, noop},
+	} {
+		l := limited(t, test.config)
+		for _, h := range []http.Handler{l.Handler(test.handler), l.Gateway(test.handler, false)} {
+			dir := t.TempDir()
+			t.Setenv("TMPDIR", dir)
+			for range 2 { // the second is refused
+				r := httptest.NewRequest("POST", "/", bytes.NewReader(form.Bytes()))
+				r.Header.Set("Content-Type", parts.FormDataContentType())
+				func() {
+					defer func() { _ = recover() }()
+					h.ServeHTTP(httptest.NewRecorder(), r.WithContext(t.Context()))
+				}()
+				left, err := os.ReadDir(dir)
+				require.NoError(t, err)
+				require.Empty(t, left, name)
+			}
+		}
+	}
 }

@@ -1,6 +1,7 @@
 package middleware
 
 import (
+	"mime/multipart"
 	"net/http"
 
 	"github.com/weirgo/weir/middleware/bans"
@@ -15,8 +16,8 @@ import (
 //
 // A request is charged each time it passes the limiter.
 //
-// When next returns or panics, Handler removes the temporary files of a form that was parsed behind it, as
-// net/http's server does.
+// When next returns or panics, or the request is refused, Handler removes the temporary files of a form that was
+// parsed behind it, as net/http's server does.
 func (l *RateLimit) Handler(next http.Handler) http.Handler {
 	if next == nil {
 		panic("middleware: Handler needs a next handler")
@@ -39,14 +40,8 @@ func (l *RateLimit) Handler(next http.Handler) http.Handler {
 
 // serve limits r, and calls next if it passes.
 func (l *RateLimit) serve(w http.ResponseWriter, r *http.Request, route router, next http.Handler) {
-	parsed := r.MultipartForm
 	e, status := Entered{}, http.StatusInternalServerError // of a panic
-	defer func() {
-		e.End(status)
-		if form := r.MultipartForm; form != nil && form != parsed {
-			_ = form.RemoveAll() // a handler in front may hide it from net/http's server, which would, as chi does
-		}
-	}()
+	defer func() { e.End(status) }()
 	if e = l.enter(w, r, route, nil); e.Request != nil {
 		next.ServeHTTP(e.Writer, e.Request)
 		status = http.StatusOK
@@ -93,8 +88,10 @@ type Entered struct {
 	Writer  http.ResponseWriter
 	Request *http.Request
 
-	given *http.Request // nil: Request is the same
-	end   *end          // nil: nothing awaits it
+	given  *http.Request   // nil: Request is the same
+	parsed *multipart.Form // before
+	end    *end            // nil: nothing awaits it
+	ended  bool
 }
 
 // Enter is [RateLimit.Handler] for adapters of routers. It decides about r, whose Pattern must be set, and blocks
@@ -114,11 +111,17 @@ func (l *RateLimit) Enter(w http.ResponseWriter, r *http.Request, onRefused func
 }
 
 // End ends a request. Status is the status of the answer if Writer has seen none: 500 after a panic, and what the
-// router sends otherwise. A second call does nothing.
+// router sends otherwise. End removes the temporary files of a form that was parsed since Enter. A second call does
+// nothing.
 func (e *Entered) End(status int) {
+	if e.Request == nil || e.ended {
+		return
+	}
+	e.ended = true
 	if e.given != nil {
 		handBack(e.given, e.Request)
 	}
+	removeFiles(e.Request, e.parsed)
 	switch {
 	case e.end == nil:
 	case e.end.isWatched():
@@ -126,7 +129,14 @@ func (e *Entered) End(status int) {
 	default:
 		e.end.finish(unknownStatus)
 	}
-	e.given, e.end = nil, nil
+}
+
+// removeFiles removes the temporary files of r's form, if it is not that one. If a handler in front has copied the
+// request, as chi does, net/http's server does not see the form.
+func removeFiles(r *http.Request, before *multipart.Form) {
+	if form := r.MultipartForm; form != nil && form != before {
+		_ = form.RemoveAll()
+	}
 }
 
 // handBack gives r what the handlers, or a key function, set in their copy of it, such as the Pattern and the form.
@@ -139,9 +149,10 @@ func handBack(r, copied *http.Request) {
 // enter takes a request through its five phases: gate, match, decide, admit, and pass or refuse. If it has
 // answered, it returns the zero Entered.
 func (l *RateLimit) enter(w http.ResponseWriter, r *http.Request, route router, onRefused func(Result)) Entered {
-	v, done := visit{}, false
+	v, done, parsed := visit{}, false, r.MultipartForm
 	defer func() {
 		if !done { // an observer or Overload panics
+			removeFiles(r, parsed)
 			v.place.Leave()
 			v.keepCharges()
 			l.giveBack(r.Context(), &v)
@@ -173,16 +184,17 @@ func (l *RateLimit) enter(w http.ResponseWriter, r *http.Request, route router, 
 	switch {
 	case no.status != 0:
 		markUnseen(w, r)
+		removeFiles(r, parsed)
 		return Entered{}
 	case v.n == 0 && v.slot == nil:
 		if v.skipped != nil {
 			v.warnUnlimited(w)
 		}
 		done = true
-		return Entered{Writer: w, Request: r}
+		return Entered{Writer: w, Request: r, parsed: parsed}
 	}
 	e := l.pass(w, r, &v)
-	done = true
+	e.parsed, done = parsed, true
 	return e
 }
 

@@ -47,3 +47,22 @@ func TestWhatHandlersSetInTheirRequestIsSeenInFrontOfTheLimiter(t *testing.T) {
 		}
 	}
 }
+
+func TestASecondEndDoesNothing(t *testing.T) {
+	for name, config := range map[string]middleware.Config{
+		"results": {Results: true},
+		"slots":   {Rules: []middleware.Rule{{Name: "slots", Key: keyfunc.Global, Limit: limiter.AtOnce(2)}}},
+		"counts":  {Rules: []middleware.Rule{{Name: "counts", Key: keyfunc.Global, Limit: plenty, Counts: middleware.StatusClass(2)}}},
+	} {
+		config.Rules = append(config.Rules, middleware.Rule{Name: "x", Key: keyfunc.Global, Limit: plenty})
+		l := limited(t, config)
+		r := request()
+		e := l.Enter(httptest.NewRecorder(), r, nil)
+		e.Request.Pattern = "inner"
+		e.End(200)
+		assert.Equal(t, "inner", r.Pattern, name)
+		r.Pattern = "outer"
+		e.End(500)
+		assert.Equal(t, "outer", r.Pattern, name)
+	}
+}
