@@ -174,3 +174,57 @@ func TestACostAboveTheLimitNeverPassesAfterwardsEither(t *testing.T) {
 	assert.Equal(t, 200, serve(h, request()).Code)
 	assert.Equal(t, 429, serve(h, request()).Code)
 }
+
+// A failingBody ends with an error, as when a client breaks off, or with what it has sent of its length so far.
+type failingBody struct {
+	io.Reader
+	err error
+}
+
+func (b *failingBody) Read(p []byte) (int, error) {
+	n, err := b.Reader.Read(p)
+	if err != nil {
+		err = b.err
+	}
+	return n, err
+}
+
+func (b *failingBody) Close() error { return nil }
+
+// Otherwise a client would try passwords, or use tokens, and get a 5xx in place of the bill.
+func TestAClientThatHoldsItsBodyBackIsCharged(t *testing.T) {
+	readAll := func(r *http.Request) { _, _ = io.ReadAll(r.Body) }
+	read := func(n int) func(*http.Request) {
+		return func(r *http.Request) { _, _ = io.ReadFull(r.Body, make([]byte, n)) }
+	}
+	for name, test := range map[string]struct {
+		length int64
+		err    error
+		read   func(*http.Request)
+		status int
+		left   int64
+	}{
+		"whole":                             {4, io.EOF, readAll, 503, 10},
+		"not read":                          {8, io.EOF, read(0), 503, 10},
+		"broken off":                        {8, io.ErrUnexpectedEOF, readAll, 503, 9},
+		"broken off, which is not a 5xx":    {8, io.ErrUnexpectedEOF, readAll, 400, 9},
+		"held back":                         {8, io.ErrUnexpectedEOF, read(3), 504, 9},
+		"held back, which is not the doing": {8, io.ErrUnexpectedEOF, read(3), 400, 10},
+	} {
+		for _, afterwards := range []bool{false, true} {
+			counts := middleware.StatusClass(2)
+			if afterwards {
+				counts = counts.Afterwards()
+			}
+			l := limited(t, middleware.Config{Rules: []middleware.Rule{{Name: "some", Key: keyfunc.Global, Limit: perHour(10), Counts: counts}}})
+			h := l.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				test.read(r)
+				w.WriteHeader(test.status)
+			}))
+			serve(h, request(func(r *http.Request) {
+				r.Body, r.ContentLength = &failingBody{strings.NewReader("four"), test.err}, test.length
+			}))
+			assert.EqualValues(t, test.left, left(t, l, "some", ""), "%s, afterwards: %v", name, afterwards)
+		}
+	}
+}

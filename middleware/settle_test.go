@@ -594,3 +594,38 @@ func afterwards(c middleware.Counts, so bool) middleware.Counts {
 	}
 	return c
 }
+
+// A settledStore counts the settlements that it gets.
+type settledStore struct {
+	limiter.Store
+	settled int
+}
+
+func (s *settledStore) Check(*limiter.Quota) error { return nil }
+
+func (s *settledStore) Settle(ctx context.Context, settlements []limiter.Settlement) error {
+	s.settled += len(settlements)
+	return s.Store.Settle(ctx, settlements)
+}
+
+func TestWhatFailOpenAdmitsHasNothingToSettle(t *testing.T) {
+	for name, rule := range map[string]middleware.Rule{
+		"a reservation": tokens(60, 100),
+		"counts":        {Limit: perHour(10), Counts: middleware.Statuses(401)},
+		"a slot":        {Limit: limiter.AtOnce(1)},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			rule.Name, rule.Key, rule.OnOutage = "tokens", keyfunc.Global, limiter.FailOpen
+			inner := &outage{Store: limiter.Must(limiter.NewMemory(limiter.MemoryOptions{})), lasts: true}
+			store := &settledStore{Store: failover.Must(failover.New(inner, failover.Options{}))}
+			l := limited(t, middleware.Config{Store: store, Logger: quiet, Rules: []middleware.Rule{rule}})
+			assert.Equal(t, 200, through(l, func(_ http.ResponseWriter, r *http.Request) {
+				for _, p := range l.InProgress() {
+					assert.Zero(t, p.Requests, "nobody knows how many hold a slot")
+				}
+				_ = middleware.Settle(r.Context(), "tokens", 10)
+			}), name)
+			assert.Zero(t, store.settled, name)
+		})
+	}
+}
