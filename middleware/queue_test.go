@@ -196,6 +196,8 @@ func TestAClientOverItsLimitFillsNoQueue(t *testing.T) {
 			Counts: middleware.Statuses(200).Afterwards()}}, 3, 0},
 		"a reservation": {[]middleware.Rule{pool, {Name: "ip", Key: ip, Limit: perHour(5), Cost: middleware.Reserve(twice)}}, 0, 2},
 		"distinct":      {[]middleware.Rule{pool, {Name: "ip", Key: ip, Limit: perHour(5), Distinct: keyfunc.Header("N")}}, 5, 0},
+		"a tenant's, some units left": {[]middleware.Rule{{Name: "ip", Key: ip, Limit: perHour(8)},
+			{Name: "tenant", Key: keyfunc.Header("X-Tenant"), Limit: limiter.AtOnce(1).Queue(20, 3*time.Second), NoKey: middleware.NoKeyShare}}, 5, 3},
 		"of the rule": {[]middleware.Rule{{Name: "ip", Key: ip, Limit: perHour(5)},
 			{Name: "tenant", Key: keyfunc.Header("X-Tenant"), Limit: limiter.AtOnce(1).Queue(20, 3*time.Second)}}, 5, 0},
 	} {
@@ -257,6 +259,115 @@ func TestAClientOverItsLimitFillsNoQueue(t *testing.T) {
 		})
 	}
 }
+
+// It has been through its client's queue, where others wait by now.
+func TestNobodyWaitsAgainBehindThoseWhoCameLater(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := deskOf(t, configOf(queued(1, 5, time.Hour), middleware.Rule{Name: "pool", Key: keyfunc.Global, Limit: limiter.AtOnce(1).Queue(5, time.Hour)}))
+		d.begin(from("198.51.100.7:1"))
+		var answers []chan *httptest.ResponseRecorder
+		for range 3 {
+			answers = append(answers, d.begin())
+		}
+		d.leave <- struct{}{}
+		synctest.Wait()
+		for i := range answers {
+			d.leave <- struct{}{}
+			synctest.Wait()
+			for j := range answers {
+				assert.Len(t, answers[j], map[bool]int{true: 1}[j <= i], "%d after %d", j, i)
+			}
+		}
+	})
+}
+
+// Both queues are of one client each: it waits for the first slot, and then for the second.
+func TestARequestWaitsForTwoSlots(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		first, second := queued(1, 5, time.Hour), queued(1, 5, time.Hour)
+		first.Name, first.Key = "user", keyfunc.User
+		onlyUser := middleware.MatchFunc(func(r *http.Request) bool { return r.URL.Path != "/ip" })
+		onlyIP := middleware.MatchFunc(func(r *http.Request) bool { return r.URL.Path != "/user" })
+		first.Match, second.Match = onlyUser, onlyIP
+		d := deskOf(t, configOf(first, second))
+		of := func(path string) func(*http.Request) {
+			return func(r *http.Request) {
+				r.URL.Path = path
+				*r = *r.WithContext(keyfunc.WithUser(r.Context(), "ann"))
+			}
+		}
+		d.begin(of("/user"))
+		d.begin(of("/ip"))
+		both := d.begin(of("/both"))
+		again := d.begin(of("/both"))
+		waiting := func() [2]int64 { p := d.l.InProgress(); return [2]int64{p[0].Waiting, p[1].Waiting} }
+		assert.Equal(t, [2]int64{2, 0}, waiting())
+		d.leave <- struct{}{}
+		synctest.Wait()
+		d.leave <- struct{}{}
+		synctest.Wait()
+		assert.EqualValues(t, 1, d.now.Load())
+		d.leave <- struct{}{}
+		assert.Equal(t, 200, (<-both).Code)
+		synctest.Wait()
+		d.leave <- struct{}{}
+		assert.Equal(t, 200, (<-again).Code)
+		assert.Equal(t, [2]int64{}, waiting())
+	})
+}
+
+// A value that was seen costs nothing, also if the limit is used up.
+func TestASeenValueMayWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := deskOf(t, configOf(middleware.Rule{Name: "pool", Key: keyfunc.Global, Limit: limiter.AtOnce(1).Queue(5, time.Hour)},
+			middleware.Rule{Name: "names", Key: keyfunc.IP(), Limit: perHour(1), Distinct: keyfunc.Header("N")}))
+		d.begin(header("N", "ann"))
+		seen, other := d.begin(header("N", "ann")), d.begin(header("N", "ann"))
+		assert.Equal(t, 429, (<-d.begin(header("N", "bob"))).Code)
+		for range 3 {
+			d.leave <- struct{}{}
+			synctest.Wait()
+		}
+		assert.Equal(t, []int{200, 200}, []int{(<-seen).Code, (<-other).Code})
+	})
+}
+
+// A store that panics, or fails, while a request has a place.
+func TestNobodyKeepsAPlaceWhenTheStorePanics(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var broken atomic.Bool
+		store := &countingStore{spy: spy{fails: func(context.Context, []limiter.Charge) error {
+			if broken.Load() {
+				panic("on purpose")
+			}
+			return nil
+		}}}
+		c := configOf(queued(1, 5, time.Hour))
+		c.Store = store
+		d := deskOf(t, c)
+		first := d.begin()
+		waits := make(chan any, 1)
+		go func() {
+			defer func() { waits <- recover() }()
+			serve(d.handler, request())
+		}()
+		synctest.Wait()
+		broken.Store(true)
+		require.NotNil(t, <-waits) // it polls, as others may release slots in such a store
+		broken.Store(false)
+		assert.Zero(t, d.l.InProgress()[0].Waiting)
+		d.leave <- struct{}{}
+		<-first
+		next := d.begin()
+		d.leave <- struct{}{}
+		assert.Equal(t, 200, (<-next).Code)
+	})
+}
+
+// A countingStore says that it counts slots.
+type countingStore struct{ spy }
+
+func (s *countingStore) Check(*limiter.Quota) error { return nil }
 
 // What a waiter has claimed of its client's slots is free when it gives up, and the client's next request goes on.
 func TestAWaiterThatGivesUpLetsItsClientsNextOneWait(t *testing.T) {
