@@ -198,6 +198,8 @@ func TestAClientOverItsLimitFillsNoQueue(t *testing.T) {
 		"distinct":      {[]middleware.Rule{pool, {Name: "ip", Key: ip, Limit: perHour(5), Distinct: keyfunc.Header("N")}}, 5, 0},
 		"a tenant's, some units left": {[]middleware.Rule{{Name: "ip", Key: ip, Limit: perHour(8)},
 			{Name: "tenant", Key: keyfunc.Header("X-Tenant"), Limit: limiter.AtOnce(1).Queue(20, 3*time.Second), NoKey: middleware.NoKeyShare}}, 5, 3},
+		"a tenant's, and slots with a queue": {[]middleware.Rule{{Name: "ip", Key: ip, Limit: limiter.AtOnce(2).Queue(100, time.Minute)},
+			{Name: "tenant", Key: keyfunc.Header("X-Tenant"), Limit: limiter.AtOnce(1).Queue(20, 3*time.Second)}}, 0, 2},
 		"of the rule": {[]middleware.Rule{{Name: "ip", Key: ip, Limit: perHour(5)},
 			{Name: "tenant", Key: keyfunc.Header("X-Tenant"), Limit: limiter.AtOnce(1).Queue(20, 3*time.Second)}}, 5, 0},
 	} {
@@ -320,15 +322,23 @@ func TestARequestWaitsForTwoSlots(t *testing.T) {
 func TestASeenValueMayWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := deskOf(t, configOf(middleware.Rule{Name: "pool", Key: keyfunc.Global, Limit: limiter.AtOnce(1).Queue(5, time.Hour)},
-			middleware.Rule{Name: "names", Key: keyfunc.IP(), Limit: perHour(1), Distinct: keyfunc.Header("N")}))
+			middleware.Rule{Name: "names", Key: keyfunc.IP(), Limit: perHour(2), Distinct: keyfunc.Header("N")}))
 		d.begin(header("N", "ann"))
-		seen, other := d.begin(header("N", "ann")), d.begin(header("N", "ann"))
-		assert.Equal(t, 429, (<-d.begin(header("N", "bob"))).Code)
-		for range 3 {
+		seen, other, bob := d.begin(header("N", "ann")), d.begin(header("N", "ann")), d.begin(header("N", "bob"))
+		assert.Equal(t, 503, (<-d.begin(header("N", "eve"))).Code, "one new value is left, and bob waits with it")
+		for range 4 {
 			d.leave <- struct{}{}
 			synctest.Wait()
 		}
-		assert.Equal(t, []int{200, 200}, []int{(<-seen).Code, (<-other).Code})
+		assert.Equal(t, []int{200, 200, 200}, []int{(<-seen).Code, (<-other).Code, (<-bob).Code})
+		assert.Equal(t, 429, (<-d.begin(header("N", "eve"))).Code)
+		again := d.begin(header("N", "ann"))
+		third := d.begin(header("N", "ann"))
+		for range 2 {
+			d.leave <- struct{}{}
+			synctest.Wait()
+		}
+		assert.Equal(t, []int{200, 200}, []int{(<-again).Code, (<-third).Code}, "none is left")
 	})
 }
 
