@@ -174,7 +174,9 @@ func (l *RateLimit) enter(w http.ResponseWriter, r *http.Request, route router, 
 		}
 		var err error
 		if no, err = l.admitted(r, &v); err != errOutdated {
-			v.place.Leave()
+			if v.place != nil {
+				v.place.Leave()
+			}
 			if done = no.status != 0; done {
 				v.refuse(w, r, no, onRefused)
 			}
