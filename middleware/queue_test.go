@@ -439,6 +439,7 @@ func TestABanReachesRequestsThatWaitForTheirTurn(t *testing.T) {
 				time.Sleep(2 * time.Minute)
 				<-first
 				d.begin()
+				time.Sleep(time.Second)
 				second := d.begin()
 				banning := c
 				banning.Bans = middleware.Bans{Deny: always}
