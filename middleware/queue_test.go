@@ -431,22 +431,25 @@ func TestABanReachesRequestsThatWaitForTheirTurn(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				seen := outcomesSeen{}
-				c.Observer = seen
+				var banned atomic.Int64
+				c.Observer = observer(func(o *middleware.Observation) {
+					if o.Outcome == middleware.OutcomeBanned {
+						banned.Add(1)
+					}
+				})
 				d := deskOf(t, c)
 				close(d.leave)
 				first := d.begin()
 				time.Sleep(2 * time.Minute)
 				<-first
 				d.begin()
-				time.Sleep(time.Second)
 				second := d.begin()
 				banning := c
 				banning.Bans = middleware.Bans{Deny: always}
 				require.NoError(t, d.l.Reconfigure(banning))
 				assert.Equal(t, 403, (<-second).Code)
 				synctest.Wait()
-				assert.NotZero(t, seen[middleware.OutcomeBanned], "observers see the ban")
+				assert.NotZero(t, banned.Load(), "observers see the ban")
 				assert.Zero(t, inProgress(t, d.l, "exports", ""))
 			})
 		})
