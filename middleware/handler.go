@@ -3,6 +3,7 @@ package middleware
 import (
 	"net/http"
 
+	"github.com/weirgo/weir/internal/response"
 	"github.com/weirgo/weir/middleware/bans"
 )
 
@@ -78,7 +79,9 @@ func (l *RateLimit) Gateway(next http.Handler, foldCase bool) http.Handler {
 		set := l.rules.Load()
 		if reason := set.gateway[fold]().Set(r); reason != "" {
 			w.Header().Set("Cache-Control", "no-store")
+			response.Unreads(w, r)
 			http.Error(w, reason, http.StatusBadRequest)
+			response.Drain(w, r, true)
 			return
 		}
 		e, status := l.enter(set, w, r, nil), http.StatusInternalServerError

@@ -47,14 +47,15 @@ func Drain(w http.ResponseWriter, r *http.Request, answered bool) {
 	switch {
 	case !HasBody(r) || rc.SetReadDeadline(time.Now().Add(drainPatience)) != nil:
 	case r.ProtoAtLeast(1, 1) && r.Header.Get("Expect") != "":
-		// The client waits for a 100, which reading would send. net/http closes the connection.
+		// The client waits for a 100, which reading would send, or has begun to send without it.
+		CloseAfter(w)
 	default:
 		DrainBody(w, r.Body, answered)
 	}
 }
 
-// DrainBody is Drain for a body whose client knows that it may send it. If it does not reach the end of the body,
-// net/http closes the connection after the answer.
+// DrainBody is Drain for a body whose client knows that it may send it. If it does not reach the end of the body, or
+// the answer says so, net/http closes the connection after the answer.
 func DrainBody(w http.ResponseWriter, body io.Reader, answered bool) {
 	rc, patience := http.NewResponseController(w), heldPatience
 	if answered {
@@ -64,10 +65,13 @@ func DrainBody(w http.ResponseWriter, body io.Reader, answered bool) {
 	defer draining.Add(-1)
 	if draining.Add(1) <= mostDrains && reachesEnd(rc, body, time.Now().Add(patience)) {
 		_ = rc.SetReadDeadline(time.Time{})
-		return
+		if w.Header().Get("Connection") != "close" {
+			return
+		}
+	} else {
+		_ = rc.SetReadDeadline(time.Unix(1, 0)) // net/http too would wait for the body
 	}
-	_ = rc.SetReadDeadline(time.Unix(1, 0)) // net/http too would wait for the body
-	closeAfter(w)
+	CloseAfter(w)
 }
 
 func flush(rc *http.ResponseController) {
@@ -92,9 +96,9 @@ func reachesEnd(rc *http.ResponseController, body io.Reader, until time.Time) bo
 	return false
 }
 
-// closeAfter makes net/http close the connection of w after the answer, half of it first: what it does when a
-// body is too large for an http.MaxBytesReader.
-func closeAfter(w http.ResponseWriter) {
+// CloseAfter makes net/http close the connection of w after the answer, half of it first: what it does when a
+// body is too large for an http.MaxBytesReader. So a client that sends on still reads the answer.
+func CloseAfter(w http.ResponseWriter) {
 	for {
 		wrapper, ok := w.(interface{ Unwrap() http.ResponseWriter })
 		if !ok {

@@ -1,11 +1,16 @@
 package ask
 
 import (
+	"bufio"
+	"fmt"
 	"io"
+	"log/slog"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -58,6 +63,42 @@ func get(t testing.TB, at string, h http.Header) (*http.Response, string) {
 	body, err := io.ReadAll(resp.Body)
 	require.NoError(t, err)
 	return resp, string(body)
+}
+
+// A proxy that keeps its connections sends no question behind one that was answered early.
+func TestAnEarlyAnswerToAQuestionEndsItsConnection(t *testing.T) {
+	limits := middleware.Must(middleware.New(middleware.Config{Rules: []middleware.Rule{{Name: "none", Match: middleware.Route("/closed"), Mode: middleware.Deny}}, Default: []middleware.Rule{
+		{Name: "all", Key: keyfunc.Global, Limit: limiter.PerHour(1000)},
+	}}))
+	s := New("127.0.0.1:0", serving.PathsStrict)
+	require.NoError(t, s.Start(serving.Limits{RateLimit: limits, Logger: slog.New(slog.DiscardHandler)}, func(err error) { t.Error(err) }))
+	t.Cleanup(func() { s.Drain(t.Context(), 0) })
+	for _, path := range []string{"/forward", "/nginx"} {
+		for target, statuses := range map[string][2]int{"/open": {204, 204}, "/closed": {403, 403}, "//closed": {400, 403}, "none": {400, 403}} {
+			c, err := net.Dial("tcp", s.server.Addr().String())
+			require.NoError(t, err)
+			defer c.Close()
+			require.NoError(t, c.SetDeadline(time.Now().Add(30*time.Second))) // which only ends a broken test
+			_, err = fmt.Fprintf(c, "GET %s HTTP/1.1\r\nHost: a\r\nX-Forwarded-Method: POST\r\nX-Forwarded-Uri: %s\r\nX-Forwarded-For: 192.0.2.1\r\nContent-Length: 9\r\n\r\n", path, target)
+			require.NoError(t, err)
+			read := bufio.NewReader(c)
+			answer, err := http.ReadResponse(read, nil)
+			require.NoError(t, err)
+			want := statuses[0]
+			if path == "/nginx" {
+				want = statuses[1]
+			}
+			assert.Equal(t, want, answer.StatusCode, "%s %s", path, target)
+			assert.True(t, answer.Close, "%s %s", path, target)
+			assert.Equal(t, "no-store", answer.Header.Get("Cache-Control"), "%s %s", path, target)
+			_, err = io.WriteString(c, "nine byteGET /forward HTTP/1.1\r\nHost: a\r\n\r\n")
+			require.NoError(t, err)
+			_, _ = io.Copy(io.Discard, answer.Body)
+			rest, err := io.ReadAll(read)
+			require.NoError(t, err)
+			assert.Empty(t, rest)
+		}
+	}
 }
 
 func TestAnAnswerIsTheRefusalItself(t *testing.T) {
