@@ -66,7 +66,10 @@ type handler struct {
 //
 // Gateway answers 400 if it cannot tell what the service reads: a method that is not in capitals, a target
 // with a # or without a path, a path with a dot segment or a control character, a path that leads to two
-// routes, and a Host that is neither a name nor an address.
+// routes, a Host that is neither a name nor an address, and a Connection that lists another field of the
+// request, which a proxy removes: the service would not see what the rules count. Fields of connections, such as
+// Upgrade, may be listed. A service behind CGI reads the field X_Key as X-Key: let next remove fields that are spelled
+// so.
 func (l *RateLimit) Gateway(next http.Handler, foldCase bool) http.Handler {
 	if next == nil {
 		panic("middleware: Gateway needs a next handler")

@@ -8,6 +8,8 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -214,9 +216,40 @@ func TestWhatCannotBeJudgedIsAnswered400(t *testing.T) {
 		resp, body := get(t, at, q)
 		assert.Equal(t, 400, resp.StatusCode, "%v: %s", change, body)
 	}
+	for _, change := range [][2]string{{"Uri", "/?_method=DELETE"}, {"Uri", "/?a=1&X-HTTP-Method-Override=put"}} {
+		q := question("POST", "/", "203.0.113.7")
+		q.Set("X-Forwarded-"+change[0], change[1])
+		resp, body := get(t, at, q)
+		assert.Equal(t, 400, resp.StatusCode, "%v: %s", change, body)
+	}
+	for _, connection := range []string{"X-User", "keep-alive, x-user", "Cookie"} {
+		q := question("GET", "/members", "203.0.113.7")
+		q["Connection"], q["X-User"], q["Cookie"] = []string{connection}, []string{"ann"}, []string{"a=b"}
+		resp, body := get(t, at, q)
+		assert.Equal(t, 400, resp.StatusCode, "%v: %s", connection, body)
+	}
 	for _, uri := range []string{"/limited?a=%23", "http://SHOP.example:80/limited"} {
 		resp, body := get(t, at, question("GET", uri, "203.0.113.7"))
 		assert.Equal(t, 204, resp.StatusCode, body)
+	}
+}
+
+// A proxy passes a field on in each spelling, and a service may read another one than the rules.
+func TestAQuestionWithAFieldThatServicesReadAsAnotherIs400(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "weir.yaml")
+	require.NoError(t, os.WriteFile(file, []byte("version: 1\ndefault: {limit: 1000/h, key: \"apikey:X-Api-Key|cookie:session\"}\n"), 0o600))
+	watcher, err := rules.Watch(t.Context(), file, rules.Options{Config: middleware.Config{Logger: slog.New(slog.DiscardHandler)}})
+	require.NoError(t, err)
+	defer watcher.Close()
+	server := httptest.NewServer(handler(func(next http.Handler) http.Handler {
+		return serving.Limits{RateLimit: watcher.RateLimit, Watcher: watcher}.Gateway(next, serving.PathsStrict)
+	}))
+	defer server.Close()
+	for field, want := range map[string]int{"X_Api_Key": 400, "x_api-key": 400, "X-Api.Key": 400, "x-api-key": 204, "X_Other": 204, "Cookie": 204} {
+		q := question("GET", "/", "203.0.113.7")
+		q.Set(field, "a")
+		resp, body := get(t, server.URL+"/forward", q)
+		assert.Equal(t, want, resp.StatusCode, "%s: %s", field, body)
 	}
 }
 

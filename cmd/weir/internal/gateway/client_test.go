@@ -111,12 +111,14 @@ func TestWhatFollowsAnEarlyAnswerIsNoRequest(t *testing.T) {
 	const text = "version: 1\nproxies: {trusted: [127.0.0.1]}\nendpoints:\n  \"/refused\": {mode: deny}\n  \"/now\": {limit: 1/h}\n  \"/keyed\": {limit: 1/h, key: \"apikey:X-Key\", no_key: unauthorized}\n" +
 		"  \"/maintained\": {mode: deny, refusal: {status: 503}}\ndefault: 100000/h\n"
 	var smuggled atomic.Int64
+	t.Cleanup(func() { assert.Zero(t, smuggled.Load()) })
 	g := start(t, text, upstream(t, func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case "/smuggled":
 			smuggled.Add(1)
 		case "/early":
 			_ = http.NewResponseController(w).EnableFullDuplex()
+			w.Header().Set("Connection", "close")
 			w.WriteHeader(http.StatusRequestEntityTooLarge)
 		case "/streams":
 			_ = http.NewResponseController(w).EnableFullDuplex()
@@ -152,11 +154,12 @@ func TestWhatFollowsAnEarlyAnswerIsNoRequest(t *testing.T) {
 		{g, "/", "Connection: Upgrade\r\nUpgrade: websocket\r\n" + length, 200, len(body)},
 		{g, "/refused", "Connection: Upgrade\r\nUpgrade: h2c\r\n", 403, 0},
 	} {
-		t.Run(test.target+" "+test.fields, func(t *testing.T) {
-			for _, version := range []string{"1.1", "1.0"} {
-				if version == "1.0" && strings.Contains(test.fields, "Expect") {
-					continue // of which HTTP/1.0 knows nothing
-				}
+		for _, version := range []string{"1.1", "1.0"} {
+			if version == "1.0" && strings.Contains(test.fields, "Expect") {
+				continue // of which HTTP/1.0 knows nothing
+			}
+			t.Run(test.target+" "+version+" "+test.fields, func(t *testing.T) {
+				t.Parallel()
 				c := test.by.dial(t)
 				fields := test.fields
 				if !strings.Contains(fields, "Upgrade") {
@@ -176,11 +179,9 @@ func TestWhatFollowsAnEarlyAnswerIsNoRequest(t *testing.T) {
 				rest, err := io.ReadAll(read)
 				require.NoError(t, err, "the connection is not reset")
 				assert.Empty(t, rest)
-			}
-		})
+			})
+		}
 	}
-	assert.Zero(t, smuggled.Load())
-
 	c := g.dial(t)
 	read := bufio.NewReader(c)
 	for range 3 {
