@@ -110,7 +110,7 @@ func headerFunc(caller, header string, kind func(name string) (tag string, blank
 	}
 	prefix, blanks := kind(name)
 	var errTwo error = ambiguous("two different " + name + " headers")
-	var errUnclear error = ambiguous("a " + name + " header with a byte that programs read differently")
+	var errUnclear error = ambiguous("a byte in " + name + " that programs read differently")
 	return func(r *http.Request) (string, error) {
 		value, err := only(r.Header[name], errTwo)
 		if err != nil {

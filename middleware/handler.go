@@ -3,6 +3,7 @@ package middleware
 import (
 	"net/http"
 
+	"github.com/weirgo/weir/internal/answer"
 	"github.com/weirgo/weir/internal/response"
 	"github.com/weirgo/weir/middleware/bans"
 )
@@ -124,7 +125,7 @@ func (l *RateLimit) Enter(w http.ResponseWriter, r *http.Request, onRefused func
 }
 
 // End ends a request. Status is the status of the answer if Writer has seen none: 500 after a panic, and what the
-// router sends otherwise. A second call does nothing.
+// router sends otherwise. Trailers of gRPC must be set. A second call does nothing.
 func (e *Entered) End(status int) {
 	if e.given != nil {
 		handBack(e.given, e.Request)
@@ -132,7 +133,7 @@ func (e *Entered) End(status int) {
 	switch {
 	case e.end == nil:
 	case e.end.isWatched():
-		e.end.finish(e.end.answered.Status(status))
+		e.end.finish(answer.StatusOf(e.end.answered.Status(status), e.end.answered.Header()))
 	default:
 		e.end.finish(unknownStatus)
 	}
