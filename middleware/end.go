@@ -41,7 +41,7 @@ type end struct {
 
 const unsaid = -1
 
-// unknownStatus stands for a status that is unknown. Such an answer counts.
+// unknownStatus stands for a status that is unknown. Such an answer counts, and leads to no ban.
 const unknownStatus = 0
 
 // contextKey is the type of this package's keys of contexts.
@@ -209,7 +209,7 @@ func (e *end) strike(status int) {
 	limits, charges := e.applied()
 	for i := range limits {
 		a := &limits[i]
-		if a.other || !a.rule.Escalate.Outcomes || !a.rule.Counts.counts(status) {
+		if a.other || !a.rule.Escalate.Outcomes || status == unknownStatus || !a.rule.Counts.counts(status) {
 			continue
 		}
 		if key := charges[i].Key; a.bans(e.set, key) {

@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"regexp"
 	"slices"
 	"strings"
 
@@ -25,6 +26,9 @@ func (c *checker) doubts() {
 			p := &at.rules[i]
 			c.doubtChoices(p)
 			c.doubtKey(p)
+			if at.pattern != nil && len(p.Counts) > 0 && isMethodOfRPC.MatchString(at.pattern.Path) {
+				c.warnings.at(sub(p.path, "counts"), "an error of gRPC-Web, and of a stream of Connect, is in the body, where Weir does not see it: such answers count, unless the handler calls weir.CountAs")
+			}
 			if unheld && p.isConditional() && p.enforces() {
 				c.warnings.at(sub(p.path, "when"), "depends on what the client sends, and no other limit applies without these values: a client that leaves one out is unlimited. Add a limit without when, or a limit in global")
 			}
@@ -38,6 +42,9 @@ func (c *checker) doubts() {
 	}
 	c.doubtNetworks()
 }
+
+// isMethodOfRPC matches the path of a method of gRPC, such as /shop.Cart/Add, and of all methods of a service.
+var isMethodOfRPC = regexp.MustCompile(`^/[\w.]+\.[A-Z]\w*(/[A-Z]\w*|/\{\w+\})?$`)
 
 // limitsAll reports whether a rule of a scope limits, or denies, each of its requests.
 func (c *checker) limitsAll(at *scope) bool {
