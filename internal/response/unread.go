@@ -35,7 +35,7 @@ func Unreads(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if r.ContentLength < 0 { // a chunked body cannot be read any more once its deadline was over
-		w.Header().Set("Connection", "close")
+		CloseAfter(w)
 	}
 }
 
@@ -54,8 +54,8 @@ func Drain(w http.ResponseWriter, r *http.Request, answered bool) {
 	}
 }
 
-// DrainBody is Drain for a body whose client knows that it may send it. If it does not reach the end of the body, or
-// the answer says so, net/http closes the connection after the answer.
+// DrainBody is Drain for a body whose client knows that it may send it. If it does not reach the end of the body,
+// net/http closes the connection after the answer.
 func DrainBody(w http.ResponseWriter, body io.Reader, answered bool) {
 	rc, patience := http.NewResponseController(w), heldPatience
 	if answered {
@@ -65,12 +65,9 @@ func DrainBody(w http.ResponseWriter, body io.Reader, answered bool) {
 	defer draining.Add(-1)
 	if draining.Add(1) <= mostDrains && reachesEnd(rc, body, time.Now().Add(patience)) {
 		_ = rc.SetReadDeadline(time.Time{})
-		if w.Header().Get("Connection") != "close" {
-			return
-		}
-	} else {
-		_ = rc.SetReadDeadline(time.Unix(1, 0)) // net/http too would wait for the body
+		return
 	}
+	_ = rc.SetReadDeadline(time.Unix(1, 0)) // net/http too would wait for the body
 	CloseAfter(w)
 }
 

@@ -89,7 +89,6 @@ type answer struct {
 	http.ResponseWriter
 	body  *body // nil: the request asks for another protocol, of which the client may have sent something already
 	begun bool
-	early bool
 }
 
 // Unwrap implements the method that http.ResponseController looks for.
@@ -101,8 +100,8 @@ func (a *answer) begin() {
 		return
 	}
 	a.begun = true
-	if a.early = a.body == nil || !a.body.whole.Load(); a.early {
-		a.Header().Set("Connection", "close")
+	if a.body == nil || !a.body.whole.Load() {
+		response.CloseAfter(a.ResponseWriter)
 	}
 }
 
@@ -163,9 +162,6 @@ func serve(handler http.Handler, w http.ResponseWriter, r *http.Request) {
 	handler.ServeHTTP(a, own)
 	returned = true
 	if b.whole.Load() {
-		if a.early {
-			response.CloseAfter(w)
-		}
 		return
 	}
 	switch _, err := a.Write(nil); {
