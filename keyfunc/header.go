@@ -54,8 +54,8 @@ func newHeader(name string) (Func, error) {
 //
 // Use it only behind a handler that has checked the token; see [APIKey]. If a user can have several
 // tokens, count the user ([User]): each new token would have a new limit. Two different Authorization
-// headers, or a token with a space or any other byte in it that is not visible ASCII, are [ErrAmbiguous]. Decoders accept
-// some spellings of the last character of a JWT, each of which is a token of its own here.
+// headers, or a token with a space or any other byte in it that is not visible ASCII, are [ErrAmbiguous]. A JWT may
+// have several spellings of its last character, which count as several tokens.
 func Bearer(r *http.Request) (string, error) {
 	value, err := only(r.Header["Authorization"], errTwoCredentials)
 	if err != nil {

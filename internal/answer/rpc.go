@@ -80,8 +80,8 @@ func codeOf(status int) code {
 var statuses = [...]int{200, 499, 500, 400, 504, 404, 409, 403, 429, 400, 409, 400, 501, 500, 503, 500, 401}
 
 // StatusOf returns the status of HTTP that an answer with this status and header stands for, or 0 if that is unknown.
-// An error of gRPC, and of a stream of Connect, has status 200. The code of gRPC is in a field or a trailer, or, in
-// gRPC-Web, at the end of the body, where that of a stream of Connect is.
+// An error of gRPC, and of a stream of Connect, has status 200. gRPC has its code in a field or a trailer. gRPC-Web and
+// streams of Connect have it at the end of the body, which Weir does not read.
 func StatusOf(status int, h http.Header) int {
 	media := strings.ToLower(strings.TrimSpace(h.Get("Content-Type")))
 	switch {

@@ -103,7 +103,7 @@ func (a *auth) grpcHandler() http.Handler {
 	return mux
 }
 
-// serve lets each user fail five times a minute, and bans one that fails eight times, beyond refusals too.
+// serve lets each client fail five times a minute, and bans a client that fails eight times.
 func (a *auth) serve(t *testing.T, handler http.Handler, counts middleware.Counts, gateway bool) {
 	a.list = bans.Must(bans.New(bans.Options{}))
 	a.limits = middleware.Must(middleware.New(middleware.Config{
@@ -305,7 +305,7 @@ func TestAHandlerSaysWhatItsAnswersCountAs(t *testing.T) {
 }
 
 // A call whose client chose a deadline, and a stream that it breaks off, cost what others cost.
-func TestFailuresOfTheServerAreRefundedAndDeadlinesOfClientsAreNot(t *testing.T) {
+func TestFailuresAreRefundedAndDeadlinesOfClientsAreNot(t *testing.T) {
 	for name, test := range map[string]struct {
 		code    connect.Code
 		timeout time.Duration

@@ -20,7 +20,7 @@ import (
 //   - /nginx answers 204, or 403 with the refusal's status in Weir-Status, because auth_request
 //     turns other statuses into 500.
 //
-// All answers say no-store, so that a script of the proxy tells them from the proxy's own.
+// All answers say no-store: a script of the proxy can distinguish them from the proxy's own.
 //
 // The last address of X-Forwarded-For is the proxy's peer. The peer sent the addresses before it. The
 // answer has the quota fields.

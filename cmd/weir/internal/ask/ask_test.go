@@ -67,7 +67,7 @@ func get(t testing.TB, at string, h http.Header) (*http.Response, string) {
 	return resp, string(body)
 }
 
-// A proxy that keeps its connections sends no question behind one that was answered early.
+// A proxy that keeps its connections sends no question after an early answer.
 func TestAnEarlyAnswerToAQuestionEndsItsConnection(t *testing.T) {
 	limits := middleware.Must(middleware.New(middleware.Config{Rules: []middleware.Rule{{Name: "none", Match: middleware.Route("/closed"), Mode: middleware.Deny}}, Default: []middleware.Rule{
 		{Name: "all", Key: keyfunc.Global, Limit: limiter.PerHour(1000)},

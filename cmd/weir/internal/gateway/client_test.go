@@ -156,7 +156,7 @@ func TestWhatFollowsAnEarlyAnswerIsNoRequest(t *testing.T) {
 	} {
 		for _, version := range []string{"1.1", "1.0"} {
 			if version == "1.0" && strings.Contains(test.fields, "Expect") {
-				continue // of which HTTP/1.0 knows nothing
+				continue // HTTP/1.0 has no Expect
 			}
 			t.Run(test.target+" "+version+" "+test.fields, func(t *testing.T) {
 				t.Parallel()

@@ -61,7 +61,7 @@ func (g *Gateway) lacksField(proxies *rules.Proxies, name string) string {
 // trusted proxy sent into the context. If it returns false, it has answered the request.
 func (g *Gateway) identified(w http.ResponseWriter, r *http.Request) (*http.Request, bool) {
 	// ReverseProxy would pass "h2c", and requests inside that tunnel would escape all limits
-	// (golang/go#80416). It passes none that Connection does not list.
+	// (golang/go#80416). If Connection does not list Upgrade, ReverseProxy removes it.
 	up := r.Header["Upgrade"]
 	switches := len(up) == 1 && strings.EqualFold(up[0], "websocket") && r.ProtoAtLeast(1, 1) && httpguts.HeaderValuesContainsToken(r.Header["Connection"], "Upgrade")
 	if !switches {

@@ -87,7 +87,7 @@ func (b *body) Read(p []byte) (int, error) {
 // it is final before the body is read, or if the protocol stays: the next bytes may be no request.
 type answer struct {
 	http.ResponseWriter
-	body  *body // nil: the request asks for another protocol, of which the client may have sent something already
+	body  *body // nil: the request asks for another protocol, and the client may have begun to speak it
 	begun bool
 }
 

@@ -65,8 +65,8 @@ func (l Limits) Gateway(next http.Handler, paths string) http.Handler {
 	})
 }
 
-// hasSimilarField reports whether servers may take a field of r, such as X_Key, for one that the rules read. A gateway has
-// removed it.
+// hasSimilarField reports whether servers may take a field of r, such as X_Key, for a field that the rules read. A
+// gateway removes it before.
 func (l Limits) hasSimilarField(r *http.Request) bool {
 	if l.Watcher == nil { // nobody's file
 		return false
