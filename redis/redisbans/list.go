@@ -173,6 +173,9 @@ func digested(b bans.Ban) bans.Ban {
 // Empty implements [bans.List].
 func (l *List) Empty() bool { return l.local.Empty() }
 
+// Count implements [bans.List], by the copy.
+func (l *List) Count() int { return l.local.Count() }
+
 // Ban implements [bans.List].
 func (l *List) Ban(ctx context.Context, key string, d time.Duration, notes ...bans.Note) error {
 	noted, err := bans.Noted(notes...)
