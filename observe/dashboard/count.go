@@ -77,9 +77,6 @@ func (d *Dashboard) Observe(o *middleware.Observation) {
 		rule := &o.Rules[i]
 		s := c.of(rule.Rule)
 		s.asked.total.Add(1)
-		if rule.Key != "" {
-			d.followed.observe(c, o, i, now)
-		}
 		if !rule.Allowed && o.Err == nil { // with an error there is no decision
 			s.refused.total.Add(1)
 			d.countRefusal(s, o.Rules, i)
@@ -89,7 +86,7 @@ func (d *Dashboard) Observe(o *middleware.Observation) {
 	if degraded {
 		c.degraded.total.Add(1)
 	}
-	d.top.Observe(o)
+	d.hour.Observe(o)
 }
 
 // now is the present second.

@@ -34,7 +34,6 @@ type state struct {
 	Overload *overloadView `json:"overload,omitempty"`
 	Outage   bool          `json:"outage,omitempty"`
 	Marks    []mark        `json:"marks,omitempty"`
-	Written  []writtenView `json:"written,omitempty"`
 
 	series []*series // of each row; nil: no request met it
 }
@@ -118,7 +117,7 @@ func (d *Dashboard) state() []byte {
 
 // look makes the present state. d.latest is locked.
 func (d *Dashboard) look(now int64, bans *bansView) *state {
-	s := &state{Now: time.Now().Unix(), Second: now, Bans: bans, Written: d.lookAtWritten()}
+	s := &state{Now: time.Now().Unix(), Second: now, Bans: bans}
 	health := d.health()
 	s.Rows, s.Hidden = d.rows(health)
 	s.Outage, s.Marks = health.Degraded, marksOf(health)
@@ -247,7 +246,7 @@ func (d *Dashboard) lookAtBans() *bansView {
 	ctx, cancel := context.WithTimeout(context.Background(), bansWait)
 	defer cancel()
 	all, err := d.options.Bans.All(ctx)
-	v := &bansView{Total: len(all), List: []banView{}}
+	v := &bansView{Total: d.options.Bans.Count(), List: []banView{}}
 	if err != nil {
 		v.Error = cut(err.Error())
 	}

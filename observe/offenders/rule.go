@@ -32,6 +32,16 @@ func newRule(k int, digests keyfunc.Digester) *rule {
 	return r
 }
 
+// keepLatest makes find work.
+func (r *rule) keepLatest() {
+	for i := range r.panes {
+		for _, s := range []*summary{&r.panes[i].all, &r.panes[i].refused} {
+			s.seen = make([]sight, s.k)
+		}
+	}
+}
+
+// add counts a request of a key.
 func (r *rule) add(now int64, hash uint64, key string, refused bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -40,6 +50,56 @@ func (r *rule) add(now int64, hash uint64, key string, refused bool) {
 	if refused {
 		p.refused.add(hash, key)
 	}
+}
+
+// observe is add, and remembers when the key was refused by the rule, or passed all rules.
+func (r *rule) observe(now int64, hash uint64, key string, refused, passed bool, seen sight) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	p := r.pane(now)
+	place := p.all.add(hash, key)
+	if passed {
+		p.all.see(place, seen)
+	}
+	if refused {
+		p.refused.see(p.refused.add(hash, key), seen)
+	}
+}
+
+// find returns when a key last passed, and when it was last refused. ok reports that the key has a counter.
+func (r *rule) find(now int64, hash uint64) (passed, refused sight, ok bool) {
+	latest := func(s *summary, seen sight) sight {
+		place, counted := s.places[hash]
+		if !counted {
+			return seen
+		}
+		ok = true
+		return max(seen, s.seen[place])
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for i := range r.panes {
+		if p := &r.panes[i]; !p.over(now) {
+			passed, refused = latest(&p.all, passed), latest(&p.refused, refused)
+		}
+	}
+	return passed, refused, ok
+}
+
+// hashOf returns the hash of a long key with this digest; 0: there is none.
+func (r *rule) hashOf(digest keyfunc.Digest) uint64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for i := range r.panes {
+		for _, s := range []*summary{&r.panes[i].all, &r.panes[i].refused} {
+			for place, c := range s.counters {
+				if n := &s.names[place]; !n.whole() && n.digest(s.digests) == digest {
+					return c.hash
+				}
+			}
+		}
+	}
+	return 0
 }
 
 // pane returns the pane of a step, and clears it if it holds an earlier step.

@@ -8,7 +8,9 @@ import (
 	"strings"
 
 	"github.com/weirgo/weir/internal/operate"
+	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/middleware"
+	"github.com/weirgo/weir/observe/offenders"
 )
 
 // A verdict sums the figures up in words.
@@ -42,12 +44,14 @@ const judged = 10 // seconds
 // d.latest is locked.
 func (d *Dashboard) judge(s *state) verdict {
 	v := d.judgeTraffic(s)
-	if slices.ContainsFunc(s.Written, func(w writtenView) bool { return w.Error != "" }) {
+	if err := d.refusedRules(); err != nil {
 		const text = "The rules as they are written now are refused: older rules are in force."
 		if v.Level == idle || v.Level == good {
-			return verdict{Level: warning, Text: text, Detail: v.Text, Findings: v.Findings}
+			v = verdict{Level: warning, Text: text, Detail: v.Text, Findings: v.Findings}
+		} else {
+			v.Detail = strings.TrimSpace(v.Detail + " " + text)
 		}
-		v.Detail = strings.TrimSpace(v.Detail + " " + text)
+		v.Detail += fmt.Sprintf(" %.2000s", err)
 	}
 	return v
 }
@@ -185,6 +189,98 @@ func refusals(s *state) []refusing {
 	return all
 }
 
+const (
+	maxFindings = 3
+	fewRefusals = 16 // too few to say anything about clients
+	maxFew      = 8  // clients: more are many
+	maxNamed    = 3
+)
+
+// findings returns the findings about the worst rules.
+func (d *Dashboard) findings(rules []refusing) (found []finding) {
+	for _, r := range rules[:min(len(rules), maxFindings)] {
+		if f := d.clients(r); f.Text != "" && r.refused*20 >= sumOf(rules) {
+			found = append(found, f)
+		}
+	}
+	return found
+}
+
+// clients says which clients a rule refused in the last seconds: one, a few, or many.
+func (d *Dashboard) clients(r refusing) finding {
+	f := finding{Rule: r.rule}
+	refusals, keys, more := d.spread(r.rule)
+	if refusals < fewRefusals || len(keys) == 0 {
+		return f
+	}
+	begin, crowd := "", "the limit is too low, or an attacker rotates keys"
+	if r.keysOf != r.rule {
+		begin, crowd = "One counter for everybody, and ", "a crowd, or an attacker who rotates keys"
+	}
+	most := keys[0].Refused.AtLeast()
+	noisy, theirs, first := 0, uint64(0), uint64(0) // keys that come near the first, their refusals, and those of the first keys
+	for i, k := range keys {
+		n := k.Refused.AtLeast()
+		if i == noisy && 4*n >= most {
+			noisy, theirs = noisy+1, theirs+n
+		}
+		if i < maxFew {
+			first += n
+		}
+	}
+	switch {
+	case noisy > 1 && noisy <= maxFew && 4*theirs >= 3*refusals && theirs >= 4*uint64(noisy):
+		f.Known = d.known(keys[:noisy])
+		f.Text = fmt.Sprintf("%d clients cause %s of its refusals: %s.", noisy, allOr(theirs, refusals), f.names())
+	case 2*most >= refusals:
+		f.Known = d.known(keys[:1])
+		f.Text = fmt.Sprintf("1 client causes %s of its refusals: %s.", allOr(most, refusals), f.names())
+		switch f.Known[0].class {
+		case keyfunc.InDoubt:
+			f.Text = fmt.Sprintf("1 key causes %s of its refusals: %s, which belongs to a proxy that does not name its clients: they share it.", allOr(most, refusals), f.names())
+		case keyfunc.Network:
+			f.Text = fmt.Sprintf("1 network causes %s of its refusals: %s.", allOr(most, refusals), f.names())
+		}
+	default:
+		f.Text = number(uint64(len(keys))) + " clients"
+		if more {
+			f.Text += " or more"
+		}
+		f.Text += " cause its refusals"
+		if 2*uint64(len(keys)) >= refusals || 4*first < refusals { // most have a refusal or two, or the first have few of all
+			f.Text += ": " + crowd
+		}
+		f.Text += "."
+	}
+	f.Text = begin + f.Text
+	return f
+}
+
+// known returns the clients of these keys.
+func (d *Dashboard) known(keys []offenders.Offender) (known []clientView) {
+	for _, k := range keys {
+		known = append(known, d.viewOf(k.Key))
+	}
+	slices.SortFunc(known, func(a, b clientView) int { return cmp.Compare(a.Key, b.Key) }) // so that the order is stable
+	return known
+}
+
+// names names the first clients.
+func (f *finding) names() string {
+	var names []string
+	for _, k := range f.Known[:min(len(f.Known), maxNamed)] {
+		names = append(names, k.Key)
+	}
+	if more := len(f.Known) - len(names); more > 0 {
+		names = append(names, fmt.Sprintf("%d more", more))
+	}
+	last := len(names) - 1
+	if last == 0 {
+		return names[0]
+	}
+	return strings.Join(names[:last], ", ") + " and " + names[last]
+}
+
 func perSecond(n uint64, seconds int64) string {
 	rate := float64(n) / float64(max(1, seconds))
 	if rate < 10 {
@@ -196,6 +292,13 @@ func perSecond(n uint64, seconds int64) string {
 func noneOr(n, of uint64) string {
 	if n == 0 {
 		return "none"
+	}
+	return percent(n, of)
+}
+
+func allOr(n, of uint64) string {
+	if n >= of {
+		return "all"
 	}
 	return percent(n, of)
 }
