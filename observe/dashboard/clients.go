@@ -27,6 +27,7 @@ type clientView struct {
 
 	Claimed bool     `json:"claimed,omitempty"` // any client can send the key, and a ban would lock out its owner
 	Senders []string `json:"senders,omitempty"` // the addresses that sent it, to ban instead; the most requests first
+	Note    string   `json:"note,omitempty"`    // for who wants to ban the key
 
 	class keyfunc.Class
 }
@@ -67,8 +68,8 @@ func (d *Dashboard) countRefusal(s *series, rules []middleware.RuleResult, i int
 		return
 	}
 	d.recent.Count(rules[i].Rule.Name, rules[by].Key, true)
-	if keysOf := &rules[by].Rule.Name; s.keysOf.Load() == nil || *s.keysOf.Load() != *keysOf {
-		s.keysOf.Store(keysOf)
+	if everybody := by != i; s.everybody.Load() != everybody {
+		s.everybody.Store(everybody)
 	}
 	if rules[by].Class == keyfunc.Claimed {
 		if at := slices.IndexFunc(rules, isAddress); at >= 0 {
@@ -158,6 +159,7 @@ func (d *Dashboard) viewOf(key string) clientView {
 	default:
 		v.Shared = true
 	}
+	v.Note = noteOf(&v)
 	return v
 }
 

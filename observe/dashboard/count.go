@@ -43,7 +43,7 @@ type seriesName struct{ rule, tier string }
 type series struct {
 	seriesName
 	asked, refused counter
-	keysOf         atomic.Pointer[string] // the rule that has the refused clients' keys
+	everybody      atomic.Bool // the rule has one counter for everybody: the refused clients have keys of other rules
 }
 
 // A counter counts events, by the second.

@@ -193,11 +193,7 @@ func TestWhoIsRefusedIsSaidInWords(t *testing.T) {
 
 // said returns the finding about a rule.
 func said(d *Dashboard, rule *middleware.RuleInfo) finding {
-	r := refusing{rule: rule.Name}
-	if keysOf := d.counts.of(rule).keysOf.Load(); keysOf != nil {
-		r.keysOf = *keysOf
-	}
-	return d.clients(r)
+	return d.clients(refusing{rule: rule.Name, everybody: d.counts.of(rule).everybody.Load()})
 }
 
 // Clients that share a key did nothing together: the page neither calls them one client, nor

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -273,28 +272,6 @@ func (d *Dashboard) banView(ban bans.Ban, rules map[string]*middleware.RuleInfo)
 		v.Until = ban.Until.UnixMilli()
 	}
 	return v
-}
-
-// escalated says what a rule bans for.
-func escalated(rule *middleware.RuleInfo) string {
-	e := rule.Escalate
-	times := fmt.Sprintf("%d times within %s", e.After, period(e.Within))
-	if e.Outcomes {
-		return fmt.Sprintf("answered %v %s", rule.Counts, times)
-	}
-	return "refused " + times
-}
-
-// period is a duration as text, without parts that are zero.
-func period(d time.Duration) string {
-	text := d.String()
-	if strings.HasSuffix(text, "m0s") {
-		text = strings.TrimSuffix(text, "0s")
-	}
-	if strings.HasSuffix(text, "h0m") {
-		text = strings.TrimSuffix(text, "0m")
-	}
-	return text
 }
 
 // rulesByName returns the rules in force.

@@ -6,9 +6,12 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/weirgo/weir/internal/operate"
 	"github.com/weirgo/weir/keyfunc"
+	"github.com/weirgo/weir/limiter"
+	"github.com/weirgo/weir/limiter/failover"
 	"github.com/weirgo/weir/middleware"
 	"github.com/weirgo/weir/observe/offenders"
 )
@@ -83,16 +86,16 @@ func (d *Dashboard) judgeTraffic(s *state) verdict {
 		text := fmt.Sprintf("All is well: %s, %s refused", rate, noneOr(became[middleware.OutcomeRefused], all))
 		passed := became[middleware.OutcomeAllowed] + became[middleware.OutcomeExempt]
 		if others := all - passed - became[middleware.OutcomeRefused]; others > 0 {
-			text += fmt.Sprintf(", %s did not pass for other reasons", percent(others, all))
+			text += fmt.Sprintf(", %s did not pass for other reasons", operate.Share(others, all))
 		}
 		return verdict{Level: good, Text: text + "."}
 	}
 	v := verdict{Level: warning}
 	for i, t := range troubles {
 		if i == 0 {
-			v.Text = fmt.Sprintf("%s of %s %s.", percent(t.n, all), rate, t.text)
+			v.Text = fmt.Sprintf("%s of %s %s.", operate.Share(t.n, all), rate, t.text)
 		} else {
-			v.Text += fmt.Sprintf(" %s %s.", percent(t.n, all), t.text)
+			v.Text += fmt.Sprintf(" %s %s.", operate.Share(t.n, all), t.text)
 		}
 		if t.limits {
 			v.Findings = d.findings(rules)
@@ -106,7 +109,7 @@ func storeVerdict(s *state, rate string, all uint64, became [outcomes]uint64) ve
 	v := verdict{Level: bad, Text: "The store " + s.Store.Text + "."}
 	switch undecided := became[middleware.OutcomeUndecided]; {
 	case undecided > 0:
-		v.Detail = percent(undecided, all) + " of requests are answered with 503. "
+		v.Detail = operate.Share(undecided, all) + " of requests are answered with 503. "
 	case s.Store.degraded > 0:
 		v.Detail = "Each rule's outage policy decides. "
 	}
@@ -160,9 +163,9 @@ func sumOf(rules []refusing) (sum uint64) {
 
 // A refusing is a rule that refused requests.
 type refusing struct {
-	rule    string
-	refused uint64
-	keysOf  string // the rule that has the clients' keys: itself, unless it has one counter for everybody
+	rule      string
+	refused   uint64
+	everybody bool // share its counter
 }
 
 // refusals returns the rules that refused, the worst first. The counts are locked.
@@ -181,9 +184,7 @@ func refusals(s *state) []refusing {
 			at, all = len(all), append(all, refusing{rule: series.rule})
 		}
 		all[at].refused += n
-		if keysOf := series.keysOf.Load(); keysOf != nil {
-			all[at].keysOf = *keysOf
-		}
+		all[at].everybody = series.everybody.Load()
 	}
 	slices.SortStableFunc(all, func(a, b refusing) int { return cmp.Compare(b.refused, a.refused) })
 	return all
@@ -214,7 +215,7 @@ func (d *Dashboard) clients(r refusing) finding {
 		return f
 	}
 	begin, crowd := "", "the limit is too low, or an attacker rotates keys"
-	if r.keysOf != r.rule {
+	if r.everybody {
 		begin, crowd = "One counter for everybody, and ", "a crowd, or an attacker who rotates keys"
 	}
 	most := keys[0].Refused.AtLeast()
@@ -293,16 +294,69 @@ func noneOr(n, of uint64) string {
 	if n == 0 {
 		return "none"
 	}
-	return percent(n, of)
+	return operate.Share(n, of)
+}
+
+// noteOf says what a ban of a key would do to others, or "".
+func noteOf(v *clientView) string {
+	switch {
+	case v.Claimed && len(v.Senders) > 0:
+		return operate.ClaimedNote + " To stop that client, ban its address: " + strings.Join(v.Senders, ", ") + "."
+	case v.Claimed:
+		return operate.ClaimedNote
+	case v.Shared:
+		return "Several unrelated clients have this key: a ban refuses all of them."
+	}
+	return ""
 }
 
 func allOr(n, of uint64) string {
 	if n >= of {
 		return "all"
 	}
-	return percent(n, of)
+	return operate.Share(n, of)
 }
 
-func percent(n, of uint64) string { return operate.Percent(float64(n) / float64(max(1, of))) }
-
 func number(n uint64) string { return operate.Number(int64(n)) }
+
+// waitText returns "" if there is nothing to wait for.
+func waitText(d time.Duration) string {
+	if d <= 0 {
+		return ""
+	}
+	return operate.Duration(d)
+}
+
+// escalated says what a rule bans for.
+func escalated(rule *middleware.RuleInfo) string {
+	e := rule.Escalate
+	times := fmt.Sprintf("%d times within %s", e.After, operate.Duration(e.Within))
+	if e.Outcomes {
+		return fmt.Sprintf("answered %v %s", rule.Counts, times)
+	}
+	return "refused " + times
+}
+
+// inOutage is what a rule does while its store gives no answer.
+func inOutage(health failover.Stats, rule *middleware.RuleInfo) string {
+	switch {
+	case rule.Mode == middleware.Deny:
+		return "refuses all, as always"
+	case rule.Mode == middleware.Shadow:
+		return "refuses nothing, as always"
+	case rule.OnOutage == limiter.FailOpen:
+		return "allows all requests, uncounted"
+	case rule.OnOutage == limiter.FailClosed:
+		return "answers all requests with 503"
+	case health.Replicas <= 1 || rule.Limit == nil:
+		return "counts by itself: each process allows " + rule.LimitText()
+	}
+	limits, atOnce, _ := limiter.Split(rule.Limit)
+	for i, l := range limits {
+		limits[i] = health.Share(l)
+	}
+	if atOnce.Max > 0 {
+		atOnce.Max = health.ShareSlots(atOnce.Max)
+	}
+	return "counts by itself: this process allows " + limiter.Join(limits, atOnce).String()
+}

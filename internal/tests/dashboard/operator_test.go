@@ -78,7 +78,7 @@ func TestAFindingSaysWhatMayBeDoneAndDoesIt(t *testing.T) {
 	})
 	// Any client can send a tenant, so the page offers to ban the address instead.
 	b.Await(patience, `document.querySelectorAll("#findings .grave").length === 1 && document.querySelector("#findings .grave").innerText === "Ban the address behind them for an hour"`)
-	assert.Contains(t, b.Text("#findings"), "a ban would lock out its owner")
+	assert.Contains(t, b.Text("#findings"), "the ban locks out its owner")
 	b.Click("#findings .grave")
 	b.Await(patience, `document.querySelector(".plan .sure") !== null`)
 	plan := b.Text(".plan")

@@ -54,6 +54,8 @@ func TestThePageShowsWhoIsWho(t *testing.T) {
 	assert.False(t, banned)
 
 	look(b, "mixed")
+	b.Look(390, 844, false)
+	assert.True(t, browser.Eval[bool](b, `document.querySelector("#rules").getBoundingClientRect().top < document.querySelector("#hand").getBoundingClientRect().top`))
 	b.Look(1280, 844, true)
 	ground := browser.Eval[string](b, `getComputedStyle(document.body).backgroundColor`)
 	b.Look(1280, 844, false)
