@@ -33,14 +33,6 @@ func Percent(share float64) string {
 // Share formats n of all as a percentage.
 func Share[T int64 | uint64](n, all T) string { return Percent(float64(n) / float64(max(1, all))) }
 
-// Count formats n with its noun: "1 client", "2,000 clients".
-func Count(n int64, one, many string) string {
-	if n == 1 {
-		return "1 " + one
-	}
-	return Number(n) + " " + many
-}
-
 // Duration formats d to the second, or if it is shorter to the millisecond, without parts that are zero: 1h, 90ms.
 func Duration(d time.Duration) string {
 	unit := time.Second
@@ -55,20 +47,4 @@ func Duration(d time.Duration) string {
 		text = whole + "h"
 	}
 	return text
-}
-
-// Period formats the period of a limit in words: "minute", "10 minutes".
-func Period(per time.Duration) string {
-	for _, unit := range []struct {
-		length time.Duration
-		name   string
-	}{{24 * time.Hour, "day"}, {time.Hour, "hour"}, {time.Minute, "minute"}, {time.Second, "second"}} {
-		switch n := int64(per / unit.length); {
-		case per == unit.length:
-			return unit.name
-		case per%unit.length == 0:
-			return Number(n) + " " + unit.name + "s"
-		}
-	}
-	return per.String()
 }
