@@ -58,7 +58,7 @@ func newSketches(secret []byte) (hour, recent *offenders.Sketch, err error) {
 
 // countRefusal counts a refusal by rule i for the client's key. If the rule has one counter for everybody, that is
 // the key of another rule. If any client can send the key, it is counted for the address too.
-func (d *Dashboard) countRefusal(s *series, rules []middleware.RuleResult, i int) {
+func (d *Dashboard) countRefusal(rules []middleware.RuleResult, i int) {
 	hasKey := func(r middleware.RuleResult) bool { return r.Key != "" && r.Class != keyfunc.Shared }
 	by := i
 	if !hasKey(rules[i]) {
@@ -68,9 +68,6 @@ func (d *Dashboard) countRefusal(s *series, rules []middleware.RuleResult, i int
 		return
 	}
 	d.recent.Count(rules[i].Rule.Name, rules[by].Key, true)
-	if everybody := by != i; s.everybody.Load() != everybody {
-		s.everybody.Store(everybody)
-	}
 	if rules[by].Class == keyfunc.Claimed {
 		if at := slices.IndexFunc(rules, isAddress); at >= 0 {
 			d.recent.Count(senders, rules[at].Key+d.sent(rules[by].Key), true)
@@ -141,6 +138,12 @@ func (d *Dashboard) spread(rule string) (refusals uint64, keys []offenders.Offen
 		return cmp.Compare(b.Refused.AtLeast(), a.Refused.AtLeast())
 	})
 	return refusals, keys, more
+}
+
+// isShared reports whether the rule has one counter for everybody.
+func (d *Dashboard) isShared(rule string) bool {
+	most := d.hour.Busiest(rule, 1)
+	return len(most) > 0 && (most[0].Key == "" || d.classOf(most[0].Key) == keyfunc.Shared)
 }
 
 // viewOf is a client by its key or by keyfunc.Digest.Key.

@@ -43,7 +43,6 @@ type seriesName struct{ rule, tier string }
 type series struct {
 	seriesName
 	asked, refused counter
-	everybody      atomic.Bool // the rule has one counter for everybody: the refused clients have keys of other rules
 }
 
 // A counter counts events, by the second.
@@ -79,7 +78,7 @@ func (d *Dashboard) Observe(o *middleware.Observation) {
 		s.asked.total.Add(1)
 		if !rule.Allowed && o.Err == nil { // with an error there is no decision
 			s.refused.total.Add(1)
-			d.countRefusal(s, o.Rules, i)
+			d.countRefusal(o.Rules, i)
 		}
 		degraded = degraded || rule.Degraded
 	}

@@ -187,13 +187,8 @@ func TestWhoIsRefusedIsSaidInWords(t *testing.T) {
 				d.Observe(o)
 			}
 		}
-		assert.Equal(t, tt.says, said(d, rule).Text)
+		assert.Equal(t, tt.says, d.clients(rule.Name).Text)
 	}
-}
-
-// said returns the finding about a rule.
-func said(d *Dashboard, rule *middleware.RuleInfo) finding {
-	return d.clients(refusing{rule: rule.Name, everybody: d.counts.of(rule).everybody.Load()})
 }
 
 // Clients that share a key did nothing together: the page neither calls them one client, nor
@@ -207,7 +202,7 @@ func TestAKeyThatClientsShareIsNotOneClient(t *testing.T) {
 			o.Rules[0].Class = class
 			d.Observe(o)
 		}
-		return said(d, rule)
+		return d.clients(rule.Name)
 	}
 	assert.Empty(t, ask(&middleware.RuleInfo{Name: "route"}, "route:GET /", keyfunc.Shared).Text, "it says nothing of clients")
 

@@ -163,9 +163,8 @@ func sumOf(rules []refusing) (sum uint64) {
 
 // A refusing is a rule that refused requests.
 type refusing struct {
-	rule      string
-	refused   uint64
-	everybody bool // share its counter
+	rule    string
+	refused uint64
 }
 
 // refusals returns the rules that refused, the worst first. The counts are locked.
@@ -184,7 +183,6 @@ func refusals(s *state) []refusing {
 			at, all = len(all), append(all, refusing{rule: series.rule})
 		}
 		all[at].refused += n
-		all[at].everybody = series.everybody.Load()
 	}
 	slices.SortStableFunc(all, func(a, b refusing) int { return cmp.Compare(b.refused, a.refused) })
 	return all
@@ -200,7 +198,7 @@ const (
 // findings returns the findings about the worst rules.
 func (d *Dashboard) findings(rules []refusing) (found []finding) {
 	for _, r := range rules[:min(len(rules), maxFindings)] {
-		if f := d.clients(r); f.Text != "" && r.refused*20 >= sumOf(rules) {
+		if f := d.clients(r.rule); f.Text != "" && r.refused*20 >= sumOf(rules) {
 			found = append(found, f)
 		}
 	}
@@ -208,14 +206,14 @@ func (d *Dashboard) findings(rules []refusing) (found []finding) {
 }
 
 // clients says which clients a rule refused in the last seconds: one, a few, or many.
-func (d *Dashboard) clients(r refusing) finding {
-	f := finding{Rule: r.rule}
-	refusals, keys, more := d.spread(r.rule)
+func (d *Dashboard) clients(rule string) finding {
+	f := finding{Rule: rule}
+	refusals, keys, more := d.spread(rule)
 	if refusals < fewRefusals || len(keys) == 0 {
 		return f
 	}
 	begin, crowd := "", "the limit is too low, or an attacker rotates keys"
-	if r.everybody {
+	if d.isShared(rule) {
 		begin, crowd = "One counter for everybody, and ", "a crowd, or an attacker who rotates keys"
 	}
 	most := keys[0].Refused.AtLeast()
