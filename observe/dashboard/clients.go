@@ -64,7 +64,11 @@ func (d *Dashboard) countRefusal(rules []middleware.RuleResult, i int) {
 	if !hasKey(rules[i]) {
 		by = slices.IndexFunc(rules, hasKey)
 	}
-	if by < 0 || rules[i].Rule.Mode == middleware.Shadow {
+	switch {
+	case rules[i].Rule.Mode == middleware.Shadow:
+		return
+	case by < 0:
+		d.recent.Count(rules[i].Rule.Name, "", true) // of nobody
 		return
 	}
 	d.recent.Count(rules[i].Rule.Name, rules[by].Key, true)
@@ -119,15 +123,17 @@ func (d *Dashboard) sendersOf(key string) (shown []string) {
 	return shown
 }
 
-// spread returns the refusals of a rule in the last seconds, and their keys, the most refused first. A long key is a
+// refusals returns the rules that refused requests in the last seconds, the worst first.
+func (d *Dashboard) refusals() []offenders.Rule {
+	rules := slices.DeleteFunc(d.recent.Rules(), func(r offenders.Rule) bool { return r.Name == senders })
+	slices.SortStableFunc(rules, func(a, b offenders.Rule) int { return cmp.Compare(b.Refused, a.Refused) })
+	return rules
+}
+
+// spread returns the keys that a rule refused in the last seconds, the most refused first. A long key is a
 // keyfunc.Digest.Key. more reports that there may be other keys.
-func (d *Dashboard) spread(rule string) (refusals uint64, keys []offenders.Offender, more bool) {
-	for _, r := range d.recent.Rules() {
-		if r.Name == rule {
-			refusals = r.Refused
-		}
-	}
-	keys = d.recent.Top(rule, math.MaxInt)
+func (d *Dashboard) spread(rule string) (keys []offenders.Offender, more bool) {
+	keys = slices.DeleteFunc(d.recent.Top(rule, math.MaxInt), func(o offenders.Offender) bool { return o.Key == "" })
 	for i := range keys {
 		if digest, ok := keyfunc.ParseDigest(keys[i].Digest); ok && !keys[i].Whole {
 			keys[i].Key = digest.Key()
@@ -137,7 +143,7 @@ func (d *Dashboard) spread(rule string) (refusals uint64, keys []offenders.Offen
 	slices.SortStableFunc(keys, func(a, b offenders.Offender) int {
 		return cmp.Compare(b.Refused.AtLeast(), a.Refused.AtLeast())
 	})
-	return refusals, keys, more
+	return keys, more
 }
 
 // isShared reports whether the rule has one counter for everybody.

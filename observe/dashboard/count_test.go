@@ -187,8 +187,18 @@ func TestWhoIsRefusedIsSaidInWords(t *testing.T) {
 				d.Observe(o)
 			}
 		}
-		assert.Equal(t, tt.says, d.clients(rule.Name).Text)
+		assert.Equal(t, tt.says, said(d, rule).Text)
 	}
+}
+
+// said returns the finding about a rule.
+func said(d *Dashboard, rule *middleware.RuleInfo) finding {
+	for _, r := range d.refusals() {
+		if r.Name == rule.Name {
+			return d.clients(r.Name, r.Refused)
+		}
+	}
+	return finding{}
 }
 
 // Clients that share a key did nothing together: the page neither calls them one client, nor
@@ -202,7 +212,7 @@ func TestAKeyThatClientsShareIsNotOneClient(t *testing.T) {
 			o.Rules[0].Class = class
 			d.Observe(o)
 		}
-		return d.clients(rule.Name)
+		return said(d, rule)
 	}
 	assert.Empty(t, ask(&middleware.RuleInfo{Name: "route"}, "route:GET /", keyfunc.Shared).Text, "it says nothing of clients")
 

@@ -68,8 +68,8 @@ func (d *Dashboard) judgeTraffic(s *state) verdict {
 		became[i] = c.outcome[i].sum(s.Second, judged)
 		all += became[i]
 	}
-	rules := refusals(s)
 	c.mu.Unlock()
+	rules := d.refusals()
 
 	seconds := min(judged, s.Second)
 	rate := fmt.Sprintf("%s requests a second in the last %d s", perSecond(all, seconds), seconds)
@@ -125,7 +125,7 @@ type trouble struct {
 }
 
 // troublesOf returns the troubles, the worst first.
-func troublesOf(all uint64, became [outcomes]uint64, rules []refusing) (troubles []trouble) {
+func troublesOf(all uint64, became [outcomes]uint64, rules []offenders.Rule) (troubles []trouble) {
 	add := func(o middleware.Outcome, least uint64, text string, limits bool) {
 		if n := became[o]; n > 0 && n*100 >= least*all {
 			troubles = append(troubles, trouble{n, text, limits})
@@ -141,51 +141,24 @@ func troublesOf(all uint64, became [outcomes]uint64, rules []refusing) (troubles
 }
 
 // by names the rule that refuses most, if it refuses more than half.
-func by(rules []refusing) string {
+func by(rules []offenders.Rule) string {
 	if len(rules) == 0 {
 		return ""
 	}
 	switch first, sum := rules[0], sumOf(rules); {
-	case first.refused*10 >= sum*9:
-		return ", nearly all by " + first.rule
-	case first.refused*2 >= sum:
-		return ", most by " + first.rule
+	case first.Refused*10 >= sum*9:
+		return ", nearly all by " + first.Name
+	case first.Refused*2 >= sum:
+		return ", most by " + first.Name
 	}
 	return ""
 }
 
-func sumOf(rules []refusing) (sum uint64) {
+func sumOf(rules []offenders.Rule) (sum uint64) {
 	for _, r := range rules {
-		sum += r.refused
+		sum += r.Refused
 	}
 	return sum
-}
-
-// A refusing is a rule that refused requests.
-type refusing struct {
-	rule    string
-	refused uint64
-}
-
-// refusals returns the rules that refused, the worst first. The counts are locked.
-func refusals(s *state) []refusing {
-	var all []refusing
-	for i, series := range s.series {
-		if series == nil || s.Rows[i].Shadow {
-			continue
-		}
-		n := series.refused.sum(s.Second, judged)
-		if n == 0 {
-			continue
-		}
-		at := slices.IndexFunc(all, func(r refusing) bool { return r.rule == series.rule })
-		if at < 0 {
-			at, all = len(all), append(all, refusing{rule: series.rule})
-		}
-		all[at].refused += n
-	}
-	slices.SortStableFunc(all, func(a, b refusing) int { return cmp.Compare(b.refused, a.refused) })
-	return all
 }
 
 const (
@@ -196,9 +169,9 @@ const (
 )
 
 // findings returns the findings about the worst rules.
-func (d *Dashboard) findings(rules []refusing) (found []finding) {
+func (d *Dashboard) findings(rules []offenders.Rule) (found []finding) {
 	for _, r := range rules[:min(len(rules), maxFindings)] {
-		if f := d.clients(r.rule); f.Text != "" && r.refused*20 >= sumOf(rules) {
+		if f := d.clients(r.Name, r.Refused); f.Text != "" && r.Refused*20 >= sumOf(rules) {
 			found = append(found, f)
 		}
 	}
@@ -206,9 +179,9 @@ func (d *Dashboard) findings(rules []refusing) (found []finding) {
 }
 
 // clients says which clients a rule refused in the last seconds: one, a few, or many.
-func (d *Dashboard) clients(rule string) finding {
+func (d *Dashboard) clients(rule string, refusals uint64) finding {
 	f := finding{Rule: rule}
-	refusals, keys, more := d.spread(rule)
+	keys, more := d.spread(rule)
 	if refusals < fewRefusals || len(keys) == 0 {
 		return f
 	}
