@@ -179,8 +179,9 @@ func (d *Dashboard) classOf(key string) keyfunc.Class {
 		class = keyfunc.Shared
 	}
 	var at time.Time
-	for _, s := range d.hour.Find(key) {
-		if latest := later(s.Passed, s.Refused); latest.After(at) {
+	for i, s := range d.hour.Find(key) {
+		latest := later(s.Passed, s.Refused)
+		if i == 0 || latest.After(at) || latest.Equal(at) && s.Class != keyfunc.Own {
 			at, class = latest, s.Class
 		}
 	}

@@ -223,6 +223,18 @@ func TestAKeyThatClientsShareIsNotOneClient(t *testing.T) {
 	require.Len(t, f.Known, 1)
 	assert.True(t, f.Known[0].Shared)
 
+	login := &middleware.RuleInfo{Name: "login"} // one counter for everybody, which refuses all of them
+	for range 64 {
+		o := observed(login, "global", false)
+		o.Rules[0].Class = keyfunc.Shared
+		o.Rules = append(o.Rules, observed(ip, "10.0.0.2", true).Rules...)
+		o.Rules[1].Class = keyfunc.InDoubt
+		d.Observe(o)
+	}
+	f = said(d, login)
+	assert.Contains(t, f.Text, "One counter for everybody, and 1 key causes all of its refusals: 10.0.0.2, which belongs to a proxy")
+	assert.True(t, f.Known[0].Shared, "it never passed, and no rule refused it by this key")
+
 	f = ask(&middleware.RuleInfo{Name: "network"}, "198.51.100.0/24", keyfunc.Network)
 	assert.Equal(t, "1 network causes all of its refusals: 198.51.100.0/24.", f.Text)
 	assert.True(t, f.Known[0].Shared)

@@ -57,33 +57,30 @@ func (r *rule) observe(now int64, hash uint64, key string, refused, passed bool,
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	p := r.pane(now)
-	place := p.all.add(hash, key)
-	if passed {
-		p.all.see(place, seen)
-	}
+	p.all.see(p.all.add(hash, key), seen, passed)
 	if refused {
-		p.refused.see(p.refused.add(hash, key), seen)
+		p.refused.see(p.refused.add(hash, key), seen, true)
 	}
 }
 
-// find returns when a key last passed, and when it was last refused. ok reports that the key has a counter.
-func (r *rule) find(now int64, hash uint64) (passed, refused sight, ok bool) {
-	latest := func(s *summary, seen sight) sight {
-		place, counted := s.places[hash]
-		if !counted {
-			return seen
-		}
-		ok = true
-		return max(seen, s.seen[place])
-	}
+// find returns when a key last passed, when it was last refused, and its latest class. ok reports that the key has a
+// counter.
+func (r *rule) find(now int64, hash uint64) (passed, refused uint32, class keyfunc.Class, ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for i := range r.panes {
-		if p := &r.panes[i]; !p.over(now) {
-			passed, refused = latest(&p.all, passed), latest(&p.refused, refused)
+	for step := max(1, now-steps); step <= now; step++ {
+		p := &r.panes[step%panes]
+		if p.step != step {
+			continue
+		}
+		if place, counted := p.refused.places[hash]; counted {
+			refused, class, ok = max(refused, p.refused.seen[place].seconds()), p.refused.seen[place].class(), true
+		}
+		if place, counted := p.all.places[hash]; counted {
+			passed, class, ok = max(passed, p.all.seen[place].seconds()), p.all.seen[place].class(), true
 		}
 	}
-	return passed, refused, ok
+	return passed, refused, class, ok
 }
 
 // hashOf returns the hash of a long key with this digest; 0: there is none.

@@ -29,7 +29,8 @@ type counter struct {
 	error uint64 // by how much count may be too high
 }
 
-// A sight is when a key was seen: seconds since the sketch's start, plus 1. The low bits are the key's class. 0: unknown.
+// A sight is when a key was seen, in seconds since the sketch's start, plus 1; 0: unknown. The low bits are the key's
+// class.
 type sight uint32
 
 const classBits = 3
@@ -38,9 +39,8 @@ func newSight(since time.Duration, class keyfunc.Class) sight {
 	return sight(since/time.Second+1)<<classBits | sight(class)
 }
 
-// since returns the time since the sketch's start.
-func (s sight) since() time.Duration { return (time.Duration(s>>classBits) - 1) * time.Second }
-
+// seconds is the time, and class the class.
+func (s sight) seconds() uint32      { return uint32(s >> classBits) }
 func (s sight) class() keyfunc.Class { return keyfunc.Class(s & (1<<classBits - 1)) }
 
 func newSummary(k int, digests keyfunc.Digester) summary {
@@ -72,15 +72,21 @@ func (s *summary) add(hash uint64, key string) int {
 	}
 	s.places[hash] = place
 	s.names[place].set(key, s.digests)
-	s.see(place, 0)
+	if len(s.seen) > 0 {
+		s.seen[place] = 0
+	}
 	return place
 }
 
-// see records when the key of a counter was seen.
-func (s *summary) see(place int, at sight) {
-	if len(s.seen) > 0 {
-		s.seen[place] = at
+// see records the class of a counter's key and, if it counts, the time.
+func (s *summary) see(place int, at sight, counts bool) {
+	if len(s.seen) == 0 {
+		return
 	}
+	if !counts {
+		at = sight(s.seen[place].seconds())<<classBits | sight(at.class())
+	}
+	s.seen[place] = at
 }
 
 // last returns the index of a counter with the lowest count; all k are used. Counts only grow, so

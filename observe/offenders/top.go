@@ -94,7 +94,7 @@ func (s *Sketch) KeyOf(digest string) (key string, ok bool) {
 // A Sighting is when a key was last seen under a rule.
 type Sighting struct {
 	Rule  string
-	Class keyfunc.Class // of the key at that time
+	Class keyfunc.Class // of the key in its latest request
 
 	// When a request of the key passed all rules, and when the rule refused one, to the second. Zero: not
 	// known, as the key was not seen in the window, or is not among those that are counted.
@@ -113,18 +113,19 @@ func (s *Sketch) Find(key string) (found []Sighting) {
 		if isDigest {
 			hash = r.hashOf(digest)
 		}
-		if passed, refused, ok := r.find(now, hash); ok {
-			found = append(found, Sighting{name, max(passed, refused).class(), s.timeOf(passed), s.timeOf(refused)})
+		if passed, refused, class, ok := r.find(now, hash); ok {
+			found = append(found, Sighting{name, class, s.timeOf(passed), s.timeOf(refused)})
 		}
 	}
 	return found
 }
 
-func (s *Sketch) timeOf(seen sight) time.Time {
-	if seen == 0 {
+// timeOf returns the time of a sight's seconds.
+func (s *Sketch) timeOf(seconds uint32) time.Time {
+	if seconds == 0 {
 		return time.Time{}
 	}
-	return s.start.Add(seen.since())
+	return s.start.Add(time.Duration(seconds-1) * time.Second)
 }
 
 // read returns the counts of a rule in the window.
