@@ -78,5 +78,5 @@ func (d *Dashboard) keyOf(ctx context.Context, a action, digest keyfunc.Digest) 
 	if a.Action == "ban" || a.Action == "unban" || d.store.Kind == "redis" {
 		return digest.Key(), nil
 	}
-	return "", mistakef("this process knows no key with this digest: it has not refused the client lately, or another process serves it. Enter the key itself")
+	return "", mistakef("this process knows no key with this digest: it has not seen the client in the last hour, or another process serves it. Enter the key itself")
 }
