@@ -249,6 +249,25 @@ func TestAKeyThatClientsShareIsNotOneClient(t *testing.T) {
 	}
 }
 
+func TestAKeyOfAnUnknownClassIsNotOfferedForABan(t *testing.T) {
+	phase.Test(t, func(t *testing.T) {
+		d := newDashboard(t, Options{ShowKeys: true})
+		for i := range 100 { // as many as the page knows the keys of
+			d.Observe(observed(&middleware.RuleInfo{Name: fmt.Sprint("rule ", i)}, "a", false))
+		}
+		time.Sleep(15 * time.Second)
+		rule := &middleware.RuleInfo{Name: "one more"}
+		for range 64 {
+			o := observed(rule, "10.0.0.1", false)
+			o.Rules[0].Class = keyfunc.InDoubt
+			d.Observe(o)
+		}
+		f := said(d, rule)
+		require.Len(t, f.Known, 1)
+		assert.True(t, f.Known[0].Shared)
+	})
+}
+
 func TestRowsSayHowManyAreInProgressAndWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := middleware.Must(middleware.New(middleware.Config{Rules: []middleware.Rule{

@@ -231,7 +231,11 @@ func (d *Dashboard) clients(rule string, refusals uint64) finding {
 // known returns the clients of these keys.
 func (d *Dashboard) known(keys []offenders.Offender) (known []clientView) {
 	for _, k := range keys {
-		known = append(known, d.viewOf(k.Key))
+		v := d.viewOf(k.Key)
+		if len(d.hour.Find(k.Key)) == 0 { // all of its rules are beyond offenders.Options.MaxRules
+			v.Shared, v.Note = true, "It is not known whether other clients have this key too."
+		}
+		known = append(known, v)
 	}
 	slices.SortFunc(known, func(a, b clientView) int { return cmp.Compare(a.Key, b.Key) }) // so that the order is stable
 	return known
