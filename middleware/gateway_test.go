@@ -93,3 +93,14 @@ func ExampleRateLimit_Gateway() {
 	// /login/ 429
 	// /about 200
 }
+
+func TestAGatewayRefusesRoutesThatAreDenied(t *testing.T) {
+	limits := middleware.Must(middleware.New(middleware.Config{Bans: middleware.Bans{Deny: middleware.Route("/internal/*")}}))
+	gateway := limits.Gateway(ok, false)
+	for path, status := range map[string]int{"/internal": 403, "/internal/users": 403, "//internal;v=1/users": 403, "/": 200, "/internals": 200} {
+		w, r := httptest.NewRecorder(), httptest.NewRequest("GET", "/", nil)
+		r.URL.Path = path
+		gateway.ServeHTTP(w, r)
+		require.Equal(t, status, w.Code, path)
+	}
+}

@@ -27,6 +27,7 @@ func (l *RateLimit) Handler(next http.Handler) http.Handler {
 	if around, ok := next.(*handler); ok {
 		mux = around.mux
 	}
+	l.know(nil, mux)
 	return &handler{mux: mux, HandlerFunc: func(w http.ResponseWriter, r *http.Request) {
 		set := l.rules.Load()
 		if mux != nil && set.needsRoute && r.URL != nil {
@@ -43,6 +44,9 @@ func (l *RateLimit) Handler(next http.Handler) http.Handler {
 				_ = form.RemoveAll() // a router such as chi hides it from net/http's server, which would
 			}
 		}()
+		if !set.vetting.ended.Load() {
+			set.vet(l.routers.Load(), r)
+		}
 		if e = l.enter(set, w, r, nil); e.Request != nil {
 			next.ServeHTTP(e.Writer, e.Request)
 			status = http.StatusOK
@@ -58,7 +62,7 @@ type handler struct {
 
 // Gateway is [RateLimit.Handler] for a program without routes of its own, such as one around
 // httputil.ReverseProxy. It routes a request by the patterns of the rules: the patterns of ByRoute, and
-// of each [Route] in Match, Allow and package shed's Exempt. A [MatchFunc] has no patterns. Gateway
+// of each [Route] in Match, Allow, Bans.Deny and package shed's Exempt. A [MatchFunc] has no patterns. Gateway
 // sets r.Pattern, without method and host. [RateLimit.Reconfigure] changes the routes with the rules.
 //
 // A service behind may ignore a slash at the end of a path, parameters (/a;b=c) and empty segments, and may
@@ -117,7 +121,11 @@ type Entered struct {
 // a method Written() bool, as gin's has, and it reports that onRefused has answered, Enter first flushes
 // w, and reads for as long as the body arrives fast enough, for 30 seconds at most.
 func (l *RateLimit) Enter(w http.ResponseWriter, r *http.Request, onRefused func(Result)) *Entered {
-	e := l.enter(l.rules.Load(), w, r, onRefused)
+	set := l.rules.Load()
+	if !set.vetting.ended.Load() {
+		set.vet(l.routers.Load(), r)
+	}
+	e := l.enter(set, w, r, onRefused)
 	if e.Request == nil {
 		return nil
 	}
@@ -149,9 +157,6 @@ func handBack(r, copied *http.Request) {
 // enter takes a request through its five phases: gate, match, decide, admit, and pass or refuse. If it has
 // answered, it returns the zero Entered.
 func (l *RateLimit) enter(set *ruleset, w http.ResponseWriter, r *http.Request, onRefused func(Result)) Entered {
-	if routes := l.routes.Load(); routes != nil && !set.vetted.Load() {
-		set.vet(*routes)
-	}
 	v := visit{set: set}
 	if set.hasGate {
 		switch exempt, no := set.gate(r, noKey); {

@@ -18,12 +18,12 @@ import (
 
 // A RateLimit limits HTTP requests. [New] makes one. It is safe for use by many goroutines.
 type RateLimit struct {
-	rules  atomic.Pointer[ruleset]
-	store  limiter.Store
-	memory *limiter.Memory          // the store, if it is a Memory: charges then stay on the stack
-	routes atomic.Pointer[[]string] // of all routers, sorted
-	room   waiting.Room[counterKey] // requests that wait for a slot
-	turns  turns
+	rules   atomic.Pointer[ruleset]
+	store   limiter.Store
+	memory  *limiter.Memory // the store, if it is a Memory: charges then stay on the stack
+	routers atomic.Pointer[routers]
+	room    waiting.Room[counterKey] // requests that wait for a slot
+	turns   turns
 
 	immediate bool  // the store decides in this process
 	clock     clock // nil: the process's clock
@@ -38,6 +38,7 @@ func New(c Config) (*RateLimit, error) { return newLimiter(c, false) }
 // newLimiter is New. If the rules go by the client's address alone, they need no route.
 func newLimiter(c Config, byAddress bool) (*RateLimit, error) {
 	l := &RateLimit{store: c.Store, claimed: map[string]bool{}}
+	l.routers.Store(&routers{})
 	if l.store == nil {
 		var err error
 		if l.store, err = limiter.NewMemory(limiter.MemoryOptions{}); err != nil {

@@ -51,7 +51,7 @@ type ruleset struct {
 
 	notices   *notices
 	tierNames map[string]bool // of all rules
-	vetted    atomic.Bool     // routes were looked for
+	vetting   vetting         // of routes
 }
 
 // A rule is a validated Rule.
