@@ -201,8 +201,8 @@ func (r *rule) limitsFor(tier string) *limit {
 
 // WithTier returns a context that puts its request in a tier, for Rule.Tiers and Config.ByTier. Your
 // authentication calls it before the limiter runs. If a rule does not have the tier, the request
-// counts against Rule.Limit. If no rule has it, the request is limited as if it had no tier, and a
-// warning is logged.
+// counts against Rule.Limit. If no rule has it, a warning is logged, and the request counts as one in no
+// tier: if only Config.ByTier has rules, it is not limited.
 func WithTier(ctx context.Context, tier string) context.Context {
 	return context.WithValue(ctx, tierKey, tier)
 }

@@ -180,11 +180,15 @@ func (set *ruleset) gatewayRoutes(foldCase bool) *route.Routes {
 
 // vetTier logs a warning for a tier that no rule has.
 func (set *ruleset) vetTier(tier string) {
-	if !set.tierNames[tier] {
-		set.notices.warnUnknown(set.Logger, "weir-unknown-tier",
-			"weir: no rule has the tier of a request, so the request is limited as if it had no tier: is the tier misspelt?",
-			"tier", tier)
+	if set.tierNames[tier] {
+		return
 	}
+	message := "weir: no rule has the tier of a request, so the rules for requests in no tier decide: is the tier misspelt?"
+	if set.freesTierless() {
+		message = "weir: no rule has the tier of a request, and without Config.Default a request in no tier is not limited, " +
+			"unless ByRoute has rules for it: is the tier misspelt?"
+	}
+	set.notices.warnUnknown(set.Logger, "weir-unknown-tier", message, "tier", tier)
 }
 
 // warnUnknown logs a warning for a name of a request's context that no rule has.

@@ -74,6 +74,7 @@ func (l *RateLimit) install(c Config, byAddress bool) error {
 			}
 		}
 	}
+	set.warnUnheld()
 	l.rules.Store(set)
 	l.room.Changed()
 	return nil

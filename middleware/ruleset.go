@@ -24,6 +24,7 @@ type ruleset struct {
 	legacyFields [3]string // limit, remaining, reset
 	retryField   string    // repeats Retry-After; empty without Headers.RetryAfter
 
+	limitsAll     bool // Rules, or ByRoute for /*, limits every request
 	needsRoute    bool // something may read r.Pattern
 	needsTier     bool // a rule depends on the tier
 	hasHosts      bool // a rule that is not in shadow, or Bans.Deny, has a pattern with a host

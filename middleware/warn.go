@@ -12,6 +12,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/weirgo/weir/internal/route"
 	"github.com/weirgo/weir/limiter/store"
 )
 
@@ -79,6 +80,55 @@ func (l *RateLimit) claim(set *ruleset) error {
 		l.claimed[name] = true
 	}
 	return nil
+}
+
+// warnUnheld warns of requests that a configuration probably leaves unlimited by mistake: those in no tier, and those
+// that the rules of their tier or route do not match, because such rules replace Default.
+func (set *ruleset) warnUnheld() {
+	if set.limitsAll || set.Shadow {
+		return
+	}
+	if set.freesTierless() {
+		set.warnOnce("weir-unlimited", "", "weir: Config.ByTier has rules, and Config.Default has none: a request in no tier, or in a "+
+			"misspelt one, is not limited, unless ByRoute has rules for it")
+	}
+	byDefault, ofRoute := limitsAll(set.fallback), map[string][]*rule{}
+	warnOf := func(rules []*rule, of slog.Attr) {
+		inShadow := !slices.ContainsFunc(rules, func(r *rule) bool { return !r.shadow })
+		if !limitsAll(rules) && (byDefault || !inShadow) {
+			set.warnOnce("weir-unlimited", rules[0].Name, "weir: the rules of a tier or a route replace Config.Default, and none of them limits "+
+				"every request: the others are not limited; add a rule without Match, or one to Config.Rules", of)
+		}
+	}
+	for _, tier := range slices.Sorted(maps.Keys(set.byTier)) {
+		warnOf(set.byTier[tier], slog.String("tier", tier))
+	}
+	for _, r := range set.all {
+		if r.info.Route != "" && byDefault {
+			ofRoute[r.info.Route] = append(ofRoute[r.info.Route], r)
+		}
+	}
+	for _, text := range slices.Sorted(maps.Keys(ofRoute)) {
+		warnOf(ofRoute[text], slog.String("route", text))
+	}
+}
+
+// freesTierless reports whether no rule limits a request in no tier, unless ByRoute has rules for it.
+func (set *ruleset) freesTierless() bool {
+	return len(set.byTier) > 0 && set.fallback == nil && !set.limitsAll && !set.Shadow
+}
+
+// limitsAll reports whether one of these rules limits or denies each request.
+func limitsAll(rules []*rule) bool {
+	return slices.ContainsFunc(rules, func(r *rule) bool {
+		return !r.shadow && r.Distinct == nil && (r.Match == nil || slices.ContainsFunc(route.PatternsOf(r.Match), isForAll))
+	})
+}
+
+// isForAll reports whether the pattern of a rule matches every request.
+func isForAll(text string) bool {
+	p, err := route.ParseRule(text)
+	return err == nil && p.Covers(&route.Pattern{Below: true})
 }
 
 // shortError returns the first 200 bytes of an error whose text may come from clients.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 
@@ -132,4 +133,69 @@ func TestWarnsOfARequestThatEveryRuleSkips(t *testing.T) {
 	inner := limited(t, middleware.Config{Logger: logger, Rules: []middleware.Rule{skips}}).Handler(ok)
 	serve(limited(t, middleware.Config{Rules: []middleware.Rule{byAddress}}).Handler(inner), request())
 	assert.Empty(t, log.String(), "a limiter around it has counted the request")
+}
+
+func TestWarnsOfRequestsThatTheRulesOfTiersAndRoutesLeaveFree(t *testing.T) {
+	rule := func(name string, edits ...func(*middleware.Rule)) []middleware.Rule {
+		r := middleware.Rule{Name: name, Key: keyfunc.IP(), Limit: limiter.PerHour(1000)}
+		for _, edit := range edits {
+			edit(&r)
+		}
+		return []middleware.Rule{r}
+	}
+	byTier := func(rules []middleware.Rule) map[string][]middleware.Rule {
+		return map[string][]middleware.Rule{"free": rules}
+	}
+	byRoute := func(rules []middleware.Rule) map[string][]middleware.Rule {
+		return map[string][]middleware.Rule{"/a": rules}
+	}
+	onPost := func(r *middleware.Rule) {
+		r.Match = middleware.MatchFunc(func(r *http.Request) bool { return r.Method == http.MethodPost })
+	}
+	on := func(pattern string) func(*middleware.Rule) {
+		return func(r *middleware.Rule) { r.Match = middleware.Route(pattern) }
+	}
+	distinct := func(r *middleware.Rule) { r.Distinct = keyfunc.Header("X-Name") }
+	inShadow := func(r *middleware.Rule) { r.Mode = middleware.Shadow }
+	const tierless, tier, route = "in no tier, or in a misspelt one, is not limited", "rule=own tier=free", "rule=own route=/a"
+	for name, c := range map[string]struct {
+		config middleware.Config
+		warns  []string
+	}{
+		"tiers alone":                      {middleware.Config{ByTier: byTier(rule("own"))}, []string{tierless}},
+		"tiers and routes":                 {middleware.Config{ByTier: byTier(rule("own")), ByRoute: byRoute(rule("a"))}, []string{tierless}},
+		"tiers and a rule for some":        {middleware.Config{ByTier: byTier(rule("own")), Rules: rule("all", onPost)}, []string{tierless}},
+		"tiers and a rule in shadow":       {middleware.Config{ByTier: byTier(rule("own")), Rules: rule("all", inShadow)}, []string{tierless}},
+		"tiers and a default":              {middleware.Config{ByTier: byTier(rule("own")), Default: rule("default")}, nil},
+		"tiers and a rule for all":         {middleware.Config{ByTier: byTier(rule("own")), Rules: rule("all")}, nil},
+		"tiers and a route for all":        {middleware.Config{ByTier: byTier(rule("own", onPost)), ByRoute: map[string][]middleware.Rule{"/*": rule("all")}}, nil},
+		"tiers and one that denies":        {middleware.Config{ByTier: byTier(rule("own")), Rules: []middleware.Rule{{Name: "closed", Mode: middleware.Deny}}}, nil},
+		"tiers in a config in shadow":      {middleware.Config{ByTier: byTier(rule("own")), Shadow: true}, nil},
+		"a tier's POST, without a default": {middleware.Config{ByTier: byTier(rule("own", onPost))}, []string{tierless, tier}},
+		"a tier's POST":                    {middleware.Config{ByTier: byTier(rule("own", onPost)), Default: rule("default")}, []string{tier}},
+		"a tier's POST by pattern":         {middleware.Config{ByTier: byTier(rule("own", on("POST /*"))), Default: rule("default")}, []string{tier}},
+		"a tier's route for all":           {middleware.Config{ByTier: byTier(rule("own", on("/*"))), Default: rule("default")}, nil},
+		"a tier's distinct values":         {middleware.Config{ByTier: byTier(rule("own", distinct)), Default: rule("default")}, []string{tier}},
+		"a tier in shadow":                 {middleware.Config{ByTier: byTier(rule("own", inShadow)), Default: rule("default")}, []string{tier}},
+		"a tier's POST and the rest":       {middleware.Config{ByTier: byTier(append(rule("own", onPost), rule("rest")...)), Default: rule("default")}, nil},
+		"a tier's POST and a rule for all": {middleware.Config{ByTier: byTier(rule("own", onPost)), Rules: rule("all")}, nil},
+		"a route's POST":                   {middleware.Config{ByRoute: byRoute(rule("own", onPost)), Default: rule("default")}, []string{route}},
+		"a route's POST, no default":       {middleware.Config{ByRoute: byRoute(rule("own", onPost))}, nil},
+		"a route in shadow":                {middleware.Config{ByRoute: byRoute(rule("own", inShadow)), Default: rule("default")}, []string{route}},
+		"a default for some":               {middleware.Config{Default: rule("default", onPost)}, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			logger, log := logged()
+			c.config.Logger = logger
+			l := limited(t, c.config)
+			require.NoError(t, l.Reconfigure(c.config))
+			assert.Equal(t, len(c.warns), strings.Count(log.String(), "code=weir-unlimited"), log.String())
+			for _, text := range c.warns {
+				assert.Contains(t, log.String(), text)
+			}
+			log.Reset()
+			check(l, request(inTier("fere")))
+			assert.Equal(t, slices.Contains(c.warns, tierless), strings.Contains(log.String(), "a request in no tier is not limited"), log.String())
+		})
+	}
 }

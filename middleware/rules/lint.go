@@ -16,6 +16,9 @@ func (c *checker) doubts() {
 		return r.Match == nil && r.Mode != middleware.Shadow && r.NoKey != middleware.NoKeySkip
 	})
 	heldOtherwise := held || c.limitsAll(c.scopes[len(c.scopes)-1])
+	if !heldOtherwise {
+		c.doubtTierless()
+	}
 	for _, at := range c.scopes {
 		unheld := !held && !c.limitsAll(at) && !(heldOtherwise && at.section == "global")
 		refuses := slices.ContainsFunc(at.rules, func(p scopedRule) bool { return p.Mode != "off" && p.Mode != "shadow" })
@@ -56,6 +59,14 @@ func (c *checker) limitsAll(at *scope) bool {
 // skips reports whether a rule in force lets requests without its key pass.
 func (c *checker) skips(p *scopedRule) bool {
 	return p.enforces() && p.NoKey == "skip" && c.canBe(p.parts, alwaysKinds) == ""
+}
+
+// doubtTierless warns of tiers without a default.
+func (c *checker) doubtTierless() {
+	isForAll := func(at *scope) bool { return at.pattern.Covers(&everything) && c.limitsAll(at) }
+	if len(c.config.ByTier) > 0 && c.config.Default == nil && !c.config.Shadow && !slices.ContainsFunc(c.patterns(), isForAll) {
+		c.warnings.atKey([]string{"tiers"}, "has limits, and there is no default: a request in no tier, or in a misspelt one, is not limited. Add default, or a limit in global")
+	}
 }
 
 // doubtHosts warns of the first limit for a host without a limit for other hosts: clients can send any
