@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/weirgo/weir/internal/invalid"
+	"github.com/weirgo/weir/internal/missing"
 	"github.com/weirgo/weir/internal/network"
 )
 
@@ -287,11 +288,15 @@ type clientIP struct {
 	unixSocket bool        // and from peers on a unix socket
 	ipv4Prefix int
 	ipv6Prefix int
+
+	clients missing.Detector // the clients that trusted peers name
+	peerIPs missing.Detector // the addresses of peers
 }
 
 func (c *clientIP) key(r *http.Request) (string, error) {
 	if c.header == "" && c.ipv4Prefix == ownIPv4 {
 		if host := plainIPv4(r.RemoteAddr); host != "" {
+			c.peerIPs.Found()
 			proxies.check(r)
 			return host, nil
 		}
@@ -300,7 +305,12 @@ func (c *clientIP) key(r *http.Request) (string, error) {
 	trusted := c.header != "" && c.trusted(peer, r.RemoteAddr)
 	if trusted {
 		if client := c.named(r.Header[c.header]); client.IsValid() {
+			c.clients.Found()
 			return c.keyOf(client, Own), nil
+		}
+		if c.clients.Lacks(r) {
+			proxies.unnamed(r, "keyfunc: the first five requests of trusted proxies named no client in the header that is read, so "+
+				"all clients of a proxy share one limit. Unless these were the proxy's own, have it set the header, or read another one.", c.header)
 		}
 	}
 	rewritten := isRewritten(peer, r.RemoteAddr)
@@ -313,8 +323,13 @@ func (c *clientIP) key(r *http.Request) (string, error) {
 		proxies.check(r)
 	}
 	if !peer.IsValid() {
+		if !trusted && c.peerIPs.Lacks(r) {
+			proxies.unnamed(r, "keyfunc: the first five requests came from peers without an address, such as a unix socket, so all clients "+
+				"share one limit. If a proxy is in front, TrustUnixSocket, beside another option, reads the header in which it names the client.", "")
+		}
 		return noIP, nil
 	}
+	c.peerIPs.Found()
 	class := Own
 	if trusted || rewritten {
 		// Even without the header: a client can have it dropped ("Connection: X-Forwarded-For").

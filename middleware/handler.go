@@ -157,6 +157,9 @@ func handBack(r, copied *http.Request) {
 // enter takes a request through its five phases: gate, match, decide, admit, and pass or refuse. If it has
 // answered, it returns the zero Entered.
 func (l *RateLimit) enter(set *ruleset, w http.ResponseWriter, r *http.Request, onRefused func(Result)) Entered {
+	if l.requests.Load() < 2 {
+		l.noteRequest(set)
+	}
 	v := visit{set: set}
 	if set.hasGate {
 		switch exempt, no := set.gate(r, noKey); {

@@ -25,6 +25,9 @@ type RateLimit struct {
 	room    waiting.Room[counterKey] // requests that wait for a slot
 	turns   turns
 
+	requests  atomic.Int32 // met, up to two
+	namesakes *namesakes   // nil: the store may be another limiter's too
+
 	immediate bool  // the store decides in this process
 	clock     clock // nil: the process's clock
 
@@ -51,6 +54,9 @@ func newLimiter(c Config, byAddress bool) (*RateLimit, error) {
 	l.room.Shared = !l.immediate
 	if err := l.install(c, byAddress); err != nil {
 		return nil, err
+	}
+	if set := l.rules.Load(); c.Store == nil && len(set.all) > 0 {
+		l.namesakes = namesakesOf(set)
 	}
 	return l, nil
 }

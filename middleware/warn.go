@@ -7,11 +7,13 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"net/http"
 	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 
+	"github.com/weirgo/weir/internal/missing"
 	"github.com/weirgo/weir/internal/route"
 	"github.com/weirgo/weir/limiter/store"
 )
@@ -150,27 +152,32 @@ func (set *ruleset) warnStoreFailure(err error) {
 // An unroutedDetector detects a Route that sees all requests before they are routed.
 type unroutedDetector struct {
 	pattern string // that needs a route; empty: none does
-	routed  atomic.Bool
-	blanks  atomic.Int32
+	missing.Detector
 }
 
-// unroutedRequests is how many requests must lack a pattern, and none have one, before the detector warns. Whoever
-// tries a new rule sends as many. They may all be unknown paths.
-const unroutedRequests = 5
-
-func (d *unroutedDetector) seen() {
-	if !d.routed.Load() {
-		d.routed.Store(true)
-	}
-}
-
-// blank counts a request without a pattern.
-func (d *unroutedDetector) blank(logger *slog.Logger) {
-	if d.pattern == "" || d.routed.Load() || d.blanks.Load() >= unroutedRequests || d.blanks.Add(1) != unroutedRequests {
+// blank notes a request without a pattern. The first five may all be for unknown paths.
+func (d *unroutedDetector) blank(logger *slog.Logger, r *http.Request) {
+	if d.pattern == "" || !d.Lacks(r) {
 		return
 	}
 	warn(logger, "weir-unrouted",
 		"weir: a rule matches a route, and the first five requests had none: if they were for routes that exist, requests reach the "+
 			"limiter before they are routed, so the rule never applies; use the router's adapter",
 		slog.String("route", d.pattern))
+}
+
+// keyless notes a request that a rule counts on the counter of all requests without a key.
+func (set *ruleset) keyless(rule *rule, r *http.Request) {
+	if rule.keys.Lacks(r) {
+		set.warnOnce("weir-keyless", rule.Name, "weir: the first five requests that a rule counted had no key, so they share one counter: "+
+			"if clients have the key, such as a user, their authentication runs behind the limiter; put it in front")
+	}
+}
+
+// tierless notes a request without a tier. Since the first WithTier of the process, some should have one.
+func (set *ruleset) tierless(r *http.Request) {
+	if tiersGiven.Load() && set.tiers.Lacks(r) {
+		set.warnOnce("weir-keyless", "", "weir: WithTier is called, and five requests came without a tier, so the tiers' limits did not "+
+			"apply: if they should have one, authentication runs behind the limiter; put it in front")
+	}
 }

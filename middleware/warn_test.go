@@ -2,9 +2,12 @@ package middleware_test
 
 import (
 	"bytes"
+	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"testing"
@@ -198,4 +201,87 @@ func TestWarnsOfRequestsThatTheRulesOfTiersAndRoutesLeaveFree(t *testing.T) {
 			assert.Equal(t, slices.Contains(c.warns, tierless), strings.Contains(log.String(), "a request in no tier is not limited"), log.String())
 		})
 	}
+}
+
+// authenticated is authentication behind a limiter, and in front of it.
+func authenticated(next http.Handler, name func(context.Context) context.Context) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { next.ServeHTTP(w, r.WithContext(name(r.Context()))) })
+}
+
+func TestWarnsOfAuthenticationBehindTheLimiter(t *testing.T) {
+	asUser := func(ctx context.Context) context.Context { return keyfunc.WithUser(ctx, "42") }
+	asGold := func(ctx context.Context) context.Context { return middleware.WithTier(ctx, "gold") }
+	byUser := []middleware.Rule{{Name: "r", Key: keyfunc.User, Limit: plenty}}
+	withTiers := []middleware.Rule{{Name: "r", Key: keyfunc.Global, Limit: plenty, Tiers: middleware.Tiers{"gold": plenty}}}
+	for name, c := range map[string]struct {
+		config middleware.Config
+		named  func(context.Context) context.Context
+		code   string
+	}{
+		"a rule by user":     {middleware.Config{Rules: byUser}, asUser, "code=weir-keyless rule=r"},
+		"a route by user":    {middleware.Config{ByRoute: map[string][]middleware.Rule{"/*": byUser}}, asUser, "code=weir-keyless rule=r"},
+		"users of some kind": {middleware.Config{Rules: []middleware.Rule{{Name: "r", Key: keyfunc.Join(keyfunc.User, keyfunc.Method), Limit: plenty}}}, asUser, "code=weir-keyless rule=r"},
+		"a rule with tiers":  {middleware.Config{Rules: withTiers}, asGold, "code=weir-keyless"},
+		"rules of tiers":     {middleware.Config{ByTier: map[string][]middleware.Rule{"gold": withTiers[:1]}, Default: []middleware.Rule{{Name: "d", Key: keyfunc.Global, Limit: plenty}}}, asGold, "code=weir-keyless"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for place, warns := range map[string]int{"behind": 1, "in front": 0} {
+				logger, log := logged()
+				c.config.Logger = logger
+				l := limited(t, c.config)
+				h := l.Handler(authenticated(ok, c.named))
+				if place == "in front" {
+					h = authenticated(l.Handler(ok), c.named)
+				}
+				statuses(h, 10, header("User-Agent", "kube-probe/1.34"))
+				assert.Empty(t, log.String(), "probes have no users")
+				statuses(h, 4)
+				assert.Empty(t, log.String(), "too early to tell")
+				statuses(h, 50)
+				require.NoError(t, l.Reconfigure(c.config))
+				statuses(h, 50)
+				assert.Equal(t, warns, strings.Count(log.String(), c.code), "%s: %s", place, log)
+			}
+		})
+	}
+}
+
+func TestWarnsOfALimiterThatAHandlerMakes(t *testing.T) {
+	logger, log := logged()
+	config := func(name string) middleware.Config {
+		return middleware.Config{Logger: logger, Rules: []middleware.Rule{{Name: name, Key: keyfunc.Global, Limit: limiter.PerHour(1)}}}
+	}
+	made := func(name string) *middleware.RateLimit { return middleware.Must(middleware.New(config(name))) }
+	for name, limit := range map[string]func(l *middleware.RateLimit, w http.ResponseWriter, r *http.Request){
+		"handler": func(l *middleware.RateLimit, w http.ResponseWriter, r *http.Request) { l.Handler(ok).ServeHTTP(w, r) },
+		"gateway": func(l *middleware.RateLimit, w http.ResponseWriter, r *http.Request) {
+			l.Gateway(ok, false).ServeHTTP(w, r)
+		},
+		"adapter": func(l *middleware.RateLimit, w http.ResponseWriter, r *http.Request) { l.Enter(w, r, nil) },
+		"handler's own key": func(l *middleware.RateLimit, w http.ResponseWriter, r *http.Request) {
+			l.Allow(w, r, "handler's own key", "k")
+		},
+	} {
+		log.Reset()
+		for range 200 {
+			limit(made(name), httptest.NewRecorder(), request())
+		}
+		assert.Equal(t, 1, strings.Count(log.String(), "code=weir-many-limiters"), "%s: %s", name, log)
+	}
+
+	log.Reset()
+	statuses(made("routes").Handler(ok), 2)
+	for range 200 {
+		statuses(made("routes").Handler(ok), 1)
+	}
+	for i := range 2000 {
+		statuses(made(fmt.Sprint("customer ", i)).Handler(ok), 1)
+	}
+	store := limiter.Must(limiter.NewMemory(limiter.MemoryOptions{}))
+	for range 200 {
+		shared := config("shared")
+		shared.Store = store
+		statuses(middleware.Must(middleware.New(shared)).Handler(ok), 1)
+	}
+	assert.NotContains(t, log.String(), "weir-many-limiters", "one that is used again, one for each customer, and one that counts in a shared store")
 }
