@@ -39,8 +39,9 @@ import (
 //
 // One address has one key, however it is spelled: IPv4 in IPv6 (::ffff:192.0.2.1) is IPv4, and zones
 // and ports do not count. An address under the NAT64 prefix 64:ff9b::/96 counts as the IPv4 address in
-// it, or all translated clients would share a key. That prefix is not routed on the internet, so such
-// an address comes from your own translator. A 6to4 address (2002::/16) counts as the IPv4 address in it
+// it, or all translated clients would share a key. So does one under ::ffff:0:0:0/96 and, if a /96 follows
+// RFC 6052, under 64:ff9b:1::/48 (RFC 8215). These prefixes are not routed on the internet, so such an
+// address comes from your own translator. A prefix of your network's own is not known. A 6to4 address (2002::/16) counts as the IPv4 address in it
 // too, unless that is private: each host with an IPv4 address has 65,536 such /64 networks. Whether a peer
 // is trusted is decided by its address before this translation.
 //
