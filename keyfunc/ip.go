@@ -27,7 +27,8 @@ import (
 // what its clients do.
 //
 // A peer without an address, such as a unix socket, has the key "no-ip", which all such peers share;
-// see [TrustUnixSocket].
+// see [TrustUnixSocket]. If the first five requests name no client, or no peer has an address, one warning
+// is logged for the whole process (code weir-unnamed-client). docs/proxies.md has the option for each proxy.
 //
 // A RemoteAddr without a port is not the TCP peer: a middleware such as chi's RealIP has rewritten it.
 // If that middleware reads a header, clients choose their address. So the function logs one warning

@@ -21,7 +21,7 @@ var (
 //
 //	r = r.WithContext(keyfunc.WithUser(r.Context(), account.ID))
 //
-// Call it in your authentication, which must run before the limiter. Use the id of the account, not a
+// Call it in your authentication, which must run before the limiter (else code weir-keyless is logged). Use the id of the account, not a
 // name that a user can spell in several ways. An empty id removes the user from the context.
 func WithUser(ctx context.Context, id string) context.Context {
 	key := ""
