@@ -12,12 +12,12 @@ import (
 
 const (
 	manyNamesakes = 50   // limiters that have met one request each
-	mostRuleNames = 1000 // configurations that are known
+	mostRuleNames = 1000 // configurations that are known; then all are forgotten
 )
 
 var (
-	allNamesakes sync.Map // *namesakes by the names of their rules
-	countedNames atomic.Int32
+	namesakesMu  sync.Mutex
+	allNamesakes = map[string]*namesakes{} // by the names of their rules
 )
 
 // namesakes are the limiters with the same rules.
@@ -26,21 +26,24 @@ type namesakes struct {
 	single atomic.Int32 // those that have met one
 }
 
-// namesakesOf returns the namesakes of limiters with these rules, or nil if there are too many configurations.
+// namesakesOf returns the namesakes of limiters with these rules.
 func namesakesOf(set *ruleset) *namesakes {
 	var names strings.Builder
 	for _, r := range set.all {
 		names.WriteString(r.Name)
 		names.WriteByte('\n') // which no name has
 	}
-	if known, ok := allNamesakes.Load(names.String()); ok {
-		return known.(*namesakes)
+	namesakesMu.Lock()
+	defer namesakesMu.Unlock()
+	known := allNamesakes[names.String()]
+	if known == nil {
+		if len(allNamesakes) == mostRuleNames {
+			clear(allNamesakes)
+		}
+		known = &namesakes{}
+		allNamesakes[names.String()] = known
 	}
-	if countedNames.Add(1) > mostRuleNames {
-		return nil
-	}
-	known, _ := allNamesakes.LoadOrStore(names.String(), &namesakes{})
-	return known.(*namesakes)
+	return known
 }
 
 // noteRequest notes the first two requests of a limiter.

@@ -3,6 +3,7 @@ package middleware_test
 import (
 	"bytes"
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -251,7 +252,8 @@ func TestWarnsOfALimiterThatAHandlerMakes(t *testing.T) {
 	config := func(name string) middleware.Config {
 		return middleware.Config{Logger: logger, Rules: []middleware.Rule{{Name: name, Key: keyfunc.Global, Limit: limiter.PerHour(1)}}}
 	}
-	made := func(name string) *middleware.RateLimit { return middleware.Must(middleware.New(config(name))) }
+	run := rand.Text() // each configuration is warned of once in a process
+	made := func(name string) *middleware.RateLimit { return middleware.Must(middleware.New(config(name + run))) }
 	for name, limit := range map[string]func(l *middleware.RateLimit, w http.ResponseWriter, r *http.Request){
 		"handler": func(l *middleware.RateLimit, w http.ResponseWriter, r *http.Request) { l.Handler(ok).ServeHTTP(w, r) },
 		"gateway": func(l *middleware.RateLimit, w http.ResponseWriter, r *http.Request) {
@@ -259,7 +261,7 @@ func TestWarnsOfALimiterThatAHandlerMakes(t *testing.T) {
 		},
 		"adapter": func(l *middleware.RateLimit, w http.ResponseWriter, r *http.Request) { l.Enter(w, r, nil) },
 		"handler's own key": func(l *middleware.RateLimit, w http.ResponseWriter, r *http.Request) {
-			l.Allow(w, r, "handler's own key", "k")
+			l.Allow(w, r, "handler's own key"+run, "k")
 		},
 	} {
 		log.Reset()
@@ -279,7 +281,7 @@ func TestWarnsOfALimiterThatAHandlerMakes(t *testing.T) {
 	}
 	store := limiter.Must(limiter.NewMemory(limiter.MemoryOptions{}))
 	for range 200 {
-		shared := config("shared")
+		shared := config("shared" + run)
 		shared.Store = store
 		statuses(middleware.Must(middleware.New(shared)).Handler(ok), 1)
 	}
