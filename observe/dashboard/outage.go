@@ -54,8 +54,6 @@ func marksOf(health failover.Stats) (marks []mark) {
 		switch {
 		case e.Degraded && e.Unusable:
 			m.Text = "store cannot be used"
-		case e.Degraded && e.Flaky:
-			m.Text = "store fails now and then"
 		case e.Degraded:
 			m.Text = "store down"
 		default:

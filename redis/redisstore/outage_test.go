@@ -162,7 +162,7 @@ func TestAnOutageEndsWhileEveryKeyThatIsAskedForIsExhausted(t *testing.T) {
 				return !decideOne(t, s, open, "key", 1).Degraded
 			})
 			assert.False(t, decideOne(t, s, open, "key", 1).Allowed)
-			await(t, "the events", func() bool { _, ok := events.Load(false); return ok })
+			await(t, "the event", func() bool { _, ok := events.Load(true); return ok })
 			began, _ := events.Load(true)
 			assert.ErrorContains(t, began.(failover.Event).Err, tt.said)
 			assert.Equal(t, server.Addr, began.(failover.Event).Server)
