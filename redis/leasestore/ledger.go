@@ -6,6 +6,7 @@ import (
 	"crypto/rand"
 	_ "embed"
 	"encoding/binary"
+	"log/slog"
 	"slices"
 	"time"
 
@@ -33,15 +34,16 @@ type redisLedger struct {
 	holder    [8]byte // that this process is
 	percent   int
 	life      time.Duration
+	log       *slog.Logger // nil: slog.Default
 }
 
 // newLedger returns the ledger of a process. Its leases last for life at most, and its trips
 // end after timeout. All processes together hold no more than percent of what a limit lets pass
 // at once. Nothing is sent twice, because units that are returned twice would be admitted
 // twice.
-func newLedger(client redis.UniversalClient, names counters.Names, percent int, life, timeout time.Duration) *redisLedger {
+func newLedger(client redis.UniversalClient, oneTag bool, names counters.Names, percent int, life, timeout time.Duration) *redisLedger {
 	l := &redisLedger{
-		names: names, transport: wire.NewTransport(client).Bounded(timeout),
+		names: names, transport: wire.NewTransport(client, oneTag).Bounded(timeout),
 		percent: percent, life: life,
 	}
 	_, _ = rand.Read(l.holder[:]) // which cannot fail
@@ -81,13 +83,13 @@ type lease struct {
 // leasesInScript bounds how long a script runs: some 6 microseconds for each lease.
 const leasesInScript = 256
 
-// Settle sends leases to Redis, in as many scripts as needed, in one pipeline. In a Cluster and
-// a Ring each lease has a script of its own. If there is an error, Redis may have received
+// Settle sends leases to Redis, in as many scripts as needed, in one pipeline. In a Cluster
+// each lease has a script of its own. If there is an error, Redis may have received
 // leases that are not done: their returned units are returned, and their granted units are
 // lost.
 func (l *redisLedger) Settle(ctx context.Context, leases []lease) error {
 	most := leasesInScript
-	if l.transport.Split {
+	if l.transport.IsSplit() {
 		most = 1
 	}
 	parts := slices.Collect(slices.Chunk(leases, most))
@@ -121,6 +123,9 @@ func (l *redisLedger) Settle(ctx context.Context, leases []lease) error {
 			err = wire.ErrAnswer
 		}
 		failed = cmp.Or(failed, err)
+	}
+	if failed == nil && len(requests) > 0 {
+		l.transport.CheckRoute(requests[0], l.names.Prefix, l.log)
 	}
 	return l.transport.Failed("leasestore", failed, 0)
 }

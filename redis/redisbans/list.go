@@ -111,13 +111,13 @@ type List struct {
 	hasWarned bool             // of strange fields or states
 }
 
-// New returns the list in Redis, through any client of go-redis. It does not wait for Redis,
+// New returns the list in Redis, through a client of go-redis for one server or a Cluster. It does not wait for Redis,
 // which may be down. The list is empty until its goroutine has read it; [List.All] waits for that.
 // When ctx ends, the goroutines end, and the process learns nothing from others any more. New's
 // caller closes the client.
 func New(ctx context.Context, client redis.UniversalClient, o Options) (*List, error) {
-	if wire.IsNil(client) {
-		return nil, errors.New("redisbans: New needs a client")
+	if err := wire.CheckClient("redisbans", client); err != nil {
+		return nil, err
 	}
 	if err := o.Validate(); err != nil {
 		return nil, err
@@ -130,7 +130,7 @@ func New(ctx context.Context, client redis.UniversalClient, o Options) (*List, e
 		poll:     cmp.Or(o.Poll, defaultPoll),
 		patience: cmp.Or(o.patience, wire.Patience),
 		log:      cmp.Or(o.Logger, slog.Default()),
-		redis:    wire.NewTransport(client),
+		redis:    wire.NewTransport(client, false),
 		names:    []string{prefix + "list", prefix + "version", prefix + "ends"},
 		channel:  prefix + "changes",
 		start:    time.Now(),

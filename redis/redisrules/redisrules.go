@@ -112,8 +112,8 @@ func Read(ctx context.Context, client redis.UniversalClient, key string) ([]byte
 }
 
 func check(client redis.UniversalClient, key string) error {
-	if wire.IsNil(client) {
-		return errors.New("redisrules: the Redis client is nil")
+	if err := wire.CheckClient("redisrules", client); err != nil {
+		return err
 	}
 	if key == "" {
 		return errors.New("redisrules: the key in Redis is empty")

@@ -27,6 +27,7 @@ type store struct {
 	batches *atomic.Uint64 // sent
 	denied  *denyCache     // nil, which works: no refusal is remembered
 
+	tries    bool          // whether a proxy splits
 	timeout  time.Duration // of a decision
 	batchers []*batcher    // one, or a power of two of them in a Cluster
 
@@ -93,7 +94,7 @@ func (s *store) Decide(ctx context.Context, charges []limiter.Charge) error {
 		s.remembered.Add(1)
 		return nil
 	}
-	if s.redis.Split && len(charges) > 1 {
+	if len(charges) > 1 && s.redis.IsSplit() {
 		return s.decideSplit(ctx, charges)
 	}
 	g, err := s.ask(ctx, take, charges)
@@ -217,7 +218,7 @@ func (s *store) change(ctx context.Context, op op, charges []limiter.Charge) err
 	if op == settle {
 		s.correctSlots(charges)
 	}
-	if !s.redis.Split {
+	if !s.redis.IsSplit() {
 		g, err := s.ask(ctx, op, charges)
 		if err == nil {
 			g.free()

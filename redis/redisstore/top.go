@@ -43,7 +43,10 @@ func Usages(ctx context.Context, client redis.UniversalClient, prefix string, na
 			requests = append(requests, wire.NewRequest(topScript, []string{name}, counters.SlotsSuffix))
 		}
 	}
-	t := wire.NewTransport(client)
+	if err := wire.CheckClient("redisstore", client); err != nil {
+		return nil, err
+	}
+	t := wire.NewTransport(client, false)
 	if len(requests) > 0 {
 		t.Run(ctx, requests[0]) // so that Redis gets the script once
 		t.Run(ctx, requests[1:]...)
