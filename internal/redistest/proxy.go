@@ -16,6 +16,30 @@ import (
 // address.
 func StartProxy(t testing.TB, servers ...*Server) string {
 	t.Helper()
+	return listen(t, func(client net.Conn) { serveProxy(client, servers) })
+}
+
+// StartFake runs a server that answers each command with what answer returns, in RESP. It returns the
+// server's address.
+func StartFake(t testing.TB, answer func(command []string) string) string {
+	t.Helper()
+	return listen(t, func(client net.Conn) {
+		defer client.Close()
+		for commands := bufio.NewReader(client); ; {
+			_, command, err := readValue(commands)
+			if err != nil {
+				return
+			}
+			if _, err := io.WriteString(client, answer(command)); err != nil {
+				return
+			}
+		}
+	})
+}
+
+// listen serves connections until the test ends, and returns the address.
+func listen(t testing.TB, serve func(net.Conn)) string {
+	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -27,7 +51,7 @@ func StartProxy(t testing.TB, servers ...*Server) string {
 			if err != nil {
 				return
 			}
-			go serveProxy(client, servers)
+			go serve(client)
 		}
 	}()
 	return listener.Addr().String()

@@ -80,7 +80,7 @@ func (o Options) Validate() error {
 // sense is a permanent ban, which All lists and Unban lifts. A ban's data in Redis expires when the ban no
 // longer matters. A permanent ban expires if no process reads the list for a year.
 //
-// An ACL user needs ~weir:* &weir:* +eval +evalsha +time +get +set +hget +hset +hdel +hlen +hexists
+// An ACL user needs ~weir:* resetchannels &weir:* +eval +evalsha +time +get +set +hget +hset +hdel +hlen +hexists
 // +hscan +zadd +zrem +zcard +zrangebyscore +zrevrangebyscore +pexpire +pttl +publish
 // +subscribe +unsubscribe +ping, and in a Cluster the commands by which go-redis finds the nodes.
 type List struct {

@@ -144,3 +144,43 @@ func TestAProxyThatSplitsIsFound(t *testing.T) {
 		assert.Equal(t, want, log.count("weir-proxy-splits"))
 	}
 }
+
+// What servers of several makes answer, and how it is classified.
+func TestServersThatCannotRunScriptsAreAWrongConfiguration(t *testing.T) {
+	for said, code := range map[string]string{
+		"ERR Could not find scripting engine 'lua'":                                                                      "weir-store-unusable",
+		"ERR unknown command 'eval'":                                                                                     "weir-store-unusable",
+		"ERR ACL failure in script: User u has no permissions to run the 'set' command":                                  "weir-store-unusable",
+		"ERR Cross-slot queries are disabled for this command":                                                           "weir-store-unusable",
+		"ERR Error running script (call to f_1): @user_script:13: -OOM command not allowed when used memory > maxmemory": "weir-call-failed",
+		"LOADING Redis is loading the dataset in memory":                                                                 "weir-call-failed",
+	} {
+		t.Run(said, func(t *testing.T) {
+			log := &lines{}
+			client := redis.NewClient(&redis.Options{Addr: redistest.StartFake(t, func(command []string) string {
+				switch strings.ToUpper(command[0]) {
+				case "EVALSHA":
+					return "-NOSCRIPT No matching script.\r\n"
+				case "EVAL":
+					return "-" + said + "\r\n"
+				}
+				return "-ERR unknown command\r\n" // go-redis does without HELLO
+			}), MaxRetries: -1})
+			redistest.CloseAfter(t, client)
+			store := redisstore.New(client, redisstore.Options{Failover: failover.Options{
+				Deadline: redistest.Patience, Logger: slog.New(slog.NewTextHandler(log, nil)),
+			}})
+			l := limiter.Must(limiter.New(limiter.Config{Name: "rule", Limit: limiter.PerHour(2), Store: store}))
+			for i := range 3 {
+				d, err := l.Allow(t.Context(), "key")
+				require.NoError(t, err)
+				assert.Equal(t, i < 2, d.Allowed)
+				assert.True(t, d.Degraded)
+			}
+			redistest.Await(t, "the line", func() bool { return log.count("code="+code) == 1 })
+			if strings.Contains(said, "engine") {
+				assert.Equal(t, 1, log.count("load its Lua module"))
+			}
+		})
+	}
+}

@@ -86,7 +86,7 @@ var (
 	unfit = []string{
 		"unknown command", "unsupported command", "NOPERM ", "can't run this command",
 		"Error running script", "Error compiling script", "user_script", "nonexistent global variable",
-		"cluster support disabled", "scripting engine", "ACL failure in script", "no permissions to",
+		"cluster support disabled", "scripting engine", "ACL failure in script",
 	}
 	// elsewhere are errors of a Cluster, and of a proxy before one, to a client that is for one server.
 	elsewhere = []string{"MOVED ", "ASK ", "CROSSSLOT ", "ERR Cross-slot queries"}

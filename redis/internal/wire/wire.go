@@ -57,10 +57,16 @@ func CheckClient(pkg string, client redis.UniversalClient) error {
 // errNoStruct is the error of a server such as miniredis.
 var errNoStruct = errors.New("the server's Lua lacks the library struct, as miniredis's does: there only counters are supported, and neither leases nor bans; use a Redis")
 
-// plainly returns err, and what to do if the server lacks the library struct.
+// errNoLua is the error of a Valkey without its Lua module.
+var errNoLua = errors.New("the server cannot run Lua: load its Lua module, or use a server with Lua built in")
+
+// plainly returns err, and what to do if the server lacks Lua or its library struct.
 func plainly(err error) error {
-	if err != nil && strings.Contains(err.Error(), "nonexistent global variable 'struct'") {
+	switch said := err.Error(); {
+	case strings.Contains(said, "nonexistent global variable 'struct'"):
 		return fmt.Errorf("%w (%w)", errNoStruct, err)
+	case strings.Contains(said, "scripting engine"):
+		return fmt.Errorf("%w (%w)", errNoLua, err)
 	}
 	return err
 }
