@@ -6,8 +6,10 @@ import (
 	"crypto/rand"
 	_ "embed"
 	"encoding/binary"
+	"errors"
 	"log/slog"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -35,6 +37,7 @@ type redisLedger struct {
 	percent   int
 	life      time.Duration
 	log       *slog.Logger // nil: slog.Default
+	warned    sync.Once    // that Redis cannot make leases
 }
 
 // newLedger returns the ledger of a process. Its leases last for life at most, and its trips
@@ -127,7 +130,15 @@ func (l *redisLedger) Settle(ctx context.Context, leases []lease) error {
 	if failed == nil && len(requests) > 0 {
 		l.transport.CheckRoute(requests[0], l.names.Prefix, l.log)
 	}
-	return l.transport.Failed("leasestore", failed, 0)
+	err := l.transport.Failed("leasestore", failed, 0)
+	var unfit interface{ Unusable() bool }
+	if errors.As(err, &unfit) && unfit.Unusable() {
+		l.warned.Do(func() {
+			cmp.Or(l.log, slog.Default()).Error("weir: Redis cannot make leases: a wrong configuration; until it is fixed, Redis decides each request",
+				"code", "weir-store-unusable", "error", err)
+		})
+	}
+	return err
 }
 
 func (l *redisLedger) encode(leases []lease, now int64) (keys []string, argument []byte) {

@@ -58,8 +58,8 @@
 // Tests may run on miniredis. It decides as Redis does, for all algorithms. Move its clock with
 // SetTime, for windows, and FastForward, for expiry. Set Options.ForgetRefusals, because the process
 // remembers refusals by its own clock. miniredis is far slower than Redis, so give Options.Failover a
-// Deadline of seconds. Bans (package redisbans), leases (package leasestore) and [Usages] need a real
-// Redis, and return an error on miniredis.
+// Deadline of seconds. Bans (package redisbans) need a real Redis, and return an error on miniredis. A
+// leasestore makes no leases there: it logs weir-store-unusable once, and each request is decided there.
 //
 // # Outages
 //
