@@ -44,7 +44,9 @@
 // No caller waits for a settlement ([Store.Settle]). It travels with the next decision of this process
 // on the same counter and is applied first, or with a decision on another counter, or alone after 5
 // milliseconds. Callers do wait if 1,024 settlements are waiting already. Stats.Unsettled counts
-// settlements without an answer. They are not sent again, because they might count twice.
+// settlements without an answer. They are not sent again, because they might count twice. Such a
+// settlement is lost or counts once, and if it lies in the socket of a Redis that has stopped, it counts
+// after decisions that this process made later.
 //
 // Redis counts the slots of each process ([limiter.NewConcurrency], [limiter.NewSemaphore]) for a lease
 // of ten seconds, which the process renews within a third of that. The process that acquired a slot
