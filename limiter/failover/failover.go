@@ -111,9 +111,9 @@ type Store struct {
 	since   time.Time     // when a breaker opened while no other was open
 	total   time.Duration // in which a breaker was open, before since
 	events  []Event       // the last ones that were reported
-	reports []func()      // that are not made yet
 
-	blamed string // the server that failed first in the outage; only the reporting goroutine uses it
+	reported chan struct{} // closed when the last report is made
+	blamed   string        // the server that failed first in the outage; only reports use it
 
 	_        [64]byte // what is counted for each decision stays off the cache line of open
 	counters struct{ decided, local, open, closed, failures atomic.Uint64 }

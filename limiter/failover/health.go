@@ -218,25 +218,18 @@ func (s *Store) log(level slog.Level, code, message, server string, last slog.At
 
 func (s *Store) logger() *slog.Logger { return cmp.Or(s.options.Logger, slog.Default()) }
 
-// announce has a goroutine make a report, as a diagnosis may take a second. The goroutine makes one
-// report after the other, and ends when all are made. It needs the lock.
+// announce has a goroutine make a report after the reports before it: a diagnosis may take a second. It
+// needs the lock.
 func (s *Store) announce(report func()) {
-	s.reports = append(s.reports, report)
-	if len(s.reports) > 1 {
-		return
-	}
+	before, made := s.reported, make(chan struct{})
+	s.reported = made
 	go func() {
-		for isLast := false; !isLast; {
-			s.mu.Lock()
-			next := s.reports[0]
-			s.mu.Unlock()
-			if panicked := survive(next); panicked != nil {
-				s.logger().Error("weir: OnDegraded panicked", "code", "weir-hook-panic", "panic", fmt.Sprint(panicked))
-			}
-			s.mu.Lock()
-			s.reports = s.reports[1:]
-			isLast = len(s.reports) == 0
-			s.mu.Unlock()
+		defer close(made)
+		if before != nil {
+			<-before
+		}
+		if panicked := survive(report); panicked != nil {
+			s.logger().Error("weir: OnDegraded panicked", "code", "weir-hook-panic", "panic", fmt.Sprint(panicked))
 		}
 	}()
 }

@@ -151,7 +151,7 @@ func (u *Usage) read(value string, now int64) {
 	case l.Algorithm == limiter.SlidingLog:
 		s.Log = entries(value[counterSize:])
 	}
-	q, err := limiter.NewQuota(u.Rule, u.Tier, l)
+	q, err := limiter.NewQuota("a counter", "", l) // the names may be anything
 	if err != nil {
 		return
 	}
