@@ -39,14 +39,17 @@ func (t *Transport) IsSplit() bool { return t.split.Load() }
 
 // CheckRoute finds out in the background whether the client is for a proxy that sends each script to one
 // of several servers, by its first key. If so, CheckRoute logs that, and from then on IsSplit is true. It
-// does so once, after r was the first script with keys of several tags. The names that it writes begin
+// does so once, after r was the first script with keys of several tags, or again if there was no answer. The names that it writes begin
 // with prefix. A nil log is slog.Default.
 func (t *Transport) CheckRoute(r *Request, prefix string, log *slog.Logger) {
 	if t.checked.Load() || t.IsSplit() || !r.hasTags() || t.checked.Swap(true) {
 		return
 	}
 	go func() {
-		if n, err := t.reached(prefix); err == nil && n < routeKeys {
+		switch n, err := t.reached(prefix); {
+		case err != nil && !IsAnswer(err):
+			t.checked.Store(false) // the next script tries again
+		case err == nil && n < routeKeys:
 			t.split.Store(true)
 			cmp.Or(log, slog.Default()).Error("weir: a proxy sends scripts to one of several servers by their first key, so limits were too high; set OneTag in the options of redisstore",
 				"code", "weir-proxy-splits")
