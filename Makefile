@@ -5,10 +5,10 @@ OURS = github.com/weirgo/weir
 ALL = $(OURS)/...
 STATICCHECK = honnef.co/go/tools/cmd/staticcheck@v0.7.0
 
-.PHONY: test quick setup vet unit unit-race narrow apart goals differential phases fuzz bench bench-compare race race-memory race-http race-pace newest benchmarks walk size playground site tidy help
+.PHONY: test quick setup vet unit unit-race narrow apart servers goals differential phases fuzz bench bench-compare race race-memory race-http race-pace newest benchmarks walk size playground site tidy help
 
 ifdef CI
-test: ; @.ci/steps setup vet unit-race narrow apart goals differential newest benchmarks
+test: ; @.ci/steps setup vet unit-race narrow apart servers goals differential newest benchmarks
 else
 test: ## all that a change must pass: vet, staticcheck, tests, real Redis servers, the examples
 	@.ci/steps setup vet unit differential
@@ -51,6 +51,9 @@ apart: ## each module without its workspace; tests that need what no user needs:
 	GOWORK=off go -C _examples/later vet .
 	GOWORK=off WEIR_REQUIRE_REDIS=1 go -C _examples/later test .
 	WEIR_REQUIRE_REDIS=1 go -C internal/tests test -count=1 ./... # some build programs, whose sources the cache does not know
+
+servers: ## tests of the module redis on a second server, Valkey from Debian or Ubuntu, or that in REDIS_BIN
+	.ci/servers
 
 goals: ## what overload shedding promises, with more seeds, and the table of its docs
 	WEIR_TABLE=1 go test ./middleware/shed

@@ -178,6 +178,9 @@ func Settle(ctx context.Context, rule string, n int64) error {
 	return middleware.Settle(ctx, rule, n)
 }
 
+// CountAs says which status the answer to the request with this context counts as. See [middleware.CountAs].
+func CountAs(ctx context.Context, status int) error { return middleware.CountAs(ctx, status) }
+
 // WithTier puts requests with this context in a tier. See [middleware.WithTier].
 func WithTier(ctx context.Context, tier string) context.Context {
 	return middleware.WithTier(ctx, tier)

@@ -26,6 +26,8 @@ func TestHeadersAreKeys(t *testing.T) {
 		{tenant, "X-Key", []string{"\t acme "}, "header:X-Key:acme"},
 		{tenant, "X-Key", []string{"a:b"}, "header:X-Key:a:b"},
 		{tenant, "X-Key", []string{"acme", "acme "}, "header:X-Key:acme"},
+		{tenant, "X-Key", []string{"Acme \t Corp"}, "header:X-Key:Acme Corp"},
+		{keyfunc.APIKey("authorization"), "Authorization", []string{"Key  s3cret"}, "apikey:Key s3cret"},
 		{tenant, "X-Key", nil, ""},
 		{tenant, "X-Key", []string{""}, ""},
 		{key, "X-Key", []string{" \t"}, ""},
@@ -49,6 +51,11 @@ func TestHeadersAreKeys(t *testing.T) {
 		{session, "Cookie", []string{"a=b", "session=8f3a"}, "cookie:session:8f3a"},
 		{session, "Cookie", []string{`session="8f3a"`}, "cookie:session:8f3a"},
 		{session, "Cookie", []string{"session=8f3a; session=8f3a"}, "cookie:session:8f3a"},
+		{session, "Cookie", []string{"session=%38f3a; session=8f3a"}, "cookie:session:8f3a"},
+		{session, "Cookie", []string{`session="s%3A8f3a.a%2Bb+c=="`}, "cookie:session:s:8f3a.a+b+c=="},
+		{session, "Cookie", []string{"sessions=a; Session=b; _session=c; session.x=d; session=8f3a"}, "cookie:session:8f3a"},
+		{session, "Cookie", []string{"=session; ;a; session=8f3a;"}, "cookie:session:8f3a"},
+		{session, "Cookie", []string{strings.Repeat("a=b; ", 4000) + "session=8f3a"}, "cookie:session:8f3a"},
 		{session, "Cookie", nil, ""},
 		{session, "Cookie", []string{"Session=8f3a"}, ""}, // cookies are case-sensitive
 		{session, "Cookie", []string{"session="}, ""},
@@ -83,6 +90,47 @@ func TestTwoDifferentValuesCannotBeRead(t *testing.T) {
 	assertAmbiguous(t, keyfunc.Header("X-Key"), from("192.0.2.1:1", "X-Key", "", "X-Key", "mine"))
 	assertAmbiguous(t, keyfunc.Bearer, from("192.0.2.1:1", "Authorization", "Bearer mine made-up"))
 	assertAmbiguous(t, keyfunc.Bearer, from("192.0.2.1:1", "Authorization", "Bearer mine, Bearer made-up"))
+}
+
+// strings.TrimSpace and its kin in other languages remove what Weir does not: one valid credential would have any number
+// of counters, and a ban would meet one of them.
+func TestACredentialHasOneSpelling(t *testing.T) {
+	key, header, token, cookie := keyfunc.APIKey("X-Key"), keyfunc.Header("X-Key"), keyfunc.Func(keyfunc.Bearer), keyfunc.Cookie("session")
+	for _, odd := range []string{"\u00a0", "\u2003", "\u0085", "\u3000", "\ufeff", "\u200b", "\xa0", "\x85", "\x00", "\v", "\f", "\r", "\x1f", "\x7f", "é"} {
+		for _, spelled := range []string{odd + "k", "k" + odd, "k" + odd + "k", odd, " \t" + odd + "k ", odd + odd + "k"} {
+			for _, f := range []keyfunc.Func{key, header, keyfunc.First(key, keyfunc.IP())} {
+				assertAmbiguous(t, f, from("192.0.2.1:1", "X-Key", spelled))
+				assertAmbiguous(t, f, from("192.0.2.1:1", "X-Key", "k", "X-Key", spelled))
+			}
+			assertAmbiguous(t, token, from("192.0.2.1:1", "Authorization", "Bearer "+spelled))
+			assertAmbiguous(t, cookie, from("192.0.2.1:1", "Cookie", "session="+spelled))
+			assertAmbiguous(t, cookie, from("192.0.2.1:1", "Cookie", "session=k; session="+spelled))
+		}
+		for _, spelled := range []string{"Bearer" + odd + "k", odd + "bearer k", "BEARER" + odd + " k", "Bearer " + odd} {
+			assertAmbiguous(t, token, from("192.0.2.1:1", "Authorization", spelled))
+		}
+		assertAmbiguous(t, cookie, from("192.0.2.1:1", "Cookie", odd+"session=k"))
+		assertAmbiguous(t, cookie, from("192.0.2.1:1", "Cookie", "session"+odd+"=k"))
+	}
+	assertAmbiguous(t, key, from("192.0.2.1:1", "X-Key", "k made-up"))
+	assertAmbiguous(t, key, from("192.0.2.1:1", "X-Key", "k\tmade-up"))
+	assertNoKey(t, token, from("192.0.2.1:1", "Authorization", "Digest username=\"J\xfcrgen\""))
+}
+
+// What Go's parser drops, another parser of cookies reads.
+func TestACookieThatParsersReadDifferentlyIsAmbiguous(t *testing.T) {
+	for _, line := range []string{
+		`session=mine; session="made\up"`, `session=mine; session=made"up`, `session=mine; session="made-up`, `session=mine; session=ma de`,
+		"session=mine; session=made\xffup", "session=mine; session=%6dine%", "session=mine; session", "session=; session=mine",
+		`session="mi\156e"`, `session=mi\ne`, `session="`, `session=""mine""`, `session=mi"ne`,
+		"session=mine%", "session=mi%ne", "session=mine%zz", "session=%256dine", "session=mine%20", "session=mine%C2%A0", "session=mine%00", "session=%0Amine",
+		"session=mine; sess%69on=made-up", "session=mine; session[]=made-up", "session=mine; session[a=made-up", "session=mine; +session=made-up",
+		strings.Repeat("a=b; ", 4000) + "session=mine; session=made-up",
+	} {
+		assertAmbiguous(t, keyfunc.Cookie("session"), from("192.0.2.1:1", "Cookie", line))
+	}
+	assertAmbiguous(t, keyfunc.Cookie("my_session"), from("192.0.2.1:1", "Cookie", "my_session=mine; my.session=made-up"))
+	assertAmbiguous(t, keyfunc.Cookie("session"), from("192.0.2.1:1", "Cookie", "session=mine", "Cookie", `session="made\up"`))
 }
 
 func TestErrorsDoNotRepeatWhatTheClientSent(t *testing.T) {

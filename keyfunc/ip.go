@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/weirgo/weir/internal/invalid"
+	"github.com/weirgo/weir/internal/missing"
 	"github.com/weirgo/weir/internal/network"
 )
 
@@ -26,7 +27,8 @@ import (
 // what its clients do.
 //
 // A peer without an address, such as a unix socket, has the key "no-ip", which all such peers share;
-// see [TrustUnixSocket].
+// see [TrustUnixSocket]. If the first five requests name no client, or no peer has an address, one warning
+// is logged for the whole process (code weir-unnamed-client). docs/proxies.md has the option for each proxy.
 //
 // A RemoteAddr without a port is not the TCP peer: a middleware such as chi's RealIP has rewritten it.
 // If that middleware reads a header, clients choose their address. So the function logs one warning
@@ -38,8 +40,9 @@ import (
 //
 // One address has one key, however it is spelled: IPv4 in IPv6 (::ffff:192.0.2.1) is IPv4, and zones
 // and ports do not count. An address under the NAT64 prefix 64:ff9b::/96 counts as the IPv4 address in
-// it, or all translated clients would share a key. That prefix is not routed on the internet, so such
-// an address comes from your own translator. A 6to4 address (2002::/16) counts as the IPv4 address in it
+// it, or all translated clients would share a key. So does one under ::ffff:0:0:0/96 and, if a /96 follows
+// RFC 6052, under 64:ff9b:1::/48 (RFC 8215). These prefixes are not routed on the internet, so such an
+// address comes from your own translator. A prefix of your network's own is not known. A 6to4 address (2002::/16) counts as the IPv4 address in it
 // too, unless that is private: each host with an IPv4 address has 65,536 such /64 networks. Whether a peer
 // is trusted is decided by its address before this translation.
 //
@@ -287,11 +290,15 @@ type clientIP struct {
 	unixSocket bool        // and from peers on a unix socket
 	ipv4Prefix int
 	ipv6Prefix int
+
+	clients missing.Detector // the clients that trusted peers name
+	peerIPs missing.Detector // the addresses of peers
 }
 
 func (c *clientIP) key(r *http.Request) (string, error) {
 	if c.header == "" && c.ipv4Prefix == ownIPv4 {
 		if host := plainIPv4(r.RemoteAddr); host != "" {
+			c.peerIPs.Found()
 			proxies.check(r)
 			return host, nil
 		}
@@ -300,7 +307,12 @@ func (c *clientIP) key(r *http.Request) (string, error) {
 	trusted := c.header != "" && c.trusted(peer, r.RemoteAddr)
 	if trusted {
 		if client := c.named(r.Header[c.header]); client.IsValid() {
+			c.clients.Found()
 			return c.keyOf(client, Own), nil
+		}
+		if c.clients.Lacks(r) {
+			proxies.unnamed(r, "keyfunc: the first five requests of trusted proxies named no client in the header that is read, so "+
+				"all clients of a proxy share one limit. Unless these were the proxy's own, have it set the header, or read another one.", c.header)
 		}
 	}
 	rewritten := isRewritten(peer, r.RemoteAddr)
@@ -313,8 +325,13 @@ func (c *clientIP) key(r *http.Request) (string, error) {
 		proxies.check(r)
 	}
 	if !peer.IsValid() {
+		if !trusted && c.peerIPs.Lacks(r) {
+			proxies.unnamed(r, "keyfunc: the first five requests came from peers without an address, such as a unix socket, so all clients "+
+				"share one limit. If a proxy is in front, TrustUnixSocket, beside another option, reads the header in which it names the client.", "")
+		}
 		return noIP, nil
 	}
+	c.peerIPs.Found()
 	class := Own
 	if trusted || rewritten {
 		// Even without the header: a client can have it dropped ("Connection: X-Forwarded-For").

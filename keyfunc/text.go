@@ -106,8 +106,8 @@ func newNetwork(widths string, opts []IPOption) (Func, error) {
 
 // KindOf splits the text of a key (see [Classify]) into its kind, such as "header", its source as
 // [Parse] reads it, such as "header:X-Tenant", and its value. Keys of the kinds apikey, join, hash
-// and fp do not have their source in them: source is "". Other texts, such as addresses, have no
-// kind.
+// and fp do not have their source in them, and Parse does not read the source of the kind body: source
+// is "". Other texts, such as addresses, have no kind.
 func KindOf(text string) (kind, source, value string) {
 	kind, rest, ok := strings.Cut(text, ":")
 	if !ok {
@@ -117,6 +117,9 @@ func KindOf(text string) (kind, source, value string) {
 	case headerTag, cookieTag, pathTag, queryTag:
 		name, value, _ := strings.Cut(rest, ":")
 		return kind, kind + ":" + name, value
+	case bodyTag:
+		_, value, _ := strings.Cut(rest, ":")
+		return kind, "", value
 	case userTag, bearerTag, routeTag, methodTag, hostTag, toolTag:
 		return kind, kind, rest
 	case apiKeyTag, joinTag, hashTag, fingerprintTag:

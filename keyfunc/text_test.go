@@ -1,8 +1,10 @@
 package keyfunc_test
 
 import (
+	"io"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -88,7 +90,7 @@ func TestParseSaysWhatIsWrong(t *testing.T) {
 }
 
 func TestAKeyIsOfTheKindThatMadeIt(t *testing.T) {
-	r := httptest.NewRequest("GET", "http://example.com/users/42", nil)
+	r := httptest.NewRequest("GET", "http://example.com/users/42?q=1", nil)
 	r.Pattern = "/users/{id}"
 	r.Header.Set("X-Tenant", "acme:1")
 	r.Header.Set("Mcp-Method", "tools/call")
@@ -118,6 +120,23 @@ func TestAKeyIsOfTheKindThatMadeIt(t *testing.T) {
 		text, _ := keyfunc.Classify(key)
 		kind, from, value := keyfunc.KindOf(text)
 		assert.Equal(t, want, struct{ kind, source, value string }{kind, from, value}, source)
+	}
+	// Every function of this package whose key begins with a word and a colon.
+	r.Body = io.NopCloser(strings.NewReader(`{"account":"jane:1"}`))
+	for kind, f := range map[string]keyfunc.Func{
+		"user": keyfunc.User, "bearer": keyfunc.Bearer, "route": keyfunc.Route, "method": keyfunc.Method, "host": keyfunc.Host, "tool": keyfunc.Tool,
+		"apikey": keyfunc.APIKey("X-Api-Key"), "header": keyfunc.Header("X-Tenant"), "cookie": keyfunc.Cookie("session"),
+		"path": keyfunc.PathValue("id"), "query": keyfunc.Query("q"), "body": keyfunc.JSONField("account", 4096),
+		"join": keyfunc.JoinPresent(keyfunc.User, keyfunc.Method), "hash": keyfunc.Hash(make([]byte, 16), keyfunc.User), "fp": keyfunc.Fingerprint(),
+	} {
+		key, err := f(r)
+		require.NoError(t, err, kind)
+		text, _ := keyfunc.Classify(key)
+		found, _, value := keyfunc.KindOf(text)
+		assert.Equal(t, kind, found)
+		if kind == "body" {
+			assert.Equal(t, "jane:1", value)
+		}
 	}
 	for _, f := range []keyfunc.Func{keyfunc.Join(keyfunc.User, keyfunc.Method), keyfunc.Hash(make([]byte, 16), keyfunc.User), keyfunc.Fingerprint()} {
 		key, err := f(r)

@@ -28,6 +28,7 @@ type proxyWarning struct {
 	given          atomic.Bool
 	checked        atomic.Uint32
 	givenRewritten atomic.Bool
+	givenUnnamed   atomic.Bool
 }
 
 // proxies is of all functions, as several limiters behind one proxy are one mistake.
@@ -46,6 +47,14 @@ func (w *proxyWarning) rewritten(r *http.Request) (header string) {
 			slog.String("code", "weir-rewritten-address"), slog.String("header", header))
 	}
 	return header
+}
+
+// unnamed warns that the requests of trusted peers name no client, or that no peer has an address.
+func (w *proxyWarning) unnamed(r *http.Request, message, header string) {
+	if w.givenUnnamed.CompareAndSwap(false, true) {
+		slog.Default().LogAttrs(r.Context(), slog.LevelWarn, message,
+			slog.String("code", "weir-unnamed-client"), slog.String("header", header))
+	}
 }
 
 // check looks at the first requests and then at one in 64. A counter for all of

@@ -121,3 +121,92 @@ func TestWhereAnyPeerIsTrustedItsAddressDoesNotMatter(t *testing.T) {
 	assert.Equal(t, "192.0.2.7", keyOf(t, f, from("198.51.100.1", "X-Forwarded-For", "192.0.2.7")))
 	assert.Equal(t, keyfunc.Own, classOf(t, f, from("198.51.100.1", "X-Forwarded-For", "192.0.2.7")))
 }
+
+func TestAProxyThatNamesNoClientIsReportedOnce(t *testing.T) {
+	const trust = "10.0.0.0/8"
+	for name, c := range map[string]struct {
+		option       keyfunc.IPOption
+		silent, says []string // fields of a proxy that names no client, and of one that does
+	}{
+		"TrustProxies":   {keyfunc.TrustProxies(trust), []string{"X-Forwarded-For", "unknown"}, []string{"X-Forwarded-For", "192.0.2.7"}},
+		"TrustForwarded": {keyfunc.TrustForwarded(trust), []string{"Forwarded", "for=_hidden"}, []string{"Forwarded", "for=192.0.2.7"}},
+		"TrustHops":      {keyfunc.TrustHops(2), []string{"X-Forwarded-For", "192.0.2.7"}, []string{"X-Forwarded-For", "192.0.2.7, 10.0.0.9"}},
+		"TrustHeader":    {keyfunc.TrustHeader("X-Real-IP", trust), []string{"X-Forwarded-For", "192.0.2.7"}, []string{"X-Real-IP", "192.0.2.7"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for _, fields := range [][]string{nil, c.silent} {
+				log := logged(t)
+				keys := []keyfunc.Func{keyfunc.IP(c.option), keyfunc.Fingerprint(c.option)}
+				for range 10 {
+					keyOf(t, keys[0], from("10.0.0.1:1", "User-Agent", "ELB-HealthChecker/2.0"))
+				}
+				for range 4 {
+					keyOf(t, keys[0], from("10.0.0.1:1", fields...))
+				}
+				require.Empty(t, log.String(), "too early to tell")
+				for range 100 {
+					for _, key := range keys {
+						keyOf(t, key, from("10.0.0.1:1", fields...))
+					}
+				}
+				require.Equal(t, 1, bytes.Count(log.Bytes(), []byte("weir-unnamed-client")), "%s", log)
+				require.NotContains(t, log.String(), "192.0.2.7")
+			}
+			log, key := logged(t), keyfunc.IP(c.option)
+			keyOf(t, key, from("10.0.0.1:1", c.says...))
+			for range 100 {
+				keyOf(t, key, from("10.0.0.1:1"))
+			}
+			require.Empty(t, log.String(), "the proxy names its clients")
+		})
+	}
+}
+
+func TestPeersWithoutAnAddressAreReportedOnce(t *testing.T) {
+	for _, peer := range []string{"@", "", ":0", "/run/weir.sock", "pipe"} {
+		for name, key := range map[string]keyfunc.Func{"no option": keyfunc.IP(), "a proxy": keyfunc.IP(keyfunc.TrustProxies("10.0.0.0/8"))} {
+			log := logged(t)
+			for range 100 {
+				text, _ := classified(t, key, from(peer))
+				require.Equal(t, "no-ip", text)
+			}
+			require.Equal(t, 1, bytes.Count(log.Bytes(), []byte("weir-unnamed-client")), "%s %q: %s", name, peer, log)
+		}
+		log, key := logged(t), keyfunc.IP()
+		keyOf(t, key, from("192.0.2.1:1"))
+		for range 100 {
+			keyOf(t, key, from(peer))
+		}
+		require.Empty(t, log.String(), "other peers have an address")
+	}
+	log, key := logged(t), keyfunc.IP(keyfunc.TrustProxies(), keyfunc.TrustUnixSocket())
+	for range 100 {
+		keyOf(t, key, from("@", "X-Forwarded-For", "192.0.2.7"))
+	}
+	require.Empty(t, log.String())
+}
+
+func TestUsersThatNoLimitSeesAreReportedOnce(t *testing.T) {
+	keyfunc.ForgetUsers()
+	log := logged(t)
+	key := keyfunc.First(keyfunc.User, keyfunc.IP())
+	for range 100 {
+		keyOf(t, key, from("192.0.2.1:1"))
+	}
+	require.Empty(t, log.String(), "nobody names users")
+	for range 100 {
+		r := from("192.0.2.1:1")
+		keyOf(t, key, r)
+		keyfunc.WithUser(r.Context(), "42")
+	}
+	require.Equal(t, 1, bytes.Count(log.Bytes(), []byte("weir-keyless")), "%s", log)
+
+	keyfunc.ForgetUsers()
+	log.Reset()
+	r := from("192.0.2.1:1")
+	keyOf(t, key, r.WithContext(keyfunc.WithUser(r.Context(), "42")))
+	for range 100 {
+		keyOf(t, key, r)
+	}
+	require.Empty(t, log.String(), "others are guests")
+}

@@ -146,7 +146,7 @@ func (l *Limiter) Look(ctx context.Context, key string, n int64) (Decision, erro
 // Refund gives key back n of the units that d took, for events that did not happen after all. Remaining
 // never exceeds the limit. For a LeakyBucket call it once for each Decision: a second call may return
 // the units of another event. A store with a server may make the refund after Refund has returned, but
-// before this process's next decision on key. If the cost is known only after the event, use
+// before this process's next decision on key; if the server gives no answer, later or never. If the cost is known only after the event, use
 // [Limiter.Reserve].
 func (l *Limiter) Refund(ctx context.Context, key string, n int64, d Decision) error {
 	settlements := make([]Settlement, len(l.quotas))

@@ -48,7 +48,8 @@ type Store interface {
 	//
 	// A store may correct the counters after Settle has returned, but must do it before this process's
 	// next Decide on the same key. Settle returns the errors that are known when it returns. The
-	// correction may go on after ctx has ended.
+	// correction may go on after ctx has ended. If the store's server gives no answer in time, the
+	// correction may be lost, or may come once, after later decisions.
 	Settle(ctx context.Context, settlements []Settlement) error
 
 	// Reset makes each charge's key as if it had never been seen. It ignores Cost and Decision, and

@@ -27,6 +27,9 @@ import (
 // answers 503 if no rule has the name. Both log a warning with code weir-allow-rule.
 func (l *RateLimit) Allow(w http.ResponseWriter, r *http.Request, rule, key string) bool {
 	v := visit{set: l.rules.Load()}
+	if l.requests.Load() < 2 {
+		l.noteRequest(v.set)
+	}
 	exempt, no := v.set.gate(r, key)
 	if exempt {
 		return true

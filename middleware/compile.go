@@ -79,6 +79,7 @@ func compile(config Config, before *ruleset) (*ruleset, error) {
 	for _, text := range slices.Sorted(maps.Keys(config.ByRoute)) {
 		rules := c.rules(fmt.Sprintf("ByRoute[%q]", text), config.ByRoute[text], RuleInfo{Route: text})
 		mostByRoute = max(mostByRoute, mostOf(rules))
+		set.limitsAll = set.limitsAll || isForAll(text) && limitsAll(rules)
 		pattern, err := route.ParseRule(text)
 		if !pattern.IsForAll() {
 			set.unrouted.pattern = cmp.Or(set.unrouted.pattern, text)
@@ -90,6 +91,7 @@ func compile(config Config, before *ruleset) (*ruleset, error) {
 			}
 		}
 	}
+	set.limitsAll = set.limitsAll || limitsAll(set.always)
 	if config.Default != nil {
 		set.fallback = c.rules("Default", config.Default, RuleInfo{Default: true})
 	}

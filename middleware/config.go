@@ -15,7 +15,8 @@ type Config struct {
 	// ByRoute and Default included, are decided together: all are charged, or none is.
 	Rules []Rule
 
-	// ByTier has rules for the requests of a tier, by the name given to [WithTier].
+	// ByTier has rules for the requests of a tier, by the name given to [WithTier]. Requests in no tier, or in one
+	// that no rule has, need Default or Rules: without these they are not limited, and New logs a warning.
 	ByTier map[string][]Rule
 
 	// ByRoute has rules by pattern, written as for [Route]. One pattern applies to a request, with all
@@ -26,7 +27,8 @@ type Config struct {
 	ByRoute map[string][]Rule
 
 	// Default has the rules for requests that no pattern of ByRoute matches and whose tier has no rules
-	// in ByTier. So a tier's rules replace Default, also to allow more. Nil: none.
+	// in ByTier. So a tier's rules replace Default, also to allow more. If none of a tier's or a route's rules
+	// limits every request, New logs a warning: the others are not limited. Nil: none.
 	Default []Rule
 
 	// Allow says which requests no rule limits. Bans still apply to them. It must not depend on what a

@@ -15,6 +15,10 @@ import (
 //	middleware.StatusClass(2)                      // successful requests
 //	middleware.Not(middleware.StatusClass(5))      // all but errors of the server
 //
+// An answer of gRPC, which has status 200, counts by its grpc-status: 16 (UNAUTHENTICATED) is 401, 7 (PERMISSION_DENIED)
+// 403, 8 (RESOURCE_EXHAUSTED) 429, 14 (UNAVAILABLE) 503. If Weir does not see the code, because it is in the body
+// (gRPC-Web, streams of Connect) or missing, the answer counts, whatever c says. [CountAs] says what it was.
+//
 // Counts can be copied and compared with ==.
 type Counts struct {
 	given bool

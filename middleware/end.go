@@ -29,12 +29,13 @@ type end struct {
 
 	mu    sync.Mutex // guards what follows, and said and the charges of the visit
 	ended bool
-	left  bool // the client left before the request ended, or held its body back
+	left  bool // the client left before the request ended, held its body back, or chose when it timed out
 
 	header http.Header // of the answer; nil if no rule goes by how the request ends
 	unseen bool        // a limiter further in refused the request
 
 	refusedAs int // what a refusal with status 200 counts as; 0: there is none
+	saidAs    int // what CountAs says that the answer counts as; 0: nothing
 	status    int // of the answer
 
 	fields
@@ -43,7 +44,7 @@ type end struct {
 
 const unsaid = -1
 
-// unknownStatus stands for a status that is unknown. Such an answer counts.
+// unknownStatus stands for a status that is unknown. Such an answer counts, and leads to no ban.
 const unknownStatus = 0
 
 // contextKey is the type of this package's keys of contexts.
@@ -105,12 +106,15 @@ func (e *end) finish(status int) {
 		e.mu.Unlock()
 		return
 	}
-	if e.refusedAs != 0 && status == http.StatusOK {
+	switch {
+	case e.saidAs != 0:
+		status = e.saidAs
+	case e.refusedAs != 0 && (status == http.StatusOK || status == unknownStatus):
 		status = e.refusedAs
 	}
 	e.ended, e.status = true, status
 	_, e.unseen = e.header[unseenMark]
-	e.left = isGone(e.Context) || e.body.WasHeldBack(status)
+	e.left = isGone(e.Context) || e.body.WasHeldBack(status) || status == http.StatusGatewayTimeout && e.hasTimeout()
 	var owed []limiter.Settlement
 	for i := range e.n {
 		owed = e.correct(owed, i)
@@ -124,9 +128,15 @@ func (e *end) finish(status int) {
 	e.strike(status)
 }
 
+// hasTimeout reports whether a client of gRPC or Connect has said how long it waits: it can have any call time out.
+func (e *end) hasTimeout() bool {
+	h := e.request.Header
+	return len(h["Grpc-Timeout"]) > 0 || len(h["Connect-Timeout-Ms"]) > 0
+}
+
 // correct appends the settlement of charge i, if it can change and is not what the request cost. If the
 // client has left, every answer counts: a proxy answers 502 then though its backend has done the work, so clients
-// could choose not to be charged. The same holds if the client sent a broken body, or held it back.
+// could choose not to be charged. The same holds if the client sent a broken body, held it back, or chose a timeout.
 func (e *end) correct(owed []limiter.Settlement, i int) []limiter.Settlement {
 	limits, charges := e.applied()
 	a, c := &limits[i], &charges[i]
@@ -169,7 +179,7 @@ func markUnseen(w http.ResponseWriter, r *http.Request) {
 // answer goes to the request that was cloned, the limiters around that request count it too.
 func countsAs(w http.ResponseWriter, r *http.Request, status int) {
 	for e := endOf(r.Context()); e != nil; e = endOf(e.Context) {
-		if e.isOf(r) || e.answered.Covers(w) {
+		if e.answers(w, r) {
 			e.mu.Lock()
 			e.refusedAs = status
 			e.mu.Unlock()
@@ -178,6 +188,11 @@ func countsAs(w http.ResponseWriter, r *http.Request, status int) {
 	if log, ok := response.Behind[interface{ RefusedAs(status int) }](w); ok { // of weir serve
 		log.RefusedAs(status)
 	}
+}
+
+// answers reports whether what is written to w, for r, answers the request of e.
+func (e *end) answers(w http.ResponseWriter, r *http.Request) bool {
+	return e.isOf(r) || e.answered.Covers(w)
 }
 
 // isOf reports whether e is an end of r itself. Copies of a request share its map of header fields, as
@@ -219,7 +234,7 @@ func (e *end) strike(status int) {
 	limits, charges := e.applied()
 	for i := range limits {
 		a := &limits[i]
-		if a.other || !a.rule.Escalate.Outcomes || !a.rule.Counts.counts(status) {
+		if a.other || !a.rule.Escalate.Outcomes || status == unknownStatus || !a.rule.Counts.counts(status) {
 			continue
 		}
 		if key := charges[i].Key; a.bans(e.set, key) {
@@ -306,6 +321,33 @@ func Settle(ctx context.Context, rule string, n int64) error {
 		return fmt.Errorf("middleware: Settle of rule %.128q: it cannot be settled: its Cost is not a Reserve", rule)
 	}
 	return fmt.Errorf("%w: %.128q", ErrNotApplied, rule)
+}
+
+// CountAs says which status the answer to the request with this context counts as, for [Rule.Counts] and
+// Escalate.Outcomes. Use it if the status does not say how the request ended: for an error of gRPC-Web or of a stream
+// of Connect, whose end Weir does not read, or for an error in the body of a 200, as in GraphQL. The last call
+// replaces the status that was sent, for all limiters around the handler. If the client has left, the answer counts
+// whatever CountAs said.
+//
+// It returns an error if the status is not from 100 to 599 or the request has ended, and [ErrNotApplied] if no rule
+// with Counts applied to the request.
+func CountAs(ctx context.Context, status int) error {
+	if status < leastStatus || status > mostStatus {
+		return fmt.Errorf("middleware: CountAs: the status %d must be from %d to %d", status, leastStatus, mostStatus)
+	}
+	err := fmt.Errorf("%w, or has no Counts", ErrNotApplied)
+	inner := endOf(ctx)
+	for e := inner; e != nil; e = endOf(e.Context) {
+		if e.counts && e.answers(inner.answered.ResponseWriter, &inner.request) {
+			e.mu.Lock()
+			if err = nil; e.ended {
+				err = errors.New("middleware: CountAs: the request has ended")
+			}
+			e.saidAs = status
+			e.mu.Unlock()
+		}
+	}
+	return err
 }
 
 // ruleNamed returns the rule with that name if it applies, or nil.

@@ -56,6 +56,21 @@ func TestAGatewayIsRoutedByAllPatternsOfItsRules(t *testing.T) {
 	require.Panics(t, func() { limits.Gateway(nil, false) })
 }
 
+// A proxy removes what Connection lists: the service would see another client than the rules.
+func TestAGatewayCountsNoFieldThatConnectionLists(t *testing.T) {
+	limits := middleware.Must(middleware.New(middleware.Config{Rules: []middleware.Rule{
+		{Name: "key", Key: keyfunc.First(keyfunc.APIKey("X-Api-Key"), keyfunc.Global), Limit: limiter.PerHour(30)},
+	}}))
+	gateway := limits.Gateway(noop, false)
+	for connection, want := range map[string]int{"x-api-KEY": 400, "close, X-Api-Key ": 400, "keep-alive": 200, "X-Other": 200, "Upgrade, TE": 200} {
+		r := httptest.NewRequest("GET", "/", nil)
+		r.Header = http.Header{"Connection": {"close", connection}, "X-Api-Key": {"k"}, "Te": {"trailers"}, "Upgrade": {"websocket"}}
+		w := httptest.NewRecorder()
+		gateway.ServeHTTP(w, r)
+		require.Equal(t, want, w.Code, connection)
+	}
+}
+
 // A reverse proxy has no routes of its own: those of the rules are its routes.
 func ExampleRateLimit_Gateway() {
 	service := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
@@ -120,5 +135,16 @@ func TestNoFileOfAFormStays(t *testing.T) {
 				require.Empty(t, left, name)
 			}
 		}
+	}
+}
+
+func TestAGatewayRefusesRoutesThatAreDenied(t *testing.T) {
+	limits := middleware.Must(middleware.New(middleware.Config{Bans: middleware.Bans{Deny: middleware.Route("/internal/*")}}))
+	gateway := limits.Gateway(ok, false)
+	for path, status := range map[string]int{"/internal": 403, "/internal/users": 403, "//internal;v=1/users": 403, "/": 200, "/internals": 200} {
+		w, r := httptest.NewRecorder(), httptest.NewRequest("GET", "/", nil)
+		r.URL.Path = path
+		gateway.ServeHTTP(w, r)
+		require.Equal(t, status, w.Code, path)
 	}
 }

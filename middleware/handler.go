@@ -4,6 +4,8 @@ import (
 	"mime/multipart"
 	"net/http"
 
+	"github.com/weirgo/weir/internal/answer"
+	"github.com/weirgo/weir/internal/response"
 	"github.com/weirgo/weir/middleware/bans"
 )
 
@@ -26,6 +28,7 @@ func (l *RateLimit) Handler(next http.Handler) http.Handler {
 	if around, ok := next.(*handler); ok {
 		mux = around.mux
 	}
+	l.know(nil, mux)
 	route := func(set *ruleset, r *http.Request) (wrong string) {
 		if mux != nil && set.needsRoute && r.URL != nil {
 			// Inside another mux, r has that one's pattern, such as "/v1/".
@@ -33,9 +36,17 @@ func (l *RateLimit) Handler(next http.Handler) http.Handler {
 				r.Pattern = pattern
 			}
 		}
-		return wrong
+		return l.vet(set, r)
 	}
 	return &handler{mux: mux, HandlerFunc: func(w http.ResponseWriter, r *http.Request) { l.serve(w, r, route, next) }}
+}
+
+// vet looks for rules whose routes do not exist, in the first requests.
+func (l *RateLimit) vet(set *ruleset, r *http.Request) (wrong string) {
+	if !set.vetting.ended.Load() {
+		set.vet(l.routers.Load(), r)
+	}
+	return ""
 }
 
 // serve limits r, and calls next if it passes.
@@ -59,7 +70,7 @@ type handler struct {
 
 // Gateway is [RateLimit.Handler] for a program without routes of its own, such as one around
 // httputil.ReverseProxy. It routes a request by the patterns of the rules: the patterns of ByRoute, and
-// of each [Route] in Match, Allow and package shed's Exempt. A [MatchFunc] has no patterns. Gateway
+// of each [Route] in Match, Allow, Bans.Deny and package shed's Exempt. A [MatchFunc] has no patterns. Gateway
 // sets r.Pattern, without method and host. [RateLimit.Reconfigure] changes the routes with the rules.
 //
 // A service behind may ignore a slash at the end of a path, parameters (/a;b=c) and empty segments, and may
@@ -68,7 +79,10 @@ type handler struct {
 //
 // Gateway answers 400 if it cannot tell what the service reads: a method that is not in capitals, a target
 // with a # or without a path, a path with a dot segment or a control character, a path that leads to two
-// routes, and a Host that is neither a name nor an address.
+// routes, a Host that is neither a name nor an address, and a Connection that lists another field of the
+// request, which a proxy removes: the service would not see what the rules count. Fields of connections, such as
+// Upgrade, may be listed. A service behind CGI reads the field X_Key as X-Key: let next remove fields that are spelled
+// so.
 func (l *RateLimit) Gateway(next http.Handler, foldCase bool) http.Handler {
 	if next == nil {
 		panic("middleware: Gateway needs a next handler")
@@ -103,7 +117,7 @@ type Entered struct {
 // a method Written() bool, as gin's has, and it reports that onRefused has answered, Enter first flushes
 // w, and reads for as long as the body arrives fast enough, for 30 seconds at most.
 func (l *RateLimit) Enter(w http.ResponseWriter, r *http.Request, onRefused func(Result)) *Entered {
-	e := l.enter(w, r, nil, onRefused)
+	e := l.enter(w, r, l.vet, onRefused)
 	if e.Request == nil {
 		return nil
 	}
@@ -111,8 +125,8 @@ func (l *RateLimit) Enter(w http.ResponseWriter, r *http.Request, onRefused func
 }
 
 // End ends a request. Status is the status of the answer if Writer has seen none: 500 after a panic, and what the
-// router sends otherwise. End removes the temporary files of a form that was parsed since Enter. A second call does
-// nothing.
+// router sends otherwise. Trailers of gRPC must be set. End removes the temporary files of a form that was parsed since
+// Enter. A second call does nothing.
 func (e *Entered) End(status int) {
 	if e.Request == nil || e.ended {
 		return
@@ -125,7 +139,7 @@ func (e *Entered) End(status int) {
 	switch {
 	case e.end == nil:
 	case e.end.isWatched():
-		e.end.finish(e.end.answered.Status(status))
+		e.end.finish(answer.StatusOf(e.end.answered.Status(status), e.end.answered.Header()))
 	default:
 		e.end.finish(unknownStatus)
 	}
@@ -161,15 +175,13 @@ func (l *RateLimit) enter(w http.ResponseWriter, r *http.Request, route router, 
 	var no refusal
 	for {
 		v = visit{set: l.rules.Load(), waited: v.waited, place: v.place}
-		wrong := ""
-		if route != nil {
-			wrong = route(v.set, r)
-		}
-		if wrong != "" {
+		if wrong := route(v.set, r); wrong != "" {
 			no, done = refusal{status: http.StatusBadRequest}, true
 			v.place.Leave()
 			w.Header().Set("Cache-Control", "no-store")
+			response.Unreads(w, r)
 			http.Error(w, wrong, no.status)
+			response.Drain(w, r, true)
 			break
 		}
 		var err error
@@ -204,8 +216,8 @@ func (l *RateLimit) enter(w http.ResponseWriter, r *http.Request, route router, 
 // while the request waited for a slot: it begins again then.
 func (l *RateLimit) admitted(r *http.Request, v *visit) (no refusal, err error) {
 	set := v.set
-	if routes := l.routes.Load(); routes != nil && !set.vetted.Load() {
-		set.vet(*routes)
+	if l.requests.Load() < 2 {
+		l.noteRequest(set)
 	}
 	if set.hasGate {
 		if exempt, no := set.gate(r, noKey); exempt || no.status != 0 {

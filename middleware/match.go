@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/http"
 	"reflect"
+	"sync/atomic"
 
 	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/limiter"
@@ -16,7 +17,10 @@ func (v *visit) match(r *http.Request) (no refusal) {
 	set, tier := v.set, ""
 	if set.needsTier {
 		if tier = Tier(r.Context()); tier != "" {
+			set.tiers.Found()
 			set.vetTier(tier)
+		} else {
+			set.tierless(r)
 		}
 	}
 	if limitsGiven.Load() {
@@ -36,7 +40,9 @@ func (v *visit) match(r *http.Request) (no refusal) {
 			}
 			key, class, err := noKey, keyfunc.Shared, error(nil)
 			if !rule.deny && !rule.together {
-				key, class, err = read(rule.Key, r)
+				if key, class, err = read(rule.Key, r); err == nil {
+					rule.keys.Found()
+				}
 			}
 			if no = v.meet(r, rule, tier, key, class, err); no.status != 0 {
 				return no
@@ -143,6 +149,7 @@ func (v *visit) without(r *http.Request, rule *rule, err error) (counts bool, no
 	case none && rule.NoKey == NoKeyUnauthorized:
 		no.status = http.StatusUnauthorized
 	case none:
+		v.set.keyless(rule, r)
 		return true, refusal{}
 	case rule.OnOutage == limiter.FailOpen:
 		return false, refusal{}
@@ -194,11 +201,17 @@ func (r *rule) limitsFor(tier string) *limit {
 	return r.limits
 }
 
+// tiersGiven is set by the first WithTier of the process.
+var tiersGiven atomic.Bool
+
 // WithTier returns a context that puts its request in a tier, for Rule.Tiers and Config.ByTier. Your
 // authentication calls it before the limiter runs. If a rule does not have the tier, the request
-// counts against Rule.Limit. If no rule has it, the request is limited as if it had no tier, and a
-// warning is logged.
+// counts against Rule.Limit. If no rule has it, a warning is logged, and the request counts as one in no
+// tier: if only Config.ByTier has rules, it is not limited.
 func WithTier(ctx context.Context, tier string) context.Context {
+	if !tiersGiven.Load() {
+		tiersGiven.Store(true)
+	}
 	return context.WithValue(ctx, tierKey, tier)
 }
 

@@ -1,10 +1,12 @@
 package middleware
 
 import (
-	"cmp"
 	"log/slog"
+	"net/http"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 
 	"github.com/weirgo/weir/internal/route"
 )
@@ -17,60 +19,131 @@ const (
 	mostAbsent  = 8       // routes in warnings, for each change of the rules
 	mostUnknown = 8       // tiers and rules in warnings, in the life of a limiter
 	mostRoutes  = 100_000 // of all routers
-	longestName = 64      // logged bytes of a tier or a rule
+	mostMuxes   = 100
+	longestName = 64 // logged bytes of a tier or a rule
 )
+
+// routers is what a limiter knows about the routers behind it. It does not change: know replaces it.
+type routers struct {
+	routes []string // sorted
+	muxes  []*http.ServeMux
+}
 
 // KnowRoutes gives l the routes of its router, such as "GET /users/{id}", or "/users/{id}" for all
 // methods. It logs a warning for a rule whose route does not exist. Adapters call it before the first
 // request, for each router. Without patterns it does nothing.
-func (l *RateLimit) KnowRoutes(patterns []string) {
+func (l *RateLimit) KnowRoutes(patterns []string) { l.know(patterns, nil) }
+
+// know adds routes, and a mux unless it is nil, to what l knows about its routers.
+func (l *RateLimit) know(patterns []string, mux *http.ServeMux) {
 	l.changing.Lock()
 	defer l.changing.Unlock()
-	var known []string
-	if before := l.routes.Load(); before != nil {
-		known = *before
+	before := l.routers.Load()
+	known := *before
+	all := slices.Compact(slices.Sorted(slices.Values(slices.Concat(known.routes, patterns))))
+	if len(all) > len(known.routes) && len(all) <= mostRoutes { // a limiter around every route gets the same routes each time
+		known.routes = all
 	}
-	all := slices.Compact(slices.Sorted(slices.Values(slices.Concat(known, patterns))))
-	if len(all) > len(known) && len(all) <= mostRoutes { // a limiter around every route gets the same routes each time
-		l.routes.Store(&all)
+	if mux != nil && len(known.muxes) < mostMuxes && !slices.Contains(known.muxes, mux) {
+		known.muxes = append(slices.Clip(known.muxes), mux)
+	}
+	if len(known.routes) > len(before.routes) || len(known.muxes) > len(before.muxes) {
+		l.routers.Store(&known)
 	}
 }
 
-// vet warns of the rules whose route no router has, at the first request under them.
-func (set *ruleset) vet(routes []string) {
-	if !set.vetted.CompareAndSwap(false, true) {
+// A vetting looks for rules whose route no router has. It ends when it has found a route for each of them, or
+// after enough requests.
+type vetting struct {
+	ended atomic.Bool
+	asked atomic.Pointer[routers]
+
+	mu    sync.Mutex
+	unmet []ruleRoute // perhaps misspelt
+	seen  int         // requests with a route
+}
+
+// A ruleRoute is a pattern of a rule.
+type ruleRoute struct {
+	rule, text string
+	pattern    route.Pattern
+}
+
+// enoughRouted is how many requests with a route must all miss a rule's route, before it is probably misspelt.
+const enoughRouted = 1000
+
+// vet looks at a request under the rules. At the first, and after each change of known, it asks the routers.
+func (set *ruleset) vet(known *routers, r *http.Request) {
+	v := &set.vetting
+	if v.asked.Load() == known && (r.Pattern == "" || r.Pattern == elsewhere) {
 		return
 	}
-	var known []route.Pattern
-	for _, text := range routes {
-		known = append(known, route.Parse(text))
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.ended.Load() {
+		return
 	}
-	absent := 0
-	set.routes(func(rule, text string, p *route.Pattern) {
-		if !set.notices.isNew("weir-no-such-route "+rule, text) {
-			return
-		}
-		wanted := *p
-		wanted.Host = "" // routers do not list hosts
-		if slices.ContainsFunc(known, func(p route.Pattern) bool {
-			return wanted.Matches(cmp.Or(p.Method, wanted.Method), "", &p)
-		}) {
-			return
-		}
-		if absent++; absent <= mostAbsent {
-			warn(set.Logger, "weir-no-such-route",
-				"weir: the router does not have the route of a rule, so the rule never applies: is the route misspelt? "+
-					"Ignore this if the route is added later, or is in another router",
-				slog.String("rule", rule), slog.String("route", text))
-		}
-	})
-	if absent > mostAbsent {
-		warn(set.Logger, "weir-no-such-route", "weir: more rules have routes that the router does not have", slog.Int("rules", absent-mostAbsent))
+	if v.asked.Load() != known {
+		v.asked.Store(known)
+		v.unmet = set.ask(known, r.Host)
+	}
+	if r.Pattern != "" {
+		routed := route.Parse(r.Pattern)
+		v.unmet = slices.DeleteFunc(v.unmet, func(at ruleRoute) bool { return at.pattern.Has(&routed) })
+		v.seen++
+	}
+	if len(v.unmet) == 0 || v.seen >= enoughRouted {
+		set.warnAbsent(v.unmet, "weir: none of the first 1000 requests had the route of a rule: is the route misspelt? "+
+			"Ignore this if such requests are rare")
+		v.unmet = nil
+		v.ended.Store(true)
 	}
 }
 
-// routes calls f with each pattern that needs a route: of ByRoute, and of each Match, Config.Allow and
-// Config.Overload that knows its patterns. The rule of the latter two is their name.
+// ask warns of the rules whose route no router has, and returns the routes that requests must show. A mux does not
+// list its routes: it is asked about requests, here to the host of the first.
+func (set *ruleset) ask(known *routers, host string) (unmet []ruleRoute) {
+	listed := make([]route.Pattern, len(known.routes))
+	for i, text := range known.routes {
+		listed[i] = route.Parse(text)
+	}
+	var absent []ruleRoute
+	set.routes(func(rule, text string, p *route.Pattern) {
+		at := ruleRoute{rule, text, *p}
+		switch {
+		case slices.ContainsFunc(listed, func(r route.Pattern) bool { return p.Has(&r) }),
+			slices.ContainsFunc(known.muxes, func(mux *http.ServeMux) bool { return p.IsIn(mux, host) }):
+		case len(listed)+len(known.muxes) == 0, len(known.muxes) > 0 && (p.Below || strings.HasPrefix(p.Host, "*")):
+			unmet = append(unmet, at)
+		default:
+			absent = append(absent, at)
+		}
+	})
+	set.warnAbsent(absent, "weir: the router does not have the route of a rule, so the rule never applies: is the route misspelt? "+
+		"Ignore this if the route is added later, or is in another router")
+	return unmet
+}
+
+// warnAbsent warns of routes that no router seems to have, of each once.
+func (set *ruleset) warnAbsent(absent []ruleRoute, message string) {
+	more := 0
+	for _, at := range absent {
+		switch {
+		case !set.notices.isNew("weir-no-such-route "+at.rule, at.text):
+		case more < mostAbsent:
+			more++
+			warn(set.Logger, "weir-no-such-route", message, slog.String("rule", at.rule), slog.String("route", at.text))
+		default:
+			more++
+		}
+	}
+	if more > mostAbsent {
+		warn(set.Logger, "weir-no-such-route", "weir: more rules have routes that seem to be misspelt", slog.Int("rules", more-mostAbsent))
+	}
+}
+
+// routes calls f with each pattern that needs a route: of ByRoute, and of each Match, Config.Allow, Config.Bans.Deny
+// and Config.Overload that knows its patterns. The rule of the latter three is their name.
 func (set *ruleset) routes(f func(rule, text string, p *route.Pattern)) {
 	add := func(rule string, texts ...string) {
 		for _, text := range texts {
@@ -86,6 +159,7 @@ func (set *ruleset) routes(f func(rule, text string, p *route.Pattern)) {
 		add(r.Name, route.PatternsOf(r.Match)...)
 	}
 	add(configAllow, route.PatternsOf(set.Allow)...)
+	add("Config.Bans.Deny", route.PatternsOf(set.Bans.Deny)...)
 	add("Config.Overload", route.PatternsOf(set.Overload)...)
 }
 
@@ -106,11 +180,15 @@ func (set *ruleset) gatewayRoutes(foldCase bool) *route.Routes {
 
 // vetTier logs a warning for a tier that no rule has.
 func (set *ruleset) vetTier(tier string) {
-	if !set.tierNames[tier] {
-		set.notices.warnUnknown(set.Logger, "weir-unknown-tier",
-			"weir: no rule has the tier of a request, so the request is limited as if it had no tier: is the tier misspelt?",
-			"tier", tier)
+	if set.tierNames[tier] {
+		return
 	}
+	message := "weir: no rule has the tier of a request, so the rules for requests in no tier decide: is the tier misspelt?"
+	if set.freesTierless() {
+		message = "weir: no rule has the tier of a request, and without Config.Default a request in no tier is not limited, " +
+			"unless ByRoute has rules for it: is the tier misspelt?"
+	}
+	set.notices.warnUnknown(set.Logger, "weir-unknown-tier", message, "tier", tier)
 }
 
 // warnUnknown logs a warning for a name of a request's context that no rule has.

@@ -13,6 +13,7 @@ import (
 	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/middleware"
+	"github.com/weirgo/weir/middleware/shed"
 )
 
 func byRoutes(patterns ...string) map[string][]middleware.Rule {
@@ -134,6 +135,161 @@ func TestALimiterAroundAnotherKnowsTheMuxBehind(t *testing.T) {
 		login := func(r *http.Request) { r.Method, r.URL.Path = "POST", "/login" }
 		assert.Equal(t, []int{200, 429}, statuses(l.Handler(inner.Handler(mux)), 2, login))
 	})
+}
+
+// A mux lists no routes: it is asked about requests.
+func TestAMisspeltRouteOfAMuxIsWarnedOf(t *testing.T) {
+	for name, c := range map[string]struct {
+		mux, there, absent []string
+	}{
+		"methods": {
+			[]string{"POST /login", "GET /search", "/any", "PURGE /cache", "HEAD /ping"},
+			[]string{"POST /login", "/login", "GET /search", "HEAD /search", "/search", "GET /any", "DELETE /any", "PURGE /cache", "GET /ping"},
+			[]string{"POST /lgoin", "GET /login", "PUT /search", "POST /Login", "PURGE /chache"},
+		},
+		"parameters, not raw paths": {
+			[]string{"GET /users/{id}", "GET /users/me", "/files/{path...}", "GET /files/{name}", "/a%2Fb/{x}", "/caf\u00e9"},
+			[]string{"/users/{name}", "/users/:id", "/users/me", "GET /users/{id:[0-9]+}", "/files/{rest...}", "/files/*", "/files/{name}", "/a%2Fb/{x}", "/caf\u00e9"},
+			[]string{"/users/42", "/files/a.txt", "/users/{id}/files", "/a/b/{x}"},
+		},
+		"slashes at the end": {
+			[]string{"/v1/", "/v2", "/v3/", "/v3/{$}", "/v4/{$}"},
+			[]string{"/v1/", "/v1/*", "/v2", "/v2/*", "/v3/", "/v3/{$}", "/v4/{$}"},
+			[]string{"/v1", "/v2/", "/v1/{$}", "/v4/", "/v4", "/v1/users"},
+		},
+		"the home page alone":          {[]string{"/{$}"}, []string{"/{$}", "GET /{$}", "/*"}, []string{"/"}},
+		"everything":                   {[]string{"/"}, []string{"/", "POST /"}, []string{"/{$}", "/login"}},
+		"everything and the home page": {[]string{"/", "/{$}"}, []string{"/", "/{$}"}, nil},
+		"hosts": {
+			[]string{"a.example/login", "GET b.example/cart", "/any", "[2001:db8::1]/ip"},
+			[]string{"a.example/login", "/login", "b.example/cart", "c.example/any", "*.example/any", "[2001:DB8::1]/ip"},
+			[]string{"a.example/lgoin", "b.example/login", "a.example/cart"},
+		},
+	} {
+		mux := http.NewServeMux()
+		for _, pattern := range c.mux {
+			mux.Handle(pattern, ok)
+		}
+		for i, pattern := range append(c.there, c.absent...) {
+			phase.Run(t, name+" "+pattern, func(t *testing.T) {
+				logger, log := logged()
+				rule := middleware.Rule{Name: "r", Key: keyfunc.Global, Limit: plenty, Match: middleware.Route(pattern)}
+				h := limited(t, middleware.Config{Logger: logger, Rules: []middleware.Rule{rule}}).Handler(mux)
+				assert.Empty(t, log.String(), "routes may yet be added")
+				statuses(h, 3, func(r *http.Request) { r.Host = "a.example:8080" })
+				want := 0
+				if i >= len(c.there) {
+					want = 1
+				}
+				assert.Equal(t, want, strings.Count(log.String(), "code=weir-no-such-route"), log.String())
+			})
+		}
+	}
+}
+
+func TestEveryRouteOfAConfigIsLookedForInAMux(t *testing.T) {
+	rule := middleware.Rule{Name: "r", Key: keyfunc.Global, Limit: plenty}
+	typo := middleware.Route("GET /", "POST /lgoin")
+	overload, err := shed.New(shed.Options{Exempt: typo})
+	require.NoError(t, err)
+	onRoute := rule
+	onRoute.Match = typo
+	for name, c := range map[string]middleware.Config{
+		"rule=r":                {Rules: []middleware.Rule{onRoute}},
+		`rule="POST /lgoin"`:    {ByRoute: byRoutes("POST /lgoin", "GET /")},
+		"rule=r route":          {ByTier: map[string][]middleware.Rule{"free": {onRoute}}, Default: []middleware.Rule{{Name: "d", Key: keyfunc.Global, Limit: plenty}}},
+		"rule=Config.Allow":     {Rules: []middleware.Rule{rule}, Allow: typo},
+		"rule=Config.Bans.Deny": {Rules: []middleware.Rule{rule}, Bans: middleware.Bans{Deny: middleware.Route("POST /lgoin")}},
+		"rule=Config.Overload":  {Rules: []middleware.Rule{rule}, Overload: overload},
+		"rule=denied":           {Rules: []middleware.Rule{{Name: "denied", Mode: middleware.Deny, Match: typo}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			mux := http.NewServeMux()
+			mux.Handle("GET /", ok)
+			mux.Handle("POST /login", ok)
+			logger, log := logged()
+			c.Logger = logger
+			statuses(limited(t, c).Handler(mux), 3)
+			assert.Equal(t, 1, strings.Count(log.String(), "code=weir-no-such-route"), log.String())
+			assert.Contains(t, log.String(), name)
+			assert.Contains(t, log.String(), `route="POST /lgoin"`)
+		})
+	}
+}
+
+func TestTheRoutesOfAMuxInsideAMuxNeedALimiterThere(t *testing.T) {
+	newMuxes := func() (outer, inner *http.ServeMux) {
+		outer, inner = http.NewServeMux(), http.NewServeMux()
+		inner.Handle("POST /v1/login", ok)
+		return outer, inner
+	}
+	config := middleware.Config{ByRoute: byRoutes("POST /v1/login")}
+	for name, c := range map[string]struct {
+		handler func(l *middleware.RateLimit) http.Handler
+		warns   int
+	}{
+		"around the outer": {func(l *middleware.RateLimit) http.Handler {
+			outer, inner := newMuxes()
+			outer.Handle("/v1/", inner)
+			return l.Handler(outer)
+		}, 1},
+		"around the inner": {func(l *middleware.RateLimit) http.Handler {
+			outer, inner := newMuxes()
+			outer.Handle("/v1/", l.Handler(inner))
+			return outer
+		}, 0},
+		"around both": {func(l *middleware.RateLimit) http.Handler {
+			outer, inner := newMuxes()
+			outer.Handle("/v1/", l.Handler(inner))
+			return l.Handler(outer)
+		}, 0},
+		"around another limiter": {func(l *middleware.RateLimit) http.Handler {
+			_, inner := newMuxes()
+			return l.Handler(limited(t, middleware.Config{Rules: []middleware.Rule{{Name: "x", Key: keyfunc.Global, Limit: plenty}}}).Handler(inner))
+		}, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			logger, log := logged()
+			config.Logger = logger
+			statuses(c.handler(limited(t, config)), 3, func(r *http.Request) { r.Method, r.URL.Path = "POST", "/v1/login" })
+			assert.Equal(t, c.warns, strings.Count(log.String(), "weir-no-such-route"), log.String())
+		})
+	}
+}
+
+// A limiter around single routes, or around a handler that hides a mux, knows no routes. Nor does a mux tell what is
+// below a path.
+func TestARouteThatNoRequestHasIsWarnedOf(t *testing.T) {
+	hidden := func(mux *http.ServeMux) http.Handler { return http.HandlerFunc(mux.ServeHTTP) }
+	for name, serve := range map[string]func(l *middleware.RateLimit) http.Handler{
+		"around a route": func(l *middleware.RateLimit) http.Handler {
+			mux := http.NewServeMux()
+			mux.Handle("GET /admin/users", l.Handler(ok))
+			return mux
+		},
+		"around a hidden mux": func(l *middleware.RateLimit) http.Handler {
+			mux, inner := http.NewServeMux(), http.NewServeMux()
+			inner.Handle("GET /admin/users", ok)
+			mux.Handle("/admin/", l.Handler(hidden(inner)))
+			return mux
+		},
+		"below a path of a mux": func(l *middleware.RateLimit) http.Handler {
+			mux := http.NewServeMux()
+			mux.Handle("GET /admin/users", ok)
+			return l.Handler(mux)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			logger, log := logged()
+			h := serve(limited(t, middleware.Config{Logger: logger, ByRoute: byRoutes("/admin/*", "/amdin/*")}))
+			users := func(r *http.Request) { r.URL.Path = "/admin/users" }
+			statuses(h, 999, users)
+			assert.Empty(t, log.String(), "too early to tell")
+			statuses(h, 1000, users)
+			assert.Equal(t, 1, strings.Count(log.String(), "code=weir-no-such-route"), log.String())
+			assert.Contains(t, log.String(), "rule=/amdin/* route=/amdin/*")
+		})
+	}
 }
 
 func TestATierThatNoRuleHasIsWarnedOfOnce(t *testing.T) {

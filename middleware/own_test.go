@@ -243,12 +243,12 @@ func TestARuleThatALimiterDoesNotHaveIsWarnedOfOnce(t *testing.T) {
 	for range 2 {
 		limitOf(l, as("a"), limitedFor("R", logOf(5, time.Hour)), limitedFor("r", logOf(5, time.Hour)), limitedFor("closed", logOf(5, time.Hour)))
 	}
-	assert.Equal(t, 1, strings.Count(log.String(), "code="))
+	assert.Equal(t, 1, strings.Count(log.String(), "code=weir-unknown-rule"))
 	assert.Contains(t, log.String(), "code=weir-unknown-rule rule=R")
 	for i := range 20 {
 		limitOf(l, as("a"), limitedFor(fmt.Sprint("unknown ", i), logOf(5, time.Hour)))
 	}
-	assert.Equal(t, 8, strings.Count(log.String(), "code="), "their number is bounded")
+	assert.Equal(t, 8, strings.Count(log.String(), "code=weir-unknown-rule"), "their number is bounded")
 }
 
 // Limits follow the load for weeks. The limiter keeps 4,096 of them, and compiles the others anew.
@@ -262,7 +262,7 @@ func TestAnyNumberOfClientsHaveLimitsOfTheirOwn(t *testing.T) {
 				require.Equal(t, []int64{1_000_000 + n, limit - round - 1}, []int64{limit, remaining})
 			}
 		}
-		require.Empty(t, log.String())
+		require.NotContains(t, log.String(), "weir-limit-failed")
 	})
 }
 
@@ -293,7 +293,7 @@ func TestLimitsMayHaveAnyNumberOfPeriods(t *testing.T) {
 		}
 		require.NoError(t, l.Reset(t.Context(), "r", "user:vip"))
 		assert.Equal(t, 200, vip())
-		assert.Empty(t, log.String())
+		assert.NotContains(t, log.String(), "weir-limit-failed")
 	})
 }
 

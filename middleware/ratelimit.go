@@ -17,12 +17,15 @@ import (
 
 // A RateLimit limits HTTP requests. [New] makes one. It is safe for use by many goroutines.
 type RateLimit struct {
-	rules  atomic.Pointer[ruleset]
-	store  limiter.Store
-	memory *limiter.Memory          // the store, if it is a Memory: charges then stay on the stack
-	routes atomic.Pointer[[]string] // of all routers, sorted
-	room   waiting.Room[counterKey] // requests that wait for a slot
-	turns  turns
+	rules   atomic.Pointer[ruleset]
+	store   limiter.Store
+	memory  *limiter.Memory // the store, if it is a Memory: charges then stay on the stack
+	routers atomic.Pointer[routers]
+	room    waiting.Room[counterKey] // requests that wait for a slot
+	turns   turns
+
+	requests  atomic.Int32 // met, up to two
+	namesakes *namesakes   // nil: the store may be another limiter's too
 
 	immediate bool  // the store decides in this process
 	clock     clock // nil: the process's clock
@@ -37,6 +40,7 @@ func New(c Config) (*RateLimit, error) { return newLimiter(c, false) }
 // newLimiter is New. If the rules go by the client's address alone, they need no route.
 func newLimiter(c Config, byAddress bool) (*RateLimit, error) {
 	l := &RateLimit{store: c.Store, claimed: map[string]bool{}}
+	l.routers.Store(&routers{})
 	if l.store == nil {
 		var err error
 		if l.store, err = limiter.NewMemory(limiter.MemoryOptions{}); err != nil {
@@ -49,6 +53,9 @@ func newLimiter(c Config, byAddress bool) (*RateLimit, error) {
 	l.room.Shared = !l.immediate
 	if err := l.install(c, byAddress); err != nil {
 		return nil, err
+	}
+	if set := l.rules.Load(); c.Store == nil && len(set.all) > 0 {
+		l.namesakes = namesakesOf(set)
 	}
 	return l, nil
 }
@@ -72,6 +79,7 @@ func (l *RateLimit) install(c Config, byAddress bool) error {
 			}
 		}
 	}
+	set.warnUnheld()
 	l.rules.Store(set)
 	l.room.Changed()
 	return nil

@@ -89,10 +89,10 @@ func (m *routeMatcher) Matches(r *http.Request) bool {
 	}
 	switch r.Pattern {
 	case "": // "/*" matches it too
-		m.unrouted.blank(nil)
+		m.unrouted.blank(nil, r)
 	case elsewhere:
 	default:
-		m.unrouted.seen()
+		m.unrouted.Found()
 	}
 	routed, host := route.Parse(r.Pattern), ""
 	if m.hosts {

@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/weirgo/weir/internal/missing"
 	"github.com/weirgo/weir/internal/route"
 	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/limiter"
@@ -24,6 +25,7 @@ type ruleset struct {
 	legacyFields [3]string // limit, remaining, reset
 	retryField   string    // repeats Retry-After; empty without Headers.RetryAfter
 
+	limitsAll     bool // Rules, or ByRoute for /*, limits every request
 	needsRoute    bool // something may read r.Pattern
 	needsTier     bool // a rule depends on the tier
 	hasHosts      bool // a rule that is not in shadow, or Bans.Deny, has a pattern with a host
@@ -51,7 +53,8 @@ type ruleset struct {
 
 	notices   *notices
 	tierNames map[string]bool // of all rules
-	vetted    atomic.Bool     // routes were looked for
+	vetting   vetting         // of routes
+	tiers     missing.Detector
 }
 
 // A rule is a validated Rule.
@@ -71,6 +74,7 @@ type rule struct {
 	mostLimits int // that it has for a key
 
 	notes *notes
+	keys  missing.Detector
 }
 
 // A progress counts the requests in progress of a rule in one tier. It survives a change of the rules.

@@ -13,6 +13,8 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/weirgo/weir/internal/missing"
+	"github.com/weirgo/weir/internal/route"
 	"github.com/weirgo/weir/limiter/store"
 )
 
@@ -82,6 +84,55 @@ func (l *RateLimit) claim(set *ruleset) error {
 	return nil
 }
 
+// warnUnheld warns of requests that a configuration probably leaves unlimited by mistake: those in no tier, and those
+// that the rules of their tier or route do not match, because such rules replace Default.
+func (set *ruleset) warnUnheld() {
+	if set.limitsAll || set.Shadow {
+		return
+	}
+	if set.freesTierless() {
+		set.warnOnce("weir-unlimited", "", "weir: Config.ByTier has rules, and Config.Default has none: a request in no tier, or in a "+
+			"misspelt one, is not limited, unless ByRoute has rules for it")
+	}
+	byDefault, ofRoute := limitsAll(set.fallback), map[string][]*rule{}
+	warnOf := func(rules []*rule, of slog.Attr) {
+		inShadow := !slices.ContainsFunc(rules, func(r *rule) bool { return !r.shadow })
+		if !limitsAll(rules) && (byDefault || !inShadow) {
+			set.warnOnce("weir-unlimited", rules[0].Name, "weir: the rules of a tier or a route replace Config.Default, and none of them limits "+
+				"every request: the others are not limited; add a rule without Match, or one to Config.Rules", of)
+		}
+	}
+	for _, tier := range slices.Sorted(maps.Keys(set.byTier)) {
+		warnOf(set.byTier[tier], slog.String("tier", tier))
+	}
+	for _, r := range set.all {
+		if r.info.Route != "" && byDefault {
+			ofRoute[r.info.Route] = append(ofRoute[r.info.Route], r)
+		}
+	}
+	for _, text := range slices.Sorted(maps.Keys(ofRoute)) {
+		warnOf(ofRoute[text], slog.String("route", text))
+	}
+}
+
+// freesTierless reports whether no rule limits a request in no tier, unless ByRoute has rules for it.
+func (set *ruleset) freesTierless() bool {
+	return len(set.byTier) > 0 && set.fallback == nil && !set.limitsAll && !set.Shadow
+}
+
+// limitsAll reports whether one of these rules limits or denies each request.
+func limitsAll(rules []*rule) bool {
+	return slices.ContainsFunc(rules, func(r *rule) bool {
+		return !r.shadow && r.Distinct == nil && (r.Match == nil || slices.ContainsFunc(route.PatternsOf(r.Match), isForAll))
+	})
+}
+
+// isForAll reports whether the pattern of a rule matches every request.
+func isForAll(text string) bool {
+	p, err := route.ParseRule(text)
+	return err == nil && p.Covers(&route.Pattern{Below: true})
+}
+
 // shortError returns the first 200 bytes of an error whose text may come from clients.
 func shortError(err error) slog.Attr {
 	text := err.Error()
@@ -101,36 +152,41 @@ func (set *ruleset) warnStoreFailure(err error) {
 // An unroutedDetector detects a Route that sees all requests before they are routed.
 type unroutedDetector struct {
 	pattern string // that needs a route; empty: none does
-	routed  atomic.Bool
-	blanks  atomic.Int32
+	missing.Detector
 }
 
-// unroutedRequests is how many requests must lack a pattern, and none have one, before the detector warns. Whoever
-// tries a new rule sends as many. They may all be unknown paths.
-const unroutedRequests = 5
-
-// note notes whether a request has a pattern.
+// note notes whether r has a pattern.
 func (d *unroutedDetector) note(r *http.Request, logger *slog.Logger) {
 	if r.Pattern == "" {
-		d.blank(logger)
+		d.blank(logger, r)
 	} else {
-		d.seen()
+		d.Found()
 	}
 }
 
-func (d *unroutedDetector) seen() {
-	if !d.routed.Load() {
-		d.routed.Store(true)
-	}
-}
-
-// blank counts a request without a pattern.
-func (d *unroutedDetector) blank(logger *slog.Logger) {
-	if d.pattern == "" || d.routed.Load() || d.blanks.Load() >= unroutedRequests || d.blanks.Add(1) != unroutedRequests {
+// blank notes a request without a pattern. The first five may all be for unknown paths.
+func (d *unroutedDetector) blank(logger *slog.Logger, r *http.Request) {
+	if d.pattern == "" || !d.Lacks(r) {
 		return
 	}
 	warn(logger, "weir-unrouted",
 		"weir: a rule matches a route, and the first five requests had none: if they were for routes that exist, requests reach the "+
 			"limiter before they are routed, so the rule never applies; use the router's adapter",
 		slog.String("route", d.pattern))
+}
+
+// keyless notes a request that a rule counts on the counter of all requests without a key.
+func (set *ruleset) keyless(rule *rule, r *http.Request) {
+	if rule.keys.Lacks(r) {
+		set.warnOnce("weir-keyless", rule.Name, "weir: the first five requests that a rule counted had no key, so they share one counter: "+
+			"if clients have the key, such as a user, their authentication runs behind the limiter; put it in front")
+	}
+}
+
+// tierless notes a request without a tier. Since the first WithTier of the process, some should have one.
+func (set *ruleset) tierless(r *http.Request) {
+	if tiersGiven.Load() && set.tiers.Lacks(r) {
+		set.warnOnce("weir-keyless", "", "weir: WithTier is called, and five requests came without a tier, so the tiers' limits did not "+
+			"apply: if they should have one, authentication runs behind the limiter; put it in front")
+	}
 }

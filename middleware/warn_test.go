@@ -2,9 +2,14 @@ package middleware_test
 
 import (
 	"bytes"
+	"context"
+	"crypto/rand"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/http"
+	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 
@@ -132,4 +137,153 @@ func TestWarnsOfARequestThatEveryRuleSkips(t *testing.T) {
 	inner := limited(t, middleware.Config{Logger: logger, Rules: []middleware.Rule{skips}}).Handler(ok)
 	serve(limited(t, middleware.Config{Rules: []middleware.Rule{byAddress}}).Handler(inner), request())
 	assert.Empty(t, log.String(), "a limiter around it has counted the request")
+}
+
+func TestWarnsOfRequestsThatTheRulesOfTiersAndRoutesLeaveFree(t *testing.T) {
+	rule := func(name string, edits ...func(*middleware.Rule)) []middleware.Rule {
+		r := middleware.Rule{Name: name, Key: keyfunc.IP(), Limit: limiter.PerHour(1000)}
+		for _, edit := range edits {
+			edit(&r)
+		}
+		return []middleware.Rule{r}
+	}
+	byTier := func(rules []middleware.Rule) map[string][]middleware.Rule {
+		return map[string][]middleware.Rule{"free": rules}
+	}
+	byRoute := func(rules []middleware.Rule) map[string][]middleware.Rule {
+		return map[string][]middleware.Rule{"/a": rules}
+	}
+	onPost := func(r *middleware.Rule) {
+		r.Match = middleware.MatchFunc(func(r *http.Request) bool { return r.Method == http.MethodPost })
+	}
+	on := func(pattern string) func(*middleware.Rule) {
+		return func(r *middleware.Rule) { r.Match = middleware.Route(pattern) }
+	}
+	distinct := func(r *middleware.Rule) { r.Distinct = keyfunc.Header("X-Name") }
+	inShadow := func(r *middleware.Rule) { r.Mode = middleware.Shadow }
+	const tierless, tier, route = "in no tier, or in a misspelt one, is not limited", "rule=own tier=free", "rule=own route=/a"
+	for name, c := range map[string]struct {
+		config middleware.Config
+		warns  []string
+	}{
+		"tiers alone":                      {middleware.Config{ByTier: byTier(rule("own"))}, []string{tierless}},
+		"tiers and routes":                 {middleware.Config{ByTier: byTier(rule("own")), ByRoute: byRoute(rule("a"))}, []string{tierless}},
+		"tiers and a rule for some":        {middleware.Config{ByTier: byTier(rule("own")), Rules: rule("all", onPost)}, []string{tierless}},
+		"tiers and a rule in shadow":       {middleware.Config{ByTier: byTier(rule("own")), Rules: rule("all", inShadow)}, []string{tierless}},
+		"tiers and a default":              {middleware.Config{ByTier: byTier(rule("own")), Default: rule("default")}, nil},
+		"tiers and a rule for all":         {middleware.Config{ByTier: byTier(rule("own")), Rules: rule("all")}, nil},
+		"tiers and a route for all":        {middleware.Config{ByTier: byTier(rule("own", onPost)), ByRoute: map[string][]middleware.Rule{"/*": rule("all")}}, nil},
+		"tiers and one that denies":        {middleware.Config{ByTier: byTier(rule("own")), Rules: []middleware.Rule{{Name: "closed", Mode: middleware.Deny}}}, nil},
+		"tiers in a config in shadow":      {middleware.Config{ByTier: byTier(rule("own")), Shadow: true}, nil},
+		"a tier's POST, without a default": {middleware.Config{ByTier: byTier(rule("own", onPost))}, []string{tierless, tier}},
+		"a tier's POST":                    {middleware.Config{ByTier: byTier(rule("own", onPost)), Default: rule("default")}, []string{tier}},
+		"a tier's POST by pattern":         {middleware.Config{ByTier: byTier(rule("own", on("POST /*"))), Default: rule("default")}, []string{tier}},
+		"a tier's route for all":           {middleware.Config{ByTier: byTier(rule("own", on("/*"))), Default: rule("default")}, nil},
+		"a tier's distinct values":         {middleware.Config{ByTier: byTier(rule("own", distinct)), Default: rule("default")}, []string{tier}},
+		"a tier in shadow":                 {middleware.Config{ByTier: byTier(rule("own", inShadow)), Default: rule("default")}, []string{tier}},
+		"a tier's POST and the rest":       {middleware.Config{ByTier: byTier(append(rule("own", onPost), rule("rest")...)), Default: rule("default")}, nil},
+		"a tier's POST and a rule for all": {middleware.Config{ByTier: byTier(rule("own", onPost)), Rules: rule("all")}, nil},
+		"a route's POST":                   {middleware.Config{ByRoute: byRoute(rule("own", onPost)), Default: rule("default")}, []string{route}},
+		"a route's POST, no default":       {middleware.Config{ByRoute: byRoute(rule("own", onPost))}, nil},
+		"a route in shadow":                {middleware.Config{ByRoute: byRoute(rule("own", inShadow)), Default: rule("default")}, []string{route}},
+		"a default for some":               {middleware.Config{Default: rule("default", onPost)}, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			logger, log := logged()
+			c.config.Logger = logger
+			l := limited(t, c.config)
+			require.NoError(t, l.Reconfigure(c.config))
+			assert.Equal(t, len(c.warns), strings.Count(log.String(), "code=weir-unlimited"), log.String())
+			for _, text := range c.warns {
+				assert.Contains(t, log.String(), text)
+			}
+			log.Reset()
+			check(l, request(inTier("fere")))
+			assert.Equal(t, slices.Contains(c.warns, tierless), strings.Contains(log.String(), "a request in no tier is not limited"), log.String())
+		})
+	}
+}
+
+// authenticated is authentication behind a limiter, and in front of it.
+func authenticated(next http.Handler, name func(context.Context) context.Context) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { next.ServeHTTP(w, r.WithContext(name(r.Context()))) })
+}
+
+func TestWarnsOfAuthenticationBehindTheLimiter(t *testing.T) {
+	asUser := func(ctx context.Context) context.Context { return keyfunc.WithUser(ctx, "42") }
+	asGold := func(ctx context.Context) context.Context { return middleware.WithTier(ctx, "gold") }
+	byUser := []middleware.Rule{{Name: "r", Key: keyfunc.User, Limit: plenty}}
+	withTiers := []middleware.Rule{{Name: "r", Key: keyfunc.Global, Limit: plenty, Tiers: middleware.Tiers{"gold": plenty}}}
+	for name, c := range map[string]struct {
+		config middleware.Config
+		named  func(context.Context) context.Context
+		code   string
+	}{
+		"a rule by user":     {middleware.Config{Rules: byUser}, asUser, "code=weir-keyless rule=r"},
+		"a route by user":    {middleware.Config{ByRoute: map[string][]middleware.Rule{"/*": byUser}}, asUser, "code=weir-keyless rule=r"},
+		"users of some kind": {middleware.Config{Rules: []middleware.Rule{{Name: "r", Key: keyfunc.Join(keyfunc.User, keyfunc.Method), Limit: plenty}}}, asUser, "code=weir-keyless rule=r"},
+		"a rule with tiers":  {middleware.Config{Rules: withTiers}, asGold, "code=weir-keyless"},
+		"rules of tiers":     {middleware.Config{ByTier: map[string][]middleware.Rule{"gold": withTiers[:1]}, Default: []middleware.Rule{{Name: "d", Key: keyfunc.Global, Limit: plenty}}}, asGold, "code=weir-keyless"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for place, warns := range map[string]int{"behind": 1, "in front": 0} {
+				logger, log := logged()
+				c.config.Logger = logger
+				l := limited(t, c.config)
+				h := l.Handler(authenticated(ok, c.named))
+				if place == "in front" {
+					h = authenticated(l.Handler(ok), c.named)
+				}
+				statuses(h, 10, header("User-Agent", "kube-probe/1.34"))
+				assert.Empty(t, log.String(), "probes have no users")
+				statuses(h, 4)
+				assert.Empty(t, log.String(), "too early to tell")
+				statuses(h, 50)
+				require.NoError(t, l.Reconfigure(c.config))
+				statuses(h, 50)
+				assert.Equal(t, warns, strings.Count(log.String(), c.code), "%s: %s", place, log)
+			}
+		})
+	}
+}
+
+func TestWarnsOfALimiterThatAHandlerMakes(t *testing.T) {
+	logger, log := logged()
+	config := func(name string) middleware.Config {
+		return middleware.Config{Logger: logger, Rules: []middleware.Rule{{Name: name, Key: keyfunc.Global, Limit: limiter.PerHour(1)}}}
+	}
+	run := rand.Text() // each configuration is warned of once in a process
+	made := func(name string) *middleware.RateLimit { return middleware.Must(middleware.New(config(name + run))) }
+	for name, limit := range map[string]func(l *middleware.RateLimit, w http.ResponseWriter, r *http.Request){
+		"handler": func(l *middleware.RateLimit, w http.ResponseWriter, r *http.Request) { l.Handler(ok).ServeHTTP(w, r) },
+		"gateway": func(l *middleware.RateLimit, w http.ResponseWriter, r *http.Request) {
+			l.Gateway(ok, false).ServeHTTP(w, r)
+		},
+		"adapter": func(l *middleware.RateLimit, w http.ResponseWriter, r *http.Request) { l.Enter(w, r, nil) },
+		"handler's own key": func(l *middleware.RateLimit, w http.ResponseWriter, r *http.Request) {
+			l.Allow(w, r, "handler's own key"+run, "k")
+		},
+	} {
+		log.Reset()
+		for range 200 {
+			limit(made(name), httptest.NewRecorder(), request())
+		}
+		assert.Equal(t, 1, strings.Count(log.String(), "code=weir-many-limiters"), "%s: %s", name, log)
+	}
+
+	log.Reset()
+	statuses(made("routes").Handler(ok), 2)
+	for range 200 {
+		statuses(made("routes").Handler(ok), 1)
+	}
+	for i := range 2000 {
+		statuses(made(fmt.Sprint("customer ", i)).Handler(ok), 1)
+	}
+	store := limiter.Must(limiter.NewMemory(limiter.MemoryOptions{}))
+	for range 200 {
+		shared := config("shared" + run)
+		shared.Store = store
+		statuses(middleware.Must(middleware.New(shared)).Handler(ok), 1)
+	}
+	assert.NotContains(t, log.String(), "weir-many-limiters", "one that is used again, one for each customer, and one that counts in a shared store")
 }

@@ -5,12 +5,15 @@
 package shedrace
 
 import (
+	"context"
 	"os"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/failsafe-go/failsafe-go/adaptivelimiter"
+	"github.com/failsafe-go/failsafe-go/priority"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -41,22 +44,83 @@ func run(w *openloop.World) *openloop.Run {
 	return w.Do(bare{adaptivelimiter.NewWithDefaults[any]()}, seconds*time.Second, time.Sleep)
 }
 
+// prioritized is the same limiter with two priorities and its defaults. It queues: each request waits in a goroutine
+// of its own, as it would in a server.
+type prioritized struct {
+	adaptivelimiter.PriorityLimiter[any]
+	granted []*openloop.Job // since the last event; nobody else runs while the world does
+	refused []*openloop.Job
+	mu      sync.Mutex
+}
+
+func (p *prioritized) Ask(r *openloop.Run, j *openloop.Job) {
+	level := priority.High
+	if j.Tier > 0 {
+		level = priority.Low
+	}
+	go func() {
+		permit, err := p.AcquirePermitWithPriority(context.Background(), level)
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if j.State = permit; err != nil {
+			p.refused = append(p.refused, j)
+			return
+		}
+		p.granted = append(p.granted, j)
+	}()
+	p.settle(r)
+}
+
+func (p *prioritized) Leave(r *openloop.Run, j *openloop.Job) {
+	j.State.(adaptivelimiter.Permit).Record()
+	p.settle(r)
+}
+
+// settle lets the world go on with the requests that are no longer waiting.
+func (p *prioritized) settle(r *openloop.Run) {
+	synctest.Wait()
+	granted, refused := p.granted, p.refused
+	p.granted, p.refused = nil, nil
+	for _, j := range refused {
+		r.Refuse(j)
+	}
+	for _, j := range granted {
+		r.Start(j)
+	}
+}
+
+func runPrioritized(w *openloop.World) *openloop.Run {
+	prioritizer := adaptivelimiter.NewPrioritizer()
+	defer prioritizer.ScheduleCalibrations(context.Background(), 100*time.Millisecond)() // once a second it does worse
+	limiter := &prioritized{PriorityLimiter: adaptivelimiter.NewBuilder[any]().BuildPrioritized(prioritizer)}
+	return w.Do(limiter, seconds*time.Second, time.Sleep)
+}
+
 func TestFailsafeIsWhatTheTableSays(t *testing.T) {
-	const near = 0.05
+	const near, nearDrawn = 0.05, 0.15 // priorities are drawn at random
 	page, err := os.ReadFile("../../docs/overload.md")
 	require.NoError(t, err)
-	for name, service := range map[string]openloop.World{"quick": openloop.Quick, "mixed": openloop.Mixed} {
+	services := map[string]openloop.World{"quick": openloop.Quick, "mixed": openloop.Mixed}
+	for _, c := range []struct {
+		contestant, service string
+		run                 func(*openloop.World) *openloop.Run
+		near                float64
+	}{
+		{"failsafe-go", "quick", run, near}, {"failsafe-go", "mixed", run, near},
+		{"failsafe-go, prioritized", "quick", runPrioritized, nearDrawn}, {"failsafe-go, prioritized", "mixed", runPrioritized, nearDrawn},
+	} {
 		synctest.Test(t, func(t *testing.T) {
-			goodput, high, _ := service.Figures(seconds, run)
+			service := services[c.service]
+			goodput, high, _ := service.Figures(seconds, c.run)
 			for what, row := range map[string]openloop.Row{"goodput": goodput, "high tier good": high} {
-				row, name := row, name+", "+what+": failsafe-go"
+				row, name := row, c.service+", "+what+": "+c.contestant
 				t.Logf("| %s | %.3f", name, row)
 				written, err := openloop.ReadRow(string(page), name)
 				if !assert.NoError(t, err) {
 					continue
 				}
 				for i := range row {
-					assert.InDelta(t, row[i], written[i], near, "%s at %v", name, openloop.Loads[i])
+					assert.InDelta(t, row[i], written[i], c.near, "%s at %v", name, openloop.Loads[i])
 				}
 			}
 		})

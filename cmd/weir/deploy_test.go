@@ -166,7 +166,7 @@ func TestEnvoysConfigurationIsValidAndMeetsTheRules(t *testing.T) {
 	require.NoError(t, err)
 	r, err := rules.Parse(limits, rules.Options{})
 	require.NoError(t, err)
-	of := envoy.Descriptors(r)
+	of := r.Descriptors()
 	require.Len(t, of, 1)
 	assert.Equal(t, filter.Domain, of[0].Domain)
 	assert.Equal(t, []envoy.Entry{{Key: "remote_address"}}, of[0].Entries)

@@ -195,7 +195,7 @@ func (r *recommendation) write(table io.Writer, subject string) {
 		if p == r.Chosen {
 			mark = "recommended"
 		}
-		fmt.Fprintf(table, "%s\t%s\t%s\t%s\n", limitText(p.Limit, r.Per), operate.Number(p.Keys), share(p.Keys, r.Keys), mark)
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\n", limitText(p.Limit, r.Per), operate.Number(p.Keys), operate.Share(p.Keys, r.Keys), mark)
 	}
 	if refused := r.Refused[:min(len(r.Refused), mostOnTerminal)]; len(refused) > 0 {
 		fmt.Fprintf(table, "\n%s REFUSED\tMOST PER %s\tUNTIL\t\n", strings.ToUpper(subject), strings.ToUpper(period(r.Per)))

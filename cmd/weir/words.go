@@ -21,7 +21,7 @@ func simulated(s *simulate.Summary) (verdict, detail string) {
 		return fmt.Sprintf("These rules would have let all %s requests pass.", operate.Number(s.Requests)), sentences(span(s), passing)
 	}
 	return fmt.Sprintf("These rules would have refused %s of %s requests (%s), of %s of %s.", operate.Number(s.Stopped()), operate.Number(s.Requests),
-		share(s.Stopped(), s.Requests), operate.Number(s.ClientsStopped), count(s.Clients, "client", "clients")), sentences(reasons(s), passing, span(s))
+		operate.Share(s.Stopped(), s.Requests), operate.Number(s.ClientsStopped), count(s.Clients, "client", "clients")), sentences(reasons(s), passing, span(s))
 }
 
 // reasons returns a sentence on why requests were refused.
@@ -69,7 +69,7 @@ func changed(c *simulate.Change) (verdict, detail string) {
 
 // recommended describes how many clients a limit spares and refuses.
 func recommended(r *demand.Result, spare float64, key string) (verdict, detail string) {
-	verdict = fmt.Sprintf("%s for each %s spares %s of %s.", perPeriod(r.Chosen.Limit, r.Per), key, share(r.Keys-r.Chosen.Keys, r.Keys), count(r.Keys, "client", "clients"))
+	verdict = fmt.Sprintf("%s for each %s spares %s of %s.", perPeriod(r.Chosen.Limit, r.Per), key, operate.Share(r.Keys-r.Chosen.Keys, r.Keys), count(r.Keys, "client", "clients"))
 	refuses := fmt.Sprintf("It would have refused requests of %s.", count(r.Chosen.Keys, "client", "clients"))
 	if r.Chosen.Keys == 0 {
 		refuses = fmt.Sprintf("It would have refused none of %s requests.", operate.Number(r.Requests))
@@ -149,9 +149,6 @@ func count(n int64, one, many string) string {
 	}
 	return operate.Number(n) + " " + many
 }
-
-// share returns n of all as a percentage.
-func share(n, all int64) string { return operate.Percent(float64(n) / float64(max(1, all))) }
 
 // perPeriod formats a limit for people: 60 per minute.
 func perPeriod(n int64, per time.Duration) string { return operate.Number(n) + " per " + period(per) }

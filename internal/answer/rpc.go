@@ -76,6 +76,39 @@ func codeOf(status int) code {
 	return code{8, "resource_exhausted"}
 }
 
+// statuses are those of HTTP that stand for the codes of gRPC, from 0 on.
+var statuses = [...]int{200, 499, 500, 400, 504, 404, 409, 403, 429, 400, 409, 400, 501, 500, 503, 500, 401}
+
+// StatusOf returns the status of HTTP that an answer with this status and header stands for, or 0 if that is unknown.
+// An error of gRPC, and of a stream of Connect, has status 200. gRPC has its code in a field or a trailer. gRPC-Web and
+// streams of Connect have it at the end of the body, which Weir does not read.
+func StatusOf(status int, h http.Header) int {
+	media := strings.ToLower(strings.TrimSpace(h.Get("Content-Type")))
+	switch {
+	case status != http.StatusOK:
+		return status
+	case strings.HasPrefix(media, "application/connect+"):
+		return 0
+	case !strings.HasPrefix(media, "application/grpc"):
+		return status
+	}
+	const field = "Grpc-Status"
+	codes := h[field]
+	for name, values := range h { // a trailer of net/http keeps its spelling
+		if name, isTrailer := strings.CutPrefix(name, http.TrailerPrefix); isTrailer && strings.EqualFold(name, field) {
+			codes = values
+		}
+	}
+	if len(codes) != 1 {
+		return 0
+	}
+	code, err := strconv.ParseUint(codes[0], 10, 8)
+	if err != nil || code >= uint64(len(statuses)) {
+		return 0
+	}
+	return statuses[code]
+}
+
 // Refuse sets the header fields of the answer to r in protocol p, which is not HTTP. It returns the status and the
 // body.
 func (p Protocol) Refuse(h http.Header, r *http.Request, f *Facts) (status int, body []byte) {

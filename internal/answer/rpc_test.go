@@ -121,3 +121,34 @@ func TestARefusalInConnect(t *testing.T) {
 	assert.Equal(t, []byte{2, 0, 0, 0, byte(len(body) - 5)}, body[:5])
 	assert.JSONEq(t, `{"error":{"code":"unavailable","message":"\"no\""}}`, string(body[5:]))
 }
+
+func TestAnAnswerOfGRPCStandsForAStatusOfHTTP(t *testing.T) {
+	for code, want := range map[string]int{
+		"0": 200, "1": 499, "2": 500, "3": 400, "4": 504, "5": 404, "6": 409, "7": 403, "8": 429, "9": 400, "10": 409, "11": 400, "12": 501,
+		"13": 500, "14": 503, "15": 500, "16": 401, "17": 0, "-1": 0, "": 0, "16 ": 0, "300": 0,
+	} {
+		assert.Equal(t, want, answer.StatusOf(200, http.Header{"Content-Type": {"application/grpc"}, "Grpc-Status": {code}}), code)
+	}
+	for _, test := range []struct {
+		status int
+		header http.Header
+		want   int
+	}{
+		{200, http.Header{"Grpc-Status": {"16"}}, 200},
+		{503, http.Header{"Content-Type": {"application/grpc"}, "Grpc-Status": {"16"}}, 503},
+		{200, http.Header{"Content-Type": {"application/grpc"}}, 0},
+		{200, http.Header{"Content-Type": {"application/grpc"}, "Grpc-Status": {"0", "16"}}, 0},
+		{200, http.Header{"Content-Type": {"application/grpc"}, "Grpc-Status": {"0"}, http.TrailerPrefix + "Grpc-Status": {"16"}}, 401},
+		{200, http.Header{"Content-Type": {"application/connect+proto"}}, 0},
+		{200, http.Header{"Content-Type": {"application/connect"}}, 200},
+		{200, nil, 200},
+	} {
+		assert.Equal(t, test.want, answer.StatusOf(test.status, test.header), "%v", test)
+	}
+	for status := range map[int]bool{400: true, 401: true, 403: true, 429: true, 503: true} {
+		h := http.Header{}
+		f := answer.Facts{Status: status}
+		sent, _ := answer.GRPC.Refuse(h, nil, &f)
+		assert.Equal(t, status, answer.StatusOf(sent, h), "a refusal of Weir's own")
+	}
+}

@@ -23,7 +23,3 @@ type Entry struct {
 	Key   string
 	Value string // empty: any
 }
-
-// Descriptors returns the descriptors of a *rules.Rules in the order of its file, without those that are off. Package
-// rules sets it.
-var Descriptors func(rules any) []Descriptor

@@ -10,20 +10,32 @@ import (
 	"slices"
 )
 
-// Prefixes under which an address has an IPv4 address in it. Under nat64 (RFC 6052) these are the last 32 bits. A
-// host with an IPv4 address has all 2^80 addresses under sixToFour (RFC 3056) with those 32 bits behind the prefix.
+// Prefixes under which an address has an IPv4 address in it. Under nat64 these are the last 32 bits: of RFC 6052, of
+// RFC 8215 for the translators of one network, and of RFC 2765 for IPv4-translated addresses. A host with an IPv4
+// address has all 2^80 addresses under sixToFour (RFC 3056) with those 32 bits behind the prefix.
 var (
-	nat64     = netip.MustParsePrefix("64:ff9b::/96")
-	sixToFour = netip.MustParsePrefix("2002::/16")
+	nat64      = netip.MustParsePrefix("64:ff9b::/96")
+	localNAT64 = netip.MustParsePrefix("64:ff9b:1::/48")
+	translated = netip.MustParsePrefix("::ffff:0:0:0/96")
+	sixToFour  = netip.MustParsePrefix("2002::/16")
 )
 
+// embedding are these prefixes, with the number of bits in front of the IPv4 address.
+var embedding = []struct {
+	prefix netip.Prefix
+	before int
+}{{nat64, 96}, {localNAT64, 96}, {translated, 96}, {sixToFour, 16}}
+
 // OfClient returns the IPv4 address in a NAT64 or 6to4 address, or else ip itself. No host has a 6to4 address of an
-// IPv4 address that is not global (RFC 3056): a sender who forges one is not in a private network.
+// IPv4 address that is not global (RFC 3056): a sender who forges one is not in a private network. Under localNAT64 a
+// translator may have the IPv4 address in other bits (RFC 6052 §2.2): the bits between are then not 0.
 func OfClient(ip netip.Addr) netip.Addr {
 	bytes := ip.As16()
+	last := netip.AddrFrom4([4]byte(bytes[12:]))
 	switch {
-	case nat64.Contains(ip):
-		return netip.AddrFrom4([4]byte(bytes[12:]))
+	case nat64.Contains(ip), translated.Contains(ip),
+		localNAT64.Contains(ip) && [4]byte(bytes[8:12]) == [4]byte{} && !last.IsUnspecified():
+		return last
 	case sixToFour.Contains(ip):
 		if host := netip.AddrFrom4([4]byte(bytes[2:6])); host.IsGlobalUnicast() && !host.IsPrivate() {
 			return host
@@ -34,9 +46,10 @@ func OfClient(ip netip.Addr) netip.Addr {
 
 // OfClients returns the network as [OfClient] writes its addresses.
 func OfClients(prefix netip.Prefix) netip.Prefix {
-	for _, around := range []netip.Prefix{nat64, sixToFour} {
-		if host := OfClient(prefix.Addr()); host.Is4() && around.Contains(prefix.Addr()) && prefix.Bits() >= around.Bits() {
-			return netip.PrefixFrom(host, min(prefix.Bits()-around.Bits(), 32))
+	host := OfClient(prefix.Addr())
+	for _, in := range embedding {
+		if host.Is4() && in.prefix.Contains(prefix.Addr()) && prefix.Bits() >= in.before {
+			return netip.PrefixFrom(host, min(prefix.Bits()-in.before, 32))
 		}
 	}
 	return prefix
@@ -67,14 +80,14 @@ func Parse(s string) (netip.Prefix, error) {
 }
 
 // Widest returns the shortest prefix length that one owner can have, as in 10.0.0.0/8 and
-// fc00::/7. The NAT64 prefix and the 6to4 prefix each contain all of IPv4.
+// fc00::/7. Each NAT64 prefix, and the 6to4 prefix, contains all of IPv4.
 func Widest(prefix netip.Prefix) int {
 	if prefix.Addr().Is4() {
 		return 8
 	}
-	for _, around := range []netip.Prefix{nat64, sixToFour} {
-		if prefix.Bits() >= 7 && prefix.Overlaps(around) {
-			return around.Bits() + 8
+	for _, in := range embedding {
+		if prefix.Bits() >= 7 && prefix.Overlaps(in.prefix) {
+			return in.before + 8
 		}
 	}
 	return 7

@@ -69,12 +69,18 @@ func TestParse(t *testing.T) {
 }
 
 func TestAnAddressWithAnIPv4AddressInItIsOfIPv4(t *testing.T) {
-	assert.Equal(t, "192.0.2.1", network.OfClient(netip.MustParseAddr("64:ff9b::192.0.2.1")).String())
-	assert.Equal(t, "192.0.2.1", network.OfClient(netip.MustParseAddr("2002:c000:201:ffff::1")).String())
-	assert.Equal(t, "2003:c000:201::1", network.OfClient(netip.MustParseAddr("2003:c000:201::1")).String())
-	assert.Equal(t, "2001:db8::1", network.OfClient(netip.MustParseAddr("2001:db8::1")).String())
-	for _, forged := range []string{"2002:a00:1::1", "2002:7f00:1::1", "2002:c0a8:101::1", "2002:a9fe:a9fe::1", "2002::1", "2002:ffff:ffff::1"} {
-		assert.Equal(t, forged, network.OfClient(netip.MustParseAddr(forged)).String())
+	for _, ip := range []string{
+		"64:ff9b::192.0.2.1", "64:ff9b:1::192.0.2.1", "64:ff9b:1:ffff::192.0.2.1", "64:ff9b:1:abcd:0:0:192.0.2.1",
+		"::ffff:0:192.0.2.1", "2002:c000:201:ffff::1",
+	} {
+		assert.Equal(t, "192.0.2.1", network.OfClient(netip.MustParseAddr(ip)).String(), ip)
+	}
+	for _, ip := range []string{
+		"2003:c000:201::1", "2001:db8::1", "::1", "::192.0.2.1", "64:ff9b:2::c000:201",
+		"64:ff9b:1:c000:2:100::", "64:ff9b:1:c000::", // RFC 6052 with a prefix of 48 bits
+		"2002:a00:1::1", "2002:7f00:1::1", "2002:c0a8:101::1", "2002:a9fe:a9fe::1", "2002::1", "2002:ffff:ffff::1", // forged
+	} {
+		assert.Equal(t, netip.MustParseAddr(ip), network.OfClient(netip.MustParseAddr(ip)), ip)
 	}
 }
 
@@ -112,6 +118,7 @@ func TestNetworksThatTogetherContainMostAddressesAreNoList(t *testing.T) {
 		"all of IPv6 in use":         append(each("2%03x::/16", 0, 0xfff), each("3%03x::/16", 0, 0xfff)...),
 		"all of IPv6, and a list":    append(each("%02x00::/8", 0x20, 0x3f), "192.0.2.0/24"),
 		"all of IPv4 behind a NAT64": each("64:ff9b::%02x00:0/104", 0, 255),
+		"all of IPv4 behind its own": each("64:ff9b:1::%02x00:0/104", 0, 255),
 		"half of IPv4 twice over":    append(each("%d.0.0.0/8", 1, 110), each("64:ff9b::%02x00:0/104", 111, 150)...),
 	} {
 		assert.ErrorContains(t, setOf(networks...).Check(), "at most half are allowed", name)
@@ -124,7 +131,7 @@ func TestNetworksThatTogetherContainMostAddressesAreNoList(t *testing.T) {
 		"one many times":     append(each("1.0.%d.0/24", 0, 255), each("1.%d.0.0/16", 0, 255)...),
 		"no public address":  append(each("%d.0.0.0/8", 224, 255), "0.0.0.0/8", "127.0.0.0/8", "10.0.0.0/8"),
 		"addresses of IPv6":  each("2001:db8::%x/128", 0, 1000),
-		"a twin of all IPv4": each("64:ff9b:1::%02x00:0/104", 0, 255),
+		"a twin of all IPv4": each("64:ff9b:2::%02x00:0/104", 0, 255),
 	} {
 		assert.NoError(t, setOf(networks...).Check(), name)
 	}
@@ -132,20 +139,22 @@ func TestNetworksThatTogetherContainMostAddressesAreNoList(t *testing.T) {
 
 func TestANetworkWithIPv4AddressesInItIsOfIPv4(t *testing.T) {
 	for text, want := range map[string]string{
-		"64:ff9b::192.0.2.1/128": "192.0.2.1/32",
-		"64:ff9b::c000:200/120":  "192.0.2.0/24",
-		"64:ff9b::/64":           "64:ff9b::/64",
-		"2002:c000:200::/40":     "192.0.2.0/24",
-		"2002:c000:201::/48":     "192.0.2.1/32",
-		"2002:c000:201:1::/64":   "192.0.2.1/32",
-		"2002:a00::/24":          "2002:a00::/24",
-		"2002::/15":              "2002::/15",
-		"2001:db8::/32":          "2001:db8::/32",
-		"192.0.2.0/24":           "192.0.2.0/24",
+		"64:ff9b::192.0.2.1/128":    "192.0.2.1/32",
+		"64:ff9b::c000:200/120":     "192.0.2.0/24",
+		"64:ff9b::/64":              "64:ff9b::/64",
+		"64:ff9b:1:2::c000:200/120": "192.0.2.0/24",
+		"::ffff:0:192.0.2.1/128":    "192.0.2.1/32",
+		"2002:c000:200::/40":        "192.0.2.0/24",
+		"2002:c000:201::/48":        "192.0.2.1/32",
+		"2002:c000:201:1::/64":      "192.0.2.1/32",
+		"2002:a00::/24":             "2002:a00::/24",
+		"2002::/15":                 "2002::/15",
+		"2001:db8::/32":             "2001:db8::/32",
+		"192.0.2.0/24":              "192.0.2.0/24",
 	} {
 		assert.Equal(t, want, network.OfClients(netip.MustParsePrefix(text)).String())
 	}
-	for text, widest := range map[string]int{"10.0.0.0/8": 8, "fc00::/7": 7, "64:ff9b::/96": 104, "64:ff9b::/64": 104, "::/7": 104, "::/0": 7, "2002::/16": 24, "2000::/7": 24, "2002:c000:201::/48": 24, "2003::/16": 7} {
+	for text, widest := range map[string]int{"10.0.0.0/8": 8, "fc00::/7": 7, "64:ff9b::/96": 104, "64:ff9b::/64": 104, "64:ff9b:1:2::/64": 104, "::ffff:0:0:0/96": 104, "::/7": 104, "::/0": 7, "2002::/16": 24, "2000::/7": 24, "2002:c000:201::/48": 24, "2003::/16": 7} {
 		assert.Equal(t, widest, network.Widest(netip.MustParsePrefix(text)), text)
 	}
 }

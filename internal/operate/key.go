@@ -89,11 +89,14 @@ func isNetwork(text string, prefix netip.Prefix) bool {
 	return prefix.Bits() >= least && prefix.Bits() <= most && prefix.Masked().String() == text
 }
 
+// ClaimedNote is the caveat for who bans a key of the class [keyfunc.Claimed].
+const ClaimedNote = "Any client can send this key: the ban locks out its owner, and the client that sent it can send another."
+
 // BanNote returns a caveat for the operator who bans these keys, or "".
 func BanNote(keys ...string) string {
 	for _, key := range keys {
 		if _, class := keyfunc.Classify(key); class == keyfunc.Claimed {
-			return "Any client can send this key: the ban locks out its owner, and the client that sent it can send another. To stop that client, ban its address."
+			return ClaimedNote + " To stop that client, ban its address."
 		}
 		if IsNetwork(key) {
 			return "A ban on a network holds where a rule counts networks of that length, as key: ip/24/48 does. List the network in ban.cidrs to ban it everywhere."

@@ -3,6 +3,8 @@ package operate
 import (
 	"math"
 	"strconv"
+	"strings"
+	"time"
 )
 
 // Number formats n like 1,234,567.
@@ -26,4 +28,23 @@ func Percent(share float64) string {
 		digits = 100
 	}
 	return strconv.FormatFloat(math.Round(p*digits)/digits, 'f', -1, 64) + "%"
+}
+
+// Share formats n of all as a percentage.
+func Share[T int64 | uint64](n, all T) string { return Percent(float64(n) / float64(max(1, all))) }
+
+// Duration formats d to the second, or if it is shorter to the millisecond, without parts that are zero: 1h, 90ms.
+func Duration(d time.Duration) string {
+	unit := time.Second
+	if d < unit {
+		unit = time.Millisecond
+	}
+	text := d.Round(unit).String()
+	if whole, ok := strings.CutSuffix(text, "m0s"); ok {
+		text = whole + "m"
+	}
+	if whole, ok := strings.CutSuffix(text, "h0m"); ok {
+		text = whole + "h"
+	}
+	return text
 }

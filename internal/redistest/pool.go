@@ -8,9 +8,12 @@ import (
 )
 
 // Cluster is StartCluster for tests that change nothing but keys. Such tests share clusters, one test at
-// a time, as a cluster takes two seconds to start. It needs Main.
+// a time, as a cluster takes two seconds to start. Without Main, which ends them, no tests share.
 func Cluster(t testing.TB) []*Server {
 	t.Helper()
+	if !pooled {
+		return StartCluster(t)
+	}
 	return clusters.take(t, StartCluster, func(nodes []*Server) bool {
 		return !slices.ContainsFunc(nodes, func(node *Server) bool { return !node.forget() })
 	})

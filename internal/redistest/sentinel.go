@@ -25,7 +25,7 @@ func StartSentinel(t testing.TB) *Sentinel {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.Replica = startOwn(t, "--replicaof", host+" "+port)
+	s.Replica = startOwn(t, "--replicaof", host, port)
 	s.Replica.await("to follow its master", func() bool {
 		info, err := s.Replica.Do("INFO", "replication")
 		return err == nil && strings.Contains(info, "master_link_status:up")

@@ -35,7 +35,7 @@ func Unreads(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if r.ContentLength < 0 { // a chunked body cannot be read any more once its deadline was over
-		w.Header().Set("Connection", "close")
+		CloseAfter(w)
 	}
 }
 
@@ -47,7 +47,8 @@ func Drain(w http.ResponseWriter, r *http.Request, answered bool) {
 	switch {
 	case !HasBody(r) || rc.SetReadDeadline(time.Now().Add(drainPatience)) != nil:
 	case r.ProtoAtLeast(1, 1) && r.Header.Get("Expect") != "":
-		// The client waits for a 100, which reading would send. net/http closes the connection.
+		// The client waits for a 100, which reading would send, or has begun to send without it.
+		CloseAfter(w)
 	default:
 		DrainBody(w, r.Body, answered)
 	}
@@ -67,7 +68,7 @@ func DrainBody(w http.ResponseWriter, body io.Reader, answered bool) {
 		return
 	}
 	_ = rc.SetReadDeadline(time.Unix(1, 0)) // net/http too would wait for the body
-	closeAfter(w)
+	CloseAfter(w)
 }
 
 func flush(rc *http.ResponseController) {
@@ -92,9 +93,9 @@ func reachesEnd(rc *http.ResponseController, body io.Reader, until time.Time) bo
 	return false
 }
 
-// closeAfter makes net/http close the connection of w after the answer, half of it first: what it does when a
-// body is too large for an http.MaxBytesReader.
-func closeAfter(w http.ResponseWriter) {
+// CloseAfter makes net/http close the connection of w after the answer, half of it first: what it does when a
+// body is too large for an http.MaxBytesReader. So a client that sends on still reads the answer.
+func CloseAfter(w http.ResponseWriter) {
 	for {
 		wrapper, ok := w.(interface{ Unwrap() http.ResponseWriter })
 		if !ok {

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// judge returns why no gateway can tell what a service reads in the request line and the host of r, or an
+// judge returns why no gateway can tell what a service reads in the request line, the host and the fields of r, or an
 // empty reason. It leaves other ambiguous paths than those with dot segments to Routes.Set.
 func judge(r *http.Request) (reason string) {
 	given := r.URL.Path
@@ -25,6 +25,8 @@ func judge(r *http.Request) (reason string) {
 		return "The host can be read in more than one way."
 	case r.URL.Host != "" && Host(r.URL.Host) != Host(r.Host):
 		return "The request has two hosts."
+	case isListed(r.Header):
+		return "Connection lists a field of the request, which a proxy would remove."
 	}
 	for _, host := range r.Header["Host"] { // HTTP/2 may have the field beside its :authority
 		if host != r.Host {

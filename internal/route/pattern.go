@@ -2,6 +2,7 @@
 package route
 
 import (
+	"cmp"
 	"net/http"
 	"strings"
 )
@@ -41,6 +42,11 @@ func cutMethod(pattern string) (method, rest string) {
 // spells it, that were routed by route. It ignores the host of the route: most routers know no hosts.
 func (p *Pattern) Matches(method, host string, route *Pattern) bool {
 	return p.Takes(method) && p.IsFor(host) && matchPath(p.Path, route.Path, p.Below)
+}
+
+// Has reports whether the pattern of a rule matches requests that were routed by route, to some host.
+func (p *Pattern) Has(route *Pattern) bool {
+	return p.Takes(cmp.Or(route.Method, p.Method)) && matchPath(p.Path, route.Path, p.Below)
 }
 
 // Covers reports whether p matches all requests that another rule's pattern matches.

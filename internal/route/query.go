@@ -19,14 +19,14 @@ func Query(values []string, query, name string) (_ []string, clear bool) {
 		}
 		for part := range strings.SplitSeq(pair, ";") {
 			left, _, _ := strings.Cut(part, "=")
-			clear = clear && !mayName(left, name)
+			clear = clear && !MayName(left, name)
 		}
 	}
 	return values, clear
 }
 
-// mayName reports whether some language takes what a query has as a name, still escaped, for that of the parameter.
-func mayName(left, name string) bool {
+// MayName reports whether some language takes what a query or a cookie has as a name, still escaped, for that name.
+func MayName(left, name string) bool {
 	if strings.Trim(left, wordCharacters) == "" {
 		return left == name
 	}

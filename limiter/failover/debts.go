@@ -29,6 +29,8 @@ type debts struct {
 	mu    sync.Mutex
 	of    map[debtor]debt
 	swept time.Time
+
+	forgiven atomic.Uint64 // keys that were displaced
 }
 
 // mostDebtors is how many keys may owe. A further key displaces any of them.
@@ -57,6 +59,7 @@ func (d *debts) add(c *limiter.Charge, more debt) {
 	case !known && len(d.of) >= mostDebtors:
 		for other := range d.of {
 			delete(d.of, other)
+			d.forgiven.Add(1)
 			break
 		}
 		fallthrough
@@ -152,8 +155,10 @@ func (s *Store) repay(ctx context.Context, charges []limiter.Charge) {
 	if err == nil {
 		return
 	}
+	causes, _ := s.blame(ctx, began, corrections(settlements), err)
 	for i := range settlements {
-		s.debts.add(&settlements[i].Charge, taken[i])
+		if causes == nil || causes[i] != nil {
+			s.debts.add(&settlements[i].Charge, taken[i])
+		}
 	}
-	_, _ = s.blame(ctx, began, s.partsOf(corrections(settlements)), err)
 }

@@ -9,8 +9,7 @@ func (s *Store) Options() Options { return s.options }
 
 // IsDown reports whether a breaker is open: another decision would be one more failure.
 func (s *Store) IsDown(charges []limiter.Charge) bool {
-	down, _ := s.outage(charges)
-	return down != 0
+	return s.down(charges, nil) != nil
 }
 
 // Local has the counters of this process, which only an outage would show, and change.

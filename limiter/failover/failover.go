@@ -42,11 +42,11 @@ type Options struct {
 	// background: at most an hour. Zero means 1s.
 	ProbeEvery time.Duration
 
-	// OnDegraded is called once when an outage begins, and once when it ends. If the store has several
-	// servers, an outage lasts while any of them is down. Calls never overlap and delay no request. A
-	// panic in it is logged. Nil logs: Warn with code weir-degraded, and Info with code weir-recovered.
-	// First failures (weir-call-failed) and wrongly configured servers (weir-store-unusable) are logged
-	// in any case.
+	// OnDegraded is called once in an outage in which a breaker opens, and once when it ends: after a
+	// minute without a failed call. If the store has several servers, an outage is of all of them. Calls
+	// never overlap and delay no request. A panic in it is logged. Nil logs: Warn with code weir-degraded,
+	// and Info with code weir-recovered. First failures (weir-call-failed) and wrongly configured servers
+	// (weir-store-unusable) are logged in any case, and the end of an outage in which no breaker opened.
 	OnDegraded func(Event)
 
 	// Logger receives all of these records. Nil: slog.Default().
@@ -93,27 +93,27 @@ func checked[T int | time.Duration](field string, v, least, most T, bounds strin
 
 // Store is a [limiter.Store] around another store, whose counters are in a server.
 type Store struct {
-	ailing atomic.Bool   // a call failed in the last minute
-	open   atomic.Uint64 // parts with an open breaker
+	ailing atomic.Bool  // there is an outage
+	open   atomic.Int32 // servers with an open breaker
 	debts  debts
 
 	inner      limiter.Store
 	keepsTime  bool // inner returns within the deadline by itself
-	servers    Servers
+	inventory  Servers
 	options    Options
 	local      *limiter.Memory
 	shares     sync.Map     // of local: *limiter.Quota -> its share, also a *limiter.Quota
 	sharesKept atomic.Int64 // how many shares has
 
-	mu      sync.Mutex // for what follows, and changes of open
-	parts   [64]part
-	recent  recent
-	since   time.Time     // when the outage began: since then, a breaker was always open
+	mu      sync.Mutex // for what follows
+	servers [64]server
+	outage  outage
+	since   time.Time     // when a breaker opened while no other was open
 	total   time.Duration // in which a breaker was open, before since
 	events  []Event       // the last ones that were reported
-	reports []func()      // that are not made yet
 
-	began Event // of the outage in progress; only the reporting goroutine uses it
+	reported chan struct{} // closed when the last report is made
+	blamed   string        // the server that failed first in the outage; only reports use it
 
 	_        [64]byte // what is counted for each decision stays off the cache line of open
 	counters struct{ decided, local, open, closed, failures atomic.Uint64 }
@@ -126,10 +126,10 @@ type Store struct {
 //
 //	Unusable() bool  the server cannot do what the store needs, however often it is asked: a
 //	                 wrong configuration and no outage
-//	OfOneKey() bool  the store could not decide on one charge's key. The policy of its rule
-//	                 decides, and the server does not count as down
-//	Parts() uint64   the servers ([Servers]) that failed, as bits, bit 0 for the first. Without
-//	                 it all servers of the batch count as failed
+//	Charges() []int  the charges of the batch that the error is about, by index. The policies of
+//	                 their rules decide on them, and the store on the other charges. Errors that
+//	                 are joined can each name charges. Without it the error is about all charges
+//	OfOneKey() bool  the store could not decide on a charge's key, so no server counts as failed
 //
 // Of events that this process counted in an outage, inner gets a settlement whose Receipt.By is
 // [limiter.ByShare]. A store that settles later must wait until its server has charged such a
@@ -157,8 +157,11 @@ func New(inner limiter.Store, o Options) (*Store, error) {
 		s.inner, s.keepsTime = store.Within(o.Deadline), true
 	}
 	var isKnown bool
-	if s.servers, isKnown = store.As[Servers](s.inner); !isKnown {
-		s.servers = oneServer{s.inner}
+	if s.inventory, isKnown = store.As[Servers](s.inner); !isKnown {
+		s.inventory = oneServer{s.inner}
+	}
+	for i := range s.servers {
+		s.servers[i].number = i
 	}
 	return s, nil
 }
@@ -180,21 +183,23 @@ func (s *Store) Decide(ctx context.Context, charges []limiter.Charge) error {
 	if err := limiter.CheckCharges(charges); err != nil {
 		return err // a server that is down does not get to say so
 	}
-	down, cause := s.outage(charges)
-	if down != 0 && s.probe(ctx, down, charges, false) {
-		down, cause = s.outage(charges)
+	var room [8]error // of few charges, so that a decision allocates nothing
+	causes := s.down(charges, room[:0])
+	if causes != nil && s.probe(ctx, charges, false) {
+		causes = s.down(charges, room[:0])
 	}
-	if down != 0 {
-		return s.decideWithout(ctx, down, charges, cause)
+	if causes == nil {
+		var err error
+		causes, err = s.call(ctx, charges, func(ctx context.Context) error { return s.inner.Decide(ctx, charges) })
+		switch {
+		case err == nil:
+			s.counters.decided.Add(1)
+			return nil
+		case causes == nil:
+			return err
+		}
 	}
-	failed, err := s.call(ctx, charges, func(ctx context.Context) error { return s.inner.Decide(ctx, charges) })
-	if failed != 0 {
-		return s.decideWithout(ctx, failed, charges, err)
-	}
-	if err == nil {
-		s.counters.decided.Add(1)
-	}
-	return err
+	return s.decideWithout(ctx, charges, causes)
 }
 
 // Settle implements [limiter.Store]. It settles an event where it was counted: on the server, or in the
@@ -217,21 +222,48 @@ func (s *Store) Settle(ctx context.Context, settlements []limiter.Settlement) er
 	var local, inner []limiter.Settlement
 	var err error
 	for _, c := range settlements {
-		down, cause := s.outage([]limiter.Charge{c.Charge})
+		cause := s.serverOf(&c.Charge).down.Load()
 		switch {
 		case c.Actual == c.Cost:
-		case isLocal(c), c.Decision.Receipt.By == 0 && down != 0 && c.Quota.OnOutage != limiter.FailClosed:
+		case isLocal(c), c.Decision.Receipt.By == 0 && cause != nil && c.Quota.OnOutage != limiter.FailClosed:
 			if whole := c.Charge; s.toShare(&c.Charge) {
 				local = append(local, c)
 				s.debts.add(&whole, debt{units: c.Actual - c.Cost, share: c.Quota, since: time.Now()})
 			}
-		case down != 0 && !c.Quota.InFlight():
-			err = fmt.Errorf("%w, so what it counted could not be corrected: %w", ErrUnavailable, cause)
+		case cause != nil && !c.Quota.InFlight():
+			err = fmt.Errorf("%w, so what it counted could not be corrected: %w", ErrUnavailable, *cause)
 		default:
 			inner = append(inner, c)
 		}
 	}
 	return errors.Join(err, s.local.Settle(ctx, local), s.settleInner(ctx, inner))
+}
+
+// settleInner has the inner store settle. A nil error does not show that the server answers, because the
+// store may settle later.
+func (s *Store) settleInner(ctx context.Context, settlements []limiter.Settlement) error {
+	if len(settlements) == 0 {
+		return nil
+	}
+	began := time.Now()
+	err := s.timed(ctx, func(ctx context.Context) error { return s.inner.Settle(ctx, settlements) })
+	switch {
+	case err != nil:
+		_, err = s.blame(ctx, began, corrections(settlements), err)
+	case s.debts.count.Load() != 0:
+		s.repay(ctx, corrections(settlements))
+	}
+	return err
+}
+
+// corrections returns charges that cost what settlements add, or 0. How much remains is not known.
+func corrections(settlements []limiter.Settlement) (charges []limiter.Charge) {
+	for i := range settlements {
+		c := settlements[i].Charge
+		c.Cost, c.Decision = max(0, settlements[i].Actual-c.Cost), limiter.Decision{Allowed: true}
+		charges = append(charges, c)
+	}
+	return charges
 }
 
 // Reset implements [limiter.Store] and also resets the local counters. In an outage it waits for a probe
@@ -251,14 +283,16 @@ func (s *Store) Reset(ctx context.Context, charges []limiter.Charge) error {
 	if err := s.local.Reset(ctx, local); err != nil {
 		return err
 	}
-	down, cause := s.outage(charges)
-	if down != 0 && s.probe(ctx, down, charges, true) {
-		down, cause = s.outage(charges)
+	causes := s.down(charges, nil)
+	if causes != nil && s.probe(ctx, charges, true) {
+		causes = s.down(charges, nil)
 	}
-	_, up := s.split(down, charges)
+	up := others(charges, causes).charges
 	_, err := s.call(ctx, up, func(ctx context.Context) error { return s.inner.Reset(ctx, up) })
-	if cause != nil {
-		err = errors.Join(fmt.Errorf("%w, so its counters could not be reset: %w", ErrUnavailable, cause), err)
+	for _, cause := range causes {
+		if cause != nil {
+			return errors.Join(fmt.Errorf("%w, so its counters could not be reset: %w", ErrUnavailable, cause), err)
+		}
 	}
 	return err
 }

@@ -180,6 +180,7 @@ func TestAfterTheReturnFailuresCountAnew(t *testing.T) {
 				synctest.Wait()
 			}
 			inner.comeBack(t, s, c)
+			endOutage(t, s, c)
 			inner.is(dead)
 			for range 4 {
 				decide(t, s, c)
@@ -188,7 +189,7 @@ func TestAfterTheReturnFailuresCountAnew(t *testing.T) {
 		})
 		assert.False(t, s.Health().Degraded)
 		assert.Len(t, heard.read(), 2)
-		assert.Equal(t, 1, strings.Count(log, "weir-call-failed"), "an outage goes on, and is no first failure")
+		assert.Equal(t, 2, strings.Count(log, "weir-call-failed"), "one in each outage")
 	})
 }
 
@@ -302,6 +303,7 @@ func TestAServerThatCanBeReadButNotWrittenStaysDown(t *testing.T) {
 			}
 			inner.comeBack(t, s, c)
 			assert.False(t, s.Health().Degraded)
+			endOutage(t, s, c)
 			events := heard.read()
 			require.Len(t, events, 2)
 			assert.Equal(t, full, events[1].Err, "what the server said last")
@@ -314,45 +316,28 @@ func TestAServerThatFailsNowAndThenIsAskedEachTime(t *testing.T) {
 		inner, heard := newServer(t, fine), &diary{}
 		s := wrap(inner, failover.Options{OnDegraded: heard.note})
 		api := quota(t, "api", limiter.PerHour(10_000), limiter.FailLocal)
-		for i := range 1000 {
-			inner.is(dead)
-			if i%5 == 4 {
-				inner.is(fine)
-			}
-			d := decide(t, s, charge(api, "key"))[0]
-			assert.Equal(t, i%5 != 4, d.Degraded)
-			time.Sleep(time.Second)
-		}
-		assert.Equal(t, failover.Stats{Decided: 200, Local: 800, Failures: 800}, counted(s))
-		assert.Equal(t, []failover.Event{{Degraded: true, Flaky: true, Err: errDown}}, heard.read())
-		assert.EqualValues(t, 1000, inner.used(t, api, "key"), "what this process counted is owed to the server")
-		time.Sleep(time.Minute)
-		decide(t, s, charge(api, "key"))
-		synctest.Wait()
-		require.Len(t, heard.read(), 2)
-		assert.False(t, heard.read()[1].Degraded, "a minute without a failure ends it")
-	})
-}
-
-// Of a hundred calls fewer than one fail: too few to call an operator.
-func TestAServerOfWhichFewCallsFailIsNotFlaky(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		inner, heard := newServer(t, fine), &diary{}
-		s := wrap(inner, failover.Options{OnDegraded: heard.note})
-		api := quota(t, "api", limiter.PerHour(100_000), limiter.FailLocal)
-		for i := range 20_000 {
-			inner.is(fine)
-			if i%200 == 0 {
+		log := logged(t, func() {
+			for i := range 1000 {
 				inner.is(dead)
+				if i%5 == 4 {
+					inner.is(fine)
+				}
+				d := decide(t, s, charge(api, "key"))[0]
+				assert.Equal(t, i%5 != 4, d.Degraded)
+				time.Sleep(time.Second)
 			}
-			decide(t, s, charge(api, "key"))
-			time.Sleep(10 * time.Millisecond)
-		}
-		assert.Empty(t, heard.read())
+			assert.Equal(t, failover.Stats{Decided: 200, Local: 800, Failures: 800}, counted(s))
+			assert.EqualValues(t, 1000, inner.used(t, api, "key"), "what this process counted is owed to the server")
+			endOutage(t, s, charge(api, "key"))
+		})
+		assert.Empty(t, heard.read(), "no breaker opened")
+		assert.Equal(t, 1, strings.Count(log, "weir-call-failed"), log)
+		assert.Equal(t, 1, strings.Count(log, "weir-recovered"), "the log has the end of what it has the beginning of")
+		assert.Equal(t, 2, strings.Count(log, "\n"), log)
 	})
 }
 
-func TestAServerThatIsUpAndDownByTurnsCallsNobodyEachTime(t *testing.T) {
+func TestAServerThatIsUpAndDownByTurnsIsOneOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inner, heard := newServer(t, fine), &diary{}
 		s := wrap(inner, failover.Options{OnDegraded: heard.note})
@@ -363,15 +348,11 @@ func TestAServerThatIsUpAndDownByTurnsCallsNobodyEachTime(t *testing.T) {
 			inner.comeBack(t, s, charge(api, "key"))
 			assert.False(t, s.Health().Degraded)
 		}
-		assert.Len(t, heard.read(), 6+1)
-		last := heard.read()[6]
-		assert.True(t, last.Degraded && last.Flaky)
-		time.Sleep(time.Minute)
-		decide(t, s, charge(api, "key"))
-		synctest.Wait()
-		events := heard.read()
-		require.Len(t, events, 6+2)
-		assert.False(t, events[6+1].Degraded)
+		assert.Len(t, heard.read(), 1)
+		endOutage(t, s, charge(api, "key"))
+		assert.Equal(t, []failover.Event{
+			{Degraded: true, Err: errDown}, {Err: errDown, For: 200 * time.Second},
+		}, heard.read())
 	})
 }
 
@@ -546,11 +527,17 @@ func TestAnOutageIsNoticedOnceHoweverManyNoticeIt(t *testing.T) {
 		open := quota(t, "open", limiter.PerHour(1_000_000), limiter.FailOpen)
 		closed := quota(t, "closed", limiter.PerHour(1_000_000), limiter.FailClosed)
 
-		const callers, times = 20, 2000
+		const callers, times, outages = 20, 500, 4
 		var wg sync.WaitGroup
-		for i := range callers {
+		for i := range callers * outages {
 			wg.Go(func() {
 				random := rand.New(rand.NewPCG(uint64(i), 1))
+				time.Sleep(2 * time.Minute * time.Duration(i/callers))
+				if i%callers == 0 {
+					inner.is(fine)
+					_ = s.Decide(t.Context(), []limiter.Charge{charge(local, "key")}) // may start a probe
+					time.Sleep(time.Second)
+				}
 				for range times {
 					time.Sleep(time.Duration(random.IntN(5000)) * time.Microsecond)
 					if random.IntN(200) == 0 {
@@ -572,9 +559,9 @@ func TestAnOutageIsNoticedOnceHoweverManyNoticeIt(t *testing.T) {
 		synctest.Wait()
 
 		stats := s.Health()
-		assert.Equal(t, uint64(callers*times), stats.Decided+stats.Local+stats.Open+stats.Closed)
+		assert.Equal(t, uint64(callers*times*outages+outages), stats.Decided+stats.Local+stats.Open+stats.Closed)
 		events := heard.read()
-		require.Greater(t, len(events), 4, "the server did not flap")
+		assert.GreaterOrEqual(t, len(events), 2*(outages-1)+1, "the server did not flap")
 		for i, e := range events {
 			assert.Equal(t, i%2 == 0, e.Degraded, "event %d", i+1)
 			assert.Equal(t, e.Degraded, e.For == 0, "event %d", i+1)

@@ -201,8 +201,7 @@ func TestAFlakyServerAdmitsNoMoreThanTheLimitAndOneLocalBurst(t *testing.T) {
 							whole, burst := float64(61*limit), float64(local*limit*fleet.processes)/float64(fleet.replicas)
 							assert.LessOrEqual(t, float64(mostInAMinute(times)), whole+burst+0.05*float64(local)*whole+1, name)
 						}
-						assert.NotEmpty(t, c.events, "an operator hears of it")
-						assert.LessOrEqual(t, len(c.events), 16*fleet.processes, "and not all the time")
+						assert.LessOrEqual(t, len(c.events), 3*fleet.processes, "one outage, its end, and another one after a minute")
 					})
 				})
 			}

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"math/bits"
 	"slices"
 	"time"
 
@@ -31,7 +30,7 @@ type Stats struct {
 	Degraded    bool
 	DegradedFor time.Duration
 
-	// DegradedInAll is the total time of all outages since New, an outage in progress included.
+	// DegradedInAll is the total time since New in which Degraded was so.
 	DegradedInAll time.Duration
 
 	// LastError is the last error of a server or the network, while Degraded.
@@ -39,6 +38,10 @@ type Stats struct {
 
 	// Events are the last sixteen events that OnDegraded was called with, oldest first.
 	Events []Event
+
+	// Forgiven is how many keys were forgiven what they owed to the server, because more than 65,536 keys
+	// owed something.
+	Forgiven uint64
 
 	// Replicas is Options.Replicas: during an outage, Local divides limits by it.
 	Replicas int
@@ -67,21 +70,24 @@ func (s *Store) Health() Stats {
 		Open:          s.counters.open.Load(),
 		Closed:        s.counters.closed.Load(),
 		Failures:      s.counters.failures.Load(),
+		Forgiven:      s.debts.forgiven.Load(),
 		DegradedInAll: s.total,
 		Events:        slices.Clone(s.events),
 		Replicas:      s.options.Replicas,
 	}
-	if open := s.open.Load(); open != 0 {
-		stats.Degraded, stats.DegradedFor, stats.LastError = true, time.Since(s.since), s.parts[bits.Len64(open)-1].err
-		stats.DegradedInAll += stats.DegradedFor
+	for i := range s.servers {
+		if err := s.servers[i].down.Load(); err != nil {
+			stats.Degraded, stats.DegradedFor, stats.LastError = true, time.Since(s.since), *err
+		}
 	}
+	stats.DegradedInAll += stats.DegradedFor
 	return stats
 }
 
 // An Event is the beginning or the end of an outage.
 type Event struct {
-	// Degraded reports that an outage began: the policies decide from now on. If it is false, all
-	// servers that were asked answer again.
+	// Degraded reports that policies decide from now on for a server. If it is false, no call has failed
+	// for a minute.
 	Degraded bool
 
 	// At is when the Store noticed it.
@@ -98,94 +104,149 @@ type Event struct {
 	// is a wrong configuration, and it does not pass by itself as outages do.
 	Unusable bool
 
-	// Flaky says that some calls fail and others are answered, or that the server is up and down by
-	// turns: four times in a minute or more often. The policies decide on the calls that fail. Such an
-	// outage ends when no call has failed for a minute.
-	Flaky bool
-
-	// For is how long the outage lasted, until the server answered again. It is zero in an Event that
-	// begins an outage.
+	// For is how long the outage lasted: from the first failed call until the server that was down longest
+	// answered again. It is zero in an Event that begins an outage.
 	For time.Duration
 }
 
-// log logs a first failure, or an event if there is no hook.
-func (s *Store) log(e Event, isFirst bool) {
-	level, code, last := slog.LevelWarn, "weir-degraded", slog.Any("error", e.Err)
-	message := "weir: the store's server fails, so the rules' OnOutage policies decide"
-	switch {
-	case !isFirst && e.Degraded && e.Flaky:
-		message = "weir: the store's server fails now and then, so the rules' OnOutage policies decide on calls that fail"
-	case isFirst && e.Unusable:
-		level, code = slog.LevelError, "weir-store-unusable"
-		message = "weir: the store's server cannot do what Weir needs: a wrong configuration; until it is fixed the rules' OnOutage policies decide"
-	case isFirst:
-		code, message = "weir-call-failed", "weir: a call to the store's server failed: the rules' OnOutage policies decide"
-	case !e.Degraded:
-		level, code, last = slog.LevelInfo, "weir-recovered", slog.Float64("after_seconds", e.For.Seconds())
-		message = "weir: the store's server is back"
+// An outage begins with the first failed call and ends when no call has failed for a minute.
+type outage struct {
+	began    time.Time // zero: there is none
+	failed   time.Time // when a call last failed
+	answered time.Time // when a server first answered after that; zero: none has
+	err      error     // of the last failed call
+
+	isUnusable, isDegraded bool // reported
+}
+
+const quiet = time.Minute // the time without a failed call after which an outage ends
+
+// record notes that a call failed. It reports the beginning of an outage, once that a server is unusable,
+// and once that a breaker is open. It needs the lock.
+func (s *Store) record(server *server, err error) {
+	o, now := &s.outage, time.Now()
+	isFirst := o.began.IsZero()
+	if isFirst {
+		*o = outage{began: now}
+		s.ailing.Store(true)
 	}
+	server.failed = now
+	o.failed, o.answered, o.err = now, time.Time{}, err
+	if unusable := isUnusable(err); isFirst || unusable && !o.isUnusable {
+		o.isUnusable = unusable
+		code, level, message := "weir-call-failed", slog.LevelWarn, "weir: a call to the store's server failed: the rules' OnOutage policies decide"
+		if unusable {
+			code, level = "weir-store-unusable", slog.LevelError
+			message = "weir: the store's server cannot do what Weir needs: a wrong configuration; until it is fixed the rules' OnOutage policies decide"
+		}
+		s.announce(func() {
+			name, err := s.diagnose(server, err)
+			if isFirst {
+				s.blamed = name
+			}
+			s.log(level, code, message, name, slog.Any("error", err))
+		})
+	}
+	if server.down.Load() != nil && !o.isDegraded {
+		o.isDegraded = true
+		s.announce(func() {
+			e := Event{Degraded: true, At: now}
+			e.Server, e.Err = s.diagnose(server, err)
+			e.Unusable = isUnusable(e.Err)
+			s.blamed = e.Server
+			s.report(e)
+		})
+	}
+}
+
+// answered notes that a server answered, which ends an outage in which no call has failed for a minute.
+// Servers that are down and not asked about do not make it longer. It needs the lock.
+func (s *Store) answered() {
+	o, now := &s.outage, time.Now()
+	if o.began.IsZero() {
+		return
+	}
+	if o.answered.IsZero() {
+		o.answered = now
+	}
+	if now.Sub(o.failed) < quiet {
+		return
+	}
+	e := Event{At: now, Err: o.err, Unusable: isUnusable(o.err), For: o.answered.Sub(o.began)}
+	isDegraded := o.isDegraded
+	*o = outage{}
+	s.ailing.Store(false)
+	s.announce(func() {
+		e.Server = s.blamed
+		if isDegraded {
+			s.report(e)
+		} else { // only the log has its beginning
+			s.logEvent(e)
+		}
+	})
+}
+
+const eventsKept = 16 // in Stats
+
+// report calls the hook, or logs the event if there is none.
+func (s *Store) report(e Event) {
+	s.mu.Lock()
+	s.events = append(s.events[max(0, len(s.events)-eventsKept+1):], e)
+	s.mu.Unlock()
+	if s.options.OnDegraded == nil {
+		s.logEvent(e)
+		return
+	}
+	s.options.OnDegraded(e)
+}
+
+func (s *Store) logEvent(e Event) {
+	if e.Degraded {
+		s.log(slog.LevelWarn, "weir-degraded", "weir: the store's server fails, so the rules' OnOutage policies decide", e.Server, slog.Any("error", e.Err))
+		return
+	}
+	s.log(slog.LevelInfo, "weir-recovered", "weir: the store's server is back", e.Server, slog.Float64("after_seconds", e.For.Seconds()))
+}
+
+func (s *Store) log(level slog.Level, code, message, server string, last slog.Attr) {
 	attrs := []slog.Attr{slog.String("code", code)}
-	if e.Server != "" {
-		attrs = append(attrs, slog.String("server", e.Server))
+	if server != "" {
+		attrs = append(attrs, slog.String("server", server))
 	}
 	s.logger().LogAttrs(context.Background(), level, message, append(attrs, last)...)
 }
 
 func (s *Store) logger() *slog.Logger { return cmp.Or(s.options.Logger, slog.Default()) }
 
-const eventsKept = 16 // in Stats
-
-// announce has a goroutine make a report, as a diagnosis may take a second. The goroutine makes one
-// report after the other, and ends when all are made. It needs the lock.
+// announce has a goroutine make a report after the reports before it: a diagnosis may take a second. It
+// needs the lock.
 func (s *Store) announce(report func()) {
-	s.reports = append(s.reports, report)
-	if len(s.reports) > 1 {
-		return
-	}
+	before, made := s.reported, make(chan struct{})
+	s.reported = made
 	go func() {
-		for isLast := false; !isLast; {
-			s.mu.Lock()
-			next := s.reports[0]
-			s.mu.Unlock()
-			if panicked := survive(next); panicked != nil {
-				s.logger().Error("weir: OnDegraded panicked", "code", "weir-hook-panic", "panic", fmt.Sprint(panicked))
-			}
-			s.mu.Lock()
-			s.reports = s.reports[1:]
-			isLast = len(s.reports) == 0
-			s.mu.Unlock()
+		defer close(made)
+		if before != nil {
+			<-before
+		}
+		if panicked := survive(report); panicked != nil {
+			s.logger().Error("weir: OnDegraded panicked", "code", "weir-hook-panic", "panic", fmt.Sprint(panicked))
 		}
 	}()
 }
 
-// reportOutage reports the beginning or the end of an outage.
-func (s *Store) reportOutage(number int, e Event) {
-	if e.Degraded {
-		e = s.diagnose(number, e)
-		s.began = e
-	} else {
-		e.Server, e.Unusable, e.For = s.began.Server, isUnusable(e.Err), e.At.Sub(s.began.At)
-	}
-	s.mu.Lock()
-	s.events = append(s.events[max(0, len(s.events)-eventsKept+1):], e)
-	s.mu.Unlock()
-	if s.options.OnDegraded == nil {
-		s.log(e, false)
-		return
-	}
-	s.options.OnDegraded(e)
-}
-
-// diagnose adds to e what the store finds out about the failure of a part, which remembers the error.
-func (s *Store) diagnose(number int, e Event) Event {
+// diagnose returns the name of a server and err with what the store finds out about it. A server that is
+// down then has that error.
+func (s *Store) diagnose(server *server, err error) (name string, _ error) {
 	var found error
-	survive(func() { e.Server, found = s.servers.Diagnose(number, e.Err) })
-	e.Err = cmp.Or(found, e.Err)
-	e.Unusable = isUnusable(e.Err)
+	survive(func() { name, found = s.inventory.Diagnose(server.number, err) })
+	err = cmp.Or(found, err)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.parts[number].err = e.Err
-	return e
+	if server.down.Load() != nil {
+		server.down.Store(&err)
+	}
+	s.outage.err = err
+	return name, err
 }
 
 // isUnusable reports whether err says that the server cannot do what the store needs.

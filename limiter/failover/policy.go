@@ -13,55 +13,71 @@ import (
 	"github.com/weirgo/weir/limiter/store"
 )
 
-// decideWithout decides on a batch without asking the parts in down. Policies decide on the
-// charges of these parts, and the server on the other charges: all are taken or none. The local
-// counters come first, because undoing what they took cannot fail.
-func (s *Store) decideWithout(ctx context.Context, down uint64, charges []limiter.Charge, cause error) error {
-	ours, up := s.split(down, charges)
-	taken, counter, err := s.applyPolicies(ours, charges, cause)
-	if err != nil || len(up) == 0 {
-		if err == nil {
-			s.owe(ours, charges, taken)
+// decideWithout decides on a batch: the policies on the charges that have a cause, and the inner store on
+// the others. All are taken or none. The policies come first, because undoing what the local counters took
+// cannot fail. If a call fails, the charges that its error is about have a cause, too.
+func (s *Store) decideWithout(ctx context.Context, charges []limiter.Charge, causes []error) error {
+	for {
+		taken, counter, err := s.applyPolicies(charges, causes)
+		if err != nil {
+			s.counters.closed.Add(1)
+			return err
 		}
-		counter.Add(1)
-		return err
-	}
-	if !taken {
-		up = looks(up) // to describe them
-	}
-	failed, err := s.call(ctx, up, func(ctx context.Context) error { return s.inner.Decide(ctx, up) })
-	if taken && (err != nil || !store.Taken(up)) {
-		s.undo(ours, charges)
-		seen := looks(charges)
-		_, _, _ = s.applyPolicies(ours, seen, cause) // which cannot fail, as it did not before
-		for i := range seen {
-			if charges[i].Decision.Allowed {
-				charges[i].Decision = seen[i].Decision
+		up := others(charges, causes)
+		if len(up.charges) > 0 {
+			if !taken {
+				up.charges = looks(up.charges) // to describe them
 			}
+			more, err := s.call(ctx, up.charges, func(ctx context.Context) error { return s.inner.Decide(ctx, up.charges) })
+			if taken && (err != nil || !store.Taken(up.charges)) {
+				s.undo(charges, causes)
+				taken = false
+			}
+			if more != nil {
+				for i, cause := range more {
+					causes[up.indexes[i]] = cause
+				}
+				continue
+			}
+			if err != nil {
+				return err
+			}
+			up.putBack(charges)
 		}
-		taken = false
+		s.owe(charges, causes, taken)
+		counter.Add(1)
+		return nil
 	}
-	switch {
-	case failed != 0: // others are down too; at most as often as there are servers
-		return s.decideWithout(ctx, down|failed, charges, err)
-	case err != nil:
-		return err
-	}
+}
+
+// A subset is copies of some charges of a batch, and their indexes in the batch.
+type subset struct {
+	charges []limiter.Charge
+	indexes []int
+}
+
+// others returns the charges without a cause.
+func others(charges []limiter.Charge, causes []error) (others subset) {
 	for i := range charges {
-		if ours>>i&1 == 0 {
-			charges[i].Decision, up = up[0].Decision, up[1:]
+		if causes == nil || causes[i] == nil {
+			others.charges, others.indexes = append(others.charges, charges[i]), append(others.indexes, i)
 		}
 	}
-	s.owe(ours, charges, taken)
-	counter.Add(1)
-	return nil
+	return others
+}
+
+// putBack copies the decisions on o's charges to the batch.
+func (o subset) putBack(charges []limiter.Charge) {
+	for i, index := range o.indexes {
+		charges[index].Decision = o.charges[i].Decision
+	}
 }
 
 // owe notes what the local counters took, or which of them refused.
-func (s *Store) owe(ours uint64, charges []limiter.Charge, taken bool) {
+func (s *Store) owe(charges []limiter.Charge, causes []error, taken bool) {
 	for i, c := range charges {
 		switch {
-		case ours>>i&1 == 0 || !s.toShare(&c):
+		case causes[i] == nil || !s.toShare(&c):
 		case taken && c.Decision.Allowed:
 			s.debts.add(&charges[i], debt{units: c.Cost, share: c.Quota, since: time.Now()})
 		case !c.Decision.Allowed:
@@ -70,46 +86,49 @@ func (s *Store) owe(ours uint64, charges []limiter.Charge, taken bool) {
 	}
 }
 
-// undo refunds what the local counters took.
-func (s *Store) undo(ours uint64, charges []limiter.Charge) {
+// undo refunds what the local counters took, and describes those charges as looks.
+func (s *Store) undo(charges []limiter.Charge, causes []error) {
 	var undone []limiter.Settlement
 	for i, c := range charges {
-		if ours>>i&1 == 1 && c.Decision.Allowed && s.toShare(&c) {
+		if causes[i] != nil && c.Decision.Allowed && s.toShare(&c) {
 			c.Decision.Receipt = charges[i].Quota.Undo(&c.Decision)
 			undone = append(undone, limiter.Settlement{Charge: c})
 		}
 	}
 	_ = s.local.Settle(context.Background(), undone) // which cannot fail
+	seen := looks(charges)
+	_, _, _ = s.applyPolicies(seen, causes) // which cannot fail, as it did not before
+	for i := range seen {
+		if causes[i] != nil && charges[i].Decision.Allowed {
+			charges[i].Decision = seen[i].Decision
+		}
+	}
 }
 
-// applyPolicies decides on a set of charges without the server. It reports whether their events
-// may happen, and which counter counts the batch.
-func (s *Store) applyPolicies(
-	ours uint64, charges []limiter.Charge, cause error,
-) (taken bool, counter *atomic.Uint64, _ error) {
+// applyPolicies decides on the charges that have a cause, without the server. It reports whether their
+// events may happen, and which counter counts the batch.
+func (s *Store) applyPolicies(charges []limiter.Charge, causes []error) (taken bool, counter *atomic.Uint64, _ error) {
 	const few = 8 // so many Local charges are decided without an allocation
 	var room [few]limiter.Charge
 	local := room[:0]
 	for i, c := range charges {
 		switch q := c.Quota; {
-		case ours>>i&1 == 0:
+		case causes[i] == nil:
 		case q.OnOutage == limiter.FailClosed && c.Optional: // it refuses nobody
 		case q.OnOutage == limiter.FailClosed:
-			err := fmt.Errorf("%w, and rule %q is closed meanwhile: %w", ErrUnavailable, q.Rule(), cause)
-			return false, &s.counters.closed, err
+			return false, nil, fmt.Errorf("%w, and rule %q is closed meanwhile: %w", ErrUnavailable, q.Rule(), causes[i])
 		case s.toShare(&c):
 			local = append(local, c)
 		}
 	}
 	if err := s.local.Decide(context.Background(), local); err != nil {
-		return false, &s.counters.closed, err
+		return false, nil, err
 	}
-
 	taken, counter = true, &s.counters.open
 	for i := range charges {
 		d, q := &charges[i].Decision, charges[i].Quota
 		switch {
-		case ours>>i&1 == 0:
+		case causes[i] == nil:
 			continue
 		case q.OnOutage == limiter.FailOpen:
 			*d = limiter.Decision{Allowed: true, Receipt: limiter.Receipt{By: limiter.ByNobody}}
@@ -129,19 +148,6 @@ func (s *Store) applyPolicies(
 		taken = taken && (d.Allowed || charges[i].Optional)
 	}
 	return taken, counter, nil
-}
-
-// split returns the set of charges whose counters are on these parts, and the other charges. The set
-// has a bit for each charge, as [limiter.MaxCharges] is 64.
-func (s *Store) split(parts uint64, charges []limiter.Charge) (set uint64, others []limiter.Charge) {
-	for i := range charges {
-		if parts>>s.partOf(&charges[i])&1 == 1 {
-			set |= 1 << i
-		} else {
-			others = append(others, charges[i])
-		}
-	}
-	return set, others
 }
 
 // looks returns charges with cost 0.

@@ -125,6 +125,7 @@ func TestAProbeAsksOnlyThePartWhoseTurnItIs(t *testing.T) {
 		synctest.Wait()
 		assert.False(t, s.Health().Degraded)
 		assert.Equal(t, int64(2), inner.used(t, api, "1 a"), "part 1 was up, and counts, with what this process counted before")
+		endOutage(t, s, charge(api, "1"))
 		assert.Equal(t, []failover.Event{
 			{Degraded: true, Server: "server 1", Err: errDown},
 			{Server: "server 1", Err: errDown, For: 2400 * time.Millisecond},

@@ -264,6 +264,7 @@ func TestDebtsAreBoundedAndForgottenWhenTheyCountNoMore(t *testing.T) {
 			decide(t, s, charge(q, fmt.Sprint("key ", i)))
 		}
 		assert.EqualValues(t, 65_536, s.Owing())
+		assert.EqualValues(t, 1000, s.Health().Forgiven)
 		time.Sleep(2 * time.Minute)
 		inner.comeBack(t, s, charge(q, "key"))
 		decide(t, s, charge(q, "key"))

@@ -2,6 +2,7 @@ package failover_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"testing"
 	"testing/synctest"
@@ -16,28 +17,26 @@ import (
 	"github.com/weirgo/weir/limiter/store"
 )
 
-// frank is a cluster that says which of its parts failed.
+// frank is a cluster whose errors name the charges that failed.
 type frank struct{ cluster }
 
-type partsError struct {
+type chargesError struct {
 	error
-	parts uint64
+	charges []int
 }
 
-func (e partsError) Parts() uint64 { return e.parts }
+func (e chargesError) Charges() []int { return e.charges }
 
 func (f frank) Decide(ctx context.Context, charges []limiter.Charge) error {
-	var down uint64
-	var cause error
+	var failed []error
 	for i := range charges {
 		if err := (*f.mood.Load())(ctx, "decide", charges[i:i+1]); err != nil {
-			down |= 1 << f.Part(&charges[i])
-			cause = err
+			failed = append(failed, chargesError{err, []int{i}})
 		}
 	}
-	if down != 0 {
+	if failed != nil {
 		f.calls.Add(1)
-		return partsError{cause, down}
+		return fmt.Errorf("frank: %w", errors.Join(failed...))
 	}
 	return f.cluster.Decide(ctx, charges)
 }
@@ -71,8 +70,8 @@ func TestAServerThatIsUpCountsWhileAnotherIsDown(t *testing.T) {
 	})
 }
 
-func TestAnErrorThatNamesNoServerOfTheBatchIsOfAllOfThem(t *testing.T) {
-	for _, err := range []error{errDown, partsError{errDown, 1 << 7}} { // 7 is of another batch
+func TestAnErrorThatNamesNoChargeIsAboutAllOfThem(t *testing.T) {
+	for _, err := range []error{errDown, chargesError{errDown, []int{7, -1}}} {
 		inner := newServer(t, func(context.Context, string, []limiter.Charge) error { return err })
 		s := wrap(cluster{inner}, failover.Options{Failures: 1, OnDegraded: ignore})
 		api := quota(t, "api", limiter.PerHour(10), limiter.FailLocal)
@@ -237,4 +236,52 @@ func TestTimeInOutagesAddsUpAndTimeInWhichTwoPartsAreDownCountsOnce(t *testing.T
 		ask()
 		assert.Equal(t, 8*time.Second, s.Health().DegradedInAll, "with the outage that is not over")
 	})
+}
+
+// A strange store cannot decide on keys that another program wrote.
+type strange struct{ *server }
+
+type keyError struct{ chargesError }
+
+func (keyError) OfOneKey() bool { return true }
+
+func (s strange) Decide(ctx context.Context, charges []limiter.Charge) error {
+	for i := range charges {
+		if charges[i].Key == "foreign" {
+			return keyError{chargesError{errors.New("no counter"), []int{i}}}
+		}
+	}
+	return s.server.Decide(ctx, charges)
+}
+
+func TestAKeyThatCannotBeReadConcernsItsOwnRuleAlone(t *testing.T) {
+	for _, tt := range []struct {
+		outage limiter.Outage
+		want   int // admitted of 10
+	}{{limiter.FailLocal, 2}, {limiter.FailOpen, 3}, {limiter.FailClosed, 0}} {
+		t.Run(tt.outage.String(), func(t *testing.T) {
+			inner := newServer(t, fine)
+			s := wrap(strange{inner}, failover.Options{Replicas: 2, OnDegraded: func(failover.Event) { t.Error("it is no outage") }})
+			broken := charge(quota(t, "broken", limiter.PerHour(4), tt.outage), "foreign")
+			other := charge(quota(t, "other", limiter.PerHour(3), limiter.FailOpen), "key")
+			admitted := 0
+			for range 10 {
+				charges := []limiter.Charge{broken, other, charge(broken.Quota, "also foreign")}
+				charges[2].Key = "foreign"
+				charges[2].Quota = quota(t, "broken too", limiter.PerHour(100), limiter.FailLocal)
+				if err := s.Decide(t.Context(), charges); err != nil {
+					assert.ErrorIs(t, err, failover.ErrUnavailable)
+					continue
+				}
+				assert.True(t, charges[0].Decision.Degraded && charges[2].Decision.Degraded)
+				assert.False(t, charges[1].Decision.Degraded, "the store decides")
+				if store.Taken(charges) {
+					admitted++
+				}
+			}
+			assert.Equal(t, tt.want, admitted)
+			assert.EqualValues(t, tt.want, inner.used(t, other.Quota, "key"))
+			assert.Zero(t, s.Health().Failures)
+		})
+	}
 }

@@ -201,6 +201,14 @@ func (s *server) comeBack(t testing.TB, store *failover.Store, c limiter.Charge)
 	synctest.Wait()
 }
 
+// endOutage lets a minute without a failed call pass, and has a decision on c find that out.
+func endOutage(t testing.TB, store *failover.Store, c limiter.Charge) {
+	t.Helper()
+	time.Sleep(time.Minute)
+	decide(t, store, c)
+	synctest.Wait()
+}
+
 // breakDown makes so many decisions on charges that the policies come into force.
 func breakDown(t testing.TB, s *failover.Store, charges ...limiter.Charge) {
 	t.Helper()

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 )
 
@@ -38,6 +37,10 @@ type List interface {
 	// Empty reports that no key is banned. It costs one atomic load. After the last ban has ended it
 	// may return false until the next lookup.
 	Empty() bool
+
+	// Count returns how many bans are in force, as far as this process knows. It never calls a server, and
+	// allocates nothing, however many there are.
+	Count() int
 
 	// Ban bans a key by hand for d, or until the ban is lifted if d is 0. It replaces an existing ban
 	// and its notes. It is an error if d is negative or above [MaxDuration], or if [Noted] rejects the
@@ -75,17 +78,4 @@ func CheckDuration(d time.Duration) error {
 		return fmt.Errorf("bans: a ban of %v: it must be at most %v, or 0 for a permanent ban", d, MaxDuration)
 	}
 	return nil
-}
-
-// sortBans puts bans in the order of [List.All].
-func sortBans(list []Ban) {
-	slices.SortFunc(list, func(a, b Ban) int {
-		if a.Until.IsZero() != b.Until.IsZero() {
-			if a.Until.IsZero() {
-				return 1
-			}
-			return -1
-		}
-		return cmp.Or(a.Until.Compare(b.Until), cmp.Compare(a.Key, b.Key))
-	})
 }

@@ -25,7 +25,8 @@ type Escalation struct {
 	Max    time.Duration // at least Ban, at most 366 days. Zero: 24 hours, or Ban if it is longer
 
 	// Outcomes counts answers in place of refusals: the answers that middleware.Rule.Counts names,
-	// such as failed logins.
+	// such as failed logins. An answer of gRPC-Web or a stream of Connect that has its code in the body leads to
+	// no ban, unless the handler calls middleware.CountAs.
 	Outcomes bool
 }
 

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -116,6 +117,16 @@ func (m *Memory) Find(key string) (Ban, bool) {
 // Empty implements [List].
 func (m *Memory) Empty() bool { return m.inForce.Load() == 0 }
 
+// Count implements [List].
+func (m *Memory) Count() int {
+	for now := m.now(); now >= m.next.Load(); { // many may have ended; between the calls of expire, others get the lock
+		m.mu.Lock()
+		m.expire(now)
+		m.mu.Unlock()
+	}
+	return int(m.inForce.Load())
+}
+
 // Ban implements [List]. Its errors are those of [CheckDuration] and [Noted], [ErrDigest] and
 // [ErrFull].
 func (m *Memory) Ban(_ context.Context, key string, d time.Duration, notes ...Note) error {
@@ -198,16 +209,34 @@ func (m *Memory) Unban(_ context.Context, key string) (lifted bool, err error) {
 	return lifted, nil
 }
 
-// All implements [List]. Its error is nil.
-func (m *Memory) All(context.Context) ([]Ban, error) {
-	var list []Ban
-	now := time.Now()
-	m.Each(func(b Ban, _ time.Duration) {
-		if b.Until.IsZero() || now.Before(b.Until) {
-			list = append(list, b)
+// All implements [List]. Its error is nil. It copies a few bans at a time, so that requests never wait long
+// for the lock. A ban that is replaced meanwhile is listed where the old one was.
+func (m *Memory) All(context.Context) (list []Ban, err error) {
+	type banned struct {
+		until int64
+		*entry
+	}
+	var all []banned
+	m.mu.RLock()
+	for class, now := escalated, m.now(); class < classes; class++ {
+		for _, e := range m.queues[class] {
+			if now < e.until {
+				all = append(all, banned{e.until, e})
+			}
 		}
-	})
-	sortBans(list)
+	}
+	m.mu.RUnlock()
+	slices.SortFunc(all, func(a, b banned) int { return cmp.Or(cmp.Compare(a.until, b.until), cmp.Compare(a.id, b.id)) })
+	list = slices.Grow(list, len(all))
+	for some := range slices.Chunk(all, 256) {
+		m.mu.RLock()
+		for _, b := range some {
+			if m.entries[b.id] == b.entry { // it was not lifted meanwhile
+				list = append(list, m.ban(b.entry))
+			}
+		}
+		m.mu.RUnlock()
+	}
 	return list, nil
 }
 

@@ -243,6 +243,20 @@ func TestFindAllocatesNothing(t *testing.T) {
 	assert.LessOrEqual(t, testing.AllocsPerRun(100, func() { m.Find(long) }), 3.0, "its bytes, and the digest")
 }
 
+func TestCountingBansAllocatesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newMemory(t, bans.Options{})
+		for i := range 5000 {
+			require.NoError(t, m.Ban(t.Context(), fmt.Sprint("short ", i), time.Minute))
+			require.NoError(t, m.Ban(t.Context(), fmt.Sprint("long ", i), time.Hour))
+		}
+		assert.Equal(t, 10_000, m.Count())
+		assert.Zero(t, testing.AllocsPerRun(100, func() { m.Count() }))
+		time.Sleep(time.Minute)
+		assert.Equal(t, 5000, m.Count(), "without a lookup of those that ended")
+	})
+}
+
 func TestBansGoOnUnderLoad(t *testing.T) {
 	const most = 50
 	m := newMemory(t, bans.Options{MaxBans: most})

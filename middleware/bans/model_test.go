@@ -147,8 +147,8 @@ func (m *model) compare(t *testing.T, list *bans.Memory, a action, keys []string
 		}
 	}
 	all, _ := list.All(t.Context())
-	if len(all) != inForce || list.Empty() != (inForce == 0) {
-		return fmt.Sprintf("after %+v: %d are listed, empty %t, want %d", a, len(all), list.Empty(), inForce)
+	if len(all) != inForce || list.Count() != inForce || list.Empty() != (inForce == 0) {
+		return fmt.Sprintf("after %+v: %d are listed, %d counted, empty %t, want %d", a, len(all), list.Count(), list.Empty(), inForce)
 	}
 	for i := 1; i < len(all); i++ {
 		if before, after := all[i-1].Until, all[i].Until; before.IsZero() && !after.IsZero() || !after.IsZero() && after.Before(before) {

@@ -140,6 +140,18 @@ func outcomes(s *suite) {
 		}
 	}
 	flush := func(w http.ResponseWriter) { _ = http.NewResponseController(w).Flush() }
+	const unknown = -1 // counts, whatever counts
+	rpc := func(media, body, field, code string) func(http.ResponseWriter) {
+		return func(w http.ResponseWriter) {
+			w.Header().Set("Content-Type", media)
+			w.Header().Set("Trailer", "Grpc-Status")
+			_, _ = io.WriteString(w, body)
+			flush(w)
+			if code != "" {
+				w.Header().Set(field, code)
+			}
+		}
+	}
 	for how, test := range map[string]struct {
 		status int // 0: routers differ
 		answer func(w http.ResponseWriter)
@@ -166,6 +178,21 @@ func outcomes(s *suite) {
 			flush(w)
 			panic(http.ErrAbortHandler)
 		}},
+		"gRPC, a trailer":           {401, rpc("application/grpc", "message", "Grpc-Status", "16")},
+		"gRPC, a trailer unsaid":    {403, rpc("application/grpc+proto", "message", http.TrailerPrefix+"Grpc-Status", "7")},
+		"gRPC, in another spelling": {429, rpc("Application/gRPC; x=y", "message", http.TrailerPrefix+"grpc-status", "8")},
+		"gRPC, a success":           {200, rpc("application/grpc", "message", "Grpc-Status", "0")},
+		"gRPC, no message": {404, func(w http.ResponseWriter) {
+			w.Header().Set("Content-Type", "application/grpc-web+proto")
+			w.Header().Set("Grpc-Status", "5")
+			w.WriteHeader(200)
+		}},
+		"gRPC, broken off":           {unknown, rpc("application/grpc", "message", "", "")},
+		"gRPC, no code":              {unknown, rpc("application/grpc", "message", "Grpc-Status", "x")},
+		"gRPC-Web, in the body":      {unknown, rpc("application/grpc-web", "\x80\x00\x00\x00\x0egrpc-status:16", "", "")},
+		"a stream of Connect":        {unknown, rpc("application/connect+json", "a message", "", "")},
+		"no gRPC, whatever it says":  {200, rpc("text/plain", "message", "Grpc-Status", "16")},
+		"an error that comes as one": {502, func(w http.ResponseWriter) { w.Header().Set("Content-Type", "application/grpc"); send(w, 502) }},
 		"hijack": {101, func(w http.ResponseWriter) {
 			conn, _, err := http.NewResponseController(w).Hijack()
 			if err != nil {
@@ -183,8 +210,11 @@ func outcomes(s *suite) {
 			status = s.serve(app(nil, route)).ask("POST /").StatusCode
 		}
 		for left, counts := range map[int64]middleware.Counts{
-			9: middleware.Statuses(status), 10: middleware.Not(middleware.Statuses(status)),
+			9: middleware.Statuses(max(status, 100)), 10: middleware.Not(middleware.Statuses(max(status, 100))),
 		} {
+			if status == unknown {
+				left = 9
+			}
 			limit := s.rules(middleware.Rule{Name: "some", Key: keyfunc.Global, Limit: perHour(10), Counts: counts})
 			server, ended := s.serveToTheEnd(app([]Limit{limit}, route))
 			_, _ = server.try(server.request(s.Context(), "POST /")) // fails if the connection ends

@@ -50,6 +50,15 @@ func refusedUploads(s *suite) {
 		equal(s, 403, c.answer().StatusCode, name+": a chunked body")
 
 		c = server.dial()
+		_, err = fmt.Fprintf(c, "%sContent-Length: 5000000\r\nExpect: 100-continue\r\n\r\n%s", kept, strings.Repeat("x", 4096))
+		must(s, err, name+": a client that does not wait for the 100")
+		answer := c.answer()
+		equal(s, 403, answer.StatusCode, name+": a client that does not wait for the 100")
+		equal(s, true, answer.Close, name+": a client that does not wait for the 100: closed")
+		_, err = io.Copy(io.Discard, c.read)
+		must(s, err, name+": a client that does not wait for the 100: the connection is not reset")
+
+		c = server.dial()
 		for range 3 {
 			_, err := fmt.Fprintf(c, "%sContent-Length: 100\r\n\r\n%s", kept, strings.Repeat("x", 100))
 			must(s, err, name+": the connection is kept")

@@ -11,9 +11,9 @@ import (
 	"github.com/weirgo/weir/middleware"
 )
 
-func init() {
-	envoy.Descriptors = func(r any) []envoy.Descriptor { return slices.Clone(r.(*Rules).descriptors) }
-}
+// Descriptors returns the limits for Envoy in the order of the file, without those that are off. Only
+// `weir serve --rls` reads them.
+func (r *Rules) Descriptors() []envoy.Descriptor { return slices.Clone(r.descriptors) }
 
 type descriptor struct {
 	Domain  string  `yaml:"domain" required:"true" doc:"The domain that the client's filter names."`

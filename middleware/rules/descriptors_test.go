@@ -28,6 +28,6 @@ func TestDescriptorsAreLimitsOfTheirEntries(t *testing.T) {
 	}, {
 		Domain: "shop", Entries: []envoy.Entry{{Key: "user"}}, After: true,
 		Name: "users", Limit: limiter.All(limiter.PerSecond(5), limiter.PerHour(9)), Shadow: true, OnOutage: limiter.FailOpen,
-	}}, envoy.Descriptors(r))
+	}}, r.Descriptors())
 	assert.Empty(t, r.Config().Rules, "a program of HTTP ignores them")
 }

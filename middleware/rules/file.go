@@ -116,7 +116,7 @@ type rule struct {
 	NoKey     string                 `yaml:"no_key" words:"share skip bad_request unauthorized" default:"share" doc:"Requests without a key share one counter, skip the rule, or are answered 400 or 401."`
 	Distinct  string                 `yaml:"distinct" doc:"Counts different values instead of requests: the values of any key, or of json:NAME, a field of a JSON body of up to 4 KiB. A value that was counted within the period costs nothing. Without a value, no_key decides."`
 	Cost      *cost                  `yaml:"cost" default:"1" doc:"The units that a request costs."`
-	Counts    []answers              `yaml:"counts" min:"1" default:"all" doc:"Which answers use up the limit: 401, 2xx, or !5xx for all others. Other answers are refunded."`
+	Counts    []answers              `yaml:"counts" min:"1" default:"all" doc:"Which answers use up the limit: 401, 2xx, or !5xx for all others. Other answers are refunded. An answer of gRPC has the status that its code stands for; an answer whose code is in its body (gRPC-Web, streams of Connect) counts."`
 	When      *when                  `yaml:"when" doc:"Which requests the rule is for, and when it charges them."`
 	OnOutage  string                 `yaml:"on_outage" words:"local open closed" default:"local" doc:"If Redis does not answer: local counts in the process, open admits requests, closed answers 503."`
 	Mode      string                 `yaml:"mode" words:"enforce shadow off deny" default:"enforce" doc:"shadow counts and logs, and refuses nothing. off removes the rule. deny refuses every request, counts none, and needs no limit."`

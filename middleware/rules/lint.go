@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"regexp"
 	"slices"
 	"strings"
 
@@ -15,6 +16,9 @@ func (c *checker) doubts() {
 		return r.Match == nil && r.Mode != middleware.Shadow && r.NoKey != middleware.NoKeySkip
 	})
 	heldOtherwise := held || c.limitsAll(c.scopes[len(c.scopes)-1])
+	if !heldOtherwise {
+		c.doubtTierless()
+	}
 	for _, at := range c.scopes {
 		unheld := !held && !c.limitsAll(at) && !(heldOtherwise && at.section == "global")
 		refuses := slices.ContainsFunc(at.rules, func(p scopedRule) bool { return p.Mode != "off" && p.Mode != "shadow" })
@@ -25,6 +29,9 @@ func (c *checker) doubts() {
 			p := &at.rules[i]
 			c.doubtChoices(p)
 			c.doubtKey(p)
+			if at.pattern != nil && len(p.Counts) > 0 && isMethodOfRPC.MatchString(at.pattern.Path) {
+				c.warnings.at(sub(p.path, "counts"), "an error of gRPC-Web, and of a stream of Connect, is in the body, where Weir does not see it: such answers count, unless the handler calls weir.CountAs")
+			}
 			if unheld && p.isConditional() && p.enforces() {
 				c.warnings.at(sub(p.path, "when"), "depends on what the client sends, and no other limit applies without these values: a client that leaves one out is unlimited. Add a limit without when, or a limit in global")
 			}
@@ -39,6 +46,9 @@ func (c *checker) doubts() {
 	c.doubtNetworks()
 }
 
+// isMethodOfRPC matches the path of a method of gRPC, such as /shop.Cart/Add, and of all methods of a service.
+var isMethodOfRPC = regexp.MustCompile(`^/[\w.]+\.[A-Z]\w*(/[A-Z]\w*|/\{\w+\})?$`)
+
 // limitsAll reports whether a rule of a scope limits, or denies, each of its requests.
 func (c *checker) limitsAll(at *scope) bool {
 	return slices.ContainsFunc(at.rules, func(p scopedRule) bool {
@@ -49,6 +59,14 @@ func (c *checker) limitsAll(at *scope) bool {
 // skips reports whether a rule in force lets requests without its key pass.
 func (c *checker) skips(p *scopedRule) bool {
 	return p.enforces() && p.NoKey == "skip" && c.canBe(p.parts, alwaysKinds) == ""
+}
+
+// doubtTierless warns of tiers without a default.
+func (c *checker) doubtTierless() {
+	isForAll := func(at *scope) bool { return at.pattern.Covers(&everything) && c.limitsAll(at) }
+	if len(c.config.ByTier) > 0 && c.config.Default == nil && !c.config.Shadow && !slices.ContainsFunc(c.patterns(), isForAll) {
+		c.warnings.atKey([]string{"tiers"}, "has limits, and there is no default: a request in no tier, or in a misspelt one, is not limited. Add default, or a limit in global")
+	}
 }
 
 // doubtHosts warns of the first limit for a host without a limit for other hosts: clients can send any

@@ -35,6 +35,32 @@ func (r *Rules) Needs() []Need {
 	})
 }
 
+// ReadsField reports whether the rules read the header field of that canonical name, or a field that servers may take
+// for it: CGI takes X_Key for X-Key.
+func (r *Rules) ReadsField(name string) (reads, similar bool) {
+	r.fieldsOnce.Do(func() {
+		r.fields, r.plainFields = map[string]bool{}, map[string]bool{}
+		add := func(of string) {
+			kind, field, _ := strings.Cut(of, ":")
+			switch kind {
+			case "cookie":
+				field = "Cookie"
+			case "header":
+			default:
+				return
+			}
+			r.fields[field], r.plainFields[route.PlainField(field)] = true, true
+		}
+		for _, need := range r.Needs() {
+			add(need.Of)
+		}
+		if field := r.proxies.Header(); field != "" {
+			add("header:" + field)
+		}
+	})
+	return r.fields[name], r.plainFields[route.PlainField(name)]
+}
+
 // needsOfRule calls need for each input of a rule.
 func (r *Rules) needsOfRule(p *scopedRule, need func(of string)) {
 	for _, part := range p.parts {

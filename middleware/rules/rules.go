@@ -9,6 +9,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/weirgo/weir/internal/envoy"
@@ -126,6 +127,9 @@ type Rules struct {
 	bound            bound
 	digest           [sha256.Size]byte            // of all that was read
 	sums             map[string][sha256.Size]byte // of the files that were read beside it, as it names them
+
+	fieldsOnce          sync.Once
+	fields, plainFields map[string]bool // see ReadsField
 }
 
 // Parse reads and checks the text of a rules file, in YAML or JSON. The error is an [*Error] with

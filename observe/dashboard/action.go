@@ -200,7 +200,7 @@ func (d *Dashboard) peek(ctx context.Context, rule, key string) (counts []peekVi
 			}
 			counts = append(counts, peekView{
 				Own: own, Rule: r.Rule.Name, Tier: r.Rule.Tier, Limit: r.Limit, Remaining: r.Remaining,
-				Next: wait(r.NextAfter), Reset: wait(r.ResetAfter), Shadow: r.Rule.Mode == middleware.Shadow, Degraded: r.Degraded, Uncounted: !r.Counted(),
+				Next: waitText(r.NextAfter), Reset: waitText(r.ResetAfter), Shadow: r.Rule.Mode == middleware.Shadow, Degraded: r.Degraded, Uncounted: !r.Counted(),
 			})
 		}
 		return err
@@ -269,15 +269,4 @@ func (d *Dashboard) forgetBans() {
 	d.latest.Lock()
 	defer d.latest.Unlock()
 	d.latest.bans, d.latest.state = nil, nil
-}
-
-// wait is a wait as text.
-func wait(d time.Duration) string {
-	switch {
-	case d <= 0:
-		return ""
-	case d < time.Second:
-		return d.Round(time.Millisecond).String()
-	}
-	return d.Round(time.Second).String()
 }

@@ -46,7 +46,7 @@ func (s *service) look(key, rule string, edits ...func(*http.Request)) (code int
 }
 
 // Who may only look at the page would else learn of any client whether it is there and what
-// refuses it, and have the page follow keys of his choice.
+// refuses it.
 func TestOnlyWhoMayActLooksAtAClient(t *testing.T) {
 	s := start(t, dashboard.Options{ShowKeys: true, Authorize: anybodyLooks})
 	for range 12 {

@@ -43,7 +43,6 @@ type seriesName struct{ rule, tier string }
 type series struct {
 	seriesName
 	asked, refused counter
-	keysOf         atomic.Pointer[string] // the rule that has the refused clients' keys
 }
 
 // A counter counts events, by the second.
@@ -77,19 +76,16 @@ func (d *Dashboard) Observe(o *middleware.Observation) {
 		rule := &o.Rules[i]
 		s := c.of(rule.Rule)
 		s.asked.total.Add(1)
-		if rule.Key != "" {
-			d.followed.observe(c, o, i, now)
-		}
 		if !rule.Allowed && o.Err == nil { // with an error there is no decision
 			s.refused.total.Add(1)
-			d.countRefusal(s, o.Rules, i)
+			d.countRefusal(o.Rules, i)
 		}
 		degraded = degraded || rule.Degraded
 	}
 	if degraded {
 		c.degraded.total.Add(1)
 	}
-	d.top.Observe(o)
+	d.hour.Observe(o)
 }
 
 // now is the present second.

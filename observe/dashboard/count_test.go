@@ -165,19 +165,19 @@ func TestWhoIsRefusedIsSaidInWords(t *testing.T) {
 		says   string
 	}{
 		{[]int{15}, ""},
-		{[]int{64}, "100% of its refusals of the last 10 s are of one key, user:0: one noisy client, no reason to raise the limit."},
-		{append([]int{32}, times(32)...), "50% of its refusals of the last 10 s are of one key, user:0: one noisy client, no reason to raise the limit."},
-		{[]int{5000, 500, 500, 400}, "78.1% of its refusals of the last 10 s are of one key, user:0: one noisy client, no reason to raise the limit."},
-		{append([]int{1200}, times(1000)...), "54.5% of its refusals of the last 10 s are of one key, user:0: one noisy client, no reason to raise the limit."},
-		{[]int{32, 32}, "Its refusals of the last 10 s are of 2 keys, user:0 and user:1: a few noisy clients."},
-		{[]int{22, 21, 21}, "Its refusals of the last 10 s are of 3 keys, user:0, user:1 and user:2: a few noisy clients."},
-		{[]int{6, 10}, "Its refusals of the last 10 s are of 2 keys, user:0 and user:1: a few noisy clients."},
-		{append([]int{20, 18, 18}, times(8)...), "87.5% of its refusals of the last 10 s are of 3 keys, user:0, user:1 and user:2: a few noisy clients."},
-		{[]int{8, 8, 8, 8, 8, 8, 8, 8}, "Its refusals of the last 10 s are of 8 keys, among them user:0, user:1 and user:2: a few noisy clients."},
-		{[]int{8, 7, 7, 7, 7, 7, 7, 7, 7}, "Its refusals of the last 10 s are of 9 keys."},
-		{[]int{2, 2, 2, 2, 2, 2, 2, 2}, "Its refusals of the last 10 s are of 8 keys: many clients at once. Either the limit is too low, or an attacker rotates keys."},
-		{times(32), "Its refusals of the last 10 s are of 32 keys: many clients at once. Either the limit is too low, or an attacker rotates keys."},
-		{times(640), "Its refusals of the last 10 s are of 32 or more keys: many clients at once. Either the limit is too low, or an attacker rotates keys."},
+		{[]int{64}, "1 client causes all of its refusals: user:0."},
+		{append([]int{32}, times(32)...), "1 client causes 50% of its refusals: user:0."},
+		{[]int{5000, 500, 500, 400}, "1 client causes 78.1% of its refusals: user:0."},
+		{append([]int{1200}, times(1000)...), "1 client causes 54.5% of its refusals: user:0."},
+		{[]int{32, 32}, "2 clients cause all of its refusals: user:0 and user:1."},
+		{[]int{22, 21, 21}, "3 clients cause all of its refusals: user:0, user:1 and user:2."},
+		{[]int{6, 10}, "2 clients cause all of its refusals: user:0 and user:1."},
+		{append([]int{20, 18, 18}, times(8)...), "3 clients cause 87.5% of its refusals: user:0, user:1 and user:2."},
+		{[]int{8, 8, 8, 8, 8, 8, 8, 8}, "8 clients cause all of its refusals: user:0, user:1, user:2 and 5 more."},
+		{[]int{8, 7, 7, 7, 7, 7, 7, 7, 7}, "9 clients cause its refusals."},
+		{[]int{2, 2, 2, 2, 2, 2, 2, 2}, "8 clients cause its refusals: the limit is too low, or an attacker rotates keys."},
+		{times(32), "32 clients cause its refusals: the limit is too low, or an attacker rotates keys."},
+		{times(640), "32 clients or more cause its refusals: the limit is too low, or an attacker rotates keys."},
 	} {
 		d := newDashboard(t, Options{ShowKeys: true})
 		rule := &middleware.RuleInfo{Name: "ip"}
@@ -193,16 +193,17 @@ func TestWhoIsRefusedIsSaidInWords(t *testing.T) {
 
 // said returns the finding about a rule.
 func said(d *Dashboard, rule *middleware.RuleInfo) finding {
-	r := refusing{rule: rule.Name}
-	if keysOf := d.counts.of(rule).keysOf.Load(); keysOf != nil {
-		r.keysOf = *keysOf
+	for _, r := range d.refusals() {
+		if r.Name == rule.Name {
+			return d.clients(r.Name, r.Refused)
+		}
 	}
-	return d.clients(r, d.spread(rule.Name))
+	return finding{}
 }
 
-// Clients that share a key did nothing together: the page neither calls them one noisy client, nor
+// Clients that share a key did nothing together: the page neither calls them one client, nor
 // offers to ban them, nor bans them without saying so.
-func TestAKeyThatClientsShareIsNoNoisyClient(t *testing.T) {
+func TestAKeyThatClientsShareIsNotOneClient(t *testing.T) {
 	list := bans.Must(bans.New(bans.Options{}))
 	d := newDashboard(t, Options{ShowKeys: true, Bans: list})
 	ask := func(rule *middleware.RuleInfo, key string, class keyfunc.Class) finding {
@@ -218,18 +219,53 @@ func TestAKeyThatClientsShareIsNoNoisyClient(t *testing.T) {
 	ip := &middleware.RuleInfo{Name: "ip"}
 	f := ask(ip, "10.0.0.1", keyfunc.InDoubt)
 	assert.Contains(t, f.Text, "10.0.0.1, which belongs to a proxy that does not name its clients: they share it.")
-	assert.NotContains(t, f.Text, "noisy")
+	assert.NotContains(t, f.Text, "client causes")
 	require.Len(t, f.Known, 1)
 	assert.True(t, f.Known[0].Shared)
 
+	login := &middleware.RuleInfo{Name: "login"} // one counter for everybody, which refuses all of them
+	for range 64 {
+		o := observed(login, "global", false)
+		o.Rules[0].Class = keyfunc.Shared
+		o.Rules = append(o.Rules, observed(ip, "10.0.0.2", true).Rules...)
+		o.Rules[1].Class = keyfunc.InDoubt
+		d.Observe(o)
+	}
+	f = said(d, login)
+	assert.Contains(t, f.Text, "One counter for everybody, and 1 key causes all of its refusals: 10.0.0.2, which belongs to a proxy")
+	assert.True(t, f.Known[0].Shared, "it never passed, and no rule refused it by this key")
+
+	f = ask(&middleware.RuleInfo{Name: "network"}, "198.51.100.0/24", keyfunc.Network)
+	assert.Equal(t, "1 network causes all of its refusals: 198.51.100.0/24.", f.Text)
+	assert.True(t, f.Known[0].Shared)
+
 	f = ask(&middleware.RuleInfo{Name: "other"}, "203.0.113.9", keyfunc.Own)
-	assert.Contains(t, f.Text, "one noisy client")
+	assert.Equal(t, "1 client causes all of its refusals: 203.0.113.9.", f.Text)
 	assert.False(t, f.Known[0].Shared)
 
 	p := d.plan([]string{"10.0.0.1", "203.0.113.9", "route:GET /", "global"}, 0)
 	for i, shared := range []bool{true, false, true, true} {
 		assert.Equal(t, shared, p.Clients[i].Shared, p.Clients[i].Key)
 	}
+}
+
+func TestAKeyOfAnUnknownClassIsNotOfferedForABan(t *testing.T) {
+	phase.Test(t, func(t *testing.T) {
+		d := newDashboard(t, Options{ShowKeys: true})
+		for i := range 100 { // as many as the page knows the keys of
+			d.Observe(observed(&middleware.RuleInfo{Name: fmt.Sprint("rule ", i)}, "a", false))
+		}
+		time.Sleep(15 * time.Second)
+		rule := &middleware.RuleInfo{Name: "one more"}
+		for range 64 {
+			o := observed(rule, "10.0.0.1", false)
+			o.Rules[0].Class = keyfunc.InDoubt
+			d.Observe(o)
+		}
+		f := said(d, rule)
+		require.Len(t, f.Known, 1)
+		assert.True(t, f.Known[0].Shared)
+	})
 }
 
 func TestRowsSayHowManyAreInProgressAndWait(t *testing.T) {

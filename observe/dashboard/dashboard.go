@@ -1,10 +1,12 @@
 package dashboard
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
 	"os"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -60,9 +62,8 @@ type Options struct {
 }
 
 // A Dashboard is the page, and the [middleware.Observer] that counts for it. Its memory is bounded:
-// some 3 KB for each of up to 500 rules and tiers, 220 KB for the keys of each of up to 100 rules
-// ([offenders.Options]), and 100 KB for the 512 clients that were refused last. Further rules are counted
-// together, and their keys are not.
+// some 3 KB for each of up to 500 rules and tiers, and 230 KB for the keys of each of up to 100 rules
+// ([offenders.Options]). Further rules are counted together, and their keys are not.
 type Dashboard struct {
 	options Options
 	page    []byte
@@ -75,8 +76,7 @@ type Dashboard struct {
 	store  *tally.Store
 	counts counts
 
-	top, noisy *offenders.Sketch // clients of the last hour, and refused clients of the last seconds
-	followed   followed
+	hour, recent *offenders.Sketch // keys of the last hour, and refused ones of the last seconds
 
 	mu       sync.Mutex
 	limiters []*middleware.RateLimit
@@ -90,7 +90,7 @@ func New(o Options) (*Dashboard, error) {
 	if err := keyfunc.CheckSecret("dashboard", o.Secret); err != nil {
 		return nil, err
 	}
-	top, noisy, err := newSketches(o.Secret)
+	hour, recent, err := newSketches(o.Secret)
 	if err != nil {
 		return nil, err
 	}
@@ -108,12 +108,11 @@ func New(o Options) (*Dashboard, error) {
 		log:     o.Logger,
 		start:   time.Now(),
 		store:   tally.NewStore(o.Store),
-		top:     top, noisy: noisy,
+		hour:    hour, recent: recent,
 	}
 	if d.log == nil {
 		d.log = slog.Default()
 	}
-	d.followed.digests = d.digests
 	d.counts.byName, d.counts.other = map[seriesName]*series{}, &series{}
 	return d, nil
 }
@@ -135,6 +134,36 @@ func (d *Dashboard) Add(limits ...*middleware.RateLimit) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.limiters = append(d.limiters, limits...)
+}
+
+// A Watcher reloads rules when their file changes, like rules.Watcher.
+type Watcher interface {
+	// Reloads returns how often rules were loaded and how often refused, when the rules in force
+	// were loaded, and why the last attempt failed, or nil.
+	Reloads() (loaded, refused uint64, last time.Time, err error)
+}
+
+// FollowRules adds a Watcher. If its newest rules were refused, the headline of the page says so, and why. FollowRules
+// panics on nil.
+func (d *Dashboard) FollowRules(w Watcher) {
+	if v := reflect.ValueOf(w); w == nil || v.Kind() == reflect.Pointer && v.IsNil() {
+		panic("dashboard: FollowRules needs a Watcher, not nil")
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.watchers = append(d.watchers, w)
+}
+
+// refusedRules returns why the rules as they are written now are not in force, or nil.
+func (d *Dashboard) refusedRules() (err error) {
+	d.mu.Lock()
+	watchers := slices.Clip(d.watchers)
+	d.mu.Unlock()
+	for _, w := range watchers {
+		_, _, _, refused := w.Reloads()
+		err = errors.Join(err, refused)
+	}
+	return err
 }
 
 // ServeHTTP serves the page, its figures if the request accepts JSON, and the page's actions.

@@ -20,8 +20,7 @@
 // The page refuses all requests unless [Options.Authorize] accepts them. Actions, and looking up a
 // client, must come from the page itself ([http.CrossOriginProtection]) and are logged.
 //
-// With [Dashboard.FollowRules] the page shows where and when a rules file was loaded, what that
-// changed, and, if the current file is refused, why.
+// With [Dashboard.FollowRules] the headline says if the rules as they are written now are refused, and why.
 //
 // Keys are shown as digests unless [Options.ShowKeys] is set.
 package dashboard

@@ -170,7 +170,7 @@ func TestKeysAreDigestsUnlessTheyAreToBeShown(t *testing.T) {
 			assert.NotContains(t, w.Body.String(), key)
 		}
 		digest := keyfunc.NewDigester(nil).Digest("header:X-Tenant:acme").String()
-		assert.Contains(t, w.Body.String(), "are of one key, "+digest+": one noisy client", "the verdict names it so")
+		assert.Contains(t, w.Body.String(), "1 client causes all of its refusals: "+digest+".", "the verdict names it so")
 	})
 }
 
@@ -191,15 +191,15 @@ func TestTheVerdictTellsOneNoisyClientFromManyAndFromAnOutage(t *testing.T) {
 			}
 		}, "good", []string{"All is well: 21 requests a second in the last 10 s, none refused, 3.8% did not pass for other reasons."}},
 		"a noisy tenant": {func(s *service, i int) { s.good(i); s.noisy() }, "warning",
-			[]string{"nearly all by tenant", "100% of its refusals of the last 10 s are of one key, header:X-Tenant:acme"}},
+			[]string{"nearly all by tenant", "1 client causes all of its refusals: header:X-Tenant:acme."}},
 		"an attacker who rotates keys": {func(s *service, i int) { s.good(i); s.attack() }, "warning",
-			[]string{"nearly all by login", "One counter for everybody, and its refusals of the last 10 s are of ", "keys of ip: a crowd, or an attacker"}},
+			[]string{"nearly all by login", "One counter for everybody, and ", " cause its refusals: a crowd, or an attacker who rotates keys."}},
 		"a limit that is too low": {func(s *service, i int) {
 			for j := range 4 {
 				n := (4*i + j) % 40
 				s.send("GET", "/", fmt.Sprint("198.51.100.", n), fmt.Sprint("tenant-", n))
 			}
-		}, "warning", []string{"by tenant", ": many clients at once. Either the limit is too low"}},
+		}, "warning", []string{"by tenant", " cause its refusals: the limit is too low"}},
 		"banned clients": {func(s *service, i int) {
 			_ = s.bans.Ban(s.t.Context(), "203.0.113.9", 0)
 			s.good(i)
@@ -215,16 +215,16 @@ func TestTheVerdictTellsOneNoisyClientFromManyAndFromAnOutage(t *testing.T) {
 			s.attack()
 		}, "warning", []string{"50% of 80 requests a second in the last 10 s come from banned clients. 18.8% are refused, nearly all by login."}},
 		"five attackers": {func(s *service, i int) { s.good(i); s.send("GET", "/", "203.0.113.9", fmt.Sprint("evil-", i%5)) }, "warning",
-			[]string{"are of 5 keys, among them header:X-Tenant:evil-0, header:X-Tenant:evil-1 and header:X-Tenant:evil-2: a few noisy clients."}},
+			[]string{"5 clients cause all of its refusals: header:X-Tenant:evil-0, header:X-Tenant:evil-1, header:X-Tenant:evil-2 and 2 more."}},
 		"two attackers at everybody's counter": {func(s *service, i int) { s.good(i); s.send("POST", "/login", fmt.Sprint("203.0.113.", i%2), "") }, "warning",
-			[]string{"are of 2 keys of ip, 203.0.113.0 and 203.0.113.1: a few noisy clients."}},
+			[]string{"and 2 clients cause all of its refusals: 203.0.113.0 and 203.0.113.1."}},
 		"one of several at everybody's counter": {func(s *service, i int) {
 			s.good(i)
 			s.send("POST", "/login", "203.0.113.0", "")
 			if i%3 == 0 {
 				s.attack()
 			}
-		}, "warning", []string{"One counter for everybody, and 7", "% of its refusals of the last 10 s are of one key of ip, 203.0.113.0: one noisy client."}},
+		}, "warning", []string{"One counter for everybody, and 1 client causes 7", "% of its refusals: 203.0.113.0."}},
 		"one who is noisy after another": {func(s *service, i int) {
 			switch {
 			case i < 140:
@@ -233,7 +233,7 @@ func TestTheVerdictTellsOneNoisyClientFromManyAndFromAnOutage(t *testing.T) {
 			default:
 				s.send("GET", "/", "203.0.113.10", "emca")
 			}
-		}, "warning", []string{"of 2 keys, header:X-Tenant:acme and header:X-Tenant:emca: a few"}},
+		}, "warning", []string{"2 clients cause all of its refusals: header:X-Tenant:acme and header:X-Tenant:emca."}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			phase.Test(t, func(t *testing.T) {
@@ -279,7 +279,7 @@ func TestInAnOutageItIsSaidWhomLimitsRefuseAndWhatTheStoreSaidLast(t *testing.T)
 		assert.Equal(t, "bad", f.Verdict.Level)
 		assert.Equal(t, assert.AnError.Error(), f.Store.Error)
 		require.Len(t, f.Verdict.Findings, 1)
-		assert.Contains(t, f.Verdict.Findings[0].Text, "of one key, header:X-Tenant:acme")
+		assert.Contains(t, f.Verdict.Findings[0].Text, "1 client causes all of its refusals: header:X-Tenant:acme.")
 
 		outage := map[string]string{}
 		for _, row := range f.Rows {

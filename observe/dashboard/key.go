@@ -3,6 +3,7 @@ package dashboard
 import (
 	"cmp"
 	"context"
+	"math"
 	"strconv"
 	"strings"
 	"unicode"
@@ -40,15 +41,17 @@ func (d *Dashboard) shown(key string) string {
 	return typedKey(key)
 }
 
-// names returns the keys of followed clients by digest, if keys may be shown.
+// names returns the keys of the last hour by digest, if keys may be shown.
 func (d *Dashboard) names() map[string]string {
 	if !d.options.ShowKeys {
 		return nil
 	}
 	names := map[string]string{}
-	for _, k := range d.followed.all() {
-		if text, ok := k.whole(); ok {
-			names[d.digest(text)] = typedKey(text)
+	for _, r := range d.hour.Rules() {
+		for _, o := range append(d.hour.Top(r.Name, math.MaxInt), d.hour.Busiest(r.Name, math.MaxInt)...) {
+			if o.Whole {
+				names[o.Digest] = typedKey(o.Key)
+			}
 		}
 	}
 	return names
@@ -58,16 +61,11 @@ func (d *Dashboard) names() map[string]string {
 // the list of bans. Otherwise it returns [keyfunc.Digest.Key] if the action accepts
 // that: bans leave it to the list, and Redis finds counters by it.
 func (d *Dashboard) keyOf(ctx context.Context, a action, digest keyfunc.Digest) (string, error) {
-	if k, ok := d.followed.byDigest(digest); ok {
-		if text, ok := k.whole(); ok {
-			return text, nil
-		}
-		if a.Action == "look" {
-			return digest.Key(), nil // of a key that is too long to be kept
-		}
-	}
-	if key, ok := d.top.KeyOf(digest.String()); ok {
+	if key, ok := d.hour.KeyOf(digest.String()); ok {
 		return key, nil
+	}
+	if a.Action == "look" && len(d.hour.Find(digest.Key())) > 0 {
+		return digest.Key(), nil // of a key that is too long to be kept
 	}
 	if list := d.options.Bans; list != nil {
 		all, _ := list.All(ctx) // with an error, the bans that this process knows
@@ -80,5 +78,5 @@ func (d *Dashboard) keyOf(ctx context.Context, a action, digest keyfunc.Digest) 
 	if a.Action == "ban" || a.Action == "unban" || d.store.Kind == "redis" {
 		return digest.Key(), nil
 	}
-	return "", mistakef("this process knows no key with this digest: it has not refused the client lately, or another process serves it. Enter the key itself")
+	return "", mistakef("this process knows no key with this digest: it has not seen the client in the last hour, or another process serves it. Enter the key itself")
 }

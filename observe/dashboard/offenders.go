@@ -48,16 +48,16 @@ func (d *Dashboard) lookAtTop(rows []row) ([]topView, unlisted) {
 		}
 		return 0
 	}
-	rules := d.top.Rules()
+	rules := d.hour.Rules()
 	slices.SortStableFunc(rules, func(a, b offenders.Rule) int {
 		return cmp.Or(cmp.Compare(inShadow(a), inShadow(b)), cmp.Compare(b.Refused, a.Refused), cmp.Compare(b.All, a.All))
 	})
 	top := []topView{}
 	for _, r := range rules[:min(len(rules), topRules)] {
-		most, busiest := d.topOf(d.top.Top(r.Name, topKeys)), d.topOf(d.top.Busiest(r.Name, topKeys))
+		most, busiest := d.topOf(d.hour.Top(r.Name, topKeys)), d.topOf(d.hour.Busiest(r.Name, topKeys))
 		top = append(top, topView{r.Name, r.All, r.Refused, most, busiest})
 	}
-	return top, unlisted{max(0, len(rules)-topRules), d.top.Unfollowed()}
+	return top, unlisted{max(0, len(rules)-topRules), d.hour.Unfollowed()}
 }
 
 // topOf returns keys as they are shown.

@@ -4,9 +4,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/limiter/failover"
-	"github.com/weirgo/weir/middleware"
 )
 
 // A serverView is a server of the store that does not answer.
@@ -46,30 +44,6 @@ func downOf(health failover.Stats) (down []serverView) {
 	return down
 }
 
-// inOutage is what a rule does while its store gives no answer.
-func inOutage(health failover.Stats, rule *middleware.RuleInfo) string {
-	switch {
-	case rule.Mode == middleware.Deny:
-		return "refuses all, as always"
-	case rule.Mode == middleware.Shadow:
-		return "refuses nothing, as always"
-	case rule.OnOutage == limiter.FailOpen:
-		return "allows all requests, uncounted"
-	case rule.OnOutage == limiter.FailClosed:
-		return "answers all requests with 503"
-	case health.Replicas <= 1 || rule.Limit == nil:
-		return "counts by itself: each process allows " + rule.LimitText()
-	}
-	limits, atOnce, _ := limiter.Split(rule.Limit)
-	for i, l := range limits {
-		limits[i] = health.Share(l)
-	}
-	if atOnce.Max > 0 {
-		atOnce.Max = health.ShareSlots(atOnce.Max)
-	}
-	return "counts by itself: this process allows " + limiter.Join(limits, atOnce).String()
-}
-
 // marksOf returns the marks of the last minutes.
 func marksOf(health failover.Stats) (marks []mark) {
 	for _, e := range health.Events {
@@ -80,8 +54,6 @@ func marksOf(health failover.Stats) (marks []mark) {
 		switch {
 		case e.Degraded && e.Unusable:
 			m.Text = "store cannot be used"
-		case e.Degraded && e.Flaky:
-			m.Text = "store fails now and then"
 		case e.Degraded:
 			m.Text = "store down"
 		default:

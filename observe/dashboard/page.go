@@ -18,7 +18,7 @@ var parts embed.FS
 var (
 	scripts = []string{
 		"core.js", "live.js", "advice.js", "verdict.js", "store.js", "overload.js", "chart.js", "rules.js",
-		"written.js", "keys.js", "bans.js", "client.js",
+		"keys.js", "bans.js", "client.js",
 	}
 	script = "\"use strict\";\n(() => {\n" + join(scripts...) + "refresh();\n})();\n"
 	style  = join("style.css")

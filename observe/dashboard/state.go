@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -34,9 +33,6 @@ type state struct {
 	Overload *overloadView `json:"overload,omitempty"`
 	Outage   bool          `json:"outage,omitempty"`
 	Marks    []mark        `json:"marks,omitempty"`
-	Written  []writtenView `json:"written,omitempty"`
-
-	series []*series // of each row; nil: no request met it
 }
 
 // A row is a rule in force, in one tier.
@@ -87,17 +83,18 @@ type banView struct {
 const (
 	maxRows     = 500
 	maxBansSeen = 100
-	bansEvery   = 5 // seconds
+	bansEvery   = 5  // seconds
+	bansRest    = 50 // times as long as it took to read many bans
 	bansWait    = 500 * time.Millisecond
 )
 
 // latest is the latest state, which all viewers share for a second.
 type latest struct {
 	sync.Mutex
-	second int64
-	state  []byte // nil: it has to be read again
-	bans   *bansView
-	bansAt int64
+	second  int64
+	state   []byte // nil: it has to be read again
+	bans    *bansView
+	bansDue int64 // when they are read again
 }
 
 // state returns the state as JSON.
@@ -109,8 +106,10 @@ func (d *Dashboard) state() []byte {
 	if l.state != nil && l.second == now {
 		return l.state
 	}
-	if d.options.Bans != nil && (l.bans == nil || now >= l.bansAt+bansEvery) {
-		l.bans, l.bansAt = d.lookAtBans(), now
+	if d.options.Bans != nil && (l.bans == nil || now >= l.bansDue) {
+		began := time.Now()
+		l.bans = d.lookAtBans()
+		l.bansDue = now + max(bansEvery, int64(bansRest*time.Since(began)/time.Second))
 	}
 	l.second, l.state = now, mustMarshal(d.look(now, l.bans))
 	return l.state
@@ -118,7 +117,7 @@ func (d *Dashboard) state() []byte {
 
 // look makes the present state. d.latest is locked.
 func (d *Dashboard) look(now int64, bans *bansView) *state {
-	s := &state{Now: time.Now().Unix(), Second: now, Bans: bans, Written: d.lookAtWritten()}
+	s := &state{Now: time.Now().Unix(), Second: now, Bans: bans}
 	health := d.health()
 	s.Rows, s.Hidden = d.rows(health)
 	s.Outage, s.Marks = health.Degraded, marksOf(health)
@@ -185,10 +184,8 @@ func (d *Dashboard) count(s *state, health failover.Stats) {
 	for i := range c.outcome {
 		s.History = append(s.History, c.outcome[i].seconds(s.Second, span))
 	}
-	s.series = make([]*series, len(s.Rows))
 	for i, row := range s.Rows {
 		known := c.byName[seriesName{row.Rule, row.Tier}]
-		s.series[i] = known
 		if known != nil && known.asked.sum(s.Second, span) > 0 {
 			s.Series = append(s.Series, seriesView{i, known.asked.seconds(s.Second, span), known.refused.seconds(s.Second, span)})
 		}
@@ -247,12 +244,17 @@ func (d *Dashboard) lookAtBans() *bansView {
 	ctx, cancel := context.WithTimeout(context.Background(), bansWait)
 	defer cancel()
 	all, err := d.options.Bans.All(ctx)
-	v := &bansView{Total: len(all), List: []banView{}}
+	v := &bansView{Total: d.options.Bans.Count(), List: []banView{}}
 	if err != nil {
 		v.Error = cut(err.Error())
 	}
-	names, rules := d.names(), d.rulesByName()
-	for _, ban := range all[:min(len(all), maxBansSeen)] {
+	all = all[:min(len(all), maxBansSeen)]
+	var names map[string]string
+	if slices.ContainsFunc(all, func(b bans.Ban) bool { return b.Digest != "" }) { // else the list has the keys
+		names = d.names()
+	}
+	rules := d.rulesByName()
+	for _, ban := range all {
 		view := d.banView(ban, rules)
 		view.Name = names[ban.Digest]
 		v.List = append(v.List, view)
@@ -274,28 +276,6 @@ func (d *Dashboard) banView(ban bans.Ban, rules map[string]*middleware.RuleInfo)
 		v.Until = ban.Until.UnixMilli()
 	}
 	return v
-}
-
-// escalated says what a rule bans for.
-func escalated(rule *middleware.RuleInfo) string {
-	e := rule.Escalate
-	times := fmt.Sprintf("%d times within %s", e.After, period(e.Within))
-	if e.Outcomes {
-		return fmt.Sprintf("answered %v %s", rule.Counts, times)
-	}
-	return "refused " + times
-}
-
-// period is a duration as text, without parts that are zero.
-func period(d time.Duration) string {
-	text := d.String()
-	if strings.HasSuffix(text, "m0s") {
-		text = strings.TrimSuffix(text, "0s")
-	}
-	if strings.HasSuffix(text, "h0m") {
-		text = strings.TrimSuffix(text, "0m")
-	}
-	return text
 }
 
 // rulesByName returns the rules in force.

@@ -68,8 +68,7 @@ type Options struct {
 	Bans bans.List
 
 	// MaxRules bounds how many rules and tiers have series of their own, up to 100,000. Each has four
-	// series and takes up to 2 KiB. All others count as the rule "other", and
-	// rate_limit_rules_over_cap_total increases. Zero: 1000.
+	// series and takes up to 2 KiB. All others count as the rule "other". Zero: 1000.
 	MaxRules int
 
 	// Top, if set, adds the gauge rate_limit_top_client_refused{rule, client}: the clients that each rule refuses most,
@@ -100,7 +99,7 @@ type Table struct {
 	outcomes counts // by middleware.Outcome
 	errors   atomic.Uint64
 	rules    series // by decision
-	paced    series // by pace.Outcome, retried and cooldown
+	paced    series // by pace.Outcome, and retried
 	cache    tally.Cache[counts]
 
 	watcher atomic.Pointer[Watcher]
@@ -113,16 +112,12 @@ type Table struct {
 // counts are counters by decision, or by outcome.
 type counts [16]atomic.Uint64
 
-// Counters beside the ones of pace's outcomes.
-const (
-	retried = len(counts{}) - 2 + iota
-	cooldown
-)
+// retried is a counter beside those of pace's outcomes.
+const retried = len(counts{}) - 1
 
 // series are counters by name: most names have their own, all further names share one.
 type series struct {
-	most    int
-	dropped atomic.Uint64 // uses of further names
+	most int
 
 	mu    sync.Mutex
 	known map[name]*counts
@@ -139,7 +134,6 @@ func (s *series) of(n name) (name, *counts) {
 	defer s.mu.Unlock()
 	c, ok := s.known[n]
 	if !ok && len(s.known) >= s.most {
-		s.dropped.Add(1)
 		n = name{rule: other} // shared with the user's rule of that name, if there is one
 		c, ok = s.known[n]
 	}
@@ -242,9 +236,6 @@ func (t *Table) CountAttempt(o *pace.Observation) (rule string) {
 	if o.Retried {
 		c[retried].Add(1)
 	}
-	if o.Cooldown > 0 {
-		c[cooldown].Add(1)
-	}
 	return n.rule
 }
 
@@ -271,8 +262,7 @@ func (t *Table) FollowLimiter(l *middleware.RateLimit) {
 	}
 }
 
-// FollowTransport adds metrics of how many outgoing requests wait, how many are in flight, and how long
-// cooldowns still last. Call it for each transport. It panics on nil.
+// FollowTransport adds metrics of how many outgoing requests wait, and how long cooldowns still last. Call it for each transport. It panics on nil.
 func (t *Table) FollowTransport(transport *pace.Transport) {
 	if transport == nil {
 		panic("metrics: FollowTransport needs a Transport, not nil")
@@ -324,7 +314,6 @@ func (t *Table) waiting() (all []pace.Stats) {
 				continue
 			}
 			all[i].Waiting += s.Waiting
-			all[i].InFlight += s.InFlight
 			if s.Until.After(all[i].Until) {
 				all[i].Until = s.Until
 			}

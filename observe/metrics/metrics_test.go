@@ -1,10 +1,12 @@
 package metrics_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -17,6 +19,7 @@ import (
 
 	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/middleware"
+	"github.com/weirgo/weir/middleware/bans"
 	"github.com/weirgo/weir/observe/metrics"
 	"github.com/weirgo/weir/observe/offenders"
 )
@@ -67,7 +70,7 @@ func TestThousandsOfQuotasAreToldApart(t *testing.T) {
 		require.EqualValues(t, 4*rounds, values[fmt.Sprintf("rate_limit_requests_total rule%d allowed ", i)])
 	}
 	assert.EqualValues(t, 4*rounds*rules, values["rate_limit_outcomes_total allowed"])
-	assert.Zero(t, values["rate_limit_rules_over_cap_total"])
+	assert.NotContains(t, values, "rate_limit_requests_total other allowed ")
 }
 
 func TestARequestIsUndecidedForAllOfItsRules(t *testing.T) {
@@ -81,6 +84,29 @@ func TestARequestIsUndecidedForAllOfItsRules(t *testing.T) {
 	counted.Observe(o)
 	assert.Equal(t, 3.0, read(counted)["rate_limit_requests_total ip undecided "])
 	assert.Equal(t, 2.0, read(counted)["rate_limit_store_errors_total memory"])
+}
+
+// A counting list has so many bans that nobody should copy them.
+type counting struct {
+	bans.List
+	t testing.TB
+}
+
+func (c counting) All(context.Context) ([]bans.Ban, error) {
+	c.t.Error("the bans were copied to count them")
+	return nil, nil
+}
+
+func TestAScrapeCountsBansWithoutACopy(t *testing.T) {
+	list := bans.Must(bans.New(bans.Options{}))
+	counted := metrics.Must(metrics.New(metrics.Options{Bans: counting{list, t}}))
+	scrape := func() { counted.Read(func(*metrics.Metric, float64, ...string) {}) }
+	before := testing.AllocsPerRun(10, scrape)
+	for i := range 10_000 {
+		require.NoError(t, list.Ban(t.Context(), fmt.Sprint("client ", i), 0))
+	}
+	assert.Equal(t, before, testing.AllocsPerRun(10, scrape))
+	assert.Equal(t, 10_000.0, read(counted)["rate_limit_bans_active"])
 }
 
 func refusedOf(rule, key string) *middleware.Observation {
@@ -133,6 +159,14 @@ func TestNoKeySpoilsTheMetrics(t *testing.T) {
 		})
 		assert.Equal(t, len(keys) > 0, len(shown) > 0)
 	})
+}
+
+func TestThePageOfDocsHasEveryMetric(t *testing.T) {
+	page, err := os.ReadFile("../../docs/observability.md")
+	require.NoError(t, err)
+	for _, m := range metrics.All() {
+		assert.Regexp(t, "`"+m.Prometheus+"[`{]", string(page))
+	}
 }
 
 func TestOptionsAreChecked(t *testing.T) {

@@ -2,14 +2,11 @@ package metrics
 
 import (
 	"cmp"
-	"context"
 	"slices"
 	"time"
 	"unicode/utf8"
 
-	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/middleware"
-	"github.com/weirgo/weir/middleware/bans"
 	"github.com/weirgo/weir/middleware/shed"
 	"github.com/weirgo/weir/observe/internal/tally"
 	"github.com/weirgo/weir/pace"
@@ -36,8 +33,6 @@ var (
 	outcomes = Metric{"rate_limit_outcomes_total", "rate_limit.outcomes", "{request}",
 		"Outcomes of the requests that the limiter saw. A request counts once, so use this for shares of all requests.",
 		false, false, []string{"outcome"}}
-	overCap = Metric{"rate_limit_rules_over_cap_total", "rate_limit.rules.over_cap", "{rule}",
-		"Rules and tiers beyond MaxRules, counted again after each reload. Their requests count as rule other.", false, false, nil}
 
 	storeErrors = Metric{"rate_limit_store_errors_total", "rate_limit.store.errors", "{request}",
 		"Requests that the store could not decide about: answered 503, unless all their rules are in shadow.",
@@ -52,8 +47,6 @@ var (
 		"Decisions of the store, one for all rules of a request, by its server or by an outage policy: server, fail_local, fail_open or fail_closed.",
 		false, true, []string{"store", "by"}}
 
-	cells = Metric{"rate_limit_table_cells", "rate_limit.table.cells", "{cell}",
-		"Cells for keys that the store in memory has allocated.", true, true, nil}
 	bytes      = Metric{"rate_limit_table_bytes", "rate_limit.table.size", "By", "Memory of the store in memory.", true, true, nil}
 	evicted    = Metric{"rate_limit_table_evicted_total", "rate_limit.table.evicted", "{key}", "Keys that were evicted at the cap before they were idle.", false, true, nil}
 	overflowed = Metric{"rate_limit_table_overflowed_total", "rate_limit.table.overflowed", "{decision}",
@@ -63,41 +56,29 @@ var (
 		"Requests of all keys in progress in this process, of a rule with AtOnce.", true, false, []string{"rule", "tier"}}
 	inQueue = Metric{"rate_limit_concurrency_waiting", "rate_limit.concurrency.waiting", "{request}",
 		"Requests of all keys that wait in this process for a slot.", true, false, []string{"rule", "tier"}}
-	atOnce = Metric{"rate_limit_concurrency_limit", "rate_limit.concurrency.limit", "{request}",
-		"How many requests of one key may be in progress at once.", true, false, []string{"rule", "tier"}}
 
 	overloadLimit = Metric{"rate_limit_overload_limit", "rate_limit.overload.limit", "{request}",
 		"How many requests may be in flight.", true, false, []string{"route"}}
 	overloadInFlight = Metric{"rate_limit_overload_in_flight", "rate_limit.overload.in_flight", "{request}",
 		"Requests in flight, without streams.", true, false, []string{"route"}}
-	overloadStreams = Metric{"rate_limit_overload_streams", "rate_limit.overload.streams", "{request}",
-		"Requests in flight outside of the limit: streams, and requests that wait for slow clients.", true, false, []string{"route"}}
 	overloadWaiting = Metric{"rate_limit_overload_waiting", "rate_limit.overload.waiting", "{request}",
 		"Requests that wait for a slot.", true, false, []string{"route"}}
 	overloadRequests = Metric{"rate_limit_overload_requests_total", "rate_limit.overload.requests", "{request}",
 		"Requests by level of priority: admitted or shed.", false, false, []string{"route", "level", "decision"}}
-	overloaded = Metric{"rate_limit_overloaded", "rate_limit.overloaded", "1",
-		"1 while requests of a level are refused after a short wait.", true, false, []string{"route", "level"}}
 
 	paceAttempts = Metric{"rate_limit_pace_attempts_total", "rate_limit.pace.attempts", "{attempt}",
 		"Attempts to send a request to another server, by outcome. A request that is sent again counts again.", false, false, []string{"rule", "outcome"}}
 	paceRetries = Metric{"rate_limit_pace_retries_total", "rate_limit.pace.retries", "{attempt}",
 		"Attempts that were followed by a retry.", false, false, []string{"rule"}}
-	paceCooldowns = Metric{"rate_limit_pace_cooldowns_total", "rate_limit.pace.cooldowns", "{cooldown}",
-		"Cooldowns that responses to this process began: no process sends requests meanwhile.", false, false, []string{"rule"}}
 	paceCooldown = Metric{"rate_limit_pace_cooldown_seconds", "rate_limit.pace.cooldown", "s",
-		"Remaining time of the longest cooldown of the rule's keys.", true, false, []string{"rule"}}
+		"Remaining time of the longest cooldown of the rule's keys, in which no request is sent.", true, false, []string{"rule"}}
 	paceWaiting = Metric{"rate_limit_pace_waiting", "rate_limit.pace.waiting", "{request}",
 		"Outgoing requests that wait.", true, false, []string{"rule"}}
-	paceInFlight = Metric{"rate_limit_pace_in_flight", "rate_limit.pace.in_flight", "{request}",
-		"Outgoing requests that were sent and have no response yet.", true, false, []string{"rule"}}
 
 	reloads = Metric{"rate_limit_reloads_total", "rate_limit.reloads", "{reload}",
 		"Attempts to load rules, the first one included.", false, false, []string{"result"}}
 	reloadOK = Metric{"rate_limit_last_reload_successful", "rate_limit.last_reload.successful", "1",
 		"1 if the rules as they are written are in force.", true, false, nil}
-	reloadAt = Metric{"rate_limit_last_reload_success_timestamp_seconds", "rate_limit.last_reload.success.time", "s",
-		"When the rules in force were loaded, since 1970.", true, false, nil}
 	banned = Metric{"rate_limit_bans_active", "rate_limit.bans.active", "{ban}",
 		"Bans in force in this process.", true, false, nil}
 	stale = Metric{"rate_limit_bans_stale_seconds", "rate_limit.bans.stale", "s",
@@ -108,10 +89,11 @@ var (
 		true, false, []string{"rule", "client"}}
 
 	all = []*Metric{
-		&requests, &exceeded, &outcomes, &overCap, &storeErrors, &degraded, &degradedFor, &failures, &byServer,
-		&cells, &bytes, &evicted, &overflowed, &inProgress, &inQueue, &atOnce, &overloadLimit, &overloadInFlight, &overloadStreams, &overloadWaiting,
-		&overloadRequests, &overloaded, &paceAttempts, &paceRetries, &paceCooldowns,
-		&paceCooldown, &paceWaiting, &paceInFlight, &reloads, &reloadOK, &reloadAt, &banned, &stale, &topRefused,
+		&requests, &exceeded, &outcomes, &storeErrors, &degraded, &degradedFor, &failures, &byServer,
+		&bytes, &evicted, &overflowed, &inProgress, &inQueue,
+		&overloadLimit, &overloadInFlight, &overloadWaiting, &overloadRequests,
+		&paceAttempts, &paceRetries, &paceCooldown, &paceWaiting,
+		&reloads, &reloadOK, &banned, &stale, &topRefused,
 	}
 )
 
@@ -144,14 +126,11 @@ func (t *Table) Read(emit Emit) {
 	for rule, n := range ofRule {
 		emit(&exceeded, n, rule)
 	}
-	emit(&overCap, float64(t.rules.dropped.Load()))
 	emit(&storeErrors, float64(t.errors.Load()), t.store.Kind)
 	readStore(emit, t.store)
 	for _, p := range t.inProgress() {
 		emit(&inProgress, float64(p.Requests), p.Rule.Name, p.Rule.Tier)
 		emit(&inQueue, float64(p.Waiting), p.Rule.Name, p.Rule.Tier)
-		_, most, _ := limiter.Split(p.Rule.Limit)
-		emit(&atOnce, float64(most.Max), p.Rule.Name, p.Rule.Tier)
 	}
 	if l := t.overload(); l != nil {
 		readOverload(emit, l.Stats())
@@ -161,11 +140,9 @@ func (t *Table) Read(emit Emit) {
 			emit(&paceAttempts, float64(c[o].Load()), n.rule, o.String())
 		}
 		emit(&paceRetries, float64(c[retried].Load()), n.rule)
-		emit(&paceCooldowns, float64(c[cooldown].Load()), n.rule)
 	})
 	for _, s := range t.waiting() {
 		emit(&paceWaiting, float64(s.Waiting), s.Rule)
-		emit(&paceInFlight, float64(s.InFlight), s.Rule)
 		emit(&paceCooldown, max(0, time.Until(s.Until).Seconds()), s.Rule)
 	}
 	t.readRules(emit)
@@ -196,11 +173,10 @@ func (t *Table) readTop(emit Emit) {
 func (t *Table) readRules(emit Emit) {
 	list := t.options.Bans
 	if w := t.watcher.Load(); w != nil {
-		loaded, refused, last, err := (*w).Reloads()
+		loaded, refused, _, err := (*w).Reloads()
 		emit(&reloads, float64(loaded), "loaded")
 		emit(&reloads, float64(refused), "refused")
 		emit.is(&reloadOK, err == nil)
-		emit(&reloadAt, float64(last.UnixMilli())/1000)
 		if list == nil {
 			list = (*w).Bans()
 		}
@@ -208,30 +184,15 @@ func (t *Table) readRules(emit Emit) {
 	if list == nil {
 		return
 	}
-	if n, ok := countBans(list); ok {
-		emit(&banned, float64(n))
-	}
+	emit(&banned, float64(list.Count()))
 	if shared, ok := list.(interface{ Stale() time.Duration }); ok {
 		emit(&stale, shared.Stale().Seconds())
 	}
 }
 
-const bansPatience = 250 * time.Millisecond
-
-func countBans(list bans.List) (n int, ok bool) {
-	if list.Empty() {
-		return 0, true
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), bansPatience)
-	defer cancel()
-	all, err := list.All(ctx)
-	return len(all), err == nil || len(all) > 0 // with an error, all are those that this process knows
-}
-
 func readStore(emit Emit, s *tally.Store) {
 	if s.Memory != nil {
 		stats := s.Memory()
-		emit(&cells, float64(stats.Cells))
 		emit(&bytes, float64(stats.Bytes))
 		emit(&evicted, float64(stats.Evicted))
 		emit(&overflowed, float64(stats.Overflowed))
@@ -253,12 +214,10 @@ func readOverload(emit Emit, stats []shed.Stats) {
 	for _, s := range stats {
 		emit(&overloadLimit, float64(s.Limit), s.Route)
 		emit(&overloadInFlight, float64(s.InFlight), s.Route)
-		emit(&overloadStreams, float64(s.Streams), s.Route)
 		emit(&overloadWaiting, float64(s.Waiting), s.Route)
 		for _, level := range s.Levels {
 			emit(&overloadRequests, float64(level.Admitted), s.Route, level.Name, "admitted")
 			emit(&overloadRequests, float64(level.Shed), s.Route, level.Name, "shed")
-			emit.is(&overloaded, level.Overloaded, s.Route, level.Name)
 		}
 	}
 }

@@ -37,6 +37,10 @@ type Options struct {
 	// either way.
 	ShowKeys bool
 
+	// Latest is for [Sketch.Find]: the sketch remembers when each key was last seen. It takes 6 KB more for
+	// each rule if K is 100. False: Find finds nothing.
+	Latest bool
+
 	// Secret is the HMAC key of the digests: 16 bytes or more, and the same as in redisstore.Options,
 	// so that a client has one digest everywhere. Empty: the digests are SHA-256, so whoever tries all
 	// addresses finds the address; see [keyfunc.Digester].
@@ -61,6 +65,7 @@ type Sketch struct {
 	k        int
 	maxRules int
 	showKeys bool
+	latest   bool
 	digests  keyfunc.Digester
 	start    time.Time
 	step     time.Duration
@@ -92,6 +97,7 @@ func New(o Options) (*Sketch, error) {
 		k:        cmp.Or(o.K, defaultK),
 		maxRules: cmp.Or(o.MaxRules, defaultMaxRules),
 		showKeys: o.ShowKeys,
+		latest:   o.Latest,
 		digests:  keyfunc.NewDigester(o.Secret),
 		start:    time.Now(),
 		step:     cmp.Or(o.Window, defaultWindow) / steps,
@@ -114,38 +120,42 @@ func (s *Sketch) Observe(o *middleware.Observation) {
 	if len(o.Rules) == 0 {
 		return
 	}
-	now := s.now()
+	since := time.Since(s.start)
+	now := s.stepOf(since)
 	for i := range o.Rules {
 		seen := &o.Rules[i]
-		s.count(now, seen.Rule.Name, seen.Key, o.Err == nil && !seen.Decision.Allowed)
+		if r := s.rule(seen.Rule.Name, now); r != nil {
+			refused := o.Err == nil && !seen.Decision.Allowed
+			r.observe(now, s.hash(seen.Key), seen.Key, refused, o.Outcome == middleware.OutcomeAllowed, newSight(since, seen.Class))
+		}
 	}
 }
 
 // Count counts one request of a key, as Observe does for each rule of an observation. It is for a caller that
 // chooses the key, such as the client's address where the rule has one counter for everybody.
-func (s *Sketch) Count(rule, key string, refused bool) { s.count(s.now(), rule, key, refused) }
-
-func (s *Sketch) count(now int64, rule, key string, refused bool) {
-	r := s.rule(rule, now)
-	if r == nil {
-		s.unfollowed.Add(1)
-		return
+func (s *Sketch) Count(rule, key string, refused bool) {
+	now := s.now()
+	if r := s.rule(rule, now); r != nil {
+		r.add(now, s.hash(key), key, refused)
 	}
-	r.add(now, maphash.String(s.seed, key), key, refused)
 }
 
 // now is the current step, from 1.
-func (s *Sketch) now() int64 { return int64(time.Since(s.start)/s.step) + 1 }
+func (s *Sketch) now() int64 { return s.stepOf(time.Since(s.start)) }
 
-// rule is the rule of that name, or nil if there are too many.
-func (s *Sketch) rule(name string, now int64) *rule {
-	if r := (*s.rules.Load())[name]; r != nil {
-		return r
+func (s *Sketch) stepOf(since time.Duration) int64 { return int64(since/s.step) + 1 }
+
+func (s *Sketch) hash(key string) uint64 { return maphash.String(s.seed, key) }
+
+// rule is the rule of that name. If there are too many, it is nil, and a request is not counted.
+func (s *Sketch) rule(name string, now int64) (r *rule) {
+	if r = (*s.rules.Load())[name]; r == nil && s.full.Load() != now {
+		r = s.follow(name, now)
 	}
-	if s.full.Load() == now {
-		return nil
+	if r == nil {
+		s.unfollowed.Add(1)
 	}
-	return s.follow(name, now)
+	return r
 }
 
 // follow makes room for a rule, or returns nil.
@@ -168,6 +178,9 @@ func (s *Sketch) follow(name string, now int64) *rule {
 		return nil
 	}
 	r := newRule(s.k, s.digests)
+	if s.latest {
+		r.keepLatest()
+	}
 	next[name] = r
 	s.rules.Store(&next)
 	return r

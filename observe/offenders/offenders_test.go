@@ -277,3 +277,34 @@ func TestToObserveAllocatesNothing(t *testing.T) {
 		}))
 	}
 }
+
+func TestAKeyIsFoundWithWhenItWasLastSeen(t *testing.T) {
+	phase.Test(t, func(t *testing.T) {
+		s := sketch(t, offenders.Options{Latest: true})
+		start, long := time.Now(), strings.Repeat("x", 200)
+		see := func(rule, key string, refused bool) {
+			o := seen(t, rule, refused)
+			o.Rules[0].Key, o.Rules[0].Class = key, keyfunc.InDoubt
+			o.Outcome = middleware.OutcomeAllowed
+			if refused {
+				o.Outcome = middleware.OutcomeRefused
+			}
+			s.Observe(o)
+		}
+		see("ip", "a", true)
+		see("tenant", long, true)
+		time.Sleep(20 * time.Minute)
+		see("ip", "a", false)
+		time.Sleep(20 * time.Minute)
+
+		later := start.Add(20 * time.Minute)
+		assert.Equal(t, []offenders.Sighting{{Rule: "ip", Class: keyfunc.InDoubt, Passed: later, Refused: start}}, s.Find("a"))
+		assert.Equal(t, []offenders.Sighting{{Rule: "tenant", Class: keyfunc.InDoubt, Refused: start}}, s.Find(long))
+		assert.Equal(t, s.Find(long), s.Find(keyfunc.NewDigester(nil).Digest(long).Key()))
+		assert.Empty(t, s.Find("b"))
+		assert.Empty(t, s.Find(keyfunc.NewDigester(nil).Digest("b").Key()))
+		time.Sleep(2 * time.Hour)
+		assert.Empty(t, s.Find("a"), "it has left the window")
+		assert.Empty(t, sketch(t, offenders.Options{}).Find("a"))
+	})
+}

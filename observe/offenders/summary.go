@@ -1,6 +1,10 @@
 package offenders
 
-import "github.com/weirgo/weir/keyfunc"
+import (
+	"time"
+
+	"github.com/weirgo/weir/keyfunc"
+)
 
 // A summary is the Space-Saving algorithm: k counters, for the most frequent keys. A key without a
 // counter takes over the counter with the lowest count, and counts on from there. So its count
@@ -14,6 +18,7 @@ type summary struct {
 	k        int
 	counters []counter
 	names    []name         // of the counters
+	seen     []sight        // of the counters: the latest; empty without Options.Latest
 	places   map[uint64]int // of the counters, by hash
 	digests  keyfunc.Digester
 }
@@ -24,6 +29,20 @@ type counter struct {
 	error uint64 // by how much count may be too high
 }
 
+// A sight is when a key was seen, in seconds since the sketch's start, plus 1; 0: unknown. The low bits are the key's
+// class.
+type sight uint32
+
+const classBits = 3
+
+func newSight(since time.Duration, class keyfunc.Class) sight {
+	return sight(since/time.Second+1)<<classBits | sight(class)
+}
+
+// seconds is the time, and class the class.
+func (s sight) seconds() uint32      { return uint32(s >> classBits) }
+func (s sight) class() keyfunc.Class { return keyfunc.Class(s & (1<<classBits - 1)) }
+
 func newSummary(k int, digests keyfunc.Digester) summary {
 	return summary{k: k, counters: make([]counter, 0, k), names: make([]name, k), places: make(map[uint64]int, k), digests: digests}
 }
@@ -33,12 +52,12 @@ func (s *summary) clear() {
 	s.total, s.lowest, s.next, s.counters = 0, 0, 0, s.counters[:0]
 }
 
-// add counts a key once.
-func (s *summary) add(hash uint64, key string) {
+// add counts a key once, and returns the index of its counter.
+func (s *summary) add(hash uint64, key string) int {
 	s.total++
 	if place, ok := s.places[hash]; ok {
 		s.counters[place].count++
-		return
+		return place
 	}
 	place, c := len(s.counters), counter{hash: hash, count: 1}
 	if place < s.k {
@@ -53,6 +72,21 @@ func (s *summary) add(hash uint64, key string) {
 	}
 	s.places[hash] = place
 	s.names[place].set(key, s.digests)
+	if len(s.seen) > 0 {
+		s.seen[place] = 0
+	}
+	return place
+}
+
+// see records the class of a counter's key and, if it counts, the time.
+func (s *summary) see(place int, at sight, counts bool) {
+	if len(s.seen) == 0 {
+		return
+	}
+	if !counts {
+		at = sight(s.seen[place].seconds())<<classBits | sight(at.class())
+	}
+	s.seen[place] = at
 }
 
 // last returns the index of a counter with the lowest count; all k are used. Counts only grow, so
@@ -82,10 +116,13 @@ func (s *summary) floor() uint64 {
 	return lowest
 }
 
+// LongestKey is the number of bytes up to which a Sketch keeps a key. Of a longer one it keeps the digest.
+const LongestKey = 63
+
 // A name is a key, or the digest of a key that is too long.
 type name struct {
 	size  uint8 // isLong: it is a digest
-	bytes [63]byte
+	bytes [LongestKey]byte
 }
 
 const isLong = 255

@@ -3,6 +3,9 @@ package offenders
 import (
 	"cmp"
 	"slices"
+	"time"
+
+	"github.com/weirgo/weir/keyfunc"
 )
 
 // An Offender is a key with its counts.
@@ -86,6 +89,43 @@ func (s *Sketch) KeyOf(digest string) (key string, ok bool) {
 		}
 	}
 	return "", false
+}
+
+// A Sighting is when a key was last seen under a rule.
+type Sighting struct {
+	Rule  string
+	Class keyfunc.Class // of the key in its latest request
+
+	// When a request of the key passed all rules, and when the rule refused one, to the second. Zero: not
+	// known, as the key was not seen in the window, or is not among those that are counted.
+	Passed, Refused time.Time
+}
+
+// Find returns when a key was last seen, by rule, in no order. Of a key of more than 63 bytes it also accepts the
+// digest ([keyfunc.Digest.Key]). It needs Options.Latest, and does not see requests of [Sketch.Count].
+func (s *Sketch) Find(key string) (found []Sighting) {
+	if !s.latest {
+		return nil
+	}
+	now, hash := s.now(), s.hash(key)
+	digest, isDigest := keyfunc.DigestOf(key)
+	for name, r := range *s.rules.Load() {
+		if isDigest {
+			hash = r.hashOf(digest)
+		}
+		if passed, refused, class, ok := r.find(now, hash); ok {
+			found = append(found, Sighting{name, class, s.timeOf(passed), s.timeOf(refused)})
+		}
+	}
+	return found
+}
+
+// timeOf returns the time of a sight's seconds.
+func (s *Sketch) timeOf(seconds uint32) time.Time {
+	if seconds == 0 {
+		return time.Time{}
+	}
+	return s.start.Add(time.Duration(seconds-1) * time.Second)
 }
 
 // read returns the counts of a rule in the window.

@@ -47,13 +47,12 @@ func (s *telling) Stats() limiter.MemoryStats { return s.memory }
 // A written file has rules that were loaded so often, or refused.
 type written struct {
 	loaded, refused uint64
-	last            time.Time
 	err             error
 	list            *shared
 }
 
 func (w *written) Reloads() (loaded, refused uint64, last time.Time, err error) {
-	return w.loaded, w.refused, w.last, w.err
+	return w.loaded, w.refused, time.Time{}, w.err
 }
 func (w *written) Bans() bans.List { return w.list }
 
@@ -68,21 +67,20 @@ func (s *shared) Stale() time.Duration { return s.stale }
 func TestEveryMetricMoves(t *testing.T) {
 	store, file := &telling{}, &written{list: &shared{List: bans.Must(bans.New(bans.Options{}))}}
 	top := offenders.Must(offenders.New(offenders.Options{ShowKeys: true}))
-	metrics := newMetrics(t, promlimit.Options{Store: store, MaxRules: 1, Top: top})
+	metrics := newMetrics(t, promlimit.Options{Store: store, Top: top})
 	assert.NotContains(t, samples(t, metrics), "rate_limit_last_reload_successful", "what is not known has no series")
 	metrics.Follow(file)
 	before := samples(t, metrics)
 	assert.Equal(t, 1.0, before["rate_limit_last_reload_successful"])
 
 	store.health = failover.Stats{Degraded: true, DegradedInAll: time.Minute, Failures: 2, Decided: 3, Local: 4, Open: 5, Closed: 6}
-	store.memory = limiter.MemoryStats{Cells: 1, Bytes: 2, Evicted: 3, Overflowed: 4}
-	*file = written{2, 1, time.UnixMilli(1500), errors.New("line 3"), file.list}
+	store.memory = limiter.MemoryStats{Bytes: 2, Evicted: 3, Overflowed: 4}
+	*file = written{2, 1, errors.New("line 3"), file.list}
 	file.list.stale = 90 * time.Second
 	require.NoError(t, file.list.Ban(t.Context(), "mallory", 0))
 	o := observation(t, "ip", "")
 	o.Elapsed = time.Millisecond
 	metrics.Observe(o)
-	metrics.Observe(observation(t, "beyond the cap", ""))
 	o.Err = errors.New("no answer")
 	metrics.Observe(o)
 	o = observation(t, "ip", "")
@@ -92,10 +90,10 @@ func TestEveryMetricMoves(t *testing.T) {
 	for name, want := range map[string]float64{
 		`rate_limit_bans_active`: 1, `rate_limit_bans_stale_seconds`: 90,
 		`rate_limit_exceeded_total{rule="ip"}`: 1, `rate_limit_top_client_refused{client="203.0.113.9",rule="ip"}`: 1, `rate_limit_reloads_total{result="loaded"}`: 2, `rate_limit_reloads_total{result="refused"}`: 1,
-		`rate_limit_last_reload_successful`: 0, `rate_limit_last_reload_success_timestamp_seconds`: 1.5,
+		`rate_limit_last_reload_successful`:  0,
 		`rate_limit_degraded{store="redis"}`: 1, `rate_limit_store_failures_total{store="redis"}`: 2, `rate_limit_store_errors_total{store="redis"}`: 1,
 		`rate_limit_store_decisions_total{by="server",store="redis"}`: 3, `rate_limit_store_decisions_total{by="fail_closed",store="redis"}`: 6,
-		`rate_limit_table_overflowed_total`: 4, `rate_limit_rules_over_cap_total`: 1,
+		`rate_limit_table_overflowed_total`: 4,
 	} {
 		assert.Equal(t, want, now[name], name)
 	}

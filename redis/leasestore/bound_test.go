@@ -371,7 +371,7 @@ func TestOptionsThatCannotBeMeantAreAllNamed(t *testing.T) {
 	}
 	require.NoError(t, Options{}.Validate())
 	_, err = New(nil, Options{})
-	assert.EqualError(t, err, "leasestore: New needs a client")
+	assert.EqualError(t, err, "leasestore: it needs a client, and this one is nil")
 	_, err = New(connect(t, "localhost:1"), Options{Ahead: 51, Redis: redisstore.Options{Prefix: "a b"}})
 	for _, part := range []string{"Ahead is 51", `leasestore: Redis: redisstore: Prefix "a b"`} {
 		assert.ErrorContains(t, err, part)

@@ -97,7 +97,7 @@
 // for five seconds, with 24 bytes for each process that holds units. The Redis user needs the same ACL
 // as for redisstore.
 //
-// In a Cluster and in a Ring each key is settled by a call of its own. A node that hangs delays the
+// In a Cluster each key is settled by a call of its own. A node that hangs delays the
 // settlements of all keys until the client's timeout. Set ContextTimeoutEnabled on the client, which
 // bounds the delay to a quarter of a second.
 package leasestore

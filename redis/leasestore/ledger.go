@@ -6,7 +6,10 @@ import (
 	"crypto/rand"
 	_ "embed"
 	"encoding/binary"
+	"errors"
+	"log/slog"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -33,15 +36,17 @@ type redisLedger struct {
 	holder    [8]byte // that this process is
 	percent   int
 	life      time.Duration
+	log       *slog.Logger // nil: slog.Default
+	warned    sync.Once    // that Redis cannot make leases
 }
 
 // newLedger returns the ledger of a process. Its leases last for life at most, and its trips
 // end after timeout. All processes together hold no more than percent of what a limit lets pass
 // at once. Nothing is sent twice, because units that are returned twice would be admitted
 // twice.
-func newLedger(client redis.UniversalClient, names counters.Names, percent int, life, timeout time.Duration) *redisLedger {
+func newLedger(client redis.UniversalClient, oneTag bool, names counters.Names, percent int, life, timeout time.Duration) *redisLedger {
 	l := &redisLedger{
-		names: names, transport: wire.NewTransport(client).Bounded(timeout),
+		names: names, transport: wire.NewTransport(client, oneTag).Bounded(timeout),
 		percent: percent, life: life,
 	}
 	_, _ = rand.Read(l.holder[:]) // which cannot fail
@@ -81,13 +86,13 @@ type lease struct {
 // leasesInScript bounds how long a script runs: some 6 microseconds for each lease.
 const leasesInScript = 256
 
-// Settle sends leases to Redis, in as many scripts as needed, in one pipeline. In a Cluster and
-// a Ring each lease has a script of its own. If there is an error, Redis may have received
+// Settle sends leases to Redis, in as many scripts as needed, in one pipeline. In a Cluster
+// each lease has a script of its own. If there is an error, Redis may have received
 // leases that are not done: their returned units are returned, and their granted units are
 // lost.
 func (l *redisLedger) Settle(ctx context.Context, leases []lease) error {
 	most := leasesInScript
-	if l.transport.Split {
+	if l.transport.IsSplit() {
 		most = 1
 	}
 	parts := slices.Collect(slices.Chunk(leases, most))
@@ -122,7 +127,18 @@ func (l *redisLedger) Settle(ctx context.Context, leases []lease) error {
 		}
 		failed = cmp.Or(failed, err)
 	}
-	return l.transport.Failed("leasestore", failed, 0)
+	if failed == nil && len(requests) > 0 {
+		l.transport.CheckRoute(requests[0], l.names.Prefix, l.log)
+	}
+	err := l.transport.Failed("leasestore", failed, 0)
+	var unfit interface{ Unusable() bool }
+	if errors.As(err, &unfit) && unfit.Unusable() {
+		l.warned.Do(func() {
+			cmp.Or(l.log, slog.Default()).Error("weir: Redis cannot make leases: a wrong configuration; until it is fixed, Redis decides each request",
+				"code", "weir-store-unusable", "error", err)
+		})
+	}
+	return err
 }
 
 func (l *redisLedger) encode(leases []lease, now int64) (keys []string, argument []byte) {

@@ -18,7 +18,7 @@ import (
 
 // ledgerOf waits longer for Redis than a Store does: a busy machine is no outage.
 func ledgerOf(client redis.UniversalClient, percent int, life time.Duration) *redisLedger {
-	return newLedger(client, counters.New("", nil, counters.Format), percent, life, 10*time.Second)
+	return newLedger(client, false, counters.New("", nil, counters.Format), percent, life, 10*time.Second)
 }
 
 // Units are not granted of what is not known.

@@ -26,9 +26,6 @@ func TestUnitsAreReturnedOnceThoughTheAnswerIsLost(t *testing.T) {
 		"one server":                   redis.NewClient(&redis.Options{Addr: server.Addr, Dialer: link.Dial}),
 		"one server, which keeps time": redis.NewClient(&redis.Options{Addr: server.Addr, Dialer: link.Dial, ContextTimeoutEnabled: true}),
 		"a Cluster":                    redis.NewClusterClient(&redis.ClusterOptions{Addrs: redistest.Addrs(redistest.Cluster(t)), Dialer: link.Dial}),
-		"a Ring": redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"one": server.Addr}, Dialer: link.Dial,
-			HeartbeatFrequency: time.Hour, // or the lost answer may be to its PING
-		}),
 	} {
 		t.Run(name, func(t *testing.T) {
 			redistest.CloseAfter(t, rdb)

@@ -55,19 +55,22 @@ type Store struct {
 	swept time.Time // when entries without requests were last checked
 }
 
-// New returns a Store that counts in Redis, through a client of go-redis. It starts a goroutine that
+// New returns a Store that counts in Redis, through a client of go-redis for one server, Sentinel or
+// a Cluster. It starts a goroutine that
 // settles leases; [Store.Close] ends it. The Store sends nothing to Redis before the first decision.
 // The caller closes the client.
 func New(client redis.UniversalClient, options Options) (*Store, error) {
 	if err := options.Validate(); err != nil {
 		return nil, err
 	}
-	if wire.IsNil(client) {
-		return nil, errors.New("leasestore: New needs a client")
+	if err := wire.CheckClient("leasestore", client); err != nil {
+		return nil, err
 	}
 	o := options.complete()
 	names := counters.New(o.Redis.Prefix, o.Redis.Secret, counters.Format)
-	return newStore(redisstore.New(client, o.Redis), newLedger(client, names, o.Ahead, life, patience), o), nil
+	ledger := newLedger(client, o.Redis.OneTag, names, o.Ahead, life, patience)
+	ledger.log = o.Redis.Failover.Logger
+	return newStore(redisstore.New(client, o.Redis), ledger, o), nil
 }
 
 func newStore(exact limiter.Store, l ledger, o Options) *Store {

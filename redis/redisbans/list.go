@@ -80,7 +80,7 @@ func (o Options) Validate() error {
 // sense is a permanent ban, which All lists and Unban lifts. A ban's data in Redis expires when the ban no
 // longer matters. A permanent ban expires if no process reads the list for a year.
 //
-// An ACL user needs ~weir:* &weir:* +eval +evalsha +time +get +set +hget +hset +hdel +hlen +hexists
+// An ACL user needs ~weir:* resetchannels &weir:* +eval +evalsha +time +get +set +hget +hset +hdel +hlen +hexists
 // +hscan +zadd +zrem +zcard +zrangebyscore +zrevrangebyscore +pexpire +pttl +publish
 // +subscribe +unsubscribe +ping, and in a Cluster the commands by which go-redis finds the nodes.
 type List struct {
@@ -111,13 +111,13 @@ type List struct {
 	hasWarned bool             // of strange fields or states
 }
 
-// New returns the list in Redis, through any client of go-redis. It does not wait for Redis,
+// New returns the list in Redis, through a client of go-redis for one server or a Cluster. It does not wait for Redis,
 // which may be down. The list is empty until its goroutine has read it; [List.All] waits for that.
 // When ctx ends, the goroutines end, and the process learns nothing from others any more. New's
 // caller closes the client.
 func New(ctx context.Context, client redis.UniversalClient, o Options) (*List, error) {
-	if wire.IsNil(client) {
-		return nil, errors.New("redisbans: New needs a client")
+	if err := wire.CheckClient("redisbans", client); err != nil {
+		return nil, err
 	}
 	if err := o.Validate(); err != nil {
 		return nil, err
@@ -130,7 +130,7 @@ func New(ctx context.Context, client redis.UniversalClient, o Options) (*List, e
 		poll:     cmp.Or(o.Poll, defaultPoll),
 		patience: cmp.Or(o.patience, wire.Patience),
 		log:      cmp.Or(o.Logger, slog.Default()),
-		redis:    wire.NewTransport(client),
+		redis:    wire.NewTransport(client, false),
 		names:    []string{prefix + "list", prefix + "version", prefix + "ends"},
 		channel:  prefix + "changes",
 		start:    time.Now(),
@@ -172,6 +172,9 @@ func digested(b bans.Ban) bans.Ban {
 
 // Empty implements [bans.List].
 func (l *List) Empty() bool { return l.local.Empty() }
+
+// Count implements [bans.List], by the copy.
+func (l *List) Count() int { return l.local.Count() }
 
 // Ban implements [bans.List].
 func (l *List) Ban(ctx context.Context, key string, d time.Duration, notes ...bans.Note) error {

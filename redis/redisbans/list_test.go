@@ -78,8 +78,6 @@ func hearers(t testing.TB, client redis.UniversalClient, o redisbans.Options) (h
 		err = count(t.Context(), client)
 	case *redis.ClusterClient:
 		err = client.ForEachMaster(t.Context(), count)
-	case *redis.Ring:
-		err = client.ForEachShard(t.Context(), count)
 	}
 	require.NoError(t, err)
 	return heard
@@ -188,11 +186,10 @@ func (w *wireOf) Read(b []byte) (int, error) {
 
 func TestABanIsKnownInEveryProcess(t *testing.T) {
 	t.Parallel()
-	one, two, cluster := redistest.Start(t), redistest.Start(t), redistest.Cluster(t)
+	one, cluster := redistest.Start(t), redistest.Cluster(t)
 	for name, client := range map[string]redis.UniversalClient{
 		"a server":  redis.NewClient(&redis.Options{Addr: one.Addr}),
 		"a cluster": redis.NewClusterClient(&redis.ClusterOptions{Addrs: redistest.Addrs(cluster)}),
-		"a ring":    redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"one": one.Addr, "two": two.Addr}}),
 	} {
 		t.Run(name, func(t *testing.T) {
 			closeAfter(t, client)

@@ -6,7 +6,8 @@
 //	err = redisrules.Publish(ctx, rdb, "limits", text, rules.Options{}) // elsewhere
 //
 // An ACL user that watches needs +getrange +exists +subscribe +ping, on the key and on the channel,
-// whose name is the key followed by ":changed". A user that publishes needs +set +publish, and for
+// whose name is the key followed by ":changed": for the key limits, ~limits resetchannels
+// &limits:changed. A user that publishes needs +set +publish, and for
 // [PublishIf] also +getrange +exists +watch +unwatch +multi +exec.
 package redisrules
 
@@ -112,8 +113,8 @@ func Read(ctx context.Context, client redis.UniversalClient, key string) ([]byte
 }
 
 func check(client redis.UniversalClient, key string) error {
-	if wire.IsNil(client) {
-		return errors.New("redisrules: the Redis client is nil")
+	if err := wire.CheckClient("redisrules", client); err != nil {
+		return err
 	}
 	if key == "" {
 		return errors.New("redisrules: the key in Redis is empty")

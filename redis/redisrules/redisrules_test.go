@@ -120,9 +120,9 @@ func TestRulesThatAreWrongAreNotPublished(t *testing.T) {
 
 	var none *redis.Client
 	for _, bad := range []redis.UniversalClient{nil, none} {
-		require.EqualError(t, redisrules.Publish(t.Context(), bad, inRedis, []byte(limitOf("5/h")), rules.Options{}), "redisrules: the Redis client is nil")
+		require.EqualError(t, redisrules.Publish(t.Context(), bad, inRedis, []byte(limitOf("5/h")), rules.Options{}), "redisrules: it needs a client, and this one is nil")
 		_, err = redisrules.Watch(t.Context(), bad, inRedis, rules.Options{})
-		require.EqualError(t, err, "redisrules: the Redis client is nil")
+		require.EqualError(t, err, "redisrules: it needs a client, and this one is nil")
 	}
 	require.EqualError(t, redisrules.Publish(t.Context(), client, "", []byte(limitOf("5/h")), rules.Options{}), "redisrules: the key in Redis is empty")
 	_, err = redisrules.Watch(t.Context(), client, "", rules.Options{Poll: 1})

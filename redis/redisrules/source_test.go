@@ -139,7 +139,7 @@ func TestUsersNeedNoMoreThanIsSaid(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	as := func(name string, may ...string) redis.UniversalClient {
-		server.MustDo(append([]string{"ACL", "SETUSER", name, "on", ">secret", "~" + key, "&" + key + ":changed"}, may...)...)
+		server.MustDo(append([]string{"ACL", "SETUSER", name, "on", ">secret", "~" + key, "resetchannels", "&" + key + ":changed"}, may...)...)
 		return redistest.CloseAfter(t, redis.NewClient(&redis.Options{Addr: server.Addr, Username: name, Password: "secret"}))
 	}
 	writer := as("writer", "+set", "+publish")

@@ -209,15 +209,23 @@ func (a answer) log(log []limiter.Entry, i int, s limiter.State, c *limiter.Char
 	return log
 }
 
-// foreign returns the name of a key of g's that holds no counter, or an empty string. If there
-// is one, nothing was decided.
-func (g *group) foreign() string {
+// foreign returns an error if keys of g hold no counter, or nil. If it is an error, nothing was decided.
+func (g *group) foreign() *foreignError {
+	var err *foreignError
 	for i := range g.items {
-		if g.answer.records[i*g.answer.size] == 2 {
-			return g.items[i].name
+		if g.answer.records[i*g.answer.size] != 2 {
+			continue
 		}
+		if err == nil {
+			err = &foreignError{name: g.items[i].name}
+		}
+		index := i
+		if g.indexes != nil {
+			index = g.indexes[i]
+		}
+		err.charges = append(err.charges, index)
 	}
-	return ""
+	return err
 }
 
 // decide fills in the decisions on a group, and reports whether it was taken.

@@ -61,7 +61,7 @@ func (b *batch) isOverdue(now time.Time, patience time.Duration) bool {
 func (s *store) send(b *batch, finished func()) {
 	s.batches.Add(1)
 	requests := []*request{{groups: b.groups}}
-	if s.redis.Split {
+	if s.redis.IsSplit() {
 		requests = splitByTag(b.groups)
 	}
 	for _, r := range requests {
@@ -85,6 +85,9 @@ func (s *store) send(b *batch, finished func()) {
 	}
 	b.requests = requests
 	finished()
+	if r := requests[0]; s.tries && r.failed == nil {
+		s.redis.CheckRoute(&r.Request, s.names.Prefix, s.log)
+	}
 	for _, r := range requests {
 		r.deliver()
 	}

@@ -43,7 +43,7 @@ func TestAStoreOnOneServerKeepsItsPromises(t *testing.T) {
 	}
 }
 
-// A Sentinel's client is as one for one server here, and a Ring's as a Cluster's.
+// A Sentinel's client is as one for one server here.
 func TestAStoreOnAClusterKeepsItsPromises(t *testing.T) {
 	t.Parallel()
 	nodes := redistest.Cluster(t)

@@ -3,8 +3,12 @@
 //	rdb := redis.NewClient(&redis.Options{Addr: "localhost:6379"})
 //	limits, err := middleware.New(middleware.Config{Store: redisstore.New(rdb, redisstore.Options{}), Rules: rules})
 //
-// The client is any client of go-redis v9: for one server, for Sentinel, for a Cluster or a Ring. The
-// server may be Redis 6.2 or newer, or one that speaks its protocol, such as Valkey.
+// The client is a *redis.Client of go-redis v9, for one server or Sentinel, or a *redis.ClusterClient. A
+// *redis.Ring is refused, because its shards are not one store, and so are clients of other kinds: an
+// AutoPipeline, and wrappers. Change a client with AddHook. The server may be Redis 6.2 or newer, or one
+// that speaks its protocol, such as Valkey.
+//
+// A proxy that sends each script to one of several servers by its first key needs Options.OneTag.
 //
 // # Decisions
 //
@@ -40,7 +44,9 @@
 // No caller waits for a settlement ([Store.Settle]). It travels with the next decision of this process
 // on the same counter and is applied first, or with a decision on another counter, or alone after 5
 // milliseconds. Callers do wait if 1,024 settlements are waiting already. Stats.Unsettled counts
-// settlements without an answer. They are not sent again, because they might count twice.
+// settlements without an answer. They are not sent again, because they might count twice. Such a
+// settlement is lost or counts once, and if it lies in the socket of a Redis that has stopped, it counts
+// after decisions that this process made later.
 //
 // Redis counts the slots of each process ([limiter.NewConcurrency], [limiter.NewSemaphore]) for a lease
 // of ten seconds, which the process renews within a third of that. The process that acquired a slot
@@ -54,8 +60,8 @@
 // Tests may run on miniredis. It decides as Redis does, for all algorithms. Move its clock with
 // SetTime, for windows, and FastForward, for expiry. Set Options.ForgetRefusals, because the process
 // remembers refusals by its own clock. miniredis is far slower than Redis, so give Options.Failover a
-// Deadline of seconds. Bans (package redisbans), leases (package leasestore) and [Usages] need a real
-// Redis, and return an error on miniredis.
+// Deadline of seconds. Bans (package redisbans) need a real Redis, and return an error on miniredis. A
+// leasestore makes no leases there: it logs weir-store-unusable once, and each request is decided there.
 //
 // # Outages
 //
@@ -69,10 +75,10 @@
 // client knows it. After a call without an answer, the process dials the server once, in the
 // background, with the client's own Dialer and without hooks, because go-redis does not say why it
 // cannot connect. A server that cannot run the scripts is a wrong configuration, with a log code of its
-// own: it lacks a command, its ACL denies one, or it is a Cluster's node and the client is for one
-// server.
+// own: it lacks a command or Lua (Valkey without its module), its ACL denies one, or it is a Cluster's
+// node and the client is for one server.
 //
-// An outage ends when Redis takes a trial: the process looks at the counters, and writes a key beside
+// Redis is asked again when it takes a trial: the process looks at the counters, and writes a key beside
 // them that expires in a second, because a Redis that can only be read is still down.
 //
 // go-redis has a logger for the whole program, which writes to standard error (redis.SetLogger).
@@ -92,7 +98,7 @@
 // The client's own timeouts change none of this. Weir uses a client for one server through a copy
 // (WithTimeout), which shares its connections but may lack its hooks. If you set ContextTimeoutEnabled,
 // Weir uses the client itself, and hooks, such as tracing, see its commands. Set ContextTimeoutEnabled
-// on a client for a Cluster or a Ring too: a connection that hangs is then dropped after twenty
+// on a client for a Cluster too: a connection that hangs is then dropped after twenty
 // deadlines instead of after ReadTimeout. A Dialer of your own must heed its context.
 //
 // # What is in Redis
@@ -122,7 +128,7 @@
 // gets one again.
 //
 // A value under such a name that is no counter is left alone, because nobody knows what was used. The
-// OnOutage of the rule decides for that key, and the log names the key once (weir-foreign-value). Reset
+// OnOutage of its rule decides for that key, and Redis on the request's other rules. The log names the key once (weir-foreign-value). Reset
 // deletes it. If it has no expiry, it gets one of an hour.
 //
 // An ACL user needs ~weir:* +eval +evalsha +time +mget +exists +getrange +set +setrange +del +pexpire
@@ -134,6 +140,5 @@
 // to be persisted. Without persistence a restart begins all counters anew.
 //
 // After a failover to a replica, by Sentinel or in a Cluster, what had not yet been replicated is
-// forgotten. If a shard of a Ring is lost, its keys move to the other shards and begin anew: prefer a
-// Cluster where limits must hold. While a slot is being moved, go-redis follows the redirects.
+// forgotten. While a slot is being moved, go-redis follows the redirects.
 package redisstore

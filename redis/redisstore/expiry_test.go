@@ -77,25 +77,26 @@ func serverMillis(t testing.TB, server *redistest.Server) int64 {
 func livesFor(t testing.TB, server *redistest.Server, q *limiter.Quota, name string, reset time.Duration, now int64) {
 	t.Helper()
 	life := (reset.Microseconds() + 999) / 1000
-	expiry := integer(t, server.MustDo("PEXPIRETIME", name))
+	since := serverMillis(t, server)
+	left := integer(t, server.MustDo("PTTL", name))
 	until := serverMillis(t, server)
 	if reset == 0 {
-		require.Equal(t, int64(-2), expiry, "%s is stored, though all its units are free", name)
+		require.Equal(t, int64(-2), left, "%s is stored, though all its units are free", name)
 		return
 	}
-	if expiry == -2 {
+	if left == -2 {
 		require.GreaterOrEqual(t, until, now/1000+life, "%s is gone, %v before its units are free", name, reset)
 		return
 	}
-	require.NotEqual(t, int64(-1), expiry, "%s never expires", name)
+	require.NotEqual(t, int64(-1), left, "%s never expires", name)
 	// Redis keeps a key through the millisecond that is its expiry.
-	require.GreaterOrEqual(t, 1000*(expiry+1), now+reset.Microseconds(), "%s expires before its units are free, in %v", name, reset)
+	require.GreaterOrEqual(t, 1000*(until+left+1), now+reset.Microseconds(), "%s expires before its units are free, in %v", name, reset)
 	// Both sides are rounded, and write.lua adds a millisecond.
 	free, late := (now+reset.Microseconds()+999)/1000, until-now/1000
 	// What is left at most of an expiry that was set with room for more, half the longest life,
 	// when more was used than now.
 	room := (max(5*time.Second, q.Window(), reset/2) + 2*q.Window()).Milliseconds()
-	require.LessOrEqual(t, expiry, free+room+late+3, "%s outlives the last of its units, free in %v", name, reset)
+	require.LessOrEqual(t, since+left, free+room+late+3, "%s outlives the last of its units, free in %v", name, reset)
 }
 
 func TestAKeyLivesUntilAllItsUnitsAreFreeAndNotMuchLonger(t *testing.T) {

@@ -86,15 +86,15 @@ func TestOptionsThatMakeNoSenseAreNamedWithTheirValue(t *testing.T) {
 }
 
 func TestAStoreWithoutAClientCannotBeUsed(t *testing.T) {
-	for _, client := range []redis.UniversalClient{nil, (*redis.Client)(nil), (*redis.ClusterClient)(nil), (*redis.Ring)(nil)} {
+	for _, client := range []redis.UniversalClient{nil, (*redis.Client)(nil), (*redis.ClusterClient)(nil)} {
 		s := New(client, Options{Prefix: " "})
 		for _, store := range []limiter.Store{s, s.Within(time.Second), failover.Must(failover.New(s, failover.Options{}))} {
 			_, err := limiter.New(limiter.Config{Name: "mail", Limit: limiter.PerHour(50), Store: store})
-			require.ErrorContains(t, err, "redisstore: New needs a client")
+			require.ErrorContains(t, err, "redisstore: it needs a client, and this one is nil")
 			require.ErrorContains(t, err, `redisstore: Prefix " "`, "all that is wrong is told at once")
 		}
 		charges := []limiter.Charge{charge(bounded(t, "rule", 10, limiter.TokenBucket), "key", 1)}
-		want := "redisstore: New needs a client"
+		want := "redisstore: it needs a client, and this one is nil"
 		assert.ErrorContains(t, s.Decide(t.Context(), charges), want, "it does not decide by policy either")
 		assert.ErrorContains(t, s.Settle(t.Context(), []limiter.Settlement{{Charge: charges[0]}}), want)
 		assert.ErrorContains(t, s.Reset(t.Context(), charges), want)

@@ -1,8 +1,8 @@
 package redisstore
 
 import (
-	"cmp"
 	"context"
+	"errors"
 	"slices"
 
 	"github.com/weirgo/weir/limiter"
@@ -38,17 +38,16 @@ func (s *store) split(op op, charges []limiter.Charge) []*group {
 func (s *store) decideSplit(ctx context.Context, charges []limiter.Charge) error {
 	parts := s.split(take, charges)
 	all, decided := true, parts[:0]
-	var failed failures
+	var failed []error
 	for _, g := range parts {
-		part := s.part(g.tag)
 		if err := s.receive(ctx, g); err != nil {
-			failed.add(part, err)
+			failed = append(failed, err)
 			continue
 		}
 		all = s.conclude(g) && all
 		decided = append(decided, g)
 	}
-	if !all || failed.error != nil {
+	if !all || failed != nil {
 		s.undo(decided)
 	}
 	for _, g := range decided {
@@ -57,33 +56,8 @@ func (s *store) decideSplit(ctx context.Context, charges []limiter.Charge) error
 		}
 		g.free()
 	}
-	return failed.err()
+	return errors.Join(failed...)
 }
-
-// failures are the first error of the parts of a batch, and the parts that failed. As an error they tell
-// package failover to go on asking the other parts.
-type failures struct {
-	error
-	parts uint64
-}
-
-func (f *failures) add(part int, err error) {
-	f.error = cmp.Or(f.error, err)
-	f.parts |= 1 << part
-}
-
-// err returns f if there was a failure, or nil.
-func (f *failures) err() error {
-	if f.error == nil {
-		return nil
-	}
-	return f
-}
-
-// Parts returns the set of parts of the store that failed.
-func (f *failures) Parts() uint64 { return f.parts }
-
-func (f *failures) Unwrap() error { return f.error }
 
 // undo refunds the groups that were taken, and describes them as looks. It goes on after the caller has
 // left. Units that cannot be refunded stay used, which admits nothing.

@@ -32,6 +32,13 @@ type Options struct {
 	// remembers a refusal for up to a second.
 	ForgetRefusals bool
 
+	// OneTag says that a script can reach the counters of one client only, as in a Cluster. Set it if
+	// the client's address is a proxy that sends each script to one of several servers, by its first
+	// key: otherwise each of N servers admits the limit. It costs a script for each client in a batch.
+	// Proxies that forward connections, such as HAProxy in mode tcp, do not need it. If a trial finds
+	// such a proxy, the store logs weir-proxy-splits and goes on as with OneTag.
+	OneTag bool
+
 	// Failover says how to decide while Redis gives no answer. Its Logger gets the store's own warning
 	// too: a key holds something else than a counter (code weir-foreign-value).
 	Failover failover.Options
@@ -54,21 +61,18 @@ type Store struct {
 	invalid  error // why there are none of these
 }
 
-// New returns a Store on a client of go-redis: for one server, for Sentinel, for a Cluster or a
-// Ring. It asks nothing of Redis, which may be down. The caller closes the client.
+// New returns a Store on a client of go-redis: a *redis.Client, for one server or Sentinel, or a
+// *redis.ClusterClient. It asks nothing of Redis, which may be down. The caller closes the client.
 //
-// New returns no error, so that it can be written within a Config. If there is no client, or
-// [Options.Validate] refuses the options, making a limiter fails ([Store.Check]), and every
-// decision is an error.
+// New returns no error, so that it can be written within a Config. If there is no client, or one of
+// another kind (a Ring, an AutoPipeline, a wrapper), or [Options.Validate] refuses the options, making a
+// limiter fails ([Store.Check]), and every decision is an error.
 func New(client redis.UniversalClient, o Options) *Store {
-	err := o.Validate()
-	if wire.IsNil(client) {
-		err = errors.Join(errors.New("redisstore: New needs a client"), err)
-	}
-	if err != nil {
+	if err := errors.Join(wire.CheckClient("redisstore", client), o.Validate()); err != nil {
 		return &Store{invalid: err}
 	}
 	s := newStore(client, o)
+	s.tries = true
 	return &Store{store: s, failover: failover.Must(failover.New(s, o.Failover))} // which Validate has looked at
 }
 
@@ -90,7 +94,7 @@ const (
 func newStore(client redis.UniversalClient, o Options) *store {
 	s := &store{
 		names:      counters.New(o.Prefix, o.Secret, counters.Format),
-		redis:      wire.NewTransport(client),
+		redis:      wire.NewTransport(client, o.OneTag),
 		script:     script,
 		clock:      &counters.Clock{},
 		batches:    &atomic.Uint64{},

@@ -30,9 +30,6 @@ var (
 	//go:embed struct.lua
 	structLua string
 
-	//go:embed top.lua
-	topLua string
-
 	//go:embed write.lua
 	writeLua string
 )
@@ -42,7 +39,4 @@ var (
 var scriptLua = structLua + logLua + counters.Lua + writeLua + slotsLua + stateLua + requestLua +
 	strings.Replace(decideLua, "--[[plain.lua]]", plainLua, 1)
 
-var (
-	script    = wire.NewScript(scriptLua)
-	topScript = wire.NewScript(logLua + counters.Lua + topLua)
-)
+var script = wire.NewScript(scriptLua)

@@ -12,7 +12,7 @@ import (
 // settled ends a settlement whose group g is answered or will not be.
 func (s *store) settled(g *group) {
 	s.denied.invalidate(g.charges) // what was heard meanwhile may be of before
-	s.unsettled.remove(g.err != nil || g.foreign() != "")
+	s.unsettled.remove(g.err != nil || g.foreign() != nil)
 }
 
 // settle queues a group that corrects a charge, and for which no caller waits. It travels with the next

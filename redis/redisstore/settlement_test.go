@@ -190,13 +190,11 @@ func TestCloseWaitsForWhatIsBeingSettled(t *testing.T) {
 // unreliable are clients whose answers are lost when lose says so.
 func unreliable(t *testing.T, lose func() bool) map[string]redis.UniversalClient {
 	link := &redistest.Link{Lose: lose}
-	one, two := redistest.Start(t), redistest.Start(t)
+	one := redistest.Start(t)
 	clients := map[string]redis.UniversalClient{
 		"one that keeps deadlines": redis.NewClient(&redis.Options{Addr: one.Addr, Dialer: link.Dial, ContextTimeoutEnabled: true}),
 		"one that is made to":      redis.NewClient(&redis.Options{Addr: one.Addr, Dialer: link.Dial}),
 		"a Cluster":                redis.NewClusterClient(&redis.ClusterOptions{Addrs: redistest.Addrs(redistest.Cluster(t)), Dialer: link.Dial}),
-		// A heartbeat whose answers are lost takes a shard for dead.
-		"a Ring": redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"one": one.Addr, "two": two.Addr}, Dialer: link.Dial, HeartbeatFrequency: time.Hour}),
 	}
 	for _, client := range clients {
 		closeAfter(t, client)

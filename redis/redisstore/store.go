@@ -3,6 +3,7 @@ package redisstore
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -26,6 +27,7 @@ type store struct {
 	batches *atomic.Uint64 // sent
 	denied  *denyCache     // nil, which works: no refusal is remembered
 
+	tries    bool          // whether a proxy splits
 	timeout  time.Duration // of a decision
 	batchers []*batcher    // one, or a power of two of them in a Cluster
 
@@ -92,7 +94,7 @@ func (s *store) Decide(ctx context.Context, charges []limiter.Charge) error {
 		s.remembered.Add(1)
 		return nil
 	}
-	if s.redis.Split && len(charges) > 1 {
+	if len(charges) > 1 && s.redis.IsSplit() {
 		return s.decideSplit(ctx, charges)
 	}
 	g, err := s.ask(ctx, take, charges)
@@ -131,42 +133,65 @@ func (s *store) group(op op, charges []limiter.Charge) *group {
 // check returns why a group was not decided, if it was not. The group is then no longer the
 // caller's.
 func (s *store) check(ctx context.Context, g *group, isAnswered bool) error {
-	if !isAnswered {
+	err, charges := context.DeadlineExceeded, g.indexes
+	switch {
+	case !isAnswered:
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		s.denied.doubt()
-		return s.redis.Failed("redisstore", context.DeadlineExceeded, s.timeout)
-	}
-	if err := g.err; err != nil {
+	case g.err != nil:
+		err = g.err
 		g.free()
-		s.denied.doubt()
-		return s.redis.Failed("redisstore", err, s.timeout)
-	}
-	if name := g.foreign(); name != "" {
+	default:
+		foreign := g.foreign()
+		if foreign == nil {
+			return nil
+		}
 		g.free()
-		return s.isForeign(name)
+		s.warn(foreign)
+		return foreign
 	}
-	return nil
+	s.denied.doubt()
+	err = s.redis.Failed("redisstore", err, s.timeout)
+	if charges != nil {
+		return &partError{err, charges}
+	}
+	return err
 }
 
-// A foreignError is about one key, and says nothing about the server.
-type foreignError struct{ name string }
+// A partError is the error of one of the groups of a decision that was split.
+type partError struct {
+	error
+	charges []int
+}
+
+// Charges returns the indexes of the group's charges, for package failover.
+func (e *partError) Charges() []int { return e.charges }
+
+func (e *partError) Unwrap() error { return e.error }
+
+// A foreignError is about keys that hold no counter, and says nothing about the server.
+type foreignError struct {
+	name    string // of the first key
+	charges []int
+}
 
 func (e *foreignError) Error() string {
 	return fmt.Sprintf("redisstore: key %q holds no counter", e.name)
 }
 
+// Charges returns the indexes of the charges of these keys, for package failover.
+func (e *foreignError) Charges() []int { return e.charges }
+
 // OfOneKey tells package failover that it is no outage.
 func (e *foreignError) OfOneKey() bool { return true }
 
-func (s *store) isForeign(name string) error {
-	err := &foreignError{name}
+// warn logs the first foreign key.
+func (s *store) warn(err *foreignError) {
 	s.warned.Do(func() {
 		cmp.Or(s.log, slog.Default()).Warn("weir: a key in Redis holds no counter, so its rule's OnOutage decides; reset or delete the key, or give one of the applications another Options.Prefix",
-			"code", "weir-foreign-value", "key", name)
+			"code", "weir-foreign-value", "key", err.name)
 	})
-	return err
 }
 
 // conclude turns g's answer into decisions, and reports whether g was taken.
@@ -193,23 +218,22 @@ func (s *store) change(ctx context.Context, op op, charges []limiter.Charge) err
 	if op == settle {
 		s.correctSlots(charges)
 	}
-	if !s.redis.Split {
+	if !s.redis.IsSplit() {
 		g, err := s.ask(ctx, op, charges)
 		if err == nil {
 			g.free()
 		}
 		return err
 	}
-	var failed failures
+	var failed []error
 	for _, g := range s.split(op, charges) {
-		part := s.part(g.tag)
 		if err := s.receive(ctx, g); err != nil {
-			failed.add(part, err)
+			failed = append(failed, err)
 		} else {
 			g.free()
 		}
 	}
-	return failed.err()
+	return errors.Join(failed...)
 }
 
 // correctSlots changes which slots this process holds. Redis learns of it with the next message

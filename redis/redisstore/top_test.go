@@ -3,6 +3,7 @@ package redisstore
 import (
 	"cmp"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"testing"
 	"time"
@@ -76,21 +77,67 @@ func TestUsagesSayWhatTheStoreSays(t *testing.T) {
 	server := redistest.Start(t)
 	client := connect(t, server)
 	store := New(client, patient)
+	limits := []limiter.Limit{
+		limiter.Monthly(7), limiter.Daily(50),
+		{Events: 40, Per: time.Hour, Algorithm: limiter.SlidingLog}, // a ring
+		{Events: 7, Per: 13*24*time.Hour + time.Microsecond, Burst: 50, Algorithm: limiter.TokenBucket},
+		{Events: 999_983, Per: 7 * time.Second, Burst: 41, Algorithm: limiter.LeakyBucket},
+		{Events: 1_000_000_000_000, Per: 300 * 24 * time.Hour, Algorithm: limiter.TokenBucket},
+	}
 	for _, a := range everyAlgorithm {
-		server.MustDo("FLUSHALL")
-		q, err := limiter.NewQuota("rule "+a.String(), "tier", limiter.Limit{Events: 7, Per: 200 * time.Millisecond, Algorithm: a})
-		require.NoError(t, err)
-		for range 5 {
-			decideOne(t, store, q, "key", 1)
-			found := usages(t, client, "", server)
-			look := decideOne(t, store, q, "key", 0)
-			used := int64(0)
-			if len(found) > 0 {
-				used = found[0].Used
-				assert.Equal(t, "tier", found[0].Tier)
+		limits = append(limits, limiter.Limit{Events: 7, Per: 200 * time.Millisecond, Algorithm: a}, limiter.Limit{Events: 30, Per: time.Hour, Algorithm: a})
+	}
+	for i, l := range limits {
+		for _, settles := range []bool{false, true} {
+			server.MustDo("FLUSHALL")
+			q, err := limiter.NewQuota(fmt.Sprintf("rule %d", i), "tier", l)
+			require.NoError(t, err)
+			q.Settles = settles
+			for range 60 {
+				decideOne(t, store, q, "key", 1)
 			}
-			assert.GreaterOrEqual(t, used, look.Limit-look.Remaining, "%v: time has only passed since", a)
-			assert.LessOrEqual(t, used, look.Limit)
+			require.NoError(t, store.Settle(t.Context(), []limiter.Settlement{{Charge: charge(q, "key", 0), Actual: 3}}))
+			for range 5 {
+				before := decideOne(t, store, q, "key", 0)
+				found := usages(t, client, "", server)
+				after := decideOne(t, store, q, "key", 0)
+				u := Usage{Limit: after.Limit}
+				if len(found) > 0 {
+					u = found[0]
+					assert.Equal(t, "tier", u.Tier)
+				}
+				assert.Equal(t, after.Limit, u.Limit)
+				assert.GreaterOrEqual(t, u.Used, after.Limit-after.Remaining, "%v: time has only passed since", l)
+				assert.LessOrEqual(t, u.Used, before.Limit-before.Remaining, "%v", l)
+				assert.GreaterOrEqual(t, u.ResetAfter, after.ResetAfter, "%v", l)
+				assert.LessOrEqual(t, u.ResetAfter, before.ResetAfter, "%v", l)
+			}
+		}
+	}
+}
+
+func TestUsagesReadAnyValue(t *testing.T) {
+	server, client := startRedis(t)
+	names := counters.New("", nil, counters.Format)
+	random := rand.New(rand.NewPCG(1, 2))
+	for range 500 {
+		value := make([]byte, random.IntN(300))
+		for i := range value {
+			value[i] = byte(random.Uint32())
+		}
+		if len(value) > 0 {
+			value[0] %= 8
+		}
+		for i := 1; i+8 <= len(value) && random.IntN(3) > 0; i += 8 { // a number that may be meant
+			copy(value[i:], counters.AppendNumber(nil, random.Int64N(1<<random.IntN(54))))
+		}
+		name := names.Name(names.Digest("key"), quotaOf(t, "rule", limiter.PerMinute(10)))
+		if random.IntN(4) == 0 {
+			name += counters.SlotsSuffix
+		}
+		require.NoError(t, client.Set(t.Context(), name, value, time.Minute).Err())
+		for _, u := range usages(t, client, "", server) {
+			assert.Positive(t, u.Used)
 		}
 	}
 }

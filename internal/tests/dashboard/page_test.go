@@ -23,7 +23,7 @@ func TestThePageShowsWhoIsWho(t *testing.T) {
 	b := browser.Open(t, s.serve(), 1280, 900, false)
 	b.Await(patience, `document.querySelector("#live").dataset.is === "live"`)
 	s.mixed()
-	b.Await(patience, `["a crowd, or an attacker who rotates keys", "header:X-Tenant:acme: one noisy client"].every(
+	b.Await(patience, `["a crowd, or an attacker who rotates keys", "1 client causes all of its refusals: header:X-Tenant:acme."].every(
 		(text) => document.querySelector("#findings").innerText.includes(text))`)
 	assert.Contains(t, b.Text("#verdict-text"), "most by login")
 	assert.Contains(t, b.Text("#bans"), "198.51.100.200")
@@ -54,6 +54,8 @@ func TestThePageShowsWhoIsWho(t *testing.T) {
 	assert.False(t, banned)
 
 	look(b, "mixed")
+	b.Look(390, 844, false)
+	assert.True(t, browser.Eval[bool](b, `document.querySelector("#rules").getBoundingClientRect().top < document.querySelector("#hand").getBoundingClientRect().top`))
 	b.Look(1280, 844, true)
 	ground := browser.Eval[string](b, `getComputedStyle(document.body).backgroundColor`)
 	b.Look(1280, 844, false)
@@ -170,10 +172,11 @@ func TestAPageWhoseServiceIsGoneSaysSoAndComesBack(t *testing.T) {
 	b.Await(patience, `document.querySelector("#live").dataset.is === "live"`)
 }
 
-func TestThePageSaysFromWhenOnItKnowsAnything(t *testing.T) {
+func TestTheChartBeginsWithTheProcess(t *testing.T) {
 	t.Parallel()
 	s := start(t, dashboard.Options{})
 	b := browser.Open(t, s.serve(), 800, 600, false)
-	b.Await(patience, `document.querySelector("#chart-note").innerText.startsWith("The process started at")`)
-	assert.Greater(t, browser.Eval[float64](b, `document.querySelector("#chart .unknown").width.baseVal.value`), 200.0)
+	b.Await(patience, `document.querySelector("#chart-time").innerText.startsWith("started at")`)
+	assert.Less(t, browser.Eval[float64](b, `document.querySelector("#chart").viewBox.baseVal.width`), 100.0)
+	assert.NotContains(t, b.Text("#traffic"), "5 min ago")
 }

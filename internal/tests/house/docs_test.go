@@ -125,7 +125,7 @@ var imported = map[string]string{
 	"serverlimit": module + "/pace/serverlimit",
 
 	"bytes": "bytes", "json": "encoding/json", "io": "io", "strings": "strings", "url": "net/url", "mime": "mime", "httputil": "net/http/httputil",
-	"context": "context", "errors": "errors", "fmt": "fmt", "http": "net/http", "log": "log",
+	"context": "context", "errors": "errors", "fmt": "fmt", "http": "net/http", "log": "log", "net": "net",
 	"slog": "log/slog", "time": "time",
 }
 

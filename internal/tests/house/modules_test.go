@@ -55,6 +55,16 @@ func TestAProgramInheritsOnlyWhatItUses(t *testing.T) {
 	}
 	root, err := os.Getwd()
 	require.NoError(t, err)
+	var replaces []string // as users of a clone write them
+	for line := range strings.Lines(readPage(t, "CONTRIBUTING.md")) {
+		if replace, ok := strings.CutPrefix(strings.TrimSpace(line), "go mod edit "); ok {
+			replaces = append(replaces, replace)
+		}
+	}
+	require.Len(t, replaces, len(libraries))
+	for i, library := range libraries {
+		require.Equal(t, fmt.Sprintf("-replace=%s%s=../weir%[2]s", module, library), replaces[i])
+	}
 	for name, program := range programs {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -69,8 +79,8 @@ func TestAProgramInheritsOnlyWhatItUses(t *testing.T) {
 				return string(out)
 			}
 			command("mod", "init", "example.com/program")
-			for _, library := range libraries {
-				command("mod", "edit", fmt.Sprintf("-replace=%s%s=%s%[2]s", module, library, root))
+			for _, replace := range replaces {
+				command("mod", "edit", strings.Replace(replace, "../weir", root, 1))
 			}
 			for _, required := range program.requires {
 				command("mod", "edit", "-require="+required)

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
 	"time"
 
@@ -19,6 +20,7 @@ import (
 	"github.com/weirgo/weir/limiter/limitertest"
 	"github.com/weirgo/weir/middleware"
 	"github.com/weirgo/weir/middleware/bans"
+	"github.com/weirgo/weir/redis/leasestore"
 	"github.com/weirgo/weir/redis/redisbans"
 	"github.com/weirgo/weir/redis/redisstore"
 )
@@ -97,7 +99,7 @@ func TestAServiceCanBeTestedOnMiniredis(t *testing.T) {
 	require.Zero(t, store.Stats().Failures, "nothing was decided in this process alone")
 }
 
-func TestBansAndLeasesAreRefusedClearly(t *testing.T) {
+func TestBansAreRefusedAndLeasesLoggedAsImpossible(t *testing.T) {
 	const why = "only counters are supported, and neither leases nor bans"
 	client := connect(t, miniredis.RunT(t).Addr())
 	var log bytes.Buffer
@@ -115,10 +117,25 @@ func TestBansAndLeasesAreRefusedClearly(t *testing.T) {
 	require.ErrorContains(t, err, why)
 	require.Contains(t, log.String(), why)
 
-	q, err := limiter.NewQuota("rule", "", limiter.PerSecond(1000))
+	q, err := limiter.NewQuota("rule", "", limiter.PerHour(1000).With(limiter.TokenBucket))
 	require.NoError(t, err)
-	charges := []limiter.Charge{{Quota: q, Key: "key", Cost: 1}}
-	require.NoError(t, counting(client).Decide(ctx, charges))
-	_, err = redisstore.Usages(ctx, client, "", client.Keys(ctx, redisstore.CounterNames("")).Val())
-	require.ErrorContains(t, err, why)
+	var said bytes.Buffer
+	logger := slog.New(slog.NewTextHandler(&said, nil))
+	leases, err := leasestore.New(client, leasestore.Options{Redis: redisstore.Options{
+		Failover: failover.Options{Deadline: patience, Logger: logger},
+	}})
+	require.NoError(t, err, "nothing is asked of Redis yet")
+	for range 100 {
+		charges := []limiter.Charge{{Quota: q, Key: "key", Cost: 1}}
+		require.NoError(t, leases.Decide(t.Context(), charges))
+		require.False(t, charges[0].Decision.Degraded)
+		time.Sleep(time.Millisecond)
+	}
+	_ = leases.Close()
+	require.Equal(t, 1, strings.Count(said.String(), "code=weir-store-unusable"), said.String())
+	require.Contains(t, said.String(), why)
+	found, err := redisstore.Usages(t.Context(), client, "", client.Keys(t.Context(), redisstore.CounterNames("")).Val())
+	require.NoError(t, err)
+	require.Len(t, found, 1)
+	require.EqualValues(t, 100, found[0].Used)
 }

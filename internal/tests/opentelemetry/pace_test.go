@@ -66,7 +66,6 @@ func TestRequestsToOthersAreCountedAndTheSpanSaysWhatTheyWaitedFor(t *testing.T)
 		assert.Equal(t, 2.0, m["rate_limit.pace.attempts rate_limit.outcome=served,rate_limit.rule=api"])
 		assert.Equal(t, 1.0, m["rate_limit.pace.attempts rate_limit.outcome=refused,rate_limit.rule=api"])
 		assert.Equal(t, 1.0, m["rate_limit.pace.retries rate_limit.rule=api"])
-		assert.Equal(t, 1.0, m["rate_limit.pace.cooldowns rate_limit.rule=api"])
 		assert.Equal(t, 3.0, m["rate_limit.pace.wait.duration rate_limit.rule=api"])
 	})
 }

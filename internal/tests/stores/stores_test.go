@@ -56,7 +56,7 @@ func TestStoresAreKnownByKind(t *testing.T) {
 	} {
 		values := read(t, c.store)
 		assert.Equal(t, c.kind, metrics.Must(metrics.New(metrics.Options{Store: c.store})).StoreKind(), c.name)
-		assert.Equal(t, c.memory, has(values, "rate_limit_table_cells"), c.name)
+		assert.Equal(t, c.memory, has(values, "rate_limit_table_bytes"), c.name)
 		assert.Equal(t, c.failover, has(values, "rate_limit_degraded"), c.name)
 	}
 }

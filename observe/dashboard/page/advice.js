@@ -16,9 +16,8 @@ function actionsOf(finding) {
   } else if (!open.length) {
     actions.push(el("p", { class: "quiet" }, n === 1 ? "It is banned." : "They are banned."));
   }
-  if (acts && open.some((k) => k.claimed) && $("bans")) {
-    actions.push(el("p", { class: "quiet" }, "Any client can send such a key: a ban would lock out its owner."));
-  }
+  const claimed = open.find((k) => k.claimed);
+  if (acts && claimed && $("bans")) actions.push(el("p", { class: "quiet" }, claimed.note));
   if (acts && senders.length && $("bans")) {
     const those = senders.length === 1 ? "the address" : "the " + senders.length + " addresses";
     actions.push(button("Ban " + those + " behind " + (n === 1 ? "it" : "them") + " for an hour", propose1h(senders), true));
@@ -74,10 +73,8 @@ async function propose(button, keys, period, reason) {
     panel.append(
       el("p", { class: "title" }, title + "?"),
       el("ul", {}, ...clients.map((c) => el("li", {}, el("code", {}, c.key),
-        c.ban ? el("small", {}, " is banned already (" + leftOf(c.ban) + "). This ban replaces that one") : "",
-        c.shared ? el("small", {}, " is the key of several unrelated clients: all of them will be refused") : "",
-        c.claimed ? el("small", {}, " is a key that any client can send: the ban locks out its owner, and the client that sent it can send another." +
-          (c.senders ? " To stop the client, ban its address: " + c.senders.join(", ") : "")) : ""))),
+        c.ban ? el("small", {}, " is banned already (" + leftOf(c.ban) + "). This ban replaces that one.") : "",
+        c.note ? el("small", {}, " " + c.note) : ""))),
       el("ul", { class: "will" },
         el("li", {}, answer.plan.until ? "It lasts until " + clock(answer.plan.until) + "." : "It lasts until an operator lifts it."),
         el("li", {}, answer.plan.alone ? "It applies in this process only, whose memory holds the list of bans." : "It applies in all processes that share this list of bans."),

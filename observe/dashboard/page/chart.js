@@ -51,8 +51,9 @@ let shownLayers = [], hover = -1;
 function drawChart() {
   const row = rows.find((r) => identity(r) === selected);
   say($("traffic-title"), row ? row.rule + (row.tier ? " · " + row.tier : "") + ", requests a second" : "All requests, a second");
-  const known = Math.min(span, last.second);
-  say($("chart-note"), known < span ? "The process started at " + clock((last.now - known) * 1000, true) + "." : "");
+  const times = span < longest ? ["started at " + clock((last.now - last.second) * 1000, true), "now"] : ["5 min ago", "4", "3", "2", "1", "now"];
+  items($("chart-time"), times.length, () => el("span")).forEach((label, i) => say(label, times[i]));
+  hover = Math.min(hover, span - 1);
   shownLayers = layers(row).filter((l) => l.always || total(l.list) > 0);
   const height = 100, chart = $("chart");
   let floor = zeros();
@@ -66,7 +67,6 @@ function drawChart() {
   chart.setAttribute("viewBox", `0 0 ${span - 1} ${height}`);
   const lines = [0.5, 1].map((f) => f * most);
   chart.replaceChildren(
-    svg("rect", { class: "unknown", x: 0, y: 0, width: Math.max(0, span - 1 - known), height }),
     ...lines.map((n) => svg("line", { x1: 0, x2: span - 1, y1: height - height * n / most, y2: height - height * n / most })),
     ...sums.map(([bottom, top, l]) => svg("path", { class: l.kind, d: area(bottom, top, most, height) })),
     ...sums.map(([, top, l]) => svg("path", { class: l.kind + " edge", d: edge(l.list, top, most, height) })),
@@ -101,8 +101,7 @@ function drawHand() {
   hand.hidden = hover < 0 || !last;
   if (hand.hidden) return;
   const at = new Date((last.now - (span - hover)) * 1000);
-  const known = hover >= span - last.second;
-  say(hand, [clock(at.getTime(), true), ...known ? shownLayers.map((l) => l.name + "  " + whole.format(l.list[hover])) : ["not known"]].join("\n"));
+  say(hand, [clock(at.getTime(), true), ...shownLayers.map((l) => l.name + "  " + whole.format(l.list[hover]))].join("\n"));
   const width = $("chart").clientWidth, x = hover / (span - 1) * width;
   hand.style.left = Math.max(0, x > width / 2 ? x - hand.offsetWidth - 12 : x + 12) + "px";
 }

@@ -64,7 +64,7 @@ function showClient(c) {
   const seen = c.seen;
   const refused = seen.refused ? (seen.shadow ? seen.rule + ", in shadow, would have refused it" : "Refused by " + seen.rule) + " at " + clock(seen.refused, true) + "." : "";
   const passed = seen.passed ? "Its latest request that passed came at " + clock(seen.passed, true) + "." : "";
-  say($("client-last"), [refused, passed].filter(Boolean).join(" ") || "This process knows nothing of its requests. It follows a client from the first refusal or look.");
+  say($("client-last"), [refused, passed].filter(Boolean).join(" ") || "This process knows of no request of it in the last hour.");
 }
 
 // The page's address with # and the digest of a log line opens a client.

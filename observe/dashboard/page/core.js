@@ -1,5 +1,6 @@
 const $ = (id) => document.getElementById(id);
-const span = Number(document.body.dataset.span), judged = Number(document.body.dataset.judged); // seconds
+const longest = Number(document.body.dataset.span), judged = Number(document.body.dataset.judged); // seconds
+let span = longest;      // seconds that are drawn: up to longest, since the start
 const address = location.pathname + location.search;
 
 // What the page knows, and draws.

@@ -37,7 +37,7 @@ function keyItem(rule, k, all) {
   if (order !== "most" && n) bar.append(svg("rect", { class: "r", width: Math.min(part, part * k.refused.N / n), height: 5 }));
   return el("li", {}, el("button", {
     type: "button", class: "key", "data-key": k.key,
-    title: (order === "most" ? refused + " refused of " + asked + " asked" : asked + " asked, " + refused + " refused") +
+    title: (order === "most" ? refused + " refused of " + asked + " requests" : asked + " requests, " + refused + " refused") +
       (error ? ", up to " + count(error) + " fewer" : "") + "; digest " + k.digest,
     on: { click: () => lookAt(rule, k.whole ? k.key : k.digest) },
   }, el("code", {}, k.key === "" ? "all clients together" : k.key),

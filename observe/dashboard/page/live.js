@@ -25,9 +25,10 @@ function show(mayAct, state) {
   document.body.dataset.acts = acts;
   last = state;
   names = state.names;
-  outcomes = state.history;
+  span = Math.max(2, Math.min(longest, state.second));
+  outcomes = state.history.map((list) => list.slice(-span));
   series = (state.rows || []).map(() => null);
-  for (const s of state.series || []) series[s.row] = s;
+  for (const s of state.series || []) series[s.row] = { asked: s.asked.slice(-span), refused: s.refused.slice(-span) };
   if (found !== drawnRows) {
     drawnRows = found;
     rows = state.rows || [];

@@ -1,21 +1,24 @@
 // Rules.
 
-// coarse averages three seconds at a time, as a small picture shows no more.
-const coarse = (list) => Array.from({ length: span / 3 }, (_, i) => (list[3 * i] + list[3 * i + 1] + list[3 * i + 2]) / 3);
+// coarse averages up to three seconds at a time, as a small picture shows no more.
+const coarse = (list) => Array.from({ length: Math.ceil(list.length / 3) }, (_, i) => {
+  const some = list.slice(3 * i, 3 * i + 3);
+  return total(some) / some.length;
+});
 
 let lines = []; // one for all requests, and one for each row
 const many = 12;
 function line(row) {
   const asked = svg("path", { class: "pass" });
   const refused = svg("path", { class: row && row.shadow ? "shadow" : "refuse" });
-  const spark = svg("svg", { class: "spark", viewBox: `0 0 ${span / 3 - 1} 30`, preserveAspectRatio: "none", "aria-hidden": "true" });
+  const spark = svg("svg", { class: "spark", preserveAspectRatio: "none", "aria-hidden": "true" });
   spark.append(asked, refused);
   const number = (what) => {
     const value = el("span");
     const node = el("span", { class: "number" }, el("em", {}, what), value);
     return { node, value };
   };
-  const numbers = [number("asked/s"), number("refused/s"), number("refused")];
+  const numbers = [number("requests/s"), number("refused/s"), number("refused")];
   const name = el("span", { class: "name" }), now = el("span"), outage = el("span", { class: "outage" });
   if (row) {
     name.append(row.rule);
@@ -30,7 +33,7 @@ function line(row) {
   const id = row ? identity(row) : null;
   const button = el("button", { type: "button", class: "row" + (row && row.shadow ? " in-shadow" : ""), on: { click: () => select(id) } },
     name, spark, ...numbers.map((n) => n.node));
-  return { id, row, now, outage, button, item: el("li", {}, button), asked, refused, numbers: numbers.map((n) => n.value), nodes: numbers.map((n) => n.node) };
+  return { id, row, now, outage, button, spark, item: el("li", {}, button), asked, refused, numbers: numbers.map((n) => n.value), nodes: numbers.map((n) => n.node) };
 }
 
 function drawRows() {
@@ -59,6 +62,7 @@ $("rows-all").addEventListener("click", () => { allRows = true; filter(); });
 $("find").addEventListener("input", filter);
 
 function updateRows() {
+  say($("rows-span"), span < longest ? "since the start" : "last 5 min");
   const places = new Map((last.places || []).map(([row, taken, waiting]) => [row, [taken, waiting]]));
   lines.forEach((l) => {
     if (l.row) {
@@ -75,6 +79,7 @@ function updateRows() {
     };
     if (!s) { l.numbers.forEach((n, i) => say(n, i < 2 ? "0" : "–")); return; }
     const asked = coarse(s.asked), most = Math.max(...asked, 1), ground = asked.map(() => 0);
+    l.spark.setAttribute("viewBox", `0 0 ${Math.max(1, asked.length - 1)} 30`);
     l.asked.setAttribute("d", area(ground, asked, most, 30));
     l.refused.setAttribute("d", total(s.refused) ? area(ground, coarse(s.refused), most, 30) : "");
     const a = mean(s.asked), r = mean(s.refused);

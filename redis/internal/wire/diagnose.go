@@ -4,9 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"net"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -41,16 +39,13 @@ func (t *Transport) Diagnose(part, parts int, err error) (server string, _ error
 	return server, &diagnosed{err, fmt.Errorf("and cannot be reached: %w", unknown)}
 }
 
-// allShardsDown is a Ring's error after its own checks have failed. It does not say why.
-const allShardsDown = "all ring shards are down"
-
 // isMute reports whether err does not say why there was no answer.
 func isMute(err error) bool {
 	var known *diagnosed
 	if err == nil || errors.As(err, &known) {
 		return false
 	}
-	return errors.Is(err, context.DeadlineExceeded) || strings.Contains(err.Error(), allShardsDown)
+	return errors.Is(err, context.DeadlineExceeded)
 }
 
 // A diagnosed is an error and the result of its diagnosis.
@@ -82,8 +77,7 @@ func dial(ctx context.Context, nodes []endpoint) error {
 	return nil
 }
 
-// nodes are the servers that may have a part. Of a Ring these are all, also those that it counts as
-// down.
+// nodes are the servers that may have a part.
 func (t *Transport) nodes(ctx context.Context, part, parts int) (nodes []endpoint, _ error) {
 	switch client := t.Client.(type) {
 	case *redis.Client:
@@ -94,15 +88,6 @@ func (t *Transport) nodes(ctx context.Context, part, parts int) (nodes []endpoin
 			return nil, err
 		}
 		nodes = append(nodes, endpointOf(node))
-	case *redis.Ring:
-		o := client.Options()
-		dial := o.Dialer
-		if dial == nil {
-			dial = redis.NewDialer(&redis.Options{DialTimeout: diagnosis, TLSConfig: o.TLSConfig})
-		}
-		for _, addr := range slices.Sorted(maps.Values(o.Addrs)) {
-			nodes = append(nodes, endpoint{addr, func(ctx context.Context) (net.Conn, error) { return dial(ctx, "tcp", addr) }})
-		}
 	}
 	return nodes, nil
 }

@@ -86,10 +86,10 @@ var (
 	unfit = []string{
 		"unknown command", "unsupported command", "NOPERM ", "can't run this command",
 		"Error running script", "Error compiling script", "user_script", "nonexistent global variable",
-		"cluster support disabled",
+		"cluster support disabled", "scripting engine", "ACL failure in script",
 	}
-	// elsewhere are a Cluster's errors to a client that is for one server.
-	elsewhere = []string{"MOVED ", "ASK ", "CROSSSLOT "}
+	// elsewhere are errors of a Cluster, and of a proxy before one, to a client that is for one server.
+	elsewhere = []string{"MOVED ", "ASK ", "CROSSSLOT ", "ERR Cross-slot queries"}
 )
 
 // isUnusable reports whether the error says that the server, as configured, cannot run the scripts.
@@ -99,5 +99,5 @@ func (t *Transport) isUnusable(said string) bool {
 		return false
 	}
 	return slices.ContainsFunc(unfit, within) ||
-		!t.Split && slices.ContainsFunc(elsewhere, func(s string) bool { return strings.HasPrefix(said, s) })
+		!t.IsSplit() && slices.ContainsFunc(elsewhere, func(s string) bool { return strings.HasPrefix(said, s) })
 }

@@ -21,7 +21,7 @@ import (
 //   - Where ContextTimeoutEnabled is set, a context is asked for its deadline at each step.
 //   - When a command is written again, Err still has what the server answered to it before.
 //   - A Cluster repeats a whole pipeline if the answer to its first command may be tried again.
-//   - If an answer is lost, a Cluster and a Ring send the whole pipeline again, whatever their options say.
+//   - If an answer is lost, a Cluster sends the whole pipeline again, whatever their options say.
 //   - A connection is closed if an answer begins with READONLY, and no other of the pool.
 
 // Unawaited is how many deadlines a client that Within has made may take to make a connection, or to
@@ -223,12 +223,12 @@ func (f *Flight) Err() error {
 	}
 }
 
-// TryWrite writes keys that live as long: one, or in a Cluster and a Ring all. If the server answers that
+// TryWrite writes keys that live as long: one, or in a Cluster all. If the server answers that
 // it is a replica, TryWrite writes on each idle connection, so that go-redis closes those that lead to a
 // replica: the address may lead to another server since they were made.
 func (t *Transport) TryWrite(ctx context.Context, life time.Duration, names ...string) error {
 	var err error
-	if len(names) == 1 || !t.Split {
+	if len(names) == 1 || !t.IsSplit() {
 		err = t.Client.Set(ctx, names[0], "", life).Err() // go-redis may have other connections for pipelines
 	} else {
 		pipeline := t.Client.Pipeline()
@@ -240,27 +240,22 @@ func (t *Transport) TryWrite(ctx context.Context, life time.Duration, names ...s
 	if err == nil || !strings.HasPrefix(err.Error(), "READONLY ") {
 		return err
 	}
-	writeOnEach := func(ctx context.Context, client *redis.Client) error {
-		var written, closed sync.WaitGroup
-		n := int(client.PoolStats().IdleConns)
-		written.Add(n)
-		for range n {
-			closed.Go(func() {
-				conn := client.Conn()
-				_ = conn.Set(ctx, names[0], "", life).Err()
-				written.Done()
-				written.Wait() // so that no two have the same connection
-				_ = conn.Close()
-			})
-		}
-		closed.Wait()
-		return nil
+	client, ok := t.Client.(*redis.Client)
+	if !ok {
+		return err
 	}
-	switch client := t.Client.(type) {
-	case *redis.Client:
-		_ = writeOnEach(ctx, client)
-	case *redis.Ring:
-		_ = client.ForEachShard(ctx, writeOnEach)
+	var written, closed sync.WaitGroup
+	n := int(client.PoolStats().IdleConns)
+	written.Add(n)
+	for range n {
+		closed.Go(func() {
+			conn := client.Conn()
+			_ = conn.Set(ctx, names[0], "", life).Err()
+			written.Done()
+			written.Wait() // so that no two have the same connection
+			_ = conn.Close()
+		})
 	}
+	closed.Wait()
 	return err
 }

@@ -35,7 +35,7 @@ func TestCorrectionsFollowAMovingSlotAndCountOnce(t *testing.T) {
 	if redistest.Owner(nodes, "{t}") == to {
 		to = nodes[1]
 	}
-	transport, finish := NewTransport(client), redistest.BeginMove(nodes, "{t}one", to)
+	transport, finish := NewTransport(client, false), redistest.BeginMove(nodes, "{t}one", to)
 
 	requests := []*Request{correction("{t}one"), correction("{t}one")}
 	for _, r := range requests {
@@ -87,7 +87,7 @@ func TestACommandToTryAgainRepeatsNoOtherOfItsPipeline(t *testing.T) {
 	for _, r := range []*Request{onTwoNodes, onOne} {
 		r.Once = false
 	}
-	NewTransport(client).Send(t.Context(), []*Request{onTwoNodes, onOne})
+	NewTransport(client, false).Send(t.Context(), []*Request{onTwoNodes, onOne})
 	require.ErrorContains(t, onTwoNodes.Err(), "TRYAGAIN")
 	require.True(t, onTwoNodes.Amend(onTwoNodes.Err()))
 	assert.True(t, onTwoNodes.Alone)
@@ -128,7 +128,6 @@ func TestAnAnswerThatIsLostHasNothingSentAgain(t *testing.T) {
 	for name, client := range map[string]redis.UniversalClient{
 		"a client":  redis.NewClient(&redis.Options{Addr: one.Addr, Dialer: dial, ContextTimeoutEnabled: true}),
 		"a Cluster": redis.NewClusterClient(&redis.ClusterOptions{Addrs: redistest.Addrs(nodes), Dialer: dial}),
-		"a Ring":    redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"one": one.Addr}, Dialer: dial}),
 	} {
 		redistest.CloseAfter(t, client)
 		for _, count := range []int{1, 2} { // alone, and in a pipeline
@@ -138,7 +137,7 @@ func TestAnAnswerThatIsLostHasNothingSentAgain(t *testing.T) {
 					requests = append(requests, correction(fmt.Sprintf("{t}%s %d of %d", name, i, count)))
 				}
 				loses.Store(true)
-				NewTransport(client).Send(t.Context(), requests)
+				NewTransport(client, false).Send(t.Context(), requests)
 				require.False(t, loses.Load(), "or nothing was lost")
 				for _, r := range requests {
 					assert.False(t, IsAnswer(r.Err()), "%v", r.Err())
@@ -164,7 +163,7 @@ func TestAFlightIsWrittenWhenThereIsAConnection(t *testing.T) {
 	}))
 	r := correction("a flight")
 	r.Flight = f
-	NewTransport(client).Send(f, []*Request{r})
+	NewTransport(client, false).Send(f, []*Request{r})
 	require.NoError(t, r.Err())
 	f.Hear()
 	assert.Equal(t, 1, dials)
@@ -179,7 +178,7 @@ func TestAFlightEndsAtItsDeadlineThoughTheServerHangs(t *testing.T) {
 	server := redistest.Start(t)
 	transport, keeps := NewTransport(redistest.CloseAfter(t, redis.NewClient(&redis.Options{
 		Addr: server.Addr, ReadTimeout: time.Hour, WriteTimeout: time.Hour, PoolTimeout: time.Hour,
-	}))).Within(time.Minute)
+	})), false).Within(time.Minute)
 	require.True(t, keeps)
 	r := correction("a flight")
 	transport.Send(t.Context(), []*Request{r}) // so that there is a connection
@@ -199,7 +198,7 @@ func TestATransportWithinADeadlineSharesConnectionsAndLeavesItsClientAlone(t *te
 	server := redistest.Start(t)
 	client := redistest.CloseAfter(t, redis.NewClient(&redis.Options{Addr: server.Addr}))
 	before := *client.Options()
-	transport, keeps := NewTransport(client).Within(time.Second)
+	transport, keeps := NewTransport(client, false).Within(time.Second)
 	require.True(t, keeps)
 	for range 3 {
 		r := correction("shared")
@@ -223,7 +222,7 @@ func TestAClientWhoseServerSentinelsNameKeepsNoDeadline(t *testing.T) {
 	} {
 		redistest.CloseAfter(t, client)
 		assert.Equal(t, want, address(client.Options()))
-		_, keeps := NewTransport(client).Within(time.Second)
+		_, keeps := NewTransport(client, false).Within(time.Second)
 		assert.Equal(t, want != "", keeps)
 	}
 }
@@ -239,9 +238,6 @@ func TestTheConnectionsOfAnAddressThatLeadsElsewhereAreClosedAtOnce(t *testing.T
 	}
 	for name, client := range map[string]redis.UniversalClient{
 		"a client": redis.NewClient(&redis.Options{Dialer: dial, PoolSize: 10, MaxRetries: -1}),
-		"a Ring": redis.NewRing(&redis.RingOptions{
-			Addrs: map[string]string{"one": "one"}, Dialer: dial, PoolSize: 10, MaxRetries: -1, HeartbeatFrequency: time.Hour,
-		}),
 	} {
 		t.Run(name, func(t *testing.T) {
 			redistest.CloseAfter(t, client)
@@ -260,7 +256,7 @@ func TestTheConnectionsOfAnAddressThatLeadsElsewhereAreClosedAtOnce(t *testing.T
 			require.NoError(t, err)
 			old.MustDo("REPLICAOF", host, port)
 			at.Store(&promoted.Addr)
-			transport := NewTransport(client)
+			transport := NewTransport(client, false)
 			require.ErrorContains(t, transport.TryWrite(t.Context(), time.Second, "probe"), "READONLY ")
 			for range 10 {
 				require.NoError(t, transport.TryWrite(t.Context(), time.Second, "probe"))

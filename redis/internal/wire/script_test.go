@@ -15,7 +15,7 @@ import (
 
 func runText(t *testing.T, client redis.UniversalClient, s *Script, args ...any) (string, error) {
 	r := NewRequest(s, nil, args...)
-	NewTransport(client).Run(t.Context(), r)
+	NewTransport(client, false).Run(t.Context(), r)
 	return r.Text()
 }
 

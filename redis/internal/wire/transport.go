@@ -1,10 +1,14 @@
 package wire
 
 import (
+	"cmp"
 	"context"
+	"crypto/rand"
 	"errors"
+	"log/slog"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -14,17 +18,91 @@ import (
 type Transport struct {
 	Client redis.UniversalClient
 
-	// Split says that a script can use keys of one tag only, as in a Cluster or a Ring.
-	Split bool
-
 	// TestClock, in tests only, is the server's time as arguments of scripts.
 	TestClock func() []any
+
+	split   *atomic.Bool // shared with copies
+	checked *atomic.Bool // CheckRoute was called
 }
 
-// NewTransport returns a Transport for a client. It treats a type that it does not know as a Ring.
-func NewTransport(client redis.UniversalClient) *Transport {
-	_, isSingle := client.(*redis.Client)
-	return &Transport{Client: client, Split: !isSingle}
+// NewTransport returns a Transport for a client that CheckClient accepts. With oneTag, a script can use
+// keys of one tag only, as in a Cluster.
+func NewTransport(client redis.UniversalClient, oneTag bool) *Transport {
+	t := &Transport{Client: client, split: new(atomic.Bool), checked: new(atomic.Bool)}
+	_, isCluster := client.(*redis.ClusterClient)
+	t.split.Store(isCluster || oneTag)
+	return t
+}
+
+// IsSplit reports whether a script can use keys of one tag only.
+func (t *Transport) IsSplit() bool { return t.split.Load() }
+
+// CheckRoute finds out in the background whether the client is for a proxy that sends each script to one
+// of several servers, by its first key. If so, CheckRoute logs that, and from then on IsSplit is true. It
+// does so once, after r was the first script with keys of several tags, or again if there was no answer. The names that it writes begin
+// with prefix. A nil log is slog.Default.
+func (t *Transport) CheckRoute(r *Request, prefix string, log *slog.Logger) {
+	if t.checked.Load() || t.IsSplit() || !r.hasTags() || t.checked.Swap(true) {
+		return
+	}
+	go func() {
+		switch n, err := t.reached(prefix); {
+		case err != nil && !IsAnswer(err):
+			t.checked.Store(false) // the next script tries again
+		case err == nil && n < routeKeys:
+			t.split.Store(true)
+			cmp.Or(log, slog.Default()).Error("weir: a proxy sends scripts to one of several servers by their first key, so limits were too high; set OneTag in the options of redisstore",
+				"code", "weir-proxy-splits")
+		}
+	}()
+}
+
+// hasTags reports whether r's keys have several tags.
+func (r *Request) hasTags() bool {
+	count, _ := r.Arguments[FirstKey-1].(int)
+	keys := r.Arguments[FirstKey : FirstKey+count]
+	tagOf := func(key any) string {
+		tag, _, _ := strings.Cut(key.(string), "}")
+		return tag
+	}
+	return slices.ContainsFunc(keys, func(key any) bool { return tagOf(key) != tagOf(keys[0]) })
+}
+
+const routeKeys = 16
+
+var routeScript = NewScript("for i = 1, #KEYS do redis.call('SET', KEYS[i], '', 'PX', '2000') end")
+
+// reached writes keys of different tags in one script, and returns how many of them commands of their own
+// find, or an error if that is none.
+func (t *Transport) reached(prefix string) (n int64, _ error) {
+	ctx, cancel := context.WithTimeout(context.Background(), Patience)
+	defer cancel()
+	return Call(ctx, func(ctx context.Context) (int64, error) {
+		var names []string
+		for range routeKeys {
+			names = append(names, prefix+":{"+rand.Text()+"}::route")
+		}
+		r := NewRequest(routeScript, names)
+		r.WithSource = true
+		if t.Send(ctx, []*Request{r}); r.Err() != nil && !errors.Is(r.Err(), redis.Nil) {
+			return 0, r.Err()
+		}
+		pipeline := t.Client.Pipeline()
+		var found []*redis.IntCmd
+		for _, name := range names {
+			found = append(found, pipeline.Exists(ctx, name))
+		}
+		if _, err := pipeline.Exec(ctx); err != nil {
+			return 0, err
+		}
+		for _, f := range found {
+			n += f.Val()
+		}
+		if n == 0 { // the server lost them all
+			return 0, ErrAnswer
+		}
+		return n, nil
+	})
 }
 
 // FirstKey is the index of the first key in a Request's Arguments.

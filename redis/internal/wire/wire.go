@@ -5,7 +5,6 @@ package wire
 import (
 	"errors"
 	"fmt"
-	"reflect"
 	"strings"
 
 	"github.com/redis/go-redis/v9"
@@ -33,19 +32,41 @@ func Check(pkg, prefix string, secret []byte) (errs []error) {
 	return errs
 }
 
-// IsNil reports whether a client is nil, or a nil pointer.
-func IsNil(client redis.UniversalClient) bool {
-	v := reflect.ValueOf(client)
-	return client == nil || v.Kind() == reflect.Pointer && v.IsNil()
+// CheckClient returns why package pkg cannot use a client, or nil. Clients of other kinds may marshal the
+// arguments of a command twice, as AutoPipeline of go-redis does, which loses settlements.
+func CheckClient(pkg string, client redis.UniversalClient) error {
+	isNil := false
+	switch client := client.(type) {
+	case nil:
+		isNil = true
+	case *redis.Client:
+		isNil = client == nil
+	case *redis.ClusterClient:
+		isNil = client == nil
+	case *redis.Ring:
+		return fmt.Errorf("%s: the client is a *redis.Ring, whose shards are not one store: when a shard is lost, its keys are counted anew on others; use a *redis.ClusterClient, or a *redis.Client for one server or Sentinel", pkg)
+	default:
+		return fmt.Errorf("%s: the client is a %T: it must be a *redis.Client (one server or Sentinel) or a *redis.ClusterClient; of a wrapper, pass the client inside, which AddHook can change", pkg, client)
+	}
+	if isNil {
+		return fmt.Errorf("%s: it needs a client, and this one is nil", pkg)
+	}
+	return nil
 }
 
 // errNoStruct is the error of a server such as miniredis.
 var errNoStruct = errors.New("the server's Lua lacks the library struct, as miniredis's does: there only counters are supported, and neither leases nor bans; use a Redis")
 
-// plainly returns err, and what to do if the server lacks the library struct.
+// errNoLua is the error of a Valkey without its Lua module.
+var errNoLua = errors.New("the server cannot run Lua: load its Lua module, or use a server with Lua built in")
+
+// plainly returns err, and what to do if the server lacks Lua or its library struct.
 func plainly(err error) error {
-	if err != nil && strings.Contains(err.Error(), "nonexistent global variable 'struct'") {
+	switch said := err.Error(); {
+	case strings.Contains(said, "nonexistent global variable 'struct'"):
 		return fmt.Errorf("%w (%w)", errNoStruct, err)
+	case strings.Contains(said, "scripting engine"):
+		return fmt.Errorf("%w (%w)", errNoLua, err)
 	}
 	return err
 }

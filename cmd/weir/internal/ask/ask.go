@@ -20,6 +20,8 @@ import (
 //   - /nginx answers 204, or 403 with the refusal's status in Weir-Status, because auth_request
 //     turns other statuses into 500.
 //
+// All answers say no-store: a script of the proxy can distinguish them from the proxy's own.
+//
 // The last address of X-Forwarded-For is the proxy's peer. The peer sent the addresses before it. The
 // answer has the quota fields.
 //
@@ -43,7 +45,10 @@ func handler(limited func(http.Handler) http.Handler) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("/forward", answer(func(w http.ResponseWriter) http.ResponseWriter { return w }))
 	mux.Handle("/nginx", answer(func(w http.ResponseWriter) http.ResponseWriter { return &forNginx{ResponseWriter: w} }))
-	return mux
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Cache-Control", "no-store")
+		mux.ServeHTTP(w, r)
+	})
 }
 
 // described returns the request that the proxy asks about.

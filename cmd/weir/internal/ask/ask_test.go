@@ -1,11 +1,18 @@
 package ask
 
 import (
+	"bufio"
+	"fmt"
 	"io"
+	"log/slog"
+	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -58,6 +65,42 @@ func get(t testing.TB, at string, h http.Header) (*http.Response, string) {
 	body, err := io.ReadAll(resp.Body)
 	require.NoError(t, err)
 	return resp, string(body)
+}
+
+// A proxy that keeps its connections sends no question after an early answer.
+func TestAnEarlyAnswerToAQuestionEndsItsConnection(t *testing.T) {
+	limits := middleware.Must(middleware.New(middleware.Config{Rules: []middleware.Rule{{Name: "none", Match: middleware.Route("/closed"), Mode: middleware.Deny}}, Default: []middleware.Rule{
+		{Name: "all", Key: keyfunc.Global, Limit: limiter.PerHour(1000)},
+	}}))
+	s := New("127.0.0.1:0", serving.PathsStrict)
+	require.NoError(t, s.Start(serving.Limits{RateLimit: limits, Logger: slog.New(slog.DiscardHandler)}, func(err error) { t.Error(err) }))
+	t.Cleanup(func() { s.Drain(t.Context(), 0) })
+	for _, path := range []string{"/forward", "/nginx"} {
+		for target, statuses := range map[string][2]int{"/open": {204, 204}, "/closed": {403, 403}, "//closed": {400, 403}, "none": {400, 403}} {
+			c, err := net.Dial("tcp", s.server.Addr().String())
+			require.NoError(t, err)
+			defer c.Close()
+			require.NoError(t, c.SetDeadline(time.Now().Add(30*time.Second))) // which only ends a broken test
+			_, err = fmt.Fprintf(c, "GET %s HTTP/1.1\r\nHost: a\r\nX-Forwarded-Method: POST\r\nX-Forwarded-Uri: %s\r\nX-Forwarded-For: 192.0.2.1\r\nContent-Length: 9\r\n\r\n", path, target)
+			require.NoError(t, err)
+			read := bufio.NewReader(c)
+			answer, err := http.ReadResponse(read, nil)
+			require.NoError(t, err)
+			want := statuses[0]
+			if path == "/nginx" {
+				want = statuses[1]
+			}
+			assert.Equal(t, want, answer.StatusCode, "%s %s", path, target)
+			assert.True(t, answer.Close, "%s %s", path, target)
+			assert.Equal(t, "no-store", answer.Header.Get("Cache-Control"), "%s %s", path, target)
+			_, err = io.WriteString(c, "nine byteGET /forward HTTP/1.1\r\nHost: a\r\n\r\n")
+			require.NoError(t, err)
+			_, _ = io.Copy(io.Discard, answer.Body)
+			rest, err := io.ReadAll(read)
+			require.NoError(t, err)
+			assert.Empty(t, rest)
+		}
+	}
 }
 
 func TestAnAnswerIsTheRefusalItself(t *testing.T) {
@@ -173,9 +216,40 @@ func TestWhatCannotBeJudgedIsAnswered400(t *testing.T) {
 		resp, body := get(t, at, q)
 		assert.Equal(t, 400, resp.StatusCode, "%v: %s", change, body)
 	}
+	for _, change := range [][2]string{{"Uri", "/?_method=DELETE"}, {"Uri", "/?a=1&X-HTTP-Method-Override=put"}} {
+		q := question("POST", "/", "203.0.113.7")
+		q.Set("X-Forwarded-"+change[0], change[1])
+		resp, body := get(t, at, q)
+		assert.Equal(t, 400, resp.StatusCode, "%v: %s", change, body)
+	}
+	for _, connection := range []string{"X-User", "keep-alive, x-user", "Cookie"} {
+		q := question("GET", "/members", "203.0.113.7")
+		q["Connection"], q["X-User"], q["Cookie"] = []string{connection}, []string{"ann"}, []string{"a=b"}
+		resp, body := get(t, at, q)
+		assert.Equal(t, 400, resp.StatusCode, "%v: %s", connection, body)
+	}
 	for _, uri := range []string{"/limited?a=%23", "http://SHOP.example:80/limited"} {
 		resp, body := get(t, at, question("GET", uri, "203.0.113.7"))
 		assert.Equal(t, 204, resp.StatusCode, body)
+	}
+}
+
+// A proxy passes a field on in each spelling, and a service may read another one than the rules.
+func TestAQuestionWithAFieldThatServicesReadAsAnotherIs400(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "weir.yaml")
+	require.NoError(t, os.WriteFile(file, []byte("version: 1\ndefault: {limit: 1000/h, key: \"apikey:X-Api-Key|cookie:session\"}\n"), 0o600))
+	watcher, err := rules.Watch(t.Context(), file, rules.Options{Config: middleware.Config{Logger: slog.New(slog.DiscardHandler)}})
+	require.NoError(t, err)
+	defer watcher.Close()
+	server := httptest.NewServer(handler(func(next http.Handler) http.Handler {
+		return serving.Limits{RateLimit: watcher.RateLimit, Watcher: watcher}.Gateway(next, serving.PathsStrict)
+	}))
+	defer server.Close()
+	for field, want := range map[string]int{"X_Api_Key": 400, "x_api-key": 400, "X-Api.Key": 400, "x-api-key": 204, "X_Other": 204, "Cookie": 204} {
+		q := question("GET", "/", "203.0.113.7")
+		q.Set(field, "a")
+		resp, body := get(t, server.URL+"/forward", q)
+		assert.Equal(t, want, resp.StatusCode, "%s: %s", field, body)
 	}
 }
 

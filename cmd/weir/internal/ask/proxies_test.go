@@ -148,6 +148,9 @@ func TestProxiesAskAndHandTheAnswerOn(t *testing.T) {
 			for target, host := range map[string]string{"/": "denied.example", "http://denied.example/": "other.example"} {
 				assert.NotEqual(t, 200, status(t, at, "GET "+target+" HTTP/1.1\r\nHost: "+host+"\r\nConnection: close\r\n\r\n"), target)
 			}
+			if name != "nginx" { // which makes it 403
+				assert.Equal(t, 400, status(t, at, "GET /%zz HTTP/1.1\r\nHost: shop.example\r\nConnection: close\r\n\r\n"), "Weir's own answer is none of a Weir that is away")
+			}
 			posted, err := http.Post(at+"/", "text/plain", strings.NewReader("a body"))
 			require.NoError(t, err)
 			require.NoError(t, posted.Body.Close())

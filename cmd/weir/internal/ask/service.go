@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/weirgo/weir/cmd/weir/internal/serving"
+	"github.com/weirgo/weir/internal/route"
 	"github.com/weirgo/weir/middleware/rules"
 )
 
@@ -30,16 +31,13 @@ func (s *Service) Lacks(proxies *rules.Proxies, need rules.Need) string {
 		return "needs to know how requests end, which a proxy that asks does not say"
 	case kind == "json", need.Of == "header:Content-Length":
 		return "needs the body, which a proxy that asks keeps"
-	case kind == "header" && slices.Contains(ofConnections, name):
+	case kind == "header" && (name == "Expect" || route.IsOfConnection(name)): // the question comes on another connection
 		return "needs " + name + ", which a proxy that asks does not pass on"
 	case kind == "header" && slices.Contains(ofQuestions, name) && (name != "X-Forwarded-For" || proxies.None() && !proxies.Hops()):
 		return "needs " + name + ", in which the proxy that asks describes the request: what its client sends is not there"
 	}
 	return ""
 }
-
-// ofConnections are fields that concern a connection. The question comes on another one.
-var ofConnections = []string{"Connection", "Expect", "Keep-Alive", "Proxy-Authorization", "Proxy-Connection", "Te", "Upgrade"}
 
 // Start implements serving.Service.
 func (s *Service) Start(l serving.Limits, failed func(error)) error {

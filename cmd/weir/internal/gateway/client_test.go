@@ -10,6 +10,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -102,6 +103,108 @@ func TestAnEarlyAnswerReachesAClientThatSendsItsWholeBodyFirst(t *testing.T) {
 		_, _ = io.Copy(io.Discard, answer.Body)
 		_, err = io.Copy(io.Discard, read)
 		assert.NotErrorIs(t, err, os.ErrDeadlineExceeded, "the connection is closed")
+	}
+}
+
+// Whoever answers early, what the client sends afterwards on the connection is neither a request nor lost with the answer.
+func TestWhatFollowsAnEarlyAnswerIsNoRequest(t *testing.T) {
+	const text = "version: 1\nproxies: {trusted: [127.0.0.1]}\nendpoints:\n  \"/refused\": {mode: deny}\n  \"/now\": {limit: 1/h}\n  \"/keyed\": {limit: 1/h, key: \"apikey:X-Key\", no_key: unauthorized}\n" +
+		"  \"/maintained\": {mode: deny, refusal: {status: 503}}\ndefault: 100000/h\n"
+	var smuggled atomic.Int64
+	t.Cleanup(func() { assert.Zero(t, smuggled.Load()) })
+	g := start(t, text, upstream(t, func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Path {
+		case "/smuggled":
+			smuggled.Add(1)
+		case "/early":
+			_ = http.NewResponseController(w).EnableFullDuplex()
+			w.Header().Set("Connection", "close")
+			w.WriteHeader(http.StatusRequestEntityTooLarge)
+		case "/streams":
+			_ = http.NewResponseController(w).EnableFullDuplex()
+			_ = http.NewResponseController(w).Flush()
+			_, _ = io.Copy(w, r.Body)
+		}
+	}), func(o *gateway.Options) { o.UserHeader = "X-User" })
+	dead := start(t, text, "http://"+nobody, nil)
+	g.status("GET", "/now")
+	const body = "a body GET /smuggled HTTP/1.1\r\nHost: a\r\n\r\n"
+	length := fmt.Sprintf("Content-Length: %d\r\n", len(body))
+	for _, test := range []struct {
+		by      *started
+		target  string
+		fields  string
+		status  int
+		already int // bytes of the body that come with the head
+	}{
+		{g, "/refused", length, 403, 6},
+		{g, "/refused", length, 403, len(body)},
+		{g, "/refused", length + "Expect: 100-continue\r\n", 403, 0},
+		{g, "/refused", length + "Expect: 100-continue\r\n", 403, 6},
+		{g, "/maintained", length, 503, 6},
+		{g, "/now", length, 429, 6},
+		{g, "/keyed", length, 401, 6},
+		{g, "//refused", length, 400, 6},
+		{g, "/x/../refused", length, 400, 6},
+		{g, "/", length + "X-User: a\r\nX-User: b\r\n", 400, 6},
+		{g, "/early", length, 413, 6},
+		{g, "/streams", length, 200, 6},
+		{dead, "/", length, 502, 6},
+		{g, "/", "Connection: Upgrade\r\nUpgrade: websocket\r\n", 200, 0},
+		{g, "/", "Connection: Upgrade\r\nUpgrade: websocket\r\n" + length, 200, len(body)},
+		{g, "/refused", "Connection: Upgrade\r\nUpgrade: h2c\r\n", 403, 0},
+	} {
+		for _, version := range []string{"1.1", "1.0"} {
+			if version == "1.0" && strings.Contains(test.fields, "Expect") {
+				continue // HTTP/1.0 has no Expect
+			}
+			t.Run(test.target+" "+version+" "+test.fields, func(t *testing.T) {
+				t.Parallel()
+				c := test.by.dial(t)
+				fields := test.fields
+				if !strings.Contains(fields, "Upgrade") {
+					fields += "Connection: keep-alive\r\n"
+				}
+				_, err := fmt.Fprintf(c, "POST %s HTTP/%s\r\nHost: a\r\n%s\r\n%s", test.target, version, fields, body[:test.already])
+				require.NoError(t, err)
+				read := bufio.NewReader(c)
+				answer, err := http.ReadResponse(read, nil)
+				require.NoError(t, err)
+				assert.Equal(t, test.status, answer.StatusCode)
+				assert.True(t, answer.Close, "Connection: close")
+				_, err = io.WriteString(c, body[test.already:]+strings.Repeat("GET /smuggled HTTP/1.1\r\nHost: a\r\n\r\n", 1000)) // more than net/http reads ahead
+				require.NoError(t, err)
+				_, err = io.Copy(io.Discard, answer.Body)
+				require.NoError(t, err)
+				rest, err := io.ReadAll(read)
+				require.NoError(t, err, "the connection is not reset")
+				assert.Empty(t, rest)
+			})
+		}
+	}
+	c := g.dial(t)
+	read := bufio.NewReader(c)
+	for range 3 {
+		_, err := fmt.Fprintf(c, "POST / HTTP/1.1\r\nHost: a\r\n%s\r\n%s", length, body)
+		require.NoError(t, err)
+		answer, err := http.ReadResponse(read, nil)
+		require.NoError(t, err)
+		assert.False(t, answer.Close, "the whole body was read")
+	}
+}
+
+// A proxy may take the length of a body, or chunks in HTTP/1.0, where Weir does not.
+func TestAConnectionWithAFramingInDoubtIsNotKept(t *testing.T) {
+	g := start(t, "version: 1\ndefault: 100/h\n", upstream(t, func(http.ResponseWriter, *http.Request) {}), nil)
+	for _, head := range []string{
+		"HTTP/1.1\r\nTransfer-Encoding: chunked\r\n",
+		"HTTP/1.1\r\nTransfer-Encoding: chunked\r\nContent-Length: 5\r\n",
+		"HTTP/1.0\r\nConnection: keep-alive\r\nTransfer-Encoding: chunked\r\n",
+		"HTTP/1.0\r\nConnection: keep-alive\r\nTransfer-Encoding: chunked\r\nContent-Length: 5\r\n",
+		"HTTP/1.0\r\nConnection: keep-alive\r\nContent-Length: 5\r\n",
+	} {
+		answer := g.raw("POST / " + head + "Host: a\r\n\r\n0\r\n\r\n")
+		assert.True(t, answer.Close, head)
 	}
 }
 

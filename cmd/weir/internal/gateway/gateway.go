@@ -211,11 +211,6 @@ func (g *Gateway) checked(limited http.Handler) http.Handler {
 		if r.Host == "" { // as the upstream will see it
 			r.Host = g.upstream.Host
 		}
-		if len(r.TransferEncoding) > 0 {
-			// The request may have had a Content-Length too, which net/http hides. A proxy in front that
-			// used the length takes later requests on this connection for a part of this one.
-			w.Header().Set("Connection", "close")
-		}
 		if r, ok := g.identified(w, r); ok {
 			limited.ServeHTTP(w, r)
 		}
@@ -226,9 +221,6 @@ func (g *Gateway) checked(limited http.Handler) http.Handler {
 // does not reveal the upstream's address.
 func (g *Gateway) unanswered(w http.ResponseWriter, r *http.Request, err error) {
 	if serving.IsBodyLate(r.Context()) {
-		if r.ProtoMajor == 1 {
-			w.Header().Set("Connection", "close")
-		}
 		http.Error(w, "The rest of the request did not come.", http.StatusRequestTimeout)
 		return
 	}

@@ -200,7 +200,10 @@ func TestARequestWithTwoMethodsIs400(t *testing.T) {
 		for _, field := range []string{"X-HTTP-Method-Override", "x-http-method", "X-Method-Override", "X_HTTP.Method-Override"} {
 			assert.Equal(t, want, g.status("POST", "/account", field+": DELETE"), "%s %s", paths, field)
 		}
-		assert.Equal(t, 200, g.status("POST", "/account", "X-HTTP-Method-Override: POST"))
+		for _, query := range []string{"_method=DELETE", "a=1&_%6dethod=delete", "X-HTTP-Method-Override=DELETE"} {
+			assert.Equal(t, want, g.status("POST", "/account?"+query), "%s %s", paths, query)
+		}
+		assert.Equal(t, 200, g.status("POST", "/account?_method=POST&method=DELETE", "X-HTTP-Method-Override: POST"))
 		assert.Equal(t, want, g.status("POST", "/account", "X-HTTP-Method: POST", "X-HTTP-Method: DELETE"))
 	}
 }
@@ -323,6 +326,72 @@ func TestOnlyNamedProxiesSayWhoAsks(t *testing.T) {
 	assert.Equal(t, 200, proxy.status("GET", "/", "X-User: ben"))
 }
 
+// ReverseProxy removes a field that Connection lists, so the service would serve another client than the rules count.
+func TestAFieldThatConnectionListsIsNotCounted(t *testing.T) {
+	seen := make(chan http.Header, 1)
+	g := start(t, `version: 1
+proxies: {header: {name: X-Real-IP}}
+endpoints:
+  /key: {limit: 3/h, key: "apikey:X-Api-Key"}
+  /token: {limit: 3/h, key: bearer}
+  /cookie: {limit: 3/h, key: "cookie:session"}
+  /cost: {limit: 3/h, cost: {header: X-Cost}}
+  /when: {limit: 3/h, when: {header: {X-Plan: free}}}
+  /distinct: {limit: 3/h, distinct: "header:X-Device"}
+default: {limit: 1000/h, key: fingerprint}
+ban: {keys: ["header:X-Tenant:acme"]}
+`, upstream(t, func(_ http.ResponseWriter, r *http.Request) { seen <- r.Header.Clone() }), nil)
+	for field, value := range map[string]string{
+		"X-Api-Key": "k", "Authorization": "Bearer t", "Cookie": "session=s", "X-Cost": "1", "X-Plan": "free", "X-Device": "d", "User-Agent": "u", "Accept": "*/*", "X-Tenant": "b", "X-Real-IP": "192.0.2.1",
+	} {
+		for _, listing := range []string{
+			"Connection: " + field, "Connection: " + strings.ToUpper(field), "connection: keep-alive, " + strings.ToLower(field) + " ,close", "Connection: close\r\nConnection:\t" + field + ",,",
+			"Proxy-Connection: " + field, "Connection: Upgrade, " + field + "\r\nUpgrade: websocket",
+		} {
+			assert.Equal(t, 400, g.status("GET", "/", field+": "+value, listing), listing)
+		}
+	}
+	for _, passes := range [][]string{
+		{"Connection: X-Api-Key"}, {"Connection: keep-alive", "Keep-Alive: 5"}, {"Connection: TE, close", "TE: trailers"},
+		{"Proxy-Connection: keep-alive", "X-Api-Key: k"}, {"Connection: HTTP2-Settings, Upgrade", "HTTP2-Settings: AA", "Upgrade: h2c"},
+		{"Connection: X-Unread, X-Forwarded-Proto", "X-Unread: 1", "X-Forwarded-Proto: https"},
+	} {
+		require.Equal(t, 200, g.status("GET", "/", passes...), passes)
+		got := <-seen
+		for _, name := range []string{"Connection", "Keep-Alive", "Proxy-Connection", "Http2-Settings", "Upgrade", "X-Unread"} {
+			assert.NotContains(t, got, name, passes)
+		}
+	}
+}
+
+// CGI and its kin have one name for both, and services read the one or the other.
+func TestAFieldThatServicesReadAsAnotherIsRemoved(t *testing.T) {
+	seen := make(chan http.Header, 1)
+	g := start(t, `version: 1
+proxies: {header: {name: CF-Connecting-IP}}
+endpoints:
+  /key: {limit: 3/h, key: "apikey:X-Api-Key"}
+  /cost: {limit: 3/h, cost: {header: X-Cost}, key: "header:x_tenant|ip"}
+default: {limit: 1000/h, key: fingerprint}
+`, upstream(t, func(_ http.ResponseWriter, r *http.Request) { seen <- r.Header.Clone() }), nil)
+	require.Equal(t, 200, g.status("GET", "/", "X-Api-Key: a", "X_Api_Key: b", "x_api-key: c", "X.Api.Key: d", "X_Cost: 1", "User_Agent: e", "Cf_Connecting_Ip: 192.0.2.1", "X_Tenant: f", "X-Tenant: g", "X_Unread: h"))
+	got := <-seen
+	assert.Equal(t, []string{"a"}, got["X-Api-Key"])
+	assert.Equal(t, []string{"f"}, got["X_tenant"], "as the rules spell it")
+	assert.Equal(t, []string{"h"}, got["X_unread"])
+	for _, name := range []string{"X_api_key", "X_api-Key", "X.api.key", "X_cost", "User_agent", "Cf_connecting_ip", "X-Tenant"} {
+		assert.NotContains(t, got, name)
+	}
+}
+
+func TestAnUpgradeThatConnectionDoesNotListIsNone(t *testing.T) {
+	g := start(t, "version: 1\nendpoints: {/: {limit: 1/h, when: {header: {Upgrade: websocket}}, key: global}}\ndefault: 1/h\n", upstream(t, echo), nil)
+	assert.Equal(t, 200, g.status("GET", "/", "Upgrade: websocket"))
+	assert.Equal(t, 200, g.status("GET", "/", "Upgrade: websocket", "Connection: close"), "no rule counts it as a WebSocket")
+	assert.Equal(t, 200, g.status("GET", "/", "Upgrade: websocket", "Connection: keep-alive, UPGRADE"))
+	assert.Equal(t, 429, g.status("GET", "/", "Upgrade: websocket", "Connection: upgrade"))
+}
+
 // Whatever way the file takes to name the client, its rules see what the proxy sent.
 func TestEachWayToNameTheClientWorksBehindTheGateway(t *testing.T) {
 	for proxies, client := range map[string]func(ip string) string{
@@ -379,6 +448,9 @@ func TestARuleByAFieldThatTheGatewayRemovesIsRefused(t *testing.T) {
 		{"forwarded: [192.0.2.1]", "default: {limit: 5/s, key: \"header:Forwarded\"}", ""},
 		{"trusted: [192.0.2.1]", "default: {limit: 5/s, key: \"header:X-Original-URL\"}", removed + ", as services may take it"},
 		{"trusted: [192.0.2.1]", "default: {limit: 5/s, key: \"header:X.User\"}", "services may read it as X-User"},
+		{"", "default: {limit: 5/s, key: \"header:Keep-Alive\"}", removed + ", as it is of one connection"},
+		{"trusted: [192.0.2.1]", "default: {limit: 5/s, key: \"apikey:Proxy-Authorization\"}", removed + ", as it is of one connection"},
+		{"", "default: {limit: 5/s, when: {header: {Upgrade: websocket}}}", ""},
 		{"", "default: {limit: 5/s, key: \"header:X-Tenant\"}", ""},
 	} {
 		_, err := rules.Parse([]byte("version: 1\nproxies: {"+test.proxies+"}\n"+test.rest+"\n"), rules.Options{Lacks: plain.Lacks})

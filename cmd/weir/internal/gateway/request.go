@@ -7,7 +7,9 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/weirgo/weir/cmd/weir/internal/serving"
+	"golang.org/x/net/http/httpguts"
+
+	"github.com/weirgo/weir/internal/route"
 	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/middleware"
 	"github.com/weirgo/weir/middleware/rules"
@@ -25,6 +27,8 @@ var unwanted = []string{"Proxy", "X-Original-Url", "X-Rewrite-Url"}
 func removed(proxies *rules.Proxies, field string) string {
 	named := proxies.Header()
 	switch {
+	case route.IsOfConnection(field) && field != "Upgrade":
+		return "as it is of one connection"
 	case slices.Contains(unwanted, field):
 		return "as services may take it for the request's path or a proxy's address"
 	case field == "Forwarded" && named != "Forwarded":
@@ -37,7 +41,7 @@ func removed(proxies *rules.Proxies, field string) string {
 
 // lacksField returns why identified removes a field before rules read it, or "" if it does not.
 func (g *Gateway) lacksField(proxies *rules.Proxies, name string) string {
-	field := serving.Plain(name)
+	field := route.PlainField(name)
 	isForwarded := slices.Contains(forwarded, field)
 	why := removed(proxies, field)
 	switch {
@@ -57,20 +61,39 @@ func (g *Gateway) lacksField(proxies *rules.Proxies, name string) string {
 // trusted proxy sent into the context. If it returns false, it has answered the request.
 func (g *Gateway) identified(w http.ResponseWriter, r *http.Request) (*http.Request, bool) {
 	// ReverseProxy would pass "h2c", and requests inside that tunnel would escape all limits
-	// (golang/go#80416).
-	if up := r.Header["Upgrade"]; len(up) > 0 && (len(up) > 1 || !strings.EqualFold(up[0], "websocket") || !r.ProtoAtLeast(1, 1)) {
+	// (golang/go#80416). If Connection does not list Upgrade, ReverseProxy removes it.
+	up := r.Header["Upgrade"]
+	switches := len(up) == 1 && strings.EqualFold(up[0], "websocket") && r.ProtoAtLeast(1, 1) && httpguts.HeaderValuesContainsToken(r.Header["Connection"], "Upgrade")
+	if !switches {
 		delete(r.Header, "Upgrade")
 	}
-	var proxies *rules.Proxies
+	inForce := g.Watcher.Rules()
+	for field := range route.Listed(r.Header) {
+		switch reads, _ := inForce.ReadsField(field); {
+		case slices.Contains(forwarded, field), slices.Contains(g.asserted, field):
+			// A proxy passes a client's Connection on. If it is trusted, its own fields stay.
+		case reads:
+			w.Header().Set("Cache-Control", "no-store")
+			http.Error(w, "Connection lists the field "+field+", which a proxy would remove.", http.StatusBadRequest)
+			return nil, false
+		default:
+			delete(r.Header, field)
+		}
+	}
+	delete(r.Header, "Http2-Settings") // of an Upgrade to h2c
+	if delete(r.Header, "Connection"); switches {
+		r.Header["Connection"] = []string{"Upgrade"}
+	}
 	for name := range r.Header {
-		field := serving.Plain(name)
+		field := route.PlainField(name)
 		isForwarded := slices.Contains(forwarded, field)
 		if !isForwarded && !slices.Contains(g.asserted, field) && !slices.Contains(unwanted, field) {
+			if reads, similar := inForce.ReadsField(name); similar && !reads {
+				delete(r.Header, name)
+			}
 			continue
 		}
-		if proxies == nil {
-			proxies = g.Watcher.Rules().Proxies()
-		}
+		proxies := inForce.Proxies()
 		isTrusted := proxies.Has(r.RemoteAddr) || isForwarded && proxies.Hops()
 		if field != name || !isTrusted || removed(proxies, field) != "" {
 			delete(r.Header, name)
@@ -104,11 +127,6 @@ func (g *Gateway) identified(w http.ResponseWriter, r *http.Request) (*http.Requ
 func (g *Gateway) rewrite(r *httputil.ProxyRequest) {
 	r.SetURL(g.upstream)
 	r.Out.Host = r.In.Host
-	for _, name := range g.asserted { // ReverseProxy removes them if a client sends Connection: X-User
-		if values := r.In.Header[name]; values != nil {
-			r.Out.Header[name] = values
-		}
-	}
 	// identified has left only the fields of a trusted proxy.
 	if list := r.In.Header["X-Forwarded-For"]; list != nil {
 		r.Out.Header["X-Forwarded-For"] = slices.Clone(list)

@@ -54,7 +54,7 @@ type limit struct {
 // lift all limits.
 func newTable(r *rules.Rules, store limiter.Store) (*table, error) {
 	t := &table{rules: r, limits: map[string][]*limit{}, store: store, fromRequest: map[ownLimit]*limit{}}
-	for _, d := range envoy.Descriptors(r) {
+	for _, d := range r.Descriptors() {
 		l, err := t.newLimit(d, d.Limit)
 		if err != nil {
 			return nil, err

@@ -83,9 +83,60 @@ func (b *body) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// serve calls handler, and drains the body that it leaves unread.
+// An answer answers a request of HTTP/1 that has a body or asks for another protocol. It says Connection: close if
+// it is final before the body is read, or if the protocol stays: the next bytes may be no request.
+type answer struct {
+	http.ResponseWriter
+	body  *body // nil: the request asks for another protocol, and the client may have begun to speak it
+	begun bool
+}
+
+// Unwrap implements the method that http.ResponseController looks for.
+func (a *answer) Unwrap() http.ResponseWriter { return a.ResponseWriter }
+
+// begin is called before the status of the answer is sent.
+func (a *answer) begin() {
+	if a.begun {
+		return
+	}
+	a.begun = true
+	if a.body == nil || !a.body.whole.Load() {
+		response.CloseAfter(a.ResponseWriter)
+	}
+}
+
+func (a *answer) WriteHeader(status int) {
+	if status >= http.StatusOK { // a connection with another protocol is not kept
+		a.begin()
+	}
+	a.ResponseWriter.WriteHeader(status)
+}
+
+func (a *answer) Write(p []byte) (int, error) {
+	a.begin()
+	return a.ResponseWriter.Write(p)
+}
+
+// FlushError is called by http.ResponseController.
+func (a *answer) FlushError() error {
+	a.begin()
+	return http.NewResponseController(a.ResponseWriter).Flush()
+}
+
+// serve calls handler, and drains the body that it leaves unread. A connection of HTTP/1 is kept only if nobody can
+// take what follows the request for a part of it, or a part of it for the next request.
 func serve(handler http.Handler, w http.ResponseWriter, r *http.Request) {
+	isHTTP1 := r.ProtoMajor == 1
+	asks := isHTTP1 && (r.Method == http.MethodConnect || len(r.Header["Upgrade"]) > 0)
+	if isHTTP1 && (len(r.TransferEncoding) > 0 || r.ProtoMinor == 0) {
+		// A proxy in front may have used a Content-Length beside the chunks, or chunks in HTTP/1.0: net/http ignores and
+		// hides both.
+		w.Header().Set("Connection", "close")
+	}
 	if r.Body == nil || r.Body == http.NoBody || r.ContentLength == 0 {
+		if asks {
+			w = &answer{ResponseWriter: w}
+		}
 		handler.ServeHTTP(w, r)
 		return
 	}
@@ -99,12 +150,21 @@ func serve(handler http.Handler, w http.ResponseWriter, r *http.Request) {
 	}()
 	own := r.WithContext(context.WithValue(r.Context(), bodyKey{}, b)) // net/http looks at the body of r
 	own.Body = b
-	handler.ServeHTTP(w, own)
-	returned = true
-	if b.whole.Load() || !response.HasBody(r) {
+	if !isHTTP1 {
+		handler.ServeHTTP(w, own)
+		returned = true
 		return
 	}
-	switch _, err := w.Write(nil); {
+	a := &answer{ResponseWriter: w}
+	if !asks {
+		a.body = b
+	}
+	handler.ServeHTTP(a, own)
+	returned = true
+	if b.whole.Load() {
+		return
+	}
+	switch _, err := a.Write(nil); {
 	case errors.Is(err, http.ErrHijacked):
 	case b.begun.Load():
 		response.DrainBody(w, r.Body, true) // if the client waited for a 100, it got one

@@ -7,8 +7,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
-	"slices"
-	"strings"
 	"time"
 
 	"github.com/weirgo/weir/internal/route"
@@ -53,8 +51,10 @@ func (l Limits) Gateway(next http.Handler, paths string) http.Handler {
 		switch {
 		case route.IsAmbiguous(r.URL):
 			why = "The path can be read in more than one way."
-		case hasOtherMethod(r):
+		case route.HasOtherMethod(r):
 			why = "The request has two methods: send the second as the method itself."
+		case l.hasSimilarField(r):
+			why = "The request has a field that can be read as one of another name."
 		}
 		if why != "" {
 			w.Header().Set("Cache-Control", "no-store")
@@ -65,31 +65,19 @@ func (l Limits) Gateway(next http.Handler, paths string) http.Handler {
 	})
 }
 
-// overrides are the fields in which a request has a method that replaces its own, for services that want it.
-var overrides = []string{"X-Http-Method", "X-Http-Method-Override", "X-Method-Override"}
-
-// hasOtherMethod reports whether a service may read the request as one with another method.
-func hasOtherMethod(r *http.Request) bool {
-	for name, values := range r.Header {
-		if slices.Contains(overrides, Plain(name)) && !slices.Equal(values, []string{r.Method}) {
+// hasSimilarField reports whether servers may take a field of r, such as X_Key, for a field that the rules read. A
+// gateway removes it before.
+func (l Limits) hasSimilarField(r *http.Request) bool {
+	if l.Watcher == nil { // nobody's file
+		return false
+	}
+	inForce := l.Watcher.Rules()
+	for name := range r.Header {
+		if reads, similar := inForce.ReadsField(name); similar && !reads {
 			return true
 		}
 	}
 	return false
-}
-
-// Plain returns the name that some servers take a field's name for. CGI reads all but letters and digits as _.
-func Plain(name string) string {
-	replaced := strings.Map(func(c rune) rune {
-		if c != '-' && (c < '0' || c > '9') && (c < 'A' || c > 'Z') && (c < 'a' || c > 'z') {
-			return '-'
-		}
-		return c
-	}, name)
-	if replaced == name {
-		return name
-	}
-	return http.CanonicalHeaderKey(replaced)
 }
 
 // A Service is one way to ask for decisions, with a listener of its own. Its constructor checks the

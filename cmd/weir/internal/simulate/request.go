@@ -138,7 +138,7 @@ func (s *Requests) setHeader(r *http.Request, name, value string) {
 	case name == "":
 		s.peers.Unread++
 	case isCookie:
-		r.AddCookie(&http.Cookie{Name: cookie, Value: value, Quoted: strings.ContainsAny(value, " ,")})
+		r.Header.Add("Cookie", cookie+"="+value)
 	case name == "Content-Length":
 		if n, err := strconv.ParseInt(value, 10, 64); err == nil {
 			r.ContentLength = n

@@ -1,5 +1,5 @@
--- Asks Weir about a request, and answers it where Weir refuses it. All of Weir's refusals say no-store;
--- where Weir is away, HAProxy makes up a 503 that does not.
+-- Asks Weir about a request, and answers it if Weir refuses it. All of Weir's answers say no-store. HAProxy's own,
+-- such as a 503 if Weir is away, do not.
 core.register_action("weir", {"http-req"}, function(txn)
     local headers = txn.http:req_get_headers()
     for _, name in ipairs({"connection", "content-length", "transfer-encoding", "upgrade"}) do headers[name] = nil end
@@ -14,7 +14,7 @@ core.register_action("weir", {"http-req"}, function(txn)
     end
     local answer = core.httpclient():get{url = "http://127.0.0.1:8082/forward", headers = headers}
     local caching = answer and answer.headers and answer.headers["cache-control"]
-    if not caching and (not answer or answer.status ~= 204) or answer.status == 503 and caching[0] ~= "no-store" then
+    if not caching or caching[0] ~= "no-store" then
         txn:set_var("txn.weir_away", true)
     elseif answer.status < 300 then
         for field, name in pairs({ratelimit = "txn.weir_ratelimit", ["ratelimit-policy"] = "txn.weir_policy"}) do

@@ -5,16 +5,14 @@ import (
 	"regexp"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/weirgo/weir/internal/phase"
 	"github.com/weirgo/weir/middleware"
 )
 
-func TestToFollowManyClientsAllocatesNothing(t *testing.T) {
+func TestToObserveManyClientsAllocatesNothing(t *testing.T) {
 	d := newDashboard(t, Options{})
 	rule := &middleware.RuleInfo{Name: "ip"}
 	long := strings.Repeat("x", 200)
@@ -31,35 +29,6 @@ func TestToFollowManyClientsAllocatesNothing(t *testing.T) {
 		d.Observe(all[i%len(all)])
 		i++
 	}))
-}
-
-func TestFollowedClientsAreBoundedAndDoNotGiveWayToThoseThatRotateKeys(t *testing.T) {
-	phase.Test(t, func(t *testing.T) {
-		d := newDashboard(t, Options{})
-		rule := &middleware.RuleInfo{Name: "ip"}
-		d.followed.follow("looked at", d.now())
-		for second := range 20 {
-			d.Observe(observed(rule, "looked at", true))
-			for i := range 2000 {
-				d.Observe(observed(rule, fmt.Sprint(second, " ", i), false))
-			}
-			time.Sleep(time.Second)
-		}
-		c, ok := d.followed.find(hash("looked at"))
-		assert.True(t, ok)
-		assert.Equal(t, d.now()-1, c.passed)
-		latest := 0
-		for _, c := range d.followed.all() {
-			if strings.HasPrefix(c.key, "19 ") {
-				latest++
-			}
-			known, _ := d.followed.find(c.hash)
-			assert.Equal(t, c, known)
-		}
-		assert.Len(t, d.followed.all(), 512)
-		assert.Positive(t, latest, "some of the latest are followed")
-		assert.LessOrEqual(t, latest, 2*64, "and a few in each second")
-	})
 }
 
 // All files of the script share their names.

@@ -27,9 +27,6 @@ func (w *watched) Reloads() (loaded, refused uint64, last time.Time, err error) 
 	w.asked++
 	return 1, 0, time.Now(), w.err
 }
-func (w *watched) Written() (source, version string, changes []string) {
-	return "limits.yaml", "1", nil
-}
 
 func TestRulesThatAreRefusedStandInTheHeadline(t *testing.T) {
 	phase.Test(t, func(t *testing.T) {
@@ -50,6 +47,7 @@ func TestRulesThatAreRefusedStandInTheHeadline(t *testing.T) {
 		assert.Equal(t, "warning", v.Level)
 		assert.Equal(t, "The rules as they are written now are refused: older rules are in force.", v.Text)
 		assert.Contains(t, v.Detail, "All is well: 20 requests a second")
+		assert.Contains(t, v.Detail, "limits.yaml:3: no limit")
 		traffic(func(int) { s.noisy() })
 		v = s.figures().Verdict
 		assert.Contains(t, v.Text, "refused, nearly all by tenant", "the traffic comes first if there is trouble")
