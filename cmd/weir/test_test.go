@@ -111,15 +111,19 @@ tests:
   steps:
   - {request: GET /, ip: 198.51.100.1, expect: banned}
   - {request: GET /, ip: 192.0.2.98, times: 10, expect: {allowed: 9, refused: 1}}
+  - {request: GET /, ip: 192.0.2.97, times: 200, expect: allowed}
   - {at: 1m, request: GET /, ip: 198.51.100.1, expect: allowed}
   - {request: GET /, ip: 192.0.2.98, times: 50, expect: allowed}
+  - {request: GET /, ip: 192.0.2.97, times: 5, expect: refused, rule: default}
 `)
 	require.NoError(t, os.WriteFile(filepath.Join(filepath.Dir(path), "weir.yaml"), []byte(`version: 1
 proxies: {}
 ban: {cidrs: {198.51.100.0/24: {until: 2020-01-02}}}
-default: {limit: 100/m, overrides: {192.0.2.98: {limit: 9/m, until: 2020-01-02}}}
+default: {limit: 100/m, overrides: {192.0.2.98: {limit: 9/m, until: 2020-01-02}, 192.0.2.97: {limit: 200/m, until: 2020-01-02}}}
 `), 0o600))
-	succeed(t, "", "test", path)
+	shown := succeed(t, "", "test", "-v", path) // explain follows the same clock
+	assert.Equal(t, 1, strings.Count(shown, "banned: answered 403"))
+	assert.Equal(t, 2, strings.Count(shown, "a limit of its own until 2020-01-02"))
 }
 
 func TestAnExpectationThatIsNotMetIsShownWithItsPlace(t *testing.T) {

@@ -47,10 +47,10 @@ func (t *tested) run(test *ruleTest, r *testResult) {
 	defer t.Close()
 	for i := range test.Steps {
 		s := &test.Steps[i]
-		s.IP = cmp.Or(s.IP, t.address(*s, i, test.Steps))
 		if s.At != nil {
 			t.at = s.At.Duration
 		}
+		s.IP = cmp.Or(s.IP, t.address(*s, i, test.Steps))
 		why, began := t.explain(s), t.at
 		got, wrong := t.step(s)
 		r.Requests += s.Times
@@ -62,8 +62,9 @@ func (t *tested) run(test *ruleTest, r *testResult) {
 	}
 }
 
-// explain returns what explain says about a step. A request that the gateway cannot read has no steps.
+// explain returns what explain says about a step, at its time. A request that the gateway cannot read has no steps.
 func (t *tested) explain(s *testStep) []rules.Step {
+	t.Advance(t.start.Add(t.at).UnixMicro())
 	r := s.http()
 	e, _ := t.rules.Explain(rules.Request{
 		Method: r.Method, Path: r.URL.Path, Query: r.URL.RawQuery, Host: s.Host, IP: s.IP, Tier: s.Tier, User: s.User,

@@ -6,7 +6,6 @@ import (
 	"net/http"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/weirgo/weir/internal/route"
 	"github.com/weirgo/weir/limiter"
@@ -21,8 +20,7 @@ type checker struct {
 	warnings problems // what can't be meant, but is no mistake
 	options  Options
 	keys     *keys
-	names    map[string][]string // of rules, and where
-	now      func() time.Time
+	names    map[string][]string                                     // of rules, and where
 	readFile func(name string) (path string, text []byte, err error) // nil: no file may be named
 }
 

@@ -74,7 +74,7 @@ func (r *Rules) Explain(q Request) (Explanation, error) {
 		return Explanation{}, err
 	}
 	config := r.Config()
-	limits, err := idle(config)
+	limits, err := r.idle(config)
 	if err != nil {
 		return Explanation{}, err
 	}

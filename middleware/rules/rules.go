@@ -125,6 +125,7 @@ type Rules struct {
 	banned, exempt   *clientList   // exempt is nil without allow
 	listed           map[Need]bool // the keys, in place of inputs, that the sections ban and allow list values of
 	bound            bound
+	now              func() time.Time             // by which overrides and bans end
 	digest           [sha256.Size]byte            // of all that was read
 	sums             map[string][sha256.Size]byte // of the files that were read beside it, as it names them
 
@@ -159,10 +160,10 @@ func parse(name string, text []byte, o Options, readFile func(name string) (path
 	digest, sums := sha256.New(), map[string][sha256.Size]byte{}
 	digest.Write(text)
 	rules := &Rules{
-		config: o.Config, doc: &document{}, file: &file{}, own: o.Keys, listed: map[Need]bool{}, sums: sums,
+		config: o.Config, doc: &document{}, file: &file{}, own: o.Keys, listed: map[Need]bool{}, sums: sums, now: time.Now,
 	}
 	in := problems{name: name, written: rules.doc}
-	c := &checker{Rules: rules, problems: in, warnings: in, options: o, names: map[string][]string{}, now: time.Now}
+	c := &checker{Rules: rules, problems: in, warnings: in, options: o, names: map[string][]string{}}
 	if clock, ok := o.Config.Bans.List.(interface{ Now() time.Time }); ok { // a simulation's
 		c.now = clock.Now
 	}
@@ -194,7 +195,7 @@ func (c *checker) checkRule(p *scopedRule, made middleware.Rule) {
 	}
 	config := c.config
 	config.Rules, config.ByTier, config.ByRoute, config.Default = []middleware.Rule{made}, nil, nil, nil
-	_, err := idle(config)
+	_, err := c.idle(config)
 	ofRule := invalid.All(err)
 	ofRule = slices.DeleteFunc(ofRule, func(err error) bool {
 		var e *invalid.Error
@@ -208,7 +209,7 @@ func (c *checker) checkAll() {
 	if len(c.list) > 0 {
 		return
 	}
-	_, err := idle(c.config)
+	_, err := c.idle(c.config)
 	for _, err := range invalid.All(err) {
 		c.at(nil, "%s", inFile(err))
 	}
@@ -238,13 +239,19 @@ func (c *checker) reject(path []string, err error) {
 }
 
 // idle returns a RateLimit that answers questions about a Config and decides nothing.
-func idle(c middleware.Config) (*middleware.RateLimit, error) {
-	c.Store = nopStore{}
+func (r *Rules) idle(c middleware.Config) (*middleware.RateLimit, error) {
+	c.Store = nopStore{now: r.now}
 	c.Logger = slog.New(slog.DiscardHandler) // the RateLimit that decides warns
 	return middleware.New(c)
 }
 
-type nopStore struct{ limiter.Store }
+type nopStore struct {
+	limiter.Store
+	now func() time.Time
+}
+
+// Now is the time by which overrides and bans end.
+func (s nopStore) Now() time.Time { return s.now() }
 
 // Check implements store.Checker.
 func (nopStore) Check(*limiter.Quota) error { return nil }

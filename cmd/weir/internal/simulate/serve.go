@@ -36,5 +36,8 @@ func (s *Simulation) Serve(
 	return d, http.Header(w)
 }
 
+// Advance sets the time, no earlier than the last, and ends the requests that end until then.
+func (s *Simulation) Advance(to int64) { s.advance(to+1, to) }
+
 // Close ends all requests.
 func (s *Simulation) Close() { s.advance(math.MaxInt64, 0) }

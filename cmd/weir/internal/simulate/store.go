@@ -19,18 +19,19 @@ type store struct {
 	states []limiter.State // of one batch
 }
 
-// A counter names a state.
-type counter struct {
-	quota *limiter.Quota
-	key   string
-}
+// A counter names a state. Overrides of a rule count in the rule's counters, as in every store.
+type counter struct{ rule, tier, key string }
+
+func counterOf(c *limiter.Charge) counter { return counter{c.Quota.Rule(), c.Quota.Tier(), c.Key} }
 
 func newStore(clock *Clock) *store { return &store{clock: clock, keys: map[counter]limiter.State{}} }
 
-func (s *store) get(c *limiter.Charge) limiter.State { return s.keys[counter{c.Quota, c.Key}] }
+func (s *store) get(c *limiter.Charge) limiter.State { return s.keys[counterOf(c)] }
 
 func (s *store) put(c *limiter.Charge, state limiter.State) {
-	s.keys[counter{c.Quota, strings.Clone(c.Key)}] = state // the key is part of the log's line
+	of := counterOf(c)
+	of.key = strings.Clone(c.Key) // it is part of the log's line
+	s.keys[of] = state
 }
 
 // Now returns the Clock's time for package middleware, which then never waits.
@@ -41,6 +42,9 @@ func (s *store) Check(*limiter.Quota) error { return nil }
 
 // Decide implements limiter.Store.
 func (s *store) Decide(_ context.Context, charges []limiter.Charge) error {
+	if err := limiter.CheckCharges(charges); err != nil {
+		return err
+	}
 	s.states = s.states[:0]
 	for i := range charges {
 		s.states = append(s.states, s.get(&charges[i]))
@@ -57,6 +61,9 @@ func (s *store) Decide(_ context.Context, charges []limiter.Charge) error {
 
 // Settle implements limiter.Store.
 func (s *store) Settle(_ context.Context, settlements []limiter.Settlement) error {
+	if err := limiter.CheckSettlements(settlements); err != nil {
+		return err
+	}
 	for i := range settlements {
 		c := &settlements[i]
 		state := c.Quota.Settle(s.get(&c.Charge), s.clock.now, *c)
@@ -70,8 +77,13 @@ func (s *store) Settle(_ context.Context, settlements []limiter.Settlement) erro
 
 // Reset implements limiter.Store.
 func (s *store) Reset(_ context.Context, charges []limiter.Charge) error {
+	if err := limiter.CheckCharges(charges); err != nil {
+		return err
+	}
 	for i := range charges {
-		delete(s.keys, counter{charges[i].Quota, charges[i].Key})
+		if c := &charges[i]; !c.Quota.InFlight() { // events in flight keep their slots
+			delete(s.keys, counterOf(c))
+		}
 	}
 	return nil
 }
