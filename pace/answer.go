@@ -80,7 +80,7 @@ func (c *call) hear(got *answer) time.Duration {
 	}
 	cooldown.served(got.sent)
 	c.slowDown(said)
-	if wait := c.untilMore(got); wait > soon {
+	if wait := c.untilMore(got); wait > 0 {
 		return cooldown.begin(c.ctx, wait, soon)
 	}
 	return 0
@@ -93,6 +93,9 @@ func (c *call) untilMore(got *answer) (wait time.Duration) {
 			return
 		}
 		reset := q.Reset
+		if reset <= q.Unsure && c.rule.keepsTo(q) {
+			return // our next turn is no earlier, and the reset may be
+		}
 		if q.Unsure > soon && got.response.Header.Get("Date") == "" {
 			reset = min(reset, c.rule.per) // our clock may be wrong
 		}

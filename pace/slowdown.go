@@ -88,3 +88,8 @@ func (r *rule) isAbout(q *serverlimit.Quota) bool {
 	}
 	return q.Window == r.per || q.Window == 0 && q.Limit >= r.events
 }
+
+// keepsTo reports whether r's own limit keeps to a quota.
+func (r *rule) keepsTo(q *serverlimit.Quota) bool {
+	return (q.Window == r.per || q.Window == 0) && q.Limit >= r.events && r.events > 0
+}

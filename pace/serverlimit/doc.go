@@ -9,8 +9,8 @@
 //
 // It reads the status and the header fields, sends nothing, keeps nothing, and does not touch the body.
 // It knows a field by its name, whatever the host: "-Limit", "-Remaining" and "-Reset" after
-// "RateLimit" or "Rate-Limit", with any prefix, and with the name of a quota between or after them, as
-// in Anthropic-Ratelimit-Tokens-Remaining and X-RateLimit-Limit-Minute.
+// "RateLimit", "Rate-Limit" or "Quota", with any prefix, and with the name of a quota between or after
+// them, as in Anthropic-Ratelimit-Tokens-Remaining, X-RateLimit-Limit-Minute and X-API-Quota-Remaining.
 //
 // Fields that begin with Beta-, Preview- or Report-Only- are about quotas that are announced and not in
 // force. They count only in the response to a request that was refused.

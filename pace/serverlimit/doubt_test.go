@@ -96,6 +96,11 @@ func TestDoubtIsReadOnTheSafeSide(t *testing.T) {
 			"limited, wait 10m0s ±1s | - 0/50 in 10m0s ±1s | ip 3/10 in 2s ±1s per 1m0s of requests"},
 
 		// of names
+		{"a quota beside a rate limit", "X-Quota-Limit: 250\nX-Quota-Remaining: 0\nX-Quota-Reset: 600\nX-Quota-Tier: free\nX-RateLimit-Limit: 300\nX-RateLimit-Remaining: 299\nX-RateLimit-Reset: 60",
+			"limited, wait 10m0s ±1s | - 0/250 in 10m0s ±1s | - 299/300 in 1m0s ±1s"},
+		{"a provider's quota", "X-Api-Quota-Limit: 50\nX-Api-Quota-Remaining: 7", "limited | - 7/50"},
+		{"a quota for each day", "Acme-Quota-Limit-Day: 50\nAcme-Quota-Remaining-Day: 0", "limited, wait 24h0m0s ±0s | day 0/50 in 24h0m0s ±0s per 24h0m0s"},
+		{"no quota of requests", "X-Quota: 5\nX-Quota-Policy: \"a\";q=5\nX-Account-Meta-Quota-Bytes: 0\nX-Quotas-Limit: 1", "limited"},
 		{"no quota's name", "X-RateLimit-: 5\nX-RateLimit--Limit: 7\nXRateLimit-Limit: 8\nX-RateLimiting: 9", "limited | - ?/7"},
 		{"should and should not be retried", "X-Should-Retry: true\nX-Should-Retry: false\nX-Should-Retry: maybe", "limited, do not retry"},
 	} {
@@ -106,6 +111,13 @@ func TestDoubtIsReadOnTheSafeSide(t *testing.T) {
 			})
 		})
 	}
+}
+
+func TestAQuotaIsReadFromAResponseThatWasServed(t *testing.T) {
+	said := serverlimit.Read(parse(t, "200 OK", "X-Api-Quota-Limit: 50\nX-Api-Quota-Remaining: 0\nX-Api-Quota-Reset: 30"))
+	require.Equal(t, "served, wait 30s ±1s | - 0/50 in 30s ±1s", tell(said))
+	said = serverlimit.Read(parse(t, "200 OK", "X-Api-Quota-Limit: 50"))
+	require.Equal(t, "served | - ?/50", tell(said))
 }
 
 func TestInstantsAreReadInManyForms(t *testing.T) {

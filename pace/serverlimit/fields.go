@@ -45,7 +45,7 @@ var special = map[string]meaning{
 	"X-Amzn-Ratelimit-Limit":        {kind: nothing}, // a rate per second, not a quota
 }
 
-// words are what fields say after "RateLimit-". The first word that is known counts.
+// words are what fields say after "RateLimit-" or "Quota-". The first word that is known counts.
 var words = map[string]kind{
 	"Limit": limit, "Max": limit, "Remaining": remaining,
 	"Reset": reset, "Resettime": reset, "Next": reset,
@@ -94,7 +94,8 @@ func fieldsOf(h http.Header) (fields []string) {
 
 // mayTell reports whether a field may be about limits, as few are.
 func mayTell(field string) bool {
-	return strings.Contains(field, "Rate") || strings.Contains(field, "Retry") || strings.HasSuffix(field, "-Call-Limit")
+	return strings.Contains(field, "Rate") || strings.Contains(field, "Retry") || strings.Contains(field, "Quota-") ||
+		strings.HasSuffix(field, "-Call-Limit")
 }
 
 // announcements begin fields about quotas that a server announces before they are in force.
@@ -107,19 +108,30 @@ func isAnnounced(field string) bool {
 	})
 }
 
+// roots are what names of fields about limits have in them, the first that is found.
+var roots = []string{"Ratelimit", "Rate-Limit", quotaRoot}
+
+const quotaRoot = "Quota"
+
 // meaningOf reads a field's name, in net/http's canonical form.
 func meaningOf(field string) meaning {
 	if m, ok := special[field]; ok {
 		return m
 	}
-	prefix, rest, ok := strings.Cut(field, "Ratelimit")
-	if !ok {
-		prefix, rest, ok = strings.Cut(field, "Rate-Limit")
+	prefix, rest, root, found := "", "", "", false
+	for _, root = range roots {
+		if prefix, rest, found = strings.Cut(field, root); found {
+			break
+		}
 	}
-	if !ok || prefix != "" && !strings.HasSuffix(prefix, "-") || rest != "" && rest[0] != '-' {
+	isQuota := root == quotaRoot
+	if !found || prefix != "" && !strings.HasSuffix(prefix, "-") || rest == "" && isQuota || rest != "" && rest[0] != '-' {
 		return meaning{}
 	}
 	m := meaning{prefix: strings.TrimPrefix(prefix, "X-"), unit: time.Second}
+	if isQuota {
+		m.prefix += root // a server may send X-RateLimit-Limit too, of another quota
+	}
 	if rest == "" {
 		m.kind = list
 		return m
@@ -140,6 +152,8 @@ func meaningOf(field string) meaning {
 		}
 	}
 	switch {
+	case isQuota && m.kind == policy:
+		return meaning{}
 	case m.kind != nothing:
 	case windowOf(strings.ToLower(m.quota)) > 0:
 		m.kind = limit // HubSpot's X-HubSpot-RateLimit-Daily: 250000
