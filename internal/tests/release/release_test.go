@@ -113,6 +113,8 @@ func TestAReleaseOfAllModulesCanBeUsed(t *testing.T) {
 		assert.Contains(t, out, "release: "+reason)
 	}
 	refuses("0.1.0", `"0.1.0" is no version`)
+	refuses("v0.01.0", `"v0.01.0" is no version`)
+	refuses("v2.0.0", "v2.0.0 needs module paths that end with /v2, and they do not")
 	refuses("v0.1.0", `CHANGELOG.md has no line "## v0.1.0 - `)
 	edit(t, dir, "CHANGELOG.md", `(?m)^## v0\.1\.0 - unreleased$`, "## v0.1.0 - 2026-12-01")
 	refuses("v0.1.0", `README.md says "not released yet"`)
