@@ -107,6 +107,19 @@ func TestTheFormatsOfServersAreKnownByTheirLines(t *testing.T) {
 		"log_format": {`{"t":"1431857103.250","c":"192.0.2.1","r":"GET /\x22 HTTP/1.1","x":"203.0.113.9","d":"7"}`, Options{
 			Format: `{"t":"$msec","c":"${remote_addr}","r":"$request","x":"$http_x_forwarded_for","d":"$http_x_device"}` + "\n", Headers: []string{"X-Device", "X-Forwarded-For"}},
 			"its own", Entry{At: at("2015-05-17T10:05:03.250Z"), Client: "192.0.2.1", Method: "GET", Target: `/"`, Headers: []string{"7", "203.0.113.9", ""}}},
+		"lighttpd": {strings.Replace(combinedLine, " - ada ", " example.org:8080 ada ", 1), Options{}, "lighttpd", Entry{
+			At: at("2015-05-17T08:05:03.5Z"), Client: "192.0.2.1", Method: "GET", Target: "/a%20b?c=d", Host: "example.org:8080", Status: 200, Headers: []string{agent}}},
+		"lighttpd with an address as its host": {strings.Replace(combinedLine, " - ada ", " 192.0.2.9 ada ", 1), Options{Format: "lighttpd"}, "lighttpd", Entry{
+			At: at("2015-05-17T08:05:03.5Z"), Client: "192.0.2.1", Method: "GET", Target: "/a%20b?c=d", Host: "192.0.2.9", Status: 200, Headers: []string{agent}}},
+		"squid": {"1431857103.250     50 192.0.2.1 TCP_MISS/200 1234 GET http://example.org/a?b ada HIER_DIRECT/198.51.100.1 text/html", Options{}, "squid", Entry{
+			At: at("2015-05-17T10:05:03.2Z"), Client: "192.0.2.1", Method: "GET", Target: "/a?b", Host: "example.org", Status: 200, Took: 50 * time.Millisecond}},
+		"a client that went away": {"1431857103.250 192.0.2.1 POST /a -1", Options{Format: "$msec $remote_addr $request_method $request_uri $status"}, "its own", Entry{
+			At: at("2015-05-17T10:05:03.25Z"), Client: "192.0.2.1", Method: "POST", Target: "/a"}},
+		"runs of blanks": {"  1431857103.250   192.0.2.1  \"GET / HTTP/1.1\"", Options{Format: " $msec $remote_addr \"$request\""}, "its own", Entry{
+			At: at("2015-05-17T10:05:03.25Z"), Client: "192.0.2.1", Method: "GET", Target: "/"}},
+		"oauth2-proxy": {`192.0.2.1:4711 - 4b4a - ada [2026/11/28 21:00:26] example.org GET - "/oauth2/auth" HTTP/1.1 "curl/8" 202 0 0.250`,
+			Options{Zone: time.UTC, Format: `$remote_addr - $id - $remote_user [$time_local] $host $request_method $upstream "$request_uri" $protocol "$http_user_agent" $status $bytes $request_time`}, "its own", Entry{
+				At: at("2026-11-28T21:00:26.25Z"), Client: "192.0.2.1", Method: "GET", Target: "/oauth2/auth", Host: "example.org", Status: 202, Took: 250 * time.Millisecond, Headers: []string{"curl/8"}}},
 		"a user in a format": {combinedLine, Options{Map: map[string]string{"user": "$remote_user"}}, "combined", Entry{
 			At: at("2015-05-17T08:05:03.5Z"), Client: "192.0.2.1", Method: "GET", Target: "/a%20b?c=d", User: "ada", Status: 200, Headers: []string{agent}}},
 	} {
@@ -176,6 +189,53 @@ func TestServersWhoseTimesHaveNoZone(t *testing.T) {
 			_, err := NewReader(strings.NewReader(string(log)), Options{Format: format})
 			require.ErrorContains(t, err, noZone, name)
 		}
+	}
+}
+
+func TestALogOfWhichMostLinesAreUnreadIsAnError(t *testing.T) {
+	good, bad := combinedLine+"\n", "starting\n"
+	errorLog := strings.ReplaceAll(caddyLine, "http.log.access", "http.log.error") + "\n"
+	for name, test := range map[string]struct {
+		log  string
+		want string // of the error; "": none
+	}{
+		"most":         {strings.Repeat(good, 2) + strings.Repeat(bad, 24), "only 2 of 26 lines could be read"},
+		"one too many": {good + bad + bad, "only 1 of 3 lines could be read"},
+		"half":         {good + bad, ""},
+		"left out":     {caddyLine + "\n" + errorLog + errorLog, ""},
+		"no requests":  {good + strings.Repeat(strings.Replace(good, "GET /a%20b?c=d HTTP/1.1", "PRI * HTTP/2.0", 1), 3), ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r, err := NewReader(strings.NewReader(test.log), Options{})
+			for err == nil {
+				_, err = r.Next()
+			}
+			if test.want == "" {
+				require.ErrorIs(t, err, io.EOF)
+			} else {
+				require.ErrorContains(t, err, test.want)
+			}
+		})
+	}
+}
+
+func TestTheFinestTimeOfALineCounts(t *testing.T) {
+	const fine = "2015-05-17T10:05:03.250Z"
+	zone := Options{Zone: time.UTC}
+	for line, o := range map[string]Options{
+		`{"client_ip":"192.0.2.1","msec":1431857103.250,"time":"2015-05-17T10:05:03Z"}`:                                 {},
+		`{"client_ip":"192.0.2.1","msec":"1431857103.250","time":1431857103,"time_iso8601":"2015-05-17T10:05:03Z"}`:     {},
+		`{"client_ip":"192.0.2.1","@timestamp":"2015-05-17T10:05:03.250Z","ts":1431857103}`:                             {},
+		`{"client_ip":"192.0.2.1","ts":1431857103250,"timestamp":"2015-05-17T10:05:03.2Z"}`:                             {},
+		`{"client_ip":"192.0.2.1","date":"2015-05-17","time":"10:05:03.250","time_local":"17/May/2015:10:05:03 +0000"}`: zone,
+		`{"client_ip":"192.0.2.1","date":"2015-05-17","time":"10:05:03","msec":1431857103.250}`:                         {},
+		"192.0.2.1 1431857103.250 [17/May/2015:10:05:03 +0000]":                                                         {Format: "$remote_addr $msec [$time_local]"},
+		"192.0.2.1 [17/May/2015:10:05:03 +0000] 1431857103.250":                                                         {Format: "$remote_addr [$time_local] $msec"},
+	} {
+		entries, stats := readAll(t, line, o)
+		require.Len(t, entries, 1, line)
+		require.Equal(t, fine, entries[0].Time().UTC().Format("2006-01-02T15:04:05.000Z07:00"), line)
+		require.False(t, stats.Whole, line)
 	}
 }
 
@@ -257,8 +317,8 @@ func TestALineThatCannotBeReadIsCountedAndShown(t *testing.T) {
 		"GET / HTTP/1.1",
 		strings.Repeat("x", longestLine+1), strings.Repeat("x", 3*longestLine),
 	}
-	entries, stats := readAll(t, combinedLine+"\n\n"+strings.Join(bad, "\n")+"\n"+combinedLine, Options{})
-	require.Len(t, entries, 2)
+	entries, stats := readAll(t, combinedLine+"\n\n"+strings.Join(bad, "\n")+strings.Repeat("\n"+combinedLine, len(bad)-1), Options{})
+	require.Len(t, entries, len(bad))
 	require.EqualValues(t, len(bad), stats.Broken)
 	require.Len(t, stats.First, 10)
 	assert.Equal(t, `line 3, byte 13: has no " [" behind $remote_user`, stats.First[0].String())
@@ -267,7 +327,7 @@ func TestALineThatCannotBeReadIsCountedAndShown(t *testing.T) {
 		assert.EqualValues(t, i+3, broken.Line)
 	}
 
-	_, stats = readAll(t, caddyLine+"\n"+caddyLine[:len(caddyLine)-1]+"\n"+caddyLine[:300]+"\n"+caddyLine+"x\n"+strings.Replace(caddyLine, `"uri"`, `"iru"`, 1), Options{})
+	_, stats = readAll(t, caddyLine+"\n"+caddyLine[:len(caddyLine)-1]+"\n"+caddyLine[:300]+"\n"+caddyLine+"x\n"+strings.Replace(caddyLine, `"uri"`, `"iru"`, 1)+strings.Repeat("\n"+caddyLine, 3), Options{})
 	var whys []string
 	for _, broken := range stats.First {
 		why, _, _ := strings.Cut(broken.Why, ":")
@@ -284,7 +344,7 @@ func TestWhatIsNoLogIsAnError(t *testing.T) {
 	}{
 		"empty":            {"", Options{}, "the log is empty"},
 		"empty lines":      {"\n \n", Options{}, "the log is empty"},
-		"no format":        {"#\nhello\n", Options{}, `name one with --format (alb, caddy, cloudfront, combined, common, haproxy, iis, json, main, traefik, zoraxy, or a log_format), to see where it fails; line 2 is "hello"`},
+		"no format":        {"#\nhello\n", Options{}, `name one with --format (alb, caddy, cloudfront, combined, common, haproxy, iis, json, lighttpd, main, squid, traefik, zoraxy, or a log_format), to see where it fails; line 2 is "hello"`},
 		"nearly a format":  {strings.Replace(combinedLine, "2015", "3015", 1), Options{Format: "common"}, `no line fits the format; line 1 fails at byte 18: $time_local "17/May/3015:10:05:03 +0200" is a time out of range`},
 		"a place in JSON":  {combinedLine, Options{Format: "combined", Map: map[string]string{"user": "$.sub"}}, `the format has no "$.sub": it has $remote_addr, $ident, $remote_user, `},
 		"a variable":       {caddyLine, Options{Format: "caddy", Map: map[string]string{"user": "$remote_user"}}, `"$remote_user" is no path in JSON`},
@@ -350,6 +410,19 @@ func TestAFieldOfJSONIsThereIfALineHasIt(t *testing.T) {
 	}
 }
 
+func TestLinesAboutNoRequestAreLeftOut(t *testing.T) {
+	with := func(request string) string {
+		return strings.Replace(combinedLine, "GET /a%20b?c=d HTTP/1.1", request, 1) + "\n"
+	}
+	entries, stats := readAll(t, with("PRI * HTTP/2.0")+combinedLine+"\n"+with("<unknown> - HTTP/1.1")+with("<unknown> -"), Options{})
+	require.Len(t, entries, 1)
+	require.Zero(t, stats.Broken)
+	entries, stats = readAll(t, "1431857103.250 5 192.0.2.1 TCP_MISS/200 12 GET /a - HIER_DIRECT/192.0.2.9 text/html\n"+
+		"1431857103.300 5 192.0.2.1 NONE_NONE/400 12 GET error:invalid-request - HIER_NONE/- text/html\n", Options{})
+	require.Len(t, entries, 1)
+	require.Zero(t, stats.Broken)
+}
+
 func TestAListOfAddressesIsNoVirtualHost(t *testing.T) {
 	named := "example.org " + combinedLine + "\n"
 	entries, stats := readAll(t, named+named+"203.0.113.9, "+combinedLine+"\n", Options{})
@@ -371,13 +444,14 @@ func TestALineOfJSONWithoutTheStatusThatOthersHaveIsNoRequest(t *testing.T) {
 
 // Rotated logs often begin with other lines, such as a start script's output.
 func TestALogMayBeginWithManyOtherLines(t *testing.T) {
-	entries, stats := readAll(t, strings.Repeat("starting\n", 10*sample)+combinedLine, Options{})
-	require.Len(t, entries, 1)
+	entries, stats := readAll(t, strings.Repeat("starting\n", 10*sample)+strings.Repeat(combinedLine+"\n", 10*sample), Options{})
+	require.Len(t, entries, 10*sample)
 	require.EqualValues(t, 10*sample, stats.Broken)
 
-	long := strings.Repeat("starting\n", longestLine/4)
-	entries, _ = readAll(t, long+caddyLine, Options{Format: "caddy"})
-	require.Len(t, entries, 1, "a format with a name needs no line at the beginning")
+	const many = 3000
+	long := strings.Repeat(strings.Repeat("starting", longestLine/many)+"\n", many)
+	entries, _ = readAll(t, long+strings.Repeat(caddyLine+"\n", many), Options{Format: "caddy"})
+	require.Len(t, entries, many, "a format with a name needs no line at the beginning")
 	r, err := NewReader(strings.NewReader(long+strings.Replace(caddyLine, `"uri"`, `"iru"`, 1)), Options{Format: "caddy"})
 	require.NoError(t, err)
 	_, err = r.Next()

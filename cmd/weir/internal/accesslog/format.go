@@ -45,11 +45,13 @@ const (
 var formats = []format{
 	{name: "traefik", text: combined + ` $count "$router" "$server" ${weir_milliseconds}ms`, begins: true},
 	{name: "main", text: combined + ` "$http_x_forwarded_for"`, more: true, speaks: endsWithAddresses},
+	{name: "lighttpd", text: "$remote_addr $host" + strings.TrimPrefix(combined, "$remote_addr $ident"), more: true, speaks: hasHost},
 	{name: "combined", text: combined, more: true},
 	{name: "combined", text: "$vhost " + combined, more: true, speaks: beginsWithName},
 	{name: "common", text: common, more: true},
 	{name: "alb", more: true, text: `$type $time_iso8601 $elb $remote_addr $target ` +
 		`$request_time $request_time $request_time $status $target_status $received $sent "$request" "$http_user_agent"`},
+	{name: "squid", text: "$msec $weir_milliseconds $remote_addr $result/$status $body_bytes_sent $request_method $request_uri $ident_user $hierarchy/$server $type", more: true},
 	{name: "haproxy", text: "${syslog}haproxy[$pid]: " + haproxy, more: true, begins: true},
 	{name: "haproxy", text: haproxy, more: true, begins: true},
 	{name: "zoraxy", text: `${go_log}[$date $time] [router:$router] [origin:$host] [client: $remote_addr] ` +
@@ -87,6 +89,20 @@ func endsWithAddresses(line string) int {
 		return 0
 	}
 	return -1
+}
+
+// hasHost is for lines whose second field is the host that was asked for, in place of the user by ident, who is never
+// known. It may be an address, but not in all.
+func hasHost(line string) int {
+	client, rest, _ := strings.Cut(line, " ")
+	host, _, _ := strings.Cut(strings.TrimLeft(rest, " "), " ")
+	switch _, isAddress := addressOf(host); {
+	case host == "-", strings.HasSuffix(client, ","): // of a list of addresses
+		return -1
+	case isAddress:
+		return 0
+	}
+	return 1
 }
 
 // beginsWithName is for lines that begin with a virtual host, which may be an address, but not in all.

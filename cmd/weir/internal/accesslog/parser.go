@@ -20,7 +20,7 @@ type parser struct {
 	required  []string        // the fields that every line has
 	mapped    []mapping       // Options.Map
 	zone      *time.Location  // of times without a zone; nil: not known
-	whole     bool            // the time of the last line has whole seconds
+	digits    int             // decimals of a second, in the time of the last line
 
 	date, clock, query, status string // of the last line, as they are in it
 }
@@ -187,8 +187,8 @@ func (p *parser) parse(e *Entry, line []byte) (at int, wrong string) {
 		return at, wrong
 	}
 	switch {
-	case e.At == 0 && p.clock != "" && p.date != "":
-		if wrong := p.putTime(e, p.date+" "+p.clock); wrong != "" {
+	case p.clock != "" && p.date != "":
+		if wrong := p.putTime(e, p.date+" "+p.clock); wrong != "" && e.At == 0 {
 			return 0, fmt.Sprintf("%.80q %s", p.date+" "+p.clock, wrong)
 		}
 	case e.At == 0 && p.clock != "":
@@ -217,6 +217,9 @@ func (p *parser) parse(e *Entry, line []byte) (at int, wrong string) {
 		}
 		e.Host, e.Target = target[:slash], cmp.Or(target[slash:], "/")
 	}
+	if strings.HasPrefix(e.Target, "error:") { // Squid's, for what was no request
+		return 0, noRequest
+	}
 	for _, name := range p.required {
 		if p.text(e, name) == "" {
 			return 0, "has no " + name
@@ -224,6 +227,13 @@ func (p *parser) parse(e *Entry, line []byte) (at int, wrong string) {
 	}
 	return 0, ""
 }
+
+// What is wrong with lines that are about no request of their own. Lines with noRequest are left out.
+const (
+	noRequest = "is about no request"
+	noStatus  = "has no status"
+	noAccess  = "is not the logger of an access log: a failed request is in both logs"
+)
 
 const noTime = "has no time in a place that is known: say where with --map time=PLACE"
 

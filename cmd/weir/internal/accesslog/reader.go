@@ -36,6 +36,7 @@ type Reader struct {
 	lines  int64
 	window window
 	stats  Stats
+	unread int64 // Broken lines that may be about requests
 }
 
 // Stats describe the log as far as it was read.
@@ -223,6 +224,9 @@ func (r *Reader) ended() error {
 	switch place := r.parser.unmet(); {
 	case r.stats.Entries > 0 && place != "":
 		return fmt.Errorf("no line has anything at %s", place)
+	case r.stats.Entries > 0 && r.unread > r.stats.Entries:
+		return fmt.Errorf("only %d of %d lines could be read, so a result would say little: say how lines are written with --format, or leave out those that are about no request; %v",
+			r.stats.Entries, r.stats.Entries+r.stats.Broken, r.stats.First[0])
 	case r.stats.Entries > 0:
 		return io.EOF
 	case len(r.stats.First) == 0:
@@ -246,7 +250,13 @@ func (r *Reader) parse() (*Entry, error) {
 		if !tooLong {
 			at, wrong = r.parser.parse(e, line)
 		}
+		if strings.HasSuffix(wrong, noRequest) {
+			continue
+		}
 		if wrong != "" {
+			if !strings.HasSuffix(wrong, noStatus) && !strings.HasSuffix(wrong, noAccess) {
+				r.unread++
+			}
 			if r.stats.Broken++; len(r.stats.First) < 10 {
 				r.stats.First = append(r.stats.First, Broken{r.lines, at + 1, wrong})
 			}
@@ -262,7 +272,7 @@ func (r *Reader) parse() (*Entry, error) {
 // begin turns the line's time into the time at which the request began.
 func (r *Reader) begin(e *Entry) error {
 	until := e.At // the latest time that the line can mean
-	if r.parser.whole {
+	if r.parser.digits == 0 {
 		r.stats.Whole = true
 		until += second
 		e.At += r.window.spread(e.At)

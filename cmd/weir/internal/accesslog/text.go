@@ -28,7 +28,7 @@ type part struct {
 // parse implements lineParser.
 func (t *template) parse(in *parser, e *Entry, text []byte) (at int, wrong string) {
 	line := string(text) // e keeps parts of it
-	rest, ok := strings.CutPrefix(line, t.before)
+	rest, ok := trimLiteral(strings.TrimLeft(line, " "), t.before)
 	if !ok {
 		return 0, fmt.Sprintf("does not begin with %q", t.before)
 	}
@@ -87,8 +87,8 @@ func cutList(line, literal string) (value, rest string, found bool) {
 	return value, rest, found
 }
 
-// cutLiteral cuts a line at the first literal. If the literal begins with a quote, a quote behind a
-// backslash does not count. Without a literal, it cuts at the first space.
+// cutLiteral cuts a line at the first literal, in which a blank matches several. If the literal begins with a quote, a
+// quote behind a backslash does not count. Without a literal, it cuts at the first space.
 func cutLiteral(line, literal string) (value, rest string, found bool) {
 	if literal == "" { // the line's end
 		end := strings.IndexByte(line, ' ')
@@ -103,7 +103,8 @@ func cutLiteral(line, literal string) (value, rest string, found bool) {
 			return "", "", false
 		}
 		from += at
-		if len(literal) > 1 && !strings.HasPrefix(line[from:], literal) {
+		rest, found := trimLiteral(line[from:], literal)
+		if !found {
 			continue
 		}
 		backslashes := 0
@@ -111,10 +112,25 @@ func cutLiteral(line, literal string) (value, rest string, found bool) {
 			backslashes++
 		}
 		if backslashes%2 == 0 {
-			return line[:from], line[from+len(literal):], true
+			return line[:from], rest, true
 		}
 	}
 }
+
+// trimLiteral returns a text without the literal at its beginning, in which a blank matches several.
+func trimLiteral(text, literal string) (rest string, found bool) {
+	for i := range len(literal) {
+		if text == "" || text[0] != literal[i] {
+			return "", false
+		}
+		if text = text[1:]; literal[i] == ' ' {
+			text = strings.TrimLeft(text, " ")
+		}
+	}
+	return text, true
+}
+
+var blanks = regexp.MustCompile(` +`)
 
 var nginxVariable = regexp.MustCompile(`\$(?:\{([a-z0-9_]+)\}|([a-z0-9_]+))`)
 
@@ -123,6 +139,7 @@ var upstreamList = regexp.MustCompile(`^\$\{?upstream_(addr|status|bytes_[a-z]+|
 
 // newTemplate reads a log_format of nginx. slotsOf returns the slots of a variable.
 func newTemplate(text string, slotsOf func(name string) []slot) (*template, error) {
+	text = blanks.ReplaceAllString(text, " ")
 	found := nginxVariable.FindAllStringIndex(text, -1)
 	if len(found) == 0 {
 		return nil, fmt.Errorf("the format %.80q has no variables: want a log_format as nginx has it, or the name of a format", text)

@@ -79,7 +79,7 @@ func (p *parser) put(e *Entry, to slot, value string) (wrong string) {
 		}
 	case "ident":
 		if _, isAddress := addressOf(value); isAddress {
-			return "is an address behind an address, and either may be the client: write the log_format"
+			return "is an address behind an address, and either may be the client: write the log_format, or name lighttpd, where it is the host"
 		}
 	case "go_log":
 		if _, err := time.Parse("2006/01/02 15:04:05 ", value); err != nil {
@@ -87,7 +87,7 @@ func (p *parser) put(e *Entry, to slot, value string) (wrong string) {
 		}
 	case "logger":
 		if !strings.HasPrefix(value, "http.log.access") {
-			return "is not the logger of an access log: a failed request is in both logs"
+			return noAccess
 		}
 	case "method":
 		e.Method = value
@@ -101,7 +101,10 @@ func (p *parser) put(e *Entry, to slot, value string) (wrong string) {
 		if space := strings.LastIndexByte(rest, ' '); space > 0 {
 			target, ok = rest[:space], strings.HasPrefix(rest[space+1:], "HTTP/")
 		}
-		if !ok || method == "" {
+		switch {
+		case value == "PRI * HTTP/2.0", method == "<unknown>": // lighttpd, for a connection; nghttpx
+			return noRequest
+		case !ok || method == "":
 			return "is not a request line"
 		}
 		e.Method, e.Target = method, target
@@ -113,10 +116,10 @@ func (p *parser) put(e *Entry, to slot, value string) (wrong string) {
 		e.Tier = value
 	case "status":
 		status, err := strconv.Atoi(value)
-		if err != nil || status < 0 || status > 999 {
+		if err != nil || status < -1 || status > 999 {
 			return "is not a status"
 		}
-		e.Status, p.status = status, value
+		e.Status, p.status = max(0, status), value // HAProxy's -1: the client went away before the answer
 	default:
 		if e.Headers == nil {
 			e.Headers = make([]string, len(p.headers))
@@ -132,39 +135,43 @@ const latest = 1<<53 - 1
 // noZone is wrong with a time if neither the log nor Options.Zone says its zone.
 const noZone = "is a time without a zone: say which with --zone, such as --zone UTC"
 
-// putTime reads a time into e, and returns what is wrong with it, or "".
+// putTime reads a time into e, and returns what is wrong with it, or "". Of several times of a line the finest counts,
+// and of equally fine ones the last.
 func (p *parser) putTime(e *Entry, text string) (wrong string) {
-	micros, whole, wrong := timeOf(text, p.zone)
+	micros, digits, wrong := timeOf(text, p.zone)
 	if wrong == "" && (micros < 0 || micros > latest) {
 		wrong = "is a time out of range: it must be from 1970 to 2255"
 	}
-	if wrong == "" {
-		e.At, p.whole = micros, whole
+	if wrong == "" && (e.At == 0 || digits >= p.digits) {
+		e.At, p.digits = micros, digits
 	}
 	return wrong
 }
 
-// timeOf reads a time: 17/May/2015:10:05:03 +0000, RFC 3339, either of them with a fraction or without a
-// zone, or a number of seconds, milliseconds, microseconds or nanoseconds since 1970, depending on its
-// size. whole reports whole seconds.
-func timeOf(text string, zone *time.Location) (micros int64, whole bool, wrong string) {
+// timeOf reads a time: 17/May/2015:10:05:03 +0000, 2015/05/17 10:05:03, RFC 3339, each of them with a fraction or
+// without a zone, or a number of seconds, milliseconds, microseconds or nanoseconds since 1970, depending on its
+// size. digits is the number of decimals of a second.
+func timeOf(text string, zone *time.Location) (micros int64, digits int, wrong string) {
 	layout := "2006-01-02T15:04:05"
 	switch {
 	case len(text) >= len("17/May/2015:10:05:03") && text[2] == '/':
 		layout = "02/Jan/2006:15:04:05"
-	case len(text) < len(layout) || text[4] != '-':
+	case len(text) < len(layout) || text[4] != '-' && text[4] != '/':
 		return epoch(text)
 	case text[10] == ' ':
 		layout = "2006-01-02 15:04:05"
 	}
+	if text[4] == '/' {
+		layout = strings.ReplaceAll(layout, "-", "/")
+	}
 	behind := text[len(layout):]
-	whole = behind == "" || behind[0] != '.' && behind[0] != ','
 	offset := strings.TrimLeft(behind, ".,0123456789") // a layout needs no fraction
+	digits = max(0, len(behind)-len(offset)-1)
 	var at time.Time
 	var err error
 	switch {
 	case offset == "" && zone == nil:
-		return 0, false, noZone
+		return 0, 0, noZone
 	case offset == "":
 		at, err = time.ParseInLocation(layout, text, zone)
 	case offset[0] == ' ':
@@ -175,29 +182,33 @@ func timeOf(text string, zone *time.Location) (micros int64, whole bool, wrong s
 		at, err = time.Parse(layout+"Z07:00", text)
 	}
 	if err != nil {
-		return 0, false, notATime
+		return 0, 0, notATime
 	}
-	return at.UnixMicro(), whole, ""
+	return at.UnixMicro(), digits, ""
 }
 
 const notATime = "is not a time in a known format"
 
 // epoch reads a time such as 1431857103.123.
-func epoch(text string) (micros int64, whole bool, wrong string) {
+func epoch(text string) (micros int64, digits int, wrong string) {
 	n, err := strconv.ParseFloat(text, 64)
 	if err != nil || !(math.Abs(n) < 1e20) {
-		return 0, false, notATime
+		return 0, 0, notATime
 	}
-	whole = n < 1e11 && !strings.ContainsAny(text, ".eE")
+	if _, decimals, ok := strings.Cut(text, "."); ok {
+		digits = len(decimals)
+	}
 	switch {
 	case n < 1e11: // seconds, until the year 5138
 		n *= 1e6
 	case n < 1e14:
-		n *= 1e3
-	case n >= 1e17:
-		n /= 1e3
+		n, digits = n*1e3, digits+3
+	case n < 1e17:
+		digits += 6
+	default:
+		n, digits = n/1e3, digits+9
 	}
-	return int64(math.Round(n)), whole, ""
+	return int64(math.Round(n)), digits, ""
 }
 
 // duration reads a number of units, or a text such as 12ms. ALB writes a negative number for no duration:
