@@ -29,6 +29,7 @@ func (c *checker) doubts() {
 			p := &at.rules[i]
 			c.doubtChoices(p)
 			c.doubtKey(p)
+			c.doubtHidden(p)
 			if at.pattern != nil && len(p.Counts) > 0 && isMethodOfRPC.MatchString(at.pattern.Path) {
 				c.warnings.at(sub(p.path, "counts"), "an error of gRPC-Web, and of a stream of Connect, is in the body, where Weir does not see it: such answers count, unless the handler calls weir.CountAs")
 			}

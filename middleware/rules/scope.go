@@ -47,6 +47,16 @@ func (p *scopedRule) limits() map[string]limiter.Allowance {
 	return all
 }
 
+// limitsIn returns the rule's limits for a tier, without concurrency.
+func (p *scopedRule) limitsIn(tier string) []limiter.Limit {
+	a, ok := p.made.Tiers[tier]
+	if !ok {
+		a = p.made.Limit
+	}
+	limits, _, _ := limiter.Split(a)
+	return limits
+}
+
 // scopes returns all scopes of a file, in the order of its sections.
 func (f *file) scopes(doc *document) (all []*scope) {
 	add := func(section, of, name string, path []string, list ruleList, fallback []string) {
