@@ -203,6 +203,7 @@ func TestCheckFailsOnWarningsIfTheyAreStrict(t *testing.T) {
 		{warned, []string{"check", "-"}, exitGood},
 		{warned, []string{"check", "--strict", "-", file}, exitBad},
 		{"", []string{"check", "--strict", file}, exitGood},
+		{"", []string{"check", "--strict", rulesExample + "/weir.yaml"}, exitGood},
 	} {
 		exit, out, err := weir(t, test.text, test.args...)
 		assert.Equal(t, test.exit, exit, "%v %s %s", test.args, out, err)

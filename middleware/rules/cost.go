@@ -50,7 +50,7 @@ func (c *checker) cost(path []string, given *cost) (none middleware.Cost) {
 	if given.Missing != nil {
 		missing = *given.Missing
 	} else if name == contentLength {
-		c.warnings.at(path, "a chunked body has no Content-Length, so it costs 1 whatever its length: set its cost with missing")
+		c.warnings.at(path, "a chunked body has no Content-Length, so it costs 1 whatever its length: set its cost with missing. A cost above the limit refuses it")
 	}
 	if given.Max != nil {
 		most = *given.Max

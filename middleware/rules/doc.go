@@ -2,7 +2,7 @@
 //
 //	limits, err := rules.Watch(ctx, "weir.yaml", rules.Options{})
 //	...
-//	r.Use(chilimit.New(limits.RateLimit))   // likewise for the other routers
+//	handler := limits.RateLimit.Handler(mux) // of net/http; adapters of routers take limits.RateLimit
 //
 // The file, in YAML or JSON:
 //

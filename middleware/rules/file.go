@@ -152,7 +152,7 @@ type cost struct {
 	Units   *int64 `yaml:"units" short:"true" min:"1" doc:"A fixed cost, at most what the limit allows at once."`
 	Header  string `yaml:"header" pattern:"^[A-Za-z0-9_-]+$" doc:"The header with the cost, such as Content-Length."`
 	Per     *size  `yaml:"per" default:"1" doc:"How much of the header costs one unit, rounded up: 1MiB, 500."`
-	Missing *int64 `yaml:"missing" min:"1" default:"1" doc:"The cost if the header is missing (as in a chunked upload) or not a number."`
+	Missing *int64 `yaml:"missing" min:"1" default:"1" doc:"The cost if the header is missing (as in a chunked upload of any size) or not a number. A cost above the limit refuses the request."`
 	Max     *int64 `yaml:"max" min:"1" doc:"The highest cost."`
 	Settle  bool   `yaml:"settle" default:"false" doc:"The cost is reserved; the application settles the real cost with weir.Settle."`
 }

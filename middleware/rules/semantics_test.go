@@ -255,6 +255,13 @@ func TestWhatARequestCosts(t *testing.T) {
 	}
 }
 
+func TestAMissingCostAboveTheLimitRefusesTheRequest(t *testing.T) {
+	for text, want := range map[string]int{"missing: 10": http.StatusOK, "missing: 11": http.StatusTooManyRequests} {
+		s := openText(t, "version: 1\ndefault: {requests: 10, window: 1h, algorithm: sliding_window_log, cost: {header: Content-Length, per: 1MiB, "+text+"}}\n")
+		require.Equal(t, want, s.status(call{route: "POST /", length: -1}), text)
+	}
+}
+
 func TestKeysAreReadAsTheFileSays(t *testing.T) {
 	tenant := map[string]string{"X-Tenant": "acme", "Cookie": "session=s3", "Authorization": "Bearer t0k3n"}
 	full := call{user: "42", header: tenant, route: "POST /x/{id}", host: "EXAMPLE.com:80"}

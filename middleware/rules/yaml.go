@@ -128,7 +128,8 @@ func (r *yamlReader) fail(err error) {
 	case failed.ContextMsg == "while scanning for the next token" && r.isTab(at):
 		message = "syntax: lines are indented with spaces, not with tabs"
 	case failed.ContextMsg != "":
-		if message += ", " + failed.ContextMsg; began.line > 0 {
+		isBlock := strings.Contains(failed.ContextMsg, " a block ") && failed.Stage == yaml.ParserStage // begins far above
+		if message += ", " + failed.ContextMsg; began.line > 0 && !isBlock {
 			at = began
 		}
 	}

@@ -296,6 +296,21 @@ func TestTheREADMEAndTheSiteLeadToEveryPage(t *testing.T) {
 
 var code = regexp.MustCompile(`"(weir-[a-z]+(?:-[a-z]+)*)"`)
 
+func TestThePageHasEveryMetricOfTheAlertsAndTheBoard(t *testing.T) {
+	page := readPage(t, "docs/observability.md")
+	for _, file := range []string{"alerts.yml", "grafana-dashboard.json"} {
+		names := regexp.MustCompile(`\b(rate_limit|weir)_[a-z_]+:?`).FindAllString(readPage(t, "_examples/observability/"+file), -1)
+		require.NotEmpty(t, names, file)
+		for _, name := range names {
+			if strings.HasSuffix(name, ":") {
+				continue // a recording rule of the alerts
+			}
+			name = strings.TrimSuffix(strings.TrimSuffix(strings.TrimSuffix(name, "_bucket"), "_count"), "_sum")
+			assert.True(t, strings.Contains(page, "`"+name+"`") || strings.Contains(page, "`"+name+"{"), "%s: the page does not have %s", file, name)
+		}
+	}
+}
+
 func TestEveryCodeInTheLogHasItsParagraph(t *testing.T) {
 	inSource := map[string]bool{}
 	err := filepath.WalkDir(".", func(path string, entry fs.DirEntry, err error) error {
