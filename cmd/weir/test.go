@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -114,11 +115,15 @@ func (f *testFlags) runAll(r *testReport, only *regexp.Regexp) error {
 	if err != nil {
 		return err
 	}
-	file := cmp.Or(*f.rules, beside(r.File, tests.Rules))
+	file := cmp.Or(*f.rules, beside(r.File, tests.Rules.path))
 	if file == "" {
 		return errors.New("it names no rules: add rules: FILE, or use --rules FILE")
 	}
 	service, err := f.service(file, tests.Start)
+	if wrong := (*rules.Error)(nil); err != nil && *f.rules == "" && !errors.As(err, &wrong) { // it is missing
+		tests.problem(tests.Rules.place, "%s", inWords(err))
+		return tests.err()
+	}
 	if err != nil {
 		return err
 	}
@@ -142,10 +147,14 @@ func (f *testFlags) runAll(r *testReport, only *regexp.Regexp) error {
 			return err
 		}
 		result := &testResult{Name: t.Name, Line: t.line, Passed: true, Failures: []rules.Problem{}}
-		if t.Log == "" {
+		if t.Log.path == "" {
 			service.run(t, result)
-		} else if err := f.runLog(service.rules, beside(r.File, t.Log), t, result); err != nil {
-			tests.problem(t.place, "%s", inWords(err))
+		} else if err := f.runLog(service.rules, beside(r.File, t.Log.path), t, result); err != nil {
+			at := t.place
+			if unread := (*fs.PathError)(nil); errors.As(err, &unread) {
+				at = t.Log.place
+			}
+			tests.problem(at, "%s", inWords(err))
 			return tests.err()
 		}
 		r.Tests = append(r.Tests, result)

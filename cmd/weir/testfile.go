@@ -20,7 +20,7 @@ import (
 
 // A testFile has tests of a rules file.
 type testFile struct {
-	Rules string    // a path, relative to the file
+	Rules fileName
 	Start time.Time // of each test
 	Tests []ruleTest
 
@@ -37,11 +37,12 @@ type ruleTest struct {
 	Name  string
 	Steps []testStep
 
-	Log, Format, Zone string
-	Map               map[string]string
-	Trust             []string
-	Tier              string // only the requests of this tier
-	Expect            *expectation
+	Log          fileName
+	Format, Zone string
+	Map          map[string]string
+	Trust        []string
+	Tier         string // only the requests of this tier
+	Expect       *expectation
 }
 
 // A testStep is a request that is sent once or several times.
@@ -66,6 +67,18 @@ type testStep struct {
 	Status     int       `yaml:",omitempty"`
 	RetryAfter *timespan `yaml:"retry_after,omitempty"`
 	Remaining  *int64    `yaml:",omitempty"`
+}
+
+// A fileName is a path, relative to the file of tests.
+type fileName struct {
+	place
+	path string
+}
+
+// UnmarshalYAML implements yaml.Unmarshaler.
+func (f *fileName) UnmarshalYAML(n *yaml.Node) error {
+	f.place = place{n.Line, n.Column}
+	return n.Load(&f.path)
 }
 
 // UnmarshalYAML implements yaml.Unmarshaler.
@@ -204,13 +217,13 @@ func (f *testFile) check(t *ruleTest, names, tiers []string) {
 	switch {
 	case t.Name == "":
 		f.problem(t.place, "a test has no name")
-	case (len(t.Steps) > 0) == (t.Log != ""):
+	case (len(t.Steps) > 0) == (t.Log.path != ""):
 		f.problem(t.place, "a test has steps, or a log")
-	case t.Log == "" && isOfLog:
+	case t.Log.path == "" && isOfLog:
 		f.problem(t.place, "format, zone, map, trust, tier and expect of a test are for its log")
 	case !slices.Contains(tiers, t.Tier):
 		f.problem(t.place, "the rules have no tier %q", t.Tier)
-	case t.Log != "" && t.Expect.wrong(1e9) != "":
+	case t.Log.path != "" && t.Expect.wrong(1e9) != "":
 		f.problem(t.place, "the test %s", t.Expect.wrong(1e9))
 	}
 	var end time.Duration
