@@ -105,7 +105,7 @@ endpoints: {"/off": {limit: 1/s, mode: off}, "/static/": {limit: 9/s, mode: shad
 		}
 		requireForm(t, v, "", "", byCommand[args[0]])
 	}
-	run("check", file, write(t, "bad.yaml", bad))
+	run("check", file, write(t, "bad.yaml", bad), write(t, "calendar.yaml", "version: 1\ndefault: 3 daily\n"))
 	run("explain", file, "--path=/static/a", "--servemux", "--user=42")
 	run("explain", file, "--path=/", "--user=42", "--tier=free")
 	run("diff", file, other)

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"runtime"
 	"strings"
 	"syscall"
@@ -176,6 +177,24 @@ func TestTheVersionIsThatOfTheBuild(t *testing.T) {
 	require.Equal(t, exitGood, exit, said)
 	assert.True(t, strings.HasPrefix(out, "weir "), out)
 	assert.Contains(t, out, runtime.Version()+" on "+runtime.GOOS+"/"+runtime.GOARCH)
+}
+
+func TestVersionAndCheckShowTheZoneDataInUse(t *testing.T) {
+	zones, old := t.TempDir(), t.TempDir()
+	for _, dir := range []string{zones, old} {
+		require.NoError(t, os.MkdirAll(filepath.Join(dir, "Europe"), 0o700))
+		require.NoError(t, os.WriteFile(filepath.Join(dir, "Europe", "Berlin"), nil, 0o600))
+	}
+	require.NoError(t, os.WriteFile(filepath.Join(zones, "tzdata.zi"), []byte("# version 2026f\nR d 1 o\n"), 0o600))
+	archive := write(t, "zones.zip", "")
+	calendar := write(t, "calendar.yaml", "version: 1\nproxies: {}\ndefault: {limit: 5/m, overrides: {192.0.2.1: 3 monthly}}\n")
+	sliding := write(t, "sliding.yaml", "version: 1\nproxies: {}\ndefault: {limit: 5/m, concurrency: 2}\nendpoints: {/closed: {mode: deny}}\n")
+	for source, want := range map[string]string{zones: zones + " (2026f)", old: old + " (version unknown)", archive: archive + " (version unknown)"} {
+		t.Setenv("ZONEINFO", source)
+		assert.Contains(t, succeed(t, "", "version"), ", time zones of "+want+"\n")
+		assert.Equal(t, calendar+": good, with the time zones of "+want+"\n"+sliding+": good\n", succeed(t, "", "check", calendar, sliding))
+		assert.Contains(t, succeed(t, "", "check", "--json", calendar), `"time_zones": "`+want+`"`)
+	}
 }
 
 func TestAGoWithoutTheFixOfHTTP2IsWarnedOf(t *testing.T) {
