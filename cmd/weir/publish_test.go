@@ -41,7 +41,7 @@ func TestPublishedRulesAreThoseOfTheFleet(t *testing.T) {
 	assert.Equal(t, first, service.Status().Version)
 
 	out, _ = run(exitGood, "diff", "redis", newer)
-	assert.Equal(t, "default.limit: 100/1m → 200/1m; what was used stays used\n", out)
+	assert.Equal(t, "default: limit 100/1m → 200/1m\n", out)
 	run(exitDiffers, "diff", "redis", newer, "--exit-code")
 	out, _ = run(exitGood, "diff", "redis", old, "--exit-code")
 	assert.Equal(t, "they are the same\n", out)
@@ -82,9 +82,7 @@ func TestADiffIsOfFilesAndOfTheStandardInput(t *testing.T) {
 	require.NoError(t, json.Unmarshal([]byte(out), &found))
 	assert.True(t, found.Differ)
 	require.Len(t, found.Changes, 1)
-	assert.Equal(t, rules.Change{
-		Path: "default.limit", Old: "100/1m", New: "200/1m", Used: rules.StaysUsed,
-	}, found.Changes[0])
+	assert.Equal(t, rules.Change{Path: "default", Text: "limit 100/1m → 200/1m"}, found.Changes[0])
 	_, out, _ = weir(t, "version: 1\ndefault: {requests: 100, window: 60}\n", "diff", old, "-", "--exit-code")
 	assert.Equal(t, "they are written differently but mean the same\n", out)
 	_, out, _ = weir(t, "version: 1\ndefault: {requests: 100, window: 60}\n", "diff", old, "-", "--json")

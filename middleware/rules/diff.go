@@ -8,56 +8,38 @@ import (
 	"reflect"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/weirgo/weir/internal/operate"
 	"github.com/weirgo/weir/limiter"
 )
 
-// A Change is a difference between two rules files.
+// A Change is a rule, or a section without rules, that came, went or changed between two rules files.
 type Change struct {
-	Path string `json:"path"` // the field, such as endpoints."GET /search".limit; for a whole rule, endpoints."GET /search"
-	Old  string `json:"old"`
-	New  string `json:"new"`
-	Used Used   `json:"used,omitempty"` // which counters of the rule stay; empty if the change does not affect them
+	Path string `json:"path"` // such as endpoints."GET /search", or ban
+	Text string `json:"text"` // none → 5/1s, key ip; or the fields that changed: limit 30/1m → 60/1m, key ip → user
 }
 
 // String is the change in one line.
-func (c Change) String() string {
-	text := c.Path + ": " + c.Old + " → " + c.New
-	if c.Used != "" {
-		text += "; what was used " + string(c.Used)
-	}
-	return text
-}
+func (c Change) String() string { return c.Path + ": " + c.Text }
 
-// Used says whether what was used of a rule's limit stays used when the rules change. The rule's name,
-// the tier, the key and, for limits after the first, the window identify a counter. If one of these
-// changes, counting begins anew.
-type Used string
-
-const (
-	StaysUsed  Used = "stays used"
-	BeginsAnew Used = "begins anew"
-
-	// UsedBySame: keys that stay the same keep their counters, such as those of users, if user|ip becomes user.
-	UsedBySame Used = "stays used where the key is the same"
-
-	// UsedPartly: some of the rule's limits keep their counters, the others get new ones.
-	UsedPartly Used = "stays used, except in windows that are new or are now the first"
-)
-
-// Diff returns the changes from before to after, in the order of a file. It compares meanings: 60/1m
+// Diff returns the changes from before to after, in the order of a file, one for each rule. It compares meanings: 60/1m
 // and 60 requests in 60 seconds are equal. Of clients' keys in the rules (ban, allow, overrides) it
 // says how many changed, and never quotes them, as they may be credentials.
-func Diff(before, after *Rules) []Change {
-	changes := compare(before.sections(), after.sections())
+func Diff(before, after *Rules) (changes []Change) {
+	var order []string
+	texts := map[string][]string{} // by path
+	add := func(path, text string) {
+		if texts[path] == nil {
+			order = append(order, path)
+		}
+		texts[path] = append(texts[path], text)
+	}
+	for _, d := range compare(before.sections(), after.sections()) {
+		section, field, _ := strings.Cut(d.path, ".")
+		add(section, strings.TrimSpace(field+" "+d.String()))
+	}
 	was, is := before.described(), after.described()
 	paths := slices.AppendSeq(slices.Collect(maps.Keys(was)), maps.Keys(is))
-	named := make(map[string]*description, len(was))
-	for _, b := range was {
-		named[b.name] = b
-	}
 	slices.SortFunc(paths, func(a, b string) int {
 		section := func(path string) int {
 			return slices.IndexFunc(ruleSections, func(s string) bool { return strings.HasPrefix(path, s) })
@@ -65,28 +47,27 @@ func Diff(before, after *Rules) []Change {
 		return cmp.Or(section(a)-section(b), strings.Compare(a, b))
 	})
 	for _, path := range slices.Compact(paths) {
-		b, a := was[path], is[path]
-		switch {
+		switch b, a := was[path], is[path]; {
 		case b == nil:
-			c := Change{Path: path, Old: none, New: a.summary}
-			if b := named[a.name]; b != nil && a.active() { // it was in another scope
-				c.Used = usedBetween(b, a)
-			}
-			changes = append(changes, c)
+			add(path, difference{path, none, a.summary}.String())
 		case a == nil:
-			changes = append(changes, Change{Path: path, Old: b.summary, New: none})
+			add(path, difference{path, b.summary, none}.String())
 		default:
-			for _, c := range compare(b.leaves, a.leaves) {
-				field := strings.TrimPrefix(c.Path, path+".")
-				if a.active() && b.active() {
-					c.Used = usedOf(field, b, a)
-				}
-				changes = append(changes, c)
+			for _, d := range compare(b.leaves, a.leaves) {
+				add(path, d.path+" "+d.String())
 			}
 		}
 	}
+	for _, path := range order {
+		changes = append(changes, Change{path, strings.Join(texts[path], ", ")})
+	}
 	return changes
 }
+
+// A difference is a leaf, or a list of them, that differs.
+type difference struct{ path, old, new string }
+
+func (d difference) String() string { return d.old + " → " + d.new }
 
 const none = "none"
 
@@ -96,8 +77,8 @@ const mostEnds = 5 // of overrides, that a change shows
 // the text to show.
 type leaf struct{ path, value, shown string }
 
-// compare has a change for each path whose leaves differ.
-func compare(before, after []leaf) (changes []Change) {
+// compare has a difference for each path whose leaves differ.
+func compare(before, after []leaf) (all []difference) {
 	only := func(of, other []leaf) map[string][]string {
 		has, left := map[[2]string]bool{}, map[string][]string{}
 		for _, l := range other {
@@ -117,13 +98,13 @@ func compare(before, after []leaf) (changes []Change) {
 		}
 		reported[l.path] = true
 		was, is := strings.Join(gone[l.path], ", "), strings.Join(came[l.path], ", ")
-		c := Change{Path: l.path, Old: cmp.Or(was, none), New: cmp.Or(is, none)}
-		if c.Old == c.New {
-			c.New += ", with other contents"
+		d := difference{l.path, cmp.Or(was, none), cmp.Or(is, none)}
+		if d.old == d.new {
+			d.new += ", with other contents"
 		}
-		changes = append(changes, c)
+		all = append(all, d)
 	}
-	return changes
+	return all
 }
 
 // leavesOf returns the leaves of a value of a file. A nil pointer to a struct has the leaves of an empty
@@ -221,10 +202,8 @@ func (r *Rules) sections() []leaf {
 
 // A description is a rule as it is compared.
 type description struct {
-	*scopedRule
-	leaves  []leaf
+	leaves  []leaf // by field
 	summary string
-	limits  map[string]limiter.Allowance // by the field that it is in
 }
 
 // described returns all rules by their paths. If a scope has several rules, the paths after the first end
@@ -245,12 +224,12 @@ func (r *Rules) described() map[string]*description {
 			path = joinPath(sub(at, p.name))
 		}
 		key, mode := cmp.Or(keyText(" and ", p.parts), "one counter for all"), cmp.Or(p.Mode, "enforce")
-		d := &description{scopedRule: p, summary: "mode " + mode, limits: map[string]limiter.Allowance{}}
+		d := &description{summary: "mode " + mode}
 		if p.active() {
 			d.summary = limitOf(p.made.Limit) + ", key " + key
 		}
 		add := func(field, value, shown string) {
-			d.leaves = append(d.leaves, leaf{path + "." + field, value, shown})
+			d.leaves = append(d.leaves, leaf{field, value, shown})
 		}
 		add("name", p.name, p.name)
 		add("key", key, key)
@@ -260,8 +239,11 @@ func (r *Rules) described() map[string]*description {
 		}
 		limits := p.limits()
 		for _, tier := range slices.Sorted(maps.Keys(limits)) {
-			d.limits[limitField(tier)] = limits[tier]
-			add(limitField(tier), limitOf(limits[tier]), limitOf(limits[tier]))
+			field := "limit"
+			if tier != "" {
+				field = joinPath([]string{"tiers", tier, "limit"})
+			}
+			add(field, limitOf(limits[tier]), limitOf(limits[tier]))
 		}
 		overrides := p.made.Overrides
 		var own strings.Builder
@@ -275,24 +257,16 @@ func (r *Rules) described() map[string]*description {
 			}
 		}
 		add("overrides", own.String(), keysOf(len(overrides))+strings.Join(ends, ";"))
-		d.leaves = append(d.leaves, r.others(path+".", p.rule)...)
+		d.leaves = append(d.leaves, r.others(p.rule)...)
 		all[path] = d
 	}
 	return all
 }
 
-// limitField is where the limit of a tier stands, or the limit of requests without a tier.
-func limitField(tier string) string {
-	if tier == "" {
-		return "limit"
-	}
-	return joinPath([]string{"tiers", tier, "limit"})
-}
-
 // others are the leaves of a rule's fields beside its name, key, mode and limits.
-func (r *Rules) others(prefix string, of *rule) []leaf {
+func (r *Rules) others(of *rule) []leaf {
 	except := append([]string{"name", "key", "mode", "tiers", "overrides", "concurrency"}, limitNames...)
-	return r.leavesIn(prefix, reflect.ValueOf(of).Elem(), except...)
+	return r.leavesIn("", reflect.ValueOf(of).Elem(), except...)
 }
 
 // saidBy lists a rule's fields beside its limits that are not the default.
@@ -300,8 +274,8 @@ func (r *Rules) saidBy(p *scopedRule) (fields []string) {
 	if p.rule == nil {
 		return nil
 	}
-	for _, c := range compare(r.others("", &rule{}), r.others("", p.rule)) {
-		fields = append(fields, c.Path+": "+c.New)
+	for _, d := range compare(r.others(&rule{}), r.others(p.rule)) {
+		fields = append(fields, d.path+": "+d.new)
 	}
 	return fields
 }
@@ -316,64 +290,4 @@ func limitOf(a limiter.Allowance) string {
 		text += fmt.Sprintf(", %d more wait up to %v", of.Waiting, of.MaxWait)
 	}
 	return text
-}
-
-// usedOf says whether counters stay when a field of a rule changes.
-func usedOf(field string, b, a *description) Used {
-	used := usedBetween(b, a)
-	switch {
-	case field == "name", field == "key", field == "overrides":
-		return used
-	case field != "limit" && !strings.HasPrefix(field, "tiers."):
-		return ""
-	}
-	was, had := b.limits[field]
-	is, has := a.limits[field]
-	switch {
-	case !had || !has:
-		return BeginsAnew // a tier with a limit of its own has a counter of its own
-	case used == StaysUsed && hasNewWindow(was, is):
-		return UsedPartly
-	}
-	return used
-}
-
-// usedBetween says whether counters stay when rule b becomes rule a.
-func usedBetween(b, a *description) Used {
-	switch {
-	case !b.active() || !a.active():
-		return ""
-	case b.name != a.name:
-		return BeginsAnew
-	case slices.Equal(b.parts, a.parts):
-		return StaysUsed
-	case canBeSame(b.parts, a.parts):
-		return UsedBySame
-	}
-	return BeginsAnew
-}
-
-// canBeSame reports whether a request can have one key by both: a choice does not show in a key.
-func canBeSame(was, is []string) bool {
-	return slices.EqualFunc(was, is, func(a, b string) bool {
-		return slices.ContainsFunc(choices(a), func(c string) bool { return slices.Contains(choices(b), c) })
-	})
-}
-
-// hasNewWindow reports whether a window of a limit has a new counter. The first limit's counter keeps its
-// name with any window; counters of later limits are named by their window.
-func hasNewWindow(was, is limiter.Allowance) bool {
-	periods := func(a limiter.Allowance) (all []time.Duration) {
-		limits, _, _ := limiter.Split(a)
-		for _, l := range limits {
-			all = append(all, l.Per)
-		}
-		return all
-	}
-	before, after := periods(was), periods(is)
-	if len(after) == 0 {
-		return false
-	}
-	had := func(period time.Duration) bool { return slices.Contains(before[min(1, len(before)):], period) }
-	return had(after[0]) || slices.ContainsFunc(after[1:], func(period time.Duration) bool { return !had(period) })
 }
