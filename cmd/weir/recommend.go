@@ -198,13 +198,9 @@ func (r *recommendation) write(table io.Writer, subject string) {
 		fmt.Fprintf(table, "%s\t%s\t%s\t%s\n", limitText(p.Limit, r.Per), operate.Number(p.Keys), operate.Share(p.Keys, r.Keys), mark)
 	}
 	if refused := r.Refused[:min(len(r.Refused), mostOnTerminal)]; len(refused) > 0 {
-		fmt.Fprintf(table, "\n%s REFUSED\tMOST PER %s\tUNTIL\t\n", strings.ToUpper(subject), strings.ToUpper(period(r.Per)))
+		fmt.Fprintf(table, "\n%s REFUSED\tMOST PER %s\tUNTIL\n", strings.ToUpper(subject), strings.ToUpper(period(r.Per)))
 		for _, c := range refused {
-			mark := ""
-			if c.Apart {
-				mark = "set apart"
-			}
-			fmt.Fprintf(table, "%s\t%s\t%s\t%s\n", c.Client, operate.Number(c.Most), c.At.Format(time.DateTime), mark)
+			fmt.Fprintf(table, "%s\t%s\t%s\n", c.Client, operate.Number(c.Most), c.At.Format(time.DateTime))
 		}
 		if more := r.Chosen.Keys - int64(len(refused)); more > 0 {
 			fmt.Fprintf(table, "and %s more\n", operate.Number(more))

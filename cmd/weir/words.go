@@ -76,24 +76,9 @@ func recommended(r *demand.Result, spare float64, key string) (verdict, detail s
 	}
 	few := ""
 	if float64(r.Keys)*(1-spare) < 1 {
-		few = fmt.Sprintf("With %s, %s is all of them.", count(r.Keys, "client", "clients"), operate.Percent(spare))
+		few = fmt.Sprintf("With %s, %s is all of them: one that asks for far more than the others decides, so choose a lower --spare to leave it out.", count(r.Keys, "client", "clients"), operate.Percent(spare))
 	}
-	return verdict, sentences(refuses, outliers(r), few)
-}
-
-// outliers describes the clients that are set apart.
-func outliers(r *demand.Result) string {
-	if r.Apart == 0 {
-		return ""
-	}
-	with := "no limit that is tried here would spare them"
-	if r.With > 0 {
-		with = "with them the limit would be " + perPeriod(r.With, r.Per)
-	}
-	c := r.Refused[0]
-	return fmt.Sprintf("%s for far more than all others: %s for %s in the %s until %s UTC, and no other for more than %s. Check whether they are attackers: %s.",
-		count(int64(r.Apart), "client is set apart, which asks", "clients are set apart, which ask"),
-		c.Client, operate.Number(c.Most), period(r.Per), c.At.Format(time.DateTime), operate.Number(r.Next), with)
+	return verdict, sentences(refuses, few)
 }
 
 // peaks describes how much clients ask for.

@@ -75,49 +75,6 @@ func TestTheCurveIsWhomEachLimitRefuses(t *testing.T) {
 	})
 }
 
-// Few clients are all to be spared, so that one of them would choose the limit.
-func TestAnAttackerDoesNotChooseTheLimit(t *testing.T) {
-	const begin, minute = int64(1e15), int64(60_000_000)
-	measured := func(clients int, attacks ...int64) *Meter {
-		m, err := NewMeter(time.Minute)
-		require.NoError(t, err)
-		for i := range clients {
-			m.Add(fmt.Sprint(i), begin, 1+int64(i)%6)
-		}
-		for i, n := range attacks {
-			m.Add("attacker"+fmt.Sprint(i), begin+minute, n)
-		}
-		return m
-	}
-	result, err := measured(201, 152).Result(0.999)
-	require.NoError(t, err)
-	assert.EqualValues(t, 6, result.Chosen.Limit)
-	assert.EqualValues(t, 200, result.With)
-	assert.EqualValues(t, 6, result.Next)
-	assert.Equal(t, []Client{{"attacker0", 152, time.UnixMicro(begin + minute).UTC(), true}}, result.Refused)
-	assert.EqualValues(t, 1, result.Chosen.Keys, "it is counted as refused")
-
-	for name, test := range map[string]struct {
-		m     *Meter
-		spare float64
-		apart int
-	}{
-		"several":                         {measured(201, 33, 31, 35), 0.999, 3},
-		"too many to be an exception":     {measured(60, 40, 40, 40, 40, 40), 0.999, 0},
-		"somewhat busier than the others": {measured(201, 20), 0.999, 0},
-		"all are to be spared":            {measured(201, 152), 1, 0},
-		"nobody knows what is usual":      {measured(5, 152), 0.999, 0},
-	} {
-		result, err := test.m.Result(test.spare)
-		require.NoError(t, err, name)
-		assert.Equal(t, test.apart, result.Apart, name)
-		if test.apart == 0 {
-			assert.Zero(t, result.With, name)
-			assert.Empty(t, result.Refused, name)
-		}
-	}
-}
-
 func TestAPeakIsTheMostInAnyPeriod(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		all := events(t)

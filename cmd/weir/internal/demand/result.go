@@ -18,13 +18,6 @@ type Result struct {
 	Curve    []Point       `json:"curve"` // by limit, up to a limit that refuses nothing
 	Chosen   Point         `json:"chosen"`
 
-	// Apart is the number of clients that the choice leaves out, because they ask for far more than all
-	// others. Next is the most that one of the others asks for. With is the limit that the choice would
-	// be with them; 0: none of limits.
-	Apart int   `json:"set_apart"`
-	Next  int64 `json:"next,omitempty"`
-	With  int64 `json:"limit_with_them,omitempty"`
-
 	// Refused are the clients that the chosen limit would refuse, the highest demand first.
 	Refused []Client `json:"refused"`
 }
@@ -34,7 +27,6 @@ type Client struct {
 	Client string    `json:"client"`
 	Most   int64     `json:"most"` // its demand in its busiest period
 	At     time.Time `json:"at"`   // the end of this period
-	Apart  bool      `json:"set_apart,omitempty"`
 }
 
 // Peaks are quantiles of the keys' demand in their busiest periods, measured to a thousandth of a period.
@@ -62,44 +54,27 @@ func (m *Meter) Result(spare float64) (*Result, error) {
 	}
 	r := &Result{Per: m.per, Keys: int64(len(m.keys)), Requests: m.requests, Refused: []Client{}}
 	sorted := m.byPeak()
-	r.Apart = m.outliers(sorted, spare)
-	all, rest := m.refusedKeys(sorted), m.refusedKeys(sorted[r.Apart:])
+	all := m.refusedKeys()
 	for i, keys := range all {
 		r.Curve = append(r.Curve, Point{limits[i], keys})
 		if keys == 0 {
 			break
 		}
 	}
-	chosen, ok := choose(rest, r.Keys-int64(r.Apart), spare)
-	if !ok {
+	chosen := slices.IndexFunc(all, func(n int64) bool { return n <= mayRefuse(r.Keys, spare) })
+	if chosen < 0 {
 		return nil, fmt.Errorf("some %.4g%% of the clients ask for more than %d in %v: no limit up to that spares %.4g%%",
-			100*float64(rest[len(rest)-1])/float64(r.Keys), limits[len(rest)-1], m.per, 100*spare)
+			100*float64(all[len(all)-1])/float64(r.Keys), limits[len(all)-1], m.per, 100*spare)
 	}
 	r.Chosen = r.Curve[chosen]
-	for i, name := range sorted {
-		if k, apart := m.keys[name], i < r.Apart; apart || m.need(k) > r.Chosen.Limit {
-			r.Refused = append(r.Refused, Client{name, k.peak, time.UnixMicro(k.peakAt).UTC(), apart})
+	for _, name := range sorted {
+		if k := m.keys[name]; m.need(k) > r.Chosen.Limit {
+			r.Refused = append(r.Refused, Client{name, k.peak, time.UnixMicro(k.peakAt).UTC()})
 		}
-	}
-	if r.Apart > 0 {
-		if with, ok := choose(all, r.Keys, spare); ok {
-			r.With = limits[with]
-		}
-		r.Next = m.keys[sorted[r.Apart]].peak
 	}
 	r.Peaks = m.peaks(sorted)
 	return r, nil
 }
-
-// A client is an outlier if it asks for more than farOff times as much as the next client, plus slack, as
-// three is not far from one.
-const (
-	farOff = 3
-	slack  = 3
-
-	fewestToJudge = 10 // with fewer clients it is unknown what is usual
-	mostApart     = 50 // at most one client in 50 is set apart, and at least one
-)
 
 // byPeak returns the keys by their peaks, the highest first.
 func (m *Meter) byPeak() []string {
@@ -108,40 +83,16 @@ func (m *Meter) byPeak() []string {
 	})
 }
 
-// outliers returns how many of the sorted keys would otherwise choose the limit: none if spare leaves as many out
-// anyway.
-func (m *Meter) outliers(sorted []string, spare float64) int {
-	if len(sorted) < fewestToJudge || spare == 1 {
-		return 0
-	}
-	for n := max(1, len(sorted)/mostApart); n > int(mayRefuse(int64(len(sorted)), spare)); n-- {
-		if m.keys[sorted[n-1]].peak > farOff*(m.keys[sorted[n]].peak+slack) {
-			return n
-		}
-	}
-	return 0
-}
-
-// refusedKeys returns how many of these keys each limit would refuse.
-func (m *Meter) refusedKeys(names []string) []int64 {
+// refusedKeys returns how many keys each limit would refuse.
+func (m *Meter) refusedKeys() []int64 {
 	refused := make([]int64, len(limits))
-	for _, name := range names {
-		need := m.need(m.keys[name])
+	for _, k := range m.keys {
+		need := m.need(k)
 		for i := 0; i < len(limits) && limits[i] < need; i++ {
 			refused[i]++
 		}
 	}
 	return refused
-}
-
-// choose returns the lowest limit that spares so many keys.
-func choose(refused []int64, keys int64, spare float64) (limit int, ok bool) {
-	for i, n := range refused {
-		if n <= mayRefuse(keys, spare) {
-			return i, true
-		}
-	}
-	return 0, false
 }
 
 // mayRefuse returns how many keys the limit may refuse. A share such as 0.999 is inexact as a float64,
@@ -150,7 +101,7 @@ func mayRefuse(keys int64, spare float64) int64 {
 	return int64(math.Floor(float64(keys)*(1-spare) + 1e-9*float64(keys)))
 }
 
-// peaks returns the quantiles over all keys, those set apart included.
+// peaks returns the quantiles over all keys.
 func (m *Meter) peaks(sorted []string) Peaks {
 	all := make([]int64, 0, len(sorted))
 	for _, name := range slices.Backward(sorted) {
