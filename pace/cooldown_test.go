@@ -295,6 +295,18 @@ func TestAUsedUpQuotaIsWaitedFor(t *testing.T) {
 	}
 }
 
+func TestARuleOfSlotsAloneWaitsForAUsedUpSecond(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(func(*http.Request, int) *http.Response {
+			return respond(200, "X-RateLimit-Limit", "10", "X-RateLimit-Remaining", "0", "X-RateLimit-Reset", "1")
+		})
+		transport := newTransport(t, s, pace.Options{Rules: []pace.Rule{{Host: "api.example.org", Limit: limiter.AtOnce(5)}}, MaxWait: time.Hour})
+		mustGet(t, transport)
+		mustGet(t, transport)
+		require.Equal(t, time.Second, s.times()[1])
+	})
+}
+
 // A rate that the server's own bucket just allows is not slowed down by what it says of itself.
 func TestWeirItselfIsUsedUpAndDoesNotRefuse(t *testing.T) {
 	for name, limit := range map[string]limiter.Limit{

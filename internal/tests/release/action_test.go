@@ -80,7 +80,7 @@ func TestTheActionReportsProblemsChangesAndTests(t *testing.T) {
 	write("weir.yaml", strings.Replace(rules, "5/m", "3/m", 1))
 	out, err = reports()
 	require.Error(t, err, "a test fails")
-	assert.Contains(t, out, "**weir diff**\n\n    endpoints.\"POST /login\".limit: 5/1m → 3/1m")
+	assert.Contains(t, out, "**weir diff**\n\n    endpoints.\"POST /login\": limit 5/1m → 3/1m")
 	assert.Contains(t, out, "**weir test**: failed\n\n    weir.test.yaml:4:")
 
 	write("weir.yaml", strings.Replace(rules, "5/m", "5/q", 1))

@@ -229,6 +229,7 @@ func TestTheFinestTimeOfALineCounts(t *testing.T) {
 		`{"client_ip":"192.0.2.1","ts":1431857103250,"timestamp":"2015-05-17T10:05:03.2Z"}`:                             {},
 		`{"client_ip":"192.0.2.1","date":"2015-05-17","time":"10:05:03.250","time_local":"17/May/2015:10:05:03 +0000"}`: zone,
 		`{"client_ip":"192.0.2.1","date":"2015-05-17","time":"10:05:03","msec":1431857103.250}`:                         {},
+		`{"client_ip":"192.0.2.1","time":"2015-05-17T10:05:03.250Z","timestamp":"2015-05-17T10:05:09.250Z"}`:            {}, // equally fine: the last
 		"192.0.2.1 1431857103.250 [17/May/2015:10:05:03 +0000]":                                                         {Format: "$remote_addr $msec [$time_local]"},
 		"192.0.2.1 [17/May/2015:10:05:03 +0000] 1431857103.250":                                                         {Format: "$remote_addr [$time_local] $msec"},
 	} {
