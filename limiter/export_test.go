@@ -20,9 +20,16 @@ func (q *Quota) Packed(s State, origin, now int64) State {
 
 // Used returns how many units of s are used or owed under q, up to twice the capacity.
 func (q *Quota) Used(s State, now int64) int64 {
-	_, _, used := q.present(s, now)
-	return used
+	s = s.current(now)
+	v := q.view(&s, now)
+	return v.used
 }
+
+// HasShapeOf reports whether states of p and q have the same numbers.
+func (q *Quota) HasShapeOf(p *Quota) bool { return q.hasShapeOf(p) }
+
+// Span returns for how many microseconds q's events count.
+func (q *Quota) Span(now int64) int64 { return q.span(now) }
 
 // LockAll locks all shards.
 func (m *Memory) LockAll() (unlock func()) {

@@ -25,6 +25,9 @@ type shard struct {
 	logs   int    // bytes of the logs of held
 	budget *table.Budget
 
+	// others has the further states of the keys that have several, by the number of the first.
+	others map[uint64]*others
+
 	// beside has the numbers of states without a cell, which nothing evicts: events in flight, and the
 	// overflow counters, by the quota's salt.
 	beside map[uint64]uint64
@@ -39,6 +42,13 @@ type state struct {
 	quota       *Quota // wrote it; nil: the state is free, and n is the number of the next free state
 	at, n, prev int64  // as those of usage
 	log         log
+}
+
+// others is the part of a [State] that few keys have.
+type others struct {
+	states []State
+	cut    int64
+	bytes  int
 }
 
 // state returns the state of a number, from 1.
@@ -115,6 +125,7 @@ func (q *Quota) firstEntries() int {
 // freeState frees a state. A short log keeps its array.
 func (s *shard) freeState(number uint64) {
 	known := s.state(number)
+	s.putOthers(number, nil, 0)
 	if room := int(known.log.room); room > keptLog {
 		s.budget.Release(room * entryBytes)
 		s.logs -= room * entryBytes
@@ -123,8 +134,42 @@ func (s *shard) freeState(number uint64) {
 	known.quota, known.n, s.free = nil, int64(s.free), number
 }
 
+// putOthers replaces the further states of a key.
+func (s *shard) putOthers(number uint64, states []State, cut int64) {
+	if known := s.others[number]; known != nil {
+		s.budget.Release(known.bytes)
+		s.logs -= known.bytes
+		delete(s.others, number)
+	}
+	if len(states) == 0 {
+		return
+	}
+	bytes := int(unsafe.Sizeof(others{})) + cap(states)*int(unsafe.Sizeof(State{}))
+	for i := range states {
+		bytes += cap(states[i].Log) * entryBytes
+	}
+	s.budget.Reserve(bytes, true) // must: a known key keeps its counters
+	s.logs += bytes
+	if s.others == nil {
+		s.others = map[uint64]*others{}
+	}
+	s.others[number] = &others{states, cut, bytes}
+}
+
 // bytes returns the memory that the shard takes for states and logs.
 func (s *shard) bytes() int { return len(s.held)*chunkBytes + s.logs }
+
+// whole returns a cell's state as a State.
+func (s *shard) whole(tag table.Tag, word uint64) State {
+	q, u, log := s.load(tag, word)
+	state := q.state(u, log)
+	if tag == heldTag {
+		if more := s.others[word]; more != nil {
+			state.Others, state.Cut = more.states, more.cut
+		}
+	}
+	return state
+}
 
 // usage returns the usage and the log, which is s's array.
 func (s *state) usage() (usage, []Entry) {
@@ -201,12 +246,12 @@ func (s *shard) decideHeld(q *Quota, hash uint64, cost int64, d *Decision) bool 
 		return false
 	}
 	known := s.state(cell.Look())
-	if known.quota != q && known.quota.limit != q.limit {
+	if known.quota != q && known.quota.limit != q.limit || s.others[cell.Look()] != nil {
 		return false
 	}
 	s.now = s.memory.now()
 	u, log, used := s.present(known, q, cost)
-	u, log = q.decide(u, log, used, cost, d)
+	_, u, log = q.decide(q, u, log, used, cost, d)
 	if d.Allowed && cost > 0 {
 		s.put(known, q, u, log)
 	}
@@ -237,7 +282,18 @@ const allSteps = 1 << 10
 // Judge implements [table.Owner].
 func (s *shard) Judge(tag table.Tag, word uint64) (worth int64, refusing bool) {
 	q, u, log := s.load(tag, word)
-	u, log, used := q.algorithm.advance(q, u, log, s.now)
+	worth, refusing = judge(q, u, log, s.now)
+	if tag == heldTag && s.others[word] != nil {
+		for _, o := range s.others[word].states {
+			w, r := judge(o.Quota, o.Quota.usage(o.Last, o.Level, o.Prev), o.Quota.own(o.Log), max(s.now, o.Last))
+			worth, refusing = max(worth, w), refusing || r
+		}
+	}
+	return worth, refusing
+}
+
+func judge(q *Quota, u usage, log []Entry, now int64) (worth int64, refusing bool) {
+	u, log, used := q.algorithm.advance(q, u, log, now)
 	if used > 0 {
 		_, reset := q.algorithm.wait(q, u, log, 1)
 		worth = reset*allSteps + min(used, q.capacity)*(allSteps-1)/q.capacity

@@ -25,7 +25,8 @@ type lockedKey struct {
 	tag      table.Tag // 0: no state yet
 	word     uint64
 
-	// The usage after the charge.
+	// The usage after the charge, which is of a state that from wrote.
+	from  *Quota
 	after usage
 	log   []Entry
 }
@@ -97,7 +98,7 @@ func (m *Memory) decideLocked(charges []Charge, keys []lockedKey) {
 		overflowed = overflowed || k.overflow && cost > 0
 		switch {
 		case all && d.Allowed && cost > 0:
-			k.write(q, k.binding.tag, k.binding.base)
+			k.write(q, k.state(q, cost))
 		case d.Allowed && cost > 0:
 			cost = 0 // only look
 			if k.tag == 0 {
@@ -158,49 +159,70 @@ func (k *lockedKey) find(q *Quota, cost int64) {
 // decide decides on charge i, after the charges before it, and writes nothing yet.
 func (k *lockedKey) decide(charges []Charge, keys []lockedKey, i int, cost int64) {
 	q := charges[i].Quota
-	u, log, used := k.before(q, cost)
+	v := k.before(q, cost)
 	for j := range keys[:i] { // earlier charges may count on the same counter
 		if o := &keys[j]; k.overflow && o.overflow && o.shard == k.shard && o.hash == k.hash {
-			u, log, used = q.present(charges[j].Quota.state(o.after, o.log), k.shard.now)
+			state := o.state(charges[j].Quota, charges[j].Cost)
+			v = q.view(&state, k.shard.now)
 		}
 	}
-	k.after, k.log = q.decide(u, log, used, cost, &charges[i].Decision)
+	k.from, k.after, k.log = q.decide(v.from, v.u, v.log, v.used, cost, &charges[i].Decision)
 	charges[i].Decision.Overflow = k.overflow
 }
 
-// before returns the usage that a charge finds, at the present. The charge may change its log.
-func (k *lockedKey) before(q *Quota, cost int64) (_ usage, _ []Entry, used int64) {
+// before returns what a charge finds, at the present. The charge may change the log.
+func (k *lockedKey) before(q *Quota, cost int64) view {
 	s := k.shard
+	v := view{from: q}
 	switch b := k.binding; {
 	case k.tag == 0:
-		return q.at(usage{}, nil, s.now)
+		v.u, v.log, v.used = q.at(usage{}, nil, s.now)
+		return v
 	case k.tag == b.tag && b.tag != heldTag:
-		return q.unpack(k.word, b.base, s.now)
+		v.u, v.log, v.used = q.unpack(k.word, b.base, s.now)
+		return v
+	case k.tag == heldTag && s.others[k.word] == nil && s.state(k.word).quota.limit == q.limit:
+		v.u, v.log, v.used = s.present(s.state(k.word), q, cost)
+		v.log = q.own(v.log)
+		return v
 	}
-	from, u, log := s.load(k.tag, k.word)
-	if isSame := from == q || from.limit == q.limit; isSame && k.tag == heldTag {
-		u, log, used = s.present(s.state(k.word), q, cost)
-		return u, q.own(log), used
-	} else if isSame {
-		return q.at(u, log, s.now)
-	}
-	return q.present(from.state(u, log), s.now)
+	state := s.whole(k.tag, k.word).current(s.now)
+	return q.view(&state, s.now)
 }
 
-// write writes the usage after a charge. Tag and base are as in q's binding.
-func (k *lockedKey) write(q *Quota, tag table.Tag, base int64) {
-	s := k.shard
-	if k.hasCell && tag != heldTag {
+// state returns the State after a charge that was taken.
+func (k *lockedKey) state(q *Quota, cost int64) State {
+	var s State
+	if k.tag != 0 && !(k.from == q && k.tag == k.binding.tag && k.tag != heldTag) {
+		s = k.shard.whole(k.tag, k.word).current(k.shard.now)
+	}
+	return q.taken(&s, k.from, k.after, k.log, k.shard.now, cost)
+}
+
+// write writes the state after a change under q.
+func (k *lockedKey) write(q *Quota, state State) {
+	s, tag, base := k.shard, k.binding.tag, k.binding.base
+	from := state.Quota
+	if from.limit != q.limit { // it stays a state of another limit
+		if tag = heldTag; k.tag != 0 {
+			tag, base = k.tag, from.base(s.memory.origin)
+		}
+	}
+	u := from.usage(state.Last, state.Level, state.Prev)
+	if k.hasCell && tag != heldTag && len(state.Others) == 0 {
 		if k.tag == heldTag {
 			s.freeState(k.word)
 		}
-		k.tag, k.word = tag, q.pack(k.after, base)
+		k.tag, k.word = tag, from.pack(u, base)
 		return
 	}
 	if k.tag != heldTag {
-		k.tag, k.word = heldTag, s.newState(q, true) // must: a known key keeps its counter
+		k.tag, k.word = heldTag, s.newState(from, true) // must: a known key keeps its counter
 	}
-	s.put(s.state(k.word), q, k.after, k.log)
+	s.put(s.state(k.word), from, u, state.Log)
+	if len(state.Others) > 0 || s.others[k.word] != nil {
+		s.putOthers(k.word, state.Others, state.Cut)
+	}
 }
 
 // putBack ends find: the cell is no longer taken.
@@ -320,24 +342,22 @@ func (m *Memory) settle(c *Settlement) {
 			s.ready(known) // a debt adds an entry, and so does a refund that pays back a debt
 		}
 	}
-	from, u, log := s.load(k.tag, k.word)
-	state := c.Quota.Settle(from.state(u, log), s.now, *c)
-	q, tag, base := state.Quota, k.binding.tag, k.binding.base
-	if q == from {
-		tag, base = k.tag, q.base(m.origin)
+	state := c.Quota.Settle(s.whole(k.tag, k.word), s.now, *c)
+	if state.Quota == nil {
+		state.Quota = c.Quota
 	}
-	k.after, k.log = q.usage(state.Last, state.Level, state.Prev), state.Log // at state.Last: see Quota.isOver
-	u, log, used := q.at(k.after, k.log, s.now)
-	var d Decision
-	q.decide(u, log, used, 0, &d)
-	k.write(q, tag, base)
+	k.write(c.Quota, state)
 	if k.hasCell {
 		marks := k.cell.Marks() &^ table.Pinned // makeRoom pins it
 		if owed < 0 {
+			var d Decision
+			q, u, log := s.load(k.tag, k.word)
+			u, log, used := q.at(u, log, s.now)
+			q.decide(q, u, log, used, 0, &d)
 			marks = marksAfter(marks, q, -owed, &d)
 		}
 		k.cell.SetMarks(marks)
 	}
 	k.putBack()
-	k.drop(q)
+	k.drop(c.Quota)
 }

@@ -197,16 +197,16 @@ func (q *Quota) record(u usage, log []Entry, cost int64) []Entry {
 
 // own returns a log that may be changed in place.
 func (q *Quota) own(log []Entry) []Entry {
-	if q.hasLows() {
+	if q != nil && q.hasLows() {
 		return slices.Clone(log)
 	}
 	return log
 }
 
-// decide decides on an event of that cost at the time of u, of which so many units are used. It returns the
-// usage after the event. Cost 0 looks. All algorithms decide like this, in every store in Go; the Lua files are
+// decide decides on an event of that cost at the time of u, of which so many units are used under q. The usage
+// is of a state that from wrote, mostly q itself. It returns the quota of the usage after the event, and the usage. Cost 0 looks. All algorithms decide like this, in every store in Go; the Lua files are
 // the counterpart.
-func (q *Quota) decide(u usage, log []Entry, used, cost int64, d *Decision) (usage, []Entry) {
+func (q *Quota) decide(from *Quota, u usage, log []Entry, used, cost int64, d *Decision) (*Quota, usage, []Entry) {
 	free := q.capacity - used
 	d.Allowed = cost <= free || cost == 0
 	d.Degraded, d.Overflow = false, false
@@ -214,9 +214,13 @@ func (q *Quota) decide(u usage, log []Entry, used, cost int64, d *Decision) (usa
 	d.Receipt = Receipt{u.at, ByStore}
 	if d.Allowed {
 		if q.queue {
-			d.Delay = micros(q.byRefill.up(u.n))
+			d.Delay = micros(q.byRefill.up(q.level(from, u, used)))
 		}
 		if cost > 0 {
+			if from != q {
+				from, u, log, used = q.adopt(from, u, log)
+				free = q.capacity - used
+			}
 			u, log = q.take(u, log, cost)
 			free -= cost
 		}
@@ -224,7 +228,7 @@ func (q *Quota) decide(u usage, log []Entry, used, cost int64, d *Decision) (usa
 	free = max(0, free)
 	d.Limit, d.Remaining = q.capacity, free
 	if free < q.capacity {
-		next, reset := q.algorithm.wait(q, u, log, free+1)
+		next, reset := q.wait(from, u, log, free+1)
 		d.NextAfter, d.ResetAfter = micros(next), micros(reset)
 		if q.queue {
 			d.Receipt.At += reset // the end of the queue, by which leaveQueue knows the event
@@ -237,10 +241,31 @@ func (q *Quota) decide(u usage, log []Entry, used, cost int64, d *Decision) (usa
 	case cost == free+1:
 		d.RetryAfter = max(time.Microsecond, d.NextAfter)
 	default:
-		fit, _ := q.algorithm.wait(q, u, log, cost)
+		fit, _ := q.wait(from, u, log, cost)
 		d.RetryAfter = micros(max(1, fit))
 	}
-	return u, log
+	return from, u, log
+}
+
+// wait returns after how many microseconds n units of q fit, that do not fit now, and after how many no unit is
+// used. The usage is of a state that from wrote.
+func (q *Quota) wait(from *Quota, u usage, log []Entry, n int64) (fit, reset int64) {
+	if from == q {
+		return q.algorithm.wait(q, u, log, n)
+	}
+	fit, reset = from.algorithm.wait(from, u, log, q.unitsOf(from, u, n))
+	if !q.hasShapeOf(from) {
+		reset, _ = from.algorithm.wait(from, u, log, q.unitsOf(from, u, q.capacity))
+	}
+	return fit, reset
+}
+
+// level returns the level of a bucket q in which so many units are used.
+func (q *Quota) level(from *Quota, u usage, used int64) int64 {
+	if from == q || q.hasShapeOf(from) {
+		return u.n
+	}
+	return used * q.unit
 }
 
 // at brings a usage to the present, which is never before the usage's own time, unless that is too far

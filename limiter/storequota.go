@@ -8,49 +8,33 @@ import "time"
 // room, it returns s itself and false. Cost 0 takes nothing and succeeds. A negative cost fails, and so
 // does a cost above the capacity.
 //
-// If s was written under another limit, the used units stay used, up to q's capacity, as if they had
-// been used now. Debts stay too, up to one more capacity. A store must write the returned State only if
-// an event with a cost was taken. Under a lower limit, the State is cut to that limit's capacity. If a
-// check of cost 0 wrote it, the units cut off would be free again under a higher limit.
+// s may be written under other limits. What was used under a limit with the same algorithm and period,
+// or a bucket with the same rate, keeps its time under q. For limits that differ in more than their number of
+// events, s has a state each (State.Others), in which every event counts. The first event that is taken
+// under such a limit converts its state from another one, once: the units in use stay in use, or under a
+// shorter period as large a part of them as the period is shorter, and stop to count as if they had been used evenly.
+// Debts stay too, up to one more capacity. A state whose limit took no event for the longest of their periods is
+// dropped.
+//
+// A store must write the returned State only if an event with a cost was taken.
 func (q *Quota) Take(s State, now, cost int64) (State, bool) {
 	if cost <= 0 || cost > q.capacity {
 		return s, cost == 0
 	}
-	u, log, used := q.present(s, now)
-	if used+cost > q.capacity {
+	known := s.current(now)
+	v := q.view(&known, now)
+	if v.used+cost > q.capacity {
 		return s, false
 	}
-	return q.state(q.take(u, log, cost)), true
+	from, u, log, _ := q.adopt(v.from, v.u, v.log)
+	u, log = q.take(u, log, cost)
+	return q.taken(&known, from, u, log, now, cost), true
 }
 
-// present returns s as a usage of q at time now, with a log that may be changed in place.
-func (q *Quota) present(s State, now int64) (_ usage, _ []Entry, used int64) {
-	u, log := q.convert(s, now)
-	return q.at(u, q.own(log), now)
-}
-
-// convert returns s as a usage of q, as [Quota.Take] says. Under an equal limit the usage stays the same.
-func (q *Quota) convert(s State, now int64) (usage, []Entry) {
-	u, log := q.usage(s.Last, s.Level, s.Prev), s.Log
-	switch from := s.Quota; {
-	case from == nil || from == q:
-		return u, log
-	case from.limit == q.limit:
-		if q.bursts && !q.hasLows() {
-			log = nil
-		}
-		return u, log
-	case q.InFlight() && from.InFlight():
-		return u, log // all that are in flight are, whatever the limit is now
-	}
-	from := s.Quota
-	used := from.usedOf(s, now)
-	owed := max(0, used-from.capacity)
-	u, log, _ = q.at(usage{}, nil, now)
-	if used > 0 {
-		u, log = q.take(u, log, min(used-owed, q.capacity))
-	}
-	return q.algorithm.owe(q, u, log, min(owed, q.capacity))
+// taken returns the states of a key after an event of that cost was taken under q. The usage is of the state of
+// q's shape after the event, which from wrote, and s are the states before the event.
+func (q *Quota) taken(s *State, from *Quota, u usage, log []Entry, now, cost int64) State {
+	return q.joined(s, from.state(u, log), now, func(o *Quota, s State) (State, bool) { return o.count(s, now, cost) })
 }
 
 // Settle returns s at time now, once it is known that c cost Actual units and not Cost. It may change
@@ -73,47 +57,66 @@ func (q *Quota) convert(s State, now int64) (usage, []Entry) {
 // capacity above the limit; the rest is forgiven. Later events are refused until the debt is paid.
 // Units above the limit outlive their window and count first in the next one.
 //
-// If s was written under another limit, a refund leaves s.Quota as it is. A debt sets s.Quota to q, as
-// Take does, unless q's limit is lower than the other: units used above q's limit would then be
-// forgotten.
+// If s has states of several limits ([Quota.Take]), all of them are settled. Units are refunded to the
+// states of other limits only if all units were counted there.
 func (q *Quota) Settle(s State, now int64, c Settlement) State {
-	from := s.Quota
-	if from == nil || q.InFlight() { // a lower limit may be in force, and all of the slots are released
-		from = q
+	if s.Quota == nil || q.InFlight() { // a lower limit may be in force, and all of the slots are released
+		s.Quota = q
 	}
-	owed := c.Actual - c.Cost
-	switch {
-	case owed == 0:
-		return s
-	case owed < 0 && from.isOver(s, now):
-		s.Quota = from
-		return s
+	switch owed := c.Actual - c.Cost; {
 	case owed < 0:
-		u, log, _ := from.at(from.usage(s.Last, s.Level, s.Prev), s.Log, now)
-		return from.state(from.algorithm.refund(from, u, log, min(-owed, from.capacity), c.Decision.Receipt.At))
+		return q.refunded(s.current(now), now, -owed, c.Decision.Receipt.At)
+	case owed > 0:
+		return q.indebted(s.current(now), now, owed)
 	}
-	u, log := q.convert(s, now)
-	settled := q.state(q.owe(u, log, now, owed))
-	if from.limit == q.limit || from.isOver(s, now) || from.usedOf(s, now) == 0 {
-		return settled
-	}
-	u, log = from.owe(from.usage(s.Last, s.Level, s.Prev), s.Log, now, owed)
-	if kept := from.state(u, log); from.usedOf(kept, now) > q.usedOf(settled, now) {
-		return kept
-	}
-	return settled
+	return s
 }
 
-// usedOf returns how many units of a state of q are used or owed, up to twice the capacity.
-func (q *Quota) usedOf(s State, now int64) int64 {
-	_, _, used := q.at(q.usage(s.Last, s.Level, s.Prev), q.own(s.Log), now)
-	return used
+// refunded returns s after a refund of up to n units that were taken at a time.
+func (q *Quota) refunded(s State, now, n, at int64) State {
+	refund := func(s *State) State {
+		o := s.Quota
+		isSafe := s.Cut == 0 || !q.queue && at > s.Cut
+		if !q.hasShapeOf(o) && !isSafe || o.isOver(*s, now) {
+			return *s
+		}
+		v := o.viewOf(s, now)
+		refunded := o.state(o.algorithm.refund(o, v.u, v.log, min(n, o.capacity), at))
+		refunded.Others, refunded.Taken, refunded.Cut = s.Others, s.Taken, s.Cut
+		return refunded
+	}
+	if s.Quota == nil {
+		return s
+	}
+	cut := s.Cut
+	s = refund(&s)
+	for i := range s.Others {
+		o := s.Others[i]
+		o.Cut = cut
+		o = refund(&o)
+		o.Cut = 0
+		s.Others[i] = o
+	}
+	return s
 }
 
-// owe returns the usage at time now with n units more used.
-func (q *Quota) owe(u usage, log []Entry, now, n int64) (usage, []Entry) {
-	u, log, _ = q.at(u, log, now)
-	return q.algorithm.owe(q, u, log, min(n, 2*q.capacity))
+// indebted returns s after n units were owed under q.
+func (q *Quota) indebted(s State, now, n int64) State {
+	v := q.viewOf(q.stateOf(&s, now), now)
+	from, u, log := v.from, v.u, v.log
+	if v.isOver || q.capacity >= from.capacity || v.used <= q.capacity || !q.hasShapeOf(from) {
+		from, u, log, _ = q.adopt(from, u, log)
+	}
+	owe := func(o *Quota, u usage, log []Entry) State {
+		return o.state(o.algorithm.owe(o, u, log, min(n, 2*o.capacity)))
+	}
+	return q.joined(&s, owe(from, u, log), now, func(o *Quota, s State) (State, bool) {
+		if o.isOver(s, now) {
+			return s, true
+		}
+		v := o.viewOf(&s, now)
+		return owe(o, v.u, v.log), true
+	})
 }
 
 // isOver reports whether s is of a calendar's window that has ended. No units return to such a
@@ -138,20 +141,21 @@ func (q *Quota) Undo(d *Decision) Receipt {
 // Describe returns the Decision on an event of that cost, where s and allowed are the results
 // of Take.
 func (q *Quota) Describe(s State, now, cost int64, allowed bool) (d Decision) {
-	u, log, used := q.present(s, now)
+	s = s.current(now)
+	v := q.view(&s, now)
 	asked := cost
-	if allowed || cost <= q.capacity-used { // s has the event, or has room for it by now
+	if allowed || cost <= q.capacity-v.used { // s has the event, or has room for it by now
 		asked = 0
 	}
-	q.decide(u, log, used, asked, &d)
-	behind := micros(u.at - now) // nothing drains until the clock has caught up
+	_, _, _ = q.decide(v.from, v.u, v.log, v.used, asked, &d)
+	behind := micros(v.u.at - now) // nothing drains until the clock has caught up
 	if d.Remaining < d.Limit {
 		d.NextAfter += behind
 		d.ResetAfter += behind
 	}
 	switch d.Allowed = allowed; {
 	case allowed && q.queue:
-		d.Delay = micros(q.byRefill.up(max(0, u.n-cost*q.unit)))
+		d.Delay = micros(q.byRefill.up(max(0, q.level(v.from, v.u, v.used)-cost*q.unit)))
 	case allowed:
 	case cost < 0:
 		d.RetryAfter, d.Delay = Never, 0

@@ -6,7 +6,8 @@ package limiter
 type State struct {
 	// Quota is the quota under which the state was written. [Quota.Take] and [Quota.Settle] set
 	// it. If a rule's limit changes, it says which limit the numbers below belong to. Nil means
-	// the Quota that the state is passed to.
+	// the Quota that the state is passed to. A store that writes states elsewhere must keep, of the
+	// Quota, its Limit and Settles.
 	Quota *Quota
 
 	// Last is when the state last changed, in microseconds since 1970. If the clock steps back,
@@ -26,6 +27,17 @@ type State struct {
 	// the entry's time, and there are at most 8 entries. Other algorithms have none. Take
 	// appends in place if the capacity of Log allows it.
 	Log []Entry
+
+	// Others has the same events as limits count them that differ from Quota in more than their number of events,
+	// at most 3. Most keys have none. [State.FreeAfter] says when all states are free.
+	Others []State
+
+	// Taken is set in Others: when the limit was last in use.
+	Taken int64
+
+	// Cut is set if there are Others: some of the units that were taken until then are not counted in all
+	// states, and cannot be refunded there.
+	Cut int64
 }
 
 // An Entry of a State's Log has a time, in microseconds since 1970, and a number of units, at least 1.
@@ -49,4 +61,6 @@ func (q *Quota) usage(at, n, prev int64) usage {
 }
 
 // state returns a State of q.
-func (q *Quota) state(u usage, log []Entry) State { return State{q, u.at, u.n, u.prev, log} }
+func (q *Quota) state(u usage, log []Entry) State {
+	return State{Quota: q, Last: u.at, Level: u.n, Prev: u.prev, Log: log}
+}
