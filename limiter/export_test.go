@@ -29,7 +29,7 @@ func (q *Quota) Used(s State, now int64) int64 {
 func (q *Quota) HasShapeOf(p *Quota) bool { return q.hasShapeOf(p) }
 
 // Span returns for how many microseconds q's events count.
-func (q *Quota) Span(now int64) int64 { return q.span(now) }
+func (q *Quota) Span() int64 { return q.span() }
 
 // LockAll locks all shards.
 func (m *Memory) LockAll() (unlock func()) {

@@ -206,7 +206,7 @@ func (q *Quota) own(log []Entry) []Entry {
 // decide decides on an event of that cost at the time of u, of which so many units are used under q. The usage
 // is of a state that from wrote, mostly q itself. It returns the quota of the usage after the event, and the usage. Cost 0 looks. All algorithms decide like this, in every store in Go; the Lua files are
 // the counterpart.
-func (q *Quota) decide(from *Quota, u usage, log []Entry, used, cost int64, d *Decision) (*Quota, usage, []Entry) {
+func (q *Quota) decide(from *Quota, u usage, log []Entry, used, now, cost int64, d *Decision) (*Quota, usage, []Entry) {
 	free := q.capacity - used
 	d.Allowed = cost <= free || cost == 0
 	d.Degraded, d.Overflow = false, false
@@ -218,8 +218,9 @@ func (q *Quota) decide(from *Quota, u usage, log []Entry, used, cost int64, d *D
 		}
 		if cost > 0 {
 			if from != q {
-				from, u, log, used = q.adopt(from, u, log)
+				from, u, log, used = q.adopt(from, u, log, now)
 				free = q.capacity - used
+				d.Receipt.At = u.at
 			}
 			u, log = q.take(u, log, cost)
 			free -= cost
@@ -253,9 +254,9 @@ func (q *Quota) wait(from *Quota, u usage, log []Entry, n int64) (fit, reset int
 	if from == q {
 		return q.algorithm.wait(q, u, log, n)
 	}
-	fit, reset = from.algorithm.wait(from, u, log, q.unitsOf(from, u, n))
+	fit, reset = from.algorithm.wait(from, u, log, q.unitsOf(from, n))
 	if !q.hasShapeOf(from) {
-		reset, _ = from.algorithm.wait(from, u, log, q.unitsOf(from, u, q.capacity))
+		reset, _ = from.algorithm.wait(from, u, log, q.unitsOf(from, q.capacity))
 	}
 	return fit, reset
 }

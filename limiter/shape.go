@@ -33,13 +33,13 @@ type view struct {
 
 // view returns s at time now. The log may be changed in place.
 func (q *Quota) view(s *State, now int64) view {
-	of := *q.stateOf(s, now)
+	of := *q.stateOf(s)
 	of.Log = of.Quota.own(of.Log)
 	return q.viewOf(&of, now)
 }
 
 // stateOf returns the state in s of q's shape, or the state to convert from.
-func (q *Quota) stateOf(s *State, now int64) *State {
+func (q *Quota) stateOf(s *State) *State {
 	of := s
 	if s.Quota != nil && !q.hasShapeOf(s.Quota) {
 		for i := range s.Others {
@@ -48,7 +48,7 @@ func (q *Quota) stateOf(s *State, now int64) *State {
 				of = o
 				break
 			}
-			if o.Quota.span(now) > of.Quota.span(now) {
+			if o.Quota.span() > of.Quota.span() {
 				of = o
 			}
 		}
@@ -64,21 +64,18 @@ func (q *Quota) viewOf(s *State, now int64) view {
 	}
 	u, log, used := from.at(from.usage(s.Last, s.Level, s.Prev), s.Log, now)
 	if from != q && !q.hasShapeOf(from) {
-		used = q.convertedUnits(from, u, used)
+		used = q.convertedUnits(from, used)
 	}
 	return view{from, u, log, used, from.isOver(*s, now)}
 }
 
-// span returns the time for which q's events count, about time t, in microseconds.
-func (q *Quota) span(t int64) int64 {
+// span returns for how many microseconds q's events count. Of a calendar, that is the usual length of its windows.
+func (q *Quota) span() int64 {
 	switch {
 	case q.queue:
 		return divUp((q.capacity-1)*q.unit, q.refill)
 	case q.bursts:
 		return q.drain
-	case q.calendar != nil:
-		w := q.calendar.at(t)
-		return w.end - w.start
 	}
 	return q.window
 }
@@ -101,9 +98,9 @@ type ratio struct{ by, of int64 }
 // largeRatio is where a whole number is exact enough.
 const largeRatio = 32
 
-// ratioOf returns how q converts units of p, about time t.
-func (q *Quota) ratioOf(p *Quota, t int64) ratio {
-	to, from := q.span(t), p.span(t)
+// ratioOf returns how q converts units of p.
+func (q *Quota) ratioOf(p *Quota) ratio {
+	to, from := q.span(), p.span()
 	switch {
 	case to >= from-from/largeRatio || to == 0:
 		return ratio{1, fractions}
@@ -130,16 +127,16 @@ func (r ratio) most(n int64) int64 {
 }
 
 // convertedUnits returns how many units of q are used if so many of p are. Debts stay debts.
-func (q *Quota) convertedUnits(p *Quota, u usage, used int64) int64 {
+func (q *Quota) convertedUnits(p *Quota, used int64) int64 {
 	owed := max(0, used-p.capacity)
-	return min(q.ratioOf(p, u.at).convert(used-owed), q.capacity) + min(owed, q.capacity)
+	return min(q.ratioOf(p).convert(used-owed), q.capacity) + min(owed, q.capacity)
 }
 
 // unitsOf returns how many units fit under p when n units fit under q.
-func (q *Quota) unitsOf(p *Quota, u usage, n int64) int64 {
+func (q *Quota) unitsOf(p *Quota, n int64) int64 {
 	room := q.capacity - n
 	if !q.hasShapeOf(p) {
-		r := q.ratioOf(p, u.at)
+		r := q.ratioOf(p)
 		if whole := min(r.convert(p.capacity), q.capacity); whole <= room {
 			room += p.capacity - whole // debts stand in the way
 		} else {
@@ -149,14 +146,14 @@ func (q *Quota) unitsOf(p *Quota, u usage, n int64) int64 {
 	return p.capacity - room
 }
 
-// converted returns the usage of q for a usage of p. Its units stop to count as if they had been used evenly
+// converted returns the usage of q at time now for a usage of p. Its units stop to count as if they had been used evenly
 // until now. But in a fixed window units count until it ends, so only the units that were used in it are.
-func (q *Quota) converted(p *Quota, of usage, entries []Entry) (u usage, log []Entry) {
+func (q *Quota) converted(p *Quota, of usage, entries []Entry, now int64) (u usage, log []Entry) {
 	_, _, used := p.algorithm.advance(p, of, nil, of.at)
 	owed := max(0, used-p.capacity)
-	n := min(q.ratioOf(p, of.at).convert(used-owed), q.capacity)
-	span := min(p.span(of.at), q.span(of.at))
-	u, log, _ = q.at(usage{}, nil, of.at)
+	n := min(q.ratioOf(p).convert(used-owed), q.capacity)
+	span := min(p.span(), q.span())
+	u, log, _ = q.at(usage{}, nil, now)
 	switch {
 	case n == 0:
 	case q.logs && p.logs:
@@ -176,7 +173,7 @@ func (q *Quota) converted(p *Quota, of usage, entries []Entry) (u usage, log []E
 		u.n = usedSince(n, u.at-u.index*q.window, span)
 		u.prev = n - u.n
 	case q.window > 0:
-		u.n = min(n, q.inWindow(p, of, entries, n, span))
+		u.n = min(n, q.inWindow(u, p, of, entries, n, span))
 	default:
 		u, log = q.take(u, log, n)
 	}
@@ -197,9 +194,9 @@ func latest(entries []Entry, after, n int64) (units int64, log []Entry) {
 	return units, log
 }
 
-// inWindow returns how many of n units, which p counted within a span, were used in the present window of q.
-func (q *Quota) inWindow(p *Quota, of usage, entries []Entry, n, span int64) int64 {
-	_, start, _, _ := q.windowsAround(q.usage(of.at, 0, 0))
+// inWindow returns how many of n units, which p counted within a span, were used in u's window.
+func (q *Quota) inWindow(u usage, p *Quota, of usage, entries []Entry, n, span int64) int64 {
+	_, start, _, _ := q.windowsAround(u)
 	switch {
 	case p.window == 0:
 		return n
@@ -213,9 +210,9 @@ func (q *Quota) inWindow(p *Quota, of usage, entries []Entry, n, span int64) int
 	if _, began, _, _ := p.windowsAround(of); began == start {
 		return of.n
 	} else if !p.fades {
-		span = min(span, of.at-began)
+		span = min(span, max(0, u.at-began))
 	}
-	return usedSince(n, of.at-start, span)
+	return usedSince(n, u.at-start, span)
 }
 
 // convertedEntries is the most entries that converted makes.
@@ -230,13 +227,14 @@ func usedSince(n, age, span int64) int64 {
 }
 
 // adopt returns the usage that from wrote as one of q, and the units that are used. If it does not fit q, it stays
-// one of from: the previous window may have more units than q's limit.
-func (q *Quota) adopt(from *Quota, u usage, log []Entry) (_ *Quota, _ usage, _ []Entry, used int64) {
+// one of from: the previous window may have more units than q's limit, and after the clock has stepped back, q may not
+// accept its time.
+func (q *Quota) adopt(from *Quota, u usage, log []Entry, now int64) (_ *Quota, _ usage, _ []Entry, used int64) {
 	switch {
 	case from == q:
 	case !q.hasShapeOf(from):
-		u, log = q.converted(from, u, log)
-	case q.fades && u.prev > q.capacity:
+		u, log = q.converted(from, u, log, now)
+	case q.fades && u.prev > q.capacity, u.at > now && q.refusesTime(u.at, now):
 		q = from
 	case q.logs:
 		u, log = payBack(u, log, u.at, q.capacity-(u.n-u.prev))
@@ -247,6 +245,12 @@ func (q *Quota) adopt(from *Quota, u usage, log []Entry) (_ *Quota, _ usage, _ [
 	return q, u, log, used
 }
 
+// refusesTime reports whether the clock has stepped back so far that q would not count a state of that time, or could
+// not say in which window it is.
+func (q *Quota) refusesTime(at, now int64) bool {
+	return q.bursts && q.isAhead(at, now) || q.calendar != nil && now < q.calendar.at(at).start
+}
+
 // joined returns the states of a key after a change under q, at time now. state is the new state of q's shape,
 // and s are the states before. Each other state that is still in use gets the same change. That reports whether
 // the state has all units that state has.
@@ -255,9 +259,9 @@ func (q *Quota) joined(s *State, state State, now int64, change func(*Quota, Sta
 		return state
 	}
 	var others []State
-	longest := max(q.span(now), s.Quota.span(now))
+	longest := max(q.span(), s.Quota.span())
 	for i := range s.Others {
-		longest = max(longest, s.Others[i].Quota.span(now))
+		longest = max(longest, s.Others[i].Quota.span())
 	}
 	keep := func(o State, isOf *Quota) {
 		if len(others) == mostOthers || now-o.Taken > longest || q.hasShapeOf(isOf) {
@@ -287,6 +291,9 @@ func (q *Quota) joined(s *State, state State, now int64, change func(*Quota, Sta
 // count returns s after n units were taken under a limit of another shape: as far as q has room. In a log they
 // replace the earliest units. It reports whether all units had room.
 func (q *Quota) count(s State, now, n int64) (_ State, ok bool) {
+	if q.isOver(s, now) {
+		return s, true
+	}
 	v := q.view(&s, now)
 	room := max(0, q.capacity-v.used)
 	ok = n <= room

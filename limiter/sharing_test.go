@@ -39,7 +39,7 @@ func TestAClientBelowTwoLimitsIsRefusedByNeither(t *testing.T) {
 		}
 		rarely := rapid.SampledFrom([]int{2, 2, 3, 10}).Draw(rt, "rarely") // the other limit is asked
 		alone := rapid.SampledFrom([]int{0, 0, 5, 100, 150}).Draw(rt, "alone")
-		start := micros(rapid.Int64Range(0, (2 * time.Hour).Microseconds()).Draw(rt, "start"))
+		start := micros(rapid.Int64Range(0, (2*time.Hour).Microseconds()).Draw(rt, "start"))
 		inBubble(t, func() {
 			time.Sleep(start)
 			m, err := limiter.NewMemory(limiter.MemoryOptions{})
@@ -66,7 +66,7 @@ func TestAClientBelowTwoLimitsIsRefusedByNeither(t *testing.T) {
 func TestARefusalTellsTheWaitWhateverLimitWasUsed(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		limits := rapid.SliceOfN(anySteadyLimit(), 2, 5).Draw(rt, "limits")
-		start := micros(rapid.Int64Range(0, (2 * time.Hour).Microseconds()).Draw(rt, "start"))
+		start := micros(rapid.Int64Range(0, (2*time.Hour).Microseconds()).Draw(rt, "start"))
 		inBubble(t, func() {
 			time.Sleep(start)
 			m, err := limiter.NewMemory(limiter.MemoryOptions{})

@@ -26,7 +26,7 @@ func (q *Quota) Take(s State, now, cost int64) (State, bool) {
 	if v.used+cost > q.capacity {
 		return s, false
 	}
-	from, u, log, _ := q.adopt(v.from, v.u, v.log)
+	from, u, log, _ := q.adopt(v.from, v.u, v.log, now)
 	u, log = q.take(u, log, cost)
 	return q.taken(&known, from, u, log, now, cost), true
 }
@@ -76,12 +76,14 @@ func (q *Quota) Settle(s State, now int64, c Settlement) State {
 func (q *Quota) refunded(s State, now, n, at int64) State {
 	refund := func(s *State) State {
 		o := s.Quota
-		isSafe := s.Cut == 0 || !q.queue && at > s.Cut
-		if !q.hasShapeOf(o) && !isSafe || o.isOver(*s, now) {
+		if o.isOver(*s, now) {
 			return *s
 		}
 		v := o.viewOf(s, now)
-		refunded := o.state(o.algorithm.refund(o, v.u, v.log, min(n, o.capacity), at))
+		if q.hasShapeOf(o) || s.Cut == 0 || !q.queue && at > s.Cut {
+			v.u, v.log = o.algorithm.refund(o, v.u, v.log, min(n, o.capacity), at)
+		}
+		refunded := o.state(v.u, v.log)
 		refunded.Others, refunded.Taken, refunded.Cut = s.Others, s.Taken, s.Cut
 		return refunded
 	}
@@ -102,10 +104,10 @@ func (q *Quota) refunded(s State, now, n, at int64) State {
 
 // indebted returns s after n units were owed under q.
 func (q *Quota) indebted(s State, now, n int64) State {
-	v := q.viewOf(q.stateOf(&s, now), now)
+	v := q.viewOf(q.stateOf(&s), now)
 	from, u, log := v.from, v.u, v.log
 	if v.isOver || q.capacity >= from.capacity || v.used <= q.capacity || !q.hasShapeOf(from) {
-		from, u, log, _ = q.adopt(from, u, log)
+		from, u, log, _ = q.adopt(from, u, log, now)
 	}
 	owe := func(o *Quota, u usage, log []Entry) State {
 		return o.state(o.algorithm.owe(o, u, log, min(n, 2*o.capacity)))
@@ -147,7 +149,7 @@ func (q *Quota) Describe(s State, now, cost int64, allowed bool) (d Decision) {
 	if allowed || cost <= q.capacity-v.used { // s has the event, or has room for it by now
 		asked = 0
 	}
-	_, _, _ = q.decide(v.from, v.u, v.log, v.used, asked, &d)
+	_, _, _ = q.decide(v.from, v.u, v.log, v.used, now, asked, &d)
 	behind := micros(v.u.at - now) // nothing drains until the clock has caught up
 	if d.Remaining < d.Limit {
 		d.NextAfter += behind

@@ -72,6 +72,7 @@ end
 
 return {
   isLog = true,
+  find = find,
 
   compile = function(capacity, window)
     return {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/weirgo/weir/limiter"
 	stores "github.com/weirgo/weir/limiter/store"
@@ -19,15 +20,23 @@ func isLog(q *limiter.Quota) bool { return !q.InFlight() && q.Algorithm() == lim
 type answer struct {
 	now     int64
 	records string
-	size    int // of a record: the batch says which
+	size    int    // of a record: the batch says which
+	extra   string // of the records that say so
 }
 
 // A record has whether the charge had room, in a byte, and the key's state: after the charge if the whole
 // group was taken, otherwise before it. Of a log's entries it has the times of those that have to go: for
 // a unit to fit, for the charge that was refused, and for all units to be free.
+//
+// If another limit wrote the state, the byte has isOther too, and the answer's extra has what the charge's limit says
+// about the state: the units that remain, and in how many microseconds one more does, the charge fits, all are free, and
+// the event has its turn.
 const (
 	recordSize    = 1 + 3*8
 	logRecordSize = 1 + 6*8 // of every record in a batch with a log
+
+	isOther   = 4
+	extraSize = 5 * 8
 )
 
 func recordSizeOf(q *limiter.Quota) int {
@@ -40,9 +49,26 @@ func recordSizeOf(q *limiter.Quota) int {
 // read reads the script's reply.
 func (r *request) read() {
 	r.reply, r.failed = r.Text()
-	if r.failed == nil && len(r.reply) != 8+r.size*r.charges+recordSize*r.asks+len(r.messages) {
+	if r.failed != nil {
+		return
+	}
+	records := 8 + r.size*r.charges
+	if len(r.reply) >= records {
+		r.extra = extraSize * others(r.reply[8:records], r.size)
+	}
+	if len(r.reply) != records+r.extra+recordSize*r.asks+len(r.messages) {
 		r.failed = wire.ErrAnswer
 	}
+}
+
+// others returns how many records are about states of other limits.
+func others(records string, size int) (n int) {
+	for at := 0; at < len(records); at += size {
+		if records[at] >= isOther {
+			n++
+		}
+	}
+	return n
 }
 
 // each calls f for each group that asked something, with its answer or an error.
@@ -56,7 +82,8 @@ func (r *request) each(f func(g *group, a answer, err error)) {
 		return
 	}
 	now, records := counters.Number(r.reply), r.reply[8:8+r.size*r.charges]
-	ofSlots := r.reply[8+len(records):]
+	extra := r.reply[8+len(records):][:r.extra]
+	ofSlots := r.reply[8+len(records)+r.extra:]
 	for _, g := range r.groups {
 		if g.tells {
 			continue
@@ -66,16 +93,20 @@ func (r *request) each(f func(g *group, a answer, err error)) {
 			slots = g.slots()
 		}
 		a := answer{now: now, size: r.size}
-		others := r.size * (len(g.items) - slots)
+		rates := r.size * (len(g.items) - slots)
+		if r.extra > 0 {
+			n := extraSize * others(records[:rates], r.size)
+			a.extra, extra = extra[:n], extra[n:]
+		}
 		switch {
 		case slots == 0:
-			a.records = records[:others]
-		case others == 0:
+			a.records = records[:rates]
+		case rates == 0:
 			a.records, a.size = ofSlots[:slots*recordSize], recordSize
 		default:
 			a.records = g.inOrder(records, ofSlots, r.size)
 		}
-		records, ofSlots = records[others:], ofSlots[slots*recordSize:]
+		records, ofSlots = records[rates:], ofSlots[slots*recordSize:]
 		f(g, a, nil)
 	}
 }
@@ -136,7 +167,10 @@ func (r *request) deliver() {
 }
 
 // allowed reports whether the charge at i had room.
-func (a answer) allowed(i int) bool { return a.records[i*a.size] == 1 }
+func (a answer) allowed(i int) bool { return a.records[i*a.size]&^isOther == 1 }
+
+// isOther reports whether the charge at i was decided by a state of another limit.
+func (a answer) isOther(i int) bool { return a.records[i*a.size] >= isOther }
 
 // isTaken reports whether all charges were allowed that are not optional.
 func (a answer) isTaken(items []item) bool {
@@ -165,6 +199,9 @@ var logs = sync.Pool{New: func() any { return new([4]limiter.Entry) }}
 // describe returns the decision on the charge c at i, for an event of that cost.
 func (a answer) describe(i int, c *limiter.Charge, cost int64, allowed bool) limiter.Decision {
 	s := a.state(i, c.Quota)
+	if a.isOther(i) {
+		return a.describeOther(i, c, s.Last, cost, allowed)
+	}
 	if !isLog(c.Quota) || s.Level == 0 {
 		return c.Quota.Describe(s, a.now, cost, allowed)
 	}
@@ -172,6 +209,32 @@ func (a answer) describe(i int, c *limiter.Charge, cost int64, allowed bool) lim
 	s.Log = a.log(entries[:0], i, s, c, allowed)
 	d := c.Quota.Describe(s, a.now, cost, allowed)
 	logs.Put(entries)
+	return d
+}
+
+// describeOther is describe for a state of another limit, which is of time last. The script describes it.
+func (a answer) describeOther(i int, c *limiter.Charge, last, cost int64, allowed bool) limiter.Decision {
+	extra := a.extra[extraSize*others(a.records[:i*a.size], a.size):]
+	after := func(i int) time.Duration { return time.Duration(counters.Number(extra[8*i:])) * time.Microsecond }
+	d := limiter.Decision{
+		Allowed: allowed, Limit: c.Quota.Capacity(), Remaining: counters.Number(extra),
+		Receipt: limiter.Receipt{At: last, By: limiter.ByStore},
+	}
+	behind := time.Duration(last-a.now) * time.Microsecond
+	if d.Remaining < d.Limit {
+		if c.Quota.Algorithm() == limiter.LeakyBucket {
+			d.Receipt.At += after(3).Microseconds()
+		}
+		d.NextAfter, d.ResetAfter = after(1)+behind, after(3)+behind
+	}
+	switch {
+	case allowed:
+		d.Delay = after(4)
+	case cost > c.Quota.Capacity():
+		d.RetryAfter = limiter.Never
+	default:
+		d.RetryAfter = max(time.Microsecond, after(2)+behind)
+	}
 	return d
 }
 

@@ -7,8 +7,9 @@ local KEPT, RESIZED, GONE = 0, -1, -2
 local scratch = {quota = false, last = 0, level = 0, prev = 0, log = '', kept = 0, changed = false}
 local before, after, afterLives = {false, false, false}, {false, false, false}, {false, false, false}
 local lives, states = {unpack(names)}, {false}
-local load, underQuota, isFree, clear, write -- once they are needed
-local group, levels, logs = {false}, {false}, {}
+local load, many, isFree, clear, write -- once they are needed
+local group, levels, logs, ofMany = {false}, {false}, {}, {}
+local extra = '' -- what answers about states of other limits have besides
 
 for g = 1, groupCount do
   local op, count = groups[2 * g - 1], groups[2 * g]
@@ -20,7 +21,7 @@ for g = 1, groupCount do
 
   if not isPlain then
     if not load then
-      load, underQuota, isFree, clear, write = newStates(now)
+      load, many, isFree, clear, write = newStates(now)
     end
     local charge = nextCharge
     for i = 1, count do
@@ -34,7 +35,7 @@ for g = 1, groupCount do
         at, nextTime = read('<d', request, nextTime)
       end
 
-      local s, isSettled = states[key], false
+      local s = states[key]
       if not s then
         s = load(names[key], values[key], q)
         if lives[key] and lives[key] ~= names[key] then
@@ -42,10 +43,10 @@ for g = 1, groupCount do
         end
         states[key] = s
       end
-      if s.quota ~= q then
-        if s.quota.bytes ~= q.bytes then
-          s, states[key], isSettled = underQuota(s, q, op, cost, at)
-        end
+      local hasMany = s.others or s.quota.bytes ~= q.bytes
+      if hasMany and op == RESET then
+        s.quota, hasMany = q, false
+      elseif not hasMany then
         q = s.quota
       end
       if op == RESET then
@@ -55,6 +56,18 @@ for g = 1, groupCount do
       local level, log = false, false
       if s.foreign then
         all = false
+      elseif hasMany and op == TAKE then
+        level, log = many().taken(s, q, cost)
+        all = all and (level or optional)
+      elseif hasMany then
+        if cost ~= 0 then
+          s = many().settled(s, q, cost, at)
+          if many().areFree(s) then
+            s.quota = q
+            clear(s)
+          end
+          states[key] = s
+        end
       elseif op == TAKE then
         level = s.level
         if cost > 0 then
@@ -64,8 +77,6 @@ for g = 1, groupCount do
           end
         end
         all = all and (level or optional)
-      elseif isSettled then
-        -- It was, above.
       elseif op == SETTLE and cost > 0 then
         correct(s, cost)
       elseif (values[key] or s.changed) and (op == RESET or cost < 0) then
@@ -77,20 +88,35 @@ for g = 1, groupCount do
           clear(s)
         end
       end
-      group[i], levels[i], logs[i] = s, level, log
+      group[i], levels[i], logs[i], ofMany[i] = s, level, log, hasMany and q
     end
 
     for i = 1, count do
-      local s, level, cost = group[i], levels[i], charges[nextCharge + 2]
-      if level and all and cost ~= 0 then
+      local s, level, cost, q = group[i], levels[i], charges[nextCharge + 2], ofMany[i]
+      local isTaken, own, isShared = level and all and cost ~= 0, s, true
+      if q then
+        if isTaken then
+          s = logs[i]
+          s.changed = true
+          states[charges[nextCharge]] = s
+        end
+        own, isShared = many().stateOf(s, q)
+      elseif isTaken then
         s.level, s.changed = level, true
         s.log = logs[i] or s.log
         states[charges[nextCharge]] = s
       end
-      answers[answered + 1], answers[answered + 2] = s.foreign and 2 or level and 1 or 0, s.last
-      answers[answered + 3], answers[answered + 4] = s.level, s.prev
-      if hasLogs then
-        answerTimes(answered, s.quota, s, op, cost)
+      answers[answered + 1], answers[answered + 2] = s.foreign and 2 or level and 1 or 0, own.last
+      answers[answered + 3], answers[answered + 4] = own.level, own.prev
+      if q and own.quota.bytes ~= q.bytes or not isShared then
+        local fits = op ~= TAKE or level
+        extra = extra .. many().describe(own, isShared, q, (isTaken or not fits) and math.abs(cost) or 0, fits)
+        answers[answered + 1] = answers[answered + 1] + 4
+        if hasLogs then
+          answers[answered + 5], answers[answered + 6], answers[answered + 7] = 0, 0, 0
+        end
+      elseif hasLogs then
+        answerTimes(answered, own.quota, own, op, cost)
       end
       nextCharge, answered = nextCharge + 3, answered + size
     end
@@ -114,7 +140,7 @@ for i = 1, #names do
     call('SET', name, values[i], 'PX', life)
   end
 end
-local reply = pack('<d' .. rep(record, chargeCount), unpack(answers, 1, answered))
+local reply = pack('<d' .. rep(record, chargeCount), unpack(answers, 1, answered)) .. extra
 if slots then
   slots.store(names, now)
   reply = reply .. slots.reply()

@@ -59,8 +59,10 @@ type denyShard struct {
 }
 
 // A denyEntry is a state at Redis's time now. On our clock, that was between asked and heard. A
-// log is too long to keep: its entry holds the decision on an event of cost 1.
+// log is too long to keep, and so is a state of another limit: then the entry is one, the decision on an event of
+// cost 1.
 type denyEntry struct {
+	isOne             bool
 	quota             *limiter.Quota
 	last, level, prev int64
 	one               limiter.Decision
@@ -101,18 +103,18 @@ func (m *denyCache) doubt() {
 	}
 }
 
-// answers reports whether s can decide on c. An entry of a log decides on a cost of 1, until
+// answers reports whether s can decide on c. An entry of one decides on a cost of 1, until
 // its oldest event no longer counts.
 func (s *denyEntry) answers(c *limiter.Charge, now time.Duration) bool {
-	if !isLog(c.Quota) {
+	if !s.isOne {
 		return true
 	}
-	return c.Cost == 1 && (s.level == 0 || now-s.asked < s.one.NextAfter)
+	return c.Cost == 1 && (s.one.NextAfter == 0 || now-s.asked < s.one.NextAfter)
 }
 
 // decide returns the decision on c, which s answers. A charge that fits is described as a look.
 func (s *denyEntry) decide(c *limiter.Charge, now time.Duration) limiter.Decision {
-	if isLog(c.Quota) {
+	if s.isOne {
 		d := s.one
 		passed := max(0, now-s.heard).Truncate(time.Microsecond)
 		if !d.Allowed {
@@ -185,7 +187,7 @@ func (m *denyCache) learn(g *group, taken bool) {
 			quota: c.Quota, last: state.Last, level: state.Level, prev: state.Prev,
 			now: g.answer.now, asked: g.asked.at, heard: heard,
 		}
-		if isLog(c.Quota) {
+		if s.isOne = isLog(c.Quota) || g.answer.isOther(i); s.isOne {
 			s.one = ofOne(c.Decision)
 		}
 		shard, key := m.find(c)

@@ -139,7 +139,7 @@ func answerOf(now int64, verdict byte, numbers ...int64) answer {
 	for _, n := range numbers {
 		records = binary.LittleEndian.AppendUint64(records, math.Float64bits(float64(n)))
 	}
-	return answer{now, string(records), len(records)}
+	return answer{now: now, records: string(records), size: len(records)}
 }
 
 func TestWhatIsRememberedIsTheLatestThatRedisSaid(t *testing.T) {

@@ -48,13 +48,18 @@ func (m model) at(c limiter.Charge) limiter.State {
 	if s.Quota != nil && alike(s.Quota, c.Quota) {
 		s.Quota = c.Quota
 	}
+	for i, o := range s.Others {
+		if alike(o.Quota, c.Quota) {
+			s.Others[i].Quota = c.Quota
+		}
+	}
 	return s
 }
 
 // put writes a state. One with all its units free is forgotten.
 func (m model) put(c limiter.Charge, s limiter.State, now int64) {
 	m[counterOf(c)] = s
-	if q := s.Quota; q == nil || q.Describe(s, now, 0, true).Remaining == q.Capacity() {
+	if s.FreeAfter(now) <= 0 {
 		delete(m, counterOf(c))
 	}
 }
@@ -103,6 +108,10 @@ func refunds(charges ...limiter.Charge) []limiter.Charge {
 // clone is s with a log of its own, as a quota may change one in place.
 func clone(s limiter.State) limiter.State {
 	s.Log = slices.Clone(s.Log)
+	s.Others = slices.Clone(s.Others)
+	for i := range s.Others {
+		s.Others[i] = clone(s.Others[i])
+	}
 	return s
 }
 
@@ -323,7 +332,7 @@ func (w *comparison) compare(charges []limiter.Charge, got, want []limiter.Decis
 	w.t.Helper()
 	for i := range charges {
 		if got[i] != want[i] {
-			w.broken("charge %d was answered\n%+v, and\n%+v is what Go says", i, got[i], want[i])
+			w.broken("(%v) charge %d was answered\n%+v, and\n%+v is what Go says", got, i, got[i], want[i])
 		}
 		w.times = append(w.times, got[i].Receipt.At)
 		for _, wait := range []time.Duration{got[i].RetryAfter, got[i].NextAfter, got[i].ResetAfter, got[i].Delay} {
@@ -340,7 +349,7 @@ func (w *comparison) charges() []limiter.Charge {
 	for n := w.draw(1, 6); n > 0; n-- {
 		i := w.draw(0, int64(len(w.rules))-1)
 		q := w.rules[i]
-		if w.batches && w.oneIn(8) {
+		if w.batches && w.oneIn(4) {
 			q = w.former[i]
 		}
 		c := limiter.Charge{Quota: q, Key: pick(w.chance, w.keys), Cost: w.cost(q), Optional: w.oneIn(4)}
@@ -433,9 +442,13 @@ func (w *comparison) changeLimit() {
 	i := w.draw(0, int64(len(w.rules))-1)
 	q := w.rules[i]
 	l := q.Limit()
-	switch w.draw(0, 3) {
+	switch w.draw(0, 5) {
 	case 0:
-	case 1: // another algorithm
+	case 1, 2: // another number
+		if l.Events = w.draw(1, 2*l.Events); l.Validate() != nil {
+			l = q.Limit()
+		}
+	case 3: // another algorithm
 		l = limiter.Limit{Events: l.Events, Per: l.Per, Algorithm: limiter.Algorithm(w.draw(0, int64(limiter.SlidingCounter)))}
 		if l.Validate() != nil {
 			l = w.limit()
@@ -536,14 +549,47 @@ func (w *comparison) compareStored(rules []*limiter.Quota, keys []string) {
 		case !ok:
 			w.broken("%s is stored as %x, though nothing of it is used", name, value)
 		}
-		state, err := decodeStored(value, want.Quota)
+		states, cut, err := decodeStates(value, want)
 		if err != nil {
 			w.broken("%s, of %+v: %v", name, want.Quota.Limit(), err)
 		}
-		if state.Last != want.Last || state.Level != want.Level || state.Prev != want.Prev || !slices.Equal(state.Log, want.Log) {
-			w.broken("%s, of %+v, is stored as\n%+v, and\n%+v is what Go says", name, want.Quota.Limit(), state, want)
+		if len(states) != 1+len(want.Others) || len(states) > 1 && cut != want.Cut {
+			w.broken("%s, of %+v, is stored as\n%+v, cut at %d, and\n%+v is what Go says", name, want.Quota.Limit(), states, cut, want)
+		}
+		for i, want := range append([]limiter.State{want}, want.Others...) {
+			state := states[i]
+			if state.Last != want.Last || state.Level != want.Level || state.Prev != want.Prev || state.Taken != want.Taken || !slices.Equal(state.Log, want.Log) {
+				w.broken("%s, of %+v, is stored as\n%+v, and\n%+v is what Go says", name, want.Quota.Limit(), state, want)
+			}
 		}
 	}
+}
+
+// decodeStates reads a value with the states of want.
+func decodeStates(value string, want limiter.State) (states []limiter.State, cut int64, err error) {
+	if value == "" || value[0] != 255 {
+		s, err := decodeStored(value, want.Quota)
+		return []limiter.State{s}, 0, err
+	}
+	quotas := []*limiter.Quota{want.Quota}
+	for _, o := range want.Others {
+		quotas = append(quotas, o.Quota)
+	}
+	double := func(at int) int64 { return int64(math.Float64frombits(binary.LittleEndian.Uint64([]byte(value[at:])))) }
+	for at := 17; at < len(value); {
+		q := quotas[min(len(states), len(quotas)-1)]
+		numbers := [3]int64{double(at + 1), double(at + 9), double(at + 17)}
+		if w := q.Numbers(numbers[1]); limiter.Algorithm(value[at]) != q.Algorithm() || numbers != w {
+			return nil, 0, fmt.Errorf("state %d was written under %d %v, want %d %v", len(states), value[at], numbers, q.Algorithm(), w)
+		}
+		s := limiter.State{Last: double(at + 25), Level: double(at + 33), Prev: double(at + 41), Taken: double(at + 49)}
+		end := at + 65 + int(double(at+57))
+		for at += 65; at < end; at += 16 {
+			s.Log = append(s.Log, limiter.Entry{At: double(at), N: double(at + 8)})
+		}
+		states = append(states, s)
+	}
+	return states, double(1), nil
 }
 
 // decodeStored reads a value that was written under q.

@@ -31,6 +31,7 @@ type request struct {
 	asks     int        // charges of slots
 	charges  int        // others
 	size     int        // of the answer to one of those
+	extra    int        // bytes of the answer about states of other limits
 
 	reply  string
 	failed error

@@ -21,6 +21,9 @@ var (
 	//go:embed request.lua
 	requestLua string
 
+	//go:embed shape.lua
+	shapeLua string
+
 	//go:embed slots.lua
 	slotsLua string
 
@@ -36,7 +39,7 @@ var (
 
 // scriptLua decides on batches. It is one script for all algorithms and slots, which it makes only if a
 // batch needs them.
-var scriptLua = structLua + logLua + counters.Lua + writeLua + slotsLua + stateLua + requestLua +
-	strings.Replace(decideLua, "--[[plain.lua]]", plainLua, 1)
+var scriptLua = structLua + logLua + counters.Lua + writeLua + slotsLua + strings.Replace(stateLua, "--[[shape.lua]]", shapeLua, 1) +
+	requestLua + strings.Replace(decideLua, "--[[plain.lua]]", plainLua, 1)
 
 var script = wire.NewScript(scriptLua)
