@@ -15,6 +15,63 @@ local quotaCount, count, percent, life, holder, at = read('<HHHdc8', request)
 local quotas
 quotas, at = readQuotas(request, quotaCount, at, now)
 
+-- Whether a value of one state was written under a limit that differs from q in its number of events alone.
+local function hasShapeOf(q, bytes)
+  return sub(bytes, 1, 1) == sub(q.bytes, 1, 1) and sub(bytes, 10) == sub(q.bytes, 10)
+end
+
+-- Refunds units to the state at at, of a key that other limits use too: redisstore's shape.lua has the form. Returns
+-- the state, and where the next begins, or nil.
+local function refundAt(value, at, q, back, since, cut)
+  local form = cut and '<ddddd' or '<dddd'
+  local size = cut and 65 or 57
+  if #value < at + size - 1 then
+    return nil
+  end
+  local bytes = sub(value, at, at + 24)
+  local kind, a, b, c = read('<Bddd', bytes)
+  local algorithm = algorithmOf(kind, q.settles)
+  local last, level, prev, fourth, length = read(form, value, at + 25)
+  if not cut then
+    length = #value - 57
+  end
+  if not algorithm or length < 0 or length % 16 ~= 0 or #value < at + size + length - 1 then
+    return nil
+  end
+  local p = algorithm.compile(a, b, c)
+  if p.isLong and not cut then
+    return nil
+  end
+  local s = {last = last, level = level, prev = prev, log = sub(value, at + size, at + size + length - 1), kept = 0}
+  local isAhead = s.last > now and algorithm.isAhead(p, s, now)
+  if not isAhead and not (p.calendar and now >= p.second) then
+    algorithm.advance(p, s, math.max(now, s.last))
+    if hasShapeOf(q, bytes) or (cut or 0) == 0 or since > cut then
+      algorithm.refund(p, s, math.min(back, p.capacity), since)
+    end
+  end
+  local head = bytes .. pack('<dddd', s.last, s.level, s.prev, fourth)
+  if cut then
+    head = head .. pack('<d', #s.log)
+  end
+  return head .. s.log, at + size + length
+end
+
+-- The value after a refund of units of q to all of its states, or nil if it is no counter.
+local function refunded(value, q, back, since)
+  if string.byte(value) ~= 255 then
+    return (refundAt(value, 1, q, back, since))
+  end
+  local cut, at, parts = read('<d', value, 2), 18, {sub(value, 1, 17)}
+  while at <= #value do
+    parts[#parts + 1], at = refundAt(value, at, q, back, since, cut)
+    if not at then
+      return nil
+    end
+  end
+  return table.concat(parts)
+end
+
 local values = redis.call('MGET', unpack(KEYS))
 local answers = {pack('<d', now)}
 for i = 1, count do
@@ -27,7 +84,11 @@ for i = 1, count do
   local s = {last = now, level = 0, prev = 0, log = ''}
   local isOurs = value or redis.call('EXISTS', key) == 0
   if value then
-    isOurs = sub(value, 1, 25) == q.bytes and (#value == 57 or q.unit and #value > 57 and #value % 16 == 9)
+    isOurs = #value == 57 or q.unit and #value > 57 and #value % 16 == 9
+    if isOurs and sub(value, 1, 25) ~= q.bytes then -- it becomes a state of q, if its numbers fit
+      local level, prev = read('<dd', value, 34)
+      isOurs = hasShapeOf(q, value:sub(1, 25)) and level <= (q.full or q.capacity) and prev <= q.capacity
+    end
     if isOurs then
       s.last, s.level, s.prev = read('<ddd', value, 26)
       s.log = sub(value, 58)
@@ -39,7 +100,11 @@ for i = 1, count do
   end
 
   if not isOurs then
-    -- Of another limit, which a decision changes, or something else.
+    -- Other limits use it, or it is something else.
+    local after = value and back > 0 and refunded(value, q, back, q.window and math.max(1, since) or 0)
+    if after then
+      redis.call('SET', key, after, 'KEEPTTL')
+    end
     answers[i + 1] = pack('<dddd', -1, 0, 0, 0)
   else
     if value and back > 0 then

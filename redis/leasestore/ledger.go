@@ -74,8 +74,8 @@ type lease struct {
 
 	// What Redis says: how many of the units wanted it has charged, and the state then, at
 	// its time now.
-	// done is false if it is not known to have heard of the lease, foreign is true if the
-	// counter is another limit's, of which it grants nothing.
+	// done is false if it is not known to have heard of the lease, foreign is true if
+	// other limits use the counter too: then nothing is granted.
 	done    bool
 	foreign bool
 	now     int64

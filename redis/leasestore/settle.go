@@ -202,8 +202,7 @@ func (s *Store) settled(l *lease, asked, heard int64) {
 	case !l.done:
 		return // what was returned is gone, what was granted too
 	case l.foreign:
-		e.said = answer{}
-		e.stock, e.back = 0, 0 // the other limit may have forgotten that they were charged
+		e.said = answer{} // what is in hand stays charged, and returns when its lease ends
 		return
 	}
 	redisNow := l.now
