@@ -157,7 +157,7 @@ func (q *Quota) converted(p *Quota, of usage, entries []Entry, now int64) (u usa
 	switch {
 	case n == 0:
 	case q.logs && p.logs:
-		u.n, log = latest(entries, u.at-q.window, n)
+		u.n, log = latest(entries, u.at, q.window, n)
 	case q.logs:
 		count := min(n, convertedEntries)
 		for i := range count { // the first expires next
@@ -183,10 +183,10 @@ func (q *Quota) converted(p *Quota, of usage, entries []Entry, now int64) (u usa
 	return u, log
 }
 
-// latest returns the latest of up to n units of entries after a time.
-func latest(entries []Entry, after, n int64) (units int64, log []Entry) {
-	for i := len(entries) - 1; i >= 0 && units < n && entries[i].At > after; i-- {
-		e := Entry{entries[i].At, min(entries[i].N, n-units)}
+// latest returns the latest of up to n units of the entries of a window that ends now.
+func latest(entries []Entry, now, window, n int64) (units int64, log []Entry) {
+	for i := len(entries) - 1; i >= 0 && units < n && entries[i].At > now-window; i-- {
+		e := Entry{min(now, entries[i].At), min(entries[i].N, n-units)}
 		units += e.N
 		log = append(log, e)
 	}

@@ -179,7 +179,8 @@ type Override struct {
 	Limit limiter.Allowance
 
 	// Until is when the override ends, by the clock of each process. From then on the key has the limit of
-	// the rule again. Zero: it does not end.
+	// the rule again. If that limit allows more, a refusal's Retry-After and the resets are not later than Until.
+	// Zero: it does not end.
 	Until time.Time
 
 	// Because says for operators why there is the override. Empty: no reason is given.

@@ -109,6 +109,7 @@ func (l *RateLimit) take(ctx context.Context, v *visit) error {
 	if err != nil {
 		return err
 	}
+	v.endWithOverrides()
 	if v.outcome = OutcomeAllowed; !store.Taken(charges) {
 		v.outcome = OutcomeRefused
 	}
@@ -167,7 +168,20 @@ func (l *RateLimit) look(ctx context.Context, v *visit) error {
 	}
 	err := l.ask(ctx, v.set, looks)
 	copyDecisions(charges, looks)
+	if err == nil {
+		v.endWithOverrides()
+	}
 	return err
+}
+
+// endWithOverrides shortens the waits of limits that end.
+func (v *visit) endWithOverrides() {
+	limits, charges := v.applied()
+	for i := range limits {
+		if limits[i].base != nil {
+			limits[i].endsWithOverride(&charges[i].Decision, limits[i].cost, v.set.now())
+		}
+	}
 }
 
 // noteShadowed counts the rules in shadow that would have refused the request before its decision.

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"slices"
 	"sync/atomic"
+	"time"
 
 	"github.com/weirgo/weir/internal/invalid"
 	"github.com/weirgo/weir/keyfunc"
@@ -123,6 +124,22 @@ func (set *ruleset) limitsOf(r *rule, base *limit, key string, class keyfunc.Cla
 		return p, refusal{outcome: OutcomeUndecided, status: http.StatusServiceUnavailable, rule: r}
 	}
 	return own, no
+}
+
+// endsWithOverride shortens the waits of a decision under an override that ends: if the rule's limits allow more, more
+// fits then.
+func (p *limit) endsWithOverride(d *limiter.Decision, cost int64, now time.Time) {
+	if p.base == nil || p.slot || !d.Counted() {
+		return
+	}
+	for _, b := range p.base.all {
+		if !b.slot && b.quota.Capacity() <= max(p.quota.Capacity(), cost-1) {
+			return
+		}
+	}
+	left := max(p.info.Until.Sub(now).Truncate(time.Microsecond), time.Microsecond)
+	d.NextAfter, d.ResetAfter = min(d.NextAfter, left), min(d.ResetAfter, left)
+	d.RetryAfter = min(d.RetryAfter, left)
 }
 
 // mostOwn bounds the own limits that are kept of a rule in a tier, and the keys' different overrides.
@@ -246,7 +263,11 @@ func (c *compiler) overrides(at invalid.Place, r *rule) {
 					return
 				}
 				info.Limit, info.Own, info.Until, info.Because = o.Limit, true, o.Until, o.Because
-				p = c.newLimits(at, r, info, base.progress)
+				if p = c.newLimits(at, r, info, base.progress); p != nil && !o.Until.IsZero() {
+					for _, own := range p.all {
+						own.base = base
+					}
+				}
 			}
 			for _, key := range keys {
 				base.overrides[key] = p

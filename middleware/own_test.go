@@ -589,3 +589,44 @@ func TestAnOwnLimitIsShownWhereTheContextHasIt(t *testing.T) {
 		}
 	})
 }
+
+// A key has less until its override ends. No wait is longer than that, and then its requests are admitted.
+func TestNoWaitIsLongerThanAnOverride(t *testing.T) {
+	for _, limit := range []limiter.Limit{limiter.PerHour(100), limiter.PerMinute(50).With(limiter.TokenBucket), limiter.Daily(500)} {
+		t.Run(limit.String(), func(t *testing.T) {
+			phase.Test(t, func(t *testing.T) {
+				l := newLimit(t, middleware.Rule{Name: "r", Key: keyfunc.User, Limit: limit, Overrides: map[string]middleware.Override{
+					"user:abuser": {Limit: limiter.PerDay(20), Until: time.Now().Add(10 * time.Minute)},
+				}})
+				for range 20 {
+					_, result := check(l, request(as("abuser")))
+					require.LessOrEqual(t, result.ResetAfter, 10*time.Minute)
+				}
+				time.Sleep(3 * time.Minute)
+				w, _ := check(l, request(as("abuser")))
+				require.Equal(t, http.StatusTooManyRequests, w.Code)
+				require.Equal(t, "420", w.Header().Get("Retry-After"))
+				left, err := l.Peek(t.Context(), "r", "user:abuser")
+				require.NoError(t, err)
+				require.LessOrEqual(t, left[0].RetryAfter, 7*time.Minute)
+				time.Sleep(7 * time.Minute)
+				w, _ = check(l, request(as("abuser")))
+				require.Equal(t, http.StatusOK, w.Code)
+			})
+		})
+	}
+}
+
+// The end of an override brings no units that a lower limit does not have.
+func TestARaiseThatEndsShortensNoWait(t *testing.T) {
+	phase.Test(t, func(t *testing.T) {
+		l := newLimit(t, middleware.Rule{Name: "r", Key: keyfunc.User, Limit: logOf(3, time.Hour), Overrides: map[string]middleware.Override{
+			"user:big": {Limit: logOf(5, time.Hour), Until: time.Now().Add(time.Minute)},
+		}})
+		for range 5 {
+			check(l, request(as("big")))
+		}
+		w, _ := check(l, request(as("big")))
+		require.Equal(t, "3600", w.Header().Get("Retry-After"))
+	})
+}

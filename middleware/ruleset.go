@@ -107,6 +107,8 @@ type limit struct {
 
 	progress *progress // of slots
 
+	base *limit // of an override that ends: the first limit of the rule then
+
 	// Of the first limits of a rule and its tiers.
 	overrides map[string]*limit // by key; nil without Overrides
 	own       sync.Map          // *limit by limiter.Allowance: the limits of clients

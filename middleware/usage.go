@@ -226,6 +226,9 @@ func (l *RateLimit) left(ctx context.Context, set *ruleset, usages []usage) erro
 	}
 	for _, u := range asked {
 		n := len(u.limits.all)
+		for i, p := range u.limits.all {
+			p.endsWithOverride(&charges[i].Decision, 1, set.now())
+		}
 		u.charges, charges = charges[:n], charges[n:]
 	}
 	return nil

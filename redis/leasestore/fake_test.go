@@ -187,6 +187,9 @@ func (l fakeLedger) settleAt(now int64, leases []lease) {
 		s, ok := l.states[name]
 		if ok && s.Quota.Limit() != q.Limit() {
 			e.foreign = true
+			if e.back > 0 {
+				l.states[name] = refundTo(q, s, e.back, e.since)
+			}
 			continue
 		}
 		s.Log = slices.Clone(s.Log)

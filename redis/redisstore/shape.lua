@@ -164,17 +164,17 @@ local function newShapes(now, states)
     return usedSince(n, c.last - start, span)
   end
 
-  local function latest(log, after, n)
+  local function latest(log, window, n)
     local units, from, kept = 0, #log + 1, ''
     while from > 1 and units < n do
       local time, have = read('<dd', log, from - 16)
-      if time <= after then
+      if time <= now - window then
         break
       end
       have = min(have, n - units)
       units = units + have
       from = from - 16
-      kept = pack('<dd', time, have) .. kept
+      kept = pack('<dd', min(now, time), have) .. kept
     end
     return units, kept
   end
@@ -195,7 +195,7 @@ local function newShapes(now, states)
     if n == 0 then
       -- Nothing is used.
     elseif q.algorithm.isLog and p.algorithm.isLog then
-      c.level, c.log = latest(s.log, now - q.window, n)
+      c.level, c.log = latest(s.log, q.window, n)
     elseif q.algorithm.isLog then
       local count = min(n, convertedEntries)
       for i = 0, count - 1 do
