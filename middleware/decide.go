@@ -109,7 +109,9 @@ func (l *RateLimit) take(ctx context.Context, v *visit) error {
 	if err != nil {
 		return err
 	}
-	v.endWithOverrides()
+	if set.hasEnds {
+		v.endWithOverrides()
+	}
 	if v.outcome = OutcomeAllowed; !store.Taken(charges) {
 		v.outcome = OutcomeRefused
 	}
@@ -168,7 +170,7 @@ func (l *RateLimit) look(ctx context.Context, v *visit) error {
 	}
 	err := l.ask(ctx, v.set, looks)
 	copyDecisions(charges, looks)
-	if err == nil {
+	if err == nil && v.set.hasEnds {
 		v.endWithOverrides()
 	}
 	return err

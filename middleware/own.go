@@ -264,6 +264,7 @@ func (c *compiler) overrides(at invalid.Place, r *rule) {
 				}
 				info.Limit, info.Own, info.Until, info.Because = o.Limit, true, o.Until, o.Because
 				if p = c.newLimits(at, r, info, base.progress); p != nil && !o.Until.IsZero() {
+					c.set.hasEnds = true
 					for _, own := range p.all {
 						own.base = base
 					}

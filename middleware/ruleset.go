@@ -35,6 +35,7 @@ type ruleset struct {
 	hasSoft       bool // a rule has SoftAt
 	hasDistinct   bool // a rule has Distinct
 	hasEscalation bool // a rule counts its refusals
+	hasEnds       bool // a rule has overrides that end
 	chargesAfter  bool // a rule has Afterwards
 
 	counters map[string]string        // by name, the rules that have them
