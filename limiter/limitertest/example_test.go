@@ -13,7 +13,7 @@ import (
 )
 
 // A MapStore is a whole store, of the plainest kind: a map behind a mutex. It never forgets a
-// key: where that matters, drop those whose look has Remaining == Limit, as they carry no
+// key: where that matters, drop those of which State.FreeAfter is 0, as they carry no
 // information.
 type MapStore struct {
 	mu     sync.Mutex

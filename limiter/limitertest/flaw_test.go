@@ -112,6 +112,8 @@ func TestEveryFlawIsCaught(t *testing.T) {
 		{"a debt converts what it changes", "settling under an old limit keeps what was used"},
 		{"a debt stays under the old limit", "a raised limit applies to keys that only have debts"},
 		{"states belong to the quota's address", "the same limit in a new quota changes nothing"},
+		{"other limits' states are lost", "an event counts under each limit of its counter"},
+		{"a new limit converts at each decision", "a client below two limits in turn is refused by neither"},
 		{"a refused batch describes what it did not take", "decides as Quota does"},
 		{"reads and writes in two steps", "exactly N of many callers are admitted"},
 		{"reads and writes in two steps", "exactly N of many batches are taken"},
@@ -302,6 +304,8 @@ func (s *flawed) load(c limiter.Charge, now int64) limiter.State {
 		h.state.Quota = c.Quota
 	case "a new limit begins anew":
 		return limiter.State{}
+	case "a new limit converts at each decision":
+		return converted(h.state, c.Quota, now)
 	case "a new limit forgets what is owed":
 		return converted(h.state, c.Quota, now)
 	case "a look rewrites the old limit's state", "a refusal rewrites the old limit's state":
@@ -323,7 +327,10 @@ func (s *flawed) save(c limiter.Charge, state limiter.State, now int64) {
 	if s.flaw == "states are floats of 32 bits" {
 		state.Level, state.Prev = int64(float32(state.Level)), int64(float32(state.Prev))
 	}
-	reset := c.Quota.Describe(state, now, 0, true).ResetAfter.Microseconds()
+	reset := state.FreeAfter(now)
+	if s.flaw == "other limits' states are lost" {
+		state.Others = nil
+	}
 	switch s.flaw {
 	case "expires after two windows":
 		reset = 2 * c.Quota.Window().Microseconds()

@@ -4,7 +4,8 @@
 // To write a store, hold a [limiter.State] for each counter. A rule, a tier and a key identify a counter.
 // Decide calls [limiter.CheckCharges]. Then, in one step, it reads the time and the states, calls [TakeAll], which sets
 // the decisions, and writes the states if TakeAll took the charges. Settle calls
-// [limiter.CheckSettlements] and [limiter.Quota.Settle]. Reset calls CheckCharges. Package limitertest tests the store. Its example is a whole
+// [limiter.CheckSettlements] and [limiter.Quota.Settle]. Reset calls CheckCharges. A State may expire when it is free
+// under all of its limits ([limiter.State.FreeAfter]). Package limitertest tests the store. Its example is a whole
 // store.
 //
 // A store may implement [Claimer], [Checker] and, if it is around another store, [Wrapper]. Package failover

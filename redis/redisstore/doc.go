@@ -105,9 +105,9 @@
 //
 // A key for every counter that is not back in its initial state:
 //
-//	weir:2:{EsoXtJryKJQ28wPgFmAwog}:ip           prefix, version, digest of the client's key, rule
-//	weir:2:{EsoXtJryKJQ28wPgFmAwog}:plan:premium the same, and the tier
-//	weir:2:{EsoXtJryKJQ28wPgFmAwog}:ip::places:1 slots, and the version of their format
+//	weir:3:{EsoXtJryKJQ28wPgFmAwog}:ip           prefix, version, digest of the client's key, rule
+//	weir:3:{EsoXtJryKJQ28wPgFmAwog}:plan:premium the same, and the tier
+//	weir:3:{EsoXtJryKJQ28wPgFmAwog}:ip::places:1 slots, and the version of their format
 //
 // The version is the version of the stored format, here and in the names of leases and bans. A release
 // that changes a format changes its version, so processes of two releases leave each other's keys

@@ -29,7 +29,7 @@ func TestNothingOfAKeyIsInRedis(t *testing.T) {
 		"", "{", "}", "{}", "{other}", "}:{", "weir:{aaaaaaaaaaaaaaaaaaaaaa}:rule", "a\r\nFLUSHALL\r\n", "\n", "\x00",
 		"203.0.113.7", "user:42", "\xff\xfe", "' .. redis.call('FLUSHALL') .. '", strings.Repeat("long", 1<<14),
 	}
-	form := regexp.MustCompile(`^weir:2:\{[A-Za-z0-9_-]{22}\}:rule$`)
+	form := regexp.MustCompile(`^weir:3:\{[A-Za-z0-9_-]{22}\}:rule$`)
 	for _, secret := range []string{"", "a secret of 16 bytes"} {
 		s := newStore(client, Options{ForgetRefusals: true, Secret: []byte(secret)}).Within(10 * time.Second)
 		q := tiered(t, "rule", "")

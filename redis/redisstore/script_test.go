@@ -235,7 +235,13 @@ func TestTheFormatIsThatOfItsVersion(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, tt.want, hex.EncodeToString(value), "%v", tt.limit)
 	}
-	assert.Equal(t, "2", counters.Format)
+	log, window := quotaOf(t, "both", limiter.PerHour(10)), quotaOf(t, "both", limiter.PerMinute(10).With(limiter.FixedWindow))
+	decideOne(t, s, log, "key", 3)
+	decideOne(t, s, window, "key", 1)
+	value, err := client.Get(t.Context(), nameOf(s, log, "key")).Bytes()
+	require.NoError(t, err)
+	assert.Equal(t, "ff000000000000000000d8fedeb37c194303000000000000244000000000389c8c410000000000000000000089d7ae7c1943000000000000f03f0000000000000000000000000000000000000000000000000400000000000024400000008074d2ea410000000000000000000089d7ae7c194300000000000010400000000000000000000089d7ae7c19430000000000004040000089d7ae7c19430000000000000840000089d7ae7c1943000000000000f03f", hex.EncodeToString(value))
+	assert.Equal(t, "3", counters.Format)
 }
 
 // A batch may be larger than maxBatch by a caller's charges.

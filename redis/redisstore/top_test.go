@@ -42,8 +42,8 @@ func TestUsagesAreOfAllCountersAndOfNothingElse(t *testing.T) {
 			require.True(t, decideOne(t, store, q, fmt.Sprint("key", j), used).Allowed)
 		}
 	}
-	server.MustDo("SET", "weir:2:{0123456789012345678901}:other", "not a counter")
-	server.MustDo("LPUSH", "weir:2:{0123456789012345678901}:list", "nor this")
+	server.MustDo("SET", "weir:3:{0123456789012345678901}:other", "not a counter")
+	server.MustDo("LPUSH", "weir:3:{0123456789012345678901}:list", "nor this")
 	server.MustDo("SET", "weir:1:{bans}:list", "nor this")
 	server.MustDo("SET", "weird", "nor this")
 
@@ -60,7 +60,7 @@ func TestUsagesAreOfAllCountersAndOfNothingElse(t *testing.T) {
 		assert.Regexp(t, `^rule:[a-z-]+%$`, u.Rule)
 	}
 	assert.Equal(t, int64(10), found[0].Used)
-	server.MustDo("COPY", found[0].Name, "weir:2:{no digest}:rule")
+	server.MustDo("COPY", found[0].Name, "weir:3:{no digest}:rule")
 	assert.Len(t, usages(t, client, "", server), len(found), "a name that no store writes is left out, whatever its value")
 	assert.Empty(t, usages(t, client, "we*r", server))
 

@@ -15,10 +15,10 @@ import (
 	"github.com/weirgo/weir/redis/internal/wire"
 )
 
-// Format is the version of a counter's value: a quota and a state, as state.lua, plain.lua and lease.lua write
+// Format is the version of a counter's value: quotas and states, as state.lua, shape.lua, plain.lua and lease.lua write
 // them. It is part of the names, so two versions of Weir on one Redis count apart and never read or
 // reset each other's values. Whoever changes what is written changes the version.
-const Format = "2"
+const Format = "3"
 
 // slotsFormat is the version of a value that counts slots in use, as slots.lua writes it.
 const slotsFormat = "1"
@@ -27,7 +27,7 @@ const slotsFormat = "1"
 // tier's name is not empty, and its colons are escaped.
 const SlotsSuffix = "::places:" + slotsFormat
 
-// Names makes the names of counters: prefix:2:{digest}:rule, or prefix:2:{digest}:rule:tier. 2 is the
+// Names makes the names of counters: prefix:3:{digest}:rule, or prefix:3:{digest}:rule:tier. 3 is the
 // version of the format. The braces are a hash tag, so in a Cluster all counters of a key are on one
 // node. What a client has sent is in a name only as a digest.
 type Names struct {

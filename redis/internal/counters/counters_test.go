@@ -54,13 +54,13 @@ func TestASlotIsWhereRedisPutsTheKey(t *testing.T) {
 
 func TestANameIsAPrefixADigestAndTheRule(t *testing.T) {
 	for _, tt := range []struct{ prefix, rule, tier, want string }{
-		{"weir", "ip", "", "weir:2:{ypeBEsobvcr6wjGzmiPcTQ}:ip"},
-		{"weir", "plan", "premium", "weir:2:{ypeBEsobvcr6wjGzmiPcTQ}:plan:premium"},
-		{"a:b", "GET /search", "", "a:b:2:{ypeBEsobvcr6wjGzmiPcTQ}:GET /search"},
-		{"weir", "a:b", "c", "weir:2:{ypeBEsobvcr6wjGzmiPcTQ}:a%3Ab:c"},
-		{"weir", "a", "b:c", "weir:2:{ypeBEsobvcr6wjGzmiPcTQ}:a:b%3Ac"},
-		{"weir", "a%3Ab", "%", "weir:2:{ypeBEsobvcr6wjGzmiPcTQ}:a%253Ab:%25"},
-		{"weir", "{a}", "}{", "weir:2:{ypeBEsobvcr6wjGzmiPcTQ}:{a}:}{"},
+		{"weir", "ip", "", "weir:3:{ypeBEsobvcr6wjGzmiPcTQ}:ip"},
+		{"weir", "plan", "premium", "weir:3:{ypeBEsobvcr6wjGzmiPcTQ}:plan:premium"},
+		{"a:b", "GET /search", "", "a:b:3:{ypeBEsobvcr6wjGzmiPcTQ}:GET /search"},
+		{"weir", "a:b", "c", "weir:3:{ypeBEsobvcr6wjGzmiPcTQ}:a%3Ab:c"},
+		{"weir", "a", "b:c", "weir:3:{ypeBEsobvcr6wjGzmiPcTQ}:a:b%3Ac"},
+		{"weir", "a%3Ab", "%", "weir:3:{ypeBEsobvcr6wjGzmiPcTQ}:a%253Ab:%25"},
+		{"weir", "{a}", "}{", "weir:3:{ypeBEsobvcr6wjGzmiPcTQ}:{a}:}{"},
 	} {
 		keys := New(tt.prefix, nil, Format)
 		assert.Equal(t, tt.want, keys.Name(keys.Digest("a"), tiered(t, tt.rule, tt.tier)))
