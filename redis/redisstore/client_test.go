@@ -47,7 +47,7 @@ func TestClientsOfOtherKindsAreRefused(t *testing.T) {
 			assert.Contains(t, err.Error(), pkg+": ")
 		}
 		if client == ring {
-			_, err := redisstore.Usages(t.Context(), client, "", []string{"weir:2:{0123456789012345678901}:rule"})
+			_, err := redisstore.Usages(t.Context(), client, "", []string{"weir:3:{0123456789012345678901}:rule"})
 			require.ErrorContains(t, err, said)
 		}
 	}

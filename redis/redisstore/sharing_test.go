@@ -32,3 +32,17 @@ func TestAClientBelowTheLimitsOfTwoReleasesIsNotRefused(t *testing.T) {
 		})
 	}
 }
+
+func TestUsagesShowTheLimitThatWasUsedLast(t *testing.T) {
+	_, client := startRedis(t)
+	s := forgetful(client)
+	log, window := quotaOf(t, "rule", limiter.PerHour(40).With(limiter.SlidingLog)), quotaOf(t, "rule", limiter.PerHour(50).With(limiter.FixedWindow))
+	for _, last := range []*limiter.Quota{log, window, log} {
+		decideOne(t, s, last, "key", 3)
+		usages, err := Usages(t.Context(), client, "", []string{nameOf(s, log, "key")})
+		require.NoError(t, err)
+		require.Len(t, usages, 1)
+		require.Equal(t, last.Capacity(), usages[0].Limit)
+		require.Positive(t, usages[0].Used)
+	}
+}

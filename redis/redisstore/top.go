@@ -59,7 +59,7 @@ func Usages(ctx context.Context, client redis.UniversalClient, prefix string, na
 	}
 	var long []Usage
 	for i, u := range found {
-		if len(values[i]) == headSize && (u.InFlight || isLongLog(values[i])) {
+		if len(values[i]) == headSize && (u.InFlight || isLongLog(values[i]) || hasMany(values[i])) {
 			long = append(long, u)
 		}
 	}
@@ -123,12 +123,37 @@ func isLongLog(value string) bool {
 	return len(value) >= ringSize && limiter.Algorithm(value[0]) == limiter.SlidingLog && counters.Number(value[1:]) > isLong
 }
 
+// The sizes of what shape.lua writes before its states, and before a state's log.
+const (
+	manyStates = 255 // the first byte
+	manySize   = 1 + 2*8
+	partSize   = quotaSize + 5*8
+)
+
+// hasMany reports whether a value has the states of several limits.
+func hasMany(value string) bool { return len(value) >= manySize+partSize && value[0] == manyStates }
+
+// latestState returns the value of the state that was used last, of a value with the states of several limits.
+func latestState(value string) string {
+	value = value[manySize:]
+	size := min(max(0, int(counters.Number(value[partSize-8:]))), len(value)-partSize)
+	numbers, log := value[:quotaSize+3*8], value[partSize:partSize+size]
+	head := counters.AppendNumber([]byte(numbers), 0)
+	if limiter.Algorithm(value[0]) == limiter.SlidingLog && counters.Number(value[1:]) > isLong {
+		head = counters.AppendNumber(head, int64(size/entrySize))
+	}
+	return string(head) + log
+}
+
 // read sets what a counter with that value has used at time now, in microseconds. It is nothing for a value
 // that is no counter, and for a counter that counts no more because the clock was set back.
 func (u *Usage) read(value string, now int64) {
 	if u.InFlight {
 		u.readSlots(value, now)
 		return
+	}
+	if hasMany(value) {
+		value = latestState(value)
 	}
 	if len(value) < counterSize {
 		return
