@@ -10,7 +10,7 @@ const root = path.resolve(import.meta.dirname, '../..')
 // The sidebar and llms.txt list the pages in this order, by their headings.
 const groups = {
   Start: ['index', 'start', 'migrating', 'recipes', 'troubleshooting'],
-  Limits: ['which-limit', 'algorithms', 'rules', 'costs', 'overload'],
+  Limits: ['algorithms', 'rules', 'costs', 'overload'],
   Services: ['routes', 'keys', 'responses', 'proxies', 'redis', 'gateway', 'pace', 'observability', 'testing'],
   Reference: ['fields', 'warnings', 'command', 'performance', 'architecture', 'security', 'changelog'],
 }
