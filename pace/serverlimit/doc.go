@@ -12,6 +12,12 @@
 // "RateLimit", "Rate-Limit" or "Quota", with any prefix, and with the name of a quota between or after
 // them, as in Anthropic-Ratelimit-Tokens-Remaining, X-RateLimit-Limit-Minute and X-API-Quota-Remaining.
 //
+// So it reads the fields of agent.ai, Akamai, Anthropic, Atlassian, Azure, Brevo, Cerebras, Cloudflare,
+// Datadog, Diffcord, Discord, Docker Hub, express-rate-limit, GitHub, GitLab, Groq, HighLevel, HubSpot,
+// Kong, lemlist, Linear, MailerLite, Mastodon, Mistral, Okta, OpenAI, Persona, Reddit, Shopify,
+// Smartsheet, Stripe, Twitch, Weir, Whatnot, WHOOP, X and Zendesk (not its limits of single endpoints).
+// x-amzn-RateLimit-Limit is ignored: it is a rate.
+//
 // Fields that begin with Beta-, Preview- or Report-Only- are about quotas that are announced and not in
 // force. They count only in the response to a request that was refused.
 //
