@@ -15,15 +15,15 @@ import (
 type file struct {
 	Version     int64               `yaml:"version" min:"1" max:"1" required:"true" doc:"The version of this format: 1."`
 	Mode        string              `yaml:"mode" words:"enforce shadow" default:"enforce" doc:"shadow counts and logs, and refuses nothing."`
-	Proxies     *proxies            `yaml:"proxies" doc:"The proxies that name the client, in one of these ways. Without it the client is the TCP peer; {} means the same, without weir check's warning."`
+	Proxies     *proxies            `yaml:"proxies" doc:"The proxies that name the client, in one of these ways. With {} the client is the TCP peer; without it too, but weir check warns."`
 	Ban         *banned             `yaml:"ban" doc:"Clients that are refused before anything else."`
 	Allow       *allowed            `yaml:"allow" doc:"Clients and routes that are never limited."`
-	Global      ruleList            `yaml:"global" doc:"Limits on every request. Each rule names its key: global counts all requests together."`
-	Tiers       map[string]ruleList `yaml:"tiers" keys:"^[!-~]([ -~]*[!-~])?$" doc:"Limits by tier, which the application sets. They replace default. Their default key is user|ip."`
+	Global      ruleList            `yaml:"global" doc:"Limits on every request. Each rule names its key."`
+	Tiers       map[string]ruleList `yaml:"tiers" keys:"^[!-~]([ -~]*[!-~])?$" doc:"Limits by tier, which the application sets, in place of default."`
 	Endpoints   map[string]ruleList `yaml:"endpoints" keys:"^([^/ a-z]+\\s+)?([^/ ^:\\[]*|\\[[0-9A-Fa-f:.]+\\])/" doc:"Limits by route, such as \"GET /users/{id}\", \"/beta/*\" or \"*.example.org/*\". The most specific applies."`
 	Default     ruleList            `yaml:"default" doc:"Limits on requests that match no endpoint and are in no tier of tiers."`
-	Descriptors []descriptor        `yaml:"descriptors" min:"1" doc:"Limits for Envoy, by weir serve --rls; other programs ignore them. The most specific applies. Of a rule they can have name, the fields of its limit, on_outage, mode (not deny) and when: after."`
-	Overload    *overload           `yaml:"overload" doc:"An adaptive bound on requests in flight. {}: the defaults. The program must set rules.Options.Overload."`
+	Descriptors []descriptor        `yaml:"descriptors" min:"1" doc:"Limits for Envoy, which only weir serve --rls reads. The most specific applies. They can have a rule's name, limit, on_outage, mode (not deny) and when: after."`
+	Overload    *overload           `yaml:"overload" doc:"An adaptive bound on requests in flight; {} for the defaults. The program must set rules.Options.Overload."`
 	Soft        *soft               `yaml:"soft" default:"off" doc:"A warning before the limit is reached."`
 	Headers     *headers            `yaml:"headers" doc:"Which header fields responses carry."`
 	Refusal     *refusal            `yaml:"refusal" doc:"The answer to refused clients."`
@@ -44,9 +44,9 @@ type clientHeader struct {
 }
 
 type banned struct {
-	CIDRs  []client `yaml:"cidrs" doc:"Addresses and networks. To end a ban: {198.51.100.0/24: {until: 2026-12-24, because: scraper}}."`
+	CIDRs  []client `yaml:"cidrs" doc:"Addresses and networks. With an end: {198.51.100.0/24: {until: 2026-12-24, because: scraper}}."`
 	Keys   []string `yaml:"keys" doc:"Keys as weir explain shows them: user:42. Weir's messages never quote them."`
-	File   string   `yaml:"file" doc:"A file with more addresses and keys, one a line, # for comments. Its path is relative to this file. Changes are loaded."`
+	File   string   `yaml:"file" doc:"The path, relative to this file, of more addresses and keys, one a line, # for comments. Changes are loaded."`
 	Status *int64   `yaml:"status" default:"403" doc:"403 or 429, for all bans."`
 }
 
@@ -56,7 +56,7 @@ type allowed struct {
 	File   string   `yaml:"file" doc:"A file, as in ban.file."`
 	Routes []string `yaml:"routes" doc:"Routes, as in endpoints, without a host."`
 
-	Preflights bool `yaml:"preflights" default:"false" doc:"CORS preflights, for a limiter outside CORS handling. Safe only if no handler behind it runs on OPTIONS: see weir.IsPreflight."`
+	Preflights bool `yaml:"preflights" default:"false" doc:"CORS preflights. Safe only if no handler behind it runs on OPTIONS: see weir.IsPreflight."`
 }
 
 // A client is an address or a network, alone or as the only key of a mapping to a dated.
@@ -69,7 +69,7 @@ func (n client) String() string { return n.Prefix.String() + operate.Ends(n.Unti
 
 // dated is when a client of a list or an override ends, and why there is one.
 type dated struct {
-	Until   date   `yaml:"until" default:"it does not end" doc:"When it ends: 2026-12-24 (from 00:00 UTC), or a time, such as 2026-12-24T18:00:00+01:00."`
+	Until   date   `yaml:"until" default:"it does not end" doc:"2026-12-24 (from 00:00 UTC), or 2026-12-24T18:00:00+01:00."`
 	Because string `yaml:"because" doc:"Why, for operators."`
 }
 
@@ -83,10 +83,10 @@ type overload struct {
 // limitFields is a limit in either spelling, or several, and how many requests at once.
 type limitFields struct {
 	Limit     *limitText  `yaml:"limit" short:"true" doc:"The limit in one piece: 100/1m, 10/s burst 20, 10_000 monthly Europe/Berlin."`
-	Limits    []limitText `yaml:"limits" min:"1" doc:"Several limits: [10/s, 1000/h]. An algorithm beside them is for each. Clients see the second limit of a rule api as api.3600, with the window in seconds."`
-	Requests  *int64      `yaml:"requests" min:"1" max:"1000000000000" doc:"How many units fit in the window. requests and window are limit in two pieces."`
-	Window    *window     `yaml:"window" doc:"The period. A plain number is in seconds; daily, weekly, monthly and yearly are of the calendar."`
-	Algorithm *algorithm  `yaml:"algorithm" default:"sliding_window" doc:"sliding_window, sliding_window_counter, sliding_window_log (or sliding_log), token_bucket (or gcra), leaky_bucket or fixed_window. With a burst, the default is token_bucket."`
+	Limits    []limitText `yaml:"limits" min:"1" doc:"Several limits: [10/s, 1000/h]. algorithm is for each. Clients see all but the first with the window in seconds: api.3600."`
+	Requests  *int64      `yaml:"requests" min:"1" max:"1000000000000" doc:"How many units fit in the window: limit in two pieces."`
+	Window    *window     `yaml:"window" doc:"Seconds, a duration, or the calendar's daily, weekly, monthly or yearly."`
+	Algorithm *algorithm  `yaml:"algorithm" default:"sliding_window" doc:"sliding_window, sliding_window_counter, sliding_window_log (or sliding_log), token_bucket (or gcra; the default with a burst), leaky_bucket or fixed_window."`
 	Burst     *int64      `yaml:"burst" min:"1" default:"requests" doc:"How many requests can pass at once (token_bucket), or wait (leaky_bucket)."`
 
 	Concurrency *concurrency `yaml:"concurrency" doc:"How many requests of a key may be in progress."`
@@ -94,8 +94,8 @@ type limitFields struct {
 
 type concurrency struct {
 	Max     *int64  `yaml:"max" short:"true" min:"1" max:"1000000000" required:"true" doc:"The number of slots."`
-	Queue   *int64  `yaml:"queue" min:"1" max:"10000" doc:"How many more requests of a key may wait. At most 10,000 of all keys wait in a process. Needs max_wait."`
-	MaxWait *period `yaml:"max_wait" doc:"The longest wait. Keep it below the server's write timeout."`
+	Queue   *int64  `yaml:"queue" min:"1" max:"10000" doc:"How many more of a key may wait, with max_wait; of all keys at most 10,000 in a process."`
+	MaxWait *period `yaml:"max_wait" doc:"The longest wait, below the server's write timeout."`
 }
 
 // An override is the limit of a single key.
@@ -111,16 +111,16 @@ type rule struct {
 	Name string `yaml:"name" pattern:"^[!-~]([ -~]{0,126}[!-~])?$" doc:"The name for clients, metrics and counters. Default: the endpoint, tier:NAME, global or default; later rules of a list add the key: POST /login by user."`
 	limitFields
 	Tiers     map[string]limitFields `yaml:"tiers" keys:"^[!-~]([ -~]*[!-~])?$" doc:"Limits of some tiers, in place of the rule's."`
-	Overrides map[string]override    `yaml:"overrides" doc:"Limits of single keys, in place of the rule's. Keys as in ban.keys. To end an override: {limit: 500/m, until: 2026-12-24, because: import}."`
-	Key       []string               `yaml:"key" min:"1" default:"ip" doc:"What has its own counter (in tiers the default is user|ip; global has no default): ip, ip/24/48 (networks, IPv4 and IPv6), user, bearer, apikey:HEADER, header:NAME, cookie:NAME, path:NAME (a parameter of the route), query:NAME, route, method, host, tool (that an agent calls by MCP), fingerprint, global, or a key of the application. user|ip is the first that the request has. A list is a combination; a missing part is blank."`
+	Overrides map[string]override    `yaml:"overrides" doc:"Limits of single keys, as in ban.keys. With an end: {limit: 500/m, until: 2026-12-24, because: import}."`
+	Key       []string               `yaml:"key" min:"1" default:"ip" doc:"What has its own counter (in tiers the default is user|ip; global has no default): ip, ip/24/48 (networks, IPv4 and IPv6), user, bearer, apikey:HEADER, header:NAME, cookie:NAME, path:NAME (a parameter of the route), query:NAME, route, method, host, tool (that an agent calls by MCP), fingerprint, global (all requests together), or a key of the application. user|ip is the first that the request has. A list is a combination; a missing part is blank."`
 	NoKey     string                 `yaml:"no_key" words:"share skip bad_request unauthorized" default:"share" doc:"Requests without a key share one counter, skip the rule, or are answered 400 or 401."`
-	Distinct  string                 `yaml:"distinct" doc:"Counts different values instead of requests: the values of any key, or of json:NAME, a field of a JSON body of up to 4 KiB. A value that was counted within the period costs nothing. Without a value, no_key decides."`
+	Distinct  string                 `yaml:"distinct" doc:"Counts different values of a key, or of json:NAME (a field of a JSON body of up to 4 KiB), instead of requests. Within the period a value costs nothing more. Without a value, no_key decides."`
 	Cost      *cost                  `yaml:"cost" default:"1" doc:"The units that a request costs."`
-	Counts    []answers              `yaml:"counts" min:"1" default:"all" doc:"Which answers use up the limit: 401, 2xx, or !5xx for all others. Other answers are refunded. An answer of gRPC has the status that its code stands for; an answer whose code is in its body (gRPC-Web, streams of Connect) counts."`
+	Counts    []answers              `yaml:"counts" min:"1" default:"all" doc:"Which answers use up the limit: 401, 2xx, or !5xx for all others. Other answers are refunded. A code of gRPC counts as its status; with the code in the body (gRPC-Web, streams of Connect), the answer counts."`
 	When      *when                  `yaml:"when" doc:"Which requests the rule is for, and when it charges them."`
 	OnOutage  string                 `yaml:"on_outage" words:"local open closed" default:"local" doc:"If Redis does not answer: local counts in the process, open admits requests, closed answers 503."`
 	Mode      string                 `yaml:"mode" words:"enforce shadow off deny" default:"enforce" doc:"shadow counts and logs, and refuses nothing. off removes the rule. deny refuses every request, counts none, and needs no limit."`
-	Refusal   *refusal               `yaml:"refusal" default:"the file's refusal" doc:"The rule's own refusal. Each field replaces the file's."`
+	Refusal   *refusal               `yaml:"refusal" default:"the file's refusal" doc:"Each field replaces the file's."`
 	Soft      *soft                  `yaml:"soft" default:"the file's soft" doc:"The rule's own soft."`
 	Escalate  *escalate              `yaml:"escalate" doc:"A ban for keys that are refused again and again."`
 }
@@ -142,10 +142,10 @@ func (r *rule) parts(fallback []string) []string {
 }
 
 type when struct {
-	Charge string `yaml:"charge" short:"true" words:"before after" default:"before" doc:"With counts or cost.settle: before charges a request when it arrives; after charges it when its answer is known. With after, requests in flight can exceed the limit."`
-	Header values `yaml:"header" doc:"Only requests with these header fields. * stands for any text, and case then does not matter: *bot*. A client that leaves one out escapes the rule."`
+	Charge string `yaml:"charge" short:"true" words:"before after" default:"before" doc:"With counts or cost.settle: charges a request when it arrives, or when its answer is known. With after, requests in flight can exceed the limit."`
+	Header values `yaml:"header" doc:"Only requests with these header fields. * is any text, and then case does not matter: *bot*. A client that omits one escapes the rule."`
 	Query  values `yaml:"query" doc:"Only requests with these query parameters, as in header."`
-	Tool   string `yaml:"tool" doc:"Only calls of this tool by MCP, as key: tool reads it; * as in header. A call in an MCP before 2026-07-28 escapes the rule."`
+	Tool   string `yaml:"tool" doc:"Only calls of this tool, as in key: tool, with * as in header. A call in an MCP before 2026-07-28 escapes the rule."`
 }
 
 type cost struct {
@@ -158,7 +158,7 @@ type cost struct {
 }
 
 type soft struct {
-	At percent `yaml:"at" short:"true" required:"true" doc:"The used share of the limit from which responses carry X-RateLimit-Warning: 80%; or off."`
+	At percent `yaml:"at" short:"true" required:"true" doc:"The used share from which responses carry X-RateLimit-Warning: 80%; or off."`
 }
 
 type headers struct {
@@ -173,8 +173,8 @@ type refusal struct {
 	Status     *int64   `yaml:"status" min:"400" max:"599" default:"429" doc:"From 400 to 599. With mode: deny 403 (default), 429 or 503."`
 	Type       string   `yaml:"type" doc:"The type of the problem object (RFC 9457), a URI."`
 	Title      string   `yaml:"title" doc:"Its title."`
-	Message    string   `yaml:"message" doc:"A text with {retry_after} (in words), {seconds}, {rule} (its name) and {limit}. If waiting does not help, Weir's sentence replaces a text with a time."`
-	Jitter     *percent `yaml:"jitter" default:"off" doc:"The most that is added at random to Retry-After, at least 1s, so that clients do not return together."`
+	Message    string   `yaml:"message" doc:"A text with {retry_after} (in words), {seconds}, {rule} and {limit}. If waiting does not help, Weir's sentence replaces a text with a time."`
+	Jitter     *percent `yaml:"jitter" default:"off" doc:"The most that is added at random to Retry-After, at least 1s."`
 	RetryAfter *period  `yaml:"retry_after" doc:"With mode: deny, the Retry-After."`
 }
 

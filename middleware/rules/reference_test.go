@@ -46,19 +46,21 @@ func reference() string {
 	}
 	head("field")
 	for _, f := range fieldsBelow("", reflect.TypeFor[file]()) {
-		section, _, below := strings.Cut(f.path, ".")
+		section, rest, below := strings.Cut(f.path, ".")
 		kind := f.written
 		switch strings.TrimSuffix(section, "[]") {
 		case "global", "default":
-			kind = "rule, or a list"
+			kind = "rule or list"
 		case "descriptors":
-			kind = "a mapping, or a list"
+			kind = "mapping or list"
 			below = below && !strings.HasPrefix(f.path, "descriptors[].domain") && !strings.HasPrefix(f.path, "descriptors[].entries")
 			if strings.Contains(f.path, ".") {
 				kind = f.written
 			}
 		case "tiers", "endpoints":
 			kind = "rules or lists, by name"
+		case "allow":
+			below = strings.HasPrefix(rest, "cidrs[]") // as in ban.cidrs
 		default:
 			below = false
 		}
@@ -128,9 +130,9 @@ func written(f field, t reflect.Type) string {
 	case t.Kind() == reflect.Pointer:
 		return written(f, t.Elem())
 	case t.Kind() == reflect.Slice:
-		return written(f, t.Elem()) + ", or a list"
+		return or(written(f, t.Elem()), "list")
 	case short != nil:
-		return strings.Replace(written(*short, short.Type), "a whole number", "number", 1) + ", or a mapping"
+		return or(strings.Replace(written(*short, short.Type), "integer", "number", 1), "mapping")
 	case len(f.words) > 0:
 		last := len(f.words) - 1
 		return strings.Join(f.words[:last], ", ") + " or " + f.words[last]
@@ -139,9 +141,16 @@ func written(f field, t reflect.Type) string {
 	case t.Kind() == reflect.String:
 		return "text"
 	case t.Kind() == reflect.Bool:
-		return "true or false"
+		return "boolean"
 	case isObject(t), t.Kind() == reflect.Map:
-		return "a mapping"
+		return "mapping"
 	}
-	return "a whole number"
+	return "integer"
+}
+
+func or(a, b string) string {
+	if strings.Contains(a, " or ") {
+		a += ","
+	}
+	return a + " or " + b
 }
