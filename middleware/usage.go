@@ -15,13 +15,38 @@ import (
 )
 
 // Usage returns a handler that shows clients what they have used of the rules in force, and what they
-// have left, as JSON. docs/costs.md describes all members:
+// have left, as JSON:
 //
 //	mux.Handle("GET /usage", limits.Usage())
 //
 //	{"rules":[{"rule":"month","tier":"premium","key":"own","limits":[{"limit":"10000 monthly",
 //	"events":10000,"per":2678400,"calendar":"monthly","algorithm":"fixed-window","quota":10000,
 //	"window":2592000,"used":7200,"remaining":2800,"next":864000,"reset":864000}]}]}
+//
+// Times are in seconds, rounded up. A missing field is zero, false or none. The fields of a rule:
+//
+//   - rule, tier: its name, and the client's tier if the rule has a limit for it
+//   - routes: the patterns that the rule is for; none: all routes
+//   - default: the rule is for routes without a rule of their own, if the client's tier has none either
+//   - conditional: the service chooses the requests by something else than the route
+//   - key: own (counted for this client), shared (one counter for many clients), network (one for a
+//     network), claimed (one for all who send this header, cookie, query, path value or field) or
+//     in doubt (a proxy did not name the client, so the proxy is counted)
+//   - by_route: the rule counts each route or method separately, and its numbers are of this request's;
+//     a key behind keyfunc.Hash does not show it
+//   - limits: each limit as text and in parts. quota is the most that can be left: events, or the burst
+//     of a bucket. window is the time in which the whole quota comes back. With a calendar, window is the
+//     length of this month, and per the greatest length of a month. More is free after next seconds, and
+//     all of it after reset
+//   - concurrency: how many requests may be in progress at once (max), and how many are
+//   - soft_at, near_limit: the percentage from which clients are warned, and whether this client is
+//   - denied: the rule refuses every request, or every request of this client ([WithLimit] with 0 events)
+//   - unknown: why the numbers are missing: no_key (the request has no user or no such parameter, or the
+//     counter is for requests without a key), ambiguous_key, key_failed, no_limit (WithLimit gave an
+//     invalid limit), outage or no_room
+//
+// A banned client's answer also has ban; ban.reset is missing if the ban is permanent. exempt is true
+// for a client that is never limited.
 //
 // Asking uses nothing up: the handler reads all limits with one decision of cost 0, and calls no
 // observer. Put the handler behind your authentication. Each request asks the store once, so give the
@@ -30,8 +55,9 @@ import (
 // The answer lists the rules for all requests, for the client's tier, and for each route, with names
 // and patterns, but no rules in shadow. A rule is listed without numbers if the request to this handler
 // lacks the rule's key, such as a parameter of another path. The numbers of a rule that counts each route
-// or method separately are of the route of this handler, which by_route says. If clients choose a rule's key themselves, such as a header's value, every client that
-// sends the value sees its numbers, as in the header fields of limited responses.
+// or method separately are of the route of this handler, which by_route says. If clients choose a rule's
+// key themselves, such as a header's value, every client that sends the value sees its numbers, as in the
+// header fields of limited responses.
 //
 // If the store's server does not answer, the handler answers 503. It never shows an unknown number as
 // unused.
@@ -72,7 +98,7 @@ func (l *RateLimit) serveUsage(w http.ResponseWriter, r *http.Request) {
 // usagePatience is the deadline of a request's question to the store.
 const usagePatience = time.Second
 
-// A usage is what a client has used of a rule, as docs/costs.md describes it. Times are in seconds.
+// A usage is what a client has used of a rule, as Usage describes it. Times are in seconds.
 type usage struct {
 	Rule        string           `json:"rule"`
 	Tier        string           `json:"tier,omitempty"`
