@@ -11,7 +11,7 @@ const root = path.resolve(import.meta.dirname, '../..')
 const groups = {
   Start: ['index', 'start', 'migrating', 'recipes', 'troubleshooting'],
   Limits: ['algorithms', 'rules', 'costs', 'overload'],
-  Services: ['routes', 'keys', 'responses', 'proxies', 'redis', 'gateway', 'pace', 'observability', 'testing'],
+  Services: ['routes', 'keys', 'responses', 'proxies', 'redis', 'gateway', 'pace', 'observability'],
   Reference: ['fields', 'warnings', 'command', 'performance', 'architecture', 'security', 'changelog'],
 }
 

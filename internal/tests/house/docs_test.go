@@ -8,7 +8,6 @@ import (
 	"io/fs"
 	"maps"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -18,8 +17,6 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-
-	"github.com/weirgo/weir/internal/redistest"
 )
 
 // pages are the first page and those that it leads to.
@@ -209,9 +206,6 @@ func TestEverySnippetOfTheDocsCompiles(t *testing.T) {
 	}
 	for dir, folders := range modules {
 		run(t, append([]string{"go", "-C", dir, "vet"}, folders[1:]...)...)
-	}
-	if _, err := exec.LookPath("redis-server"); err == nil {
-		t.Setenv("TEST_REDIS", redistest.Start(t).Addr) // as the page on testing calls it
 	}
 	for dir, folders := range tests {
 		run(t, append([]string{"go", "-C", dir, "test"}, folders...)...)
