@@ -25,6 +25,43 @@
 // several rules, which are checked together: all of them are charged for a request, or none. Counters
 // are in memory; give [Config] a Store for a service of several processes.
 //
+// # The fields of Rule and Config
+//
+// A [Rule] is one limit on some requests, with a counter for each key:
+//
+//	Name       required; the counters are stored under it, and clients see it
+//	Key        required; returns who is counted, such as keyfunc.IP()
+//	Limit      required; such as PerMinute(100), AtOnce(5), or All of several
+//	Tiers      limits that replace Limit for the tiers of WithTier
+//	Overrides  limits of single keys
+//	Match      the requests that the rule applies to; see Route. Nil: all
+//	Distinct   counts different values instead of requests
+//	Cost       the units that a request takes: Units, CostOf, Reserve. Zero: 1
+//	Counts     the answers that use up the limit: Statuses, StatusClass, Not. Zero: all
+//	NoKey      what happens to a request without a key. Zero: such requests share a counter
+//	OnOutage   what happens while the store does not answer. Zero: FailLocal
+//	SoftAt     the percentage of the limit at which warnings begin. Zero: none
+//	Escalate   bans a key that is refused again and again. Zero: none
+//	Mode       Enforce, Shadow or Deny. Zero: Enforce
+//	Refusal    the answer to refused requests. Zero: that of the Config
+//
+// A [Config] has the rules of a limiter, and what they share:
+//
+//	Rules      rules for every request that they match
+//	ByTier     rules for the requests of a tier
+//	ByRoute    rules by route; the most specific pattern applies
+//	Default    rules for requests that ByTier and ByRoute have no rules for
+//	Allow      requests that are never limited
+//	Bans       clients that are locked out
+//	Refusal    the answer to refused requests
+//	Shadow     all rules decide and count, and refuse nothing
+//	Overload   bounds the requests in flight by the capacity of the service
+//	Store      has the counters. Nil: memory
+//	Headers    the header fields of responses
+//	Results    handlers find the decision with FromContext
+//	Observer   sees each outcome, for metrics
+//	Logger     receives warnings. Nil: slog.Default()
+//
 // # Packages
 //
 //	middleware    rules, what is counted and what is answered; its adapters are in adapters

@@ -30,7 +30,7 @@ type (
 	// Outage is what a rule does while the store's server is away. See [limiter.Outage].
 	Outage = limiter.Outage
 
-	// Config is what [New] takes. See [middleware.Config].
+	// Config is what [New] takes. The package's comment lists its fields, [middleware.Config] describes them.
 	Config = middleware.Config
 
 	// Bans says which clients are locked out. See [middleware.Bans].
@@ -42,7 +42,7 @@ type (
 	// Refusal is the answer that refused clients get. See [middleware.Refusal].
 	Refusal = middleware.Refusal
 
-	// Rule is one limit on some requests. See [middleware.Rule].
+	// Rule is one limit on some requests. The package's comment lists its fields, [middleware.Rule] describes them.
 	Rule = middleware.Rule
 
 	// Tiers are a rule's limits by tier. See [middleware.Tiers].

@@ -9,6 +9,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"reflect"
 	"regexp"
 	"slices"
 	"strconv"
@@ -17,6 +18,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/weirgo/weir"
 )
 
 // pages are the first page and those that it leads to.
@@ -286,6 +289,26 @@ func TestTheREADMEAndTheSiteLeadToEveryPage(t *testing.T) {
 		assert.Contains(t, site, "'"+strings.TrimSuffix(filepath.Base(page), ".md")+"'", "the site's sidebar")
 	}
 	assert.LessOrEqual(t, strings.Count(text, "\n"), 170, "the first page is read at once: what is long belongs to docs")
+}
+
+// Rule and Config are aliases, of which go doc shows no fields.
+func TestThePackageCommentListsEveryField(t *testing.T) {
+	text := readPage(t, "doc.go")
+	for _, c := range []any{weir.Rule{}, weir.Config{}} {
+		name := reflect.TypeOf(c).Name()
+		_, table, found := strings.Cut(text, "\n// A ["+name+"] ")
+		require.True(t, found, name)
+		_, table, _ = strings.Cut(table, "\n//\n")
+		table, _, _ = strings.Cut(table, "\n//\n")
+		var listed, fields []string
+		for line := range strings.Lines(table) {
+			listed = append(listed, strings.Fields(line)[1])
+		}
+		for _, field := range reflect.VisibleFields(reflect.TypeOf(c)) {
+			fields = append(fields, field.Name)
+		}
+		assert.ElementsMatch(t, fields, listed, name)
+	}
 }
 
 var code = regexp.MustCompile(`"(weir-[a-z]+(?:-[a-z]+)*)"`)
