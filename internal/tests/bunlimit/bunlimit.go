@@ -10,8 +10,8 @@ import (
 	"github.com/weirgo/weir/middleware"
 )
 
-// New returns a bunrouter middleware for limits. A rule with Counts needs the status of the answer, so put middleware
-// that answers errors behind the limiter.
+// New returns a bunrouter middleware for limits. A rule with Counts needs the status of the
+// answer, so put middleware that answers errors behind the limiter.
 func New(limits *middleware.RateLimit) bunrouter.MiddlewareFunc {
 	return func(next bunrouter.HandlerFunc) bunrouter.HandlerFunc {
 		return func(w http.ResponseWriter, req bunrouter.Request) error {
