@@ -2,6 +2,7 @@ package keyfunc
 
 import (
 	"errors"
+	"fmt"
 	"net/http"
 	"net/netip"
 	"slices"
@@ -141,7 +142,7 @@ func TrustHops(n int) IPOption {
 		c.trust("TrustHops", "X-Forwarded-For", cutForwardedFor)
 		c.hops, c.anyPeer = n, true
 		if n < 1 {
-			c.report("TrustHops(%d): it must be at least 1", n)
+			c.report(fmt.Sprintf("TrustHops(%d)", n), ": it must be at least 1")
 		}
 	}
 }
@@ -163,13 +164,12 @@ func TrustHops(n int) IPOption {
 func TrustHeader(name string, cidrs ...string) IPOption {
 	return func(c *ipConfig) {
 		canonical, err := canonicalHeader(name)
+		option := optionOf("TrustHeader", name)
 		switch {
 		case err != nil:
-			c.report("%s(%q): %w", trustHeader, name, err)
-		case canonical == "X-Forwarded-For":
-			c.report("%s(%q): the client may have written the first entries of this list; use %s", trustHeader, name, invalid.Name("TrustProxies"))
-		case canonical == "Forwarded":
-			c.report("%s(%q): the client may have written the first entries of this list; use %s", trustHeader, name, invalid.Name("TrustForwarded"))
+			c.report(option, ": %w", err)
+		case canonical == "X-Forwarded-For", canonical == "Forwarded":
+			c.report(option, ": the client may have written the first entries of this list; use the option that trusts proxies by their address")
 		}
 		c.trust("TrustHeader", canonical, nil)
 		c.trustPeers("TrustHeader", cidrs)
@@ -188,9 +188,6 @@ func TrustUnixSocket() IPOption {
 	return func(c *ipConfig) { c.unixSocket = true }
 }
 
-// trustHeader is the option's name in errors.
-const trustHeader = invalid.Name("TrustHeader")
-
 // IPv6Prefix sets how many bits of an IPv6 address count, from 32 to 128; the default
 // is 64. Providers assign a /64, a /56 or a /48: with fewer bits, neighbors share a key, and its class
 // is [Network]. With more than 64 a client can have as many keys as it likes, unless you assign the
@@ -199,7 +196,7 @@ func IPv6Prefix(bits int) IPOption {
 	return func(c *ipConfig) {
 		c.ipv6Prefix = bits
 		if bits < 32 || bits > 128 {
-			c.report("IPv6Prefix(%d): it must be from 32 to 128", bits)
+			c.report(fmt.Sprintf("IPv6Prefix(%d)", bits), ": it must be from 32 to 128")
 		}
 	}
 }
@@ -217,7 +214,7 @@ func Prefixes(ipv4, ipv6 int) IPOption {
 	return func(c *ipConfig) {
 		c.ipv4Prefix, c.ipv6Prefix = ipv4, ipv6
 		if ipv4 < 8 || ipv4 > 32 || ipv6 < 32 || ipv6 > 128 {
-			c.report("Prefixes(%d, %d): they must be from 8 to 32, and from 32 to 128", ipv4, ipv6)
+			c.report(fmt.Sprintf("Prefixes(%d, %d)", ipv4, ipv6), ": they must be from 8 to 32, and from 32 to 128")
 		}
 	}
 }
@@ -230,9 +227,12 @@ type ipConfig struct {
 	errs      []error
 }
 
-func (c *ipConfig) report(format string, args ...any) {
-	c.errs = append(c.errs, invalid.New("keyfunc", format, args...))
+func (c *ipConfig) report(option, format string, args ...any) {
+	c.errs = append(c.errs, invalid.Field("keyfunc", option, format, args...))
 }
+
+// optionOf is an option with its argument, for report.
+func optionOf(name, argument string) string { return fmt.Sprintf("%s(%q)", name, argument) }
 
 func (c *ipConfig) trust(option, header string, cut cut) {
 	c.trusts = append(c.trusts, option)
@@ -243,11 +243,11 @@ func (c *ipConfig) trustPeers(option string, cidrs []string) {
 	for _, cidr := range cidrs {
 		prefix, err := network.Parse(cidr)
 		if err != nil {
-			c.report("%s(%q): %w", invalid.Name(option), cidr, err)
+			c.report(optionOf(option, cidr), ": %w", err)
 			continue
 		}
 		if widest := network.Widest(prefix); prefix.Bits() < widest {
-			c.report("%s(%q): it trusts strangers; networks wider than /%d are refused", invalid.Name(option), cidr, widest)
+			c.report(optionOf(option, cidr), ": it trusts strangers; networks wider than /%d are refused", widest)
 			continue
 		}
 		c.peers.Add(prefix)
@@ -258,21 +258,21 @@ func newClientIP(opts []IPOption) (*clientIP, error) {
 	c := &ipConfig{clientIP: clientIP{ipv4Prefix: ownIPv4, ipv6Prefix: ownIPv6}}
 	for i, opt := range opts {
 		if opt == nil {
-			c.report("option %d is nil", i+1)
+			c.report("", "option %d is nil", i+1)
 			continue
 		}
 		opt(c)
 	}
 	switch {
 	case len(c.trusts) > 1:
-		c.report("%s: an address is found in one way; keep one of them", strings.Join(c.trusts, ", "))
+		c.report(strings.Join(c.trusts, ", "), ": an address is found in one way; keep one of them")
 	case c.unixSocket && len(c.trusts) == 0:
-		c.report("%s: it needs %s that says which header to read", invalid.Name("TrustUnixSocket()"), invalid.Name("TrustProxies or another option"))
+		c.report("TrustUnixSocket()", ": it needs another option, such as trusted proxies, that says which header to read")
 	case c.needPeers && !c.unixSocket:
-		c.report("%s(): it needs the addresses of your proxies", invalid.Name(c.trusts[0]))
+		c.report(c.trusts[0]+"()", ": it needs the addresses of your proxies")
 	}
 	if err := c.peers.Check(); err != nil {
-		c.report("%s: it trusts strangers: %w", invalid.Name(c.trusts[0]), err)
+		c.report(c.trusts[0], ": it trusts strangers: %w", err)
 	}
 	if err := errors.Join(c.errs...); err != nil {
 		return nil, err

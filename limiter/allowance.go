@@ -200,9 +200,9 @@ func (c Concurrency) checkQueue() error {
 	case maxWait < 0:
 		return invalid.Field("limiter", "MaxWait", "is %v: it must not be negative", maxWait)
 	case queue > 0 && maxWait == 0:
-		return invalid.Field("limiter", "MaxWait", "is missing: %s is %d, and a wait must have an end", invalid.Name("Queue"), queue)
+		return invalid.Field("limiter", "MaxWait", "is missing: a wait in a queue must have an end")
 	case queue == 0 && maxWait > 0:
-		return invalid.Field("limiter", "MaxWait", "is %v, and there is no %s to wait in", maxWait, invalid.Name("Queue"))
+		return invalid.Field("limiter", "MaxWait", "is %v, and there is no queue to wait in", maxWait)
 	}
 	return nil
 }

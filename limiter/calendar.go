@@ -8,8 +8,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"github.com/weirgo/weir/internal/invalid"
 )
 
 // A calendar makes the period of a FixedWindow a day, week, month or year of a time zone. These
@@ -119,7 +117,7 @@ func (c calendar) String() string {
 }
 
 // checkCalendar reports what is wrong with the calendar of l.
-func (l Limit) checkCalendar(report func(field invalid.Name, reason string, args ...any)) {
+func (l Limit) checkCalendar(report func(field, reason string, args ...any)) {
 	c := l.calendar
 	switch {
 	case c == calendar{}:

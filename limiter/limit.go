@@ -80,7 +80,7 @@ func (l Limit) WithBurst(burst int64) Limit {
 // Validate returns everything that is wrong with l, joined, or nil.
 func (l Limit) Validate() error {
 	var errs []error
-	report := func(field invalid.Name, reason string, args ...any) {
+	report := func(field, reason string, args ...any) {
 		errs = append(errs, invalid.Field("limiter", field, "is "+reason, args...))
 	}
 	if l.Events < 1 || l.Events > maxEvents {
@@ -90,7 +90,7 @@ func (l Limit) Validate() error {
 		report("Per", "%w", err)
 	}
 	if l.Burst < 0 || l.Burst > maxEvents {
-		report("Burst", "%d: it must be from 1 to %d, or 0 for as many as %s", l.Burst, int64(maxEvents), invalid.Name("Events"))
+		report("Burst", "%d: it must be from 1 to %d, or 0 for the default", l.Burst, int64(maxEvents))
 	}
 	a, ok := l.Algorithm.lookup()
 	switch {

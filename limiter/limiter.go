@@ -47,8 +47,7 @@ type Limiter struct {
 func New(c Config) (*Limiter, error) {
 	quotas, err := NewQuotas(c.Name, "", c.Limit)
 	if err == nil && quotas[len(quotas)-1].InFlight() {
-		err = invalid.New("limiter", "%s of %q is %v: AtOnce is for a Semaphore, which learns when an event ends",
-			invalid.Name("Limit"), c.Name, c.Limit)
+		err = invalid.New("limiter", "Limit of %q is %v: AtOnce is for a Semaphore, which learns when an event ends", c.Name, c.Limit)
 	}
 	if err := errors.Join(err, c.OnOutage.Validate()); err != nil {
 		return nil, err

@@ -191,7 +191,7 @@ func TestBadSemaphores(t *testing.T) {
 		"Queue is -1":                          {Name: "x", Limit: limiter.AtOnce(1).Queue(-1, 0)},
 		"Queue is 10001":                       {Name: "x", Limit: limiter.AtOnce(1).Queue(10_001, time.Second)},
 		"MaxWait is missing":                   {Name: "x", Limit: limiter.AtOnce(1).Queue(1, 0)},
-		"MaxWait is 1s, and there is no Queue": {Name: "x", Limit: limiter.AtOnce(1).Queue(0, time.Second)},
+		"MaxWait is 1s, and there is no queue": {Name: "x", Limit: limiter.AtOnce(1).Queue(0, time.Second)},
 		"MaxWait is -1s":                       {Name: "x", Limit: limiter.AtOnce(1).Queue(0, -time.Second)},
 		"cannot count slots":                   {Name: "x", Limit: limiter.AtOnce(1), Store: struct{ limiter.Store }{}},
 	} {

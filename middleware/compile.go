@@ -162,7 +162,7 @@ func (c *compiler) settings() {
 	c.check(inConfig.Of("Allow"), route.Wrong(set.Allow))
 	c.check(inConfig.Of("Bans.Deny"), route.Wrong(set.Bans.Deny))
 	for i, key := range set.Bans.Keys {
-		c.reject(key == nil, invalid.Place{Field: invalid.Name(fmt.Sprintf("Config.Bans.Keys[%d]", i))}, "is nil")
+		c.reject(key == nil, invalid.Place{Field: fmt.Sprintf("Config.Bans.Keys[%d]", i)}, "is nil")
 		set.banKeys = append(set.banKeys, &rule{Rule: Rule{Key: key}})
 	}
 	c.reject(len(set.Bans.Keys) > 0 && set.Bans.List == nil, inConfig.Of("Bans.Keys"), "is set, and needs a List")
@@ -170,7 +170,7 @@ func (c *compiler) settings() {
 
 // rules compiles the rules for the same requests.
 func (c *compiler) rules(in string, given []Rule, info RuleInfo) (all []*rule) {
-	c.reject(len(given) == 0, invalid.Place{Field: invalid.Name(in)}, "has no rule: remove it, or add a rule")
+	c.reject(len(given) == 0, invalid.Place{Field: in}, "has no rule: remove it, or add a rule")
 	for _, r := range given {
 		all = append(all, c.rule(in, r, info))
 	}
@@ -254,13 +254,12 @@ func (c *compiler) fields(at invalid.Place, given Rule) {
 	c.reject(counts.wrong != "", at.Of("Counts"), ": %s", counts.wrong)
 	c.check(at, cost.wrong)
 	c.reject(cost.settles && cost.of == nil && !counts.after,
-		at.Of("Reserve"), "needs %s for when a request comes, or %s", invalid.Name("an estimate"), invalid.Name("Counts.Afterwards"))
+		at.Of("Reserve"), "needs an estimate, such as fixed units, for when a request comes, or must be charged afterwards")
 	c.reject(counts.after && !counts.given && !cost.settles,
-		at.Of("Afterwards"), "needs %s or %s: nothing else is known only afterwards",
-		invalid.Name("Counts"), invalid.Name("a Cost by Reserve"))
+		at.Of("Afterwards"), "needs counts of answers, or a cost that is settled: nothing else is known only afterwards")
 	if given.Distinct != nil {
-		c.reject(cost.isGiven(), at.Of("Cost"), "is set, and with %s a new value costs one unit", invalid.Name("Distinct"))
-		c.reject(counts.after, at.Of("Afterwards"), "is set, and with %s requests are charged when they come", invalid.Name("Distinct"))
+		c.reject(cost.isGiven(), at.Of("Cost"), "is set, and a new distinct value costs one unit")
+		c.reject(counts.after, at.Of("Afterwards"), "is set, and distinct values are charged when requests come")
 	}
 }
 
@@ -269,9 +268,8 @@ func (c *compiler) slotsAlone(at invalid.Place, r *rule) {
 	if !r.limits.slot {
 		return
 	}
-	reject := func(wrong bool, field invalid.Name) {
-		c.reject(wrong, at.Of(field),
-			"needs %s: a request always takes one slot of %s", invalid.Name("a Limit"), invalid.Name("AtOnce"))
+	reject := func(wrong bool, field string) {
+		c.reject(wrong, at.Of(field), "needs a limit: a request always takes one slot")
 	}
 	reject(r.Cost.isGiven(), "Cost")
 	reject(r.Counts.given, "Counts")
@@ -415,7 +413,7 @@ func (c *compiler) escalation(at invalid.Place, r *rule) {
 		}
 	}
 	c.reject(r.Escalate.Outcomes && !r.Counts.given, field.Of("Outcomes"),
-		"needs %s, which says which answers lead to a ban", invalid.Name("Counts"))
+		"needs counts, which say which answers lead to a ban")
 	c.reject(r.together, field, "bans keys, and Key is keyfunc.Global, the key of all clients")
 	c.reject(c.set.Bans.List == nil, field, "needs Config.Bans.List, which it adds to: "+
 		"Bans: middleware.Bans{List: bans.Must(bans.New(bans.Options{}))}, of package middleware/bans")

@@ -55,8 +55,7 @@ func (f Headers) Validate() error {
 		return invalid.Field("middleware", "Headers.Send", "is %d: there is no such choice", f.Send)
 	}
 	if (f.Prefix != "" || f.Delta || f.RetryAfter) && (f.Send == HeadersDraft11 || f.Send == HeadersNone) {
-		return invalid.Field("middleware", "Headers.Send", "excludes the legacy fields, which %s, %s and %s change",
-			invalid.Name("Headers.Prefix"), invalid.Name("Headers.Delta"), invalid.Name("Headers.RetryAfter"))
+		return invalid.Field("middleware", "Headers.Send", "excludes the legacy fields, and their prefix, reset or retry-after is set")
 	}
 	if len(f.Prefix) > most || strings.ContainsFunc(f.Prefix, func(c rune) bool {
 		return !('a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || c == '-')

@@ -281,8 +281,7 @@ func (c *compiler) overrides(at invalid.Place, r *rule) {
 // checkLimit reports what is wrong with an Allowance, if err is not nil, and returns whether it is.
 func (c *compiler) checkLimit(at invalid.Place, a limiter.Allowance, err error) (ok bool) {
 	if err != nil && isZero(a) {
-		c.report(at, "%w; %s refuses all requests, and %s those of single clients",
-			err, invalid.Name("Mode Deny"), invalid.Name("Config.Bans"))
+		c.report(at, "%w; Mode Deny refuses all requests, and Config.Bans those of single clients", err)
 		return false
 	}
 	return c.check(at, err)

@@ -55,7 +55,7 @@ const mostMessage = 1000
 // of a rule with Deny.
 func (r Refusal) Validate() error {
 	var errs []error
-	reject := func(wrong bool, field invalid.Name, format string, args ...any) {
+	reject := func(wrong bool, field, format string, args ...any) {
 		if wrong {
 			errs = append(errs, invalid.Field("middleware", field, format, args...))
 		}

@@ -19,11 +19,11 @@ type host struct {
 
 func parseHost(text string) (host, error) {
 	wrong := func(reason string) (host, error) {
-		return host{}, invalid.New("pace", "%s is %q: %s", invalid.Name("Host"), text, reason)
+		return host{}, invalid.New("pace", "Host is %q: %s", text, reason)
 	}
 	switch {
 	case text == "":
-		return host{}, invalid.New("pace", `%s is missing: use "*" for any host`, invalid.Name("Host"))
+		return host{}, invalid.New("pace", `Host is missing: use "*" for any host`)
 	case text == "*":
 		return host{}, nil
 	case strings.Contains(text, "/"):

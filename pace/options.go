@@ -124,19 +124,19 @@ func (o Options) complete() (Options, error) {
 	var errs []error
 	report := func(format string, args ...any) { errs = append(errs, invalid.New("pace", format, args...)) }
 	if len(o.Rules) == 0 {
-		report("%s are missing: without a rule, nothing is paced", invalid.Name("Rules"))
+		report("Rules are missing: without a rule, nothing is paced")
 	}
 	if o.MaxWait < 0 || o.MaxWait > mostMaxWait {
-		report("%s is %v: it must be more than 0 and at most %v, or 0 for %v", invalid.Name("MaxWait"), o.MaxWait, mostMaxWait, defaultMaxWait)
+		report("MaxWait is %v: it must be more than 0 and at most %v, or 0 for %v", o.MaxWait, mostMaxWait, defaultMaxWait)
 	}
 	if o.Retry.Attempts < 0 || o.Retry.Attempts > mostAttempts {
-		report("Retry.%s is %d: it must be from 1 to %d, or 0 for 1", invalid.Name("Attempts"), o.Retry.Attempts, mostAttempts)
+		report("Retry.Attempts is %d: it must be from 1 to %d, or 0 for 1", o.Retry.Attempts, mostAttempts)
 	}
 	switch {
 	case o.Retry.Budget < 0 || o.Retry.Budget > 100:
-		report("Retry.%s is %d: it must be from 1 to 100 percent, or 0 for %d", invalid.Name("Budget"), o.Retry.Budget, defaultBudget)
+		report("Retry.Budget is %d: it must be from 1 to 100 percent, or 0 for %d", o.Retry.Budget, defaultBudget)
 	case o.Retry.Budget > 0 && o.Retry.Attempts < 2:
-		report("Retry.%s is %d, but nothing is sent again, as %s is %d", invalid.Name("Budget"), o.Retry.Budget, invalid.Name("Attempts"), o.Retry.Attempts)
+		report("Retry.Budget is %d, but nothing is sent again, as Attempts is %d", o.Retry.Budget, o.Retry.Attempts)
 	}
 	if err := keyfunc.CheckSecret("pace", o.Secret); err != nil {
 		errs = append(errs, err)

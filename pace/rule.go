@@ -63,7 +63,7 @@ func newRule(r Rule, t *Transport) (*rule, error) {
 	switch {
 	case err != nil:
 	case len(limits) > 1:
-		errs = append(errs, invalid.New("pace", "%s is %v: a rule takes one limit, and AtOnce beside it", invalid.Name("Limit"), r.Limit))
+		errs = append(errs, invalid.New("pace", "Limit is %v: a rule takes one limit, and AtOnce beside it", r.Limit))
 	case len(limits) == 1:
 		errs = append(errs, made.setLimit(limits[0], o.MaxWait))
 	}
@@ -91,7 +91,7 @@ func (r *rule) setLimit(l limiter.Limit, maxWait time.Duration) error {
 	case limiter.LeakyBucket:
 		queue = cmp.Or(l.Burst, queue)
 	default:
-		return invalid.New("pace", "%s is %v: requests leave evenly or with a burst, so the algorithm must be token-bucket, leaky-bucket, or left out", invalid.Name("Limit"), l)
+		return invalid.New("pace", "Limit is %v: requests leave evenly or with a burst, so the algorithm must be token-bucket, leaky-bucket, or left out", l)
 	}
 	queue = min(queue, mostQueue, r.requestsIn(mostDrain))
 	var err error

@@ -1,27 +1,23 @@
 // Package invalid has errors about invalid configuration. Such an error keeps the place of the
-// value and the names of Go fields apart from its text. So package rules can show the error at
-// the value in a rules file, with the names that the file uses.
+// value apart from its text. So package rules can show the error at the value in a rules file, and
+// the command can leave out the names of packages.
 package invalid
 
 import (
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 )
-
-// A Name is the Go name of a field or an option.
-type Name string
 
 // A Place is where a configuration has an invalid value. Parts may be empty.
 type Place struct {
 	Rule  string // as in Rules[0] "api"
 	Tier  string
-	Field Name // with the fields that it is in: Escalate.Ban
+	Field string // the Go name, with the fields that it is in: Escalate.Ban
 }
 
 // Of returns the place of a field in p.
-func (p Place) Of(field Name) Place {
+func (p Place) Of(field string) Place {
 	if p.Field != "" && field != "" {
 		field = "." + field
 	}
@@ -38,9 +34,9 @@ func (p Place) before(reason string) string {
 	}
 	switch {
 	case p.Field != "" && text != "":
-		text += ": " + string(p.Field)
+		text += ": " + p.Field
 	case p.Field != "":
-		text = string(p.Field)
+		text = p.Field
 	case text != "":
 		text += ":"
 	default:
@@ -55,28 +51,29 @@ func (p Place) before(reason string) string {
 // An Error reports an invalid field or argument.
 type Error struct {
 	Place
-	pkg, reason string
-	args        []any
+	pkg    string
+	reason error
 }
 
 // New returns an error of the package pkg. It formats reason and args like fmt.Errorf.
-// [In] can replace each [Name] in args, also within an error in args.
 func New(pkg, reason string, args ...any) error { return At(pkg, Place{}, reason, args...) }
 
 // Field returns the error of [New] about a field. Its text begins with the field.
-func Field(pkg string, field Name, reason string, args ...any) error {
+func Field(pkg, field, reason string, args ...any) error {
 	return At(pkg, Place{Field: field}, reason, args...)
 }
 
 // At returns the error of [New] about a value at a place. Its text begins with the place.
-func At(pkg string, at Place, reason string, args ...any) error { return &Error{at, pkg, reason, args} }
+func At(pkg string, at Place, reason string, args ...any) error {
+	return &Error{at, pkg, fmt.Errorf(reason, args...)}
+}
 
 // Within returns err, or the errors that it joins, as errors of the package pkg about values at a place.
 func Within(pkg string, at Place, err error) error {
 	var all []error
 	for _, err := range All(err) {
 		if inner, ok := err.(*Error); ok {
-			all = append(all, At(pkg, at.Of(inner.Field), inner.reason, inner.args...))
+			all = append(all, &Error{at.Of(inner.Field), pkg, inner.reason})
 		} else if at.Field != "" {
 			all = append(all, At(pkg, at, ": %w", err))
 		} else {
@@ -101,47 +98,37 @@ func All(err error) (all []error) {
 	return all
 }
 
-func (e *Error) wrapped() error { return fmt.Errorf(e.reason, e.args...) }
-
-func (e *Error) Error() string { return e.pkg + ": " + e.before(e.wrapped().Error()) }
+func (e *Error) Error() string { return e.pkg + ": " + e.before(e.reason.Error()) }
 
 // Unwrap returns the error that %w wraps, or nil.
-func (e *Error) Unwrap() error { return errors.Unwrap(e.wrapped()) }
+func (e *Error) Unwrap() error { return errors.Unwrap(e.reason) }
 
-// Reason returns e's text without the package and the place, and with each Name that words has replaced.
-func (e *Error) Reason(words map[Name]string) string {
-	return strings.TrimPrefix(e.in(words), ": ")
+// Reason returns e's text without the package and the place.
+func (e *Error) Reason(named func(field string) string) string {
+	return strings.TrimPrefix(text(e.reason, named), ": ")
 }
 
-func (e *Error) in(words map[Name]string) string {
-	args := slices.Clone(e.args)
-	for i, arg := range args {
-		switch arg := arg.(type) {
-		case Name:
-			if word, ok := words[arg]; ok {
-				args[i] = Name(word)
-			}
-		case error:
-			args[i] = errors.New(In(words, arg))
-		}
-	}
-	return fmt.Errorf(e.reason, args...).Error()
-}
-
-// In returns err's text without names of packages, and with each Name that words has
-// replaced. Joined errors stand in one line.
-func In(words map[Name]string, err error) string {
+// Text returns err's text without names of packages, also within an error that wraps others, and with
+// what named returns for each field, or its Go name if named is nil. Joined errors stand in one line.
+func Text(err error, named func(field string) string) string {
 	var texts []string
 	for _, err := range All(err) {
-		text := err.Error()
-		if e, ok := err.(*Error); ok {
-			at := e.Place
-			if word, ok := words[at.Field]; ok {
-				at.Field = Name(word)
-			}
-			text = at.before(e.in(words))
-		}
-		texts = append(texts, text)
+		texts = append(texts, text(err, named))
 	}
 	return strings.Join(texts, "; ")
+}
+
+func text(err error, named func(field string) string) string {
+	if e, ok := err.(*Error); ok {
+		at := e.Place
+		if named != nil {
+			at.Field = named(at.Field)
+		}
+		return at.before(text(e.reason, named))
+	}
+	inner := errors.Unwrap(err)
+	if inner == nil {
+		return err.Error()
+	}
+	return strings.Replace(err.Error(), inner.Error(), Text(inner, named), 1)
 }

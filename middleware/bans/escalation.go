@@ -60,7 +60,7 @@ func (e Escalation) Validate() error {
 func (e Escalation) checkBan() error {
 	e = e.WithDefaults()
 	var errs []error
-	report := func(field invalid.Name, reason string, args ...any) {
+	report := func(field, reason string, args ...any) {
 		errs = append(errs, wrong(field, reason, args...))
 	}
 	if e.Ban <= 0 || e.Ban%time.Millisecond != 0 {
@@ -73,14 +73,14 @@ func (e Escalation) checkBan() error {
 	case e.Max > MaxDuration:
 		report("Max", "is %v: it must be at most %v", e.Max, MaxDuration)
 	case e.Max < e.Ban:
-		report("Max", "is %v: it must be at least %s, %v", e.Max, invalid.Name("Ban"), e.Ban)
+		report("Max", "is %v: it must be at least as long as the first ban, %v", e.Max, e.Ban)
 	case e.Max%time.Millisecond != 0:
 		report("Max", "is %v: it must be whole milliseconds", e.Max)
 	}
 	return errors.Join(errs...)
 }
 
-func wrong(field invalid.Name, reason string, args ...any) error {
+func wrong(field, reason string, args ...any) error {
 	return invalid.Field("bans", field, reason, args...)
 }
 

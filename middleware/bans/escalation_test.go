@@ -64,7 +64,7 @@ func TestEscalationsThatMakeNoSenseAreNamedWithTheirValue(t *testing.T) {
 		{bans.Escalation{Ban: time.Second, Factor: 1000.1, Max: time.Second}, []string{"Factor is 1000.1"}},
 		{bans.Escalation{Ban: time.Second, Factor: math.NaN(), Max: time.Second}, []string{"Factor is NaN"}},
 		{bans.Escalation{Ban: time.Second, Factor: math.Inf(1), Max: time.Second}, []string{"Factor is +Inf"}},
-		{bans.Escalation{Ban: 2 * time.Second, Factor: 1, Max: time.Second}, []string{"Max is 1s", "at least Ban, 2s"}},
+		{bans.Escalation{Ban: 2 * time.Second, Factor: 1, Max: time.Second}, []string{"Max is 1s", "at least as long as the first ban, 2s"}},
 		{bans.Escalation{Ban: time.Second, Factor: 1, Max: bans.MaxDuration + 1}, []string{"Max is 8784h0m0.000000001s", "at most 8784h0m0s"}},
 		{bans.Escalation{Ban: time.Second, Factor: 1, Max: time.Second + 1}, []string{"Max is 1.000000001s", "whole milliseconds"}},
 	} {

@@ -70,7 +70,7 @@ func (c *checker) headers() {
 	if h.Send != "" {
 		made.Send = families[h.Send]
 	}
-	c.reject([]string{"headers"}, made.Validate())
+	c.reject(nil, made.Validate())
 }
 
 // refusal makes the Refusal of a rule, or of the whole file.
@@ -99,7 +99,7 @@ func (c *checker) refusal(path []string, given *refusal, denies bool) (made midd
 			c.at(sub(path, "retry_after"), "is only for mode: deny: a limit computes it")
 		}
 	}
-	c.reject(path, made.Validate())
+	c.reject(path[:len(path)-1], made.Validate())
 	return made
 }
 

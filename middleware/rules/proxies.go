@@ -70,7 +70,7 @@ func (c *checker) findProxies() {
 	ip, err := keyfunc.NewIP(options...)
 	if err != nil {
 		if !c.noted([]string{"proxies"}) {
-			c.at([]string{"proxies"}, "%s", inFile(err))
+			c.reject([]string{"proxies"}, err)
 		}
 		options, ip = nil, keyfunc.IP()
 	}

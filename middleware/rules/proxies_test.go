@@ -57,15 +57,19 @@ func TestAListThatCoversMostAddressesIsRefused(t *testing.T) {
 			"ban: {file: clients.txt}":           "ban: ",
 			"allow: {cidrs: " + list + "}":       "allow: ",
 			"allow: {file: clients.txt}":         "allow: ",
-			"proxies: {trusted: " + list + "}":   "proxies: trusted: it trusts strangers: ",
-			"proxies: {forwarded: " + list + "}": "proxies: forwarded: it trusts strangers: ",
+			"proxies: {trusted: " + list + "}":   "proxies.trusted: it trusts strangers: ",
+			"proxies: {forwarded: " + list + "}": "proxies.forwarded: it trusts strangers: ",
 		} {
 			dir := write(t, map[string]string{
 				"clients.txt": strings.ReplaceAll(strings.Join(networks, "\n"), `"`, ""),
 				"limits.yaml": "version: 1\n" + section + "\ndefault: 5/s\n",
 			})
 			_, err := rules.Load(dir+"/limits.yaml", rules.Options{})
-			at := fmt.Sprintf("%s/limits.yaml:2:%d: ", dir, strings.Index(section, "{")+1)
+			column := strings.Index(section, "{")
+			if strings.HasPrefix(section, "proxies") {
+				column = strings.Index(section, list)
+			}
+			at := fmt.Sprintf("%s/limits.yaml:2:%d: ", dir, column+1)
 			require.Equal(t, []string{at + want + fmt.Sprintf(wrong, share[family], family)}, problemsOf(t, err))
 		}
 	}

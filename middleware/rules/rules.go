@@ -211,7 +211,7 @@ func (c *checker) checkAll() {
 	}
 	_, err := c.idle(c.config)
 	for _, err := range invalid.All(err) {
-		c.at(nil, "%s", inFile(err))
+		c.at(nil, "%s", invalid.Text(err, nil))
 	}
 }
 
@@ -224,7 +224,7 @@ func (c *checker) reject(path []string, err error) {
 			c.at(path, "%s", err)
 			continue
 		}
-		at, fields, said := path, fieldsIn(e.Field), e.Reason(words)
+		at, fields, said := path, namesInFile(e.Field), e.Reason(inSnake)
 		for len(fields) > 0 && c.doc.has(sub(at, fields[0])...) {
 			at, fields = sub(at, fields[0]), fields[1:]
 		}

@@ -1,11 +1,11 @@
 package rules
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"math"
 	"net/netip"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -72,34 +72,32 @@ func (w *window) UnmarshalText(text []byte) (err error) {
 }
 
 // inFile is the text of another package's error, with the names that a file uses.
-func inFile(err error) string { return invalid.In(words, err) }
+func inFile(err error) string { return invalid.Text(err, inSnake) }
 
-// words are what a file calls the fields and options of other packages.
-var words = map[invalid.Name]string{
-	"Events": "requests", "Per": "window", "Burst": "burst", "Algorithm": "algorithm",
-	"After": "after", "Within": "within", "Ban": "ban", "Factor": "factor", "Max": "max",
-	"Queue": "queue", "MaxWait": "max_wait",
-	"Units": "cost", "Cost": "cost", "Reserve": "cost", "Counts": "counts", "Afterwards": "when", "Distinct": "distinct",
-	"Escalate": "escalate", "Outcomes": "of", "Overrides": "overrides",
-	"Counts.Afterwards": "when: after", "an estimate": "units or a header", "a Cost by Reserve": "cost.settle", "a Limit": "a limit", "AtOnce": "a concurrency",
-	"Options.MaxWait": "max_wait", "Options.Priority": "priority",
-	"TrustHeader": "header ", "TrustProxies": "trusted", "TrustForwarded": "forwarded",
-	"Headers.Prefix": "limit", "Headers.Send": "send", "Headers.Delta": "reset", "Headers.RetryAfter": "retry_after",
-	"Refusal.Status": "status", "Refusal.Type": "type", "Refusal.Title": "title", "Refusal.Message": "message",
-	"Refusal.RetryAfter": "retry_after",
-	"TrustUnixSocket()":  "unix_socket", "TrustProxies or another option": "trusted or another way",
+// renamed are fields and options of other packages that have another name in a file, or none.
+var renamed = map[string]string{
+	"Events": "requests", "Per": "window", "Units": "cost", "Reserve": "cost", "Afterwards": "when", "Outcomes": "of",
+	"SoftAt": "soft", "Options": "", "Prefix": "limit", "Delta": "reset", "TrustHeader": "header", "TrustProxies": "trusted",
+	"TrustForwarded": "forwarded", "TrustUnixSocket": "unix_socket",
 }
 
-// fieldsIn returns a file's name for a field, after those of the fields around it.
-func fieldsIn(field invalid.Name) (names []string) {
-	if word, ok := words[field]; ok {
-		return []string{word}
-	}
-	for name := range strings.FieldsFuncSeq(string(field), func(c rune) bool { return c == '.' }) {
-		names = append(names, cmp.Or(words[invalid.Name(name)], name))
+// inSnake returns what a file calls a field: escalate.max for Escalate.Max.
+func inSnake(field string) string { return strings.Join(namesInFile(field), ".") }
+
+func namesInFile(field string) (names []string) {
+	field, _, _ = strings.Cut(field, "(") // an option's argument
+	for name := range strings.SplitSeq(field, ".") {
+		if other, ok := renamed[name]; ok {
+			name = other
+		}
+		if name != "" {
+			names = append(names, strings.ToLower(innerCapital.ReplaceAllString(name, "${1}_$2")))
+		}
 	}
 	return names
 }
+
+var innerCapital = regexp.MustCompile(`([a-z])([A-Z])`)
 
 // inWords is an error with that text, or nil.
 func inWords(err error) error {
