@@ -276,19 +276,6 @@ func (w *Watcher) Reloads() (loaded, refused uint64, last time.Time, err error) 
 	return s.Loads, s.Refused, s.LoadedAt, s.Err
 }
 
-// Written returns the file or source of the rules in force, their version, and the last load's changes
-// in words. The source is empty for a fallback. It is for packages that do not import this one.
-func (w *Watcher) Written() (source, version string, changes []string) {
-	s := w.Status()
-	for _, c := range s.Changes {
-		changes = append(changes, c.String())
-	}
-	if s.Fallback {
-		return "", s.Version, changes
-	}
-	return w.name, s.Version, changes
-}
-
 // Rules returns the rules in force.
 func (w *Watcher) Rules() *Rules {
 	w.mu.Lock()
