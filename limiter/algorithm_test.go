@@ -222,7 +222,7 @@ func TestAnIntervalAdmitsAtMostWhatTheAlgorithmSays(t *testing.T) {
 
 // A step back by up to a period grants nothing and costs itself. By more, it is as a step forward:
 // it grants one burst.
-func TestAClockThatStepsBackGrantsAtMostOneBurstAndCostsAtMostAPeriod(t *testing.T) {
+func TestAClockStepBackGrantsABurstAndCostsAPeriodAtMost(t *testing.T) {
 	limits := []limiter.Limit{limiter.Daily(10), limiter.Monthly(10)}
 	for _, a := range everyAlgorithm {
 		limits = append(limits, limiter.Limit{Events: 10, Per: 10 * time.Second, Algorithm: a})

@@ -23,7 +23,7 @@ func TestPreflightsCountLikeOtherRequests(t *testing.T) {
 	})
 }
 
-func TestPreflightsThatAllowExemptsAreNotCountedAndOtherOptionsAre(t *testing.T) {
+func TestExemptPreflightsAreNotCountedAndOtherOptionsAre(t *testing.T) {
 	phase.Test(t, func(t *testing.T) {
 		options := func(r *http.Request) { r.Method = http.MethodOptions }
 		h := limited(t, middleware.Config{Allow: middleware.IsPreflight, Rules: []middleware.Rule{{Name: "all", Key: keyfunc.Global, Limit: limiter.PerHour(1)}}}).Handler(ok)

@@ -406,7 +406,7 @@ func TestRequestsThatCannotWaitForTheirTurnsDoNotFillTheQueue(t *testing.T) {
 	})
 }
 
-func TestARequestThatALimitRefusesIsRefusedByItHoweverLongTheQueueIs(t *testing.T) {
+func TestALimitRefusesHoweverLongTheQueueIs(t *testing.T) {
 	phase.Test(t, func(t *testing.T) {
 		h := limited(t, middleware.Config{Rules: []middleware.Rule{
 			{Name: "few", Key: keyfunc.Global, Limit: limiter.PerHour(2)},

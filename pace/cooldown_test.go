@@ -91,7 +91,7 @@ func TestARefusalIsACooldownForTheFleet(t *testing.T) {
 	}
 }
 
-func TestARefusalThatDoesNotSayForHowLongIsWaitedOutLongerEachTime(t *testing.T) {
+func TestARefusalWithoutATimeIsWaitedOutLongerEachTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer(func(_ *http.Request, n int) *http.Response {
 			if n == 5 {

@@ -204,7 +204,7 @@ func TestTheFirstFailureIsLoggedAtOnce(t *testing.T) {
 	})
 }
 
-func TestAnUnusableServerIsAWrongConfigurationAndSaidOnceInEachOutage(t *testing.T) {
+func TestAnUnusableServerIsReportedOnceInEachOutage(t *testing.T) {
 	for _, parts := range [][]string{{"4"}, {"4", "5"}} {
 		synctest.Test(t, func(t *testing.T) { testUnusable(t, parts) })
 	}

@@ -67,7 +67,7 @@ func TestWhereItIsNotKnownWhenAnEventWasCountedItIsOwedNow(t *testing.T) {
 }
 
 // Whatever happens to the server in between, the counters have what events cost there.
-func TestNothingIsForgottenOrCountedTwiceHoweverOftenTheServerGoesAndReturns(t *testing.T) {
+func TestNoUnitIsLostOrCountedTwiceOverManyOutages(t *testing.T) {
 	t.Context().Done() // made outside of the bubble, as it is closed there
 	synctest.Test(t, func(*testing.T) {
 		rapid.Check(t, func(r *rapid.T) {

@@ -230,7 +230,7 @@ func TestAPartialOutageAdmitsTheShareOfAProcessInAddition(t *testing.T) {
 	}
 }
 
-func TestAClientThatKeepsToItsLimitIsRefusedNeitherInAnOutageNorAfterIt(t *testing.T) {
+func TestAnOutageNeverRefusesAClientWithinItsLimit(t *testing.T) {
 	for _, processes := range []int{1, 4} {
 		for _, l := range []limiter.Limit{
 			limiter.PerSecond(100).With(limiter.TokenBucket),

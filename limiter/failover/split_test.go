@@ -211,7 +211,7 @@ func TestUnitsReturnWhereTheyWereCountedOnServersUpAndDown(t *testing.T) {
 	assert.Zero(t, inner.used(t, api, "0"), "what can be reset is")
 }
 
-func TestTimeInOutagesAddsUpAndTimeInWhichTwoPartsAreDownCountsOnce(t *testing.T) {
+func TestTimeWithTwoPartsDownCountsOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inner := newServer(t, downFor("0"))
 		s := wrap(cluster{inner}, failover.Options{Failures: 1})

@@ -44,7 +44,7 @@ endpoints: {"/a": {limit: 2/h, key: "apikey:X-Api-Key", no_key: unauthorized}}
 	require.Equal(t, http.StatusUnauthorized, s.status(preflight), "without an origin it is none")
 }
 
-func TestTheOrderIsBanAllowGlobalTierEndpointAndTheDefaultForTheRest(t *testing.T) {
+func TestTheOrderIsBanAllowGlobalTierEndpointDefault(t *testing.T) {
 	phase.Test(t, func(t *testing.T) {
 		s := openText(t, `
 version: 1
@@ -404,7 +404,7 @@ func (s brokenStore) Decide(context.Context, []limiter.Charge) error {
 func (s brokenStore) Settle(context.Context, []limiter.Settlement) error { return s.err }
 func (s brokenStore) Reset(context.Context, []limiter.Charge) error      { return s.err }
 
-func TestWhileAnythingIsBannedAKeyThatFailsFollowsTheOutagePolicyOfItsRules(t *testing.T) {
+func TestWithBansAFailingKeyFollowsTheOutagePolicyOfItsRules(t *testing.T) {
 	fails := func(*http.Request) (string, error) { return "", errors.New("the database is down") }
 	o := rules.Options{Keys: map[string]keyfunc.Func{"org": fails}}
 	for endpoints, want := range map[string]int{

@@ -23,7 +23,7 @@ func TestLevelsAreThoseOfTheTier(t *testing.T) {
 	}
 }
 
-func TestRequestsThatCannotBeServedInTimeAreRefusedAtOnceTheOldestFirst(t *testing.T) {
+func TestRequestsThatWouldBeLateAreRefusedTheOldestFirst(t *testing.T) {
 	g := newGate(2, 300*time.Millisecond)
 	g.planSweep = func() {}
 	g.meter.limit, g.meter.rate, g.meter.shrunk = 1, 100, true // 30 requests in MaxWait, 500 in patience

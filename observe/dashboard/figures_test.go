@@ -263,7 +263,7 @@ func (d *down) Health() failover.Stats {
 	return failover.Stats{Degraded: d.last != nil, DegradedFor: time.Minute, LastError: d.last, Replicas: 4}
 }
 
-func TestInAnOutageItIsSaidWhomLimitsRefuseAndWhatTheStoreSaidLast(t *testing.T) {
+func TestAnOutageShowsWhoIsRefusedAndTheStoresLastError(t *testing.T) {
 	phase.Test(t, func(t *testing.T) {
 		memory := limiter.Must(limiter.NewMemory(limiter.MemoryOptions{}))
 		store := &down{Store: memory}

@@ -80,7 +80,7 @@ func TestWhatABanWillDoIsSaidBeforeItIsDone(t *testing.T) {
 }
 
 // Somebody sends the names of real tenants from one address, and a tenant sends a little too much.
-func TestAKeyThatAnyClientCanSendIsNotOfferedForABanButItsAddressIs(t *testing.T) {
+func TestABanIsOfferedForTheAddressBehindAKeyAnyoneCanSend(t *testing.T) {
 	for _, shown := range []bool{true, false} {
 		phase.Test(t, func(t *testing.T) {
 			s := start(t, dashboard.Options{ShowKeys: shown})

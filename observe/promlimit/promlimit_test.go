@@ -137,7 +137,7 @@ func TestRulesBeyondTheCapShareASeries(t *testing.T) {
 	assert.Equal(t, 3*4, series, "two rules and other, four decisions each")
 }
 
-func TestReloadsKeepTheSeriesOfARuleAndOneNamedOtherSharesItsWithTheRest(t *testing.T) {
+func TestReloadsKeepARulesSeriesAndARuleNamedOtherSharesIt(t *testing.T) {
 	metrics := newMetrics(t, promlimit.Options{MaxRules: 1})
 	for range 1000 { // many more quotas than are remembered
 		metrics.Observe(observation(t, "other", ""))

@@ -24,7 +24,7 @@ func (refusing) RoundTrip(r *http.Request) (*http.Response, error) {
 	return &http.Response{StatusCode: http.StatusTooManyRequests, ProtoMajor: 1, ProtoMinor: 1, Header: header, Body: http.NoBody, Request: r}, nil
 }
 
-func TestACooldownAndRequestsThatAreNotSentAreRecordsWithoutTheToken(t *testing.T) {
+func TestRecordsOfCooldownsAndUnsentRequestsHaveNoToken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		secret, token := []byte("0123456789abcdef"), "Bearer ghp_0123456789"
 		written := &log{}

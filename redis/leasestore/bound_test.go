@@ -249,7 +249,7 @@ func TestLeasedUnitsOfAWindowAreSpentInThatWindow(t *testing.T) {
 	}
 }
 
-func TestTheUnitsOfAnInstanceThatDiedComeBackAndNobodyGetsThemTwice(t *testing.T) {
+func TestUnitsOfADeadInstanceComeBackOnce(t *testing.T) {
 	t.Parallel()
 	phase.Test(t, func(t *testing.T) {
 		f := newFake()

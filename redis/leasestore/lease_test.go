@@ -12,7 +12,7 @@ import (
 	"github.com/weirgo/weir/limiter"
 )
 
-func TestUnitsAreReturnedAtTheEndOfTheirLeaseUnlessRedisMayHaveForgottenThem(t *testing.T) {
+func TestALeaseReturnsItsUnitsUnlessRedisMayHaveLostThem(t *testing.T) {
 	until := life.Microseconds()
 	for _, tt := range []struct {
 		now         int64
@@ -31,7 +31,7 @@ func TestUnitsAreReturnedAtTheEndOfTheirLeaseUnlessRedisMayHaveForgottenThem(t *
 	}
 }
 
-func TestALeaseAsksForAChunkWhileHalfOfTheLimitIsFreeAndThenForWhatIsNeeded(t *testing.T) {
+func TestALeaseAsksForChunksUntilHalfOfTheLimitIsUsed(t *testing.T) {
 	o := Options{}.complete()
 	ps := &plans{seed: maphash.MakeSeed(), options: &o}
 	p := ps.of(quotaOf(t, "rule", limiter.Limit{Events: 100, Per: time.Hour, Algorithm: limiter.FixedWindow}))

@@ -210,7 +210,7 @@ func TestLeasesWorkOnACluster(t *testing.T) {
 }
 
 // Settlements ride redisstore's batches, beside the loop's own trips.
-func TestOnRedisARefundIsThereForTheNextRequestAndADebtForTheOneAfter(t *testing.T) {
+func TestOnRedisARefundHelpsTheNextRequestADebtTheOneAfter(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	s := onRedis(t, server.Addr, Options{})

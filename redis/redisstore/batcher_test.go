@@ -509,7 +509,7 @@ func TestWhatANodeTookIsGivenBackIfAnotherFails(t *testing.T) {
 
 // Charges on several nodes hold each other's units for a moment, so fewer than the limit
 // may pass; never more, and nothing is lost.
-func TestConcurrentBatchesOverNodesNeitherAdmitTooMuchNorLoseUnits(t *testing.T) {
+func TestConcurrentBatchesOverNodesKeepTheLimitAndLoseNothing(t *testing.T) {
 	t.Parallel()
 	nodes := redistest.Cluster(t)
 	var stores []*store

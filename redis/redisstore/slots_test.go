@@ -221,7 +221,7 @@ func (s *store) silence() {
 	}
 }
 
-func TestSlotsOfAProcessThatDiesAreFreeWhenItsLeaseEndsAndNoneSooner(t *testing.T) {
+func TestSlotsOfADeadProcessAreFreeOnceItsLeaseEnds(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	clock := newServerClock(t)
@@ -279,7 +279,7 @@ func TestAProcessThatWasPausedComesBackWithWhatItHolds(t *testing.T) {
 }
 
 // Connections that fall silent are many: each is found out by a message that no answer comes to.
-func TestSlotsAreRenewedInTimeWhateverTheDeadlineWhereConnectionsFallSilent(t *testing.T) {
+func TestSlotsAreRenewedInTimeWhenConnectionsFallSilent(t *testing.T) {
 	for _, timeout := range []time.Duration{50 * time.Millisecond, 2 * time.Second, 20 * time.Second, time.Minute} {
 		for _, led := range []bool{true, false} {
 			t.Run(fmt.Sprint(timeout, " led=", led), func(t *testing.T) {

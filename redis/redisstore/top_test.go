@@ -142,7 +142,7 @@ func TestUsagesReadAnyValue(t *testing.T) {
 	}
 }
 
-func TestUsagesOfACounterAheadOfTheClockAreShownUnlessItCountsNoMore(t *testing.T) {
+func TestUsagesShowACounterAheadOfTheClockWhileItCounts(t *testing.T) {
 	server, client := startRedis(t)
 	q := quotaOf(t, "rule", limiter.PerMinute(100).With(limiter.TokenBucket))
 	name := forgetful(client).names.Name(forgetful(client).names.Digest("key"), q)

@@ -128,7 +128,7 @@ func TestThePageSaysOfWhichRulesItKnowsNoKeys(t *testing.T) {
 	look("thing 109", "Only the 24 busiest rules have a list of keys.")
 }
 
-func TestWhomARuleInShadowWouldRefuseComesLastAndIsSaidToBeInShadow(t *testing.T) {
+func TestClientsOfARuleInShadowComeLastAndAreMarked(t *testing.T) {
 	t.Parallel()
 	s := start(t, dashboard.Options{ShowKeys: true})
 	for range 20 {

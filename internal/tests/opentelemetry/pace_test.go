@@ -27,7 +27,7 @@ func (a *answers) RoundTrip(r *http.Request) (*http.Response, error) {
 	return response, nil
 }
 
-func TestRequestsToOthersAreCountedAndTheSpanSaysWhatTheyWaitedFor(t *testing.T) {
+func TestPacedRequestsAreCountedAndTheirSpansShowTheWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := serve(t, otellimit.Options{}, middleware.Config{Rules: []middleware.Rule{byKey}})
 		transport, err := pace.NewTransport(&answers{200, 429, 200}, pace.Options{

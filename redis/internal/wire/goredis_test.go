@@ -194,7 +194,7 @@ func TestAFlightEndsAtItsDeadlineThoughTheServerHangs(t *testing.T) {
 	}
 }
 
-func TestATransportWithinADeadlineSharesConnectionsAndLeavesItsClientAlone(t *testing.T) {
+func TestATransportWithADeadlineSharesConnections(t *testing.T) {
 	server := redistest.Start(t)
 	client := redistest.CloseAfter(t, redis.NewClient(&redis.Options{Addr: server.Addr}))
 	before := *client.Options()
@@ -229,7 +229,7 @@ func TestAClientWhoseServerSentinelsNameKeepsNoDeadline(t *testing.T) {
 
 // Before Redis 7 the error of a script does not begin with READONLY, so only what TryWrite writes closes
 // connections.
-func TestTheConnectionsOfAnAddressThatLeadsElsewhereAreClosedAtOnce(t *testing.T) {
+func TestAnAddressThatLeadsElsewhereLosesItsConnections(t *testing.T) {
 	old, promoted := redistest.Start(t), redistest.Start(t)
 	var at atomic.Pointer[string]
 	at.Store(&old.Addr)
