@@ -22,10 +22,13 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/middleware"
 )
@@ -118,51 +121,59 @@ func Run(t *testing.T, router Router) {
 	if router.Pattern == nil {
 		router.Pattern = func(path string) string { return path }
 	}
-	for _, protocol := range []string{"HTTP/1.1", "HTTP/2.0"} {
+	for _, protocol := range []string{http1, http2} {
 		t.Run(protocol, func(t *testing.T) {
-			for _, c := range slices.Concat(cases, traceCases()) {
-				if c.routed && router.Unrouted || c.listed && router.Unlisted || c.only != "" && c.only != protocol {
+			for _, c := range slices.Concat(cases, traces) {
+				if c.routed && router.Unrouted || c.listed && router.Unlisted || c.errors && !router.ReturnsErrors ||
+					c.answers && !router.OnRefused || c.only != "" && c.only != protocol {
 					continue
 				}
-				t.Run(c.name, func(t *testing.T) { c.run(&suite{T: t, router: router, protocol: protocol}) })
+				t.Run(c.name, func(t *testing.T) {
+					s := &suite{T: t, router: router, protocol: protocol}
+					if c.run != nil {
+						c.run(s)
+					} else {
+						c.trace(s)
+					}
+				})
 			}
 		})
 	}
 }
 
-// A testCase tests a promise.
+const http1, http2 = "HTTP/1.1", "HTTP/2.0"
+
+// A testCase tests a promise: by run, or by requests to an App and their answers.
 type testCase struct {
-	name   string // what is promised
-	run    func(*suite)
-	routed bool   // needs limits for the whole router that match by route
-	listed bool   // needs the router's list of routes
-	only   string // the only protocol; empty: both
+	name    string // what is promised
+	run     func(*suite)
+	routed  bool   // needs limits for the whole router that match by route
+	listed  bool   // needs the router's list of routes
+	errors  bool   // needs handlers that return errors
+	answers bool   // needs the adapter's OnRefused
+	only    string // the only protocol; empty: both
+
+	app    func(*suite) App
+	asks   []ask
+	nested []ask // in place of asks if a group is a router of its own; nil: asks
 }
 
 var cases = []testCase{
 	{name: "spellings of a path cannot evade its limit", run: spellings, routed: true},
-	{name: "no spelling of the method or the host evades the limit", run: requestSpellings, routed: true},
 	{name: "a rule for a route that does not exist logs a warning", run: misspeltRoute, routed: true, listed: true},
 	{name: "a key from the path is what the handler sees, however the path is spelled", run: keySpellings},
-	{name: "a key from the body counts, and the handler reads the body", run: keyFromBody},
-	{name: "no file of an upload stays on disk", run: forms},
 	{name: "unknown paths count and have no pattern", run: unknownPaths},
-	{name: "a client that sends its whole body first gets its refusal", run: refusedUploads, only: "HTTP/1.1"},
-	{name: "a client of gRPC can read its refusal, which counts as 429", run: rpcRefusals, only: "HTTP/2.0"},
-	{name: "an application's answer has the refusal's status unless it sets another", run: ownAnswers},
+	{name: "no file of an upload stays on disk", run: forms},
+	{name: "a client that sends its whole body first gets its refusal", run: refusedUploads, only: http1},
+	{name: "an application's answer has the refusal's status unless it sets another", run: ownAnswers, answers: true},
 
-	{name: "only failed logins count", run: failedLogins},
-	{name: "a distinct value counts once, and not if its answer does not count", run: distinctValues},
-	{name: "logins at the same time do not exceed the limit", run: concurrentLogins},
 	{name: "the status that was sent counts, however the handler ends", run: outcomes},
-	{name: "a client that breaks off or holds back its body gets no refund", run: heldBack},
-	{name: "the status that answers a handler's error counts", run: errorsAreAnswered},
-	{name: "a reservation is refunded if a limiter further in refuses the request", run: unseenReservations},
+	{name: "logins at the same time do not exceed the limit", run: concurrentLogins},
 
 	{name: "a slot learns when its handler waits for its client", run: slotsKnowOfSlowClients},
 	{name: "server-sent events arrive one by one", run: events},
 	{name: "the ResponseWriter can do what it can without a limit", run: sameResponseWriter},
-	{name: "an upgraded connection is the handler's", run: upgrade, only: "HTTP/1.1"},
+	{name: "an upgraded connection is the handler's", run: upgrade, only: http1},
 }
 
 // A suite runs one case.
@@ -179,15 +190,14 @@ func (s *suite) build(app App) http.Handler {
 }
 
 func (s *suite) spelled(g Group) Group {
-	spelled := Group{Prefix: s.router.Pattern(g.Prefix), Limits: g.Limits}
-	for _, route := range g.Routes {
-		route.Path = s.router.Pattern(route.Path)
-		spelled.Routes = append(spelled.Routes, route)
+	g.Prefix, g.Routes, g.Groups = s.router.Pattern(g.Prefix), slices.Clone(g.Routes), slices.Clone(g.Groups)
+	for i := range g.Routes {
+		g.Routes[i].Path = s.router.Pattern(g.Routes[i].Path)
 	}
-	for _, group := range g.Groups {
-		spelled.Groups = append(spelled.Groups, s.spelled(group))
+	for i := range g.Groups {
+		g.Groups[i] = s.spelled(g.Groups[i])
 	}
-	return spelled
+	return g
 }
 
 // A server serves an App.
@@ -195,16 +205,26 @@ type server struct {
 	t      *testing.T
 	url    string
 	client *http.Client
+	ends   chan bool // of requests; nil: nobody waits for them
 }
 
-func (s *suite) serve(app App) *server { return s.serveHandler(s.build(app)) }
+// serve serves app behind a handler that copies requests, as middleware does: package http does not see their forms.
+func (s *suite) serve(app App) *server {
+	handler, ends := s.build(app), make(chan bool, 1000)
+	server := s.serveHandler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		defer func() { ends <- true }()
+		handler.ServeHTTP(w, r.WithContext(r.Context()))
+	}))
+	server.ends = ends
+	return server
+}
 
 func (s *suite) serveHandler(h http.Handler) *server {
 	srv := httptest.NewUnstartedServer(h)
 	srv.Config.ErrorLog = log.New(io.Discard, "", 0) // cases panic on purpose
 	protocols := new(http.Protocols)
-	protocols.SetHTTP1(s.protocol == "HTTP/1.1")
-	protocols.SetUnencryptedHTTP2(s.protocol == "HTTP/2.0") // handshakes would be most of the suite's time
+	protocols.SetHTTP1(s.protocol == http1)
+	protocols.SetUnencryptedHTTP2(s.protocol == http2) // handshakes would be most of the suite's time
 	srv.Config.Protocols = protocols
 	srv.Start()
 	s.Cleanup(srv.Close)
@@ -220,48 +240,47 @@ type answer struct {
 	body string
 }
 
-// request makes a request. Headers are written like "Accept: text/plain".
-func (s *server) request(ctx context.Context, target string, header ...string) *http.Request {
+// request makes a request such as "GET /search". Headers are written like "Accept: text/plain", and a body like
+// "Body: text".
+func (s *server) request(target string, header ...string) *http.Request {
 	s.t.Helper()
 	method, path, _ := strings.Cut(target, " ")
-	r, err := http.NewRequestWithContext(ctx, method, s.url+path, nil)
+	body := ""
+	for _, line := range header {
+		if text, ok := strings.CutPrefix(line, "Body: "); ok {
+			body = text
+		}
+	}
+	r, err := http.NewRequestWithContext(s.t.Context(), method, s.url+path, strings.NewReader(body))
 	must(s.t, err, target)
 	for _, line := range header {
-		name, value, _ := strings.Cut(line, ": ")
-		if name == "Host" {
-			r.Host = value
-			continue
+		if name, value, _ := strings.Cut(line, ": "); name != "Body" {
+			r.Header.Add(name, value)
 		}
-		r.Header.Add(name, value)
 	}
 	return r
 }
 
-// ask sends a request such as "GET /search".
 func (s *server) ask(target string, header ...string) answer {
 	s.t.Helper()
-	a, err := s.try(s.request(s.t.Context(), target, header...))
+	a, err := s.try(s.request(target, header...))
 	must(s.t, err, target)
 	return a
 }
 
-// askRaw requests a path with a spelling that package http would correct.
-func (s *server) askRaw(path string) {
-	s.t.Helper()
-	r := s.request(s.t.Context(), "GET /")
-	r.URL.Opaque = path
-	_, err := s.try(r)
-	must(s.t, err, path)
-}
-
-func (s *server) try(r *http.Request) (answer, error) {
+// try sends a request, and waits for its end, which may come after its answer.
+func (s *server) try(r *http.Request) (a answer, err error) {
 	response, err := s.client.Do(r)
-	if err != nil {
-		return answer{}, err
+	if err == nil {
+		defer response.Body.Close()
+		var body []byte
+		body, err = io.ReadAll(response.Body)
+		a = answer{response, string(body)}
 	}
-	defer response.Body.Close()
-	body, err := io.ReadAll(response.Body)
-	return answer{response, string(body)}, err
+	if s.ends != nil {
+		receive(s.t, s.ends, "the end of a request")
+	}
+	return a, err
 }
 
 // wantStatus sends a request and checks the status.
@@ -282,12 +301,29 @@ func rules(rules ...middleware.Rule) Limit {
 	return limits(middleware.Config{Rules: rules, Results: true})
 }
 
+// stored is rules on the router's Store.
+func (s *suite) stored(rule middleware.Rule) Limit {
+	c := middleware.Config{Rules: []middleware.Rule{rule}}
+	if s.router.Store != nil {
+		c.Store = s.router.Store(s.T)
+	}
+	return limits(c)
+}
+
 // perHour is a limit without windows: real connections have no fake time, and no case may depend on when an hour
 // begins.
 func perHour(events int64) limiter.Limit { return limiter.PerHour(events).With(limiter.SlidingLog) }
 
-func perIP(limit limiter.Limit) Limit {
-	return Limit{Rules: middleware.Must(middleware.NewPerIP(limit))}
+// named is a limit with one rule by address.
+func named(name string, events int64) Limit {
+	return rules(middleware.Rule{Name: name, Key: keyfunc.IP(), Limit: perHour(events)})
+}
+
+// login is a rule for failed logins.
+func login(events int64) middleware.Rule {
+	return middleware.Rule{
+		Name: "login", Key: keyfunc.Global, Limit: perHour(events), Counts: middleware.Statuses(401, 403),
+	}
 }
 
 // say returns a handler that answers 200 with a text.
@@ -302,4 +338,31 @@ func get(path string, handler http.HandlerFunc, limits ...Limit) Route {
 // app returns an App of these routes.
 func app(limit []Limit, routes ...Route) App {
 	return App{Group: Group{Limits: limit, Routes: routes}}
+}
+
+// equal ends the case if got is not want. Why says what is promised.
+func equal[V any](t testing.TB, want, got V, why string) {
+	t.Helper()
+	if !reflect.DeepEqual(want, got) {
+		t.Fatalf("%s: got %#v, want %#v", why, got, want)
+	}
+}
+
+// must ends the case if err is not nil.
+func must(t testing.TB, err error, why string) {
+	t.Helper()
+	if err != nil {
+		t.Fatalf("%s: %v", why, err)
+	}
+}
+
+// receive waits for something that must happen. The half minute only ends a broken test.
+func receive[T any](t testing.TB, from <-chan T, what string) (value T) {
+	t.Helper()
+	select {
+	case value = <-from:
+	case <-time.After(30 * time.Second):
+		t.Fatalf("waited half a minute for %s", what)
+	}
+	return value
 }

@@ -2,42 +2,76 @@ package routertest
 
 import (
 	"bytes"
+	"fmt"
 	"log/slog"
 	"net/http"
+	"net/url"
 	"strings"
 	"sync"
 
 	"github.com/weirgo/weir/keyfunc"
+	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/middleware"
 )
 
-// byRoute is a generous rule for a pattern. The header fields show whether it applied.
-func byRoute(name string, patterns ...string) middleware.Rule {
+// byRoute is a rule for a pattern. The header fields show whether it applied.
+func byRoute(events int64, name string, patterns ...string) middleware.Rule {
 	return middleware.Rule{
-		Name: name, Match: middleware.Route(patterns...), Key: keyfunc.IP(), Limit: perHour(1000),
+		Name: name, Match: middleware.Route(patterns...), Key: keyfunc.IP(), Limit: perHour(events),
 	}
 }
 
-// strictly is byRoute with a limit that is met.
-func strictly(events int64, pattern string) middleware.Rule {
-	rule := byRoute(pattern, pattern)
-	rule.Limit = perHour(events)
-	return rule
+// perID allows one request for each id in the path.
+func perID() Limit { return rules(idRule()) }
+
+func idRule() middleware.Rule {
+	return middleware.Rule{Name: "id", Key: keyfunc.PathValue("id"), Limit: perHour(1), NoKey: middleware.NoKeySkip}
+}
+
+// A ran counts the runs of handlers by what they are.
+type ran struct {
+	sync.Mutex
+	runs map[string]int
+}
+
+func (r *ran) add(what string) {
+	r.Lock()
+	defer r.Unlock()
+	if r.runs == nil {
+		r.runs = map[string]int{}
+	}
+	r.runs[what]++
+}
+
+// check requires runs of at least so many handlers, of each at most so often.
+func (r *ran) check(s *suite, handlers, most int) {
+	r.Lock()
+	defer r.Unlock()
+	if len(r.runs) < handlers {
+		s.Errorf("handlers ran: %v, want %d of them", r.runs, handlers)
+	}
+	for what, n := range r.runs {
+		if n > most {
+			s.Errorf("the handler of %s ran %d times in all spellings, want at most %d", what, n, most)
+		}
+	}
 }
 
 func spellings(s *suite) {
 	const limit = 3
-	ran := runs{}
-	item := strictly(limit, "/v1/items/{item}")
-	everywhere := []Limit{rules(strictly(limit, "GET /search"), strictly(limit, "/users/{id}"), item)}
+	ran := ran{}
+	counted := func(what string) http.HandlerFunc { return func(http.ResponseWriter, *http.Request) { ran.add(what) } }
+	item := byRoute(limit, "item", "/v1/items/{item}")
 	var inGroup []Limit
 	if s.router.Nested {
 		inGroup = []Limit{rules(item)}
 	}
 	server := s.serve(App{Group: Group{
-		Limits: everywhere,
-		Routes: []Route{get("/search", ran.handler("/search")), get("/users/{id}", ran.handler("/users/{id}"))},
-		Groups: []Group{{Prefix: "/v1", Limits: inGroup, Routes: []Route{get("/items/{item}", ran.handler("/v1/items/{item}"))}}},
+		Limits: []Limit{rules(byRoute(limit, "search", "GET /search"), byRoute(limit, "user", "/users/{id}"),
+			byRoute(limit, "login", "POST /login"), item)},
+		Routes: []Route{get("/search", counted("/search")), get("/users/{id}", counted("/users/{id}")),
+			{Path: "/login", Handler: counted("/login")}},
+		Groups: []Group{{Prefix: "/v1", Limits: inGroup, Routes: []Route{get("/items/{item}", counted("/v1/items/{item}"))}}},
 	}})
 	for range limit + 1 {
 		for _, path := range []string{
@@ -52,35 +86,11 @@ func spellings(s *suite) {
 		} {
 			server.ask("GET " + path)
 		}
-	}
-	ran.check(s, limit) // a spelling may count on a route without reaching it: a redirect to it does
-}
-
-// requestSpellings spells the method and the host in ways that some handlers understand.
-func requestSpellings(s *suite) {
-	const limit = 3
-	ran := runs{}
-	login, shop := []Limit{rules(strictly(limit, "POST /login"))}, []Limit{rules(strictly(limit, "shop.example/*"))}
-	server := s.serve(app(login, Route{Path: "/login", Handler: ran.handler("POST /login")}))
-	ofHost := s.serve(app(shop, get("/cart", ran.handler("shop.example"))))
-	for range limit + 1 {
 		for _, method := range []string{"POST", "post", "Post", "pOsT"} {
 			server.ask(method + " /login")
 		}
-		for _, host := range []string{
-			"shop.example", "SHOP.example", "shop.example.", "shop.example:80", "shop.example:", "Shop.Example.:0080",
-		} {
-			ofHost.ask("GET /cart", "Host: "+host)
-		}
 	}
-	ran.check(s, limit)
-	for _, host := range []string{
-		"shop.example:80:80", "shop.example::", "shop.example:8o", "shop.example:+80", "shop.example..",
-		"shop.example,other.example", "shop%2eexample", "other.example;shop.example",
-	} {
-		ofHost.wantStatus(400, "programs read this host differently: "+host, "GET /cart", "Host: "+host)
-	}
-	ofHost.wantStatus(200, "another host has no rule", "GET /cart", "Host: other.example")
+	ran.check(s, 4, limit) // a spelling may count on a route without reaching it: a redirect to it does
 }
 
 func misspeltRoute(s *suite) {
@@ -88,14 +98,15 @@ func misspeltRoute(s *suite) {
 	limit := Limit{Rules: middleware.Must(middleware.New(middleware.Config{
 		Logger: slog.New(slog.NewTextHandler(&log, nil)),
 		Rules: []middleware.Rule{
-			byRoute("login", "POST /login"),
-			byRoute("any", "DELETE /any"),
-			byRoute("users", "/users/*", s.router.Pattern("GET /users/{name}")),
-			byRoute("typo", "POST /logn"),
+			byRoute(9, "login", "POST /login"),
+			byRoute(9, "any", "DELETE /any"),
+			byRoute(9, "users", "/users/*", s.router.Pattern("GET /users/{name}")),
+			byRoute(9, "typo", "POST /logn"),
 		},
 	}))}
-	server := s.serve(app([]Limit{limit}, get("/", say("home")), get("/users/{id}", say("user")),
-		Route{Path: "/any", Handler: say("any")}, Route{Method: http.MethodPost, Path: "/login", Handler: say("in")}))
+	// Not behind another handler: gin's adapter finds the routes of the server's own handler.
+	server := s.serveHandler(s.build(app([]Limit{limit}, get("/", say("home")), get("/users/{id}", say("user")),
+		Route{Path: "/any", Handler: say("any")}, Route{Method: http.MethodPost, Path: "/login", Handler: say("in")})))
 	for range 3 {
 		server.wantStatus(200, "the warning refuses nobody", "POST /login")
 	}
@@ -106,14 +117,11 @@ func misspeltRoute(s *suite) {
 }
 
 func unknownPaths(s *suite) {
-	var lock sync.Mutex
-	var patterns []string
+	patterns := ran{}
 	limit := rules(middleware.Rule{
 		Name: "all", Key: keyfunc.IP(), Limit: perHour(4),
 		Match: middleware.MatchFunc(func(r *http.Request) bool {
-			lock.Lock()
-			defer lock.Unlock()
-			patterns = append(patterns, r.Pattern)
+			patterns.add(r.Pattern)
 			return true
 		}),
 	})
@@ -127,10 +135,63 @@ func unknownPaths(s *suite) {
 		equal(s, "4", a.Header.Get("X-RateLimit-Limit"), target+" counts")
 	}
 	server.wantStatus(429, "unknown paths count", "GET /nosuch")
-	equal(s, 5, len(patterns), "requests that the rule saw")
-	for _, pattern := range patterns {
+	patterns.check(s, 1, 5)
+	for pattern := range patterns.runs {
 		if strings.Contains(pattern, "nosuch") {
 			s.Errorf("the pattern is %q, want no part of the raw path", pattern)
 		}
 	}
+}
+
+// keySpellings compares the keys with what handlers see, however a path is spelled.
+func keySpellings(s *suite) {
+	ran := ran{}
+	see := func(route string) http.HandlerFunc {
+		return func(_ http.ResponseWriter, r *http.Request) {
+			id, err := url.PathUnescape(r.PathValue("id")) // chi's is escaped
+			if err != nil {
+				s.Errorf("the handler of %q got id %q: %v", route, r.PathValue("id"), err)
+			}
+			ran.add(route + " for id " + id)
+		}
+	}
+	open := idRule() // admits a request whose id cannot be read
+	open.OnOutage = limiter.FailOpen
+	// Each route has a limiter of its own, as their ids are the same.
+	servers := []*server{s.serve(app(nil,
+		get("/users/{id}", see("user"), perID()),
+		get("/notes/{id}", see("note"), rules(open)),
+		get("/authors/{id}/posts", see("posts"), perID()),
+		get("/files/{id}/*", see("file"), perID()),
+		get("/teams/{team}/docs/{id}/*", see("doc"), perID()),
+	))}
+	if !s.router.Unrouted {
+		servers = append(servers, s.serve(app([]Limit{perID()},
+			get("/files/{id}/*", see("all")), get("/teams/{team}/docs/{id}/*", see("all")))))
+	}
+	for _, server := range servers {
+		for range 2 {
+			for _, id := range []string{"1", "%31", "a%2Fb", "%61%2fb", "a+b", "a%2Bb", "%C3%A9", "é", "1%2Fx", "."} {
+				server.ask("GET /users/" + id)
+				server.ask("GET /authors/" + id + "/posts")
+				for _, path := range []string{"z", "../2/z", "x%2Fy", "%2e%2e/3"} {
+					for _, prefix := range []string{"/files/", "/files//", "/files/x/../", "/files/y/../"} {
+						server.ask("GET " + prefix + id + "/" + path)
+					}
+				}
+			}
+			server.ask("GET /notes/1")
+			server.ask("GET /notes/1/2") // echo routes it to the note
+		}
+		for i := range 5 {
+			// After a brace that is not escaped, net/url takes the whole path for unescaped. Most routers do not.
+			for _, id := range []string{"7", "%37"} {
+				r := server.request("GET /")
+				r.URL.Opaque = fmt.Sprintf("/teams/x%%2Fdocs%%2F%d%%2F{/docs/%s/z", 100+i, id) // as it is
+				_, err := server.try(r)
+				must(s, err, r.URL.Opaque)
+			}
+		}
+	}
+	ran.check(s, 1, 1)
 }

@@ -2,212 +2,151 @@ package routertest
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"net/http"
+	"regexp"
+	"strconv"
 	"strings"
 
 	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/middleware"
 )
 
-// A trace is a sequence of requests to an App, with their answers.
-type trace struct {
-	name   string // what is promised
-	routed bool   // limits for the whole router match by route
-	app    func(*suite) App
-	asks   []ask
-	nested []ask // in place of asks if a group is a router of its own; nil: asks
-}
-
 // An ask is a request and its answer.
 type ask struct {
 	target string // such as "GET /search; X-User: ann"
 	status int
 	said   string // by the fields, as saying writes it; "-": no fields; empty: not checked
-	body   string // "-": no body; empty: not checked; for a refusal in Weir's words its Content-Type
+	body   string // "-": no body; empty: not checked
 	why    string
 }
 
-func (t *trace) run(s *suite) {
-	asks := t.asks
-	if s.router.Nested && t.nested != nil {
-		asks = t.nested
+func (c *testCase) trace(s *suite) {
+	asks := c.asks
+	if s.router.Nested && c.nested != nil {
+		asks = c.nested
 	}
-	server := s.serve(t.app(s))
+	server := s.serve(c.app(s))
 	for i, ask := range asks {
 		lines := strings.Split(ask.target, "; ")
-		a := server.ask(lines[0], lines[1:]...)
-		is := fmt.Sprintf("%d: %s: %s", i, ask.target, ask.why)
-		equal(s, ask.status, a.StatusCode, is)
+		is := fmt.Sprintf("%d: %s", i, ask.why)
+		a := server.wantStatus(ask.status, is, lines[0], lines[1:]...)
 		equal(s, s.protocol, a.Proto, "protocol")
-		switch ask.said {
-		case "":
-		case "-":
-			equal(s, 0, len(a.Header.Values("X-RateLimit-Limit"))+len(a.Header.Values("RateLimit")), is+": fields")
-		default:
-			equal(s, ask.said, saying(s, a.Header, ask.said), is)
+		if ask.said != "" {
+			equal(s, strings.Trim(ask.said, "-"), saying(a.Header, strings.Contains(ask.said, "=")), is+": fields")
 		}
-		switch ask.body {
-		case "":
-		case "-":
-			equal(s, "", a.body, is)
-		default:
-			equal(s, ask.body, a.says(s), is)
+		if ask.body != "" {
+			equal(s, strings.Trim(ask.body, "-"), a.body, is+": body")
+		}
+		if a.StatusCode == http.StatusTooManyRequests {
+			checkRefusal(s, a)
+			if a.Request.Method != http.MethodHead {
+				equal(s, int64(len(a.body)), a.ContentLength, is+": Content-Length: the handlers add nothing")
+			}
 		}
 	}
 }
 
-// says returns the body or, for a refusal in Weir's words, its Content-Type. A refusal must be whole, and not cached.
-func (a *answer) says(s *suite) string {
-	if a.StatusCode != http.StatusTooManyRequests {
-		return a.body
-	}
-	equal(s, int64(len(a.body)), a.ContentLength, "Content-Length of a refusal")
-	equalLists(s, []string{"no-store"}, a.Header.Values("Cache-Control"), "Cache-Control of a refusal")
+func checkRefusal(s *suite, a answer) {
+	s.Helper()
+	equal(s, []string{"no-store"}, a.Header.Values("Cache-Control"), "Cache-Control of a refusal")
 	if a.Header.Get("Retry-After") == "" {
 		s.Error("a refusal has no Retry-After")
 	}
-	return a.Header.Get("Content-Type")
 }
 
-// saying writes the fields in the form of like: X-RateLimit-Remaining and -Limit ("1 of 2"), and the rules of
-// RateLimit in order, with their remaining units ("all=9") or without ("all").
-func saying(s *suite, h http.Header, like string) string {
-	f, both, left := readFields(s, h), strings.Contains(like, " of "), strings.Contains(like, "=")
+var member = regexp.MustCompile(`"([^"]*)";r=([0-9]+)`)
+
+// saying writes the fields: the rules of RateLimit in order ("all, search") or, with left, X-RateLimit-Remaining and
+// -Limit and the rules with their remaining units ("1 of 2, all=9, search=1").
+func saying(h http.Header, left bool) string {
 	var parts []string
-	if both {
-		parts = append(parts, fmt.Sprintf("%d of %d", f.remaining, f.limit))
+	if left {
+		parts = append(parts, fmt.Sprint(strings.Join(h["X-Ratelimit-Remaining"], ","), " of ", strings.Join(h["X-Ratelimit-Limit"], ",")))
 	}
-	for i, name := range f.names {
-		switch {
-		case left:
-			parts = append(parts, fmt.Sprintf("%s=%d", name, f.left[i]))
-		case !both:
-			parts = append(parts, name)
+	for _, m := range member.FindAllStringSubmatch(strings.Join(h["Ratelimit"], ", "), -1) {
+		if left {
+			m[1] += "=" + m[2]
 		}
+		parts = append(parts, m[1])
 	}
 	return strings.Join(parts, ", ")
-}
-
-// asAsked authenticates clients by their header fields.
-func asAsked(a App) App {
-	a.Authenticate = func(r *http.Request) context.Context {
-		return keyfunc.WithUser(middleware.WithTier(r.Context(), r.Header.Get("X-Plan")), r.Header.Get("X-User"))
-	}
-	return a
 }
 
 // tell answers with the Result that the handler finds.
 func tell(w http.ResponseWriter, r *http.Request) {
 	result, ok := middleware.FromContext(r.Context())
-	fmt.Fprintf(w, "%t %t %d %q: %d of %d in %q",
-		ok, result.Allowed, result.Status, result.Rule, result.Remaining, result.Limit, result.Tier)
-	for _, r := range result.Rules {
-		fmt.Fprintf(w, ", %s %d", r.Rule.Name, r.Remaining)
-	}
+	fmt.Fprintf(w, "%t %q: %d of %d in %q", ok, result.Rule, result.Remaining, result.Limit, result.Tier)
 }
 
-// named is a limit with one rule by address.
-func named(name string, events int64) Limit {
-	return rules(middleware.Rule{Name: name, Key: keyfunc.IP(), Limit: perHour(events)})
+// answerAsAsked answers with the status that the request asks for.
+func answerAsAsked(w http.ResponseWriter, r *http.Request) {
+	status, _ := strconv.Atoi(r.Header.Get("X-Status"))
+	w.WriteHeader(status)
 }
 
-// traceCases returns the traces as cases.
-func traceCases() (all []testCase) {
-	for _, t := range traces {
-		all = append(all, testCase{name: t.name, run: t.run, routed: t.routed})
-	}
-	return all
-}
-
-var traces = []trace{
+var traces = []testCase{
 	{
-		name: "PerIP for the router refuses after exactly N",
+		name: "a limit for the router refuses after exactly N",
 		app: func(*suite) App {
-			return app([]Limit{perIP(perHour(3))}, get("/", say("home")), get("/search", say("found")))
+			return app([]Limit{named("ip", 3)}, get("/", say("home")), get("/search", say("found")))
 		},
 		asks: []ask{
-			{"GET /", 200, "2 of 3", "home", "the first passes"},
-			{"GET /search; X-Forwarded-For: 198.51.100.1", 200, "", "found", "the second passes"},
-			{"GET /; X-Forwarded-For: 198.51.100.2", 200, "", "", "the third passes"},
-			{"GET /", 429, "0 of 3", "", "the fourth of three does not"},
-			{"GET /search", 429, "", "", "it is one limit for the whole router"},
-			{"GET /; X-Forwarded-For: 198.51.100.3", 429, "", "", "a header from no trusted proxy makes no new client"},
+			{"GET /", 200, "2 of 3, ip=2", "home", "the first passes"},
+			{"GET /search", 200, "1 of 3, ip=1", "found", "the second passes"},
+			{"GET /; X-Forwarded-For: 198.51.100.2", 200, "0 of 3, ip=0", "home", "a header from no trusted proxy makes no new client"},
+			{"GET /", 429, "0 of 3, ip=0", "", "the fourth of three does not"},
+			{"GET /search; Accept: text/plain", 429, "", "", "it is one limit for the whole router"},
 		},
 	},
 	{
-		name: "PerIP for a route limits that route alone",
-		app:  func(*suite) App { return app(nil, get("/", tell), get("/search", say("found"), perIP(perHour(2)))) },
+		name: "a limit for a route limits that route alone",
+		app:  func(*suite) App { return app(nil, get("/", tell), get("/search", say("found"), named("ip", 2))) },
 		asks: []ask{
-			{"GET /search", 200, "1 of 2", "", "the first passes"},
-			{"GET /search", 200, "", "", "the second passes"},
+			{"GET /search", 200, "1 of 2, ip=1", "", "the first passes"},
+			{"GET /search", 200, "0 of 2, ip=0", "", "the second passes"},
 			{"GET /search", 429, "", "", "the third of two does not"},
-			{"GET /", 200, "-", `false false 0 "": 0 of 0 in ""`, "another route has no limit"},
+			{"GET /", 200, "-", `false "": 0 of 0 in ""`, "another route has no limit"},
 		},
 	},
 	{
-		name: "the tier comes from the context",
+		name: "the tier comes from the context, and the handler's has the result",
 		app: func(*suite) App {
-			return asAsked(app([]Limit{rules(middleware.Rule{Name: "plan", Key: keyfunc.IP(), Limit: perHour(1),
-				Tiers: middleware.Tiers{"premium": perHour(2)}})}, get("/", tell)))
+			a := app([]Limit{rules(middleware.Rule{Name: "plan", Key: keyfunc.IP(), Limit: perHour(1),
+				Tiers: middleware.Tiers{"premium": perHour(2)}})}, get("/", tell))
+			a.Authenticate = func(r *http.Request) context.Context {
+				return middleware.WithTier(r.Context(), r.Header.Get("X-Plan"))
+			}
+			return a
 		},
 		asks: []ask{
-			{"GET /", 200, "0 of 1", `true true 0 "plan": 0 of 1 in "", plan 0`, "the first without a plan"},
+			{"GET /", 200, "", `true "plan": 0 of 1 in ""`, "the first without a plan"},
 			{"GET /", 429, "", "", "one is all without a plan"},
-			{"GET /; X-Plan: premium", 200, "1 of 2", `true true 0 "plan": 1 of 2 in "premium", plan 1`, "premium"},
-			{"GET /; X-Plan: premium", 200, "", "", "premium has two"},
-			{"GET /; X-Plan: premium", 429, "", "", "premium has only two"},
-			{"GET /; X-Plan: gold", 429, "", "", "a tier that the rule does not have is none"},
+			{"GET /; X-Plan: premium", 200, "", `true "plan": 1 of 2 in "premium"`, "premium"},
 		},
 	},
 	{
-		name: "one limiter in several places charges each time",
+		name: "limits of router, group and route all charge, and agree on one set of headers",
 		app: func(*suite) App {
-			limit := named("ip", 8)
-			return App{Group: Group{Limits: []Limit{limit, limit}, Groups: []Group{{
-				Prefix: "/v1", Limits: []Limit{limit}, Routes: []Route{get("/search", say("found"), limit)}}}}}
+			all := named("all", 20)
+			return App{Group: Group{Limits: []Limit{all, all}, Routes: []Route{get("/", say("home"))}, Groups: []Group{{
+				Prefix: "/v1", Limits: []Limit{all}, Routes: []Route{get("/search", say("found"), named("search", 2))}}}}}
 		},
 		asks: []ask{
-			{"GET /v1/search", 200, "4 of 8, ip=7, ip=6, ip=5, ip=4", "", "each request is charged in four places"},
-			{"GET /v1/search", 200, "0 of 8, ip=3, ip=2, ip=1, ip=0", "", "each request is charged in four places"},
-			{"GET /v1/search", 429, "", "", "eight are all"},
-		},
-	},
-	{
-		name: "router and route agree on one set of headers",
-		app: func(*suite) App {
-			return app([]Limit{named("all", 10)}, get("/search", say("found"), named("search", 2)), get("/", say("home")))
-		},
-		asks: []ask{
-			{"GET /", 200, "9 of 10, all=9", "", "the router's limit alone"},
-			{"GET /search", 200, "1 of 2, all=8, search=1", "", "outer limits come first; X-RateLimit is the stricter"},
-			{"GET /search", 200, "0 of 2, all=7, search=0", "", "and so on"},
-			{"GET /search", 429, "0 of 2, search=0", "", "a refusing rule comes first; the outer is charged"},
-		},
-	},
-	{
-		name: "a handler limits by a key that it alone knows",
-		app: func(*suite) App {
-			logins := rules(middleware.Rule{Name: "login", Key: keyfunc.Global, Limit: perHour(2)}).Rules
-			return app([]Limit{named("all", 10)}, get("/login", func(w http.ResponseWriter, r *http.Request) {
-				if logins.Allow(w, r, "login", r.Header.Get("X-User")) {
-					fmt.Fprint(w, "welcome")
-				}
-			}))
-		},
-		asks: []ask{
-			{"GET /login; X-User: ann", 200, "1 of 2, all=9, login=1", "welcome", "the router's limit comes first"},
-			{"GET /login; X-User: ann", 200, "0 of 2, all=8, login=0", "welcome", "the second of ann"},
-			{"GET /login; X-User: ann", 429, "0 of 2, login=0", "application/json", "the answer is whole"},
-			{"GET /login; X-User: bob", 200, "1 of 2, all=6, login=1", "welcome", "bob is counted apart"},
+			{"GET /", 200, "18 of 20, all=19, all=18", "home", "the router's limits alone; a limiter charges in each place"},
+			{"GET /v1/search", 200, "1 of 2, all=17, all=16, all=15, search=1", "found", "outer limits come first; X-RateLimit is the stricter"},
+			{"GET /v1/search", 200, "0 of 2, all=14, all=13, all=12, search=0", "found", "and so on"},
+			{"GET /v1/search", 429, "0 of 2, search=0", "", "a refusing rule comes first"},
 		},
 	},
 	{
 		name: "rules match by route with parameters", routed: true,
 		app: func(s *suite) App {
-			return app([]Limit{rules(byRoute("search", "GET /search"), byRoute("user", "GET /users/{id}"),
-				byRoute("own", "GET "+s.router.Pattern("/users/{name}/posts/{post}")), byRoute("users", "/users/*"),
-				byRoute("post", "POST /search"))},
+			return app([]Limit{rules(byRoute(9, "search", "GET /search"), byRoute(9, "user", "GET /users/{id}"),
+				byRoute(9, "own", "GET "+s.router.Pattern("/users/{name}/posts/{post}")), byRoute(9, "users", "/users/*"),
+				byRoute(9, "post", "POST /search"))},
 				get("/", say("home")), get("/search", say("found")), get("/searching", say("searching")),
 				Route{Method: http.MethodPost, Path: "/search", Handler: say("posted")},
 				get("/users/{id}", say("user")), get("/users/{id}/posts/{post}", say("post")))
@@ -224,28 +163,12 @@ var traces = []trace{
 		},
 	},
 	{
-		name: "a rule may be for requests with a header or a parameter of the query",
-		app: func(*suite) App {
-			debug := middleware.MatchFunc(func(r *http.Request) bool {
-				return r.Header.Get("X-Plan") == "beta" && r.URL.Query().Get("debug") == "1"
-			})
-			rule := middleware.Rule{Name: "debug", Key: keyfunc.IP(), Limit: perHour(1), Match: debug}
-			return app([]Limit{named("all", 10), rules(rule)}, get("/users/{id}", say("user")))
-		},
-		asks: []ask{
-			{"GET /users/7?debug=1; X-Plan: beta", 200, "all, debug", "user", "it has both"},
-			{"GET /users/7?debug=1; X-Plan: beta", 429, "", "", "one is all for such requests"},
-			{"GET /users/7?debug=2; X-Plan: beta", 200, "all", "user", "another value"},
-			{"GET /users/7?debug=1", 200, "all", "user", "it has one of them"},
-		},
-	},
-	{
 		name: "rules match by route in groups, wherever the limit is", routed: true,
 		app: func(*suite) App {
 			at := func(level string) Limit {
-				return rules(byRoute(level+" item", "GET /v1/orgs/{org}/items/{item}"),
-					byRoute(level+" list", "GET /v1/orgs/{org}/items"),
-					byRoute(level+" ping", "/v1/ping"), byRoute(level+" v1", "/v1/*"))
+				return rules(byRoute(9, level+" item", "GET /v1/orgs/{org}/items/{item}"),
+					byRoute(9, level+" list", "GET /v1/orgs/{org}/items"),
+					byRoute(9, level+" ping", "/v1/ping"), byRoute(9, level+" v1", "/v1/*"))
 			}
 			ping := []Route{get("/ping", say("pong"))}
 			return App{Group: Group{Limits: []Limit{at("router")}, Routes: ping, Groups: []Group{{
@@ -274,24 +197,14 @@ var traces = []trace{
 	{
 		name: "HEAD counts as GET", routed: true,
 		app: func(*suite) App {
-			return app([]Limit{rules(strictly(2, "GET /search"))}, get("/search", say("found")),
+			return app([]Limit{rules(byRoute(2, "search", "GET /search"))}, get("/search", say("found")),
 				Route{Method: http.MethodHead, Path: "/search", Handler: say("")})
 		},
 		asks: []ask{
-			{"GET /search", 200, "1 of 2", "", "the first"},
-			{"HEAD /search", 200, "0 of 2", "", "the second"},
+			{"GET /search", 200, "1 of 2, search=1", "", "the first"},
+			{"HEAD /search", 200, "0 of 2, search=0", "", "the second"},
 			{"GET /search", 429, "", "", "HEAD took what GET would have"},
-			{"HEAD /search", 429, "0 of 2, GET /search=0", "-", "HEAD is refused as GET is, with its fields and without a body"},
-		},
-	},
-	{
-		name: "a refusal is what the client accepts",
-		app:  func(*suite) App { return app([]Limit{named("ip", 1)}, get("/", say("home"))) },
-		asks: []ask{
-			{"GET /", 200, "", "home", "the first passes"},
-			{"GET /; Accept: application/problem+json", 429, "", "application/problem+json", "the handler adds nothing"},
-			{"GET /", 429, "", "application/json", "no Accept: the client takes anything"},
-			{"GET /; Accept: text/html", 429, "", "text/plain; charset=utf-8", "for browsers"},
+			{"HEAD /search", 429, "0 of 2, search=0", "-", "HEAD is refused as GET is, with its fields and without a body"},
 		},
 	},
 	{
@@ -305,6 +218,101 @@ var traces = []trace{
 			{"GET /orgs/a/users/2", 200, "", "user", "the first of 2"},
 			{"GET /orgs/a/users/1", 429, "", "", "the second of 1"},
 			{"GET /orgs/a/users/2/posts/7", 429, "", "", "the second of 2, whatever the route"},
+		},
+	},
+	{
+		name: "a key from the body counts, and the handler reads the body",
+		app: func(*suite) App {
+			by := func(field string, events int64) Limit {
+				return rules(middleware.Rule{Name: field, Key: keyfunc.JSONField(field, 256), Limit: perHour(events), NoKey: middleware.NoKeySkip})
+			}
+			return app([]Limit{by("account", 1)}, Route{Method: http.MethodPost, Path: "/login", Limits: []Limit{by("device", 9)},
+				Handler: func(w http.ResponseWriter, r *http.Request) { _, _ = io.Copy(w, r.Body) }})
+		},
+		asks: []ask{
+			{`POST /login; Body: {"account":"jane","device":"a"}`, 200, "account, device", `{"account":"jane","device":"a"}`, "two limits read it"},
+			{`POST /login; Body: {"account":"joe"}`, 200, "account", `{"account":"joe"}`, "each account has a counter of its own"},
+			{`POST /login; Body: {"account":"jane"}`, 429, "", "", "the second of jane's"},
+			{"POST /login; Body: no JSON", 200, "-", "no JSON", "no key"},
+		},
+	},
+	{
+		name: "only failed logins count",
+		app: func(s *suite) App {
+			return app([]Limit{s.stored(login(2))}, Route{Path: "/login", Handler: answerAsAsked})
+		},
+		asks: []ask{
+			{"POST /login; X-Status: 200", 200, "", "", "a right one does not count"},
+			{"POST /login; X-Status: 401", 401, "", "", "the first wrong one"},
+			{"POST /login; X-Status: 200", 200, "", "", "a right one does not count"},
+			{"POST /login; X-Status: 403", 403, "", "", "the second wrong one"},
+			{"POST /login; X-Status: 200", 429, "", "", "two are all"},
+		},
+	},
+	{
+		name: "the status that answers a handler's error counts", errors: true,
+		app: func(s *suite) App {
+			wrong := errors.New("a wrong password")
+			a := app([]Limit{s.stored(login(2))}, Route{Method: "GET", Path: "/", Handler: func(http.ResponseWriter, *http.Request) {}, Err: wrong})
+			a.OnError = func(w http.ResponseWriter, err error) {
+				if errors.Is(err, wrong) {
+					w.WriteHeader(http.StatusUnauthorized)
+				}
+			}
+			return a
+		},
+		asks: []ask{
+			{"GET /", 401, "", "", "the router's error handling answers"},
+			{"GET /", 401, "", "", "the router's error handling answers"},
+			{"GET /", 429, "", "", "its status counts"},
+		},
+	},
+	{
+		name: "a reservation is refunded if a limiter further in refuses the request",
+		app: func(s *suite) App {
+			outer := s.stored(middleware.Rule{Name: "tokens", Key: keyfunc.Global, Limit: perHour(70),
+				Cost: middleware.Reserve(func(*http.Request) int64 { return 30 })})
+			between := s.stored(middleware.Rule{Name: "between", Key: keyfunc.Global, Limit: perHour(100), Counts: middleware.Statuses(200)})
+			handler := func(_ http.ResponseWriter, r *http.Request) {
+				if err := middleware.Settle(r.Context(), "tokens", 10); err != nil {
+					s.Error(err)
+				}
+			}
+			return app([]Limit{outer, between}, get("/", handler, named("narrow", 1)), get("/wide", handler))
+		},
+		asks: []ask{
+			{"GET /", 200, "", "", "it leaves 60 of 70"},
+			{"GET /", 429, "", "", "its 30 are refunded"},
+			{"GET /", 429, "", "", "its 30 are refunded"},
+			{"GET /wide", 200, "", "", "60 are left"},
+		},
+	},
+	{
+		name: "an application's own answer has the refusal's status",
+		app: func(*suite) App {
+			return app([]Limit{limits(middleware.Config{
+				Rules: []middleware.Rule{{Name: "all", Key: keyfunc.Global, Limit: perHour(1)}},
+				Refusal: middleware.Refusal{Answer: func(w http.ResponseWriter, r *http.Request, result middleware.Result) {
+					_, _ = io.WriteString(w, "slower")
+				}},
+			})}, get("/", say("home")))
+		},
+		asks: []ask{
+			{"GET /", 200, "", "home", "the first passes"},
+			{"GET /", 429, "", "slower", "the second does not"},
+		},
+	},
+	{
+		name: "a client of gRPC can read its refusal, which counts as 429", only: http2,
+		app: func(*suite) App {
+			refusals := middleware.Rule{Name: "refusals", Key: keyfunc.Global, Limit: perHour(2), Counts: middleware.Statuses(429)}
+			return app([]Limit{rules(refusals), named("cart", 1)}, Route{Method: http.MethodPost, Path: "/cart", Handler: say("added")})
+		},
+		asks: []ask{
+			{"POST /cart; Content-Type: application/grpc; Body: message", 200, "refusals, cart", "added", "it passes"},
+			{"POST /cart; Content-Type: application/grpc; Body: message", 200, "cart", "-", "the first refusal"},
+			{"POST /cart; Content-Type: application/grpc; Body: message", 200, "cart", "-", "the second refusal"},
+			{"POST /cart; Content-Type: application/grpc; Body: message", 200, "refusals", "-", "two refusals are all"},
 		},
 	},
 }

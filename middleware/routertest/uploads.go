@@ -2,98 +2,161 @@ package routertest
 
 import (
 	"bufio"
+	"bytes"
+	"errors"
 	"fmt"
 	"io"
+	"mime/multipart"
 	"net"
 	"net/http"
+	"os"
 	"strings"
 	"time"
 
 	"github.com/weirgo/weir/middleware"
 )
 
+// forms parses forms with a file, in handlers and in a key function.
+func forms(s *suite) {
+	form := &bytes.Buffer{}
+	parts := multipart.NewWriter(form)
+	file, err := parts.CreateFormFile("file", "f")
+	must(s, err, "a form")
+	_, _ = file.Write(make([]byte, 1000))
+	must(s, parts.Close(), "a form")
+	dir := s.TempDir()
+	s.Setenv("TMPDIR", dir)
+	left := func() int {
+		files, err := os.ReadDir(dir)
+		if err != nil {
+			s.Errorf("files on disk: %v", err)
+		}
+		return len(files)
+	}
+	parse := func(r *http.Request) error { return r.ParseMultipartForm(0) }
+	byPath := func(r *http.Request) (string, error) { return r.URL.Path, nil }
+	rule := middleware.Rule{Name: "some", Key: byPath, Limit: perHour(1)}
+	counted, parsing := rule, rule
+	counted.Counts = middleware.Not(middleware.Statuses(404))
+	parsing.Key = func(r *http.Request) (string, error) { return r.URL.Path, parse(r) }
+	for name, limit := range map[string]Limit{
+		"the same request": limits(middleware.Config{Rules: []middleware.Rule{rule}}),
+		"a copy":           rules(rule),
+		"a watched answer": rules(counted),
+		"parsed for a key": rules(parsing),
+	} {
+		upload := func(_ http.ResponseWriter, r *http.Request) {
+			if err := parse(r); err != nil || left() == 0 {
+				s.Errorf("%s: parsed with error %v and %d files on disk, want none and a file", name, err, left())
+			}
+			if strings.HasPrefix(r.URL.Path, "/panic") {
+				panic("on purpose")
+			}
+		}
+		server := s.serve(app([]Limit{limit}, Route{Method: "POST", Path: "/{dir}/upload", Handler: upload}))
+		for _, path := range []string{"/a/upload", "/a%20%62/upload", "/panic/upload"} {
+			for i, want := range []int{200, 429} {
+				a, err := server.try(server.request("POST "+path,
+					"Content-Type: "+parts.FormDataContentType(), "Body: "+form.String()))
+				if path != "/panic/upload" || i == 1 { // a panic ends the connection
+					must(s, err, name+", "+path)
+					equal(s, want, a.StatusCode, name+", "+path)
+				}
+				equal(s, 0, left(), name+", "+path+": files on disk")
+			}
+		}
+	}
+}
+
 // refusedUploads sends bodies as proxies and clients do: they read only when the whole body is sent.
 func refusedUploads(s *suite) {
-	config := middleware.Config{Rules: []middleware.Rule{{Name: "all", Mode: middleware.Deny}}}
-	answers := map[string]Limit{"Weir": limits(config)}
-	write := func(w http.ResponseWriter, _ *http.Request, _ middleware.Result) error {
-		_, err := io.WriteString(w, "ours")
-		return err
-	}
-	config.Refusal.Answer = func(w http.ResponseWriter, r *http.Request, result middleware.Result) {
-		_ = write(w, r, result)
-	}
-	answers["Refusal.Answer"] = limits(config)
+	deny := middleware.Config{Rules: []middleware.Rule{{Name: "all", Mode: middleware.Deny}}}
+	answers := map[string]Limit{"Weir": limits(deny)}
 	if s.router.OnRefused {
-		answers["OnRefused"] = Limit{Rules: limits(config).Rules, OnRefused: write}
+		answers["OnRefused"] = Limit{Rules: limits(deny).Rules, OnRefused: func(w http.ResponseWriter, _ *http.Request, _ middleware.Result) error {
+			_, err := io.WriteString(w, "ours")
+			return err
+		}}
 	}
 	const nginx, kept = "POST / HTTP/1.0\r\nHost: a\r\nConnection: close\r\n", "POST / HTTP/1.1\r\nHost: a\r\n"
 	for name, limit := range answers {
 		server := s.serve(app(nil, Route{Path: "/", Handler: say("home"), Limits: []Limit{limit}}))
-		sizes := []int{1, 100 << 10, 1 << 20}
-		if name == "Weir" {
-			sizes = append(sizes, 20<<20)
-		}
-		for _, size := range sizes {
-			for _, head := range []string{nginx, kept} {
-				c := server.dial()
-				_, err := fmt.Fprintf(c, "%sContent-Length: %d\r\n\r\n%s", head, size, strings.Repeat("x", size))
-				what := fmt.Sprintf("%s: %d bytes: %s", name, size, head)
+		for how, test := range map[string]struct {
+			head                   string
+			length, sent, requests int
+		}{
+			"nginx":        {nginx, 1 << 20, 1 << 20, 1},
+			"a proxy":      {kept, 1 << 20, 1 << 20, 1},
+			"small bodies": {kept, 100, 100, 3}, // the connection is kept
+			"a client that does not wait for the 100": {kept + "Expect: 100-continue\r\n", 5000000, 4096, 1},
+		} {
+			what := name + ": " + how
+			c, err := net.Dial("tcp", strings.TrimPrefix(server.url, "http://"))
+			must(s, err, what)
+			s.Cleanup(func() { _ = c.Close() })
+			must(s, c.SetDeadline(time.Now().Add(30*time.Second)), what) // only ends a broken test
+			read, closes := bufio.NewReader(c), false
+			for range test.requests {
+				_, err = fmt.Fprintf(c, "%sContent-Length: %d\r\n\r\n%s", test.head, test.length, strings.Repeat("x", test.sent))
 				must(s, err, what)
-				equal(s, 403, c.answer().StatusCode, what)
+				answer, err := http.ReadResponse(read, nil)
+				must(s, err, what)
+				body, err := io.ReadAll(answer.Body)
+				must(s, err, what)
+				equal(s, 403, answer.StatusCode, what)
+				equal(s, false, len(body) == 0, what+": no body")
+				closes = answer.Close
+			}
+			if closes {
+				_, err = io.Copy(io.Discard, read)
+				must(s, err, what+": the connection is not reset")
 			}
 		}
-		c := server.dial()
-		_, err := fmt.Fprintf(c, "%sTransfer-Encoding: chunked\r\n\r\n%x\r\n%s\r\n0\r\n\r\n",
-			kept, 4<<20, strings.Repeat("x", 4<<20))
-		must(s, err, name+": a chunked body")
-		equal(s, 403, c.answer().StatusCode, name+": a chunked body")
+	}
+}
 
-		c = server.dial()
-		_, err = fmt.Fprintf(c, "%sContent-Length: 5000000\r\nExpect: 100-continue\r\n\r\n%s", kept, strings.Repeat("x", 4096))
-		must(s, err, name+": a client that does not wait for the 100")
-		answer := c.answer()
-		equal(s, 403, answer.StatusCode, name+": a client that does not wait for the 100")
-		equal(s, true, answer.Close, name+": a client that does not wait for the 100: closed")
-		_, err = io.Copy(io.Discard, c.read)
-		must(s, err, name+": a client that does not wait for the 100: the connection is not reset")
-
-		c = server.dial()
-		for range 3 {
-			_, err := fmt.Fprintf(c, "%sContent-Length: 100\r\n\r\n%s", kept, strings.Repeat("x", 100))
-			must(s, err, name+": the connection is kept")
-			answer := c.answer()
-			equal(s, 403, answer.StatusCode, name+": the connection is kept")
-			equal(s, false, answer.Close, name+": the connection is kept: closed")
+// ownAnswers has applications answer refusals by the adapter's OnRefused.
+func ownAnswers(s *suite) {
+	for name, test := range map[string]struct {
+		status, want int
+		text, body   string
+		err          error
+	}{
+		"a status": {418, 418, "short", "short", nil},
+		"a body":   {0, 429, "slower", "slower", nil},
+		"nothing":  {0, 429, "", "", nil},
+		"an error": {0, 500, "", "handled ours", errors.New("ours")},
+	} {
+		if test.err != nil && !s.router.ReturnsErrors {
+			continue
+		}
+		seen, limit := make(chan int, 2), named("all", 1)
+		limit.OnRefused = func(w http.ResponseWriter, r *http.Request, result middleware.Result) error {
+			if r.URL.Path != "/" || result.Rule != "all" || result.Status != 429 {
+				s.Errorf("the application answers %s with %+v, want the request and its result", r.URL.Path, result)
+			}
+			if test.status != 0 {
+				w.WriteHeader(test.status)
+			}
+			if test.text != "" {
+				_, _ = io.WriteString(w, test.text)
+			}
+			return test.err
+		}
+		with := app([]Limit{limit}, get("/", say("home")))
+		with.OnStatus = func(status int) { seen <- status }
+		with.OnError = func(w http.ResponseWriter, err error) {
+			w.WriteHeader(http.StatusInternalServerError)
+			_, _ = io.WriteString(w, "handled "+err.Error())
+		}
+		server := s.serve(with)
+		server.wantStatus(200, "the first passes", "GET /")
+		a := server.wantStatus(test.want, name, "GET /")
+		equal(s, test.body, a.body, name)
+		checkRefusal(s, a)
+		equal(s, 200, receive(s, seen, "a status"), "the status that the router's middleware sees")
+		if test.err == nil { // an error is answered in front of all middleware
+			equal(s, test.want, receive(s, seen, "a status"), "the status that the router's middleware sees: "+name)
 		}
 	}
-}
-
-// A rawConn is a client's connection.
-type rawConn struct {
-	net.Conn
-	server *server
-	read   *bufio.Reader
-}
-
-func (s *server) dial() *rawConn {
-	s.t.Helper()
-	c, err := net.Dial("tcp", strings.TrimPrefix(s.url, "http://"))
-	must(s.t, err, "dial")
-	s.t.Cleanup(func() { _ = c.Close() })
-	must(s.t, c.SetDeadline(time.Now().Add(30*time.Second)), "deadline") // only ends a broken test
-	return &rawConn{c, s, bufio.NewReader(c)}
-}
-
-// answer reads the next answer, with its body.
-func (c *rawConn) answer() *http.Response {
-	c.server.t.Helper()
-	answer, err := http.ReadResponse(c.read, nil)
-	must(c.server.t, err, "read the answer")
-	body, err := io.ReadAll(answer.Body)
-	must(c.server.t, err, "read the answer's body")
-	if len(body) == 0 {
-		c.server.t.Fatal("the answer has no body")
-	}
-	return answer
 }
