@@ -49,6 +49,22 @@ func TestAHostThatProgramsReadDifferentlyMeetsNoRuleLess(t *testing.T) {
 	}
 }
 
+func TestNoSpellingOfAHostEvadesItsLimit(t *testing.T) {
+	limits := middleware.Must(middleware.New(middleware.Config{Rules: []middleware.Rule{
+		{Name: "shop", Key: keyfunc.Global, Match: middleware.Route("shop.example/*"), Limit: limiter.PerHour(1)},
+	}}))
+	mux := http.NewServeMux()
+	mux.HandleFunc("/", func(http.ResponseWriter, *http.Request) {})
+	for i, host := range []string{
+		"shop.example", "SHOP.example", "shop.example.", "shop.example:80", "shop.example:", "Shop.Example.:0080", "other.example",
+	} {
+		w, r := httptest.NewRecorder(), httptest.NewRequest("GET", "/cart", nil)
+		r.Host = host
+		limits.Handler(mux).ServeHTTP(w, r)
+		assert.Equal(t, i > 0 && host != "other.example", w.Code == 429, host)
+	}
+}
+
 // A handler that tells GET from the rest takes get for the rest.
 func TestAMethodInLowerCaseIsLimitedAndNeverExempt(t *testing.T) {
 	limits := middleware.Must(middleware.New(middleware.Config{

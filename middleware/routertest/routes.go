@@ -28,38 +28,38 @@ func idRule() middleware.Rule {
 	return middleware.Rule{Name: "id", Key: keyfunc.PathValue("id"), Limit: perHour(1), NoKey: middleware.NoKeySkip}
 }
 
-// A ran counts the runs of handlers by what they are.
-type ran struct {
+// A tally counts by name.
+type tally struct {
 	sync.Mutex
-	runs map[string]int
+	counts map[string]int
 }
 
-func (r *ran) add(what string) {
-	r.Lock()
-	defer r.Unlock()
-	if r.runs == nil {
-		r.runs = map[string]int{}
+func (t *tally) add(what string) {
+	t.Lock()
+	defer t.Unlock()
+	if t.counts == nil {
+		t.counts = map[string]int{}
 	}
-	r.runs[what]++
+	t.counts[what]++
 }
 
-// check requires runs of at least so many handlers, of each at most so often.
-func (r *ran) check(s *suite, handlers, most int) {
-	r.Lock()
-	defer r.Unlock()
-	if len(r.runs) < handlers {
-		s.Errorf("handlers ran: %v, want %d of them", r.runs, handlers)
+// check requires at least that many names, each counted at most that often.
+func (t *tally) check(s *suite, names, most int) {
+	t.Lock()
+	defer t.Unlock()
+	if len(t.counts) < names {
+		s.Errorf("counted %v, want at least %d names", t.counts, names)
 	}
-	for what, n := range r.runs {
+	for what, n := range t.counts {
 		if n > most {
-			s.Errorf("the handler of %s ran %d times in all spellings, want at most %d", what, n, most)
+			s.Errorf("%s: counted %d times in all spellings, want at most %d", what, n, most)
 		}
 	}
 }
 
 func spellings(s *suite) {
 	const limit = 3
-	ran := ran{}
+	ran := tally{}
 	counted := func(what string) http.HandlerFunc { return func(http.ResponseWriter, *http.Request) { ran.add(what) } }
 	item := byRoute(limit, "item", "/v1/items/{item}")
 	var inGroup []Limit
@@ -117,7 +117,7 @@ func misspeltRoute(s *suite) {
 }
 
 func unknownPaths(s *suite) {
-	patterns := ran{}
+	patterns := tally{}
 	limit := rules(middleware.Rule{
 		Name: "all", Key: keyfunc.IP(), Limit: perHour(4),
 		Match: middleware.MatchFunc(func(r *http.Request) bool {
@@ -136,7 +136,7 @@ func unknownPaths(s *suite) {
 	}
 	server.wantStatus(429, "unknown paths count", "GET /nosuch")
 	patterns.check(s, 1, 5)
-	for pattern := range patterns.runs {
+	for pattern := range patterns.counts {
 		if strings.Contains(pattern, "nosuch") {
 			s.Errorf("the pattern is %q, want no part of the raw path", pattern)
 		}
@@ -145,7 +145,7 @@ func unknownPaths(s *suite) {
 
 // keySpellings compares the keys with what handlers see, however a path is spelled.
 func keySpellings(s *suite) {
-	ran := ran{}
+	ran := tally{}
 	see := func(route string) http.HandlerFunc {
 		return func(_ http.ResponseWriter, r *http.Request) {
 			id, err := url.PathUnescape(r.PathValue("id")) // chi's is escaped

@@ -139,8 +139,8 @@ func slotsKnowOfSlowClients(s *suite) {
 		}}))
 	body, send := io.Pipe()
 	go func() {
+		defer send.Close()
 		receive(s, service.waits, "the handler to wait for its client")
-		_ = send.Close()
 	}()
 	r := server.request("POST /")
 	r.Body, r.ContentLength = body, -1
