@@ -91,12 +91,13 @@ func outcomes(s *suite) {
 func concurrentLogins(s *suite) {
 	refused, release := make(chan bool, 20), make(chan bool)
 	once := sync.OnceFunc(func() { close(release) })
+	var all sync.WaitGroup
+	defer all.Wait()
 	defer once()
 	server := s.serve(app([]Limit{s.stored(login(5))}, Route{Path: "/login", Handler: func(w http.ResponseWriter, _ *http.Request) {
 		<-release
 		w.WriteHeader(http.StatusUnauthorized)
 	}}))
-	var all sync.WaitGroup
 	for range 20 {
 		r := server.request("POST /login")
 		all.Go(func() {
