@@ -113,7 +113,8 @@ func (e *end) finish(status int) {
 		status = e.refusedAs
 	}
 	e.ended, e.status = true, status
-	_, e.unseen = e.header[unseenMark]
+	values, marked := e.header[unseenMark]
+	e.unseen = marked && values == nil // a server behind may send a field of that name
 	e.left = isGone(e.Context) || e.body.WasHeldBack(status) || status == http.StatusGatewayTimeout && e.hasTimeout()
 	var owed []limiter.Settlement
 	for i := range e.n {

@@ -261,6 +261,18 @@ func TestARefusalIsTheRequestsOwnWhateverIsBetween(t *testing.T) {
 	}
 }
 
+func TestNoFieldOfAnAnswerRefundsAReservation(t *testing.T) {
+	for _, values := range [][]string{{""}, {"1"}, {"", ""}} {
+		outer := limited(t, middleware.Config{Rules: []middleware.Rule{tokens(60, 100)}})
+		through(outer, func(w http.ResponseWriter, _ *http.Request) { // as httputil.ReverseProxy copies them
+			for _, value := range values {
+				w.Header().Add("Weir-Unseen", value)
+			}
+		})
+		assert.EqualValues(t, 40, left(t, outer, "tokens", ""))
+	}
+}
+
 // A writer may be used for several requests.
 func TestARefusalRefundsNoLaterRequest(t *testing.T) {
 	inner := limited(t, middleware.Config{Rules: []middleware.Rule{{Name: "one", Key: keyfunc.Global, Limit: perHour(1), Mode: middleware.Enforce}}})
