@@ -10,9 +10,9 @@ import (
 )
 
 // admit is the fourth phase of a request. It waits for the turn in a leaky bucket, and for a slot of
-// Config.Overload. If Overload refuses the request, or new rules ban it meanwhile, nothing stays charged. If the client leaves while it waits
-// for its turn, keepCharges applies.
-func (l *RateLimit) admit(r *http.Request, v *visit, overload Overload) (no refusal) {
+// Config.Overload. If Overload refuses the request, or new rules ban it meanwhile, nothing stays charged. If the client
+// leaves while it waits for its turn, keepCharges applies.
+func (l *RateLimit) admit(r *http.Request, v *visit, overload Overload, route router) (no refusal) {
 	ctx := r.Context()
 	gone := refusal{outcome: OutcomeAllowed, status: statusClientClosedRequest} // the rules admitted it
 	if d := v.delay(); d > 0 && !l.delayed(ctx, d) {
@@ -29,8 +29,11 @@ func (l *RateLimit) admit(r *http.Request, v *visit, overload Overload) (no refu
 			no = refusal{outcome: OutcomeShed, status: http.StatusServiceUnavailable, retry: retry}
 		}
 	}
-	if set := l.rules.Load(); no.status == 0 && set != v.set {
-		no = set.screen(r, noKey).no // it was charged by the rules before, and is banned by now
+	if set := l.rules.Load(); no.status == 0 && set != v.set { // it was charged by the rules before
+		no = refusal{outcome: OutcomeNoKey, status: http.StatusBadRequest}
+		if route(set, r) == "" {
+			no = set.screen(r, noKey).no
+		}
 	}
 	if no.status != 0 {
 		l.giveBack(ctx, v)

@@ -90,7 +90,7 @@ func (l *RateLimit) allow(r *http.Request, v *visit, name, key string) (no refus
 			l.giveBack(r.Context(), v)
 		}
 	}()
-	no, _ = l.charge(r, v, nil)
+	no, _ = l.charge(r, v, nil, l.vet)
 	passed = true
 	return no
 }

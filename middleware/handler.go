@@ -185,7 +185,7 @@ func (l *RateLimit) enter(w http.ResponseWriter, r *http.Request, route router, 
 			break
 		}
 		var err error
-		if no, err = l.admitted(r, &v); err != errOutdated {
+		if no, err = l.admitted(r, &v, route); err != errOutdated {
 			if v.place != nil {
 				v.place.Leave()
 			}
@@ -214,7 +214,7 @@ func (l *RateLimit) enter(w http.ResponseWriter, r *http.Request, route router, 
 
 // admitted takes a request through the phases from gate to admit. The error is errOutdated if the rules have changed
 // while the request waited for a slot: it begins again then.
-func (l *RateLimit) admitted(r *http.Request, v *visit) (no refusal, err error) {
+func (l *RateLimit) admitted(r *http.Request, v *visit, route router) (no refusal, err error) {
 	set := v.set
 	if l.requests.Load() < 2 {
 		l.noteRequest(set)
@@ -239,16 +239,16 @@ func (l *RateLimit) admitted(r *http.Request, v *visit) (no refusal, err error) 
 	if set.Overload != nil {
 		overload = set.overloadFor(r)
 	}
-	return l.charge(r, v, overload)
+	return l.charge(r, v, overload, route)
 }
 
 // charge takes a request that has met its rules through the phases decide and admit, and reports it to the observer.
-func (l *RateLimit) charge(r *http.Request, v *visit, overload Overload) (no refusal, err error) {
+func (l *RateLimit) charge(r *http.Request, v *visit, overload Overload, route router) (no refusal, err error) {
 	if no, err = l.decide(r.Context(), v); err == errOutdated {
 		return no, err
 	}
 	if no.status == 0 && (v.turns || overload != nil) {
-		no = l.admit(r, v, overload)
+		no = l.admit(r, v, overload, route)
 	}
 	if v.set.hasShadow && err == nil {
 		v.noteShadows()

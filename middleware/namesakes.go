@@ -22,6 +22,7 @@ var (
 
 // namesakes are the limiters with the same rules.
 type namesakes struct {
+	rule   string       // the first
 	reused atomic.Bool  // one has met a second request
 	single atomic.Int32 // those that have met one
 }
@@ -40,7 +41,7 @@ func namesakesOf(set *ruleset) *namesakes {
 		if len(allNamesakes) == mostRuleNames {
 			clear(allNamesakes)
 		}
-		known = &namesakes{}
+		known = &namesakes{rule: set.all[0].Name}
 		allNamesakes[names.String()] = known
 	}
 	return known
@@ -55,6 +56,6 @@ func (l *RateLimit) noteRequest(set *ruleset) {
 	case l.namesakes.single.Add(1) == manyNamesakes:
 		warn(set.Logger, "weir-many-limiters",
 			"weir: 50 limiters with the same rules have met one request each, so they limit nothing: make one limiter when the program starts, not in a handler",
-			slog.String("rule", set.all[0].Name))
+			slog.String("rule", l.namesakes.rule))
 	}
 }

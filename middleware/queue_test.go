@@ -456,6 +456,36 @@ func TestABanReachesRequestsThatWaitForTheirTurn(t *testing.T) {
 	}
 }
 
+// The rules before may not have asked for a request's route.
+func TestABanOfARouteReachesRequestsThatWait(t *testing.T) {
+	mux := http.NewServeMux()
+	mux.Handle("/shut", ok)
+	for name, handler := range map[string]func(l *middleware.RateLimit) http.Handler{
+		"gateway": func(l *middleware.RateLimit) http.Handler { return l.Gateway(ok, false) },
+		"mux":     func(l *middleware.RateLimit) http.Handler { return l.Handler(mux) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := middleware.Config{Rules: []middleware.Rule{{Name: "r", Key: keyfunc.Global, Limit: limiter.PerMinute(1).With(limiter.LeakyBucket).WithBurst(5)}}}
+				l := limited(t, c)
+				h, answered := handler(l), make(chan int, 2)
+				for range 2 {
+					go func() {
+						w := httptest.NewRecorder()
+						h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/shut", nil))
+						answered <- w.Code
+					}()
+				}
+				assert.Equal(t, 200, <-answered)
+				synctest.Wait()
+				c.Bans.Deny = middleware.Route("/shut")
+				require.NoError(t, l.Reconfigure(c))
+				assert.Equal(t, 403, <-answered)
+			})
+		})
+	}
+}
+
 // slowly is an Overload that admits each request after a time.
 type slowly struct{ after time.Duration }
 

@@ -3,6 +3,8 @@ package missing
 
 import (
 	"net/http"
+	"path"
+	"slices"
 	"strings"
 	"sync/atomic"
 )
@@ -29,9 +31,23 @@ func (d *Detector) Lacks(r *http.Request) bool {
 }
 
 // isProbe reports whether r is probably a health check. Those come first, directly from the load balancer, and have
-// no client.
+// no client. Many have a User-Agent of any program, or none, and HAProxy's have no Host.
 func isProbe(r *http.Request) bool {
-	agent := r.UserAgent()
-	return strings.HasPrefix(agent, "kube-probe/") || strings.HasPrefix(agent, "GoogleHC/") || strings.HasPrefix(agent, "Envoy/HC") ||
-		strings.Contains(agent, "Health")
+	agent := strings.ToLower(r.UserAgent())
+	if agent == "" && r.Host == "" && !r.ProtoAtLeast(1, 1) {
+		return true
+	}
+	for _, begins := range [...]string{"kube-probe/", "googlehc/", "envoy/hc", "load balancer agent"} {
+		if strings.HasPrefix(agent, begins) {
+			return true
+		}
+	}
+	return strings.Contains(agent, "health") || r.URL != nil && isProbed(path.Base(r.URL.Path))
+}
+
+// isProbed reports whether the last segment of a path is one of those that health checks ask for.
+func isProbed(segment string) bool {
+	segment = strings.ToLower(strings.Trim(segment, "_-"))
+	return strings.HasPrefix(segment, "health") ||
+		slices.Contains([]string{"alive", "live", "liveness", "livez", "ping", "readiness", "ready", "readyz", "up"}, segment)
 }
