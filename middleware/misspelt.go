@@ -59,8 +59,9 @@ type vetting struct {
 	asked atomic.Pointer[routers]
 
 	mu    sync.Mutex
-	unmet []ruleRoute // perhaps misspelt
-	seen  int         // requests with a route
+	unmet []ruleRoute     // perhaps misspelt
+	met   map[string]bool // the routes of requests
+	seen  int             // requests with a route
 }
 
 // A ruleRoute is a pattern of a rule.
@@ -85,17 +86,20 @@ func (set *ruleset) vet(known *routers, r *http.Request) {
 	}
 	if v.asked.Load() != known {
 		v.asked.Store(known)
-		v.unmet = set.ask(known, r.Host)
+		v.unmet, v.met = set.ask(known, r.Host), map[string]bool{}
 	}
 	if r.Pattern != "" {
-		routed := route.Parse(r.Pattern)
-		v.unmet = slices.DeleteFunc(v.unmet, func(at ruleRoute) bool { return at.pattern.Has(&routed) })
+		if !v.met[r.Pattern] {
+			v.met[r.Pattern] = true
+			routed := route.Parse(r.Pattern)
+			v.unmet = slices.DeleteFunc(v.unmet, func(at ruleRoute) bool { return at.pattern.Has(&routed) })
+		}
 		v.seen++
 	}
 	if len(v.unmet) == 0 || v.seen >= enoughRouted {
 		set.warnAbsent(v.unmet, "weir: none of the first 1000 requests had the route of a rule: is the route misspelt? "+
 			"Ignore this if such requests are rare")
-		v.unmet = nil
+		v.unmet, v.met = nil, nil
 		v.ended.Store(true)
 	}
 }
