@@ -58,6 +58,7 @@ func compile(config Config, before *ruleset) (*ruleset, error) {
 	}
 	c := &compiler{set: set, before: cmp.Or(before, &ruleset{})}
 	set.notices = cmp.Or(c.before.notices, &notices{})
+	set.unrouted.Detector = &set.notices.routed
 	c.settings()
 	for i, given := range config.Rules {
 		set.always = append(set.always, c.rule(fmt.Sprintf("Rules[%d]", i), given, RuleInfo{}))

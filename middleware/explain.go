@@ -38,7 +38,7 @@ type Explanation struct {
 // of [WithLimit] is shown only if r's context has it. If
 // something refuses r before any rule is checked, such as a ban, Explain stops there.
 func (l *RateLimit) Explain(r *http.Request) (e Explanation) {
-	v := visit{set: l.rules.Load()}
+	v := visit{set: l.rules.Load(), explains: true}
 	before := v.set.screen(r, noKey)
 	e.Banned, e.Ban, e.Exempt = before.banned, before.ban, before.exempt
 	if no := before.no; no.status != 0 || e.Exempt {

@@ -128,6 +128,19 @@ func TestExplainLogsNoBansInShadow(t *testing.T) {
 }
 
 // It asks what would happen, and changes nothing.
+func TestExplainLooksForNoMistakeInAuthentication(t *testing.T) {
+	logger, log := logged()
+	l := limited(t, middleware.Config{Logger: logger,
+		Rules:  []middleware.Rule{{Name: "r", Key: keyfunc.APIKey("X-Key"), Limit: plenty}},
+		ByTier: map[string][]middleware.Rule{"gold": {{Name: "gold", Key: keyfunc.Global, Limit: plenty}}},
+	})
+	middleware.WithTier(t.Context(), "gold")
+	for range 10 {
+		l.Explain(request())
+	}
+	assert.Empty(t, log.String())
+}
+
 func TestExplainCountsAndLogsNoRefusal(t *testing.T) {
 	none := func(*http.Request) (string, error) { return "", keyfunc.ErrNoKey }
 	for name, rule := range map[string]middleware.Rule{

@@ -17,9 +17,9 @@ func (v *visit) match(r *http.Request) (no refusal) {
 	set, tier := v.set, ""
 	if set.needsTier {
 		if tier = Tier(r.Context()); tier != "" {
-			set.tiers.Found()
+			set.notices.tiers.Found()
 			set.vetTier(tier)
-		} else {
+		} else if !v.explains {
 			set.tierless(r)
 		}
 	}
@@ -41,7 +41,7 @@ func (v *visit) match(r *http.Request) (no refusal) {
 			key, class, err := noKey, keyfunc.Shared, error(nil)
 			if !rule.deny && !rule.together {
 				if key, class, err = read(rule.Key, r); err == nil {
-					rule.keys.Found()
+					rule.notes.keys.Found()
 				}
 			}
 			if no = v.meet(r, rule, tier, key, class, err); no.status != 0 {
@@ -149,7 +149,9 @@ func (v *visit) without(r *http.Request, rule *rule, err error) (counts bool, no
 	case none && rule.NoKey == NoKeyUnauthorized:
 		no.status = http.StatusUnauthorized
 	case none:
-		v.set.keyless(rule, r)
+		if !v.explains {
+			v.set.keyless(rule, r)
+		}
 		return true, refusal{}
 	case rule.OnOutage == limiter.FailOpen:
 		return false, refusal{}
@@ -209,7 +211,7 @@ var tiersGiven atomic.Bool
 // counts against Rule.Limit. If no rule has it, a warning is logged, and the request counts as one in no
 // tier: if only Config.ByTier has rules, it is not limited.
 func WithTier(ctx context.Context, tier string) context.Context {
-	if !tiersGiven.Load() {
+	if tier != "" && !tiersGiven.Load() {
 		tiersGiven.Store(true)
 	}
 	return context.WithValue(ctx, tierKey, tier)

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"slices"
 
+	"github.com/weirgo/weir/internal/missing"
 	"github.com/weirgo/weir/internal/route"
 )
 
@@ -52,6 +53,7 @@ func (f MatchFunc) Matches(r *http.Request) bool { return f(r) }
 // such a function.
 func Route(patterns ...string) Match {
 	m := &routeMatcher{texts: slices.Clone(patterns), rules: make([]route.Pattern, len(patterns))}
+	m.unrouted.Detector = &missing.Detector{}
 	if len(patterns) == 0 {
 		m.wrong = errors.New("Route needs a pattern")
 	}

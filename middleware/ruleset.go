@@ -5,7 +5,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/weirgo/weir/internal/missing"
 	"github.com/weirgo/weir/internal/route"
 	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/limiter"
@@ -55,7 +54,6 @@ type ruleset struct {
 	notices   *notices
 	tierNames map[string]bool // of all rules
 	vetting   vetting         // of routes
-	tiers     missing.Detector
 }
 
 // A rule is a validated Rule.
@@ -75,7 +73,6 @@ type rule struct {
 	mostLimits int // that it has for a key
 
 	notes *notes
-	keys  missing.Detector
 }
 
 // A progress counts the requests in progress of a rule in one tier. It survives a change of the rules.

@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/weirgo/weir/internal/missing"
 	"github.com/weirgo/weir/limiter"
 )
 
@@ -16,6 +17,8 @@ type notes struct {
 	// Requests that would have been refused are counted, and the count is logged at most once a minute.
 	refused atomic.Uint64 // since the last log
 	nextLog atomic.Int64  // in nanoseconds since 1970
+
+	keys missing.Detector // of clients; found by any request, also before a change of the rules
 
 	// A quota for each name and tier that the rule and its own limits have used lately, for Reset.
 	mu            sync.Mutex

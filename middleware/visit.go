@@ -40,6 +40,7 @@ type visit struct {
 
 	place    *waiting.Waiter[counterKey] // in the queue of a slot; nil: none
 	shadowed []*rule                     // in shadow, which would have refused the request before its decision
+	explains bool                        // no client has sent the request
 }
 
 // An applied is a limit that applies to a request.

@@ -25,6 +25,8 @@ import (
 type notices struct {
 	given   sync.Map     // true by [2]string: a code, and what the warning is about
 	unknown atomic.Int32 // tiers and rules in warnings
+	tiers   missing.Detector
+	routed  missing.Detector
 }
 
 // isNew reports whether this is the first warning with that code about a name, such as a rule's.
@@ -152,7 +154,7 @@ func (set *ruleset) warnStoreFailure(err error) {
 // An unroutedDetector detects a Route that sees all requests before they are routed.
 type unroutedDetector struct {
 	pattern string // that needs a route; empty: none does
-	missing.Detector
+	*missing.Detector
 }
 
 // note notes whether r has a pattern.
@@ -177,7 +179,7 @@ func (d *unroutedDetector) blank(logger *slog.Logger, r *http.Request) {
 
 // keyless notes a request that a rule counts on the counter of all requests without a key.
 func (set *ruleset) keyless(rule *rule, r *http.Request) {
-	if rule.keys.Lacks(r) {
+	if rule.notes.keys.Lacks(r) {
 		set.warnOnce("weir-keyless", rule.Name, "weir: the first five requests that a rule counted had no key, so they share one counter: "+
 			"if clients have the key, such as a user, their authentication runs behind the limiter; put it in front")
 	}
@@ -185,7 +187,7 @@ func (set *ruleset) keyless(rule *rule, r *http.Request) {
 
 // tierless notes a request without a tier. Since the first WithTier of the process, some should have one.
 func (set *ruleset) tierless(r *http.Request) {
-	if tiersGiven.Load() && set.tiers.Lacks(r) {
+	if tiersGiven.Load() && set.notices.tiers.Lacks(r) {
 		set.warnOnce("weir-keyless", "", "weir: WithTier is called, and five requests came without a tier, so the tiers' limits did not "+
 			"apply: if they should have one, authentication runs behind the limiter; put it in front")
 	}

@@ -247,6 +247,24 @@ func TestWarnsOfAuthenticationBehindTheLimiter(t *testing.T) {
 	}
 }
 
+// A reload, guests and clients of a tier without a name are no mistake.
+func TestGuestsWhoComeFirstAfterAReloadAreNotWarnedOf(t *testing.T) {
+	logger, log := logged()
+	c := middleware.Config{Logger: logger,
+		Rules:   []middleware.Rule{{Name: "r", Key: keyfunc.APIKey("X-Key"), Limit: plenty}},
+		ByTier:  map[string][]middleware.Rule{"gold": {{Name: "gold", Key: keyfunc.Global, Limit: plenty}}},
+		Default: []middleware.Rule{{Name: "d", Key: keyfunc.Global, Limit: plenty}},
+		ByRoute: map[string][]middleware.Rule{"/a": {{Name: "a", Key: keyfunc.Global, Limit: plenty}}},
+	}
+	l := limited(t, c)
+	statuses(l.Handler(ok), 1, inTier("gold"), header("X-Key", "k"), routedBy("/a"))
+	for range 3 {
+		require.NoError(t, l.Reconfigure(c))
+		statuses(l.Handler(ok), 20)
+	}
+	assert.Empty(t, log.String())
+}
+
 func TestWarnsOfALimiterThatAHandlerMakes(t *testing.T) {
 	logger, log := logged()
 	config := func(name string) middleware.Config {
@@ -270,6 +288,14 @@ func TestWarnsOfALimiterThatAHandlerMakes(t *testing.T) {
 		}
 		assert.Equal(t, 1, strings.Count(log.String(), "code=weir-many-limiters"), "%s: %s", name, log)
 	}
+
+	log.Reset()
+	for range 50 { // the rules may have changed since
+		l := made("changed")
+		require.NoError(t, l.Reconfigure(middleware.Config{Logger: logger, Bans: middleware.Bans{Deny: always}}))
+		statuses(l.Handler(ok), 1)
+	}
+	assert.Contains(t, log.String(), "rule=changed")
 
 	log.Reset()
 	statuses(made("routes").Handler(ok), 2)
