@@ -163,7 +163,7 @@ func handBack(r, copied *http.Request) {
 // enter takes a request through its five phases: gate, match, decide, admit, and pass or refuse. If it has
 // answered, it returns the zero Entered.
 func (l *RateLimit) enter(w http.ResponseWriter, r *http.Request, route router, onRefused func(Result)) Entered {
-	v, done, parsed := visit{}, false, r.MultipartForm
+	v, done, parsed := visit{set: l.rules.Load()}, false, r.MultipartForm
 	defer func() {
 		if !done { // an observer or Overload panics
 			removeFiles(r, parsed)
@@ -174,7 +174,6 @@ func (l *RateLimit) enter(w http.ResponseWriter, r *http.Request, route router, 
 	}()
 	var no refusal
 	for {
-		v = visit{set: l.rules.Load(), waited: v.waited, place: v.place}
 		if wrong := route(v.set, r); wrong != "" {
 			no, done = refusal{status: http.StatusBadRequest}, true
 			v.place.Leave()
@@ -194,6 +193,7 @@ func (l *RateLimit) enter(w http.ResponseWriter, r *http.Request, route router, 
 			}
 			break
 		}
+		v = visit{set: l.rules.Load(), waited: v.waited, place: v.place}
 	}
 	switch {
 	case no.status != 0:
