@@ -228,3 +228,28 @@ func TestAClientThatHoldsItsBodyBackIsCharged(t *testing.T) {
 		}
 	}
 }
+
+// What is between two limiters may clone the request: the answer is the same.
+func TestCountAsReachesAllLimitersOfTheAnswer(t *testing.T) {
+	for name, inner := range map[string]middleware.Rule{
+		"a slot":        {Name: "inner", Key: keyfunc.Global, Limit: limiter.AtOnce(3)},
+		"a limit":       {Name: "inner", Key: keyfunc.Global, Limit: plenty},
+		"a reservation": tokens(1, 100),
+		"counts":        {Name: "inner", Key: keyfunc.Global, Limit: plenty, Counts: middleware.Statuses(200)},
+	} {
+		outer := limited(t, middleware.Config{Rules: []middleware.Rule{{Name: "outer", Key: keyfunc.Global, Limit: perHour(10), Counts: middleware.Statuses(401)}}})
+		within := limited(t, middleware.Config{Rules: []middleware.Rule{inner}}).Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			assert.NoError(t, middleware.CountAs(r.Context(), 401), name)
+		}))
+		through(outer, within.ServeHTTP)
+		through(outer, func(w http.ResponseWriter, r *http.Request) { within.ServeHTTP(w, r.Clone(r.Context())) })
+		assert.EqualValues(t, 8, left(t, outer, "outer", ""), name)
+		through(outer, func(_ http.ResponseWriter, r *http.Request) {
+			sub := r.Clone(r.Context())
+			limited(t, middleware.Config{Rules: []middleware.Rule{inner}}).Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+				_ = middleware.CountAs(r.Context(), 401)
+			})).ServeHTTP(httptest.NewRecorder(), sub)
+		})
+		assert.EqualValues(t, 8, left(t, outer, "outer", ""), "%s: another answer", name)
+	}
+}

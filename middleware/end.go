@@ -88,6 +88,7 @@ func (e *end) isWatched() bool { return e.counts || e.slot != nil }
 // watch returns the ResponseWriter for the handler, and makes e watch the body of r.
 func (e *end) watch(w http.ResponseWriter, r *http.Request) http.ResponseWriter {
 	if !e.isWatched() {
+		e.answered.ResponseWriter = w // for CountAs
 		return w
 	}
 	w = e.answered.Watch(w)
