@@ -259,10 +259,11 @@ func (q *Quota) joined(s *State, state State, now int64, change func(*Quota, Sta
 		return state
 	}
 	var others []State
-	longest := max(q.span(), s.Quota.span())
+	window := max(q.Window(), s.Quota.Window())
 	for i := range s.Others {
-		longest = max(longest, s.Others[i].Quota.span())
+		window = max(window, s.Others[i].Quota.Window())
 	}
+	longest := window.Microseconds()
 	keep := func(o State, isOf *Quota) {
 		if len(others) == mostOthers || now-o.Taken > longest || q.hasShapeOf(isOf) {
 			return

@@ -94,8 +94,8 @@ func TestARefusalTellsTheWaitWhateverLimitWasUsed(t *testing.T) {
 	})
 }
 
-// An event under one limit counts under all: nobody gets the sum of two limits.
-func TestTwoLimitsTogetherAdmitNoMoreThanEither(t *testing.T) {
+// An event under one limit counts under all, as far as it has room: nobody gets more than the sum of two limits.
+func TestTwoLimitsTogetherAdmitAtMostTheirSum(t *testing.T) {
 	algorithms := []limiter.Algorithm{limiter.SlidingLog, limiter.FixedWindow, limiter.SlidingCounter, limiter.TokenBucket}
 	for _, a := range algorithms {
 		for _, b := range algorithms {

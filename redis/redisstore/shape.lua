@@ -36,6 +36,11 @@ local function newShapes(now, states)
     return q.window
   end
 
+  -- As Quota.Window.
+  local function windowLength(q)
+    return q.unit and divUp(q.full, q.refill) or spanOf(q)
+  end
+
   -- Moves a long log's entries to s.log.
   local function gather(s)
     if s.kept > 0 then
@@ -252,9 +257,9 @@ local function newShapes(now, states)
     if not s.others and hasShapeOf(q, s.quota) or areFree(s) then
       return c
     end
-    local longest = max(spanOf(q), spanOf(s.quota))
+    local longest = max(windowLength(q), windowLength(s.quota))
     for _, o in ipairs(s.others or {}) do
-      longest = max(longest, spanOf(o.quota))
+      longest = max(longest, windowLength(o.quota))
     end
     local others, cut = {}, s.cut or 0
     local function keep(o, taken)
