@@ -180,7 +180,7 @@ type Override struct {
 
 	// Until is when the override ends, by the clock of each process. From then on the key has the limit of
 	// the rule again. If that limit allows more, a refusal's Retry-After and the resets are not later than Until.
-	// Zero: it does not end.
+	// If it allows less, a request can be refused again after such a Retry-After. Zero: it does not end.
 	Until time.Time
 
 	// Because says for operators why there is the override. Empty: no reason is given.
