@@ -596,7 +596,7 @@ func TestNoWaitIsLongerThanAnOverride(t *testing.T) {
 		t.Run(limit.String(), func(t *testing.T) {
 			phase.Test(t, func(t *testing.T) {
 				l := newLimit(t, middleware.Rule{Name: "r", Key: keyfunc.User, Limit: limit, Overrides: map[string]middleware.Override{
-					"user:abuser": {Limit: limiter.PerDay(20), Until: time.Now().Add(10 * time.Minute)},
+					"user:abuser": {Limit: logOf(20, 24*time.Hour), Until: time.Now().Add(10 * time.Minute)},
 				}})
 				for range 20 {
 					_, result := check(l, request(as("abuser")))
