@@ -98,11 +98,12 @@ type ratio struct{ by, of int64 }
 // largeRatio is where a whole number is exact enough.
 const largeRatio = 32
 
-// ratioOf returns how q converts units of p.
+// ratioOf returns how q converts units of p. All of them stay used if p allows no more at once than q: then a change of
+// the limit admits nothing extra. If p allows more, a client below both limits may have used more than q's capacity.
 func (q *Quota) ratioOf(p *Quota) ratio {
 	to, from := q.span(), p.span()
 	switch {
-	case to >= from-from/largeRatio || to == 0:
+	case to >= from-from/largeRatio || to == 0 || p.capacity <= q.capacity:
 		return ratio{1, fractions}
 	case from/to >= largeRatio:
 		return ratio{from / to, 0}

@@ -87,7 +87,7 @@ local function newShapes(now, states)
 
   local function ratioOf(q, p)
     local to, from = spanOf(q), spanOf(p)
-    if to >= from - div(from, largeRatio) or to == 0 then
+    if to >= from - div(from, largeRatio) or to == 0 or p.capacity <= q.capacity then
       return 1, fractions
     elseif div(from, to) >= largeRatio then
       return div(from, to), 0
