@@ -122,6 +122,9 @@ local function newStates(now)
     if s.others then
       put(name, many().encode(s, expiry), life)
     elseif q.isLong then
+      if not longLogs then
+        makeLongLogs()
+      end
       longLogs.save(s, name)
       call('PEXPIRE', name, life or lifeUntil(expiry, now))
     else
