@@ -337,7 +337,7 @@ func TestRecommendTellsALimitAndWhatItCosts(t *testing.T) {
 	assert.Regexp(t, `CLIENT ADDRESS REFUSED\s+MOST PER MINUTE\s+UNTIL\s*\n198.51.100.1\s+30\s+2024-03-01 12:00:29\s*\n`,
 		succeed(t, log, "recommend", "-", "--spare=97", "--show=address"))
 
-	// With few clients the one that asks for the most decides, and the result says so.
+	// With few clients the busiest client decides, and the result says so.
 	out = succeed(t, log, "recommend", "-")
 	assert.Contains(t, out, "30 per minute for each client address spares 100% of 41 clients.")
 	assert.Contains(t, out, "With 41 clients, 99.9% is all of them: one that asks for far more than the others decides, so choose a lower --spare to leave it out.")
