@@ -9,10 +9,10 @@ const root = path.resolve(import.meta.dirname, '../..')
 
 // The sidebar and llms.txt list the pages in this order, by their headings.
 const groups = {
-  Start: ['index', 'start', 'migrating', 'recipes', 'troubleshooting'],
+  Start: ['index', 'start', 'migrating', 'recipes', 'warnings'],
   Limits: ['algorithms', 'rules', 'costs', 'overload'],
-  Services: ['routes', 'keys', 'responses', 'proxies', 'redis', 'gateway', 'pace', 'observability'],
-  Reference: ['fields', 'warnings', 'command', 'performance', 'architecture', 'security', 'changelog'],
+  Services: ['routes', 'responses', 'proxies', 'redis', 'gateway', 'pace', 'observability'],
+  Reference: ['fields', 'command', 'performance', 'architecture', 'security', 'changelog'],
 }
 
 const sources = { index: 'README.md', security: 'SECURITY.md', changelog: 'CHANGELOG.md' }
@@ -90,7 +90,7 @@ export default defineConfig({
     socialLinks: [{ icon: 'github', link: repository }],
     editLink: { pattern: `${repository}/edit/main/docs/:path` },
     nav: [
-      { text: 'Warnings', link: '/warnings' },
+      { text: 'Troubleshooting', link: '/warnings' },
       { text: 'Benchmarks', link: '/performance' },
       { text: 'Playground', link: '/playground.html', target: '_self' },
     ],
