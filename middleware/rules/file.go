@@ -7,23 +7,23 @@ import (
 )
 
 // The types of this file are the format. A field's tags are its name (yaml), whether it is
-// required, min and max of an integer, min of a list that may not be empty, words that can be written, whether it is what a scalar in place
-// of the mapping says (short), and what schema.json and the table in docs/fields.md say of it: doc,
-// default, pattern of text, and keys, the pattern of a mapping's keys.
+// required, min and max of an integer, min of a list that may not be empty, words that can be written,
+// whether it is what a scalar in place of the mapping says (short), and what schema.json and the table
+// in docs/fields.md say of it: doc, default, pattern of text, and keys, the pattern of a mapping's keys.
 
 // file is a whole rules file.
 type file struct {
 	Version     int64               `yaml:"version" min:"1" max:"1" required:"true" doc:"The version of this format: 1."`
 	Mode        string              `yaml:"mode" words:"enforce shadow" default:"enforce" doc:"shadow counts and logs, and refuses nothing."`
-	Proxies     *proxies            `yaml:"proxies" doc:"The proxies that name the client, in one of these ways. With {} the client is the TCP peer; without it too, but weir check warns."`
+	Proxies     *proxies            `yaml:"proxies" doc:"The proxies that name the client, in one of these ways. {}: the client is the TCP peer; so it is without proxies, but weir check warns."`
 	Ban         *banned             `yaml:"ban" doc:"Clients that are refused before anything else."`
 	Allow       *allowed            `yaml:"allow" doc:"Clients and routes that are never limited."`
 	Global      ruleList            `yaml:"global" doc:"Limits on every request. Each rule names its key."`
-	Tiers       map[string]ruleList `yaml:"tiers" keys:"^[!-~]([ -~]*[!-~])?$" doc:"Limits by tier, which the application sets, in place of default."`
+	Tiers       map[string]ruleList `yaml:"tiers" keys:"^[!-~]([ -~]*[!-~])?$" doc:"Limits by the application's tier, in place of default."`
 	Endpoints   map[string]ruleList `yaml:"endpoints" keys:"^([^/ a-z]+\\s+)?([^/ ^:\\[]*|\\[[0-9A-Fa-f:.]+\\])/" doc:"Limits by route, such as \"GET /users/{id}\", \"/beta/*\" or \"*.example.org/*\". The most specific applies."`
 	Default     ruleList            `yaml:"default" doc:"Limits on requests that match no endpoint and are in no tier of tiers."`
-	Descriptors []descriptor        `yaml:"descriptors" min:"1" doc:"Limits for Envoy, which only weir serve --rls reads. The most specific applies. They can have a rule's name, limit, on_outage, mode (not deny) and when: after."`
-	Overload    *overload           `yaml:"overload" doc:"An adaptive bound on requests in flight; {} for the defaults. The program must set rules.Options.Overload."`
+	Descriptors []descriptor        `yaml:"descriptors" min:"1" doc:"Limits for Envoy (weir serve --rls). The most specific applies. Of a rule they have name, limit, on_outage, mode (not deny) and when: after."`
+	Overload    *overload           `yaml:"overload" doc:"An adaptive bound on requests in flight; {} for the defaults. A program must set rules.Options.Overload."`
 	Soft        *soft               `yaml:"soft" default:"off" doc:"A warning before the limit is reached."`
 	Headers     *headers            `yaml:"headers" doc:"Which header fields responses carry."`
 	Refusal     *refusal            `yaml:"refusal" doc:"The answer to refused clients."`
@@ -32,7 +32,7 @@ type file struct {
 type proxies struct {
 	Trusted    []network     `yaml:"trusted" doc:"Proxies whose X-Forwarded-For names the client."`
 	Forwarded  []network     `yaml:"forwarded" doc:"Proxies whose Forwarded field (RFC 7239) names the client."`
-	Header     *clientHeader `yaml:"header" doc:"A header that your proxies set to the client's address."`
+	Header     *clientHeader `yaml:"header" doc:"A header in which your proxies name the client."`
 	Hops       *int64        `yaml:"hops" min:"1" doc:"How many proxies append to X-Forwarded-For, if their addresses are unknown."`
 	UnixSocket bool          `yaml:"unix_socket" default:"false" doc:"A peer on a unix socket is a trusted proxy."`
 	IPv6Prefix *int64        `yaml:"ipv6_prefix" min:"32" max:"128" default:"64" doc:"The bits of an IPv6 address that count, from 32 to 128."`
@@ -46,7 +46,7 @@ type clientHeader struct {
 type banned struct {
 	CIDRs  []client `yaml:"cidrs" doc:"Addresses and networks. With an end: {198.51.100.0/24: {until: 2026-12-24, because: scraper}}."`
 	Keys   []string `yaml:"keys" doc:"Keys as weir explain shows them: user:42. Weir's messages never quote them."`
-	File   string   `yaml:"file" doc:"The path, relative to this file, of more addresses and keys, one a line, # for comments. Changes are loaded."`
+	File   string   `yaml:"file" doc:"The path, from this file, of more addresses and keys, one a line, # for comments. Changes are loaded."`
 	Status *int64   `yaml:"status" default:"403" doc:"403 or 429, for all bans."`
 }
 
@@ -108,15 +108,15 @@ type override struct {
 type ruleList []rule
 
 type rule struct {
-	Name string `yaml:"name" pattern:"^[!-~]([ -~]{0,126}[!-~])?$" doc:"The name for clients, metrics and counters. Default: the endpoint, tier:NAME, global or default; later rules of a list add the key: POST /login by user."`
+	Name string `yaml:"name" pattern:"^[!-~]([ -~]{0,126}[!-~])?$" doc:"For clients, metrics and counters. Default: the endpoint, tier:NAME, global or default; later rules of a list add the key: POST /login by user."`
 	limitFields
 	Tiers     map[string]limitFields `yaml:"tiers" keys:"^[!-~]([ -~]*[!-~])?$" doc:"Limits of some tiers, in place of the rule's."`
 	Overrides map[string]override    `yaml:"overrides" doc:"Limits of single keys, as in ban.keys. With an end: {limit: 500/m, until: 2026-12-24, because: import}."`
-	Key       []string               `yaml:"key" min:"1" default:"ip" doc:"What has its own counter (in tiers the default is user|ip; global has no default): ip, ip/24/48 (networks, IPv4 and IPv6), user, bearer, apikey:HEADER, header:NAME, cookie:NAME, path:NAME (a parameter of the route), query:NAME, route, method, host, tool (that an agent calls by MCP), fingerprint, global (all requests together), or a key of the application. user|ip is the first that the request has. A list is a combination; a missing part is blank."`
+	Key       []string               `yaml:"key" min:"1" default:"ip" doc:"What has its own counter (in tiers the default is user|ip; global has no default): ip, ip/24/48 (networks, IPv4 and IPv6), user, bearer, apikey:HEADER, header:NAME, cookie:NAME, path:NAME (a parameter of the route), query:NAME, route, method, host, tool (of MCP), fingerprint, global (all requests together), or a key of the application. user|ip is the first that the request has. A list is a combination; a missing part is blank."`
 	NoKey     string                 `yaml:"no_key" words:"share skip bad_request unauthorized" default:"share" doc:"Requests without a key share one counter, skip the rule, or are answered 400 or 401."`
-	Distinct  string                 `yaml:"distinct" doc:"Counts different values of a key, or of json:NAME (a field of a JSON body of up to 4 KiB), instead of requests. Within the period a value costs nothing more. Without a value, no_key decides."`
+	Distinct  string                 `yaml:"distinct" doc:"Counts different values of a key, or of json:NAME (a field of a JSON body of up to 4 KiB), instead of requests. Without a value, no_key decides."`
 	Cost      *cost                  `yaml:"cost" default:"1" doc:"The units that a request costs."`
-	Counts    []answers              `yaml:"counts" min:"1" default:"all" doc:"Which answers use up the limit: 401, 2xx, or !5xx for all others. Other answers are refunded. A code of gRPC counts as its status; with the code in the body (gRPC-Web, streams of Connect), the answer counts."`
+	Counts    []answers              `yaml:"counts" min:"1" default:"all" doc:"Which answers use up the limit: 401, 2xx, or !5xx for all others. Other answers are refunded."`
 	When      *when                  `yaml:"when" doc:"Which requests the rule is for, and when it charges them."`
 	OnOutage  string                 `yaml:"on_outage" words:"local open closed" default:"local" doc:"If Redis does not answer: local counts in the process, open admits requests, closed answers 503."`
 	Mode      string                 `yaml:"mode" words:"enforce shadow off deny" default:"enforce" doc:"shadow counts and logs, and refuses nothing. off removes the rule. deny refuses every request, counts none, and needs no limit."`
@@ -142,8 +142,8 @@ func (r *rule) parts(fallback []string) []string {
 }
 
 type when struct {
-	Charge string `yaml:"charge" short:"true" words:"before after" default:"before" doc:"With counts or cost.settle: charges a request when it arrives, or when its answer is known. With after, requests in flight can exceed the limit."`
-	Header values `yaml:"header" doc:"Only requests with these header fields. * is any text, and then case does not matter: *bot*. A client that omits one escapes the rule."`
+	Charge string `yaml:"charge" short:"true" words:"before after" default:"before" doc:"With counts or cost.settle: charges a request when it arrives, or when its answer is known; then requests in flight can exceed the limit."`
+	Header values `yaml:"header" doc:"Only requests with these header fields. * is any text, in any case: *bot*. A client that omits one escapes the rule."`
 	Query  values `yaml:"query" doc:"Only requests with these query parameters, as in header."`
 	Tool   string `yaml:"tool" doc:"Only calls of this tool, as in key: tool, with * as in header. A call in an MCP before 2026-07-28 escapes the rule."`
 }
@@ -152,9 +152,9 @@ type cost struct {
 	Units   *int64 `yaml:"units" short:"true" min:"1" doc:"A fixed cost, at most what the limit allows at once."`
 	Header  string `yaml:"header" pattern:"^[A-Za-z0-9_-]+$" doc:"The header with the cost, such as Content-Length."`
 	Per     *size  `yaml:"per" default:"1" doc:"How much of the header costs one unit, rounded up: 1MiB, 500."`
-	Missing *int64 `yaml:"missing" min:"1" default:"1" doc:"The cost if the header is missing (as in a chunked upload of any size) or not a number. A cost above the limit refuses the request."`
+	Missing *int64 `yaml:"missing" min:"1" default:"1" doc:"The cost if the header is missing (as in a chunked upload of any size) or not a number. Above the limit, the request is refused."`
 	Max     *int64 `yaml:"max" min:"1" doc:"The highest cost."`
-	Settle  bool   `yaml:"settle" default:"false" doc:"The cost is reserved; the application settles the real cost with weir.Settle."`
+	Settle  bool   `yaml:"settle" default:"false" doc:"The cost is reserved until weir.Settle settles the real one."`
 }
 
 type soft struct {
@@ -183,6 +183,6 @@ type escalate struct {
 	Within *period `yaml:"within" required:"true" doc:"The time in which they are counted."`
 	Ban    *period `yaml:"ban" required:"true" doc:"How long the first ban lasts."`
 	Factor *factor `yaml:"factor" default:"2" doc:"Each further ban is this many times as long, from 1 to 1000."`
-	Max    *period `yaml:"max" default:"24h" doc:"The longest ban. A ban within this time after another is a further ban."`
+	Max    *period `yaml:"max" default:"24h" doc:"The longest ban, and the time after a ban in which another is a further one."`
 	Of     string  `yaml:"of" words:"refusals outcomes" default:"refusals" doc:"What is counted. outcomes: the answers in the rule's counts."`
 }
