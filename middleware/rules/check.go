@@ -8,10 +8,17 @@ import (
 	"strings"
 
 	"github.com/weirgo/weir/internal/route"
+	"github.com/weirgo/weir/internal/yamlfile"
 	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/middleware"
 	"github.com/weirgo/weir/middleware/bans"
 )
+
+// wrapper is a key that may stand above the whole file.
+const wrapper = "rate_limits"
+
+// sub is a path with more at its end.
+var sub = yamlfile.Sub
 
 // A checker makes Rules of a file, and records what is wrong with the file.
 type checker struct {
@@ -26,7 +33,7 @@ type checker struct {
 
 // check turns the file into c.config.
 func (c *checker) check() {
-	if !c.doc.has("version") && c.doc.wrapped {
+	if !c.doc.Has("version") && c.doc.Wrapped {
 		c.warnings.at(nil, "is read as version 1: write version: 1 above %s, so that later versions of this program read it the same way", wrapper)
 	}
 	for i := range c.config.Rules {
@@ -111,7 +118,7 @@ func (c *checker) nothing() bool {
 
 // scope puts the rules of a scope into the Config.
 func (c *checker) scope(at *scope) {
-	if len(at.rules) == 0 && c.doc.has(at.path...) && !c.noted(at.path) {
+	if len(at.rules) == 0 && c.doc.Has(at.path...) && !c.noted(at.path) {
 		c.atKey(at.path, "has no rule: write a limit such as 100/1m, or leave it out")
 	}
 	var made []middleware.Rule
@@ -188,7 +195,7 @@ func (c *checker) rule(p *scopedRule) middleware.Rule {
 // end makes the Counts of a rule.
 func (c *checker) end(path []string, r *rule, made *middleware.Rule) {
 	counts := sub(path, "counts")
-	if c.doc.has(counts...) && !c.noted(counts) {
+	if c.doc.Has(counts...) && !c.noted(counts) {
 		texts := make([]string, len(r.Counts))
 		for i, a := range r.Counts {
 			texts[i] = a.text
@@ -206,13 +213,13 @@ func (c *checker) end(path []string, r *rule, made *middleware.Rule) {
 // name checks a rule's name and records it.
 func (c *checker) name(path []string, name string) {
 	at := path
-	if named := sub(path, "name"); c.doc.has(named...) {
+	if named := sub(path, "name"); c.doc.Has(named...) {
 		at = named
 	}
 	if other, taken := c.names[name]; taken {
 		where := "among the application's own"
 		if other != nil {
-			where = "at " + joinPath(other)
+			where = "at " + yamlfile.Join(other)
 		}
 		c.atKey(at, "there is another rule named %q, %s: give one of them a name of its own", name, where)
 	}
@@ -274,7 +281,7 @@ func (c *checker) tier(path []string, tier string) {
 	case tier == "":
 		c.atKey(path, "a tier has no name")
 	case c.tiers != nil && !slices.Contains(c.tiers, tier):
-		c.atKey(path, "the tier %q is never used: %s", tier, suggest(tier, c.tiers))
+		c.atKey(path, "the tier %q is never used: %s", tier, yamlfile.Suggest(tier, c.tiers))
 	}
 }
 
@@ -313,7 +320,7 @@ func (c *checker) allow() {
 // instead. A route for every request is a warning, which ends with follows.
 func (c *checker) routes(list, texts []string, instead, follows string) (good []string) {
 	for i, text := range texts {
-		at := c.doc.element(list, i)
+		at := c.doc.Element(list, i)
 		pattern, ok := c.pattern(at, text)
 		switch {
 		case !ok:

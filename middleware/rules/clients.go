@@ -41,7 +41,7 @@ func (c *checker) clientList(section string, cidrs []client, keys []string, file
 		default:
 			list.ending.Add(n.Prefix)
 			list.ends = append(list.ends, n)
-			c.doubtEnd(sub(c.doc.element([]string{section, "cidrs"}, i), "until"), n.Until)
+			c.doubtEnd(sub(c.doc.Element([]string{section, "cidrs"}, i), "until"), n.Until)
 		}
 	}
 	add := func(text string) (warning string, err error) {
@@ -69,7 +69,7 @@ func (c *checker) clientList(section string, cidrs []client, keys []string, file
 		return check(text)
 	}
 	for i, key := range keys {
-		at := c.doc.element([]string{section, "keys"}, i)
+		at := c.doc.Element([]string{section, "keys"}, i)
 		if c.noted(at) {
 			continue
 		}

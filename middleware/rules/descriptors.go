@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/weirgo/weir/internal/envoy"
+	"github.com/weirgo/weir/internal/yamlfile"
 	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/middleware"
 )
@@ -44,10 +45,10 @@ func (d *descriptor) of() string {
 }
 
 // descriptorScopes are those of the section descriptors, each of which has one rule.
-func (f *file) descriptorScopes(doc *document) (all []*scope) {
+func (f *file) descriptorScopes(doc *yamlfile.Document) (all []*scope) {
 	for i := range f.Descriptors {
 		d := &f.Descriptors[i]
-		at := &scope{section: "descriptors", of: d.of(), path: doc.element([]string{"descriptors"}, i), fromRequest: d.FromRequest}
+		at := &scope{section: "descriptors", of: d.of(), path: doc.Element([]string{"descriptors"}, i), fromRequest: d.FromRequest}
 		at.rules = []scopedRule{{at, &d.rule, at.path, cmp.Or(d.Name, at.of), nil, middleware.Rule{}}}
 		all = append(all, at)
 	}
@@ -61,7 +62,7 @@ func (c *checker) checkDescriptors() {
 	for i, at := range c.descriptorScopes {
 		d, p := &c.file.Descriptors[i], &at.rules[0]
 		if other := first[at.of]; other != nil {
-			c.at(at.path, "is for the same descriptor as %s: keep one", joinPath(other))
+			c.at(at.path, "is for the same descriptor as %s: keep one", yamlfile.Join(other))
 		}
 		first[at.of] = at.path
 		if !c.isDescriptor(d, at.path) || c.noted(at.path) {
@@ -101,12 +102,12 @@ func (c *checker) isDescriptor(d *descriptor, path []string) bool {
 		c.at(sub(path, field), "%s", text)
 		ok = false
 	}
-	for _, f := range fieldsOf(reflect.TypeFor[descriptor]()) {
-		if c.doc.has(sub(path, f.name)...) && !slices.Contains(inDescriptors, f.name) {
-			wrong(f.name, "does not apply to a descriptor: want "+strings.Join(inDescriptors, ", "))
+	for _, f := range yamlfile.FieldsOf(reflect.TypeFor[descriptor]()) {
+		if c.doc.Has(sub(path, f.Name)...) && !slices.Contains(inDescriptors, f.Name) {
+			wrong(f.Name, "does not apply to a descriptor: want "+strings.Join(inDescriptors, ", "))
 		}
 	}
-	if !c.doc.has(sub(path, "domain")...) && !c.noted(sub(path, "domain")) {
+	if !c.doc.Has(sub(path, "domain")...) && !c.noted(sub(path, "domain")) {
 		wrong("domain", "is required: a descriptor is a mapping with domain, entries and a limit")
 	}
 	if d.isConditional() {

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/weirgo/weir/internal/operate"
+	"github.com/weirgo/weir/internal/yamlfile"
 	"github.com/weirgo/weir/limiter"
 )
 
@@ -112,7 +113,7 @@ func compare(before, after []leaf) (all []difference) {
 func (r *Rules) leavesOf(path string, v reflect.Value, fallback string) (all []leaf) {
 	t := v.Type()
 	switch {
-	case t.Kind() == reflect.Pointer && isObject(t.Elem()):
+	case t.Kind() == reflect.Pointer && yamlfile.IsObject(t.Elem()):
 		if v.IsNil() {
 			v = reflect.New(t.Elem())
 		}
@@ -136,9 +137,9 @@ func (r *Rules) leavesOf(path string, v reflect.Value, fallback string) (all []l
 
 // leavesIn are the leaves of a struct's fields, but for these.
 func (r *Rules) leavesIn(prefix string, v reflect.Value, except ...string) (all []leaf) {
-	for _, f := range fieldsOf(v.Type()) {
-		if !slices.Contains(except, f.name) {
-			all = append(all, r.leavesOf(prefix+f.name, v.FieldByIndex(f.Index), f.Tag.Get("default"))...)
+	for _, f := range yamlfile.FieldsOf(v.Type()) {
+		if !slices.Contains(except, f.Name) {
+			all = append(all, r.leavesOf(prefix+f.Name, v.FieldByIndex(f.Index), f.Tag.Get("default"))...)
 		}
 	}
 	return all
@@ -219,9 +220,9 @@ func (r *Rules) described() map[string]*description {
 		if p.section == "descriptors" {
 			at = []string{p.section, p.of} // wherever in the list
 		}
-		path := joinPath(at)
+		path := yamlfile.Join(at)
 		if all[path] != nil {
-			path = joinPath(sub(at, p.name))
+			path = yamlfile.Join(sub(at, p.name))
 		}
 		key, mode := cmp.Or(keyText(" and ", p.parts), "one counter for all"), cmp.Or(p.Mode, "enforce")
 		d := &description{summary: "mode " + mode}
@@ -241,7 +242,7 @@ func (r *Rules) described() map[string]*description {
 		for _, tier := range slices.Sorted(maps.Keys(limits)) {
 			field := "limit"
 			if tier != "" {
-				field = joinPath([]string{"tiers", tier, "limit"})
+				field = yamlfile.Join([]string{"tiers", tier, "limit"})
 			}
 			add(field, limitOf(limits[tier]), limitOf(limits[tier]))
 		}

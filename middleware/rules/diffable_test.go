@@ -9,6 +9,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/weirgo/weir/internal/yamlfile"
 )
 
 // What a document is read into can be shown by a diff as it is written, and read from the schema's examples.
@@ -19,13 +21,13 @@ func TestAllThatIsReadFromTextCanBeWrittenAsText(t *testing.T) {
 		switch {
 		case of.Kind() == reflect.Pointer, of.Kind() == reflect.Slice, of.Kind() == reflect.Map:
 			walk(of.Elem(), path)
-		case isObject(of):
-			for _, f := range fieldsOf(of) {
-				if !slices.Contains(limitNames, f.name) { // which a diff shows as an allowance
-					walk(f.Type, path+"."+f.name)
+		case yamlfile.IsObject(of):
+			for _, f := range yamlfile.FieldsOf(of) {
+				if !slices.Contains(limitNames, f.Name) { // which a diff shows as an allowance
+					walk(f.Type, path+"."+f.Name)
 				}
 			}
-		case isText(of):
+		case yamlfile.IsText(of):
 			assert.True(t, of.Implements(reflect.TypeFor[fmt.Stringer]()), "%s: %v has no String", path, of)
 			schema := scalars[of.Name()]
 			require.NotNil(t, schema, "%v has no schema", of)

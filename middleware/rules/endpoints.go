@@ -6,6 +6,7 @@ import (
 
 	"github.com/weirgo/weir/internal/nearest"
 	"github.com/weirgo/weir/internal/route"
+	"github.com/weirgo/weir/internal/yamlfile"
 )
 
 // endpoints checks the patterns of all endpoints.
@@ -20,7 +21,7 @@ func (c *checker) endpoints() {
 			continue
 		}
 		if other, ok := tree.Add(pattern, at.of); !ok {
-			c.atKey(at.path, "is the same route as %q in line %d: keep one", other, c.doc.key("endpoints", other).line)
+			c.atKey(at.path, "is the same route as %q in line %d: keep one", other, c.doc.Key("endpoints", other).Line)
 			continue
 		}
 		at.pattern = &pattern
@@ -74,9 +75,9 @@ func (c *checker) parameters(p *scopedRule) {
 			}
 			meant := "it has none"
 			if len(there) > 0 {
-				meant = suggest(name, there)
+				meant = yamlfile.Suggest(name, there)
 			}
-			c.at(c.doc.element(sub(p.path, "key"), i), "names the parameter %q, which the endpoint does not have: %s", name, meant)
+			c.at(c.doc.Element(sub(p.path, "key"), i), "names the parameter %q, which the endpoint does not have: %s", name, meant)
 		}
 	}
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/weirgo/weir/internal/operate"
 	"github.com/weirgo/weir/internal/route"
+	"github.com/weirgo/weir/internal/yamlfile"
 	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/middleware"
 )
@@ -91,7 +92,7 @@ func (r *Rules) Explain(q Request) (Explanation, error) {
 		byName[p.name] = p
 		tiers = slices.AppendSeq(tiers, maps.Keys(p.Tiers))
 		if p.Mode == "off" {
-			e.Notes = append(e.Notes, fmt.Sprintf("%s is off (line %d)", joinPath(p.path), r.line(p.path...)))
+			e.Notes = append(e.Notes, fmt.Sprintf("%s is off (line %d)", yamlfile.Join(p.path), r.line(p.path...)))
 		}
 	}
 	if slices.Sort(tiers); q.Tier != "" && !slices.Contains(tiers, q.Tier) {
@@ -197,10 +198,10 @@ func inQuotes(parts []string) (texts []string) {
 
 // line is the line of a field in the file, or 0.
 func (r *Rules) line(path ...string) int {
-	if len(path) == 0 || !r.doc.has(path...) {
+	if len(path) == 0 || !r.doc.Has(path...) {
 		return 0
 	}
-	return r.doc.key(path...).line
+	return r.doc.Key(path...).Line
 }
 
 // request is q as a server receives it behind a router that knows the file's routes.

@@ -6,10 +6,8 @@ import (
 	"github.com/weirgo/weir/internal/operate"
 )
 
-// The types of this file are the format. A field's tags are its name (yaml), whether it is
-// required, min and max of an integer, min of a list that may not be empty, words that can be written,
-// whether it is what a scalar in place of the mapping says (short), and what schema.json and the table
-// in docs/fields.md say of it: doc, default, pattern of text, and keys, the pattern of a mapping's keys.
+// The types of this file are the format. Beside the tags of [yamlfile.Read], a field has what schema.json and the table in
+// docs/fields.md say of it: doc, default, pattern of text, and keys, the pattern of a mapping's keys.
 
 // file is a whole rules file.
 type file struct {
@@ -65,6 +63,14 @@ type client struct {
 	dated
 }
 
+// Hint implements yamlfile.Hinter.
+func (client) Hint(kind string) string {
+	if kind == "a mapping" {
+		return "want a network alone, or {198.51.100.0/24: {until: 2026-12-24}}"
+	}
+	return ""
+}
+
 func (n client) String() string { return n.Prefix.String() + operate.Ends(n.Until.Time, n.Because) }
 
 // dated is when a client of a list or an override ends, and why there is one.
@@ -90,6 +96,14 @@ type limitFields struct {
 	Burst     *int64      `yaml:"burst" min:"1" default:"requests" doc:"How many requests can pass at once (token_bucket), or wait (leaky_bucket)."`
 
 	Concurrency *concurrency `yaml:"concurrency" doc:"How many requests of a key may be in progress."`
+}
+
+// Hint implements yamlfile.Hinter.
+func (limitFields) Hint(kind string) string {
+	if kind == "a list" {
+		return "write several limits as {limits: [10/s, 1000/h]}"
+	}
+	return ""
 }
 
 type concurrency struct {
@@ -124,6 +138,9 @@ type rule struct {
 	Soft      *soft                  `yaml:"soft" default:"the file's soft" doc:"The rule's own soft."`
 	Escalate  *escalate              `yaml:"escalate" doc:"A ban for keys that are refused again and again."`
 }
+
+// Hint returns no hint: a list of rules is one.
+func (rule) Hint(string) string { return "" }
 
 // name is the name of the i-th rule. Without one in the file, it is made of the scope's name.
 func (l ruleList) name(i int, scope string, fallback []string) string {

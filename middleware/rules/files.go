@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"slices"
 	"time"
+
+	"github.com/weirgo/weir/internal/yamlfile"
 )
 
 // defaultPoll is the default time between two checks of files.
@@ -70,7 +72,7 @@ func (f *files) look() bool {
 
 // readAll reads the files into found, and reports whether that was possible.
 func (f *files) readAll() bool {
-	text, err := readFile(f.path, maxBytes)
+	text, err := readFile(f.path, yamlfile.MaxBytes)
 	if err != nil {
 		f.found = digestOf(fmt.Errorf("rules: %w", err))
 		return false
@@ -108,7 +110,7 @@ func addOther(digest hash.Hash, text []byte, err error) {
 // loadFile reads and checks the rules file at path, which messages call name. If the file has problems,
 // the Rules still hold the names of its files. If it cannot be read, there are no Rules.
 func loadFile(path, name string, o Options) (*Rules, error) {
-	text, err := readFile(path, maxBytes)
+	text, err := readFile(path, yamlfile.MaxBytes)
 	if err != nil {
 		return nil, fmt.Errorf("rules: %w", err)
 	}

@@ -25,7 +25,7 @@ func (c *checker) doubtHidden(p *scopedRule) {
 		if tier != "" {
 			path = sub(path, "tiers", tier)
 		}
-		if several := sub(path, "limits"); c.doc.has(several...) {
+		if several := sub(path, "limits"); c.doc.Has(several...) {
 			path = several
 		}
 		for _, l := range p.limitsIn(tier) {

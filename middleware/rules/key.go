@@ -112,7 +112,7 @@ func (c *checker) key(p *scopedRule) keyfunc.Func {
 	}
 	for i, part := range parts {
 		if slices.Contains(parts[:i], part) {
-			c.at(c.doc.element(sub(path, "key"), i), "is in the list twice")
+			c.at(c.doc.Element(sub(path, "key"), i), "is in the list twice")
 			return nil
 		}
 	}
@@ -125,7 +125,7 @@ func (c *checker) key(p *scopedRule) keyfunc.Func {
 	case len(parts) == 0:
 		return nil
 	}
-	known := c.keys.get(parts, func(i int, err error) { c.at(c.doc.element(sub(path, "key"), i), "%s", err) })
+	known := c.keys.get(parts, func(i int, err error) { c.at(c.doc.Element(sub(path, "key"), i), "%s", err) })
 	if known == nil {
 		return nil
 	}
@@ -138,7 +138,7 @@ const mostDistinct = 4096
 
 // distinct returns the key whose values a rule counts, or nil.
 func (c *checker) distinct(path []string, text string) keyfunc.Func {
-	if !c.doc.has(path...) || c.noted(path) {
+	if !c.doc.Has(path...) || c.noted(path) {
 		return nil
 	}
 	name, isJSON := strings.CutPrefix(text, jsonKind)

@@ -5,7 +5,7 @@ import "github.com/weirgo/weir/limiter"
 // limits makes the limits of f, in any of its spellings. With none, f may have no limit. It returns nil if something is
 // wrong.
 func (c *checker) limits(path []string, f *limitFields, none bool) (made []limiter.Limit) {
-	has := func(field string) bool { return c.doc.has(sub(path, field)...) }
+	has := func(field string) bool { return c.doc.Has(sub(path, field)...) }
 	for _, field := range limitNames {
 		if c.noted(sub(path, field)) {
 			return nil

@@ -94,7 +94,7 @@ func (c *checker) doubtChoices(p *scopedRule) {
 		all := choices(part)
 		at := slices.IndexFunc(all, func(choice string) bool { return c.isOf(choice, alwaysKinds) })
 		if at >= 0 && at < len(all)-1 {
-			c.warnings.at(c.doc.element(sub(p.path, "key"), i), "every request has %[1]s, so %[2]s is never used: write %[2]s first", keyText("", all[at:at+1]), keyText("", all[at+1:at+2]))
+			c.warnings.at(c.doc.Element(sub(p.path, "key"), i), "every request has %[1]s, so %[2]s is never used: write %[2]s first", keyText("", all[at:at+1]), keyText("", all[at+1:at+2]))
 		}
 	}
 }
@@ -155,7 +155,7 @@ func (c *checker) doubtAllowed(others []network, warning string) {
 	for i, n := range allowed[:min(len(allowed), enough)] {
 		for _, other := range others[:min(len(others), enough)] {
 			if n.IsValid() && other.IsValid() && n.Overlaps(other.Prefix) {
-				c.warnings.at(c.doc.element([]string{"allow", "cidrs"}, i), warning, other.Prefix)
+				c.warnings.at(c.doc.Element([]string{"allow", "cidrs"}, i), warning, other.Prefix)
 				break
 			}
 		}

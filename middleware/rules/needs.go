@@ -145,7 +145,7 @@ func (c *checker) lacking() {
 	if a := c.file.Allow; a != nil {
 		for i, text := range a.Routes {
 			if pattern, err := route.ParseRule(text); err == nil && !pattern.IsWhole() {
-				lacks(c.doc.element([]string{"allow", "routes"}, i), "allow", "router")
+				lacks(c.doc.Element([]string{"allow", "routes"}, i), "allow", "router")
 			}
 		}
 	}

@@ -57,7 +57,7 @@ func (c *checker) overload() {
 // priority checks the tiers.
 func (c *checker) priority(path []string, tiers []string) {
 	for i, tier := range tiers {
-		at := c.doc.element(path, i)
+		at := c.doc.Element(path, i)
 		switch {
 		case c.noted(at):
 		case slices.Contains(tiers[:i], tier):

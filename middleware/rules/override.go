@@ -19,7 +19,7 @@ func (c *checker) allowance(path []string, f *limitFields, limits []limiter.Limi
 	if given := c.limits(path, f, false); given != nil {
 		limits = given
 	}
-	if c.doc.has(sub(path, "concurrency")...) {
+	if c.doc.Has(sub(path, "concurrency")...) {
 		atOnce = c.concurrency(path, f)
 	}
 	return limiter.Join(limits, atOnce)

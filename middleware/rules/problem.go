@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/weirgo/weir/internal/yamlfile"
 )
 
 // A Problem is a mistake in a rules file, or a warning, and says what to write instead.
@@ -42,32 +44,32 @@ func (e *Error) Error() string {
 
 // problems collects the mistakes in a document.
 type problems struct {
-	name    string    // of the file; empty: unknown
-	written *document // where
+	name    string             // of the file; empty: unknown
+	written *yamlfile.Document // where
 	list    []Problem
 	fields  map[string]bool // the fields with a mistake, or with one inside
 }
 
 // at records a problem with the value at path, or with its absence.
 func (p *problems) at(path []string, format string, args ...any) {
-	p.add(p.written.position(path...), path, format, args...)
+	p.report(p.written.Position(path...), path, fmt.Sprintf(format, args...))
 }
 
 // atKey records a problem with the key of that value.
 func (p *problems) atKey(path []string, format string, args ...any) {
-	p.add(p.written.key(path...), path, format, args...)
+	p.report(p.written.Key(path...), path, fmt.Sprintf(format, args...))
 }
 
-func (p *problems) add(at position, path []string, format string, args ...any) {
+// report is a yamlfile.Report.
+func (p *problems) report(at yamlfile.Position, path []string, message string) {
 	p.list = append(p.list, Problem{
-		File: p.name, Line: at.line, Column: at.column,
-		Field: joinPath(withoutKeys(path)), Message: fmt.Sprintf(format, args...),
+		File: p.name, Line: at.Line, Column: at.Column, Field: yamlfile.Join(withoutKeys(path)), Message: message,
 	})
 	if p.fields == nil {
 		p.fields = map[string]bool{}
 	}
 	for i := range path {
-		p.fields[joinPath(path[:i+1])] = true
+		p.fields[yamlfile.Join(path[:i+1])] = true
 	}
 }
 
@@ -82,7 +84,7 @@ func withoutKeys(path []string) []string {
 }
 
 // noted reports whether a problem with the value at path, or inside it, was recorded.
-func (p *problems) noted(path []string) bool { return p.fields[joinPath(path)] }
+func (p *problems) noted(path []string) bool { return p.fields[yamlfile.Join(path)] }
 
 // mostProblems is how many problems an Error lists.
 const mostProblems = 100

@@ -38,10 +38,10 @@ func (c *checker) findProxies() {
 		ways, options = append(ways, name), append(options, option(texts...))
 		c.proxies.header = header
 	}
-	if c.doc.has("proxies", "trusted") {
+	if c.doc.Has("proxies", "trusted") {
 		way("trusted", forwardedFor, p.Trusted, keyfunc.TrustProxies)
 	}
-	if c.doc.has("proxies", "forwarded") {
+	if c.doc.Has("proxies", "forwarded") {
 		way("forwarded", "Forwarded", p.Forwarded, keyfunc.TrustForwarded)
 	}
 	if h := p.Header; h != nil {
@@ -54,7 +54,7 @@ func (c *checker) findProxies() {
 	}
 	if p.Hops != nil {
 		way("hops", forwardedFor, nil, func(...string) keyfunc.IPOption { return keyfunc.TrustHops(int(*p.Hops)) })
-		if c.doc.has("allow", "cidrs") {
+		if c.doc.Has("allow", "cidrs") {
 			c.warnings.at([]string{"proxies", "hops"}, "a client that bypasses a proxy can claim any address, such as an address in allow.cidrs")
 		}
 	}

@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/weirgo/weir/internal/yamlfile"
 )
 
 // The tables of fields in docs/fields.md are those that files are read by. To write them anew:
@@ -93,12 +95,12 @@ func reference() string {
 type referenceRow struct{ path, written, fallback, doc string }
 
 func fieldsBelow(prefix string, t reflect.Type) (rows []referenceRow) {
-	for _, f := range fieldsOf(t) {
+	for _, f := range yamlfile.FieldsOf(t) {
 		fallback, ok := f.Tag.Lookup("default")
-		if f.required && !ok {
+		if f.Required && !ok {
 			fallback = "(required)"
 		}
-		row := referenceRow{prefix + f.name, written(f, f.Type), fallback, f.Tag.Get("doc")}
+		row := referenceRow{prefix + f.Name, written(f, f.Type), fallback, f.Tag.Get("doc")}
 		rows = append(rows, row)
 		path, inner := row.path, f.Type
 		for inner.Kind() != reflect.Struct {
@@ -120,12 +122,12 @@ func fieldsBelow(prefix string, t reflect.Type) (rows []referenceRow) {
 }
 
 // written is how a t is written in the field.
-func written(f field, t reflect.Type) string {
+func written(f yamlfile.Field, t reflect.Type) string {
 	title, _ := scalars[t.Name()]["title"].(string)
 	if t == reflect.TypeFor[client]() {
 		title = "network"
 	}
-	short := shortOf(t)
+	short := yamlfile.ShortOf(t)
 	switch {
 	case t.Kind() == reflect.Pointer:
 		return written(f, t.Elem())
@@ -133,16 +135,16 @@ func written(f field, t reflect.Type) string {
 		return or(written(f, t.Elem()), "list")
 	case short != nil:
 		return or(strings.Replace(written(*short, short.Type), "integer", "number", 1), "mapping")
-	case len(f.words) > 0:
-		last := len(f.words) - 1
-		return strings.Join(f.words[:last], ", ") + " or " + f.words[last]
+	case len(f.Words) > 0:
+		last := len(f.Words) - 1
+		return strings.Join(f.Words[:last], ", ") + " or " + f.Words[last]
 	case title != "":
 		return title
 	case t.Kind() == reflect.String:
 		return "text"
 	case t.Kind() == reflect.Bool:
 		return "boolean"
-	case isObject(t), t.Kind() == reflect.Map:
+	case yamlfile.IsObject(t), t.Kind() == reflect.Map:
 		return "mapping"
 	}
 	return "integer"

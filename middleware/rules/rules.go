@@ -15,6 +15,7 @@ import (
 	"github.com/weirgo/weir/internal/envoy"
 	"github.com/weirgo/weir/internal/invalid"
 	"github.com/weirgo/weir/internal/route"
+	"github.com/weirgo/weir/internal/yamlfile"
 	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/middleware"
@@ -112,7 +113,7 @@ func (o *Options) needBans() error {
 type Rules struct {
 	config           middleware.Config
 	warnings         []Problem
-	doc              *document
+	doc              *yamlfile.Document
 	file             *file
 	scopes           []*scope
 	descriptorScopes []*scope
@@ -160,10 +161,9 @@ func parse(name string, text []byte, o Options, readFile func(name string) (path
 	digest, sums := sha256.New(), map[string][sha256.Size]byte{}
 	digest.Write(text)
 	rules := &Rules{
-		config: o.Config, doc: &document{}, file: &file{}, own: o.Keys, listed: map[Need]bool{}, sums: sums, now: time.Now,
+		config: o.Config, file: &file{}, own: o.Keys, listed: map[Need]bool{}, sums: sums, now: time.Now,
 	}
-	in := problems{name: name, written: rules.doc}
-	c := &checker{Rules: rules, problems: in, warnings: in, options: o, names: map[string][]string{}}
+	c := &checker{Rules: rules, problems: problems{name: name}, options: o, names: map[string][]string{}}
 	if clock, ok := o.Config.Bans.List.(interface{ Now() time.Time }); ok { // a simulation's
 		c.now = clock.Now
 	}
@@ -175,8 +175,9 @@ func parse(name string, text []byte, o Options, readFile func(name string) (path
 			return path, text, err
 		}
 	}
-	c.decode(text)
-	if c.doc.has() { // it could be read
+	rules.doc = yamlfile.Read(text, rules.file, yamlfile.Wrapper{Above: wrapper, Beside: "version"}, c.report)
+	c.written, c.warnings = rules.doc, problems{name: name, written: rules.doc}
+	if c.doc.Has() { // it could be read
 		c.check()
 		c.checkAll()
 	}
@@ -225,7 +226,7 @@ func (c *checker) reject(path []string, err error) {
 			continue
 		}
 		at, fields, said := path, namesInFile(e.Field), e.Reason(inSnake)
-		for len(fields) > 0 && c.doc.has(sub(at, fields[0])...) {
+		for len(fields) > 0 && c.doc.Has(sub(at, fields[0])...) {
 			at, fields = sub(at, fields[0]), fields[1:]
 		}
 		if len(fields) > 0 {

@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/weirgo/weir/internal/yamlfile"
 )
 
 // schema.json is made here, of the types that files are read into. It says which fields there are
@@ -37,8 +39,8 @@ func madeSchema() []byte {
 	whole["properties"].(says)["global"].(says)["anyOf"] = oneOrMore(keyed)
 	inside := says{"type": "object", "properties": whole["properties"], "additionalProperties": false}
 	outside := says{"type": "object", "additionalProperties": false, "required": []string{wrapper}, "properties": says{
-		wrapper: says{"$ref": "#/$defs/inside", "description": "The whole of it, as a part of a larger configuration."},
-		beside:  whole["properties"].(says)[beside],
+		wrapper:   says{"$ref": "#/$defs/inside", "description": "The whole of it, as a part of a larger configuration."},
+		"version": whole["properties"].(says)["version"],
 	}}
 	defs["whole"], defs["inside"] = whole, inside
 	var out bytes.Buffer
@@ -57,15 +59,15 @@ func madeSchema() []byte {
 
 func structSchema(defs says, t reflect.Type) says {
 	properties, required := says{}, []string{}
-	for _, f := range fieldsOf(t) {
+	for _, f := range yamlfile.FieldsOf(t) {
 		schema := schemaOf(defs, f, f.Type)
 		schema["description"] = f.Tag.Get("doc")
 		if fallback, ok := f.Tag.Lookup("default"); ok {
 			schema["default"] = fallbackValue(f.Type, fallback)
 		}
-		properties[f.name] = schema
-		if f.required {
-			required = append(required, f.name)
+		properties[f.Name] = schema
+		if f.Required {
+			required = append(required, f.Name)
 		}
 	}
 	return says{"type": "object", "properties": properties, "required": required, "additionalProperties": false}
@@ -82,22 +84,22 @@ func oneOrMore(element says) []says {
 }
 
 // schemaOf is what can be written in a field, or in what is in it, of a t.
-func schemaOf(defs says, f field, t reflect.Type) says {
+func schemaOf(defs says, f yamlfile.Field, t reflect.Type) says {
 	switch {
 	case t.Kind() == reflect.Pointer:
 		return schemaOf(defs, f, t.Elem())
-	case len(f.words) > 0:
-		return says{"enum": f.words}
-	case scalars[t.Name()] != nil && isText(t):
+	case len(f.Words) > 0:
+		return says{"enum": f.Words}
+	case scalars[t.Name()] != nil && yamlfile.IsText(t):
 		return maps.Clone(scalars[t.Name()])
 	case t == reflect.TypeFor[client]():
 		return says{"anyOf": []says{scalars["network"], {"type": "object",
 			"propertyNames": says{"pattern": scalars["network"]["pattern"]}, "additionalProperties": structSchema(defs, reflect.TypeFor[dated]())}}}
-	case isObject(t):
+	case yamlfile.IsObject(t):
 		if defs[t.Name()] == nil {
 			defs[t.Name()] = says{} // for what is made of itself
 			schema := structSchema(defs, t)
-			if short := shortOf(t); short != nil {
+			if short := yamlfile.ShortOf(t); short != nil {
 				schema = says{"anyOf": []says{schemaOf(defs, *short, short.Type), schema}}
 			}
 			defs[t.Name()] = schema
@@ -106,7 +108,7 @@ func schemaOf(defs says, f field, t reflect.Type) says {
 	}
 	switch t.Kind() {
 	case reflect.Map:
-		schema := says{"type": "object", "additionalProperties": schemaOf(defs, field{}, t.Elem())}
+		schema := says{"type": "object", "additionalProperties": schemaOf(defs, yamlfile.Field{}, t.Elem())}
 		if keys := f.Tag.Get("keys"); keys != "" {
 			schema["propertyNames"] = says{"pattern": keys}
 		}
@@ -128,7 +130,7 @@ func schemaOf(defs says, f field, t reflect.Type) says {
 	}
 	schema := says{"type": []string{"integer", "string"}, "pattern": `^-?(0|[1-9][0-9]*(_[0-9]+)*)$`} // 10_000 is a string to a parser of YAML 1.2
 	for name, tag := range map[string]string{"minimum": f.Tag.Get("min"), "maximum": f.Tag.Get("max")} {
-		if n, err := parseInteger(tag); err == nil {
+		if n, err := yamlfile.ParseInteger(tag); err == nil {
 			schema[name] = n
 			schema["pattern"] = `^[1-9][0-9]*(_[0-9]+)*$`
 		}
@@ -141,7 +143,7 @@ func fallbackValue(t reflect.Type, fallback string) any {
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()
 	}
-	switch n, err := parseInteger(fallback); {
+	switch n, err := yamlfile.ParseInteger(fallback); {
 	case t.Kind() == reflect.Bool:
 		return fallback == "true"
 	case t.Kind() == reflect.Int64 && err == nil:

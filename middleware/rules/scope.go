@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/weirgo/weir/internal/route"
+	"github.com/weirgo/weir/internal/yamlfile"
 	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/middleware"
 )
@@ -58,11 +59,11 @@ func (p *scopedRule) limitsIn(tier string) []limiter.Limit {
 }
 
 // scopes returns all scopes of a file, in the order of its sections.
-func (f *file) scopes(doc *document) (all []*scope) {
+func (f *file) scopes(doc *yamlfile.Document) (all []*scope) {
 	add := func(section, of, name string, path []string, list ruleList, fallback []string) {
 		at := &scope{section: section, of: of, path: path}
 		for i := range list {
-			p := scopedRule{at, &list[i], doc.element(path, i), list.name(i, name, fallback), nil, middleware.Rule{}}
+			p := scopedRule{at, &list[i], doc.Element(path, i), list.name(i, name, fallback), nil, middleware.Rule{}}
 			for _, part := range list[i].parts(fallback) {
 				p.parts = append(p.parts, strings.Join(choices(part), "|")) // however it is spaced
 			}
@@ -74,7 +75,7 @@ func (f *file) scopes(doc *document) (all []*scope) {
 	for _, tier := range slices.Sorted(maps.Keys(f.Tiers)) {
 		add("tiers", tier, "tier:"+tier, []string{"tiers", tier}, f.Tiers[tier], []string{"user|ip"})
 	}
-	inOrder := func(a, b string) int { return doc.key("endpoints", a).compare(doc.key("endpoints", b)) }
+	inOrder := func(a, b string) int { return doc.Key("endpoints", a).Compare(doc.Key("endpoints", b)) }
 	for _, pattern := range slices.SortedFunc(maps.Keys(f.Endpoints), inOrder) {
 		add("endpoints", pattern, pattern, []string{"endpoints", pattern}, f.Endpoints[pattern], []string{"ip"})
 	}

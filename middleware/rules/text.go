@@ -13,6 +13,7 @@ import (
 
 	"github.com/weirgo/weir/internal/invalid"
 	netw "github.com/weirgo/weir/internal/network"
+	"github.com/weirgo/weir/internal/yamlfile"
 	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/middleware"
 )
@@ -38,7 +39,7 @@ type period struct{ time.Duration }
 func (p *period) UnmarshalText(text []byte) (err error) {
 	given := string(text)
 	if given != "" && strings.Trim(given, "0123456789_") == "" {
-		seconds, err := parseInteger(given)
+		seconds, err := yamlfile.ParseInteger(given)
 		if err != nil {
 			return fmt.Errorf("%.64q is not a whole number of seconds, nor a duration such as 10s, 1m, 24h or 30d", text)
 		}
@@ -117,7 +118,7 @@ var algorithms = []string{
 
 func (a *algorithm) UnmarshalText(text []byte) error {
 	if a.Algorithm.UnmarshalText(text) != nil {
-		return fmt.Errorf("%.64q is not an algorithm: %s", text, suggest(string(text), algorithms))
+		return fmt.Errorf("%.64q is not an algorithm: %s", text, yamlfile.Suggest(string(text), algorithms))
 	}
 	return nil
 }
@@ -187,7 +188,7 @@ func (s *size) UnmarshalText(text []byte) error {
 	given := string(text)
 	digits := strings.TrimRight(given, "kKMGiB")
 	unit, known := sizeUnits[given[len(digits):]]
-	n, err := parseInteger(digits)
+	n, err := yamlfile.ParseInteger(digits)
 	if !known || err != nil || n < 1 || n > math.MaxInt64/unit {
 		return fmt.Errorf("%.64q is not a size such as 1MiB, 500KB or 4096", text)
 	}

@@ -105,8 +105,8 @@ var rooms = []room{
 	{"middleware/shed", []string{"middleware", "internal/invalid", "internal/route"}, nil},
 	{"middleware/rules", []string{
 		"keyfunc", "limiter", "middleware", "middleware/bans",
-		"internal/envoy", "internal/invalid", "internal/nearest", "internal/network", "internal/operate", "internal/route",
-	}, []string{"go.yaml.in/yaml/v4"}},
+		"internal/envoy", "internal/invalid", "internal/nearest", "internal/network", "internal/operate", "internal/route", "internal/yamlfile",
+	}, nil},
 
 	{"observe/internal/tally", []string{"limiter", "limiter/failover", "limiter/store", "middleware"}, nil},
 	{"observe/metrics", []string{"limiter", "middleware", "middleware/bans", "middleware/shed", "observe/internal/tally", "observe/offenders", "pace"}, nil},
@@ -147,6 +147,7 @@ var rooms = []room{
 	{"internal/route", nil, nil},
 	{"internal/traffic", nil, nil},
 	{"internal/waiting", nil, nil},
+	{"internal/yamlfile", []string{"internal/nearest"}, []string{"go.yaml.in/yaml/v4"}},
 }
 
 // roomOf is the room of a package of ours, or nil: the nearest folder that is one. The root

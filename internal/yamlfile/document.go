@@ -1,4 +1,4 @@
-package rules
+package yamlfile
 
 import (
 	"cmp"
@@ -9,46 +9,46 @@ import (
 	"unicode"
 )
 
-// A document says where each value of a file is written.
-type document struct {
-	wrapped bool // the rules stand below the key rate_limits
+// A Document says where each value of a file is written.
+type Document struct {
+	Wrapped bool // the values stand below the key of the Wrapper
 
 	root *location // nil: the file could not be read
 }
 
 // A location is where a value is written.
 type location struct {
-	key, value position // an element of a list has no key: key is the element's position
+	key, value Position // an element of a list has no key: key is the element's position
 	inside     map[string]*location
 }
 
 // A position counts lines, and characters within a line, from 1. 0: unknown.
-type position struct{ line, column int }
+type Position struct{ Line, Column int }
 
-func (p position) compare(q position) int {
-	return cmp.Or(cmp.Compare(p.line, q.line), cmp.Compare(p.column, q.column))
+func (p Position) Compare(q Position) int {
+	return cmp.Or(cmp.Compare(p.Line, q.Line), cmp.Compare(p.Column, q.Column))
 }
 
-// has reports whether the document has a value at path.
-func (d *document) has(path ...string) bool {
+// Has reports whether the document has a value at path.
+func (d *Document) Has(path ...string) bool {
 	_, all := d.find(path)
 	return all
 }
 
-// position is where the value at path begins, or its nearest ancestor that exists.
-func (d *document) position(path ...string) position {
+// Position is where the value at path begins, or its nearest ancestor that exists.
+func (d *Document) Position(path ...string) Position {
 	at, _ := d.find(path)
 	return at.value
 }
 
-// key is where the key of the value at path begins.
-func (d *document) key(path ...string) position {
+// Key is where the key of the value at path begins.
+func (d *Document) Key(path ...string) Position {
 	at, _ := d.find(path)
 	return at.key
 }
 
 // find walks along path as far as it exists, and reports whether all of it does.
-func (d *document) find(path []string) (at location, all bool) {
+func (d *Document) find(path []string) (at location, all bool) {
 	if d.root == nil {
 		return location{}, false
 	}
@@ -63,29 +63,29 @@ func (d *document) find(path []string) (at location, all bool) {
 	return *here, true
 }
 
-// element is where the i-th element of a list is written. Without a list around it, a single
-// element is written where the list would be.
-func (d *document) element(list []string, i int) []string {
-	if at := sub(list, strconv.Itoa(i)); d.has(at...) {
+// Element is where the i-th element of a list is written. Without a list around it, a single
+// Element is written where the list would be.
+func (d *Document) Element(list []string, i int) []string {
+	if at := Sub(list, strconv.Itoa(i)); d.Has(at...) {
 		return at
 	}
 	return list
 }
 
-// sub is path with more at its end. It never shares memory with other paths that begin with path.
-func sub(path []string, more ...string) []string {
+// Sub is path with more at its end. It never shares memory with other paths that begin with path.
+func Sub(path []string, more ...string) []string {
 	return append(path[:len(path):len(path)], more...)
 }
 
-// joinPath writes a path with dots, and quotes what would be misread.
-func joinPath(path []string) string {
+// Join writes a path with dots, and quotes what would be misread.
+func Join(path []string) string {
 	parts := make([]string, len(path))
 	for i, name := range path {
 		parts[i] = name
 		if name == "" || len(name) > mostQuoted || strings.ContainsFunc(name, func(r rune) bool {
 			return !unicode.IsLetter(r) && !unicode.IsDigit(r) && !strings.ContainsRune("_-*[]", r)
 		}) {
-			parts[i] = quote(name)
+			parts[i] = Quote(name)
 		}
 	}
 	return strings.Join(parts, ".")
@@ -95,7 +95,7 @@ func joinPath(path []string) string {
 const mostQuoted = 60
 
 // quote quotes a document's text for a message: short, and in one line.
-func quote(s string) string {
+func Quote(s string) string {
 	if runes := []rune(s); len(runes) > mostQuoted {
 		s = string(runes[:mostQuoted]) + "…"
 	}
@@ -104,9 +104,9 @@ func quote(s string) string {
 
 var integer = regexp.MustCompile(`^-?(0|[1-9][0-9]*(_[0-9]+)*)$`)
 
-// parseInteger reads decimal digits, and _ between them. Everything else can be read in two ways:
+// ParseInteger reads decimal digits, and _ between them. Everything else can be read in two ways:
 // 010 is 8 or 10, and 1e3 of a limit is rather a mistake.
-func parseInteger(s string) (int64, error) {
+func ParseInteger(s string) (int64, error) {
 	if !integer.MatchString(s) {
 		return 0, errors.New("want a whole number, written in digits: 1000, or 1_000")
 	}

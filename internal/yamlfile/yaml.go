@@ -1,4 +1,4 @@
-package rules
+package yamlfile
 
 import (
 	"bytes"
@@ -14,15 +14,15 @@ import (
 
 // More than this is refused. It is far above what people write.
 const (
-	maxBytes  = 1 << 20
+	MaxBytes  = 1 << 20
 	maxDepth  = 32      // collections in each other, aliases followed
 	maxValues = 200_000 // aliases followed
 )
 
 // readYAML returns the root of a document, or nil after a problem.
-func readYAML(data []byte, p *problems) *yaml.Node {
-	r := &yamlReader{problems: p, data: bytes.TrimPrefix(data, []byte("\ufeff")), extents: map[*yaml.Node]extent{}}
-	if root := r.read(); len(p.list) == 0 {
+func readYAML(data []byte, report Report) *yaml.Node {
+	r := &yamlReader{report: report, data: bytes.TrimPrefix(data, []byte("\ufeff")), extents: map[*yaml.Node]extent{}}
+	if root := r.read(); !r.failed {
 		return root
 	}
 	return nil
@@ -31,8 +31,9 @@ func readYAML(data []byte, p *problems) *yaml.Node {
 // A yamlReader runs the parser, and refuses documents that are too large or use unsupported syntax. The
 // parser's time and memory are linear in the length, so the bounds are checked on its result.
 type yamlReader struct {
-	*problems
+	report  Report
 	data    []byte
+	failed  bool // a problem was reported
 	refused bool // the rest is not read
 	extents map[*yaml.Node]extent
 }
@@ -40,16 +41,21 @@ type yamlReader struct {
 // An extent is the number of values in a value, itself included, and their depth.
 type extent struct{ values, depth int }
 
-func (r *yamlReader) refuse(at position, format string, args ...any) {
+func (r *yamlReader) add(at Position, format string, args ...any) {
+	r.failed = true
+	r.report(at, nil, fmt.Sprintf(format, args...))
+}
+
+func (r *yamlReader) refuse(at Position, format string, args ...any) {
 	if !r.refused {
-		r.add(at, nil, format, args...)
+		r.add(at, format, args...)
 	}
 	r.refused = true
 }
 
 func (r *yamlReader) read() (root *yaml.Node) {
-	if len(r.data) > maxBytes {
-		r.refuse(position{1, 1}, "the document is %d bytes long: want at most %d", len(r.data), maxBytes)
+	if len(r.data) > MaxBytes {
+		r.refuse(Position{1, 1}, "the document is %d bytes long: want at most %d", len(r.data), MaxBytes)
 		return nil
 	}
 	if i := bytes.IndexFunc(r.data, isNoText); i >= 0 {
@@ -62,7 +68,7 @@ func (r *yamlReader) read() (root *yaml.Node) {
 	}
 	defer func() { // the parser may panic
 		if p := recover(); p != nil {
-			r.refuse(position{1, 1}, "the YAML parser can't read this document, and can't say where: %s", fault(p))
+			r.refuse(Position{1, 1}, "the YAML parser can't read this document, and can't say where: %s", fault(p))
 		}
 	}()
 	var first, second yaml.Node
@@ -71,7 +77,7 @@ func (r *yamlReader) read() (root *yaml.Node) {
 		err = loader.Load(&first)
 	}
 	if err == io.EOF || err == nil && kindOf(first.Content[0]) == nullKind {
-		r.refuse(position{1, 1}, "the document is empty")
+		r.refuse(Position{1, 1}, "the document is empty")
 	}
 	if err == nil {
 		root = first.Content[0]
@@ -110,11 +116,11 @@ const (
 func (r *yamlReader) fail(err error) {
 	var failed *yaml.LoadError
 	if !errors.As(err, &failed) {
-		r.refuse(position{1, 1}, "syntax: the YAML parser can't read this")
+		r.refuse(Position{1, 1}, "syntax: the YAML parser can't read this")
 		return
 	}
 	end := endOf(r.data)
-	at, began := position{failed.Mark.Line, failed.Mark.Column}, position{failed.ContextMark.Line, failed.ContextMark.Column}
+	at, began := Position{failed.Mark.Line, failed.Mark.Column}, Position{failed.ContextMark.Line, failed.ContextMark.Column}
 	message := "syntax: " + failed.Message
 	switch {
 	case failed.Stage == yaml.ComposerStage: // its message quotes the document
@@ -124,40 +130,40 @@ func (r *yamlReader) fail(err error) {
 	case strings.HasSuffix(failed.ContextMsg, " a tag"), strings.Contains(failed.Message, "tag handle"): // as above
 		message = noTags
 	case failed.ContextMsg == "while scanning a directive", strings.Contains(failed.Message, "YAML document"):
-		at, message = position{at.line, 1}, "directives (%NAME) are not supported; text that begins with % needs quotes"
+		at, message = Position{at.Line, 1}, "directives (%NAME) are not supported; text that begins with % needs quotes"
 	case failed.ContextMsg == "while scanning for the next token" && r.isTab(at):
 		message = "syntax: lines are indented with spaces, not with tabs"
 	case failed.ContextMsg != "":
 		isBlock := strings.Contains(failed.ContextMsg, " a block ") && failed.Stage == yaml.ParserStage // begins far above
-		if message += ", " + failed.ContextMsg; began.line > 0 && !isBlock {
+		if message += ", " + failed.ContextMsg; began.Line > 0 && !isBlock {
 			at = began
 		}
 	}
-	if at.line < 1 || at.compare(end) > 0 { // the parser adds a line end
+	if at.Line < 1 || at.Compare(end) > 0 { // the parser adds a line end
 		at = end
 	}
 	r.refuse(at, "%s", message)
 }
 
-func positionOf(n *yaml.Node) position { return position{n.Line, n.Column} }
+func positionOf(n *yaml.Node) Position { return Position{n.Line, n.Column} }
 
 // linesOf splits a text at line ends of all kinds; endOf is the position behind its last character.
 func linesOf(data []byte) []string {
 	return strings.Split(strings.NewReplacer("\r\n", "\n", "\r", "\n").Replace(string(data)), "\n")
 }
 
-func endOf(data []byte) position {
+func endOf(data []byte) Position {
 	lines := linesOf(data)
-	return position{len(lines), utf8.RuneCountInString(lines[len(lines)-1]) + 1}
+	return Position{len(lines), utf8.RuneCountInString(lines[len(lines)-1]) + 1}
 }
 
-func (r *yamlReader) isTab(at position) bool {
+func (r *yamlReader) isTab(at Position) bool {
 	lines := linesOf(r.data)
-	if at.line < 1 || at.line > len(lines) {
+	if at.Line < 1 || at.Line > len(lines) {
 		return false
 	}
-	line := []rune(lines[at.line-1])
-	return at.column >= 1 && at.column <= len(line) && line[at.column-1] == '\t'
+	line := []rune(lines[at.Line-1])
+	return at.Column >= 1 && at.Column <= len(line) && line[at.Column-1] == '\t'
 }
 
 // survey checks a value at this depth, and everything in it.
@@ -175,7 +181,7 @@ func (r *yamlReader) survey(n *yaml.Node, depth int) (of extent) {
 		r.refuse(at, "nested more than %d deep", maxDepth)
 	}
 	if n.Style&yaml.TaggedStyle != 0 {
-		r.add(at, nil, noTags)
+		r.add(at, "%s", noTags)
 	}
 	for i := 0; i < len(n.Content) && !r.refused; i++ {
 		if n.Kind == yaml.MappingNode && i%2 == 0 {
@@ -198,13 +204,13 @@ func (r *yamlReader) key(key *yaml.Node) {
 	at := positionOf(key)
 	switch {
 	case key.Kind != yaml.ScalarNode:
-		r.add(at, nil, "the key is a list, a mapping or an alias: want text")
+		r.add(at, "the key is a list, a mapping or an alias: want text")
 	case key.Style&yaml.TaggedStyle != 0:
-		r.add(at, nil, noTags)
+		r.add(at, "%s", noTags)
 	case key.ShortTag() == "!!merge":
-		r.add(at, nil, "merge keys (<<) are not supported; write the fields, or give the whole mapping an alias")
+		r.add(at, "merge keys (<<) are not supported; write the fields, or give the whole mapping an alias")
 	case kindOf(key) != textKind:
-		r.add(at, nil, "the key is not text: put it in quotes")
+		r.add(at, "the key is not text: put it in quotes")
 	}
 }
 
