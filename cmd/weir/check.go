@@ -90,25 +90,19 @@ func check(s *session, flags *pflag.FlagSet) action {
 		var reports []report
 		bad := false
 		for _, file := range files {
-			r := report{File: file, Good: true, Problems: []rules.Problem{}, Warnings: []rules.Problem{}}
 			loaded, err := s.load(file, options(*tiers, *keys))
-			var wrong *rules.Error
-			switch {
-			case errors.As(err, &wrong):
-				r.Problems = wrong.Problems
-			case err != nil && !*out.asJSON: // the file cannot be read
+			if wrong := (*rules.Error)(nil); err != nil && !errors.As(err, &wrong) && !*out.asJSON { // the file cannot be read
 				fmt.Fprintf(s.err, "weir check: %s\n", inWords(err))
 				bad = true
 				continue
-			case err != nil:
-				r.Problems = []rules.Problem{{File: file, Message: inWords(err)}}
-			default:
+			}
+			r := report{File: file, Good: err == nil, Problems: problemsOf(err, file), Warnings: []rules.Problem{}}
+			if err == nil {
 				r.Warnings = append(r.Warnings, loaded.Warnings()...)
 				if hasCalendar(loaded) {
 					r.Zones = zoneData()
 				}
 			}
-			r.Good = err == nil
 			bad = bad || err != nil || *strict && len(r.Warnings) > 0
 			reports = append(reports, r)
 		}
@@ -122,6 +116,18 @@ func check(s *session, flags *pflag.FlagSet) action {
 		}
 		return err
 	}
+}
+
+// problemsOf returns the problems in a file, or the error of reading it as one without a line.
+func problemsOf(err error, file string) []rules.Problem {
+	var wrong *rules.Error
+	switch {
+	case err == nil:
+		return []rules.Problem{}
+	case errors.As(err, &wrong):
+		return wrong.Problems
+	}
+	return []rules.Problem{{File: file, Message: file + ": " + inWords(err)}}
 }
 
 // writeProblems writes problems in the format of compilers, for people and editors.

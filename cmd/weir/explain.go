@@ -47,7 +47,7 @@ func explain(s *session, flags *pflag.FlagSet) action {
 		}
 		return out.write(explanation, func(table io.Writer) {
 			fmt.Fprintf(table, "%s %s%s, routed as %s\n", q.Method, q.Host, q.Path, explanation.Route)
-			writeSteps(table, explanation.Steps, "")
+			writeSteps(table, explanation.Steps)
 			for _, note := range explanation.Notes {
 				fmt.Fprintf(table, "note: %s\n", note)
 			}
@@ -55,8 +55,8 @@ func explain(s *session, flags *pflag.FlagSet) action {
 	}
 }
 
-// writeSteps writes the steps of an explanation, each in a line that begins with indent.
-func writeSteps(table io.Writer, steps []rules.Step, indent string) {
+// writeSteps writes the steps of an explanation, each in a line.
+func writeSteps(table io.Writer, steps []rules.Step) {
 	for i, step := range steps {
 		line := ""
 		if step.Line > 0 {
@@ -66,7 +66,7 @@ func writeSteps(table io.Writer, steps []rules.Step, indent string) {
 		if step.Rule != "" && step.Rule != step.Section {
 			says = fmt.Sprintf("%q: %s", step.Rule, says)
 		}
-		fmt.Fprintf(table, "%s%d.\t%s\t%s\t%s\n", indent, i+1, step.Section, line, says)
+		fmt.Fprintf(table, "%d.\t%s\t%s\t%s\n", i+1, step.Section, line, says)
 	}
 }
 

@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"io"
 	"regexp"
 	"text/tabwriter"
@@ -61,3 +62,11 @@ var packages = regexp.MustCompile(`(^|: |\n)(limiter|keyfunc|middleware|rules|ba
 
 // inWords returns the text of an error without names of packages.
 func inWords(err error) string { return packages.ReplaceAllString(err.Error(), "$1") }
+
+// inWordsOrNil returns an error with that text, or nil.
+func inWordsOrNil(err error) error {
+	if err == nil {
+		return nil
+	}
+	return errors.New(inWords(err))
+}

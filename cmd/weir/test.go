@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -15,6 +14,7 @@ import (
 
 	"github.com/weirgo/weir/cmd/weir/internal/accesslog"
 	"github.com/weirgo/weir/cmd/weir/internal/simulate"
+	"github.com/weirgo/weir/internal/yamlfile"
 	"github.com/weirgo/weir/middleware/rules"
 )
 
@@ -44,9 +44,9 @@ type testResult struct {
 	shown strings.Builder // what was decided on each step, and what explain says about it
 }
 
-func (r *testResult) fail(at place, message string) {
+func (r *testResult) fail(at yamlfile.Position, message string) {
 	r.Passed = false
-	r.Failures = append(r.Failures, rules.Problem{Line: at.line, Column: at.column, Message: message})
+	r.Failures = append(r.Failures, rules.Problem{Line: at.Line, Column: at.Column, Message: message})
 }
 
 func testRules(s *session, flags *pflag.FlagSet) action {
@@ -93,15 +93,9 @@ func testRules(s *session, flags *pflag.FlagSet) action {
 
 // test runs the tests of a file.
 func (f *testFlags) test(file string, only *regexp.Regexp) *testReport {
-	r := &testReport{File: file, Tests: []*testResult{}, Problems: []rules.Problem{}, Notes: []string{}}
+	r := &testReport{File: file, Tests: []*testResult{}, Notes: []string{}}
 	err := f.runAll(r, only)
-	var wrong *rules.Error
-	switch {
-	case errors.As(err, &wrong):
-		r.Problems = wrong.Problems
-	case err != nil:
-		r.Problems = []rules.Problem{{File: file, Message: file + ": " + inWords(err)}}
-	}
+	r.Problems = problemsOf(err, file)
 	r.Passed = err == nil && !slices.ContainsFunc(r.Tests, func(t *testResult) bool { return !t.Passed })
 	return r
 }
@@ -115,51 +109,39 @@ func (f *testFlags) runAll(r *testReport, only *regexp.Regexp) error {
 	if err != nil {
 		return err
 	}
-	file := cmp.Or(*f.rules, beside(r.File, tests.Rules.path))
+	file := cmp.Or(*f.rules, beside(r.File, tests.Rules))
 	if file == "" {
 		return errors.New("it names no rules: add rules: FILE, or use --rules FILE")
 	}
-	service, err := f.service(file, tests.Start)
-	if wrong := (*rules.Error)(nil); err != nil && *f.rules == "" && !errors.As(err, &wrong) { // it is missing
-		tests.problem(tests.Rules.place, "%s", inWords(err))
-		return tests.err()
-	}
+	service, err := f.service(file, tests.Start.Time)
 	if err != nil {
 		return err
 	}
-	names, tiers := []string{""}, append(list(*f.tiers), "")
+	tiers := append(list(*f.tiers), "")
 	for _, info := range service.Rules() {
-		names, tiers = append(names, info.Name), append(tiers, info.Tier, info.ForTier)
+		tiers = append(tiers, info.Tier, info.ForTier)
 	}
 	for i := range tests.Tests {
-		tests.check(&tests.Tests[i], names, tiers)
-	}
-	if tests.err() != nil {
-		return tests.err()
+		tests.check(&tests.Tests[i], tiers)
 	}
 	r.Notes = append(r.Notes, notSimulated(service.rules, service.Simulation)...)
-	for i := range tests.Tests {
+	for i := 0; i < len(tests.Tests) && tests.err() == nil; i++ {
 		t := &tests.Tests[i]
 		if !only.MatchString(t.Name) {
 			continue
 		}
-		if service, err = f.service(file, tests.Start); err != nil {
+		if service, err = f.service(file, tests.Start.Time); err != nil {
 			return err
 		}
-		result := &testResult{Name: t.Name, Line: t.line, Passed: true, Failures: []rules.Problem{}}
-		if t.Log.path == "" {
+		r.Tests = append(r.Tests, &testResult{Name: t.Name, Line: t.at.Line, Passed: true, Failures: []rules.Problem{}})
+		result := r.Tests[len(r.Tests)-1]
+		if t.Log == "" {
 			service.run(t, result)
-		} else if err := f.runLog(service.rules, beside(r.File, t.Log.path), t, result); err != nil {
-			at := t.place
-			if unread := (*fs.PathError)(nil); errors.As(err, &unread) {
-				at = t.Log.place
-			}
-			tests.problem(at, "%s", inWords(err))
-			return tests.err()
+		} else if err := f.runLog(service.rules, beside(r.File, t.Log), t, result); err != nil {
+			tests.problem(t.path, "%s", inWords(err))
 		}
-		r.Tests = append(r.Tests, result)
 	}
-	return nil
+	return tests.err()
 }
 
 // beside returns the path of a file that another file names, or "" for no name.
@@ -196,7 +178,7 @@ func (f *testFlags) runLog(loaded *rules.Rules, name string, t *ruleTest, r *tes
 				strings.Join(names, ", "))
 		}
 		return run.each(func(e *accesslog.Entry, decisions []*simulate.Decision) {
-			if t.Tier == "" || t.Tier == e.Tier {
+			if t.Tier == "" || string(t.Tier) == e.Tier {
 				got.add(decisions[0])
 				r.Requests++
 			}
@@ -209,7 +191,7 @@ func (f *testFlags) runLog(loaded *rules.Rules, name string, t *ruleTest, r *tes
 		return errors.New("the log has no such request")
 	}
 	if unmet := got.unmet(t.Expect, ""); unmet != "" {
-		r.fail(t.place, unmet)
+		r.fail(t.at, unmet)
 	}
 	return nil
 }
@@ -225,8 +207,9 @@ func (r *testReport) write(out io.Writer, verbose bool) {
 		if verbose {
 			fmt.Fprintf(out, "=== %s\n%s", t.Name, &t.shown)
 		}
-		for _, f := range t.Failures {
-			fmt.Fprintf(out, "%s:%d:%d: %s: %s\n", r.File, f.Line, f.Column, t.Name, f.Message)
+		for _, problem := range t.Failures {
+			problem.File, problem.Field = r.File, t.Name
+			fmt.Fprintln(out, problem)
 		}
 	}
 	(&report{Problems: r.Problems}).writeProblems(out)

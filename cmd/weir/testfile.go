@@ -2,157 +2,140 @@ package main
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"net/netip"
 	"net/url"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
 
-	"go.yaml.in/yaml/v4"
-
 	"github.com/weirgo/weir/internal/route"
+	"github.com/weirgo/weir/internal/yamlfile"
 	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/middleware/rules"
 )
 
-// A testFile has tests of a rules file.
+// A testFile has tests of a rules file. The tags of its fields are those of package yamlfile.
 type testFile struct {
-	Rules fileName
-	Start time.Time // of each test
-	Tests []ruleTest
+	Rules string     `yaml:"rules"` // a path, relative to this file
+	Start instant    `yaml:"start"` // of each test
+	Tests []ruleTest `yaml:"tests" min:"1" required:"true"`
 
 	name     string
+	doc      *yamlfile.Document
 	problems []rules.Problem
 }
 
-// A place is where a value begins in a file.
-type place struct{ line, column int }
-
 // A ruleTest has steps, or a log.
 type ruleTest struct {
-	place `yaml:"-"`
-	Name  string
-	Steps []testStep
+	Name  string     `yaml:"name" required:"true"`
+	Steps []testStep `yaml:"steps" min:"1"`
 
-	Log          fileName
-	Format, Zone string
-	Map          map[string]string
-	Trust        []string
-	Tier         string // only the requests of this tier
-	Expect       *expectation
+	Log    string            `yaml:"log"` // a path, relative to the file
+	Format string            `yaml:"format"`
+	Zone   string            `yaml:"zone"`
+	Map    map[string]string `yaml:"map"`
+	Trust  []string          `yaml:"trust"`
+	Tier   word              `yaml:"tier"` // only the requests of this tier
+	Expect *expectation      `yaml:"expect"`
+
+	path []string // in the file
+	at   yamlfile.Position
 }
 
 // A testStep is a request that is sent once or several times.
 type testStep struct {
-	place   `yaml:"-"`
-	At      *timespan         `yaml:",omitempty"` // since the start; nil: when the step before ended
-	Request string            // method and target
-	Host    string            `yaml:",omitempty"`
-	IP      string            `yaml:",omitempty"`
-	User    string            `yaml:",omitempty"`
-	Tier    string            `yaml:",omitempty"`
-	Headers map[string]string `yaml:",omitempty"`
-	Body    string            `yaml:",omitempty"`
-	Answer  int               `yaml:",omitempty"` // the status of the service's answer; 0: 200
-	Cost    *int64            `yaml:",omitempty"` // that the service settles
-	Takes   timespan          `yaml:",omitempty"`
-	Every   timespan          `yaml:",omitempty"`
-	Times   int64             `yaml:",omitempty"` // a file's default is 1
+	At      *timespan       `yaml:"at"` // since the start; nil: when the step before ended
+	Request request         `yaml:"request" required:"true"`
+	Host    string          `yaml:"host"`
+	IP      netip.Addr      `yaml:"ip"` // of the peer; zero: an address that no other step has
+	User    word            `yaml:"user"`
+	Tier    word            `yaml:"tier"`
+	Headers map[string]word `yaml:"headers"`
+	Body    string          `yaml:"body"`
+	Answer  int             `yaml:"answer" min:"200" max:"599"` // the status of the service's answer; 0: 200
+	Cost    *int64          `yaml:"cost" min:"0"`               // that the service settles
+	Takes   timespan        `yaml:"takes"`
+	Every   timespan        `yaml:"every"`
+	Times   int64           `yaml:"times" min:"1" max:"1000000"` // by default 1
 
-	Expect     *expectation
-	Rule       string    `yaml:",omitempty"`
-	Status     int       `yaml:",omitempty"`
-	RetryAfter *timespan `yaml:"retry_after,omitempty"`
-	Remaining  *int64    `yaml:",omitempty"`
+	Expect     *expectation `yaml:"expect" required:"true"`
+	Rule       word         `yaml:"rule"`
+	Status     int          `yaml:"status"`
+	RetryAfter *timespan    `yaml:"retry_after"`
+	Remaining  *int64       `yaml:"remaining"`
+
+	path []string
+	at   yamlfile.Position
 }
 
-// A fileName is a path, relative to the file of tests.
-type fileName struct {
-	place
-	path string
-}
+// The types from here to expectation read themselves from text.
 
-// UnmarshalYAML implements yaml.Unmarshaler.
-func (f *fileName) UnmarshalYAML(n *yaml.Node) error {
-	f.place = place{n.Line, n.Column}
-	return n.Load(&f.path)
-}
+// A word is text that needs no quotes, such as 42.
+type word string
 
-// UnmarshalYAML implements yaml.Unmarshaler.
-func (t *ruleTest) UnmarshalYAML(n *yaml.Node) error {
-	type fields ruleTest
-	t.place = place{n.Line, n.Column}
-	return n.Load((*fields)(t), yaml.WithKnownFields())
-}
-
-// UnmarshalYAML implements yaml.Unmarshaler.
-func (s *testStep) UnmarshalYAML(n *yaml.Node) error {
-	type fields testStep
-	s.place, s.Times = place{n.Line, n.Column}, 1
-	return n.Load((*fields)(s), yaml.WithKnownFields())
+func (w *word) UnmarshalText(text []byte) error {
+	*w = word(text)
+	return nil
 }
 
 // A timespan is a duration, as in rules files, or 0.
 type timespan struct{ time.Duration }
 
-// UnmarshalText implements encoding.TextUnmarshaler.
 func (s *timespan) UnmarshalText(text []byte) (err error) {
 	if string(text) != "0" && string(text) != "0s" {
 		s.Duration, err = limiter.ParsePeriod(string(text))
 	}
-	return err
+	return inWordsOrNil(err)
 }
 
-// MarshalText implements encoding.TextMarshaler.
-func (s timespan) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
+// An instant is a time, or the beginning of a day in UTC.
+type instant struct{ time.Time }
 
-// outcomes are what can be expected of requests.
-var outcomes = []string{"allowed", "refused", "banned", "denied"}
+func (i *instant) UnmarshalText(text []byte) (err error) {
+	if i.Time, err = time.Parse(time.DateOnly, string(text)); err != nil {
+		i.Time, err = time.Parse(time.RFC3339, string(text))
+	}
+	if err != nil || i.Year() < 1970 || i.Year() > 2100 {
+		return fmt.Errorf("%.64q is not a time from 1970 to 2100, such as 2026-01-05 or 2026-01-05T09:00:00Z", text)
+	}
+	return nil
+}
+
+// A request is a method and a target.
+type request struct{ method, target string }
+
+func (r *request) UnmarshalText(text []byte) error {
+	r.method, r.target, _ = strings.Cut(string(text), " ")
+	if u, err := url.ParseRequestURI(r.target); err != nil || u.Host != "" || !route.IsMethod(r.method) {
+		return fmt.Errorf("%.64q is not a method and a path, such as GET /search?q=1", text)
+	}
+	return nil
+}
+
+func (r request) String() string { return r.method + " " + r.target }
 
 // An expectation is the outcome of all requests, or the numbers of some outcomes.
 type expectation struct {
-	all    string
-	counts map[string]int64
+	All     string `yaml:"all" short:"true" words:"allowed refused banned denied"`
+	Allowed *int64 `yaml:"allowed" min:"0"`
+	Refused *int64 `yaml:"refused" min:"0"`
+	Banned  *int64 `yaml:"banned" min:"0"`
+	Denied  *int64 `yaml:"denied" min:"0"`
 }
-
-// UnmarshalYAML implements yaml.Unmarshaler.
-func (e *expectation) UnmarshalYAML(n *yaml.Node) error {
-	if n.Kind == yaml.MappingNode {
-		return n.Load(&e.counts)
-	}
-	return n.Load(&e.all)
-}
-
-// MarshalYAML implements yaml.Marshaler.
-func (e *expectation) MarshalYAML() (any, error) { return e.counts, nil }
 
 // of returns the numbers of outcomes that are expected of n requests.
 func (e *expectation) of(n int64) map[string]int64 {
-	if e.all != "" {
-		return map[string]int64{e.all: n}
+	if e.All != "" {
+		return map[string]int64{e.All: n}
 	}
-	return e.counts
-}
-
-// wrong returns why an expectation of at most n requests can never fail, or always fails.
-func (e *expectation) wrong(n int64) string {
-	if e == nil || len(e.of(n)) == 0 {
-		return "has no expect"
-	}
-	sum := int64(0)
-	for outcome, count := range e.of(n) {
-		if !slices.Contains(outcomes, outcome) {
-			return fmt.Sprintf("expects %q: want %s, or numbers of them", outcome, strings.Join(outcomes, ", "))
+	numbers := map[string]int64{}
+	for outcome, number := range map[string]*int64{"allowed": e.Allowed, "refused": e.Refused, "banned": e.Banned, "denied": e.Denied} {
+		if number != nil {
+			numbers[outcome] = *number
 		}
-		if count < 0 || count > n-sum {
-			return fmt.Sprintf("expects more outcomes than its requests, which are %d, or less than 0", n)
-		}
-		sum += count
 	}
-	return ""
+	return numbers
 }
 
 // firstMonday is when tests start by default. A Monday begins most calendar windows.
@@ -160,46 +143,33 @@ var firstMonday = time.Date(2026, time.January, 5, 0, 0, 0, 0, time.UTC)
 
 // parseTests reads a file of tests. An error is a *rules.Error with all problems.
 func parseTests(name string, text []byte) (*testFile, error) {
-	f := &testFile{name: name, Start: firstMonday}
-	err := yaml.Load(text, f, yaml.WithKnownFields())
-	var several *yaml.LoadErrors
-	var one *yaml.LoadError
-	switch {
-	case errors.As(err, &several):
-		for _, err := range several.Errors {
-			f.problem(place{err.Mark.Line, err.Mark.Column}, "%s", inTestWords(err.Message))
+	f := &testFile{name: name, Start: instant{firstMonday}}
+	f.doc = yamlfile.Read(text, f, yamlfile.Wrapper{}, f.report)
+	for i := range f.Tests {
+		t := &f.Tests[i]
+		t.path = f.doc.Element([]string{"tests"}, i)
+		t.at = f.doc.Position(t.path...)
+		for j := range t.Steps {
+			s := &t.Steps[j]
+			s.path = f.doc.Element(yamlfile.Sub(t.path, "steps"), j)
+			s.at, s.Times = f.doc.Position(s.path...), max(s.Times, 1)
+			if !s.IP.IsValid() {
+				s.IP = netip.AddrFrom4([4]byte{198, 19 + byte(j>>8), byte(j), 1})
+			}
 		}
-	case errors.As(err, &one):
-		f.problem(place{one.Mark.Line, one.Mark.Column}, "%s", one.Message)
-	case err != nil:
-		f.problem(place{}, "%s", err)
-	case len(f.Tests) == 0:
-		f.problem(place{}, "has no tests")
-	case f.Start.Year() < 1970 || f.Start.Year() > 2100:
-		f.problem(place{}, "start is %v: want a year from 1970 to 2100", f.Start)
 	}
 	return f, f.err()
 }
 
-// goTypes are the names of this program's types in messages of the YAML library.
-var goTypes = regexp.MustCompile(`(?s)^field (.+) (not found) in type .*|^cannot construct !!(\w+) .* into .*`)
-
-// inTestWords returns a message of the YAML library without names of Go types.
-func inTestWords(message string) string {
-	switch found := goTypes.FindStringSubmatch(message); {
-	case found == nil:
-		return inWords(errors.New(message))
-	case found[1] != "":
-		return fmt.Sprintf("unknown field %q here", found[1])
-	default:
-		return fmt.Sprintf("a value of type %s is not allowed here", found[3])
-	}
+// report is a yamlfile.Report.
+func (f *testFile) report(at yamlfile.Position, path []string, message string) {
+	f.problems = append(f.problems, rules.Problem{
+		File: f.name, Line: at.Line, Column: at.Column, Field: yamlfile.Join(path), Message: message,
+	})
 }
 
-func (f *testFile) problem(at place, format string, args ...any) {
-	f.problems = append(f.problems, rules.Problem{
-		File: f.name, Line: max(at.line, 1), Column: max(at.column, 1), Message: fmt.Sprintf(format, args...),
-	})
+func (f *testFile) problem(path []string, format string, args ...any) {
+	f.report(f.doc.Position(path...), path, fmt.Sprintf(format, args...))
 }
 
 func (f *testFile) err() error {
@@ -211,66 +181,34 @@ func (f *testFile) err() error {
 
 const longestTest = 100 * 365 * 24 * time.Hour
 
-// check reports what is wrong with a test of rules that have these names and tiers.
-func (f *testFile) check(t *ruleTest, names, tiers []string) {
-	isOfLog := t.Format+t.Zone+t.Tier != "" || t.Map != nil || t.Trust != nil || t.Expect != nil
+// check reports what is wrong with a test of rules that have these tiers.
+func (f *testFile) check(t *ruleTest, tiers []string) {
+	isOfLog := t.Format+t.Zone+string(t.Tier) != "" || t.Map != nil || t.Trust != nil || t.Expect != nil
 	switch {
-	case t.Name == "":
-		f.problem(t.place, "a test has no name")
-	case (len(t.Steps) > 0) == (t.Log.path != ""):
-		f.problem(t.place, "a test has steps, or a log")
-	case t.Log.path == "" && isOfLog:
-		f.problem(t.place, "format, zone, map, trust, tier and expect of a test are for its log")
-	case !slices.Contains(tiers, t.Tier):
-		f.problem(t.place, "the rules have no tier %q", t.Tier)
-	case t.Log.path != "" && t.Expect.wrong(1e9) != "":
-		f.problem(t.place, "the test %s", t.Expect.wrong(1e9))
+	case (len(t.Steps) > 0) == (t.Log != ""):
+		f.problem(t.path, "a test has steps, or a log")
+	case t.Log == "" && isOfLog:
+		f.problem(t.path, "format, zone, map, trust, tier and expect of a test are for its log")
+	case !slices.Contains(tiers, string(t.Tier)):
+		f.problem(t.path, "the rules have no tier %q", t.Tier)
+	case t.Log != "" && (t.Expect == nil || len(t.Expect.of(1)) == 0):
+		f.problem(t.path, "the test expects nothing")
 	}
 	var end time.Duration
 	for i := range t.Steps {
 		s := &t.Steps[i]
-		at := end
-		if s.At != nil {
-			at = s.At.Duration
-		}
-		between := time.Duration(max(s.Times, 1) - 1)
-		switch wrong := s.wrong(); {
-		case wrong != "":
-			f.problem(s.place, "the step %s", wrong)
-		case !slices.Contains(tiers, s.Tier):
-			f.problem(s.place, "the rules have no tier %q", s.Tier)
-		case !slices.Contains(names, s.Rule):
-			f.problem(s.place, "the rules have no rule %q", s.Rule)
+		at := cmp.Or(s.At, &timespan{end}).Duration
+		switch {
+		case len(s.Expect.of(1)) == 0:
+			f.problem(s.path, "the step expects nothing")
+		case !slices.Contains(tiers, string(s.Tier)):
+			f.problem(s.path, "the rules have no tier %q", s.Tier)
 		case at < end:
-			f.problem(s.place, "at %v is before the step before has ended, at %v", at, end)
-		case s.Every.Duration > (longestTest-at)/max(between, 1):
-			f.problem(s.place, "the step ends more than a hundred years after the start")
+			f.problem(s.path, "at %v is before the step before has ended, at %v", at, end)
+		case s.Every.Duration > (longestTest-at)/time.Duration(s.Times):
+			f.problem(s.path, "the step ends more than a hundred years after the start")
 			return
 		}
-		end = at + between*s.Every.Duration
+		end = at + time.Duration(s.Times-1)*s.Every.Duration
 	}
-}
-
-// wrong returns what is wrong with a step, or "".
-func (s *testStep) wrong() string {
-	method, target, _ := strings.Cut(s.Request, " ")
-	url, badTarget := url.ParseRequestURI(target)
-	_, badIP := netip.ParseAddr(cmp.Or(s.IP, "::"))
-	switch {
-	case badTarget != nil || url.Host != "" || method == "" || !route.IsMethod(method):
-		return fmt.Sprintf("has request %q: want a method and a path, such as GET /search?q=1", s.Request)
-	case badIP != nil:
-		return fmt.Sprintf("has ip %q, which is not an address", s.IP)
-	case s.Times < 1 || s.Times > 1e6:
-		return fmt.Sprintf("is sent %d times: want 1 to 1,000,000", s.Times)
-	case s.Answer != 0 && (s.Answer < 200 || s.Answer > 599):
-		return fmt.Sprintf("has answer %d: want a status from 200 to 599", s.Answer)
-	case s.Cost != nil && *s.Cost < 0:
-		return "has a cost below 0"
-	case s.Expect.wrong(s.Times) != "":
-		return s.Expect.wrong(s.Times)
-	case s.Expect.of(s.Times)["allowed"] == s.Times && (s.Status != 0 || s.RetryAfter != nil):
-		return "expects allowed, and status or retry_after, which are of refusals"
-	}
-	return ""
 }

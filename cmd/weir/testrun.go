@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"net"
 	"net/http"
 	"net/netip"
 	"net/url"
@@ -50,47 +49,20 @@ func (t *tested) run(test *ruleTest, r *testResult) {
 		if s.At != nil {
 			t.at = s.At.Duration
 		}
-		s.IP = cmp.Or(s.IP, t.address(*s, i, test.Steps))
-		why, began := t.explain(s), t.at
+		began := t.at
 		got, wrong := t.step(s)
 		r.Requests += s.Times
-		fmt.Fprintf(&r.shown, "    %d:%d: at %v, %d × %s from %s: %s\n", s.line, s.column, began, s.Times, s.Request, s.IP, &got)
-		writeSteps(&r.shown, why, "        ")
-		if wrong = cmp.Or(got.unmet(s.Expect, s.Rule), wrong); wrong != "" {
-			r.fail(s.place, wrong)
+		fmt.Fprintf(&r.shown, "    %d:%d: at %v, %d × %v from %v: %s\n", s.at.Line, s.at.Column, began, s.Times, s.Request, s.IP, &got)
+		if wrong = cmp.Or(got.unmet(s.Expect, string(s.Rule)), wrong); wrong != "" {
+			r.fail(s.at, wrong)
 		}
 	}
-}
-
-// explain returns what explain says about a step, at its time. A request that the gateway cannot read has no steps.
-func (t *tested) explain(s *testStep) []rules.Step {
-	t.Advance(t.start.Add(t.at).UnixMicro())
-	r := s.http()
-	e, _ := t.rules.Explain(rules.Request{
-		Method: r.Method, Path: r.URL.Path, Query: r.URL.RawQuery, Host: s.Host, IP: s.IP, Tier: s.Tier, User: s.User,
-		Header: r.Header, ContentLength: r.ContentLength,
-	})
-	return e.Steps
-}
-
-// address returns an address for the i-th step, which no other step has and, if one of three will do, no list.
-func (t *tested) address(s testStep, i int, all []testStep) string {
-	for _, network := range []byte{198, 100, 44} {
-		s.IP = netip.AddrFrom4([4]byte{network, byte(18 + i>>8), byte(i), 1}).String()
-		steps := t.explain(&s)
-		isListed := len(steps) <= 2 || t.rules.Proxies().Has(s.peer()) || // banned, exempt, a proxy, or in overrides
-			slices.ContainsFunc(steps, func(step rules.Step) bool { return step.Own })
-		if !isListed && !slices.ContainsFunc(all, func(other testStep) bool { return other.IP == s.IP }) {
-			break
-		}
-	}
-	return s.IP
 }
 
 // step sends the requests of a step. It returns what was decided, and what else is not as expected.
 func (t *tested) step(s *testStep) (got tally, wrong string) {
-	for i := range s.Times {
-		if i > 0 {
+	for n := range s.Times {
+		if n > 0 {
 			t.at += s.Every.Duration
 		}
 		d, h, err := t.send(s)
@@ -99,9 +71,9 @@ func (t *tested) step(s *testStep) (got tally, wrong string) {
 		case wrong != "":
 		case err != nil:
 			wrong = err.Error()
-		case s.Rule != "" && !hasMet(d, s.Rule):
+		case s.Rule != "" && !hasMet(d, string(s.Rule)):
 			wrong = fmt.Sprintf("expected a decision of %s, but %s", s.Rule, described(d))
-		case i+1 == s.Times:
+		case n+1 == s.Times:
 			wrong = t.compare(s, d, h)
 		}
 	}
@@ -134,11 +106,13 @@ func (t *tested) settle(r *http.Request, cost int64) error {
 // compare returns the first difference in what the client of a step's last request sees, or "".
 func (t *tested) compare(s *testStep, d *simulate.Decision, h http.Header) string {
 	const differs = "expected %s %v, but it is %v"
-	left, after := t.left(h), retryAfter(h)
+	left := h.Get(cmp.Or(t.rules.Config().Headers.Prefix, "X-RateLimit") + "-Remaining")
+	seconds, _ := strconv.ParseInt(h.Get("Retry-After"), 10, 64)
+	after := time.Duration(seconds) * time.Second
 	switch {
 	case s.Status != 0 && s.Status != d.Refusal.Status:
 		return fmt.Sprintf(differs, "status", s.Status, d.Refusal.Status)
-	case s.RetryAfter != nil && *s.RetryAfter != after:
+	case s.RetryAfter != nil && s.RetryAfter.Duration != after:
 		return fmt.Sprintf(differs, "retry_after", s.RetryAfter, after)
 	case s.Remaining != nil && left != strconv.FormatInt(*s.Remaining, 10):
 		return fmt.Sprintf(differs, "remaining", *s.Remaining, cmp.Or(left, "missing"))
@@ -146,32 +120,20 @@ func (t *tested) compare(s *testStep, d *simulate.Decision, h http.Header) strin
 	return ""
 }
 
-// retryAfter returns the Retry-After of an answer; 0: it has none.
-func retryAfter(h http.Header) timespan {
-	seconds, _ := strconv.ParseInt(h.Get("Retry-After"), 10, 64)
-	return timespan{time.Duration(seconds) * time.Second}
-}
-
-// left returns the X-RateLimit-Remaining of an answer.
-func (t *tested) left(h http.Header) string {
-	return h.Get(cmp.Or(t.rules.Config().Headers.Prefix, "X-RateLimit") + "-Remaining")
-}
-
 // http returns the request as a server receives it.
 func (s *testStep) http() *http.Request {
 	ctx := context.Background()
 	if s.User != "" {
-		ctx = keyfunc.WithUser(ctx, s.User)
+		ctx = keyfunc.WithUser(ctx, string(s.User))
 	}
 	if s.Tier != "" {
-		ctx = middleware.WithTier(ctx, s.Tier)
+		ctx = middleware.WithTier(ctx, string(s.Tier))
 	}
-	method, target, _ := strings.Cut(s.Request, " ")
-	r, _ := http.NewRequestWithContext(ctx, method, "/", strings.NewReader(s.Body)) // the method was checked
-	r.URL, _ = url.ParseRequestURI(target)                                          // so was the target
-	r.RequestURI, r.Host, r.RemoteAddr = target, s.Host, s.peer()
+	r, _ := http.NewRequestWithContext(ctx, s.Request.method, "/", strings.NewReader(s.Body)) // the method was checked
+	r.URL, _ = url.ParseRequestURI(s.Request.target)                                          // so was the target
+	r.RequestURI, r.Host, r.RemoteAddr = s.Request.target, s.Host, netip.AddrPortFrom(s.IP, 1024).String()
 	for name, value := range s.Headers {
-		r.Header.Set(name, value)
+		r.Header.Set(name, string(value))
 	}
 	if n, err := strconv.ParseInt(r.Header.Get("Content-Length"), 10, 64); err == nil {
 		r.ContentLength = n
@@ -179,13 +141,11 @@ func (s *testStep) http() *http.Request {
 	return r
 }
 
-func (s *testStep) peer() string { return net.JoinHostPort(s.IP, "1024") }
-
 // A tally is how many requests had each outcome.
 type tally struct {
-	total  int64
 	counts map[string]int64
-	first  map[string]string // describes the first
+	total  int64
+	last   string // describes the last decision
 }
 
 // unread is the outcome of a request that the gateway cannot read, which nobody can expect.
@@ -207,29 +167,25 @@ func outcomeOf(d *simulate.Decision) string {
 
 func (t *tally) add(d *simulate.Decision) {
 	if t.counts == nil {
-		t.counts, t.first = map[string]int64{}, map[string]string{}
+		t.counts = map[string]int64{}
 	}
+	t.counts[outcomeOf(d)]++
 	t.total++
-	outcome := outcomeOf(d)
-	if t.counts[outcome]++; t.counts[outcome] == 1 {
-		t.first[outcome] = described(d)
-	}
+	t.last = described(d)
 }
 
-// String describes the decision, or how many there were with each outcome.
+// String describes the decision, or says how many there were with each outcome, and describes the last.
 func (t *tally) String() string {
-	return t.text(t.counts, func(outcome string) string { return t.first[outcome] })
+	if t.total == 1 {
+		return t.last
+	}
+	return numbered(t.counts) + ", the last " + t.last
 }
 
-// text returns the number of each outcome. If there was one decision, it returns the outcome alone.
-func (t *tally) text(counts map[string]int64, named func(outcome string) string) string {
+func numbered(counts map[string]int64) string {
 	var texts []string
 	for _, outcome := range slices.Sorted(maps.Keys(counts)) {
-		text := named(outcome)
-		if t.total > 1 {
-			text = fmt.Sprintf("%d %s", counts[outcome], text)
-		}
-		texts = append(texts, text)
+		texts = append(texts, fmt.Sprintf("%d %s", counts[outcome], outcome))
 	}
 	return strings.Join(texts, " and ")
 }
@@ -238,15 +194,13 @@ func (t *tally) text(counts map[string]int64, named func(outcome string) string)
 func (t *tally) unmet(e *expectation, rule string) string {
 	want := e.of(t.total)
 	for outcome, n := range want {
-		if n == t.counts[outcome] {
-			continue
-		}
-		return fmt.Sprintf("expected %s, but %s", t.text(want, func(outcome string) string {
-			if rule != "" && outcome != "allowed" {
-				return outcome + " by " + rule
+		if n != t.counts[outcome] {
+			text := cmp.Or(e.All, numbered(want))
+			if rule != "" && e.All != "allowed" {
+				text += " by " + rule
 			}
-			return outcome
-		}), t)
+			return fmt.Sprintf("expected %s, but %s", text, t)
+		}
 	}
 	return ""
 }
