@@ -331,15 +331,18 @@ func (s State) current(now int64) State {
 	}
 	others := slices.Clone(s.Others)
 	others = slices.DeleteFunc(others, func(o State) bool { return isGone(&o) })
-	if s.Others = others; !isGone(&s) {
-		return s
+	if isGone(&s) {
+		if len(others) == 0 {
+			return State{}
+		}
+		cut := s.Cut
+		s, others = others[0], others[1:]
+		s.Cut, s.Taken = cut, 0
 	}
-	if len(others) == 0 {
-		return State{}
+	if s.Others = others; len(others) == 0 {
+		s.Cut = 0
 	}
-	first := others[0]
-	first.Others, first.Cut, first.Taken = others[1:], s.Cut, 0
-	return first
+	return s
 }
 
 // FreeAfter returns after how many microseconds s is as good as the zero State: all units are free, under each

@@ -104,7 +104,11 @@ func (q *Quota) refunded(s State, now, n, at int64) State {
 
 // indebted returns s after n units were owed under q.
 func (q *Quota) indebted(s State, now, n int64) State {
-	v := q.viewOf(q.stateOf(&s), now)
+	of := *q.stateOf(&s)
+	if of.Quota != nil && !q.hasShapeOf(of.Quota) {
+		of.Log = of.Quota.own(of.Log) // joined changes the state itself too
+	}
+	v := q.viewOf(&of, now)
 	from, u, log := v.from, v.u, v.log
 	if v.isOver || q.capacity >= from.capacity || v.used <= q.capacity || !q.hasShapeOf(from) {
 		from, u, log, _ = q.adopt(from, u, log, now)

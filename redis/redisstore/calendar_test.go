@@ -64,3 +64,101 @@ func TestAProcessWithAWrongClockAsksOnceMore(t *testing.T) {
 		assert.InDelta(t, clock.micros.Load(), s.clock.Now(), 60e6, name)
 	}
 }
+
+// Limits of calendars, and others, share a counter while the clock steps over the ends of their windows,
+// back too. All of them often change.
+func TestCalendarsThatShareACounterCountInLuaAsInGo(t *testing.T) {
+	t.Parallel()
+	_, client := startRedis(t)
+	clock := newServerClock(t)
+	s := onClock(t, clock, client, Options{ForgetRefusals: true})
+	rapid.Check(t, func(t *rapid.T) {
+		c := fromRapid(t, steps())
+		limit := func() limiter.Limit {
+			return pick(c, []limiter.Limit{
+				limiter.Daily(c.draw(1, 30)).In("Africa/Cairo"),
+				limiter.Daily(c.draw(1, 30)).In("Africa/Cairo"),
+				limiter.Weekly(c.draw(1, 30)).In("Africa/Cairo"),
+				{Events: c.draw(1, 30), Per: 36 * time.Hour, Algorithm: limiter.Algorithm(c.draw(0, 5))},
+			})
+		}
+		w := compareUnder(t, c, limit, s, clock)
+		w.rules, w.former, w.keys, w.batches = w.rules[:1], w.former[:1], w.keys[:1], true
+		day := w.quota("day", "", limiter.Daily(1).In("Africa/Cairo"))
+		for c.more() {
+			now := clock.micros.Load()
+			switch c.draw(0, 6) {
+			case 0:
+				w.former[0] = w.rules[0]
+				w.rules[0] = w.quota("rule", "", limit())
+				w.rules[0].Settles = w.former[0].Settles
+				w.note("the limit is %v", w.rules[0].Limit())
+			case 1, 2:
+				start, end := day.WindowAt(now)
+				hour := c.magnitude(3_600_000_000)
+				to := pick(c, []int64{start, end, 2*start - end, 2*end - start, now + hour, now - hour}) + c.draw(-2, 2)
+				clock.sleep(time.Duration(to-now) * time.Microsecond)
+				s.clock.Set(to)
+			case 3:
+				w.settle(w.settlements())
+			default:
+				w.decide(w.charges())
+			}
+			w.compareStored(w.rules, w.keys)
+		}
+	})
+}
+
+// Each of these traces made Lua and Go differ once. Times count from a Monday.
+func TestATraceOfACalendarInLuaIsThatInGo(t *testing.T) {
+	_, client := startRedis(t)
+	monday, _ := quotaOf(t, "week", limiter.Weekly(1).In("Africa/Cairo")).WindowAt(time.Date(2026, 11, 25, 0, 0, 0, 0, time.UTC).UnixMicro())
+	daily := func(n int64) limiter.Limit { return limiter.Daily(n).In("Africa/Cairo") }
+	weekly := func(n int64) limiter.Limit { return limiter.Weekly(n).In("Africa/Cairo") }
+	hours36 := func(n int64, a limiter.Algorithm) limiter.Limit {
+		return limiter.Limit{Events: n, Per: 36 * time.Hour, Algorithm: a}
+	}
+	type step struct {
+		at          time.Duration
+		limit       limiter.Limit
+		cost, extra int64 // extra is what a settlement adds
+	}
+	for _, tt := range []struct {
+		name  string
+		steps []step
+	}{
+		{"a day is not the week that begins after the next day", []step{
+			{0, weekly(3), 2, 0}, {-26 * time.Hour, daily(22), 1, 0}, {-26 * time.Hour, weekly(3), 1, 0}, {0, daily(22), 0, -1},
+		}},
+		{"a state of the next day has more than twice its limit", []step{
+			{25 * time.Hour, daily(4), 0, 8}, {time.Hour, daily(27), 1, 0}, {time.Hour, daily(27), 18, 0}, {time.Hour, daily(27), 1, 0},
+		}},
+		{"of a state that is the last of several, no units are cut", []step{
+			{time.Hour, daily(2), 2, 0}, {time.Hour, hours36(19, limiter.SlidingCounter), 1, 0},
+			{25 * time.Hour, daily(29), 0, -1}, {25 * time.Hour, daily(30), 0, 1},
+		}},
+		{"a debt of a day under a bucket that has lows", []step{
+			{0, hours36(3, limiter.TokenBucket), 2, 0}, {time.Hour, hours36(3, limiter.TokenBucket), 1, 0}, {25 * time.Hour, daily(1), 0, 5},
+		}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			clock := newServerClock(t)
+			s := onClock(t, clock, client, Options{ForgetRefusals: true})
+			first := chance{draw: func(from, _ int64) int64 { return from }}
+			w := compareUnder(t, first, func() limiter.Limit { return daily(1) }, s, clock)
+			for _, step := range tt.steps {
+				clock.micros.Store(monday + step.at.Microseconds())
+				s.clock.Set(clock.micros.Load())
+				q := w.quota("rule", "", step.limit)
+				q.Settles = true
+				if step.extra != 0 {
+					w.settle([]limiter.Charge{charge(q, "a", step.extra)})
+				} else {
+					w.decide([]limiter.Charge{charge(q, "a", step.cost)})
+				}
+				w.decide([]limiter.Charge{charge(q, "a", 0)})
+				w.compareStored([]*limiter.Quota{q}, []string{"a"})
+			}
+		})
+	}
+}

@@ -11,17 +11,6 @@ local function newShapes(now, states)
     return s.over or s.quota.calendar and s.last >= s.quota.second
   end
 
-  local function hasShapeOf(q, p)
-    if byte(q.bytes) ~= byte(p.bytes) or not q.calendar ~= not p.calendar then
-      return false
-    elseif q.unit then
-      return q.unit == p.unit and q.refill == p.refill
-    elseif q.calendar then -- windows that follow each other
-      return q.first == p.first and q.second == p.second or q.first == p.second and q.second == p.third
-        or p.first == q.second and p.second == q.third or p.first == q.third
-    end
-    return q.window == p.window
-  end
 
   local function spanOf(q)
     if q.unit then
@@ -34,6 +23,18 @@ local function newShapes(now, states)
       return (days < 2 and 1 or days < 8 and 7 or days < 33 and 31 or 366) * 86400000000
     end
     return q.window
+  end
+
+  local function hasShapeOf(q, p)
+    if byte(q.bytes) ~= byte(p.bytes) or not q.calendar ~= not p.calendar then
+      return false
+    elseif q.unit then
+      return q.unit == p.unit and q.refill == p.refill
+    elseif q.calendar then -- windows that follow each other
+      return spanOf(q) == spanOf(p) and (q.first == p.first and q.second == p.second or q.first == p.second and q.second == p.third
+        or p.first == q.second and p.second == q.third or p.first == q.third)
+    end
+    return q.window == p.window
   end
 
   -- As Quota.Window.
@@ -59,7 +60,8 @@ local function newShapes(now, states)
 
   local function usedOf(s)
     local q = s.quota
-    return min(q.capacity - q.algorithm.remaining(q, s), 2 * q.capacity)
+    local used = q.capacity - q.algorithm.remaining(q, s)
+    return q.step and min(used, 2 * q.capacity) or used
   end
 
   local function stateOf(s, q)
@@ -465,9 +467,9 @@ local function newShapes(now, states)
       s.rewritten = true
       return s
     end
-    s.cut, s.taken = cut, nil
+    s.taken = nil
     if #found > 1 then
-      s.others = {unpack(found, 2)}
+      s.cut, s.others = cut, {unpack(found, 2)}
     end
     return s
   end
