@@ -64,6 +64,6 @@
 // # For authors of stores
 //
 // Package store says how to write a [Store]. From this package a store needs [State], [Entry] and the methods
-// of [Quota] over them: [Quota.Take], [Quota.Describe], [Quota.Settle], [Quota.Undo], and [Quota.Numbers] for
-// the algorithms in Lua.
+// of [Quota] over them: [Quota.Take], [Quota.Late], [Quota.Describe], [Quota.Settle], [Quota.Undo], and
+// [Quota.Numbers] for the algorithms in Lua.
 package limiter

@@ -1,6 +1,7 @@
 package limiter
 
 import (
+	"time"
 	"unsafe"
 
 	"github.com/weirgo/weir/limiter/internal/table"
@@ -238,7 +239,7 @@ func (s *shard) load(tag table.Tag, word uint64) (*Quota, usage, []Entry) {
 }
 
 // decideHeld decides about one charge of a key with a state of q's limit.
-func (s *shard) decideHeld(q *Quota, hash uint64, cost int64, d *Decision) bool {
+func (s *shard) decideHeld(q *Quota, hash uint64, cost int64, within time.Duration, d *Decision) bool {
 	s.Lock()
 	defer s.Unlock()
 	cell, ok := s.Find(hash)
@@ -251,7 +252,7 @@ func (s *shard) decideHeld(q *Quota, hash uint64, cost int64, d *Decision) bool 
 	}
 	s.now = s.memory.now()
 	u, log, used := s.present(known, q, cost)
-	_, u, log = q.decide(q, u, log, used, s.now, cost, d)
+	_, u, log = q.decide(q, u, log, used, s.now, cost, within, d)
 	if d.Allowed && cost > 0 {
 		s.put(known, q, u, log)
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"slices"
+	"time"
 
 	"github.com/weirgo/weir/internal/invalid"
 	"github.com/weirgo/weir/limiter/internal/shared"
@@ -114,12 +115,17 @@ func (l *Limiter) Allow(ctx context.Context, key string) (Decision, error) {
 // If the Limiter has several limits, the Decision says what all of them let pass together
 // ([Decision.Join]).
 func (l *Limiter) AllowN(ctx context.Context, key string, cost int64) (d Decision, err error) {
+	return l.decide(ctx, key, cost, 0)
+}
+
+// decide is AllowN for an event that can wait for a Delay of at most within ([Charge]).
+func (l *Limiter) decide(ctx context.Context, key string, cost int64, within time.Duration) (d Decision, err error) {
 	if l.memory != nil && cost >= 0 {
-		l.memory.decideOne(l.quota, key, cost, &d)
+		l.memory.decideOne(l.quota, key, cost, within, &d)
 		return d, err
 	}
 	var b batch
-	return b.decide(ctx, l, key, cost, false)
+	return b.decide(ctx, l, key, cost, within, false)
 }
 
 // Look returns a Decision as if key took n units now and gave them back at once. Allowed reports whether n
@@ -169,10 +175,10 @@ type batch [maxLimits]Charge
 
 // decide charges each limit. If the event reserves, no limit is charged more than it can ever
 // admit.
-func (b *batch) decide(ctx context.Context, l *Limiter, key string, cost int64, reserves bool) (Decision, error) {
+func (b *batch) decide(ctx context.Context, l *Limiter, key string, cost int64, within time.Duration, reserves bool) (Decision, error) {
 	charges := b[:len(l.quotas)]
 	for i, q := range l.quotas {
-		charges[i] = Charge{Quota: q, Key: key, Cost: cost}
+		charges[i] = Charge{Quota: q, Key: key, Cost: cost, Within: within}
 		if reserves {
 			charges[i].Cost = min(cost, q.capacity)
 		}

@@ -142,7 +142,7 @@ func (m *Memory) Decide(_ context.Context, charges []Charge) error {
 	switch n := len(charges); {
 	case n == 0:
 	case n == 1:
-		m.decideOne(charges[0].Quota, charges[0].Key, charges[0].Cost, &charges[0].Decision)
+		m.decideOne(charges[0].Quota, charges[0].Key, charges[0].Cost, charges[0].Within, &charges[0].Decision)
 	case n > fewCharges:
 		m.decideLocked(charges, make([]lockedKey, n))
 	default:
@@ -153,18 +153,18 @@ func (m *Memory) Decide(_ context.Context, charges []Charge) error {
 }
 
 // decideOne decides on one charge.
-func (m *Memory) decideOne(q *Quota, key string, cost int64, d *Decision) {
+func (m *Memory) decideOne(q *Quota, key string, cost int64, within time.Duration, d *Decision) {
 	b, hash := m.binding(q), hashOf(key)^q.salt
 	decided := false
 	if b.tag == heldTag {
-		decided = m.shardOf(hash).decideHeld(q, hash, cost, d)
+		decided = m.shardOf(hash).decideHeld(q, hash, cost, within, d)
 	} else {
-		decided = m.decideWord(q, b, hash, cost, d)
+		decided = m.decideWord(q, b, hash, cost, within, d)
 	}
 	if decided {
 		return
 	}
-	charges, keys := [1]Charge{{Quota: q, Key: key, Cost: cost}}, [1]lockedKey{}
+	charges, keys := [1]Charge{{Quota: q, Key: key, Cost: cost, Within: within}}, [1]lockedKey{}
 	m.decideLocked(charges[:], keys[:])
 	*d = charges[0].Decision
 }

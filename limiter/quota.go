@@ -206,9 +206,12 @@ func (q *Quota) own(log []Entry) []Entry {
 // decide decides on an event of that cost at the time of u, of which so many units are used under q. The usage
 // is of a state that from wrote, mostly q itself. It returns the quota of the usage after the event, and the usage. Cost 0 looks. All algorithms decide like this, in every store in Go; the Lua files are
 // the counterpart.
-func (q *Quota) decide(from *Quota, u usage, log []Entry, used, now, cost int64, d *Decision) (*Quota, usage, []Entry) {
-	free := q.capacity - used
-	d.Allowed = cost <= free || cost == 0
+func (q *Quota) decide(from *Quota, u usage, log []Entry, used, now, cost int64, within time.Duration, d *Decision) (*Quota, usage, []Entry) {
+	free, late := q.capacity-used, int64(0)
+	if q.queue && cost > 0 {
+		late = q.late(from, u, log, used, within)
+	}
+	d.Allowed = cost <= free && late == 0 || cost == 0
 	d.Degraded, d.Overflow = false, false
 	d.RetryAfter, d.NextAfter, d.ResetAfter, d.Delay, d.Window = 0, 0, 0, 0, 0
 	d.Receipt = Receipt{u.at, ByStore}
@@ -240,10 +243,10 @@ func (q *Quota) decide(from *Quota, u usage, log []Entry, used, now, cost int64,
 	case cost > q.capacity:
 		d.RetryAfter = Never
 	case cost == free+1:
-		d.RetryAfter = max(time.Microsecond, d.NextAfter)
+		d.RetryAfter = max(time.Microsecond, d.NextAfter, micros(late))
 	default:
 		fit, _ := q.wait(from, u, log, cost)
-		d.RetryAfter = micros(max(1, fit))
+		d.RetryAfter = micros(max(1, fit, late))
 	}
 	return from, u, log
 }
@@ -267,6 +270,20 @@ func (q *Quota) level(from *Quota, u usage, used int64) int64 {
 		return u.n
 	}
 	return used * q.unit
+}
+
+// late returns after how many microseconds the queue is no longer than within, if that is not 0. The usage is of a
+// state that from wrote.
+func (q *Quota) late(from *Quota, u usage, log []Entry, used int64, within time.Duration) int64 {
+	longest := within.Microseconds()
+	if within == 0 || longest >= q.drain {
+		return 0
+	}
+	late := q.byRefill.up(q.level(from, u, used)) - longest
+	if late > 0 && !q.hasShapeOf(from) {
+		late, _ = q.wait(from, u, log, q.capacity-q.byUnit.down(longest*q.refill))
+	}
+	return max(0, late)
 }
 
 // at brings a usage to the present, which is never before the usage's own time, unless that is too far

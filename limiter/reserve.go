@@ -32,11 +32,11 @@ func (l *Limiter) Reserve(ctx context.Context, key string, n int64) (hold Hold, 
 	}
 	n = max(n, 1)
 	if l.memory != nil {
-		l.memory.decideOne(l.quota, key, min(n, l.quota.capacity), &d)
+		l.memory.decideOne(l.quota, key, min(n, l.quota.capacity), 0, &d)
 		hold.receipts[0] = d.Receipt
 	} else {
 		var b batch
-		d, err = b.decide(ctx, l, key, n, true)
+		d, err = b.decide(ctx, l, key, n, 0, true)
 		for i := range l.quotas {
 			hold.receipts[i] = b[i].Decision.Receipt
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 )
 
 // A Charge asks for Cost units of a quota for one key.
@@ -20,6 +21,10 @@ type Charge struct {
 
 	// Optional says that the charge refuses nobody: if it does not fit, the batch is taken without it.
 	Optional bool
+
+	// Within is the longest Delay that the event can wait for, 0 for any. If a LeakyBucket's queue is longer, the
+	// charge has no room, and its RetryAfter ends when the queue is short enough. Other algorithms ignore it.
+	Within time.Duration
 
 	// Decision is the answer of [Store].Decide, which ignores what it holds before. Settle needs its
 	// Receipt: it says when and where the units were taken.
@@ -61,7 +66,7 @@ type Store interface {
 const MaxCharges = 64
 
 // ErrCharges is wrapped by every error about an invalid batch: one with more than MaxCharges charges, with a
-// charge that has no Quota or a negative Cost, or with two charges for one key of one quota. Keys of different
+// charge that has no Quota or a negative Cost or Within, or with two charges for one key of one quota. Keys of different
 // tiers of a rule are different keys. Such a batch is a mistake in the calling program, not an outage of the
 // store.
 var ErrCharges = errors.New("limiter: invalid charges")
@@ -78,6 +83,9 @@ func CheckCharges(charges []Charge) error {
 		}
 		if c.Cost < 0 {
 			return fmt.Errorf("%w: charge %d, of rule %q, has cost %d", ErrCharges, i, c.Quota.rule, c.Cost)
+		}
+		if c.Within < 0 {
+			return fmt.Errorf("%w: charge %d, of rule %q, has Within %v", ErrCharges, i, c.Quota.rule, c.Within)
 		}
 		for j := range i {
 			q, other := c.Quota, charges[j].Quota

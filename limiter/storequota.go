@@ -153,7 +153,7 @@ func (q *Quota) Describe(s State, now, cost int64, allowed bool) (d Decision) {
 	if allowed || cost <= q.capacity-v.used { // s has the event, or has room for it by now
 		asked = 0
 	}
-	_, _, _ = q.decide(v.from, v.u, v.log, v.used, now, asked, &d)
+	_, _, _ = q.decide(v.from, v.u, v.log, v.used, now, asked, 0, &d)
 	behind := micros(v.u.at - now) // nothing drains until the clock has caught up
 	if d.Remaining < d.Limit {
 		d.NextAfter += behind
@@ -169,6 +169,21 @@ func (q *Quota) Describe(s State, now, cost int64, allowed bool) (d Decision) {
 		d.RetryAfter, d.Delay = max(time.Microsecond, d.RetryAfter+behind), 0
 	}
 	return d
+}
+
+// Late returns how long it takes until the queue of a LeakyBucket is short enough for a charge with that Within
+// ([Charge]), or 0 if it is at time now. A store refuses a late charge, and says so in RetryAfter; package store's
+// TakeAll does both.
+func (q *Quota) Late(s State, now int64, within time.Duration) time.Duration {
+	if !q.queue {
+		return 0
+	}
+	s = s.current(now)
+	v := q.view(&s, now)
+	if late := q.late(v.from, v.u, v.log, v.used, within); late > 0 {
+		return micros(v.u.at - now + late) // nothing drains until the clock has caught up
+	}
+	return 0
 }
 
 // Numbers returns the numbers from which package store's Lua compiles q, all below 2^53. For a calendar limit they

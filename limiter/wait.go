@@ -22,10 +22,11 @@ func (l *Limiter) Wait(ctx context.Context, key string, n int64) error {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		if err := l.lookAhead(ctx, key, n); err != nil {
-			return err
+		var within time.Duration
+		if deadline, ok := ctx.Deadline(); ok && l.quota.queue {
+			within = max(1, time.Until(deadline)-time.Microsecond)
 		}
-		d, err := l.AllowN(ctx, key, n)
+		d, err := l.decide(ctx, key, n, within)
 		switch {
 		case err != nil:
 			return err
@@ -37,6 +38,9 @@ func (l *Limiter) Wait(ctx context.Context, key string, n int64) error {
 			return &WaitError{l.quota.rule, Never}
 		}
 		least := d.RetryAfter + l.quota.queueOf(n)
+		if within > 0 {
+			least = d.RetryAfter + min(l.quota.queueOf(n), within)
+		}
 		if !fits(ctx, least) {
 			return &WaitError{l.quota.rule, least}
 		}
@@ -50,27 +54,9 @@ func (l *Limiter) Wait(ctx context.Context, key string, n int64) error {
 	}
 }
 
-// lookAhead returns a [*WaitError] if the queue of a LeakyBucket is longer than ctx lasts. An
-// unused turn is lost once another turn is behind it, so many callers that cannot wait would
-// fill the queue with unused turns.
-func (l *Limiter) lookAhead(ctx context.Context, key string, n int64) error {
-	if _, bounded := ctx.Deadline(); !bounded || n == 0 || !l.quota.queue {
-		return nil
-	}
-	d, err := l.AllowN(ctx, key, 0)
-	if err == nil && !fits(ctx, d.Delay) {
-		err = &WaitError{l.quota.rule, d.Delay}
-	}
-	return err
-}
-
 // waitForTurn waits for the Delay of d, which took n units.
-func (l *Limiter) waitForTurn(ctx context.Context, key string, n int64, d Decision) (err error) {
-	if !fits(ctx, d.Delay) {
-		err = &WaitError{l.quota.rule, d.Delay}
-	} else {
-		err = sleep(ctx, d.Delay)
-	}
+func (l *Limiter) waitForTurn(ctx context.Context, key string, n int64, d Decision) error {
+	err := sleep(ctx, d.Delay)
 	if err != nil {
 		undo := Settlement{Charge: Charge{Quota: l.quota, Key: key, Cost: n, Decision: Decision{Receipt: l.quota.Undo(&d)}}}
 		ctx, end := outlive(ctx)

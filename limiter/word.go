@@ -84,7 +84,7 @@ func pause(attempt int) {
 // decideWord decides about one charge of a known key without the lock. It returns false if other goroutines
 // kept changing the word, if a mark must change, or if tags were given anew. The clock is read after the word,
 // so time does not go back from one decision to the next.
-func (m *Memory) decideWord(q *Quota, b *binding, hash uint64, cost int64, d *Decision) bool {
+func (m *Memory) decideWord(q *Quota, b *binding, hash uint64, cost int64, within time.Duration, d *Decision) bool {
 	shard := m.shardOf(hash)
 	for attempt := range attempts {
 		cell, result := shard.Seek(hash)
@@ -96,7 +96,7 @@ func (m *Memory) decideWord(q *Quota, b *binding, hash uint64, cost int64, d *De
 			return false
 		}
 		u, _, used := q.unpack(cell.State(), b.base, m.now())
-		_, u, _ = q.decide(q, u, nil, used, u.at, cost, d)
+		_, u, _ = q.decide(q, u, nil, used, u.at, cost, within, d)
 		if marksAfter(cell.Marks(), q, cost, d) != cell.Marks() {
 			return false
 		}

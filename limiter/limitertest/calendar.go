@@ -42,7 +42,7 @@ var calendars = []testCase{
 						t.broken("under %v, when a window of %v hours begins, ResetAfter is %v and NextAfter %v, want %v", tt.limit, hours, d.ResetAfter, d.NextAfter, want)
 					}
 					t.sleep(d.ResetAfter / 2 / tick * tick)
-					t.retry(q, key, 5)
+					t.retry(limiter.Charge{Quota: q, Key: key, Cost: 5})
 				}
 			}
 		},

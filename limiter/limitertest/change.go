@@ -13,7 +13,7 @@ import (
 var changes = []testCase{
 	{
 		name: "decides as Quota does",
-		why:  "A store makes no decisions of its own: its decisions are those of Quota.Take and Quota.Describe for the state that it holds.",
+		why:  "A store makes no decisions of its own: its decisions are those of TakeAll of package store for the states that it holds.",
 		run: func(t *trial) {
 			// Only the store's clock says which window it is; a fixed window shows it.
 			const period = 10 * time.Second
@@ -40,6 +40,7 @@ var changes = []testCase{
 				for _, i := range random.Perm(len(counters))[:1+random.IntN(3)] {
 					c := counters[i]
 					c.Cost = random.Int64N(4)
+					c.Within = max(0, time.Duration(random.Int64N(int64(2*period)))-period)
 					charges = append(charges, c)
 				}
 				switch random.IntN(12) {

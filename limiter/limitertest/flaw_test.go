@@ -46,6 +46,8 @@ func TestEveryFlawIsCaught(t *testing.T) {
 		{"never comes back", "a long pause grants at most the limit"},
 		{"states are floats of 32 bits", "counts exactly at the largest limits"},
 		{"no delay", "a leaky bucket spaces events evenly"},
+		{"late events are taken", "an event that would wait for longer than its Within takes nothing"},
+		{"late events come when the queue is empty", "an event that would wait for longer than its Within takes nothing"},
 		{"time is in milliseconds", "RetryAfter is exact"},
 		{"RetryAfter is in seconds", "RetryAfter is exact"},
 		{"expires after half the time", "RetryAfter is exact"},
@@ -369,6 +371,10 @@ func (s *flawed) Decide(_ context.Context, charges []limiter.Charge) error {
 		}
 		before[i] = s.load(c, now)
 		after[i], allowed[i] = c.Quota.Take(before[i], now, cost+s.saved[s.name(c)])
+		late := c.Quota.Late(before[i], now, c.Within)
+		if late > 0 && cost > 0 && s.flaw != "late events are taken" {
+			after[i], allowed[i] = before[i], false
+		}
 		if s.flaw == "a refund is saved up" && s.saved[s.name(c)] < 0 {
 			after[i], allowed[i] = before[i], true
 		}
@@ -419,6 +425,9 @@ func (s *flawed) Decide(_ context.Context, charges []limiter.Charge) error {
 			*d = c.Quota.Describe(before[i], now, 0, true)
 		default:
 			*d = c.Quota.Describe(before[i], now, c.Cost, false)
+			if d.RetryAfter = max(d.RetryAfter, c.Quota.Late(before[i], now, c.Within)); s.flaw == "late events come when the queue is empty" {
+				d.RetryAfter = max(d.RetryAfter, d.ResetAfter)
+			}
 		}
 		switch s.flaw {
 		case "a charge that was admitted is admitted again":

@@ -31,6 +31,7 @@ var mistakes = []testCase{
 				{"a negative cost", []limiter.Charge{good, {Quota: gold, Key: "key", Cost: -1}}},
 				{"a negative cost, alone", []limiter.Charge{{Quota: q, Key: "key", Cost: -1}}},
 				{"the most negative cost", []limiter.Charge{{Quota: q, Key: "key", Cost: -1 << 63}}},
+				{"a negative Within", []limiter.Charge{good, {Quota: gold, Key: "key", Cost: 1, Within: -1}}},
 				{"one key charged twice", []limiter.Charge{good, {Quota: gold, Key: "key", Cost: 1}, {Quota: q, Key: "key", Cost: 2}}},
 				{"one key charged twice, through two quotas", []limiter.Charge{good, {Quota: again, Key: "key", Cost: 1}}},
 				{"more than MaxCharges", long},

@@ -171,6 +171,11 @@ func (t *trace) do(step string) {
 		if len(more) > 0 && !slices.Contains([]string{"look", "same", "longer"}, verb) {
 			c.Cost, more = t.number(more[0], c), more[1:]
 		}
+		if len(more) > 0 {
+			if within, ok := strings.CutPrefix(more[0], "within="); ok {
+				c.Within, more = must(time.ParseDuration(within)), more[1:]
+			}
+		}
 		if len(more) == 2 && more[0] == "of" {
 			c.Decision = t.ids[more[1]].Decision
 		}
@@ -183,9 +188,9 @@ func (t *trace) do(step string) {
 	c, more := charges[0], fields[0]
 	switch verb {
 	case "take":
-		t.note(c, t.take(c.Quota, c.Key, c.Cost), more)
+		t.note(c, t.taken(c), more)
 	case "refuse":
-		t.note(c, t.refuse(c.Quota, c.Key, c.Cost), more)
+		t.note(c, t.refused(c), more)
 	case "left":
 		t.remaining(c.Quota, c.Key, c.Cost, "then")
 	case "look":
@@ -220,7 +225,7 @@ func (t *trace) do(step string) {
 			}
 		}
 	case "retry":
-		t.retry(c.Quota, c.Key, c.Cost)
+		t.retry(c)
 	case "fill":
 		t.fill(c.Quota, c.Key)
 	case "empty":

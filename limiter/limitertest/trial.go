@@ -84,23 +84,34 @@ func (t *trial) look(q *limiter.Quota, key string) limiter.Decision {
 	return d
 }
 
-// take requires that a charge is admitted.
 func (t *trial) take(q *limiter.Quota, key string, cost int64) limiter.Decision {
 	t.Helper()
-	d := t.ask(q, key, cost)
+	return t.taken(limiter.Charge{Quota: q, Key: key, Cost: cost})
+}
+
+// taken requires that a charge is admitted.
+func (t *trial) taken(c limiter.Charge) limiter.Decision {
+	t.Helper()
+	d := t.decide(c)[0]
 	if !d.Allowed {
-		t.broken("cost %d under %v was refused, want admitted: %+v", cost, q.Limit(), d)
+		t.broken("cost %d under %v was refused, want admitted: %+v", c.Cost, c.Quota.Limit(), d)
 	}
 	if d.RetryAfter != 0 {
-		t.broken("cost %d under %v was admitted with RetryAfter %v, want 0", cost, q.Limit(), d.RetryAfter)
+		t.broken("cost %d under %v was admitted with RetryAfter %v, want 0", c.Cost, c.Quota.Limit(), d.RetryAfter)
 	}
 	return d
 }
 
-// refuse requires that a charge is refused.
 func (t *trial) refuse(q *limiter.Quota, key string, cost int64) limiter.Decision {
 	t.Helper()
-	d := t.ask(q, key, cost)
+	return t.refused(limiter.Charge{Quota: q, Key: key, Cost: cost})
+}
+
+// refused requires that a charge is refused.
+func (t *trial) refused(c limiter.Charge) limiter.Decision {
+	t.Helper()
+	q, cost := c.Quota, c.Cost
+	d := t.decide(c)[0]
 	if d.Allowed {
 		t.broken("cost %d under %v was admitted, want refused: %+v", cost, q.Limit(), d)
 	}
@@ -170,20 +181,21 @@ func describe(charges []limiter.Charge) string {
 	return text
 }
 
-// retry requires that a cost is refused, refused again a tick before its RetryAfter, and admitted then.
-func (t *trial) retry(q *limiter.Quota, key string, cost int64) {
+// retry requires that a charge is refused, refused again a tick before its RetryAfter, and admitted then.
+func (t *trial) retry(c limiter.Charge) {
 	t.Helper()
-	wait := t.refuse(q, key, cost).RetryAfter
+	q, cost := c.Quota, c.Cost
+	wait := t.refused(c).RetryAfter
 	if wait > 3*q.Window() {
 		t.broken("cost %d under %v: RetryAfter is %v, which is longer than the limit's units take to return", cost, q.Limit(), wait)
 	}
 	t.sleep(wait - tick)
-	if d := t.ask(q, key, cost); d.Allowed || d.RetryAfter != tick {
+	if d := t.decide(c)[0]; d.Allowed || d.RetryAfter != tick {
 		t.broken("cost %d under %v: RetryAfter was %v; 1µs before, Allowed is %v and RetryAfter %v",
 			cost, q.Limit(), wait, d.Allowed, d.RetryAfter)
 	}
 	t.sleep(tick)
-	if d := t.ask(q, key, cost); !d.Allowed {
+	if d := t.decide(c)[0]; !d.Allowed {
 		t.broken("cost %d under %v: RetryAfter was %v; then it is refused for another %v", cost, q.Limit(), wait, d.RetryAfter)
 	}
 }

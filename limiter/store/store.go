@@ -32,25 +32,43 @@ func Taken(charges []limiter.Charge) bool {
 func TakeAll(charges []limiter.Charge, states []limiter.State, now int64) (taken bool) {
 	if len(charges) == 1 { // no other charge can refuse it
 		c := &charges[0]
-		states[0], taken = c.Quota.Take(states[0], now, c.Cost)
-		c.Decision = c.Quota.Describe(states[0], now, c.Cost, taken)
+		states[0], taken = Take(c, states[0], now)
+		c.Decision = Describe(c, states[0], now, c.Cost, taken)
 		return taken || c.Optional
 	}
 	for i := range charges {
 		c := &charges[i]
-		_, c.Decision.Allowed = c.Quota.Take(states[i], now, c.Cost)
+		_, c.Decision.Allowed = Take(c, states[i], now)
 	}
 	taken = Taken(charges)
 	for i := range charges {
 		c := &charges[i]
-		q, cost, allowed := c.Quota, c.Cost, c.Decision.Allowed
+		cost, allowed := c.Cost, c.Decision.Allowed
 		switch {
 		case taken:
-			states[i], _ = q.Take(states[i], now, cost)
+			states[i], _ = Take(c, states[i], now)
 		case allowed:
 			cost = 0 // it did not stand in the way: a look
 		}
-		c.Decision = q.Describe(states[i], now, cost, allowed)
+		c.Decision = Describe(c, states[i], now, cost, allowed)
 	}
 	return taken
+}
+
+// Take is [limiter.Quota.Take] for the cost of c, but refuses c if its Delay would be longer than its Within.
+func Take(c *limiter.Charge, s limiter.State, now int64) (limiter.State, bool) {
+	if c.Cost > 0 && c.Quota.Late(s, now, c.Within) > 0 {
+		return s, false
+	}
+	return c.Quota.Take(s, now, c.Cost)
+}
+
+// Describe is [limiter.Quota.Describe], where s and allowed are the results of Take. cost is the Cost of c, or 0 for
+// a look.
+func Describe(c *limiter.Charge, s limiter.State, now, cost int64, allowed bool) limiter.Decision {
+	d := c.Quota.Describe(s, now, cost, allowed)
+	if !allowed {
+		d.RetryAfter = max(d.RetryAfter, c.Quota.Late(s, now, c.Within))
+	}
+	return d
 }

@@ -52,6 +52,16 @@ local bucket = {
 }
 
 if isQueue then
+  bucket.isQueue = true
+
+  -- within is the longest Delay in microseconds, if there is one.
+  local take = bucket.take
+  bucket.take = function(q, s, cost, within)
+    if not within or s.level <= within * q.refill then
+      return take(q, s, cost)
+    end
+  end
+
   -- Only of the event that is last: later events have their turns.
   bucket.refund = function(q, s, n, at)
     if s.level > 0 and q.unit >= q.refill and s.last + divUp(s.level, q.refill) == at then

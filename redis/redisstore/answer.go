@@ -203,7 +203,7 @@ func (a answer) describe(i int, c *limiter.Charge, cost int64, allowed bool) lim
 		return a.describeOther(i, c, s.Last, cost, allowed)
 	}
 	if !isLog(c.Quota) || s.Level == 0 {
-		return c.Quota.Describe(s, a.now, cost, allowed)
+		return stores.Describe(c, s, a.now, cost, allowed)
 	}
 	entries := logs.Get().(*[4]limiter.Entry)
 	s.Log = a.log(entries[:0], i, s, c, allowed)

@@ -8,7 +8,7 @@ local scratch = {quota = false, last = 0, level = 0, prev = 0, log = '', kept = 
 local before, after, afterLives = {false, false, false}, {false, false, false}, {false, false, false}
 local lives, states = {unpack(names)}, {false}
 local load, many, isFree, clear, write -- once they are needed
-local group, levels, logs, ofMany = {false}, {false}, {}, {}
+local group, levels, logs, ofMany, longest = {false}, {false}, {}, {}, {}
 local extra = '' -- what answers about states of other limits have besides
 
 for g = 1, groupCount do
@@ -31,8 +31,11 @@ for g = 1, groupCount do
       if optional then
         cost = -cost
       end
+      local within = false
       if op == SETTLE then
         at, nextTime = read('<d', request, nextTime)
+      elseif op == TAKE and q.algorithm.isQueue then
+        within, nextTime = read('<d', request, nextTime)
       end
 
       local s = states[key]
@@ -57,7 +60,7 @@ for g = 1, groupCount do
       if s.foreign then
         all = false
       elseif hasMany and op == TAKE then
-        level, log = many().taken(s, q, cost)
+        level, log = many().taken(s, q, cost, within)
         all = all and (level or optional)
       elseif hasMany then
         if cost ~= 0 then
@@ -73,7 +76,7 @@ for g = 1, groupCount do
         if cost > 0 then
           level = false
           if cost <= q.capacity then
-            level, log = q.algorithm.take(q, s, cost)
+            level, log = q.algorithm.take(q, s, cost, within)
           end
         end
         all = all and (level or optional)
@@ -88,7 +91,7 @@ for g = 1, groupCount do
           clear(s)
         end
       end
-      group[i], levels[i], logs[i], ofMany[i] = s, level, log, hasMany and q
+      group[i], levels[i], logs[i], ofMany[i], longest[i] = s, level, log, hasMany and q, within
     end
 
     for i = 1, count do
@@ -110,7 +113,7 @@ for g = 1, groupCount do
       answers[answered + 3], answers[answered + 4] = own.level, own.prev
       if q and own.quota.bytes ~= q.bytes or not isShared then
         local fits = op ~= TAKE or level
-        extra = extra .. many().describe(own, isShared, q, (isTaken or not fits) and math.abs(cost) or 0, fits)
+        extra = extra .. many().describe(own, isShared, q, (isTaken or not fits) and math.abs(cost) or 0, fits, longest[i])
         answers[answered + 1] = answers[answered + 1] + 4
         if hasLogs then
           answers[answered + 5], answers[answered + 6], answers[answered + 7] = 0, 0, 0

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/weirgo/weir/limiter"
+	stores "github.com/weirgo/weir/limiter/store"
 )
 
 // A denyCache remembers for a moment the states of keys that Redis refused. While a client goes
@@ -103,13 +104,13 @@ func (m *denyCache) doubt() {
 	}
 }
 
-// answers reports whether s can decide on c. An entry of one decides on a cost of 1, until
+// answers reports whether s can decide on c. An entry of one decides on a cost of 1 without a Within, until
 // its oldest event no longer counts.
 func (s *denyEntry) answers(c *limiter.Charge, now time.Duration) bool {
 	if !s.isOne {
 		return true
 	}
-	return c.Cost == 1 && (s.one.NextAfter == 0 || now-s.asked < s.one.NextAfter)
+	return c.Cost == 1 && c.Within == 0 && (s.one.NextAfter == 0 || now-s.asked < s.one.NextAfter)
 }
 
 // decide returns the decision on c, which s answers. A charge that fits is described as a look.
@@ -127,12 +128,12 @@ func (s *denyEntry) decide(c *limiter.Charge, now time.Duration) limiter.Decisio
 	}
 	state := limiter.State{Last: s.last, Level: s.level, Prev: s.prev}
 	cost := c.Cost
-	_, allowed := c.Quota.Take(state, s.latest(now), cost)
+	_, allowed := stores.Take(c, state, s.latest(now))
 	if allowed {
 		cost = 0 // a look
 	}
 	// By the earliest time, so that a client that waits as long as this says is not early.
-	return c.Quota.Describe(state, s.earliest(now), cost, allowed)
+	return stores.Describe(c, state, s.earliest(now), cost, allowed)
 }
 
 // ofOne returns the decision on an event of cost 1 for the state that d describes.

@@ -327,7 +327,7 @@ func (w *comparison) settle(charges []limiter.Charge) {
 func shown(charges []limiter.Charge) string {
 	var b strings.Builder
 	for _, c := range charges {
-		fmt.Fprintf(&b, " %s of %s/%s %+v costs %d, at %d;", c.Key, c.Quota.Rule(), c.Quota.Tier(), c.Quota.Limit(), c.Cost, c.Decision.Receipt.At)
+		fmt.Fprintf(&b, " %s of %s/%s %+v costs %d within %v, at %d;", c.Key, c.Quota.Rule(), c.Quota.Tier(), c.Quota.Limit(), c.Cost, c.Within, c.Decision.Receipt.At)
 	}
 	return b.String()
 }
@@ -357,6 +357,10 @@ func (w *comparison) charges() []limiter.Charge {
 			q = w.former[i]
 		}
 		c := limiter.Charge{Quota: q, Key: pick(w.chance, w.keys), Cost: w.cost(q), Optional: w.oneIn(4)}
+		if w.oneIn(3) {
+			c.Within = time.Duration(w.magnitude(q.Window().Microseconds())) * time.Microsecond
+			c.Within = pick(w.chance, []time.Duration{c.Within, c.Within, q.Window(), 1, 300 * 24 * time.Hour})
+		}
 		if !slices.ContainsFunc(charges, func(other limiter.Charge) bool { return counterOf(other) == counterOf(c) }) {
 			charges = append(charges, c)
 		}

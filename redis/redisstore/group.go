@@ -75,6 +75,7 @@ type item struct {
 	at    int64 // of a settlement: when it was taken, or 0
 
 	optional bool
+	within   time.Duration
 
 	isSlot  bool     // the quota counts slots
 	message *message // about the key's slots, in the batch in flight
@@ -110,7 +111,7 @@ func (g *group) free() {
 func (g *group) add(name string, c *limiter.Charge) {
 	g.items = append(g.items, item{
 		name: name, quota: c.Quota, cost: c.Cost, at: c.Decision.Receipt.At,
-		isSlot: c.Quota.InFlight(), optional: c.Optional,
+		isSlot: c.Quota.InFlight(), optional: c.Optional, within: c.Within,
 	})
 }
 

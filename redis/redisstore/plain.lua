@@ -31,6 +31,10 @@ for i = 1, count do
     end
     algorithm.advance(q, s, max(now, s.last))
   end
+  local within
+  if op == TAKE and algorithm.isQueue then
+    within, time = read('<d', request, time)
+  end
   local level, log = s.level, s.log
   before[i], after[i] = level, false
   if hasEntries then
@@ -41,7 +45,7 @@ for i = 1, count do
     if changes then
       level = false
       if cost <= q.capacity then
-        level, log = algorithm.take(q, s, cost)
+        level, log = algorithm.take(q, s, cost, within)
       end
       if level then
         s.level = level

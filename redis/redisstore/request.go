@@ -19,7 +19,8 @@ import (
 //	groups: an op and a size, in a byte each
 //	charges: the numbers of the key and of the quota, from 1, in 2 bytes each, and the cost in 8;
 //	         below 0, a charge to take is optional
-//	for each charge of a settlement, when it was taken, in 8 bytes
+//	for each charge of a settlement, when it was taken, and for each charge to take from a LeakyBucket, the
+//	longest Delay, in 8 bytes
 //
 // Integers are little-endian. Numbers that may be large are doubles, as all numbers are in Lua.
 type request struct {
@@ -95,8 +96,11 @@ func (r *request) encode(now int64) {
 			charges = binary.LittleEndian.AppendUint16(charges, key)
 			charges = binary.LittleEndian.AppendUint16(charges, uint16(quota+1))
 			charges = counters.AppendNumber(charges, costOf(g.op, it))
-			if g.op == settle {
+			switch {
+			case g.op == settle:
 				times = counters.AppendNumber(times, it.at)
+			case g.op == take && it.quota.Algorithm() == limiter.LeakyBucket:
+				times = counters.AppendNumber(times, it.longestDelay())
 			}
 		}
 	}
@@ -155,6 +159,16 @@ func (r *request) appendSlots(b, asks []byte) []byte {
 		}
 	}
 	return b
+}
+
+// longestDelay returns the longest Delay that an item accepts, in microseconds. It is at most the Delay behind a full
+// queue, so that Lua counts exactly.
+func (it *item) longestDelay() int64 {
+	longest := it.quota.Window()
+	if it.within > 0 {
+		longest = min(longest, it.within)
+	}
+	return longest.Microseconds()
 }
 
 // costOf returns an item's cost, or an equivalent cost below 2^53. The counter of a settlement

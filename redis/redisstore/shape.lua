@@ -315,9 +315,55 @@ local function newShapes(now, states)
     return fit
   end
 
+  -- How far into a window the share of the previous count is at most room.
+  local function faded(q, prev, room)
+    if byte(q.bytes) ~= 5 or prev <= room then
+      return 0
+    end
+    return min((q.steps - div((room + 1) * q.steps - 1, prev)) * q.step, q.window)
+  end
+
+  -- In how many microseconds at most room units are used.
+  local function untilUsed(s, room)
+    local q = s.quota
+    if q.unit then
+      return divUp(max(0, s.level - room * q.unit), q.refill)
+    elseif q.algorithm.isLog and s.level <= room then
+      return 0
+    elseif q.algorithm.isLog then
+      local time, rounds = q.algorithm.find(s, s.level - room)
+      return time + rounds * q.window - s.last
+    end
+    local start, finish, followedTo = windowOf(q, s.last)
+    local elapsed, owed = s.last - start, max(0, s.level - q.capacity)
+    if s.level <= room then
+      return faded(q, s.prev, room - s.level) - elapsed
+    elseif owed <= room then
+      return finish - s.last + faded(q, s.level - owed, room - owed)
+    end
+    return followedTo - s.last + faded(q, owed, room)
+  end
+
+  -- As Quota.late. In how many microseconds the queue of q is no longer than within, if that is not false.
+  local function lateness(s, isShared, q, within)
+    if not within then
+      return 0
+    end
+    local level = isShared and s.level or usedBy(q, s, isShared) * q.unit
+    if level <= within * q.refill then
+      return 0
+    elseif isShared then
+      return divUp(level, q.refill) - within
+    end
+    return untilUsed(s, roomUnder(q, s.quota, div(within * q.refill, q.unit), isShared))
+  end
+
   -- Whether an event of that cost fits under q, and the states after it.
-  local function taken(s, q, cost)
+  local function taken(s, q, cost, within)
     local own, isShared = stateOf(s, q)
+    if cost > 0 and lateness(own, isShared, q, within) > 0 then
+      return false
+    end
     if cost == 0 or cost > q.capacity or usedBy(q, own, isShared) + cost > q.capacity then
       return cost == 0
     end
@@ -365,35 +411,8 @@ local function newShapes(now, states)
     return joined(s, c, q, owe)
   end
 
-  -- How far into a window the share of the previous count is at most room.
-  local function faded(q, prev, room)
-    if byte(q.bytes) ~= 5 or prev <= room then
-      return 0
-    end
-    return min((q.steps - div((room + 1) * q.steps - 1, prev)) * q.step, q.window)
-  end
-
-  -- In how many microseconds at most room units are used.
-  local function untilUsed(s, room)
-    local q = s.quota
-    if q.unit then
-      return divUp(max(0, s.level - room * q.unit), q.refill)
-    elseif q.algorithm.isLog then
-      local time, rounds = q.algorithm.find(s, s.level - room)
-      return time + rounds * q.window - s.last
-    end
-    local start, finish, followedTo = windowOf(q, s.last)
-    local elapsed, owed = s.last - start, max(0, s.level - q.capacity)
-    if s.level <= room then
-      return faded(q, s.prev, room - s.level) - elapsed
-    elseif owed <= room then
-      return finish - s.last + faded(q, s.level - owed, room - owed)
-    end
-    return followedTo - s.last + faded(q, owed, room)
-  end
-
   -- What an answer has in place of a state that q did not write, as answer.go reads it.
-  local function describe(s, isShared, q, cost, fits)
+  local function describe(s, isShared, q, cost, fits, within)
     local p, used = s.quota, usedBy(q, s, isShared)
     local free, nextAfter, retryAfter, resetAfter, delay = max(0, q.capacity - used), 0, 0, 0, 0
     if free < q.capacity then
@@ -405,7 +424,7 @@ local function newShapes(now, states)
       end
     end
     if not fits and cost <= q.capacity then
-      retryAfter = max(1, untilUsed(s, roomUnder(q, p, q.capacity - cost, isShared)))
+      retryAfter = max(1, untilUsed(s, roomUnder(q, p, q.capacity - cost, isShared)), lateness(s, isShared, q, within))
     elseif fits and byte(q.bytes) == 2 then
       local level = isShared and s.level or used * q.unit
       delay = divUp(max(0, level - cost * q.unit), q.refill)
