@@ -2,8 +2,11 @@ package keyfunc_test
 
 import (
 	"fmt"
+	"mime"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
+	"strings"
 
 	"github.com/weirgo/weir/keyfunc"
 )
@@ -172,4 +175,38 @@ func ExampleFunc() {
 	// Output:
 	// tenant:acme <nil>
 	// 192.0.2.1 <nil>
+}
+
+// The key is the account in a form. The handler must read it with r.PostFormValue, as r.FormValue also
+// finds it in the query.
+func ExampleBody() {
+	account := func(r *http.Request) (string, error) {
+		format, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
+		if err != nil || format != "application/x-www-form-urlencoded" {
+			// The handler might read another body in another way.
+			return "", fmt.Errorf("account: %w", keyfunc.ErrAmbiguous)
+		}
+		body, err := keyfunc.Body(r, 4<<10)
+		if err != nil {
+			return "", err // too long, or cut short: 400, and not a request without a key
+		}
+		form, err := url.ParseQuery(string(body))
+		if err != nil || len(form["account"]) > 1 {
+			return "", fmt.Errorf("account: %w", keyfunc.ErrAmbiguous)
+		}
+		if name := strings.ToLower(form.Get("account")); name != "" {
+			return "account:" + name, nil
+		}
+		return "", keyfunc.ErrNoKey
+	}
+
+	for _, body := range []string{"account=Jane&password=secret", "account=jane&account=joe", "password=secret"} {
+		r := httptest.NewRequest("POST", "/login", strings.NewReader(body))
+		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+		fmt.Println(account(r))
+	}
+	// Output:
+	// account:jane <nil>
+	//  account: keyfunc: the request has several keys where one is meant
+	//  keyfunc: the request carries no such key
 }
