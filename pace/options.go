@@ -93,7 +93,7 @@ type Rule struct {
 }
 
 // Retry says which requests are sent again: requests with an idempotent method (GET, HEAD, OPTIONS,
-// TRACE, PUT, DELETE) or a header field Idempotency-Key, and others only if the server asks for
+// TRACE, QUERY, PUT, DELETE) or a header field Idempotency-Key, and others only if the server asks for
 // it (X-Should-Retry: true). A request with a body needs Request.GetBody. A retry follows a refusal,
 // a status 408, 500, 502, 503, 504 or 529, or a missing response, unless the server says
 // X-Should-Retry: false.
