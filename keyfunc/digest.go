@@ -5,10 +5,11 @@ import (
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/base64"
-	"fmt"
 	"hash"
 	"strings"
 	"sync"
+
+	"github.com/weirgo/weir/internal/invalid"
 )
 
 // DigestSize is the length of a [Digest] as text: 128 bits in base64url.
@@ -74,7 +75,7 @@ func NewDigester(secret []byte) Digester {
 // guessed. An empty secret is no error.
 func CheckSecret(pkg string, secret []byte) error {
 	if n := len(secret); n > 0 && n < minSecret {
-		return fmt.Errorf("%s: Secret has %d bytes: it must have at least %d, or none", pkg, n, minSecret)
+		return invalid.New(pkg, "Secret has %d bytes: it must have at least %d, or none", n, minSecret)
 	}
 	return nil
 }

@@ -2,10 +2,10 @@ package middleware
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
+	"github.com/weirgo/weir/internal/invalid"
 	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/middleware/bans"
@@ -57,7 +57,7 @@ func (l *RateLimit) Rules() []RuleInfo {
 func (l *RateLimit) Overload() Overload { return l.rules.Load().Overload }
 
 // ErrNoRule is the error of Peek and Reset if no rule in force has the name.
-var ErrNoRule = errors.New("middleware: there is no rule of that name")
+var ErrNoRule = invalid.New("middleware", "there is no rule of that name")
 
 // counting returns the rule of that name. A rule that denies counts nothing.
 func (set *ruleset) counting(name string) (*rule, error) {

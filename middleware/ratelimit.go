@@ -2,13 +2,13 @@ package middleware
 
 import (
 	"errors"
-	"fmt"
 	"net/http"
 	"reflect"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/weirgo/weir/internal/invalid"
 	"github.com/weirgo/weir/internal/waiting"
 	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/limiter"
@@ -107,7 +107,7 @@ func (l *RateLimit) now() time.Time {
 // changes stays used. Config.Store must be nil, or the store that the limiter has.
 func (l *RateLimit) Reconfigure(c Config) error {
 	if c.Store != nil && !sameStore(c.Store, l.store) {
-		return errors.New("middleware: Config.Store is another store: Reconfigure keeps the present one")
+		return invalid.New("middleware", "Config.Store is another store: Reconfigure keeps the present one")
 	}
 	l.changing.Lock()
 	defer l.changing.Unlock()
@@ -156,7 +156,7 @@ func PerIP(limit limiter.Limit, options ...keyfunc.IPOption) func(http.Handler) 
 // checkQuota returns why the store cannot count by q, or nil.
 func (l *RateLimit) checkQuota(q *limiter.Quota) error {
 	if err := store.CheckQuota(l.store, q); err != nil {
-		return fmt.Errorf("middleware: Config.Store: %w", err)
+		return invalid.New("middleware", "Config.Store: %w", err)
 	}
 	return nil
 }

@@ -65,6 +65,8 @@ func (exitError) Error() string { return "" }
 // A usageError is a mistake on the command line.
 type usageError struct{ error }
 
+func (e usageError) Unwrap() error { return e.error }
+
 // execute runs the command and returns its exit code.
 func execute(in io.Reader, stdout, stderr io.Writer, args []string) int {
 	s := &session{in: in, out: &printable{to: stdout}, err: &printable{to: stderr}}

@@ -4,11 +4,12 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
-	"regexp"
 	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/pflag"
+
+	"github.com/weirgo/weir/internal/invalid"
 )
 
 // An output writes a command's answer as text, or with --json as JSON.
@@ -57,11 +58,8 @@ func now() time.Time { return inUTC(time.Now()) }
 
 func inUTC(t time.Time) time.Time { return t.UTC().Truncate(time.Second) }
 
-// packages matches the names of Weir's packages in errors: users of the command do not know them.
-var packages = regexp.MustCompile(`(^|: |\n)(limiter|keyfunc|middleware|rules|bans|failover|redisbans|redisrules|redisstore): `)
-
-// inWords returns the text of an error without names of packages.
-func inWords(err error) string { return packages.ReplaceAllString(err.Error(), "$1") }
+// inWords returns the text of an error without names of packages: users of the command do not know them.
+func inWords(err error) string { return invalid.Text(err, nil) }
 
 // inWordsOrNil returns an error with that text, or nil.
 func inWordsOrNil(err error) error {

@@ -126,9 +126,13 @@ func text(err error, named func(field string) string) string {
 		}
 		return at.before(text(e.reason, named))
 	}
+	said := err.Error()
+	if of, ok := err.(interface{ Package() string }); ok { // of a module that cannot import this package
+		said = strings.TrimPrefix(said, of.Package()+": ")
+	}
 	inner := errors.Unwrap(err)
 	if inner == nil {
-		return err.Error()
+		return said
 	}
-	return strings.Replace(err.Error(), inner.Error(), Text(inner, named), 1)
+	return strings.Replace(said, inner.Error(), Text(inner, named), 1)
 }

@@ -3,9 +3,9 @@ package bans
 import (
 	"cmp"
 	"context"
-	"errors"
-	"fmt"
 	"time"
+
+	"github.com/weirgo/weir/internal/invalid"
 )
 
 // A Ban locks one key out.
@@ -66,16 +66,16 @@ const MaxDuration = 366 * 24 * time.Hour
 
 // ErrFull is the error of a full list in which no ban may be evicted: all bans are permanent, or all are
 // by hand and the new ban is not.
-var ErrFull = errors.New("bans: the list is full of permanent or manual bans")
+var ErrFull = invalid.New("bans", "the list is full of permanent or manual bans")
 
 // ErrDigest is returned if a digest ([keyfunc.Digest.Key]) is to be banned in a list that holds keys:
 // no request would match such a ban. A list in Redis holds digests, and accepts them.
-var ErrDigest = errors.New("bans: a digest does not reveal its key: name the key")
+var ErrDigest = invalid.New("bans", "a digest does not reveal its key: name the key")
 
 // CheckDuration returns the error that [List.Ban] returns for the duration d, or nil if d is valid.
 func CheckDuration(d time.Duration) error {
 	if d < 0 || d > MaxDuration {
-		return fmt.Errorf("bans: a ban of %v: it must be at most %v, or 0 for a permanent ban", d, MaxDuration)
+		return invalid.New("bans", "a ban of %v: it must be at most %v, or 0 for a permanent ban", d, MaxDuration)
 	}
 	return nil
 }

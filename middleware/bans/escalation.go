@@ -88,7 +88,7 @@ func wrong(field, reason string, args ...any) error {
 func CheckEscalation(rule string, e Escalation) error {
 	var err error
 	if rule == "" {
-		err = errors.New("bans: a ban by escalation needs the name of its rule")
+		err = invalid.New("bans", "a ban by escalation needs the name of its rule")
 	}
 	return errors.Join(err, e.checkBan())
 }

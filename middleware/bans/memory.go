@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"math"
 	"slices"
 	"strings"
@@ -12,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/weirgo/weir/internal/invalid"
 	"github.com/weirgo/weir/keyfunc"
 )
 
@@ -61,7 +61,7 @@ type Memory struct {
 func New(o Options) (*Memory, error) {
 	err := keyfunc.CheckSecret("bans", o.Secret)
 	if o.MaxBans < 0 || o.MaxBans > maxMaxBans {
-		err = errors.Join(fmt.Errorf("bans: MaxBans is %d: it must be from 1 to %d, or 0 for %d", o.MaxBans, maxMaxBans, defaultMaxBans), err)
+		err = errors.Join(invalid.New("bans", "MaxBans is %d: it must be from 1 to %d, or 0 for %d", o.MaxBans, maxMaxBans, defaultMaxBans), err)
 	}
 	if err != nil {
 		return nil, err
@@ -256,7 +256,7 @@ func (m *Memory) Each(f func(b Ban, remember time.Duration)) {
 // is [ErrFull], or says which argument is wrong.
 func (m *Memory) Restore(b Ban, remember time.Duration) error {
 	if b.Times < 0 || remember < 0 || remember > MaxDuration {
-		return fmt.Errorf("bans: Times is %d, remembered for %v: Times must not be negative, and the time must be from 0 to %v", b.Times, remember, MaxDuration)
+		return invalid.New("bans", "Times is %d, remembered for %v: Times must not be negative, and the time must be from 0 to %v", b.Times, remember, MaxDuration)
 	}
 	if _, err := Noted(Reason(b.Reason), By(b.By)); err != nil {
 		return err
@@ -264,7 +264,7 @@ func (m *Memory) Restore(b Ban, remember time.Duration) error {
 	id := m.idOf(b.Key)
 	if b.Key == "" && b.Digest != "" {
 		if _, ok := keyfunc.ParseDigest(b.Digest); !ok {
-			return fmt.Errorf("bans: Digest is %.40q: it is not a digest", b.Digest)
+			return invalid.New("bans", "Digest is %.40q: it is not a digest", b.Digest)
 		}
 		id = digestMark + b.Digest
 	}
@@ -281,7 +281,7 @@ func (m *Memory) Restore(b Ban, remember time.Duration) error {
 	}
 	if !b.Until.IsZero() {
 		if left := time.Until(b.Until); left > MaxDuration {
-			return fmt.Errorf("bans: a ban until %v: it must end within %v", b.Until, MaxDuration)
+			return invalid.New("bans", "a ban until %v: it must end within %v", b.Until, MaxDuration)
 		}
 		state.until = int64(b.Until.Sub(m.start))
 	}

@@ -2,9 +2,10 @@ package bans
 
 import (
 	"errors"
-	"fmt"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/weirgo/weir/internal/invalid"
 )
 
 // A Note is a remark on a ban by hand: [Reason] or [By].
@@ -30,14 +31,14 @@ func Noted(notes ...Note) (Ban, error) {
 
 func checkNote(field, text string, most int) error {
 	if len(text) > most {
-		return fmt.Errorf("bans: %s has %d bytes: it may have %d", field, len(text), most)
+		return invalid.New("bans", "%s has %d bytes: it may have %d", field, len(text), most)
 	}
 	if !utf8.ValidString(text) {
-		return fmt.Errorf("bans: %s is %q: it must be UTF-8", field, text)
+		return invalid.New("bans", "%s is %q: it must be UTF-8", field, text)
 	}
 	for _, c := range text {
 		if !unicode.IsPrint(c) {
-			return fmt.Errorf("bans: %s is %q: it has %U, which cannot be printed in a line", field, text, c)
+			return invalid.New("bans", "%s is %q: it has %U, which cannot be printed in a line", field, text, c)
 		}
 	}
 	return nil

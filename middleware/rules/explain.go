@@ -14,6 +14,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/weirgo/weir/internal/invalid"
 	"github.com/weirgo/weir/internal/operate"
 	"github.com/weirgo/weir/internal/route"
 	"github.com/weirgo/weir/internal/yamlfile"
@@ -208,21 +209,21 @@ func (r *Rules) line(path ...string) int {
 func (r *Rules) request(q Request) (*http.Request, error) {
 	var errs []error
 	if !strings.HasPrefix(q.Path, "/") {
-		errs = append(errs, fmt.Errorf("rules: path %q does not begin with /", q.Path))
+		errs = append(errs, invalid.New("rules", "path %q does not begin with /", q.Path))
 	}
 	if strings.ContainsAny(q.Path, "?#") {
-		errs = append(errs, fmt.Errorf("rules: path %q has a ? or #: put the query into Query (--query)", q.Path))
+		errs = append(errs, invalid.New("rules", "path %q has a ? or #: put the query into Query (--query)", q.Path))
 	}
 	ip, err := netip.ParseAddr(cmp.Or(q.IP, defaultIP))
 	if err != nil {
-		errs = append(errs, fmt.Errorf("rules: ip %q is not an address", q.IP))
+		errs = append(errs, invalid.New("rules", "ip %q is not an address", q.IP))
 	}
 	method := cmp.Or(q.Method, http.MethodGet)
 	if strings.ContainsAny(q.Host, "/ ") {
-		errs = append(errs, fmt.Errorf("rules: host %q is not a host such as example.org", q.Host))
+		errs = append(errs, invalid.New("rules", "host %q is not a host such as example.org", q.Host))
 	}
 	if method != strings.ToUpper(method) || strings.ContainsAny(method, " /") {
-		errs = append(errs, fmt.Errorf("rules: method %q is not in capitals", q.Method))
+		errs = append(errs, invalid.New("rules", "method %q is not in capitals", q.Method))
 	}
 	if len(errs) > 0 {
 		return nil, errors.Join(errs...)

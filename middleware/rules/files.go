@@ -11,6 +11,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/weirgo/weir/internal/invalid"
 	"github.com/weirgo/weir/internal/yamlfile"
 )
 
@@ -74,7 +75,7 @@ func (f *files) look() bool {
 func (f *files) readAll() bool {
 	text, err := readFile(f.path, yamlfile.MaxBytes)
 	if err != nil {
-		f.found = digestOf(fmt.Errorf("rules: %w", err))
+		f.found = digestOf(invalid.New("rules", "%w", err))
 		return false
 	}
 	sum := sha256.New()
@@ -112,7 +113,7 @@ func addOther(digest hash.Hash, text []byte, err error) {
 func loadFile(path, name string, o Options) (*Rules, error) {
 	text, err := readFile(path, yamlfile.MaxBytes)
 	if err != nil {
-		return nil, fmt.Errorf("rules: %w", err)
+		return nil, invalid.New("rules", "%w", err)
 	}
 	return parse(name, text, o, func(other string) (string, []byte, error) {
 		if !filepath.IsAbs(other) {

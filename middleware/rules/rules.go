@@ -70,29 +70,29 @@ func (o *Options) Validate() error {
 	var errs []error
 	c := &o.Config
 	if c.ByTier != nil || c.ByRoute != nil || c.Default != nil || c.Bans.Status != 0 {
-		errs = append(errs, errors.New("rules: Options.Config has ByTier, ByRoute, Default or Bans.Status, which belong in the file"))
+		errs = append(errs, invalid.New("rules", "Options.Config has ByTier, ByRoute, Default or Bans.Status, which belong in the file"))
 	}
 	// The file adds its own to these, so that middleware.New does not see them.
 	for name, match := range map[string]middleware.Match{"Allow": c.Allow, "Bans.Deny": c.Bans.Deny} {
 		if err := route.Wrong(match); err != nil {
-			errs = append(errs, fmt.Errorf("rules: Options.Config.%s: %w", name, err))
+			errs = append(errs, invalid.New("rules", "Options.Config.%s: %w", name, err))
 		}
 	}
 	for _, name := range []string{"ip", "fingerprint"} {
 		if o.Keys[name] != nil {
-			errs = append(errs, fmt.Errorf("rules: Options.Keys has %q, which the file's proxies section defines", name))
+			errs = append(errs, invalid.New("rules", "Options.Keys has %q, which the file's proxies section defines", name))
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(o.Keys)) {
 		switch {
 		case o.Keys[name] == nil:
-			errs = append(errs, fmt.Errorf("rules: Options.Keys[%q] is nil", name))
+			errs = append(errs, invalid.New("rules", "Options.Keys[%q] is nil", name))
 		case name == "" || strings.Trim(strings.ToLower(name), "abcdefghijklmnopqrstuvwxyz0123456789-_") != "":
-			errs = append(errs, fmt.Errorf("rules: Options.Keys has %q: a name is letters, digits, - and _", name))
+			errs = append(errs, invalid.New("rules", "Options.Keys has %q: a name is letters, digits, - and _", name))
 		}
 	}
 	if o.Poll != 0 && (o.Poll < 100*time.Millisecond || o.Poll > 24*time.Hour) {
-		errs = append(errs, fmt.Errorf("rules: Options.Poll is %v: it must be from 100ms to 24h, or 0 for the default", o.Poll))
+		errs = append(errs, invalid.New("rules", "Options.Poll is %v: it must be from 100ms to 24h, or 0 for the default", o.Poll))
 	}
 	return errors.Join(errs...)
 }

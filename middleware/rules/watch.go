@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/weirgo/weir/internal/invalid"
 	"github.com/weirgo/weir/middleware"
 	"github.com/weirgo/weir/middleware/bans"
 )
@@ -78,11 +79,11 @@ func Watch(ctx context.Context, path string, o Options) (*Watcher, error) {
 		return nil, err
 	}
 	if path == "" {
-		return nil, errors.New("rules: the path of the file is empty")
+		return nil, invalid.New("rules", "the path of the file is empty")
 	}
 	absolute, err := filepath.Abs(path) // the working directory may change
 	if err != nil {
-		return nil, fmt.Errorf("rules: %w", err)
+		return nil, invalid.New("rules", "%w", err)
 	}
 	return watch(ctx, o, &Watcher{name: path, files: files{path: absolute}})
 }
@@ -106,7 +107,7 @@ type Source interface {
 // Watcher ends, or if WatchSource returns an error. The rules cannot name files.
 func WatchSource(ctx context.Context, name string, s Source, o Options) (*Watcher, error) {
 	if s == nil {
-		return nil, errors.New("rules: WatchSource needs a Source")
+		return nil, invalid.New("rules", "WatchSource needs a Source")
 	}
 	if err := o.Validate(); err != nil {
 		return nil, errors.Join(err, s.Close())
@@ -142,7 +143,7 @@ func (w *Watcher) begin(ctx context.Context) error {
 		}
 		var err error
 		if rules, err = Parse(w.options.Fallback, w.options); err != nil {
-			return fmt.Errorf("rules: Options.Fallback: %w", err)
+			return invalid.New("rules", "Options.Fallback: %w", err)
 		}
 		if w.RateLimit, err = middleware.New(rules.Config()); err != nil {
 			return err
@@ -161,14 +162,14 @@ func (w *Watcher) begin(ctx context.Context) error {
 // read reads and checks the file or source.
 func (w *Watcher) read(ctx context.Context) (*Rules, error) {
 	if err := ctx.Err(); err != nil {
-		return nil, fmt.Errorf("rules: read %s: %w", w.name, err)
+		return nil, invalid.New("rules", "read %s: %w", w.name, err)
 	}
 	if w.source == nil {
 		return w.files.read(w.name, w.options)
 	}
 	text, err := w.source.Read(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("rules: %s: %w", w.name, err)
+		return nil, invalid.New("rules", "%s: %w", w.name, err)
 	}
 	return parseText(text, w.options)
 }

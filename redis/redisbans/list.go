@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"sync"
 	"sync/atomic"
@@ -55,10 +54,10 @@ const (
 func (o Options) Validate() error {
 	errs := wire.Check("redisbans", o.Prefix, o.Secret)
 	if _, err := bans.New(bans.Options{MaxBans: o.MaxBans}); err != nil {
-		errs = append(errs, fmt.Errorf("redisbans: %w", err))
+		errs = append(errs, wire.Errorf("redisbans", "%w", err))
 	}
 	if o.Poll != 0 && (o.Poll < minPoll || o.Poll > maxPoll) {
-		errs = append(errs, fmt.Errorf("redisbans: Poll is %v: it must be from %v to %v, or 0 for %v", o.Poll, minPoll, maxPoll, defaultPoll))
+		errs = append(errs, wire.Errorf("redisbans", "Poll is %v: it must be from %v to %v, or 0 for %v", o.Poll, minPoll, maxPoll, defaultPoll))
 	}
 	return errors.Join(errs...)
 }
@@ -200,7 +199,7 @@ func (l *List) Ban(ctx context.Context, key string, d time.Duration, notes ...ba
 }
 
 // errDown is the error of a call that does not ask Redis, as Redis did not answer the last time.
-var errDown = errors.New("redisbans: Redis gives no answer: the ban holds in this process until it does")
+var errDown = wire.Errorf("redisbans", "Redis gives no answer: the ban holds in this process until it does")
 
 // Escalate implements [bans.List]. If this process's copy of the list has a ban of the key, Escalate
 // returns that ban without asking Redis. In an outage only the first call waits for Redis.

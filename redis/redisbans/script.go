@@ -5,7 +5,6 @@ import (
 	"context"
 	_ "embed"
 	"encoding/json"
-	"fmt"
 	"math"
 	"strconv"
 	"strings"
@@ -40,7 +39,7 @@ func (l *List) run(ctx context.Context, op, tag string, values any) (n news, lif
 	case err != nil:
 		return n, false, l.failed(err)
 	case len(said) != 2:
-		return n, false, fmt.Errorf("redisbans: the answer is not one of bans.lua: %.200q", said)
+		return n, false, wire.Errorf("redisbans", "the answer is not one of bans.lua: %.200q", said)
 	case said[0] == "full":
 		return n, false, bans.ErrFull
 	}
@@ -90,12 +89,12 @@ const none = "none"
 func readNews(text string) (n news, err error) {
 	of := strings.SplitN(text, " ", 5)
 	if len(of) != 5 {
-		return n, fmt.Errorf("redisbans: this is not from bans.lua: %.200q", text)
+		return n, wire.Errorf("redisbans", "this is not from bans.lua: %.200q", text)
 	}
 	n = news{received: time.Now(), tag: of[3], state: of[4]}
 	for i, number := range []*int64{&n.before, &n.version, &n.now} {
 		if *number, err = strconv.ParseInt(of[i], 10, 64); err != nil {
-			return n, fmt.Errorf("redisbans: this is not from bans.lua: %.200q: %w", text, err)
+			return n, wire.Errorf("redisbans", "this is not from bans.lua: %.200q: %w", text, err)
 		}
 	}
 	return n, nil

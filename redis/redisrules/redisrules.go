@@ -96,7 +96,7 @@ func publish(ctx context.Context, client redis.UniversalClient, key string, text
 		return struct{}{}, nil
 	})
 	if err != nil {
-		return fmt.Errorf("redisrules: publish Redis key %q: %w", key, err)
+		return wire.Errorf("redisrules", "publish Redis key %q: %w", key, err)
 	}
 	return nil
 }
@@ -117,7 +117,7 @@ func check(client redis.UniversalClient, key string) error {
 		return err
 	}
 	if key == "" {
-		return errors.New("redisrules: the key in Redis is empty")
+		return wire.Errorf("redisrules", "the key in Redis is empty")
 	}
 	return nil
 }

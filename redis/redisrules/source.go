@@ -34,7 +34,7 @@ const (
 )
 
 func errTooLong(what string) error {
-	return fmt.Errorf("redisrules: %s is longer than 1 MiB (%d bytes)", what, maxText)
+	return wire.Errorf("redisrules", "%s is longer than 1 MiB (%d bytes)", what, maxText)
 }
 
 // newSource returns a source that nudges for each message, and every poll: text that was written
@@ -68,7 +68,7 @@ func (s *source) Read(ctx context.Context) ([]byte, error) {
 		}
 	})
 	if err != nil {
-		return nil, fmt.Errorf("redisrules: read Redis key %q: %w", s.key, err)
+		return nil, wire.Errorf("redisrules", "read Redis key %q: %w", s.key, err)
 	}
 	if len(text) > maxText {
 		return nil, errTooLong(fmt.Sprintf("Redis key %q", s.key))

@@ -3,7 +3,6 @@ package redisstore
 import (
 	"context"
 	"errors"
-	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -49,7 +48,7 @@ type Options struct {
 func (o Options) Validate() error {
 	errs := wire.Check("redisstore", o.Prefix, o.Secret)
 	if err := o.Failover.Validate(); err != nil {
-		errs = append(errs, fmt.Errorf("redisstore: Failover: %w", err))
+		errs = append(errs, wire.Errorf("redisstore", "Failover: %w", err))
 	}
 	return errors.Join(errs...)
 }

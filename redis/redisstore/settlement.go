@@ -2,11 +2,11 @@ package redisstore
 
 import (
 	"context"
-	"fmt"
 	"sync/atomic"
 	"time"
 
 	"github.com/weirgo/weir/limiter"
+	"github.com/weirgo/weir/redis/internal/wire"
 )
 
 // settled ends a settlement whose group g is answered or will not be.
@@ -63,9 +63,9 @@ func (s *store) close(patience time.Duration) error {
 		case time.Now().Before(end):
 			continue
 		case count > 0:
-			return fmt.Errorf("redisstore: Redis has not answered to %d settlements in %v", count, patience)
+			return wire.Errorf("redisstore", "Redis has not answered to %d settlements in %v", count, patience)
 		}
-		return fmt.Errorf("redisstore: Redis did not confirm in %v that all slots are released", patience)
+		return wire.Errorf("redisstore", "Redis did not confirm in %v that all slots are released", patience)
 	}
 }
 

@@ -27,6 +27,9 @@ func (f *failure) Error() string {
 
 func (f *failure) Unwrap() error { return f.err }
 
+// Package is the name that begins the text.
+func (f *failure) Package() string { return f.pkg }
+
 // Unusable tells package failover that the server cannot run the scripts.
 func (f *failure) Unusable() bool { return f.unusable }
 

@@ -21,10 +21,10 @@ const longestPrefix = 64
 // do not show the secret.
 func Check(pkg, prefix string, secret []byte) (errs []error) {
 	if len(prefix) > longestPrefix {
-		errs = append(errs, fmt.Errorf("%s: Prefix %.20q... has %d characters: at most %d are allowed", pkg, prefix, len(prefix), longestPrefix))
+		errs = append(errs, Errorf(pkg, "Prefix %.20q... has %d characters: at most %d are allowed", prefix, len(prefix), longestPrefix))
 	}
 	if i := strings.IndexFunc(prefix, func(c rune) bool { return c <= ' ' || c > '~' || c == '{' || c == '}' }); i >= 0 {
-		errs = append(errs, fmt.Errorf("%s: Prefix %q has a space, a brace or a character outside printable ASCII", pkg, prefix))
+		errs = append(errs, Errorf(pkg, "Prefix %q has a space, a brace or a character outside printable ASCII", prefix))
 	}
 	if err := keyfunc.CheckSecret(pkg, secret); err != nil {
 		errs = append(errs, err)
@@ -44,12 +44,12 @@ func CheckClient(pkg string, client redis.UniversalClient) error {
 	case *redis.ClusterClient:
 		isNil = client == nil
 	case *redis.Ring:
-		return fmt.Errorf("%s: the client is a *redis.Ring, whose shards are not one store: when a shard is lost, its keys are counted anew on others; use a *redis.ClusterClient, or a *redis.Client for one server or Sentinel", pkg)
+		return Errorf(pkg, "the client is a *redis.Ring, whose shards are not one store: when a shard is lost, its keys are counted anew on others; use a *redis.ClusterClient, or a *redis.Client for one server or Sentinel")
 	default:
-		return fmt.Errorf("%s: the client is a %T: it must be a *redis.Client (one server or Sentinel) or a *redis.ClusterClient; of a wrapper, pass the client inside, which AddHook can change", pkg, client)
+		return Errorf(pkg, "the client is a %T: it must be a *redis.Client (one server or Sentinel) or a *redis.ClusterClient; of a wrapper, pass the client inside, which AddHook can change", client)
 	}
 	if isNil {
-		return fmt.Errorf("%s: it needs a client, and this one is nil", pkg)
+		return Errorf(pkg, "it needs a client, and this one is nil")
 	}
 	return nil
 }
