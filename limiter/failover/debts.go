@@ -2,6 +2,7 @@ package failover
 
 import (
 	"context"
+	"maps"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -14,151 +15,135 @@ type debtor struct{ rule, tier, key string }
 
 func debtorOf(c *limiter.Charge) debtor { return debtor{c.Quota.Rule(), c.Quota.Tier(), c.Key} }
 
-// A debt is what this process admitted for a key by itself. The server is told when it answers about the
+// A debt is what this process admitted for a key by itself. The server is charged when it answers about the
 // key again, or each failed call would add to the limit.
 type debt struct {
-	units     int64
-	share     *limiter.Quota // that counted them
-	since     time.Time
-	isPressed bool // the share has refused an event since
+	units       int64
+	share       *limiter.Quota // that counted them
+	first, last time.Time      // when the share counted them
+	isPressed   bool           // the share has refused an event since
 }
 
 // debts are the debts of all keys.
 type debts struct {
-	count atomic.Int64 // of the keys, which spares healthy stores the lock
+	count    atomic.Int64  // of the keys, which spares healthy stores the lock
+	forgiven atomic.Uint64 // keys that were displaced
+
 	mu    sync.Mutex
 	of    map[debtor]debt
 	swept time.Time
-
-	forgiven atomic.Uint64 // keys that were displaced
 }
 
 // mostDebtors is how many keys may owe. A further key displaces any of them.
 const mostDebtors = 1 << 16
 
-// add adds to what a key owes for events that its share counted. Less than 0 units are a refund, which
-// cannot take back what was repaid already. With no units, it notes that the share refused an event.
+// add adds to what a key owes. Less than 0 units are a refund, which cannot take back what was repaid
+// already. No units note that the share refused an event.
 func (d *debts) add(c *limiter.Charge, more debt) {
-	if more.share.InFlight() {
+	if c.Quota.InFlight() {
 		return
 	}
-	who := debtorOf(c)
+	who, now := debtorOf(c), time.Now()
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	owed, known := d.of[who]
-	if !known {
-		owed = more
-	} else {
-		owed.units += more.units
-		owed.isPressed = owed.isPressed || more.isPressed
+	if more.last = now; more.first.IsZero() {
+		more.first = now
 	}
-	owed.units = min(owed.units, 2*c.Quota.Capacity()) // servers forgive the rest
-	switch {
-	case owed.units <= 0:
-		delete(d.of, who)
-	case !known && len(d.of) >= mostDebtors:
+	if known {
+		more.units, more.share, more.first = more.units+owed.units, owed.share, owed.first
+		more.isPressed = more.isPressed || owed.isPressed
+	}
+	more.units = min(more.units, 2*c.Quota.Capacity()) // servers forgive the rest
+	if more.units > 0 && !known && len(d.of) >= mostDebtors {
 		for other := range d.of {
 			delete(d.of, other)
 			d.forgiven.Add(1)
 			break
 		}
-		fallthrough
-	default:
-		d.of[who] = owed
+	}
+	if d.of[who] = more; more.units <= 0 {
+		delete(d.of, who)
 	}
 	d.count.Store(int64(len(d.of)))
 }
 
-// take removes and returns what a key owes.
+// take removes and returns what a key owes. Once a minute it forgets the debts that no longer count.
 func (d *debts) take(c *limiter.Charge) (owed debt) {
-	who := debtorOf(c)
+	who, now := debtorOf(c), time.Now()
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	owed = d.of[who]
 	delete(d.of, who)
+	if now.Sub(d.swept) > time.Minute {
+		d.swept = now
+		maps.DeleteFunc(d.of, func(_ debtor, other debt) bool { return now.Sub(other.last) > 2*other.share.Window() })
+	}
 	d.count.Store(int64(len(d.of)))
 	return owed
 }
 
-// sweep forgets the keys that owe nothing any more, once a minute.
-func (d *debts) sweep(local *limiter.Memory) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if time.Since(d.swept) < quiet {
-		return
-	}
-	d.swept = time.Now()
-	for who, owed := range d.of {
-		if owed.due(local, who.key) == 0 {
-			delete(d.of, who)
+// due returns how many units of a debt of c's key, which the server has just allowed, it is charged now, and
+// how many it may be charged later.
+//
+// A key whose share refused nothing does not owe what its bucket has refilled, but for one burst: the server
+// may have counted it before. The units of a window stay in the share if all shares together fit into the
+// server's room: it would count them for a whole window from now on, and refuse a client within its limit.
+// The server forgives what exceeds twice the capacity, so such a debt waits until there is room.
+func (s *Store) due(owed debt, c *limiter.Charge) (now, later int64) {
+	now, share, room, age := owed.units, owed.share, c.Decision.Remaining, time.Since(owed.first)
+	isBucket := share.Algorithm() == limiter.TokenBucket || share.Algorithm() == limiter.LeakyBucket
+	switch {
+	case age < share.Window()/10 || age < quiet && owed.isPressed:
+	case age < quiet && isBucket:
+		refilled := (age.Seconds()/share.Window().Seconds() - 1) * float64(share.Capacity())
+		now -= int64(min(max(0, refilled), float64(now)))
+	default: // what still counts is in the share
+		look := []limiter.Charge{{Quota: share, Key: c.Key}}
+		_ = s.local.Decide(context.Background(), look) // which cannot fail
+		now = min(now, look[0].Decision.Limit-look[0].Decision.Remaining)
+		if !owed.isPressed && now*int64(s.options.Replicas) <= room {
+			return 0, now
 		}
 	}
-	d.count.Store(int64(len(d.of)))
+	later = max(0, now-room-c.Quota.Capacity())
+	return now - later, later
 }
 
-// due returns how much of a debt the server must know. A key that kept to its share owes nothing that the
-// share refilled, but for one burst, which the server may have counted before. A key that asked for more
-// owes everything: other processes may have used what the server refilled. After a minute the units
-// that still count are in the share.
-func (d debt) due(local *limiter.Memory, key string) int64 {
-	age := time.Since(d.since)
-	switch {
-	case d.units == 0 || age < quiet && d.isPressed:
-		return d.units
-	case age < quiet:
-		l := d.share.Limit()
-		refilled := age.Seconds()/l.Per.Seconds()*float64(l.Events) - float64(d.share.Capacity())
-		return d.units - int64(min(max(0, refilled), float64(d.units))) // rounding is less than a unit
-	}
-	look := []limiter.Charge{{Quota: d.share, Key: key}}
-	if err := local.Decide(context.Background(), look); err != nil {
-		return d.units
-	}
-	return min(d.units, look[0].Decision.Limit-look[0].Decision.Remaining)
-}
-
-// repay charges the servers with what this process admitted by itself for the keys of charges that they
-// have just allowed. A refusal shows that the server has no room: it would forgive what exceeds twice
-// the capacity, so a debt waits until there is room. The share of a key that owes counts these charges,
-// too: so all that a process in debt admits is within its share. If it is not known whether the servers
-// charged a debt, they are charged again: that admits less, never more. Looks change nothing, so that a
-// reservation can still be refunded.
+// repay charges the server with what this process admitted by itself for the keys of charges that the server
+// has just allowed. The share of such a key counts these charges, too: so all that a process in debt admits
+// is within its share. If it is not known whether the server charged a debt, it is charged again: that
+// admits less, never more.
 func (s *Store) repay(ctx context.Context, charges []limiter.Charge) {
-	s.debts.sweep(s.local)
 	var settlements, onShare []limiter.Settlement
-	var taken []debt
+	var charged []debt
 	for _, c := range charges {
-		if c.Cost == 0 || !c.Decision.Allowed {
+		if !c.Decision.Allowed {
+			s.debts.add(&c, debt{isPressed: true})
 			continue
 		}
 		owed := s.debts.take(&c)
-		due := owed.due(s.local, c.Key)
-		if due == 0 {
+		if owed.units == 0 {
 			continue
 		}
-		now := min(due, c.Decision.Remaining+c.Quota.Capacity())
-		if now < due { // what the share refilled is deducted already
-			s.debts.add(&c, debt{units: due - now, share: owed.share, since: owed.since, isPressed: true})
-			owed.units = now
+		now, later := s.due(owed, &c)
+		if owed.units = later; later > 0 {
+			owed.isPressed = owed.isPressed || now > 0 // what was refilled is deducted already
+			s.debts.add(&c, owed)
 		}
-		onShare = append(onShare, limiter.Settlement{Charge: limiter.Charge{Quota: owed.share, Key: c.Key}, Actual: c.Cost})
-		c.Cost, c.Decision = 0, limiter.Decision{Receipt: limiter.Receipt{By: limiter.ByShare}}
-		settlements = append(settlements, limiter.Settlement{Charge: c, Actual: now})
-		taken = append(taken, owed)
-	}
-	if len(settlements) == 0 {
-		return
+		if now > 0 {
+			onShare = append(onShare, limiter.Settlement{Charge: limiter.Charge{Quota: owed.share, Key: c.Key}, Actual: c.Cost})
+			c.Cost, c.Decision = 0, limiter.Decision{Receipt: limiter.Receipt{By: limiter.ByShare}}
+			settlements = append(settlements, limiter.Settlement{Charge: c, Actual: now})
+			owed.units = now
+			charged = append(charged, owed)
+		}
 	}
 	_ = s.local.Settle(context.Background(), onShare) // which cannot fail
-	began := time.Now()
-	err := s.timed(ctx, func(ctx context.Context) error { return s.inner.Settle(ctx, settlements) })
-	if err == nil {
-		return
-	}
-	causes, _ := s.blame(ctx, began, corrections(settlements), err)
-	for i := range settlements {
-		if causes == nil || causes[i] != nil {
-			s.debts.add(&settlements[i].Charge, taken[i])
+	causes, err := s.settle(ctx, settlements)
+	for i := range charged {
+		if err != nil && (causes == nil || causes[i] != nil) {
+			s.debts.add(&settlements[i].Charge, charged[i])
 		}
 	}
 }

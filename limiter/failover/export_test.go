@@ -9,7 +9,12 @@ func (s *Store) Options() Options { return s.options }
 
 // IsDown reports whether a breaker is open: another decision would be one more failure.
 func (s *Store) IsDown(charges []limiter.Charge) bool {
-	return s.down(charges, nil) != nil
+	for i := range charges {
+		if s.serverOf(&charges[i]).down.Load() != nil {
+			return true
+		}
+	}
+	return false
 }
 
 // Local has the counters of this process, which only an outage would show, and change.
@@ -20,8 +25,7 @@ func (s *Store) ShareOf(q *limiter.Quota) *limiter.Quota { return s.share(q) }
 
 // Shares and Owing are how many shares and keys in debt are remembered: a bound of memory.
 func (s *Store) Shares() (n int) {
-	s.shares.Range(func(any, any) bool { n++; return true })
-	return n
+	return len(s.shares.of)
 }
 
 func (s *Store) Owing() int { return int(s.debts.count.Load()) }

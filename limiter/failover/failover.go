@@ -97,13 +97,15 @@ type Store struct {
 	open   atomic.Int32 // servers with an open breaker
 	debts  debts
 
-	inner      limiter.Store
-	keepsTime  bool // inner returns within the deadline by itself
-	inventory  Servers
-	options    Options
-	local      *limiter.Memory
-	shares     sync.Map     // of local: *limiter.Quota -> its share, also a *limiter.Quota
-	sharesKept atomic.Int64 // how many shares has
+	inner     limiter.Store
+	keepsTime bool // inner returns within the deadline by itself
+	inventory Servers
+	options   Options
+	local     *limiter.Memory
+	shares    struct { // of local
+		sync.Mutex
+		of map[*limiter.Quota]*limiter.Quota
+	}
 
 	mu      sync.Mutex // for what follows
 	servers [64]server
@@ -152,7 +154,7 @@ func New(inner limiter.Store, o Options) (*Store, error) {
 		options: o,
 		local:   memory, // made now, as it is small while empty and no outage should begin with work
 	}
-	s.debts.of = make(map[debtor]debt)
+	s.debts.of, s.shares.of = make(map[debtor]debt), make(map[*limiter.Quota]*limiter.Quota)
 	if store, ok := inner.(Bounded); ok {
 		s.inner, s.keepsTime = store.Within(o.Deadline), true
 	}
@@ -183,19 +185,14 @@ func (s *Store) Decide(ctx context.Context, charges []limiter.Charge) error {
 	if err := limiter.CheckCharges(charges); err != nil {
 		return err // a server that is down does not get to say so
 	}
-	var room [8]error // of few charges, so that a decision allocates nothing
-	causes := s.down(charges, room[:0])
-	if causes != nil && s.probe(ctx, charges, false) {
-		causes = s.down(charges, room[:0])
-	}
+	var room [few]error // so that a decision allocates nothing
+	causes := s.down(ctx, charges, room[:0], false)
 	if causes == nil {
 		var err error
-		causes, err = s.call(ctx, charges, func(ctx context.Context) error { return s.inner.Decide(ctx, charges) })
-		switch {
-		case err == nil:
-			s.counters.decided.Add(1)
-			return nil
-		case causes == nil:
+		if causes, err = s.call(ctx, charges, s.inner.Decide); causes == nil {
+			if err == nil {
+				s.counters.decided.Add(1)
+			}
 			return err
 		}
 	}
@@ -217,7 +214,8 @@ func (s *Store) Settle(ctx context.Context, settlements []limiter.Settlement) er
 	}
 	isLocal := func(c limiter.Settlement) bool { return c.Decision.Receipt.By > limiter.ByStore }
 	if s.open.Load() == 0 && !slices.ContainsFunc(settlements, isLocal) { // as a rule
-		return s.settleInner(ctx, settlements)
+		_, err := s.settle(ctx, settlements)
+		return err
 	}
 	var local, inner []limiter.Settlement
 	var err error
@@ -228,7 +226,7 @@ func (s *Store) Settle(ctx context.Context, settlements []limiter.Settlement) er
 		case isLocal(c), c.Decision.Receipt.By == 0 && cause != nil && c.Quota.OnOutage != limiter.FailClosed:
 			if whole := c.Charge; s.toShare(&c.Charge) {
 				local = append(local, c)
-				s.debts.add(&whole, debt{units: c.Actual - c.Cost, share: c.Quota, since: time.Now()})
+				s.debts.add(&whole, debt{units: c.Actual - c.Cost, share: c.Quota})
 			}
 		case cause != nil && !c.Quota.InFlight():
 			err = fmt.Errorf("%w, so what it counted could not be corrected: %w", ErrUnavailable, *cause)
@@ -236,34 +234,8 @@ func (s *Store) Settle(ctx context.Context, settlements []limiter.Settlement) er
 			inner = append(inner, c)
 		}
 	}
-	return errors.Join(err, s.local.Settle(ctx, local), s.settleInner(ctx, inner))
-}
-
-// settleInner has the inner store settle. A nil error does not show that the server answers, because the
-// store may settle later.
-func (s *Store) settleInner(ctx context.Context, settlements []limiter.Settlement) error {
-	if len(settlements) == 0 {
-		return nil
-	}
-	began := time.Now()
-	err := s.timed(ctx, func(ctx context.Context) error { return s.inner.Settle(ctx, settlements) })
-	switch {
-	case err != nil:
-		_, err = s.blame(ctx, began, corrections(settlements), err)
-	case s.debts.count.Load() != 0:
-		s.repay(ctx, corrections(settlements))
-	}
-	return err
-}
-
-// corrections returns charges that cost what settlements add, or 0. How much remains is not known.
-func corrections(settlements []limiter.Settlement) (charges []limiter.Charge) {
-	for i := range settlements {
-		c := settlements[i].Charge
-		c.Cost, c.Decision = max(0, settlements[i].Actual-c.Cost), limiter.Decision{Allowed: true}
-		charges = append(charges, c)
-	}
-	return charges
+	_, failed := s.settle(ctx, inner)
+	return errors.Join(err, s.local.Settle(ctx, local), failed)
 }
 
 // Reset implements [limiter.Store] and also resets the local counters. In an outage it waits for a probe
@@ -283,12 +255,8 @@ func (s *Store) Reset(ctx context.Context, charges []limiter.Charge) error {
 	if err := s.local.Reset(ctx, local); err != nil {
 		return err
 	}
-	causes := s.down(charges, nil)
-	if causes != nil && s.probe(ctx, charges, true) {
-		causes = s.down(charges, nil)
-	}
-	up := others(charges, causes).charges
-	_, err := s.call(ctx, up, func(ctx context.Context) error { return s.inner.Reset(ctx, up) })
+	causes := s.down(ctx, charges, nil, true)
+	_, err := s.call(ctx, askable(charges, causes), s.inner.Reset)
 	for _, cause := range causes {
 		if cause != nil {
 			return errors.Join(fmt.Errorf("%w, so its counters could not be reset: %w", ErrUnavailable, cause), err)

@@ -22,16 +22,16 @@ type server struct {
 	probe  chan struct{} // closed when the probe in progress ends; nil: there is none
 }
 
-// serverOf returns the server of a valid charge.
 func (s *Store) serverOf(c *limiter.Charge) *server { return &s.servers[s.inventory.Part(c)&63] }
 
 // down returns why no server is asked about a charge: the last error of its server, if its breaker is
 // open, or else nil. It returns nil if servers are asked about all charges. The causes are in room, if it
-// is large enough.
-func (s *Store) down(charges []limiter.Charge, room []error) (causes []error) {
+// is large enough. If a probe is due, down starts it.
+func (s *Store) down(ctx context.Context, charges []limiter.Charge, room []error, isReset bool) (causes []error) {
 	if s.open.Load() == 0 {
 		return nil
 	}
+	s.probe(ctx, charges, isReset)
 	isDown := false
 	for i := range charges {
 		var cause error
@@ -46,14 +46,14 @@ func (s *Store) down(charges []limiter.Charge, room []error) (causes []error) {
 	return room
 }
 
-// call calls the inner store about charges and counts the result. It returns why the store could not
-// decide on a charge, or nil, for each charge; or no causes, and the error for the caller, if any.
-func (s *Store) call(ctx context.Context, charges []limiter.Charge, do func(context.Context) error) (causes []error, _ error) {
-	if len(charges) == 0 { // no server is asked
-		return nil, ctx.Err()
+// call makes a call of the inner store about charges, and counts the result. It returns why the store could
+// not decide on a charge, or nil, for each charge; or no causes, and the error for the caller, if any.
+func (s *Store) call(ctx context.Context, charges []limiter.Charge, do func(context.Context, []limiter.Charge) error) (causes []error, _ error) {
+	if len(charges) == 0 {
+		return nil, nil
 	}
 	began := time.Now()
-	if err := s.timed(ctx, do); err != nil {
+	if err := s.timed(ctx, func(ctx context.Context) error { return do(ctx, charges) }); err != nil {
 		return s.blame(ctx, began, charges, err)
 	}
 	if s.ailing.Load() {
@@ -63,6 +63,24 @@ func (s *Store) call(ctx context.Context, charges []limiter.Charge, do func(cont
 		s.repay(ctx, charges)
 	}
 	return nil, nil
+}
+
+// settle is call for a settlement. Its success does not show that the server answers, because the store may
+// settle later.
+func (s *Store) settle(ctx context.Context, settlements []limiter.Settlement) (causes []error, _ error) {
+	if len(settlements) == 0 {
+		return nil, nil
+	}
+	began := time.Now()
+	err := s.timed(ctx, func(ctx context.Context) error { return s.inner.Settle(ctx, settlements) })
+	if err == nil {
+		return nil, nil
+	}
+	var charges []limiter.Charge
+	for i := range settlements {
+		charges = append(charges, settlements[i].Charge)
+	}
+	return s.blame(ctx, began, charges, err)
 }
 
 // timed calls do with the deadline.
@@ -117,54 +135,56 @@ func attribute(err error, causes []error) (names bool) {
 	return names
 }
 
-// isOfOneKey reports whether the server answered and could not decide on one key.
-func isOfOneKey(err error) bool {
+// isAnswer reports whether a server answered: it decided, or could not decide on a key or a batch.
+func isAnswer(err error) bool {
 	var one interface{ OfOneKey() bool }
-	return errors.As(err, &one) && one.OfOneKey()
+	return err == nil || errors.Is(err, limiter.ErrCharges) || errors.As(err, &one) && one.OfOneKey()
 }
 
-// count counts a call about charges. A server failed if it is the cause of a charge. If its breaker has
-// opened since the call began, the result is out of date. Calls that fail at the same time fail for one
-// reason, so they count once.
+// count counts a call about charges, once for each server. A server failed if it is the cause of a charge.
 func (s *Store) count(began time.Time, charges []limiter.Charge, causes []error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	var failed [64]bool
+	var failed []*server
 	for i, err := range causes {
-		server := s.serverOf(&charges[i])
-		if err == nil || isOfOneKey(err) {
-			continue
+		if server := s.serverOf(&charges[i]); !isAnswer(err) && !slices.Contains(failed, server) {
+			failed = append(failed, server)
+			s.fail(server, began, err)
 		}
-		failed[server.number] = true
-		if server.down.Load() != nil || began.Before(server.failed) {
-			continue
-		}
-		if server.inRow++; server.inRow >= s.options.Failures {
-			s.setDown(server, err)
-		}
-		s.record(server, err)
 	}
-	if failed != [64]bool{} {
+	if failed != nil {
 		s.counters.failures.Add(1)
 	}
 	for i := range charges {
-		if server := s.serverOf(&charges[i]); !failed[server.number] && server.down.Load() == nil {
-			server.inRow = 0
-			s.answered()
+		if server := s.serverOf(&charges[i]); server.down.Load() == nil && !slices.Contains(failed, server) {
+			s.answer(server)
 		}
 	}
 }
 
-// setDown opens a breaker, or notes the error of a server whose breaker is open. It needs the lock.
-func (s *Store) setDown(server *server, err error) {
-	if server.down.Swap(&err) == nil && s.open.Add(1) == 1 {
-		s.since = time.Now()
+// fail notes a failed call that began then. Calls that fail at the same time fail for one reason, so they
+// count once. It needs the lock.
+func (s *Store) fail(server *server, began time.Time, err error) {
+	if began.Before(server.failed) {
+		return
 	}
+	server.failed = time.Now()
+	server.inRow++
+	if server.inRow >= s.options.Failures && server.down.CompareAndSwap(nil, &err) && s.open.Add(1) == 1 {
+		s.since = server.failed
+	}
+	s.reportFailure(server, err)
+}
+
+// answer notes an answer of a server whose breaker is closed. It needs the lock.
+func (s *Store) answer(server *server) {
+	server.inRow = 0
+	s.reportAnswer()
 }
 
 // probe starts the probes that are due for the servers of charges. A batch that would fail, because it is
-// a reset or a rule is FailClosed, waits for the probes in progress. probe reports whether it has waited.
-func (s *Store) probe(ctx context.Context, charges []limiter.Charge, isReset bool) (waited bool) {
+// a reset or a rule is FailClosed, waits for the probes in progress.
+func (s *Store) probe(ctx context.Context, charges []limiter.Charge, isReset bool) {
 	var inProgress []chan struct{}
 	s.mu.Lock()
 	for i := range charges {
@@ -175,7 +195,7 @@ func (s *Store) probe(ctx context.Context, charges []limiter.Charge, isReset boo
 		if server.probe == nil && time.Since(server.failed) > s.options.ProbeEvery {
 			server.probe = make(chan struct{})
 			own := slices.DeleteFunc(looks(charges), func(c limiter.Charge) bool { return s.serverOf(&c) != server })
-			go s.try(server, own, server.probe)
+			go s.try(server, own)
 		}
 		if server.probe != nil && (isReset || charges[i].Quota.OnOutage == limiter.FailClosed) {
 			inProgress = append(inProgress, server.probe)
@@ -188,16 +208,15 @@ func (s *Store) probe(ctx context.Context, charges []limiter.Charge, isReset boo
 		case <-ctx.Done():
 		}
 	}
-	return len(inProgress) > 0
 }
 
 // try is a probe. It does not use the request's context, so a client that goes away does not end it.
-func (s *Store) try(server *server, looks []limiter.Charge, done chan struct{}) {
-	var err error
+func (s *Store) try(server *server, looks []limiter.Charge) {
+	began, err := time.Now(), error(nil)
 	panicked := survive(func() {
 		err = s.timed(context.Background(), func(ctx context.Context) error {
 			err := s.inner.Decide(ctx, looks)
-			if err == nil || isOfOneKey(err) || errors.Is(err, limiter.ErrCharges) { // an answer
+			if isAnswer(err) {
 				err = s.inventory.TryWrite(ctx, looks)
 			}
 			return err
@@ -206,28 +225,24 @@ func (s *Store) try(server *server, looks []limiter.Charge, done chan struct{}) 
 	if panicked != nil {
 		err = fmt.Errorf("failover: the store panicked: %v", panicked)
 	}
-	if err != nil && !isOfOneKey(err) {
-		close(done) // who waits needs no diagnosis
-		s.counters.failures.Add(1)
-		_, err = s.diagnose(server, err)
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		server.probe = nil
-		s.setDown(server, err)
-		s.record(server, err)
-		return
-	}
-	defer close(done)
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	server.probe, server.inRow = nil, 0
-	server.down.Store(nil)
-	if s.open.Add(-1) == 0 {
-		s.total += time.Since(s.since)
+	if isAnswer(err) {
+		server.down.Store(nil)
+		if s.open.Add(-1) == 0 {
+			s.total += time.Since(s.since)
+		}
+		s.outage.answered = time.Time{}
+		s.answer(server)
+	} else {
+		s.counters.failures.Add(1)
+		s.fail(server, began, err)
 	}
-	s.outage.answered = time.Now()
-	s.shares.Clear() // rules may have been read anew since they were first needed
-	s.answered()
+	close(server.probe) // who waits needs no diagnosis
+	server.probe = nil
+	s.mu.Unlock()
+	if !isAnswer(err) {
+		s.diagnose(server, err)
+	}
 }
 
 // survive returns what f panics with. Nothing else would recover from it in a goroutine that
