@@ -11,41 +11,35 @@
 //
 // A call fails if the store returns an error or the deadline passes. Policies decide at once on the charges
 // that the error is about, and the store on the other charges of the batch. All are taken or none. A call
-// whose client has left counts as neither failure nor success, and nor does an invalid batch.
+// whose client has left counts as neither failure nor success, and nor does an invalid batch. If a Closed
+// rule is without its server, the decision is an error that wraps [ErrUnavailable]. Local rules count in
+// this process, and Open rules pass, without numbers ([limiter.Decision.Counted]).
 //
 // Each server of the store has a circuit breaker. After Options.Failures failed calls in a row it opens:
 // policies decide on all charges of that server, without asking it. The first batch after
 // Options.ProbeEvery starts a probe in the background, which looks at the batch's keys and writes a key of
 // its own: a server that can be read but not written is still down. A batch with a Closed rule waits for
-// the probe, no longer than for any call. A successful probe closes the breaker. Without requests there is
-// no probe.
+// the probe. A successful probe closes the breaker. Without requests there is no probe.
 //
 // An outage begins with the first failed call, and ends with the first answer after a minute without a
 // failed call. In each outage the log has the first failure (weir-call-failed), once that a server cannot
-// do what the store needs (weir-store-unusable: a wrong configuration, which does not pass), once that a
-// breaker opened (weir-degraded) and the end (weir-recovered). Options.OnDegraded replaces the last two.
+// do what the store needs (weir-store-unusable), once that a breaker opened (weir-degraded) and the end
+// (weir-recovered). Options.OnDegraded replaces the last two.
 //
-// If a Closed rule is without its server, the decision is an error that wraps [ErrUnavailable]. Local rules
-// count in this process, and Open rules pass. Such decisions are Degraded. Decisions of Open rules have no
-// numbers ([limiter.Decision.Counted]).
-//
-// # The share of a process
+// # The share of a process, and debts
 //
 // Local rules count against the limit divided by Options.Replicas. A bucket keeps its burst's share and
 // refills more slowly. A window or a log admits fewer events, or one event in a longer period. Every share
 // admits at least one event in 366 days. An event that costs more than the share is refused with
-// [limiter.Never]. A share of at most 10 events is counted exactly. Slots ([limiter.NewConcurrency]) are
-// divided too: each process has at least one, besides those acquired before the outage.
+// [limiter.Never]. Slots ([limiter.NewConcurrency]) are divided too: each process has at least one, besides
+// those acquired before the outage.
 //
-// # Debts
-//
-// A key owes the server what this process counted for it. The debt is charged with the key's next events
-// that the server allows ([limiter.Quota.Settle]), which count on the key's share, too. An event whose
-// answer was lost may be charged twice. A refund that comes after the event was charged does not reach the
-// server. A key owes at most twice its burst, or twice the events of a window. A key whose share refused
-// nothing does not owe what the share has refilled, beyond one burst. After a minute a key owes at most
-// what its share still counts. If 65,536 keys owe, a further one displaces any of them, which is forgiven
-// ([Stats].Forgiven).
+// A key owes the server what this process counted for it, at most twice its burst or the events of a window,
+// less what has drained since. The debt is charged ([limiter.Quota.Settle]) with the key's next events that
+// the server allows, which count on the key's share, too. A client that no share has refused is charged for
+// a window only when the limit needs it: as soon as the shares of all processes no longer fit into what
+// remains. An event whose answer was lost may be charged twice. If 65,536 keys owe, a further one displaces
+// any of them, which is forgiven ([Stats].Forgiven).
 //
 // B is the limit's burst, or the number of events of a window. In any minute a Local rule admits, in
 // addition to its limit, at most this much, unless debts were forgiven:

@@ -22,31 +22,27 @@ var ErrUnavailable = errors.New("failover: the store's server is unavailable")
 
 // Options are what [New] takes. The zero value has the defaults.
 type Options struct {
-	// Deadline is how long a decision may wait for the server's answer: from 1ms to a minute. A
-	// [Bounded] store, such as redisstore, may wait for a connection in addition. A call whose context
-	// ends earlier counts as failed only if the server had at least a quarter of Deadline. Zero means
-	// 50ms.
+	// Deadline is how long a decision may wait for the server's answer: from 1ms to a minute. A [Bounded]
+	// store may wait for a connection in addition. A call whose context ends earlier counts as failed only
+	// if the server had at least a quarter of Deadline. Zero means 50ms.
 	Deadline time.Duration
 
 	// Replicas is how many processes share the server, up to 100,000. Local divides each limit
 	// by it. Zero means 1: every process admits the whole limit in an outage.
 	Replicas int
 
-	// Failures is how many calls in a row must fail before the policies decide all calls: up to a
-	// million. Calls that fail at the same time count once: a failed call counts only if it began after
-	// the last counted failure. Until Failures is reached, every call waits for the server. Zero means
-	// 5.
+	// Failures is how many calls in a row must fail before the policies decide all calls: up to a million.
+	// A failed call counts only if it began after the last counted failure. Zero means 5.
 	Failures int
 
 	// ProbeEvery is how long the server is left alone before a request starts a probe in the
 	// background: at most an hour. Zero means 1s.
 	ProbeEvery time.Duration
 
-	// OnDegraded is called once in an outage in which a breaker opens, and once when it ends: after a
-	// minute without a failed call. If the store has several servers, an outage is of all of them. Calls
-	// never overlap and delay no request. A panic in it is logged. Nil logs: Warn with code weir-degraded,
-	// and Info with code weir-recovered. First failures (weir-call-failed) and wrongly configured servers
-	// (weir-store-unusable) are logged in any case, and the end of an outage in which no breaker opened.
+	// OnDegraded is called once in an outage in which a breaker opens, and once when it ends. If the store
+	// has several servers, an outage is of all of them. Calls never overlap and delay no request. A panic
+	// in it is logged. Nil logs: Warn with code weir-degraded, and Info with code weir-recovered. Other
+	// records, and the end of an outage in which no breaker opened, are logged in any case.
 	OnDegraded func(Event)
 
 	// Logger receives all of these records. Nil: slog.Default().
@@ -55,13 +51,6 @@ type Options struct {
 	// MaxKeys is the most keys that Local remembers, as in [limiter.MemoryOptions].
 	MaxKeys int
 }
-
-const (
-	maxReplicas = 100_000 // 366 days times that fits 64 bits in microseconds
-	maxFailures = 1_000_000
-
-	manyFailures = 5 // the default of Options.Failures
-)
 
 // Validate returns everything that is wrong with o, joined, or nil.
 func (o Options) Validate() error {
@@ -73,8 +62,8 @@ func (o Options) Validate() error {
 func (o Options) complete() (Options, *limiter.Memory, error) {
 	var errs [5]error
 	o.Deadline, errs[0] = checked("Deadline", o.Deadline, time.Millisecond, time.Minute, "from 1ms to 1m0s", 50*time.Millisecond)
-	o.Replicas, errs[1] = checked("Replicas", o.Replicas, 1, maxReplicas, "from 1 to 100000", 1)
-	o.Failures, errs[2] = checked("Failures", o.Failures, 1, maxFailures, "from 1 to 1000000", manyFailures)
+	o.Replicas, errs[1] = checked("Replicas", o.Replicas, 1, 100_000, "from 1 to 100000", 1)
+	o.Failures, errs[2] = checked("Failures", o.Failures, 1, 1_000_000, "from 1 to 1000000", 5)
 	o.ProbeEvery, errs[3] = checked("ProbeEvery", o.ProbeEvery, 1, time.Hour, "more than 0 and at most 1h0m0s", time.Second)
 	memory, err := limiter.NewMemory(limiter.MemoryOptions{MaxKeys: o.MaxKeys})
 	if err != nil {
@@ -107,13 +96,12 @@ type Store struct {
 		of map[*limiter.Quota]*limiter.Quota
 	}
 
-	mu      sync.Mutex // for what follows
-	servers [64]server
-	outage  outage
-	since   time.Time     // when a breaker opened while no other was open
-	total   time.Duration // in which a breaker was open, before since
-	events  []Event       // the last ones that were reported
-
+	mu       sync.Mutex // for what follows
+	servers  [64]server
+	outage   outage
+	since    time.Time     // when a breaker opened while no other was open
+	total    time.Duration // in which a breaker was open, before since
+	events   []Event       // the last ones that were reported
 	reported chan struct{} // closed when the last report is made
 	blamed   string        // the server that failed first in the outage; only reports use it
 
@@ -124,13 +112,11 @@ type Store struct {
 // New returns a Store around inner, or an error with everything that is wrong with o.
 //
 // New uses the optional interfaces [Bounded] and [Servers] of inner. Errors of inner, or errors that
-// they wrap, may have these methods:
+// they wrap or join, may have these methods:
 //
-//	Unusable() bool  the server cannot do what the store needs, however often it is asked: a
-//	                 wrong configuration and no outage
-//	Charges() []int  the charges of the batch that the error is about, by index. The policies of
-//	                 their rules decide on them, and the store on the other charges. Errors that
-//	                 are joined can each name charges. Without it the error is about all charges
+//	Unusable() bool  the server cannot do what the store needs: a wrong configuration and no outage
+//	Charges() []int  the charges of the batch that the error is about, by index. Policies decide on
+//	                 them, and the store on the other charges. Without it the error is about all
 //	OfOneKey() bool  the store could not decide on a charge's key, so no server counts as failed
 //
 // Of events that this process counted in an outage, inner gets a settlement whose Receipt.By is
@@ -189,7 +175,7 @@ func (s *Store) Decide(ctx context.Context, charges []limiter.Charge) error {
 	causes := s.down(ctx, charges, room[:0], false)
 	if causes == nil {
 		var err error
-		if causes, err = s.call(ctx, charges, s.inner.Decide); causes == nil {
+		if causes, err = s.ask(ctx, charges, s.inner.Decide); causes == nil {
 			if err == nil {
 				s.counters.decided.Add(1)
 			}
@@ -205,9 +191,8 @@ func (s *Store) Decide(ctx context.Context, charges []limiter.Charge) error {
 // event, Settle assumes whoever counts now.
 //
 // While the server is down, Settle leaves what the server counted as it is and returns an error that
-// wraps [ErrUnavailable]: a reservation that was too large counts until its period has passed, and a
-// reservation that was too small stays too small. Slots are an exception: the inner store tells its
-// server later that they are released.
+// wraps [ErrUnavailable]. Slots are an exception: the inner store tells its server later that they are
+// released.
 func (s *Store) Settle(ctx context.Context, settlements []limiter.Settlement) error {
 	if err := limiter.CheckSettlements(settlements); err != nil {
 		return err
@@ -256,7 +241,7 @@ func (s *Store) Reset(ctx context.Context, charges []limiter.Charge) error {
 		return err
 	}
 	causes := s.down(ctx, charges, nil, true)
-	_, err := s.call(ctx, askable(charges, causes), s.inner.Reset)
+	_, err := s.ask(ctx, askable(charges, causes), s.inner.Reset)
 	for _, cause := range causes {
 		if cause != nil {
 			return errors.Join(fmt.Errorf("%w, so its counters could not be reset: %w", ErrUnavailable, cause), err)
@@ -268,10 +253,9 @@ func (s *Store) Reset(ctx context.Context, charges []limiter.Charge) error {
 // A Bounded store ends its own calls at the deadline. Other stores get a context with the deadline, and
 // must return when it ends.
 type Bounded interface {
-	// Within returns the store with its calls bounded: they fail if the server gives no answer within
-	// the deadline. If the store applies outage policies, as redisstore does, the store that Within
-	// returns applies none. New calls Within only on the store that it is given, not on a store inside
-	// it: the wrapper would be bypassed.
+	// Within returns the store with its calls bounded, and without outage policies of its own: they fail
+	// if the server gives no answer within the deadline. New calls Within only on the store that it is
+	// given, not on a store inside it: the wrapper would be bypassed.
 	Within(deadline time.Duration) limiter.Store
 }
 
@@ -285,9 +269,8 @@ type Servers interface {
 	// TryWrite writes something short-lived to the servers of these charges, for probes.
 	TryWrite(ctx context.Context, charges []limiter.Charge) error
 
-	// Diagnose returns the name of the server that Part numbers as part, for [Event]s and logs. It also
-	// returns err, an error of a call to that server, with details added: for example, whether a server
-	// that gave no answer can be reached.
+	// Diagnose returns the name of the server that Part numbers as part, for [Event]s and logs, and err,
+	// an error of a call to that server, with details: such as whether the server can be reached.
 	Diagnose(part int, err error) (server string, _ error)
 }
 

@@ -24,45 +24,6 @@ const (
 	eventsKept = 16          // in Stats
 )
 
-// reportFailure notes that a call failed. It reports the beginning of an outage, once that a server is
-// unusable, and once that a breaker is open. It needs the lock.
-func (s *Store) reportFailure(server *server, err error) {
-	o, now := &s.outage, time.Now()
-	isFirst := o.began.IsZero()
-	if isFirst {
-		*o = outage{began: now}
-		s.ailing.Store(true)
-	}
-	o.failed, o.answered, o.err = now, time.Time{}, err
-	e := Event{Degraded: true, At: now, Err: err, Unusable: isUnusable(err)}
-	if isFirst && !e.Unusable {
-		s.announce(callFailed, e, server)
-	}
-	if e.Unusable && !o.isUnusable {
-		o.isUnusable = true
-		s.announce(unusable, e, server)
-	}
-	if server.down.Load() != nil && !o.isDegraded {
-		o.isDegraded = true
-		s.announce(degraded, e, server)
-	}
-}
-
-// reportAnswer notes that a server answered, which ends an outage in which no call has failed for a minute.
-// Servers that are down and not asked about do not make it longer. It needs the lock.
-func (s *Store) reportAnswer() {
-	o, now := &s.outage, time.Now()
-	if o.answered.IsZero() {
-		o.answered = now
-	}
-	if o.began.IsZero() || now.Sub(o.failed) < quiet {
-		return
-	}
-	s.announce(recovered, Event{At: now, Err: o.err, Unusable: isUnusable(o.err), For: o.answered.Sub(o.began)}, nil)
-	*o = outage{}
-	s.ailing.Store(false)
-}
-
 // A record is a kind of report.
 type record struct {
 	level         slog.Level
@@ -87,17 +48,15 @@ func (s *Store) announce(r record, e Event, failed *server) {
 		if before != nil {
 			<-before
 		}
-		switch {
-		case failed == nil:
-			e.Server, s.blamed = s.blamed, ""
-		default:
+		if failed != nil {
 			e.Server, e.Err = s.diagnose(failed, e.Err)
-			e.Unusable = isUnusable(e.Err)
 			if r == degraded || s.blamed == "" {
 				s.blamed = e.Server
 			}
+		} else {
+			e.Server, s.blamed = s.blamed, ""
 		}
-		if isEvent {
+		if e.Unusable = isUnusable(e.Err); isEvent {
 			s.mu.Lock()
 			s.events = append(s.events[max(0, len(s.events)-eventsKept+1):], e)
 			s.mu.Unlock()

@@ -30,14 +30,12 @@ func (s *Store) decideWithout(ctx context.Context, charges []limiter.Charge, cau
 				local = append(local, c)
 			}
 		}
-		if err := s.local.Decide(context.Background(), local); err != nil {
-			return err
-		}
+		_ = s.local.Decide(context.Background(), local) // which cannot fail
 		taken, up := store.Taken(local), askable(charges, causes)
 		if !taken {
 			up = looks(up) // to describe them
 		}
-		more, err := s.call(ctx, up, s.inner.Decide)
+		more, err := s.ask(ctx, up, s.inner.Decide)
 		if taken && (err != nil || !store.Taken(up)) {
 			s.undo(local)
 			taken = false

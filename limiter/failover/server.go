@@ -2,7 +2,6 @@ package failover
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"sync/atomic"
@@ -34,11 +33,10 @@ func (s *Store) down(ctx context.Context, charges []limiter.Charge, room []error
 	s.probe(ctx, charges, isReset)
 	isDown := false
 	for i := range charges {
-		var cause error
-		if err := s.serverOf(&charges[i]).down.Load(); err != nil {
-			cause, isDown = *err, true
+		err := s.serverOf(&charges[i]).down.Load()
+		if room = append(room, nil); err != nil {
+			room[i], isDown = *err, true
 		}
-		room = append(room, cause)
 	}
 	if !isDown {
 		return nil
@@ -46,108 +44,13 @@ func (s *Store) down(ctx context.Context, charges []limiter.Charge, room []error
 	return room
 }
 
-// call makes a call of the inner store about charges, and counts the result. It returns why the store could
-// not decide on a charge, or nil, for each charge; or no causes, and the error for the caller, if any.
-func (s *Store) call(ctx context.Context, charges []limiter.Charge, do func(context.Context, []limiter.Charge) error) (causes []error, _ error) {
-	if len(charges) == 0 {
-		return nil, nil
-	}
-	began := time.Now()
-	if err := s.timed(ctx, func(ctx context.Context) error { return do(ctx, charges) }); err != nil {
-		return s.blame(ctx, began, charges, err)
-	}
-	if s.ailing.Load() {
-		s.count(began, charges, nil)
-	}
-	if s.debts.count.Load() != 0 {
-		s.repay(ctx, charges)
-	}
-	return nil, nil
-}
-
-// settle is call for a settlement. Its success does not show that the server answers, because the store may
-// settle later.
-func (s *Store) settle(ctx context.Context, settlements []limiter.Settlement) (causes []error, _ error) {
-	if len(settlements) == 0 {
-		return nil, nil
-	}
-	began := time.Now()
-	err := s.timed(ctx, func(ctx context.Context) error { return s.inner.Settle(ctx, settlements) })
-	if err == nil {
-		return nil, nil
-	}
-	var charges []limiter.Charge
-	for i := range settlements {
-		charges = append(charges, settlements[i].Charge)
-	}
-	return s.blame(ctx, began, charges, err)
-}
-
-// timed calls do with the deadline.
-func (s *Store) timed(ctx context.Context, do func(context.Context) error) error {
-	if !s.keepsTime {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, s.options.Deadline)
-		defer cancel()
-	}
-	return do(ctx)
-}
-
-// blame counts a call that returned err, as far as err says something about the servers. It returns the
-// same as call.
-func (s *Store) blame(ctx context.Context, began time.Time, charges []limiter.Charge, err error) (causes []error, _ error) {
-	if errors.Is(err, limiter.ErrCharges) {
-		return nil, err
-	}
-	// If requests have less time than Deadline, their own deadline is the only sign of a server that
-	// hangs. It counts if the server had time enough.
-	hadTime := time.Since(began) >= s.options.Deadline/4
-	if gone := ctx.Err(); gone != nil && !(hadTime && errors.Is(gone, context.DeadlineExceeded)) {
-		return nil, gone
-	}
-	causes = make([]error, len(charges))
-	if !attribute(err, causes) {
-		for i := range causes {
-			causes[i] = err
-		}
-	}
-	s.count(began, charges, causes)
-	return causes, err
-}
-
-// attribute makes err, and the errors that it wraps, the causes of the charges that they name. It reports
-// whether they name any.
-func attribute(err error, causes []error) (names bool) {
-	switch e := err.(type) {
-	case interface{ Charges() []int }:
-		for _, i := range e.Charges() {
-			if i >= 0 && i < len(causes) {
-				causes[i], names = err, true
-			}
-		}
-	case interface{ Unwrap() error }:
-		return attribute(e.Unwrap(), causes)
-	case interface{ Unwrap() []error }:
-		for _, err := range e.Unwrap() {
-			names = attribute(err, causes) || names
-		}
-	}
-	return names
-}
-
-// isAnswer reports whether a server answered: it decided, or could not decide on a key or a batch.
-func isAnswer(err error) bool {
-	var one interface{ OfOneKey() bool }
-	return err == nil || errors.Is(err, limiter.ErrCharges) || errors.As(err, &one) && one.OfOneKey()
-}
-
-// count counts a call about charges, once for each server. A server failed if it is the cause of a charge.
-func (s *Store) count(began time.Time, charges []limiter.Charge, causes []error) {
+// count counts a call about n charges, once for each server. A server failed if it is the cause of a charge.
+func (s *Store) count(began time.Time, n int, of func(int) *limiter.Charge, causes []error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var failed []*server
 	for i, err := range causes {
-		if server := s.serverOf(&charges[i]); !isAnswer(err) && !slices.Contains(failed, server) {
+		if server := s.serverOf(of(i)); !isAnswer(err) && !slices.Contains(failed, server) {
 			failed = append(failed, server)
 			s.fail(server, began, err)
 		}
@@ -155,31 +58,58 @@ func (s *Store) count(began time.Time, charges []limiter.Charge, causes []error)
 	if failed != nil {
 		s.counters.failures.Add(1)
 	}
-	for i := range charges {
-		if server := s.serverOf(&charges[i]); server.down.Load() == nil && !slices.Contains(failed, server) {
+	for i := range n {
+		if server := s.serverOf(of(i)); server.down.Load() == nil && !slices.Contains(failed, server) {
 			s.answer(server)
 		}
 	}
 }
 
 // fail notes a failed call that began then. Calls that fail at the same time fail for one reason, so they
-// count once. It needs the lock.
+// count once. The first failure begins an outage. It needs the lock.
 func (s *Store) fail(server *server, began time.Time, err error) {
 	if began.Before(server.failed) {
 		return
 	}
-	server.failed = time.Now()
+	now, o := time.Now(), &s.outage
+	server.failed = now
 	server.inRow++
 	if server.inRow >= s.options.Failures && server.down.CompareAndSwap(nil, &err) && s.open.Add(1) == 1 {
-		s.since = server.failed
+		s.since = now
 	}
-	s.reportFailure(server, err)
+	isFirst, isUnusable := o.began.IsZero(), isUnusable(err)
+	if isFirst {
+		*o = outage{began: now}
+		s.ailing.Store(true)
+	}
+	o.failed, o.answered, o.err = now, time.Time{}, err
+	e := Event{Degraded: true, At: now, Err: err}
+	if isFirst && !isUnusable {
+		s.announce(callFailed, e, server)
+	}
+	if isUnusable && !o.isUnusable {
+		o.isUnusable = true
+		s.announce(unusable, e, server)
+	}
+	if server.down.Load() != nil && !o.isDegraded {
+		o.isDegraded = true
+		s.announce(degraded, e, server)
+	}
 }
 
-// answer notes an answer of a server whose breaker is closed. It needs the lock.
+// answer notes an answer of a server whose breaker is closed. It ends an outage in which no call has failed
+// for a minute. Servers that are down and not asked about do not make an outage longer. It needs the lock.
 func (s *Store) answer(server *server) {
+	now, o := time.Now(), &s.outage
 	server.inRow = 0
-	s.reportAnswer()
+	if o.answered.IsZero() {
+		o.answered = now
+	}
+	if !o.began.IsZero() && now.Sub(o.failed) >= quiet {
+		s.announce(recovered, Event{At: now, Err: o.err, For: o.answered.Sub(o.began)}, nil)
+		*o = outage{}
+		s.ailing.Store(false)
+	}
 }
 
 // probe starts the probes that are due for the servers of charges. A batch that would fail, because it is
@@ -212,14 +142,14 @@ func (s *Store) probe(ctx context.Context, charges []limiter.Charge, isReset boo
 
 // try is a probe. It does not use the request's context, so a client that goes away does not end it.
 func (s *Store) try(server *server, looks []limiter.Charge) {
-	began, err := time.Now(), error(nil)
+	var err error
+	began := time.Now()
 	panicked := survive(func() {
 		err = s.timed(context.Background(), func(ctx context.Context) error {
-			err := s.inner.Decide(ctx, looks)
-			if isAnswer(err) {
-				err = s.inventory.TryWrite(ctx, looks)
+			if err := s.inner.Decide(ctx, looks); !isAnswer(err) {
+				return err
 			}
-			return err
+			return s.inventory.TryWrite(ctx, looks)
 		})
 	})
 	if panicked != nil {
