@@ -119,26 +119,6 @@ func TestEveryShareIsALimitAndAllTogetherAreNoMore(t *testing.T) {
 	})
 }
 
-func TestSharesOfRulesThatAreGoneAreForgottenAfterTheOutage(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		inner := newServer(t, dead)
-		s := wrap(inner, failover.Options{Replicas: 2})
-		for range 10 {
-			decide(t, s, charge(quota(t, "api", limiter.PerMinute(10), limiter.FailLocal), "key"))
-		}
-		assert.Equal(t, 10, s.Shares())
-		assert.Equal(t, uint64(10), s.Health().Local)
-		d := decide(t, s, charge(quota(t, "api", limiter.PerMinute(10), limiter.FailLocal), "key"))[0]
-		assert.False(t, d.Allowed, "rules that are read anew are the same counters")
-
-		inner.is(fine)
-		time.Sleep(2 * time.Second)
-		// This batch waits for the probe, and its rule has no share.
-		decide(t, s, charge(quota(t, "login", limiter.PerMinute(10), limiter.FailClosed), "key"))
-		assert.Zero(t, s.Shares())
-	})
-}
-
 // If clients have limits of their own, a program goes on making quotas during an outage.
 func TestSharesAreBoundedDuringAnOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -227,42 +207,5 @@ func TestAPartialOutageAdmitsTheShareOfAProcessInAddition(t *testing.T) {
 			outage += rate // until a probe finds that the server is back
 			assert.LessOrEqual(t, float64(admitted), burst+outage+4*rate+(burst+outage)/processes+1, "the return adds nothing")
 		})
-	}
-}
-
-func TestAnOutageNeverRefusesAClientWithinItsLimit(t *testing.T) {
-	for _, processes := range []int{1, 4} {
-		for _, l := range []limiter.Limit{
-			limiter.PerSecond(100).With(limiter.TokenBucket),
-			{Events: 100, Per: time.Second, Algorithm: limiter.FixedWindow},
-			{Events: 100, Per: time.Second, Algorithm: limiter.SlidingLog},
-			limiter.PerMinute(6000).With(limiter.SlidingCounter),
-		} {
-			for _, seconds := range []int{1, 10, 50, 300} {
-				synctest.Test(t, func(t *testing.T) {
-					inner := newServer(t, fine)
-					q := quota(t, "api", l, limiter.FailLocal)
-					var fleet []*failover.Store
-					for range processes {
-						fleet = append(fleet, wrap(inner, failover.Options{Replicas: processes, OnDegraded: ignore}))
-					}
-					refused, n := 0, 0
-					run := func(d time.Duration) { // 50 a second
-						for range d / (20 * time.Millisecond) {
-							if n++; !decide(t, fleet[n%processes], charge(q, "key"))[0].Allowed {
-								refused++
-							}
-							time.Sleep(20 * time.Millisecond)
-						}
-					}
-					run(3 * time.Second)
-					inner.is(dead)
-					run(time.Duration(seconds) * time.Second)
-					inner.is(fine)
-					run(5 * time.Second)
-					assert.Zero(t, refused, "%v, %d processes, %d s", l, processes, seconds)
-				})
-			}
-		}
 	}
 }
