@@ -59,6 +59,20 @@ func TestOnlyAnswersThatCountUseUpALimit(t *testing.T) {
 	})
 }
 
+func TestLoginsInFlightHoldWhatTheirAnswersMayCount(t *testing.T) {
+	l := limited(t, middleware.Config{Rules: []middleware.Rule{
+		{Name: "login", Key: keyfunc.Global, Limit: perHour(2), Counts: middleware.Statuses(401)},
+	}})
+	through(l, func(http.ResponseWriter, *http.Request) {
+		through(l, func(w http.ResponseWriter, _ *http.Request) {
+			assert.Equal(t, http.StatusTooManyRequests, ask(l, 200), "two are in flight, and both may fail")
+			w.WriteHeader(http.StatusUnauthorized)
+		})
+	})
+	assert.Equal(t, 401, ask(l, 401), "one has failed")
+	assert.Equal(t, http.StatusTooManyRequests, ask(l, 200), "two have failed")
+}
+
 func TestAnAdapterTellsHowARequestEnds(t *testing.T) {
 	l := limited(t, middleware.Config{Results: true, Rules: []middleware.Rule{
 		{Name: "login", Key: keyfunc.Global, Limit: limiter.PerHour(1).With(limiter.SlidingLog), Counts: middleware.Statuses(401), Match: middleware.Route("POST /login")},

@@ -16,7 +16,7 @@ func TestMain(m *testing.M) { leak.VerifyMain(m) }
 
 func TestEcho(t *testing.T) {
 	routertest.Run(t, routertest.Router{
-		Build: build, Pattern: routertest.ColonParams, ReturnsErrors: true, OnRefused: true,
+		Build: build, Pattern: routertest.ColonParams, ReturnsErrors: true, OnRefused: true, KeepsRequest: true,
 	})
 }
 
@@ -51,6 +51,9 @@ func fill(r *echo.Group, g routertest.Group) {
 		handler := func(c echo.Context) error {
 			for i, name := range c.ParamNames() {
 				c.Request().SetPathValue(name, c.ParamValues()[i])
+			}
+			if route.Context != nil {
+				c.SetRequest(c.Request().WithContext(route.Context(c.Request())))
 			}
 			route.Handler(c.Response(), c.Request())
 			return route.Err

@@ -19,13 +19,13 @@ func TestMain(m *testing.M) {
 }
 
 func TestGin(t *testing.T) {
-	routertest.Run(t, routertest.Router{Pattern: pattern, OnRefused: true, Build: func(app routertest.App) http.Handler {
+	routertest.Run(t, routertest.Router{Pattern: pattern, OnRefused: true, KeepsRequest: true, Build: func(app routertest.App) http.Handler {
 		return build(gin.New(), app)
 	}})
 }
 
 func TestGinThatCorrectsPaths(t *testing.T) {
-	routertest.Run(t, routertest.Router{Pattern: pattern, OnRefused: true, Build: func(app routertest.App) http.Handler {
+	routertest.Run(t, routertest.Router{Pattern: pattern, OnRefused: true, KeepsRequest: true, Build: func(app routertest.App) http.Handler {
 		engine := gin.New()
 		engine.RedirectFixedPath = true
 		engine.RemoveExtraSlash = true
@@ -62,6 +62,9 @@ func fill(r *gin.RouterGroup, g routertest.Group) {
 		handlers := append(limits(route.Limits), func(c *gin.Context) {
 			for _, p := range c.Params {
 				c.Request.SetPathValue(p.Key, p.Value)
+			}
+			if route.Context != nil {
+				c.Request = c.Request.WithContext(route.Context(c.Request))
 			}
 			route.Handler(c.Writer, c.Request)
 		})

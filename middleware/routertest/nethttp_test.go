@@ -1,4 +1,4 @@
-package routertest_test
+package routertest
 
 import (
 	"net/http"
@@ -7,14 +7,13 @@ import (
 	"testing"
 
 	"github.com/weirgo/weir/internal/leak"
-	"github.com/weirgo/weir/middleware/routertest"
 )
 
 func TestMain(m *testing.M) { leak.VerifyMain(m) }
 
 // One mux has all routes; the limits of a group are around each of them.
 func TestServeMux(t *testing.T) {
-	routertest.Run(t, routertest.Router{Unlisted: true, Pattern: pattern, Build: func(app routertest.App) http.Handler {
+	Run(t, Router{Unlisted: true, Pattern: pattern, Build: func(app App) http.Handler {
 		mux := http.NewServeMux()
 		for _, group := range app.Groups {
 			flat(mux, group, "", nil)
@@ -24,7 +23,7 @@ func TestServeMux(t *testing.T) {
 	}})
 }
 
-func flat(mux *http.ServeMux, group routertest.Group, prefix string, outer []routertest.Limit) {
+func flat(mux *http.ServeMux, group Group, prefix string, outer []Limit) {
 	limits := slices.Concat(outer, group.Limits)
 	routes(mux, prefix+group.Prefix, group.Routes, limits)
 	for _, sub := range group.Groups {
@@ -34,11 +33,11 @@ func flat(mux *http.ServeMux, group routertest.Group, prefix string, outer []rou
 
 // Every group is a mux of its own, whose patterns have the whole path.
 func TestServeMuxInServeMux(t *testing.T) {
-	routertest.Run(t, routertest.Router{Nested: true, Unlisted: true, Pattern: pattern,
-		Build: func(app routertest.App) http.Handler { return front(app, nested("", app.Group)) }})
+	Run(t, Router{Nested: true, Unlisted: true, Pattern: pattern,
+		Build: func(app App) http.Handler { return front(app, nested("", app.Group)) }})
 }
 
-func nested(prefix string, group routertest.Group) *http.ServeMux {
+func nested(prefix string, group Group) *http.ServeMux {
 	mux := http.NewServeMux()
 	routes(mux, prefix, group.Routes, nil)
 	for _, sub := range group.Groups {
@@ -58,7 +57,7 @@ func pattern(path string) string {
 	return path
 }
 
-func routes(mux *http.ServeMux, prefix string, routes []routertest.Route, outer []routertest.Limit) {
+func routes(mux *http.ServeMux, prefix string, routes []Route, outer []Limit) {
 	for _, route := range routes {
 		pattern := strings.TrimPrefix(route.Method+" "+prefix+route.Path, " ")
 		mux.Handle(pattern, limited(route.Handler, slices.Concat(outer, route.Limits)))
@@ -66,7 +65,7 @@ func routes(mux *http.ServeMux, prefix string, routes []routertest.Route, outer 
 }
 
 // front returns mux behind the limits of the whole router.
-func front(app routertest.App, mux *http.ServeMux) http.Handler {
+func front(app App, mux *http.ServeMux) http.Handler {
 	handler := limited(mux, app.Limits)
 	if app.Authenticate == nil {
 		return handler
@@ -76,7 +75,7 @@ func front(app routertest.App, mux *http.ServeMux) http.Handler {
 	})
 }
 
-func limited(handler http.Handler, limits []routertest.Limit) http.Handler {
+func limited(handler http.Handler, limits []Limit) http.Handler {
 	for _, limit := range slices.Backward(limits) {
 		handler = limit.Rules.Handler(handler)
 	}

@@ -25,6 +25,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -38,9 +39,8 @@ type Router struct {
 	// Build returns a handler that serves app.
 	Build func(app App) http.Handler
 
-	// Pattern spells a path as the router does, such as "/users/:id" for "/users/{id}". Prefixes and paths of
-	// an App are spelled by it. It also gets patterns with a method, such as "GET /users/{id}". Nil: the router
-	// spells paths as [Route] does.
+	// Pattern spells a path or a pattern with a method as the router does, such as "/users/:id" for "/users/{id}".
+	// Nil: the router spells paths as [Route] does.
 	Pattern func(path string) string
 
 	// Unrouted is set if limits for the whole router or a group run before routing, so that their rules cannot
@@ -62,8 +62,12 @@ type Router struct {
 	// Limit.OnRefused and App.OnStatus.
 	OnRefused bool
 
+	// KeepsRequest is set if the router's own context keeps the request, as gin's c.Request, so that a middleware
+	// can replace it. Then the suite uses Route.Context.
+	KeepsRequest bool
+
 	// Store returns an empty store for the cases about the end of requests. Nil: a store in memory.
-	Store func(*testing.T) limiter.Store
+	Store func(testing.TB) limiter.Store
 }
 
 // An App is a program for a router. Build leaves out what is nil or empty.
@@ -96,6 +100,10 @@ type Route struct {
 	Limits  []Limit          // for this route alone
 	Handler http.HandlerFunc // gets the path's parameters from r.PathValue
 	Err     error            // what the router's handler returns after Handler
+
+	// Context returns the context that a middleware behind all limits sets, by a copy of the request in the router's
+	// context.
+	Context func(*http.Request) context.Context
 }
 
 // A Limit is one middleware of the adapter.
@@ -123,19 +131,11 @@ func Run(t *testing.T, router Router) {
 	}
 	for _, protocol := range []string{http1, http2} {
 		t.Run(protocol, func(t *testing.T) {
-			for _, c := range slices.Concat(cases, traces) {
-				if c.routed && router.Unrouted || c.listed && router.Unlisted || c.errors && !router.ReturnsErrors ||
-					c.answers && !router.OnRefused || c.only != "" && c.only != protocol {
+			for _, c := range slices.Concat(cases, traces()) {
+				if !c.isFor(router, protocol) {
 					continue
 				}
-				t.Run(c.name, func(t *testing.T) {
-					s := &suite{T: t, router: router, protocol: protocol}
-					if c.run != nil {
-						c.run(s)
-					} else {
-						c.trace(s)
-					}
-				})
+				t.Run(c.name, func(t *testing.T) { c.run(&suite{TB: t, router: router, protocol: protocol}) })
 			}
 		})
 	}
@@ -143,44 +143,45 @@ func Run(t *testing.T, router Router) {
 
 const http1, http2 = "HTTP/1.1", "HTTP/2.0"
 
-// A testCase tests a promise: by run, or by requests to an App and their answers.
+// A testCase tests a promise.
 type testCase struct {
-	name    string // what is promised
-	run     func(*suite)
-	routed  bool   // needs limits for the whole router that match by route
-	listed  bool   // needs the router's list of routes
-	errors  bool   // needs handlers that return errors
-	answers bool   // needs the adapter's OnRefused
-	only    string // the only protocol; empty: both
+	name  string // what is promised
+	needs string // words that isFor knows
+	run   func(*suite)
+}
 
-	app    func(*suite) App
-	asks   []ask
-	nested []ask // in place of asks if a group is a router of its own; nil: asks
+func (c *testCase) isFor(router Router, protocol string) bool {
+	lacks := map[string]bool{
+		"routed":  router.Unrouted,       // limits for the whole router match by route
+		"listed":  router.Unlisted,       // the adapter lists the router's routes
+		"errors":  !router.ReturnsErrors, // handlers return errors
+		"answers": !router.OnRefused,     // the adapter has OnRefused
+		http1:     protocol != http1, http2: protocol != http2,
+	}
+	return !slices.ContainsFunc(strings.Fields(c.needs), func(need string) bool { return lacks[need] })
 }
 
 var cases = []testCase{
-	{name: "spellings of a path cannot evade its limit", run: spellings, routed: true},
-	{name: "a rule for a route that does not exist logs a warning", run: misspeltRoute, routed: true, listed: true},
-	{name: "a key from the path is what the handler sees, however the path is spelled", run: keySpellings},
-	{name: "unknown paths count and have no pattern", run: unknownPaths},
-	{name: "no file of an upload stays on disk", run: forms},
-	{name: "a client that sends its whole body first gets its refusal", run: refusedUploads, only: http1},
-	{name: "an application's answer has the refusal's status unless it sets another", run: ownAnswers, answers: true},
-
-	{name: "the status that was sent counts, however the handler ends", run: outcomes},
-	{name: "logins at the same time do not exceed the limit", run: concurrentLogins},
-
-	{name: "a slot learns when its handler waits for its client", run: slotsKnowOfSlowClients},
-	{name: "server-sent events arrive one by one", run: events},
-	{name: "the ResponseWriter can do what it can without a limit", run: sameResponseWriter},
-	{name: "an upgraded connection is the handler's", run: upgrade, only: http1},
+	{"spellings of a path cannot evade its limit", "routed", spellings},
+	{"a rule for a route that does not exist logs a warning", "routed listed", misspeltRoute},
+	{"a key from the path is what the handler sees, however the path is spelled", "", keySpellings},
+	{"unknown paths count and have no pattern", "", unknownPaths},
+	{"no file of an upload stays on disk", "", forms},
+	{"a client that sends its whole body first gets its refusal", http1, refusedUploads},
+	{"an application's answer has the refusal's status unless it sets another", "answers", ownAnswers},
+	{"the status that was sent counts, however the handler ends", "", outcomes},
+	{"a slot learns when its handler waits for its client", "", slotsKnowOfSlowClients},
+	{"server-sent events arrive one by one, and a slot learns of the first", "", events},
+	{"the ResponseWriter can do what it can without a limit", "", sameResponseWriter},
+	{"an upgraded connection is the handler's", http1, upgrade},
 }
 
 // A suite runs one case.
 type suite struct {
-	*testing.T
+	testing.TB
 	router   Router
 	protocol string
+	ran      atomic.Int64 // handlers
 }
 
 // build returns the router's handler for app, whose paths it spells as the router does.
@@ -192,7 +193,12 @@ func (s *suite) build(app App) http.Handler {
 func (s *suite) spelled(g Group) Group {
 	g.Prefix, g.Routes, g.Groups = s.router.Pattern(g.Prefix), slices.Clone(g.Routes), slices.Clone(g.Groups)
 	for i := range g.Routes {
+		handler := g.Routes[i].Handler
 		g.Routes[i].Path = s.router.Pattern(g.Routes[i].Path)
+		g.Routes[i].Handler = func(w http.ResponseWriter, r *http.Request) {
+			s.ran.Add(1)
+			handler(w, r)
+		}
 	}
 	for i := range g.Groups {
 		g.Groups[i] = s.spelled(g.Groups[i])
@@ -202,7 +208,7 @@ func (s *suite) spelled(g Group) Group {
 
 // A server serves an App.
 type server struct {
-	t      *testing.T
+	t      testing.TB
 	url    string
 	client *http.Client
 	ends   chan bool // of requests; nil: nobody waits for them
@@ -231,7 +237,7 @@ func (s *suite) serveHandler(h http.Handler) *server {
 	client := srv.Client()
 	client.Transport.(*http.Transport).Protocols = protocols
 	client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
-	return &server{t: s.T, url: srv.URL, client: client}
+	return &server{t: s.TB, url: srv.URL, client: client}
 }
 
 // An answer is a response and its whole body.
@@ -245,16 +251,12 @@ type answer struct {
 func (s *server) request(target string, header ...string) *http.Request {
 	s.t.Helper()
 	method, path, _ := strings.Cut(target, " ")
-	body := ""
-	for _, line := range header {
-		if text, ok := strings.CutPrefix(line, "Body: "); ok {
-			body = text
-		}
-	}
-	r, err := http.NewRequestWithContext(s.t.Context(), method, s.url+path, strings.NewReader(body))
+	r, err := http.NewRequestWithContext(s.t.Context(), method, s.url+path, nil)
 	must(s.t, err, target)
 	for _, line := range header {
-		if name, value, _ := strings.Cut(line, ": "); name != "Body" {
+		if name, value, _ := strings.Cut(line, ": "); name == "Body" {
+			r.Body, r.ContentLength = io.NopCloser(strings.NewReader(value)), int64(len(value))
+		} else {
 			r.Header.Add(name, value)
 		}
 	}
@@ -305,7 +307,7 @@ func rules(rules ...middleware.Rule) Limit {
 func (s *suite) stored(rule middleware.Rule) Limit {
 	c := middleware.Config{Rules: []middleware.Rule{rule}}
 	if s.router.Store != nil {
-		c.Store = s.router.Store(s.T)
+		c.Store = s.router.Store(s.TB)
 	}
 	return limits(c)
 }

@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
-	"sync"
 
 	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/limiter"
@@ -21,46 +20,37 @@ func byRoute(events int64, name string, patterns ...string) middleware.Rule {
 	}
 }
 
-// perID allows one request for each id in the path.
-func perID() Limit { return rules(idRule()) }
-
-func idRule() middleware.Rule {
-	return middleware.Rule{Name: "id", Key: keyfunc.PathValue("id"), Limit: perHour(1), NoKey: middleware.NoKeySkip}
+// perID allows one request for each id in the path, and with FailOpen those whose id cannot be read.
+func perID(onOutage limiter.Outage) Limit {
+	return rules(middleware.Rule{
+		Name: "id", Key: keyfunc.PathValue("id"), Limit: perHour(1), NoKey: middleware.NoKeySkip, OnOutage: onOutage,
+	})
 }
 
-// A tally counts by name.
-type tally struct {
-	sync.Mutex
-	counts map[string]int
-}
+// A tally receives names.
+type tally chan string
 
-func (t *tally) add(what string) {
-	t.Lock()
-	defer t.Unlock()
-	if t.counts == nil {
-		t.counts = map[string]int{}
+// check requires at least that many names, each counted at most that often, and returns them.
+func (t tally) check(s *suite, names, most int) map[string]int {
+	counts := map[string]int{}
+	for len(t) > 0 {
+		counts[<-t]++
 	}
-	t.counts[what]++
-}
-
-// check requires at least that many names, each counted at most that often.
-func (t *tally) check(s *suite, names, most int) {
-	t.Lock()
-	defer t.Unlock()
-	if len(t.counts) < names {
-		s.Errorf("counted %v, want at least %d names", t.counts, names)
+	if len(counts) < names {
+		s.Errorf("counted %v, want at least %d names", counts, names)
 	}
-	for what, n := range t.counts {
+	for what, n := range counts {
 		if n > most {
 			s.Errorf("%s: counted %d times in all spellings, want at most %d", what, n, most)
 		}
 	}
+	return counts
 }
 
 func spellings(s *suite) {
 	const limit = 3
-	ran := tally{}
-	counted := func(what string) http.HandlerFunc { return func(http.ResponseWriter, *http.Request) { ran.add(what) } }
+	ran := make(tally, 10_000)
+	counted := func(what string) http.HandlerFunc { return func(http.ResponseWriter, *http.Request) { ran <- what } }
 	item := byRoute(limit, "item", "/v1/items/{item}")
 	var inGroup []Limit
 	if s.router.Nested {
@@ -111,17 +101,15 @@ func misspeltRoute(s *suite) {
 		server.wantStatus(200, "the warning refuses nobody", "POST /login")
 	}
 	equal(s, 1, strings.Count(log.String(), "weir-no-such-route"), "warnings in the log "+log.String())
-	if want := `rule=typo route="POST /logn"`; !strings.Contains(log.String(), want) {
-		s.Errorf("the log is %s, want a warning with %s", log.String(), want)
-	}
+	equal(s, true, strings.Contains(log.String(), `rule=typo route="POST /logn"`), "the warning names the rule: "+log.String())
 }
 
 func unknownPaths(s *suite) {
-	patterns := tally{}
+	patterns := make(tally, 100)
 	limit := rules(middleware.Rule{
 		Name: "all", Key: keyfunc.IP(), Limit: perHour(4),
 		Match: middleware.MatchFunc(func(r *http.Request) bool {
-			patterns.add(r.Pattern)
+			patterns <- r.Pattern
 			return true
 		}),
 	})
@@ -135,38 +123,31 @@ func unknownPaths(s *suite) {
 		equal(s, "4", a.Header.Get("X-RateLimit-Limit"), target+" counts")
 	}
 	server.wantStatus(429, "unknown paths count", "GET /nosuch")
-	patterns.check(s, 1, 5)
-	for pattern := range patterns.counts {
-		if strings.Contains(pattern, "nosuch") {
-			s.Errorf("the pattern is %q, want no part of the raw path", pattern)
-		}
+	for pattern := range patterns.check(s, 1, 5) {
+		equal(s, false, strings.Contains(pattern, "nosuch"), "a pattern has a part of the raw path: "+pattern)
 	}
 }
 
 // keySpellings compares the keys with what handlers see, however a path is spelled.
 func keySpellings(s *suite) {
-	ran := tally{}
+	ran := make(tally, 10_000)
 	see := func(route string) http.HandlerFunc {
 		return func(_ http.ResponseWriter, r *http.Request) {
 			id, err := url.PathUnescape(r.PathValue("id")) // chi's is escaped
-			if err != nil {
-				s.Errorf("the handler of %q got id %q: %v", route, r.PathValue("id"), err)
-			}
-			ran.add(route + " for id " + id)
+			must(s, err, "the id of "+route)
+			ran <- route + " for id " + id
 		}
 	}
-	open := idRule() // admits a request whose id cannot be read
-	open.OnOutage = limiter.FailOpen
 	// Each route has a limiter of its own, as their ids are the same.
 	servers := []*server{s.serve(app(nil,
-		get("/users/{id}", see("user"), perID()),
-		get("/notes/{id}", see("note"), rules(open)),
-		get("/authors/{id}/posts", see("posts"), perID()),
-		get("/files/{id}/*", see("file"), perID()),
-		get("/teams/{team}/docs/{id}/*", see("doc"), perID()),
+		get("/users/{id}", see("user"), perID(limiter.FailLocal)),
+		get("/notes/{id}", see("note"), perID(limiter.FailOpen)),
+		get("/authors/{id}/posts", see("posts"), perID(limiter.FailLocal)),
+		get("/files/{id}/*", see("file"), perID(limiter.FailLocal)),
+		get("/teams/{team}/docs/{id}/*", see("doc"), perID(limiter.FailLocal)),
 	))}
 	if !s.router.Unrouted {
-		servers = append(servers, s.serve(app([]Limit{perID()},
+		servers = append(servers, s.serve(app([]Limit{perID(limiter.FailLocal)},
 			get("/files/{id}/*", see("all")), get("/teams/{team}/docs/{id}/*", see("all")))))
 	}
 	for _, server := range servers {

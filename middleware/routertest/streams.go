@@ -14,21 +14,21 @@ import (
 
 // events flushes in both ways. The next event begins when the client has the one before.
 func events(s *suite) {
-	seen := make(chan string)
-	server := s.serve(app([]Limit{named("all", 100)}, get("/events", func(w http.ResponseWriter, r *http.Request) {
+	seen, service := make(chan string), service{make(chan bool, 100), make(chan bool, 10)}
+	overload := limits(middleware.Config{Overload: service})
+	server := s.serve(app([]Limit{named("all", 100), overload}, get("/events", func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "text/event-stream")
 		for i := range 4 {
 			fmt.Fprintf(w, "data: %d\n\n", i)
 			if i%2 == 0 {
 				w.(http.Flusher).Flush()
-			} else if err := http.NewResponseController(w).Flush(); err != nil {
-				s.Errorf("flush: %v", err)
+			} else {
+				must(s, http.NewResponseController(w).Flush(), "flush")
 			}
+			equal(s, i+1, len(service.streams), "the slot learns of each flush, which goes through the limiter's writer")
 			select {
 			case got := <-seen:
-				if want := fmt.Sprintf("data: %d", i); got != want {
-					s.Errorf("the client saw %q, want %q", got, want)
-				}
+				equal(s, fmt.Sprintf("data: %d", i), got, "what the client saw")
 			case <-r.Context().Done():
 				s.Errorf("the client went away before it saw event %d", i)
 				return
@@ -85,11 +85,9 @@ func upgrade(s *suite) {
 			return
 		}
 		defer conn.Close()
-		fmt.Fprint(buffered, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: "+r.Header.Get("Upgrade")+"\r\n\r\n")
-		_ = buffered.Flush()
+		fmt.Fprint(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: "+r.Header.Get("Upgrade")+"\r\n\r\n")
 		line, _ := buffered.ReadString('\n')
-		fmt.Fprint(buffered, "echo "+line)
-		_ = buffered.Flush()
+		fmt.Fprint(conn, "echo "+line)
 	}, named("route", 5))))
 	shake := []string{"Connection: Upgrade", "Upgrade: websocket"}
 	response, err := server.client.Do(server.request("GET /socket", shake...))
@@ -108,13 +106,13 @@ func upgrade(s *suite) {
 
 // A service is an Overload that admits every request, and reports its slots' events.
 type service struct {
-	waits chan bool // a handler begins to wait for its client
-	left  chan bool // a handler has returned
+	waits   chan bool // a handler begins to wait for its client
+	streams chan bool // a handler has flushed
 }
 
 func (s service) Admit(*http.Request) (middleware.Slot, time.Duration) { return s, 0 }
-func (s service) Leave()                                               { s.left <- true }
-func (s service) Streams(bool)                                         {}
+func (s service) Leave()                                               {}
+func (s service) Streams(bool)                                         { s.streams <- true }
 
 func (s service) Waits(begins bool) {
 	if begins {
@@ -123,19 +121,16 @@ func (s service) Waits(begins bool) {
 }
 
 func slotsKnowOfSlowClients(s *suite) {
-	service := service{make(chan bool, 100), make(chan bool, 1)}
+	service := service{make(chan bool, 100), make(chan bool, 10)}
 	server := s.serve(app([]Limit{limits(middleware.Config{Overload: service})}, Route{Method: "POST", Path: "/",
 		Handler: func(w http.ResponseWriter, r *http.Request) {
-			if _, err := io.ReadAll(r.Body); err != nil {
-				s.Errorf("read: %v", err)
-			}
+			_, err := io.ReadAll(r.Body)
+			must(s, err, "read")
 			for len(service.waits) > 0 {
 				<-service.waits
 			}
 			_, _ = io.WriteString(w, "x")
-			if len(service.waits) == 0 {
-				s.Error("the slot did not learn that its handler waits for the client to read")
-			}
+			equal(s, false, len(service.waits) == 0, "the slot learns that its handler waits for the client to read")
 		}}))
 	body, send := io.Pipe()
 	go func() {
@@ -147,5 +142,4 @@ func slotsKnowOfSlowClients(s *suite) {
 	a, err := server.try(r)
 	must(s, err, "POST /")
 	equal(s, "x", a.body, "body")
-	receive(s, service.left, "the slot to be released")
 }

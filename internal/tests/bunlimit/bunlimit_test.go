@@ -36,7 +36,7 @@ func TestBunrouter(t *testing.T) { routertest.Run(t, router) }
 func TestBunrouterOnRedis(t *testing.T) {
 	client := redistest.CloseAfter(t, redis.NewClient(&redis.Options{Addr: redistest.Start(t).Addr}))
 	onRedis := router
-	onRedis.Store = func(t *testing.T) limiter.Store {
+	onRedis.Store = func(t testing.TB) limiter.Store {
 		require.NoError(t, client.FlushAll(t.Context()).Err())
 		return redisstore.New(client, redisstore.Options{Failover: failover.Options{Deadline: redistest.Patience}})
 	}
@@ -46,7 +46,7 @@ func TestBunrouterOnRedis(t *testing.T) {
 func TestBunrouterOnLeases(t *testing.T) {
 	client := redistest.CloseAfter(t, redis.NewClient(&redis.Options{Addr: redistest.Start(t).Addr}))
 	onLeases := router
-	onLeases.Store = func(t *testing.T) limiter.Store {
+	onLeases.Store = func(t testing.TB) limiter.Store {
 		require.NoError(t, client.FlushAll(t.Context()).Err())
 		store, err := leasestore.New(client, leasestore.Options{Redis: redisstore.Options{
 			Failover: failover.Options{Deadline: redistest.Patience},
