@@ -118,7 +118,6 @@ func TestEveryFlawIsCaught(t *testing.T) {
 		{"a new limit converts at each decision", "a client below two limits in turn is refused by neither"},
 		{"a refused batch describes what it did not take", "decides as Quota does"},
 		{"reads and writes in two steps", "exactly N of many callers are admitted"},
-		{"reads and writes in two steps", "exactly N of many batches are taken"},
 		{"owes in two steps", "charges, debts and refunds of many callers add up"},
 		{"gives back in two steps", "charges, debts and refunds of many callers add up"},
 	} {

@@ -2,12 +2,14 @@ package limitertest
 
 import (
 	_ "embed"
+	"errors"
 	"fmt"
 	"math"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
+	_ "time/tzdata" // as every store must know the time zones of limits
 
 	"github.com/weirgo/weir/limiter"
 )
@@ -108,9 +110,8 @@ func (s *script) run(t *trial) {
 }
 
 func (t *trial) declared(d declaration, other limiter.Limit) *limiter.Quota {
-	t.Helper()
 	if d.slots {
-		return t.concurrency(d.rule, d.tier, must(strconv.ParseInt(d.text, 10, 64)))
+		return must(limiter.NewConcurrency(d.rule, d.tier, must(strconv.ParseInt(d.text, 10, 64))))
 	}
 	text, events, isSlow := strings.Cut(d.text, " slow ")
 	l := t.limit
@@ -122,15 +123,25 @@ func (t *trial) declared(d declaration, other limiter.Limit) *limiter.Quota {
 		l = must(limiter.Parse(text))
 	}
 	if isSlow {
-		l = slow(l, must(strconv.ParseInt(events, 10, 64)))
+		l = scaled(l, must(strconv.ParseInt(events, 10, 64)))
+		l.Per = 300 * 24 * time.Hour
 	}
-	return t.named(d.rule, d.tier, l)
+	return must(limiter.NewQuota(d.rule, d.tier, l))
 }
 
-// must panics if promises are wrong.
+// scaled returns l with another number of events, and with an equal burst if l has one.
+func scaled(l limiter.Limit, events int64) limiter.Limit {
+	l.Events = events
+	if l.Burst != 0 {
+		l.Burst = events
+	}
+	return l
+}
+
+// must panics if the suite is wrong.
 func must[T any](value T, err error) T {
 	if err != nil {
-		panic(fmt.Sprintf("limitertest: promises.txt: %v", err))
+		panic(fmt.Sprintf("limitertest: %v", err))
 	}
 	return value
 }
@@ -149,90 +160,96 @@ func (t *trace) do(step string) {
 	verb, rest, _ := strings.Cut(step, " ")
 	if times, ok := strings.CutSuffix(verb, "x"); ok {
 		for range must(strconv.Atoi(times)) {
-			t.do(rest)
-		}
-		return
-	}
-	if verb == "sleep" {
-		t.sleep(must(time.ParseDuration(rest)))
-		return
-	}
-	var charges []limiter.Charge
-	var settlements []limiter.Settlement
-	var fields [][]string // of each charge, behind its cost
-	for part := range strings.SplitSeq(rest, ", ") {
-		words := strings.Fields(part)
-		if verb == "settle" {
-			c := t.ids[words[0]]
-			settlements = append(settlements, limiter.Settlement{Charge: c, Actual: t.number(words[1], c)})
-			continue
-		}
-		c, more := t.charge(words[0]), words[1:]
-		if len(more) > 0 && !slices.Contains([]string{"look", "same", "longer"}, verb) {
-			c.Cost, more = t.number(more[0], c), more[1:]
-		}
-		if len(more) > 0 {
-			if within, ok := strings.CutPrefix(more[0], "within="); ok {
-				c.Within, more = must(time.ParseDuration(within)), more[1:]
+			for step := range strings.SplitSeq(rest, "; ") {
+				t.do(step)
 			}
 		}
-		if len(more) == 2 && more[0] == "of" {
-			c.Decision = t.ids[more[1]].Decision
-		}
-		charges, fields = append(charges, c), append(fields, more)
-	}
-	if verb == "settle" {
-		t.settle(settlements...)
 		return
 	}
-	c, more := charges[0], fields[0]
+	charges, fields, first, more := t.charges(verb, rest)
 	switch verb {
+	case "sleep":
+		t.sleep(must(time.ParseDuration(rest)))
 	case "take":
-		t.note(c, t.taken(c), more)
+		t.note(first, t.take(first), more)
 	case "refuse":
-		t.note(c, t.refused(c), more)
+		t.note(first, t.refuse(first), more)
 	case "left":
-		t.remaining(c.Quota, c.Key, c.Cost, "then")
+		t.left(first, first.Cost)
 	case "look":
-		t.note(c, t.look(c.Quota, c.Key), more)
+		t.note(first, t.look(first), more)
 	case "same":
-		if d, want := t.look(c.Quota, c.Key), t.ids[more[0]].Decision; d != want {
-			t.broken("under %v a look says %+v, want %+v", c.Quota.Limit(), d, want)
-		}
+		d, want := t.look(first), t.ids[more[0]].Decision
+		t.want(d == want, first, d, "want %+v", want)
 	case "longer":
 		other := t.charge(more[0])
-		n := t.number(more[1], c)
-		long, short := t.refuse(c.Quota, c.Key, n).RetryAfter, t.refuse(other.Quota, other.Key, n).RetryAfter
-		if long <= short {
-			t.broken("under %v, %d units are free after %v, and under another key after %v, want later",
-				c.Quota.Limit(), n, long, short)
-		}
+		other.Cost = t.number(more[1], other)
+		first.Cost = other.Cost
+		long, short := t.refuse(first), t.refuse(other)
+		t.want(long.RetryAfter > short.RetryAfter, first, long, "want a longer RetryAfter than %v", short.RetryAfter)
 	case "batch":
 		t.batch(charges, fields)
+	case "wrong":
+		t.wrong(charges)
 	case "owe":
-		t.settle(owing(charges...)...)
+		t.settle(settlements(charges, true))
 	case "refund":
-		t.settle(returning(charges...)...)
+		t.settle(settlements(charges, false))
+	case "settle":
+		owed := settlements(charges, false)
+		for i := range owed {
+			owed[i].Charge = t.ids[fields[i][0]]
+			owed[i].Actual = t.number(fields[i][1], owed[i].Charge)
+		}
+		t.settle(owed)
 	case "reset":
 		t.reset(charges...)
 	case "begin":
-		t.begin(c.Quota, float64(c.Cost))
+		t.begin(first.Quota, must(time.ParseDuration(more[0])))
 	case "drain":
-		for n := t.look(c.Quota, c.Key).Limit; n > 0; n-- {
-			if d := t.take(c.Quota, c.Key, 1); d.Limit != c.Quota.Capacity() || d.Remaining != n-1 {
-				t.broken("after an admitted event %d of %d remain, want %d of %d",
-					d.Remaining, d.Limit, n-1, c.Quota.Capacity())
-			}
+		for n := t.look(first).Limit; n > 0; n-- {
+			first.Cost = 1
+			d := t.take(first)
+			t.want(d.Limit == first.Quota.Capacity() && d.Remaining == n-1, first, d, "want %d remaining", n-1)
 		}
 	case "retry":
-		t.retry(c)
+		t.retry(first)
 	case "fill":
-		t.fill(c.Quota, c.Key)
+		t.fill(first)
 	case "empty":
-		t.empty(c.Quota, c.Key)
+		t.empty(first)
 	default:
 		t.Fatalf("limitertest: there is no step %q", verb)
 	}
+}
+
+// charges reads charges, and the fields of each behind its cost. The first of them stand alone too.
+func (t *trace) charges(verb, text string) (charges []limiter.Charge, fields [][]string, first limiter.Charge, more []string) {
+	for part := range strings.SplitSeq(text, ", ") {
+		words := strings.Fields(part)
+		switch {
+		case len(words) == 0, verb == "sleep":
+			return nil, nil, first, nil
+		case verb == "settle":
+			charges, fields = append(charges, limiter.Charge{}), append(fields, words)
+			continue
+		}
+		c := t.charge(words[0])
+		words = words[1:]
+		if len(words) > 0 && !slices.Contains([]string{"look", "same", "longer", "begin"}, verb) {
+			c.Cost, words = t.number(words[0], c), words[1:]
+		}
+		if len(words) > 0 {
+			if within, ok := strings.CutPrefix(words[0], "within="); ok {
+				c.Within, words = must(time.ParseDuration(within)), words[1:]
+			}
+		}
+		if len(words) == 2 && words[0] == "of" {
+			c.Decision = t.ids[words[1]].Decision
+		}
+		charges, fields = append(charges, c), append(fields, words)
+	}
+	return charges, fields, charges[0], fields[0]
 }
 
 // charge reads "key" or "limit:key".
@@ -253,22 +270,22 @@ func (t *trace) number(text string, c limiter.Charge) (n int64) {
 	case "half":
 		n = c.Quota.Capacity() / 2
 	case "rest":
-		n = t.look(c.Quota, c.Key).Remaining
+		n = t.look(c).Remaining
 	case "max":
 		n = math.MaxInt64
 	default:
 		n = must(strconv.ParseInt(text, 10, 64))
 	}
 	if less != "" {
-		n -= t.number(less, c)
+		return n - t.number(less, c)
 	}
 	if more != "" {
-		n += t.number(more, c)
+		return n + t.number(more, c)
 	}
 	return n
 }
 
-// note stores a decision for "as ID", and checks "FIELD=TIME".
+// note stores a decision for "as ID", and checks "FIELD=TIME" and "FIELD=TIME..TIME".
 func (t *trace) note(c limiter.Charge, d limiter.Decision, fields []string) {
 	t.Helper()
 	times := map[string]time.Duration{
@@ -276,14 +293,17 @@ func (t *trace) note(c limiter.Charge, d limiter.Decision, fields []string) {
 	}
 	for i, field := range fields {
 		name, value, isTime := strings.Cut(field, "=")
+		least, most, isRange := strings.Cut(value, "..")
 		switch {
 		case field == "as":
 			c.Decision = d
 			t.ids[fields[i+1]] = c
+		case isTime && !isRange:
+			most = least
+			fallthrough
 		case isTime:
-			if got, want := times[name], must(time.ParseDuration(value)); got != want {
-				t.broken("under %v %s is %v, want %v: %+v", c.Quota.Limit(), name, got, want, d)
-			}
+			got, isLong := times[name], must(time.ParseDuration(least))
+			t.want(got >= isLong && got <= must(time.ParseDuration(most)), c, d, "%s is %v, want %s", name, got, value)
 		}
 	}
 }
@@ -300,16 +320,34 @@ func (t *trace) batch(charges []limiter.Charge, fields [][]string) {
 	}
 	for i, d := range t.decide(charges...) {
 		c := charges[i]
-		if want := strings.HasPrefix(fields[i][0], "yes"); d.Allowed != want {
-			t.broken("charge %d of a batch: the decision is %+v, want Allowed %v", i+1, d, want)
-		}
+		t.want(d.Allowed == strings.HasPrefix(fields[i][0], "yes"), c, d, "want %s for charge %d of a batch", fields[i][0], i+1)
 		if d.Allowed {
 			c.Cost = 0
 		}
-		if alone := t.decide(c)[0]; (refused || !d.Allowed) && d != alone {
-			t.broken("charge %d of a batch that was not taken, under %v: the decision is %+v, and alone %+v",
-				i+1, c.Quota.Limit(), d, alone)
-		}
+		alone := t.decide(c)[0]
+		t.want(!refused && d.Allowed || d == alone, c, d, "charge %d of a batch that was not taken: want %+v, as alone", i+1, alone)
 		t.note(charges[i], d, fields[i])
+	}
+	if len(charges) == 0 {
+		t.settle(nil)
+		t.reset()
+	}
+}
+
+// wrong requires that each method refuses the charges, or more than MaxCharges if there are none.
+func (t *trace) wrong(charges []limiter.Charge) {
+	t.Helper()
+	if charges == nil {
+		charges = keysOf(t.first, limiter.MaxCharges+1)
+	}
+	for method, err := range map[string]error{
+		"Decide":            t.store.Decide(t.Context(), slices.Clone(charges)),
+		"Settle of debts":   t.store.Settle(t.Context(), settlements(charges, true)),
+		"Settle of refunds": t.store.Settle(t.Context(), settlements(charges, false)),
+		"Reset":             t.store.Reset(t.Context(), charges),
+	} {
+		if !errors.Is(err, limiter.ErrCharges) {
+			t.broken("%s returned %v, want an error that wraps limiter.ErrCharges", method, err)
+		}
 	}
 }

@@ -2,6 +2,7 @@ package limitertest
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -44,196 +45,169 @@ func (t *trial) broken(format string, args ...any) {
 	t.Fatalf("%s%s\n%s", step, fmt.Sprintf(format, args...), t.why)
 }
 
-// quota returns l as a quota under the rule name that most cases use.
-func (t *trial) quota(l limiter.Limit) *limiter.Quota {
+// want ends the case unless ok. d is the decision about c.
+func (t *trial) want(ok bool, c limiter.Charge, d limiter.Decision, format string, args ...any) {
 	t.Helper()
-	return t.named("rule", "", l)
-}
-
-func (t *trial) named(rule, tier string, l limiter.Limit) *limiter.Quota {
-	t.Helper()
-	q, err := limiter.NewQuota(rule, tier, l)
-	if err != nil {
-		t.Fatalf("limitertest: NewQuota(%q, %q, %v): %v", rule, tier, l, err)
+	if !ok {
+		t.broken("cost %d under %v: %s: %+v", c.Cost, c.Quota.Limit(), fmt.Sprintf(format, args...), d)
 	}
-	return q
 }
 
-// decide returns the decisions about a batch, and requires that the error is nil.
+// sound ends the case if a method returned an error.
+func (t *trial) sound(method string, err error) {
+	t.Helper()
+	if err != nil {
+		t.broken("%s returned error %q, want none", method, err)
+	}
+}
+
+// stale is the Decision of charges before the store decides.
+var stale = limiter.Decision{
+	Allowed: true, Limit: 1, Remaining: 1, RetryAfter: time.Hour, NextAfter: time.Hour, ResetAfter: time.Hour, Delay: time.Hour,
+}
+
+// decide returns the decisions about a batch, and requires that nothing else of the charges changes.
 func (t *trial) decide(charges ...limiter.Charge) []limiter.Decision {
 	t.Helper()
-	if err := t.store.Decide(t.Context(), charges); err != nil {
-		t.broken("Decide(%s) returned error %q, want none", describe(charges), err)
+	before := slices.Clone(charges)
+	for i := range charges {
+		charges[i].Decision = stale
+	}
+	t.sound("Decide", t.store.Decide(t.Context(), charges))
+	for i, c := range charges {
+		if c.Decision = before[i].Decision; c != before[i] {
+			t.broken("Decide changed charge %d from %+v to %+v", i+1, before[i], c)
+		}
 	}
 	return decisionsOf(charges)
 }
 
-// ask returns the decision about one charge.
-func (t *trial) ask(q *limiter.Quota, key string, cost int64) limiter.Decision {
-	t.Helper()
-	return t.decide(limiter.Charge{Quota: q, Key: key, Cost: cost})[0]
+func decisionsOf(charges []limiter.Charge) []limiter.Decision {
+	decisions := make([]limiter.Decision, len(charges))
+	for i, c := range charges {
+		decisions[i] = c.Decision
+	}
+	return decisions
 }
 
-// look returns the decision about a charge of cost 0.
-func (t *trial) look(q *limiter.Quota, key string) limiter.Decision {
+// look returns the decision about a charge, as if its cost were 0.
+func (t *trial) look(c limiter.Charge) limiter.Decision {
 	t.Helper()
-	d := t.ask(q, key, 0)
-	if !d.Allowed {
-		t.broken("cost 0 under %v: Allowed is false: a look is always allowed", q.Limit())
-	}
+	c.Cost = 0
+	d := t.decide(c)[0]
+	t.want(d.Allowed, c, d, "a look is refused")
 	return d
 }
 
-func (t *trial) take(q *limiter.Quota, key string, cost int64) limiter.Decision {
+// looks looks at the keys of all charges in one batch.
+func (t *trial) looks(charges []limiter.Charge) []limiter.Decision {
 	t.Helper()
-	return t.taken(limiter.Charge{Quota: q, Key: key, Cost: cost})
+	free := slices.Clone(charges)
+	for i := range free {
+		free[i].Cost = 0
+	}
+	return t.decide(free...)
 }
 
-// taken requires that a charge is admitted.
-func (t *trial) taken(c limiter.Charge) limiter.Decision {
+// take requires that a charge is admitted.
+func (t *trial) take(c limiter.Charge) limiter.Decision {
 	t.Helper()
 	d := t.decide(c)[0]
-	if !d.Allowed {
-		t.broken("cost %d under %v was refused, want admitted: %+v", c.Cost, c.Quota.Limit(), d)
-	}
-	if d.RetryAfter != 0 {
-		t.broken("cost %d under %v was admitted with RetryAfter %v, want 0", c.Cost, c.Quota.Limit(), d.RetryAfter)
-	}
+	t.want(d.Allowed && d.RetryAfter == 0, c, d, "want admitted, with RetryAfter 0")
 	return d
 }
 
-func (t *trial) refuse(q *limiter.Quota, key string, cost int64) limiter.Decision {
+// refuse requires that a charge is refused.
+func (t *trial) refuse(c limiter.Charge) limiter.Decision {
 	t.Helper()
-	return t.refused(limiter.Charge{Quota: q, Key: key, Cost: cost})
-}
-
-// refused requires that a charge is refused.
-func (t *trial) refused(c limiter.Charge) limiter.Decision {
-	t.Helper()
-	q, cost := c.Quota, c.Cost
 	d := t.decide(c)[0]
-	if d.Allowed {
-		t.broken("cost %d under %v was admitted, want refused: %+v", cost, q.Limit(), d)
-	}
-	if d.RetryAfter < tick {
-		t.broken("cost %d under %v was refused with RetryAfter %v, want at least 1µs", cost, q.Limit(), d.RetryAfter)
-	}
-	if isNever := d.RetryAfter == limiter.Never; isNever != (cost > q.Capacity()) {
-		t.broken("cost %d under %v was refused with RetryAfter %v, want Never if it is above the limit", cost, q.Limit(), d.RetryAfter)
-	}
+	t.want(!d.Allowed && d.RetryAfter >= tick, c, d, "want refused, with RetryAfter 1µs or more")
+	isNever := d.RetryAfter == limiter.Never
+	t.want(isNever == (c.Cost > c.Quota.Capacity()), c, d, "want RetryAfter Never if the cost is above the limit, and only then")
 	return d
 }
 
-// remaining requires that so many units remain.
-func (t *trial) remaining(q *limiter.Quota, key string, want int64, after string) {
+// left requires that so many units remain.
+func (t *trial) left(c limiter.Charge, want int64) {
 	t.Helper()
-	if d := t.look(q, key); d.Remaining != want {
-		t.broken("under %v %d of %d remain %s, want %d", q.Limit(), d.Remaining, d.Limit, after, want)
-	}
+	d := t.look(c)
+	t.want(d.Remaining == want, c, d, "want %d remaining", want)
 }
 
-// returning returns refunds of the charges' costs.
-func returning(charges ...limiter.Charge) []limiter.Settlement {
-	refunds := make([]limiter.Settlement, len(charges))
+// settlements returns refunds of the charges' costs, or debts.
+func settlements(charges []limiter.Charge, owed bool) []limiter.Settlement {
+	all := make([]limiter.Settlement, len(charges))
 	for i, c := range charges {
-		refunds[i].Charge = c
+		all[i].Charge = c
+		if owed {
+			all[i].Cost, all[i].Actual = 0, c.Cost
+		}
 	}
-	return refunds
+	return all
 }
 
-// owing returns debts of the charges' costs.
-func owing(charges ...limiter.Charge) []limiter.Settlement {
-	debts := make([]limiter.Settlement, len(charges))
-	for i, c := range charges {
-		debts[i] = limiter.Settlement{Charge: c, Actual: c.Cost}
-		debts[i].Cost = 0
-	}
-	return debts
-}
-
-func (t *trial) settle(settlements ...limiter.Settlement) {
+func (t *trial) settle(settlements []limiter.Settlement) {
 	t.Helper()
-	if err := t.store.Settle(t.Context(), settlements); err != nil {
-		t.broken("Settle(%+v) returned error %q, want none", settlements, err)
-	}
+	t.sound("Settle", t.store.Settle(t.Context(), settlements))
 }
 
 func (t *trial) reset(charges ...limiter.Charge) {
 	t.Helper()
-	if err := t.store.Reset(t.Context(), charges); err != nil {
-		t.broken("Reset(%s) returned error %q, want none", describe(charges), err)
-	}
-}
-
-// describe returns the charges as text, each as rule/tier[key]*cost.
-func describe(charges []limiter.Charge) string {
-	text := ""
-	for i, c := range charges {
-		if i > 0 {
-			text += ", "
-		}
-		rule := "no quota"
-		if c.Quota != nil {
-			rule = c.Quota.Rule() + "/" + c.Quota.Tier()
-		}
-		text += fmt.Sprintf("%s[%.20q]*%d", rule, c.Key, c.Cost)
-	}
-	return text
+	t.sound("Reset", t.store.Reset(t.Context(), charges))
 }
 
 // retry requires that a charge is refused, refused again a tick before its RetryAfter, and admitted then.
 func (t *trial) retry(c limiter.Charge) {
 	t.Helper()
-	q, cost := c.Quota, c.Cost
-	wait := t.refused(c).RetryAfter
-	if wait > 3*q.Window() {
-		t.broken("cost %d under %v: RetryAfter is %v, which is longer than the limit's units take to return", cost, q.Limit(), wait)
-	}
+	d := t.refuse(c)
+	wait := d.RetryAfter
+	t.want(wait <= 3*c.Quota.Window(), c, d, "RetryAfter is longer than the limit's units take to return")
 	t.sleep(wait - tick)
-	if d := t.decide(c)[0]; d.Allowed || d.RetryAfter != tick {
-		t.broken("cost %d under %v: RetryAfter was %v; 1µs before, Allowed is %v and RetryAfter %v",
-			cost, q.Limit(), wait, d.Allowed, d.RetryAfter)
-	}
+	d = t.decide(c)[0]
+	t.want(!d.Allowed && d.RetryAfter == tick, c, d, "RetryAfter was %v; want refused for another 1µs 1µs before", wait)
 	t.sleep(tick)
-	if d := t.decide(c)[0]; !d.Allowed {
-		t.broken("cost %d under %v: RetryAfter was %v; then it is refused for another %v", cost, q.Limit(), wait, d.RetryAfter)
-	}
+	d = t.decide(c)[0]
+	t.want(d.Allowed, c, d, "RetryAfter was %v; want admitted then", wait)
 }
 
 // fill requires that more units remain at each NextAfter, and not before, until all remain.
-func (t *trial) fill(q *limiter.Quota, key string) {
+func (t *trial) fill(c limiter.Charge) {
 	t.Helper()
-	for d := t.look(q, key); d.Remaining < d.Limit; {
-		if d.NextAfter < tick {
-			t.broken("%d of %d remain under %v and NextAfter is %v, want at least 1µs", d.Remaining, d.Limit, q.Limit(), d.NextAfter)
-		}
-		t.sleep(d.NextAfter - tick)
-		if early := t.look(q, key); early.Remaining != d.Remaining || early.NextAfter != tick {
-			t.broken("under %v %d remain and NextAfter is %v; 1µs before, %d remain and NextAfter is %v",
-				q.Limit(), d.Remaining, d.NextAfter, early.Remaining, early.NextAfter)
-		}
+	d := t.look(c)
+	for d.Remaining < d.Limit {
+		wait := d.NextAfter
+		t.sleep(max(0, wait-tick))
+		early := t.look(c)
+		t.want(early.Remaining == d.Remaining && early.NextAfter == tick, c, early, "want %d remaining until NextAfter, %v", d.Remaining, wait)
 		t.sleep(tick)
-		next := t.look(q, key)
-		if next.Remaining <= d.Remaining {
-			t.broken("under %v %d remain and NextAfter is %v; then %d remain, want more", q.Limit(), d.Remaining, d.NextAfter, next.Remaining)
-		}
-		d = next
+		d = t.look(c)
+		t.want(d.Remaining > early.Remaining, c, d, "want more than %d remaining at NextAfter, %v", early.Remaining, wait)
 	}
-	if d := t.look(q, key); d.NextAfter != 0 {
-		t.broken("all remain under %v and NextAfter is %v, want 0", q.Limit(), d.NextAfter)
-	}
+	t.want(d.NextAfter == 0, c, d, "all remain: want NextAfter 0")
 }
 
 // empty requires that all units remain at ResetAfter, and not before.
-func (t *trial) empty(q *limiter.Quota, key string) {
+func (t *trial) empty(c limiter.Charge) {
 	t.Helper()
-	reset := t.look(q, key).ResetAfter
-	t.sleep(reset - tick)
-	if d := t.look(q, key); d.Remaining == d.Limit || d.ResetAfter != tick {
-		t.broken("under %v ResetAfter is %v; 1µs before, %d of %d remain and ResetAfter is %v", q.Limit(), reset, d.Remaining, d.Limit, d.ResetAfter)
-	}
+	wait := t.look(c).ResetAfter
+	t.sleep(wait - tick)
+	d := t.look(c)
+	t.want(d.Remaining < d.Limit && d.ResetAfter == tick, c, d, "want used units until ResetAfter, %v", wait)
 	t.sleep(tick)
-	if d := t.look(q, key); d.Remaining != d.Limit || d.ResetAfter != 0 {
-		t.broken("under %v ResetAfter is %v; then %d of %d remain and ResetAfter is %v", q.Limit(), reset, d.Remaining, d.Limit, d.ResetAfter)
+	d = t.look(c)
+	t.want(d.Remaining == d.Limit && d.ResetAfter == 0, c, d, "want all remaining at ResetAfter, %v", wait)
+}
+
+// begin sleeps until a window of that length begins.
+func (t *trial) begin(q *limiter.Quota, length time.Duration) {
+	t.Helper()
+	now := t.look(limiter.Charge{Quota: q, Key: "a key to ask for the time"}).Receipt.At
+	start, end := q.WindowAt(now)
+	for range 2000 {
+		if start, end = q.WindowAt(end); time.Duration(end-start)*tick == length {
+			t.sleep(time.Duration(start-now) * tick)
+			return
+		}
 	}
+	t.Fatalf("limitertest: no window of %v is %v long", q.Limit(), length)
 }
