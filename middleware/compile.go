@@ -342,6 +342,7 @@ func (r *rule) newLimits(quotas []*limiter.Quota, info *RuleInfo, progress *prog
 			slot:       quota.InFlight(),
 			turn:       quota.Algorithm() == limiter.LeakyBucket,
 		}
+		p.own.Most = mostOwn
 		p.member = memberOf(p.name, quota.Capacity(), quota.Window())
 		p.softAt, p.looks = int64(r.SoftAt), r.Counts.after && !p.slot
 		if p.slot {

@@ -3,8 +3,9 @@ package middleware
 import (
 	"log/slog"
 	"strings"
-	"sync"
 	"sync/atomic"
+
+	"github.com/weirgo/weir/internal/bounded"
 )
 
 // A limiter that a handler makes for each request refuses none, because its limits are unused. So limiters with the
@@ -12,13 +13,10 @@ import (
 
 const (
 	manyNamesakes = 50   // limiters that have met one request each
-	mostRuleNames = 1000 // configurations that are known; then all are forgotten
+	mostRuleNames = 1000 // configurations that are known
 )
 
-var (
-	namesakesMu  sync.Mutex
-	allNamesakes = map[string]*namesakes{} // by the names of their rules
-)
+var allNamesakes = bounded.Map[string, *namesakes]{Most: mostRuleNames} // by the names of their rules
 
 // namesakes are the limiters with the same rules.
 type namesakes struct {
@@ -34,16 +32,7 @@ func namesakesOf(set *ruleset) *namesakes {
 		names.WriteString(r.Name)
 		names.WriteByte('\n') // which no name has
 	}
-	namesakesMu.Lock()
-	defer namesakesMu.Unlock()
-	known := allNamesakes[names.String()]
-	if known == nil {
-		if len(allNamesakes) == mostRuleNames {
-			clear(allNamesakes)
-		}
-		known = &namesakes{rule: set.all[0].Name}
-		allNamesakes[names.String()] = known
-	}
+	known, _ := allNamesakes.Get(names.String(), func() (*namesakes, error) { return &namesakes{rule: set.all[0].Name}, nil })
 	return known
 }
 

@@ -150,19 +150,14 @@ func (set *ruleset) own(base *limit, l limiter.Allowance) *limit {
 	if l == base.info.Limit {
 		return base
 	}
-	if found, ok := base.own.Load(l); ok {
-		return found.(*limit)
-	}
-	if base.owns.Add(1) > mostOwn { // compiled anew, they find their counters by name
-		base.own.Clear()
-		base.owns.Store(1)
-	}
-	p, err := set.compileOwn(base, l)
-	if err != nil {
-		p = &limit{err: err}
-	}
-	found, _ := base.own.LoadOrStore(l, p)
-	return found.(*limit)
+	own, _ := base.own.Get(l, func() (*limit, error) {
+		p, err := set.compileOwn(base, l)
+		if err != nil {
+			p = &limit{err: err}
+		}
+		return p, nil
+	})
+	return own
 }
 
 // compileOwn returns limits like base for another Allowance, which the store may refuse.

@@ -1,10 +1,10 @@
 package middleware
 
 import (
-	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/weirgo/weir/internal/bounded"
 	"github.com/weirgo/weir/internal/route"
 	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/limiter"
@@ -108,9 +108,8 @@ type limit struct {
 	base *limit // of an override that ends: the first limit of the rule then
 
 	// Of the first limits of a rule and its tiers.
-	overrides map[string]*limit // by key; nil without Overrides
-	own       sync.Map          // *limit by limiter.Allowance: the limits of clients
-	owns      atomic.Int64      // how many own has
+	overrides map[string]*limit                      // by key; nil without Overrides
+	own       bounded.Map[limiter.Allowance, *limit] // the limits of clients
 
 	concurrency limiter.Concurrency // of a slot
 

@@ -7,7 +7,6 @@ import (
 	"hash/maphash"
 	"net/http"
 	"strings"
-	"sync"
 	"sync/atomic"
 
 	"github.com/weirgo/weir/internal/route"
@@ -41,13 +40,6 @@ type account struct {
 	slowdown atomic.Pointer[slowdown] // nil: none
 }
 
-// accounts are the accounts of a rule by the hash of their key, as keys must not be kept. Two keys
-// with one hash would be paced as one; that is as good as impossible.
-type accounts struct {
-	mu sync.Mutex
-	of map[uint64]*account
-}
-
 // mostAccounts bounds how many keys of a rule are remembered.
 const mostAccounts = 10_000
 
@@ -66,9 +58,11 @@ func (t *Transport) accountOf(r *rule, request *http.Request) (*account, error) 
 		key = serverOf(request) + "\x00" + key
 	}
 	if key == "" {
-		return r.accounts.get(0, func() *account { return newAccount(r, "") }), nil
+		return r.accounts.Get(0, func() (*account, error) { return newAccount(r, ""), nil })
 	}
-	return r.accounts.get(maphash.String(seed, key), func() *account { return newAccount(r, t.digests.Digest(key).String()) }), nil
+	return r.accounts.Get(maphash.String(seed, key), func() (*account, error) {
+		return newAccount(r, t.digests.Digest(key).String()), nil
+	})
 }
 
 // serverOf is the host that a request goes to, whatever its Host field says. Each host has one text.
@@ -84,48 +78,6 @@ func newAccount(r *rule, key string) *account {
 	}
 }
 
-func (s *accounts) get(hash uint64, made func() *account) *account {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	a := s.of[hash]
-	if a == nil {
-		if s.of == nil {
-			s.of = map[uint64]*account{}
-		}
-		if len(s.of) >= mostAccounts {
-			s.forgetOne()
-		}
-		a = made()
-		s.of[hash] = a
-	}
-	return a
-}
-
-// forgetOne removes an account to make room for another: an idle one, if there is one among the few
-// that are looked at.
-func (s *accounts) forgetOne() {
-	const few = 16
-	var victim uint64
-	n := 0
-	for hash, a := range s.of { // in an order that is different each time
-		victim = hash
-		if n++; n == few || a.isIdle() {
-			break
-		}
-	}
-	delete(s.of, victim)
-}
-
 func (a *account) isIdle() bool {
 	return a.slowdown.Load() == nil && a.cooldown.isIdle()
-}
-
-// ended returns the latest end of the cooldowns of all keys; 0: there was none.
-func (s *accounts) ended() (end int64) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, a := range s.of {
-		end = max(end, a.cooldown.ended.Load())
-	}
-	return end
 }

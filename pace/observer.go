@@ -129,7 +129,9 @@ func (t *Transport) Stats() []Stats {
 	all := make([]Stats, len(t.rules))
 	for i, r := range t.rules {
 		all[i] = Stats{Rule: r.name, Waiting: r.waiting.Load(), InFlight: r.inFlight.Load()}
-		if end := r.accounts.ended(); end > 0 {
+		end := int64(0) // of the latest cooldown
+		r.accounts.Each(func(a *account) { end = max(end, a.cooldown.ended.Load()) })
+		if end > 0 {
 			all[i].Until = t.start.Add(time.Duration(end - 1))
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/weirgo/weir/internal/bounded"
 	"github.com/weirgo/weir/internal/invalid"
 	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/limiter"
@@ -36,7 +37,7 @@ type rule struct {
 	slotWait time.Duration      // how long a request waits for one at most, by the limit
 
 	budget   budget
-	accounts accounts
+	accounts bounded.Map[uint64, *account] // by the hash of their keys, as keys must not be kept
 
 	waiting, inFlight atomic.Int64
 }
@@ -55,6 +56,7 @@ const (
 func newRule(r Rule, t *Transport) (*rule, error) {
 	o := &t.options
 	made := &rule{transport: t, name: cmp.Or(r.Name, r.Host), match: r.Match, key: r.Key, budget: newBudget(o.Retry)}
+	made.accounts.Most, made.accounts.IsIdle = mostAccounts, (*account).isIdle
 	var err error
 	made.host, err = parseHost(r.Host)
 	errs := []error{err, r.OnOutage.Validate()}

@@ -99,7 +99,7 @@ var rooms = []room{
 	{"limiter/limitertest", []string{"limiter", "limiter/store", "internal/phase"}, nil},
 	{"keyfunc", []string{"internal/invalid", "internal/missing", "internal/network", "internal/route"}, nil},
 
-	{"middleware", []string{"keyfunc", "limiter", "limiter/store", "middleware/bans", "internal/answer", "internal/invalid", "internal/missing", "internal/network", "internal/response", "internal/route", "internal/waiting"}, nil},
+	{"middleware", []string{"keyfunc", "limiter", "limiter/store", "middleware/bans", "internal/answer", "internal/bounded", "internal/invalid", "internal/missing", "internal/network", "internal/response", "internal/route", "internal/seldom", "internal/waiting"}, nil},
 	{"middleware/bans", []string{"keyfunc", "internal/invalid"}, nil},
 	{"middleware/routertest", []string{"keyfunc", "limiter", "middleware"}, nil},
 	{"middleware/shed", []string{"middleware", "internal/invalid", "internal/route"}, nil},
@@ -127,10 +127,11 @@ var rooms = []room{
 	{"adapters/echolimit", []string{"keyfunc", "limiter", "middleware"}, []string{"github.com/labstack/echo/v4"}},
 	{"adapters/echo5limit", []string{"keyfunc", "limiter", "middleware"}, []string{"github.com/labstack/echo/v5"}},
 
-	{"pace", []string{"keyfunc", "limiter", "limiter/store", "middleware/bans", "pace/serverlimit", "internal/invalid", "internal/route"}, nil},
+	{"pace", []string{"keyfunc", "limiter", "limiter/store", "middleware/bans", "pace/serverlimit", "internal/bounded", "internal/invalid", "internal/route"}, nil},
 	{"pace/serverlimit", nil, []string{"github.com/dunglas/httpsfv"}}, // a reader of use without the rest
 
 	{"internal/answer", nil, nil},
+	{"internal/bounded", nil, nil},
 	{"internal/envoy", []string{"limiter"}, nil},
 	{"internal/invalid", nil, nil},
 	{"internal/leak", nil, nil},
@@ -145,6 +146,7 @@ var rooms = []room{
 	{"internal/redistest", []string{"internal/leak"}, nil},
 	{"internal/response", nil, nil},
 	{"internal/route", nil, nil},
+	{"internal/seldom", nil, nil},
 	{"internal/traffic", nil, nil},
 	{"internal/waiting", nil, nil},
 	{"internal/yamlfile", []string{"internal/nearest"}, []string{"go.yaml.in/yaml/v4"}},

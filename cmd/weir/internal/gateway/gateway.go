@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/weirgo/weir/cmd/weir/internal/serving"
+	"github.com/weirgo/weir/internal/seldom"
 	"github.com/weirgo/weir/middleware/rules"
 )
 
@@ -53,7 +54,7 @@ type Gateway struct {
 	serving.Limits
 	server    *serving.Server // nil before Start
 	transport *http.Transport
-	failures  failures
+	failures  seldom.Log
 }
 
 // New returns a gateway, or an error that names the flag.
@@ -229,29 +230,11 @@ func (g *Gateway) unanswered(w http.ResponseWriter, r *http.Request, err error) 
 		status = http.StatusGatewayTimeout
 	}
 	if r.Context().Err() == nil { // the client is still there
-		if others, ok := g.failures.add(time.Now()); ok {
-			g.Logger.Warn("weir: the service behind the gateway did not answer", slog.String("service", g.upstream.Host), slog.String("error", err.Error()), slog.Int64("others", others))
+		if failures := g.failures.Add(time.Second); failures > 0 {
+			g.Logger.Warn("weir: the service behind the gateway did not answer", slog.String("service", g.upstream.Host), slog.String("error", err.Error()), slog.Uint64("others", failures-1))
 		}
 	}
 	http.Error(w, http.StatusText(status), status)
-}
-
-// failures bounds the log of upstream failures to one line a second.
-type failures struct {
-	mu     sync.Mutex
-	logged time.Time
-	others int64 // failures since then
-}
-
-func (f *failures) add(now time.Time) (others int64, log bool) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if now.Sub(f.logged) < time.Second {
-		f.others++
-		return 0, false
-	}
-	others, f.others, f.logged = f.others, 0, now
-	return others, true
 }
 
 // buffers is the pool of ReverseProxy's copy buffers.

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	common "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
@@ -15,6 +14,7 @@ import (
 	envoytype "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
+	"github.com/weirgo/weir/internal/bounded"
 	"github.com/weirgo/weir/internal/envoy"
 	"github.com/weirgo/weir/limiter"
 	"github.com/weirgo/weir/limiter/store"
@@ -27,8 +27,7 @@ type table struct {
 	limits map[string][]*limit // by domain and the entries' keys, the most specific first
 	store  limiter.Store
 
-	mu          sync.Mutex
-	fromRequest map[ownLimit]*limit
+	fromRequest bounded.Map[ownLimit, *limit]
 }
 
 // An ownLimit is a limit in a request, and the file's limit that it replaces.
@@ -53,7 +52,8 @@ type limit struct {
 // newTable returns the table of rules. Rules without descriptors are an error, because a reload must not
 // lift all limits.
 func newTable(r *rules.Rules, store limiter.Store) (*table, error) {
-	t := &table{rules: r, limits: map[string][]*limit{}, store: store, fromRequest: map[ownLimit]*limit{}}
+	t := &table{rules: r, limits: map[string][]*limit{}, store: store}
+	t.fromRequest.Most = mostFromRequest
 	for _, d := range r.Descriptors() {
 		l, err := t.newLimit(d, d.Limit)
 		if err != nil {
@@ -158,19 +158,7 @@ func (t *table) own(l *limit, given *common.RateLimitDescriptor_RateLimitOverrid
 		return nil, fmt.Errorf("the request's limit for %q: %w", l.Name, err)
 	}
 	at := ownLimit{l, is}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if known := t.fromRequest[at]; known != nil {
-		return known, nil
-	}
-	if len(t.fromRequest) >= mostFromRequest {
-		clear(t.fromRequest)
-	}
-	made, err := t.newLimit(l.Descriptor, is)
-	if err == nil {
-		t.fromRequest[at] = made
-	}
-	return made, err
+	return t.fromRequest.Get(at, func() (*limit, error) { return t.newLimit(l.Descriptor, is) })
 }
 
 // matches reports whether the limit is for a descriptor with these entries.
