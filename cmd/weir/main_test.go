@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
@@ -30,6 +31,7 @@ endpoints:
 
 func TestMain(m *testing.M) {
 	if os.Getenv(asCommand) != "" {
+		dropsEvery = 100 * time.Millisecond
 		main()
 	}
 	redis.SetLogger(silence{})

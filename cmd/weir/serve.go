@@ -319,8 +319,8 @@ func (f *serveFlags) openLog(l *limits) (err error) {
 	return nil
 }
 
-// dropsEvery is the time between two looks at the lines that were dropped.
-const dropsEvery = 5 * time.Second
+// dropsEvery is the time between two looks at the lines that were dropped. Tests shorten it.
+var dropsEvery = 5 * time.Second
 
 // reportDropped logs how many lines of logs were dropped. A report that is dropped itself is repeated.
 func (l *limits) reportDropped(ctx context.Context) {
