@@ -14,7 +14,8 @@ import (
 
 // events flushes in both ways. The next event begins when the client has the one before.
 func events(s *suite) {
-	seen, service := make(chan string), service{make(chan bool, 100), make(chan bool, 10)}
+	seen := make(chan string, 10)
+	service := service{make(chan bool, 100), make(chan bool, 10)}
 	overload := limits(middleware.Config{Overload: service})
 	server := s.serve(app([]Limit{named("all", 100), overload}, get("/events", func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "text/event-stream")
