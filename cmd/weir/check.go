@@ -4,16 +4,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"net/http"
-	"slices"
 	"strings"
 
 	"github.com/spf13/pflag"
 
+	"github.com/weirgo/weir/internal/operate"
 	"github.com/weirgo/weir/keyfunc"
-	"github.com/weirgo/weir/limiter"
-	"github.com/weirgo/weir/middleware"
 	"github.com/weirgo/weir/middleware/rules"
 	"github.com/weirgo/weir/middleware/shed"
 )
@@ -79,7 +76,6 @@ type report struct {
 	Good     bool            `json:"good"`
 	Problems []rules.Problem `json:"problems"`
 	Warnings []rules.Problem `json:"warnings"`
-	Zones    string          `json:"time_zones,omitempty"` // where time zones come from, if limits depend on them
 }
 
 func check(s *session, flags *pflag.FlagSet) action {
@@ -99,9 +95,6 @@ func check(s *session, flags *pflag.FlagSet) action {
 			r := report{File: file, Good: err == nil, Problems: problemsOf(err, file), Warnings: []rules.Problem{}}
 			if err == nil {
 				r.Warnings = append(r.Warnings, loaded.Warnings()...)
-				if hasCalendar(loaded) {
-					r.Zones = zoneData()
-				}
 			}
 			bad = bad || err != nil || *strict && len(r.Warnings) > 0
 			reports = append(reports, r)
@@ -145,37 +138,11 @@ func (r *report) writeProblems(out io.Writer) {
 	}
 }
 
-// hasCalendar reports whether a limit has a period of the calendar.
-func hasCalendar(loaded *rules.Rules) bool {
-	var all []limiter.Allowance
-	c := loaded.Config()
-	lists := slices.Concat([][]middleware.Rule{c.Rules, c.Default}, slices.Collect(maps.Values(c.ByTier)), slices.Collect(maps.Values(c.ByRoute)))
-	for _, r := range slices.Concat(lists...) {
-		all = slices.AppendSeq(append(all, r.Limit), maps.Values(r.Tiers))
-		for _, o := range r.Overrides {
-			all = append(all, o.Limit)
-		}
-	}
-	for _, d := range loaded.Descriptors() {
-		all = append(all, d.Limit)
-	}
-	return slices.ContainsFunc(all, func(a limiter.Allowance) bool {
-		if a == nil { // of mode: deny
-			return false
-		}
-		limits, _, err := limiter.Split(a)
-		return err == nil && slices.ContainsFunc(limits, func(l limiter.Limit) bool { return l.Calendar() != "" })
-	})
-}
-
 func (r *report) write(out io.Writer) {
 	r.writeProblems(out)
 	says := "good"
-	switch {
-	case r.Zones != "":
-		says += ", with the time zones of " + r.Zones
-	case !r.Good:
-		says = count(int64(len(r.Problems)), "problem", "problems")
+	if !r.Good {
+		says = operate.Count(int64(len(r.Problems)), "problem", "problems")
 	}
 	fmt.Fprintf(out, "%s: %s\n", r.File, says)
 }

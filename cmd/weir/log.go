@@ -14,6 +14,7 @@ import (
 
 	"github.com/weirgo/weir/cmd/weir/internal/accesslog"
 	"github.com/weirgo/weir/cmd/weir/internal/simulate"
+	"github.com/weirgo/weir/internal/operate"
 	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/middleware/rules"
 	"github.com/weirgo/weir/middleware/shed"
@@ -286,10 +287,10 @@ func (l *weblog) clients(by simulate.Peers) (notes []string) {
 		notes = append(notes, "The field behind the user agent is read as X-Forwarded-For, as in nginx's format main.")
 	}
 	if by.Unnamed > 0 {
-		notes = append(notes, count(by.Unnamed, "request comes", "requests come")+" from a trusted proxy that does not name the client: the proxy is counted.")
+		notes = append(notes, operate.Count(by.Unnamed, "request comes", "requests come")+" from a trusted proxy that does not name the client: the proxy is counted.")
 	}
 	if by.Unread > 0 {
-		notes = append(notes, count(by.Unread, "request has", "requests have")+" X-Forwarded-For, which is not read: the TCP peer is counted. If the peers are your proxies, name them with --trust, or in the rules under proxies.")
+		notes = append(notes, operate.Count(by.Unread, "request has", "requests have")+" X-Forwarded-For, which is not read: the TCP peer is counted. If the peers are your proxies, name them with --trust, or in the rules under proxies.")
 	}
 	return notes
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/weirgo/weir/internal/invalid"
+	"github.com/weirgo/weir/internal/operate"
 )
 
 // An output writes a command's answer as text, or with --json as JSON.
@@ -45,13 +46,7 @@ type seconds float64
 func inSeconds(d time.Duration) seconds { return seconds(d.Round(time.Microsecond).Seconds()) }
 
 // String returns the duration for people.
-func (s seconds) String() string {
-	d := time.Duration(float64(s) * float64(time.Second))
-	if d > time.Minute {
-		return d.Round(time.Second).String()
-	}
-	return d.Round(time.Millisecond).String()
-}
+func (s seconds) String() string { return operate.Duration(time.Duration(float64(s) * float64(time.Second))) }
 
 // now returns the time for JSON, to the second.
 func now() time.Time { return inUTC(time.Now()) }

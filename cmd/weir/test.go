@@ -14,6 +14,7 @@ import (
 
 	"github.com/weirgo/weir/cmd/weir/internal/accesslog"
 	"github.com/weirgo/weir/cmd/weir/internal/simulate"
+	"github.com/weirgo/weir/internal/operate"
 	"github.com/weirgo/weir/internal/yamlfile"
 	"github.com/weirgo/weir/middleware/rules"
 )
@@ -216,7 +217,7 @@ func (r *testReport) write(out io.Writer, verbose bool) {
 	for _, note := range r.Notes {
 		fmt.Fprintln(out, "note:", note)
 	}
-	of := fmt.Sprintf("%s, %s", count(int64(len(r.Tests)), "test", "tests"), count(requests, "request", "requests"))
+	of := fmt.Sprintf("%s, %s", operate.Count(int64(len(r.Tests)), "test", "tests"), operate.Count(requests, "request", "requests"))
 	switch {
 	case len(r.Problems) > 0:
 		fmt.Fprintf(out, "FAIL  %s  cannot run\n", r.File)

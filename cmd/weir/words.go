@@ -21,7 +21,7 @@ func simulated(s *simulate.Summary) (verdict, detail string) {
 		return fmt.Sprintf("These rules would have let all %s requests pass.", operate.Number(s.Requests)), sentences(span(s), passing)
 	}
 	return fmt.Sprintf("These rules would have refused %s of %s requests (%s), of %s of %s.", operate.Number(s.Stopped()), operate.Number(s.Requests),
-		operate.Share(s.Stopped(), s.Requests), operate.Number(s.ClientsStopped), count(s.Clients, "client", "clients")), sentences(reasons(s), passing, span(s))
+		operate.Share(s.Stopped(), s.Requests), operate.Number(s.ClientsStopped), operate.Count(s.Clients, "client", "clients")), sentences(reasons(s), passing, span(s))
 }
 
 // reasons returns a sentence on why requests were refused.
@@ -40,7 +40,7 @@ func listed(begin string, all []amount) string {
 	var parts []string
 	for _, a := range all {
 		if a.n > 0 {
-			parts = append(parts, count(a.n, a.one, a.many))
+			parts = append(parts, operate.Count(a.n, a.one, a.many))
 		}
 	}
 	if len(parts) == 0 {
@@ -57,26 +57,26 @@ func span(s *simulate.Summary) string {
 func changed(c *simulate.Change) (verdict, detail string) {
 	before, after := c.Old.Stopped(), c.New.Stopped()
 	verdict = fmt.Sprintf("The new rules would refuse %s requests where the old refuse %s: %s in place of %s.",
-		operate.Number(after), operate.Number(before), count(c.New.ClientsStopped, "client", "clients"), operate.Number(c.Old.ClientsStopped))
+		operate.Number(after), operate.Number(before), operate.Count(c.New.ClientsStopped, "client", "clients"), operate.Number(c.Old.ClientsStopped))
 	if c.Newly == 0 && c.NoLonger == 0 {
 		verdict = fmt.Sprintf("The new rules would refuse the same %s of %s requests as the old.", operate.Number(after), operate.Number(c.New.Requests))
 	}
 	return verdict, sentences(
-		fmt.Sprintf("%s refused that were not, and %s no longer.", count(c.Newly, "request is", "requests are"), operate.Number(c.NoLonger)),
-		fmt.Sprintf("%s refused for the first time, and %s no longer.", count(c.ClientsNewly, "client is", "clients are"), operate.Number(c.ClientsNoLonger)),
+		fmt.Sprintf("%s refused that were not, and %s no longer.", operate.Count(c.Newly, "request is", "requests are"), operate.Number(c.NoLonger)),
+		fmt.Sprintf("%s refused for the first time, and %s no longer.", operate.Count(c.ClientsNewly, "client is", "clients are"), operate.Number(c.ClientsNoLonger)),
 		reasons(&c.New), span(&c.New))
 }
 
 // recommended describes how many clients a limit spares and refuses.
 func recommended(r *demand.Result, spare float64, key string) (verdict, detail string) {
-	verdict = fmt.Sprintf("%s for each %s spares %s of %s.", perPeriod(r.Chosen.Limit, r.Per), key, operate.Share(r.Keys-r.Chosen.Keys, r.Keys), count(r.Keys, "client", "clients"))
-	refuses := fmt.Sprintf("It would have refused requests of %s.", count(r.Chosen.Keys, "client", "clients"))
+	verdict = fmt.Sprintf("%s for each %s spares %s of %s.", perPeriod(r.Chosen.Limit, r.Per), key, operate.Share(r.Keys-r.Chosen.Keys, r.Keys), operate.Count(r.Keys, "client", "clients"))
+	refuses := fmt.Sprintf("It would have refused requests of %s.", operate.Count(r.Chosen.Keys, "client", "clients"))
 	if r.Chosen.Keys == 0 {
 		refuses = fmt.Sprintf("It would have refused none of %s requests.", operate.Number(r.Requests))
 	}
 	few := ""
 	if float64(r.Keys)*(1-spare) < 1 {
-		few = fmt.Sprintf("With %s, %s is all of them: one that asks for far more than the others decides, so choose a lower --spare to leave it out.", count(r.Keys, "client", "clients"), operate.Percent(spare))
+		few = fmt.Sprintf("With %s, %s is all of them: one that asks for far more than the others decides, so choose a lower --spare to leave it out.", operate.Count(r.Keys, "client", "clients"), operate.Percent(spare))
 	}
 	return verdict, sentences(refuses, few)
 }
@@ -95,7 +95,7 @@ func peaks(r *demand.Result) string {
 // readings returns notes on how the log was read.
 func readings(s *accesslog.Stats, answered int64) (notes []string) {
 	if s.Broken > 0 {
-		text := fmt.Sprintf("%s could not be read, of %s:", count(s.Broken, "line", "lines"), operate.Number(s.Broken+s.Entries))
+		text := fmt.Sprintf("%s could not be read, of %s:", operate.Count(s.Broken, "line", "lines"), operate.Number(s.Broken+s.Entries))
 		shown := map[string]bool{}
 		for _, broken := range s.First {
 			if !shown[broken.Why] {
@@ -110,7 +110,7 @@ func readings(s *accesslog.Stats, answered int64) (notes []string) {
 	}
 	if answered > 0 {
 		notes = append(notes, fmt.Sprintf("%s answered 429: what those clients would have asked for without that limit is not in the log.",
-			count(answered, "request of the log was", "requests of the log were")))
+			operate.Count(answered, "request of the log was", "requests of the log were")))
 	}
 	if s.Whole {
 		notes = append(notes, "The log has whole seconds: requests of one second are spread evenly over it.")
@@ -119,20 +119,13 @@ func readings(s *accesslog.Stats, answered int64) (notes []string) {
 		notes = append(notes, "The log has the times of answers: the time that each request took is subtracted.")
 	}
 	if s.Long > 0 {
-		notes = append(notes, count(s.Long, "request took so long that too many came in between: it is", "requests took so long that too many came in between: they are")+" taken to have come later.")
+		notes = append(notes, operate.Count(s.Long, "request took so long that too many came in between: it is", "requests took so long that too many came in between: they are")+" taken to have come later.")
 	}
 	return notes
 }
 
 func sentences(all ...string) string {
 	return strings.Join(slices.DeleteFunc(all, func(s string) bool { return s == "" }), " ")
-}
-
-func count(n int64, one, many string) string {
-	if n == 1 {
-		return "1 " + one
-	}
-	return operate.Number(n) + " " + many
 }
 
 // perPeriod formats a limit for people: 60 per minute.

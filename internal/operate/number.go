@@ -16,6 +16,14 @@ func Number(n int64) string {
 	return text
 }
 
+// Count formats n things: 1 key, 1,234 keys.
+func Count(n int64, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return Number(n) + " " + many
+}
+
 // Percent formats a share, from 0 to 1. Only 0 is 0%, and only 1 is 100%.
 func Percent(share float64) string {
 	p, digits := 100*min(max(share, 0), 1), 10.0

@@ -27,40 +27,31 @@ func (c Change) String() string { return c.Path + ": " + c.Text }
 // and 60 requests in 60 seconds are equal. Of clients' keys in the rules (ban, allow, overrides) it
 // says how many changed, and never quotes them, as they may be credentials.
 func Diff(before, after *Rules) (changes []Change) {
-	var order []string
-	texts := map[string][]string{} // by path
-	add := func(path, text string) {
-		if texts[path] == nil {
-			order = append(order, path)
-		}
-		texts[path] = append(texts[path], text)
-	}
-	for _, d := range compare(before.sections(), after.sections()) {
-		section, field, _ := strings.Cut(d.path, ".")
-		add(section, strings.TrimSpace(field+" "+d.String()))
-	}
 	was, is := before.described(), after.described()
+	order := slices.DeleteFunc(namesOf(reflect.TypeFor[file]()), func(name string) bool { return slices.Contains(ruleSections, name) })
+	order = append(order, ruleSections...)
+	section := func(path string) int {
+		return slices.IndexFunc(order, func(name string) bool { return strings.HasPrefix(path, name) })
+	}
 	paths := slices.AppendSeq(slices.Collect(maps.Keys(was)), maps.Keys(is))
-	slices.SortFunc(paths, func(a, b string) int {
-		section := func(path string) int {
-			return slices.IndexFunc(ruleSections, func(s string) bool { return strings.HasPrefix(path, s) })
-		}
-		return cmp.Or(section(a)-section(b), strings.Compare(a, b))
-	})
+	slices.SortFunc(paths, func(a, b string) int { return cmp.Or(section(a)-section(b), strings.Compare(a, b)) })
 	for _, path := range slices.Compact(paths) {
-		switch b, a := was[path], is[path]; {
-		case b == nil:
-			add(path, difference{path, none, a.summary}.String())
-		case a == nil:
-			add(path, difference{path, b.summary, none}.String())
-		default:
-			for _, d := range compare(b.leaves, a.leaves) {
-				add(path, d.path+" "+d.String())
+		b, a := was[path], is[path]
+		all := compare(b, a)
+		if b == nil || a == nil { // a rule, whose first leaf is a summary
+			summary := slices.Concat(b, a)[0].shown
+			all = []difference{{"", none, summary}}
+			if a == nil {
+				all[0].old, all[0].new = summary, none
 			}
 		}
-	}
-	for _, path := range order {
-		changes = append(changes, Change{path, strings.Join(texts[path], ", ")})
+		var texts []string
+		for _, d := range all {
+			texts = append(texts, strings.TrimSpace(d.path+" "+d.old+" → "+d.new))
+		}
+		if texts != nil {
+			changes = append(changes, Change{path, strings.Join(texts, ", ")})
+		}
 	}
 	return changes
 }
@@ -68,11 +59,7 @@ func Diff(before, after *Rules) (changes []Change) {
 // A difference is a leaf, or a list of them, that differs.
 type difference struct{ path, old, new string }
 
-func (d difference) String() string { return d.old + " → " + d.new }
-
 const none = "none"
-
-const mostEnds = 5 // of overrides, that a change shows
 
 // A leaf is a value in a file, or an element of a list: the text to compare, which is "" for no value, and
 // the text to show.
@@ -119,7 +106,7 @@ func (r *Rules) leavesOf(path string, v reflect.Value, fallback string) (all []l
 		}
 		return r.leavesIn(path+".", v.Elem())
 	case path == "ban.keys", path == "allow.keys":
-		return []leaf{{path, textOf(v, ""), keysOf(v.Len())}}
+		return []leaf{{path, textOf(v, ""), operate.Count(int64(v.Len()), "key", "keys")}}
 	case t.Kind() == reflect.Slice && v.Len() > 0 && path != "overload.priority": // where the order means something
 		for i := range v.Len() {
 			all = append(all, leaf{path, textOf(v.Index(i), ""), textOf(v.Index(i), "")})
@@ -143,16 +130,6 @@ func (r *Rules) leavesIn(prefix string, v reflect.Value, except ...string) (all 
 		}
 	}
 	return all
-}
-
-func keysOf(n int) string {
-	switch n {
-	case 0:
-		return none
-	case 1:
-		return "1 key"
-	}
-	return fmt.Sprintf("%d keys", n)
 }
 
 // textOf is the text of a value, or of its default if it is not set; "" for no value.
@@ -192,25 +169,17 @@ func defaultOf(t reflect.Type, fallback string) string {
 	return fallback
 }
 
-// sections are the leaves of all sections without rules.
-func (r *Rules) sections() []leaf {
-	all := r.leavesIn("", reflect.ValueOf(r.file).Elem(), append([]string{"version"}, ruleSections...)...)
-	if r.file.Overload != nil {
-		all = append(all, leaf{"overload", "{}", "{}"})
+// described returns the leaves of each section without rules, and of each rule by its path. If a scope has several rules,
+// the paths after the first end with the rule's name.
+func (r *Rules) described() map[string][]leaf {
+	all := map[string][]leaf{}
+	for _, l := range r.leavesIn("", reflect.ValueOf(r.file).Elem(), append([]string{"version"}, ruleSections...)...) {
+		section, field, _ := strings.Cut(l.path, ".")
+		all[section] = append(all[section], leaf{field, l.value, l.shown})
 	}
-	return all
-}
-
-// A description is a rule as it is compared.
-type description struct {
-	leaves  []leaf // by field
-	summary string
-}
-
-// described returns all rules by their paths. If a scope has several rules, the paths after the first end
-// with the rule's name.
-func (r *Rules) described() map[string]*description {
-	all := map[string]*description{}
+	if r.file.Overload != nil {
+		all["overload"] = append(all["overload"], leaf{"", "{}", "{}"})
+	}
 	rules := r.rules()
 	for _, at := range r.descriptorScopes {
 		rules = append(rules, &at.rules[0])
@@ -224,44 +193,41 @@ func (r *Rules) described() map[string]*description {
 		if all[path] != nil {
 			path = yamlfile.Join(sub(at, p.name))
 		}
-		key, mode := cmp.Or(keyText(" and ", p.parts), "one counter for all"), cmp.Or(p.Mode, "enforce")
-		d := &description{summary: "mode " + mode}
-		if p.active() {
-			d.summary = limitOf(p.made.Limit) + ", key " + key
-		}
-		add := func(field, value, shown string) {
-			d.leaves = append(d.leaves, leaf{field, value, shown})
-		}
-		add("name", p.name, p.name)
-		add("key", key, key)
-		add("mode", mode, mode)
-		if p.section == "descriptors" {
-			add("limit_from_request", fmt.Sprint(p.fromRequest), fmt.Sprint(p.fromRequest))
-		}
-		limits := p.limits()
-		for _, tier := range slices.Sorted(maps.Keys(limits)) {
-			field := "limit"
-			if tier != "" {
-				field = yamlfile.Join([]string{"tiers", tier, "limit"})
-			}
-			add(field, limitOf(limits[tier]), limitOf(limits[tier]))
-		}
-		overrides := p.made.Overrides
-		var own strings.Builder
-		var ends []string
-		for _, key := range slices.Sorted(maps.Keys(overrides)) {
-			o := overrides[key]
-			end := operate.Ends(o.Until, o.Because)
-			fmt.Fprintln(&own, key, limitOf(o.Limit)+end)
-			if end != "" && len(ends) < mostEnds && !slices.Contains(ends, end) {
-				ends = append(ends, end)
-			}
-		}
-		add("overrides", own.String(), keysOf(len(overrides))+strings.Join(ends, ";"))
-		d.leaves = append(d.leaves, r.others(p.rule)...)
-		all[path] = d
+		all[path] = r.ofRule(p)
 	}
 	return all
+}
+
+// ofRule returns a summary of a rule and its leaves, by field.
+func (r *Rules) ofRule(p *scopedRule) (leaves []leaf) {
+	key, mode := cmp.Or(keyText(" and ", p.parts), "one counter for all"), cmp.Or(p.Mode, "enforce")
+	summary := "mode " + mode
+	if p.active() {
+		summary = limitOf(p.made.Limit) + ", key " + key
+	}
+	add := func(field, value, shown string) { leaves = append(leaves, leaf{field, value, shown}) }
+	add("", "", summary)
+	add("name", p.name, p.name)
+	add("key", key, key)
+	add("mode", mode, mode)
+	if p.fromRequest {
+		add("limit_from_request", "true", "true")
+	}
+	limits := p.limits()
+	for _, tier := range slices.Sorted(maps.Keys(limits)) {
+		field := "limit"
+		if tier != "" {
+			field = yamlfile.Join([]string{"tiers", tier, "limit"})
+		}
+		add(field, limitOf(limits[tier]), limitOf(limits[tier]))
+	}
+	own := ""
+	for _, key := range slices.Sorted(maps.Keys(p.made.Overrides)) {
+		o := p.made.Overrides[key]
+		own += key + " " + limitOf(o.Limit) + operate.Ends(o.Until, o.Because) + "\n"
+	}
+	add("overrides", own, operate.Count(int64(len(p.made.Overrides)), "key", "keys"))
+	return append(leaves, r.others(p.rule)...)
 }
 
 // others are the leaves of a rule's fields beside its name, key, mode and limits.
@@ -291,4 +257,12 @@ func limitOf(a limiter.Allowance) string {
 		text += fmt.Sprintf(", %d more wait up to %v", of.Waiting, of.MaxWait)
 	}
 	return text
+}
+
+// namesOf returns the names of a struct's fields in a file.
+func namesOf(t reflect.Type) (names []string) {
+	for _, f := range yamlfile.FieldsOf(t) {
+		names = append(names, f.Name)
+	}
+	return names
 }
