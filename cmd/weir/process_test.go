@@ -179,7 +179,7 @@ func TestTheVersionIsThatOfTheBuild(t *testing.T) {
 	assert.Contains(t, out, runtime.Version()+" on "+runtime.GOOS+"/"+runtime.GOARCH)
 }
 
-func TestVersionAndCheckShowTheZoneDataInUse(t *testing.T) {
+func TestVersionShowsTheZoneDataInUse(t *testing.T) {
 	zones, old := t.TempDir(), t.TempDir()
 	for _, dir := range []string{zones, old} {
 		require.NoError(t, os.MkdirAll(filepath.Join(dir, "Europe"), 0o700))

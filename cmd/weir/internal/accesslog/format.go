@@ -4,28 +4,26 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"regexp"
 	"slices"
 	"strings"
 )
 
 // A format says how lines are written.
 type format struct {
-	name string // several formats may share a name; the log's lines decide
+	name   string // several formats may share a name; the log's lines decide
+	text   string // as a log_format
+	more   bool   // lines may have further text
+	object string // of JSON: fields and their paths, as in Options.Map; the last path counts
+	header string // of JSON: the path of the header *
 
-	text    string   // as a log_format
-	more    bool     // lines may have further text
-	columns *columns // of W3C's extended format; nil: another format
-	mark    string   // a column that no other server's logs have; "": not required
-	object  string   // of JSON: fields and their paths, as in Options.Map; the last path counts
-	header  string   // of JSON: the path of the header *
+	begins bool // the time of a line is the request's beginning, and not the time of the answer
+	utc    bool // times without a zone are in UTC, and lines that begin with # are about the log
 
-	// begins says that the time of a line is the request's beginning. False: it is the time of the answer.
-	begins bool
+	escaped bool // values are percent-encoded, those with % again
 
-	// speaks reports whether a line that the format reads speaks for it (1), against it (-1) or neither (0).
-	// If other formats are possible, a format needs a line that speaks for it. Nil: all do.
-	speaks func(line string) int
+	// If proof is not empty, other formats read the lines, too: the format needs a line whose virtual host (vhost) or
+	// host is no address, or whose X-Forwarded-For ends with an address.
+	proof string
 }
 
 // anything is the name of the format for JSON objects with any members.
@@ -44,10 +42,10 @@ const (
 // lines as any other.
 var formats = []format{
 	{name: "traefik", text: combined + ` $count "$router" "$server" ${weir_milliseconds}ms`, begins: true},
-	{name: "main", text: combined + ` "$http_x_forwarded_for"`, more: true, speaks: endsWithAddresses},
-	{name: "lighttpd", text: "$remote_addr $host" + strings.TrimPrefix(combined, "$remote_addr $ident"), more: true, speaks: hasHost},
+	{name: "main", text: combined + ` "$http_x_forwarded_for"`, more: true, proof: forwardedFor},
+	{name: "lighttpd", text: "$remote_addr $host" + strings.TrimPrefix(combined, "$remote_addr $ident"), more: true, proof: "host"},
 	{name: "combined", text: combined, more: true},
-	{name: "combined", text: "$vhost " + combined, more: true, speaks: beginsWithName},
+	{name: "combined", text: "$vhost " + combined, more: true, proof: "vhost"},
 	{name: "common", text: common, more: true},
 	{name: "alb", more: true, text: `$type $time_iso8601 $elb $remote_addr $target ` +
 		`$request_time $request_time $request_time $status $target_status $received $sent "$request" "$http_user_agent"`},
@@ -56,8 +54,10 @@ var formats = []format{
 	{name: "haproxy", text: haproxy, more: true, begins: true},
 	{name: "zoraxy", text: `${go_log}[$date $time] [router:$router] [origin:$host] [client: $remote_addr] ` +
 		`[useragent: $http_user_agent] $request_method $request_uri $status`},
-	{name: "iis", columns: iis, mark: "sc-win32-status"},
-	{name: "cloudfront", columns: cloudFront, mark: "x-edge-location"},
+	{name: "iis", utc: true, text: `$date $time $server_ip $request_method $request_uri $weir_query $port $username $remote_addr ` +
+		`$agent $referer $status $substatus $win32_status $weir_milliseconds`},
+	{name: "cloudfront", utc: true, escaped: true, text: "$date\t$time\t$edge\t$bytes\t$remote_addr\t$request_method\t$distribution\t" +
+		"$request_uri\t$status\t$http_referer\t$http_user_agent\t$weir_query\t$cookie\t$result\t$id\t$host\t$protocol\t$received\t$request_time\t$http_x_forwarded_for\t$ssl"},
 	{name: "caddy", object: `logger=$.logger time=$.ts took_s=$.duration status=$.status client=$.request.remote_ip ` +
 		`client=$.request.remote_addr client=$.request.client_ip method=$.request.method target=$.request.uri ` +
 		`host=$.request.host`, header: `$.request.headers["*"]`},
@@ -68,47 +68,28 @@ var formats = []format{
 		"client=$.client_ip method=$.method target=$.path target=$.uri", header: "$.http_*"}, // and variables
 }
 
-// quoted is a field in quotes. Servers write a quote in it as \" or \x22.
-const quoted = `"((?:[^"\\]|\\.)*)"`
-
-var mainLine = regexp.MustCompile(`^[^"]*` + quoted + ` \d+ [\d-]+ ` + quoted + ` ` + quoted + ` ` + quoted + `(?: |$)`)
-
-// endsWithAddresses is for lines of nginx's packaged format: the field behind the user agent is
-// X-Forwarded-For, which the last proxy ends with its caller's address. An address with a port may be
-// that of the upstream server.
-func endsWithAddresses(line string) int {
-	field := mainLine.FindStringSubmatch(line)
-	if field == nil {
-		return -1
-	}
-	last := strings.TrimSpace(field[4][strings.LastIndexByte(field[4], ',')+1:])
-	switch _, err := netip.ParseAddr(last); {
-	case err == nil:
+// speaks reports whether an entry that the parser read speaks for its format (1), against it (-1) or neither (0).
+func (p *parser) speaks(e *Entry) int {
+	value := e.Host
+	switch p.proof {
+	case "":
 		return 1
-	case last == "-":
-		return 0
+	case "vhost":
+		value = p.vhost
+	case forwardedFor: // of nginx's packaged format; an address with a port may be the upstream server's
+		if e.Headers == nil || e.Headers[p.forwarded] == "" {
+			return 0
+		}
+		list := e.Headers[p.forwarded]
+		if _, err := netip.ParseAddr(strings.TrimSpace(list[strings.LastIndexByte(list, ',')+1:])); err != nil {
+			return -1
+		}
+		return 1
 	}
-	return -1
-}
-
-// hasHost is for lines whose second field is the host that was asked for, in place of the user by ident, who is never
-// known. It may be an address, but not in all.
-func hasHost(line string) int {
-	client, rest, _ := strings.Cut(line, " ")
-	host, _, _ := strings.Cut(strings.TrimLeft(rest, " "), " ")
-	switch _, isAddress := addressOf(host); {
-	case host == "-", strings.HasSuffix(client, ","): // of a list of addresses
+	switch _, isAddress := addressOf(value); {
+	case value == "":
 		return -1
 	case isAddress:
-		return 0
-	}
-	return 1
-}
-
-// beginsWithName is for lines that begin with a virtual host, which may be an address, but not in all.
-func beginsWithName(line string) int {
-	host, _, _ := strings.Cut(line, " ")
-	if _, isAddress := addressOf(host); isAddress {
 		return 0
 	}
 	return 1
@@ -136,14 +117,14 @@ func candidates(o Options) ([]*parser, error) {
 			return nil, fmt.Errorf("there is no format %q: want one of %s, or a log_format as nginx has it", o.Format, strings.Join(Formats(), ", "))
 		}
 		if len(these) == 1 {
-			these[0].speaks, these[0].mark = nil, ""
+			these[0].proof = ""
 		}
 	}
 	var found []*parser
 	var errs []error
 	for i := range these {
 		p, err := newParser(&these[i], o)
-		if err == nil && p.columns == nil && !p.has["time"] {
+		if err == nil && !p.has["time"] {
 			err = errors.New("the format has no time: want $time_local, $time_iso8601, $msec or $date and $time, or say where it is")
 		}
 		if err != nil {

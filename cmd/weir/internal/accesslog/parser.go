@@ -22,7 +22,7 @@ type parser struct {
 	zone      *time.Location  // of times without a zone; nil: not known
 	digits    int             // decimals of a second, in the time of the last line
 
-	date, clock, query, status string // of the last line, as they are in it
+	date, clock, query, status, vhost string // of the last line, as they are in it
 }
 
 // A lineParser reads a line into e. If something is wrong, it is at byte at of the line.
@@ -47,7 +47,7 @@ var redacted = []string{"Authorization", "Cookie"}
 // newParser returns a parser for a format and the options.
 func newParser(f *format, o Options) (*parser, error) {
 	p := &parser{format: f, headers: slices.Clone(o.Headers), has: map[string]bool{}, zone: o.Zone}
-	if f.columns != nil && p.zone == nil {
+	if f.utc && p.zone == nil {
 		p.zone = time.UTC
 	}
 	p.addHeader(forwardedFor)
@@ -63,11 +63,7 @@ func newParser(f *format, o Options) (*parser, error) {
 		p.note(to)
 		p.mapped = append(p.mapped, mapping{o.Map[name], to})
 	}
-	switch {
-	case f.columns != nil:
-		p.lines = noColumns("has no #Fields line before it, which names its columns")
-		return p, nil
-	case f.text == "":
+	if f.text == "" {
 		return p, p.readObjects()
 	}
 	return p, p.readText(f.text)
@@ -182,7 +178,7 @@ func (p *parser) note(to slot) {
 
 // parse reads a line, and checks that it has the required fields.
 func (p *parser) parse(e *Entry, line []byte) (at int, wrong string) {
-	p.date, p.clock, p.query, p.status = "", "", "", ""
+	p.date, p.clock, p.query, p.status, p.vhost = "", "", "", "", ""
 	if at, wrong := p.lines.parse(p, e, line); wrong != "" {
 		return at, wrong
 	}
@@ -260,9 +256,6 @@ func (p *parser) begin(lines [][]byte) {
 	read, hosts := 0, 0
 	for _, line := range lines {
 		var e Entry
-		if p.directive(line) {
-			continue
-		}
 		if _, wrong := p.parse(&e, line); wrong != "" {
 			continue
 		}

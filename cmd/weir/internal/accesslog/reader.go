@@ -177,16 +177,11 @@ func fitting(found []*parser, lines [][]byte, further bool) (*parser, error) {
 func (p *parser) fit(lines [][]byte) (fit int) {
 	speaks := false
 	for _, line := range lines {
-		if p.directive(line) {
+		var e Entry
+		if _, wrong := p.parse(&e, line); wrong != "" {
 			continue
 		}
-		if _, wrong := p.parse(&Entry{}, line); wrong != "" {
-			continue
-		}
-		says := 1
-		if p.speaks != nil {
-			says = p.speaks(string(line))
-		}
+		says := p.speaks(&e)
 		if says >= 0 {
 			fit++
 		}
@@ -242,7 +237,7 @@ func (r *Reader) parse() (*Entry, error) {
 		if err != nil {
 			return nil, err
 		}
-		if len(bytes.TrimSpace(line)) == 0 || r.parser.directive(line) {
+		if len(bytes.TrimSpace(line)) == 0 || r.parser.utc && line[0] == '#' {
 			continue
 		}
 		e := &Entry{line: r.lines}

@@ -3,6 +3,7 @@ package accesslog
 import (
 	"fmt"
 	"net/http"
+	"net/url"
 	"regexp"
 	"slices"
 	"strconv"
@@ -54,18 +55,17 @@ func (t *template) parse(in *parser, e *Entry, text []byte) (at int, wrong strin
 		if len(p.slots) == 0 || value == "-" || value == "" {
 			continue
 		}
+		if plain, err := url.PathUnescape(value); in.escaped && err == nil {
+			value = plain
+		}
 		if strings.IndexByte(value, '\\') >= 0 {
 			if plain, err := strconv.Unquote(`"` + value + `"`); err == nil { // \" and \x22, as servers write them
 				value = plain
 			}
 		}
 		for _, to := range p.slots {
-			plain := value
-			if in.columns != nil {
-				plain = in.columns.decode(slices.Contains(in.headers, to.name), value)
-			}
-			if wrong := in.put(e, to, plain); wrong != "" {
-				return at, fmt.Sprintf("%s %.80q %s", p.name, plain, wrong)
+			if wrong := in.put(e, to, value); wrong != "" {
+				return at, fmt.Sprintf("%s %.80q %s", p.name, value, wrong)
 			}
 		}
 	}
@@ -88,7 +88,7 @@ func cutList(line, literal string) (value, rest string, found bool) {
 }
 
 // cutLiteral cuts a line at the first literal, in which a blank matches several. If the literal begins with a quote, a
-// quote behind a backslash does not count. Without a literal, it cuts at the first space.
+// quote behind a backslash does not count, and any other quote ends the value. Without a literal, it cuts at the first space.
 func cutLiteral(line, literal string) (value, rest string, found bool) {
 	if literal == "" { // the line's end
 		end := strings.IndexByte(line, ' ')
@@ -103,18 +103,17 @@ func cutLiteral(line, literal string) (value, rest string, found bool) {
 			return "", "", false
 		}
 		from += at
-		rest, found := trimLiteral(line[from:], literal)
-		if !found {
+		if isQuote := literal[0] == '"'; isQuote && isEscaped(line, from) {
 			continue
-		}
-		backslashes := 0
-		for literal[0] == '"' && backslashes < from && line[from-1-backslashes] == '\\' {
-			backslashes++
-		}
-		if backslashes%2 == 0 {
-			return line[:from], rest, true
+		} else if rest, found := trimLiteral(line[from:], literal); found || isQuote {
+			return line[:from], rest, found
 		}
 	}
+}
+
+// isEscaped reports whether an odd number of backslashes stand before a character.
+func isEscaped(line string, at int) bool {
+	return (at-len(strings.TrimRight(line[:at], `\`)))%2 == 1
 }
 
 // trimLiteral returns a text without the literal at its beginning, in which a blank matches several.
@@ -177,7 +176,7 @@ func known(name string, headers []string) (slot, bool) {
 	switch to := variables[name]; {
 	case to != "":
 		return slotOf(to), true
-	case name == "vhost", name == "ident", name == "go_log":
+	case name == "vhost", name == "ident":
 		return slot{name: name}, true
 	case isHeader:
 		name = http.CanonicalHeaderKey(strings.ReplaceAll(header, "_", "-"))
