@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"crypto/subtle"
 	"errors"
 	"fmt"
@@ -34,7 +33,8 @@ type admin struct {
 	metrics *promlimit.Metrics
 	page    *dashboard.Dashboard
 	limits  *limits
-	server  *serving.Server
+
+	*serving.Server // nil before Start
 }
 
 // observe makes the observers of requests. Without --admin it makes only the log of refusals.
@@ -149,7 +149,7 @@ func (a *admin) Start(l serving.Limits, failed func(error)) error {
 		return err
 	}
 	server.WriteTimeout = time.Minute
-	a.server = server
+	a.Server = server
 	server.Start(failed)
 	return nil
 }
@@ -182,11 +182,4 @@ func shownToAll(err error) string {
 		text = strings.ToValidUTF8(text[:mostShown], "") + " ... (the log has the rest)"
 	}
 	return text
-}
-
-// Drain implements serving.Service. The admin service drains as long as the others.
-func (a *admin) Drain(ctx context.Context, grace time.Duration) {
-	if a.server != nil {
-		a.server.Drain(ctx, grace)
-	}
 }

@@ -46,7 +46,9 @@ type seconds float64
 func inSeconds(d time.Duration) seconds { return seconds(d.Round(time.Microsecond).Seconds()) }
 
 // String returns the duration for people.
-func (s seconds) String() string { return operate.Duration(time.Duration(float64(s) * float64(time.Second))) }
+func (s seconds) String() string {
+	return operate.Duration(time.Duration(float64(s) * float64(time.Second)))
+}
 
 // now returns the time for JSON, to the second.
 func now() time.Time { return inUTC(time.Now()) }

@@ -176,7 +176,7 @@ func known(name string, headers []string) (slot, bool) {
 	switch to := variables[name]; {
 	case to != "":
 		return slotOf(to), true
-	case name == "vhost", name == "ident":
+	case name == "vhost", name == "ident", name == "go_log":
 		return slot{name: name}, true
 	case isHeader:
 		name = http.CanonicalHeaderKey(strings.ReplaceAll(header, "_", "-"))

@@ -82,6 +82,10 @@ func (p *parser) put(e *Entry, to slot, value string) (wrong string) {
 		if _, isAddress := addressOf(value); isAddress {
 			return "is an address behind an address, and either may be the client: write the log_format, or name lighttpd, where it is the host"
 		}
+	case "go_log":
+		if _, err := time.Parse("2006/01/02 15:04:05 ", value); err != nil {
+			return "is not a time as Go's package log writes it"
+		}
 	case "logger":
 		if !strings.HasPrefix(value, "http.log.access") {
 			return noAccess

@@ -77,7 +77,7 @@ func TestAnEarlyAnswerToAQuestionEndsItsConnection(t *testing.T) {
 	t.Cleanup(func() { s.Drain(t.Context(), 0) })
 	for _, path := range []string{"/forward", "/nginx"} {
 		for target, statuses := range map[string][2]int{"/open": {204, 204}, "/closed": {403, 403}, "//closed": {400, 403}, "none": {400, 403}} {
-			c, err := net.Dial("tcp", s.server.Addr().String())
+			c, err := net.Dial("tcp", s.Server.Addr().String())
 			require.NoError(t, err)
 			defer c.Close()
 			require.NoError(t, c.SetDeadline(time.Now().Add(30*time.Second))) // which only ends a broken test

@@ -1,11 +1,9 @@
 package ask
 
 import (
-	"context"
 	"net/http"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/weirgo/weir/cmd/weir/internal/serving"
 	"github.com/weirgo/weir/internal/route"
@@ -14,9 +12,9 @@ import (
 
 // A Service is a serving.Service that other proxies ask.
 type Service struct {
-	listen string
-	paths  string          // the value of --paths
-	server *serving.Server // nil before Start
+	*serving.Server // nil before Start
+	listen          string
+	paths           string // the value of --paths
 }
 
 // New returns a service for the values of --ask and --paths.
@@ -47,14 +45,7 @@ func (s *Service) Start(l serving.Limits, failed func(error)) error {
 	if err != nil {
 		return err
 	}
-	s.server = server
+	s.Server = server
 	server.Start(failed)
 	return nil
-}
-
-// Drain implements serving.Service.
-func (s *Service) Drain(ctx context.Context, grace time.Duration) {
-	if s.server != nil {
-		s.server.Drain(ctx, grace)
-	}
 }

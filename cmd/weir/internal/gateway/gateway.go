@@ -195,8 +195,8 @@ func (g *Gateway) Addr() net.Addr { return g.server.Addr() }
 
 // Drain implements serving.Service.
 func (g *Gateway) Drain(ctx context.Context, grace time.Duration) {
-	if g.server != nil {
-		g.server.Drain(ctx, grace)
+	g.server.Drain(ctx, grace)
+	if g.transport != nil {
 		g.transport.CloseIdleConnections()
 	}
 }

@@ -119,6 +119,9 @@ const freshPatience = time.Second
 // they would be lost. Then Drain closes the listener a moment before http.Server.Shutdown, which would
 // close fresh connections whose first request is about to arrive.
 func (s *Server) Drain(ctx context.Context, grace time.Duration) {
+	if s == nil {
+		return
+	}
 	defer s.end()
 	s.leaving.Store(true)
 	wait(ctx, grace, func() bool { return false })
