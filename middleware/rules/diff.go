@@ -221,12 +221,12 @@ func (r *Rules) ofRule(p *scopedRule) (leaves []leaf) {
 		}
 		add(field, limitOf(limits[tier]), limitOf(limits[tier]))
 	}
-	own := ""
+	var own strings.Builder
 	for _, key := range slices.Sorted(maps.Keys(p.made.Overrides)) {
 		o := p.made.Overrides[key]
-		own += key + " " + limitOf(o.Limit) + operate.Ends(o.Until, o.Because) + "\n"
+		fmt.Fprintln(&own, key, limitOf(o.Limit)+operate.Ends(o.Until, o.Because))
 	}
-	add("overrides", own, operate.Count(int64(len(p.made.Overrides)), "key", "keys"))
+	add("overrides", own.String(), operate.Count(int64(len(p.made.Overrides)), "key", "keys"))
 	return append(leaves, r.others(p.rule)...)
 }
 
