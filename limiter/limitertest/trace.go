@@ -1,6 +1,7 @@
 package limitertest
 
 import (
+	"context"
 	_ "embed"
 	"errors"
 	"fmt"
@@ -170,6 +171,14 @@ func (t *trace) do(step string) {
 	switch verb {
 	case "sleep":
 		t.sleep(must(time.ParseDuration(rest)))
+	case "ended":
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		if err := t.store.Decide(ctx, charges); errors.Is(err, context.Canceled) {
+			t.take(first)
+		} else {
+			t.sound("Decide with an ended context", err)
+		}
 	case "take":
 		t.note(first, t.take(first), more)
 	case "refuse":
@@ -196,10 +205,10 @@ func (t *trace) do(step string) {
 	case "refund":
 		t.settle(settlements(charges, false))
 	case "settle":
-		owed := settlements(charges, false)
-		for i := range owed {
-			owed[i].Charge = t.ids[fields[i][0]]
-			owed[i].Actual = t.number(fields[i][1], owed[i].Charge)
+		owed := make([]limiter.Settlement, len(fields))
+		for i, of := range fields {
+			owed[i].Charge = t.ids[of[0]]
+			owed[i].Actual = t.number(of[1], owed[i].Charge)
 		}
 		t.settle(owed)
 	case "reset":
@@ -231,7 +240,7 @@ func (t *trace) charges(verb, text string) (charges []limiter.Charge, fields [][
 		case len(words) == 0, verb == "sleep":
 			return nil, nil, first, nil
 		case verb == "settle":
-			charges, fields = append(charges, limiter.Charge{}), append(fields, words)
+			charges, fields = append(charges, first), append(fields, words)
 			continue
 		}
 		c := t.charge(words[0])
