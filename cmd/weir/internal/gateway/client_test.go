@@ -78,6 +78,7 @@ func (s *started) nginx(t *testing.T, target string, size int) *http.Response {
 const nobody = "127.0.0.1:1"
 
 func TestAnEarlyAnswerReachesAClientThatSendsItsWholeBodyFirst(t *testing.T) {
+	t.Parallel()
 	const text = "version: 1\nendpoints:\n  \"POST /refused\": {mode: deny}\ndefault: 100/h\n"
 	g := start(t, text, upstream(t, func(w http.ResponseWriter, _ *http.Request) {
 		_ = http.NewResponseController(w).EnableFullDuplex() // or it would wait for a small body
@@ -227,6 +228,7 @@ func download(w http.ResponseWriter, r *http.Request) {
 }
 
 func TestAClientThatBlocksLosesItsSlot(t *testing.T) {
+	t.Parallel()
 	for name, blocks := range map[string]func(*testing.T, *started){
 		"a body of HTTP/1": func(t *testing.T, g *started) {
 			_, err := io.WriteString(g.dial(t), "POST /upload HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\nx")
@@ -293,6 +295,7 @@ func TestAClientThatBlocksLosesItsSlot(t *testing.T) {
 
 // Its time is real, as a bubble has no network. Nothing bounds it from above but the client's patience.
 func TestAClientThatGoesOnKeepsItsSlotHoweverSlowItIs(t *testing.T) {
+	t.Parallel()
 	const parts = 15 // one each 200 ms takes longer than a client may block
 	const long = parts * 200 * time.Millisecond
 	pause := func() { time.Sleep(long / parts) }

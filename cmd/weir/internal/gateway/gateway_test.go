@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"flag"
 	"fmt"
 	"io"
 	"log/slog"
@@ -41,6 +42,12 @@ type started struct {
 	file    string
 	watcher *rules.Watcher
 	url     string
+}
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	_ = flag.Set("test.parallel", "16") // parallel tests wait for clients on the real clock
+	os.Exit(m.Run())
 }
 
 // start starts a gateway for an upstream, on a port of its own.
