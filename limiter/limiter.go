@@ -183,12 +183,7 @@ func (b *batch) decide(ctx context.Context, l *Limiter, key string, cost int64, 
 			charges[i].Cost = min(cost, q.capacity)
 		}
 	}
-	var err error
-	if memory, ok := l.store.(*Memory); ok {
-		err = memory.Decide(ctx, charges)
-	} else {
-		err = decideElsewhere(ctx, l.store, charges)
-	}
+	err := decideOn(ctx, l.store, charges)
 	return joined(charges), err
 }
 
@@ -201,8 +196,12 @@ func joined(charges []Charge) Decision {
 	return d
 }
 
-// decideElsewhere has a store decide on a copy, because arguments of an interface's method escape.
-func decideElsewhere(ctx context.Context, store Store, charges []Charge) error {
+// decideOn has a store decide. Charges for a Memory stay on the stack. Other stores get a copy, because arguments of an
+// interface's method escape.
+func decideOn(ctx context.Context, store Store, charges []Charge) error {
+	if memory, ok := store.(*Memory); ok {
+		return memory.Decide(ctx, charges)
+	}
 	sent := slices.Clone(charges)
 	err := store.Decide(ctx, sent)
 	copy(charges, sent)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync/atomic"
 	"time"
 )
@@ -31,15 +32,10 @@ func (l *Limiter) Reserve(ctx context.Context, key string, n int64) (hold Hold, 
 		return Hold{}, Decision{}, fmt.Errorf("%w: Reserve on the limiter %q, whose Config has Settles false", ErrCharges, l.quota.rule)
 	}
 	n = max(n, 1)
-	if l.memory != nil {
-		l.memory.decideOne(l.quota, key, min(n, l.quota.capacity), 0, &d)
-		hold.receipts[0] = d.Receipt
-	} else {
-		var b batch
-		d, err = b.decide(ctx, l, key, n, 0, true)
-		for i := range l.quotas {
-			hold.receipts[i] = b[i].Decision.Receipt
-		}
+	var b batch
+	d, err = b.decide(ctx, l, key, n, 0, true)
+	for i := range l.quotas {
+		hold.receipts[i] = b[i].Decision.Receipt
 	}
 	if err == nil && d.Allowed {
 		hold.limiter, hold.ctx, hold.key, hold.reserved = l, ctx, key, n
@@ -82,17 +78,17 @@ func (h *Hold) Settle(actual int64) error {
 		return ErrSettled
 	}
 	l := h.limiter
-	if l.memory != nil {
-		settlements := [1]Settlement{h.settlement(0, actual)}
-		return l.memory.Settle(h.ctx, settlements[:])
-	}
-	settlements := make([]Settlement, len(l.quotas))
+	var space [maxLimits]Settlement
+	settlements := space[:len(l.quotas)]
 	for i := range settlements {
 		settlements[i] = h.settlement(i, actual)
 	}
+	if memory, ok := l.store.(*Memory); ok { // settlements stay on the stack
+		return memory.Settle(h.ctx, settlements)
+	}
 	ctx, end := outlive(h.ctx)
 	defer end()
-	return l.store.Settle(ctx, settlements)
+	return l.store.Settle(ctx, slices.Clone(settlements))
 }
 
 // settlement is that of one limit.
