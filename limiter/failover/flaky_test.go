@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -147,8 +146,6 @@ func (c *crowd) besiege(t *testing.T, stores []*failover.Store, batch func(*rand
 }
 
 func TestAFlakyServerAdmitsNoMoreThanTheLimitAndOneLocalBurst(t *testing.T) {
-	defer slog.SetDefault(slog.Default())
-	slog.SetDefault(slog.New(slog.DiscardHandler))
 	algorithms := []limiter.Algorithm{limiter.TokenBucket, limiter.SlidingCounter, limiter.FixedWindow, limiter.SlidingLog}
 	trial := 0
 	for pattern, faulty := range faults {

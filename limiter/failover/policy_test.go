@@ -132,18 +132,3 @@ func TestAProbeAsksOnlyThePartWhoseTurnItIs(t *testing.T) {
 		}, heard.read())
 	})
 }
-
-func TestThereCanBe64Parts(t *testing.T) {
-	inner := newServer(t, dead)
-	s := wrap(cluster{inner}, failover.Options{Failures: 1, OnDegraded: ignore})
-	api := quota(t, "api", limiter.PerMinute(1000), limiter.FailLocal)
-	for number := range 64 {
-		key := string(rune('0' + number))
-		breakDown(t, s, charge(api, key))
-	}
-	calls := inner.calls.Load()
-	for number := range 64 {
-		decide(t, s, charge(api, string(rune('0'+number))))
-	}
-	assert.Equal(t, calls, inner.calls.Load())
-}

@@ -173,23 +173,6 @@ func TestAServerIsNotUpBecauseItTookNoteOfASettlement(t *testing.T) {
 	assert.True(t, s.Health().Degraded, "a server that has no room for a debt, and fails, is down")
 }
 
-// A share counts as exactly as the limit that it is of, or more so, and refunds like it.
-func TestASharePromisesWhatItsLimitDoes(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		l := anyLimit().Draw(t, "limit")
-		q, err := limiter.NewQuota("api", "gold", l)
-		require.NoError(t, err)
-		q.Settles = rapid.Bool().Draw(t, "settles")
-		s := wrap(prompt{}, failover.Options{Replicas: int(rapid.Int64Range(2, 100).Draw(t, "replicas"))})
-		share := s.ShareOf(q)
-		require.Equal(t, q.Settles, share.Settles)
-		require.Equal(t, [2]string{"api", "gold"}, [2]string{share.Rule(), share.Tier()})
-		if share.Algorithm() != q.Algorithm() {
-			require.Equal(t, [2]limiter.Algorithm{limiter.SlidingCounter, limiter.SlidingLog}, [2]limiter.Algorithm{q.Algorithm(), share.Algorithm()})
-		}
-	})
-}
-
 // noting is a server that takes note of a settlement at once.
 type noting struct{ prompt }
 

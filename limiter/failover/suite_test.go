@@ -4,8 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -18,7 +18,10 @@ import (
 	"github.com/weirgo/weir/limiter/failover"
 )
 
-func TestMain(m *testing.M) { leak.VerifyMain(m) }
+func TestMain(m *testing.M) {
+	slog.SetDefault(slog.New(slog.DiscardHandler))
+	leak.VerifyMain(m)
+}
 
 var errDown = errors.New("connection refused")
 
@@ -141,25 +144,6 @@ func wrap(inner limiter.Store, o failover.Options) *failover.Store {
 }
 
 func ignore(failover.Event) {}
-
-// A diary is a hook that remembers.
-type diary struct {
-	mu     sync.Mutex
-	events []failover.Event
-}
-
-func (d *diary) note(e failover.Event) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	e.At = time.Time{}
-	d.events = append(d.events, e)
-}
-
-func (d *diary) read() []failover.Event {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return append([]failover.Event(nil), d.events...)
-}
 
 func quota(t testing.TB, rule string, l limiter.Limit, o limiter.Outage) *limiter.Quota {
 	t.Helper()
