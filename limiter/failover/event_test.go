@@ -262,7 +262,6 @@ func TestAnOutageEndsThoughAPartIsNotAskedForLong(t *testing.T) {
 					{fine, "0", 0, 1},           // the quiet part may still be down
 					{fine, "0", time.Minute, 2}, // no call has failed for a minute
 					{down, "0", 0, 3},
-					{fine, "0", time.Minute, 3},
 					{fine, "0", time.Minute, 4},
 					{down, "1", 0, 5}, // a probe failed
 					{fine, "1", 0, 5},

@@ -629,6 +629,8 @@ func TestAKeyThatCannotBeDecidedIsNoOutageAndKeepsNoneUp(t *testing.T) {
 				time.Sleep(2 * time.Second)
 			}
 			assert.False(t, s.Health().Degraded)
+			inner.is(fine)
+			endOutage(t, s, c)
 			assert.Len(t, d.read(), 2)
 		})
 	}
