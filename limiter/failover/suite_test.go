@@ -201,3 +201,51 @@ func breakDown(t testing.TB, s *failover.Store, charges ...limiter.Charge) {
 	}
 	require.True(t, s.IsDown(charges), "the policies are in force")
 }
+
+// counted is what is told of a store, without its events and options.
+func counted(s *failover.Store) failover.Stats {
+	stats := s.Health()
+	stats.Events, stats.Replicas = nil, 0
+	return stats
+}
+
+// at is c as a refund of what d took.
+func at(c limiter.Charge, d limiter.Decision) limiter.Charge {
+	c.Decision = d
+	return c
+}
+
+func look(c limiter.Charge) limiter.Charge {
+	c.Cost = 0
+	return c
+}
+
+// A trial is a Store around a server in a bubble, with a charge of a FailLocal rule.
+type trial struct {
+	*testing.T
+	*failover.Store
+	inner *server
+	diary *diary
+	c     limiter.Charge
+}
+
+func try(t *testing.T, m mood, o failover.Options, do func(*trial)) {
+	t.Helper()
+	tryAround(t, m, o, func(inner *server) limiter.Store { return inner }, do)
+}
+
+func tryAround(t *testing.T, m mood, o failover.Options, around func(*server) limiter.Store, do func(*trial)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		w := &trial{T: t, inner: newServer(t, m), diary: &diary{}, c: charge(quota(t, "api", limiter.PerHour(100).With(limiter.SlidingLog), limiter.FailLocal), "key")}
+		heard := w.diary.options(true)
+		o.Logger, o.OnDegraded = heard.Logger, heard.OnDegraded
+		w.Store = wrap(around(w.inner), o)
+		do(w)
+	})
+}
+
+func (w *trial) ask() limiter.Decision { w.Helper(); return decide(w, w.Store, w.c)[0] }
+func (w *trial) breakDown()            { w.Helper(); breakDown(w, w.Store, w.c) }
+func (w *trial) comeBack()             { w.Helper(); w.inner.comeBack(w, w.Store, w.c) }
+func (w *trial) endOutage()            { w.Helper(); endOutage(w, w.Store, w.c) }
