@@ -29,41 +29,36 @@ func inUse(t testing.TB, s *failover.Store, q *limiter.Quota, key string) int64 
 }
 
 func TestWhatAnOpenRuleDidNotCountIsNotSettled(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		inner := newServer(t, fine)
-		s := wrap(inner, failover.Options{OnDegraded: ignore})
-		c := limiter.Charge{Quota: quota(t, "open", limiter.PerHour(100), limiter.FailOpen), Key: "key", Cost: 10}
-		closed := charge(quota(t, "closed", limiter.PerHour(100), limiter.FailClosed), "key")
-		counted := decide(t, s, closed)[0]
-		inner.is(dead)
-		breakDown(t, s, c)
-		d := decide(t, s, c)[0]
-		require.NoError(t, settle(t, s, c, d, 50))
-		require.NoError(t, settle(t, s, c, d, 5))
-		require.ErrorIs(t, settle(t, s, closed, counted, 3), failover.ErrUnavailable)
-		require.ErrorIs(t, settle(t, s, closed, limiter.Decision{}, 3), failover.ErrUnavailable, "only the server counts a Closed rule")
-		inner.comeBack(t, s, look(c))
-		used := inner.used(t, c.Quota, "key")
-		require.NoError(t, settle(t, s, c, d, 50))
-		assert.Equal(t, used, inner.used(t, c.Quota, "key"))
-		assert.Zero(t, inUse(t, s, quota(t, "open", limiter.PerHour(100), limiter.FailLocal), "key"))
+	try(t, fine, failover.Options{}, func(w *trial) {
+		c := limiter.Charge{Quota: quota(w, "open", limiter.PerHour(100), limiter.FailOpen), Key: "key", Cost: 10}
+		closed := charge(quota(w, "closed", limiter.PerHour(100), limiter.FailClosed), "key")
+		counted := decide(w, w.Store, closed)[0]
+		w.inner.is(dead)
+		w.breakDown()
+		d := decide(w, w.Store, c)[0]
+		require.NoError(w, settle(w, w.Store, c, d, 50))
+		require.NoError(w, settle(w, w.Store, c, d, 5))
+		require.ErrorIs(w, settle(w, w.Store, closed, counted, 3), failover.ErrUnavailable)
+		require.ErrorIs(w, settle(w, w.Store, closed, limiter.Decision{}, 3), failover.ErrUnavailable, "only the server counts a Closed rule")
+		w.comeBack()
+		require.NoError(w, settle(w, w.Store, c, d, 50))
+		assert.Zero(w, w.inner.used(w, c.Quota, "key"))
+		assert.Zero(w, inUse(w, w.Store, quota(w, "open", limiter.PerHour(100), limiter.FailLocal), "key"))
 	})
 }
 
 func TestWhereItIsNotKnownWhenAnEventWasCountedItIsOwedNow(t *testing.T) {
-	inner := newServer(t, fine)
-	s := wrap(inner, failover.Options{Failures: 1, OnDegraded: ignore})
-	c := limiter.Charge{Quota: quota(t, "api", limiter.PerHour(100), limiter.FailLocal), Key: "key", Cost: 7}
-	debt := []limiter.Settlement{{Charge: charge(c.Quota, "key"), Actual: c.Cost}}
-	debt[0].Cost = 0
-	require.NoError(t, s.Settle(t.Context(), debt))
-	assert.Equal(t, int64(7), inner.used(t, c.Quota, "key"))
-	inner.is(dead)
-	assert.ErrorIs(t, s.Settle(t.Context(), debt), errDown)
-	require.True(t, s.Health().Degraded, "what cannot be owed is a sign too")
-	require.NoError(t, s.Settle(t.Context(), debt))
-	assert.Equal(t, int64(7), inUse(t, s, c.Quota, "key"))
-	assert.Equal(t, int64(7), inner.used(t, c.Quota, "key"))
+	try(t, fine, failover.Options{Failures: 1}, func(w *trial) {
+		owe := func() error { return settle(w, w.Store, look(w.c), limiter.Decision{}, 7) }
+		require.NoError(w, owe())
+		assert.Equal(w, int64(7), w.inner.used(w, w.c.Quota, "key"))
+		w.inner.is(dead)
+		assert.ErrorIs(w, owe(), errDown)
+		require.True(w, w.Health().Degraded, "what cannot be owed is a sign too")
+		require.NoError(w, owe())
+		assert.Equal(w, int64(7), inUse(w, w.Store, w.c.Quota, "key"))
+		assert.Equal(w, int64(7), w.inner.used(w, w.c.Quota, "key"))
+	})
 }
 
 // Whatever happens to the server in between, the counters have what events cost there.
@@ -151,26 +146,20 @@ func TestNoUnitIsLostOrCountedTwiceOverManyOutages(t *testing.T) {
 }
 
 func TestAServerIsNotUpBecauseItTookNoteOfASettlement(t *testing.T) {
-	inner := newServer(t, fine)
-	s := wrap(inner, failover.Options{Failures: 2, OnDegraded: ignore})
-	c := charge(quota(t, "tokens", limiter.PerHour(100), limiter.FailLocal), "key")
-	counted := decide(t, s, c)[0]
-	failOnce := func() { decide(t, s, c) }
-	inner.is(func(_ context.Context, kind string, _ []limiter.Charge) error {
-		if kind == "settle" {
-			return nil
-		}
-		return errDown
+	try(t, fine, failover.Options{Failures: 2}, func(w *trial) {
+		counted := w.ask()
+		w.inner.is(func(_ context.Context, kind string, _ []limiter.Charge) error {
+			if kind == "settle" {
+				return nil
+			}
+			return errDown
+		})
+		w.ask()
+		require.NoError(w, settle(w, w.Store, w.c, counted, 5))
+		time.Sleep(time.Second)
+		w.ask()
+		assert.True(w, w.Health().Degraded)
 	})
-	failOnce()
-	require.NoError(t, settle(t, s, c, counted, 5))
-	failOnce()
-	assert.True(t, s.Health().Degraded)
-
-	inner.is(dead)
-	s = wrap(inner, failover.Options{Failures: 1, OnDegraded: ignore})
-	assert.ErrorIs(t, settle(t, s, c, counted, 5), errDown)
-	assert.True(t, s.Health().Degraded, "a server that has no room for a debt, and fails, is down")
 }
 
 // noting is a server that takes note of a settlement at once.
@@ -220,36 +209,33 @@ func TestAReservationIsNoLargerThanTheShareInAnOutage(t *testing.T) {
 	}
 }
 
-// Of an event that is charged afterwards only a look is decided on, and nothing but its settlement
-// changes a counter.
+// Of an event that is charged afterwards only a look is decided on, and its settlement changes the counter.
 func TestWhatIsChargedAfterwardsIsOwedToo(t *testing.T) {
-	inner := newServer(t, fine)
-	s := wrap(inner, failover.Options{OnDegraded: ignore})
-	c := look(charge(quota(t, "failed logins", limiter.PerHour(100), limiter.FailLocal), "key"))
-	inner.is(dead)
-	d := decide(t, s, c)[0]
-	require.NoError(t, settle(t, s, c, d, 7))
-	inner.is(fine)
-	d = decide(t, s, c)[0]
-	assert.EqualValues(t, 100, d.Remaining)
-	require.NoError(t, settle(t, s, c, d, 1))
-	assert.EqualValues(t, 8, inner.used(t, c.Quota, "key"))
+	try(t, dead, failover.Options{}, func(w *trial) {
+		w.c.Cost = 0
+		require.NoError(w, settle(w, w.Store, w.c, w.ask(), 7))
+		w.inner.is(fine)
+		d := w.ask()
+		assert.EqualValues(w, 100, d.Remaining)
+		require.NoError(w, settle(w, w.Store, w.c, d, 1))
+		assert.EqualValues(w, 8, w.inner.used(w, w.c.Quota, "key"))
+	})
 }
 
 func TestDebtsAreBoundedAndForgottenWhenTheyCountNoMore(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		inner := newServer(t, dead)
-		s := wrap(inner, failover.Options{OnDegraded: ignore})
-		q := quota(t, "api", limiter.PerSecond(10).With(limiter.TokenBucket), limiter.FailLocal)
+	try(t, dead, failover.Options{}, func(w *trial) {
+		w.c.Quota = quota(w, "api", limiter.PerSecond(10).With(limiter.TokenBucket), limiter.FailLocal)
 		for i := range 65_536 + 1000 {
-			decide(t, s, charge(q, fmt.Sprint("key ", i)))
+			w.c.Key = fmt.Sprint("key ", i)
+			w.ask()
 		}
-		assert.EqualValues(t, 65_536, s.Owing())
-		assert.EqualValues(t, 1000, s.Health().Forgiven)
+		assert.EqualValues(w, 65_536, w.Owing())
+		assert.EqualValues(w, 1000, w.Health().Forgiven)
 		time.Sleep(2 * time.Minute)
-		inner.comeBack(t, s, charge(q, "key"))
-		decide(t, s, charge(q, "key"))
-		assert.Zero(t, s.Owing(), "a store that is well again looks for no debts")
+		w.c.Key = "key"
+		w.comeBack()
+		w.ask()
+		assert.Zero(w, w.Owing(), "a store that is well again looks for no debts")
 	})
 }
 
@@ -288,13 +274,11 @@ func TestADebtWaitsUntilTheServerHasRoomForIt(t *testing.T) {
 }
 
 func TestTheShareOfAKeyThatOwesCountsWhatTheServerAllows(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		inner := newServer(t, dead)
-		s := wrap(inner, failover.Options{Replicas: 4, Failures: 1000, OnDegraded: ignore})
-		c := charge(quota(t, "api", limiter.PerSecond(60).With(limiter.TokenBucket), limiter.FailLocal), "key")
+	try(t, dead, failover.Options{Replicas: 4, Failures: 1000}, func(w *trial) {
+		w.c.Quota = quota(w, "api", limiter.PerSecond(60).With(limiter.TokenBucket), limiter.FailLocal)
 		retryAfter := func() time.Duration {
 			for {
-				if d := decide(t, s, c)[0]; !d.Allowed {
+				if d := w.ask(); !d.Allowed {
 					return d.RetryAfter
 				}
 			}
@@ -303,9 +287,9 @@ func TestTheShareOfAKeyThatOwesCountsWhatTheServerAllows(t *testing.T) {
 			time.Sleep(retryAfter())
 		}
 		before := retryAfter()
-		inner.is(fine)
-		require.True(t, decide(t, s, c)[0].Allowed, "the server has room")
-		inner.is(dead)
-		assert.InDelta(t, before+time.Second/15, retryAfter(), float64(time.Microsecond), "for one unit more")
+		w.inner.is(fine)
+		require.True(w, w.ask().Allowed, "the server has room")
+		w.inner.is(dead)
+		assert.InDelta(w, before+time.Second/15, retryAfter(), float64(time.Microsecond), "for one unit more")
 	})
 }

@@ -84,40 +84,28 @@ func TestAnEventEndsWhereItBegan(t *testing.T) {
 
 func TestSlotsInAnOutage(t *testing.T) {
 	for _, tt := range []struct {
-		most     int64
 		replicas int
 		outage   limiter.Outage
-		want     int // admitted of 10
-	}{
-		{5, 1, limiter.FailLocal, 5},
-		{5, 2, limiter.FailLocal, 2},
-		{5, 9, limiter.FailLocal, 1},
-		{5, 2, limiter.FailOpen, 10},
-		{5, 2, limiter.FailClosed, 0},
-	} {
-		synctest.Test(t, func(t *testing.T) {
-			inner := newServer(t, fine)
-			s := wrap(lazySlots{inner}, failover.Options{Replicas: tt.replicas, OnDegraded: ignore})
-			q := concurrency(t, tt.most, tt.outage)
-			inner.is(dead)
-			breakDown(t, s, charge(quota(t, "other", limiter.PerHour(100), limiter.FailLocal), "key"))
-			c := limiter.Charge{Quota: q, Key: "key", Cost: 1}
+		want     int // admitted of 10, by 5 slots
+	}{{1, limiter.FailLocal, 5}, {2, limiter.FailLocal, 2}, {9, limiter.FailLocal, 1}, {2, limiter.FailOpen, 10}, {2, limiter.FailClosed, 0}} {
+		tryAround(t, dead, failover.Options{Replicas: tt.replicas}, func(inner *server) limiter.Store { return lazySlots{inner} }, func(w *trial) {
+			w.breakDown()
+			w.c.Quota = concurrency(w, 5, tt.outage)
 			var taken []limiter.Decision
 			for range 10 {
-				charges := []limiter.Charge{c}
-				err := s.Decide(t.Context(), charges)
-				if tt.outage == limiter.FailClosed {
-					require.ErrorIs(t, err, failover.ErrUnavailable)
+				charges := []limiter.Charge{w.c}
+				if err := w.Decide(w.Context(), charges); tt.outage == limiter.FailClosed {
+					require.ErrorIs(w, err, failover.ErrUnavailable)
 				} else if d := charges[0].Decision; d.Allowed {
 					taken = append(taken, d)
 				}
 			}
-			assert.Len(t, taken, tt.want, "%d of %d processes, %v", tt.most, tt.replicas, tt.outage)
+			assert.Len(w, taken, tt.want, "%+v", tt)
 			for _, d := range taken {
-				require.NoError(t, settle(t, s, c, d, 0))
+				require.NoError(w, settle(w, w.Store, w.c, d, 0))
 			}
-			assert.Zero(t, inUse(t, s, concurrency(t, tt.most, limiter.FailLocal), "key"))
-			assert.Zero(t, inner.used(t, q, "key"))
+			assert.Zero(w, inUse(w, w.Store, concurrency(w, 5, limiter.FailLocal), "key"))
+			assert.Zero(w, w.inner.used(w, w.c.Quota, "key"))
 		})
 	}
 }

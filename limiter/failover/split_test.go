@@ -26,6 +26,7 @@ type chargesError struct {
 }
 
 func (e chargesError) Charges() []int { return e.charges }
+func (e chargesError) Unwrap() error  { return e.error }
 
 func (f frank) Decide(ctx context.Context, charges []limiter.Charge) error {
 	var failed []error
@@ -209,76 +210,60 @@ func TestUnitsReturnWhereTheyWereCountedOnServersUpAndDown(t *testing.T) {
 }
 
 func TestTimeWithTwoPartsDownCountsOnce(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		inner := newServer(t, downFor("0"))
-		s := wrap(cluster{inner}, failover.Options{Failures: 1})
-		api := quota(t, "api", limiter.PerMinute(1000), limiter.FailLocal)
-		ask := func() {
-			for _, part := range []string{"0", "1"} {
-				decide(t, s, charge(api, part))
+	tryAround(t, fine, failover.Options{Failures: 1}, func(inner *server) limiter.Store { return cluster{inner} }, func(w *trial) {
+		for i, step := range []struct {
+			down   []string
+			inAll  time.Duration
+			lasted time.Duration
+		}{
+			{[]string{"0"}, 2 * time.Second, 2 * time.Second}, // until 6 s
+			{[]string{"0", "1"}, 4 * time.Second, 4 * time.Second},
+			{[]string{"1"}, 6 * time.Second, 6 * time.Second}, // for one server at least
+			{nil, 6 * time.Second, 0},
+			{[]string{"1"}, 8 * time.Second, 2 * time.Second},
+		} {
+			w.inner.is(downFor(step.down...))
+			for _, w.c.Key = range []string{"0", "1"} {
+				w.ask()
 			}
 			time.Sleep(2 * time.Second)
+			health := w.Health()
+			assert.Equal(w, step.inAll, health.DegradedInAll, "step %d", i)
+			assert.Equal(w, step.lasted, health.DegradedFor, "step %d", i)
 		}
-		ask() // part 0 is down for 6 seconds
-		inner.is(downFor("0", "1"))
-		ask() // part 1, for 4
-		inner.is(downFor("1"))
-		ask() // this finds part 0 back
-		assert.Equal(t, 6*time.Second, s.Health().DegradedFor, "for one server at least")
-		inner.is(fine)
-		ask()
-		assert.False(t, s.Health().Degraded)
-		assert.Equal(t, 6*time.Second, s.Health().DegradedInAll)
-		inner.is(downFor("1"))
-		ask()
-		assert.Equal(t, 8*time.Second, s.Health().DegradedInAll, "with the outage that is not over")
 	})
 }
 
-// A strange store cannot decide on keys that another program wrote.
-type strange struct{ *server }
-
-type keyError struct{ chargesError }
-
-func (keyError) OfOneKey() bool { return true }
-
-func (s strange) Decide(ctx context.Context, charges []limiter.Charge) error {
-	for i := range charges {
-		if charges[i].Key == "foreign" {
-			return keyError{chargesError{errors.New("no counter"), []int{i}}}
-		}
-	}
-	return s.server.Decide(ctx, charges)
-}
-
 func TestAKeyThatCannotBeReadConcernsItsOwnRuleAlone(t *testing.T) {
-	for _, tt := range []struct {
-		outage limiter.Outage
-		want   int // admitted of 10
-	}{{limiter.FailLocal, 2}, {limiter.FailOpen, 3}, {limiter.FailClosed, 0}} {
-		t.Run(tt.outage.String(), func(t *testing.T) {
-			inner := newServer(t, fine)
-			s := wrap(strange{inner}, failover.Options{Replicas: 2, OnDegraded: func(failover.Event) { t.Error("it is no outage") }})
-			broken := charge(quota(t, "broken", limiter.PerHour(4), tt.outage), "foreign")
-			other := charge(quota(t, "other", limiter.PerHour(3), limiter.FailOpen), "key")
+	for outage, want := range map[limiter.Outage]int{limiter.FailLocal: 2, limiter.FailOpen: 3, limiter.FailClosed: 0} { // admitted of 10
+		foreign := func(_ context.Context, _ string, charges []limiter.Charge) error {
+			if charges[0].Key == "0 foreign" {
+				return aboutOneKey{errors.New("no counter")}
+			}
+			return nil
+		}
+		around := func(inner *server) limiter.Store { return frank{cluster{inner}} }
+		tryAround(t, foreign, failover.Options{Replicas: 2}, around, func(w *trial) {
+			broken := charge(quota(w, "broken", limiter.PerHour(4), outage), "0 foreign")
+			other := charge(quota(w, "other", limiter.PerHour(3), limiter.FailOpen), "0")
+			too := charge(quota(w, "broken too", limiter.PerHour(100), limiter.FailLocal), "0 foreign")
 			admitted := 0
 			for range 10 {
-				charges := []limiter.Charge{broken, other, charge(broken.Quota, "also foreign")}
-				charges[2].Key = "foreign"
-				charges[2].Quota = quota(t, "broken too", limiter.PerHour(100), limiter.FailLocal)
-				if err := s.Decide(t.Context(), charges); err != nil {
-					assert.ErrorIs(t, err, failover.ErrUnavailable)
+				charges := []limiter.Charge{broken, other, too}
+				if err := w.Decide(w.Context(), charges); err != nil {
+					assert.ErrorIs(w, err, failover.ErrUnavailable)
 					continue
 				}
-				assert.True(t, charges[0].Decision.Degraded && charges[2].Decision.Degraded)
-				assert.False(t, charges[1].Decision.Degraded, "the store decides")
+				assert.True(w, charges[0].Decision.Degraded && charges[2].Decision.Degraded)
+				assert.False(w, charges[1].Decision.Degraded, "the store decides")
 				if store.Taken(charges) {
 					admitted++
 				}
 			}
-			assert.Equal(t, tt.want, admitted)
-			assert.EqualValues(t, tt.want, inner.used(t, other.Quota, "key"))
-			assert.Zero(t, s.Health().Failures)
+			assert.Equal(w, want, admitted)
+			assert.EqualValues(w, want, w.inner.used(w, other.Quota, "0"))
+			assert.Zero(w, w.Health().Failures)
+			assert.Empty(w, w.diary.logged(), "it is no outage")
 		})
 	}
 }
