@@ -68,14 +68,14 @@ end
 
 local old, banned = find(tag)
 local outcome, new = ''
-if op == 'put' then -- the newer of two bans holds, else the one by hand, else the one that ends a second later
+if op == 'put' then -- a ban by hand replaces any, and else the one that ends a second later holds
   local since, till, times, remember = now - c.age, c.ends ~= 0 and now + c.ends or 0, c.times, c.remember
   local wins = till == 0 or now < till + remember
   if old and not banned and old.times == 0 then
     wins = wins and since >= (old.since or 0) -- when it was lifted
   elseif old and (banned or now < old.remembered) then
     local lasts = old.ends ~= 0 and (till == 0 or till > old.ends + 1000)
-    wins = wins and (c.newer or lasts and not (banned and old.rule == ''))
+    wins = wins and (c.rule == '' or lasts and not (banned and old.rule == ''))
     times, remember = math.max(times, old.times), math.max(remember, old.remembered - old.ends)
   end
   new = wins and {ends = till, remembered = till + remember, times = times, since = since, rule = c.rule, by = c.by, reason = c.reason}

@@ -41,14 +41,7 @@ type Options struct {
 	patience time.Duration // tests have more, as a busy machine may take a second
 }
 
-const (
-	defaultMaxBans = 100_000 // both as in package bans
-	mostMaxBans    = 10_000_000
-
-	defaultPoll = time.Minute
-	minPoll     = 10 * time.Millisecond
-	maxPoll     = time.Hour
-)
+const defaultMaxBans, mostMaxBans = 100_000, 10_000_000 // as in package bans
 
 // Validate returns everything that is wrong with o, joined, or nil.
 func (o Options) Validate() error {
@@ -56,8 +49,8 @@ func (o Options) Validate() error {
 	if _, err := bans.New(bans.Options{MaxBans: o.MaxBans}); err != nil {
 		errs = append(errs, wire.Errorf("redisbans", "%w", err))
 	}
-	if o.Poll != 0 && (o.Poll < minPoll || o.Poll > maxPoll) {
-		errs = append(errs, wire.Errorf("redisbans", "Poll is %v: it must be from %v to %v, or 0 for %v", o.Poll, minPoll, maxPoll, defaultPoll))
+	if o.Poll != 0 && (o.Poll < 10*time.Millisecond || o.Poll > time.Hour) {
+		errs = append(errs, wire.Errorf("redisbans", "Poll is %v: it must be from 10ms to 1h0m0s, or 0 for 1m0s", o.Poll))
 	}
 	return errors.Join(errs...)
 }
@@ -126,7 +119,7 @@ func New(ctx context.Context, client redis.UniversalClient, o Options) (*List, e
 	l := &List{
 		digests:  keyfunc.NewDigester(o.Secret),
 		max:      o.MaxBans,
-		poll:     cmp.Or(o.Poll, defaultPoll),
+		poll:     cmp.Or(o.Poll, time.Minute),
 		patience: cmp.Or(o.patience, wire.Patience),
 		log:      cmp.Or(o.Logger, slog.Default()),
 		redis:    wire.NewTransport(client, false),
@@ -185,7 +178,7 @@ func (l *List) Ban(ctx context.Context, key string, d time.Duration, notes ...ba
 	if d > 0 {
 		noted.Until = noted.Since.Add(d)
 	}
-	p := &put{ban: noted, isNewer: true}
+	p := &put{ban: noted}
 	if _, _, err = l.change(ctx, "put", noted.Key, p.values()); err == nil || errors.Is(err, bans.ErrFull) {
 		return err
 	}

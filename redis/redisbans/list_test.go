@@ -21,6 +21,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
 
 	"github.com/weirgo/weir/internal/redistest"
 	"github.com/weirgo/weir/keyfunc"
@@ -475,25 +476,20 @@ func TestABanThatFindsNoRoomHoldsInItsProcessAlone(t *testing.T) {
 	assert.Len(t, all(t, list), 1)
 }
 
-func TestAListOf100000BansIsReadWhileItChanges(t *testing.T) {
+func TestALongListIsReadWhileItChanges(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	list := readList(t, connect(t, server), redisbans.Options{MaxBans: 200_000})
+	list := readList(t, connect(t, server), redisbans.Options{})
 	require.NoError(t, list.Ban(t.Context(), "sample", time.Hour))
-	const most = 100_000
-	var command []string
-	for i := range most {
-		if command == nil {
-			command = []string{"HSET", names[0]}
+	const most = 20_000
+	for i := 0; i < most; i += 1000 {
+		command, now := []string{"HSET", names[0]}, time.Now().UnixMilli()
+		for j := i; j < i+1000; j++ {
+			command = append(command, digest(fmt.Sprint(j)), fmt.Sprintf(
+				`{"ends":%d,"remembered":%d,"since":%d,"times":%d,"rule":"a rule\nwith \u0000 strange %% name ","by":"","reason":""}`,
+				now+3_600_000, now+7_200_000, now, j))
 		}
-		now := time.Now().UnixMilli()
-		command = append(command, digest(fmt.Sprint(i)), fmt.Sprintf(
-			`{"ends":%d,"remembered":%d,"since":%d,"times":%d,"rule":"a rule\nwith \u0000 strange %% name ","by":"","reason":""}`,
-			now+3_600_000, now+7_200_000, now, i))
-		if len(command) > 2000 || i == most-1 {
-			server.MustDo(command...)
-			command = nil
-		}
+		server.MustDo(command...)
 	}
 	done := make(chan struct{})
 	var wg sync.WaitGroup
@@ -509,7 +505,7 @@ func TestAListOf100000BansIsReadWhileItChanges(t *testing.T) {
 			}
 		}
 	})
-	other := readList(t, connect(t, server), redisbans.Options{MaxBans: 200_000})
+	other := readList(t, connect(t, server), redisbans.Options{})
 	for i := 50; i < most; i++ {
 		ban, ok := other.Find(fmt.Sprint(i))
 		require.True(t, ok)
@@ -519,6 +515,110 @@ func TestAListOf100000BansIsReadWhileItChanges(t *testing.T) {
 	close(done)
 	wg.Wait()
 	assert.Len(t, all(t, other), most+1)
+}
+
+// A ban of an outage meets another one that was made meanwhile.
+func TestOfTwoBansTheOneByHandHoldsElseTheLonger(t *testing.T) {
+	server := redistest.Start(t)
+	var n network
+	here := readList(t, n.client(t, server), redisbans.Options{Poll: 50 * time.Millisecond})
+	there := readList(t, connect(t, server), redisbans.Options{Poll: never})
+	ban := func(list *redisbans.List, key string, byHand bool, hours int) {
+		d := time.Duration(hours) * time.Hour
+		if byHand {
+			_ = list.Ban(t.Context(), key, d)
+		} else {
+			_, _ = list.Escalate(t.Context(), key, "rule", bans.Escalation{Ban: d, Factor: 1, Max: d})
+		}
+	}
+	for i, tt := range []struct {
+		old, new   bool // by hand
+		oldH, newH int  // hours
+		newHolds   bool
+	}{
+		{true, true, 2, 1, true},
+		{true, true, 0, 1, true},
+		{false, true, 2, 1, true},
+		{false, true, 2, 0, true},
+		{false, false, 2, 1, false},
+		{false, false, 1, 2, true},
+		{true, false, 1, 2, false},
+		{true, false, 0, 1, false},
+	} {
+		key, hours := fmt.Sprint(i), tt.oldH
+		if tt.newHolds {
+			hours = tt.newH
+		}
+		n.cut.Store(true)
+		ban(there, key, tt.old, tt.oldH)
+		ban(here, key, tt.new, tt.newH)
+		n.cut.Store(false)
+		await(t, "Redis to answer", func() bool { _, err := here.All(t.Context()); return err == nil })
+		for _, list := range []*redisbans.List{here, there} {
+			all(t, list)
+			got, ok := list.Find(key)
+			require.True(t, ok)
+			assert.Equal(t, tt.newHolds && tt.new || !tt.newHolds && tt.old, got.Rule == "", "%+v", tt)
+			if hours == 0 {
+				assert.Zero(t, got.Until, "%+v", tt)
+			} else {
+				assert.WithinDuration(t, time.Now().Add(time.Duration(hours)*time.Hour), got.Until, time.Minute, "%+v", tt)
+			}
+		}
+	}
+}
+
+func TestLuaAndGoAgreeHowLongABanIs(t *testing.T) {
+	server := redistest.Start(t)
+	list, n := readList(t, connect(t, server), redisbans.Options{Poll: never}), 0
+	rapid.Check(t, func(t *rapid.T) {
+		ms := rapid.Int64Range(1, bans.MaxDuration.Milliseconds())
+		e := bans.Escalation{
+			Ban:    time.Duration(ms.Draw(t, "first")>>rapid.IntRange(0, 34).Draw(t, "shift")+1) * time.Millisecond,
+			Factor: rapid.OneOf(rapid.Float64Range(1, 1000), rapid.Float64Range(1, 1.01), rapid.SampledFrom([]float64{1, 1.5, 2, 3, 10, 1000})).Draw(t, "factor"),
+		}
+		e.Ban = min(e.Ban, bans.MaxDuration)
+		e.Max = max(e.Ban, time.Duration(ms.Draw(t, "max"))*time.Millisecond)
+		times := rapid.OneOf(rapid.IntRange(1, 20), rapid.IntRange(1, 1<<31-1)).Draw(t, "times")
+		n++
+		key := fmt.Sprint(n)
+		server.MustDo("HSET", names[0], digest(key), fmt.Sprintf(`{"ends":1,"remembered":9000000000000,"times":%d}`, times-1))
+		got, err := list.Escalate(context.Background(), key, "rule", e)
+		require.NoError(t, err)
+		if d, want := got.Until.Sub(got.Since), e.Duration(times); d != want || got.Times != times {
+			t.Fatalf("Lua says %v for time %d of %+v, Go %v for %d", d, got.Times, e, want, times)
+		}
+	})
+}
+
+// What expires with a ban in force lifts it.
+func TestNothingOfAListExpiresBeforeItsLongestBan(t *testing.T) {
+	server := redistest.Start(t)
+	list := readList(t, connect(t, server), redisbans.Options{Poll: never})
+	for seed := range uint64(30) {
+		server.MustDo("FLUSHALL")
+		random, ends := rand.New(rand.NewPCG(seed, 1)), map[string]time.Time{}
+		for range 8 {
+			key, d := fmt.Sprint(seed, random.IntN(3)), time.Duration(1+random.IntN(366*12))*time.Hour
+			switch random.IntN(3) {
+			case 0:
+				ends[key] = time.Now().Add(d)
+				require.NoError(t, list.Ban(t.Context(), key, d))
+			case 1:
+				delete(ends, key)
+				unban(t, list, key, isBanned(list, key))
+			default:
+				if _, isBanned := ends[key]; !isBanned {
+					ends[key] = time.Now().Add(2 * d) // with its repetitions
+					_, err := list.Escalate(t.Context(), key, "rule", bans.Escalation{Ban: d, Factor: 1, Max: d})
+					require.NoError(t, err)
+				}
+			}
+			for _, end := range ends {
+				require.GreaterOrEqual(t, life(t, server, names[0]), time.Until(end))
+			}
+		}
+	}
 }
 
 // Whatever happens to messages, all processes know the same in the end.

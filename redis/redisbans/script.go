@@ -5,8 +5,8 @@ import (
 	"context"
 	_ "embed"
 	"encoding/json"
+	"fmt"
 	"math"
-	"strconv"
 	"strings"
 	"time"
 
@@ -88,15 +88,10 @@ const none = "none"
 // readNews reads what bans.lua answers and publishes.
 func readNews(text string) (n news, err error) {
 	of := strings.SplitN(text, " ", 5)
-	if len(of) != 5 {
+	if _, err := fmt.Sscan(text, &n.before, &n.version, &n.now); err != nil || len(of) != 5 {
 		return n, wire.Errorf("redisbans", "this is not from bans.lua: %.200q", text)
 	}
-	n = news{received: time.Now(), tag: of[3], state: of[4]}
-	for i, number := range []*int64{&n.before, &n.version, &n.now} {
-		if *number, err = strconv.ParseInt(of[i], 10, 64); err != nil {
-			return n, wire.Errorf("redisbans", "this is not from bans.lua: %.200q: %w", text, err)
-		}
-	}
+	n.received, n.tag, n.state = time.Now(), of[3], of[4]
 	return n, nil
 }
 
@@ -137,7 +132,6 @@ func (n news) read() (ban bans.Ban, remember time.Duration, ok bool) {
 type put struct {
 	ban      bans.Ban
 	remember time.Duration
-	isNewer  bool // than what Redis has
 }
 
 // values are the times from now, rounded so that no ban ends too early.
@@ -147,7 +141,7 @@ func (p *put) values() map[string]any {
 		left = cmp.Or(int64(math.Ceil(float64(time.Until(p.ban.Until))/float64(time.Millisecond))), -1)
 	}
 	return map[string]any{
-		"ends": left, "age": time.Since(p.ban.Since).Milliseconds(), "remember": p.remember.Milliseconds(), "newer": p.isNewer,
+		"ends": left, "age": time.Since(p.ban.Since).Milliseconds(), "remember": p.remember.Milliseconds(),
 		"times": p.ban.Times, "rule": p.ban.Rule, "by": p.ban.By, "reason": p.ban.Reason,
 	}
 }
