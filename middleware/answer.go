@@ -102,8 +102,8 @@ func (v *visit) refuse(w http.ResponseWriter, r *http.Request, no refusal, onRef
 		return
 	}
 	format, facts := answer.Negotiate(r.Header["Accept"]), no.facts(seconds)
-	if len(r.Header["Mcp-Method"]) > 0 {
-		format = answer.ForAgents(format)
+	if method := r.Header["Mcp-Method"]; len(method) > 0 {
+		format = answer.ForAgents(format, method[0])
 	}
 	a.contentType[0] = format.ContentType()
 	h["Content-Type"] = a.contentType[:]

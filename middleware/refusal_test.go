@@ -47,8 +47,8 @@ func TestAgentsGetAnErrorOfJSONRPC(t *testing.T) {
 		config := middleware.Config{Rules: []middleware.Rule{{Name: "day", Key: keyfunc.Global, Limit: day}}}
 		h := limited(t, config).Handler(ok)
 		serve(h, request())
-		const rpc = `{"jsonrpc":"2.0","id":null,"error":{"code":-32000,` +
-			`"message":"Too many requests. Try again in 60 minutes.","data":{"retryAfter":3600}}}`
+		const rpc = `{"jsonrpc":"2.0","error":{"code":429,` +
+			`"message":"Too many requests. Try again in 60 minutes.","data":{"retryAfterMs":3600000,"retryAfter":3600}}}`
 		held := held{make(chan struct{})}
 		for accept, want := range map[string]string{
 			"application/json, text/event-stream": rpc,
@@ -63,7 +63,9 @@ func TestAgentsGetAnErrorOfJSONRPC(t *testing.T) {
 			assert.Equal(t, want, w.Body.String(), accept)
 		}
 		close(held.closed)
-		w := serve(h, request(header("Accept", "application/problem+json"), header("Mcp-Method", "tools/call")))
+		w := serve(h, request(header("Mcp-Method", "notifications/cancelled")))
+		assert.Contains(t, w.Body.String(), `{"error":"rate_limit_exceeded"`, "a notification has no answer by JSON-RPC")
+		w = serve(h, request(header("Accept", "application/problem+json"), header("Mcp-Method", "tools/call")))
 		assert.Equal(t, "application/problem+json", w.Header().Get("Content-Type"), "it was asked for by name")
 	})
 }

@@ -89,9 +89,10 @@ func Negotiate(accept []string) Format {
 	return best
 }
 
-// ForAgents returns the format for a client that calls methods by MCP if it accepts JSON, and else format.
-func ForAgents(format Format) Format {
-	if format == JSON {
+// ForAgents returns RPC for a client that calls a method by MCP and accepts JSON. A notification is answered by no
+// JSON-RPC message, so it keeps its format.
+func ForAgents(format Format, method string) Format {
+	if format == JSON && !strings.HasPrefix(method, "notifications/") {
 		return RPC
 	}
 	return format

@@ -77,13 +77,15 @@ func (f *Facts) appendJSON(b []byte) []byte {
 	return append(b, '}')
 }
 
-// appendRPC appends an error of JSON-RPC 2.0. The id of the request is in its body, which is not read: a client that
-// holds its body back would hold the refusal. The code is the first that is for implementations.
+// appendRPC appends an error of JSON-RPC 2.0, as MCP has them. It has no id, which MCP allows where the id could not
+// be read: the id is in the body, which a client may hold back. Codes from -32768 to -32000 belong to JSON-RPC and MCP.
+// The members of data are those of SEP-3304, a draft.
 func (f *Facts) appendRPC(b []byte) []byte {
-	b = append(b, `{"jsonrpc":"2.0","id":null,"error":{"code":-32000,"message":"`...)
+	b = append(b, `{"jsonrpc":"2.0","error":{"code":429,"message":"`...)
 	b = append(f.appendMessage(b, true), '"')
 	if f.Seconds > 0 {
-		b = append(strconv.AppendInt(append(b, `,"data":{"retryAfter":`...), f.Seconds, 10), '}')
+		b = strconv.AppendInt(append(b, `,"data":{"retryAfterMs":`...), f.Seconds*1000, 10)
+		b = append(strconv.AppendInt(append(b, `,"retryAfter":`...), f.Seconds, 10), '}')
 	}
 	return append(b, "}}"...)
 }

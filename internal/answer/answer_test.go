@@ -55,14 +55,17 @@ func TestBodiesAreTheJSONThatEncodingWrites(t *testing.T) {
 		Detail   string            `json:"detail"`
 		Violated []json.RawMessage `json:"violated-policies,omitempty"`
 	}
+	type rpcWait struct {
+		Milliseconds int64 `json:"retryAfterMs"`
+		Seconds      int64 `json:"retryAfter"`
+	}
 	type rpcError struct {
-		Code    int              `json:"code"`
-		Message string           `json:"message"`
-		Data    map[string]int64 `json:"data,omitempty"`
+		Code    int      `json:"code"`
+		Message string   `json:"message"`
+		Data    *rpcWait `json:"data,omitempty"`
 	}
 	type rpc struct {
 		Version string   `json:"jsonrpc"`
-		ID      *int     `json:"id"`
 		Error   rpcError `json:"error"`
 	}
 	text, placeholder := rapid.StringMatching(`[ -~äß€😀]{0,12}`), rapid.SampledFrom(placeholders)
@@ -95,9 +98,9 @@ func TestBodiesAreTheJSONThatEncodingWrites(t *testing.T) {
 		require.Equal(t, encoded(problem{uri, title, f.Status, message, violated}), string(answer.Append(nil, answer.Problem, &f)))
 		require.Equal(t, encoded(plain{kind.code, message, f.Seconds}), string(answer.Append(nil, answer.JSON, &f)))
 		require.Equal(t, message+"\n", string(answer.Append(nil, answer.Text, &f)))
-		agents := rpc{Version: "2.0", Error: rpcError{Code: -32000, Message: message}}
+		agents := rpc{Version: "2.0", Error: rpcError{Code: 429, Message: message}}
 		if f.Seconds > 0 {
-			agents.Error.Data = map[string]int64{"retryAfter": f.Seconds}
+			agents.Error.Data = &rpcWait{f.Seconds * 1000, f.Seconds}
 		}
 		require.Equal(t, encoded(agents), string(answer.Append(nil, answer.RPC, &f)))
 	})
