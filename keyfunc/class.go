@@ -29,7 +29,7 @@ const (
 	Network
 
 	// Claimed is a key that any client can send, such as the name of another client: [Header], [Cookie],
-	// [Query], [PathValue] and [JSONField]. If your code has checked the value, name the client with
+	// [Query], [PathValue], [JSONField] and [ToolParam]. If your code has checked the value, name the client with
 	// [WithUser], or return the value from your own [Func].
 	Claimed
 )
@@ -79,7 +79,7 @@ func Classify(key string) (text string, class Class) {
 // isClaimed reports whether the key's kind says that any client can send it.
 func isClaimed(key string) bool {
 	return strings.HasPrefix(key, headerTag) || strings.HasPrefix(key, cookieTag) || strings.HasPrefix(key, queryTag) ||
-		strings.HasPrefix(key, pathTag) || strings.HasPrefix(key, bodyTag)
+		strings.HasPrefix(key, pathTag) || strings.HasPrefix(key, bodyTag) || strings.HasPrefix(key, paramTag)
 }
 
 // Mark returns text with the prefix that marks a key as one of the class.

@@ -49,6 +49,7 @@ const (
 	hashTag        = "hash:"
 	fingerprintTag = "fp:"
 	toolTag        = "tool:"
+	paramTag       = "param:"
 
 	globalKey = "global"
 )

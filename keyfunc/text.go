@@ -19,6 +19,7 @@ import (
 //	apikey:X-Api-Key  [APIKey] of that header; likewise header:X-Tenant, cookie:session
 //	path:id           [PathValue] of that parameter
 //	query:tenant      [Query] of that parameter
+//	param:Account     [ToolParam] of that argument
 //	user|ip           the first of these that the request has, as [First]
 //
 // named has functions of your own by their names in the text: letters, digits, - and _. They take
@@ -57,6 +58,7 @@ var keysOf = map[string]func(name string) (Func, error){
 	"cookie": newCookie,
 	"path":   newPathValue,
 	"query":  newQuery,
+	"param":  newToolParam,
 }
 
 func parseOne(text string, named map[string]Func, opts []IPOption) (Func, error) {
@@ -114,7 +116,7 @@ func KindOf(text string) (kind, source, value string) {
 		return "", "", text
 	}
 	switch kind + ":" {
-	case headerTag, cookieTag, pathTag, queryTag:
+	case headerTag, cookieTag, pathTag, queryTag, paramTag:
 		name, value, _ := strings.Cut(rest, ":")
 		return kind, kind + ":" + name, value
 	case bodyTag:

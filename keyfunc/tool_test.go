@@ -79,3 +79,65 @@ func TestNoSpellingOfAToolIsAnotherKey(t *testing.T) {
 		assert.Equal(t, keys[0], keys[1])
 	})
 }
+
+func TestAWholeNumberIsOneParamHoweverItIsWritten(t *testing.T) {
+	account := keyfunc.ToolParam("account")
+	for _, tt := range []struct {
+		methods, values []string
+		want            string // "" for no key, "?" for an ambiguous request
+	}{
+		{[]string{"tools/call"}, []string{"acme"}, "param:Account:acme"},
+		{[]string{"tools/call"}, []string{" a, b\t"}, "param:Account:a, b"},
+		{[]string{"tools/call"}, []string{"=?base64?YWNtZQ==?="}, "param:Account:acme"},
+		{[]string{"tools/call"}, []string{"=?base64?xZtjaWFuYQ==?="}, "param:Account:ściana"},
+		{[]string{"tools/call"}, []string{"true"}, "param:Account:true"},
+		{[]string{"tools/call"}, []string{"nan"}, "param:Account:nan"},
+		{[]string{"tools/call"}, []string{"Infinity"}, "param:Account:Infinity"},
+		{[]string{"tools/call"}, []string{"1.2.3"}, "param:Account:1.2.3"},
+
+		{[]string{"tools/call"}, []string{"42"}, "param:Account:42"},
+		{[]string{"tools/call"}, []string{"42.0"}, "param:Account:42"},
+		{[]string{"tools/call"}, []string{"4.2e1"}, "param:Account:42"},
+		{[]string{"tools/call"}, []string{"+0042."}, "param:Account:42"},
+		{[]string{"tools/call"}, []string{"=?base64?NDI=?="}, "param:Account:42"},
+		{[]string{"tools/call"}, []string{"=?base64?IDQyCg==?="}, "param:Account:42"}, // " 42\n"
+		{[]string{"tools/call"}, []string{"-0"}, "param:Account:0"},
+		{[]string{"tools/call"}, []string{"-7e0"}, "param:Account:-7"},
+		{[]string{"tools/call"}, []string{"9007199254740993"}, "param:Account:9007199254740992"},
+		{[]string{"tools/call"}, []string{"1.5"}, "?"},
+		{[]string{"tools/call"}, []string{"1e-400"}, "param:Account:0"},
+		{[]string{"tools/call"}, []string{"1e400"}, "?"},
+
+		{[]string{"tools/call"}, nil, ""},
+		{[]string{"tools/call"}, []string{""}, ""},
+		{[]string{"tools/list"}, []string{"acme"}, ""},
+		{nil, []string{"acme"}, ""},
+		{[]string{"tools/call", "tools/call"}, []string{"acme"}, "?"},
+		{[]string{"Tools/Call"}, []string{"acme"}, "?"},
+		{[]string{"tools/call"}, []string{"acme", "acme"}, "?"},
+		{[]string{"tools/call"}, []string{"ściana"}, "?"},
+		{[]string{"tools/call"}, []string{"=?base64?YWNtZQ"}, "?"},
+	} {
+		r := from("192.0.2.1:1", append(lines("Mcp-Method", tt.methods), lines("Mcp-Param-Account", tt.values)...)...)
+		key, err := account(r)
+		switch tt.want {
+		case "":
+			assert.Equal(t, keyfunc.ErrNoKey, err, "%q", tt)
+		case "?":
+			require.ErrorIs(t, err, keyfunc.ErrAmbiguous, "%q", tt)
+			assert.NotContains(t, err.Error(), "acme")
+		default:
+			require.NoError(t, err, "%q", tt)
+			text, class := keyfunc.Classify(key)
+			assert.Equal(t, tt.want, text)
+			assert.Equal(t, keyfunc.Claimed, class)
+			kind, source, _ := keyfunc.KindOf(text)
+			assert.Equal(t, "param", kind)
+			_, err := keyfunc.Parse(source, nil)
+			assert.NoError(t, err)
+		}
+	}
+	for _, name := range []string{"", "a b", "a:b", "ä"} {
+		assert.Panics(t, func() { keyfunc.ToolParam(name) }, "%q", name)
+	}
+}
