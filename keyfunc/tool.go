@@ -45,11 +45,11 @@ func Tool(r *http.Request) (string, error) {
 func ToolParam(name string) Func { return must(newToolParam(name)) }
 
 func newToolParam(name string) (Func, error) {
-	field, err := canonicalHeader("Mcp-Param-" + name)
+	field, err := canonicalHeader(ParamField + name)
 	if name == "" || err != nil {
 		return nil, fmt.Errorf("keyfunc: ToolParam(%q): %w", name, errNoParamName)
 	}
-	prefix := paramTag + strings.TrimPrefix(field, "Mcp-Param-") + ":"
+	prefix := paramTag + strings.TrimPrefix(field, ParamField) + ":"
 	var errTwo error = ambiguous(field + " twice")
 	var errUnclear error = ambiguous("a " + field + " that can be read in more than one way")
 	return func(r *http.Request) (string, error) {
@@ -66,6 +66,9 @@ func newToolParam(name string) (Func, error) {
 		return prefix + value, nil
 	}, nil
 }
+
+// ParamField is what the header field of an argument of a tool call begins with. See [ToolParam].
+const ParamField = "Mcp-Param-"
 
 var errNoParamName = errors.New("it is not the name of a parameter in x-mcp-header")
 

@@ -189,6 +189,9 @@ func request(kind, name, value string) *http.Request {
 	case "tool":
 		r.Header.Set("Mcp-Method", "tools/call")
 		r.Header.Set("Mcp-Name", "=?base64?"+base64.StdEncoding.EncodeToString([]byte(value))+"?=")
+	case "param":
+		r.Header.Set("Mcp-Method", "tools/call")
+		r.Header.Set(keyfunc.ParamField+name, "=?base64?"+base64.StdEncoding.EncodeToString([]byte(value))+"?=")
 	case "host":
 		r.Host = value
 	case "route":

@@ -126,7 +126,7 @@ type rule struct {
 	limitFields
 	Tiers     map[string]limitFields `yaml:"tiers" keys:"^[!-~]([ -~]*[!-~])?$" doc:"Limits of some tiers, in place of the rule's."`
 	Overrides map[string]override    `yaml:"overrides" doc:"Limits of single keys, as in ban.keys. With an end: {limit: 500/m, until: 2026-12-24, because: import}."`
-	Key       []string               `yaml:"key" min:"1" default:"ip" doc:"What has its own counter (in tiers the default is user|ip; global has no default): ip, ip/24/48 (networks, IPv4 and IPv6), user, bearer, apikey:HEADER, header:NAME, cookie:NAME, path:NAME (a parameter of the route), query:NAME, route, method, host, tool (of MCP), fingerprint, global (all requests together), or a key of the application. user|ip is the first that the request has. A list is a combination; a missing part is blank."`
+	Key       []string               `yaml:"key" min:"1" default:"ip" doc:"What has its own counter (in tiers the default is user|ip; global has no default): ip, ip/24/48 (networks, IPv4 and IPv6), user, bearer, apikey:HEADER, header:NAME, cookie:NAME, path:NAME (a parameter of the route), query:NAME, param:NAME (an argument of a tool call by MCP), route, method, host, tool, fingerprint, global (all requests together), or a key of the application. user|ip is the first that the request has. A list is a combination; a missing part is blank."`
 	NoKey     string                 `yaml:"no_key" words:"share skip bad_request unauthorized" default:"share" doc:"Requests without a key share one counter, skip the rule, or are answered 400 or 401."`
 	Distinct  string                 `yaml:"distinct" doc:"Counts different values of a key, or of json:NAME (a field of a JSON body of up to 4 KiB), instead of requests. Without a value, no_key decides."`
 	Cost      *cost                  `yaml:"cost" default:"1" doc:"The units that a request costs."`
@@ -168,8 +168,9 @@ type when struct {
 type cost struct {
 	Units   *int64 `yaml:"units" short:"true" min:"1" doc:"A fixed cost, at most what the limit allows at once."`
 	Header  string `yaml:"header" pattern:"^[A-Za-z0-9_-]+$" doc:"The header with the cost, such as Content-Length."`
-	Per     *size  `yaml:"per" default:"1" doc:"How much of the header costs one unit, rounded up: 1MiB, 500."`
-	Missing *int64 `yaml:"missing" min:"1" default:"1" doc:"The cost if the header is missing (as in a chunked upload of any size) or not a number. Above the limit, the request is refused."`
+	Param   string `yaml:"param" pattern:"^[A-Za-z0-9_-]+$" doc:"The argument of a tool call by MCP with the cost, as in key: param:NAME."`
+	Per     *size  `yaml:"per" default:"1" doc:"How much of the header or argument costs one unit, rounded up: 1MiB, 500."`
+	Missing *int64 `yaml:"missing" min:"1" default:"1" doc:"The cost if the header or argument is missing (as in a chunked upload of any size) or not a number. Above the limit, the request is refused."`
 	Max     *int64 `yaml:"max" min:"1" doc:"The highest cost."`
 	Settle  bool   `yaml:"settle" default:"false" doc:"The cost is reserved until weir.Settle settles the real one."`
 }

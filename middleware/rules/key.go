@@ -162,7 +162,7 @@ const jsonKind = "json:"
 var (
 	sharedKinds    = []string{"global", "route", "method", "host", "tool"}            // shared by many clients
 	networkKinds   = []string{"network"}                                              // shared by neighbors
-	claimedKinds   = []string{"header", "cookie", "path", "query"}                    // any client can send another's
+	claimedKinds   = []string{"header", "cookie", "path", "query", "param"}           // any client can send another's
 	unownedKinds   = slices.Concat(sharedKinds, networkKinds, claimedKinds)           // never banned by escalate
 	madeUpKinds    = append([]string{"fingerprint", "host", "tool"}, claimedKinds...) // as the client wrote it
 	uncheckedKinds = append([]string{"apikey"}, madeUpKinds...)                       // and credentials, which only the application can check

@@ -29,6 +29,7 @@ func (c *checker) doubts() {
 			p := &at.rules[i]
 			c.doubtChoices(p)
 			c.doubtKey(p)
+			c.doubtParam(p)
 			c.doubtHidden(p)
 			if at.pattern != nil && len(p.Counts) > 0 && isMethodOfRPC.MatchString(at.pattern.Path) {
 				c.warnings.at(sub(p.path, "counts"), "an error of gRPC-Web, and of a stream of Connect, is in the body, where Weir does not see it: such answers count, unless the handler calls weir.CountAs")
@@ -114,6 +115,14 @@ func (c *checker) doubtKey(p *scopedRule) {
 	}
 	if len(so) > 0 {
 		c.warnings.at(sub(p.path, "key"), "a client that sends another %s each time has a new key each time: %s", keyText("", []string{part}), strings.Join(so, ", "))
+	}
+}
+
+// doubtParam warns of an argument of all tools: servers check it for tools that mark it.
+func (c *checker) doubtParam(p *scopedRule) {
+	isRead := p.Cost != nil && p.Cost.Param != "" || c.canBe(p.parts, []string{"param"}) != ""
+	if isRead && (!p.isConditional() || p.When.Tool == "") {
+		c.warnings.at(p.path, "reads an argument of all tools, and of a tool that does not mark it with x-mcp-header nobody checks it, so that a client may send anything: name the tools with when: {tool: ...}")
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/weirgo/weir/internal/route"
+	"github.com/weirgo/weir/keyfunc"
 	"github.com/weirgo/weir/limiter"
 )
 
@@ -80,6 +81,9 @@ func (r *Rules) needsOfRule(p *scopedRule, need func(of string)) {
 	}
 	if p.pattern != nil && p.pattern.Host != "" {
 		need("host")
+	}
+	if p.Cost != nil && p.Cost.Param != "" {
+		r.needsOf("param:"+p.Cost.Param, p, need)
 	}
 	if p.Cost != nil && p.Cost.Header != "" {
 		need("header:" + http.CanonicalHeaderKey(p.Cost.Header))
@@ -186,6 +190,9 @@ func (r *Rules) needsOf(choice string, p *scopedRule, need func(string)) {
 	case "tool":
 		need("header:Mcp-Method")
 		need("header:Mcp-Name")
+	case "param":
+		need("header:Mcp-Method")
+		need("header:" + http.CanonicalHeaderKey(keyfunc.ParamField+name))
 	case "fingerprint":
 		for _, header := range []string{"User-Agent", "Accept", "Accept-Language", "Accept-Encoding"} { // see keyfunc.Fingerprint
 			need("header:" + header)

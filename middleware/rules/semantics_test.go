@@ -212,6 +212,11 @@ func TestWhatARequestCosts(t *testing.T) {
 	const contentLength = "{header: content-length, per: 1KiB}"
 	sized := func(n int64) call { return call{route: "POST /", length: n} }
 	said := func(value string) call { return call{header: map[string]string{"X-Units": value}} }
+	param := func(values ...string) *http.Request {
+		r := call{header: map[string]string{"Mcp-Method": "tools/call"}}.request()
+		r.Header["Mcp-Param-Max-Tokens"] = values
+		return r
+	}
 	twice := func(values ...string) *http.Request {
 		r := call{}.request()
 		r.Header["X-Units"] = values
@@ -249,6 +254,14 @@ func TestWhatARequestCosts(t *testing.T) {
 		{"{header: X-Units, per: 3}", said("7").request(), 3},
 		{"{header: x-units}", twice("5", "8", "6"), 8},
 		{"{header: x-units, missing: 4}", twice("5", "many"), 4},
+		{"{param: max-tokens}", param("5"), 5},
+		{"{param: max-tokens, per: 3}", param("=?base64?Ny4w?="), 3}, // 7.0
+		{"{param: max-tokens, missing: 4}", param("-5"), 4},
+		{"{param: max-tokens, missing: 4}", param("many"), 4},
+		{"{param: max-tokens, missing: 4}", param(), 4},
+		{"{param: max-tokens, missing: 4}", call{header: map[string]string{"Mcp-Param-Max-Tokens": "5"}}.request(), 4},
+		{"{param: max-tokens, missing: 4, max: 100}", param("5", "5"), 100}, // which one counts is in doubt
+		{"{param: max-tokens, missing: 4, max: 100}", param("1.5"), 100},
 	} {
 		cost := parse(t, "version: 1\ndefault: {limit: 90/s, cost: "+of.cost+"}\n", rules.Options{}).Config().Default[0].Cost
 		assert.Equal(t, of.want, cost.Of(of.r), "%s of %v, length %d", of.cost, of.r.Header, of.r.ContentLength)
