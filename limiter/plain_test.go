@@ -1,10 +1,8 @@
 package limiter_test
 
 import (
-	"context"
 	"fmt"
 	"slices"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -33,59 +31,9 @@ func inBubble(t *testing.T, f func()) {
 	}
 }
 
-// A plainStore is what Memory has to decide like: states as they are, in a map.
-type plainStore struct {
-	mu     sync.Mutex
-	states map[plainKey]limiter.State
-}
-
-func newPlainStore() limiter.Store { return &plainStore{states: map[plainKey]limiter.State{}} }
-
-type plainKey struct{ rule, tier, key string }
-
-func plainKeyOf(c limiter.Charge) plainKey { return plainKey{c.Quota.Rule(), c.Quota.Tier(), c.Key} }
-
-func (p *plainStore) Decide(_ context.Context, charges []limiter.Charge) error {
-	if err := limiter.CheckCharges(charges); err != nil {
-		return err
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	states := make([]limiter.State, len(charges))
-	for i, c := range charges {
-		states[i] = clone(p.states[plainKeyOf(c)])
-	}
-	if store.TakeAll(charges, states, time.Now().UnixMicro()) {
-		for i, c := range charges {
-			p.states[plainKeyOf(c)] = states[i]
-		}
-	}
-	return nil
-}
-
-func (p *plainStore) Settle(_ context.Context, settlements []limiter.Settlement) error {
-	if err := limiter.CheckSettlements(settlements); err != nil {
-		return err
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for _, c := range settlements {
-		key := plainKeyOf(c.Charge)
-		p.states[key] = c.Quota.Settle(clone(p.states[key]), time.Now().UnixMicro(), c)
-	}
-	return nil
-}
-
-func (p *plainStore) Reset(_ context.Context, charges []limiter.Charge) error {
-	if err := limiter.CheckCharges(charges); err != nil {
-		return err
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for _, c := range charges {
-		delete(p.states, plainKeyOf(c))
-	}
-	return nil
+// newPlainStore returns what Memory has to decide like: states as they are, in a map.
+func newPlainStore() limiter.Store {
+	return &store.Map{Clock: func() int64 { return time.Now().UnixMicro() }}
 }
 
 func named(t require.TestingT, rule, tier string, l limiter.Limit) *limiter.Quota {

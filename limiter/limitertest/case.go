@@ -118,7 +118,7 @@ var changes = []testCase{{
 			q.Settles = i%2 == 1
 			counters = append(counters, limiter.Charge{Quota: q, Key: "a"}, limiter.Charge{Quota: q, Key: "b"})
 		}
-		m := model{}
+		model := &store.Map{Clock: func() int64 { return now }}
 		type taken struct{ here, there limiter.Receipt } // when, on the store's clock and on the model's
 		times := []taken{{}}
 		random := rand.New(rand.NewPCG(1, 2))
@@ -143,16 +143,17 @@ var changes = []testCase{{
 					charges[i].Decision.Receipt, known[i].Decision.Receipt = at.here, at.there
 				}
 				t.settle(settlements(charges, false))
-				m.settle(settlements(known, false), now)
+				t.sound("Settle of the model", model.Settle(t.Context(), settlements(known, false)))
 			case 2:
 				t.settle(settlements(charges, true))
-				m.settle(settlements(charges, true), now)
+				t.sound("Settle of the model", model.Settle(t.Context(), settlements(charges, true)))
 			case 3:
 				t.reset(charges[0])
-				delete(m, counter{charges[0].Quota, charges[0].Key})
+				t.sound("Reset of the model", model.Reset(t.Context(), charges[:1]))
 			default:
 				got := t.decide(charges...)
-				for i, want := range m.decide(charges, now) {
+				t.sound("Decide of the model", model.Decide(t.Context(), charges))
+				for i, want := range decisionsOf(charges) {
 					times = append(times[max(0, len(times)-6):], taken{got[i].Receipt, want.Receipt})
 					got[i].Receipt = want.Receipt // which is the store's own
 					t.want(got[i] == want, charges[i], got[i], "step %d, charge %d of %d: Quota's decision is %+v", step+1, i+1, len(charges), want)
@@ -161,36 +162,6 @@ var changes = []testCase{{
 		}
 	},
 }}
-
-// A model is the simplest store: its caller passes the time, and no state expires.
-type model map[counter]limiter.State
-
-type counter struct {
-	quota *limiter.Quota
-	key   string
-}
-
-func (m model) decide(charges []limiter.Charge, now int64) []limiter.Decision {
-	states := make([]limiter.State, len(charges))
-	for i, c := range charges {
-		states[i] = m[counter{c.Quota, c.Key}]
-	}
-	if store.TakeAll(charges, states, now) {
-		for i, c := range charges {
-			if c.Cost > 0 {
-				m[counter{c.Quota, c.Key}] = states[i]
-			}
-		}
-	}
-	return decisionsOf(charges)
-}
-
-func (m model) settle(settlements []limiter.Settlement, now int64) {
-	for _, c := range settlements {
-		at := counter{c.Quota, c.Key}
-		m[at] = c.Quota.Settle(m[at], now, c)
-	}
-}
 
 // slots test events in flight, on stores that count slots ([store.Checker]).
 var slots = []testCase{

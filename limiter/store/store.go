@@ -5,8 +5,8 @@
 // Decide calls [limiter.CheckCharges]. Then, in one step, it reads the time and the states, calls [TakeAll], which sets
 // the decisions, and writes the states if TakeAll took the charges. Settle calls
 // [limiter.CheckSettlements] and [limiter.Quota.Settle]. Reset calls CheckCharges. A State may expire when it is free
-// under all of its limits ([limiter.State.FreeAfter]). Package limitertest tests the store. Its example is a whole
-// store.
+// under all of its limits ([limiter.State.FreeAfter]). Package limitertest tests the store. [Map] is the simplest
+// store, and the example of limitertest one for many goroutines.
 //
 // A store may implement [Claimer], [Checker] and, if it is around another store, [Wrapper]. Package failover
 // says what it asks of stores.
