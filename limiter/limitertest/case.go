@@ -171,35 +171,29 @@ var slots = []testCase{
 		why:   "Reading, deciding and writing are one step, and so is releasing, in batches with other charges too.",
 		run: func(t *trial) {
 			const most = 3
-			charges := func(key string) []limiter.Charge {
-				return []limiter.Charge{
-					{Quota: must(limiter.NewConcurrency("slots", "", most)), Key: key, Cost: 1},
-					{Quota: must(limiter.NewQuota("rate", "", limiter.PerHour(1_000_000))), Key: "user", Cost: 1},
-					{Quota: must(limiter.NewQuota("none", "", limiter.PerHour(1))), Key: "key", Cost: 1},
-				}
-			}
-			t.take(charges("")[2])
-			keys := []string{"a", "b"}
+			slot := limiter.Charge{Quota: must(limiter.NewConcurrency("slots", "", most)), Key: "key", Cost: 1}
+			rate := limiter.Charge{Quota: must(limiter.NewQuota("rate", "", limiter.PerHour(1_000_000))), Key: "user", Cost: 1}
+			none := limiter.Charge{Quota: must(limiter.NewQuota("none", "", limiter.PerHour(1))), Key: "key", Cost: 1}
+			t.take(none)
 			var held, reached [2]atomic.Int64
 			t.race(60, func(ctx context.Context, random *rand.Rand) error {
-				i := random.IntN(len(keys))
-				taken := charges(keys[i])[:1+random.IntN(3)]
-				if isTaken, err := t.try(ctx, taken); !isTaken || err != nil {
+				i, charges := random.IntN(2), []limiter.Charge{slot, rate, none}[:1+random.IntN(3)]
+				charges[0].Key = fmt.Sprint(i)
+				if isTaken, err := t.try(ctx, charges); !isTaken || err != nil {
 					return err
 				}
 				now := held[i].Add(1)
 				for before := reached[i].Load(); now > before && !reached[i].CompareAndSwap(before, now); before = reached[i].Load() {
 				}
 				held[i].Add(-1)
-				return t.store.Settle(ctx, settlements(taken[:1], false))
+				return t.store.Settle(ctx, settlements(charges[:1], false))
 			})
-			for i, key := range keys {
+			for i := range reached {
 				if n := reached[i].Load(); n > most {
 					t.broken("%d events of a key were in flight at once, want at most %d", n, most)
 				}
-				c := charges(key)[0]
-				t.left(c, most)
-				c.Cost = most
+				c := slot
+				c.Key, c.Cost = fmt.Sprint(i), most
 				t.take(c)
 				t.refuse(c)
 			}
