@@ -87,7 +87,8 @@ func check(s *session, flags *pflag.FlagSet) action {
 		bad := false
 		for _, file := range files {
 			loaded, err := s.load(file, options(*tiers, *keys))
-			if wrong := (*rules.Error)(nil); err != nil && !errors.As(err, &wrong) && !*out.asJSON { // the file cannot be read
+			isRead := err == nil || errors.As(err, new(*rules.Error))
+			if !isRead && !*out.asJSON {
 				fmt.Fprintf(s.err, "weir check: %s\n", inWords(err))
 				bad = true
 				continue

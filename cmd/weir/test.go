@@ -42,7 +42,7 @@ type testResult struct {
 	Requests int64           `json:"requests"`
 	Failures []rules.Problem `json:"failures"` // expectations that were not met
 
-	shown strings.Builder // what was decided on each step, and what explain says about it
+	shown strings.Builder // what was decided on each step
 }
 
 func (r *testResult) fail(at yamlfile.Position, message string) {
@@ -55,7 +55,7 @@ func testRules(s *session, flags *pflag.FlagSet) action {
 	out := s.output(flags)
 	f.rules = flags.String("rules", "", "the `file` with the rules, in place of the test files' own")
 	run := flags.String("run", "", "only tests whose name matches this regular `expression`")
-	verbose := flags.BoolP("verbose", "v", false, "show the decisions of each step, and what explain says about it")
+	verbose := flags.BoolP("verbose", "v", false, "show what was decided on each step")
 	first := flags.Bool("init", false, "print a first test file for the rules in FILE")
 	f.tiers, f.keys = knowing(flags)
 	return func(files []string) error {
@@ -217,7 +217,7 @@ func (r *testReport) write(out io.Writer, verbose bool) {
 	for _, note := range r.Notes {
 		fmt.Fprintln(out, "note:", note)
 	}
-	of := fmt.Sprintf("%s, %s", operate.Count(int64(len(r.Tests)), "test", "tests"), operate.Count(requests, "request", "requests"))
+	of := operate.Count(int64(len(r.Tests)), "test", "tests") + ", " + operate.Count(requests, "request", "requests")
 	switch {
 	case len(r.Problems) > 0:
 		fmt.Fprintf(out, "FAIL  %s  cannot run\n", r.File)

@@ -130,7 +130,9 @@ func (e *expectation) of(n int64) map[string]int64 {
 		return map[string]int64{e.All: n}
 	}
 	numbers := map[string]int64{}
-	for outcome, number := range map[string]*int64{"allowed": e.Allowed, "refused": e.Refused, "banned": e.Banned, "denied": e.Denied} {
+	for outcome, number := range map[string]*int64{
+		"allowed": e.Allowed, "refused": e.Refused, "banned": e.Banned, "denied": e.Denied,
+	} {
 		if number != nil {
 			numbers[outcome] = *number
 		}

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"time"
 
 	"github.com/weirgo/weir/internal/route"
 	"github.com/weirgo/weir/limiter"
@@ -16,8 +17,8 @@ import (
 	"github.com/weirgo/weir/middleware/rules"
 )
 
-// init writes a first file of tests: for each rule, the requests that it admits at once, and the first that it refuses. It
-// sends them, and expects what was decided. A rule that needs more than a user, a tier or a host is a comment.
+// init writes a first file of tests: for each rule, the requests that it admits at once, and the first that it
+// refuses. It sends them, and expects what was decided. A rule that needs more than a user, a tier or a host is a comment.
 func (f *testFlags) init(files []string) error {
 	if len(files) != 1 {
 		return usageError{errors.New("--init is for one file of rules")}
@@ -56,9 +57,9 @@ func (t *tested) firstSteps(rule *middleware.RuleInfo) (steps []string, why stri
 		return nil, "it is in shadow"
 	}
 	text := fmt.Sprintf("{request: %q, ip: %v", s.Request, s.IP)
-	for _, field := range []struct{ name, value string }{{"host", s.Host}, {"user", string(s.User)}, {"tier", string(s.Tier)}} {
-		if field.value != "" {
-			text += fmt.Sprintf(", %s: %q", field.name, field.value)
+	for _, field := range [][2]string{{"host", s.Host}, {"user", string(s.User)}, {"tier", string(s.Tier)}} {
+		if field[1] != "" {
+			text += fmt.Sprintf(", %s: %q", field[0], field[1])
 		}
 	}
 	if s.Answer > 0 {
@@ -77,7 +78,8 @@ func (t *tested) firstSteps(rule *middleware.RuleInfo) (steps []string, why stri
 		case n > 0:
 			steps = append(steps, fmt.Sprintf("%s, times: %d, expect: allowed}", text, n))
 		}
-		return append(steps, fmt.Sprintf("%s, expect: %s, rule: %q, status: %d}", text, outcomeOf(d), rule.Name, d.Refusal.Status)), ""
+		last := fmt.Sprintf("%s, expect: %s, rule: %q, status: %d}", text, outcomeOf(d), rule.Name, d.Refusal.Status)
+		return append(steps, last), ""
 	}
 	return nil, fmt.Sprintf("it refuses none of %d requests", mostInFirstTest)
 }
@@ -96,7 +98,7 @@ func firstRequest(rule *middleware.RuleInfo, needs []rules.Need) (s *testStep, l
 		IP: netip.AddrFrom4([4]byte{198, 18, 0, 1}), Tier: word(cmp.Or(rule.Tier, rule.ForTier)),
 	}
 	if _, atOnce, _ := limiter.Split(rule.Limit); atOnce.Max > 0 {
-		s.Takes.Duration = 1e9
+		s.Takes.Duration = time.Second
 	}
 	for _, need := range needs {
 		switch {

@@ -52,7 +52,8 @@ func (t *tested) run(test *ruleTest, r *testResult) {
 		began := t.at
 		got, wrong := t.step(s)
 		r.Requests += s.Times
-		fmt.Fprintf(&r.shown, "    %d:%d: at %v, %d × %v from %v: %s\n", s.at.Line, s.at.Column, began, s.Times, s.Request, s.IP, &got)
+		fmt.Fprintf(&r.shown, "    %d:%d: at %v, %d × %v from %v: %s\n",
+			s.at.Line, s.at.Column, began, s.Times, s.Request, s.IP, &got)
 		if wrong = cmp.Or(got.unmet(s.Expect, string(s.Rule)), wrong); wrong != "" {
 			r.fail(s.at, wrong)
 		}

@@ -1,5 +1,5 @@
-// Package yamlfile reads a YAML file into structs, and says what is wrong with it, and where. Rules files and test files of the
-// command are read by it.
+// Package yamlfile reads a YAML file into structs, and reports what is wrong with the file, and where. It is for rules
+// files and for the command's test files.
 package yamlfile
 
 import (

@@ -43,7 +43,8 @@ const (
 var formats = []format{
 	{name: "traefik", text: combined + ` $count "$router" "$server" ${weir_milliseconds}ms`, begins: true},
 	{name: "main", text: combined + ` "$http_x_forwarded_for"`, more: true, proof: forwardedFor},
-	{name: "lighttpd", text: "$remote_addr $host" + strings.TrimPrefix(combined, "$remote_addr $ident"), more: true, proof: "host"},
+	{name: "lighttpd", more: true, proof: "host",
+		text: "$remote_addr $host" + strings.TrimPrefix(combined, "$remote_addr $ident")},
 	{name: "combined", text: combined, more: true},
 	{name: "combined", text: "$vhost " + combined, more: true, proof: "vhost"},
 	{name: "common", text: common, more: true},
@@ -54,10 +55,11 @@ var formats = []format{
 	{name: "haproxy", text: haproxy, more: true, begins: true},
 	{name: "zoraxy", text: `${go_log}[$date $time] [router:$router] [origin:$host] [client: $remote_addr] ` +
 		`[useragent: $http_user_agent] $request_method $request_uri $status`},
-	{name: "iis", utc: true, text: `$date $time $server_ip $request_method $request_uri $weir_query $port $username $remote_addr ` +
-		`$agent $referer $status $substatus $win32_status $weir_milliseconds`},
-	{name: "cloudfront", utc: true, escaped: true, text: "$date\t$time\t$edge\t$bytes\t$remote_addr\t$request_method\t$distribution\t" +
-		"$request_uri\t$status\t$http_referer\t$http_user_agent\t$weir_query\t$cookie\t$result\t$id\t$host\t$protocol\t$received\t$request_time\t$http_x_forwarded_for\t$ssl"},
+	{name: "iis", utc: true, text: `$date $time $server_ip $request_method $request_uri $weir_query $port $username ` +
+		`$remote_addr $agent $referer $status $substatus $win32_status $weir_milliseconds`},
+	{name: "cloudfront", utc: true, escaped: true, text: strings.ReplaceAll(`$date $time $edge $bytes $remote_addr `+
+		`$request_method $distribution $request_uri $status $http_referer $http_user_agent $weir_query $cookie $result $id `+
+		`$host $protocol $received $request_time $http_x_forwarded_for $ssl`, " ", "\t")},
 	{name: "caddy", object: `logger=$.logger time=$.ts took_s=$.duration status=$.status client=$.request.remote_ip ` +
 		`client=$.request.remote_addr client=$.request.client_ip method=$.request.method target=$.request.uri ` +
 		`host=$.request.host`, header: `$.request.headers["*"]`},

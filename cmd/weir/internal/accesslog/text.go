@@ -88,7 +88,8 @@ func cutList(line, literal string) (value, rest string, found bool) {
 }
 
 // cutLiteral cuts a line at the first literal, in which a blank matches several. If the literal begins with a quote, a
-// quote behind a backslash does not count, and any other quote ends the value. Without a literal, it cuts at the first space.
+// quote behind a backslash does not count, and any other quote ends the value. Without a literal, it
+// cuts at the first space.
 func cutLiteral(line, literal string) (value, rest string, found bool) {
 	if literal == "" { // the line's end
 		end := strings.IndexByte(line, ' ')
