@@ -1,9 +1,9 @@
 package dashboard
 
 import (
-	"fmt"
 	"time"
 
+	"github.com/weirgo/weir/internal/operate"
 	"github.com/weirgo/weir/limiter/failover"
 )
 
@@ -57,7 +57,7 @@ func marksOf(health failover.Stats) (marks []mark) {
 		case e.Degraded:
 			m.Text = "store down"
 		default:
-			m.Text = fmt.Sprintf("store back after %v", e.For.Round(time.Second))
+			m.Text = "store back after " + operate.Duration(e.For)
 		}
 		marks = append(marks, m)
 	}

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/weirgo/weir/internal/operate"
 	"github.com/weirgo/weir/limiter/failover"
 	"github.com/weirgo/weir/middleware"
 	"github.com/weirgo/weir/middleware/bans"
@@ -226,7 +227,7 @@ func (d *Dashboard) lookAtStore(now int64, health failover.Stats) storeView {
 	case health.Degraded:
 		v.Bad, v.Text = true, "does not answer"
 		if health.DegradedFor >= time.Second {
-			v.Text = "has not answered for " + health.DegradedFor.Truncate(time.Second).String()
+			v.Text = "has not answered for " + operate.Duration(health.DegradedFor)
 		}
 	case failed:
 		v.Bad, v.Text = true, "cannot decide"

@@ -7,6 +7,8 @@ import (
 	"math"
 	"slices"
 	"time"
+
+	"github.com/weirgo/weir/internal/operate"
 )
 
 // A Result is the demand of a log's keys, and the limit that they need.
@@ -63,8 +65,8 @@ func (m *Meter) Result(spare float64) (*Result, error) {
 	}
 	chosen := slices.IndexFunc(all, func(n int64) bool { return n <= mayRefuse(r.Keys, spare) })
 	if chosen < 0 {
-		return nil, fmt.Errorf("some %.4g%% of the clients ask for more than %d in %v: no limit up to that spares %.4g%%",
-			100*float64(all[len(all)-1])/float64(r.Keys), limits[len(all)-1], m.per, 100*spare)
+		return nil, fmt.Errorf("some %s of the clients ask for more than %s in %s: no limit up to that spares %s",
+			operate.Share(all[len(all)-1], r.Keys), operate.Number(limits[len(all)-1]), operate.Duration(m.per), operate.Percent(spare))
 	}
 	r.Chosen = r.Curve[chosen]
 	for _, name := range sorted {
