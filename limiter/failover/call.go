@@ -10,7 +10,9 @@ import (
 
 // ask asks the inner store about charges. It returns why the store could not decide on a charge, or nil, for
 // each charge; or no causes, and the error for the caller, if any.
-func (s *Store) ask(ctx context.Context, charges []limiter.Charge, do func(context.Context, []limiter.Charge) error) (causes []error, _ error) {
+func (s *Store) ask(
+	ctx context.Context, charges []limiter.Charge, do func(context.Context, []limiter.Charge) error,
+) (causes []error, _ error) {
 	of := func(i int) *limiter.Charge { return &charges[i] }
 	causes, err := s.call(ctx, len(charges), of, func(ctx context.Context) error { return do(ctx, charges) })
 	if err == nil && s.ailing.Load() {
@@ -31,7 +33,9 @@ func (s *Store) settle(ctx context.Context, settlements []limiter.Settlement) (c
 
 // call makes a call of the inner store about n charges, and counts a failure, as far as its error says
 // something about the servers. It returns the same as ask.
-func (s *Store) call(ctx context.Context, n int, of func(int) *limiter.Charge, do func(context.Context) error) (causes []error, _ error) {
+func (s *Store) call(
+	ctx context.Context, n int, of func(int) *limiter.Charge, do func(context.Context) error,
+) (causes []error, _ error) {
 	if n == 0 {
 		return nil, nil
 	}

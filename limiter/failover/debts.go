@@ -21,7 +21,7 @@ type debt struct {
 	units       int64
 	share       *limiter.Quota // that counted them
 	first, last time.Time      // when the share counted them
-	isPressed   bool           // the share has refused an event since
+	isPressed   bool           // the share or the server has refused an event since
 }
 
 // debts are the debts of all keys.
@@ -38,7 +38,7 @@ type debts struct {
 const mostDebtors = 1 << 16
 
 // add adds to what a key owes. Less than 0 units are a refund, which cannot take back what was repaid
-// already. No units note that the share refused an event.
+// already. With no units, add notes that an event was refused.
 func (d *debts) add(c *limiter.Charge, more debt) {
 	if c.Quota.InFlight() {
 		return
@@ -83,13 +83,13 @@ func (d *debts) take(c *limiter.Charge) (owed debt) {
 	return owed
 }
 
-// due returns how many units of a debt of c's key, which the server has just allowed, it is charged now, and
-// how many it may be charged later.
+// due divides a debt of c's key, which the server has just allowed: units to charge now, and units to charge
+// later.
 //
-// A key whose share refused nothing does not owe what its bucket has refilled, but for one burst: the server
-// may have counted it before. The units of a window stay in the share if all shares together fit into the
-// server's room: it would count them for a whole window from now on, and refuse a client within its limit.
-// The server forgives what exceeds twice the capacity, so such a debt waits until there is room.
+// A key that was not refused does not owe what its bucket has refilled, except for one burst, which the server
+// may have counted before the outage. Units of a window are charged later if all shares together fit into the
+// server's room: charged now, they would count for a whole window from now on, and a client within its limit
+// would be refused. The server forgives what exceeds twice the capacity, so that part waits, too.
 func (s *Store) due(owed debt, c *limiter.Charge) (now, later int64) {
 	now, share, room, age := owed.units, owed.share, c.Decision.Remaining, time.Since(owed.first)
 	isBucket := share.Algorithm() == limiter.TokenBucket || share.Algorithm() == limiter.LeakyBucket
@@ -132,7 +132,8 @@ func (s *Store) repay(ctx context.Context, charges []limiter.Charge) {
 			s.debts.add(&c, owed)
 		}
 		if now > 0 {
-			onShare = append(onShare, limiter.Settlement{Charge: limiter.Charge{Quota: owed.share, Key: c.Key}, Actual: c.Cost})
+			shared := limiter.Charge{Quota: owed.share, Key: c.Key}
+			onShare = append(onShare, limiter.Settlement{Charge: shared, Actual: c.Cost})
 			c.Cost, c.Decision = 0, limiter.Decision{Receipt: limiter.Receipt{By: limiter.ByShare}}
 			settlements = append(settlements, limiter.Settlement{Charge: c, Actual: now})
 			owed.units = now

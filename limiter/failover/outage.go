@@ -24,7 +24,7 @@ const (
 	eventsKept = 16          // in Stats
 )
 
-// A record is a kind of report.
+// A record is a kind of report in the log.
 type record struct {
 	level         slog.Level
 	code, message string

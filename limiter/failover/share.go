@@ -58,13 +58,13 @@ func divide(l limiter.Limit, replicas int64) limiter.Limit {
 	if replicas == 1 {
 		return l
 	}
-	most, whole := longest.Microseconds(), l.Per.Microseconds()*replicas // a share of l brings l.Events in whole
+	most, whole := longest.Microseconds(), l.Per.Microseconds()*replicas // a share admits l.Events in whole
 	events := int64(1)
 	switch {
 	case l.Algorithm == limiter.TokenBucket || l.Algorithm == limiter.LeakyBucket:
 		l.Burst = max(1, cmp.Or(l.Burst, l.Events)/replicas)
-		fit, _ := mulDiv(l.Events, min(most, whole), whole) // as many as there is time for: the fewer, the more is rounded away
-		events = max(1, fit)
+		fit, _ := mulDiv(l.Events, min(most, whole), whole)
+		events = max(1, fit) // as many as the longest period allows: rounding then loses least
 	case l.Events >= replicas:
 		l.Events /= replicas
 		return l
@@ -74,7 +74,8 @@ func divide(l limiter.Limit, replicas int64) limiter.Limit {
 		per++
 	}
 	l.Per = time.Duration(min(per, most)) * time.Microsecond
-	return limiter.Limit{Events: events, Per: l.Per, Burst: l.Burst, Algorithm: l.Algorithm} // a calendar's window is one of so long
+	// Of a calendar limit this is a fixed window of the same length.
+	return limiter.Limit{Events: events, Per: l.Per, Burst: l.Burst, Algorithm: l.Algorithm}
 }
 
 // mulDiv returns a*b/c and the remainder, for positive numbers. The quotient must fit.
