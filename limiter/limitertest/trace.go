@@ -1,6 +1,7 @@
 package limitertest
 
 import (
+	"cmp"
 	"context"
 	_ "embed"
 	"errors"
@@ -20,39 +21,17 @@ import (
 //go:embed promises.txt
 var promises string
 
-// A declaration names a quota of a trace.
-type declaration struct {
-	name, rule, tier string
-	text             string // the limit, or the number of slots
-	slots            bool
-}
-
-// A script is a trace as it is written.
-type script struct {
-	quotas  []declaration
-	settles bool
-	steps   []string
-}
-
 // traces has the cases in promises.
 func traces() (cases []testCase) {
 	for _, text := range strings.Split(promises, "\n== ")[1:] {
 		name, rest, _ := strings.Cut(text, "\n")
-		c, s := testCase{name: name}, script{}
+		c, steps, others, isEach := testCase{name: name}, []string{}, samples[:1], false
 		for line := range strings.Lines(rest) {
 			line = strings.TrimSpace(line)
 			switch verb, rest, _ := strings.Cut(line, " "); verb {
 			case "":
 			case ">":
 				c.why = rest
-			case "limit", "slots":
-				names, text, _ := strings.Cut(rest, " = ")
-				name, rule, isOther := strings.Cut(names, " of ")
-				if !isOther {
-					rule = name
-				}
-				rule, tier, _ := strings.Cut(rule, "/")
-				s.quotas = append(s.quotas, declaration{name, rule, tier, text, verb == "slots"})
 			case "for":
 				all, algorithms, _ := strings.Cut(rest, " in ")
 				for _, l := range strings.Split(all, ", ") {
@@ -60,66 +39,63 @@ func traces() (cases []testCase) {
 						c.limits = append(c.limits, must(limiter.Parse(l+" "+a)))
 					}
 				}
-			case "settles":
-				s.settles = true
 			case "steps":
 				c.stepsBack = true
+			case "limit", "slots":
+				_, limit, _ := strings.Cut(rest, " = ")
+				c.slots, isEach = c.slots || verb == "slots", isEach || limit == "" || strings.HasPrefix(limit, "each")
+				if strings.HasPrefix(limit, "other") {
+					others = samples
+				}
+				fallthrough
 			default:
-				s.steps = append(s.steps, line)
+				steps = append(steps, line)
 			}
 		}
-		if s.quotas == nil {
-			s.quotas = []declaration{{name: "rule", rule: "rule"}}
+		if !strings.HasPrefix(steps[0], "limit ") && !strings.HasPrefix(steps[0], "slots ") {
+			steps, isEach = slices.Insert(steps, 0, "limit rule"), true
 		}
-		if c.limits == nil && s.uses("", "each") {
+		if c.limits == nil && isEach {
 			c.limits = samples
 		}
-		c.slots, c.run = s.quotas[0].slots, s.run
+		c.run = func(t *trial) {
+			for i, other := range others {
+				tr := &trace{trial: t, other: other, nth: fmt.Sprint(" ", i), quotas: map[string]*limiter.Quota{}, ids: map[string]limiter.Charge{}}
+				for _, t.step = range steps {
+					tr.do(t.step)
+				}
+				t.step = ""
+			}
+		}
 		cases = append(cases, c)
 	}
 	return cases
 }
 
-// uses reports whether a limit is one of these, slow or not.
-func (s *script) uses(texts ...string) bool {
-	return slices.ContainsFunc(s.quotas, func(d declaration) bool {
-		text, _, _ := strings.Cut(d.text, " slow ")
-		return slices.Contains(texts, text)
-	})
+// declare adds a quota: "NAME [of RULE[/TIER]] [= LIMIT]".
+func (t *trace) declare(text string, isSlots bool) {
+	names, text, _ := strings.Cut(text, " = ")
+	name, rule, isOther := strings.Cut(names, " of ")
+	if !isOther {
+		rule = name
+	}
+	rule, tier, _ := strings.Cut(rule, "/")
+	var q *limiter.Quota
+	if isSlots {
+		q = must(limiter.NewConcurrency(rule+t.nth, tier, must(strconv.ParseInt(text, 10, 64))))
+	} else {
+		q = must(limiter.NewQuota(rule+t.nth, tier, t.limitOf(text)))
+	}
+	t.quotas[name], t.first = q, cmp.Or(t.first, q)
 }
 
-func (s *script) run(t *trial) {
-	others := samples[:1]
-	if s.uses("other") {
-		others = samples
-	}
-	for i, other := range others {
-		tr := &trace{trial: t, quotas: map[string]*limiter.Quota{}, ids: map[string]limiter.Charge{}}
-		for _, d := range s.quotas {
-			d.rule += fmt.Sprint(" ", i) // each of others has rules of its own
-			q := t.declared(d, other)
-			q.Settles = s.settles
-			tr.quotas[d.name] = q
-		}
-		tr.first = tr.quotas[s.quotas[0].name]
-		for _, step := range s.steps {
-			t.step = step
-			tr.do(step)
-		}
-		t.step = ""
-	}
-}
-
-func (t *trial) declared(d declaration, other limiter.Limit) *limiter.Quota {
-	if d.slots {
-		return must(limiter.NewConcurrency(d.rule, d.tier, must(strconv.ParseInt(d.text, 10, 64))))
-	}
-	text, events, isSlow := strings.Cut(d.text, " slow ")
+func (t *trace) limitOf(text string) limiter.Limit {
+	text, events, isSlow := strings.Cut(text, " slow ")
 	l := t.limit
 	switch text {
 	case "", "each":
 	case "other":
-		l = other
+		l = t.other
 	default:
 		l = must(limiter.Parse(text))
 	}
@@ -127,7 +103,7 @@ func (t *trial) declared(d declaration, other limiter.Limit) *limiter.Quota {
 		l = scaled(l, must(strconv.ParseInt(events, 10, 64)))
 		l.Per = 300 * 24 * time.Hour
 	}
-	return must(limiter.NewQuota(d.rule, d.tier, l))
+	return l
 }
 
 // scaled returns l with another number of events, and with an equal burst if l has one.
@@ -150,6 +126,8 @@ func must[T any](value T, err error) T {
 // A trace is a running script.
 type trace struct {
 	*trial
+	other  limiter.Limit // one of the samples
+	nth    string        // a part of the rules' names: each other has rules of its own
 	first  *limiter.Quota
 	quotas map[string]*limiter.Quota // by name
 	ids    map[string]limiter.Charge // with their decisions
@@ -167,10 +145,21 @@ func (t *trace) do(step string) {
 		}
 		return
 	}
-	charges, fields, first, more := t.charges(verb, rest)
 	switch verb {
+	case "limit", "slots":
+		t.declare(rest, verb == "slots")
+		return
+	case "settles":
+		for _, q := range t.quotas {
+			q.Settles = true
+		}
+		return
 	case "sleep":
 		t.sleep(must(time.ParseDuration(rest)))
+		return
+	}
+	charges, fields, first, more := t.charges(verb, rest)
+	switch verb {
 	case "ended":
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
@@ -237,7 +226,7 @@ func (t *trace) charges(verb, text string) (charges []limiter.Charge, fields [][
 	for part := range strings.SplitSeq(text, ", ") {
 		words := strings.Fields(part)
 		switch {
-		case len(words) == 0, verb == "sleep":
+		case len(words) == 0:
 			return nil, nil, first, nil
 		case verb == "settle":
 			charges, fields = append(charges, first), append(fields, words)
